@@ -1,0 +1,83 @@
+/*
+ * arena.c - bump allocator over a list of blocks that double up to 1 MiB.
+ */
+#include "core/base/arena.h"
+
+#include "core/base/limits.h"
+
+struct arena_block {
+	struct arena_block *next;
+	_Alignas(16) uint8_t data[];
+};
+
+static int arena_grow(struct arena *a, size_t n)
+{
+	size_t cap = a->cap ? MIN(a->cap * 2, (size_t)(1 * MiB)) : 1024;
+	struct arena_block *b;
+
+	cap = MAX(cap, n);
+	b = malloc(sizeof(*b) + cap);
+	if (!b)
+		return -ENOMEM;
+	b->next = a->top;
+	a->top = b;
+	a->used = 0;
+	a->cap = cap;
+	a->total += sizeof(*b) + cap;
+	return 0;
+}
+
+void *arena_alloc(struct arena *a, size_t n)
+{
+	void *p;
+
+	if (n > SIZE_MAX - 64)
+		return NULL;
+	n = (n + 15) & ~(size_t)15;
+	if (a->cap - a->used < n && arena_grow(a, n) < 0)
+		return NULL;
+	p = a->top->data + a->used;
+	a->used += n;
+	return p;
+}
+
+void *arena_calloc(struct arena *a, size_t count, size_t size)
+{
+	uint64_t n;
+	void *p;
+
+	if (!mul_fits(count, size, &n))
+		return NULL;
+	p = arena_alloc(a, n);
+	if (p && n)
+		memset(p, 0, n);
+	return p;
+}
+
+uint8_t *arena_dup(struct arena *a, struct span s)
+{
+	uint8_t *p = s.n == SIZE_MAX ? NULL : arena_alloc(a, s.n + 1);
+
+	if (!p)
+		return NULL;
+	if (s.n)
+		memcpy(p, s.p, s.n);
+	p[s.n] = '\0';
+	return p;
+}
+
+char *arena_str(struct arena *a, const char *s)
+{
+	return (char *)arena_dup(a, span_str(s));
+}
+
+void arena_release(struct arena *a)
+{
+	while (a->top) {
+		struct arena_block *next = a->top->next;
+
+		free(a->top);
+		a->top = next;
+	}
+	*a = (struct arena){ 0 };
+}

@@ -1,0 +1,31 @@
+/*
+ * arena.h - bump allocator: one parsed object lives in one arena.
+ *
+ * Allocating returns NULL when memory is short; everything is given back by one
+ * call. Not for use by two threads at once.
+ */
+#ifndef PYTREEFS_ARENA_H
+#define PYTREEFS_ARENA_H
+
+#include "core/base/buf.h"
+
+struct arena_block;
+
+struct arena {
+	struct arena_block *top;
+	size_t used, cap;		/* of the top block */
+	size_t total;			/* bytes taken from the heap: the charge of what lives here */
+};
+
+/* Memory for any type, not cleared. */
+void *arena_alloc(struct arena *a, size_t n);
+/* Cleared memory for count items; NULL also when the product overflows. */
+void *arena_calloc(struct arena *a, size_t count, size_t size);
+/* A copy of the bytes, with a NUL behind it that is not counted. */
+uint8_t *arena_dup(struct arena *a, struct span s);
+char *arena_str(struct arena *a, const char *s);
+void arena_release(struct arena *a);
+
+#define auto_arena __attribute__((cleanup(arena_release))) struct arena
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * blocks.h - large blocks of memory that come and go all the time.
+ *
+ * Chunks and pieces of a megabyte are decoded into fresh memory thousands of
+ * times a second; from malloc() each would be mapped, zeroed by the kernel and
+ * unmapped again. A few freed blocks are kept for the next taker of the same
+ * size. Blocks are page-aligned. Any thread may call.
+ */
+#ifndef PYTREEFS_BLOCKS_H
+#define PYTREEFS_BLOCKS_H
+
+#include <stddef.h>
+
+/* n > 0; contents undefined. NULL when memory is short. */
+void *block_alloc(size_t n);
+/* n as it was asked for. Accepts NULL. */
+void block_free(void *p, size_t n);
+/* Give the kept blocks back to the system. */
+void block_trim(void);
+
+#endif

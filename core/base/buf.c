@@ -1,0 +1,129 @@
+/*
+ * buf.c - growing byte buffers. Growth is by half, so adding n bytes one by one is linear.
+ */
+#include "core/base/buf.h"
+
+#include <stdio.h>
+
+#include "core/base/err.h"
+
+#ifdef PYTREEFS_POISON
+#define POISON_ON_RELEASE 1
+#else
+#define POISON_ON_RELEASE 0
+#endif
+
+int buf_reserve(struct buf *b, size_t extra)
+{
+	uint64_t need;
+	size_t cap;
+	uint8_t *p;
+
+	if (!add_fits(b->n, extra, &need))
+		return fail(-ENOMEM, "cannot allocate: size overflows");
+	if (need <= b->cap)
+		return 0;
+	cap = MAX(need, MAX((size_t)64, b->cap + b->cap / 2));
+	p = realloc(b->p, cap);
+	if (!p)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", cap);
+	b->p = p;
+	b->cap = cap;
+	return 0;
+}
+
+int buf_add(struct buf *b, const void *p, size_t n)
+{
+	int r = buf_reserve(b, n);
+
+	if (r < 0)
+		return r;
+	if (n)
+		memcpy(b->p + b->n, p, n);
+	b->n += n;
+	return 0;
+}
+
+int buf_add_span(struct buf *b, struct span s)
+{
+	return buf_add(b, s.p, s.n);
+}
+
+int buf_add_str(struct buf *b, const char *s)
+{
+	return buf_add(b, s, strlen(s));
+}
+
+int buf_add_byte(struct buf *b, uint8_t byte)
+{
+	return buf_add(b, &byte, 1);
+}
+
+int buf_add_zero(struct buf *b, size_t n)
+{
+	int r = buf_reserve(b, n);
+
+	if (r < 0)
+		return r;
+	if (n)
+		memset(b->p + b->n, 0, n);
+	b->n += n;
+	return 0;
+}
+
+int buf_vaddf(struct buf *b, const char *fmt, va_list ap)
+{
+	va_list again;
+	int n, r;
+
+	va_copy(again, ap);
+	n = vsnprintf(NULL, 0, fmt, again);
+	va_end(again);
+	if (n < 0)
+		return fail(-EINVAL, "cannot format '%s'", fmt);
+	r = buf_reserve(b, (size_t)n + 1);
+	if (r < 0)
+		return r;
+	vsnprintf((char *)b->p + b->n, (size_t)n + 1, fmt, ap);
+	b->n += (size_t)n;
+	return 0;
+}
+
+int buf_addf(struct buf *b, const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = buf_vaddf(b, fmt, ap);
+	va_end(ap);
+	return r;
+}
+
+const char *buf_str(struct buf *b)
+{
+	if (buf_reserve(b, 1) < 0)
+		return NULL;
+	b->p[b->n] = '\0';
+	return (const char *)b->p;
+}
+
+void buf_release(struct buf *b)
+{
+	if (POISON_ON_RELEASE && b->p)
+		memset(b->p, 0xff, MIN(b->cap, (size_t)4096));
+	free(b->p);
+	*b = (struct buf){ 0 };
+}
+
+char *span_dup_str(struct span s)
+{
+	char *p = malloc(s.n + 1);
+
+	if (!p)
+		return NULL;
+	if (s.n)
+		memcpy(p, s.p, s.n);
+	p[s.n] = '\0';
+	return p;
+}

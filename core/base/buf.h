@@ -1,0 +1,100 @@
+/*
+ * buf.h - struct span, borrowed bytes, and struct buf, owned bytes that grow.
+ *
+ * A zeroed struct buf is empty and ready. Adding can fail with -ENOMEM, and the
+ * buffer is then unchanged.
+ */
+#ifndef PYTREEFS_BUF_H
+#define PYTREEFS_BUF_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+
+struct span {
+	const uint8_t *p;
+	size_t n;
+};
+
+struct buf {
+	uint8_t *p;
+	size_t n;			/* bytes in use */
+	size_t cap;
+};
+
+static inline struct span span_of(const void *p, size_t n)
+{
+	return (struct span){ (const uint8_t *)p, n };
+}
+
+static inline struct span span_str(const char *s)
+{
+	return span_of(s, strlen(s));
+}
+
+static inline struct span buf_span(const struct buf *b)
+{
+	return span_of(b->p, b->n);
+}
+
+/* Order of OCDBT keys: unsigned bytes, a proper prefix first. */
+static inline int span_cmp(struct span a, struct span b)
+{
+	size_t n = MIN(a.n, b.n);
+	int c = n ? memcmp(a.p, b.p, n) : 0;
+
+	return c ? c : (a.n > b.n) - (a.n < b.n);
+}
+
+static inline bool span_eq(struct span a, struct span b)
+{
+	return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+
+static inline bool span_starts(struct span s, struct span prefix)
+{
+	return s.n >= prefix.n && (prefix.n == 0 || memcmp(s.p, prefix.p, prefix.n) == 0);
+}
+
+static inline bool span_ends(struct span s, struct span suffix)
+{
+	return s.n >= suffix.n &&
+	       (suffix.n == 0 || memcmp(s.p + s.n - suffix.n, suffix.p, suffix.n) == 0);
+}
+
+static inline struct span span_from(struct span s, size_t at)
+{
+	return at >= s.n ? span_of(s.p + s.n, 0) : span_of(s.p + at, s.n - at);
+}
+
+/* For printf: ("%.*s", SPAN_ARG(s)). */
+#define SPAN_ARG(s) (int)(s).n, (const char *)(s).p
+
+/* Make room for extra more bytes. */
+int buf_reserve(struct buf *b, size_t extra);
+int buf_add(struct buf *b, const void *p, size_t n);
+int buf_add_span(struct buf *b, struct span s);
+int buf_add_str(struct buf *b, const char *s);
+int buf_add_byte(struct buf *b, uint8_t byte);
+int buf_add_zero(struct buf *b, size_t n);
+int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int buf_vaddf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+/* A NUL behind the contents, not counted in n; the text, or NULL when memory is short. */
+const char *buf_str(struct buf *b);
+/* Empty it, keeping the memory. */
+static inline void buf_clear(struct buf *b)
+{
+	b->n = 0;
+}
+/* Give the memory back; the buffer is empty and usable again. Accepts a zeroed one. */
+void buf_release(struct buf *b);
+
+/* A NUL-terminated copy of the bytes; owned by the caller; NULL when memory is short. */
+char *span_dup_str(struct span s);
+
+#define auto_buf __attribute__((cleanup(buf_release))) struct buf
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * cache.h - byte-bounded, pinned, single-flight cache of immutable values.
+ *
+ * One cache holds all that a mount keeps decoded: chunks, pieces of large
+ * chunks, shard indices and B+tree nodes. A value is filled once, by the first
+ * thread that asks, while others wait for it; it is freed when it is not pinned
+ * and the bytes are needed, least recently used first.
+ *
+ * All functions may be called by any thread. Values are immutable once filled.
+ */
+#ifndef PYTREEFS_CACHE_H
+#define PYTREEFS_CACHE_H
+
+#include "core/base/mem.h"
+
+struct cache;
+
+struct cache_key {
+	uint64_t owner;			/* from cache_owner(): one array, one database */
+	uint64_t id;			/* what of it: chunk number, offset in a file */
+	uint64_t part;			/* further split: piece number, kind of value */
+};
+
+/* A pinned entry. value may be read while it is ready and pinned. */
+struct cache_entry {
+	struct cache_key key;
+	const void *value;
+};
+
+enum cache_state {
+	CACHE_HIT,			/* ready */
+	CACHE_MINE,			/* the caller must cache_fill() or cache_fail() it */
+	CACHE_BUSY,			/* another thread is filling it: cache_wait() */
+};
+
+int cache_new(uint64_t bytes, struct cache **ret);
+/* Nothing may be pinned any more. Accepts NULL. */
+void cache_free(struct cache *cache);
+/* A number never given before, for cache_key.owner. */
+uint64_t cache_owner(void);
+
+/*
+ * Find or begin an entry and pin it; the pin is given back by cache_put() whatever happens.
+ * To avoid deadlock, a thread fills all that are CACHE_MINE before it waits for a CACHE_BUSY one.
+ * Returns an enum cache_state, or -ENOMEM.
+ */
+int cache_begin(struct cache *cache, const struct cache_key *key, struct cache_entry **ret);
+/* Pin it if it is ready: true. Never begins one. */
+bool cache_peek(struct cache *cache, const struct cache_key *key, struct cache_entry **ret);
+/* Like cache_peek, but without pinning or touching: for explain and statistics. */
+bool cache_has(struct cache *cache, const struct cache_key *key);
+/* The value of a CACHE_MINE entry; charge is its size in bytes; free_value is called at its end. */
+void cache_fill(struct cache *cache, struct cache_entry *e, void *value, uint64_t charge,
+		void (*free_value)(void *value));
+/* The filling failed: waiters get code and this thread's note; the next asker tries again. */
+void cache_fail(struct cache *cache, struct cache_entry *e, int code);
+/* Wait until another thread has filled it: 0, or its error with its note. */
+int cache_wait(struct cache *cache, struct cache_entry *e);
+/* Give the pin back. Accepts NULL. */
+void cache_put(struct cache *cache, struct cache_entry *e);
+/* Forget one owner's entries; pinned ones go when they are put. */
+void cache_drop(struct cache *cache, uint64_t owner);
+
+struct cache_stats {
+	uint64_t bytes, peak_bytes, limit, entries, pinned_bytes;
+	uint64_t hits, misses, waits, evictions;
+};
+void cache_stats(struct cache *cache, struct cache_stats *ret);
+uint64_t cache_limit(const struct cache *cache);
+void cache_resize(struct cache *cache, uint64_t bytes);
+
+#endif

@@ -1,0 +1,14 @@
+/*
+ * crc32c.h - CRC-32C (Castagnoli), as OCDBT and the zarr v3 crc32c codec use it.
+ */
+#ifndef PYTREEFS_CRC32C_H
+#define PYTREEFS_CRC32C_H
+
+#include "core/base/buf.h"
+
+/* crc32c("123456789") is e3069283. */
+uint32_t crc32c(struct span s);
+/* The checksum of a ‖ b from that of a; start with 0. */
+uint32_t crc32c_more(uint32_t crc, struct span s);
+
+#endif

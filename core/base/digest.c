@@ -1,0 +1,103 @@
+/*
+ * digest.c - SHA-256 through libmd; base64 in both alphabets.
+ */
+#include "core/base/digest.h"
+
+#include <sha2.h>
+
+#include "core/base/err.h"
+
+void sha256(struct span s, uint8_t ret[32])
+{
+	SHA2_CTX ctx;
+
+	SHA256Init(&ctx);
+	SHA256Update(&ctx, s.p, s.n);
+	SHA256Final(ret, &ctx);
+}
+
+uint64_t hash64(struct span s, uint64_t seed)
+{
+	uint64_t h = 0xcbf29ce484222325 ^ seed;
+
+	for (size_t i = 0; i < s.n; i++)
+		h = (h ^ s.p[i]) * 0x100000001b3;
+	h ^= h >> 33;
+	h *= 0xff51afd7ed558ccd;
+	h ^= h >> 33;
+	h *= 0xc4ceb9fe1a85ec53;
+	return h ^ h >> 33;
+}
+
+static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+
+static char letter_of(unsigned v, enum base64_alphabet alphabet)
+{
+	if (v < 62)
+		return letters[v];
+	return (alphabet == BASE64_URL ? "-_" : "+/")[v - 62];
+}
+
+int base64_put(struct buf *out, struct span s, enum base64_alphabet alphabet)
+{
+	int r = buf_reserve(out, s.n / 3 * 4 + 4);
+
+	for (size_t i = 0; i < s.n && r >= 0; i += 3) {
+		size_t n = MIN(s.n - i, (size_t)3);
+		unsigned v = (unsigned)s.p[i] << 16 | (n > 1 ? (unsigned)s.p[i + 1] << 8 : 0) |
+			     (n > 2 ? s.p[i + 2] : 0u);
+		char four[4];
+
+		for (unsigned k = 0; k < 4; k++)
+			four[k] = k <= n ? letter_of(v >> (18 - 6 * k) & 63, alphabet) : '=';
+		r = buf_add(out, four, 4);
+	}
+	return r;
+}
+
+static int value_of(uint8_t c, enum base64_alphabet alphabet)
+{
+	const char *at = c ? strchr(letters, c) : NULL;
+
+	if (at)
+		return (int)(at - letters);
+	if (c == (alphabet == BASE64_URL ? '-' : '+'))
+		return 62;
+	if (c == (alphabet == BASE64_URL ? '_' : '/'))
+		return 63;
+	return -1;
+}
+
+int base64_get(struct buf *out, struct span text, enum base64_alphabet alphabet)
+{
+	size_t was = out->n;
+
+	if (text.n % 4)
+		return fail(-EUCLEAN, "base64 text of %zu characters is not padded", text.n);
+	for (size_t i = 0; i < text.n; i += 4) {
+		unsigned n = 4, v = 0;
+		uint8_t bytes[3];
+		int r;
+
+		if (i + 4 == text.n)
+			while (n > 2 && text.p[i + n - 1] == '=')
+				n--;
+		for (unsigned k = 0; k < 4; k++) {
+			int d = k < n ? value_of(text.p[i + k], alphabet) : 0;
+
+			if (d < 0) {
+				out->n = was;
+				return fail(-EUCLEAN, "base64 text has the byte %02x", text.p[i + k]);
+			}
+			v = v << 6 | (unsigned)d;
+		}
+		for (unsigned k = 0; k < 3; k++)
+			bytes[k] = (uint8_t)(v >> (16 - 8 * k));
+		r = buf_add(out, bytes, n - 1);
+		if (r < 0) {
+			out->n = was;
+			return r;
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,96 @@
+/*
+ * err.c - the per-thread error note.
+ *
+ * Nothing here prints: fs/reply.c and tools/tool_main.c do, once per failure.
+ */
+#include "core/base/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static __thread struct err_note note;
+static __thread char note_where[128];
+
+int err_fail(int code, const char *file, int line, const char *fmt, ...)
+{
+	int saved = errno;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(note.text, sizeof(note.text), fmt, ap);
+	va_end(ap);
+	note.code = code;
+	snprintf(note_where, sizeof(note_where), "%s:%d", file, line);
+	errno = saved;
+	return code;
+}
+
+int err_at(int code, const char *fmt, ...)
+{
+	char context[ERR_TEXT_MAX];
+	char old[ERR_TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(context, sizeof(context), fmt, ap);
+	va_end(ap);
+	snprintf(old, sizeof(old), "%s", err_text(code));
+	/* A long context gives way to the cause, which says what to do about it. */
+	snprintf(note.text, sizeof(note.text), "%.*s: %.*s", (int)(sizeof(note.text) / 2 - 2), context,
+		 (int)(sizeof(note.text) / 2 - 2), old);
+	if (note.code != code)
+		note_where[0] = '\0';
+	note.code = code;
+	return code;
+}
+
+int err_sys(const char *what, const char *subject)
+{
+	return err_code(-errno, what, subject);
+}
+
+int err_code(int code, const char *what, const char *subject)
+{
+	return fail(code, "%s '%s': %s", what, subject, strerror(-code));
+}
+
+const char *err_text(int code)
+{
+	if (code != 0 && note.code == code)
+		return note.text;
+	return strerror(code < 0 ? -code : code);
+}
+
+const char *err_where(int code)
+{
+	return code != 0 && note.code == code ? note_where : "";
+}
+
+void err_clear(void)
+{
+	note.code = 0;
+}
+
+void err_save(int code, struct err_note *ret)
+{
+	ret->code = code;
+	snprintf(ret->text, sizeof(ret->text), "%s", err_text(code));
+}
+
+int err_restore(const struct err_note *from)
+{
+	note = *from;
+	note_where[0] = '\0';
+	return from->code;
+}
+
+int err_errno(int code)
+{
+	switch (code) {
+	case -EUCLEAN:
+	case -EBADMSG:
+		return EIO;
+	default:
+		return code < 0 ? -code : 0;
+	}
+}

@@ -1,0 +1,538 @@
+/*
+ * json.c - the one door to cJSON.
+ *
+ * cJSON holds every number as a double and ends strings at NUL, and it takes
+ * neither NaN nor Infinity. Checkpoints have nanosecond times of 19 digits, keys
+ * with NUL and losses that are NaN. So a first pass carries these through as
+ * strings: every number token T becomes the string "\1nT", a NUL inside a string
+ * becomes "\1" "0", and a real \1 becomes "\1" "1". Raw control characters are not
+ * legal inside JSON strings, so nothing else can begin with \1. The second pass
+ * turns cJSON's tree into ours and undoes it.
+ *
+ * The first pass checks tokens (numbers, escapes, UTF-8, depth); the grammar is
+ * cJSON's business.
+ */
+#include "core/base/json.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+
+#define SORT_FROM 16			/* members from which look-ups use a sorted index */
+
+size_t utf8_len(struct span s)
+{
+	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	uint32_t c;
+	size_t n;
+
+	if (s.n == 0)
+		return 0;
+	if (s.p[0] < 0x80)
+		return 1;
+	n = s.p[0] >= 0xf0 ? 4 : s.p[0] >= 0xe0 ? 3 : 2;
+	if (s.p[0] < 0xc2 || s.p[0] > 0xf4 || s.n < n)
+		return 0;
+	c = s.p[0] & (0xffu >> (n + 1));
+	for (size_t i = 1; i < n; i++) {
+		if ((s.p[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (s.p[i] & 0x3f);
+	}
+	if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+		return 0;
+	return n;
+}
+
+/* ---- first pass: carry past cJSON what it cannot hold ---- */
+
+struct carry {
+	struct span in;
+	size_t at;			/* next input byte */
+	struct buf *out;
+	unsigned depth;
+	const char *bad;		/* what is wrong at `at` */
+};
+
+static int carry_bad(struct carry *c, const char *bad)
+{
+	c->bad = bad;
+	return -EUCLEAN;
+}
+
+static int carry_hex4(const struct carry *c, size_t at, unsigned *ret)
+{
+	unsigned v = 0;
+
+	if (c->in.n - at < 4)
+		return -EUCLEAN;
+	for (size_t i = at; i < at + 4; i++) {
+		uint8_t ch = c->in.p[i];
+		unsigned d = ch >= '0' && ch <= '9'   ? ch - 0u - '0'
+			     : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10u
+			     : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10u
+						      : 16;
+		if (d == 16)
+			return -EUCLEAN;
+		v = v << 4 | d;
+	}
+	*ret = v;
+	return 0;
+}
+
+static int carry_escape(struct carry *c)
+{
+	unsigned v;
+	int r;
+
+	if (c->in.n - c->at < 2)
+		return carry_bad(c, "string is cut off");
+	if (c->in.p[c->at + 1] != 'u') {
+		if (!strchr("\"\\/bfnrt", c->in.p[c->at + 1]) || c->in.p[c->at + 1] == '\0')
+			return carry_bad(c, "unknown escape");
+		r = buf_add(c->out, c->in.p + c->at, 2);
+		c->at += 2;
+		return r;
+	}
+	if (carry_hex4(c, c->at + 2, &v) < 0)
+		return carry_bad(c, "malformed \\u escape");
+	if (v <= 1)
+		r = buf_add_str(c->out, v ? "\\u00011" : "\\u00010");
+	else
+		r = buf_add(c->out, c->in.p + c->at, 6);
+	c->at += 6;
+	return r;
+}
+
+static int carry_string(struct carry *c)
+{
+	int r = buf_add_byte(c->out, '"');
+
+	c->at++;
+	while (r >= 0) {
+		size_t from = c->at;
+
+		/* Runs of plain ASCII are copied at once. */
+		while (c->at < c->in.n && c->in.p[c->at] >= 0x20 && c->in.p[c->at] < 0x80 &&
+		       c->in.p[c->at] != '"' && c->in.p[c->at] != '\\')
+			c->at++;
+		r = buf_add(c->out, c->in.p + from, c->at - from);
+		if (r < 0)
+			return r;
+		if (c->at == c->in.n)
+			return carry_bad(c, "string is cut off");
+		if (c->in.p[c->at] == '"') {
+			c->at++;
+			return buf_add_byte(c->out, '"');
+		}
+		if (c->in.p[c->at] == '\\') {
+			r = carry_escape(c);
+		} else {
+			size_t n = utf8_len(span_from(c->in, c->at));
+
+			if (n < 2)
+				return carry_bad(c, n ? "control character in a string" : "not UTF-8");
+			r = buf_add(c->out, c->in.p + c->at, n);
+			c->at += n;
+		}
+	}
+	return r;
+}
+
+static bool is_digit(const struct carry *c, size_t at)
+{
+	return at < c->in.n && c->in.p[at] >= '0' && c->in.p[at] <= '9';
+}
+
+/* Length of the number token at c->at, or 0. */
+static size_t number_len(const struct carry *c)
+{
+	size_t at = c->at;
+
+	if (at < c->in.n && c->in.p[at] == '-')
+		at++;
+	if (!is_digit(c, at))
+		return 0;
+	if (c->in.p[at] == '0')
+		at++;
+	else
+		while (is_digit(c, at))
+			at++;
+	if (at < c->in.n && c->in.p[at] == '.') {
+		if (!is_digit(c, ++at))
+			return 0;
+		while (is_digit(c, at))
+			at++;
+	}
+	if (at < c->in.n && (c->in.p[at] == 'e' || c->in.p[at] == 'E')) {
+		at++;
+		if (at < c->in.n && (c->in.p[at] == '+' || c->in.p[at] == '-'))
+			at++;
+		if (!is_digit(c, at))
+			return 0;
+		while (is_digit(c, at))
+			at++;
+	}
+	return at - c->at;
+}
+
+static int carry_number(struct carry *c)
+{
+	static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
+	size_t n = 0;
+	int r;
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (span_starts(span_from(c->in, c->at), span_str(words[i])))
+			n = strlen(words[i]);
+	if (!n)
+		n = number_len(c);
+	if (!n)
+		return carry_bad(c, "malformed number");
+	r = buf_addf(c->out, "\"\\u0001n%.*s\"", (int)n, (const char *)c->in.p + c->at);
+	c->at += n;
+	return r;
+}
+
+/* Copy up to the end, or until the output has stop bytes (to find where cJSON stumbled). */
+static int carry_run(struct carry *c, size_t stop)
+{
+	while (c->at < c->in.n && c->out->n < stop) {
+		uint8_t ch = c->in.p[c->at];
+		int r;
+
+		if (ch == '"') {
+			r = carry_string(c);
+		} else if (ch == '-' || (ch >= '0' && ch <= '9') || ch == 'N' || ch == 'I') {
+			r = carry_number(c);
+		} else {
+			if ((ch == '[' || ch == '{') && ++c->depth > LIMIT_JSON_DEPTH)
+				return carry_bad(c, "nested too deeply");
+			if ((ch == ']' || ch == '}') && c->depth)
+				c->depth--;
+			if (ch == '\0')
+				return carry_bad(c, "NUL outside a string");
+			r = buf_add_byte(c->out, ch);
+			c->at++;
+		}
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int json_bad(const char *what, struct span text, size_t at, const char *why)
+{
+	size_t line = 1, column = 1;
+
+	for (size_t i = 0; i < at && i < text.n; i++) {
+		column++;
+		if (text.p[i] == '\n') {
+			line++;
+			column = 1;
+		}
+	}
+	return fail(-EUCLEAN, "%s: line %zu, column %zu: %s", what, line, column, why);
+}
+
+/* ---- second pass: cJSON's tree into ours ---- */
+
+static struct span uncarry_str(struct arena *a, const char *s)
+{
+	size_t n = strlen(s), m = 0;
+	uint8_t *p = arena_dup(a, span_of(s, n));
+
+	if (!p)
+		return span_of(NULL, 0);
+	if (!memchr(p, 1, n))
+		return span_of(p, n);
+	for (size_t i = 0; i < n; i++) {
+		if (s[i] == 1)
+			p[m++] = s[++i] == '0' ? 0 : 1;
+		else
+			p[m++] = (uint8_t)s[i];
+	}
+	p[m] = '\0';
+	return span_of(p, m);
+}
+
+static void uncarry_number(const char *s, struct json *ret)
+{
+	bool integral = !strpbrk(s, ".eENI");
+	char *end;
+
+	if (integral) {
+		errno = 0;
+		ret->kind = JSON_INT;
+		ret->i = strtoll(s, &end, 10);
+		if (!errno)
+			return;
+		errno = 0;
+		ret->kind = JSON_UINT;
+		ret->u = strtoull(s, &end, 10);
+		if (!errno && s[0] != '-')
+			return;
+	}
+	ret->kind = JSON_FLOAT;
+	ret->d = strtod(s, &end);
+}
+
+struct convert {
+	struct arena *arena;
+	int error;
+};
+
+static void convert(struct convert *cv, const cJSON *from, struct json *to);
+
+static int by_name(const void *a, const void *b, void *items)
+{
+	const struct json *j = items;
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	int c = span_cmp(j[x].name, j[y].name);
+
+	return c ? c : (x > y) - (x < y);
+}
+
+static void convert_children(struct convert *cv, const cJSON *from, struct json *to)
+{
+	size_t n = 0, i = 0;
+	uint32_t *sorted;
+	struct json *items;
+
+	for (const cJSON *c = from->child; c; c = c->next)
+		n++;
+	items = arena_calloc(cv->arena, n, sizeof(*items));
+	if (!items || n > UINT32_MAX) {
+		cv->error = -ENOMEM;
+		return;
+	}
+	for (const cJSON *c = from->child; c && !cv->error; c = c->next, i++) {
+		/* Depth is bounded by the first pass. */
+		convert(cv, c, &items[i]);
+		if (to->kind == JSON_OBJECT)
+			items[i].name = uncarry_str(cv->arena, c->string);
+	}
+	to->items = items;
+	to->n = n;
+	if (to->kind != JSON_OBJECT || n < SORT_FROM || cv->error)
+		return;
+	sorted = arena_calloc(cv->arena, n, sizeof(*sorted));
+	if (!sorted) {
+		cv->error = -ENOMEM;
+		return;
+	}
+	for (i = 0; i < n; i++)
+		sorted[i] = (uint32_t)i;
+	qsort_r(sorted, n, sizeof(*sorted), by_name, items);
+	to->sorted = sorted;
+}
+
+static void convert(struct convert *cv, const cJSON *from, struct json *to)
+{
+	if (cJSON_IsNull(from)) {
+		to->kind = JSON_NULL;
+	} else if (cJSON_IsBool(from)) {
+		to->kind = JSON_BOOL;
+		to->b = cJSON_IsTrue(from);
+	} else if (cJSON_IsString(from)) {
+		const char *s = from->valuestring;
+
+		if (s[0] == 1 && s[1] == 'n') {
+			uncarry_number(s + 2, to);
+			return;
+		}
+		to->kind = JSON_STRING;
+		to->s = uncarry_str(cv->arena, s);
+		if (!to->s.p)
+			cv->error = -ENOMEM;
+	} else {
+		to->kind = cJSON_IsArray(from) ? JSON_ARRAY : JSON_OBJECT;
+		convert_children(cv, from, to);
+	}
+}
+
+static int json_parse_carried(struct span text, struct span carried, const char *what,
+			      struct json_doc *ret)
+{
+	struct json_doc doc = { 0 };
+	struct convert cv = { &doc.arena, 0 };
+	const char *end = NULL;
+	struct json *root;
+	cJSON *c = cJSON_ParseWithLengthOpts((const char *)carried.p, carried.n, &end, 0);
+
+	/* Only white space may follow the value; cJSON itself stops at the value's end. */
+	while (c && end < (const char *)carried.p + carried.n && strchr(" \t\r\n", *end))
+		end++;
+	if (!c || end != (const char *)carried.p + carried.n) {
+		auto_buf scratch = { 0 };
+		struct carry again = { .in = text, .out = &scratch };
+		size_t stop = end ? (size_t)(end - (const char *)carried.p) : 0;
+
+		cJSON_Delete(c);
+		if (carry_run(&again, stop) == -ENOMEM)
+			return -ENOMEM;
+		return json_bad(what, text, again.at, "not JSON");
+	}
+	root = arena_calloc(&doc.arena, 1, sizeof(*root));
+	if (root)
+		convert(&cv, c, root);
+	cJSON_Delete(c);
+	if (!root || cv.error) {
+		json_release(&doc);
+		return fail(-ENOMEM, "%s: not enough memory", what);
+	}
+	doc.root = root;
+	*ret = doc;
+	return 0;
+}
+
+int json_parse(struct span text, const char *what, struct json_doc *ret)
+{
+	auto_buf carried = { 0 };
+	struct carry c = { .in = text, .out = &carried };
+	int r;
+
+	if (text.n > LIMIT_JSON_BYTES)
+		return fail(-EFBIG, "%s: %zu bytes of JSON exceed the limit of %llu", what, text.n,
+			    (unsigned long long)LIMIT_JSON_BYTES);
+	/* A byte-order mark is tolerated, as by TensorStore. */
+	if (span_starts(text, span_str("\xef\xbb\xbf")))
+		c.at = 3;
+	r = buf_reserve(&carried, text.n + text.n / 4 + 64);
+	if (r >= 0)
+		r = carry_run(&c, SIZE_MAX);
+	if (r < 0)
+		return c.bad ? json_bad(what, text, c.at, c.bad) : r;
+	return json_parse_carried(text, buf_span(&carried), what, ret);
+}
+
+void json_release(struct json_doc *doc)
+{
+	arena_release(&doc->arena);
+	doc->root = NULL;
+}
+
+/* ---- access ---- */
+
+const struct json *json_member_span(const struct json *obj, struct span name)
+{
+	size_t lo = 0, hi;
+
+	if (!json_is(obj, JSON_OBJECT))
+		return NULL;
+	if (!obj->sorted) {
+		for (size_t i = obj->n; i > 0; i--)
+			if (span_eq(obj->items[i - 1].name, name))
+				return &obj->items[i - 1];
+		return NULL;
+	}
+	/* The last item whose name is not above: of equal names, the last in the document. */
+	for (hi = obj->n; lo < hi;) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (span_cmp(obj->items[obj->sorted[mid]].name, name) <= 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo == 0 || !span_eq(obj->items[obj->sorted[lo - 1]].name, name))
+		return NULL;
+	return &obj->items[obj->sorted[lo - 1]];
+}
+
+const struct json *json_member(const struct json *obj, const char *name)
+{
+	return json_member_span(obj, span_str(name));
+}
+
+bool json_as_int(const struct json *j, int64_t *ret)
+{
+	if (json_is(j, JSON_INT)) {
+		*ret = j->i;
+		return true;
+	}
+	if (json_is(j, JSON_FLOAT) && j->d == floor(j->d) && fabs(j->d) <= 9007199254740992.0) {
+		*ret = (int64_t)j->d;
+		return true;
+	}
+	return false;
+}
+
+bool json_as_double(const struct json *j, double *ret)
+{
+	if (json_is(j, JSON_INT))
+		*ret = (double)j->i;
+	else if (json_is(j, JSON_UINT))
+		*ret = (double)j->u;
+	else if (json_is(j, JSON_FLOAT))
+		*ret = j->d;
+	else
+		return false;
+	return true;
+}
+
+static int wrong_type(const char *what, const char *name, const char *want)
+{
+	return fail(-EUCLEAN, "%s: member '%s' is not %s", what, name, want);
+}
+
+int json_get_int(const struct json *obj, const char *name, const char *what, int64_t *ret)
+{
+	const struct json *j = json_member(obj, name);
+
+	if (!j)
+		return 0;
+	return json_as_int(j, ret) ? 1 : wrong_type(what, name, "an integer");
+}
+
+int json_get_bool(const struct json *obj, const char *name, const char *what, bool *ret)
+{
+	const struct json *j = json_member(obj, name);
+
+	if (!j)
+		return 0;
+	if (j->kind != JSON_BOOL)
+		return wrong_type(what, name, "true or false");
+	*ret = j->b;
+	return 1;
+}
+
+int json_get_str(const struct json *obj, const char *name, const char *what, struct span *ret)
+{
+	const struct json *j = json_member(obj, name);
+
+	if (!j)
+		return 0;
+	if (j->kind != JSON_STRING)
+		return wrong_type(what, name, "a string");
+	*ret = j->s;
+	return 1;
+}
+
+static int get_kind(const struct json *obj, const char *name, const char *what, enum json_kind kind,
+		    const char *want, const struct json **ret)
+{
+	const struct json *j = json_member(obj, name);
+
+	if (!j)
+		return 0;
+	if (j->kind != kind)
+		return wrong_type(what, name, want);
+	*ret = j;
+	return 1;
+}
+
+int json_get_array(const struct json *obj, const char *name, const char *what,
+		   const struct json **ret)
+{
+	return get_kind(obj, name, what, JSON_ARRAY, "an array", ret);
+}
+
+int json_get_object(const struct json *obj, const char *name, const char *what,
+		    const struct json **ret)
+{
+	return get_kind(obj, name, what, JSON_OBJECT, "an object", ret);
+}

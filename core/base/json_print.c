@@ -1,0 +1,176 @@
+/*
+ * json_print.c - writing JSON: Python's spelling, TensorStore's, and one for people.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/limits.h"
+
+static int put_escape(struct buf *out, uint32_t c)
+{
+	static const char named[] = "\b\t\n\f\r\"\\";
+	static const char letter[] = "btnfr\"\\";
+	const char *at = c && c < 0x80 ? strchr(named, (int)c) : NULL;
+
+	if (at)
+		return buf_addf(out, "\\%c", letter[at - named]);
+	if (c >= 0x10000) {
+		c -= 0x10000;
+		return buf_addf(out, "\\u%04x\\u%04x", 0xd800 + (c >> 10), 0xdc00 + (c & 0x3ff));
+	}
+	return buf_addf(out, "\\u%04x", c);
+}
+
+static uint32_t utf8_code(const uint8_t *p, size_t n)
+{
+	uint32_t c = n == 1 ? p[0] : p[0] & (0xffu >> (n + 1));
+
+	for (size_t i = 1; i < n; i++)
+		c = c << 6 | (p[i] & 0x3f);
+	return c;
+}
+
+int json_put_str(struct buf *out, struct span s, enum json_style style)
+{
+	int r = buf_add_byte(out, '"');
+
+	for (size_t i = 0; i < s.n && r >= 0;) {
+		size_t n = utf8_len(span_from(s, i));
+		uint32_t c = n ? utf8_code(s.p + i, n) : 0xfffd;
+
+		if (c < 0x20 || c == '"' || c == '\\' || (style == JSON_PYTHON && c >= 0x7f && c != 0x7f))
+			r = put_escape(out, c);
+		else if (n)
+			r = buf_add(out, s.p + i, n);
+		else
+			r = buf_add_str(out, "\xef\xbf\xbd");
+		i += n ? n : 1;
+	}
+	return r < 0 ? r : buf_add_byte(out, '"');
+}
+
+/* The shortest of %.1e to %.17e that reads back equal, as digits and decimal exponent. */
+static int shortest(double d, char digits[32])
+{
+	char text[40];
+
+	for (int p = 0; p <= 16; p++) {
+		snprintf(text, sizeof(text), "%.*e", p, d);
+		if (strtod(text, NULL) == d)
+			break;
+	}
+	digits[0] = text[0];
+	size_t n = 1;
+	const char *e = strchr(text, 'e');
+
+	for (const char *t = text + 1; t < e; t++)
+		if (*t != '.')
+			digits[n++] = *t;
+	digits[n] = '\0';
+	return atoi(e + 1);
+}
+
+int json_put_double(struct buf *out, double d, enum json_style style)
+{
+	/* The exponent from which Python's repr and TensorStore's writer change to 1e+16. */
+	int top = style == JSON_COMPACT ? 15 : 16;
+	char digits[32];
+	int e, n, r;
+
+	if (!isfinite(d)) {
+		const char *word = isnan(d) ? "NaN" : d < 0 ? "-Infinity" : "Infinity";
+
+		return buf_addf(out, style == JSON_PYTHON ? "%s" : "\"%s\"", word);
+	}
+	if (signbit(d))
+		r = buf_add_byte(out, '-');
+	else
+		r = 0;
+	if (r < 0)
+		return r;
+	e = shortest(fabs(d), digits);
+	n = (int)strlen(digits);
+	if (e < -4 || e >= top)
+		return buf_addf(out, n > 1 ? "%c.%se%c%02d" : "%c%se%c%02d", digits[0], digits + 1,
+				e < 0 ? '-' : '+', abs(e));
+	if (e < 0)
+		return buf_addf(out, "0.%.*s%s", -e - 1, "0000", digits);
+	if (n <= e + 1)
+		return buf_addf(out, "%s%.*s.0", digits, e + 1 - n, "0000000000000000");
+	return buf_addf(out, "%.*s.%s", e + 1, digits, digits + e + 1);
+}
+
+static int put_indent(struct buf *out, enum json_style style, unsigned depth)
+{
+	return style == JSON_PRETTY ? buf_addf(out, "\n%*s", (int)(2 * depth), "") : 0;
+}
+
+static int print(struct buf *out, const struct json *j, enum json_style style, unsigned depth);
+
+static int by_name(const void *a, const void *b)
+{
+	const struct json *x = *(const struct json *const *)a, *y = *(const struct json *const *)b;
+
+	return span_cmp(x->name, y->name);
+}
+
+static int print_children(struct buf *out, const struct json *j, enum json_style style,
+			  unsigned depth)
+{
+	bool object = j->kind == JSON_OBJECT;
+	auto_free const struct json **order = calloc(j->n ? j->n : 1, sizeof(*order));
+	int r = buf_add_byte(out, object ? '{' : '[');
+
+	if (!order)
+		return fail(-ENOMEM, "cannot print JSON: not enough memory");
+	for (size_t i = 0; i < j->n; i++)
+		order[i] = &j->items[i];
+	if (object && style == JSON_COMPACT)
+		qsort(order, j->n, sizeof(*order), by_name);
+	for (size_t i = 0; i < j->n && r >= 0; i++) {
+		if (i)
+			r = buf_add_str(out, style == JSON_PYTHON ? ", " : ",");
+		if (r >= 0)
+			r = put_indent(out, style, depth + 1);
+		if (r >= 0 && object)
+			r = json_put_str(out, order[i]->name, style);
+		if (r >= 0 && object)
+			r = buf_add_str(out, style == JSON_COMPACT ? ":" : ": ");
+		if (r >= 0)
+			r = print(out, order[i], style, depth + 1);
+	}
+	if (r >= 0 && j->n)
+		r = put_indent(out, style, depth);
+	return r < 0 ? r : buf_add_byte(out, object ? '}' : ']');
+}
+
+static int print(struct buf *out, const struct json *j, enum json_style style, unsigned depth)
+{
+	switch (j->kind) {
+	case JSON_BOOL:
+		return buf_add_str(out, j->b ? "true" : "false");
+	case JSON_INT:
+		return buf_addf(out, "%lld", (long long)j->i);
+	case JSON_UINT:
+		return buf_addf(out, "%llu", (unsigned long long)j->u);
+	case JSON_FLOAT:
+		return json_put_double(out, j->d, style);
+	case JSON_STRING:
+		return json_put_str(out, j->s, style);
+	case JSON_ARRAY:
+	case JSON_OBJECT:
+		/* Parsed documents are bounded in depth (LIMIT_JSON_DEPTH). */
+		return print_children(out, j, style, depth);
+	case JSON_NULL:
+	case JSON_UNKNOWN:
+		break;
+	}
+	return buf_add_str(out, "null");
+}
+
+int json_print(struct buf *out, const struct json *j, enum json_style style)
+{
+	return print(out, j, style, 0);
+}

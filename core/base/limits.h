@@ -1,0 +1,55 @@
+/*
+ * limits.h - every hard limit of the program, with the reason for its value.
+ *
+ * "format" means that the format or its reference implementation refuses more;
+ * "ours" means that we chose a bound so that hostile bytes cannot make us
+ * allocate or loop without end. A reader that meets more fails with -EFBIG and
+ * names the limit.
+ */
+#ifndef PYTREEFS_LIMITS_H
+#define PYTREEFS_LIMITS_H
+
+#include <stdint.h>
+
+#define KiB ((uint64_t)1 << 10)
+#define MiB ((uint64_t)1 << 20)
+#define GiB ((uint64_t)1 << 30)
+
+/* Names and paths. */
+#define LIMIT_NAME_BYTES 255		/* format: NAME_MAX of Linux */
+#define LIMIT_PATH_BYTES 4095		/* format: PATH_MAX of Linux, less the NUL */
+#define LIMIT_KEY_BYTES 65535		/* format: OCDBT keys and paths are 16-bit lengths */
+#define LIMIT_NAME_KEEP 200		/* design: bytes kept of a name too long to show */
+
+/* JSON documents and the tree that they describe. */
+#define LIMIT_JSON_BYTES (1 * GiB)	/* ours: `_METADATA` of some four million leaves */
+#define LIMIT_JSON_DEPTH 256		/* ours: deeper than any tree that people build */
+#define LIMIT_TREE_DEPTH 200		/* ours: bounds every walk of a tree */
+#define LIMIT_TREE_NODES 8000000	/* ours: about 1 GiB of nodes */
+#define LIMIT_SMALL_FILE (64 * MiB)	/* ours: `_CHECKPOINT_METADATA` and other small JSON files */
+#define LIMIT_STRINGS_BYTES (1 * GiB)	/* ours: `_strings.json` */
+#define LIMIT_AGGREGATE_BYTES (2 * GiB)	/* ours: legacy msgpack file, read as a whole */
+#define LIMIT_XATTR_BYTES 65536		/* format: XATTR_SIZE_MAX of Linux */
+
+/* Arrays. */
+#define LIMIT_RANK 32			/* format: TensorStore's and numpy's limit */
+#define LIMIT_ITEM_BYTES 16		/* format: complex128 is the widest element */
+#define LIMIT_CODECS 16			/* ours: codecs in one chain */
+#define LIMIT_SHARD_NESTING 4		/* ours: shards inside shards */
+#define LIMIT_SHARD_ENTRIES ((uint64_t)1 << 24)	/* ours: 256 MiB of index (TensorStore: 2^30) */
+#define LIMIT_ZARR_META_BYTES (16 * MiB)	/* ours: one `.zarray` or `zarr.json` */
+#define LIMIT_ZSTD_WINDOW_LOG 31	/* format: what TensorStore accepts; memory is bounded elsewhere */
+
+/* OCDBT. */
+#define LIMIT_NODE_ENTRIES 1048576	/* format: entries in one B+tree node */
+#define LIMIT_INLINE_VALUE 1048576	/* format: longest value inside a node */
+#define LIMIT_BTREE_HEIGHT 64		/* ours: 2^64 leaves from nodes of two entries */
+#define LIMIT_NODE_BYTES (512 * MiB)	/* ours: one decoded node; Orbax asks for 100 MB */
+#define LIMIT_NODE_VISITS 16000000	/* ours: nodes may be shared, so a small file can list much */
+#define LIMIT_MANIFEST_BYTES (256 * MiB)	/* ours: decoded manifest */
+
+/* Threads and files. */
+#define LIMIT_THREADS 256		/* ours: pool workers */
+#define LIMIT_OPEN_FILES 512		/* ours: data files kept open by one process */
+
+#endif

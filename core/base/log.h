@@ -1,0 +1,58 @@
+/*
+ * log.h - messages for people, and the trace.
+ *
+ * Library code (core, handlers) does not log failures: it returns them, and the
+ * boundary logs once. It may log what has no caller to return to: a notice about
+ * a fallback, a leaf that is skipped, a background job that failed.
+ *
+ * The last messages are kept in memory for `.pytreefs/log`. Any thread may call.
+ */
+#ifndef PYTREEFS_LOG_H
+#define PYTREEFS_LOG_H
+
+#include "core/base/buf.h"
+
+enum log_level {
+	LOG_LEVEL_ERROR,
+	LOG_LEVEL_WARN,
+	LOG_LEVEL_INFO,
+};
+
+/* Trace categories, one per module of the flow; the order is the ladder from the top. */
+enum log_trace {
+	TRACE_FS = 1 << 0,
+	TRACE_STEP = 1 << 1,
+	TRACE_LEAF = 1 << 2,
+	TRACE_ZARR = 1 << 3,
+	TRACE_KV = 1 << 4,
+	TRACE_OCDBT = 1 << 5,
+	TRACE_CODEC = 1 << 6,
+	TRACE_IO = 1 << 7,
+};
+
+/* Where messages go besides memory. Call before threads start. file may be NULL. */
+int log_open(bool to_stderr, bool to_syslog, const char *file);
+void log_close(void);
+/* Names separated by ',' or ':' ("fs,zarr", "all"); -EINVAL with the accepted names. */
+int log_trace_set(const char *names);
+
+extern unsigned log_trace_mask;
+
+void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void log_trace_at(const char *module, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_error(...) log_at(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_warn(...) log_at(LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_info(...) log_at(LOG_LEVEL_INFO, __VA_ARGS__)
+
+/* trace(TRACE_ZARR, "read %s", ...): nothing is formatted unless the category is on. */
+#define trace(category, ...)                                                \
+	do {                                                                \
+		if (__builtin_expect(log_trace_mask & (category), 0))       \
+			log_trace_at(&#category[sizeof("TRACE_") - 1], __VA_ARGS__); \
+	} while (0)
+
+/* The kept messages, oldest first, one a line. */
+int log_text(struct buf *ret);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * io_engine.h - what an engine implements. Included by the files of core/io only.
+ *
+ * Rules of the idiom: ops is static const and never NULL, every member is
+ * required, and only io.c calls through it.
+ */
+#ifndef PYTREEFS_IO_ENGINE_H
+#define PYTREEFS_IO_ENGINE_H
+
+#include "core/io/io.h"
+
+struct io_engine_ops {
+	const char *name;
+	/* The batch is the calling thread's until wait returns for the same requests. */
+	int (*submit)(struct io_engine *io, struct io_req *req, size_t n);
+	/* All results are set; the return is about the engine itself, not about requests. */
+	int (*wait)(struct io_engine *io, struct io_req *req, size_t n);
+	/* Below a directory descriptor, already checked. open returns a descriptor. */
+	int (*open)(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
+	int (*dirop)(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
+		     unsigned mode);
+	int (*truncate)(struct io_engine *io, struct io_file *file, uint64_t size);
+	void (*free)(struct io_engine *io);
+};
+
+struct io_engine {
+	const struct io_engine_ops *ops;
+	struct io_engine *below;	/* the engine that this one wraps; NULL for a real one */
+	struct io_stats *stats;		/* owned by the top of the stack */
+};
+
+int io_sync_new(struct io_engine **ret);
+/* -ENOSYS, -EPERM and the like when the kernel or the container refuses io_uring. */
+int io_ring_new(struct io_engine **ret);
+int io_trace_new(struct io_engine *below, struct io_engine **ret);
+/* rules: the text between the parentheses of "fault(...)"; io_fault.c describes them. */
+int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **ret);
+
+/* The plain system calls that both real engines share (io_sync.c). */
+int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
+int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
+		   unsigned mode);
+int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size);
+
+#endif

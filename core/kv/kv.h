@@ -1,0 +1,83 @@
+/*
+ * kv.h - key -> bytes: where arrays keep their metadata and chunks.
+ *
+ * zarr does not know where its keys live, and OCDBT does not know what its
+ * values mean; they meet here. Keys are byte strings ("params.w/0.0").
+ *
+ * Reading functions may be called by several threads at once; a writing store
+ * says what it allows.
+ */
+#ifndef PYTREEFS_KV_H
+#define PYTREEFS_KV_H
+
+#include "core/base/buf.h"
+#include "core/io/io.h"
+
+struct kv;
+
+enum kv_where {
+	KV_ABSENT,			/* no such key: for a chunk, the fill value */
+	KV_INLINE,			/* the bytes are in hand */
+	KV_FILE,			/* a range of a file */
+};
+
+/* Where a value is. Zeroed it is absent; release with kv_loc_release(). */
+struct kv_loc {
+	enum kv_where where;
+	uint64_t len;			/* bytes of the value */
+	struct buf bytes;		/* KV_INLINE; owned */
+	struct io_file *file;		/* KV_FILE; counted, holds at least off + len bytes */
+	uint64_t off;
+};
+
+struct kv_get {
+	struct span key;		/* borrowed */
+	uint64_t off, len;		/* part of the value; len UINT64_MAX: to its end */
+	struct buf *ret;		/* appended to; borrowed */
+	bool found;			/* out */
+};
+
+/* key and len (bytes of the value); a non-zero return ends the listing and is its result. */
+typedef int kv_each_fn(void *arg, struct span key, uint64_t len);
+
+struct kv_ops {
+	const char *name;
+	/* Set ret[i] for each key; an absent key is no error. */
+	int (*locate)(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n);
+	int (*list)(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg);
+	int (*put)(struct kv *kv, struct span key, struct span value);	/* NULL: read-only */
+	/* Where the value lies, as text for people: "inline:12" or "value:FILE:OFF:LEN". */
+	int (*where_text)(struct kv *kv, struct span key, struct buf *ret);
+	void (*free)(struct kv *kv);
+};
+
+struct kv {
+	const struct kv_ops *ops;
+	struct io_engine *io;		/* borrowed */
+	char *name;			/* for messages and the trace; owned */
+};
+
+/* On failure nothing in ret needs a release. */
+int kv_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n);
+void kv_loc_release(struct kv_loc *loc);
+/* Locate all, then read all in one batch. A range beyond the value's end is -EUCLEAN. */
+int kv_get(struct kv *kv, struct kv_get *get, size_t n);
+/* One whole value: 1 found, 0 absent. -EFBIG above limit. */
+int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret);
+/* Keys that begin with prefix. In ascending order from OCDBT; in no order from a directory. */
+int kv_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg);
+/* -EROFS when the store cannot be written. */
+int kv_put(struct kv *kv, struct span key, struct span value);
+int kv_where_text(struct kv *kv, struct span key, struct buf *ret);
+/* Accepts NULL. */
+void kv_free(struct kv *kv);
+
+/* One file per key below a directory; keys that are no safe path are absent. dir is taken. */
+int kv_dir_open(struct io_dir *dir, struct kv **ret);
+/* In memory: for tests, and for leaves inside a legacy aggregate file. */
+int kv_mem_new(struct kv **ret);
+
+DEFINE_AUTO(kv, struct kv, kv_free);
+#define auto_kv_loc __attribute__((cleanup(kv_loc_release))) struct kv_loc
+
+#endif

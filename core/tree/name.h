@@ -1,0 +1,73 @@
+/*
+ * name.h - key <-> file name, and the views that a name can ask for.
+ *
+ * The mapping is one-to-one both ways: "Names, exactly" of the design, repeated
+ * in core/tree/README.md.
+ */
+#ifndef PYTREEFS_NAME_H
+#define PYTREEFS_NAME_H
+
+#include "core/base/buf.h"
+#include "core/base/limits.h"
+
+/* The extensions of ours, in the order of probing. */
+enum name_ext {
+	NAME_EXT_NONE,
+	NAME_EXT_NPY, NAME_EXT_BIN, NAME_EXT_JSON, NAME_EXT_TXT, NAME_EXT_NULL,
+	NAME_EXT_SAFETENSORS, NAME_EXT_HTML,
+	NAME_EXT_COUNT,
+};
+
+/* ".npy"; "" for NAME_EXT_NONE. */
+const char *name_ext_text(enum name_ext ext);
+
+/* Escape one key for a leaf's file name (the stem; the extension comes after) or a container's. */
+enum name_use { NAME_LEAF, NAME_CONTAINER };
+
+/*
+ * The file name of a key: escaped, with the extension's text, shortened with '~' and a hash when it
+ * would exceed LIMIT_NAME_BYTES. ext is NAME_EXT_NONE for containers and opaque files.
+ * reserved: the place holds names of ours ("_METADATA", ...), so an equal one gets its first byte escaped.
+ */
+int name_escape(struct span key, enum name_use use, enum name_ext ext, bool reserved, struct buf *ret);
+/* The `~` form also for a short name: for two leaves that collide. */
+int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, struct buf *ret);
+/*
+ * The key of a stem (a name without its extension): 0, or -EINVAL when an escape is malformed or
+ * the name is not how name_escape() would spell that key (so that each key has one name).
+ */
+int name_unescape(struct span stem, enum name_use use, bool reserved, struct buf *ret_key);
+
+/* One axis of a box. */
+struct name_slice {
+	enum { NAME_SLICE_RANGE, NAME_SLICE_INDEX, NAME_SLICE_ELLIPSIS } kind;
+	bool has_start, has_stop;
+	int64_t start, stop, step;	/* INDEX: start; step >= 1, 1 when left out */
+};
+
+/* A name taken apart: stem[box]@cast@shape.ext, each part but the stem optional. */
+struct name_view {
+	struct span stem;		/* still escaped; borrowed from the name */
+	enum name_ext ext;
+	bool has_box, has_shape, has_cast;
+	unsigned n_box;			/* entries of box */
+	struct name_slice box[LIMIT_RANK + 1];
+	unsigned n_shape;
+	uint64_t shape[LIMIT_RANK];	/* "@8x4"; "@scalar" does not exist: rank >= 1 */
+	struct span cast;		/* "bfloat16"; borrowed */
+};
+
+/*
+ * Take a name apart; 0, or -EINVAL with the reason. A name without view parts gives only stem and
+ * ext. Grammar: box "[" slice ("," slice)* "]" at most once and directly after the stem, then at
+ * most one cast and one shape in any order, then the extension. No blanks, no leading zeros, no "+".
+ * '[', ']' and '@' are escaped in keys, so they always begin a view.
+ */
+int name_view_parse(struct span name, struct name_view *ret);
+/* Whether it asks for anything but the plain leaf. */
+static inline bool name_view_is_plain(const struct name_view *v)
+{
+	return !v->has_box && !v->has_shape && !v->has_cast;
+}
+
+#endif
