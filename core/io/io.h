@@ -50,7 +50,10 @@ struct io_req {
 	size_t n;
 	uint64_t off;
 	int64_t result;			/* bytes (fewer than n only at the end of file), or -errno */
-	uint64_t done;			/* private to the engine */
+
+	/* Private to the engines. */
+	size_t done;			/* bytes of earlier short transfers */
+	struct io_req *next;
 };
 
 enum io_dirop {

@@ -9,6 +9,9 @@
 
 #include "core/io/io.h"
 
+/* result of a request that is still under way */
+#define IO_PENDING INT64_MIN
+
 struct io_engine_ops {
 	const char *name;
 	/* The batch is the calling thread's until wait returns for the same requests. */
@@ -29,6 +32,12 @@ struct io_engine {
 	struct io_stats *stats;		/* owned by the top of the stack */
 };
 
+/*
+ * Rings and threads do not survive a fork. This number changes in the child; who keeps per-thread
+ * state compares it and starts afresh.
+ */
+unsigned io_fork_generation(void);
+
 int io_sync_new(struct io_engine **ret);
 /* -ENOSYS, -EPERM and the like when the kernel or the container refuses io_uring. */
 int io_ring_new(struct io_engine **ret);
@@ -36,7 +45,8 @@ int io_trace_new(struct io_engine *below, struct io_engine **ret);
 /* rules: the text between the parentheses of "fault(...)"; io_fault.c describes them. */
 int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **ret);
 
-/* The plain system calls that both real engines share (io_sync.c). */
+/* The plain system calls that both real engines share (io_plain.c). One request, once: result is set. */
+void io_plain_run(struct io_req *req);
 int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
 int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
 		   unsigned mode);

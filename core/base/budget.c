@@ -1,0 +1,77 @@
+/*
+ * budget.c - tickets keep takers in order: one that needs much is not overtaken for ever.
+ */
+#include "core/base/budget.h"
+
+#include "core/base/err.h"
+#include "core/base/mem.h"
+
+void budget_init(struct budget *b, const char *name, uint64_t total)
+{
+	*b = (struct budget){ .name = name, .total = total };
+	pthread_mutex_init(&b->lock, NULL);
+	pthread_cond_init(&b->freed, NULL);
+}
+
+void budget_release(struct budget *b)
+{
+	if (!b->name)
+		return;
+	pthread_cond_destroy(&b->freed);
+	pthread_mutex_destroy(&b->lock);
+	b->name = NULL;
+}
+
+static void taken(struct budget *b, uint64_t n)
+{
+	b->used += n;
+	b->peak = MAX(b->peak, b->used);
+}
+
+int budget_take(struct budget *b, uint64_t n)
+{
+	uint64_t ticket;
+	int r = 0;
+
+	pthread_mutex_lock(&b->lock);
+	ticket = b->next++;
+	while (ticket != b->serving || (b->used + n > b->total && n <= b->total))
+		pthread_cond_wait(&b->freed, &b->lock);
+	if (n > b->total)
+		r = fail(-EFBIG, "an operation needs %llu bytes, %s allows %llu", (unsigned long long)n,
+			 b->name, (unsigned long long)b->total);
+	else
+		taken(b, n);
+	b->serving++;
+	pthread_cond_broadcast(&b->freed);
+	pthread_mutex_unlock(&b->lock);
+	return r;
+}
+
+bool budget_try(struct budget *b, uint64_t n)
+{
+	bool ok;
+
+	pthread_mutex_lock(&b->lock);
+	ok = b->next == b->serving && b->used + n <= b->total;
+	if (ok)
+		taken(b, n);
+	pthread_mutex_unlock(&b->lock);
+	return ok;
+}
+
+void budget_give(struct budget *b, uint64_t n)
+{
+	pthread_mutex_lock(&b->lock);
+	b->used -= n;
+	pthread_cond_broadcast(&b->freed);
+	pthread_mutex_unlock(&b->lock);
+}
+
+void budget_resize(struct budget *b, uint64_t total)
+{
+	pthread_mutex_lock(&b->lock);
+	b->total = total;
+	pthread_cond_broadcast(&b->freed);
+	pthread_mutex_unlock(&b->lock);
+}

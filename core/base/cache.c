@@ -1,0 +1,394 @@
+/*
+ * cache.c - one hash table, one list in order of use, one lock.
+ *
+ * The lock is held for look-ups and list moves only, never while a value is made
+ * or freed. One lock is enough: the values are nodes and megabytes, so look-ups
+ * are rare next to the work that they save.
+ *
+ * Kept true: an entry that is being filled or is pinned is not on the list; the
+ * bytes of the table never exceed the limit but for what is pinned.
+ */
+#include "core/base/cache.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "core/base/err.h"
+
+enum entry_state { ENTRY_FILLING, ENTRY_READY, ENTRY_FAILED };
+
+struct entry {
+	struct cache_entry e;		/* what the caller sees; first */
+	struct entry *hash_next;
+	struct entry *newer, *older;	/* list of the unpinned */
+	enum entry_state state;
+	unsigned pins;
+	bool in_table;			/* false once dropped: freed with the last pin */
+	uint64_t charge;
+	void (*free_value)(void *value);
+	struct err_note *note;		/* ENTRY_FAILED; may be NULL when memory is short */
+	int code;
+};
+
+struct cache {
+	pthread_mutex_t lock;		/* protects everything below and all entries */
+	pthread_cond_t filled;
+	struct entry **table;
+	size_t n_table, n_entries;
+	struct entry *newest, *oldest;
+	struct cache_stats stats;
+};
+
+static atomic_ullong next_owner = 1;
+
+uint64_t cache_owner(void)
+{
+	return atomic_fetch_add(&next_owner, 1);
+}
+
+int cache_new(uint64_t bytes, struct cache **ret)
+{
+	struct cache *c = calloc(1, sizeof(*c));
+
+	if (c) {
+		c->n_table = 1024;
+		c->table = calloc(c->n_table, sizeof(*c->table));
+	}
+	if (!c || !c->table) {
+		free(c);
+		return fail(-ENOMEM, "cannot allocate the cache");
+	}
+	c->stats.limit = bytes;
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->filled, NULL);
+	*ret = c;
+	return 0;
+}
+
+static void entry_free(struct entry *e)
+{
+	if (e->state == ENTRY_READY && e->free_value)
+		e->free_value((void *)(uintptr_t)e->e.value);
+	free(e->note);
+	free(e);
+}
+
+void cache_free(struct cache *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < c->n_table; i++)
+		while (c->table[i]) {
+			struct entry *e = c->table[i];
+
+			c->table[i] = e->hash_next;
+			entry_free(e);
+		}
+	pthread_cond_destroy(&c->filled);
+	pthread_mutex_destroy(&c->lock);
+	free(c->table);
+	free(c);
+}
+
+static uint64_t mix(uint64_t h)
+{
+	h ^= h >> 33;
+	h *= 0xff51afd7ed558ccd;
+	h ^= h >> 33;
+	h *= 0xc4ceb9fe1a85ec53;
+	return h ^ h >> 33;
+}
+
+static struct entry **slot_of(const struct cache *c, const struct cache_key *k)
+{
+	return &c->table[mix(k->owner + mix(k->id + mix(k->part))) & (c->n_table - 1)];
+}
+
+static bool same(const struct cache_key *a, const struct cache_key *b)
+{
+	return a->owner == b->owner && a->id == b->id && a->part == b->part;
+}
+
+static struct entry *find(const struct cache *c, const struct cache_key *key)
+{
+	struct entry *e = *slot_of(c, key);
+
+	while (e && !same(&e->e.key, key))
+		e = e->hash_next;
+	return e;
+}
+
+/* Double the table when chains grow; when memory is short, long chains still work. */
+static void grow(struct cache *c)
+{
+	size_t old_n = c->n_table;
+	struct entry **old = c->table, **fresh = calloc(2 * old_n, sizeof(*fresh));
+
+	if (!fresh)
+		return;
+	c->table = fresh;
+	c->n_table = 2 * old_n;
+	for (size_t i = 0; i < old_n; i++)
+		while (old[i]) {
+			struct entry *e = old[i], **slot = slot_of(c, &e->e.key);
+
+			old[i] = e->hash_next;
+			e->hash_next = *slot;
+			*slot = e;
+		}
+	free(old);
+}
+
+static void list_remove(struct cache *c, struct entry *e)
+{
+	*(e->newer ? &e->newer->older : &c->newest) = e->older;
+	*(e->older ? &e->older->newer : &c->oldest) = e->newer;
+	e->newer = e->older = NULL;
+}
+
+static void list_add(struct cache *c, struct entry *e)
+{
+	e->older = c->newest;
+	e->newer = NULL;
+	*(c->newest ? &c->newest->newer : &c->oldest) = e;
+	c->newest = e;
+}
+
+static void pin(struct cache *c, struct entry *e)
+{
+	if (e->pins++ == 0 && e->state == ENTRY_READY) {
+		list_remove(c, e);
+		c->stats.pinned_bytes += e->charge;
+	}
+}
+
+static void table_remove(struct cache *c, struct entry *e)
+{
+	struct entry **at = slot_of(c, &e->e.key);
+
+	while (*at != e)
+		at = &(*at)->hash_next;
+	*at = e->hash_next;
+	e->in_table = false;
+	c->n_entries--;
+	c->stats.bytes -= e->charge;
+}
+
+/* Take the oldest out until the rest fits; returns them as a list to be freed without the lock. */
+static struct entry *evict(struct cache *c)
+{
+	struct entry *out = NULL;
+
+	while (c->stats.bytes > c->stats.limit && c->oldest) {
+		struct entry *e = c->oldest;
+
+		list_remove(c, e);
+		table_remove(c, e);
+		c->stats.evictions++;
+		e->hash_next = out;
+		out = e;
+	}
+	return out;
+}
+
+static void free_all(struct entry *e)
+{
+	while (e) {
+		struct entry *next = e->hash_next;
+
+		entry_free(e);
+		e = next;
+	}
+}
+
+int cache_begin(struct cache *c, const struct cache_key *key, struct cache_entry **ret)
+{
+	struct entry *e;
+	int state = CACHE_MINE;
+
+	pthread_mutex_lock(&c->lock);
+	e = find(c, key);
+	if (e) {
+		pin(c, e);
+		state = e->state == ENTRY_READY ? CACHE_HIT : CACHE_BUSY;
+		*(state == CACHE_HIT ? &c->stats.hits : &c->stats.waits) += 1;
+	} else {
+		struct entry **slot;
+
+		e = calloc(1, sizeof(*e));
+		if (!e) {
+			pthread_mutex_unlock(&c->lock);
+			return fail(-ENOMEM, "cannot allocate a cache entry");
+		}
+		if (c->n_entries >= 2 * c->n_table)
+			grow(c);
+		e->e.key = *key;
+		e->state = ENTRY_FILLING;
+		e->pins = 1;
+		e->in_table = true;
+		slot = slot_of(c, key);
+		e->hash_next = *slot;
+		*slot = e;
+		c->n_entries++;
+		c->stats.misses++;
+	}
+	pthread_mutex_unlock(&c->lock);
+	*ret = &e->e;
+	return state;
+}
+
+bool cache_peek(struct cache *c, const struct cache_key *key, struct cache_entry **ret)
+{
+	struct entry *e;
+	bool ready;
+
+	pthread_mutex_lock(&c->lock);
+	e = find(c, key);
+	ready = e && e->state == ENTRY_READY;
+	if (ready) {
+		pin(c, e);
+		c->stats.hits++;
+		*ret = &e->e;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return ready;
+}
+
+bool cache_has(struct cache *c, const struct cache_key *key)
+{
+	const struct entry *e;
+	bool ready;
+
+	pthread_mutex_lock(&c->lock);
+	e = find(c, key);
+	ready = e && e->state == ENTRY_READY;
+	pthread_mutex_unlock(&c->lock);
+	return ready;
+}
+
+void cache_fill(struct cache *c, struct cache_entry *ce, void *value, uint64_t charge,
+		void (*free_value)(void *value))
+{
+	struct entry *e = container_of(ce, struct entry, e), *out;
+
+	pthread_mutex_lock(&c->lock);
+	ce->value = value;
+	e->charge = charge + sizeof(*e);
+	e->free_value = free_value;
+	e->state = ENTRY_READY;
+	c->stats.pinned_bytes += e->charge;
+	/* Dropped while it was being filled: it lives only as long as it is pinned. */
+	if (e->in_table)
+		c->stats.bytes += e->charge;
+	out = evict(c);
+	c->stats.peak_bytes = MAX(c->stats.peak_bytes, c->stats.bytes);
+	pthread_cond_broadcast(&c->filled);
+	pthread_mutex_unlock(&c->lock);
+	free_all(out);
+}
+
+void cache_fail(struct cache *c, struct cache_entry *ce, int code)
+{
+	struct entry *e = container_of(ce, struct entry, e);
+	struct err_note *note = malloc(sizeof(*note));
+
+	if (note)
+		err_save(code, note);
+	pthread_mutex_lock(&c->lock);
+	e->state = ENTRY_FAILED;
+	e->note = note;
+	e->code = code;
+	/* Out of the table, so that the next asker tries again. */
+	if (e->in_table)
+		table_remove(c, e);
+	pthread_cond_broadcast(&c->filled);
+	pthread_mutex_unlock(&c->lock);
+}
+
+int cache_wait(struct cache *c, struct cache_entry *ce)
+{
+	struct entry *e = container_of(ce, struct entry, e);
+	int r = 0;
+
+	pthread_mutex_lock(&c->lock);
+	while (e->state == ENTRY_FILLING)
+		pthread_cond_wait(&c->filled, &c->lock);
+	if (e->state == ENTRY_FAILED)
+		r = e->note ? err_restore(e->note) : e->code;
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+void cache_put(struct cache *c, struct cache_entry *ce)
+{
+	struct entry *e, *out = NULL;
+
+	if (!ce)
+		return;
+	e = container_of(ce, struct entry, e);
+	pthread_mutex_lock(&c->lock);
+	if (--e->pins == 0) {
+		if (e->state == ENTRY_READY)
+			c->stats.pinned_bytes -= e->charge;
+		if (e->in_table) {
+			list_add(c, e);
+			out = evict(c);
+		} else {
+			e->hash_next = NULL;
+			out = e;
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	free_all(out);
+}
+
+void cache_drop(struct cache *c, uint64_t owner)
+{
+	struct entry *out = NULL;
+
+	pthread_mutex_lock(&c->lock);
+	for (size_t i = 0; i < c->n_table; i++)
+		for (struct entry **at = &c->table[i]; *at;) {
+			struct entry *e = *at;
+
+			if (e->e.key.owner != owner) {
+				at = &e->hash_next;
+				continue;
+			}
+			*at = e->hash_next;
+			e->in_table = false;
+			c->n_entries--;
+			c->stats.bytes -= e->charge;
+			if (e->pins)
+				continue;
+			list_remove(c, e);
+			e->hash_next = out;
+			out = e;
+		}
+	pthread_mutex_unlock(&c->lock);
+	free_all(out);
+}
+
+void cache_stats(struct cache *c, struct cache_stats *ret)
+{
+	pthread_mutex_lock(&c->lock);
+	*ret = c->stats;
+	ret->entries = c->n_entries;
+	pthread_mutex_unlock(&c->lock);
+}
+
+uint64_t cache_limit(const struct cache *c)
+{
+	return c->stats.limit;
+}
+
+void cache_resize(struct cache *c, uint64_t bytes)
+{
+	struct entry *out;
+
+	pthread_mutex_lock(&c->lock);
+	c->stats.limit = bytes;
+	out = evict(c);
+	pthread_mutex_unlock(&c->lock);
+	free_all(out);
+}

@@ -1,0 +1,188 @@
+/*
+ * pool.c - worker threads: fork-join runs first, posted jobs behind them.
+ *
+ * A run is a counter that its caller and any idle worker take item numbers from,
+ * so it needs no queue entries of its own and ends as soon as the last item does.
+ */
+#include "core/base/pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+
+/* One pool_run(); lives on its caller's stack. All fields are protected by the pool's lock. */
+struct run {
+	struct run *next;
+	pool_fn *fn;
+	char *args;
+	size_t size, n;
+	size_t taken, ended;
+	size_t failed_at;		/* lowest failed item; n when none */
+	struct err_note note;		/* of that item */
+	pthread_cond_t done;
+};
+
+struct pool {
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	struct run *runs;		/* with items left to take; protected by lock */
+	struct pool_job *head, **tail;	/* posted, oldest first; protected by lock */
+	bool stop;			/* protected by lock */
+	unsigned n;
+	pthread_t thread[LIMIT_THREADS];
+};
+
+/* Take the next item of the run, or n when none is left. Called with the lock held. */
+static size_t run_take(struct pool *pool, struct run *run)
+{
+	size_t i = run->taken++;
+
+	if (run->taken == run->n)
+		for (struct run **at = &pool->runs; *at; at = &(*at)->next)
+			if (*at == run) {
+				*at = run->next;
+				break;
+			}
+	return i;
+}
+
+/* Called with the lock held, which is released around the work. */
+static void run_item(struct pool *pool, struct run *run)
+{
+	size_t i = run_take(pool, run);
+	int r;
+
+	pthread_mutex_unlock(&pool->lock);
+	r = run->fn(run->args + i * run->size);
+	pthread_mutex_lock(&pool->lock);
+	if (r < 0 && i < run->failed_at) {
+		run->failed_at = i;
+		err_save(r, &run->note);
+	}
+	if (++run->ended == run->n)
+		pthread_cond_signal(&run->done);
+}
+
+static void *worker(void *arg)
+{
+	struct pool *pool = arg;
+
+	pthread_mutex_lock(&pool->lock);
+	for (;;) {
+		if (pool->runs) {
+			run_item(pool, pool->runs);
+		} else if (pool->head) {
+			struct pool_job *job = pool->head;
+
+			pool->head = job->next;
+			if (!pool->head)
+				pool->tail = &pool->head;
+			pthread_mutex_unlock(&pool->lock);
+			job->run(job);
+			pthread_mutex_lock(&pool->lock);
+		} else if (pool->stop) {
+			break;
+		} else {
+			pthread_cond_wait(&pool->work, &pool->lock);
+		}
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return NULL;
+}
+
+int pool_new(unsigned threads, struct pool **ret)
+{
+	struct pool *pool = calloc(1, sizeof(*pool));
+	sigset_t all, old;
+
+	if (!pool)
+		return fail(-ENOMEM, "cannot start %u threads", threads);
+	pthread_mutex_init(&pool->lock, NULL);
+	pthread_cond_init(&pool->work, NULL);
+	pool->tail = &pool->head;
+	threads = MAX(1u, MIN(threads, (unsigned)LIMIT_THREADS));
+	/* Signals are the main thread's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	while (pool->n < threads) {
+		int e = pthread_create(&pool->thread[pool->n], NULL, worker, pool);
+		char name[16];
+
+		if (e) {
+			pthread_sigmask(SIG_SETMASK, &old, NULL);
+			pool_free(pool);
+			return fail(-e, "cannot start thread %u of %u", pool->n + 1, threads);
+		}
+		snprintf(name, sizeof(name), "worker-%u", pool->n);
+		pthread_setname_np(pool->thread[pool->n++], name);
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	*ret = pool;
+	return 0;
+}
+
+void pool_free(struct pool *pool)
+{
+	if (!pool)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	pool->stop = true;
+	pthread_cond_broadcast(&pool->work);
+	pthread_mutex_unlock(&pool->lock);
+	for (unsigned i = 0; i < pool->n; i++)
+		pthread_join(pool->thread[i], NULL);
+	pthread_cond_destroy(&pool->work);
+	pthread_mutex_destroy(&pool->lock);
+	free(pool);
+}
+
+unsigned pool_threads(const struct pool *pool)
+{
+	return pool ? pool->n : 0;
+}
+
+static int run_alone(pool_fn *fn, char *args, size_t size, size_t n)
+{
+	struct err_note first = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		int r = fn(args + i * size);
+
+		if (r < 0 && !first.code)
+			err_save(r, &first);
+	}
+	return first.code ? err_restore(&first) : 0;
+}
+
+int pool_run(struct pool *pool, pool_fn *fn, void *args, size_t size, size_t n)
+{
+	struct run run = { .fn = fn, .args = args, .size = size, .n = n, .failed_at = n };
+
+	if (!pool || n <= 1)
+		return run_alone(fn, args, size, n);
+	pthread_cond_init(&run.done, NULL);
+	pthread_mutex_lock(&pool->lock);
+	run.next = pool->runs;
+	pool->runs = &run;
+	pthread_cond_broadcast(&pool->work);
+	while (run.taken < n)
+		run_item(pool, &run);
+	while (run.ended < n)
+		pthread_cond_wait(&run.done, &pool->lock);
+	pthread_mutex_unlock(&pool->lock);
+	pthread_cond_destroy(&run.done);
+	return run.failed_at < n ? err_restore(&run.note) : 0;
+}
+
+void pool_post(struct pool *pool, struct pool_job *job)
+{
+	job->next = NULL;
+	pthread_mutex_lock(&pool->lock);
+	*pool->tail = job;
+	pool->tail = &job->next;
+	pthread_cond_signal(&pool->work);
+	pthread_mutex_unlock(&pool->lock);
+}

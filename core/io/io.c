@@ -1,0 +1,447 @@
+/*
+ * io.c - the only caller of engine ops: stacks, batches, open files, directories.
+ *
+ * Here are the counters and what is the same for every engine: short transfers
+ * are continued, and messages name the file, the offset and the length.
+ */
+#include "core/io/io.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/io/io_engine.h"
+
+/* ---- engine stacks ---- */
+
+static int open_real(const char *name, struct io_engine **ret)
+{
+	int r;
+
+	if (!strcmp(name, "sync"))
+		return io_sync_new(ret);
+	if (!strcmp(name, "ring") || !strcmp(name, "uring"))
+		return io_ring_new(ret);
+	if (strcmp(name, "auto"))
+		return fail(-EINVAL, "unknown I/O engine '%s'; known: auto, uring, sync, with trace: and "
+				     "fault(...): in front", name);
+	r = io_ring_new(ret);
+	if (r >= 0 || r == -ENOMEM)
+		return r;
+	log_info("%s; using pread with threads instead", err_text(r));
+	return io_sync_new(ret);
+}
+
+static int open_stack(const char *stack, struct io_engine **ret)
+{
+	struct io_engine *below = NULL;
+	auto_free char *rules = NULL;
+	const char *end;
+	int r;
+
+	if (!strncmp(stack, "trace:", 6)) {
+		r = open_stack(stack + 6, &below);
+		if (r >= 0)
+			r = io_trace_new(below, ret);
+	} else if (!strncmp(stack, "fault(", 6) && (end = strstr(stack, "):"))) {
+		rules = span_dup_str(span_of(stack + 6, (size_t)(end - stack) - 6));
+		if (!rules)
+			return fail(-ENOMEM, "cannot allocate an I/O engine");
+		r = open_stack(end + 2, &below);
+		if (r >= 0)
+			r = io_fault_new(rules, below, ret);
+	} else {
+		return open_real(stack, ret);
+	}
+	if (r < 0 && below)
+		below->ops->free(below);
+	return r;
+}
+
+int io_engine_open(const char *stack, struct io_engine **ret)
+{
+	struct io_stats *stats = calloc(1, sizeof(*stats));
+	struct io_engine *io;
+	int r;
+
+	if (!stats)
+		return fail(-ENOMEM, "cannot allocate an I/O engine");
+	/* An engine in front needs a colon behind it, so the depth is bounded by the text. */
+	r = strlen(stack) > 512 ? fail(-EINVAL, "I/O engine stack is too long") : open_stack(stack, &io);
+	if (r < 0) {
+		free(stats);
+		return r;
+	}
+	for (struct io_engine *e = io; e; e = e->below)
+		e->stats = stats;
+	*ret = io;
+	return 0;
+}
+
+void io_engine_close(struct io_engine *io)
+{
+	struct io_stats *stats;
+
+	if (!io)
+		return;
+	stats = io->stats;
+	io->ops->free(io);
+	free(stats);
+}
+
+const char *io_engine_name(const struct io_engine *io)
+{
+	while (io->below)
+		io = io->below;
+	return io->ops->name;
+}
+
+const struct io_stats *io_engine_stats(const struct io_engine *io)
+{
+	return io->stats;
+}
+
+/* ---- batches ---- */
+
+int io_submit(struct io_engine *io, struct io_req *req, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		req[i].done = 0;
+	return n ? io->ops->submit(io, req, n) : 0;
+}
+
+/* Whether a request that moved `result` bytes has more to do: asks again only inside the file. */
+static bool is_short(struct io_req *q)
+{
+	if (q->op == IO_SYNC || q->result < 0 || q->done + (size_t)q->result >= q->n)
+		return false;
+	if (q->op == IO_READ && (q->result == 0 || q->off + q->done + (size_t)q->result >= q->file->size))
+		return false;
+	if (q->op == IO_WRITE && q->result == 0) {
+		q->result = -EIO;
+		return false;
+	}
+	return true;
+}
+
+static void count(struct io_engine *io, const struct io_req *q)
+{
+	struct io_stats *s = io->stats;
+
+	if (q->op == IO_SYNC) {
+		atomic_fetch_add_explicit(&s->syncs, 1, memory_order_relaxed);
+	} else if (q->op == IO_READ) {
+		atomic_fetch_add_explicit(&s->reads, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&s->read_bytes, (uint64_t)MAX(q->result, 0), memory_order_relaxed);
+	} else {
+		atomic_fetch_add_explicit(&s->writes, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&s->write_bytes, (uint64_t)MAX(q->result, 0), memory_order_relaxed);
+	}
+}
+
+int io_wait(struct io_engine *io, struct io_req *req, size_t n)
+{
+	static const char *const names[] = { "read", "write", "sync" };
+	const struct io_req *bad = NULL;
+	int r = n ? io->ops->wait(io, req, n) : 0;
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		struct io_req *q = &req[i];
+
+		while (is_short(q)) {
+			q->done += (size_t)q->result;
+			r = io->ops->submit(io, q, 1);
+			if (r >= 0)
+				r = io->ops->wait(io, q, 1);
+			if (r < 0)
+				return r;
+		}
+		if (q->result >= 0)
+			q->result += (int64_t)q->done;
+		else if (!bad)
+			bad = q;
+		count(io, q);
+	}
+	if (!bad)
+		return 0;
+	return fail((int)bad->result, "cannot %s '%s' at offset %llu, %zu bytes: %s", names[bad->op],
+		    bad->file->name, (unsigned long long)bad->off, bad->n, strerror((int)-bad->result));
+}
+
+int io_run(struct io_engine *io, struct io_req *req, size_t n)
+{
+	int r = io_submit(io, req, n);
+
+	return r < 0 ? r : io_wait(io, req, n);
+}
+
+int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off)
+{
+	struct io_req req = { .op = IO_READ, .file = file, .p = p, .n = n, .off = off };
+	int r = io_run(file->io, &req, 1);
+
+	if (r < 0)
+		return r;
+	if ((size_t)req.result != n)
+		return fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted", file->name,
+			    (unsigned long long)(off + (uint64_t)req.result), n, (unsigned long long)off);
+	return 0;
+}
+
+/* ---- directories and files ---- */
+
+static int dir_of_fd(struct io_engine *io, int fd, const char *path, struct io_dir **ret)
+{
+	struct io_dir *d = calloc(1, sizeof(*d));
+
+	if (d)
+		d->path = strdup(path);
+	if (!d || !d->path) {
+		free(d);
+		close(fd);
+		return fail(-ENOMEM, "cannot open directory '%s'", path);
+	}
+	d->io = io;
+	d->fd = fd;
+	*ret = d;
+	return 0;
+}
+
+int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret)
+{
+	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_sys("cannot open directory", path);
+	return dir_of_fd(io, fd, path, ret);
+}
+
+int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
+{
+	int fd = dir->io->ops->open(dir->io, dir->fd, rel, O_PATH | O_DIRECTORY, 0);
+	auto_free char *path = NULL;
+
+	if (fd < 0)
+		return err_code(fd, "cannot open directory", rel);
+	if (!strcmp(rel, "."))
+		path = strdup(dir->path);
+	else if (asprintf(&path, "%s/%s", dir->path, rel) < 0)
+		path = NULL;
+	if (!path) {
+		close(fd);
+		return fail(-ENOMEM, "cannot open directory '%s'", rel);
+	}
+	return dir_of_fd(dir->io, fd, path, ret);
+}
+
+void io_dir_close(struct io_dir *dir)
+{
+	if (!dir)
+		return;
+	close(dir->fd);
+	free(dir->path);
+	free(dir);
+}
+
+static int file_of_fd(struct io_engine *io, int fd, const char *name, struct io_file **ret)
+{
+	struct io_file *f = calloc(1, sizeof(*f));
+	struct stat st;
+
+	if (f)
+		f->name = strdup(name);
+	if (!f || !f->name) {
+		free(f);
+		close(fd);
+		return fail(-ENOMEM, "cannot open '%s'", name);
+	}
+	f->io = io;
+	f->fd = fd;
+	atomic_init(&f->refs, 1);
+	if (fstat(fd, &st) < 0) {
+		int r = err_sys("cannot stat", name);
+
+		io_file_unref(f);
+		return r;
+	}
+	if (!S_ISREG(st.st_mode)) {
+		io_file_unref(f);
+		return fail(S_ISDIR(st.st_mode) ? -EISDIR : -EUCLEAN, "'%s' is no regular file", name);
+	}
+	f->size = (uint64_t)st.st_size;
+	f->mtime = st.st_mtim;
+	f->dev = st.st_dev;
+	f->ino = st.st_ino;
+	*ret = f;
+	return 0;
+}
+
+int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode, struct io_file **ret)
+{
+	/* O_NONBLOCK: a FIFO put where a data file should be must not stop us. */
+	int fd = dir->io->ops->open(dir->io, dir->fd, rel, flags | O_NONBLOCK | O_NOCTTY, mode);
+
+	if (fd == -EXDEV)
+		return fail(-EIO, "'%s' leads out of '%s'", rel, dir->path);
+	if (fd < 0)
+		return err_code(fd, "cannot open", rel);
+	atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
+	return file_of_fd(dir->io, fd, rel, ret);
+}
+
+int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir, struct io_file **ret)
+{
+	auto_close int at = dir ? -1 : open(tmpdir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd;
+
+	if (!dir && at < 0)
+		return err_sys("cannot open directory", tmpdir);
+	fd = io->ops->open(io, dir ? dir->fd : at, ".", O_TMPFILE | O_RDWR, 0600);
+	if (fd < 0)
+		return err_code(fd, "cannot make a temporary file in", dir ? dir->path : tmpdir);
+	return file_of_fd(io, fd, "temporary file", ret);
+}
+
+struct io_file *io_file_ref(struct io_file *file)
+{
+	atomic_fetch_add_explicit(&file->refs, 1, memory_order_relaxed);
+	return file;
+}
+
+void io_file_unref(struct io_file *file)
+{
+	if (!file || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	close(file->fd);
+	free(file->name);
+	free(file);
+}
+
+int io_file_sync(struct io_file *file)
+{
+	struct io_req req = { .op = IO_SYNC, .file = file };
+
+	return io_run(file->io, &req, 1);
+}
+
+int io_file_truncate(struct io_file *file, uint64_t size)
+{
+	int r = file->io->ops->truncate(file->io, file, size);
+
+	return r < 0 ? err_code(r, "cannot truncate", file->name) : 0;
+}
+
+int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode)
+{
+	static const char *const names[] = { "cannot make directory", "cannot rename", "cannot rename",
+					     "cannot remove", "cannot remove directory",
+					     "cannot sync directory" };
+	int r = dir->io->ops->dirop(dir->io, op, dir->fd, from, to, mode);
+
+	if (op == IO_SYNC_DIR)
+		atomic_fetch_add_explicit(&dir->io->stats->syncs, 1, memory_order_relaxed);
+	if (r >= 0)
+		return 0;
+	if (to)
+		return fail(r, "%s '%s' to '%s': %s", names[op], from, to, strerror(-r));
+	return err_code(r, names[op], from);
+}
+
+int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
+{
+	auto_close int fd = dir->io->ops->open(dir->io, dir->fd, rel, O_PATH, 0);
+	struct stat st;
+
+	if (fd < 0)
+		return err_code(fd == -EXDEV ? -EIO : fd, "cannot stat", rel);
+	if (fstat(fd, &st) < 0)
+		return err_sys("cannot stat", rel);
+	*ret = st;
+	return 0;
+}
+
+int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
+{
+	int fd = dir->io->ops->open(dir->io, dir->fd, rel, O_RDONLY | O_DIRECTORY, 0);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	int r = 0;
+
+	if (fd < 0)
+		return err_code(fd == -EXDEV ? -EIO : fd, "cannot list", rel);
+	if (!d) {
+		close(fd);
+		return fail(-ENOMEM, "cannot list '%s'", rel);
+	}
+	while (r == 0) {
+		struct dirent *e;
+
+		errno = 0;
+		e = readdir(d);
+		if (!e) {
+			r = errno ? err_sys("cannot list", rel) : 0;
+			break;
+		}
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+			r = each(arg, e->d_name, e->d_type);
+	}
+	closedir(d);
+	return r;
+}
+
+int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	int r = io_file_open(dir, rel, O_RDONLY, 0, &f);
+
+	if (r < 0)
+		return r;
+	if (f->size > limit)
+		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", rel, (unsigned long long)f->size,
+			    (unsigned long long)limit);
+	r = buf_reserve(ret, f->size);
+	if (r >= 0)
+		r = io_read_exact(f, ret->p + ret->n, f->size, 0);
+	if (r < 0)
+		return r;
+	ret->n += f->size;
+	return 0;
+}
+
+int io_spit(struct io_dir *dir, const char *rel, unsigned mode, struct span content)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	/* The engine writes from the buffer only. */
+	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)content.p, .n = content.n };
+	int r = io_file_open(dir, rel, O_RDWR | O_CREAT | O_TRUNC, mode, &f);
+
+	if (r < 0)
+		return r;
+	req.file = f;
+	if (content.n)
+		r = io_run(dir->io, &req, 1);
+	return r < 0 ? r : io_file_sync(f);
+}
+
+int io_path_check(struct span rel, const char *what)
+{
+	struct span rest = rel;
+
+	if (memchr(rel.p, 0, rel.n) || rel.n > LIMIT_PATH_BYTES)
+		return fail(-EUCLEAN, "%s: path of %zu bytes is not usable", what, rel.n);
+	do {
+		const uint8_t *slash = memchr(rest.p, '/', rest.n);
+		struct span part = span_of(rest.p, slash ? (size_t)(slash - rest.p) : rest.n);
+
+		if (part.n == 0 || span_eq(part, span_str(".")) || span_eq(part, span_str("..")))
+			return fail(-EUCLEAN, "%s: path '%.*s' is not inside the checkpoint", what, SPAN_ARG(rel));
+		rest = span_from(rest, part.n + 1);
+		if (!slash)
+			return 0;
+	} while (true);
+}

@@ -1,0 +1,175 @@
+/*
+ * io_plain.c - the system calls that both real engines share.
+ *
+ * Paths are resolved beneath their directory by openat2(). Where the kernel or a
+ * container's filter lacks it, a walk that follows no symbolic link at all takes
+ * its place: stricter, never weaker.
+ */
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/openat2.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/io/io_engine.h"
+
+static atomic_uint fork_generation;
+
+static void forked(void)
+{
+	atomic_fetch_add(&fork_generation, 1);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forked);
+}
+
+unsigned io_fork_generation(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	return atomic_load_explicit(&fork_generation, memory_order_relaxed);
+}
+
+void io_plain_run(struct io_req *req)
+{
+	uint8_t *p = (uint8_t *)req->p + req->done;
+	size_t n = req->n - req->done;
+	off_t off = (off_t)(req->off + req->done);
+	ssize_t r;
+
+	do {
+		if (req->op == IO_READ)
+			r = pread(req->file->fd, p, n, off);
+		else if (req->op == IO_WRITE)
+			r = pwrite(req->file->fd, p, n, off);
+		else
+			r = fdatasync(req->file->fd);
+	} while (r < 0 && errno == EINTR);
+	req->result = r < 0 ? -errno : r;
+}
+
+/* Walk component by component without following any link; for kernels without openat2. */
+static int open_by_walk(int dirfd, const char *path, int flags, unsigned mode)
+{
+	auto_close int at = -1;
+	char part[LIMIT_NAME_BYTES + 1];
+
+	while (*path) {
+		size_t n = strcspn(path, "/");
+		const char *rest = path + n + strspn(path + n, "/");
+		int fd;
+
+		if (n == 0 || n > LIMIT_NAME_BYTES || (n == 2 && path[0] == '.' && path[1] == '.'))
+			return n > LIMIT_NAME_BYTES ? -ENAMETOOLONG : -EXDEV;
+		memcpy(part, path, n);
+		part[n] = '\0';
+		if (*rest)
+			fd = openat(at >= 0 ? at : dirfd, part, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
+		else
+			fd = openat(at >= 0 ? at : dirfd, part, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+		if (fd < 0)
+			return errno == ELOOP ? -EXDEV : -errno;
+		if (!*rest)
+			return fd;
+		mem_close_cleanup(&at);
+		at = fd;
+		path = rest;
+	}
+	return -ENOENT;
+}
+
+int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode)
+{
+	struct open_how how = {
+		.flags = (uint64_t)(flags | O_CLOEXEC),
+		.mode = flags & O_CREAT ? mode : 0,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
+	};
+	long fd;
+
+	(void)io;
+	do {
+		/* EAGAIN: a rename raced with the resolution. */
+		fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+	} while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+	if (fd >= 0)
+		return (int)fd;
+	if (errno == ENOSYS || errno == EPERM)
+		return open_by_walk(dirfd, path, flags, mode);
+	return errno == ELOOP ? -EXDEV : -errno;
+}
+
+/* The directory that holds path, and path's last component. */
+static int open_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last)
+{
+	const char *slash = strrchr(path, '/');
+	char parent[LIMIT_PATH_BYTES + 1];
+
+	if (!slash) {
+		*ret_last = path;
+		return io_plain_open(io, dirfd, ".", O_PATH | O_DIRECTORY, 0);
+	}
+	if ((size_t)(slash - path) > LIMIT_PATH_BYTES)
+		return -ENAMETOOLONG;
+	*ret_last = slash + 1;
+	snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
+	return io_plain_open(io, dirfd, parent, O_PATH | O_DIRECTORY, 0);
+}
+
+static int plain_rename(struct io_engine *io, bool must_be_new, int dirfd, const char *from,
+			const char *to)
+{
+	const char *from_last, *to_last;
+	auto_close int from_fd = open_parent(io, dirfd, from, &from_last);
+	auto_close int to_fd = open_parent(io, dirfd, to, &to_last);
+
+	if (from_fd < 0 || to_fd < 0)
+		return from_fd < 0 ? from_fd : to_fd;
+	if (renameat2(from_fd, from_last, to_fd, to_last, must_be_new ? RENAME_NOREPLACE : 0) == 0)
+		return 0;
+	if (errno != EINVAL || !must_be_new)
+		return -errno;
+	/* A file system without RENAME_NOREPLACE: looking first is the best that it offers. */
+	if (faccessat(to_fd, to_last, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return -EEXIST;
+	return renameat(from_fd, from_last, to_fd, to_last) == 0 ? 0 : -errno;
+}
+
+static int sync_dir(struct io_engine *io, int dirfd, const char *path)
+{
+	auto_close int fd = io_plain_open(io, dirfd, path, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return fd;
+	return fsync(fd) == 0 ? 0 : -errno;
+}
+
+int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
+		   unsigned mode)
+{
+	const char *last;
+	auto_close int fd = -1;
+
+	if (op == IO_RENAME || op == IO_RENAME_NEW)
+		return plain_rename(io, op == IO_RENAME_NEW, dirfd, from, to);
+	if (op == IO_SYNC_DIR)
+		return sync_dir(io, dirfd, from);
+	fd = open_parent(io, dirfd, from, &last);
+	if (fd < 0)
+		return fd;
+	if (op == IO_MKDIR)
+		return mkdirat(fd, last, mode) == 0 ? 0 : -errno;
+	return unlinkat(fd, last, op == IO_RMDIR ? AT_REMOVEDIR : 0) == 0 ? 0 : -errno;
+}
+
+int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size)
+{
+	(void)io;
+	return ftruncate(file->fd, (off_t)size) == 0 ? 0 : -errno;
+}

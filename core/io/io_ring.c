@@ -1,0 +1,197 @@
+/*
+ * io_ring.c - the liburing engine: one ring per thread.
+ *
+ * A thread waits only for its own batches on its own ring: no callbacks, no
+ * lock, no generation counters. A request's result says whether it is done, so
+ * completions of another batch of the same thread may be met on the way.
+ *
+ * A thread whose ring cannot be made (a limit on locked memory, say) works with
+ * plain system calls: the results are the same.
+ */
+#include <liburing.h>
+#include <pthread.h>
+
+#include "core/base/err.h"
+#include "core/io/io_engine.h"
+
+#define RING_DEPTH 64
+
+struct ring {
+	struct io_uring uring;
+	bool usable;
+	unsigned generation;		/* of the process that made it */
+	unsigned in_flight;
+};
+
+struct io_ring {
+	struct io_engine base;
+	pthread_key_t key;		/* a thread's struct ring */
+};
+
+static void ring_close(void *arg)
+{
+	struct ring *r = arg;
+
+	if (r->usable && r->generation == io_fork_generation())
+		io_uring_queue_exit(&r->uring);
+	free(r);
+}
+
+/* This thread's ring, or NULL when it has none and cannot have one. */
+static struct ring *ring_of_thread(struct io_ring *e)
+{
+	struct ring *r = pthread_getspecific(e->key);
+
+	if (r && r->generation == io_fork_generation())
+		return r->usable ? r : NULL;
+	if (!r) {
+		r = calloc(1, sizeof(*r));
+		if (!r || pthread_setspecific(e->key, r) != 0) {
+			free(r);
+			return NULL;
+		}
+	}
+	*r = (struct ring){ .generation = io_fork_generation() };
+	r->usable = io_uring_queue_init(RING_DEPTH, &r->uring, 0) == 0;
+	return r->usable ? r : NULL;
+}
+
+static void reap_one(struct ring *r, struct io_uring_cqe *cqe)
+{
+	struct io_req *req = io_uring_cqe_get_data(cqe);
+
+	req->result = cqe->res;
+	io_uring_cqe_seen(&r->uring, cqe);
+	r->in_flight--;
+}
+
+/* Submit what is prepared and wait for at least one completion, then take all that are there. */
+static int reap(struct ring *r)
+{
+	struct io_uring_cqe *cqe;
+	int e = io_uring_submit_and_wait(&r->uring, 1);
+
+	if (e < 0 && e != -EINTR && e != -EAGAIN && e != -EBUSY)
+		return fail(e, "io_uring: cannot wait: %s", strerror(-e));
+	while (r->in_flight && io_uring_peek_cqe(&r->uring, &cqe) == 0)
+		reap_one(r, cqe);
+	return 0;
+}
+
+static void prepare(struct io_uring_sqe *sqe, struct io_req *req)
+{
+	uint8_t *p = (uint8_t *)req->p + req->done;
+	uint64_t off = req->off + req->done;
+	/* The kernel moves at most 2 GiB less a page at once; the rest follows as a short transfer. */
+	unsigned n = (unsigned)MIN(req->n - req->done, (size_t)0x7ffff000);
+
+	if (req->op == IO_READ)
+		io_uring_prep_read(sqe, req->file->fd, p, n, off);
+	else if (req->op == IO_WRITE)
+		io_uring_prep_write(sqe, req->file->fd, p, n, off);
+	else
+		io_uring_prep_fsync(sqe, req->file->fd, IORING_FSYNC_DATASYNC);
+	io_uring_sqe_set_data(sqe, req);
+}
+
+static int ring_submit(struct io_engine *io, struct io_req *req, size_t n)
+{
+	struct ring *r = ring_of_thread(container_of(io, struct io_ring, base));
+
+	for (size_t i = 0; i < n; i++) {
+		struct io_uring_sqe *sqe;
+
+		req[i].result = IO_PENDING;
+		if (!r) {
+			io_plain_run(&req[i]);
+			continue;
+		}
+		while (r->in_flight >= RING_DEPTH || !(sqe = io_uring_get_sqe(&r->uring))) {
+			int e = reap(r);
+
+			if (e < 0)
+				return e;
+		}
+		prepare(sqe, &req[i]);
+		r->in_flight++;
+	}
+	if (r)
+		io_uring_submit(&r->uring);
+	return 0;
+}
+
+static int ring_wait(struct io_engine *io, struct io_req *req, size_t n)
+{
+	struct ring *r = ring_of_thread(container_of(io, struct io_ring, base));
+
+	for (size_t i = 0; i < n; i++)
+		while (req[i].result == IO_PENDING) {
+			int e = reap(r);
+
+			if (e < 0)
+				return e;
+		}
+	return 0;
+}
+
+static void ring_free(struct io_engine *io)
+{
+	struct io_ring *e = container_of(io, struct io_ring, base);
+	struct ring *r = pthread_getspecific(e->key);
+
+	/* Other threads have ended and taken their rings with them. */
+	if (r)
+		ring_close(r);
+	pthread_setspecific(e->key, NULL);
+	pthread_key_delete(e->key);
+	free(e);
+}
+
+static const struct io_engine_ops ring_ops = {
+	.name = "ring",
+	.submit = ring_submit,
+	.wait = ring_wait,
+	.open = io_plain_open,
+	.dirop = io_plain_dirop,
+	.truncate = io_plain_truncate,
+	.free = ring_free,
+};
+
+/* The kernel may know io_uring and a filter refuse it, or know too few operations. */
+static int ring_probe(void)
+{
+	struct io_uring uring;
+	struct io_uring_probe *probe;
+	bool enough;
+	int r = io_uring_queue_init(4, &uring, 0);
+
+	if (r < 0)
+		return r;
+	probe = io_uring_get_probe_ring(&uring);
+	enough = probe && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+		 io_uring_opcode_supported(probe, IORING_OP_WRITE) &&
+		 io_uring_opcode_supported(probe, IORING_OP_FSYNC);
+	io_uring_free_probe(probe);
+	io_uring_queue_exit(&uring);
+	return enough ? 0 : -EOPNOTSUPP;
+}
+
+int io_ring_new(struct io_engine **ret)
+{
+	auto_free struct io_ring *e = NULL;
+	int r = ring_probe();
+
+	if (r < 0)
+		return fail(r, "io_uring is not available: %s%s", strerror(-r),
+			    r == -EPERM ? " (see sysctl kernel.io_uring_disabled, or the container's filter)"
+					: "");
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return fail(-ENOMEM, "cannot allocate an I/O engine");
+	r = pthread_key_create(&e->key, ring_close);
+	if (r)
+		return fail(-r, "cannot make a thread key for io_uring");
+	e->base.ops = &ring_ops;
+	*ret = &take(e)->base;
+	return 0;
+}

@@ -1,0 +1,165 @@
+/*
+ * io_sync.c - pread and pwrite engine: the reference, and the fallback where io_uring is refused.
+ *
+ * A few helper threads give it the one thing that io_uring has for nothing: the
+ * requests of a batch go on while their thread does something else. A thread that
+ * waits runs its own requests that no helper has begun.
+ */
+#include <pthread.h>
+#include <signal.h>
+
+#include "core/base/err.h"
+#include "core/io/io_engine.h"
+
+#define HELPERS 4
+
+struct io_sync {
+	struct io_engine base;
+	pthread_mutex_t lock;		/* protects all below, and results of queued requests */
+	pthread_cond_t work, done;
+	struct io_req *head, **tail;	/* submitted, not begun */
+	unsigned helpers;		/* running */
+	unsigned generation;		/* of the process that started them */
+	bool stop;
+	pthread_t thread[HELPERS];
+};
+
+static void *helper(void *arg)
+{
+	struct io_sync *s = arg;
+
+	pthread_mutex_lock(&s->lock);
+	while (!s->stop) {
+		struct io_req *req = s->head;
+		struct io_req mine;
+
+		if (!req) {
+			pthread_cond_wait(&s->work, &s->lock);
+			continue;
+		}
+		s->head = req->next;
+		if (!s->head)
+			s->tail = &s->head;
+		mine = *req;
+		pthread_mutex_unlock(&s->lock);
+		io_plain_run(&mine);
+		pthread_mutex_lock(&s->lock);
+		req->result = mine.result;
+		pthread_cond_broadcast(&s->done);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+/* Called with the lock held. Fewer helpers than wished, or none, are only slower. */
+static void start_helpers(struct io_sync *s)
+{
+	sigset_t all, old;
+
+	if (s->generation != io_fork_generation()) {
+		s->generation = io_fork_generation();
+		s->helpers = 0;
+	}
+	if (s->helpers)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	while (s->helpers < HELPERS && pthread_create(&s->thread[s->helpers], NULL, helper, s) == 0)
+		pthread_setname_np(s->thread[s->helpers++], "io");
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+static int sync_submit(struct io_engine *io, struct io_req *req, size_t n)
+{
+	struct io_sync *s = container_of(io, struct io_sync, base);
+
+	pthread_mutex_lock(&s->lock);
+	start_helpers(s);
+	for (size_t i = 0; i < n; i++) {
+		req[i].result = IO_PENDING;
+		req[i].next = NULL;
+		*s->tail = &req[i];
+		s->tail = &req[i].next;
+	}
+	if (n == 1)
+		pthread_cond_signal(&s->work);
+	else
+		pthread_cond_broadcast(&s->work);
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+/* Take one of these requests out of the queue: true when it had not been begun. */
+static bool unqueue(struct io_sync *s, const struct io_req *req)
+{
+	for (struct io_req **at = &s->head; *at; at = &(*at)->next)
+		if (*at == req) {
+			*at = req->next;
+			if (!*at)
+				s->tail = at;
+			return true;
+		}
+	return false;
+}
+
+static int sync_wait(struct io_engine *io, struct io_req *req, size_t n)
+{
+	struct io_sync *s = container_of(io, struct io_sync, base);
+
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < n; i++) {
+		if (unqueue(s, &req[i])) {
+			pthread_mutex_unlock(&s->lock);
+			io_plain_run(&req[i]);
+			pthread_mutex_lock(&s->lock);
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		while (req[i].result == IO_PENDING)
+			pthread_cond_wait(&s->done, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+static void sync_free(struct io_engine *io)
+{
+	struct io_sync *s = container_of(io, struct io_sync, base);
+
+	pthread_mutex_lock(&s->lock);
+	s->stop = true;
+	pthread_cond_broadcast(&s->work);
+	pthread_mutex_unlock(&s->lock);
+	if (s->generation == io_fork_generation())
+		for (unsigned i = 0; i < s->helpers; i++)
+			pthread_join(s->thread[i], NULL);
+	pthread_cond_destroy(&s->work);
+	pthread_cond_destroy(&s->done);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+static const struct io_engine_ops sync_ops = {
+	.name = "sync",
+	.submit = sync_submit,
+	.wait = sync_wait,
+	.open = io_plain_open,
+	.dirop = io_plain_dirop,
+	.truncate = io_plain_truncate,
+	.free = sync_free,
+};
+
+int io_sync_new(struct io_engine **ret)
+{
+	struct io_sync *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return fail(-ENOMEM, "cannot allocate an I/O engine");
+	s->base.ops = &sync_ops;
+	s->tail = &s->head;
+	s->generation = io_fork_generation();
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->work, NULL);
+	pthread_cond_init(&s->done, NULL);
+	*ret = &s->base;
+	return 0;
+}

@@ -1,0 +1,155 @@
+/*
+ * kv.c - the only caller of kv ops: batches, whole values, trace.
+ */
+#include "core/kv/kv.h"
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+void kv_loc_release(struct kv_loc *loc)
+{
+	buf_release(&loc->bytes);
+	io_file_unref(loc->file);
+	*loc = (struct kv_loc){ 0 };
+}
+
+int kv_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+{
+	int r;
+
+	for (size_t i = 0; i < n; i++) {
+		trace(TRACE_KV, "locate %s '%.*s'", kv->name, SPAN_ARG(key[i]));
+		ret[i] = (struct kv_loc){ 0 };
+	}
+	r = kv->ops->locate(kv, key, ret, n);
+	for (size_t i = 0; i < n && r < 0; i++)
+		kv_loc_release(&ret[i]);
+	return r;
+}
+
+/* The part of the value that get asks for; len is set to its bytes. */
+static int get_range(const struct kv_get *get, const struct kv_loc *loc, uint64_t *ret_len)
+{
+	uint64_t len = get->len == UINT64_MAX && get->off <= loc->len ? loc->len - get->off : get->len;
+
+	if (get->off > loc->len || len > loc->len - get->off)
+		return fail(-EUCLEAN, "value of '%.*s' has %llu bytes, %llu at offset %llu were wanted",
+			    SPAN_ARG(get->key), (unsigned long long)loc->len, (unsigned long long)len,
+			    (unsigned long long)get->off);
+	*ret_len = len;
+	return 0;
+}
+
+/* Inline values are copied; file ranges become requests. */
+static int get_one(struct kv_get *get, const struct kv_loc *loc, struct io_req *req, size_t *n_req)
+{
+	uint64_t len = 0;
+	int r;
+
+	get->found = loc->where != KV_ABSENT;
+	if (!get->found)
+		return 0;
+	r = get_range(get, loc, &len);
+	if (r < 0)
+		return r;
+	if (loc->where == KV_INLINE)
+		return buf_add(get->ret, loc->bytes.p + get->off, len);
+	r = buf_reserve(get->ret, len);
+	if (r < 0 || len == 0)
+		return r;
+	req[(*n_req)++] = (struct io_req){ .op = IO_READ, .file = loc->file, .p = get->ret->p + get->ret->n,
+					   .n = len, .off = loc->off + get->off };
+	get->ret->n += len;
+	return 0;
+}
+
+static int get_read(struct kv *kv, struct io_req *req, size_t n)
+{
+	int r = io_run(kv->io, req, n);
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		if ((size_t)req[i].result != req[i].n)
+			r = fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted",
+				 req[i].file->name, (unsigned long long)(req[i].off + (uint64_t)req[i].result),
+				 req[i].n, (unsigned long long)req[i].off);
+	return r;
+}
+
+int kv_get(struct kv *kv, struct kv_get *get, size_t n)
+{
+	auto_free struct span *keys = calloc(n ? n : 1, sizeof(*keys));
+	auto_free struct kv_loc *locs = calloc(n ? n : 1, sizeof(*locs));
+	auto_free struct io_req *reqs = calloc(n ? n : 1, sizeof(*reqs));
+	auto_free size_t *old = calloc(n ? n : 1, sizeof(*old));
+	size_t n_req = 0;
+	int r;
+
+	if (!keys || !locs || !reqs || !old)
+		return fail(-ENOMEM, "cannot get %zu keys: not enough memory", n);
+	for (size_t i = 0; i < n; i++) {
+		keys[i] = get[i].key;
+		old[i] = get[i].ret->n;
+	}
+	r = kv_locate(kv, keys, locs, n);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = get_one(&get[i], &locs[i], reqs, &n_req);
+	if (r >= 0 && n_req)
+		r = get_read(kv, reqs, n_req);
+	for (size_t i = 0; i < n; i++) {
+		kv_loc_release(&locs[i]);
+		if (r < 0)
+			get[i].ret->n = old[i];
+	}
+	return r;
+}
+
+int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret)
+{
+	auto_kv_loc loc = { 0 };
+	int r = kv_locate(kv, &key, &loc, 1);
+
+	if (r < 0 || loc.where == KV_ABSENT)
+		return r;
+	if (loc.len > limit)
+		return fail(-EFBIG, "value of '%.*s' has %llu bytes, the limit is %llu", SPAN_ARG(key),
+			    (unsigned long long)loc.len, (unsigned long long)limit);
+	if (loc.where == KV_INLINE) {
+		r = buf_add_span(ret, buf_span(&loc.bytes));
+	} else {
+		r = buf_reserve(ret, loc.len);
+		if (r >= 0)
+			r = io_read_exact(loc.file, ret->p + ret->n, loc.len, loc.off);
+		if (r >= 0)
+			ret->n += loc.len;
+	}
+	return r < 0 ? r : 1;
+}
+
+int kv_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
+{
+	trace(TRACE_KV, "list %s '%.*s'", kv->name, SPAN_ARG(prefix));
+	return kv->ops->list(kv, prefix, each, arg);
+}
+
+int kv_put(struct kv *kv, struct span key, struct span value)
+{
+	trace(TRACE_KV, "put %s '%.*s' %zu", kv->name, SPAN_ARG(key), value.n);
+	if (!kv->ops->put)
+		return fail(-EROFS, "'%s' cannot be written", kv->name);
+	return kv->ops->put(kv, key, value);
+}
+
+int kv_where_text(struct kv *kv, struct span key, struct buf *ret)
+{
+	return kv->ops->where_text(kv, key, ret);
+}
+
+void kv_free(struct kv *kv)
+{
+	if (!kv)
+		return;
+	free(kv->name);
+	kv->ops->free(kv);
+}

@@ -1,0 +1,179 @@
+/*
+ * kv_dir.c - one file per key below a directory: arrays of the directory-per-leaf layout.
+ *
+ * TensorStore's lock files (`*.__lock`) are no keys. A key that is no safe path
+ * (absolute, "..", NUL, too long) cannot be there, so it is absent.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/kv/kv.h"
+
+struct kv_dir {
+	struct kv base;
+	struct io_dir *dir;
+};
+
+static int dir_locate_one(struct kv_dir *d, struct span key, struct kv_loc *ret)
+{
+	auto_free char *path = NULL;
+	int r;
+
+	if (io_path_check(key, d->base.name) < 0 || span_ends(key, span_str(".__lock")))
+		return 0;
+	path = span_dup_str(key);
+	if (!path)
+		return fail(-ENOMEM, "cannot open '%.*s'", SPAN_ARG(key));
+	r = io_file_open(d->dir, path, O_RDONLY, 0, &ret->file);
+	/* A directory or a missing parent is a missing key, as for TensorStore's file store. */
+	if (r == -ENOENT || r == -ENOTDIR || r == -EISDIR || r == -ENAMETOOLONG)
+		return 0;
+	if (r < 0)
+		return r;
+	ret->where = KV_FILE;
+	ret->len = ret->file->size;
+	return 0;
+}
+
+static int dir_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+{
+	struct kv_dir *d = container_of(kv, struct kv_dir, base);
+
+	for (size_t i = 0; i < n; i++) {
+		int r = dir_locate_one(d, key[i], &ret[i]);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* One listing: the prefix decides where it starts and which names count there. */
+struct walk {
+	struct kv_dir *d;
+	struct span prefix;
+	kv_each_fn *each;
+	void *arg;
+	struct buf path;		/* of the directory being listed, with a slash; "" at the top */
+	unsigned depth;
+	int r;
+};
+
+static int walk_dir(struct walk *w);
+
+static int walk_entry(void *arg, const char *name, unsigned char type)
+{
+	struct walk *w = arg;
+	size_t was = w->path.n;
+	struct span key;
+	struct stat st;
+
+	if (span_ends(span_str(name), span_str(".__lock")))
+		return 0;
+	w->r = buf_add_str(&w->path, name);
+	key = buf_span(&w->path);
+	/* Both ways round: a directory may be the beginning of the prefix, or lie below it. */
+	if (w->r >= 0 && !span_starts(key, w->prefix) && !(type == DT_DIR && span_starts(w->prefix, key))) {
+		w->path.n = was;
+		return 0;
+	}
+	if (w->r >= 0 && !buf_str(&w->path))
+		w->r = -ENOMEM;
+	/* Links are followed (beneath the source): what they lead to counts. */
+	if (w->r >= 0)
+		w->r = io_stat(w->d->dir, (const char *)w->path.p, &st);
+	if (w->r >= 0 && S_ISDIR(st.st_mode)) {
+		/* A link to a directory is an entry of its own for TensorStore, and not descended into. */
+		w->r = type == DT_LNK ? 0 : buf_add_byte(&w->path, '/');
+		if (w->r >= 0 && type != DT_LNK)
+			w->r = walk_dir(w);
+	} else if (w->r >= 0 && S_ISREG(st.st_mode) && span_starts(key, w->prefix)) {
+		w->r = w->each(w->arg, span_of(w->path.p, w->path.n), (uint64_t)st.st_size);
+	}
+	w->path.n = was;
+	/* An entry that went away, or leads out of the source, is no key. */
+	if (w->r == -ENOENT || w->r == -EIO)
+		w->r = 0;
+	return w->r;
+}
+
+static int walk_dir(struct walk *w)
+{
+	auto_free char *path = span_dup_str(w->path.n ? span_of(w->path.p, w->path.n - 1) : span_str("."));
+	int r;
+
+	if (!path)
+		return fail(-ENOMEM, "cannot list '%s'", w->d->base.name);
+	if (++w->depth > LIMIT_TREE_DEPTH)
+		return fail(-EFBIG, "'%s' is deeper than %d directories", path, LIMIT_TREE_DEPTH);
+	r = io_list(w->d->dir, path, walk_entry, w);
+	w->depth--;
+	return r;
+}
+
+static int dir_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
+{
+	struct walk w = { .d = container_of(kv, struct kv_dir, base), .prefix = prefix, .each = each,
+			  .arg = arg };
+	const uint8_t *slash = prefix.n ? memrchr(prefix.p, '/', prefix.n) : NULL;
+	int r = 0;
+
+	if (slash) {
+		struct span parent = span_of(prefix.p, (size_t)(slash - prefix.p));
+
+		if (io_path_check(parent, kv->name) < 0)
+			return 0;
+		r = buf_add(&w.path, prefix.p, parent.n + 1);
+	}
+	if (r >= 0)
+		r = walk_dir(&w);
+	buf_release(&w.path);
+	return r == -ENOENT || r == -ENOTDIR ? 0 : r;
+}
+
+static int dir_where_text(struct kv *kv, struct span key, struct buf *ret)
+{
+	auto_kv_loc loc = { 0 };
+	int r = kv_locate(kv, &key, &loc, 1);
+
+	if (r < 0)
+		return r;
+	if (loc.where == KV_ABSENT)
+		return buf_add_str(ret, "absent");
+	return buf_addf(ret, "value:%s:0:%llu", loc.file->name, (unsigned long long)loc.len);
+}
+
+static void dir_free(struct kv *kv)
+{
+	struct kv_dir *d = container_of(kv, struct kv_dir, base);
+
+	io_dir_close(d->dir);
+	free(d);
+}
+
+static const struct kv_ops dir_ops = {
+	.name = "dir",
+	.locate = dir_locate,
+	.list = dir_list,
+	.where_text = dir_where_text,
+	.free = dir_free,
+};
+
+int kv_dir_open(struct io_dir *dir, struct kv **ret)
+{
+	struct kv_dir *d = calloc(1, sizeof(*d));
+
+	if (d)
+		d->base.name = strdup(dir->path);
+	if (!d || !d->base.name) {
+		free(d);
+		return fail(-ENOMEM, "cannot open '%s'", dir->path);
+	}
+	d->base.ops = &dir_ops;
+	d->base.io = dir->io;
+	d->dir = dir;
+	*ret = &d->base;
+	return 0;
+}
