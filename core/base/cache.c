@@ -254,16 +254,16 @@ bool cache_peek(struct cache *c, const struct cache_key *key, struct cache_entry
 	return ready;
 }
 
-bool cache_has(struct cache *c, const struct cache_key *key)
+bool cache_has(struct cache *c, const struct cache_key *key, enum cache_ask ask)
 {
 	const struct entry *e;
-	bool ready;
+	bool there;
 
 	pthread_mutex_lock(&c->lock);
 	e = find(c, key);
-	ready = e && e->state == ENTRY_READY;
+	there = e && (e->state == ENTRY_READY || ask == CACHE_READY_OR_BUSY);
 	pthread_mutex_unlock(&c->lock);
-	return ready;
+	return there;
 }
 
 void cache_fill(struct cache *c, struct cache_entry *ce, void *value, uint64_t charge,

@@ -47,8 +47,9 @@ uint64_t cache_owner(void);
 int cache_begin(struct cache *cache, const struct cache_key *key, struct cache_entry **ret);
 /* Pin it if it is ready: true. Never begins one. */
 bool cache_peek(struct cache *cache, const struct cache_key *key, struct cache_entry **ret);
-/* Like cache_peek, but without pinning or touching: for explain and statistics. */
-bool cache_has(struct cache *cache, const struct cache_key *key);
+/* Whether it is there, without pinning or touching: ready, or (too) still being filled. */
+enum cache_ask { CACHE_READY, CACHE_READY_OR_BUSY };
+bool cache_has(struct cache *cache, const struct cache_key *key, enum cache_ask ask);
 /* The value of a CACHE_MINE entry; charge is its size in bytes; free_value is called at its end. */
 void cache_fill(struct cache *cache, struct cache_entry *e, void *value, uint64_t charge,
 		void (*free_value)(void *value));

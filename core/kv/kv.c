@@ -146,9 +146,15 @@ int kv_where_text(struct kv *kv, struct span key, struct buf *ret)
 	return kv->ops->where_text(kv, key, ret);
 }
 
+struct kv *kv_ref(struct kv *kv)
+{
+	atomic_fetch_add_explicit(&kv->more_refs, 1, memory_order_relaxed);
+	return kv;
+}
+
 void kv_free(struct kv *kv)
 {
-	if (!kv)
+	if (!kv || atomic_fetch_sub_explicit(&kv->more_refs, 1, memory_order_acq_rel) != 0)
 		return;
 	free(kv->name);
 	kv->ops->free(kv);

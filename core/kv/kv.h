@@ -55,6 +55,7 @@ struct kv {
 	const struct kv_ops *ops;
 	struct io_engine *io;		/* borrowed */
 	char *name;			/* for messages and the trace; owned */
+	atomic_uint more_refs;		/* references beyond the first */
 };
 
 /* On failure nothing in ret needs a release. */
@@ -69,7 +70,9 @@ int kv_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg);
 /* -EROFS when the store cannot be written. */
 int kv_put(struct kv *kv, struct span key, struct span value);
 int kv_where_text(struct kv *kv, struct span key, struct buf *ret);
-/* Accepts NULL. */
+/* A store is counted: an open array and its decoders keep it beyond the item that opened it. */
+struct kv *kv_ref(struct kv *kv);
+/* Give one reference back; the last closes the store. Accepts NULL. */
 void kv_free(struct kv *kv);
 
 /* One file per key below a directory; keys that are no safe path are absent. dir is taken. */

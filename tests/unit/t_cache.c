@@ -42,8 +42,8 @@ static void the_least_recently_used_goes_first(void **state)
 	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
 	cache_put(c, e);
 	cache_put(c, put_one(c, owner, 3, 10000));
-	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }));
-	assert_false(cache_has(c, &(struct cache_key){ owner, 1, 0 }));
+	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
+	assert_false(cache_has(c, &(struct cache_key){ owner, 1, 0 }, CACHE_READY));
 	assert_int_equal(freed, 1);
 	cache_stats(c, &st);
 	assert_true(st.bytes <= 40000);
@@ -126,7 +126,7 @@ static void race_of(int code)
 	}
 	/* All came while the first was filling. */
 	assert_int_equal(fills, 1);
-	assert_int_equal(cache_has(c, &(struct cache_key){ 1, 2, 3 }), code == 0);
+	assert_int_equal(cache_has(c, &(struct cache_key){ 1, 2, 3 }, CACHE_READY), code == 0);
 	cache_free(c);
 }
 
@@ -154,8 +154,8 @@ static void a_dropped_owner_is_forgotten(void **state)
 	assert_true(cache_peek(c, &(struct cache_key){ a, 1, 0 }, &pinned));
 	cache_drop(c, a);
 	assert_int_equal(freed, 1499);
-	assert_false(cache_has(c, &(struct cache_key){ a, 1, 0 }));
-	assert_true(cache_has(c, &(struct cache_key){ b, 2, 0 }));
+	assert_false(cache_has(c, &(struct cache_key){ a, 1, 0 }, CACHE_READY));
+	assert_true(cache_has(c, &(struct cache_key){ b, 2, 0 }, CACHE_READY));
 	cache_put(c, pinned);
 	assert_int_equal(freed, 1500);
 	cache_stats(c, &st);

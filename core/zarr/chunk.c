@@ -1,0 +1,427 @@
+/*
+ * chunk.c - read and decode innermost chunks.
+ *
+ * Where they lie is chunk_find.c's business, and decoding the large ones piece by
+ * piece is stream.c's.
+ */
+#include "core/zarr/chunk.h"
+
+#include <assert.h>
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/zarr/cast.h"
+
+#define WHOLE_MAX (2 * MiB)		/* larger chunks are streamed, so that a reader need not wait for all */
+
+bool chunk_is_streamed(const struct zarr *z)
+{
+	return z->leaf->bytes > WHOLE_MAX && codec_can_stream(&z->leaf->codecs);
+}
+
+uint64_t chunk_cost(const struct zarr *z)
+{
+	return chunk_is_streamed(z) ? 0 : 2 * z->leaf->bytes;
+}
+
+struct cache_key chunk_whole_key(const struct zarr *z, uint64_t number)
+{
+	return (struct cache_key){ z->owner, number, (uint64_t)z->tag << 40 };
+}
+
+/* ---- opening ---- */
+
+/* The cached value of a chunk that is not stored. */
+static const uint8_t absent;
+
+struct whole {
+	struct zarr *z;
+	struct chunk *c;
+	uint8_t *in;			/* stored bytes: of loc, or a block of in_n */
+	size_t in_n;
+	uint8_t *out;
+};
+
+static int decode(void *arg)
+{
+	struct whole *w = arg;
+	const struct zarr_level *leaf = w->z->leaf;
+	const struct dtype_info *t = dtype_info(w->z->meta.dtype);
+	struct span in = w->in ? span_of(w->in, w->c->len) :
+				 span_of(w->c->loc.bytes.p + w->c->off, w->c->len);
+	int r;
+
+	trace(TRACE_CODEC, "decode %zu -> %llu", in.n, (unsigned long long)leaf->bytes);
+	r = codec_decode(&leaf->codecs, in, w->out, leaf->bytes);
+	if (r < 0) {
+		auto_buf where = { 0 };
+
+		chunk_text(w->z, w->c, &where);
+		return err_at(r, "%s", buf_str(&where));
+	}
+	if (leaf->big_endian)
+		cast_swap(w->z->meta.dtype, w->out, leaf->bytes / t->size);
+	cast_canonical(w->z->meta.dtype, w->out, leaf->bytes / t->size);
+	atomic_fetch_add_explicit(&w->z->env->chunks_decoded, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&w->z->env->chunk_bytes_decoded, leaf->bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&w->z->env->chunk_bytes_stored, w->c->len, memory_order_relaxed);
+	return 0;
+}
+
+/* Read the stored bytes of all in one batch. */
+static int whole_read(struct zarr *z, struct whole *w, size_t n)
+{
+	auto_free struct io_req *req = calloc(n, sizeof(*req));
+	size_t m = 0;
+	int r;
+
+	if (!req)
+		return fail(-ENOMEM, "cannot read %zu chunks", n);
+	for (size_t i = 0; i < n; i++) {
+		if (w[i].c->loc.where != KV_FILE || w[i].c->len == 0)
+			continue;
+		w[i].in_n = w[i].c->len;
+		w[i].in = block_alloc(w[i].in_n);
+		if (!w[i].in)
+			return fail(-ENOMEM, "cannot allocate %zu bytes", w[i].in_n);
+		req[m++] = (struct io_req){ .op = IO_READ, .file = w[i].c->loc.file, .p = w[i].in,
+					    .n = w[i].in_n, .off = w[i].c->loc.off + w[i].c->off };
+	}
+	r = io_run(z->env->io, req, m);
+	for (size_t i = 0; i < m && r >= 0; i++)
+		if ((size_t)req[i].result != req[i].n)
+			r = fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted",
+				 req[i].file->name, (unsigned long long)(req[i].off + (uint64_t)req[i].result),
+				 req[i].n, (unsigned long long)req[i].off);
+	return r;
+}
+
+static int whole_decode(struct zarr *z, struct whole *w, size_t n)
+{
+	int r;
+
+	for (size_t i = 0; i < n; i++) {
+		w[i].out = block_alloc(z->leaf->bytes);
+		if (!w[i].out)
+			return fail(-ENOMEM, "cannot allocate %llu bytes", (unsigned long long)z->leaf->bytes);
+	}
+	r = whole_read(z, w, n);
+	return r < 0 ? r : pool_run(z->env->pool, decode, w, sizeof(*w), n);
+}
+
+/* A chunk's memory in the cache remembers its size. */
+struct whole_value {
+	size_t n;
+	uint8_t *p;
+};
+
+static void whole_free(void *value)
+{
+	struct whole_value *v = value;
+
+	block_free(v->p, v->n);
+	free(v);
+}
+
+static int whole_fill(struct zarr *z, struct whole *w)
+{
+	struct whole_value *v = malloc(sizeof(*v));
+
+	if (!v)
+		return fail(-ENOMEM, "cannot allocate a cache entry");
+	v->n = z->leaf->bytes;
+	v->p = take(w->out);
+	cache_fill(z->env->cache, w->c->pin, v, v->n + sizeof(*v), whole_free);
+	return 0;
+}
+
+/* What was stored is plausible for one call: much more than it decodes to is decoded as a stream. */
+static bool is_bloated(const struct zarr *z, const struct chunk *c)
+{
+	return c->len > 2 * z->leaf->bytes + 64 * KiB;
+}
+
+static int missing(struct zarr *z, struct chunk *c)
+{
+	auto_buf where = { 0 };
+
+	atomic_fetch_add_explicit(&z->env->chunks_missing, 1, memory_order_relaxed);
+	if (!z->missing_is_error)
+		return 0;
+	chunk_text(z, c, &where);
+	return fail(-EUCLEAN, "%s is not stored, and the checkpoint says that every chunk is",
+		    buf_str(&where));
+}
+
+/* Decode the chunks that this thread began in the cache (mode WHOLE, loc set). */
+static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
+{
+	auto_free struct whole *w = calloc(n, sizeof(*w));
+	uint64_t cost = 0;
+	size_t m = 0;
+	int r = 0;
+
+	if (!w)
+		return fail(-ENOMEM, "cannot decode %zu chunks", n);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		struct chunk *c = begun[i];
+
+		if (c->loc.where == KV_ABSENT) {
+			r = missing(z, c);
+			continue;
+		}
+		if (is_bloated(z, c))
+			r = fail(-EUCLEAN, "chunk of %llu bytes is stored in %llu",
+				 (unsigned long long)z->leaf->bytes, (unsigned long long)c->len);
+		w[m++] = (struct whole){ .z = z, .c = c };
+		cost += z->leaf->bytes + c->len;
+	}
+	if (r >= 0 && m) {
+		r = budget_take(z->env->budget, cost);
+		if (r < 0)
+			cost = 0;
+	} else {
+		cost = 0;
+	}
+	if (r >= 0)
+		r = whole_decode(z, w, m);
+	for (size_t i = 0; i < m; i++) {
+		block_free(w[i].in, w[i].in_n);
+		if (r >= 0)
+			r = whole_fill(z, &w[i]);
+		block_free(w[i].out, z->leaf->bytes);
+	}
+	budget_give(z->env->budget, cost);
+	return r;
+}
+
+/* Chunks of modest size: in the cache, or brought there. */
+static int open_whole(struct zarr *z, struct chunk **c, size_t n)
+{
+	auto_free struct chunk **begun = calloc(n, sizeof(struct chunk *));
+	auto_free struct chunk **busy = calloc(n, sizeof(struct chunk *));
+	auto_free struct chunk *find = calloc(n, sizeof(*find));
+	size_t n_begun = 0, n_busy = 0, n_pinned = 0;
+	int r = begun && busy && find ? 0 : fail(-ENOMEM, "cannot open %zu chunks", n);
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		struct cache_key key;
+
+		chunk_number(z, c[i]);
+		key = chunk_whole_key(z, c[i]->number);
+		c[i]->mode = CHUNK_WHOLE;
+		r = cache_begin(z->env->cache, &key, &c[i]->pin);
+		n_pinned += r >= 0;
+		if (r == CACHE_MINE)
+			begun[n_begun++] = c[i];
+		else if (r == CACHE_BUSY)
+			busy[n_busy++] = c[i];
+	}
+	if (r >= 0 && n_begun) {
+		for (size_t i = 0; i < n_begun; i++)
+			memcpy(find[i].index, begun[i]->index, sizeof(find[i].index));
+		r = chunk_locate(z, find, n_begun);
+		for (size_t i = 0; i < n_begun && r >= 0; i++) {
+			begun[i]->loc = find[i].loc;
+			begun[i]->off = find[i].off;
+			begun[i]->len = find[i].len;
+		}
+		if (r >= 0)
+			r = fill_begun(z, begun, n_begun);
+	}
+	for (size_t i = 0; i < n_begun; i++) {
+		/* Those that were not filled: absent ones, or all after an error. */
+		if (!begun[i]->pin->value) {
+			if (r >= 0)
+				cache_fill(z->env->cache, begun[i]->pin, (void *)(uintptr_t)&absent, 0, NULL);
+			else
+				cache_fail(z->env->cache, begun[i]->pin, r);
+		}
+		kv_loc_release(&begun[i]->loc);
+	}
+	for (size_t i = 0; i < n_busy && r >= 0; i++)
+		r = cache_wait(z->env->cache, busy[i]->pin);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		if (c[i]->pin->value == &absent) {
+			cache_put(z->env->cache, take(c[i]->pin));
+			c[i]->mode = CHUNK_FILL;
+		}
+	return r;
+}
+
+/* Raw ranges and streams: found, but not read yet. */
+static int open_placed(struct zarr *z, struct chunk *c)
+{
+	int r;
+
+	chunk_number(z, c);
+	/* A live stream knows where its bytes are. */
+	c->stream = c->in_runs && z->leaf_raw ? NULL : stream_find(z, c->number);
+	if (c->stream) {
+		c->mode = CHUNK_STREAM;
+		return 0;
+	}
+	r = chunk_locate(z, c, 1);
+	if (r < 0)
+		return r;
+	if (c->loc.where == KV_ABSENT) {
+		c->mode = CHUNK_FILL;
+		return missing(z, c);
+	}
+	if (z->leaf->codecs.n == 0 && c->len != z->leaf->bytes) {
+		auto_buf where = { 0 };
+
+		chunk_text(z, c, &where);
+		return fail(-EUCLEAN, "%s has %llu bytes, %llu were expected", buf_str(&where),
+			    (unsigned long long)c->len, (unsigned long long)z->leaf->bytes);
+	}
+	if (z->leaf_raw && c->in_runs && c->loc.where == KV_FILE) {
+		c->mode = CHUNK_RAW;
+		return 0;
+	}
+	c->mode = CHUNK_STREAM;
+	return stream_get(z, c->number, &c->loc, c->off, c->len, &c->stream);
+}
+
+/* Small raw chunks that are read in long runs go straight from their file, as large ones do. */
+bool chunk_is_placed(const struct zarr *z, const struct chunk *c)
+{
+	return chunk_is_streamed(z) || (z->leaf_raw && c->in_runs && z->leaf->bytes >= 4 * KiB);
+}
+
+int chunk_open(struct zarr *z, struct chunk *c, size_t n)
+{
+	auto_free struct chunk **whole = calloc(n, sizeof(struct chunk *));
+	size_t m = 0;
+	int r = whole ? 0 : fail(-ENOMEM, "cannot open %zu chunks", n);
+
+	for (size_t i = 0; i < n; i++) {
+		c[i].mode = CHUNK_CLOSED;
+		c[i].pin = NULL;
+		c[i].stream = NULL;
+		c[i].loc = (struct kv_loc){ 0 };
+	}
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		if (chunk_is_placed(z, &c[i]))
+			r = open_placed(z, &c[i]);
+		else
+			whole[m++] = &c[i];
+	}
+	if (r >= 0 && m)
+		r = open_whole(z, whole, m);
+	if (r < 0)
+		chunk_close(z, c, n);
+	return r;
+}
+
+void chunk_close(struct zarr *z, struct chunk *c, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		cache_put(z->env->cache, take(c[i].pin));
+		kv_loc_release(&c[i].loc);
+		stream_put(take(c[i].stream));
+		c[i].mode = CHUNK_CLOSED;
+	}
+}
+
+/* ---- reading ---- */
+
+const uint8_t *chunk_bytes(const struct chunk *c)
+{
+	return ((const struct whole_value *)c->pin->value)->p;
+}
+
+/* Pin another reference to the same cached value, for a segment of its own. */
+static int pin_again(struct zarr *z, const struct cache_entry *e, struct cache_entry **ret)
+{
+	/* It is pinned by c, so it is there. */
+	return cache_peek(z->env->cache, &e->key, ret) ? 0 : 1;
+}
+
+static int gather_pin(struct zarr *z, struct cache_entry *e, const uint8_t *p, size_t n,
+		      struct gather *g)
+{
+	struct cache_entry *again;
+
+	/* Dropped from the cache's table while we hold it (its step went away): copy. */
+	if (pin_again(z, e, &again) != 0)
+		return gather_add_copy(g, p, n);
+	return gather_add_pinned(g, again, p, n);
+}
+
+/* Make the piece that holds byte off of a stream the chunk's current one. */
+static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_t **ret, size_t *ret_n)
+{
+	uint64_t piece = off / PIECE_BYTES;
+	size_t skip = (size_t)(off % PIECE_BYTES), n;
+
+	if (!c->pin || c->pin_piece != piece) {
+		struct cache_entry *e;
+		int r = stream_piece(c->stream, piece, &e, &n);
+
+		if (r < 0) {
+			auto_buf where = { 0 };
+
+			chunk_text(z, c, &where);
+			return err_at(r, "%s", buf_str(&where));
+		}
+		cache_put(z->env->cache, c->pin);
+		c->pin = e;
+		c->pin_piece = piece;
+	}
+	n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
+	*ret = (const uint8_t *)c->pin->value + skip;
+	*ret_n = n - skip;
+	return 0;
+}
+
+int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct gather *g)
+{
+	if (c->mode == CHUNK_RAW) {
+		atomic_fetch_add_explicit(&z->env->raw_bytes, n, memory_order_relaxed);
+		return gather_add_file(g, io_file_ref(c->loc.file), c->loc.off + c->off + off, n);
+	}
+	if (c->mode == CHUNK_WHOLE)
+		return gather_pin(z, c->pin, chunk_bytes(c) + off, n, g);
+	while (n > 0) {
+		const uint8_t *p;
+		size_t part;
+		int r = stream_at(z, c, off, &p, &part);
+
+		part = r < 0 ? 0 : MIN(part, n);
+		if (r >= 0)
+			r = gather_pin(z, c->pin, p, part, g);
+		if (r < 0)
+			return r;
+		off += part;
+		n -= part;
+	}
+	return 0;
+}
+
+int chunk_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
+{
+	uint8_t *to = p;
+
+	if (c->mode == CHUNK_RAW)
+		return io_read_exact(c->loc.file, p, n, c->loc.off + c->off + off);
+	if (c->mode == CHUNK_WHOLE) {
+		memcpy(p, chunk_bytes(c) + off, n);
+		return 0;
+	}
+	while (n > 0) {
+		const uint8_t *from;
+		size_t part;
+		int r = stream_at(z, c, off, &from, &part);
+
+		if (r < 0)
+			return r;
+		part = MIN(part, n);
+		memcpy(to, from, part);
+		to += part;
+		off += part;
+		n -= part;
+	}
+	return 0;
+}

@@ -1,0 +1,72 @@
+/*
+ * chunk.h - the innermost chunks of an array, opened for one operation.
+ *
+ * A chunk is in one of four states: not stored (its elements are the fill
+ * value), whole in the cache, a range of a data file that holds the elements as
+ * they are, or a stream of pieces (stream.h).
+ */
+#ifndef PYTREEFS_CHUNK_H
+#define PYTREEFS_CHUNK_H
+
+#include "core/zarr/stream.h"
+#include "core/zarr/zarr.h"
+
+enum chunk_mode {
+	CHUNK_CLOSED,
+	CHUNK_FILL,
+	CHUNK_WHOLE,
+	CHUNK_RAW,
+	CHUNK_STREAM,
+};
+
+struct chunk {
+	uint64_t index[LIMIT_RANK];	/* place in the leaf grid; set by the caller */
+	bool in_runs;			/* the caller reads long runs: a raw range needs no cache */
+
+	uint64_t number;		/* C-order rank of index */
+	enum chunk_mode mode;
+	struct cache_entry *pin;	/* WHOLE; STREAM: the piece that was read last */
+	uint64_t pin_piece;
+	struct kv_loc loc;		/* RAW; while opening, all */
+	uint64_t off, len;		/* stored bytes inside the value */
+	struct stream *stream;
+};
+
+/*
+ * Open n chunks: look them up, read all that is missing in one batch, decode in parallel. Waits for
+ * the read budget. On failure all are closed, and the note names the chunk and its place.
+ */
+int chunk_open(struct zarr *z, struct chunk *c, size_t n);
+void chunk_close(struct zarr *z, struct chunk *c, size_t n);
+
+/* Bytes of the cache and the budget that opening one chunk takes at most. */
+uint64_t chunk_cost(const struct zarr *z);
+
+/* WHOLE: the elements. */
+const uint8_t *chunk_bytes(const struct chunk *c);
+/* Bytes [off, off + n) of the decoded chunk as segments, without copying. Not for FILL. */
+int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct gather *g);
+/* The same, copied. Not for FILL. */
+int chunk_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p);
+
+/* Decode in the background what [off, off + n) of the chunk needs. */
+void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_t n);
+
+/*
+ * Where the chunk is: sets loc, off and len of c; loc.where KV_ABSENT when it is not stored.
+ * Reads shard indices, through the cache.
+ */
+int chunk_locate(struct zarr *z, struct chunk *c, size_t n);
+/* "chunk 0/3 (value:d/1f..:4096:812)" for messages. */
+void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out);
+
+/* Large enough to be decoded in pieces. */
+bool chunk_is_streamed(const struct zarr *z);
+/* Opening only finds it: a stream, or a raw range that is read in long runs. */
+bool chunk_is_placed(const struct zarr *z, const struct chunk *c);
+/* Set number from index. */
+void chunk_number(const struct zarr *z, struct chunk *c);
+/* The cache's key of a chunk that is kept whole. */
+struct cache_key chunk_whole_key(const struct zarr *z, uint64_t number);
+
+#endif

@@ -1,0 +1,178 @@
+/*
+ * chunk_find.c - where an innermost chunk lies.
+ *
+ * Level by level: the key of the stored object, then one shard index per level
+ * of nesting. Indices are read once and cached like chunks.
+ */
+#include "core/base/err.h"
+#include "core/zarr/chunk.h"
+#include "core/zarr/shard.h"
+
+void chunk_number(const struct zarr *z, struct chunk *c)
+{
+	c->number = 0;
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		c->number = c->number * z->leaf_grid[i] + c->index[i];
+}
+
+static int key_of(const struct zarr *z, const struct chunk *c, struct buf *ret)
+{
+	uint64_t object[LIMIT_RANK];
+	int r = buf_add(ret, z->prefix, z->prefix_len);
+
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		object[i] = c->index[i] * z->leaf_chunk[i] / z->meta.chunk[i];
+	return r < 0 ? r : zarr_chunk_key(&z->meta, object, ret);
+}
+
+struct shard_index {
+	uint64_t n;
+	uint64_t entry[];		/* offset and length by turns */
+};
+
+/* The index of the shard [off, off + len) of the value; read and checked. */
+static int index_read(const struct zarr_shard *s, const struct chunk *c, struct shard_index **ret)
+{
+	auto_free struct shard_index *ix = malloc(sizeof(*ix) + 16 * s->entries);
+	auto_free uint8_t *raw = malloc(s->index_bytes);
+	uint64_t at;
+	int r = 0;
+
+	if (!ix || !raw)
+		return fail(-ENOMEM, "cannot allocate a shard index of %llu entries",
+			    (unsigned long long)s->entries);
+	if (c->len < s->index_bytes)
+		return fail(-EUCLEAN, "shard of %llu bytes is shorter than its index of %llu",
+			    (unsigned long long)c->len, (unsigned long long)s->index_bytes);
+	at = c->off + (s->index_at_start ? 0 : c->len - s->index_bytes);
+	if (c->loc.where == KV_INLINE)
+		memcpy(raw, c->loc.bytes.p + at, s->index_bytes);
+	else
+		r = io_read_exact(c->loc.file, raw, s->index_bytes, c->loc.off + at);
+	if (r >= 0)
+		r = shard_index_decode(s, span_of(raw, s->index_bytes), c->len, ix->entry);
+	if (r < 0)
+		return r;
+	ix->n = s->entries;
+	*ret = take(ix);
+	return 0;
+}
+
+/* Narrow c to inner chunk `entry` of the shard numbered `shard` at this level. */
+static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned level, uint64_t shard,
+		       uint64_t entry, struct chunk *c)
+{
+	struct cache_key key = { z->owner, shard, (uint64_t)z->tag << 40 | 1 | (uint64_t)level << 36 };
+	struct cache *cache = z->env->cache;
+	struct shard_index *fresh = NULL;
+	const struct shard_index *ix;
+	struct cache_entry *e;
+	int r = cache_begin(cache, &key, &e);
+
+	if (r == CACHE_MINE) {
+		r = index_read(s, c, &fresh);
+		if (r >= 0)
+			cache_fill(cache, e, fresh, sizeof(*fresh) + 16 * s->entries, free);
+		else
+			cache_fail(cache, e, r);
+	} else if (r == CACHE_BUSY) {
+		r = cache_wait(cache, e);
+	} else if (r < 0) {
+		return r;
+	}
+	if (r >= 0) {
+		ix = e->value;
+		if (ix->entry[2 * entry] == UINT64_MAX) {
+			kv_loc_release(&c->loc);
+		} else {
+			c->off += ix->entry[2 * entry];
+			c->len = ix->entry[2 * entry + 1];
+		}
+		r = 0;
+	}
+	cache_put(cache, e);
+	return r;
+}
+
+/* Go down the levels of sharding to the innermost chunk. */
+static int descend(struct zarr *z, struct chunk *c)
+{
+	const struct zarr_level *level = &z->meta.level;
+	uint64_t pos[LIMIT_RANK], extent[LIMIT_RANK], number = 0;
+	unsigned depth = 0;
+	int r = 0;
+
+	/* Position of the chunk's first element, relative to the current object, per axis of the array. */
+	for (unsigned i = 0; i < z->meta.rank; i++) {
+		pos[i] = c->index[i] * z->leaf_chunk[i];
+		number = number * z->meta.grid[i] + pos[i] / z->meta.chunk[i];
+		pos[i] %= z->meta.chunk[i];
+	}
+	while (level->shard && c->loc.where != KV_ABSENT && r >= 0) {
+		const struct zarr_shard *s = level->shard;
+		uint64_t entry = 0;
+
+		for (unsigned i = 0; i < z->meta.rank; i++)
+			extent[level->axis[i]] = level->shape[i] / s->grid[i];
+		for (unsigned i = 0; i < z->meta.rank; i++)
+			entry = entry * s->grid[i] + pos[level->axis[i]] / extent[level->axis[i]];
+		for (unsigned i = 0; i < z->meta.rank; i++)
+			pos[i] %= extent[i];
+		r = enter_shard(z, s, depth++, number, entry, c);
+		number = number * s->entries + entry;
+		level = &s->inner;
+	}
+	return r;
+}
+
+int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
+{
+	auto_free struct span *keys = calloc(n, sizeof(*keys));
+	auto_free struct kv_loc *locs = calloc(n, sizeof(*locs));
+	auto_free size_t *ends = calloc(n, sizeof(*ends));
+	auto_buf text = { 0 };
+	int r = 0;
+
+	if (!keys || !locs || !ends)
+		return fail(-ENOMEM, "cannot look up %zu chunks", n);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		chunk_number(z, &c[i]);
+		r = key_of(z, &c[i], &text);
+		ends[i] = text.n;
+	}
+	for (size_t i = 0; i < n; i++)
+		keys[i] = span_of(text.p + (i ? ends[i - 1] : 0), ends[i] - (i ? ends[i - 1] : 0));
+	if (r >= 0)
+		r = kv_locate(z->kv, keys, locs, n);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		c[i].loc = locs[i];
+		c[i].off = 0;
+		c[i].len = locs[i].len;
+	}
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = descend(z, &c[i]);
+		if (r < 0) {
+			auto_buf where = { 0 };
+
+			chunk_text(z, &c[i], &where);
+			err_at(r, "%s", buf_str(&where));
+		}
+	}
+	for (size_t i = 0; i < n && r < 0; i++)
+		kv_loc_release(&c[i].loc);
+	return r;
+}
+
+void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out)
+{
+	auto_buf key = { 0 };
+
+	if (key_of(z, c, &key) < 0)
+		return;
+	buf_addf(out, "chunk '%.*s' (", SPAN_ARG(buf_span(&key)));
+	if (kv_where_text(z->kv, buf_span(&key), out) < 0)
+		buf_add_str(out, "unknown place");
+	buf_add_str(out, ")");
+}

@@ -1,0 +1,19 @@
+/*
+ * spill.h - an unlinked file that holds the decoded pieces of one large chunk.
+ */
+#ifndef PYTREEFS_SPILL_H
+#define PYTREEFS_SPILL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct spill;
+
+/* In directory dir. -ENOSPC and the like as the file system says. */
+int spill_open(const char *dir, struct spill **ret);
+int spill_write(struct spill *s, const void *p, size_t n, uint64_t off);
+int spill_read(struct spill *s, void *p, size_t n, uint64_t off);
+/* Accepts NULL. */
+void spill_close(struct spill *s);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * stream.h - random access to chunks that are too large to hold.
+ *
+ * Orbax writes one chunk per shard, so one compressed frame of gigabytes is the
+ * ordinary case. Such a chunk is decoded as a stream into pieces of PIECE_BYTES
+ * that go into the cache. A sequential reader pays for the decode once. A reader
+ * that jumps back to a piece that is gone makes the decoder start again, and this
+ * time what is decoded is also written to an unlinked spill file, from which
+ * every later piece is read. Without a spill file (spill=off, or its limit
+ * reached) each jump back decodes from the start: slow, bounded, correct.
+ *
+ * One thread at a time drives a stream's decoder; others wait for the piece that
+ * they need. A job of the pool drives it ahead of a sequential reader.
+ */
+#ifndef PYTREEFS_STREAM_H
+#define PYTREEFS_STREAM_H
+
+#include "core/zarr/zarr.h"
+
+#define PIECE_BYTES ((size_t)1 << 20)
+
+struct streams;
+struct stream;
+
+/*
+ * spill_dir NULL: no spill files. window_limit: most memory that one decoder may take for its
+ * history. Pool and cache may be set later through the env that is given to stream_get().
+ */
+int streams_new(const char *spill_dir, uint64_t spill_limit, uint64_t window_limit, struct streams **ret);
+/* No stream may be held any more, no job be posted. Accepts NULL. */
+void streams_free(struct streams *s);
+/* Forget the streams of an owner that are not held. */
+void streams_drop(struct streams *s, uint64_t owner);
+
+struct streams_stats {
+	uint64_t live, restarts, spill_bytes, spill_reads;
+};
+void streams_stats(struct streams *s, struct streams_stats *ret);
+
+/*
+ * The stream of leaf chunk `number` of z, whose stored bytes are [off, off + len) of the value at
+ * loc. loc is taken on success (and released here when the stream exists already). Held until
+ * stream_put().
+ */
+int stream_get(struct zarr *z, uint64_t number, struct kv_loc *loc, uint64_t off, uint64_t len,
+	       struct stream **ret);
+/* The same without a place: NULL when there is no live stream, so that no look-up is needed. */
+struct stream *stream_find(struct zarr *z, uint64_t number);
+void stream_put(struct stream *s);
+
+/* Pin one piece; ret_bytes is its length (the last may be short). */
+int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, size_t *ret_bytes);
+/* Let a job of the pool decode up to and including this piece. */
+void stream_ahead(struct stream *s, uint64_t piece);
+
+/* The cache's key of a piece; for explain. */
+struct cache_key stream_piece_key(const struct zarr *z, uint64_t number, uint64_t piece);
+
+#endif

@@ -1,0 +1,583 @@
+/*
+ * zarr_read.c - a byte range of a view -> segments.
+ *
+ * The range becomes boxes, and boxes become parts, one per chunk (grid.c). A box
+ * whose parts are contiguous both in the answer and in their chunks is answered
+ * by references into the cache or into data files; any other is copied together,
+ * through strides and a cast where the view asks for them.
+ */
+#include <assert.h>
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/zarr/cast.h"
+#include "core/zarr/chunk.h"
+#include "core/zarr/grid.h"
+#include "core/zarr/zarr.h"
+
+#define BATCH_PARTS 32			/* chunks opened at once */
+#define RUN_BYTES 4096			/* runs from here on are read from a raw file without the cache */
+#define CAST_BYTES 8192			/* scratch of one cast */
+
+struct reading {
+	struct zarr *z;
+	const struct zarr_view *v;
+	struct grid grid;
+	size_t item, out_item;		/* bytes an element, stored and in the answer */
+	struct gather *g;
+};
+
+static void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct gather *g)
+{
+	*rd = (struct reading){ .z = z, .v = v, .g = g };
+	rd->item = dtype_info(z->meta.dtype)->size;
+	rd->out_item = dtype_info(v->dtype)->size;
+	rd->grid.rank = v->rank;
+	for (unsigned i = 0; i < v->rank; i++)
+		rd->grid.axis[i] = (struct grid_axis){
+			.start = v->axis[i].start,
+			.step = v->axis[i].step,
+			.count = v->axis[i].count,
+			.extent = MIN(z->meta.shape[i], v->shape[i]),
+			.chunk = z->leaf_chunk[i],
+		};
+}
+
+/*
+ * How many trailing axes of a part are one run both in the answer's box and in the chunk: on them the
+ * part covers the box, and neighbours in the answer are neighbours in the chunk. The axis before
+ * them may be covered in part.
+ */
+static unsigned run_axes(const struct reading *rd, const struct grid_box *box,
+			 const struct grid_part *p, uint64_t *ret_elements)
+{
+	const struct zarr *z = rd->z;
+	uint64_t run = 1;
+	unsigned n = 0;
+
+	for (unsigned i = rd->grid.rank; i > 0; i--) {
+		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
+
+		if (count > 1 && (rd->grid.axis[i - 1].step != 1 ||
+				  z->leaf_stride[i - 1] != run * rd->item))
+			break;
+		run *= count;
+		n++;
+		if (count != box->hi[i - 1] - box->lo[i - 1])
+			break;
+	}
+	*ret_elements = run;
+	return n;
+}
+
+/* The whole part is one run in both. */
+static bool part_is_run(const struct reading *rd, const struct grid_box *box, const struct grid_part *p)
+{
+	uint64_t run;
+
+	if (p->padding) {
+		/* Zeros: only the answer must be contiguous. */
+		bool inner = true;
+
+		for (unsigned i = rd->grid.rank; i > 0; i--) {
+			uint64_t count = p->hi[i - 1] - p->lo[i - 1];
+
+			if (!inner && count > 1)
+				return false;
+			inner &= count == box->hi[i - 1] - box->lo[i - 1];
+		}
+		return true;
+	}
+	run_axes(rd, box, p, &run);
+	return run == grid_part_elements(&rd->grid, p);
+}
+
+static uint64_t byte_in_chunk(const struct reading *rd, const uint64_t *from)
+{
+	uint64_t at = 0;
+
+	for (unsigned i = 0; i < rd->grid.rank; i++)
+		at += from[i] * rd->z->leaf_stride[i];
+	return at;
+}
+
+/* n elements of the fill value at p, in the answer's dtype. */
+static void put_fill(const struct reading *rd, uint8_t *p, uint64_t n)
+{
+	uint8_t one[LIMIT_ITEM_BYTES];
+
+	cast(rd->v->dtype, one, rd->z->meta.dtype, rd->z->meta.fill, 1);
+	for (uint64_t i = 0; i < n; i++)
+		memcpy(p + i * rd->out_item, one, rd->out_item);
+}
+
+static bool fill_is_zero(const struct reading *rd)
+{
+	static const uint8_t zero[LIMIT_ITEM_BYTES];
+	uint8_t one[LIMIT_ITEM_BYTES];
+
+	cast(rd->v->dtype, one, rd->z->meta.dtype, rd->z->meta.fill, 1);
+	return !memcmp(one, zero, rd->out_item);
+}
+
+/* ---- boxes by reference ---- */
+
+static int gather_fill(struct reading *rd, uint64_t n)
+{
+	size_t bytes = n * rd->out_item;
+	void *block;
+
+	if (fill_is_zero(rd))
+		return gather_add_zero(rd->g, bytes);
+	block = block_alloc(bytes);
+	if (!block)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
+	put_fill(rd, block, n);
+	return gather_add_block(rd->g, block, bytes, bytes);
+}
+
+static int gather_part(struct reading *rd, const struct grid_part *p, struct chunk *c)
+{
+	uint64_t n = grid_part_elements(&rd->grid, p);
+
+	if (p->padding)
+		return gather_add_zero(rd->g, n * rd->out_item);
+	if (c->mode == CHUNK_FILL)
+		return gather_fill(rd, n);
+	return chunk_gather(rd->z, c, byte_in_chunk(rd, p->from), n * rd->item, rd->g);
+}
+
+/* ---- boxes by copying ---- */
+
+/* n elements that lie stride bytes apart in the chunk -> the answer. */
+static int copy_run(struct reading *rd, struct chunk *c, uint64_t at, uint64_t stride, uint64_t n,
+		    uint8_t *to)
+{
+	bool same = rd->v->dtype == rd->z->meta.dtype;
+	uint8_t scratch[CAST_BYTES];
+
+	if (stride == rd->item && c->mode == CHUNK_WHOLE) {
+		cast(rd->v->dtype, to, rd->z->meta.dtype, chunk_bytes(c) + at, n);
+		return 0;
+	}
+	if (stride == rd->item && same)
+		return chunk_copy(rd->z, c, at, n * rd->item, to);
+	while (n > 0) {
+		uint64_t part = MIN(n, (uint64_t)CAST_BYTES / rd->item);
+		int r = 0;
+
+		if (stride == rd->item)
+			r = chunk_copy(rd->z, c, at, part * rd->item, scratch);
+		for (uint64_t i = 0; stride != rd->item && i < part && r >= 0; i++) {
+			if (c->mode == CHUNK_WHOLE)
+				memcpy(scratch + i * rd->item, chunk_bytes(c) + at + i * stride, rd->item);
+			else
+				r = chunk_copy(rd->z, c, at + i * stride, rd->item, scratch + i * rd->item);
+		}
+		if (r < 0)
+			return r;
+		cast(rd->v->dtype, to, rd->z->meta.dtype, scratch, part);
+		to += part * rd->out_item;
+		at += part * stride;
+		n -= part;
+	}
+	return 0;
+}
+
+/*
+ * How the innermost part of a copy goes: `run` elements that lie `stride` bytes apart in the chunk
+ * and are neighbours in the answer, on the last `axes` axes.
+ */
+struct inner {
+	unsigned axes;
+	uint64_t run, stride;
+};
+
+static struct inner inner_of(const struct reading *rd, const struct grid_box *box,
+			     const struct grid_part *p)
+{
+	struct inner in = { .stride = rd->item };
+
+	in.axes = run_axes(rd, box, p, &in.run);
+	if (in.run > 1)
+		return in;
+	/* No run: walk the last axis that has more than one position, when those behind it do not split. */
+	for (unsigned i = rd->grid.rank; i > 0; i--) {
+		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
+
+		if (count > 1) {
+			in.axes = rd->grid.rank - (i - 1);
+			in.run = count;
+			in.stride = rd->z->leaf_stride[i - 1] * rd->grid.axis[i - 1].step;
+			break;
+		}
+		if (box->hi[i - 1] - box->lo[i - 1] > 1)
+			break;
+	}
+	return in;
+}
+
+/* Next position of the outer axes [0, axes): false when all have been. */
+static bool next_row(const struct grid_part *p, unsigned axes, uint64_t *row)
+{
+	for (unsigned i = axes; i > 0; i--) {
+		if (++row[i - 1] < p->hi[i - 1] - p->lo[i - 1])
+			return true;
+		row[i - 1] = 0;
+	}
+	return false;
+}
+
+static int copy_part(struct reading *rd, const struct grid_box *box, const struct grid_part *p,
+		     struct chunk *c, uint8_t *out)
+{
+	uint64_t row[LIMIT_RANK] = { 0 }, out_stride[LIMIT_RANK], stride = rd->out_item;
+	struct inner in = inner_of(rd, box, p);
+	unsigned outer = rd->grid.rank - in.axes;
+	uint8_t *base = out + grid_part_at(&rd->grid, box, p) * rd->out_item;
+
+	for (unsigned i = rd->grid.rank; i > 0; i--) {
+		out_stride[i - 1] = stride;
+		stride *= box->hi[i - 1] - box->lo[i - 1];
+	}
+	do {
+		uint64_t at = p->padding ? 0 : byte_in_chunk(rd, p->from);
+		uint8_t *to = base;
+		int r = 0;
+
+		for (unsigned i = 0; i < outer; i++) {
+			at += row[i] * rd->grid.axis[i].step * rd->z->leaf_stride[i];
+			to += row[i] * out_stride[i];
+		}
+		if (p->padding)
+			memset(to, 0, in.run * rd->out_item);
+		else if (c->mode == CHUNK_FILL)
+			put_fill(rd, to, in.run);
+		else
+			r = copy_run(rd, c, at, in.stride, in.run, to);
+		if (r < 0)
+			return r;
+	} while (next_row(p, outer, row));
+	return 0;
+}
+
+/* ---- batches ---- */
+
+struct batch {
+	struct grid_part part[BATCH_PARTS];
+	struct chunk chunk[BATCH_PARTS];	/* of the parts that are no padding, in order */
+	unsigned n, n_chunks;
+};
+
+/* The chunks of the parts. Parts of one box are of different chunks. */
+static int batch_open(struct reading *rd, const struct grid_box *box, bool by_reference, struct batch *b)
+{
+	b->n_chunks = 0;
+	for (unsigned i = 0; i < b->n; i++) {
+		struct chunk *c = &b->chunk[b->n_chunks];
+		uint64_t run;
+
+		if (b->part[i].padding)
+			continue;
+		memcpy(c->index, b->part[i].chunk, sizeof(c->index));
+		run_axes(rd, box, &b->part[i], &run);
+		c->in_runs = run * rd->item >= RUN_BYTES || by_reference;
+		b->n_chunks++;
+	}
+	return b->n_chunks ? chunk_open(rd->z, b->chunk, b->n_chunks) : 0;
+}
+
+/* Parts that the cache and the budget can hold at once. */
+static unsigned batch_limit(const struct zarr *z)
+{
+	uint64_t cost = chunk_cost(z), n = cost ? z->env->budget->total / 2 / cost : BATCH_PARTS;
+
+	return (unsigned)MAX((uint64_t)1, MIN(n, (uint64_t)BATCH_PARTS));
+}
+
+static bool box_is_runs(const struct reading *rd, const struct grid_box *box)
+{
+	struct grid_part p;
+
+	if (rd->v->dtype != rd->z->meta.dtype)
+		return false;
+	grid_part_first(&rd->grid, box, &p);
+	do {
+		if (!part_is_run(rd, box, &p))
+			return false;
+	} while (grid_part_next(&rd->grid, box, &p));
+	return true;
+}
+
+static int batch_answer(struct reading *rd, const struct grid_box *box, struct batch *b, uint8_t *out)
+{
+	int r = batch_open(rd, box, out == NULL, b);
+	struct chunk *c = b->chunk;
+
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < b->n && r >= 0; i++) {
+		struct grid_part *p = &b->part[i];
+
+		r = out ? copy_part(rd, box, p, c, out) : gather_part(rd, p, c);
+		c += !p->padding;
+	}
+	chunk_close(rd->z, b->chunk, b->n_chunks);
+	return r;
+}
+
+static int read_box(struct reading *rd, const struct grid_box *box, struct batch *b)
+{
+	bool by_reference = box_is_runs(rd, box), more = true;
+	unsigned limit = batch_limit(rd->z);
+	size_t bytes = box->n * rd->out_item;
+	uint8_t *out = NULL;
+	struct grid_part p;
+	int r = 0;
+
+	if (!by_reference) {
+		out = block_alloc(bytes);
+		if (!out)
+			return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
+	}
+	grid_part_first(&rd->grid, box, &p);
+	while (more && r >= 0) {
+		b->n = 0;
+		while (more && b->n < limit) {
+			b->part[b->n++] = p;
+			more = grid_part_next(&rd->grid, box, &p);
+		}
+		r = batch_answer(rd, box, b, out);
+	}
+	if (!out)
+		return r;
+	if (r < 0) {
+		block_free(out, bytes);
+		return r;
+	}
+	return gather_add_block(rd->g, out, bytes, bytes);
+}
+
+/* Take bytes off both ends of what was added since segment `from`: parts of elements nobody asked for. */
+static void trim(struct gather *g, size_t from, uint64_t front, uint64_t back)
+{
+	for (size_t i = from; front > 0; i++) {
+		size_t n = (size_t)MIN(front, (uint64_t)g->seg[i].n);
+
+		g->seg[i].n -= n;
+		g->seg[i].off += n;
+		g->seg[i].p = (const uint8_t *)g->seg[i].p + n;
+		g->bytes -= n;
+		front -= n;
+	}
+	for (size_t i = g->n; back > 0; i--) {
+		size_t n = (size_t)MIN(back, (uint64_t)g->seg[i - 1].n);
+
+		g->seg[i - 1].n -= n;
+		g->bytes -= n;
+		back -= n;
+	}
+}
+
+int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, struct gather *g)
+{
+	auto_free struct batch *b = NULL;
+	size_t segments = g->n;
+	struct reading rd;
+	uint64_t first, last, at;
+	int r = 0;
+
+	assert(off <= v->bytes && n <= v->bytes - off);
+	if (n == 0)
+		return 0;
+	trace(TRACE_ZARR, "read '%s' %llu+%zu", z->prefix, (unsigned long long)off, n);
+	b = malloc(sizeof(*b));
+	if (!b)
+		return fail(-ENOMEM, "cannot read '%s'", z->prefix);
+	reading_init(&rd, z, v, g);
+	first = off / rd.out_item;
+	last = (off + n - 1) / rd.out_item;
+	for (at = first; at <= last && r >= 0;) {
+		struct grid_box box;
+
+		grid_box(&rd.grid, at, last - at + 1, &box);
+		r = read_box(&rd, &box, b);
+		at += box.n;
+	}
+	if (r < 0)
+		return r;
+	trim(g, segments, off - first * rd.out_item, (last + 1) * rd.out_item - (off + n));
+	return 0;
+}
+
+int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p)
+{
+	struct gather g;
+	int r;
+
+	gather_init(&g, z->env->cache);
+	r = zarr_read(z, v, off, n, &g);
+	if (r >= 0)
+		r = gather_copy(&g, p);
+	gather_release(&g);
+	return r;
+}
+
+/* Bytes of the chunk from the first to behind the last element of a part. */
+static void part_span(const struct reading *rd, const struct grid_part *p, uint64_t *ret_off,
+		      uint64_t *ret_n)
+{
+	uint64_t end = rd->item;
+
+	*ret_off = byte_in_chunk(rd, p->from);
+	for (unsigned i = 0; i < rd->grid.rank; i++)
+		end += (p->hi[i] - p->lo[i] - 1) * rd->grid.axis[i].step * rd->z->leaf_stride[i];
+	*ret_n = end;
+}
+
+void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n)
+{
+	unsigned budget = 64;
+	struct reading rd;
+	uint64_t at, last;
+
+	if (!z->env->pool || off >= v->bytes || n == 0)
+		return;
+	reading_init(&rd, z, v, NULL);
+	n = MIN(n, v->bytes - off);
+	last = (off + n - 1) / rd.out_item;
+	for (at = off / rd.out_item; at <= last && budget;) {
+		struct grid_box box;
+		struct grid_part p;
+
+		grid_box(&rd.grid, at, last - at + 1, &box);
+		grid_part_first(&rd.grid, &box, &p);
+		do {
+			uint64_t from, len;
+
+			if (p.padding)
+				continue;
+			part_span(&rd, &p, &from, &len);
+			chunk_prefetch(z, p.chunk, from, len);
+		} while (--budget && grid_part_next(&rd.grid, &box, &p));
+		at += box.n;
+	}
+}
+
+/* Whether everything in a box reads as zeros without being stored: 1 or 0. */
+static int box_is_hole(struct reading *rd, const struct grid_box *box, bool zero_fill)
+{
+	struct grid_part p;
+
+	grid_part_first(&rd->grid, box, &p);
+	do {
+		struct chunk c = { 0 };
+		bool stored;
+		int r;
+
+		if (p.padding)
+			continue;
+		if (!zero_fill)
+			return 0;
+		memcpy(c.index, p.chunk, sizeof(c.index));
+		r = chunk_locate(rd->z, &c, 1);
+		if (r < 0)
+			return r;
+		stored = c.loc.where != KV_ABSENT;
+		kv_loc_release(&c.loc);
+		if (stored)
+			return 0;
+	} while (grid_part_next(&rd->grid, box, &p));
+	return 1;
+}
+
+/* The elements of the answer up to the next boundary of chunks on the outermost axis that is split. */
+static uint64_t slab_elements(const struct reading *rd, uint64_t first)
+{
+	uint64_t inner = 1, at = first, to_edge;
+	unsigned axis = rd->grid.rank;
+
+	/* Leading axes of one position do not split anything. */
+	for (unsigned i = 0; i < rd->grid.rank && axis == rd->grid.rank; i++)
+		if (rd->grid.axis[i].count > 1)
+			axis = i;
+	if (axis == rd->grid.rank)
+		return 1;
+	for (unsigned i = axis + 1; i < rd->grid.rank; i++)
+		inner *= rd->grid.axis[i].count;
+	at = first / inner;
+	to_edge = rd->grid.axis[axis].chunk -
+		  (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at) % rd->grid.axis[axis].chunk;
+	at += div_up(to_edge, rd->grid.axis[axis].step);
+	return MIN(at, rd->grid.axis[axis].count) * inner - first;
+}
+
+int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whence, uint64_t *ret)
+{
+	struct reading rd;
+	bool zero_fill;
+	uint64_t at;
+
+	reading_init(&rd, z, v, NULL);
+	zero_fill = !z->missing_is_error && fill_is_zero(&rd);
+	for (at = off / rd.out_item; at < v->n_elements;) {
+		uint64_t n = slab_elements(&rd, at);
+		struct grid_box box;
+		int hole;
+
+		grid_box(&rd.grid, at, n, &box);
+		hole = box_is_hole(&rd, &box, zero_fill);
+		if (hole < 0)
+			return hole;
+		if (hole == (whence == SEEK_HOLE)) {
+			*ret = MAX(off, at * rd.out_item);
+			return 0;
+		}
+		at += box.n;
+	}
+	*ret = v->bytes;
+	return 0;
+}
+
+int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, struct buf *out)
+{
+	struct reading rd;
+	uint64_t at, last;
+	int r = 0;
+
+	reading_init(&rd, z, v, NULL);
+	last = n ? (off + n - 1) / rd.out_item : 0;
+	for (at = off / rd.out_item; n && at <= last && r >= 0;) {
+		struct grid_box box;
+		struct grid_part p;
+
+		grid_box(&rd.grid, at, last - at + 1, &box);
+		r = buf_addf(out, "box of %llu elements from element %llu, %s\n", (unsigned long long)box.n,
+			     (unsigned long long)box.at, box_is_runs(&rd, &box) ? "by reference" : "copied");
+		grid_part_first(&rd.grid, &box, &p);
+		do {
+			struct chunk c = { 0 };
+			uint64_t from = 0, len = 0;
+			struct cache_key key;
+
+			if (p.padding) {
+				r = buf_add_str(out, "  padding\n");
+				continue;
+			}
+			memcpy(c.index, p.chunk, sizeof(c.index));
+			chunk_number(z, &c);
+			part_span(&rd, &p, &from, &len);
+			buf_add_str(out, "  ");
+			chunk_text(z, &c, out);
+			key = chunk_is_streamed(z) ? stream_piece_key(z, c.number, from / PIECE_BYTES) :
+						     chunk_whole_key(z, c.number);
+			r = buf_addf(out, " bytes %llu+%llu of %llu, %s, %s\n", (unsigned long long)from,
+				     (unsigned long long)len, (unsigned long long)z->leaf->bytes,
+				     chunk_is_streamed(z) ? "in pieces" : "whole",
+				     cache_has(z->env->cache, &key, CACHE_READY) ? "cached" : "not cached");
+		} while (r >= 0 && grid_part_next(&rd.grid, &box, &p));
+		at += box.n;
+	}
+	return r;
+}
