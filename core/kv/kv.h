@@ -77,8 +77,10 @@ void kv_free(struct kv *kv);
 
 /* One file per key below a directory; keys that are no safe path are absent. dir is taken. */
 int kv_dir_open(struct io_dir *dir, struct kv **ret);
-/* In memory: for tests, and for leaves inside a legacy aggregate file. */
-int kv_mem_new(struct kv **ret);
+/* In memory: for tests, and for leaves inside a legacy aggregate file. io may be NULL without files. */
+int kv_mem_new(struct io_engine *io, struct kv **ret);
+/* A value that is a range of a file, which is counted. */
+int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off, uint64_t len);
 
 DEFINE_AUTO(kv, struct kv, kv_free);
 #define auto_kv_loc __attribute__((cleanup(kv_loc_release))) struct kv_loc

@@ -1,11 +1,14 @@
 /*
- * kv_mem.c - a sorted array of keys in memory: for tests and small arrays of legacy files.
+ * kv_mem.c - a sorted array of keys in memory: for tests, and for arrays inside legacy files, whose
+ * bytes stay in the file.
  */
 #include "core/base/err.h"
 #include "core/kv/kv.h"
 
 struct pair {
 	struct buf key, value;
+	struct io_file *file;		/* counted; NULL: value is the value */
+	uint64_t off, len;
 };
 
 struct kv_mem {
@@ -36,15 +39,22 @@ static int mem_locate(struct kv *kv, const struct span *key, struct kv_loc *ret,
 
 	for (size_t i = 0; i < n; i++) {
 		size_t at = mem_find(m, key[i]);
+		const struct pair *p = &m->pair[at];
 		int r;
 
-		if (at == m->n || !span_eq(buf_span(&m->pair[at].key), key[i]))
+		if (at == m->n || !span_eq(buf_span(&p->key), key[i]))
 			continue;
-		r = buf_add_span(&ret[i].bytes, buf_span(&m->pair[at].value));
+		ret[i].len = p->len;
+		if (p->file) {
+			ret[i].where = KV_FILE;
+			ret[i].file = io_file_ref(p->file);
+			ret[i].off = p->off;
+			continue;
+		}
+		r = buf_add_span(&ret[i].bytes, buf_span(&p->value));
 		if (r < 0)
 			return r;
 		ret[i].where = KV_INLINE;
-		ret[i].len = m->pair[at].value.n;
 	}
 	return 0;
 }
@@ -59,44 +69,56 @@ static int mem_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *a
 
 		if (!span_starts(key, prefix))
 			break;
-		r = each(arg, key, m->pair[i].value.n);
+		r = each(arg, key, m->pair[i].len);
 	}
 	return r;
 }
 
-static int mem_put(struct kv *kv, struct span key, struct span value)
+static void pair_release(struct pair *p)
 {
-	struct kv_mem *m = container_of(kv, struct kv_mem, base);
-	size_t at = mem_find(m, key);
-	struct pair fresh = { 0 };
-	int r = buf_add_span(&fresh.value, value);
+	buf_release(&p->key);
+	buf_release(&p->value);
+	io_file_unref(p->file);
+}
 
-	if (r >= 0 && at < m->n && span_eq(buf_span(&m->pair[at].key), key)) {
-		buf_release(&m->pair[at].value);
-		m->pair[at].value = fresh.value;
+/* Put a pair in its place; it is taken whether that succeeds or not. */
+static int mem_insert(struct kv_mem *m, struct pair fresh)
+{
+	size_t at = mem_find(m, buf_span(&fresh.key));
+
+	if (at < m->n && span_eq(buf_span(&m->pair[at].key), buf_span(&fresh.key))) {
+		pair_release(&m->pair[at]);
+		m->pair[at] = fresh;
 		return 0;
 	}
-	if (r >= 0)
-		r = buf_add_span(&fresh.key, key);
-	if (r >= 0 && m->n == m->cap) {
+	if (m->n == m->cap) {
 		struct pair *more = reallocarray(m->pair, m->cap ? 2 * m->cap : 16, sizeof(*more));
 
-		if (more) {
-			m->pair = more;
-			m->cap = m->cap ? 2 * m->cap : 16;
-		} else {
-			r = fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+		if (!more) {
+			pair_release(&fresh);
+			return fail(-ENOMEM, "cannot store %zu keys", m->n + 1);
 		}
-	}
-	if (r < 0) {
-		buf_release(&fresh.key);
-		buf_release(&fresh.value);
-		return r;
+		m->pair = more;
+		m->cap = m->cap ? 2 * m->cap : 16;
 	}
 	memmove(&m->pair[at + 1], &m->pair[at], (m->n - at) * sizeof(*m->pair));
 	m->pair[at] = fresh;
 	m->n++;
 	return 0;
+}
+
+static int mem_put(struct kv *kv, struct span key, struct span value)
+{
+	struct pair fresh = { .len = value.n };
+	int r = buf_add_span(&fresh.key, key);
+
+	if (r >= 0)
+		r = buf_add_span(&fresh.value, value);
+	if (r < 0) {
+		pair_release(&fresh);
+		return r;
+	}
+	return mem_insert(container_of(kv, struct kv_mem, base), fresh);
 }
 
 static int mem_where_text(struct kv *kv, struct span key, struct buf *ret)
@@ -106,6 +128,9 @@ static int mem_where_text(struct kv *kv, struct span key, struct buf *ret)
 
 	if (at == m->n || !span_eq(buf_span(&m->pair[at].key), key))
 		return buf_add_str(ret, "absent");
+	if (m->pair[at].file)
+		return buf_addf(ret, "value:%s:%llu:%llu", m->pair[at].file->name,
+				(unsigned long long)m->pair[at].off, (unsigned long long)m->pair[at].len);
 	return buf_addf(ret, "inline:%zu", m->pair[at].value.n);
 }
 
@@ -113,10 +138,8 @@ static void mem_free(struct kv *kv)
 {
 	struct kv_mem *m = container_of(kv, struct kv_mem, base);
 
-	for (size_t i = 0; i < m->n; i++) {
-		buf_release(&m->pair[i].key);
-		buf_release(&m->pair[i].value);
-	}
+	for (size_t i = 0; i < m->n; i++)
+		pair_release(&m->pair[i]);
 	free(m->pair);
 	free(m);
 }
@@ -130,7 +153,7 @@ static const struct kv_ops mem_ops = {
 	.free = mem_free,
 };
 
-int kv_mem_new(struct kv **ret)
+int kv_mem_new(struct io_engine *io, struct kv **ret)
 {
 	struct kv_mem *m = calloc(1, sizeof(*m));
 
@@ -141,6 +164,18 @@ int kv_mem_new(struct kv **ret)
 		return fail(-ENOMEM, "cannot allocate a store");
 	}
 	m->base.ops = &mem_ops;
+	m->base.io = io;
 	*ret = &m->base;
 	return 0;
+}
+
+int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off, uint64_t len)
+{
+	struct pair fresh = { .off = off, .len = len };
+	int r = buf_add_span(&fresh.key, key);
+
+	if (r < 0)
+		return r;
+	fresh.file = io_file_ref(file);
+	return mem_insert(container_of(kv, struct kv_mem, base), fresh);
 }

@@ -33,7 +33,7 @@ static struct kv *mem_store(void)
 {
 	struct kv *kv;
 
-	assert_int_equal(kv_mem_new(&kv), 0);
+	assert_int_equal(kv_mem_new(NULL, &kv), 0);
 	for (size_t i = ARRAY_LEN(pairs); i > 0; i--)
 		assert_int_equal(kv_put(kv, span_str(pairs[i - 1].key), span_str(pairs[i - 1].value)), 0);
 	return kv;

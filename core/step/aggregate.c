@@ -1,0 +1,155 @@
+/*
+ * aggregate.c - a number or array of the legacy msgpack file as a zarr array of one chunk.
+ *
+ * So everything above reads it as any other array. Arrays beyond a GiB are split
+ * in the file; those are put together in an unlinked temporary file.
+ */
+#include "core/step/aggregate.h"
+
+#include "core/base/err.h"
+
+struct shape_of {
+	enum dtype dtype;
+	unsigned rank;
+	const uint64_t *shape;
+};
+
+static int put_meta(struct kv *kv, const struct shape_of *s)
+{
+	uint64_t chunk[LIMIT_RANK];
+	struct zarr_create c = { .format = 2, .dtype = s->dtype, .rank = s->rank, .shape = s->shape,
+				 .chunk = chunk };
+	auto_buf text = { 0 };
+	int r;
+
+	for (unsigned i = 0; i < s->rank; i++)
+		chunk[i] = MAX(s->shape[i], (uint64_t)1);
+	r = zarr_meta_print(&c, &text);
+	return r < 0 ? r : kv_put(kv, span_str(".zarray"), buf_span(&text));
+}
+
+/* "0.0.0": the one chunk. */
+static int chunk_key(unsigned rank, struct buf *ret)
+{
+	int r = buf_add_byte(ret, '0');
+
+	for (unsigned i = 1; i < rank && r >= 0; i++)
+		r = buf_add_str(ret, ".0");
+	return r;
+}
+
+/* The pieces of an array behind one another in a temporary file. */
+static int join_pieces(struct item *item, const struct aggregate *a, struct io_file **ret)
+{
+	const char *dir = item->ckpt->opts.spill_dir;
+	auto_of(io_file) struct io_file *f = NULL;
+	uint64_t at = 0;
+	int r = io_file_temp(item->ckpt->io, NULL, dir ? dir : "/var/tmp", &f);
+
+	for (uint32_t i = 0; i < a->n_chunks && r >= 0; i++) {
+		/* The engine writes from the buffer only. */
+		struct io_req req = { .op = IO_WRITE, .file = f, .p = (void *)(uintptr_t)a->chunks[i].p,
+				      .n = a->chunks[i].n, .off = at };
+
+		r = a->chunks[i].n ? io_run(item->ckpt->io, &req, 1) : 0;
+		at += a->chunks[i].n;
+	}
+	if (r < 0)
+		return r;
+	f->size = at;
+	*ret = take(f);
+	return 0;
+}
+
+static int put_array(struct item *item, struct kv *kv, const struct aggregate *a)
+{
+	auto_buf key = { 0 };
+	uint64_t bytes = 0, off = 0;
+	int r = chunk_key(a->rank, &key);
+
+	for (uint32_t i = 0; i < a->n_chunks; i++)
+		bytes += a->chunks[i].n;
+	if (r < 0 || bytes == 0)
+		return r;
+	if (a->n_chunks > 1) {
+		auto_of(io_file) struct io_file *joined = NULL;
+
+		r = join_pieces(item, a, &joined);
+		return r < 0 ? r : kv_mem_put_file(kv, buf_span(&key), joined, 0, bytes);
+	}
+	off = (uint64_t)(a->chunks[0].p - item->aggregate_bytes.p);
+	return kv_mem_put_file(kv, buf_span(&key), item->aggregate, off, bytes);
+}
+
+static int put_number(struct kv *kv, const struct aggregate *a, enum dtype *ret)
+{
+	uint8_t bytes[16] = { 0 };
+	size_t n = 8;
+
+	switch (a->kind) {
+	case AGGREGATE_BOOL:
+		*ret = DTYPE_BOOL;
+		bytes[0] = a->b;
+		n = 1;
+		break;
+	case AGGREGATE_INT:
+		*ret = DTYPE_INT64;
+		memcpy(bytes, &a->i, 8);
+		break;
+	case AGGREGATE_UINT:
+		*ret = DTYPE_UINT64;
+		memcpy(bytes, &a->u, 8);
+		break;
+	case AGGREGATE_FLOAT:
+		*ret = DTYPE_FLOAT64;
+		memcpy(bytes, &a->f, 8);
+		break;
+	case AGGREGATE_COMPLEX:
+		*ret = DTYPE_COMPLEX128;
+		memcpy(bytes, &a->re, 8);
+		memcpy(bytes + 8, &a->im, 8);
+		n = 16;
+		break;
+	default:
+		return fail(-EOPNOTSUPP, "a value of this kind inside an aggregate file is no number");
+	}
+	return kv_put(kv, span_str("0"), span_of(bytes, n));
+}
+
+int aggregate_store(struct item *item, const struct aggregate *a, struct kv **ret)
+{
+	auto_of(kv) struct kv *kv = NULL;
+	struct shape_of s = { 0 };
+	int r = kv_mem_new(item->ckpt->io, &kv);
+
+	if (r < 0)
+		return r;
+	if (a->kind == AGGREGATE_ARRAY) {
+		s = (struct shape_of){ dtype_by_name(span_str(a->dtype)), a->rank, a->shape };
+		if (s.dtype == DTYPE_UNKNOWN)
+			return fail(-EOPNOTSUPP, "dtype '%s' of an aggregated array", a->dtype);
+		if (a->item_size && a->item_size != dtype_info(s.dtype)->size)
+			return fail(-EUCLEAN, "aggregated array of %s has %llu bytes an element", a->dtype,
+				    (unsigned long long)a->item_size);
+		r = put_array(item, kv, a);
+	} else if (a->kind == AGGREGATE_BYTES) {
+		uint64_t n = a->s.n;
+
+		s = (struct shape_of){ DTYPE_UINT8, 1, &n };
+		r = a->s.n ? kv_mem_put_file(kv, span_str("0"), item->aggregate,
+					     (uint64_t)(a->s.p - item->aggregate_bytes.p), n) : 0;
+		if (r >= 0)
+			r = put_meta(kv, &s);
+		if (r >= 0)
+			*ret = take(kv);
+		return r;
+	} else {
+		r = put_number(kv, a, &s.dtype);
+	}
+	if (r >= 0)
+		r = put_meta(kv, &s);
+	if (r < 0)
+		return r;
+	*ret = take(kv);
+	return 0;
+}

@@ -1,0 +1,15 @@
+/*
+ * aggregate.h - values inside a legacy aggregate file, as arrays.
+ */
+#ifndef PYTREEFS_AGGREGATE_H
+#define PYTREEFS_AGGREGATE_H
+
+#include "core/step/item.h"
+
+/*
+ * A store that holds one array, with no prefix, for the aggregate value of a leaf: its bytes stay in
+ * the file. -EOPNOTSUPP for a dtype that we do not have.
+ */
+int aggregate_store(struct item *item, const struct aggregate *a, struct kv **ret);
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * ckpt.c - the engine, caches and threads of an opened SOURCE.
+ */
+#include "core/step/ckpt.h"
+
+#include <sched.h>
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/zarr/stream.h"
+
+static unsigned processors(void)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		return MAX(1u, (unsigned)CPU_COUNT(&set));
+	return (unsigned)MAX(1L, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static int open_source(struct ckpt *c)
+{
+	int r = io_dir_open(c->io, c->opts.source, &c->source);
+
+	if (r >= 0)
+		r = io_stat(c->source, ".", &c->st);
+	if (r < 0)
+		return r;
+	c->shape = c->opts.shape;
+	if (c->shape == SHAPE_UNKNOWN)
+		r = detect_shape(c->source, ".", &c->shape);
+	trace(TRACE_STEP, "source '%s' is a %s", c->opts.source, r < 0 ? "?" : shape_text(c->shape));
+	return r;
+}
+
+int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
+{
+	struct ckpt *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return fail(-ENOMEM, "cannot open '%s'", opts->source);
+	c->opts = *opts;
+	budget_init(&c->read_budget, "read_budget", opts->read_budget);
+	budget_init(&c->write_budget, "write_budget", opts->write_budget);
+	r = io_engine_open(opts->io, &c->io);
+	if (r >= 0)
+		r = open_source(c);
+	if (r >= 0)
+		r = cache_new(opts->cache_bytes, &c->cache);
+	/* A decoder's history is memory beside the cache: honest frames need up to 8 MiB, the highest
+	 * levels 128 MiB, which only a large cache pays for. */
+	if (r >= 0)
+		r = streams_new(opts->spill_dir, opts->spill_limit, MAX(9 * MiB, opts->cache_bytes / 2),
+				&c->streams);
+	if (r < 0) {
+		ckpt_close(c);
+		return r;
+	}
+	c->env.io = c->io;
+	c->env.cache = c->cache;
+	c->env.budget = &c->read_budget;
+	c->env.streams = c->streams;
+	*ret = c;
+	return 0;
+}
+
+int ckpt_start(struct ckpt *c)
+{
+	int r = pool_new(c->opts.threads ? c->opts.threads : processors(), &c->pool);
+
+	c->env.pool = c->pool;
+	return r;
+}
+
+void ckpt_close(struct ckpt *c)
+{
+	if (!c)
+		return;
+	/* Jobs that are under way hold streams and cache entries. */
+	pool_free(c->pool);
+	streams_free(c->streams);
+	cache_free(c->cache);
+	io_dir_close(c->source);
+	io_engine_close(c->io);
+	budget_release(&c->read_budget);
+	budget_release(&c->write_budget);
+	block_trim();
+	free(c);
+}

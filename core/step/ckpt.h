@@ -1,0 +1,55 @@
+/*
+ * ckpt.h - an opened SOURCE: everything that a process needs of it, passed in, nothing global.
+ *
+ * ckpt_open() validates and may print through the caller; it makes no thread.
+ * ckpt_start() makes threads: after any fork.
+ */
+#ifndef PYTREEFS_CKPT_H
+#define PYTREEFS_CKPT_H
+
+#include "core/base/budget.h"
+#include "core/step/detect.h"
+#include "core/tree/tree.h"
+#include "core/zarr/zarr.h"
+
+enum missing { MISSING_AUTO, MISSING_ERROR, MISSING_ZERO };
+enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };
+
+struct ckpt_opts {
+	const char *source;
+	const char *io;			/* engine stack: "auto", "trace:sync" */
+	enum shape shape;		/* SHAPE_UNKNOWN: recognise it */
+	uint64_t cache_bytes, read_budget, write_budget;
+	const char *spill_dir;		/* NULL: no spill files */
+	uint64_t spill_limit;
+	unsigned threads;		/* 0: one per processor */
+	enum missing missing;
+	enum atomicity atomicity;
+	const char *aggregate_filename;	/* of legacy items: "checkpoint" */
+	/* Which extension a leaf's default form has; from the handlers. */
+	tree_ext_fn *ext_of;
+	void *ext_arg;
+};
+
+struct ckpt {
+	struct ckpt_opts opts;		/* strings are borrowed from who opened it */
+	struct io_engine *io;
+	struct io_dir *source;
+	enum shape shape;
+	struct cache *cache;
+	struct pool *pool;		/* NULL until ckpt_start() */
+	struct budget read_budget, write_budget;
+	struct streams *streams;
+	struct zarr_env env;		/* of all arrays */
+	struct stat st;			/* of SOURCE, when it was opened */
+};
+
+/* -EINVAL when SOURCE is nothing of ours (see detect_shape()). */
+int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret);
+int ckpt_start(struct ckpt *ckpt);
+/* Everything that was opened through it must be closed. Accepts NULL. */
+void ckpt_close(struct ckpt *ckpt);
+
+DEFINE_AUTO(ckpt, struct ckpt, ckpt_close);
+
+#endif

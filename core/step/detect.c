@@ -1,0 +1,370 @@
+/*
+ * detect.c - the table of layouts: first match wins.
+ *
+ * Two levels of recursion are enough (root, step, item), and of many children
+ * only as many are opened as it takes to decide.
+ */
+#include "core/step/detect.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/limits.h"
+#include "core/step/step_name.h"
+
+struct child {
+	char *name;
+	bool is_dir;
+};
+
+struct children {
+	struct io_dir *dir;
+	const char *rel;
+	struct child *child;
+	size_t n, cap;
+};
+
+static void children_release(struct children *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		free(c->child[i].name);
+	free(c->child);
+}
+
+static int join(const char *rel, const char *name, char **ret)
+{
+	char *path = NULL;
+
+	if (asprintf(&path, "%s%s%s", strcmp(rel, ".") ? rel : "", strcmp(rel, ".") ? "/" : "", name) < 0)
+		return fail(-ENOMEM, "cannot look at '%s'", name);
+	*ret = path;
+	return 0;
+}
+
+static int add_child(void *arg, const char *name, unsigned char type)
+{
+	struct children *c = arg;
+	bool is_dir = type == DT_DIR;
+
+	if (type == DT_LNK || type == DT_UNKNOWN) {
+		auto_free char *path = NULL;
+		struct stat st;
+		int r = join(c->rel, name, &path);
+
+		if (r < 0)
+			return r;
+		/* A link that leads nowhere or out of the source is neither. */
+		if (io_stat(c->dir, path, &st) < 0)
+			return 0;
+		is_dir = S_ISDIR(st.st_mode);
+	}
+	if (c->n == c->cap) {
+		size_t cap = c->cap ? 2 * c->cap : 32;
+		struct child *more = reallocarray(c->child, cap, sizeof(*more));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot list '%s'", c->rel);
+		c->child = more;
+		c->cap = cap;
+	}
+	c->child[c->n].name = strdup(name);
+	if (!c->child[c->n].name)
+		return fail(-ENOMEM, "cannot list '%s'", c->rel);
+	c->child[c->n++].is_dir = is_dir;
+	return 0;
+}
+
+static bool has(const struct children *c, const char *name, bool is_dir)
+{
+	for (size_t i = 0; i < c->n; i++)
+		if (c->child[i].is_dir == is_dir && !strcmp(c->child[i].name, name))
+			return true;
+	return false;
+}
+
+static bool has_prefix(const struct children *c, const char *prefix)
+{
+	for (size_t i = 0; i < c->n; i++)
+		if (c->child[i].is_dir && !strncmp(c->child[i].name, prefix, strlen(prefix)))
+			return true;
+	return false;
+}
+
+/* `_CHECKPOINT_METADATA` with a non-empty map of item handlers. Damaged ones count as absent. */
+static bool names_items(const struct children *c)
+{
+	auto_free char *path = NULL;
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	const struct json *items;
+
+	if (join(c->rel, "_CHECKPOINT_METADATA", &path) < 0 ||
+	    io_slurp(c->dir, path, LIMIT_SMALL_FILE, &text) < 0 ||
+	    json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc) < 0)
+		return false;
+	items = json_member(doc.root, "item_handlers");
+	return json_is(items, JSON_OBJECT) && items->n > 0;
+}
+
+/* An array's metadata directly below a child directory: the directory-per-leaf form. */
+static int has_arrays(const struct children *c)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		static const char *const names[] = { ".zarray", "zarr.json" };
+
+		if (!c->child[i].is_dir || step_name_is_tmp(span_str(c->child[i].name)))
+			continue;
+		for (size_t k = 0; k < ARRAY_LEN(names); k++) {
+			auto_free char *sub = NULL, *path = NULL;
+			struct stat st;
+			int r = join(c->child[i].name, names[k], &sub);
+
+			if (r >= 0)
+				r = join(c->rel, sub, &path);
+			if (r < 0)
+				return r;
+			if (io_stat(c->dir, path, &st) == 0 && S_ISREG(st.st_mode))
+				return 1;
+		}
+	}
+	return 0;
+}
+
+/* Rows 2 and 4 to 6: a PyTree. */
+static int is_pytree(const struct children *c)
+{
+	if (has(c, "_METADATA", false) || has(c, "checkpoint", false) || has(c, "manifest.ocdbt", false) ||
+	    has_prefix(c, "ocdbt.process_") || has(c, ".zarray", false))
+		return 1;
+	if (has(c, "zarr.json", false))
+		return 1;
+	return has_arrays(c);
+}
+
+static int list_children(struct io_dir *dir, const char *rel, struct children *c)
+{
+	*c = (struct children){ .dir = dir, .rel = rel };
+	return io_list(dir, rel, add_child, c);
+}
+
+int detect_pytree(struct io_dir *dir, const char *rel)
+{
+	struct children c;
+	int r = list_children(dir, rel, &c);
+
+	if (r >= 0)
+		r = is_pytree(&c);
+	children_release(&c);
+	return r;
+}
+
+/* Whether some child directory is a PyTree; stops at the first. */
+static int has_pytree_child(const struct children *c)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < c->n && r == 0; i++) {
+		auto_free char *path = NULL;
+
+		if (!c->child[i].is_dir || step_name_is_tmp(span_str(c->child[i].name)))
+			continue;
+		r = join(c->rel, c->child[i].name, &path);
+		if (r >= 0)
+			r = detect_pytree(c->dir, path);
+	}
+	return r;
+}
+
+/* Rows 2 to 8, for a directory whose children are known. */
+static int shape_of_children(const struct children *c, enum shape *ret)
+{
+	int r;
+
+	*ret = SHAPE_UNKNOWN;
+	if (has(c, "_METADATA", false))
+		*ret = SHAPE_ITEM;
+	else if (has(c, "orbax.checkpoint", false) || (has(c, "_CHECKPOINT_METADATA", false) && names_items(c)))
+		*ret = SHAPE_STEP;
+	if (*ret != SHAPE_UNKNOWN)
+		return 0;
+	r = is_pytree(c);
+	if (r != 0) {
+		*ret = SHAPE_ITEM;
+		return r < 0 ? r : 0;
+	}
+	if (has(c, "_CHECKPOINT_METADATA", false)) {
+		*ret = SHAPE_STEP;
+	} else if (has(c, "commit_success.txt", false)) {
+		r = has_pytree_child(c);
+		if (r > 0)
+			*ret = SHAPE_STEP;
+	}
+	return r < 0 ? r : 0;
+}
+
+int detect_step(struct io_dir *dir, const char *rel, enum shape *ret)
+{
+	struct children c;
+	enum shape shape = SHAPE_UNKNOWN;
+	int r = list_children(dir, rel, &c);
+
+	if (r >= 0)
+		r = shape_of_children(&c, &shape);
+	/* A step of releases before 0.5.11 has no file of its own: it is told by its items. */
+	if (r >= 0 && shape == SHAPE_UNKNOWN) {
+		r = has_pytree_child(&c);
+		if (r > 0)
+			shape = SHAPE_STEP;
+	}
+	children_release(&c);
+	if (r < 0)
+		return r;
+	*ret = shape;
+	return 0;
+}
+
+/* What row 9 and 10 look at: a child that may be a step or an item. */
+static bool counts(const struct child *ch)
+{
+	return ch->is_dir && !step_name_is_tmp(span_str(ch->name)) && strcmp(ch->name, "metadata");
+}
+
+static bool has_number(const char *name)
+{
+	uint64_t number;
+
+	return step_name_number(span_str(name), &number);
+}
+
+/* Rows 9 and 10, from the children. */
+static int shape_of_root(const struct children *c, enum shape *ret)
+{
+	for (int pass = 0; pass < 2; pass++) {
+		/* Children without a number first: one of them that is an item makes this a step. */
+		for (size_t i = 0; i < c->n; i++) {
+			auto_free char *path = NULL;
+			enum shape shape;
+			int r;
+
+			if (!counts(&c->child[i]) || has_number(c->child[i].name) != (pass == 1))
+				continue;
+			r = join(c->rel, c->child[i].name, &path);
+			if (r >= 0)
+				r = pass ? detect_step(c->dir, path, &shape) : detect_pytree(c->dir, path);
+			if (r < 0)
+				return r;
+			if (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN) {
+				*ret = pass ? SHAPE_ROOT : SHAPE_STEP;
+				return 0;
+			}
+		}
+	}
+	for (size_t i = 0; i < c->n; i++) {
+		auto_free char *path = NULL;
+
+		if (c->child[i].is_dir || !has_number(c->child[i].name))
+			continue;
+		if (join(c->rel, c->child[i].name, &path) < 0)
+			return -ENOMEM;
+		if (detect_flax_file(c->dir, path) == 1) {
+			*ret = SHAPE_ROOT;
+			return 0;
+		}
+	}
+	return 0;
+}
+
+int detect_shape(struct io_dir *dir, const char *rel, enum shape *ret)
+{
+	const char *path = strcmp(rel, ".") ? rel : dir->path, *last = strrchr(path, '/');
+	enum shape shape = SHAPE_UNKNOWN;
+	struct children c;
+	bool others = false;
+	int r;
+
+	if (step_name_is_tmp(span_str(last ? last + 1 : path)))
+		return fail(-EBUSY, "'%s' is not committed: its name says that it is still being written", path);
+	r = list_children(dir, rel, &c);
+	if (r >= 0)
+		r = shape_of_children(&c, &shape);
+	if (r >= 0 && shape == SHAPE_UNKNOWN)
+		r = shape_of_root(&c, &shape);
+	for (size_t i = 0; i < c.n; i++)
+		others |= !c.child[i].is_dir || counts(&c.child[i]);
+	/* Row 11: nothing but temporaries and root metadata, or nothing at all. */
+	if (r >= 0 && shape == SHAPE_UNKNOWN && !others)
+		shape = SHAPE_ROOT;
+	children_release(&c);
+	if (r < 0)
+		return r;
+	if (shape == SHAPE_UNKNOWN)
+		return fail(-EINVAL, "'%s' is no checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
+				     "no manifest.ocdbt and no arrays in it", path);
+	*ret = shape;
+	return 0;
+}
+
+int detect_flax_file(struct io_dir *dir, const char *rel)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	uint8_t first;
+	int r = io_file_open(dir, rel, O_RDONLY, 0, &f);
+
+	if (r < 0)
+		return r == -ENOENT || r == -EISDIR ? 0 : r;
+	if (f->size < 2)
+		return 0;
+	r = io_read_exact(f, &first, 1, 0);
+	return r < 0 ? r : (first >= 0x80 && first <= 0x8f) || first == 0xde || first == 0xdf;
+}
+
+/* "jax_random_key" beside "jax_random_key_metadata". */
+static bool is_random_key(const struct children *c)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		char other[LIMIT_NAME_BYTES + 16];
+
+		if (!c->child[i].is_dir || !span_ends(span_str(c->child[i].name), span_str("_key")))
+			continue;
+		snprintf(other, sizeof(other), "%s_metadata", c->child[i].name);
+		if (has(c, other, true))
+			return true;
+	}
+	return false;
+}
+
+int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)
+{
+	struct children c;
+	int r = list_children(dir, rel, &c);
+
+	if (r >= 0)
+		r = is_pytree(&c);
+	if (r >= 0)
+		*ret = r ? ITEM_PYTREE : is_random_key(&c) ? ITEM_COMPOSITE : ITEM_STORED;
+	children_release(&c);
+	return r < 0 ? r : 0;
+}
+
+const char *shape_text(enum shape s)
+{
+	static const char *const names[] = { "unknown", "root", "step", "item" };
+
+	return names[s];
+}
+
+bool detect_is_hidden(struct span name)
+{
+	static const char *const names[] = {
+		"_sharding", "_strings.json", "array_metadatas", "manifest.ocdbt", "commit_success.txt",
+		"orbax.checkpoint", "_CHECKPOINT_DELETION",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (span_eq(name, span_str(names[i])))
+			return true;
+	return span_starts(name, span_str("ocdbt.process_")) || span_starts(name, span_str("manifest."));
+}

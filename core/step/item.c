@@ -1,0 +1,421 @@
+/*
+ * item.c - opening a PyTree item: its store, its tree, and the small files beside them.
+ *
+ * The tree comes from `_METADATA`; without it from the legacy aggregate file, or
+ * from the names of the arrays. Which store the arrays are in is told by what is
+ * there: a database at the top, parts of one that were never merged, or a
+ * directory per leaf.
+ */
+#include "core/step/item.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "core/base/digest.h"
+#include "core/base/log.h"
+#include "core/ocdbt/ocdbt.h"
+#include "core/step/aggregate.h"
+#include "core/tree/array_metadata.h"
+#include "core/zarr/stream.h"
+
+#define AGGREGATE_IN_MEMORY (16 * MiB)	/* a larger file is copied to a temporary one and mapped */
+
+/* ---- the store ---- */
+
+static int open_dir_store(struct item *item, struct kv **ret)
+{
+	struct io_dir *dir;
+	int r = io_dir_sub(item->dir, ".", &dir);
+
+	if (r < 0)
+		return r;
+	r = kv_dir_open(dir, ret);
+	if (r < 0)
+		io_dir_close(dir);
+	return r;
+}
+
+static int open_database(struct item *item)
+{
+	struct ocdbt_open_opts opts = { .name = item->path };
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	struct ocdbt_parts parts = { 0 };
+	int r = io_dir_sub(item->dir, ".", &dir);
+
+	if (r >= 0)
+		r = ocdbt_open(dir, item->ckpt->cache, &opts, &item->kv);
+	if (r == -ENOENT) {
+		r = ocdbt_parts_find(dir, &parts);
+		if (r >= 0 && parts.n == 0) {
+			err_clear();
+			return 0;
+		}
+		if (r >= 0)
+			r = ocdbt_open_union(dir, &parts, item->ckpt->cache, &opts, &item->kv);
+		ocdbt_parts_release(&parts);
+		item->is_unmerged = r >= 0;
+		if (r >= 0)
+			log_info("item '%s' was never merged: it is read as the union of its parts", item->path);
+	}
+	if (r < 0)
+		return r;
+	dir = NULL;
+	item->is_ocdbt = true;
+	return 0;
+}
+
+static int open_stores(struct item *item)
+{
+	struct kv *dirs = NULL;
+	int r = open_database(item);
+
+	if (r >= 0)
+		r = open_dir_store(item, &dirs);
+	if (r < 0)
+		return r;
+	/* Beside a database there may be leaves that lie as directories: mixed trees. */
+	if (item->kv)
+		item->dirs = dirs;
+	else
+		item->kv = dirs;
+	return 0;
+}
+
+/* ---- the legacy aggregate file ---- */
+
+/* Our own copy: nobody can truncate it while we read. */
+static int map_copy(struct item *item)
+{
+	const char *dir = item->ckpt->opts.spill_dir;
+	auto_of(io_file) struct io_file *copy = NULL;
+	auto_free uint8_t *piece = malloc(MiB);
+	uint64_t size = item->aggregate->size;
+	int r = piece ? io_file_temp(item->ckpt->io, NULL, dir ? dir : "/var/tmp", &copy) :
+			fail(-ENOMEM, "cannot read '%s'", item->aggregate->name);
+
+	for (uint64_t at = 0; at < size && r >= 0; at += MiB) {
+		struct io_req w = { .op = IO_WRITE, .file = copy, .p = piece, .off = at,
+				    .n = (size_t)MIN((uint64_t)MiB, size - at) };
+
+		r = io_read_exact(item->aggregate, piece, w.n, at);
+		if (r >= 0)
+			r = io_run(item->ckpt->io, &w, 1);
+	}
+	if (r < 0)
+		return r;
+	item->aggregate_map = mmap(NULL, size, PROT_READ, MAP_SHARED, copy->fd, 0);
+	if (item->aggregate_map == MAP_FAILED) {
+		item->aggregate_map = NULL;
+		return err_sys("cannot map", item->aggregate->name);
+	}
+	item->aggregate_bytes = span_of(item->aggregate_map, size);
+	return 0;
+}
+
+/* 1 when there is such a file, and its bytes are at hand; 0 when not. */
+static int open_aggregate(struct item *item, const char *name)
+{
+	int r = io_file_open(item->dir, name, O_RDONLY, 0, &item->aggregate);
+
+	if (r == -ENOENT || r == -EISDIR) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0 && item->aggregate->size > LIMIT_AGGREGATE_BYTES)
+		r = fail(-EFBIG, "'%s' has %llu bytes, the limit for an aggregate file is %llu", name,
+			 (unsigned long long)item->aggregate->size, (unsigned long long)LIMIT_AGGREGATE_BYTES);
+	if (r < 0)
+		return r;
+	if (item->aggregate->size > AGGREGATE_IN_MEMORY) {
+		r = map_copy(item);
+	} else {
+		r = io_slurp(item->dir, name, AGGREGATE_IN_MEMORY, &item->aggregate_buf);
+		item->aggregate_bytes = buf_span(&item->aggregate_buf);
+	}
+	return r < 0 ? r : 1;
+}
+
+/* ---- the tree ---- */
+
+/* Names of arrays, from the keys of their metadata. */
+struct names {
+	struct arena arena;
+	struct span *name;
+	bool *is_string;
+	size_t n, cap;
+	int r;
+};
+
+static int names_add(struct names *ns, struct span name, bool is_string)
+{
+	if (ns->n == LIMIT_TREE_NODES)
+		return fail(-EFBIG, "more than %d arrays", LIMIT_TREE_NODES);
+	if (ns->n == ns->cap) {
+		size_t cap = ns->cap ? 2 * ns->cap : 256;
+		struct span *more = reallocarray(ns->name, cap, sizeof(*more));
+		bool *flags = more ? reallocarray(ns->is_string, cap, sizeof(*flags)) : NULL;
+
+		if (more)
+			ns->name = more;
+		if (flags)
+			ns->is_string = flags;
+		if (!more || !flags)
+			return fail(-ENOMEM, "cannot list %zu arrays", cap);
+		ns->cap = cap;
+	}
+	ns->name[ns->n] = span_of(arena_dup(&ns->arena, name), name.n);
+	if (!ns->name[ns->n].p)
+		return fail(-ENOMEM, "cannot list arrays");
+	ns->is_string[ns->n++] = is_string;
+	return 0;
+}
+
+static int add_key(void *arg, struct span key, uint64_t len)
+{
+	static const struct {
+		const char *suffix;
+		bool is_string;
+	} kinds[] = { { ".zarray", false }, { "zarr.json", false }, { "_strings.json", true } };
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		struct span suffix = span_str(kinds[i].suffix), name = key;
+
+		if (!span_ends(key, suffix))
+			continue;
+		name.n -= suffix.n;
+		/* At the top: the tree is that one array; a strings file there is the item's own. */
+		if (name.n == 0)
+			return kinds[i].is_string ? 0 : names_add(arg, name, false);
+		if (name.p[name.n - 1] != '/')
+			continue;
+		name.n--;
+		return names_add(arg, name, kinds[i].is_string);
+	}
+	return 0;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+	return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+static int tree_of_names(struct item *item)
+{
+	struct names ns = { 0 };
+	int r = kv_list(item->kv, span_of(NULL, 0), add_key, &ns);
+
+	/* A database of 0.3.x has its strings in directories beside it. */
+	if (r >= 0 && item->dirs && item->kv != item->dirs)
+		r = kv_list(item->dirs, span_of(NULL, 0), add_key, &ns);
+	if (r >= 0 && ns.n == 0)
+		r = fail(-EUCLEAN, "item '%s' has no _METADATA and no arrays", item->path);
+	if (r >= 0) {
+		size_t strings = 0;
+
+		for (size_t i = 0; i < ns.n; i++)
+			strings += ns.is_string[i];
+		/* A directory lists in no order; without strings the flags need not move along. */
+		if (!strings)
+			qsort(ns.name, ns.n, sizeof(*ns.name), by_bytes);
+		r = tree_from_names(ns.name, ns.is_string, ns.n, &item->tree);
+	}
+	free(ns.name);
+	free(ns.is_string);
+	arena_release(&ns.arena);
+	return r;
+}
+
+static int read_tree(struct item *item)
+{
+	auto_buf text = { 0 };
+	int aggregate, r = io_slurp(item->dir, "_METADATA", LIMIT_JSON_BYTES, &text);
+	bool has_metadata = r >= 0;
+
+	if (r < 0 && r != -ENOENT)
+		return r;
+	aggregate = open_aggregate(item, item->ckpt->opts.aggregate_filename);
+	if (aggregate < 0)
+		return aggregate;
+	if (has_metadata) {
+		r = tree_parse_metadata(buf_span(&text), "'_METADATA'", &item->tree);
+		if (r >= 0 && aggregate)
+			r = tree_merge_aggregate(item->tree, item->aggregate_bytes, "aggregate file");
+		return r;
+	}
+	err_clear();
+	if (aggregate) {
+		item->is_aggregate = true;
+		return tree_parse_aggregate(item->aggregate_bytes, "aggregate file", &item->tree);
+	}
+	return tree_of_names(item);
+}
+
+/* ---- opening ---- */
+
+/* A flax checkpoint is one file: the tree is in it, and nothing beside it. */
+static int open_file_item(struct item *item, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	auto_free char *parent = slash ? span_dup_str(span_of(path, (size_t)(slash - path))) : strdup(".");
+	int r;
+
+	if (!parent)
+		return fail(-ENOMEM, "cannot open '%s'", path);
+	r = io_dir_sub(item->ckpt->source, parent, &item->dir);
+	if (r >= 0)
+		r = open_aggregate(item, slash ? slash + 1 : path);
+	if (r == 0)
+		return fail(-ENOENT, "'%s' went away", path);
+	item->is_aggregate = true;
+	if (r >= 0)
+		r = kv_mem_new(item->ckpt->io, &item->kv);
+	return r < 0 ? r : tree_parse_aggregate(item->aggregate_bytes, path, &item->tree);
+}
+
+static int open_parts(struct item *item, const char *path)
+{
+	struct stat st;
+	int r = io_stat(item->ckpt->source, path, &st);
+
+	if (r < 0)
+		return r;
+	item->dev = st.st_dev;
+	item->ino = st.st_ino;
+	if (S_ISREG(st.st_mode))
+		return open_file_item(item, path);
+	r = io_dir_sub(item->ckpt->source, path, &item->dir);
+	if (r >= 0)
+		r = open_stores(item);
+	return r < 0 ? r : read_tree(item);
+}
+
+int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
+{
+	auto_of(item) struct item *item = calloc(1, sizeof(*item));
+	int r;
+
+	if (!item)
+		return fail(-ENOMEM, "cannot open item '%s'", path);
+	atomic_init(&item->refs, 1);
+	atomic_init(&item->last_opened, UINT32_MAX);
+	pthread_mutex_init(&item->lock, NULL);
+	item->ckpt = ckpt;
+	item->owner = cache_owner();
+	item->path = strdup(path);
+	r = item->path ? open_parts(item, path) : fail(-ENOMEM, "cannot open item '%s'", path);
+	if (r >= 0)
+		r = tree_name(item->tree, ckpt->opts.ext_of, ckpt->opts.ext_arg);
+	if (r < 0)
+		return err_at(r, "item '%s'", path);
+	item->missing_is_error = ckpt->opts.missing == MISSING_ERROR ||
+				 (ckpt->opts.missing == MISSING_AUTO && item->tree->store_fill_value);
+	trace(TRACE_STEP, "item '%s': %u leaves, %s%s", path, item->tree->n_leaves,
+	      item->is_ocdbt ? "ocdbt" : "directories", item->is_unmerged ? ", unmerged" : "");
+	*ret = take(item);
+	return 0;
+}
+
+struct item *item_ref(struct item *item)
+{
+	atomic_fetch_add_explicit(&item->refs, 1, memory_order_relaxed);
+	return item;
+}
+
+void item_unref(struct item *item)
+{
+	if (!item || atomic_fetch_sub_explicit(&item->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	if (item->ckpt->streams)
+		streams_drop(item->ckpt->streams, item->owner);
+	cache_drop(item->ckpt->cache, item->owner);
+	tree_free(item->tree);
+	kv_free(item->kv);
+	kv_free(item->dirs);
+	io_dir_close(item->dir);
+	io_file_unref(item->aggregate);
+	if (item->aggregate_map)
+		munmap(item->aggregate_map, item->aggregate_bytes.n);
+	buf_release(&item->aggregate_buf);
+	json_release(&item->strings);
+	json_release(&item->sharding);
+	array_metadatas_free(item->arrays);
+	pthread_mutex_destroy(&item->lock);
+	free(item->path);
+	free(item);
+}
+
+/* ---- leaves ---- */
+
+int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+{
+	auto_buf prefix = { 0 };
+	struct zarr *z;
+	int r;
+
+	if (leaf->value == TREE_VALUE_AGGREGATE) {
+		struct kv *kv;
+
+		if (!leaf->aggregate)
+			return fail(-EUCLEAN, "the aggregate file does not have it");
+		r = aggregate_store(item, leaf->aggregate, &kv);
+		if (r < 0)
+			return r;
+		r = zarr_open(&item->ckpt->env, kv, span_of(NULL, 0), item->owner, leaf->id, &z);
+		kv_free(kv);
+	} else {
+		r = buf_add_span(&prefix, leaf->param);
+		if (r >= 0 && prefix.n)
+			r = buf_add_byte(&prefix, '/');
+		if (r < 0)
+			return r;
+		r = zarr_open(&item->ckpt->env, item->kv, buf_span(&prefix), item->owner, leaf->id, &z);
+		if (r == -ENOENT && item->dirs)
+			r = zarr_open(&item->ckpt->env, item->dirs, buf_span(&prefix), item->owner, leaf->id, &z);
+		/* The tree has it, so its absence is damage. */
+		if (r == -ENOENT)
+			r = fail(-EUCLEAN, "'%.*s' is in the tree, and its array is not stored",
+				 SPAN_ARG(leaf->param));
+	}
+	if (r < 0)
+		return r;
+	z->missing_is_error = item->missing_is_error && leaf->value != TREE_VALUE_AGGREGATE;
+	*ret = z;
+	return 0;
+}
+
+/* A small JSON file of the item; no file is no error. */
+static int read_json(struct item *item, const char *name, uint64_t limit, struct json_doc *ret)
+{
+	auto_buf text = { 0 };
+	int r = io_slurp(item->dir, name, limit, &text);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : json_parse(buf_span(&text), name, ret);
+}
+
+bool item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret)
+{
+	auto_buf key = { 0 };
+	const struct json *j;
+
+	pthread_mutex_lock(&item->lock);
+	if (!item->sharding_read) {
+		int r = read_json(item, "_sharding", LIMIT_SMALL_FILE, &item->sharding);
+
+		if (r < 0)
+			log_warn("item '%s': %s", item->path, err_text(r));
+		item->sharding_read = true;
+	}
+	pthread_mutex_unlock(&item->lock);
+	if (!item->sharding.root || base64_put(&key, leaf->param, BASE64_URL) < 0)
+		return false;
+	j = json_member_span(item->sharding.root, buf_span(&key));
+	if (!json_is(j, JSON_STRING))
+		return false;
+	*ret = j->s;
+	return true;
+}

@@ -1,0 +1,67 @@
+/*
+ * item.h - an opened PyTree item: its tree and the store of its arrays.
+ *
+ * Immutable once opened, and counted: nodes and open files of the mount hold it.
+ */
+#ifndef PYTREEFS_ITEM_H
+#define PYTREEFS_ITEM_H
+
+#include <pthread.h>
+
+#include "core/base/err.h"
+#include "core/step/ckpt.h"
+
+struct array_metadatas;
+
+struct item {
+	struct ckpt *ckpt;		/* borrowed */
+	char *path;			/* below SOURCE: "100/default", "." */
+	struct io_dir *dir;		/* of the file's directory for a flax file */
+	dev_t dev;
+	ino_t ino;			/* of what was opened */
+	struct kv *kv;			/* arrays: the database, or the directory */
+	struct kv *dirs;		/* arrays as directories, when kv is a database; else NULL */
+	struct tree *tree;
+	bool is_ocdbt, is_unmerged, is_aggregate;
+	struct io_file *aggregate;	/* the legacy file, when there is one */
+	struct span aggregate_bytes;	/* of it, mapped or read */
+	uint64_t owner;			/* of its arrays in the cache */
+	bool missing_is_error;		/* the document says that every chunk is stored */
+	uint64_t n_arrays;		/* leaves that are arrays, scalars or strings */
+	atomic_uint refs;
+	atomic_uint last_opened;	/* id of the leaf opened last: tells who walks the tree */
+
+	/* Read when first asked for; protected by lock until then, immutable after. */
+	pthread_mutex_t lock;
+	bool strings_read, sharding_read, arrays_read;
+	struct err_note strings_error;
+	struct json_doc strings, sharding;	/* `_strings.json`, `_sharding`; root NULL: none */
+	struct array_metadatas *arrays;	/* the first of array_metadatas/process_*; NULL: none */
+
+	/* Private: how the aggregate's bytes are held. */
+	struct buf aggregate_buf;
+	void *aggregate_map;
+};
+
+/*
+ * Open the item at path beneath SOURCE, a directory or (flax) a file. One line in the log when it
+ * was never merged. Errors name the file and the reason.
+ */
+int item_open(struct ckpt *ckpt, const char *path, struct item **ret);
+struct item *item_ref(struct item *item);
+/* Accepts NULL. */
+void item_unref(struct item *item);
+DEFINE_AUTO(item, struct item, item_unref);
+
+/* The text of a string leaf, appended. -ENOENT when it is not stored. */
+int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret);
+/* The array of a leaf: a reference. */
+int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret);
+/* The JSON text of a leaf's recorded sharding: borrowed from the item; false when there is none. */
+bool item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret);
+/* The PRNG implementation of a leaf that is key data: "threefry2x32". */
+bool item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret);
+/* Bytes that the item holds in memory: what dropping it gives back. */
+uint64_t item_memory(const struct item *item);
+
+#endif

@@ -1,0 +1,162 @@
+/*
+ * dir.c - directories: lookup, readdir and readdirplus; making, removing and renaming names.
+ *
+ * A listing is taken when a directory is opened, so that an offset stays
+ * meaningful whatever happens to the directory in between.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "fs/fs.h"
+
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct node *dir = fs_node(fs, parent), *n;
+	int r = node_lookup(dir, span_str(name), &n);
+
+	trace(TRACE_FS, "lookup '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	if (r < 0) {
+		if (r == -ENOENT && *err_where(r)) {
+			log_info("no '%s': %s", name, err_text(r));
+			err_clear();
+		}
+		reply_code(req, r, "look up in", dir);
+	} else {
+		reply_entry(req, n, "stat");
+	}
+}
+
+void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct node *n = fs_node(fs, ino);
+	struct dir_handle *h = calloc(1, sizeof(*h));
+	int r = h ? node_list(n, &h->list) : -ENOMEM;
+
+	trace(TRACE_FS, "opendir '%s'", n->name);
+	if (r < 0) {
+		if (h)
+			listing_release(&h->list);
+		free(h);
+		reply_code(req, r, "list", n);
+		return;
+	}
+	fi->fh = (uint64_t)(uintptr_t)h;
+	reply_open(req, fi);
+}
+
+/* One entry, with attributes when plus is set: bytes used, or 0 when it does not fit. */
+static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, size_t i, bool plus,
+			char *p, size_t room)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	const struct listing_entry *le = &h->list.entry[i];
+	const char *name = listing_name(&h->list, i);
+	struct fuse_entry_param e = { .attr = { .st_ino = le->ino, .st_mode = DTTOIF(le->type) } };
+	struct node *n = NULL;
+	struct stat st;
+	size_t used;
+
+	if (!plus)
+		return fuse_add_direntry(req, p, room, name, &e.attr, (off_t)i + 1);
+	/* A leaf that cannot be described is listed all the same: looking it up tells why. */
+	if (!dir->ops->lazy_list && strcmp(name, ".") && strcmp(name, "..") && node_lookup(dir, span_str(name), &n) >= 0) {
+		if (node_stat(n, &st) >= 0) {
+			fs_entry(fs, n, &st, &e);
+		} else {
+			node_unref(n, 1);
+			n = NULL;
+		}
+	}
+	used = fuse_add_direntry_plus(req, p, room, name, &e, (off_t)i + 1);
+	if (used > room)
+		node_unref(n, 1);
+	return used;
+}
+
+static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi,
+		     bool plus)
+{
+	struct dir_handle *h = (struct dir_handle *)(uintptr_t)fi->fh;
+	struct node *dir = fs_node(fuse_req_userdata(req), ino);
+	auto_free char *p = malloc(size);
+	size_t at = 0;
+
+	if (!p) {
+		reply_code(req, -ENOMEM, "list", dir);
+		return;
+	}
+	for (size_t i = (size_t)off; i < h->list.n; i++) {
+		size_t used = put_entry(req, dir, h, i, plus, p + at, size - at);
+
+		if (used > size - at)
+			break;
+		at += used;
+	}
+	err_clear();
+	reply_bytes(req, p, at);
+}
+
+void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	read_dir(req, ino, size, off, fi, false);
+}
+
+void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	read_dir(req, ino, size, off, fi, true);
+}
+
+void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct dir_handle *h = (struct dir_handle *)(uintptr_t)fi->fh;
+
+	listing_release(&h->list);
+	free(h);
+	reply_code(req, 0, "close", NULL);
+}
+
+void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	struct node *dir = fs_node(fuse_req_userdata(req), parent), *n;
+	int r = node_mkdir(dir, span_str(name), mode, &n);
+
+	trace(TRACE_FS, "mkdir '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	if (r < 0)
+		reply_code(req, r, "make a directory in", dir);
+	else
+		reply_entry(req, n, "stat");
+}
+
+void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct node *dir = fs_node(fuse_req_userdata(req), parent);
+	int r = node_unlink(dir, span_str(name));
+
+	trace(TRACE_FS, "unlink '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	reply_code(req, r, "remove a file in", dir);
+}
+
+void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct node *dir = fs_node(fuse_req_userdata(req), parent);
+	int r = node_rmdir(dir, span_str(name));
+
+	trace(TRACE_FS, "rmdir '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	reply_code(req, r, "remove a directory in", dir);
+}
+
+void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to_parent,
+	       const char *to_name, unsigned flags)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct node *dir = fs_node(fs, parent);
+	int r = node_rename(dir, span_str(name), fs_node(fs, to_parent), span_str(to_name), flags);
+
+	trace(TRACE_FS, "rename '%s' to '%s': %s", name, to_name, r < 0 ? strerror(-r) : "ok");
+	reply_code(req, r, "rename in", dir);
+}

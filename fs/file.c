@@ -1,0 +1,141 @@
+/*
+ * file.c - open, create, read, write, flush, fsync, release and lseek on files.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "fs/fs.h"
+
+static struct file *file_of(const struct fuse_file_info *fi)
+{
+	return (struct file *)(uintptr_t)fi->fh;
+}
+
+static void set_handle(struct fs *fs, struct fuse_file_info *fi, struct file *f)
+{
+	fi->fh = (uint64_t)(uintptr_t)f;
+	fi->keep_cache = f->keep_cache;
+	fi->direct_io = f->direct || fs->options->direct_io;
+	/* Nothing is written back at close. */
+	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY;
+}
+
+void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct node *n = fs_node(fs, ino);
+	struct file *f;
+	int r = node_open(n, fi->flags, &f);
+
+	trace(TRACE_FS, "open '%s': %s", n->name, r < 0 ? strerror(-r) : "ok");
+	if (r < 0) {
+		reply_code(req, r, "open", n);
+		return;
+	}
+	set_handle(fs, fi, f);
+	reply_open(req, fi);
+}
+
+void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct node *dir = fs_node(fs, parent), *n;
+	struct file *f;
+	int r = node_create(dir, span_str(name), fi->flags, &n, &f);
+
+	trace(TRACE_FS, "create '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	if (r < 0) {
+		reply_code(req, r, "create a file in", dir);
+		return;
+	}
+	set_handle(fs, fi, f);
+	reply_create(req, n, fi);
+}
+
+void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct file *f = file_of(fi);
+	struct gather g;
+	int r;
+
+	trace(TRACE_FS, "read '%s' %lld+%zu", f->node->name, (long long)off, size);
+	gather_init(&g, f->node->ns->ckpt->cache);
+	r = file_read(f, (uint64_t)off, size, &g);
+	if (r < 0)
+		reply_code(req, r, "read", f->node);
+	else
+		reply_gather(req, &g, f->node);
+	gather_release(&g);
+}
+
+void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t off,
+		  struct fuse_file_info *fi)
+{
+	struct file *f = file_of(fi);
+	size_t n = fuse_buf_size(in);
+	const struct fuse_buf *b = &in->buf[in->idx];
+	void *copy = NULL;
+	int r = 0;
+
+	trace(TRACE_FS, "write '%s' %lld+%zu", f->node->name, (long long)off, n);
+	/* One piece of memory is the ordinary case; anything else is put together first. */
+	if (in->count - in->idx == 1 && !(b->flags & FUSE_BUF_IS_FD)) {
+		r = file_write(f, (uint64_t)off, (const char *)b->mem + in->off, n);
+	} else {
+		struct fuse_bufvec out = FUSE_BUFVEC_INIT(n);
+		ssize_t got;
+
+		copy = block_alloc(n);
+		if (copy) {
+			out.buf[0].mem = copy;
+			got = fuse_buf_copy(&out, in, 0);
+			r = got < 0 ? (int)got : got == (ssize_t)n ? 0 : -EIO;
+		} else {
+			r = -ENOMEM;
+		}
+		if (r >= 0)
+			r = file_write(f, (uint64_t)off, copy, n);
+	}
+	block_free(copy, n);
+	if (r < 0)
+		reply_code(req, r, "write", f->node);
+	else
+		reply_count(req, n);
+}
+
+void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct file *f = file_of(fi);
+
+	reply_code(req, file_flush(f), "close", f->node);
+}
+
+void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	struct file *f = file_of(fi);
+
+	reply_code(req, file_sync(f), "sync", f->node);
+}
+
+void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	trace(TRACE_FS, "release '%s'", file_of(fi)->node->name);
+	file_close(file_of(fi));
+	reply_code(req, 0, "close", NULL);
+}
+
+void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+{
+	struct file *f = file_of(fi);
+	uint64_t at;
+	int r = file_seek(f, (uint64_t)off, whence, &at);
+
+	if (r < 0)
+		reply_code(req, r, "seek in", f->node);
+	else
+		reply_offset(req, at);
+}

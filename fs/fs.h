@@ -1,0 +1,82 @@
+/*
+ * fs.h - the FUSE layer: kernel requests -> nodes and files of handlers/node.h.
+ *
+ * No format knowledge here. One function per operation; locks are the nodes'
+ * own, and every reply is sent without one.
+ */
+#ifndef PYTREEFS_FS_H
+#define PYTREEFS_FS_H
+
+#include <fuse_lowlevel.h>
+
+#include "handlers/ns.h"
+
+struct fs {
+	struct ns *ns;
+	struct fuse_session *se;
+	const struct options *options;
+	int ready_fd;			/* told once when the first request has come; -1 when nobody waits */
+	const char *mountpoint;
+};
+
+/* What a directory handle keeps. */
+struct dir_handle {
+	struct listing list;
+};
+
+extern const struct fuse_lowlevel_ops fs_ops;
+
+struct node *fs_node(struct fs *fs, fuse_ino_t ino);
+fuse_ino_t fs_ino(const struct fs *fs, const struct node *n);
+/* A node that the kernel gets a lookup count for; the reference goes with it. */
+void fs_entry(struct fs *fs, struct node *n, const struct stat *st, struct fuse_entry_param *ret);
+
+/* reply.c: the only caller of fuse_reply_*; each sends exactly one reply. */
+void reply_code(fuse_req_t req, int code, const char *op, const struct node *n);
+void reply_entry(fuse_req_t req, struct node *n, const char *op);
+void reply_attr(fuse_req_t req, struct node *n, const char *op);
+void reply_gather(fuse_req_t req, struct gather *g, struct node *n);
+void reply_bytes(fuse_req_t req, const void *p, size_t n);
+void reply_xattr(fuse_req_t req, struct span value, size_t size);
+void reply_open(fuse_req_t req, const struct fuse_file_info *fi);
+void reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *fi);
+void reply_none(fuse_req_t req);
+void reply_count(fuse_req_t req, size_t n);
+void reply_offset(fuse_req_t req, uint64_t off);
+void reply_link(fuse_req_t req, const char *target);
+void reply_statfs(fuse_req_t req, const struct statvfs *st);
+
+/* dir.c */
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to_parent,
+	       const char *to_name, unsigned flags);
+
+/* file.c */
+void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t off,
+		  struct fuse_file_info *fi);
+void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi);
+
+/* xattr.c */
+void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
+		 int flags);
+void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+
+/* mount_main.c: `pytreefs mount`, given the arguments behind the word; returns the exit status. */
+int fs_mount_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,192 @@
+/*
+ * reply.c - the only caller of fuse_reply_*: errno mapping, one line per failure.
+ *
+ * Failures that are part of ordinary life (a name that does not exist, an xattr
+ * that a file does not have) are not logged.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "fs/fs.h"
+
+static bool is_ordinary(int code)
+{
+	return code == -ENODATA || code == -ERANGE || code == -ENXIO || code == -ENOSYS ||
+	       code == -EINTR;
+}
+
+void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
+{
+	/* A missing name is ordinary too, unless somebody left a note that says why. */
+	bool silent = is_ordinary(code) || (code == -ENOENT && !*err_where(code));
+
+	if (code < 0 && !silent) {
+		auto_buf path = { 0 };
+
+		if (n)
+			node_path(n, &path);
+		log_error("cannot %s '%s': %s", op, path.n ? buf_str(&path) : "/", err_text(code));
+	}
+	err_clear();
+	fuse_reply_err(req, code < 0 ? err_errno(code) : 0);
+}
+
+/* A reply that could not be sent: the caller went away, and takes its lookup count along. */
+static void take_back(int r, struct node *n)
+{
+	if (r == -ENOENT)
+		node_unref(n, 1);
+}
+
+void reply_entry(fuse_req_t req, struct node *n, const char *op)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct fuse_entry_param e;
+	struct stat st;
+	int r = node_stat(n, &st);
+
+	if (r < 0) {
+		reply_code(req, r, op, n);
+		node_unref(n, 1);
+		return;
+	}
+	fs_entry(fs, n, &st, &e);
+	take_back(fuse_reply_entry(req, &e), n);
+}
+
+void reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *fi)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct fuse_entry_param e;
+	struct stat st;
+	int r = node_stat(n, &st);
+
+	if (r < 0) {
+		reply_code(req, r, "create", n);
+		node_unref(n, 1);
+		return;
+	}
+	fs_entry(fs, n, &st, &e);
+	take_back(fuse_reply_create(req, &e, fi), n);
+}
+
+void reply_attr(fuse_req_t req, struct node *n, const char *op)
+{
+	struct stat st;
+	int r = node_stat(n, &st);
+
+	if (r < 0)
+		reply_code(req, r, op, n);
+	else
+		fuse_reply_attr(req, &st, n->ttl);
+}
+
+static int reply_memory(fuse_req_t req, const struct gather *g)
+{
+	struct iovec few[64];
+	auto_free struct iovec *many = NULL;
+	struct iovec *iov = few;
+	int n = 0;
+
+	if (g->n > 64) {
+		many = calloc(g->n, sizeof(*many));
+		if (!many)
+			return fail(-ENOMEM, "cannot answer with %zu segments", g->n);
+		iov = many;
+	}
+	for (size_t i = 0; i < g->n; i++) {
+		if (g->seg[i].n == 0)
+			continue;
+		iov[n].iov_base = (void *)(uintptr_t)g->seg[i].p;
+		iov[n++].iov_len = g->seg[i].n;
+	}
+	fuse_reply_iov(req, iov, n);
+	return 0;
+}
+
+/* Ranges of data files go from the page cache into the kernel's pipe without a copy here. */
+static int reply_splice(fuse_req_t req, const struct gather *g)
+{
+	auto_free struct fuse_bufvec *v = calloc(1, sizeof(*v) + g->n * sizeof(v->buf[0]));
+	size_t n = 0;
+
+	if (!v)
+		return fail(-ENOMEM, "cannot answer with %zu segments", g->n);
+	for (size_t i = 0; i < g->n; i++) {
+		const struct gather_seg *s = &g->seg[i];
+
+		if (s->n == 0)
+			continue;
+		v->buf[n].size = s->n;
+		if (s->kind == GATHER_MEM) {
+			v->buf[n].mem = (void *)(uintptr_t)s->p;
+		} else {
+			v->buf[n].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK | FUSE_BUF_FD_RETRY;
+			v->buf[n].fd = s->file->fd;
+			v->buf[n].pos = (off_t)s->off;
+		}
+		n++;
+	}
+	v->count = n;
+	fuse_reply_data(req, v, FUSE_BUF_SPLICE_MOVE);
+	return 0;
+}
+
+void reply_gather(fuse_req_t req, struct gather *g, struct node *n)
+{
+	bool files = false;
+	int r;
+
+	for (size_t i = 0; i < g->n; i++)
+		files |= g->seg[i].kind == GATHER_FILE && g->seg[i].n;
+	r = files ? reply_splice(req, g) : reply_memory(req, g);
+	if (r < 0)
+		reply_code(req, r, "read", n);
+}
+
+void reply_bytes(fuse_req_t req, const void *p, size_t n)
+{
+	fuse_reply_buf(req, p, n);
+}
+
+void reply_xattr(fuse_req_t req, struct span value, size_t size)
+{
+	if (size == 0)
+		fuse_reply_xattr(req, value.n);
+	else if (value.n > size)
+		reply_code(req, -ERANGE, "read attribute of", NULL);
+	else
+		fuse_reply_buf(req, (const char *)value.p, value.n);
+}
+
+void reply_open(fuse_req_t req, const struct fuse_file_info *fi)
+{
+	fuse_reply_open(req, fi);
+}
+
+void reply_none(fuse_req_t req)
+{
+	fuse_reply_none(req);
+}
+
+void reply_count(fuse_req_t req, size_t n)
+{
+	fuse_reply_write(req, n);
+}
+
+void reply_offset(fuse_req_t req, uint64_t off)
+{
+	fuse_reply_lseek(req, (off_t)off);
+}
+
+void reply_link(fuse_req_t req, const char *target)
+{
+	fuse_reply_readlink(req, target);
+}
+
+void reply_statfs(fuse_req_t req, const struct statvfs *st)
+{
+	fuse_reply_statfs(req, st);
+}

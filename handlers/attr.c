@@ -1,0 +1,389 @@
+/*
+ * attr.c - user.pytree.*: what a checkpoint records, without reading data.
+ *
+ * Values are JSON. What the checkpoint does not record is absent (-ENODATA), and
+ * a listing names only what is there.
+ */
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "handlers/node_tree.h"
+
+#define PREFIX "user.pytree."
+
+/* What an attribute is taken from; fields that do not apply are NULL. */
+struct subject {
+	struct node *node;
+	struct item *item;
+	const struct tree_node *tree;
+	struct zarr *array;		/* of an array leaf */
+};
+
+struct attr {
+	const char *name;
+	/* Append the JSON value; -ENODATA when it is not recorded. */
+	int (*print)(const struct subject *s, struct buf *ret);
+};
+
+static int print_shape(struct buf *ret, unsigned rank, const uint64_t *shape)
+{
+	int r = buf_add_byte(ret, '[');
+
+	for (unsigned i = 0; i < rank && r >= 0; i++)
+		r = buf_addf(ret, i ? ",%llu" : "%llu", (unsigned long long)shape[i]);
+	return r < 0 ? r : buf_add_byte(ret, ']');
+}
+
+/* ---- leaves ---- */
+
+static int attr_dtype(const struct subject *s, struct buf *ret)
+{
+	if (!s->array)
+		return -ENODATA;
+	return buf_addf(ret, "\"%s\"", dtype_info(s->array->meta.dtype)->name);
+}
+
+static int attr_shape(const struct subject *s, struct buf *ret)
+{
+	if (!s->array)
+		return -ENODATA;
+	return print_shape(ret, s->array->meta.rank, s->array->meta.shape);
+}
+
+static int attr_chunks(const struct subject *s, struct buf *ret)
+{
+	if (!s->array)
+		return -ENODATA;
+	return print_shape(ret, s->array->meta.rank, s->array->leaf_chunk);
+}
+
+static int attr_codecs(const struct subject *s, struct buf *ret)
+{
+	const struct codec_chain *c;
+	int r;
+
+	if (!s->array)
+		return -ENODATA;
+	c = &s->array->leaf->codecs;
+	r = buf_add_byte(ret, '[');
+	for (unsigned i = 0; i < c->n && r >= 0; i++) {
+		if (i)
+			r = buf_add_byte(ret, ',');
+		if (r >= 0)
+			r = c->codec[i]->ops->print(c->codec[i], c->dialect, ret);
+	}
+	return r < 0 ? r : buf_add_byte(ret, ']');
+}
+
+static int attr_typestr(const struct subject *s, struct buf *ret)
+{
+	if (!s->tree->value_type.n)
+		return -ENODATA;
+	return json_put_str(ret, s->tree->value_type, JSON_COMPACT);
+}
+
+static int attr_leaf_stored(const struct subject *s, struct buf *ret)
+{
+	uint64_t bytes = 0, objects;
+	int r = s->array ? zarr_stored(s->array, &bytes, &objects) : leaf_stored(s->item, s->tree, &bytes);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)bytes);
+}
+
+static int attr_key(const struct subject *s, struct buf *ret)
+{
+	return tree_key_json(s->tree, ret);
+}
+
+static int attr_write_shape(const struct subject *s, struct buf *ret)
+{
+	if (!s->tree->has_write_shape)
+		return -ENODATA;
+	return print_shape(ret, s->tree->write_rank, s->tree->write_shape);
+}
+
+static int attr_sharding(const struct subject *s, struct buf *ret)
+{
+	struct span text;
+
+	if (!item_sharding(s->item, s->tree, &text))
+		return -ENODATA;
+	return buf_add_span(ret, text);
+}
+
+static int attr_prng_impl(const struct subject *s, struct buf *ret)
+{
+	struct span impl;
+
+	if (!item_prng_impl(s->item, s->tree, &impl))
+		return -ENODATA;
+	return json_put_str(ret, impl, JSON_COMPACT);
+}
+
+static const struct attr leaf_attrs[] = {
+	{ "key", attr_key },		 { "typestr", attr_typestr },	{ "dtype", attr_dtype },
+	{ "shape", attr_shape },	 { "chunks", attr_chunks },	{ "codecs", attr_codecs },
+	{ "stored_bytes", attr_leaf_stored }, { "write_shape", attr_write_shape },
+	{ "sharding", attr_sharding },	 { "prng_impl", attr_prng_impl },
+};
+
+/* ---- directories ---- */
+
+static int attr_kind(const struct subject *s, struct buf *ret)
+{
+	return buf_addf(ret, "\"%s\"", tree_kind_text(s->tree->kind));
+}
+
+static int attr_state(const struct subject *s, struct buf *ret)
+{
+	return buf_add_str(ret, s->item && s->item->is_unmerged ? "\"unmerged\"" : "\"committed\"");
+}
+
+static int attr_custom(const struct subject *s, struct buf *ret)
+{
+	if (!s->item->tree->custom_metadata || s->tree->parent)
+		return -ENODATA;
+	return buf_add_str(ret, s->item->tree->custom_metadata);
+}
+
+/* The leaves of a subtree are numbered one behind the other, depth first. */
+static uint32_t subtree_end(const struct item *item, const struct tree_node *t)
+{
+	uint32_t end = t->id + 1;
+
+	while (end < item->tree->n_nodes) {
+		const struct tree_node *up = item->tree->nodes[end]->parent;
+
+		while (up && up->id > t->id)
+			up = up->parent;
+		if (up != t)
+			break;
+		end++;
+	}
+	return end;
+}
+
+struct totals {
+	uint64_t leaves, logical, stored;
+};
+
+static int add_totals(struct item *item, const struct tree_node *t, struct totals *ret)
+{
+	uint32_t end = subtree_end(item, t);
+
+	for (uint32_t i = t->id; i < end; i++) {
+		const struct tree_node *leaf = item->tree->nodes[i];
+		auto_value v = { 0 };
+		uint64_t stored = 0, objects;
+		int r;
+
+		if (leaf->kind != TREE_LEAF || leaf->value == TREE_VALUE_NONE ||
+		    leaf->value == TREE_VALUE_PLACEHOLDER || !leaf_handler_of(leaf))
+			continue;
+		r = leaf_open(item, leaf, &v);
+		if (r >= 0 && v.kind == VALUE_ARRAY)
+			r = zarr_stored(v.array, &stored, &objects);
+		if (r < 0)
+			return r;
+		ret->leaves++;
+		ret->logical += v.kind == VALUE_ARRAY ? v.array->meta.bytes : v.text.n;
+		ret->stored += v.kind == VALUE_ARRAY ? stored : v.text.n;
+	}
+	return 0;
+}
+
+static int attr_leaf_count(const struct subject *s, struct buf *ret)
+{
+	uint32_t end = subtree_end(s->item, s->tree), n = 0;
+
+	for (uint32_t i = s->tree->id; i < end; i++) {
+		const struct tree_node *t = s->item->tree->nodes[i];
+
+		n += t->kind == TREE_LEAF && t->value != TREE_VALUE_NONE && t->value != TREE_VALUE_PLACEHOLDER;
+	}
+	return buf_addf(ret, "%u", n);
+}
+
+static int attr_logical(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = add_totals(s->item, s->tree, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.logical);
+}
+
+static int attr_dir_stored(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = add_totals(s->item, s->tree, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.stored);
+}
+
+static const struct attr dir_attrs[] = {
+	{ "key", attr_key },
+	{ "kind", attr_kind },
+	{ "state", attr_state },
+	{ "custom_metadata", attr_custom },
+	{ "leaf_count", attr_leaf_count },
+	{ "logical_bytes", attr_logical },
+	{ "stored_bytes", attr_dir_stored },
+};
+
+/* ---- steps: sums over their items ---- */
+
+static int step_custom(const struct subject *s, struct buf *ret)
+{
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	const struct json *custom;
+	int r = io_slurp(node_step_dir(s->node), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
+
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
+	custom = r < 0 ? NULL : json_member(doc.root, "custom_metadata");
+	err_clear();
+	if (!json_is(custom, JSON_OBJECT) || custom->n == 0)
+		return -ENODATA;
+	return json_print(ret, custom, JSON_PYTHON);
+}
+
+static int step_totals(struct node *n, struct totals *ret)
+{
+	auto_listing l = { 0 };
+	int r = node_list(n, &l);
+
+	for (size_t i = 2; i < l.n && r >= 0; i++) {
+		auto_node *child = NULL;
+		struct node_dir *d;
+
+		r = node_lookup(n, span_str(listing_name(&l, i)), &child);
+		if (r < 0 || child->ops != &node_dir_ops)
+			continue;
+		d = container_of(child, struct node_dir, node);
+		r = add_totals(d->item, d->tree, ret);
+	}
+	return r;
+}
+
+static int step_leaf_count(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = step_totals(s->node, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.leaves);
+}
+
+static int step_logical(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = step_totals(s->node, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.logical);
+}
+
+static int step_stored(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = step_totals(s->node, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.stored);
+}
+
+static const struct attr step_attrs[] = {
+	{ "state", attr_state },	   { "custom_metadata", step_custom }, { "leaf_count", step_leaf_count },
+	{ "logical_bytes", step_logical }, { "stored_bytes", step_stored },
+};
+
+/* ---- listing and getting, by table ---- */
+
+static int list_attrs(const struct attr *attrs, size_t n, const struct subject *s, struct buf *ret)
+{
+	for (size_t i = 0; i < n; i++) {
+		auto_buf value = { 0 };
+		int r = 0;
+
+		/* Sums over all leaves are always there: nothing is summed to say so. */
+		if (attrs[i].print != attr_logical && attrs[i].print != attr_dir_stored &&
+		    attrs[i].print != step_logical && attrs[i].print != step_stored &&
+		    attrs[i].print != step_leaf_count)
+			r = attrs[i].print(s, &value);
+		if (r == -ENODATA)
+			continue;
+		if (r >= 0)
+			r = buf_addf(ret, PREFIX "%s", attrs[i].name);
+		if (r >= 0)
+			r = buf_add_byte(ret, '\0');
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int get_attr(const struct attr *attrs, size_t n, const struct subject *s, const char *name,
+		    struct buf *ret)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(attrs[i].name, name))
+			return attrs[i].print(s, ret);
+	return -ENODATA;
+}
+
+/* The array behind a leaf's node: *ret stays empty for others. */
+static int leaf_subject(struct node *n, struct value *v, struct subject *ret)
+{
+	struct node_leaf *l = container_of(n, struct node_leaf, node);
+	int r = leaf_open(l->item, l->tree, v);
+
+	*ret = (struct subject){ n, l->item, l->tree, v->array };
+	return r;
+}
+
+int leaf_xattr_list(struct node *n, struct buf *ret)
+{
+	auto_value v = { 0 };
+	struct subject s;
+	int r = leaf_subject(n, &v, &s);
+
+	return r < 0 ? r : list_attrs(leaf_attrs, ARRAY_LEN(leaf_attrs), &s, ret);
+}
+
+int leaf_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	auto_value v = { 0 };
+	struct subject s;
+	int r = leaf_subject(n, &v, &s);
+
+	return r < 0 ? r : get_attr(leaf_attrs, ARRAY_LEN(leaf_attrs), &s, name, ret);
+}
+
+int dir_xattr_list(struct node *n, struct buf *ret)
+{
+	struct node_dir *d = container_of(n, struct node_dir, node);
+	struct subject s = { n, d->item, d->tree, NULL };
+
+	return list_attrs(dir_attrs, ARRAY_LEN(dir_attrs), &s, ret);
+}
+
+int dir_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	struct node_dir *d = container_of(n, struct node_dir, node);
+	struct subject s = { n, d->item, d->tree, NULL };
+
+	return get_attr(dir_attrs, ARRAY_LEN(dir_attrs), &s, name, ret);
+}
+
+int step_xattr_list(struct node *n, struct buf *ret)
+{
+	struct subject s = { n, NULL, NULL, NULL };
+
+	return list_attrs(step_attrs, ARRAY_LEN(step_attrs), &s, ret);
+}
+
+int step_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	struct subject s = { n, NULL, NULL, NULL };
+
+	return get_attr(step_attrs, ARRAY_LEN(step_attrs), &s, name, ret);
+}

@@ -1,0 +1,303 @@
+/*
+ * node_leaf.c - leaves as files, in their default form or as a view.
+ *
+ * What a reader will want next is decoded before it asks: the rest of the leaf
+ * for one that reads on, the next leaf for one that walks from leaf to leaf.
+ */
+#include <fcntl.h>
+
+#include "core/base/err.h"
+#include "handlers/node_tree.h"
+
+#define AHEAD_BYTES (16 * MiB)		/* most that is decoded before it is asked for */
+#define NEAR_BYTES (4 * MiB)		/* parallel requests of one sequential reader stay this close */
+
+struct leaf_file {
+	struct file file;
+	struct form form;
+	atomic_ullong reached;		/* end of the furthest read of a sequential reader */
+	atomic_ullong asked;		/* end of what was prefetched */
+	atomic_bool next_asked;		/* the next leaf was prefetched */
+	bool walking;			/* leaves are being opened one after another */
+};
+
+static struct node_leaf *leaf_of(struct node *n)
+{
+	return container_of(n, struct node_leaf, node);
+}
+
+int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node *leaf, enum name_ext ext,
+		  bool is_view, struct node **ret)
+{
+	struct node_leaf *l;
+	int r = node_new(&node_leaf_ops, dir->node.ns, &dir->node, name, sizeof(*l), &l);
+
+	if (r < 0)
+		return r;
+	l->item = item_ref(dir->item);
+	l->tree = leaf;
+	l->mtime = dir->mtime;
+	l->ext = ext;
+	l->is_view = is_view;
+	*ret = &l->node;
+	return 0;
+}
+
+int node_leaf_form(struct node_leaf *l, struct form *ret)
+{
+	auto_value v = { 0 };
+	struct name_view name;
+	struct zarr_view view;
+	int r = leaf_open(l->item, l->tree, &v);
+
+	if (r < 0)
+		return r;
+	if (!l->is_view)
+		return form_open(l->ext, &v, NULL, ret);
+	r = name_view_parse(span_str(l->node.name), &name);
+	if (r >= 0 && v.kind != VALUE_ARRAY)
+		return name_view_is_plain(&name) ? form_open(l->ext, &v, NULL, ret) :
+						   fail(-ENOENT, "only arrays have boxes, shapes and casts");
+	if (r >= 0)
+		r = view_of_name(&name, &v.array->meta, false, &view);
+	return r < 0 ? r : form_open(l->ext, &v, &view, ret);
+}
+
+int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret)
+{
+	auto_value v = { 0 };
+	uint64_t objects;
+	int r = leaf_open(item, leaf, &v);
+
+	if (r < 0)
+		return r;
+	*ret = v.kind == VALUE_TEXT ? v.text.n : 0;
+	return v.kind == VALUE_ARRAY ? zarr_stored(v.array, ret, &objects) : 0;
+}
+
+static int leaf_stat(struct node *n, struct stat *ret)
+{
+	struct node_leaf *l = leaf_of(n);
+
+	/* Two threads may both find out; they find the same. */
+	if (!__atomic_load_n(&l->has_size, __ATOMIC_ACQUIRE)) {
+		auto_form f = { 0 };
+		uint64_t stored = 0, objects;
+		int r = node_leaf_form(l, &f);
+
+		if (r >= 0 && f.value.kind == VALUE_ARRAY && !l->is_view)
+			r = zarr_stored(f.value.array, &stored, &objects);
+		if (r < 0)
+			return r;
+		l->size = f.size;
+		l->stored = f.value.kind == VALUE_ARRAY && !l->is_view ? stored : f.size;
+		__atomic_store_n(&l->has_size, true, __ATOMIC_RELEASE);
+	}
+	ns_stat_file(n->ns, &l->mtime, l->size, l->stored, ret);
+	return 0;
+}
+
+/* ---- decode-ahead ---- */
+
+static uint64_t ahead_bytes(const struct leaf_file *lf)
+{
+	return MIN(AHEAD_BYTES, cache_limit(lf->file.node->ns->ckpt->cache) / 4);
+}
+
+/* The leaf that a program which walks the tree opens next. */
+static const struct tree_node *next_leaf(const struct item *item, const struct tree_node *leaf)
+{
+	for (uint32_t i = leaf->id + 1; i < item->tree->n_nodes; i++) {
+		const struct tree_node *t = item->tree->nodes[i];
+
+		if (t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED)
+			return t;
+	}
+	return NULL;
+}
+
+struct next_job {
+	struct pool_job job;
+	struct item *item;		/* a reference */
+	const struct tree_node *leaf;
+	uint64_t n;
+};
+
+static void next_run(struct pool_job *job)
+{
+	struct next_job *j = container_of(job, struct next_job, job);
+	auto_value v = { 0 };
+	auto_form f = { 0 };
+
+	/* Whoever opens the leaf meets an error again, and reports it. */
+	if (leaf_open(j->item, j->leaf, &v) >= 0 && v.kind == VALUE_ARRAY &&
+	    form_open(NAME_EXT_BIN, &v, NULL, &f) >= 0)
+		form_prefetch(&f, 0, MIN(j->n, f.size));
+	item_unref(j->item);
+	free(j);
+}
+
+static void prefetch_next(struct leaf_file *lf, uint64_t n)
+{
+	struct node_leaf *l = leaf_of(lf->file.node);
+	const struct tree_node *next = next_leaf(l->item, l->tree);
+	struct next_job *j;
+
+	if (!next || !l->item->ckpt->pool || atomic_exchange(&lf->next_asked, true))
+		return;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		return;
+	*j = (struct next_job){ .job.run = next_run, .item = item_ref(l->item), .leaf = next, .n = n };
+	pool_post(l->item->ckpt->pool, &j->job);
+}
+
+static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
+{
+	uint64_t reached = atomic_load(&lf->reached), asked = atomic_load(&lf->asked);
+	uint64_t ahead = ahead_bytes(lf), to = MIN(end + ahead, lf->form.size);
+
+	/* A reader that jumps has no next byte. */
+	if (off > reached + NEAR_BYTES || off + 8 * NEAR_BYTES < reached) {
+		atomic_store(&lf->reached, end);
+		atomic_store(&lf->asked, end);
+		return;
+	}
+	if (end > reached)
+		atomic_store(&lf->reached, end);
+	/* In steps, so that not every request pays for the arithmetic. */
+	if (to > asked && (to - asked >= ahead / 8 || to == lf->form.size)) {
+		uint64_t from = MAX(asked, end);
+
+		atomic_store(&lf->asked, to);
+		if (from < to)
+			form_prefetch(&lf->form, from, to - from);
+	}
+	if (lf->walking && to == lf->form.size)
+		prefetch_next(lf, ahead);
+}
+
+static int leaf_read(struct file *f, uint64_t off, size_t n, struct gather *g)
+{
+	struct leaf_file *lf = container_of(f, struct leaf_file, file);
+	int r;
+
+	if (off >= lf->form.size)
+		return 0;
+	read_ahead(lf, off, MIN(off + n, lf->form.size));
+	r = form_read(&lf->form, off, n, g);
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(leaf_of(f->node)->tree->param)) : r;
+}
+
+static int leaf_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
+{
+	struct leaf_file *lf = container_of(f, struct leaf_file, file);
+
+	if (off >= lf->form.size)
+		return -ENXIO;
+	return form_seek(&lf->form, off, whence, ret);
+}
+
+static void leaf_close(struct file *f)
+{
+	struct leaf_file *lf = container_of(f, struct leaf_file, file);
+
+	form_release(&lf->form);
+	free(lf);
+}
+
+static const struct file_ops leaf_file_ops = {
+	.read = leaf_read,
+	.seek = leaf_seek,
+	.free = leaf_close,
+};
+
+/* Whether the leaf opened before this one is the one before it in the tree. */
+static bool is_walk(struct node_leaf *l)
+{
+	uint32_t last = atomic_exchange(&l->item->last_opened, l->tree->id);
+	const struct tree_node *t;
+
+	if (last >= l->item->tree->n_nodes || last >= l->tree->id)
+		return false;
+	t = next_leaf(l->item, l->item->tree->nodes[last]);
+	return t == l->tree;
+}
+
+static int leaf_node_open(struct node *n, int flags, struct file **ret)
+{
+	struct node_leaf *l = leaf_of(n);
+	struct leaf_file *lf;
+	int r;
+
+	if ((flags & O_ACCMODE) != O_RDONLY) {
+		auto_buf path = { 0 };
+
+		node_path(n, &path);
+		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable", buf_str(&path));
+	}
+	r = file_new(&leaf_file_ops, n, sizeof(*lf), &lf);
+	if (r < 0)
+		return r;
+	r = node_leaf_form(l, &lf->form);
+	if (r < 0) {
+		file_close(&lf->file);
+		return r;
+	}
+	lf->file.keep_cache = true;
+	lf->walking = is_walk(l);
+	*ret = &lf->file;
+	return 0;
+}
+
+static void leaf_free(struct node *n)
+{
+	item_unref(leaf_of(n)->item);
+	free(leaf_of(n));
+}
+
+const struct node_ops node_leaf_ops = {
+	.name = "leaf",
+	.stat = leaf_stat,
+	.open = leaf_node_open,
+	.xattr_list = leaf_xattr_list,
+	.xattr_get = leaf_xattr_get,
+	.free = leaf_free,
+};
+
+int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
+{
+	const struct tree_node *leaf = NULL;
+	struct name_view v;
+	auto_node *n = NULL;
+	struct stat st;
+	int r;
+
+	if (name_view_parse(name, &v) < 0 || v.ext == NAME_EXT_NONE) {
+		err_clear();
+		return -ENOENT;
+	}
+	for (int ext = NAME_EXT_NPY; ext < NAME_EXT_COUNT && !leaf; ext++) {
+		auto_buf whole = { 0 };
+
+		if (buf_add_span(&whole, v.stem) < 0 || buf_add_str(&whole, name_ext_text(ext)) < 0)
+			return -ENOMEM;
+		leaf = dir->tree->kind == TREE_LEAF ?
+			       (span_eq(dir->tree->name, buf_span(&whole)) ? dir->tree : NULL) :
+			       tree_child(dir->tree, buf_span(&whole));
+		if (leaf && leaf->kind != TREE_LEAF)
+			leaf = NULL;
+	}
+	if (!leaf || !leaf_handler_of(leaf)) {
+		err_clear();
+		return -ENOENT;
+	}
+	r = node_leaf_new(dir, name, leaf, v.ext, true, &n);
+	/* Whether the leaf can take this form is part of whether the name exists. */
+	if (r >= 0)
+		r = node_stat(n, &st);
+	if (r < 0)
+		return r;
+	*ret = take(n);
+	return 0;
+}

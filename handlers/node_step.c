@@ -1,0 +1,218 @@
+/*
+ * node_step.c - a step: its metadata file as stored, and its items.
+ *
+ * Which child is what is told by content when somebody looks into it; an item
+ * that is being deleted (`_CHECKPOINT_DELETION`) is hidden. Composite items
+ * (random keys) are steps of a smaller kind.
+ */
+#include <dirent.h>
+#include <pthread.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/step/step.h"
+#include "core/step/step_name.h"
+#include "handlers/node_tree.h"
+
+struct node_step {
+	struct node node;
+	char *path;			/* below SOURCE */
+	struct io_dir *dir;
+	dev_t dev;
+	ino_t ino;
+	pthread_mutex_t lock;		/* protects mtime until it is known */
+	bool has_mtime;
+	struct timespec mtime;
+	struct buf deleting;		/* name of the item that is being deleted; empty: none */
+};
+
+static struct node_step *step_of(struct node *n)
+{
+	return container_of(n, struct node_step, node);
+}
+
+static int step_stat(struct node *n, struct stat *ret)
+{
+	struct node_step *s = step_of(n);
+	int r = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (!s->has_mtime) {
+		r = step_mtime(s->dir, &s->mtime);
+		s->has_mtime = r >= 0;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (r >= 0)
+		ns_stat_dir(n->ns, &s->mtime, ret);
+	return r;
+}
+
+static bool is_item_name(const struct node_step *s, struct span name)
+{
+	return !step_name_is_tmp(name) && !span_eq(name, buf_span(&s->deleting)) && name.n > 0 &&
+	       name.p[0] != '.';
+}
+
+static int item_child(struct node_step *s, struct span name, const struct stat *st, struct node **ret)
+{
+	auto_free char *path = NULL;
+	enum item_kind kind;
+	int r = ns_join(s->path, name, &path);
+
+	if (r >= 0)
+		r = detect_item(s->node.ns->ckpt->source, path, &kind);
+	if (r < 0)
+		return r;
+	switch (kind) {
+	case ITEM_PYTREE:
+		return node_item_new(s->node.ns, &s->node, name, path, ret);
+	case ITEM_COMPOSITE:
+		return node_step_new(s->node.ns, &s->node, name, path, ret);
+	case ITEM_STORED:
+		break;
+	}
+	return node_stored_new(&s->node, name, path, st, true, ret);
+}
+
+static int step_lookup(struct node *n, struct span name, struct node **ret)
+{
+	struct node_step *s = step_of(n);
+	auto_free char *file = span_dup_str(name), *path = NULL;
+	struct stat st;
+	int r;
+
+	if (!file)
+		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
+	if (n == n->ns->root && !strcmp(file, ".pytreefs"))
+		return node_control_new(n, name, ret);
+	r = io_stat(s->dir, file, &st);
+	if (r < 0 && r != -ENOENT && r != -ENOTDIR)
+		return r;
+	if (r >= 0 && S_ISDIR(st.st_mode) && is_item_name(s, name))
+		return item_child(s, name, &st, ret);
+	if (r >= 0 && S_ISREG(st.st_mode) && !strcmp(file, "_CHECKPOINT_METADATA")) {
+		r = ns_join(s->path, name, &path);
+		return r < 0 ? r : node_stored_new(n, name, path, &st, true, ret);
+	}
+	err_clear();
+	return -ENOENT;
+}
+
+struct listing_items {
+	struct node_step *s;
+	struct listing *list;
+	bool any;
+};
+
+static int add_item(void *arg, const char *name, unsigned char type)
+{
+	struct listing_items *li = arg;
+	bool is_dir = type == DT_DIR;
+
+	if (type == DT_LNK || type == DT_UNKNOWN) {
+		struct stat st;
+
+		if (io_stat(li->s->dir, name, &st) < 0)
+			return 0;
+		is_dir = S_ISDIR(st.st_mode);
+	}
+	if (is_dir ? !is_item_name(li->s, span_str(name)) : strcmp(name, "_CHECKPOINT_METADATA"))
+		return 0;
+	li->any = true;
+	return listing_add(li->list, &li->s->node, span_str(name), is_dir ? DT_DIR : DT_REG);
+}
+
+static int step_list_items(struct node *n, struct listing *ret)
+{
+	struct listing_items li = { step_of(n), ret, false };
+	int r = listing_add(ret, n, span_str("."), DT_DIR);
+
+	if (r >= 0)
+		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	if (r >= 0)
+		r = io_list(li.s->dir, ".", add_item, &li);
+	if (r >= 0 && !li.any)
+		return fail(-EUCLEAN, "step '%s' holds no items and no metadata", li.s->path);
+	/* The directory's own order differs from machine to machine. */
+	if (r >= 0)
+		listing_sort(ret, 2);
+	return r;
+}
+
+static bool step_still_valid(struct node *n)
+{
+	struct node_step *s = step_of(n);
+
+	return n->parent != n->ns->root || ns_is_same(n->ns, s->path, s->dev, s->ino);
+}
+
+static void step_free(struct node *n)
+{
+	struct node_step *s = step_of(n);
+
+	io_dir_close(s->dir);
+	buf_release(&s->deleting);
+	pthread_mutex_destroy(&s->lock);
+	free(s->path);
+	free(s);
+}
+
+static const struct node_ops step_ops = {
+	.name = "step",
+	.stat = step_stat,
+	.lookup = step_lookup,
+	.list = step_list_items,
+	.xattr_list = step_xattr_list,
+	.xattr_get = step_xattr_get,
+	.still_valid = step_still_valid,
+	.free = step_free,
+};
+
+struct io_dir *node_step_dir(struct node *n)
+{
+	return step_of(n)->dir;
+}
+
+/* The item that a v1 deletion is taking away: hidden, as Orbax hides it. */
+static void read_deletion(struct node_step *s)
+{
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	struct span name;
+
+	if (io_slurp(s->dir, "_CHECKPOINT_DELETION", LIMIT_SMALL_FILE, &text) >= 0 &&
+	    json_parse(buf_span(&text), "'_CHECKPOINT_DELETION'", &doc) >= 0 &&
+	    json_get_str(doc.root, "checkpointable_name", "'_CHECKPOINT_DELETION'", &name) == 1)
+		buf_add_span(&s->deleting, name);
+	err_clear();
+}
+
+int node_step_new(struct ns *ns, struct node *dir, struct span name, const char *path, struct node **ret)
+{
+	auto_of(io_dir) struct io_dir *d = NULL;
+	struct node_step *s;
+	struct stat st;
+	int r = io_dir_sub(ns->ckpt->source, path, &d);
+
+	if (r >= 0)
+		r = io_stat(d, ".", &st);
+	if (r >= 0)
+		r = node_new(&step_ops, ns, dir, name, sizeof(*s), &s);
+	if (r < 0)
+		return r;
+	pthread_mutex_init(&s->lock, NULL);
+	s->dir = take(d);
+	s->dev = st.st_dev;
+	s->ino = st.st_ino;
+	s->node.child_ttl = NS_STEP_TTL;
+	if (!dir)
+		s->node.ttl = NS_STEP_TTL;
+	s->path = strdup(path);
+	if (!s->path) {
+		node_unref(&s->node, 1);
+		return fail(-ENOMEM, "cannot open step '%s'", path);
+	}
+	read_deletion(s);
+	*ret = &s->node;
+	return 0;
+}

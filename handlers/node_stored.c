@@ -1,0 +1,214 @@
+/*
+ * node_stored.c - files and directories as they are stored: items that are no trees, metadata
+ * files, and `.pytreefs/stored`.
+ *
+ * Paths are resolved beneath SOURCE at every use, so a link that leads out of it
+ * is an error whenever it appears. Inside an item the markers of a commit are
+ * hidden; under `.pytreefs/stored` nothing is, but what is not committed.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+
+#include "core/base/err.h"
+#include "core/step/step.h"
+#include "core/step/step_name.h"
+#include "handlers/node_tree.h"
+
+struct node_stored {
+	struct node node;
+	char *path;			/* below SOURCE */
+	bool is_dir, of_item;
+};
+
+struct stored_file {
+	struct file file;
+	struct io_file *io;
+};
+
+static struct node_stored *stored_of(struct node *n)
+{
+	return container_of(n, struct node_stored, node);
+}
+
+static int stored_stat(struct node *n, struct stat *ret)
+{
+	struct node_stored *s = stored_of(n);
+	struct stat st;
+	int r = io_stat(n->ns->ckpt->source, s->path, &st);
+
+	if (r < 0)
+		return r;
+	if (S_ISDIR(st.st_mode))
+		ns_stat_dir(n->ns, &st.st_mtim, ret);
+	else
+		ns_stat_file(n->ns, &st.st_mtim, (uint64_t)st.st_size, (uint64_t)st.st_blocks * 512, ret);
+	return 0;
+}
+
+/* The top of `.pytreefs/stored` for a root shows committed steps only. */
+static bool is_root_of_steps(const struct node_stored *s)
+{
+	return !strcmp(s->path, ".") && s->node.ns->ckpt->shape == SHAPE_ROOT;
+}
+
+static int is_shown(struct node_stored *s, struct span name)
+{
+	bool marker = s->node.ns->options->atomicity == ATOMICITY_COMMIT_FILE;
+	struct stat st;
+
+	if (is_root_of_steps(s))
+		return span_eq(name, span_str("metadata")) ||
+		       step_find(s->node.ns->ckpt->source, name, marker, false, &st);
+	if (step_name_is_tmp(name))
+		return 0;
+	return !s->of_item || !detect_is_hidden(name);
+}
+
+static int stored_lookup(struct node *n, struct span name, struct node **ret)
+{
+	struct node_stored *s = stored_of(n);
+	auto_free char *path = NULL;
+	struct stat st;
+	int r;
+
+	if (!s->is_dir)
+		return fail(-ENOTDIR, "'%s' is no directory", s->path);
+	r = is_shown(s, name);
+	if (r <= 0)
+		return r < 0 ? r : -ENOENT;
+	r = ns_join(s->path, name, &path);
+	if (r >= 0)
+		r = io_stat(n->ns->ckpt->source, path, &st);
+	if (r == -ENOENT || r == -ENOTDIR) {
+		err_clear();
+		return -ENOENT;
+	}
+	return r < 0 ? r : node_stored_new(n, name, path, &st, s->of_item, ret);
+}
+
+struct listing_stored {
+	struct node_stored *s;
+	struct listing *list;
+};
+
+static int add_stored(void *arg, const char *name, unsigned char type)
+{
+	struct listing_stored *ls = arg;
+	int r = is_shown(ls->s, span_str(name));
+
+	/* Links are shown as what they lead to. */
+	if (r > 0)
+		r = listing_add(ls->list, &ls->s->node, span_str(name), type == DT_DIR ? DT_DIR : DT_REG);
+	return r < 0 ? r : 0;
+}
+
+static int stored_list(struct node *n, struct listing *ret)
+{
+	struct listing_stored ls = { stored_of(n), ret };
+	int r;
+
+	if (!ls.s->is_dir)
+		return fail(-ENOTDIR, "'%s' is no directory", ls.s->path);
+	r = listing_add(ret, n, span_str("."), DT_DIR);
+	if (r >= 0)
+		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	if (r >= 0)
+		r = io_list(n->ns->ckpt->source, ls.s->path, add_stored, &ls);
+	if (r >= 0)
+		listing_sort(ret, 2);
+	return r;
+}
+
+static int stored_read(struct file *f, uint64_t off, size_t n, struct gather *g)
+{
+	struct stored_file *sf = container_of(f, struct stored_file, file);
+
+	if (off >= sf->io->size)
+		return 0;
+	return gather_add_file(g, io_file_ref(sf->io), off, (size_t)MIN((uint64_t)n, sf->io->size - off));
+}
+
+static int stored_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
+{
+	struct stored_file *sf = container_of(f, struct stored_file, file);
+	off_t at = lseek(sf->io->fd, (off_t)off, whence);
+
+	if (at < 0)
+		return -errno;
+	*ret = (uint64_t)at;
+	return 0;
+}
+
+static void stored_close(struct file *f)
+{
+	struct stored_file *sf = container_of(f, struct stored_file, file);
+
+	io_file_unref(sf->io);
+	free(sf);
+}
+
+static const struct file_ops stored_file_ops = {
+	.read = stored_read,
+	.seek = stored_seek,
+	.free = stored_close,
+};
+
+static int stored_open(struct node *n, int flags, struct file **ret)
+{
+	struct node_stored *s = stored_of(n);
+	struct stored_file *sf;
+	int r;
+
+	if (s->is_dir)
+		return fail(-EISDIR, "'%s' is a directory", s->path);
+	if ((flags & O_ACCMODE) != O_RDONLY)
+		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable", s->path);
+	r = file_new(&stored_file_ops, n, sizeof(*sf), &sf);
+	if (r < 0)
+		return r;
+	r = io_file_open(n->ns->ckpt->source, s->path, O_RDONLY, 0, &sf->io);
+	if (r < 0) {
+		file_close(&sf->file);
+		return r;
+	}
+	sf->file.keep_cache = true;
+	*ret = &sf->file;
+	return 0;
+}
+
+static void stored_free(struct node *n)
+{
+	free(stored_of(n)->path);
+	free(stored_of(n));
+}
+
+static const struct node_ops stored_ops = {
+	.name = "stored",
+	.stat = stored_stat,
+	.lookup = stored_lookup,
+	.list = stored_list,
+	.open = stored_open,
+	.free = stored_free,
+};
+
+int node_stored_new(struct node *dir, struct span name, const char *path, const struct stat *st,
+		    bool of_item, struct node **ret)
+{
+	struct node_stored *s;
+	int r;
+
+	if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
+		return fail(-EIO, "'%s' is neither a file nor a directory", path);
+	r = node_new(&stored_ops, dir->ns, dir, name, sizeof(*s), &s);
+	if (r < 0)
+		return r;
+	s->is_dir = S_ISDIR(st->st_mode);
+	s->of_item = of_item;
+	s->path = strdup(path);
+	if (!s->path) {
+		node_unref(&s->node, 1);
+		return fail(-ENOMEM, "cannot open '%s'", path);
+	}
+	*ret = &s->node;
+	return 0;
+}

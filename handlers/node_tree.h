@@ -1,0 +1,54 @@
+/*
+ * node_tree.h - what the files of the tree's nodes share: directories, leaves, views of both.
+ */
+#ifndef PYTREEFS_NODE_TREE_H
+#define PYTREEFS_NODE_TREE_H
+
+#include "handlers/form.h"
+#include "handlers/ns.h"
+
+/* A container of a tree; the item itself is the top one. */
+struct node_dir {
+	struct node node;
+	struct item *item;		/* a reference */
+	const struct tree_node *tree;	/* of item */
+	bool is_item;			/* the top: has the item's own files too */
+	struct timespec mtime;
+};
+
+/* A leaf in its default form, or any view of it. */
+struct node_leaf {
+	struct node node;
+	struct item *item;
+	const struct tree_node *tree;
+	struct timespec mtime;
+	enum name_ext ext;
+	bool is_view;
+	/* Known after the first stat; protected by a lock of the ns that nodes share. */
+	bool has_size;
+	uint64_t size, stored;
+};
+
+extern const struct node_ops node_dir_ops, node_leaf_ops;
+
+int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node *leaf, enum name_ext ext,
+		  bool is_view, struct node **ret);
+/* A name that is no entry, read as a view; -ENOENT, with a note when the name is one that makes no sense. */
+int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret);
+/* The form that a leaf's node stands for. */
+int node_leaf_form(struct node_leaf *l, struct form *ret);
+
+/* user.pytree.* of leaves and directories. */
+int leaf_xattr_list(struct node *n, struct buf *ret);
+int leaf_xattr_get(struct node *n, const char *name, struct buf *ret);
+int dir_xattr_list(struct node *n, struct buf *ret);
+int dir_xattr_get(struct node *n, const char *name, struct buf *ret);
+int step_xattr_list(struct node *n, struct buf *ret);
+int step_xattr_get(struct node *n, const char *name, struct buf *ret);
+/* The directory of a step's node. Borrowed. */
+struct io_dir *node_step_dir(struct node *n);
+
+/* Bytes of what a leaf stores: chunks of an array, a string's text. */
+int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret);
+
+#endif

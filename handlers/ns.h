@@ -1,0 +1,81 @@
+/*
+ * ns.h - one opened SOURCE as a file tree: the root of the namespace.
+ */
+#ifndef PYTREEFS_NS_H
+#define PYTREEFS_NS_H
+
+#include "core/step/ckpt.h"
+#include "core/step/item.h"
+#include "handlers/node.h"
+#include "handlers/options.h"
+
+/* What a mount wants to hear. NULL members: nobody listens. Called by any thread, without locks. */
+struct ns_listener {
+	/* The kernel should forget a name of the root, or (name NULL) the root's listing. */
+	void (*changed)(void *arg, const char *name);
+	void *arg;
+};
+
+struct item_table;
+struct watch;
+
+struct ns {
+	struct ckpt *ckpt;
+	const struct options *options;	/* borrowed */
+	struct node_table *nodes;
+	struct node *root;		/* a reference */
+	struct watch *watch;		/* of a root; NULL for other shapes */
+	struct ns_listener listener;
+	struct timespec started;
+	mode_t dir_mode, file_mode;	/* permission bits for what is shown */
+
+	/* Opened items, so that those nobody uses can be dropped when there are many. */
+	struct item_table *items;
+};
+
+/* Validates SOURCE; makes no thread. */
+int ns_open(const char *source, const struct options *options, struct ns **ret);
+/* Threads: workers, and the watcher of a root. After any fork. */
+int ns_start(struct ns *ns, const struct ns_listener *listener);
+/* No node but the root may be held. Accepts NULL. */
+void ns_close(struct ns *ns);
+DEFINE_AUTO(ns, struct ns, ns_close);
+
+/* The opened item at path below SOURCE: a reference. Opened once, shared by all that ask. */
+int ns_item(struct ns *ns, const char *path, struct item **ret);
+/* Forget what is below path (a step that went away). */
+void ns_drop_items(struct ns *ns, const char *path);
+
+/* Fill in owner and permissions for a directory or file of ours. */
+void ns_stat_dir(const struct ns *ns, const struct timespec *mtime, struct stat *ret);
+void ns_stat_file(const struct ns *ns, const struct timespec *mtime, uint64_t size, uint64_t stored,
+		  struct stat *ret);
+
+/* Counters and effective options as JSON documents: `.pytreefs/stats`, config, version. */
+int ns_stats_json(struct ns *ns, struct buf *ret);
+int ns_config_json(struct ns *ns, struct buf *ret);
+int ns_version_json(struct buf *ret);
+
+/* Nodes of each kind; each in its own file. */
+int node_root_new(struct ns *ns, struct node **ret);
+/* A step or composite item: the directory at path (below SOURCE) and the items in it. dir NULL: the root. */
+int node_step_new(struct ns *ns, struct node *dir, struct span name, const char *path, struct node **ret);
+/* The top of a PyTree item. */
+int node_item_new(struct ns *ns, struct node *dir, struct span name, const char *path, struct node **ret);
+/*
+ * A stored file or directory as it is. of_item: inside an item, where markers are hidden.
+ */
+int node_stored_new(struct node *dir, struct span name, const char *path, const struct stat *st,
+		    bool of_item, struct node **ret);
+/* Whether path below SOURCE is still the directory that it was. */
+bool ns_is_same(struct ns *ns, const char *path, dev_t dev, ino_t ino);
+/* path + "/" + name, or name alone for ".". */
+int ns_join(const char *path, struct span name, char **ret);
+
+/* Seconds that the kernel trusts names: of steps, and inside committed steps. */
+#define NS_ROOT_TTL 1.0
+#define NS_STEP_TTL 86400.0
+/* `.pytreefs`. */
+int node_control_new(struct node *dir, struct span name, struct node **ret);
+
+#endif

@@ -1,0 +1,164 @@
+/*
+ * watch.c - inotify on the root, with polling of its time as the fallback.
+ *
+ * Network file systems report only what this machine changes, so there the
+ * directory is looked at every `poll` milliseconds; where inotify works it is
+ * looked at as well, ten times less often, because an event may be lost.
+ */
+#include "handlers/watch.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/vfs.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "handlers/ns.h"
+
+#define EVENTS (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR)
+
+struct watch {
+	struct ns *ns;
+	pthread_t thread;
+	int inotify;			/* -1: polling only */
+	int stop;			/* eventfd */
+	struct timespec seen;		/* the root's time when it was looked at last */
+};
+
+static void tell(struct watch *w, const char *name)
+{
+	trace(TRACE_STEP, "root changed: %s", name ? name : "(anything)");
+	if (w->ns->listener.changed)
+		w->ns->listener.changed(w->ns->listener.arg, name);
+}
+
+static void look(struct watch *w)
+{
+	struct stat st;
+
+	if (io_stat(w->ns->ckpt->source, ".", &st) < 0) {
+		err_clear();
+		return;
+	}
+	if (st.st_mtim.tv_sec == w->seen.tv_sec && st.st_mtim.tv_nsec == w->seen.tv_nsec)
+		return;
+	w->seen = st.st_mtim;
+	tell(w, NULL);
+}
+
+static void read_events(struct watch *w)
+{
+	_Alignas(struct inotify_event) char buf[4096];
+	ssize_t n = read(w->inotify, buf, sizeof(buf));
+
+	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= n;) {
+		const struct inotify_event *e = (const struct inotify_event *)(buf + at);
+
+		tell(w, e->len ? e->name : NULL);
+		at += (ssize_t)(sizeof(*e) + e->len);
+	}
+}
+
+static void *watch_run(void *arg)
+{
+	struct watch *w = arg;
+	int wait = (int)MIN(w->ns->options->poll, (uint64_t)60000) * (w->inotify >= 0 ? 10 : 1);
+	struct pollfd fd[2] = { { .fd = w->stop, .events = POLLIN }, { .fd = w->inotify, .events = POLLIN } };
+
+	for (;;) {
+		int n = poll(fd, 2, MAX(wait, 10));
+
+		if (fd[0].revents)
+			return NULL;
+		if (n > 0 && fd[1].revents)
+			read_events(w);
+		else if (n == 0)
+			look(w);
+	}
+}
+
+/* Where other machines write too, the kernel does not hear of it. */
+static bool is_remote(int fd)
+{
+	static const unsigned long magic[] = {
+		0x6969, 0xff534d42, 0xfe534d42, 0x0bd00bd0, 0x65735546, 0x00c36400, 0x47504653, 0x517b,
+	};
+	struct statfs st;
+
+	if (fstatfs(fd, &st) < 0)
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(magic); i++)
+		if ((unsigned long)st.f_type == magic[i])
+			return true;
+	return false;
+}
+
+static int open_inotify(struct watch *w)
+{
+	char path[64];
+	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+
+	if (fd < 0)
+		return -1;
+	/* Through the descriptor that we have: the path may have been renamed since. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", w->ns->ckpt->source->fd);
+	if (is_remote(w->ns->ckpt->source->fd) || inotify_add_watch(fd, path, EVENTS) < 0) {
+		close(fd);
+		log_info("new steps in '%s' are looked for every %llu ms", w->ns->ckpt->source->path,
+			 (unsigned long long)w->ns->options->poll);
+		return -1;
+	}
+	return fd;
+}
+
+int watch_start(struct ns *ns, struct watch **ret)
+{
+	struct watch *w = calloc(1, sizeof(*w));
+	sigset_t all, old;
+	struct stat st;
+	int e;
+
+	if (!w)
+		return fail(-ENOMEM, "cannot watch the root");
+	w->ns = ns;
+	w->stop = eventfd(0, EFD_CLOEXEC);
+	if (w->stop < 0) {
+		free(w);
+		return err_sys("cannot watch", ns->ckpt->source->path);
+	}
+	w->inotify = open_inotify(w);
+	if (io_stat(ns->ckpt->source, ".", &st) >= 0)
+		w->seen = st.st_mtim;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	e = pthread_create(&w->thread, NULL, watch_run, w);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (e) {
+		close(w->stop);
+		if (w->inotify >= 0)
+			close(w->inotify);
+		free(w);
+		return fail(-e, "cannot start the thread that watches the root");
+	}
+	pthread_setname_np(w->thread, "watch");
+	*ret = w;
+	return 0;
+}
+
+void watch_stop(struct watch *w)
+{
+	static const uint64_t one = 1;
+
+	if (!w)
+		return;
+	if (write(w->stop, &one, sizeof(one)) == sizeof(one))
+		pthread_join(w->thread, NULL);
+	close(w->stop);
+	if (w->inotify >= 0)
+		close(w->inotify);
+	free(w);
+}
