@@ -298,7 +298,10 @@ int ocdbt_record_undump(struct span text, struct buf *ret);
 int ocdbt_manifest_text(struct buf *out, const struct ocdbt_manifest *m);
 int ocdbt_vnode_text(struct buf *out, const struct ocdbt_vnode *v);
 int ocdbt_node_text(struct buf *out, const struct ocdbt_node *node);
-/* "btreenode:PATH:OFF:LEN"; kind also "value" and "versionnode"; odd bytes of the path as %XX. */
+/*
+ * "btreenode:PATH:OFF:LEN"; kind also "value" and "versionnode", and "file", which has neither offset
+ * nor length. Odd bytes of the path as %XX.
+ */
 int ocdbt_ref_text(struct buf *out, const char *kind, const struct ocdbt_ref *ref);
 
 #define auto_manifest __attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest

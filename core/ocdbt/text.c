@@ -176,7 +176,7 @@ int ocdbt_ref_text(struct buf *out, const char *kind, const struct ocdbt_ref *re
 		r = put_escaped(out, ref->base, "-_./");
 	if (r >= 0)
 		r = put_escaped(out, ref->rel, "-_./");
-	if (r >= 0)
+	if (r >= 0 && strcmp(kind, "file"))
 		r = buf_addf(out, ":%" PRIu64 ":%" PRIu64, ref->off, ref->len);
 	if (r < 0)
 		out->n = was;
