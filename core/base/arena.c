@@ -33,7 +33,8 @@ void *arena_alloc(struct arena *a, size_t n)
 
 	if (n > SIZE_MAX - 64)
 		return NULL;
-	n = (n + 15) & ~(size_t)15;
+	/* Nothing still has an address of its own, so NULL means only one thing. */
+	n = (MAX(n, (size_t)1) + 15) & ~(size_t)15;
 	if (a->cap - a->used < n && arena_grow(a, n) < 0)
 		return NULL;
 	p = a->top->data + a->used;

@@ -47,6 +47,12 @@
 #define LIMIT_NODE_BYTES (512 * MiB)	/* ours: one decoded node; Orbax asks for 100 MB */
 #define LIMIT_NODE_VISITS 16000000	/* ours: nodes may be shared, so a small file can list much */
 #define LIMIT_MANIFEST_BYTES (256 * MiB)	/* ours: decoded manifest */
+#define LIMIT_TABLE_FILES 1048577	/* ours: a node cannot use more data files than it has entries */
+#define LIMIT_TABLE_BYTES (256 * MiB)	/* ours: paths of one data-file table, prefixes expanded */
+#define LIMIT_WALK_KEYS 200000000	/* ours: keys of one walk; 200 TB in chunks of 1 MB */
+#define LIMIT_WALK_BYTES (128 * GiB)	/* ours: nodes decoded and keys given by one walk: minutes */
+#define LIMIT_CHECK_SEEN 4000000	/* ours: records that a check remembers; 256 MiB */
+#define LIMIT_DB_FILES 64		/* ours: data files that one database keeps open */
 
 /* Threads and files. */
 #define LIMIT_THREADS 256		/* ours: pool workers */

@@ -1,0 +1,454 @@
+/*
+ * check.c - is a database sound? Small checks in a table, and the walk that applies them.
+ *
+ * What one record alone can break is found by its parser; here is what only shows
+ * between records, and whether values lie inside their files. What values mean is
+ * not known here.
+ *
+ * A finding does not end the walk: what lies beside or below it is still looked
+ * at, as far as it can be reached. A node that several versions share is gone
+ * through once; met again, only what may differ is checked: its reference and the
+ * bounds of its keys.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/ocdbt/seen.h"
+
+#define MAX_DIRS 8			/* there are three kinds of data file, each with its directory */
+
+struct check {
+	struct ocdbt *db;
+	const struct ocdbt_check_opts *opts;
+	struct ocdbt_check_stats stats;
+	struct db_walk walk;
+	struct seen nodes;
+	struct seen files;		/* value: the size, or UINT64_MAX of what is not usable */
+	struct arena dirs_arena;
+	struct span dir[MAX_DIRS];	/* where our own data files are, each with a slash */
+	size_t n_dirs;
+	uint64_t generation, commit_time;	/* of the version before */
+};
+
+/* A node with how it was reached. All borrowed. */
+struct visit {
+	const struct ocdbt_ref *ref;
+	const struct ocdbt_node *node;
+	struct ocdbt_stats claimed;	/* by the reference */
+	struct span prefix;		/* implicit prefix of its keys */
+	struct span low;		/* the key of the reference, less the prefix */
+	struct span high;		/* full key that its keys stay below; p NULL: none */
+};
+
+/* ---- findings: 0 to go on ---- */
+
+static int found(struct check *c, enum ocdbt_severity severity, struct buf *where, const char *text)
+{
+	struct ocdbt_finding f = { severity, buf_str(where), text };
+
+	if (!f.where)
+		return -ENOMEM;
+	c->stats.errors += severity == OCDBT_ERROR;
+	c->stats.warnings += severity == OCDBT_WARN;
+	return c->opts->found(c->opts->arg, &f);
+}
+
+static int found_at(struct check *c, const char *kind, const struct ocdbt_ref *ref, const char *text)
+{
+	auto_buf where = { 0 };
+	int r = ocdbt_ref_text(&where, kind, ref);
+
+	return r < 0 ? r : found(c, OCDBT_ERROR, &where, text);
+}
+
+static int found_in_version(struct check *c, const struct ocdbt_version *v, const char *text)
+{
+	auto_buf where = { 0 };
+	int r = buf_addf(&where, "version:%" PRIu64, v->generation);
+
+	return r < 0 ? r : found(c, OCDBT_ERROR, &where, text);
+}
+
+/* The failure r as a finding, unless it is one of our own: then it ends the check. */
+static int failed_at(struct check *c, const char *kind, const struct ocdbt_ref *ref, int r)
+{
+	struct err_note note;
+
+	if (r == -ENOMEM || db_walk_is_over(&c->walk))
+		return r;
+	err_save(r, &note);
+	return found_at(c, kind, ref, note.text);
+}
+
+/* ---- checks between a reference and its node: 0, or a failure with a note ---- */
+
+static int check_first(const struct visit *v)
+{
+	struct span first = ocdbt_node_key(v->node, 0);
+
+	if (span_cmp(first, v->low) >= 0)
+		return 0;
+	return fail(-EUCLEAN, "first key '%.*s' is below '%.*s', the key of its reference", SPAN_ARG(first),
+		    SPAN_ARG(v->low));
+}
+
+static int check_last(const struct visit *v)
+{
+	struct span last = ocdbt_node_key(v->node, v->node->n - 1);
+	auto_buf full = { 0 };
+	int r = buf_add_span(&full, v->prefix);
+
+	if (r >= 0)
+		r = buf_add_span(&full, last);
+	if (r < 0 || !v->high.p || span_cmp(buf_span(&full), v->high) < 0)
+		return r;
+	return fail(-EUCLEAN, "last key '%.*s' is not below '%.*s', the key of the next reference",
+		    (int)full.n, (const char *)full.p, SPAN_ARG(v->high));
+}
+
+static int check_key_length(const struct visit *v)
+{
+	for (uint32_t i = 0; i < v->node->n; i++) {
+		size_t n = v->prefix.n + ocdbt_node_key(v->node, i).n;
+
+		if (n > LIMIT_KEY_BYTES)
+			return fail(-EUCLEAN, "key %u has %zu bytes, most is %d", i, n, LIMIT_KEY_BYTES);
+	}
+	return 0;
+}
+
+/* R11 */
+static int check_stats(const struct visit *v)
+{
+	struct ocdbt_stats is, own = { .tree_bytes = v->ref->len };
+
+	ocdbt_node_stats(v->node, &is);
+	ocdbt_stats_add(&is, &own);
+	if (is.keys != v->claimed.keys)
+		return fail(-EUCLEAN, "has %" PRIu64 " keys, its reference says %" PRIu64, is.keys,
+			    v->claimed.keys);
+	if (is.tree_bytes != v->claimed.tree_bytes)
+		return fail(-EUCLEAN, "nodes have %" PRIu64 " bytes, the reference says %" PRIu64,
+			    is.tree_bytes, v->claimed.tree_bytes);
+	if (is.value_bytes != v->claimed.value_bytes)
+		return fail(-EUCLEAN, "values in files have %" PRIu64 " bytes, the reference says %" PRIu64,
+			    is.value_bytes, v->claimed.value_bytes);
+	return 0;
+}
+
+static int (*const node_checks[])(const struct visit *v) = {
+	check_first,
+	check_last,
+	check_key_length,
+	check_stats,
+};
+
+/* ---- files and values ---- */
+
+static int path_id(struct span base, struct span rel, uint64_t ret[2])
+{
+	auto_buf path = { 0 };
+	struct ocdbt_ref ref = { 0 };
+	int r = buf_add_span(&path, base);
+
+	if (r >= 0)
+		r = buf_add_span(&path, rel);
+	ref.rel = buf_span(&path);
+	return r < 0 ? r : db_ref_id(&ref, ret);
+}
+
+/* Remember the directory of one of our own files: below a base lies another database. */
+static int note_dir(struct check *c, const struct ocdbt_ref *ref)
+{
+	const uint8_t *slash = ref->rel.n ? memrchr(ref->rel.p, '/', ref->rel.n) : NULL;
+	struct span dir = span_of(ref->rel.p, slash ? (size_t)(slash - ref->rel.p) + 1 : 0);
+
+	for (size_t i = 0; i < c->n_dirs; i++)
+		if (span_eq(c->dir[i], dir))
+			return 0;
+	if (ref->base.n || c->n_dirs == MAX_DIRS)
+		return 0;
+	c->dir[c->n_dirs].p = arena_dup(&c->dirs_arena, dir);
+	if (!c->dir[c->n_dirs].p)
+		return fail(-ENOMEM, "cannot remember a directory");
+	c->dir[c->n_dirs++].n = dir.n;
+	return 0;
+}
+
+/* The size of a file that is referred to; one that is not usable is a finding, the first time. */
+static int note_file(struct check *c, const struct ocdbt_ref *ref, uint64_t *ret_size)
+{
+	struct ocdbt_ref whole = { .base = ref->base, .rel = ref->rel };
+	auto_of(io_file) struct io_file *file = NULL;
+	struct seen_item *item;
+	uint64_t id[2], size;
+	int r = path_id(ref->base, ref->rel, id), opened;
+
+	if (r >= 0)
+		r = seen_get(&c->files, id, &item);
+	if (r < 0)
+		return r;
+	if (r > 0) {
+		*ret_size = item->value;
+		return 0;
+	}
+	c->stats.files++;
+	/* A range of nothing at the beginning: only the file itself can be wrong. */
+	opened = db_file(c->db, &whole, &file);
+	size = opened < 0 ? UINT64_MAX : file->size;
+	if (item)
+		item->value = size;
+	*ret_size = size;
+	r = note_dir(c, ref);
+	if (r >= 0 && opened < 0)
+		r = failed_at(c, "file", &whole, opened);
+	return r;
+}
+
+static int check_value(struct check *c, const struct visit *v, uint32_t i)
+{
+	struct ocdbt_value value;
+	uint64_t size;
+	char text[128];
+	int r;
+
+	ocdbt_node_value(v->node, i, &value);
+	if (value.kind == OCDBT_INLINE || value.ref.len == 0)
+		return 0;
+	c->stats.value_bytes += value.ref.len;
+	r = note_file(c, &value.ref, &size);
+	/* An unusable file counts as endless: it has been found already. */
+	if (r || value.ref.off + value.ref.len <= size)
+		return r;
+	snprintf(text, sizeof(text), "value of key %u ends beyond the %" PRIu64 " bytes of its file", i, size);
+	return found_at(c, "value", &value.ref, text);
+}
+
+static int check_leaf(struct check *c, const struct visit *v)
+{
+	int r = 0;
+
+	c->stats.keys += v->node->n;
+	for (uint32_t i = 0; i < v->node->n && r == 0; i++)
+		r = check_value(c, v, i);
+	return r;
+}
+
+/* ---- the tree ---- */
+
+static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned height, const struct visit *as);
+
+/* The child at i; what bounds it comes from its neighbour or, for the last one, from above. */
+static int visit_child(struct check *c, const struct visit *v, uint32_t i)
+{
+	auto_buf prefix = { 0 }, high = { 0 };
+	bool is_last = i + 1 == v->node->n;
+	struct ocdbt_child child;
+	struct visit down = { 0 };
+	int r = buf_add_span(&prefix, v->prefix);
+
+	ocdbt_node_child(v->node, i, &child);
+	if (r >= 0)
+		r = buf_add(&prefix, child.key.p, child.cut);
+	if (r >= 0 && !is_last)
+		r = buf_add_span(&high, v->prefix);
+	if (r >= 0 && !is_last)
+		r = buf_add_span(&high, ocdbt_node_key(v->node, i + 1));
+	if (r < 0)
+		return r;
+	/* Prefixes longer than any key may be would only go on growing. */
+	if (prefix.n > LIMIT_KEY_BYTES)
+		return found_at(c, "btreenode", &child.ref, "its keys are longer than any key may be");
+	down.claimed = child.stats;
+	down.prefix = buf_span(&prefix);
+	down.low = span_from(child.key, child.cut);
+	down.high = is_last ? v->high : buf_span(&high);
+	return visit_node(c, &child.ref, v->node->height - 1, &down);
+}
+
+static int check_node(struct check *c, const struct visit *v)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(node_checks) && r == 0; i++) {
+		r = node_checks[i](v);
+		if (r < 0)
+			r = failed_at(c, "btreenode", v->ref, r);
+	}
+	return r;
+}
+
+/* is_known: what lies below was gone through already. */
+static int check_below(struct check *c, const struct visit *v, bool is_known)
+{
+	int r = 0;
+
+	if (v->node->height == 0)
+		return is_known ? 0 : check_leaf(c, v);
+	/* Of what is known, only the right edge can meet another bound than last time. */
+	for (uint32_t i = is_known ? v->node->n - 1 : 0; i < v->node->n && r == 0; i++)
+		r = visit_child(c, v, i);
+	return r;
+}
+
+/* Recursion is bounded: db_pin() has made sure that the height falls, and the root's is limited. */
+static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned height, const struct visit *as)
+{
+	struct visit v = *as;
+	struct seen_item *item;
+	struct db_pin pin;
+	uint64_t id[2], size;
+	int r = db_ref_id(ref, id), known;
+
+	if (r < 0)
+		return r;
+	known = seen_get(&c->nodes, id, &item);
+	if (known < 0)
+		return known;
+	c->stats.nodes += !known;
+	r = note_file(c, ref, &size);
+	if (r || size == UINT64_MAX)
+		return r;
+	r = db_pin(c->db, ref, height, &c->walk, &pin);
+	if (r < 0)
+		return failed_at(c, "btreenode", ref, r);
+	v.ref = ref;
+	v.node = pin.node;
+	r = check_node(c, &v);
+	if (r == 0)
+		r = check_below(c, &v, known);
+	db_unpin(c->db, &pin);
+	return r;
+}
+
+/* ---- versions ---- */
+
+static int check_version(struct check *c, const struct ocdbt_version *v)
+{
+	struct visit top = { .claimed = v->stats };
+	char text[128];
+	int r = 0;
+
+	if (c->stats.versions++ &&
+	    (v->generation <= c->generation || v->commit_time <= c->commit_time)) {
+		snprintf(text, sizeof(text), "does not follow generation %" PRIu64 " of time %" PRIu64,
+			 c->generation, c->commit_time);
+		r = found_in_version(c, v, text);
+	}
+	c->generation = v->generation;
+	c->commit_time = v->commit_time;
+	if (r || ocdbt_version_is_empty(v))
+		return r;
+	if (v->root_height <= LIMIT_BTREE_HEIGHT)
+		return visit_node(c, &v->root, v->root_height, &top);
+	snprintf(text, sizeof(text), "height %u, the limit is %d", v->root_height, LIMIT_BTREE_HEIGHT);
+	return found_in_version(c, v, text);
+}
+
+/* What a reference says of the versions below it. */
+static int check_claims(struct check *c, const struct ocdbt_version_ref *ref, const struct ocdbt_vnode *v)
+{
+	uint64_t n = v->height ? 0 : v->n;
+	uint64_t time = v->height ? v->children[0].commit_time : v->versions[0].commit_time;
+	char text[160];
+
+	for (size_t i = 0; i < v->n && v->height; i++)
+		if (!add_fits(n, v->children[i].num_generations, &n))
+			n = UINT64_MAX;
+	if (n == ref->num_generations && time == ref->commit_time)
+		return 0;
+	snprintf(text, sizeof(text),
+		 "%" PRIu64 " generations from time %" PRIu64 ", the reference says %" PRIu64 " from %" PRIu64, n,
+		 time, ref->num_generations, ref->commit_time);
+	return found_at(c, "versionnode", &ref->node, text);
+}
+
+/* Recursion is bounded by the height, which db_vnode() has checked to fall. */
+static int visit_vnode(struct check *c, const struct ocdbt_version_ref *ref)
+{
+	auto_vnode v = { 0 };
+	uint64_t size;
+	int r = note_file(c, &ref->node, &size);
+
+	c->stats.version_nodes++;
+	if (r || size == UINT64_MAX)
+		return r;
+	r = db_vnode(c->db, ref, &v);
+	if (r < 0)
+		return failed_at(c, "versionnode", &ref->node, r);
+	r = db_walk_visit(&c->walk, v.arena.total);
+	if (r >= 0)
+		r = check_claims(c, ref, &v);
+	for (size_t i = 0; i < v.n && r == 0; i++)
+		r = v.height ? visit_vnode(c, &v.children[i]) : check_version(c, &v.versions[i]);
+	return r;
+}
+
+static int check_versions(struct check *c)
+{
+	const struct ocdbt_manifest *m = &c->db->manifest;
+	size_t first = 0;
+	int r = 0;
+
+	if (!c->opts->all_versions)
+		first = m->n_versions ? m->n_versions - 1 : 0;
+	for (size_t i = 0; i < m->n_nodes && r == 0 && c->opts->all_versions; i++)
+		r = visit_vnode(c, &m->nodes[i]);
+	for (size_t i = first; i < m->n_versions && r == 0; i++)
+		r = check_version(c, &m->versions[i]);
+	return r;
+}
+
+/* ---- files that nothing refers to ---- */
+
+struct listing {
+	struct check *c;
+	struct span dir;		/* with a slash */
+	bool is_ended;			/* by a finding's taker, or a failure of our own */
+};
+
+static int check_listed(void *arg, const char *name, unsigned char type)
+{
+	struct listing *l = arg;
+	auto_buf where = { 0 };
+	uint64_t id[2];
+	int r;
+
+	if (strlen(name) != 32 || strspn(name, "0123456789abcdef") != 32)
+		return 0;
+	r = path_id(l->dir, span_str(name), id);
+	if (r >= 0 && !seen_has(&l->c->files, id)) {
+		r = buf_addf(&where, "file:%.*s%s", SPAN_ARG(l->dir), name);
+		if (r >= 0)
+			r = found(l->c, OCDBT_WARN, &where, "nothing refers to this data file");
+	}
+	l->is_ended = r != 0;
+	return r;
+}
+
+static int check_dir(struct check *c, struct span dir)
+{
+	struct listing l = { .c = c, .dir = dir };
+	struct ocdbt_ref ref = { .rel = dir };
+	auto_free char *path = dir.n ? span_dup_str(span_of(dir.p, dir.n - 1)) : strdup(".");
+	int r = path ? io_list(c->db->dir, path, check_listed, &l) : -ENOMEM;
+
+	return r >= 0 || l.is_ended ? r : failed_at(c, "file", &ref, r);
+}
+
+int ocdbt_check(struct ocdbt *db, const struct ocdbt_check_opts *opts, struct ocdbt_check_stats *ret)
+{
+	struct check c = { .db = db, .opts = opts };
+	int r = check_versions(&c);
+
+	/* What could not be read may well refer to what seems unused. */
+	if (opts->unused_files && opts->all_versions && c.stats.errors == 0 && !seen_is_full(&c.files))
+		for (size_t i = 0; i < c.n_dirs && r == 0; i++)
+			r = check_dir(&c, c.dir[i]);
+	seen_release(&c.nodes);
+	seen_release(&c.files);
+	arena_release(&c.dirs_arena);
+	*ret = c.stats;
+	return r;
+}

@@ -1,0 +1,453 @@
+/*
+ * data.c - data files being written: values in, references out.
+ *
+ * A thread that adds a value takes a file out of the list of idle ones, or makes
+ * a new one, and has it alone until the value is complete. So no lock is held
+ * across I/O, and a value of unknown length still lies in one piece.
+ *
+ * What happens inside a file is datafile.c.
+ *
+ * Kept true: a file is either idle (in the list), busy (with one thread), or
+ * closed; once a sync failed, no reference is given any more.
+ */
+#include <assert.h>
+#include <fcntl.h>
+#include <sys/random.h>
+
+#include "core/base/err.h"
+#include "core/ocdbt/datafile.h"
+#include "core/ocdbt/ocdbt.h"
+
+struct ocdbt_data {
+	struct io_dir *dir;		/* borrowed */
+	struct ocdbt_data_opts opts;
+	char *prefix;			/* owned */
+
+	pthread_mutex_t lock;		/* protects what follows; never held across I/O */
+	struct datafile *all, *idle;
+	unsigned n_busy;
+	bool has_new_names;		/* files were made since the directories were synced */
+	int broken;			/* a sync failed: its code */
+	struct ocdbt_data_stats stats;
+};
+
+/* ---- the writer ---- */
+
+static int random_name(void *arg, uint8_t ret[16])
+{
+	if (getrandom(ret, 16, 0) != 16)
+		return err_sys("cannot get random bytes for", "a data file's name");
+	return 0;
+}
+
+int ocdbt_data_new(struct io_dir *dir, const struct ocdbt_data_opts *opts, struct ocdbt_data **ret)
+{
+	struct ocdbt_data *d = calloc(1, sizeof(*d));
+
+	if (d)
+		d->prefix = strdup(opts && opts->prefix ? opts->prefix : "d/");
+	if (!d || !d->prefix) {
+		free(d);
+		return fail(-ENOMEM, "cannot allocate a writer for '%s'", dir->path);
+	}
+	if (opts)
+		d->opts = *opts;
+	if (!d->opts.file_mode)
+		d->opts.file_mode = 0666;
+	if (!d->opts.dir_mode)
+		d->opts.dir_mode = 0777;
+	if (!d->opts.name)
+		d->opts.name = random_name;
+	d->dir = dir;
+	pthread_mutex_init(&d->lock, NULL);
+	*ret = d;
+	return 0;
+}
+
+static void forget_files(struct ocdbt_data *d)
+{
+	while (d->all) {
+		struct datafile *next = d->all->next;
+
+		datafile_free(d->all);
+		d->all = next;
+	}
+	d->idle = NULL;
+}
+
+void ocdbt_data_free(struct ocdbt_data *d)
+{
+	if (!d)
+		return;
+	assert(d->n_busy == 0);
+	forget_files(d);
+	pthread_mutex_destroy(&d->lock);
+	free(d->prefix);
+	free(d);
+}
+
+/* ---- files between threads ---- */
+
+static struct datafile *pop_idle(struct ocdbt_data *d)
+{
+	struct datafile *f = d->idle;
+
+	if (f)
+		d->idle = f->idle_next;
+	return f;
+}
+
+static void give_back(struct ocdbt_data *d, struct datafile *f)
+{
+	pthread_mutex_lock(&d->lock);
+	/* The last one used comes first, so that as few files as possible are in use. */
+	if (f && f->file) {
+		f->idle_next = d->idle;
+		d->idle = f;
+	}
+	d->n_busy--;
+	pthread_mutex_unlock(&d->lock);
+}
+
+static int take_new(struct ocdbt_data *d, struct datafile **ret)
+{
+	uint8_t id[16];
+	int r = d->opts.name(d->opts.name_arg, id);
+
+	if (r >= 0)
+		r = datafile_new(d->dir, d->prefix, id, d->opts.file_mode, d->opts.dir_mode, ret);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&d->lock);
+	(*ret)->next = d->all;
+	d->all = *ret;
+	d->has_new_names = true;
+	d->stats.files++;
+	pthread_mutex_unlock(&d->lock);
+	return 0;
+}
+
+static void set_broken(struct ocdbt_data *d, int code)
+{
+	pthread_mutex_lock(&d->lock);
+	d->broken = code;
+	pthread_mutex_unlock(&d->lock);
+}
+
+static int sync_file(struct ocdbt_data *d, struct datafile *f)
+{
+	bool lost = false;
+	int r = datafile_sync(f, &lost);
+
+	if (lost)
+		set_broken(d, r);
+	return r;
+}
+
+static int check_broken(struct ocdbt_data *d)
+{
+	int r;
+
+	pthread_mutex_lock(&d->lock);
+	r = d->broken;
+	pthread_mutex_unlock(&d->lock);
+	return r < 0 ? fail(r, "data files of '%s' cannot be trusted: a sync failed", d->dir->path) : 0;
+}
+
+/* A file with room, for this thread alone until give_back(). */
+static int take_file(struct ocdbt_data *d, struct datafile **ret)
+{
+	struct datafile *f;
+	int r = check_broken(d);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&d->lock);
+	f = pop_idle(d);
+	d->n_busy++;
+	pthread_mutex_unlock(&d->lock);
+	if (f && d->opts.target_size && datafile_end(f) >= d->opts.target_size) {
+		r = sync_file(d, f);
+		if (r < 0) {
+			give_back(d, f);
+			return r;
+		}
+		datafile_close(take(f));
+	}
+	if (!f)
+		r = take_new(d, &f);
+	if (r < 0) {
+		give_back(d, NULL);
+		return r;
+	}
+	*ret = f;
+	return 0;
+}
+
+/* The reference of what lies between start and the end, which is now a value. */
+static void accept(struct ocdbt_data *d, struct datafile *f, uint64_t start, struct ocdbt_ref *ret)
+{
+	uint64_t len = datafile_end(f) - start;
+
+	*ret = (struct ocdbt_ref){ 0 };
+	if (len)
+		*ret = (struct ocdbt_ref){ .rel = span_str(f->name), .off = start, .len = len };
+	give_back(d, f);
+	pthread_mutex_lock(&d->lock);
+	d->stats.values++;
+	d->stats.bytes += len;
+	pthread_mutex_unlock(&d->lock);
+}
+
+int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *ret)
+{
+	struct datafile *f;
+	uint64_t start;
+	int r;
+
+	if (value.n == 0) {
+		*ret = (struct ocdbt_ref){ 0 };
+		return 0;
+	}
+	r = take_file(d, &f);
+	if (r < 0)
+		return r;
+	start = datafile_end(f);
+	r = datafile_add(f, value);
+	if (r < 0) {
+		give_back(d, f);
+		return r;
+	}
+	accept(d, f, start, ret);
+	return 0;
+}
+
+/* ---- streams ---- */
+
+struct ocdbt_stream {
+	struct ocdbt_data *data;	/* borrowed */
+	struct datafile *file;		/* busy */
+	uint64_t start;
+};
+
+int ocdbt_stream_open(struct ocdbt_data *d, struct ocdbt_stream **ret)
+{
+	struct ocdbt_stream *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return fail(-ENOMEM, "cannot allocate a stream");
+	r = take_file(d, &s->file);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	s->data = d;
+	s->start = datafile_end(s->file);
+	*ret = s;
+	return 0;
+}
+
+int ocdbt_stream_add(struct ocdbt_stream *s, struct span piece)
+{
+	return piece.n ? datafile_add(s->file, piece) : 0;
+}
+
+int ocdbt_stream_copy(struct ocdbt_stream *s, struct io_file *from, uint64_t off, uint64_t len)
+{
+	uint64_t was = datafile_end(s->file);
+	auto_free uint8_t *room = malloc(DATAFILE_BUFFER);
+	int r = 0;
+
+	if (!room)
+		return fail(-ENOMEM, "cannot allocate %zu bytes to copy '%s'", DATAFILE_BUFFER, from->name);
+	while (len && r >= 0) {
+		size_t n = (size_t)MIN(len, (uint64_t)DATAFILE_BUFFER);
+
+		r = io_read_exact(from, room, n, off);
+		if (r >= 0)
+			r = datafile_add(s->file, span_of(room, n));
+		off += n;
+		len -= n;
+	}
+	if (r < 0)
+		datafile_rewind(s->file, was);
+	return r;
+}
+
+int ocdbt_stream_close(struct ocdbt_stream *s, struct ocdbt_ref *ret)
+{
+	/* Part of it is written: then all of it, so that it can be read back in one piece. */
+	int r = s->start < s->file->start ? datafile_flush(s->file) : 0;
+
+	if (r < 0)
+		return r;
+	accept(s->data, s->file, s->start, ret);
+	free(s);
+	return 0;
+}
+
+void ocdbt_stream_abort(struct ocdbt_stream *s)
+{
+	if (!s)
+		return;
+	datafile_rewind(s->file, s->start);
+	give_back(s->data, s->file);
+	free(s);
+}
+
+/* ---- the end ---- */
+
+/* All idle files, for this thread alone; -EBUSY when there are others. Meanwhile new ones are made. */
+static int take_all(struct ocdbt_data *d, struct datafile **ret)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (d->n_busy) {
+		r = fail(-EBUSY, "%u values of '%s' are still being written", d->n_busy, d->dir->path);
+	} else {
+		*ret = d->idle;
+		d->idle = NULL;
+		d->n_busy = 1;
+	}
+	pthread_mutex_unlock(&d->lock);
+	return r;
+}
+
+static void give_all(struct ocdbt_data *d, struct datafile *list)
+{
+	struct datafile **end = &list;
+
+	while (*end)
+		end = &(*end)->idle_next;
+	pthread_mutex_lock(&d->lock);
+	*end = d->idle;
+	d->idle = list;
+	d->n_busy--;
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* The directories that hold the files' names. */
+static int sync_dirs(struct ocdbt_data *d)
+{
+	const char *slash;
+
+	for (slash = strchr(d->prefix, '/'); slash; slash = strchr(slash + 1, '/')) {
+		auto_free char *dir = span_dup_str(span_of(d->prefix, (size_t)(slash - d->prefix)));
+		int r = dir ? io_dirop(d->dir, IO_SYNC_DIR, dir, NULL, 0) :
+			      fail(-ENOMEM, "cannot sync '%s'", d->prefix);
+
+		if (r < 0)
+			return r;
+	}
+	return io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+}
+
+static int sync_names(struct ocdbt_data *d)
+{
+	bool has_new_names;
+	int r;
+
+	pthread_mutex_lock(&d->lock);
+	has_new_names = d->has_new_names;
+	d->has_new_names = false;
+	pthread_mutex_unlock(&d->lock);
+	if (!has_new_names)
+		return 0;
+	r = sync_dirs(d);
+	if (r < 0)
+		set_broken(d, r);
+	return r;
+}
+
+int ocdbt_data_sync(struct ocdbt_data *d)
+{
+	struct datafile *files = NULL;
+	int r = take_all(d, &files);
+
+	if (r < 0)
+		return r;
+	r = check_broken(d);
+	for (struct datafile *f = files; f && r >= 0; f = f->idle_next)
+		r = sync_file(d, f);
+	if (r >= 0)
+		r = sync_names(d);
+	give_all(d, files);
+	return r;
+}
+
+int ocdbt_data_discard(struct ocdbt_data *d)
+{
+	struct datafile *files = NULL;
+	int r = take_all(d, &files), first = 0;
+
+	if (r < 0)
+		return r;
+	for (struct datafile *f = d->all; f; f = f->next) {
+		r = io_dirop(d->dir, IO_UNLINK, f->name, NULL, 0);
+		if (r < 0 && r != -ENOENT && first == 0)
+			first = r;
+	}
+	if (first == 0) {
+		forget_files(d);
+		files = NULL;
+		d->stats = (struct ocdbt_data_stats){ 0 };
+		d->has_new_names = false;
+		d->broken = 0;
+	}
+	give_all(d, files);
+	return first;
+}
+
+void ocdbt_data_stats(struct ocdbt_data *d, struct ocdbt_data_stats *ret)
+{
+	pthread_mutex_lock(&d->lock);
+	*ret = d->stats;
+	pthread_mutex_unlock(&d->lock);
+}
+
+static struct datafile *find_file(struct ocdbt_data *d, const struct ocdbt_ref *ref)
+{
+	struct datafile *f;
+
+	pthread_mutex_lock(&d->lock);
+	f = d->all;
+	pthread_mutex_unlock(&d->lock);
+	/* Files are only ever added in front, so what is behind the first stands still. */
+	while (f && !(ref->base.n == 0 && span_eq(ref->rel, span_str(f->name))))
+		f = f->next;
+	return f;
+}
+
+int ocdbt_data_locate(struct ocdbt_data *d, const struct ocdbt_ref *ref, struct kv_loc *ret)
+{
+	struct datafile *f = ref->len ? find_file(d, ref) : NULL;
+	auto_kv_loc loc = { .where = KV_INLINE, .len = ref->len };
+	bool gathered = true;
+	int r = 0;
+
+	if (ref->len && !f)
+		return fail(-EINVAL, "'%.*s' is no data file of this writer", SPAN_ARG(ref->rel));
+	if (f)
+		r = datafile_peek(f, ref->off, ref->len, &loc.bytes, &gathered);
+	if (r >= 0 && !gathered) {
+		loc.where = KV_FILE;
+		loc.off = ref->off;
+		/* Opened anew: the size of the one that writes is of when it was made. */
+		r = io_file_open(d->dir, f->name, O_RDONLY, 0, &loc.file);
+	}
+	if (r < 0)
+		return r;
+	if (!gathered && ref->off + ref->len > loc.file->size)
+		return fail(-EINVAL, "'%s' has no %llu bytes at offset %llu", f->name,
+			    (unsigned long long)ref->len, (unsigned long long)ref->off);
+	*ret = loc;
+	loc = (struct kv_loc){ 0 };
+	return 0;
+}
+
+size_t ocdbt_data_path_len(const struct ocdbt_data *d)
+{
+	return strlen(d->prefix) + 32;
+}

@@ -1,0 +1,60 @@
+/*
+ * datafile.h - one data file that is being written. Private to data.c and datafile.c.
+ */
+#ifndef PYTREEFS_OCDBT_DATAFILE_H
+#define PYTREEFS_OCDBT_DATAFILE_H
+
+#include <pthread.h>
+
+#include "core/io/io.h"
+
+#define DATAFILE_BUFFER ((size_t)1 << 20)	/* pieces up to this size are gathered */
+
+/*
+ * Of one thread at a time, but for datafile_peek(). Bytes below start have been written, the rest is
+ * in buf; start + buf.n is the end of the last piece that was accepted.
+ */
+struct datafile {
+	struct datafile *next;		/* of all files, the newest first; data.c's */
+	struct datafile *idle_next;	/* data.c's */
+	struct io_file *file;		/* NULL: closed */
+	uint64_t high;			/* bytes that were ever written: more than start after a rewind */
+	bool is_dirty;			/* written to since it was synced */
+
+	pthread_mutex_t lock;		/* for readers: its thread takes it to change what follows */
+	uint64_t start;
+	struct buf buf;
+	char name[];			/* path below the directory */
+};
+
+/* Make the file `<prefix><id in hex>`, and its directories when they are absent. */
+int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], unsigned file_mode,
+		 unsigned dir_mode, struct datafile **ret);
+/* The file on the disk stays. Accepts NULL. */
+void datafile_free(struct datafile *f);
+
+static inline uint64_t datafile_end(const struct datafile *f)
+{
+	return f->start + f->buf.n;
+}
+
+/* All of the piece or, with an error, nothing of it. */
+int datafile_add(struct datafile *f, struct span piece);
+/* Drop what was added since the end was at `end`. */
+void datafile_rewind(struct datafile *f, uint64_t end);
+/* Write what is gathered. */
+int datafile_flush(struct datafile *f);
+/*
+ * What the file holds is on the disk; its name is not yet. *ret_lost is set when it was the sync itself
+ * that failed: the kernel may then have dropped pages, and a second try would succeed and mean nothing.
+ */
+int datafile_sync(struct datafile *f, bool *ret_lost);
+/* Give up descriptor and buffer; everything is written. */
+void datafile_close(struct datafile *f);
+/*
+ * Any thread: copy the range when it is still gathered, and say so. False: it is in the file, or no
+ * such range.
+ */
+int datafile_peek(struct datafile *f, uint64_t off, uint64_t len, struct buf *ret, bool *ret_gathered);
+
+#endif

@@ -1,0 +1,567 @@
+/*
+ * db.c - an opened database: which manifest counts, data files kept open, nodes by reference.
+ *
+ * Meaning is elsewhere: versions.c finds a version, lookup.c keys.
+ *
+ * Kept true: no path is opened that R12 forbids; what a reference names lies
+ * inside its file before anything is allocated for it; the lock is not held
+ * while a file is opened, closed or read.
+ */
+#include "core/ocdbt/db.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+/* ---- limits of a walk ---- */
+
+static int too_much(const char *what, uint64_t limit)
+{
+	return fail(-EFBIG, "one walk of the database met more than %" PRIu64 " %s", limit, what);
+}
+
+static int walk_bytes(struct db_walk *w, uint64_t n)
+{
+	w->bytes += n;
+	return w->bytes > LIMIT_WALK_BYTES ? too_much("bytes", LIMIT_WALK_BYTES) : 0;
+}
+
+int db_walk_visit(struct db_walk *w, uint64_t bytes)
+{
+	if (++w->visits > LIMIT_NODE_VISITS)
+		return too_much("nodes", LIMIT_NODE_VISITS);
+	return walk_bytes(w, bytes);
+}
+
+int db_walk_key(struct db_walk *w, size_t key_n)
+{
+	if (++w->keys > LIMIT_WALK_KEYS)
+		return too_much("keys", LIMIT_WALK_KEYS);
+	return walk_bytes(w, key_n);
+}
+
+bool db_walk_is_over(const struct db_walk *w)
+{
+	return w->visits > LIMIT_NODE_VISITS || w->keys > LIMIT_WALK_KEYS || w->bytes > LIMIT_WALK_BYTES;
+}
+
+/* ---- data files ---- */
+
+/* R12: what TensorStore's file driver would refuse as a name, or what would leave the directory. */
+static int check_path(struct span path)
+{
+	struct span rest = path;
+	int r = io_path_check(path, "data file");
+
+	if (r < 0)
+		return r;
+	while (rest.n) {
+		size_t n = 0;
+
+		/* Not a separator on Linux, but one for that driver. */
+		while (n < rest.n && rest.p[n] != '/' && rest.p[n] != '\\')
+			n++;
+		if (n == 0 || span_ends(span_of(rest.p, n), span_str(".__lock")) ||
+		    span_eq(span_of(rest.p, n), span_str("..")) || span_eq(span_of(rest.p, n), span_str(".")))
+			return fail(-EUCLEAN, "data file: '%.*s' is no usable path", SPAN_ARG(path));
+		rest = span_from(rest, n + 1);
+	}
+	return 0;
+}
+
+static int join_path(const struct ocdbt_ref *ref, struct buf *ret)
+{
+	int r = buf_add_span(ret, ref->base);
+
+	if (r >= 0)
+		r = buf_add_span(ret, ref->rel);
+	if (r >= 0)
+		r = check_path(buf_span(ret));
+	if (r >= 0 && !buf_str(ret))
+		r = -ENOMEM;
+	return r;
+}
+
+/* An open file of this path with a reference for the caller, or NULL. Locked by the caller. */
+static struct io_file *kept_find(struct ocdbt *db, uint64_t hash, const char *path)
+{
+	for (size_t i = 0; i < ARRAY_LEN(db->file); i++) {
+		struct db_file *f = &db->file[i];
+
+		if (!f->file || f->hash != hash || strcmp(f->file->name, path))
+			continue;
+		f->used = ++db->tick;
+		return io_file_ref(f->file);
+	}
+	return NULL;
+}
+
+/* Keep file, and give the reference of the least recently used one that made room, or NULL. */
+static struct io_file *kept_add(struct ocdbt *db, uint64_t hash, struct io_file *file)
+{
+	struct db_file *oldest = &db->file[0];
+	struct io_file *out;
+
+	for (size_t i = 1; i < ARRAY_LEN(db->file); i++)
+		if (db->file[i].used < oldest->used)
+			oldest = &db->file[i];
+	out = oldest->file;
+	*oldest = (struct db_file){ hash, ++db->tick, io_file_ref(file) };
+	return out;
+}
+
+/* What is wrong with a data file is wrong with the database, whatever the kernel calls it. */
+static int file_error(int r, const char *path)
+{
+	switch (r) {
+	case -ENOENT:
+	case -ENOTDIR:
+		return fail(-EUCLEAN, "data file '%s' is absent", path);
+	case -EISDIR:
+	case -EUCLEAN:
+	case -ENXIO:
+		return fail(-EUCLEAN, "data file '%s' is no regular file", path);
+	case -ENAMETOOLONG:
+		return fail(-EUCLEAN, "data file '%s': the name is too long", path);
+	default:
+		return r;
+	}
+}
+
+static int open_file(struct ocdbt *db, const char *path, struct io_file **ret)
+{
+	uint64_t hash = hash64(span_str(path), 0);
+	struct io_file *file, *out, *other;
+	int r;
+
+	pthread_mutex_lock(&db->lock);
+	file = kept_find(db, hash, path);
+	pthread_mutex_unlock(&db->lock);
+	if (file) {
+		*ret = file;
+		return 0;
+	}
+	r = io_file_open(db->dir, path, O_RDONLY, 0, &file);
+	if (r < 0)
+		return file_error(r, path);
+	pthread_mutex_lock(&db->lock);
+	/* Another thread may have been quicker; then its file is as good. */
+	other = kept_find(db, hash, path);
+	out = other ? file : kept_add(db, hash, file);
+	pthread_mutex_unlock(&db->lock);
+	io_file_unref(out);
+	*ret = other ? other : file;
+	return 0;
+}
+
+int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref)
+{
+	/* The parsers have checked that the sum stays below 2^63. */
+	if (ref->off + ref->len <= file->size)
+		return 0;
+	return fail(-EUCLEAN,
+		    "data file '%s' has %" PRIu64 " bytes, %" PRIu64 " at offset %" PRIu64 " are referred to",
+		    file->name, file->size, ref->len, ref->off);
+}
+
+int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+	auto_buf path = { 0 };
+	int r = join_path(ref, &path);
+
+	if (r >= 0)
+		r = open_file(db, (const char *)path.p, &file);
+	if (r >= 0)
+		r = db_check_range(file, ref);
+	if (r < 0)
+		return r;
+	*ret = take(file);
+	return 0;
+}
+
+/* Whether the file is the one that the reference names. */
+static bool is_named(const struct io_file *file, const struct ocdbt_ref *ref)
+{
+	size_t n = strlen(file->name);
+
+	return n == ref->base.n + ref->rel.n && span_starts(span_of(file->name, n), ref->base) &&
+	       span_ends(span_of(file->name, n), ref->rel);
+}
+
+int db_file_again(struct ocdbt *db, struct db_recent *recent, const struct ocdbt_ref *ref,
+		  struct io_file **ret)
+{
+	unsigned slot = 0;
+	int r;
+
+	for (size_t i = 0; i < 4 && i < ref->rel.n; i++)
+		slot = slot * 31 + ref->rel.p[ref->rel.n - 1 - i];
+	slot %= ARRAY_LEN(recent->file);
+	if (recent->file[slot] && is_named(recent->file[slot], ref)) {
+		r = db_check_range(recent->file[slot], ref);
+		if (r < 0)
+			return r;
+	} else {
+		struct io_file *file;
+
+		r = db_file(db, ref, &file);
+		if (r < 0)
+			return r;
+		io_file_unref(recent->file[slot]);
+		recent->file[slot] = file;
+	}
+	*ret = io_file_ref(recent->file[slot]);
+	return 0;
+}
+
+void db_recent_release(struct db_recent *recent)
+{
+	for (size_t i = 0; i < ARRAY_LEN(recent->file); i++)
+		io_file_unref(recent->file[i]);
+	*recent = (struct db_recent){ 0 };
+}
+
+int db_read(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t limit, struct buf *ret)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+	int r;
+
+	if (ref->len > limit)
+		return fail(-EFBIG, "%" PRIu64 " bytes, the limit is %" PRIu64, ref->len, limit);
+	r = db_file(db, ref, &file);
+	if (r >= 0)
+		r = buf_reserve(ret, ref->len);
+	if (r >= 0)
+		r = io_read_exact(file, ret->p + ret->n, ref->len, ref->off);
+	if (r >= 0)
+		ret->n += ref->len;
+	return r;
+}
+
+/* ---- nodes ---- */
+
+/* The base counts too: a node's own base paths depend on where the path to it is split. */
+int db_ref_id(const struct ocdbt_ref *ref, uint64_t ret[2])
+{
+	auto_buf b = { 0 };
+	uint8_t digest[32];
+	int r = wire_put_u64le(&b, ref->off);
+
+	if (r >= 0)
+		r = wire_put_u64le(&b, ref->len);
+	if (r >= 0)
+		r = wire_put_u64le(&b, ref->base.n);
+	if (r >= 0)
+		r = buf_add_span(&b, ref->base);
+	if (r >= 0)
+		r = buf_add_span(&b, ref->rel);
+	if (r < 0)
+		return r;
+	sha256(buf_span(&b), digest);
+	ret[0] = get_u64le(digest);
+	ret[1] = get_u64le(digest + 8);
+	return 0;
+}
+
+int db_err_at(int r, const char *kind, const struct ocdbt_ref *ref)
+{
+	struct err_note note;
+	auto_buf at = { 0 };
+
+	/* Making the address may fail itself, and the first failure is what counts. */
+	err_save(r, &note);
+	if (ocdbt_ref_text(&at, kind, ref) < 0 || !buf_str(&at))
+		return err_restore(&note);
+	err_restore(&note);
+	return err_at(r, "%s", (const char *)at.p);
+}
+
+static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt_node **ret)
+{
+	auto_buf stored = { 0 };
+	int r = db_read(db, ref, LIMIT_NODE_BYTES, &stored);
+
+	if (r >= 0)
+		r = ocdbt_node_parse(buf_span(&stored), ref->base, ret);
+	if (r < 0)
+		return db_err_at(r, "btreenode", ref);
+	trace(TRACE_OCDBT, "node %.*s%.*s:%" PRIu64 ":%" PRIu64 " height %u, %u entries", SPAN_ARG(ref->base),
+	      SPAN_ARG(ref->rel), ref->off, ref->len, (*ret)->height, (*ret)->n);
+	return 0;
+}
+
+static void node_free(void *value)
+{
+	ocdbt_node_free(value);
+}
+
+/* Through the cache: only one thread decodes a node, however many want it. */
+static int node_cached(struct ocdbt *db, const struct ocdbt_ref *ref, struct cache_entry **ret,
+		       uint64_t *ret_decoded)
+{
+	struct ocdbt_node *node = NULL;
+	struct cache_entry *e;
+	uint64_t id[2];
+	int r = db_ref_id(ref, id), state;
+
+	if (r < 0)
+		return r;
+	state = cache_begin(db->cache, &(struct cache_key){ db->owner, id[0], id[1] }, &e);
+	if (state < 0)
+		return state;
+	if (state == CACHE_BUSY) {
+		r = cache_wait(db->cache, e);
+	} else if (state == CACHE_MINE) {
+		r = node_load(db, ref, &node);
+		if (r < 0) {
+			cache_fail(db->cache, e, r);
+		} else {
+			*ret_decoded = ocdbt_node_charge(node);
+			cache_fill(db->cache, e, node, *ret_decoded, node_free);
+		}
+	}
+	if (r < 0) {
+		cache_put(db->cache, e);
+		return r;
+	}
+	*ret = e;
+	return 0;
+}
+
+int db_pin(struct ocdbt *db, const struct ocdbt_ref *ref, unsigned height, struct db_walk *walk,
+	   struct db_pin *ret)
+{
+	struct ocdbt_node *own = NULL;
+	struct db_pin pin = { 0 };
+	uint64_t decoded = 0;
+	int r;
+
+	if (db->cache) {
+		r = node_cached(db, ref, &pin.entry, &decoded);
+		if (r >= 0)
+			pin.node = pin.entry->value;
+	} else {
+		r = node_load(db, ref, &own);
+		if (r >= 0)
+			decoded = ocdbt_node_charge(own);
+		pin.node = own;
+	}
+	if (r < 0)
+		return r;
+	r = db_walk_visit(walk, decoded);
+	/* R10 */
+	if (r >= 0 && pin.node->height != height)
+		r = db_err_at(fail(-EUCLEAN, "height %u, should be %u", pin.node->height, height), "btreenode", ref);
+	if (r < 0) {
+		db_unpin(db, &pin);
+		return r;
+	}
+	*ret = pin;
+	return 0;
+}
+
+void db_unpin(struct ocdbt *db, struct db_pin *pin)
+{
+	if (pin->entry)
+		cache_put(db->cache, pin->entry);
+	else
+		ocdbt_node_free((struct ocdbt_node *)(uintptr_t)pin->node);
+	*pin = (struct db_pin){ 0 };
+}
+
+/* R6: what a version node must be where it was found. */
+static int check_vnode(const struct ocdbt *db, const struct ocdbt_version_ref *ref,
+		       const struct ocdbt_vnode *v)
+{
+	uint64_t last = v->height ? v->children[v->n - 1].generation : v->versions[v->n - 1].generation;
+
+	if (v->arity_log2 != db->manifest.config.arity_log2)
+		return fail(-EUCLEAN, "arity 2^%u, the database has 2^%u", v->arity_log2,
+			    db->manifest.config.arity_log2);
+	if (v->height != ref->height)
+		return fail(-EUCLEAN, "height %u, should be %u", v->height, ref->height);
+	if (last != ref->generation)
+		return fail(-EUCLEAN, "last generation %" PRIu64 ", should be %" PRIu64, last, ref->generation);
+	return 0;
+}
+
+int db_vnode(struct ocdbt *db, const struct ocdbt_version_ref *ref, struct ocdbt_vnode *ret)
+{
+	auto_buf stored = { 0 };
+	auto_vnode v = { 0 };
+	int r = db_read(db, &ref->node, LIMIT_MANIFEST_BYTES, &stored);
+
+	if (r >= 0)
+		r = ocdbt_vnode_parse(buf_span(&stored), ref->node.base, &v);
+	if (r >= 0)
+		r = check_vnode(db, ref, &v);
+	if (r < 0)
+		return db_err_at(r, "versionnode", &ref->node);
+	*ret = v;
+	v = (struct ocdbt_vnode){ 0 };
+	return 0;
+}
+
+/* ---- manifests ---- */
+
+#define MANIFEST "manifest.ocdbt"
+#define MANIFEST_TRIES 100		/* a numbered manifest may vanish between listing and reading */
+
+static int manifest_load(struct io_dir *dir, const char *name, struct ocdbt_manifest *ret)
+{
+	auto_buf stored = { 0 };
+	int r = io_slurp(dir, name, LIMIT_MANIFEST_BYTES, &stored);
+
+	if (r < 0)
+		return r;
+	r = ocdbt_manifest_parse(buf_span(&stored), ret);
+	return r < 0 ? err_at(r, "'%s/%s'", dir->path, name) : 0;
+}
+
+/* "manifest." and 16 digits, not 0; as TensorStore, the first digit is no letter. */
+static bool numbered_name(const char *name, uint64_t *ret)
+{
+	static const char digits[] = "0123456789abcdef";
+	uint64_t n = 0;
+
+	if (strncmp(name, "manifest.", 9) || strlen(name) != 25 || name[9] > '9')
+		return false;
+	for (size_t i = 9; i < 25; i++) {
+		const char *d = strchr(digits, name[i]);
+
+		if (!d)
+			return false;
+		n = n << 4 | (uint64_t)(d - digits);
+	}
+	*ret = n;
+	return n != 0;
+}
+
+static int find_newest(void *arg, const char *name, unsigned char type)
+{
+	uint64_t *newest = arg, n;
+
+	if (numbered_name(name, &n))
+		*newest = MAX(*newest, n);
+	return 0;
+}
+
+static bool same_config(const struct ocdbt_config *a, const struct ocdbt_config *b)
+{
+	return !memcmp(a->uuid, b->uuid, sizeof(a->uuid)) &&
+	       a->max_inline_value_bytes == b->max_inline_value_bytes &&
+	       a->max_decoded_node_bytes == b->max_decoded_node_bytes && a->arity_log2 == b->arity_log2 &&
+	       a->compression == b->compression && a->zstd_level == b->zstd_level;
+}
+
+/* R7: what a numbered manifest must be, given its name and the manifest that announced it. */
+static int check_numbered(const struct ocdbt_manifest *m, const struct ocdbt_manifest *announced,
+			  const char *path, uint64_t number)
+{
+	if (m->config.kind != OCDBT_SINGLE)
+		return fail(-EUCLEAN, "'%s': a numbered manifest holds versions itself, this one does not",
+			    path);
+	if (m->versions[m->n_versions - 1].generation != number)
+		return fail(-EUCLEAN, "'%s': last generation is %" PRIu64, path,
+			    m->versions[m->n_versions - 1].generation);
+	if (!same_config(&m->config, &announced->config))
+		return fail(-EUCLEAN, "'%s': configuration differs from that of '%s'", path, MANIFEST);
+	return 0;
+}
+
+/* The newest numbered manifest in place of the one that announced them; none leaves it as it is. */
+static int load_numbered(struct ocdbt *db)
+{
+	for (int i = 0; i < MANIFEST_TRIES; i++) {
+		auto_manifest m = { 0 };
+		uint64_t newest = 0;
+		char name[32];
+		int r = io_list(db->dir, ".", find_newest, &newest);
+
+		if (r < 0 || newest == 0)
+			return r;
+		snprintf(name, sizeof(name), "manifest.%016" PRIx64, newest);
+		r = manifest_load(db->dir, name, &m);
+		if (r == -ENOENT)
+			continue;
+		if (r >= 0)
+			r = check_numbered(&m, &db->manifest, name, newest);
+		if (r < 0)
+			return r;
+		buf_clear(&db->manifest_name);
+		r = buf_add(&db->manifest_name, name, strlen(name) + 1);
+		if (r < 0)
+			return r;
+		ocdbt_manifest_release(&db->manifest);
+		db->manifest = m;
+		m = (struct ocdbt_manifest){ 0 };
+		return 0;
+	}
+	return fail(-EIO, "'%s': the newest manifest vanishes whenever it is looked for", db->dir->path);
+}
+
+static int db_load(struct ocdbt *db)
+{
+	int r = manifest_load(db->dir, MANIFEST, &db->manifest);
+
+	if (r == -ENOENT)
+		return fail(r, "no database in '%s': '%s' is absent", db->dir->path, MANIFEST);
+	if (r >= 0)
+		r = buf_add(&db->manifest_name, MANIFEST, sizeof(MANIFEST));
+	if (r >= 0 && db->manifest.config.kind == OCDBT_NUMBERED)
+		r = load_numbered(db);
+	return r;
+}
+
+int ocdbt_db_open(struct io_dir *dir, struct cache *cache, struct ocdbt **ret)
+{
+	struct ocdbt *db = calloc(1, sizeof(*db));
+	int r;
+
+	if (!db)
+		return fail(-ENOMEM, "cannot open the database in '%s'", dir->path);
+	pthread_mutex_init(&db->lock, NULL);
+	db->dir = dir;
+	db->cache = cache;
+	db->owner = cache ? cache_owner() : 0;
+	r = db_load(db);
+	if (r < 0) {
+		db->dir = NULL;		/* still the caller's */
+		ocdbt_db_close(db);
+		return r;
+	}
+	trace(TRACE_OCDBT, "open '%s/%s': %zu versions", dir->path, (const char *)db->manifest_name.p,
+	      db->manifest.n_versions);
+	*ret = db;
+	return 0;
+}
+
+void ocdbt_db_close(struct ocdbt *db)
+{
+	if (!db)
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(db->file); i++)
+		io_file_unref(db->file[i].file);
+	if (db->cache)
+		cache_drop(db->cache, db->owner);
+	pthread_mutex_destroy(&db->lock);
+	ocdbt_manifest_release(&db->manifest);
+	buf_release(&db->manifest_name);
+	io_dir_close(db->dir);
+	free(db);
+}
+
+const struct ocdbt_manifest *ocdbt_db_manifest(const struct ocdbt *db)
+{
+	return &db->manifest;
+}
+
+const char *ocdbt_db_manifest_name(const struct ocdbt *db)
+{
+	return (const char *)db->manifest_name.p;
+}

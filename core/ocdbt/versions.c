@@ -1,0 +1,138 @@
+/*
+ * versions.c - the version tree: finding a version, and walking all of them.
+ *
+ * The bytes of its nodes are version.c. Version nodes are small and rarely
+ * wanted, so they are read anew and not kept.
+ *
+ * Kept true: a child is one lower than its parent and ends with the generation
+ * that its parent says (R6), so a walk goes down at most 62 steps; what the walk
+ * gives strictly ascends, whatever the nodes claim.
+ */
+#include "core/base/err.h"
+#include "core/ocdbt/db.h"
+
+static int copy_version(const struct ocdbt_version *v, struct arena *a, struct ocdbt_version *ret)
+{
+	const uint8_t *base = arena_dup(a, v->root.base), *rel = arena_dup(a, v->root.rel);
+
+	if (!base || !rel)
+		return fail(-ENOMEM, "cannot allocate a version");
+	*ret = *v;
+	ret->root.base.p = base;
+	ret->root.rel.p = rel;
+	return 1;
+}
+
+/* The last version of the array that is wanted: 1, or 0. */
+static int find_in_array(const struct ocdbt_version *v, size_t n, const struct ocdbt_when *when,
+			 struct arena *a, struct ocdbt_version *ret)
+{
+	for (size_t i = n; i > 0; i--) {
+		const struct ocdbt_version *one = &v[i - 1];
+
+		if (when->generation ? one->generation == when->generation : one->commit_time <= when->time)
+			return copy_version(one, a, ret);
+	}
+	return 0;
+}
+
+/* The only reference that the version can be below, or NULL. */
+static const struct ocdbt_version_ref *choose(const struct ocdbt_version_ref *ref, size_t n,
+					      const struct ocdbt_when *when)
+{
+	const struct ocdbt_version_ref *best = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		/* Generations: the first that ends late enough. Times: the last that begins early enough. */
+		if (when->generation && ref[i].generation >= when->generation)
+			return &ref[i];
+		if (!when->generation && ref[i].commit_time <= when->time)
+			best = &ref[i];
+	}
+	return best;
+}
+
+int ocdbt_find_version(struct ocdbt *db, const struct ocdbt_when *when, struct arena *a,
+		       struct ocdbt_version *ret)
+{
+	const struct ocdbt_manifest *m = &db->manifest;
+	const struct ocdbt_version_ref *ref;
+	auto_vnode at = { 0 };
+	int r;
+
+	if (m->n_versions == 0)
+		return 0;
+	if (!when->generation && !when->time)
+		return copy_version(&m->versions[m->n_versions - 1], a, ret);
+	r = find_in_array(m->versions, m->n_versions, when, a, ret);
+	if (r != 0 || when->generation > m->versions[m->n_versions - 1].generation)
+		return r;
+	ref = choose(m->nodes, m->n_nodes, when);
+	while (ref) {
+		struct ocdbt_vnode next = { 0 };
+
+		r = db_vnode(db, ref, &next);
+		if (r < 0)
+			return r;
+		ocdbt_vnode_release(&at);
+		at = next;
+		if (at.height == 0)
+			return find_in_array(at.versions, at.n, when, a, ret);
+		ref = choose(at.children, at.n, when);
+	}
+	return 0;
+}
+
+/* ---- all versions ---- */
+
+struct walk {
+	struct ocdbt *db;
+	ocdbt_version_fn *each;
+	void *arg;
+	uint64_t generation, commit_time;	/* of the last one given */
+	bool any;
+};
+
+static int give(struct walk *w, const struct ocdbt_version *v, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r == 0; i++) {
+		/* Nodes cannot know what is before them, so only the walk can see this. */
+		if (w->any && (v[i].generation <= w->generation || v[i].commit_time <= w->commit_time))
+			return fail(-EUCLEAN, "generation %llu of time %llu follows generation %llu of time %llu",
+				    (unsigned long long)v[i].generation, (unsigned long long)v[i].commit_time,
+				    (unsigned long long)w->generation, (unsigned long long)w->commit_time);
+		w->any = true;
+		w->generation = v[i].generation;
+		w->commit_time = v[i].commit_time;
+		r = w->each(w->arg, &v[i]);
+	}
+	return r;
+}
+
+/* Recursion is bounded by the height, which falls with each step. */
+static int walk_vnode(struct walk *w, const struct ocdbt_version_ref *ref)
+{
+	auto_vnode v = { 0 };
+	int r = db_vnode(w->db, ref, &v);
+
+	if (r < 0)
+		return r;
+	if (v.height == 0)
+		return give(w, v.versions, v.n);
+	for (size_t i = 0; i < v.n && r == 0; i++)
+		r = walk_vnode(w, &v.children[i]);
+	return r;
+}
+
+int ocdbt_each_version(struct ocdbt *db, ocdbt_version_fn *each, void *arg)
+{
+	const struct ocdbt_manifest *m = &db->manifest;
+	struct walk w = { .db = db, .each = each, .arg = arg };
+	int r = 0;
+
+	for (size_t i = 0; i < m->n_nodes && r == 0; i++)
+		r = walk_vnode(&w, &m->nodes[i]);
+	return r ? r : give(&w, m->versions, m->n_versions);
+}
