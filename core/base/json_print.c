@@ -40,7 +40,7 @@ int json_put_str(struct buf *out, struct span s, enum json_style style)
 		size_t n = utf8_len(span_from(s, i));
 		uint32_t c = n ? utf8_code(s.p + i, n) : 0xfffd;
 
-		if (c < 0x20 || c == '"' || c == '\\' || (style == JSON_PYTHON && c >= 0x7f && c != 0x7f))
+		if (c < 0x20 || c == '"' || c == '\\' || (style == JSON_PYTHON && c >= 0x7f))
 			r = put_escape(out, c);
 		else if (n)
 			r = buf_add(out, s.p + i, n);
