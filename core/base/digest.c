@@ -7,13 +7,19 @@
 
 #include "core/base/err.h"
 
-void sha256(struct span s, uint8_t ret[32])
+void sha256_parts(const struct span *parts, size_t n, uint8_t ret[32])
 {
 	SHA2_CTX ctx;
 
 	SHA256Init(&ctx);
-	SHA256Update(&ctx, s.p, s.n);
+	for (size_t i = 0; i < n; i++)
+		SHA256Update(&ctx, parts[i].p, parts[i].n);
 	SHA256Final(ret, &ctx);
+}
+
+void sha256(struct span s, uint8_t ret[32])
+{
+	sha256_parts(&s, 1, ret);
 }
 
 uint64_t hash64(struct span s, uint64_t seed)

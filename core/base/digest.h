@@ -7,6 +7,8 @@
 #include "core/base/buf.h"
 
 void sha256(struct span s, uint8_t ret[32]);
+/* The same of n pieces, one behind the other. */
+void sha256_parts(const struct span *parts, size_t n, uint8_t ret[32]);
 /* 64-bit hash of bytes, stable across processes and machines (FNV-1a, finished by a mixer). */
 uint64_t hash64(struct span s, uint64_t seed);
 

@@ -54,6 +54,7 @@ struct carry {
 	size_t at;			/* next input byte */
 	struct buf *out;
 	unsigned depth;
+	unsigned nodes;			/* values so far, at least */
 	const char *bad;		/* what is wrong at `at` */
 };
 
@@ -63,24 +64,24 @@ static int carry_bad(struct carry *c, const char *bad)
 	return -EUCLEAN;
 }
 
-static int carry_hex4(const struct carry *c, size_t at, unsigned *ret)
+bool json_hex4(struct span s, unsigned *ret)
 {
 	unsigned v = 0;
 
-	if (c->in.n - at < 4)
-		return -EUCLEAN;
-	for (size_t i = at; i < at + 4; i++) {
-		uint8_t ch = c->in.p[i];
+	if (s.n < 4)
+		return false;
+	for (size_t i = 0; i < 4; i++) {
+		uint8_t ch = s.p[i];
 		unsigned d = ch >= '0' && ch <= '9'   ? ch - 0u - '0'
 			     : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10u
 			     : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10u
 						      : 16;
 		if (d == 16)
-			return -EUCLEAN;
+			return false;
 		v = v << 4 | d;
 	}
 	*ret = v;
-	return 0;
+	return true;
 }
 
 static int carry_escape(struct carry *c)
@@ -97,7 +98,7 @@ static int carry_escape(struct carry *c)
 		c->at += 2;
 		return r;
 	}
-	if (carry_hex4(c, c->at + 2, &v) < 0)
+	if (!json_hex4(span_from(c->in, c->at + 2), &v))
 		return carry_bad(c, "malformed \\u escape");
 	if (v <= 1)
 		r = buf_add_str(c->out, v ? "\\u00011" : "\\u00010");
@@ -142,54 +143,49 @@ static int carry_string(struct carry *c)
 	return r;
 }
 
-static bool is_digit(const struct carry *c, size_t at)
+static bool is_digit(struct span s, size_t at)
 {
-	return at < c->in.n && c->in.p[at] >= '0' && c->in.p[at] <= '9';
+	return at < s.n && s.p[at] >= '0' && s.p[at] <= '9';
 }
 
-/* Length of the number token at c->at, or 0. */
-static size_t number_len(const struct carry *c)
+size_t json_number_len(struct span s)
 {
-	size_t at = c->at;
+	static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
+	size_t at = s.n && s.p[0] == '-';
 
-	if (at < c->in.n && c->in.p[at] == '-')
-		at++;
-	if (!is_digit(c, at))
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (span_starts(s, span_str(words[i])))
+			return strlen(words[i]);
+	if (!is_digit(s, at))
 		return 0;
-	if (c->in.p[at] == '0')
+	if (s.p[at] == '0')
 		at++;
 	else
-		while (is_digit(c, at))
+		while (is_digit(s, at))
 			at++;
-	if (at < c->in.n && c->in.p[at] == '.') {
-		if (!is_digit(c, ++at))
+	if (at < s.n && s.p[at] == '.') {
+		if (!is_digit(s, ++at))
 			return 0;
-		while (is_digit(c, at))
+		while (is_digit(s, at))
 			at++;
 	}
-	if (at < c->in.n && (c->in.p[at] == 'e' || c->in.p[at] == 'E')) {
+	if (at < s.n && (s.p[at] == 'e' || s.p[at] == 'E')) {
 		at++;
-		if (at < c->in.n && (c->in.p[at] == '+' || c->in.p[at] == '-'))
+		if (at < s.n && (s.p[at] == '+' || s.p[at] == '-'))
 			at++;
-		if (!is_digit(c, at))
+		if (!is_digit(s, at))
 			return 0;
-		while (is_digit(c, at))
+		while (is_digit(s, at))
 			at++;
 	}
-	return at - c->at;
+	return at;
 }
 
 static int carry_number(struct carry *c)
 {
-	static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
-	size_t n = 0;
+	size_t n = json_number_len(span_from(c->in, c->at));
 	int r;
 
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (span_starts(span_from(c->in, c->at), span_str(words[i])))
-			n = strlen(words[i]);
-	if (!n)
-		n = number_len(c);
 	if (!n)
 		return carry_bad(c, "malformed number");
 	r = buf_addf(c->out, "\"\\u0001n%.*s\"", (int)n, (const char *)c->in.p + c->at);
@@ -213,8 +209,11 @@ static int carry_run(struct carry *c, size_t stop)
 				return carry_bad(c, "nested too deeply");
 			if ((ch == ']' || ch == '}') && c->depth)
 				c->depth--;
-			if (ch == '\0')
-				return carry_bad(c, "NUL outside a string");
+			/* cJSON takes every control character for white space. */
+			if (ch < 0x20 && ch != '\t' && ch != '\n' && ch != '\r')
+				return carry_bad(c, "control character outside a string");
+			if ((ch == ',' || ch == '[' || ch == '{') && ++c->nodes > LIMIT_JSON_NODES)
+				return -EFBIG;
 			r = buf_add_byte(c->out, ch);
 			c->at++;
 		}
@@ -224,7 +223,7 @@ static int carry_run(struct carry *c, size_t stop)
 	return 0;
 }
 
-static int json_bad(const char *what, struct span text, size_t at, const char *why)
+int json_bad(const char *what, struct span text, size_t at, const char *why)
 {
 	size_t line = 1, column = 1;
 
@@ -404,6 +403,8 @@ int json_parse(struct span text, const char *what, struct json_doc *ret)
 	r = buf_reserve(&carried, text.n + text.n / 4 + 64);
 	if (r >= 0)
 		r = carry_run(&c, SIZE_MAX);
+	if (r == -EFBIG)
+		return fail(-EFBIG, "%s: more than %d JSON values", what, LIMIT_JSON_NODES);
 	if (r < 0)
 		return c.bad ? json_bad(what, text, c.at, c.bad) : r;
 	return json_parse_carried(text, buf_span(&carried), what, ret);

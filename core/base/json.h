@@ -50,8 +50,9 @@ struct json_doc {
 
 /*
  * Parse text. what names the subject in messages ("'_METADATA'"), which give
- * line and column. -EUCLEAN: not JSON; -EFBIG: longer than LIMIT_JSON_BYTES or
- * deeper than LIMIT_JSON_DEPTH. On failure ret is untouched.
+ * line and column. -EUCLEAN: not JSON, or deeper than LIMIT_JSON_DEPTH; -EFBIG: longer
+ * than LIMIT_JSON_BYTES or more than LIMIT_JSON_NODES values (json_pull.h reads those). On failure
+ * ret is untouched.
  */
 int json_parse(struct span text, const char *what, struct json_doc *ret);
 void json_release(struct json_doc *doc);
@@ -98,7 +99,17 @@ int json_put_str(struct buf *out, struct span s, enum json_style style);
  */
 int json_put_double(struct buf *out, double d, enum json_style style);
 
+/* What json.c and json_pull.c share: tokens, and where a document is wrong. */
+/* Length of the number at the start of s, the words NaN, Infinity and -Infinity included; or 0. */
+size_t json_number_len(struct span s);
+/* The four hexadecimal digits at the start of s; false when they are not there. */
+bool json_hex4(struct span s, unsigned *ret);
+/* -EUCLEAN with the note "what: line 2, column 7: why"; at is a position in text. */
+int json_bad(const char *what, struct span text, size_t at, const char *why);
+
 /* Byte length of the valid UTF-8 sequence at s (1 to 4), or 0. */
 size_t utf8_len(struct span s);
+/* The code point of a valid sequence of n bytes. */
+uint32_t utf8_code(const uint8_t *p, size_t n);
 
 #endif

@@ -23,7 +23,7 @@ static int put_escape(struct buf *out, uint32_t c)
 	return buf_addf(out, "\\u%04x", c);
 }
 
-static uint32_t utf8_code(const uint8_t *p, size_t n)
+uint32_t utf8_code(const uint8_t *p, size_t n)
 {
 	uint32_t c = n == 1 ? p[0] : p[0] & (0xffu >> (n + 1));
 
@@ -32,15 +32,32 @@ static uint32_t utf8_code(const uint8_t *p, size_t n)
 	return c;
 }
 
+/* Length of the run at the start of s that every style writes as it is. */
+static size_t plain_run(struct span s)
+{
+	size_t n = 0;
+
+	while (n < s.n && s.p[n] >= 0x20 && s.p[n] < 0x7f && s.p[n] != '"' && s.p[n] != '\\')
+		n++;
+	return n;
+}
+
 int json_put_str(struct buf *out, struct span s, enum json_style style)
 {
 	int r = buf_add_byte(out, '"');
 
 	for (size_t i = 0; i < s.n && r >= 0;) {
-		size_t n = utf8_len(span_from(s, i));
-		uint32_t c = n ? utf8_code(s.p + i, n) : 0xfffd;
+		size_t run = plain_run(span_from(s, i)), n;
+		uint32_t c;
 
-		if (c < 0x20 || c == '"' || c == '\\' || (style == JSON_PYTHON && c >= 0x7f && c != 0x7f))
+		r = buf_add(out, s.p + i, run);
+		i += run;
+		if (r < 0 || i == s.n)
+			break;
+		n = utf8_len(span_from(s, i));
+		c = n ? utf8_code(s.p + i, n) : 0xfffd;
+
+		if (c < 0x20 || c == '"' || c == '\\' || (style == JSON_PYTHON && c >= 0x7f))
 			r = put_escape(out, c);
 		else if (n)
 			r = buf_add(out, s.p + i, n);

@@ -2,7 +2,9 @@
  * name.h - key <-> file name, and the views that a name can ask for.
  *
  * The mapping is one-to-one both ways: "Names, exactly" of the design, repeated
- * in core/tree/README.md.
+ * in core/tree/README.md. What makes it so: every byte that a rule escapes is always
+ * escaped, a name is accepted only in the one spelling that name_escape() gives its
+ * key, and a key that looks like a shortened name has its '~' escaped.
  */
 #ifndef PYTREEFS_NAME_H
 #define PYTREEFS_NAME_H
@@ -20,21 +22,36 @@ enum name_ext {
 
 /* ".npy"; "" for NAME_EXT_NONE. */
 const char *name_ext_text(enum name_ext ext);
+/* The extension that name ends in, or NAME_EXT_NONE. */
+enum name_ext name_ext_of(struct span name);
 
 /* Escape one key for a leaf's file name (the stem; the extension comes after) or a container's. */
 enum name_use { NAME_LEAF, NAME_CONTAINER };
 
 /*
- * The file name of a key: escaped, with the extension's text, shortened with '~' and a hash when it
- * would exceed LIMIT_NAME_BYTES. ext is NAME_EXT_NONE for containers and opaque files.
- * reserved: the place holds names of ours ("_METADATA", ...), so an equal one gets its first byte escaped.
+ * The file name of a key, appended to ret: escaped, with the extension's text, shortened with '~'
+ * and a hash when it would exceed LIMIT_NAME_BYTES. ext is NAME_EXT_NONE for containers and opaque
+ * files; both are spelled as containers are.
+ * reserved: the place holds names of ours ("_METADATA", ...), so an equal one gets its first byte
+ * escaped; it matters only without an extension.
  */
-int name_escape(struct span key, enum name_use use, enum name_ext ext, bool reserved, struct buf *ret);
-/* The `~` form also for a short name: for two leaves that collide. */
-int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, struct buf *ret);
+int name_escape(struct span key, enum name_use use, enum name_ext ext, bool reserved,
+		struct buf *ret);
 /*
- * The key of a stem (a name without its extension): 0, or -EINVAL when an escape is malformed or
- * the name is not how name_escape() would spell that key (so that each key has one name).
+ * The `~` form also for a short name: for two leaves that collide. attempt is 0; a higher one gives
+ * another hash, for when even these are equal.
+ */
+int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, unsigned attempt,
+		       struct buf *ret);
+/*
+ * Whether a stem is in the `~` form: it ends in '~' and 16 lower-case hex digits. No key can be
+ * read from it; user.pytree.key has it.
+ */
+bool name_is_hashed(struct span stem);
+/*
+ * The key of a stem (a name without its extension): 0, or -EINVAL when it is in the `~` form, an
+ * escape is malformed or the name is not how name_escape() would spell that key (so that each key
+ * has one name). For an opaque file's name use is NAME_CONTAINER. The key may be any bytes.
  */
 int name_unescape(struct span stem, enum name_use use, bool reserved, struct buf *ret_key);
 
@@ -47,23 +64,26 @@ struct name_slice {
 
 /* A name taken apart: stem[box]@cast@shape.ext, each part but the stem optional. */
 struct name_view {
-	struct span stem;		/* still escaped; borrowed from the name */
+	struct span stem;		/* still escaped, never empty; borrowed from the name */
 	enum name_ext ext;
 	bool has_box, has_shape, has_cast;
-	unsigned n_box;			/* entries of box */
+	unsigned n_box;			/* entries of box; at most one ellipsis */
 	struct name_slice box[LIMIT_RANK + 1];
 	unsigned n_shape;
 	uint64_t shape[LIMIT_RANK];	/* "@8x4"; "@scalar" does not exist: rank >= 1 */
-	struct span cast;		/* "bfloat16"; borrowed */
+	struct span cast;		/* "bfloat16": a letter, then letters, digits and '_'; borrowed */
 };
 
 /*
  * Take a name apart; 0, or -EINVAL with the reason. A name without view parts gives only stem and
  * ext. Grammar: box "[" slice ("," slice)* "]" at most once and directly after the stem, then at
- * most one cast and one shape in any order, then the extension. No blanks, no leading zeros, no "+".
+ * most one cast and one shape in any order, then the extension, which a view must have. No blanks,
+ * no leading zeros, no "+", no "-0". Whether a box or a cast fits the leaf is not looked at.
  * '[', ']' and '@' are escaped in keys, so they always begin a view.
  */
 int name_view_parse(struct span name, struct name_view *ret);
+/* The name again: box, cast, shape, extension. It parses to an equal view. */
+int name_view_print(const struct name_view *v, struct buf *ret);
 /* Whether it asks for anything but the plain leaf. */
 static inline bool name_view_is_plain(const struct name_view *v)
 {

@@ -2,9 +2,13 @@
  * tree.h - the structure of one PyTree item: containers and leaves by key path.
  *
  * A tree is built once from `_METADATA`, from a legacy aggregate file, or from
- * the names of arrays, and is immutable after tree_finish(); all of it lives in
- * one arena. It knows keys and recorded kinds; shapes and dtypes are the
+ * the names of arrays, and is immutable after tree_finish() and tree_name(); all of
+ * it lives in one arena. It knows keys and recorded kinds; shapes and dtypes are the
  * handlers' business.
+ *
+ * Order: a sequence by its indices; other containers in the order of the document,
+ * which for Orbax's own is the order of JAX: sorted keys of a dict, the fields of a
+ * namedtuple.
  */
 #ifndef PYTREEFS_TREE_H
 #define PYTREEFS_TREE_H
@@ -19,105 +23,144 @@ enum tree_kind {
 	TREE_LIST,
 	TREE_TUPLE,			/* known from rich types or an empty node */
 	TREE_NAMEDTUPLE,		/* known from rich types */
-	TREE_CUSTOM,			/* any other container that rich types name */
+	TREE_CUSTOM,			/* rich types name its keys, `_METADATA` only positions */
 	TREE_LEAF,			/* a value, None included */
 };
 
 /* Where a leaf's value is. */
 enum tree_value {
 	TREE_VALUE_STORED,		/* arrays, scalars, strings, handler's own files: by value_type */
-	TREE_VALUE_NONE,		/* None: nothing is stored */
+	TREE_VALUE_NONE,		/* None, or an empty namedtuple: nothing is stored */
 	TREE_VALUE_PLACEHOLDER,		/* saved as `...`: nothing is stored */
 	TREE_VALUE_AGGREGATE,		/* inside the legacy aggregate file: aggregate below */
 };
 
 enum aggregate_kind { AGGREGATE_NIL, AGGREGATE_BOOL, AGGREGATE_INT, AGGREGATE_UINT, AGGREGATE_FLOAT,
-		      AGGREGATE_STRING, AGGREGATE_COMPLEX, AGGREGATE_ARRAY };
+		      AGGREGATE_STRING, AGGREGATE_BYTES, AGGREGATE_COMPLEX, AGGREGATE_ARRAY };
+
+#define AGGREGATE_RANK_MAX 8		/* more is -EOPNOTSUPP */
 
 /* A value of the aggregate file; immutable, lives in the tree's arena or in the file's bytes. */
 struct aggregate {
 	enum aggregate_kind kind;
+	/* AGGREGATE_ARRAY; rank 0 for numpy scalars (is_scalar). */
+	bool is_scalar;
+	uint8_t rank;
+	uint32_t n_chunks;		/* pieces to be concatenated, C order */
 	union {
 		bool b;
 		int64_t i;
-		uint64_t u;
+		uint64_t u;		/* above INT64_MAX */
 		double f;
 		struct { double re, im; };
-		struct span s;		/* UTF-8 */
+		struct span s;		/* STRING: UTF-8; BYTES */
+		struct {		/* ARRAY */
+			const char *dtype;	/* numpy's name, as stored: "bfloat16", "float64" */
+			const uint64_t *shape;
+			const struct span *chunks;
+			uint64_t item_size;	/* bytes / elements, for the handler to compare with
+						 * dtype; 0 when there are no elements */
+		};
 	};
-	/* AGGREGATE_ARRAY, rank 0 for numpy scalars (is_scalar). */
-	const char *dtype;		/* numpy's name, as stored: "bfloat16", "float64" */
-	bool is_scalar;
-	unsigned rank;
-	uint64_t shape[8];		/* AGGREGATE_RANK_MAX; more is -EOPNOTSUPP */
-	unsigned n_chunks;		/* pieces to be concatenated, C order */
-	const struct span *chunks;
+};
+
+/* What rich types know of a namedtuple. */
+struct tree_type {
+	struct span module, clazz;
 };
 
 struct tree_node {
 	struct tree_node *parent;	/* NULL for the root */
-	enum tree_kind kind;
 	struct span key;		/* own key text; empty for the root */
-	bool key_is_index;		/* key_type 1: a position in a sequence */
-	struct tree_node **children;	/* in the tree's order */
-	uint32_t n_children;
+	enum tree_kind kind;
 	uint32_t id;			/* position in tree->nodes: depth first, root 0 */
+	uint32_t n_children;		/* 0 for leaves and empty containers */
+	bool key_is_index;		/* key_type 1: a position in a sequence */
 
 	/* Containers. */
-	struct span module, clazz;	/* namedtuples and custom nodes of rich types; else empty */
+	union {
+		struct tree_node **children;	/* in the tree's order */
+		struct tree_node *first;	/* before tree_finish() */
+	};
+	union {
+		struct tree_node **by_key;	/* by key bytes; unused for sequences */
+		struct tree_node *last;		/* before tree_finish() */
+	};
+	struct tree_node **by_name;	/* children sorted by name; set by tree_name() */
+	const struct tree_type *type;	/* TREE_NAMEDTUPLE; else NULL */
 
 	/* Leaves. */
 	enum tree_value value;
+	bool has_write_shape;
+	uint8_t write_rank;
 	struct span value_type;		/* "jax.Array", "np.ndarray", "scalar", "string", other; empty: unknown */
 	struct span param;		/* keys joined by '.': the prefix of its stored keys; "" for a bare leaf */
-	bool has_write_shape;
-	unsigned write_rank;
 	const uint64_t *write_shape;
-	const struct aggregate *aggregate;
+	const struct aggregate *aggregate;	/* NULL: the file does not have it */
 
 	/* Set by tree_name(): the name in the mount, extension included, unique among siblings. */
-	struct span name;
-	struct tree_node **by_name;	/* children sorted by name */
+	union {
+		struct span name;
+		struct tree_node *next;		/* before tree_finish(): the sibling after it */
+	};
 };
 
 struct tree {
 	struct arena arena;
 	struct tree_node *root;		/* a container, or the one bare leaf */
 	struct tree_node **nodes;	/* all, depth first */
-	uint32_t n_nodes, n_leaves;	/* leaves: arrays, scalars, strings (None not counted) */
+	uint32_t n_nodes, n_leaves;	/* leaves: arrays, scalars, strings (None and `...` not counted) */
 
 	/* What the document said about the whole item. */
 	bool has_use_ocdbt, use_ocdbt, use_zarr3, store_fill_value;
 	bool has_metadata;		/* built from `_METADATA` */
 	bool rich;			/* value_metadata_tree was there and used */
-	const char *custom_metadata;	/* JSON text in our spelling, or NULL when null or absent */
+	const char *custom_metadata;	/* JSON text in Python's spelling, or NULL when null or absent */
 };
 
 /*
  * `_METADATA` -> tree. Follows orbax.md sections 4.3 to 4.8: unknown members are ignored, the plain
- * map decides, rich types add container kinds. -EUCLEAN names entry and reason (mixed key types,
- * gaps in a list, key_type out of range, ...).
+ * map decides, rich types add container kinds (and are left aside with a log line when they do not
+ * fit it). -EUCLEAN names entry and reason (mixed key types, gaps in a list, key_type out of
+ * range, ...). json is not needed afterwards.
  */
 int tree_parse_metadata(struct span json, const char *what, struct tree **ret);
-/* Fill in aggregate values (leaves with skip_deserialize that are no empty nodes), or build the whole
- * tree when ret is a tree of NULL: orbax.md 9.1. bytes must outlive the tree. */
+/* The whole tree from an aggregate file alone: orbax.md 9.1. bytes must outlive the tree. */
 int tree_parse_aggregate(struct span bytes, const char *what, struct tree **ret);
+/*
+ * What an aggregate file beside `_METADATA` adds: a value that is there and no placeholder is the
+ * leaf's value (orbax.md 9.2). A leaf whose value should be there and is not keeps
+ * TREE_VALUE_AGGREGATE with aggregate NULL. bytes must outlive the tree; on failure it is unchanged.
+ */
 int tree_merge_aggregate(struct tree *tree, struct span bytes, const char *what);
-/* From parameter names alone, split at '.': orbax.md A.6. value_type stays empty. */
+/*
+ * tree -> aggregate file: leaves with an aggregate in place, None as nil, others as placeholders.
+ * -EFBIG for an array above a GiB or a file above LIMIT_AGGREGATE_BYTES; -EINVAL for a leaf whose value is not there.
+ */
+int tree_print_aggregate(const struct tree *tree, struct buf *ret);
+/*
+ * From parameter names alone, split at '.': orbax.md A.6. value_type is "string" where is_string
+ * (may be NULL) says so, else empty. Where a name continues another one ("a", "a.b") both are kept:
+ * the dot then belongs to the key.
+ */
 int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret);
 
 /*
  * Give every node its name. ext_of says which default extension a leaf has (from its handler).
- * Collisions get the '~' form and a log line. Must be called once, before tree_lookup().
+ * Collisions get the '~' form and a log line. Must be called once, before the look-ups by name.
  */
 typedef enum name_ext tree_ext_fn(void *arg, const struct tree_node *leaf);
 int tree_name(struct tree *tree, tree_ext_fn *ext_of, void *arg);
 
 /* The child of that name, or NULL. */
 const struct tree_node *tree_child(const struct tree_node *dir, struct span name);
-/* The child with that key, or NULL. */
+/* The child whose name is that stem and any extension (a view's), or a container called so; or NULL. */
+const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct span stem);
+/* The child with that key, or NULL. Needs no names. */
 const struct tree_node *tree_child_by_key(const struct tree_node *dir, struct span key);
-/* The whole key path as a JSON array: ["params","layer0","w"]. */
+/* The node at a path of names below the root ("params/layer0/w.npy"; "" is the root), or NULL. */
+const struct tree_node *tree_lookup(const struct tree *tree, struct span path);
+/* The whole key path as a JSON array of texts: ["params","layer0","w"]. */
 int tree_key_json(const struct tree_node *node, struct buf *ret);
 /* The path below the item in the mount: "params/layer0/w.npy". */
 int tree_path(const struct tree_node *node, struct buf *ret);
@@ -125,12 +168,27 @@ const char *tree_kind_text(enum tree_kind kind);
 
 /* Building by hand: for drafts and tests. Nodes are added under a parent; then tree_finish(). */
 int tree_new(struct tree **ret);
+/*
+ * Append a child; parent NULL makes the root, whose key is empty. The caller fills in the rest of
+ * the node before tree_finish(); spans that it puts there must live in tree->arena or outlive the
+ * tree. -EINVAL: a key that is not UTF-8, positions and keys under one parent, a child of a leaf.
+ */
 int tree_add(struct tree *tree, struct tree_node *parent, struct span key, bool key_is_index,
 	     enum tree_kind kind, struct tree_node **ret);
-/* Numbers nodes, sets params, checks limits. */
+/* Before tree_finish(): the children of every dict in the order of JAX, by code point. */
+int tree_sort(struct tree *tree);
+/*
+ * Numbers nodes, sets params that are not set, checks limits. -EINVAL: two children with one key,
+ * positions of a sequence that are not 0 to n - 1; the tree can then only be freed.
+ */
 int tree_finish(struct tree *tree);
-/* tree -> `_METADATA`, as Orbax 0.12.8 writes it; rich adds value_metadata_tree. */
+/*
+ * tree -> `_METADATA`, as Orbax 0.12.8 writes it; rich adds value_metadata_tree. Entries come in the
+ * tree's order. -EINVAL: a key that is not UTF-8.
+ */
 int tree_print_metadata(const struct tree *tree, bool rich, struct buf *ret);
+/* For `dump` and tests: what the item says, then one line per node. */
+int tree_text(struct buf *out, const struct tree *tree);
 /* Accepts NULL. */
 void tree_free(struct tree *tree);
 

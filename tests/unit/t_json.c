@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/json.h"
+#include "core/base/limits.h"
 
 static int parse(const char *text, struct json_doc *ret)
 {
@@ -124,6 +125,19 @@ static void depth_is_bounded(void **state)
 	assert_non_null(strstr(err_text(-EUCLEAN), "deeply"));
 }
 
+static void values_are_bounded(void **state)
+{
+	auto_buf b = { 0 };
+	struct json_doc d = { 0 };
+
+	buf_add_byte(&b, '[');
+	for (int i = 0; i < LIMIT_JSON_NODES; i++)
+		buf_add_str(&b, "0,");
+	buf_add_str(&b, "0]");
+	assert_int_equal(json_parse(buf_span(&b), "x", &d), -EFBIG);
+	assert_null(d.root);
+}
+
 static void truncation_never_passes(void **state)
 {
 	static const char text[] = "{\"a\": [1, 2.5e3, \"x\\u00e9\"], \"b\": {\"c\": null, \"d\": true}}";
@@ -145,7 +159,7 @@ static void prints_as_python_and_tensorstore_do(void **state)
 	assert_int_equal(parse(text, &d), 0);
 	json_print(&py, d.root, JSON_PYTHON);
 	assert_string_equal(buf_str(&py),
-			    "{\"b\": [1, 0.1, 1e+16, NaN], \"a\": \"\\u00e9\\n\x7f\", \"A\": {}}");
+			    "{\"b\": [1, 0.1, 1e+16, NaN], \"a\": \"\\u00e9\\n\\u007f\", \"A\": {}}");
 	json_print(&ts, d.root, JSON_COMPACT);
 	assert_string_equal(buf_str(&ts),
 			    "{\"A\":{},\"a\":\"\xc3\xa9\\n\x7f\",\"b\":[1,0.1,1e+16,\"NaN\"]}");
@@ -186,6 +200,7 @@ int main(void)
 		cmocka_unit_test(the_last_of_two_names_wins),
 		cmocka_unit_test(refusals_say_where),
 		cmocka_unit_test(depth_is_bounded),
+		cmocka_unit_test(values_are_bounded),
 		cmocka_unit_test(truncation_never_passes),
 		cmocka_unit_test(prints_as_python_and_tensorstore_do),
 		cmocka_unit_test(doubles_are_shortest),

@@ -1,0 +1,257 @@
+/*
+ * tree_build.c - two hash tables over a tree that is being built; and trees from names alone.
+ *
+ * Both tables are open addressing at most half full. A node keeps the low bits of its hash in
+ * `id`, which has no meaning before tree_finish().
+ */
+#include "core/tree/tree_build.h"
+
+#include "core/base/digest.h"
+#include "core/base/err.h"
+
+struct tree_text {
+	struct span s;			/* p NULL: free */
+	uint32_t hash;
+};
+
+static int out_of_memory(void)
+{
+	return fail(-ENOMEM, "cannot build a tree: not enough memory");
+}
+
+void tree_build_release(struct tree_build *b)
+{
+	free(b->slots);
+	free(b->texts);
+	*b = (struct tree_build){ 0 };
+}
+
+static int grow_texts(struct tree_build *b)
+{
+	size_t n = b->n_texts ? b->n_texts * 2 : 256;
+	struct tree_text *t = calloc(n, sizeof(*t));
+
+	if (!t)
+		return out_of_memory();
+	for (size_t i = 0; i < b->n_texts; i++) {
+		size_t at = b->texts[i].hash & (n - 1);
+
+		if (!b->texts[i].s.p)
+			continue;
+		while (t[at].s.p)
+			at = (at + 1) & (n - 1);
+		t[at] = b->texts[i];
+	}
+	free(b->texts);
+	b->texts = t;
+	b->n_texts = n;
+	return 0;
+}
+
+int tree_build_text(struct tree_build *b, struct span text, struct span *ret)
+{
+	uint32_t hash = (uint32_t)hash64(text, (uintptr_t)b->tree);
+	uint8_t *copy;
+	size_t at;
+
+	if (b->used_texts * 2 >= b->n_texts) {
+		int r = grow_texts(b);
+
+		if (r < 0)
+			return r;
+	}
+	for (at = hash & (b->n_texts - 1); b->texts[at].s.p; at = (at + 1) & (b->n_texts - 1))
+		if (b->texts[at].hash == hash && span_eq(b->texts[at].s, text)) {
+			*ret = b->texts[at].s;
+			return 0;
+		}
+	copy = arena_dup(&b->tree->arena, text);
+	if (!copy)
+		return out_of_memory();
+	b->texts[at] = (struct tree_text){ span_of(copy, text.n), hash };
+	b->used_texts++;
+	*ret = b->texts[at].s;
+	return 0;
+}
+
+static int grow_slots(struct tree_build *b)
+{
+	size_t n = b->n_slots ? b->n_slots * 2 : 256;
+	struct tree_node **t = calloc(n, sizeof(*t));
+
+	if (!t)
+		return out_of_memory();
+	for (size_t i = 0; i < b->n_slots; i++) {
+		size_t at = b->slots[i] ? b->slots[i]->id & (n - 1) : 0;
+
+		if (!b->slots[i])
+			continue;
+		while (t[at])
+			at = (at + 1) & (n - 1);
+		t[at] = b->slots[i];
+	}
+	free(b->slots);
+	b->slots = t;
+	b->n_slots = n;
+	return 0;
+}
+
+int tree_build_child(struct tree_build *b, struct tree_node *parent, struct span key,
+		     bool key_is_index, struct tree_node **ret)
+{
+	struct tree_node *node = parent->last;
+	struct span kept;
+	uint32_t hash;
+	size_t at;
+	int r;
+
+	/* Entries come depth first: the path of one begins as that of the last. */
+	if (node && node->key_is_index == key_is_index && span_eq(node->key, key)) {
+		*ret = node;
+		return 0;
+	}
+	if (b->used * 2 >= b->n_slots) {
+		r = grow_slots(b);
+		if (r < 0)
+			return r;
+	}
+	hash = (uint32_t)hash64(key, (uintptr_t)parent);
+	for (at = hash & (b->n_slots - 1); b->slots[at]; at = (at + 1) & (b->n_slots - 1)) {
+		node = b->slots[at];
+		if (node->id == hash && node->parent == parent && node->key_is_index == key_is_index &&
+		    span_eq(node->key, key)) {
+			*ret = node;
+			return 0;
+		}
+	}
+	r = tree_build_text(b, key, &kept);
+	if (r >= 0)
+		r = tree_attach(b->tree, parent, kept, key_is_index, &node);
+	if (r < 0)
+		return r;
+	node->id = hash;
+	b->slots[at] = node;
+	b->used++;
+	*ret = node;
+	return 1;
+}
+
+/* ---- trees from names ---- */
+
+/* Which names there are: a hash table of positions in names[], plus one; 0 is free. */
+struct name_set {
+	const struct span *names;
+	uint32_t *slots;
+	size_t n_slots;
+};
+
+#define HASH_START 0xcbf29ce484222325
+
+/* FNV, so that the hash of a prefix can be continued. */
+static uint64_t hash_more(uint64_t h, const uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ p[i]) * 0x100000001b3;
+	return h;
+}
+
+/* Where the name is, or the free slot where it would be. */
+static uint32_t *name_slot(const struct name_set *set, struct span name, uint64_t hash)
+{
+	size_t at = (hash ^ hash >> 32) & (set->n_slots - 1);
+
+	while (set->slots[at] && !span_eq(set->names[set->slots[at] - 1], name))
+		at = (at + 1) & (set->n_slots - 1);
+	return &set->slots[at];
+}
+
+static int name_set_init(struct name_set *set, const struct span *names, size_t n)
+{
+	size_t n_slots = 16;
+
+	while (n_slots < n * 2)
+		n_slots *= 2;
+	*set = (struct name_set){ names, calloc(n_slots, sizeof(*set->slots)), n_slots };
+	if (!set->slots)
+		return out_of_memory();
+	for (size_t i = 0; i < n; i++)
+		*name_slot(set, names[i], hash_more(HASH_START, names[i].p, names[i].n)) = (uint32_t)i + 1;
+	return 0;
+}
+
+/*
+ * Put one name into the tree. A key ends at a dot, unless the name up to there is a leaf of its
+ * own. What is left after LIMIT_TREE_DEPTH dots is one key, so every name finds a place.
+ */
+static int add_name(struct tree_build *b, const struct name_set *set, struct span name,
+		    struct tree_node **ret)
+{
+	struct tree_node *node = b->tree->root;
+	uint64_t hash = HASH_START;
+	size_t from = 0, at = 0;
+
+	for (unsigned dots = 0; dots < LIMIT_TREE_DEPTH - 1; dots++) {
+		const uint8_t *dot = at < name.n ? memchr(name.p + at, '.', name.n - at) : NULL;
+		size_t end = dot ? (size_t)(dot - name.p) : 0;
+
+		if (!dot)
+			break;
+		hash = hash_more(hash, name.p + at, end - at);
+		if (!*name_slot(set, span_of(name.p, end), hash)) {
+			int r = tree_build_child(b, node, span_of(name.p + from, end - from), false, &node);
+
+			if (r < 0)
+				return r;
+			node->kind = TREE_DICT;
+			from = end + 1;
+		}
+		hash = hash_more(hash, dot, 1);
+		at = end + 1;
+	}
+	return tree_build_child(b, node, span_from(name, from), false, ret);
+}
+
+static int add_names(struct tree_build *b, const struct name_set *set, const bool *is_string, size_t n)
+{
+	struct tree_node *node;
+	int r = tree_attach(b->tree, NULL, span_of(NULL, 0), false, &node);
+	bool bare = n == 1 && set->names[0].n == 0;
+
+	if (r >= 0)
+		node->kind = TREE_DICT;
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = bare ? 0 : add_name(b, set, set->names[i], &node);
+		if (r >= 0)
+			node->kind = TREE_LEAF;
+		if (r >= 0 && is_string && is_string[i])
+			node->value_type = span_str("string");
+	}
+	return r;
+}
+
+int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret)
+{
+	auto_of(tree) struct tree *tree = NULL;
+	struct tree_build b = { 0 };
+	struct name_set set = { 0 };
+	int r;
+
+	if (n == 0)
+		return fail(-EUCLEAN, "there are no parameters");
+	if (n > LIMIT_TREE_NODES)
+		return fail(-EFBIG, "the tree has more than %d nodes", LIMIT_TREE_NODES);
+	r = tree_new(&tree);
+	b.tree = tree;
+	if (r >= 0)
+		r = name_set_init(&set, names, n);
+	if (r >= 0)
+		r = add_names(&b, &set, is_string, n);
+	free(set.slots);
+	tree_build_release(&b);
+	if (r >= 0)
+		r = tree_finish_as(tree, -EUCLEAN);
+	if (r < 0)
+		return r;
+	*ret = take(tree);
+	return 0;
+}

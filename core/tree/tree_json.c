@@ -1,0 +1,469 @@
+/*
+ * tree_json.c - `_METADATA` -> tree.
+ *
+ * Writing it is tree_json_print.c; the member value_metadata_tree is tree_rich.c.
+ *
+ * The document is gone through once, entry by entry, and every entry is put into the tree at once:
+ * a path is walked from the root, making what is missing. So entries may come in any order, and a
+ * path that is a prefix of another one is dropped whichever comes first (partial saves leave
+ * such). Of two entries with one path the last counts, as in the reference reader, but in a
+ * sequence the first. Names of entries are labels and are not looked at.
+ *
+ * Memory is the tree and two hash tables, whatever the document claims.
+ */
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/json_pull.h"
+#include "core/base/log.h"
+#include "core/tree/tree_build.h"
+#include "core/tree/tree_rich.h"
+
+struct entry_key {
+	size_t off, len;		/* in keys */
+	bool is_index;
+};
+
+/* One entry of tree_metadata, before it is put into the tree. */
+struct entry {
+	struct buf keys;		/* texts of the path's keys, one after the other */
+	unsigned n_keys;
+	struct entry_key key[LIMIT_TREE_DEPTH];
+	bool has_path, has_type, has_skip, skip, has_write_shape;
+	struct span value_type;		/* in the arena */
+	unsigned rank;
+	uint64_t shape[LIMIT_RANK];
+};
+
+struct metadata {
+	struct tree *tree;		/* owned */
+	struct tree_build build;
+	struct json_pull in;
+	struct entry entry;
+	struct buf rich;		/* text of value_metadata_tree */
+	bool has_tree, has_rich;
+	const struct tree_node *shaped;	/* the last leaf that got a write shape */
+};
+
+static int no_memory(void)
+{
+	return fail(-ENOMEM, "cannot build a tree: not enough memory");
+}
+
+static void metadata_release(struct metadata *m)
+{
+	tree_free(m->tree);
+	tree_build_release(&m->build);
+	json_pull_release(&m->in);
+	buf_release(&m->entry.keys);
+	buf_release(&m->rich);
+}
+
+/* ---- one entry ---- */
+
+/* The decimal text of a position: "01" is 1. */
+static int add_index(struct metadata *m, struct span text)
+{
+	size_t zeros = 0;
+
+	while (zeros + 1 < text.n && text.p[zeros] == '0')
+		zeros++;
+	text = span_from(text, zeros);
+	for (size_t i = 0; i < text.n; i++)
+		if (text.p[i] < '0' || text.p[i] > '9')
+			return json_pull_bad(&m->in, "a position in a sequence is not a number");
+	if (text.n == 0)
+		return json_pull_bad(&m->in, "a position in a sequence is empty");
+	return buf_add_span(&m->entry.keys, text);
+}
+
+/* A key: a text, or a number where foreign writers put one. */
+static int take_key_text(struct metadata *m, struct buf *ret)
+{
+	struct span s;
+	int64_t i;
+	int r = json_pull_kind(&m->in);
+
+	if (r < 0)
+		return r;
+	buf_clear(ret);
+	if (r == JSON_FLOAT) {
+		r = json_pull_int(&m->in, &i);
+		return r < 0 ? r : buf_addf(ret, "%lld", (long long)i);
+	}
+	r = json_pull_str(&m->in, &s);
+	return r < 0 ? r : buf_add_span(ret, s);
+}
+
+/* {"key": "layers", "key_type": 2}; text is scratch. */
+static int take_key(struct metadata *m, struct buf *text)
+{
+	struct entry *e = &m->entry;
+	struct entry_key *k = &e->key[e->n_keys];
+	bool has_key = false;
+	int64_t type = 0;
+	struct span name;
+	int r = json_pull_enter(&m->in, JSON_OBJECT);
+
+	while (r >= 0 && (r = json_pull_next(&m->in, &name)) > 0) {
+		if (span_eq(name, span_str("key"))) {
+			r = take_key_text(m, text);
+			has_key = true;
+		} else if (span_eq(name, span_str("key_type"))) {
+			r = json_pull_int(&m->in, &type);
+			if (r >= 0 && type != 1 && type != 2)
+				r = json_pull_bad(&m->in, "key_type is neither 1 nor 2");
+		} else {
+			r = json_pull_skip(&m->in);
+		}
+	}
+	if (r >= 0 && (!has_key || !type))
+		r = json_pull_bad(&m->in, "an element of key_metadata has no key or no key_type");
+	if (r < 0)
+		return r;
+	*k = (struct entry_key){ .off = e->keys.n, .is_index = type == 1 };
+	r = type == 1 ? add_index(m, buf_span(text)) : buf_add_span(&e->keys, buf_span(text));
+	k->len = e->keys.n - k->off;
+	e->n_keys++;
+	return r;
+}
+
+static int take_path(struct metadata *m)
+{
+	struct entry *e = &m->entry;
+	auto_buf text = { 0 };
+	int r = json_pull_enter(&m->in, JSON_ARRAY);
+
+	e->n_keys = 0;
+	e->has_path = true;
+	buf_clear(&e->keys);
+	while (r >= 0 && (r = json_pull_next(&m->in, NULL)) > 0) {
+		if (e->n_keys == LIMIT_TREE_DEPTH)
+			return fail(-EFBIG, "the path is longer than %d keys", LIMIT_TREE_DEPTH);
+		r = take_key(m, &text);
+	}
+	return r;
+}
+
+static int take_write_shape(struct metadata *m)
+{
+	struct entry *e = &m->entry;
+	int r = json_pull_enter(&m->in, JSON_ARRAY);
+
+	e->has_write_shape = true;
+	e->rank = 0;
+	while (r >= 0 && (r = json_pull_next(&m->in, NULL)) > 0) {
+		int64_t v;
+
+		if (e->rank == LIMIT_RANK)
+			return fail(-EFBIG, "write_shape has more than %d axes", LIMIT_RANK);
+		r = json_pull_int(&m->in, &v);
+		if (r >= 0 && v < 0)
+			r = json_pull_bad(&m->in, "write_shape has a negative axis");
+		if (r >= 0)
+			e->shape[e->rank++] = (uint64_t)v;
+	}
+	return r;
+}
+
+/* {"value_type": "jax.Array", "skip_deserialize": false, "write_shape": [8]} */
+static int take_value(struct metadata *m)
+{
+	struct entry *e = &m->entry;
+	struct span name, type;
+	int r = json_pull_enter(&m->in, JSON_OBJECT);
+
+	e->has_type = e->has_skip = e->has_write_shape = false;
+	while (r >= 0 && (r = json_pull_next(&m->in, &name)) > 0) {
+		if (span_eq(name, span_str("value_type"))) {
+			r = json_pull_str(&m->in, &type);
+			if (r >= 0 && type.n == 0)
+				r = json_pull_bad(&m->in, "value_type is empty");
+			if (r >= 0)
+				r = tree_build_text(&m->build, type, &e->value_type);
+			e->has_type = true;
+		} else if (span_eq(name, span_str("skip_deserialize"))) {
+			r = json_pull_bool(&m->in, &e->skip);
+			e->has_skip = true;
+		} else if (span_eq(name, span_str("write_shape"))) {
+			r = take_write_shape(m);
+		} else {
+			r = json_pull_skip(&m->in);
+		}
+	}
+	return r;
+}
+
+static int take_entry(struct metadata *m)
+{
+	struct entry *e = &m->entry;
+	struct span name;
+	int r = json_pull_enter(&m->in, JSON_OBJECT);
+
+	e->has_path = e->has_type = e->has_skip = false;
+	while (r >= 0 && (r = json_pull_next(&m->in, &name)) > 0) {
+		if (span_eq(name, span_str("key_metadata")))
+			r = take_path(m);
+		else if (span_eq(name, span_str("value_metadata")))
+			r = take_value(m);
+		else
+			r = json_pull_skip(&m->in);
+	}
+	if (r < 0)
+		return r;
+	if (!e->has_path)
+		return json_pull_bad(&m->in, "key_metadata is missing");
+	if (!e->has_type || !e->has_skip)
+		return json_pull_bad(&m->in, e->has_type ? "skip_deserialize is missing"
+							 : "value_type is missing");
+	return 0;
+}
+
+/* ---- entries into the tree ---- */
+
+/* Forget that the node was a leaf or an empty container. */
+static void make_container(struct tree_node *node)
+{
+	node->value = TREE_VALUE_STORED;
+	node->value_type = span_of(NULL, 0);
+	node->has_write_shape = false;
+	node->write_shape = NULL;
+}
+
+/* A copy of the entry's write shape; neighbours mostly have the same, and share it. */
+static int set_write_shape(struct metadata *m, struct tree_node *node)
+{
+	const struct entry *e = &m->entry;
+	const struct tree_node *s = m->shaped;
+	size_t size = e->rank * sizeof(e->shape[0]);
+	uint64_t *copy;
+
+	node->has_write_shape = e->has_write_shape;
+	node->write_shape = NULL;
+	if (!e->has_write_shape)
+		return 0;
+	node->write_rank = (uint8_t)e->rank;
+	if (s && s->write_shape && s->write_rank == e->rank && !memcmp(s->write_shape, e->shape, size)) {
+		node->write_shape = s->write_shape;
+		return 0;
+	}
+	copy = arena_alloc(&m->tree->arena, MAX(size, (size_t)1));
+	if (!copy)
+		return no_memory();
+	memcpy(copy, e->shape, size);
+	node->write_shape = copy;
+	m->shaped = node;
+	return 0;
+}
+
+/* What the node is, by value_type and skip_deserialize: orbax.md A.4. */
+static int set_value(struct metadata *m, struct tree_node *node)
+{
+	static const struct {
+		const char *type;
+		enum tree_kind kind;
+		enum tree_value value;
+	} empty[] = {
+		{ "Dict", TREE_DICT },
+		{ "List", TREE_LIST },
+		{ "Tuple", TREE_TUPLE },
+		{ "None", TREE_LEAF, TREE_VALUE_NONE },
+		/* Only a reader with rich types makes more of it than None. */
+		{ "NamedTuple", TREE_LEAF, TREE_VALUE_NONE },
+	};
+	const struct entry *e = &m->entry;
+
+	node->kind = TREE_LEAF;
+	node->value = e->skip ? TREE_VALUE_AGGREGATE : TREE_VALUE_STORED;
+	node->value_type = e->value_type;
+	if (span_eq(e->value_type, span_str("placeholder")))
+		node->value = TREE_VALUE_PLACEHOLDER;
+	for (size_t i = 0; i < ARRAY_LEN(empty) && e->skip; i++)
+		if (span_eq(e->value_type, span_str(empty[i].type))) {
+			node->kind = empty[i].kind;
+			node->value = empty[i].value;
+		}
+	return set_write_shape(m, node);
+}
+
+static int put_entry(struct metadata *m)
+{
+	const struct entry *e = &m->entry;
+	struct tree_node *node = m->tree->root;
+	int r;
+
+	for (unsigned i = 0; i < e->n_keys; i++) {
+		const struct entry_key *k = &e->key[i];
+		struct span key = span_of(e->keys.p + k->off, k->len);
+
+		if (!node->n_children && node->kind != TREE_UNKNOWN)
+			make_container(node);
+		if (node->last && node->last->key_is_index != k->is_index)
+			return fail(-EUCLEAN, "position and key under one parent: '%.*s' beside '%.*s'",
+				    SPAN_ARG(key), SPAN_ARG(node->last->key));
+		r = tree_build_child(&m->build, node, key, k->is_index, &node);
+		if (r < 0)
+			return r;
+		node->parent->kind = k->is_index ? TREE_LIST : TREE_DICT;
+	}
+	if (node->n_children)
+		return 0;
+	if (node->kind != TREE_UNKNOWN && (node->key_is_index || !node->parent))
+		return 0;
+	return set_value(m, node);
+}
+
+/* "entry '('a',)'" in front of a failure; its name is read again from where the entry began. */
+static int entry_at(struct metadata *m, size_t began, int r)
+{
+	auto_json_pull again;
+	struct span rest = span_from(m->in.text, began), name;
+	struct err_note note;
+
+	err_save(r, &note);
+	while (rest.n && rest.p[0] != '"')
+		rest = span_from(rest, 1);
+	json_pull_init(&again, rest, m->in.what);
+	if (json_pull_str(&again, &name) < 0)
+		return err_restore(&note);
+	err_restore(&note);
+	return err_at(r, "%s: entry '%.*s'", m->in.what, (int)MIN(name.n, (size_t)200), name.p);
+}
+
+static int take_tree(struct metadata *m)
+{
+	struct tree_node *root;
+	int r;
+
+	/* Of two members with one name the last counts: begin anew. */
+	tree_build_release(&m->build);
+	arena_release(&m->tree->arena);
+	m->tree->n_nodes = 0;
+	m->tree->root = NULL;
+	m->tree->custom_metadata = NULL;
+	m->shaped = NULL;
+	m->build.tree = m->tree;
+	m->has_tree = true;
+	r = tree_attach(m->tree, NULL, span_of(NULL, 0), false, &root);
+	if (r >= 0)
+		r = json_pull_enter(&m->in, JSON_OBJECT);
+	while (r >= 0) {
+		size_t began = m->in.at;
+
+		r = json_pull_next(&m->in, NULL);
+		if (r <= 0)
+			break;
+		r = take_entry(m);
+		if (r >= 0)
+			r = put_entry(m);
+		if (r < 0)
+			return entry_at(m, began, r);
+	}
+	if (r >= 0 && root->kind == TREE_UNKNOWN)
+		return json_pull_bad(&m->in, "tree_metadata has no entries");
+	return r;
+}
+
+/* ---- the document ---- */
+
+/* true or false; null is as good as absent. Returns 1 when it was there. */
+static int take_flag(struct metadata *m, bool *ret)
+{
+	int r = json_pull_kind(&m->in);
+
+	if (r < 0)
+		return r;
+	if (r == JSON_NULL) {
+		*ret = false;
+		return json_pull_skip(&m->in);
+	}
+	r = json_pull_bool(&m->in, ret);
+	return r < 0 ? r : 1;
+}
+
+static int take_rich(struct metadata *m)
+{
+	struct span s;
+	int r = json_pull_kind(&m->in);
+
+	if (r != JSON_STRING)
+		return r < 0 ? r : json_pull_skip(&m->in);
+	buf_clear(&m->rich);
+	m->has_rich = true;
+	r = json_pull_str(&m->in, &s);
+	return r < 0 ? r : buf_add_span(&m->rich, s);
+}
+
+static int take_custom(struct metadata *m, struct buf *ret)
+{
+	int r = json_pull_kind(&m->in);
+
+	buf_clear(ret);
+	if (r < 0)
+		return r;
+	return r == JSON_NULL ? json_pull_skip(&m->in) : json_pull_respell(&m->in, ret);
+}
+
+static int take_document(struct metadata *m)
+{
+	struct tree *tree = m->tree;
+	auto_buf custom = { 0 };
+	struct span name;
+	int r = json_pull_enter(&m->in, JSON_OBJECT);
+
+	while (r >= 0 && (r = json_pull_next(&m->in, &name)) > 0) {
+		if (span_eq(name, span_str("tree_metadata"))) {
+			r = take_tree(m);
+		} else if (span_eq(name, span_str("use_ocdbt"))) {
+			r = take_flag(m, &tree->use_ocdbt);
+			tree->has_use_ocdbt = r > 0;
+		} else if (span_eq(name, span_str("use_zarr3"))) {
+			r = take_flag(m, &tree->use_zarr3);
+		} else if (span_eq(name, span_str("store_array_data_equal_to_fill_value"))) {
+			r = take_flag(m, &tree->store_fill_value);
+		} else if (span_eq(name, span_str("custom_metadata"))) {
+			r = take_custom(m, &custom);
+		} else if (span_eq(name, span_str("value_metadata_tree"))) {
+			r = take_rich(m);
+		} else {
+			r = json_pull_skip(&m->in);
+		}
+	}
+	if (r >= 0)
+		r = json_pull_end(&m->in);
+	if (r >= 0 && !m->has_tree)
+		r = json_pull_bad(&m->in, "tree_metadata is missing");
+	if (r >= 0 && custom.n) {
+		tree->custom_metadata = (char *)arena_dup(&tree->arena, buf_span(&custom));
+		r = tree->custom_metadata ? 0 : no_memory();
+	}
+	return r;
+}
+
+int tree_parse_metadata(struct span json, const char *what, struct tree **ret)
+{
+	__attribute__((cleanup(metadata_release))) struct metadata m = { 0 };
+	int r = tree_new(&m.tree);
+
+	if (r < 0)
+		return r;
+	json_pull_init(&m.in, json, what);
+	r = take_document(&m);
+	tree_build_release(&m.build);
+	if (r < 0)
+		return r;
+	r = tree_finish_as(m.tree, -EUCLEAN);
+	if (r < 0)
+		return err_at(r, "%s", what);
+	m.tree->has_metadata = true;
+	if (m.has_rich) {
+		r = tree_parse_rich(m.tree, buf_span(&m.rich), what);
+		if (r == -EUCLEAN)
+			log_warn("%s: value_metadata_tree is left aside: %s", what, err_text(r));
+		else if (r < 0)
+			return r;
+		m.tree->rich = r >= 0;
+	}
+	*ret = take(m.tree);
+	return 0;
+}

@@ -1,0 +1,159 @@
+/*
+ * tree_text.c - a tree as text for people, `dump` and tests.
+ *
+ * One line per node, indented by depth: key, kind, and for a leaf where its value is. Values of
+ * an aggregate file are shown, arrays with the first half of the SHA-256 of their bytes.
+ */
+#include <inttypes.h>
+
+#include "core/base/digest.h"
+#include "core/tree/tree.h"
+
+static int put_shape(struct buf *out, const uint64_t *shape, unsigned rank)
+{
+	int r = buf_add_byte(out, '[');
+
+	for (unsigned i = 0; i < rank && r >= 0; i++)
+		r = buf_addf(out, "%s%" PRIu64, i ? "," : "", shape[i]);
+	return r < 0 ? r : buf_add_byte(out, ']');
+}
+
+static int put_array(struct buf *out, const struct aggregate *a)
+{
+	uint8_t digest[32];
+	int r = buf_addf(out, "%s %s ", a->is_scalar ? "np-scalar" : "array", a->dtype);
+
+	sha256_parts(a->chunks, a->n_chunks, digest);
+	if (r >= 0)
+		r = put_shape(out, a->shape, a->rank);
+	if (r >= 0)
+		r = buf_addf(out, " item %" PRIu64 " sha256 ", a->item_size);
+	for (unsigned i = 0; i < sizeof(digest) / 2 && r >= 0; i++)
+		r = buf_addf(out, "%02x", digest[i]);
+	return r;
+}
+
+static int put_complex(struct buf *out, const struct aggregate *a)
+{
+	int r = buf_add_str(out, "complex ");
+
+	if (r >= 0)
+		r = json_put_double(out, a->re, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_byte(out, ' ');
+	return r < 0 ? r : json_put_double(out, a->im, JSON_PYTHON);
+}
+
+static int put_bytes(struct buf *out, struct span s)
+{
+	int r = buf_add_str(out, "bytes ");
+
+	for (size_t i = 0; i < s.n && r >= 0; i++)
+		r = buf_addf(out, "%02x", s.p[i]);
+	return r;
+}
+
+static int put_aggregate(struct buf *out, const struct aggregate *a)
+{
+	int r;
+
+	switch (a->kind) {
+	case AGGREGATE_NIL:
+		return buf_add_str(out, "nil");
+	case AGGREGATE_BOOL:
+		return buf_add_str(out, a->b ? "true" : "false");
+	case AGGREGATE_INT:
+		return buf_addf(out, "int %" PRId64, a->i);
+	case AGGREGATE_UINT:
+		return buf_addf(out, "int %" PRIu64, a->u);
+	case AGGREGATE_FLOAT:
+		r = buf_add_str(out, "float ");
+		return r < 0 ? r : json_put_double(out, a->f, JSON_PYTHON);
+	case AGGREGATE_STRING:
+		r = buf_add_str(out, "string ");
+		return r < 0 ? r : json_put_str(out, a->s, JSON_PYTHON);
+	case AGGREGATE_BYTES:
+		return put_bytes(out, a->s);
+	case AGGREGATE_COMPLEX:
+		return put_complex(out, a);
+	case AGGREGATE_ARRAY:
+		return put_array(out, a);
+	}
+	return buf_add_str(out, "unknown");
+}
+
+static int put_leaf(struct buf *out, const struct tree_node *leaf)
+{
+	static const char *const values[] = {
+		[TREE_VALUE_STORED] = "stored", [TREE_VALUE_NONE] = "none",
+		[TREE_VALUE_PLACEHOLDER] = "placeholder", [TREE_VALUE_AGGREGATE] = "aggregate",
+	};
+	int r = buf_addf(out, " %s ", values[leaf->value]);
+
+	if (r >= 0)
+		r = json_put_str(out, leaf->value_type, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(out, " param ");
+	if (r >= 0)
+		r = json_put_str(out, leaf->param, JSON_PYTHON);
+	if (r >= 0 && leaf->has_write_shape) {
+		r = buf_add_str(out, " write_shape ");
+		if (r >= 0)
+			r = put_shape(out, leaf->write_shape, leaf->write_rank);
+	}
+	if (r >= 0 && leaf->aggregate) {
+		r = buf_add_str(out, ": ");
+		if (r >= 0)
+			r = put_aggregate(out, leaf->aggregate);
+	}
+	return r;
+}
+
+static int put_type(struct buf *out, const struct tree_type *type)
+{
+	int r = buf_add_byte(out, ' ');
+
+	if (r >= 0)
+		r = json_put_str(out, type->module, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_byte(out, ' ');
+	return r < 0 ? r : json_put_str(out, type->clazz, JSON_PYTHON);
+}
+
+static int put_node(struct buf *out, const struct tree_node *node)
+{
+	int depth = 0, r;
+
+	for (const struct tree_node *n = node; n->parent; n = n->parent)
+		depth++;
+	r = buf_addf(out, "%*s", 2 * depth, "");
+	if (r >= 0 && !node->parent)
+		r = buf_add_str(out, ".");
+	else if (r >= 0 && node->key_is_index)
+		r = buf_add_span(out, node->key);
+	else if (r >= 0)
+		r = json_put_str(out, node->key, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_addf(out, " %s", tree_kind_text(node->kind));
+	if (r >= 0 && node->kind == TREE_LEAF)
+		r = put_leaf(out, node);
+	if (r >= 0 && node->type)
+		r = put_type(out, node->type);
+	return r < 0 ? r : buf_add_byte(out, '\n');
+}
+
+int tree_text(struct buf *out, const struct tree *tree)
+{
+	size_t was = out->n;
+	int r = buf_addf(out, "use_ocdbt %s use_zarr3 %s store_fill_value %s rich %s custom_metadata %s\n",
+			 !tree->has_use_ocdbt ? "unknown" : tree->use_ocdbt ? "true" : "false",
+			 tree->use_zarr3 ? "true" : "false", tree->store_fill_value ? "true" : "false",
+			 tree->rich ? "true" : "false",
+			 tree->custom_metadata ? tree->custom_metadata : "null");
+
+	for (uint32_t i = 0; i < tree->n_nodes && r >= 0; i++)
+		r = put_node(out, tree->nodes[i]);
+	if (r < 0)
+		out->n = was;
+	return r;
+}
