@@ -76,7 +76,7 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
-/* mount_main.c: `pytreefs mount`, given the arguments behind the word; returns the exit status. */
-int fs_mount_main(int argc, char **argv);
+/* fs_main.c: the background process lets go of the user's terminal. */
+void fs_detach(struct fs *fs);
 
 #endif

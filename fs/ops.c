@@ -47,6 +47,7 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
 	if (fs->ready_fd >= 0) {
 		static const char ok = 0;
 
+		fs_detach(fs);
 		if (write(fs->ready_fd, &ok, 1) != 1)
 			log_warn("nobody waits for the mount any more");
 		close(fs->ready_fd);

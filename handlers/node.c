@@ -43,10 +43,31 @@ int node_table_new(struct node_table **ret)
 	return 0;
 }
 
+static void node_free(struct node *n)
+{
+	struct node_name *names = n->names;
+
+	n->ops->free(n);
+	while (names) {
+		struct node_name *older = names->older;
+
+		free(names);
+		names = older;
+	}
+}
+
 void node_table_free(struct node_table *t)
 {
 	if (!t)
 		return;
+	/* What the kernel had not forgotten when the mount ended. */
+	for (size_t i = 0; i < t->n_slots; i++)
+		while (t->slot[i]) {
+			struct node *n = t->slot[i];
+
+			t->slot[i] = n->hash_next;
+			node_free(n);
+		}
 	pthread_mutex_destroy(&t->lock);
 	free(t->slot);
 	free(t);
@@ -178,7 +199,6 @@ void node_unref(struct node *n, uint64_t count)
 	while (n) {
 		struct node_table *t = n->ns->nodes;
 		struct node *parent;
-		struct node_name *names;
 		bool last;
 
 		pthread_mutex_lock(&t->lock);
@@ -190,14 +210,7 @@ void node_unref(struct node *n, uint64_t count)
 		if (!last)
 			return;
 		parent = n->parent;
-		names = n->names;
-		n->ops->free(n);
-		while (names) {
-			struct node_name *older = names->older;
-
-			free(names);
-			names = older;
-		}
+		node_free(n);
 		n = parent;
 		count = 1;
 	}

@@ -134,6 +134,7 @@ uint64_t node_ino(const struct node *dir, struct span name);
 /* The table of nodes in use; owned by the ns. */
 struct node_table;
 int node_table_new(struct node_table **ret);
+/* Frees the nodes that are still held, too: after a mount has ended. */
 void node_table_free(struct node_table *t);
 uint64_t node_table_count(struct node_table *t);
 

@@ -327,16 +327,23 @@ int ns_start(struct ns *ns, const struct ns_listener *listener)
 	return r;
 }
 
+void ns_stop(struct ns *ns)
+{
+	watch_stop(take(ns->watch));
+	/* Prefetch jobs hold items: they end before their tables do. */
+	if (ns->ckpt) {
+		struct pool *pool = take(ns->ckpt->pool);
+
+		ns->ckpt->env.pool = NULL;
+		pool_free(pool);
+	}
+}
+
 void ns_close(struct ns *ns)
 {
 	if (!ns)
 		return;
-	watch_stop(ns->watch);
-	/* Prefetch jobs hold items: they end before their tables do. */
-	if (ns->ckpt) {
-		pool_free(take(ns->ckpt->pool));
-		ns->ckpt->env.pool = NULL;
-	}
+	ns_stop(ns);
 	node_unref(ns->root, 1);
 	item_table_free(ns->items);
 	node_table_free(ns->nodes);

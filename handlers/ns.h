@@ -37,6 +37,8 @@ struct ns {
 int ns_open(const char *source, const struct options *options, struct ns **ret);
 /* Threads: workers, and the watcher of a root. After any fork. */
 int ns_start(struct ns *ns, const struct ns_listener *listener);
+/* End the threads; nodes and files may still be held. Also done by ns_close(). */
+void ns_stop(struct ns *ns);
 /* No node but the root may be held. Accepts NULL. */
 void ns_close(struct ns *ns);
 DEFINE_AUTO(ns, struct ns, ns_close);

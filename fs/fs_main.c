@@ -1,0 +1,221 @@
+/*
+ * fs_main.c - options -> open -> mount -> loop -> shutdown.
+ *
+ * In the background a child does everything, so no thread, ring or lock has to
+ * survive a fork; the parent waits on a pipe until the kernel's first request has
+ * come, and until then the child's stderr is the user's.
+ */
+#include "fs/fs_main.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "fs/fs.h"
+
+#define THREADS_MAX 16
+#define READ_AHEAD_KIB 8192		/* of the kernel, for this mount: big requests to sequential readers */
+
+/* The kernel trusts names of the root for a second; this makes it forget at once. */
+static void root_changed(void *arg, const char *name)
+{
+	struct fs *fs = arg;
+
+	if (name)
+		fuse_lowlevel_notify_inval_entry(fs->se, FUSE_ROOT_ID, name, strlen(name));
+	fuse_lowlevel_notify_inval_inode(fs->se, FUSE_ROOT_ID, -1, 0);
+}
+
+/* Larger requests when a file is read in order; permitted to root only, so failing is ordinary. */
+static void raise_read_ahead(const char *mountpoint)
+{
+	char path[96], text[32];
+	auto_close int fd = -1;
+	struct stat st;
+	int n;
+
+	if (stat(mountpoint, &st) < 0)
+		return;
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev), minor(st.st_dev));
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	n = snprintf(text, sizeof(text), "%d", READ_AHEAD_KIB);
+	if (fd < 0 || write(fd, text, (size_t)n) != n)
+		log_info("cannot raise read_ahead_kb of the mount (%s): sequential reads use smaller requests",
+			 strerror(errno));
+}
+
+/* Once the loop serves: the stat would wait for it otherwise. */
+static void *after_ready(void *arg)
+{
+	raise_read_ahead(((const struct fs *)arg)->mountpoint);
+	return NULL;
+}
+
+static int serve(struct fs *fs)
+{
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	pthread_t tuner;
+	bool tuning;
+	int r;
+
+	if (!config)
+		return fail(-ENOMEM, "cannot start the FUSE loop");
+	fuse_loop_cfg_set_clone_fd(config, 1);
+	fuse_loop_cfg_set_max_threads(config, THREADS_MAX);
+	fuse_loop_cfg_set_idle_threads(config, THREADS_MAX);
+	tuning = pthread_create(&tuner, NULL, after_ready, fs) == 0;
+	r = fuse_session_loop_mt(fs->se, config);
+	if (tuning)
+		pthread_join(tuner, NULL);
+	fuse_loop_cfg_destroy(config);
+	/* Positive: a signal told it to stop, which is how a mount ends. */
+	return r < 0 ? fail(r, "the FUSE loop failed: %s", strerror(-r)) : 0;
+}
+
+/* "fsname=...,subtype=pytreefs,..." for the kernel and mount(8). */
+static int fuse_args(const struct fs_mount *m, struct fuse_args *ret)
+{
+	auto_buf text = { 0 };
+	int r = buf_add_str(&text, "subtype=pytreefs,fsname=");
+
+	/* A comma in a path would begin another option. */
+	for (const char *c = m->source; *c && r >= 0; c++)
+		r = *c == ',' || *c == '\\' ? buf_addf(&text, "\\%c", *c) : buf_add_byte(&text, (uint8_t)*c);
+	if (r >= 0)
+		r = buf_addf(&text, ",max_read=%llu", (unsigned long long)m->options->max_read);
+	if (r >= 0 && m->fuse_options[0])
+		r = buf_addf(&text, ",%s", m->fuse_options);
+	if (r < 0 || !buf_str(&text))
+		return -ENOMEM;
+	if (fuse_opt_add_arg(ret, "pytreefs") < 0 || fuse_opt_add_arg(ret, "-o") < 0 ||
+	    fuse_opt_add_arg(ret, (const char *)text.p) < 0)
+		return fail(-ENOMEM, "cannot mount '%s'", m->source);
+	return 0;
+}
+
+static int check_device(void)
+{
+	auto_close int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		return 0;
+	return fail(-errno, "cannot open /dev/fuse: %s; without it use `pytreefs ls`, `tree`, `info` and `cat`, "
+			    "which need no mount", strerror(errno));
+}
+
+static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
+{
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	struct ns_listener listener = { .changed = root_changed, .arg = fs };
+	int r = fuse_args(m, &args);
+
+	if (r < 0)
+		return r;
+	fs->se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
+	fuse_opt_free_args(&args);
+	if (!fs->se)
+		return fail(-EINVAL, "cannot make a FUSE session: are the options '%s' known?", m->fuse_options);
+	r = fuse_set_signal_handlers(fs->se) < 0 ? fail(-EIO, "cannot set signal handlers") : 0;
+	if (r >= 0 && fuse_session_mount(fs->se, m->mountpoint) < 0)
+		r = fail(-EIO, "cannot mount on '%s'", m->mountpoint);
+	if (r >= 0) {
+		r = ns_start(fs->ns, &listener);
+		if (r >= 0)
+			r = serve(fs);
+		/* The watcher tells the session about changes: it ends first. */
+		ns_stop(fs->ns);
+		fuse_session_unmount(fs->se);
+	}
+	fuse_remove_signal_handlers(fs->se);
+	fuse_session_destroy(fs->se);
+	return r;
+}
+
+static int run(const struct fs_mount *m, int ready_fd)
+{
+	struct fs fs = { .options = m->options, .ready_fd = ready_fd, .mountpoint = m->mountpoint };
+	auto_of(ns) struct ns *ns = NULL;
+	int r = check_device();
+
+	if (r >= 0)
+		r = log_open(true, !m->foreground && !m->options->log, m->options->log);
+	if (r >= 0)
+		r = ns_open(m->source, m->options, &ns);
+	if (r < 0)
+		return r;
+	fs.ns = ns;
+	return mount_and_serve(m, &fs);
+}
+
+/* From now on stderr is nobody's. */
+void fs_detach(struct fs *fs)
+{
+	auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null >= 0)
+		for (int fd = 0; fd < 3; fd++)
+			dup2(null, fd);
+	log_open(false, !fs->options->log, fs->options->log);
+}
+
+static int wait_ready(int fd, pid_t child)
+{
+	char ok;
+	ssize_t n;
+	int status;
+
+	do {
+		n = read(fd, &ok, 1);
+	} while (n < 0 && errno == EINTR);
+	if (n == 1)
+		return 0;
+	/* The child has said why on stderr. */
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return 1;
+}
+
+int fs_main(const struct fs_mount *m)
+{
+	auto_free char *source = NULL, *mountpoint = NULL;
+	struct fs_mount resolved = *m;
+	int pipe_fd[2];
+	pid_t child;
+	int r;
+
+	/* The background process leaves this directory. */
+	source = realpath(m->source, NULL);
+	mountpoint = realpath(m->mountpoint, NULL);
+	if (!source || !mountpoint)
+		return err_sys(source ? "cannot mount on" : "cannot open", source ? m->mountpoint : m->source);
+	resolved.source = source;
+	resolved.mountpoint = mountpoint;
+	if (m->foreground)
+		return run(&resolved, -1);
+	if (pipe2(pipe_fd, O_CLOEXEC) < 0)
+		return err_sys("cannot make", "pipe");
+	child = fork();
+	if (child < 0)
+		return err_sys("cannot start", "background process");
+	if (child > 0) {
+		close(pipe_fd[1]);
+		r = wait_ready(pipe_fd[0], child);
+		close(pipe_fd[0]);
+		return r;
+	}
+	close(pipe_fd[0]);
+	setsid();
+	if (chdir("/") < 0)
+		log_warn("cannot leave the working directory");
+	r = run(&resolved, pipe_fd[1]);
+	if (r < 0)
+		fprintf(stderr, "pytreefs: %s\n", err_text(r));
+	/* Memory is the system's again; what must be closed was closed. */
+	_exit(r < 0 ? 1 : 0);
+}

@@ -1,0 +1,88 @@
+/*
+ * cmd.h - what a subcommand is, and what all of them share: options, help, output.
+ *
+ * One table per command gives parsing, --help, the man page and completions.
+ */
+#ifndef PYTREEFS_CMD_H
+#define PYTREEFS_CMD_H
+
+#include <stdio.h>
+
+#include "handlers/ns.h"
+
+/* Exit statuses. */
+enum { EXIT_OK = 0, EXIT_FOUND = 1, EXIT_USAGE = 2 };
+
+struct cmd_args;
+
+struct cmd_option {
+	const char *name;		/* "json": --json; */
+	char letter;			/* 'j': -j; 0: none */
+	const char *arg;		/* placeholder of its argument; NULL: a flag */
+	const char *help;		/* one line */
+};
+
+struct cmd {
+	const char *name;
+	const char *args;		/* "SOURCE[/PATH]": what comes behind the options */
+	const char *summary;		/* one line, for the list of commands */
+	const char *help;		/* what it does, a few lines; "" when the summary says it */
+	const char *example;		/* a line that works when pasted */
+	const struct cmd_option *options;	/* ends with a zeroed one */
+	unsigned min_args, max_args;	/* positional */
+	bool takes_mount_options;	/* -o OPTION[=VALUE],... of the table in handlers/options.c */
+	int (*run)(struct cmd_args *a);	/* exit status, or a negative errno with a note */
+};
+
+#define CMD_VALUES_MAX 24
+
+struct cmd_args {
+	const struct cmd *cmd;
+	const char *program;
+	char **arg;			/* positional; n_args of them */
+	int n_args;
+	const char *value[CMD_VALUES_MAX];	/* of cmd->options, by index; "" for a flag that is set */
+	struct options options;		/* -o */
+	struct buf fuse_options;	/* -o of mount that are the kernel's */
+	bool colour;			/* stdout is a terminal */
+};
+
+/* The value of an option, "" for a flag; NULL when it was not given. Name must be in the table. */
+const char *cmd_value(const struct cmd_args *a, const char *name);
+static inline bool cmd_flag(const struct cmd_args *a, const char *name)
+{
+	return cmd_value(a, name) != NULL;
+}
+
+/* Help of one command, and of the program. */
+void cmd_help(FILE *out, const struct cmd *c);
+
+extern const struct cmd *const cmd_table[];	/* NULL at the end; in the order of the help */
+
+/* One option of -o of a mount: ours, or passed on to the kernel. */
+int mount_option(struct options *o, const char *text, struct buf *fuse_options);
+
+/* A path of the user's: the checkpoint in it, and what is behind. */
+struct source {
+	struct ns *ns;
+	struct node *node;		/* what the whole path names; a reference */
+	char *source;			/* the part that is SOURCE */
+	char *inner;			/* the rest, "" for SOURCE itself */
+};
+
+/*
+ * Open "SOURCE/inner/path": SOURCE is the longest leading part that is a checkpoint. Threads are
+ * started. -ENOENT, -EINVAL as the parts say.
+ */
+int source_open(struct cmd_args *a, const char *path, struct source *ret);
+void source_close(struct source *s);
+#define auto_source __attribute__((cleanup(source_close))) struct source
+
+/* "1.5 MiB" */
+void print_size(char *out, size_t n, uint64_t bytes);
+/* A name from disk, with control characters replaced when stdout is a terminal. */
+void print_name(FILE *out, const char *name);
+
+extern const struct cmd cmd_mount, cmd_umount, cmd_ls, cmd_tree, cmd_info, cmd_cat, cmd_explain, cmd_dump;
+
+#endif

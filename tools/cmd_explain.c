@@ -1,0 +1,114 @@
+/*
+ * cmd_explain.c - `pytreefs explain`: the plan of a read without doing it, or the TensorStore spec
+ * of a leaf.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "handlers/node_tree.h"
+#include "tools/cmd.h"
+
+/* The spec that TensorStore opens the leaf's array with. */
+static int print_spec(struct source *s, struct node_leaf *l)
+{
+	auto_value v = { 0 };
+	auto_buf out = { 0 }, path = { 0 };
+	bool ocdbt;
+	int r = leaf_open(l->item, l->tree, &v);
+
+	if (r < 0)
+		return r;
+	if (v.kind != VALUE_ARRAY || l->tree->value == TREE_VALUE_AGGREGATE)
+		return fail(-EINVAL, "'%s' is no array that TensorStore can open", s->inner);
+	ocdbt = v.array->kv == l->item->kv && l->item->is_ocdbt;
+	if (!strcmp(l->item->path, "."))
+		r = buf_add_str(&path, s->ns->ckpt->opts.source);
+	else
+		r = buf_addf(&path, "%s/%s", s->ns->ckpt->opts.source, l->item->path);
+	if (r >= 0 && path.p[0] != '/') {
+		auto_free char *real = realpath(buf_str(&path), NULL);
+
+		buf_clear(&path);
+		r = real ? buf_add_str(&path, real) : err_sys("cannot find", "the item's directory");
+	}
+	if (r < 0)
+		return r;
+	buf_addf(&out, "{\"driver\": \"%s\", \"kvstore\": ", v.array->meta.format == 2 ? "zarr" : "zarr3");
+	if (ocdbt)
+		buf_add_str(&out, "{\"driver\": \"ocdbt\", \"base\": ");
+	buf_add_str(&out, "{\"driver\": \"file\", \"path\": ");
+	buf_addf(&path, "/%.*s", ocdbt ? 0 : (int)v.array->prefix_len, v.array->prefix);
+	json_put_str(&out, buf_span(&path), JSON_PRETTY);
+	buf_add_byte(&out, '}');
+	if (ocdbt) {
+		buf_add_str(&out, ", \"path\": ");
+		json_put_str(&out, span_of(v.array->prefix, v.array->prefix_len), JSON_PRETTY);
+		buf_add_byte(&out, '}');
+	}
+	printf("%s}\n", buf_str(&out));
+	return EXIT_OK;
+}
+
+static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint64_t n)
+{
+	auto_form f = { 0 };
+	auto_buf out = { 0 };
+	int r = node_leaf_form(l, &f);
+
+	if (r < 0)
+		return r;
+	if (off > f.size || (n != UINT64_MAX && n > f.size - off))
+		return fail(-EINVAL, "bytes %llu+%llu are not inside the file of %llu", (unsigned long long)off,
+			    (unsigned long long)n, (unsigned long long)f.size);
+	n = MIN(n, f.size - off);
+	r = buf_addf(&out, "file of %llu bytes: %zu of header, %llu of %s\n", (unsigned long long)f.size, f.head.n,
+		     (unsigned long long)(f.size - f.head.n), f.has_body ? "array" : "nothing");
+	if (r >= 0 && f.has_body && off + n > f.head.n) {
+		uint64_t from = off > f.head.n ? off - f.head.n : 0;
+
+		r = zarr_explain(f.value.array, &f.view, from, off + n - f.head.n - from, &out);
+	}
+	if (r >= 0)
+		fwrite(out.p, 1, out.n, stdout);
+	return r < 0 ? r : EXIT_OK;
+}
+
+static int run_explain(struct cmd_args *a)
+{
+	auto_source s = { 0 };
+	uint64_t off = 0, n = UINT64_MAX;
+	struct node_leaf *l;
+	int r = 0;
+
+	for (int i = 1; i < a->n_args && r >= 0; i++)
+		r = option_parse_size(a->arg[i], i == 1 ? &off : &n);
+	if (r < 0)
+		return fail(-EINVAL, "OFFSET and LENGTH are numbers of bytes");
+	r = source_open(a, a->arg[0], &s);
+	if (r < 0)
+		return r;
+	if (s.node->ops != &node_leaf_ops)
+		return fail(-EINVAL, "'%s' is no leaf", a->arg[0]);
+	l = container_of(s.node, struct node_leaf, node);
+	return cmd_flag(a, "spec") ? print_spec(&s, l) : print_plan(&s, l, off, n);
+}
+
+static const struct cmd_option options[] = {
+	{ "spec", 0, NULL, "the TensorStore spec of the leaf's array, as JSON" },
+	{ 0 },
+};
+
+const struct cmd cmd_explain = {
+	.name = "explain",
+	.args = "SOURCE/LEAF [OFFSET [LENGTH]]",
+	.summary = "what a read would do: boxes, chunks, keys and places; no data is read",
+	.help = "",
+	.example = "pytreefs explain tests/data/sample/latest/default/params/embed.npy 0 4K",
+	.options = options,
+	.min_args = 1,
+	.max_args = 3,
+	.takes_mount_options = true,
+	.run = run_explain,
+};

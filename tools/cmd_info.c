@@ -1,0 +1,166 @@
+/*
+ * cmd_info.c - `pytreefs info`: one path in full, or what the program has built in.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "handlers/node_tree.h"
+#include "tools/cmd.h"
+
+static int list_handlers(struct cmd_args *a)
+{
+	bool json = cmd_flag(a, "json");
+
+	if (json)
+		printf("[");
+	for (size_t i = 0; leaf_handlers[i]; i++) {
+		const struct leaf_handler *h = leaf_handlers[i];
+
+		if (json) {
+			printf("%s\n  {\"name\": \"%s\", \"form\": \"%s\", \"types\": [", i ? "," : "", h->name,
+			       name_ext_text(h->ext));
+			for (const char *const *t = h->typestr; *t; t++)
+				printf("%s\"%s\"", t == h->typestr ? "" : ", ", *t);
+			printf("], \"summary\": \"%s\"}", h->summary);
+		} else {
+			printf("%-8s %s\n        ", h->name, h->summary);
+			for (const char *const *t = h->typestr; *t; t++)
+				printf(" %s", **t ? *t : "(type not recorded)");
+			printf("\n");
+		}
+	}
+	if (json)
+		printf("\n]\n");
+	return EXIT_OK;
+}
+
+static void add(struct buf *out, bool json, const char *name, struct span value)
+{
+	if (json) {
+		buf_addf(out, "%s\n  ", out->n > 1 ? "," : "");
+		json_put_str(out, span_str(name), JSON_PRETTY);
+		buf_addf(out, ": %.*s", SPAN_ARG(value));
+	} else {
+		buf_addf(out, "%-16s %.*s\n", name, SPAN_ARG(value));
+	}
+}
+
+static void add_text(struct buf *out, bool json, const char *name, const char *value)
+{
+	auto_buf text = { 0 };
+
+	if (json)
+		json_put_str(&text, span_str(value), JSON_PRETTY);
+	else
+		buf_add_str(&text, value);
+	add(out, json, name, buf_span(&text));
+}
+
+static void add_number(struct buf *out, bool json, const char *name, uint64_t value)
+{
+	auto_buf text = { 0 };
+
+	buf_addf(&text, "%llu", (unsigned long long)value);
+	add(out, json, name, buf_span(&text));
+}
+
+/* Every user.pytree.* that the node has; their values are JSON. */
+static int add_attrs(struct buf *out, bool json, struct node *n)
+{
+	auto_buf names = { 0 };
+	int r = node_xattr_list(n, &names);
+
+	for (size_t at = 0; at < names.n && r >= 0; at += strlen((const char *)names.p + at) + 1) {
+		const char *name = (const char *)names.p + at + strlen("user.pytree.");
+		auto_buf value = { 0 };
+
+		r = node_xattr_get(n, name, &value);
+		if (r >= 0)
+			add(out, json, name, buf_span(&value));
+	}
+	return r;
+}
+
+/* How an item is stored: what Orbax's is_ocdbt_checkpoint() asks, and more. */
+static void add_item(struct buf *out, bool json, const struct item *item)
+{
+	add_text(out, json, "store", item->is_aggregate ? "aggregate" : item->is_ocdbt ? "ocdbt" : "directories");
+	add_text(out, json, "metadata", item->tree->has_metadata ? "_METADATA" :
+					item->is_aggregate ? "aggregate file" : "none: names only");
+	add_number(out, json, "leaves", item->tree->n_leaves);
+	add(out, json, "merged", span_str(item->is_unmerged ? "false" : "true"));
+	if (item->tree->has_metadata) {
+		add_number(out, json, "zarr", item->tree->use_zarr3 ? 3 : 2);
+		add(out, json, "rich_types", span_str(item->tree->rich ? "true" : "false"));
+	}
+}
+
+static int describe(struct cmd_args *a, struct source *s, struct buf *out)
+{
+	bool json = cmd_flag(a, "json");
+	struct stat st;
+	int r = node_stat(s->node, &st);
+
+	if (r < 0)
+		return r;
+	add_text(out, json, "source", s->source);
+	add_text(out, json, "path", s->inner);
+	add_text(out, json, "shape", shape_text(s->ns->ckpt->shape));
+	add_text(out, json, "engine", io_engine_name(s->ns->ckpt->io));
+	if (S_ISREG(st.st_mode)) {
+		add_number(out, json, "bytes", (uint64_t)st.st_size);
+		add_number(out, json, "blocks", (uint64_t)st.st_blocks);
+	}
+	if (s->node->ops == &node_dir_ops) {
+		const struct node_dir *d = container_of(s->node, struct node_dir, node);
+
+		if (d->is_item)
+			add_item(out, json, d->item);
+	}
+	return add_attrs(out, json, s->node);
+}
+
+static int run_info(struct cmd_args *a)
+{
+	bool json = cmd_flag(a, "json");
+	auto_source s = { 0 };
+	auto_buf out = { 0 };
+	int r;
+
+	if (cmd_flag(a, "handlers"))
+		return list_handlers(a);
+	if (a->n_args == 0)
+		return fail(-EINVAL, "info needs a path, or --handlers");
+	r = source_open(a, a->arg[0], &s);
+	if (r >= 0 && json)
+		r = buf_add_byte(&out, '{');
+	if (r >= 0)
+		r = describe(a, &s, &out);
+	if (r < 0)
+		return r;
+	fwrite(out.p, 1, out.n, stdout);
+	if (json)
+		printf("\n}\n");
+	return EXIT_OK;
+}
+
+static const struct cmd_option options[] = {
+	{ "json", 0, NULL, "as one JSON object" },
+	{ "handlers", 0, NULL, "list the leaf types that are known" },
+	{ 0 },
+};
+
+const struct cmd cmd_info = {
+	.name = "info",
+	.args = "SOURCE[/PATH]",
+	.summary = "everything that is recorded of a step, item, directory or leaf",
+	.help = "",
+	.example = "pytreefs info tests/data/sample/latest/default",
+	.options = options,
+	.min_args = 0,
+	.max_args = 1,
+	.takes_mount_options = true,
+	.run = run_info,
+};

@@ -1,0 +1,131 @@
+/*
+ * cmd_mount.c - `pytreefs mount` and `umount`; also what mount(8) calls as mount.pytreefs.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+#include "core/base/err.h"
+#include "fs/fs_main.h"
+#include "tools/cmd.h"
+
+/* Options of mount(8) and libfuse that are passed on, and those that say nothing to us. */
+static const char *const passed[] = {
+	"allow_other", "allow_root", "default_permissions", "ro", "rw", "suid", "nosuid", "dev", "nodev",
+	"exec", "noexec", "atime", "noatime", "sync", "async", "dirsync", "auto_unmount",
+};
+static const char *const ignored[] = { "defaults", "auto", "noauto", "user", "nouser", "users", "_netdev", "nofail" };
+
+static bool is_one_of(const char *text, const char *const *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(text, words[i]))
+			return true;
+	return !strncmp(text, "x-", 2) || !strncmp(text, "comment=", 8);
+}
+
+int mount_option(struct options *o, const char *text, struct buf *fuse_options)
+{
+	int r = option_set(o, text, true);
+
+	if (r != -ENOENT)
+		return r;
+	if (is_one_of(text, ignored, ARRAY_LEN(ignored)))
+		return 0;
+	if (!is_one_of(text, passed, ARRAY_LEN(passed)))
+		return option_set(o, text, false);
+	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
+	if (r >= 0)
+		r = buf_add_str(fuse_options, text);
+	/* Others than the owner are let in by what the files' modes say, never past them. */
+	if (r >= 0 && !strcmp(text, "allow_other"))
+		r = buf_add_str(fuse_options, ",default_permissions");
+	return r;
+}
+
+static int run_mount(struct cmd_args *a)
+{
+	struct fs_mount m = {
+		.source = a->arg[0],
+		.mountpoint = a->arg[1],
+		.options = &a->options,
+		.foreground = cmd_flag(a, "foreground"),
+		.fuse_options = a->fuse_options.n ? buf_str(&a->fuse_options) : "",
+	};
+
+	return m.fuse_options ? fs_main(&m) : -ENOMEM;
+}
+
+static const struct cmd_option mount_options[] = {
+	{ "foreground", 'f', NULL, "stay in front; messages go to stderr" },
+	{ "sloppy", 's', NULL, "accepted for mount(8)" },
+	{ "verbose", 'v', NULL, "accepted for mount(8)" },
+	{ "no-mtab", 'n', NULL, "accepted for mount(8)" },
+	{ 0 },
+};
+
+const struct cmd cmd_mount = {
+	.name = "mount",
+	.args = "SOURCE MOUNTPOINT",
+	.summary = "mount a checkpoint, or a directory of checkpoints",
+	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory of steps, one\n"
+		"step, or one item; which of them is told by its contents.",
+	.example = "pytreefs mount tests/data/sample /mnt && ls /mnt/latest/default && pytreefs umount /mnt",
+	.options = mount_options,
+	.min_args = 2,
+	.max_args = 2,
+	.takes_mount_options = true,
+	.run = run_mount,
+};
+
+/* fusermount3 knows how to unmount without being root. */
+static int unmount_as_user(const char *mountpoint, bool lazy)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child < 0)
+		return err_sys("cannot start", "fusermount3");
+	if (child == 0) {
+		execlp("fusermount3", "fusermount3", lazy ? "-uz" : "-u", "--", mountpoint, (char *)NULL);
+		_exit(127);
+	}
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR)
+			return err_sys("cannot wait for", "fusermount3");
+	return status == 0 ? EXIT_OK : EXIT_FOUND;
+}
+
+static int run_umount(struct cmd_args *a)
+{
+	bool lazy = cmd_flag(a, "lazy");
+
+	if (umount2(a->arg[0], lazy ? MNT_DETACH : 0) == 0)
+		return EXIT_OK;
+	if (errno == EPERM)
+		return unmount_as_user(a->arg[0], lazy);
+	if (errno == EBUSY)
+		return fail(-EBUSY, "'%s' is in use: close what is open there, or use --lazy", a->arg[0]);
+	if (errno == EINVAL)
+		return fail(-EINVAL, "'%s' is no mount", a->arg[0]);
+	return err_sys("cannot unmount", a->arg[0]);
+}
+
+static const struct cmd_option umount_options[] = {
+	{ "lazy", 'l', NULL, "take it away now, and end it when it is no longer used" },
+	{ 0 },
+};
+
+const struct cmd cmd_umount = {
+	.name = "umount",
+	.args = "MOUNTPOINT",
+	.summary = "unmount",
+	.help = "",
+	.example = "pytreefs umount /mnt",
+	.options = umount_options,
+	.min_args = 1,
+	.max_args = 1,
+	.run = run_umount,
+};

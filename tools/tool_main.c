@@ -1,0 +1,219 @@
+/*
+ * tool_main.c - the command table, dispatch, and the one place that prints an error.
+ */
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "tools/cmd.h"
+
+const struct cmd *const cmd_table[] = {
+	&cmd_mount, &cmd_umount, &cmd_ls, &cmd_tree, &cmd_info, &cmd_cat, &cmd_explain, &cmd_dump, NULL,
+};
+
+static void program_help(FILE *out)
+{
+	fprintf(out, "usage: pytreefs COMMAND [options] ...\n\n"
+		     "Orbax (JAX) checkpoints as files: every PyTree leaf is one.\n\ncommands:\n");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
+	fprintf(out, "\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o.\n");
+}
+
+static void options_help(FILE *out)
+{
+	fprintf(out, "Options of a checkpoint, given as -o NAME=VALUE,NAME=VALUE:\n\n");
+	for (size_t i = 0; i < option_count; i++) {
+		const struct option *o = &option_table[i];
+
+		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts, o->fallback ? " (" : "",
+			o->fallback ? o->fallback : "", o->fallback ? ")" : "", o->help);
+	}
+}
+
+static int usage_error(const struct cmd *c, const char *what, const char *subject)
+{
+	fprintf(stderr, "pytreefs %s: %s '%s'; try `pytreefs %s --help`\n", c->name, what, subject, c->name);
+	return EXIT_USAGE;
+}
+
+/* -o a=b,c: each one by the table. */
+static int set_options(struct cmd_args *a, const char *text)
+{
+	while (*text) {
+		size_t n = strcspn(text, ",");
+		auto_free char *one = span_dup_str(span_of(text, n));
+		int r = !one ? -ENOMEM : 0;
+
+		if (r >= 0 && n)
+			r = a->cmd == &cmd_mount ? mount_option(&a->options, one, &a->fuse_options) :
+						   option_set(&a->options, one, false);
+
+		if (r < 0)
+			return r;
+		text += n + (text[n] == ',');
+	}
+	return 0;
+}
+
+/* The option that argv[*i] begins, by name or letter; its index, or -1. */
+static int find_option(const struct cmd *c, const char *arg, const char **ret_value)
+{
+	*ret_value = NULL;
+	for (int i = 0; c->options[i].name; i++) {
+		const struct cmd_option *o = &c->options[i];
+		size_t n = strlen(o->name);
+
+		if (!strncmp(arg, "--", 2) && !strncmp(arg + 2, o->name, n) && (!arg[2 + n] || arg[2 + n] == '=')) {
+			*ret_value = arg[2 + n] ? arg + 3 + n : NULL;
+			return i;
+		}
+		if (o->letter && arg[0] == '-' && arg[1] == o->letter) {
+			*ret_value = arg[2] ? arg + 2 : NULL;
+			if (arg[2] && !o->arg)
+				continue;
+			return i;
+		}
+	}
+	return -1;
+}
+
+/* 0 to go on, or the exit status. */
+static int parse_args(struct cmd_args *a, int argc, char **argv)
+{
+	const struct cmd *c = a->cmd;
+	bool only_args = false;
+
+	for (int i = 0; i < argc; i++) {
+		const char *value;
+		int at;
+
+		if (only_args || argv[i][0] != '-' || !argv[i][1]) {
+			a->arg[a->n_args++] = argv[i];
+			continue;
+		}
+		if (!strcmp(argv[i], "--")) {
+			only_args = true;
+			continue;
+		}
+		if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
+			cmd_help(stdout, c);
+			return -1;
+		}
+		if (c->takes_mount_options && !strncmp(argv[i], "-o", 2)) {
+			const char *text = argv[i][2] ? argv[i] + 2 : i + 1 < argc ? argv[++i] : "";
+			int r = set_options(a, text);
+
+			if (r < 0) {
+				fprintf(stderr, "pytreefs %s: %s\n", c->name, err_text(r));
+				return EXIT_USAGE;
+			}
+			continue;
+		}
+		at = find_option(c, argv[i], &value);
+		if (at < 0)
+			return usage_error(c, "unknown option", argv[i]);
+		if (c->options[at].arg && !value) {
+			if (i + 1 == argc)
+				return usage_error(c, "an argument is missing for", argv[i]);
+			value = argv[++i];
+		} else if (!c->options[at].arg && value) {
+			return usage_error(c, "no argument is taken by", argv[i]);
+		}
+		a->value[at] = value ? value : "";
+	}
+	if (a->n_args < (int)c->min_args || a->n_args > (int)c->max_args) {
+		fprintf(stderr, "pytreefs %s: %s\n", c->name,
+			a->n_args < (int)c->min_args ? "an argument is missing" : "too many arguments");
+		fprintf(stderr, "usage: pytreefs %s [options] %s\n", c->name, c->args);
+		return EXIT_USAGE;
+	}
+	return 0;
+}
+
+static int run(const struct cmd *c, int argc, char **argv)
+{
+	struct cmd_args a = { .cmd = c, .program = "pytreefs", .colour = isatty(STDOUT_FILENO) };
+	int status, r;
+
+	a.arg = calloc((size_t)argc + 1, sizeof(*a.arg));
+	if (!a.arg || options_init(&a.options) < 0) {
+		fprintf(stderr, "pytreefs: not enough memory\n");
+		return EXIT_FOUND;
+	}
+	status = parse_args(&a, argc, argv);
+	if (status == 0) {
+		r = a.options.trace ? log_trace_set(a.options.trace) : 0;
+		if (r >= 0)
+			r = a.options.log ? log_open(true, false, a.options.log) : 0;
+		if (r >= 0)
+			r = c->run(&a);
+		status = r < 0 ? EXIT_FOUND : r;
+		if (r < 0)
+			fprintf(stderr, "pytreefs: %s\n", err_text(r));
+	}
+	options_release(&a.options);
+	buf_release(&a.fuse_options);
+	free(a.arg);
+	/* A full disk or a closed pipe shows here at the latest. */
+	if (fflush(stdout) != 0 && status == EXIT_OK) {
+		fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
+		status = EXIT_FOUND;
+	}
+	return MAX(status, 0);
+}
+
+static const struct cmd *find_cmd(const char *name)
+{
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		if (!strcmp((*c)->name, name))
+			return *c;
+	return NULL;
+}
+
+/* mount(8) calls `mount.pytreefs SOURCE MOUNTPOINT [-sfnv] [-o options]`. */
+static int run_as_helper(int argc, char **argv)
+{
+	return run(&cmd_mount, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
+	const struct cmd *c;
+
+	/* Few arenas: the memory of one per thread would count against the promise of bounded memory. */
+	mallopt(M_ARENA_MAX, 2);
+	signal(SIGPIPE, SIG_IGN);
+	if (!strncmp(name, "mount.", 6))
+		return run_as_helper(argc, argv);
+	if (argc < 2) {
+		program_help(stderr);
+		return EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version")) {
+		printf("pytreefs %s\n", PYTREEFS_VERSION);
+		return EXIT_OK;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+		if (argc > 2 && !strcmp(argv[2], "options")) {
+			options_help(stdout);
+			return EXIT_OK;
+		}
+		c = argc > 2 ? find_cmd(argv[2]) : NULL;
+		if (c)
+			cmd_help(stdout, c);
+		else
+			program_help(stdout);
+		return EXIT_OK;
+	}
+	c = find_cmd(argv[1]);
+	if (!c) {
+		fprintf(stderr, "pytreefs: '%s' is no command; `pytreefs --help` lists them\n", argv[1]);
+		return EXIT_USAGE;
+	}
+	return run(c, argc - 2, argv + 2);
+}
