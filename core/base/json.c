@@ -455,7 +455,8 @@ bool json_as_int(const struct json *j, int64_t *ret)
 		*ret = j->i;
 		return true;
 	}
-	if (json_is(j, JSON_FLOAT) && j->d == floor(j->d) && fabs(j->d) <= 9007199254740992.0) {
+	/* Every integral double below 2^63 is an integer exactly; TensorStore takes them all. */
+	if (json_is(j, JSON_FLOAT) && j->d == floor(j->d) && j->d >= -0x1p63 && j->d < 0x1p63) {
 		*ret = (int64_t)j->d;
 		return true;
 	}

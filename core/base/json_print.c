@@ -68,25 +68,33 @@ int json_put_str(struct buf *out, struct span s, enum json_style style)
 	return r < 0 ? r : buf_add_byte(out, '"');
 }
 
-/* The shortest of %.1e to %.17e that reads back equal, as digits and decimal exponent. */
+/*
+ * The fewest digits that read back equal, and the decimal exponent of the first. Rounding to p
+ * digits finds them, except at powers of two, where doubles lie denser below than above: there the
+ * next larger number of p digits may do as well.
+ */
 static int shortest(double d, char digits[32])
 {
-	char text[40];
-
 	for (int p = 0; p <= 16; p++) {
-		snprintf(text, sizeof(text), "%.*e", p, d);
-		if (strtod(text, NULL) == d)
-			break;
-	}
-	digits[0] = text[0];
-	size_t n = 1;
-	const char *e = strchr(text, 'e');
+		char text[40];
+		const char *e;
+		int n = 0, exponent;
 
-	for (const char *t = text + 1; t < e; t++)
-		if (*t != '.')
-			digits[n++] = *t;
-	digits[n] = '\0';
-	return atoi(e + 1);
+		snprintf(text, sizeof(text), "%.*e", p, d);
+		e = strchr(text, 'e');
+		exponent = atoi(e + 1);
+		for (const char *t = text; t < e; t++)
+			if (*t != '.')
+				digits[n++] = *t;
+		digits[n] = '\0';
+		if (p == 16 || strtod(text, NULL) == d)
+			return exponent;
+		snprintf(digits, 32, "%llu", strtoull(digits, NULL, 10) + 1);
+		snprintf(text, sizeof(text), "%se%d", digits, exponent - p);
+		if (strtod(text, NULL) == d)
+			return exponent;
+	}
+	return 0;
 }
 
 int json_put_double(struct buf *out, double d, enum json_style style)

@@ -4,10 +4,17 @@
  * Byte order and axis order are no codecs here: they are a chunk's layout, and
  * zarr/ reads through strides instead of passing over the bytes once more.
  *
- * A codec and a chain are immutable after parsing and shared between threads.
+ * A codec and a chain are immutable after parsing and shared between threads; a
+ * stream and an encoder belong to one thread at a time.
  *
- * Each codec is one file with one struct codec_ops and one line in codec.c's
- * table.
+ * Where an object ends (the verdicts are TensorStore 0.1.86's): the bytes that
+ * one codec gives end exactly where the stream of the next one ends. Only behind
+ * the whole object, and only in v3, may more bytes follow a complete zstd frame,
+ * gzip member or checksum of known place; they are ignored. A second frame or
+ * member is never read.
+ *
+ * Nothing is allocated because compressed bytes say so, and no more is decoded
+ * than was asked for.
  */
 #ifndef PYTREEFS_CODEC_H
 #define PYTREEFS_CODEC_H
@@ -23,67 +30,62 @@ enum codec_dialect {
 
 struct codec;
 struct codec_stream;
+struct codec_encoder;
 
 /* The next piece of a long input, borrowed until the next call; empty at its end. */
 typedef int codec_pull_fn(void *arg, struct span *ret);
-
-struct codec_ops {
-	const char *name;		/* as spelled in the metadata, the same in both dialects */
-	/* conf: the members (v2: the whole object; v3: "configuration", NULL when absent). */
-	int (*parse)(const struct json *conf, enum codec_dialect dialect, size_t item_bytes,
-		     struct arena *arena, const struct codec **ret);
-	/* The whole of in -> at most cap bytes at out. Sets ret_n; -EUCLEAN when there would be more. */
-	int (*decode)(const struct codec *c, enum codec_dialect dialect, struct span in, void *out,
-		      size_t cap, size_t *ret_n);
-	/* Appends. */
-	int (*encode)(const struct codec *c, struct span in, struct buf *ret);
-	/* How many decoded bytes in can give, for a codec that is not the last to be decoded; 0: unknown. */
-	uint64_t (*decoded_size)(const struct codec *c, struct span in);
-	/* A stream over pull; NULL: only whole objects. decoded: exact bytes to come, or UINT64_MAX. */
-	int (*stream)(const struct codec *c, enum codec_dialect dialect, codec_pull_fn *pull, void *arg,
-		      uint64_t decoded, struct codec_stream **ret);
-	/* The metadata as we write it (one JSON object). */
-	int (*print)(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
-};
-
-struct codec {
-	const struct codec_ops *ops;	/* first member of every implementation */
-};
+/* Takes the next piece of output. */
+typedef int codec_sink_fn(void *arg, struct span out);
 
 struct codec_chain {
 	enum codec_dialect dialect;
 	unsigned n;
-	const struct codec *codec[LIMIT_CODECS];	/* in encoding order */
+	const struct codec *codec[LIMIT_CODECS];	/* in encoding order; borrowed */
 };
 
 /*
  * Parse one codec object of the metadata into arena. -EOPNOTSUPP for an unknown one, naming it;
  * -EUCLEAN for wrong members (unknown members are refused, as TensorStore does).
+ * item_bytes: size of an array element, which blosc of v2 takes from the array.
  */
 int codec_parse(const struct json *spec, enum codec_dialect dialect, size_t item_bytes,
 		struct arena *arena, const struct codec **ret);
 /* Known as a bytes -> bytes codec of v3 ("zstd", "gzip", "blosc", "crc32c"). */
 bool codec_is_known(struct span name);
-/* A zstd codec for writing. */
+/* A zstd codec for writing. -EINVAL for a level that zstd does not have. */
 int codec_zstd_new(struct arena *arena, int level, const struct codec **ret);
+/* The metadata object, byte for byte as TensorStore writes it. Appends. */
+int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
 
 /*
- * Decode a whole object to exactly n bytes. In v2 the object must end where its stream ends; in v3
- * bytes after a complete zstd frame, gzip member or checksum are ignored (as TensorStore does).
- * -EBADMSG for a checksum, -EUCLEAN otherwise.
+ * Decode a whole object to exactly n bytes. -EBADMSG for a checksum, -EUCLEAN for everything else
+ * that is wrong with the object. out may be half written on failure.
  */
 int codec_decode(const struct codec_chain *chain, struct span in, void *out, size_t n);
+/* Appends; ret is as before on failure. -EFBIG: blosc cannot take 2 GiB or more. */
 int codec_encode(const struct codec_chain *chain, struct span in, struct buf *ret);
 
+/* Give back the compression contexts that are kept for reuse (at most 16 MiB). */
+void codec_drop_kept(void);
+
 /*
- * Decode a long object piece by piece in bounded memory. Every chain can be streamed that has a
- * streaming form for each codec; codec_can_stream() says so. decoded: exact size of the result.
- * window: most memory that a decoder may ask for its history; a frame that needs more is -EFBIG.
+ * Decode a long object piece by piece in bounded memory. decoded: exact size of the result.
+ *
+ * window: most memory that a decoder may keep for what it looks back at: a zstd frame's window (or
+ * content, when that is smaller), a blosc object's blocks. One that needs more is -EFBIG, naming
+ * both numbers. The codecs whose memory is constant are not concerned: gzip and zlib 48 KiB,
+ * bz2 4 MiB.
+ *
+ * Opening reads the head of the object, so that such an object is refused before anything is read
+ * from the stream, and codec_stream_memory() is right from the start. Every chain can be streamed.
  */
-bool codec_can_stream(const struct codec_chain *chain);
 int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg, uint64_t decoded,
 		      uint64_t window, struct codec_stream **ret);
-/* The next n bytes exactly. The last read also checks that the stream ends there, checksums included. */
+/*
+ * The next n bytes exactly; -EINVAL for more than are left. The read that reaches the end also
+ * checks that the stream ends there, checksums included. After a failure only closing is left:
+ * every later read fails in the same way.
+ */
 int codec_stream_read(struct codec_stream *s, void *p, size_t n);
 /* Bytes of memory that the stream holds. */
 uint64_t codec_stream_memory(const struct codec_stream *s);
@@ -93,13 +95,18 @@ void codec_stream_close(struct codec_stream *s);
 /*
  * Streaming encode, for chunks too large to hold: push pieces, then finish. Output goes to sink as
  * it comes. total: exact number of bytes that will be pushed (a zstd frame declares it).
+ *
+ * -EOPNOTSUPP for what cannot be written piece by piece: blosc, whose header counts the compressed
+ * bytes, and zstd behind another compressor, since a frame must declare its content size.
  */
-typedef int codec_sink_fn(void *arg, struct span out);
-struct codec_encoder;
 int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_sink_fn *sink, void *arg,
 		       struct codec_encoder **ret);
+/* -EINVAL for more than the announced total; an error of the sink is passed on. */
 int codec_encoder_push(struct codec_encoder *e, struct span in);
+/* -EINVAL when less than the announced total was pushed. */
 int codec_encoder_finish(struct codec_encoder *e);
+uint64_t codec_encoder_memory(const struct codec_encoder *e);
+/* Accepts NULL. */
 void codec_encoder_close(struct codec_encoder *e);
 
 DEFINE_AUTO(codec_stream, struct codec_stream, codec_stream_close);

@@ -4,6 +4,8 @@
  * What a chunk object is made of is a chain of levels: a level is either an
  * array of elements in some axis and byte order behind bytes -> bytes codecs, or
  * a shard whose inner chunks are levels again. zarr v2 has one level.
+ *
+ * A document is accepted when TensorStore 0.1.86 opens it.
  */
 #ifndef PYTREEFS_ZARR_META_H
 #define PYTREEFS_ZARR_META_H
@@ -27,11 +29,12 @@ struct zarr_level {
 };
 
 struct zarr_shard {
-	uint64_t grid[LIMIT_RANK];	/* inner chunks per dimension of the outer level */
+	/* Inner chunks per dimension, in the order of dimensions of the outer level's shape. */
+	uint64_t grid[LIMIT_RANK];
 	uint64_t entries;		/* product of grid, at most LIMIT_SHARD_ENTRIES */
 	uint64_t index_bytes;		/* 16 * entries, + 4 with a checksum */
 	bool index_at_start, index_big_endian, index_crc32c;
-	struct zarr_level inner;	/* one inner chunk */
+	struct zarr_level inner;	/* one inner chunk; its axes are axes of the array, too */
 };
 
 enum zarr_keys {
@@ -59,10 +62,14 @@ struct zarr_meta {
 /*
  * Parse a document; its members say whether it is v2 or v3. what names it in messages.
  * -EUCLEAN: breaks the format; -EOPNOTSUPP: names the data type, codec or extension that we do not
- * have; -EFBIG. The struct is large: allocate it, and release it with zarr_meta_release().
+ * have; -EFBIG. ret is untouched on failure. The struct is large: allocate it, and release it with
+ * zarr_meta_release().
  */
 int zarr_meta_parse(struct span json, const char *what, struct zarr_meta *ret);
+/* Leaves it zeroed; accepts a zeroed one. */
 void zarr_meta_release(struct zarr_meta *m);
+
+#define auto_zarr_meta __attribute__((cleanup(zarr_meta_release))) struct zarr_meta
 
 /* What to create. Codecs: zstd of this level, or none. */
 struct zarr_create {
@@ -72,7 +79,7 @@ struct zarr_create {
 	const uint64_t *shape;
 	const uint64_t *chunk;		/* grid */
 	bool compress;
-	int zstd_level;
+	int zstd_level;			/* Orbax: 1 in v2, 3 in v3 */
 	bool sharded;			/* v3: sharding_indexed with one inner chunk, as Orbax writes */
 };
 /* The document, byte for byte as TensorStore 0.1.86 writes it for Orbax. */
@@ -80,9 +87,12 @@ int zarr_meta_print(const struct zarr_create *c, struct buf *ret);
 
 /* The key of a chunk object below the array's own prefix: "0.0", "c/0/0". index in array axes. */
 int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf *ret);
-/* Parse such a key: 1 and the index, or 0 when it is no chunk key of this array. */
+/*
+ * Parse such a key: 1 and the index, or 0 when it is no chunk key of this array: another spelling
+ * of the number, or an index outside the grid.
+ */
 int zarr_chunk_key_parse(const struct zarr_meta *m, struct span key, uint64_t *ret_index);
-/* For `dump` and `info`: one line per member. */
+/* For `dump` and `info`: one line per member, the levels indented. */
 int zarr_meta_text(struct buf *out, const struct zarr_meta *m);
 
 #endif

@@ -35,6 +35,24 @@ static void integers_are_exact(void **state)
 	assert_int_equal(json_get_int(d.root, "none", "x", &v), 0);
 }
 
+static void integral_floats_pass_as_integers_up_to_the_end_of_the_range(void **state)
+{
+	auto_json d = { 0 };
+	int64_t v = 7;
+
+	assert_int_equal(parse("[9007199254740994.0, -9.223372036854775808e18, 9.223372036854775e18,"
+			       " 9223372036854775808, 9.223372036854775808e18, 1e400, NaN]", &d), 0);
+	assert_true(json_as_int(&d.root->items[0], &v));
+	assert_true(v == 9007199254740994);
+	assert_true(json_as_int(&d.root->items[1], &v));
+	assert_true(v == INT64_MIN);
+	assert_true(json_as_int(&d.root->items[2], &v));
+	assert_true(v == 9223372036854774784);
+	for (size_t i = 3; i < d.root->n; i++)
+		assert_false(json_as_int(&d.root->items[i], &v));
+	assert_true(v == 9223372036854774784);
+}
+
 static void strings_keep_nul_and_marks(void **state)
 {
 	auto_json d = { 0 };
@@ -178,6 +196,9 @@ static void doubles_are_shortest(void **state)
 		{ 1e-5, "1e-05", "1e-05" },    { (double)0.1f, "0.10000000149011612", "0.10000000149011612" },
 		{ 5e-324, "5e-324", "5e-324" }, { 123.456, "123.456", "123.456" },
 		{ 1.7976931348623157e308, "1.7976931348623157e+308", "1.7976931348623157e+308" },
+		/* Powers of two, where rounding to sixteen digits does not find them. */
+		{ 0x1p-1017, "7.120236347223045e-307", "7.120236347223045e-307" },
+		{ -0x1p-957, "-8.209073602596753e-289", "-8.209073602596753e-289" },
 		{ -2.5, "-2.5", "-2.5" },      { 0.05, "0.05", "0.05" },
 	};
 
@@ -195,6 +216,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(integers_are_exact),
+		cmocka_unit_test(integral_floats_pass_as_integers_up_to_the_end_of_the_range),
 		cmocka_unit_test(strings_keep_nul_and_marks),
 		cmocka_unit_test(python_words_are_numbers),
 		cmocka_unit_test(the_last_of_two_names_wins),

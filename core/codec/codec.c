@@ -1,0 +1,233 @@
+/*
+ * codec.c - the table of codecs, their metadata, and whole objects through a chain.
+ *
+ * What one codec does is in codec_<name>.c; pieces of long objects are decoded in
+ * codec_stream.c and encoded in codec_encoder.c. Which codecs may stand where in
+ * the list of v3 ("bytes", "transpose", "sharding_indexed") is zarr_meta.c's
+ * business.
+ *
+ * Kept true: a chain with one compressor decodes straight into the caller's
+ * memory, and checksums outside of it cost no copy.
+ */
+#include "core/base/err.h"
+#include "core/codec/codec_impl.h"
+
+/* In no order that matters: names are unique. */
+static const struct codec_ops *const table[] = {
+	&codec_zstd, &codec_blosc, &codec_gzip, &codec_zlib, &codec_bz2, &codec_crc32c,
+};
+
+static const struct codec_ops *codec_find(struct span name, enum codec_dialect dialect)
+{
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		bool in_dialect = dialect == CODEC_V2 ? table[i]->in_v2 : table[i]->in_v3;
+
+		if (in_dialect && span_eq(name, span_str(table[i]->name)))
+			return table[i];
+	}
+	return NULL;
+}
+
+bool codec_is_known(struct span name)
+{
+	return codec_find(name, CODEC_V3) != NULL;
+}
+
+/* ---- metadata ---- */
+
+int codec_conf_only(const struct json *conf, const char *codec, const char *const *names)
+{
+	for (size_t i = 0; conf && i < conf->n; i++) {
+		const char *const *name = names;
+
+		while (*name && !span_eq(conf->items[i].name, span_str(*name)))
+			name++;
+		if (!*name)
+			return fail(-EUCLEAN, "codec '%s': unknown member '%.*s'", codec,
+				    SPAN_ARG(conf->items[i].name));
+	}
+	return 0;
+}
+
+int codec_conf_int(const struct json *conf, const char *codec, const char *name, int64_t min,
+		   int64_t max, bool required, int64_t *ret)
+{
+	const struct json *j = json_member(conf, name);
+	int64_t v;
+
+	if (!j)
+		return required ? fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name) : 0;
+	if (!json_as_int(j, &v))
+		return fail(-EUCLEAN, "codec '%s': member '%s' is not an integer", codec, name);
+	if (v < min || v > max)
+		return fail(-EUCLEAN, "codec '%s': member '%s' is %lld, not from %lld to %lld", codec, name,
+			    (long long)v, (long long)min, (long long)max);
+	*ret = v;
+	return 1;
+}
+
+int codec_conf_str(const struct json *conf, const char *codec, const char *name, bool required,
+		   struct span *ret)
+{
+	const struct json *j = json_member(conf, name);
+
+	if (!j)
+		return required ? fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name) : 0;
+	if (j->kind != JSON_STRING)
+		return fail(-EUCLEAN, "codec '%s': member '%s' is not a string", codec, name);
+	*ret = j->s;
+	return 1;
+}
+
+int codec_parse(const struct json *spec, enum codec_dialect dialect, size_t item_bytes,
+		struct arena *arena, const struct codec **ret)
+{
+	static const char *const v3_names[] = { "name", "configuration", NULL };
+	const char *key = dialect == CODEC_V2 ? "id" : "name";
+	const struct json *conf = spec;
+	const struct codec_ops *ops;
+	struct span name;
+	int r;
+
+	if (!json_is(spec, JSON_OBJECT))
+		return fail(-EUCLEAN, "codec is not an object");
+	r = json_get_str(spec, key, "codec", &name);
+	if (r <= 0)
+		return r < 0 ? r : fail(-EUCLEAN, "codec has no '%s'", key);
+	ops = codec_find(name, dialect);
+	if (!ops)
+		return fail(-EOPNOTSUPP, "codec '%.*s' is not supported", SPAN_ARG(name));
+	if (dialect == CODEC_V3) {
+		conf = NULL;
+		r = json_get_object(spec, "configuration", "codec", &conf);
+		if (r >= 0)
+			r = codec_conf_only(spec, ops->name, v3_names);
+		if (r < 0)
+			return r;
+	}
+	return ops->parse(ops, conf, dialect, item_bytes, arena, ret);
+}
+
+int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret)
+{
+	return c->ops->print(c, dialect, ret);
+}
+
+/* ---- whole objects ---- */
+
+/* Bytes behind codec i's input when n bytes go into the chain; unknown behind a compressor. */
+static uint64_t size_before(const struct codec_chain *chain, unsigned i, uint64_t n)
+{
+	for (unsigned k = 0; k < i; k++) {
+		unsigned suffix = chain->codec[k]->ops->suffix;
+
+		if (!suffix || !add_fits(n, suffix, &n))
+			return CODEC_SIZE_UNKNOWN;
+	}
+	return n;
+}
+
+static int left_over(const struct codec_ops *ops, size_t n)
+{
+	return fail(-EUCLEAN, "%zu bytes follow the end of the %s stream", n, ops->name);
+}
+
+static int decode_one(const struct codec_chain *chain, bool is_object, struct span in, void *out,
+		      size_t n)
+{
+	const struct codec *c = chain->codec[0];
+	size_t used = 0;
+	int r = c->ops->decode(c, in, out, n, &used);
+
+	if (r < 0)
+		return r;
+	if (used < in.n && (!is_object || chain->dialect == CODEC_V2 || c->ops->exact))
+		return left_over(c->ops, in.n - used);
+	return 0;
+}
+
+int codec_decode(const struct codec_chain *chain, struct span in, void *out, size_t n)
+{
+	bool is_object = true;
+	unsigned last;
+
+	/* Checksums on the outside are taken off without copying. */
+	for (last = chain->n; last > 0 && chain->codec[last - 1]->ops->suffix; last--) {
+		const struct codec_ops *ops = chain->codec[last - 1]->ops;
+		struct span inner;
+		int r = ops->peel(in, size_before(chain, last - 1, n), &inner);
+
+		if (r < 0)
+			return r;
+		if (!is_object && inner.n + ops->suffix < in.n)
+			return left_over(ops, in.n - inner.n - ops->suffix);
+		in = inner;
+		is_object = false;
+	}
+	if (last == 1 && chain->codec[0]->ops->decode)
+		return decode_one(chain, is_object, in, out, n);
+	if (last > 0)
+		return codec_decode_staged(chain, last, is_object, in, out, n);
+	if (in.n != n)
+		return fail(-EUCLEAN, "%zu bytes where %zu are expected", in.n, n);
+	if (n)
+		memcpy(out, in.p, n);
+	return 0;
+}
+
+/* codec_sink_fn that appends. */
+static int buf_sink(void *arg, struct span out)
+{
+	return buf_add_span(arg, out);
+}
+
+static int encode_pressed(const struct codec *c, struct span in, struct buf *ret)
+{
+	struct codec_press *p;
+	int r = c->ops->press(c, in.n, (struct codec_sink){ buf_sink, ret }, &p);
+
+	if (r < 0)
+		return r;
+	if (in.n)
+		r = p->ops->push(p, in);
+	if (r >= 0)
+		r = p->ops->finish(p);
+	p->ops->free(p);
+	return r;
+}
+
+static int encode_one(const struct codec *c, struct span in, struct buf *ret)
+{
+	return c->ops->encode ? c->ops->encode(c, in, ret) : encode_pressed(c, in, ret);
+}
+
+/* Encode what begins at ret->p + at (or, for the first codec, in) in place of itself. */
+static int encode_next(const struct codec *c, bool first, struct span in, size_t at, struct buf *ret)
+{
+	auto_buf before = { 0 };
+	int r;
+
+	if (c->ops->suffix) {
+		r = first ? buf_add_span(ret, in) : 0;
+		return r < 0 ? r : c->ops->append(ret, at);
+	}
+	if (first)
+		return encode_one(c, in, ret);
+	r = buf_add(&before, ret->p + at, ret->n - at);
+	if (r < 0)
+		return r;
+	ret->n = at;
+	return encode_one(c, buf_span(&before), ret);
+}
+
+int codec_encode(const struct codec_chain *chain, struct span in, struct buf *ret)
+{
+	size_t at = ret->n;
+	int r = chain->n ? 0 : buf_add_span(ret, in);
+
+	for (unsigned i = 0; i < chain->n && r >= 0; i++)
+		r = encode_next(chain->codec[i], i == 0, in, at, ret);
+	if (r < 0)
+		ret->n = at;
+	return r;
+}

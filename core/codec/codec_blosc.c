@@ -1,0 +1,335 @@
+/*
+ * codec_blosc.c - Blosc 1, the one door to libblosc.
+ *
+ * A blosc object is a header of 16 bytes, an index of where each block begins,
+ * and the blocks; a block is one or more compressed pieces ("splits"), each
+ * behind its length. libblosc decodes whole objects; pieces of long ones are
+ * decoded in codec_blosc_stage.c.
+ *
+ * Kept true: whole objects and stages accept the same objects; libblosc sees none
+ * whose header, index and lengths we have not checked.
+ */
+#include <blosc.h>
+
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "core/codec/codec_blosc.h"
+
+#define FLAG_STORED 0x02
+#define FLAG_RESERVED 0x08
+#define FLAG_NO_SPLIT 0x10
+#define SPLIT_ITEMS 128			/* format: nor is a block with fewer elements */
+#define FORMATS 5			/* blosclz, lz4, snappy, zlib, zstd */
+#define V2_LEVEL 5
+#define V2_SHUFFLE (-1)			/* by element size */
+
+struct blosc_codec {
+	struct codec base;
+	char cname[8];
+	int level;
+	int shuffle;			/* as in v2: -1, 0, 1, 2 */
+	uint64_t blocksize;
+	size_t typesize;		/* of the encoder */
+	bool has_typesize;		/* v3: in the metadata */
+};
+
+/* ---- metadata ---- */
+
+static const char *const shuffles[] = { "noshuffle", "shuffle", "bitshuffle" };
+
+static int parse_cname(const struct json *conf, bool required, struct blosc_codec *b)
+{
+	static const char *const known[] = { "blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd" };
+	struct span s = span_str("lz4");
+	int r = codec_conf_str(conf, "blosc", "cname", required, &s);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+		if (!span_eq(s, span_str(known[i])))
+			continue;
+		memcpy(b->cname, known[i], strlen(known[i]) + 1);
+		return 0;
+	}
+	return fail(-EUCLEAN, "codec 'blosc': unknown cname '%.*s'", SPAN_ARG(s));
+}
+
+static int parse_v2(const struct json *conf, size_t item_bytes, struct blosc_codec *b)
+{
+	static const char *const names[] = { "id", "cname", "clevel", "shuffle", "blocksize", NULL };
+	const struct json *blocksize = json_member(conf, "blocksize");
+	int64_t level = V2_LEVEL, shuffle = V2_SHUFFLE, v;
+	int r = codec_conf_only(conf, "blosc", names);
+
+	if (r >= 0)
+		r = parse_cname(conf, false, b);
+	if (r >= 0)
+		r = codec_conf_int(conf, "blosc", "clevel", 0, 9, false, &level);
+	if (r >= 0)
+		r = codec_conf_int(conf, "blosc", "shuffle", -1, 2, false, &shuffle);
+	if (r < 0)
+		return r;
+	/* TensorStore takes any 64-bit number here. */
+	if (json_is(blocksize, JSON_UINT))
+		b->blocksize = blocksize->u;
+	else if (json_as_int(blocksize, &v) && v >= 0)
+		b->blocksize = (uint64_t)v;
+	else if (blocksize)
+		return fail(-EUCLEAN, "codec 'blosc': member 'blocksize' is no size");
+	b->level = (int)level;
+	b->shuffle = (int)shuffle;
+	b->typesize = item_bytes;
+	return 0;
+}
+
+static int parse_v3(const struct json *conf, struct blosc_codec *b)
+{
+	static const char *const names[] = { "cname", "clevel", "shuffle", "typesize", "blocksize", NULL };
+	int64_t level, blocksize, typesize = 1;
+	struct span word;
+	int r = codec_conf_only(conf, "blosc", names);
+
+	if (r >= 0)
+		r = parse_cname(conf, true, b);
+	if (r >= 0)
+		r = codec_conf_int(conf, "blosc", "clevel", 0, 9, true, &level);
+	if (r >= 0)
+		r = codec_conf_str(conf, "blosc", "shuffle", true, &word);
+	if (r < 0)
+		return r;
+	for (b->shuffle = 0; b->shuffle < (int)ARRAY_LEN(shuffles); b->shuffle++)
+		if (span_eq(word, span_str(shuffles[b->shuffle])))
+			break;
+	if (b->shuffle == ARRAY_LEN(shuffles))
+		return fail(-EUCLEAN, "codec 'blosc': unknown shuffle '%.*s'", SPAN_ARG(word));
+	r = codec_conf_int(conf, "blosc", "typesize", 1, BLOSC_MAX_TYPESIZE, b->shuffle != 0, &typesize);
+	b->has_typesize = r > 0;
+	if (r >= 0)
+		r = codec_conf_int(conf, "blosc", "blocksize", 0, BLOSC_MAX_BLOCKSIZE, true, &blocksize);
+	if (r < 0)
+		return r;
+	b->level = (int)level;
+	b->typesize = (size_t)typesize;
+	b->blocksize = (uint64_t)blocksize;
+	return 0;
+}
+
+static int blosc_parse(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
+		       size_t item_bytes, struct arena *arena, const struct codec **ret)
+{
+	struct blosc_codec *b = arena_calloc(arena, 1, sizeof(*b));
+	int r;
+
+	if (!b)
+		return fail(-ENOMEM, "cannot make a codec: not enough memory");
+	b->base.ops = ops;
+	r = dialect == CODEC_V2 ? parse_v2(conf, item_bytes, b) : parse_v3(conf, b);
+	if (r >= 0)
+		*ret = &b->base;
+	return r < 0 ? r : 0;
+}
+
+static int blosc_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret)
+{
+	const struct blosc_codec *b = (const struct blosc_codec *)c;
+	int r;
+
+	if (dialect == CODEC_V2)
+		return buf_addf(ret, "{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
+				"\"id\":\"blosc\",\"shuffle\":%d}", (unsigned long long)b->blocksize,
+				b->level, b->cname, b->shuffle);
+	r = buf_addf(ret, "{\"configuration\":{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
+		     "\"shuffle\":\"%s\"", (unsigned long long)b->blocksize, b->level, b->cname,
+		     shuffles[b->shuffle]);
+	if (r >= 0 && b->shuffle)
+		r = buf_addf(ret, ",\"typesize\":%zu", b->typesize);
+	return r < 0 ? r : buf_add_str(ret, "},\"name\":\"blosc\"}");
+}
+
+/* ---- header, index, blocks ---- */
+
+static uint8_t head_flags(const struct blosc_head *h)
+{
+	return h->bytes[2];
+}
+
+static uint8_t head_typesize(const struct blosc_head *h)
+{
+	return h->bytes[3];
+}
+
+int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded, struct blosc_head *ret)
+{
+	struct blosc_head h = {
+		.nbytes = get_u32le(bytes + 4),
+		.blocksize = get_u32le(bytes + 8),
+		.cbytes = get_u32le(bytes + 12),
+	};
+	uint64_t blocks;
+
+	memcpy(h.bytes, bytes, BLOSC_HEAD_BYTES);
+	if (bytes[0] != BLOSC_VERSION_FORMAT)
+		return fail(-EUCLEAN, "no blosc object: version %u, not %d", bytes[0], BLOSC_VERSION_FORMAT);
+	if (head_flags(&h) & FLAG_RESERVED || !head_typesize(&h))
+		return fail(-EUCLEAN, "blosc header has flags %02x and element size %u", head_flags(&h),
+			    head_typesize(&h));
+	if (h.nbytes > BLOSC_MAX_BUFFERSIZE || h.blocksize == 0 || h.blocksize > h.nbytes)
+		return fail(-EUCLEAN, "blosc header has %u bytes in blocks of %u", h.nbytes, h.blocksize);
+	if (decoded != CODEC_SIZE_UNKNOWN && h.nbytes != decoded)
+		return fail(-EUCLEAN, "blosc object declares %u bytes, expected %llu", h.nbytes,
+			    (unsigned long long)decoded);
+	if (head_flags(&h) & FLAG_STORED) {
+		if (h.cbytes != h.nbytes + BLOSC_HEAD_BYTES)
+			return fail(-EUCLEAN, "blosc object stores %u bytes in %u", h.nbytes, h.cbytes);
+		*ret = h;
+		return 0;
+	}
+	blocks = div_up(h.nbytes, h.blocksize);
+	if (head_flags(&h) >> 5 >= FORMATS)
+		return fail(-EUCLEAN, "blosc object has unknown format %u", head_flags(&h) >> 5);
+	if (BLOSC_HEAD_BYTES + 4 * blocks > h.cbytes)
+		return fail(-EUCLEAN, "blosc object of %u bytes has %llu blocks", h.cbytes,
+			    (unsigned long long)blocks);
+	h.blocks = (uint32_t)blocks;
+	h.body = BLOSC_HEAD_BYTES + 4 * (uint32_t)blocks;
+	*ret = h;
+	return 0;
+}
+
+int blosc_start_check(const struct blosc_head *h, uint32_t start)
+{
+	if (start >= h->body && start < h->cbytes)
+		return 0;
+	return fail(-EUCLEAN, "blosc block begins at %u, not from %u to %u", start, h->body, h->cbytes);
+}
+
+/* Decoded bytes of block i. */
+uint32_t blosc_block_bytes(const struct blosc_head *h, uint32_t i)
+{
+	uint32_t last = h->nbytes - (h->blocks - 1) * h->blocksize;
+
+	return i + 1 == h->blocks ? last : h->blocksize;
+}
+
+uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i)
+{
+	uint8_t typesize = head_typesize(h);
+
+	if (head_flags(h) & FLAG_NO_SPLIT || typesize > BLOSC_SPLITS_MAX ||
+	    blosc_block_bytes(h, i) < h->blocksize || h->blocksize / typesize < SPLIT_ITEMS)
+		return 1;
+	return typesize;
+}
+
+uint32_t blosc_piece_most(uint32_t n)
+{
+	return n + n / 6 + 32;
+}
+
+int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize)
+{
+	uint32_t n = blosc_block_bytes(h, i) / blosc_block_splits(h, i);
+
+	if (csize > 0 && csize <= blosc_piece_most(n))
+		return 0;
+	return fail(-EUCLEAN, "blosc block %u has a piece of %u bytes, decoded %u", i, csize, n);
+}
+
+static int blocks_check(const struct blosc_head *h, struct span in)
+{
+	for (uint32_t i = 0; i < h->blocks; i++) {
+		uint32_t start = get_u32le(in.p + BLOSC_HEAD_BYTES + 4 * (size_t)i);
+		uint32_t splits = blosc_block_splits(h, i);
+		struct wire w;
+		int r = blosc_start_check(h, start);
+
+		if (r < 0)
+			return r;
+		w = wire_of(span_from(in, start));
+		for (uint32_t k = 0; k < splits; k++) {
+			uint32_t csize = wire_u32le(&w);
+
+			wire_bytes(&w, csize);
+			if (!wire_ok(&w))
+				return fail(-EUCLEAN, "blosc block %u at %u is cut off", i, start);
+			r = blosc_piece_check(h, i, csize);
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
+int blosc_run(const void *object, void *out, size_t n)
+{
+	int got = blosc_decompress_ctx(object, out, n, 1);
+
+	if (got < 0 || (size_t)got != n)
+		return fail(-EUCLEAN, "cannot decode blosc: damaged (code %d for %zu bytes)", got, n);
+	return 0;
+}
+
+/* ---- whole objects ---- */
+
+static int blosc_decode(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used)
+{
+	struct blosc_head h;
+	int r;
+
+	if (in.n < BLOSC_HEAD_BYTES)
+		return fail(-EUCLEAN, "blosc stream is cut off after %zu bytes", in.n);
+	r = blosc_head_parse(in.p, n, &h);
+	if (r < 0)
+		return r;
+	if (h.cbytes != in.n)
+		return fail(-EUCLEAN, "blosc object declares %u bytes, has %zu", h.cbytes, in.n);
+	r = blocks_check(&h, in);
+	if (r < 0)
+		return r;
+	if (h.blocks)
+		r = blosc_run(in.p, out, n);
+	else
+		memcpy(out, in.p + BLOSC_HEAD_BYTES, n);
+	if (r >= 0)
+		*ret_used = in.n;
+	return r;
+}
+
+static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
+{
+	const struct blosc_codec *b = (const struct blosc_codec *)c;
+	int shuffle = b->shuffle, n, r;
+
+	if (in.n > BLOSC_MAX_BUFFERSIZE)
+		return fail(-EFBIG, "cannot encode blosc: %zu bytes exceed its limit of %d", in.n,
+			    BLOSC_MAX_BUFFERSIZE);
+	if (in.n == 0)
+		return fail(-EINVAL, "cannot encode blosc: no bytes");
+	/* Asked first, because libblosc prints when it does not know the compressor. */
+	if (blosc_compname_to_compcode(b->cname) < 0)
+		return fail(-EOPNOTSUPP, "cannot encode blosc: no '%s' in this libblosc", b->cname);
+	r = buf_reserve(ret, in.n + BLOSC_MAX_OVERHEAD);
+	if (r < 0)
+		return r;
+	if (shuffle < 0)
+		shuffle = b->typesize == 1 ? BLOSC_BITSHUFFLE : BLOSC_SHUFFLE;
+	n = blosc_compress_ctx(b->level, shuffle, b->typesize, in.n, in.p, ret->p + ret->n,
+			       in.n + BLOSC_MAX_OVERHEAD, b->cname,
+			       (size_t)MIN(b->blocksize, (uint64_t)BLOSC_MAX_BLOCKSIZE), 1);
+	if (n <= 0)
+		return fail(-ENOMEM, "cannot encode blosc: code %d for %zu bytes", n, in.n);
+	ret->n += (size_t)n;
+	return 0;
+}
+
+const struct codec_ops codec_blosc = {
+	.name = "blosc",
+	.in_v2 = true,
+	.in_v3 = true,
+	.exact = true,
+	.parse = blosc_parse,
+	.print = blosc_print,
+	.decode = blosc_decode,
+	.encode = blosc_encode,
+	.stage = blosc_stage_new,
+};

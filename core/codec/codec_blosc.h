@@ -1,0 +1,39 @@
+/*
+ * codec_blosc.h - what codec_blosc.c and codec_blosc_stage.c share: a blosc object's header.
+ */
+#ifndef PYTREEFS_CODEC_BLOSC_H
+#define PYTREEFS_CODEC_BLOSC_H
+
+#include "core/codec/codec_impl.h"
+
+#define BLOSC_HEAD_BYTES 16
+#define BLOSC_SPLITS_MAX 16		/* format: a larger element is not split */
+
+struct blosc_head {
+	uint8_t bytes[BLOSC_HEAD_BYTES];
+	uint32_t nbytes, blocksize, cbytes;
+	uint32_t blocks;		/* 0: stored as it is */
+	uint32_t body;			/* where blocks may begin */
+};
+
+/* decoded: bytes that the object should have, or CODEC_SIZE_UNKNOWN. */
+int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded, struct blosc_head *ret);
+/* Where a block begins, from the index. */
+int blosc_start_check(const struct blosc_head *h, uint32_t start);
+/* Decoded bytes of block i, and the pieces that it is in. */
+uint32_t blosc_block_bytes(const struct blosc_head *h, uint32_t i);
+uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i);
+/*
+ * Most compressed bytes of a piece of n: an encoder stores what does not get smaller as it is, but
+ * snappy's may get this much larger.
+ */
+uint32_t blosc_piece_most(uint32_t n);
+/* The length in front of a piece of block i. */
+int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize);
+/* A whole object that has been checked -> exactly n bytes. */
+int blosc_run(const void *object, void *out, size_t n);
+
+int blosc_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded, uint64_t window,
+		    struct codec_stage **ret);
+
+#endif

@@ -1,0 +1,227 @@
+/*
+ * codec_crc32c.c - a CRC-32C behind the bytes, always little-endian; v3 only.
+ */
+#include "core/base/crc32c.h"
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "core/codec/codec_impl.h"
+
+#define CRC_BYTES 4
+
+static int crc_parse(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
+		     size_t item_bytes, struct arena *arena, const struct codec **ret)
+{
+	static const char *const names[] = { NULL };
+	static const struct codec crc = { &codec_crc32c };
+	int r = codec_conf_only(conf, ops->name, names);
+
+	if (r >= 0)
+		*ret = &crc;
+	return r;
+}
+
+static int crc_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret)
+{
+	return buf_add_str(ret, "{\"name\":\"crc32c\"}");
+}
+
+static int crc_compare(uint32_t computed, const uint8_t stored[CRC_BYTES])
+{
+	if (computed == get_u32le(stored))
+		return 0;
+	return fail(-EBADMSG, "crc32c is %08x, stored %08x", computed, get_u32le(stored));
+}
+
+static int crc_peel(struct span in, uint64_t n, struct span *ret)
+{
+	struct span inner;
+	int r;
+
+	if (in.n < CRC_BYTES || (n != CODEC_SIZE_UNKNOWN && in.n - CRC_BYTES < n))
+		return fail(-EUCLEAN, "crc32c stream is cut off after %zu bytes", in.n);
+	inner = span_of(in.p, n == CODEC_SIZE_UNKNOWN ? in.n - CRC_BYTES : (size_t)n);
+	r = crc_compare(crc32c(inner), inner.p + inner.n);
+	if (r >= 0)
+		*ret = inner;
+	return r;
+}
+
+static int crc_append(struct buf *b, size_t from)
+{
+	return wire_put_u32le(b, crc32c(span_of(b->p + from, b->n - from)));
+}
+
+/* ---- stage ---- */
+
+struct crc_stage {
+	struct codec_stage base;
+	uint64_t left;			/* before the checksum; CODEC_SIZE_UNKNOWN: to the input's end */
+	uint32_t crc;			/* of what has been given out */
+	/* Unknown length: the last four bytes are held back until the input turns out to go on. */
+	uint8_t held[CRC_BYTES];
+	unsigned n_held;
+	bool ended;
+};
+
+/* The checksum itself, when its place is known. */
+static int crc_stage_end(struct crc_stage *s)
+{
+	uint8_t stored[CRC_BYTES];
+	int r = codec_input_take(s->base.in, stored, CRC_BYTES, "crc32c");
+
+	s->ended = true;
+	return r < 0 ? r : crc_compare(s->crc, stored);
+}
+
+/* Input of unknown length: give out the oldest held byte whenever a new one comes. */
+static int crc_stage_held(struct crc_stage *s, uint8_t *p, size_t n, size_t *ret_n)
+{
+	struct codec_input *in = s->base.in;
+	int r = codec_input_fill(in);
+
+	while (r > 0 && s->n_held < CRC_BYTES) {
+		s->held[s->n_held++] = in->left.p[0];
+		codec_input_skip(in, 1);
+		r = codec_input_fill(in);
+	}
+	if (r < 0)
+		return r;
+	if (r == 0) {
+		s->ended = true;
+		if (s->n_held < CRC_BYTES)
+			return fail(-EUCLEAN, "crc32c stream is cut off after %llu bytes",
+				    (unsigned long long)in->taken);
+		return crc_compare(s->crc, s->held);
+	}
+	n = MIN(n, in->left.n);
+	/* out = held ‖ input, shifted by four; held = the last four of both. */
+	for (size_t i = 0; i < n; i++)
+		p[i] = i < CRC_BYTES ? s->held[i] : in->left.p[i - CRC_BYTES];
+	if (n >= CRC_BYTES) {
+		memcpy(s->held, in->left.p + n - CRC_BYTES, CRC_BYTES);
+	} else {
+		memmove(s->held, s->held + n, CRC_BYTES - n);
+		memcpy(s->held + CRC_BYTES - n, in->left.p, n);
+	}
+	codec_input_skip(in, n);
+	*ret_n = n;
+	return 0;
+}
+
+static int crc_stage_known(struct crc_stage *s, uint8_t *p, size_t n, size_t *ret_n)
+{
+	struct codec_input *in = s->base.in;
+	int r;
+
+	if (!s->left)
+		return crc_stage_end(s);
+	r = codec_input_fill(in);
+	if (r <= 0)
+		return r < 0 ? r : fail(-EUCLEAN, "crc32c stream is cut off after %llu bytes",
+					(unsigned long long)in->taken);
+	n = MIN(MIN(n, in->left.n), s->left);
+	memcpy(p, in->left.p, n);
+	codec_input_skip(in, n);
+	s->left -= n;
+	*ret_n = n;
+	return 0;
+}
+
+static int crc_stage_read(struct codec_stage *base, uint8_t *p, size_t n, size_t *ret_n)
+{
+	struct crc_stage *s = (struct crc_stage *)base;
+	int r;
+
+	*ret_n = 0;
+	if (s->ended)
+		return 0;
+	r = s->left == CODEC_SIZE_UNKNOWN ? crc_stage_held(s, p, n, ret_n)
+					  : crc_stage_known(s, p, n, ret_n);
+	if (r >= 0)
+		s->crc = crc32c_more(s->crc, span_of(p, *ret_n));
+	return r;
+}
+
+static uint64_t crc_stage_memory(const struct codec_stage *base)
+{
+	return sizeof(struct crc_stage);
+}
+
+static void crc_stage_free(struct codec_stage *base)
+{
+	free(base);
+}
+
+static int crc_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
+			 uint64_t window, struct codec_stage **ret)
+{
+	static const struct codec_stage_ops ops = { crc_stage_read, crc_stage_memory, crc_stage_free };
+	struct crc_stage *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return fail(-ENOMEM, "cannot check a crc32c: not enough memory");
+	s->base = (struct codec_stage){ &ops, in };
+	s->left = decoded;
+	*ret = &s->base;
+	return 0;
+}
+
+/* ---- press ---- */
+
+struct crc_press {
+	struct codec_press base;
+	uint32_t crc;
+};
+
+static int crc_press_push(struct codec_press *base, struct span in)
+{
+	struct crc_press *p = (struct crc_press *)base;
+
+	p->crc = crc32c_more(p->crc, in);
+	return base->sink.fn(base->sink.arg, in);
+}
+
+static int crc_press_finish(struct codec_press *base)
+{
+	uint8_t bytes[CRC_BYTES];
+
+	set_u32le(bytes, ((struct crc_press *)base)->crc);
+	return base->sink.fn(base->sink.arg, span_of(bytes, CRC_BYTES));
+}
+
+static uint64_t crc_press_memory(const struct codec_press *base)
+{
+	return sizeof(struct crc_press);
+}
+
+static void crc_press_free(struct codec_press *base)
+{
+	free(base);
+}
+
+static int crc_press_new(const struct codec *c, uint64_t total, struct codec_sink sink,
+			 struct codec_press **ret)
+{
+	static const struct codec_press_ops ops = {
+		crc_press_push, crc_press_finish, crc_press_memory, crc_press_free,
+	};
+	struct crc_press *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return fail(-ENOMEM, "cannot write a crc32c: not enough memory");
+	p->base = (struct codec_press){ &ops, sink };
+	*ret = &p->base;
+	return 0;
+}
+
+const struct codec_ops codec_crc32c = {
+	.name = "crc32c",
+	.in_v3 = true,
+	.suffix = CRC_BYTES,
+	.parse = crc_parse,
+	.print = crc_print,
+	.peel = crc_peel,
+	.append = crc_append,
+	.stage = crc_stage_new,
+	.press = crc_press_new,
+};

@@ -1,0 +1,130 @@
+/*
+ * codec_impl.h - what one codec implements. Private to this folder.
+ *
+ * A codec is one file with one const struct codec_ops and one line in the table
+ * of codec.c. Decoding is written once, as a stage that turns a pulled input
+ * into a read output; a codec that is faster over whole objects has `decode` as
+ * well (zstd, blosc).
+ */
+#ifndef PYTREEFS_CODEC_IMPL_H
+#define PYTREEFS_CODEC_IMPL_H
+
+#include "core/codec/codec.h"
+
+#define CODEC_SIZE_UNKNOWN UINT64_MAX
+
+/* ---- decoding ---- */
+
+/* A pulled input, with what is left of its current piece. */
+struct codec_input {
+	codec_pull_fn *pull;
+	void *arg;			/* borrowed */
+	struct span left;		/* pulled and not yet taken; borrowed */
+	bool ended;
+	uint64_t taken;			/* bytes taken so far */
+};
+
+/* 1: left is not empty; 0: the input has ended. */
+int codec_input_fill(struct codec_input *in);
+void codec_input_skip(struct codec_input *in, size_t n);
+/* Exactly n bytes; -EUCLEAN when the input ends before, naming the codec. */
+int codec_input_take(struct codec_input *in, void *p, size_t n, const char *codec);
+
+struct codec_stage;
+
+struct codec_stage_ops {
+	/* The next bytes, 1 to n; ret_n 0 only at the end of the codec's stream, checked by then. */
+	int (*read)(struct codec_stage *s, uint8_t *p, size_t n, size_t *ret_n);
+	uint64_t (*memory)(const struct codec_stage *s);
+	void (*free)(struct codec_stage *s);
+};
+
+struct codec_stage {
+	const struct codec_stage_ops *ops;	/* first member of every implementation */
+	struct codec_input *in;			/* borrowed */
+};
+
+/* ---- encoding ---- */
+
+struct codec_sink {
+	codec_sink_fn *fn;
+	void *arg;			/* borrowed */
+};
+
+struct codec_press;
+
+struct codec_press_ops {
+	int (*push)(struct codec_press *p, struct span in);
+	int (*finish)(struct codec_press *p);
+	uint64_t (*memory)(const struct codec_press *p);
+	void (*free)(struct codec_press *p);
+};
+
+struct codec_press {
+	const struct codec_press_ops *ops;	/* first member of every implementation */
+	struct codec_sink sink;
+};
+
+/* ---- a codec ---- */
+
+struct codec_ops {
+	const char *name;		/* as spelled in the metadata */
+	bool in_v2, in_v3;
+	bool exact;			/* nothing may follow it, in v3 either */
+	/*
+	 * Bytes that it puts behind its input, which it leaves alone (a checksum); 0 for a
+	 * compressor. Such a codec has peel and append, others decode and encode.
+	 */
+	unsigned suffix;
+
+	/* conf: the members (v2: the whole object; v3: "configuration", NULL when absent). */
+	int (*parse)(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
+		     size_t item_bytes, struct arena *arena, const struct codec **ret);
+	int (*print)(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
+
+	/*
+	 * The head of in -> exactly n bytes; ret_used says where the codec's stream ends. NULL: by
+	 * way of a stage.
+	 */
+	int (*decode)(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used);
+	/* Appends. NULL: by way of a press. */
+	int (*encode)(const struct codec *c, struct span in, struct buf *ret);
+	/* Check the suffix behind n bytes, or (CODEC_SIZE_UNKNOWN) at the end of in. */
+	int (*peel)(struct span in, uint64_t n, struct span *ret);
+	/* Put the suffix of everything from `from` on behind it. */
+	int (*append)(struct buf *b, size_t from);
+
+	/* decoded: bytes to come, or CODEC_SIZE_UNKNOWN. Reads the head of in. */
+	int (*stage)(const struct codec *c, struct codec_input *in, uint64_t decoded, uint64_t window,
+		     struct codec_stage **ret);
+	/* total: bytes that will be pushed, or CODEC_SIZE_UNKNOWN. NULL: cannot be written in pieces. */
+	int (*press)(const struct codec *c, uint64_t total, struct codec_sink sink,
+		     struct codec_press **ret);
+};
+
+struct codec {
+	const struct codec_ops *ops;	/* first member of every implementation */
+};
+
+extern const struct codec_ops codec_zstd, codec_gzip, codec_zlib, codec_bz2, codec_blosc, codec_crc32c;
+
+/* ---- members of a configuration ---- */
+
+/* -EUCLEAN for a member that is not among names (NULL-terminated). conf may be NULL. */
+int codec_conf_only(const struct json *conf, const char *codec, const char *const *names);
+/* An integer from min to max: 1 there, 0 absent, -EUCLEAN wrong or (required) absent. */
+int codec_conf_int(const struct json *conf, const char *codec, const char *name, int64_t min,
+		   int64_t max, bool required, int64_t *ret);
+int codec_conf_str(const struct json *conf, const char *codec, const char *name, bool required,
+		   struct span *ret);
+
+/* ---- one-shot decoding by way of stages; codec_stream.c ---- */
+
+/*
+ * The first `codecs` of the chain, over bytes in memory, to exactly n bytes. is_object: in is the
+ * whole object, behind which v3 ignores bytes.
+ */
+int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool is_object,
+			struct span in, void *out, size_t n);
+
+#endif

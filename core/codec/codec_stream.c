@@ -1,0 +1,291 @@
+/*
+ * codec_stream.c - long objects decoded piece by piece: stages that pull from one another.
+ *
+ * The innermost stage (the first codec of the chain) is read by the caller; each
+ * stage pulls its input from the next outer one, and the outermost from the
+ * object. What a stage does is in codec_<name>.c.
+ *
+ * Kept true: between stages nothing is left over at the end; when the last byte
+ * has been given out every stage has seen its end and checked its checksum.
+ */
+#include "core/base/err.h"
+#include "core/codec/codec_impl.h"
+
+#define PIECE_BYTES (64 * KiB)		/* pulled at once from an outer stage */
+
+/* ---- inputs ---- */
+
+int codec_input_fill(struct codec_input *in)
+{
+	int r;
+
+	if (in->left.n)
+		return 1;
+	if (in->ended)
+		return 0;
+	r = in->pull(in->arg, &in->left);
+	if (r < 0)
+		return r;
+	in->ended = in->left.n == 0;
+	return in->left.n > 0;
+}
+
+void codec_input_skip(struct codec_input *in, size_t n)
+{
+	in->left = span_from(in->left, n);
+	in->taken += n;
+}
+
+int codec_input_take(struct codec_input *in, void *p, size_t n, const char *codec)
+{
+	uint8_t *to = p;
+
+	while (n) {
+		int r = codec_input_fill(in);
+		size_t part;
+
+		if (r < 0)
+			return r;
+		if (r == 0)
+			return fail(-EUCLEAN, "%s stream is cut off after %llu bytes", codec,
+				    (unsigned long long)in->taken);
+		part = MIN(n, in->left.n);
+		memcpy(to, in->left.p, part);
+		codec_input_skip(in, part);
+		to += part;
+		n -= part;
+	}
+	return 0;
+}
+
+/* ---- a chain of stages ---- */
+
+struct link {
+	const struct codec_ops *ops;	/* NULL: the bytes themselves */
+	struct codec_input in;
+	struct codec_stage *stage;	/* owned; NULL: the bytes themselves */
+	uint8_t *piece;			/* owned; what the next inner stage pulled last */
+};
+
+struct codec_stream {
+	uint64_t left;			/* bytes still to be read */
+	bool is_exact;			/* nothing may follow the outermost stream */
+	bool is_checked;		/* the end has been reached and is right */
+	int error;			/* of an earlier read */
+	unsigned n;
+	struct link link[LIMIT_CODECS];	/* innermost first; at least one */
+};
+
+static int link_read(struct link *l, uint8_t *p, size_t n, size_t *ret_n)
+{
+	int r;
+
+	if (l->stage)
+		return l->stage->ops->read(l->stage, p, n, ret_n);
+	r = codec_input_fill(&l->in);
+	if (r < 0)
+		return r;
+	*ret_n = MIN(n, l->in.left.n);
+	if (*ret_n)
+		memcpy(p, l->in.left.p, *ret_n);
+	codec_input_skip(&l->in, *ret_n);
+	return 0;
+}
+
+/* codec_pull_fn over a link. */
+static int link_pull(void *arg, struct span *ret)
+{
+	struct link *l = arg;
+	size_t n = 0;
+	int r = link_read(l, l->piece, PIECE_BYTES, &n);
+
+	if (r < 0)
+		return r;
+	*ret = span_of(l->piece, n);
+	return 0;
+}
+
+static int link_open(struct codec_stream *s, unsigned i, const struct codec *c, uint64_t decoded,
+		     uint64_t window)
+{
+	struct link *l = &s->link[i];
+
+	if (i > 0) {
+		l->piece = malloc(PIECE_BYTES);
+		if (!l->piece)
+			return fail(-ENOMEM, "cannot open a stream: not enough memory");
+	}
+	if (!c)
+		return 0;
+	l->ops = c->ops;
+	return c->ops->stage(c, &l->in, decoded, window, &l->stage);
+}
+
+static int stream_links(struct codec_stream *s, const struct codec_chain *chain, uint64_t decoded,
+			uint64_t window)
+{
+	uint64_t size[LIMIT_CODECS];
+
+	/* What each stage gives: known up to the innermost compressor. */
+	for (unsigned i = 0; i < s->n; i++) {
+		size[i] = decoded;
+		if (chain->n && decoded != CODEC_SIZE_UNKNOWN &&
+		    (!chain->codec[i]->ops->suffix ||
+		     !add_fits(decoded, chain->codec[i]->ops->suffix, &decoded)))
+			decoded = CODEC_SIZE_UNKNOWN;
+	}
+	/* The outermost first, since opening a stage reads the head of its input. */
+	for (unsigned i = s->n; i-- > 0;) {
+		int r;
+
+		if (i + 1 < s->n) {
+			s->link[i].in.pull = link_pull;
+			s->link[i].in.arg = &s->link[i + 1];
+		}
+		r = link_open(s, i, chain->n ? chain->codec[i] : NULL, size[i], window);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* codecs: how many of the chain, from the first one on. */
+static int stream_new(const struct codec_chain *chain, unsigned codecs, bool is_object,
+		      codec_pull_fn *pull, void *arg, uint64_t decoded, uint64_t window,
+		      struct codec_stream **ret)
+{
+	auto_of(codec_stream) struct codec_stream *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return fail(-ENOMEM, "cannot open a stream: not enough memory");
+	s->left = decoded;
+	s->n = MAX(codecs, 1u);
+	s->link[s->n - 1].in.pull = pull;
+	s->link[s->n - 1].in.arg = arg;
+	s->is_exact = !is_object || codecs == 0 || chain->dialect == CODEC_V2 ||
+		      chain->codec[codecs - 1]->ops->exact;
+	r = stream_links(s, chain, decoded, window);
+	if (r < 0)
+		return r;
+	*ret = take(s);
+	return 0;
+}
+
+int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg, uint64_t decoded,
+		      uint64_t window, struct codec_stream **ret)
+{
+	return stream_new(chain, chain->n, true, pull, arg, decoded, window, ret);
+}
+
+static const char *link_name(const struct link *l)
+{
+	return l->ops ? l->ops->name : "raw";
+}
+
+/* All bytes have been given out: every stage must be at its end, and its input too. */
+static int stream_check_end(struct codec_stream *s)
+{
+	uint8_t one;
+	size_t n = 0;
+	int r = link_read(&s->link[0], &one, 1, &n);
+
+	if (r < 0)
+		return r;
+	if (n)
+		return fail(-EUCLEAN, "%s stream decodes to more bytes than expected",
+			    link_name(&s->link[0]));
+	for (unsigned i = 0; i < s->n; i++) {
+		if (i + 1 == s->n && !s->is_exact)
+			break;
+		/* For an inner stage this drives the next outer one to its end and checksum. */
+		r = codec_input_fill(&s->link[i].in);
+		if (r < 0)
+			return r;
+		if (r > 0)
+			return fail(-EUCLEAN, "bytes follow the end of the %s stream",
+				    link_name(&s->link[i]));
+	}
+	s->is_checked = true;
+	return 0;
+}
+
+static int stream_read(struct codec_stream *s, uint8_t *p, size_t n)
+{
+	while (n) {
+		size_t got = 0;
+		int r = link_read(&s->link[0], p, n, &got);
+
+		if (r < 0)
+			return r;
+		if (!got)
+			return fail(-EUCLEAN, "%s stream ends %llu bytes early", link_name(&s->link[0]),
+				    (unsigned long long)s->left);
+		p += got;
+		n -= got;
+		s->left -= got;
+	}
+	return s->left || s->is_checked ? 0 : stream_check_end(s);
+}
+
+int codec_stream_read(struct codec_stream *s, void *p, size_t n)
+{
+	int r;
+
+	if (s->error)
+		return fail(s->error, "the stream has failed before");
+	if (n > s->left)
+		return fail(-EINVAL, "cannot read %zu bytes of a stream that has %llu left", n,
+			    (unsigned long long)s->left);
+	r = stream_read(s, p, n);
+	s->error = r < 0 ? r : 0;
+	return r;
+}
+
+uint64_t codec_stream_memory(const struct codec_stream *s)
+{
+	uint64_t n = sizeof(*s);
+
+	for (unsigned i = 0; i < s->n; i++) {
+		const struct link *l = &s->link[i];
+
+		n += l->piece ? PIECE_BYTES : 0;
+		n += l->stage ? l->stage->ops->memory(l->stage) : 0;
+	}
+	return n;
+}
+
+void codec_stream_close(struct codec_stream *s)
+{
+	if (!s)
+		return;
+	for (unsigned i = 0; i < s->n; i++) {
+		struct link *l = &s->link[i];
+
+		if (l->stage)
+			l->stage->ops->free(l->stage);
+		free(l->piece);
+	}
+	free(s);
+}
+
+/* ---- whole objects ---- */
+
+/* codec_pull_fn over a span: all of it at once. */
+static int span_pull(void *arg, struct span *ret)
+{
+	struct span *s = arg;
+
+	*ret = *s;
+	*s = span_from(*s, s->n);
+	return 0;
+}
+
+int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool is_object,
+			struct span in, void *out, size_t n)
+{
+	auto_of(codec_stream) struct codec_stream *s = NULL;
+	int r = stream_new(chain, codecs, is_object, span_pull, &in, n, UINT64_MAX, &s);
+
+	return r < 0 ? r : codec_stream_read(s, out, n);
+}

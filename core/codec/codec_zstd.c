@@ -1,0 +1,530 @@
+/*
+ * codec_zstd.c - zstd, one of the two doors to libzstd.
+ *
+ * One frame of RFC 8878 and nothing else: no skippable frame, no dictionary, no
+ * frame of the formats before 0.8, no second frame. We always declare the content
+ * size; older numcodecs refuses frames that do not.
+ *
+ * Contexts are kept for reuse by any thread: allocating one costs more than
+ * decoding a small chunk. KEEP_BYTES bounds them all together.
+ *
+ * Kept true: a stream's window is never larger than what the frame can refer to,
+ * which is the smallest of its declared window, its declared content and what
+ * the caller expects; so a header of six bytes cannot make us allocate 2 GiB.
+ */
+#include <pthread.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "core/codec/codec_impl.h"
+
+#define KEEP_BYTES (16 * MiB)		/* of all idle contexts */
+#define KEEP_COUNT 64			/* of each kind */
+#define KEEP_DCTX (256 * KiB)		/* a larger one has a window, of which the next one knows nothing */
+#define KEEP_CCTX (4 * MiB)		/* a larger one would push out all others */
+#define ZSTD_MAGIC 0xfd2fb528u
+#define LEVEL_MIN (-131072)		/* ZSTD_minCLevel() */
+#define LEVEL_MAX 22
+#define LEVEL_V2 1			/* TensorStore's default where v2 leaves it out */
+#define WINDOW_LEAST (128 * KiB)	/* the largest block; a smaller window would limit blocks too */
+#define HEAD_MAX 18			/* longest frame header */
+#define OUT_BYTES (128 * KiB)		/* of a press: one block */
+
+struct zstd_codec {
+	struct codec base;
+	int level;
+	bool checksum;
+};
+
+static int zstd_error(size_t r, const char *what)
+{
+	switch (ZSTD_getErrorCode(r)) {
+	case ZSTD_error_checksum_wrong:
+		return fail(-EBADMSG, "zstd frame: the content does not match its checksum");
+	case ZSTD_error_memory_allocation:
+		return fail(-ENOMEM, "cannot %s zstd: not enough memory", what);
+	case ZSTD_error_dstSize_tooSmall:
+		return fail(-EUCLEAN, "zstd frame decodes to more bytes than expected");
+	default:
+		return fail(-EUCLEAN, "cannot %s zstd: %s", what, ZSTD_getErrorName(r));
+	}
+}
+
+/* ---- kept contexts ---- */
+
+struct kept {
+	pthread_mutex_t lock;
+	size_t most;			/* bytes of one that is kept */
+	unsigned n;			/* protected by lock, as the rest */
+	void *ctx[KEEP_COUNT];
+	size_t bytes[KEEP_COUNT];
+	size_t total;
+};
+
+static struct kept kept_d = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = KEEP_DCTX };
+static struct kept kept_c = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = KEEP_CCTX };
+
+static void *kept_take(struct kept *k)
+{
+	void *ctx = NULL;
+
+	pthread_mutex_lock(&k->lock);
+	if (k->n > 0) {
+		ctx = k->ctx[--k->n];
+		k->total -= k->bytes[k->n];
+	}
+	pthread_mutex_unlock(&k->lock);
+	return ctx;
+}
+
+/* False: not kept, the caller frees it. */
+static bool kept_give(struct kept *k, void *ctx, size_t bytes)
+{
+	bool keep;
+
+	pthread_mutex_lock(&k->lock);
+	/* Half for each kind. */
+	keep = k->n < KEEP_COUNT && bytes <= k->most && k->total + bytes <= KEEP_BYTES / 2;
+	if (keep) {
+		k->ctx[k->n] = ctx;
+		k->bytes[k->n++] = bytes;
+		k->total += bytes;
+	}
+	pthread_mutex_unlock(&k->lock);
+	return keep;
+}
+
+static ZSTD_DCtx *dctx_take(void)
+{
+	ZSTD_DCtx *d = kept_take(&kept_d);
+
+	return d ? d : ZSTD_createDCtx();
+}
+
+static void dctx_give(ZSTD_DCtx *d)
+{
+	if (!d)
+		return;
+	ZSTD_DCtx_reset(d, ZSTD_reset_session_and_parameters);
+	if (!kept_give(&kept_d, d, ZSTD_sizeof_DCtx(d)))
+		ZSTD_freeDCtx(d);
+}
+
+static void cctx_give(ZSTD_CCtx *c)
+{
+	if (!c)
+		return;
+	ZSTD_CCtx_reset(c, ZSTD_reset_session_and_parameters);
+	if (!kept_give(&kept_c, c, ZSTD_sizeof_CCtx(c)))
+		ZSTD_freeCCtx(c);
+}
+
+/* A context that is set up for the codec; NULL with a note when memory is short. */
+static ZSTD_CCtx *cctx_take(const struct zstd_codec *z)
+{
+	ZSTD_CCtx *c = kept_take(&kept_c);
+
+	if (!c)
+		c = ZSTD_createCCtx();
+	if (!c || ZSTD_isError(ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, z->level)) ||
+	    ZSTD_isError(ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, z->checksum))) {
+		ZSTD_freeCCtx(c);
+		fail(-ENOMEM, "cannot encode zstd: not enough memory");
+		return NULL;
+	}
+	return c;
+}
+
+void codec_drop_kept(void)
+{
+	ZSTD_DCtx *d;
+	ZSTD_CCtx *c;
+
+	while ((d = kept_take(&kept_d)))
+		ZSTD_freeDCtx(d);
+	while ((c = kept_take(&kept_c)))
+		ZSTD_freeCCtx(c);
+}
+
+/* ---- metadata ---- */
+
+static int zstd_codec_new(struct arena *arena, int level, bool checksum, const struct codec **ret)
+{
+	struct zstd_codec *z = arena_calloc(arena, 1, sizeof(*z));
+
+	if (!z)
+		return fail(-ENOMEM, "cannot make a codec: not enough memory");
+	*z = (struct zstd_codec){ { &codec_zstd }, level, checksum };
+	*ret = &z->base;
+	return 0;
+}
+
+int codec_zstd_new(struct arena *arena, int level, const struct codec **ret)
+{
+	if (level < LEVEL_MIN || level > LEVEL_MAX)
+		return fail(-EINVAL, "zstd level %d is not from %d to %d", level, LEVEL_MIN, LEVEL_MAX);
+	return zstd_codec_new(arena, level, false, ret);
+}
+
+static int zstd_parse(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
+		      size_t item_bytes, struct arena *arena, const struct codec **ret)
+{
+	/* A "checksum" in v2 is numcodecs' own; TensorStore refuses the array. */
+	static const char *const v2_names[] = { "id", "level", NULL };
+	static const char *const v3_names[] = { "level", "checksum", NULL };
+	int64_t level = LEVEL_V2;
+	bool checksum = false;
+	int r = codec_conf_only(conf, ops->name, dialect == CODEC_V2 ? v2_names : v3_names);
+
+	if (r >= 0)
+		r = codec_conf_int(conf, ops->name, "level", LEVEL_MIN, LEVEL_MAX, dialect == CODEC_V3,
+				   &level);
+	if (r >= 0 && dialect == CODEC_V3)
+		r = json_get_bool(conf, "checksum", "codec 'zstd'", &checksum);
+	return r < 0 ? r : zstd_codec_new(arena, (int)level, checksum, ret);
+}
+
+static int zstd_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret)
+{
+	const struct zstd_codec *z = (const struct zstd_codec *)c;
+
+	if (dialect == CODEC_V2)
+		return buf_addf(ret, "{\"id\":\"zstd\",\"level\":%d}", z->level);
+	return buf_addf(ret, "{\"configuration\":{\"checksum\":%s,\"level\":%d},\"name\":\"zstd\"}",
+			z->checksum ? "true" : "false", z->level);
+}
+
+/* ---- frame header ---- */
+
+struct frame_head {
+	size_t bytes;			/* of the header */
+	size_t window_at;		/* of the window descriptor; 0: single segment */
+	uint64_t window;		/* of a single segment: the content */
+	uint64_t content;		/* CODEC_SIZE_UNKNOWN: not declared */
+};
+
+/* Bytes of a header that begins with these five; 0: they begin no frame. */
+static size_t frame_head_bytes(const uint8_t head[5])
+{
+	static const uint8_t dictionary[] = { 0, 1, 2, 4 };
+	static const uint8_t content[] = { 0, 2, 4, 8 };
+	uint8_t flags = head[4];
+	bool single = flags & 0x20;
+
+	if (get_u32le(head) != ZSTD_MAGIC)
+		return 0;
+	return 5 + !single + dictionary[flags & 3] + (flags >> 6 ? content[flags >> 6] : single);
+}
+
+static uint64_t window_of(uint8_t descriptor)
+{
+	uint64_t base = (uint64_t)1 << (10 + (descriptor >> 3));
+
+	return base + base / 8 * (descriptor & 7);
+}
+
+static int frame_head_parse(struct span in, struct frame_head *ret)
+{
+	struct frame_head h = { .bytes = in.n >= 5 ? frame_head_bytes(in.p) : 0 };
+	const uint8_t *p = in.p;
+
+	if (in.n < 5)
+		return fail(-EUCLEAN, "zstd stream is cut off after %zu bytes", in.n);
+	if (!h.bytes)
+		return fail(-EUCLEAN, "no zstd frame: it begins with %08x, not %08x", get_u32le(p),
+			    ZSTD_MAGIC);
+	if (in.n < h.bytes)
+		return fail(-EUCLEAN, "zstd stream is cut off after %zu bytes", in.n);
+	h.window_at = p[4] & 0x20 ? 0 : 5;
+	switch (p[4] >> 6) {
+	case 0:
+		h.content = h.window_at ? CODEC_SIZE_UNKNOWN : p[h.bytes - 1];
+		break;
+	case 1:
+		h.content = 256u + p[h.bytes - 2] + ((unsigned)p[h.bytes - 1] << 8);
+		break;
+	case 2:
+		h.content = get_u32le(p + h.bytes - 4);
+		break;
+	default:
+		h.content = get_u64le(p + h.bytes - 8);
+		break;
+	}
+	h.window = h.window_at ? window_of(p[5]) : h.content;
+	if (h.window_at && h.window > (uint64_t)1 << LIMIT_ZSTD_WINDOW_LOG)
+		return fail(-EFBIG, "zstd frame has a window of %llu bytes, the limit is 2^%d",
+			    (unsigned long long)h.window, LIMIT_ZSTD_WINDOW_LOG);
+	*ret = h;
+	return 0;
+}
+
+static int frame_head_expect(const struct frame_head *h, uint64_t decoded)
+{
+	if (h->content == CODEC_SIZE_UNKNOWN || decoded == CODEC_SIZE_UNKNOWN || h->content == decoded)
+		return 0;
+	return fail(-EUCLEAN, "zstd frame declares %llu bytes, expected %llu",
+		    (unsigned long long)h->content, (unsigned long long)decoded);
+}
+
+/* ---- whole frames ---- */
+
+static int zstd_decode(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used)
+{
+	struct frame_head h;
+	size_t frame, got;
+	ZSTD_DCtx *d;
+	int r = frame_head_parse(in, &h);
+
+	if (r >= 0)
+		r = frame_head_expect(&h, n);
+	if (r < 0)
+		return r;
+	frame = ZSTD_findFrameCompressedSize(in.p, in.n);
+	if (ZSTD_isError(frame))
+		return zstd_error(frame, "decode");
+	d = dctx_take();
+	if (!d)
+		return fail(-ENOMEM, "cannot decode zstd: not enough memory");
+	got = ZSTD_decompressDCtx(d, out, n, in.p, frame);
+	dctx_give(d);
+	if (ZSTD_isError(got))
+		return zstd_error(got, "decode");
+	if (got != n)
+		return fail(-EUCLEAN, "zstd frame decodes to %zu bytes, expected %zu", got, n);
+	*ret_used = frame;
+	return 0;
+}
+
+static int zstd_encode(const struct codec *codec, struct span in, struct buf *ret)
+{
+	ZSTD_CCtx *c;
+	size_t got;
+	int r = buf_reserve(ret, ZSTD_compressBound(in.n));
+
+	if (r < 0)
+		return r;
+	c = cctx_take((const struct zstd_codec *)codec);
+	if (!c)
+		return -ENOMEM;
+	got = ZSTD_compress2(c, ret->p + ret->n, ret->cap - ret->n, in.p, in.n);
+	cctx_give(c);
+	if (ZSTD_isError(got))
+		return zstd_error(got, "encode");
+	ret->n += got;
+	return 0;
+}
+
+/* ---- stage ---- */
+
+struct zstd_stage {
+	struct codec_stage base;
+	ZSTD_DCtx *d;			/* owned */
+	bool ended;
+};
+
+/*
+ * The smallest descriptor that is large enough for everything that can be referred to. Blocks are
+ * limited by the window too, so it never goes below the largest block.
+ */
+static void frame_head_shrink(struct frame_head *h, uint8_t *head, uint64_t decoded)
+{
+	uint64_t need = MAX(MIN(h->content, decoded), WINDOW_LEAST);
+
+	if (!h->window_at || h->window <= need)
+		return;
+	for (unsigned descriptor = 0; descriptor < head[h->window_at]; descriptor++) {
+		if (window_of((uint8_t)descriptor) >= need) {
+			head[h->window_at] = (uint8_t)descriptor;
+			h->window = window_of((uint8_t)descriptor);
+			return;
+		}
+	}
+}
+
+static int stage_head(struct zstd_stage *s, uint64_t decoded, uint64_t window)
+{
+	ZSTD_outBuffer out = { &(uint8_t){ 0 }, 0, 0 };
+	uint8_t head[HEAD_MAX];
+	struct frame_head h;
+	size_t n, got;
+	int r = codec_input_take(s->base.in, head, 5, "zstd");
+
+	if (r < 0)
+		return r;
+	n = frame_head_bytes(head);
+	if (n) {
+		r = codec_input_take(s->base.in, head + 5, n - 5, "zstd");
+		if (r < 0)
+			return r;
+	}
+	r = frame_head_parse(span_of(head, MAX(n, (size_t)5)), &h);
+	if (r >= 0)
+		r = frame_head_expect(&h, decoded);
+	if (r < 0)
+		return r;
+	frame_head_shrink(&h, head, decoded);
+	if (MIN(h.window, h.content) > window)
+		return fail(-EFBIG, "zstd frame needs %llu bytes of history, the limit is %llu",
+			    (unsigned long long)MIN(h.window, h.content), (unsigned long long)window);
+	/* libzstd allocates the history now, so that the stage's memory is known. */
+	got = ZSTD_decompressStream(s->d, &out, &(ZSTD_inBuffer){ head, n, 0 });
+	return ZSTD_isError(got) ? zstd_error(got, "decode") : 0;
+}
+
+static int zstd_stage_read(struct codec_stage *base, uint8_t *p, size_t n, size_t *ret_n)
+{
+	struct zstd_stage *s = (struct zstd_stage *)base;
+	ZSTD_outBuffer out = { p, n, 0 };
+
+	while (!s->ended && !out.pos) {
+		ZSTD_inBuffer in = { base->in->left.p, base->in->left.n, 0 };
+		size_t r = ZSTD_decompressStream(s->d, &out, &in);
+
+		if (ZSTD_isError(r))
+			return zstd_error(r, "decode");
+		codec_input_skip(base->in, in.pos);
+		s->ended = r == 0;
+		/* Bytes that are decoded already come first; only then is more input needed. */
+		if (!s->ended && !out.pos && !base->in->left.n) {
+			int filled = codec_input_fill(base->in);
+
+			if (filled < 0)
+				return filled;
+			if (!filled)
+				return fail(-EUCLEAN, "zstd stream is cut off after %llu bytes",
+					    (unsigned long long)base->in->taken);
+		}
+	}
+	*ret_n = out.pos;
+	return 0;
+}
+
+static uint64_t zstd_stage_memory(const struct codec_stage *base)
+{
+	const struct zstd_stage *s = (const struct zstd_stage *)base;
+
+	return sizeof(*s) + ZSTD_sizeof_DCtx(s->d);
+}
+
+static void zstd_stage_free(struct codec_stage *base)
+{
+	struct zstd_stage *s = (struct zstd_stage *)base;
+
+	dctx_give(s->d);
+	free(s);
+}
+
+static int zstd_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
+			  uint64_t window, struct codec_stage **ret)
+{
+	static const struct codec_stage_ops ops = { zstd_stage_read, zstd_stage_memory, zstd_stage_free };
+	struct zstd_stage *s = calloc(1, sizeof(*s));
+	int r = 0;
+
+	if (s)
+		s->d = dctx_take();
+	if (!s || !s->d ||
+	    ZSTD_isError(ZSTD_DCtx_setParameter(s->d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG)))
+		r = fail(-ENOMEM, "cannot decode zstd: not enough memory");
+	if (r >= 0) {
+		s->base = (struct codec_stage){ &ops, in };
+		r = stage_head(s, decoded, window);
+	}
+	if (r < 0) {
+		if (s)
+			zstd_stage_free(&s->base);
+		return r;
+	}
+	*ret = &s->base;
+	return 0;
+}
+
+/* ---- press ---- */
+
+struct zstd_press {
+	struct codec_press base;
+	ZSTD_CCtx *c;			/* owned */
+	uint8_t out[OUT_BYTES];
+};
+
+static int press_run(struct zstd_press *p, struct span span, ZSTD_EndDirective end)
+{
+	ZSTD_inBuffer in = { span.p, span.n, 0 };
+	size_t left;
+
+	do {
+		ZSTD_outBuffer out = { p->out, sizeof(p->out), 0 };
+		int r;
+
+		left = ZSTD_compressStream2(p->c, &out, &in, end);
+		if (ZSTD_isError(left))
+			return zstd_error(left, "encode");
+		r = out.pos ? p->base.sink.fn(p->base.sink.arg, span_of(p->out, out.pos)) : 0;
+		if (r < 0)
+			return r;
+	} while (end == ZSTD_e_end ? left > 0 : in.pos < in.size);
+	return 0;
+}
+
+static int zstd_press_push(struct codec_press *base, struct span in)
+{
+	return press_run((struct zstd_press *)base, in, ZSTD_e_continue);
+}
+
+static int zstd_press_finish(struct codec_press *base)
+{
+	return press_run((struct zstd_press *)base, span_of(NULL, 0), ZSTD_e_end);
+}
+
+static uint64_t zstd_press_memory(const struct codec_press *base)
+{
+	const struct zstd_press *p = (const struct zstd_press *)base;
+
+	return sizeof(*p) + ZSTD_sizeof_CCtx(p->c);
+}
+
+static void zstd_press_free(struct codec_press *base)
+{
+	struct zstd_press *p = (struct zstd_press *)base;
+
+	cctx_give(p->c);
+	free(p);
+}
+
+static int zstd_press_new(const struct codec *codec, uint64_t total, struct codec_sink sink,
+			  struct codec_press **ret)
+{
+	static const struct codec_press_ops ops = {
+		zstd_press_push, zstd_press_finish, zstd_press_memory, zstd_press_free,
+	};
+	struct zstd_press *p;
+
+	if (total == CODEC_SIZE_UNKNOWN)
+		return fail(-EOPNOTSUPP, "cannot write zstd piece by piece behind another compressor: "
+			    "the frame must declare its content size");
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return fail(-ENOMEM, "cannot encode zstd: not enough memory");
+	p->base = (struct codec_press){ &ops, sink };
+	p->c = cctx_take((const struct zstd_codec *)codec);
+	if (!p->c || ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(p->c, total))) {
+		zstd_press_free(&p->base);
+		return fail(-ENOMEM, "cannot encode zstd: not enough memory");
+	}
+	*ret = &p->base;
+	return 0;
+}
+
+const struct codec_ops codec_zstd = {
+	.name = "zstd",
+	.in_v2 = true,
+	.in_v3 = true,
+	.parse = zstd_parse,
+	.print = zstd_print,
+	.decode = zstd_decode,
+	.encode = zstd_encode,
+	.stage = zstd_stage_new,
+	.press = zstd_press_new,
+};

@@ -1,0 +1,112 @@
+/*
+ * zarr_create.c - the metadata documents that we write, byte for byte as TensorStore writes them for
+ * Orbax: compact, members sorted.
+ */
+#include "core/base/err.h"
+#include "core/zarr/zarr_meta.h"
+
+static int put_sizes(struct buf *b, const uint64_t *sizes, unsigned rank)
+{
+	int r = buf_add_byte(b, '[');
+
+	for (unsigned i = 0; i < rank && r >= 0; i++)
+		r = buf_addf(b, "%s%llu", i ? "," : "", (unsigned long long)sizes[i]);
+	return r < 0 ? r : buf_add_byte(b, ']');
+}
+
+/* The compressor's object, or instead of it `none`. */
+static int put_zstd(struct buf *b, const struct zarr_create *c, const char *before, const char *none)
+{
+	auto_arena arena = { 0 };
+	const struct codec *zstd;
+	int r;
+
+	if (!c->compress)
+		return buf_add_str(b, none);
+	r = codec_zstd_new(&arena, c->zstd_level, &zstd);
+	if (r >= 0)
+		r = buf_add_str(b, before);
+	return r < 0 ? r : codec_print(zstd, c->format == 2 ? CODEC_V2 : CODEC_V3, b);
+}
+
+static int print_v2(const struct zarr_create *c, struct buf *b)
+{
+	int r = buf_add_str(b, "{\"chunks\":");
+
+	if (r >= 0)
+		r = put_sizes(b, c->chunk, c->rank);
+	if (r >= 0)
+		r = buf_add_str(b, ",\"compressor\":");
+	if (r >= 0)
+		r = put_zstd(b, c, "", "null");
+	if (r >= 0)
+		r = buf_addf(b, ",\"dimension_separator\":\".\",\"dtype\":\"%s\",\"fill_value\":null,"
+			     "\"filters\":null,\"order\":\"C\",\"shape\":", dtype_info(c->dtype)->v2);
+	if (r >= 0)
+		r = put_sizes(b, c->shape, c->rank);
+	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":2}");
+}
+
+/* [bytes] or [bytes, zstd]: of the chunk, or of the one inner chunk of a shard. */
+static int put_codecs(struct buf *b, const struct zarr_create *c)
+{
+	bool has_order = dtype_info(c->dtype)->word > 1;
+	int r = buf_add_str(b, has_order ? "[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"}"
+					 : "[{\"name\":\"bytes\"}");
+
+	if (r >= 0)
+		r = put_zstd(b, c, ",", "");
+	return r < 0 ? r : buf_add_byte(b, ']');
+}
+
+static int put_shard(struct buf *b, const struct zarr_create *c)
+{
+	int r = buf_add_str(b, "[{\"configuration\":{\"chunk_shape\":");
+
+	if (r >= 0)
+		r = put_sizes(b, c->chunk, c->rank);
+	if (r >= 0)
+		r = buf_add_str(b, ",\"codecs\":");
+	if (r >= 0)
+		r = put_codecs(b, c);
+	return r < 0 ? r : buf_add_str(b, ",\"index_codecs\":[{\"configuration\":{\"endian\":\"little\"},"
+				       "\"name\":\"bytes\"},{\"name\":\"crc32c\"}]},"
+				       "\"name\":\"sharding_indexed\"}]");
+}
+
+static int print_v3(const struct zarr_create *c, struct buf *b)
+{
+	static const uint8_t zero[LIMIT_ITEM_BYTES];
+	int r = buf_add_str(b, "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":");
+
+	if (r >= 0)
+		r = put_sizes(b, c->chunk, c->rank);
+	if (r >= 0)
+		r = buf_add_str(b, "},\"name\":\"regular\"},\"chunk_key_encoding\":{\"name\":\"default\"},"
+				"\"codecs\":");
+	if (r >= 0)
+		r = c->sharded ? put_shard(b, c) : put_codecs(b, c);
+	if (r >= 0)
+		r = buf_addf(b, ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->dtype)->name);
+	if (r >= 0)
+		r = dtype_fill_print(c->dtype, 3, zero, b);
+	if (r >= 0)
+		r = buf_add_str(b, ",\"node_type\":\"array\",\"shape\":");
+	if (r >= 0)
+		r = put_sizes(b, c->shape, c->rank);
+	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":3}");
+}
+
+int zarr_meta_print(const struct zarr_create *c, struct buf *ret)
+{
+	size_t at = ret->n;
+	int r;
+
+	if ((c->format != 2 && c->format != 3) || c->rank > LIMIT_RANK || (c->sharded && c->format == 2))
+		return fail(-EINVAL, "cannot create a zarr array of format %u and rank %u%s", c->format,
+			    c->rank, c->sharded ? ", sharded" : "");
+	r = c->format == 2 ? print_v2(c, ret) : print_v3(c, ret);
+	if (r < 0)
+		ret->n = at;
+	return r;
+}

@@ -1,0 +1,70 @@
+/*
+ * zarr_key.c - keys of chunk objects below the array's own prefix, both ways.
+ */
+#include "core/zarr/zarr_meta.h"
+
+int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf *ret)
+{
+	size_t at = ret->n;
+	int r = 0;
+
+	if (m->keys == ZARR_KEYS_DEFAULT)
+		r = buf_add_byte(ret, 'c');
+	else if (m->rank == 0)
+		r = buf_add_byte(ret, '0');
+	for (unsigned i = 0; i < m->rank && r >= 0; i++) {
+		if (i > 0 || m->keys == ZARR_KEYS_DEFAULT)
+			r = buf_add_byte(ret, (uint8_t)m->separator);
+		if (r >= 0)
+			r = buf_addf(ret, "%llu", (unsigned long long)index[i]);
+	}
+	if (r < 0)
+		ret->n = at;
+	return r;
+}
+
+/* Plain decimal without leading zeros, below limit; the rest of s behind it. */
+static bool take_number(struct span *s, uint64_t limit, uint64_t *ret)
+{
+	uint64_t v = 0;
+	size_t n = 0;
+
+	while (n < s->n && s->p[n] >= '0' && s->p[n] <= '9') {
+		if (!mul_fits(v, 10, &v) || !add_fits(v, s->p[n] - (uint64_t)'0', &v))
+			return false;
+		n++;
+	}
+	if (n == 0 || (n > 1 && s->p[0] == '0') || v >= limit)
+		return false;
+	*s = span_from(*s, n);
+	*ret = v;
+	return true;
+}
+
+static bool take_byte(struct span *s, char c)
+{
+	if (s->n == 0 || s->p[0] != (uint8_t)c)
+		return false;
+	*s = span_from(*s, 1);
+	return true;
+}
+
+int zarr_chunk_key_parse(const struct zarr_meta *m, struct span key, uint64_t *ret_index)
+{
+	uint64_t index[LIMIT_RANK];
+
+	if (m->keys == ZARR_KEYS_DEFAULT && !take_byte(&key, 'c'))
+		return 0;
+	if (m->rank == 0 && m->keys == ZARR_KEYS_V2 && !take_byte(&key, '0'))
+		return 0;
+	for (unsigned i = 0; i < m->rank; i++) {
+		if ((i > 0 || m->keys == ZARR_KEYS_DEFAULT) && !take_byte(&key, m->separator))
+			return 0;
+		if (!take_number(&key, m->grid[i], &index[i]))
+			return 0;
+	}
+	if (key.n)
+		return 0;
+	memcpy(ret_index, index, m->rank * sizeof(*index));
+	return 1;
+}
