@@ -40,6 +40,7 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
 		       FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_DIO |
 		       FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_CACHE_SYMLINKS);
 	conn->max_write = 1 << 20;
+	conn->max_read = (unsigned)fs->options->max_read;
 	conn->max_readahead = 16 << 20;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;

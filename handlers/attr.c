@@ -71,7 +71,7 @@ static int attr_codecs(const struct subject *s, struct buf *ret)
 		if (i)
 			r = buf_add_byte(ret, ',');
 		if (r >= 0)
-			r = c->codec[i]->ops->print(c->codec[i], c->dialect, ret);
+			r = codec_print(c->codec[i], c->dialect, ret);
 	}
 	return r < 0 ? r : buf_add_byte(ret, ']');
 }

@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/ocdbt/ocdbt.h"
 #include "core/zarr/zarr_meta.h"
+#include "handlers/value.h"
 #include "tools/cmd.h"
 
 struct address {

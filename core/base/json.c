@@ -47,6 +47,16 @@ size_t utf8_len(struct span s)
 	return n;
 }
 
+bool utf8_valid(struct span s)
+{
+	for (size_t i = 0, n; i < s.n; i += n) {
+		n = utf8_len(span_from(s, i));
+		if (n == 0)
+			return false;
+	}
+	return true;
+}
+
 /* ---- first pass: carry past cJSON what it cannot hold ---- */
 
 struct carry {

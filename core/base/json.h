@@ -109,6 +109,8 @@ int json_bad(const char *what, struct span text, size_t at, const char *why);
 
 /* Byte length of the valid UTF-8 sequence at s (1 to 4), or 0. */
 size_t utf8_len(struct span s);
+/* Whether all of s is UTF-8. */
+bool utf8_valid(struct span s);
 /* The code point of a valid sequence of n bytes. */
 uint32_t utf8_code(const uint8_t *p, size_t n);
 

@@ -40,6 +40,7 @@
 #define LIMIT_CODECS 16			/* ours: codecs in one chain */
 #define LIMIT_SHARD_NESTING 4		/* ours: shards inside shards */
 #define LIMIT_SHARD_ENTRIES ((uint64_t)1 << 24)	/* ours: 256 MiB of index (TensorStore: 2^30) */
+#define LIMIT_SHARDING_DEVICES 1048576	/* ours: devices of one mesh */
 #define LIMIT_ZARR_META_BYTES (16 * MiB)	/* ours: one `.zarray` or `zarr.json` */
 #define LIMIT_ZSTD_WINDOW_LOG 31	/* format: what TensorStore accepts; memory is bounded elsewhere */
 

@@ -12,11 +12,13 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "core/base/digest.h"
+#include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/ocdbt/ocdbt.h"
 #include "core/step/aggregate.h"
 #include "core/tree/array_metadata.h"
+#include "core/tree/sharding.h"
+#include "core/tree/strings.h"
 #include "core/zarr/stream.h"
 
 #define AGGREGATE_IN_MEMORY (16 * MiB)	/* a larger file is copied to a temporary one and mapped */
@@ -337,8 +339,9 @@ void item_unref(struct item *item)
 	if (item->aggregate_map)
 		munmap(item->aggregate_map, item->aggregate_bytes.n);
 	buf_release(&item->aggregate_buf);
-	json_release(&item->strings);
-	json_release(&item->sharding);
+	strings_free(item->strings);
+	io_file_unref(item->strings_file);
+	shardings_free(item->shardings);
 	array_metadatas_free(item->arrays);
 	pthread_mutex_destroy(&item->lock);
 	free(item->path);
@@ -384,38 +387,144 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 	return 0;
 }
 
-/* A small JSON file of the item; no file is no error. */
-static int read_json(struct item *item, const char *name, uint64_t limit, struct json_doc *ret)
+/* ---- small files, read when first asked for ---- */
+
+/* Called with the item's lock held. No file is no error. */
+static int read_strings(struct item *item)
 {
 	auto_buf text = { 0 };
-	int r = io_slurp(item->dir, name, limit, &text);
+	int r;
 
+	if (item->strings_read)
+		return 0;
+	r = io_slurp(item->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
+	if (r >= 0)
+		r = strings_parse(buf_span(&text), "'_strings.json'", &item->strings);
+	/* Texts are read from the file one by one: together they may be large. */
+	if (r >= 0)
+		r = io_file_open(item->dir, "_strings.json", O_RDONLY, 0, &item->strings_file);
 	if (r == -ENOENT) {
 		err_clear();
-		return 0;
+		r = 0;
 	}
-	return r < 0 ? r : json_parse(buf_span(&text), name, ret);
+	item->strings_read = r >= 0;
+	return r;
+}
+
+/* Releases 0.3.x wrote one file per string leaf, in a directory of its name. */
+static int read_string_leaf(struct item *item, const struct tree_node *leaf, struct buf *ret)
+{
+	auto_buf path = { 0 }, text = { 0 };
+	int r = io_path_check(leaf->param, "string leaf");
+
+	if (r >= 0)
+		r = buf_addf(&path, "%.*s/_strings.json", SPAN_ARG(leaf->param));
+	if (r >= 0)
+		r = io_slurp(item->dir, buf_str(&path), LIMIT_STRINGS_BYTES, &text);
+	if (r == -ENOENT || r == -ENOTDIR)
+		return fail(-EUCLEAN, "its text is not stored");
+	return r < 0 ? r : strings_parse_leaf(buf_span(&text), "'_strings.json'", leaf->param, ret);
+}
+
+int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret)
+{
+	const struct strings_entry *e = NULL;
+	auto_buf json = { 0 };
+	int r;
+
+	if (leaf->value == TREE_VALUE_AGGREGATE) {
+		if (!leaf->aggregate || leaf->aggregate->kind != AGGREGATE_STRING)
+			return fail(-EUCLEAN, "the aggregate file does not have its text");
+		return buf_add_span(ret, leaf->aggregate->s);
+	}
+	pthread_mutex_lock(&item->lock);
+	r = read_strings(item);
+	if (r >= 0 && item->strings)
+		e = strings_find(item->strings, leaf->param);
+	pthread_mutex_unlock(&item->lock);
+	if (r < 0)
+		return r;
+	if (!e)
+		return read_string_leaf(item, leaf, ret);
+	r = buf_reserve(&json, e->len);
+	if (r >= 0)
+		r = io_read_exact(item->strings_file, json.p, e->len, e->off);
+	return r < 0 ? r : strings_text(span_of(json.p, e->len), "'_strings.json'", ret);
+}
+
+/* What only informs is worth a line in the log when it is broken, not an error. */
+static void note_broken(struct item *item, const char *name, int r)
+{
+	if (r < 0 && r != -ENOENT)
+		log_warn("item '%s': %s: %s", item->path, name, err_text(r));
+	err_clear();
 }
 
 bool item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret)
 {
-	auto_buf key = { 0 };
-	const struct json *j;
-
 	pthread_mutex_lock(&item->lock);
-	if (!item->sharding_read) {
-		int r = read_json(item, "_sharding", LIMIT_SMALL_FILE, &item->sharding);
+	if (!item->shardings_read) {
+		auto_buf text = { 0 };
+		int r = io_slurp(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
 
-		if (r < 0)
-			log_warn("item '%s': %s", item->path, err_text(r));
-		item->sharding_read = true;
+		if (r >= 0)
+			r = shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
+		note_broken(item, "_sharding", r);
+		item->shardings_read = true;
 	}
 	pthread_mutex_unlock(&item->lock);
-	if (!item->sharding.root || base64_put(&key, leaf->param, BASE64_URL) < 0)
+	return item->shardings && shardings_find(item->shardings, leaf->param, ret) == 1;
+}
+
+struct first_process {
+	char name[64];
+	uint64_t number;
+};
+
+static int pick_process(void *arg, const char *name, unsigned char type)
+{
+	struct first_process *f = arg;
+	uint64_t number;
+	char *end;
+
+	if (strncmp(name, "process_", 8) || strlen(name) >= sizeof(f->name))
+		return 0;
+	number = strtoull(name + 8, &end, 10);
+	if (*end || (f->name[0] && number >= f->number))
+		return 0;
+	strcpy(f->name, name);
+	f->number = number;
+	return 0;
+}
+
+/* Only the first file is consulted, as Orbax does. */
+static int read_arrays(struct item *item)
+{
+	struct first_process first = { 0 };
+	auto_buf path = { 0 }, text = { 0 };
+	int r = io_list(item->dir, "array_metadatas", pick_process, &first);
+
+	if (r < 0 || !first.name[0])
+		return r;
+	r = buf_addf(&path, "array_metadatas/%s", first.name);
+	if (r >= 0)
+		r = io_slurp(item->dir, buf_str(&path), LIMIT_SMALL_FILE, &text);
+	return r < 0 ? r : array_metadatas_parse(buf_span(&text), first.name, &item->arrays);
+}
+
+bool item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret)
+{
+	const struct array_metadata *m;
+
+	pthread_mutex_lock(&item->lock);
+	if (!item->arrays_read) {
+		note_broken(item, "array_metadatas", read_arrays(item));
+		item->arrays_read = true;
+	}
+	pthread_mutex_unlock(&item->lock);
+	m = item->arrays ? array_metadatas_find(item->arrays, leaf->param) : NULL;
+	if (!m || !m->key_impl.p)
 		return false;
-	j = json_member_span(item->sharding.root, buf_span(&key));
-	if (!json_is(j, JSON_STRING))
-		return false;
-	*ret = j->s;
+	*ret = m->key_impl;
 	return true;
 }

@@ -8,10 +8,11 @@
 
 #include <pthread.h>
 
-#include "core/base/err.h"
 #include "core/step/ckpt.h"
 
 struct array_metadatas;
+struct shardings;
+struct strings;
 
 struct item {
 	struct ckpt *ckpt;		/* borrowed */
@@ -33,9 +34,10 @@ struct item {
 
 	/* Read when first asked for; protected by lock until then, immutable after. */
 	pthread_mutex_t lock;
-	bool strings_read, sharding_read, arrays_read;
-	struct err_note strings_error;
-	struct json_doc strings, sharding;	/* `_strings.json`, `_sharding`; root NULL: none */
+	bool strings_read, shardings_read, arrays_read;
+	struct strings *strings;	/* index of `_strings.json`; NULL: none */
+	struct io_file *strings_file;
+	struct shardings *shardings;	/* `_sharding`; NULL: none */
 	struct array_metadatas *arrays;	/* the first of array_metadatas/process_*; NULL: none */
 
 	/* Private: how the aggregate's bytes are held. */

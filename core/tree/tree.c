@@ -80,23 +80,13 @@ int tree_attach(struct tree *tree, struct tree_node *parent, struct span key, bo
 	return 0;
 }
 
-static bool is_utf8(struct span s)
-{
-	for (size_t i = 0, n; i < s.n; i += n) {
-		n = utf8_len(span_from(s, i));
-		if (n == 0)
-			return false;
-	}
-	return true;
-}
-
 int tree_add(struct tree *tree, struct tree_node *parent, struct span key, bool key_is_index,
 	     enum tree_kind kind, struct tree_node **ret)
 {
 	uint8_t *copy;
 	int r;
 
-	if (!is_utf8(key))
+	if (!utf8_valid(key))
 		return fail(-EINVAL, "key '%.*s' is not UTF-8", SPAN_ARG(key));
 	if (parent ? parent->kind == TREE_LEAF : tree->root != NULL || key.n)
 		return fail(-EINVAL, "key '%.*s' has no place in the tree", SPAN_ARG(key));

@@ -393,11 +393,8 @@ static int cb_str(struct unpack **u, const char *base, const char *p, unsigned n
 	struct span s = span_of(n ? p : base, n);
 
 	/* Old writers put an array's bytes in a text. */
-	for (size_t i = 0, len; i < s.n && !(*u)->payload; i += len) {
-		len = utf8_len(span_from(s, i));
-		if (len == 0)
-			return broken(*u, "a text is not UTF-8");
-	}
+	if (!(*u)->payload && !utf8_valid(s))
+		return broken(*u, "a text is not UTF-8");
 	*ret = leaf_of(AGGREGATE_STRING);
 	ret->leaf.s = s;
 	return 0;

@@ -17,7 +17,7 @@
 
 bool chunk_is_streamed(const struct zarr *z)
 {
-	return z->leaf->bytes > WHOLE_MAX && codec_can_stream(&z->leaf->codecs);
+	return z->leaf->bytes > WHOLE_MAX;
 }
 
 uint64_t chunk_cost(const struct zarr *z)
