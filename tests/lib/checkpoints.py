@@ -27,7 +27,10 @@ def cache_root():
 def _module_dir(module):
     """The directory of a module's results: it changes when anything that makes them changes."""
     digest = hashlib.sha256()
-    for name in SHARED + (module + '.py',):
+    text = (TESTS / 'lib' / (module + '.py')).read_text()
+    uses = [m + '.py' for m in MODULES + ('bigdata',) if f'lib.{m} import' in text or f', {m}' in text
+            or f'import {m}' in text]
+    for name in SHARED + tuple(uses) + (module + '.py',):
         digest.update((TESTS / 'lib' / name).read_bytes())
     peers = [line for line in (TESTS / 'requirements.txt').read_text().splitlines()
              if line.startswith(('orbax', 'tensorstore', 'jax', 'zarr', 'numpy', 'ml_dtypes'))]
