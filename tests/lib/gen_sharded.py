@@ -233,15 +233,13 @@ case('two-processes-zarr3')(lambda d: two_processes(d, True))
 @case()
 def many_generations(d):
     """A version tree with many generations, and a B+tree of several levels: TensorStore's own writing."""
-    item = d / 'ckpt'
-    kv = ts.KvStore.open({'driver': 'ocdbt', 'base': f'file://{item.resolve()}/',
-                          'config': {'max_decoded_node_bytes': 800, 'max_inline_value_bytes': 64,
-                                     'version_tree_arity_log2': 1, 'compression': None}}).result()
+    item = (d / 'ckpt').resolve()
+    config = {'max_decoded_node_bytes': 800, 'max_inline_value_bytes': 64, 'version_tree_arity_log2': 1,
+              'compression': None}
     arrays = {f'layer{i:03d}': values((3, i % 7 + 1), np.float32, i) for i in range(120)}
     for name, a in arrays.items():
-        ts.open({'driver': 'zarr', 'kvstore': {'driver': 'ocdbt', 'base': f'file://{item.resolve()}/',
-                                               'path': name + '/'}}, create=True, dtype=a.dtype, shape=a.shape,
+        kv = {'driver': 'ocdbt', 'base': f'file://{item}/', 'path': name + '/', 'config': config}
+        ts.open({'driver': 'zarr', 'kvstore': kv}, create=True, dtype=a.dtype, shape=a.shape,
                 context=ts.Context()).result().write(a).result()
-    del kv
     tree = expect.flatten(arrays)
     return Case(trees={'': tree.without_structure()})
