@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import hashlib
 import json
 import typing
 
@@ -229,6 +230,18 @@ def shared_parameter_names(d):
     doc['tree_metadata']["('a', 'b.c')"] = entry
     path.write_text(json.dumps(doc))
     return Case(trees={'': expect.flatten({'a': {'b': {'c': w}, 'b.c': w}, 'z': w + 1})})
+
+
+@case()
+def names_collide(d):
+    """A key that is spelled like the short form of another: both readable, the later in its `~` form."""
+    long = 'n' * 300
+    digest = hashlib.sha256(long.encode()).hexdigest()[:16]
+    twin = 'n' * 200 + '~' + digest
+    w = values((3,), np.float32, 1)
+    save_v0(d / 'ckpt', {'t': {long: w, twin: w + 1}, 'other': 1})
+    again = 'n' * 200 + '~' + hashlib.sha256(twin.encode()).hexdigest()[:16]
+    return Case(notes={'first': f't/{twin}.npy', 'second': f't/{again}.npy', 'first key': long, 'second key': twin})
 
 
 @case()

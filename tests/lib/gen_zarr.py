@@ -339,3 +339,30 @@ def numbered_manifests(d):
         ts.open({'driver': 'zarr', 'kvstore': kv}, create=True, dtype=a.dtype, shape=a.shape).result().write(a).result()
     return Case(trees={'': expect.flatten(arrays).without_structure()},
                 notes={'manifests': sorted(p.name for p in item.glob('manifest*'))})
+
+
+@case()
+def raw_nodes(d):
+    """An OCDBT database without any compression, values in data files: every byte can be damaged."""
+    item = (d / 'ckpt').resolve()
+    arrays = {f'w{i}': values((20, 30), np.float32, i) for i in range(6)}
+    for name, a in arrays.items():
+        kv = {'driver': 'ocdbt', 'base': f'file://{item}/', 'path': name + '/',
+              'config': {'compression': None, 'max_inline_value_bytes': 200}}
+        ts.open({'driver': 'zarr3', 'kvstore': kv,
+                 'metadata': v3_metadata(a, (10, 30), [c_bytes()])}, create=True).result().write(a).result()
+    return Case(trees={'': expect.flatten(arrays).without_structure()})
+
+
+@case()
+def sparse_small(d):
+    """A few missing chunks, small."""
+    m = Maker(d / 'ckpt')
+    a = np.zeros((64, 64), np.float32)
+    a[16:32] = values((16, 64), np.float32, 1)
+    for name, (driver, metadata) in {
+            'v2': ('zarr', v2_metadata(a, (16, 64), {'id': 'blosc', 'cname': 'lz4', 'clevel': 5, 'shuffle': 1,
+                                                     'blocksize': 0})),
+            'v3': ('zarr3', v3_metadata(a, (16, 64), [c_shard((8, 64), [c_bytes(), c_zstd()])]))}.items():
+        m.write(name, m.open(name, driver, metadata), a, np.s_[16:32])
+    return m.case()

@@ -7,7 +7,9 @@ import numpy as np
 from lib import expect
 
 EXTENSIONS = ('.npy', '.bin', '.json', '.txt', '.null', '.safetensors', '.html')
-RESERVED_IN_ITEM = ('_METADATA',)
+# Names of ours that a top-level container of an item must not take, whatever is mounted: the item's
+# names are the same from its root, its step and itself.
+RESERVED_IN_ITEM = ('_METADATA', '_CHECKPOINT_METADATA', '.pytreefs', 'latest')
 ESCAPED = b'/\0%[]@'
 NAME_MAX = 255
 KEEP = 200
@@ -81,3 +83,8 @@ def path_of(path, value):
         reserved = RESERVED_IN_ITEM if depth == 0 else ()
         parts.append(file_name(key, extension(value) if last else '', reserved))
     return '/'.join(parts)
+
+
+def container_path(path):
+    """The path below the item of a container."""
+    return '/'.join(file_name(k, '', RESERVED_IN_ITEM if n == 0 else ()) for n, k in enumerate(path))
