@@ -198,17 +198,6 @@ def test_explain_of_a_part(run, cases):
     assert len(part.splitlines()) < len(whole.splitlines())
 
 
-def test_explain_spec_opens_with_tensorstore(run, cases):
-    import tensorstore as ts
-    for name in ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1'):
-        case = cases(name)
-        (where, tree), = case.trees.items()
-        rel = f'{where}/params/dense/kernel.npy'.lstrip('/')
-        spec = json.loads(run('explain', '--spec', below(case.path, rel)).stdout)
-        got = ts.open(spec).result().read().result()
-        assert np.array_equal(got, tree.leaves['params', 'dense', 'kernel'])
-
-
 # ---- the flow ----
 
 FLOW = ['fs', 'leaf', 'zarr', 'kv', 'ocdbt', 'io']
