@@ -242,15 +242,28 @@ def is_eio(path):
 
 def compare_xattrs(root, tree):
     """dtype, shape, key, typestr and kind of everything in the item."""
+    out = []
     for path, value, key in leaf_paths(root, tree):
-        yield from (f'{"/".join(key)}: {f}' for f in leaf_xattrs(path, value, key, tree.recorded))
+        try:
+            out += [f'{"/".join(key)}: {f}' for f in leaf_xattrs(path, value, key, tree.recorded)]
+        except (OSError, ValueError) as e:
+            out.append(f'{"/".join(key)}: {type(e).__name__}: {e}')
     for key, kind in tree.kinds.items():
-        where = pathlib.Path(root) / names.container_path(key)
-        got = xattr(where, 'kind')
-        if tree.recorded and kind != 'any' and got != kind:
-            yield f'{"/".join(key) or "."}: kind {got!r}, want {kind!r}'
-        if xattr(where, 'key') is not None and [str(k) for k in xattr(where, 'key')] != list(key):
-            yield f'{"/".join(key) or "."}: key {xattr(where, "key")!r}'
+        try:
+            out += container_xattrs(pathlib.Path(root) / names.container_path(key), key, kind, tree.recorded)
+        except (OSError, ValueError) as e:
+            out.append(f'{"/".join(key) or "."}: {type(e).__name__}: {e}')
+    return out
+
+
+def container_xattrs(where, key, kind, recorded):
+    out = []
+    got, name = xattr(where, 'kind'), '/'.join(key) or '.'
+    if recorded and kind != 'any' and got != kind:
+        out.append(f'{name}: kind {got!r}, want {kind!r}')
+    if xattr(where, 'key') is not None and [str(k) for k in xattr(where, 'key')] != list(key):
+        out.append(f'{name}: key {xattr(where, "key")!r}')
+    return out
 
 
 def leaf_xattrs(path, value, key, recorded):
