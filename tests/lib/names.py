@@ -1,6 +1,7 @@
 """Key paths -> names in the mount, by the rules of the design, written apart from the program."""
 
 import hashlib
+import re
 
 import numpy as np
 
@@ -13,6 +14,7 @@ RESERVED_IN_ITEM = ('_METADATA', '_CHECKPOINT_METADATA', '.pytreefs', 'latest')
 ESCAPED = b'/\0%[]@'
 NAME_MAX = 255
 KEEP = 200
+HASHED = re.compile(rb'~[0-9a-f]{16}\Z')
 
 
 def _escape_byte(b):
@@ -27,6 +29,8 @@ def escape(key, container, reserved=()):
     if raw in (b'.', b'..'):
         return raw.replace(b'.', b'%2E')
     out = b''.join(_escape_byte(b) if b in ESCAPED else bytes([b]) for b in raw)
+    if HASHED.search(raw):  # spelled like the short form of another key: the mapping stays one-to-one
+        return out[:-17] + b'%7E' + out[-16:]
     if container:
         for ext in EXTENSIONS:
             if raw.endswith(ext.encode()):
