@@ -38,7 +38,7 @@ DOORS = {
     r'liburing\.h': ['core/io/io_ring.c'],
     r'zstd\w*\.h|zdict\.h': ['core/codec/codec_zstd.c', 'core/ocdbt/frame.c'],
     r'(cjson/)?cJSON\w*\.h': ['core/base/json.c'],
-    r'msgpack(/.*)?\.h': ['core/tree/tree_msgpack.c'],
+    r'msgpack(/.*)?\.h': ['core/tree/tree_msgpack.c', 'core/tree/tree_msgpack_print.c'],
     r'mpi\.h': ['core/step/peers_mpi.c'],
     r'fuse\w*(/.*)?\.h|fuse3/.*': ['fs/'],
     r'(isa-l|isa-l/.*|crc)\.h|isa-l/.*': ['core/base/crc32c.c'],
