@@ -1,0 +1,84 @@
+"""What every test of tests/mount and tests/interop can ask for."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(TESTS))
+
+from lib import checkpoints, mounts  # noqa: E402
+
+
+def pytest_configure(config):
+    config.addinivalue_line('markers', 'serial: measures time or memory, or needs much; runs alone')
+
+
+@pytest.fixture(scope='session')
+def build():
+    """The build directory; ninja has run."""
+    path = pathlib.Path(os.environ.get('PYTREEFS_BUILD', TESTS.parent / 'build'))
+    if not (path / 'pytreefs').exists():
+        pytest.fail(f'{path}/pytreefs is not there: build first (tests/run does)')
+    return path.resolve()
+
+
+@pytest.fixture(scope='session')
+def program(build):
+    return str(build / 'pytreefs')
+
+
+@pytest.fixture
+def cases():
+    """cases(name): a checkpoint and what it holds (lib/checkpoints.py); read-only, shared by tests."""
+    return checkpoints.get
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """copy(case): a private copy of a checkpoint that the test may change; returns its source path."""
+    def make(case, name='copy'):
+        target = tmp_path / name
+        shutil.copytree(case.path, target, symlinks=True)
+        return target
+    return make
+
+
+@pytest.fixture
+def mount(program, tmp_path):
+    """mount(source, 'option=value', ...): a mount.Mount, unmounted and its log scanned afterwards.
+
+    allow_errors=True: the test provokes failures that the log rightly reports.
+    """
+    made = []
+
+    def do(source, *options, allow_errors=False, foreground=False):
+        n = len(made)
+        m = mounts.Mount(program, source, tmp_path / f'mnt{n}', tmp_path / f'log{n}', options, foreground)
+        made.append((m, allow_errors))
+        return m
+
+    yield do
+    faults = []
+    for m, allow_errors in reversed(made):
+        alive = m.mounted()
+        if not m.unmount() and alive:
+            faults.append(f'{m.path}: could not be unmounted cleanly, or the daemon stayed or failed')
+        faults += [f'{m.path}: the log says: {line}' for line in m.faults(allow_errors)]
+    assert not faults, '\n'.join(faults)
+
+
+@pytest.fixture
+def run(program):
+    """run('ls', path, ...): the program's subcommand; returns the CompletedProcess with text output."""
+    def do(*words, ok=True, text=True, timeout=60, **options):
+        r = subprocess.run([program, *map(str, words)], capture_output=True, text=text, timeout=timeout,
+                           stdin=subprocess.DEVNULL, **options)
+        if ok:
+            assert r.returncode == 0, f'{words}: status {r.returncode}\n{r.stderr}'
+        return r
+    return do

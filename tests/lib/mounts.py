@@ -1,0 +1,124 @@
+"""A pytreefs mount for one test: made with options, always unmounted, its log read afterwards."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import time
+
+# Lines that no run may say, and lines that only a test that provokes them may cause.
+NEVER = re.compile(r'assert|sanitizer|runtime error:|leak|segmentation|corrupted|double free', re.I)
+ERROR = re.compile(r'\b(cannot|failed|failure|error|refused)\b', re.I)
+NOTICE = re.compile(r'io_uring|passthrough|read_ahead')        # a kernel that lacks something is no error
+
+
+class Mount:
+    def __init__(self, program, source, mnt, log, options=(), foreground=False):
+        self.program, self.source, self.path, self.log = program, source, pathlib.Path(mnt), log
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.process = None
+        command = [program, 'mount', str(source), str(mnt), '-o', ','.join([f'log={log}', *options])]
+        if foreground:
+            self.process = subprocess.Popen(command + ['-f'], stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self._wait_until_ready()
+        else:
+            r = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+            if r.returncode:
+                raise MountError(r.returncode, r.stderr)
+        self._pid = self.process.pid if self.process else None
+
+    def _wait_until_ready(self):
+        end = time.monotonic() + 30
+        while not self.mounted():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise MountError(self.process.poll(), 'the mount in the foreground did not become ready')
+            time.sleep(0.01)
+
+    def __truediv__(self, name):
+        return self.path / name
+
+    def mounted(self):
+        with open('/proc/self/mountinfo') as f:
+            return any(unescape(line.split()[4]) == str(self.path) for line in f)
+
+    @property
+    def pid(self):
+        """The daemon, found by its command line."""
+        if self._pid is None:
+            for entry in pathlib.Path('/proc').iterdir():
+                if entry.name.isdigit() and self._is_daemon(entry):
+                    self._pid = int(entry.name)
+        return self._pid
+
+    def _is_daemon(self, entry):
+        try:
+            words = (entry / 'cmdline').read_bytes().split(b'\0')
+        except OSError:
+            return False
+        return str(self.path).encode() in words and any(b'pytreefs' in w for w in words[:2])
+
+    def memory(self, field='VmHWM'):
+        """Bytes of the daemon's memory: the peak (VmHWM) or now (VmRSS)."""
+        for line in pathlib.Path(f'/proc/{self.pid}/status').read_text().splitlines():
+            if line.startswith(field + ':'):
+                return int(line.split()[1]) * 1024
+        raise KeyError(field)
+
+    def reset_peak(self):
+        """Begin a new VmHWM."""
+        pathlib.Path(f'/proc/{self.pid}/clear_refs').write_text('5')
+
+    def open_files(self):
+        return len(os.listdir(f'/proc/{self.pid}/fd'))
+
+    def stats(self):
+        return json.loads((self.path / '.pytreefs' / 'stats').read_text())
+
+    def log_lines(self):
+        try:
+            return pathlib.Path(self.log).read_text(errors='replace').splitlines()
+        except FileNotFoundError:
+            return []
+
+    def faults(self, allow_errors):
+        """What the log should not say."""
+        out = [line for line in self.log_lines() if NEVER.search(line)]
+        if not allow_errors:
+            out += [line for line in self.log_lines() if ERROR.search(line) and not NOTICE.search(line)]
+        return out
+
+    def unmount(self):
+        """Leave nothing behind; True when the ordinary way worked and the daemon is gone."""
+        pid = self.pid
+        clean = True
+        if self.mounted():
+            clean = subprocess.run(['fusermount3', '-u', str(self.path)], capture_output=True).returncode == 0
+        if self.mounted():
+            subprocess.run(['umount', '-l', str(self.path)], capture_output=True)
+        return clean and self._gone(pid)
+
+    def _gone(self, pid):
+        end = time.monotonic() + 15
+        while pid and time.monotonic() < end:
+            if self.process:
+                if self.process.poll() is not None:
+                    return self.process.returncode == 0
+            elif not os.path.exists(f'/proc/{pid}'):
+                return True
+            time.sleep(0.01)
+        if pid:
+            os.kill(pid, 9)
+            return False
+        return True
+
+
+class MountError(Exception):
+    def __init__(self, status, text):
+        super().__init__(f'mount ended with status {status}: {text}')
+        self.status, self.text = status, text
+
+
+def unescape(text):
+    return re.sub(r'\\(\d{3})', lambda m: chr(int(m[1], 8)), text)

@@ -1,0 +1,127 @@
+"""A leaf of 1 GiB that is one zstd frame: bounded memory, right bytes, and jumps that are served."""
+
+import os
+import random
+import subprocess
+import time
+
+import pytest
+
+from lib import bigdata
+
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(900)]
+
+MIB = 1 << 20
+SMALL = 64 * MIB        # the constant beside cache and budgets that the design allows
+
+
+def data_of(m):
+    """The leaf and where its data begin."""
+    path = m / 'w.npy'
+    return path, os.stat(path).st_size - (1024 << 20)
+
+
+def dd(path):
+    """Whole leaf by dd bs=1M; returns seconds."""
+    start = time.monotonic()
+    r = subprocess.run(['dd', f'if={path}', 'of=/dev/null', 'bs=1M'], capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    assert str(os.stat(path).st_size) in r.stderr
+    return time.monotonic() - start
+
+
+def random_reads(path, head, n, seed):
+    """n reads of 1 MiB anywhere, compared; the seconds of each."""
+    rng = random.Random(seed)
+    times = []
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    try:
+        for _ in range(n):
+            off = rng.randrange((1023 << 20))
+            start = time.monotonic()
+            got = os.pread(fd, MIB, head + off)
+            times.append(time.monotonic() - start)
+            assert got == bigdata.at(off, MIB), f'wrong bytes at {off}'
+    finally:
+        os.close(fd)
+    return times
+
+
+def drop_caches(path):
+    """The kernel's pages of the leaf go, so that the daemon is asked again."""
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+@pytest.mark.parametrize('name', ['one-gib-chunk', 'one-gib-chunk-zarr3'])
+@pytest.mark.parametrize('options,cache', [(['cache=64M'], 64 * MIB), ([], 256 * MIB)], ids=['cache=64M', 'default'])
+def test_sequential_read_stays_in_the_cache(mount, cases, name, options, cache):
+    m = mount(cases(name).path, *options)
+    path, _ = data_of(m)
+    dd(path)
+    assert m.memory('VmHWM') <= cache + SMALL, f'{m.memory("VmHWM") >> 20} MiB'
+
+
+def test_every_byte_is_right(mount, cases):
+    case = cases('one-gib-chunk')
+    m = mount(case.path, 'cache=64M')
+    path, head = data_of(m)
+    with open(path, 'rb', buffering=0) as f:
+        f.seek(head)
+        for i in range(case.notes['mib']):
+            got = b''
+            while len(got) < MIB:
+                got += f.read(MIB - len(got))
+            assert got == bigdata.block(i), f'MiB {i} differs'
+        assert f.read(10) == b''
+
+
+@pytest.mark.parametrize('name', ['one-gib-chunk', 'one-gib-chunk-zarr3'])
+def test_jumping_about_is_served_from_the_spill_file(mount, cases, name):
+    """1,000 random reads: the first may cost a pass over the frame, the others no decode."""
+    m = mount(cases(name).path, 'cache=64M')
+    path, head = data_of(m)
+    times = random_reads(path, head, 1000, 1)
+    assert m.memory('VmHWM') <= 64 * MIB + SMALL
+    slow = sorted(times)[-20:]
+    rest = sorted(times)[:-20]
+    assert sum(rest) < 20 and max(rest) < 0.25, (sum(rest), slow)
+
+
+def test_without_a_spill_file_it_is_slow_and_right(mount, cases):
+    m = mount(cases('one-gib-chunk').path, 'cache=64M', 'spill=off')
+    path, head = data_of(m)
+    random_reads(path, head, 12, 2)
+    assert m.memory('VmHWM') <= 64 * MIB + SMALL
+
+
+def test_the_spill_file_leaves_nothing_behind(mount, cases, tmp_path):
+    spill = tmp_path / 'spill'
+    spill.mkdir()
+    m = mount(cases('one-gib-chunk').path, 'cache=64M', f'spill={spill}')
+    path, head = data_of(m)
+    random_reads(path, head, 20, 3)
+    assert os.listdir(spill) == []
+    m.unmount()
+    assert os.listdir(spill) == []
+
+
+def test_two_readers_of_one_frame(mount, cases):
+    """Both get right bytes; memory stays where it was."""
+    m = mount(cases('one-gib-chunk').path, 'cache=64M')
+    path, _ = data_of(m)
+    jobs = [subprocess.Popen(['sha256sum', path], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    sums = {j.communicate()[0].split()[0] for j in jobs}
+    assert len(sums) == 1
+    assert m.memory('VmHWM') <= 64 * MIB + SMALL
+
+
+def test_many_small_leaves_stay_in_the_cache(mount, cases):
+    """Walking 20,000 leaves and reading them all."""
+    m = mount(cases('leaves-20000').path, 'cache=64M')
+    n = sum(len(files) for _, _, files in os.walk(m.path))
+    assert n >= 20000
+    subprocess.run(['tar', '-C', m.path, '-cf', '/dev/null', '--ignore-failed-read', '.'], check=True)
+    assert m.memory('VmHWM') <= 64 * MIB + SMALL, f'{m.memory("VmHWM") >> 20} MiB'

@@ -1,0 +1,257 @@
+"""The mount command: what it accepts, how it fails, when it returns, how it ends."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from lib import compare, mounts
+
+
+def failing(program, *words):
+    """A mount that must not succeed: its stderr."""
+    r = subprocess.run([program, 'mount', *map(str, words)], capture_output=True, text=True, timeout=60,
+                       stdin=subprocess.DEVNULL)
+    assert r.returncode != 0, 'it mounted'
+    assert r.stderr.strip(), 'no reason on stderr'
+    return r.returncode, r.stderr
+
+
+@pytest.fixture
+def mnt(tmp_path):
+    path = tmp_path / 'mnt'
+    path.mkdir()
+    yield path
+    subprocess.run(['umount', '-l', path], capture_output=True)
+
+
+def test_it_is_ready_when_it_returns(program, cases, mnt):
+    case = cases('manager-root')
+    subprocess.run([program, 'mount', case.path, mnt], check=True, timeout=60)
+    assert sorted(os.listdir(mnt)) == sorted(case.steps)
+    subprocess.run([program, 'umount', mnt], check=True, timeout=60)
+    assert os.listdir(mnt) == []
+
+
+def test_a_source_that_is_not_there(program, mnt, tmp_path):
+    _, text = failing(program, tmp_path / 'nothing', mnt)
+    assert 'nothing' in text and 'o such' in text, text
+
+
+def test_a_mount_point_that_is_not_there(program, cases, tmp_path):
+    _, text = failing(program, cases('manager-root').path, tmp_path / 'nowhere')
+    assert 'nowhere' in text
+
+
+def test_a_directory_of_something_else_is_an_error(program, mnt, tmp_path):
+    """Never an empty directory: the error names the directory and what was looked for."""
+    other = tmp_path / 'photos'
+    (other / 'album').mkdir(parents=True)
+    (other / 'album' / 'a.jpg').write_bytes(b'\xff\xd8')
+    _, text = failing(program, other, mnt)
+    assert 'photos' in text and ('_METADATA' in text or 'checkpoint' in text), text
+
+
+def test_a_directory_of_something_else_as_root(mount, tmp_path):
+    other = tmp_path / 'photos'
+    (other / 'album').mkdir(parents=True)
+    m = mount(other, 'shape=root')
+    assert os.listdir(m.path) == []
+
+
+def test_a_broken_item_is_an_error(program, mnt, copy, cases):
+    item = copy(cases('matrix-ocdbt-zarr2-zstd-v0'), 'item')
+    (item / '_METADATA').write_bytes(b'{')
+    _, text = failing(program, item, mnt)
+    assert '_METADATA' in text, text
+
+
+def test_a_temporary_directory_is_refused(program, mnt, cases):
+    case = cases('root-with-debris')
+    _, text = failing(program, case.path / '3.orbax-checkpoint-tmp', mnt)
+    assert 'orbax-checkpoint-tmp' in text
+
+
+def test_a_temporary_directory_on_demand(mount, cases):
+    """Whoever insists on what was not committed gets it."""
+    case = cases('root-with-debris')
+    m = mount(case.path / '3.orbax-checkpoint-tmp', 'shape=step')
+    assert not compare.compare(m / 'state', case.trees['2/state'])
+
+
+@pytest.mark.parametrize('option', ['nosuchoption', 'cache=lots', 'cache=-1', 'io=magic', 'shape=circle',
+                                    'spill_limit=x'])
+def test_wrong_options_are_named(program, cases, mnt, option):
+    _, text = failing(program, cases('manager-root').path, mnt, '-o', option)
+    assert option.split('=')[0] in text or option.split('=')[-1] in text, text
+
+
+@pytest.mark.parametrize('words', [[], ['only-one'], ['a', 'b', 'c'], ['--nosuch', 'a', 'b']])
+def test_wrong_usage_is_status_2(program, words):
+    status, text = failing(program, *words)
+    assert status == 2 and 'usage' in text.lower(), text
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_signals_unmount_cleanly(program, cases, tmp_path, number):
+    m = mounts.Mount(program, cases('manager-root').path, tmp_path / 'm', tmp_path / 'log', foreground=True)
+    compare.read_all(m / '10/state/w.npy')
+    m.process.send_signal(number)
+    assert m.process.wait(10) == 0
+    assert not m.mounted() and not m.faults(False)
+
+
+def test_the_daemon_ends_with_its_mount(mount, cases):
+    m = mount(cases('manager-root').path)
+    pid = m.pid
+    assert pid and os.path.exists(f'/proc/{pid}')
+    assert m.unmount() and not os.path.exists(f'/proc/{pid}')
+
+
+def test_the_daemon_leaves_the_terminal_and_the_directory(mount, cases):
+    m = mount(cases('manager-root').path)
+    assert os.readlink(f'/proc/{m.pid}/cwd') == '/'
+    assert os.getsid(m.pid) != os.getsid(0)
+    for fd in ('0', '1', '2'):
+        assert os.readlink(f'/proc/{m.pid}/fd/{fd}') == '/dev/null'
+
+
+def test_relative_paths(program, cases, tmp_path):
+    case = cases('manager-root')
+    (tmp_path / 'm').mkdir()
+    subprocess.run([program, 'mount', os.path.relpath(case.path, tmp_path), 'm'], cwd=tmp_path, check=True)
+    try:
+        time.sleep(0.05)
+        assert (tmp_path / 'm/10/state/name.txt').read_text() == 'step 10'
+        assert 'stored' in os.listdir(tmp_path / 'm/.pytreefs')
+        assert compare.read_all(tmp_path / 'm/5/state/name.txt') == b'step 5'
+    finally:
+        subprocess.run([program, 'umount', 'm'], cwd=tmp_path, check=True)
+
+
+def test_mounted_over_its_own_source(program, copy, cases):
+    """The source stays reachable for the daemon when the mount covers it."""
+    root = copy(cases('manager-root'), 'root')
+    subprocess.run([program, 'mount', root, root], check=True, timeout=60)
+    try:
+        assert (root / '10/state/name.txt').read_text() == 'step 10'
+    finally:
+        subprocess.run(['umount', '-l', root], check=True)
+
+
+def test_the_kind_of_file_system_is_ours(mount, cases):
+    m = mount(cases('manager-root').path)
+    with open('/proc/self/mountinfo') as f:
+        (line,) = [x for x in f if mounts.unescape(x.split()[4]) == str(m.path)]
+    kind, source = line.split(' - ')[1].split()[:2]
+    assert kind == 'fuse.pytreefs' and source
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='only root may become somebody else')
+def test_allow_other_checks_permissions(mount, cases):
+    m = mount(cases('manager-root').path, 'allow_other')
+    os.chmod(m.path.parent, 0o755)
+    for parent in list(m.path.parents)[:4]:
+        if str(parent).startswith('/tmp/'):
+            os.chmod(parent, 0o755)
+    r = subprocess.run(['cat', m / '10/state/name.txt'], capture_output=True, user=65534, group=65534)
+    assert r.stdout == b'step 10', r.stderr
+    with open('/proc/self/mountinfo') as f:
+        line = next(x for x in f if mounts.unescape(x.split()[4]) == str(m.path))
+    assert 'allow_other' in line and 'default_permissions' in line
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='only root may become somebody else')
+def test_without_allow_other_it_is_private(mount, cases):
+    m = mount(cases('manager-root').path)
+    for parent in list(m.path.parents)[:4]:
+        if str(parent).startswith('/tmp/'):
+            os.chmod(parent, 0o755)
+    r = subprocess.run(['ls', m.path], capture_output=True, user=65534, group=65534)
+    assert r.returncode != 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='mount(8) needs root')
+def test_mount_dash_t_and_its_helper(build, cases, tmp_path):
+    """mount -t fuse.pytreefs finds the program through its helper's name."""
+    helpers = [p for p in ('mount.pytreefs', 'mount.fuse.pytreefs') if (build / p).exists()]
+    assert helpers, 'the build has no mount helper'
+    case = cases('manager-root')
+    (tmp_path / 'm').mkdir()
+    r = subprocess.run([build / helpers[0], case.path, tmp_path / 'm', '-o', 'rw,cache=64M'],
+                       capture_output=True, text=True, timeout=60)
+    try:
+        assert r.returncode == 0, r.stderr
+        assert sorted(os.listdir(tmp_path / 'm')) == sorted(case.steps)
+    finally:
+        subprocess.run(['umount', '-l', tmp_path / 'm'], capture_output=True)
+
+
+def test_config_shows_what_is_in_force(mount, cases):
+    m = mount(cases('manager-root').path, 'cache=64M', 'io=sync')
+    text = json.dumps(json.loads(compare.read_all(m / '.pytreefs/config')))
+    assert 'sync' in text
+
+
+@pytest.mark.parametrize('io', ['sync', 'uring', 'trace:sync', 'trace:uring'])
+def test_engines(mount, cases, io):
+    case = cases('matrix-ocdbt-zarr2-zstd-v0')
+    m = mount(case.path, f'io={io}')
+    assert not compare.compare(m.path, case.tree())
+
+
+def test_faults_of_the_disk_are_eio_and_pass(mount, cases):
+    """Read errors of one request in five: every read is right or EIO, and the mount goes on."""
+    case = cases('matrix-perleaf-zarr2-zstd-v0')
+    m = mount(case.path, 'io=fault(read:eio:20%):sync', allow_errors=True)
+    right = wrong = eio = 0
+    for _ in range(20):
+        for path, value, _ in compare.leaf_paths(m.path, case.tree()):
+            try:
+                right += not list(compare.check_leaf(path, value))
+                wrong += bool(list(compare.check_leaf(path, value)))
+            except OSError:
+                eio += 1
+    assert wrong == 0 and right > 0, (right, wrong, eio)
+    assert m.mounted()
+
+
+TOLD = ('ls', 'tree', 'info', 'cat')
+
+
+def test_without_fuse_it_says_what_works(program, cases, tmp_path):
+    """In a container without /dev/fuse: the reason, and the commands that need no mount."""
+    case = cases('manager-root')
+    (tmp_path / 'm').mkdir()
+    hide = 'mount -t tmpfs none /dev && mknod /dev/null c 1 3 && exec "$@"'
+    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', program, 'mount', case.path, tmp_path / 'm'],
+                       capture_output=True, text=True, timeout=60)
+    if 'unshare' in r.stderr and 'not permitted' in r.stderr:
+        pytest.skip('no right to make a mount namespace here')
+    assert r.returncode != 0 and '/dev/fuse' in r.stderr, r.stderr
+    assert all(word in r.stderr for word in TOLD), r.stderr
+    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', program, 'ls', case.path], capture_output=True,
+                       text=True, timeout=60)
+    assert r.returncode == 0 and '200' in r.stdout
+
+
+def test_quickstart_is_idempotent(build, cases, tmp_path):
+    """Mounts, looks around, prints what to try; the second run finds the mount."""
+    top = pathlib.Path(__file__).resolve().parents[2]
+    if build != (top / 'build').resolve():
+        pytest.skip('quickstart uses build/, which is not the build under test')
+    mnt = tmp_path / 'm'
+    try:
+        first = subprocess.run([top / 'tools/quickstart', cases('manager-root').path, mnt], capture_output=True,
+                               text=True, timeout=280)
+        assert first.returncode == 0 and 'mounted' in first.stdout, first.stdout + first.stderr
+        assert 'umount' in first.stdout and 'w.npy' in first.stdout
+        second = subprocess.run([top / 'tools/quickstart', cases('manager-root').path, mnt], capture_output=True,
+                                text=True, timeout=280)
+        assert second.returncode == 0 and 'already mounted' in second.stdout, second.stdout + second.stderr
+    finally:
+        subprocess.run(['umount', '-l', mnt], capture_output=True)

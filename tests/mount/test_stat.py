@@ -1,0 +1,150 @@
+"""stat(2) is exact before anything is read: size, blocks, times, inodes, modes; and nothing can be changed."""
+
+import errno
+import json
+import os
+import stat
+import subprocess
+
+import pytest
+
+from lib import compare
+
+
+def walk(root):
+    for where, dirs, files in os.walk(root):
+        for name in dirs + files:
+            yield os.path.join(where, name)
+
+
+def test_size_is_known_without_reading(mount, cases):
+    """The first stat of a fresh mount already has the exact size, and no byte of a chunk was read for it."""
+    case = cases('chunked-perleaf-zarr2-v0')
+    m = mount(case.path)
+    sizes = {p: os.stat(p).st_size for p in walk(m.path) if p.endswith('.npy')}
+    assert len(sizes) == 4
+    for p, size in sizes.items():
+        assert len(compare.read_all(p)) == size
+
+
+def test_inodes_are_stable_and_unique(mount, cases):
+    case = cases('matrix-ocdbt-zarr2-zstd-v0')
+    first = mount(case.path)
+    inodes = {os.path.relpath(p, first.path): os.lstat(p).st_ino for p in walk(first.path)}
+    assert len(set(inodes.values())) == len(inodes)
+    second = mount(case.path)
+    again = {os.path.relpath(p, second.path): os.lstat(p).st_ino for p in sorted(walk(second.path), reverse=True)}
+    assert again == inodes
+
+
+def test_readdir_tells_type_and_inode(mount, cases):
+    m = mount(cases('manager-root').path)
+    for where, _, _ in os.walk(m.path):
+        for e in os.scandir(where):
+            st = os.lstat(e.path)
+            assert e.inode() == st.st_ino and e.is_dir(follow_symlinks=False) == stat.S_ISDIR(st.st_mode)
+
+
+def test_mtime_is_the_commit_time(mount, cases):
+    case = cases('step-of-two-times')
+    m = mount(case.path)
+    for where, want in case.notes['mtime'].items():
+        assert os.stat(m / where).st_mtime_ns == want, where
+
+
+def test_mtime_of_every_leaf_is_that_of_its_step(mount, cases):
+    case = cases('manager-root')
+    m = mount(case.path)
+    for step in case.steps:
+        doc = json.loads((case.path / step / '_CHECKPOINT_METADATA').read_text())
+        for p in walk(m / step / 'state'):
+            assert os.stat(p).st_mtime_ns == doc['commit_timestamp_nsecs'], p
+
+
+def test_blocks_are_the_stored_bytes(mount, cases):
+    """ls -l shows the logical size, du the compressed one."""
+    case = cases('chunked-ocdbt-zarr2-v0')
+    m = mount(case.path)
+    for path, value, _ in compare.leaf_paths(m.path, case.tree()):
+        stored = compare.xattr(path, 'stored_bytes')
+        assert isinstance(stored, int) and stored >= 0
+        assert os.stat(path).st_blocks == (stored + 511) // 512, path
+
+
+def test_stored_bytes_of_uncompressed_chunks(mount, cases):
+    """Without compression the chunks of an array hold its bytes and the overhang of its edge chunks."""
+    case = cases('sparse')
+    m = mount(case.path)
+    assert compare.xattr(m / 'raw.npy', 'stored_bytes') == 2 << 20
+    assert compare.xattr(m / 'empty.npy', 'stored_bytes') == 0
+    assert 0 < compare.xattr(m / 'zstd.npy', 'stored_bytes') < 3 << 20
+
+
+def test_attributes_of_directories(mount, cases):
+    case = cases('manager-root')
+    m = mount(case.path)
+    for where in ('10', '10/state'):
+        got = compare.xattrs(m / where)
+        assert got['leaf_count'] >= 3 and got['logical_bytes'] >= 48, (where, got)
+        assert got['stored_bytes'] > 0
+    assert compare.xattrs(m / '10/state')['leaf_count'] == 3
+
+
+def test_absent_attributes_are_enodata(mount, cases):
+    m = mount(cases('matrix-ocdbt-zarr2-zstd-v0').path)
+    for name in ('user.pytree.nosuch', 'user.other', 'user.pytree.shape'):
+        with pytest.raises(OSError) as e:
+            os.getxattr(m / 'name.txt', name)
+        assert e.value.errno == errno.ENODATA
+
+
+def test_getfattr_lists_them(mount, cases):
+    m = mount(cases('matrix-ocdbt-zarr3-zstd-v0').path)
+    out = subprocess.run(['getfattr', '-d', '-m', '.', m / 'params/dense/kernel.npy'], capture_output=True, text=True)
+    for name in ('dtype', 'shape', 'chunks', 'codecs', 'typestr', 'stored_bytes', 'key'):
+        assert f'user.pytree.{name}=' in out.stdout, out.stdout + out.stderr
+    assert json.loads(os.getxattr(m / 'params/dense/kernel.npy', 'user.pytree.chunks')) == [24, 16]
+    codecs = os.getxattr(m / 'params/dense/kernel.npy', 'user.pytree.codecs')
+    assert b'zstd' in codecs and json.loads(codecs)
+
+
+def test_modes_are_those_of_something_read_only(mount, cases):
+    m = mount(cases('matrix-ocdbt-zarr2-zstd-v0').path)
+    for p in walk(m.path):
+        st = os.lstat(p)
+        assert not st.st_mode & 0o222 or stat.S_ISDIR(st.st_mode), p
+        assert st.st_mode & 0o400 and st.st_nlink >= 1 and st.st_uid == os.getuid()
+
+
+@pytest.mark.parametrize('change', [
+    lambda p: os.open(p / 'name.txt', os.O_WRONLY),
+    lambda p: os.open(p / 'name.txt', os.O_RDWR),
+    lambda p: os.open(p / 'new.npy', os.O_WRONLY | os.O_CREAT),
+    lambda p: os.unlink(p / 'name.txt'),
+    lambda p: os.mkdir(p / 'new'),
+    lambda p: os.rmdir(p / 'params'),
+    lambda p: os.rename(p / 'name.txt', p / 'other.txt'),
+    lambda p: os.truncate(p / 'name.txt', 0),
+    lambda p: os.symlink('x', p / 'link'),
+    lambda p: os.link(p / 'name.txt', p / 'hard'),
+    lambda p: os.chmod(p / 'name.txt', 0o600),
+    lambda p: os.utime(p / 'name.txt'),
+    lambda p: os.setxattr(p / 'name.txt', 'user.pytree.kind', b'"list"'),
+    lambda p: os.mknod(p / 'node'),
+], ids=['write', 'read-write', 'create', 'unlink', 'mkdir', 'rmdir', 'rename', 'truncate', 'symlink', 'link',
+        'chmod', 'utime', 'setxattr', 'mknod'])
+def test_a_committed_item_cannot_be_changed(mount, cases, change):
+    case = cases('matrix-ocdbt-zarr2-zstd-v0')
+    m = mount(case.path, allow_errors=True)
+    with pytest.raises(OSError) as e:
+        change(m.path)
+    allowed = {errno.EROFS, errno.EPERM} if change.__code__.co_names[1] in ('link', 'mknod') else {errno.EROFS}
+    assert e.value.errno in allowed, e.value
+    assert not compare.compare(m.path, case.tree())
+
+
+def test_statfs(mount, cases):
+    m = mount(cases('manager-root').path)
+    assert os.statvfs(m.path).f_namemax >= 255
+    out = subprocess.run(['df', '-T', m.path], capture_output=True, text=True)
+    assert out.returncode == 0 and 'pytreefs' in out.stdout

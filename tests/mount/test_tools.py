@@ -1,0 +1,220 @@
+"""The subcommands that need no mount: what they print, as text and as JSON, and their exit status."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+from lib import compare
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+KERNEL = 'state/params/layers/0/mlp/up/kernel.npy'
+COMMANDS = ('mount', 'umount', 'ls', 'tree', 'info', 'cat', 'dump', 'explain')
+
+
+def below(source, path):
+    """How a tool names something inside a checkpoint: the source and the path in its mount, joined."""
+    return str(pathlib.Path(source) / path)
+
+
+def strings(doc):
+    """Every text in a JSON document, keys included."""
+    if isinstance(doc, dict):
+        for k, v in doc.items():
+            yield k
+            yield from strings(v)
+    elif isinstance(doc, list):
+        for v in doc:
+            yield from strings(v)
+    elif isinstance(doc, str):
+        yield doc
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_help(run, command):
+    r = run(command, '--help')
+    assert 'usage' in r.stdout.lower() and command in r.stdout
+
+
+def test_help_of_the_whole(run):
+    r = run('--help')
+    assert all(c in r.stdout for c in COMMANDS)
+    assert run('--version').stdout.strip()
+
+
+@pytest.mark.parametrize('words', [[], ['nosuchcommand'], ['ls'], ['ls', '--nosuch', '.'], ['cat'], ['info'],
+                                   ['tree'], ['explain'], ['dump'], ['umount']])
+def test_wrong_usage_is_status_2(run, words):
+    r = run(*words, ok=False)
+    assert r.returncode == 2 and r.stderr.strip() and not r.stdout.strip(), (r.returncode, r.stdout, r.stderr)
+
+
+@pytest.mark.parametrize('command', ['ls', 'tree', 'info', 'cat', 'explain'])
+def test_something_absent_is_status_1(run, tmp_path, command):
+    r = run(command, tmp_path / 'nothing', ok=False)
+    assert r.returncode == 1 and 'nothing' in r.stderr
+
+
+@pytest.mark.parametrize('command', ['ls', 'tree', 'info', 'cat', 'explain'])
+def test_an_absent_leaf_is_status_1(run, command):
+    r = run(command, below(SAMPLE, '1000/state/params/nosuchleaf.npy'), ok=False)
+    assert r.returncode == 1 and 'nosuchleaf' in r.stderr
+
+
+def test_ls_of_a_root(run):
+    out = run('ls', SAMPLE).stdout
+    assert '1000' in out and '1500' in out
+
+
+def test_ls_below(run):
+    out = run('ls', below(SAMPLE, '1000')).stdout
+    assert all(item in out for item in ('state', 'config', 'metrics'))
+    out = run('ls', below(SAMPLE, '1000/state')).stdout
+    assert all(name in out for name in ('params', 'opt_state', 'run_name.txt', 'step.json', 'ema.null'))
+
+
+def test_ls_of_a_leaf_shows_type_and_shape(run):
+    out = run('ls', '-l', below(SAMPLE, f'1000/{KERNEL}'), ok=False)
+    text = out.stdout or run('ls', below(SAMPLE, f'1000/{KERNEL}')).stdout
+    assert 'bfloat16' in text and '32' in text and '64' in text
+
+
+def test_tree_shows_every_leaf(run, cases):
+    case = cases('matrix-ocdbt-zarr2-zstd-v0')
+    out = run('tree', case.path).stdout
+    for key in case.tree().leaves:
+        assert key[-1] in out, key
+
+
+@pytest.mark.parametrize('command', ['ls', 'tree', 'info'])
+@pytest.mark.parametrize('where', ['', '1000', '1000/state', f'1000/{KERNEL}'])
+def test_json(run, command, where):
+    """--json prints one JSON document, for people's scripts, wherever it points."""
+    r = run(command, '--json', below(SAMPLE, where))
+    doc = json.loads(r.stdout)
+    text = list(strings(doc))
+    if where.endswith('.npy'):
+        assert 'bfloat16' in text, doc
+    else:
+        assert text, doc
+
+
+def test_json_of_tree_has_shapes_and_types(run, cases):
+    case = cases('matrix-ocdbt-zarr3-zstd-v0')
+    doc = json.loads(run('tree', '--json', case.path).stdout)
+    text = json.dumps(doc, separators=(',', ':'))
+    assert '[24,16]' in text and 'float32' in text and 'bfloat16' in text
+
+
+def test_info_of_a_leaf(run):
+    out = run('info', below(SAMPLE, f'1000/{KERNEL}')).stdout
+    for word in ('bfloat16', '32', '64', 'zstd'):
+        assert word in out, out
+
+
+@pytest.mark.parametrize('name', ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'zarr3-perleaf',
+                                  'aggregate-by-hand'])
+def test_cat_gives_the_bytes_of_the_file(run, mount, cases, name):
+    case = cases(name)
+    m = mount(case.path)
+    (where, tree), = case.trees.items()
+    for path, value, key in list(compare.leaf_paths(m / where, tree))[:25]:
+        if path.is_dir():
+            continue
+        rel = os.path.relpath(path, m.path)
+        assert run('cat', below(case.path, rel), text=False).stdout == compare.read_all(path), key
+
+
+def test_cat_of_the_sample(run):
+    assert run('cat', below(SAMPLE, '1500/state/run_name.txt')).stdout == 'sample-transformer'
+    assert json.loads(run('cat', below(SAMPLE, '1500/state/step.json')).stdout) == 1500
+    import io
+    raw = run('cat', below(SAMPLE, f'1000/{KERNEL}'), text=False).stdout
+    assert np.load(io.BytesIO(raw)).shape == (32, 64)
+    assert json.loads(run('cat', below(SAMPLE, '1000/config/metadata')).stdout)['d_model'] == 32
+
+
+def test_a_closed_pipe_is_no_crash(program):
+    r = subprocess.run(f'"{program}" tree "{SAMPLE}" | head -n 1', shell=True, capture_output=True, text=True)
+    assert 'core dumped' not in r.stderr and 'sanitizer' not in r.stderr.lower()
+
+
+@pytest.mark.parametrize('release', ['0.2.7', '0.4.8', '0.12.4'])
+def test_tools_read_old_releases(run, release):
+    path = SAMPLE.parent / 'old' / release / 'pytree'
+    assert 'kernel' in run('tree', path).stdout
+    raw = run('cat', below(path, 'params/dense/kernel.npy'), text=False).stdout
+    assert raw[:6] == b'\x93NUMPY'
+
+
+# ---- dump ----
+
+def data_files(item):
+    return sorted((item / 'd').iterdir())
+
+
+def test_dump_manifest(run):
+    item = SAMPLE / '1000' / 'state'
+    out = run('dump', 'manifest', item / 'manifest.ocdbt').stdout
+    assert 'zstd' in out and 'max_inline_value_bytes' in out or 'inline' in out, out
+
+
+def test_dump_tree_and_zarr(run, cases):
+    out = run('dump', 'tree', SAMPLE / '1000' / 'state' / '_METADATA').stdout
+    assert 'params' in out and 'kernel' in out
+    case = cases('matrix-perleaf-zarr2-zstd-v0')
+    out = run('dump', 'zarr', case.path / 'params.embed' / '.zarray').stdout
+    assert '40' in out and '12' in out and 'float16' in out or '<f2' in out
+
+
+def test_dump_of_garbage_is_status_1(run, tmp_path):
+    (tmp_path / 'bad').write_bytes(b'no manifest at all')
+    for kind in ('manifest', 'tree', 'zarr'):
+        r = run('dump', kind, tmp_path / 'bad', ok=False)
+        assert r.returncode == 1 and 'bad' in r.stderr, (kind, r.stderr)
+
+
+# ---- explain ----
+
+def test_explain_names_chunks_and_where_they_lie(run, cases):
+    case = cases('chunked-perleaf-zarr2-v0')
+    out = run('explain', below(case.path, 'two.npy')).stdout
+    assert '0.0' in out and 'two' in out
+
+
+def test_explain_of_ocdbt_names_file_offset_length(run):
+    """What explain says is true: the bytes of that range decode."""
+    out = run('explain', below(SAMPLE, '1000/state/params/embed/table.npy')).stdout
+    assert 'd/' in out and ':' in out, out
+
+
+def test_explain_of_a_part(run, cases):
+    case = cases('chunked-perleaf-zarr2-v0')
+    whole = run('explain', below(case.path, 'two.npy')).stdout
+    part = run('explain', below(case.path, 'two.npy'), '200', '16').stdout
+    assert len(part.splitlines()) < len(whole.splitlines())
+
+
+# ---- the flow ----
+
+FLOW = ['fs', 'leaf', 'zarr', 'kv', 'ocdbt', 'io']
+
+
+def test_the_trace_of_a_read_is_the_flow_of_the_design(mount, cases):
+    """style.md 2.4: fs -> leaf -> zarr -> kv -> ocdbt -> io, in this order, for one cold read."""
+    case = cases('matrix-ocdbt-zarr2-zstd-v0')
+    m = mount(case.path, 'trace=all')
+    os.stat(m / 'params/numpy.npy')
+    before = len(m.log_lines())
+    with open(m / 'params/numpy.npy', 'rb') as f:
+        os.pread(f.fileno(), 64, 300)
+    lines = [line for line in m.log_lines()[before:] if line.startswith('trace ')]
+    seen = []
+    for line in lines:
+        module = line.split()[1].rstrip(':')
+        if module in FLOW and module not in seen:
+            seen.append(module)
+    assert seen == FLOW, (seen, lines)

@@ -1,0 +1,168 @@
+"""Steps that others commit or delete while the root is mounted appear and disappear by themselves."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lib import compare
+
+WITHIN = 2.0            # seconds, as the design promises
+
+
+def soon(what, seconds=WITHIN):
+    """Wait until what() is true; fails when the promise is not kept."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, 'not seen within the promised time'
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def root(copy, cases):
+    return copy(cases('manager-root'), 'root')
+
+
+def commit(root, source, step):
+    """As Orbax does: a temporary directory, then a rename."""
+    tmp = root / f'{step}.orbax-checkpoint-tmp'
+    shutil.copytree(source, tmp)
+    os.rename(tmp, root / str(step))
+
+
+def test_a_new_step_appears(mount, root, cases):
+    m = mount(root)
+    assert '300' not in os.listdir(m.path)
+    with pytest.raises(FileNotFoundError):
+        os.stat(m / '300')
+    commit(root, root / '200', 300)
+    soon(lambda: '300' in os.listdir(m.path))
+    assert not compare.compare(m / '300/state', cases('manager-root').trees['200/state'])
+    assert os.readlink(m / 'latest') == '300'
+
+
+def test_a_looked_up_absent_step_appears_by_name(mount, root):
+    """A negative entry in the kernel's cache must not hide it."""
+    m = mount(root)
+    assert not os.path.exists(m / '300')
+    commit(root, root / '200', 300)
+    soon(lambda: os.path.exists(m / '300/state/w.npy'))
+
+
+def test_a_half_written_step_is_never_shown(mount, root):
+    m = mount(root)
+    tmp = root / '300.orbax-checkpoint-tmp'
+    seen = set()
+    for source in sorted((root / '200').rglob('*')):
+        target = tmp / source.relative_to(root / '200')
+        if source.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+        seen |= set(os.listdir(m.path))
+    assert seen == {'0', '5', '10', '200'}
+    os.rename(tmp, root / '300')
+    soon(lambda: '300' in os.listdir(m.path))
+
+
+def test_a_deleted_step_disappears(mount, root):
+    m = mount(root, allow_errors=True)
+    assert np_bytes(m / '5/state/w.npy')
+    shutil.rmtree(root / '5')
+    soon(lambda: '5' not in os.listdir(m.path))
+    soon(lambda: not os.path.exists(m / '5'))
+    assert not os.path.exists(m / '5/state/w.npy')
+    assert os.path.exists(m / '10/state/w.npy')
+
+
+def test_an_open_file_of_a_deleted_step_fails_cleanly(mount, root):
+    m = mount(root, allow_errors=True)
+    with open(m / '5/state/w.npy', 'rb') as f:
+        shutil.rmtree(root / '5')
+        soon(lambda: '5' not in os.listdir(m.path))
+        try:
+            assert f.read()[:6] in (b'\x93NUMPY', b'')
+        except OSError as e:
+            assert e.errno in (errno.EIO, errno.ESTALE, errno.ENOENT), e
+    assert os.listdir(m.path)
+
+
+def test_latest_follows(mount, root):
+    m = mount(root)
+    assert os.readlink(m / 'latest') == '200'
+    commit(root, root / '10', 1000)
+    soon(lambda: os.readlink(m / 'latest') == '1000')
+    shutil.rmtree(root / '1000')
+    soon(lambda: os.readlink(m / 'latest') == '200')
+    assert compare.read_all(m / 'latest/state/step.json').strip() == b'200'
+
+
+def test_a_step_that_is_replaced_shows_the_new_one(mount, root):
+    """Deleted and written again under the same number: never a mixture of both."""
+    m = mount(root, allow_errors=True)
+    assert compare.read_all(m / '5/state/name.txt') == b'step 5'
+    shutil.rmtree(root / '5')
+    soon(lambda: not os.path.exists(m / '5'))
+    commit(root, root / '10', 5)
+    soon(lambda: os.path.exists(m / '5/state/name.txt'))
+    assert compare.read_all(m / '5/state/name.txt') == b'step 10'
+
+
+def test_the_first_step_of_an_empty_root(mount, cases, tmp_path):
+    root = tmp_path / 'empty'
+    root.mkdir()
+    m = mount(root)
+    assert os.listdir(m.path) == [] and not os.path.lexists(m / 'latest')
+    commit(root, cases('manager-root').path / '10', 10)
+    soon(lambda: os.listdir(m.path) == ['10'])
+
+
+def test_show_tmp_shows_temporary_directories(mount, root):
+    shutil.copytree(root / '200', root / '300.orbax-checkpoint-tmp')
+    m = mount(root, 'show_tmp')
+    assert '300.orbax-checkpoint-tmp' in os.listdir(m.path)
+    assert os.readlink(m / 'latest') == '200'
+
+
+TRAIN = r'''
+import os, sys, pathlib
+os.environ['JAX_PLATFORMS'] = 'cpu'
+import numpy as np, orbax.checkpoint as ocp
+options = ocp.CheckpointManagerOptions(max_to_keep=2)
+with ocp.CheckpointManager(pathlib.Path(sys.argv[1]), options=options) as manager:
+    for step in range(1, 7):
+        manager.save(step, args=ocp.args.PyTreeSave({'w': np.full((50, 50), step, np.float32)}))
+        manager.wait_until_finished()
+        print(step, flush=True)
+        sys.stdin.readline()
+'''
+
+
+def test_a_training_job_on_the_same_directory(mount, tmp_path):
+    """Real Orbax saves and deletes steps (max_to_keep) under the mount."""
+    import numpy as np
+    root = tmp_path / 'run'
+    root.mkdir()
+    m = mount(root, allow_errors=True)
+    job = subprocess.Popen([sys.executable, '-c', TRAIN, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True)
+    try:
+        for step in range(1, 7):
+            assert job.stdout.readline().strip() == str(step)
+            kept = {str(s) for s in range(max(1, step - 1), step + 1)}
+            soon(lambda: set(os.listdir(m.path)) == kept)
+            assert np.load(m / f'{step}/default/w.npy').min() == step
+            job.stdin.write('\n')
+            job.stdin.flush()
+        assert job.wait(30) == 0
+    finally:
+        job.kill()
+
+
+def np_bytes(path):
+    return compare.read_all(path)[:6] == b'\x93NUMPY'

@@ -1,0 +1,54 @@
+# packages.sh - the Debian packages that pytreefs needs, and how to get those that are missing.
+#
+# Sourced by tools/quickstart (packages_build) and tests/run (all of them). Asks dpkg first, so that a
+# machine that has everything needs neither root nor a network.
+# shellcheck shell=bash
+
+# To build it and run it.
+packages_build=(
+	gcc libc6-dev meson ninja-build pkg-config
+	fuse3 libfuse3-dev liburing-dev libmd-dev libcjson-dev libmsgpack-dev libpcre2-dev
+	libisal-dev libzstd-dev libblosc-dev zlib1g-dev liblz4-dev libbz2-dev
+)
+# To run one mount per host as one job.
+packages_mpi=(libopenmpi-dev openmpi-bin)
+# To test it.
+packages_test=(
+	libcmocka-dev clang libclang-rt-14-dev valgrind fio attr rsync tar python3 python3-venv git
+)
+
+# packages_missing NAME...: those that are not installed, one a line.
+packages_missing() {
+	local have
+	have=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^installed //p')
+	local name
+	for name in "$@"; do
+		grep -qxF "$name" <<<"$have" || echo "$name"
+	done
+}
+
+# packages_want NAME...: install what is missing; says what it does. Fails with the list when it cannot.
+packages_want() {
+	if ! command -v dpkg-query >/dev/null; then
+		echo "no dpkg here: these Debian packages, or what your system calls them, are needed: $*" >&2
+		return 0
+	fi
+	local missing
+	mapfile -t missing < <(packages_missing "$@")
+	[ ${#missing[@]} -gt 0 ] || return 0
+	local as_root=()
+	if [ "$(id -u)" -ne 0 ]; then
+		if ! command -v sudo >/dev/null; then
+			echo "missing packages; as root: apt-get install ${missing[*]}" >&2
+			return 1
+		fi
+		as_root=(sudo)
+	fi
+	echo "installing: ${missing[*]}"
+	"${as_root[@]}" apt-get update -qq || echo "apt-get update failed, trying with the lists at hand" >&2
+	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+		"${missing[@]}" >/dev/null || {
+		echo "cannot install: ${missing[*]}" >&2
+		return 1
+	}
+}
