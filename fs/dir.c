@@ -16,9 +16,10 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct node *dir = fs_node(fs, parent), *n;
-	int r = node_lookup(dir, span_str(name), &n);
+	int r;
 
-	trace(TRACE_FS, "lookup '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	trace(TRACE_FS, "lookup '%s'", name);
+	r = node_lookup(dir, span_str(name), &n);
 	if (r < 0) {
 		if (r == -ENOENT && *err_where(r)) {
 			log_info("no '%s': %s", name, err_text(r));
@@ -35,9 +36,10 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct fs *fs = fuse_req_userdata(req);
 	struct node *n = fs_node(fs, ino);
 	struct dir_handle *h = calloc(1, sizeof(*h));
-	int r = h ? node_list(n, &h->list) : -ENOMEM;
+	int r;
 
 	trace(TRACE_FS, "opendir '%s'", n->name);
+	r = h ? node_list(n, &h->list) : -ENOMEM;
 	if (r < 0) {
 		if (h)
 			listing_release(&h->list);
@@ -123,9 +125,10 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct node *dir = fs_node(fuse_req_userdata(req), parent), *n;
-	int r = node_mkdir(dir, span_str(name), mode, &n);
+	int r;
 
-	trace(TRACE_FS, "mkdir '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	trace(TRACE_FS, "mkdir '%s'", name);
+	r = node_mkdir(dir, span_str(name), mode, &n);
 	if (r < 0)
 		reply_code(req, r, "make a directory in", dir);
 	else
@@ -135,18 +138,20 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct node *dir = fs_node(fuse_req_userdata(req), parent);
-	int r = node_unlink(dir, span_str(name));
+	int r;
 
-	trace(TRACE_FS, "unlink '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	trace(TRACE_FS, "unlink '%s'", name);
+	r = node_unlink(dir, span_str(name));
 	reply_code(req, r, "remove a file in", dir);
 }
 
 void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct node *dir = fs_node(fuse_req_userdata(req), parent);
-	int r = node_rmdir(dir, span_str(name));
+	int r;
 
-	trace(TRACE_FS, "rmdir '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	trace(TRACE_FS, "rmdir '%s'", name);
+	r = node_rmdir(dir, span_str(name));
 	reply_code(req, r, "remove a directory in", dir);
 }
 
@@ -155,8 +160,9 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t t
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct node *dir = fs_node(fs, parent);
-	int r = node_rename(dir, span_str(name), fs_node(fs, to_parent), span_str(to_name), flags);
+	int r;
 
-	trace(TRACE_FS, "rename '%s' to '%s': %s", name, to_name, r < 0 ? strerror(-r) : "ok");
+	trace(TRACE_FS, "rename '%s' to '%s'", name, to_name);
+	r = node_rename(dir, span_str(name), fs_node(fs, to_parent), span_str(to_name), flags);
 	reply_code(req, r, "rename in", dir);
 }

@@ -29,9 +29,10 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct fs *fs = fuse_req_userdata(req);
 	struct node *n = fs_node(fs, ino);
 	struct file *f;
-	int r = node_open(n, fi->flags, &f);
+	int r;
 
-	trace(TRACE_FS, "open '%s': %s", n->name, r < 0 ? strerror(-r) : "ok");
+	trace(TRACE_FS, "open '%s'", n->name);
+	r = node_open(n, fi->flags, &f);
 	if (r < 0) {
 		reply_code(req, r, "open", n);
 		return;
@@ -45,9 +46,10 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	struct fs *fs = fuse_req_userdata(req);
 	struct node *dir = fs_node(fs, parent), *n;
 	struct file *f;
-	int r = node_create(dir, span_str(name), fi->flags, &n, &f);
+	int r;
 
-	trace(TRACE_FS, "create '%s': %s", name, r < 0 ? strerror(-r) : "ok");
+	trace(TRACE_FS, "create '%s'", name);
+	r = node_create(dir, span_str(name), fi->flags, &n, &f);
 	if (r < 0) {
 		reply_code(req, r, "create a file in", dir);
 		return;

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
 #include "core/base/err.h"
@@ -32,17 +31,66 @@ static void root_changed(void *arg, const char *name)
 	fuse_lowlevel_notify_inval_inode(fs->se, FUSE_ROOT_ID, -1, 0);
 }
 
-/* Larger requests when a file is read in order; permitted to root only, so failing is ordinary. */
+/* Undo the \ooo of /proc/self/mountinfo. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	while (*s) {
+		unsigned c;
+
+		if (s[0] == '\\' && sscanf(s + 1, "%3o", &c) == 1) {
+			*to++ = (char)c;
+			s += 4;
+		} else {
+			*to++ = *s++;
+		}
+	}
+	*to = '\0';
+}
+
+/* The device number of our mount, without asking the file system, which nobody serves yet. */
+static bool find_device(const char *mountpoint, unsigned *ret_major, unsigned *ret_minor)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	bool found = false;
+	size_t cap = 0;
+
+	while (f && getline(&line, &cap, f) > 0) {
+		auto_free char *path = malloc(cap);
+		unsigned a, b;
+
+		/* The last one of a path lies on top. */
+		if (path && sscanf(line, "%*u %*u %u:%u %*s %s", &a, &b, path) == 3) {
+			unescape(path);
+			if (!strcmp(path, mountpoint)) {
+				*ret_major = a;
+				*ret_minor = b;
+				found = true;
+			}
+		}
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/*
+ * Larger requests when a file is read in order. Before the first request, because the kernel takes the
+ * smaller of this and what INIT says; permitted to root only, so failing is ordinary.
+ */
 static void raise_read_ahead(const char *mountpoint)
 {
 	char path[96], text[32];
 	auto_close int fd = -1;
-	struct stat st;
+	unsigned dev_major, dev_minor;
 	int n;
 
-	if (stat(mountpoint, &st) < 0)
+	if (!find_device(mountpoint, &dev_major, &dev_minor))
 		return;
-	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev), minor(st.st_dev));
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", dev_major, dev_minor);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	n = snprintf(text, sizeof(text), "%d", READ_AHEAD_KIB);
 	if (fd < 0 || write(fd, text, (size_t)n) != n)
@@ -50,18 +98,9 @@ static void raise_read_ahead(const char *mountpoint)
 			 strerror(errno));
 }
 
-/* Once the loop serves: the stat would wait for it otherwise. */
-static void *after_ready(void *arg)
-{
-	raise_read_ahead(((const struct fs *)arg)->mountpoint);
-	return NULL;
-}
-
 static int serve(struct fs *fs)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	pthread_t tuner;
-	bool tuning;
 	int r;
 
 	if (!config)
@@ -69,10 +108,7 @@ static int serve(struct fs *fs)
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	fuse_loop_cfg_set_max_threads(config, THREADS_MAX);
 	fuse_loop_cfg_set_idle_threads(config, THREADS_MAX);
-	tuning = pthread_create(&tuner, NULL, after_ready, fs) == 0;
 	r = fuse_session_loop_mt(fs->se, config);
-	if (tuning)
-		pthread_join(tuner, NULL);
 	fuse_loop_cfg_destroy(config);
 	/* Positive: a signal told it to stop, which is how a mount ends. */
 	return r < 0 ? fail(r, "the FUSE loop failed: %s", strerror(-r)) : 0;
@@ -125,6 +161,7 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 	if (r >= 0 && fuse_session_mount(fs->se, m->mountpoint) < 0)
 		r = fail(-EIO, "cannot mount on '%s'", m->mountpoint);
 	if (r >= 0) {
+		raise_read_ahead(m->mountpoint);
 		r = ns_start(fs->ns, &listener);
 		if (r >= 0)
 			r = serve(fs);
@@ -191,9 +228,11 @@ int fs_main(const struct fs_mount *m)
 
 	/* The background process leaves this directory. */
 	source = realpath(m->source, NULL);
+	if (!source)
+		return err_sys("cannot open", m->source);
 	mountpoint = realpath(m->mountpoint, NULL);
-	if (!source || !mountpoint)
-		return err_sys(source ? "cannot mount on" : "cannot open", source ? m->mountpoint : m->source);
+	if (!mountpoint)
+		return err_sys("cannot mount on", m->mountpoint);
 	resolved.source = source;
 	resolved.mountpoint = mountpoint;
 	if (m->foreground)

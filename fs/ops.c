@@ -38,7 +38,7 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
 	conn->want |= conn->capable &
 		      (FUSE_CAP_READDIRPLUS | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
 		       FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_DIO |
-		       FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_CACHE_SYMLINKS);
+		       FUSE_CAP_ATOMIC_O_TRUNC);
 	conn->max_write = 1 << 20;
 	conn->max_read = (unsigned)fs->options->max_read;
 	conn->max_readahead = 16 << 20;
@@ -115,17 +115,26 @@ static void fs_readlink(fuse_req_t req, fuse_ino_t ino)
 		reply_link(req, (const char *)target.p);
 }
 
-/* What no checkpoint has: hard links, device nodes, new symbolic links. */
+/* What no checkpoint has, and no draft takes: hard links, device nodes, symbolic links. */
+static int refuse(const struct node *dir, const char *name, const char *what)
+{
+	if (!dir->ops->create)
+		return fail(-EROFS, "'%s' cannot be made: committed steps are immutable", name);
+	return fail(-EPERM, "'%s': a checkpoint has no %s", name, what);
+}
+
 static void fs_refuse_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-	reply_code(req, fail(-EPERM, "'%s': a checkpoint has no hard links", name), "link in",
-		   fs_node(fuse_req_userdata(req), parent));
+	struct node *dir = fs_node(fuse_req_userdata(req), parent);
+
+	reply_code(req, refuse(dir, name, "hard links"), "link in", dir);
 }
 
 static void fs_refuse_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-	reply_code(req, fail(-EPERM, "'%s': a checkpoint has no symbolic links", name), "link in",
-		   fs_node(fuse_req_userdata(req), parent));
+	struct node *dir = fs_node(fuse_req_userdata(req), parent);
+
+	reply_code(req, refuse(dir, name, "symbolic links"), "link in", dir);
 }
 
 static void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -135,7 +144,7 @@ static void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 	int r;
 
 	if (!S_ISREG(mode) && (mode & S_IFMT)) {
-		reply_code(req, fail(-EPERM, "'%s': a checkpoint has no device nodes", name), "create in", dir);
+		reply_code(req, refuse(dir, name, "device nodes"), "create in", dir);
 		return;
 	}
 	r = node_create(dir, span_str(name), O_WRONLY | O_EXCL, &n, &f);

@@ -18,8 +18,7 @@ struct node_step {
 	struct node node;
 	char *path;			/* below SOURCE */
 	struct io_dir *dir;
-	dev_t dev;
-	ino_t ino;
+	struct file_id id;
 	pthread_mutex_t lock;		/* protects mtime until it is known */
 	bool has_mtime;
 	struct timespec mtime;
@@ -143,7 +142,7 @@ static bool step_still_valid(struct node *n)
 {
 	struct node_step *s = step_of(n);
 
-	return n->parent != n->ns->root || ns_is_same(n->ns, s->path, s->dev, s->ino);
+	return n->parent != n->ns->root || ns_is_same(n->ns, s->path, &s->id);
 }
 
 static void step_free(struct node *n)
@@ -202,8 +201,7 @@ int node_step_new(struct ns *ns, struct node *dir, struct span name, const char 
 		return r;
 	pthread_mutex_init(&s->lock, NULL);
 	s->dir = take(d);
-	s->dev = st.st_dev;
-	s->ino = st.st_ino;
+	s->id = (struct file_id){ st.st_dev, st.st_ino, st.st_ctim };
 	s->node.child_ttl = NS_STEP_TTL;
 	if (!dir)
 		s->node.ttl = NS_STEP_TTL;

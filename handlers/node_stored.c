@@ -18,6 +18,7 @@ struct node_stored {
 	struct node node;
 	char *path;			/* below SOURCE */
 	bool is_dir, of_item;
+	struct timespec mtime;		/* of_item: when the step was committed */
 };
 
 struct stored_file {
@@ -38,6 +39,8 @@ static int stored_stat(struct node *n, struct stat *ret)
 
 	if (r < 0)
 		return r;
+	if (s->of_item)
+		st.st_mtim = s->mtime;
 	if (S_ISDIR(st.st_mode))
 		ns_stat_dir(n->ns, &st.st_mtim, ret);
 	else
@@ -195,13 +198,19 @@ int node_stored_new(struct node *dir, struct span name, const char *path, const 
 		    bool of_item, struct node **ret)
 {
 	struct node_stored *s;
+	struct stat above;
 	int r;
 
 	if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
 		return fail(-EIO, "'%s' is neither a file nor a directory", path);
-	r = node_new(&stored_ops, dir->ns, dir, name, sizeof(*s), &s);
+	/* All of a step has its time. */
+	r = of_item ? node_stat(dir, &above) : 0;
+	if (r >= 0)
+		r = node_new(&stored_ops, dir->ns, dir, name, sizeof(*s), &s);
 	if (r < 0)
 		return r;
+	if (of_item)
+		s->mtime = above.st_mtim;
 	s->is_dir = S_ISDIR(st->st_mode);
 	s->of_item = of_item;
 	s->path = strdup(path);

@@ -126,7 +126,7 @@ static bool dir_still_valid(struct node *n)
 	struct node_dir *d = dir_of(n);
 
 	return !d->is_item || n->parent != n->ns->root ||
-	       ns_is_same(n->ns, d->item->path, d->item->dev, d->item->ino);
+	       ns_is_same(n->ns, d->item->path, &d->item->id);
 }
 
 static void dir_free(struct node *n)

@@ -47,10 +47,12 @@ int ns_join(const char *path, struct span name, char **ret)
 	return 0;
 }
 
-bool ns_is_same(struct ns *ns, const char *path, dev_t dev, ino_t ino)
+bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id)
 {
 	struct stat st;
-	bool same = io_stat(ns->ckpt->source, path, &st) >= 0 && st.st_dev == dev && st.st_ino == ino;
+	bool same = io_stat(ns->ckpt->source, path, &st) >= 0 && st.st_dev == id->dev &&
+		    st.st_ino == id->ino && st.st_ctim.tv_sec == id->ctime.tv_sec &&
+		    st.st_ctim.tv_nsec == id->ctime.tv_nsec;
 
 	err_clear();
 	if (!same)
@@ -185,15 +187,38 @@ static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e,
 	return r;
 }
 
-int ns_item(struct ns *ns, const char *path, struct item **ret)
+/* 1 and the item that is in the table, waiting for it if need be; 0 when it is not there. */
+static int known_item(struct ns *ns, struct item_table *t, const char *path, struct item **ret)
 {
-	struct item_table *t = ns->items;
 	struct item_entry *e;
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
 	e = find_entry(t, path);
+	if (e)
+		r = wait_opened(t, e, ret);
+	pthread_mutex_unlock(&t->lock);
+	if (!e || r < 0)
+		return r;
+	/* The same path may be another checkpoint by now; this drops the old one. */
+	if (ns_is_same(ns, path, &(*ret)->id))
+		return 1;
+	item_unref(*ret);
+	return 0;
+}
+
+int ns_item(struct ns *ns, const char *path, struct item **ret)
+{
+	struct item_table *t = ns->items;
+	struct item_entry *e;
+	int r = known_item(ns, t, path, ret);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	pthread_mutex_lock(&t->lock);
+	e = find_entry(t, path);
 	if (e) {
+		/* Another thread began meanwhile. */
 		r = wait_opened(t, e, ret);
 		pthread_mutex_unlock(&t->lock);
 		return r;

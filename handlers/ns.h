@@ -70,7 +70,7 @@ int node_item_new(struct ns *ns, struct node *dir, struct span name, const char 
 int node_stored_new(struct node *dir, struct span name, const char *path, const struct stat *st,
 		    bool of_item, struct node **ret);
 /* Whether path below SOURCE is still the directory that it was. */
-bool ns_is_same(struct ns *ns, const char *path, dev_t dev, ino_t ino);
+bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id);
 /* path + "/" + name, or name alone for ".". */
 int ns_join(const char *path, struct span name, char **ret);
 

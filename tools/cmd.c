@@ -18,6 +18,14 @@ const char *cmd_value(const struct cmd_args *a, const char *name)
 	abort();			/* our own mistake: the table does not have it */
 }
 
+int cmd_usage(const struct cmd *c, const char *what)
+{
+	if (what)
+		fprintf(stderr, "pytreefs %s: %s\n", c->name, what);
+	fprintf(stderr, "usage: pytreefs %s [options] %s\ntry `pytreefs %s --help`\n", c->name, c->args, c->name);
+	return EXIT_USAGE;
+}
+
 static void print_option(FILE *out, const struct cmd_option *o)
 {
 	char left[64];

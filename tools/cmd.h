@@ -54,7 +54,9 @@ static inline bool cmd_flag(const struct cmd_args *a, const char *name)
 	return cmd_value(a, name) != NULL;
 }
 
-/* Help of one command, and of the program. */
+/* What is wrong (or NULL, when that was said already) and the usage line, on stderr: EXIT_USAGE. */
+int cmd_usage(const struct cmd *c, const char *what);
+/* Help of one command. */
 void cmd_help(FILE *out, const struct cmd *c);
 
 extern const struct cmd *const cmd_table[];	/* NULL at the end; in the order of the help */

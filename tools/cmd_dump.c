@@ -151,7 +151,7 @@ static int run_dump(struct cmd_args *a)
 	if (cmd_flag(a, "undump"))
 		return undump();
 	if (a->n_args != 2)
-		return fail(-EINVAL, "dump needs a KIND and an ADDRESS");
+		return cmd_usage(a->cmd, "a KIND and an ADDRESS are needed");
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		int r;
 
@@ -167,8 +167,9 @@ static int run_dump(struct cmd_args *a)
 		fwrite(out.p, 1, out.n, stdout);
 		return EXIT_OK;
 	}
-	return fail(-EINVAL, "'%s' is no kind of record; it is one of manifest, btreenode, versionnode, zarr, tree",
-		    a->arg[0]);
+	fprintf(stderr, "pytreefs dump: '%s' is no kind of record: manifest, btreenode, versionnode, zarr, tree\n",
+		a->arg[0]);
+	return cmd_usage(a->cmd, NULL);
 }
 
 static const struct cmd_option options[] = {

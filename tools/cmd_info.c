@@ -132,7 +132,7 @@ static int run_info(struct cmd_args *a)
 	if (cmd_flag(a, "handlers"))
 		return list_handlers(a);
 	if (a->n_args == 0)
-		return fail(-EINVAL, "info needs a path, or --handlers");
+		return cmd_usage(a->cmd, "a path is missing, or --handlers");
 	r = source_open(a, a->arg[0], &s);
 	if (r >= 0 && json)
 		r = buf_add_byte(&out, '{');

@@ -25,15 +25,11 @@ static void row_release(struct row *r)
 	buf_release(&r->shape);
 }
 
-/* What is known of one entry; an entry that cannot be described is listed all the same. */
-static int row_of(struct node *dir, const char *name, struct row *ret)
+/* What is known of one node: 0, or 1 when it cannot be described. */
+static int describe(struct node *n, struct row *ret)
 {
-	auto_node *n = NULL;
-	int r = node_lookup(dir, span_str(name), &n);
+	int r = node_stat(n, &ret->st);
 
-	*ret = (struct row){ .name = name };
-	if (r >= 0)
-		r = node_stat(n, &ret->st);
 	ret->described = r >= 0;
 	if (r >= 0 && (node_xattr_get(n, "dtype", &ret->dtype) < 0 ||
 		       node_xattr_get(n, "shape", &ret->shape) < 0)) {
@@ -41,6 +37,18 @@ static int row_of(struct node *dir, const char *name, struct row *ret)
 		buf_clear(&ret->shape);
 	}
 	return r == -ENOMEM ? r : r < 0 ? 1 : 0;
+}
+
+/* An entry that cannot be described is listed all the same. */
+static int row_of(struct node *dir, const char *name, struct row *ret)
+{
+	auto_node *n = NULL;
+	int r = node_lookup(dir, span_str(name), &n);
+
+	*ret = (struct row){ .name = name };
+	if (r < 0)
+		return r == -ENOMEM ? r : 1;
+	return describe(n, ret);
 }
 
 static void print_json_row(const struct row *row, const char *error)
@@ -132,25 +140,33 @@ static int list_dir(struct cmd_args *a, struct node *dir)
 	return bad ? EXIT_FOUND : EXIT_OK;
 }
 
+/* A path that is a file: its one row. */
+static int show_file(const char *path, struct node *n, bool json)
+{
+	struct row row = { .name = path };
+	int r = describe(n, &row);
+
+	if (r == 0 && json) {
+		print_json_row(&row, "");
+		printf("}\n");
+	} else if (r == 0) {
+		print_long_row(&row, "");
+	}
+	row_release(&row);
+	return r > 0 ? node_stat(n, &row.st) : r;
+}
+
 static int run_ls(struct cmd_args *a)
 {
 	auto_source s = { 0 };
+	struct stat st;
 	int r = source_open(a, a->arg[0], &s);
 
+	if (r >= 0)
+		r = node_stat(s.node, &st);
 	if (r < 0)
 		return r;
-	if (s.node->ops->list) {
-		struct stat st;
-
-		r = node_stat(s.node, &st);
-		if (r < 0)
-			return r;
-		if (S_ISDIR(st.st_mode))
-			return list_dir(a, s.node);
-	}
-	print_name(stdout, a->arg[0]);
-	printf("\n");
-	return EXIT_OK;
+	return S_ISDIR(st.st_mode) ? list_dir(a, s.node) : show_file(a->arg[0], s.node, cmd_flag(a, "json"));
 }
 
 static const struct cmd_option ls_options[] = {
@@ -270,6 +286,8 @@ static int run_tree(struct cmd_args *a)
 	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;
+	if (!s.node->ops->list)
+		return show_file(a->arg[0], s.node, w.json);
 	if (!w.json) {
 		print_name(stdout, a->arg[0]);
 		printf("\n");

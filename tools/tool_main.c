@@ -36,8 +36,8 @@ static void options_help(FILE *out)
 
 static int usage_error(const struct cmd *c, const char *what, const char *subject)
 {
-	fprintf(stderr, "pytreefs %s: %s '%s'; try `pytreefs %s --help`\n", c->name, what, subject, c->name);
-	return EXIT_USAGE;
+	fprintf(stderr, "pytreefs %s: %s '%s'\n", c->name, what, subject);
+	return cmd_usage(c, NULL);
 }
 
 /* -o a=b,c: each one by the table. */
@@ -126,10 +126,7 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 		a->value[at] = value ? value : "";
 	}
 	if (a->n_args < (int)c->min_args || a->n_args > (int)c->max_args) {
-		fprintf(stderr, "pytreefs %s: %s\n", c->name,
-			a->n_args < (int)c->min_args ? "an argument is missing" : "too many arguments");
-		fprintf(stderr, "usage: pytreefs %s [options] %s\n", c->name, c->args);
-		return EXIT_USAGE;
+		return cmd_usage(c, a->n_args < (int)c->min_args ? "an argument is missing" : "too many arguments");
 	}
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/ocdbt/db.h"
 
 struct kv_ocdbt {
@@ -48,8 +49,10 @@ static int ocdbt_locate(struct kv *kv, const struct span *key, struct kv_loc *re
 	auto_of(ocdbt_cursor) struct ocdbt_cursor *cur = NULL;
 	auto_free size_t *order = NULL;
 	auto_recent recent = { 0 };
-	int r = kv_batch_order(key, n, &order);
+	int r;
 
+	trace(TRACE_OCDBT, "find %zu keys", n);
+	r = kv_batch_order(key, n, &order);
 	if (r >= 0)
 		r = ocdbt_cursor_open(k->db, &k->version, &cur);
 	for (size_t i = 0; i < n && r >= 0; i++) {

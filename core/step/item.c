@@ -282,8 +282,7 @@ static int open_parts(struct item *item, const char *path)
 
 	if (r < 0)
 		return r;
-	item->dev = st.st_dev;
-	item->ino = st.st_ino;
+	item->id = (struct file_id){ st.st_dev, st.st_ino, st.st_ctim };
 	if (S_ISREG(st.st_mode))
 		return open_file_item(item, path);
 	r = io_dir_sub(item->ckpt->source, path, &item->dir);
@@ -368,7 +367,8 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 		kv_free(kv);
 	} else {
 		r = buf_add_span(&prefix, leaf->param);
-		if (r >= 0 && prefix.n)
+		/* As TensorStore does: a name that ends in a slash gets no second one. */
+		if (r >= 0 && prefix.n && prefix.p[prefix.n - 1] != '/')
 			r = buf_add_byte(&prefix, '/');
 		if (r < 0)
 			return r;

@@ -10,6 +10,13 @@
 
 #include "core/step/ckpt.h"
 
+/* One directory or file at one time: inode numbers are used again, so the time of change counts too. */
+struct file_id {
+	dev_t dev;
+	ino_t ino;
+	struct timespec ctime;
+};
+
 struct array_metadatas;
 struct shardings;
 struct strings;
@@ -18,8 +25,7 @@ struct item {
 	struct ckpt *ckpt;		/* borrowed */
 	char *path;			/* below SOURCE: "100/default", "." */
 	struct io_dir *dir;		/* of the file's directory for a flax file */
-	dev_t dev;
-	ino_t ino;			/* of what was opened */
+	struct file_id id;		/* of what was opened */
 	struct kv *kv;			/* arrays: the database, or the directory */
 	struct kv *dirs;		/* arrays as directories, when kv is a database; else NULL */
 	struct tree *tree;

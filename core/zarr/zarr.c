@@ -91,6 +91,7 @@ int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t 
 	z->owner = owner;
 	z->tag = tag;
 	atomic_init(&z->refs, 1);
+	trace(TRACE_ZARR, "open '%s'", z->prefix);
 	r = read_meta(z);
 	if (r >= 0)
 		r = derive_leaf(z);
@@ -98,7 +99,6 @@ int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t 
 		zarr_unref(z);
 		return r;
 	}
-	trace(TRACE_ZARR, "open '%s' %s rank %u", z->prefix, dtype_info(z->meta.dtype)->name, z->meta.rank);
 	*ret = z;
 	return 0;
 }
