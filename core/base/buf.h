@@ -67,7 +67,10 @@ static inline bool span_ends(struct span s, struct span suffix)
 
 static inline struct span span_from(struct span s, size_t at)
 {
-	return at >= s.n ? span_of(s.p + s.n, 0) : span_of(s.p + at, s.n - at);
+	size_t skip = MIN(at, s.n);
+
+	/* Nothing is added to the NULL of an empty span. */
+	return skip ? span_of(s.p + skip, s.n - skip) : s;
 }
 
 /* For printf: ("%.*s", SPAN_ARG(s)). */

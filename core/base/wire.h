@@ -19,7 +19,8 @@ struct wire {
 
 static inline struct wire wire_of(struct span s)
 {
-	return (struct wire){ s.p, s.p + s.n, false };
+	/* Nothing is added to the NULL of an empty span. */
+	return (struct wire){ s.p, s.n ? s.p + s.n : s.p, false };
 }
 
 static inline size_t wire_left(const struct wire *w)
