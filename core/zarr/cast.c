@@ -260,7 +260,7 @@ static void encode_f32(enum dtype t, const float *in, uint8_t *p, size_t n)
 		EACH(n, wide[k] = in[k]);
 		encode_int_f64(t, wide, p, n);
 	} else {
-		EACH(n, p[k] = small_from_f64(t, in[k]));
+		cast_f32_to_small(t, in, p, n);
 	}
 }
 
@@ -449,8 +449,8 @@ void cast_swap(enum dtype t, void *p, size_t n)
 void cast_canonical(enum dtype t, void *p, size_t n)
 {
 	const struct dtype_info *info = dtype_info(t);
-	uint8_t mask = (uint8_t)((1u << info->bits) - 1), *bytes = p;
+	uint8_t *bytes = p;
 
 	if (info->bits < 8)
-		EACH(n, bytes[k] &= mask);
+		EACH(n, bytes[k] &= (uint8_t)((1u << info->bits) - 1));
 }

@@ -1,5 +1,5 @@
 /*
- * cast.h - conversion between element types, equal to numpy 2.4 and ml_dtypes 0.6 `astype` bit by bit.
+ * cast.h - conversion between element types, bit by bit as `astype` of numpy 2.4 and ml_dtypes 0.6.
  *
  * The rules, all checked against them (tests/interop/test_casts.py):
  *
@@ -27,13 +27,16 @@
  * - numpy has no cast between float8_e8m0fnu and integers below 8 bits or other
  *   small floats, nor from int4 to int2: here they go through float32 and int8.
  *
- * TensorStore's casts, which Orbax uses on save and restore, differ
- *   - to float8_*, float4_e2m1fn from float64 and wide integers: rounded once;
- *   - to float16 from float64: rounded twice, through float32;
- *   - from float to integer, where the value does not fit;
- *   - in the payload and sign of NaN;
- *   - wherever float8_e8m0fnu takes part: TensorStore 0.1.86 has its bias wrong.
- * tests/interop/test_casts.py lists the pairs.
+ * TensorStore 0.1.86's casts, which Orbax uses on save and restore, are the same but for
+ *   - float64, complex128 -> float8_*, float4_e2m1fn: rounded once;
+ *   - float64, complex128 -> float16: rounded twice, through float32;
+ *   - sign and payload of NaN: float8_* -> float16; bfloat16 -> float16; float16 ->
+ *     float8_e5m2, bfloat16, float64, complex128; float32, float64, complex* -> bfloat16,
+ *     float16;
+ *   - what does not fit: bfloat16, complex* -> uint32; float64, complex128 -> int2, int4
+ *     just below 2^31;
+ *   - every pair with float8_e8m0fnu, whose bias it has wrong;
+ *   - complex* -> bool, which it refuses.
  */
 #ifndef PYTREEFS_CAST_H
 #define PYTREEFS_CAST_H

@@ -7,12 +7,16 @@
  */
 #include "core/zarr/cast_loops.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #if defined(__GNUC__) && !defined(__clang__)
 /* The rest of the program is fine with less; clang vectorizes as it is. */
 #pragma GCC optimize("O3")
 #endif
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #define HAVE_F16C 1
 #else
@@ -74,6 +78,20 @@ static void f32_to_f16_portable(const float *in, any_u16 *restrict out, size_t n
 
 #if HAVE_F16C
 
+/* The compilers' own question does not know this name everywhere. */
+static bool cpu_has_f16c(void)
+{
+	static atomic_int answer;	/* 0: not asked yet, 1: no, 2: yes */
+	int known = atomic_load_explicit(&answer, memory_order_relaxed);
+	unsigned a, b, c, d;
+
+	if (!known) {
+		known = __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C ? 2 : 1;
+		atomic_store_explicit(&answer, known, memory_order_relaxed);
+	}
+	return known == 2;
+}
+
 static bool f16_has_nan(const any_u16 *in, size_t n)
 {
 	unsigned found = 0;
@@ -115,7 +133,7 @@ static void f32_to_f16_f16c(const float *in, any_u16 *restrict out, size_t n)
 
 void cast_f16_to_f32(const void *in, float *out, size_t n)
 {
-	if (__builtin_cpu_supports("f16c") && !f16_has_nan(in, n))
+	if (cpu_has_f16c() && !f16_has_nan(in, n))
 		f16_to_f32_f16c(in, out, n);
 	else
 		f16_to_f32_portable(in, out, n);
@@ -123,7 +141,7 @@ void cast_f16_to_f32(const void *in, float *out, size_t n)
 
 void cast_f32_to_f16(const float *in, void *out, size_t n)
 {
-	if (__builtin_cpu_supports("f16c") && !f32_has_nan(in, n))
+	if (cpu_has_f16c() && !f32_has_nan(in, n))
 		f32_to_f16_f16c(in, out, n);
 	else
 		f32_to_f16_portable(in, out, n);
@@ -144,6 +162,51 @@ void cast_f32_to_f16(const float *in, void *out, size_t n)
 #endif
 
 /* ---- tables ---- */
+
+#define SMALL_FIRST DTYPE_FLOAT4_E2M1FN
+#define SMALL_COUNT (DTYPE_FLOAT8_E8M0FNU - SMALL_FIRST + 1)
+
+/* By the upper half of a float, whose last bit also stands for all of the lower half. */
+static uint8_t small_codes[SMALL_COUNT][65536];
+static atomic_bool small_ready[SMALL_COUNT];
+static pthread_mutex_t small_lock = PTHREAD_MUTEX_INITIALIZER;	/* for filling a table */
+
+static const uint8_t *small_table(enum dtype t)
+{
+	uint8_t *codes = small_codes[t - SMALL_FIRST];
+
+	if (atomic_load_explicit(&small_ready[t - SMALL_FIRST], memory_order_acquire))
+		return codes;
+	pthread_mutex_lock(&small_lock);
+	/* Unless another thread has been faster. */
+	for (uint32_t k = 0; k < 65536 && !atomic_load(&small_ready[t - SMALL_FIRST]); k++)
+		codes[k] = small_from_f64(t, f32_of(k << 16));
+	atomic_store_explicit(&small_ready[t - SMALL_FIRST], true, memory_order_release);
+	pthread_mutex_unlock(&small_lock);
+	return codes;
+}
+
+void cast_f32_to_small(enum dtype t, const float *in, uint8_t *out, size_t n)
+{
+	const uint8_t *codes;
+
+	/* Filling a table takes as long as some ten thousand elements without it. */
+	if (n < CAST_BLOCK) {
+		for (size_t k = 0; k < n; k++)
+			out[k] = small_from_f64(t, in[k]);
+		return;
+	}
+	/*
+	 * Eight bits of mantissa, rounded to odd, are two more than any of these types looks at: the
+	 * result is the same as from all 24.
+	 */
+	codes = small_table(t);
+	for (size_t k = 0; k < n; k++) {
+		uint32_t bits = f32_bits(in[k]);
+
+		out[k] = codes[bits >> 16 | ((bits & 0xffff) != 0)];
+	}
+}
 
 #define MAP(type)                                      \
 	do {                                           \

@@ -24,6 +24,8 @@ void cast_bf16_to_f32(const void *in, float *out, size_t n);
 void cast_f32_to_bf16(const float *in, void *out, size_t n);
 void cast_f32_to_f64(const float *in, void *out, size_t n);
 void cast_f64_to_f32(const double *in, void *out, size_t n);
+/* t: a float of eight bits or less. Full blocks are fast. */
+void cast_f32_to_small(enum dtype t, const float *in, uint8_t *out, size_t n);
 
 /* out[k] = table[in[k]], elements of size bytes; with size 1 out may be in. */
 void cast_map(void *out, const void *table, const uint8_t *in, size_t n, size_t size);

@@ -21,6 +21,11 @@ CRC = {"name": "crc32c"}
 INDEX = [BYTES, CRC]
 
 
+def unnamed(value):
+    """Documents make poor names for cases; numbers are in order."""
+    return value if isinstance(value, str) else ""
+
+
 @pytest.fixture(scope="module")
 def tool():
     tool = ZarrTool()
@@ -251,7 +256,7 @@ def document_of(version, members):
     return document
 
 
-@pytest.mark.parametrize("version,result,members", CASES, ids=lambda v: None)
+@pytest.mark.parametrize("version,result,members", CASES, ids=unnamed)
 def test_documents_open_where_tensorstore_opens_them(tool, version, result, members):
     document = document_of(version, members)
     try:
@@ -273,7 +278,7 @@ def test_documents_open_where_tensorstore_opens_them(tool, version, result, memb
     (b"\xef\xbb\xbf%s \n", True), (b"%s x", False), (b"%s,", False), (b"[%s]", False), (b"", False),
     (b'{"attributes":{"a":NaN},%s', False), (b'{"attributes":{"a":1e400},%s', False),
     (b'{"attributes":{"a":1e300},%s', True), (b'{"zarr_format":2,%s', True), (b"// x\n%s", False),
-], ids=lambda v: None)
+], ids=unnamed)
 def test_json_is_as_strict_as_tensorstores(tool, text, good):
     plain = document_bytes(base(3))
     document = text % plain if text.startswith((b"\xef", b"%", b"[", b"/")) else (
@@ -383,7 +388,7 @@ def test_inner_chunks_that_are_missing_are_the_fill_value(tool):
     "float4_e2m1fn", "float8_e3m4", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2",
     "float8_e5m2fnuz", "float8_e8m0fnu", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("shape,chunk", [([10, 11], [5, 11]), ([], []), ([7], [7]), ([4, 1, 3], [2, 1, 3])],
-                         ids=lambda v: None)
+                         ids=unnamed)
 def test_documents_are_byte_for_byte_tensorstores(tool, name, shape, chunk):
     import tensorstore as ts
 
@@ -418,8 +423,8 @@ def test_documents_are_byte_for_byte_tensorstores(tool, name, shape, chunk):
     (3, {"chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}}}, True),
     (3, {"chunk_key_encoding": {"name": "default"}}, True),
     (3, {"chunk_key_encoding": {"name": "v2"}}, True),
-    (3, {"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "/"}}}, True)], ids=lambda v: None)
-@pytest.mark.parametrize("shape,chunk", [([25, 4], [2, 3]), ([], []), ([3], [1])], ids=lambda v: None)
+    (3, {"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "/"}}}, True)], ids=unnamed)
+@pytest.mark.parametrize("shape,chunk", [([25, 4], [2, 3]), ([], []), ([3], [1])], ids=unnamed)
 def test_chunk_keys_are_tensorstores(tool, version, keys, keyed, shape, chunk):
     if version == 2:
         document = v2_document(shape=shape, chunks=chunk, **keys)
