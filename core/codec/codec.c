@@ -56,12 +56,13 @@ int codec_conf_int(const struct json *conf, const char *codec, const char *name,
 	int64_t v;
 
 	if (!j)
-		return required ? fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name) : 0;
+		return required ? fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name)
+				: 0;
 	if (!json_as_int(j, &v))
 		return fail(-EUCLEAN, "codec '%s': member '%s' is not an integer", codec, name);
 	if (v < min || v > max)
-		return fail(-EUCLEAN, "codec '%s': member '%s' is %lld, not from %lld to %lld", codec, name,
-			    (long long)v, (long long)min, (long long)max);
+		return fail(-EUCLEAN, "codec '%s': member '%s' is %lld, not from %lld to %lld",
+			    codec, name, (long long)v, (long long)min, (long long)max);
 	*ret = v;
 	return 1;
 }
@@ -72,7 +73,8 @@ int codec_conf_str(const struct json *conf, const char *codec, const char *name,
 	const struct json *j = json_member(conf, name);
 
 	if (!j)
-		return required ? fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name) : 0;
+		return required ? fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name)
+				: 0;
 	if (j->kind != JSON_STRING)
 		return fail(-EUCLEAN, "codec '%s': member '%s' is not a string", codec, name);
 	*ret = j->s;
@@ -202,7 +204,8 @@ static int encode_one(const struct codec *c, struct span in, struct buf *ret)
 }
 
 /* Encode what begins at ret->p + at (or, for the first codec, in) in place of itself. */
-static int encode_next(const struct codec *c, bool first, struct span in, size_t at, struct buf *ret)
+static int encode_next(const struct codec *c, bool first, struct span in, size_t at,
+		       struct buf *ret)
 {
 	auto_buf before = { 0 };
 	int r;

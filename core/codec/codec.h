@@ -79,8 +79,8 @@ void codec_drop_kept(void);
  * Opening reads the head of the object, so that such an object is refused before anything is read
  * from the stream, and codec_stream_memory() is right from the start. Every chain can be streamed.
  */
-int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg, uint64_t decoded,
-		      uint64_t window, struct codec_stream **ret);
+int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg,
+		      uint64_t decoded, uint64_t window, struct codec_stream **ret);
 /*
  * The next n bytes exactly; -EINVAL for more than are left. The read that reaches the end also
  * checks that the stream ends there, checksums included. After a failure only closing is left:
@@ -99,8 +99,8 @@ void codec_stream_close(struct codec_stream *s);
  * -EOPNOTSUPP for what cannot be written piece by piece: blosc, whose header counts the compressed
  * bytes, and zstd behind another compressor, since a frame must declare its content size.
  */
-int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_sink_fn *sink, void *arg,
-		       struct codec_encoder **ret);
+int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_sink_fn *sink,
+		       void *arg, struct codec_encoder **ret);
 /* -EINVAL for more than the announced total; an error of the sink is passed on. */
 int codec_encoder_push(struct codec_encoder *e, struct span in);
 /* -EINVAL when less than the announced total was pushed. */

@@ -19,6 +19,7 @@
 #define FLAG_RESERVED 0x08
 #define FLAG_NO_SPLIT 0x10
 #define SPLIT_ITEMS 128			/* format: nor is a block with fewer elements */
+#define BLOCK_LIKELY (8 * MiB)		/* no automatic block is larger */
 #define FORMATS 5			/* blosclz, lz4, snappy, zlib, zstd */
 #define V2_LEVEL 5
 #define V2_SHUFFLE (-1)			/* by element size */
@@ -56,7 +57,9 @@ static int parse_cname(const struct json *conf, bool required, struct blosc_code
 
 static int parse_v2(const struct json *conf, size_t item_bytes, struct blosc_codec *b)
 {
-	static const char *const names[] = { "id", "cname", "clevel", "shuffle", "blocksize", NULL };
+	static const char *const names[] = {
+		"id", "cname", "clevel", "shuffle", "blocksize", NULL,
+	};
 	const struct json *blocksize = json_member(conf, "blocksize");
 	int64_t level = V2_LEVEL, shuffle = V2_SHUFFLE, v;
 	int r = codec_conf_only(conf, "blosc", names);
@@ -84,7 +87,9 @@ static int parse_v2(const struct json *conf, size_t item_bytes, struct blosc_cod
 
 static int parse_v3(const struct json *conf, struct blosc_codec *b)
 {
-	static const char *const names[] = { "cname", "clevel", "shuffle", "typesize", "blocksize", NULL };
+	static const char *const names[] = {
+		"cname", "clevel", "shuffle", "typesize", "blocksize", NULL,
+	};
 	int64_t level, blocksize, typesize = 1;
 	struct span word;
 	int r = codec_conf_only(conf, "blosc", names);
@@ -102,10 +107,12 @@ static int parse_v3(const struct json *conf, struct blosc_codec *b)
 			break;
 	if (b->shuffle == ARRAY_LEN(shuffles))
 		return fail(-EUCLEAN, "codec 'blosc': unknown shuffle '%.*s'", SPAN_ARG(word));
-	r = codec_conf_int(conf, "blosc", "typesize", 1, BLOSC_MAX_TYPESIZE, b->shuffle != 0, &typesize);
+	r = codec_conf_int(conf, "blosc", "typesize", 1, BLOSC_MAX_TYPESIZE, b->shuffle != 0,
+			   &typesize);
 	b->has_typesize = r > 0;
 	if (r >= 0)
-		r = codec_conf_int(conf, "blosc", "blocksize", 0, BLOSC_MAX_BLOCKSIZE, true, &blocksize);
+		r = codec_conf_int(conf, "blosc", "blocksize", 0, BLOSC_MAX_BLOCKSIZE, true,
+				   &blocksize);
 	if (r < 0)
 		return r;
 	b->level = (int)level;
@@ -114,8 +121,9 @@ static int parse_v3(const struct json *conf, struct blosc_codec *b)
 	return 0;
 }
 
-static int blosc_parse(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
-		       size_t item_bytes, struct arena *arena, const struct codec **ret)
+static int blosc_parse(const struct codec_ops *ops, const struct json *conf,
+		       enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
+		       const struct codec **ret)
 {
 	struct blosc_codec *b = arena_calloc(arena, 1, sizeof(*b));
 	int r;
@@ -135,9 +143,10 @@ static int blosc_print(const struct codec *c, enum codec_dialect dialect, struct
 	int r;
 
 	if (dialect == CODEC_V2)
-		return buf_addf(ret, "{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
-				"\"id\":\"blosc\",\"shuffle\":%d}", (unsigned long long)b->blocksize,
-				b->level, b->cname, b->shuffle);
+		return buf_addf(ret,
+				"{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
+				"\"id\":\"blosc\",\"shuffle\":%d}",
+				(unsigned long long)b->blocksize, b->level, b->cname, b->shuffle);
 	r = buf_addf(ret, "{\"configuration\":{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
 		     "\"shuffle\":\"%s\"", (unsigned long long)b->blocksize, b->level, b->cname,
 		     shuffles[b->shuffle]);
@@ -158,7 +167,8 @@ static uint8_t head_typesize(const struct blosc_head *h)
 	return h->bytes[3];
 }
 
-int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded, struct blosc_head *ret)
+int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded,
+		     struct blosc_head *ret)
 {
 	struct blosc_head h = {
 		.nbytes = get_u32le(bytes + 4),
@@ -169,18 +179,21 @@ int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded, st
 
 	memcpy(h.bytes, bytes, BLOSC_HEAD_BYTES);
 	if (bytes[0] != BLOSC_VERSION_FORMAT)
-		return fail(-EUCLEAN, "no blosc object: version %u, not %d", bytes[0], BLOSC_VERSION_FORMAT);
+		return fail(-EUCLEAN, "no blosc object: version %u, not %d", bytes[0],
+			    BLOSC_VERSION_FORMAT);
 	if (head_flags(&h) & FLAG_RESERVED || !head_typesize(&h))
-		return fail(-EUCLEAN, "blosc header has flags %02x and element size %u", head_flags(&h),
-			    head_typesize(&h));
+		return fail(-EUCLEAN, "blosc header has flags %02x and element size %u",
+			    head_flags(&h), head_typesize(&h));
 	if (h.nbytes > BLOSC_MAX_BUFFERSIZE || h.blocksize == 0 || h.blocksize > h.nbytes)
-		return fail(-EUCLEAN, "blosc header has %u bytes in blocks of %u", h.nbytes, h.blocksize);
+		return fail(-EUCLEAN, "blosc header has %u bytes in blocks of %u", h.nbytes,
+			    h.blocksize);
 	if (decoded != CODEC_SIZE_UNKNOWN && h.nbytes != decoded)
 		return fail(-EUCLEAN, "blosc object declares %u bytes, expected %llu", h.nbytes,
 			    (unsigned long long)decoded);
 	if (head_flags(&h) & FLAG_STORED) {
 		if (h.cbytes != h.nbytes + BLOSC_HEAD_BYTES)
-			return fail(-EUCLEAN, "blosc object stores %u bytes in %u", h.nbytes, h.cbytes);
+			return fail(-EUCLEAN, "blosc object stores %u bytes in %u", h.nbytes,
+				    h.cbytes);
 		*ret = h;
 		return 0;
 	}
@@ -200,7 +213,8 @@ int blosc_start_check(const struct blosc_head *h, uint32_t start)
 {
 	if (start >= h->body && start < h->cbytes)
 		return 0;
-	return fail(-EUCLEAN, "blosc block begins at %u, not from %u to %u", start, h->body, h->cbytes);
+	return fail(-EUCLEAN, "blosc block begins at %u, not from %u to %u", start, h->body,
+		    h->cbytes);
 }
 
 /* Decoded bytes of block i. */
@@ -260,18 +274,36 @@ static int blocks_check(const struct blosc_head *h, struct span in)
 	return 0;
 }
 
-int blosc_run(const void *object, void *out, size_t n)
+/*
+ * libblosc takes two blocks and some for each call and does not look whether it got them, so we
+ * look whether it would.
+ */
+static int memory_check(size_t block, const char *what)
 {
-	int got = blosc_decompress_ctx(object, out, n, 1);
+	void *p = malloc(2 * block + 4096);
+
+	free(p);
+	return p ? 0 : fail(-ENOMEM, "cannot %s blosc: not enough memory", what);
+}
+
+int blosc_run(const struct blosc_head *h, const void *object, void *out, size_t n)
+{
+	int got = memory_check(h->blocksize, "decode");
+
+	if (got < 0)
+		return got;
+	got = blosc_decompress_ctx(object, out, n, 1);
 
 	if (got < 0 || (size_t)got != n)
-		return fail(-EUCLEAN, "cannot decode blosc: damaged (code %d for %zu bytes)", got, n);
+		return fail(-EUCLEAN, "cannot decode blosc: damaged (code %d for %zu bytes)", got,
+			    n);
 	return 0;
 }
 
 /* ---- whole objects ---- */
 
-static int blosc_decode(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used)
+static int blosc_decode(const struct codec *c, struct span in, void *out, size_t n,
+			size_t *ret_used)
 {
 	struct blosc_head h;
 	int r;
@@ -287,7 +319,7 @@ static int blosc_decode(const struct codec *c, struct span in, void *out, size_t
 	if (r < 0)
 		return r;
 	if (h.blocks)
-		r = blosc_run(in.p, out, n);
+		r = blosc_run(&h, in.p, out, n);
 	else
 		memcpy(out, in.p + BLOSC_HEAD_BYTES, n);
 	if (r >= 0)
@@ -309,6 +341,8 @@ static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 	if (blosc_compname_to_compcode(b->cname) < 0)
 		return fail(-EOPNOTSUPP, "cannot encode blosc: no '%s' in this libblosc", b->cname);
 	r = buf_reserve(ret, in.n + BLOSC_MAX_OVERHEAD);
+	if (r >= 0)
+		r = memory_check(MIN(in.n, (size_t)BLOCK_LIKELY), "encode");
 	if (r < 0)
 		return r;
 	if (shuffle < 0)

@@ -17,7 +17,8 @@ struct blosc_head {
 };
 
 /* decoded: bytes that the object should have, or CODEC_SIZE_UNKNOWN. */
-int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded, struct blosc_head *ret);
+int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded,
+		     struct blosc_head *ret);
 /* Where a block begins, from the index. */
 int blosc_start_check(const struct blosc_head *h, uint32_t start);
 /* Decoded bytes of block i, and the pieces that it is in. */
@@ -30,10 +31,10 @@ uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i);
 uint32_t blosc_piece_most(uint32_t n);
 /* The length in front of a piece of block i. */
 int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize);
-/* A whole object that has been checked -> exactly n bytes. */
-int blosc_run(const void *object, void *out, size_t n);
+/* A whole object that has been checked, in blocks of that header -> exactly n bytes. */
+int blosc_run(const struct blosc_head *h, const void *object, void *out, size_t n);
 
-int blosc_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded, uint64_t window,
-		    struct codec_stage **ret);
+int blosc_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
+		    uint64_t window, struct codec_stage **ret);
 
 #endif

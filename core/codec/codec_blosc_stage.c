@@ -33,7 +33,8 @@ struct blosc_stage {
 /* Compressed bytes that a block may have: its pieces and their lengths. */
 static size_t one_bytes(const struct blosc_head *h)
 {
-	return ONE_BLOCK + (size_t)blosc_piece_most(h->blocksize) + BLOSC_SPLITS_MAX * (size_t)(4 + 32);
+	return ONE_BLOCK + (size_t)blosc_piece_most(h->blocksize) +
+	       BLOSC_SPLITS_MAX * (size_t)(4 + 32);
 }
 
 static int stage_index(struct blosc_stage *s)
@@ -70,8 +71,10 @@ static int stage_open(struct blosc_stage *s, uint64_t decoded)
 		return r;
 	need = s->h.blocksize + 8 * (uint64_t)s->h.blocks;
 	if (need > s->window)
-		return fail(-EFBIG, "blosc object needs %llu bytes for a block and the index, the limit "
-			    "is %llu", (unsigned long long)need, (unsigned long long)s->window);
+		return fail(-EFBIG,
+			    "blosc object needs %llu bytes for a block and the index, "
+			    "the limit is %llu",
+			    (unsigned long long)need, (unsigned long long)s->window);
 	s->start = calloc(s->h.blocks, sizeof(*s->start));
 	s->low = calloc(s->h.blocks, sizeof(*s->low));
 	s->one = malloc(one_bytes(&s->h));
@@ -105,8 +108,9 @@ static int stage_hold(struct blosc_stage *s, uint64_t to)
 		size_t n;
 
 		if (r <= 0)
-			return r < 0 ? r : fail(-EUCLEAN, "blosc stream is cut off after %llu bytes",
-						(unsigned long long)in->taken);
+			return r < 0 ? r
+				     : fail(-EUCLEAN, "blosc stream is cut off after %llu bytes",
+					    (unsigned long long)in->taken);
 		if (!s->held.n && at < low) {
 			/* A gap that nothing refers to. */
 			n = MIN(in->left.n, low - at);
@@ -114,7 +118,8 @@ static int stage_hold(struct blosc_stage *s, uint64_t to)
 		} else {
 			n = MIN(in->left.n, to - at);
 			if (s->held.n + n > s->window)
-				return fail(-EFBIG, "blosc blocks are out of order by more than %llu bytes",
+				return fail(-EFBIG,
+					    "blosc blocks are out of order by more than %llu bytes",
 					    (unsigned long long)s->window);
 			r = buf_add(&s->held, in->left.p, n);
 			if (r < 0)
@@ -159,7 +164,7 @@ static int stage_decode(struct blosc_stage *s, uint8_t *out)
 	if (r < 0)
 		return r;
 	memcpy(s->one, s->h.bytes, 4);
-	/* A short last block is never split, but in an object of its own it would not be the short one. */
+	/* A short last block is not split; in an object of its own it is not short. */
 	if (blosc_block_splits(&s->h, s->block) == 1)
 		s->one[2] |= FLAG_NO_SPLIT;
 	set_u32le(s->one + 4, n);
@@ -167,7 +172,7 @@ static int stage_decode(struct blosc_stage *s, uint8_t *out)
 	set_u32le(s->one + 12, (uint32_t)(ONE_BLOCK + block.n));
 	set_u32le(s->one + BLOSC_HEAD_BYTES, ONE_BLOCK);
 	memcpy(s->one + ONE_BLOCK, block.p, block.n);
-	r = blosc_run(s->one, out, n);
+	r = blosc_run(&s->h, s->one, out, n);
 	s->block++;
 	return r;
 }
@@ -179,9 +184,11 @@ static int stage_end(struct blosc_stage *s)
 		int r = codec_input_fill(s->base.in);
 
 		if (r <= 0)
-			return r < 0 ? r : fail(-EUCLEAN, "blosc stream is cut off after %llu bytes",
-						(unsigned long long)s->base.in->taken);
-		codec_input_skip(s->base.in, MIN(s->base.in->left.n, s->h.cbytes - s->base.in->taken));
+			return r < 0 ? r
+				     : fail(-EUCLEAN, "blosc stream is cut off after %llu bytes",
+					    (unsigned long long)s->base.in->taken);
+		codec_input_skip(s->base.in,
+				 MIN(s->base.in->left.n, s->h.cbytes - s->base.in->taken));
 	}
 	return 0;
 }

@@ -20,8 +20,9 @@ struct bz2_codec {
 
 /* ---- metadata ---- */
 
-static int bz2_parse(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
-		     size_t item_bytes, struct arena *arena, const struct codec **ret)
+static int bz2_parse(const struct codec_ops *ops, const struct json *conf,
+		     enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
+		     const struct codec **ret)
 {
 	static const char *const names[] = { "id", "level", NULL };
 	int64_t level = LEVEL_V2;
@@ -133,7 +134,9 @@ static void bz2_stage_free(struct codec_stage *base)
 static int bz2_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
 			 uint64_t window, struct codec_stage **ret)
 {
-	static const struct codec_stage_ops ops = { bz2_stage_read, bz2_stage_memory, bz2_stage_free };
+	static const struct codec_stage_ops ops = {
+		bz2_stage_read, bz2_stage_memory, bz2_stage_free,
+	};
 	struct bz2_stage *s = calloc(1, sizeof(*s));
 
 	if (!s)

@@ -8,8 +8,9 @@
 
 #define CRC_BYTES 4
 
-static int crc_parse(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
-		     size_t item_bytes, struct arena *arena, const struct codec **ret)
+static int crc_parse(const struct codec_ops *ops, const struct json *conf,
+		     enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
+		     const struct codec **ret)
 {
 	static const char *const names[] = { NULL };
 	static const struct codec crc = { &codec_crc32c };
@@ -55,7 +56,7 @@ static int crc_append(struct buf *b, size_t from)
 
 struct crc_stage {
 	struct codec_stage base;
-	uint64_t left;			/* before the checksum; CODEC_SIZE_UNKNOWN: to the input's end */
+	uint64_t left;			/* before the checksum; CODEC_SIZE_UNKNOWN: all */
 	uint32_t crc;			/* of what has been given out */
 	/* Unknown length: the last four bytes are held back until the input turns out to go on. */
 	uint8_t held[CRC_BYTES];
@@ -155,7 +156,9 @@ static void crc_stage_free(struct codec_stage *base)
 static int crc_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
 			 uint64_t window, struct codec_stage **ret)
 {
-	static const struct codec_stage_ops ops = { crc_stage_read, crc_stage_memory, crc_stage_free };
+	static const struct codec_stage_ops ops = {
+		crc_stage_read, crc_stage_memory, crc_stage_free,
+	};
 	struct crc_stage *s = calloc(1, sizeof(*s));
 
 	if (!s)

@@ -44,7 +44,8 @@ static int open_presses(struct codec_encoder *e, const struct codec_chain *chain
 		if (i + 1 < chain->n)
 			sink = (struct codec_sink){ push_next, e->press[i + 1] };
 		if (!c->ops->press)
-			return fail(-EOPNOTSUPP, "cannot write codec '%s' piece by piece", c->ops->name);
+			return fail(-EOPNOTSUPP, "cannot write codec '%s' piece by piece",
+				    c->ops->name);
 		r = c->ops->press(c, size[i], sink, &e->press[i]);
 		if (r < 0)
 			return r;
@@ -52,8 +53,8 @@ static int open_presses(struct codec_encoder *e, const struct codec_chain *chain
 	return 0;
 }
 
-int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_sink_fn *sink, void *arg,
-		       struct codec_encoder **ret)
+int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_sink_fn *sink,
+		       void *arg, struct codec_encoder **ret)
 {
 	auto_of(codec_encoder) struct codec_encoder *e = calloc(1, sizeof(*e));
 	int r;
@@ -77,8 +78,8 @@ int codec_encoder_push(struct codec_encoder *e, struct span in)
 	if (e->error)
 		return fail(e->error, "the encoder has failed before");
 	if (e->finished || in.n > e->left)
-		return fail(-EINVAL, "cannot push %zu bytes into an encoder that waits for %llu", in.n,
-			    (unsigned long long)e->left);
+		return fail(-EINVAL, "cannot push %zu bytes into an encoder that waits for %llu",
+			    in.n, (unsigned long long)e->left);
 	if (in.n == 0)
 		return 0;
 	r = e->n ? push_next(e->press[0], in) : e->sink.fn(e->sink.arg, in);

@@ -33,7 +33,7 @@ int codec_input_take(struct codec_input *in, void *p, size_t n, const char *code
 struct codec_stage;
 
 struct codec_stage_ops {
-	/* The next bytes, 1 to n; ret_n 0 only at the end of the codec's stream, checked by then. */
+	/* The next bytes, 1 to n; ret_n is 0 only at the stream's end, which is checked by then. */
 	int (*read)(struct codec_stage *s, uint8_t *p, size_t n, size_t *ret_n);
 	uint64_t (*memory)(const struct codec_stage *s);
 	void (*free)(struct codec_stage *s);
@@ -78,8 +78,9 @@ struct codec_ops {
 	unsigned suffix;
 
 	/* conf: the members (v2: the whole object; v3: "configuration", NULL when absent). */
-	int (*parse)(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
-		     size_t item_bytes, struct arena *arena, const struct codec **ret);
+	int (*parse)(const struct codec_ops *ops, const struct json *conf,
+		     enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
+		     const struct codec **ret);
 	int (*print)(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
 
 	/*
@@ -95,9 +96,9 @@ struct codec_ops {
 	int (*append)(struct buf *b, size_t from);
 
 	/* decoded: bytes to come, or CODEC_SIZE_UNKNOWN. Reads the head of in. */
-	int (*stage)(const struct codec *c, struct codec_input *in, uint64_t decoded, uint64_t window,
-		     struct codec_stage **ret);
-	/* total: bytes that will be pushed, or CODEC_SIZE_UNKNOWN. NULL: cannot be written in pieces. */
+	int (*stage)(const struct codec *c, struct codec_input *in, uint64_t decoded,
+		     uint64_t window, struct codec_stage **ret);
+	/* total: bytes to be pushed, or CODEC_SIZE_UNKNOWN. NULL: cannot be written in pieces. */
 	int (*press)(const struct codec *c, uint64_t total, struct codec_sink sink,
 		     struct codec_press **ret);
 };
@@ -106,7 +107,8 @@ struct codec {
 	const struct codec_ops *ops;	/* first member of every implementation */
 };
 
-extern const struct codec_ops codec_zstd, codec_gzip, codec_zlib, codec_bz2, codec_blosc, codec_crc32c;
+extern const struct codec_ops codec_zstd, codec_gzip, codec_zlib, codec_bz2;
+extern const struct codec_ops codec_blosc, codec_crc32c;
 
 /* ---- members of a configuration ---- */
 

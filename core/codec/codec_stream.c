@@ -172,8 +172,8 @@ static int stream_new(const struct codec_chain *chain, unsigned codecs, bool is_
 	return 0;
 }
 
-int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg, uint64_t decoded,
-		      uint64_t window, struct codec_stream **ret)
+int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg,
+		      uint64_t decoded, uint64_t window, struct codec_stream **ret)
 {
 	return stream_new(chain, chain->n, true, pull, arg, decoded, window, ret);
 }
@@ -219,8 +219,8 @@ static int stream_read(struct codec_stream *s, uint8_t *p, size_t n)
 		if (r < 0)
 			return r;
 		if (!got)
-			return fail(-EUCLEAN, "%s stream ends %llu bytes early", link_name(&s->link[0]),
-				    (unsigned long long)s->left);
+			return fail(-EUCLEAN, "%s stream ends %llu bytes early",
+				    link_name(&s->link[0]), (unsigned long long)s->left);
 		p += got;
 		n -= got;
 		s->left -= got;

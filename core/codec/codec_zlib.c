@@ -26,8 +26,9 @@ static int window_bits(const struct codec *c)
 
 /* ---- metadata ---- */
 
-static int zlib_parse(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
-		      size_t item_bytes, struct arena *arena, const struct codec **ret)
+static int zlib_parse(const struct codec_ops *ops, const struct json *conf,
+		      enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
+		      const struct codec **ret)
 {
 	static const char *const v2_names[] = { "id", "level", NULL };
 	static const char *const v3_names[] = { "level", NULL };
@@ -53,7 +54,8 @@ static int zlib_print(const struct codec *c, enum codec_dialect dialect, struct 
 
 	if (dialect == CODEC_V2)
 		return buf_addf(ret, "{\"id\":\"%s\",\"level\":%d}", c->ops->name, z->level);
-	return buf_addf(ret, "{\"configuration\":{\"level\":%d},\"name\":\"%s\"}", z->level, c->ops->name);
+	return buf_addf(ret, "{\"configuration\":{\"level\":%d},\"name\":\"%s\"}", z->level,
+			c->ops->name);
 }
 
 /* ---- memory, counted so that a stream can say what it holds ---- */
@@ -124,8 +126,8 @@ static int zlib_stage_read(struct codec_stage *base, uint8_t *p, size_t n, size_
 			if (filled < 0)
 				return filled;
 			if (!filled)
-				return fail(-EUCLEAN, "%s stream is cut off after %llu bytes", s->name,
-					    (unsigned long long)base->in->taken);
+				return fail(-EUCLEAN, "%s stream is cut off after %llu bytes",
+					    s->name, (unsigned long long)base->in->taken);
 		}
 	}
 	*ret_n = room - s->z.avail_out;
@@ -151,7 +153,9 @@ static void zlib_stage_free(struct codec_stage *base)
 static int zlib_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
 			  uint64_t window, struct codec_stage **ret)
 {
-	static const struct codec_stage_ops ops = { zlib_stage_read, zlib_stage_memory, zlib_stage_free };
+	static const struct codec_stage_ops ops = {
+		zlib_stage_read, zlib_stage_memory, zlib_stage_free,
+	};
 	struct zlib_stage *s = calloc(1, sizeof(*s));
 
 	if (!s)
@@ -238,8 +242,8 @@ static int zlib_press_new(const struct codec *c, uint64_t total, struct codec_si
 	p->z.zfree = counted_free;
 	p->z.opaque = &p->bytes;
 	/* gzip: no name, time 0, so the same bytes give the same object. */
-	if (deflateInit2(&p->z, ((const struct zlib_codec *)c)->level, Z_DEFLATED, window_bits(c), 8,
-			 Z_DEFAULT_STRATEGY) != Z_OK) {
+	if (deflateInit2(&p->z, ((const struct zlib_codec *)c)->level, Z_DEFLATED, window_bits(c),
+			 8, Z_DEFAULT_STRATEGY) != Z_OK) {
 		free(p);
 		return fail(-ENOMEM, "cannot encode %s: not enough memory", c->ops->name);
 	}

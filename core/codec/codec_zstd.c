@@ -22,13 +22,13 @@
 
 #define KEEP_BYTES (16 * MiB)		/* of all idle contexts */
 #define KEEP_COUNT 64			/* of each kind */
-#define KEEP_DCTX (256 * KiB)		/* a larger one has a window, of which the next one knows nothing */
+#define KEEP_DCTX (256 * KiB)		/* a larger one has a window, which nobody asked for */
 #define KEEP_CCTX (4 * MiB)		/* a larger one would push out all others */
 #define ZSTD_MAGIC 0xfd2fb528u
 #define LEVEL_MIN (-131072)		/* ZSTD_minCLevel() */
 #define LEVEL_MAX 22
 #define LEVEL_V2 1			/* TensorStore's default where v2 leaves it out */
-#define WINDOW_LEAST (128 * KiB)	/* the largest block; a smaller window would limit blocks too */
+#define WINDOW_LEAST (128 * KiB)	/* the largest block, which the window limits too */
 #define HEAD_MAX 18			/* longest frame header */
 #define OUT_BYTES (128 * KiB)		/* of a press: one block */
 
@@ -164,12 +164,14 @@ static int zstd_codec_new(struct arena *arena, int level, bool checksum, const s
 int codec_zstd_new(struct arena *arena, int level, const struct codec **ret)
 {
 	if (level < LEVEL_MIN || level > LEVEL_MAX)
-		return fail(-EINVAL, "zstd level %d is not from %d to %d", level, LEVEL_MIN, LEVEL_MAX);
+		return fail(-EINVAL, "zstd level %d is not from %d to %d", level, LEVEL_MIN,
+			    LEVEL_MAX);
 	return zstd_codec_new(arena, level, false, ret);
 }
 
-static int zstd_parse(const struct codec_ops *ops, const struct json *conf, enum codec_dialect dialect,
-		      size_t item_bytes, struct arena *arena, const struct codec **ret)
+static int zstd_parse(const struct codec_ops *ops, const struct json *conf,
+		      enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
+		      const struct codec **ret)
 {
 	/* A "checksum" in v2 is numcodecs' own; TensorStore refuses the array. */
 	static const char *const v2_names[] = { "id", "level", NULL };
@@ -179,8 +181,8 @@ static int zstd_parse(const struct codec_ops *ops, const struct json *conf, enum
 	int r = codec_conf_only(conf, ops->name, dialect == CODEC_V2 ? v2_names : v3_names);
 
 	if (r >= 0)
-		r = codec_conf_int(conf, ops->name, "level", LEVEL_MIN, LEVEL_MAX, dialect == CODEC_V3,
-				   &level);
+		r = codec_conf_int(conf, ops->name, "level", LEVEL_MIN, LEVEL_MAX,
+				   dialect == CODEC_V3, &level);
 	if (r >= 0 && dialect == CODEC_V3)
 		r = json_get_bool(conf, "checksum", "codec 'zstd'", &checksum);
 	return r < 0 ? r : zstd_codec_new(arena, (int)level, checksum, ret);
@@ -262,7 +264,8 @@ static int frame_head_parse(struct span in, struct frame_head *ret)
 
 static int frame_head_expect(const struct frame_head *h, uint64_t decoded)
 {
-	if (h->content == CODEC_SIZE_UNKNOWN || decoded == CODEC_SIZE_UNKNOWN || h->content == decoded)
+	if (h->content == CODEC_SIZE_UNKNOWN || decoded == CODEC_SIZE_UNKNOWN ||
+	    h->content == decoded)
 		return 0;
 	return fail(-EUCLEAN, "zstd frame declares %llu bytes, expected %llu",
 		    (unsigned long long)h->content, (unsigned long long)decoded);
@@ -367,7 +370,8 @@ static int stage_head(struct zstd_stage *s, uint64_t decoded, uint64_t window)
 	frame_head_shrink(&h, head, decoded);
 	if (MIN(h.window, h.content) > window)
 		return fail(-EFBIG, "zstd frame needs %llu bytes of history, the limit is %llu",
-			    (unsigned long long)MIN(h.window, h.content), (unsigned long long)window);
+			    (unsigned long long)MIN(h.window, h.content),
+			    (unsigned long long)window);
 	/* libzstd allocates the history now, so that the stage's memory is known. */
 	got = ZSTD_decompressStream(s->d, &out, &(ZSTD_inBuffer){ head, n, 0 });
 	return ZSTD_isError(got) ? zstd_error(got, "decode") : 0;
@@ -419,7 +423,9 @@ static void zstd_stage_free(struct codec_stage *base)
 static int zstd_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
 			  uint64_t window, struct codec_stage **ret)
 {
-	static const struct codec_stage_ops ops = { zstd_stage_read, zstd_stage_memory, zstd_stage_free };
+	static const struct codec_stage_ops ops = {
+		zstd_stage_read, zstd_stage_memory, zstd_stage_free,
+	};
 	struct zstd_stage *s = calloc(1, sizeof(*s));
 	int r = 0;
 
@@ -502,7 +508,8 @@ static int zstd_press_new(const struct codec *codec, uint64_t total, struct code
 	struct zstd_press *p;
 
 	if (total == CODEC_SIZE_UNKNOWN)
-		return fail(-EOPNOTSUPP, "cannot write zstd piece by piece behind another compressor: "
+		return fail(-EOPNOTSUPP,
+			    "cannot write zstd piece by piece behind another compressor: "
 			    "the frame must declare its content size");
 	p = calloc(1, sizeof(*p));
 	if (!p)

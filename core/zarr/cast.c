@@ -52,7 +52,8 @@ static enum wide wide_of(enum dtype from, enum dtype to)
 		/* float would make a signalling NaN quiet on its way to double. */
 		return to == DTYPE_FLOAT64 || to == DTYPE_COMPLEX128 ? WIDE_F64 : WIDE_F32;
 	default:
-		return dtype_info(from)->kind == DTYPE_KIND_FLOAT || is_complex(from) ? WIDE_F32 : WIDE_I64;
+		return dtype_info(from)->kind == DTYPE_KIND_FLOAT || is_complex(from) ? WIDE_F32
+										      : WIDE_I64;
 	}
 }
 
@@ -400,9 +401,11 @@ static void cast_by_table(enum dtype to, uint8_t *out, enum dtype from, const ui
 static void complex_to_bool(uint8_t *out, enum dtype from, const uint8_t *in, size_t n)
 {
 	if (from == DTYPE_COMPLEX64)
-		EACH(n, out[k] = ((const any_f32 *)in)[2 * k] != 0 || ((const any_f32 *)in)[2 * k + 1] != 0);
+		EACH(n, out[k] = ((const any_f32 *)in)[2 * k] != 0 ||
+				 ((const any_f32 *)in)[2 * k + 1] != 0);
 	else
-		EACH(n, out[k] = ((const any_f64 *)in)[2 * k] != 0 || ((const any_f64 *)in)[2 * k + 1] != 0);
+		EACH(n, out[k] = ((const any_f64 *)in)[2 * k] != 0 ||
+				 ((const any_f64 *)in)[2 * k + 1] != 0);
 }
 
 void cast(enum dtype to, void *out, enum dtype from, const void *in, size_t n)

@@ -86,7 +86,9 @@ static bool cpu_has_f16c(void)
 	unsigned a, b, c, d;
 
 	if (!known) {
-		known = __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C ? 2 : 1;
+		known = 1;
+		if (__builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C)
+			known = 2;
 		atomic_store_explicit(&answer, known, memory_order_relaxed);
 	}
 	return known == 2;
@@ -116,7 +118,8 @@ static void f16_to_f32_f16c(const any_u16 *in, float *restrict out, size_t n)
 	size_t k = 0;
 
 	for (; k + 8 <= n; k += 8)
-		_mm256_storeu_ps(out + k, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(in + k))));
+		_mm256_storeu_ps(out + k,
+				 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(in + k))));
 	f16_to_f32_portable(in + k, out + k, n - k);
 }
 
@@ -125,9 +128,9 @@ static void f32_to_f16_f16c(const float *in, any_u16 *restrict out, size_t n)
 {
 	size_t k = 0;
 
+	/* 0: to the nearest, ties to even. */
 	for (; k + 8 <= n; k += 8)
-		_mm_storeu_si128((__m128i *)(out + k),
-				 _mm256_cvtps_ph(_mm256_loadu_ps(in + k), _MM_FROUND_TO_NEAREST_INT));
+		_mm_storeu_si128((__m128i *)(out + k), _mm256_cvtps_ph(_mm256_loadu_ps(in + k), 0));
 	f32_to_f16_portable(in + k, out + k, n - k);
 }
 
@@ -197,8 +200,8 @@ void cast_f32_to_small(enum dtype t, const float *in, uint8_t *out, size_t n)
 		return;
 	}
 	/*
-	 * Eight bits of mantissa, rounded to odd, are two more than any of these types looks at: the
-	 * result is the same as from all 24.
+	 * Eight bits of mantissa, rounded to odd, are two more than any of these types looks at:
+	 * the result is the same as from all 24.
 	 */
 	codes = small_table(t);
 	for (size_t k = 0; k < n; k++) {
@@ -233,7 +236,8 @@ void cast_map(void *out, const void *table, const uint8_t *in, size_t n, size_t 
 		return;
 	default:
 		for (size_t k = 0; k < n; k++)
-			memcpy((uint8_t *)out + size * k, (const uint8_t *)table + size * in[k], size);
+			memcpy((uint8_t *)out + size * k, (const uint8_t *)table + size * in[k],
+			       size);
 		return;
 	}
 }

@@ -14,7 +14,7 @@
 #define COMPLEX DTYPE_KIND_COMPLEX
 
 static const struct dtype_info table[DTYPE_COUNT] = {
-	/* numpy writes float8_e5m2 as <f1 and then cannot read it; <V1 is what it writes for the others. */
+	/* numpy writes float8_e5m2 as <f1 and then cannot read it; <V1 is as for the others. */
 	[DTYPE_BOOL] = { "bool", "|b1", "|b1", "BOOL", DTYPE_KIND_BOOL, 1, 1, 8 },
 	[DTYPE_INT2] = { "int2", "int2", "<V1", NULL, INT, 1, 1, 2 },
 	[DTYPE_INT4] = { "int4", "int4", "<V1", NULL, INT, 1, 1, 4 },
@@ -28,15 +28,17 @@ static const struct dtype_info table[DTYPE_COUNT] = {
 	[DTYPE_UINT64] = { "uint64", "<u8", "<u8", "U64", UINT, 8, 8, 64 },
 	[DTYPE_FLOAT4_E2M1FN] = { "float4_e2m1fn", "float4_e2m1fn", "<V1", NULL, FLOAT, 1, 1, 4 },
 	[DTYPE_FLOAT8_E3M4] = { "float8_e3m4", "float8_e3m4", "<V1", NULL, FLOAT, 1, 1, 8 },
-	[DTYPE_FLOAT8_E4M3FN] = { "float8_e4m3fn", "float8_e4m3fn", "<V1", "F8_E4M3", FLOAT, 1, 1, 8 },
-	[DTYPE_FLOAT8_E4M3FNUZ] = { "float8_e4m3fnuz", "float8_e4m3fnuz", "<V1", "F8_E4M3FNUZ", FLOAT,
-				    1, 1, 8 },
-	[DTYPE_FLOAT8_E4M3B11FNUZ] = { "float8_e4m3b11fnuz", "float8_e4m3b11fnuz", "<V1", NULL, FLOAT,
-				       1, 1, 8 },
+	[DTYPE_FLOAT8_E4M3FN] = { "float8_e4m3fn", "float8_e4m3fn", "<V1", "F8_E4M3", FLOAT,
+				  1, 1, 8 },
+	[DTYPE_FLOAT8_E4M3FNUZ] = { "float8_e4m3fnuz", "float8_e4m3fnuz", "<V1", "F8_E4M3FNUZ",
+				    FLOAT, 1, 1, 8 },
+	[DTYPE_FLOAT8_E4M3B11FNUZ] = { "float8_e4m3b11fnuz", "float8_e4m3b11fnuz", "<V1", NULL,
+				       FLOAT, 1, 1, 8 },
 	[DTYPE_FLOAT8_E5M2] = { "float8_e5m2", "float8_e5m2", "<V1", "F8_E5M2", FLOAT, 1, 1, 8 },
-	[DTYPE_FLOAT8_E5M2FNUZ] = { "float8_e5m2fnuz", "float8_e5m2fnuz", "<V1", "F8_E5M2FNUZ", FLOAT,
-				    1, 1, 8 },
-	[DTYPE_FLOAT8_E8M0FNU] = { "float8_e8m0fnu", "float8_e8m0fnu", "<V1", "F8_E8M0", FLOAT, 1, 1, 8 },
+	[DTYPE_FLOAT8_E5M2FNUZ] = { "float8_e5m2fnuz", "float8_e5m2fnuz", "<V1", "F8_E5M2FNUZ",
+				    FLOAT, 1, 1, 8 },
+	[DTYPE_FLOAT8_E8M0FNU] = { "float8_e8m0fnu", "float8_e8m0fnu", "<V1", "F8_E8M0", FLOAT,
+				   1, 1, 8 },
 	[DTYPE_BFLOAT16] = { "bfloat16", "bfloat16", "<V2", "BF16", FLOAT, 2, 2, 16 },
 	[DTYPE_FLOAT16] = { "float16", "<f2", "<f2", "F16", FLOAT, 2, 2, 16 },
 	[DTYPE_FLOAT32] = { "float32", "<f4", "<f4", "F32", FLOAT, 4, 4, 32 },

@@ -24,7 +24,9 @@ enum dtype {
 	DTYPE_COUNT,
 };
 
-enum dtype_kind { DTYPE_KIND_BOOL, DTYPE_KIND_INT, DTYPE_KIND_UINT, DTYPE_KIND_FLOAT, DTYPE_KIND_COMPLEX };
+enum dtype_kind {
+	DTYPE_KIND_BOOL, DTYPE_KIND_INT, DTYPE_KIND_UINT, DTYPE_KIND_FLOAT, DTYPE_KIND_COMPLEX,
+};
 
 struct dtype_info {
 	const char *name;		/* numpy's, ml_dtypes' and zarr v3's name: "bfloat16" */
@@ -37,7 +39,7 @@ struct dtype_info {
 	const char *safetensors;
 	enum dtype_kind kind;
 	uint8_t size;			/* bytes an element */
-	uint8_t word;			/* bytes that change places with byte order: half of a complex one */
+	uint8_t word;			/* bytes that byte order is about: half of a complex one */
 	uint8_t bits;			/* significant low bits of a byte: 2, 4; else 8 * size */
 };
 
@@ -59,13 +61,15 @@ enum dtype dtype_by_safetensors(struct span name);
  * A fill value of zarr metadata -> the element's bytes, little-endian. -EUCLEAN when the text does
  * not fit the type. version 2 or 3: zarr.md sections 3.3 and 5.5. null is not for here.
  *
- * Numbers become what TensorStore 0.1.86 makes of them, which is not always what cast.h does: float8
- * types are rounded once, float16 through float32, and float8_e8m0fnu has TensorStore's bias (1.0 is
- * byte 3f), since only so the bytes come out that it reads and writes.
+ * Numbers become what TensorStore 0.1.86 makes of them, which is not always what cast.h does:
+ * float8 types are rounded once, float16 through float32, and float8_e8m0fnu has TensorStore's bias
+ * (1.0 is byte 3f), since only so the bytes come out that it reads and writes.
  */
-int dtype_fill_parse(enum dtype t, int version, const struct json *j, uint8_t ret[LIMIT_ITEM_BYTES]);
+int dtype_fill_parse(enum dtype t, int version, const struct json *j,
+		     uint8_t ret[LIMIT_ITEM_BYTES]);
 /* And back, as TensorStore spells it. */
-int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BYTES], struct buf *ret);
+int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BYTES],
+		     struct buf *ret);
 
 /*
  * One element as JSON text of the mount: true/false, integers in full, floats with '.' or 'e', NaN

@@ -96,7 +96,7 @@ static bool is_word(struct span s, double *ret)
 	return true;
 }
 
-/* v2: a number of C in a string, white space around it; no words for NaN and infinity but the above. */
+/* v2: a number of C in a string, white space around it; no other words for NaN and infinity. */
 static bool is_quoted_number(struct span s, double *ret)
 {
 	const char *text = (const char *)s.p;
@@ -123,7 +123,8 @@ static bool is_hex(struct span s, size_t size, uint64_t *ret)
 	for (size_t i = 2; i < s.n; i++) {
 		if (!isxdigit(s.p[i]))
 			return false;
-		v = v << 4 | (uint64_t)(isdigit(s.p[i]) ? s.p[i] - '0' : tolower(s.p[i]) - 'a' + 10);
+		v = v << 4 |
+		    (uint64_t)(isdigit(s.p[i]) ? s.p[i] - '0' : tolower(s.p[i]) - 'a' + 10);
 	}
 	*ret = v;
 	return true;
@@ -147,8 +148,8 @@ static int parse_float(enum dtype t, int version, const struct json *j, uint8_t 
 			memcpy(out, &bits, dtype_info(t)->size);
 			return 0;
 		}
-		return bad_fill(t, version == 2 ? "a number, \"NaN\", \"Infinity\" or \"-Infinity\""
-				: "a number, \"NaN\", \"Infinity\", \"-Infinity\" or \"0x\" and hex digits");
+		return bad_fill(t, version == 2 ? "a number or a word for one"
+						: "a number, a word for one, or hex digits");
 	}
 	if (!json_as_double(j, &d))
 		return bad_fill(t, "a number");
@@ -160,7 +161,8 @@ static int parse_float(enum dtype t, int version, const struct json *j, uint8_t 
 
 static int base64_digit(uint8_t c)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const char *at = c ? strchr(digits, c) : NULL;
 
 	return at ? (int)(at - digits) : -1;
@@ -194,12 +196,14 @@ static bool is_base64(struct span s, size_t n, uint8_t *out)
 			out[m++] = (uint8_t)(bits >> got);
 		}
 	}
-	return m == n && digits % 4 != 1 && (!padding || (digits + padding) % 4 == 0) && padding < 3;
+	return m == n && digits % 4 != 1 && (!padding || (digits + padding) % 4 == 0) &&
+	       padding < 3;
 }
 
 static int put_base64(const uint8_t *p, size_t n, struct buf *ret)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	int r = buf_add_byte(ret, '"');
 
 	for (size_t i = 0; i < n && r >= 0; i += 3) {
@@ -207,7 +211,8 @@ static int put_base64(const uint8_t *p, size_t n, struct buf *ret)
 			     (i + 2 < n ? p[i + 2] : 0u);
 
 		r = buf_addf(ret, "%c%c%c%c", digits[v >> 18], digits[v >> 12 & 63],
-			     i + 1 < n ? digits[v >> 6 & 63] : '=', i + 2 < n ? digits[v & 63] : '=');
+			     i + 1 < n ? digits[v >> 6 & 63] : '=',
+			     i + 2 < n ? digits[v & 63] : '=');
 	}
 	return r < 0 ? r : buf_add_byte(ret, '"');
 }
@@ -304,12 +309,14 @@ static int print_float(enum dtype t, int version, const uint8_t *p, struct buf *
 		from_number(t, NAN, nan);
 		memcpy(&bits, p, info->size);
 		if (memcmp(nan, p, info->size) != 0)
-			return buf_addf(ret, "\"0x%0*llx\"", 2 * info->size, (unsigned long long)bits);
+			return buf_addf(ret, "\"0x%0*llx\"", 2 * info->size,
+					(unsigned long long)bits);
 	}
 	return json_put_double(ret, d, JSON_COMPACT);
 }
 
-int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BYTES], struct buf *ret)
+int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BYTES],
+		     struct buf *ret)
 {
 	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
 	int r;

@@ -170,7 +170,7 @@ static int parse_float(enum dtype t, const struct json *j, void *element)
 	cast(DTYPE_FLOAT64, &back, t, own, 1);
 	if (isfinite(d) != isfinite(back) || isnan(d) != isnan(back))
 		return no_value(t, "is out of the range of");
-	/* This type has no infinity to show that a number is too large; 7 is where it would begin. */
+	/* This type has no infinity to show what is too large; it would begin at 7. */
 	if (t == DTYPE_FLOAT4_E2M1FN && fabs(d) >= 7)
 		return no_value(t, "is out of the range of");
 	memcpy(element, own, dtype_info(t)->size);

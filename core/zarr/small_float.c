@@ -98,7 +98,8 @@ float small_to_f32(enum dtype t, uint8_t code)
 	}
 	if (!exponent)
 		return f32_of(sign | f32_bits(ldexpf((float)mantissa, 1 - f->bias - f->man)));
-	return f32_of(sign | (exponent + 127 - (uint32_t)f->bias) << 23 | mantissa << (23 - f->man));
+	return f32_of(sign | (exponent + 127 - (uint32_t)f->bias) << 23 |
+		      mantissa << (23 - f->man));
 }
 
 uint8_t small_from_f64(enum dtype t, double x)

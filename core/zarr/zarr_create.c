@@ -1,6 +1,6 @@
 /*
- * zarr_create.c - the metadata documents that we write, byte for byte as TensorStore writes them for
- * Orbax: compact, members sorted.
+ * zarr_create.c - the metadata documents that we write, byte for byte as TensorStore writes them
+ * for Orbax: compact, members sorted.
  */
 #include "core/base/err.h"
 #include "core/zarr/zarr_meta.h"
@@ -15,7 +15,8 @@ static int put_sizes(struct buf *b, const uint64_t *sizes, unsigned rank)
 }
 
 /* The compressor's object, or instead of it `none`. */
-static int put_zstd(struct buf *b, const struct zarr_create *c, const char *before, const char *none)
+static int put_zstd(struct buf *b, const struct zarr_create *c, const char *before,
+		    const char *none)
 {
 	auto_arena arena = { 0 };
 	const struct codec *zstd;
@@ -40,8 +41,10 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
 	if (r >= 0)
 		r = put_zstd(b, c, "", "null");
 	if (r >= 0)
-		r = buf_addf(b, ",\"dimension_separator\":\".\",\"dtype\":\"%s\",\"fill_value\":null,"
-			     "\"filters\":null,\"order\":\"C\",\"shape\":", dtype_info(c->dtype)->v2);
+		r = buf_addf(b,
+			     ",\"dimension_separator\":\".\",\"dtype\":\"%s\",\"fill_value\":null,"
+			     "\"filters\":null,\"order\":\"C\",\"shape\":",
+			     dtype_info(c->dtype)->v2);
 	if (r >= 0)
 		r = put_sizes(b, c->shape, c->rank);
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":2}");
@@ -51,8 +54,9 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
 static int put_codecs(struct buf *b, const struct zarr_create *c)
 {
 	bool has_order = dtype_info(c->dtype)->word > 1;
-	int r = buf_add_str(b, has_order ? "[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"}"
-					 : "[{\"name\":\"bytes\"}");
+	int r = buf_add_str(
+		b, has_order ? "[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"}"
+			     : "[{\"name\":\"bytes\"}");
 
 	if (r >= 0)
 		r = put_zstd(b, c, ",", "");
@@ -69,9 +73,11 @@ static int put_shard(struct buf *b, const struct zarr_create *c)
 		r = buf_add_str(b, ",\"codecs\":");
 	if (r >= 0)
 		r = put_codecs(b, c);
-	return r < 0 ? r : buf_add_str(b, ",\"index_codecs\":[{\"configuration\":{\"endian\":\"little\"},"
-				       "\"name\":\"bytes\"},{\"name\":\"crc32c\"}]},"
-				       "\"name\":\"sharding_indexed\"}]");
+	return r < 0 ? r
+		     : buf_add_str(b,
+				   ",\"index_codecs\":[{\"configuration\":{\"endian\":\"little\"},"
+				   "\"name\":\"bytes\"},{\"name\":\"crc32c\"}]},"
+				   "\"name\":\"sharding_indexed\"}]");
 }
 
 static int print_v3(const struct zarr_create *c, struct buf *b)
@@ -82,12 +88,14 @@ static int print_v3(const struct zarr_create *c, struct buf *b)
 	if (r >= 0)
 		r = put_sizes(b, c->chunk, c->rank);
 	if (r >= 0)
-		r = buf_add_str(b, "},\"name\":\"regular\"},\"chunk_key_encoding\":{\"name\":\"default\"},"
-				"\"codecs\":");
+		r = buf_add_str(
+			b, "},\"name\":\"regular\"},\"chunk_key_encoding\":{\"name\":\"default\"},"
+			   "\"codecs\":");
 	if (r >= 0)
 		r = c->sharded ? put_shard(b, c) : put_codecs(b, c);
 	if (r >= 0)
-		r = buf_addf(b, ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->dtype)->name);
+		r = buf_addf(b,
+			     ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->dtype)->name);
 	if (r >= 0)
 		r = dtype_fill_print(c->dtype, 3, zero, b);
 	if (r >= 0)
@@ -102,9 +110,10 @@ int zarr_meta_print(const struct zarr_create *c, struct buf *ret)
 	size_t at = ret->n;
 	int r;
 
-	if ((c->format != 2 && c->format != 3) || c->rank > LIMIT_RANK || (c->sharded && c->format == 2))
-		return fail(-EINVAL, "cannot create a zarr array of format %u and rank %u%s", c->format,
-			    c->rank, c->sharded ? ", sharded" : "");
+	if ((c->format != 2 && c->format != 3) || c->rank > LIMIT_RANK ||
+	    (c->sharded && c->format == 2))
+		return fail(-EINVAL, "cannot create a zarr array of format %u and rank %u%s",
+			    c->format, c->rank, c->sharded ? ", sharded" : "");
 	r = c->format == 2 ? print_v2(c, ret) : print_v3(c, ret);
 	if (r < 0)
 		ret->n = at;

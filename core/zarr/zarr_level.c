@@ -28,7 +28,8 @@ int zarr_only(const struct json *obj, const char *what, const char *const *names
 		while (*name && !span_eq(obj->items[i].name, span_str(*name)))
 			name++;
 		if (!*name)
-			return fail(-EUCLEAN, "%s: unknown member '%.*s'", what, SPAN_ARG(obj->items[i].name));
+			return fail(-EUCLEAN, "%s: unknown member '%.*s'", what,
+				    SPAN_ARG(obj->items[i].name));
 	}
 	return 0;
 }
@@ -108,7 +109,8 @@ static int parse_order(const struct json *j, unsigned rank, unsigned order[LIMIT
 		return 0;
 	}
 	if (!json_is(j, JSON_ARRAY) || j->n != rank)
-		return fail(-EUCLEAN, "codec 'transpose': 'order' is no list of %u dimensions", rank);
+		return fail(-EUCLEAN, "codec 'transpose': 'order' is no list of %u dimensions",
+			    rank);
 	for (unsigned i = 0; i < rank; i++) {
 		int64_t v;
 
@@ -190,7 +192,8 @@ static int parse_index_codecs(const struct json *j, struct zarr_shard *s)
 			r = fail(-EOPNOTSUPP, "index codec '%.*s' in this place is not supported",
 				 SPAN_ARG(name));
 		} else if (codec_is_known(name) || is_layout_codec(name)) {
-			r = fail(-EUCLEAN, "index codec '%.*s' has no fixed size or stands in a wrong place",
+			r = fail(-EUCLEAN,
+				 "index codec '%.*s' has no fixed size or stands in a wrong place",
 				 SPAN_ARG(name));
 		} else {
 			r = fail(-EOPNOTSUPP, "codec '%.*s' is not supported", SPAN_ARG(name));
@@ -215,16 +218,20 @@ static int parse_location(const struct json *conf, struct zarr_shard *s)
 	return 0;
 }
 
-static int shard_grid(const struct layout *l, const uint64_t *inner, unsigned rank, struct zarr_shard *s)
+static int shard_grid(const struct layout *l, const uint64_t *inner, unsigned rank,
+		      struct zarr_shard *s)
 {
 	s->entries = 1;
 	for (unsigned i = 0; i < rank; i++) {
 		if (l->shape[i] % inner[i])
-			return fail(-EUCLEAN, "inner chunk of %llu does not divide chunk of %llu in "
-				    "dimension %u", (unsigned long long)inner[i],
-				    (unsigned long long)l->shape[i], i);
+			return fail(-EUCLEAN,
+				    "inner chunk of %llu does not divide chunk of %llu in "
+				    "dimension %u",
+				    (unsigned long long)inner[i], (unsigned long long)l->shape[i],
+				    i);
 		s->grid[i] = l->shape[i] / inner[i];
-		if (!mul_fits(s->entries, s->grid[i], &s->entries) || s->entries > LIMIT_SHARD_ENTRIES)
+		if (!mul_fits(s->entries, s->grid[i], &s->entries) ||
+		    s->entries > LIMIT_SHARD_ENTRIES)
 			return fail(-EFBIG, "a shard has more than %llu inner chunks",
 				    (unsigned long long)LIMIT_SHARD_ENTRIES);
 	}
@@ -236,8 +243,8 @@ static int parse_list(struct zarr_meta *m, const struct json *list, struct layou
 		      struct zarr_level *ret);
 
 /* depth: shards around this one. */
-static int sharding(struct zarr_meta *m, const struct json *conf, const struct layout *l, unsigned depth,
-		    const struct zarr_shard **ret)
+static int sharding(struct zarr_meta *m, const struct json *conf, const struct layout *l,
+		    unsigned depth, const struct zarr_shard **ret)
 {
 	static const char *const names[] = {
 		"chunk_shape", "codecs", "index_codecs", "index_location", NULL,
@@ -256,7 +263,8 @@ static int sharding(struct zarr_meta *m, const struct json *conf, const struct l
 			    LIMIT_RANK - 1);
 	r = zarr_only(conf, "codec 'sharding_indexed'", names);
 	if (r >= 0)
-		r = zarr_sizes(json_member(conf, "chunk_shape"), "chunk_shape", 1, m->rank, inner.shape);
+		r = zarr_sizes(json_member(conf, "chunk_shape"), "chunk_shape", 1, m->rank,
+			       inner.shape);
 	if (r >= 0)
 		r = parse_index_codecs(json_member(conf, "index_codecs"), s);
 	if (r >= 0)
@@ -285,7 +293,8 @@ static int parse_compressors(struct zarr_meta *m, const struct json *list, size_
 		if (r < 0)
 			return r;
 		if (is_layout_codec(name))
-			return fail(-EUCLEAN, "codec '%.*s' stands behind the bytes", SPAN_ARG(name));
+			return fail(-EUCLEAN, "codec '%.*s' stands behind the bytes",
+				    SPAN_ARG(name));
 		if (ret->n == LIMIT_CODECS)
 			return fail(-EFBIG, "a chain has more than %d codecs", LIMIT_CODECS);
 		r = codec_parse(&list->items[i], CODEC_V3, dtype_info(m->dtype)->size, &m->arena,
@@ -344,7 +353,8 @@ static int parse_list(struct zarr_meta *m, const struct json *list, struct layou
 			return fail(-EOPNOTSUPP, "codec '%.*s' is not supported", SPAN_ARG(name));
 		break;
 	}
-	return fail(-EUCLEAN, "'codecs' have neither 'bytes' nor 'sharding_indexed' where it belongs");
+	return fail(-EUCLEAN,
+		    "'codecs' have neither 'bytes' nor 'sharding_indexed' where it belongs");
 }
 
 int zarr_levels_parse(struct zarr_meta *m, const struct json *codecs, struct zarr_level *ret)

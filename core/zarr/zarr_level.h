@@ -7,7 +7,8 @@
 #include "core/zarr/zarr_meta.h"
 
 /* A list of sizes: rank of them, each from least to 2^63 - 2. -EUCLEAN naming `name`. */
-int zarr_sizes(const struct json *j, const char *name, uint64_t least, unsigned rank, uint64_t *ret);
+int zarr_sizes(const struct json *j, const char *name, uint64_t least, unsigned rank,
+	       uint64_t *ret);
 
 /*
  * The extents of an elements level multiplied out, with the element. -EUCLEAN: not below 2^63, as

@@ -36,7 +36,8 @@ static int parse_shape(const struct json *doc, struct zarr_meta *m)
 	const struct json *shape = json_member(doc, "shape");
 
 	if (json_is(shape, JSON_ARRAY) && shape->n > LIMIT_RANK)
-		return fail(-EUCLEAN, "'shape' has %zu dimensions, at most %d", shape->n, LIMIT_RANK);
+		return fail(-EUCLEAN, "'shape' has %zu dimensions, at most %d", shape->n,
+			    LIMIT_RANK);
 	m->rank = json_is(shape, JSON_ARRAY) ? (unsigned)shape->n : 0;
 	return zarr_sizes(shape, "shape", 0, m->rank, m->shape);
 }
@@ -71,13 +72,15 @@ static int unsupported_type(struct span name)
 static bool is_field(const struct json *j)
 {
 	return json_is(j, JSON_ARRAY) && (j->n == 2 || j->n == 3) &&
-	       json_is(&j->items[0], JSON_STRING) && j->items[0].s.n && json_is(&j->items[1], JSON_STRING);
+	       json_is(&j->items[0], JSON_STRING) && j->items[0].s.n &&
+	       json_is(&j->items[1], JSON_STRING);
 }
 
 static int no_type(const struct json *j)
 {
 	if (!json_is(j, JSON_ARRAY) || !j->n)
-		return fail(-EUCLEAN, "the data type is %s", j ? "neither a name nor a list" : "missing");
+		return fail(-EUCLEAN, "the data type is %s",
+			    j ? "neither a name nor a list" : "missing");
 	for (size_t i = 0; i < j->n; i++)
 		if (!is_field(&j->items[i]))
 			return fail(-EUCLEAN, "field %zu of the data type is malformed", i);
@@ -104,7 +107,8 @@ static int parse_v2_compressor(const struct json *doc, struct zarr_meta *m)
 		return 0;
 	if (!j)
 		return fail(-EUCLEAN, "'compressor' is missing");
-	r = codec_parse(j, CODEC_V2, dtype_info(m->dtype)->size, &m->arena, &m->level.codecs.codec[0]);
+	r = codec_parse(j, CODEC_V2, dtype_info(m->dtype)->size, &m->arena,
+			&m->level.codecs.codec[0]);
 	m->level.codecs.n = r >= 0;
 	return r;
 }
@@ -236,8 +240,8 @@ static int parse_v3_keys(const struct json *doc, struct zarr_meta *m)
 	static const char *const names[] = { "separator", NULL };
 	const struct json *conf;
 	struct span name;
-	int r = zarr_extension(json_member(doc, "chunk_key_encoding"), "'chunk_key_encoding'", &name,
-			       &conf);
+	int r = zarr_extension(json_member(doc, "chunk_key_encoding"), "'chunk_key_encoding'",
+			       &name, &conf);
 
 	if (r < 0)
 		return r;
@@ -248,7 +252,8 @@ static int parse_v3_keys(const struct json *doc, struct zarr_meta *m)
 		m->keys = ZARR_KEYS_V2;
 		m->separator = '.';
 	} else {
-		return fail(-EOPNOTSUPP, "chunk key encoding '%.*s' is not supported", SPAN_ARG(name));
+		return fail(-EOPNOTSUPP, "chunk key encoding '%.*s' is not supported",
+			    SPAN_ARG(name));
 	}
 	r = zarr_only(conf, "'chunk_key_encoding'", names);
 	return r < 0 ? r : parse_separator(conf, "separator", &m->separator);
@@ -267,10 +272,12 @@ static int check_labels(const struct json *j, const char *name, unsigned rank, b
 		if (label->kind == JSON_NULL)
 			continue;
 		if (label->kind != JSON_STRING)
-			return fail(-EUCLEAN, "'%s' has a member that is neither a string nor null", name);
+			return fail(-EUCLEAN, "'%s' has a member that is neither a string nor null",
+				    name);
 		for (size_t k = 0; unique && label->s.n && k < i; k++)
 			if (json_is(&j->items[k], JSON_STRING) && span_eq(j->items[k].s, label->s))
-				return fail(-EUCLEAN, "'%s' has '%.*s' twice", name, SPAN_ARG(label->s));
+				return fail(-EUCLEAN, "'%s' has '%.*s' twice", name,
+					    SPAN_ARG(label->s));
 	}
 	return 0;
 }
@@ -286,9 +293,11 @@ static int check_v3_rest(const struct json *doc, const struct zarr_meta *m)
 	if (r >= 0)
 		r = json_get_object(doc, "attributes", "metadata", &attributes);
 	if (r >= 0)
-		r = check_labels(json_member(attributes, "dimension_units"), "dimension_units", m->rank, false);
+		r = check_labels(json_member(attributes, "dimension_units"), "dimension_units",
+				 m->rank, false);
 	if (r >= 0)
-		r = check_labels(json_member(doc, "dimension_names"), "dimension_names", m->rank, true);
+		r = check_labels(json_member(doc, "dimension_names"), "dimension_names", m->rank,
+				 true);
 	if (r >= 0)
 		r = json_get_array(doc, "storage_transformers", "metadata", &transformers);
 	if (r >= 0 && transformers && transformers->n)
@@ -300,19 +309,22 @@ static int check_v3_rest(const struct json *doc, const struct zarr_meta *m)
 static int check_v3_extensions(const struct json *doc)
 {
 	static const char *const known[] = {
-		"zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding",
-		"fill_value", "codecs", "attributes", "dimension_names", "storage_transformers",
+		"zarr_format", "node_type", "shape", "data_type", "chunk_grid",
+		"chunk_key_encoding", "fill_value", "codecs", "attributes", "dimension_names",
+		"storage_transformers",
 	};
 
 	for (size_t i = 0; i < doc->n; i++) {
 		struct span name = doc->items[i].name;
-		const struct json *need = json_member(json_member_span(doc, name), "must_understand");
+		const struct json *need =
+			json_member(json_member_span(doc, name), "must_understand");
 		size_t k = 0;
 
 		while (k < ARRAY_LEN(known) && !span_eq(name, span_str(known[k])))
 			k++;
 		if (k == ARRAY_LEN(known) && !(json_is(need, JSON_BOOL) && !need->b))
-			return fail(-EOPNOTSUPP, "extension '%.*s' is not supported", SPAN_ARG(name));
+			return fail(-EOPNOTSUPP, "extension '%.*s' is not supported",
+				    SPAN_ARG(name));
 	}
 	return 0;
 }

@@ -17,8 +17,8 @@ struct zarr_shard;
 
 struct zarr_level {
 	/*
-	 * The object holds a C-order array of `shape`; its dimension i is axis axis[i] of the array.
-	 * So "order": "F" is the reversed axes, and transposes multiply out level by level.
+	 * The object holds a C-order array of `shape`; its dimension i is axis axis[i] of the
+	 * array. So "order": "F" is the reversed axes, and transposes multiply out level by level.
 	 */
 	uint8_t axis[LIMIT_RANK];
 	uint64_t shape[LIMIT_RANK];
@@ -80,7 +80,7 @@ struct zarr_create {
 	const uint64_t *chunk;		/* grid */
 	bool compress;
 	int zstd_level;			/* Orbax: 1 in v2, 3 in v3 */
-	bool sharded;			/* v3: sharding_indexed with one inner chunk, as Orbax writes */
+	bool sharded;			/* v3: one inner chunk in a shard, as Orbax writes */
 };
 /* The document, byte for byte as TensorStore 0.1.86 writes it for Orbax. */
 int zarr_meta_print(const struct zarr_create *c, struct buf *ret);

@@ -35,7 +35,8 @@ static int put_codecs(struct buf *b, const struct codec_chain *chain, int indent
 }
 
 /* Nesting is bounded by LIMIT_SHARD_NESTING. */
-static int put_level(struct buf *b, const struct zarr_meta *m, const struct zarr_level *l, int indent)
+static int put_level(struct buf *b, const struct zarr_meta *m, const struct zarr_level *l,
+		     int indent)
 {
 	const struct zarr_shard *s = l->shard;
 	uint64_t axis[LIMIT_RANK];
@@ -56,7 +57,8 @@ static int put_level(struct buf *b, const struct zarr_meta *m, const struct zarr
 	r = put_list(b, " grid", s->grid, m->rank);
 	if (r >= 0)
 		r = buf_addf(b, "\n%*sindex %llu bytes at %s, %s%s\n", indent + 2, "",
-			     (unsigned long long)s->index_bytes, s->index_at_start ? "start" : "end",
+			     (unsigned long long)s->index_bytes,
+			     s->index_at_start ? "start" : "end",
 			     s->index_big_endian ? "big-endian" : "little-endian",
 			     s->index_crc32c ? ", crc32c" : "");
 	return r < 0 ? r : put_level(b, m, &s->inner, indent + 2);
@@ -79,7 +81,7 @@ int zarr_meta_text(struct buf *out, const struct zarr_meta *m)
 		r = m->fill_is_null ? buf_add_str(out, "null")
 				    : dtype_fill_print(m->dtype, (int)m->format, m->fill, out);
 	if (r >= 0)
-		r = buf_addf(out, "\nelements %llu\nbytes %llu\n", (unsigned long long)m->n_elements,
-			     (unsigned long long)m->bytes);
+		r = buf_addf(out, "\nelements %llu\nbytes %llu\n",
+			     (unsigned long long)m->n_elements, (unsigned long long)m->bytes);
 	return r < 0 ? r : put_level(out, m, &m->level, 0);
 }

@@ -54,7 +54,8 @@ static int sink(void *arg, struct span out)
 	return buf_add_span(arg, out);
 }
 
-static int stream(const struct codec_chain *chain, struct span in, size_t piece, uint8_t *out, size_t n)
+static int stream(const struct codec_chain *chain, struct span in, size_t piece, uint8_t *out,
+		  size_t n)
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
 	struct source source = { in, piece };
@@ -117,7 +118,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	chain.dialect = chains[which].dialect;
 	assert(json_parse(span_str(chains[which].text), "chain", &doc) == 0);
 	for (size_t i = 0; i < doc.root->n; i++, chain.n++)
-		assert(codec_parse(&doc.root->items[i], chain.dialect, 2, &arena, &chain.codec[i]) == 0);
+		assert(codec_parse(&doc.root->items[i], chain.dialect, 2, &arena,
+				   &chain.codec[i]) == 0);
 	decode(&chain, in, 1 + (data[1] | (size_t)data[2] << 8));
 	encode(&chain, in);
 	return 0;

@@ -59,7 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (zarr_meta_parse(span_of(data, size), "document", &m) < 0)
 		return 0;
 	for (unsigned i = 0; i < m.rank; i++)
-		assert(m.chunk[i] && m.grid[i] == m.shape[i] / m.chunk[i] + !!(m.shape[i] % m.chunk[i]));
+		assert(m.chunk[i] &&
+		       m.grid[i] == m.shape[i] / m.chunk[i] + !!(m.shape[i] % m.chunk[i]));
 	check_level(&m, &m.level, 0);
 	check_keys(&m);
 	assert(zarr_meta_text(&text, &m) == 0);

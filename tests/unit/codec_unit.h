@@ -27,8 +27,8 @@ static inline void unit_chain_release(struct unit_chain *u)
 #define auto_unit_chain __attribute__((cleanup(unit_chain_release))) struct unit_chain
 
 /* text: a JSON array of codecs. */
-static inline int unit_chain_parse(struct unit_chain *u, enum codec_dialect dialect, const char *text,
-				   size_t item_bytes)
+static inline int unit_chain_parse(struct unit_chain *u, enum codec_dialect dialect,
+				   const char *text, size_t item_bytes)
 {
 	int r = json_parse(span_str(text), "codecs", &u->doc);
 
@@ -65,7 +65,7 @@ static inline void unit_hex(struct buf *b, const char *text)
 struct unit_source {
 	struct span left;
 	size_t piece;
-	uint8_t *last;			/* a fresh copy each time, so that a use after the next pull shows */
+	uint8_t *last; /* a fresh copy each time, so that a use after the next pull shows */
 };
 
 static inline int unit_pull(void *arg, struct span *ret)
@@ -102,7 +102,9 @@ static inline int unit_stream(const struct codec_chain *chain, struct span in, s
  */
 static inline int unit_decode(const struct codec_chain *chain, struct span in, void *out, size_t n)
 {
-	static const size_t pieces[][2] = { { SIZE_MAX, SIZE_MAX }, { 1, 1 }, { 3, 1000000 }, { 70000, 5 } };
+	static const size_t pieces[][2] = {
+		{ SIZE_MAX, SIZE_MAX }, { 1, 1 }, { 3, 1000000 }, { 70000, 5 }
+	};
 	/* Copies of the exact size, so that the sanitizer sees every byte too far. */
 	uint8_t *copy = malloc(in.n ? in.n : 1), *a = malloc(n ? n : 1), *b = malloc(n ? n : 1);
 	int r, q;
@@ -115,11 +117,11 @@ static inline int unit_decode(const struct codec_chain *chain, struct span in, v
 		if (pieces[i][0] == 1 && (in.n > 10000 || n > 10000))
 			continue;
 		memset(b, 0xee, n);
-		q = unit_stream(chain, span_of(copy, in.n), pieces[i][0], MIN(pieces[i][1], n ? n : 1),
-				UINT64_MAX, b, n);
+		q = unit_stream(chain, span_of(copy, in.n), pieces[i][0],
+				MIN(pieces[i][1], n ? n : 1), UINT64_MAX, b, n);
 		if ((r < 0) != (q < 0))
-			fail_msg("at once %d, as a stream (pieces of %zu and %zu) %d: %s", r, pieces[i][0],
-				 pieces[i][1], q, err_text(r < 0 ? r : q));
+			fail_msg("at once %d, as a stream (pieces of %zu and %zu) %d: %s", r,
+				 pieces[i][0], pieces[i][1], q, err_text(r < 0 ? r : q));
 		if (r >= 0)
 			assert_memory_equal(a, b, n);
 	}
@@ -162,8 +164,8 @@ static inline int unit_encode_pieces(const struct codec_chain *chain, struct spa
  * object never decodes; a changed one fails or decodes to something, and with `checked` it never
  * decodes to something else.
  */
-static inline void unit_falsify(const struct codec_chain *chain, struct span good, const void *plain,
-				size_t n, bool checked)
+static inline void unit_falsify(const struct codec_chain *chain, struct span good,
+				const void *plain, size_t n, bool checked)
 {
 	uint8_t *bad = malloc(good.n), *out = malloc(n);
 

@@ -159,8 +159,10 @@ static void swapping_changes_words_not_elements(void **state)
 		enum dtype t;
 		const char *before, *after;
 	} cases[] = {
-		{ DTYPE_UINT8, "abcdefgh", "abcdefgh" }, { DTYPE_BFLOAT16, "abcdefgh", "badcfehg" },
-		{ DTYPE_INT32, "abcdefgh", "dcbahgfe" }, { DTYPE_COMPLEX64, "abcdefgh", "dcbahgfe" },
+		{ DTYPE_UINT8, "abcdefgh", "abcdefgh" },
+		{ DTYPE_BFLOAT16, "abcdefgh", "badcfehg" },
+		{ DTYPE_INT32, "abcdefgh", "dcbahgfe" },
+		{ DTYPE_COMPLEX64, "abcdefgh", "dcbahgfe" },
 		{ DTYPE_FLOAT64, "abcdefgh", "hgfedcba" },
 		{ DTYPE_COMPLEX128, "abcdefghijklmnop", "hgfedcbaponmlkji" },
 	};

@@ -1,6 +1,6 @@
 /*
- * t_cast_loops.c - the fast loops give what single elements give: every float16, floats around every
- * boundary, with NaNs in a block and without.
+ * t_cast_loops.c - the fast loops give what single elements give: every float16, floats around
+ * every boundary, with NaNs in a block and without.
  */
 #include "tests/unit/unit.h"
 
@@ -27,10 +27,11 @@ static void every_float16_goes_up_alike(void **state)
 	}
 }
 
-/* Floats that float16, bfloat16 or float8 could round wrongly: both halves, and what is beside them. */
+/* Floats that float16, bfloat16 or float8 could round wrongly: ties, and what is beside them. */
 static uint32_t some_float(uint32_t n)
 {
-	static const uint32_t lower[] = { 0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff };
+	static const uint32_t lower[] = { 0,      1,      0x0fff, 0x1000, 0x1001,
+					  0x7fff, 0x8000, 0x8001, 0xffff };
 
 	return n / ARRAY_LEN(lower) << 16 | lower[n % ARRAY_LEN(lower)];
 }

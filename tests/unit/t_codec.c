@@ -27,7 +27,8 @@ static void metadata_is_taken_and_written_as_tensorstore_does(void **state)
 		int r;
 	} cases[] = {
 		{ CODEC_V2, "{\"id\":\"zstd\"}", "{\"id\":\"zstd\",\"level\":1}", 0 },
-		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":-131072}", "{\"id\":\"zstd\",\"level\":-131072}", 0 },
+		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":-131072}",
+		  "{\"id\":\"zstd\",\"level\":-131072}", 0 },
 		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":3.0}", "{\"id\":\"zstd\",\"level\":3}", 0 },
 		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":23}", NULL, -EUCLEAN },
 		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":-131073}", NULL, -EUCLEAN },
@@ -40,10 +41,12 @@ static void metadata_is_taken_and_written_as_tensorstore_does(void **state)
 		{ CODEC_V2, "{\"id\":\"bz2\"}", "{\"id\":\"bz2\",\"level\":1}", 0 },
 		{ CODEC_V2, "{\"id\":\"bz2\",\"level\":0}", NULL, -EUCLEAN },
 		{ CODEC_V2, "{\"id\":\"blosc\"}",
-		  "{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\",\"id\":\"blosc\",\"shuffle\":-1}", 0 },
+		  "{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\",\"id\":\"blosc\",\"shuffle\":-1}",
+		  0 },
 		{ CODEC_V2, "{\"id\":\"blosc\",\"blocksize\":9223372036854775808}",
 		  "{\"blocksize\":9223372036854775808,\"clevel\":5,\"cname\":\"lz4\",\"id\":\"blosc\","
-		  "\"shuffle\":-1}", 0 },
+		  "\"shuffle\":-1}",
+		  0 },
 		{ CODEC_V2, "{\"id\":\"blosc\",\"blocksize\":-1}", NULL, -EUCLEAN },
 		{ CODEC_V2, "{\"id\":\"blosc\",\"shuffle\":3}", NULL, -EUCLEAN },
 		{ CODEC_V2, "{\"id\":\"blosc\",\"shuffle\":true}", NULL, -EUCLEAN },
@@ -54,38 +57,57 @@ static void metadata_is_taken_and_written_as_tensorstore_does(void **state)
 		{ CODEC_V2, "{\"id\":1}", NULL, -EUCLEAN },
 		{ CODEC_V2, "{\"level\":1}", NULL, -EUCLEAN },
 		{ CODEC_V2, "\"zstd\"", NULL, -EUCLEAN },
-		{ CODEC_V3, ZSTD3, "{\"configuration\":{\"checksum\":false,\"level\":1},\"name\":\"zstd\"}", 0 },
-		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":22,\"checksum\":true}}",
+		{ CODEC_V3, ZSTD3,
+		  "{\"configuration\":{\"checksum\":false,\"level\":1},\"name\":\"zstd\"}", 0 },
+		{ CODEC_V3,
+		  "{\"name\":\"zstd\",\"configuration\":{\"level\":22,\"checksum\":true}}",
 		  "{\"configuration\":{\"checksum\":true,\"level\":22},\"name\":\"zstd\"}", 0 },
 		{ CODEC_V3, "{\"name\":\"zstd\"}", NULL, -EUCLEAN },
 		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{}}", NULL, -EUCLEAN },
 		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":null}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"checksum\":1}}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"x\":1}}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":1},\"must_understand\":false}",
+		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"checksum\":1}}",
+		  NULL, -EUCLEAN },
+		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"x\":1}}", NULL,
+		  -EUCLEAN },
+		{ CODEC_V3,
+		  "{\"name\":\"zstd\",\"configuration\":{\"level\":1},\"must_understand\":false}",
 		  NULL, -EUCLEAN },
 		{ CODEC_V3, GZIP3, "{\"configuration\":{\"level\":1},\"name\":\"gzip\"}", 0 },
 		{ CODEC_V3, "{\"name\":\"gzip\"}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"zlib\",\"configuration\":{\"level\":1}}", NULL, -EOPNOTSUPP },
-		{ CODEC_V3, "{\"name\":\"bz2\",\"configuration\":{\"level\":1}}", NULL, -EOPNOTSUPP },
+		{ CODEC_V3, "{\"name\":\"zlib\",\"configuration\":{\"level\":1}}", NULL,
+		  -EOPNOTSUPP },
+		{ CODEC_V3, "{\"name\":\"bz2\",\"configuration\":{\"level\":1}}", NULL,
+		  -EOPNOTSUPP },
 		{ CODEC_V3, CRC3, CRC3, 0 },
 		{ CODEC_V3, "{\"name\":\"crc32c\",\"configuration\":{}}", CRC3, 0 },
 		{ CODEC_V3, "{\"name\":\"crc32c\",\"configuration\":{\"a\":1}}", NULL, -EUCLEAN },
 		{ CODEC_V3, "\"crc32c\"", NULL, -EUCLEAN },
-		{ CODEC_V3, BLOSC3, "{\"configuration\":{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\","
-		  "\"shuffle\":\"noshuffle\"},\"name\":\"blosc\"}", 0 },
-		{ CODEC_V3, "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+		{ CODEC_V3, BLOSC3,
+		  "{\"configuration\":{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\","
+		  "\"shuffle\":\"noshuffle\"},\"name\":\"blosc\"}",
+		  0 },
+		{ CODEC_V3,
+		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
 		  "\"shuffle\",\"typesize\":4,\"blocksize\":0}}",
 		  "{\"configuration\":{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\",\"shuffle\":\"shuffle\","
-		  "\"typesize\":4},\"name\":\"blosc\"}", 0 },
-		{ CODEC_V3, "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "\"shuffle\",\"blocksize\":0}}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "\"bitshuffle\",\"typesize\":256,\"blocksize\":0}}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "\"noshuffle\",\"blocksize\":715827543}}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "1,\"typesize\":1,\"blocksize\":0}}", NULL, -EUCLEAN },
+		  "\"typesize\":4},\"name\":\"blosc\"}",
+		  0 },
+		{ CODEC_V3,
+		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+		  "\"shuffle\",\"blocksize\":0}}",
+		  NULL, -EUCLEAN },
+		{ CODEC_V3,
+		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+		  "\"bitshuffle\",\"typesize\":256,\"blocksize\":0}}",
+		  NULL, -EUCLEAN },
+		{ CODEC_V3,
+		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+		  "\"noshuffle\",\"blocksize\":715827543}}",
+		  NULL, -EUCLEAN },
+		{ CODEC_V3,
+		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+		  "1,\"typesize\":1,\"blocksize\":0}}",
+		  NULL, -EUCLEAN },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -107,7 +129,8 @@ static void metadata_is_taken_and_written_as_tensorstore_does(void **state)
 static void only_codecs_of_v3_that_stand_behind_the_bytes_are_known(void **state)
 {
 	static const char *const yes[] = { "zstd", "gzip", "blosc", "crc32c" };
-	static const char *const no[] = { "zlib", "bz2", "bytes", "transpose", "sharding_indexed", "", "zst" };
+	static const char *const no[] = { "zlib", "bz2", "bytes", "transpose", "sharding_indexed",
+					  "",     "zst" };
 
 	for (size_t i = 0; i < ARRAY_LEN(yes); i++)
 		assert_true(codec_is_known(span_str(yes[i])));
@@ -119,9 +142,12 @@ static void an_error_names_codec_and_member(void **state)
 {
 	auto_unit_chain u = { 0 }, v = { 0 };
 
-	assert_int_equal(unit_chain_parse(&u, CODEC_V3, "[{\"name\":\"gzip\",\"configuration\":{\"level\":10}}]",
-					  4), -EUCLEAN);
-	assert_string_equal(err_text(-EUCLEAN), "codec 'gzip': member 'level' is 10, not from 0 to 9");
+	assert_int_equal(unit_chain_parse(&u, CODEC_V3,
+					  "[{\"name\":\"gzip\",\"configuration\":{\"level\":10}}]",
+					  4),
+			 -EUCLEAN);
+	assert_string_equal(err_text(-EUCLEAN),
+			    "codec 'gzip': member 'level' is 10, not from 0 to 9");
 	assert_int_equal(unit_chain_parse(&v, CODEC_V3, "[{\"name\":\"pcodec\"}]", 4), -EOPNOTSUPP);
 	assert_string_equal(err_text(-EOPNOTSUPP), "codec 'pcodec' is not supported");
 }
@@ -163,7 +189,8 @@ static void where_an_object_ends(void **state)
 		{ CODEC_V3, "[" ZSTD3 "," CRC3 "]", FRAME, "78", 2, -EUCLEAN },
 		{ CODEC_V3, "[" ZSTD3 "," CRC3 "]", FRAME, "00000000", 0, -EBADMSG },
 		{ CODEC_V3, "[" BLOSC3 "]", "02013301100000001000000020000000" PLAIN, "", 0, 0 },
-		{ CODEC_V3, "[" BLOSC3 "]", "02013301100000001000000020000000" PLAIN, "78", 0, -EUCLEAN },
+		{ CODEC_V3, "[" BLOSC3 "]", "02013301100000001000000020000000" PLAIN, "78", 0,
+		  -EUCLEAN },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -191,7 +218,8 @@ static void where_an_object_ends(void **state)
 static void chains_fit_together_exactly(void **state)
 {
 	static const struct {
-		const char *chain, *outer, *inner;	/* inner: through all but the last codec by hand */
+		/* inner: what the outermost codec is given, made by hand. */
+		const char *chain, *outer, *inner;
 		int crc, r;
 	} cases[] = {
 		{ "[" ZSTD3 "," GZIP3 "]", "[" GZIP3 "]", FRAME, 0, 0 },
@@ -204,9 +232,10 @@ static void chains_fit_together_exactly(void **state)
 		{ "[" CRC3 "," ZSTD3 "]", "[" ZSTD3 "]", PLAIN "00000000", 0, -EBADMSG },
 		{ "[" CRC3 "," ZSTD3 "]", "[" ZSTD3 "]", PLAIN, 0, -EUCLEAN },
 		{ "[" CRC3 "," ZSTD3 "]", "[" ZSTD3 "]", PLAIN "0000000000", 0, -EUCLEAN },
-		{ "[" BLOSC3 "," ZSTD3 "]", "[" ZSTD3 "]", "02013301100000001000000020000000" PLAIN, 0, 0 },
-		{ "[" BLOSC3 "," ZSTD3 "]", "[" ZSTD3 "]", "02013301100000001000000020000000" PLAIN "78", 0,
-		  -EUCLEAN },
+		{ "[" BLOSC3 "," ZSTD3 "]", "[" ZSTD3 "]", "02013301100000001000000020000000" PLAIN,
+		  0, 0 },
+		{ "[" BLOSC3 "," ZSTD3 "]", "[" ZSTD3 "]",
+		  "02013301100000001000000020000000" PLAIN "78", 0, -EUCLEAN },
 		{ "[" CRC3 "," CRC3 "]", "[" CRC3 "]", PLAIN, 1, 0 },
 		{ "[" CRC3 "," CRC3 "]", "[" CRC3 "]", PLAIN "00000000", 0, -EBADMSG },
 		{ "[" ZSTD3 "," CRC3 "," GZIP3 "]", "[" GZIP3 "]", FRAME, 1, 0 },
@@ -236,9 +265,16 @@ static void chains_fit_together_exactly(void **state)
 static void every_chain_gives_back_what_went_in(void **state)
 {
 	static const char *const chains[] = {
-		"[]", "[" ZSTD3 "]", "[" GZIP3 "]", "[" BLOSC3 "]", "[" CRC3 "]", "[" ZSTD3 "," CRC3 "]",
-		"[" CRC3 "," ZSTD3 "]", "[" GZIP3 "," ZSTD3 "," BLOSC3 "," CRC3 "]",
-		"[" CRC3 "," CRC3 "," ZSTD3 "," CRC3 "]", "[" BLOSC3 "," GZIP3 "]",
+		"[]",
+		"[" ZSTD3 "]",
+		"[" GZIP3 "]",
+		"[" BLOSC3 "]",
+		"[" CRC3 "]",
+		"[" ZSTD3 "," CRC3 "]",
+		"[" CRC3 "," ZSTD3 "]",
+		"[" GZIP3 "," ZSTD3 "," BLOSC3 "," CRC3 "]",
+		"[" CRC3 "," CRC3 "," ZSTD3 "," CRC3 "]",
+		"[" BLOSC3 "," GZIP3 "]",
 	};
 	static const size_t sizes[] = { 1, 3, 4, 127, 4096, 65536, 300001 };
 
@@ -255,14 +291,18 @@ static void every_chain_gives_back_what_went_in(void **state)
 			buf_add_str(&object, "head");
 			assert_int_equal(codec_encode(&u.chain, span_of(in, sizes[k]), &object), 0);
 			assert_memory_equal(object.p, "head", 4);
-			assert_int_equal(unit_decode(&u.chain, span_from(buf_span(&object), 4), out, sizes[k]), 0);
+			assert_int_equal(unit_decode(&u.chain, span_from(buf_span(&object), 4), out,
+						     sizes[k]),
+					 0);
 			assert_memory_equal(in, out, sizes[k]);
 			/* One byte more or less than there is fails. */
-			assert_int_equal(codec_decode(&u.chain, span_from(buf_span(&object), 4), out,
-						      sizes[k] - 1) < 0, 1);
+			assert_int_equal(codec_decode(&u.chain, span_from(buf_span(&object), 4),
+						      out, sizes[k] - 1) < 0,
+					 1);
 			uint8_t *more = malloc(sizes[k] + 1);
-			assert_int_equal(codec_decode(&u.chain, span_from(buf_span(&object), 4), more,
-						      sizes[k] + 1) < 0, 1);
+			assert_int_equal(codec_decode(&u.chain, span_from(buf_span(&object), 4),
+						      more, sizes[k] + 1) < 0,
+					 1);
 			free(more);
 		}
 	}

@@ -1,6 +1,6 @@
 /*
- * t_codec_blosc.c - Blosc: test vectors, every compressor and shuffle, block by block, blocks in any
- * order, hostile headers.
+ * t_codec_blosc.c - Blosc: test vectors, every compressor and shuffle, block by block, blocks in
+ * any order, hostile headers.
  */
 #include "tests/unit/codec_unit.h"
 
@@ -60,15 +60,20 @@ static void everything_comes_back_at_once_and_block_by_block(void **state)
 				for (size_t b = 0; b < ARRAY_LEN(blocksizes); b++) {
 					auto_unit_chain u = { 0 };
 
-					chain_with(&u, cnames[c], 5, shuffles[s], typesizes[t], blocksizes[b]);
+					chain_with(&u, cnames[c], 5, shuffles[s], typesizes[t],
+						   blocksizes[b]);
 					for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
 						auto_buf object = { 0 };
 
-						assert_int_equal(codec_encode(&u.chain, span_of(in, sizes[k]),
-									      &object), 0);
-						if (unit_decode(&u.chain, buf_span(&object), out, sizes[k]) < 0)
-							fail_msg("%s %s %d %d %zu: %s", cnames[c], shuffles[s],
-								 typesizes[t], blocksizes[b], sizes[k],
+						assert_int_equal(codec_encode(&u.chain,
+									      span_of(in, sizes[k]),
+									      &object),
+								 0);
+						if (unit_decode(&u.chain, buf_span(&object), out,
+								sizes[k]) < 0)
+							fail_msg("%s %s %d %d %zu: %s", cnames[c],
+								 shuffles[s], typesizes[t],
+								 blocksizes[b], sizes[k],
 								 err_text(-EUCLEAN));
 						assert_memory_equal(in, out, sizes[k]);
 					}
@@ -96,7 +101,8 @@ static void make_blocks(struct buf *object, struct buf *mixed, uint8_t *in, size
 	for (uint32_t k = 0; k < blocks; k++) {
 		uint32_t i = (k + blocks - 1) % blocks;
 		uint32_t start = get_u32le(object->p + 16 + 4 * i);
-		uint32_t end = i + 1 < blocks ? get_u32le(object->p + 20 + 4 * i) : (uint32_t)object->n;
+		uint32_t end =
+			i + 1 < blocks ? get_u32le(object->p + 20 + 4 * i) : (uint32_t)object->n;
 
 		memcpy(mixed->p + at, object->p + start, end - start);
 		set_u32le(mixed->p + 16 + 4 * i, at);
@@ -150,13 +156,17 @@ static void blocks_larger_than_the_window_are_refused_with_both_numbers(void **s
 
 	make_blocks(&object, &mixed, in, MANY);
 	chain_with(&u, "lz4", 5, "shuffle", 4, 0);
-	assert_int_equal(unit_stream(&u.chain, buf_span(&object), 100, MANY, 65599, out, MANY), -EFBIG);
-	assert_string_equal(err_text(-EFBIG),
-			    "blosc object needs 65600 bytes for a block and the index, the limit is 65599");
+	assert_int_equal(unit_stream(&u.chain, buf_span(&object), 100, MANY, 65599, out, MANY),
+			 -EFBIG);
+	assert_string_equal(
+		err_text(-EFBIG),
+		"blosc object needs 65600 bytes for a block and the index, the limit is 65599");
 	assert_int_equal(unit_stream(&u.chain, buf_span(&object), 100, MANY, 65600, out, MANY), 0);
 	/* The last block comes first in the object and must be held until the end. */
-	assert_int_equal(unit_stream(&u.chain, buf_span(&mixed), 100, MANY, 65600, out, MANY), -EFBIG);
-	assert_string_equal(err_text(-EFBIG), "blosc blocks are out of order by more than 65600 bytes");
+	assert_int_equal(unit_stream(&u.chain, buf_span(&mixed), 100, MANY, 65600, out, MANY),
+			 -EFBIG);
+	assert_string_equal(err_text(-EFBIG),
+			    "blosc blocks are out of order by more than 65600 bytes");
 }
 
 static void headers_are_checked(void **state)

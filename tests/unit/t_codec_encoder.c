@@ -26,7 +26,9 @@ static void chains_in_pieces_decode_to_what_went_in(void **state)
 			size_t n = pieces[k] == 1 ? 3000 : 200000;
 			auto_buf object = { 0 };
 
-			assert_int_equal(unit_encode_pieces(&u.chain, span_of(in, n), pieces[k], &object), 0);
+			assert_int_equal(unit_encode_pieces(&u.chain, span_of(in, n), pieces[k],
+							    &object),
+					 0);
 			assert_int_equal(codec_decode(&u.chain, buf_span(&object), out, n), 0);
 			assert_memory_equal(in, out, n);
 		}
@@ -67,7 +69,8 @@ static int full_sink(void *arg, struct span out)
 
 static void an_error_of_the_sink_comes_out_and_stays(void **state)
 {
-	static const char *const chains[] = { "[]", "[" ZSTD3 "]", "[" GZIP3 "]", "[" ZSTD3 "," CRC3 "]" };
+	static const char *const chains[] = { "[]", "[" ZSTD3 "]", "[" GZIP3 "]",
+					      "[" ZSTD3 "," CRC3 "]" };
 	auto_free uint8_t *in = malloc(300000);
 
 	for (size_t i = 0; i < 300000; i++)
@@ -96,8 +99,10 @@ static void what_cannot_be_written_in_pieces_says_so(void **state)
 		const char *chain, *text;
 	} cases[] = {
 		{ "[{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "\"noshuffle\",\"blocksize\":0}}]", "cannot write codec 'blosc' piece by piece" },
-		{ "[" GZIP3 "," ZSTD3 "]", "cannot write zstd piece by piece behind another compressor: "
+		  "\"noshuffle\",\"blocksize\":0}}]",
+		  "cannot write codec 'blosc' piece by piece" },
+		{ "[" GZIP3 "," ZSTD3 "]",
+		  "cannot write zstd piece by piece behind another compressor: "
 		  "the frame must declare its content size" },
 	};
 
@@ -107,7 +112,8 @@ static void what_cannot_be_written_in_pieces_says_so(void **state)
 		auto_buf out = { 0 };
 
 		unit_chain_of(&u, CODEC_V3, cases[i].chain);
-		assert_int_equal(codec_encoder_open(&u.chain, 10, unit_sink, &out, &e), -EOPNOTSUPP);
+		assert_int_equal(codec_encoder_open(&u.chain, 10, unit_sink, &out, &e),
+				 -EOPNOTSUPP);
 		assert_string_equal(err_text(-EOPNOTSUPP), cases[i].text);
 		assert_null(e);
 	}

@@ -25,7 +25,11 @@ static int failing_pull(void *arg, struct span *ret)
 static void an_error_of_the_source_comes_out_and_stays(void **state)
 {
 	static const char *const chains[] = {
-		"[]", "[" ZSTD3 "]", "[" GZIP3 "]", "[" CRC3 "]", "[" ZSTD3 "," GZIP3 "," CRC3 "]",
+		"[]",
+		"[" ZSTD3 "]",
+		"[" GZIP3 "]",
+		"[" CRC3 "]",
+		"[" ZSTD3 "," GZIP3 "," CRC3 "]",
 		"[{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
 		"\"noshuffle\",\"blocksize\":256}}]",
 	};
@@ -41,7 +45,8 @@ static void an_error_of_the_source_comes_out_and_stays(void **state)
 		for (unsigned pulls = 0; pulls * 50 < object.n; pulls++) {
 			struct failing f = { { buf_span(&object), 50, NULL }, pulls };
 			auto_of(codec_stream) struct codec_stream *s = NULL;
-			int r = codec_stream_open(&u.chain, failing_pull, &f, sizeof(in), UINT64_MAX, &s);
+			int r = codec_stream_open(&u.chain, failing_pull, &f, sizeof(in),
+						  UINT64_MAX, &s);
 
 			if (r >= 0)
 				r = codec_stream_read(s, out, sizeof(out));
@@ -89,7 +94,9 @@ static void the_last_read_checks_the_end(void **state)
 	assert_int_equal(codec_encode(&u.chain, span_of(in, sizeof(in)), &object), 0);
 	object.p[object.n - 1] ^= 1;
 	source = (struct unit_source){ buf_span(&object), SIZE_MAX, NULL };
-	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, sizeof(in), UINT64_MAX, &s), 0);
+	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, sizeof(in), UINT64_MAX,
+					   &s),
+			 0);
 	assert_int_equal(codec_stream_read(s, out, 999), 0);
 	assert_int_equal(codec_stream_read(s, out + 999, 1), -EBADMSG);
 	free(source.last);

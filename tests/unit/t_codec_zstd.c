@@ -28,15 +28,20 @@ static void verdicts_are_tensorstores(void **state)
 		{ "no last block", "28b52ffd0058 800000" PLAIN, -EUCLEAN },
 		{ "a damaged last block", "28b52ffd0058 800000" PLAIN "ffffff", -EUCLEAN },
 		{ "one byte more", "28b52ffd0058 890000" PLAIN "7a", -EUCLEAN },
-		{ "one byte more in a second block", "28b52ffd0058 800000" PLAIN "090000 7a", -EUCLEAN },
+		{ "one byte more in a second block", "28b52ffd0058 800000" PLAIN "090000 7a",
+		  -EUCLEAN },
 		{ "one byte less", "28b52ffd0058 790000 000102030405060708090a0b0c0d0e", -EUCLEAN },
 		{ "one byte more, declared", "28b52ffd2011 890000" PLAIN "7a", -EUCLEAN },
 		{ "declares more than it has", "28b52ffd2011 810000" PLAIN, -EUCLEAN },
 		{ "declares less than it has", "28b52ffd200f 810000" PLAIN, -EUCLEAN },
-		{ "a skippable frame before", "502a4d18 04000000 61626364 28b52ffd2010810000" PLAIN, -EUCLEAN },
-		{ "an empty frame before", "28b52ffd0058010000 28b52ffd2010810000" PLAIN, -EUCLEAN },
-		{ "split over two frames", "28b52ffd2008410000 0001020304050607 28b52ffd2008410000"
-		  "08090a0b0c0d0e0f", -EUCLEAN },
+		{ "a skippable frame before", "502a4d18 04000000 61626364 28b52ffd2010810000" PLAIN,
+		  -EUCLEAN },
+		{ "an empty frame before", "28b52ffd0058010000 28b52ffd2010810000" PLAIN,
+		  -EUCLEAN },
+		{ "split over two frames",
+		  "28b52ffd2008410000 0001020304050607 28b52ffd2008410000"
+		  "08090a0b0c0d0e0f",
+		  -EUCLEAN },
 		{ "nothing", "", -EUCLEAN },
 		{ "checksum wrong", "28b52ffd2410810000" PLAIN "00000000", -EBADMSG },
 		{ "checksum cut off", "28b52ffd2410810000" PLAIN "0000", -EUCLEAN },
@@ -159,7 +164,8 @@ static void a_frame_that_needs_more_history_than_allowed_is_refused_with_both_nu
 		unit_chain_of(&u, CODEC_V2, "[{\"id\":\"zstd\"}]");
 		unit_hex(&object, cases[i].head);
 		source = (struct unit_source){ buf_span(&object), SIZE_MAX, NULL };
-		r = codec_stream_open(&u.chain, unit_pull, &source, cases[i].decoded, cases[i].window, &s);
+		r = codec_stream_open(&u.chain, unit_pull, &source, cases[i].decoded,
+				      cases[i].window, &s);
 		if (cases[i].text) {
 			assert_int_equal(r, -EFBIG);
 			assert_string_equal(err_text(-EFBIG), cases[i].text);
@@ -187,7 +193,8 @@ static void what_we_write_declares_its_size(void **state)
 
 		unit_fill(in, sizes[i], 9);
 		assert_int_equal(codec_encode(&u.chain, span_of(in, sizes[i]), &whole), 0);
-		assert_int_equal(unit_encode_pieces(&u.chain, span_of(in, sizes[i]), 4097, &pieces), 0);
+		assert_int_equal(unit_encode_pieces(&u.chain, span_of(in, sizes[i]), 4097, &pieces),
+				 0);
 		/* Single segment, or a size of four bytes or more. */
 		assert_true(whole.p[4] & 0xe0);
 		assert_true(pieces.p[4] & 0xe0);
@@ -261,7 +268,8 @@ int main(void)
 		cmocka_unit_test(verdicts_are_tensorstores),
 		cmocka_unit_test(falsified_frames_never_pass_for_what_they_were),
 		cmocka_unit_test(a_large_window_costs_no_more_than_the_content),
-		cmocka_unit_test(a_frame_that_needs_more_history_than_allowed_is_refused_with_both_numbers),
+		cmocka_unit_test(
+			a_frame_that_needs_more_history_than_allowed_is_refused_with_both_numbers),
 		cmocka_unit_test(what_we_write_declares_its_size),
 		cmocka_unit_test(levels_out_of_range_are_refused),
 		cmocka_unit_test(threads_share_the_kept_contexts),

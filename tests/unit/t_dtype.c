@@ -31,14 +31,41 @@ static void v2_spellings(void **state)
 		enum dtype t;
 		bool big;
 	} cases[] = {
-		{ "|b1", DTYPE_BOOL, false }, { "<b1", DTYPE_BOOL, false }, { ">b1", DTYPE_BOOL, false },
-		{ ">i1", DTYPE_INT8, false }, { ">i2", DTYPE_INT16, true }, { "<u8", DTYPE_UINT64, false },
-		{ ">f8", DTYPE_FLOAT64, true }, { ">c16", DTYPE_COMPLEX128, true },
-		{ "bfloat16", DTYPE_BFLOAT16, false }, { "float8_e4m3fn", DTYPE_FLOAT8_E4M3FN, false },
+		{ "|b1", DTYPE_BOOL, false },
+		{ "<b1", DTYPE_BOOL, false },
+		{ ">b1", DTYPE_BOOL, false },
+		{ ">i1", DTYPE_INT8, false },
+		{ ">i2", DTYPE_INT16, true },
+		{ "<u8", DTYPE_UINT64, false },
+		{ ">f8", DTYPE_FLOAT64, true },
+		{ ">c16", DTYPE_COMPLEX128, true },
+		{ "bfloat16", DTYPE_BFLOAT16, false },
+		{ "float8_e4m3fn", DTYPE_FLOAT8_E4M3FN, false },
 		{ "int4", DTYPE_INT4, false },
-		{ "|i2" }, { "=i2" }, { "i2" }, { "<i3" }, { "<f1" }, { "<f16" }, { "|b2" }, { "<bfloat16" },
-		{ "float32" }, { "int8" }, { "bool" }, { "|V2" }, { "<V1" }, { "|S5" }, { "<U4" }, { "<M8[ns]" },
-		{ "|O" }, { "uint4" }, { "float8_e4m3" }, { "" }, { "<" }, { "<i" }, { "<i22" }, { "<i2 " },
+		{ "|i2" },
+		{ "=i2" },
+		{ "i2" },
+		{ "<i3" },
+		{ "<f1" },
+		{ "<f16" },
+		{ "|b2" },
+		{ "<bfloat16" },
+		{ "float32" },
+		{ "int8" },
+		{ "bool" },
+		{ "|V2" },
+		{ "<V1" },
+		{ "|S5" },
+		{ "<U4" },
+		{ "<M8[ns]" },
+		{ "|O" },
+		{ "uint4" },
+		{ "float8_e4m3" },
+		{ "" },
+		{ "<" },
+		{ "<i" },
+		{ "<i22" },
+		{ "<i2 " },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -60,14 +87,35 @@ static void npy_descriptions(void **state)
 		enum dtype t;
 		bool big;
 	} cases[] = {
-		{ "<f4", DTYPE_FLOAT32, false }, { ">f4", DTYPE_FLOAT32, true }, { "=f4", DTYPE_FLOAT32, false },
-		{ "|f4", DTYPE_FLOAT32, false }, { "f4", DTYPE_FLOAT32, false }, { "float32", DTYPE_FLOAT32, false },
-		{ "|b1", DTYPE_BOOL, false }, { ">i1", DTYPE_INT8, false }, { "<V2", DTYPE_BFLOAT16, false },
-		{ "|V2", DTYPE_BFLOAT16, false }, { ">V2", DTYPE_BFLOAT16, false }, { "V2", DTYPE_BFLOAT16, false },
-		{ "<f1", DTYPE_FLOAT8_E5M2, false }, { "|f1", DTYPE_FLOAT8_E5M2, false },
-		{ "bfloat16", DTYPE_BFLOAT16, false }, { "float8_e5m2", DTYPE_FLOAT8_E5M2, false },
-		{ "<V1" }, { "|V1" }, { "|V4" }, { "|S5" }, { "<U4" }, { "<M8[ns]" }, { "|O" }, { "<f16" }, { "<W4" },
-		{ "<float32" }, { "" }, { "<" }, { "uint4" },
+		{ "<f4", DTYPE_FLOAT32, false },
+		{ ">f4", DTYPE_FLOAT32, true },
+		{ "=f4", DTYPE_FLOAT32, false },
+		{ "|f4", DTYPE_FLOAT32, false },
+		{ "f4", DTYPE_FLOAT32, false },
+		{ "float32", DTYPE_FLOAT32, false },
+		{ "|b1", DTYPE_BOOL, false },
+		{ ">i1", DTYPE_INT8, false },
+		{ "<V2", DTYPE_BFLOAT16, false },
+		{ "|V2", DTYPE_BFLOAT16, false },
+		{ ">V2", DTYPE_BFLOAT16, false },
+		{ "V2", DTYPE_BFLOAT16, false },
+		{ "<f1", DTYPE_FLOAT8_E5M2, false },
+		{ "|f1", DTYPE_FLOAT8_E5M2, false },
+		{ "bfloat16", DTYPE_BFLOAT16, false },
+		{ "float8_e5m2", DTYPE_FLOAT8_E5M2, false },
+		{ "<V1" },
+		{ "|V1" },
+		{ "|V4" },
+		{ "|S5" },
+		{ "<U4" },
+		{ "<M8[ns]" },
+		{ "|O" },
+		{ "<f16" },
+		{ "<W4" },
+		{ "<float32" },
+		{ "" },
+		{ "<" },
+		{ "uint4" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -81,7 +129,8 @@ static void npy_descriptions(void **state)
 
 static void safetensors_names(void **state)
 {
-	static const char *const none[] = { "F4", "F6_E2M3", "F6_E3M2", "C128", "f32", "", "F8", "F8_E3M4" };
+	static const char *const none[] = { "F4",  "F6_E2M3", "F6_E3M2", "C128",
+					    "f32", "",        "F8",      "F8_E3M4" };
 
 	for (size_t i = 0; i < ARRAY_LEN(none); i++)
 		assert_int_equal(dtype_by_safetensors(span_str(none[i])), DTYPE_UNKNOWN);

@@ -1,5 +1,5 @@
 /*
- * t_dtype_fill.c - fill values by example, v2 and v3; test_casts.py asks TensorStore for all of them.
+ * t_dtype_fill.c - fill values by example, v2 and v3; test_casts.py asks TensorStore for all.
  */
 #include "tests/unit/unit.h"
 
@@ -30,7 +30,8 @@ static void values(void **state)
 		{ DTYPE_INT32, 0, "-5.0", 0xfffffffb, "-5" },
 		{ DTYPE_INT32, 0, "2147483648", 0, NULL },
 		{ DTYPE_INT32, 0, "\"1\"", 0, NULL },
-		{ DTYPE_UINT64, 0, "18446744073709551615", 0xffffffffffffffff, "18446744073709551615" },
+		{ DTYPE_UINT64, 0, "18446744073709551615", 0xffffffffffffffff,
+		  "18446744073709551615" },
 		{ DTYPE_UINT64, 0, "9.3e18", 0x81103cb9fb220000, "9300000000000000000" },
 		{ DTYPE_UINT8, 0, "-1", 0, NULL },
 		{ DTYPE_INT4, 2, "8", 0x08, "-8" },
@@ -87,8 +88,8 @@ static void values(void **state)
 			memset(same, 0x5a, sizeof(same));
 			r = parse(cases[i].t, version, cases[i].text, fill);
 			if (r != (cases[i].printed ? 0 : -EUCLEAN))
-				fail_msg("%s, v%d: '%s' gave %d", dtype_info(cases[i].t)->name, version,
-					 cases[i].text, r);
+				fail_msg("%s, v%d: '%s' gave %d", dtype_info(cases[i].t)->name,
+					 version, cases[i].text, r);
 			if (r < 0) {
 				assert_memory_equal(fill, same, sizeof(fill));
 				continue;
@@ -107,18 +108,21 @@ static void printed_values_parse_again(void **state)
 		if (dtype_info(t)->size != 1)
 			continue;
 		for (int version = 2; version <= 3; version++) {
-			for (unsigned b = 0; b < 1u << (t == DTYPE_BOOL ? 1 : dtype_info(t)->bits); b++) {
-				uint8_t fill[LIMIT_ITEM_BYTES] = { (uint8_t)b }, again[LIMIT_ITEM_BYTES];
+			for (unsigned b = 0; b < 1u << (t == DTYPE_BOOL ? 1 : dtype_info(t)->bits);
+			     b++) {
+				uint8_t fill[LIMIT_ITEM_BYTES] = { (uint8_t)b },
+					again[LIMIT_ITEM_BYTES];
 				auto_buf text = { 0 };
 
 				assert_int_equal(dtype_fill_print(t, version, fill, &text), 0);
 				assert_int_equal(parse(t, version, buf_str(&text), again), 0);
-				/* v2 has one NaN only, and this type's sign goes lost in TensorStore. */
+				/* v2 has one NaN only. */
 				if (version == 2 && strcmp(buf_str(&text), "\"NaN\"") == 0)
 					continue;
 				if (again[0] != b)
 					fail_msg("%s v%d: %02x prints as %s, which is %02x",
-						 dtype_info(t)->name, version, b, buf_str(&text), again[0]);
+						 dtype_info(t)->name, version, b, buf_str(&text),
+						 again[0]);
 			}
 		}
 	}

@@ -65,7 +65,8 @@ static void every_code_comes_back(void **state)
 			float x = small_to_f32(smalls[i], (uint8_t)code);
 
 			if (isnan(x))
-				assert_true(isnan(small_to_f32(smalls[i], small_from_f64(smalls[i], x))) ||
+				assert_true(isnan(small_to_f32(smalls[i],
+							       small_from_f64(smalls[i], x))) ||
 					    smalls[i] == DTYPE_FLOAT4_E2M1FN);
 			else
 				assert_int_equal(small_from_f64(smalls[i], x), code);
@@ -121,8 +122,8 @@ static void rounding_is_to_the_nearest_and_even(void **state)
 			}
 			y = small_to_f32(t, small_from_f64(t, x));
 			if (isfinite(y) && isfinite(x) && y != nearest(t, x))
-				fail_msg("%s: %.17g gives %g, nearest is %g", dtype_info(t)->name, x, y,
-					 nearest(t, x));
+				fail_msg("%s: %.17g gives %g, nearest is %g", dtype_info(t)->name,
+					 x, y, nearest(t, x));
 		}
 	}
 }
@@ -133,9 +134,10 @@ static void ties_of_float8_e8m0fnu_go_up(void **state)
 		double x;
 		uint8_t code;
 	} cases[] = {
-		{ 1.25, 127 }, { 1.49, 127 }, { 1.5, 128 }, { 3, 129 }, { 0.75, 127 }, { 0x1p-127, 0 },
-		{ 0x1.4p-127, 1 }, { 0x1.8p-128, 0 }, { 0x1p-149, 0 }, { 0x1.8p127, 255 }, { 0x1.7fp127, 254 },
-		{ -1, 255 }, { 0, 255 }, { 1e300, 255 },
+		{ 1.25, 127 },   { 1.49, 127 },      { 1.5, 128 },        { 3, 129 },
+		{ 0.75, 127 },   { 0x1p-127, 0 },    { 0x1.4p-127, 1 },   { 0x1.8p-128, 0 },
+		{ 0x1p-149, 0 }, { 0x1.8p127, 255 }, { 0x1.7fp127, 254 }, { -1, 255 },
+		{ 0, 255 },      { 1e300, 255 },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)

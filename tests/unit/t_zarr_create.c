@@ -53,7 +53,8 @@ static void every_type_of_every_form_is_read_again(void **state)
 {
 	for (int t = DTYPE_BOOL; t < DTYPE_COUNT; t++) {
 		for (int form = 0; form < 6; form++) {
-			struct zarr_create c = { form < 2 ? 2 : 3, t, 2, shape, chunk, form & 1, -5, form >= 4 };
+			struct zarr_create c = { form < 2 ? 2 : 3, t,  2,        shape, chunk,
+						 form & 1,         -5, form >= 4 };
 			auto_zarr_meta m = { 0 };
 			auto_buf text = { 0 };
 

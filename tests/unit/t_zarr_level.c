@@ -11,16 +11,17 @@
 #define BYTES "{\"name\":\"bytes\",\"configuration\":{\"endian\":\"little\"}}"
 #define CRC "{\"name\":\"crc32c\"}"
 #define T(order) "{\"name\":\"transpose\",\"configuration\":{\"order\":" order "}}"
-#define SHARD_WITH(shape, codecs, index)                                                                \
-	"{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":" shape ",\"codecs\":[" codecs \
-	"],\"index_codecs\":[" index "]}}"
+#define SHARD_WITH(shape, codecs, index)                                                           \
+	"{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":" shape                 \
+	",\"codecs\":[" codecs "],\"index_codecs\":[" index "]}}"
 #define SHARD(shape, codecs) SHARD_WITH(shape, codecs, BYTES "," CRC)
 
 static int parse(const char *chunk, const char *codecs, struct zarr_meta *m)
 {
 	auto_buf b = { 0 };
 
-	buf_addf(&b, "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":%s,\"data_type\":\"int16\","
+	buf_addf(&b,
+		 "{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":%s,\"data_type\":\"int16\","
 		 "\"chunk_grid\":{\"name\":\"regular\",\"configuration\":{\"chunk_shape\":%s}},"
 		 "\"chunk_key_encoding\":{\"name\":\"default\"},\"fill_value\":0,\"codecs\":[%s]}",
 		 chunk, chunk, codecs);
@@ -65,7 +66,8 @@ static void levels_multiply_out(void **state)
 
 static void axes_are_always_a_permutation(void **state)
 {
-	static const char *const orders[] = { "[0,1,2,3]", "[3,2,1,0]", "[1,2,3,0]", "[2,0,3,1]", "[0,2,1,3]" };
+	static const char *const orders[] = { "[0,1,2,3]", "[3,2,1,0]", "[1,2,3,0]", "[2,0,3,1]",
+					      "[0,2,1,3]" };
 
 	for (size_t a = 0; a < ARRAY_LEN(orders); a++) {
 		for (size_t b = 0; b < ARRAY_LEN(orders); b++) {
@@ -73,7 +75,8 @@ static void axes_are_always_a_permutation(void **state)
 			char codecs[1024];
 			unsigned seen = 0;
 
-			snprintf(codecs, sizeof(codecs), T("%s") "," T("%s") "," BYTES, orders[a], orders[b]);
+			snprintf(codecs, sizeof(codecs), T("%s") "," T("%s") "," BYTES, orders[a],
+				 orders[b]);
 			assert_int_equal(parse("[2,3,4,5]", codecs, &m), 0);
 			for (unsigned i = 0; i < 4; i++) {
 				seen |= 1u << m.level.axis[i];
@@ -96,11 +99,15 @@ static void refusals(void **state)
 		{ "[4]", CRC, -EUCLEAN,
 		  "x: 'codecs' have neither 'bytes' nor 'sharding_indexed' where it belongs" },
 		{ "[4]", "{\"name\":\"bytes\"}", -EUCLEAN, "x: codec 'bytes' has no 'endian'" },
-		{ "[4]", BYTES "," T("[0]"), -EUCLEAN, "x: codec 'transpose' stands behind the bytes" },
+		{ "[4]", BYTES "," T("[0]"), -EUCLEAN,
+		  "x: codec 'transpose' stands behind the bytes" },
 		{ "[4]", BYTES "," BYTES, -EUCLEAN, "x: codec 'bytes' stands behind the bytes" },
-		{ "[4]", SHARD("[2]", BYTES) "," CRC, -EUCLEAN, "x: codecs stand behind 'sharding_indexed'" },
-		{ "[4]", T("[1]") "," BYTES, -EUCLEAN, "x: codec 'transpose': 'order' is no permutation" },
-		{ "[4,4]", T("[1,1]") "," BYTES, -EUCLEAN, "x: codec 'transpose': 'order' is no permutation" },
+		{ "[4]", SHARD("[2]", BYTES) "," CRC, -EUCLEAN,
+		  "x: codecs stand behind 'sharding_indexed'" },
+		{ "[4]", T("[1]") "," BYTES, -EUCLEAN,
+		  "x: codec 'transpose': 'order' is no permutation" },
+		{ "[4,4]", T("[1,1]") "," BYTES, -EUCLEAN,
+		  "x: codec 'transpose': 'order' is no permutation" },
 		{ "[4,4]", T("[1]") "," BYTES, -EUCLEAN,
 		  "x: codec 'transpose': 'order' is no list of 2 dimensions" },
 		{ "[4,6]", T("[1,0]") "," SHARD("[4,6]", BYTES), -EUCLEAN,
@@ -111,15 +118,19 @@ static void refusals(void **state)
 		  "x: index codec 'transpose' in this place is not supported" },
 		{ "[4]", SHARD_WITH("[2]", BYTES, CRC), -EUCLEAN,
 		  "x: index codec 'crc32c' has no fixed size or stands in a wrong place" },
-		{ "[4]", SHARD_WITH("[2]", BYTES, ""), -EUCLEAN, "x: 'index_codecs' have no 'bytes'" },
-		{ "[16777217]", SHARD("[1]", BYTES), -EFBIG, "x: a shard has more than 16777216 inner chunks" },
+		{ "[4]", SHARD_WITH("[2]", BYTES, ""), -EUCLEAN,
+		  "x: 'index_codecs' have no 'bytes'" },
+		{ "[16777217]", SHARD("[1]", BYTES), -EFBIG,
+		  "x: a shard has more than 16777216 inner chunks" },
 		{ "[8589934592,8589934592,8589934592]", SHARD("[1,1,1]", BYTES), -EFBIG,
 		  "x: a shard has more than 16777216 inner chunks" },
-		{ "[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", BYTES))))), -EFBIG,
-		  "x: shards are nested more than 4 deep" },
-		{ "[4]", BYTES "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC ","
-		  CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC, -EFBIG,
-		  "x: a chain has more than 16 codecs" },
+		{ "[2]",
+		  SHARD("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", BYTES))))),
+		  -EFBIG, "x: shards are nested more than 4 deep" },
+		{ "[4]",
+		  BYTES "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC
+			"," CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC "," CRC,
+		  -EFBIG, "x: a chain has more than 16 codecs" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -134,7 +145,9 @@ static void shards_as_deep_and_as_many_as_allowed(void **state)
 {
 	auto_zarr_meta a = { 0 }, b = { 0 };
 
-	assert_int_equal(parse("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", BYTES)))), &a), 0);
+	assert_int_equal(parse("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", BYTES)))),
+			       &a),
+			 0);
 	assert_int_equal(parse("[16777216]", SHARD_WITH("[1]", BYTES, BYTES), &b), 0);
 	assert_true(b.level.shard->entries == 16777216 && b.level.shard->index_bytes == 268435456);
 	assert_false(b.level.shard->index_crc32c);

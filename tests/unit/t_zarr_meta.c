@@ -9,16 +9,18 @@
 
 #include "core/zarr/zarr_meta.h"
 
-#define V2 "{\"chunks\":[5,11],\"compressor\":{\"id\":\"zstd\",\"level\":1},\"dimension_separator\":\".\"," \
-	   "\"dtype\":\"<f4\",\"fill_value\":null,\"filters\":null,\"order\":\"C\",\"shape\":[10,12]," \
-	   "\"zarr_format\":2}"
-#define V3 "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":[5,11]},\"name\":\"regular\"}," \
-	   "\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"configuration\":{\"chunk_shape\":[5,1]," \
-	   "\"codecs\":[{\"configuration\":{\"endian\":\"big\"},\"name\":\"bytes\"},{\"configuration\":" \
-	   "{\"checksum\":false,\"level\":3},\"name\":\"zstd\"}],\"index_codecs\":[{\"configuration\":{\"endian\":" \
-	   "\"little\"},\"name\":\"bytes\"},{\"name\":\"crc32c\"}]},\"name\":\"sharding_indexed\"}]," \
-	   "\"data_type\":\"float32\",\"fill_value\":1.5,\"node_type\":\"array\",\"shape\":[10,12]," \
-	   "\"zarr_format\":3}"
+#define V2                                                                                               \
+	"{\"chunks\":[5,11],\"compressor\":{\"id\":\"zstd\",\"level\":1},\"dimension_separator\":\".\"," \
+	"\"dtype\":\"<f4\",\"fill_value\":null,\"filters\":null,\"order\":\"C\",\"shape\":[10,12],"      \
+	"\"zarr_format\":2}"
+#define V3                                                                                                       \
+	"{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":[5,11]},\"name\":\"regular\"},"                     \
+	"\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"configuration\":{\"chunk_shape\":[5,1],"   \
+	"\"codecs\":[{\"configuration\":{\"endian\":\"big\"},\"name\":\"bytes\"},{\"configuration\":"            \
+	"{\"checksum\":false,\"level\":3},\"name\":\"zstd\"}],\"index_codecs\":[{\"configuration\":{\"endian\":" \
+	"\"little\"},\"name\":\"bytes\"},{\"name\":\"crc32c\"}]},\"name\":\"sharding_indexed\"}],"               \
+	"\"data_type\":\"float32\",\"fill_value\":1.5,\"node_type\":\"array\",\"shape\":[10,12],"                \
+	"\"zarr_format\":3}"
 
 static int parse(const char *text, struct zarr_meta *m)
 {
@@ -71,7 +73,8 @@ static void a_document_of_v3_with_a_shard(void **state)
 	s = m.level.shard;
 	assert_non_null(s);
 	assert_true(m.level.shape[0] == 5 && m.level.shape[1] == 11 && m.level.codecs.n == 0);
-	assert_true(s->grid[0] == 1 && s->grid[1] == 11 && s->entries == 11 && s->index_bytes == 180);
+	assert_true(s->grid[0] == 1 && s->grid[1] == 11 && s->entries == 11 &&
+		    s->index_bytes == 180);
 	assert_true(s->index_crc32c && !s->index_at_start && !s->index_big_endian);
 	assert_true(s->inner.shape[0] == 5 && s->inner.shape[1] == 1 && s->inner.bytes == 20);
 	assert_true(s->inner.big_endian && s->inner.codecs.n == 1);
@@ -121,14 +124,18 @@ static void refusals_name_the_reason(void **state)
 		int r;
 		const char *text;
 	} cases[] = {
-		{ V2, "\"zarr_format\":2", "\"zarr_format\":1", -EUCLEAN, "'x': zarr_format is 1, not 2 or 3" },
+		{ V2, "\"zarr_format\":2", "\"zarr_format\":1", -EUCLEAN,
+		  "'x': zarr_format is 1, not 2 or 3" },
 		{ V2, ",\"zarr_format\":2", "", -EUCLEAN, "'x': 'zarr_format' is missing" },
 		{ V2, "\"shape\":[10,12]", "\"shape\":[10]", -EUCLEAN,
 		  "'x': 'chunks' has 2 dimensions, expected 1" },
 		{ V2, "[5,11]", "[0,11]", -EUCLEAN, "'x': 'chunks': dimension 0 is no size" },
-		{ V2, "[5,11]", "[4294967296,536870912]", -EUCLEAN, "'x': a chunk has 2^63 bytes or more" },
-		{ V2, "[10,12]", "[4294967296,4294967296]", -EFBIG, "'x': the array has 2^64 elements or more" },
-		{ V2, "[10,12]", "[4294967296,1073741824]", -EFBIG, "'x': the array has 2^63 bytes or more" },
+		{ V2, "[5,11]", "[4294967296,536870912]", -EUCLEAN,
+		  "'x': a chunk has 2^63 bytes or more" },
+		{ V2, "[10,12]", "[4294967296,4294967296]", -EFBIG,
+		  "'x': the array has 2^64 elements or more" },
+		{ V2, "[10,12]", "[4294967296,1073741824]", -EFBIG,
+		  "'x': the array has 2^63 bytes or more" },
 		{ V2, "<f4", "|S5", -EOPNOTSUPP, "'x': data type '|S5' is not supported" },
 		{ V2, "\"<f4\"", "[[\"a\",\"<f4\"]]", -EOPNOTSUPP,
 		  "'x': structured data types are not supported" },
@@ -137,7 +144,8 @@ static void refusals_name_the_reason(void **state)
 		{ V2, "\"zstd\"", "\"lz4\"", -EOPNOTSUPP, "'x': codec 'lz4' is not supported" },
 		{ V2, "\"C\"", "\"A\"", -EUCLEAN, "'x': unknown order 'A'" },
 		{ V2, "null", "NaN", -EUCLEAN, "'x': a number is not finite" },
-		{ V3, "\"float32\"", "\"string\"", -EOPNOTSUPP, "'x': data type 'string' is not supported" },
+		{ V3, "\"float32\"", "\"string\"", -EOPNOTSUPP,
+		  "'x': data type 'string' is not supported" },
 		{ V3, "\"node_type\":\"array\"", "\"node_type\":\"group\"", -EUCLEAN,
 		  "'x': 'node_type' is not 'array'" },
 		{ V3, "1.5", "null", -EUCLEAN, "'x': fill_value is not a number for float32" },
@@ -147,10 +155,10 @@ static void refusals_name_the_reason(void **state)
 		  "'x': chunk key encoding 'hashed' is not supported" },
 		{ V3, "{\"chunk_grid\"", "{\"new\":{},\"chunk_grid\"", -EOPNOTSUPP,
 		  "'x': extension 'new' is not supported" },
-		{ V3, "{\"chunk_grid\"", "{\"storage_transformers\":[1],\"chunk_grid\"", -EOPNOTSUPP,
-		  "'x': storage transformers are not supported" },
-		{ V3, "{\"chunk_grid\"", "{\"dimension_names\":[\"a\",\"a\"],\"chunk_grid\"", -EUCLEAN,
-		  "'x': 'dimension_names' has 'a' twice" },
+		{ V3, "{\"chunk_grid\"", "{\"storage_transformers\":[1],\"chunk_grid\"",
+		  -EOPNOTSUPP, "'x': storage transformers are not supported" },
+		{ V3, "{\"chunk_grid\"", "{\"dimension_names\":[\"a\",\"a\"],\"chunk_grid\"",
+		  -EUCLEAN, "'x': 'dimension_names' has 'a' twice" },
 		{ V3, "[5,1]", "[5,2]", -EUCLEAN,
 		  "'x': inner chunk of 2 does not divide chunk of 11 in dimension 1" },
 	};
@@ -183,7 +191,7 @@ static void long_documents_are_refused_unread(void **state)
 	zarr_meta_release(&m);
 }
 
-/* Cut anywhere it never passes; with any byte changed it passes or fails, and what passes is whole. */
+/* Cut anywhere it never passes; with any byte changed it passes or fails, and then is whole. */
 static void falsified_documents_fail_cleanly(void **state)
 {
 	static const char *const texts[] = { V2, V3 };
@@ -209,7 +217,8 @@ static void falsified_documents_fail_cleanly(void **state)
 
 				text[at] = *c;
 				r = parse(text, &m);
-				assert_true(r == 0 || r == -EUCLEAN || r == -EOPNOTSUPP || r == -EFBIG);
+				assert_true(r == 0 || r == -EUCLEAN || r == -EOPNOTSUPP ||
+					    r == -EFBIG);
 				if (r == 0)
 					assert_int_equal(zarr_meta_text(&out, &m), 0);
 			}
@@ -221,7 +230,8 @@ static void falsified_documents_fail_cleanly(void **state)
 static void members_of_another_kind_are_refused(void **state)
 {
 	static const char *const members[] = {
-		"[5,11]", "\"zstd\"", "{\"id\":\"zstd\",\"level\":1}", "\"<f4\"", "\"C\"", "[10,12]",
+		"[5,11]",  "\"zstd\"", "{\"id\":\"zstd\",\"level\":1}",
+		"\"<f4\"", "\"C\"",    "[10,12]",
 	};
 	static const char *const kinds[] = { "{}", "[{}]", "true", "-1" };
 

@@ -56,9 +56,11 @@ static void put_elements(const struct place *p, const struct zarr_level *l, cons
 	} while (step(pos, l->shape, p->m->rank));
 }
 
-static int put_level(const struct place *p, const struct zarr_level *l, struct span object, uint64_t at);
+static int put_level(const struct place *p, const struct zarr_level *l, struct span object,
+		     uint64_t at);
 
-static int put_shard(const struct place *p, const struct zarr_level *l, struct span object, uint64_t at)
+static int put_shard(const struct place *p, const struct zarr_level *l, struct span object,
+		     uint64_t at)
 {
 	const struct zarr_shard *s = l->shard;
 	uint64_t pos[LIMIT_RANK] = { 0 }, entry = 0;
@@ -66,11 +68,14 @@ static int put_shard(const struct place *p, const struct zarr_level *l, struct s
 
 	if (object.n < s->index_bytes)
 		return fail(-EUCLEAN, "shard of %zu bytes", object.n);
-	index = span_of(s->index_at_start ? object.p : object.p + object.n - s->index_bytes, s->index_bytes);
-	if (s->index_crc32c && crc32c(span_of(index.p, index.n - 4)) != get_u32le(index.p + index.n - 4))
+	index = span_of(s->index_at_start ? object.p : object.p + object.n - s->index_bytes,
+			s->index_bytes);
+	if (s->index_crc32c &&
+	    crc32c(span_of(index.p, index.n - 4)) != get_u32le(index.p + index.n - 4))
 		return fail(-EBADMSG, "shard index");
 	do {
-		uint64_t off = get_u64le(index.p + 16 * entry), len = get_u64le(index.p + 16 * entry + 8);
+		uint64_t off = get_u64le(index.p + 16 * entry),
+			 len = get_u64le(index.p + 16 * entry + 8);
 		uint64_t to = at;
 		int r = 0;
 
@@ -97,7 +102,8 @@ static int put_shard(const struct place *p, const struct zarr_level *l, struct s
 	return 0;
 }
 
-static int put_level(const struct place *p, const struct zarr_level *l, struct span object, uint64_t at)
+static int put_level(const struct place *p, const struct zarr_level *l, struct span object,
+		     uint64_t at)
 {
 	auto_buf elements = { 0 };
 	int r;
@@ -189,7 +195,8 @@ static int create(const char *spec, struct buf *out)
 	uint64_t shape_of[LIMIT_RANK], chunk_of[LIMIT_RANK];
 	struct zarr_create c = { .shape = shape_of, .chunk = chunk_of };
 
-	if (sscanf(spec, "%u %63s %31s %31s %511s %511s", &c.format, dtype, level, form, shape, chunk) != 6)
+	if (sscanf(spec, "%u %63s %31s %31s %511s %511s", &c.format, dtype, level, form, shape,
+		   chunk) != 6)
 		return fail(-EINVAL, "spec");
 	c.dtype = dtype_by_name(span_str(dtype));
 	c.compress = strcmp(level, "none") != 0;
