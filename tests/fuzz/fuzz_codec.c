@@ -103,6 +103,8 @@ static void encode(const struct codec_chain *chain, struct span in)
 	assert(memcmp(out, in.p, in.n) == 0);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	auto_arena arena = { 0 };

@@ -40,6 +40,8 @@ static void check(enum dtype t, int version, struct span text)
 	assert(memcmp(element, again, dtype_info(t)->size) == 0);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	enum dtype t;

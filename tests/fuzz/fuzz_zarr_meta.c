@@ -50,6 +50,8 @@ static void check_keys(const struct zarr_meta *m)
 	}
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	auto_zarr_meta m = { 0 }, again = { 0 };

@@ -19,110 +19,110 @@
 
 static const uint8_t plain[16] = { 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0 };
 
+static const struct {
+	enum codec_dialect dialect;
+	const char *text, *printed;	/* NULL: refused with r */
+	int r;
+} documents[] = {
+	{ CODEC_V2, "{\"id\":\"zstd\"}", "{\"id\":\"zstd\",\"level\":1}", 0 },
+	{ CODEC_V2, "{\"id\":\"zstd\",\"level\":-131072}",
+	  "{\"id\":\"zstd\",\"level\":-131072}", 0 },
+	{ CODEC_V2, "{\"id\":\"zstd\",\"level\":3.0}", "{\"id\":\"zstd\",\"level\":3}", 0 },
+	{ CODEC_V2, "{\"id\":\"zstd\",\"level\":23}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"zstd\",\"level\":-131073}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"zstd\",\"level\":null}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"zstd\",\"level\":\"1\"}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"zstd\",\"level\":1,\"checksum\":false}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"gzip\",\"level\":9}", "{\"id\":\"gzip\",\"level\":9}", 0 },
+	{ CODEC_V2, "{\"id\":\"zlib\"}", "{\"id\":\"zlib\",\"level\":1}", 0 },
+	{ CODEC_V2, "{\"id\":\"zlib\",\"level\":10}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"bz2\"}", "{\"id\":\"bz2\",\"level\":1}", 0 },
+	{ CODEC_V2, "{\"id\":\"bz2\",\"level\":0}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"blosc\"}",
+	  "{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\",\"id\":\"blosc\",\"shuffle\":-1}",
+	  0 },
+	{ CODEC_V2, "{\"id\":\"blosc\",\"blocksize\":9223372036854775808}",
+	  "{\"blocksize\":9223372036854775808,\"clevel\":5,\"cname\":\"lz4\",\"id\":\"blosc\","
+	  "\"shuffle\":-1}",
+	  0 },
+	{ CODEC_V2, "{\"id\":\"blosc\",\"blocksize\":-1}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"blosc\",\"shuffle\":3}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"blosc\",\"shuffle\":true}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"blosc\",\"cname\":\"lz5\"}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"blosc\",\"typesize\":4}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"id\":\"lz4\"}", NULL, -EOPNOTSUPP },
+	{ CODEC_V2, "{\"id\":\"crc32c\"}", NULL, -EOPNOTSUPP },
+	{ CODEC_V2, "{\"id\":1}", NULL, -EUCLEAN },
+	{ CODEC_V2, "{\"level\":1}", NULL, -EUCLEAN },
+	{ CODEC_V2, "\"zstd\"", NULL, -EUCLEAN },
+	{ CODEC_V3, ZSTD3,
+	  "{\"configuration\":{\"checksum\":false,\"level\":1},\"name\":\"zstd\"}", 0 },
+	{ CODEC_V3,
+	  "{\"name\":\"zstd\",\"configuration\":{\"level\":22,\"checksum\":true}}",
+	  "{\"configuration\":{\"checksum\":true,\"level\":22},\"name\":\"zstd\"}", 0 },
+	{ CODEC_V3, "{\"name\":\"zstd\"}", NULL, -EUCLEAN },
+	{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{}}", NULL, -EUCLEAN },
+	{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":null}", NULL, -EUCLEAN },
+	{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"checksum\":1}}",
+	  NULL, -EUCLEAN },
+	{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"x\":1}}", NULL,
+	  -EUCLEAN },
+	{ CODEC_V3,
+	  "{\"name\":\"zstd\",\"configuration\":{\"level\":1},\"must_understand\":false}",
+	  NULL, -EUCLEAN },
+	{ CODEC_V3, GZIP3, "{\"configuration\":{\"level\":1},\"name\":\"gzip\"}", 0 },
+	{ CODEC_V3, "{\"name\":\"gzip\"}", NULL, -EUCLEAN },
+	{ CODEC_V3, "{\"name\":\"zlib\",\"configuration\":{\"level\":1}}", NULL,
+	  -EOPNOTSUPP },
+	{ CODEC_V3, "{\"name\":\"bz2\",\"configuration\":{\"level\":1}}", NULL,
+	  -EOPNOTSUPP },
+	{ CODEC_V3, CRC3, CRC3, 0 },
+	{ CODEC_V3, "{\"name\":\"crc32c\",\"configuration\":{}}", CRC3, 0 },
+	{ CODEC_V3, "{\"name\":\"crc32c\",\"configuration\":{\"a\":1}}", NULL, -EUCLEAN },
+	{ CODEC_V3, "\"crc32c\"", NULL, -EUCLEAN },
+	{ CODEC_V3, BLOSC3,
+	  "{\"configuration\":{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\","
+	  "\"shuffle\":\"noshuffle\"},\"name\":\"blosc\"}",
+	  0 },
+	{ CODEC_V3,
+	  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+	  "\"shuffle\",\"typesize\":4,\"blocksize\":0}}",
+	  "{\"configuration\":{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\",\"shuffle\":\"shuffle\","
+	  "\"typesize\":4},\"name\":\"blosc\"}",
+	  0 },
+	{ CODEC_V3,
+	  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+	  "\"shuffle\",\"blocksize\":0}}",
+	  NULL, -EUCLEAN },
+	{ CODEC_V3,
+	  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+	  "\"bitshuffle\",\"typesize\":256,\"blocksize\":0}}",
+	  NULL, -EUCLEAN },
+	{ CODEC_V3,
+	  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+	  "\"noshuffle\",\"blocksize\":715827543}}",
+	  NULL, -EUCLEAN },
+	{ CODEC_V3,
+	  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
+	  "1,\"typesize\":1,\"blocksize\":0}}",
+	  NULL, -EUCLEAN },
+};
+
 static void metadata_is_taken_and_written_as_tensorstore_does(void **state)
 {
-	static const struct {
-		enum codec_dialect dialect;
-		const char *text, *printed;	/* NULL: refused with r */
-		int r;
-	} cases[] = {
-		{ CODEC_V2, "{\"id\":\"zstd\"}", "{\"id\":\"zstd\",\"level\":1}", 0 },
-		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":-131072}",
-		  "{\"id\":\"zstd\",\"level\":-131072}", 0 },
-		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":3.0}", "{\"id\":\"zstd\",\"level\":3}", 0 },
-		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":23}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":-131073}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":null}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":\"1\"}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"zstd\",\"level\":1,\"checksum\":false}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"gzip\",\"level\":9}", "{\"id\":\"gzip\",\"level\":9}", 0 },
-		{ CODEC_V2, "{\"id\":\"zlib\"}", "{\"id\":\"zlib\",\"level\":1}", 0 },
-		{ CODEC_V2, "{\"id\":\"zlib\",\"level\":10}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"bz2\"}", "{\"id\":\"bz2\",\"level\":1}", 0 },
-		{ CODEC_V2, "{\"id\":\"bz2\",\"level\":0}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"blosc\"}",
-		  "{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\",\"id\":\"blosc\",\"shuffle\":-1}",
-		  0 },
-		{ CODEC_V2, "{\"id\":\"blosc\",\"blocksize\":9223372036854775808}",
-		  "{\"blocksize\":9223372036854775808,\"clevel\":5,\"cname\":\"lz4\",\"id\":\"blosc\","
-		  "\"shuffle\":-1}",
-		  0 },
-		{ CODEC_V2, "{\"id\":\"blosc\",\"blocksize\":-1}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"blosc\",\"shuffle\":3}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"blosc\",\"shuffle\":true}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"blosc\",\"cname\":\"lz5\"}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"blosc\",\"typesize\":4}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"id\":\"lz4\"}", NULL, -EOPNOTSUPP },
-		{ CODEC_V2, "{\"id\":\"crc32c\"}", NULL, -EOPNOTSUPP },
-		{ CODEC_V2, "{\"id\":1}", NULL, -EUCLEAN },
-		{ CODEC_V2, "{\"level\":1}", NULL, -EUCLEAN },
-		{ CODEC_V2, "\"zstd\"", NULL, -EUCLEAN },
-		{ CODEC_V3, ZSTD3,
-		  "{\"configuration\":{\"checksum\":false,\"level\":1},\"name\":\"zstd\"}", 0 },
-		{ CODEC_V3,
-		  "{\"name\":\"zstd\",\"configuration\":{\"level\":22,\"checksum\":true}}",
-		  "{\"configuration\":{\"checksum\":true,\"level\":22},\"name\":\"zstd\"}", 0 },
-		{ CODEC_V3, "{\"name\":\"zstd\"}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{}}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":null}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"checksum\":1}}",
-		  NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"x\":1}}", NULL,
-		  -EUCLEAN },
-		{ CODEC_V3,
-		  "{\"name\":\"zstd\",\"configuration\":{\"level\":1},\"must_understand\":false}",
-		  NULL, -EUCLEAN },
-		{ CODEC_V3, GZIP3, "{\"configuration\":{\"level\":1},\"name\":\"gzip\"}", 0 },
-		{ CODEC_V3, "{\"name\":\"gzip\"}", NULL, -EUCLEAN },
-		{ CODEC_V3, "{\"name\":\"zlib\",\"configuration\":{\"level\":1}}", NULL,
-		  -EOPNOTSUPP },
-		{ CODEC_V3, "{\"name\":\"bz2\",\"configuration\":{\"level\":1}}", NULL,
-		  -EOPNOTSUPP },
-		{ CODEC_V3, CRC3, CRC3, 0 },
-		{ CODEC_V3, "{\"name\":\"crc32c\",\"configuration\":{}}", CRC3, 0 },
-		{ CODEC_V3, "{\"name\":\"crc32c\",\"configuration\":{\"a\":1}}", NULL, -EUCLEAN },
-		{ CODEC_V3, "\"crc32c\"", NULL, -EUCLEAN },
-		{ CODEC_V3, BLOSC3,
-		  "{\"configuration\":{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\","
-		  "\"shuffle\":\"noshuffle\"},\"name\":\"blosc\"}",
-		  0 },
-		{ CODEC_V3,
-		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "\"shuffle\",\"typesize\":4,\"blocksize\":0}}",
-		  "{\"configuration\":{\"blocksize\":0,\"clevel\":5,\"cname\":\"lz4\",\"shuffle\":\"shuffle\","
-		  "\"typesize\":4},\"name\":\"blosc\"}",
-		  0 },
-		{ CODEC_V3,
-		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "\"shuffle\",\"blocksize\":0}}",
-		  NULL, -EUCLEAN },
-		{ CODEC_V3,
-		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "\"bitshuffle\",\"typesize\":256,\"blocksize\":0}}",
-		  NULL, -EUCLEAN },
-		{ CODEC_V3,
-		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "\"noshuffle\",\"blocksize\":715827543}}",
-		  NULL, -EUCLEAN },
-		{ CODEC_V3,
-		  "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"lz4\",\"clevel\":5,\"shuffle\":"
-		  "1,\"typesize\":1,\"blocksize\":0}}",
-		  NULL, -EUCLEAN },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(documents); i++) {
 		auto_unit_chain u = { 0 };
 		auto_buf text = { 0 }, printed = { 0 };
 		int r;
 
-		buf_addf(&text, "[%s]", cases[i].text);
-		r = unit_chain_parse(&u, cases[i].dialect, buf_str(&text), 4);
-		if (r != cases[i].r)
-			fail_msg("%s gave %d: %s", cases[i].text, r, err_text(r));
+		buf_addf(&text, "[%s]", documents[i].text);
+		r = unit_chain_parse(&u, documents[i].dialect, buf_str(&text), 4);
+		if (r != documents[i].r)
+			fail_msg("%s gave %d: %s", documents[i].text, r, err_text(r));
 		if (r < 0)
 			continue;
-		assert_int_equal(codec_print(u.chain.codec[0], cases[i].dialect, &printed), 0);
-		assert_string_equal(buf_str(&printed), cases[i].printed);
+		assert_int_equal(codec_print(u.chain.codec[0], documents[i].dialect, &printed), 0);
+		assert_string_equal(buf_str(&printed), documents[i].printed);
 	}
 }
 
