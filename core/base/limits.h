@@ -32,6 +32,7 @@
 #define LIMIT_SMALL_FILE (64 * MiB)	/* ours: `_CHECKPOINT_METADATA` and other small JSON files */
 #define LIMIT_STRINGS_BYTES (1 * GiB)	/* ours: `_strings.json` */
 #define LIMIT_AGGREGATE_BYTES (2 * GiB)	/* ours: legacy msgpack file, read as a whole */
+#define LIMIT_SHARDING_DEVICES 1048576	/* ours: devices of one mesh */
 #define LIMIT_XATTR_BYTES 65536		/* format: XATTR_SIZE_MAX of Linux */
 
 /* Arrays. */

@@ -1,18 +1,13 @@
 /*
- * tree_build.c - two hash tables over a tree that is being built; and trees from names alone.
+ * tree_build.c - finding children while a tree is being built; and trees from names alone.
  *
- * Both tables are open addressing at most half full. A node keeps the low bits of its hash in
- * `id`, which has no meaning before tree_finish().
+ * The table is open addressing, at most half full. A node keeps the low bits of its hash in `id`,
+ * which has no meaning before tree_finish().
  */
 #include "core/tree/tree_build.h"
 
 #include "core/base/digest.h"
 #include "core/base/err.h"
-
-struct tree_text {
-	struct span s;			/* p NULL: free */
-	uint32_t hash;
-};
 
 static int out_of_memory(void)
 {
@@ -22,56 +17,13 @@ static int out_of_memory(void)
 void tree_build_release(struct tree_build *b)
 {
 	free(b->slots);
-	free(b->texts);
+	text_set_release(&b->texts);
 	*b = (struct tree_build){ 0 };
-}
-
-static int grow_texts(struct tree_build *b)
-{
-	size_t n = b->n_texts ? b->n_texts * 2 : 256;
-	struct tree_text *t = calloc(n, sizeof(*t));
-
-	if (!t)
-		return out_of_memory();
-	for (size_t i = 0; i < b->n_texts; i++) {
-		size_t at = b->texts[i].hash & (n - 1);
-
-		if (!b->texts[i].s.p)
-			continue;
-		while (t[at].s.p)
-			at = (at + 1) & (n - 1);
-		t[at] = b->texts[i];
-	}
-	free(b->texts);
-	b->texts = t;
-	b->n_texts = n;
-	return 0;
 }
 
 int tree_build_text(struct tree_build *b, struct span text, struct span *ret)
 {
-	uint32_t hash = (uint32_t)hash64(text, (uintptr_t)b->tree);
-	uint8_t *copy;
-	size_t at;
-
-	if (b->used_texts * 2 >= b->n_texts) {
-		int r = grow_texts(b);
-
-		if (r < 0)
-			return r;
-	}
-	for (at = hash & (b->n_texts - 1); b->texts[at].s.p; at = (at + 1) & (b->n_texts - 1))
-		if (b->texts[at].hash == hash && span_eq(b->texts[at].s, text)) {
-			*ret = b->texts[at].s;
-			return 0;
-		}
-	copy = arena_dup(&b->tree->arena, text);
-	if (!copy)
-		return out_of_memory();
-	b->texts[at] = (struct tree_text){ span_of(copy, text.n), hash };
-	b->used_texts++;
-	*ret = b->texts[at].s;
-	return 0;
+	return text_set_keep(&b->texts, &b->tree->arena, text, ret);
 }
 
 static int grow_slots(struct tree_build *b)
