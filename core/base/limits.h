@@ -42,6 +42,7 @@
 #define LIMIT_SHARD_NESTING 4		/* ours: shards inside shards */
 #define LIMIT_SHARD_ENTRIES ((uint64_t)1 << 24)	/* ours: 256 MiB of index (TensorStore: 2^30) */
 #define LIMIT_ZARR_META_BYTES (16 * MiB)	/* ours: one `.zarray` or `zarr.json` */
+#define LIMIT_LAYOUT_AXIS ((uint64_t)1 << 48)	/* ours: finding divisors takes its square root */
 #define LIMIT_ZSTD_WINDOW_LOG 31	/* format: what TensorStore accepts; memory is bounded elsewhere */
 
 /* OCDBT. */

@@ -75,7 +75,7 @@ static int take_text(struct reading *x, struct span *ret)
 /* The text of ext_metadata again, for the one member that is looked at. */
 static int find_key_impl(struct reading *x, struct span ext, struct span *ret)
 {
-	auto_json_pull in;
+	auto_json_pull in = { 0 };
 	struct span name, s;
 	int r;
 

@@ -228,7 +228,7 @@ static int take_spec_axis(struct json_pull *in, struct sharding *s, uint32_t *us
 
 static int take_spec(struct span raw, const char *what, struct sharding *s)
 {
-	auto_json_pull in;
+	auto_json_pull in = { 0 };
 	uint32_t used = 0;
 	int r;
 

@@ -81,7 +81,7 @@ int shardings_parse(struct span json, const char *what, struct shardings **ret)
 	auto_of(shardings) struct shardings *s = calloc(1, sizeof(*s));
 	auto_text_set texts = { 0 };
 	auto_buf entries = { 0 };
-	auto_json_pull in;
+	auto_json_pull in = { 0 };
 	struct span name;
 	int r;
 
