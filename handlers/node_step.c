@@ -9,8 +9,8 @@
 #include <pthread.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/step/step.h"
+#include "core/step/step_deletion.h"
 #include "core/step/step_name.h"
 #include "handlers/node_tree.h"
 
@@ -175,14 +175,12 @@ struct io_dir *node_step_dir(struct node *n)
 /* The item that a v1 deletion is taking away: hidden, as Orbax hides it. */
 static void read_deletion(struct node_step *s)
 {
+	auto_of(step_deletion) struct step_deletion *d = NULL;
 	auto_buf text = { 0 };
-	auto_json doc = { 0 };
-	struct span name;
 
 	if (io_slurp(s->dir, "_CHECKPOINT_DELETION", LIMIT_SMALL_FILE, &text) >= 0 &&
-	    json_parse(buf_span(&text), "'_CHECKPOINT_DELETION'", &doc) >= 0 &&
-	    json_get_str(doc.root, "checkpointable_name", "'_CHECKPOINT_DELETION'", &name) == 1)
-		buf_add_span(&s->deleting, name);
+	    step_deletion_parse(buf_span(&text), "'_CHECKPOINT_DELETION'", &d) >= 0)
+		buf_add_span(&s->deleting, d->item);
 	err_clear();
 }
 

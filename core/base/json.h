@@ -86,6 +86,7 @@ bool json_as_double(const struct json *j, double *ret);
 
 enum json_style {
 	JSON_PYTHON,			/* ", " and ": ", non-ASCII as \uXXXX, bare NaN: json.dumps */
+	JSON_PYTHON_SORTED,		/* the same with members sorted: json.dumps(sort_keys=True) */
 	JSON_COMPACT,			/* no space, UTF-8 as it is, members sorted: TensorStore */
 	JSON_PRETTY,			/* two spaces a level, UTF-8 as it is: for people */
 };
@@ -95,7 +96,7 @@ int json_print(struct buf *out, const struct json *j, enum json_style style);
 int json_put_str(struct buf *out, struct span s, enum json_style style);
 /*
  * Shortest digits that read back equal, always with '.', 'e' or a word: 1.0,
- * 1e+16, and NaN and infinities as bare words (JSON_PYTHON) or strings (others).
+ * 1e+16, and NaN and infinities as bare words (JSON_PYTHON*) or strings (others).
  */
 int json_put_double(struct buf *out, double d, enum json_style style);
 

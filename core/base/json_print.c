@@ -8,6 +8,11 @@
 #include "core/base/json.h"
 #include "core/base/limits.h"
 
+static bool is_python(enum json_style style)
+{
+	return style == JSON_PYTHON || style == JSON_PYTHON_SORTED;
+}
+
 static int put_escape(struct buf *out, uint32_t c)
 {
 	static const char named[] = "\b\t\n\f\r\"\\";
@@ -57,7 +62,7 @@ int json_put_str(struct buf *out, struct span s, enum json_style style)
 		n = utf8_len(span_from(s, i));
 		c = n ? utf8_code(s.p + i, n) : 0xfffd;
 
-		if (c < 0x20 || c == '"' || c == '\\' || (style == JSON_PYTHON && c >= 0x7f))
+		if (c < 0x20 || c == '"' || c == '\\' || (is_python(style) && c >= 0x7f))
 			r = put_escape(out, c);
 		else if (n)
 			r = buf_add(out, s.p + i, n);
@@ -107,7 +112,7 @@ int json_put_double(struct buf *out, double d, enum json_style style)
 	if (!isfinite(d)) {
 		const char *word = isnan(d) ? "NaN" : d < 0 ? "-Infinity" : "Infinity";
 
-		return buf_addf(out, style == JSON_PYTHON ? "%s" : "\"%s\"", word);
+		return buf_addf(out, is_python(style) ? "%s" : "\"%s\"", word);
 	}
 	if (signbit(d))
 		r = buf_add_byte(out, '-');
@@ -152,11 +157,11 @@ static int print_children(struct buf *out, const struct json *j, enum json_style
 		return fail(-ENOMEM, "cannot print JSON: not enough memory");
 	for (size_t i = 0; i < j->n; i++)
 		order[i] = &j->items[i];
-	if (object && style == JSON_COMPACT)
+	if (object && (style == JSON_COMPACT || style == JSON_PYTHON_SORTED))
 		qsort(order, j->n, sizeof(*order), by_name);
 	for (size_t i = 0; i < j->n && r >= 0; i++) {
 		if (i)
-			r = buf_add_str(out, style == JSON_PYTHON ? ", " : ",");
+			r = buf_add_str(out, is_python(style) ? ", " : ",");
 		if (r >= 0)
 			r = put_indent(out, style, depth + 1);
 		if (r >= 0 && object)

@@ -234,9 +234,9 @@ static bool counts(const struct child *ch)
 
 static bool has_number(const char *name)
 {
-	uint64_t number;
+	struct step_name n;
 
-	return step_name_number(span_str(name), &number);
+	return step_name_parse(span_str(name), &n) == 1;
 }
 
 /* Rows 9 and 10, from the children. */

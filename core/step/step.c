@@ -7,24 +7,23 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/base/limits.h"
 #include "core/step/detect.h"
+#include "core/step/step_meta.h"
 #include "core/step/step_name.h"
 
 int step_mtime(struct io_dir *dir, struct timespec *ret)
 {
+	auto_of(step_meta) struct step_meta *m = NULL;
 	auto_buf text = { 0 };
-	auto_json doc = { 0 };
 	struct stat st;
-	int64_t ns = 0;
 	int r;
 
 	if (io_slurp(dir, "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text) >= 0 &&
-	    json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc) >= 0 &&
-	    json_as_int(json_member(doc.root, "commit_timestamp_nsecs"), &ns) && ns > 0) {
-		ret->tv_sec = ns / 1000000000;
-		ret->tv_nsec = ns % 1000000000;
+	    step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &m) >= 0 && m->has_commit &&
+	    m->commit_ns > 0) {
+		ret->tv_sec = m->commit_ns / 1000000000;
+		ret->tv_nsec = m->commit_ns % 1000000000;
 		return 0;
 	}
 	/* Damaged or missing: the directory knows when it was renamed. */
@@ -35,16 +34,53 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 	return r;
 }
 
+/*
+ * By its name alone: 1 a step, 0 none, -1 only its content can tell. A number behind "ckpt_" is a step
+ * by Orbax's formats; behind anything else ("checkpoint3" of flax, "run-7" of a format of the user's)
+ * it may be one.
+ */
+static int told_by_name(struct span name, bool show_tmp)
+{
+	struct step_name n;
+
+	if (step_name_is_tmp(name))
+		return show_tmp;
+	if (step_name_parse(name, &n) != 1)
+		return 0;
+	return step_name_is_orbax(&n) ? 1 : -1;
+}
+
+static int told_by_content(struct io_dir *root, const char *name)
+{
+	enum shape shape;
+	int r = detect_step(root, name, &shape);
+
+	return r < 0 ? r : shape != SHAPE_UNKNOWN;
+}
+
+static int has_marker(struct io_dir *root, const char *name)
+{
+	auto_free char *path = NULL;
+	struct stat st;
+	int r;
+
+	if (asprintf(&path, "%s/commit_success.txt", name) < 0) {
+		path = NULL;
+		return fail(-ENOMEM, "cannot look up '%s'", name);
+	}
+	r = io_stat(root, path, &st) >= 0;
+	err_clear();
+	return r;
+}
+
 int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp, struct stat *st)
 {
-	auto_free char *path = span_dup_str(name), *marker = NULL;
-	uint64_t number;
-	struct stat ms;
-	int r;
+	auto_free char *path = span_dup_str(name);
+	int told = told_by_name(name, show_tmp), r;
 
 	if (!path)
 		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
-	if (step_name_is_tmp(name) ? !show_tmp : !step_name_number(name, &number))
+	if (told == 0)
 		return 0;
 	r = io_stat(root, path, st);
 	if (r < 0) {
@@ -55,15 +91,11 @@ int step_find(struct io_dir *root, struct span name, bool need_marker, bool show
 		return step_name_is_tmp(name) ? 0 : detect_flax_file(root, path);
 	if (!S_ISDIR(st->st_mode))
 		return 0;
-	if (!need_marker)
-		return 1;
-	if (asprintf(&marker, "%s/commit_success.txt", path) < 0) {
-		marker = NULL;
-		return fail(-ENOMEM, "cannot look up '%s'", path);
-	}
-	r = io_stat(root, marker, &ms) >= 0;
-	err_clear();
-	return r;
+	if (told < 0)
+		r = told_by_content(root, path);
+	else
+		r = 1;
+	return r > 0 && need_marker ? has_marker(root, path) : r;
 }
 
 struct listing_steps {
@@ -77,14 +109,13 @@ static int add_step(void *arg, const char *name, unsigned char type)
 	struct listing_steps *ls = arg;
 	struct step_list *l = ls->list;
 	struct step_entry e = { 0 };
-	bool tmp = step_name_is_tmp(span_str(name));
+	int told = told_by_name(span_str(name), ls->show_tmp), r;
 	struct stat st;
-	int r;
 
-	if (tmp ? !ls->show_tmp : !step_name_number(span_str(name), &e.number))
+	if (told == 0)
 		return 0;
-	/* A plain directory needs no look of its own. */
-	if (type != DT_DIR || ls->need_marker) {
+	/* A plain directory whose name says it all needs no look of its own. */
+	if (told < 0 || type != DT_DIR || ls->need_marker) {
 		r = step_find(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
 		if (r <= 0)
 			return r;
@@ -106,12 +137,16 @@ static int add_step(void *arg, const char *name, unsigned char type)
 	return 0;
 }
 
+/* Temporary ones, which have no number of their own, come behind. */
 static int by_number(const void *a, const void *b)
 {
 	const struct step_entry *x = a, *y = b;
+	struct step_name nx, ny;
+	int px = step_name_parse(span_str(x->name), &nx), py = step_name_parse(span_str(y->name), &ny);
 
-	return x->number != y->number ? (x->number > y->number) - (x->number < y->number) :
-					strcmp(x->name, y->name);
+	if (px == 1 && py == 1)
+		return step_name_cmp(&nx, &ny);
+	return px != py ? (px < py) - (px > py) : strcmp(x->name, y->name);
 }
 
 int step_list(struct io_dir *root, bool need_marker, bool show_tmp, struct step_list *ret)

@@ -12,7 +12,6 @@ int step_mtime(struct io_dir *dir, struct timespec *ret);
 /* One child of a root that is a committed step. */
 struct step_entry {
 	char *name;
-	uint64_t number;
 	bool is_file;			/* flax: one file */
 };
 

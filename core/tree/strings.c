@@ -212,7 +212,7 @@ const struct strings_entry *strings_find(const struct strings *s, struct span pa
 
 int strings_text(struct span json, const char *what, struct buf *ret)
 {
-	auto_json_pull p;
+	auto_json_pull p = { 0 };
 	struct span s;
 	int r;
 
@@ -232,7 +232,7 @@ int strings_text(struct span json, const char *what, struct buf *ret)
 
 int strings_parse_leaf(struct span json, const char *what, struct span param, struct buf *ret)
 {
-	auto_json_pull p;
+	auto_json_pull p = { 0 };
 	struct span name, raw = span_of(NULL, 0);
 	int r;
 

@@ -316,7 +316,7 @@ static int put_entry(struct metadata *m)
 /* "entry '('a',)'" in front of a failure; its name is read again from where the entry began. */
 static int entry_at(struct metadata *m, size_t began, int r)
 {
-	auto_json_pull again;
+	auto_json_pull again = { 0 };
 	struct span rest = span_from(m->in.text, began), name;
 	struct err_note note;
 

@@ -21,7 +21,7 @@ static const char *const documents[] = {
 /* 0 and the respelled text, or the error. */
 static int respell(struct span text, struct buf *out)
 {
-	auto_json_pull p;
+	auto_json_pull p = { 0 };
 	int r;
 
 	json_pull_init(&p, text, "x");
@@ -86,7 +86,7 @@ static void integers_of_any_length_are_kept(void **state)
 
 static void typed_values_are_taken_one_by_one(void **state)
 {
-	auto_json_pull p;
+	auto_json_pull p = { 0 };
 	struct span name, s;
 	int64_t i;
 	bool b;
@@ -132,7 +132,7 @@ static void another_kind_is_refused_with_its_place(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		auto_json_pull p;
+		auto_json_pull p = { 0 };
 
 		json_pull_init(&p, span_str(cases[i].text), "x");
 		assert_int_equal(json_pull_enter(&p, JSON_OBJECT), -EUCLEAN);
@@ -150,14 +150,14 @@ static void integers_out_of_range_are_refused(void **state)
 	int64_t i = 77;
 
 	for (size_t k = 0; k < ARRAY_LEN(bad); k++) {
-		auto_json_pull p;
+		auto_json_pull p = { 0 };
 
 		json_pull_init(&p, span_str(bad[k]), "x");
 		assert_int_equal(json_pull_int(&p, &i), -EUCLEAN);
 		assert_int_equal(i, 77);
 	}
 	for (size_t k = 0; k < 2; k++) {
-		auto_json_pull p;
+		auto_json_pull p = { 0 };
 
 		json_pull_init(&p, span_str(k ? "-9223372036854775808" : "9223372036854775807"), "x");
 		assert_int_equal(json_pull_int(&p, &i), 0);

@@ -1,0 +1,188 @@
+/*
+ * step_deletion.c - `_CHECKPOINT_DELETION`, both ways.
+ *
+ * Documents are compared as texts with sorted members, which is equality of JSON but for numbers
+ * that Python holds equal in two spellings (1 and 1.0); both documents come from one program.
+ */
+#include "core/step/step_deletion.h"
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+
+static int no_memory(void)
+{
+	return fail(-ENOMEM, "cannot read a deletion record: not enough memory");
+}
+
+void step_deletion_free(struct step_deletion *d)
+{
+	if (!d)
+		return;
+	arena_release(&d->arena);
+	free(d);
+}
+
+static int keep(struct step_deletion *d, struct span text, struct span *ret)
+{
+	uint8_t *copy = arena_dup(&d->arena, text);
+
+	if (!copy)
+		return no_memory();
+	*ret = span_of(copy, text.n);
+	return 0;
+}
+
+static int check_operation(struct span s, const char *what)
+{
+	bool good = s.n == 32;
+
+	for (size_t i = 0; i < s.n && good; i++)
+		good = (s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f');
+	return good ? 0 : fail(-EUCLEAN, "%s: operation_id is not 32 hex digits", what);
+}
+
+static int check_item(struct span s, const char *what)
+{
+	static const char *const reserved[] = {
+		"", ".", "..", "metrics", "AUTO", "_CHECKPOINT_DELETION", "_CHECKPOINT_METADATA",
+	};
+	bool good = true;
+
+	for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
+		good = good && !span_eq(s, span_str(reserved[i]));
+	for (size_t i = 0; i < s.n; i++)
+		good = good && s.p[i] != '/' && s.p[i] != '\\' && s.p[i] != '\0';
+	return good ? 0 : fail(-EUCLEAN, "%s: '%.*s' is no name of an item", what, SPAN_ARG(s));
+}
+
+/* The original document without the item, as text with sorted members. */
+static int expected_update(struct step_deletion *d, const struct json *original, const char *what,
+			   struct buf *ret)
+{
+	const struct json *handlers = json_member(original, "item_handlers");
+	struct json doc = *original, *members, *items, *rest;
+	size_t n = 0;
+
+	if (!json_is(handlers, JSON_OBJECT) || !json_member_span(handlers, d->item))
+		return fail(-EUCLEAN, "%s: original_metadata has no item '%.*s'", what, SPAN_ARG(d->item));
+	members = (void *)arena_dup(&d->arena, span_of(original->items, original->n * sizeof(*members)));
+	items = arena_calloc(&d->arena, handlers->n, sizeof(*items));
+	if (!members || !items)
+		return no_memory();
+	for (size_t i = 0; i < handlers->n; i++)
+		if (!span_eq(handlers->items[i].name, d->item))
+			items[n++] = handlers->items[i];
+	rest = &members[handlers - original->items];
+	rest->items = items;
+	rest->n = n;
+	doc.items = members;
+	return json_print(ret, &doc, JSON_PYTHON_SORTED);
+}
+
+static int take_texts(struct step_deletion *d, const struct json *root, const char *what)
+{
+	const struct json *destination = json_member(root, "destination");
+	struct span operation = span_of(NULL, 0), item = span_of(NULL, 0);
+	int r = json_get_str(root, "operation_id", what, &operation);
+
+	if (r >= 0)
+		r = json_get_str(root, "checkpointable_name", what, &item);
+	if (r >= 0)
+		r = check_operation(operation, what);
+	if (r >= 0)
+		r = check_item(item, what);
+	if (r >= 0)
+		r = keep(d, operation, &d->operation);
+	if (r >= 0)
+		r = keep(d, item, &d->item);
+	if (r < 0 || !destination || destination->kind == JSON_NULL)
+		return r;
+	if (destination->kind != JSON_STRING)
+		return fail(-EUCLEAN, "%s: member 'destination' is not a string", what);
+	return keep(d, destination->s, &d->destination);
+}
+
+static int take_documents(struct step_deletion *d, const struct json *root, const char *what)
+{
+	auto_buf original = { 0 }, updated = { 0 }, expected = { 0 };
+	const struct json *from, *to;
+	int r = json_get_object(root, "original_metadata", what, &from);
+
+	if (r > 0)
+		r = json_get_object(root, "updated_metadata", what, &to);
+	if (r == 0)
+		return fail(-EUCLEAN, "%s: original_metadata or updated_metadata is missing", what);
+	if (r >= 0)
+		r = json_print(&original, from, JSON_PYTHON_SORTED);
+	if (r >= 0)
+		r = json_print(&updated, to, JSON_PYTHON_SORTED);
+	if (r >= 0)
+		r = expected_update(d, from, what, &expected);
+	if (r < 0)
+		return r;
+	if (!span_eq(buf_span(&updated), buf_span(&expected)))
+		return fail(-EUCLEAN, "%s: updated_metadata is not the original without '%.*s'", what,
+			    SPAN_ARG(d->item));
+	r = keep(d, buf_span(&original), &d->original);
+	return r < 0 ? r : keep(d, buf_span(&updated), &d->updated);
+}
+
+int step_deletion_parse(struct span json, const char *what, struct step_deletion **ret)
+{
+	auto_of(step_deletion) struct step_deletion *d = calloc(1, sizeof(*d));
+	auto_json doc = { 0 };
+	int r;
+
+	if (!d)
+		return no_memory();
+	r = json_parse(json, what, &doc);
+	if (r >= 0 && doc.root->kind != JSON_OBJECT)
+		r = fail(-EUCLEAN, "%s: not an object", what);
+	if (r >= 0)
+		r = take_texts(d, doc.root, what);
+	if (r >= 0)
+		r = take_documents(d, doc.root, what);
+	if (r < 0)
+		return r;
+	*ret = take(d);
+	return 0;
+}
+
+int step_deletion_matches(const struct step_deletion *d, struct span metadata)
+{
+	auto_json doc = { 0 };
+	auto_buf text = { 0 };
+	int r = json_parse(metadata, "'_CHECKPOINT_METADATA'", &doc);
+
+	if (r >= 0)
+		r = json_print(&text, doc.root, JSON_PYTHON_SORTED);
+	if (r < 0)
+		return r;
+	return span_eq(buf_span(&text), d->original) || span_eq(buf_span(&text), d->updated);
+}
+
+int step_deletion_print(const struct step_deletion *d, struct buf *ret)
+{
+	size_t was = ret->n;
+	int r = buf_add_str(ret, "{\"checkpointable_name\": ");
+
+	if (r >= 0)
+		r = json_put_str(ret, d->item, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(ret, ", \"destination\": ");
+	if (r >= 0)
+		r = d->destination.p ? json_put_str(ret, d->destination, JSON_PYTHON) : buf_add_str(ret, "null");
+	if (r >= 0)
+		r = buf_addf(ret, ", \"operation_id\": \"%.*s\", \"original_metadata\": ", SPAN_ARG(d->operation));
+	if (r >= 0)
+		r = buf_add_span(ret, d->original);
+	if (r >= 0)
+		r = buf_add_str(ret, ", \"updated_metadata\": ");
+	if (r >= 0)
+		r = buf_add_span(ret, d->updated);
+	if (r >= 0)
+		r = buf_add_byte(ret, '}');
+	if (r < 0)
+		ret->n = was;
+	return r;
+}

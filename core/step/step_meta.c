@@ -1,0 +1,445 @@
+/*
+ * step_meta.c - `_CHECKPOINT_METADATA` and `_ROOT_METADATA`, both ways.
+ *
+ * Where the files lie and when they are written is the business of the step. The record of a
+ * deletion, which holds whole documents of this kind, is step_deletion.c.
+ *
+ * The document is gone through once to find its members, then each is looked at: what an unknown
+ * member means depends on whether custom_metadata is there.
+ */
+#include "core/step/step_meta.h"
+
+#include <inttypes.h>
+
+#include "core/base/err.h"
+#include "core/base/json_pull.h"
+#include "core/base/log.h"
+
+/* A document's members: those that are known, and the text of the others as an object's inside. */
+struct members {
+	struct json_pull in;
+	struct arena *arena;
+	const char *const *names;
+	struct span raw[8];		/* by position in names; p NULL: absent */
+	size_t n;
+	struct buf others;		/* "\"k\": v, \"l\": w" */
+};
+
+static int no_memory(void)
+{
+	return fail(-ENOMEM, "cannot read metadata: not enough memory");
+}
+
+static int take_member(struct members *m, struct span name)
+{
+	auto_buf text = { 0 };
+	int r;
+
+	for (size_t i = 0; i < m->n; i++)
+		if (span_eq(name, span_str(m->names[i])))
+			return json_pull_raw(&m->in, &m->raw[i]);
+	r = m->others.n ? buf_add_str(&text, ", ") : 0;
+	if (r >= 0)
+		r = json_put_str(&text, name, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(&text, ": ");
+	if (r >= 0)
+		r = json_pull_respell(&m->in, &text);
+	return r < 0 ? r : buf_add_span(&m->others, buf_span(&text));
+}
+
+static int take_members(struct members *m, struct span json, const char *what)
+{
+	struct span name;
+	int r;
+
+	json_pull_init(&m->in, json, what);
+	r = json_pull_enter(&m->in, JSON_OBJECT);
+	while (r >= 0 && (r = json_pull_next(&m->in, &name)) > 0)
+		r = take_member(m, name);
+	return r < 0 ? r : json_pull_end(&m->in);
+}
+
+static void members_release(struct members *m)
+{
+	json_pull_release(&m->in);
+	buf_release(&m->others);
+}
+
+static int wrong_type(const struct members *m, size_t i, const char *want)
+{
+	return fail(-EUCLEAN, "%s: member '%s' is not %s", m->in.what, m->names[i], want);
+}
+
+/* The kind of a member that has been checked as JSON; JSON_NULL when it is absent. */
+static enum json_kind kind_of(const struct members *m, size_t i)
+{
+	struct json_pull p;
+	int kind = JSON_NULL;
+
+	if (m->raw[i].p) {
+		json_pull_init(&p, m->raw[i], m->in.what);
+		kind = json_pull_kind(&p);
+	}
+	return kind < 0 ? JSON_UNKNOWN : (enum json_kind)kind;
+}
+
+static int keep(struct members *m, struct span text, const char **ret)
+{
+	*ret = (const char *)arena_dup(m->arena, text);
+	return *ret ? 0 : no_memory();
+}
+
+/* An object's text; null is {}. */
+static int take_object(struct members *m, size_t i, const char **ret)
+{
+	auto_json_pull p = { 0 };
+	auto_buf text = { 0 };
+	enum json_kind kind = kind_of(m, i);
+	int r;
+
+	if (kind == JSON_NULL)
+		return keep(m, span_str("{}"), ret);
+	if (kind != JSON_OBJECT)
+		return wrong_type(m, i, "an object");
+	json_pull_init(&p, m->raw[i], m->in.what);
+	r = json_pull_respell(&p, &text);
+	return r < 0 ? r : keep(m, buf_span(&text), ret);
+}
+
+/* custom_metadata, or in its place the members that nobody knows. */
+static int take_custom(struct members *m, size_t i, const char **ret)
+{
+	auto_buf text = { 0 };
+	int r = take_object(m, i, ret);
+
+	if (r < 0 || !m->others.n)
+		return r;
+	if (strcmp(*ret, "{}"))
+		return fail(-EUCLEAN, "%s: unknown members beside '%s': %.*s", m->in.what, m->names[i],
+			    (int)MIN(m->others.n, (size_t)100), (const char *)m->others.p);
+	r = buf_addf(&text, "{%.*s}", SPAN_ARG(m->others));
+	return r < 0 ? r : keep(m, buf_span(&text), ret);
+}
+
+/* ---- _CHECKPOINT_METADATA ---- */
+
+enum { ITEM_HANDLERS, METRICS, PERFORMANCE_METRICS, INIT, COMMIT, CUSTOM, N_MEMBERS };
+
+static const char *const step_names[] = {
+	"item_handlers", "metrics", "performance_metrics", "init_timestamp_nsecs",
+	"commit_timestamp_nsecs", "custom_metadata",
+};
+
+static int keep_span(struct members *m, struct span text, struct span *ret)
+{
+	uint8_t *copy = arena_dup(m->arena, text);
+
+	if (!copy)
+		return no_memory();
+	*ret = span_of(copy, text.n);
+	return 0;
+}
+
+/* The map's members: handlers that are no text are kept as none, for their items may still be there. */
+static int take_item(struct members *m, struct json_pull *p, struct span name, struct buf *items)
+{
+	struct step_item item = { .handler = span_of(NULL, 0) };
+	struct span handler;
+	int r = keep_span(m, name, &item.name);
+
+	if (r < 0)
+		return r;
+	if (json_pull_kind(p) != JSON_STRING) {
+		r = json_pull_skip(p);
+	} else {
+		r = json_pull_str(p, &handler);
+		if (r >= 0)
+			r = keep_span(m, handler, &item.handler);
+	}
+	return r < 0 ? r : buf_add(items, &item, sizeof(item));
+}
+
+static int take_items(struct members *m, struct step_meta *ret)
+{
+	auto_json_pull p = { 0 };
+	auto_buf items = { 0 };
+	struct span name;
+	int r;
+
+	json_pull_init(&p, m->raw[ITEM_HANDLERS], m->in.what);
+	r = json_pull_enter(&p, JSON_OBJECT);
+	while (r >= 0 && (r = json_pull_next(&p, &name)) > 0)
+		r = take_item(m, &p, name, &items);
+	if (r < 0)
+		return r;
+	ret->kind = STEP_ITEMS_MAP;
+	ret->n_items = items.n / sizeof(*ret->items);
+	ret->items = (const void *)arena_dup(m->arena, buf_span(&items));
+	return ret->items ? 0 : no_memory();
+}
+
+static int take_handlers(struct members *m, struct step_meta *ret)
+{
+	auto_json_pull p = { 0 };
+	struct span handler;
+	int r;
+
+	switch (kind_of(m, ITEM_HANDLERS)) {
+	case JSON_NULL:
+		return 0;
+	case JSON_OBJECT:
+		return take_items(m, ret);
+	case JSON_STRING:
+		ret->kind = STEP_ITEMS_ONE;
+		json_pull_init(&p, m->raw[ITEM_HANDLERS], m->in.what);
+		r = json_pull_str(&p, &handler);
+		return r < 0 ? r : keep_span(m, handler, &ret->handler);
+	default:
+		return wrong_type(m, ITEM_HANDLERS, "an object or a string");
+	}
+}
+
+/* Integers only: Orbax refuses 5.0 too. */
+static int take_time(struct members *m, size_t i, bool *ret_has, int64_t *ret)
+{
+	auto_json_pull p = { 0 };
+
+	if (kind_of(m, i) == JSON_NULL)
+		return 0;
+	for (size_t k = 0; k < m->raw[i].n; k++)
+		if ((m->raw[i].p[k] < '0' || m->raw[i].p[k] > '9') && !(k == 0 && m->raw[i].p[k] == '-'))
+			return wrong_type(m, i, "an integer");
+	*ret_has = true;
+	json_pull_init(&p, m->raw[i], m->in.what);
+	return json_pull_int(&p, ret) < 0 ? wrong_type(m, i, "an integer of 64 bits") : 0;
+}
+
+/* metrics: what Python takes for false ({}, [], "", 0, false, null) is {}. */
+static int take_metrics(struct members *m, struct step_meta *ret)
+{
+	auto_json_pull p = { 0 };
+	auto_buf text = { 0 };
+	static const char *const falsy[] = { "{}", "[]", "\"\"", "0", "0.0", "-0.0", "false", "null" };
+	int r;
+
+	if (m->raw[METRICS].p) {
+		json_pull_init(&p, m->raw[METRICS], m->in.what);
+		r = json_pull_respell(&p, &text);
+		if (r < 0)
+			return r;
+		for (size_t i = 0; i < ARRAY_LEN(falsy); i++)
+			if (span_eq(buf_span(&text), span_str(falsy[i])))
+				m->raw[METRICS] = span_of(NULL, 0);
+	}
+	return take_object(m, METRICS, &ret->metrics);
+}
+
+/* Whether a number's text makes a float in Python. */
+static bool is_float(struct span number)
+{
+	for (size_t i = 0; i < number.n; i++)
+		if (strchr(".eENI", number.p[i]))
+			return true;
+	return false;
+}
+
+/* performance_metrics: only floats are kept. */
+static int take_performance(struct members *m, struct step_meta *ret)
+{
+	auto_json_pull p = { 0 };
+	auto_buf text = { 0 };
+	struct span name, raw;
+	int r;
+
+	if (kind_of(m, PERFORMANCE_METRICS) != JSON_OBJECT)
+		return take_object(m, PERFORMANCE_METRICS, &ret->performance_metrics);
+	json_pull_init(&p, m->raw[PERFORMANCE_METRICS], m->in.what);
+	r = json_pull_enter(&p, JSON_OBJECT);
+	if (r >= 0)
+		r = buf_add_byte(&text, '{');
+	while (r >= 0 && (r = json_pull_next(&p, &name)) > 0) {
+		auto_json_pull value = { 0 };
+		bool number = json_pull_kind(&p) == JSON_FLOAT;
+
+		r = json_pull_raw(&p, &raw);
+		if (r < 0 || !number || !is_float(raw))
+			continue;
+		r = text.n > 1 ? buf_add_str(&text, ", ") : 0;
+		if (r >= 0)
+			r = json_put_str(&text, name, JSON_PYTHON);
+		if (r >= 0)
+			r = buf_add_str(&text, ": ");
+		json_pull_init(&value, raw, m->in.what);
+		if (r >= 0)
+			r = json_pull_respell(&value, &text);
+	}
+	if (r >= 0)
+		r = buf_add_byte(&text, '}');
+	return r < 0 ? r : keep(m, buf_span(&text), &ret->performance_metrics);
+}
+
+static int set_members(struct members *m, struct step_meta *ret)
+{
+	int r = take_handlers(m, ret);
+
+	if (r >= 0)
+		r = take_metrics(m, ret);
+	if (r >= 0)
+		r = take_performance(m, ret);
+	if (r >= 0)
+		r = take_time(m, INIT, &ret->has_init, &ret->init_ns);
+	if (r >= 0)
+		r = take_time(m, COMMIT, &ret->has_commit, &ret->commit_ns);
+	return r < 0 ? r : take_custom(m, CUSTOM, &ret->custom);
+}
+
+/* Whether the text is JSON at all; the note stays for the log. */
+static int check_json(struct span json, const char *what)
+{
+	auto_json_pull p = { 0 };
+	int r;
+
+	json_pull_init(&p, json, what);
+	r = json_pull_skip(&p);
+	return r < 0 ? r : json_pull_end(&p);
+}
+
+int step_meta_parse(struct span json, const char *what, struct step_meta **ret)
+{
+	auto_of(step_meta) struct step_meta *s = calloc(1, sizeof(*s));
+	struct members m = { .names = step_names, .n = N_MEMBERS };
+	int r;
+
+	if (!s)
+		return no_memory();
+	r = json.n ? check_json(json, what) : -EUCLEAN;
+	if (r == -EUCLEAN) {
+		if (json.n)
+			log_warn("%s; taken as absent", err_text(r));
+		s->absent = true;
+		json = span_str("{}");
+	} else if (r < 0) {
+		return r;
+	}
+	m.arena = &s->arena;
+	r = take_members(&m, json, what);
+	if (r >= 0)
+		r = set_members(&m, s);
+	members_release(&m);
+	if (r < 0)
+		return r;
+	*ret = take(s);
+	return 0;
+}
+
+void step_meta_free(struct step_meta *m)
+{
+	if (!m)
+		return;
+	arena_release(&m->arena);
+	free(m);
+}
+
+int step_meta_handler(const struct step_meta *m, struct span item, struct span *ret)
+{
+	if (m->kind != STEP_ITEMS_MAP)
+		return 0;
+	for (size_t i = m->n_items; i > 0; i--)
+		if (span_eq(m->items[i - 1].name, item) && m->items[i - 1].handler.p) {
+			*ret = m->items[i - 1].handler;
+			return 1;
+		}
+	return 0;
+}
+
+static int put_handlers(const struct step_meta *m, struct buf *out)
+{
+	int r;
+
+	if (m->kind == STEP_ITEMS_NONE)
+		return buf_add_str(out, "null");
+	if (m->kind == STEP_ITEMS_ONE)
+		return json_put_str(out, m->handler, JSON_PYTHON);
+	r = buf_add_byte(out, '{');
+	for (size_t i = 0; i < m->n_items && r >= 0; i++) {
+		r = buf_add_str(out, i ? ", " : "");
+		if (r >= 0)
+			r = json_put_str(out, m->items[i].name, JSON_PYTHON);
+		if (r >= 0)
+			r = buf_add_str(out, ": ");
+		if (r >= 0)
+			r = m->items[i].handler.p ? json_put_str(out, m->items[i].handler, JSON_PYTHON)
+						  : buf_add_str(out, "null");
+	}
+	return r < 0 ? r : buf_add_byte(out, '}');
+}
+
+static int put_time(bool has, int64_t ns, struct buf *out)
+{
+	return has ? buf_addf(out, "%" PRId64, ns) : buf_add_str(out, "null");
+}
+
+int step_meta_print(const struct step_meta *m, struct buf *ret)
+{
+	size_t was = ret->n;
+	int r = buf_add_str(ret, "{\"item_handlers\": ");
+
+	if (r >= 0)
+		r = put_handlers(m, ret);
+	if (r >= 0)
+		r = buf_addf(ret, ", \"metrics\": %s", m->metrics ? m->metrics : "{}");
+	if (r >= 0)
+		r = buf_addf(ret, ", \"performance_metrics\": %s, \"init_timestamp_nsecs\": ",
+			     m->performance_metrics ? m->performance_metrics : "{}");
+	if (r >= 0)
+		r = put_time(m->has_init, m->init_ns, ret);
+	if (r >= 0)
+		r = buf_add_str(ret, ", \"commit_timestamp_nsecs\": ");
+	if (r >= 0)
+		r = put_time(m->has_commit, m->commit_ns, ret);
+	if (r >= 0)
+		r = buf_addf(ret, ", \"custom_metadata\": %s}", m->custom ? m->custom : "{}");
+	if (r < 0)
+		ret->n = was;
+	return r;
+}
+
+/* ---- _ROOT_METADATA ---- */
+
+static const char *const root_names[] = { "internal_metadata", "custom_metadata" };
+
+int root_meta_parse(struct span json, const char *what, struct root_meta **ret)
+{
+	auto_of(root_meta) struct root_meta *root = calloc(1, sizeof(*root));
+	struct members m = { .names = root_names, .n = ARRAY_LEN(root_names) };
+	int r;
+
+	if (!root)
+		return no_memory();
+	m.arena = &root->arena;
+	r = take_members(&m, json.n ? json : span_str("{}"), what);
+	if (r >= 0)
+		r = take_object(&m, 0, &root->internal);
+	if (r >= 0)
+		r = take_custom(&m, 1, &root->custom);
+	members_release(&m);
+	if (r < 0)
+		return r;
+	*ret = take(root);
+	return 0;
+}
+
+int root_meta_print(const struct root_meta *m, struct buf *ret)
+{
+	return buf_addf(ret, "{\"internal_metadata\": %s, \"custom_metadata\": %s}",
+			m->internal ? m->internal : "{}", m->custom ? m->custom : "{}");
+}
+
+void root_meta_free(struct root_meta *m)
+{
+	if (!m)
+		return;
+	arena_release(&m->arena);
+	free(m);
+}

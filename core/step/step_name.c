@@ -1,0 +1,168 @@
+/*
+ * step_name.c - names of step directories.
+ *
+ * What a directory holds, and whether it is one, is for the caller to see: a name alone makes no
+ * step.
+ */
+#include "core/step/step_name.h"
+
+#include <inttypes.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+
+/* Where STEP_TMP begins in a name; name.n when it does not occur. */
+static size_t find_tmp(struct span name)
+{
+	const uint8_t *at = name.n ? memmem(name.p, name.n, STEP_TMP, sizeof(STEP_TMP) - 1) : NULL;
+
+	return at ? (size_t)(at - name.p) : name.n;
+}
+
+bool step_name_is_tmp(struct span name)
+{
+	return find_tmp(name) < name.n;
+}
+
+struct span step_name_final(struct span name)
+{
+	return span_of(name.p, find_tmp(name));
+}
+
+static bool is_digit(uint8_t c)
+{
+	return c >= '0' && c <= '9';
+}
+
+int step_name_parse(struct span name, struct step_name *ret)
+{
+	struct step_name v = { .number = 0 };
+	size_t at = name.n;
+
+	if (step_name_is_tmp(name))
+		return 0;
+	while (at > 0 && is_digit(name.p[at - 1]))
+		at--;
+	if (at == name.n)
+		return 0;
+	v.prefix = span_of(name.p, at);
+	v.digits = span_from(name, at);
+	for (size_t i = 0; i < v.digits.n; i++) {
+		unsigned d = v.digits.p[i] - 0u - '0';
+
+		v.number = v.number > (UINT64_MAX - d) / 10 ? UINT64_MAX : v.number * 10 + d;
+		if (v.number == UINT64_MAX)
+			break;
+	}
+	*ret = v;
+	return 1;
+}
+
+bool step_name_is_orbax(const struct step_name *n)
+{
+	return n->prefix.n == 0 || n->prefix.p[n->prefix.n - 1] == '_';
+}
+
+static struct span without_zeros(struct span digits)
+{
+	size_t zeros = 0;
+
+	while (zeros < digits.n && digits.p[zeros] == '0')
+		zeros++;
+	return span_from(digits, zeros);
+}
+
+static int cmp_numbers(struct span a, struct span b)
+{
+	a = without_zeros(a);
+	b = without_zeros(b);
+	return a.n != b.n ? (a.n > b.n) - (a.n < b.n) : span_cmp(a, b);
+}
+
+int step_name_cmp(const struct step_name *a, const struct step_name *b)
+{
+	int c = cmp_numbers(a->digits, b->digits);
+
+	/* Prefix and digits lie in one name. */
+	return c ? c : span_cmp(span_of(a->prefix.p, a->prefix.n + a->digits.n),
+				span_of(b->prefix.p, b->prefix.n + b->digits.n));
+}
+
+bool step_style_lists(const struct step_style *style, struct span name)
+{
+	struct span digits;
+	unsigned width = MAX(style->width, 1u);
+
+	if (step_name_is_tmp(name) || !span_starts(name, style->prefix))
+		return false;
+	digits = span_from(name, style->prefix.n);
+	for (size_t i = 0; i < digits.n; i++)
+		if (!is_digit(digits.p[i]))
+			return false;
+	return digits.n == width || (digits.n > width && digits.p[0] != '0');
+}
+
+bool step_style_of(const struct span *names, size_t n, struct step_style *ret)
+{
+	struct step_name best, v;
+	bool found = false;
+
+	*ret = (struct step_style){ .width = 0 };
+	for (size_t i = 0; i < n; i++)
+		if (step_name_parse(names[i], &v) && (!found || step_name_cmp(&v, &best) > 0)) {
+			best = v;
+			found = true;
+		}
+	if (!found)
+		return false;
+	ret->prefix = best.prefix;
+	/* Digits without leading zeros say nothing: another step of the same prefix may. */
+	for (size_t i = 0; i < n; i++)
+		if (step_name_parse(names[i], &v) && span_eq(v.prefix, best.prefix) && v.digits.n > 1 &&
+		    v.digits.p[0] == '0')
+			ret->width = MAX(ret->width, (unsigned)v.digits.n);
+	return true;
+}
+
+int step_style_name(const struct step_style *style, uint64_t step, struct buf *ret)
+{
+	return buf_addf(ret, "%.*s%0*" PRIu64, SPAN_ARG(style->prefix), (int)style->width, step);
+}
+
+int step_name_check(struct span name)
+{
+	struct step_name n;
+
+	if (memchr(name.p, '/', name.n) || memchr(name.p, '\0', name.n))
+		return fail(-EINVAL, "'%.*s' is no name of a directory", SPAN_ARG(name));
+	if (!step_name_parse(name, &n))
+		return fail(-EINVAL, "'%.*s' is no name of a step: it must end in a number", SPAN_ARG(name));
+	if (!step_name_is_orbax(&n))
+		return fail(-EINVAL, "'%.*s' is no name of a step: '%.*s' before the number must end in '_'",
+			    SPAN_ARG(name), SPAN_ARG(n.prefix));
+	if (name.n + sizeof(STEP_TMP) - 1 > LIMIT_NAME_BYTES)
+		return fail(-EINVAL, "'%.*s' is no name of a step: it is longer than %zu bytes", SPAN_ARG(name),
+			    LIMIT_NAME_BYTES - (sizeof(STEP_TMP) - 1));
+	return 0;
+}
+
+int step_name_draft(struct span name, struct span *ret_final)
+{
+	struct span final = step_name_final(name);
+	int r;
+
+	if (final.n == name.n) {
+		if (!span_ends(name, span_str(".tmp")))
+			return fail(-EINVAL, "'%.*s' is no name of a draft: it must end in '.tmp'", SPAN_ARG(name));
+		final.n -= strlen(".tmp");
+	}
+	r = step_name_check(final);
+	if (r >= 0)
+		*ret_final = final;
+	return r;
+}
+
+int step_name_on_disk(struct span final, struct buf *ret)
+{
+	return buf_addf(ret, "%.*s%s", SPAN_ARG(final), STEP_TMP);
+}

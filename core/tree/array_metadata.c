@@ -1,0 +1,273 @@
+/*
+ * array_metadata.c - `array_metadatas/process_N`, both ways.
+ *
+ * One file per process; a reader that wants one answer asks them in order of their numbers. Whether
+ * they agree is for `verify` to see.
+ */
+#include "core/tree/array_metadata.h"
+
+#include <inttypes.h>
+
+#include "core/base/err.h"
+#include "core/base/json_pull.h"
+#include "core/tree/text_set.h"
+
+struct reading {
+	struct json_pull in;
+	struct array_metadatas *ret;
+	struct text_set texts;		/* equal shapes' neighbours and key implementations */
+	struct buf entries;		/* of struct array_metadata */
+};
+
+static int no_memory(void)
+{
+	return fail(-ENOMEM, "cannot read array metadata: not enough memory");
+}
+
+void array_metadatas_free(struct array_metadatas *a)
+{
+	if (!a)
+		return;
+	arena_release(&a->arena);
+	free(a->entries);
+	free(a->by_param);
+	free(a);
+}
+
+/* ---- reading ---- */
+
+static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_rank)
+{
+	uint64_t shape[LIMIT_RANK];
+	struct span kept;
+	unsigned rank = 0;
+	int r = json_pull_enter(&x->in, JSON_ARRAY);
+
+	while (r >= 0 && (r = json_pull_next(&x->in, NULL)) > 0) {
+		int64_t v;
+
+		if (rank == LIMIT_RANK)
+			return fail(-EFBIG, "%s: a shape has more than %d axes", x->in.what, LIMIT_RANK);
+		r = json_pull_int(&x->in, &v);
+		if (r >= 0 && v < 0)
+			r = json_pull_bad(&x->in, "a shape has a negative axis");
+		if (r >= 0)
+			shape[rank++] = (uint64_t)v;
+	}
+	/* As bytes they are texts like others, and most arrays have one of a few shapes. */
+	if (r >= 0)
+		r = text_set_keep(&x->texts, &x->ret->arena, span_of(shape, rank * sizeof(shape[0])), &kept);
+	if (r < 0)
+		return r;
+	*ret = (const void *)kept.p;
+	*ret_rank = rank;
+	return 0;
+}
+
+static int take_text(struct reading *x, struct span *ret)
+{
+	struct span s;
+	int r = json_pull_str(&x->in, &s);
+
+	return r < 0 ? r : text_set_keep(&x->texts, &x->ret->arena, s, ret);
+}
+
+/* The text of ext_metadata again, for the one member that is looked at. */
+static int find_key_impl(struct reading *x, struct span ext, struct span *ret)
+{
+	auto_json_pull in = { 0 };
+	struct span name, s;
+	int r;
+
+	json_pull_init(&in, ext, x->in.what);
+	r = json_pull_enter(&in, JSON_OBJECT);
+	while (r >= 0 && (r = json_pull_next(&in, &name)) > 0) {
+		if (!span_eq(name, span_str("random_key_impl")) || json_pull_kind(&in) != JSON_STRING) {
+			r = json_pull_skip(&in);
+			continue;
+		}
+		r = json_pull_str(&in, &s);
+		if (r >= 0)
+			r = text_set_keep(&x->texts, &x->ret->arena, s, ret);
+	}
+	return r;
+}
+
+static int take_ext(struct reading *x, struct array_metadata *e)
+{
+	auto_buf text = { 0 };
+	int r = json_pull_kind(&x->in);
+
+	e->ext = e->key_impl = span_of(NULL, 0);
+	if (r == JSON_NULL)
+		return json_pull_skip(&x->in);
+	if (r >= 0 && r != JSON_OBJECT)
+		return json_pull_bad(&x->in, "ext_metadata is not an object");
+	r = json_pull_respell(&x->in, &text);
+	if (r >= 0)
+		r = text_set_keep(&x->texts, &x->ret->arena, buf_span(&text), &e->ext);
+	return r < 0 ? r : find_key_impl(x, e->ext, &e->key_impl);
+}
+
+/* {"param_name": ..., "write_shape": ..., "chunk_shape": ..., "ext_metadata": ...} */
+static int take_entry(struct reading *x)
+{
+	struct array_metadata e = { .write_shape = NULL };
+	struct span name;
+	int r = json_pull_enter(&x->in, JSON_OBJECT);
+
+	while (r >= 0 && (r = json_pull_next(&x->in, &name)) > 0) {
+		if (span_eq(name, span_str("param_name")))
+			r = take_text(x, &e.param);
+		else if (span_eq(name, span_str("write_shape")))
+			r = take_shape(x, &e.write_shape, &e.write_rank);
+		else if (span_eq(name, span_str("chunk_shape")))
+			r = take_shape(x, &e.chunk_shape, &e.chunk_rank);
+		else if (span_eq(name, span_str("ext_metadata")))
+			r = take_ext(x, &e);
+		else
+			r = json_pull_skip(&x->in);
+	}
+	if (r >= 0 && (!e.param.p || !e.write_shape || !e.chunk_shape))
+		return json_pull_bad(&x->in, "an array has no param_name, write_shape or chunk_shape");
+	return r < 0 ? r : buf_add(&x->entries, &e, sizeof(e));
+}
+
+/* [{"array_metadata": {...}}, ...]; elements without that member are left out, as by Orbax. */
+static int take_elements(struct reading *x)
+{
+	struct span name;
+	int r = json_pull_enter(&x->in, JSON_ARRAY);
+
+	buf_clear(&x->entries);
+	while (r >= 0 && (r = json_pull_next(&x->in, NULL)) > 0) {
+		r = json_pull_enter(&x->in, JSON_OBJECT);
+		while (r >= 0 && (r = json_pull_next(&x->in, &name)) > 0)
+			r = span_eq(name, span_str("array_metadata")) ? take_entry(x)
+								       : json_pull_skip(&x->in);
+	}
+	return r;
+}
+
+static int take_document(struct reading *x)
+{
+	struct span name;
+	int r = json_pull_enter(&x->in, JSON_OBJECT);
+
+	while (r >= 0 && (r = json_pull_next(&x->in, &name)) > 0)
+		r = span_eq(name, span_str("array_metadatas")) ? take_elements(x) : json_pull_skip(&x->in);
+	return r < 0 ? r : json_pull_end(&x->in);
+}
+
+static int by_param(const void *a, const void *b)
+{
+	const struct array_metadata *x = *(const struct array_metadata *const *)a;
+	const struct array_metadata *y = *(const struct array_metadata *const *)b;
+	int c = span_cmp(x->param, y->param);
+
+	return c ? c : (x > y) - (x < y);
+}
+
+int array_metadatas_parse(struct span json, const char *what, struct array_metadatas **ret)
+{
+	auto_of(array_metadatas) struct array_metadatas *a = calloc(1, sizeof(*a));
+	struct reading x = { .ret = a };
+	int r;
+
+	if (!a)
+		return no_memory();
+	json_pull_init(&x.in, json, what);
+	r = take_document(&x);
+	a->n = x.entries.n / sizeof(*a->entries);
+	a->entries = (void *)x.entries.p;
+	json_pull_release(&x.in);
+	text_set_release(&x.texts);
+	if (r < 0)
+		return r;
+	a->by_param = calloc(a->n + 1, sizeof(*a->by_param));
+	if (!a->by_param)
+		return no_memory();
+	for (size_t i = 0; i < a->n; i++)
+		a->by_param[i] = &a->entries[i];
+	qsort(a->by_param, a->n, sizeof(*a->by_param), by_param);
+	*ret = take(a);
+	return 0;
+}
+
+const struct array_metadata *array_metadatas_find(const struct array_metadatas *a, struct span param)
+{
+	size_t lo = 0, hi = a->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (span_cmp(a->by_param[mid]->param, param) <= 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo && span_eq(a->by_param[lo - 1]->param, param) ? a->by_param[lo - 1] : NULL;
+}
+
+/* ---- writing ---- */
+
+static int put_shape(struct buf *out, const uint64_t *shape, unsigned rank)
+{
+	int r = buf_add_byte(out, '[');
+
+	for (unsigned i = 0; i < rank && r >= 0; i++)
+		r = buf_addf(out, "%s%" PRIu64, i ? ", " : "", shape[i]);
+	return r < 0 ? r : buf_add_byte(out, ']');
+}
+
+static int put_entry(struct buf *out, const struct array_metadata *e)
+{
+	int r = buf_add_str(out, "{\"array_metadata\": {\"param_name\": ");
+
+	if (r >= 0)
+		r = json_put_str(out, e->param, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(out, ", \"write_shape\": ");
+	if (r >= 0)
+		r = put_shape(out, e->write_shape, e->write_rank);
+	if (r >= 0)
+		r = buf_add_str(out, ", \"chunk_shape\": ");
+	if (r >= 0)
+		r = put_shape(out, e->chunk_shape, e->chunk_rank);
+	if (r >= 0)
+		r = buf_add_str(out, ", \"ext_metadata\": ");
+	if (r >= 0)
+		r = buf_add_span(out, e->ext.p ? e->ext : span_str("null"));
+	return r < 0 ? r : buf_add_str(out, "}}");
+}
+
+int array_metadatas_print(const struct array_metadata *entries, size_t n, struct buf *ret)
+{
+	size_t was = ret->n;
+	int r = buf_add_str(ret, "{\"array_metadatas\": [");
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = buf_add_str(ret, i ? ", " : "");
+		if (r >= 0)
+			r = put_entry(ret, &entries[i]);
+	}
+	if (r >= 0)
+		r = buf_add_str(ret, "]}");
+	if (r < 0)
+		ret->n = was;
+	return r;
+}
+
+int array_metadata_key_ext(struct span key_impl, struct buf *ret)
+{
+	size_t was = ret->n;
+	int r = buf_add_str(ret, "{\"random_key_impl\": ");
+
+	if (r >= 0)
+		r = json_put_str(ret, key_impl, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_byte(ret, '}');
+	if (r < 0)
+		ret->n = was;
+	return r;
+}

@@ -1,0 +1,67 @@
+/*
+ * text_set.c - a hash table of texts: open addressing, at most half full.
+ */
+#include "core/tree/text_set.h"
+
+#include "core/base/digest.h"
+#include "core/base/err.h"
+
+struct text_slot {
+	struct span s;			/* p NULL: free */
+	uint32_t hash;
+};
+
+void text_set_release(struct text_set *set)
+{
+	free(set->slots);
+	*set = (struct text_set){ 0 };
+}
+
+static int grow(struct text_set *set)
+{
+	size_t n = set->n_slots ? set->n_slots * 2 : 256;
+	struct text_slot *t = calloc(n, sizeof(*t));
+
+	if (!t)
+		return fail(-ENOMEM, "cannot keep texts: not enough memory");
+	for (size_t i = 0; i < set->n_slots; i++) {
+		size_t at = set->slots[i].hash & (n - 1);
+
+		if (!set->slots[i].s.p)
+			continue;
+		while (t[at].s.p)
+			at = (at + 1) & (n - 1);
+		t[at] = set->slots[i];
+	}
+	free(set->slots);
+	set->slots = t;
+	set->n_slots = n;
+	return 0;
+}
+
+int text_set_keep(struct text_set *set, struct arena *arena, struct span text, struct span *ret)
+{
+	/* The address is no secret worth the name, but not known to who wrote the document. */
+	uint32_t hash = (uint32_t)hash64(text, (uintptr_t)arena);
+	uint8_t *copy;
+	size_t at;
+
+	if (set->used * 2 >= set->n_slots) {
+		int r = grow(set);
+
+		if (r < 0)
+			return r;
+	}
+	for (at = hash & (set->n_slots - 1); set->slots[at].s.p; at = (at + 1) & (set->n_slots - 1))
+		if (set->slots[at].hash == hash && span_eq(set->slots[at].s, text)) {
+			*ret = set->slots[at].s;
+			return 0;
+		}
+	copy = arena_dup(arena, text);
+	if (!copy)
+		return fail(-ENOMEM, "cannot keep texts: not enough memory");
+	set->slots[at] = (struct text_slot){ span_of(copy, text.n), hash };
+	set->used++;
+	*ret = set->slots[at].s;
+	return 0;
+}

@@ -1,0 +1,102 @@
+/*
+ * step_tool.c - names and small files of steps from the command line, for the interop tests.
+ */
+#include "core/step/step_deletion.h"
+#include "core/step/step_meta.h"
+#include "core/step/step_name.h"
+#include "tests/unit/tool.h"
+
+static int meta(char **args, struct buf *out)
+{
+	auto_of(step_meta) struct step_meta *m = NULL;
+	auto_buf in = { 0 };
+	int r = tool_slurp(args[0], &in);
+
+	if (r >= 0)
+		r = step_meta_parse(buf_span(&in), args[0], &m);
+	if (r >= 0 && m->absent)
+		return buf_add_str(out, "absent");
+	return r < 0 ? r : step_meta_print(m, out);
+}
+
+static int root(char **args, struct buf *out)
+{
+	auto_of(root_meta) struct root_meta *m = NULL;
+	auto_buf in = { 0 };
+	int r = tool_slurp(args[0], &in);
+
+	if (r >= 0)
+		r = root_meta_parse(buf_span(&in), args[0], &m);
+	return r < 0 ? r : root_meta_print(m, out);
+}
+
+/* RECORD METADATA: the record again, and whether the metadata fits it. */
+static int deletion(char **args, struct buf *out)
+{
+	auto_of(step_deletion) struct step_deletion *d = NULL;
+	auto_buf in = { 0 }, doc = { 0 };
+	int r = tool_slurp(args[0], &in);
+
+	if (r >= 0)
+		r = tool_slurp(args[1], &doc);
+	if (r >= 0)
+		r = step_deletion_parse(buf_span(&in), args[0], &d);
+	if (r >= 0)
+		r = step_deletion_print(d, out);
+	if (r >= 0)
+		r = step_deletion_matches(d, buf_span(&doc));
+	return r < 0 ? r : buf_addf(out, " %d", r);
+}
+
+/* Names on standard input, a NUL after each. */
+static int slurp_names(struct buf *in, struct span *names, size_t max, size_t *n)
+{
+	int r = tool_slurp("-", in);
+
+	for (size_t at = 0; r >= 0 && at < in->n && *n < max; at += names[(*n)++].n + 1)
+		names[*n] = span_of(in->p + at, strnlen((char *)in->p + at, in->n - at));
+	return r;
+}
+
+/* PREFIX WIDTH: of the names those that such a format lists, each with its number. */
+static int lists(char **args, struct buf *out)
+{
+	const struct step_style style = { span_str(args[0]), (unsigned)atoi(args[1]) };
+	struct span names[1024];
+	auto_buf in = { 0 };
+	size_t n = 0;
+	int r = slurp_names(&in, names, ARRAY_LEN(names), &n);
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		struct step_name name;
+
+		if (step_style_lists(&style, names[i]) && step_name_parse(names[i], &name))
+			r = buf_addf(out, "%.*s %llu\n", SPAN_ARG(names[i]), (unsigned long long)name.number);
+	}
+	return r;
+}
+
+/* STEP: what it is called among the names. */
+static int name(char **args, struct buf *out)
+{
+	struct step_style style;
+	struct span names[1024];
+	auto_buf in = { 0 };
+	size_t n = 0;
+	int r = slurp_names(&in, names, ARRAY_LEN(names), &n);
+
+	if (r < 0)
+		return r;
+	step_style_of(names, n, &style);
+	return step_style_name(&style, strtoull(args[0], NULL, 10), out);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct tool_cmd cmds[] = {
+		{ "meta", 1, meta }, { "root", 1, root }, { "deletion", 2, deletion },
+		{ "lists", 2, lists }, { "name", 1, name },
+	};
+
+	return tool_main(cmds, ARRAY_LEN(cmds), argc, argv);
+}
