@@ -138,7 +138,10 @@ static inline struct ocdbt *test_open_db(struct test_dir *t, const char *rel, st
 {
 	struct ocdbt *db;
 
-	assert_int_equal(ocdbt_db_open(test_dir_again(t, rel), cache, &db), 0);
+	int r = ocdbt_db_open(test_dir_again(t, rel), cache, &db);
+
+	if (r < 0)
+		fail_msg("%s", err_text(r));
 	return db;
 }
 
@@ -180,6 +183,57 @@ static inline const struct ocdbt_version *test_latest(struct ocdbt *db)
 	const struct ocdbt_manifest *m = ocdbt_db_manifest(db);
 
 	return &m->versions[m->n_versions - 1];
+}
+
+/* ---- trees made by hand, as no writer would make them ---- */
+
+struct test_forge {
+	struct test_dir *t;
+	struct buf file;		/* becomes d/f */
+};
+
+/* Append a node; its reference and what it should say of it. The packer is cleared. */
+static inline struct ocdbt_ref test_forge_node(struct test_forge *f, struct ocdbt_packer *p, unsigned strip,
+					       struct ocdbt_stats *ret_stats)
+{
+	struct ocdbt_ref ref = { .rel = S("d/f"), .off = f->file.n };
+	struct ocdbt_stats own = { 0 };
+
+	assert_int_equal(ocdbt_packer_pack(p, strip, NULL, &f->file, ret_stats), 0);
+	ref.len = f->file.n - ref.off;
+	own.tree_bytes = ref.len;
+	ocdbt_stats_add(ret_stats, &own);
+	ocdbt_packer_clear(p);
+	return ref;
+}
+
+/* A leaf with these keys, each with the value "v". */
+static inline struct ocdbt_ref test_forge_leaf(struct test_forge *f, const char *const *key, size_t n,
+					       unsigned strip, struct ocdbt_stats *ret_stats)
+{
+	auto_packer p = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		struct ocdbt_entry e = test_entry(span_str(key[i]), S("v"));
+
+		assert_int_equal(ocdbt_packer_add(&p, &e), 0);
+	}
+	return test_forge_node(f, &p, strip, ret_stats);
+}
+
+/* Write the file and a manifest with this root as the only version; gives the buffer back. */
+static inline void test_forge_finish(struct test_forge *f, const struct ocdbt_ref *root, unsigned height,
+				     const struct ocdbt_stats *stats)
+{
+	struct ocdbt_version v = { .root_height = height, .root = *root, .stats = *stats };
+	struct ocdbt_config c;
+	auto_manifest m = { 0 };
+
+	test_config(&c, 100, 1000);
+	test_write(f->t, "d/f", buf_span(&f->file));
+	assert_int_equal(ocdbt_manifest_first(&c, &v, 1, &m), 0);
+	assert_int_equal(ocdbt_manifest_write(f->t->dir, &m, NULL, 0600), 0);
+	buf_release(&f->file);
 }
 
 /* ---- chance, the same in each run ---- */
