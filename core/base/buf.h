@@ -67,7 +67,9 @@ static inline bool span_ends(struct span s, struct span suffix)
 
 static inline struct span span_from(struct span s, size_t at)
 {
-	return at >= s.n ? span_of(s.p + s.n, 0) : span_of(s.p + at, s.n - at);
+	/* An empty span may have no address to add to. */
+	at = MIN(at, s.n);
+	return at ? span_of(s.p + at, s.n - at) : s;
 }
 
 /* For printf: ("%.*s", SPAN_ARG(s)). */
