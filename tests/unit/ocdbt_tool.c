@@ -9,14 +9,11 @@
  *     ocdbt_tool commit DIR      one version more with these keys and no others
  *     ocdbt_tool merge DIR       DIR/ocdbt.process_* into DIR
  *     ocdbt_tool check DIR       findings; status 1 when there is an error
- *     ocdbt_tool exact DIR       parse and pack every record; status 1 when one differs
- *     ocdbt_tool text FILE [OFF LEN], undump (from standard input, to standard output)
  *
  * Keys and values are in hexadecimal, "-" when empty. Options: --generation G, --time T, --prefix KEY,
  * --low KEY, --high KEY, --union, --inline N, --node N, --arity N, --zstd LEVEL, --plain, --uuid HEX,
  * --name HEX (of the first data file), --target N, --one-writer, --engine STACK, --cache BYTES.
  */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,8 +26,6 @@
 
 struct tool {
 	const char *command, *path;
-	const char *rest[2];
-	size_t n_rest;
 	struct ocdbt_config config;
 	struct ocdbt_when when;
 	struct buf prefix, low, high, uuid, name;
@@ -343,6 +338,8 @@ static int cmd_merge(struct tool *t)
 {
 	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct names names = { .first = &t->name };
+	struct ocdbt_data_opts opts = { .name = t->name.n ? next_name : NULL, .name_arg = &names };
 	struct ocdbt_merge_stats stats;
 	struct ocdbt_data_stats wrote;
 	struct ocdbt_version root;
@@ -350,13 +347,13 @@ static int cmd_merge(struct tool *t)
 	int r = ocdbt_parts_find(t->dir, &parts);
 
 	if (r >= 0)
-		r = ocdbt_data_new(t->dir, NULL, &data);
+		r = ocdbt_data_new(t->dir, &opts, &data);
 	if (r >= 0)
 		r = ocdbt_merge_dirs(t->dir, &parts, t->cache, &t->config, data, &root, &stats);
 	if (r >= 0)
 		r = ocdbt_data_sync(data);
 	if (r >= 0)
-		r = ocdbt_manifest_first(&t->config, &root, 0, &m);
+		r = ocdbt_manifest_first(&t->config, &root, t->time, &m);
 	if (r >= 0)
 		r = ocdbt_manifest_write(t->dir, &m, NULL, 0644);
 	if (r < 0)
@@ -395,146 +392,6 @@ static int cmd_check(struct tool *t)
 	return s.errors ? 1 : 0;
 }
 
-static int read_ref(struct tool *t, const struct ocdbt_ref *ref, struct buf *ret)
-{
-	auto_of(io_file) struct io_file *file = NULL;
-	auto_buf path = { 0 };
-	int r = buf_add_span(&path, ref->base);
-
-	if (r >= 0)
-		r = buf_add_span(&path, ref->rel);
-	if (r >= 0)
-		r = io_file_open(t->dir, buf_str(&path), O_RDONLY, 0, &file);
-	if (r >= 0)
-		r = buf_reserve(ret, ref->len);
-	if (r >= 0)
-		r = io_read_exact(file, ret->p, ref->len, ref->off);
-	if (r >= 0)
-		ret->n = ref->len;
-	return r;
-}
-
-struct exact {
-	struct tool *tool;
-	uint64_t same, other;
-};
-
-static void compare(struct exact *x, struct span stored, struct span packed, const char *what)
-{
-	/* Compressed bytes depend on the library's version; the bodies are compared by the text. */
-	if (span_eq(stored, packed))
-		x->same++;
-	else
-		x->other++, printf("a %s differs\n", what);
-}
-
-/* Without its base in front, a record packs to what it was; with it, children are found. */
-static int exact_node(struct exact *x, const struct ocdbt_ref *ref)
-{
-	auto_of(ocdbt_node) struct ocdbt_node *bare = NULL, *node = NULL;
-	auto_buf stored = { 0 }, packed = { 0 };
-	int r = read_ref(x->tool, ref, &stored);
-
-	if (r >= 0)
-		r = ocdbt_node_parse(buf_span(&stored), span_of(NULL, 0), &bare);
-	if (r >= 0)
-		r = ocdbt_node_parse(buf_span(&stored), ref->base, &node);
-	if (r >= 0)
-		r = ocdbt_node_pack(bare, NULL, &packed);
-	if (r < 0)
-		return r;
-	compare(x, buf_span(&stored), buf_span(&packed), "B+tree node");
-	for (uint32_t i = 0; i < node->n && node->height && r >= 0; i++) {
-		struct ocdbt_child c;
-
-		ocdbt_node_child(node, i, &c);
-		r = exact_node(x, &c.ref);
-	}
-	return r;
-}
-
-static int exact_version(void *arg, const struct ocdbt_version *v)
-{
-	return ocdbt_version_is_empty(v) ? 0 : exact_node(arg, &v->root);
-}
-
-static int exact_vnode(struct exact *x, const struct ocdbt_ref *ref)
-{
-	auto_vnode v = { 0 };
-	auto_buf stored = { 0 }, packed = { 0 };
-	int r = read_ref(x->tool, ref, &stored);
-
-	if (r >= 0)
-		r = ocdbt_vnode_parse(buf_span(&stored), span_of(NULL, 0), &v);
-	if (r >= 0)
-		r = ocdbt_vnode_pack(&v, NULL, &packed);
-	if (r >= 0)
-		compare(x, buf_span(&stored), buf_span(&packed), "version node");
-	for (size_t i = 0; i < v.n && v.height && r >= 0; i++)
-		r = exact_vnode(x, &v.children[i].node);
-	return r;
-}
-
-static int cmd_exact(struct tool *t)
-{
-	auto_of(ocdbt) struct ocdbt *db = NULL;
-	auto_buf stored = { 0 }, packed = { 0 };
-	struct exact x = { .tool = t };
-	const struct ocdbt_manifest *m;
-	int r = open_db(t, &db);
-
-	if (r < 0)
-		return r;
-	m = ocdbt_db_manifest(db);
-	r = io_slurp(t->dir, ocdbt_db_manifest_name(db), UINT64_MAX, &stored);
-	if (r >= 0)
-		r = ocdbt_manifest_pack(m, NULL, &packed);
-	if (r >= 0)
-		compare(&x, buf_span(&stored), buf_span(&packed), "manifest");
-	for (size_t i = 0; i < m->n_nodes && r >= 0; i++)
-		r = exact_vnode(&x, &m->nodes[i].node);
-	if (r >= 0)
-		r = ocdbt_each_version(db, exact_version, &x);
-	printf("same %" PRIu64 " other %" PRIu64 "\n", x.same, x.other);
-	return r < 0 ? r : x.other != 0;
-}
-
-static int cmd_text(struct tool *t)
-{
-	auto_buf stored = { 0 }, out = { 0 };
-	struct ocdbt_ref ref = { .rel = span_str(t->rest[0]) };
-	struct stat st;
-	int r = io_stat(t->dir, t->rest[0], &st);
-
-	ref.off = t->n_rest > 1 ? strtoull(t->rest[1], NULL, 10) : 0;
-	ref.len = r < 0 ? 0 : (uint64_t)st.st_size;
-	if (t->n_rest > 1 && strchr(t->rest[1], ':'))
-		ref.len = strtoull(strchr(t->rest[1], ':') + 1, NULL, 10);
-	if (r >= 0)
-		r = read_ref(t, &ref, &stored);
-	if (r >= 0)
-		r = ocdbt_record_text(&out, buf_span(&stored));
-	if (r >= 0)
-		fwrite(out.p, 1, out.n, stdout);
-	return r;
-}
-
-static int cmd_undump(struct tool *t)
-{
-	auto_buf text = { 0 }, out = { 0 };
-	char piece[4096];
-	size_t n;
-	int r = 0;
-
-	while (r >= 0 && (n = fread(piece, 1, sizeof(piece), stdin)) > 0)
-		r = buf_add(&text, piece, n);
-	if (r >= 0)
-		r = ocdbt_record_undump(buf_span(&text), &out);
-	if (r >= 0)
-		fwrite(out.p, 1, out.n, stdout);
-	return r;
-}
-
 /* ---- command line ---- */
 
 static const struct {
@@ -543,8 +400,7 @@ static const struct {
 } commands[] = {
 	{ "list", cmd_list },	{ "values", cmd_list }, { "get", cmd_get },
 	{ "versions", cmd_versions }, { "build", cmd_build }, { "commit", cmd_build },
-	{ "merge", cmd_merge }, { "check", cmd_check }, { "exact", cmd_exact },
-	{ "text", cmd_text },	{ "undump", cmd_undump },
+	{ "merge", cmd_merge }, { "check", cmd_check },
 };
 
 static int set_option(struct tool *t, const char *name, const char *value)
@@ -602,10 +458,8 @@ static int parse_args(struct tool *t, int argc, char **argv)
 			r = set_option(t, argv[i], argv[i + 1]), i++;
 		else if (!t->command)
 			t->command = argv[i];
-		else if (!t->path)
+		else
 			t->path = argv[i];
-		else if (t->n_rest < ARRAY_LEN(t->rest))
-			t->rest[t->n_rest++] = argv[i];
 	}
 	if (r >= 0 && t->uuid.n == sizeof(t->config.uuid))
 		memcpy(t->config.uuid, t->uuid.p, t->uuid.n);
