@@ -74,11 +74,17 @@ static int found_in_version(struct check *c, const struct ocdbt_version *v, cons
 static int failed_at(struct check *c, const char *kind, const struct ocdbt_ref *ref, int r)
 {
 	struct err_note note;
+	auto_buf where = { 0 };
+	const char *text = note.text;
 
 	if (r == -ENOMEM || db_walk_is_over(&c->walk))
 		return r;
 	err_save(r, &note);
-	return found_at(c, kind, ref, note.text);
+	r = ocdbt_ref_text(&where, kind, ref);
+	/* What comes from reading has its address in front already. */
+	if (r >= 0 && span_starts(span_str(text), buf_span(&where)) && text[where.n] == ':')
+		text += where.n + 2;
+	return r < 0 ? r : found(c, OCDBT_ERROR, &where, text);
 }
 
 /* ---- checks between a reference and its node: 0, or a failure with a note ---- */

@@ -356,8 +356,13 @@ static int sync_names(struct ocdbt_data *d)
 	if (!has_new_names)
 		return 0;
 	r = sync_dirs(d);
-	if (r < 0)
+	if (r < 0 && r != -ENOMEM)
 		set_broken(d, r);
+	if (r < 0) {
+		pthread_mutex_lock(&d->lock);
+		d->has_new_names = true;
+		pthread_mutex_unlock(&d->lock);
+	}
 	return r;
 }
 

@@ -55,7 +55,7 @@ bool db_walk_is_over(const struct db_walk *w)
 static int check_path(struct span path)
 {
 	struct span rest = path;
-	int r = io_path_check(path, "data file");
+	int r = path.n ? io_path_check(path, "data file") : fail(-EUCLEAN, "data file without a path");
 
 	if (r < 0)
 		return r;

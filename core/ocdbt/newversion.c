@@ -137,6 +137,12 @@ static const struct ocdbt_version_ref *node_of_height(const struct ocdbt_manifes
 	return NULL;
 }
 
+static const struct ocdbt_version_ref *in_range(const struct ocdbt_version_ref *v, uint64_t low,
+						uint64_t high)
+{
+	return v && v->generation > low && v->generation <= high ? v : NULL;
+}
+
 /*
  * The inline versions are full: they become a node, which goes under the node of height 1, unless that
  * one is out of its range with the new generation; then it goes under height 2, and so on up.
@@ -152,8 +158,8 @@ static int carry_up(struct carry *c, uint64_t g, struct ocdbt_version_ref *up, s
 
 	for (unsigned h = 1; r >= 0 && ocdbt_manifest_range(a, g, h, &low, &high); h++) {
 		const struct ocdbt_version_ref *old = node_of_height(c->old, h);
-		const struct ocdbt_version_ref *keep = old && old->generation > low ? old : NULL;
-		const struct ocdbt_version_ref *child = prev && prev->generation > low ? prev : NULL;
+		const struct ocdbt_version_ref *keep = in_range(old, low, high);
+		const struct ocdbt_version_ref *child = in_range(prev, low, high);
 
 		if (child)
 			r = put_interior(c, h, keep, child, &up[n++]);

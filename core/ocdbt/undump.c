@@ -160,11 +160,18 @@ static int text_get(struct text *t, const char *fmt, ...)
 }
 
 /* The next line must be in this format. */
-#define TEXT_NEED(t, fmt, ...)                                                        \
-	({                                                                            \
-		int need_ = text_next(t) ? text_get((t), fmt, __VA_ARGS__) : 0;       \
-		need_ ? need_ : fail(-EINVAL, "line %u is not '%s'", (t)->number, fmt); \
-	})
+#define TEXT_NEED(t, fmt, ...) \
+	(text_next(t) ? need((t), fmt, text_get((t), fmt, __VA_ARGS__)) : too_short(fmt))
+
+static int need(const struct text *t, const char *fmt, int r)
+{
+	return r ? r : fail(-EINVAL, "line %u is not '%s'", t->number, fmt);
+}
+
+static int too_short(const char *fmt)
+{
+	return fail(-EINVAL, "text ends before '%s'", fmt);
+}
 
 #define REF_OUT(ref) &(ref).base, &(ref).rel, &(ref).off, &(ref).len
 
@@ -216,7 +223,7 @@ static int get_config(struct text *t, struct ocdbt_config *c)
 	if (r < 0)
 		return r;
 	if (!text_next(t))
-		return fail(-EINVAL, "no line says '%s'", FMT_CODE_PLAIN);
+		return too_short(FMT_CODE_PLAIN);
 	r = text_get(t, FMT_CODE_ZSTD, &level);
 	if (r > 0)
 		c->compression = OCDBT_ZSTD;
