@@ -23,7 +23,7 @@ def build():
     """The build directory; ninja has run."""
     path = pathlib.Path(os.environ.get('PYTREEFS_BUILD', TESTS.parent / 'build'))
     if not (path / 'pytreefs').exists():
-        pytest.fail(f'{path}/pytreefs is not there: build first (tests/run does)')
+        pytest.exit(f'{path}/pytreefs is not there: build first (tests/run does)', 1)
     return path.resolve()
 
 
@@ -65,9 +65,9 @@ def mount(program, tmp_path):
     yield do
     faults = []
     for m, allow_errors in reversed(made):
-        alive = m.mounted()
-        if not m.unmount() and alive:
-            faults.append(f'{m.path}: could not be unmounted cleanly, or the daemon stayed or failed')
+        why = m.unmount()
+        if why:
+            faults.append(f'{m.path}: {why}')
         faults += [f'{m.path}: the log says: {line}' for line in m.faults(allow_errors)]
     assert not faults, '\n'.join(faults)
 

@@ -210,7 +210,8 @@ def compare_case(root, case):
     for where, tree in case.trees.items():
         broken = [b[len(where):].lstrip('/') for b in case.notes.get('broken', []) if b.startswith(where)]
         also = case.notes.get('opaque', [])
-        also = set(also) | {f'{o}/{n}' for o in also for n in os.listdir(os.path.join(root, where, o))}
+        also = set(also) | {f'{o}/{n}' for o in also if os.path.isdir(os.path.join(root, where, o))
+                            for n in os.listdir(os.path.join(root, where, o))}
         at = os.path.join(root, where) if where else root
         faults += [f'{where or "."}: {f}' for f in compare(at, tree, broken, also)]
         faults += [f'{where or "."}: {f}' for f in compare_xattrs(at, tree)]
@@ -306,18 +307,22 @@ def through_pread(root, tree, seed=1, reads=20):
     for path, value, _ in leaf_paths(root, tree):
         if isinstance(value, expect.Empty):
             continue
-        whole = read_all(path)
-        fd = os.open(path, os.O_RDONLY)
         try:
-            for _ in range(reads):
-                off = rng.randrange(len(whole) + 2)
-                n = rng.choice((1, 7, 64, 4096, 100000, len(whole) + 5))
-                if os.pread(fd, n, off) != whole[off:off + n]:
-                    yield f'{path.name}: pread({n}, {off}) is wrong'
-            if os.pread(fd, 10, len(whole)) != b'':
-                yield f'{path.name}: bytes beyond the end'
-        finally:
-            os.close(fd)
+            yield from _preads(path, rng, reads)
+        except OSError as e:
+            yield f'{path.name}: {e}'
+
+
+def _preads(path, rng, reads):
+    whole = read_all(path)
+    with open(path, 'rb', buffering=0) as f:
+        for _ in range(reads):
+            off = rng.randrange(len(whole) + 2)
+            n = rng.choice((1, 7, 64, 4096, 100000, len(whole) + 5))
+            if os.pread(f.fileno(), n, off) != whole[off:off + n]:
+                yield f'{path.name}: pread({n}, {off}) is wrong'
+        if os.pread(f.fileno(), 10, len(whole)) != b'':
+            yield f'{path.name}: bytes beyond the end'
 
 
 def by_threads(root, tree, threads=8):

@@ -43,7 +43,7 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Empty:
-    """kind: dict, list, tuple, namedtuple."""
+    """kind: dict, list, tuple."""
 
     kind: str
 
@@ -153,11 +153,9 @@ def flatten(tree, rich=False, numpy_scalars=True):
             out.leaves[path] = leaf_value(node, numpy_scalars)
             return
         if not children:
-            if _is_namedtuple(node):
-                out.leaves[path] = Empty('namedtuple') if rich else None
-            else:
-                names = {dict: 'dict', list: 'list', tuple: 'tuple'}
-                out.leaves[path] = Empty(names[type(node)]) if type(node) in names else None
+            # An empty namedtuple, and any other node without children, is stored as None.
+            names = {dict: 'dict', list: 'list', tuple: 'tuple'}
+            out.leaves[path] = Empty(names[type(node)]) if type(node) in names else None
             return
         out.kinds[path] = _kind(node, rich)
         for key, child in children:

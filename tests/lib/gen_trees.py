@@ -338,7 +338,7 @@ def custom_handler(d):
     del out.leaves['my_state',], out.leaves['n', 'k']
     made = Case(trees={'': out})
     made.files = {'my_state/my_state.npz': stored['my_state'][0][1], 'n/k/my_state.npz': stored['n.k'][0][1]}
-    made.notes['opaque'] = ['my_state', 'n/k']
+    made.notes['opaque'] = ['my_state', 'n', 'n/k']
     return made
 
 

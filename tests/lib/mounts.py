@@ -90,28 +90,37 @@ class Mount:
         return out
 
     def unmount(self):
-        """Leave nothing behind; True when the ordinary way worked and the daemon is gone."""
-        pid = self.pid
-        clean = True
+        """Leave nothing behind; what went wrong, or '' when the ordinary way worked and the daemon is gone."""
+        pid, why = self.pid, ''
         if self.mounted():
-            clean = subprocess.run(['fusermount3', '-u', str(self.path)], capture_output=True).returncode == 0
+            r = subprocess.run(['fusermount3', '-u', str(self.path)], capture_output=True, text=True)
+            why = r.stderr.strip() if r.returncode else ''
         if self.mounted():
             subprocess.run(['umount', '-l', str(self.path)], capture_output=True)
-        return clean and self._gone(pid)
+        return why or self._ended(pid)
 
-    def _gone(self, pid):
+    def _ended(self, pid):
         end = time.monotonic() + 15
         while pid and time.monotonic() < end:
             if self.process:
                 if self.process.poll() is not None:
-                    return self.process.returncode == 0
-            elif not os.path.exists(f'/proc/{pid}'):
-                return True
+                    return f'the daemon ended with {self.process.returncode}' if self.process.returncode else ''
+            elif has_ended(pid):
+                return ''
             time.sleep(0.01)
-        if pid:
-            os.kill(pid, 9)
-            return False
+        if not pid:
+            return ''
+        os.kill(pid, 9)
+        return 'the daemon did not end within 15 s of the unmount'
+
+
+def has_ended(pid):
+    """Gone, or a zombie that init has not collected yet."""
+    try:
+        stat = pathlib.Path(f'/proc/{pid}/stat').read_text()
+    except OSError:
         return True
+    return stat.rpartition(')')[2].split()[0] in 'ZX'
 
 
 class MountError(Exception):

@@ -93,7 +93,7 @@ def test_wrong_options_are_named(program, cases, mnt, option):
 @pytest.mark.parametrize('words', [[], ['only-one'], ['a', 'b', 'c'], ['--nosuch', 'a', 'b']])
 def test_wrong_usage_is_status_2(program, words):
     status, text = failing(program, *words)
-    assert status == 2 and 'usage' in text.lower(), text
+    assert status == 2 and ('usage' in text.lower() or '--help' in text), text
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
@@ -108,8 +108,8 @@ def test_signals_unmount_cleanly(program, cases, tmp_path, number):
 def test_the_daemon_ends_with_its_mount(mount, cases):
     m = mount(cases('manager-root').path)
     pid = m.pid
-    assert pid and os.path.exists(f'/proc/{pid}')
-    assert m.unmount() and not os.path.exists(f'/proc/{pid}')
+    assert pid and not mounts.has_ended(pid)
+    assert m.unmount() == '' and mounts.has_ended(pid)
 
 
 def test_the_daemon_leaves_the_terminal_and_the_directory(mount, cases):
@@ -175,14 +175,13 @@ def test_without_allow_other_it_is_private(mount, cases):
     assert r.returncode != 0
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason='mount(8) needs root')
-def test_mount_dash_t_and_its_helper(build, cases, tmp_path):
-    """mount -t fuse.pytreefs finds the program through its helper's name."""
-    helpers = [p for p in ('mount.pytreefs', 'mount.fuse.pytreefs') if (build / p).exists()]
-    assert helpers, 'the build has no mount helper'
+@pytest.mark.parametrize('helper', ['mount.pytreefs', 'mount.fuse.pytreefs'])
+def test_the_helper_of_mount_dash_t(program, cases, tmp_path, helper):
+    """mount -t pytreefs (fuse.pytreefs) and fstab run the program by the name of a helper, options last."""
     case = cases('manager-root')
+    (tmp_path / helper).symlink_to(program)
     (tmp_path / 'm').mkdir()
-    r = subprocess.run([build / helpers[0], case.path, tmp_path / 'm', '-o', 'rw,cache=64M'],
+    r = subprocess.run([tmp_path / helper, case.path, tmp_path / 'm', '-o', 'rw,noauto,nosuid,nodev,cache=64M'],
                        capture_output=True, text=True, timeout=60)
     try:
         assert r.returncode == 0, r.stderr

@@ -25,7 +25,7 @@ def test_odd_keys(mount, cases, name):
     'a/b.npy',
     'plain', 'plain.txt', 'plain.null',
     'w[0.npy', 'w].npy', 'w@.npy', 'w@nosuchtype.npy',
-    '%2E%2E', '..%2F', 'nothing.npy', 'w.npy.npy.npy', '\ud800.npy', 'n' * 255,
+    '%2E%2E', '..%2F', 'nothing.npy', 'w.npy.npy.npy', '\udcff.npy', 'n' * 255,
 ])
 def test_names_of_no_key(mount, cases, wrong):
     """A malformed escape, a name spelled otherwise, an absent key: ENOENT."""
@@ -65,7 +65,7 @@ def test_listing_and_lookup_agree(mount, cases):
     m = mount(case.path)
     for where, inside in compare.listed_names(m.path).items():
         for name in inside:
-            assert os.path.lexists(m / where / name), (where, name)
+            os.lstat(m / where / name)
 
 
 def test_nothing_of_ours_is_listed(mount, cases):

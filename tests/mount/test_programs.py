@@ -43,7 +43,7 @@ def test_rsync_transfers_once(medium, tmp_path):
     assert 'Number of created files: ' in first
     second = sh('rsync -a --itemize-changes --stats "$M/" "$D/"', M=medium.path, D=out)
     assert 'Number of regular files transferred: 0' in second, second
-    assert not [line for line in second.splitlines() if line[:1] in '<>ch.*'], second
+    assert not [line for line in second.splitlines() if line[:1] in tuple('<>ch.*')], second
     assert same_trees(medium.path, out) == []
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -77,9 +78,8 @@ def test_ls_below(run):
 
 
 def test_ls_of_a_leaf_shows_type_and_shape(run):
-    out = run('ls', '-l', below(SAMPLE, f'1000/{KERNEL}'), ok=False)
-    text = out.stdout or run('ls', below(SAMPLE, f'1000/{KERNEL}')).stdout
-    assert 'bfloat16' in text and '32' in text and '64' in text
+    out = run('ls', '-l', below(SAMPLE, f'1000/{KERNEL}')).stdout
+    assert 'bfloat16' in out and '32' in out and '64' in out, out
 
 
 def test_tree_shows_every_leaf(run, cases):
@@ -89,8 +89,9 @@ def test_tree_shows_every_leaf(run, cases):
         assert key[-1] in out, key
 
 
-@pytest.mark.parametrize('command', ['ls', 'tree', 'info'])
-@pytest.mark.parametrize('where', ['', '1000', '1000/state', f'1000/{KERNEL}'])
+@pytest.mark.parametrize('command,where', [
+    (c, w) for c in ('ls', 'tree', 'info') for w in ('', '1000', '1000/state', f'1000/{KERNEL}')
+    if c != 'tree' or not w.endswith('.npy')])
 def test_json(run, command, where):
     """--json prints one JSON document, for people's scripts, wherever it points."""
     r = run(command, '--json', below(SAMPLE, where))
@@ -198,23 +199,53 @@ def test_explain_of_a_part(run, cases):
     assert len(part.splitlines()) < len(whole.splitlines())
 
 
+def test_explain_spec_opens_with_tensorstore(run, cases):
+    import tensorstore as ts
+    for name in ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1'):
+        case = cases(name)
+        (where, tree), = case.trees.items()
+        rel = f'{where}/params/dense/kernel.npy'.lstrip('/')
+        spec = json.loads(run('explain', '--spec', below(case.path, rel)).stdout)
+        got = ts.open(spec).result().read().result()
+        assert np.array_equal(got, tree.leaves['params', 'dense', 'kernel'])
+
+
 # ---- the flow ----
 
-FLOW = ['fs', 'leaf', 'zarr', 'kv', 'ocdbt', 'io']
+READ = ['fs', 'leaf', 'zarr', 'kv', 'io', 'codec']
+
+
+def modules_of(lines):
+    """The modules of a trace in the order of their first line."""
+    return list(dict.fromkeys(line.split()[1].rstrip(':') for line in lines if line.startswith('trace ')))
 
 
 def test_the_trace_of_a_read_is_the_flow_of_the_design(mount, cases):
-    """style.md 2.4: fs -> leaf -> zarr -> kv -> ocdbt -> io, in this order, for one cold read."""
-    case = cases('matrix-ocdbt-zarr2-zstd-v0')
-    m = mount(case.path, 'trace=all')
-    os.stat(m / 'params/numpy.npy')
+    """fs -> leaf -> zarr -> kv -> io -> codec for a chunk, and the database's node on the way to it."""
+    m = mount(cases('matrix-ocdbt-zarr2-zstd-v0').path, 'trace=all', 'io=trace:auto')
     before = len(m.log_lines())
-    with open(m / 'params/numpy.npy', 'rb') as f:
+    with open(m / 'params/dense/kernel.npy', 'rb') as f:
+        opened = m.log_lines()[before:]
         os.pread(f.fileno(), 64, 300)
-    lines = [line for line in m.log_lines()[before:] if line.startswith('trace ')]
-    seen = []
-    for line in lines:
-        module = line.split()[1].rstrip(':')
-        if module in FLOW and module not in seen:
-            seen.append(module)
-    assert seen == FLOW, (seen, lines)
+    read = m.log_lines()[before + len(opened):]
+    read = [line for line in read if 'release' not in line]
+    assert modules_of(read) == READ, read
+    assert [x for x in modules_of(opened) if x != 'fs'] == ['leaf', 'kv', 'io', 'ocdbt', 'zarr'], opened
+
+
+def test_explain_tells_what_the_trace_then_shows(run, mount, cases):
+    """The place of each chunk in the plan is the place that is read."""
+    case = cases('many-data-files')
+    want = set()
+    m = mount(case.path, 'trace=io', 'io=trace:sync')
+    for i in range(12):
+        plan = run('explain', below(case.path, f'w{i}.npy')).stdout
+        want |= set(re.findall(r'value:([^ )]+:\d+:\d+)', plan))
+        np.load(m / f'w{i}.npy')
+    assert len(want) >= 12, want
+    done = '\n'.join(m.log_lines())
+    reads = [r.split(':') for r in re.findall(r'read (\S+:\d+:\d+)', done)]
+    for place in want:
+        file, off, n = place.split(':')
+        assert any(f == file and int(o) <= int(off) and int(off) + int(n) <= int(o) + int(k)
+                   for f, o, k in reads), (place, done)
