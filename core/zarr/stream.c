@@ -3,277 +3,22 @@
  *
  * Kept true: pieces [0, spilled) are in the spill file; the decoder has produced
  * [0, pos); at most one thread drives a stream, and it holds no lock while it
- * decodes. A stream is closed only when nobody holds it.
- *
- * Lock order: the table's lock before a stream's; neither is held across I/O.
+ * decodes.
  */
-#include "core/zarr/stream.h"
+#include "core/zarr/stream_impl.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 
 #include "core/base/blocks.h"
-#include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/zarr/cast.h"
-#include "core/zarr/spill.h"
 
-#define STREAMS_MAX 64			/* live at once, held ones not counted */
-#define DECODERS_MAX 8			/* of them with a decoder's memory */
-#define INPUT_BYTES (512 * KiB)
 #define JUMP_PIECES 24			/* a first access this far in comes from a reader that jumps */
 
-struct stream {
-	struct stream *next;		/* in the table, most recently used first; protected by its lock */
-	unsigned holds;			/* protected by the table's lock */
-	struct streams *table;
-	struct zarr *z;			/* a reference */
-	uint64_t owner, number;		/* z->owner and z->tag with it make the key */
-	struct kv_loc loc;		/* where the value is; immutable */
-	uint64_t off, len;		/* the chunk's stored bytes inside it */
-	uint64_t bytes, pieces;		/* decoded */
-
-	pthread_mutex_t lock;		/* protects all below but what the driver owns */
-	pthread_cond_t moved;
-	bool driving, job_posted;
-	uint64_t pos, want;		/* next piece to decode; a job stops behind want */
-	uint64_t spilled;
-	bool may_spill;			/* a reader jumped, and there may be a spill file */
-	struct err_note failed;		/* sticky: the bytes are broken; code 0 when not */
-
-	/* The driver's own. */
-	struct codec_stream *decoder;
-	uint64_t fed;			/* stored bytes given to the decoder */
-	uint8_t *input;
-	struct spill *spill;		/* readable by all once spilled > 0 */
-
-	struct pool_job job;
-};
-
-struct streams {
-	pthread_mutex_t lock;		/* protects all below */
-	struct stream *first;
-	unsigned n;
-	char *spill_dir;
-	uint64_t spill_limit, spill_used;
-	uint64_t window_limit;
-	struct streams_stats stats;
-};
-
-int streams_new(const char *spill_dir, uint64_t spill_limit, uint64_t window_limit, struct streams **ret)
-{
-	struct streams *t = calloc(1, sizeof(*t));
-
-	if (t && spill_dir) {
-		t->spill_dir = strdup(spill_dir);
-		if (!t->spill_dir) {
-			free(t);
-			t = NULL;
-		}
-	}
-	if (!t)
-		return fail(-ENOMEM, "cannot allocate the table of streams");
-	t->spill_limit = spill_limit;
-	t->window_limit = window_limit;
-	pthread_mutex_init(&t->lock, NULL);
-	*ret = t;
-	return 0;
-}
-
-static void decoder_close(struct stream *s)
+void stream_decoder_close(struct stream *s)
 {
 	codec_stream_close(take(s->decoder));
-	block_free(take(s->input), INPUT_BYTES);
-}
-
-/* Only for a stream that nobody holds and that is out of the table. */
-static void stream_free(struct stream *s)
-{
-	decoder_close(s);
-	spill_close(s->spill);
-	kv_loc_release(&s->loc);
-	zarr_unref(s->z);
-	pthread_cond_destroy(&s->moved);
-	pthread_mutex_destroy(&s->lock);
-	free(s);
-}
-
-void streams_free(struct streams *t)
-{
-	if (!t)
-		return;
-	while (t->first) {
-		struct stream *s = t->first;
-
-		t->first = s->next;
-		stream_free(s);
-	}
-	pthread_mutex_destroy(&t->lock);
-	free(t->spill_dir);
-	free(t);
-}
-
-/* Called with the table's lock held; the stream is freed later, without it. */
-static void table_remove(struct streams *t, struct stream **at, struct stream **out)
-{
-	struct stream *s = *at;
-
-	*at = s->next;
-	t->n--;
-	if (s->spill)
-		t->spill_used -= s->bytes;
-	s->next = *out;
-	*out = s;
-}
-
-static void free_all(struct stream *s)
-{
-	while (s) {
-		struct stream *next = s->next;
-
-		stream_free(s);
-		s = next;
-	}
-}
-
-void streams_drop(struct streams *t, uint64_t owner)
-{
-	struct stream *out = NULL;
-
-	pthread_mutex_lock(&t->lock);
-	for (struct stream **at = &t->first; *at;) {
-		if ((*at)->owner == owner && (*at)->holds == 0)
-			table_remove(t, at, &out);
-		else
-			at = &(*at)->next;
-	}
-	pthread_mutex_unlock(&t->lock);
-	free_all(out);
-}
-
-void streams_stats(struct streams *t, struct streams_stats *ret)
-{
-	pthread_mutex_lock(&t->lock);
-	*ret = t->stats;
-	ret->live = t->n;
-	ret->spill_bytes = t->spill_used;
-	pthread_mutex_unlock(&t->lock);
-}
-
-/*
- * Bound what idle streams keep: beyond the limits, the least recently used that
- * nobody holds go. Called with the table's lock held.
- */
-static struct stream *shrink(struct streams *t)
-{
-	struct stream *out = NULL;
-	unsigned seen = 0, decoders = 0;
-
-	for (struct stream **at = &t->first; *at;) {
-		struct stream *s = *at;
-
-		seen++;
-		/* A held stream's decoder is its driver's business. */
-		decoders += s->holds == 0 && s->decoder;
-		if (s->holds == 0 && (seen > STREAMS_MAX || (s->decoder && decoders > DECODERS_MAX && !s->spill)))
-			table_remove(t, at, &out);
-		else
-			at = &s->next;
-	}
-	return out;
-}
-
-/* Called with the table's lock held; moves what it finds to the front. */
-static struct stream *find(struct streams *t, const struct zarr *z, uint64_t number)
-{
-	for (struct stream **at = &t->first; *at; at = &(*at)->next) {
-		struct stream *s = *at;
-
-		if (s->number != number || s->owner != z->owner || s->z->tag != z->tag)
-			continue;
-		*at = s->next;
-		s->next = t->first;
-		t->first = s;
-		s->holds++;
-		return s;
-	}
-	return NULL;
-}
-
-struct stream *stream_find(struct zarr *z, uint64_t number)
-{
-	struct streams *t = z->env->streams;
-	struct stream *s;
-
-	pthread_mutex_lock(&t->lock);
-	s = find(t, z, number);
-	pthread_mutex_unlock(&t->lock);
-	return s;
-}
-
-static void job_run(struct pool_job *job);
-
-static struct stream *stream_new(struct zarr *z, uint64_t number, uint64_t off, uint64_t len)
-{
-	struct stream *s = calloc(1, sizeof(*s));
-
-	if (!s)
-		return NULL;
-	s->table = z->env->streams;
-	s->z = zarr_ref(z);
-	s->owner = z->owner;
-	s->number = number;
-	s->off = off;
-	s->len = len;
-	s->bytes = z->leaf->bytes;
-	s->pieces = div_up(s->bytes, PIECE_BYTES);
-	s->holds = 1;
-	s->job.run = job_run;
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->moved, NULL);
-	return s;
-}
-
-int stream_get(struct zarr *z, uint64_t number, struct kv_loc *loc, uint64_t off, uint64_t len,
-	       struct stream **ret)
-{
-	struct streams *t = z->env->streams;
-	struct stream *fresh = stream_new(z, number, off, len), *s, *out = NULL;
-
-	if (!fresh)
-		return fail(-ENOMEM, "cannot open a stream");
-	pthread_mutex_lock(&t->lock);
-	s = find(t, z, number);
-	if (!s) {
-		s = fresh;
-		s->loc = *loc;
-		s->next = t->first;
-		t->first = s;
-		t->n++;
-		out = shrink(t);
-		fresh = NULL;
-		*loc = (struct kv_loc){ 0 };
-	}
-	pthread_mutex_unlock(&t->lock);
-	free_all(out);
-	if (fresh)
-		stream_free(fresh);
-	kv_loc_release(loc);
-	*ret = s;
-	return 0;
-}
-
-void stream_put(struct stream *s)
-{
-	struct stream *out;
-
-	if (!s)
-		return;
-	pthread_mutex_lock(&s->table->lock);
-	s->holds--;
-	out = shrink(s->table);
-	pthread_mutex_unlock(&s->table->lock);
-	free_all(out);
+	block_free(take(s->input), STREAM_INPUT_BYTES);
 }
 
 /* ---- the cache ---- */
@@ -333,7 +78,7 @@ static void piece_fix(const struct stream *s, void *p, size_t n)
 static int pull_input(void *arg, struct span *ret)
 {
 	struct stream *s = arg;
-	size_t n = (size_t)MIN((uint64_t)INPUT_BYTES, s->len - s->fed);
+	size_t n = (size_t)MIN((uint64_t)STREAM_INPUT_BYTES, s->len - s->fed);
 
 	if (s->loc.where == KV_INLINE) {
 		*ret = span_of(s->loc.bytes.p + s->off + s->fed, n);
@@ -343,7 +88,7 @@ static int pull_input(void *arg, struct span *ret)
 		if (r < 0)
 			return r;
 		/* The kernel reads on while we decode. */
-		posix_fadvise(s->loc.file->fd, (off_t)(s->loc.off + s->off + s->fed + n), 4 * INPUT_BYTES,
+		posix_fadvise(s->loc.file->fd, (off_t)(s->loc.off + s->off + s->fed + n), 4 * STREAM_INPUT_BYTES,
 			      POSIX_FADV_WILLNEED);
 		*ret = span_of(s->input, n);
 	}
@@ -356,43 +101,16 @@ static int decoder_open(struct stream *s)
 {
 	int r;
 
-	decoder_close(s);
+	stream_decoder_close(s);
 	s->fed = 0;
-	s->input = block_alloc(INPUT_BYTES);
+	s->input = block_alloc(STREAM_INPUT_BYTES);
 	if (!s->input)
 		return fail(-ENOMEM, "cannot allocate a decoder's input");
 	r = codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, s->table->window_limit,
 			      &s->decoder);
 	if (r < 0)
-		decoder_close(s);
+		stream_decoder_close(s);
 	return r;
-}
-
-/* Whether this chunk may have a spill file; takes its bytes from the limit. */
-static bool spill_reserve(struct stream *s)
-{
-	struct streams *t = s->table;
-	struct stream *out = NULL;
-	bool ok;
-
-	pthread_mutex_lock(&t->lock);
-	/* Idle spill files make room, the least recently used first. */
-	for (bool found = true; found && t->spill_used + s->bytes > t->spill_limit;) {
-		struct stream **oldest = NULL;
-
-		for (struct stream **at = &t->first; *at; at = &(*at)->next)
-			if ((*at)->holds == 0 && (*at)->spill)
-				oldest = at;
-		found = oldest != NULL;
-		if (found)
-			table_remove(t, oldest, &out);
-	}
-	ok = t->spill_dir && t->spill_used + s->bytes <= t->spill_limit;
-	if (ok)
-		t->spill_used += s->bytes;
-	pthread_mutex_unlock(&t->lock);
-	free_all(out);
-	return ok;
 }
 
 static void spill_begin(struct stream *s)
@@ -400,14 +118,12 @@ static void spill_begin(struct stream *s)
 	struct spill *spill;
 	int r;
 
-	if (!spill_reserve(s))
+	if (!stream_spill_reserve(s))
 		return;
 	r = spill_open(s->table->spill_dir, &spill);
 	if (r < 0) {
 		log_warn("%s; readers that jump in large chunks will be slow", err_text(r));
-		pthread_mutex_lock(&s->table->lock);
-		s->table->spill_used -= s->bytes;
-		pthread_mutex_unlock(&s->table->lock);
+		stream_spill_give_back(s);
 		return;
 	}
 	pthread_mutex_lock(&s->table->lock);
@@ -443,7 +159,7 @@ static int decode_piece(struct stream *s, uint64_t piece, struct cache_entry **r
 	piece_fix(s, block, n);
 	spilled = spill_piece(s, piece, block, n);
 	if (piece + 1 == s->pieces)
-		decoder_close(s);
+		stream_decoder_close(s);
 	atomic_fetch_add_explicit(&s->z->env->chunk_bytes_decoded, n, memory_order_relaxed);
 	r = piece_keep(s, piece, block, ret);
 	pthread_mutex_lock(&s->lock);
@@ -487,7 +203,7 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 		pthread_mutex_lock(&s->lock);
 	}
 	if (r < 0) {
-		decoder_close(s);
+		stream_decoder_close(s);
 		s->pos = 0;
 		s->want = 0;
 		if (is_lasting(r))
@@ -601,7 +317,7 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 	return 0;
 }
 
-static void job_run(struct pool_job *job)
+void stream_job_run(struct pool_job *job)
 {
 	struct stream *s = container_of(job, struct stream, job);
 
@@ -634,8 +350,6 @@ void stream_ahead(struct stream *s, uint64_t piece)
 	pthread_mutex_unlock(&s->lock);
 	if (!post)
 		return;
-	pthread_mutex_lock(&s->table->lock);
-	s->holds++;
-	pthread_mutex_unlock(&s->table->lock);
+	stream_hold(s);
 	pool_post(pool, &s->job);
 }

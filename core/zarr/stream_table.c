@@ -1,0 +1,262 @@
+/*
+ * stream_table.c - which streams are live, and what they may keep.
+ *
+ * Kept true: a stream is in the table from stream_get() until nobody holds it and
+ * room is needed; the bytes of all spill files stay below the limit.
+ *
+ * The table's lock is taken before a stream's; neither is held across I/O.
+ */
+#include "core/zarr/stream_impl.h"
+
+#include "core/base/blocks.h"
+
+#define STREAMS_MAX 64			/* live at once, held ones not counted */
+#define DECODERS_MAX 8			/* of them with a decoder's memory */
+
+int streams_new(const char *spill_dir, uint64_t spill_limit, uint64_t window_limit, struct streams **ret)
+{
+	struct streams *t = calloc(1, sizeof(*t));
+
+	if (t && spill_dir) {
+		t->spill_dir = strdup(spill_dir);
+		if (!t->spill_dir) {
+			free(t);
+			t = NULL;
+		}
+	}
+	if (!t)
+		return fail(-ENOMEM, "cannot allocate the table of streams");
+	t->spill_limit = spill_limit;
+	t->window_limit = window_limit;
+	pthread_mutex_init(&t->lock, NULL);
+	*ret = t;
+	return 0;
+}
+
+/* Only for a stream that nobody holds and that is out of the table. */
+static void stream_free(struct stream *s)
+{
+	stream_decoder_close(s);
+	spill_close(s->spill);
+	kv_loc_release(&s->loc);
+	zarr_unref(s->z);
+	pthread_cond_destroy(&s->moved);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+void streams_free(struct streams *t)
+{
+	if (!t)
+		return;
+	while (t->first) {
+		struct stream *s = t->first;
+
+		t->first = s->next;
+		stream_free(s);
+	}
+	pthread_mutex_destroy(&t->lock);
+	free(t->spill_dir);
+	free(t);
+}
+
+/* Called with the table's lock held; the stream is freed later, without it. */
+static void table_remove(struct streams *t, struct stream **at, struct stream **out)
+{
+	struct stream *s = *at;
+
+	*at = s->next;
+	t->n--;
+	if (s->spill)
+		t->spill_used -= s->bytes;
+	s->next = *out;
+	*out = s;
+}
+
+static void free_all(struct stream *s)
+{
+	while (s) {
+		struct stream *next = s->next;
+
+		stream_free(s);
+		s = next;
+	}
+}
+
+void streams_drop(struct streams *t, uint64_t owner)
+{
+	struct stream *out = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	for (struct stream **at = &t->first; *at;) {
+		if ((*at)->owner == owner && (*at)->holds == 0)
+			table_remove(t, at, &out);
+		else
+			at = &(*at)->next;
+	}
+	pthread_mutex_unlock(&t->lock);
+	free_all(out);
+}
+
+void streams_stats(struct streams *t, struct streams_stats *ret)
+{
+	pthread_mutex_lock(&t->lock);
+	*ret = t->stats;
+	ret->live = t->n;
+	ret->spill_bytes = t->spill_used;
+	pthread_mutex_unlock(&t->lock);
+}
+
+/*
+ * Bound what idle streams keep: beyond the limits, the least recently used that
+ * nobody holds go. Called with the table's lock held.
+ */
+static struct stream *shrink(struct streams *t)
+{
+	struct stream *out = NULL;
+	unsigned seen = 0, decoders = 0;
+
+	for (struct stream **at = &t->first; *at;) {
+		struct stream *s = *at;
+
+		seen++;
+		/* A held stream's decoder is its driver's business. */
+		decoders += s->holds == 0 && s->decoder;
+		if (s->holds == 0 && (seen > STREAMS_MAX || (s->decoder && decoders > DECODERS_MAX && !s->spill)))
+			table_remove(t, at, &out);
+		else
+			at = &s->next;
+	}
+	return out;
+}
+
+/* Called with the table's lock held; moves what it finds to the front. */
+static struct stream *find(struct streams *t, const struct zarr *z, uint64_t number)
+{
+	for (struct stream **at = &t->first; *at; at = &(*at)->next) {
+		struct stream *s = *at;
+
+		if (s->number != number || s->owner != z->owner || s->z->tag != z->tag)
+			continue;
+		*at = s->next;
+		s->next = t->first;
+		t->first = s;
+		s->holds++;
+		return s;
+	}
+	return NULL;
+}
+
+struct stream *stream_find(struct zarr *z, uint64_t number)
+{
+	struct streams *t = z->env->streams;
+	struct stream *s;
+
+	pthread_mutex_lock(&t->lock);
+	s = find(t, z, number);
+	pthread_mutex_unlock(&t->lock);
+	return s;
+}
+
+static struct stream *stream_new(struct zarr *z, uint64_t number, uint64_t off, uint64_t len)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->table = z->env->streams;
+	s->z = zarr_ref(z);
+	s->owner = z->owner;
+	s->number = number;
+	s->off = off;
+	s->len = len;
+	s->bytes = z->leaf->bytes;
+	s->pieces = div_up(s->bytes, PIECE_BYTES);
+	s->holds = 1;
+	s->job.run = stream_job_run;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->moved, NULL);
+	return s;
+}
+
+int stream_get(struct zarr *z, uint64_t number, struct kv_loc *loc, uint64_t off, uint64_t len,
+	       struct stream **ret)
+{
+	struct streams *t = z->env->streams;
+	struct stream *fresh = stream_new(z, number, off, len), *s, *out = NULL;
+
+	if (!fresh)
+		return fail(-ENOMEM, "cannot open a stream");
+	pthread_mutex_lock(&t->lock);
+	s = find(t, z, number);
+	if (!s) {
+		s = fresh;
+		s->loc = *loc;
+		s->next = t->first;
+		t->first = s;
+		t->n++;
+		out = shrink(t);
+		fresh = NULL;
+		*loc = (struct kv_loc){ 0 };
+	}
+	pthread_mutex_unlock(&t->lock);
+	free_all(out);
+	if (fresh)
+		stream_free(fresh);
+	kv_loc_release(loc);
+	*ret = s;
+	return 0;
+}
+
+void stream_put(struct stream *s)
+{
+	struct stream *out;
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->table->lock);
+	s->holds--;
+	out = shrink(s->table);
+	pthread_mutex_unlock(&s->table->lock);
+	free_all(out);
+}
+
+bool stream_spill_reserve(struct stream *s)
+{
+	struct streams *t = s->table;
+	struct stream *out = NULL;
+	bool ok;
+
+	pthread_mutex_lock(&t->lock);
+	/* Idle spill files make room, the least recently used first. */
+	for (bool found = true; found && t->spill_used + s->bytes > t->spill_limit;) {
+		struct stream **oldest = NULL;
+
+		for (struct stream **at = &t->first; *at; at = &(*at)->next)
+			if ((*at)->holds == 0 && (*at)->spill)
+				oldest = at;
+		found = oldest != NULL;
+		if (found)
+			table_remove(t, oldest, &out);
+	}
+	ok = t->spill_dir && t->spill_used + s->bytes <= t->spill_limit;
+	if (ok)
+		t->spill_used += s->bytes;
+	pthread_mutex_unlock(&t->lock);
+	free_all(out);
+	return ok;
+}
+
+void stream_spill_give_back(struct stream *s)
+{
+	pthread_mutex_lock(&s->table->lock);
+	s->table->spill_used -= s->bytes;
+	pthread_mutex_unlock(&s->table->lock);
+}
+
+void stream_hold(struct stream *s)
+{
+	pthread_mutex_lock(&s->table->lock);
+	s->holds++;
+	pthread_mutex_unlock(&s->table->lock);
+}
