@@ -7,8 +7,8 @@
  * database. It depends on the size of a level as a whole, so the entries are gone
  * through twice; of the levels above, which are small, all is in memory.
  *
- * Kept true: a child is written before the entry that refers to it; the node that
- * is alone on its level is the root and strips nothing.
+ * Kept true: a child is written before the entry that refers to it (R13); the node
+ * that is alone on its level is the root and strips nothing.
  */
 #include <assert.h>
 

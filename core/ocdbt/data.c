@@ -8,7 +8,8 @@
  * What happens inside a file is datafile.c.
  *
  * Kept true: a file is either idle (in the list), busy (with one thread), or
- * closed; once a sync failed, no reference is given any more.
+ * closed; once a sync failed, no reference is given any more (R15); an existing
+ * file is never opened (R14).
  */
 #include <assert.h>
 #include <fcntl.h>

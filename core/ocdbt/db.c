@@ -234,8 +234,9 @@ int db_read(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t limit, struc
 	if (ref->len > limit)
 		return fail(-EFBIG, "%" PRIu64 " bytes, the limit is %" PRIu64, ref->len, limit);
 	r = db_file(db, ref, &file);
-	if (r >= 0)
-		r = buf_reserve(ret, ref->len);
+	if (r < 0 || ref->len == 0)
+		return r;
+	r = buf_reserve(ret, ref->len);
 	if (r >= 0)
 		r = io_read_exact(file, ret->p + ret->n, ref->len, ref->off);
 	if (r >= 0)

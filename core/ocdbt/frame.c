@@ -106,6 +106,7 @@ static int zstd_decode(struct span src, uint64_t limit, struct buf *ret)
 	ZSTD_freeDCtx(ctx);
 	if (!ZSTD_isError(n)) {
 		out.n = n;
+		buf_release(ret);
 		*ret = out;
 		out = (struct buf){ 0 };
 		return 0;

@@ -140,7 +140,7 @@ static int extend_prefix(struct ocdbt_cursor *cur, const struct level *up)
 	uint32_t cut = up->pin.node->cut[up->pos];
 
 	if (up->prefix_n + cut > LIMIT_KEY_BYTES)
-		return fail(-EFBIG, "a key has more than %d bytes", LIMIT_KEY_BYTES);
+		return fail(-EUCLEAN, "a key has more than %d bytes", LIMIT_KEY_BYTES);
 	cur->key.n = up->prefix_n;
 	return buf_add(&cur->key, key.p, cut);
 }
@@ -378,7 +378,7 @@ int ocdbt_cursor_next(struct ocdbt_cursor *cur, struct ocdbt_entry *ret)
 	l = &cur->level[cur->depth - 1];
 	key = ocdbt_node_key(l->pin.node, l->pos);
 	if (l->prefix_n + key.n > LIMIT_KEY_BYTES)
-		return fail(-EFBIG, "a key has more than %d bytes", LIMIT_KEY_BYTES);
+		return fail(-EUCLEAN, "a key has more than %d bytes", LIMIT_KEY_BYTES);
 	r = db_walk_key(cur->walk, l->prefix_n + key.n);
 	if (r < 0)
 		return r;

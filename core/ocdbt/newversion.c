@@ -4,7 +4,7 @@
  * Nothing is renamed here and directories are not synced: the caller decides when
  * a manifest counts.
  *
- * Kept true: a version node is written before the manifest that refers to it;
+ * Kept true: a version node is written before the manifest that refers to it (R13);
  * generations rise by one, commit times by at least one nanosecond; the manifest
  * obeys R7.
  */

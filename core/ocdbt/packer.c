@@ -3,7 +3,7 @@
  *
  * Where to end a node is for build.c. The result is what TensorStore would write
  * for the same entries, to the byte: sorted table, longest prefixes, shortest
- * numbers.
+ * numbers (R16).
  *
  * Entries are kept as the columns that will be stored, so a node in the making
  * takes about the memory of its encoding. Keys are full ones; what a node may

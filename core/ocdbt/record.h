@@ -55,8 +55,8 @@ struct ocdbt_config {
 #define OCDBT_ZSTD_LEVEL_MAX 22
 
 /*
- * The body of a stored record: checks the envelope and undoes the compression, into hold when there
- * is one. The span borrows from stored or from hold. limit bounds the decoded bytes.
+ * The body of a stored record: checks the envelope and undoes the compression, into hold (in place
+ * of what it held) when there is one. The span borrows from stored or from hold. limit bounds the decoded bytes.
  */
 int ocdbt_frame_open(enum ocdbt_record kind, struct span stored, uint64_t limit, struct buf *hold,
 		     struct span *ret_body);
