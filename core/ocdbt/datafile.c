@@ -39,10 +39,15 @@ static int create(struct datafile *f, struct io_dir *dir, unsigned file_mode, un
 	const int flags = O_RDWR | O_CREAT | O_EXCL;
 	int r = io_file_open(dir, f->name, flags, file_mode, &f->file);
 
-	if (r != -ENOENT)
-		return r;
-	r = make_dirs(dir, f->name, dir_mode);
-	return r < 0 ? r : io_file_open(dir, f->name, flags, file_mode, &f->file);
+	if (r == -ENOENT) {
+		r = make_dirs(dir, f->name, dir_mode);
+		if (r >= 0)
+			r = io_file_open(dir, f->name, flags, file_mode, &f->file);
+	}
+	/* Memory may have run out behind the creation, and nobody else will know of the file. */
+	if (r == -ENOMEM)
+		io_dirop(dir, IO_UNLINK, f->name, NULL, 0);
+	return r;
 }
 
 int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], unsigned file_mode,
