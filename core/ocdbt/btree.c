@@ -53,9 +53,11 @@ static int lengths_parse(struct wire *w, uint32_t n, struct lengths *l, uint64_t
 		uint32_t len = (uint32_t)l->prefix[i] + l->suffix[i];
 
 		if (l->prefix[i] > before)
-			return fail(-EUCLEAN, "key %u shares %u bytes with a key of %u", i, l->prefix[i], before);
+			return fail(-EUCLEAN, "key %u shares %u bytes with a key of %u", i,
+				    l->prefix[i], before);
 		if (len > LIMIT_KEY_BYTES)
-			return fail(-EUCLEAN, "key %u has %u bytes, most is %d", i, len, LIMIT_KEY_BYTES);
+			return fail(-EUCLEAN, "key %u has %u bytes, most is %d", i, len,
+				    LIMIT_KEY_BYTES);
 		before = len;
 		suffixes += l->suffix[i];
 		keys += len;
@@ -81,7 +83,8 @@ static int keys_expand(struct ocdbt_node *node, const struct lengths *l, struct 
 		struct span new = span_of(suffix, l->suffix[i]);
 
 		/* Both keys begin with the same prefix, so the rest decides the order. */
-		if (i && span_cmp(span_of(keys + before + l->prefix[i], at - before - l->prefix[i]), new) >= 0)
+		if (i && span_cmp(span_of(keys + before + l->prefix[i], at - before - l->prefix[i]),
+				  new) >= 0)
 			return fail(-EUCLEAN, "key %u does not sort after key %u", i, i - 1);
 		if (l->prefix[i])
 			memcpy(keys + at, keys + before, l->prefix[i]);
@@ -107,8 +110,8 @@ static int cuts_parse(struct wire *w, struct ocdbt_node *node, const struct leng
 	for (uint32_t i = 0; i < node->n; i++) {
 		cut[i] = (uint16_t)wire_varint(w, UINT16_MAX);
 		if (cut[i] > l->prefix[i] + l->suffix[i])
-			return fail(-EUCLEAN, "child %u leaves out %u bytes of a key of %u", i, cut[i],
-				    l->prefix[i] + l->suffix[i]);
+			return fail(-EUCLEAN, "child %u leaves out %u bytes of a key of %u", i,
+				    cut[i], l->prefix[i] + l->suffix[i]);
 	}
 	node->cut = cut;
 	return 0;
@@ -117,15 +120,15 @@ static int cuts_parse(struct wire *w, struct ocdbt_node *node, const struct leng
 static int keys_parse(struct wire *w, struct ocdbt_node *node)
 {
 	__attribute__((cleanup(lengths_release))) struct lengths l = { 0 };
-	/* A key has two lengths and, in a leaf, a value length and a kind; in an interior node seven. */
+	/* A key has two lengths and, in a leaf, a value length and a kind; else seven numbers. */
 	unsigned least = node->height ? 9 : 4;
 	uint64_t n = wire_varint(w, UINT32_MAX), suffixes = 0, total = 0;
 	struct span bytes;
 	int r;
 
 	if (!wire_ok(w) || n < 1 || n > LIMIT_NODE_ENTRIES)
-		return fail(-EUCLEAN, "node of %llu entries, should be 1 to %d", (unsigned long long)n,
-			    LIMIT_NODE_ENTRIES);
+		return fail(-EUCLEAN, "node of %llu entries, should be 1 to %d",
+			    (unsigned long long)n, LIMIT_NODE_ENTRIES);
 	if (wire_left(w) < least * n - 1)
 		return fail(-EUCLEAN, "node of %llu entries is cut off", (unsigned long long)n);
 	node->n = (uint32_t)n;
@@ -158,8 +161,8 @@ static int file_parse(struct wire *w, const struct ocdbt_files *files, uint32_t 
 	uint64_t file = wire_varint(w, UINT64_MAX);
 
 	if (!wire_ok(w) || file >= files->n)
-		return fail(-EUCLEAN, "entry %u refers to data file %llu of %u", i, (unsigned long long)file,
-			    files->n);
+		return fail(-EUCLEAN, "entry %u refers to data file %llu of %u", i,
+			    (unsigned long long)file, files->n);
 	*ret = (uint32_t)file;
 	return 0;
 }
@@ -205,7 +208,8 @@ static int leaf_parse(struct wire *w, struct ocdbt_node *node)
 		uint8_t kind = wire_u8(w);
 
 		if (kind > OCDBT_FILE)
-			return fail(-EUCLEAN, "entry %u: value of kind %u, known are 0 and 1", i, kind);
+			return fail(-EUCLEAN, "entry %u: value of kind %u, known are 0 and 1", i,
+				    kind);
 		file[i] = kind == OCDBT_INLINE ? OCDBT_FILE_NONE : 0;
 	}
 	for (uint32_t i = 0; i < node->n && r >= 0; i++)
@@ -355,7 +359,8 @@ void ocdbt_node_stats(const struct ocdbt_node *node, struct ocdbt_stats *ret)
 
 uint32_t ocdbt_node_rank(const struct ocdbt_node *node, struct span key, uint32_t hint)
 {
-	uint32_t low = 0, high = node->n;	/* keys before low are <= key, from high on they are > key */
+	/* Keys before low are <= key, keys from high on are > key. */
+	uint32_t low = 0, high = node->n;
 
 	/* Widen from the hint in doubling steps, so that a near answer is found in few steps. */
 	if (hint < node->n && span_cmp(ocdbt_node_key(node, hint), key) <= 0) {

@@ -181,10 +181,11 @@ static int measure(struct build *b, struct ocdbt_source *src, struct split *s)
 		if (r <= 0)
 			break;
 		if (e.key.n > LIMIT_KEY_BYTES)
-			return fail(-EINVAL, "key of %zu bytes, most is %d", e.key.n, LIMIT_KEY_BYTES);
+			return fail(-EINVAL, "key of %zu bytes, most is %d", e.key.n,
+				    LIMIT_KEY_BYTES);
 		if (s->n && span_cmp(buf_span(&last), e.key) >= 0)
-			return fail(-EINVAL, "key '%.*s' follows '%.*s'", SPAN_ARG(e.key), (int)last.n,
-				    (const char *)last.p);
+			return fail(-EINVAL, "key '%.*s' follows '%.*s'", SPAN_ARG(e.key),
+				    (int)last.n, (const char *)last.p);
 		s->sum += leaf_size(b, &e);
 		r = s->n++ ? 0 : buf_add_span(&first, e.key);
 		buf_clear(&last);
@@ -254,7 +255,8 @@ static int build_level(struct build *b, const struct level *below)
 		if (split_refuses(&s, child_size(c)))
 			r = end_node(b, &s);
 		if (r >= 0)
-			r = ocdbt_packer_add_child(&b->packer, c->key, c->strip, &c->ref, &c->stats);
+			r = ocdbt_packer_add_child(&b->packer, c->key, c->strip, &c->ref,
+						   &c->stats);
 		if (r >= 0 && split_takes(&s, child_size(c)))
 			r = end_node(b, &s);
 	}
@@ -291,8 +293,8 @@ static int build_tree(struct build *b, struct ocdbt_source *src, struct ocdbt_ve
 	return 0;
 }
 
-int ocdbt_build(struct ocdbt_source *src, const struct ocdbt_config *config, struct ocdbt_data *data,
-		struct ocdbt_version *ret)
+int ocdbt_build(struct ocdbt_source *src, const struct ocdbt_config *config,
+		struct ocdbt_data *data, struct ocdbt_version *ret)
 {
 	struct build b = { .config = config, .data = data, .path_len = ocdbt_data_path_len(data) };
 	int r = build_tree(&b, src, ret);
@@ -319,7 +321,8 @@ static int array_rewind(struct ocdbt_source *src)
 	return 0;
 }
 
-void ocdbt_array_source_init(struct ocdbt_array_source *src, const struct ocdbt_entry *entry, size_t n)
+void ocdbt_array_source_init(struct ocdbt_array_source *src, const struct ocdbt_entry *entry,
+			     size_t n)
 {
 	*src = (struct ocdbt_array_source){ { array_next, array_rewind }, entry, n, 0 };
 }

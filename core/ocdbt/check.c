@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 #include "core/ocdbt/seen.h"
 
-#define MAX_DIRS 8			/* there are three kinds of data file, each with its directory */
+#define MAX_DIRS 8			/* three kinds of data file, each with a directory */
 
 struct check {
 	struct ocdbt *db;
@@ -54,7 +54,8 @@ static int found(struct check *c, enum ocdbt_severity severity, struct buf *wher
 	return c->opts->found(c->opts->arg, &f);
 }
 
-static int found_at(struct check *c, const char *kind, const struct ocdbt_ref *ref, const char *text)
+static int found_at(struct check *c, const char *kind, const struct ocdbt_ref *ref,
+		    const char *text)
 {
 	auto_buf where = { 0 };
 	int r = ocdbt_ref_text(&where, kind, ref);
@@ -95,8 +96,8 @@ static int check_first(const struct visit *v)
 
 	if (span_cmp(first, v->low) >= 0)
 		return 0;
-	return fail(-EUCLEAN, "first key '%.*s' is below '%.*s', the key of its reference", SPAN_ARG(first),
-		    SPAN_ARG(v->low));
+	return fail(-EUCLEAN, "first key '%.*s' is below '%.*s', the key of its reference",
+		    SPAN_ARG(first), SPAN_ARG(v->low));
 }
 
 static int check_last(const struct visit *v)
@@ -119,7 +120,8 @@ static int check_key_length(const struct visit *v)
 		size_t n = v->prefix.n + ocdbt_node_key(v->node, i).n;
 
 		if (n > LIMIT_KEY_BYTES)
-			return fail(-EUCLEAN, "key %u has %zu bytes, most is %d", i, n, LIMIT_KEY_BYTES);
+			return fail(-EUCLEAN, "key %u has %zu bytes, most is %d", i, n,
+				    LIMIT_KEY_BYTES);
 	}
 	return 0;
 }
@@ -138,7 +140,8 @@ static int check_stats(const struct visit *v)
 		return fail(-EUCLEAN, "nodes have %" PRIu64 " bytes, the reference says %" PRIu64,
 			    is.tree_bytes, v->claimed.tree_bytes);
 	if (is.value_bytes != v->claimed.value_bytes)
-		return fail(-EUCLEAN, "values in files have %" PRIu64 " bytes, the reference says %" PRIu64,
+		return fail(-EUCLEAN,
+			    "values in files have %" PRIu64 " bytes, the reference says %" PRIu64,
 			    is.value_bytes, v->claimed.value_bytes);
 	return 0;
 }
@@ -227,7 +230,8 @@ static int check_value(struct check *c, const struct visit *v, uint32_t i)
 	/* An unusable file counts as endless: it has been found already. */
 	if (r || value.ref.off + value.ref.len <= size)
 		return r;
-	snprintf(text, sizeof(text), "value of key %u ends beyond the %" PRIu64 " bytes of its file", i, size);
+	snprintf(text, sizeof(text),
+		 "value of key %u ends beyond the %" PRIu64 " bytes of its file", i, size);
 	return found_at(c, "value", &value.ref, text);
 }
 
@@ -243,7 +247,8 @@ static int check_leaf(struct check *c, const struct visit *v)
 
 /* ---- the tree ---- */
 
-static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned height, const struct visit *as);
+static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned height,
+		      const struct visit *as);
 
 /* The child at i; what bounds it comes from its neighbour or, for the last one, from above. */
 static int visit_child(struct check *c, const struct visit *v, uint32_t i)
@@ -265,7 +270,8 @@ static int visit_child(struct check *c, const struct visit *v, uint32_t i)
 		return r;
 	/* Prefixes longer than any key may be would only go on growing. */
 	if (prefix.n > LIMIT_KEY_BYTES)
-		return found_at(c, "btreenode", &child.ref, "its keys are longer than any key may be");
+		return found_at(c, "btreenode", &child.ref,
+				"its keys are longer than any key may be");
 	down.claimed = child.stats;
 	down.prefix = buf_span(&prefix);
 	down.low = span_from(child.key, child.cut);
@@ -299,7 +305,8 @@ static int check_below(struct check *c, const struct visit *v, bool is_known)
 }
 
 /* Recursion is bounded: db_pin() has made sure that the height falls, and the root's is limited. */
-static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned height, const struct visit *as)
+static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned height,
+		      const struct visit *as)
 {
 	struct visit v = *as;
 	struct seen_item *item;
@@ -338,7 +345,8 @@ static int check_version(struct check *c, const struct ocdbt_version *v)
 
 	if (c->stats.versions++ &&
 	    (v->generation <= c->generation || v->commit_time <= c->commit_time)) {
-		snprintf(text, sizeof(text), "does not follow generation %" PRIu64 " of time %" PRIu64,
+		snprintf(text, sizeof(text),
+			 "does not follow generation %" PRIu64 " of time %" PRIu64,
 			 c->generation, c->commit_time);
 		r = found_in_version(c, v, text);
 	}
@@ -348,12 +356,14 @@ static int check_version(struct check *c, const struct ocdbt_version *v)
 		return r;
 	if (v->root_height <= LIMIT_BTREE_HEIGHT)
 		return visit_node(c, &v->root, v->root_height, &top);
-	snprintf(text, sizeof(text), "height %u, the limit is %d", v->root_height, LIMIT_BTREE_HEIGHT);
+	snprintf(text, sizeof(text), "height %u, the limit is %d", v->root_height,
+		 LIMIT_BTREE_HEIGHT);
 	return found_in_version(c, v, text);
 }
 
 /* What a reference says of the versions below it. */
-static int check_claims(struct check *c, const struct ocdbt_version_ref *ref, const struct ocdbt_vnode *v)
+static int check_claims(struct check *c, const struct ocdbt_version_ref *ref,
+			const struct ocdbt_vnode *v)
 {
 	uint64_t n = v->height ? 0 : v->n;
 	uint64_t time = v->height ? v->children[0].commit_time : v->versions[0].commit_time;
@@ -365,8 +375,8 @@ static int check_claims(struct check *c, const struct ocdbt_version_ref *ref, co
 	if (n == ref->num_generations && time == ref->commit_time)
 		return 0;
 	snprintf(text, sizeof(text),
-		 "%" PRIu64 " generations from time %" PRIu64 ", the reference says %" PRIu64 " from %" PRIu64, n,
-		 time, ref->num_generations, ref->commit_time);
+		 "%" PRIu64 " generations from time %" PRIu64 ", the reference says %" PRIu64
+		 " from %" PRIu64, n, time, ref->num_generations, ref->commit_time);
 	return found_at(c, "versionnode", &ref->node, text);
 }
 
@@ -443,13 +453,15 @@ static int check_dir(struct check *c, struct span dir)
 	return r >= 0 || l.is_ended ? r : failed_at(c, "file", &ref, r);
 }
 
-int ocdbt_check(struct ocdbt *db, const struct ocdbt_check_opts *opts, struct ocdbt_check_stats *ret)
+int ocdbt_check(struct ocdbt *db, const struct ocdbt_check_opts *opts,
+		struct ocdbt_check_stats *ret)
 {
 	struct check c = { .db = db, .opts = opts };
 	int r = check_versions(&c);
 
 	/* What could not be read may well refer to what seems unused. */
-	if (opts->unused_files && opts->all_versions && c.stats.errors == 0 && !seen_is_full(&c.files))
+	if (opts->unused_files && opts->all_versions && c.stats.errors == 0 &&
+	    !seen_is_full(&c.files))
 		for (size_t i = 0; i < c.n_dirs && r == 0; i++)
 			r = check_dir(&c, c.dir[i]);
 	seen_release(&c.nodes);

@@ -152,7 +152,9 @@ static int check_broken(struct ocdbt_data *d)
 	pthread_mutex_lock(&d->lock);
 	r = d->broken;
 	pthread_mutex_unlock(&d->lock);
-	return r < 0 ? fail(r, "data files of '%s' cannot be trusted: a sync failed", d->dir->path) : 0;
+	if (r < 0)
+		fail(r, "data files of '%s' cannot be trusted: a sync failed", d->dir->path);
+	return r;
 }
 
 /* A file with room, for this thread alone until give_back(). */
@@ -261,7 +263,8 @@ int ocdbt_stream_copy(struct ocdbt_stream *s, struct io_file *from, uint64_t off
 	int r = 0;
 
 	if (!room)
-		return fail(-ENOMEM, "cannot allocate %zu bytes to copy '%s'", DATAFILE_BUFFER, from->name);
+		return fail(-ENOMEM, "cannot allocate %zu bytes to copy '%s'", DATAFILE_BUFFER,
+			    from->name);
 	while (len && r >= 0) {
 		size_t n = (size_t)MIN(len, (uint64_t)DATAFILE_BUFFER);
 
@@ -299,14 +302,15 @@ void ocdbt_stream_abort(struct ocdbt_stream *s)
 
 /* ---- the end ---- */
 
-/* All idle files, for this thread alone; -EBUSY when there are others. Meanwhile new ones are made. */
+/* All idle files, for this thread alone; -EBUSY when there are others. */
 static int take_all(struct ocdbt_data *d, struct datafile **ret)
 {
 	int r = 0;
 
 	pthread_mutex_lock(&d->lock);
 	if (d->n_busy) {
-		r = fail(-EBUSY, "%u values of '%s' are still being written", d->n_busy, d->dir->path);
+		r = fail(-EBUSY, "%u values of '%s' are still being written", d->n_busy,
+			 d->dir->path);
 	} else {
 		*ret = d->idle;
 		d->idle = NULL;

@@ -94,7 +94,8 @@ static int write_at(struct datafile *f, struct span s, uint64_t off)
 			size_t part = MIN(s.n, REQUEST_BYTES);
 
 			/* The engine writes from the memory only. */
-			req[n] = (struct io_req){ .op = IO_WRITE, .file = f->file, .off = off, .n = part,
+			req[n] = (struct io_req){ .op = IO_WRITE, .file = f->file, .off = off,
+						 .n = part,
 						  .p = (void *)(uintptr_t)s.p };
 			s = span_from(s, part);
 			off += part;
@@ -179,7 +180,8 @@ void datafile_close(struct datafile *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
-int datafile_peek(struct datafile *f, uint64_t off, uint64_t len, struct buf *ret, bool *ret_gathered)
+int datafile_peek(struct datafile *f, uint64_t off, uint64_t len, struct buf *ret,
+		  bool *ret_gathered)
 {
 	int r = 0;
 

@@ -11,17 +11,17 @@
 #define DATAFILE_BUFFER ((size_t)1 << 20)	/* pieces up to this size are gathered */
 
 /*
- * Of one thread at a time, but for datafile_peek(). Bytes below start have been written, the rest is
- * in buf; start + buf.n is the end of the last piece that was accepted.
+ * Of one thread at a time, but for datafile_peek(). Bytes below start have been written, the rest
+ * is in buf; start + buf.n is the end of the last piece that was accepted.
  */
 struct datafile {
 	struct datafile *next;		/* of all files, the newest first; data.c's */
 	struct datafile *idle_next;	/* data.c's */
 	struct io_file *file;		/* NULL: closed */
-	uint64_t high;			/* bytes that were ever written: more than start after a rewind */
+	uint64_t high;			/* bytes ever written: more than start after a rewind */
 	bool is_dirty;			/* written to since it was synced */
 
-	pthread_mutex_t lock;		/* for readers: its thread takes it to change what follows */
+	pthread_mutex_t lock;		/* its thread takes it to change what follows */
 	uint64_t start;
 	struct buf buf;
 	char name[];			/* path below the directory */
@@ -45,8 +45,9 @@ void datafile_rewind(struct datafile *f, uint64_t end);
 /* Write what is gathered. */
 int datafile_flush(struct datafile *f);
 /*
- * What the file holds is on the disk; its name is not yet. *ret_lost is set when it was the sync itself
- * that failed: the kernel may then have dropped pages, and a second try would succeed and mean nothing.
+ * What the file holds is on the disk; its name is not yet. *ret_lost is set when it was the sync
+ * itself that failed: the kernel may then have dropped pages, and a second try would succeed and
+ * mean nothing.
  */
 int datafile_sync(struct datafile *f, bool *ret_lost);
 /* Give up descriptor and buffer; everything is written. */
@@ -55,6 +56,7 @@ void datafile_close(struct datafile *f);
  * Any thread: copy the range when it is still gathered, and say so. False: it is in the file, or no
  * such range.
  */
-int datafile_peek(struct datafile *f, uint64_t off, uint64_t len, struct buf *ret, bool *ret_gathered);
+int datafile_peek(struct datafile *f, uint64_t off, uint64_t len, struct buf *ret,
+		  bool *ret_gathered);
 
 #endif

@@ -46,7 +46,8 @@ int db_walk_key(struct db_walk *w, size_t key_n)
 
 bool db_walk_is_over(const struct db_walk *w)
 {
-	return w->visits > LIMIT_NODE_VISITS || w->keys > LIMIT_WALK_KEYS || w->bytes > LIMIT_WALK_BYTES;
+	return w->visits > LIMIT_NODE_VISITS || w->keys > LIMIT_WALK_KEYS ||
+	       w->bytes > LIMIT_WALK_BYTES;
 }
 
 /* ---- data files ---- */
@@ -55,20 +56,23 @@ bool db_walk_is_over(const struct db_walk *w)
 static int check_path(struct span path)
 {
 	struct span rest = path;
-	int r = path.n ? io_path_check(path, "data file") : fail(-EUCLEAN, "data file without a path");
+	int r = path.n ? io_path_check(path, "data file") :
+			 fail(-EUCLEAN, "data file without a path");
 
 	if (r < 0)
 		return r;
 	while (rest.n) {
-		size_t n = 0;
+		struct span part = rest;
 
 		/* Not a separator on Linux, but one for that driver. */
-		while (n < rest.n && rest.p[n] != '/' && rest.p[n] != '\\')
-			n++;
-		if (n == 0 || span_ends(span_of(rest.p, n), span_str(".__lock")) ||
-		    span_eq(span_of(rest.p, n), span_str("..")) || span_eq(span_of(rest.p, n), span_str(".")))
-			return fail(-EUCLEAN, "data file: '%.*s' is no usable path", SPAN_ARG(path));
-		rest = span_from(rest, n + 1);
+		for (part.n = 0; part.n < rest.n; part.n++)
+			if (rest.p[part.n] == '/' || rest.p[part.n] == '\\')
+				break;
+		if (part.n == 0 || span_eq(part, span_str(".")) || span_eq(part, span_str("..")) ||
+		    span_ends(part, span_str(".__lock")))
+			return fail(-EUCLEAN, "data file: '%.*s' is no usable path",
+				    SPAN_ARG(path));
+		rest = span_from(rest, part.n + 1);
 	}
 	return 0;
 }
@@ -164,8 +168,8 @@ int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref)
 	if (ref->off + ref->len <= file->size)
 		return 0;
 	return fail(-EUCLEAN,
-		    "data file '%s' has %" PRIu64 " bytes, %" PRIu64 " at offset %" PRIu64 " are referred to",
-		    file->name, file->size, ref->len, ref->off);
+		    "data file '%s' has %" PRIu64 " bytes, %" PRIu64 " at offset %" PRIu64
+		    " are referred to", file->name, file->size, ref->len, ref->off);
 }
 
 int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
@@ -291,8 +295,9 @@ static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt
 		r = ocdbt_node_parse(buf_span(&stored), ref->base, ret);
 	if (r < 0)
 		return db_err_at(r, "btreenode", ref);
-	trace(TRACE_OCDBT, "node %.*s%.*s:%" PRIu64 ":%" PRIu64 " height %u, %u entries", SPAN_ARG(ref->base),
-	      SPAN_ARG(ref->rel), ref->off, ref->len, (*ret)->height, (*ret)->n);
+	trace(TRACE_OCDBT, "node %.*s%.*s:%" PRIu64 ":%" PRIu64 " height %u, %u entries",
+	      SPAN_ARG(ref->base), SPAN_ARG(ref->rel), ref->off, ref->len, (*ret)->height,
+	      (*ret)->n);
 	return 0;
 }
 
@@ -357,7 +362,8 @@ int db_pin(struct ocdbt *db, const struct ocdbt_ref *ref, unsigned height, struc
 	r = db_walk_visit(walk, decoded);
 	/* R10 */
 	if (r >= 0 && pin.node->height != height)
-		r = db_err_at(fail(-EUCLEAN, "height %u, should be %u", pin.node->height, height), "btreenode", ref);
+		r = db_err_at(fail(-EUCLEAN, "height %u, should be %u", pin.node->height, height),
+			      "btreenode", ref);
 	if (r < 0) {
 		db_unpin(db, &pin);
 		return r;
@@ -379,7 +385,8 @@ void db_unpin(struct ocdbt *db, struct db_pin *pin)
 static int check_vnode(const struct ocdbt *db, const struct ocdbt_version_ref *ref,
 		       const struct ocdbt_vnode *v)
 {
-	uint64_t last = v->height ? v->children[v->n - 1].generation : v->versions[v->n - 1].generation;
+	uint64_t last = v->height ? v->children[v->n - 1].generation :
+				    v->versions[v->n - 1].generation;
 
 	if (v->arity_log2 != db->manifest.config.arity_log2)
 		return fail(-EUCLEAN, "arity 2^%u, the database has 2^%u", v->arity_log2,
@@ -387,7 +394,8 @@ static int check_vnode(const struct ocdbt *db, const struct ocdbt_version_ref *r
 	if (v->height != ref->height)
 		return fail(-EUCLEAN, "height %u, should be %u", v->height, ref->height);
 	if (last != ref->generation)
-		return fail(-EUCLEAN, "last generation %" PRIu64 ", should be %" PRIu64, last, ref->generation);
+		return fail(-EUCLEAN, "last generation %" PRIu64 ", should be %" PRIu64, last,
+			    ref->generation);
 	return 0;
 }
 
@@ -411,7 +419,7 @@ int db_vnode(struct ocdbt *db, const struct ocdbt_version_ref *ref, struct ocdbt
 /* ---- manifests ---- */
 
 #define MANIFEST "manifest.ocdbt"
-#define MANIFEST_TRIES 100		/* a numbered manifest may vanish between listing and reading */
+#define MANIFEST_TRIES 100		/* a numbered one may vanish before it is read */
 
 static int manifest_load(struct io_dir *dir, const char *name, struct ocdbt_manifest *ret)
 {
@@ -456,8 +464,9 @@ static bool same_config(const struct ocdbt_config *a, const struct ocdbt_config 
 {
 	return !memcmp(a->uuid, b->uuid, sizeof(a->uuid)) &&
 	       a->max_inline_value_bytes == b->max_inline_value_bytes &&
-	       a->max_decoded_node_bytes == b->max_decoded_node_bytes && a->arity_log2 == b->arity_log2 &&
-	       a->compression == b->compression && a->zstd_level == b->zstd_level;
+	       a->max_decoded_node_bytes == b->max_decoded_node_bytes &&
+	       a->arity_log2 == b->arity_log2 && a->compression == b->compression &&
+	       a->zstd_level == b->zstd_level;
 }
 
 /* R7: what a numbered manifest must be, given its name and the manifest that announced it. */
@@ -465,13 +474,15 @@ static int check_numbered(const struct ocdbt_manifest *m, const struct ocdbt_man
 			  const char *path, uint64_t number)
 {
 	if (m->config.kind != OCDBT_SINGLE)
-		return fail(-EUCLEAN, "'%s': a numbered manifest holds versions itself, this one does not",
+		return fail(-EUCLEAN,
+			    "'%s': a numbered manifest holds versions itself, this one does not",
 			    path);
 	if (m->versions[m->n_versions - 1].generation != number)
 		return fail(-EUCLEAN, "'%s': last generation is %" PRIu64, path,
 			    m->versions[m->n_versions - 1].generation);
 	if (!same_config(&m->config, &announced->config))
-		return fail(-EUCLEAN, "'%s': configuration differs from that of '%s'", path, MANIFEST);
+		return fail(-EUCLEAN, "'%s': configuration differs from that of '%s'", path,
+			    MANIFEST);
 	return 0;
 }
 
@@ -503,7 +514,8 @@ static int load_numbered(struct ocdbt *db)
 		m = (struct ocdbt_manifest){ 0 };
 		return 0;
 	}
-	return fail(-EIO, "'%s': the newest manifest vanishes whenever it is looked for", db->dir->path);
+	return fail(-EIO, "'%s': the newest manifest vanishes whenever it is looked for",
+		    db->dir->path);
 }
 
 static int db_load(struct ocdbt *db)
@@ -536,8 +548,8 @@ int ocdbt_db_open(struct io_dir *dir, struct cache *cache, struct ocdbt **ret)
 		ocdbt_db_close(db);
 		return r;
 	}
-	trace(TRACE_OCDBT, "open '%s/%s': %zu versions", dir->path, (const char *)db->manifest_name.p,
-	      db->manifest.n_versions);
+	trace(TRACE_OCDBT, "open '%s/%s': %zu versions", dir->path,
+	      (const char *)db->manifest_name.p, db->manifest.n_versions);
 	*ret = db;
 	return 0;
 }

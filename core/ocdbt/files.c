@@ -40,15 +40,17 @@ static int check_row(const struct columns *c, uint32_t i, size_t transitive_n)
 	uint32_t base_before = i ? c->base[i - 1] : 0;
 
 	if (len > LIMIT_KEY_BYTES - transitive_n)
-		return fail(-EUCLEAN, "data file %u: path of %u bytes below a base of %zu, most is %d", i, len,
-			    transitive_n, LIMIT_KEY_BYTES);
+		return fail(-EUCLEAN, "data file %u: path of %u bytes below one of %zu, most is %d",
+			    i, len, transitive_n, LIMIT_KEY_BYTES);
 	if (c->prefix[i] > before)
-		return fail(-EUCLEAN, "data file %u shares %u bytes with a path of %u", i, c->prefix[i], before);
+		return fail(-EUCLEAN, "data file %u shares %u bytes with a path of %u", i,
+			    c->prefix[i], before);
 	if (c->base[i] > len)
-		return fail(-EUCLEAN, "data file %u: base of %u bytes in a path of %u", i, c->base[i], len);
+		return fail(-EUCLEAN, "data file %u: base of %u bytes in a path of %u", i,
+			    c->base[i], len);
 	if (c->base[i] != base_before && c->prefix[i] > MIN(c->base[i], base_before))
-		return fail(-EUCLEAN, "data file %u shares %u bytes across bases of %u and %u", i, c->prefix[i],
-			    base_before, c->base[i]);
+		return fail(-EUCLEAN, "data file %u shares %u bytes across bases of %u and %u", i,
+			    c->prefix[i], base_before, c->base[i]);
 	return 0;
 }
 
@@ -57,8 +59,8 @@ static int columns_parse(struct wire *w, size_t transitive_n, struct columns *c)
 	uint64_t n = wire_varint(w, UINT64_MAX), suffix_sum = 0;
 
 	if (n > LIMIT_TABLE_FILES)
-		return fail(-EFBIG, "table of %llu data files, the limit is %d", (unsigned long long)n,
-			    LIMIT_TABLE_FILES);
+		return fail(-EFBIG, "table of %llu data files, the limit is %d",
+			    (unsigned long long)n, LIMIT_TABLE_FILES);
 	/* Each column has at least a byte per file, but the first has none for the first file. */
 	if (!wire_ok(w) || (n && wire_left(w) < 3 * n - 1))
 		return fail(-EUCLEAN, "data-file table is cut off");
@@ -87,7 +89,8 @@ static int columns_parse(struct wire *w, size_t transitive_n, struct columns *c)
 		c->total += transitive_n + c->prefix[i] + c->suffix[i];
 	}
 	if (c->total > LIMIT_TABLE_BYTES)
-		return fail(-EFBIG, "paths of %u data files have %llu bytes, the limit is %llu", c->n,
+		return fail(-EFBIG, "paths of %u data files have %llu bytes, the limit is %llu",
+			    c->n,
 			    (unsigned long long)c->total, (unsigned long long)LIMIT_TABLE_BYTES);
 	return 0;
 }
@@ -123,13 +126,15 @@ static int expand(const struct columns *c, struct span transitive, struct arena 
 	return 0;
 }
 
-int ocdbt_files_parse(struct wire *w, struct span transitive, struct arena *a, struct ocdbt_files *ret)
+int ocdbt_files_parse(struct wire *w, struct span transitive, struct arena *a,
+		      struct ocdbt_files *ret)
 {
 	__attribute__((cleanup(columns_release))) struct columns c = { 0 };
 	int r;
 
 	if (transitive.n > LIMIT_KEY_BYTES)
-		return fail(-EUCLEAN, "base path of %zu bytes, most is %d", transitive.n, LIMIT_KEY_BYTES);
+		return fail(-EUCLEAN, "base path of %zu bytes, most is %d", transitive.n,
+			    LIMIT_KEY_BYTES);
 	r = columns_parse(w, transitive.n, &c);
 	return r < 0 ? r : expand(&c, transitive, a, ret);
 }
@@ -177,7 +182,8 @@ static int filelist_grow(struct ocdbt_filelist *t)
 	return 0;
 }
 
-int ocdbt_filelist_add(struct ocdbt_filelist *t, struct span base, struct span rel, uint32_t *ret_id)
+int ocdbt_filelist_add(struct ocdbt_filelist *t, struct span base, struct span rel,
+		       uint32_t *ret_id)
 {
 	unsigned slot = recent_slot(base, rel);
 	uint8_t *b, *p;
@@ -192,7 +198,8 @@ int ocdbt_filelist_add(struct ocdbt_filelist *t, struct span base, struct span r
 		}
 	}
 	if (base.n > LIMIT_KEY_BYTES || rel.n > LIMIT_KEY_BYTES - base.n)
-		return fail(-EINVAL, "data file path of %zu bytes, most is %d", base.n + rel.n, LIMIT_KEY_BYTES);
+		return fail(-EINVAL, "data file path of %zu bytes, most is %d", base.n + rel.n,
+			    LIMIT_KEY_BYTES);
 	r = t->n == t->cap ? filelist_grow(t) : 0;
 	if (r < 0)
 		return r;
@@ -223,7 +230,7 @@ static size_t common(struct span a, struct span b)
 	return i;
 }
 
-/* What path i of the sorted table has in common with the one before it, as TensorStore counts it. */
+/* What path i of the sorted table shares with the one before it, as TensorStore counts it. */
 static size_t shared(const struct ocdbt_file_name *name, uint32_t i)
 {
 	size_t n;
@@ -231,7 +238,9 @@ static size_t shared(const struct ocdbt_file_name *name, uint32_t i)
 	if (i == 0)
 		return 0;
 	n = common(name[i - 1].base, name[i].base);
-	return span_eq(name[i - 1].base, name[i].base) ? n + common(name[i - 1].rel, name[i].rel) : n;
+	if (span_eq(name[i - 1].base, name[i].base))
+		n += common(name[i - 1].rel, name[i].rel);
+	return n;
 }
 
 static int put_columns(const struct ocdbt_file_name *name, uint32_t n, struct buf *ret)
@@ -245,12 +254,12 @@ static int put_columns(const struct ocdbt_file_name *name, uint32_t n, struct bu
 	for (uint32_t i = 0; i < n && r >= 0; i++)
 		r = wire_put_varint(ret, name[i].base.n);
 	for (uint32_t i = 0; i < n && r >= 0; i++) {
-		size_t skip = shared(name, i);
+		size_t skip = shared(name, i), in_base = MIN(skip, name[i].base.n);
 
 		/* span_from stops at the end, so one of the two pieces may be empty. */
 		r = buf_add_span(ret, span_from(name[i].base, skip));
 		if (r >= 0)
-			r = buf_add_span(ret, span_from(name[i].rel, skip - MIN(skip, name[i].base.n)));
+			r = buf_add_span(ret, span_from(name[i].rel, skip - in_base));
 	}
 	return r;
 }

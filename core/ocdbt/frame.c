@@ -15,7 +15,7 @@
 #include "core/base/err.h"
 #include "core/ocdbt/record.h"
 
-#define HEADER_BYTES 14			/* in the shortest spelling, which is the only one written */
+#define HEADER_BYTES 14			/* in the shortest spelling, the only one written */
 #define CRC_BYTES 4
 
 static const struct {
@@ -95,7 +95,7 @@ static int zstd_decode(struct span src, uint64_t limit, struct buf *ret)
 	if (r < 0)
 		return r;
 	cap = MIN(bound, limit);
-	/* Pages that decoding does not reach are never touched, so a generous bound costs nothing. */
+	/* Pages that decoding does not reach are never touched: a generous bound is free. */
 	r = buf_reserve(&out, cap);
 	if (r < 0)
 		return r;
@@ -148,17 +148,19 @@ static int frame_check(enum ocdbt_record kind, struct span stored)
 	uint64_t len = wire_u64le(&w);
 
 	if (stored.n < OCDBT_FRAME_BYTES)
-		return fail(-EUCLEAN, "%zu bytes are too few for a %s", stored.n, records[kind].name);
+		return fail(-EUCLEAN, "%zu bytes are too few for a %s", stored.n,
+			    records[kind].name);
 	if (magic != records[kind].magic)
-		return fail(-EUCLEAN, "no %s: magic %08x, should be %08x", records[kind].name, magic,
-			    records[kind].magic);
+		return fail(-EUCLEAN, "no %s: magic %08x, should be %08x", records[kind].name,
+			    magic, records[kind].magic);
 	if (len != stored.n)
-		return fail(-EUCLEAN, "%s says that it has %llu bytes, it has %zu", records[kind].name,
-			    (unsigned long long)len, stored.n);
+		return fail(-EUCLEAN, "%s says that it has %llu bytes, it has %zu",
+			    records[kind].name, (unsigned long long)len, stored.n);
 	sum = crc32c(span_of(stored.p, stored.n - CRC_BYTES));
 	want = get_u32le(stored.p + stored.n - CRC_BYTES);
 	if (sum != want)
-		return fail(-EBADMSG, "%s: crc32c %08x, stored %08x", records[kind].name, sum, want);
+		return fail(-EBADMSG, "%s: crc32c %08x, stored %08x", records[kind].name, sum,
+			    want);
 	return 0;
 }
 
@@ -179,18 +181,19 @@ int ocdbt_frame_open(enum ocdbt_record kind, struct span stored, uint64_t limit,
 	if (!wire_ok(&w))
 		return fail(-EUCLEAN, "%s: malformed version or compression", records[kind].name);
 	if (version != 0)
-		return fail(-EOPNOTSUPP, "%s of format version %u, known is 0", records[kind].name, version);
+		return fail(-EOPNOTSUPP, "%s of format version %u, known is 0", records[kind].name,
+			    version);
 	if (compression > OCDBT_ZSTD)
-		return fail(-EOPNOTSUPP, "%s with compression %u, known are 0 and 1", records[kind].name,
-			    compression);
+		return fail(-EOPNOTSUPP, "%s with compression %u, known are 0 and 1",
+			    records[kind].name, compression);
 	if (compression == OCDBT_ZSTD) {
 		r = zstd_decode(body, limit, hold);
 		if (r < 0)
 			return err_at(r, "%s", records[kind].name);
 		body = buf_span(hold);
 	} else if (body.n > limit) {
-		return fail(-EFBIG, "%s of %zu bytes, the limit is %llu", records[kind].name, body.n,
-			    (unsigned long long)limit);
+		return fail(-EFBIG, "%s of %zu bytes, the limit is %llu", records[kind].name,
+			    body.n, (unsigned long long)limit);
 	}
 	*ret_body = body;
 	return 0;

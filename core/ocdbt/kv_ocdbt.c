@@ -131,9 +131,11 @@ static int find_wanted(struct kv_ocdbt *k, const struct ocdbt_when *when, const 
 	if (r != 0)
 		return r < 0 ? err_at(r, "'%s'", path) : 0;
 	if (when->generation)
-		return fail(-ENOENT, "'%s' has no version of generation %" PRIu64, path, when->generation);
+		return fail(-ENOENT, "'%s' has no version of generation %" PRIu64, path,
+			    when->generation);
 	if (when->time)
-		return fail(-ENOENT, "'%s' has no version of time %" PRIu64 " or before", path, when->time);
+		return fail(-ENOENT, "'%s' has no version of time %" PRIu64 " or before", path,
+			    when->time);
 	/* Numbered kind without a numbered manifest: created, nothing committed yet. */
 	k->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT, .root.len = OCDBT_NO_ROOT };
 	return 0;

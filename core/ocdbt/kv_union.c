@@ -22,7 +22,8 @@ static bool is_part_name(const char *name)
 	for (size_t i = sizeof(prefix) - 1; i < n; i++) {
 		char c = name[i];
 
-		if (!(c >= '0' && c <= '9') && !((c | 0x20) >= 'a' && (c | 0x20) <= 'z') && c != '_')
+		if (!(c >= '0' && c <= '9') && !((c | 0x20) >= 'a' && (c | 0x20) <= 'z') &&
+		    c != '_')
 			return false;
 	}
 	return true;
@@ -52,7 +53,7 @@ static int by_number(const void *a, const void *b)
 	return strverscmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* 1 when the directory of this name is a database, 0 when it has no manifest (or is no directory). */
+/* 1 when the directory of this name is a database, 0 when it has no manifest. */
 static int is_database(struct io_dir *dir, const char *name)
 {
 	auto_free char *path = NULL;
@@ -256,7 +257,8 @@ static int open_part(struct kv_union *u, struct io_dir *dir, const char *name, s
 	sub = NULL;			/* taken */
 	r = ocdbt_find_version(p->db, &latest, &u->arena, &p->version);
 	if (r == 0)
-		p->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT, .root.len = OCDBT_NO_ROOT };
+		p->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT,
+						    .root.len = OCDBT_NO_ROOT };
 	return r;
 }
 

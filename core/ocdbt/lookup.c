@@ -22,7 +22,7 @@ struct level {
 	struct db_pin pin;
 	uint32_t pos;			/* interior: the child gone down to; leaf: the entry */
 	uint32_t prefix_n;		/* implicit prefix: what the keys of this node leave out */
-	int bound;			/* the level whose entry pos + 1 ends this subtree; -1: none */
+	int bound;			/* level whose entry pos + 1 ends this subtree; -1: none */
 };
 
 struct ocdbt_cursor {
@@ -30,7 +30,7 @@ struct ocdbt_cursor {
 	struct ocdbt_ref root;		/* borrowed paths */
 	unsigned root_height;
 	bool is_empty;
-	struct db_walk *walk;		/* what counts: own_walk, or the walk that this is a part of */
+	struct db_walk *walk;		/* own_walk, or the walk that this is a part of */
 	struct db_walk own_walk;
 	struct buf key;			/* implicit prefixes; in a range also the key given */
 	struct buf last;		/* where the last find was */
@@ -49,7 +49,8 @@ int db_cursor_open(struct ocdbt *db, const struct ocdbt_version *v, struct db_wa
 	struct ocdbt_cursor *cur;
 
 	if (v->root_height > LIMIT_BTREE_HEIGHT)
-		return fail(-EFBIG, "B+tree of height %u, the limit is %d", v->root_height, LIMIT_BTREE_HEIGHT);
+		return fail(-EFBIG, "B+tree of height %u, the limit is %d", v->root_height,
+			    LIMIT_BTREE_HEIGHT);
 	cur = calloc(1, sizeof(*cur) + (v->root_height + 1) * sizeof(cur->level[0]));
 	if (!cur)
 		return fail(-ENOMEM, "cannot allocate a cursor");
@@ -113,7 +114,8 @@ static bool is_below_end(const struct ocdbt_cursor *cur, unsigned d, struct span
 /* ---- going down ---- */
 
 /* R10: the keys of a child lie between its entry's key and the end that it was given. */
-static int check_bounds(const struct ocdbt_cursor *cur, const struct level *up, const struct level *down)
+static int check_bounds(const struct ocdbt_cursor *cur, const struct level *up,
+			const struct level *down)
 {
 	const struct ocdbt_node *node = down->pin.node;
 	struct span first = ocdbt_node_key(node, 0), last = ocdbt_node_key(node, node->n - 1);
@@ -129,7 +131,8 @@ static int check_bounds(const struct ocdbt_cursor *cur, const struct level *up, 
 	/* Both begin with the prefix of level b. */
 	if (cmp_joined(span_from(prefix_of(cur, down), b->prefix_n), last,
 		       ocdbt_node_key(b->pin.node, b->pos + 1)) >= 0)
-		return fail(-EUCLEAN, "last key '%.*s' is not below the next reference's", SPAN_ARG(last));
+		return fail(-EUCLEAN, "last key '%.*s' is not below the next reference's",
+			    SPAN_ARG(last));
 	return 0;
 }
 

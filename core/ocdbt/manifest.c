@@ -44,8 +44,8 @@ static int config_parse(struct wire *w, struct ocdbt_config *c)
 	if (!wire_ok(w))
 		return fail(-EUCLEAN, "configuration is cut off");
 	if (c->zstd_level < OCDBT_ZSTD_LEVEL_MIN || c->zstd_level > OCDBT_ZSTD_LEVEL_MAX)
-		return fail(-EUCLEAN, "zstd level %d, known are %d to %d", c->zstd_level, OCDBT_ZSTD_LEVEL_MIN,
-			    OCDBT_ZSTD_LEVEL_MAX);
+		return fail(-EUCLEAN, "zstd level %d, known are %d to %d", c->zstd_level,
+			    OCDBT_ZSTD_LEVEL_MIN, OCDBT_ZSTD_LEVEL_MAX);
 	return 0;
 }
 
@@ -99,12 +99,13 @@ static int check_node(const struct ocdbt_manifest *m, size_t i)
 	const struct ocdbt_version_ref *v = &m->nodes[i];
 	uint64_t g = m->versions[m->n_versions - 1].generation, low, high;
 
-	if (v->height < 1 || v->height > ocdbt_vnode_height_max(a) || (i && v->height >= v[-1].height))
-		return fail(-EUCLEAN, "version node %zu: height %u follows %u, most is %u", i, v->height,
-			    i ? v[-1].height : 0, ocdbt_vnode_height_max(a));
+	if (v->height < 1 || v->height > ocdbt_vnode_height_max(a) ||
+	    (i && v->height >= v[-1].height))
+		return fail(-EUCLEAN, "version node %zu: height %u follows %u, most is %u", i,
+			    v->height, i ? v[-1].height : 0, ocdbt_vnode_height_max(a));
 	if (!ocdbt_manifest_range(a, g, v->height, &low, &high))
-		return fail(-EUCLEAN, "version node %zu: height %u before generation %llu", i, v->height,
-			    (unsigned long long)g);
+		return fail(-EUCLEAN, "version node %zu: height %u before generation %llu", i,
+			    v->height, (unsigned long long)g);
 	if (v->generation <= low || v->generation > high)
 		return fail(-EUCLEAN, "version node %zu: generation %llu is not in %llu to %llu", i,
 			    (unsigned long long)v->generation, (unsigned long long)(low + 1),
@@ -127,8 +128,8 @@ static int versions_parse(struct wire *w, struct ocdbt_manifest *m)
 	if (r >= 0)
 		r = ocdbt_versions_parse(w, &files, a, &m->arena, &m->versions, &m->n_versions);
 	if (r >= 0)
-		r = ocdbt_version_refs_parse(w, &files, ocdbt_vnode_height_max(a), true, &m->arena, &m->nodes,
-					     &m->n_nodes);
+		r = ocdbt_version_refs_parse(w, &files, ocdbt_vnode_height_max(a), true, &m->arena,
+					     &m->nodes, &m->n_nodes);
 	for (size_t i = 0; r >= 0 && i < m->n_nodes; i++)
 		r = check_node(m, i);
 	if (r < 0)
@@ -188,7 +189,8 @@ static int versions_pack(const struct ocdbt_manifest *m, struct buf *body)
 	for (size_t i = 0; i < n; i++)
 		id[i] = index[id[i]];
 	r = ocdbt_versions_pack(m->versions, m->n_versions, id, body);
-	return r < 0 ? r : ocdbt_version_refs_pack(m->nodes, m->n_nodes, true, id + m->n_versions, body);
+	return r < 0 ? r : ocdbt_version_refs_pack(m->nodes, m->n_nodes, true, id + m->n_versions,
+						   body);
 }
 
 int ocdbt_manifest_pack(const struct ocdbt_manifest *m, const struct ocdbt_config *compress,

@@ -76,7 +76,8 @@ static int merge_rewind(struct ocdbt_source *src)
 }
 
 int ocdbt_merge(const struct ocdbt_merge_part *part, size_t n, const struct ocdbt_config *config,
-		struct ocdbt_data *data, struct ocdbt_version *ret, struct ocdbt_merge_stats *ret_stats)
+		struct ocdbt_data *data, struct ocdbt_version *ret,
+		struct ocdbt_merge_stats *ret_stats)
 {
 	auto_free struct mergelist_part *list_part = calloc(n + 1, sizeof(*list_part));
 	struct merge_source s = { { merge_next, merge_rewind }, part, n, list_part };
@@ -120,7 +121,8 @@ static int open_one(struct io_dir *dir, const char *name, struct cache *cache, s
 	sub = NULL;			/* taken */
 	r = ocdbt_find_version(ret->db, &latest, a, &ret->version);
 	if (r == 0)
-		ret->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT, .root.len = OCDBT_NO_ROOT };
+		ret->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT,
+						      .root.len = OCDBT_NO_ROOT };
 	if (r < 0)
 		return r;
 	ret->base = arena_alloc(a, n);
@@ -142,7 +144,8 @@ int ocdbt_merge_dirs(struct io_dir *dir, const struct ocdbt_parts *parts, struct
 	for (size_t i = 0; i < parts->n && r >= 0; i++) {
 		r = open_one(dir, parts->name[i], cache, &a, &opened[i]);
 		if (r >= 0)
-			part[i] = (struct ocdbt_merge_part){ opened[i].db, &opened[i].version, opened[i].base };
+			part[i] = (struct ocdbt_merge_part){ opened[i].db, &opened[i].version,
+							    opened[i].base };
 	}
 	if (r >= 0)
 		r = ocdbt_merge(part, parts->n, config, data, ret, ret_stats);

@@ -227,7 +227,9 @@ int mergelist_next(struct mergelist *m, const struct mergelist_hit **ret)
 	while (m->n_heap && (m->n_hit == 0 || span_eq(head(m, m->heap[0]), m->hit[0].entry->key))) {
 		size_t i = heap_pop(m);
 
-		m->hit[m->n_hit++] = (struct mergelist_hit){ i, &m->stream[i].entry[m->stream[i].at] };
+		struct stream *s = &m->stream[i];
+
+		m->hit[m->n_hit++] = (struct mergelist_hit){ i, &s->entry[s->at] };
 	}
 	*ret = m->hit;
 	return (int)m->n_hit;

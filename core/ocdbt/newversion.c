@@ -1,5 +1,6 @@
 /*
- * newversion.c - a tree that was built becomes a version: manifests, and the carry into version nodes.
+ * newversion.c - a tree that was built becomes a version: manifests, and the carry into version
+ * nodes.
  *
  * Nothing is renamed here and directories are not synced: the caller decides when
  * a manifest counts.
@@ -129,7 +130,8 @@ static int put_interior(struct carry *c, unsigned height, const struct ocdbt_ver
 	return r;
 }
 
-static const struct ocdbt_version_ref *node_of_height(const struct ocdbt_manifest *m, unsigned height)
+static const struct ocdbt_version_ref *node_of_height(const struct ocdbt_manifest *m,
+						      unsigned height)
 {
 	for (size_t i = 0; i < m->n_nodes; i++)
 		if (m->nodes[i].height == height)
@@ -144,8 +146,8 @@ static const struct ocdbt_version_ref *in_range(const struct ocdbt_version_ref *
 }
 
 /*
- * The inline versions are full: they become a node, which goes under the node of height 1, unless that
- * one is out of its range with the new generation; then it goes under height 2, and so on up.
+ * The inline versions are full: they become a node, which goes under the node of height 1, unless
+ * that one is out of its range with the new generation; then it goes under height 2, and so on up.
  */
 static int carry_up(struct carry *c, uint64_t g, struct ocdbt_version_ref *up, size_t *ret_n)
 {
@@ -219,7 +221,8 @@ static int check_can_follow(const struct ocdbt *db)
 	const struct ocdbt_manifest *m = &db->manifest;
 
 	if (m->n_versions == 0 || strcmp(ocdbt_db_manifest_name(db), "manifest.ocdbt"))
-		return fail(-EOPNOTSUPP, "'%s': adding a version to a database with numbered manifests",
+		return fail(-EOPNOTSUPP,
+			    "'%s': adding a version to a database with numbered manifests",
 			    db->dir->path);
 	if (m->versions[m->n_versions - 1].generation >= UINT64_MAX - 1 ||
 	    m->versions[m->n_versions - 1].commit_time >= INT64_MAX)

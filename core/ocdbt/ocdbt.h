@@ -32,7 +32,7 @@ struct cache;
 /* Which version; both 0: the latest. */
 struct ocdbt_when {
 	uint64_t generation;		/* this one exactly */
-	uint64_t time;			/* the last one not committed later, nanoseconds since 1970 */
+	uint64_t time;			/* the last one not later, nanoseconds since 1970 */
 };
 
 struct ocdbt_open_opts {
@@ -41,9 +41,9 @@ struct ocdbt_open_opts {
 };
 
 /*
- * The database in dir as a read-only kv; dir is taken on success. cache may be NULL: then each walk
- * decodes its nodes anew. It is borrowed and outlives the kv, as does dir's engine. opts may be NULL.
- * -ENOENT when there is no manifest.ocdbt or no such version.
+ * The database in dir as a read-only kv; dir is taken on success. cache may be NULL: then each
+ * walk decodes its nodes anew. It is borrowed and outlives the kv, as does dir's engine. opts may
+ * be NULL. -ENOENT when there is no manifest.ocdbt or no such version.
  *
  * locate gives values of the leaf as KV_INLINE and others as KV_FILE, once their file is known to
  * hold them; a value of length 0 is always inline. A batch costs each node once, so batches are
@@ -68,10 +68,10 @@ void ocdbt_parts_release(struct ocdbt_parts *parts);
  * Several databases as one kv: an item that was never merged. parts are directories beneath dir
  * (usually from ocdbt_parts_find()), each opened at its latest version; dir is taken on success.
  *
- * Keys are the union. Of a key that several parts hold, all values must be equal byte for byte: locate
- * compares them, reading what is not inline, and gives the first part's; otherwise it fails with
- * -EUCLEAN and names the key and both parts, because either could be the right one. A listing gives
- * such a key once, with the length that the first part has.
+ * Keys are the union. Of a key that several parts hold, all values must be equal byte for byte:
+ * locate compares them, reading what is not inline, and gives the first part's; otherwise it fails
+ * with -EUCLEAN and names the key and both parts, because either could be the right one. A listing
+ * gives such a key once, with the length that the first part has.
  */
 int ocdbt_open_union(struct io_dir *dir, const struct ocdbt_parts *parts, struct cache *cache,
 		     const struct ocdbt_open_opts *opts, struct kv **ret);
@@ -116,7 +116,10 @@ int ocdbt_cursor_find(struct ocdbt_cursor *cur, struct span key, struct ocdbt_va
 int ocdbt_cursor_range(struct ocdbt_cursor *cur, struct span low, struct span high);
 /* The next entry of the range: 1, or 0 at its end. */
 int ocdbt_cursor_next(struct ocdbt_cursor *cur, struct ocdbt_entry *ret);
-/* The end of the keys that begin with prefix; appended to ret, which stays empty when there is none. */
+/*
+ * The end of the keys that begin with prefix; appended to ret, which stays empty when there is
+ * none.
+ */
 int ocdbt_prefix_end(struct span prefix, struct buf *ret);
 
 /*
@@ -130,9 +133,9 @@ int ocdbt_value_equal(struct ocdbt *a, const struct ocdbt_value *va, struct ocdb
 /* ---- writing: data files ---- */
 
 /*
- * Appends values, or nodes, to data files `<prefix><32 hex digits>`, gathered into large writes. Any
- * number of threads may add at once: each gets a file of its own for the time, so there are as many
- * files as threads were at it together, or as target_size asks for.
+ * Appends values, or nodes, to data files `<prefix><32 hex digits>`, gathered into large writes.
+ * Any number of threads may add at once: each gets a file of its own for the time, so there are as
+ * many files as threads were at it together, or as target_size asks for.
  *
  * A reference that was given stays true, and its path stays valid, until the writer is freed; the
  * bytes behind it are on the disk after ocdbt_data_sync(), and not sooner. A call that fails
@@ -142,7 +145,7 @@ int ocdbt_value_equal(struct ocdbt *a, const struct ocdbt_value *va, struct ocdb
 struct ocdbt_data;
 struct ocdbt_data_opts {
 	const char *prefix;		/* NULL: "d/"; its directories are made when needed */
-	uint64_t target_size;		/* a file of this size or more gets no further value; 0: no limit */
+	uint64_t target_size;		/* a file that has reached it is full; 0: no limit */
 	unsigned file_mode, dir_mode;	/* under the umask; 0: 0666, 0777 */
 	int (*name)(void *arg, uint8_t ret[16]);	/* of each new file; NULL: random */
 	void *name_arg;
@@ -156,13 +159,14 @@ int ocdbt_data_put(struct ocdbt_data *data, struct span value, struct ocdbt_ref 
 /* How long the paths of this writer are. */
 size_t ocdbt_data_path_len(const struct ocdbt_data *data);
 /*
- * Everything durable, files and their names below dir. A file that reached target_size was synced and
- * closed when its successor was begun, so this waits for few. -EBUSY while a value is under way.
+ * Everything durable, files and their names below dir. A file that reached target_size was synced
+ * and closed when its successor was begun, so this waits for few. -EBUSY while a value is under
+ * way.
  */
 int ocdbt_data_sync(struct ocdbt_data *data);
 /*
- * Remove all files that were made; the writer is as new. -EBUSY while a value is under way; no other
- * thread may add one meanwhile.
+ * Remove all files that were made; the writer is as new. -EBUSY while a value is under way; no
+ * other thread may add one meanwhile.
  */
 int ocdbt_data_discard(struct ocdbt_data *data);
 /* Where a value is now, for reading back before it is durable: inline while it is not written. */
@@ -174,8 +178,8 @@ struct ocdbt_data_stats {
 void ocdbt_data_stats(struct ocdbt_data *data, struct ocdbt_data_stats *ret);
 
 /*
- * A value in pieces, so that it need not be in memory. Of one thread at a time. A piece that fails is
- * not added; the stream may go on with it again, or be aborted.
+ * A value in pieces, so that it need not be in memory. Of one thread at a time. A piece that fails
+ * is not added; the stream may go on with it again, or be aborted.
  */
 struct ocdbt_stream;
 int ocdbt_stream_open(struct ocdbt_data *data, struct ocdbt_stream **ret);
@@ -207,38 +211,42 @@ struct ocdbt_array_source {
 	const struct ocdbt_entry *entry;
 	size_t n, at;
 };
-void ocdbt_array_source_init(struct ocdbt_array_source *src, const struct ocdbt_entry *entry, size_t n);
+void ocdbt_array_source_init(struct ocdbt_array_source *src, const struct ocdbt_entry *entry,
+			     size_t n);
 
 /*
- * Write the nodes of a tree that holds what the source gives, in the shape that TensorStore would give
- * it, and set root, height and statistics of *ret, paths borrowed from data; the rest of *ret is 0. No
- * entries: an empty version. Inline values longer than the configuration allows are put into data
- * too. Memory: about one encoded node, and some 200 bytes and a key for each node.
+ * Write the nodes of a tree that holds what the source gives, in the shape that TensorStore would
+ * give it, and set root, height and statistics of *ret, paths borrowed from data; the rest of *ret
+ * is 0. No entries: an empty version. Inline values longer than the configuration allows are put
+ * into data too. Memory: about one encoded node, and some 200 bytes and a key for each node.
  *
- * -EINVAL when keys do not ascend. After an error what was written is waste: discard data, or leave it.
+ * -EINVAL when keys do not ascend. After an error what was written is waste: discard data, or
+ * leave it.
  */
-int ocdbt_build(struct ocdbt_source *src, const struct ocdbt_config *config, struct ocdbt_data *data,
-		struct ocdbt_version *ret);
+int ocdbt_build(struct ocdbt_source *src, const struct ocdbt_config *config,
+		struct ocdbt_data *data, struct ocdbt_version *ret);
 
 /* ---- writing: merging ---- */
 
 struct ocdbt_merge_part {
 	struct ocdbt *db;		/* borrowed; opened beneath its own directory */
 	const struct ocdbt_version *version;	/* borrowed */
-	const char *base;		/* that directory beneath the result's, with a slash; "" for the same */
+	const char *base;		/* that directory, with a slash; "" for the result's own */
 };
 struct ocdbt_merge_stats {
 	uint64_t keys;			/* of the result */
-	uint64_t repeated;		/* keys of parts that an earlier part held with the same value */
+	uint64_t repeated;		/* that an earlier part held with the same value */
 };
 /*
  * Build a tree with the keys of all parts, as ocdbt_build(). Values stay where they are and are
- * referred to; inline ones are copied. A key in several parts must have equal values, byte for byte:
- * -EUCLEAN names the key and two parts otherwise. Memory: 32 MiB of keys besides what ocdbt_build()
- * takes, whatever the size of the parts; what it wrote is counted by ocdbt_data_stats().
+ * referred to; inline ones are copied. A key in several parts must have equal values, byte for
+ * byte: -EUCLEAN names the key and two parts otherwise. Memory: 32 MiB of keys besides what
+ * ocdbt_build() takes, whatever the size of the parts; what it wrote is counted by
+ * ocdbt_data_stats().
  */
 int ocdbt_merge(const struct ocdbt_merge_part *part, size_t n, const struct ocdbt_config *config,
-		struct ocdbt_data *data, struct ocdbt_version *ret, struct ocdbt_merge_stats *ret_stats);
+		struct ocdbt_data *data, struct ocdbt_version *ret,
+		struct ocdbt_merge_stats *ret_stats);
 /* The latest versions of the databases in these directories beneath dir, which is data's too. */
 int ocdbt_merge_dirs(struct io_dir *dir, const struct ocdbt_parts *parts, struct cache *cache,
 		     const struct ocdbt_config *config, struct ocdbt_data *data,
@@ -247,22 +255,24 @@ int ocdbt_merge_dirs(struct io_dir *dir, const struct ocdbt_parts *parts, struct
 /* ---- writing: manifests ---- */
 
 /*
- * A manifest with one version, generation 1. time: nanoseconds since 1970; 0: now. Of root only what
- * ocdbt_build() sets is used, and copied. *ret needs ocdbt_manifest_release().
+ * A manifest with one version, generation 1. time: nanoseconds since 1970; 0: now. Of root only
+ * what ocdbt_build() sets is used, and copied. *ret needs ocdbt_manifest_release().
  */
 int ocdbt_manifest_first(const struct ocdbt_config *config, const struct ocdbt_version *root,
 			 uint64_t time, struct ocdbt_manifest *ret);
 /*
- * The manifest after db's with one version more, committed at time, or 1 ns after the version before
- * if that is later. Version nodes that this calls for are put into data, which is below the same
- * directory as db and synced before the manifest is written. For databases of the single kind.
+ * The manifest after db's with one version more, committed at time, or 1 ns after the version
+ * before if that is later. Version nodes that this calls for are put into data, which is below the
+ * same directory as db and synced before the manifest is written. For databases of the single
+ * kind.
  */
 int ocdbt_manifest_next(struct ocdbt *db, const struct ocdbt_version *root, uint64_t time,
 			struct ocdbt_data *data, struct ocdbt_manifest *ret);
 /*
- * Write it to a file beneath dir and sync the file; its name is durable after IO_SYNC_DIR. name NULL:
- * "manifest.ocdbt", in place, for a directory that nobody reads yet. Elsewhere write another name and
- * rename it: that is the commit. Not "manifest.ocdbt.__lock", which is TensorStore's lock.
+ * Write it to a file beneath dir and sync the file; its name is durable after IO_SYNC_DIR. name
+ * NULL: "manifest.ocdbt", in place, for a directory that nobody reads yet. Elsewhere write another
+ * name and rename it: that is the commit. Not "manifest.ocdbt.__lock", which is TensorStore's
+ * lock.
  */
 int ocdbt_manifest_write(struct io_dir *dir, const struct ocdbt_manifest *m, const char *name,
 			 unsigned mode);
@@ -273,7 +283,7 @@ enum ocdbt_severity { OCDBT_INFO, OCDBT_WARN, OCDBT_ERROR };
 
 struct ocdbt_finding {
 	enum ocdbt_severity severity;
-	const char *where;		/* "btreenode:PATH:OFF:LEN", "versionnode:...", "file:PATH", "version:N" */
+	const char *where;		/* "btreenode:PATH:OFF:LEN", "file:PATH", "version:N" */
 	const char *text;		/* what is wrong there */
 };
 /* A non-zero return ends the check and is its result. */
@@ -281,7 +291,7 @@ typedef int ocdbt_finding_fn(void *arg, const struct ocdbt_finding *f);
 
 struct ocdbt_check_opts {
 	bool all_versions;		/* and the version nodes; else the current version */
-	bool unused_files;		/* warn of data files that nothing refers to; with all_versions only */
+	bool unused_files;		/* warn of data files not referred to; with all_versions */
 	ocdbt_finding_fn *found;
 	void *arg;
 };
@@ -290,12 +300,13 @@ struct ocdbt_check_stats {
 	uint64_t errors, warnings;
 };
 /*
- * Everything that can be known of a database without understanding its values: each node for itself,
- * each reference against what it leads to (height, keys within bounds, statistics), each version
- * node's claims, and that every value lies inside an existing file. 0 when it came to its end, however
- * much was found; -EFBIG when there is more than the limits of one walk.
+ * Everything that can be known of a database without understanding its values: each node for
+ * itself, each reference against what it leads to (height, keys within bounds, statistics), each
+ * version node's claims, and that every value lies inside an existing file. 0 when it came to its
+ * end, however much was found; -EFBIG when there is more than the limits of one walk.
  */
-int ocdbt_check(struct ocdbt *db, const struct ocdbt_check_opts *opts, struct ocdbt_check_stats *ret);
+int ocdbt_check(struct ocdbt *db, const struct ocdbt_check_opts *opts,
+		struct ocdbt_check_stats *ret);
 
 DEFINE_AUTO(ocdbt_data, struct ocdbt_data, ocdbt_data_free);
 DEFINE_AUTO(ocdbt_stream, struct ocdbt_stream, ocdbt_stream_abort);

@@ -96,10 +96,11 @@ static int check_value(const struct ocdbt_value *v)
 	uint64_t end;
 
 	if (v->kind == OCDBT_INLINE && v->bytes.n > LIMIT_INLINE_VALUE)
-		return fail(-EINVAL, "inline value of %zu bytes, most is %d", v->bytes.n, LIMIT_INLINE_VALUE);
+		return fail(-EINVAL, "inline value of %zu bytes, most is %d", v->bytes.n,
+			    LIMIT_INLINE_VALUE);
 	if (v->kind == OCDBT_FILE && (!add_fits(v->ref.off, v->ref.len, &end) || end > INT64_MAX))
-		return fail(-EINVAL, "%llu bytes at offset %llu are beyond 2^63", (unsigned long long)v->ref.len,
-			    (unsigned long long)v->ref.off);
+		return fail(-EINVAL, "%llu bytes at offset %llu are beyond 2^63",
+			    (unsigned long long)v->ref.len, (unsigned long long)v->ref.off);
 	return 0;
 }
 
@@ -179,6 +180,11 @@ static uint64_t u64_at(const struct buf *b, uint32_t i)
 	return ((const uint64_t *)(const void *)b->p)[i];
 }
 
+static bool is_inline(const struct ocdbt_packer *p, uint32_t i)
+{
+	return u32_at(&p->id, i) == OCDBT_FILE_NONE;
+}
+
 static int put_keys(const struct ocdbt_packer *p, unsigned strip, struct buf *body)
 {
 	int r = wire_put_varint(body, p->n);
@@ -200,12 +206,12 @@ static int put_values(const struct ocdbt_packer *p, const uint32_t *index, struc
 	for (uint32_t i = 0; i < p->n && r >= 0; i++)
 		r = wire_put_varint(body, u64_at(&p->len, i));
 	for (uint32_t i = 0; i < p->n && r >= 0; i++)
-		r = wire_put_u8(body, u32_at(&p->id, i) == OCDBT_FILE_NONE ? OCDBT_INLINE : OCDBT_FILE);
+		r = wire_put_u8(body, is_inline(p, i) ? OCDBT_INLINE : OCDBT_FILE);
 	for (uint32_t i = 0; i < p->n && r >= 0; i++)
-		if (u32_at(&p->id, i) != OCDBT_FILE_NONE)
+		if (!is_inline(p, i))
 			r = wire_put_varint(body, index[u32_at(&p->id, i)]);
 	for (uint32_t i = 0; i < p->n && r >= 0; i++)
-		if (u32_at(&p->id, i) != OCDBT_FILE_NONE)
+		if (!is_inline(p, i))
 			r = wire_put_varint(body, u64_at(&p->off, i));
 	return r < 0 ? r : buf_add_span(body, buf_span(&p->inline_bytes));
 }
@@ -243,7 +249,7 @@ static void sum_stats(const struct ocdbt_packer *p, struct ocdbt_stats *ret)
 
 		if (p->height)
 			one = *stats_at(p, i);
-		else if (u32_at(&p->id, i) != OCDBT_FILE_NONE)
+		else if (!is_inline(p, i))
 			one.value_bytes = u64_at(&p->len, i);
 		ocdbt_stats_add(&sum, &one);
 	}
@@ -260,7 +266,7 @@ int ocdbt_packer_pack(struct ocdbt_packer *p, unsigned strip, const struct ocdbt
 	assert(p->n >= 1 && strip <= ocdbt_packer_strip(p));
 	if (!index)
 		return fail(-ENOMEM, "cannot allocate a node of %u entries", p->n);
-	/* Most of the body is the keys and the inline values; growing to it by steps would copy them. */
+	/* Most of the body is keys and inline values; growing to it by steps would copy them. */
 	r = buf_reserve(&body, p->suffix.n + p->inline_bytes.n + (size_t)p->n * 12);
 	if (r >= 0)
 		r = wire_put_u8(&body, (uint8_t)p->height);
@@ -279,8 +285,9 @@ int ocdbt_packer_pack(struct ocdbt_packer *p, unsigned strip, const struct ocdbt
 
 void ocdbt_packer_clear(struct ocdbt_packer *p)
 {
-	struct buf *bufs[] = { &p->last_key, &p->first_key, &p->prefix_len, &p->suffix_len, &p->suffix,
-			       &p->id, &p->off, &p->len, &p->inline_bytes, &p->strip, &p->stats };
+	struct buf *bufs[] = { &p->last_key, &p->first_key, &p->prefix_len, &p->suffix_len,
+			       &p->suffix, &p->id, &p->off, &p->len, &p->inline_bytes, &p->strip,
+			       &p->stats };
 
 	for (size_t i = 0; i < ARRAY_LEN(bufs); i++)
 		buf_clear(bufs[i]);
@@ -291,8 +298,9 @@ void ocdbt_packer_clear(struct ocdbt_packer *p)
 
 void ocdbt_packer_release(struct ocdbt_packer *p)
 {
-	struct buf *bufs[] = { &p->last_key, &p->first_key, &p->prefix_len, &p->suffix_len, &p->suffix,
-			       &p->id, &p->off, &p->len, &p->inline_bytes, &p->strip, &p->stats };
+	struct buf *bufs[] = { &p->last_key, &p->first_key, &p->prefix_len, &p->suffix_len,
+			       &p->suffix, &p->id, &p->off, &p->len, &p->inline_bytes, &p->strip,
+			       &p->stats };
 
 	for (size_t i = 0; i < ARRAY_LEN(bufs); i++)
 		buf_release(bufs[i]);
@@ -300,7 +308,8 @@ void ocdbt_packer_release(struct ocdbt_packer *p)
 	*p = (struct ocdbt_packer){ 0 };
 }
 
-int ocdbt_node_pack(const struct ocdbt_node *node, const struct ocdbt_config *compress, struct buf *ret)
+int ocdbt_node_pack(const struct ocdbt_node *node, const struct ocdbt_config *compress,
+		    struct buf *ret)
 {
 	auto_packer p = { .height = node->height };
 	struct ocdbt_stats stats;

@@ -33,7 +33,7 @@ struct ocdbt_ref {
 /* What lies below a reference to a B+tree node. Sums saturate. */
 struct ocdbt_stats {
 	uint64_t keys;			/* num_keys */
-	uint64_t tree_bytes;		/* num_tree_bytes: stored length of the nodes, its own too */
+	uint64_t tree_bytes;		/* num_tree_bytes: stored nodes, itself included */
 	uint64_t value_bytes;		/* num_indirect_value_bytes */
 };
 void ocdbt_stats_add(struct ocdbt_stats *sum, const struct ocdbt_stats *more);
@@ -56,7 +56,8 @@ struct ocdbt_config {
 
 /*
  * The body of a stored record: checks the envelope and undoes the compression, into hold (in place
- * of what it held) when there is one. The span borrows from stored or from hold. limit bounds the decoded bytes.
+ * of what it held) when there is one. The span borrows from stored or from hold. limit bounds the
+ * decoded bytes.
  */
 int ocdbt_frame_open(enum ocdbt_record kind, struct span stored, uint64_t limit, struct buf *hold,
 		     struct span *ret_body);
@@ -72,7 +73,8 @@ struct ocdbt_files {
 	const uint8_t *bytes;
 };
 /* transitive is put in front of every base path. */
-int ocdbt_files_parse(struct wire *w, struct span transitive, struct arena *a, struct ocdbt_files *ret);
+int ocdbt_files_parse(struct wire *w, struct span transitive, struct arena *a,
+		      struct ocdbt_files *ret);
 /* i < n. Sets base and rel. */
 void ocdbt_files_get(const struct ocdbt_files *f, uint32_t i, struct ocdbt_ref *ret);
 
@@ -83,8 +85,12 @@ struct ocdbt_filelist {
 	uint32_t n, cap;
 	uint32_t recent[16];		/* ids + 1 by hash: most entries repeat a file */
 };
-/* A number for the file; the same file may get several. The paths are copied. -EINVAL when too long. */
-int ocdbt_filelist_add(struct ocdbt_filelist *t, struct span base, struct span rel, uint32_t *ret_id);
+/*
+ * A number for the file; the same file may get several. The paths are copied. -EINVAL when too
+ * long.
+ */
+int ocdbt_filelist_add(struct ocdbt_filelist *t, struct span base, struct span rel,
+		       uint32_t *ret_id);
 /* Append the table, sorted and without duplicates; ret_index[id] is each file's place in it. */
 int ocdbt_filelist_pack(struct ocdbt_filelist *t, struct buf *ret, uint32_t *ret_index);
 void ocdbt_filelist_release(struct ocdbt_filelist *t);
@@ -110,13 +116,13 @@ struct ocdbt_version_ref {
 	struct ocdbt_ref node;
 	uint64_t num_generations;
 	uint64_t commit_time;		/* of the first version in it */
-	unsigned height;		/* stored in the manifest only; elsewhere the parent's less 1 */
+	unsigned height;		/* in the manifest; elsewhere the parent's less 1 */
 };
 
 struct ocdbt_manifest {
 	struct arena arena;
 	struct ocdbt_config config;
-	struct ocdbt_version *versions;	/* ascending; the last one is current; none only if numbered */
+	struct ocdbt_version *versions;	/* ascending, current last; none if numbered */
 	size_t n_versions;
 	struct ocdbt_version_ref *nodes;	/* falling height, rising generation */
 	size_t n_nodes;
@@ -147,7 +153,8 @@ struct ocdbt_vnode {
 };
 /* transitive: base of the reference that led here. On success *ret needs ocdbt_vnode_release(). */
 int ocdbt_vnode_parse(struct span stored, struct span transitive, struct ocdbt_vnode *ret);
-int ocdbt_vnode_pack(const struct ocdbt_vnode *v, const struct ocdbt_config *compress, struct buf *ret);
+int ocdbt_vnode_pack(const struct ocdbt_vnode *v, const struct ocdbt_config *compress,
+		     struct buf *ret);
 void ocdbt_vnode_release(struct ocdbt_vnode *v);
 
 /*
@@ -156,9 +163,11 @@ void ocdbt_vnode_release(struct ocdbt_vnode *v);
  */
 int ocdbt_versions_parse(struct wire *w, const struct ocdbt_files *files, unsigned arity_log2,
 			 struct arena *a, struct ocdbt_version **ret, size_t *ret_n);
-int ocdbt_versions_pack(const struct ocdbt_version *v, size_t n, const uint32_t *file, struct buf *ret);
+int ocdbt_versions_pack(const struct ocdbt_version *v, size_t n, const uint32_t *file,
+			struct buf *ret);
 /* has_height: as in the manifest. */
-int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, size_t max, bool has_height,
+int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, size_t max,
+			     bool has_height,
 			     struct arena *a, struct ocdbt_version_ref **ret, size_t *ret_n);
 int ocdbt_version_refs_pack(const struct ocdbt_version_ref *v, size_t n, bool has_height,
 			    const uint32_t *file, struct buf *ret);
@@ -244,8 +253,8 @@ uint32_t ocdbt_node_rank(const struct ocdbt_node *node, struct span key, uint32_
 void ocdbt_node_stats(const struct ocdbt_node *node, struct ocdbt_stats *ret);
 
 /*
- * A node that is being made: entries are added in key order, with full keys. It keeps about what the
- * encoded node takes. Zeroed it is ready; release leaves it so.
+ * A node that is being made: entries are added in key order, with full keys. It keeps about what
+ * the encoded node takes. Zeroed it is ready; release leaves it so.
  */
 struct ocdbt_packer {
 	unsigned height;		/* set before the first entry */
@@ -276,22 +285,23 @@ int ocdbt_packer_pack(struct ocdbt_packer *p, unsigned strip, const struct ocdbt
 /* Forget the entries; memory is kept for the next node. */
 void ocdbt_packer_clear(struct ocdbt_packer *p);
 void ocdbt_packer_release(struct ocdbt_packer *p);
-/* The same node as a record again. Records that TensorStore or we wrote come out equal to the byte. */
-int ocdbt_node_pack(const struct ocdbt_node *node, const struct ocdbt_config *compress, struct buf *ret);
+/* The node as a record again: equal to the byte to what TensorStore or we wrote. */
+int ocdbt_node_pack(const struct ocdbt_node *node, const struct ocdbt_config *compress,
+		    struct buf *ret);
 
 /* ---- text ---- */
 
 /*
- * Any stored record as text, told by its magic: its kind, how it is compressed, then a line for each
- * field, version, entry or child. Byte strings stand in double quotes, odd bytes as %XX; a reference
- * is its base, its relative path, offset and length.
+ * Any stored record as text, told by its magic: its kind, how it is compressed, then a line for
+ * each field, version, entry or child. Byte strings stand in double quotes, odd bytes as %XX; a
+ * reference is its base, its relative path, offset and length.
  */
 int ocdbt_record_text(struct buf *out, struct span stored);
 /*
  * The text back to a record, appended to ret. The bytes are the same for an uncompressed record as
- * TensorStore and we write it: sorted table without spare files, longest prefixes, shortest numbers.
- * Rules about single values are not checked, so that broken records can be made for tests; -EINVAL
- * names the line that is no such text.
+ * TensorStore and we write it: sorted table without spare files, longest prefixes, shortest
+ * numbers. Rules about single values are not checked, so that broken records can be made for
+ * tests; -EINVAL names the line that is no such text.
  */
 int ocdbt_record_undump(struct span text, struct buf *ret);
 /* The lines of a parsed record alone. */
@@ -299,8 +309,8 @@ int ocdbt_manifest_text(struct buf *out, const struct ocdbt_manifest *m);
 int ocdbt_vnode_text(struct buf *out, const struct ocdbt_vnode *v);
 int ocdbt_node_text(struct buf *out, const struct ocdbt_node *node);
 /*
- * "btreenode:PATH:OFF:LEN"; kind also "value" and "versionnode", and "file", which has neither offset
- * nor length. Odd bytes of the path as %XX.
+ * "btreenode:PATH:OFF:LEN"; kind also "value" and "versionnode", and "file", which has neither
+ * offset nor length. Odd bytes of the path as %XX.
  */
 int ocdbt_ref_text(struct buf *out, const char *kind, const struct ocdbt_ref *ref);
 

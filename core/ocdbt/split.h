@@ -7,8 +7,8 @@
 #include "core/ocdbt/ocdbt.h"
 
 /*
- * Entries of one level are offered in order, each with its estimated size, key included. A node ends
- * before an entry that it refuses, and after one that fills it:
+ * Entries of one level are offered in order, each with its estimated size, key included. A node
+ * ends before an entry that it refuses, and after one that fills it:
  *
  *     split_begin()
  *     for each entry: if split_refuses(): write the node, split_end(), split_begin()
@@ -18,7 +18,7 @@ struct split {
 	uint64_t max;			/* max_decoded_node_bytes; 0: no limit */
 	uint64_t least;			/* entries of a node but the last: 1 in leaves, 2 above */
 	uint64_t common;		/* bytes that all keys of the level begin with */
-	uint64_t n, sum;		/* entries of the level that are in no finished node, and their sizes */
+	uint64_t n, sum;		/* entries in no finished node, and their sizes */
 	uint64_t node_n, node_sum;	/* those of the node in the making */
 	uint64_t target;		/* size that ends it */
 };

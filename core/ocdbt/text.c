@@ -95,9 +95,9 @@ static int versions_text(struct buf *out, const struct ocdbt_version *v, size_t 
 			r = text_put(out, FMT_EMPTY, v[i].generation, v[i].root.base, v[i].root.rel,
 				     v[i].commit_time);
 		else
-			r = text_put(out, FMT_VERSION, v[i].generation, U(v[i].root_height), REF(v[i].root),
-				     v[i].stats.keys, v[i].stats.tree_bytes, v[i].stats.value_bytes,
-				     v[i].commit_time);
+			r = text_put(out, FMT_VERSION, v[i].generation, U(v[i].root_height),
+				     REF(v[i].root), v[i].stats.keys, v[i].stats.tree_bytes,
+				     v[i].stats.value_bytes, v[i].commit_time);
 	}
 	return r;
 }
@@ -126,8 +126,9 @@ int ocdbt_manifest_text(struct buf *out, const struct ocdbt_manifest *m)
 	if (r >= 0)
 		r = text_put(out, FMT_ARITY, U(c->arity_log2));
 	if (r >= 0)
-		r = c->compression == OCDBT_ZSTD ? text_put(out, FMT_CODE_ZSTD, (int64_t)c->zstd_level) :
-						   text_put(out, FMT_CODE_PLAIN);
+		r = c->compression == OCDBT_ZSTD ?
+			text_put(out, FMT_CODE_ZSTD, (int64_t)c->zstd_level) :
+			text_put(out, FMT_CODE_PLAIN);
 	if (r >= 0)
 		r = versions_text(out, m->versions, m->n_versions);
 	return r < 0 ? r : version_refs_text(out, m->nodes, m->n_nodes);
@@ -141,7 +142,8 @@ int ocdbt_vnode_text(struct buf *out, const struct ocdbt_vnode *v)
 		r = text_put(out, FMT_HEIGHT, U(v->height));
 	if (r < 0)
 		return r;
-	return v->height ? version_refs_text(out, v->children, v->n) : versions_text(out, v->versions, v->n);
+	return v->height ? version_refs_text(out, v->children, v->n) :
+			   versions_text(out, v->versions, v->n);
 }
 
 int ocdbt_node_text(struct buf *out, const struct ocdbt_node *node)

@@ -37,8 +37,8 @@ static bool text_next(struct text *t)
 
 static int bad_line(const struct text *t)
 {
-	return fail(-EINVAL, "line %u is not understood: '%.*s'", t->number, (int)MIN(t->line.n, (size_t)80),
-		    (const char *)t->line.p);
+	return fail(-EINVAL, "line %u is not understood: '%.*s'", t->number,
+		    (int)MIN(t->line.n, (size_t)80), (const char *)t->line.p);
 }
 
 static int hex_digit(uint8_t c)
@@ -187,7 +187,8 @@ static int get_version(struct text *t, struct buf *versions, struct buf *nodes)
 	if (r == 0) {
 		v = (struct ocdbt_version){ 0 };
 		height = 0;
-		r = text_get(t, FMT_EMPTY, &v.generation, &v.root.base, &v.root.rel, &v.commit_time);
+		r = text_get(t, FMT_EMPTY, &v.generation, &v.root.base, &v.root.rel,
+			     &v.commit_time);
 		v.root.off = v.root.len = OCDBT_NO_ROOT;
 	}
 	if (r > 0) {
@@ -196,8 +197,8 @@ static int get_version(struct text *t, struct buf *versions, struct buf *nodes)
 		return r < 0 ? r : 1;
 	}
 	if (r == 0)
-		r = text_get(t, FMT_VNODE, &n.generation, &height, REF_OUT(n.node), &n.num_generations,
-			     &n.commit_time);
+		r = text_get(t, FMT_VNODE, &n.generation, &height, REF_OUT(n.node),
+			     &n.num_generations, &n.commit_time);
 	if (r <= 0)
 		return r;
 	n.height = (unsigned)height;
@@ -232,8 +233,8 @@ static int get_config(struct text *t, struct ocdbt_config *c)
 	if (r == 0)
 		return bad_line(t);
 	if (uuid.n != sizeof(c->uuid) || kind > OCDBT_NUMBERED || inline_max > UINT32_MAX ||
-	    node_max > UINT32_MAX || arity < 1 || arity > OCDBT_ARITY_LOG2_MAX || level < INT32_MIN ||
-	    level > INT32_MAX)
+	    node_max > UINT32_MAX || arity < 1 || arity > OCDBT_ARITY_LOG2_MAX ||
+	    level < INT32_MIN || level > INT32_MAX)
 		return fail(-EINVAL, "configuration has a number that cannot be stored");
 	memcpy(c->uuid, uuid.p, uuid.n);
 	c->kind = (enum ocdbt_kind)kind;
@@ -265,8 +266,8 @@ static int manifest_undump(struct text *t, const struct ocdbt_config *compress, 
 	max = m.config.kind == OCDBT_SINGLE ? (size_t)1 << m.config.arity_log2 : 0;
 	if (m.n_versions > max || (max && !m.n_versions) ||
 	    m.n_nodes > (max ? ocdbt_vnode_height_max(m.config.arity_log2) : 0))
-		return fail(-EINVAL, "manifest with %zu versions and %zu version nodes", m.n_versions,
-			    m.n_nodes);
+		return fail(-EINVAL, "manifest with %zu versions and %zu version nodes",
+			    m.n_versions, m.n_nodes);
 	return ocdbt_manifest_pack(&m, compress, ret);
 }
 
@@ -293,7 +294,8 @@ static int vnode_undump(struct text *t, const struct ocdbt_config *compress, str
 	v.n = height ? children.n / sizeof(*v.children) : versions.n / sizeof(*v.versions);
 	if (arity < 1 || arity > OCDBT_ARITY_LOG2_MAX || height > UINT8_MAX || v.n < 1 ||
 	    v.n > (size_t)1 << arity || (height ? versions.n : children.n))
-		return fail(-EINVAL, "version node of arity 2^%llu and height %llu with %zu entries",
+		return fail(-EINVAL,
+			    "version node of arity 2^%llu and height %llu with %zu entries",
 			    (unsigned long long)arity, (unsigned long long)height, v.n);
 	return ocdbt_vnode_pack(&v, compress, ret);
 }
@@ -306,8 +308,8 @@ static int get_entry(struct text *t, struct ocdbt_packer *p)
 	int r;
 
 	if (p->height) {
-		r = text_get(t, FMT_CHILD, &c.key, &cut, REF_OUT(c.ref), &c.stats.keys, &c.stats.tree_bytes,
-			     &c.stats.value_bytes);
+		r = text_get(t, FMT_CHILD, &c.key, &cut, REF_OUT(c.ref), &c.stats.keys,
+			     &c.stats.tree_bytes, &c.stats.value_bytes);
 		if (r <= 0 || cut > c.key.n)
 			return r < 0 ? r : bad_line(t);
 		return ocdbt_packer_add_child(p, c.key, (unsigned)cut, &c.ref, &c.stats);

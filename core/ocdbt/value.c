@@ -35,7 +35,8 @@ int ocdbt_value_locate(struct ocdbt *db, const struct ocdbt_value *v, struct kv_
 }
 
 /* The next bytes of a located value: read into room, or borrowed. */
-static int next_piece(const struct kv_loc *loc, uint64_t at, size_t n, uint8_t *room, struct span *ret)
+static int next_piece(const struct kv_loc *loc, uint64_t at, size_t n, uint8_t *room,
+		      struct span *ret)
 {
 	*ret = span_of(room, n);
 	if (loc->where == KV_FILE)

@@ -34,8 +34,8 @@ static int no_memory(size_t n)
 #define REF_AT(array, stride, i) ((struct ocdbt_ref *)((char *)(array) + (i) * (stride)))
 
 /* The three columns of a reference; ref points at the first item's. */
-static int refs_parse(struct wire *w, const struct ocdbt_files *files, struct ocdbt_ref *ref, size_t stride,
-		      size_t n)
+static int refs_parse(struct wire *w, const struct ocdbt_files *files, struct ocdbt_ref *ref,
+		      size_t stride, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint64_t file = wire_varint(w, UINT64_MAX);
@@ -83,11 +83,11 @@ static int check_ref(const struct ocdbt_ref *ref, size_t i)
 static int check_order(size_t i, uint64_t g_before, uint64_t g, uint64_t t_before, uint64_t t)
 {
 	if (g == 0 || (i && g <= g_before))
-		return fail(-EUCLEAN, "version %zu: generation %llu follows %llu", i, (unsigned long long)g,
-			    (unsigned long long)(i ? g_before : 0));
+		return fail(-EUCLEAN, "version %zu: generation %llu follows %llu", i,
+			    (unsigned long long)g, (unsigned long long)(i ? g_before : 0));
 	if (i && t <= t_before)
-		return fail(-EUCLEAN, "version %zu: commit time %llu follows %llu", i, (unsigned long long)t,
-			    (unsigned long long)t_before);
+		return fail(-EUCLEAN, "version %zu: commit time %llu follows %llu", i,
+			    (unsigned long long)t, (unsigned long long)t_before);
 	return 0;
 }
 
@@ -95,8 +95,8 @@ static int check_order(size_t i, uint64_t g_before, uint64_t g, uint64_t t_befor
 
 static int check_version(const struct ocdbt_version *v, size_t i)
 {
-	int r = check_order(i, i ? v[i - 1].generation : 0, v[i].generation, i ? v[i - 1].commit_time : 0,
-			    v[i].commit_time);
+	int r = check_order(i, i ? v[i - 1].generation : 0, v[i].generation,
+			    i ? v[i - 1].commit_time : 0, v[i].commit_time);
 
 	if (r < 0)
 		return r;
@@ -115,8 +115,8 @@ int ocdbt_versions_parse(struct wire *w, const struct ocdbt_files *files, unsign
 	int r;
 
 	if (!wire_ok(w) || n < 1 || n > (uint64_t)1 << arity_log2)
-		return fail(-EUCLEAN, "array of %llu versions, the arity is %u", (unsigned long long)n,
-			    1u << arity_log2);
+		return fail(-EUCLEAN, "array of %llu versions, the arity is %u",
+			    (unsigned long long)n, 1u << arity_log2);
 	if (wire_left(w) < 16 * n)
 		return fail(-EUCLEAN, "array of %llu versions is cut off", (unsigned long long)n);
 	v = arena_calloc(a, n, sizeof(*v));
@@ -138,7 +138,8 @@ int ocdbt_versions_parse(struct wire *w, const struct ocdbt_files *files, unsign
 	for (size_t i = 0; i < n; i++)
 		v[i].commit_time = wire_u64le(w);
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "array of %llu versions is cut off or holds a malformed number",
+		return fail(-EUCLEAN,
+			    "array of %llu versions is cut off or holds a malformed number",
 			    (unsigned long long)n);
 	for (size_t i = 0; i < n; i++) {
 		r = check_version(v, i);
@@ -148,14 +149,15 @@ int ocdbt_versions_parse(struct wire *w, const struct ocdbt_files *files, unsign
 	/* R5: one aligned block of as many generations as the arity. */
 	if ((v[0].generation - 1) >> arity_log2 != (v[n - 1].generation - 1) >> arity_log2)
 		return fail(-EUCLEAN, "generations %llu and %llu are not in one block of %u",
-			    (unsigned long long)v[0].generation, (unsigned long long)v[n - 1].generation,
-			    1u << arity_log2);
+			    (unsigned long long)v[0].generation,
+			    (unsigned long long)v[n - 1].generation, 1u << arity_log2);
 	*ret = v;
 	*ret_n = n;
 	return 0;
 }
 
-int ocdbt_versions_pack(const struct ocdbt_version *v, size_t n, const uint32_t *file, struct buf *ret)
+int ocdbt_versions_pack(const struct ocdbt_version *v, size_t n, const uint32_t *file,
+			struct buf *ret)
 {
 	int r = wire_put_varint(ret, n);
 
@@ -180,8 +182,8 @@ int ocdbt_versions_pack(const struct ocdbt_version *v, size_t n, const uint32_t 
 
 static int check_version_ref(const struct ocdbt_version_ref *v, size_t i)
 {
-	int r = check_order(i, i ? v[i - 1].generation : 0, v[i].generation, i ? v[i - 1].commit_time : 0,
-			    v[i].commit_time);
+	int r = check_order(i, i ? v[i - 1].generation : 0, v[i].generation,
+			    i ? v[i - 1].commit_time : 0, v[i].commit_time);
 
 	if (r < 0)
 		return r;
@@ -190,7 +192,8 @@ static int check_version_ref(const struct ocdbt_version_ref *v, size_t i)
 	return check_ref(&v[i].node, i);
 }
 
-int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, size_t max, bool has_height,
+int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, size_t max,
+			     bool has_height,
 			     struct arena *a, struct ocdbt_version_ref **ret, size_t *ret_n)
 {
 	uint64_t n = wire_varint(w, UINT64_MAX);
@@ -198,9 +201,11 @@ int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, si
 	int r;
 
 	if (!wire_ok(w) || n > max)
-		return fail(-EUCLEAN, "array of %llu version nodes, most is %zu", (unsigned long long)n, max);
+		return fail(-EUCLEAN, "array of %llu version nodes, most is %zu",
+			    (unsigned long long)n, max);
 	if (wire_left(w) < (13 + has_height) * n)
-		return fail(-EUCLEAN, "array of %llu version nodes is cut off", (unsigned long long)n);
+		return fail(-EUCLEAN, "array of %llu version nodes is cut off",
+			    (unsigned long long)n);
 	v = arena_calloc(a, n, sizeof(*v));
 	if (!v)
 		return no_memory(n);
@@ -216,7 +221,8 @@ int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, si
 	for (size_t i = 0; i < n && has_height; i++)
 		v[i].height = wire_u8(w);
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "array of %llu version nodes is cut off or holds a malformed number",
+		return fail(-EUCLEAN,
+			    "array of %llu version nodes is cut off or holds a malformed number",
 			    (unsigned long long)n);
 	for (size_t i = 0; i < n; i++) {
 		r = check_version_ref(v, i);
@@ -248,28 +254,30 @@ int ocdbt_version_refs_pack(const struct ocdbt_version_ref *v, size_t n, bool ha
 
 /* ---- version node ---- */
 
-/* R6: children of a node of height h cover whole blocks of A^h generations inside one block of A^(h+1). */
+/* R6: children of a node of height h end whole blocks of A^h, all inside one of A^(h+1). */
 static int check_children(const struct ocdbt_vnode *v)
 {
 	unsigned shift = v->arity_log2 * v->height, span = shift + v->arity_log2;
-	uint64_t stride = (uint64_t)1 << shift;
+	uint64_t stride = (uint64_t)1 << shift, first, last;
 
 	if (v->n == 0)
 		return fail(-EUCLEAN, "version node has no children");
 	for (size_t i = 0; i < v->n; i++) {
 		if (v->children[i].generation & (stride - 1))
-			return fail(-EUCLEAN, "child %zu: generation %llu is no multiple of %llu", i,
-				    (unsigned long long)v->children[i].generation, (unsigned long long)stride);
+			return fail(-EUCLEAN, "child %zu: generation %llu is no multiple of %llu",
+				    i, (unsigned long long)v->children[i].generation,
+				    (unsigned long long)stride);
 		if (v->children[i].num_generations > stride)
 			return fail(-EUCLEAN, "child %zu: %llu generations in a block of %llu", i,
 				    (unsigned long long)v->children[i].num_generations,
 				    (unsigned long long)stride);
 		v->children[i].height = v->height - 1;
 	}
-	if ((v->children[0].generation - 1) >> span != (v->children[v->n - 1].generation - 1) >> span)
+	first = v->children[0].generation;
+	last = v->children[v->n - 1].generation;
+	if ((first - 1) >> span != (last - 1) >> span)
 		return fail(-EUCLEAN, "generations %llu and %llu are not in one block of 2^%u",
-			    (unsigned long long)v->children[0].generation,
-			    (unsigned long long)v->children[v->n - 1].generation, span);
+			    (unsigned long long)first, (unsigned long long)last, span);
 	return 0;
 }
 
@@ -283,8 +291,8 @@ static int vnode_parse_body(struct wire *w, struct span transitive, struct ocdbt
 	if (!wire_ok(w))
 		return fail(-EUCLEAN, "version node is cut off");
 	if (v->arity_log2 < 1 || v->arity_log2 > OCDBT_ARITY_LOG2_MAX)
-		return fail(-EUCLEAN, "version node: arity 2^%u, known are 2^1 to 2^%d", v->arity_log2,
-			    OCDBT_ARITY_LOG2_MAX);
+		return fail(-EUCLEAN, "version node: arity 2^%u, known are 2^1 to 2^%d",
+			    v->arity_log2, OCDBT_ARITY_LOG2_MAX);
 	if (v->height > ocdbt_vnode_height_max(v->arity_log2))
 		return fail(-EUCLEAN, "version node: height %u, most is %u", v->height,
 			    ocdbt_vnode_height_max(v->arity_log2));
@@ -294,8 +302,8 @@ static int vnode_parse_body(struct wire *w, struct span transitive, struct ocdbt
 	if (v->height == 0) {
 		r = ocdbt_versions_parse(w, &files, v->arity_log2, &v->arena, &v->versions, &v->n);
 	} else {
-		r = ocdbt_version_refs_parse(w, &files, (size_t)1 << v->arity_log2, false, &v->arena,
-					     &v->children, &v->n);
+		r = ocdbt_version_refs_parse(w, &files, (size_t)1 << v->arity_log2, false,
+					     &v->arena, &v->children, &v->n);
 		if (r >= 0)
 			r = check_children(v);
 	}
@@ -335,7 +343,8 @@ static int vnode_pack_body(const struct ocdbt_vnode *v, struct buf *body)
 	if (r >= 0)
 		r = wire_put_u8(body, (uint8_t)v->height);
 	for (size_t i = 0; i < v->n && r >= 0; i++) {
-		const struct ocdbt_ref *ref = v->height ? &v->children[i].node : &v->versions[i].root;
+		const struct ocdbt_ref *ref = v->height ? &v->children[i].node :
+							  &v->versions[i].root;
 
 		r = ocdbt_filelist_add(&files, ref->base, ref->rel, &id[i]);
 	}
@@ -349,7 +358,8 @@ static int vnode_pack_body(const struct ocdbt_vnode *v, struct buf *body)
 			   ocdbt_versions_pack(v->versions, v->n, id, body);
 }
 
-int ocdbt_vnode_pack(const struct ocdbt_vnode *v, const struct ocdbt_config *compress, struct buf *ret)
+int ocdbt_vnode_pack(const struct ocdbt_vnode *v, const struct ocdbt_config *compress,
+		     struct buf *ret)
 {
 	auto_buf body = { 0 };
 	int r;

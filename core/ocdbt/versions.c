@@ -30,7 +30,8 @@ static int find_in_array(const struct ocdbt_version *v, size_t n, const struct o
 	for (size_t i = n; i > 0; i--) {
 		const struct ocdbt_version *one = &v[i - 1];
 
-		if (when->generation ? one->generation == when->generation : one->commit_time <= when->time)
+		if (when->generation ? one->generation == when->generation :
+				       one->commit_time <= when->time)
 			return copy_version(one, a, ret);
 	}
 	return 0;
@@ -43,7 +44,7 @@ static const struct ocdbt_version_ref *choose(const struct ocdbt_version_ref *re
 	const struct ocdbt_version_ref *best = NULL;
 
 	for (size_t i = 0; i < n; i++) {
-		/* Generations: the first that ends late enough. Times: the last that begins early enough. */
+		/* The first that ends late enough; of times the last that begins early enough. */
 		if (when->generation && ref[i].generation >= when->generation)
 			return &ref[i];
 		if (!when->generation && ref[i].commit_time <= when->time)
@@ -99,10 +100,13 @@ static int give(struct walk *w, const struct ocdbt_version *v, size_t n)
 
 	for (size_t i = 0; i < n && r == 0; i++) {
 		/* Nodes cannot know what is before them, so only the walk can see this. */
-		if (w->any && (v[i].generation <= w->generation || v[i].commit_time <= w->commit_time))
-			return fail(-EUCLEAN, "generation %llu of time %llu follows generation %llu of time %llu",
-				    (unsigned long long)v[i].generation, (unsigned long long)v[i].commit_time,
-				    (unsigned long long)w->generation, (unsigned long long)w->commit_time);
+		if (w->any && (v[i].generation <= w->generation ||
+			       v[i].commit_time <= w->commit_time))
+			return fail(-EUCLEAN, "generation %llu of time %llu follows generation %llu"
+				    " of time %llu", (unsigned long long)v[i].generation,
+				    (unsigned long long)v[i].commit_time,
+				    (unsigned long long)w->generation,
+				    (unsigned long long)w->commit_time);
 		w->any = true;
 		w->generation = v[i].generation;
 		w->commit_time = v[i].commit_time;
