@@ -141,6 +141,93 @@ int kv_put(struct kv *kv, struct span key, struct span value)
 	return kv->ops->put(kv, key, value);
 }
 
+int kv_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len)
+{
+	auto_buf value = { 0 };
+	int r;
+
+	trace(TRACE_KV, "put %s '%.*s' from %s:%llu:%llu", kv->name, SPAN_ARG(key), from->name,
+	      (unsigned long long)off, (unsigned long long)len);
+	if (kv->ops->put_file)
+		return kv->ops->put_file(kv, key, from, off, len);
+	r = buf_reserve(&value, len);
+	if (r >= 0)
+		r = io_read_exact(from, value.p, len, off);
+	return r < 0 ? r : kv_put(kv, key, span_of(value.p, len));
+}
+
+/* ---- values in pieces for stores that take whole ones ---- */
+
+struct kv_gather {
+	struct kv_stream base;
+	struct kv *kv;			/* borrowed */
+	struct buf key, value;
+};
+
+static int gather_add(struct kv_stream *s, struct span piece)
+{
+	return buf_add_span(&container_of(s, struct kv_gather, base)->value, piece);
+}
+
+static void gather_abort(struct kv_stream *s)
+{
+	struct kv_gather *g = container_of(s, struct kv_gather, base);
+
+	buf_release(&g->key);
+	buf_release(&g->value);
+	free(g);
+}
+
+static int gather_close(struct kv_stream *s)
+{
+	struct kv_gather *g = container_of(s, struct kv_gather, base);
+	int r = kv_put(g->kv, buf_span(&g->key), buf_span(&g->value));
+
+	if (r >= 0)
+		gather_abort(s);
+	return r;
+}
+
+static const struct kv_stream_ops gather_ops = { .add = gather_add, .close = gather_close, .abort = gather_abort };
+
+int kv_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
+{
+	struct kv_gather *g;
+	int r;
+
+	trace(TRACE_KV, "put %s '%.*s' in pieces", kv->name, SPAN_ARG(key));
+	if (kv->ops->put_open)
+		return kv->ops->put_open(kv, key, ret);
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	r = buf_add_span(&g->key, key);
+	if (r < 0) {
+		free(g);
+		return r;
+	}
+	g->base.ops = &gather_ops;
+	g->kv = kv;
+	*ret = &g->base;
+	return 0;
+}
+
+int kv_stream_add(struct kv_stream *s, struct span piece)
+{
+	return s->ops->add(s, piece);
+}
+
+int kv_stream_close(struct kv_stream *s)
+{
+	return s->ops->close(s);
+}
+
+void kv_stream_abort(struct kv_stream *s)
+{
+	if (s)
+		s->ops->abort(s);
+}
+
 int kv_where_text(struct kv *kv, struct span key, struct buf *ret)
 {
 	return kv->ops->where_text(kv, key, ret);

@@ -14,6 +14,7 @@
 #include "core/io/io.h"
 
 struct kv;
+struct kv_stream;
 
 enum kv_where {
 	KV_ABSENT,			/* no such key: for a chunk, the fill value */
@@ -46,9 +47,24 @@ struct kv_ops {
 	int (*locate)(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n);
 	int (*list)(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg);
 	int (*put)(struct kv *kv, struct span key, struct span value);	/* NULL: read-only */
+	/* A value that is a range of a file, copied without coming through memory; NULL: read and put. */
+	int (*put_file)(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len);
+	/* A value that comes in pieces; NULL: gathered and put. */
+	int (*put_open)(struct kv *kv, struct span key, struct kv_stream **ret);
 	/* Where the value lies, as text for people: "inline:12" or "value:FILE:OFF:LEN". */
 	int (*where_text)(struct kv *kv, struct span key, struct buf *ret);
 	void (*free)(struct kv *kv);
+};
+
+/* A value on its way into a store, piece by piece. Of one thread. */
+struct kv_stream_ops {
+	int (*add)(struct kv_stream *s, struct span piece);
+	/* Frees s on success. */
+	int (*close)(struct kv_stream *s);
+	void (*abort)(struct kv_stream *s);
+};
+struct kv_stream {
+	const struct kv_stream_ops *ops;
 };
 
 struct kv {
@@ -69,6 +85,15 @@ int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret);
 int kv_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg);
 /* -EROFS when the store cannot be written. */
 int kv_put(struct kv *kv, struct span key, struct span value);
+/* Copy a range of a file into the store. -EUCLEAN when the file is shorter. */
+int kv_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len);
+/* A value in pieces; a store that takes only whole ones gets it gathered. */
+int kv_put_open(struct kv *kv, struct span key, struct kv_stream **ret);
+int kv_stream_add(struct kv_stream *s, struct span piece);
+/* On success the value is there and s is gone; on failure it is as before. */
+int kv_stream_close(struct kv_stream *s);
+/* Accepts NULL. */
+void kv_stream_abort(struct kv_stream *s);
 int kv_where_text(struct kv *kv, struct span key, struct buf *ret);
 /* A store is counted: an open array and its decoders keep it beyond the item that opened it. */
 struct kv *kv_ref(struct kv *kv);
@@ -77,12 +102,14 @@ void kv_free(struct kv *kv);
 
 /* One file per key below a directory; keys that are no safe path are absent. dir is taken. */
 int kv_dir_open(struct io_dir *dir, struct kv **ret);
-/* In memory: for tests, and for leaves inside a legacy aggregate file. io may be NULL without files. */
+/* In memory, for any number of threads but listing while somebody puts: for tests, and for leaves inside
+ * a legacy aggregate file. io may be NULL without files. */
 int kv_mem_new(struct io_engine *io, struct kv **ret);
 /* A value that is a range of a file, which is counted. */
 int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off, uint64_t len);
 
 DEFINE_AUTO(kv, struct kv, kv_free);
+DEFINE_AUTO(kv_stream, struct kv_stream, kv_stream_abort);
 #define auto_kv_loc __attribute__((cleanup(kv_loc_release))) struct kv_loc
 
 #endif

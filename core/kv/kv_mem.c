@@ -2,6 +2,8 @@
  * kv_mem.c - a sorted array of keys in memory: for tests, and for arrays inside legacy files, whose
  * bytes stay in the file.
  */
+#include <pthread.h>
+
 #include "core/base/err.h"
 #include "core/kv/kv.h"
 
@@ -13,6 +15,7 @@ struct pair {
 
 struct kv_mem {
 	struct kv base;
+	pthread_mutex_t lock;		/* protects all below */
 	struct pair *pair;		/* ascending by key */
 	size_t n, cap;
 };
@@ -33,10 +36,8 @@ static size_t mem_find(const struct kv_mem *m, struct span key)
 	return lo;
 }
 
-static int mem_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+static int locate_all(struct kv_mem *m, const struct span *key, struct kv_loc *ret, size_t n)
 {
-	struct kv_mem *m = container_of(kv, struct kv_mem, base);
-
 	for (size_t i = 0; i < n; i++) {
 		size_t at = mem_find(m, key[i]);
 		const struct pair *p = &m->pair[at];
@@ -57,6 +58,17 @@ static int mem_locate(struct kv *kv, const struct span *key, struct kv_loc *ret,
 		ret[i].where = KV_INLINE;
 	}
 	return 0;
+}
+
+static int mem_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+{
+	struct kv_mem *m = container_of(kv, struct kv_mem, base);
+	int r;
+
+	pthread_mutex_lock(&m->lock);
+	r = locate_all(m, key, ret, n);
+	pthread_mutex_unlock(&m->lock);
+	return r;
 }
 
 static int mem_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
@@ -81,8 +93,7 @@ static void pair_release(struct pair *p)
 	io_file_unref(p->file);
 }
 
-/* Put a pair in its place; it is taken whether that succeeds or not. */
-static int mem_insert(struct kv_mem *m, struct pair fresh)
+static int insert(struct kv_mem *m, struct pair fresh)
 {
 	size_t at = mem_find(m, buf_span(&fresh.key));
 
@@ -105,6 +116,17 @@ static int mem_insert(struct kv_mem *m, struct pair fresh)
 	m->pair[at] = fresh;
 	m->n++;
 	return 0;
+}
+
+/* Put a pair in its place; it is taken whether that succeeds or not. */
+static int mem_insert(struct kv_mem *m, struct pair fresh)
+{
+	int r;
+
+	pthread_mutex_lock(&m->lock);
+	r = insert(m, fresh);
+	pthread_mutex_unlock(&m->lock);
+	return r;
 }
 
 static int mem_put(struct kv *kv, struct span key, struct span value)
@@ -140,6 +162,7 @@ static void mem_free(struct kv *kv)
 
 	for (size_t i = 0; i < m->n; i++)
 		pair_release(&m->pair[i]);
+	pthread_mutex_destroy(&m->lock);
 	free(m->pair);
 	free(m);
 }
@@ -163,6 +186,7 @@ int kv_mem_new(struct io_engine *io, struct kv **ret)
 		free(m);
 		return fail(-ENOMEM, "cannot allocate a store");
 	}
+	pthread_mutex_init(&m->lock, NULL);
 	m->base.ops = &mem_ops;
 	m->base.io = io;
 	*ret = &m->base;

@@ -1,0 +1,206 @@
+/*
+ * zarr_encode.c - bands of an array -> chunk objects.
+ *
+ * We write what Orbax writes: little-endian elements in C order, one inner chunk
+ * per shard in v3. Edge chunks are stored full size, their overhang filled with
+ * the fill value.
+ */
+#include "core/zarr/zarr_encode.h"
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/zarr/shard.h"
+
+int encode_plan(const struct zarr *z, struct encode_plan *ret)
+{
+	const struct zarr_meta *m = &z->meta;
+	const struct dtype_info *t = dtype_info(m->dtype);
+	struct encode_plan p = { .axis = m->rank };
+
+	if (!z->leaf_in_order || z->leaf->big_endian ||
+	    (m->level.shard && (m->level.shard->entries != 1 || m->level.shard->inner.shard)))
+		return fail(-EOPNOTSUPP, "arrays of this layout can be read, not written");
+	for (unsigned i = 0; i < m->rank; i++)
+		if (m->shape[i] > 1 && m->chunk[i] > 1) {
+			p.axis = i;
+			break;
+		}
+	/* All chunks are single elements on every axis that has several: cut the last such axis whole. */
+	if (p.axis == m->rank && m->rank > 0) {
+		p.axis = m->rank - 1;
+		p.rows = m->shape[p.axis];
+	} else if (m->rank > 0) {
+		p.rows = MIN(m->chunk[p.axis], m->shape[p.axis]);
+	} else {
+		p.rows = 1;
+	}
+	p.row_bytes = t->size;
+	for (unsigned i = p.axis + 1; i < m->rank; i++)
+		p.row_bytes *= m->shape[i];
+	p.band_bytes = MAX(p.rows * p.row_bytes, (uint64_t)1);
+	p.band_is_chunk = true;
+	for (unsigned i = 0; i < m->rank; i++)
+		p.band_is_chunk &= m->chunk[i] == (i < p.axis ? 1 : i == p.axis ? p.rows : m->shape[i]);
+	/* A copy of the chunk when it is not the band itself, and what it is encoded to. */
+	p.chunk_cost = z->leaf->bytes * (p.band_is_chunk ? 1 : 2) + 64 * KiB;
+	*ret = p;
+	return 0;
+}
+
+uint64_t encode_band_len(const struct zarr *z, const struct encode_plan *plan, uint64_t at)
+{
+	uint64_t row;
+
+	if (z->meta.rank == 0)
+		return plan->band_bytes;
+	row = at / plan->row_bytes % z->meta.shape[plan->axis];
+	return MIN(plan->rows, z->meta.shape[plan->axis] - row) * plan->row_bytes;
+}
+
+int encode_wrap(const struct zarr *z, uint64_t stored_len, struct buf *ret_tail)
+{
+	const uint64_t entry[2] = { 0, stored_len };
+
+	return z->meta.level.shard ? shard_index_encode(z->meta.level.shard, entry, ret_tail) : 0;
+}
+
+int encode_chunk(const struct zarr *z, const uint8_t *bytes, struct buf *ret)
+{
+	size_t was = ret->n;
+	int r = codec_encode(&z->leaf->codecs, span_of(bytes, z->leaf->bytes), ret);
+
+	return r < 0 ? r : encode_wrap(z, ret->n - was, ret);
+}
+
+/* One band while its chunks are encoded. */
+struct encoding {
+	struct write_env *we;
+	struct kv *kv;
+	const struct zarr *z;
+	const struct encode_plan *plan;
+	const uint8_t *bytes;
+	uint64_t first[LIMIT_RANK];	/* position of the band's first element */
+	uint64_t rows;			/* of the axis that is cut, in this band */
+	uint64_t chunk[LIMIT_RANK];	/* the chunk at work */
+};
+
+static void put_fill(const struct zarr *z, uint8_t *p)
+{
+	size_t item = dtype_info(z->meta.dtype)->size;
+	bool zero = true;
+
+	for (size_t i = 0; i < item; i++)
+		zero &= z->meta.fill[i] == 0;
+	if (zero)
+		memset(p, 0, z->leaf->bytes);
+	for (uint64_t at = 0; !zero && at < z->leaf->bytes; at += item)
+		memcpy(p + at, z->meta.fill, item);
+}
+
+/* Copy the chunk's part of the band into a chunk of its own, row by row. */
+static void cut_chunk(const struct encoding *e, uint8_t *out)
+{
+	const struct zarr_meta *m = &e->z->meta;
+	unsigned rank = m->rank, axis = e->plan->axis;
+	uint64_t count[LIMIT_RANK], row[LIMIT_RANK] = { 0 }, band_stride[LIMIT_RANK];
+	uint64_t stride = dtype_info(m->dtype)->size, base = 0, run;
+	bool more = true;
+
+	for (unsigned i = rank; i > axis; i--) {
+		uint64_t lo = e->chunk[i - 1] * m->chunk[i - 1];
+		uint64_t extent = i - 1 == axis ? e->rows : m->shape[i - 1];
+		uint64_t from = i - 1 == axis ? lo - e->first[axis] : lo;
+
+		band_stride[i - 1] = stride;
+		base += from * stride;
+		count[i - 1] = MIN(m->chunk[i - 1], extent - from);
+		stride *= extent;
+	}
+	put_fill(e->z, out);
+	run = rank > axis ? count[rank - 1] * dtype_info(m->dtype)->size : stride;
+	while (more) {
+		uint64_t from = base, to = 0;
+
+		for (unsigned i = axis; i + 1 < rank; i++) {
+			from += row[i] * band_stride[i];
+			to += row[i] * e->z->leaf_stride[i];
+		}
+		memcpy(out + to, e->bytes + from, run);
+		more = false;
+		for (unsigned i = rank > 0 ? rank - 1 : 0; i > axis && !more; i--) {
+			more = ++row[i - 1] < count[i - 1];
+			if (!more)
+				row[i - 1] = 0;
+		}
+	}
+}
+
+static int put_chunk(struct encoding *e)
+{
+	const struct zarr_meta *m = &e->z->meta;
+	bool whole = e->plan->band_is_chunk && (m->rank == 0 || e->rows == e->plan->rows);
+	auto_buf object = { 0 }, key = { 0 };
+	uint8_t *copy = NULL;
+	int r;
+
+	if (!whole) {
+		copy = block_alloc(e->z->leaf->bytes);
+		if (!copy)
+			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
+				    (unsigned long long)e->z->leaf->bytes);
+		cut_chunk(e, copy);
+	}
+	trace(TRACE_CODEC, "encode %llu", (unsigned long long)e->z->leaf->bytes);
+	r = encode_chunk(e->z, copy ? copy : e->bytes, &object);
+	block_free(copy, e->z->leaf->bytes);
+	if (r >= 0)
+		r = zarr_chunk_key(m, e->chunk, &key);
+	if (r >= 0)
+		r = kv_put(e->kv, buf_span(&key), buf_span(&object));
+	if (r < 0)
+		return r;
+	atomic_fetch_add_explicit(&e->we->chunks, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->we->chunk_bytes, e->z->leaf->bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->we->stored_bytes, object.n, memory_order_relaxed);
+	return 0;
+}
+
+int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z, const struct encode_plan *plan,
+		uint64_t at, const uint8_t *bytes)
+{
+	const struct zarr_meta *m = &z->meta;
+	struct encoding e = { .we = we, .kv = kv, .z = z, .plan = plan, .bytes = bytes };
+	uint64_t row = at / plan->row_bytes, last[LIMIT_RANK];
+	bool more = true;
+
+	if (m->n_elements == 0)
+		return 0;
+	/* Where the band begins, and the chunks that it covers: several only behind the axis that is cut,
+	 * or on it when its chunks are single positions. */
+	e.rows = 1;
+	for (unsigned i = MIN(plan->axis + 1, m->rank); i > 0; i--) {
+		e.first[i - 1] = row % m->shape[i - 1];
+		row /= m->shape[i - 1];
+	}
+	if (m->rank > 0)
+		e.rows = MIN(plan->rows, m->shape[plan->axis] - e.first[plan->axis]);
+	for (unsigned i = 0; i < m->rank; i++) {
+		e.chunk[i] = e.first[i] / m->chunk[i];
+		last[i] = i < plan->axis  ? e.chunk[i] :
+			  i == plan->axis ? (e.first[i] + e.rows - 1) / m->chunk[i] :
+					    m->grid[i] - 1;
+	}
+	while (more) {
+		int r = put_chunk(&e);
+
+		if (r < 0)
+			return r;
+		more = false;
+		for (unsigned i = m->rank; i > plan->axis && !more; i--) {
+			more = e.chunk[i - 1] < last[i - 1];
+			e.chunk[i - 1] = more ? e.chunk[i - 1] + 1 : e.first[i - 1] / m->chunk[i - 1];
+		}
+	}
+	return 0;
+}

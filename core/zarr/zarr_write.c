@@ -1,0 +1,375 @@
+/*
+ * zarr_write.c - the stream of an array's bytes, cut into bands.
+ *
+ * Kept true: bands cover the stream without gaps; a band that is not stored is in
+ * memory; each live band holds its cost of the budget. Encoding one is
+ * zarr_encode.c's business.
+ */
+#include "core/zarr/zarr_write.h"
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/zarr/stream.h"
+#include "core/zarr/zarr_encode.h"
+
+enum band_state { BAND_FILLING, BAND_ENCODING, BAND_FAILED };
+
+struct band {
+	struct pool_job job;
+	struct band *next;		/* of the writer; protected by its lock */
+	struct zarr_writer *w;
+	enum band_state state;		/* protected by the writer's lock */
+	uint64_t at, n;			/* its bytes of the stream: [at, at + n) */
+	uint64_t filled;
+	uint8_t *bytes;			/* a block of w->band_bytes */
+};
+
+struct zarr_writer {
+	struct write_env *we;
+	struct kv *kv;			/* a reference */
+	struct zarr *z;			/* reads back what is stored */
+	struct encode_plan plan;
+	uint64_t pos;			/* accepted; the appending thread's */
+
+	pthread_mutex_t lock;		/* protects all below */
+	pthread_cond_t changed;
+	struct band *bands;		/* live, in no order */
+	unsigned finishing;		/* bands whose job has not let go of the writer yet */
+	struct err_note failed;		/* of a band that could not be stored; code 0: none */
+};
+
+void write_env_init(struct write_env *we, struct zarr_env *env, struct budget *budget)
+{
+	*we = (struct write_env){ .env = env, .budget = budget };
+	pthread_mutex_init(&we->lock, NULL);
+	pthread_cond_init(&we->done, NULL);
+}
+
+void write_env_release(struct write_env *we)
+{
+	pthread_cond_destroy(&we->done);
+	pthread_mutex_destroy(&we->lock);
+}
+
+int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, struct zarr_writer **ret)
+{
+	const char *name = memmem(json.p, json.n, "\"zarr_format\":2", 15) ? ".zarray" : "zarr.json";
+	struct zarr_writer *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return fail(-ENOMEM, "cannot open a writer");
+	w->we = we;
+	w->kv = kv_ref(kv);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->changed, NULL);
+	r = kv_put(kv, span_str(name), json);
+	if (r >= 0)
+		r = zarr_open(we->env, kv, span_of(NULL, 0), cache_owner(), 0, &w->z);
+	if (r >= 0)
+		r = encode_plan(w->z, &w->plan);
+	if (r < 0) {
+		zarr_writer_close(w);
+		return r;
+	}
+	*ret = w;
+	return 0;
+}
+
+const struct zarr_meta *zarr_writer_meta(const struct zarr_writer *w)
+{
+	return &w->z->meta;
+}
+
+struct zarr *zarr_writer_array(const struct zarr_writer *w)
+{
+	return w->z;
+}
+
+uint64_t zarr_writer_cost(const struct zarr_writer *w)
+{
+	/* The band, and what one of its chunks becomes on its way. */
+	return w->plan.band_bytes + w->plan.chunk_cost;
+}
+
+uint64_t zarr_writer_pos(const struct zarr_writer *w)
+{
+	return w->pos;
+}
+
+/* ---- bands ---- */
+
+static void band_free(struct band *b)
+{
+	block_free(b->bytes, b->w->plan.band_bytes);
+	budget_give(b->w->we->budget, zarr_writer_cost(b->w));
+	free(b);
+}
+
+/* Called with the lock held. */
+static void band_unlink(struct zarr_writer *w, struct band *b)
+{
+	struct band **at = &w->bands;
+
+	while (*at != b)
+		at = &(*at)->next;
+	*at = b->next;
+}
+
+/* Encode and store; called without the lock. The band is freed when that succeeds. */
+static void band_encode(struct band *b)
+{
+	struct zarr_writer *w = b->w;
+	struct write_env *we = w->we;
+	int r = encode_band(we, w->kv, w->z, &w->plan, b->at, b->bytes);
+
+	pthread_mutex_lock(&w->lock);
+	if (r < 0) {
+		b->state = BAND_FAILED;
+		if (!w->failed.code)
+			err_save(r, &w->failed);
+		b = NULL;
+	} else {
+		band_unlink(w, b);
+	}
+	pthread_mutex_unlock(&w->lock);
+	/* Memory first, then the news that there is some. */
+	if (b)
+		band_free(b);
+	pthread_mutex_lock(&we->lock);
+	we->under_way--;
+	pthread_cond_broadcast(&we->done);
+	pthread_mutex_unlock(&we->lock);
+	/* Last: whoever waits for this may free the writer. */
+	pthread_mutex_lock(&w->lock);
+	w->finishing--;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void band_job(struct pool_job *job)
+{
+	band_encode(container_of(job, struct band, job));
+}
+
+static void band_submit(struct zarr_writer *w, struct band *b)
+{
+	pthread_mutex_lock(&w->we->lock);
+	w->we->under_way++;
+	pthread_mutex_unlock(&w->we->lock);
+	pthread_mutex_lock(&w->lock);
+	b->state = BAND_ENCODING;
+	w->finishing++;
+	pthread_mutex_unlock(&w->lock);
+	b->job.run = band_job;
+	if (w->we->env->pool)
+		pool_post(w->we->env->pool, &b->job);
+	else
+		band_encode(b);
+}
+
+/* Take a band's memory from the budget. */
+static int band_pay(struct zarr_writer *w, enum zarr_writer_wait wait)
+{
+	struct write_env *we = w->we;
+	uint64_t cost = zarr_writer_cost(w);
+	int r = 0;
+
+	if (wait == ZARR_WRITER_BLOCK)
+		return budget_take(we->budget, cost);
+	if (cost > we->budget->total)
+		return -EAGAIN;
+	pthread_mutex_lock(&we->lock);
+	while (!budget_try(we->budget, cost) && r == 0) {
+		if (we->under_way == 0)
+			r = -EAGAIN;
+		else
+			pthread_cond_wait(&we->done, &we->lock);
+	}
+	pthread_mutex_unlock(&we->lock);
+	return r;
+}
+
+static int band_new(struct zarr_writer *w, enum zarr_writer_wait wait, struct band **ret)
+{
+	struct band *b;
+	int r = band_pay(w, wait);
+
+	if (r < 0)
+		return r;
+	b = calloc(1, sizeof(*b));
+	if (b) {
+		b->w = w;
+		b->bytes = block_alloc(w->plan.band_bytes);
+	}
+	if (!b || !b->bytes) {
+		free(b);
+		budget_give(w->we->budget, zarr_writer_cost(w));
+		return fail(-ENOMEM, "cannot allocate a band of %llu bytes",
+			    (unsigned long long)w->plan.band_bytes);
+	}
+	b->at = w->pos;
+	b->n = encode_band_len(w->z, &w->plan, w->pos);
+	pthread_mutex_lock(&w->lock);
+	b->next = w->bands;
+	w->bands = b;
+	pthread_mutex_unlock(&w->lock);
+	*ret = b;
+	return 0;
+}
+
+/* The band that is being filled, or NULL. Only the appending thread makes and submits one. */
+static struct band *filling(struct zarr_writer *w)
+{
+	struct band *b;
+
+	pthread_mutex_lock(&w->lock);
+	b = w->bands;
+	while (b && b->state != BAND_FILLING)
+		b = b->next;
+	pthread_mutex_unlock(&w->lock);
+	return b;
+}
+
+/* Try again what could not be stored: all failed bands, here. */
+static int retry(struct zarr_writer *w)
+{
+	struct band *b = NULL;
+	int r = 0;
+
+	pthread_mutex_lock(&w->lock);
+	if (!w->failed.code) {
+		pthread_mutex_unlock(&w->lock);
+		return 0;
+	}
+	while (w->finishing)
+		pthread_cond_wait(&w->changed, &w->lock);
+	w->failed.code = 0;
+	do {
+		for (b = w->bands; b && b->state != BAND_FAILED; b = b->next)
+			;
+		if (!b)
+			break;
+		pthread_mutex_unlock(&w->lock);
+		trace(TRACE_ZARR, "band at %llu again", (unsigned long long)b->at);
+		band_submit(w, b);
+		pthread_mutex_lock(&w->lock);
+		while (w->finishing)
+			pthread_cond_wait(&w->changed, &w->lock);
+	} while (!w->failed.code);
+	if (w->failed.code)
+		r = err_restore(&w->failed);
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
+int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr_writer_wait wait,
+		       size_t *ret_taken)
+{
+	const uint8_t *from = p;
+	int r = retry(w);
+
+	*ret_taken = 0;
+	if (r >= 0 && n > w->z->meta.bytes - w->pos)
+		r = fail(-EFBIG, "%zu bytes at %llu of an array of %llu", n, (unsigned long long)w->pos,
+			 (unsigned long long)w->z->meta.bytes);
+	while (n > 0 && r >= 0) {
+		struct band *b = filling(w);
+		size_t part;
+
+		if (!b)
+			r = band_new(w, wait, &b);
+		if (r < 0)
+			break;
+		part = (size_t)MIN((uint64_t)n, b->n - b->filled);
+		memcpy(b->bytes + b->filled, from, part);
+		b->filled += part;
+		w->pos += part;
+		from += part;
+		n -= part;
+		*ret_taken += part;
+		if (b->filled == b->n)
+			band_submit(w, b);
+	}
+	return r;
+}
+
+int zarr_writer_flush(struct zarr_writer *w)
+{
+	pthread_mutex_lock(&w->lock);
+	while (w->finishing)
+		pthread_cond_wait(&w->changed, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	return retry(w);
+}
+
+/* Copy what a live band has of a range; how much of it that was, from its start. */
+static uint64_t read_live(struct zarr_writer *w, uint64_t off, size_t n, uint8_t *p, uint64_t *ret_gap)
+{
+	uint64_t got = 0;
+
+	*ret_gap = n;
+	pthread_mutex_lock(&w->lock);
+	for (struct band *b = w->bands; b; b = b->next) {
+		if (off >= b->at && off < b->at + b->filled) {
+			got = MIN((uint64_t)n, b->at + b->filled - off);
+			memcpy(p, b->bytes + (off - b->at), got);
+			break;
+		}
+		/* The nearest band behind ends what is stored. */
+		if (b->at > off)
+			*ret_gap = MIN(*ret_gap, b->at - off);
+	}
+	pthread_mutex_unlock(&w->lock);
+	return got;
+}
+
+int zarr_writer_read(struct zarr_writer *w, uint64_t off, size_t n, void *p)
+{
+	struct zarr_view v;
+	uint8_t *to = p;
+
+	zarr_view_whole(&w->z->meta, &v);
+	while (n > 0) {
+		uint64_t gap, got = read_live(w, off, n, to, &gap);
+		int r = 0;
+
+		/* A band that is stored between these two looks is read from where it is stored. */
+		if (!got) {
+			got = gap;
+			r = zarr_read_into(w->z, &v, off, gap, to);
+		}
+		if (r < 0)
+			return r;
+		off += got;
+		to += got;
+		n -= got;
+	}
+	return 0;
+}
+
+void zarr_writer_close(struct zarr_writer *w)
+{
+	if (!w)
+		return;
+	pthread_mutex_lock(&w->lock);
+	while (w->finishing)
+		pthread_cond_wait(&w->changed, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	while (w->bands) {
+		struct band *next = w->bands->next;
+
+		band_free(w->bands);
+		w->bands = next;
+	}
+	if (w->z) {
+		streams_drop(w->we->env->streams, w->z->owner);
+		cache_drop(w->we->env->cache, w->z->owner);
+	}
+	zarr_unref(w->z);
+	kv_free(w->kv);
+	pthread_cond_destroy(&w->changed);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}

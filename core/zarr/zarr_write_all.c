@@ -1,0 +1,185 @@
+/*
+ * zarr_write_all.c - a whole array from a source that can be read at any offset.
+ *
+ * Ordinary chunks go through the bands of zarr_write.c. A chunk that does not fit
+ * the write budget is encoded as a stream: it is never in memory as a whole, on
+ * neither side of the compressor.
+ */
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/zarr/zarr_encode.h"
+
+#define PIECE ((size_t)1 << 20)
+
+static int write_bands(struct zarr_writer *w, zarr_source_fn *source, void *arg)
+{
+	uint64_t bytes = zarr_writer_meta(w)->bytes;
+	uint8_t *piece = block_alloc(PIECE);
+	int r = piece ? 0 : fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+
+	for (uint64_t at = 0; at < bytes && r >= 0;) {
+		size_t n = (size_t)MIN((uint64_t)PIECE, bytes - at), taken;
+
+		r = source(arg, at, n, piece);
+		if (r >= 0)
+			r = zarr_writer_append(w, piece, n, ZARR_WRITER_BLOCK, &taken);
+		at += n;
+	}
+	block_free(piece, PIECE);
+	return r < 0 ? r : zarr_writer_flush(w);
+}
+
+/* One long chunk on its way through the encoder. */
+struct long_chunk {
+	const struct zarr *z;
+	zarr_source_fn *source;
+	void *arg;
+	struct codec_encoder *encoder;
+	struct kv_stream *out;
+	uint64_t stored;		/* bytes that came out of the encoder */
+	uint8_t *piece;
+	size_t n;			/* gathered in piece */
+};
+
+static int take_output(void *arg, struct span out)
+{
+	struct long_chunk *c = arg;
+
+	c->stored += out.n;
+	return kv_stream_add(c->out, out);
+}
+
+static int push_piece(struct long_chunk *c)
+{
+	int r = c->n ? codec_encoder_push(c->encoder, span_of(c->piece, c->n)) : 0;
+
+	c->n = 0;
+	return r;
+}
+
+/* n bytes of the chunk: from the array at `from`, or (pad) fill values beyond its edge. */
+static int push_run(struct long_chunk *c, uint64_t from, uint64_t n, bool pad)
+{
+	size_t item = dtype_info(c->z->meta.dtype)->size;
+	int r = 0;
+
+	while (n > 0 && r >= 0) {
+		size_t part = (size_t)MIN(n, (uint64_t)(PIECE - c->n));
+
+		if (pad)
+			for (size_t i = 0; i < part; i += item)
+				memcpy(c->piece + c->n + i, c->z->meta.fill, item);
+		else
+			r = c->source(c->arg, from, part, c->piece + c->n);
+		c->n += part;
+		from += part;
+		n -= part;
+		if (c->n == PIECE && r >= 0)
+			r = push_piece(c);
+	}
+	return r;
+}
+
+/* All rows of a chunk, in its C order. */
+static int push_chunk(struct long_chunk *c, const uint64_t *chunk)
+{
+	const struct zarr_meta *m = &c->z->meta;
+	size_t item = dtype_info(m->dtype)->size;
+	uint64_t row[LIMIT_RANK] = { 0 }, stride[LIMIT_RANK], s = item;
+	unsigned last = m->rank - 1;
+	bool more = true;
+
+	for (unsigned i = m->rank; i > 0; i--) {
+		stride[i - 1] = s;
+		s *= m->shape[i - 1];
+	}
+	while (more) {
+		uint64_t lo = chunk[last] * m->chunk[last], from = lo * item, have;
+		bool outside = false;
+		int r = 0;
+
+		for (unsigned i = 0; i < last; i++) {
+			uint64_t at = chunk[i] * m->chunk[i] + row[i];
+
+			outside |= at >= m->shape[i];
+			from += at * stride[i];
+		}
+		have = outside ? 0 : MIN(m->chunk[last], m->shape[last] - lo);
+		if (have)
+			r = push_run(c, from, have * item, false);
+		if (r >= 0)
+			r = push_run(c, 0, (m->chunk[last] - have) * item, true);
+		if (r < 0)
+			return r;
+		more = false;
+		for (unsigned i = last; i > 0 && !more; i--) {
+			more = ++row[i - 1] < m->chunk[i - 1];
+			if (!more)
+				row[i - 1] = 0;
+		}
+	}
+	return push_piece(c);
+}
+
+static int put_long_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *chunk)
+{
+	auto_of(kv_stream) struct kv_stream *out = NULL;
+	auto_of(codec_encoder) struct codec_encoder *encoder = NULL;
+	auto_buf key = { 0 }, tail = { 0 };
+	int r = zarr_chunk_key(&c->z->meta, chunk, &key);
+
+	if (r >= 0)
+		r = kv_put_open(kv, buf_span(&key), &out);
+	if (r >= 0)
+		r = codec_encoder_open(&c->z->leaf->codecs, c->z->leaf->bytes, take_output, c, &encoder);
+	if (r < 0)
+		return r;
+	c->out = out;
+	c->encoder = encoder;
+	c->stored = 0;
+	c->n = 0;
+	r = push_chunk(c, chunk);
+	if (r >= 0)
+		r = codec_encoder_finish(encoder);
+	if (r >= 0)
+		r = encode_wrap(c->z, c->stored, &tail);
+	if (r >= 0 && tail.n)
+		r = kv_stream_add(out, buf_span(&tail));
+	if (r >= 0)
+		r = kv_stream_close(out);
+	if (r >= 0)
+		out = NULL;
+	return r;
+}
+
+static int write_long_chunks(struct kv *kv, const struct zarr *z, zarr_source_fn *source, void *arg)
+{
+	struct long_chunk c = { .z = z, .source = source, .arg = arg, .piece = block_alloc(PIECE) };
+	uint64_t chunk[LIMIT_RANK] = { 0 };
+	bool more = z->meta.n_elements > 0;
+	int r = c.piece ? 0 : fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+
+	while (more && r >= 0) {
+		r = put_long_chunk(kv, &c, chunk);
+		more = false;
+		for (unsigned i = z->meta.rank; i > 0 && !more; i--) {
+			more = ++chunk[i - 1] < z->meta.grid[i - 1];
+			if (!more)
+				chunk[i - 1] = 0;
+		}
+	}
+	block_free(c.piece, PIECE);
+	return r;
+}
+
+int zarr_write_all(struct write_env *we, struct kv *kv, struct span json, zarr_source_fn *source, void *arg)
+{
+	auto_of(zarr_writer) struct zarr_writer *w = NULL;
+	int r = zarr_writer_open(we, kv, json, &w);
+
+	if (r < 0)
+		return r;
+	if (zarr_writer_cost(w) <= we->budget->total)
+		return write_bands(w, source, arg);
+	return write_long_chunks(kv, zarr_writer_array(w), source, arg);
+}
