@@ -113,6 +113,8 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
 int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
 /* Write a whole file: create, write, sync. The name is durable only after IO_SYNC_DIR. */
 int io_spit(struct io_dir *dir, const char *rel, unsigned mode, struct span content);
+/* Remove a file, or a directory with all that is in it; links are removed, not followed. 0 when absent. */
+int io_remove_tree(struct io_dir *dir, const char *rel);
 /* rel joined from untrusted parts: -EUCLEAN when it is absolute, has an empty, "." or ".." component or NUL. */
 int io_path_check(struct span rel, const char *what);
 

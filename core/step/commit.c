@@ -1,0 +1,242 @@
+/*
+ * commit.c - seal -> metadata -> marker -> rename -> parent, with every sync in its place.
+ *
+ * Kept true: a pointer reaches the disk only after what it points to. Values before
+ * nodes, nodes before the manifest, arrays before `_METADATA`, items before the
+ * step's metadata, all of it before the rename, the rename before we say so. Every
+ * part may be done again: a failed commit leaves the draft usable.
+ */
+#include "core/step/commit.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/seal.h"
+#include "core/step/step_meta.h"
+
+static int64_t monotonic_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int64_t real_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int check_deadline(const struct commit *c)
+{
+	if (c->deadline_ns && monotonic_ns() > c->deadline_ns)
+		return fail(-ETIMEDOUT, "commit of '%s' took longer than commit_timeout", c->draft->final);
+	return 0;
+}
+
+static int print_step_meta(const struct commit *c, struct buf *ret)
+{
+	auto_free struct step_item *items = calloc(c->n_items ? c->n_items : 1, sizeof(*items));
+	struct step_meta m = {
+		.kind = c->direct ? STEP_ITEMS_ONE : STEP_ITEMS_MAP,
+		.items = items,
+		.has_init = true,
+		.has_commit = true,
+		.init_ns = c->draft->init_ns,
+		.commit_ns = real_ns(),
+		.custom = c->custom,
+	};
+
+	if (!items)
+		return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
+	for (size_t i = 0; i < c->n_items; i++) {
+		if (!c->items[i].handler.p)
+			continue;
+		if (c->direct)
+			m.handler = c->items[i].handler;
+		items[m.n_items++] = (struct step_item){ c->items[i].name, c->items[i].handler };
+	}
+	return step_meta_print(&m, ret);
+}
+
+/* The text that Orbax writes; nobody parses it. `where` is the directory that it speaks of. */
+static int write_marker(struct commit *c, const char *where, const char *file)
+{
+	auto_buf text = { 0 };
+	const char *source = c->draft->parent->path;
+	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", source, where);
+
+	return r < 0 ? r : io_spit(c->draft->dir, file, c->file_mode ? c->file_mode : 0666, buf_span(&text));
+}
+
+static int mark_items(struct commit *c)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < c->n_items && r >= 0 && !c->direct; i++) {
+		auto_free char *where = NULL, *file = NULL, *dir = span_dup_str(c->items[i].name);
+
+		if (!dir || asprintf(&where, "%s/%s", c->draft->name, dir) < 0 ||
+		    asprintf(&file, "%s/commit_success.txt", dir) < 0)
+			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
+		r = write_marker(c, where, file);
+		if (r >= 0)
+			r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
+	}
+	return r;
+}
+
+/* Everything inside the draft, durable. */
+static int prepare(struct commit *c)
+{
+	auto_buf meta = { 0 };
+	int r = 0;
+
+	for (size_t i = 0; i < c->n_items && r >= 0; i++) {
+		r = seal_item(c, &c->items[i]);
+		if (r >= 0)
+			r = check_deadline(c);
+	}
+	if (r >= 0 && c->verify)
+		r = c->verify(c->verify_arg);
+	if (r >= 0)
+		r = mark_items(c);
+	if (r >= 0)
+		r = print_step_meta(c, &meta);
+	if (r >= 0)
+		r = io_spit(c->draft->dir, "_CHECKPOINT_METADATA", c->file_mode ? c->file_mode : 0666,
+			    buf_span(&meta));
+	return r < 0 ? r : check_deadline(c);
+}
+
+/* The last steps where a rename is atomic. */
+static int publish_by_rename(struct commit *c)
+{
+	struct draft_dir *d = c->draft;
+	int r = write_marker(c, d->final, "commit_success.txt"), undo;
+
+	if (r >= 0)
+		r = draft_dir_unmark(d);
+	if (r >= 0)
+		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	if (r >= 0)
+		r = check_deadline(c);
+	if (r >= 0)
+		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
+	if (r >= 0) {
+		r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
+		if (r >= 0)
+			return 0;
+		/* Nobody knows whether the new name would survive: it is taken back. */
+		undo = io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
+		if (undo < 0)
+			return fail(undo, "'%s' was renamed and could not be made durable, and not renamed back: %s",
+				    d->final, strerror(-undo));
+		fail(r, "'%s' could not be made durable", d->final);
+	}
+	if (!d->lock) {
+		struct err_note note;
+
+		err_save(r, &note);
+		if (draft_dir_mark(d) < 0)
+			log_warn("draft '%s' has no lock file now: %s", d->name, err_text(-EIO));
+		err_restore(&note);
+	}
+	return r;
+}
+
+/* Where a rename is not atomic the marker makes the step, and it comes last. */
+static int publish_by_marker(struct commit *c)
+{
+	struct draft_dir *d = c->draft;
+	int r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+
+	if (r >= 0)
+		r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
+	if (r >= 0)
+		r = write_marker(c, d->final, "commit_success.txt");
+	if (r >= 0)
+		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0) {
+		struct err_note note;
+
+		err_save(r, &note);
+		io_dirop(d->dir, IO_UNLINK, "commit_success.txt", NULL, 0);
+		return err_restore(&note);
+	}
+	/* It is committed; a lock file that stays is litter, not damage. */
+	if (draft_dir_unmark(d) < 0)
+		log_warn("%s", err_text(-EIO));
+	return 0;
+}
+
+static int exists(struct commit *c)
+{
+	struct stat st;
+	int r = io_stat(c->draft->parent, c->draft->final, &st);
+
+	if (r >= 0)
+		return fail(-EEXIST, "there is a '%s' already", c->draft->final);
+	err_clear();
+	return r == -ENOENT ? 0 : r;
+}
+
+int commit_run(struct commit *c)
+{
+	bool by_marker = c->atomicity == ATOMICITY_COMMIT_FILE;
+	int r = by_marker ? 0 : exists(c);
+
+	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final, c->n_items);
+	if (r >= 0)
+		r = prepare(c);
+	if (r >= 0)
+		r = by_marker ? publish_by_marker(c) : publish_by_rename(c);
+	trace(TRACE_STEP, "commit '%s': %s", c->draft->final, r < 0 ? err_text(r) : "done");
+	return r;
+}
+
+int commit_delete(struct ckpt *ckpt, const char *name)
+{
+	auto_free char *gone = NULL;
+	int r;
+
+	if (asprintf(&gone, "%s.orbax-checkpoint-tmp-deleted-%lld", name, (long long)real_ns()) < 0) {
+		gone = NULL;
+		return fail(-ENOMEM, "cannot delete '%s'", name);
+	}
+	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
+	if (r >= 0)
+		r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0)
+		return r;
+	/* From here on it is gone; what is left of it is litter that gc knows by its name. */
+	r = io_remove_tree(ckpt->source, gone);
+	if (r < 0)
+		log_warn("step '%s' is deleted, and '%s' could not be removed: %s", name, gone, err_text(r));
+	return 0;
+}
+
+int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir)
+{
+	auto_free char *to = NULL;
+	int r = io_dirop(ckpt->source, IO_MKDIR, to_dir, NULL, 0777);
+
+	if (r < 0 && r != -EEXIST)
+		return r;
+	err_clear();
+	if (asprintf(&to, "%s/%s", to_dir, name) < 0) {
+		to = NULL;
+		return fail(-ENOMEM, "cannot move '%s'", name);
+	}
+	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, to, 0);
+	if (r == -EXDEV)
+		return fail(-EXDEV, "'%s' is on another file system than the checkpoints", to_dir);
+	if (r >= 0)
+		r = io_dirop(ckpt->source, IO_SYNC_DIR, to_dir, NULL, 0);
+	return r < 0 ? r : io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
+}

@@ -1,0 +1,146 @@
+/*
+ * draft_dir.c - begin, lock, mark and remove the directory of a draft.
+ */
+#include "core/step/draft_dir.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <time.h>
+
+#include "core/base/err.h"
+
+static int lock_path(const char *name, char **ret)
+{
+	char *path = NULL;
+
+	if (asprintf(&path, "%s/%s", name, DRAFT_LOCK_FILE) < 0)
+		return fail(-ENOMEM, "cannot look at draft '%s'", name);
+	*ret = path;
+	return 0;
+}
+
+int draft_dir_state(struct io_dir *parent, const char *name, enum draft_state *ret)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	auto_free char *path = NULL;
+	int r = lock_path(name, &path);
+
+	if (r >= 0)
+		r = io_file_open(parent, path, O_RDWR, 0, &f);
+	if (r == -ENOENT) {
+		err_clear();
+		*ret = DRAFT_FOREIGN;
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	*ret = flock(f->fd, LOCK_EX | LOCK_NB) == 0 ? DRAFT_ABANDONED : DRAFT_LIVE;
+	return 0;
+}
+
+int draft_dir_mark(struct draft_dir *d)
+{
+	struct io_req req = { .op = IO_WRITE };
+	char text[128];
+	int r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
+
+	if (r < 0)
+		return r;
+	if (flock(d->lock->fd, LOCK_EX | LOCK_NB) < 0)
+		return err_sys("cannot lock draft", d->name);
+	req.n = (size_t)snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n", (long)getpid(),
+				 (long long)d->init_ns);
+	req.file = d->lock;
+	req.p = text;
+	return io_run(d->lock->io, &req, 1);
+}
+
+int draft_dir_unmark(struct draft_dir *d)
+{
+	int r = d->lock ? io_dirop(d->dir, IO_UNLINK, DRAFT_LOCK_FILE, NULL, 0) : 0;
+
+	if (r < 0)
+		return r;
+	io_file_unref(take(d->lock));
+	return 0;
+}
+
+/* What lies there: removed when it is an abandoned draft of ours. */
+static int make_room(struct io_dir *parent, const char *name)
+{
+	enum draft_state state;
+	struct stat st;
+	int r = io_stat(parent, name, &st);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = draft_dir_state(parent, name, &state);
+	if (r < 0)
+		return r;
+	if (state == DRAFT_LIVE)
+		return fail(-EBUSY, "draft '%s' is held by a live mount", name);
+	if (state == DRAFT_FOREIGN)
+		return fail(-EEXIST, "'%s' is a temporary directory of another program", name);
+	return io_remove_tree(parent, name);
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		    struct draft_dir **ret)
+{
+	auto_of(draft_dir) struct draft_dir *d = calloc(1, sizeof(*d));
+	int r;
+
+	if (d) {
+		d->name = strdup(name);
+		d->final = strdup(final);
+	}
+	if (!d || !d->name || !d->final)
+		return fail(-ENOMEM, "cannot begin draft '%s'", name);
+	d->parent = parent;
+	d->mode = mode;
+	d->init_ns = now_ns();
+	r = make_room(parent, name);
+	if (r >= 0)
+		r = io_dirop(parent, IO_MKDIR, name, NULL, mode);
+	if (r >= 0)
+		r = io_dir_sub(parent, name, &d->dir);
+	if (r >= 0)
+		r = draft_dir_mark(d);
+	if (r < 0)
+		return r;
+	*ret = take(d);
+	return 0;
+}
+
+int draft_dir_remove(struct draft_dir *d)
+{
+	/* The lock file goes last: until then a crash leaves a draft that is known as ours. */
+	int r = io_remove_tree(d->parent, d->name);
+
+	if (r >= 0)
+		io_file_unref(take(d->lock));
+	return r;
+}
+
+void draft_dir_free(struct draft_dir *d)
+{
+	if (!d)
+		return;
+	io_file_unref(d->lock);
+	io_dir_close(d->dir);
+	free(d->name);
+	free(d->final);
+	free(d);
+}

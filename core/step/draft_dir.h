@@ -1,0 +1,50 @@
+/*
+ * draft_dir.h - a draft on the disk: a temporary directory of Orbax's naming, and the lock that tells
+ * a live one from an abandoned one.
+ *
+ * The file `.pytreefs-draft` in it says that it is ours; whoever writes the draft
+ * holds an advisory lock on that file for as long as it lives, so a lock that can
+ * be had means that the writer is gone.
+ */
+#ifndef PYTREEFS_DRAFT_DIR_H
+#define PYTREEFS_DRAFT_DIR_H
+
+#include "core/io/io.h"
+
+#define DRAFT_LOCK_FILE ".pytreefs-draft"
+
+struct draft_dir {
+	struct io_dir *parent;		/* SOURCE; borrowed */
+	char *name;			/* of the directory on the disk */
+	char *final;			/* what it will be called */
+	struct io_dir *dir;
+	struct io_file *lock;
+	int64_t init_ns;		/* when it was begun */
+	unsigned mode;
+};
+
+/*
+ * Make the directory `name` (which contains .orbax-checkpoint-tmp) beneath parent and lock it. One
+ * that is there and abandoned is removed first; -EBUSY when a live writer holds it, -EEXIST when it
+ * is another program's. mode: of directories, under the umask.
+ */
+int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		    struct draft_dir **ret);
+/* Take the lock file away (before a commit's rename), and put it back (when that failed). */
+int draft_dir_unmark(struct draft_dir *d);
+int draft_dir_mark(struct draft_dir *d);
+/* Remove it with all that is in it. d stays to be freed. */
+int draft_dir_remove(struct draft_dir *d);
+/* Lets go of the lock; the directory stays. Accepts NULL. */
+void draft_dir_free(struct draft_dir *d);
+DEFINE_AUTO(draft_dir, struct draft_dir, draft_dir_free);
+
+enum draft_state {
+	DRAFT_FOREIGN,			/* no lock file: another program's */
+	DRAFT_LIVE,			/* somebody holds the lock */
+	DRAFT_ABANDONED,
+};
+/* Of a temporary directory beneath parent. */
+int draft_dir_state(struct io_dir *parent, const char *name, enum draft_state *ret);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * store.h - where the values of an item go while it is being written.
+ *
+ * Each leaf has a kv of its own, whose keys are below the leaf ("0.0"): the name
+ * of a leaf may change until the commit. Values are appended to data files of a
+ * database, or are files of a directory per leaf; what remains for the commit is
+ * to say how the leaves are called.
+ *
+ * Leaves may be written by any number of threads at once. Committing is one
+ * thread's business, when nobody writes any more.
+ */
+#ifndef PYTREEFS_STORE_H
+#define PYTREEFS_STORE_H
+
+#include "core/kv/kv.h"
+#include "core/ocdbt/ocdbt.h"
+
+struct store;
+
+struct store_opts {
+	bool ocdbt;
+	uint64_t target_size;		/* of data files; 0: no limit */
+	unsigned file_mode, dir_mode;	/* under the umask; 0: 0666, 0777 */
+};
+
+/* In the item's directory, which is taken on success. Makes nothing on the disk before the first value. */
+int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **ret);
+/* What was not committed stays on the disk, to be removed with the draft. Accepts NULL. */
+void store_free(struct store *s);
+bool store_is_ocdbt(const struct store *s);
+struct io_dir *store_dir(struct store *s);
+
+/* The kv of a new leaf: put, put_file, put_open, locate and list. It holds the store. */
+int store_leaf(struct store *s, struct kv **ret);
+
+/* ---- committing ---- */
+
+/* All values durable. */
+int store_sync(struct store *s);
+/*
+ * Database: each key of a leaf with its value, in no order. -EINVAL for a leaf of a directory store.
+ */
+typedef int store_each_fn(void *arg, struct span key, const struct ocdbt_value *value);
+int store_leaf_each(struct kv *leaf, store_each_fn *each, void *arg);
+/*
+ * Directory per leaf: the leaf's directory gets its name (it may hold slashes), and is durable. May be
+ * called again, with the same name or another.
+ */
+int store_leaf_place(struct kv *leaf, struct span param);
+
+struct store_stats {
+	uint64_t values, bytes;
+};
+void store_stats(struct store *s, struct store_stats *ret);
+
+DEFINE_AUTO(store, struct store, store_free);
+
+#endif

@@ -1,0 +1,368 @@
+/*
+ * store_dir.c - leaves of a directory store: one directory per leaf, under a temporary name until the
+ * commit gives it its own.
+ *
+ * A file is synced when it has been written, by the thread that encoded it, so
+ * that a commit has only directories left to sync.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/step/store_impl.h"
+
+struct leaf {
+	struct kv base;
+	struct store *store;		/* a reference */
+	struct kv *files;		/* reads what was written */
+	pthread_mutex_t lock;		/* protects all below */
+	char *path;			/* of the leaf's directory, below the item's */
+	bool made;
+};
+
+static struct leaf *leaf_of(struct kv *kv)
+{
+	return container_of(kv, struct leaf, base);
+}
+
+/* Make a directory and those above it, below the item's. */
+static int make_dirs(struct io_dir *dir, const char *path, unsigned mode)
+{
+	for (const char *at = path; at;) {
+		const char *slash = strchr(at, '/');
+		auto_free char *part = span_dup_str(slash ? span_of(path, (size_t)(slash - path)) : span_str(path));
+		int r = part ? io_dirop(dir, IO_MKDIR, part, NULL, mode) : -ENOMEM;
+
+		if (r < 0 && r != -EEXIST)
+			return r;
+		err_clear();
+		at = slash ? slash + 1 : NULL;
+	}
+	return 0;
+}
+
+/* "TEMP/KEY", its directories made. */
+static int file_path(struct leaf *l, struct span key, char **ret)
+{
+	struct store *s = l->store;
+	unsigned mode = s->opts.dir_mode ? s->opts.dir_mode : 0777;
+	const uint8_t *slash = memrchr(key.p, '/', key.n);
+	char *path = NULL;
+	int r = 0;
+
+	if (asprintf(&path, "%s/%.*s", l->path, SPAN_ARG(key)) < 0)
+		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	pthread_mutex_lock(&l->lock);
+	if (!l->made) {
+		r = make_dirs(s->dir, l->path, mode);
+		l->made = r >= 0;
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (r >= 0 && slash) {
+		auto_free char *parent = span_dup_str(span_of(path, strlen(l->path) + 1 + (size_t)(slash - key.p)));
+
+		r = parent ? make_dirs(s->dir, parent, mode) : -ENOMEM;
+	}
+	if (r < 0) {
+		free(path);
+		return r;
+	}
+	*ret = path;
+	return 0;
+}
+
+static void count(struct store *s, uint64_t bytes)
+{
+	atomic_fetch_add_explicit(&s->values, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->bytes, bytes, memory_order_relaxed);
+}
+
+static int leaf_put(struct kv *kv, struct span key, struct span value)
+{
+	struct leaf *l = leaf_of(kv);
+	auto_free char *path = NULL;
+	int r = file_path(l, key, &path);
+
+	if (r >= 0)
+		r = io_spit(l->store->dir, path, l->store->opts.file_mode ? l->store->opts.file_mode : 0666, value);
+	if (r >= 0)
+		count(l->store, value.n);
+	return r;
+}
+
+/* ---- values in pieces ---- */
+
+struct piecewise {
+	struct kv_stream base;
+	struct leaf *leaf;
+	struct io_file *file;
+	uint64_t at;
+};
+
+static int piecewise_add(struct kv_stream *s, struct span piece)
+{
+	struct piecewise *p = container_of(s, struct piecewise, base);
+	struct io_req req = { .op = IO_WRITE, .file = p->file, .p = (void *)(uintptr_t)piece.p, .n = piece.n,
+			      .off = p->at };
+	int r = piece.n ? io_run(p->file->io, &req, 1) : 0;
+
+	if (r >= 0)
+		p->at += piece.n;
+	return r;
+}
+
+static void piecewise_abort(struct kv_stream *s)
+{
+	struct piecewise *p = container_of(s, struct piecewise, base);
+
+	io_file_unref(p->file);
+	free(p);
+}
+
+static int piecewise_close(struct kv_stream *s)
+{
+	struct piecewise *p = container_of(s, struct piecewise, base);
+	int r = io_file_sync(p->file);
+
+	if (r < 0)
+		return r;
+	count(p->leaf->store, p->at);
+	piecewise_abort(s);
+	return 0;
+}
+
+static const struct kv_stream_ops piecewise_ops = { .add = piecewise_add, .close = piecewise_close,
+						    .abort = piecewise_abort };
+
+static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
+{
+	struct leaf *l = leaf_of(kv);
+	struct piecewise *p = calloc(1, sizeof(*p));
+	auto_free char *path = NULL;
+	int r = p ? file_path(l, key, &path) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+
+	if (r >= 0)
+		r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC,
+				 l->store->opts.file_mode ? l->store->opts.file_mode : 0666, &p->file);
+	if (r < 0) {
+		free(p);
+		return r;
+	}
+	p->base.ops = &piecewise_ops;
+	p->leaf = l;
+	*ret = &p->base;
+	return 0;
+}
+
+/* ---- reading back ---- */
+
+static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+{
+	struct leaf *l = leaf_of(kv);
+
+	for (size_t i = 0; i < n; i++) {
+		auto_buf path = { 0 };
+		struct span full;
+		int r;
+
+		pthread_mutex_lock(&l->lock);
+		r = buf_addf(&path, "%s/%.*s", l->path, SPAN_ARG(key[i]));
+		pthread_mutex_unlock(&l->lock);
+		full = buf_span(&path);
+		if (r >= 0)
+			r = kv_locate(l->files, &full, &ret[i], 1);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+struct listing {
+	size_t skip;
+	kv_each_fn *each;
+	void *arg;
+};
+
+static int list_one(void *arg, struct span key, uint64_t len)
+{
+	struct listing *ls = arg;
+
+	return ls->each(ls->arg, span_from(key, ls->skip), len);
+}
+
+static int leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
+{
+	struct leaf *l = leaf_of(kv);
+	struct listing ls = { .skip = strlen(l->path) + 1, .each = each, .arg = arg };
+	auto_buf full = { 0 };
+	int r = buf_addf(&full, "%s/%.*s", l->path, SPAN_ARG(prefix));
+
+	return r < 0 ? r : kv_list(l->files, buf_span(&full), list_one, &ls);
+}
+
+static int leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
+{
+	return buf_addf(ret, "value:%s/%.*s", leaf_of(kv)->path, SPAN_ARG(key));
+}
+
+static void leaf_free(struct kv *kv)
+{
+	struct leaf *l = leaf_of(kv);
+
+	kv_free(l->files);
+	store_free(l->store);
+	pthread_mutex_destroy(&l->lock);
+	free(l->path);
+	free(l);
+}
+
+const struct kv_ops store_dir_ops = {
+	.name = "draft",
+	.locate = leaf_locate,
+	.list = leaf_list,
+	.put = leaf_put,
+	.put_open = leaf_put_open,
+	.where_text = leaf_where_text,
+	.free = leaf_free,
+};
+
+int store_dir_leaf(struct store *s, struct kv **ret)
+{
+	struct leaf *l = calloc(1, sizeof(*l));
+	struct io_dir *dir = NULL;
+	int r = l ? io_dir_sub(s->dir, ".", &dir) : fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
+
+	if (r >= 0) {
+		l->base.name = strdup("draft");
+		if (!l->base.name || asprintf(&l->path, STORE_LEAF_TMP "%u", atomic_fetch_add(&s->next_leaf, 1)) < 0)
+			r = fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
+	}
+	if (r >= 0)
+		r = kv_dir_open(dir, &l->files);
+	if (r < 0) {
+		io_dir_close(dir);
+		if (l) {
+			free(l->base.name);
+			free(l->path);
+		}
+		free(l);
+		return r;
+	}
+	l->base.ops = &store_dir_ops;
+	l->base.io = s->dir->io;
+	l->store = store_ref(s);
+	pthread_mutex_init(&l->lock, NULL);
+	*ret = &l->base;
+	return 0;
+}
+
+/* Every directory on the way to path durable, the item's own last. */
+static int sync_up(struct io_dir *dir, const char *path)
+{
+	auto_free char *at = strdup(path);
+	int r = at ? 0 : -ENOMEM;
+
+	while (r >= 0) {
+		char *slash = strrchr(at, '/');
+
+		r = io_dirop(dir, IO_SYNC_DIR, slash ? (*slash = '\0', at) : ".", NULL, 0);
+		if (!slash)
+			break;
+	}
+	return r;
+}
+
+struct dirs_of {
+	struct io_dir *dir;
+	const char *path;
+};
+
+/* v3 keys make directories inside the leaf's. */
+static int sync_inside(void *arg, const char *name, unsigned char type)
+{
+	struct dirs_of *d = arg;
+	auto_free char *path = NULL;
+	struct dirs_of inner;
+	int r;
+
+	if (type != DT_DIR)
+		return 0;
+	if (asprintf(&path, "%s/%s", d->path, name) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	inner = (struct dirs_of){ d->dir, path };
+	/* As deep as a chunk key has parts: at most LIMIT_RANK + 1. */
+	r = io_list(d->dir, path, sync_inside, &inner);
+	return r < 0 ? r : io_dirop(d->dir, IO_SYNC_DIR, path, NULL, 0);
+}
+
+static int move_up(void *arg, const char *name, unsigned char type)
+{
+	struct leaf *l = arg;
+	auto_free char *from = NULL;
+
+	if (asprintf(&from, "%s/%s", l->path, name) < 0) {
+		from = NULL;
+		return -ENOMEM;
+	}
+	return io_dirop(l->store->dir, IO_RENAME_NEW, from, name, 0);
+}
+
+static int place_bare(struct leaf *l)
+{
+	struct io_dir *dir = l->store->dir;
+	struct stat st;
+	int r = io_stat(dir, l->path, &st);
+
+	/* Done already by a commit that failed later. */
+	if (r == -ENOENT)
+		return 0;
+	if (r >= 0)
+		r = io_list(dir, l->path, move_up, l);
+	if (r >= 0)
+		r = io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
+	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
+}
+
+int store_leaf_place(struct kv *kv, struct span param)
+{
+	struct leaf *l = leaf_of(kv);
+	struct io_dir *dir = l->store->dir;
+	struct dirs_of inside = { dir, l->path };
+	auto_free char *name = span_dup_str(param);
+	const char *slash;
+	int r;
+
+	if (kv->ops != &store_dir_ops)
+		return fail(-EINVAL, "'%s' is no leaf of a directory store", kv->name);
+	if (!name)
+		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
+	/* A tree that is one bare leaf: its files lie in the item's own directory. */
+	if (!param.n)
+		return place_bare(l);
+	r = io_path_check(param, "leaf");
+	if (r < 0)
+		return err_at(-EINVAL, "'%s' cannot be the name of a directory", name);
+	if (!strcmp(name, l->path))
+		return 0;
+	r = io_list(dir, l->path, sync_inside, &inside);
+	if (r >= 0)
+		r = io_dirop(dir, IO_SYNC_DIR, l->path, NULL, 0);
+	slash = strrchr(name, '/');
+	if (r >= 0 && slash) {
+		auto_free char *parent = span_dup_str(span_of(name, (size_t)(slash - name)));
+
+		r = parent ? make_dirs(dir, parent, l->store->opts.dir_mode ? l->store->opts.dir_mode : 0777) : -ENOMEM;
+	}
+	if (r >= 0)
+		r = io_dirop(dir, IO_RENAME_NEW, l->path, name, 0);
+	if (r >= 0)
+		r = sync_up(dir, name);
+	if (r < 0)
+		return r;
+	free(l->path);
+	l->path = take(name);
+	return 0;
+}
