@@ -7,10 +7,47 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/glob.h"
 
 #define AT(member) offsetof(struct options, member)
 
 const struct option option_table[] = {
+	{ "dtype", OPTION_DTYPE, AT(save.dtype), "", "NAME",
+	  "cast arrays to this dtype while they are saved", .scoped = true },
+	{ "chunk_byte_size", OPTION_SIZE, AT(save.chunk_byte_size), "0", "BYTES",
+	  "largest chunk, chosen by Orbax's rule; 0 leaves it to us", .scoped = true },
+	{ "shard_axes", OPTION_AXES, AT(save.shard_axes), "", "AXIS:AXIS:...",
+	  "axes that are cut completely, first", .scoped = true },
+	{ "compression", OPTION_COMPRESSION, AT(save.compression), "zstd", "zstd|zstd:LEVEL|none",
+	  "compression of chunks", .scoped = true },
+	{ "leaf_type", OPTION_ENUM, AT(save.leaf_type), "np.ndarray", "np.ndarray|jax.Array",
+	  "what arrays are recorded as", .scoped = true },
+	{ "ocdbt", OPTION_BOOL, AT(save.ocdbt), "on", "on|off",
+	  "store arrays in one database, or in a directory per leaf", .scoped = true },
+	{ "zarr", OPTION_ENUM, AT(save.zarr), "2", "2|3", "version of the array format", .scoped = true },
+	{ "target_data_file_size", OPTION_SIZE, AT(save.target_data_file_size), "2G", "BYTES",
+	  "data files of a database grow to this size; 0: without limit", .scoped = true },
+	{ "rich_types", OPTION_BOOL, AT(save.rich_types), "off", "on|off",
+	  "record tuples and namedtuples in _METADATA", .scoped = true },
+	{ "sharding_file", OPTION_BOOL, AT(save.sharding_file), "on", "on|off",
+	  "write _sharding for jax.Array leaves", .scoped = true },
+	{ "array_metadata", OPTION_BOOL, AT(save.array_metadata), "on", "on|off",
+	  "write array_metadatas for jax.Array leaves", .scoped = true },
+	{ "store_fill_value", OPTION_BOOL, AT(save.store_fill_value), "on", "on|off",
+	  "store chunks that are all zeros", .scoped = true },
+	{ "rule", OPTION_RULE, 0, NULL, "GLOB:NAME=VALUE", "one of the options above for leaves whose path matches" },
+	{ "commit_timeout", OPTION_UINT, AT(commit_timeout), "1200", "SECONDS",
+	  "a commit that takes longer fails, and the draft stays" },
+	{ "verify_commit", OPTION_BOOL, AT(verify_commit), "on", "on|off",
+	  "look at every array of a draft before it becomes a step" },
+	{ "on_commit", OPTION_TEXT, AT(on_commit), NULL, "COMMAND",
+	  "run when a step is durable, with its path as argument" },
+	{ "mode", OPTION_OCTAL, AT(mode), "0", "OCTAL", "permissions of new directories, under the umask" },
+	{ "allow_delete", OPTION_BOOL, AT(allow_delete), "off", "on|off", "rmdir of a step deletes it" },
+	{ "todelete", OPTION_TEXT, AT(todelete), NULL, "DIR",
+	  "move deleted steps there (below SOURCE) instead of removing them" },
+	{ "json_filename", OPTION_TEXT, AT(json_filename), "metadata", "NAME", "file name inside JSON items" },
+	{ "proto_filename", OPTION_TEXT, AT(proto_filename), "proto.pbtxt", "NAME", "file name inside proto items" },
 	{ "shape", OPTION_ENUM, AT(shape), "auto", "auto|root|step|item",
 	  "what SOURCE is; auto recognises it" },
 	{ "show_tmp", OPTION_BOOL, AT(show_tmp), "off", "on|off",
@@ -122,6 +159,84 @@ static int bad_value(const struct option *opt, const char *value)
 	return fail(-EINVAL, "option '%s' does not accept '%s'; it takes %s", opt->name, value, opt->accepts);
 }
 
+static int parse_dtype(const char *value, int *ret)
+{
+	enum dtype t = *value ? dtype_by_name(span_str(value)) : DTYPE_UNKNOWN;
+
+	if (*value && t == DTYPE_UNKNOWN)
+		return -EINVAL;
+	*ret = (int)t;
+	return 0;
+}
+
+/* "0:1", or the JSON of an xattr: "[0, 1]". */
+static int parse_axes(const char *value, struct axes *ret)
+{
+	struct axes a = { 0 };
+
+	while (*value) {
+		char *end;
+		unsigned long v;
+
+		value += strspn(value, ":[], ");
+		if (!*value)
+			break;
+		v = strtoul(value, &end, 10);
+		if (end == value || v >= LIMIT_RANK || a.n == LIMIT_RANK)
+			return -EINVAL;
+		a.axis[a.n++] = (unsigned)v;
+		value = end;
+	}
+	*ret = a;
+	return 0;
+}
+
+static int parse_compression(const char *value, int *ret)
+{
+	char *end;
+	long level;
+
+	if (!strcmp(value, "none")) {
+		*ret = SAVE_RAW;
+		return 0;
+	}
+	if (!strcmp(value, "zstd")) {
+		*ret = SAVE_LEVEL_DEFAULT;
+		return 0;
+	}
+	if (strncmp(value, "zstd:", 5))
+		return -EINVAL;
+	level = strtol(value + 5, &end, 10);
+	if (*end || end == value + 5 || level < -131072 || level > 22)
+		return -EINVAL;
+	*ret = (int)level;
+	return 0;
+}
+
+static int add_rule(struct options *o, const struct option *opt, const char *value)
+{
+	const char *colon = strchr(value, ':'), *eq = colon ? strchr(colon, '=') : NULL;
+	auto_free char *name = eq ? span_dup_str(span_of(colon + 1, (size_t)(eq - colon) - 1)) : NULL;
+	struct save_rule rule = { 0 }, *more;
+	int r;
+
+	if (!name)
+		return bad_value(opt, value);
+	r = save_opts_set(&rule.opts, name, eq + 1);
+	if (r < 0)
+		return err_at(r, "rule '%s'", value);
+	rule.glob = span_dup_str(span_of(value, (size_t)(colon - value)));
+	more = reallocarray(o->rules, o->n_rules + 1, sizeof(*more));
+	if (more)
+		o->rules = more;
+	if (!more || !rule.glob) {
+		free(rule.glob);
+		return fail(-ENOMEM, "cannot keep rule '%s'", value);
+	}
+	o->rules[o->n_rules++] = rule;
+	return 0;
+}
+
 static int set_value(struct options *o, const struct option *opt, const char *value)
 {
 	void *at = place(o, opt);
@@ -149,6 +264,20 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 			return bad_value(opt, value);
 		*(int *)at = i;
 		return 0;
+	case OPTION_OCTAL: {
+		char *end;
+
+		*(uint64_t *)at = strtoull(value, &end, 8);
+		return *end || !*value || *(uint64_t *)at > 07777 ? bad_value(opt, value) : 0;
+	}
+	case OPTION_DTYPE:
+		return parse_dtype(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_AXES:
+		return parse_axes(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_COMPRESSION:
+		return parse_compression(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_RULE:
+		return add_rule(o, opt, value);
 	case OPTION_TEXT: {
 		char *copy = strdup(value);
 
@@ -181,6 +310,9 @@ void options_release(struct options *o)
 	for (size_t i = 0; i < option_count; i++)
 		if (option_table[i].kind == OPTION_TEXT)
 			free(*(char **)place(o, &option_table[i]));
+	for (size_t i = 0; i < o->n_rules; i++)
+		free(o->rules[i].glob);
+	free(o->rules);
 	*o = (struct options){ 0 };
 }
 
@@ -226,6 +358,11 @@ static int unknown(const char *name)
 	return fail(-EINVAL, "unknown option '%s'; `pytreefs mount --help` lists them", name);
 }
 
+static uint64_t scoped_bit(const struct option *opt)
+{
+	return (uint64_t)1 << (opt - option_table);
+}
+
 int option_set(struct options *o, const char *text, bool known_only)
 {
 	const char *eq = strchr(text, '=');
@@ -240,6 +377,8 @@ int option_set(struct options *o, const char *text, bool known_only)
 			continue;
 		if (!eq && opt->kind != OPTION_BOOL)
 			return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
+		if (opt->scoped)
+			o->save.given |= scoped_bit(opt);
 		return set_value(o, opt, eq ? eq + 1 : "on");
 	}
 	return known_only ? -ENOENT : unknown(name);
@@ -260,6 +399,24 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 		for (int i = *(const int *)at; i > 0; i--)
 			words += strcspn(words, "|") + 1;
 		return buf_add(ret, words, strcspn(words, "|"));
+	case OPTION_OCTAL:
+		return buf_addf(ret, "%llo", (unsigned long long)*(const uint64_t *)at);
+	case OPTION_DTYPE:
+		return *(const int *)at ? buf_add_str(ret, dtype_info((enum dtype)*(const int *)at)->name) : 0;
+	case OPTION_AXES:
+		for (unsigned i = 0, n = ((const struct axes *)at)->n; i < n; i++)
+			if (buf_addf(ret, i ? ":%u" : "%u", ((const struct axes *)at)->axis[i]) < 0)
+				return -ENOMEM;
+		return 0;
+	case OPTION_COMPRESSION:
+		if (*(const int *)at == SAVE_RAW || *(const int *)at == SAVE_LEVEL_DEFAULT)
+			return buf_add_str(ret, *(const int *)at == SAVE_RAW ? "none" : "zstd");
+		return buf_addf(ret, "zstd:%d", *(const int *)at);
+	case OPTION_RULE:
+		for (size_t i = 0; i < o->n_rules; i++)
+			if (buf_addf(ret, "%s%s", i ? " " : "", o->rules[i].glob) < 0)
+				return -ENOMEM;
+		return 0;
 	case OPTION_TEXT:
 		return buf_add_str(ret, *(char *const *)at ? *(char *const *)at : "");
 	}
@@ -275,4 +432,67 @@ bool option_is_default(const struct options *o, const struct option *opt)
 
 	options_release(&fresh);
 	return same;
+}
+
+/* ---- scoped options ---- */
+
+int save_opts_set(struct save_opts *s, const char *name, const char *value)
+{
+	for (size_t i = 0; i < option_count; i++) {
+		const struct option *opt = &option_table[i];
+		struct options all = { .save = *s };
+		int r;
+
+		if (!opt->scoped || strcmp(opt->name, name))
+			continue;
+		r = set_value(&all, opt, value);
+		if (r < 0)
+			return r;
+		*s = all.save;
+		s->given |= scoped_bit(opt);
+		return 0;
+	}
+	return fail(-EINVAL, "'%s' is no option of leaves and items", name);
+}
+
+static size_t scoped_size(enum option_kind kind)
+{
+	switch (kind) {
+	case OPTION_BOOL:
+		return sizeof(bool);
+	case OPTION_SIZE:
+	case OPTION_UINT:
+	case OPTION_OCTAL:
+		return sizeof(uint64_t);
+	case OPTION_AXES:
+		return sizeof(struct axes);
+	case OPTION_ENUM:
+	case OPTION_DTYPE:
+	case OPTION_COMPRESSION:
+		return sizeof(int);
+	case OPTION_TEXT:
+	case OPTION_RULE:
+		break;
+	}
+	return 0;
+}
+
+void save_opts_merge(struct save_opts *base, const struct save_opts *over)
+{
+	for (size_t i = 0; i < option_count; i++) {
+		const struct option *opt = &option_table[i];
+		size_t at = opt->at - offsetof(struct options, save);
+
+		if (opt->scoped && over->given & scoped_bit(opt))
+			memcpy((char *)base + at, (const char *)over + at, scoped_size(opt->kind));
+	}
+	base->given |= over->given;
+}
+
+void save_opts_for(const struct options *o, const char *path, struct save_opts *ret)
+{
+	*ret = o->save;
+	for (size_t i = 0; i < o->n_rules; i++)
+		if (glob_match(o->rules[i].glob, path))
+			save_opts_merge(ret, &o->rules[i].opts);
 }

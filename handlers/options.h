@@ -9,7 +9,45 @@
 
 #include "core/step/ckpt.h"
 
+/*
+ * How leaves are saved: for the whole mount (-o), for names by pattern (rule=), or by an xattr
+ * user.pytree.save.NAME for a subtree of a draft. Plain data.
+ */
+struct save_opts {
+	uint64_t given;			/* bit per option, in the table's order of scoped ones: set here */
+	/* Of a leaf. */
+	int dtype;			/* enum dtype to cast to; DTYPE_UNKNOWN: as it comes */
+	uint64_t chunk_byte_size;	/* 0: our own choice */
+	struct axes { unsigned n; unsigned axis[LIMIT_RANK]; } shard_axes;
+	int compression;		/* zstd level; SAVE_RAW: none; SAVE_LEVEL_DEFAULT: as Orbax sets it */
+	enum save_leaf_type { LEAF_TYPE_NUMPY, LEAF_TYPE_JAX } leaf_type;
+	/* Of an item. */
+	bool ocdbt;
+	enum save_zarr { SAVE_ZARR2, SAVE_ZARR3 } zarr;
+	uint64_t target_data_file_size;
+	bool rich_types, sharding_file, array_metadata, store_fill_value;
+};
+#define SAVE_RAW INT32_MIN
+#define SAVE_LEVEL_DEFAULT INT32_MAX
+
+/* rule=GLOB:NAME=VALUE */
+struct save_rule {
+	char *glob;
+	struct save_opts opts;
+};
+
 struct options {
+	struct save_opts save;
+	struct save_rule *rules;	/* in the order given: later ones win */
+	size_t n_rules;
+	/* Drafts and commits. */
+	uint64_t commit_timeout;	/* seconds */
+	bool verify_commit;
+	char *on_commit;
+	uint64_t mode;			/* of directories; 0: 0777 under the umask */
+	bool allow_delete;
+	char *todelete;
+	char *json_filename, *proto_filename;
 	/* What is shown. */
 	enum shape shape;
 	bool show_tmp;
@@ -30,7 +68,10 @@ struct options {
 	char *trace;
 };
 
-enum option_kind { OPTION_BOOL, OPTION_SIZE, OPTION_UINT, OPTION_TEXT, OPTION_ENUM };
+enum option_kind {
+	OPTION_BOOL, OPTION_SIZE, OPTION_UINT, OPTION_TEXT, OPTION_ENUM, OPTION_OCTAL,
+	OPTION_DTYPE, OPTION_AXES, OPTION_COMPRESSION, OPTION_RULE,
+};
 
 struct option {
 	const char *name;
@@ -39,6 +80,7 @@ struct option {
 	const char *fallback;		/* default, as text; NULL for TEXT: unset */
 	const char *accepts;		/* "64M, 1G" or the enum's words "auto|error|zero" */
 	const char *help;		/* one sentence */
+	bool scoped;			/* in save_opts: also by rule and xattr */
 };
 
 extern const struct option option_table[];
@@ -56,6 +98,13 @@ int option_set(struct options *o, const char *text, bool known_only);
 int option_print(const struct options *o, const struct option *opt, struct buf *ret);
 /* Whether it was given, or is the default. */
 bool option_is_default(const struct options *o, const struct option *opt);
+
+/* One scoped option by name. -EINVAL as option_set(). */
+int save_opts_set(struct save_opts *s, const char *name, const char *value);
+/* What `over` gives replaces what base has. */
+void save_opts_merge(struct save_opts *base, const struct save_opts *over);
+/* The mount's options and the rules that match a path below the step ("default/params/w"). */
+void save_opts_for(const struct options *o, const char *path, struct save_opts *ret);
 
 /* "64M", "1G", "1024": bytes. */
 int option_parse_size(const char *text, uint64_t *ret);

@@ -62,6 +62,7 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	c->env.cache = c->cache;
 	c->env.budget = &c->read_budget;
 	c->env.streams = c->streams;
+	write_env_init(&c->write_env, &c->env, &c->write_budget);
 	*ret = c;
 	return 0;
 }
@@ -84,6 +85,8 @@ void ckpt_close(struct ckpt *c)
 	cache_free(c->cache);
 	io_dir_close(c->source);
 	io_engine_close(c->io);
+	if (c->write_env.env)
+		write_env_release(&c->write_env);
 	budget_release(&c->read_budget);
 	budget_release(&c->write_budget);
 	block_trim();

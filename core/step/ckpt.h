@@ -11,6 +11,7 @@
 #include "core/step/detect.h"
 #include "core/tree/tree.h"
 #include "core/zarr/zarr.h"
+#include "core/zarr/zarr_write.h"
 
 enum missing { MISSING_AUTO, MISSING_ERROR, MISSING_ZERO };
 enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };
@@ -41,6 +42,7 @@ struct ckpt {
 	struct budget read_budget, write_budget;
 	struct streams *streams;
 	struct zarr_env env;		/* of all arrays */
+	struct write_env write_env;	/* of all that are written */
 	struct stat st;			/* of SOURCE, when it was opened */
 };
 
