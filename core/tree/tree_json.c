@@ -294,7 +294,7 @@ static int put_entry(struct metadata *m)
 
 	for (unsigned i = 0; i < e->n_keys; i++) {
 		const struct entry_key *k = &e->key[i];
-		struct span key = span_of(e->keys.p + k->off, k->len);
+		struct span key = span_of(span_from(buf_span(&e->keys), k->off).p, k->len);
 
 		if (!node->n_children && node->kind != TREE_UNKNOWN)
 			make_container(node);
