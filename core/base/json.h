@@ -86,7 +86,7 @@ bool json_as_double(const struct json *j, double *ret);
 
 enum json_style {
 	JSON_PYTHON,			/* ", " and ": ", non-ASCII as \uXXXX, bare NaN: json.dumps */
-	JSON_PYTHON_SORTED,		/* the same with members sorted: json.dumps(sort_keys=True) */
+	JSON_PYTHON_SORTED,		/* with members sorted: json.dumps(sort_keys=True) */
 	JSON_COMPACT,			/* no space, UTF-8 as it is, members sorted: TensorStore */
 	JSON_PRETTY,			/* two spaces a level, UTF-8 as it is: for people */
 };

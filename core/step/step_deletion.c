@@ -64,8 +64,10 @@ static int expected_update(struct step_deletion *d, const struct json *original,
 	size_t n = 0;
 
 	if (!json_is(handlers, JSON_OBJECT) || !json_member_span(handlers, d->item))
-		return fail(-EUCLEAN, "%s: original_metadata has no item '%.*s'", what, SPAN_ARG(d->item));
-	members = (void *)arena_dup(&d->arena, span_of(original->items, original->n * sizeof(*members)));
+		return fail(-EUCLEAN, "%s: original_metadata has no item '%.*s'", what,
+			    SPAN_ARG(d->item));
+	members = (void *)arena_dup(&d->arena,
+				    span_of(original->items, original->n * sizeof(*members)));
 	items = arena_calloc(&d->arena, handlers->n, sizeof(*items));
 	if (!members || !items)
 		return no_memory();
@@ -121,8 +123,8 @@ static int take_documents(struct step_deletion *d, const struct json *root, cons
 	if (r < 0)
 		return r;
 	if (!span_eq(buf_span(&updated), buf_span(&expected)))
-		return fail(-EUCLEAN, "%s: updated_metadata is not the original without '%.*s'", what,
-			    SPAN_ARG(d->item));
+		return fail(-EUCLEAN, "%s: updated_metadata is not the original without '%.*s'",
+			    what, SPAN_ARG(d->item));
 	r = keep(d, buf_span(&original), &d->original);
 	return r < 0 ? r : keep(d, buf_span(&updated), &d->updated);
 }
@@ -171,9 +173,11 @@ int step_deletion_print(const struct step_deletion *d, struct buf *ret)
 	if (r >= 0)
 		r = buf_add_str(ret, ", \"destination\": ");
 	if (r >= 0)
-		r = d->destination.p ? json_put_str(ret, d->destination, JSON_PYTHON) : buf_add_str(ret, "null");
+		r = d->destination.p ? json_put_str(ret, d->destination, JSON_PYTHON)
+				     : buf_add_str(ret, "null");
 	if (r >= 0)
-		r = buf_addf(ret, ", \"operation_id\": \"%.*s\", \"original_metadata\": ", SPAN_ARG(d->operation));
+		r = buf_addf(ret, ", \"operation_id\": \"%.*s\", \"original_metadata\": ",
+			     SPAN_ARG(d->operation));
 	if (r >= 0)
 		r = buf_add_span(ret, d->original);
 	if (r >= 0)

@@ -116,8 +116,9 @@ static int take_custom(struct members *m, size_t i, const char **ret)
 	if (r < 0 || !m->others.n)
 		return r;
 	if (strcmp(*ret, "{}"))
-		return fail(-EUCLEAN, "%s: unknown members beside '%s': %.*s", m->in.what, m->names[i],
-			    (int)MIN(m->others.n, (size_t)100), (const char *)m->others.p);
+		return fail(-EUCLEAN, "%s: unknown members beside '%s': %.*s", m->in.what,
+			    m->names[i], (int)MIN(m->others.n, (size_t)100),
+			    (const char *)m->others.p);
 	r = buf_addf(&text, "{%.*s}", SPAN_ARG(m->others));
 	return r < 0 ? r : keep(m, buf_span(&text), ret);
 }
@@ -141,7 +142,7 @@ static int keep_span(struct members *m, struct span text, struct span *ret)
 	return 0;
 }
 
-/* The map's members: handlers that are no text are kept as none, for their items may still be there. */
+/* A member of the map; a handler that is no text is kept as none, for the item may be there. */
 static int take_item(struct members *m, struct json_pull *p, struct span name, struct buf *items)
 {
 	struct step_item item = { .handler = span_of(NULL, 0) };
@@ -208,7 +209,8 @@ static int take_time(struct members *m, size_t i, bool *ret_has, int64_t *ret)
 	if (kind_of(m, i) == JSON_NULL)
 		return 0;
 	for (size_t k = 0; k < m->raw[i].n; k++)
-		if ((m->raw[i].p[k] < '0' || m->raw[i].p[k] > '9') && !(k == 0 && m->raw[i].p[k] == '-'))
+		if ((m->raw[i].p[k] < '0' || m->raw[i].p[k] > '9') &&
+		    !(k == 0 && m->raw[i].p[k] == '-'))
 			return wrong_type(m, i, "an integer");
 	*ret_has = true;
 	json_pull_init(&p, m->raw[i], m->in.what);
@@ -220,7 +222,9 @@ static int take_metrics(struct members *m, struct step_meta *ret)
 {
 	auto_json_pull p = { 0 };
 	auto_buf text = { 0 };
-	static const char *const falsy[] = { "{}", "[]", "\"\"", "0", "0.0", "-0.0", "false", "null" };
+	static const char *const falsy[] = {
+		"{}", "[]", "\"\"", "0", "0.0", "-0.0", "false", "null"
+	};
 	int r;
 
 	if (m->raw[METRICS].p) {
@@ -369,8 +373,9 @@ static int put_handlers(const struct step_meta *m, struct buf *out)
 		if (r >= 0)
 			r = buf_add_str(out, ": ");
 		if (r >= 0)
-			r = m->items[i].handler.p ? json_put_str(out, m->items[i].handler, JSON_PYTHON)
-						  : buf_add_str(out, "null");
+			r = m->items[i].handler.p
+				    ? json_put_str(out, m->items[i].handler, JSON_PYTHON)
+				    : buf_add_str(out, "null");
 	}
 	return r < 0 ? r : buf_add_byte(out, '}');
 }

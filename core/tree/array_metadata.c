@@ -47,7 +47,8 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 		int64_t v;
 
 		if (rank == LIMIT_RANK)
-			return fail(-EFBIG, "%s: a shape has more than %d axes", x->in.what, LIMIT_RANK);
+			return fail(-EFBIG, "%s: a shape has more than %d axes", x->in.what,
+				    LIMIT_RANK);
 		r = json_pull_int(&x->in, &v);
 		if (r >= 0 && v < 0)
 			r = json_pull_bad(&x->in, "a shape has a negative axis");
@@ -56,7 +57,8 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 	}
 	/* As bytes they are texts like others, and most arrays have one of a few shapes. */
 	if (r >= 0)
-		r = text_set_keep(&x->texts, &x->ret->arena, span_of(shape, rank * sizeof(shape[0])), &kept);
+		r = text_set_keep(&x->texts, &x->ret->arena,
+				  span_of(shape, rank * sizeof(shape[0])), &kept);
 	if (r < 0)
 		return r;
 	*ret = (const void *)kept.p;
@@ -82,7 +84,8 @@ static int find_key_impl(struct reading *x, struct span ext, struct span *ret)
 	json_pull_init(&in, ext, x->in.what);
 	r = json_pull_enter(&in, JSON_OBJECT);
 	while (r >= 0 && (r = json_pull_next(&in, &name)) > 0) {
-		if (!span_eq(name, span_str("random_key_impl")) || json_pull_kind(&in) != JSON_STRING) {
+		if (!span_eq(name, span_str("random_key_impl")) ||
+		    json_pull_kind(&in) != JSON_STRING) {
 			r = json_pull_skip(&in);
 			continue;
 		}
@@ -129,7 +132,8 @@ static int take_entry(struct reading *x)
 			r = json_pull_skip(&x->in);
 	}
 	if (r >= 0 && (!e.param.p || !e.write_shape || !e.chunk_shape))
-		return json_pull_bad(&x->in, "an array has no param_name, write_shape or chunk_shape");
+		return json_pull_bad(&x->in, "an array has no param_name, write_shape or "
+					     "chunk_shape");
 	return r < 0 ? r : buf_add(&x->entries, &e, sizeof(e));
 }
 
@@ -155,7 +159,8 @@ static int take_document(struct reading *x)
 	int r = json_pull_enter(&x->in, JSON_OBJECT);
 
 	while (r >= 0 && (r = json_pull_next(&x->in, &name)) > 0)
-		r = span_eq(name, span_str("array_metadatas")) ? take_elements(x) : json_pull_skip(&x->in);
+		r = span_eq(name, span_str("array_metadatas")) ? take_elements(x)
+							       : json_pull_skip(&x->in);
 	return r < 0 ? r : json_pull_end(&x->in);
 }
 
@@ -194,7 +199,8 @@ int array_metadatas_parse(struct span json, const char *what, struct array_metad
 	return 0;
 }
 
-const struct array_metadata *array_metadatas_find(const struct array_metadatas *a, struct span param)
+const struct array_metadata *array_metadatas_find(const struct array_metadatas *a,
+						  struct span param)
 {
 	size_t lo = 0, hi = a->n;
 

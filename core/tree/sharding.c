@@ -408,7 +408,8 @@ int sharding_print(const struct sharding *s, struct buf *ret)
 	if (s->kind == SHARDING_NAMED) {
 		r = put_named(ret, s);
 	} else {
-		r = buf_add_str(ret, "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": ");
+		r = buf_add_str(ret, "{\"sharding_type\": \"SingleDeviceSharding\", "
+				     "\"device_str\": ");
 		if (r >= 0)
 			r = json_put_str(ret, s->device, JSON_PYTHON);
 		if (r >= 0)
@@ -434,11 +435,14 @@ static uint64_t parts_of(const struct sharding *s, const struct sharding_axis *a
 int sharding_check(const struct sharding *s, const uint64_t *shape, unsigned rank)
 {
 	if (s->n_spec > rank)
-		return fail(-EINVAL, "the partition spec has %u axes, the array %u", s->n_spec, rank);
+		return fail(-EINVAL, "the partition spec has %u axes, the array %u", s->n_spec,
+			    rank);
 	for (unsigned i = 0; i < s->n_spec; i++)
 		if (shape[i] % parts_of(s, &s->spec[i]))
-			return fail(-EINVAL, "axis %u of %" PRIu64 " cannot be cut in %" PRIu64 " equal parts", i,
-				    shape[i], parts_of(s, &s->spec[i]));
+			return fail(-EINVAL,
+				    "axis %u of %" PRIu64 " cannot be cut in %" PRIu64 " equal "
+										       "parts",
+				    i, shape[i], parts_of(s, &s->spec[i]));
 	return 0;
 }
 
@@ -483,5 +487,7 @@ void sharding_box(const struct sharding *s, const uint64_t *shape, unsigned rank
 	for (unsigned k = 0; k < s->n_mesh; k++)
 		if (!(cuts >> k & 1))
 			ret->replica = ret->replica * s->mesh[k] + at[k];
-	ret->device = s->kind == SHARDING_SINGLE ? id_of_device(s->device) : s->ids ? s->ids[i] : (int64_t)i;
+	ret->device = s->kind == SHARDING_SINGLE ? id_of_device(s->device)
+		      : s->ids                   ? s->ids[i]
+						 : (int64_t)i;
 }

@@ -53,8 +53,8 @@ static int set_entries(struct shardings *s, struct placed *all, size_t n)
 	return 0;
 }
 
-static int take_entry(struct json_pull *in, struct span name, struct shardings *s, struct text_set *texts,
-		      struct buf *entries)
+static int take_entry(struct json_pull *in, struct span name, struct shardings *s,
+		      struct text_set *texts, struct buf *entries)
 {
 	struct placed placed = { .place = entries->n / sizeof(placed) };
 	auto_buf param = { 0 };
@@ -149,7 +149,8 @@ static int make_members(const struct sharding_entry *entries, size_t n, struct b
 		members[i].len = names->n - members[i].off;
 	}
 	for (size_t i = 0; i < n; i++)
-		members[i].name = span_of(span_from(buf_span(names), members[i].off).p, members[i].len);
+		members[i].name =
+			span_of(span_from(buf_span(names), members[i].off).p, members[i].len);
 	qsort(members, n, sizeof(*members), by_member_name);
 	for (size_t i = 1; i < n; i++)
 		if (span_eq(members[i - 1].name, members[i].name))

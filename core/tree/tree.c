@@ -111,7 +111,8 @@ int tree_cmp_index(struct span a, struct span b)
 
 static int by_index(const void *a, const void *b)
 {
-	return tree_cmp_index((*(struct tree_node *const *)a)->key, (*(struct tree_node *const *)b)->key);
+	return tree_cmp_index((*(struct tree_node *const *)a)->key,
+			      (*(struct tree_node *const *)b)->key);
 }
 
 static int by_key(const void *a, const void *b)
@@ -185,14 +186,16 @@ int tree_sort(struct tree *tree)
 
 /* ---- finishing ---- */
 
-static int check_positions(const struct tree_node *node, struct tree_node *const *children, int code)
+static int check_positions(const struct tree_node *node, struct tree_node *const *children,
+			   int code)
 {
 	char want[16];
 
 	for (uint32_t i = 0; i < node->n_children; i++) {
 		snprintf(want, sizeof(want), "%u", i);
 		if (!span_eq(children[i]->key, span_str(want)))
-			return fail(code, "a sequence of %u has position '%.*s' where '%s' should be",
+			return fail(code,
+				    "a sequence of %u has position '%.*s' where '%s' should be",
 				    node->n_children, SPAN_ARG(children[i]->key), want);
 	}
 	return 0;
@@ -223,7 +226,8 @@ static int finish_children(struct tree *tree, struct tree_node *node, struct tre
 	}
 	for (uint32_t i = 1; i < n; i++)
 		if (span_eq(sorted[i - 1]->key, sorted[i]->key))
-			return fail(code, "two children have the key '%.*s'", SPAN_ARG(sorted[i]->key));
+			return fail(code, "two children have the key '%.*s'",
+				    SPAN_ARG(sorted[i]->key));
 	node->children = children;
 	node->by_key = sorted;
 	return 0;

@@ -332,7 +332,8 @@ static int put_node(const struct tree_node *node, struct buf *ret)
 	int r;
 
 	if (!node->n_children) {
-		r = buf_add_str(ret, "{\"category\": \"custom\", \"clazz\": \"ValueMetadataEntry\", \"data\": ");
+		r = buf_add_str(ret, "{\"category\": \"custom\", \"clazz\": "
+				     "\"ValueMetadataEntry\", \"data\": ");
 		if (r >= 0)
 			r = tree_print_value(node, true, ret);
 		return r < 0 ? r : buf_add_byte(ret, '}');
@@ -343,7 +344,8 @@ static int put_node(const struct tree_node *node, struct buf *ret)
 		end = "]";
 		break;
 	case TREE_TUPLE:
-		r = buf_add_str(ret, "{\"category\": \"custom\", \"clazz\": \"tuple\", \"entries\": [");
+		r = buf_add_str(ret, "{\"category\": \"custom\", \"clazz\": \"tuple\", "
+				     "\"entries\": [");
 		end = "]}";
 		break;
 	case TREE_NAMEDTUPLE:

@@ -145,10 +145,14 @@ static int put_node(struct buf *out, const struct tree_node *node)
 int tree_text(struct buf *out, const struct tree *tree)
 {
 	size_t was = out->n;
-	int r = buf_addf(out, "use_ocdbt %s use_zarr3 %s store_fill_value %s rich %s custom_metadata %s\n",
-			 !tree->has_use_ocdbt ? "unknown" : tree->use_ocdbt ? "true" : "false",
-			 tree->use_zarr3 ? "true" : "false", tree->store_fill_value ? "true" : "false",
-			 tree->rich ? "true" : "false",
+	int r = buf_addf(out,
+			 "use_ocdbt %s use_zarr3 %s store_fill_value %s rich %s custom_metadata "
+			 "%s\n",
+			 !tree->has_use_ocdbt ? "unknown"
+			 : tree->use_ocdbt    ? "true"
+					      : "false",
+			 tree->use_zarr3 ? "true" : "false",
+			 tree->store_fill_value ? "true" : "false", tree->rich ? "true" : "false",
 			 tree->custom_metadata ? tree->custom_metadata : "null");
 
 	for (uint32_t i = 0; i < tree->n_nodes && r >= 0; i++)

@@ -1,5 +1,6 @@
 /*
- * fuzz_array_metadata.c - `array_metadatas/process_N`: what parses, prints and parses again to the same.
+ * fuzz_array_metadata.c - `array_metadatas/process_N`: what parses, prints and parses again to the
+ * same.
  */
 #include "core/tree/array_metadata.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,6 +1,6 @@
 /*
- * fuzz_sharding.c - `_sharding` and a single sharding's text: what parses, prints and parses again to
- * the same; boxes lie inside the array.
+ * fuzz_sharding.c - `_sharding` and a single sharding's text: what parses, prints and parses again
+ * to the same; boxes lie inside the array.
  */
 #include "core/tree/sharding.h"
 #include "tests/fuzz/fuzz.h"

@@ -43,7 +43,8 @@ static void check_deletion(struct span in)
 
 	if (step_deletion_parse(in, "input", &d) < 0)
 		return;
-	must(step_deletion_matches(d, d->original) == 1 && step_deletion_matches(d, d->updated) == 1);
+	must(step_deletion_matches(d, d->original) == 1 &&
+	     step_deletion_matches(d, d->updated) == 1);
 	must(step_deletion_print(d, &a) == 0);
 	must(step_deletion_parse(buf_span(&a), "printed", &again) == 0);
 	must(step_deletion_print(again, &b) == 0);

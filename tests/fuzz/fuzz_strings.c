@@ -1,12 +1,13 @@
 /*
- * fuzz_strings.c - `_strings.json`: every value that is indexed has a text of the length it says, and
- * what can be written back is found again.
+ * fuzz_strings.c - `_strings.json`: every value that is indexed has a text of the length it says,
+ * and what can be written back is found again.
  */
 #include "core/tree/strings.h"
 #include "tests/fuzz/fuzz.h"
 
 /* A text as bytes of the input and of what was written, found by name. */
-static void check_found(const struct strings *s, struct span doc, struct span name, struct span want)
+static void check_found(const struct strings *s, struct span doc, struct span name,
+			struct span want)
 {
 	const struct strings_entry *e = strings_find(s, name);
 	auto_buf text = { 0 };
