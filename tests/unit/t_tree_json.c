@@ -78,79 +78,80 @@ static void check(const struct example *e)
 	assert_string_equal(strchr(buf_str(&text), '\n') + 1, e->want);
 }
 
+/* Documents and the trees that they are. */
+static const struct example examples[] = {
+	/* A bare leaf; a whole tree that is empty. */
+	{ DOC(ENTRY("()", "", V(scalar))), ". leaf stored \"scalar\" param \"\"\n" },
+	{ DOC(ENTRY("()", "", E(List))), ". list\n" },
+	/* Names are labels. */
+	{ DOC(ENTRY("x", K(a), V(s)) ", " ENTRY("x", K(b), V(s))),
+	  ". dict\n  \"a\" leaf stored \"s\" param \"a\"\n  \"b\" leaf stored \"s\" param "
+	  "\"b\"\n" },
+	/* File order of keys stays, positions are sorted. */
+	{ DOC(ENTRY("1", K(b), V(s)) ", " ENTRY("2", K(a) "," I(1), V(t)) ", " ENTRY("3",
+	  K(a) "," I(0), V(u))),
+	  ". dict\n  \"b\" leaf stored \"s\" param \"b\"\n  \"a\" list\n"
+	  "    0 leaf stored \"u\" param \"a.0\"\n    1 leaf stored \"t\" param "
+	  "\"a.1\"\n" },
+	{ DOC(ENTRY("1", I(01), V(s)) ", " ENTRY("2", I(000), V(t))),
+	  ". list\n  0 leaf stored \"t\" param \"0\"\n  1 leaf stored \"s\" param "
+	  "\"1\"\n" },
+	/* A path that is a prefix of another is dropped, before it and after it. */
+	{ DOC(ENTRY("1", K(a), E(Dict)) ", " ENTRY("2", K(a) "," K(b), V(s))),
+	  ". dict\n  \"a\" dict\n    \"b\" leaf stored \"s\" param \"a.b\"\n" },
+	{ DOC(ENTRY("1", K(a) "," I(0), V(s)) ", " ENTRY("2", K(a), V(s)) ", " ENTRY("3",
+	  "", E(None))),
+	  ". dict\n  \"a\" list\n    0 leaf stored \"s\" param \"a.0\"\n" },
+	{ DOC(ENTRY("1", "", V(s)) ", " ENTRY("2", K(a),
+	  "{\"value_type\": \"j\", \"skip_deserialize\": false, "
+	  "\"write_shape\": [1]}") ", " ENTRY("3", K(a) "," K(b), V(t))),
+	  ". dict\n  \"a\" dict\n    \"b\" leaf stored \"t\" param \"a.b\"\n" },
+	/* One path twice: the last counts, in a sequence the first. */
+	{ DOC(ENTRY("1", K(a), V(s)) ", " ENTRY("2", K(b), V(u)) ", " ENTRY("3", K(a),
+	  V(t))),
+	  ". dict\n  \"a\" leaf stored \"t\" param \"a\"\n  \"b\" leaf stored \"u\" param "
+	  "\"b\"\n" },
+	{ DOC(ENTRY("1", I(0), V(s)) ", " ENTRY("2", I(0), V(t))),
+	  ". list\n  0 leaf stored \"s\" param \"0\"\n" },
+	/* Two parameters of one name are both there. */
+	{ DOC(ENTRY("1", K(a.b), V(s)) ", " ENTRY("2", K(a) "," K(b), V(t))),
+	  ". dict\n  \"a.b\" leaf stored \"s\" param \"a.b\"\n  \"a\" dict\n"
+	  "    \"b\" leaf stored \"t\" param \"a.b\"\n" },
+	/* value_type and skip_deserialize. */
+	{ DOC(ENTRY("1", K(d), E(Dict)) ", " ENTRY("2", K(l), E(List)) ", " ENTRY("3", K(t),
+	  E(Tuple)) ", "
+	      ENTRY("4", K(n), E(None)) ", " ENTRY("5", K(e), E(NamedTuple)) ", "
+	      ENTRY("6", K(p), V(placeholder)) ", " ENTRY("7", K(a), E(np.ndarray)) ", "
+	      ENTRY("8", K(x), V(Dict)) ", " ENTRY("9", K(u), V(MyState))),
+	  ". dict\n  \"d\" dict\n  \"l\" list\n  \"t\" tuple\n"
+	  "  \"n\" leaf none \"None\" param \"n\"\n"
+	  "  \"e\" leaf none \"NamedTuple\" param \"e\"\n"
+	  "  \"p\" leaf placeholder \"placeholder\" param \"p\"\n"
+	  "  \"a\" leaf aggregate \"np.ndarray\" param \"a\"\n"
+	  "  \"x\" leaf stored \"Dict\" param \"x\"\n"
+	  "  \"u\" leaf stored \"MyState\" param \"u\"\n" },
+	/* Foreign spellings: numbers as keys, other orders, unknown members, NaN. */
+	{ "{\"z\": NaN, \"tree_metadata\": {\"a\": {\"value_metadata\": {\"x\": [], "
+	  "\"skip_deserialize\": false, "
+	  "\"value_type\": \"s\"}, \"y\": 1, \"key_metadata\": [{\"key_type\": 1.0, "
+	  "\"key\": 0, \"q\": {}}]}}}",
+	  ". list\n  0 leaf stored \"s\" param \"0\"\n" },
+	{ DOC("\"a\": {\"key_metadata\": [{\"key\": 3, \"key_type\": 2}], "
+	  "\"value_metadata\": " V(s) "}"),
+	  ". dict\n  \"3\" leaf stored \"s\" param \"3\"\n" },
+	{ DOC(ENTRY("1", "{\"key\": \"\\u0000\\u00e9.\\n\", \"key_type\": 2}", V(s))),
+	  ". dict\n  \"\\u0000\\u00e9.\\n\" leaf stored \"s\" param "
+	  "\"\\u0000\\u00e9.\\n\"\n" },
+	/* Of two members the last counts. */
+	{ "{\"tree_metadata\": {" ENTRY("1", K(a),
+	  V(s)) "}, \"tree_metadata\": {" ENTRY("1", K(b), V(s)) "}}",
+	  ". dict\n  \"b\" leaf stored \"s\" param \"b\"\n" },
+};
+
 static void entries_make_the_tree(void **state)
 {
-	static const struct example cases[] = {
-		/* A bare leaf; a whole tree that is empty. */
-		{ DOC(ENTRY("()", "", V(scalar))), ". leaf stored \"scalar\" param \"\"\n" },
-		{ DOC(ENTRY("()", "", E(List))), ". list\n" },
-		/* Names are labels. */
-		{ DOC(ENTRY("x", K(a), V(s)) ", " ENTRY("x", K(b), V(s))),
-		  ". dict\n  \"a\" leaf stored \"s\" param \"a\"\n  \"b\" leaf stored \"s\" param "
-		  "\"b\"\n" },
-		/* File order of keys stays, positions are sorted. */
-		{ DOC(ENTRY("1", K(b), V(s)) ", " ENTRY("2", K(a) "," I(1), V(t)) ", " ENTRY("3",
-		  K(a) "," I(0), V(u))),
-		  ". dict\n  \"b\" leaf stored \"s\" param \"b\"\n  \"a\" list\n"
-		  "    0 leaf stored \"u\" param \"a.0\"\n    1 leaf stored \"t\" param "
-		  "\"a.1\"\n" },
-		{ DOC(ENTRY("1", I(01), V(s)) ", " ENTRY("2", I(000), V(t))),
-		  ". list\n  0 leaf stored \"t\" param \"0\"\n  1 leaf stored \"s\" param "
-		  "\"1\"\n" },
-		/* A path that is a prefix of another is dropped, before it and after it. */
-		{ DOC(ENTRY("1", K(a), E(Dict)) ", " ENTRY("2", K(a) "," K(b), V(s))),
-		  ". dict\n  \"a\" dict\n    \"b\" leaf stored \"s\" param \"a.b\"\n" },
-		{ DOC(ENTRY("1", K(a) "," I(0), V(s)) ", " ENTRY("2", K(a), V(s)) ", " ENTRY("3",
-		  "", E(None))),
-		  ". dict\n  \"a\" list\n    0 leaf stored \"s\" param \"a.0\"\n" },
-		{ DOC(ENTRY("1", "", V(s)) ", " ENTRY("2", K(a),
-		  "{\"value_type\": \"j\", \"skip_deserialize\": false, "
-		  "\"write_shape\": [1]}") ", " ENTRY("3", K(a) "," K(b), V(t))),
-		  ". dict\n  \"a\" dict\n    \"b\" leaf stored \"t\" param \"a.b\"\n" },
-		/* One path twice: the last counts, in a sequence the first. */
-		{ DOC(ENTRY("1", K(a), V(s)) ", " ENTRY("2", K(b), V(u)) ", " ENTRY("3", K(a),
-		  V(t))),
-		  ". dict\n  \"a\" leaf stored \"t\" param \"a\"\n  \"b\" leaf stored \"u\" param "
-		  "\"b\"\n" },
-		{ DOC(ENTRY("1", I(0), V(s)) ", " ENTRY("2", I(0), V(t))),
-		  ". list\n  0 leaf stored \"s\" param \"0\"\n" },
-		/* Two parameters of one name are both there. */
-		{ DOC(ENTRY("1", K(a.b), V(s)) ", " ENTRY("2", K(a) "," K(b), V(t))),
-		  ". dict\n  \"a.b\" leaf stored \"s\" param \"a.b\"\n  \"a\" dict\n"
-		  "    \"b\" leaf stored \"t\" param \"a.b\"\n" },
-		/* value_type and skip_deserialize. */
-		{ DOC(ENTRY("1", K(d), E(Dict)) ", " ENTRY("2", K(l), E(List)) ", " ENTRY("3", K(t),
-		  E(Tuple)) ", "
-		      ENTRY("4", K(n), E(None)) ", " ENTRY("5", K(e), E(NamedTuple)) ", "
-		      ENTRY("6", K(p), V(placeholder)) ", " ENTRY("7", K(a), E(np.ndarray)) ", "
-		      ENTRY("8", K(x), V(Dict)) ", " ENTRY("9", K(u), V(MyState))),
-		  ". dict\n  \"d\" dict\n  \"l\" list\n  \"t\" tuple\n"
-		  "  \"n\" leaf none \"None\" param \"n\"\n"
-		  "  \"e\" leaf none \"NamedTuple\" param \"e\"\n"
-		  "  \"p\" leaf placeholder \"placeholder\" param \"p\"\n"
-		  "  \"a\" leaf aggregate \"np.ndarray\" param \"a\"\n"
-		  "  \"x\" leaf stored \"Dict\" param \"x\"\n"
-		  "  \"u\" leaf stored \"MyState\" param \"u\"\n" },
-		/* Foreign spellings: numbers as keys, other orders, unknown members, NaN. */
-		{ "{\"z\": NaN, \"tree_metadata\": {\"a\": {\"value_metadata\": {\"x\": [], "
-		  "\"skip_deserialize\": false, "
-		  "\"value_type\": \"s\"}, \"y\": 1, \"key_metadata\": [{\"key_type\": 1.0, "
-		  "\"key\": 0, \"q\": {}}]}}}",
-		  ". list\n  0 leaf stored \"s\" param \"0\"\n" },
-		{ DOC("\"a\": {\"key_metadata\": [{\"key\": 3, \"key_type\": 2}], "
-		  "\"value_metadata\": " V(s) "}"),
-		  ". dict\n  \"3\" leaf stored \"s\" param \"3\"\n" },
-		{ DOC(ENTRY("1", "{\"key\": \"\\u0000\\u00e9.\\n\", \"key_type\": 2}", V(s))),
-		  ". dict\n  \"\\u0000\\u00e9.\\n\" leaf stored \"s\" param "
-		  "\"\\u0000\\u00e9.\\n\"\n" },
-		/* Of two members the last counts. */
-		{ "{\"tree_metadata\": {" ENTRY("1", K(a),
-		  V(s)) "}, \"tree_metadata\": {" ENTRY("1", K(b), V(s)) "}}",
-		  ". dict\n  \"b\" leaf stored \"s\" param \"b\"\n" },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-		check(&cases[i]);
+	for (size_t i = 0; i < ARRAY_LEN(examples); i++)
+		check(&examples[i]);
 }
 
 static void flags_have_defaults(void **state)

@@ -26,77 +26,78 @@ static const char *lines(const struct tree *tree, struct buf *out)
 	return strchr(buf_str(out), '\n') + 1;
 }
 
+/* Files and the trees that they are. */
+static const struct {
+	struct bytes in;
+	const char *want;
+} examples[] = {
+	{ BYTES("\xc0"), ". leaf none \"None\" param \"\"\n" },
+	{ BYTES("\xc3"), ". leaf aggregate \"scalar\" param \"\": true\n" },
+	{ BYTES("\x7f"), ". leaf aggregate \"scalar\" param \"\": int 127\n" },
+	{ BYTES("\xe0"), ". leaf aggregate \"scalar\" param \"\": int -32\n" },
+	{ BYTES("\xcc\xff"), ". leaf aggregate \"scalar\" param \"\": int 255\n" },
+	{ BYTES("\xcd\x01\x00"), ". leaf aggregate \"scalar\" param \"\": int 256\n" },
+	{ BYTES("\xce\xff\xff\xff\xff"), ". leaf aggregate \"scalar\" param \"\": int "
+	  "4294967295\n" },
+	{ BYTES("\xcf\x80\0\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int "
+	  "9223372036854775808\n" },
+	{ BYTES("\xd0\x80"), ". leaf aggregate \"scalar\" param \"\": int -128\n" },
+	{ BYTES("\xd1\x80\0"), ". leaf aggregate \"scalar\" param \"\": int -32768\n" },
+	{ BYTES("\xd2\x80\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int "
+	  "-2147483648\n" },
+	{ BYTES("\xd3\x80\0\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int "
+	  "-9223372036854775808\n" },
+	{ BYTES("\xca\x3f\x80\0\0"), ". leaf aggregate \"scalar\" param \"\": float "
+	  "1.0\n" },
+	{ BYTES("\xcb\x3f\xf8\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": "
+	  "float 1.5\n" },
+	{ BYTES("\xa0"), ". leaf aggregate \"string\" param \"\": string \"\"\n" },
+	{ BYTES("\xd9\x02\xc3\xa9"), ". leaf aggregate \"string\" param \"\": string "
+	  "\"\\u00e9\"\n" },
+	{ BYTES("\xda\0\x01x"), ". leaf aggregate \"string\" param \"\": string \"x\"\n" },
+	{ BYTES("\xdb\0\0\0\x01x"), ". leaf aggregate \"string\" param \"\": string "
+	  "\"x\"\n" },
+	{ BYTES("\xc4\x02\0\xff"), ". leaf aggregate \"bytes\" param \"\": bytes 00ff\n" },
+	{ BYTES("\xc4\0"), ". leaf aggregate \"bytes\" param \"\": bytes \n" },
+	{ BYTES("\xa9"
+	  "AGGREGATE"), ". leaf aggregate \"string\" param \"\": string \"AGGREGATE\"\n" },
+	{ BYTES("\xaePLACEHOLDER://"), ". leaf stored \"\" param \"\"\n" },
+	{ BYTES("\xaf" "AGGREGATED://ab"), ". leaf stored \"\" param \"ab\"\n" },
+	{ BYTES("\x80"), ". dict\n" },
+	{ BYTES("\x90"), ". list\n" },
+	{ BYTES("\xdc\0\0"), ". list\n" },
+	{ BYTES("\xde\0\0"), ". dict\n" },
+	{ BYTES("\x82\xa1" "b\x01\xa1" "a\x92\x02\x80"),
+	  ". dict\n  \"b\" leaf aggregate \"scalar\" param \"b\": int 1\n  \"a\" list\n"
+	  "    0 leaf aggregate \"scalar\" param \"a.0\": int 2\n    1 dict\n" },
+	/* fixext and ext: complex, tuple, array, scalar. */
+	{ BYTES("\xc7\x03\x02\x92\x01\xff"), ". leaf aggregate \"scalar\" param \"\": "
+	  "complex 1.0 -1.0\n" },
+	{ BYTES("\xd5\x04\x91\x05"), ". tuple\n  0 leaf aggregate \"scalar\" param \"0\": "
+	  "int 5\n" },
+	{ BYTES("\xd4\x04\x90"), ". tuple\n" },
+	{ BYTES("\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04"),
+	  ". leaf aggregate \"np.ndarray\" param \"\": array int16 [2,1] item 2 sha256 "
+	  "9f64a747e1b97f131fabb6b447296c9b\n" },
+	/* Old writers: dtype as bin, data as str. Types are not known here. */
+	{ BYTES("\xc7\x0c\x01\x93\x91\x02\xc4\x02" "i1\xa4" "\xff\xfe\xfd\xfc"),
+	  ". leaf aggregate \"np.ndarray\" param \"\": array i1 [2] item 2 sha256 "
+	  "8c2a2c574ac471ce87590c13f0efdb42\n" },
+	{ BYTES("\xc7\x0b\x01\x93\x92\x00\x03\xa4int8\xc4\x00"),
+	  ". leaf aggregate \"np.ndarray\" param \"\": array int8 [0,3] item 0 sha256 "
+	  "e3b0c44298fc1c149afbf4c8996fb924\n" },
+};
+
 static void values_are_read(void **state)
 {
-	static const struct {
-		struct bytes in;
-		const char *want;
-	} cases[] = {
-		{ BYTES("\xc0"), ". leaf none \"None\" param \"\"\n" },
-		{ BYTES("\xc3"), ". leaf aggregate \"scalar\" param \"\": true\n" },
-		{ BYTES("\x7f"), ". leaf aggregate \"scalar\" param \"\": int 127\n" },
-		{ BYTES("\xe0"), ". leaf aggregate \"scalar\" param \"\": int -32\n" },
-		{ BYTES("\xcc\xff"), ". leaf aggregate \"scalar\" param \"\": int 255\n" },
-		{ BYTES("\xcd\x01\x00"), ". leaf aggregate \"scalar\" param \"\": int 256\n" },
-		{ BYTES("\xce\xff\xff\xff\xff"), ". leaf aggregate \"scalar\" param \"\": int "
-		  "4294967295\n" },
-		{ BYTES("\xcf\x80\0\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int "
-		  "9223372036854775808\n" },
-		{ BYTES("\xd0\x80"), ". leaf aggregate \"scalar\" param \"\": int -128\n" },
-		{ BYTES("\xd1\x80\0"), ". leaf aggregate \"scalar\" param \"\": int -32768\n" },
-		{ BYTES("\xd2\x80\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int "
-		  "-2147483648\n" },
-		{ BYTES("\xd3\x80\0\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int "
-		  "-9223372036854775808\n" },
-		{ BYTES("\xca\x3f\x80\0\0"), ". leaf aggregate \"scalar\" param \"\": float "
-		  "1.0\n" },
-		{ BYTES("\xcb\x3f\xf8\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": "
-		  "float 1.5\n" },
-		{ BYTES("\xa0"), ". leaf aggregate \"string\" param \"\": string \"\"\n" },
-		{ BYTES("\xd9\x02\xc3\xa9"), ". leaf aggregate \"string\" param \"\": string "
-		  "\"\\u00e9\"\n" },
-		{ BYTES("\xda\0\x01x"), ". leaf aggregate \"string\" param \"\": string \"x\"\n" },
-		{ BYTES("\xdb\0\0\0\x01x"), ". leaf aggregate \"string\" param \"\": string "
-		  "\"x\"\n" },
-		{ BYTES("\xc4\x02\0\xff"), ". leaf aggregate \"bytes\" param \"\": bytes 00ff\n" },
-		{ BYTES("\xc4\0"), ". leaf aggregate \"bytes\" param \"\": bytes \n" },
-		{ BYTES("\xa9"
-		  "AGGREGATE"), ". leaf aggregate \"string\" param \"\": string \"AGGREGATE\"\n" },
-		{ BYTES("\xaePLACEHOLDER://"), ". leaf stored \"\" param \"\"\n" },
-		{ BYTES("\xaf" "AGGREGATED://ab"), ". leaf stored \"\" param \"ab\"\n" },
-		{ BYTES("\x80"), ". dict\n" },
-		{ BYTES("\x90"), ". list\n" },
-		{ BYTES("\xdc\0\0"), ". list\n" },
-		{ BYTES("\xde\0\0"), ". dict\n" },
-		{ BYTES("\x82\xa1" "b\x01\xa1" "a\x92\x02\x80"),
-		  ". dict\n  \"b\" leaf aggregate \"scalar\" param \"b\": int 1\n  \"a\" list\n"
-		  "    0 leaf aggregate \"scalar\" param \"a.0\": int 2\n    1 dict\n" },
-		/* fixext and ext: complex, tuple, array, scalar. */
-		{ BYTES("\xc7\x03\x02\x92\x01\xff"), ". leaf aggregate \"scalar\" param \"\": "
-		  "complex 1.0 -1.0\n" },
-		{ BYTES("\xd5\x04\x91\x05"), ". tuple\n  0 leaf aggregate \"scalar\" param \"0\": "
-		  "int 5\n" },
-		{ BYTES("\xd4\x04\x90"), ". tuple\n" },
-		{ BYTES("\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04"),
-		  ". leaf aggregate \"np.ndarray\" param \"\": array int16 [2,1] item 2 sha256 "
-		  "9f64a747e1b97f131fabb6b447296c9b\n" },
-		/* Old writers: dtype as bin, data as str. Types are not known here. */
-		{ BYTES("\xc7\x0c\x01\x93\x91\x02\xc4\x02" "i1\xa4" "\xff\xfe\xfd\xfc"),
-		  ". leaf aggregate \"np.ndarray\" param \"\": array i1 [2] item 2 sha256 "
-		  "8c2a2c574ac471ce87590c13f0efdb42\n" },
-		{ BYTES("\xc7\x0b\x01\x93\x92\x00\x03\xa4int8\xc4\x00"),
-		  ". leaf aggregate \"np.ndarray\" param \"\": array int8 [0,3] item 0 sha256 "
-		  "e3b0c44298fc1c149afbf4c8996fb924\n" },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
 		auto_of(tree) struct tree *tree = NULL;
 		auto_buf text = { 0 };
-		int r = parse(cases[i].in, &tree);
+		int r = parse(examples[i].in, &tree);
 
 		if (r < 0)
 			fail_msg("case %zu: %s", i, err_text(r));
-		assert_string_equal(lines(tree, &text), cases[i].want);
+		assert_string_equal(lines(tree, &text), examples[i].want);
 	}
 }
 
