@@ -92,6 +92,8 @@ enum json_style {
 };
 
 int json_print(struct buf *out, const struct json *j, enum json_style style);
+/* [1, 2]; in JSON_COMPACT [1,2]. */
+int json_put_uints(struct buf *out, const uint64_t *v, size_t n, enum json_style style);
 /* One string with quotes. Bytes that are not UTF-8 become U+FFFD. */
 int json_put_str(struct buf *out, struct span s, enum json_style style);
 /*

@@ -22,16 +22,6 @@ void step_deletion_free(struct step_deletion *d)
 	free(d);
 }
 
-static int keep(struct step_deletion *d, struct span text, struct span *ret)
-{
-	uint8_t *copy = arena_dup(&d->arena, text);
-
-	if (!copy)
-		return no_memory();
-	*ret = span_of(copy, text.n);
-	return 0;
-}
-
 static int check_operation(struct span s, const char *what)
 {
 	bool good = s.n == 32;
@@ -94,14 +84,14 @@ static int take_texts(struct step_deletion *d, const struct json *root, const ch
 	if (r >= 0)
 		r = check_item(item, what);
 	if (r >= 0)
-		r = keep(d, operation, &d->operation);
+		r = arena_keep(&d->arena, operation, &d->operation);
 	if (r >= 0)
-		r = keep(d, item, &d->item);
+		r = arena_keep(&d->arena, item, &d->item);
 	if (r < 0 || !destination || destination->kind == JSON_NULL)
 		return r;
 	if (destination->kind != JSON_STRING)
 		return fail(-EUCLEAN, "%s: member 'destination' is not a string", what);
-	return keep(d, destination->s, &d->destination);
+	return arena_keep(&d->arena, destination->s, &d->destination);
 }
 
 static int take_documents(struct step_deletion *d, const struct json *root, const char *what)
@@ -125,8 +115,8 @@ static int take_documents(struct step_deletion *d, const struct json *root, cons
 	if (!span_eq(buf_span(&updated), buf_span(&expected)))
 		return fail(-EUCLEAN, "%s: updated_metadata is not the original without '%.*s'",
 			    what, SPAN_ARG(d->item));
-	r = keep(d, buf_span(&original), &d->original);
-	return r < 0 ? r : keep(d, buf_span(&updated), &d->updated);
+	r = arena_keep(&d->arena, buf_span(&original), &d->original);
+	return r < 0 ? r : arena_keep(&d->arena, buf_span(&updated), &d->updated);
 }
 
 int step_deletion_parse(struct span json, const char *what, struct step_deletion **ret)

@@ -86,8 +86,12 @@ static enum json_kind kind_of(const struct members *m, size_t i)
 
 static int keep(struct members *m, struct span text, const char **ret)
 {
-	*ret = (const char *)arena_dup(m->arena, text);
-	return *ret ? 0 : no_memory();
+	struct span kept;
+	int r = arena_keep(m->arena, text, &kept);
+
+	if (r >= 0)
+		*ret = (const char *)kept.p;
+	return r;
 }
 
 /* An object's text; null is {}. */
@@ -132,22 +136,12 @@ static const char *const step_names[] = {
 	"commit_timestamp_nsecs", "custom_metadata",
 };
 
-static int keep_span(struct members *m, struct span text, struct span *ret)
-{
-	uint8_t *copy = arena_dup(m->arena, text);
-
-	if (!copy)
-		return no_memory();
-	*ret = span_of(copy, text.n);
-	return 0;
-}
-
 /* A member of the map; a handler that is no text is kept as none, for the item may be there. */
 static int take_item(struct members *m, struct json_pull *p, struct span name, struct buf *items)
 {
 	struct step_item item = { .handler = span_of(NULL, 0) };
 	struct span handler;
-	int r = keep_span(m, name, &item.name);
+	int r = arena_keep(m->arena, name, &item.name);
 
 	if (r < 0)
 		return r;
@@ -156,7 +150,7 @@ static int take_item(struct members *m, struct json_pull *p, struct span name, s
 	} else {
 		r = json_pull_str(p, &handler);
 		if (r >= 0)
-			r = keep_span(m, handler, &item.handler);
+			r = arena_keep(m->arena, handler, &item.handler);
 	}
 	return r < 0 ? r : buf_add(items, &item, sizeof(item));
 }
@@ -195,7 +189,7 @@ static int take_handlers(struct members *m, struct step_meta *ret)
 		ret->kind = STEP_ITEMS_ONE;
 		json_pull_init(&p, m->raw[ITEM_HANDLERS], m->in.what);
 		r = json_pull_str(&p, &handler);
-		return r < 0 ? r : keep_span(m, handler, &ret->handler);
+		return r < 0 ? r : arena_keep(m->arena, handler, &ret->handler);
 	default:
 		return wrong_type(m, ITEM_HANDLERS, "an object or a string");
 	}

@@ -6,8 +6,6 @@
  */
 #include "core/tree/array_metadata.h"
 
-#include <inttypes.h>
-
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 #include "core/tree/text_set.h"
@@ -217,15 +215,6 @@ const struct array_metadata *array_metadatas_find(const struct array_metadatas *
 
 /* ---- writing ---- */
 
-static int put_shape(struct buf *out, const uint64_t *shape, unsigned rank)
-{
-	int r = buf_add_byte(out, '[');
-
-	for (unsigned i = 0; i < rank && r >= 0; i++)
-		r = buf_addf(out, "%s%" PRIu64, i ? ", " : "", shape[i]);
-	return r < 0 ? r : buf_add_byte(out, ']');
-}
-
 static int put_entry(struct buf *out, const struct array_metadata *e)
 {
 	int r = buf_add_str(out, "{\"array_metadata\": {\"param_name\": ");
@@ -235,11 +224,11 @@ static int put_entry(struct buf *out, const struct array_metadata *e)
 	if (r >= 0)
 		r = buf_add_str(out, ", \"write_shape\": ");
 	if (r >= 0)
-		r = put_shape(out, e->write_shape, e->write_rank);
+		r = json_put_uints(out, e->write_shape, e->write_rank, JSON_PYTHON);
 	if (r >= 0)
 		r = buf_add_str(out, ", \"chunk_shape\": ");
 	if (r >= 0)
-		r = put_shape(out, e->chunk_shape, e->chunk_rank);
+		r = json_put_uints(out, e->chunk_shape, e->chunk_rank, JSON_PYTHON);
 	if (r >= 0)
 		r = buf_add_str(out, ", \"ext_metadata\": ");
 	if (r >= 0)

@@ -40,16 +40,9 @@ struct parsing {
 static int keep_text(struct parsing *p, struct span *ret)
 {
 	struct span s;
-	uint8_t *copy;
 	int r = json_pull_str(&p->in, &s);
 
-	if (r < 0)
-		return r;
-	copy = arena_dup(&p->s->arena, s);
-	if (!copy)
-		return no_memory();
-	*ret = span_of(copy, s.n);
-	return 0;
+	return r < 0 ? r : arena_keep(&p->s->arena, s, ret);
 }
 
 static int take_texts(struct parsing *p, struct span *texts, unsigned *n)
@@ -368,12 +361,12 @@ static int put_devices(struct buf *out, const struct sharding *s)
 
 static int put_named(struct buf *out, const struct sharding *s)
 {
-	int r = buf_add_str(out, "{\"sharding_type\": \"NamedSharding\", \"shape\": [");
+	int r = buf_add_str(out, "{\"sharding_type\": \"NamedSharding\", \"shape\": ");
 
-	for (unsigned i = 0; i < s->n_mesh && r >= 0; i++)
-		r = buf_addf(out, "%s%" PRIu64, i ? ", " : "", s->mesh[i]);
 	if (r >= 0)
-		r = buf_add_str(out, "], \"axis_names\": ");
+		r = json_put_uints(out, s->mesh, s->n_mesh, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(out, ", \"axis_names\": ");
 	if (r >= 0)
 		r = put_texts(out, s->names, s->n_mesh);
 	if (r >= 0 && s->has_types) {

@@ -59,7 +59,6 @@ static int take_entry(struct json_pull *in, struct span name, struct shardings *
 	struct placed placed = { .place = entries->n / sizeof(placed) };
 	auto_buf param = { 0 };
 	struct span text;
-	uint8_t *copy;
 	int r = base64_get(&param, name, BASE64_URL);
 
 	if (r < 0)
@@ -67,13 +66,9 @@ static int take_entry(struct json_pull *in, struct span name, struct shardings *
 	r = json_pull_str(in, &text);
 	if (r >= 0)
 		r = text_set_keep(texts, &s->arena, text, &placed.e.text);
-	if (r < 0)
-		return r;
-	copy = arena_dup(&s->arena, buf_span(&param));
-	if (!copy)
-		return no_memory(in->what);
-	placed.e.param = span_of(copy, param.n);
-	return buf_add(entries, &placed, sizeof(placed));
+	if (r >= 0)
+		r = arena_keep(&s->arena, buf_span(&param), &placed.e.param);
+	return r < 0 ? r : buf_add(entries, &placed, sizeof(placed));
 }
 
 int shardings_parse(struct span json, const char *what, struct shardings **ret)

@@ -80,17 +80,14 @@ static int add_entry(struct indexing *x, struct span raw, uint64_t text_len)
 	struct strings_entry e = { .off = (uint64_t)(raw.p - x->in.text.p),
 				   .len = raw.n,
 				   .text_len = text_len };
-	uint8_t *name;
+	int r;
 
 	x->names += x->path.n;
 	if (x->names > LIMIT_STRINGS_BYTES)
 		return fail(-EFBIG, "%s: the names exceed %llu bytes", x->in.what,
 			    (unsigned long long)LIMIT_STRINGS_BYTES);
-	name = arena_dup(&x->strings->arena, buf_span(&x->path));
-	if (!name)
-		return no_memory(x->in.what);
-	e.name = span_of(name, x->path.n);
-	return buf_add(&x->entries, &e, sizeof(e));
+	r = arena_keep(&x->strings->arena, buf_span(&x->path), &e.name);
+	return r < 0 ? r : buf_add(&x->entries, &e, sizeof(e));
 }
 
 /* Text of a number, true, false or null: Python's str(); numbers are TensorStore's 64 bits. */

@@ -83,7 +83,6 @@ int tree_attach(struct tree *tree, struct tree_node *parent, struct span key, bo
 int tree_add(struct tree *tree, struct tree_node *parent, struct span key, bool key_is_index,
 	     enum tree_kind kind, struct tree_node **ret)
 {
-	uint8_t *copy;
 	int r;
 
 	if (!utf8_valid(key))
@@ -93,10 +92,9 @@ int tree_add(struct tree *tree, struct tree_node *parent, struct span key, bool 
 	if (parent && parent->last && parent->last->key_is_index != key_is_index)
 		return fail(-EINVAL, "position and key under one parent: '%.*s' beside '%.*s'",
 			    SPAN_ARG(key), SPAN_ARG(parent->last->key));
-	copy = arena_dup(&tree->arena, key);
-	if (!copy)
-		return fail(-ENOMEM, "cannot build a tree: not enough memory");
-	r = tree_attach(tree, parent, span_of(copy, key.n), key_is_index, ret);
+	r = arena_keep(&tree->arena, key, &key);
+	if (r >= 0)
+		r = tree_attach(tree, parent, key, key_is_index, ret);
 	if (r >= 0)
 		(*ret)->kind = kind;
 	return r;

@@ -356,13 +356,14 @@ static int cb_array(struct unpack **u, unsigned n, struct value *ret)
 static int cb_array_item(struct unpack **u, struct value *in, struct value v)
 {
 	char key[16];
-	uint8_t *kept;
+	struct span kept;
+	int r;
 
 	if ((*u)->payload)
 		return payload_item(*u, in, &v);
 	snprintf(key, sizeof(key), "%u", in->node->n_children);
-	kept = arena_dup(&(*u)->tree->arena, span_str(key));
-	return kept ? put_child(*u, in->node, span_of(kept, strlen(key)), true, v) : no_memory();
+	r = arena_keep(&(*u)->tree->arena, span_str(key), &kept);
+	return r < 0 ? r : put_child(*u, in->node, kept, true, v);
 }
 
 static int cb_map(struct unpack **u, unsigned n, struct value *ret)

@@ -40,12 +40,7 @@ static int out_of_memory(void)
 
 static int keep_name(struct naming *nm, struct span *ret)
 {
-	uint8_t *copy = arena_dup(&nm->tree->arena, buf_span(&nm->text));
-
-	if (!copy)
-		return out_of_memory();
-	*ret = span_of(copy, nm->text.n);
-	return 0;
+	return arena_keep(&nm->tree->arena, buf_span(&nm->text), ret);
 }
 
 static enum name_ext ext_of(const struct naming *nm, const struct tree_node *node)
