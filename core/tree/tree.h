@@ -121,17 +121,17 @@ struct tree {
 };
 
 /*
- * `_METADATA` -> tree. Follows orbax.md sections 4.3 to 4.8: unknown members are ignored, the plain
+ * `_METADATA` -> tree (README.md, section 2): unknown members are ignored, the plain
  * map decides, rich types add container kinds (and are left aside with a log line when they do not
  * fit it). -EUCLEAN names entry and reason (mixed key types, gaps in a list, key_type out of
  * range, ...). json is not needed afterwards.
  */
 int tree_parse_metadata(struct span json, const char *what, struct tree **ret);
-/* The whole tree from an aggregate file alone: orbax.md 9.1. bytes must outlive the tree. */
+/* The whole tree from an aggregate file alone. bytes must outlive the tree. */
 int tree_parse_aggregate(struct span bytes, const char *what, struct tree **ret);
 /*
  * What an aggregate file beside `_METADATA` adds: a value that is there and no placeholder is the
- * leaf's value (orbax.md 9.2). A leaf whose value should be there and is not keeps
+ * leaf's value. A leaf whose value should be there and is not keeps
  * TREE_VALUE_AGGREGATE with aggregate NULL. bytes must outlive the tree; on failure the tree is
  * unchanged.
  */
@@ -143,7 +143,7 @@ int tree_merge_aggregate(struct tree *tree, struct span bytes, const char *what)
  */
 int tree_print_aggregate(const struct tree *tree, struct buf *ret);
 /*
- * From parameter names alone, split at '.': orbax.md A.6. value_type is "string" where is_string
+ * From parameter names alone, split at '.'. value_type is "string" where is_string
  * (may be NULL) says so, else empty. Where a name continues another one ("a", "a.b") both are kept:
  * the dot then belongs to the key.
  */

@@ -257,7 +257,7 @@ static int set_write_shape(struct metadata *m, struct tree_node *node)
 	return 0;
 }
 
-/* What the node is, by value_type and skip_deserialize: orbax.md A.4. */
+/* What the node is, by value_type and skip_deserialize: README.md, section 2. */
 static int set_value(struct metadata *m, struct tree_node *node)
 {
 	static const struct {
