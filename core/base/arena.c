@@ -3,6 +3,7 @@
  */
 #include "core/base/arena.h"
 
+#include "core/base/err.h"
 #include "core/base/limits.h"
 
 struct arena_block {
@@ -65,6 +66,16 @@ uint8_t *arena_dup(struct arena *a, struct span s)
 		memcpy(p, s.p, s.n);
 	p[s.n] = '\0';
 	return p;
+}
+
+int arena_keep(struct arena *a, struct span text, struct span *ret)
+{
+	uint8_t *copy = arena_dup(a, text);
+
+	if (!copy)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", text.n);
+	*ret = span_of(copy, text.n);
+	return 0;
 }
 
 char *arena_str(struct arena *a, const char *s)

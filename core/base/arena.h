@@ -24,6 +24,8 @@ void *arena_calloc(struct arena *a, size_t count, size_t size);
 /* A copy of the bytes, with a NUL behind it that is not counted. */
 uint8_t *arena_dup(struct arena *a, struct span s);
 char *arena_str(struct arena *a, const char *s);
+/* The same as a span; -ENOMEM with a note. ret may be text's own place. */
+int arena_keep(struct arena *a, struct span text, struct span *ret);
 void arena_release(struct arena *a);
 
 #define auto_arena __attribute__((cleanup(arena_release))) struct arena

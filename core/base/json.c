@@ -321,8 +321,12 @@ static void convert_children(struct convert *cv, const cJSON *from, struct json 
 	for (const cJSON *c = from->child; c && !cv->error; c = c->next, i++) {
 		/* Depth is bounded by the first pass. */
 		convert(cv, c, &items[i]);
-		if (to->kind == JSON_OBJECT)
+		if (to->kind == JSON_OBJECT) {
+			/* A number was carried as a string, so cJSON takes {1: 2}. */
+			if (c->string[0] == 1 && c->string[1] == 'n')
+				cv->error = -EUCLEAN;
 			items[i].name = uncarry_str(cv->arena, c->string);
+		}
 	}
 	to->items = items;
 	to->n = n;
@@ -391,6 +395,8 @@ static int json_parse_carried(struct span text, struct span carried, const char 
 	cJSON_Delete(c);
 	if (!root || cv.error) {
 		json_release(&doc);
+		if (cv.error == -EUCLEAN)
+			return fail(-EUCLEAN, "%s: a member's name is a number", what);
 		return fail(-ENOMEM, "%s: not enough memory", what);
 	}
 	doc.root = root;

@@ -86,12 +86,14 @@ bool json_as_double(const struct json *j, double *ret);
 
 enum json_style {
 	JSON_PYTHON,			/* ", " and ": ", non-ASCII as \uXXXX, bare NaN: json.dumps */
-	JSON_PYTHON_SORTED,		/* the same with members sorted: json.dumps(sort_keys=True) */
+	JSON_PYTHON_SORTED,		/* with members sorted: json.dumps(sort_keys=True) */
 	JSON_COMPACT,			/* no space, UTF-8 as it is, members sorted: TensorStore */
 	JSON_PRETTY,			/* two spaces a level, UTF-8 as it is: for people */
 };
 
 int json_print(struct buf *out, const struct json *j, enum json_style style);
+/* [1, 2]; in JSON_COMPACT [1,2]. */
+int json_put_uints(struct buf *out, const uint64_t *v, size_t n, enum json_style style);
 /* One string with quotes. Bytes that are not UTF-8 become U+FFFD. */
 int json_put_str(struct buf *out, struct span s, enum json_style style);
 /*

@@ -132,6 +132,16 @@ int json_put_double(struct buf *out, double d, enum json_style style)
 	return buf_addf(out, "%.*s.%s", e + 1, digits, digits + e + 1);
 }
 
+int json_put_uints(struct buf *out, const uint64_t *v, size_t n, enum json_style style)
+{
+	int r = buf_add_byte(out, '[');
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = buf_addf(out, "%s%llu", !i ? "" : is_python(style) ? ", " : ",",
+			     (unsigned long long)v[i]);
+	return r < 0 ? r : buf_add_byte(out, ']');
+}
+
 static int put_indent(struct buf *out, enum json_style style, unsigned depth)
 {
 	return style == JSON_PRETTY ? buf_addf(out, "\n%*s", (int)(2 * depth), "") : 0;

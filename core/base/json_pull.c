@@ -19,8 +19,8 @@ void json_pull_init(struct json_pull *p, struct span text, const char *what)
 	if (span_starts(text, span_str("\xef\xbb\xbf")))
 		p->at = 3;
 	if (text.n > LIMIT_JSON_BYTES)
-		p->error = fail(-EFBIG, "%s: %zu bytes of JSON exceed the limit of %llu", what, text.n,
-				(unsigned long long)LIMIT_JSON_BYTES);
+		p->error = fail(-EFBIG, "%s: %zu bytes of JSON exceed the limit of %llu", what,
+				text.n, (unsigned long long)LIMIT_JSON_BYTES);
 }
 
 void json_pull_release(struct json_pull *p)
@@ -166,8 +166,8 @@ static int take_escape(struct json_pull *p, struct buf *b)
 	if (c < 0xd800 || c >= 0xe000)
 		return add_code(b, c);
 	s = span_from(p->text, p->at);
-	if (c >= 0xdc00 || s.n < 6 || s.p[0] != '\\' || s.p[1] != 'u' || !json_hex4(span_from(s, 2), &low) ||
-	    low < 0xdc00 || low >= 0xe000)
+	if (c >= 0xdc00 || s.n < 6 || s.p[0] != '\\' || s.p[1] != 'u' ||
+	    !json_hex4(span_from(s, 2), &low) || low < 0xdc00 || low >= 0xe000)
 		return json_pull_bad(p, "half of a surrogate pair");
 	p->at += 6;
 	return add_code(b, 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00));
@@ -420,7 +420,9 @@ static int walk_on(struct json_pull *p, unsigned depth, struct buf *out)
 		if (r > 0 && !first)
 			r = put(out, ", ") < 0 ? -ENOMEM : 1;
 		if (r > 0 && object && out)
-			r = json_put_str(out, name, JSON_PYTHON) < 0 || buf_add_str(out, ": ") < 0 ? -ENOMEM : 1;
+			r = json_put_str(out, name, JSON_PYTHON) < 0 || buf_add_str(out, ": ") < 0
+				    ? -ENOMEM
+				    : 1;
 		if (r)
 			return r;
 		r = put(out, object ? "}" : "]");

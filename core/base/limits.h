@@ -25,7 +25,7 @@
 #define LIMIT_JSON_BYTES (1 * GiB)	/* ours: `_METADATA` of some four million leaves */
 #define LIMIT_JSON_DEPTH 256		/* ours: deeper than any tree that people build */
 #define LIMIT_JSON_NODES 1000000	/* ours: 200 MiB while a document is parsed as a whole */
-#define LIMIT_JSON_PULL_DEPTH 1024	/* ours: three levels for each of LIMIT_TREE_DEPTH, and some */
+#define LIMIT_JSON_PULL_DEPTH 1024	/* ours: three levels a key of LIMIT_TREE_DEPTH */
 #define LIMIT_TREE_DEPTH 200		/* ours: bounds every walk of a tree */
 #define LIMIT_TREE_NODES 8000000	/* ours: about 1 GiB of nodes */
 #define LIMIT_TREE_TEXT (1 * GiB)	/* ours: parameter names of one tree, together */

@@ -129,13 +129,15 @@ int layout_chunk_shape(const struct layout *l, uint64_t ret[LIMIT_RANK])
 
 	for (unsigned i = 0; i < l->n_axes && r >= 0; i++) {
 		if (l->axes[i] >= l->rank)
-			return fail(-EINVAL, "axis %u of shard_axes is beyond the rank %u", l->axes[i], l->rank);
+			return fail(-EINVAL, "axis %u of shard_axes is beyond the rank %u",
+				    l->axes[i], l->rank);
 		while (r >= 0 && c.now[l->axes[i]] > 1)
 			r = shrink(&c, l->axes[i]);
 	}
 	if (r >= 0 && bounded && bytes < l->item_size)
-		return fail(-EINVAL, "a chunk of %" PRIu64 " bytes is below the %" PRIu64 " of one element", bytes,
-			    l->item_size);
+		return fail(-EINVAL,
+			    "a chunk of %" PRIu64 " bytes is below the %" PRIu64 " of one element",
+			    bytes, l->item_size);
 	if (r >= 0 && bounded)
 		r = shrink_to(&c, bytes / l->item_size);
 	for (unsigned i = 0; i < l->rank && r >= 0; i++)

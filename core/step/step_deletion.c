@@ -22,16 +22,6 @@ void step_deletion_free(struct step_deletion *d)
 	free(d);
 }
 
-static int keep(struct step_deletion *d, struct span text, struct span *ret)
-{
-	uint8_t *copy = arena_dup(&d->arena, text);
-
-	if (!copy)
-		return no_memory();
-	*ret = span_of(copy, text.n);
-	return 0;
-}
-
 static int check_operation(struct span s, const char *what)
 {
 	bool good = s.n == 32;
@@ -64,8 +54,10 @@ static int expected_update(struct step_deletion *d, const struct json *original,
 	size_t n = 0;
 
 	if (!json_is(handlers, JSON_OBJECT) || !json_member_span(handlers, d->item))
-		return fail(-EUCLEAN, "%s: original_metadata has no item '%.*s'", what, SPAN_ARG(d->item));
-	members = (void *)arena_dup(&d->arena, span_of(original->items, original->n * sizeof(*members)));
+		return fail(-EUCLEAN, "%s: original_metadata has no item '%.*s'", what,
+			    SPAN_ARG(d->item));
+	members = (void *)arena_dup(&d->arena,
+				    span_of(original->items, original->n * sizeof(*members)));
 	items = arena_calloc(&d->arena, handlers->n, sizeof(*items));
 	if (!members || !items)
 		return no_memory();
@@ -92,14 +84,14 @@ static int take_texts(struct step_deletion *d, const struct json *root, const ch
 	if (r >= 0)
 		r = check_item(item, what);
 	if (r >= 0)
-		r = keep(d, operation, &d->operation);
+		r = arena_keep(&d->arena, operation, &d->operation);
 	if (r >= 0)
-		r = keep(d, item, &d->item);
+		r = arena_keep(&d->arena, item, &d->item);
 	if (r < 0 || !destination || destination->kind == JSON_NULL)
 		return r;
 	if (destination->kind != JSON_STRING)
 		return fail(-EUCLEAN, "%s: member 'destination' is not a string", what);
-	return keep(d, destination->s, &d->destination);
+	return arena_keep(&d->arena, destination->s, &d->destination);
 }
 
 static int take_documents(struct step_deletion *d, const struct json *root, const char *what)
@@ -121,10 +113,10 @@ static int take_documents(struct step_deletion *d, const struct json *root, cons
 	if (r < 0)
 		return r;
 	if (!span_eq(buf_span(&updated), buf_span(&expected)))
-		return fail(-EUCLEAN, "%s: updated_metadata is not the original without '%.*s'", what,
-			    SPAN_ARG(d->item));
-	r = keep(d, buf_span(&original), &d->original);
-	return r < 0 ? r : keep(d, buf_span(&updated), &d->updated);
+		return fail(-EUCLEAN, "%s: updated_metadata is not the original without '%.*s'",
+			    what, SPAN_ARG(d->item));
+	r = arena_keep(&d->arena, buf_span(&original), &d->original);
+	return r < 0 ? r : arena_keep(&d->arena, buf_span(&updated), &d->updated);
 }
 
 int step_deletion_parse(struct span json, const char *what, struct step_deletion **ret)
@@ -171,9 +163,11 @@ int step_deletion_print(const struct step_deletion *d, struct buf *ret)
 	if (r >= 0)
 		r = buf_add_str(ret, ", \"destination\": ");
 	if (r >= 0)
-		r = d->destination.p ? json_put_str(ret, d->destination, JSON_PYTHON) : buf_add_str(ret, "null");
+		r = d->destination.p ? json_put_str(ret, d->destination, JSON_PYTHON)
+				     : buf_add_str(ret, "null");
 	if (r >= 0)
-		r = buf_addf(ret, ", \"operation_id\": \"%.*s\", \"original_metadata\": ", SPAN_ARG(d->operation));
+		r = buf_addf(ret, ", \"operation_id\": \"%.*s\", \"original_metadata\": ",
+			     SPAN_ARG(d->operation));
 	if (r >= 0)
 		r = buf_add_span(ret, d->original);
 	if (r >= 0)

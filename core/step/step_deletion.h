@@ -13,7 +13,7 @@ struct step_deletion {
 	struct span operation;		/* 32 hex digits */
 	struct span item;
 	struct span destination;	/* p NULL: removed, not moved */
-	struct span original, updated;	/* `_CHECKPOINT_METADATA` before and after, members sorted */
+	struct span original, updated;	/* `_CHECKPOINT_METADATA`, before and after, sorted */
 };
 
 /*
@@ -21,7 +21,7 @@ struct step_deletion {
  * original one without the item.
  */
 int step_deletion_parse(struct span json, const char *what, struct step_deletion **ret);
-/* Whether the step's `_CHECKPOINT_METADATA` is one of the two documents; -EUCLEAN when it is not JSON. */
+/* Whether the step's `_CHECKPOINT_METADATA` is one of the two documents; -EUCLEAN: not JSON. */
 int step_deletion_matches(const struct step_deletion *d, struct span metadata);
 /* The record as Orbax writes it. */
 int step_deletion_print(const struct step_deletion *d, struct buf *ret);

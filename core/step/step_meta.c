@@ -86,8 +86,12 @@ static enum json_kind kind_of(const struct members *m, size_t i)
 
 static int keep(struct members *m, struct span text, const char **ret)
 {
-	*ret = (const char *)arena_dup(m->arena, text);
-	return *ret ? 0 : no_memory();
+	struct span kept;
+	int r = arena_keep(m->arena, text, &kept);
+
+	if (r >= 0)
+		*ret = (const char *)kept.p;
+	return r;
 }
 
 /* An object's text; null is {}. */
@@ -116,8 +120,9 @@ static int take_custom(struct members *m, size_t i, const char **ret)
 	if (r < 0 || !m->others.n)
 		return r;
 	if (strcmp(*ret, "{}"))
-		return fail(-EUCLEAN, "%s: unknown members beside '%s': %.*s", m->in.what, m->names[i],
-			    (int)MIN(m->others.n, (size_t)100), (const char *)m->others.p);
+		return fail(-EUCLEAN, "%s: unknown members beside '%s': %.*s", m->in.what,
+			    m->names[i], (int)MIN(m->others.n, (size_t)100),
+			    (const char *)m->others.p);
 	r = buf_addf(&text, "{%.*s}", SPAN_ARG(m->others));
 	return r < 0 ? r : keep(m, buf_span(&text), ret);
 }
@@ -131,22 +136,12 @@ static const char *const step_names[] = {
 	"commit_timestamp_nsecs", "custom_metadata",
 };
 
-static int keep_span(struct members *m, struct span text, struct span *ret)
-{
-	uint8_t *copy = arena_dup(m->arena, text);
-
-	if (!copy)
-		return no_memory();
-	*ret = span_of(copy, text.n);
-	return 0;
-}
-
-/* The map's members: handlers that are no text are kept as none, for their items may still be there. */
+/* A member of the map; a handler that is no text is kept as none, for the item may be there. */
 static int take_item(struct members *m, struct json_pull *p, struct span name, struct buf *items)
 {
 	struct step_item item = { .handler = span_of(NULL, 0) };
 	struct span handler;
-	int r = keep_span(m, name, &item.name);
+	int r = arena_keep(m->arena, name, &item.name);
 
 	if (r < 0)
 		return r;
@@ -155,7 +150,7 @@ static int take_item(struct members *m, struct json_pull *p, struct span name, s
 	} else {
 		r = json_pull_str(p, &handler);
 		if (r >= 0)
-			r = keep_span(m, handler, &item.handler);
+			r = arena_keep(m->arena, handler, &item.handler);
 	}
 	return r < 0 ? r : buf_add(items, &item, sizeof(item));
 }
@@ -194,7 +189,7 @@ static int take_handlers(struct members *m, struct step_meta *ret)
 		ret->kind = STEP_ITEMS_ONE;
 		json_pull_init(&p, m->raw[ITEM_HANDLERS], m->in.what);
 		r = json_pull_str(&p, &handler);
-		return r < 0 ? r : keep_span(m, handler, &ret->handler);
+		return r < 0 ? r : arena_keep(m->arena, handler, &ret->handler);
 	default:
 		return wrong_type(m, ITEM_HANDLERS, "an object or a string");
 	}
@@ -208,7 +203,8 @@ static int take_time(struct members *m, size_t i, bool *ret_has, int64_t *ret)
 	if (kind_of(m, i) == JSON_NULL)
 		return 0;
 	for (size_t k = 0; k < m->raw[i].n; k++)
-		if ((m->raw[i].p[k] < '0' || m->raw[i].p[k] > '9') && !(k == 0 && m->raw[i].p[k] == '-'))
+		if ((m->raw[i].p[k] < '0' || m->raw[i].p[k] > '9') &&
+		    !(k == 0 && m->raw[i].p[k] == '-'))
 			return wrong_type(m, i, "an integer");
 	*ret_has = true;
 	json_pull_init(&p, m->raw[i], m->in.what);
@@ -220,7 +216,9 @@ static int take_metrics(struct members *m, struct step_meta *ret)
 {
 	auto_json_pull p = { 0 };
 	auto_buf text = { 0 };
-	static const char *const falsy[] = { "{}", "[]", "\"\"", "0", "0.0", "-0.0", "false", "null" };
+	static const char *const falsy[] = {
+		"{}", "[]", "\"\"", "0", "0.0", "-0.0", "false", "null"
+	};
 	int r;
 
 	if (m->raw[METRICS].p) {
@@ -369,8 +367,9 @@ static int put_handlers(const struct step_meta *m, struct buf *out)
 		if (r >= 0)
 			r = buf_add_str(out, ": ");
 		if (r >= 0)
-			r = m->items[i].handler.p ? json_put_str(out, m->items[i].handler, JSON_PYTHON)
-						  : buf_add_str(out, "null");
+			r = m->items[i].handler.p
+				    ? json_put_str(out, m->items[i].handler, JSON_PYTHON)
+				    : buf_add_str(out, "null");
 	}
 	return r < 0 ? r : buf_add_byte(out, '}');
 }

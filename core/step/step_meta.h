@@ -13,7 +13,7 @@
 enum step_items {
 	STEP_ITEMS_NONE,		/* null or absent: releases before 0.11.2 */
 	STEP_ITEMS_MAP,			/* a step of items */
-	STEP_ITEMS_ONE,			/* a direct checkpoint: one handler for the directory itself */
+	STEP_ITEMS_ONE,			/* a direct checkpoint: one handler for it all */
 };
 
 struct step_item {
@@ -53,7 +53,7 @@ struct root_meta {
 	const char *internal, *custom;	/* JSON objects; NULL to be written: "{}" */
 };
 
-/* An empty span stands for no file: both are "{}". -EUCLEAN when there is a file and it is broken. */
+/* An empty span stands for no file: both are "{}". -EUCLEAN: the file is broken. */
 int root_meta_parse(struct span json, const char *what, struct root_meta **ret);
 int root_meta_print(const struct root_meta *m, struct buf *ret);
 /* Accepts NULL. */

@@ -118,8 +118,8 @@ bool step_style_of(const struct span *names, size_t n, struct step_style *ret)
 	ret->prefix = best.prefix;
 	/* Digits without leading zeros say nothing: another step of the same prefix may. */
 	for (size_t i = 0; i < n; i++)
-		if (step_name_parse(names[i], &v) && span_eq(v.prefix, best.prefix) && v.digits.n > 1 &&
-		    v.digits.p[0] == '0')
+		if (step_name_parse(names[i], &v) && span_eq(v.prefix, best.prefix) &&
+		    v.digits.n > 1 && v.digits.p[0] == '0')
 			ret->width = MAX(ret->width, (unsigned)v.digits.n);
 	return true;
 }
@@ -136,13 +136,15 @@ int step_name_check(struct span name)
 	if (memchr(name.p, '/', name.n) || memchr(name.p, '\0', name.n))
 		return fail(-EINVAL, "'%.*s' is no name of a directory", SPAN_ARG(name));
 	if (!step_name_parse(name, &n))
-		return fail(-EINVAL, "'%.*s' is no name of a step: it must end in a number", SPAN_ARG(name));
+		return fail(-EINVAL, "'%.*s' is no name of a step: it must end in a number",
+			    SPAN_ARG(name));
 	if (!step_name_is_orbax(&n))
-		return fail(-EINVAL, "'%.*s' is no name of a step: '%.*s' before the number must end in '_'",
+		return fail(-EINVAL,
+			    "'%.*s' is no name of a step: '%.*s' before the number must end in '_'",
 			    SPAN_ARG(name), SPAN_ARG(n.prefix));
 	if (name.n + sizeof(STEP_TMP) - 1 > LIMIT_NAME_BYTES)
-		return fail(-EINVAL, "'%.*s' is no name of a step: it is longer than %zu bytes", SPAN_ARG(name),
-			    LIMIT_NAME_BYTES - (sizeof(STEP_TMP) - 1));
+		return fail(-EINVAL, "'%.*s' is no name of a step: it is longer than %zu bytes",
+			    SPAN_ARG(name), LIMIT_NAME_BYTES - (sizeof(STEP_TMP) - 1));
 	return 0;
 }
 
@@ -153,7 +155,8 @@ int step_name_draft(struct span name, struct span *ret_final)
 
 	if (final.n == name.n) {
 		if (!span_ends(name, span_str(".tmp")))
-			return fail(-EINVAL, "'%.*s' is no name of a draft: it must end in '.tmp'", SPAN_ARG(name));
+			return fail(-EINVAL, "'%.*s' is no name of a draft: it must end in '.tmp'",
+				    SPAN_ARG(name));
 		final.n -= strlen(".tmp");
 	}
 	r = step_name_check(final);

@@ -1,9 +1,9 @@
 /*
  * step_name.h - names of step directories: which are steps, of which number, and what to call one.
  *
- * Orbax maps names to numbers with a format that is not recorded anywhere, so names are read by what
- * all formats have in common: the number is the digits at the end. Numbers may be longer than 64
- * bits; they are compared as digits.
+ * Orbax maps names to numbers with a format that is not recorded anywhere, so names are read by
+ * what all formats have in common: the number is the digits at the end. Numbers may be longer than
+ * 64 bits; they are compared as digits.
  */
 #ifndef PYTREEFS_STEP_NAME_H
 #define PYTREEFS_STEP_NAME_H
@@ -14,7 +14,7 @@
 
 /* Whether a name is of a temporary directory: it contains STEP_TMP. */
 bool step_name_is_tmp(struct span name);
-/* The final name of a temporary one: what is before the first STEP_TMP. The name itself otherwise. */
+/* The final name of a temporary one: what is before the first STEP_TMP; else the name itself. */
 struct span step_name_final(struct span name);
 
 struct step_name {
@@ -24,16 +24,16 @@ struct step_name {
 };
 
 /*
- * Take a name apart: 1, or 0 when it does not end in a digit or is temporary. A name that is no step's
- * ("run2") cannot be told from one that is; step_name_is_orbax() is stricter.
+ * Take a name apart: 1, or 0 when it does not end in a digit or is temporary. A name that is no
+ * step's ("run2") cannot be told from one that is; step_name_is_orbax() is stricter.
  */
 int step_name_parse(struct span name, struct step_name *ret);
 /* Whether some format of Orbax lists it: the prefix is empty or ends in '_'. */
 bool step_name_is_orbax(const struct step_name *n);
-/* By number, and by name where two are equal ("07", "7"): the later is what Orbax takes for latest. */
+/* By number, and by name where two are equal ("07", "7"); the last is what Orbax calls latest. */
 int step_name_cmp(const struct step_name *a, const struct step_name *b);
 
-/* How names are made: prefix, and digits padded with zeros to at least width (0 or 1: not padded). */
+/* How names are made: a prefix, and digits padded with zeros to width (0 or 1: not padded). */
 struct step_style {
 	struct span prefix;		/* with its '_'; borrowed */
 	unsigned width;
@@ -54,8 +54,9 @@ bool step_style_of(const struct span *names, size_t n, struct step_style *ret);
 int step_style_name(const struct step_style *style, uint64_t step, struct buf *ret);
 
 /*
- * Whether a directory of that name, made in the mount, is a draft: STEP.tmp, or STEP + STEP_TMP with
- * anything behind it. ret_final is STEP, borrowed. -EINVAL: no draft's name, or STEP is no step's.
+ * Whether a directory of that name, made in the mount, is a draft: STEP.tmp, or STEP + STEP_TMP
+ * with anything behind it. ret_final is STEP, borrowed. -EINVAL: no draft's name, or STEP is no
+ * step's.
  */
 int step_name_draft(struct span name, struct span *ret_final);
 /* What a draft's final name must be: a step that Orbax lists. 0, or -EINVAL with the reason. */

@@ -6,8 +6,6 @@
  */
 #include "core/tree/array_metadata.h"
 
-#include <inttypes.h>
-
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 #include "core/tree/text_set.h"
@@ -47,7 +45,8 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 		int64_t v;
 
 		if (rank == LIMIT_RANK)
-			return fail(-EFBIG, "%s: a shape has more than %d axes", x->in.what, LIMIT_RANK);
+			return fail(-EFBIG, "%s: a shape has more than %d axes", x->in.what,
+				    LIMIT_RANK);
 		r = json_pull_int(&x->in, &v);
 		if (r >= 0 && v < 0)
 			r = json_pull_bad(&x->in, "a shape has a negative axis");
@@ -56,7 +55,8 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 	}
 	/* As bytes they are texts like others, and most arrays have one of a few shapes. */
 	if (r >= 0)
-		r = text_set_keep(&x->texts, &x->ret->arena, span_of(shape, rank * sizeof(shape[0])), &kept);
+		r = text_set_keep(&x->texts, &x->ret->arena,
+				  span_of(shape, rank * sizeof(shape[0])), &kept);
 	if (r < 0)
 		return r;
 	*ret = (const void *)kept.p;
@@ -82,7 +82,8 @@ static int find_key_impl(struct reading *x, struct span ext, struct span *ret)
 	json_pull_init(&in, ext, x->in.what);
 	r = json_pull_enter(&in, JSON_OBJECT);
 	while (r >= 0 && (r = json_pull_next(&in, &name)) > 0) {
-		if (!span_eq(name, span_str("random_key_impl")) || json_pull_kind(&in) != JSON_STRING) {
+		if (!span_eq(name, span_str("random_key_impl")) ||
+		    json_pull_kind(&in) != JSON_STRING) {
 			r = json_pull_skip(&in);
 			continue;
 		}
@@ -129,7 +130,8 @@ static int take_entry(struct reading *x)
 			r = json_pull_skip(&x->in);
 	}
 	if (r >= 0 && (!e.param.p || !e.write_shape || !e.chunk_shape))
-		return json_pull_bad(&x->in, "an array has no param_name, write_shape or chunk_shape");
+		return json_pull_bad(&x->in, "an array has no param_name, write_shape or "
+					     "chunk_shape");
 	return r < 0 ? r : buf_add(&x->entries, &e, sizeof(e));
 }
 
@@ -155,7 +157,8 @@ static int take_document(struct reading *x)
 	int r = json_pull_enter(&x->in, JSON_OBJECT);
 
 	while (r >= 0 && (r = json_pull_next(&x->in, &name)) > 0)
-		r = span_eq(name, span_str("array_metadatas")) ? take_elements(x) : json_pull_skip(&x->in);
+		r = span_eq(name, span_str("array_metadatas")) ? take_elements(x)
+							       : json_pull_skip(&x->in);
 	return r < 0 ? r : json_pull_end(&x->in);
 }
 
@@ -194,7 +197,8 @@ int array_metadatas_parse(struct span json, const char *what, struct array_metad
 	return 0;
 }
 
-const struct array_metadata *array_metadatas_find(const struct array_metadatas *a, struct span param)
+const struct array_metadata *array_metadatas_find(const struct array_metadatas *a,
+						  struct span param)
 {
 	size_t lo = 0, hi = a->n;
 
@@ -211,15 +215,6 @@ const struct array_metadata *array_metadatas_find(const struct array_metadatas *
 
 /* ---- writing ---- */
 
-static int put_shape(struct buf *out, const uint64_t *shape, unsigned rank)
-{
-	int r = buf_add_byte(out, '[');
-
-	for (unsigned i = 0; i < rank && r >= 0; i++)
-		r = buf_addf(out, "%s%" PRIu64, i ? ", " : "", shape[i]);
-	return r < 0 ? r : buf_add_byte(out, ']');
-}
-
 static int put_entry(struct buf *out, const struct array_metadata *e)
 {
 	int r = buf_add_str(out, "{\"array_metadata\": {\"param_name\": ");
@@ -229,11 +224,11 @@ static int put_entry(struct buf *out, const struct array_metadata *e)
 	if (r >= 0)
 		r = buf_add_str(out, ", \"write_shape\": ");
 	if (r >= 0)
-		r = put_shape(out, e->write_shape, e->write_rank);
+		r = json_put_uints(out, e->write_shape, e->write_rank, JSON_PYTHON);
 	if (r >= 0)
 		r = buf_add_str(out, ", \"chunk_shape\": ");
 	if (r >= 0)
-		r = put_shape(out, e->chunk_shape, e->chunk_rank);
+		r = json_put_uints(out, e->chunk_shape, e->chunk_rank, JSON_PYTHON);
 	if (r >= 0)
 		r = buf_add_str(out, ", \"ext_metadata\": ");
 	if (r >= 0)

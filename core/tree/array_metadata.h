@@ -1,7 +1,8 @@
 /*
  * array_metadata.h - `array_metadatas/process_N`: what one process wrote of its jax arrays.
  *
- * Informational, but for one thing: the implementation of a typed PRNG key is recorded nowhere else.
+ * Informational, but for one thing: the implementation of a typed PRNG key is recorded nowhere
+ * else.
  */
 #ifndef PYTREEFS_ARRAY_METADATA_H
 #define PYTREEFS_ARRAY_METADATA_H
@@ -12,7 +13,7 @@ struct array_metadata {
 	struct span param;
 	unsigned write_rank, chunk_rank;
 	const uint64_t *write_shape, *chunk_shape;
-	struct span ext;		/* ext_metadata as JSON in Python's spelling; p NULL: null */
+	struct span ext;		/* ext_metadata, JSON in Python's spelling; p NULL: null */
 	struct span key_impl;		/* ext_metadata.random_key_impl; p NULL: no PRNG key */
 };
 
@@ -26,7 +27,8 @@ struct array_metadatas {
 /* -EUCLEAN: not JSON, or an element without param_name, write_shape or chunk_shape. */
 int array_metadatas_parse(struct span json, const char *what, struct array_metadatas **ret);
 /* The last entry of a parameter, or NULL. */
-const struct array_metadata *array_metadatas_find(const struct array_metadatas *a, struct span param);
+const struct array_metadata *array_metadatas_find(const struct array_metadatas *a,
+						  struct span param);
 /* The file as Orbax writes it. ext counts, key_impl alone is not looked at. */
 int array_metadatas_print(const struct array_metadata *entries, size_t n, struct buf *ret);
 /* The JSON text of ext for a typed PRNG key: {"random_key_impl": "threefry2x32"}. */

@@ -196,7 +196,8 @@ int name_unescape(struct span stem, enum name_use use, bool reserved, struct buf
 	int r;
 
 	if (stem.n > LIMIT_NAME_BYTES)
-		return fail(-EINVAL, "name of %zu bytes is longer than %d", stem.n, LIMIT_NAME_BYTES);
+		return fail(-EINVAL, "name of %zu bytes is longer than %d", stem.n,
+			    LIMIT_NAME_BYTES);
 	if (name_is_hashed(stem))
 		return fail(-EINVAL, "name '%.*s' is shortened: its key is in user.pytree.key",
 			    SPAN_ARG(stem));
@@ -206,6 +207,7 @@ int name_unescape(struct span stem, enum name_use use, bool reserved, struct buf
 	if (r < 0)
 		return r;
 	if (!span_eq(buf_span(&again), stem))
-		return fail(-EINVAL, "name '%.*s' must be spelled '%.*s'", SPAN_ARG(stem), SPAN_ARG(again));
+		return fail(-EINVAL, "name '%.*s' must be spelled '%.*s'", SPAN_ARG(stem),
+			    SPAN_ARG(again));
 	return buf_add_span(ret_key, buf_span(&key));
 }

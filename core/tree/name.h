@@ -71,7 +71,7 @@ struct name_view {
 	struct name_slice box[LIMIT_RANK + 1];
 	unsigned n_shape;
 	uint64_t shape[LIMIT_RANK];	/* "@8x4"; "@scalar" does not exist: rank >= 1 */
-	struct span cast;		/* "bfloat16": a letter, then letters, digits and '_'; borrowed */
+	struct span cast;		/* "bfloat16": letters, digits and '_'; borrowed */
 };
 
 /*

@@ -25,7 +25,7 @@ static size_t digits_len(struct span s)
 	return n;
 }
 
-/* The decimal number at the start of s, no longer than max and in its one spelling; its length or 0. */
+/* The decimal number at the start of s, at most max and in its one spelling; its length or 0. */
 static size_t take_number(struct span s, uint64_t max, uint64_t *ret)
 {
 	size_t n = digits_len(s);

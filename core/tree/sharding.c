@@ -40,16 +40,9 @@ struct parsing {
 static int keep_text(struct parsing *p, struct span *ret)
 {
 	struct span s;
-	uint8_t *copy;
 	int r = json_pull_str(&p->in, &s);
 
-	if (r < 0)
-		return r;
-	copy = arena_dup(&p->s->arena, s);
-	if (!copy)
-		return no_memory();
-	*ret = span_of(copy, s.n);
-	return 0;
+	return r < 0 ? r : arena_keep(&p->s->arena, s, ret);
 }
 
 static int take_texts(struct parsing *p, struct span *texts, unsigned *n)
@@ -368,12 +361,12 @@ static int put_devices(struct buf *out, const struct sharding *s)
 
 static int put_named(struct buf *out, const struct sharding *s)
 {
-	int r = buf_add_str(out, "{\"sharding_type\": \"NamedSharding\", \"shape\": [");
+	int r = buf_add_str(out, "{\"sharding_type\": \"NamedSharding\", \"shape\": ");
 
-	for (unsigned i = 0; i < s->n_mesh && r >= 0; i++)
-		r = buf_addf(out, "%s%" PRIu64, i ? ", " : "", s->mesh[i]);
 	if (r >= 0)
-		r = buf_add_str(out, "], \"axis_names\": ");
+		r = json_put_uints(out, s->mesh, s->n_mesh, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(out, ", \"axis_names\": ");
 	if (r >= 0)
 		r = put_texts(out, s->names, s->n_mesh);
 	if (r >= 0 && s->has_types) {
@@ -408,7 +401,8 @@ int sharding_print(const struct sharding *s, struct buf *ret)
 	if (s->kind == SHARDING_NAMED) {
 		r = put_named(ret, s);
 	} else {
-		r = buf_add_str(ret, "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": ");
+		r = buf_add_str(ret, "{\"sharding_type\": \"SingleDeviceSharding\", "
+				     "\"device_str\": ");
 		if (r >= 0)
 			r = json_put_str(ret, s->device, JSON_PYTHON);
 		if (r >= 0)
@@ -434,11 +428,14 @@ static uint64_t parts_of(const struct sharding *s, const struct sharding_axis *a
 int sharding_check(const struct sharding *s, const uint64_t *shape, unsigned rank)
 {
 	if (s->n_spec > rank)
-		return fail(-EINVAL, "the partition spec has %u axes, the array %u", s->n_spec, rank);
+		return fail(-EINVAL, "the partition spec has %u axes, the array %u", s->n_spec,
+			    rank);
 	for (unsigned i = 0; i < s->n_spec; i++)
 		if (shape[i] % parts_of(s, &s->spec[i]))
-			return fail(-EINVAL, "axis %u of %" PRIu64 " cannot be cut in %" PRIu64 " equal parts", i,
-				    shape[i], parts_of(s, &s->spec[i]));
+			return fail(-EINVAL,
+				    "axis %u of %" PRIu64 " cannot be cut in %" PRIu64 " equal "
+										       "parts",
+				    i, shape[i], parts_of(s, &s->spec[i]));
 	return 0;
 }
 
@@ -483,5 +480,7 @@ void sharding_box(const struct sharding *s, const uint64_t *shape, unsigned rank
 	for (unsigned k = 0; k < s->n_mesh; k++)
 		if (!(cuts >> k & 1))
 			ret->replica = ret->replica * s->mesh[k] + at[k];
-	ret->device = s->kind == SHARDING_SINGLE ? id_of_device(s->device) : s->ids ? s->ids[i] : (int64_t)i;
+	ret->device = s->kind == SHARDING_SINGLE ? id_of_device(s->device)
+		      : s->ids                   ? s->ids[i]
+						 : (int64_t)i;
 }

@@ -55,8 +55,8 @@ struct sharding {
 };
 
 /*
- * One sharding's text. -EUCLEAN: malformed; -EOPNOTSUPP: a kind that JAX no longer has or Orbax does
- * not restore; -EFBIG: more than LIMIT_SHARDING_DEVICES devices.
+ * One sharding's text. -EUCLEAN: malformed; -EOPNOTSUPP: a kind that JAX no longer has or Orbax
+ * does not restore; -EFBIG: more than LIMIT_SHARDING_DEVICES devices.
  */
 int sharding_parse(struct span text, const char *what, struct sharding **ret);
 /* The text as Orbax writes it. */

@@ -53,13 +53,12 @@ static int set_entries(struct shardings *s, struct placed *all, size_t n)
 	return 0;
 }
 
-static int take_entry(struct json_pull *in, struct span name, struct shardings *s, struct text_set *texts,
-		      struct buf *entries)
+static int take_entry(struct json_pull *in, struct span name, struct shardings *s,
+		      struct text_set *texts, struct buf *entries)
 {
 	struct placed placed = { .place = entries->n / sizeof(placed) };
 	auto_buf param = { 0 };
 	struct span text;
-	uint8_t *copy;
 	int r = base64_get(&param, name, BASE64_URL);
 
 	if (r < 0)
@@ -67,13 +66,9 @@ static int take_entry(struct json_pull *in, struct span name, struct shardings *
 	r = json_pull_str(in, &text);
 	if (r >= 0)
 		r = text_set_keep(texts, &s->arena, text, &placed.e.text);
-	if (r < 0)
-		return r;
-	copy = arena_dup(&s->arena, buf_span(&param));
-	if (!copy)
-		return no_memory(in->what);
-	placed.e.param = span_of(copy, param.n);
-	return buf_add(entries, &placed, sizeof(placed));
+	if (r >= 0)
+		r = arena_keep(&s->arena, buf_span(&param), &placed.e.param);
+	return r < 0 ? r : buf_add(entries, &placed, sizeof(placed));
 }
 
 int shardings_parse(struct span json, const char *what, struct shardings **ret)
@@ -149,7 +144,8 @@ static int make_members(const struct sharding_entry *entries, size_t n, struct b
 		members[i].len = names->n - members[i].off;
 	}
 	for (size_t i = 0; i < n; i++)
-		members[i].name = span_of(names->p + members[i].off, members[i].len);
+		members[i].name =
+			span_of(span_from(buf_span(names), members[i].off).p, members[i].len);
 	qsort(members, n, sizeof(*members), by_member_name);
 	for (size_t i = 1; i < n; i++)
 		if (span_eq(members[i - 1].name, members[i].name))

@@ -77,18 +77,17 @@ static int go_on(struct indexing *x)
 
 static int add_entry(struct indexing *x, struct span raw, uint64_t text_len)
 {
-	struct strings_entry e = { .off = (uint64_t)(raw.p - x->in.text.p), .len = raw.n, .text_len = text_len };
-	uint8_t *name;
+	struct strings_entry e = { .off = (uint64_t)(raw.p - x->in.text.p),
+				   .len = raw.n,
+				   .text_len = text_len };
+	int r;
 
 	x->names += x->path.n;
 	if (x->names > LIMIT_STRINGS_BYTES)
 		return fail(-EFBIG, "%s: the names exceed %llu bytes", x->in.what,
 			    (unsigned long long)LIMIT_STRINGS_BYTES);
-	name = arena_dup(&x->strings->arena, buf_span(&x->path));
-	if (!name)
-		return no_memory(x->in.what);
-	e.name = span_of(name, x->path.n);
-	return buf_add(&x->entries, &e, sizeof(e));
+	r = arena_keep(&x->strings->arena, buf_span(&x->path), &e.name);
+	return r < 0 ? r : buf_add(&x->entries, &e, sizeof(e));
 }
 
 /* Text of a number, true, false or null: Python's str(); numbers are TensorStore's 64 bits. */
@@ -146,7 +145,8 @@ static int index_document(struct indexing *x)
 			r = json_pull_enter(&x->in, (enum json_kind)kind);
 			if (r >= 0)
 				x->levels[x->in.depth - 1] =
-					(struct level){ .path_len = x->path.n, .is_array = kind == JSON_ARRAY };
+					(struct level){ .path_len = x->path.n,
+							.is_array = kind == JSON_ARRAY };
 		}
 		if (r >= 0)
 			r = go_on(x);
@@ -258,15 +258,19 @@ int strings_check_name(struct span param)
 	for (size_t i = 0, n; i < param.n; i += n) {
 		n = utf8_len(span_from(param, i));
 		if (n == 0)
-			return fail(-EINVAL, "string '%.*s' cannot be stored: its name is not UTF-8",
+			return fail(-EINVAL,
+				    "string '%.*s' cannot be stored: its name is not UTF-8",
 				    SPAN_ARG(param));
 		parts += param.p[i] == '/';
-		if (param.p[i] == '~' && (i + 1 == param.n || (param.p[i + 1] != '0' && param.p[i + 1] != '1')))
-			return fail(-EINVAL, "string '%.*s' cannot be stored: '~' is not followed by 0 or 1",
+		if (param.p[i] == '~' &&
+		    (i + 1 == param.n || (param.p[i + 1] != '0' && param.p[i + 1] != '1')))
+			return fail(-EINVAL,
+				    "string '%.*s' cannot be stored: '~' is not followed by 0 or 1",
 				    SPAN_ARG(param));
 	}
 	if (parts > LIMIT_TREE_DEPTH)
-		return fail(-EINVAL, "string '%.*s' cannot be stored: its name has more than %d parts",
+		return fail(-EINVAL,
+			    "string '%.*s' cannot be stored: its name has more than %d parts",
 			    SPAN_ARG(param), LIMIT_TREE_DEPTH);
 	return 0;
 }
@@ -290,7 +294,7 @@ static int take_part(struct span *name, struct buf *part)
 	return r;
 }
 
-/* Bytes of a name as its members sort: a part ends below every byte, and '~' and '/' are decoded. */
+/* Names as their members sort: a part's end is below every byte, '~' and '/' are decoded. */
 static int cmp_names(struct span a, struct span b)
 {
 	size_t i = 0, k = 0;
@@ -351,7 +355,8 @@ static unsigned count_parts(struct span name)
 }
 
 /* Close what the last name had open beyond the common parts, open what this one has. */
-static int put_pair(const struct strings_pair *last, const struct strings_pair *pair, struct buf *out)
+static int put_pair(const struct strings_pair *last, const struct strings_pair *pair,
+		    struct buf *out)
 {
 	unsigned common = last ? common_parts(last->name, pair->name) : 0;
 	unsigned open = last ? count_parts(last->name) : 0, parts = count_parts(pair->name);

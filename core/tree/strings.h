@@ -25,7 +25,7 @@ struct strings {
 	size_t n;
 };
 
-/* Index a document. -EUCLEAN: not JSON; -EFBIG. json is not needed afterwards, but for the values. */
+/* Index a document. -EUCLEAN: not JSON; -EFBIG. Afterwards json is needed for the values alone. */
 int strings_parse(struct span json, const char *what, struct strings **ret);
 /* The value of a parameter, or NULL. */
 const struct strings_entry *strings_find(const struct strings *s, struct span param);

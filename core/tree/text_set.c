@@ -43,12 +43,11 @@ int text_set_keep(struct text_set *set, struct arena *arena, struct span text, s
 {
 	/* The address is no secret worth the name, but not known to who wrote the document. */
 	uint32_t hash = (uint32_t)hash64(text, (uintptr_t)arena);
-	uint8_t *copy;
 	size_t at;
+	int r;
 
 	if (set->used * 2 >= set->n_slots) {
-		int r = grow(set);
-
+		r = grow(set);
 		if (r < 0)
 			return r;
 	}
@@ -57,11 +56,10 @@ int text_set_keep(struct text_set *set, struct arena *arena, struct span text, s
 			*ret = set->slots[at].s;
 			return 0;
 		}
-	copy = arena_dup(arena, text);
-	if (!copy)
-		return fail(-ENOMEM, "cannot keep texts: not enough memory");
-	set->slots[at] = (struct text_slot){ span_of(copy, text.n), hash };
+	r = arena_keep(arena, text, ret);
+	if (r < 0)
+		return r;
+	set->slots[at] = (struct text_slot){ *ret, hash };
 	set->used++;
-	*ret = set->slots[at].s;
 	return 0;
 }

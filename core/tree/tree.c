@@ -83,7 +83,6 @@ int tree_attach(struct tree *tree, struct tree_node *parent, struct span key, bo
 int tree_add(struct tree *tree, struct tree_node *parent, struct span key, bool key_is_index,
 	     enum tree_kind kind, struct tree_node **ret)
 {
-	uint8_t *copy;
 	int r;
 
 	if (!utf8_valid(key))
@@ -93,10 +92,9 @@ int tree_add(struct tree *tree, struct tree_node *parent, struct span key, bool 
 	if (parent && parent->last && parent->last->key_is_index != key_is_index)
 		return fail(-EINVAL, "position and key under one parent: '%.*s' beside '%.*s'",
 			    SPAN_ARG(key), SPAN_ARG(parent->last->key));
-	copy = arena_dup(&tree->arena, key);
-	if (!copy)
-		return fail(-ENOMEM, "cannot build a tree: not enough memory");
-	r = tree_attach(tree, parent, span_of(copy, key.n), key_is_index, ret);
+	r = arena_keep(&tree->arena, key, &key);
+	if (r >= 0)
+		r = tree_attach(tree, parent, key, key_is_index, ret);
 	if (r >= 0)
 		(*ret)->kind = kind;
 	return r;
@@ -111,7 +109,8 @@ int tree_cmp_index(struct span a, struct span b)
 
 static int by_index(const void *a, const void *b)
 {
-	return tree_cmp_index((*(struct tree_node *const *)a)->key, (*(struct tree_node *const *)b)->key);
+	return tree_cmp_index((*(struct tree_node *const *)a)->key,
+			      (*(struct tree_node *const *)b)->key);
 }
 
 static int by_key(const void *a, const void *b)
@@ -185,14 +184,16 @@ int tree_sort(struct tree *tree)
 
 /* ---- finishing ---- */
 
-static int check_positions(const struct tree_node *node, struct tree_node *const *children, int code)
+static int check_positions(const struct tree_node *node, struct tree_node *const *children,
+			   int code)
 {
 	char want[16];
 
 	for (uint32_t i = 0; i < node->n_children; i++) {
 		snprintf(want, sizeof(want), "%u", i);
 		if (!span_eq(children[i]->key, span_str(want)))
-			return fail(code, "a sequence of %u has position '%.*s' where '%s' should be",
+			return fail(code,
+				    "a sequence of %u has position '%.*s' where '%s' should be",
 				    node->n_children, SPAN_ARG(children[i]->key), want);
 	}
 	return 0;
@@ -223,7 +224,8 @@ static int finish_children(struct tree *tree, struct tree_node *node, struct tre
 	}
 	for (uint32_t i = 1; i < n; i++)
 		if (span_eq(sorted[i - 1]->key, sorted[i]->key))
-			return fail(code, "two children have the key '%.*s'", SPAN_ARG(sorted[i]->key));
+			return fail(code, "two children have the key '%.*s'",
+				    SPAN_ARG(sorted[i]->key));
 	node->children = children;
 	node->by_key = sorted;
 	return 0;

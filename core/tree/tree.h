@@ -29,7 +29,7 @@ enum tree_kind {
 
 /* Where a leaf's value is. */
 enum tree_value {
-	TREE_VALUE_STORED,		/* arrays, scalars, strings, handler's own files: by value_type */
+	TREE_VALUE_STORED,		/* arrays, scalars, strings, a handler's files */
 	TREE_VALUE_NONE,		/* None, or an empty namedtuple: nothing is stored */
 	TREE_VALUE_PLACEHOLDER,		/* saved as `...`: nothing is stored */
 	TREE_VALUE_AGGREGATE,		/* inside the legacy aggregate file: aggregate below */
@@ -93,8 +93,10 @@ struct tree_node {
 	enum tree_value value;
 	bool has_write_shape;
 	uint8_t write_rank;
-	struct span value_type;		/* "jax.Array", "np.ndarray", "scalar", "string", other; empty: unknown */
-	struct span param;		/* keys joined by '.': the prefix of its stored keys; "" for a bare leaf */
+	struct span value_type;		/* "jax.Array", "np.ndarray", "scalar", "string", ...;
+					 * empty: unknown */
+	struct span param;		/* keys joined by '.': the prefix of its stored keys;
+					 * "" for a bare leaf */
 	const uint64_t *write_shape;
 	const struct aggregate *aggregate;	/* NULL: the file does not have it */
 
@@ -109,37 +111,39 @@ struct tree {
 	struct arena arena;
 	struct tree_node *root;		/* a container, or the one bare leaf */
 	struct tree_node **nodes;	/* all, depth first */
-	uint32_t n_nodes, n_leaves;	/* leaves: arrays, scalars, strings (None and `...` not counted) */
+	uint32_t n_nodes, n_leaves;	/* leaves: arrays, scalars, strings; not None and `...` */
 
 	/* What the document said about the whole item. */
 	bool has_use_ocdbt, use_ocdbt, use_zarr3, store_fill_value;
 	bool has_metadata;		/* built from `_METADATA` */
 	bool rich;			/* value_metadata_tree was there and used */
-	const char *custom_metadata;	/* JSON text in Python's spelling, or NULL when null or absent */
+	const char *custom_metadata;	/* JSON in Python's spelling; NULL when null or absent */
 };
 
 /*
- * `_METADATA` -> tree. Follows orbax.md sections 4.3 to 4.8: unknown members are ignored, the plain
+ * `_METADATA` -> tree (README.md, section 2): unknown members are ignored, the plain
  * map decides, rich types add container kinds (and are left aside with a log line when they do not
  * fit it). -EUCLEAN names entry and reason (mixed key types, gaps in a list, key_type out of
  * range, ...). json is not needed afterwards.
  */
 int tree_parse_metadata(struct span json, const char *what, struct tree **ret);
-/* The whole tree from an aggregate file alone: orbax.md 9.1. bytes must outlive the tree. */
+/* The whole tree from an aggregate file alone. bytes must outlive the tree. */
 int tree_parse_aggregate(struct span bytes, const char *what, struct tree **ret);
 /*
  * What an aggregate file beside `_METADATA` adds: a value that is there and no placeholder is the
- * leaf's value (orbax.md 9.2). A leaf whose value should be there and is not keeps
- * TREE_VALUE_AGGREGATE with aggregate NULL. bytes must outlive the tree; on failure it is unchanged.
+ * leaf's value. A leaf whose value should be there and is not keeps
+ * TREE_VALUE_AGGREGATE with aggregate NULL. bytes must outlive the tree; on failure the tree is
+ * unchanged.
  */
 int tree_merge_aggregate(struct tree *tree, struct span bytes, const char *what);
 /*
  * tree -> aggregate file: leaves with an aggregate in place, None as nil, others as placeholders.
- * -EFBIG for an array above a GiB or a file above LIMIT_AGGREGATE_BYTES; -EINVAL for a leaf whose value is not there.
+ * -EFBIG for an array above a GiB or a file above LIMIT_AGGREGATE_BYTES; -EINVAL for a leaf whose
+ * value is not there.
  */
 int tree_print_aggregate(const struct tree *tree, struct buf *ret);
 /*
- * From parameter names alone, split at '.': orbax.md A.6. value_type is "string" where is_string
+ * From parameter names alone, split at '.'. value_type is "string" where is_string
  * (may be NULL) says so, else empty. Where a name continues another one ("a", "a.b") both are kept:
  * the dot then belongs to the key.
  */
@@ -154,7 +158,7 @@ int tree_name(struct tree *tree, tree_ext_fn *ext_of, void *arg);
 
 /* The child of that name, or NULL. */
 const struct tree_node *tree_child(const struct tree_node *dir, struct span name);
-/* The child whose name is that stem and any extension (a view's), or a container called so; or NULL. */
+/* The child whose name is that stem with any extension, or a container called so; or NULL. */
 const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct span stem);
 /* The child with that key, or NULL. Needs no names. */
 const struct tree_node *tree_child_by_key(const struct tree_node *dir, struct span key);
@@ -183,8 +187,8 @@ int tree_sort(struct tree *tree);
  */
 int tree_finish(struct tree *tree);
 /*
- * tree -> `_METADATA`, as Orbax 0.12.8 writes it; rich adds value_metadata_tree. Entries come in the
- * tree's order. -EINVAL: a key that is not UTF-8.
+ * tree -> `_METADATA`, as Orbax 0.12.8 writes it; rich adds value_metadata_tree. Entries come in
+ * the tree's order. -EINVAL: a key that is not UTF-8, a leaf without value_type.
  */
 int tree_print_metadata(const struct tree *tree, bool rich, struct buf *ret);
 /* For `dump` and tests: what the item says, then one line per node. */

@@ -70,8 +70,8 @@ int tree_build_child(struct tree_build *b, struct tree_node *parent, struct span
 	hash = (uint32_t)hash64(key, (uintptr_t)parent);
 	for (at = hash & (b->n_slots - 1); b->slots[at]; at = (at + 1) & (b->n_slots - 1)) {
 		node = b->slots[at];
-		if (node->id == hash && node->parent == parent && node->key_is_index == key_is_index &&
-		    span_eq(node->key, key)) {
+		if (node->id == hash && node->parent == parent &&
+		    node->key_is_index == key_is_index && span_eq(node->key, key)) {
 			*ret = node;
 			return 0;
 		}
@@ -127,7 +127,8 @@ static int name_set_init(struct name_set *set, const struct span *names, size_t 
 	if (!set->slots)
 		return out_of_memory();
 	for (size_t i = 0; i < n; i++)
-		*name_slot(set, names[i], hash_more(HASH_START, names[i].p, names[i].n)) = (uint32_t)i + 1;
+		*name_slot(set, names[i], hash_more(HASH_START, names[i].p, names[i].n)) =
+			(uint32_t)i + 1;
 	return 0;
 }
 
@@ -150,7 +151,8 @@ static int add_name(struct tree_build *b, const struct name_set *set, struct spa
 			break;
 		hash = hash_more(hash, name.p + at, end - at);
 		if (!*name_slot(set, span_of(name.p, end), hash)) {
-			int r = tree_build_child(b, node, span_of(name.p + from, end - from), false, &node);
+			int r = tree_build_child(b, node, span_of(name.p + from, end - from), false,
+						 &node);
 
 			if (r < 0)
 				return r;
@@ -163,7 +165,8 @@ static int add_name(struct tree_build *b, const struct name_set *set, struct spa
 	return tree_build_child(b, node, span_from(name, from), false, ret);
 }
 
-static int add_names(struct tree_build *b, const struct name_set *set, const bool *is_string, size_t n)
+static int add_names(struct tree_build *b, const struct name_set *set, const bool *is_string,
+		     size_t n)
 {
 	struct tree_node *node;
 	int r = tree_attach(b->tree, NULL, span_of(NULL, 0), false, &node);

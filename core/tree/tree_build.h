@@ -25,9 +25,11 @@ int tree_build_text(struct tree_build *b, struct span text, struct span *ret);
 int tree_build_child(struct tree_build *b, struct tree_node *parent, struct span key,
 		     bool key_is_index, struct tree_node **ret);
 
-/* A node of kind TREE_UNKNOWN; and its place as the last child, with a key that lives in the arena. */
+/* A node of kind TREE_UNKNOWN without a place. */
 int tree_node_new(struct tree *tree, struct tree_node **ret);
-void tree_link(struct tree_node *parent, struct tree_node *node, struct span key, bool key_is_index);
+/* Its place: the last child, with a key that lives in the arena. */
+void tree_link(struct tree_node *parent, struct tree_node *node, struct span key,
+	       bool key_is_index);
 /* Both at once; parent NULL makes the root. */
 int tree_attach(struct tree *tree, struct tree_node *parent, struct span key, bool key_is_index,
 		struct tree_node **ret);

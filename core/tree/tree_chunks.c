@@ -44,14 +44,16 @@ int aggregate_array(struct tree *tree, const char *what, const uint64_t *shape, 
 
 static int by_index(const void *a, const void *b)
 {
-	return tree_cmp_index((*(struct tree_node *const *)a)->key, (*(struct tree_node *const *)b)->key);
+	return tree_cmp_index((*(struct tree_node *const *)a)->key,
+			      (*(struct tree_node *const *)b)->key);
 }
 
-/* The values of {"0": ..., "1": ...}, in this order, in the arena; all must be leaves of the kind. */
+/* The values of {"0": ..., "1": ...}, in this order; all must be leaves of the kind. */
 static int take_sequence(struct tree *tree, const char *what, const struct tree_node *dir,
 			 enum aggregate_kind kind, struct tree_node ***ret)
 {
-	struct tree_node **order = arena_calloc(&tree->arena, (size_t)dir->n_children + 1, sizeof(*order));
+	struct tree_node **order =
+		arena_calloc(&tree->arena, (size_t)dir->n_children + 1, sizeof(*order));
 	char want[16];
 	uint32_t n = 0;
 
@@ -112,8 +114,8 @@ int aggregate_join(struct tree *tree, const char *what, const struct tree_node *
 	if (!shape || !chunks)
 		return broken(what, "an array in chunks has no shape or no chunks");
 	if (shape->n_children > AGGREGATE_RANK_MAX)
-		return fail(-EOPNOTSUPP, "%s: an array of %u axes is not supported (at most %d)", what,
-			    shape->n_children, AGGREGATE_RANK_MAX);
+		return fail(-EOPNOTSUPP, "%s: an array of %u axes is not supported (at most %d)",
+			    what, shape->n_children, AGGREGATE_RANK_MAX);
 	if (!chunks->n_children)
 		return broken(what, "an array has no chunks");
 	r = take_sequence(tree, what, shape, AGGREGATE_INT, &dims);

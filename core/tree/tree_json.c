@@ -243,7 +243,8 @@ static int set_write_shape(struct metadata *m, struct tree_node *node)
 	if (!e->has_write_shape)
 		return 0;
 	node->write_rank = (uint8_t)e->rank;
-	if (s && s->write_shape && s->write_rank == e->rank && !memcmp(s->write_shape, e->shape, size)) {
+	if (s && s->write_shape && s->write_rank == e->rank &&
+	    !memcmp(s->write_shape, e->shape, size)) {
 		node->write_shape = s->write_shape;
 		return 0;
 	}
@@ -256,7 +257,7 @@ static int set_write_shape(struct metadata *m, struct tree_node *node)
 	return 0;
 }
 
-/* What the node is, by value_type and skip_deserialize: orbax.md A.4. */
+/* What the node is, by value_type and skip_deserialize: README.md, section 2. */
 static int set_value(struct metadata *m, struct tree_node *node)
 {
 	static const struct {
@@ -294,12 +295,13 @@ static int put_entry(struct metadata *m)
 
 	for (unsigned i = 0; i < e->n_keys; i++) {
 		const struct entry_key *k = &e->key[i];
-		struct span key = span_of(e->keys.p + k->off, k->len);
+		struct span key = span_of(span_from(buf_span(&e->keys), k->off).p, k->len);
 
 		if (!node->n_children && node->kind != TREE_UNKNOWN)
 			make_container(node);
 		if (node->last && node->last->key_is_index != k->is_index)
-			return fail(-EUCLEAN, "position and key under one parent: '%.*s' beside '%.*s'",
+			return fail(-EUCLEAN,
+				    "position and key under one parent: '%.*s' beside '%.*s'",
 				    SPAN_ARG(key), SPAN_ARG(node->last->key));
 		r = tree_build_child(&m->build, node, key, k->is_index, &node);
 		if (r < 0)

@@ -33,7 +33,8 @@ static int put_path(struct path_texts *t)
 		if (r >= 0)
 			r = json_put_str(&t->keys, t->path[i]->key, JSON_PYTHON);
 		if (r >= 0)
-			r = buf_addf(&t->keys, ", \"key_type\": %d}", t->path[i]->key_is_index ? 1 : 2);
+			r = buf_addf(&t->keys, ", \"key_type\": %d}",
+				     t->path[i]->key_is_index ? 1 : 2);
 	}
 	if (r >= 0)
 		r = buf_add_str(&t->label, t->depth == 1 ? ",)" : ")");
@@ -110,10 +111,12 @@ int tree_print_metadata(const struct tree *tree, bool rich, struct buf *ret)
 	if (r >= 0)
 		r = put_entries(tree, rich, ret);
 	if (r >= 0)
-		r = buf_addf(ret, "}, \"use_ocdbt\": %s, \"use_zarr3\": %s, "
+		r = buf_addf(ret,
+			     "}, \"use_ocdbt\": %s, \"use_zarr3\": %s, "
 			     "\"store_array_data_equal_to_fill_value\": %s, \"custom_metadata\": ",
 			     flag_text(tree->has_use_ocdbt, tree->use_ocdbt),
-			     flag_text(true, tree->use_zarr3), flag_text(true, tree->store_fill_value));
+			     flag_text(true, tree->use_zarr3),
+			     flag_text(true, tree->store_fill_value));
 	if (r >= 0)
 		r = buf_add_str(ret, tree->custom_metadata ? tree->custom_metadata : "null");
 	if (r >= 0 && rich)

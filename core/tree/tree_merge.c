@@ -21,7 +21,8 @@ static int copy_aggregate(struct tree *tree, const struct aggregate *from, struc
 		return out_of_memory();
 	*a = *from;
 	if (a->kind == AGGREGATE_ARRAY) {
-		size_t chunks = a->n_chunks * sizeof(a->chunks[0]), shape = a->rank * sizeof(a->shape[0]);
+		size_t chunks = a->n_chunks * sizeof(a->chunks[0]),
+		       shape = a->rank * sizeof(a->shape[0]);
 
 		a->dtype = arena_str(&tree->arena, from->dtype);
 		a->chunks = (void *)arena_dup(&tree->arena, span_of(from->chunks, chunks));

@@ -79,8 +79,8 @@ static int payload_array(struct unpack *u, unsigned n, struct value *ret)
 	if (p->level != 2 || p->complex || p->item != 0)
 		return broken(u, p->complex ? "a complex number is no pair" : "malformed array");
 	if (n > AGGREGATE_RANK_MAX)
-		return fail(-EOPNOTSUPP, "%s: an array of %u axes is not supported (at most %d)", u->what, n,
-			    AGGREGATE_RANK_MAX);
+		return fail(-EOPNOTSUPP, "%s: an array of %u axes is not supported (at most %d)",
+			    u->what, n, AGGREGATE_RANK_MAX);
 	return 0;
 }
 
@@ -198,7 +198,8 @@ static int ext_tuple(struct unpack *u, struct span bytes, struct value *ret)
 	int r;
 
 	if (u->nesting == LIMIT_TREE_DEPTH)
-		return fail(-EFBIG, "%s: the tree is deeper than %d keys", u->what, LIMIT_TREE_DEPTH);
+		return fail(-EFBIG, "%s: the tree is deeper than %d keys", u->what,
+			    LIMIT_TREE_DEPTH);
 	u->nesting++;
 	r = unpack_bytes(u, bytes, ret);
 	u->nesting--;
@@ -225,9 +226,10 @@ static bool take_placeholder(struct tree_node *node, struct span s)
 static int make_leaf(struct unpack *u, struct tree_node *node, const struct aggregate *a)
 {
 	static const char *const types[] = {
-		[AGGREGATE_NIL] = "None",     [AGGREGATE_BOOL] = "scalar",  [AGGREGATE_INT] = "scalar",
-		[AGGREGATE_UINT] = "scalar",  [AGGREGATE_FLOAT] = "scalar", [AGGREGATE_STRING] = "string",
-		[AGGREGATE_BYTES] = "bytes",  [AGGREGATE_COMPLEX] = "scalar",
+		[AGGREGATE_NIL] = "None",         [AGGREGATE_BOOL] = "scalar",
+		[AGGREGATE_INT] = "scalar",       [AGGREGATE_UINT] = "scalar",
+		[AGGREGATE_FLOAT] = "scalar",     [AGGREGATE_STRING] = "string",
+		[AGGREGATE_BYTES] = "bytes",      [AGGREGATE_COMPLEX] = "scalar",
 		[AGGREGATE_ARRAY] = "np.ndarray",
 	};
 
@@ -269,17 +271,14 @@ static int to_node(struct unpack *u, struct value v, struct tree_node **ret)
 	return 0;
 }
 
-static int put_child(struct unpack *u, struct tree_node *parent, struct span key, bool is_index,
-		     struct value v)
+static int put_child(struct unpack *u, struct tree_node *parent, struct span kept_key,
+		     bool is_index, struct value v)
 {
 	struct tree_node *child;
-	struct span kept;
-	int r = tree_build_text(u->build, key, &kept);
+	int r = to_node(u, v, &child);
 
 	if (r >= 0)
-		r = to_node(u, v, &child);
-	if (r >= 0)
-		tree_link(parent, child, kept, is_index);
+		tree_link(parent, child, kept_key, is_index);
 	return r;
 }
 
@@ -357,11 +356,14 @@ static int cb_array(struct unpack **u, unsigned n, struct value *ret)
 static int cb_array_item(struct unpack **u, struct value *in, struct value v)
 {
 	char key[16];
+	struct span kept;
+	int r;
 
 	if ((*u)->payload)
 		return payload_item(*u, in, &v);
 	snprintf(key, sizeof(key), "%u", in->node->n_children);
-	return put_child(*u, in->node, span_str(key), true, v);
+	r = arena_keep(&(*u)->tree->arena, span_str(key), &kept);
+	return r < 0 ? r : put_child(*u, in->node, kept, true, v);
 }
 
 static int cb_map(struct unpack **u, unsigned n, struct value *ret)
@@ -373,11 +375,15 @@ static int cb_map(struct unpack **u, unsigned n, struct value *ret)
 
 static int cb_map_item(struct unpack **u, struct value *in, struct value key, struct value v)
 {
+	struct span kept;
+	int r;
+
 	if (key.what != VALUE_LEAF || key.leaf.kind != AGGREGATE_STRING)
 		return broken(*u, "a key is no text");
 	if (span_eq(key.leaf.s, span_str(CHUNKED)))
 		in->node->kind = TREE_UNKNOWN;
-	return put_child(*u, in->node, key.leaf.s, false, v);
+	r = tree_build_text((*u)->build, key.leaf.s, &kept);
+	return r < 0 ? r : put_child(*u, in->node, kept, false, v);
 }
 
 static int cb_bin(struct unpack **u, const char *base, const char *p, unsigned n, struct value *ret)
@@ -417,7 +423,8 @@ static int cb_ext(struct unpack **u, const char *base, const char *p, unsigned n
 	case EXT_TUPLE:
 		return ext_tuple(*u, payload, ret);
 	default:
-		return fail(-EOPNOTSUPP, "%s: extension type %d is not supported", (*u)->what, (int8_t)p[0]);
+		return fail(-EOPNOTSUPP, "%s: extension type %d is not supported", (*u)->what,
+			    (int8_t)p[0]);
 	}
 }
 
@@ -452,7 +459,8 @@ static int unpack_bytes(struct unpack *u, struct span bytes, struct value *ret)
 	unpack_init(c);
 	r = bytes.n ? unpack_execute(c, (const char *)bytes.p, bytes.n, &off) : 0;
 	if (r == MSGPACK_UNPACK_NOMEM_ERROR)
-		return fail(-EFBIG, "%s: the tree is deeper than %d keys", u->what, LIMIT_TREE_DEPTH);
+		return fail(-EFBIG, "%s: the tree is deeper than %d keys", u->what,
+			    LIMIT_TREE_DEPTH);
 	if (r == MSGPACK_UNPACK_PARSE_ERROR)
 		return broken(u, "not msgpack");
 	if (r < 0)

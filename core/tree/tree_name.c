@@ -40,12 +40,7 @@ static int out_of_memory(void)
 
 static int keep_name(struct naming *nm, struct span *ret)
 {
-	uint8_t *copy = arena_dup(&nm->tree->arena, buf_span(&nm->text));
-
-	if (!copy)
-		return out_of_memory();
-	*ret = span_of(copy, nm->text.n);
-	return 0;
+	return arena_keep(&nm->tree->arena, buf_span(&nm->text), ret);
 }
 
 static enum name_ext ext_of(const struct naming *nm, const struct tree_node *node)
@@ -81,7 +76,8 @@ static int name_node(struct naming *nm, struct tree_node *node)
 
 static int by_name(const void *a, const void *b)
 {
-	const struct tree_node *x = *(struct tree_node *const *)a, *y = *(struct tree_node *const *)b;
+	const struct tree_node *x = *(struct tree_node *const *)a,
+			       *y = *(struct tree_node *const *)b;
 	int c = span_cmp(x->name, y->name);
 
 	return c ? c : (x->id > y->id) - (x->id < y->id);
@@ -131,7 +127,7 @@ static int order_children(struct naming *nm, struct tree_node *dir)
 	return 0;
 }
 
-/* Sort the children by name; of those with one name rename all but the first, until none is left. */
+/* Sort the children by name, renaming all but the first of those with one name. */
 static int sort_children(struct naming *nm, struct tree_node *dir)
 {
 	for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {

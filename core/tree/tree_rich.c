@@ -10,8 +10,6 @@
  */
 #include "core/tree/tree_rich.h"
 
-#include <inttypes.h>
-
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 
@@ -88,16 +86,9 @@ static int rich_fields(struct rich *x, struct tree_node *node)
 static int keep_text(struct rich *x, struct span *ret)
 {
 	struct span s;
-	uint8_t *copy;
 	int r = json_pull_str(&x->in, &s);
 
-	if (r < 0)
-		return r;
-	copy = arena_dup(&x->tree->arena, s);
-	if (!copy)
-		return fail(-ENOMEM, "cannot build a tree: not enough memory");
-	*ret = span_of(copy, s.n);
-	return 0;
+	return r < 0 ? r : arena_keep(&x->tree->arena, s, ret);
 }
 
 /* The members after "category": "namedtuple". */
@@ -273,11 +264,9 @@ int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret)
 	if (r >= 0)
 		r = buf_addf(ret, ", \"skip_deserialize\": %s", stored ? "false" : "true");
 	if (r >= 0 && node->has_write_shape) {
-		r = buf_add_str(ret, ", \"write_shape\": [");
-		for (unsigned i = 0; i < node->write_rank && r >= 0; i++)
-			r = buf_addf(ret, "%s%" PRIu64, i ? ", " : "", node->write_shape[i]);
+		r = buf_add_str(ret, ", \"write_shape\": ");
 		if (r >= 0)
-			r = buf_add_byte(ret, ']');
+			r = json_put_uints(ret, node->write_shape, node->write_rank, JSON_PYTHON);
 	}
 	return r < 0 ? r : buf_add_byte(ret, '}');
 }
@@ -332,7 +321,8 @@ static int put_node(const struct tree_node *node, struct buf *ret)
 	int r;
 
 	if (!node->n_children) {
-		r = buf_add_str(ret, "{\"category\": \"custom\", \"clazz\": \"ValueMetadataEntry\", \"data\": ");
+		r = buf_add_str(ret, "{\"category\": \"custom\", \"clazz\": "
+				     "\"ValueMetadataEntry\", \"data\": ");
 		if (r >= 0)
 			r = tree_print_value(node, true, ret);
 		return r < 0 ? r : buf_add_byte(ret, '}');
@@ -343,7 +333,8 @@ static int put_node(const struct tree_node *node, struct buf *ret)
 		end = "]";
 		break;
 	case TREE_TUPLE:
-		r = buf_add_str(ret, "{\"category\": \"custom\", \"clazz\": \"tuple\", \"entries\": [");
+		r = buf_add_str(ret, "{\"category\": \"custom\", \"clazz\": \"tuple\", "
+				     "\"entries\": [");
 		end = "]}";
 		break;
 	case TREE_NAMEDTUPLE:

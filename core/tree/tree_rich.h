@@ -1,5 +1,5 @@
 /*
- * tree_rich.h - the member value_metadata_tree of `_METADATA`: container kinds; private to core/tree.
+ * tree_rich.h - the member value_metadata_tree of `_METADATA`; private to core/tree.
  */
 #ifndef PYTREEFS_TREE_RICH_H
 #define PYTREEFS_TREE_RICH_H
@@ -14,7 +14,7 @@ int tree_parse_rich(struct tree *tree, struct span json, const char *what);
 /* The JSON text for a tree. */
 int tree_print_rich(const struct tree *tree, struct buf *ret);
 
-/* {"value_type": "jax.Array", "skip_deserialize": false, "write_shape": [8]}; of a childless node. */
+/* Of a childless node: {"value_type": "jax.Array", "skip_deserialize": false, ...}. */
 int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret);
 
 #endif

@@ -9,15 +9,6 @@
 #include "core/base/digest.h"
 #include "core/tree/tree.h"
 
-static int put_shape(struct buf *out, const uint64_t *shape, unsigned rank)
-{
-	int r = buf_add_byte(out, '[');
-
-	for (unsigned i = 0; i < rank && r >= 0; i++)
-		r = buf_addf(out, "%s%" PRIu64, i ? "," : "", shape[i]);
-	return r < 0 ? r : buf_add_byte(out, ']');
-}
-
 static int put_array(struct buf *out, const struct aggregate *a)
 {
 	uint8_t digest[32];
@@ -25,7 +16,7 @@ static int put_array(struct buf *out, const struct aggregate *a)
 
 	sha256_parts(a->chunks, a->n_chunks, digest);
 	if (r >= 0)
-		r = put_shape(out, a->shape, a->rank);
+		r = json_put_uints(out, a->shape, a->rank, JSON_COMPACT);
 	if (r >= 0)
 		r = buf_addf(out, " item %" PRIu64 " sha256 ", a->item_size);
 	for (unsigned i = 0; i < sizeof(digest) / 2 && r >= 0; i++)
@@ -99,7 +90,8 @@ static int put_leaf(struct buf *out, const struct tree_node *leaf)
 	if (r >= 0 && leaf->has_write_shape) {
 		r = buf_add_str(out, " write_shape ");
 		if (r >= 0)
-			r = put_shape(out, leaf->write_shape, leaf->write_rank);
+			r = json_put_uints(out, leaf->write_shape, leaf->write_rank,
+					   JSON_COMPACT);
 	}
 	if (r >= 0 && leaf->aggregate) {
 		r = buf_add_str(out, ": ");
@@ -145,10 +137,14 @@ static int put_node(struct buf *out, const struct tree_node *node)
 int tree_text(struct buf *out, const struct tree *tree)
 {
 	size_t was = out->n;
-	int r = buf_addf(out, "use_ocdbt %s use_zarr3 %s store_fill_value %s rich %s custom_metadata %s\n",
-			 !tree->has_use_ocdbt ? "unknown" : tree->use_ocdbt ? "true" : "false",
-			 tree->use_zarr3 ? "true" : "false", tree->store_fill_value ? "true" : "false",
-			 tree->rich ? "true" : "false",
+	int r = buf_addf(out,
+			 "use_ocdbt %s use_zarr3 %s store_fill_value %s rich %s custom_metadata "
+			 "%s\n",
+			 !tree->has_use_ocdbt ? "unknown"
+			 : tree->use_ocdbt    ? "true"
+					      : "false",
+			 tree->use_zarr3 ? "true" : "false",
+			 tree->store_fill_value ? "true" : "false", tree->rich ? "true" : "false",
 			 tree->custom_metadata ? tree->custom_metadata : "null");
 
 	for (uint32_t i = 0; i < tree->n_nodes && r >= 0; i++)

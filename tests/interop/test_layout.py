@@ -3,6 +3,7 @@ and the chunk shapes that end up on disk."""
 import json
 import math
 import os
+import pathlib
 import random
 import subprocess
 
@@ -18,7 +19,8 @@ from orbax.checkpoint._src.arrays import subchunking
 from orbax.checkpoint._src.serialization import replica_slices
 from orbax.checkpoint._src.serialization import tensorstore_utils as ts_utils
 
-TOOL = os.path.join(os.environ["PYTREEFS_BUILD"], "tests", "unit", "layout_tool")
+BUILD = os.environ.get("PYTREEFS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")
+TOOL = os.path.join(BUILD, "tests", "unit", "layout_tool")
 DTYPES = [np.dtype(t) for t in ("int8", "float16", "float32", "float64", "complex128")]
 
 

@@ -2,6 +2,7 @@
 taken and refused, and what both take is written the same."""
 import json
 import os
+import pathlib
 import subprocess
 
 import numpy as np
@@ -15,7 +16,8 @@ from orbax.checkpoint._src.metadata import step_metadata_serialization as step_l
 from orbax.checkpoint._src.path import step as path_lib
 from orbax.checkpoint.experimental.v1._src.deletion import metadata as deletion_lib
 
-TOOL = os.path.join(os.environ["PYTREEFS_BUILD"], "tests", "unit", "step_tool")
+BUILD = os.environ.get("PYTREEFS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")
+TOOL = os.path.join(BUILD, "tests", "unit", "step_tool")
 
 
 def run(*args, data=None):
@@ -112,7 +114,6 @@ def test_root_files_are_taken_as_by_orbax(tmp_path, document):
 
 def test_deletion_records(tmp_path):
     import asyncio
-    import pathlib
 
     path = tmp_path / "c"
     ocp1.save_checkpointables(path, {"a": {"x": np.ones(2)}, "c": {"y": np.ones(2)}}, custom_metadata={"é": 1.5})

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -24,7 +25,8 @@ from orbax.checkpoint import msgpack_utils
 from orbax.checkpoint import v1 as ocp1
 from orbax.checkpoint._src.metadata import pytree_metadata_options as options_lib
 
-TOOL = os.path.join(os.environ["PYTREEFS_BUILD"], "tests", "unit", "tree_tool")
+BUILD = os.environ.get("PYTREEFS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")
+TOOL = os.path.join(BUILD, "tests", "unit", "tree_tool")
 
 
 def tool(*args, data=None):

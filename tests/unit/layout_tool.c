@@ -34,10 +34,16 @@ static int chunk(char **arg, struct buf *out)
 	uint64_t shape[LIMIT_RANK], write_shape[LIMIT_RANK], list[LIMIT_RANK], chunks[LIMIT_RANK];
 	unsigned axes[LIMIT_RANK];
 	struct layout l = {
-		.item_size = strtoull(arg[0], NULL, 10), .shape = shape, .write_shape = write_shape, .axes = axes,
-		.has_chunk_bytes = arg[1][0] != '-', .chunk_bytes = strtoull(arg[1], NULL, 10),
-		.ocdbt = arg[2][0] != '-', .file_size = strtoull(arg[2], NULL, 10),
-		.n_axes = take_list(arg[3], list), .rank = take_list(arg[4], shape),
+		.item_size = strtoull(arg[0], NULL, 10),
+		.shape = shape,
+		.write_shape = write_shape,
+		.axes = axes,
+		.has_chunk_bytes = arg[1][0] != '-',
+		.chunk_bytes = strtoull(arg[1], NULL, 10),
+		.ocdbt = arg[2][0] != '-',
+		.file_size = strtoull(arg[2], NULL, 10),
+		.n_axes = take_list(arg[3], list),
+		.rank = take_list(arg[4], shape),
 	};
 	int r;
 
@@ -70,11 +76,12 @@ int main(void)
 	while (fgets(line, sizeof(line), stdin)) {
 		char *arg[6] = { text[0], text[1], text[2], text[3], text[4], text[5] };
 		auto_buf out = { 0 };
-		int n = sscanf(line, "%15s %511s %511s %511s %511s %511s %511s", kind, text[0], text[1], text[2],
-			       text[3], text[4], text[5]);
-		int r = !strcmp(kind, "chunk") && n == 7      ? chunk(arg, &out)
-			: !strcmp(kind, "replicas") && n == 6 ? replicas(arg, &out)
-							      : fail(-EINVAL, "malformed line '%s'", line);
+		int n = sscanf(line, "%15s %511s %511s %511s %511s %511s %511s", kind, text[0],
+			       text[1], text[2], text[3], text[4], text[5]);
+		int r = !strcmp(kind, "chunk") && n == 7 ? chunk(arg, &out)
+			: !strcmp(kind, "replicas") && n == 6
+				? replicas(arg, &out)
+				: fail(-EINVAL, "malformed line '%s'", line);
 
 		if (r < 0) {
 			fprintf(stderr, "%s\n", err_text(r));

@@ -71,7 +71,8 @@ static int lists(char **args, struct buf *out)
 		struct step_name name;
 
 		if (step_style_lists(&style, names[i]) && step_name_parse(names[i], &name))
-			r = buf_addf(out, "%.*s %llu\n", SPAN_ARG(names[i]), (unsigned long long)name.number);
+			r = buf_addf(out, "%.*s %llu\n", SPAN_ARG(names[i]),
+				     (unsigned long long)name.number);
 	}
 	return r;
 }

@@ -9,10 +9,14 @@
 #include "core/tree/array_metadata.h"
 
 static const char document[] =
-	"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"params.w\", \"write_shape\": [64, 0], "
-	"\"chunk_shape\": [64, 1], \"ext_metadata\": null}}, {\"array_metadata\": {\"param_name\": \"rng\", "
-	"\"write_shape\": [2], \"chunk_shape\": [2], \"ext_metadata\": {\"random_key_impl\": \"threefry2x32\"}}}, "
-	"{\"array_metadata\": {\"param_name\": \"\\u00e9\", \"write_shape\": [], \"chunk_shape\": [], "
+	"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"params.w\", "
+	"\"write_shape\": [64, 0], "
+	"\"chunk_shape\": [64, 1], \"ext_metadata\": null}}, {\"array_metadata\": "
+	"{\"param_name\": \"rng\", "
+	"\"write_shape\": [2], \"chunk_shape\": [2], \"ext_metadata\": {\"random_key_impl\": "
+	"\"threefry2x32\"}}}, "
+	"{\"array_metadata\": {\"param_name\": \"\\u00e9\", \"write_shape\": [], \"chunk_shape\": "
+	"[], "
 	"\"ext_metadata\": {\"other\": [1, 2.5]}}}]}";
 
 static int parse(const char *text, struct array_metadatas **ret)
@@ -54,7 +58,8 @@ static void what_is_optional(void **state)
 		{ "{}", 0 },
 		{ "{\"array_metadatas\": []}", 0 },
 		{ "{\"array_metadatas\": [{}, {\"other\": 1}]}", 0 },
-		{ "{\"x\": 1, \"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": [1], "
+		{ "{\"x\": 1, \"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", "
+		  "\"write_shape\": [1], "
 		  "\"chunk_shape\": [1], \"new\": {}}}]}", 1 },
 		{ "{\"array_metadatas\": [{}], \"array_metadatas\": []}", 0 },
 	};
@@ -72,8 +77,10 @@ static void the_last_of_two_is_found(void **state)
 	auto_of(array_metadatas) struct array_metadatas *a = NULL;
 
 	assert_int_equal(parse("{\"array_metadatas\": ["
-			       "{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": [1], \"chunk_shape\": [1]}},"
-			       "{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": [2], \"chunk_shape\": [1]}}]}",
+			       "{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": "
+			       "[1], \"chunk_shape\": [1]}},"
+			       "{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": "
+			       "[2], \"chunk_shape\": [1]}}]}",
 			       &a), 0);
 	assert_int_equal(array_metadatas_find(a, span_str("a"))->write_shape[0], 2);
 }
@@ -83,14 +90,19 @@ static void malformed_files_are_refused(void **state)
 	static const char *const bad[] = {
 		"", "[]", "{\"array_metadatas\": {}}", "{\"array_metadatas\": [1]}",
 		"{\"array_metadatas\": [{\"array_metadata\": {}}]}",
-		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": [1]}}]}",
-		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": 5, \"write_shape\": [1], "
+		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", "
+		"\"write_shape\": [1]}}]}",
+		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": 5, \"write_shape\": "
+		"[1], "
 		"\"chunk_shape\": [1]}}]}",
-		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": [-1], "
+		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", "
+		"\"write_shape\": [-1], "
 		"\"chunk_shape\": [1]}}]}",
-		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": [1.5], "
+		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", "
+		"\"write_shape\": [1.5], "
 		"\"chunk_shape\": [1]}}]}",
-		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": [1], "
+		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", "
+		"\"write_shape\": [1], "
 		"\"chunk_shape\": [1], \"ext_metadata\": 5}}]}",
 		"{\"array_metadatas\": []} x",
 	};
@@ -110,12 +122,14 @@ static void axes_are_bounded(void **state)
 		auto_of(array_metadatas) struct array_metadatas *a = NULL;
 		auto_buf doc = { 0 };
 
-		buf_add_str(&doc, "{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", \"chunk_shape\": [], "
+		buf_add_str(&doc, "{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": "
+				"\"a\", \"chunk_shape\": [], "
 			    "\"write_shape\": [");
 		for (int i = 0; i < rank; i++)
 			buf_addf(&doc, "%s1", i ? ", " : "");
 		buf_add_str(&doc, "]}}]}");
-		assert_int_equal(array_metadatas_parse(buf_span(&doc), "x", &a), rank > LIMIT_RANK ? -EFBIG : 0);
+		assert_int_equal(array_metadatas_parse(buf_span(&doc), "x", &a),
+				rank > LIMIT_RANK ? -EFBIG : 0);
 	}
 }
 

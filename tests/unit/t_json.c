@@ -120,6 +120,9 @@ static void refusals_say_where(void **state)
 		{ "[.5]", "line 1, column 2" },
 		{ "[1.]", "malformed number" },
 		{ "\"abc", "cut off" },
+		{ "{1: 2}", "a member's name is a number" },
+		{ "{\"a\": 1, -2.5: 2}", "a member's name is a number" },
+		{ "\1{}", "control character outside a string" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -53,11 +53,14 @@ static void chunk_shapes(void **state)
 		{ 1, { 8 }, { 8 }, 4, 3, 0, 0, { 0 }, { 0 }, -EINVAL },
 		{ 1, { 8 }, { 8 }, 4, -1, 3, 0, { 0 }, { 0 }, -EINVAL },
 		{ 1, { 8 }, { 8 }, 4, -1, 0, 1, { 1 }, { 0 }, -EINVAL },
-		{ 1, { (uint64_t)1 << 60 }, { (uint64_t)1 << 60 }, 4, -1, 1 << 30, 0, { 0 }, { 0 }, -EFBIG },
+		{ 1, { (uint64_t)1 << 60 }, { (uint64_t)1 << 60 }, 4, -1, 1 << 30, 0, { 0 }, { 0 },
+		  -EFBIG },
 		/* More elements than can be counted, and no cut. */
-		{ 3, { (uint64_t)1 << 40, (uint64_t)1 << 40, 0 }, { (uint64_t)1 << 40, (uint64_t)1 << 40, 0 }, 4, -1,
+		{ 3, { (uint64_t)1 << 40, (uint64_t)1 << 40, 0 }, { (uint64_t)1 << 40,
+		  (uint64_t)1 << 40, 0 }, 4, -1,
 		  1 << 30, 0, { 0 }, { (uint64_t)1 << 40, (uint64_t)1 << 40, 1 } },
-		{ 2, { (uint64_t)1 << 40, (uint64_t)1 << 40 }, { (uint64_t)1 << 40, (uint64_t)1 << 40 }, 4, -1,
+		{ 2, { (uint64_t)1 << 40, (uint64_t)1 << 40 }, { (uint64_t)1 << 40,
+		  (uint64_t)1 << 40 }, 4, -1,
 		  1 << 30, 0, { 0 }, { 0 }, -EFBIG },
 	};
 
@@ -65,8 +68,10 @@ static void chunk_shapes(void **state)
 		const struct example *e = &cases[i];
 		uint64_t got[LIMIT_RANK] = { 77 };
 		const struct layout l = {
-			.rank = e->rank, .shape = e->shape, .write_shape = e->write, .item_size = e->item,
-			.has_chunk_bytes = e->chunk_bytes >= 0, .chunk_bytes = (uint64_t)e->chunk_bytes,
+			.rank = e->rank, .shape = e->shape, .write_shape = e->write,
+			.item_size = e->item,
+			.has_chunk_bytes = e->chunk_bytes >= 0,
+			.chunk_bytes = (uint64_t)e->chunk_bytes,
 			.ocdbt = e->file_size >= 0, .file_size = (uint64_t)e->file_size,
 			.n_axes = e->n_axes, .axes = e->axes,
 		};
@@ -78,7 +83,8 @@ static void chunk_shapes(void **state)
 			assert_int_equal(got[0], 77);
 		for (unsigned k = 0; r == 0 && k < e->rank; k++)
 			if (got[k] != e->want[k])
-				fail_msg("case %zu: axis %u is %llu", i, k, (unsigned long long)got[k]);
+				fail_msg("case %zu: axis %u is %llu", i, k,
+						(unsigned long long)got[k]);
 	}
 }
 
@@ -89,7 +95,8 @@ static void every_divisor_is_found(void **state)
 		uint64_t want = n;
 
 		for (uint64_t limit = n; limit > 0; limit--) {
-			const struct layout l = { .rank = 1, .shape = &n, .write_shape = &n, .item_size = 1,
+			const struct layout l = { .rank = 1, .shape = &n, .write_shape = &n,
+					.item_size = 1,
 						  .has_chunk_bytes = true, .chunk_bytes = limit };
 			uint64_t got[LIMIT_RANK];
 
@@ -106,7 +113,8 @@ static void long_axes_are_cut_quickly(void **state)
 {
 	/* The largest prime below 2^48, and a product of two primes of 24 bits. */
 	static const uint64_t prime = 281474976710597, two = (uint64_t)16777213 * 16777199;
-	struct layout l = { .rank = 1, .item_size = 1, .has_chunk_bytes = true, .chunk_bytes = 1 << 25 };
+	struct layout l = { .rank = 1, .item_size = 1, .has_chunk_bytes = true,
+			.chunk_bytes = 1 << 25 };
 	uint64_t got[LIMIT_RANK];
 
 	l.shape = l.write_shape = &prime;
@@ -144,7 +152,8 @@ static void replica_slices(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct layout_replicas r;
 
-		layout_replicas(cases[i].block, cases[i].rank, cases[i].replicas, cases[i].max, cases[i].item,
+		layout_replicas(cases[i].block, cases[i].rank, cases[i].replicas, cases[i].max,
+				cases[i].item,
 				cases[i].min, &r);
 		assert_int_equal(r.sliced, cases[i].sliced);
 		assert_int_equal(r.axis, cases[i].axis);

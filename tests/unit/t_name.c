@@ -38,11 +38,13 @@ static void names_follow_the_table(void **state)
 		{ "_METADATA", NAME_CONTAINER, NAME_EXT_NONE, true, "%5FMETADATA" },
 		{ "_METADATA", NAME_CONTAINER, NAME_EXT_NONE, false, "_METADATA" },
 		{ "_METADATA", NAME_LEAF, NAME_EXT_NPY, true, "_METADATA.npy" },
-		{ "_CHECKPOINT_METADATA", NAME_CONTAINER, NAME_EXT_NONE, true, "%5FCHECKPOINT_METADATA" },
+		{ "_CHECKPOINT_METADATA", NAME_CONTAINER, NAME_EXT_NONE, true,
+		  "%5FCHECKPOINT_METADATA" },
 		{ ".pytreefs", NAME_CONTAINER, NAME_EXT_NONE, true, "%2Epytreefs" },
 		{ "latest", NAME_LEAF, NAME_EXT_NONE, true, "%6Catest" },
 		{ "\xc3\xa9 \n", NAME_LEAF, NAME_EXT_NULL, false, "\xc3\xa9 \n.null" },
-		{ "x~0123456789abcdef", NAME_LEAF, NAME_EXT_NPY, false, "x%7E0123456789abcdef.npy" },
+		{ "x~0123456789abcdef", NAME_LEAF, NAME_EXT_NPY, false,
+		  "x%7E0123456789abcdef.npy" },
 		{ "x~0123456789ABCDEF", NAME_LEAF, NAME_EXT_NPY, false, "x~0123456789ABCDEF.npy" },
 		{ "x~0123456789abcde", NAME_LEAF, NAME_EXT_NPY, false, "x~0123456789abcde.npy" },
 	};
@@ -81,8 +83,10 @@ static void other_spellings_are_refused(void **state)
 	} cases[] = {
 		{ "", NAME_LEAF }, { "a%", NAME_LEAF }, { "%a", NAME_LEAF }, { "%%", NAME_LEAF },
 		{ "a%2", NAME_LEAF }, { "a%2f", NAME_LEAF }, { "a%2G", NAME_LEAF },
-		{ "a%41", NAME_LEAF }, { "%2E%2e", NAME_LEAF }, { "..", NAME_LEAF }, { ".", NAME_LEAF },
-		{ "%2E.", NAME_LEAF }, { "a/b", NAME_LEAF }, { "a[0]", NAME_LEAF }, { "a]", NAME_LEAF },
+		{ "a%41", NAME_LEAF }, { "%2E%2e", NAME_LEAF }, { "..", NAME_LEAF },
+		{ ".", NAME_LEAF },
+		{ "%2E.", NAME_LEAF }, { "a/b", NAME_LEAF }, { "a[0]", NAME_LEAF },
+		{ "a]", NAME_LEAF },
 		{ "a@b", NAME_LEAF }, { "w%2Enpy", NAME_LEAF }, { "w.npy", NAME_CONTAINER },
 		{ "w%2Enpz", NAME_CONTAINER }, { "_METADATA", NAME_CONTAINER, true },
 		{ "%5FMETADATA", NAME_CONTAINER }, { "%5FMETADATA", NAME_LEAF },
@@ -92,7 +96,8 @@ static void other_spellings_are_refused(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		auto_buf key = { 0 };
 
-		if (name_unescape(span_str(cases[i].stem), cases[i].use, cases[i].reserved, &key) != -EINVAL)
+		if (name_unescape(span_str(cases[i].stem), cases[i].use, cases[i].reserved,
+				&key) != -EINVAL)
 			fail_msg("'%s' was taken", cases[i].stem);
 		assert_int_equal(key.n, 0);
 	}
@@ -122,7 +127,8 @@ static void long_names_are_shortened(void **state)
 		buf_addf(&want, "%02x", digest[i]);
 	buf_add_str(&want, ".npy");
 	assert_string_equal(buf_str(&name), buf_str(&want));
-	assert_int_equal(name_unescape(span_of(name.p, name.n - 4), NAME_LEAF, false, &key), -EINVAL);
+	assert_int_equal(name_unescape(span_of(name.p, name.n - 4), NAME_LEAF, false, &key),
+			-EINVAL);
 }
 
 static void shortening_cuts_no_character_and_no_escape(void **state)
@@ -143,7 +149,8 @@ static void shortening_cuts_no_character_and_no_escape(void **state)
 			buf_add_byte(&key, 'p');
 		while (key.n < 300)
 			buf_add_str(&key, cases[i].unit);
-		assert_int_equal(name_escape(buf_span(&key), NAME_CONTAINER, NAME_EXT_NONE, false, &name), 0);
+		assert_int_equal(name_escape(buf_span(&key), NAME_CONTAINER, NAME_EXT_NONE, false,
+				&name), 0);
 		assert_int_equal(name.n, cases[i].keep + 17);
 		assert_int_equal(name.p[cases[i].keep], '~');
 	}
@@ -163,7 +170,8 @@ static void a_hashed_name_is_of_no_other_key(void **state)
 	assert_int_equal(name_escape(span_str("a~ca978112ca1bbdca"), NAME_LEAF, NAME_EXT_NPY, false,
 				     &natural), 0);
 	assert_false(span_eq(buf_span(&a), buf_span(&natural)));
-	assert_int_equal(name_unescape(span_of(natural.p, natural.n - 4), NAME_LEAF, false, &key), 0);
+	assert_int_equal(name_unescape(span_of(natural.p, natural.n - 4), NAME_LEAF, false, &key),
+			0);
 	assert_string_equal(buf_str(&key), "a~ca978112ca1bbdca");
 }
 
@@ -184,8 +192,10 @@ static void random_key(struct buf *key)
 {
 	static const char *const pieces[] = {
 		"%", "[", "]", "@", "/", ".", "..", "~", "%2E", "%7E", "a", "Z", "0123456789abcdef",
-		"~0123456789abcdef", ".npy", ".json", ".bin", ".txt", ".null", ".html", ".safetensors",
-		"_METADATA", "_CHECKPOINT_METADATA", ".pytreefs", "latest", "\xc3\xa9", "\xe2\x82\xac",
+		"~0123456789abcdef", ".npy", ".json", ".bin", ".txt", ".null", ".html",
+		".safetensors",
+		"_METADATA", "_CHECKPOINT_METADATA", ".pytreefs", "latest", "\xc3\xa9",
+		"\xe2\x82\xac",
 		"\xff", "\xe2\x82", "\n", " ", "%5FMETADATA",
 	};
 	unsigned n = rnd(10) ? rnd(5) : rnd(80);
@@ -235,7 +245,8 @@ static void every_key_comes_back_from_its_name(void **state)
 			assert_int_equal(name_unescape(stem, use, reserved, &back), -EINVAL);
 			continue;
 		}
-		if (name_unescape(stem, use, reserved, &back) || !span_eq(buf_span(&key), buf_span(&back)))
+		if (name_unescape(stem, use, reserved, &back) || !span_eq(buf_span(&key),
+				buf_span(&back)))
 			fail_msg("key of '%.*s' is lost: %s", SPAN_ARG(stem), err_text(-EINVAL));
 	}
 }
@@ -266,7 +277,6 @@ static void every_name_that_is_taken_is_spelled_so(void **state)
 
 struct named {
 	char name[300], key[300];
-	size_t n;
 };
 
 static int by_name(const void *a, const void *b)
@@ -274,42 +284,44 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
-/* All texts over an alphabet up to a length, then with tails: no two have one name. */
-static void no_two_keys_have_one_name(void **state)
+/* Head, the v-th text over an alphabet, shorter texts first, and tail: a key and its name. */
+static void make_named(struct named *x, const char *head, unsigned v, const char *tail)
 {
 	static const char alphabet[] = "%2E.~a";
-	static const char *const tails[] = { "", ".npy", "~0123456789abcdef", ".pytreefs", "latest" };
-	static const char *const heads[] = { "", "LONG" };
+	const unsigned n = sizeof(alphabet) - 1;
+	auto_buf key = { 0 }, name = { 0 };
+
+	buf_add_str(&key, head);
+	for (; v; v = (v - 1) / n)
+		buf_add_byte(&key, (uint8_t)alphabet[(v - 1) % n]);
+	buf_add_str(&key, tail);
+	name_escape(buf_span(&key), NAME_CONTAINER, NAME_EXT_NONE, true, &name);
+	snprintf(x->name, sizeof(x->name), "%s", buf_str(&name));
+	snprintf(x->key, sizeof(x->key), "%s", buf_str(&key));
+}
+
+/* All texts up to five letters, with heads and tails: no two have one name. */
+static void no_two_keys_have_one_name(void **state)
+{
+	const unsigned n_texts = 1 + 6 + 36 + 216 + 1296 + 7776;
+	char long_head[231] = "";
+	static const char *const tails[] = { "", ".npy", "~0123456789abcdef", ".pytreefs",
+			"latest" };
+	const char *const heads[] = { "", long_head };
 	size_t n = 0, cap = 120000;
 	auto_free struct named *all = calloc(cap, sizeof(*all));
 
+	memset(long_head, 'h', sizeof(long_head) - 1);
 	for (size_t h = 0; h < ARRAY_LEN(heads); h++)
 		for (size_t t = 0; t < ARRAY_LEN(tails); t++)
-			for (unsigned len = 0; len <= 5; len++) {
-				unsigned count = 1;
-
-				for (unsigned k = 0; k < len; k++)
-					count *= sizeof(alphabet) - 1;
-				for (unsigned v = 0; v < count && n < cap; v++) {
-					struct named *x = &all[n++];
-					auto_buf key = { 0 }, name = { 0 };
-
-					if (heads[h][0])
-						for (int k = 0; k < 230; k++)
-							buf_add_byte(&key, 'h');
-					for (unsigned k = 0, w = v; k < len; k++, w /= sizeof(alphabet) - 1)
-						buf_add_byte(&key, (uint8_t)alphabet[w % (sizeof(alphabet) - 1)]);
-					buf_add_str(&key, tails[t]);
-					name_escape(buf_span(&key), NAME_CONTAINER, NAME_EXT_NONE, true, &name);
-					snprintf(x->name, sizeof(x->name), "%s", buf_str(&name));
-					snprintf(x->key, sizeof(x->key), "%s", buf_str(&key));
-				}
-			}
+			for (unsigned v = 0; v < n_texts && n < cap; v++)
+				make_named(&all[n++], heads[h], v, tails[t]);
 	assert_true(n > 90000 && n < cap);
 	qsort(all, n, sizeof(*all), by_name);
 	for (size_t i = 1; i < n; i++)
 		if (!strcmp(all[i - 1].name, all[i].name) && strcmp(all[i - 1].key, all[i].key))
-			fail_msg("'%s' and '%s' are both '%s'", all[i - 1].key, all[i].key, all[i].name);
+			fail_msg("'%s' and '%s' are both '%s'", all[i - 1].key, all[i].key,
+					all[i].name);
 }
 
 int main(void)

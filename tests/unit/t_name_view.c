@@ -73,12 +73,18 @@ static void malformed_views_are_refused(void **state)
 {
 	static const char *const bad[] = {
 		"", ".npy", "[0].npy", "@int8.npy", "w[0]", "w@int8", "w@8", "w[].npy", "w[0.npy",
-		"w[0]x.npy", "w[0][1].npy", "w@int8[0].npy", "w@int8@int8.npy", "w@8@8.npy", "w@.npy",
-		"w@@int8.npy", "w@int8@.npy", "w@Int8.npy", "w@_x.npy", "w@int 8.npy", "w@8x.npy", "w@x8.npy.",
-		"w@8xx8.npy", "w@08.npy", "w@8x08.npy", "w@+8.npy", "w@-8.npy", "w@18446744073709551616.npy",
-		"w[ 0].npy", "w[0 ].npy", "w[+1].npy", "w[01].npy", "w[-0].npy", "w[--1].npy", "w[,].npy",
-		"w[0,].npy", "w[,0].npy", "w[1:2:3:4].npy", "w[::0].npy", "w[::-1].npy", "w[1-2].npy",
-		"w[...,...].npy", "w[..].npy", "w[a].npy", "w[9223372036854775808].npy", "w[0x1].npy",
+		"w[0]x.npy", "w[0][1].npy", "w@int8[0].npy", "w@int8@int8.npy", "w@8@8.npy",
+		"w@.npy",
+		"w@@int8.npy", "w@int8@.npy", "w@Int8.npy", "w@_x.npy", "w@int 8.npy", "w@8x.npy",
+		"w@x8.npy.",
+		"w@8xx8.npy", "w@08.npy", "w@8x08.npy", "w@+8.npy", "w@-8.npy",
+		"w@18446744073709551616.npy",
+		"w[ 0].npy", "w[0 ].npy", "w[+1].npy", "w[01].npy", "w[-0].npy", "w[--1].npy",
+		"w[,].npy",
+		"w[0,].npy", "w[,0].npy", "w[1:2:3:4].npy", "w[::0].npy", "w[::-1].npy",
+		"w[1-2].npy",
+		"w[...,...].npy", "w[..].npy", "w[a].npy", "w[9223372036854775808].npy",
+		"w[0x1].npy",
 		"w[1:2", "w[0]@.npy", "w@8 .npy", "w@1e3.npy",
 	};
 
@@ -109,16 +115,26 @@ static void axes_are_bounded(void **state)
 		buf_add_str(&box, "].npy");
 		buf_add_str(&dots, "].npy");
 		buf_add_str(&shape, ".npy");
-		assert_int_equal(name_view_parse(buf_span(&box), &v), n <= LIMIT_RANK ? 0 : -EINVAL);
-		assert_int_equal(name_view_parse(buf_span(&dots), &v), n <= LIMIT_RANK + 1 ? 0 : -EINVAL);
-		assert_int_equal(name_view_parse(buf_span(&shape), &v), n <= LIMIT_RANK ? 0 : -EINVAL);
+		assert_int_equal(name_view_parse(buf_span(&box), &v),
+				n <= LIMIT_RANK ? 0 : -EINVAL);
+		assert_int_equal(name_view_parse(buf_span(&dots), &v),
+				n <= LIMIT_RANK + 1 ? 0 : -EINVAL);
+		assert_int_equal(name_view_parse(buf_span(&shape), &v),
+				n <= LIMIT_RANK ? 0 : -EINVAL);
 	}
+}
+
+static uint64_t seed = 12345;
+
+static unsigned rnd(unsigned n)
+{
+	seed = seed * 6364136223846793005u + 1442695040888963407u;
+	return (unsigned)(seed >> 33) % n;
 }
 
 static void what_is_printed_parses_again(void **state)
 {
 	static const char chars[] = "w01:-.,[]@xifloat8_ ";
-	uint64_t seed = 12345;
 	unsigned taken = 0;
 
 	for (int i = 0; i < 2000000; i++) {
@@ -127,10 +143,8 @@ static void what_is_printed_parses_again(void **state)
 		struct name_view v, again;
 		size_t n = 1;
 
-		for (seed = seed * 6364136223846793005u + 1442695040888963407u; n < 1 + (seed >> 60); n++) {
-			seed = seed * 6364136223846793005u + 1442695040888963407u;
-			name[n] = n == 1 ? "[@"[seed >> 33 & 1] : chars[(seed >> 33) % (sizeof(chars) - 1)];
-		}
+		for (unsigned len = 1 + rnd(16); n < len; n++)
+			name[n] = n == 1 ? "[@"[rnd(2)] : chars[rnd(sizeof(chars) - 1)];
 		memcpy(name + n, ".npy", 4);
 		if (name_view_parse(span_of(name, n + 4), &v) < 0)
 			continue;

@@ -1,6 +1,6 @@
 /*
- * t_sharding.c - one sharding's text, what is malformed in it, and boxes. All of it is compared with
- * JAX in tests/interop.
+ * t_sharding.c - one sharding's text, what is malformed in it, and boxes. All of it is compared
+ * with JAX in tests/interop.
  */
 #include "tests/unit/unit.h"
 
@@ -16,7 +16,8 @@ static const char full[] =
 	"{\"sharding_type\": \"NamedSharding\", \"shape\": [2, 2], \"axis_names\": [\"x\", \"y\"], "
 	"\"axis_types\": [\"AxisType.Auto\", \"AxisType.Explicit\"], "
 	"\"partition_spec\": [[\"y\", \"x\"], null, []], "
-	"\"device_mesh\": {\"mesh\": [[{\"id\": 0}, {\"id\": 2048}], [{\"id\": 2}, {\"id\": -3}]]}}";
+	"\"device_mesh\": {\"mesh\": [[{\"id\": 0}, {\"id\": 2048}], [{\"id\": 2}, {\"id\": "
+	"-3}]]}}";
 
 static void texts_are_printed_back(void **state)
 {
@@ -25,10 +26,13 @@ static void texts_are_printed_back(void **state)
 		NAMED("[2, 2]", "[\"x\", \"y\"]", "[\"x\", null]"),
 		NAMED("[]", "[]", "[]"),
 		NAMED("[8]", "[\"\\u00e9\\\"\"]", "[[\"\\u00e9\\\"\"]]"),
-		"{\"sharding_type\": \"NamedSharding\", \"shape\": [], \"axis_names\": [], \"partition_spec\": [], "
+		"{\"sharding_type\": \"NamedSharding\", \"shape\": [], \"axis_names\": [], "
+		"\"partition_spec\": [], "
 		"\"device_mesh\": {\"mesh\": {\"id\": 5}}}",
-		"{\"sharding_type\": \"NamedSharding\", \"shape\": [1, 3, 1], \"axis_names\": [\"a\", \"b\", \"c\"], "
-		"\"partition_spec\": [\"b\"], \"device_mesh\": {\"mesh\": [[[{\"id\": 1}], [{\"id\": 2}], [{\"id\": 0}]]]}}",
+		"{\"sharding_type\": \"NamedSharding\", \"shape\": [1, 3, 1], \"axis_names\": "
+		"[\"a\", \"b\", \"c\"], "
+		"\"partition_spec\": [\"b\"], \"device_mesh\": {\"mesh\": [[[{\"id\": 1}], "
+		"[{\"id\": 2}], [{\"id\": 0}]]]}}",
 		"{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"cpu:0\"}",
 	};
 
@@ -48,8 +52,10 @@ static void old_and_foreign_texts_are_read(void **state)
 	auto_of(sharding) struct sharding *s = NULL;
 
 	assert_int_equal(sharding_parse(span_str(
-		"{\"partition_spec\": [\"x\"], \"device_mesh\": null, \"axis_types\": null, \"memory_kind\": {}, "
-		"\"axis_names\": [\"x\"], \"shape\": [4.0], \"sharding_type\": \"NamedSharding\"}"), "x", &s), 0);
+		"{\"partition_spec\": [\"x\"], \"device_mesh\": null, \"axis_types\": null, "
+		"\"memory_kind\": {}, "
+		"\"axis_names\": [\"x\"], \"shape\": [4.0], \"sharding_type\": \"NamedSharding\"}"),
+		"x", &s), 0);
 	assert_int_equal(s->n_devices, 4);
 	assert_null(s->ids);
 	assert_false(s->has_types);
@@ -65,14 +71,19 @@ static void malformed_texts_are_refused(void **state)
 	} cases[] = {
 		{ "", -EUCLEAN, "cut off" },
 		{ "{}", -EUCLEAN, "sharding_type is missing" },
-		{ "{\"sharding_type\": \"PositionalSharding\"}", -EOPNOTSUPP, "'PositionalSharding' is not supported" },
+		{ "{\"sharding_type\": \"PositionalSharding\"}", -EOPNOTSUPP,
+		  "'PositionalSharding' is not supported" },
 		{ "{\"sharding_type\": \"GSPMDSharding\"}", -EOPNOTSUPP, "not supported" },
-		{ "{\"sharding_type\": \"SingleDeviceSharding\"}", -EUCLEAN, "device_str is missing" },
-		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": null}", -EUCLEAN, "not a string" },
-		{ "{\"sharding_type\": \"NamedSharding\", \"axis_names\": [], \"partition_spec\": []}", -EUCLEAN,
+		{ "{\"sharding_type\": \"SingleDeviceSharding\"}", -EUCLEAN,
+		  "device_str is missing" },
+		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": null}", -EUCLEAN,
+		  "not a string" },
+		{ "{\"sharding_type\": \"NamedSharding\", \"axis_names\": [], \"partition_spec\": "
+		  "[]}", -EUCLEAN,
 		  "is missing" },
 		{ NAMED("[2]", "[]", "[]"), -EUCLEAN, "as many names" },
-		{ NAMED("[2, 2]", "[\"x\", \"x\"]", "[]"), -EUCLEAN, "two mesh axes have one name" },
+		{ NAMED("[2, 2]", "[\"x\", \"x\"]", "[]"), -EUCLEAN,
+		  "two mesh axes have one name" },
 		{ NAMED("[0]", "[\"x\"]", "[]"), -EUCLEAN, "not positive" },
 		{ NAMED("[-2]", "[\"x\"]", "[]"), -EUCLEAN, "not positive" },
 		{ NAMED("[2]", "[\"x\"]", "[\"y\"]"), -EUCLEAN, "names no axis" },
@@ -82,11 +93,14 @@ static void malformed_texts_are_refused(void **state)
 		{ NAMED("[2]", "[\"x\"]", "\"x\""), -EUCLEAN, "not an array" },
 		{ NAMED("[1048577]", "[\"x\"]", "[]"), -EFBIG, "more than 1048576 devices" },
 		{ NAMED("[4294967296, 4294967296]", "[\"x\", \"y\"]", "[]"), -EFBIG, "devices" },
-		{ "{\"sharding_type\": \"NamedSharding\", \"shape\": [2], \"axis_names\": [\"x\"], \"partition_spec\": [], "
+		{ "{\"sharding_type\": \"NamedSharding\", \"shape\": [2], \"axis_names\": "
+		  "[\"x\"], \"partition_spec\": [], "
 		  "\"device_mesh\": {\"mesh\": [{\"id\": 1}]}}", -EUCLEAN, "not as many devices" },
-		{ "{\"sharding_type\": \"NamedSharding\", \"shape\": [1], \"axis_names\": [\"x\"], \"partition_spec\": [], "
+		{ "{\"sharding_type\": \"NamedSharding\", \"shape\": [1], \"axis_names\": "
+		  "[\"x\"], \"partition_spec\": [], "
 		  "\"device_mesh\": {\"mesh\": [{\"di\": 1}]}}", -EUCLEAN, "a device has no id" },
-		{ "{\"sharding_type\": \"NamedSharding\", \"shape\": [1], \"axis_names\": [\"x\"], \"partition_spec\": [], "
+		{ "{\"sharding_type\": \"NamedSharding\", \"shape\": [1], \"axis_names\": "
+		  "[\"x\"], \"partition_spec\": [], "
 		  "\"axis_types\": [\"a\", \"b\"]}", -EUCLEAN, "types" },
 	};
 
@@ -127,13 +141,16 @@ static void boxes_of_devices(void **state)
 		unsigned rank;
 		const char *want;
 	} cases[] = {
-		{ full, shape, 3, "0/0 0:2,0:4,0:3; 2048/0 4:6,0:4,0:3; 2/0 2:4,0:4,0:3; -3/0 6:8,0:4,0:3" },
+		{ full, shape, 3, "0/0 0:2,0:4,0:3; 2048/0 4:6,0:4,0:3; 2/0 2:4,0:4,0:3; -3/0 "
+		  "6:8,0:4,0:3" },
 		{ NAMED("[2, 2]", "[\"x\", \"y\"]", "[\"y\"]"), shape, 2,
 		  "0/0 0:4,0:4; 1/0 4:8,0:4; 2/1 0:4,0:4; 3/1 4:8,0:4" },
 		{ NAMED("[2]", "[\"x\"]", "[]"), shape, 0, "0/0; 1/1" },
 		{ NAMED("[2]", "[\"x\"]", "[\"x\"]"), nothing, 2, "0/0 0:0,0:4; 1/1 0:0,0:4" },
-		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"TFRT_CPU_12\"}", shape, 1, "12/0 0:8" },
-		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"cpu\"}", shape, 1, "0/0 0:8" },
+		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"TFRT_CPU_12\"}",
+		  shape, 1, "12/0 0:8" },
+		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"cpu\"}", shape,
+		  1, "0/0 0:8" },
 		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": "
 		  "\"99999999999999999999999999999999\"}", shape, 0, NULL },
 	};

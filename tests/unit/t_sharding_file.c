@@ -8,8 +8,10 @@
 #include "core/tree/sharding.h"
 
 static const char document[] =
-	"{\"\":\"bare\",\"cGFyYW1zLmRlbnNlLmJpYXM=\":\"{\\\"sharding_type\\\": \\\"SingleDeviceSharding\\\", "
-	"\\\"device_str\\\": \\\"cpu:0\\\"}\",\"cGFyYW1zLmRlbnNlLmtlcm5lbA==\":\"x\",\"w78_Pw==\":\"x\"}";
+	"{\"\":\"bare\",\"cGFyYW1zLmRlbnNlLmJpYXM=\":\"{\\\"sharding_type\\\": "
+	"\\\"SingleDeviceSharding\\\", "
+	"\\\"device_str\\\": "
+	"\\\"cpu:0\\\"}\",\"cGFyYW1zLmRlbnNlLmtlcm5lbA==\":\"x\",\"w78_Pw==\":\"x\"}";
 
 static const char *text_of(const struct shardings *s, const char *param)
 {
@@ -27,7 +29,8 @@ static void parameters_are_found(void **state)
 	assert_int_equal(s->n, 4);
 	assert_string_equal(text_of(s, ""), "bare");
 	assert_string_equal(text_of(s, "params.dense.bias"),
-			    "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"cpu:0\"}");
+			    "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": "
+			    "\"cpu:0\"}");
 	/* Equal texts are one. */
 	assert_ptr_equal(text_of(s, "params.dense.kernel"), text_of(s, "\xc3\xbf??"));
 	assert_null(text_of(s, "params"));
@@ -40,7 +43,8 @@ static void the_last_of_two_counts(void **state)
 {
 	auto_of(shardings) struct shardings *s = NULL;
 
-	assert_int_equal(shardings_parse(span_str("{\"YQ==\": \"1\", \"Yg==\": \"2\", \"YQ==\": \"3\"}"), "x", &s), 0);
+	assert_int_equal(shardings_parse(span_str("{\"YQ==\": \"1\", \"Yg==\": \"2\", \"YQ==\": "
+			"\"3\"}"), "x", &s), 0);
 	assert_int_equal(s->n, 2);
 	assert_string_equal(text_of(s, "a"), "3");
 }
@@ -60,7 +64,8 @@ static void an_empty_file_has_none(void **state)
 static void malformed_files_are_refused(void **state)
 {
 	static const char *const bad[] = {
-		"", "[]", "{\"a\": \"x\"}", "{\"YQ=\": \"x\"}", "{\"Y/==\": \"x\"}", "{\"YQ==\": 5}", "{\"YQ==\": null}",
+		"", "[]", "{\"a\": \"x\"}", "{\"YQ=\": \"x\"}", "{\"Y/==\": \"x\"}",
+		"{\"YQ==\": 5}", "{\"YQ==\": null}",
 		"{\"YQ==\": \"x\"} x", "{\"YQ==\": \"x\"",
 	};
 
@@ -77,10 +82,12 @@ static void writing_sorts_by_the_written_name(void **state)
 {
 	/* "a?" is YT8=, "a>" is YT4=, "b" is Yg==: not the order of the parameters. */
 	const struct sharding_entry entries[] = {
-		{ span_str("a?"), span_str("1") }, { span_str("b"), span_str("2") }, { span_str("a>"), span_str("3") },
+		{ span_str("a?"), span_str("1") }, { span_str("b"), span_str("2") },
+		{ span_str("a>"), span_str("3") },
 	};
 	const struct sharding_entry twice[] = {
-		{ span_str("a"), span_str("1") }, { span_str("b"), span_str("2") }, { span_str("a"), span_str("3") },
+		{ span_str("a"), span_str("1") }, { span_str("b"), span_str("2") },
+		{ span_str("a"), span_str("3") },
 	};
 	auto_buf out = { 0 };
 

@@ -11,7 +11,8 @@
 
 static const char record[] =
 	"{\"checkpointable_name\": \"c\", \"destination\": null, \"operation_id\": \"" ID "\", "
-	"\"original_metadata\": {\"\": 1, \"item_handlers\": {\"a\": \"h\", \"c\": \"g\"}, \"metrics\": {}}, "
+	"\"original_metadata\": {\"\": 1, \"item_handlers\": {\"a\": \"h\", \"c\": \"g\"}, "
+	"\"metrics\": {}}, "
 	"\"updated_metadata\": {\"\": 1, \"item_handlers\": {\"a\": \"h\"}, \"metrics\": {}}}";
 
 static void records_are_printed_back(void **state)
@@ -36,7 +37,8 @@ static void the_step_must_be_before_or_after(void **state)
 		"{\"metrics\":{},\"item_handlers\":{\"c\":\"g\",\"a\":\"h\"},\"\":1}")), 1);
 	assert_int_equal(step_deletion_matches(d, span_str(
 		"{\"metrics\":{},\"item_handlers\":{\"a\":\"h\"},\"\":1}")), 1);
-	assert_int_equal(step_deletion_matches(d, span_str("{\"metrics\":{},\"item_handlers\":{\"a\":\"h\"}}")), 0);
+	assert_int_equal(step_deletion_matches(d,
+			span_str("{\"metrics\":{},\"item_handlers\":{\"a\":\"h\"}}")), 0);
 	assert_int_equal(step_deletion_matches(d, span_str("{}")), 0);
 	assert_int_equal(step_deletion_matches(d, span_str("{")), -EUCLEAN);
 }
@@ -48,22 +50,30 @@ static void malformed_records_are_refused(void **state)
 		const char *from, *to, *want;
 	} cases[] = {
 		{ "{\"checkpointable_name\"", "[\"checkpointable_name\"", "not JSON" },
-		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"b\"", "has no item 'b'" },
+		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"b\"",
+		  "has no item 'b'" },
 		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": 5", "not a string" },
 		{ "\"checkpointable_name\": \"c\"", "\"x\": \"c\"", "'' is no name of an item" },
-		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"metrics\"", "'metrics' is no name" },
-		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"..\"", "'..' is no name" },
-		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"a/b\"", "'a/b' is no name" },
-		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"a\\\\b\"", "is no name" },
+		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"metrics\"",
+		  "'metrics' is no name" },
+		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"..\"",
+		  "'..' is no name" },
+		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"a/b\"",
+		  "'a/b' is no name" },
+		{ "\"checkpointable_name\": \"c\"", "\"checkpointable_name\": \"a\\\\b\"",
+		  "is no name" },
 		{ "\"destination\": null", "\"destination\": 5", "'destination' is not a string" },
 		{ "\"operation_id\": \"0", "\"operation_id\": \"", "32 hex digits" },
 		{ "\"operation_id\": \"0", "\"operation_id\": \"A", "32 hex digits" },
 		{ "\"operation_id\"", "\"x\"", "32 hex digits" },
 		{ "\"original_metadata\": {", "\"x\": {", "is missing" },
 		{ "\"updated_metadata\": {", "\"x\": {", "is missing" },
-		{ "\"updated_metadata\": {\"\": 1", "\"updated_metadata\": {\"\": 2", "is not the original without 'c'" },
-		{ "\"updated_metadata\": {", "\"updated_metadata\": {\"more\": 1, ", "is not the original without 'c'" },
-		{ "\"original_metadata\": {", "\"original_metadata\": [], \"x\": {", "not an object" },
+		{ "\"updated_metadata\": {\"\": 1", "\"updated_metadata\": {\"\": 2",
+		  "is not the original without 'c'" },
+		{ "\"updated_metadata\": {", "\"updated_metadata\": {\"more\": 1, ",
+		  "is not the original without 'c'" },
+		{ "\"original_metadata\": {", "\"original_metadata\": [], \"x\": {",
+		  "not an object" },
 		{ "{\"a\": \"h\", \"c\": \"g\"}", "[]", "has no item 'c'" },
 	};
 

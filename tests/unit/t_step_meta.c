@@ -8,15 +8,18 @@
 #include "core/step/step_meta.h"
 
 static const char composite[] =
-	"{\"item_handlers\": {\"state\": \"a.PyTreeCheckpointHandler\", \"\\u00e9\": \"b.Json\"}, \"metrics\": {}, "
+	"{\"item_handlers\": {\"state\": \"a.PyTreeCheckpointHandler\", \"\\u00e9\": \"b.Json\"}, "
+	"\"metrics\": {}, "
 	"\"performance_metrics\": {}, \"init_timestamp_nsecs\": 1767225600000000001, "
-	"\"commit_timestamp_nsecs\": null, \"custom_metadata\": {\"run\": \"r7\", \"big\": 1000000000000000000000000}}";
+	"\"commit_timestamp_nsecs\": null, \"custom_metadata\": {\"run\": \"r7\", \"big\": "
+	"1000000000000000000000000}}";
 static const char direct[] =
 	"{\"item_handlers\": \"x.StandardCheckpointHandler\", \"metrics\": {\"loss\": NaN}, "
 	"\"performance_metrics\": {\"a\": 0.5}, \"init_timestamp_nsecs\": null, "
 	"\"commit_timestamp_nsecs\": -5, \"custom_metadata\": {}}";
 static const char empty[] =
-	"{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, \"init_timestamp_nsecs\": null, "
+	"{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, "
+	"\"init_timestamp_nsecs\": null, "
 	"\"commit_timestamp_nsecs\": null, \"custom_metadata\": {}}";
 
 static int parse(const char *text, struct step_meta **ret)
@@ -60,31 +63,43 @@ static void members_are_optional(void **state)
 		const char *text, *want;
 	} cases[] = {
 		{ "{}", empty },
-		{ "{\"item_handlers\": null, \"metrics\": null, \"performance_metrics\": null, \"custom_metadata\": null}",
+		{ "{\"item_handlers\": null, \"metrics\": null, \"performance_metrics\": null, "
+		  "\"custom_metadata\": null}",
 		  empty },
 		/* Two times only: 0.5.11 to 0.10.3. */
 		{ "{\"init_timestamp_nsecs\": 1, \"commit_timestamp_nsecs\": 2}",
-		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, \"init_timestamp_nsecs\": 1, "
+		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, "
+		  "\"init_timestamp_nsecs\": 1, "
 		  "\"commit_timestamp_nsecs\": 2, \"custom_metadata\": {}}" },
 		/* What Python takes for false. */
-		{ "{\"metrics\": []}", empty }, { "{\"metrics\": 0.0}", empty }, { "{\"metrics\": false}", empty },
+		{ "{\"metrics\": []}", empty }, { "{\"metrics\": 0.0}", empty },
+		{ "{\"metrics\": false}", empty },
 		/* Only floats stay. */
-		{ "{\"performance_metrics\": {\"i\": 1, \"f\": 1.0, \"s\": \"x\", \"n\": null, \"e\": 1e3, \"x\": NaN}}",
-		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {\"f\": 1.0, \"e\": 1000.0, "
-		  "\"x\": NaN}, \"init_timestamp_nsecs\": null, \"commit_timestamp_nsecs\": null, \"custom_metadata\": {}}" },
+		{ "{\"performance_metrics\": {\"i\": 1, \"f\": 1.0, \"s\": \"x\", \"n\": null, "
+		  "\"e\": 1e3, \"x\": NaN}}",
+		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {\"f\": "
+		  "1.0, \"e\": 1000.0, "
+		  "\"x\": NaN}, \"init_timestamp_nsecs\": null, \"commit_timestamp_nsecs\": null, "
+		  "\"custom_metadata\": {}}" },
 		/* Unknown members are custom metadata: 0.11.2 wrote "custom". */
 		{ "{\"custom\": {\"a\": 1}, \"more\": [2]}",
-		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, \"init_timestamp_nsecs\": null, "
-		  "\"commit_timestamp_nsecs\": null, \"custom_metadata\": {\"custom\": {\"a\": 1}, \"more\": [2]}}" },
+		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, "
+		  "\"init_timestamp_nsecs\": null, "
+		  "\"commit_timestamp_nsecs\": null, \"custom_metadata\": {\"custom\": {\"a\": "
+		  "1}, \"more\": [2]}}" },
 		{ "{\"custom_metadata\": {}, \"x\": 1}",
-		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, \"init_timestamp_nsecs\": null, "
+		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, "
+		  "\"init_timestamp_nsecs\": null, "
 		  "\"commit_timestamp_nsecs\": null, \"custom_metadata\": {\"x\": 1}}" },
 		/* A handler that is no text. */
 		{ "{\"item_handlers\": {\"a\": 5}}",
-		  "{\"item_handlers\": {\"a\": null}, \"metrics\": {}, \"performance_metrics\": {}, "
-		  "\"init_timestamp_nsecs\": null, \"commit_timestamp_nsecs\": null, \"custom_metadata\": {}}" },
+		  "{\"item_handlers\": {\"a\": null}, \"metrics\": {}, \"performance_metrics\": "
+		  "{}, "
+		  "\"init_timestamp_nsecs\": null, \"commit_timestamp_nsecs\": null, "
+		  "\"custom_metadata\": {}}" },
 		{ "{\"item_handlers\": {}}",
-		  "{\"item_handlers\": {}, \"metrics\": {}, \"performance_metrics\": {}, \"init_timestamp_nsecs\": null, "
+		  "{\"item_handlers\": {}, \"metrics\": {}, \"performance_metrics\": {}, "
+		  "\"init_timestamp_nsecs\": null, "
 		  "\"commit_timestamp_nsecs\": null, \"custom_metadata\": {}}" },
 		{ "{\"init_timestamp_nsecs\": 1, \"init_timestamp_nsecs\": null}", empty },
 	};
@@ -95,7 +110,8 @@ static void members_are_optional(void **state)
 
 static void a_file_that_is_not_json_is_none(void **state)
 {
-	static const char *const cases[] = { "", "  ", "{", "{\"a\": }", "\xff", "nonsense", "{} {}" };
+	static const char *const cases[] = { "", "  ", "{", "{\"a\": }", "\xff", "nonsense",
+			"{} {}" };
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		auto_of(step_meta) struct step_meta *m = NULL;
@@ -116,15 +132,20 @@ static void wrong_types_are_refused(void **state)
 	} cases[] = {
 		{ "[]", "not an object" },
 		{ "5", "not an object" },
-		{ "{\"item_handlers\": []}", "member 'item_handlers' is not an object or a string" },
+		{ "{\"item_handlers\": []}", "member 'item_handlers' is not an object or a "
+		  "string" },
 		{ "{\"metrics\": [1]}", "member 'metrics' is not an object" },
 		{ "{\"metrics\": \"x\"}", "member 'metrics' is not an object" },
-		{ "{\"performance_metrics\": []}", "member 'performance_metrics' is not an object" },
-		{ "{\"init_timestamp_nsecs\": 1.0}", "member 'init_timestamp_nsecs' is not an integer" },
-		{ "{\"commit_timestamp_nsecs\": \"1\"}", "member 'commit_timestamp_nsecs' is not an integer" },
+		{ "{\"performance_metrics\": []}", "member 'performance_metrics' is not an "
+		  "object" },
+		{ "{\"init_timestamp_nsecs\": 1.0}", "member 'init_timestamp_nsecs' is not an "
+		  "integer" },
+		{ "{\"commit_timestamp_nsecs\": \"1\"}",
+		  "member 'commit_timestamp_nsecs' is not an integer" },
 		{ "{\"commit_timestamp_nsecs\": 9223372036854775808}", "an integer of 64 bits" },
 		{ "{\"custom_metadata\": []}", "member 'custom_metadata' is not an object" },
-		{ "{\"custom_metadata\": {\"a\": 1}, \"more\": 2}", "unknown members beside 'custom_metadata': \"more\": 2" },
+		{ "{\"custom_metadata\": {\"a\": 1}, \"more\": 2}",
+		  "unknown members beside 'custom_metadata': \"more\": 2" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -140,14 +161,17 @@ static void wrong_types_are_refused(void **state)
 static void a_new_file_is_written(void **state)
 {
 	const struct step_item item = { span_str("default"), span_str("h") };
-	const struct step_meta m = { .kind = STEP_ITEMS_MAP, .items = &item, .n_items = 1, .has_init = true,
+	const struct step_meta m = { .kind = STEP_ITEMS_MAP, .items = &item, .n_items = 1,
+			.has_init = true,
 				     .init_ns = 7 };
 	auto_buf out = { 0 };
 
 	assert_int_equal(step_meta_print(&m, &out), 0);
 	assert_string_equal(buf_str(&out),
-		"{\"item_handlers\": {\"default\": \"h\"}, \"metrics\": {}, \"performance_metrics\": {}, "
-		"\"init_timestamp_nsecs\": 7, \"commit_timestamp_nsecs\": null, \"custom_metadata\": {}}");
+		"{\"item_handlers\": {\"default\": \"h\"}, \"metrics\": {}, "
+		"\"performance_metrics\": {}, "
+		"\"init_timestamp_nsecs\": 7, \"commit_timestamp_nsecs\": null, "
+		"\"custom_metadata\": {}}");
 }
 
 static void damage_is_refused_or_read(void **state)
@@ -182,11 +206,15 @@ static void root_files(void **state)
 	} cases[] = {
 		{ "", "{\"internal_metadata\": {}, \"custom_metadata\": {}}" },
 		{ "{}", "{\"internal_metadata\": {}, \"custom_metadata\": {}}" },
-		{ "{\"internal_metadata\": {}, \"custom_metadata\": {\"experiment\": \"r7\", \"seed\": 5}}",
-		  "{\"internal_metadata\": {}, \"custom_metadata\": {\"experiment\": \"r7\", \"seed\": 5}}" },
+		{ "{\"internal_metadata\": {}, \"custom_metadata\": {\"experiment\": \"r7\", "
+		  "\"seed\": 5}}",
+		  "{\"internal_metadata\": {}, \"custom_metadata\": {\"experiment\": \"r7\", "
+		  "\"seed\": 5}}" },
 		{ "{\"experiment\":\"r7\", \"n\": null}",
-		  "{\"internal_metadata\": {}, \"custom_metadata\": {\"experiment\": \"r7\", \"n\": null}}" },
-		{ "{\"internal_metadata\": {\"a\": 1}}", "{\"internal_metadata\": {\"a\": 1}, \"custom_metadata\": {}}" },
+		  "{\"internal_metadata\": {}, \"custom_metadata\": {\"experiment\": \"r7\", "
+		  "\"n\": null}}" },
+		{ "{\"internal_metadata\": {\"a\": 1}}",
+		  "{\"internal_metadata\": {\"a\": 1}, \"custom_metadata\": {}}" },
 		{ "{\"custom_metadata\": {\"a\": 1}, \"b\": 2}", NULL },
 		{ "{\"custom_metadata\": 5}", NULL },
 		{ "{", NULL },

@@ -12,10 +12,12 @@ static void temporary_names_are_told(void **state)
 	static const struct {
 		const char *name, *final;	/* final NULL: not temporary */
 	} cases[] = {
-		{ "10", NULL }, { "10.tmp", NULL }, { "", NULL }, { "10.orbax-checkpoint-tm", NULL },
+		{ "10", NULL }, { "10.tmp", NULL }, { "", NULL }, { "10.orbax-checkpoint-tm",
+		  NULL },
 		{ "10.orbax-checkpoint-tmp", "10" }, { "10.orbax-checkpoint-tmp-3", "10" },
 		{ "ckpt_10.orbax-checkpoint-tmp-1690000000123456", "ckpt_10" },
-		{ ".orbax-checkpoint-tmp", "" }, { "a.orbax-checkpoint-tmp.orbax-checkpoint-tmp", "a" },
+		{ ".orbax-checkpoint-tmp", "" }, { "a.orbax-checkpoint-tmp.orbax-checkpoint-tmp",
+		  "a" },
 		{ "foo.orbax-checkpoint-tmpbar", "foo" },
 	};
 
@@ -38,8 +40,10 @@ static void numbers_are_at_the_end(void **state)
 	} cases[] = {
 		{ "0", 1, "", 0, true }, { "23", 1, "", 23, true }, { "000023", 1, "", 23, true },
 		{ "ckpt_5", 1, "ckpt_", 5, true }, { "checkpoint3", 1, "checkpoint", 3, false },
-		{ "a_1_2", 1, "a_1_", 2, true }, { "_7", 1, "_", 7, true }, { "-3", 1, "-", 3, false },
-		{ "1.5", 1, "1.", 5, false }, { "12a", 0 }, { "", 0 }, { "metadata", 0 }, { "5_", 0 },
+		{ "a_1_2", 1, "a_1_", 2, true }, { "_7", 1, "_", 7, true },
+		{ "-3", 1, "-", 3, false },
+		{ "1.5", 1, "1.", 5, false }, { "12a", 0 }, { "", 0 }, { "metadata", 0 },
+		{ "5_", 0 },
 		{ "5.orbax-checkpoint-tmp", 0 }, { "5.orbax-checkpoint-tmp-7", 0 },
 		{ "18446744073709551614", 1, "", UINT64_MAX - 1, true },
 		{ "18446744073709551615", 1, "", UINT64_MAX, true },
@@ -89,10 +93,13 @@ static void listing_follows_orbax(void **state)
 		const char *lists[6], *not[16];
 	} cases[] = {
 		{ "", 0, { "0", "1", "23", "1000000" },
-		  { "01", "007", "000023", "0000000", "+3", "-1", "1.5", "12a", "23.tmp", "", " 1", "\xd9\xa3",
+		  { "01", "007", "000023", "0000000", "+3", "-1", "1.5", "12a", "23.tmp", "", " 1",
+		  "\xd9\xa3",
 		    "5.orbax-checkpoint-tmp" } },
-		{ "", 6, { "000023", "1000000", "000000", "123456" }, { "0", "23", "0000000", "01234567", "12345" } },
-		{ "step_", 0, { "step_5", "step_1234567", "step_0" }, { "step5", "step-5", "step_05", "5", "step_" } },
+		{ "", 6, { "000023", "1000000", "000000", "123456" }, { "0", "23", "0000000",
+		  "01234567", "12345" } },
+		{ "step_", 0, { "step_5", "step_1234567", "step_0" }, { "step5", "step-5",
+		  "step_05", "5", "step_" } },
 		{ "c_", 3, { "c_005", "c_1234" }, { "c_5", "c_0005", "005" } },
 	};
 
@@ -150,9 +157,12 @@ static void drafts_have_two_spellings(void **state)
 	} cases[] = {
 		{ "101.tmp", "101" }, { "ckpt_000101.tmp", "ckpt_000101" }, { "0.tmp", "0" },
 		{ "101.orbax-checkpoint-tmp", "101" }, { "101.orbax-checkpoint-tmp-5", "101" },
-		{ "_5.tmp", "_5" }, { "101", NULL }, { ".tmp", NULL }, { "abc.tmp", NULL }, { "12a.tmp", NULL },
-		{ "101.tmp.tmp", NULL }, { "run5.tmp", NULL }, { "-5.tmp", NULL }, { "1.5.tmp", NULL },
-		{ ".orbax-checkpoint-tmp", NULL }, { "latest.tmp", NULL }, { "101.tmp.orbax-checkpoint-tmp", NULL },
+		{ "_5.tmp", "_5" }, { "101", NULL }, { ".tmp", NULL }, { "abc.tmp", NULL },
+		{ "12a.tmp", NULL },
+		{ "101.tmp.tmp", NULL }, { "run5.tmp", NULL }, { "-5.tmp", NULL },
+		{ "1.5.tmp", NULL },
+		{ ".orbax-checkpoint-tmp", NULL }, { "latest.tmp", NULL },
+		{ "101.tmp.orbax-checkpoint-tmp", NULL },
 		{ "101.TMP", NULL }, { "101.tmp ", NULL },
 	};
 

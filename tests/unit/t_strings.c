@@ -11,10 +11,14 @@
 #include "core/tree/strings.h"
 
 static const char document[] =
-	" {\"tag\": \"run-A\", \"a.b\": \"x\", \"meta\": {\"author\": \"me\", \"\": {\"\": \"deep\"}, \"b~/c\": \"odd\"},"
-	" \"\": \"bare\", \"list\": [\"p\", {\"q\": \"r\"}, []], \"n\": 5, \"f\": 1e-7, \"big\": 123456789012345678901234,"
-	" \"u\": 18446744073709551615, \"t\": true, \"no\": false, \"nil\": null, \"nul\": \"a\\u0000\\u00e9\", \"o\": {},"
-	" \"twice\": \"first\", \"twice\": \"last\", \"nan\": NaN, \"inf\": -Infinity, \"m0\": -0, \"e\": \"\"} ";
+	" {\"tag\": \"run-A\", \"a.b\": \"x\", \"meta\": {\"author\": \"me\", \"\": {\"\": "
+	"\"deep\"}, \"b~/c\": \"odd\"},"
+	" \"\": \"bare\", \"list\": [\"p\", {\"q\": \"r\"}, []], \"n\": 5, \"f\": 1e-7, \"big\": "
+	"123456789012345678901234,"
+	" \"u\": 18446744073709551615, \"t\": true, \"no\": false, \"nil\": null, \"nul\": "
+	"\"a\\u0000\\u00e9\", \"o\": {},"
+	" \"twice\": \"first\", \"twice\": \"last\", \"nan\": NaN, \"inf\": -Infinity, \"m0\": "
+	"-0, \"e\": \"\"} ";
 
 /* The text of a parameter through the index, or NULL. */
 static const char *text_of(const struct strings *s, const char *param, struct buf *out)
@@ -37,12 +41,16 @@ static void texts_are_found_by_pointer(void **state)
 	} cases[] = {
 		{ "tag", "run-A" }, { "a.b", "x" }, { "meta/author", "me" }, { "meta//", "deep" },
 		{ "meta/b~0~1c", "odd" }, { "", "bare" }, { "list/0", "p" }, { "list/1/q", "r" },
-		{ "n", "5" }, { "f", "1e-07" }, { "big", "1.2345678901234569e+23" }, { "u", "18446744073709551615" },
-		{ "t", "True" }, { "no", "False" }, { "nil", "None" }, { "twice", "last" }, { "nan", "nan" },
+		{ "n", "5" }, { "f", "1e-07" }, { "big", "1.2345678901234569e+23" },
+		{ "u", "18446744073709551615" },
+		{ "t", "True" }, { "no", "False" }, { "nil", "None" }, { "twice", "last" },
+		{ "nan", "nan" },
 		{ "inf", "-inf" }, { "m0", "0" }, { "e", "" },
 		/* None of these is there, or is a text. */
-		{ "meta", NULL }, { "o", NULL }, { "list", NULL }, { "list/2", NULL }, { "list/00", NULL },
-		{ "list/-", NULL }, { "meta/b~/c", NULL }, { "a~b", NULL }, { "tag/", NULL }, { "/tag", NULL },
+		{ "meta", NULL }, { "o", NULL }, { "list", NULL }, { "list/2", NULL },
+		{ "list/00", NULL },
+		{ "list/-", NULL }, { "meta/b~/c", NULL }, { "a~b", NULL }, { "tag/", NULL },
+		{ "/tag", NULL },
 		{ "a", NULL }, { "meta/", NULL }, { "~", NULL },
 	};
 	auto_of(strings) struct strings *s = NULL;
@@ -69,8 +77,10 @@ static void other_documents(void **state)
 		int want;
 		size_t n;
 	} cases[] = {
-		{ "5", 0, 0 }, { "[]", 0, 0 }, { "{}", 0, 0 }, { "[1, 2]", 0, 2 }, { "", -EUCLEAN }, { "{", -EUCLEAN },
-		{ "{\"a\": \"b\"} x", -EUCLEAN }, { "{\"a\": \"\xff\"}", -EUCLEAN }, { "{\"a\": }", -EUCLEAN },
+		{ "5", 0, 0 }, { "[]", 0, 0 }, { "{}", 0, 0 }, { "[1, 2]", 0, 2 }, { "", -EUCLEAN },
+		{ "{", -EUCLEAN },
+		{ "{\"a\": \"b\"} x", -EUCLEAN }, { "{\"a\": \"\xff\"}", -EUCLEAN },
+		{ "{\"a\": }", -EUCLEAN },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -97,11 +107,15 @@ static void one_document_per_leaf(void **state)
 {
 	auto_buf out = { 0 };
 
-	assert_int_equal(strings_parse_leaf(span_str("{\"a/b~\": \"text\"}"), "x", span_str("a/b~"), &out), 0);
+	assert_int_equal(strings_parse_leaf(span_str("{\"a/b~\": \"text\"}"), "x", span_str("a/b~"),
+			&out), 0);
 	assert_string_equal(buf_str(&out), "text");
-	assert_int_equal(strings_parse_leaf(span_str("{\"a\": \"text\"}"), "x", span_str("b"), &out), -EUCLEAN);
-	assert_int_equal(strings_parse_leaf(span_str("{\"a\": [1]}"), "x", span_str("a"), &out), -EUCLEAN);
-	assert_int_equal(strings_parse_leaf(span_str("{\"a\": \"x\""), "x", span_str("a"), &out), -EUCLEAN);
+	assert_int_equal(strings_parse_leaf(span_str("{\"a\": \"text\"}"), "x", span_str("b"),
+			&out), -EUCLEAN);
+	assert_int_equal(strings_parse_leaf(span_str("{\"a\": [1]}"), "x", span_str("a"), &out),
+			-EUCLEAN);
+	assert_int_equal(strings_parse_leaf(span_str("{\"a\": \"x\""), "x", span_str("a"), &out),
+			-EUCLEAN);
 	assert_int_equal(out.n, 4);
 }
 
@@ -123,7 +137,8 @@ static void pairs_are_written_sorted_and_nested(void **state)
 
 	assert_int_equal(strings_print(pairs, ARRAY_LEN(pairs), &out), 0);
 	assert_string_equal(buf_str(&out),
-		"{\"\":\"root\",\"0\":{\"0\":\"\",\"1\":\"z\"},\"a\":\"\x7f\\u001f\\\"\",\"a/b\":\"s\",\"b\":\"x\","
+		"{\"\":\"root\",\"0\":{\"0\":\"\",\"1\":\"z\"},\"a\":\"\x7f\\u001f\\\"\","
+		"\"a/b\":\"s\",\"b\":\"x\","
 		"\"c\":{\"\":{\"\":\"4\"},\"d\":{\"a\":\"3\",\"e\":\"1\"}},\"c-\":\"2\"}");
 	buf_clear(&out);
 	assert_int_equal(strings_print(NULL, 0, &out), 0);
@@ -163,11 +178,18 @@ static void what_cannot_be_stored_is_refused(void **state)
 	assert_int_equal(strings_check_name(buf_span(&deep)), 0);
 }
 
-/* Random names over the characters that matter: what is written is found again, each with its text. */
+static uint64_t seed = 42;
+
+static unsigned rnd(unsigned n)
+{
+	seed = seed * 6364136223846793005u + 1442695040888963407u;
+	return (unsigned)(seed >> 33) % n;
+}
+
+/* Random names over the characters that matter: what is written is found, each with its text. */
 static void what_is_written_is_found(void **state)
 {
 	static const char chars[] = "//01abcdefgh-";
-	uint64_t seed = 42;
 	unsigned written = 0;
 
 	for (int round = 0; round < 20000; round++) {
@@ -179,12 +201,17 @@ static void what_is_written_is_found(void **state)
 		for (int i = 0; i < 6; i++) {
 			size_t n = 0;
 
-			for (; n < 5 && (seed = seed * 6364136223846793005u + 1442695040888963407u) >> 61; n++)
-				names[i][n] = n && names[i][n - 1] == '~' ? "01"[seed >> 33 & 1]
-							     : (seed >> 50 & 15) == 0 && n < 4 ? '~'
-								: chars[(seed >> 33) % (sizeof(chars) - 1)];
+			for (; n < 5 && rnd(8); n++) {
+				names[i][n] = chars[rnd(sizeof(chars) - 1)];
+				/* A '~' only with what must follow it. */
+				if (n < 4 && rnd(16) == 0) {
+					names[i][n++] = '~';
+					names[i][n] = "01"[rnd(2)];
+				}
+			}
 			snprintf(texts[i], sizeof(texts[i]), "%d", i);
-			pairs[i] = (struct strings_pair){ span_of(names[i], n), span_str(texts[i]) };
+			pairs[i] = (struct strings_pair){ span_of(names[i], n),
+					span_str(texts[i]) };
 		}
 		if (strings_print(pairs, 6, &out) < 0)
 			continue;
@@ -196,7 +223,8 @@ static void what_is_written_is_found(void **state)
 			auto_buf text = { 0 };
 
 			assert_non_null(e);
-			assert_int_equal(strings_text(span_of(out.p + e->off, e->len), "x", &text), 0);
+			assert_int_equal(strings_text(span_of(out.p + e->off, e->len), "x", &text),
+					0);
 			assert_string_equal(buf_str(&text), texts[i]);
 		}
 	}
@@ -225,7 +253,8 @@ static void damage_is_refused_or_read(void **state)
 			for (size_t i = 0; s && i < s->n; i++) {
 				auto_buf out = { 0 };
 
-				assert_int_equal(strings_text(span_of(text + s->entries[i].off, s->entries[i].len), "x",
+				assert_int_equal(strings_text(span_of(text + s->entries[i].off,
+						s->entries[i].len), "x",
 							      &out), 0);
 				assert_int_equal(out.n, s->entries[i].text_len);
 			}

@@ -7,7 +7,8 @@
 
 #include "core/tree/tree.h"
 
-static struct tree_node *add(struct tree *tree, struct tree_node *parent, const char *key, bool index,
+static struct tree_node *add(struct tree *tree, struct tree_node *parent, const char *key,
+		bool index,
 			     enum tree_kind kind)
 {
 	struct tree_node *node = NULL;
@@ -21,7 +22,8 @@ static struct tree_node *add(struct tree *tree, struct tree_node *parent, const 
 /* {"b": [x0, x1, ..., x11], "a": {"": y, "é": z}} with everything added out of order. */
 static struct tree *sample(void)
 {
-	static const char *const order[] = { "10", "2", "0", "11", "1", "9", "3", "8", "4", "7", "5", "6" };
+	static const char *const order[] = { "10", "2", "0", "11", "1", "9", "3", "8", "4", "7",
+			"5", "6" };
 	struct tree *tree = NULL;
 	struct tree_node *root, *list, *dict;
 
@@ -135,7 +137,8 @@ static void what_has_no_place_is_refused(void **state)
 	assert_int_equal(tree_add(tree, list, span_str("k"), false, TREE_LEAF, &n), -EINVAL);
 	assert_int_equal(tree_add(tree, tree->root, span_str("0"), true, TREE_LEAF, &n), -EINVAL);
 	assert_int_equal(tree_add(tree, list->first, span_str("x"), false, TREE_LEAF, &n), -EINVAL);
-	assert_int_equal(tree_add(tree, tree->root, span_str("\xff"), false, TREE_LEAF, &n), -EINVAL);
+	assert_int_equal(tree_add(tree, tree->root, span_str("\xff"), false, TREE_LEAF, &n),
+			-EINVAL);
 	assert_null(n);
 }
 

@@ -10,7 +10,8 @@
 /* Leaves a, b, ... under a list "l" with position 0 and at the top. */
 static const char metadata[] =
 	"{\"tree_metadata\": {"
-	"\"1\": {\"key_metadata\": [{\"key\": \"l\", \"key_type\": 2}, {\"key\": \"0\", \"key_type\": 1}], "
+	"\"1\": {\"key_metadata\": [{\"key\": \"l\", \"key_type\": 2}, {\"key\": \"0\", "
+	"\"key_type\": 1}], "
 	"\"value_metadata\": {\"value_type\": \"np.ndarray\", \"skip_deserialize\": true}}, "
 	"\"2\": {\"key_metadata\": [{\"key\": \"a\", \"key_type\": 2}], "
 	"\"value_metadata\": {\"value_type\": \"scalar\", \"skip_deserialize\": true}}, "
@@ -32,7 +33,8 @@ static void check(const char *bytes, size_t n, const char *want)
 	tree_text(&text, tree);
 	assert_string_equal(strchr(buf_str(&text), '\n') + 1, want);
 	for (uint32_t i = 0; i < tree->n_nodes; i++)
-		leaves += tree->nodes[i]->kind == TREE_LEAF && tree->nodes[i]->value != TREE_VALUE_NONE;
+		leaves += tree->nodes[i]->kind == TREE_LEAF &&
+				tree->nodes[i]->value != TREE_VALUE_NONE;
 	assert_int_equal(tree->n_leaves, leaves);
 	free(copy);
 }
@@ -41,7 +43,8 @@ static void check(const char *bytes, size_t n, const char *want)
 
 static void values_and_placeholders(void **state)
 {
-	CHECK("\x84\xa1l\x91\xa1x\xa1" "a\x07\xa1" "b\xafPLACEHOLDER://b\xa1" "e\xafPLACEHOLDER://e",
+	CHECK("\x84\xa1l\x91\xa1x\xa1" "a\x07\xa1" "b\xafPLACEHOLDER://b\xa1"
+			"e\xafPLACEHOLDER://e",
 	      ". dict\n  \"l\" list\n"
 	      "    0 leaf aggregate \"np.ndarray\" param \"l.0\": string \"x\"\n"
 	      "  \"a\" leaf aggregate \"scalar\" param \"a\": int 7\n"
@@ -100,7 +103,8 @@ static void a_broken_file_changes_nothing(void **state)
 
 	assert_int_equal(tree_parse_metadata(span_str(metadata), "x", &tree), 0);
 	tree_text(&before, tree);
-	assert_int_equal(tree_merge_aggregate(tree, span_str("\x82\xa1" "a\x07\xa1"), "x"), -EUCLEAN);
+	assert_int_equal(tree_merge_aggregate(tree, span_str("\x82\xa1" "a\x07\xa1"), "x"),
+			-EUCLEAN);
 	tree_text(&after, tree);
 	assert_string_equal(buf_str(&before), buf_str(&after));
 }

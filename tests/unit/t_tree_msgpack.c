@@ -26,66 +26,78 @@ static const char *lines(const struct tree *tree, struct buf *out)
 	return strchr(buf_str(out), '\n') + 1;
 }
 
+/* Files and the trees that they are. */
+static const struct {
+	struct bytes in;
+	const char *want;
+} examples[] = {
+	{ BYTES("\xc0"), ". leaf none \"None\" param \"\"\n" },
+	{ BYTES("\xc3"), ". leaf aggregate \"scalar\" param \"\": true\n" },
+	{ BYTES("\x7f"), ". leaf aggregate \"scalar\" param \"\": int 127\n" },
+	{ BYTES("\xe0"), ". leaf aggregate \"scalar\" param \"\": int -32\n" },
+	{ BYTES("\xcc\xff"), ". leaf aggregate \"scalar\" param \"\": int 255\n" },
+	{ BYTES("\xcd\x01\x00"), ". leaf aggregate \"scalar\" param \"\": int 256\n" },
+	{ BYTES("\xce\xff\xff\xff\xff"), ". leaf aggregate \"scalar\" param \"\": int "
+	  "4294967295\n" },
+	{ BYTES("\xcf\x80\0\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int "
+	  "9223372036854775808\n" },
+	{ BYTES("\xd0\x80"), ". leaf aggregate \"scalar\" param \"\": int -128\n" },
+	{ BYTES("\xd1\x80\0"), ". leaf aggregate \"scalar\" param \"\": int -32768\n" },
+	{ BYTES("\xd2\x80\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int "
+	  "-2147483648\n" },
+	{ BYTES("\xd3\x80\0\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int "
+	  "-9223372036854775808\n" },
+	{ BYTES("\xca\x3f\x80\0\0"), ". leaf aggregate \"scalar\" param \"\": float "
+	  "1.0\n" },
+	{ BYTES("\xcb\x3f\xf8\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": "
+	  "float 1.5\n" },
+	{ BYTES("\xa0"), ". leaf aggregate \"string\" param \"\": string \"\"\n" },
+	{ BYTES("\xd9\x02\xc3\xa9"), ". leaf aggregate \"string\" param \"\": string "
+	  "\"\\u00e9\"\n" },
+	{ BYTES("\xda\0\x01x"), ". leaf aggregate \"string\" param \"\": string \"x\"\n" },
+	{ BYTES("\xdb\0\0\0\x01x"), ". leaf aggregate \"string\" param \"\": string "
+	  "\"x\"\n" },
+	{ BYTES("\xc4\x02\0\xff"), ". leaf aggregate \"bytes\" param \"\": bytes 00ff\n" },
+	{ BYTES("\xc4\0"), ". leaf aggregate \"bytes\" param \"\": bytes \n" },
+	{ BYTES("\xa9"
+	  "AGGREGATE"), ". leaf aggregate \"string\" param \"\": string \"AGGREGATE\"\n" },
+	{ BYTES("\xaePLACEHOLDER://"), ". leaf stored \"\" param \"\"\n" },
+	{ BYTES("\xaf" "AGGREGATED://ab"), ". leaf stored \"\" param \"ab\"\n" },
+	{ BYTES("\x80"), ". dict\n" },
+	{ BYTES("\x90"), ". list\n" },
+	{ BYTES("\xdc\0\0"), ". list\n" },
+	{ BYTES("\xde\0\0"), ". dict\n" },
+	{ BYTES("\x82\xa1" "b\x01\xa1" "a\x92\x02\x80"),
+	  ". dict\n  \"b\" leaf aggregate \"scalar\" param \"b\": int 1\n  \"a\" list\n"
+	  "    0 leaf aggregate \"scalar\" param \"a.0\": int 2\n    1 dict\n" },
+	/* fixext and ext: complex, tuple, array, scalar. */
+	{ BYTES("\xc7\x03\x02\x92\x01\xff"), ". leaf aggregate \"scalar\" param \"\": "
+	  "complex 1.0 -1.0\n" },
+	{ BYTES("\xd5\x04\x91\x05"), ". tuple\n  0 leaf aggregate \"scalar\" param \"0\": "
+	  "int 5\n" },
+	{ BYTES("\xd4\x04\x90"), ". tuple\n" },
+	{ BYTES("\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04"),
+	  ". leaf aggregate \"np.ndarray\" param \"\": array int16 [2,1] item 2 sha256 "
+	  "9f64a747e1b97f131fabb6b447296c9b\n" },
+	/* Old writers: dtype as bin, data as str. Types are not known here. */
+	{ BYTES("\xc7\x0c\x01\x93\x91\x02\xc4\x02" "i1\xa4" "\xff\xfe\xfd\xfc"),
+	  ". leaf aggregate \"np.ndarray\" param \"\": array i1 [2] item 2 sha256 "
+	  "8c2a2c574ac471ce87590c13f0efdb42\n" },
+	{ BYTES("\xc7\x0b\x01\x93\x92\x00\x03\xa4int8\xc4\x00"),
+	  ". leaf aggregate \"np.ndarray\" param \"\": array int8 [0,3] item 0 sha256 "
+	  "e3b0c44298fc1c149afbf4c8996fb924\n" },
+};
+
 static void values_are_read(void **state)
 {
-	static const struct {
-		struct bytes in;
-		const char *want;
-	} cases[] = {
-		{ BYTES("\xc0"), ". leaf none \"None\" param \"\"\n" },
-		{ BYTES("\xc3"), ". leaf aggregate \"scalar\" param \"\": true\n" },
-		{ BYTES("\x7f"), ". leaf aggregate \"scalar\" param \"\": int 127\n" },
-		{ BYTES("\xe0"), ". leaf aggregate \"scalar\" param \"\": int -32\n" },
-		{ BYTES("\xcc\xff"), ". leaf aggregate \"scalar\" param \"\": int 255\n" },
-		{ BYTES("\xcd\x01\x00"), ". leaf aggregate \"scalar\" param \"\": int 256\n" },
-		{ BYTES("\xce\xff\xff\xff\xff"), ". leaf aggregate \"scalar\" param \"\": int 4294967295\n" },
-		{ BYTES("\xcf\x80\0\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int 9223372036854775808\n" },
-		{ BYTES("\xd0\x80"), ". leaf aggregate \"scalar\" param \"\": int -128\n" },
-		{ BYTES("\xd1\x80\0"), ". leaf aggregate \"scalar\" param \"\": int -32768\n" },
-		{ BYTES("\xd2\x80\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int -2147483648\n" },
-		{ BYTES("\xd3\x80\0\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": int -9223372036854775808\n" },
-		{ BYTES("\xca\x3f\x80\0\0"), ". leaf aggregate \"scalar\" param \"\": float 1.0\n" },
-		{ BYTES("\xcb\x3f\xf8\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": float 1.5\n" },
-		{ BYTES("\xa0"), ". leaf aggregate \"string\" param \"\": string \"\"\n" },
-		{ BYTES("\xd9\x02\xc3\xa9"), ". leaf aggregate \"string\" param \"\": string \"\\u00e9\"\n" },
-		{ BYTES("\xda\0\x01x"), ". leaf aggregate \"string\" param \"\": string \"x\"\n" },
-		{ BYTES("\xdb\0\0\0\x01x"), ". leaf aggregate \"string\" param \"\": string \"x\"\n" },
-		{ BYTES("\xc4\x02\0\xff"), ". leaf aggregate \"bytes\" param \"\": bytes 00ff\n" },
-		{ BYTES("\xc4\0"), ". leaf aggregate \"bytes\" param \"\": bytes \n" },
-		{ BYTES("\xa9" "AGGREGATE"), ". leaf aggregate \"string\" param \"\": string \"AGGREGATE\"\n" },
-		{ BYTES("\xaePLACEHOLDER://"), ". leaf stored \"\" param \"\"\n" },
-		{ BYTES("\xaf" "AGGREGATED://ab"), ". leaf stored \"\" param \"ab\"\n" },
-		{ BYTES("\x80"), ". dict\n" },
-		{ BYTES("\x90"), ". list\n" },
-		{ BYTES("\xdc\0\0"), ". list\n" },
-		{ BYTES("\xde\0\0"), ". dict\n" },
-		{ BYTES("\x82\xa1" "b\x01\xa1" "a\x92\x02\x80"),
-		  ". dict\n  \"b\" leaf aggregate \"scalar\" param \"b\": int 1\n  \"a\" list\n"
-		  "    0 leaf aggregate \"scalar\" param \"a.0\": int 2\n    1 dict\n" },
-		/* fixext and ext: complex, tuple, array, scalar. */
-		{ BYTES("\xc7\x03\x02\x92\x01\xff"), ". leaf aggregate \"scalar\" param \"\": complex 1.0 -1.0\n" },
-		{ BYTES("\xd5\x04\x91\x05"), ". tuple\n  0 leaf aggregate \"scalar\" param \"0\": int 5\n" },
-		{ BYTES("\xd4\x04\x90"), ". tuple\n" },
-		{ BYTES("\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04"),
-		  ". leaf aggregate \"np.ndarray\" param \"\": array int16 [2,1] item 2 sha256 "
-		  "9f64a747e1b97f131fabb6b447296c9b\n" },
-		/* Old writers: dtype as bin, data as str; sizes are not looked at but for divisibility. */
-		{ BYTES("\xc7\x0c\x01\x93\x91\x02\xc4\x02" "i1\xa4" "\xff\xfe\xfd\xfc"),
-		  ". leaf aggregate \"np.ndarray\" param \"\": array i1 [2] item 2 sha256 "
-		  "8c2a2c574ac471ce87590c13f0efdb42\n" },
-		{ BYTES("\xc7\x0b\x01\x93\x92\x00\x03\xa4int8\xc4\x00"),
-		  ". leaf aggregate \"np.ndarray\" param \"\": array int8 [0,3] item 0 sha256 "
-		  "e3b0c44298fc1c149afbf4c8996fb924\n" },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
 		auto_of(tree) struct tree *tree = NULL;
 		auto_buf text = { 0 };
-		int r = parse(cases[i].in, &tree);
+		int r = parse(examples[i].in, &tree);
 
 		if (r < 0)
 			fail_msg("case %zu: %s", i, err_text(r));
-		assert_string_equal(lines(tree, &text), cases[i].want);
+		assert_string_equal(lines(tree, &text), examples[i].want);
 	}
 }
 
@@ -102,7 +114,8 @@ static void what_is_broken_is_refused(void **state)
 		{ BYTES("\x81\x01\x01"), -EUCLEAN, "a key is no text" },
 		{ BYTES("\x81\xc4\x01" "a\x01"), -EUCLEAN, "a key is no text" },
 		{ BYTES("\x81\x80\x01"), -EUCLEAN, "a key is no text" },
-		{ BYTES("\x82\xa1" "a\x01\xa1" "a\x02"), -EUCLEAN, "two children have the key 'a'" },
+		{ BYTES("\x82\xa1" "a\x01\xa1" "a\x02"), -EUCLEAN,
+		  "two children have the key 'a'" },
 		{ BYTES("\xa1\xff"), -EUCLEAN, "not UTF-8" },
 		{ BYTES("\x81\xa1\xff\x01"), -EUCLEAN, "not UTF-8" },
 		{ BYTES("\xdd\xff\xff\xff\xff\x01"), -EUCLEAN, "cut off" },
@@ -131,12 +144,17 @@ static void what_is_broken_is_refused(void **state)
 		{ BYTES("\xc7\x06\x01\x93\x91\xff\xa1" "a\xa0"), -EUCLEAN, "malformed shape" },
 		{ BYTES("\xc7\x06\x01\x93\x91\xc3\xa1" "a\xa0"), -EUCLEAN, "malformed shape" },
 		{ BYTES("\xc7\x06\x01\x93\x91\x90\xa1" "a\xa0"), -EUCLEAN, "malformed array" },
-		{ BYTES("\xc7\x06\x01\x93\x91\x01\xa1" "a\xa0"), -EUCLEAN, "1 elements has 0 bytes" },
-		{ BYTES("\xc7\x07\x01\x93\x91\x02\xa1" "a\xa1" "x"), -EUCLEAN, "2 elements has 1 bytes" },
-		{ BYTES("\xc7\x07\x01\x93\x91\x00\xa1" "a\xa1" "x"), -EUCLEAN, "0 elements has 1 bytes" },
-		{ BYTES("\xc7\x17\x01\x93\x92\xcf\x40\0\0\0\0\0\0\0\xcf\x40\0\0\0\0\0\0\0\xa1" "a\xa0"), -EUCLEAN,
+		{ BYTES("\xc7\x06\x01\x93\x91\x01\xa1" "a\xa0"), -EUCLEAN,
+		  "1 elements has 0 bytes" },
+		{ BYTES("\xc7\x07\x01\x93\x91\x02\xa1" "a\xa1" "x"), -EUCLEAN,
+		  "2 elements has 1 bytes" },
+		{ BYTES("\xc7\x07\x01\x93\x91\x00\xa1" "a\xa1" "x"), -EUCLEAN,
+		  "0 elements has 1 bytes" },
+		{ BYTES("\xc7\x17\x01\x93\x92\xcf\x40\0\0\0\0\0\0\0\xcf\x40\0\0\0\0\0\0\0\xa1"
+		  "a\xa0"), -EUCLEAN,
 		  "shape of an array is too large" },
-		{ BYTES("\xc7\x0e\x01\x93\x99\x01\x01\x01\x01\x01\x01\x01\x01\x01\xa1" "a\xa0"), -EOPNOTSUPP,
+		{ BYTES("\xc7\x0e\x01\x93\x99\x01\x01\x01\x01\x01\x01\x01\x01\x01\xa1" "a\xa0"),
+		  -EOPNOTSUPP,
 		  "9 axes" },
 		{ BYTES("\xc7\x07\x01\x93\x90\xa1" "a\xd4\x01\x90"), -EUCLEAN, NULL },
 	};
@@ -173,7 +191,8 @@ static void put_chunk(struct buf *b, unsigned n, unsigned first, const char *dty
 }
 
 /* {"__msgpack_chunked_array__": true, "shape": {"0": 2, "1": 3}, "chunks": {...}} */
-static void put_chunked(struct buf *b, const char *k0, const char *k1, unsigned n1, const char *dtype)
+static void put_chunked(struct buf *b, const char *k0, const char *k1, unsigned n1,
+		const char *dtype)
 {
 	buf_add_byte(b, 0x83);
 	put_text(b, "__msgpack_chunked_array__");
@@ -245,12 +264,14 @@ static void malformed_chunks_are_refused(void **state)
 		BYTES("\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x80\xa6" "chunks\x80"),
 		BYTES("\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x01\xa6" "chunks\x80"),
 		BYTES("\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x90\xa6" "chunks\x91\x01"),
-		BYTES("\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x91\xff\xa6" "chunks\x91\xc7\x07\x01\x93\x91\x01\xa1"
+		BYTES("\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x91\xff\xa6"
+				"chunks\x91\xc7\x07\x01\x93\x91\x01\xa1"
 		      "a\xa1x"),
 		/* A chunk that is in chunks itself. */
 		BYTES("\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x91\x02\xa6" "chunks\x91"
 		      "\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x91\x02\xa6" "chunks\x92"
-		      "\xc7\x07\x01\x93\x91\x01\xa1" "a\xa1x" "\xc7\x07\x01\x93\x91\x01\xa1" "a\xa1y"),
+		      "\xc7\x07\x01\x93\x91\x01\xa1" "a\xa1x" "\xc7\x07\x01\x93\x91\x01\xa1"
+		      "a\xa1y"),
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -286,14 +307,16 @@ static void depth_is_bounded(void **state)
 			for (int k = 0; k < 14; k++)
 				buf_add_byte(&outer, 0x91);
 			n = (uint32_t)(inner.n + 1);
-			buf_add(&outer, (uint8_t[]){ 0xc9, (uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8),
+			buf_add(&outer, (uint8_t[]){ 0xc9, (uint8_t)(n >> 24), (uint8_t)(n >> 16),
+					(uint8_t)(n >> 8),
 						     (uint8_t)n, 4, 0x91 }, 7);
 			buf_add_span(&outer, buf_span(&inner));
 			buf_release(&inner);
 			inner = outer;
 			outer = (struct buf){ 0 };
 		}
-		assert_int_equal(tree_parse_aggregate(buf_span(&inner), "x", &tree), depth > 10 ? -EFBIG : 0);
+		assert_int_equal(tree_parse_aggregate(buf_span(&inner), "x", &tree),
+				depth > 10 ? -EFBIG : 0);
 		tree_free(tree);
 	}
 }
@@ -364,7 +387,8 @@ static void writing_needs_every_value(void **state)
 	auto_buf out = { 0 };
 
 	assert_int_equal(tree_parse_metadata(span_str(
-		"{\"tree_metadata\": {\"a\": {\"key_metadata\": [{\"key\": \"a\", \"key_type\": 2}], \"value_metadata\": "
+		"{\"tree_metadata\": {\"a\": {\"key_metadata\": [{\"key\": \"a\", \"key_type\": "
+		"2}], \"value_metadata\": "
 		"{\"value_type\": \"np.ndarray\", \"skip_deserialize\": true}}}}"), "x", &tree), 0);
 	assert_int_equal(tree_print_aggregate(tree, &out), -EINVAL);
 	assert_int_equal(out.n, 0);

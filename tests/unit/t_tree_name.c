@@ -87,9 +87,12 @@ static void stems_find_leaves_and_containers(void **state)
 	int calls = 0;
 
 	assert_int_equal(tree_name(tree, ext_of, &calls), 0);
-	assert_ptr_equal(tree_child_by_stem(root, span_str("a")), tree_child_by_key(root, span_str("a")));
-	assert_ptr_equal(tree_child_by_stem(root, span_str("a.npy")), tree_child(root, span_str("a.npy")));
-	assert_ptr_equal(tree_child_by_stem(root, span_str("%")), tree_child_by_key(root, span_str("")));
+	assert_ptr_equal(tree_child_by_stem(root, span_str("a")), tree_child_by_key(root,
+			span_str("a")));
+	assert_ptr_equal(tree_child_by_stem(root, span_str("a.npy")), tree_child(root,
+			span_str("a.npy")));
+	assert_ptr_equal(tree_child_by_stem(root, span_str("%")), tree_child_by_key(root,
+			span_str("")));
 	assert_ptr_equal(tree_child_by_stem(root, span_str("d%2Enpy")),
 			 tree_child_by_key(root, span_str("d.npy")));
 	assert_null(tree_child_by_stem(root, span_str("d")));
@@ -156,7 +159,8 @@ static void long_keys_are_found_by_their_short_names(void **state)
 
 		assert_int_equal(n->name.n, LIMIT_NAME_KEEP + 17 + 4);
 		assert_ptr_equal(tree_child(tree->root, n->name), n);
-		assert_ptr_equal(tree_child_by_stem(tree->root, span_of(n->name.p, n->name.n - 4)), n);
+		assert_ptr_equal(tree_child_by_stem(tree->root, span_of(n->name.p, n->name.n - 4)),
+				n);
 	}
 	tree_free(tree);
 }

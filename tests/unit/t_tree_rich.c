@@ -8,23 +8,30 @@
 
 #include "core/tree/tree.h"
 
-#define LEAF "{\"category\": \"custom\", \"clazz\": \"ValueMetadataEntry\", \"data\": {\"value_type\": \"s\", " \
-	     "\"skip_deserialize\": false}}"
-#define TUPLE(entries) "{\"category\": \"custom\", \"clazz\": \"tuple\", \"entries\": [" entries "]}"
-#define NT(entries) "{\"category\": \"namedtuple\", \"module\": \"m.x\", \"clazz\": \"C\", \"entries\": [" entries "]}"
+#define LEAF \
+	"{\"category\": \"custom\", \"clazz\": \"ValueMetadataEntry\", \"data\": " \
+	"{\"value_type\": \"s\", \"skip_deserialize\": false}}"
+#define TUPLE(entries) \
+	"{\"category\": \"custom\", \"clazz\": \"tuple\", \"entries\": [" entries "]}"
+#define NT(entries) \
+	"{\"category\": \"namedtuple\", \"module\": \"m.x\", \"clazz\": \"C\", \"entries\": [" \
+	entries "]}"
 #define FIELD(k, v) "{\"key\": \"" k "\", \"value\": " v "}"
 
-/* {"n": {"a": s, "b": s}, "s": [s, s]} with this rich text; the kinds of n and s, or NULL for none. */
+/* {"n": {"a": s, "b": s}, "s": [s, s]} with this rich text: the kinds of n and s. */
 static const char *kinds(const char *rich, struct buf *out)
 {
-	static const char *const paths[][2] = { { "n", "a" }, { "n", "b" }, { "s", "0" }, { "s", "1" } };
+	static const char *const paths[][2] = { { "n", "a" }, { "n", "b" }, { "s", "0" },
+			{ "s", "1" } };
 	auto_of(tree) struct tree *tree = NULL;
 	auto_buf doc = { 0 };
 
 	buf_add_str(&doc, "{\"tree_metadata\": {");
 	for (int i = 0; i < 4; i++)
-		buf_addf(&doc, "%s\"%d\": {\"key_metadata\": [{\"key\": \"%s\", \"key_type\": 2}, {\"key\": \"%s\", "
-			 "\"key_type\": %d}], \"value_metadata\": {\"value_type\": \"s\", \"skip_deserialize\": false}}",
+		buf_addf(&doc, "%s\"%d\": {\"key_metadata\": [{\"key\": \"%s\", \"key_type\": 2}, "
+				"{\"key\": \"%s\", "
+			 "\"key_type\": %d}], \"value_metadata\": {\"value_type\": \"s\", "
+			 "\"skip_deserialize\": false}}",
 			 i ? ", " : "", i, paths[i][0], paths[i][1], i < 2 ? 2 : 1);
 	buf_add_str(&doc, "}, \"value_metadata_tree\": ");
 	json_put_str(&doc, span_str(rich), JSON_PYTHON);
@@ -38,7 +45,8 @@ static const char *kinds(const char *rich, struct buf *out)
 
 		buf_addf(out, "%s%s", i ? " " : "", tree_kind_text(n->kind));
 		if (n->type)
-			buf_addf(out, " %.*s.%.*s", SPAN_ARG(n->type->module), SPAN_ARG(n->type->clazz));
+			buf_addf(out, " %.*s.%.*s", SPAN_ARG(n->type->module),
+					SPAN_ARG(n->type->clazz));
 	}
 	/* And what is printed says the same. */
 	auto_buf printed = { 0 }, a = { 0 }, b = { 0 };
@@ -57,17 +65,24 @@ static void kinds_are_added(void **state)
 	static const struct {
 		const char *rich, *want;
 	} cases[] = {
-		{ "{\"n\": {\"a\": " LEAF ", \"b\": " LEAF "}, \"s\": [" LEAF ", " LEAF "]}", "dict list" },
-		{ "{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a", LEAF) ", " FIELD("b", LEAF)) "}",
+		{ "{\"n\": {\"a\": " LEAF ", \"b\": " LEAF "}, \"s\": [" LEAF ", " LEAF "]}",
+		  "dict list" },
+		{ "{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a", LEAF) ", " FIELD("b",
+		  LEAF)) "}",
 		  "namedtuple m.x.C tuple" },
 		/* Fields in another order than the file's, members sorted by name. */
-		{ "{\"n\": {\"category\": \"namedtuple\", \"clazz\": \"C\", \"entries\": [" FIELD("b", LEAF) ", "
-		  FIELD("a", LEAF) "], \"module\": \"\"}, \"s\": [" LEAF ", " LEAF "]}", "namedtuple .C list" },
+		{ "{\"n\": {\"category\": \"namedtuple\", \"clazz\": \"C\", \"entries\": ["
+		  FIELD("b", LEAF) ", "
+		  FIELD("a", LEAF) "], \"module\": \"\"}, \"s\": [" LEAF ", " LEAF "]}",
+		  "namedtuple .C list" },
 		/* Positions with names. */
-		{ "{\"n\": {\"b\": " LEAF ", \"a\": " LEAF "}, \"s\": {\"0\": " LEAF ", \"1\": " LEAF "}}", "dict custom" },
+		{ "{\"n\": {\"b\": " LEAF ", \"a\": " LEAF "}, \"s\": {\"0\": " LEAF ", \"1\": "
+		  LEAF "}}", "dict custom" },
 		/* Unknown members of nodes. */
-		{ "{\"n\": {\"a\": " LEAF ", \"b\": " LEAF "}, \"s\": {\"category\": \"custom\", \"x\": [{}], "
-		  "\"clazz\": \"tuple\", \"entries\": [" LEAF ", {\"category\": \"custom\", \"clazz\": "
+		{ "{\"n\": {\"a\": " LEAF ", \"b\": "
+		  LEAF "}, \"s\": {\"category\": \"custom\", \"x\": [{}], "
+		  "\"clazz\": \"tuple\", \"entries\": ["
+		  LEAF ", {\"category\": \"custom\", \"clazz\": "
 		  "\"ValueMetadataEntry\", \"y\": null, \"data\": 1}]}}", "dict tuple" },
 	};
 
@@ -86,18 +101,25 @@ static void a_tree_that_does_not_fit_is_left_aside(void **state)
 		"{\"s\": " TUPLE(LEAF ", " LEAF) "}",
 		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": {\"a\": " LEAF "}}",
 		"{\"s\": " TUPLE(LEAF) ", \"n\": {\"a\": " LEAF ", \"b\": " LEAF "}}",
-		"{\"s\": " TUPLE(LEAF ", " LEAF ", " LEAF) ", \"n\": {\"a\": " LEAF ", \"b\": " LEAF "}}",
+		"{\"s\": " TUPLE(LEAF ", " LEAF ", " LEAF) ", \"n\": {\"a\": " LEAF ", \"b\": "
+		LEAF "}}",
 		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": {\"a\": " LEAF ", \"c\": " LEAF "}}",
 		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": {\"a\": " LEAF ", \"b\": 5}}",
 		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": [" LEAF ", " LEAF "]}",
 		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a", LEAF)) "}",
-		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a", LEAF) ", {\"key\": \"b\"}") "}",
-		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a", LEAF) ", " FIELD("z", LEAF)) "}",
-		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a", NT("")) ", " FIELD("b", LEAF)) "}",
-		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": {\"category\": \"namedtuple\", \"entries\": []}}",
+		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a",
+		LEAF) ", {\"key\": \"b\"}") "}",
+		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a", LEAF) ", " FIELD("z",
+		LEAF)) "}",
+		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a", NT("")) ", " FIELD("b",
+		LEAF)) "}",
+		"{\"s\": " TUPLE(LEAF ", "
+		LEAF) ", \"n\": {\"category\": \"namedtuple\", \"entries\": []}}",
 		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": {\"category\": \"other\"}}",
-		"{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": {\"category\": \"custom\", \"clazz\": \"set\"}}",
-		"{\"s\": {\"category\": \"custom\", \"entries\": [" LEAF "], \"clazz\": \"tuple\"}, \"n\": {}}",
+		"{\"s\": " TUPLE(LEAF ", "
+		LEAF) ", \"n\": {\"category\": \"custom\", \"clazz\": \"set\"}}",
+		"{\"s\": {\"category\": \"custom\", \"entries\": ["
+		LEAF "], \"clazz\": \"tuple\"}, \"n\": {}}",
 		"{\"n\": {\"a\": " LEAF ", \"b\": " LEAF "}, \"s\": [" LEAF ", " TUPLE("") "]}",
 		"{\"n\": {\"a\": " LEAF ", \"b\": " LEAF "}, \"s\": [" LEAF ", " LEAF "]} x",
 	};
@@ -114,8 +136,10 @@ static void what_is_no_text_is_ignored(void **state)
 	auto_of(tree) struct tree *tree = NULL;
 
 	assert_int_equal(tree_parse_metadata(span_str(
-		"{\"value_metadata_tree\": null, \"tree_metadata\": {\"()\": {\"key_metadata\": [], "
-		"\"value_metadata\": {\"value_type\": \"s\", \"skip_deserialize\": false}}}}"), "x", &tree), 0);
+		"{\"value_metadata_tree\": null, \"tree_metadata\": {\"()\": {\"key_metadata\": "
+		"[], "
+		"\"value_metadata\": {\"value_type\": \"s\", \"skip_deserialize\": false}}}}"), "x",
+		&tree), 0);
 	assert_false(tree->rich);
 }
 
@@ -125,7 +149,8 @@ static void a_bare_leaf_can_be_rich(void **state)
 	auto_buf doc = { 0 };
 
 	buf_add_str(&doc, "{\"tree_metadata\": {\"()\": {\"key_metadata\": [], \"value_metadata\": "
-		    "{\"value_type\": \"s\", \"skip_deserialize\": false}}}, \"value_metadata_tree\": ");
+		    "{\"value_type\": \"s\", \"skip_deserialize\": false}}}, "
+		    "\"value_metadata_tree\": ");
 	json_put_str(&doc, span_str(LEAF), JSON_PYTHON);
 	buf_add_str(&doc, "}");
 	assert_int_equal(tree_parse_metadata(buf_span(&doc), "x", &tree), 0);
@@ -137,7 +162,8 @@ static void a_key_may_be_called_category(void **state)
 	auto_of(tree) struct tree *tree = NULL;
 	auto_buf doc = { 0 };
 
-	buf_add_str(&doc, "{\"tree_metadata\": {\"x\": {\"key_metadata\": [{\"key\": \"category\", \"key_type\": 2}], "
+	buf_add_str(&doc, "{\"tree_metadata\": {\"x\": {\"key_metadata\": [{\"key\": "
+			"\"category\", \"key_type\": 2}], "
 		    "\"value_metadata\": {\"value_type\": \"s\", \"skip_deserialize\": false}}}, "
 		    "\"value_metadata_tree\": ");
 	json_put_str(&doc, span_str("{\"category\": " LEAF "}"), JSON_PYTHON);

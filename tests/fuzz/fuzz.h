@@ -1,0 +1,21 @@
+/*
+ * fuzz.h - what the fuzz targets share. A property that does not hold is an abort, which both
+ * libFuzzer and the replay take for a finding.
+ */
+#ifndef PYTREEFS_FUZZ_H
+#define PYTREEFS_FUZZ_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "core/base/buf.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static inline void must(bool holds)
+{
+	if (!holds)
+		abort();
+}
+
+#endif
