@@ -47,9 +47,6 @@ void form_prefetch(const struct form *f, uint64_t off, uint64_t n);
 /* whence SEEK_HOLE or SEEK_DATA; off inside the file. -ENXIO: no data behind off. */
 int form_seek(const struct form *f, uint64_t off, int whence, uint64_t *ret);
 
-/* The header of an .npy file: as numpy writes it, 64-byte aligned. */
-int npy_header(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret);
-
 /*
  * The view that a name asks for, of an array of these extents. -ENOENT with the reason when its
  * parts do not fit the array (design: nothing is clipped). pad: boxes beyond the bounds read as zeros.

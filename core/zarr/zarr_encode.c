@@ -136,6 +136,14 @@ static void cut_chunk(const struct encoding *e, uint8_t *out)
 	}
 }
 
+static bool is_fill(const struct zarr *z, const uint8_t *p)
+{
+	size_t item = dtype_info(z->meta.dtype)->size;
+
+	/* All elements are equal when each is equal to the one before. */
+	return !memcmp(p, z->meta.fill, item) && !memcmp(p, p + item, z->leaf->bytes - item);
+}
+
 static int put_chunk(struct encoding *e)
 {
 	const struct zarr_meta *m = &e->z->meta;
@@ -150,6 +158,10 @@ static int put_chunk(struct encoding *e)
 			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
 				    (unsigned long long)e->z->leaf->bytes);
 		cut_chunk(e, copy);
+	}
+	if (e->plan->omit_fill && is_fill(e->z, copy ? copy : e->bytes)) {
+		block_free(copy, e->z->leaf->bytes);
+		return 0;
 	}
 	trace(TRACE_CODEC, "encode %llu", (unsigned long long)e->z->leaf->bytes);
 	r = encode_chunk(e->z, copy ? copy : e->bytes, &object);

@@ -17,6 +17,7 @@ struct encode_plan {
 	uint64_t row_bytes;		/* bytes of one position on it */
 	uint64_t band_bytes;		/* rows * row_bytes, at most the array */
 	uint64_t chunk_cost;		/* memory to encode one chunk, beside the band */
+	bool omit_fill;			/* chunks of nothing but the fill value are not stored */
 	bool band_is_chunk;		/* a full band is one chunk, in its own byte order */
 };
 

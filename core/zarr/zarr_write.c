@@ -52,7 +52,8 @@ void write_env_release(struct write_env *we)
 	pthread_mutex_destroy(&we->lock);
 }
 
-int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, struct zarr_writer **ret)
+int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
+		     struct zarr_writer **ret)
 {
 	const char *name = memmem(json.p, json.n, "\"zarr_format\":2", 15) ? ".zarray" : "zarr.json";
 	struct zarr_writer *w = calloc(1, sizeof(*w));
@@ -69,6 +70,7 @@ int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, stru
 		r = zarr_open(we->env, kv, span_of(NULL, 0), cache_owner(), 0, &w->z);
 	if (r >= 0)
 		r = encode_plan(w->z, &w->plan);
+	w->plan.omit_fill = fill == ZARR_FILL_OMIT;
 	if (r < 0) {
 		zarr_writer_close(w);
 		return r;

@@ -31,12 +31,19 @@ void write_env_release(struct write_env *we);
 
 struct zarr_writer;
 
+/* Chunks that hold nothing but the fill value. */
+enum zarr_fill {
+	ZARR_FILL_STORE,		/* as any other: a chunk that is absent is damage */
+	ZARR_FILL_OMIT,			/* not stored; those that are too large to be looked at as a whole are */
+};
+
 /*
  * Write the array that meta describes (borrowed; kept by the caller until the writer is closed) into
  * kv, a reference, whose keys have no prefix: the metadata document is put first, then chunks. meta
  * must have been made from `json` by zarr_meta_parse(), its elements in C order and little-endian.
  */
-int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, struct zarr_writer **ret);
+int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
+		     struct zarr_writer **ret);
 /* Bytes that one band takes from the budget. */
 uint64_t zarr_writer_cost(const struct zarr_writer *w);
 const struct zarr_meta *zarr_writer_meta(const struct zarr_writer *w);
@@ -73,6 +80,7 @@ typedef int zarr_source_fn(void *arg, uint64_t off, size_t n, void *p);
  * Write the whole array from a source, with bounded memory whatever the size of a chunk: chunks
  * beyond the budget are encoded as streams. Blocks for the budget.
  */
-int zarr_write_all(struct write_env *we, struct kv *kv, struct span json, zarr_source_fn *source, void *arg);
+int zarr_write_all(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
+		   zarr_source_fn *source, void *arg);
 
 #endif

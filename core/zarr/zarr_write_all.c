@@ -172,10 +172,11 @@ static int write_long_chunks(struct kv *kv, const struct zarr *z, zarr_source_fn
 	return r;
 }
 
-int zarr_write_all(struct write_env *we, struct kv *kv, struct span json, zarr_source_fn *source, void *arg)
+int zarr_write_all(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
+		   zarr_source_fn *source, void *arg)
 {
 	auto_of(zarr_writer) struct zarr_writer *w = NULL;
-	int r = zarr_writer_open(we, kv, json, &w);
+	int r = zarr_writer_open(we, kv, json, fill, &w);
 
 	if (r < 0)
 		return r;

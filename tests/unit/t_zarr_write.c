@@ -137,7 +137,7 @@ static void streams_read_back_equal(void **state)
 		spec_json(&s, &json);
 		world_open(&w, 4 * MiB, (unsigned)rand() % 3);
 		assert_int_equal(kv_mem_new(w.io, &kv), 0);
-		if (zarr_writer_open(&w.we, kv, buf_span(&json), &zw) < 0)
+		if (zarr_writer_open(&w.we, kv, buf_span(&json), ZARR_FILL_STORE, &zw) < 0)
 			fail_msg("cannot open for %s: %s", buf_str(&json), err_text(-EOPNOTSUPP));
 		n = zarr_writer_meta(zw)->bytes;
 		auto_free uint8_t *bytes = random_bytes(n);
@@ -179,7 +179,7 @@ static void chunks_beyond_the_budget_are_streamed(void **state)
 			n *= s.shape[i];
 		auto_free uint8_t *bytes = random_bytes(n);
 
-		assert_int_equal(zarr_write_all(&w.we, kv, buf_span(&json), from_memory, bytes), 0);
+		assert_int_equal(zarr_write_all(&w.we, kv, buf_span(&json), ZARR_FILL_STORE, from_memory, bytes), 0);
 		check_stored(&w, kv, bytes, n);
 		kv_free(kv);
 		world_close(&w);
@@ -246,7 +246,7 @@ static void what_was_accepted_survives_a_full_store(void **state)
 		assert_int_equal(kv_mem_new(w.io, &f->below), 0);
 		atomic_init(&f->refuse, 25);
 		assert_int_equal(zarr_meta_print(&c, &json), 0);
-		assert_int_equal(zarr_writer_open(&w.we, &f->base, buf_span(&json), &zw), 0);
+		assert_int_equal(zarr_writer_open(&w.we, &f->base, buf_span(&json), ZARR_FILL_STORE, &zw), 0);
 		while (at < 1000) {
 			int r = zarr_writer_append(zw, bytes + at, MIN((size_t)30, 1000 - at), ZARR_WRITER_TRY, &taken);
 
@@ -282,8 +282,8 @@ static void a_writer_without_memory_is_told_so(void **state)
 	world_open(&w, 300000, 1);
 	assert_int_equal(kv_mem_new(w.io, &ka), 0);
 	assert_int_equal(kv_mem_new(w.io, &kb), 0);
-	assert_int_equal(zarr_writer_open(&w.we, ka, buf_span(&json), &a), 0);
-	assert_int_equal(zarr_writer_open(&w.we, kb, buf_span(&json), &b), 0);
+	assert_int_equal(zarr_writer_open(&w.we, ka, buf_span(&json), ZARR_FILL_STORE, &a), 0);
+	assert_int_equal(zarr_writer_open(&w.we, kb, buf_span(&json), ZARR_FILL_STORE, &b), 0);
 	assert_int_equal(zarr_writer_append(a, &byte, 1, ZARR_WRITER_TRY, &taken), 0);
 	assert_int_equal(zarr_writer_append(b, &byte, 1, ZARR_WRITER_TRY, &taken), -EAGAIN);
 	assert_int_equal(taken, 0);

@@ -1,0 +1,91 @@
+/*
+ * draft_array.h - one array of a draft's file: how it is to be stored, and encoding it.
+ *
+ * What an array's chunks depend on is its struct array_layout. It follows from
+ * the options in force for the node, which may change until the commit: an array
+ * that was encoded for another layout is encoded again then.
+ */
+#ifndef PYTREEFS_DRAFT_ARRAY_H
+#define PYTREEFS_DRAFT_ARRAY_H
+
+#include "core/zarr/zarr_write.h"
+#include "handlers/draft.h"
+
+/* How an array is cut and compressed: all that its chunks depend on besides their elements. */
+struct array_layout {
+	unsigned format;		/* 2 or 3 */
+	unsigned item;			/* bytes an element, as stored */
+	bool compress, omit_fill;
+	int level;			/* of zstd; 0 without */
+	uint64_t chunk[LIMIT_RANK];
+};
+
+/* One array in a file: the only one of an .npy file, or a tensor. */
+struct draft_array {
+	struct span name;		/* of a tensor; in the header's arena */
+	enum dtype dtype;		/* as the file says; DTYPE_UNKNOWN: one-byte void */
+	unsigned item, rank;
+	uint64_t shape[LIMIT_RANK];
+	uint64_t at, bytes;		/* in the file */
+	bool swapped, fortran;		/* the file's elements are big-endian, in column-major order */
+	/* Its chunks, encoded or being encoded; kv NULL: none. */
+	struct kv *kv;
+	const struct store *store;	/* that kv belongs to */
+	struct array_layout layout;	/* that they were encoded for */
+	enum dtype from, stored;	/* what the file's elements were taken for, and what was stored */
+	struct zarr_writer *writer;	/* while it streams */
+};
+
+/* What is asked for now. */
+struct array_wanted {
+	struct array_layout layout;
+	enum dtype from, to;		/* from differs from to: a cast */
+};
+
+/*
+ * By the options in force for the node, and by the file's name when it is a part. -EINVAL: the header
+ * names no dtype and nothing else does, or an xattr names another one. Locks the draft.
+ */
+int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret);
+/* The metadata document of an array of that shape. */
+int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret);
+/* Whether what is stored has another form than the file: it cannot be read back from the chunks. */
+static inline bool array_is_changed(const struct draft_array *a)
+{
+	return a->swapped || a->fortran || a->from != a->stored;
+}
+/* Let go of its chunks. */
+void array_release(struct draft_array *a);
+
+/*
+ * Encode it for `w` into a new kv of the node's item, which replaces its kv. read gives the bytes of
+ * the file's elements.
+ */
+typedef int array_read_fn(void *arg, uint64_t off, size_t n, void *p);
+int array_encode(struct draft_node *n, struct draft_array *a, const struct array_wanted *w, array_read_fn *read,
+		 void *arg);
+/*
+ * What is stored fits `w` already, or only the document has to be given anew (which is done): 1;
+ * 0 when it must be encoded.
+ */
+int array_fits(struct draft_node *n, struct draft_array *a, const struct array_wanted *w);
+
+/* ---- parts of an array ---- */
+
+/* A file name that is a part of a larger array: w[0:512,0:256]@1024x256.npy. */
+struct draft_part {
+	struct span stem;		/* of the whole's name */
+	unsigned rank;
+	uint64_t start[LIMIT_RANK], extent[LIMIT_RANK], whole[LIMIT_RANK];
+};
+
+/* What a file's name says: 1 a part, 0 not; -EINVAL: its box is no part of its shape. */
+int draft_part_of(struct span name, struct draft_part *ret);
+/*
+ * The chunk shape for an array of `shape` that is written in blocks; chunks divide a block. By our own
+ * choice: about 4 MiB, leading axes cut first.
+ */
+void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *block, uint64_t item,
+			 bool divide, uint64_t ret[LIMIT_RANK]);
+
+#endif
