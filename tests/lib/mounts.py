@@ -91,10 +91,13 @@ class Mount:
 
     def unmount(self):
         """Leave nothing behind; what went wrong, or '' when the ordinary way worked and the daemon is gone."""
-        pid, why = self.pid, ''
-        if self.mounted():
+        pid, why, end = self.pid, '', time.monotonic() + 3
+        while self.mounted():
             r = subprocess.run(['fusermount3', '-u', str(self.path)], capture_output=True, text=True)
             why = r.stderr.strip() if r.returncode else ''
+            if 'busy' not in why or time.monotonic() > end:     # a read-ahead under way keeps it busy
+                break
+            time.sleep(0.02)
         if self.mounted():
             subprocess.run(['umount', '-l', str(self.path)], capture_output=True)
         return why or self._ended(pid)
