@@ -14,11 +14,12 @@ NOTICE = re.compile(r'io_uring|passthrough|read_ahead')        # a kernel that l
 
 
 class Mount:
-    def __init__(self, program, source, mnt, log, options=(), foreground=False):
+    def __init__(self, program, source, mnt, log, options=(), foreground=False,
+                 under=()):
         self.program, self.source, self.path, self.log = program, source, pathlib.Path(mnt), log
         self.path.mkdir(parents=True, exist_ok=True)
         self.process = None
-        command = [program, 'mount', str(source), str(mnt), '-o', ','.join([f'log={log}', *options])]
+        command = [*under, program, 'mount', str(source), str(mnt), '-o', ','.join([f'log={log}', *options])]
         if foreground:
             self.process = subprocess.Popen(command + ['-f'], stdin=subprocess.DEVNULL,
                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -57,7 +58,7 @@ class Mount:
             words = (entry / 'cmdline').read_bytes().split(b'\0')
         except OSError:
             return False
-        return str(self.path).encode() in words and any(b'pytreefs' in w for w in words[:2])
+        return str(self.path).encode() in words and b'pytreefs' in words[0]
 
     def memory(self, field='VmHWM'):
         """Bytes of the daemon's memory: the peak (VmHWM) or now (VmRSS)."""

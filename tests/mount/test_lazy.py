@@ -54,6 +54,16 @@ def test_twenty_thousand_leaves_read_right(mount, cases):
             assert a.tolist() == [i * 100 + j] * 4
 
 
+def test_a_thousand_steps_are_read_with_few_open_files(mount, cases):
+    """Walking a long run's root must not use up the descriptors that a daemon is given."""
+    case = cases('thousand-steps')
+    m = mount(case.path, under=['prlimit', '--nofile=1024:1024'])
+    for step in case.steps:
+        assert compare.read_all(m / step / 'state/name.txt') == b'step 0'
+        compare.read_all(m / step / 'state/w.npy')
+    assert m.open_files() < 1000
+
+
 def total(doc, word):
     """The largest counter whose name contains the word, wherever it is in the document."""
     out = []
