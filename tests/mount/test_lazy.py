@@ -41,7 +41,7 @@ def test_twenty_thousand_leaves_are_listed_quickly(mount, cases, name):
             os.lstat(os.path.join(where, name))
     seconds = time.monotonic() - start
     assert n == case.notes['layers'] * case.notes['leaves'] + 2       # and the two metadata files
-    assert seconds < 5.0, seconds
+    assert seconds < (10.0 if 'perleaf' in name else 5.0), seconds      # there each leaf is files of its own
 
 
 def test_twenty_thousand_leaves_read_right(mount, cases):
