@@ -212,7 +212,7 @@ def test_explain_spec_opens_with_tensorstore(run, cases):
 
 # ---- the flow ----
 
-READ = ['fs', 'leaf', 'zarr', 'kv', 'io', 'codec']
+READ = ['fs', 'leaf', 'zarr', 'kv', 'ocdbt', 'io', 'codec']
 
 
 def modules_of(lines):
@@ -221,7 +221,7 @@ def modules_of(lines):
 
 
 def test_the_trace_of_a_read_is_the_flow_of_the_design(mount, cases):
-    """fs -> leaf -> zarr -> kv -> io -> codec for a chunk, and the database's node on the way to it."""
+    """fs -> leaf -> zarr -> kv -> ocdbt -> io -> codec for a chunk; opening it reads the database's node."""
     m = mount(cases('matrix-ocdbt-zarr2-zstd-v0').path, 'trace=all', 'io=trace:auto')
     before = len(m.log_lines())
     with open(m / 'params/dense/kernel.npy', 'rb') as f:
