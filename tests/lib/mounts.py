@@ -19,13 +19,18 @@ class Mount:
         self.program, self.source, self.path, self.log = program, source, pathlib.Path(mnt), log
         self.path.mkdir(parents=True, exist_ok=True)
         self.process = None
+        # A build with sanitizers tells there; other builds do not look.
+        report = f'log_path={log}.sanitizer'
+        env = dict(os.environ, ASAN_OPTIONS=report, UBSAN_OPTIONS=f'{report}:print_stacktrace=1',
+                   TSAN_OPTIONS=report)
         command = [*under, program, 'mount', str(source), str(mnt), '-o', ','.join([f'log={log}', *options])]
         if foreground:
             self.process = subprocess.Popen(command + ['-f'], stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
             self._wait_until_ready()
         else:
-            r = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+            r = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                               env=env)
             if r.returncode:
                 raise MountError(r.returncode, r.stderr)
         self._pid = self.process.pid if self.process else None
@@ -86,6 +91,8 @@ class Mount:
     def faults(self, allow_errors):
         """What the log should not say."""
         out = [line for line in self.log_lines() if NEVER.search(line)]
+        for report in pathlib.Path(self.log).parent.glob(f'{pathlib.Path(self.log).name}.sanitizer.*'):
+            out.append(report.read_text(errors='replace')[:3000])
         if not allow_errors:
             out += [line for line in self.log_lines() if ERROR.search(line) and not NOTICE.search(line)]
         return out
@@ -116,6 +123,11 @@ class Mount:
             return ''
         os.kill(pid, 9)
         return 'the daemon did not end within 15 s of the unmount'
+
+
+def is_sanitized(program):
+    """A build with sanitizers, whose memory is not ours to judge."""
+    return b'__asan_init' in pathlib.Path(program).read_bytes()
 
 
 def has_ended(pid):

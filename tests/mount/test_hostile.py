@@ -91,9 +91,10 @@ def test_a_thousand_damaged_checkpoints(mount, hostile, cases):
     peak, resident, files = m.memory('VmHWM'), m.memory('VmRSS'), m.open_files()
     second = walk(m)
     assert second['files'] == first['files'] and not second['hangs'] and not second['canary']
-    assert m.memory('VmRSS') <= resident + 24 * MIB, f'{resident >> 20} -> {m.memory("VmRSS") >> 20} MiB'
     assert m.open_files() <= files + 8
-    assert peak <= (64 + 64 + 64) * MIB, f'peak {peak >> 20} MiB'
+    if not mounts.is_sanitized(m.program):
+        assert m.memory('VmRSS') <= resident + 24 * MIB, f'{resident >> 20} -> {m.memory("VmRSS") >> 20} MiB'
+        assert peak <= (64 + 64 + 64) * MIB, f'peak {peak >> 20} MiB'
     assert not compare.compare(m / '999999/state', cases(BASES[0]).tree())
 
 
