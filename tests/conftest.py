@@ -52,13 +52,14 @@ def copy(tmp_path):
 def mount(program, tmp_path):
     """mount(source, 'option=value', ...): a mount.Mount, unmounted and its log scanned afterwards.
 
-    allow_errors=True: the test provokes failures that the log rightly reports.
+    allow_errors=True: the test provokes failures that the log rightly reports. foreground=True: with -f.
+    under=[...]: a command to run it under.
     """
     made = []
 
-    def do(source, *options, allow_errors=False, foreground=False):
+    def do(source, *options, allow_errors=False, **how):
         n = len(made)
-        m = mounts.Mount(program, source, tmp_path / f'mnt{n}', tmp_path / f'log{n}', options, foreground)
+        m = mounts.Mount(program, source, tmp_path / f'mnt{n}', tmp_path / f'log{n}', options, **how)
         made.append((m, allow_errors))
         return m
 

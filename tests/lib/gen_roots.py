@@ -1,5 +1,6 @@
 """Cases: roots of many steps, step names, and items that are no trees."""
 
+import json
 import os
 import shutil
 
@@ -241,9 +242,11 @@ def step_of_two_times(d):
 def item_being_deleted(d):
     """0.12.8: `_CHECKPOINT_DELETION` names an item on its way out."""
     ocp1.save_checkpointables((d / 'ckpt').resolve(), {'a': small(1), 'b': small(2)})
-    (d / 'ckpt' / '_CHECKPOINT_DELETION').write_text(
-        '{"operation_id": "%032x", "checkpointable_name": "b", "destination": null, '
-        '"original_metadata": {}, "updated_metadata": {}}' % 7)
+    before = json.loads((d / 'ckpt' / '_CHECKPOINT_METADATA').read_text())
+    after = dict(before, item_handlers={k: v for k, v in before['item_handlers'].items() if k != 'b'})
+    (d / 'ckpt' / '_CHECKPOINT_DELETION').write_text(json.dumps({
+        'operation_id': f'{7:032x}', 'checkpointable_name': 'b', 'destination': None,
+        'original_metadata': before, 'updated_metadata': after}))
     return Case(trees={'a': expect.flatten(small(1))}, hidden=['b', '_CHECKPOINT_DELETION'])
 
 

@@ -14,17 +14,23 @@ NOTICE = re.compile(r'io_uring|passthrough|read_ahead')        # a kernel that l
 
 
 class Mount:
-    def __init__(self, program, source, mnt, log, options=(), foreground=False):
+    def __init__(self, program, source, mnt, log, options=(), foreground=False,
+                 under=()):
         self.program, self.source, self.path, self.log = program, source, pathlib.Path(mnt), log
         self.path.mkdir(parents=True, exist_ok=True)
         self.process = None
-        command = [program, 'mount', str(source), str(mnt), '-o', ','.join([f'log={log}', *options])]
+        # A build with sanitizers tells there; other builds do not look.
+        report = f'log_path={log}.sanitizer'
+        env = dict(os.environ, ASAN_OPTIONS=report, UBSAN_OPTIONS=f'{report}:print_stacktrace=1',
+                   TSAN_OPTIONS=report)
+        command = [*under, program, 'mount', str(source), str(mnt), '-o', ','.join([f'log={log}', *options])]
         if foreground:
             self.process = subprocess.Popen(command + ['-f'], stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
             self._wait_until_ready()
         else:
-            r = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+            r = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                               env=env)
             if r.returncode:
                 raise MountError(r.returncode, r.stderr)
         self._pid = self.process.pid if self.process else None
@@ -57,7 +63,7 @@ class Mount:
             words = (entry / 'cmdline').read_bytes().split(b'\0')
         except OSError:
             return False
-        return str(self.path).encode() in words and any(b'pytreefs' in w for w in words[:2])
+        return str(self.path).encode() in words and b'pytreefs' in words[0]
 
     def memory(self, field='VmHWM'):
         """Bytes of the daemon's memory: the peak (VmHWM) or now (VmRSS)."""
@@ -85,16 +91,21 @@ class Mount:
     def faults(self, allow_errors):
         """What the log should not say."""
         out = [line for line in self.log_lines() if NEVER.search(line)]
+        for report in pathlib.Path(self.log).parent.glob(f'{pathlib.Path(self.log).name}.sanitizer.*'):
+            out.append(report.read_text(errors='replace')[:3000])
         if not allow_errors:
             out += [line for line in self.log_lines() if ERROR.search(line) and not NOTICE.search(line)]
         return out
 
     def unmount(self):
         """Leave nothing behind; what went wrong, or '' when the ordinary way worked and the daemon is gone."""
-        pid, why = self.pid, ''
-        if self.mounted():
+        pid, why, end = self.pid, '', time.monotonic() + 3
+        while self.mounted():
             r = subprocess.run(['fusermount3', '-u', str(self.path)], capture_output=True, text=True)
             why = r.stderr.strip() if r.returncode else ''
+            if 'busy' not in why or time.monotonic() > end:     # a read-ahead under way keeps it busy
+                break
+            time.sleep(0.02)
         if self.mounted():
             subprocess.run(['umount', '-l', str(self.path)], capture_output=True)
         return why or self._ended(pid)
@@ -112,6 +123,11 @@ class Mount:
             return ''
         os.kill(pid, 9)
         return 'the daemon did not end within 15 s of the unmount'
+
+
+def is_sanitized(program):
+    """A build with sanitizers, whose memory is not ours to judge."""
+    return b'__asan_init' in pathlib.Path(program).read_bytes()
 
 
 def has_ended(pid):

@@ -91,9 +91,10 @@ def test_a_thousand_damaged_checkpoints(mount, hostile, cases):
     peak, resident, files = m.memory('VmHWM'), m.memory('VmRSS'), m.open_files()
     second = walk(m)
     assert second['files'] == first['files'] and not second['hangs'] and not second['canary']
-    assert m.memory('VmRSS') <= resident + 24 * MIB, f'{resident >> 20} -> {m.memory("VmRSS") >> 20} MiB'
     assert m.open_files() <= files + 8
-    assert peak <= (64 + 64 + 64) * MIB, f'peak {peak >> 20} MiB'
+    if not mounts.is_sanitized(m.program):
+        assert m.memory('VmRSS') <= resident + 24 * MIB, f'{resident >> 20} -> {m.memory("VmRSS") >> 20} MiB'
+        assert peak <= (64 + 64 + 64) * MIB, f'peak {peak >> 20} MiB'
     assert not compare.compare(m / '999999/state', cases(BASES[0]).tree())
 
 
@@ -125,7 +126,7 @@ def test_symlinked_directories_out_of_the_source(mount, copy, cases, tmp_path):
     shutil.move(item / 'ocdbt.process_0', tmp_path / 'elsewhere')
     os.symlink(tmp_path / 'elsewhere', item / 'ocdbt.process_0')
     m = mount(item, allow_errors=True)
-    assert not compare.is_eio(m / 'params/numpy.npy')
+    assert not compare.is_eio(m / 'params/dense/kernel.npy')
 
 
 def test_symlinks_that_stay_inside_are_followed(mount, copy, cases):
@@ -146,7 +147,7 @@ def test_a_missing_data_file_is_eio(mount, copy, cases):
     for f in files:
         f.unlink()
     m = mount(item, allow_errors=True)
-    assert not compare.is_eio(m / 'params/numpy.npy')
+    assert not compare.is_eio(m / 'params/dense/kernel.npy')
     assert compare.read_all(m / 'name.txt')
     text = '\n'.join(m.log_lines())
     assert any(f.name in text for f in files), text

@@ -41,7 +41,7 @@ def test_twenty_thousand_leaves_are_listed_quickly(mount, cases, name):
             os.lstat(os.path.join(where, name))
     seconds = time.monotonic() - start
     assert n == case.notes['layers'] * case.notes['leaves'] + 2       # and the two metadata files
-    assert seconds < 5.0, seconds
+    assert seconds < (10.0 if 'perleaf' in name else 5.0), seconds      # there each leaf is files of its own
 
 
 def test_twenty_thousand_leaves_read_right(mount, cases):
@@ -52,6 +52,16 @@ def test_twenty_thousand_leaves_read_right(mount, cases):
         for j in range(0, 100, 9):
             a = np.load(m / f'layer{i:03d}' / f'w{j:02d}.npy')
             assert a.tolist() == [i * 100 + j] * 4
+
+
+def test_a_thousand_steps_are_read_with_few_open_files(mount, cases):
+    """Walking a long run's root must not use up the descriptors that a daemon is given."""
+    case = cases('thousand-steps')
+    m = mount(case.path, under=['prlimit', '--nofile=1024:1024'])
+    for step in case.steps:
+        assert compare.read_all(m / step / 'state/name.txt') == b'step 0'
+        compare.read_all(m / step / 'state/w.npy')
+    assert m.open_files() < 1000
 
 
 def total(doc, word):
