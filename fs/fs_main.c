@@ -239,6 +239,8 @@ int fs_main(const struct fs_mount *m)
 		return run(&resolved, -1);
 	if (pipe2(pipe_fd, O_CLOEXEC) < 0)
 		return err_sys("cannot make", "pipe");
+	/* What is buffered would be written twice. */
+	fflush(NULL);
 	child = fork();
 	if (child < 0)
 		return err_sys("cannot start", "background process");
@@ -252,9 +254,5 @@ int fs_main(const struct fs_mount *m)
 	setsid();
 	if (chdir("/") < 0)
 		log_warn("cannot leave the working directory");
-	r = run(&resolved, pipe_fd[1]);
-	if (r < 0)
-		fprintf(stderr, "pytreefs: %s\n", err_text(r));
-	/* Memory is the system's again; what must be closed was closed. */
-	_exit(r < 0 ? 1 : 0);
+	return run(&resolved, pipe_fd[1]);
 }

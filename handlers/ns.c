@@ -355,12 +355,10 @@ int ns_start(struct ns *ns, const struct ns_listener *listener)
 void ns_stop(struct ns *ns)
 {
 	watch_stop(take(ns->watch));
-	/* Prefetch jobs hold items: they end before their tables do. */
+	/* Prefetch jobs hold items: they end before their tables do. What still runs may post more. */
 	if (ns->ckpt) {
-		struct pool *pool = take(ns->ckpt->pool);
-
-		ns->ckpt->env.pool = NULL;
-		pool_free(pool);
+		pool_free(ns->ckpt->pool);
+		ns->ckpt->pool = ns->ckpt->env.pool = NULL;
 	}
 }
 

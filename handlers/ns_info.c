@@ -55,6 +55,8 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "stream_restarts", streams.restarts },
 		{ "spill_bytes", streams.spill_bytes },
 		{ "spill_reads", streams.spill_reads },
+		{ "decoder_bytes", streams.decoder_bytes },
+		{ "decoder_peak_bytes", streams.decoder_peak_bytes },
 		{ "nodes", node_table_count(ns->nodes) },
 	};
 

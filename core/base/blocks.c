@@ -1,6 +1,7 @@
 /*
- * blocks.c - a short list of freed blocks in front of mmap().
+ * blocks.c - a short list of freed blocks in front of mmap(); small blocks are the heap's.
  *
+ * A chunk may have a single byte, and a hundred thousand of those must not take a page each.
  * Kept bytes are bounded by KEEP_BYTES: they are part of the constant that a
  * mount needs beside its cache and budgets.
  */
@@ -14,6 +15,12 @@
 
 #define KEEP_BLOCKS 16
 #define KEEP_BYTES (16 * MiB)
+/* Larger ones are pages. The address sanitizer sees only what is the heap's, so there all of them are. */
+#ifdef PYTREEFS_ASAN
+#define HEAP_MAX (SIZE_MAX / 2)
+#else
+#define HEAP_MAX (64 * KiB)
+#endif
 
 static struct {
 	pthread_mutex_t lock;		/* protects all below */
@@ -36,10 +43,17 @@ static void *take_at(unsigned i)
 	return p;
 }
 
+size_t block_size(size_t n)
+{
+	return n <= HEAP_MAX ? n + 16 : round_up(n, 4096);
+}
+
 void *block_alloc(size_t n)
 {
 	void *p = NULL;
 
+	if (n <= HEAP_MAX)
+		return malloc(n);
 	n = round_up(n, 4096);
 	pthread_mutex_lock(&list.lock);
 	for (unsigned i = list.n; i > 0 && !p; i--)
@@ -54,24 +68,34 @@ void *block_alloc(size_t n)
 
 void block_free(void *p, size_t n)
 {
-	if (!p)
+	struct {
+		void *p;
+		size_t n;
+	} out[KEEP_BLOCKS + 1];
+	unsigned n_out = 0;
+
+	if (!p || n <= HEAP_MAX) {
+		free(p);
 		return;
+	}
 	n = round_up(n, 4096);
 	pthread_mutex_lock(&list.lock);
 	if (n > KEEP_BYTES / 4) {
-		pthread_mutex_unlock(&list.lock);
-		munmap(p, n);
-		return;
+		out[n_out].p = p;
+		out[n_out++].n = n;
+	} else {
+		while (list.n == KEEP_BLOCKS || list.bytes + n > KEEP_BYTES) {
+			out[n_out].n = list.kept[0].n;
+			out[n_out++].p = take_at(0);
+		}
+		list.kept[list.n].p = p;
+		list.kept[list.n++].n = n;
+		list.bytes += n;
 	}
-	while (list.n == KEEP_BLOCKS || list.bytes + n > KEEP_BYTES) {
-		size_t old_n = list.kept[0].n;
-
-		munmap(take_at(0), old_n);
-	}
-	list.kept[list.n].p = p;
-	list.kept[list.n++].n = n;
-	list.bytes += n;
 	pthread_mutex_unlock(&list.lock);
+	/* Unmapping takes its time: not under the lock. */
+	for (unsigned i = 0; i < n_out; i++)
+		munmap(out[i].p, out[i].n);
 }
 
 void block_trim(void)

@@ -4,7 +4,7 @@
  * Chunks and pieces of a megabyte are decoded into fresh memory thousands of
  * times a second; from malloc() each would be mapped, zeroed by the kernel and
  * unmapped again. A few freed blocks are kept for the next taker of the same
- * size. Blocks are page-aligned. Any thread may call.
+ * size. Small blocks come from the heap. Any thread may call.
  */
 #ifndef PYTREEFS_BLOCKS_H
 #define PYTREEFS_BLOCKS_H
@@ -15,6 +15,8 @@
 void *block_alloc(size_t n);
 /* n as it was asked for. Accepts NULL. */
 void block_free(void *p, size_t n);
+/* What a block of n bytes costs in memory: for charges to the cache and the budget. */
+size_t block_size(size_t n);
 /* Give the kept blocks back to the system. */
 void block_trim(void);
 

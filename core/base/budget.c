@@ -68,6 +68,16 @@ void budget_give(struct budget *b, uint64_t n)
 	pthread_mutex_unlock(&b->lock);
 }
 
+uint64_t budget_total(struct budget *b)
+{
+	uint64_t total;
+
+	pthread_mutex_lock(&b->lock);
+	total = b->total;
+	pthread_mutex_unlock(&b->lock);
+	return total;
+}
+
 void budget_resize(struct budget *b, uint64_t total)
 {
 	pthread_mutex_lock(&b->lock);

@@ -27,6 +27,7 @@ int budget_take(struct budget *b, uint64_t n);
 /* Like budget_take, but false instead of waiting. */
 bool budget_try(struct budget *b, uint64_t n);
 void budget_give(struct budget *b, uint64_t n);
+uint64_t budget_total(struct budget *b);
 /* A new total; takers that no longer fit wait until enough is given back. */
 void budget_resize(struct budget *b, uint64_t total);
 

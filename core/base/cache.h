@@ -41,7 +41,9 @@ uint64_t cache_owner(void);
 
 /*
  * Find or begin an entry and pin it; the pin is given back by cache_put() whatever happens.
- * To avoid deadlock, a thread fills all that are CACHE_MINE before it waits for a CACHE_BUSY one.
+ * To avoid deadlock, a thread fills all that are CACHE_MINE before it waits for a CACHE_BUSY one of
+ * the same kind. Kinds have an order: who is filling a chunk may wait for a shard index, and who is
+ * filling either for a node of the database, never the other way round.
  * Returns an enum cache_state, or -ENOMEM.
  */
 int cache_begin(struct cache *cache, const struct cache_key *key, struct cache_entry **ret);

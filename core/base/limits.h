@@ -38,6 +38,7 @@
 /* Arrays. */
 #define LIMIT_RANK 32			/* format: TensorStore's and numpy's limit */
 #define LIMIT_ITEM_BYTES 16		/* format: complex128 is the widest element */
+#define LIMIT_CHUNK_BYTES ((uint64_t)1 << 55)	/* ours: 2^35 pieces, so that cache keys have room for them */
 #define LIMIT_CODECS 16			/* ours: codecs in one chain */
 #define LIMIT_SHARD_NESTING 4		/* ours: shards inside shards */
 #define LIMIT_SHARD_ENTRIES ((uint64_t)1 << 24)	/* ours: 256 MiB of index (TensorStore: 2^30) */

@@ -14,6 +14,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Built with the address sanitizer: both compilers' ways of saying so. */
+#if defined(__SANITIZE_ADDRESS__)
+#define PYTREEFS_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PYTREEFS_ASAN 1
+#endif
+#endif
+
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))

@@ -17,6 +17,7 @@ void gather_init(struct gather *g, struct cache *cache)
 	g->n = 0;
 	g->cap = GATHER_INLINE;
 	g->bytes = 0;
+	g->fence = 0;
 }
 
 static void seg_release(struct gather *g, struct gather_seg *s)
@@ -64,7 +65,7 @@ int gather_add_pinned(struct gather *g, struct cache_entry *pin, const void *p, 
 
 int gather_add_file(struct gather *g, struct io_file *file, uint64_t off, size_t n)
 {
-	struct gather_seg *last = g->n ? &g->seg[g->n - 1] : NULL;
+	struct gather_seg *last = g->n > g->fence ? &g->seg[g->n - 1] : NULL;
 
 	/* Neighbouring chunks often lie behind one another in their data file. */
 	if (last && last->kind == GATHER_FILE && last->file == file && last->off + last->n == off) {

@@ -32,12 +32,19 @@ struct gather {
 	struct gather_seg *seg;
 	size_t n, cap;
 	uint64_t bytes;			/* sum of the segments */
+	size_t fence;			/* nothing is merged into the segments before this one */
 	struct gather_seg few[GATHER_INLINE];
 };
 
 void gather_init(struct gather *g, struct cache *cache);
 /* Gives back all pins, files and memory; the gather is empty and usable again. */
 void gather_release(struct gather *g);
+
+/* What is added from now on stays apart from what is there: for who trims what it added. */
+static inline void gather_fence(struct gather *g)
+{
+	g->fence = g->n;
+}
 
 /* Each takes its resource whether it succeeds or not. */
 int gather_add_pinned(struct gather *g, struct cache_entry *pin, const void *p, size_t n);

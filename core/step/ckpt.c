@@ -37,23 +37,25 @@ static int open_source(struct ckpt *c)
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 {
 	struct ckpt *c = calloc(1, sizeof(*c));
+	/* A decoder's history is memory beside the cache: honest frames need up to 8 MiB, the highest
+	 * levels 128 MiB, which only a large cache pays for. All decoders have half of the budget. */
+	struct streams_opts so = { .spill_dir = opts->spill_dir, .spill_limit = opts->spill_limit,
+				   .window_limit = MAX(9 * MiB, opts->cache_bytes / 2),
+				   .decoder_limit = opts->read_budget / 2 };
 	int r;
 
 	if (!c)
 		return fail(-ENOMEM, "cannot open '%s'", opts->source);
 	c->opts = *opts;
-	budget_init(&c->read_budget, "read_budget", opts->read_budget);
+	budget_init(&c->read_budget, "half of read_budget", opts->read_budget / 2);
 	budget_init(&c->write_budget, "write_budget", opts->write_budget);
 	r = io_engine_open(opts->io, &c->io);
 	if (r >= 0)
 		r = open_source(c);
 	if (r >= 0)
 		r = cache_new(opts->cache_bytes, &c->cache);
-	/* A decoder's history is memory beside the cache: honest frames need up to 8 MiB, the highest
-	 * levels 128 MiB, which only a large cache pays for. */
 	if (r >= 0)
-		r = streams_new(opts->spill_dir, opts->spill_limit, MAX(9 * MiB, opts->cache_bytes / 2),
-				&c->streams);
+		r = streams_new(&so, &c->streams);
 	if (r < 0) {
 		ckpt_close(c);
 		return r;

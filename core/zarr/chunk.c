@@ -14,6 +14,7 @@
 #include "core/zarr/cast.h"
 
 #define WHOLE_MAX (2 * MiB)		/* larger chunks are streamed, so that a reader need not wait for all */
+#define WAIT_TRIES 4			/* a chunk that others failed to fill */
 
 bool chunk_is_streamed(const struct zarr *z)
 {
@@ -43,13 +44,19 @@ struct whole {
 	uint8_t *out;
 };
 
+static struct span stored_bytes(const struct whole *w)
+{
+	if (w->c->len == 0)
+		return span_of(NULL, 0);
+	return span_of(w->in ? w->in : w->c->loc.bytes.p + w->c->off, w->c->len);
+}
+
 static int decode(void *arg)
 {
 	struct whole *w = arg;
 	const struct zarr_level *leaf = w->z->leaf;
 	const struct dtype_info *t = dtype_info(w->z->meta.dtype);
-	struct span in = w->in ? span_of(w->in, w->c->len) :
-				 span_of(w->c->loc.bytes.p + w->c->off, w->c->len);
+	struct span in = stored_bytes(w);
 	int r;
 
 	trace(TRACE_CODEC, "decode %zu -> %llu", in.n, (unsigned long long)leaf->bytes);
@@ -132,7 +139,7 @@ static int whole_fill(struct zarr *z, struct whole *w)
 		return fail(-ENOMEM, "cannot allocate a cache entry");
 	v->n = z->leaf->bytes;
 	v->p = take(w->out);
-	cache_fill(z->env->cache, w->c->pin, v, v->n + sizeof(*v), whole_free);
+	cache_fill(z->env->cache, w->c->pin, v, block_size(v->n) + sizeof(*v), whole_free);
 	return 0;
 }
 
@@ -154,39 +161,33 @@ static int missing(struct zarr *z, struct chunk *c)
 		    buf_str(&where));
 }
 
-/* Decode the chunks that this thread began in the cache (mode WHOLE, loc set). */
-static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
+/* What decoding one takes while it is under way. */
+static uint64_t cost_of(const struct whole *w)
 {
-	auto_free struct whole *w = calloc(n, sizeof(*w));
-	uint64_t cost = 0;
-	size_t m = 0;
-	int r = 0;
+	return w->z->leaf->bytes + w->c->len;
+}
 
-	if (!w)
-		return fail(-ENOMEM, "cannot decode %zu chunks", n);
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		struct chunk *c = begun[i];
+/* How many of the first ones are decoded together: as many as half of the budget holds, at least one. */
+static size_t group(const struct whole *w, size_t n, uint64_t budget, uint64_t *ret_cost)
+{
+	uint64_t cost = cost_of(&w[0]);
+	size_t k;
 
-		if (c->loc.where == KV_ABSENT) {
-			r = missing(z, c);
-			continue;
-		}
-		if (is_bloated(z, c))
-			r = fail(-EUCLEAN, "chunk of %llu bytes is stored in %llu",
-				 (unsigned long long)z->leaf->bytes, (unsigned long long)c->len);
-		w[m++] = (struct whole){ .z = z, .c = c };
-		cost += z->leaf->bytes + c->len;
-	}
-	if (r >= 0 && m) {
-		r = budget_take(z->env->budget, cost);
-		if (r < 0)
-			cost = 0;
-	} else {
-		cost = 0;
-	}
-	if (r >= 0)
-		r = whole_decode(z, w, m);
-	for (size_t i = 0; i < m; i++) {
+	for (k = 1; k < n && cost + cost_of(&w[k]) <= budget / 2; k++)
+		cost += cost_of(&w[k]);
+	/* A chunk that is larger than the whole budget has it for itself: a chunk is small (WHOLE_MAX). */
+	*ret_cost = MIN(cost, budget);
+	return k;
+}
+
+static int fill_group(struct zarr *z, struct whole *w, size_t n, uint64_t cost)
+{
+	int r = budget_take(z->env->budget, cost);
+
+	if (r < 0)
+		return r;
+	r = whole_decode(z, w, n);
+	for (size_t i = 0; i < n; i++) {
 		block_free(w[i].in, w[i].in_n);
 		if (r >= 0)
 			r = whole_fill(z, &w[i]);
@@ -196,41 +197,52 @@ static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
 	return r;
 }
 
-/* Chunks of modest size: in the cache, or brought there. */
-static int open_whole(struct zarr *z, struct chunk **c, size_t n)
+/* Decode the chunks that this thread began in the cache (mode WHOLE, loc set). */
+static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 {
-	auto_free struct chunk **begun = calloc(n, sizeof(struct chunk *));
-	auto_free struct chunk **busy = calloc(n, sizeof(struct chunk *));
-	auto_free struct chunk *find = calloc(n, sizeof(*find));
-	size_t n_begun = 0, n_busy = 0, n_pinned = 0;
-	int r = begun && busy && find ? 0 : fail(-ENOMEM, "cannot open %zu chunks", n);
+	auto_free struct whole *w = calloc(n, sizeof(*w));
+	uint64_t budget = budget_total(z->env->budget), cost;
+	size_t m = 0;
+	int r = 0;
 
+	if (!w)
+		return fail(-ENOMEM, "cannot decode %zu chunks", n);
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		struct cache_key key;
+		struct chunk *c = begun[i];
 
-		chunk_number(z, c[i]);
-		key = chunk_whole_key(z, c[i]->number);
-		c[i]->mode = CHUNK_WHOLE;
-		r = cache_begin(z->env->cache, &key, &c[i]->pin);
-		n_pinned += r >= 0;
-		if (r == CACHE_MINE)
-			begun[n_begun++] = c[i];
-		else if (r == CACHE_BUSY)
-			busy[n_busy++] = c[i];
+		if (c->loc.where == KV_ABSENT)
+			r = missing(z, c);
+		else if (is_bloated(z, c))
+			r = fail(-EUCLEAN, "chunk of %llu bytes is stored in %llu",
+				 (unsigned long long)z->leaf->bytes, (unsigned long long)c->len);
+		else
+			w[m++] = (struct whole){ .z = z, .c = c };
 	}
-	if (r >= 0 && n_begun) {
-		for (size_t i = 0; i < n_begun; i++)
-			memcpy(find[i].index, begun[i]->index, sizeof(find[i].index));
-		r = chunk_locate(z, find, n_begun);
-		for (size_t i = 0; i < n_begun && r >= 0; i++) {
-			begun[i]->loc = find[i].loc;
-			begun[i]->off = find[i].off;
-			begun[i]->len = find[i].len;
-		}
-		if (r >= 0)
-			r = fill_begun(z, begun, n_begun);
+	for (size_t at = 0, k; at < m && r >= 0; at += k) {
+		k = group(w + at, m - at, budget, &cost);
+		r = fill_group(z, w + at, k, cost);
 	}
-	for (size_t i = 0; i < n_begun; i++) {
+	return r;
+}
+
+/* Look up and decode what this thread began; each is filled or failed afterwards. */
+static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
+{
+	auto_free struct chunk *find = calloc(n, sizeof(*find));
+	int r = find ? 0 : fail(-ENOMEM, "cannot open %zu chunks", n);
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		memcpy(find[i].index, begun[i]->index, sizeof(find[i].index));
+	if (r >= 0)
+		r = chunk_locate(z, find, n);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		begun[i]->loc = find[i].loc;
+		begun[i]->off = find[i].off;
+		begun[i]->len = find[i].len;
+	}
+	if (r >= 0)
+		r = decode_begun(z, begun, n);
+	for (size_t i = 0; i < n; i++) {
 		/* Those that were not filled: absent ones, or all after an error. */
 		if (!begun[i]->pin->value) {
 			if (r >= 0)
@@ -240,14 +252,70 @@ static int open_whole(struct zarr *z, struct chunk **c, size_t n)
 		}
 		kv_loc_release(&begun[i]->loc);
 	}
+	return r;
+}
+
+/* Returns an enum cache_state, or an error. */
+static int begin(struct zarr *z, struct chunk *c)
+{
+	struct cache_key key = chunk_whole_key(z, c->number);
+
+	return cache_begin(z->env->cache, &key, &c->pin);
+}
+
+/*
+ * Another thread is filling it. When that fails it may be for another chunk of its batch, so this
+ * one is tried again alone before its reader hears of it.
+ */
+static int wait_filled(struct zarr *z, struct chunk *c)
+{
+	int r = cache_wait(z->env->cache, c->pin);
+
+	for (int tries = 0; r < 0 && tries < WAIT_TRIES; tries++) {
+		cache_put(z->env->cache, take(c->pin));
+		r = begin(z, c);
+		if (r == CACHE_MINE)
+			return fill_begun(z, &c, 1);
+		if (r == CACHE_BUSY)
+			r = cache_wait(z->env->cache, c->pin);
+	}
+	return r < 0 ? r : 0;
+}
+
+/*
+ * Chunks of modest size: in the cache, or brought there. All that this thread began are filled before
+ * it waits for others' (cache.h), and while it fills them it waits only for what lies below: shard
+ * indices, then nodes of the database, then the budget, then the disk. Whoever holds a later one of
+ * these never waits for an earlier one, so nobody waits in a circle.
+ */
+static int open_whole(struct zarr *z, struct chunk **c, size_t n)
+{
+	auto_free struct chunk **begun = calloc(n, sizeof(struct chunk *));
+	auto_free struct chunk **busy = calloc(n, sizeof(struct chunk *));
+	size_t n_begun = 0, n_busy = 0;
+	int r = begun && busy ? 0 : fail(-ENOMEM, "cannot open %zu chunks", n);
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		chunk_number(z, c[i]);
+		c[i]->mode = CHUNK_WHOLE;
+		r = begin(z, c[i]);
+		if (r == CACHE_MINE)
+			begun[n_begun++] = c[i];
+		else if (r == CACHE_BUSY)
+			busy[n_busy++] = c[i];
+	}
+	for (size_t i = 0; i < n_begun && r < 0; i++)
+		cache_fail(z->env->cache, begun[i]->pin, r);
+	if (r >= 0 && n_begun)
+		r = fill_begun(z, begun, n_begun);
 	for (size_t i = 0; i < n_busy && r >= 0; i++)
-		r = cache_wait(z->env->cache, busy[i]->pin);
+		r = wait_filled(z, busy[i]);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		if (c[i]->pin->value == &absent) {
 			cache_put(z->env->cache, take(c[i]->pin));
 			c[i]->mode = CHUNK_FILL;
 		}
-	return r;
+	return r < 0 ? r : 0;
 }
 
 /* Raw ranges and streams: found, but not read yet. */

@@ -33,17 +33,20 @@ struct shard_index {
 /* The index of the shard [off, off + len) of the value; read and checked. */
 static int index_read(const struct zarr_shard *s, const struct chunk *c, struct shard_index **ret)
 {
-	auto_free struct shard_index *ix = malloc(sizeof(*ix) + 16 * s->entries);
-	auto_free uint8_t *raw = malloc(s->index_bytes);
+	auto_free struct shard_index *ix = NULL;
+	uint8_t *raw;
 	uint64_t at;
 	int r = 0;
 
-	if (!ix || !raw)
-		return fail(-ENOMEM, "cannot allocate a shard index of %llu entries",
-			    (unsigned long long)s->entries);
 	if (c->len < s->index_bytes)
 		return fail(-EUCLEAN, "shard of %llu bytes is shorter than its index of %llu",
 			    (unsigned long long)c->len, (unsigned long long)s->index_bytes);
+	ix = malloc(sizeof(*ix) + s->index_bytes);
+	if (!ix)
+		return fail(-ENOMEM, "cannot allocate a shard index of %llu entries",
+			    (unsigned long long)s->entries);
+	/* Decoded where it was read: it may be large. */
+	raw = (uint8_t *)ix->entry;
 	at = c->off + (s->index_at_start ? 0 : c->len - s->index_bytes);
 	if (c->loc.where == KV_INLINE)
 		memcpy(raw, c->loc.bytes.p + at, s->index_bytes);
@@ -58,28 +61,43 @@ static int index_read(const struct zarr_shard *s, const struct chunk *c, struct 
 	return 0;
 }
 
+/*
+ * Read it into the cache's entry. Indices of many shards at once are bounded by the budget; beside
+ * its own entry the thread may hold chunks that it began, and whoever holds budget waits for neither.
+ */
+static int index_fill(struct zarr *z, const struct zarr_shard *s, const struct chunk *c,
+		      struct cache_entry *e)
+{
+	struct shard_index *ix = NULL;
+	int r = budget_take(z->env->budget, s->index_bytes);
+
+	if (r >= 0) {
+		r = index_read(s, c, &ix);
+		budget_give(z->env->budget, s->index_bytes);
+	}
+	if (r >= 0)
+		cache_fill(z->env->cache, e, ix, sizeof(*ix) + s->index_bytes, free);
+	else
+		cache_fail(z->env->cache, e, r);
+	return r;
+}
+
 /* Narrow c to inner chunk `entry` of the shard numbered `shard` at this level. */
 static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned level, uint64_t shard,
 		       uint64_t entry, struct chunk *c)
 {
 	struct cache_key key = { z->owner, shard, (uint64_t)z->tag << 40 | 1 | (uint64_t)level << 36 };
 	struct cache *cache = z->env->cache;
-	struct shard_index *fresh = NULL;
 	const struct shard_index *ix;
 	struct cache_entry *e;
 	int r = cache_begin(cache, &key, &e);
 
-	if (r == CACHE_MINE) {
-		r = index_read(s, c, &fresh);
-		if (r >= 0)
-			cache_fill(cache, e, fresh, sizeof(*fresh) + 16 * s->entries, free);
-		else
-			cache_fail(cache, e, r);
-	} else if (r == CACHE_BUSY) {
-		r = cache_wait(cache, e);
-	} else if (r < 0) {
+	if (r < 0)
 		return r;
-	}
+	if (r == CACHE_MINE)
+		r = index_fill(z, s, c, e);
+	else if (r == CACHE_BUSY)
+		r = cache_wait(cache, e);
 	if (r >= 0) {
 		ix = e->value;
 		if (ix->entry[2 * entry] == UINT64_MAX) {

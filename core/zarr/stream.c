@@ -15,10 +15,17 @@
 
 #define JUMP_PIECES 24			/* a first access this far in comes from a reader that jumps */
 
-void stream_decoder_close(struct stream *s)
+void stream_decoder_free(struct stream *s)
 {
 	codec_stream_close(take(s->decoder));
 	block_free(take(s->input), STREAM_INPUT_BYTES);
+}
+
+/* By the driver. */
+static void decoder_close(struct stream *s)
+{
+	stream_decoder_free(s);
+	stream_room_shrink(s, 0);
 }
 
 /* ---- the cache ---- */
@@ -101,15 +108,18 @@ static int decoder_open(struct stream *s)
 {
 	int r;
 
-	stream_decoder_close(s);
+	decoder_close(s);
 	s->fed = 0;
+	stream_room_take(s);
 	s->input = block_alloc(STREAM_INPUT_BYTES);
-	if (!s->input)
-		return fail(-ENOMEM, "cannot allocate a decoder's input");
-	r = codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, s->table->window_limit,
-			      &s->decoder);
+	r = s->input ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
+	if (r >= 0)
+		r = codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, s->table->window_limit,
+				      &s->decoder);
 	if (r < 0)
-		stream_decoder_close(s);
+		decoder_close(s);
+	else
+		stream_room_shrink(s, codec_stream_memory(s->decoder) + STREAM_INPUT_BYTES);
 	return r;
 }
 
@@ -159,7 +169,7 @@ static int decode_piece(struct stream *s, uint64_t piece, struct cache_entry **r
 	piece_fix(s, block, n);
 	spilled = spill_piece(s, piece, block, n);
 	if (piece + 1 == s->pieces)
-		stream_decoder_close(s);
+		decoder_close(s);
 	atomic_fetch_add_explicit(&s->z->env->chunk_bytes_decoded, n, memory_order_relaxed);
 	r = piece_keep(s, piece, block, ret);
 	pthread_mutex_lock(&s->lock);
@@ -184,7 +194,8 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 {
 	int r = 0;
 
-	while (r >= 0 && s->pos <= (ret ? mine : s->want) && s->pos < s->pieces) {
+	/* A job gives way to a reader whose piece has gone by: it has to start again. */
+	while (r >= 0 && s->pos <= (ret ? mine : s->want) && s->pos < s->pieces && (ret || !s->behind)) {
 		uint64_t piece = s->pos;
 		bool spill = s->may_spill && !s->spill && piece == 0;
 		struct cache_entry *e = NULL;
@@ -203,7 +214,9 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 		pthread_mutex_lock(&s->lock);
 	}
 	if (r < 0) {
-		stream_decoder_close(s);
+		pthread_mutex_unlock(&s->lock);
+		decoder_close(s);
+		pthread_mutex_lock(&s->lock);
 		s->pos = 0;
 		s->want = 0;
 		if (is_lasting(r))
@@ -249,9 +262,7 @@ static int read_spilled(struct stream *s, uint64_t piece, struct cache_entry **r
 		block_free(block, PIECE_BYTES);
 		return r;
 	}
-	pthread_mutex_lock(&s->table->lock);
-	s->table->stats.spill_reads++;
-	pthread_mutex_unlock(&s->table->lock);
+	atomic_fetch_add_explicit(&s->table->spill_reads, 1, memory_order_relaxed);
 	return piece_keep(s, piece, block, ret);
 }
 
@@ -259,7 +270,7 @@ static int read_spilled(struct stream *s, uint64_t piece, struct cache_entry **r
  * One attempt at a piece that is not in the cache: 1 when it was made here and pinned, 0 to look
  * again, or an error. Called with the lock held.
  */
-static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret)
+static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, bool *drove)
 {
 	int r;
 
@@ -267,20 +278,22 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret)
 		return err_restore(&s->failed);
 	if (s->driving) {
 		/* A piece behind the driver that is gone waits for it to stop, and then starts again. */
+		bool behind = piece < s->pos;
+
+		s->behind += behind;
 		pthread_cond_wait(&s->moved, &s->lock);
+		s->behind -= behind;
 		return 0;
 	}
 	if (piece < s->pos) {
 		s->pos = 0;
 		s->want = 0;
 		s->may_spill = true;
-		pthread_mutex_lock(&s->table->lock);
-		s->table->stats.restarts++;
-		pthread_mutex_unlock(&s->table->lock);
+		atomic_fetch_add_explicit(&s->table->restarts, 1, memory_order_relaxed);
 	} else if (s->pos == 0 && piece >= JUMP_PIECES) {
 		s->may_spill = true;
 	}
-	s->driving = true;
+	s->driving = *drove = true;
 	r = drive(s, piece, ret);
 	return r < 0 ? r : *ret != NULL;
 }
@@ -293,7 +306,7 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 
 	*ret_bytes = piece_size(s, piece);
 	while (r == 0) {
-		bool spilled;
+		bool spilled, drove = false;
 
 		if (cache_peek(s->z->env->cache, &key, &e))
 			break;
@@ -304,8 +317,10 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 		pthread_mutex_lock(&s->lock);
 		spilled = piece < s->spilled;
 		if (!spilled)
-			r = advance(s, piece, &e);
+			r = advance(s, piece, &e, &drove);
 		pthread_mutex_unlock(&s->lock);
+		if (drove)
+			stream_room_wake(s->table);
 		if (spilled) {
 			r = read_spilled(s, piece, &e);
 			break;
@@ -329,6 +344,7 @@ void stream_job_run(struct pool_job *job)
 		drive(s, 0, NULL);
 	}
 	pthread_mutex_unlock(&s->lock);
+	stream_room_wake(s->table);
 	stream_put(s);
 }
 

@@ -11,6 +11,9 @@
  *
  * One thread at a time drives a stream's decoder; others wait for the piece that
  * they need. A job of the pool drives it ahead of a sequential reader.
+ *
+ * What all decoders remember of the bytes behind them is bounded together: a
+ * stream that needs a decoder takes the memory of one that is not being driven.
  */
 #ifndef PYTREEFS_STREAM_H
 #define PYTREEFS_STREAM_H
@@ -22,11 +25,14 @@
 struct streams;
 struct stream;
 
-/*
- * spill_dir NULL: no spill files. window_limit: most memory that one decoder may take for its
- * history. Pool and cache may be set later through the env that is given to stream_get().
- */
-int streams_new(const char *spill_dir, uint64_t spill_limit, uint64_t window_limit, struct streams **ret);
+struct streams_opts {
+	const char *spill_dir;		/* NULL: no spill files */
+	uint64_t spill_limit;
+	uint64_t window_limit;		/* most memory that one decoder may take for its history */
+	uint64_t decoder_limit;		/* of all decoders together; at least that of one */
+};
+/* Pool and cache may be set later through the env that is given to stream_get(). */
+int streams_new(const struct streams_opts *opts, struct streams **ret);
 /* No stream may be held any more, no job be posted. Accepts NULL. */
 void streams_free(struct streams *s);
 /* Forget the streams of an owner that are not held. */
@@ -34,6 +40,7 @@ void streams_drop(struct streams *s, uint64_t owner);
 
 struct streams_stats {
 	uint64_t live, restarts, spill_bytes, spill_reads;
+	uint64_t decoder_bytes, decoder_peak_bytes;
 };
 void streams_stats(struct streams *s, struct streams_stats *ret);
 

@@ -25,13 +25,15 @@ struct stream {
 	pthread_mutex_t lock;		/* protects all below but what the driver owns */
 	pthread_cond_t moved;
 	bool driving, job_posted;
+	unsigned behind;		/* readers that wait for a piece that the driver has passed */
 	uint64_t pos, want;		/* next piece to decode; a job stops behind want */
 	uint64_t spilled;
 	bool may_spill;			/* a reader jumped, and there may be a spill file */
 	struct err_note failed;		/* sticky: the bytes are broken; code 0 when not */
 
-	/* The driver's own. */
+	/* The driver's own; while nobody drives, of who holds both locks. */
 	struct codec_stream *decoder;
+	uint64_t reserved;		/* bytes of decoder_used that are this stream's */
 	uint64_t fed;			/* stored bytes given to the decoder */
 	uint8_t *input;
 	struct spill *spill;		/* readable by all once spilled > 0 */
@@ -45,8 +47,11 @@ struct streams {
 	unsigned n;
 	char *spill_dir;
 	uint64_t spill_limit, spill_used;
-	uint64_t window_limit;
-	struct streams_stats stats;
+	uint64_t window_limit, decoder_limit;	/* immutable */
+	uint64_t decoder_used, decoder_peak;
+	pthread_cond_t room;		/* a decoder was closed, or a driver stopped */
+	unsigned waiting;		/* for room */
+	atomic_ullong restarts, spill_reads;
 };
 
 /* stream_table.c: whether this chunk may have a spill file; its bytes are taken from the limit. */
@@ -54,8 +59,17 @@ bool stream_spill_reserve(struct stream *s);
 void stream_spill_give_back(struct stream *s);
 /* One more holder of a stream that is held. */
 void stream_hold(struct stream *s);
+/*
+ * Memory for the largest decoder, by the driver, which has none; waits while others decode. After
+ * opening, what it does not need is given back; so is all of it when the decoder closes.
+ */
+void stream_room_take(struct stream *s);
+void stream_room_shrink(struct stream *s, uint64_t bytes);
+/* A driver has stopped: its decoder may be taken. Called without the stream's lock. */
+void stream_room_wake(struct streams *t);
 /* stream.c */
 void stream_job_run(struct pool_job *job);
-void stream_decoder_close(struct stream *s);
+/* Does not give room back. */
+void stream_decoder_free(struct stream *s);
 
 #endif

@@ -2,9 +2,14 @@
  * stream_table.c - which streams are live, and what they may keep.
  *
  * Kept true: a stream is in the table from stream_get() until nobody holds it and
- * room is needed; the bytes of all spill files stay below the limit.
+ * room is needed; the bytes of all spill files and of all decoders stay below
+ * their limits.
  *
  * The table's lock is taken before a stream's; neither is held across I/O.
+ *
+ * Who waits for room drives a stream and has no decoder, and every other decoder
+ * either is taken (nobody drives its stream) or is driven by a thread that needs
+ * no more room: so somebody always goes on.
  */
 #include "core/zarr/stream_impl.h"
 
@@ -12,13 +17,14 @@
 
 #define STREAMS_MAX 64			/* live at once, held ones not counted */
 #define DECODERS_MAX 8			/* of them with a decoder's memory */
+#define DECODER_BESIDE (8 * MiB)	/* what a decoder takes beside its history, at most */
 
-int streams_new(const char *spill_dir, uint64_t spill_limit, uint64_t window_limit, struct streams **ret)
+int streams_new(const struct streams_opts *opts, struct streams **ret)
 {
 	struct streams *t = calloc(1, sizeof(*t));
 
-	if (t && spill_dir) {
-		t->spill_dir = strdup(spill_dir);
+	if (t && opts->spill_dir) {
+		t->spill_dir = strdup(opts->spill_dir);
 		if (!t->spill_dir) {
 			free(t);
 			t = NULL;
@@ -26,9 +32,11 @@ int streams_new(const char *spill_dir, uint64_t spill_limit, uint64_t window_lim
 	}
 	if (!t)
 		return fail(-ENOMEM, "cannot allocate the table of streams");
-	t->spill_limit = spill_limit;
-	t->window_limit = window_limit;
+	t->spill_limit = opts->spill_limit;
+	t->window_limit = opts->window_limit;
+	t->decoder_limit = MAX(opts->decoder_limit, opts->window_limit + DECODER_BESIDE);
 	pthread_mutex_init(&t->lock, NULL);
+	pthread_cond_init(&t->room, NULL);
 	*ret = t;
 	return 0;
 }
@@ -36,7 +44,7 @@ int streams_new(const char *spill_dir, uint64_t spill_limit, uint64_t window_lim
 /* Only for a stream that nobody holds and that is out of the table. */
 static void stream_free(struct stream *s)
 {
-	stream_decoder_close(s);
+	stream_decoder_free(s);
 	spill_close(s->spill);
 	kv_loc_release(&s->loc);
 	zarr_unref(s->z);
@@ -55,9 +63,18 @@ void streams_free(struct streams *t)
 		t->first = s->next;
 		stream_free(s);
 	}
+	pthread_cond_destroy(&t->room);
 	pthread_mutex_destroy(&t->lock);
 	free(t->spill_dir);
 	free(t);
+}
+
+/* Called with the table's lock held. */
+static void give_room(struct streams *t, uint64_t n)
+{
+	t->decoder_used -= n;
+	if (n && t->waiting)
+		pthread_cond_broadcast(&t->room);
 }
 
 /* Called with the table's lock held; the stream is freed later, without it. */
@@ -69,6 +86,8 @@ static void table_remove(struct streams *t, struct stream **at, struct stream **
 	t->n--;
 	if (s->spill)
 		t->spill_used -= s->bytes;
+	give_room(t, s->reserved);
+	s->reserved = 0;
 	s->next = *out;
 	*out = s;
 }
@@ -101,9 +120,9 @@ void streams_drop(struct streams *t, uint64_t owner)
 void streams_stats(struct streams *t, struct streams_stats *ret)
 {
 	pthread_mutex_lock(&t->lock);
-	*ret = t->stats;
-	ret->live = t->n;
-	ret->spill_bytes = t->spill_used;
+	*ret = (struct streams_stats){ .live = t->n, .restarts = t->restarts, .spill_bytes = t->spill_used,
+				       .spill_reads = t->spill_reads, .decoder_bytes = t->decoder_used,
+				       .decoder_peak_bytes = t->decoder_peak };
 	pthread_mutex_unlock(&t->lock);
 }
 
@@ -121,8 +140,8 @@ static struct stream *shrink(struct streams *t)
 
 		seen++;
 		/* A held stream's decoder is its driver's business. */
-		decoders += s->holds == 0 && s->decoder;
-		if (s->holds == 0 && (seen > STREAMS_MAX || (s->decoder && decoders > DECODERS_MAX && !s->spill)))
+		decoders += s->holds == 0 && s->reserved;
+		if (s->holds == 0 && (seen > STREAMS_MAX || (s->reserved && decoders > DECODERS_MAX && !s->spill)))
 			table_remove(t, at, &out);
 		else
 			at = &s->next;
@@ -259,4 +278,72 @@ void stream_hold(struct stream *s)
 	pthread_mutex_lock(&s->table->lock);
 	s->holds++;
 	pthread_mutex_unlock(&s->table->lock);
+}
+
+/* ---- room for decoders ---- */
+
+/* Called with the table's lock held. The decoder of a stream that nobody drives: true when one was taken. */
+static bool take_decoder(struct streams *t)
+{
+	struct stream *found = NULL;
+
+	for (struct stream *s = t->first; s; s = s->next) {
+		if (!s->reserved)
+			continue;
+		pthread_mutex_lock(&s->lock);
+		/* The last one was used the longest ago. */
+		if (!s->driving)
+			found = s;
+		pthread_mutex_unlock(&s->lock);
+	}
+	if (!found)
+		return false;
+	pthread_mutex_lock(&found->lock);
+	if (!found->driving) {
+		stream_decoder_free(found);
+		found->pos = found->want = 0;
+		give_room(t, found->reserved);
+		found->reserved = 0;
+	}
+	pthread_mutex_unlock(&found->lock);
+	return true;
+}
+
+void stream_room_take(struct stream *s)
+{
+	struct streams *t = s->table;
+	uint64_t n = t->window_limit + DECODER_BESIDE;
+
+	pthread_mutex_lock(&t->lock);
+	while (t->decoder_used + n > t->decoder_limit) {
+		if (take_decoder(t))
+			continue;
+		t->waiting++;
+		pthread_cond_wait(&t->room, &t->lock);
+		t->waiting--;
+	}
+	t->decoder_used += n;
+	t->decoder_peak = MAX(t->decoder_peak, t->decoder_used);
+	s->reserved = n;
+	pthread_mutex_unlock(&t->lock);
+}
+
+void stream_room_shrink(struct stream *s, uint64_t bytes)
+{
+	struct streams *t = s->table;
+
+	pthread_mutex_lock(&t->lock);
+	if (bytes < s->reserved) {
+		give_room(t, s->reserved - bytes);
+		s->reserved = bytes;
+	}
+	pthread_mutex_unlock(&t->lock);
+}
+
+void stream_room_wake(struct streams *t)
+{
+	pthread_mutex_lock(&t->lock);
+	if (t->waiting)
+		pthread_cond_broadcast(&t->room);
+	pthread_mutex_unlock(&t->lock);
 }

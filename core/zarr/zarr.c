@@ -16,16 +16,12 @@ static int derive_leaf(struct zarr *z)
 	const struct zarr_meta *m = &z->meta;
 	const struct zarr_level *level = &m->level;
 	const struct dtype_info *t = dtype_info(m->dtype);
-	uint64_t stride = t->size, numbers = 1, objects = 1;
+	uint64_t stride = t->size, numbers = 1;
 
-	while (level->shard) {
-		uint64_t all = objects;
-
-		for (unsigned i = 0; i < m->rank; i++)
-			if (!mul_fits(all, m->grid[i], &all))
-				return fail(-EFBIG, "array has more than 2^64 chunks");
+	while (level->shard)
 		level = &level->shard->inner;
-	}
+	if (level->bytes > LIMIT_CHUNK_BYTES)
+		return fail(-EFBIG, "chunk of %llu bytes, the limit is 2^55", (unsigned long long)level->bytes);
 	z->leaf = level;
 	z->leaf_in_order = true;
 	for (unsigned i = 0; i < m->rank; i++) {
@@ -163,7 +159,11 @@ int zarr_view_slice(struct zarr_view *v, unsigned axis, uint64_t start, uint64_t
 int zarr_view_finish(struct zarr_view *v)
 {
 	v->n_elements = 1;
+	/* Nothing at all, whatever the other extents are. */
 	for (unsigned i = 0; i < v->rank; i++)
+		if (v->axis[i].count == 0)
+			v->n_elements = 0;
+	for (unsigned i = 0; i < v->rank && v->n_elements; i++)
 		if (!mul_fits(v->n_elements, v->axis[i].count, &v->n_elements))
 			return fail(-EFBIG, "view has more than 2^64 elements");
 	if (!mul_fits(v->n_elements, dtype_info(v->dtype)->size, &v->bytes) || v->bytes > INT64_MAX)

@@ -103,7 +103,8 @@ void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint
 
 /*
  * The next hole or data at or after off (whence SEEK_HOLE or SEEK_DATA) in the bytes of the view:
- * chunks that are not stored and read as zeros. Returns v->bytes for "none before the end".
+ * chunks that are not stored and read as zeros. Returns v->bytes for "none before the end". An array
+ * of very many chunks, or whose fill value is not zero, is all data.
  */
 int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whence, uint64_t *ret);
 

@@ -18,6 +18,10 @@
 
 #define BATCH_PARTS 32			/* chunks opened at once */
 #define RUN_BYTES 4096			/* runs from here on are read from a raw file without the cache */
+#define REFER_PARTS 128			/* most parts of a box that is answered by reference */
+#define REFER_PINNED (4 * MiB)		/* and most cache that it keeps pinned */
+#define SEGMENTS_MAX 512		/* more are copied: the kernel takes 1024 at once */
+#define SEEK_CHUNKS ((uint64_t)1 << 18)	/* in larger arrays no holes are looked for: one seek may look at all */
 #define CAST_BYTES 8192			/* scratch of one cast */
 
 struct reading {
@@ -291,23 +295,29 @@ static int batch_open(struct reading *rd, const struct grid_box *box, bool by_re
 /* Parts that the cache and the budget can hold at once. */
 static unsigned batch_limit(const struct zarr *z)
 {
-	uint64_t cost = chunk_cost(z), n = cost ? z->env->budget->total / 2 / cost : BATCH_PARTS;
+	uint64_t cost = chunk_cost(z), n = cost ? budget_total(z->env->budget) / 2 / cost : BATCH_PARTS;
 
 	return (unsigned)MAX((uint64_t)1, MIN(n, (uint64_t)BATCH_PARTS));
 }
 
+/*
+ * Whether a box is answered by reference: all parts are runs, and they are few. A box that takes a
+ * few bytes of each of many chunks would keep all of them in memory until the answer is sent.
+ */
 static bool box_is_runs(const struct reading *rd, const struct grid_box *box)
 {
+	uint64_t pin = MIN(rd->z->leaf->bytes, (uint64_t)PIECE_BYTES), parts = 0;
 	struct grid_part p;
 
 	if (rd->v->dtype != rd->z->meta.dtype)
 		return false;
 	grid_part_first(&rd->grid, box, &p);
 	do {
-		if (!part_is_run(rd, box, &p))
+		parts++;
+		if (!part_is_run(rd, box, &p) || (parts > 2 && (parts > REFER_PARTS || parts * pin > REFER_PINNED)))
 			return false;
 	} while (grid_part_next(&rd->grid, box, &p));
-	return true;
+	return !rd->g || rd->g->n + parts <= SEGMENTS_MAX;
 }
 
 static int batch_answer(struct reading *rd, const struct grid_box *box, struct batch *b, uint8_t *out)
@@ -395,6 +405,7 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	b = malloc(sizeof(*b));
 	if (!b)
 		return fail(-ENOMEM, "cannot read '%s'", z->prefix);
+	gather_fence(g);
 	reading_init(&rd, z, v, g);
 	first = off / rd.out_item;
 	last = (off + n - 1) / rd.out_item;
@@ -466,7 +477,7 @@ void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint
 }
 
 /* Whether everything in a box reads as zeros without being stored: 1 or 0. */
-static int box_is_hole(struct reading *rd, const struct grid_box *box, bool zero_fill)
+static int box_is_hole(struct reading *rd, const struct grid_box *box)
 {
 	struct grid_part p;
 
@@ -478,8 +489,6 @@ static int box_is_hole(struct reading *rd, const struct grid_box *box, bool zero
 
 		if (p.padding)
 			continue;
-		if (!zero_fill)
-			return 0;
 		memcpy(c.index, p.chunk, sizeof(c.index));
 		r = chunk_locate(rd->z, &c, 1);
 		if (r < 0)
@@ -507,27 +516,46 @@ static uint64_t slab_elements(const struct reading *rd, uint64_t first)
 	for (unsigned i = axis + 1; i < rd->grid.rank; i++)
 		inner *= rd->grid.axis[i].count;
 	at = first / inner;
+	/* Behind what is stored all is one hole. */
+	if (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at >= rd->grid.axis[axis].extent)
+		return rd->grid.axis[axis].count * inner - first;
 	to_edge = rd->grid.axis[axis].chunk -
 		  (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at) % rd->grid.axis[axis].chunk;
 	at += div_up(to_edge, rd->grid.axis[axis].step);
 	return MIN(at, rd->grid.axis[axis].count) * inner - first;
 }
 
+/* Whether the chunks under a view are few enough to be looked at one by one. */
+static bool has_few_chunks(const struct reading *rd)
+{
+	uint64_t n = 1;
+
+	for (unsigned i = 0; i < rd->grid.rank; i++) {
+		const struct grid_axis *a = &rd->grid.axis[i];
+
+		if (!mul_fits(n, MIN(a->count, div_up(a->extent, a->chunk) + 1), &n) || n > SEEK_CHUNKS)
+			return false;
+	}
+	return true;
+}
+
 int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whence, uint64_t *ret)
 {
 	struct reading rd;
-	bool zero_fill;
 	uint64_t at;
 
 	reading_init(&rd, z, v, NULL);
-	zero_fill = !z->missing_is_error && fill_is_zero(&rd);
+	if (z->missing_is_error || !fill_is_zero(&rd) || !has_few_chunks(&rd)) {
+		*ret = whence == SEEK_DATA ? off : v->bytes;
+		return 0;
+	}
 	for (at = off / rd.out_item; at < v->n_elements;) {
 		uint64_t n = slab_elements(&rd, at);
 		struct grid_box box;
 		int hole;
 
 		grid_box(&rd.grid, at, n, &box);
-		hole = box_is_hole(&rd, &box, zero_fill);
+		hole = box_is_hole(&rd, &box);
 		if (hole < 0)
 			return hole;
 		if (hole == (whence == SEEK_HOLE)) {
