@@ -83,19 +83,27 @@ void reply_attr(fuse_req_t req, struct node *n, const char *op)
 		fuse_reply_attr(req, &st, n->ttl);
 }
 
+/*
+ * The kernel takes no more than IOV_MAX segments, and a reply that it refuses is lost for good: the
+ * reader would wait for ever. Long before that one copy is cheaper than the list.
+ */
+#define SEGMENTS_MAX 256
+
+static int reply_copy(fuse_req_t req, const struct gather *g)
+{
+	auto_free char *p = malloc(g->bytes);
+	int r = p ? gather_copy(g, p) : fail(-ENOMEM, "cannot answer with %llu bytes", (unsigned long long)g->bytes);
+
+	if (r >= 0)
+		fuse_reply_buf(req, p, g->bytes);
+	return r;
+}
+
 static int reply_memory(fuse_req_t req, const struct gather *g)
 {
-	struct iovec few[64];
-	auto_free struct iovec *many = NULL;
-	struct iovec *iov = few;
+	struct iovec iov[SEGMENTS_MAX];
 	int n = 0;
 
-	if (g->n > 64) {
-		many = calloc(g->n, sizeof(*many));
-		if (!many)
-			return fail(-ENOMEM, "cannot answer with %zu segments", g->n);
-		iov = many;
-	}
 	for (size_t i = 0; i < g->n; i++) {
 		if (g->seg[i].n == 0)
 			continue;
@@ -141,7 +149,7 @@ void reply_gather(fuse_req_t req, struct gather *g, struct node *n)
 
 	for (size_t i = 0; i < g->n; i++)
 		files |= g->seg[i].kind == GATHER_FILE && g->seg[i].n;
-	r = files ? reply_splice(req, g) : reply_memory(req, g);
+	r = g->n > SEGMENTS_MAX ? reply_copy(req, g) : files ? reply_splice(req, g) : reply_memory(req, g);
 	if (r < 0)
 		reply_code(req, r, "read", n);
 }

@@ -16,7 +16,8 @@ import sys
 from lib.case import Case
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-MODULES = ('gen_matrix', 'gen_trees', 'gen_roots', 'gen_sharded', 'gen_zarr', 'gen_legacy', 'gen_big')
+MODULES = ('gen_matrix', 'gen_trees', 'gen_roots', 'gen_sharded', 'gen_zarr', 'gen_legacy', 'gen_big',
+           'gen_views')
 SHARED = ('expect.py', 'case.py', 'generate.py', 'jaxenv.py')
 
 
