@@ -21,6 +21,8 @@ struct world {
 
 static void world_open(struct world *w, uint64_t budget, unsigned threads)
 {
+	const struct streams_opts so = { .window_limit = 16 * MiB, .decoder_limit = 64 * MiB };
+
 	*w = (struct world){ 0 };
 	assert_int_equal(io_engine_open("sync", &w->io), 0);
 	assert_int_equal(cache_new(64 * MiB, &w->cache), 0);
@@ -28,7 +30,7 @@ static void world_open(struct world *w, uint64_t budget, unsigned threads)
 		assert_int_equal(pool_new(threads, &w->pool), 0);
 	budget_init(&w->read_budget, "read_budget", 64 * MiB);
 	budget_init(&w->write_budget, "write_budget", budget);
-	assert_int_equal(streams_new(NULL, 0, 16 * MiB, &w->streams), 0);
+	assert_int_equal(streams_new(&so, &w->streams), 0);
 	w->env = (struct zarr_env){ .io = w->io, .pool = w->pool, .cache = w->cache, .budget = &w->read_budget,
 				    .streams = w->streams };
 	write_env_init(&w->we, &w->env, &w->write_budget);
