@@ -81,7 +81,7 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t 
 	size_t n = fuse_buf_size(in);
 	const struct fuse_buf *b = &in->buf[in->idx];
 	void *copy = NULL;
-	int r = 0;
+	ssize_t r = 0;
 
 	trace(TRACE_FS, "write '%s' %lld+%zu", f->node->name, (long long)off, n);
 	/* One piece of memory is the ordinary case; anything else is put together first. */
@@ -95,7 +95,7 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t 
 		if (copy) {
 			out.buf[0].mem = copy;
 			got = fuse_buf_copy(&out, in, 0);
-			r = got < 0 ? (int)got : got == (ssize_t)n ? 0 : -EIO;
+			r = got < 0 ? got : got == (ssize_t)n ? 0 : -EIO;
 		} else {
 			r = -ENOMEM;
 		}
@@ -104,9 +104,25 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t 
 	}
 	block_free(copy, n);
 	if (r < 0)
-		reply_code(req, r, "write", f->node);
+		reply_code(req, (int)r, "write", f->node);
 	else
-		reply_count(req, n);
+		reply_count(req, (size_t)r);
+}
+
+/* -EOPNOTSUPP makes the kernel copy through memory. */
+void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino, off_t off, struct fuse_file_info *fi, fuse_ino_t to_ino,
+			off_t to_off, struct fuse_file_info *to_fi, size_t n, int flags)
+{
+	struct file *from = file_of(fi), *to = file_of(to_fi);
+	ssize_t r = file_copy(from, (uint64_t)off, to, (uint64_t)to_off, n);
+
+	trace(TRACE_FS, "copy '%s' %lld+%zu: %zd", from->node->name, (long long)off, n, r);
+	if (r == -EOPNOTSUPP)
+		reply_code(req, (int)r, "copy", NULL);
+	else if (r < 0)
+		reply_code(req, (int)r, "copy to", to->node);
+	else
+		reply_count(req, (size_t)r);
 }
 
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

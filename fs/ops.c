@@ -187,6 +187,7 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.create = fs_create,
 	.read = fs_read,
 	.write_buf = fs_write_buf,
+	.copy_file_range = fs_copy_file_range,
 	.flush = fs_flush,
 	.fsync = fs_fsync,
 	.release = fs_release,

@@ -7,13 +7,15 @@
  * when it is committed.
  *
  * One lock protects the tree of names and all xattrs; each file has its own for
- * its contents. Lock order: a draft's lock before a file's. Neither is held while
- * waiting for the other kind of work: encoding takes only the file's.
+ * its contents. Lock order: a file's lock before its draft's, so that contents can
+ * look at names and options; whoever walks the tree takes references first and
+ * looks at contents without the draft's lock.
  */
 #ifndef PYTREEFS_DRAFT_H
 #define PYTREEFS_DRAFT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "core/step/commit.h"
 #include "handlers/options.h"
@@ -21,99 +23,132 @@
 struct ns;
 struct draft_file;
 
-/* Values of one item, made when its first array is written. */
+/* Where the arrays of one item go, made when its first one is written. */
 struct draft_store {
 	struct store *store;
-	char *dir;			/* below the draft's directory, at the moment */
-	bool ocdbt;
+	char *dir;			/* its directory below the draft's, at the moment */
 };
 
 struct draft_xattr {
 	struct draft_xattr *next;
-	char *name;			/* whole: "user.pytree.kind" */
+	char *name;			/* behind "user.pytree.": "kind", "save.zarr" */
 	struct buf value;
 };
 
+/* A directory or file of a draft. Its draft must be held while a node is. */
 struct draft_node {
 	struct draft *draft;
-	struct draft_node *parent;	/* NULL: the draft itself, or removed from it */
+	struct draft_node *parent;	/* NULL: the draft itself, or a name that was removed */
 	char *name;
-	bool is_dir, is_removed;
+	bool is_dir;
+	bool generated_hidden;		/* its generated file was removed, and not written since */
 	uint64_t ino;
 	struct timespec mtime;
-	unsigned refs;
-	struct draft_node **child;	/* in no order */
+	unsigned refs;			/* the tree's, and of those who work with it */
+	struct draft_node **child;	/* by name */
 	size_t n_children, cap;
 	struct draft_xattr *xattrs;
 	struct draft_file *file;	/* of a file */
 	struct draft_store item;	/* of an item: a child of the draft */
 };
 
-enum draft_life { DRAFT_OPEN, DRAFT_COMMITTING, DRAFT_COMMITTED, DRAFT_ABORTED };
+enum draft_life { DRAFT_OPEN, DRAFT_COMMITTING, DRAFT_GONE };
 
 struct draft {
 	struct draft *next;		/* of the ns; protected by the ns's lock of drafts */
 	struct ns *ns;
 	char *name;			/* in the mount: "101.tmp" */
 	struct draft_dir *dir;
+	bool is_item;			/* in a mount of a step: one item, its tree at the top */
+	atomic_uint refs;
 	pthread_mutex_t lock;		/* protects all below, and all nodes */
 	enum draft_life life;
 	struct draft_node *root;
 	uint64_t next_ino;
 	unsigned n_stores;
-	unsigned refs;			/* the ns's, and one for each node that is held from outside */
 };
 
-/* ---- drafts of a mount ---- */
+/* ---- drafts of a mount (draft.c) ---- */
 
-/* `name` as the user spells it ("101.tmp"). -EINVAL, -EBUSY, -EEXIST as the design says. */
+/*
+ * Begin the draft `name` as the user spells it ("101.tmp"). -EINVAL: no draft's name; -EBUSY: a live
+ * mount holds it, this one too; -EEXIST: a temporary directory of another program.
+ */
 int draft_begin(struct ns *ns, struct span name, struct draft **ret);
-/* The draft of that name, with a reference; NULL. */
+/* The draft of that name, with a reference; or NULL. */
 struct draft *draft_find(struct ns *ns, struct span name);
-/* Names of all drafts of this mount. */
-int draft_each(struct ns *ns, int (*each)(void *arg, const char *name), void *arg);
+/* One call for each, without locks. */
+int draft_each(struct ns *ns, int (*each)(void *arg, struct draft *d), void *arg);
+struct draft *draft_ref(struct draft *d);
+/* Accepts NULL. */
 void draft_unref(struct draft *d);
 /*
- * Finalize as `final`: 0 only when the step would survive power loss. On failure the draft is as it
- * was. -EBUSY: a leaf is open for writing, named.
+ * Finalize as `final`: 0 only when the step would survive a power loss. On failure the draft is as it
+ * was. -EBUSY: a leaf is open for writing; -EINVAL: one is malformed; -EEXIST; -ETIMEDOUT.
  */
 int draft_commit(struct draft *d, struct span final);
-/* Remove it from the mount and the disk. -ENOTEMPTY unless all names in it were removed, or force. */
+/* Remove it from the mount and the disk; -ENOTEMPTY while there are names in it, unless force. */
 int draft_abort(struct draft *d, bool force);
 /* When the mount ends: drafts stay on the disk, abandoned. */
 void drafts_release(struct ns *ns);
+/* Of the life; for draft_commit.c. */
+void draft_end(struct draft *d);
+DEFINE_AUTO(draft, struct draft, draft_unref);
 
-/* ---- the tree of names; all lock the draft ---- */
+/* ---- the tree of names (draft_node.c); all lock the draft ---- */
 
 struct draft_node *draft_node_ref(struct draft_node *n);
 void draft_node_unref(struct draft_node *n);
+/* ret has a reference, here and below. */
 int draft_lookup(struct draft_node *dir, struct span name, struct draft_node **ret);
+/* The children in order of their names, each with a reference; free the array. */
+int draft_children(struct draft_node *dir, struct draft_node ***ret, size_t *ret_n);
 int draft_mkdir(struct draft_node *dir, struct span name, struct draft_node **ret);
-/* -EEXIST with O_EXCL; an existing file is opened otherwise. -EINVAL: a name that no key has. */
-int draft_create(struct draft_node *dir, struct span name, bool exclusive, struct draft_node **ret);
+/* -EINVAL: no key has such a name; -EEXIST: there is one, or an item of that name. */
+int draft_create(struct draft_node *dir, struct span name, struct draft_node **ret);
 int draft_unlink(struct draft_node *dir, struct span name);
 int draft_rmdir(struct draft_node *dir, struct span name);
-/* Within one draft; replaces a file, as rename(2) does. */
+/* Within one draft; replaces a file, as rename(2) does, but for no_replace. */
 int draft_rename(struct draft_node *from, struct span name, struct draft_node *to, struct span to_name,
-		 bool exclusive);
-/* value NULL: remove. -EINVAL for a value that user.pytree.* does not accept, -ENODATA. */
-int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags);
-int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret);
-/* Called with the draft's lock held: the value of user.pytree.NAME, or an empty span. */
-struct span draft_xattr_value(const struct draft_node *n, const char *name);
-/* Called with the lock held: path below the step, "default/params/w.npy". */
+		 bool no_replace);
+/* Free the tree; nobody holds the draft any more. */
+void draft_nodes_free(struct draft_node *n);
+int draft_node_new(struct draft *d, struct draft_node *parent, struct span name, bool is_dir,
+		   struct draft_node **ret);
+/* Called with the lock held: path below the draft, "default/params/w.npy". */
 int draft_node_path(const struct draft_node *n, struct buf *ret);
-/* Called with the lock held: options in force for a node; the leaf's own win over directories', rules, mount. */
-int draft_save_opts(const struct draft_node *n, struct save_opts *ret);
-/* The item (child of the draft) that a node is in; NULL for the draft itself. */
+/* Called with the lock held: the item (a child of the draft) that a node is in, or is; NULL for the draft. */
 struct draft_node *draft_item_of(struct draft_node *n);
-/* A kv for one leaf of the node's item; makes the item's store when it is the first. */
-int draft_leaf_kv(struct draft_node *n, struct kv **ret);
 
-/* ---- what the tree says, for commit and for reading `_METADATA` ---- */
+/* ---- xattrs and options (draft_xattr.c) ---- */
 
-struct draft_plan;
-/* `_METADATA` of an item as it would be written now. Never fails for leaves that are not ready. */
+/* name is whole ("user.pytree.kind"); value NULL: remove. -EINVAL says what is accepted; -EOPNOTSUPP. */
+int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags);
+/* name behind "user.pytree.". -ENODATA. */
+int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret);
+int draft_list_xattr(struct draft_node *n, struct buf *ret);
+/* Called with the lock held: the value of user.pytree.NAME; p NULL when it is not set. */
+struct span draft_xattr_value(const struct draft_node *n, const char *name);
+/* The same as a word, without the quotes of JSON. */
+struct span draft_xattr_word(const struct draft_node *n, const char *name);
+/* Called with the lock held: whether the node is in a directory that is stored byte for byte. */
+bool draft_is_opaque(const struct draft_node *n);
+/*
+ * Called with the lock held: the options in force for a node. The leaf's own win over its directories',
+ * those over rules, those over the mount's. tensor: of a safetensors file, else empty.
+ */
+int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret);
+
+/* ---- stores (draft.c); both lock the draft ---- */
+
+/* A kv for one array of the node's item. */
+int draft_leaf_kv(struct draft_node *n, struct kv **ret, const struct store **ret_store);
+/* The store of the node's item, or NULL when there is none yet. */
+const struct store *draft_store_of(struct draft_node *n);
+
+/* ---- generated files (draft_tree.c) ---- */
+
+/* `_METADATA` of an item as it would be written now; leaves that are not whole yet are in it, too. */
 int draft_metadata(struct draft_node *item, struct buf *ret);
 /* `_CHECKPOINT_METADATA` as it is now. */
 int draft_checkpoint_metadata(struct draft *d, struct buf *ret);

@@ -108,33 +108,30 @@ static bool block_of(const struct draft_node *n, const struct draft_array *a, ui
 	return part;
 }
 
-static int grid_of(const struct draft_node *n, const struct draft_array *a, const struct save_opts *o,
-		   unsigned item, uint64_t *ret)
+static int grid_of(const struct draft_array *a, const struct save_opts *o, const uint64_t *whole,
+		   const uint64_t *block, struct array_wanted *ret)
 {
-	uint64_t block[LIMIT_RANK], whole[LIMIT_RANK];
-	bool part = block_of(n, a, block, whole);
 	struct layout l = {
-		.rank = a->rank, .shape = whole, .write_shape = block, .item_size = item,
+		.rank = a->rank, .shape = whole, .write_shape = block, .item_size = ret->layout.item,
 		.has_chunk_bytes = o->chunk_byte_size > 0, .chunk_bytes = o->chunk_byte_size,
 		.ocdbt = o->ocdbt, .file_size = o->target_data_file_size,
 		.n_axes = o->shard_axes.n, .axes = o->shard_axes.axis,
 	};
 
-	if (o->chunk_byte_size || o->shard_axes.n)
-		return layout_chunk_shape(&l, ret);
-	array_default_chunk(a->rank, whole, block, item, part, ret);
+	ret->any_chunk = !o->chunk_byte_size && !o->shard_axes.n;
+	if (!ret->any_chunk)
+		return layout_chunk_shape(&l, ret->layout.chunk);
+	array_default_chunk(a->rank, whole, block, ret->layout.item, ret->is_part, ret->layout.chunk);
 	return 0;
 }
 
 /* The dtype that user.pytree.dtype names: 1, or 0 when there is none. Called with the draft's lock held. */
 static int named_dtype(const struct draft_node *n, enum dtype *ret)
 {
-	struct span text = draft_xattr_value(n, "dtype");
+	struct span text = draft_xattr_word(n, "dtype");
 
 	if (!text.p)
 		return 0;
-	if (text.n >= 2 && text.p[0] == '"' && text.p[text.n - 1] == '"')
-		text = span_of(text.p + 1, text.n - 2);
 	*ret = dtype_by_name(text);
 	return *ret == DTYPE_UNKNOWN ? fail(-EINVAL, "user.pytree.dtype: no dtype '%.*s'", SPAN_ARG(text)) : 1;
 }
@@ -165,26 +162,70 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 	return 0;
 }
 
+/* The leaf's options, and of those that all arrays of an item share the item's. */
+static int options_of(struct draft_node *n, const struct draft_array *a, struct save_opts *ret)
+{
+	struct draft_node *item = draft_item_of(n);
+	struct save_opts of_item;
+	int r = draft_save_opts(n, a->name, ret);
+
+	if (r >= 0 && item && item != n) {
+		r = draft_save_opts(item, span_of(NULL, 0), &of_item);
+		ret->ocdbt = of_item.ocdbt;
+		ret->zarr = of_item.zarr;
+		ret->target_data_file_size = of_item.target_data_file_size;
+		ret->store_fill_value = of_item.store_fill_value;
+	}
+	return r;
+}
+
+static void set_layout(const struct save_opts *o, enum dtype to, struct array_wanted *w)
+{
+	w->layout.format = o->zarr == SAVE_ZARR3 ? 3 : 2;
+	w->layout.item = dtype_info(to)->size;
+	w->layout.compress = o->compression != SAVE_RAW;
+	w->layout.omit_fill = !o->store_fill_value;
+	w->any_level = o->compression == SAVE_LEVEL_DEFAULT;
+	if (w->layout.compress)
+		w->layout.level = !w->any_level ? o->compression : w->layout.format == 3 ? 3 : 1;
+}
+
 int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
 {
+	uint64_t block[LIMIT_RANK], whole[LIMIT_RANK];
 	struct array_wanted w = { 0 };
 	struct save_opts o;
 	int r;
 
 	pthread_mutex_lock(&n->draft->lock);
-	r = draft_save_opts(n, &o);
+	r = options_of(n, a, &o);
 	if (r >= 0)
 		r = choose_dtype(n, a, &o, &w);
+	w.is_part = block_of(n, a, block, whole);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;
-	w.layout.format = o.zarr == SAVE_ZARR3 ? 3 : 2;
-	w.layout.item = dtype_info(w.to)->size;
-	w.layout.compress = o.compression != SAVE_RAW;
-	w.layout.omit_fill = !o.store_fill_value;
-	if (w.layout.compress)
-		w.layout.level = o.compression != SAVE_LEVEL_DEFAULT ? o.compression : w.layout.format == 3 ? 3 : 1;
-	r = grid_of(n, a, &o, w.layout.item, w.layout.chunk);
+	set_layout(&o, w.to, &w);
+	r = grid_of(a, &o, whole, block, &w);
+	if (r < 0)
+		return r;
+	*ret = w;
+	return 0;
+}
+
+int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
+{
+	struct array_wanted w = { .from = a->dtype, .to = a->dtype };
+	struct save_opts o;
+	int r;
+
+	pthread_mutex_lock(&n->draft->lock);
+	r = options_of(n, a, &o);
+	pthread_mutex_unlock(&n->draft->lock);
+	if (r < 0)
+		return r;
+	set_layout(&o, w.to, &w);
+	r = grid_of(a, &o, a->shape, a->shape, &w);
 	if (r < 0)
 		return r;
 	*ret = w;
@@ -338,24 +379,30 @@ int array_encode(struct draft_node *n, struct draft_array *a, const struct array
 	a->layout = w->layout;
 	a->from = w->from;
 	a->stored = w->to;
+	a->copied = false;
 	return 0;
 }
 
 int array_fits(struct draft_node *n, struct draft_array *a, const struct array_wanted *w)
 {
+	struct array_layout asked = w->layout;
 	auto_buf json = { 0 };
 	int r;
 
-	if (!a->kv || a->store != draft_store_of(n) || memcmp(&a->layout, &w->layout, sizeof(w->layout)))
+	if (a->copied && w->any_chunk && !w->is_part)
+		memcpy(asked.chunk, a->layout.chunk, sizeof(asked.chunk));
+	if (a->copied && w->any_level && asked.compress)
+		asked.level = a->layout.level;
+	if (!a->kv || a->store != draft_store_of(n) || memcmp(&a->layout, &asked, sizeof(asked)))
 		return 0;
 	if (a->from == w->from && a->stored == w->to)
 		return 1;
 	/* Elements that were stored as they came, and whose type has a name now. */
 	if (a->from != a->stored || w->from != w->to || a->layout.omit_fill)
 		return 0;
-	r = array_json(&w->layout, w->to, a->rank, a->shape, &json);
+	r = array_json(&asked, w->to, a->rank, a->shape, &json);
 	if (r >= 0)
-		r = kv_put(a->kv, span_str(w->layout.format == 3 ? "zarr.json" : ".zarray"), buf_span(&json));
+		r = kv_put(a->kv, span_str(asked.format == 3 ? "zarr.json" : ".zarray"), buf_span(&json));
 	if (r < 0)
 		return r;
 	a->from = a->stored = w->to;

@@ -33,6 +33,7 @@ struct draft_array {
 	const struct store *store;	/* that kv belongs to */
 	struct array_layout layout;	/* that they were encoded for */
 	enum dtype from, stored;	/* what the file's elements were taken for, and what was stored */
+	bool copied;			/* as another array had them: chunk and level are that one's */
 	struct zarr_writer *writer;	/* while it streams */
 };
 
@@ -40,6 +41,8 @@ struct draft_array {
 struct array_wanted {
 	struct array_layout layout;
 	enum dtype from, to;		/* from differs from to: a cast */
+	bool any_chunk, any_level;	/* nobody asked for these: stored chunks may keep theirs */
+	bool is_part;
 };
 
 /*
@@ -47,6 +50,8 @@ struct array_wanted {
  * names no dtype and nothing else does, or an xattr names another one. Locks the draft.
  */
 int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret);
+/* The same for an array whose dtype is settled, whatever the file's name: its own grid, no cast. */
+int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret);
 /* The metadata document of an array of that shape. */
 int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret);
 /* Whether what is stored has another form than the file: it cannot be read back from the chunks. */

@@ -11,9 +11,11 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/wire.h"
 #include "handlers/ns.h"
 
-#define MEMORY_MAX (64 * KiB)		/* contents that stay in memory while they are written */
+#define MEMORY_MAX ((size_t)64 << 10)	/* contents that stay in memory while they are written */
+#define MEMORY_HEADER_MAX ((size_t)8 << 20)	/* header of a safetensors file that streams */
 #define PIECE ((size_t)1 << 20)
 
 int draft_file_new(struct draft_node *n, struct draft_file **ret)
@@ -142,7 +144,7 @@ int draft_file_stage(struct draft_file *f)
 
 /* ---- reading ---- */
 
-static int read_locked(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
+int draft_file_read_locked(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
 {
 	uint64_t have = written(f);
 	size_t part = off < have ? (size_t)MIN((uint64_t)n, have - off) : 0;
@@ -161,7 +163,7 @@ int draft_file_read(struct draft_file *f, uint64_t off, size_t n, struct gather 
 	n = off < f->size ? (size_t)MIN((uint64_t)n, f->size - off) : 0;
 	if (n) {
 		block = block_alloc(n);
-		r = block ? read_locked(f, off, n, block) : fail(-ENOMEM, "cannot allocate %zu bytes", n);
+		r = block ? draft_file_read_locked(f, off, n, block) : fail(-ENOMEM, "cannot allocate %zu bytes", n);
 	}
 	pthread_mutex_unlock(&f->lock);
 	if (r < 0) {
@@ -180,12 +182,23 @@ int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p)
 		r = fail(-EINVAL, "'%s' has %llu bytes, %zu at %llu were wanted", f->node->name,
 			 (unsigned long long)f->size, n, (unsigned long long)off);
 	else
-		r = read_locked(f, off, n, p);
+		r = draft_file_read_locked(f, off, n, p);
 	pthread_mutex_unlock(&f->lock);
 	return r;
 }
 
 /* ---- writing ---- */
+
+/* How many bytes may stay in memory: a long header is looked at as a whole. */
+static size_t memory_max(const struct draft_file *f)
+{
+	uint64_t header;
+
+	if (f->head.n < 9 || f->head.p[0] == 0x93 || f->head.p[8] != '{')
+		return MEMORY_MAX;
+	header = get_u64le(f->head.p);
+	return header < MEMORY_HEADER_MAX ? MAX(MEMORY_MAX, (size_t)header + 8) : MEMORY_MAX;
+}
 
 static int memory_write(struct draft_file *f, uint64_t off, const void *p, size_t n)
 {
@@ -195,8 +208,8 @@ static int memory_write(struct draft_file *f, uint64_t off, const void *p, size_
 		r = buf_reserve(&f->head, off + n - f->head.n);
 	if (r < 0)
 		return r;
-	if (off > f->head.n)
-		memset(f->head.p + f->head.n, 0, off - f->head.n);
+	/* What was encoded from it holds no more. */
+	draft_arrays_release(f);
 	memcpy(f->head.p + off, p, n);
 	f->head.n = MAX(f->head.n, off + n);
 	f->pos = f->head.n;
@@ -245,8 +258,10 @@ static ssize_t write_here(struct draft_file *f, uint64_t off, const uint8_t *p, 
 
 	switch (f->place) {
 	case PLACE_MEMORY:
-		if (off + n <= MEMORY_MAX && off <= f->pos)
+		if (off <= f->pos && off < memory_max(f)) {
+			n = MIN(n, memory_max(f) - (size_t)off);
 			return (r = memory_write(f, off, p, n)) < 0 ? r : (ssize_t)n;
+		}
 		r = off == f->pos ? memory_to_stream(f) : 0;
 		if (r == 0)
 			r = draft_file_stage(f);
@@ -267,6 +282,8 @@ static ssize_t write_here(struct draft_file *f, uint64_t off, const uint8_t *p, 
 			return (ssize_t)n;
 		return (r = draft_file_stage(f)) < 0 ? r : 0;
 	case PLACE_STAGED:
+		/* What was encoded from it holds no more. */
+		draft_arrays_release(f);
 		r = staged_write(f->staged, off, p, n);
 		if (r < 0)
 			return r;
@@ -322,6 +339,7 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 				f->staged->size = size;
 		}
 	} else if (f->place == PLACE_STAGED) {
+		draft_arrays_release(f);
 		r = io_file_truncate(f->staged, size);
 		if (r >= 0)
 			f->staged->size = size;
@@ -339,7 +357,29 @@ void draft_file_opened(struct draft_file *f)
 {
 	pthread_mutex_lock(&f->lock);
 	f->writers++;
+	f->unsettled++;
 	pthread_mutex_unlock(&f->lock);
+}
+
+void draft_file_settle(struct draft_file *f, bool *settled, bool now)
+{
+	pthread_mutex_lock(&f->lock);
+	if (now && !*settled)
+		f->unsettled--;
+	else if (!now && *settled)
+		f->unsettled++;
+	*settled = now;
+	pthread_mutex_unlock(&f->lock);
+}
+
+enum draft_open draft_file_is_open(struct draft_file *f)
+{
+	enum draft_open open;
+
+	pthread_mutex_lock(&f->lock);
+	open = f->unsettled ? DRAFT_OPEN_WRITING : f->writers ? DRAFT_OPEN_CLOSING : DRAFT_OPEN_CLOSED;
+	pthread_mutex_unlock(&f->lock);
+	return open;
 }
 
 /* Everything accepted goes where it can stay without memory. */
@@ -363,17 +403,16 @@ static int settle(struct draft_file *f)
 	return r;
 }
 
-void draft_file_closed(struct draft_file *f)
+void draft_file_closed(struct draft_file *f, bool settled)
 {
 	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
 	f->writers--;
+	f->unsettled -= !settled;
 	if (f->writers == 0)
 		r = settle(f);
 	if (r < 0) {
-		auto_buf path = { 0 };
-
 		/* Nobody waits for this: the next call that touches the file, or the commit, tells. */
 		err_save(r, &f->failed);
 		log_warn("'%s' is not encoded yet: %s", f->node->name, err_text(r));
@@ -381,15 +420,31 @@ void draft_file_closed(struct draft_file *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
-int draft_file_sync(struct draft_file *f)
+/* Called with the lock held. */
+static int tell_failure(struct draft_file *f)
 {
-	int r = 0;
+	int r = f->failed.code ? err_restore(&f->failed) : 0;
+
+	f->failed.code = 0;
+	return r;
+}
+
+int draft_file_failed(struct draft_file *f)
+{
+	int r;
 
 	pthread_mutex_lock(&f->lock);
-	if (f->failed.code) {
-		r = err_restore(&f->failed);
-		f->failed.code = 0;
-	}
+	r = tell_failure(f);
+	pthread_mutex_unlock(&f->lock);
+	return r;
+}
+
+int draft_file_sync(struct draft_file *f)
+{
+	int r;
+
+	pthread_mutex_lock(&f->lock);
+	r = tell_failure(f);
 	for (size_t i = 0; i < f->n_arrays && r >= 0; i++)
 		if (f->array[i].writer)
 			r = zarr_writer_flush(f->array[i].writer);
@@ -408,7 +463,7 @@ enum draft_content draft_file_content(struct draft_file *f)
 
 	pthread_mutex_lock(&f->lock);
 	n = (size_t)MIN(f->size, (uint64_t)sizeof(first));
-	if (read_locked(f, 0, n, first) >= 0) {
+	if (draft_file_read_locked(f, 0, n, first) >= 0) {
 		if (n >= sizeof(magic) && !memcmp(first, magic, sizeof(magic)))
 			c = CONTENT_NPY;
 		/* A length below 2^27, and an object behind it. */

@@ -38,7 +38,8 @@ struct draft_file {
 	struct safetensors st;		/* of a safetensors file that streams or is stored */
 	struct draft_array *array;
 	size_t n_arrays, at_array;
-	unsigned writers;		/* open for writing */
+	unsigned writers;		/* handles open for writing */
+	unsigned unsettled;		/* of them: not closed by their program since it wrote */
 	struct err_note failed;		/* of background work: told once */
 };
 
@@ -54,9 +55,16 @@ int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p);
 /* Bytes accepted, all of them unless an error follows. */
 ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size_t n);
 int draft_file_truncate(struct draft_file *f, uint64_t size);
+/* One handle for writing. Its settled flag says that close(2) was seen, and nothing written since. */
 void draft_file_opened(struct draft_file *f);
-/* The last writer has closed it: what can be encoded is, and memory is given back. */
-void draft_file_closed(struct draft_file *f);
+void draft_file_settle(struct draft_file *f, bool *settled, bool now);
+/* It is gone. After the last one what can be encoded is, and memory is given back. */
+void draft_file_closed(struct draft_file *f, bool settled);
+/* CLOSING: all handles were closed by their programs, and the kernel has yet to let go of them. */
+enum draft_open { DRAFT_OPEN_CLOSED, DRAFT_OPEN_CLOSING, DRAFT_OPEN_WRITING };
+enum draft_open draft_file_is_open(struct draft_file *f);
+/* What went wrong behind the writer's back, told once; 0 when nothing did. */
+int draft_file_failed(struct draft_file *f);
 /* Everything accepted is encoded or staged, and its values are durable: fsync(2). */
 int draft_file_sync(struct draft_file *f);
 
@@ -72,6 +80,8 @@ int draft_file_copy_leaf(struct draft_file *f, struct zarr *source);
 int draft_stream_begin(struct draft_file *f);
 /* The next bytes of the elements; ret_taken of them were accepted. -EAGAIN: no memory for a stream. */
 int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t *ret_taken);
+/* Any bytes of the file, zeros where nothing was written. */
+int draft_file_read_locked(struct draft_file *f, uint64_t off, size_t n, uint8_t *p);
 /* Bytes of a file that streams or is stored. */
 int draft_stream_read(struct draft_file *f, uint64_t off, size_t n, uint8_t *p);
 /* All arrays complete: the file becomes stored. 1, or 0 when bytes are missing. */
@@ -91,6 +101,11 @@ int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head)
  * encodes again what was encoded for other options. -EINVAL: malformed, incomplete, or no leaf at all.
  */
 int draft_file_seal(struct draft_file *f);
+/* Called with the file's lock held: what was encoded is an .npy array. */
+static inline bool draft_file_is_npy(const struct draft_file *f)
+{
+	return f->n_arrays == 1 && !f->array[0].name.p;
+}
 /* Whether the contents are arrays (.npy, safetensors) by their first bytes. */
 enum draft_content { CONTENT_OTHER, CONTENT_NPY, CONTENT_SAFETENSORS };
 enum draft_content draft_file_content(struct draft_file *f);

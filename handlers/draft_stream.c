@@ -13,10 +13,8 @@
 
 void draft_arrays_release(struct draft_file *f)
 {
-	for (size_t i = 0; i < f->n_arrays; i++) {
-		zarr_writer_close(f->array[i].writer);
-		kv_free(f->array[i].kv);
-	}
+	for (size_t i = 0; i < f->n_arrays; i++)
+		array_release(&f->array[i]);
 	free(f->array);
 	f->array = NULL;
 	f->n_arrays = f->at_array = 0;
@@ -86,34 +84,50 @@ int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head)
 static int open_writer(struct draft_file *f, struct draft_array *a)
 {
 	struct draft_node *n = f->node;
+	auto_of(kv) struct kv *kv = NULL;
+	const struct store *store;
 	auto_buf json = { 0 };
-	enum dtype t;
-	int r = draft_array_wanted(n, a, &a->layout, &t);
+	struct array_wanted w;
+	struct draft_array raw = *a;
+	int r = array_wanted(n, a, &w);
 
-	/* A void type may be named later: its bytes are the same. */
+	/* One-byte elements may get their name later: the bytes are the same. */
 	if (r == -EINVAL && a->dtype == DTYPE_UNKNOWN) {
+		raw.dtype = DTYPE_UINT8;
+		r = array_wanted(n, &raw, &w);
+	}
+	/* What is malformed is kept, and told by the commit. */
+	if (r == -EINVAL) {
 		err_clear();
-		t = DTYPE_UINT8;
-		r = 0;
+		return -EOPNOTSUPP;
 	}
 	if (r < 0)
 		return r;
 	/* A cast array must be read back as it was written, so it is staged. */
-	if (a->swapped || a->fortran || (a->dtype != DTYPE_UNKNOWN && t != a->dtype))
+	if (w.from != w.to)
 		return -EOPNOTSUPP;
-	a->stored = t;
-	r = draft_array_json(a, &a->layout, t, a->shape, &json);
+	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
 	if (r >= 0)
-		r = draft_leaf_kv(n, &a->kv);
+		r = draft_leaf_kv(n, &kv, &store);
 	if (r >= 0)
-		r = zarr_writer_open(&n->draft->ns->ckpt->write_env, a->kv, buf_span(&json), &a->writer);
-	return r;
+		r = zarr_writer_open(&n->draft->ns->ckpt->write_env, kv, buf_span(&json),
+				     w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, &a->writer);
+	if (r < 0)
+		return r;
+	a->kv = take(kv);
+	a->store = store;
+	a->layout = w.layout;
+	a->from = a->stored = w.to;
+	return 0;
 }
 
 int draft_stream_begin(struct draft_file *f)
 {
 	uint64_t head;
-	int r = draft_file_sniff(f, buf_span(&f->head), &head);
+	int r;
+
+	draft_arrays_release(f);
+	r = draft_file_sniff(f, buf_span(&f->head), &head);
 
 	if (r <= 0) {
 		/* A header that is not complete after so many bytes, or none: the commit tells. */

@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "handlers/ns.h"
+#include "handlers/whiteout.h"
 
 /* A name in use may be read by any thread without a lock, so a rename keeps the old one. */
 struct node_name {
@@ -275,6 +276,8 @@ int node_lookup(struct node *dir, struct span name, struct node **ret)
 
 	if (!dir->ops->lookup)
 		return fail(-ENOTDIR, "'%s' is no directory", dir->name);
+	if (whiteout_has(dir, name))
+		return -ENOENT;
 	n = known(t, dir, name);
 	if (n) {
 		*ret = n;
@@ -385,9 +388,19 @@ int node_stat(struct node *n, struct stat *ret)
 
 int node_list(struct node *n, struct listing *ret)
 {
+	int r;
+
 	if (!n->ops->list)
 		return fail(-ENOTDIR, "'%s' is no directory", n->name);
-	return n->ops->list(n, ret);
+	r = n->ops->list(n, ret);
+	/* Names that are being removed one by one are not listed again. */
+	for (size_t i = 0; r >= 0 && i < ret->n; i++)
+		if (whiteout_has(n, span_str(listing_name(ret, i)))) {
+			memmove(ret->entry + i, ret->entry + i + 1, (ret->n - i - 1) * sizeof(*ret->entry));
+			ret->n--;
+			i--;
+		}
+	return r;
 }
 
 int node_open(struct node *n, int flags, struct file **ret)
@@ -438,12 +451,12 @@ int node_create(struct node *dir, struct span name, int flags, struct node **ret
 
 int node_unlink(struct node *dir, struct span name)
 {
-	return dir->ops->unlink ? dir->ops->unlink(dir, name) : read_only(dir);
+	return dir->ops->unlink ? dir->ops->unlink(dir, name) : whiteout_add(dir, name);
 }
 
 int node_rmdir(struct node *dir, struct span name)
 {
-	return dir->ops->rmdir ? dir->ops->rmdir(dir, name) : read_only(dir);
+	return dir->ops->rmdir ? dir->ops->rmdir(dir, name) : whiteout_add(dir, name);
 }
 
 int node_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name, unsigned flags)
@@ -496,11 +509,25 @@ int file_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
 	return 0;
 }
 
-int file_write(struct file *f, uint64_t off, const void *p, size_t n)
+ssize_t file_write(struct file *f, uint64_t off, const void *p, size_t n)
 {
 	trace(TRACE_LEAF, "write '%s' %llu+%zu", f->node->name, (unsigned long long)off, n);
 	return f->ops->write ? f->ops->write(f, off, p, n) : fail(-EBADF, "'%s' is not open for writing",
 								 f->node->name);
+}
+
+/* A whole leaf into an empty file is the only copy that needs no bytes. */
+ssize_t file_copy(struct file *from, uint64_t from_off, struct file *to, uint64_t to_off, uint64_t n)
+{
+	struct zarr *z = from->ops->array ? from->ops->array(from) : NULL;
+	struct stat st;
+	ssize_t r;
+
+	if (!z || !to->ops->copy_array || from_off != 0 || node_stat(from->node, &st) < 0 || n < (uint64_t)st.st_size)
+		return -EOPNOTSUPP;
+	r = to->ops->copy_array(to, to_off, z);
+	trace(TRACE_LEAF, "copy '%s' to '%s': %zd", from->node->name, to->node->name, r);
+	return r > 0 ? (ssize_t)st.st_size : r < 0 ? r : -EOPNOTSUPP;
 }
 
 int file_flush(struct file *f)

@@ -25,6 +25,7 @@ struct ns;
 struct node;
 struct node_name;
 struct file;
+struct zarr;
 
 /* One directory as it was when it was opened. */
 struct listing {
@@ -144,7 +145,12 @@ struct file_ops {
 	int (*read)(struct file *f, uint64_t off, size_t n, struct gather *g);
 	/* The rest may be NULL. whence SEEK_HOLE or SEEK_DATA; NULL: all is data. */
 	int (*seek)(struct file *f, uint64_t off, int whence, uint64_t *ret);
-	int (*write)(struct file *f, uint64_t off, const void *p, size_t n);
+	/* Bytes accepted, at least one; fewer than n when what follows would fail. */
+	ssize_t (*write)(struct file *f, uint64_t off, const void *p, size_t n);
+	/* The array whose .npy form this is, as a whole; NULL: none. Borrowed. */
+	struct zarr *(*array)(struct file *f);
+	/* Become the .npy form of an array by taking its stored chunks: 1; 0 when that cannot be. */
+	ssize_t (*copy_array)(struct file *f, uint64_t off, struct zarr *from);
 	int (*flush)(struct file *f);
 	int (*sync)(struct file *f);
 	void (*free)(struct file *f);
@@ -161,8 +167,13 @@ struct file {
 int file_new(const struct file_ops *ops, struct node *n, size_t size, void *ret);
 int file_read(struct file *f, uint64_t off, size_t n, struct gather *g);
 int file_seek(struct file *f, uint64_t off, int whence, uint64_t *ret);
-/* All n bytes, or an error. */
-int file_write(struct file *f, uint64_t off, const void *p, size_t n);
+/* Bytes accepted: fewer than n when the next would fail. */
+ssize_t file_write(struct file *f, uint64_t off, const void *p, size_t n);
+/*
+ * Copy n bytes between open files without their coming through memory: how many. -EOPNOTSUPP: it
+ * cannot be done so, nothing has changed.
+ */
+ssize_t file_copy(struct file *from, uint64_t from_off, struct file *to, uint64_t to_off, uint64_t n);
 int file_flush(struct file *f);
 int file_sync(struct file *f);
 /* Accepts NULL. */

@@ -206,7 +206,16 @@ static void leaf_close(struct file *f)
 	free(lf);
 }
 
+static struct zarr *whole_array(struct file *f)
+{
+	const struct form *form = &container_of(f, struct leaf_file, file)->form;
+	bool whole = form->value.kind == VALUE_ARRAY && form->view.plain && form->ops->ext == NAME_EXT_NPY;
+
+	return whole ? form->value.array : NULL;
+}
+
 static const struct file_ops leaf_file_ops = {
+	.array = whole_array,
 	.read = leaf_read,
 	.seek = leaf_seek,
 	.free = leaf_close,

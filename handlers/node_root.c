@@ -11,6 +11,7 @@
 #include "core/base/log.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
+#include "handlers/node_draft.h"
 #include "handlers/node_tree.h"
 
 struct node_latest {
@@ -30,6 +31,8 @@ static int root_stat(struct node *n, struct stat *ret)
 	if (r < 0)
 		return r;
 	ns_stat_dir(n->ns, &st.st_mtim, ret);
+	/* Drafts are made here. */
+	ret->st_mode |= n->ns->ckpt->st.st_mode & 0222;
 	return 0;
 }
 
@@ -118,6 +121,9 @@ static int root_lookup(struct node *n, struct span name, struct node **ret)
 			*ret = &latest->node;
 		return r;
 	}
+	r = draft_root_lookup(n, name, ret);
+	if (r != -ENOENT)
+		return r;
 	r = step_find(n->ns->ckpt->source, name, need_marker(n->ns), n->ns->options->show_tmp, &st);
 	if (r <= 0)
 		return r < 0 ? r : -ENOENT;
@@ -135,7 +141,7 @@ static int root_list(struct node *n, struct listing *ret)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
 	for (size_t i = 0; i < l.n && r >= 0; i++)
 		r = listing_add(ret, n, span_str(l.entry[i].name), DT_DIR);
-	return r;
+	return r < 0 ? r : draft_root_list(n, ret);
 }
 
 static void root_free(struct node *n)
@@ -149,6 +155,12 @@ static const struct node_ops root_ops = {
 	.stat = root_stat,
 	.lookup = root_lookup,
 	.list = root_list,
+	.mkdir = draft_root_mkdir,
+	.create = draft_root_create,
+	.unlink = draft_root_unlink,
+	.rmdir = draft_root_rmdir,
+	.rename = draft_root_rename,
+	.setattr = draft_root_setattr,
 	.free = root_free,
 };
 

@@ -13,8 +13,10 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "handlers/draft.h"
 #include "handlers/value.h"
 #include "handlers/watch.h"
+#include "handlers/whiteout.h"
 
 #define KEEP_ITEMS 4			/* kept open though nobody holds them */
 
@@ -322,6 +324,7 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	if (!ns)
 		return fail(-ENOMEM, "cannot open '%s'", source);
 	ns->options = o;
+	pthread_mutex_init(&ns->drafts_lock, NULL);
 	clock_gettime(CLOCK_REALTIME, &ns->started);
 	r = ckpt_open(&co, &ns->ckpt);
 	if (r >= 0)
@@ -355,6 +358,7 @@ int ns_start(struct ns *ns, const struct ns_listener *listener)
 void ns_stop(struct ns *ns)
 {
 	watch_stop(take(ns->watch));
+	drafts_release(ns);
 	/* Prefetch jobs hold items: they end before their tables do. What still runs may post more. */
 	if (ns->ckpt) {
 		pool_free(ns->ckpt->pool);
@@ -371,5 +375,7 @@ void ns_close(struct ns *ns)
 	item_table_free(ns->items);
 	node_table_free(ns->nodes);
 	ckpt_close(ns->ckpt);
+	whiteout_release(ns);
+	pthread_mutex_destroy(&ns->drafts_lock);
 	free(ns);
 }

@@ -4,6 +4,8 @@
 #ifndef PYTREEFS_NS_H
 #define PYTREEFS_NS_H
 
+#include <pthread.h>
+
 #include "core/step/ckpt.h"
 #include "core/step/item.h"
 #include "handlers/node.h"
@@ -16,8 +18,10 @@ struct ns_listener {
 	void *arg;
 };
 
+struct draft;
 struct item_table;
 struct watch;
+struct whiteout;
 
 struct ns {
 	struct ckpt *ckpt;
@@ -28,6 +32,11 @@ struct ns {
 	struct ns_listener listener;
 	struct timespec started;
 	mode_t dir_mode, file_mode;	/* permission bits for what is shown */
+
+	/* Steps that are being written. */
+	pthread_mutex_t drafts_lock;	/* protects drafts and whiteouts */
+	struct draft *drafts;
+	struct whiteout *whiteouts;	/* names that are being removed one by one */
 
 	/* Opened items, so that those nobody uses can be dropped when there are many. */
 	struct item_table *items;

@@ -57,6 +57,9 @@ int codec_zstd_new(struct arena *arena, int level, const struct codec **ret);
 /* The metadata object, byte for byte as TensorStore writes it. Appends. */
 int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
 
+/* Whether it is plain zstd, which any level decodes; and the level that it writes with. */
+bool codec_zstd_level(const struct codec *c, int *ret);
+
 /*
  * Decode a whole object to exactly n bytes. -EBADMSG for a checksum, -EUCLEAN for everything else
  * that is wrong with the object. out may be half written on failure.

@@ -169,6 +169,14 @@ int codec_zstd_new(struct arena *arena, int level, const struct codec **ret)
 	return zstd_codec_new(arena, level, false, ret);
 }
 
+bool codec_zstd_level(const struct codec *c, int *ret)
+{
+	if (c->ops != &codec_zstd)
+		return false;
+	*ret = ((const struct zstd_codec *)c)->level;
+	return true;
+}
+
 static int zstd_parse(const struct codec_ops *ops, const struct json *conf,
 		      enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
 		      const struct codec **ret)

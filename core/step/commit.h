@@ -25,6 +25,7 @@ struct commit_leaf {
 /* A file of an item, with all that it holds. */
 struct commit_file {
 	struct span name;		/* may have directories in it */
+	bool is_dir;			/* an empty directory */
 	struct span text;		/* p NULL: source says it */
 	int (*source)(void *arg, uint64_t off, size_t n, void *p);
 	void *arg;

@@ -174,6 +174,17 @@ static int write_long(struct io_dir *dir, const char *path, unsigned mode, const
 	return r < 0 ? r : io_file_sync(out);
 }
 
+static int make_dir(struct io_dir *dir, const char *path, unsigned mode)
+{
+	int r = io_dirop(dir, IO_MKDIR, path, NULL, mode);
+
+	if (r == -EEXIST) {
+		err_clear();
+		r = 0;
+	}
+	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, path, NULL, 0);
+}
+
 /* The directories in a file's name, and all of them durable afterwards. */
 static int make_parents(struct io_dir *dir, const char *path, unsigned mode)
 {
@@ -215,6 +226,8 @@ static int write_file(struct commit *c, const struct commit_item *item, const st
 		return fail(-ENOMEM, "cannot write '%.*s'", SPAN_ARG(f->name));
 	}
 	r = make_parents(c->draft->dir, path, c->dir_mode ? c->dir_mode : 0777);
+	if (r >= 0 && f->is_dir)
+		return make_dir(c->draft->dir, path, c->dir_mode ? c->dir_mode : 0777);
 	if (r >= 0)
 		r = f->text.p ? io_spit(c->draft->dir, path, mode, f->text) :
 				write_long(c->draft->dir, path, mode, f);

@@ -1,5 +1,5 @@
 /*
- * tree_build.h - what the readers of trees share while they build one; private to core/tree.
+ * tree_build.h - what all that build a tree from paths share.
  */
 #ifndef PYTREEFS_TREE_BUILD_H
 #define PYTREEFS_TREE_BUILD_H

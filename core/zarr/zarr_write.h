@@ -24,7 +24,8 @@ struct write_env {
 	pthread_mutex_t lock;
 	pthread_cond_t done;		/* a band was encoded */
 	unsigned under_way;		/* bands being encoded; protected by lock */
-	atomic_ullong chunks, chunk_bytes, stored_bytes;	/* counters */
+	/* Counters: encoded chunks, their bytes before and after; those that were copied as stored. */
+	atomic_ullong chunks, chunk_bytes, stored_bytes, copied_chunks, copied_bytes;
 };
 void write_env_init(struct write_env *we, struct zarr_env *env, struct budget *budget);
 void write_env_release(struct write_env *we);

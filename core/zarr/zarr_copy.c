@@ -1,0 +1,217 @@
+/*
+ * zarr_copy.c - stored chunks from array to array.
+ *
+ * A chunk is found through whatever holds it (a shard inside a shard, a value of a
+ * database) and stored the way we store: one object each, in v3 with the index of its
+ * shard behind it.
+ */
+#include "core/zarr/zarr_copy.h"
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/wire.h"
+#include "core/zarr/chunk.h"
+#include "core/zarr/zarr_encode.h"
+
+#define PIECE ((size_t)1 << 20)
+#define ZSTD_MAGIC 0xFD2FB528u
+#define BATCH 64			/* chunks that are looked up at once */
+
+static bool same_codecs(const struct codec_chain *a, const struct codec_chain *b)
+{
+	int level;
+
+	if (a->n != b->n || a->n > 1)
+		return false;
+	return a->n == 0 || (codec_zstd_level(a->codec[0], &level) && codec_zstd_level(b->codec[0], &level));
+}
+
+static bool fits(const struct zarr *from, const struct zarr *to)
+{
+	unsigned rank = to->meta.rank;
+	bool one_byte = dtype_info(to->meta.dtype)->word == 1;
+
+	return from->meta.dtype == to->meta.dtype && from->meta.rank == rank &&
+	       !memcmp(from->meta.shape, to->meta.shape, rank * sizeof(uint64_t)) &&
+	       !memcmp(from->leaf_chunk, to->leaf_chunk, rank * sizeof(uint64_t)) &&
+	       !memcmp(from->meta.fill, to->meta.fill, dtype_info(to->meta.dtype)->size) &&
+	       from->leaf_in_order && (one_byte || from->leaf->big_endian == to->leaf->big_endian) &&
+	       same_codecs(&from->leaf->codecs, &to->leaf->codecs);
+}
+
+struct copying {
+	struct write_env *we;
+	struct zarr *from, *to;
+	struct kv *kv;
+	enum zarr_fill fill;
+	uint8_t *piece;
+	struct buf fill_object;		/* a chunk of the fill value, encoded when the first one is needed */
+};
+
+static int read_at(const struct chunk *c, uint64_t off, size_t n, void *p)
+{
+	if (c->loc.where != KV_INLINE)
+		return io_read_exact(c->loc.file, p, n, c->loc.off + c->off + off);
+	memcpy(p, c->loc.bytes.p + c->off + off, n);
+	return 0;
+}
+
+/* What can be told of a stored chunk without decoding it. */
+static int check_chunk(struct copying *y, const struct chunk *c)
+{
+	uint8_t magic[4];
+	int r = 0;
+
+	if (y->from->leaf->codecs.n == 0)
+		return c->len == y->from->leaf->bytes ? 0 :
+			       fail(-EUCLEAN, "it has %llu bytes, its elements take %llu", (unsigned long long)c->len,
+				    (unsigned long long)y->from->leaf->bytes);
+	if (c->len < 9)
+		return fail(-EUCLEAN, "its %llu bytes are no zstd frame", (unsigned long long)c->len);
+	r = read_at(c, 0, sizeof(magic), magic);
+	if (r >= 0 && get_u32le(magic) != ZSTD_MAGIC)
+		r = fail(-EUCLEAN, "it begins with %08x, a zstd frame with %08x", get_u32le(magic), ZSTD_MAGIC);
+	return r;
+}
+
+/* A chunk and its index behind it. */
+static int put_pieces(struct copying *y, const struct chunk *c, struct span key, struct span tail)
+{
+	auto_of(kv_stream) struct kv_stream *out = NULL;
+	int r = kv_put_open(y->kv, key, &out);
+
+	for (uint64_t at = 0; at < c->len && r >= 0; at += PIECE) {
+		size_t n = (size_t)MIN((uint64_t)PIECE, c->len - at);
+
+		r = read_at(c, at, n, y->piece);
+		if (r >= 0)
+			r = kv_stream_add(out, span_of(y->piece, n));
+	}
+	if (r >= 0)
+		r = kv_stream_add(out, tail);
+	if (r >= 0)
+		r = kv_stream_close(out);
+	if (r >= 0)
+		out = NULL;
+	return r;
+}
+
+static int put_stored(struct copying *y, const struct chunk *c, struct span key)
+{
+	auto_buf tail = { 0 };
+	int r = check_chunk(y, c);
+
+	if (r >= 0)
+		r = encode_wrap(y->to, c->len, &tail);
+	if (r < 0)
+		return r;
+	if (tail.n)
+		return put_pieces(y, c, key, buf_span(&tail));
+	if (c->loc.where == KV_INLINE)
+		return kv_put(y->kv, key, span_of(c->loc.bytes.p + c->off, c->len));
+	return kv_put_file(y->kv, key, c->loc.file, c->loc.off + c->off, c->len);
+}
+
+static int put_absent(struct copying *y, struct span key)
+{
+	uint64_t n = y->to->leaf->bytes;
+	size_t item = dtype_info(y->to->meta.dtype)->size;
+	uint8_t *bytes;
+	int r;
+
+	if (y->from->missing_is_error)
+		return fail(-EUCLEAN, "it is not stored");
+	if (y->fill == ZARR_FILL_OMIT)
+		return 0;
+	if (!y->fill_object.n) {
+		bytes = block_alloc(n);
+		if (!bytes)
+			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes", (unsigned long long)n);
+		for (uint64_t at = 0; at < n; at += item)
+			memcpy(bytes + at, y->to->meta.fill, item);
+		r = encode_chunk(y->to, bytes, &y->fill_object);
+		block_free(bytes, n);
+		if (r < 0)
+			return r;
+	}
+	return kv_put(y->kv, key, buf_span(&y->fill_object));
+}
+
+static int put_chunk(struct copying *y, struct chunk *c)
+{
+	auto_buf key = { 0 };
+	int r = zarr_chunk_key(&y->to->meta, c->index, &key);
+
+	if (r >= 0)
+		r = c->loc.where == KV_ABSENT ? put_absent(y, buf_span(&key)) : put_stored(y, c, buf_span(&key));
+	if (r < 0) {
+		auto_buf name = { 0 };
+
+		chunk_text(y->from, c, &name);
+		return err_at(r, "%.*s", SPAN_ARG(buf_span(&name)));
+	}
+	atomic_fetch_add_explicit(&y->we->copied_chunks, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&y->we->copied_bytes, c->len, memory_order_relaxed);
+	return 0;
+}
+
+/* The next chunk in C order; false behind the last. */
+static bool advance(const struct zarr *z, uint64_t *index)
+{
+	for (unsigned i = z->meta.rank; i > 0; i--) {
+		if (++index[i - 1] < z->leaf_grid[i - 1])
+			return true;
+		index[i - 1] = 0;
+	}
+	return false;
+}
+
+static int copy_all(struct copying *y)
+{
+	struct chunk *batch = calloc(BATCH, sizeof(*batch));
+	uint64_t index[LIMIT_RANK] = { 0 };
+	bool more = y->from->meta.n_elements > 0;
+	int r = batch ? 0 : fail(-ENOMEM, "cannot copy chunks");
+
+	while (more && r >= 0) {
+		size_t n = 0;
+
+		memset(batch, 0, BATCH * sizeof(*batch));
+		for (; more && n < BATCH; n++) {
+			memcpy(batch[n].index, index, sizeof(index));
+			chunk_number(y->from, &batch[n]);
+			more = advance(y->from, index);
+		}
+		r = chunk_locate(y->from, batch, n);
+		for (size_t i = 0; i < n && r >= 0; i++)
+			r = put_chunk(y, &batch[i]);
+		for (size_t i = 0; i < n; i++)
+			kv_loc_release(&batch[i].loc);
+	}
+	free(batch);
+	return r;
+}
+
+int zarr_copy(struct write_env *we, struct zarr *from, struct kv *kv, struct span json, enum zarr_fill fill)
+{
+	auto_of(zarr_writer) struct zarr_writer *w = NULL;
+	struct copying y = { .we = we, .from = from, .kv = kv, .fill = fill };
+	int r = zarr_writer_open(we, kv, json, fill, &w);
+
+	if (r == -EOPNOTSUPP) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	y.to = zarr_writer_array(w);
+	if (!fits(from, y.to))
+		return 0;
+	y.piece = block_alloc(PIECE);
+	r = y.piece ? copy_all(&y) : fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+	block_free(y.piece, PIECE);
+	buf_release(&y.fill_object);
+	trace(TRACE_ZARR, "copied chunks: %s", r < 0 ? err_text(r) : "all");
+	return r < 0 ? r : 1;
+}

@@ -1,0 +1,263 @@
+/*
+ * draft.c - drafts of a mount: beginning, finding and ending them, and where their arrays go.
+ */
+#include "handlers/draft.h"
+
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/step_name.h"
+#include "handlers/draft_array.h"
+#include "handlers/ns.h"
+
+static void draft_free(struct draft *d)
+{
+	draft_nodes_free(d->root);
+	draft_dir_free(d->dir);
+	pthread_mutex_destroy(&d->lock);
+	free(d->name);
+	free(d);
+}
+
+struct draft *draft_ref(struct draft *d)
+{
+	atomic_fetch_add(&d->refs, 1);
+	return d;
+}
+
+void draft_unref(struct draft *d)
+{
+	if (d && atomic_fetch_sub(&d->refs, 1) == 1)
+		draft_free(d);
+}
+
+/* ---- beginning ---- */
+
+/* In a mount of a step a draft is one item: "state.tmp". */
+static int item_name_draft(struct span name, struct span *ret_final)
+{
+	struct span final = step_name_final(name);
+
+	if (final.n == name.n && span_ends(name, span_str(".tmp")))
+		final.n -= strlen(".tmp");
+	if (final.n == name.n || final.n == 0)
+		return fail(-EINVAL, "'%.*s' is no name of a draft: it must end in '.tmp'", SPAN_ARG(name));
+	*ret_final = final;
+	return 0;
+}
+
+static int make_dir(struct ns *ns, struct draft *d, struct span final)
+{
+	bool in_place = ns->options->atomicity == ATOMICITY_COMMIT_FILE;
+	auto_free char *to = span_dup_str(final);
+	auto_buf on_disk = { 0 };
+	int r = to ? 0 : -ENOMEM;
+
+	if (r >= 0)
+		r = in_place ? buf_add_span(&on_disk, final) : step_name_on_disk(final, &on_disk);
+	if (r >= 0 && !buf_str(&on_disk))
+		r = -ENOMEM;
+	if (r < 0)
+		return fail(r, "cannot begin draft '%s'", d->name);
+	return draft_dir_begin(ns->ckpt->source, buf_str(&on_disk), to,
+			       ns->options->mode ? (unsigned)ns->options->mode : 0777, &d->dir);
+}
+
+int draft_begin(struct ns *ns, struct span name, struct draft **ret)
+{
+	bool is_item = ns->ckpt->shape == SHAPE_STEP;
+	struct span final;
+	struct draft *d;
+	int r = is_item ? item_name_draft(name, &final) : step_name_draft(name, &final);
+
+	if (r < 0)
+		return r;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return fail(-ENOMEM, "cannot begin draft '%.*s'", SPAN_ARG(name));
+	pthread_mutex_init(&d->lock, NULL);
+	atomic_init(&d->refs, 1);
+	d->ns = ns;
+	d->is_item = is_item;
+	d->name = span_dup_str(name);
+	r = d->name ? draft_node_new(d, NULL, name, true, &d->root) : -ENOMEM;
+	if (r >= 0)
+		r = make_dir(ns, d, final);
+	if (r < 0) {
+		draft_free(d);
+		return r;
+	}
+	log_info("draft '%s' begins", d->name);
+	pthread_mutex_lock(&ns->drafts_lock);
+	d->next = ns->drafts;
+	ns->drafts = draft_ref(d);
+	pthread_mutex_unlock(&ns->drafts_lock);
+	*ret = d;
+	return 0;
+}
+
+struct draft *draft_find(struct ns *ns, struct span name)
+{
+	struct draft *d;
+
+	pthread_mutex_lock(&ns->drafts_lock);
+	for (d = ns->drafts; d && !span_eq(span_str(d->name), name); d = d->next)
+		;
+	if (d)
+		draft_ref(d);
+	pthread_mutex_unlock(&ns->drafts_lock);
+	return d;
+}
+
+int draft_each(struct ns *ns, int (*each)(void *arg, struct draft *d), void *arg)
+{
+	struct draft **all;
+	size_t n = 0, i = 0;
+	int r = 0;
+
+	pthread_mutex_lock(&ns->drafts_lock);
+	for (struct draft *d = ns->drafts; d; d = d->next)
+		n++;
+	all = calloc(n + 1, sizeof(struct draft *));
+	for (struct draft *d = ns->drafts; d && all; d = d->next)
+		all[i++] = draft_ref(d);
+	pthread_mutex_unlock(&ns->drafts_lock);
+	if (!all)
+		return fail(-ENOMEM, "cannot list %zu drafts", n);
+	for (i = 0; i < n; i++) {
+		if (r >= 0)
+			r = each(arg, all[i]);
+		draft_unref(all[i]);
+	}
+	free(all);
+	return r;
+}
+
+/* ---- ending ---- */
+
+/* Out of the mount: the ns's reference is given back. */
+static void forget(struct draft *d)
+{
+	bool was = false;
+
+	pthread_mutex_lock(&d->ns->drafts_lock);
+	for (struct draft **at = &d->ns->drafts; *at; at = &(*at)->next)
+		if (*at == d) {
+			*at = d->next;
+			d->next = NULL;
+			was = true;
+			break;
+		}
+	pthread_mutex_unlock(&d->ns->drafts_lock);
+	if (was)
+		draft_unref(d);
+}
+
+void draft_end(struct draft *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->life = DRAFT_GONE;
+	pthread_mutex_unlock(&d->lock);
+	forget(d);
+}
+
+int draft_abort(struct draft *d, bool force)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (d->life == DRAFT_COMMITTING)
+		r = fail(-EBUSY, "draft '%s' is being committed", d->name);
+	else if (d->life == DRAFT_GONE)
+		r = -ENOENT;
+	else if (d->root->n_children && !force)
+		r = -ENOTEMPTY;
+	else
+		d->life = DRAFT_COMMITTING;
+	pthread_mutex_unlock(&d->lock);
+	if (r < 0)
+		return r;
+	r = draft_dir_remove(d->dir);
+	if (r < 0) {
+		pthread_mutex_lock(&d->lock);
+		d->life = DRAFT_OPEN;
+		pthread_mutex_unlock(&d->lock);
+		return r;
+	}
+	log_info("draft '%s' is given up", d->name);
+	draft_end(d);
+	return 0;
+}
+
+void drafts_release(struct ns *ns)
+{
+	for (struct draft *d; (d = ns->drafts);) {
+		log_warn("draft '%s' was not committed; what was written stays in '%s'", d->name, d->dir->name);
+		draft_end(d);
+	}
+}
+
+/* ---- stores ---- */
+
+/* The store's directory has a temporary name: the item may be renamed until the commit. */
+static int make_store(struct draft *d, struct draft_node *item)
+{
+	struct store_opts opts = { .dir_mode = d->ns->options->mode ? (unsigned)d->ns->options->mode : 0777 };
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_free char *name = NULL;
+	struct save_opts o;
+	int r = draft_save_opts(item, span_of(NULL, 0), &o);
+
+	if (r >= 0 && asprintf(&name, ".pytreefs-item-%u", d->n_stores) < 0) {
+		name = NULL;
+		r = fail(-ENOMEM, "cannot write to '%s'", item->name);
+	}
+	if (r >= 0)
+		r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, opts.dir_mode);
+	if (r >= 0)
+		r = io_dir_sub(d->dir->dir, name, &dir);
+	opts.ocdbt = o.ocdbt;
+	opts.target_size = o.target_data_file_size;
+	if (r >= 0)
+		r = store_new(dir, &opts, &item->item.store);
+	if (r < 0)
+		return r;
+	/* The store owns it now. */
+	take(dir);
+	item->item.dir = take(name);
+	d->n_stores++;
+	return 0;
+}
+
+int draft_leaf_kv(struct draft_node *n, struct kv **ret, const struct store **ret_store)
+{
+	struct draft_node *item;
+	int r = 0;
+
+	pthread_mutex_lock(&n->draft->lock);
+	item = draft_item_of(n);
+	if (!item || (!n->parent && n != n->draft->root))
+		r = fail(-EINVAL, "'%s' is in no item", n->name);
+	/* A file of the draft itself is an item, and has its arrays. */
+	if (r >= 0 && !item->item.store)
+		r = make_store(n->draft, item);
+	if (r >= 0)
+		r = store_leaf(item->item.store, ret);
+	if (r >= 0)
+		*ret_store = item->item.store;
+	pthread_mutex_unlock(&n->draft->lock);
+	return r;
+}
+
+const struct store *draft_store_of(struct draft_node *n)
+{
+	struct draft_node *item;
+	const struct store *s;
+
+	pthread_mutex_lock(&n->draft->lock);
+	item = draft_item_of(n);
+	s = item ? item->item.store : NULL;
+	pthread_mutex_unlock(&n->draft->lock);
+	return s;
+}

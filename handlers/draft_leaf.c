@@ -1,0 +1,366 @@
+/*
+ * draft_leaf.c - one file of a draft -> the leaf, or the subtree, that it is.
+ */
+#include "core/base/err.h"
+#include "core/tree/sharding.h"
+#include "core/zarr/cast.h"
+#include "handlers/draft_plan.h"
+#include "handlers/ns.h"
+
+#define TEXT_MAX (64 * MiB)		/* of one string, which is in memory while it is saved */
+
+static struct span stem(const struct draft_node *n)
+{
+	struct span name = span_str(n->name);
+
+	name.n -= strlen(name_ext_text(name_ext_of(name)));
+	return name;
+}
+
+/* A leaf with the key that the file's name stands for; "%" alone is the tree itself. */
+static int new_leaf(struct plan *p, struct tree_node *parent, struct draft_node *n, struct plan_leaf **ret)
+{
+	auto_buf key = { 0 };
+	int r = parent ? plan_key(n, stem(n), false, &key) : 0;
+
+	return r < 0 ? r : plan_leaf_new(p, parent, n, buf_span(&key), ret);
+}
+
+static int contents(struct draft_node *n, struct buf *ret)
+{
+	uint64_t size = draft_file_size(n->file);
+	int r;
+
+	if (size > TEXT_MAX)
+		return fail(-EINVAL, "a text of %llu bytes, the limit is %llu", (unsigned long long)size,
+			    (unsigned long long)TEXT_MAX);
+	r = buf_reserve(ret, size + 1);
+	if (r >= 0)
+		r = draft_file_read_into(n->file, 0, size, ret->p);
+	if (r >= 0)
+		ret->n = size;
+	return r;
+}
+
+/* ---- arrays ---- */
+
+/* A text that the tree keeps, from an xattr; p NULL when it is not set. */
+static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bool word, struct span *ret)
+{
+	struct span value;
+	int r = 0;
+
+	pthread_mutex_lock(&n->draft->lock);
+	value = word ? draft_xattr_word(n, name) : draft_xattr_value(n, name);
+	if (value.p)
+		r = arena_keep(&p->tree->arena, value, ret);
+	pthread_mutex_unlock(&n->draft->lock);
+	return r;
+}
+
+int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor)
+{
+	struct save_opts o;
+	int r;
+
+	l->kind = PLAN_ARRAY;
+	pthread_mutex_lock(&l->source->draft->lock);
+	r = draft_save_opts(l->source, tensor, &o);
+	pthread_mutex_unlock(&l->source->draft->lock);
+	if (r >= 0)
+		r = keep_xattr(p, l->source, "sharding", false, &l->sharding);
+	if (r >= 0)
+		r = keep_xattr(p, l->source, "prng_impl", true, &l->key_impl);
+	if (r < 0)
+		return r;
+	/* Only a jax array can be a typed PRNG key. */
+	l->is_jax = o.leaf_type == LEAF_TYPE_JAX || l->key_impl.p;
+	l->node->value_type = span_str(l->is_jax ? "jax.Array" : "np.ndarray");
+	if (l->is_jax && l->has_shape) {
+		uint64_t *shape = arena_calloc(&p->tree->arena, l->rank + 1, sizeof(*shape));
+
+		if (!shape)
+			return fail(-ENOMEM, "cannot describe an array");
+		memcpy(shape, l->shape, l->rank * sizeof(*shape));
+		l->node->has_write_shape = true;
+		l->node->write_rank = (uint8_t)l->rank;
+		l->node->write_shape = shape;
+	}
+	return 0;
+}
+
+static void take_shape(struct plan_leaf *l, const struct draft_array *a)
+{
+	l->has_shape = true;
+	l->rank = a->rank;
+	memcpy(l->shape, a->shape, sizeof(l->shape));
+}
+
+static int plan_npy(struct plan *p, struct tree_node *parent, struct draft_node *n)
+{
+	struct plan_leaf *l;
+	int r = p->strict ? draft_file_seal(n->file) : 0;
+
+	if (r >= 0)
+		r = new_leaf(p, parent, n, &l);
+	if (r < 0 || !l)
+		return r;
+	pthread_mutex_lock(&n->file->lock);
+	if (n->file->n_arrays == 1 && !n->file->st.n)
+		take_shape(l, &n->file->array[0]);
+	pthread_mutex_unlock(&n->file->lock);
+	if (p->strict && !l->has_shape)
+		return fail(-EINVAL, "it holds no .npy array");
+	r = plan_array(p, l, span_of(NULL, 0));
+	return r < 0 ? r : 1;
+}
+
+/* ---- safetensors ---- */
+
+/* The dict for "a.b" of "a.b.c" below parent. */
+static int make_path(struct plan *p, struct tree_node *parent, struct span path, struct tree_node **ret,
+		     struct span *ret_last)
+{
+	const uint8_t *dot;
+
+	while ((dot = memchr(path.p, '.', path.n))) {
+		size_t n = (size_t)(dot - path.p);
+		int r = tree_build_child(&p->build, parent, span_of(path.p, n), false, &parent);
+
+		if (r < 0)
+			return r;
+		if (parent->kind == TREE_LEAF)
+			return fail(-EINVAL, "tensor '%.*s' is inside another one", SPAN_ARG(path));
+		parent->kind = TREE_DICT;
+		path = span_of(dot + 1, path.n - n - 1);
+	}
+	*ret = parent;
+	*ret_last = path;
+	return 0;
+}
+
+static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node *n, size_t i)
+{
+	const struct draft_array *a = &n->file->array[i];
+	struct tree_node *parent = NULL;
+	struct plan_leaf *l;
+	struct span last;
+	int r = make_path(p, top, a->name, &parent, &last);
+
+	if (r >= 0)
+		r = plan_leaf_new(p, parent, n, last, &l);
+	if (r < 0 || !l)
+		return r;
+	l->index = i;
+	take_shape(l, a);
+	return 0;
+}
+
+/* Metadata of the file becomes that of the item, unless an xattr gives it some. */
+static int take_metadata(struct plan *p, const struct safetensors *st)
+{
+	if (!st->metadata || p->tree->custom_metadata)
+		return 0;
+	p->tree->custom_metadata = arena_str(&p->tree->arena, st->metadata);
+	return p->tree->custom_metadata ? 0 : -ENOMEM;
+}
+
+static int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node *n)
+{
+	struct tree_node *top = parent;
+	size_t first = p->n_leaves;
+	auto_buf key = { 0 };
+	int r = p->strict ? draft_file_seal(n->file) : 0;
+
+	/* An item of its own has its tensors at the top. */
+	if (r >= 0 && n != p->item) {
+		r = plan_key(n, stem(n), true, &key);
+		if (r >= 0)
+			r = tree_build_child(&p->build, parent, buf_span(&key), false, &top);
+		if (r == 0)
+			return p->strict ? fail(-EINVAL, "there is another '%.*s'", SPAN_ARG(buf_span(&key))) : 0;
+		top->kind = TREE_DICT;
+	}
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&n->file->lock);
+	r = take_metadata(p, &n->file->st);
+	for (size_t i = 0; n->file->st.n && i < n->file->n_arrays && r >= 0; i++)
+		r = plan_tensor(p, top, n, i);
+	if (r >= 0 && p->strict && draft_file_is_npy(n->file))
+		r = fail(-EINVAL, "it is no safetensors file");
+	/* The names live in the file's header, which stays as long as the draft is being committed. */
+	pthread_mutex_unlock(&n->file->lock);
+	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
+		r = plan_array(p, &p->leaf[i], p->leaf[i].node->key);
+	return r < 0 ? r : 1;
+}
+
+/* ---- numbers, texts, None ---- */
+
+static bool is_number_word(struct span s)
+{
+	return span_eq(s, span_str("NaN")) || span_eq(s, span_str("Infinity")) || span_eq(s, span_str("-Infinity"));
+}
+
+/* The type that Orbax gives a Python value. */
+static enum dtype natural_dtype(const struct json *j)
+{
+	switch (j->kind) {
+	case JSON_BOOL:
+		return DTYPE_BOOL;
+	case JSON_INT:
+		return DTYPE_INT64;
+	case JSON_UINT:
+		return DTYPE_UINT64;
+	case JSON_FLOAT:
+		return DTYPE_FLOAT64;
+	case JSON_STRING:
+		return is_number_word(j->s) ? DTYPE_FLOAT64 : DTYPE_UNKNOWN;
+	case JSON_ARRAY:
+		return j->n == 2 ? DTYPE_COMPLEX128 : DTYPE_UNKNOWN;
+	default:
+		return DTYPE_UNKNOWN;
+	}
+}
+
+static int plan_scalar(struct plan_leaf *l, const struct json *j)
+{
+	enum dtype t = natural_dtype(j), named;
+	uint8_t element[LIMIT_ITEM_BYTES];
+	struct save_opts o;
+	struct span word;
+	int r;
+
+	if (t == DTYPE_UNKNOWN)
+		return fail(-EINVAL, "a .json leaf is a number, true, false, a text, null or [re, im]");
+	pthread_mutex_lock(&l->source->draft->lock);
+	word = draft_xattr_word(l->source, "dtype");
+	named = word.p ? dtype_by_name(word) : t;
+	r = draft_save_opts(l->source, span_of(NULL, 0), &o);
+	pthread_mutex_unlock(&l->source->draft->lock);
+	if (r >= 0)
+		r = dtype_value_parse(named, j, element);
+	if (r < 0)
+		return r;
+	l->kind = PLAN_SCALAR;
+	l->node->value_type = span_str("scalar");
+	l->dtype = o.dtype != DTYPE_UNKNOWN ? (enum dtype)o.dtype : named;
+	cast(l->dtype, l->element, named, element, 1);
+	return 0;
+}
+
+static int plan_string(struct plan_leaf *l, struct span text)
+{
+	l->kind = PLAN_STRING;
+	l->node->value_type = span_str("string");
+	return utf8_valid(text) ? buf_add_span(&l->text, text) : fail(-EINVAL, "a text that is not UTF-8");
+}
+
+static int plan_none(struct plan_leaf *l)
+{
+	l->kind = PLAN_NONE;
+	l->node->value = TREE_VALUE_NONE;
+	l->node->value_type = span_str("None");
+	return 0;
+}
+
+static int plan_json(struct plan_leaf *l, struct span text)
+{
+	auto_json doc = { 0 };
+	int r = json_parse(text, l->source->name, &doc);
+
+	if (r < 0)
+		return fail(-EINVAL, "%s", err_text(r));
+	if (doc.root->kind == JSON_NULL)
+		return plan_none(l);
+	if (doc.root->kind == JSON_STRING && !is_number_word(doc.root->s))
+		return plan_string(l, doc.root->s);
+	return plan_scalar(l, doc.root);
+}
+
+static int plan_text(struct plan *p, struct tree_node *parent, struct draft_node *n, enum name_ext ext)
+{
+	struct plan_leaf *l;
+	auto_buf text = { 0 };
+	int r = new_leaf(p, parent, n, &l);
+
+	if (r < 0 || !l)
+		return r;
+	r = contents(n, &text);
+	if (r >= 0 && ext == NAME_EXT_TXT)
+		r = plan_string(l, buf_span(&text));
+	else if (r >= 0 && ext == NAME_EXT_JSON)
+		r = plan_json(l, buf_span(&text));
+	else if (r >= 0)
+		r = text.n == 0 ? plan_none(l) : fail(-EINVAL, "None has no bytes, and there are %zu", text.n);
+	/* What is being written may be anything yet: it is shown as a text. */
+	if (r == -EINVAL && !p->strict) {
+		err_clear();
+		l->kind = PLAN_STRING;
+		l->node->value_type = span_str("string");
+		r = 0;
+	}
+	return r < 0 ? r : 1;
+}
+
+int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
+{
+	enum name_ext ext = name_ext_of(span_str(n->name));
+	int r;
+
+	switch (ext) {
+	case NAME_EXT_NPY:
+		r = plan_npy(p, parent, n);
+		break;
+	case NAME_EXT_SAFETENSORS:
+		r = parent ? plan_safetensors(p, parent, n) : 0;
+		break;
+	case NAME_EXT_JSON:
+	case NAME_EXT_TXT:
+	case NAME_EXT_NULL:
+		r = plan_text(p, parent, n, ext);
+		break;
+	case NAME_EXT_BIN:
+	case NAME_EXT_HTML:
+	case NAME_EXT_NONE:
+	default:
+		r = p->strict ? fail(-EINVAL, "it is no leaf: leaves are .npy, .json, .txt, .null and .safetensors "
+				     "files") : 0;
+		break;
+	}
+	if (r == -EINVAL && !p->strict) {
+		err_clear();
+		r = 0;
+	}
+	return r;
+}
+
+/* ---- storing a number ---- */
+
+static int read_element(void *arg, uint64_t off, size_t n, void *p)
+{
+	memcpy(p, (const uint8_t *)arg + off, n);
+	return 0;
+}
+
+int plan_encode_scalar(struct plan_leaf *l)
+{
+	const struct draft_array scalar = { .dtype = l->dtype, .item = dtype_info(l->dtype)->size };
+	const struct store *store;
+	auto_of(kv) struct kv *kv = NULL;
+	struct array_wanted w;
+	auto_buf json = { 0 };
+	int r = array_wanted_plain(l->source, &scalar, &w);
+
+	if (r >= 0)
+		r = array_json(&w.layout, l->dtype, 0, NULL, &json);
+	if (r >= 0)
+		r = draft_leaf_kv(l->source, &kv, &store);
+	if (r >= 0)
+		r = zarr_write_all(&l->source->draft->ns->ckpt->write_env, kv, buf_span(&json), ZARR_FILL_STORE,
+				   read_element, l->element);
+	if (r >= 0)
+		l->kv = take(kv);
+	return r;
+}

@@ -1,0 +1,77 @@
+/*
+ * draft_plan.h - what the names and contents of one item say: its tree, and where each leaf's value is.
+ *
+ * Made for a commit, when everything must be right and is encoded on the way
+ * (strict), and for reading `_METADATA` at any moment, when what is not a leaf yet is
+ * left out.
+ */
+#ifndef PYTREEFS_DRAFT_PLAN_H
+#define PYTREEFS_DRAFT_PLAN_H
+
+#include "core/tree/tree_build.h"
+#include "handlers/draft_array.h"
+#include "handlers/draft_file.h"
+
+enum plan_kind { PLAN_ARRAY, PLAN_SCALAR, PLAN_STRING, PLAN_NONE };
+
+struct plan_leaf {
+	struct tree_node *node;
+	enum plan_kind kind;
+	struct draft_node *source;	/* borrowed from the plan; of parts the first */
+	struct draft_node **part;	/* ARRAY in parts: all of them, in no order; borrowed nodes */
+	size_t n_parts;
+	size_t index;			/* ARRAY: which one of the file's */
+	bool has_shape, is_jax;
+	unsigned rank;			/* of the whole array */
+	uint64_t shape[LIMIT_RANK];
+	struct span sharding, key_impl;	/* JAX, in the tree's arena; p NULL: none was set */
+	enum dtype dtype;		/* SCALAR */
+	uint8_t element[LIMIT_ITEM_BYTES];
+	struct buf text;		/* STRING */
+	struct kv *kv;			/* SCALAR, and parts that were put together: owned */
+};
+
+enum plan_item { PLAN_TREE, PLAN_JSON, PLAN_PROTO, PLAN_STORED };
+
+struct plan {
+	struct draft_node *item;	/* a reference */
+	char *name;			/* of the item */
+	enum plan_item kind;
+	bool strict;
+	struct save_opts opts;		/* of the item */
+	struct tree *tree;		/* PLAN_TREE */
+	struct tree_build build;
+	struct plan_leaf *leaf;
+	size_t n_leaves, cap;
+	struct draft_node **held;	/* references to all nodes that were looked at */
+	size_t n_held, cap_held;
+};
+
+/* Of a child of the draft, or of the draft itself when it is one item. -EINVAL names what is wrong. */
+int plan_new(struct draft_node *item, bool strict, struct plan **ret);
+/* Accepts NULL. */
+void plan_free(struct plan *p);
+DEFINE_AUTO(plan, struct plan, plan_free);
+
+/* ---- parts of it ---- */
+
+/* A leaf below parent: 1; 0 when it is none and need not be one; -EINVAL. (draft_leaf.c) */
+int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n);
+/* The parts of one array, all of the same stem. (draft_parts.c) */
+int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **parts, size_t n);
+/* The key that a name stands for. (draft_tree.c) */
+int plan_key(struct draft_node *n, struct span stem, bool is_dir, struct buf *ret);
+/* A leaf with that key; ret NULL when there is one already, which is fine when not strict. */
+int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n, struct span key,
+		  struct plan_leaf **ret);
+/* What an array is recorded as, by options and xattrs. tensor: its name in the file, or empty. */
+int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
+
+/*
+ * Encode the scalars, put parts together: kv of each leaf is set or its file has it. (draft_parts.c,
+ * draft_leaf.c)
+ */
+int plan_encode_scalar(struct plan_leaf *l);
+int plan_join_parts(struct plan *p, struct plan_leaf *l, bool *ret_shifted);
+
+#endif

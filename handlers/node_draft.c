@@ -1,0 +1,620 @@
+/*
+ * node_draft.c - directories and files of a draft as nodes.
+ *
+ * `_METADATA` and `_CHECKPOINT_METADATA` are generated whenever somebody looks.
+ * Programs that copy a step write them, too: that is accepted and changes nothing.
+ */
+#include "handlers/node_draft.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/step_name.h"
+#include "handlers/draft.h"
+#include "handlers/draft_file.h"
+#include "handlers/whiteout.h"
+
+struct node_draft {
+	struct node node;
+	struct draft *draft;		/* a reference */
+	struct draft_node *n;		/* a reference; of a generated file its directory */
+	bool generated;
+};
+
+struct draft_handle {
+	struct file file;
+	bool writes, settled;
+	struct buf text;		/* of a generated file, as it was when it was opened */
+};
+
+static const struct node_ops draft_ops, draft_file_ops, generated_ops;
+
+static struct node_draft *of(struct node *n)
+{
+	return container_of(n, struct node_draft, node);
+}
+
+static bool is_draft(const struct node *n)
+{
+	return n->ops == &draft_ops;
+}
+
+/* ---- making nodes ---- */
+
+/* The node's reference is taken, whether it succeeds or not. */
+static int new_node(struct node *dir, struct span name, struct draft_node *n, bool generated, struct node **ret)
+{
+	const struct node_ops *ops = generated ? &generated_ops : n->is_dir ? &draft_ops : &draft_file_ops;
+	struct node_draft *nd;
+	int r = node_new(ops, dir->ns, dir, name, sizeof(*nd), &nd);
+
+	if (r < 0) {
+		draft_node_unref(n);
+		return r;
+	}
+	nd->draft = draft_ref(n->draft);
+	nd->n = n;
+	nd->generated = generated;
+	nd->node.ttl = nd->node.child_ttl = 0;
+	if (!generated)
+		nd->node.ino = n->ino;
+	*ret = &nd->node;
+	return 0;
+}
+
+static void draft_node_close(struct node *n)
+{
+	struct node_draft *nd = of(n);
+
+	draft_node_unref(nd->n);
+	draft_unref(nd->draft);
+	free(nd);
+}
+
+/* ---- generated files ---- */
+
+/* The generated file of a directory, or NULL. */
+static const char *generated_name(const struct draft_node *dir)
+{
+	bool is_root = dir == dir->draft->root;
+
+	if (dir->generated_hidden)
+		return NULL;
+	if (is_root && !dir->draft->is_item)
+		return "_CHECKPOINT_METADATA";
+	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item && !draft_is_opaque(dir)) ?
+		       "_METADATA" : NULL;
+}
+
+static bool is_generated_name(struct draft_node *dir, struct span name)
+{
+	const char *generated;
+	bool is;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	generated = generated_name(dir);
+	is = generated && span_eq(name, span_str(generated));
+	pthread_mutex_unlock(&dir->draft->lock);
+	return is;
+}
+
+/* Shown, or not any more: tar takes a file away before it writes it. */
+static void hide_generated(struct draft_node *dir, bool hide)
+{
+	pthread_mutex_lock(&dir->draft->lock);
+	dir->generated_hidden = hide;
+	pthread_mutex_unlock(&dir->draft->lock);
+}
+
+/* A name that would be generated, were it not hidden. */
+static bool would_generate(struct draft_node *dir, struct span name)
+{
+	bool hidden, is;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	hidden = dir->generated_hidden;
+	dir->generated_hidden = false;
+	is = generated_name(dir) && span_eq(name, span_str(generated_name(dir)));
+	dir->generated_hidden = hidden;
+	pthread_mutex_unlock(&dir->draft->lock);
+	return is;
+}
+
+static int generate(const struct node_draft *nd, struct buf *ret)
+{
+	return !strcmp(nd->node.name, "_METADATA") ? draft_metadata(nd->n, ret) :
+						     draft_checkpoint_metadata(nd->draft, ret);
+}
+
+/* ---- stat, look-up, listing ---- */
+
+static int draft_stat(struct node *n, struct stat *ret)
+{
+	struct node_draft *nd = of(n);
+	mode_t bits = n->ns->ckpt->st.st_mode & 0777;
+	struct timespec mtime;
+	int r = 0;
+
+	pthread_mutex_lock(&nd->draft->lock);
+	mtime = nd->n->mtime;
+	if (nd->draft->life == DRAFT_GONE)
+		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
+	pthread_mutex_unlock(&nd->draft->lock);
+	if (r < 0)
+		return r;
+	if (nd->generated) {
+		auto_buf text = { 0 };
+
+		r = generate(nd, &text);
+		ns_stat_file(n->ns, &mtime, text.n, text.n, ret);
+	} else if (nd->n->is_dir) {
+		ns_stat_dir(n->ns, &mtime, ret);
+		ret->st_mode = S_IFDIR | bits;
+		return 0;
+	} else {
+		ns_stat_file(n->ns, &mtime, draft_file_size(nd->n->file), draft_file_stored(nd->n->file), ret);
+	}
+	ret->st_mode = S_IFREG | (bits & 0666);
+	return r;
+}
+
+static int draft_node_lookup(struct node *dir, struct span name, struct node **ret)
+{
+	struct node_draft *nd = of(dir);
+	struct draft_node *n;
+	int r;
+
+	if (is_generated_name(nd->n, name))
+		return new_node(dir, name, draft_node_ref(nd->n), true, ret);
+	r = draft_lookup(nd->n, name, &n);
+	return r < 0 ? r : new_node(dir, name, n, false, ret);
+}
+
+static bool draft_still_valid(struct node *node)
+{
+	struct node_draft *nd = of(node);
+	struct draft_node *now = NULL;
+	bool same;
+
+	if (nd->generated)
+		return is_generated_name(nd->n, span_str(node->name));
+	if (nd->n == nd->draft->root) {
+		struct draft *d = draft_find(node->ns, span_str(node->name));
+
+		same = d == nd->draft;
+		draft_unref(d);
+		return same;
+	}
+	if (!is_draft(node->parent) || draft_lookup(of(node->parent)->n, span_str(node->name), &now) < 0)
+		return false;
+	same = now == nd->n;
+	draft_node_unref(now);
+	return same;
+}
+
+static int draft_list(struct node *dir, struct listing *ret)
+{
+	struct node_draft *nd = of(dir);
+	struct draft_node **child;
+	const char *generated;
+	size_t n;
+	int r = draft_children(nd->n, &child, &n);
+
+	if (r < 0)
+		return r;
+	r = listing_add(ret, dir, span_str("."), DT_DIR);
+	if (r >= 0)
+		r = listing_add(ret, dir, span_str(".."), DT_DIR);
+	for (size_t i = 0; i < n; i++) {
+		if (r >= 0 && !is_generated_name(nd->n, span_str(child[i]->name)))
+			r = listing_add(ret, dir, span_str(child[i]->name), child[i]->is_dir ? DT_DIR : DT_REG);
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	pthread_mutex_lock(&nd->draft->lock);
+	generated = generated_name(nd->n);
+	pthread_mutex_unlock(&nd->draft->lock);
+	return r >= 0 && generated ? listing_add(ret, dir, span_str(generated), DT_REG) : r;
+}
+
+/* ---- changes ---- */
+
+static int draft_do_mkdir(struct node *dir, struct span name, unsigned mode, struct node **ret)
+{
+	struct draft_node *n;
+	int r = draft_mkdir(of(dir)->n, name, &n);
+
+	if (r < 0)
+		return r;
+	draft_node_unref(n);
+	return node_lookup(dir, name, ret);
+}
+
+static int draft_do_create(struct node *dir, struct span name, int flags, struct node **ret, struct file **ret_file)
+{
+	struct node_draft *nd = of(dir);
+	struct draft_node *n;
+	int r;
+
+	if (would_generate(nd->n, name)) {
+		hide_generated(nd->n, false);
+	} else {
+		r = draft_create(nd->n, name, &n);
+		if (r == -EEXIST && !(flags & O_EXCL) && draft_lookup(nd->n, name, &n) >= 0)
+			r = 0;
+		if (r < 0)
+			return r;
+		draft_node_unref(n);
+	}
+	r = node_lookup(dir, name, ret);
+	if (r < 0)
+		return r;
+	r = node_open(*ret, flags, ret_file);
+	if (r < 0)
+		node_unref(*ret, 1);
+	return r;
+}
+
+static int draft_do_unlink(struct node *dir, struct span name)
+{
+	struct node_draft *nd = of(dir);
+
+	if (is_generated_name(nd->n, name)) {
+		hide_generated(nd->n, true);
+		return 0;
+	}
+	return draft_unlink(nd->n, name);
+}
+
+static int draft_do_rmdir(struct node *dir, struct span name)
+{
+	return draft_rmdir(of(dir)->n, name);
+}
+
+static int draft_do_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name,
+			   unsigned flags)
+{
+	struct node_draft *nd = of(dir);
+	struct node *n = NULL;
+	int r;
+
+	if (!is_draft(to_dir) || of(to_dir)->draft != nd->draft)
+		return fail(-EXDEV, "'%.*s' cannot leave its draft", SPAN_ARG(name));
+	if (flags & ~(unsigned)RENAME_NOREPLACE)
+		return fail(-EINVAL, "names of a draft cannot be exchanged");
+	if (is_generated_name(nd->n, name))
+		return fail(-EPERM, "'%.*s' is generated", SPAN_ARG(name));
+	/* A copy that was written under a temporary name: as if it had been written in place. */
+	if (would_generate(of(to_dir)->n, to_name)) {
+		hide_generated(of(to_dir)->n, false);
+		return draft_unlink(nd->n, name);
+	}
+	r = node_lookup(dir, name, &n);
+	if (r >= 0)
+		r = draft_rename(nd->n, name, of(to_dir)->n, to_name, flags & RENAME_NOREPLACE);
+	if (r >= 0)
+		r = node_moved(n, to_dir, to_name);
+	node_unref(n, 1);
+	return r;
+}
+
+static int draft_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
+{
+	struct node_draft *nd = of(n);
+
+	/* Owner, permissions and times are the mount's business; setting them is no mistake. */
+	if (!(which & NODE_SET_SIZE) || nd->generated)
+		return 0;
+	return nd->n->is_dir ? -EISDIR : draft_file_truncate(nd->n->file, (uint64_t)st->st_size);
+}
+
+static int draft_xattr_set(struct node *n, const char *name, const struct span *value, int flags)
+{
+	struct node_draft *nd = of(n);
+
+	if (nd->generated)
+		return value ? 0 : -ENODATA;
+	return draft_set_xattr(nd->n, name, value, flags);
+}
+
+static int draft_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	return of(n)->generated ? -ENODATA : draft_get_xattr(of(n)->n, name, ret);
+}
+
+static int draft_xattr_list(struct node *n, struct buf *ret)
+{
+	return of(n)->generated ? 0 : draft_list_xattr(of(n)->n, ret);
+}
+
+/* ---- open files ---- */
+
+static struct draft_handle *handle_of(struct file *f)
+{
+	return container_of(f, struct draft_handle, file);
+}
+
+static struct draft_file *contents(struct file *f)
+{
+	return of(f->node)->n->file;
+}
+
+static int handle_read(struct file *f, uint64_t off, size_t n, struct gather *g)
+{
+	return draft_file_read(contents(f), off, n, g);
+}
+
+static ssize_t handle_write(struct file *f, uint64_t off, const void *p, size_t n)
+{
+	struct draft_handle *h = handle_of(f);
+
+	if (!h->writes)
+		return -EBADF;
+	if (h->settled)
+		draft_file_settle(contents(f), &h->settled, false);
+	return draft_file_write(contents(f), off, p, n);
+}
+
+static int handle_flush(struct file *f)
+{
+	struct draft_handle *h = handle_of(f);
+
+	if (!h->writes)
+		return 0;
+	draft_file_settle(contents(f), &h->settled, true);
+	return draft_file_failed(contents(f));
+}
+
+static int handle_sync(struct file *f)
+{
+	return draft_file_sync(contents(f));
+}
+
+static void handle_close(struct file *f)
+{
+	struct draft_handle *h = handle_of(f);
+
+	if (h->writes)
+		draft_file_closed(contents(f), h->settled);
+	buf_release(&h->text);
+	free(h);
+}
+
+static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
+{
+	if (!handle_of(f)->writes)
+		return -EBADF;
+	return off == 0 ? draft_file_copy_leaf(contents(f), from) : 0;
+}
+
+static const struct file_ops handle_ops = {
+	.read = handle_read,
+	.write = handle_write,
+	.copy_array = handle_copy,
+	.flush = handle_flush,
+	.sync = handle_sync,
+	.free = handle_close,
+};
+
+static int draft_open(struct node *n, int flags, struct file **ret)
+{
+	struct node_draft *nd = of(n);
+	struct draft_handle *h;
+	bool writes = (flags & O_ACCMODE) != O_RDONLY;
+	enum draft_life life;
+	int r;
+
+	pthread_mutex_lock(&nd->draft->lock);
+	life = nd->draft->life;
+	pthread_mutex_unlock(&nd->draft->lock);
+	if (life == DRAFT_GONE)
+		return fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
+	if (writes && life == DRAFT_COMMITTING)
+		return fail(-EBUSY, "draft '%s' is being committed", nd->draft->name);
+	r = file_new(&handle_ops, n, sizeof(*h), &h);
+	if (r < 0)
+		return r;
+	h->writes = writes;
+	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
+	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
+	if (writes)
+		draft_file_opened(nd->n->file);
+	if (flags & O_TRUNC && writes)
+		r = draft_file_truncate(nd->n->file, 0);
+	if (r < 0) {
+		file_close(&h->file);
+		return r;
+	}
+	*ret = &h->file;
+	return 0;
+}
+
+static int generated_read(struct file *f, uint64_t off, size_t n, struct gather *g)
+{
+	struct draft_handle *h = handle_of(f);
+
+	if (off >= h->text.n)
+		return 0;
+	return gather_add_copy(g, h->text.p + off, MIN(n, (size_t)(h->text.n - off)));
+}
+
+static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size_t n)
+{
+	return (ssize_t)n;
+}
+
+static void generated_close(struct file *f)
+{
+	buf_release(&handle_of(f)->text);
+	free(handle_of(f));
+}
+
+static const struct file_ops generated_file_ops = { .read = generated_read, .write = generated_write,
+						    .free = generated_close };
+
+static int generated_open(struct node *n, int flags, struct file **ret)
+{
+	struct draft_handle *h;
+	int r = file_new(&generated_file_ops, n, sizeof(*h), &h);
+
+	if (r < 0)
+		return r;
+	r = generate(of(n), &h->text);
+	if (r < 0) {
+		file_close(&h->file);
+		return r;
+	}
+	h->file.direct = true;
+	*ret = &h->file;
+	return 0;
+}
+
+static const struct node_ops draft_ops = {
+	.name = "draft",
+	.stat = draft_stat,
+	.lookup = draft_node_lookup,
+	.list = draft_list,
+	.xattr_list = draft_xattr_list,
+	.xattr_get = draft_xattr_get,
+	.still_valid = draft_still_valid,
+	.mkdir = draft_do_mkdir,
+	.create = draft_do_create,
+	.unlink = draft_do_unlink,
+	.rmdir = draft_do_rmdir,
+	.rename = draft_do_rename,
+	.setattr = draft_setattr,
+	.xattr_set = draft_xattr_set,
+	.free = draft_node_close,
+};
+
+static const struct node_ops draft_file_ops = {
+	.name = "draft leaf",
+	.stat = draft_stat,
+	.open = draft_open,
+	.xattr_list = draft_xattr_list,
+	.xattr_get = draft_xattr_get,
+	.still_valid = draft_still_valid,
+	.setattr = draft_setattr,
+	.xattr_set = draft_xattr_set,
+	.free = draft_node_close,
+};
+
+static const struct node_ops generated_ops = {
+	.name = "generated",
+	.stat = draft_stat,
+	.open = generated_open,
+	.still_valid = draft_still_valid,
+	.setattr = draft_setattr,
+	.xattr_set = draft_xattr_set,
+	.free = draft_node_close,
+};
+
+/* ---- what the root of a mount does ---- */
+
+int draft_root_lookup(struct node *root, struct span name, struct node **ret)
+{
+	auto_of(draft) struct draft *d = draft_find(root->ns, name);
+
+	return d ? new_node(root, name, draft_node_ref(d->root), false, ret) : -ENOENT;
+}
+
+struct root_listing {
+	struct node *root;
+	struct listing *list;
+};
+
+static int list_draft(void *arg, struct draft *d)
+{
+	struct root_listing *l = arg;
+
+	return listing_add(l->list, l->root, span_str(d->name), DT_DIR);
+}
+
+int draft_root_list(struct node *root, struct listing *ret)
+{
+	struct root_listing l = { root, ret };
+
+	return draft_each(root->ns, list_draft, &l);
+}
+
+int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct node **ret)
+{
+	struct draft *d;
+	struct span final;
+	int r;
+
+	if (step_name_draft(name, &final) < 0 && !span_ends(name, span_str(".tmp")) && !step_name_is_tmp(name)) {
+		err_clear();
+		return fail(-EPERM, "'%.*s' cannot be made: begin with 'mkdir %.*s.tmp', and rename it when it is whole",
+			    SPAN_ARG(name), SPAN_ARG(name));
+	}
+	r = draft_begin(root->ns, name, &d);
+	if (r < 0)
+		return r;
+	draft_unref(d);
+	return node_lookup(root, name, ret);
+}
+
+int draft_root_create(struct node *root, struct span name, int flags, struct node **ret, struct file **ret_file)
+{
+	return fail(-EPERM, "'%.*s': there are no files beside steps", SPAN_ARG(name));
+}
+
+int draft_root_unlink(struct node *root, struct span name)
+{
+	return fail(-EPERM, "'%.*s' cannot be removed", SPAN_ARG(name));
+}
+
+static int delete_step(struct ns *ns, struct span name)
+{
+	auto_free char *step = span_dup_str(name);
+	struct stat st;
+	int r = step ? 0 : fail(-ENOMEM, "cannot delete '%.*s'", SPAN_ARG(name));
+
+	if (r >= 0)
+		r = step_name_check(name);
+	if (r >= 0)
+		r = io_stat(ns->ckpt->source, step, &st);
+	if (r < 0)
+		return r;
+	r = ns->options->todelete ? commit_move_away(ns->ckpt, step, ns->options->todelete) : commit_delete(ns->ckpt, step);
+	if (r < 0)
+		return r;
+	log_info("step '%s' is deleted", step);
+	ns_drop_items(ns, step);
+	whiteout_clear(ns, name);
+	return 0;
+}
+
+int draft_root_rmdir(struct node *root, struct span name)
+{
+	struct ns *ns = root->ns;
+	auto_of(draft) struct draft *d = draft_find(ns, name);
+
+	if (d)
+		return draft_abort(d, false);
+	if (!ns->options->allow_delete || ns->ckpt->shape != SHAPE_ROOT)
+		return fail(-EROFS, "'%.*s' cannot be deleted: the mount has no allow_delete", SPAN_ARG(name));
+	return delete_step(ns, name);
+}
+
+int draft_root_rename(struct node *root, struct span name, struct node *to_dir, struct span to_name, unsigned flags)
+{
+	auto_of(draft) struct draft *d = draft_find(root->ns, name);
+
+	if (!d)
+		return fail(-EROFS, "'%.*s' cannot be renamed: committed steps are immutable", SPAN_ARG(name));
+	if (to_dir != root)
+		return fail(-EINVAL, "draft '%s' can only become a step beside the others", d->name);
+	if (flags & ~(unsigned)RENAME_NOREPLACE)
+		return fail(-EINVAL, "a draft cannot be exchanged with a step");
+	return draft_commit(d, to_name);
+}
+
+int draft_root_setattr(struct node *root, const struct stat *st, unsigned which, struct file *file)
+{
+	return fail(-EPERM, "the mount's own attributes cannot be changed");
+}
