@@ -20,6 +20,10 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	trace(TRACE_FS, "lookup '%s'", name);
 	r = node_lookup(dir, span_str(name), &n);
+	if (r >= 0 && n->generated && caller_creates(req)) {
+		node_unref(n, 1);
+		r = -ENOENT;
+	}
 	if (r < 0) {
 		if (r == -ENOENT && *err_where(r)) {
 			log_info("no '%s': %s", name, err_text(r));

@@ -19,8 +19,8 @@ static bool is_ordinary(int code)
 
 void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 {
-	/* A missing name is ordinary too, unless somebody left a note that says why. */
-	bool silent = is_ordinary(code) || (code == -ENOENT && !*err_where(code));
+	/* A missing name is ordinary too, as is what nobody offers, unless somebody left a note that says why. */
+	bool silent = is_ordinary(code) || ((code == -ENOENT || code == -EOPNOTSUPP) && !*err_where(code));
 
 	if (code < 0 && !silent) {
 		auto_buf path = { 0 };

@@ -353,6 +353,25 @@ static int add_opaque(struct sealing_item *it, struct draft_node *dir, const cha
 	return r;
 }
 
+/* The type string of an item; p NULL: none. A copy of a JSON or proto item is one again. */
+static struct span handler_of(const struct plan *p)
+{
+	const struct options *o = p->item->draft->ns->options;
+	const char *handler = handlers[p->kind];
+	const struct draft_node *only;
+
+	if (p->kind == PLAN_STORED && p->item->n_children == 1) {
+		only = p->item->child[0];
+		if (only->is_dir)
+			handler = NULL;
+		else if (!strcmp(only->name, o->proto_filename))
+			handler = handlers[PLAN_PROTO];
+		else if (!strcmp(only->name, o->json_filename) || !strcmp(only->name, "metrics"))
+			handler = handlers[PLAN_JSON];
+	}
+	return handler ? span_str(handler) : span_of(NULL, 0);
+}
+
 static int add_item(struct sealing_item *it)
 {
 	switch (it->plan->kind) {
@@ -618,10 +637,9 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		r = name_stores(s);
 	for (size_t i = 0; i < s->n; i++) {
 		const struct sealing_item *it = &s->item[i];
-		const char *handler = handlers[it->plan->kind];
 
 		s->commit_item[i] = (struct commit_item){
-			.name = span_str(it->plan->name), .handler = handler ? span_str(handler) : span_of(NULL, 0),
+			.name = span_str(it->plan->name), .handler = handler_of(it->plan),
 			.store = it->plan->item->item.store, .leaves = it->leaf, .n_leaves = it->n_leaves,
 			.files = it->file, .n_files = it->n_files,
 		};

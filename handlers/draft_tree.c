@@ -338,6 +338,25 @@ static int make_tree(struct plan *p)
 	return 0;
 }
 
+/* A directory of nothing but files that are no leaves: a copy of an item that is no tree. */
+static bool looks_opaque(struct draft_node *dir)
+{
+	size_t others = 0;
+	bool leaves = false;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	for (size_t i = 0; i < dir->n_children; i++) {
+		const struct draft_node *c = dir->child[i];
+
+		if (!is_generated(c->name)) {
+			leaves |= c->is_dir || name_ext_of(span_str(c->name)) != NAME_EXT_NONE;
+			others++;
+		}
+	}
+	pthread_mutex_unlock(&dir->draft->lock);
+	return others && !leaves;
+}
+
 /* What a child of the draft is, and what the item is called. */
 static int item_kind(struct plan *p)
 {
@@ -351,6 +370,8 @@ static int item_kind(struct plan *p)
 		word = draft_xattr_word(n, "kind");
 		p->kind = span_eq(word, span_str("opaque")) ? PLAN_STORED : PLAN_TREE;
 		pthread_mutex_unlock(&n->draft->lock);
+		if (p->strict && !word.p && looks_opaque(n))
+			p->kind = PLAN_STORED;
 	} else if (ext == NAME_EXT_JSON) {
 		p->kind = PLAN_JSON;
 	} else if (span_ends(name, span_str(".pbtxt"))) {

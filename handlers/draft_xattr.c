@@ -227,6 +227,9 @@ int draft_set_xattr(struct draft_node *n, const char *name, const struct span *v
 {
 	int r;
 
+	/* Permissions in another form. */
+	if (strncmp(name, "user.", strlen("user.")))
+		return -EOPNOTSUPP;
 	if (strncmp(name, PREFIX, strlen(PREFIX)))
 		return fail(-EOPNOTSUPP, "a checkpoint has no place for the xattr '%s'", name);
 	name += strlen(PREFIX);

@@ -92,6 +92,7 @@ struct node {
 	uint64_t refs;			/* protected by the table's lock */
 	struct node *hash_next;		/* protected by the table's lock */
 	bool hashed;			/* protected by the table's lock */
+	bool generated;			/* there by itself, and may be created all the same */
 };
 
 /*

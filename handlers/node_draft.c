@@ -57,7 +57,7 @@ static int new_node(struct node *dir, struct span name, struct draft_node *n, bo
 	}
 	nd->draft = draft_ref(n->draft);
 	nd->n = n;
-	nd->generated = generated;
+	nd->generated = nd->node.generated = generated;
 	nd->node.ttl = nd->node.child_ttl = 0;
 	if (!generated)
 		nd->node.ino = n->ino;

@@ -179,6 +179,28 @@ static int stored_open(struct node *n, int flags, struct file **ret)
 	return 0;
 }
 
+/* An item that is no tree: a copy that carries this stores it byte for byte again. */
+static bool is_opaque_item(struct node *n)
+{
+	const struct node_stored *s = stored_of(n);
+
+	return s->of_item && s->is_dir && n->parent && n->parent->ops != n->ops;
+}
+
+static int stored_xattr_list(struct node *n, struct buf *ret)
+{
+	static const char name[] = "user.pytree.kind";
+
+	return is_opaque_item(n) ? buf_add(ret, name, sizeof(name)) : 0;
+}
+
+static int stored_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	if (strcmp(name, "kind") || !is_opaque_item(n))
+		return -ENODATA;
+	return buf_add_str(ret, "\"opaque\"");
+}
+
 static void stored_free(struct node *n)
 {
 	free(stored_of(n)->path);
@@ -191,6 +213,8 @@ static const struct node_ops stored_ops = {
 	.lookup = stored_lookup,
 	.list = stored_list,
 	.open = stored_open,
+	.xattr_list = stored_xattr_list,
+	.xattr_get = stored_xattr_get,
 	.free = stored_free,
 };
 
