@@ -11,7 +11,7 @@
  *
  * All paths are relative to a struct io_dir and resolved beneath it by the
  * kernel (openat2): absolute paths, ".." above it and symbolic links that leave
- * it fail with -EXDEV. Only regular files are opened.
+ * it fail with -EUCLEAN. Only regular files are opened.
  */
 #ifndef PYTREEFS_IO_H
 #define PYTREEFS_IO_H

@@ -20,7 +20,7 @@
 #define RUN_BYTES 4096			/* runs from here on are read from a raw file without the cache */
 #define REFER_PARTS 128			/* most parts of a box that is answered by reference */
 #define REFER_PINNED (4 * MiB)		/* and most cache that it keeps pinned */
-#define SEGMENTS_MAX 512		/* more are copied: the kernel takes 1024 at once */
+#define SEGMENTS_MAX 256		/* more are copied, here rather than in the answer */
 #define SEEK_CHUNKS ((uint64_t)1 << 18)	/* in larger arrays no holes are looked for: one seek may look at all */
 #define CAST_BYTES 8192			/* scratch of one cast */
 
