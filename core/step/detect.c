@@ -58,7 +58,7 @@ static int add_child(void *arg, const char *name, unsigned char type)
 			return r;
 		/* A link that leads nowhere or out of the source is neither. */
 		r = io_stat(c->dir, path, &st);
-		if (r == -EIO || r == -ENOMEM)
+		if (err_passes(r))
 			return r;
 		if (r < 0)
 			return 0;
@@ -96,12 +96,6 @@ static bool has_prefix(const struct children *c, const char *prefix)
 	return false;
 }
 
-/* What says nothing of the others: it went away, is not ours to read, leads out, or is no file at all. */
-static bool is_passed_over(int r)
-{
-	return r == -ENOENT || r == -ENOTDIR || r == -EACCES || r == -EPERM || r == -EUCLEAN;
-}
-
 /* `_CHECKPOINT_METADATA` with a non-empty map of item handlers: 1 or 0. Damaged ones count as absent. */
 static int names_items(const struct children *c)
 {
@@ -116,7 +110,7 @@ static int names_items(const struct children *c)
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
 	if (r < 0)
-		return is_passed_over(r) || r == -EFBIG ? 0 : r;
+		return err_passes(r) ? r : 0;
 	items = json_member(doc.root, "item_handlers");
 	return json_is(items, JSON_OBJECT) && items->n > 0;
 }
@@ -140,7 +134,7 @@ static int has_arrays(const struct children *c)
 				r = io_stat(c->dir, path, &st);
 			if (r >= 0 && S_ISREG(st.st_mode))
 				return 1;
-			if (r < 0 && !is_passed_over(r))
+			if (err_passes(r))
 				return r;
 		}
 	}
@@ -191,7 +185,7 @@ static int has_pytree_child(const struct children *c)
 			r = detect_pytree(c->dir, path);
 		if (r > 0)
 			return r;
-		if (r < 0 && !is_passed_over(r) && !bad.code)
+		if (err_passes(r) && !bad.code)
 			err_save(r, &bad);
 	}
 	return bad.code ? err_restore(&bad) : 0;
@@ -279,7 +273,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			r = join(c->rel, c->child[i].name, &path);
 			if (r >= 0)
 				r = pass ? detect_step(c->dir, path, &shape) : detect_pytree(c->dir, path);
-			if (r < 0 && !is_passed_over(r) && !bad.code)
+			if (err_passes(r) && !bad.code)
 				err_save(r, &bad);
 			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
 				*ret = pass ? SHAPE_ROOT : SHAPE_STEP;

@@ -470,21 +470,12 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
  */
 static int settle(const struct item *item, const char *name, int r)
 {
-	switch (r) {
-	case -EUCLEAN:
-	case -EBADMSG:
-	case -EFBIG:
-	case -EOPNOTSUPP:
+	if (r >= 0 || err_passes(r))
+		return MIN(r, 0);
+	if (r != -ENOENT)
 		log_warn("item '%s': %s: %s", item->path, name, err_text(r));
-		err_clear();
-		return 0;
-	case -ENOENT:
-	case -ENOTDIR:
-		err_clear();
-		return 0;
-	default:
-		return r;
-	}
+	err_clear();
+	return 0;
 }
 
 /* Called with the item's lock held. */

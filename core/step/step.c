@@ -28,7 +28,7 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 		return 0;
 	}
 	/* What passes must not give the step another time for as long as it is mounted. */
-	if (r == -ENOMEM || r == -EIO)
+	if (err_passes(r))
 		return r;
 	/* Damaged or missing: the directory knows when it was renamed. */
 	err_clear();
