@@ -411,6 +411,9 @@ int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *re
 	auto_of(io_file) struct io_file *f = NULL;
 	int r = io_file_open(dir, rel, O_RDONLY, 0, &f);
 
+	/* What should be a file, is asked for as one, and is none. */
+	if (r == -EISDIR)
+		return fail(-EUCLEAN, "'%s' is no regular file", rel);
 	if (r < 0)
 		return r;
 	if (f->size > limit)
