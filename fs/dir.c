@@ -35,6 +35,17 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 }
 
+static void dir_free(struct fs *fs, struct dir_handle *h)
+{
+	pthread_mutex_lock(&fs->lock);
+	*h->at = h->next;
+	if (h->next)
+		h->next->at = h->at;
+	pthread_mutex_unlock(&fs->lock);
+	listing_release(&h->list);
+	free(h);
+}
+
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fuse_req_userdata(req);
@@ -51,13 +62,30 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		reply_code(req, r, "list", n);
 		return;
 	}
+	pthread_mutex_lock(&fs->lock);
+	h->at = &fs->dirs;
+	h->next = fs->dirs;
+	if (h->next)
+		h->next->at = &h->next;
+	fs->dirs = h;
+	pthread_mutex_unlock(&fs->lock);
 	fi->fh = (uint64_t)(uintptr_t)h;
-	reply_open(req, fi);
+	if (!reply_open(req, fi))
+		dir_free(fs, h);
 }
 
-/* One entry, with attributes when plus is set: bytes used, or 0 when it does not fit. */
+void dirs_free(struct fs *fs)
+{
+	while (fs->dirs)
+		dir_free(fs, fs->dirs);
+}
+
+/*
+ * One entry, with attributes when plus is set: bytes used, more than there is room for when it does
+ * not fit. ret_node: what the kernel gets a lookup count for, or NULL.
+ */
 static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, size_t i, bool plus,
-			char *p, size_t room)
+			char *p, size_t room, struct node **ret_node)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	const struct listing_entry *le = &h->list.entry[i];
@@ -80,7 +108,8 @@ static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, 
 	}
 	used = fuse_add_direntry_plus(req, p, room, name, &e, (off_t)i + 1);
 	if (used > room)
-		node_unref(n, 1);
+		node_unref(take(n), 1);
+	*ret_node = n;
 	return used;
 }
 
@@ -90,21 +119,29 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, str
 	struct dir_handle *h = (struct dir_handle *)(uintptr_t)fi->fh;
 	struct node *dir = fs_node(fuse_req_userdata(req), ino);
 	auto_free char *p = malloc(size);
-	size_t at = 0;
+	/* An entry with attributes has more than a hundred bytes. */
+	auto_free struct node **counted = calloc(size / 100 + 1, sizeof(struct node *));
+	size_t at = 0, n = 0;
 
-	if (!p) {
+	if (!p || !counted) {
 		reply_code(req, -ENOMEM, "list", dir);
 		return;
 	}
 	for (size_t i = (size_t)off; i < h->list.n; i++) {
-		size_t used = put_entry(req, dir, h, i, plus, p + at, size - at);
+		struct node *node = NULL;
+		size_t used = put_entry(req, dir, h, i, plus, p + at, size - at, &node);
 
 		if (used > size - at)
 			break;
 		at += used;
+		if (node)
+			counted[n++] = node;
 	}
 	err_clear();
-	reply_bytes(req, p, at);
+	/* Whoever asked went away, and takes its lookup counts along. */
+	if (reply_bytes(req, p, at) == -ENOENT)
+		while (n > 0)
+			node_unref(counted[--n], 1);
 }
 
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
@@ -121,8 +158,7 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct dir_handle *h = (struct dir_handle *)(uintptr_t)fi->fh;
 
-	listing_release(&h->list);
-	free(h);
+	dir_free(fuse_req_userdata(req), h);
 	reply_code(req, 0, "close", NULL);
 }
 

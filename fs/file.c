@@ -38,7 +38,8 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	set_handle(fs, fi, f);
-	reply_open(req, fi);
+	if (!reply_open(req, fi))
+		file_close(f);
 }
 
 void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
@@ -55,7 +56,8 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		return;
 	}
 	set_handle(fs, fi, f);
-	reply_create(req, n, fi);
+	if (!reply_create(req, n, fi))
+		file_close(f);
 }
 
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)

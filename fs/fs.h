@@ -8,6 +8,7 @@
 #define PYTREEFS_FS_H
 
 #include <fuse_lowlevel.h>
+#include <pthread.h>
 
 #include "handlers/ns.h"
 
@@ -17,10 +18,14 @@ struct fs {
 	const struct options *options;
 	int ready_fd;			/* told once when the first request has come; -1 when nobody waits */
 	const char *mountpoint;
+	atomic_bool ending;		/* the session goes away: no more notices to the kernel */
+	pthread_mutex_t lock;		/* protects all below */
+	struct dir_handle *dirs;	/* all that are open */
 };
 
 /* What a directory handle keeps. */
 struct dir_handle {
+	struct dir_handle *next, **at;	/* protected by the lock of fs */
 	struct listing list;
 };
 
@@ -36,10 +41,12 @@ void reply_code(fuse_req_t req, int code, const char *op, const struct node *n);
 void reply_entry(fuse_req_t req, struct node *n, const char *op);
 void reply_attr(fuse_req_t req, struct node *n, const char *op);
 void reply_gather(fuse_req_t req, struct gather *g, struct node *n);
-void reply_bytes(fuse_req_t req, const void *p, size_t n);
+/* -ENOENT: nobody took it. */
+int reply_bytes(fuse_req_t req, const void *p, size_t n);
 void reply_xattr(fuse_req_t req, struct span value, size_t size);
-void reply_open(fuse_req_t req, const struct fuse_file_info *fi);
-void reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *fi);
+/* False: nobody took it, and nobody will close what was opened. */
+bool reply_open(fuse_req_t req, const struct fuse_file_info *fi);
+bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *fi);
 void reply_none(fuse_req_t req);
 void reply_count(fuse_req_t req, size_t n);
 void reply_offset(fuse_req_t req, uint64_t off);
@@ -52,6 +59,8 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+/* Those that the kernel did not release before the mount ended. */
+void dirs_free(struct fs *fs);
 void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
 void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);

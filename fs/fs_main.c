@@ -26,6 +26,8 @@ static void root_changed(void *arg, const char *name)
 {
 	struct fs *fs = arg;
 
+	if (atomic_load(&fs->ending))
+		return;
 	if (name)
 		fuse_lowlevel_notify_inval_entry(fs->se, FUSE_ROOT_ID, name, strlen(name));
 	fuse_lowlevel_notify_inval_inode(fs->se, FUSE_ROOT_ID, -1, 0);
@@ -165,9 +167,13 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 		r = ns_start(fs->ns, &listener);
 		if (r >= 0)
 			r = serve(fs);
-		/* The watcher tells the session about changes: it ends first. */
-		ns_stop(fs->ns);
+		/*
+		 * Unmounted first: the watcher may be telling the kernel of a change, and the kernel may wait
+		 * for a request that nobody answers any more. That ends with the connection.
+		 */
+		atomic_store(&fs->ending, true);
 		fuse_session_unmount(fs->se);
+		ns_stop(fs->ns);
 	}
 	fuse_remove_signal_handlers(fs->se);
 	fuse_session_destroy(fs->se);
@@ -187,7 +193,11 @@ static int run(const struct fs_mount *m, int ready_fd)
 	if (r < 0)
 		return r;
 	fs.ns = ns;
-	return mount_and_serve(m, &fs);
+	pthread_mutex_init(&fs.lock, NULL);
+	r = mount_and_serve(m, &fs);
+	dirs_free(&fs);
+	pthread_mutex_destroy(&fs.lock);
+	return r;
 }
 
 /* From now on stderr is nobody's. */

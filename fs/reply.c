@@ -56,7 +56,7 @@ void reply_entry(fuse_req_t req, struct node *n, const char *op)
 	take_back(fuse_reply_entry(req, &e), n);
 }
 
-void reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *fi)
+bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *fi)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct fuse_entry_param e;
@@ -66,10 +66,12 @@ void reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *f
 	if (r < 0) {
 		reply_code(req, r, "create", n);
 		node_unref(n, 1);
-		return;
+		return false;
 	}
 	fs_entry(fs, n, &st, &e);
-	take_back(fuse_reply_create(req, &e, fi), n);
+	r = fuse_reply_create(req, &e, fi);
+	take_back(r, n);
+	return r != -ENOENT;
 }
 
 void reply_attr(fuse_req_t req, struct node *n, const char *op)
@@ -114,12 +116,37 @@ static int reply_memory(fuse_req_t req, const struct gather *g)
 	return 0;
 }
 
+/*
+ * A file that was cut off since it was opened: the kernel would take a short answer for the end of
+ * the file, and show zeros.
+ */
+static int check_files(const struct gather *g)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		const struct gather_seg *s = &g->seg[i];
+		struct stat st;
+
+		if (s->kind != GATHER_FILE || (i && s->file == g->seg[i - 1].file && s->off <= g->seg[i - 1].off))
+			continue;
+		if (fstat(s->file->fd, &st) < 0)
+			return err_sys("cannot stat", s->file->name);
+		if (s->off + s->n > (uint64_t)st.st_size)
+			return fail(-EUCLEAN, "'%s' ends at byte %lld, %zu bytes at offset %llu were wanted",
+				    s->file->name, (long long)st.st_size, s->n, (unsigned long long)s->off);
+	}
+	return 0;
+}
+
 /* Ranges of data files go from the page cache into the kernel's pipe without a copy here. */
 static int reply_splice(fuse_req_t req, const struct gather *g)
 {
-	auto_free struct fuse_bufvec *v = calloc(1, sizeof(*v) + g->n * sizeof(v->buf[0]));
+	auto_free struct fuse_bufvec *v = NULL;
 	size_t n = 0;
+	int r = check_files(g);
 
+	if (r < 0)
+		return r;
+	v = calloc(1, sizeof(*v) + g->n * sizeof(v->buf[0]));
 	if (!v)
 		return fail(-ENOMEM, "cannot answer with %zu segments", g->n);
 	for (size_t i = 0; i < g->n; i++) {
@@ -154,9 +181,9 @@ void reply_gather(fuse_req_t req, struct gather *g, struct node *n)
 		reply_code(req, r, "read", n);
 }
 
-void reply_bytes(fuse_req_t req, const void *p, size_t n)
+int reply_bytes(fuse_req_t req, const void *p, size_t n)
 {
-	fuse_reply_buf(req, p, n);
+	return fuse_reply_buf(req, p, n);
 }
 
 void reply_xattr(fuse_req_t req, struct span value, size_t size)
@@ -169,9 +196,9 @@ void reply_xattr(fuse_req_t req, struct span value, size_t size)
 		fuse_reply_buf(req, (const char *)value.p, value.n);
 }
 
-void reply_open(fuse_req_t req, const struct fuse_file_info *fi)
+bool reply_open(fuse_req_t req, const struct fuse_file_info *fi)
 {
-	fuse_reply_open(req, fi);
+	return fuse_reply_open(req, fi) != -ENOENT;
 }
 
 void reply_none(fuse_req_t req)

@@ -106,19 +106,17 @@ static int attr_write_shape(const struct subject *s, struct buf *ret)
 static int attr_sharding(const struct subject *s, struct buf *ret)
 {
 	struct span text;
+	int r = item_sharding(s->item, s->tree, &text);
 
-	if (!item_sharding(s->item, s->tree, &text))
-		return -ENODATA;
-	return buf_add_span(ret, text);
+	return r == 1 ? buf_add_span(ret, text) : r < 0 ? r : -ENODATA;
 }
 
 static int attr_prng_impl(const struct subject *s, struct buf *ret)
 {
 	struct span impl;
+	int r = item_prng_impl(s->item, s->tree, &impl);
 
-	if (!item_prng_impl(s->item, s->tree, &impl))
-		return -ENODATA;
-	return json_put_str(ret, impl, JSON_COMPACT);
+	return r == 1 ? json_put_str(ret, impl, JSON_COMPACT) : r < 0 ? r : -ENODATA;
 }
 
 static const struct attr leaf_attrs[] = {

@@ -96,8 +96,8 @@ const struct leaf_handler *leaf_handler_of(const struct tree_node *leaf)
 {
 	if (leaf->value == TREE_VALUE_NONE || leaf->value == TREE_VALUE_PLACEHOLDER)
 		return &leaf_none;
-	/* What the value is counts more than what the document calls it. */
-	if (leaf->value == TREE_VALUE_AGGREGATE)
+	/* What the value is counts more than what the document calls it. The file may lack it, though. */
+	if (leaf->value == TREE_VALUE_AGGREGATE && leaf->aggregate)
 		return aggregate_handler(leaf->aggregate);
 	for (size_t i = 0; leaf_handlers[i]; i++)
 		for (const char *const *t = leaf_handlers[i]->typestr; *t; t++)

@@ -3,6 +3,9 @@
  *
  * Kept true: a node in the table is found by (parent, name); a node holds its
  * parent, so a path never dangles; a node leaves the table before it is freed.
+ *
+ * The kernel does not give everything back when a mount ends, so the table knows
+ * all that is held: nodes under their names, those that lost theirs, open files.
  */
 #include "handlers/node.h"
 
@@ -25,6 +28,8 @@ struct node_table {
 	pthread_mutex_t lock;		/* protects all below, and refs, names and links of all nodes */
 	struct node **slot;
 	size_t n_slots, n;
+	struct node *lost;		/* by hash_next */
+	struct file *files;
 };
 
 int node_table_new(struct node_table **ret)
@@ -61,7 +66,15 @@ void node_table_free(struct node_table *t)
 {
 	if (!t)
 		return;
+	while (t->files)
+		file_close(t->files);
 	/* What the kernel had not forgotten when the mount ended. */
+	while (t->lost) {
+		struct node *n = t->lost;
+
+		t->lost = n->hash_next;
+		node_free(n);
+	}
 	for (size_t i = 0; i < t->n_slots; i++)
 		while (t->slot[i]) {
 			struct node *n = t->slot[i];
@@ -140,15 +153,24 @@ static void hash_in(struct node_table *t, struct node *n)
 
 static void hash_out(struct node_table *t, struct node *n)
 {
-	struct node **at = slot_of(t, n->parent, span_str(n->name));
+	struct node **at = n->lost ? &t->lost : slot_of(t, n->parent, span_str(n->name));
 
-	if (!n->hashed)
+	if (!n->hashed && !n->lost)
 		return;
 	while (*at != n)
 		at = &(*at)->hash_next;
 	*at = n->hash_next;
-	n->hashed = false;
-	t->n--;
+	t->n -= n->hashed;
+	n->hashed = n->lost = false;
+}
+
+/* It is held, but its name finds it no longer. */
+static void lose(struct node_table *t, struct node *n)
+{
+	hash_out(t, n);
+	n->hash_next = t->lost;
+	t->lost = n;
+	n->lost = true;
 }
 
 static int name_add(struct node *n, struct span name)
@@ -222,7 +244,7 @@ void node_forget_name(struct node *n)
 	struct node_table *t = n->ns->nodes;
 
 	pthread_mutex_lock(&t->lock);
-	hash_out(t, n);
+	lose(t, n);
 	pthread_mutex_unlock(&t->lock);
 }
 
@@ -240,7 +262,7 @@ int node_moved(struct node *n, struct node *to_dir, struct span to_name)
 	if (r >= 0) {
 		replaced = find(t, to_dir, to_name);
 		if (replaced)
-			hash_out(t, replaced);
+			lose(t, replaced);
 		n->parent = to_dir;
 	} else {
 		old_parent = to_dir;
@@ -484,6 +506,13 @@ int file_new(const struct file_ops *ops, struct node *n, size_t size, void *ret)
 		return fail(-ENOMEM, "cannot open '%s'", n->name);
 	f->ops = ops;
 	f->node = node_ref(n);
+	pthread_mutex_lock(&n->ns->nodes->lock);
+	f->at = &n->ns->nodes->files;
+	f->next = *f->at;
+	if (f->next)
+		f->next->at = &f->next;
+	*f->at = f;
+	pthread_mutex_unlock(&n->ns->nodes->lock);
 	*(struct file **)ret = f;
 	return 0;
 }
@@ -547,6 +576,11 @@ void file_close(struct file *f)
 	if (!f)
 		return;
 	n = f->node;
+	pthread_mutex_lock(&n->ns->nodes->lock);
+	*f->at = f->next;
+	if (f->next)
+		f->next->at = f->at;
+	pthread_mutex_unlock(&n->ns->nodes->lock);
 	f->ops->free(f);
 	node_unref(n, 1);
 }

@@ -91,7 +91,7 @@ struct node {
 	double child_ttl;		/* the same for what is looked up in it */
 	uint64_t refs;			/* protected by the table's lock */
 	struct node *hash_next;		/* protected by the table's lock */
-	bool hashed;			/* protected by the table's lock */
+	bool hashed, lost;		/* protected by the table's lock; lost: held, and no longer found by name */
 	bool generated;			/* there by itself, and may be created all the same */
 };
 
@@ -136,7 +136,7 @@ uint64_t node_ino(const struct node *dir, struct span name);
 /* The table of nodes in use; owned by the ns. */
 struct node_table;
 int node_table_new(struct node_table **ret);
-/* Frees the nodes that are still held, too: after a mount has ended. */
+/* Frees files and nodes that are still held, too: after a mount has ended. */
 void node_table_free(struct node_table *t);
 uint64_t node_table_count(struct node_table *t);
 
@@ -160,6 +160,7 @@ struct file_ops {
 struct file {
 	const struct file_ops *ops;
 	struct node *node;		/* a reference */
+	struct file *next, **at;	/* all that are open; protected by the table's lock */
 	bool keep_cache;		/* the kernel may keep its pages over open() */
 	bool direct;			/* the kernel must not cache: the size may change between reads */
 };

@@ -79,7 +79,7 @@ static int leaf_stat(struct node *n, struct stat *ret)
 {
 	struct node_leaf *l = leaf_of(n);
 
-	/* Two threads may both find out; they find the same. */
+	/* Two threads may both find out; they find the same, and so may write it both. */
 	if (!__atomic_load_n(&l->has_size, __ATOMIC_ACQUIRE)) {
 		auto_form f = { 0 };
 		uint64_t stored = 0, objects;
@@ -89,11 +89,13 @@ static int leaf_stat(struct node *n, struct stat *ret)
 			r = zarr_stored(f.value.array, &stored, &objects);
 		if (r < 0)
 			return r;
-		l->size = f.size;
-		l->stored = f.value.kind == VALUE_ARRAY && !l->is_view ? stored : f.size;
+		stored = f.value.kind == VALUE_ARRAY && !l->is_view ? stored : f.size;
+		__atomic_store_n(&l->size, f.size, __ATOMIC_RELAXED);
+		__atomic_store_n(&l->stored, stored, __ATOMIC_RELAXED);
 		__atomic_store_n(&l->has_size, true, __ATOMIC_RELEASE);
 	}
-	ns_stat_file(n->ns, &l->mtime, l->size, l->stored, ret);
+	ns_stat_file(n->ns, &l->mtime, __atomic_load_n(&l->size, __ATOMIC_RELAXED),
+		     __atomic_load_n(&l->stored, __ATOMIC_RELAXED), ret);
 	return 0;
 }
 

@@ -24,7 +24,7 @@ struct node_leaf {
 	struct timespec mtime;
 	enum name_ext ext;
 	bool is_view;
-	/* Known after the first stat; protected by a lock of the ns that nodes share. */
+	/* Known after the first stat; atomic. */
 	bool has_size;
 	uint64_t size, stored;
 };

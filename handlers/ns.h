@@ -56,6 +56,15 @@ DEFINE_AUTO(ns, struct ns, ns_close);
 int ns_item(struct ns *ns, const char *path, struct item **ret);
 /* Forget what is below path (a step that went away). */
 void ns_drop_items(struct ns *ns, const char *path);
+/*
+ * Close items that nobody holds. When those that are held are too many, and ask is set, the listener
+ * is told of the steps that were used the longest ago, so that the kernel lets go of them. By the
+ * watcher only. True: there are still too many.
+ */
+bool ns_trim_items(struct ns *ns, bool ask);
+int item_table_new(struct item_table **ret);
+/* No item may be held any more but by the table. Accepts NULL. */
+void item_table_free(struct item_table *t);
 
 /* Fill in owner and permissions for a directory or file of ours. */
 void ns_stat_dir(const struct ns *ns, const struct timespec *mtime, struct stat *ret);

@@ -19,13 +19,16 @@
 #include "core/base/log.h"
 #include "handlers/ns.h"
 
+#define SWEEP_MS 100
+#define SWEEPS 20
 #define EVENTS (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR)
 
 struct watch {
 	struct ns *ns;
 	pthread_t thread;
 	int inotify;			/* -1: polling only */
-	int stop;			/* eventfd */
+	int wake;			/* eventfd */
+	atomic_bool stop, trim;		/* why it was woken */
 	struct timespec seen;		/* the root's time when it was looked at last */
 };
 
@@ -66,19 +69,35 @@ static void read_events(struct watch *w)
 static void *watch_run(void *arg)
 {
 	struct watch *w = arg;
-	int wait = (int)MIN(w->ns->options->poll, (uint64_t)60000) * (w->inotify >= 0 ? 10 : 1);
-	struct pollfd fd[2] = { { .fd = w->stop, .events = POLLIN }, { .fd = w->inotify, .events = POLLIN } };
+	int wait = MAX((int)MIN(w->ns->options->poll, (uint64_t)60000) * (w->inotify >= 0 ? 10 : 1), 10);
+	struct pollfd fd[2] = { { .fd = w->wake, .events = POLLIN }, { .fd = w->inotify, .events = POLLIN } };
+	/* How many more times to look after what the kernel was asked to forget: it takes a moment. */
+	int sweeps = 0;
 
 	for (;;) {
-		int n = poll(fd, 2, MAX(wait, 10));
+		int n = poll(fd, 2, sweeps ? SWEEP_MS : wait);
+		eventfd_t count;
 
 		if (fd[0].revents)
+			eventfd_read(w->wake, &count);
+		if (atomic_load(&w->stop))
 			return NULL;
-		if (n > 0 && fd[1].revents)
-			read_events(w);
+		if (atomic_exchange(&w->trim, false))
+			sweeps = ns_trim_items(w->ns, true) ? SWEEPS : 0;
+		else if (n == 0 && sweeps)
+			sweeps = ns_trim_items(w->ns, false) ? sweeps - 1 : 0;
 		else if (n == 0)
 			look(w);
+		if (n > 0 && fd[1].revents)
+			read_events(w);
 	}
+}
+
+void watch_trim(struct watch *w)
+{
+	/* One wake-up is enough for any number of asks. */
+	if (w && !atomic_exchange(&w->trim, true))
+		eventfd_write(w->wake, 1);
 }
 
 /* Where other machines write too, the kernel does not hear of it. */
@@ -125,8 +144,8 @@ int watch_start(struct ns *ns, struct watch **ret)
 	if (!w)
 		return fail(-ENOMEM, "cannot watch the root");
 	w->ns = ns;
-	w->stop = eventfd(0, EFD_CLOEXEC);
-	if (w->stop < 0) {
+	w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (w->wake < 0) {
 		free(w);
 		return err_sys("cannot watch", ns->ckpt->source->path);
 	}
@@ -138,7 +157,7 @@ int watch_start(struct ns *ns, struct watch **ret)
 	e = pthread_create(&w->thread, NULL, watch_run, w);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (e) {
-		close(w->stop);
+		close(w->wake);
 		if (w->inotify >= 0)
 			close(w->inotify);
 		free(w);
@@ -151,13 +170,12 @@ int watch_start(struct ns *ns, struct watch **ret)
 
 void watch_stop(struct watch *w)
 {
-	static const uint64_t one = 1;
-
 	if (!w)
 		return;
-	if (write(w->stop, &one, sizeof(one)) == sizeof(one))
-		pthread_join(w->thread, NULL);
-	close(w->stop);
+	atomic_store(&w->stop, true);
+	eventfd_write(w->wake, 1);
+	pthread_join(w->thread, NULL);
+	close(w->wake);
 	if (w->inotify >= 0)
 		close(w->inotify);
 	free(w);

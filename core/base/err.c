@@ -84,6 +84,12 @@ int err_restore(const struct err_note *from)
 	return from->code;
 }
 
+bool err_passes(int code)
+{
+	return code == -ENOMEM || code == -EIO || code == -EMFILE || code == -ENFILE || code == -EAGAIN ||
+	       code == -EINTR || code == -ENOSPC || code == -EDQUOT || code == -ESTALE || code == -ETIMEDOUT;
+}
+
 int err_errno(int code)
 {
 	switch (code) {

@@ -27,6 +27,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 
 #define ERR_TEXT_MAX 1024
 
@@ -57,6 +58,9 @@ void err_clear(void);
 /* Copy this thread's note; restore it in another thread, which returns note->code. */
 void err_save(int code, struct err_note *ret);
 int err_restore(const struct err_note *note);
+
+/* Whether the next try may go better: memory, the disk, descriptors. Such a failure is not remembered. */
+bool err_passes(int code);
 
 /* What the kernel is told: format errors become EIO; the rest is itself. Returns a positive errno. */
 int err_errno(int code);

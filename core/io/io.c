@@ -222,13 +222,24 @@ int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret)
 	return dir_of_fd(io, fd, path, ret);
 }
 
+/* What a path that leads out of its directory is, whatever was to be done with it. */
+static int open_failed(int r, const struct io_dir *dir, const char *what, const char *rel)
+{
+	if (r == -EXDEV)
+		return fail(-EUCLEAN, "'%s' leads out of '%s'", rel, dir->path);
+	/* A socket. */
+	if (r == -ENXIO)
+		return fail(-EUCLEAN, "'%s' is no regular file", rel);
+	return err_code(r, what, rel);
+}
+
 int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 {
 	int fd = dir->io->ops->open(dir->io, dir->fd, rel, O_PATH | O_DIRECTORY, 0);
 	auto_free char *path = NULL;
 
 	if (fd < 0)
-		return err_code(fd, "cannot open directory", rel);
+		return open_failed(fd, dir, "cannot open directory", rel);
 	if (!strcmp(rel, "."))
 		path = strdup(dir->path);
 	else if (asprintf(&path, "%s/%s", dir->path, rel) < 0)
@@ -249,7 +260,7 @@ void io_dir_close(struct io_dir *dir)
 	free(dir);
 }
 
-static int file_of_fd(struct io_engine *io, int fd, const char *name, struct io_file **ret)
+static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags, struct io_file **ret)
 {
 	struct io_file *f = calloc(1, sizeof(*f));
 	struct stat st;
@@ -274,6 +285,9 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, struct io_
 		io_file_unref(f);
 		return fail(S_ISDIR(st.st_mode) ? -EISDIR : -EUCLEAN, "'%s' is no regular file", name);
 	}
+	/* It had to be there for opening; some file systems would not wait for the disk with it. */
+	if (flags & O_NONBLOCK)
+		fcntl(fd, F_SETFL, flags & (O_APPEND | O_DIRECT | O_NOATIME));
 	f->size = (uint64_t)st.st_size;
 	f->mtime = st.st_mtim;
 	f->dev = st.st_dev;
@@ -287,12 +301,10 @@ int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode, 
 	/* O_NONBLOCK: a FIFO put where a data file should be must not stop us. */
 	int fd = dir->io->ops->open(dir->io, dir->fd, rel, flags | O_NONBLOCK | O_NOCTTY, mode);
 
-	if (fd == -EXDEV)
-		return fail(-EIO, "'%s' leads out of '%s'", rel, dir->path);
 	if (fd < 0)
-		return err_code(fd, "cannot open", rel);
+		return open_failed(fd, dir, "cannot open", rel);
 	atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
-	return file_of_fd(dir->io, fd, rel, ret);
+	return file_of_fd(dir->io, fd, rel, flags | O_NONBLOCK, ret);
 }
 
 int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir, struct io_file **ret)
@@ -305,7 +317,7 @@ int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir, s
 	fd = io->ops->open(io, dir ? dir->fd : at, ".", O_TMPFILE | O_RDWR, 0600);
 	if (fd < 0)
 		return err_code(fd, "cannot make a temporary file in", dir ? dir->path : tmpdir);
-	return file_of_fd(io, fd, "temporary file", ret);
+	return file_of_fd(io, fd, "temporary file", 0, ret);
 }
 
 struct io_file *io_file_ref(struct io_file *file)
@@ -359,7 +371,7 @@ int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 	struct stat st;
 
 	if (fd < 0)
-		return err_code(fd == -EXDEV ? -EIO : fd, "cannot stat", rel);
+		return open_failed(fd, dir, "cannot stat", rel);
 	if (fstat(fd, &st) < 0)
 		return err_sys("cannot stat", rel);
 	*ret = st;
@@ -373,7 +385,7 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 	int r = 0;
 
 	if (fd < 0)
-		return err_code(fd == -EXDEV ? -EIO : fd, "cannot list", rel);
+		return open_failed(fd, dir, "cannot list", rel);
 	if (!d) {
 		close(fd);
 		return fail(-ENOMEM, "cannot list '%s'", rel);
@@ -399,6 +411,9 @@ int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *re
 	auto_of(io_file) struct io_file *f = NULL;
 	int r = io_file_open(dir, rel, O_RDONLY, 0, &f);
 
+	/* What should be a file, is asked for as one, and is none. */
+	if (r == -EISDIR)
+		return fail(-EUCLEAN, "'%s' is no regular file", rel);
 	if (r < 0)
 		return r;
 	if (f->size > limit)

@@ -11,7 +11,7 @@
  *
  * All paths are relative to a struct io_dir and resolved beneath it by the
  * kernel (openat2): absolute paths, ".." above it and symbolic links that leave
- * it fail with -EXDEV. Only regular files are opened.
+ * it fail with -EUCLEAN. Only regular files are opened.
  */
 #ifndef PYTREEFS_IO_H
 #define PYTREEFS_IO_H
@@ -109,7 +109,7 @@ int io_stat(struct io_dir *dir, const char *rel, struct stat *ret);
 /* One call per entry but "." and "..", in no order; type is DT_*. Ends early with a non-zero return. */
 typedef int io_list_fn(void *arg, const char *name, unsigned char type);
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
-/* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent. */
+/* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent; -EUCLEAN for a directory. */
 int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
 /* Write a whole file: create, write, sync. The name is durable only after IO_SYNC_DIR. */
 int io_spit(struct io_dir *dir, const char *rel, unsigned mode, struct span content);

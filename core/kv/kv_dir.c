@@ -84,6 +84,12 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 	/* Links are followed (beneath the source): what they lead to counts. */
 	if (w->r >= 0)
 		w->r = io_stat(w->d->dir, (const char *)w->path.p, &st);
+	/* An entry that went away, or leads out of the source, is no key. */
+	if (w->r == -ENOENT || w->r == -EUCLEAN) {
+		w->path.n = was;
+		w->r = 0;
+		return 0;
+	}
 	if (w->r >= 0 && S_ISDIR(st.st_mode)) {
 		/* A link to a directory is an entry of its own for TensorStore, and not descended into. */
 		w->r = type == DT_LNK ? 0 : buf_add_byte(&w->path, '/');
@@ -93,8 +99,8 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 		w->r = w->each(w->arg, span_of(w->path.p, w->path.n), (uint64_t)st.st_size);
 	}
 	w->path.n = was;
-	/* An entry that went away, or leads out of the source, is no key. */
-	if (w->r == -ENOENT || w->r == -EIO)
+	/* A directory that went away meanwhile. */
+	if (w->r == -ENOENT)
 		w->r = 0;
 	return w->r;
 }

@@ -126,8 +126,6 @@ static int file_error(int r, const char *path)
 	case -ENOTDIR:
 		return fail(-EUCLEAN, "data file '%s' is absent", path);
 	case -EISDIR:
-	case -EUCLEAN:
-	case -ENXIO:
 		return fail(-EUCLEAN, "data file '%s' is no regular file", path);
 	case -ENAMETOOLONG:
 		return fail(-EUCLEAN, "data file '%s': the name is too long", path);

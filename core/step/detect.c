@@ -57,7 +57,10 @@ static int add_child(void *arg, const char *name, unsigned char type)
 		if (r < 0)
 			return r;
 		/* A link that leads nowhere or out of the source is neither. */
-		if (io_stat(c->dir, path, &st) < 0)
+		r = io_stat(c->dir, path, &st);
+		if (err_passes(r))
+			return r;
+		if (r < 0)
 			return 0;
 		is_dir = S_ISDIR(st.st_mode);
 	}
@@ -93,18 +96,21 @@ static bool has_prefix(const struct children *c, const char *prefix)
 	return false;
 }
 
-/* `_CHECKPOINT_METADATA` with a non-empty map of item handlers. Damaged ones count as absent. */
-static bool names_items(const struct children *c)
+/* `_CHECKPOINT_METADATA` with a non-empty map of item handlers: 1 or 0. Damaged ones count as absent. */
+static int names_items(const struct children *c)
 {
 	auto_free char *path = NULL;
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
 	const struct json *items;
+	int r = join(c->rel, "_CHECKPOINT_METADATA", &path);
 
-	if (join(c->rel, "_CHECKPOINT_METADATA", &path) < 0 ||
-	    io_slurp(c->dir, path, LIMIT_SMALL_FILE, &text) < 0 ||
-	    json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc) < 0)
-		return false;
+	if (r >= 0)
+		r = io_slurp(c->dir, path, LIMIT_SMALL_FILE, &text);
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
+	if (r < 0)
+		return err_passes(r) ? r : 0;
 	items = json_member(doc.root, "item_handlers");
 	return json_is(items, JSON_OBJECT) && items->n > 0;
 }
@@ -124,10 +130,12 @@ static int has_arrays(const struct children *c)
 
 			if (r >= 0)
 				r = join(c->rel, sub, &path);
-			if (r < 0)
-				return r;
-			if (io_stat(c->dir, path, &st) == 0 && S_ISREG(st.st_mode))
+			if (r >= 0)
+				r = io_stat(c->dir, path, &st);
+			if (r >= 0 && S_ISREG(st.st_mode))
 				return 1;
+			if (err_passes(r))
+				return r;
 		}
 	}
 	return 0;
@@ -161,35 +169,44 @@ int detect_pytree(struct io_dir *dir, const char *rel)
 	return r;
 }
 
-/* Whether some child directory is a PyTree; stops at the first. */
+/* Whether some child directory is a PyTree; stops at the first. One that cannot be read does not hide it. */
 static int has_pytree_child(const struct children *c)
 {
-	int r = 0;
+	struct err_note bad = { 0 };
 
-	for (size_t i = 0; i < c->n && r == 0; i++) {
+	for (size_t i = 0; i < c->n; i++) {
 		auto_free char *path = NULL;
+		int r;
 
 		if (!c->child[i].is_dir || step_name_is_tmp(span_str(c->child[i].name)))
 			continue;
 		r = join(c->rel, c->child[i].name, &path);
 		if (r >= 0)
 			r = detect_pytree(c->dir, path);
+		if (r > 0)
+			return r;
+		if (err_passes(r) && !bad.code)
+			err_save(r, &bad);
 	}
-	return r;
+	return bad.code ? err_restore(&bad) : 0;
 }
 
 /* Rows 2 to 8, for a directory whose children are known. */
 static int shape_of_children(const struct children *c, enum shape *ret)
 {
-	int r;
+	int r = 0;
 
 	*ret = SHAPE_UNKNOWN;
 	if (has(c, "_METADATA", false))
 		*ret = SHAPE_ITEM;
-	else if (has(c, "orbax.checkpoint", false) || (has(c, "_CHECKPOINT_METADATA", false) && names_items(c)))
+	else if (has(c, "orbax.checkpoint", false))
 		*ret = SHAPE_STEP;
-	if (*ret != SHAPE_UNKNOWN)
-		return 0;
+	else if (has(c, "_CHECKPOINT_METADATA", false))
+		r = names_items(c);
+	if (r > 0)
+		*ret = SHAPE_STEP;
+	if (r < 0 || *ret != SHAPE_UNKNOWN)
+		return MIN(r, 0);
 	r = is_pytree(c);
 	if (r != 0) {
 		*ret = SHAPE_ITEM;
@@ -239,9 +256,11 @@ static bool has_number(const char *name)
 	return step_name_parse(span_str(name), &n) == 1;
 }
 
-/* Rows 9 and 10, from the children. */
+/* Rows 9 and 10, from the children. One that cannot be read says nothing of the others. */
 static int shape_of_root(const struct children *c, enum shape *ret)
 {
+	struct err_note bad = { 0 };
+
 	for (int pass = 0; pass < 2; pass++) {
 		/* Children without a number first: one of them that is an item makes this a step. */
 		for (size_t i = 0; i < c->n; i++) {
@@ -254,9 +273,9 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			r = join(c->rel, c->child[i].name, &path);
 			if (r >= 0)
 				r = pass ? detect_step(c->dir, path, &shape) : detect_pytree(c->dir, path);
-			if (r < 0)
-				return r;
-			if (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN) {
+			if (err_passes(r) && !bad.code)
+				err_save(r, &bad);
+			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
 				*ret = pass ? SHAPE_ROOT : SHAPE_STEP;
 				return 0;
 			}
@@ -274,7 +293,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			return 0;
 		}
 	}
-	return 0;
+	return bad.code ? err_restore(&bad) : 0;
 }
 
 int detect_shape(struct io_dir *dir, const char *rel, enum shape *ret)

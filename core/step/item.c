@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 #include "core/base/err.h"
@@ -50,6 +51,7 @@ static int open_database(struct item *item)
 	if (r == -ENOENT) {
 		r = ocdbt_parts_find(dir, &parts);
 		if (r >= 0 && parts.n == 0) {
+			ocdbt_parts_release(&parts);
 			err_clear();
 			return 0;
 		}
@@ -317,6 +319,11 @@ int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
 	return 0;
 }
 
+uint64_t item_memory(const struct item *item)
+{
+	return sizeof(*item) + item->tree->arena.total + item->aggregate_buf.cap;
+}
+
 struct item *item_ref(struct item *item)
 {
 	atomic_fetch_add_explicit(&item->refs, 1, memory_order_relaxed);
@@ -392,6 +399,7 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 /* Called with the item's lock held. No file is no error. */
 static int read_strings(struct item *item)
 {
+	auto_of(strings) struct strings *strings = NULL;
 	auto_buf text = { 0 };
 	int r;
 
@@ -399,10 +407,12 @@ static int read_strings(struct item *item)
 		return 0;
 	r = io_slurp(item->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
 	if (r >= 0)
-		r = strings_parse(buf_span(&text), "'_strings.json'", &item->strings);
+		r = strings_parse(buf_span(&text), "'_strings.json'", &strings);
 	/* Texts are read from the file one by one: together they may be large. */
 	if (r >= 0)
 		r = io_file_open(item->dir, "_strings.json", O_RDONLY, 0, &item->strings_file);
+	if (r >= 0)
+		item->strings = take(strings);
 	if (r == -ENOENT) {
 		err_clear();
 		r = 0;
@@ -419,8 +429,10 @@ static int read_string_leaf(struct item *item, const struct tree_node *leaf, str
 
 	if (r >= 0)
 		r = buf_addf(&path, "%.*s/_strings.json", SPAN_ARG(leaf->param));
+	if (r >= 0 && !buf_str(&path))
+		r = -ENOMEM;
 	if (r >= 0)
-		r = io_slurp(item->dir, buf_str(&path), LIMIT_STRINGS_BYTES, &text);
+		r = io_slurp(item->dir, (const char *)path.p, LIMIT_STRINGS_BYTES, &text);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return fail(-EUCLEAN, "its text is not stored");
 	return r < 0 ? r : strings_parse_leaf(buf_span(&text), "'_strings.json'", leaf->param, ret);
@@ -452,28 +464,46 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
 	return r < 0 ? r : strings_text(span_of(json.p, e->len), "'_strings.json'", ret);
 }
 
-/* What only informs is worth a line in the log when it is broken, not an error. */
-static void note_broken(struct item *item, const char *name, int r)
+/*
+ * What only informs is worth a line in the log when it is absent or broken for good, not an error: 0.
+ * What may pass (memory, the disk) is one, and is tried again.
+ */
+static int settle(const struct item *item, const char *name, int r)
 {
-	if (r < 0 && r != -ENOENT)
+	if (r >= 0 || err_passes(r))
+		return MIN(r, 0);
+	if (r != -ENOENT)
 		log_warn("item '%s': %s: %s", item->path, name, err_text(r));
 	err_clear();
+	return 0;
 }
 
-bool item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret)
+/* Called with the item's lock held. */
+static int read_shardings(struct item *item)
 {
-	pthread_mutex_lock(&item->lock);
-	if (!item->shardings_read) {
-		auto_buf text = { 0 };
-		int r = io_slurp(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
+	auto_buf text = { 0 };
+	int r;
 
-		if (r >= 0)
-			r = shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
-		note_broken(item, "_sharding", r);
-		item->shardings_read = true;
-	}
+	if (item->shardings_read)
+		return 0;
+	r = io_slurp(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
+	if (r >= 0)
+		r = shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
+	r = settle(item, "_sharding", r);
+	item->shardings_read = r >= 0;
+	return r;
+}
+
+int item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret)
+{
+	int r;
+
+	pthread_mutex_lock(&item->lock);
+	r = read_shardings(item);
 	pthread_mutex_unlock(&item->lock);
-	return item->shardings && shardings_find(item->shardings, leaf->param, ret) == 1;
+	if (r < 0 || !item->shardings)
+		return r;
+	return shardings_find(item->shardings, leaf->param, ret);
 }
 
 struct first_process {
@@ -498,33 +528,45 @@ static int pick_process(void *arg, const char *name, unsigned char type)
 }
 
 /* Only the first file is consulted, as Orbax does. */
-static int read_arrays(struct item *item)
+static int read_first_process(struct item *item)
 {
 	struct first_process first = { 0 };
-	auto_buf path = { 0 }, text = { 0 };
+	auto_buf text = { 0 };
+	char path[96];
 	int r = io_list(item->dir, "array_metadatas", pick_process, &first);
 
 	if (r < 0 || !first.name[0])
 		return r;
-	r = buf_addf(&path, "array_metadatas/%s", first.name);
-	if (r >= 0)
-		r = io_slurp(item->dir, buf_str(&path), LIMIT_SMALL_FILE, &text);
+	snprintf(path, sizeof(path), "array_metadatas/%s", first.name);
+	r = io_slurp(item->dir, path, LIMIT_SMALL_FILE, &text);
 	return r < 0 ? r : array_metadatas_parse(buf_span(&text), first.name, &item->arrays);
 }
 
-bool item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret)
+/* Called with the item's lock held. */
+static int read_arrays(struct item *item)
+{
+	int r;
+
+	if (item->arrays_read)
+		return 0;
+	r = settle(item, "array_metadatas", read_first_process(item));
+	item->arrays_read = r >= 0;
+	return r;
+}
+
+int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret)
 {
 	const struct array_metadata *m;
+	int r;
 
 	pthread_mutex_lock(&item->lock);
-	if (!item->arrays_read) {
-		note_broken(item, "array_metadatas", read_arrays(item));
-		item->arrays_read = true;
-	}
+	r = read_arrays(item);
 	pthread_mutex_unlock(&item->lock);
+	if (r < 0)
+		return r;
 	m = item->arrays ? array_metadatas_find(item->arrays, leaf->param) : NULL;
 	if (!m || !m->key_impl.p)
-		return false;
+		return 0;
 	*ret = m->key_impl;
-	return true;
+	return 1;
 }

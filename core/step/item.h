@@ -65,10 +65,13 @@ DEFINE_AUTO(item, struct item, item_unref);
 int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret);
 /* The array of a leaf: a reference. */
 int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret);
-/* The JSON text of a leaf's recorded sharding: borrowed from the item; false when there is none. */
-bool item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret);
-/* The PRNG implementation of a leaf that is key data: "threefry2x32". */
-bool item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret);
+/*
+ * The JSON text of a leaf's recorded sharding: borrowed from the item. 1; 0 when there is none, or when
+ * the file is damaged, which the log says; an error when it cannot be read now.
+ */
+int item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret);
+/* The PRNG implementation of a leaf that is key data: "threefry2x32". Returns the same. */
+int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret);
 /* Bytes that the item holds in memory: what dropping it gives back. */
 uint64_t item_memory(const struct item *item);
 

@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/log.h"
 #include "core/step/detect.h"
 #include "core/step/step_meta.h"
 #include "core/step/step_name.h"
@@ -17,15 +18,18 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 	auto_of(step_meta) struct step_meta *m = NULL;
 	auto_buf text = { 0 };
 	struct stat st;
-	int r;
+	int r = io_slurp(dir, "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
 
-	if (io_slurp(dir, "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text) >= 0 &&
-	    step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &m) >= 0 && m->has_commit &&
-	    m->commit_ns > 0) {
+	if (r >= 0)
+		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &m);
+	if (r >= 0 && m->has_commit && m->commit_ns > 0) {
 		ret->tv_sec = m->commit_ns / 1000000000;
 		ret->tv_nsec = m->commit_ns % 1000000000;
 		return 0;
 	}
+	/* What passes must not give the step another time for as long as it is mounted. */
+	if (err_passes(r))
+		return r;
 	/* Damaged or missing: the directory knows when it was renamed. */
 	err_clear();
 	r = io_stat(dir, ".", &st);
@@ -58,6 +62,11 @@ static int told_by_content(struct io_dir *root, const char *name)
 	return r < 0 ? r : shape != SHAPE_UNKNOWN;
 }
 
+static bool is_absent(int r)
+{
+	return r == -ENOENT || r == -ENOTDIR || r == -ENAMETOOLONG;
+}
+
 static int has_marker(struct io_dir *root, const char *name)
 {
 	auto_free char *path = NULL;
@@ -68,9 +77,12 @@ static int has_marker(struct io_dir *root, const char *name)
 		path = NULL;
 		return fail(-ENOMEM, "cannot look up '%s'", name);
 	}
-	r = io_stat(root, path, &st) >= 0;
-	err_clear();
-	return r;
+	r = io_stat(root, path, &st);
+	if (is_absent(r)) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : 1;
 }
 
 int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp, struct stat *st)
@@ -83,10 +95,12 @@ int step_find(struct io_dir *root, struct span name, bool need_marker, bool show
 	if (told == 0)
 		return 0;
 	r = io_stat(root, path, st);
-	if (r < 0) {
+	if (is_absent(r)) {
 		err_clear();
 		return 0;
 	}
+	if (r < 0)
+		return r;
 	if (S_ISREG(st->st_mode))
 		return step_name_is_tmp(name) ? 0 : detect_flax_file(root, path);
 	if (!S_ISDIR(st->st_mode))
@@ -117,6 +131,12 @@ static int add_step(void *arg, const char *name, unsigned char type)
 	/* A plain directory whose name says it all needs no look of its own. */
 	if (told < 0 || type != DT_DIR || ls->need_marker) {
 		r = step_find(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
+		/* What cannot be looked at is not shown; the others are. */
+		if (r < 0 && r != -ENOMEM) {
+			log_warn("'%s' is left out: %s", name, err_text(r));
+			err_clear();
+			return 0;
+		}
 		if (r <= 0)
 			return r;
 		e.is_file = S_ISREG(st.st_mode);

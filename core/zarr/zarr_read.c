@@ -3,77 +3,22 @@
  *
  * The range becomes boxes, and boxes become parts, one per chunk (grid.c). A box
  * whose parts are contiguous both in the answer and in their chunks is answered
- * by references into the cache or into data files; any other is copied together,
- * through strides and a cast where the view asks for them.
+ * by references into the cache or into data files; any other is copied together
+ * (reading.c).
  */
 #include <assert.h>
 
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/zarr/cast.h"
-#include "core/zarr/chunk.h"
-#include "core/zarr/grid.h"
-#include "core/zarr/zarr.h"
+#include "core/zarr/reading.h"
 
 #define BATCH_PARTS 32			/* chunks opened at once */
 #define RUN_BYTES 4096			/* runs from here on are read from a raw file without the cache */
 #define REFER_PARTS 128			/* most parts of a box that is answered by reference */
 #define REFER_PINNED (4 * MiB)		/* and most cache that it keeps pinned */
-#define SEGMENTS_MAX 512		/* more are copied: the kernel takes 1024 at once */
+#define SEGMENTS_MAX 256		/* more are copied, here rather than in the answer */
 #define SEEK_CHUNKS ((uint64_t)1 << 18)	/* in larger arrays no holes are looked for: one seek may look at all */
-#define CAST_BYTES 8192			/* scratch of one cast */
-
-struct reading {
-	struct zarr *z;
-	const struct zarr_view *v;
-	struct grid grid;
-	size_t item, out_item;		/* bytes an element, stored and in the answer */
-	struct gather *g;
-};
-
-static void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct gather *g)
-{
-	*rd = (struct reading){ .z = z, .v = v, .g = g };
-	rd->item = dtype_info(z->meta.dtype)->size;
-	rd->out_item = dtype_info(v->dtype)->size;
-	rd->grid.rank = v->rank;
-	for (unsigned i = 0; i < v->rank; i++)
-		rd->grid.axis[i] = (struct grid_axis){
-			.start = v->axis[i].start,
-			.step = v->axis[i].step,
-			.count = v->axis[i].count,
-			.extent = MIN(z->meta.shape[i], v->shape[i]),
-			.chunk = z->leaf_chunk[i],
-		};
-}
-
-/*
- * How many trailing axes of a part are one run both in the answer's box and in the chunk: on them the
- * part covers the box, and neighbours in the answer are neighbours in the chunk. The axis before
- * them may be covered in part.
- */
-static unsigned run_axes(const struct reading *rd, const struct grid_box *box,
-			 const struct grid_part *p, uint64_t *ret_elements)
-{
-	const struct zarr *z = rd->z;
-	uint64_t run = 1;
-	unsigned n = 0;
-
-	for (unsigned i = rd->grid.rank; i > 0; i--) {
-		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
-
-		if (count > 1 && (rd->grid.axis[i - 1].step != 1 ||
-				  z->leaf_stride[i - 1] != run * rd->item))
-			break;
-		run *= count;
-		n++;
-		if (count != box->hi[i - 1] - box->lo[i - 1])
-			break;
-	}
-	*ret_elements = run;
-	return n;
-}
 
 /* The whole part is one run in both. */
 static bool part_is_run(const struct reading *rd, const struct grid_box *box, const struct grid_part *p)
@@ -93,36 +38,8 @@ static bool part_is_run(const struct reading *rd, const struct grid_box *box, co
 		}
 		return true;
 	}
-	run_axes(rd, box, p, &run);
+	reading_run_axes(rd, box, p, &run);
 	return run == grid_part_elements(&rd->grid, p);
-}
-
-static uint64_t byte_in_chunk(const struct reading *rd, const uint64_t *from)
-{
-	uint64_t at = 0;
-
-	for (unsigned i = 0; i < rd->grid.rank; i++)
-		at += from[i] * rd->z->leaf_stride[i];
-	return at;
-}
-
-/* n elements of the fill value at p, in the answer's dtype. */
-static void put_fill(const struct reading *rd, uint8_t *p, uint64_t n)
-{
-	uint8_t one[LIMIT_ITEM_BYTES];
-
-	cast(rd->v->dtype, one, rd->z->meta.dtype, rd->z->meta.fill, 1);
-	for (uint64_t i = 0; i < n; i++)
-		memcpy(p + i * rd->out_item, one, rd->out_item);
-}
-
-static bool fill_is_zero(const struct reading *rd)
-{
-	static const uint8_t zero[LIMIT_ITEM_BYTES];
-	uint8_t one[LIMIT_ITEM_BYTES];
-
-	cast(rd->v->dtype, one, rd->z->meta.dtype, rd->z->meta.fill, 1);
-	return !memcmp(one, zero, rd->out_item);
 }
 
 /* ---- boxes by reference ---- */
@@ -132,12 +49,12 @@ static int gather_fill(struct reading *rd, uint64_t n)
 	size_t bytes = n * rd->out_item;
 	void *block;
 
-	if (fill_is_zero(rd))
+	if (reading_fill_is_zero(rd))
 		return gather_add_zero(rd->g, bytes);
 	block = block_alloc(bytes);
 	if (!block)
 		return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
-	put_fill(rd, block, n);
+	reading_put_fill(rd, block, n);
 	return gather_add_block(rd->g, block, bytes, bytes);
 }
 
@@ -149,121 +66,7 @@ static int gather_part(struct reading *rd, const struct grid_part *p, struct chu
 		return gather_add_zero(rd->g, n * rd->out_item);
 	if (c->mode == CHUNK_FILL)
 		return gather_fill(rd, n);
-	return chunk_gather(rd->z, c, byte_in_chunk(rd, p->from), n * rd->item, rd->g);
-}
-
-/* ---- boxes by copying ---- */
-
-/* n elements that lie stride bytes apart in the chunk -> the answer. */
-static int copy_run(struct reading *rd, struct chunk *c, uint64_t at, uint64_t stride, uint64_t n,
-		    uint8_t *to)
-{
-	bool same = rd->v->dtype == rd->z->meta.dtype;
-	uint8_t scratch[CAST_BYTES];
-
-	if (stride == rd->item && c->mode == CHUNK_WHOLE) {
-		cast(rd->v->dtype, to, rd->z->meta.dtype, chunk_bytes(c) + at, n);
-		return 0;
-	}
-	if (stride == rd->item && same)
-		return chunk_copy(rd->z, c, at, n * rd->item, to);
-	while (n > 0) {
-		uint64_t part = MIN(n, (uint64_t)CAST_BYTES / rd->item);
-		int r = 0;
-
-		if (stride == rd->item)
-			r = chunk_copy(rd->z, c, at, part * rd->item, scratch);
-		for (uint64_t i = 0; stride != rd->item && i < part && r >= 0; i++) {
-			if (c->mode == CHUNK_WHOLE)
-				memcpy(scratch + i * rd->item, chunk_bytes(c) + at + i * stride, rd->item);
-			else
-				r = chunk_copy(rd->z, c, at + i * stride, rd->item, scratch + i * rd->item);
-		}
-		if (r < 0)
-			return r;
-		cast(rd->v->dtype, to, rd->z->meta.dtype, scratch, part);
-		to += part * rd->out_item;
-		at += part * stride;
-		n -= part;
-	}
-	return 0;
-}
-
-/*
- * How the innermost part of a copy goes: `run` elements that lie `stride` bytes apart in the chunk
- * and are neighbours in the answer, on the last `axes` axes.
- */
-struct inner {
-	unsigned axes;
-	uint64_t run, stride;
-};
-
-static struct inner inner_of(const struct reading *rd, const struct grid_box *box,
-			     const struct grid_part *p)
-{
-	struct inner in = { .stride = rd->item };
-
-	in.axes = run_axes(rd, box, p, &in.run);
-	if (in.run > 1)
-		return in;
-	/* No run: walk the last axis that has more than one position, when those behind it do not split. */
-	for (unsigned i = rd->grid.rank; i > 0; i--) {
-		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
-
-		if (count > 1) {
-			in.axes = rd->grid.rank - (i - 1);
-			in.run = count;
-			in.stride = rd->z->leaf_stride[i - 1] * rd->grid.axis[i - 1].step;
-			break;
-		}
-		if (box->hi[i - 1] - box->lo[i - 1] > 1)
-			break;
-	}
-	return in;
-}
-
-/* Next position of the outer axes [0, axes): false when all have been. */
-static bool next_row(const struct grid_part *p, unsigned axes, uint64_t *row)
-{
-	for (unsigned i = axes; i > 0; i--) {
-		if (++row[i - 1] < p->hi[i - 1] - p->lo[i - 1])
-			return true;
-		row[i - 1] = 0;
-	}
-	return false;
-}
-
-static int copy_part(struct reading *rd, const struct grid_box *box, const struct grid_part *p,
-		     struct chunk *c, uint8_t *out)
-{
-	uint64_t row[LIMIT_RANK] = { 0 }, out_stride[LIMIT_RANK], stride = rd->out_item;
-	struct inner in = inner_of(rd, box, p);
-	unsigned outer = rd->grid.rank - in.axes;
-	uint8_t *base = out + grid_part_at(&rd->grid, box, p) * rd->out_item;
-
-	for (unsigned i = rd->grid.rank; i > 0; i--) {
-		out_stride[i - 1] = stride;
-		stride *= box->hi[i - 1] - box->lo[i - 1];
-	}
-	do {
-		uint64_t at = p->padding ? 0 : byte_in_chunk(rd, p->from);
-		uint8_t *to = base;
-		int r = 0;
-
-		for (unsigned i = 0; i < outer; i++) {
-			at += row[i] * rd->grid.axis[i].step * rd->z->leaf_stride[i];
-			to += row[i] * out_stride[i];
-		}
-		if (p->padding)
-			memset(to, 0, in.run * rd->out_item);
-		else if (c->mode == CHUNK_FILL)
-			put_fill(rd, to, in.run);
-		else
-			r = copy_run(rd, c, at, in.stride, in.run, to);
-		if (r < 0)
-			return r;
-	} while (next_row(p, outer, row));
-	return 0;
+	return chunk_gather(rd->z, c, reading_byte_in_chunk(rd, p->from), n * rd->item, rd->g);
 }
 
 /* ---- batches ---- */
@@ -285,7 +88,7 @@ static int batch_open(struct reading *rd, const struct grid_box *box, bool by_re
 		if (b->part[i].padding)
 			continue;
 		memcpy(c->index, b->part[i].chunk, sizeof(c->index));
-		run_axes(rd, box, &b->part[i], &run);
+		reading_run_axes(rd, box, &b->part[i], &run);
 		c->in_runs = run * rd->item >= RUN_BYTES || by_reference;
 		b->n_chunks++;
 	}
@@ -330,7 +133,7 @@ static int batch_answer(struct reading *rd, const struct grid_box *box, struct b
 	for (unsigned i = 0; i < b->n && r >= 0; i++) {
 		struct grid_part *p = &b->part[i];
 
-		r = out ? copy_part(rd, box, p, c, out) : gather_part(rd, p, c);
+		r = out ? reading_copy_part(rd, box, p, c, out) : gather_part(rd, p, c);
 		c += !p->padding;
 	}
 	chunk_close(rd->z, b->chunk, b->n_chunks);
@@ -441,7 +244,7 @@ static void part_span(const struct reading *rd, const struct grid_part *p, uint6
 {
 	uint64_t end = rd->item;
 
-	*ret_off = byte_in_chunk(rd, p->from);
+	*ret_off = reading_byte_in_chunk(rd, p->from);
 	for (unsigned i = 0; i < rd->grid.rank; i++)
 		end += (p->hi[i] - p->lo[i] - 1) * rd->grid.axis[i].step * rd->z->leaf_stride[i];
 	*ret_n = end;
@@ -545,7 +348,7 @@ int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whenc
 	uint64_t at;
 
 	reading_init(&rd, z, v, NULL);
-	if (z->missing_is_error || !fill_is_zero(&rd) || !has_few_chunks(&rd)) {
+	if (z->missing_is_error || !reading_fill_is_zero(&rd) || !has_few_chunks(&rd)) {
 		*ret = whence == SEEK_DATA ? off : v->bytes;
 		return 0;
 	}

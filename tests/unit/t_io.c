@@ -95,11 +95,11 @@ static void paths_stay_inside(void **state)
 	assert_int_equal(symlink("data", path), 0);
 	snprintf(path, sizeof(path), "%s/fifo", root);
 	assert_int_equal(mkfifo(path, 0600), 0);
-	assert_int_equal(io_file_open(dir, "out", O_RDONLY, 0, &f), -EIO);
-	assert_non_null(strstr(err_text(-EIO), "leads out of"));
-	assert_int_equal(io_file_open(dir, "up", O_RDONLY, 0, &f), -EIO);
-	assert_int_equal(io_file_open(dir, "../etc/passwd", O_RDONLY, 0, &f), -EIO);
-	assert_int_equal(io_file_open(dir, "/etc/passwd", O_RDONLY, 0, &f), -EIO);
+	assert_int_equal(io_file_open(dir, "out", O_RDONLY, 0, &f), -EUCLEAN);
+	assert_non_null(strstr(err_text(-EUCLEAN), "leads out of"));
+	assert_int_equal(io_file_open(dir, "up", O_RDONLY, 0, &f), -EUCLEAN);
+	assert_int_equal(io_file_open(dir, "../etc/passwd", O_RDONLY, 0, &f), -EUCLEAN);
+	assert_int_equal(io_file_open(dir, "/etc/passwd", O_RDONLY, 0, &f), -EUCLEAN);
 	assert_int_equal(io_file_open(dir, "fifo", O_RDONLY, 0, &f), -EUCLEAN);
 	assert_int_equal(io_file_open(dir, "none", O_RDONLY, 0, &f), -ENOENT);
 	assert_int_equal(io_file_open(dir, ".", O_RDONLY, 0, &f), -EISDIR);

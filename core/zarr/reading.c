@@ -1,0 +1,188 @@
+/*
+ * reading.c - what one read of a view works with, and how the part of a chunk is copied into the
+ * answer: through strides, and a cast where the view asks for one.
+ *
+ * Which parts there are, and which of them need no copy, is zarr_read.c's business.
+ */
+#include "core/zarr/reading.h"
+
+#include "core/zarr/cast.h"
+
+#define CAST_BYTES 8192			/* scratch of one cast */
+
+void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct gather *g)
+{
+	*rd = (struct reading){ .z = z, .v = v, .g = g };
+	rd->item = dtype_info(z->meta.dtype)->size;
+	rd->out_item = dtype_info(v->dtype)->size;
+	rd->grid.rank = v->rank;
+	for (unsigned i = 0; i < v->rank; i++)
+		rd->grid.axis[i] = (struct grid_axis){
+			.start = v->axis[i].start,
+			.step = v->axis[i].step,
+			.count = v->axis[i].count,
+			.extent = MIN(z->meta.shape[i], v->shape[i]),
+			.chunk = z->leaf_chunk[i],
+		};
+}
+
+unsigned reading_run_axes(const struct reading *rd, const struct grid_box *box,
+			 const struct grid_part *p, uint64_t *ret_elements)
+{
+	const struct zarr *z = rd->z;
+	uint64_t run = 1;
+	unsigned n = 0;
+
+	for (unsigned i = rd->grid.rank; i > 0; i--) {
+		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
+
+		if (count > 1 && (rd->grid.axis[i - 1].step != 1 ||
+				  z->leaf_stride[i - 1] != run * rd->item))
+			break;
+		run *= count;
+		n++;
+		if (count != box->hi[i - 1] - box->lo[i - 1])
+			break;
+	}
+	*ret_elements = run;
+	return n;
+}
+
+uint64_t reading_byte_in_chunk(const struct reading *rd, const uint64_t *from)
+{
+	uint64_t at = 0;
+
+	for (unsigned i = 0; i < rd->grid.rank; i++)
+		at += from[i] * rd->z->leaf_stride[i];
+	return at;
+}
+
+void reading_put_fill(const struct reading *rd, uint8_t *p, uint64_t n)
+{
+	uint8_t one[LIMIT_ITEM_BYTES];
+
+	cast(rd->v->dtype, one, rd->z->meta.dtype, rd->z->meta.fill, 1);
+	for (uint64_t i = 0; i < n; i++)
+		memcpy(p + i * rd->out_item, one, rd->out_item);
+}
+
+bool reading_fill_is_zero(const struct reading *rd)
+{
+	static const uint8_t zero[LIMIT_ITEM_BYTES];
+	uint8_t one[LIMIT_ITEM_BYTES];
+
+	cast(rd->v->dtype, one, rd->z->meta.dtype, rd->z->meta.fill, 1);
+	return !memcmp(one, zero, rd->out_item);
+}
+
+/* n elements that lie stride bytes apart in the chunk -> the answer. */
+static int copy_run(struct reading *rd, struct chunk *c, uint64_t at, uint64_t stride, uint64_t n,
+		    uint8_t *to)
+{
+	bool same = rd->v->dtype == rd->z->meta.dtype;
+	uint8_t scratch[CAST_BYTES];
+
+	if (stride == rd->item && c->mode == CHUNK_WHOLE) {
+		cast(rd->v->dtype, to, rd->z->meta.dtype, chunk_bytes(c) + at, n);
+		return 0;
+	}
+	if (stride == rd->item && same)
+		return chunk_copy(rd->z, c, at, n * rd->item, to);
+	while (n > 0) {
+		uint64_t part = MIN(n, (uint64_t)CAST_BYTES / rd->item);
+		int r = 0;
+
+		if (stride == rd->item)
+			r = chunk_copy(rd->z, c, at, part * rd->item, scratch);
+		for (uint64_t i = 0; stride != rd->item && i < part && r >= 0; i++) {
+			if (c->mode == CHUNK_WHOLE)
+				memcpy(scratch + i * rd->item, chunk_bytes(c) + at + i * stride, rd->item);
+			else
+				r = chunk_copy(rd->z, c, at + i * stride, rd->item, scratch + i * rd->item);
+		}
+		if (r < 0)
+			return r;
+		cast(rd->v->dtype, to, rd->z->meta.dtype, scratch, part);
+		to += part * rd->out_item;
+		at += part * stride;
+		n -= part;
+	}
+	return 0;
+}
+
+/*
+ * How the innermost part of a copy goes: `run` elements that lie `stride` bytes apart in the chunk
+ * and are neighbours in the answer, on the last `axes` axes.
+ */
+struct inner {
+	unsigned axes;
+	uint64_t run, stride;
+};
+
+static struct inner inner_of(const struct reading *rd, const struct grid_box *box,
+			     const struct grid_part *p)
+{
+	struct inner in = { .stride = rd->item };
+
+	in.axes = reading_run_axes(rd, box, p, &in.run);
+	if (in.run > 1)
+		return in;
+	/* No run: walk the last axis that has more than one position, when those behind it do not split. */
+	for (unsigned i = rd->grid.rank; i > 0; i--) {
+		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
+
+		if (count > 1) {
+			in.axes = rd->grid.rank - (i - 1);
+			in.run = count;
+			in.stride = rd->z->leaf_stride[i - 1] * rd->grid.axis[i - 1].step;
+			break;
+		}
+		if (box->hi[i - 1] - box->lo[i - 1] > 1)
+			break;
+	}
+	return in;
+}
+
+/* Next position of the outer axes [0, axes): false when all have been. */
+static bool next_row(const struct grid_part *p, unsigned axes, uint64_t *row)
+{
+	for (unsigned i = axes; i > 0; i--) {
+		if (++row[i - 1] < p->hi[i - 1] - p->lo[i - 1])
+			return true;
+		row[i - 1] = 0;
+	}
+	return false;
+}
+
+int reading_copy_part(struct reading *rd, const struct grid_box *box, const struct grid_part *p,
+		     struct chunk *c, uint8_t *out)
+{
+	uint64_t row[LIMIT_RANK] = { 0 }, out_stride[LIMIT_RANK], stride = rd->out_item;
+	struct inner in = inner_of(rd, box, p);
+	unsigned outer = rd->grid.rank - in.axes;
+	uint8_t *base = out + grid_part_at(&rd->grid, box, p) * rd->out_item;
+
+	for (unsigned i = rd->grid.rank; i > 0; i--) {
+		out_stride[i - 1] = stride;
+		stride *= box->hi[i - 1] - box->lo[i - 1];
+	}
+	do {
+		uint64_t at = p->padding ? 0 : reading_byte_in_chunk(rd, p->from);
+		uint8_t *to = base;
+		int r = 0;
+
+		for (unsigned i = 0; i < outer; i++) {
+			at += row[i] * rd->grid.axis[i].step * rd->z->leaf_stride[i];
+			to += row[i] * out_stride[i];
+		}
+		if (p->padding)
+			memset(to, 0, in.run * rd->out_item);
+		else if (c->mode == CHUNK_FILL)
+			reading_put_fill(rd, to, in.run);
+		else
+			r = copy_run(rd, c, at, in.stride, in.run, to);
+		if (r < 0)
+			return r;
+	} while (next_row(p, outer, row));
+	return 0;
+}

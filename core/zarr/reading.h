@@ -1,0 +1,37 @@
+/*
+ * reading.h - one read of a view: private to zarr_read.c and reading.c.
+ */
+#ifndef PYTREEFS_READING_H
+#define PYTREEFS_READING_H
+
+#include "core/zarr/chunk.h"
+#include "core/zarr/grid.h"
+#include "core/zarr/zarr.h"
+
+struct reading {
+	struct zarr *z;
+	const struct zarr_view *v;
+	struct grid grid;
+	size_t item, out_item;		/* bytes an element, stored and in the answer */
+	struct gather *g;
+};
+
+void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct gather *g);
+
+/*
+ * How many trailing axes of a part are one run both in the answer's box and in the chunk: on them the
+ * part covers the box, and neighbours in the answer are neighbours in the chunk. The axis before
+ * them may be covered in part.
+ */
+unsigned reading_run_axes(const struct reading *rd, const struct grid_box *box,
+			  const struct grid_part *p, uint64_t *ret_elements);
+/* The byte of the chunk where the element at this position lies. */
+uint64_t reading_byte_in_chunk(const struct reading *rd, const uint64_t *from);
+/* n elements of the fill value at p, in the answer's dtype. */
+void reading_put_fill(const struct reading *rd, uint8_t *p, uint64_t n);
+bool reading_fill_is_zero(const struct reading *rd);
+/* The part of an opened chunk (padding: none) into out, which is the whole box. */
+int reading_copy_part(struct reading *rd, const struct grid_box *box, const struct grid_part *p,
+		      struct chunk *c, uint8_t *out);
+
+#endif
