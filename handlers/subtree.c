@@ -129,7 +129,11 @@ int subtree_open(struct node *n, struct subtree *ret)
 		r = add_tree(&st, "", d->item, d->tree);
 	} else if (n->ops == &node_leaf_ops) {
 		struct node_leaf *l = container_of(n, struct node_leaf, node);
+		struct name_view name;
 
+		/* A part of a leaf is none: nobody shall take the whole for it. */
+		if (l->is_view && (name_view_parse(span_str(n->name), &name) < 0 || !name_view_is_plain(&name)))
+			return fail(-EINVAL, "'%s' is a view: a leaf is wanted as it is listed", n->name);
 		r = add_tree(&st, "", l->item, l->tree);
 	} else if (n->ops == &node_step_ops) {
 		r = add_step(&st, n, "", 0);
