@@ -142,6 +142,11 @@ static int is_selected(const struct subtree_part *part, const struct tree_node *
 	return 0;
 }
 
+bool walk_selects(const struct subtree_part *part, const struct tree_node *node, const char *only)
+{
+	return is_selected(part, node, only) == 1;
+}
+
 /* ---- the list ---- */
 
 int walk_init(struct walk *w, const struct subtree *st, const char *prefix, const char *only)
