@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "handlers/node_tree.h"
+#include "handlers/subtree.h"
 
 #define PREFIX "user.pytree."
 
@@ -145,30 +146,13 @@ static int attr_custom(const struct subject *s, struct buf *ret)
 	return buf_add_str(ret, s->item->tree->custom_metadata);
 }
 
-/* The leaves of a subtree are numbered one behind the other, depth first. */
-static uint32_t subtree_end(const struct item *item, const struct tree_node *t)
-{
-	uint32_t end = t->id + 1;
-
-	while (end < item->tree->n_nodes) {
-		const struct tree_node *up = item->tree->nodes[end]->parent;
-
-		while (up && up->id > t->id)
-			up = up->parent;
-		if (up != t)
-			break;
-		end++;
-	}
-	return end;
-}
-
 struct totals {
 	uint64_t leaves, logical, stored;
 };
 
 static int add_totals(struct item *item, const struct tree_node *t, struct totals *ret)
 {
-	uint32_t end = subtree_end(item, t);
+	uint32_t end = subtree_end(t);
 
 	for (uint32_t i = t->id; i < end; i++) {
 		const struct tree_node *leaf = item->tree->nodes[i];
@@ -176,8 +160,7 @@ static int add_totals(struct item *item, const struct tree_node *t, struct total
 		uint64_t stored = 0, objects;
 		int r;
 
-		if (leaf->kind != TREE_LEAF || leaf->value == TREE_VALUE_NONE ||
-		    leaf->value == TREE_VALUE_PLACEHOLDER || !leaf_handler_of(leaf))
+		if (!subtree_is_leaf(leaf) || !leaf_handler_of(leaf))
 			continue;
 		r = leaf_open(item, leaf, &v);
 		if (r >= 0 && v.kind == VALUE_ARRAY)
@@ -193,12 +176,12 @@ static int add_totals(struct item *item, const struct tree_node *t, struct total
 
 static int attr_leaf_count(const struct subject *s, struct buf *ret)
 {
-	uint32_t end = subtree_end(s->item, s->tree), n = 0;
+	uint32_t end = subtree_end(s->tree), n = 0;
 
 	for (uint32_t i = s->tree->id; i < end; i++) {
 		const struct tree_node *t = s->item->tree->nodes[i];
 
-		n += t->kind == TREE_LEAF && t->value != TREE_VALUE_NONE && t->value != TREE_VALUE_PLACEHOLDER;
+		n += subtree_is_leaf(t);
 	}
 	return buf_addf(ret, "%u", n);
 }

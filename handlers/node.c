@@ -321,6 +321,23 @@ int node_lookup(struct node *dir, struct span name, struct node **ret)
 	return 0;
 }
 
+/* What a link in dir leads to, in its place; links lead to names beside them. */
+static int follow(struct node *dir, struct node **at)
+{
+	struct node *link = *at;
+	auto_buf target = { 0 };
+	int r;
+
+	if (!link->ops->readlink)
+		return 0;
+	r = node_readlink(link, &target);
+	if (r >= 0)
+		r = node_lookup(dir, buf_span(&target), at);
+	if (r >= 0)
+		node_unref(link, 1);
+	return r;
+}
+
 int node_walk(struct node *dir, const char *path, struct node **ret)
 {
 	struct node *at = node_ref(dir);
@@ -332,6 +349,11 @@ int node_walk(struct node *dir, const char *path, struct node **ret)
 
 		if (n > 0 && !(n == 1 && path[0] == '.')) {
 			r = node_lookup(at, span_of(path, n), &next);
+			if (r >= 0) {
+				r = follow(at, &next);
+				if (r < 0)
+					node_unref(next, 1);
+			}
 			node_unref(at, 1);
 			if (r < 0)
 				return r;

@@ -107,7 +107,7 @@ struct node *node_ref(struct node *n);
 void node_unref(struct node *n, uint64_t count);
 /* The child of that name, with a reference. */
 int node_lookup(struct node *dir, struct span name, struct node **ret);
-/* Follow a path of names separated by '/'; "" and "." are dir itself. */
+/* Follow a path of names separated by '/', and links; "" and "." are dir itself. */
 int node_walk(struct node *dir, const char *path, struct node **ret);
 /* Path below the mount, for messages: "100/default/params/w.npy". */
 int node_path(const struct node *n, struct buf *ret);

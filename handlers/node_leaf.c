@@ -276,6 +276,19 @@ const struct node_ops node_leaf_ops = {
 	.free = leaf_free,
 };
 
+int node_view_absent(struct span name, int r)
+{
+	struct err_note note;
+
+	/* What looks like a name of ours deserves to be told what is wrong with it. */
+	if (r < 0 && name_ext_of(name) != NAME_EXT_NONE && (memchr(name.p, '[', name.n) || memchr(name.p, '@', name.n))) {
+		err_save(r, &note);
+		return fail(-ENOENT, "%s", note.text);
+	}
+	err_clear();
+	return -ENOENT;
+}
+
 int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 {
 	const struct tree_node *leaf = NULL;
@@ -284,10 +297,9 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 	struct stat st;
 	int r;
 
-	if (name_view_parse(name, &v) < 0 || v.ext == NAME_EXT_NONE) {
-		err_clear();
-		return -ENOENT;
-	}
+	r = name_view_parse(name, &v);
+	if (r < 0 || v.ext == NAME_EXT_NONE)
+		return node_view_absent(name, r);
 	for (int ext = NAME_EXT_NPY; ext < NAME_EXT_COUNT && !leaf; ext++) {
 		auto_buf whole = { 0 };
 

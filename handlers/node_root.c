@@ -126,7 +126,7 @@ static int root_lookup(struct node *n, struct span name, struct node **ret)
 		return r;
 	r = step_find(n->ns->ckpt->source, name, need_marker(n->ns), n->ns->options->show_tmp, &st);
 	if (r <= 0)
-		return r < 0 ? r : -ENOENT;
+		return r < 0 ? r : node_subtree_lookup(n, name, ret);
 	return step_child(n, name, &st, ret);
 }
 

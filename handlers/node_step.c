@@ -94,7 +94,7 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 		return r < 0 ? r : node_stored_new(n, name, path, &st, true, ret);
 	}
 	err_clear();
-	return -ENOENT;
+	return node_subtree_lookup(n, name, ret);
 }
 
 struct listing_items {
@@ -156,7 +156,7 @@ static void step_free(struct node *n)
 	free(s);
 }
 
-static const struct node_ops step_ops = {
+const struct node_ops node_step_ops = {
 	.name = "step",
 	.stat = step_stat,
 	.lookup = step_lookup,
@@ -170,6 +170,16 @@ static const struct node_ops step_ops = {
 struct io_dir *node_step_dir(struct node *n)
 {
 	return step_of(n)->dir;
+}
+
+const char *node_step_path(struct node *n)
+{
+	return step_of(n)->path;
+}
+
+const struct file_id *node_step_id(struct node *n)
+{
+	return &step_of(n)->id;
 }
 
 /* The item that a v1 deletion is taking away: hidden, as Orbax hides it. */
@@ -194,7 +204,7 @@ int node_step_new(struct ns *ns, struct node *dir, struct span name, const char 
 	if (r >= 0)
 		r = io_stat(d, ".", &st);
 	if (r >= 0)
-		r = node_new(&step_ops, ns, dir, name, sizeof(*s), &s);
+		r = node_new(&node_step_ops, ns, dir, name, sizeof(*s), &s);
 	if (r < 0)
 		return r;
 	pthread_mutex_init(&s->lock, NULL);

@@ -72,6 +72,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 {
 	struct node_dir *d = dir_of(n);
 	const struct tree_node *child = NULL;
+	int r;
 
 	/* A tree that is one bare leaf has it alone in the item's directory. */
 	if (d->tree->kind != TREE_LEAF)
@@ -92,7 +93,8 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 			return stored_child(d, name, own_files[i], ret);
 	if (d->is_item && n == n->ns->root && span_eq(name, span_str(".pytreefs")))
 		return node_control_new(n, name, ret);
-	return node_view_lookup(d, name, ret);
+	r = node_view_lookup(d, name, ret);
+	return r == -ENOENT ? node_subtree_lookup(n, name, ret) : r;
 }
 
 static unsigned char type_of(const struct tree_node *t)

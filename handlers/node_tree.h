@@ -29,12 +29,19 @@ struct node_leaf {
 	uint64_t size, stored;
 };
 
-extern const struct node_ops node_dir_ops, node_leaf_ops;
+extern const struct node_ops node_dir_ops, node_leaf_ops, node_step_ops;
 
 int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node *leaf, enum name_ext ext,
 		  bool is_view, struct node **ret);
 /* A name that is no entry, read as a view; -ENOENT, with a note when the name is one that makes no sense. */
 int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret);
+/* -ENOENT for a name that is no view's grammar, with the note of r when the name looks like one. */
+int node_view_absent(struct span name, int r);
+/*
+ * A view of a whole: `D.safetensors` for a D in dir, `.safetensors` for dir itself. Quietly -ENOENT
+ * when it is none; what cannot be made says why.
+ */
+int node_subtree_lookup(struct node *dir, struct span name, struct node **ret);
 /* The form that a leaf's node stands for. */
 int node_leaf_form(struct node_leaf *l, struct form *ret);
 
@@ -47,6 +54,9 @@ int step_xattr_list(struct node *n, struct buf *ret);
 int step_xattr_get(struct node *n, const char *name, struct buf *ret);
 /* The directory of a step's node. Borrowed. */
 struct io_dir *node_step_dir(struct node *n);
+/* Where it is below SOURCE. Borrowed. */
+const char *node_step_path(struct node *n);
+const struct file_id *node_step_id(struct node *n);
 
 /* Bytes of what a leaf stores: chunks of an array, a string's text. */
 int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret);

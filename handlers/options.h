@@ -54,6 +54,7 @@ struct options {
 	enum missing missing;
 	enum atomicity atomicity;
 	char *aggregate_filename;
+	char *safetensors_separator;
 	/* Memory and I/O. */
 	uint64_t cache, read_budget, write_budget;
 	char *spill;

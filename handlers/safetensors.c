@@ -1,205 +1,160 @@
 /*
- * safetensors.c - reading the header: a length, a JSON object, and tensors that must tile the data.
+ * safetensors.c - layout and header of a safetensors file, byte for byte as the official writer's.
+ *
+ * Which leaves are in a file and how they are read is node_view.c's.
  */
 #include "handlers/safetensors.h"
 
 #include "core/base/err.h"
-#include "core/base/json_pull.h"
 #include "core/base/wire.h"
 
-struct parsing {
-	struct json_pull pull;
-	struct safetensors st;
-	size_t cap;
+
+/* The types in the order of the format's own list, the last first in a file. */
+static const enum dtype type_order[] = {
+	DTYPE_BOOL, DTYPE_UINT8, DTYPE_INT8, DTYPE_FLOAT8_E5M2, DTYPE_FLOAT8_E4M3FN, DTYPE_FLOAT8_E8M0FNU,
+	DTYPE_FLOAT8_E4M3FNUZ, DTYPE_FLOAT8_E5M2FNUZ, DTYPE_INT16, DTYPE_UINT16, DTYPE_FLOAT16,
+	DTYPE_BFLOAT16, DTYPE_INT32, DTYPE_UINT32, DTYPE_FLOAT32, DTYPE_COMPLEX64, DTYPE_FLOAT64,
+	DTYPE_INT64, DTYPE_UINT64,
 };
 
-static int add_tensor(struct parsing *p, struct safetensor **ret)
+static unsigned order_of(enum dtype t)
 {
-	if (p->st.n == LIMIT_TREE_NODES)
-		return fail(-EFBIG, "more than %d tensors", LIMIT_TREE_NODES);
-	if (p->st.n == p->cap) {
-		size_t cap = p->cap ? 2 * p->cap : 64;
-		struct safetensor *more = reallocarray(p->st.tensor, cap, sizeof(*more));
+	for (unsigned i = 0; i < ARRAY_LEN(type_order); i++)
+		if (type_order[i] == t)
+			return i;
+	return ARRAY_LEN(type_order);
+}
 
-		if (!more)
-			return fail(-ENOMEM, "cannot read a header of %zu tensors", cap);
-		p->st.tensor = more;
-		p->cap = cap;
-	}
-	*ret = &p->st.tensor[p->st.n];
-	**ret = (struct safetensor){ 0 };
+static int by_layout(const void *a, const void *b)
+{
+	const struct st_tensor *x = a, *y = b;
+	unsigned ox = order_of(x->dtype), oy = order_of(y->dtype);
+
+	if (ox != oy)
+		return ox < oy ? 1 : -1;
+	return span_cmp(x->name, y->name);
+}
+
+int safetensors_check_dtype(enum dtype t)
+{
+	if (dtype_info(t)->safetensors)
+		return 0;
+	return fail(-EOPNOTSUPP, "safetensors has no name for %s", dtype_info(t)->name);
+}
+
+struct named {
+	struct span name, path;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(((const struct named *)a)->name, ((const struct named *)b)->name);
+}
+
+static int check_name(const struct named *one)
+{
+	if (!utf8_valid(one->name))
+		return fail(-EINVAL, "'%.*s' is not UTF-8", SPAN_ARG(one->path));
+	if (span_eq(one->name, span_str("__metadata__")))
+		return fail(-EINVAL, "'%.*s': no leaf can be called '__metadata__' in safetensors",
+			    SPAN_ARG(one->path));
 	return 0;
 }
 
-/* A list of non-negative integers, at most max of them. */
-static int take_numbers(struct parsing *p, uint64_t *out, unsigned max, unsigned *ret_n)
+/* Tensors and texts share one set of names: what was one tree must not lose a leaf. */
+static int check_names(const struct st_tensor *tensor, size_t n, const struct st_text *text, size_t n_texts)
 {
-	int r = json_pull_enter(&p->pull, JSON_ARRAY);
+	auto_free struct named *all = calloc(n + n_texts + 1, sizeof(*all));
+	size_t m = 0;
+	int r = 0;
 
-	*ret_n = 0;
-	while (r >= 0 && (r = json_pull_next(&p->pull, NULL)) > 0) {
-		int64_t v;
-
-		r = json_pull_int(&p->pull, &v);
-		if (r >= 0 && (v < 0 || *ret_n == max))
-			r = fail(-EUCLEAN, "safetensors header: a list of sizes is negative or too long");
-		if (r >= 0)
-			out[(*ret_n)++] = (uint64_t)v;
+	if (!all)
+		return fail(-ENOMEM, "cannot compare %zu names", n + n_texts);
+	for (size_t i = 0; i < n; i++)
+		all[m++] = (struct named){ tensor[i].name, tensor[i].path };
+	for (size_t i = 0; i < n_texts; i++)
+		all[m++] = (struct named){ text[i].name, text[i].path };
+	qsort(all, m, sizeof(*all), by_name);
+	for (size_t i = 0; i < m && r >= 0; i++) {
+		r = check_name(&all[i]);
+		if (r >= 0 && i && span_eq(all[i - 1].name, all[i].name))
+			r = fail(-EINVAL, "'%.*s' and '%.*s' are both called '%.*s' in safetensors",
+				 SPAN_ARG(all[i - 1].path), SPAN_ARG(all[i].path), SPAN_ARG(all[i].name));
 	}
 	return r;
 }
 
-static int take_shape(struct parsing *p, struct safetensor *t)
+static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 {
-	uint64_t shape[LIMIT_RANK];
-	int r = take_numbers(p, shape, LIMIT_RANK, &t->rank);
+	bool has_format = false;
+	int r = buf_add_str(out, "{\"__metadata__\":{");
 
-	if (r >= 0)
-		t->shape = (const uint64_t *)(void *)arena_dup(&p->st.arena,
-							      span_of(shape, t->rank * sizeof(*shape)));
-	return r >= 0 && !t->shape ? -ENOMEM : r;
+	for (size_t i = 0; i < n; i++)
+		has_format |= span_eq(text[i].name, span_str("format"));
+	if (r >= 0 && !has_format)
+		r = buf_add_str(out, n ? "\"format\":\"pt\"," : "\"format\":\"pt\"");
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = i ? buf_add_byte(out, ',') : 0;
+		if (r >= 0)
+			r = json_put_str(out, text[i].name, JSON_COMPACT);
+		if (r >= 0)
+			r = buf_add_byte(out, ':');
+		if (r >= 0)
+			r = json_put_str(out, text[i].text, JSON_COMPACT);
+		if (r >= 0 && out->n > SAFETENSORS_HEADER_MAX)
+			r = fail(-EFBIG, "a header of more than %d bytes", SAFETENSORS_HEADER_MAX);
+	}
+	return r < 0 ? r : buf_add_byte(out, '}');
 }
 
-static int take_tensor(struct parsing *p, struct span name)
+static int put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
 {
-	struct safetensor *t = NULL;
-	uint64_t offsets[2] = { 0 }, bytes;
-	unsigned n, seen = 0;
-	struct span member, dtype;
-	int r = add_tensor(p, &t);
+	int r = buf_add_byte(out, ',');
 
+	if (r >= 0)
+		r = json_put_str(out, t->name, JSON_COMPACT);
+	if (r >= 0)
+		r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":[", dtype_info(t->dtype)->safetensors);
+	for (unsigned i = 0; i < t->rank && r >= 0; i++)
+		r = buf_addf(out, i ? ",%llu" : "%llu", (unsigned long long)t->shape[i]);
+	if (r >= 0)
+		r = buf_addf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)off,
+			     (unsigned long long)(off + t->bytes));
+	if (r >= 0 && out->n > SAFETENSORS_HEADER_MAX)
+		return fail(-EFBIG, "a header of more than %d bytes", SAFETENSORS_HEADER_MAX);
+	return r;
+}
+
+int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text *text, size_t n_texts,
+		       struct buf *ret)
+{
+	auto_buf out = { 0 };
+	uint64_t off = 0;
+	int r = check_names(tensor, n, text, n_texts);
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = safetensors_check_dtype(tensor[i].dtype);
+		if (r < 0)
+			err_at(r, "'%.*s'", SPAN_ARG(tensor[i].path));
+	}
+	if (r >= 0)
+		r = put_metadata(text, n_texts, &out);
 	if (r < 0)
 		return r;
-	t->name = span_of(arena_dup(&p->st.arena, name), name.n);
-	r = t->name.p ? json_pull_enter(&p->pull, JSON_OBJECT) : -ENOMEM;
-	while (r >= 0 && (r = json_pull_next(&p->pull, &member)) > 0) {
-		unsigned bit = span_eq(member, span_str("dtype"))	   ? 1 :
-			       span_eq(member, span_str("shape"))	   ? 2 :
-			       span_eq(member, span_str("data_offsets")) ? 4 :
-									   0;
-		if (seen & bit)
-			return fail(-EUCLEAN, "tensor '%.*s': a member twice", SPAN_ARG(t->name));
-		seen |= bit;
-		if (bit == 1) {
-			r = json_pull_str(&p->pull, &dtype);
-			if (r >= 0) {
-				t->dtype = dtype_by_safetensors(dtype);
-				if (t->dtype == DTYPE_UNKNOWN)
-					return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'", SPAN_ARG(t->name),
-						    SPAN_ARG(dtype));
-			}
-		} else if (bit == 2) {
-			r = take_shape(p, t);
-		} else if (bit == 4) {
-			r = take_numbers(p, offsets, 2, &n);
-			if (r >= 0 && n != 2)
-				r = fail(-EUCLEAN, "tensor '%.*s': data_offsets", SPAN_ARG(t->name));
-		} else {
-			r = json_pull_skip(&p->pull);
-		}
+	qsort(tensor, n, sizeof(*tensor), by_layout);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = put_tensor(&tensor[i], off, &out);
+		tensor[i].off = off;
+		if (r >= 0 && (!add_fits(off, tensor[i].bytes, &off) || off > INT64_MAX / 2))
+			r = fail(-EFBIG, "tensors of more than 2^62 bytes");
 	}
-	if (r < 0)
-		return r;
-	if (seen != 7)
-		return fail(-EUCLEAN, "tensor '%.*s' lacks dtype, shape or data_offsets", SPAN_ARG(t->name));
-	bytes = dtype_info(t->dtype)->size;
-	for (unsigned i = 0; i < t->rank; i++)
-		if (!mul_fits(bytes, t->shape[i], &bytes))
-			return fail(-EUCLEAN, "tensor '%.*s': the shape overflows", SPAN_ARG(t->name));
-	if (offsets[1] < offsets[0] || offsets[1] - offsets[0] != bytes)
-		return fail(-EUCLEAN, "tensor '%.*s': %llu bytes by its offsets, %llu by its shape", SPAN_ARG(t->name),
-			    (unsigned long long)(offsets[1] - offsets[0]), (unsigned long long)bytes);
-	t->begin = offsets[0];
-	t->bytes = bytes;
-	p->st.n++;
-	return 0;
-}
-
-static int take_metadata(struct parsing *p)
-{
-	auto_buf text = { 0 };
-	int r;
-
-	if (p->st.metadata)
-		return fail(-EUCLEAN, "safetensors header: __metadata__ twice");
-	r = json_pull_respell(&p->pull, &text);
-	if (r < 0 || (text.n && text.p[0] != '{'))
-		return r;
-	p->st.metadata = (const char *)arena_dup(&p->st.arena, buf_span(&text));
-	return p->st.metadata ? 0 : -ENOMEM;
-}
-
-static int by_place(const void *a, const void *b)
-{
-	const struct safetensor *x = a, *y = b;
-
-	if (x->begin != y->begin)
-		return (x->begin > y->begin) - (x->begin < y->begin);
-	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
-static int by_name(const void *a, const void *b)
-{
-	return span_cmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
-}
-
-/* Tensors must lie behind one another without gap or overlap, and have different names. */
-static int check_tiling(struct safetensors *st)
-{
-	if (st->n)
-		qsort(st->tensor, st->n, sizeof(*st->tensor), by_name);
-	for (size_t i = 1; i < st->n; i++)
-		if (span_eq(st->tensor[i - 1].name, st->tensor[i].name))
-			return fail(-EUCLEAN, "tensor '%.*s' is there twice", SPAN_ARG(st->tensor[i].name));
-	if (st->n)
-		qsort(st->tensor, st->n, sizeof(*st->tensor), by_place);
-	for (size_t i = 0; i < st->n; i++) {
-		if (st->tensor[i].begin != st->bytes)
-			return fail(-EUCLEAN, "tensor '%.*s' begins at byte %llu of the data, %llu was expected",
-				    SPAN_ARG(st->tensor[i].name), (unsigned long long)st->tensor[i].begin,
-				    (unsigned long long)st->bytes);
-		if (!add_fits(st->bytes, st->tensor[i].bytes, &st->bytes))
-			return fail(-EUCLEAN, "safetensors header: sizes overflow");
-	}
-	return 0;
-}
-
-int safetensors_parse(struct span head, struct safetensors *ret)
-{
-	struct parsing p = { 0 };
-	struct span name;
-	uint64_t n;
-	int r;
-
-	if (head.n < 8)
-		return 0;
-	n = get_u64le(head.p);
-	if (n > SAFETENSORS_HEADER_MAX)
-		return fail(-EFBIG, "safetensors header of %llu bytes, the limit is %d", (unsigned long long)n,
-			    SAFETENSORS_HEADER_MAX);
-	if (head.n - 8 < n)
-		return 0;
-	json_pull_init(&p.pull, span_of(head.p + 8, n), "safetensors header");
-	r = json_pull_enter(&p.pull, JSON_OBJECT);
-	while (r >= 0 && (r = json_pull_next(&p.pull, &name)) > 0)
-		r = span_eq(name, span_str("__metadata__")) ? take_metadata(&p) : take_tensor(&p, name);
 	if (r >= 0)
-		r = json_pull_end(&p.pull);
-	json_pull_release(&p.pull);
+		r = buf_add_byte(&out, '}');
+	while (r >= 0 && out.n % 8)
+		r = buf_add_byte(&out, ' ');
+	for (size_t i = 0; i < n; i++)
+		tensor[i].off += 8 + out.n;
 	if (r >= 0)
-		r = check_tiling(&p.st);
-	if (r < 0) {
-		safetensors_release(&p.st);
-		return r;
-	}
-	p.st.data = 8 + n;
-	*ret = p.st;
-	return 1;
-}
-
-void safetensors_release(struct safetensors *st)
-{
-	free(st->tensor);
-	arena_release(&st->arena);
-	*st = (struct safetensors){ 0 };
+		r = wire_put_u64le(ret, out.n);
+	return r < 0 ? r : buf_add_span(ret, buf_span(&out));
 }

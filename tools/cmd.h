@@ -20,6 +20,7 @@ struct cmd_option {
 	char letter;			/* 'j': -j; 0: none */
 	const char *arg;		/* placeholder of its argument; NULL: a flag */
 	const char *help;		/* one line */
+	bool repeats;			/* given again it adds a line to the value, not another value */
 };
 
 struct cmd {
@@ -42,6 +43,7 @@ struct cmd_args {
 	char **arg;			/* positional; n_args of them */
 	int n_args;
 	const char *value[CMD_VALUES_MAX];	/* of cmd->options, by index; "" for a flag that is set */
+	struct arena arena;		/* of values that were put together */
 	struct options options;		/* -o */
 	struct buf fuse_options;	/* -o of mount that are the kernel's */
 	bool colour;			/* stdout is a terminal */
@@ -85,6 +87,7 @@ void print_size(char *out, size_t n, uint64_t bytes);
 /* A name from disk, with control characters replaced when stdout is a terminal. */
 void print_name(FILE *out, const char *name);
 
-extern const struct cmd cmd_mount, cmd_umount, cmd_ls, cmd_tree, cmd_info, cmd_cat, cmd_explain, cmd_dump;
+extern const struct cmd cmd_mount, cmd_umount, cmd_ls, cmd_tree, cmd_info, cmd_cat, cmd_explain, cmd_dump,
+	cmd_diff, cmd_stats;
 
 #endif

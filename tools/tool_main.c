@@ -11,7 +11,8 @@
 #include "tools/cmd.h"
 
 const struct cmd *const cmd_table[] = {
-	&cmd_mount, &cmd_umount, &cmd_ls, &cmd_tree, &cmd_info, &cmd_cat, &cmd_explain, &cmd_dump, NULL,
+	&cmd_mount, &cmd_umount, &cmd_ls, &cmd_tree, &cmd_info, &cmd_cat, &cmd_diff, &cmd_stats,
+	&cmd_explain, &cmd_dump, NULL,
 };
 
 static void program_help(FILE *out)
@@ -81,6 +82,22 @@ static int find_option(const struct cmd *c, const char *arg, const char **ret_va
 	return -1;
 }
 
+/* Memory for options that were given twice is all that can be wrong. */
+static bool add_value(struct cmd_args *a, int at, const char *value)
+{
+	auto_buf both = { 0 };
+
+	if (!a->cmd->options[at].repeats || !a->value[at]) {
+		a->value[at] = value;
+		return true;
+	}
+	if (buf_addf(&both, "%s\n%s", a->value[at], value) >= 0)
+		a->value[at] = (const char *)arena_dup(&a->arena, buf_span(&both));
+	if (!both.n || !a->value[at])
+		fprintf(stderr, "pytreefs: not enough memory\n");
+	return both.n && a->value[at];
+}
+
 /* 0 to go on, or the exit status. */
 static int parse_args(struct cmd_args *a, int argc, char **argv)
 {
@@ -123,7 +140,8 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 		} else if (!c->options[at].arg && value) {
 			return usage_error(c, "no argument is taken by", argv[i]);
 		}
-		a->value[at] = value ? value : "";
+		if (!add_value(a, at, value ? value : ""))
+			return EXIT_FOUND;
 	}
 	if (a->n_args < (int)c->min_args || a->n_args > (int)c->max_args) {
 		return cmd_usage(c, a->n_args < (int)c->min_args ? "an argument is missing" : "too many arguments");
@@ -153,6 +171,7 @@ static int run(const struct cmd *c, int argc, char **argv)
 			fprintf(stderr, "pytreefs: %s\n", err_text(r));
 	}
 	options_release(&a.options);
+	arena_release(&a.arena);
 	buf_release(&a.fuse_options);
 	free(a.arg);
 	/* A full disk or a closed pipe shows here at the latest. */

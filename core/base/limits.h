@@ -34,6 +34,7 @@
 #define LIMIT_AGGREGATE_BYTES (2 * GiB)	/* ours: legacy msgpack file, read as a whole */
 #define LIMIT_SHARDING_DEVICES 1048576	/* ours: devices of one mesh */
 #define LIMIT_XATTR_BYTES 65536		/* format: XATTR_SIZE_MAX of Linux */
+#define LIMIT_VIEW_TEXT (256 * MiB)	/* ours: D.json and D.html of some million leaves */
 
 /* Arrays. */
 #define LIMIT_RANK 32			/* format: TensorStore's and numpy's limit */

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp0
 
-from lib.case import case
-from lib.gen_matrix import DTYPES, dtype_of, save
+from lib import bigdata
+from lib.case import Case, case
+from lib.gen_matrix import DTYPES, dtype_of, save, save_v0
 
 SHAPES = {'r0': (), 'r1': (301,), 'r2': (37, 53), 'r3': (11, 8, 13), 'r5': (3, 4, 2, 5, 6)}
 
@@ -54,3 +55,12 @@ def make(zarr3, ocdbt, chunk_bytes):
 case('views-ocdbt-zarr2')(make(False, True, 256))
 case('views-ocdbt-zarr3')(make(True, True, 100))
 case('views-perleaf-zarr2')(make(False, False, None))
+
+
+@case(heavy=True)
+def one_gib_chunked(d):
+    """One leaf of 1 GiB in chunks of 1 MiB, and a small one behind it."""
+    w = bigdata.array(1024).reshape(16384, 16384)
+    t = {'w': w, 'z': np.arange(5, dtype=np.float32)}
+    save_v0(d / 'ckpt', t, save_args=jax.tree.map(lambda _: ocp0.SaveArgs(chunk_byte_size=1 << 20), t))
+    return Case()

@@ -3,9 +3,11 @@
 import os
 import time
 
+import numpy as np
 import pytest
+import safetensors
 
-from lib import compare
+from lib import bigdata, compare
 
 pytestmark = pytest.mark.serial
 
@@ -45,7 +47,6 @@ def test_twenty_thousand_leaves_are_listed_quickly(mount, cases, name):
 
 
 def test_twenty_thousand_leaves_read_right(mount, cases):
-    import numpy as np
     case = cases('leaves-20000')
     m = mount(case.path)
     for i in range(0, 200, 7):
@@ -78,3 +79,60 @@ def total(doc, word):
     go(doc, '')
     assert out, f'no counter called {word} in {doc}'
     return max(out)
+
+
+SIDE = 16384            # of the leaf of 1 GiB
+
+
+def rows(first, n):
+    """Rows of that leaf, made again."""
+    return np.frombuffer(bigdata.at(first * SIDE * 4, n * SIDE * 4), np.float32).reshape(n, SIDE)
+
+
+def read_bytes_of(m, f):
+    """Bytes of the source that f() makes the mount read."""
+    before = m.stats()['source_read_bytes']
+    f()
+    return m.stats()['source_read_bytes'] - before
+
+
+@pytest.mark.parametrize('box,index', [
+    ('[4096:5735,8192:9831]', np.s_[4096:5735, 8192:9831]),     # as a square
+    ('[5120:5632,100:5343]', np.s_[5120:5632, 100:5343]),       # as a stripe
+    ('[5121:5122,0:8000]', np.s_[5121:5122, 0:8000]),           # a row, less than a percent
+])
+def test_a_box_of_one_percent_reads_three_percent_at_most(mount, cases, box, index):
+    """Where chunks allow it: stored bytes read, by the counters, of a leaf of 1 GiB."""
+    m = mount(cases('one-gib-chunked').path)
+    chunks = compare.xattr(m / 'w.npy', 'chunks')
+    stored = compare.xattr(m / 'w.npy', 'stored_bytes')
+    touched = 1
+    for axis, chunk in zip(index, chunks):
+        touched *= (axis.stop - 1) // chunk - axis.start // chunk + 1
+    assert touched <= 0.03 * (SIDE // chunks[0]) * (SIDE // chunks[1]), f'chunks of {chunks} do not allow it'
+
+    def read():
+        got = np.load(m / f'w{box}.npy').view(np.uint32)
+        assert np.array_equal(got, rows(index[0].start, len(got)).view(np.uint32)[:, index[1]])
+
+    n = read_bytes_of(m, read)
+    assert n <= 0.03 * stored, f'{n} of {stored} bytes'
+
+
+def test_a_safetensors_view_costs_what_is_read(mount, cases):
+    """1 % of its rows: those chunks, and the rows of chunks that the kernel's read-ahead meets."""
+    m = mount(cases('one-gib-chunked').path)
+    stored = compare.xattr(m / 'w.npy', 'stored_bytes')
+
+    def read():
+        with safetensors.safe_open(m / '.safetensors', 'np') as f:
+            assert set(f.keys()) == {'w', 'z'}
+            assert f.get_tensor('z').tolist() == [0, 1, 2, 3, 4]
+            check_rows(f.get_slice('w'), 9216, 164)
+
+    n = read_bytes_of(m, read)
+    assert n <= 0.2 * stored, f'{n} of {stored} bytes'
+
+
+def check_rows(tensor, first, n):
+    assert np.array_equal(tensor[first:first + n].view(np.uint32), rows(first, n).view(np.uint32))

@@ -1,0 +1,421 @@
+/*
+ * walk.c - who works on which leaf.
+ *
+ * A thread takes the first task that is left of the leaves under way; when there
+ * is none it opens the next leaf; when there is no room for one it waits. So a
+ * large leaf is shared by all threads and small ones are spread over them.
+ */
+#include "tools/walk.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "handlers/survey.h"
+
+#define WINDOW 64			/* leaves under way */
+
+struct walk_place {
+	const struct subtree_part *part;
+	const struct tree_node *node;
+};
+
+struct walk_run {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	/* Protected by lock. Leaf i is in slot i % WINDOW from begun <= i to ended. */
+	struct walk_leaf *leaf[WINDOW];
+	size_t begun, ended;
+	bool is_ending;			/* a thread is in ops->end */
+	struct err_note failed;		/* of the walk */
+};
+
+/* ---- patterns ---- */
+
+static bool match_class(const char **pattern, char c)
+{
+	const char *p = *pattern + 1;
+	bool not = *p == '!' || *p == '^', found = false;
+
+	p += not;
+	for (bool first = true; *p && (*p != ']' || first); first = false) {
+		char lo = *p++, hi = lo;
+
+		if (p[0] == '-' && p[1] && p[1] != ']') {
+			hi = p[1];
+			p += 2;
+		}
+		found |= c >= lo && c <= hi;
+	}
+	*pattern = *p ? p + 1 : p;
+	return found != not;
+}
+
+/* Patterns are the user's own, and short. */
+static bool match(const char *p, const char *s)
+{
+	for (; *p; s++) {
+		if (p[0] == '*') {
+			bool deep = p[1] == '*';
+
+			p += 1 + deep;
+			/* "a/ **" and "** /b" match without a name in between, too. */
+			if (deep && *p == '/' && match(p + 1, s))
+				return true;
+			for (;; s++) {
+				if (match(p, s))
+					return true;
+				if (!*s || (*s == '/' && !deep))
+					return false;
+			}
+		}
+		if (!*s)
+			return p[0] == '/' && !strcmp(p, "/**");
+		if (*p == '[') {
+			if (*s == '/' || !match_class(&p, *s))
+				return false;
+		} else if (*p == '?') {
+			if (*s == '/')
+				return false;
+			p++;
+		} else {
+			if (*p++ != *s)
+				return false;
+		}
+	}
+	return *s == '\0' || *s == '/';
+}
+
+bool walk_glob(const char *pattern, const char *path)
+{
+	return match(pattern, path);
+}
+
+/* A pattern may be of the path from what was named on, or of the path in the item; with extension or without. */
+static bool is_wanted(const char *pattern, const char *path, const char *inner)
+{
+	static const char *const exts[] = { ".npy", ".json", ".txt", ".null" };
+	char bare[2][LIMIT_PATH_BYTES + 1];
+	const char *names[] = { path, inner };
+
+	for (int i = 0; i < 2; i++) {
+		if (match(pattern, names[i]))
+			return true;
+		snprintf(bare[i], sizeof(bare[i]), "%s", names[i]);
+		for (size_t k = 0; k < ARRAY_LEN(exts); k++) {
+			size_t n = strlen(bare[i]), m = strlen(exts[k]);
+
+			if (n > m && !strcmp(bare[i] + n - m, exts[k])) {
+				bare[i][n - m] = '\0';
+				if (match(pattern, bare[i]))
+					return true;
+				break;
+			}
+		}
+	}
+	return false;
+}
+
+static int is_selected(const struct subtree_part *part, const struct tree_node *leaf, const char *only)
+{
+	auto_buf path = { 0 }, inner = { 0 };
+	int r;
+
+	if (!only)
+		return 1;
+	r = subtree_path(part, leaf, &path);
+	if (r >= 0)
+		r = tree_path(leaf, &inner);
+	if (r < 0 || !buf_str(&path) || !buf_str(&inner))
+		return -ENOMEM;
+	while (*only) {
+		size_t n = strcspn(only, "\n");
+		auto_free char *one = span_dup_str(span_of(only, n));
+
+		if (!one)
+			return -ENOMEM;
+		if (is_wanted(one, buf_str(&path), buf_str(&inner)))
+			return 1;
+		only += n + (only[n] == '\n');
+	}
+	return 0;
+}
+
+bool walk_selects(const struct subtree_part *part, const struct tree_node *node, const char *only)
+{
+	return is_selected(part, node, only) == 1;
+}
+
+/* ---- the list ---- */
+
+int walk_init(struct walk *w, const struct subtree *st, const char *prefix, const char *only)
+{
+	size_t cap = 0;
+
+	*w = (struct walk){ .st = st, .prefix = prefix };
+	for (size_t k = 0; k < st->n; k++) {
+		const struct subtree_part *p = &st->part[k];
+		uint32_t end = p->kind == PART_TREE ? subtree_end(p->tree) : 0;
+
+		for (uint32_t i = end ? p->tree->id : 0; i < end; i++) {
+			const struct tree_node *t = p->item->tree->nodes[i];
+			int r = t->kind == TREE_LEAF ? is_selected(p, t, only) : 0;
+
+			if (r < 0)
+				return fail(-ENOMEM, "cannot list the leaves");
+			if (r == 0)
+				continue;
+			if (w->n == cap) {
+				size_t bigger = cap ? 2 * cap : 64;
+				struct walk_place *more = reallocarray(w->place, bigger, sizeof(*more));
+
+				if (!more)
+					return fail(-ENOMEM, "cannot list %zu leaves", bigger);
+				w->place = more;
+				cap = bigger;
+			}
+			w->place[w->n++] = (struct walk_place){ p, t };
+		}
+	}
+	return 0;
+}
+
+void walk_release(struct walk *w)
+{
+	free(w->place);
+	*w = (struct walk){ 0 };
+}
+
+/* ---- one leaf ---- */
+
+static void leaf_free(struct walk_leaf *leaf)
+{
+	if (!leaf)
+		return;
+	value_release(&leaf->value);
+	free(leaf->path);
+	free(leaf);
+}
+
+static int leaf_path(const struct walk *w, struct walk_leaf *leaf)
+{
+	auto_buf path = { 0 };
+	int r = buf_add_str(&path, w->prefix);
+
+	if (r >= 0)
+		r = subtree_path(leaf->part, leaf->node, &path);
+	if (r >= 0)
+		leaf->path = span_dup_str(buf_span(&path));
+	return leaf->path ? 0 : fail(-ENOMEM, "cannot name a leaf");
+}
+
+static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
+{
+	int r = leaf_path(w, leaf);
+
+	if (r >= 0)
+		r = leaf_open(leaf->part->item, leaf->node, &leaf->value);
+	if (r >= 0 && leaf->value.kind == VALUE_ARRAY)
+		r = tiling_init(&leaf->tiling, leaf->value.array);
+	leaf->per_task = div_up(MAX(leaf->tiling.n_tasks, (uint64_t)1), WALK_TASKS);
+	leaf->n_tasks = div_up(leaf->tiling.n_tasks, leaf->per_task);
+	if (r >= 0 && w->ops->begin)
+		r = w->ops->begin(w->arg, leaf);
+	return r;
+}
+
+/* ---- the run ---- */
+
+/* Called with the lock held, in the order of leaves. */
+static void end_leaves(struct walk *w)
+{
+	struct walk_run *run = w->run;
+
+	while (!run->is_ending && run->ended < run->begun) {
+		struct walk_leaf *leaf = run->leaf[run->ended % WINDOW];
+		int r;
+
+		if (!leaf->is_open || leaf->ended < leaf->taken || (!leaf->failed.code && leaf->taken < leaf->n_tasks))
+			return;
+		run->is_ending = true;
+		pthread_mutex_unlock(&run->lock);
+		r = w->ops->end(w->arg, leaf);
+		if (r < 0 && !run->failed.code)
+			err_save(r, &run->failed);
+		leaf_free(leaf);
+		pthread_mutex_lock(&run->lock);
+		run->leaf[run->ended % WINDOW] = NULL;
+		run->ended++;
+		run->is_ending = false;
+		pthread_cond_broadcast(&run->changed);
+	}
+}
+
+/* Called with the lock held, which is released around the work. */
+static void open_next(struct walk *w, struct walk_leaf *leaf)
+{
+	struct walk_run *run = w->run;
+	int r;
+
+	leaf->number = run->begun;
+	leaf->part = w->place[run->begun].part;
+	leaf->node = w->place[run->begun].node;
+	run->leaf[run->begun++ % WINDOW] = leaf;
+	pthread_mutex_unlock(&run->lock);
+	r = leaf_begin(w, leaf);
+	pthread_mutex_lock(&run->lock);
+	if (r < 0)
+		err_save(r, &leaf->failed);
+	leaf->is_open = true;
+	pthread_cond_broadcast(&run->changed);
+}
+
+static void run_task(struct walk *w, struct walk_leaf *leaf, struct walk_lane *lane)
+{
+	struct walk_run *run = w->run;
+	uint64_t task = leaf->taken++;
+	int r;
+
+	pthread_mutex_unlock(&run->lock);
+	r = w->ops->task(w->arg, leaf, task, lane);
+	pthread_mutex_lock(&run->lock);
+	if (r < 0 && !leaf->failed.code)
+		err_save(r, &leaf->failed);
+	leaf->ended++;
+	pthread_cond_broadcast(&run->changed);
+}
+
+static struct walk_leaf *leaf_with_tasks(const struct walk_run *run)
+{
+	for (size_t i = run->ended; i < run->begun; i++) {
+		struct walk_leaf *leaf = run->leaf[i % WINDOW];
+
+		if (leaf->is_open && !leaf->failed.code && leaf->taken < leaf->n_tasks)
+			return leaf;
+	}
+	return NULL;
+}
+
+static int lane_run(void *arg)
+{
+	struct walk_lane *lane = arg;
+	struct walk *w = lane->walk;
+	struct walk_run *run = w->run;
+	struct walk_leaf *leaf;
+
+	pthread_mutex_lock(&run->lock);
+	while (!run->failed.code && run->ended < w->n) {
+		leaf = leaf_with_tasks(run);
+		if (leaf) {
+			run_task(w, leaf, lane);
+		} else if (run->begun < w->n && run->begun - run->ended < WINDOW) {
+			leaf = calloc(1, sizeof(*leaf));
+			if (!leaf)
+				err_save(fail(-ENOMEM, "cannot open a leaf"), &run->failed);
+			else
+				open_next(w, leaf);
+		} else {
+			/* Others are at the last tasks, or opening leaves. */
+			end_leaves(w);
+			if (!run->failed.code && run->ended < w->n && !leaf_with_tasks(run) &&
+			    (run->begun == w->n || run->begun - run->ended == WINDOW))
+				pthread_cond_wait(&run->changed, &run->lock);
+		}
+		end_leaves(w);
+	}
+	pthread_cond_broadcast(&run->changed);
+	pthread_mutex_unlock(&run->lock);
+	for (unsigned i = 0; i < ARRAY_LEN(lane->buf); i++)
+		block_free(lane->buf[i], TILE_BYTES);
+	return 0;
+}
+
+static struct ckpt *ckpt_of(const struct walk *w)
+{
+	return w->n ? w->place[0].part->item->ckpt : NULL;
+}
+
+static int tell_sizes(struct walk *w, struct progress *progress)
+{
+	auto_survey s = { 0 };
+	size_t at = 0;
+	int r = survey_make(w->st, 0, &s);
+
+	/* The leaves of the walk are some of those of the survey, in the same order. */
+	for (size_t i = 0; i < s.n && at < w->n && r >= 0; i++) {
+		if (s.leaf[i].leaf != w->place[at].node)
+			continue;
+		w->bytes += s.leaf[i].bytes;
+		at++;
+	}
+	if (r >= 0)
+		progress_expect(progress, w->bytes);
+	return r;
+}
+
+int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progress *progress)
+{
+	struct walk_run run = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+	struct ckpt *ckpt = ckpt_of(w);
+	unsigned lanes = ckpt ? MAX(1u, pool_threads(ckpt->pool)) : 0;
+	auto_free struct walk_lane *lane = calloc(lanes + 1, sizeof(*lane));
+	int r = lane ? 0 : fail(-ENOMEM, "cannot start %u threads", lanes);
+
+	if (r < 0 || !ckpt)
+		return r;
+	w->ops = ops;
+	w->arg = arg;
+	w->progress = progress;
+	w->run = &run;
+	if (progress && progress->on)
+		r = tell_sizes(w, progress);
+	for (unsigned i = 0; i < lanes; i++)
+		lane[i].walk = w;
+	if (r >= 0)
+		r = pool_run(ckpt->pool, lane_run, lane, sizeof(*lane), lanes);
+	/* After a failure some are still there. */
+	for (size_t i = 0; i < WINDOW; i++)
+		leaf_free(run.leaf[i]);
+	w->run = NULL;
+	return r < 0 ? r : run.failed.code ? err_restore(&run.failed) : 0;
+}
+
+void *walk_buf(struct walk_lane *lane, unsigned which)
+{
+	if (!lane->buf[which])
+		lane->buf[which] = block_alloc(TILE_BYTES);
+	return lane->buf[which];
+}
+
+static int one_task(struct walk_leaf *leaf, uint64_t task, struct walk_lane *lane, void *buf, walk_tile_fn *fn,
+		    void *arg)
+{
+	struct zarr *z = leaf->value.array;
+	struct zarr_view v;
+	struct tile tile;
+	int r;
+
+	tiling_first(&leaf->tiling, task, &tile);
+	do {
+		r = tile_view(z, &tile, &v);
+		if (r >= 0)
+			r = zarr_read_into(z, &v, 0, v.bytes, buf);
+		if (r >= 0)
+			r = fn(arg, leaf, &tile, buf, lane);
+		if (r >= 0 && lane->walk->progress)
+			progress_add(lane->walk->progress, v.bytes);
+	} while (r >= 0 && tiling_next(&leaf->tiling, task, &tile));
+	return r;
+}
+
+int walk_tiles(struct walk_leaf *leaf, uint64_t task, struct walk_lane *lane, walk_tile_fn *fn, void *arg)
+{
+	uint64_t from = task * leaf->per_task, to = MIN(from + leaf->per_task, leaf->tiling.n_tasks);
+	void *buf = walk_buf(lane, 0);
+	int r = buf ? 0 : fail(-ENOMEM, "cannot read '%s'", leaf->path);
+
+	for (; from < to && r >= 0; from++)
+		r = one_task(leaf, from, lane, buf, fn, arg);
+	return r;
+}

@@ -1,0 +1,86 @@
+/*
+ * walk.h - the leaves below a path, gone through by all threads, in bounded memory.
+ *
+ * Leaves are opened in the order of the tree and cut into tasks; several are under way at once, but
+ * no more than a window of them. What is to be said of a leaf is said in the order of the tree.
+ */
+#ifndef PYTREEFS_WALK_H
+#define PYTREEFS_WALK_H
+
+#include "core/base/err.h"
+#include "handlers/subtree.h"
+#include "handlers/value.h"
+#include "tools/progress.h"
+#include "tools/tiling.h"
+
+#define WALK_TASKS 65536		/* of one leaf: what is kept for each task stays small */
+
+/* One leaf under way. */
+struct walk_leaf {
+	const struct subtree_part *part;
+	const struct tree_node *node;
+	size_t number;			/* among those of the walk */
+	char *path;			/* from the node that was named: "state/params/w.npy" */
+	struct value value;		/* VALUE_UNKNOWN when it could not be opened */
+	struct tiling tiling;		/* of VALUE_ARRAY */
+	uint64_t n_tasks;		/* of an array: at most WALK_TASKS; begin() may set another number */
+	uint64_t per_task;		/* tasks of the tiling in one of these */
+	void *state;			/* of the command */
+	struct err_note failed;		/* code 0: nothing failed */
+
+	/* Private, protected by the walk's lock. */
+	bool is_open;
+	uint64_t taken, ended;
+};
+
+/* Memory of one thread, made when it is asked for. */
+struct walk_lane {
+	struct walk *walk;
+	void *buf[2];			/* of TILE_BYTES */
+};
+
+struct walk_ops {
+	/* value is open. May be NULL. Any thread. */
+	int (*begin)(void *arg, struct walk_leaf *leaf);
+	/* One task. Any thread. A failure ends the leaf, not the walk. */
+	int (*task)(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_lane *lane);
+	/* In the order of the tree, one at a time; frees state. A failure ends the walk. */
+	int (*end)(void *arg, struct walk_leaf *leaf);
+};
+
+struct walk {
+	const struct subtree *st;	/* borrowed */
+	const char *prefix;		/* in front of all paths: "100/" */
+	struct walk_place *place;	/* private: the leaves */
+	size_t n;
+	uint64_t bytes;			/* of their values; 0 when nobody asked */
+	struct progress *progress;
+	const struct walk_ops *ops;
+	void *arg;
+	struct walk_run *run;
+};
+
+/* Patterns of --only, one a line; NULL: all. */
+int walk_init(struct walk *w, const struct subtree *st, const char *prefix, const char *only);
+void walk_release(struct walk *w);
+/* progress may be NULL. Tells it the sizes first, when it is on. */
+int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progress *progress);
+/* A buffer of the lane: 0 or 1. NULL when memory is short. */
+void *walk_buf(struct walk_lane *lane, unsigned which);
+
+/*
+ * Every tile of a task, read into buffer 0 of the lane in the array's own type; progress is told.
+ */
+typedef int walk_tile_fn(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
+			 struct walk_lane *lane);
+int walk_tiles(struct walk_leaf *leaf, uint64_t task, struct walk_lane *lane, walk_tile_fn *fn, void *arg);
+
+/*
+ * Whether a path matches a pattern: '*' and '?' stay in one name, '**' does not, and what matches a
+ * directory matches all that is below it.
+ */
+bool walk_glob(const char *pattern, const char *path);
+/* Whether the patterns of --only choose a node of a part: its path, or its path in the item. */
+bool walk_selects(const struct subtree_part *part, const struct tree_node *node, const char *only);
+
+#endif
