@@ -1,13 +1,10 @@
 /*
- * item.c - opening a PyTree item: its store, its tree, and the small files beside them.
+ * item.c - opening a PyTree item: its store, and the small files beside it.
  *
- * The tree comes from `_METADATA`; without it from the legacy aggregate file, or
- * from the names of the arrays. Which store the arrays are in is told by what is
- * there: a database at the top, parts of one that were never merged, or a
- * directory per leaf.
+ * Where its tree comes from is item_tree.c's. Which store the arrays are in is
+ * told by what is there: a database at the top, parts of one that were never
+ * merged, or a directory per leaf.
  */
-#include "core/step/item.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,12 +14,11 @@
 #include "core/base/log.h"
 #include "core/ocdbt/ocdbt.h"
 #include "core/step/aggregate.h"
+#include "core/step/item_impl.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/sharding.h"
 #include "core/tree/strings.h"
 #include "core/zarr/stream.h"
-
-#define AGGREGATE_IN_MEMORY (16 * MiB)	/* a larger file is copied to a temporary one and mapped */
 
 /* ---- the store ---- */
 
@@ -86,175 +82,6 @@ static int open_stores(struct item *item)
 	return 0;
 }
 
-/* ---- the legacy aggregate file ---- */
-
-/* Our own copy: nobody can truncate it while we read. */
-static int map_copy(struct item *item)
-{
-	const char *dir = item->ckpt->opts.spill_dir;
-	auto_of(io_file) struct io_file *copy = NULL;
-	auto_free uint8_t *piece = malloc(MiB);
-	uint64_t size = item->aggregate->size;
-	int r = piece ? io_file_temp(item->ckpt->io, NULL, dir ? dir : "/var/tmp", &copy) :
-			fail(-ENOMEM, "cannot read '%s'", item->aggregate->name);
-
-	for (uint64_t at = 0; at < size && r >= 0; at += MiB) {
-		struct io_req w = { .op = IO_WRITE, .file = copy, .p = piece, .off = at,
-				    .n = (size_t)MIN((uint64_t)MiB, size - at) };
-
-		r = io_read_exact(item->aggregate, piece, w.n, at);
-		if (r >= 0)
-			r = io_run(item->ckpt->io, &w, 1);
-	}
-	if (r < 0)
-		return r;
-	item->aggregate_map = mmap(NULL, size, PROT_READ, MAP_SHARED, copy->fd, 0);
-	if (item->aggregate_map == MAP_FAILED) {
-		item->aggregate_map = NULL;
-		return err_sys("cannot map", item->aggregate->name);
-	}
-	item->aggregate_bytes = span_of(item->aggregate_map, size);
-	return 0;
-}
-
-/* 1 when there is such a file, and its bytes are at hand; 0 when not. */
-static int open_aggregate(struct item *item, const char *name)
-{
-	int r = io_file_open(item->dir, name, O_RDONLY, 0, &item->aggregate);
-
-	if (r == -ENOENT || r == -EISDIR) {
-		err_clear();
-		return 0;
-	}
-	if (r >= 0 && item->aggregate->size > LIMIT_AGGREGATE_BYTES)
-		r = fail(-EFBIG, "'%s' has %llu bytes, the limit for an aggregate file is %llu", name,
-			 (unsigned long long)item->aggregate->size, (unsigned long long)LIMIT_AGGREGATE_BYTES);
-	if (r < 0)
-		return r;
-	if (item->aggregate->size > AGGREGATE_IN_MEMORY) {
-		r = map_copy(item);
-	} else {
-		r = io_slurp(item->dir, name, AGGREGATE_IN_MEMORY, &item->aggregate_buf);
-		item->aggregate_bytes = buf_span(&item->aggregate_buf);
-	}
-	return r < 0 ? r : 1;
-}
-
-/* ---- the tree ---- */
-
-/* Names of arrays, from the keys of their metadata. */
-struct names {
-	struct arena arena;
-	struct span *name;
-	bool *is_string;
-	size_t n, cap;
-	int r;
-};
-
-static int names_add(struct names *ns, struct span name, bool is_string)
-{
-	if (ns->n == LIMIT_TREE_NODES)
-		return fail(-EFBIG, "more than %d arrays", LIMIT_TREE_NODES);
-	if (ns->n == ns->cap) {
-		size_t cap = ns->cap ? 2 * ns->cap : 256;
-		struct span *more = reallocarray(ns->name, cap, sizeof(*more));
-		bool *flags = more ? reallocarray(ns->is_string, cap, sizeof(*flags)) : NULL;
-
-		if (more)
-			ns->name = more;
-		if (flags)
-			ns->is_string = flags;
-		if (!more || !flags)
-			return fail(-ENOMEM, "cannot list %zu arrays", cap);
-		ns->cap = cap;
-	}
-	ns->name[ns->n] = span_of(arena_dup(&ns->arena, name), name.n);
-	if (!ns->name[ns->n].p)
-		return fail(-ENOMEM, "cannot list arrays");
-	ns->is_string[ns->n++] = is_string;
-	return 0;
-}
-
-static int add_key(void *arg, struct span key, uint64_t len)
-{
-	static const struct {
-		const char *suffix;
-		bool is_string;
-	} kinds[] = { { ".zarray", false }, { "zarr.json", false }, { "_strings.json", true } };
-
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		struct span suffix = span_str(kinds[i].suffix), name = key;
-
-		if (!span_ends(key, suffix))
-			continue;
-		name.n -= suffix.n;
-		/* At the top: the tree is that one array; a strings file there is the item's own. */
-		if (name.n == 0)
-			return kinds[i].is_string ? 0 : names_add(arg, name, false);
-		if (name.p[name.n - 1] != '/')
-			continue;
-		name.n--;
-		return names_add(arg, name, kinds[i].is_string);
-	}
-	return 0;
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-	return span_cmp(*(const struct span *)a, *(const struct span *)b);
-}
-
-static int tree_of_names(struct item *item)
-{
-	struct names ns = { 0 };
-	int r = kv_list(item->kv, span_of(NULL, 0), add_key, &ns);
-
-	/* A database of 0.3.x has its strings in directories beside it. */
-	if (r >= 0 && item->dirs && item->kv != item->dirs)
-		r = kv_list(item->dirs, span_of(NULL, 0), add_key, &ns);
-	if (r >= 0 && ns.n == 0)
-		r = fail(-EUCLEAN, "item '%s' has no _METADATA and no arrays", item->path);
-	if (r >= 0) {
-		size_t strings = 0;
-
-		for (size_t i = 0; i < ns.n; i++)
-			strings += ns.is_string[i];
-		/* A directory lists in no order; without strings the flags need not move along. */
-		if (!strings)
-			qsort(ns.name, ns.n, sizeof(*ns.name), by_bytes);
-		r = tree_from_names(ns.name, ns.is_string, ns.n, &item->tree);
-	}
-	free(ns.name);
-	free(ns.is_string);
-	arena_release(&ns.arena);
-	return r;
-}
-
-static int read_tree(struct item *item)
-{
-	auto_buf text = { 0 };
-	int aggregate, r = io_slurp(item->dir, "_METADATA", LIMIT_JSON_BYTES, &text);
-	bool has_metadata = r >= 0;
-
-	if (r < 0 && r != -ENOENT)
-		return r;
-	aggregate = open_aggregate(item, item->ckpt->opts.aggregate_filename);
-	if (aggregate < 0)
-		return aggregate;
-	if (has_metadata) {
-		r = tree_parse_metadata(buf_span(&text), "'_METADATA'", &item->tree);
-		if (r >= 0 && aggregate)
-			r = tree_merge_aggregate(item->tree, item->aggregate_bytes, "aggregate file");
-		return r;
-	}
-	err_clear();
-	if (aggregate) {
-		item->is_aggregate = true;
-		return tree_parse_aggregate(item->aggregate_bytes, "aggregate file", &item->tree);
-	}
-	return tree_of_names(item);
-}
-
 /* ---- opening ---- */
 
 /* A flax checkpoint is one file: the tree is in it, and nothing beside it. */
@@ -268,13 +95,8 @@ static int open_file_item(struct item *item, const char *path)
 		return fail(-ENOMEM, "cannot open '%s'", path);
 	r = io_dir_sub(item->ckpt->source, parent, &item->dir);
 	if (r >= 0)
-		r = open_aggregate(item, slash ? slash + 1 : path);
-	if (r == 0)
-		return fail(-ENOENT, "'%s' went away", path);
-	item->is_aggregate = true;
-	if (r >= 0)
 		r = kv_mem_new(item->ckpt->io, &item->kv);
-	return r < 0 ? r : tree_parse_aggregate(item->aggregate_bytes, path, &item->tree);
+	return r < 0 ? r : item_read_file(item, slash ? slash + 1 : path);
 }
 
 static int open_parts(struct item *item, const char *path)
@@ -290,7 +112,7 @@ static int open_parts(struct item *item, const char *path)
 	r = io_dir_sub(item->ckpt->source, path, &item->dir);
 	if (r >= 0)
 		r = open_stores(item);
-	return r < 0 ? r : read_tree(item);
+	return r < 0 ? r : item_read_tree(item);
 }
 
 int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
@@ -319,11 +141,6 @@ int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
 	return 0;
 }
 
-uint64_t item_memory(const struct item *item)
-{
-	return sizeof(*item) + item->tree->arena.total + item->aggregate_buf.cap;
-}
-
 struct item *item_ref(struct item *item)
 {
 	atomic_fetch_add_explicit(&item->refs, 1, memory_order_relaxed);
@@ -346,12 +163,26 @@ void item_unref(struct item *item)
 		munmap(item->aggregate_map, item->aggregate_bytes.n);
 	buf_release(&item->aggregate_buf);
 	strings_free(item->strings);
-	io_file_unref(item->strings_file);
 	shardings_free(item->shardings);
 	array_metadatas_free(item->arrays);
 	pthread_mutex_destroy(&item->lock);
 	free(item->path);
 	free(item);
+}
+
+uint64_t item_memory(struct item *item)
+{
+	uint64_t n = sizeof(*item) + item->tree->arena.total + item->aggregate_buf.cap;
+
+	pthread_mutex_lock(&item->lock);
+	if (item->strings)
+		n += item->strings->arena.total + item->strings->n * sizeof(*item->strings->entries);
+	if (item->shardings)
+		n += item->shardings->arena.total + item->shardings->n * sizeof(*item->shardings->entries);
+	if (item->arrays)
+		n += item->arrays->arena.total + item->arrays->n * sizeof(*item->arrays->entries);
+	pthread_mutex_unlock(&item->lock);
+	return n;
 }
 
 /* ---- leaves ---- */
@@ -396,29 +227,49 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 
 /* ---- small files, read when first asked for ---- */
 
-/* Called with the item's lock held. No file is no error. */
-static int read_strings(struct item *item)
+static int index_strings(struct item *item)
 {
 	auto_of(strings) struct strings *strings = NULL;
 	auto_buf text = { 0 };
-	int r;
+	int r = io_slurp(item->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
 
-	if (item->strings_read)
-		return 0;
-	r = io_slurp(item->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
+	if (r == -EISDIR)
+		return fail(-EUCLEAN, "'_strings.json' is a directory");
 	if (r >= 0)
 		r = strings_parse(buf_span(&text), "'_strings.json'", &strings);
-	/* Texts are read from the file one by one: together they may be large. */
+	/* The texts are read from their file one by one: together they may be large. */
 	if (r >= 0)
 		r = io_file_open(item->dir, "_strings.json", O_RDONLY, 0, &item->strings_file);
 	if (r >= 0)
 		item->strings = take(strings);
-	if (r == -ENOENT) {
-		err_clear();
-		r = 0;
-	}
-	item->strings_read = r >= 0;
 	return r;
+}
+
+int item_read_strings(struct item *item)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&item->lock);
+	if (!item->strings_read) {
+		r = index_strings(item);
+		if (r == -ENOENT) {
+			err_clear();
+			r = 0;
+		}
+		item->strings_read = r >= 0;
+	}
+	pthread_mutex_unlock(&item->lock);
+	return r;
+}
+
+static int read_string(struct item *item, const struct strings_entry *e, struct buf *ret)
+{
+	auto_buf json = { 0 };
+	int r = buf_reserve(&json, e->len);
+
+	if (r >= 0)
+		r = io_read_exact(item->strings_file, json.p, e->len, e->off);
+	return r < 0 ? r : strings_text(span_of(json.p, e->len), "'_strings.json'", ret);
 }
 
 /* Releases 0.3.x wrote one file per string leaf, in a directory of its name. */
@@ -440,8 +291,7 @@ static int read_string_leaf(struct item *item, const struct tree_node *leaf, str
 
 int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret)
 {
-	const struct strings_entry *e = NULL;
-	auto_buf json = { 0 };
+	const struct strings_entry *e;
 	int r;
 
 	if (leaf->value == TREE_VALUE_AGGREGATE) {
@@ -449,19 +299,11 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
 			return fail(-EUCLEAN, "the aggregate file does not have its text");
 		return buf_add_span(ret, leaf->aggregate->s);
 	}
-	pthread_mutex_lock(&item->lock);
-	r = read_strings(item);
-	if (r >= 0 && item->strings)
-		e = strings_find(item->strings, leaf->param);
-	pthread_mutex_unlock(&item->lock);
+	r = item_read_strings(item);
 	if (r < 0)
 		return r;
-	if (!e)
-		return read_string_leaf(item, leaf, ret);
-	r = buf_reserve(&json, e->len);
-	if (r >= 0)
-		r = io_read_exact(item->strings_file, json.p, e->len, e->off);
-	return r < 0 ? r : strings_text(span_of(json.p, e->len), "'_strings.json'", ret);
+	e = item->strings ? strings_find(item->strings, leaf->param) : NULL;
+	return e ? read_string(item, e, ret) : read_string_leaf(item, leaf, ret);
 }
 
 /*

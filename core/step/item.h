@@ -73,6 +73,6 @@ int item_sharding(struct item *item, const struct tree_node *leaf, struct span *
 /* The PRNG implementation of a leaf that is key data: "threefry2x32". Returns the same. */
 int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret);
 /* Bytes that the item holds in memory: what dropping it gives back. */
-uint64_t item_memory(const struct item *item);
+uint64_t item_memory(struct item *item);
 
 #endif

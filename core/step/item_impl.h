@@ -1,0 +1,16 @@
+/*
+ * item_impl.h - what item.c and item_tree.c share; included by them only.
+ */
+#ifndef PYTREEFS_ITEM_IMPL_H
+#define PYTREEFS_ITEM_IMPL_H
+
+#include "core/step/item.h"
+
+/* The tree of an item whose directory and stores are open; opens the aggregate file when there is one. */
+int item_read_tree(struct item *item);
+/* The same for a flax checkpoint: all of it is in the file `name` of the item's directory. */
+int item_read_file(struct item *item, const char *name);
+/* Index `_strings.json`, once. No file is no error. */
+int item_read_strings(struct item *item);
+
+#endif

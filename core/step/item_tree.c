@@ -1,0 +1,278 @@
+/*
+ * item_tree.c - where the tree of an item comes from.
+ *
+ * From `_METADATA`, with the values of a legacy aggregate file beside it; without it from the
+ * aggregate file alone, or from the names of arrays and strings.
+ *
+ * Kept true: what is stored and no document names is in the tree, or the item is an error.
+ */
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "core/base/err.h"
+#include "core/step/item_impl.h"
+#include "core/tree/strings.h"
+
+#define AGGREGATE_IN_MEMORY (16 * MiB)	/* a larger file is copied to a temporary one and mapped */
+
+/* ---- the legacy aggregate file ---- */
+
+/* Our own copy: nobody can truncate it while we read. */
+static int map_copy(struct item *item)
+{
+	const char *dir = item->ckpt->opts.spill_dir;
+	auto_of(io_file) struct io_file *copy = NULL;
+	auto_free uint8_t *piece = malloc(MiB);
+	uint64_t size = item->aggregate->size;
+	int r = piece ? io_file_temp(item->ckpt->io, NULL, dir ? dir : "/var/tmp", &copy) :
+			fail(-ENOMEM, "cannot read '%s'", item->aggregate->name);
+
+	for (uint64_t at = 0; at < size && r >= 0; at += MiB) {
+		struct io_req w = { .op = IO_WRITE, .file = copy, .p = piece, .off = at,
+				    .n = (size_t)MIN((uint64_t)MiB, size - at) };
+
+		r = io_read_exact(item->aggregate, piece, w.n, at);
+		if (r >= 0)
+			r = io_run(item->ckpt->io, &w, 1);
+	}
+	if (r < 0)
+		return r;
+	item->aggregate_map = mmap(NULL, size, PROT_READ, MAP_SHARED, copy->fd, 0);
+	if (item->aggregate_map == MAP_FAILED) {
+		item->aggregate_map = NULL;
+		return err_sys("cannot map", item->aggregate->name);
+	}
+	item->aggregate_bytes = span_of(item->aggregate_map, size);
+	return 0;
+}
+
+/* 1 when there is such a file, and its bytes are at hand; 0 when not. */
+static int open_aggregate(struct item *item, const char *name)
+{
+	int r = io_file_open(item->dir, name, O_RDONLY, 0, &item->aggregate);
+
+	if (r == -ENOENT || r == -EISDIR) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0 && item->aggregate->size > LIMIT_AGGREGATE_BYTES)
+		r = fail(-EFBIG, "'%s' has %llu bytes, the limit for an aggregate file is %llu", name,
+			 (unsigned long long)item->aggregate->size, (unsigned long long)LIMIT_AGGREGATE_BYTES);
+	if (r < 0)
+		return r;
+	if (item->aggregate->size > AGGREGATE_IN_MEMORY) {
+		r = map_copy(item);
+	} else {
+		r = io_slurp(item->dir, name, AGGREGATE_IN_MEMORY, &item->aggregate_buf);
+		item->aggregate_bytes = buf_span(&item->aggregate_buf);
+	}
+	return r < 0 ? r : 1;
+}
+
+/* ---- names alone ---- */
+
+struct stored_name {
+	struct span name;		/* in the arena */
+	bool is_string;
+};
+
+struct names {
+	struct arena arena;
+	struct stored_name *name;
+	size_t n, cap;
+};
+
+static void names_release(struct names *ns)
+{
+	free(ns->name);
+	arena_release(&ns->arena);
+}
+#define auto_names __attribute__((cleanup(names_release))) struct names
+
+static int names_add(struct names *ns, struct span name, bool is_string)
+{
+	struct stored_name *n;
+
+	if (ns->n == LIMIT_TREE_NODES)
+		return fail(-EFBIG, "more than %d arrays", LIMIT_TREE_NODES);
+	if (ns->n == ns->cap) {
+		size_t cap = ns->cap ? 2 * ns->cap : 256;
+
+		n = reallocarray(ns->name, cap, sizeof(*n));
+		if (!n)
+			return fail(-ENOMEM, "cannot list %zu arrays", cap);
+		ns->name = n;
+		ns->cap = cap;
+	}
+	n = &ns->name[ns->n];
+	n->is_string = is_string;
+	if (arena_keep(&ns->arena, name, &n->name) < 0)
+		return fail(-ENOMEM, "cannot list arrays");
+	ns->n++;
+	return 0;
+}
+
+static int add_key(void *arg, struct span key, uint64_t len)
+{
+	static const struct {
+		const char *suffix;
+		bool is_string;
+	} kinds[] = { { ".zarray", false }, { "zarr.json", false }, { "_strings.json", true } };
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		struct span suffix = span_str(kinds[i].suffix), name = key;
+
+		if (!span_ends(key, suffix))
+			continue;
+		name.n -= suffix.n;
+		/* At the top: the tree is that one array; a strings file there is the item's own. */
+		if (name.n == 0)
+			return kinds[i].is_string ? 0 : names_add(arg, name, false);
+		if (name.p[name.n - 1] != '/')
+			continue;
+		name.n--;
+		return names_add(arg, name, kinds[i].is_string);
+	}
+	return 0;
+}
+
+/* The texts of releases since 0.4 are members of one file. */
+static int add_strings(struct item *item, struct names *ns)
+{
+	int r = item_read_strings(item);
+
+	for (size_t i = 0; item->strings && i < item->strings->n && r >= 0; i++)
+		r = names_add(ns, item->strings->entries[i].name, true);
+	return r;
+}
+
+/* An array before a string of its name. */
+static int by_name(const void *a, const void *b)
+{
+	const struct stored_name *x = a, *y = b;
+	int c = span_cmp(x->name, y->name);
+
+	return c ? c : x->is_string - y->is_string;
+}
+
+/* A directory lists in no order, and a name may have been met twice: in both formats, as a string too. */
+static void names_sort(struct names *ns)
+{
+	size_t n = 0;
+
+	qsort(ns->name, ns->n, sizeof(*ns->name), by_name);
+	for (size_t i = 0; i < ns->n; i++)
+		if (n == 0 || !span_eq(ns->name[n - 1].name, ns->name[i].name))
+			ns->name[n++] = ns->name[i];
+	ns->n = n;
+}
+
+static int tree_of_names(struct item *item)
+{
+	auto_names ns = { 0 };
+	auto_free struct span *name = NULL;
+	auto_free bool *is_string = NULL;
+	int r = kv_list(item->kv, span_of(NULL, 0), add_key, &ns);
+
+	/* A database of 0.3.x has its strings in directories beside it. */
+	if (r >= 0 && item->dirs)
+		r = kv_list(item->dirs, span_of(NULL, 0), add_key, &ns);
+	if (r >= 0)
+		r = add_strings(item, &ns);
+	if (r < 0)
+		return r;
+	if (ns.n == 0)
+		return fail(-EUCLEAN, "item '%s' has no _METADATA and no arrays", item->path);
+	names_sort(&ns);
+	name = calloc(ns.n, sizeof(*name));
+	is_string = calloc(ns.n, sizeof(*is_string));
+	if (!name || !is_string)
+		return fail(-ENOMEM, "cannot list %zu arrays", ns.n);
+	for (size_t i = 0; i < ns.n; i++) {
+		name[i] = ns.name[i].name;
+		is_string[i] = ns.name[i].is_string;
+	}
+	return tree_from_names(name, is_string, ns.n, &item->tree);
+}
+
+/* ---- an aggregate file alone ---- */
+
+/* 1 when the text of a leaf is in a strings file, 0 when not. */
+static int is_string(struct item *item, const struct tree_node *leaf)
+{
+	auto_buf path = { 0 };
+	struct stat st;
+	int r;
+
+	if (item->strings && strings_find(item->strings, leaf->param))
+		return 1;
+	if (io_path_check(leaf->param, "leaf") < 0) {
+		err_clear();
+		return 0;
+	}
+	r = buf_addf(&path, "%.*s/_strings.json", SPAN_ARG(leaf->param));
+	if (r < 0 || !buf_str(&path))
+		return fail(-ENOMEM, "cannot look for '%.*s'", SPAN_ARG(leaf->param));
+	r = io_stat(item->dir, buf_str(&path), &st);
+	err_clear();
+	return r >= 0 && S_ISREG(st.st_mode);
+}
+
+/* The file has a placeholder for whatever is stored elsewhere, and does not say what that is. */
+static int find_strings(struct item *item)
+{
+	int r = item_read_strings(item);
+
+	for (uint32_t i = 0; i < item->tree->n_nodes && r >= 0; i++) {
+		struct tree_node *t = item->tree->nodes[i];
+
+		if (t->kind != TREE_LEAF || t->value != TREE_VALUE_STORED || t->value_type.n)
+			continue;
+		r = is_string(item, t);
+		if (r > 0)
+			t->value_type = span_str("string");
+	}
+	return r;
+}
+
+/* ---- all of them ---- */
+
+int item_read_file(struct item *item, const char *name)
+{
+	int r = open_aggregate(item, name);
+
+	if (r == 0)
+		return fail(-ENOENT, "'%s' went away", name);
+	item->is_aggregate = true;
+	return r < 0 ? r : tree_parse_aggregate(item->aggregate_bytes, name, &item->tree);
+}
+
+static int read_metadata(struct item *item, struct span text, bool has_aggregate)
+{
+	int r = tree_parse_metadata(text, "'_METADATA'", &item->tree);
+
+	if (r >= 0 && has_aggregate)
+		r = tree_merge_aggregate(item->tree, item->aggregate_bytes, "aggregate file");
+	return r;
+}
+
+int item_read_tree(struct item *item)
+{
+	auto_buf text = { 0 };
+	int aggregate, r = io_slurp(item->dir, "_METADATA", LIMIT_JSON_BYTES, &text);
+	bool has_metadata = r >= 0;
+
+	if (r < 0 && r != -ENOENT)
+		return r;
+	err_clear();
+	aggregate = open_aggregate(item, item->ckpt->opts.aggregate_filename);
+	if (aggregate < 0)
+		return aggregate;
+	if (has_metadata)
+		return read_metadata(item, buf_span(&text), aggregate);
+	if (!aggregate)
+		return tree_of_names(item);
+	item->is_aggregate = true;
+	r = tree_parse_aggregate(item->aggregate_bytes, "aggregate file", &item->tree);
+	return r < 0 ? r : find_strings(item);
+}
