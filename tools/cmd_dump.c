@@ -183,7 +183,7 @@ const struct cmd cmd_dump = {
 	.summary = "one record on disk as text",
 	.help = "KIND is manifest, btreenode, versionnode, zarr or tree. ADDRESS is a file, FILE:OFFSET:LENGTH,\n"
 		"or (manifest, zarr, tree) the directory that holds it.",
-	.example = "pytreefs dump manifest tests/data/sample/100/default",
+	.example = "pytreefs dump manifest tests/data/sample/1500/state",
 	.options = options,
 	.min_args = 0,
 	.max_args = 2,
