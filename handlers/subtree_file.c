@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 #include "core/base/err.h"
-#include "handlers/safetensors.h"
+#include "handlers/safetensors_print.h"
 #include "handlers/survey.h"
 
 #define OPEN_ARRAYS 64			/* that one reader keeps */

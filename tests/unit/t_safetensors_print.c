@@ -1,9 +1,9 @@
 /*
- * t_safetensors.c - the header of a safetensors file: the official writer's bytes, and what is refused.
+ * t_safetensors_print.c - the header of a safetensors file: the official writer's bytes, and what is refused.
  */
 #include "tests/unit/unit.h"
 
-#include "handlers/safetensors.h"
+#include "handlers/safetensors_print.h"
 
 static struct st_tensor tensor(const char *name, enum dtype t, unsigned rank, const uint64_t *shape)
 {
