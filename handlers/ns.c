@@ -76,7 +76,7 @@ static const char *spill_dir(const struct options *o)
 	return access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
 }
 
-int ns_open(const char *source, const struct options *o, struct ns **ret)
+int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 {
 	struct ckpt_opts co = {
 		.source = source,
@@ -93,6 +93,12 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 		.aggregate_filename = o->aggregate_filename,
 		.ext_of = leaf_ext,
 	};
+
+	return ckpt_open(&co, ret);
+}
+
+int ns_open(const char *source, const struct options *o, struct ns **ret)
+{
 	auto_of(ns) struct ns *ns = calloc(1, sizeof(*ns));
 	int r;
 
@@ -101,7 +107,7 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	ns->options = o;
 	pthread_mutex_init(&ns->drafts_lock, NULL);
 	clock_gettime(CLOCK_REALTIME, &ns->started);
-	r = ckpt_open(&co, &ns->ckpt);
+	r = ns_ckpt(source, o, &ns->ckpt);
 	if (r >= 0)
 		r = node_table_new(&ns->nodes);
 	if (r >= 0)

@@ -42,6 +42,8 @@ struct ns {
 	struct item_table *items;
 };
 
+/* The checkpoint alone, as the options say: for tools that look at what cannot be shown. */
+int ns_ckpt(const char *source, const struct options *options, struct ckpt **ret);
 /* Validates SOURCE; makes no thread. */
 int ns_open(const char *source, const struct options *options, struct ns **ret);
 /* Threads: workers, and the watcher of a root. After any fork. */

@@ -114,6 +114,18 @@ static int add_step(struct subtree *st, struct node *step, const char *path, uns
 	return r;
 }
 
+int subtree_of_item(struct item *item, const char *path, struct subtree *ret)
+{
+	auto_subtree st = { 0 };
+	int r = add_tree(&st, path, item, item->tree->root);
+
+	if (r < 0)
+		return r;
+	*ret = st;
+	st = (struct subtree){ 0 };
+	return 0;
+}
+
 int subtree_open(struct node *n, struct subtree *ret)
 {
 	auto_subtree st = { 0 };

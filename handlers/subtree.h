@@ -32,6 +32,8 @@ struct subtree {
 
 /* -EINVAL: a root of steps, or a file that is no leaf. Items that cannot be opened are no error. */
 int subtree_open(struct node *n, struct subtree *ret);
+/* The whole tree of one item; path as in subtree_part. */
+int subtree_of_item(struct item *item, const char *path, struct subtree *ret);
 void subtree_release(struct subtree *st);
 #define auto_subtree __attribute__((cleanup(subtree_release))) struct subtree
 
