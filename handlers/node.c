@@ -378,50 +378,6 @@ int node_path(const struct node *n, struct buf *ret)
 	return r < 0 ? r : buf_add_str(ret, n->name);
 }
 
-/* ---- listings ---- */
-
-int listing_add(struct listing *l, const struct node *dir, struct span name, unsigned char type)
-{
-	int r;
-
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 64;
-		struct listing_entry *more = reallocarray(l->entry, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot list %zu names", cap);
-		l->entry = more;
-		l->cap = cap;
-	}
-	l->entry[l->n] = (struct listing_entry){ .name = l->names.n, .ino = node_ino(dir, name), .type = type };
-	r = buf_add_span(&l->names, name);
-	if (r >= 0)
-		r = buf_add_byte(&l->names, '\0');
-	if (r >= 0)
-		l->n++;
-	return r;
-}
-
-static int by_name(const void *a, const void *b, void *names)
-{
-	const struct listing_entry *x = a, *y = b;
-
-	return strcmp((const char *)names + x->name, (const char *)names + y->name);
-}
-
-void listing_sort(struct listing *l, size_t from)
-{
-	if (from < l->n)
-		qsort_r(l->entry + from, l->n - from, sizeof(*l->entry), by_name, l->names.p);
-}
-
-void listing_release(struct listing *l)
-{
-	free(l->entry);
-	buf_release(&l->names);
-	*l = (struct listing){ 0 };
-}
-
 /* ---- the wrappers ---- */
 
 int node_stat(struct node *n, struct stat *ret)

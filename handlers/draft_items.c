@@ -1,0 +1,355 @@
+/*
+ * draft_items.c - one item's plan -> the leaves and files of struct commit_item.
+ *
+ * Kept true: what goes into strings, sharding and metadata files is written from
+ * the same plan as the arrays, so they cannot disagree.
+ */
+#include "handlers/draft_items.h"
+
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/tree/array_metadata.h"
+#include "core/tree/sharding.h"
+#include "core/tree/strings.h"
+#include "handlers/ns.h"
+
+#define HANDLER(file, name) "orbax.checkpoint._src.handlers." file "." name
+
+static const char *const handlers[] = {
+	[PLAN_TREE] = HANDLER("pytree_checkpoint_handler", "PyTreeCheckpointHandler"),
+	[PLAN_JSON] = HANDLER("json_checkpoint_handler", "JsonCheckpointHandler"),
+	[PLAN_PROTO] = HANDLER("proto_checkpoint_handler", "ProtoCheckpointHandler"),
+	[PLAN_STORED] = NULL,
+};
+
+static void *grow(void *list, size_t *cap, size_t size)
+{
+	size_t more = *cap ? 2 * *cap : 16;
+	void *p = reallocarray(list, more, size);
+
+	if (p)
+		*cap = more;
+	else
+		fail(-ENOMEM, "cannot collect %zu entries", more);
+	return p;
+}
+
+static int add_file(struct sealing_item *it, const struct commit_file *f)
+{
+	if (it->n_files == it->cap_files) {
+		struct commit_file *more = grow(it->file, &it->cap_files, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		it->file = more;
+	}
+	it->file[it->n_files++] = *f;
+	return 0;
+}
+
+static int add_leaf(struct sealing_item *it, const struct commit_leaf *l)
+{
+	if (it->n_leaves == it->cap_leaves) {
+		struct commit_leaf *more = grow(it->leaf, &it->cap_leaves, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		it->leaf = more;
+	}
+	it->leaf[it->n_leaves++] = *l;
+	return 0;
+}
+
+/* ---- arrays ---- */
+
+/* The parts under the whole's name, their chunks moved; the first brings the whole's document. */
+static int add_parts(struct sealing_item *it, struct plan_leaf *l)
+{
+	const struct array_layout *layout = &l->part[0]->file->array[0].layout;
+	auto_buf json = { 0 };
+	struct span kept;
+	struct zarr_meta *meta = arena_calloc(&it->arena, 1, sizeof(*meta));
+	int r = meta ? array_json(layout, l->part[0]->file->array[0].stored, l->rank, l->shape, &json) : -ENOMEM;
+
+	if (r >= 0)
+		r = arena_keep(&it->arena, buf_span(&json), &kept);
+	if (r >= 0)
+		r = zarr_meta_parse(kept, l->source->name, meta);
+	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
+		uint64_t *shift = arena_calloc(&it->arena, l->rank + 1, sizeof(*shift));
+		struct draft_part p;
+
+		r = shift ? draft_part_of(span_str(l->part[i]->name), &p) : -ENOMEM;
+		for (unsigned k = 0; k < l->rank && r >= 0; k++)
+			shift[k] = p.start[k] / layout->chunk[k];
+		if (r >= 0)
+			r = add_leaf(it, &(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv, .param = l->node->param,
+								.rank = l->rank, .shift = shift, .meta = meta,
+								.json = i == 0 ? kept : span_of(NULL, 0) });
+	}
+	return r;
+}
+
+static int add_array(struct sealing_item *it, struct plan_leaf *l)
+{
+	bool shifted = false;
+	int r = l->n_parts ? plan_join_parts(it->plan, l, &shifted) : 0;
+
+	if (r < 0)
+		return r;
+	if (shifted)
+		return add_parts(it, l);
+	return add_leaf(it, &(struct commit_leaf){ .kv = l->kv ? l->kv : l->source->file->array[l->index].kv,
+						   .param = l->node->param });
+}
+
+static int add_values(struct sealing_item *it)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
+		struct plan_leaf *l = &it->plan->leaf[i];
+
+		if (l->kind == PLAN_SCALAR) {
+			r = plan_encode_scalar(l);
+			if (r >= 0)
+				r = add_leaf(it, &(struct commit_leaf){ .kv = l->kv, .param = l->node->param });
+		} else if (l->kind == PLAN_ARRAY) {
+			r = add_array(it, l);
+		}
+		if (r < 0)
+			return err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param));
+	}
+	return 0;
+}
+
+/* ---- files of a tree ---- */
+
+static int print_strings(struct sealing_item *it)
+{
+	struct plan *p = it->plan;
+	auto_free struct strings_pair *pairs = calloc(p->n_leaves + 1, sizeof(*pairs));
+	size_t n = 0;
+	int r;
+
+	if (!pairs)
+		return fail(-ENOMEM, "cannot list strings");
+	for (size_t i = 0; i < p->n_leaves; i++)
+		if (p->leaf[i].kind == PLAN_STRING)
+			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param, buf_span(&p->leaf[i].text) };
+	r = n ? strings_print(pairs, n, &it->strings) : 0;
+	return r < 0 || !n ? r : add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
+								     .text = buf_span(&it->strings) });
+}
+
+/* Where nothing else was said, the one device that every machine has. */
+#define ONE_DEVICE "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"TFRT_CPU_0\"}"
+
+static int print_shardings(struct sealing_item *it)
+{
+	struct plan *p = it->plan;
+	auto_free struct sharding_entry *entries = calloc(p->n_leaves + 1, sizeof(*entries));
+	size_t n = 0;
+	int r;
+
+	if (!entries)
+		return fail(-ENOMEM, "cannot list shardings");
+	for (size_t i = 0; i < p->n_leaves; i++)
+		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax)
+			entries[n++] = (struct sharding_entry){ p->leaf[i].node->param, p->leaf[i].sharding.p ?
+								p->leaf[i].sharding : span_str(ONE_DEVICE) };
+	if (!n || !p->opts.sharding_file)
+		return 0;
+	r = shardings_print(entries, n, &it->sharding);
+	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("_sharding"),
+							       .text = buf_span(&it->sharding) });
+}
+
+/* The chunk shape that an array has, wherever its chunks come from. */
+static int chunk_of(struct plan_leaf *l, uint64_t *ret)
+{
+	const struct array_layout *layout = &l->source->file->array[l->index].layout;
+	struct draft_array whole = { .dtype = l->source->file->array[l->index].stored, .rank = l->rank };
+	struct array_wanted w;
+	int r = 0;
+
+	if (!l->kv) {
+		memcpy(ret, layout->chunk, sizeof(layout->chunk));
+		return 0;
+	}
+	memcpy(whole.shape, l->shape, sizeof(whole.shape));
+	r = array_wanted_plain(l->source, &whole, &w);
+	if (r >= 0)
+		memcpy(ret, w.layout.chunk, sizeof(w.layout.chunk));
+	return r;
+}
+
+static int describe_array(struct sealing_item *it, struct plan_leaf *l, struct array_metadata *ret)
+{
+	uint64_t *chunk = arena_calloc(&it->arena, LIMIT_RANK, sizeof(*chunk));
+	auto_buf ext = { 0 };
+	int r = chunk ? chunk_of(l, chunk) : -ENOMEM;
+
+	*ret = (struct array_metadata){ .param = l->node->param, .write_rank = l->rank, .chunk_rank = l->rank,
+					.write_shape = l->shape, .chunk_shape = chunk };
+	if (r >= 0 && l->key_impl.p)
+		r = array_metadata_key_ext(l->key_impl, &ext);
+	if (r >= 0 && l->key_impl.p)
+		r = arena_keep(&it->arena, buf_span(&ext), &ret->ext);
+	return r;
+}
+
+static int print_arrays(struct sealing_item *it)
+{
+	struct plan *p = it->plan;
+	auto_free struct array_metadata *entries = calloc(p->n_leaves + 1, sizeof(*entries));
+	size_t n = 0;
+	int r = entries ? 0 : fail(-ENOMEM, "cannot describe arrays");
+
+	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
+		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax)
+			r = describe_array(it, &p->leaf[i], &entries[n++]);
+	if (r < 0 || !n || !p->opts.array_metadata)
+		return r;
+	r = array_metadatas_print(entries, n, &it->arrays);
+	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("array_metadatas/process_0"),
+							       .text = buf_span(&it->arrays) });
+}
+
+static int add_tree(struct sealing_item *it)
+{
+	int r = add_values(it);
+
+	if (r >= 0)
+		r = print_strings(it);
+	if (r >= 0)
+		r = print_shardings(it);
+	if (r >= 0)
+		r = print_arrays(it);
+	if (r >= 0)
+		r = tree_print_metadata(it->plan->tree, it->plan->opts.rich_types, &it->metadata);
+	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("_METADATA"),
+							       .text = buf_span(&it->metadata) });
+}
+
+/* ---- items that are no trees ---- */
+
+static int read_file(void *arg, uint64_t off, size_t n, void *p)
+{
+	return draft_file_read_into(arg, off, n, p);
+}
+
+static int add_draft_file(struct sealing_item *it, struct span name, struct draft_node *n)
+{
+	struct commit_file f = { .source = read_file, .arg = n->file, .size = draft_file_size(n->file) };
+	int r = arena_keep(&it->arena, name, &f.name);
+
+	return r < 0 ? r : add_file(it, &f);
+}
+
+static int check_json(struct draft_node *n)
+{
+	uint64_t size = draft_file_size(n->file);
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	int r = size > LIMIT_SMALL_FILE ? fail(-EINVAL, "'%s' has %llu bytes, the limit is %llu", n->name,
+					       (unsigned long long)size, (unsigned long long)LIMIT_SMALL_FILE) :
+					  buf_reserve(&text, size + 1);
+
+	if (r >= 0)
+		r = draft_file_read_into(n->file, 0, size, text.p);
+	text.n = r < 0 ? 0 : size;
+	if (r >= 0)
+		r = json_parse(buf_span(&text), n->name, &doc);
+	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
+}
+
+static int add_json(struct sealing_item *it)
+{
+	const char *name = it->plan->item->draft->ns->options->json_filename;
+	int r = check_json(it->plan->item);
+
+	/* The metrics of a manager have a file name of their own. */
+	if (!strcmp(it->plan->name, "metrics"))
+		name = "metrics";
+	return r < 0 ? r : add_draft_file(it, span_str(name), it->plan->item);
+}
+
+/* All files below an opaque directory. */
+static int add_opaque(struct sealing_item *it, struct draft_node *dir, const char *path, unsigned depth)
+{
+	struct draft_node **child;
+	size_t n;
+	int r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "directories are too deep") : draft_children(dir, &child, &n);
+
+	if (r < 0)
+		return r;
+	if (n == 0 && depth > 0) {
+		struct commit_file f = { .is_dir = true };
+
+		r = arena_keep(&it->arena, span_str(path), &f.name);
+		if (r >= 0)
+			r = add_file(it, &f);
+	}
+	for (size_t i = 0; i < n; i++) {
+		auto_free char *at = NULL;
+
+		if (r >= 0 && asprintf(&at, "%s%s%s", path, depth ? "/" : "", child[i]->name) < 0) {
+			at = NULL;
+			r = fail(-ENOMEM, "cannot list '%s'", dir->name);
+		}
+		if (r >= 0)
+			r = child[i]->is_dir ? add_opaque(it, child[i], at, depth + 1) :
+					       add_draft_file(it, span_str(at), child[i]);
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	return r;
+}
+
+/* The type string of an item; p NULL: none. A copy of a JSON or proto item is one again. */
+struct span sealing_item_handler(const struct plan *p)
+{
+	const struct options *o = p->item->draft->ns->options;
+	const char *handler = handlers[p->kind];
+	const struct draft_node *only;
+
+	if (p->kind == PLAN_STORED && p->item->n_children == 1) {
+		only = p->item->child[0];
+		if (only->is_dir)
+			handler = NULL;
+		else if (!strcmp(only->name, o->proto_filename))
+			handler = handlers[PLAN_PROTO];
+		else if (!strcmp(only->name, o->json_filename) || !strcmp(only->name, "metrics"))
+			handler = handlers[PLAN_JSON];
+	}
+	return handler ? span_str(handler) : span_of(NULL, 0);
+}
+
+int sealing_item_fill(struct sealing_item *it)
+{
+	switch (it->plan->kind) {
+	case PLAN_TREE:
+		return add_tree(it);
+	case PLAN_JSON:
+		return add_json(it);
+	case PLAN_PROTO:
+		return add_draft_file(it, span_str(it->plan->item->draft->ns->options->proto_filename), it->plan->item);
+	case PLAN_STORED:
+		return add_opaque(it, it->plan->item, "", 0);
+	}
+	return -EINVAL;
+}
+
+void sealing_item_release(struct sealing_item *it)
+{
+	buf_release(&it->strings);
+	buf_release(&it->sharding);
+	buf_release(&it->arrays);
+	buf_release(&it->metadata);
+	free(it->leaf);
+	free(it->file);
+	plan_free(it->plan);
+	arena_release(&it->arena);
+}

@@ -1,0 +1,30 @@
+/*
+ * draft_items.h - what the items of a draft bring into its commit: leaves, parts and files.
+ */
+#ifndef PYTREEFS_DRAFT_ITEMS_H
+#define PYTREEFS_DRAFT_ITEMS_H
+
+#include "core/step/commit.h"
+#include "handlers/draft_plan.h"
+
+/* Everything that one item brings into the commit. {} is empty; the plan is its own. */
+struct sealing_item {
+	struct plan *plan;
+	struct commit_leaf *leaf;
+	size_t n_leaves, cap_leaves;
+	struct commit_file *file;
+	size_t n_files, cap_files;
+	struct buf strings, sharding, arrays, metadata;
+	struct arena arena;		/* names, shifts, documents */
+};
+
+/*
+ * Collect leaves and files of it->plan; lengths of files are known then, their bytes are read when
+ * the commit writes them. The draft must be sealed.
+ */
+int sealing_item_fill(struct sealing_item *it);
+/* Name of the handler that Orbax restores the item with; {} for an item that it does not know. */
+struct span sealing_item_handler(const struct plan *p);
+void sealing_item_release(struct sealing_item *it);
+
+#endif
