@@ -264,18 +264,16 @@ int store_leaf_entry(struct kv *kv, struct buf *ret)
 	return buf_add(ret, path, strcspn(path, "/"));
 }
 
-/* Every directory on the way to path durable, the item's own last. */
+/* Every directory on the way to path durable, but for the item's own: that is synced once for all leaves. */
 static int sync_up(struct io_dir *dir, const char *path)
 {
 	auto_free char *at = strdup(path);
+	char *slash;
 	int r = at ? 0 : -ENOMEM;
 
-	while (r >= 0) {
-		char *slash = strrchr(at, '/');
-
-		r = io_dirop(dir, IO_SYNC_DIR, slash ? (*slash = '\0', at) : ".", NULL, 0);
-		if (!slash)
-			break;
+	while (r >= 0 && (slash = strrchr(at, '/'))) {
+		*slash = '\0';
+		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
 	}
 	return r;
 }
@@ -328,9 +326,7 @@ static int place_bare(struct leaf *l)
 		return 0;
 	if (r >= 0)
 		r = io_list(dir, l->path, move_up, l);
-	if (r >= 0)
-		r = io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
-	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
+	return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
 }
 
 int store_leaf_displace(struct kv *kv, struct span param)

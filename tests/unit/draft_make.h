@@ -33,6 +33,7 @@ static const struct made made[] = {
 	{ "default/params/w.npy", DTYPE_FLOAT32, 2, { 40, 25 } },
 	{ "default/params/b.npy", DTYPE_INT8, 1, { 7 } },
 	{ "default/params/half.npy", DTYPE_FLOAT16, 2, { 3, 5 } },
+	{ "default/a%2Fb.npy", DTYPE_INT16, 1, { 5 } },	/* a directory in a directory */
 	{ "default/zero.npy", DTYPE_INT32, 1, { 0 } },
 	{ "default/step.json", .text = "100\n" },
 	{ "default/run.txt", .text = "a string of no great length" },

@@ -82,6 +82,25 @@ static int teardown(void **state)
 	return system(cmd);
 }
 
+/* Files that no leaf shows. */
+static const char *check_stored(struct ns *ns, const struct set *s)
+{
+	static const char *const of_arrays[] = { "_sharding", "array_metadatas/process_0" };
+
+	for (size_t i = 0; i < 2 * ARRAY_LEN(of_arrays); i++) {
+		const char *name = of_arrays[i / 2];
+		char path[200];
+		struct stat st;
+
+		snprintf(path, sizeof(path), "101/%s/%s", i % 2 ? "state" : "default", name);
+		for (size_t k = 0; s->opt[k]; k++)
+			if (!strcmp(s->opt[k], "leaf_type=jax.Array") &&
+			    (io_stat(ns->ckpt->source, path, &st) < 0 || st.st_size == 0))
+				return name;
+	}
+	return NULL;
+}
+
 /* After the power came back: old (false) or new. */
 static bool look(const struct set *s, const char *io, bool committed)
 {
@@ -97,6 +116,8 @@ static bool look(const struct set *s, const char *io, bool committed)
 	if (wrong)
 		fail_msg("%s %s: the old step: %s", s->opt[0], io, wrong);
 	wrong = is_new ? check_saved(ns, "101", true) : NULL;
+	if (is_new && !wrong)
+		wrong = check_stored(ns, s);
 	if (wrong)
 		fail_msg("%s %s: the new step: %s", s->opt[0], io, wrong);
 	/* What was left behind is in nobody's way. */
