@@ -209,7 +209,8 @@ static int make_store(struct draft *d, struct draft_node *item)
 	struct save_opts o;
 	int r = draft_save_opts(item, span_of(NULL, 0), &o);
 
-	if (r >= 0 && asprintf(&name, ".pytreefs-item-%u", d->n_stores) < 0) {
+	/* Its number is used up, whatever happens: what a failure leaves is the commit's to remove. */
+	if (r >= 0 && asprintf(&name, ".pytreefs-item-%u", d->n_stores++) < 0) {
 		name = NULL;
 		r = fail(-ENOMEM, "cannot write to '%s'", item->name);
 	}
@@ -226,7 +227,6 @@ static int make_store(struct draft *d, struct draft_node *item)
 	/* The store owns it now. */
 	take(dir);
 	item->item.dir = take(name);
-	d->n_stores++;
 	return 0;
 }
 
