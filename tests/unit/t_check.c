@@ -330,7 +330,7 @@ static void unused_data_files_are_warned_of(void **state)
 	assert_int_equal(stats.warnings, 1);
 	assert_int_equal(stats.errors, 0);
 	assert_string_equal((const char *)x.text.p,
-			    "warning file:d/0123456789abcdef0123456789abcdef: nothing refers to this data file\n");
+			    "info file:d/0123456789abcdef0123456789abcdef: nothing refers to this data file\n");
 	/* Of the latest version alone nobody can tell. */
 	assert_int_equal(check_dir(&t, false, &y, &stats), 0);
 	assert_int_equal(y.n, 0);
