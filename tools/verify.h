@@ -53,6 +53,8 @@ bool verify_place(const char *text, const char *dir, struct finding *f, char **r
 /* "a/b", or "b" when a is "." or "". Owned by the caller; NULL when memory is short. */
 char *verify_join(const char *a, const char *b);
 
+/* What an item that is a whole checkpoint says of itself: _CHECKPOINT_METADATA and its like. */
+int verify_own_metadata(struct verify *v, const char *path);
 /* A root, one step, one item: path below SOURCE. */
 int verify_root(struct verify *v);
 int verify_step(struct verify *v, const char *path);

@@ -377,6 +377,8 @@ static int check_files(struct checking *c)
 	if (r >= 0)
 		r = check_array_metadatas(c);
 	if (r >= 0)
+		r = verify_own_metadata(c->v, c->path);
+	if (r >= 0)
 		r = io_list(c->dir, ".", note_tmp, c);
 	if (r >= 0 && c->t.item && c->v->level >= 2)
 		r = check_orphans(c);

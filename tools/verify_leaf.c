@@ -91,15 +91,24 @@ static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
 		keep(c, &f);
 }
 
-/* The file to blame for a leaf when nothing narrower is known: the database's first, or the leaf's directory. */
+/*
+ * The file to blame for a leaf when nothing narrower is known: the first of the database, or the one with the
+ * array's metadata, there or not.
+ */
 static char *blame_file(const struct leaf_checks *all, const struct tree_node *leaf, const struct zarr *z)
 {
 	const struct item *item = all->t->item;
-	auto_free char *name = span_dup_str(leaf->param);
+	bool zarr3 = z ? z->meta.format == 3 : item->tree->use_zarr3;
+	auto_buf name = { 0 };
 
-	if (item->is_unmerged || (item->is_aggregate && !z) || !name || !*name)
+	if (item->is_unmerged || (item->is_aggregate && !z))
 		return strdup(item->path);
-	return verify_join(item->path, item->is_ocdbt && (!z || z->kv == item->kv) ? "manifest.ocdbt" : name);
+	if (item->is_ocdbt && (!z || z->kv == item->kv))
+		return verify_join(item->path, "manifest.ocdbt");
+	if (buf_addf(&name, "%.*s%s%s", SPAN_ARG(leaf->param), leaf->param.n ? "/" : "",
+		     zarr3 ? "zarr.json" : ".zarray") < 0)
+		return NULL;
+	return verify_join(item->path, buf_str(&name));
 }
 
 /* ---- metadata ---- */
