@@ -342,8 +342,10 @@ static int blame(struct checking *c, int r)
 	struct err_note note;
 
 	err_save(r, &note);
-	if (c->dir && io_slurp(c->dir, "_METADATA", LIMIT_JSON_BYTES, &text) >= 0) {
-		r = tree_parse_metadata(buf_span(&text), "'_METADATA'", &t);
+	r = c->dir ? io_slurp(c->dir, "_METADATA", LIMIT_JSON_BYTES, &text) : -ENOENT;
+	if (r != -ENOENT) {
+		if (r >= 0)
+			r = tree_parse_metadata(buf_span(&text), "'_METADATA'", &t);
 		if (r < 0 && r != -ENOMEM)
 			failed_file(c, 1, "_METADATA", r);
 		if (r < 0)
@@ -385,7 +387,7 @@ static int check_files(struct checking *c)
 	return r;
 }
 
-int verify_item(struct verify *v, const char *path)
+static int check_item(struct verify *v, const char *path)
 {
 	__attribute__((cleanup(checking_release))) struct checking c = { .v = v, .path = path };
 	struct stat st;
@@ -408,5 +410,17 @@ int verify_item(struct verify *v, const char *path)
 		r = check_files(&c);
 	if (r >= 0 && c.t.item)
 		r = verify_leaves(v, &c.t);
+	return r;
+}
+
+int verify_item(struct verify *v, const char *path)
+{
+	int r = check_item(v, path);
+
+	/* Whatever cannot be listed or looked at is damage, and the next item is looked at. */
+	if (r < 0 && r != -ENOMEM && r != -EINTR) {
+		verify_failed(v, 1, NULL, path, r);
+		r = 0;
+	}
 	return r;
 }

@@ -92,8 +92,8 @@ static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
 }
 
 /*
- * The file to blame for a leaf when nothing narrower is known: the first of the database, or the one with the
- * array's metadata, there or not.
+ * The file to blame for a leaf when nothing narrower is known: the first of the database, or the one that has
+ * the array's metadata or the string, there or not.
  */
 static char *blame_file(const struct leaf_checks *all, const struct tree_node *leaf, const struct zarr *z)
 {
@@ -101,6 +101,8 @@ static char *blame_file(const struct leaf_checks *all, const struct tree_node *l
 	bool zarr3 = z ? z->meta.format == 3 : item->tree->use_zarr3;
 	auto_buf name = { 0 };
 
+	if (span_eq(leaf->value_type, span_str("string")))
+		return verify_join(item->path, "_strings.json");
 	if (item->is_unmerged || (item->is_aggregate && !z))
 		return strdup(item->path);
 	if (item->is_ocdbt && (!z || z->kv == item->kv))

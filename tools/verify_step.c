@@ -249,8 +249,16 @@ static int check_step(struct verify *v, const char *path, unsigned depth)
 
 int verify_step(struct verify *v, const char *path)
 {
+	int r;
+
 	v->steps++;
-	return check_step(v, path, 0);
+	r = check_step(v, path, 0);
+	/* As with items: the next step is looked at. */
+	if (r < 0 && r != -ENOMEM && r != -EINTR) {
+		verify_failed(v, 1, NULL, path, r);
+		r = 0;
+	}
+	return r;
 }
 
 /* ---- roots ---- */
