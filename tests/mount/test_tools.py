@@ -214,6 +214,7 @@ def test_explain_of_a_part(run, cases):
     assert len(part.splitlines()) < len(whole.splitlines())
 
 
+@pytest.mark.feature('A17')
 def test_explain_spec_opens_with_tensorstore(run, cases):
     import tensorstore as ts
     for name in ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1'):
