@@ -13,7 +13,7 @@ from lib import compare
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 KERNEL = 'state/params/layers/0/mlp/up/kernel.npy'
-COMMANDS = ('mount', 'umount', 'ls', 'tree', 'info', 'cat', 'dump', 'explain')
+COMMANDS = ('mount', 'umount', 'ls', 'tree', 'info', 'cat', 'dump', 'explain', 'transform')
 
 
 def below(source, path):
