@@ -161,11 +161,13 @@ static int plan_scale(const struct zarr_meta *m, struct span args, struct derive
 	if (!parse_factor(args, &factor, &whole, &is_int) || m->dtype == DTYPE_INT2 || m->dtype == DTYPE_INT4)
 		return fail(-EINVAL, "scale(%.*s) of %s", SPAN_ARG(args), info->name);
 	p->factor = args;
-	/* As numpy: the factor takes the array's type, but a fraction makes integers float64. */
+	/* As numpy: the factor takes the array's type, but a fraction makes integers float64, and types of ml_dtypes float32. */
 	if (info->kind == DTYPE_KIND_BOOL)
 		p->dtype = is_int ? DTYPE_INT64 : DTYPE_FLOAT64;
 	else if ((info->kind == DTYPE_KIND_INT || info->kind == DTYPE_KIND_UINT) && !is_int)
 		p->dtype = DTYPE_FLOAT64;
+	else if (m->dtype >= DTYPE_FLOAT4_E2M1FN && m->dtype <= DTYPE_BFLOAT16 && !is_int)
+		p->dtype = DTYPE_FLOAT32;
 	return 0;
 }
 

@@ -147,6 +147,7 @@ RULES = {
     'scale': dict(rules=[{'key': 'params/.*', 'value_fn': 'scale(0.1)'}, {'key': 'ids', 'value_fn': 'scale(3)'},
                          {'key': 'half', 'value_fn': 'scale(1.7)'}, {'key': 'z', 'value_fn': 'scale(-2.5)'},
                          {'key': 'mask', 'value_fn': 'scale(2)'}]),
+    'scale by an integer': dict(rules=[{'key': 'params/.*', 'value_fn': 'scale(3)'}]),
     'scale integers by a fraction': dict(rules=[{'key': 'ids', 'value_fn': 'scale(0.5)'}]),
     'concat': dict(rules=[{'key': 'all', 'original_key': ['params/layer_0/w', 'params/layer_1/w'],
                            'value_fn': 'concat(1)'}]),
