@@ -135,6 +135,7 @@ def test_metadata_is_printed_back_byte_for_byte(tmp_path, name, save, rich):
     assert tool("print", metadata) == metadata.read_bytes()
 
 
+@pytest.mark.feature('B4', 'D5')
 @pytest.mark.parametrize("kwargs", [dict(use_ocdbt=False), dict(use_zarr3=True), dict(use_compression=False)],
                          ids=str)
 def test_handler_options_are_printed_back(tmp_path, kwargs):
@@ -142,6 +143,7 @@ def test_handler_options_are_printed_back(tmp_path, kwargs):
     assert tool("print", metadata) == metadata.read_bytes()
 
 
+@pytest.mark.feature('B9')
 @pytest.mark.parametrize("custom", [{"a": [1, 2.5, None, True, "é\x7f", 1e22, 10**30, float("inf")]}, [], "", 0])
 def test_custom_metadata_is_printed_back(tmp_path, custom):
     handler = ocp.PyTreeCheckpointHandler()
@@ -191,6 +193,7 @@ def expected(tree, rich):
     return lines
 
 
+@pytest.mark.feature('E3', 'D4')
 @pytest.mark.parametrize("rich", [False, True], ids=["plain", "rich"])
 @pytest.mark.parametrize("save", [save_v0, save_v1], ids=["v0", "v1"])
 @pytest.mark.parametrize("name", ["sequences", "named", "deep"])
@@ -276,6 +279,7 @@ AGGREGATE = {
 }
 
 
+@pytest.mark.feature('A1')
 def test_aggregate_values(tmp_path):
     file = tmp_path / "checkpoint"
     file.write_bytes(msgpack_utils.msgpack_serialize(dict(AGGREGATE), in_place=True))
@@ -372,6 +376,7 @@ def test_tuples_are_bounded():
     assert refused("aggregate", "-", data=nest(250)).startswith("-27 ")
 
 
+@pytest.mark.feature('A1', 'B12')
 def test_merge_follows_orbax(tmp_path):
     """A checkpoint whose aggregate file has values: restored by Orbax and merged by us."""
     ckptr = ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False))

@@ -140,6 +140,7 @@ def test_symlinks_that_stay_inside_are_followed(mount, copy, cases):
     assert not [f for f in compare.compare(m.path, tree) if 'numpy' in f]
 
 
+@pytest.mark.feature('B12')
 def test_a_missing_data_file_is_eio(mount, copy, cases):
     """TensorStore gives empty values there; we give an error that names the file."""
     item = copy(cases('matrix-ocdbt-zarr2-none-v0'), 'item')

@@ -89,6 +89,7 @@ def read_bytes_of(m, f):
     ('[5120:5632,100:5343]', np.s_[5120:5632, 100:5343]),       # as a stripe
     ('[5121:5122,0:8000]', np.s_[5121:5122, 0:8000]),           # a row, less than a percent
 ])
+@pytest.mark.feature('B11', 'D4')
 def test_a_box_of_one_percent_reads_three_percent_at_most(mount, cases, box, index):
     """Where chunks allow it: stored bytes read, by the counters, of a leaf of 1 GiB."""
     m = mount(cases('one-gib-chunked').path)
