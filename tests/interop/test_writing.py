@@ -28,6 +28,14 @@ def leaves():
     return expect.flatten(tree, rich=True)
 
 
+def without(tree, drop):
+    """Take leaves away, and the containers that hold nothing then."""
+    tree.leaves = {p: v for p, v in tree.leaves.items() if not drop(p, v)}
+    above = {p[:n] for p in tree.leaves for n in range(len(p))}
+    tree.kinds = {p: k for p, k in tree.kinds.items() if p in above}
+    return tree
+
+
 def every_dtype():
     """Every element type, with every bit pattern, of ranks 0 to 3."""
     tree = {name: {'rank0': bits((), dtype_of(name), i), 'one': bits((300,), dtype_of(name), 100 + i),

@@ -136,11 +136,11 @@ def v0_manager(root, step, tree, item='default'):
 
 
 def v1_load(root, step, tree, item='default'):
-    return ocp1.load(pathlib.Path(root).resolve() / step, checkpointable_name=item)
+    return ocp1.load_pytree(pathlib.Path(root).resolve() / step, checkpointable_name=item)
 
 
 def v1_load_with_target(root, step, tree, item='default'):
-    return ocp1.load(pathlib.Path(root).resolve() / step, target(tree), checkpointable_name=item)
+    return ocp1.load_pytree(pathlib.Path(root).resolve() / step, target(tree), checkpointable_name=item)
 
 
 def v1_checkpointables(root, step, tree, item='default'):
