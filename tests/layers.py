@@ -44,7 +44,7 @@ DOORS = {
     r'(isa-l|isa-l/.*|crc)\.h|isa-l/.*': ['core/base/crc32c.c'],
     r'blosc\w*\.h': ['core/codec/codec_blosc.c'],
     r'bzlib\.h': ['core/codec/'],
-    r'zlib\.h': ['core/codec/'],
+    r'zlib\.h': ['core/codec/', 'tools/zip_data.c'],
     r'pcre2(posix)?\.h': ['core/', 'handlers/'],
 }
 
