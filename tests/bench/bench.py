@@ -79,13 +79,16 @@ class Mounted:
         self.path = b.scratch() / 'mnt'
         self.log = self.path.parent / 'log'
         self.mount = None
-        self.fresh()
+        self.open()
 
     def __truediv__(self, name):
         return self.path / name
 
     def fresh(self):
         self.close()
+        self.open()
+
+    def open(self):
         self.mount = mounts.Mount(self.b.program, self.source, self.path, self.log, self.options)
 
     def memory(self):
