@@ -73,6 +73,8 @@ bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *f
 	}
 	err_clear();
 	fs_entry(fs, n, &st, &e);
+	/* Programs look at what they have just created; the kernel forgets this at the first write. */
+	e.attr_timeout = NS_ROOT_TTL;
 	r = fuse_reply_create(req, &e, fi);
 	take_back(r, n);
 	return r != -ENOENT;
