@@ -94,6 +94,7 @@ extern const struct cmd cmd_diff;
 extern const struct cmd cmd_dump;
 extern const struct cmd cmd_explain;
 extern const struct cmd cmd_export;
+extern const struct cmd cmd_gc;
 extern const struct cmd cmd_info;
 extern const struct cmd cmd_ls;
 extern const struct cmd cmd_mount;

@@ -24,6 +24,7 @@ const struct cmd *const cmd_table[] = {
 	&cmd_export,
 	&cmd_convert,
 	&cmd_transform,
+	&cmd_gc,
 	&cmd_explain,
 	&cmd_dump,
 	NULL,
