@@ -98,6 +98,7 @@ extern const struct cmd cmd_export;
 extern const struct cmd cmd_info;
 extern const struct cmd cmd_ls;
 extern const struct cmd cmd_mount;
+extern const struct cmd cmd_report;
 extern const struct cmd cmd_save;
 extern const struct cmd cmd_stats;
 extern const struct cmd cmd_transform;

@@ -21,6 +21,7 @@ const struct cmd *const cmd_table[] = {
 	&cmd_verify,
 	&cmd_diff,
 	&cmd_stats,
+	&cmd_report,
 	&cmd_save,
 	&cmd_export,
 	&cmd_convert,
