@@ -89,6 +89,7 @@ void print_name(FILE *out, const char *name);
 
 /* One a line. */
 extern const struct cmd cmd_cat;
+extern const struct cmd cmd_completion;
 extern const struct cmd cmd_convert;
 extern const struct cmd cmd_diff;
 extern const struct cmd cmd_dump;
@@ -97,6 +98,7 @@ extern const struct cmd cmd_export;
 extern const struct cmd cmd_info;
 extern const struct cmd cmd_ls;
 extern const struct cmd cmd_mount;
+extern const struct cmd cmd_report;
 extern const struct cmd cmd_save;
 extern const struct cmd cmd_stats;
 extern const struct cmd cmd_transform;
