@@ -11,8 +11,22 @@
 #include "tools/cmd.h"
 
 const struct cmd *const cmd_table[] = {
-	&cmd_mount, &cmd_umount, &cmd_ls, &cmd_tree, &cmd_info, &cmd_cat, &cmd_verify, &cmd_diff,
-	&cmd_stats, &cmd_explain, &cmd_dump, &cmd_transform, NULL,
+	&cmd_mount,
+	&cmd_umount,
+	&cmd_ls,
+	&cmd_tree,
+	&cmd_info,
+	&cmd_cat,
+	&cmd_verify,
+	&cmd_diff,
+	&cmd_stats,
+	&cmd_save,
+	&cmd_export,
+	&cmd_convert,
+	&cmd_transform,
+	&cmd_explain,
+	&cmd_dump,
+	NULL,
 };
 
 static void program_help(FILE *out)

@@ -191,6 +191,7 @@ void item_unref(struct item *item)
 		munmap(item->aggregate_map, item->aggregate_bytes.n);
 	buf_release(&item->aggregate_buf);
 	strings_free(item->strings);
+	io_file_unref(item->strings_file);
 	shardings_free(item->shardings);
 	array_metadatas_free(item->arrays);
 	pthread_mutex_destroy(&item->lock);
