@@ -88,6 +88,7 @@ void print_size(char *out, size_t n, uint64_t bytes);
 void print_name(FILE *out, const char *name);
 
 extern const struct cmd cmd_mount, cmd_umount, cmd_ls, cmd_tree, cmd_info, cmd_cat, cmd_explain, cmd_dump,
-	cmd_diff, cmd_stats, cmd_verify, cmd_convert, cmd_export, cmd_save;
+	cmd_diff, cmd_stats, cmd_verify, cmd_convert, cmd_export, cmd_save,
+	cmd_merge, cmd_commit, cmd_abort;
 
 #endif

@@ -12,7 +12,8 @@
 
 const struct cmd *const cmd_table[] = {
 	&cmd_mount, &cmd_umount, &cmd_ls, &cmd_tree, &cmd_info, &cmd_cat, &cmd_verify, &cmd_diff,
-	&cmd_stats, &cmd_save, &cmd_export, &cmd_convert, &cmd_explain, &cmd_dump, NULL,
+	&cmd_stats, &cmd_save, &cmd_export, &cmd_convert, &cmd_merge, &cmd_commit,
+	&cmd_abort, &cmd_explain, &cmd_dump, NULL,
 };
 
 static void program_help(FILE *out)
