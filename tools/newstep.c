@@ -47,7 +47,8 @@ void bound_memory(struct cmd_args *a)
 
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++)
 		for (size_t k = 0; k < option_count; k++)
-			if (!strcmp(option_table[k].name, bounds[i].name) && option_is_default(&a->options, &option_table[k])) {
+			if (!strcmp(option_table[k].name, bounds[i].name) &&
+			    !strcmp(option_from_text(&a->options, &option_table[k]), "default")) {
 				char text[64];
 
 				snprintf(text, sizeof(text), "%s=%s", bounds[i].name, bounds[i].value);
