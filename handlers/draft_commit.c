@@ -372,6 +372,7 @@ int draft_commit(struct draft *d, struct span final)
 
 	if (r < 0)
 		return r;
+	trace(TRACE_STEP, "draft '%s' is to become '%.*s'", d->name, SPAN_ARG(final));
 	r = check_final(d, final);
 	if (r >= 0)
 		r = check_closed(d->root, &patience);
