@@ -75,7 +75,7 @@ int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret)
 
 	if (r < 0)
 		return r;
-	*ret = v.kind == VALUE_TEXT ? v.text.n : 0;
+	*ret = v.kind == VALUE_TEXT || v.kind == VALUE_FILE ? v.text.n : 0;
 	return v.kind == VALUE_ARRAY ? zarr_stored(v.array, ret, &objects) : 0;
 }
 
@@ -319,6 +319,8 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 		err_clear();
 		return -ENOENT;
 	}
+	if (v.ext >= NAME_EXT_PLUGIN && v.ext != leaf_handler_of(leaf)->ext)
+		return -ENOENT;
 	r = node_leaf_new(dir, name, leaf, v.ext, true, &n);
 	/* Whether the leaf can take this form is part of whether the name exists. */
 	if (r >= 0)

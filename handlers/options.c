@@ -195,6 +195,7 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		if (i < 0)
 			return bad_value(opt, value);
 		*(bool *)at = i & 1;
+		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
 		return 0;
 	case OPTION_SIZE:
 		return option_parse_size(value, at) < 0 ? bad_value(opt, value) : 0;
@@ -210,6 +211,7 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		if (i < 0)
 			return bad_value(opt, value);
 		*(int *)at = i;
+		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
 		return 0;
 	case OPTION_OCTAL: {
 		char *end;
@@ -227,6 +229,10 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		return add_rule(o, opt, value);
 	case OPTION_TRANSFORMS:
 		return set_transforms(o, opt, value);
+	case OPTION_PLUGIN:
+		return plugin_load(value);
+	case OPTION_BINDING:
+		return plugin_bind(value);
 	case OPTION_REFUSED:
 		return fail(-EINVAL, "option '%s' is %s", opt->name, opt->help);
 	case OPTION_TEXT: {
@@ -389,6 +395,10 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 	case OPTION_TEXT:
 	case OPTION_TRANSFORMS:
 		return buf_add_str(ret, *(char *const *)at ? *(char *const *)at : "");
+	case OPTION_PLUGIN:
+		return plugins_print(ret);
+	case OPTION_BINDING:
+		return plugins_print_bindings(ret);
 	case OPTION_REFUSED:
 		return 0;
 	}
@@ -445,6 +455,8 @@ static size_t scoped_size(enum option_kind kind)
 	case OPTION_TEXT:
 	case OPTION_RULE:
 	case OPTION_TRANSFORMS:
+	case OPTION_PLUGIN:
+	case OPTION_BINDING:
 	case OPTION_REFUSED:
 		break;
 	}

@@ -8,6 +8,7 @@
 #define PYTREEFS_OPTIONS_H
 
 #include "core/step/ckpt.h"
+#include "handlers/plugins.h"
 #include "handlers/transform.h"
 
 /*
@@ -67,6 +68,8 @@ struct options {
 	bool pad_truncate;
 	char *transforms;
 	struct transform *transform;	/* what is in that file; NULL: none */
+	bool override;			/* with handlers: see plugin_rules() */
+	enum { HANDLERS_ALL, HANDLERS_NONE } handlers;
 	/* Memory and I/O. */
 	uint64_t cache, read_budget, write_budget;
 	char *spill;
@@ -87,7 +90,7 @@ struct options {
 enum option_kind {
 	OPTION_BOOL, OPTION_SIZE, OPTION_UINT, OPTION_TEXT, OPTION_ENUM, OPTION_OCTAL,
 	OPTION_DTYPE, OPTION_AXES, OPTION_COMPRESSION, OPTION_RULE,
-	OPTION_TRANSFORMS, OPTION_REFUSED,
+	OPTION_TRANSFORMS, OPTION_PLUGIN, OPTION_BINDING, OPTION_REFUSED,
 };
 
 struct option {

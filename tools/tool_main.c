@@ -196,7 +196,9 @@ static int run(const struct cmd *c, int argc, char **argv)
 	free(a.arg);
 	/* A full disk or a closed pipe shows here at the latest. */
 	if (fflush(stdout) != 0 && status == EXIT_OK) {
-		fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
+		/* A reader that has seen enough, such as head(1), is none to complain to. */
+		if (errno != EPIPE)
+			fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
 		status = EXIT_FOUND;
 	}
 	return MAX(status, 0);
