@@ -198,7 +198,18 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
 		return 0;
 	case OPTION_SIZE:
+		o->follows[opt - option_table] = !strcmp(value, "auto");
+		/* Only memory that is free can be measured by it. */
+		if (!strcmp(value, "auto") && !strstr(opt->accepts, "auto"))
+			return bad_value(opt, value);
 		return option_parse_size(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_AGGREGATE:
+		i = word_index("off|all|false|on", value);
+		if (i < 0)
+			return fail(-EINVAL, "option '%s' does not accept '%s'; a rule or an xattr takes all or off", opt->name,
+				    value);
+		*(bool *)at = i & 1;
+		return 0;
 	case OPTION_UINT: {
 		char *end;
 
@@ -337,6 +348,32 @@ static uint64_t scoped_bit(const struct option *opt)
 	return (uint64_t)1 << (opt - option_table);
 }
 
+static const struct option *find_option(const char *name)
+{
+	for (size_t i = 0; i < option_count; i++)
+		if (!strcmp(option_table[i].name, name))
+			return &option_table[i];
+	return NULL;
+}
+
+bool options_auto_size(const struct options *o, const char *name, uint64_t *ret)
+{
+	if (!o->follows[find_option(name) - option_table])
+		return false;
+	*ret = auto_size();
+	return true;
+}
+
+static int aggregate_rule(struct options *o, const char *glob)
+{
+	auto_buf text = { 0 };
+	int r = buf_addf(&text, "%s:aggregate=all", glob);
+
+	if (r >= 0 && !buf_str(&text))
+		r = -ENOMEM;
+	return r < 0 ? r : add_rule(o, find_option("rule"), buf_str(&text));
+}
+
 int option_set(struct options *o, const char *text, bool known_only)
 {
 	const char *eq = strchr(text, '=');
@@ -351,9 +388,12 @@ int option_set(struct options *o, const char *text, bool known_only)
 			continue;
 		if (!eq && opt->kind != OPTION_BOOL)
 			return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
+		o->from[i] = o->setting_from;
+		/* A pattern is a rule with another name. */
+		if (opt->kind == OPTION_AGGREGATE && word_index("off|all|false|on", eq + 1) < 0)
+			return aggregate_rule(o, eq + 1);
 		if (opt->scoped)
 			o->save.given |= scoped_bit(opt);
-		o->from[i] = o->setting_from;
 		return set_value(o, opt, eq ? eq + 1 : "on");
 	}
 	return known_only ? -ENOENT : unknown(name);
@@ -368,6 +408,11 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 	case OPTION_BOOL:
 		return buf_add_str(ret, *(const bool *)at ? "on" : "off");
 	case OPTION_SIZE:
+		if (o->follows[opt - option_table])
+			return buf_add_str(ret, "auto");
+		return buf_addf(ret, "%llu", (unsigned long long)*(const uint64_t *)at);
+	case OPTION_AGGREGATE:
+		return buf_add_str(ret, *(const bool *)at ? "all" : "off");
 	case OPTION_UINT:
 		return buf_addf(ret, "%llu", (unsigned long long)*(const uint64_t *)at);
 	case OPTION_ENUM:
@@ -441,6 +486,7 @@ static size_t scoped_size(enum option_kind kind)
 {
 	switch (kind) {
 	case OPTION_BOOL:
+	case OPTION_AGGREGATE:
 		return sizeof(bool);
 	case OPTION_SIZE:
 	case OPTION_UINT:

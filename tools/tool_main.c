@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/cmd.h"
+#include "tools/help_options.h"
 
 const struct cmd *const cmd_table[] = {
 	&cmd_mount,
@@ -36,17 +37,6 @@ static void program_help(FILE *out)
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
 	fprintf(out, "\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o.\n");
-}
-
-static void options_help(FILE *out)
-{
-	fprintf(out, "Options of a checkpoint, given as -o NAME=VALUE,NAME=VALUE:\n\n");
-	for (size_t i = 0; i < option_count; i++) {
-		const struct option *o = &option_table[i];
-
-		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts, o->fallback ? " (" : "",
-			o->fallback ? o->fallback : "", o->fallback ? ")" : "", o->help);
-	}
 }
 
 static int usage_error(const struct cmd *c, const char *what, const char *subject)
@@ -233,8 +223,10 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
 		if (argc > 2 && !strcmp(argv[2], "options")) {
-			options_help(stdout);
-			return EXIT_OK;
+			if (help_options(stdout, argc > 3 ? argv[3] : NULL) == 0)
+				return EXIT_OK;
+			fprintf(stderr, "pytreefs help options: --text, --markdown or --man\n");
+			return EXIT_USAGE;
 		}
 		c = argc > 2 ? find_cmd(argv[2]) : NULL;
 		if (c)
