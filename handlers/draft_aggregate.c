@@ -111,6 +111,14 @@ static int take_leaf(struct sealing_item *it, struct plan_leaf *l, uint64_t *lef
 	}
 	if (r < 0)
 		return r;
+	/* Chunks that no database refers to are removed: should the commit fail, the draft needs its bytes. */
+	if (l->kind == PLAN_ARRAY && !l->n_parts && l->source->file->n_arrays == 1) {
+		pthread_mutex_lock(&l->source->file->lock);
+		r = draft_file_stage(l->source->file);
+		pthread_mutex_unlock(&l->source->file->lock);
+	}
+	if (r < 0)
+		return r;
 	l->node->value = TREE_VALUE_AGGREGATE;
 	l->node->aggregate = a;
 	l->aggregated = true;

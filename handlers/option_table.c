@@ -36,7 +36,7 @@ const struct option option_table[] = {
 	  "write leaves (whose path matches) into the legacy msgpack file of their item", .scoped = true },
 	{ "rule", OPTION_RULE, 0, NULL, "GLOB:NAME=VALUE", "one of the options above for leaves whose path matches" },
 	{ "commit_timeout", OPTION_UINT, AT(commit_timeout), "1200", "SECONDS",
-	  "a commit that takes longer fails, and the draft stays" },
+	  "a commit that takes longer fails, and the draft stays; 0: without limit" },
 	{ "verify_commit", OPTION_BOOL, AT(verify_commit), "on", "on|off",
 	  "look at every array of a draft before it becomes a step" },
 	{ "on_commit", OPTION_TEXT, AT(on_commit), NULL, "COMMAND",

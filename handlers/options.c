@@ -85,6 +85,23 @@ static int bad_value(const struct option *opt, const char *value)
 	return fail(-EINVAL, "option '%s' does not accept '%s'; it takes %s", opt->name, value, opt->accepts);
 }
 
+static int parse_uint(const char *value, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(value, &end, 10);
+	return errno || *end || !isdigit((unsigned char)*value) ? -EINVAL : 0;
+}
+
+static int parse_octal(const char *value, uint64_t *ret)
+{
+	char *end;
+
+	*ret = strtoull(value, &end, 8);
+	return *end || !isdigit((unsigned char)*value) || *ret > 07777 ? -EINVAL : 0;
+}
+
 static int parse_dtype(const char *value, int *ret)
 {
 	enum dtype t = *value ? dtype_by_name(span_str(value)) : DTYPE_UNKNOWN;
@@ -210,13 +227,8 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 				    value);
 		*(bool *)at = i & 1;
 		return 0;
-	case OPTION_UINT: {
-		char *end;
-
-		errno = 0;
-		*(uint64_t *)at = strtoull(value, &end, 10);
-		return errno || *end || !isdigit((unsigned char)*value) ? bad_value(opt, value) : 0;
-	}
+	case OPTION_UINT:
+		return parse_uint(value, at) < 0 ? bad_value(opt, value) : 0;
 	case OPTION_ENUM:
 		i = word_index(opt->accepts, value);
 		if (i < 0)
@@ -224,12 +236,8 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		*(int *)at = i;
 		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
 		return 0;
-	case OPTION_OCTAL: {
-		char *end;
-
-		*(uint64_t *)at = strtoull(value, &end, 8);
-		return *end || !*value || *(uint64_t *)at > 07777 ? bad_value(opt, value) : 0;
-	}
+	case OPTION_OCTAL:
+		return parse_octal(value, at) < 0 ? bad_value(opt, value) : 0;
 	case OPTION_DTYPE:
 		return parse_dtype(value, at) < 0 ? bad_value(opt, value) : 0;
 	case OPTION_AXES:
