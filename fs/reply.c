@@ -90,7 +90,7 @@ void reply_attr(fuse_req_t req, struct node *n, const char *op)
 		return;
 	}
 	err_clear();
-	fuse_reply_attr(req, &st, n->ttl);
+	fuse_reply_attr(req, &st, node_attr_ttl(n));
 }
 
 /*

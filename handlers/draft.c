@@ -220,7 +220,8 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	/* A draft that is itself an item has its arrays at the top. */
 	if (d->is_item)
 		return io_dir_sub(d->dir->dir, ".", ret);
-	if (asprintf(&name, ".pytreefs-item-%u", d->n_stores) < 0) {
+	/* Its number is used up, whatever happens: what a failure leaves is the commit's to remove. */
+	if (asprintf(&name, ".pytreefs-item-%u", d->n_stores++) < 0) {
 		name = NULL;
 		return fail(-ENOMEM, "cannot write to '%s'", d->name);
 	}
@@ -251,7 +252,6 @@ static int make_store(struct draft *d, struct draft_node *item)
 	/* The store owns it now. */
 	take(dir);
 	item->item.dir = take(name);
-	d->n_stores++;
 	return 0;
 }
 

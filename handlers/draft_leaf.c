@@ -272,7 +272,7 @@ static int plan_json(struct plan_leaf *l, struct span text)
 	int r = json_parse(text, l->source->name, &doc);
 
 	if (r < 0)
-		return fail(-EINVAL, "%s", err_text(r));
+		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
 	if (doc.root->kind == JSON_NULL)
 		return plan_none(l);
 	if (doc.root->kind == JSON_STRING && !is_number_word(doc.root->s))

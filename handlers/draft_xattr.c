@@ -134,7 +134,7 @@ static int check_custom(struct draft_node *n, struct span value)
 		return fail(-EINVAL, "custom metadata belongs to a step or an item");
 	r = json_parse(value, "user.pytree.custom_metadata", &doc);
 	if (r < 0)
-		return fail(-EINVAL, "%s", err_text(r));
+		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
 	return doc.root->kind == JSON_OBJECT ? 0 : fail(-EINVAL, "custom metadata is a JSON object");
 }
 

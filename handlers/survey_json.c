@@ -133,7 +133,7 @@ static int put_leaf(struct printing *p, const struct leaf_facts *f, struct span 
 	if (r >= 0 && (f->kind == VALUE_ARRAY || f->kind == VALUE_TEXT || f->kind == VALUE_FILE))
 		r = buf_addf(p->out, ", \"bytes\": %llu, \"stored_bytes\": %llu", (unsigned long long)f->bytes,
 			     (unsigned long long)f->stored);
-	if (r >= 0 && item_sharding(p->part->item, f->leaf, &sharding))
+	if (r >= 0 && item_sharding(p->part->item, f->leaf, &sharding) == 1)
 		r = put_json(p, "sharding", sharding);
 	if (r >= 0 && f->why)
 		r = put_text(p, "error", span_str(f->why));

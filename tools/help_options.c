@@ -1,5 +1,5 @@
 /*
- * help_options.c - the option table for people: `pytreefs help options`, docs/options.md, the man page.
+ * help_options.c - the option table for people: `pytreefs help options` and docs/options.md.
  */
 #include "tools/help_options.h"
 
@@ -14,8 +14,8 @@ static void print_text(FILE *out)
 	for (size_t i = 0; i < option_count; i++) {
 		const struct option *o = &option_table[i];
 
-		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts, o->fallback ? " (" : "",
-			o->fallback ? o->fallback : "", o->fallback ? ")" : "", o->help);
+		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts, o->fallback && *o->fallback ? " (" : "",
+			o->fallback ? o->fallback : "", o->fallback && *o->fallback ? ")" : "", o->help);
 	}
 }
 
@@ -58,27 +58,12 @@ static void print_markdown(FILE *out)
 	print_rows(out, false);
 }
 
-static void print_man(FILE *out)
-{
-	fprintf(out, ".TH PYTREEFS-OPTIONS 5\n.SH NAME\npytreefs-options \\- options of a checkpoint\n"
-		     ".SH SYNOPSIS\n.B pytreefs mount\n.B \\-o\n.I NAME=VALUE,...\n.I SOURCE MOUNTPOINT\n.SH OPTIONS\n");
-	for (size_t i = 0; i < option_count; i++) {
-		const struct option *o = &option_table[i];
-
-		fprintf(out, ".TP\n.BI %s= \"%s\"\n%s.%s%s%s\n", o->name, o->accepts, o->help,
-			o->fallback && *o->fallback ? " Default: " : "", o->fallback ? o->fallback : "",
-			o->scoped ? "\nAlso by rule=, and by an xattr user.pytree.save.* of a draft." : "");
-	}
-}
-
 int help_options(FILE *out, const char *form)
 {
 	if (!form || !strcmp(form, "--text"))
 		print_text(out);
 	else if (!strcmp(form, "--markdown"))
 		print_markdown(out);
-	else if (!strcmp(form, "--man"))
-		print_man(out);
 	else
 		return -1;
 	return 0;

@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "tools/cmd.h"
 #include "tools/help_options.h"
+#include "tools/manual.h"
 
 const struct cmd *const cmd_table[] = {
 	&cmd_mount,
@@ -21,12 +22,17 @@ const struct cmd *const cmd_table[] = {
 	&cmd_verify,
 	&cmd_diff,
 	&cmd_stats,
+	&cmd_report,
 	&cmd_save,
 	&cmd_export,
 	&cmd_convert,
 	&cmd_transform,
+	&cmd_merge,
+	&cmd_commit,
+	&cmd_abort,
 	&cmd_explain,
 	&cmd_dump,
+	&cmd_completion,
 	NULL,
 };
 
@@ -183,7 +189,9 @@ static int run(const struct cmd *c, int argc, char **argv)
 	free(a.arg);
 	/* A full disk or a closed pipe shows here at the latest. */
 	if (fflush(stdout) != 0 && status == EXIT_OK) {
-		fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
+		/* A reader that has seen enough, such as head(1), is none to complain to. */
+		if (errno != EPIPE)
+			fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
 		status = EXIT_FOUND;
 	}
 	return MAX(status, 0);
@@ -201,6 +209,25 @@ static const struct cmd *find_cmd(const char *name)
 static int run_as_helper(int argc, char **argv)
 {
 	return run(&cmd_mount, argc - 1, argv + 1);
+}
+
+/* `pytreefs help [COMMAND|options|--man[=PAGE]]` */
+static int help(const char *what, const char *form)
+{
+	const struct cmd *c = what ? find_cmd(what) : NULL;
+
+	if (!what)
+		program_help(stdout);
+	else if (!strcmp(what, "options") && help_options(stdout, form) == 0)
+		return EXIT_OK;
+	else if (c)
+		cmd_help(stdout, c);
+	else if (strncmp(what, "--man", 5) || (what[5] && what[5] != '=') ||
+		 manual_print(stdout, what[5] ? what + 6 : "pytreefs") < 0) {
+		fprintf(stderr, "pytreefs: there is no help on '%s'; `pytreefs --help` lists the commands\n", what);
+		return EXIT_USAGE;
+	}
+	return EXIT_OK;
 }
 
 int main(int argc, char **argv)
@@ -221,20 +248,8 @@ int main(int argc, char **argv)
 		printf("pytreefs %s\n", PYTREEFS_VERSION);
 		return EXIT_OK;
 	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-		if (argc > 2 && !strcmp(argv[2], "options")) {
-			if (help_options(stdout, argc > 3 ? argv[3] : NULL) == 0)
-				return EXIT_OK;
-			fprintf(stderr, "pytreefs help options: --text, --markdown or --man\n");
-			return EXIT_USAGE;
-		}
-		c = argc > 2 ? find_cmd(argv[2]) : NULL;
-		if (c)
-			cmd_help(stdout, c);
-		else
-			program_help(stdout);
-		return EXIT_OK;
-	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return help(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
 	c = find_cmd(argv[1]);
 	if (!c) {
 		fprintf(stderr, "pytreefs: '%s' is no command; `pytreefs --help` lists them\n", argv[1]);

@@ -82,9 +82,12 @@ static int mark_items(struct commit *c)
 	for (size_t i = 0; i < c->n_items && r >= 0 && !c->direct; i++) {
 		auto_free char *where = NULL, *file = NULL, *dir = span_dup_str(c->items[i].name);
 
-		if (!dir || asprintf(&where, "%s/%s", c->draft->name, dir) < 0 ||
-		    asprintf(&file, "%s/commit_success.txt", dir) < 0)
+		if (!dir || asprintf(&where, "%s/%s", c->draft->name, dir) < 0)
+			where = NULL;
+		if (!where || asprintf(&file, "%s/commit_success.txt", dir) < 0) {
+			file = NULL;
 			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
+		}
 		r = write_marker(c, where, file);
 		if (r >= 0)
 			r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
