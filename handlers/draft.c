@@ -71,6 +71,7 @@ static int begin(struct ns *ns, struct span name, struct span final, bool is_ite
 
 	if (!d)
 		return fail(-ENOMEM, "cannot begin draft '%.*s'", SPAN_ARG(name));
+	ns_follow_memory(ns);
 	pthread_mutex_init(&d->lock, NULL);
 	atomic_init(&d->refs, 1);
 	d->ns = ns;

@@ -23,6 +23,7 @@ struct plan_leaf {
 	size_t n_parts;
 	size_t index;			/* ARRAY: which one of the file's */
 	bool has_shape, is_jax;
+	bool aggregated;		/* its value is in the legacy file */
 	unsigned rank;			/* of the whole array */
 	uint64_t shape[LIMIT_RANK];
 	struct span sharding, key_impl;	/* JAX, in the tree's arena; p NULL: none was set */
