@@ -15,6 +15,7 @@ struct sealing_item {
 	struct commit_file *file;
 	size_t n_files, cap_files;
 	struct buf strings, sharding, arrays, metadata;
+	struct plugin_files made;	/* of an item that a plugin takes */
 	struct arena arena;		/* names, shifts, documents */
 };
 

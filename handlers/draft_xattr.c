@@ -96,7 +96,8 @@ static int remove_value(struct draft_node *n, const char *name)
 			free(x);
 			return 0;
 		}
-	return -ENODATA;
+	/* What is shown without having been set is gone when nobody set it: rsync -X takes it away. */
+	return (n->is_dir && !strcmp(name, "kind")) || (n == n->draft->root && !strcmp(name, "state")) ? 0 : -ENODATA;
 }
 
 /* ---- what each accepts ---- */
@@ -133,7 +134,7 @@ static int check_custom(struct draft_node *n, struct span value)
 		return fail(-EINVAL, "custom metadata belongs to a step or an item");
 	r = json_parse(value, "user.pytree.custom_metadata", &doc);
 	if (r < 0)
-		return fail(-EINVAL, "%s", err_text(r));
+		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
 	return doc.root->kind == JSON_OBJECT ? 0 : fail(-EINVAL, "custom metadata is a JSON object");
 }
 

