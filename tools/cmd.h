@@ -88,6 +88,7 @@ void print_size(char *out, size_t n, uint64_t bytes);
 void print_name(FILE *out, const char *name);
 
 /* One a line. */
+extern const struct cmd cmd_bench;
 extern const struct cmd cmd_cat;
 extern const struct cmd cmd_completion;
 extern const struct cmd cmd_convert;

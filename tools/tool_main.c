@@ -28,6 +28,7 @@ const struct cmd *const cmd_table[] = {
 	&cmd_transform,
 	&cmd_explain,
 	&cmd_dump,
+	&cmd_bench,
 	&cmd_completion,
 	NULL,
 };
