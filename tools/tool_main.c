@@ -33,6 +33,7 @@ const struct cmd *const cmd_table[] = {
 	&cmd_abort,
 	&cmd_explain,
 	&cmd_dump,
+	&cmd_bench,
 	&cmd_completion,
 	NULL,
 };
