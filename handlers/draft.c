@@ -44,7 +44,7 @@ static int item_name_draft(struct span name, struct span *ret_final)
 	if (final.n == name.n || final.n == 0)
 		return fail(-EINVAL, "'%.*s' is no name of a draft: it must end in '.tmp'", SPAN_ARG(name));
 	*ret_final = final;
-	return 0;
+	return draft_check_item_name(final);
 }
 
 static int make_dir(struct ns *ns, struct draft *d, struct span final)
@@ -200,7 +200,29 @@ void drafts_release(struct ns *ns)
 
 /* ---- stores ---- */
 
-/* The store's directory has a temporary name: the item may be renamed until the commit. */
+/*
+ * The store's directory has a temporary name: the item may be renamed until the commit. A draft that
+ * is one item is that directory itself.
+ */
+static int make_store_dir(struct draft *d, char **ret_name, struct io_dir **ret)
+{
+	unsigned mode = d->ns->options->mode ? (unsigned)d->ns->options->mode : 0777;
+	auto_free char *name = NULL;
+	int r = 0;
+
+	if (asprintf(&name, d->is_item ? "." : ".pytreefs-item-%u", d->n_stores) < 0) {
+		name = NULL;
+		return fail(-ENOMEM, "cannot write to '%s'", d->name);
+	}
+	if (!d->is_item)
+		r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, mode);
+	if (r >= 0)
+		r = io_dir_sub(d->dir->dir, name, ret);
+	if (r >= 0)
+		*ret_name = take(name);
+	return r;
+}
+
 static int make_store(struct draft *d, struct draft_node *item)
 {
 	struct store_opts opts = { .dir_mode = d->ns->options->mode ? (unsigned)d->ns->options->mode : 0777 };
@@ -209,14 +231,8 @@ static int make_store(struct draft *d, struct draft_node *item)
 	struct save_opts o;
 	int r = draft_save_opts(item, span_of(NULL, 0), &o);
 
-	if (r >= 0 && asprintf(&name, ".pytreefs-item-%u", d->n_stores) < 0) {
-		name = NULL;
-		r = fail(-ENOMEM, "cannot write to '%s'", item->name);
-	}
 	if (r >= 0)
-		r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, opts.dir_mode);
-	if (r >= 0)
-		r = io_dir_sub(d->dir->dir, name, &dir);
+		r = make_store_dir(d, &name, &dir);
 	opts.ocdbt = o.ocdbt;
 	opts.target_size = o.target_data_file_size;
 	if (r >= 0)

@@ -111,11 +111,13 @@ int draft_rmdir(struct draft_node *dir, struct span name);
 /* Within one draft; replaces a file, as rename(2) does, but for no_replace. */
 int draft_rename(struct draft_node *from, struct span name, struct draft_node *to, struct span to_name,
 		 bool no_replace);
+/* Whether an item may be called that. -EINVAL: Orbax keeps the name to itself. */
+int draft_check_item_name(struct span name);
 /* Free the tree; nobody holds the draft any more. */
 void draft_nodes_free(struct draft_node *n);
 int draft_node_new(struct draft *d, struct draft_node *parent, struct span name, bool is_dir,
 		   struct draft_node **ret);
-/* Called with the lock held: path below the draft, "default/params/w.npy". */
+/* Called with the lock held: path below the step, "default/params/w.npy". */
 int draft_node_path(const struct draft_node *n, struct buf *ret);
 /* Called with the lock held: the item (a child of the draft) that a node is in, or is; NULL for the draft. */
 struct draft_node *draft_item_of(struct draft_node *n);

@@ -372,6 +372,9 @@ static int item_kind(struct plan *p)
 		pthread_mutex_unlock(&n->draft->lock);
 		if (p->strict && !word.p && looks_opaque(n))
 			p->kind = PLAN_STORED;
+		/* The draft of one item is called after it, with an ending. */
+		if (n->draft->is_item)
+			name.n = 0;
 	} else if (ext == NAME_EXT_JSON) {
 		p->kind = PLAN_JSON;
 	} else if (span_ends(name, span_str(".pbtxt"))) {
@@ -383,7 +386,7 @@ static int item_kind(struct plan *p)
 	}
 	if (!n->is_dir && p->kind != PLAN_PROTO)
 		name.n -= strlen(name_ext_text(ext));
-	if (name.n == 0 || name.p[0] == '.')
+	if (!n->draft->is_item && (name.n == 0 || name.p[0] == '.'))
 		return fail(-EINVAL, "'%s' is no item's name", n->name);
 	p->name = span_dup_str(name);
 	return p->name ? 0 : -ENOMEM;
@@ -398,13 +401,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 		return fail(-ENOMEM, "cannot look at item '%s'", item->name);
 	p->item = draft_node_ref(item);
 	p->strict = strict;
-	if (item->draft->is_item) {
-		p->kind = PLAN_TREE;
-		p->name = strdup("");
-		r = p->name ? 0 : -ENOMEM;
-	} else {
-		r = item_kind(p);
-	}
+	r = item_kind(p);
 	if (r >= 0) {
 		pthread_mutex_lock(&item->draft->lock);
 		r = draft_save_opts(item, span_of(NULL, 0), &p->opts);

@@ -155,6 +155,55 @@ static int seal_directories(struct commit_item *item)
 	return r;
 }
 
+/* ---- what is not of this commit ---- */
+
+struct cleaning {
+	const struct commit_item *item;
+	struct buf names;		/* NUL-terminated, one behind the other */
+};
+
+static bool is_kept(const struct commit_item *item, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (!strcmp(name, DRAFT_LOCK_FILE))
+		return true;
+	/* Data files of a database. What they hold for nobody stays in them. */
+	if (store_is_ocdbt(item->store))
+		return !strcmp(name, "d");
+	for (size_t i = 0; i < item->n_leaves; i++) {
+		const char *path = store_leaf_path(item->leaves[i].kv);
+
+		if (path && !strncmp(path, name, n) && (path[n] == '\0' || path[n] == '/'))
+			return true;
+	}
+	return false;
+}
+
+static int add_unwanted(void *arg, const char *name, unsigned char type)
+{
+	struct cleaning *cl = arg;
+
+	return is_kept(cl->item, name) ? 0 : buf_add(&cl->names, name, strlen(name) + 1);
+}
+
+/* Leaves that were written again or removed, and what an earlier commit that failed has written. */
+static int clean(const struct commit_item *item)
+{
+	struct cleaning cl = { .item = item };
+	struct io_dir *dir = store_dir(item->store);
+	int r = 0;
+
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
+		r = store_leaf_unplace(item->leaves[i].kv);
+	if (r >= 0)
+		r = io_list(dir, ".", add_unwanted, &cl);
+	for (size_t at = 0; at < cl.names.n && r >= 0; at += strlen((char *)cl.names.p + at) + 1)
+		r = io_remove_tree(dir, (char *)cl.names.p + at);
+	buf_release(&cl.names);
+	return r;
+}
+
 /* ---- files ---- */
 
 static int write_long(struct io_dir *dir, const char *path, unsigned mode, const struct commit_file *f)
@@ -239,6 +288,8 @@ int seal_item(struct commit *c, struct commit_item *item)
 	int r = 0;
 
 	if (item->store)
+		r = clean(item);
+	if (r >= 0 && item->store)
 		r = store_is_ocdbt(item->store) ? seal_database(c, item) : seal_directories(item);
 	for (size_t i = 0; i < item->n_files && r >= 0; i++)
 		r = write_file(c, item, &item->files[i]);

@@ -48,6 +48,14 @@ int store_leaf_each(struct kv *leaf, store_each_fn *each, void *arg);
  */
 int store_leaf_place(struct kv *leaf, struct span param);
 
+/*
+ * Take that back, so that every leaf can get another name: for a commit after one that failed. Nothing
+ * when it has no name yet, and in a database.
+ */
+int store_leaf_unplace(struct kv *leaf);
+/* Called when nobody writes: the leaf's directory below the item's; NULL in a database. */
+const char *store_leaf_path(struct kv *leaf);
+
 struct store_stats {
 	uint64_t values, bytes;
 };

@@ -19,6 +19,7 @@ struct leaf {
 	pthread_mutex_t lock;		/* protects all below */
 	char *path;			/* of the leaf's directory, below the item's */
 	bool made;
+	bool bare;			/* placed in the item's own directory; path is what it had before */
 };
 
 static struct leaf *leaf_of(struct kv *kv)
@@ -323,7 +324,65 @@ static int place_bare(struct leaf *l)
 		r = io_list(dir, l->path, move_up, l);
 	if (r >= 0)
 		r = io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
+	l->bare |= r >= 0;
 	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
+}
+
+/* What zarr keeps in an array's directory, and nothing else of an item is called. */
+static bool is_of_array(const char *name)
+{
+	return (name[0] >= '0' && name[0] <= '9') || !strcmp(name, ".zarray") || !strcmp(name, "zarr.json") ||
+	       !strcmp(name, "c");
+}
+
+static int move_down(void *arg, const char *name, unsigned char type)
+{
+	struct leaf *l = arg;
+	auto_free char *to = NULL;
+
+	if (!is_of_array(name))
+		return 0;
+	if (asprintf(&to, "%s/%s", l->path, name) < 0) {
+		to = NULL;
+		return -ENOMEM;
+	}
+	return io_dirop(l->store->dir, IO_RENAME_NEW, name, to, 0);
+}
+
+int store_leaf_unplace(struct kv *kv)
+{
+	struct leaf *l = leaf_of(kv);
+	struct io_dir *dir;
+	char *path = NULL;
+	int r = 0;
+
+	if (kv->ops != &store_dir_ops)
+		return 0;
+	dir = l->store->dir;
+	if (l->bare) {
+		r = make_dirs(dir, l->path, l->store->opts.dir_mode ? l->store->opts.dir_mode : 0777);
+		if (r >= 0)
+			r = io_list(dir, ".", move_down, l);
+		l->bare = r < 0;
+		return r;
+	}
+	if (!strncmp(l->path, STORE_LEAF_TMP, strlen(STORE_LEAF_TMP)))
+		return 0;
+	if (asprintf(&path, STORE_LEAF_TMP "%u", atomic_fetch_add(&l->store->next_leaf, 1)) < 0)
+		return fail(-ENOMEM, "cannot move leaf '%s'", l->path);
+	r = io_dirop(dir, IO_RENAME_NEW, l->path, path, 0);
+	if (r < 0) {
+		free(path);
+		return r;
+	}
+	free(l->path);
+	l->path = path;
+	return 0;
+}
+
+const char *store_leaf_path(struct kv *kv)
+{
+	return kv->ops == &store_dir_ops ? leaf_of(kv)->path : NULL;
 }
 
 int store_leaf_place(struct kv *kv, struct span param)
