@@ -173,6 +173,8 @@ static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret
 		full = buf_span(&path);
 		if (r >= 0)
 			r = kv_locate(l->files, &full, &ret[i], 1);
+		if (r >= 0 && ret[i].where == KV_ABSENT && l->bare)
+			r = kv_locate(l->files, &key[i], &ret[i], 1);
 		if (r < 0)
 			return r;
 	}
@@ -320,11 +322,13 @@ static int place_bare(struct leaf *l)
 	/* Done already by a commit that failed later. */
 	if (r == -ENOENT)
 		return 0;
-	if (r >= 0)
-		r = io_list(dir, l->path, move_up, l);
+	if (r < 0)
+		return r;
+	/* From the first file on: they are looked for in both places. */
+	l->bare = true;
+	r = io_list(dir, l->path, move_up, l);
 	if (r >= 0)
 		r = io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
-	l->bare |= r >= 0;
 	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
 }
 
@@ -375,8 +379,10 @@ int store_leaf_unplace(struct kv *kv)
 		free(path);
 		return r;
 	}
+	pthread_mutex_lock(&l->lock);
 	free(l->path);
 	l->path = path;
+	pthread_mutex_unlock(&l->lock);
 	return 0;
 }
 
@@ -417,11 +423,12 @@ int store_leaf_place(struct kv *kv, struct span param)
 	}
 	if (r >= 0)
 		r = io_dirop(dir, IO_RENAME_NEW, l->path, name, 0);
-	if (r >= 0)
-		r = sync_up(dir, name);
 	if (r < 0)
 		return r;
+	/* It is there from now on, whatever comes of the sync. */
+	pthread_mutex_lock(&l->lock);
 	free(l->path);
 	l->path = take(name);
-	return 0;
+	pthread_mutex_unlock(&l->lock);
+	return sync_up(dir, l->path);
 }
