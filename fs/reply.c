@@ -73,6 +73,8 @@ bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *f
 	}
 	err_clear();
 	fs_entry(fs, n, &st, &e);
+	/* Programs look at what they have just created; the kernel forgets this at the first write. */
+	e.attr_timeout = NS_ROOT_TTL;
 	r = fuse_reply_create(req, &e, fi);
 	take_back(r, n);
 	return r != -ENOENT;
@@ -88,7 +90,7 @@ void reply_attr(fuse_req_t req, struct node *n, const char *op)
 		return;
 	}
 	err_clear();
-	fuse_reply_attr(req, &st, n->ttl);
+	fuse_reply_attr(req, &st, node_attr_ttl(n));
 }
 
 /*

@@ -60,6 +60,7 @@ struct draft {
 	char *name;			/* in the mount: "101.tmp" */
 	struct draft_dir *dir;
 	bool is_item;			/* in a mount of a step: one item, its tree at the top */
+	bool any_name;			/* its final name need not be a step's */
 	atomic_uint refs;
 	pthread_mutex_t lock;		/* protects all below, and all nodes */
 	enum draft_life life;
@@ -75,6 +76,8 @@ struct draft {
  * mount holds it, this one too; -EEXIST: a temporary directory of another program.
  */
 int draft_begin(struct ns *ns, struct span name, struct draft **ret);
+/* For tools: a checkpoint of any name, of items or being one itself. */
+int draft_begin_as(struct ns *ns, struct span final, bool is_item, struct draft **ret);
 /* The draft of that name, with a reference; or NULL. */
 struct draft *draft_find(struct ns *ns, struct span name);
 /* One call for each, without locks. */

@@ -201,9 +201,9 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 {
 	int r = 0;
 
-	/* The draft of one item stands in its step like any other item. */
+	/* The draft of one item stands in its step like any other item; a tree that is a checkpoint does not. */
 	if (!n->parent)
-		return n->draft->is_item ? buf_add_str(ret, n->draft->dir->final) : 0;
+		return n->draft->is_item && !n->draft->any_name ? buf_add_str(ret, n->draft->dir->final) : 0;
 	r = draft_node_path(n->parent, ret);
 	if (r >= 0 && ret->n)
 		r = buf_add_byte(ret, '/');

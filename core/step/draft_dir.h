@@ -12,6 +12,7 @@
 #include "core/io/io.h"
 
 #define DRAFT_LOCK_FILE ".pytreefs-draft"
+#define DRAFT_BEGUN "-begun-"		/* in the name of a draft whose lock is not there yet */
 
 struct draft_dir {
 	struct io_dir *parent;		/* SOURCE; borrowed */
@@ -20,6 +21,7 @@ struct draft_dir {
 	struct io_dir *dir;
 	struct io_file *lock;
 	int64_t init_ns;		/* when it was begun */
+	uint64_t failed_dir_syncs;	/* of the engine, when all its names were written */
 	unsigned mode;
 };
 
@@ -30,9 +32,10 @@ struct draft_dir {
  */
 int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		    struct draft_dir **ret);
-/* Take the lock file away (before a commit's rename), and put it back (when that failed). */
-int draft_dir_unmark(struct draft_dir *d);
+/* Make the lock file, and hold the lock. */
 int draft_dir_mark(struct draft_dir *d);
+/* Take the lock file away: it is a step now. */
+int draft_dir_unmark(struct draft_dir *d);
 /* Remove it with all that is in it. d stays to be freed. */
 int draft_dir_remove(struct draft_dir *d);
 /* Lets go of the lock; the directory stays. Accepts NULL. */

@@ -151,56 +151,9 @@ static int seal_directories(struct commit_item *item)
 	int r = 0;
 
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
-		r = store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
-	return r;
-}
-
-/* ---- what is not of this commit ---- */
-
-struct cleaning {
-	const struct commit_item *item;
-	struct buf names;		/* NUL-terminated, one behind the other */
-};
-
-static bool is_kept(const struct commit_item *item, const char *name)
-{
-	size_t n = strlen(name);
-
-	if (!strcmp(name, DRAFT_LOCK_FILE))
-		return true;
-	/* Data files of a database. What they hold for nobody stays in them. */
-	if (store_is_ocdbt(item->store))
-		return !strcmp(name, "d");
-	for (size_t i = 0; i < item->n_leaves; i++) {
-		const char *path = store_leaf_path(item->leaves[i].kv);
-
-		if (path && !strncmp(path, name, n) && (path[n] == '\0' || path[n] == '/'))
-			return true;
-	}
-	return false;
-}
-
-static int add_unwanted(void *arg, const char *name, unsigned char type)
-{
-	struct cleaning *cl = arg;
-
-	return is_kept(cl->item, name) ? 0 : buf_add(&cl->names, name, strlen(name) + 1);
-}
-
-/* Leaves that were written again or removed, and what an earlier commit that failed has written. */
-static int clean(const struct commit_item *item)
-{
-	struct cleaning cl = { .item = item };
-	struct io_dir *dir = store_dir(item->store);
-	int r = 0;
-
+		r = store_leaf_displace(item->leaves[i].kv, item->leaves[i].param);
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
-		r = store_leaf_unplace(item->leaves[i].kv);
-	if (r >= 0)
-		r = io_list(dir, ".", add_unwanted, &cl);
-	for (size_t at = 0; at < cl.names.n && r >= 0; at += strlen((char *)cl.names.p + at) + 1)
-		r = io_remove_tree(dir, (char *)cl.names.p + at);
-	buf_release(&cl.names);
+		r = store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
 	return r;
 }
 
@@ -283,12 +236,81 @@ static int write_file(struct commit *c, const struct commit_item *item, const st
 	return r < 0 ? r : sync_parents(c->draft->dir, path);
 }
 
-int seal_item(struct commit *c, struct commit_item *item)
+/* ---- what is there already ---- */
+
+struct cleaning {
+	const struct commit_item *item;
+	struct buf names;		/* each ends in NUL */
+	struct span *kept;		/* entries that stay, sorted */
+	size_t n;
+};
+
+static int by_name(const void *a, const void *b)
 {
+	return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+static int add_other(void *arg, const char *name, unsigned char type)
+{
+	struct cleaning *cl = arg;
+	struct span key = span_str(name);
+
+	/* The draft's lock lies beside the files of an item that is the draft itself. */
+	if (!strcmp(name, DRAFT_LOCK_FILE) || (cl->n && bsearch(&key, cl->kept, cl->n, sizeof(key), by_name)))
+		return 0;
+	return buf_add(&cl->names, name, strlen(name) + 1);
+}
+
+static int keep_entries(struct cleaning *cl)
+{
+	const struct commit_item *item = cl->item;
+	size_t at = 0;
 	int r = 0;
 
-	if (item->store)
-		r = clean(item);
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
+		r = store_leaf_entry(item->leaves[i].kv, &cl->names);
+		if (r >= 0)
+			r = buf_add_byte(&cl->names, 0);
+	}
+	cl->kept = calloc(item->n_leaves + 1, sizeof(*cl->kept));
+	if (r < 0 || !cl->kept)
+		return r < 0 ? r : fail(-ENOMEM, "cannot look at %zu leaves", item->n_leaves);
+	for (; at < cl->names.n; at += cl->kept[cl->n++].n + 1)
+		cl->kept[cl->n] = span_str((char *)cl->names.p + at);
+	qsort(cl->kept, cl->n, sizeof(*cl->kept), by_name);
+	return 0;
+}
+
+/* Only the leaves' values stay: not what a commit that failed, or a leaf that is gone, left behind. */
+static int clean_item(struct commit_item *item)
+{
+	struct cleaning cl = { .item = item };
+	struct io_dir *dir = store_dir(item->store);
+	auto_buf others = { 0 };
+	int r = 0;
+
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
+		r = store_leaf_unplace(item->leaves[i].kv);
+	if (r >= 0)
+		r = keep_entries(&cl);
+	if (r >= 0) {
+		/* The spans point into the names, which must not grow any more. */
+		struct cleaning look = { .item = item, .kept = cl.kept, .n = cl.n };
+
+		r = io_list(dir, ".", add_other, &look);
+		others = look.names;
+	}
+	for (size_t at = 0; at < others.n && r >= 0; at += strlen((char *)others.p + at) + 1)
+		r = io_remove_tree(dir, (char *)others.p + at);
+	buf_release(&cl.names);
+	free(cl.kept);
+	return r;
+}
+
+int seal_item(struct commit *c, struct commit_item *item)
+{
+	int r = item->store ? clean_item(item) : 0;
+
 	if (r >= 0 && item->store)
 		r = store_is_ocdbt(item->store) ? seal_database(c, item) : seal_directories(item);
 	for (size_t i = 0; i < item->n_files && r >= 0; i++)

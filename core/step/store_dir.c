@@ -19,7 +19,7 @@ struct leaf {
 	pthread_mutex_t lock;		/* protects all below */
 	char *path;			/* of the leaf's directory, below the item's */
 	bool made;
-	bool bare;			/* placed in the item's own directory; path is what it had before */
+	bool bare;			/* placed in the item's own directory, some or all of it; path is what it had before */
 };
 
 static struct leaf *leaf_of(struct kv *kv)
@@ -260,18 +260,23 @@ int store_dir_leaf(struct store *s, struct kv **ret)
 	return 0;
 }
 
-/* Every directory on the way to path durable, the item's own last. */
+int store_leaf_entry(struct kv *kv, struct buf *ret)
+{
+	const char *path = kv->ops == &store_dir_ops ? leaf_of(kv)->path : "d";
+
+	return buf_add(ret, path, strcspn(path, "/"));
+}
+
+/* Every directory on the way to path durable, but for the item's own: that is synced once for all leaves. */
 static int sync_up(struct io_dir *dir, const char *path)
 {
 	auto_free char *at = strdup(path);
+	char *slash;
 	int r = at ? 0 : -ENOMEM;
 
-	while (r >= 0) {
-		char *slash = strrchr(at, '/');
-
-		r = io_dirop(dir, IO_SYNC_DIR, slash ? (*slash = '\0', at) : ".", NULL, 0);
-		if (!slash)
-			break;
+	while (r >= 0 && (slash = strrchr(at, '/'))) {
+		*slash = '\0';
+		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
 	}
 	return r;
 }
@@ -319,17 +324,12 @@ static int place_bare(struct leaf *l)
 	struct stat st;
 	int r = io_stat(dir, l->path, &st);
 
-	/* Done already by a commit that failed later. */
-	if (r == -ENOENT)
-		return 0;
 	if (r < 0)
 		return r;
 	/* From the first file on: they are looked for in both places. */
 	l->bare = true;
 	r = io_list(dir, l->path, move_up, l);
-	if (r >= 0)
-		r = io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
-	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
+	return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
 }
 
 /* What zarr keeps in an array's directory, and nothing else of an item is called. */
@@ -356,39 +356,39 @@ static int move_down(void *arg, const char *name, unsigned char type)
 int store_leaf_unplace(struct kv *kv)
 {
 	struct leaf *l = leaf_of(kv);
-	struct io_dir *dir;
-	char *path = NULL;
-	int r = 0;
+	int r;
+
+	if (kv->ops != &store_dir_ops || !l->bare)
+		return 0;
+	r = make_dirs(l->store->dir, l->path, l->store->opts.dir_mode ? l->store->opts.dir_mode : 0777);
+	if (r >= 0)
+		r = io_list(l->store->dir, ".", move_down, l);
+	l->bare = r < 0;
+	return r;
+}
+
+int store_leaf_displace(struct kv *kv, struct span param)
+{
+	struct leaf *l = leaf_of(kv);
+	char *temp = NULL;
+	int r;
 
 	if (kv->ops != &store_dir_ops)
+		return fail(-EINVAL, "'%s' is no leaf of a directory store", kv->name);
+	if (!strncmp(l->path, STORE_LEAF_TMP, strlen(STORE_LEAF_TMP)) || span_eq(span_str(l->path), param))
 		return 0;
-	dir = l->store->dir;
-	if (l->bare) {
-		r = make_dirs(dir, l->path, l->store->opts.dir_mode ? l->store->opts.dir_mode : 0777);
-		if (r >= 0)
-			r = io_list(dir, ".", move_down, l);
-		l->bare = r < 0;
-		return r;
-	}
-	if (!strncmp(l->path, STORE_LEAF_TMP, strlen(STORE_LEAF_TMP)))
-		return 0;
-	if (asprintf(&path, STORE_LEAF_TMP "%u", atomic_fetch_add(&l->store->next_leaf, 1)) < 0)
-		return fail(-ENOMEM, "cannot move leaf '%s'", l->path);
-	r = io_dirop(dir, IO_RENAME_NEW, l->path, path, 0);
+	if (asprintf(&temp, STORE_LEAF_TMP "%u", atomic_fetch_add(&l->store->next_leaf, 1)) < 0)
+		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
+	r = io_dirop(l->store->dir, IO_RENAME_NEW, l->path, temp, 0);
 	if (r < 0) {
-		free(path);
+		free(temp);
 		return r;
 	}
 	pthread_mutex_lock(&l->lock);
 	free(l->path);
-	l->path = path;
+	l->path = temp;
 	pthread_mutex_unlock(&l->lock);
 	return 0;
-}
-
-const char *store_leaf_path(struct kv *kv)
-{
-	return kv->ops == &store_dir_ops ? leaf_of(kv)->path : NULL;
 }
 
 int store_leaf_place(struct kv *kv, struct span param)
@@ -410,11 +410,12 @@ int store_leaf_place(struct kv *kv, struct span param)
 	r = io_path_check(param, "leaf");
 	if (r < 0)
 		return err_at(-EINVAL, "'%s' cannot be the name of a directory", name);
-	if (!strcmp(name, l->path))
-		return 0;
 	r = io_list(dir, l->path, sync_inside, &inside);
 	if (r >= 0)
 		r = io_dirop(dir, IO_SYNC_DIR, l->path, NULL, 0);
+	/* Named by a commit that failed: perhaps while it was made durable. */
+	if (r < 0 || !strcmp(name, l->path))
+		return r < 0 ? r : sync_up(dir, name);
 	slash = strrchr(name, '/');
 	if (r >= 0 && slash) {
 		auto_free char *parent = span_dup_str(span_of(name, (size_t)(slash - name)));
@@ -425,7 +426,7 @@ int store_leaf_place(struct kv *kv, struct span param)
 		r = io_dirop(dir, IO_RENAME_NEW, l->path, name, 0);
 	if (r < 0)
 		return r;
-	/* It is there from now on, whatever comes of the sync. */
+	/* It is there now, whatever becomes of the sync. */
 	pthread_mutex_lock(&l->lock);
 	free(l->path);
 	l->path = take(name);

@@ -314,3 +314,26 @@ def test_a_failed_commit_may_be_tried_again(mount, root, ocdbt, fault):
             assert stored <= {'_METADATA', 'commit_success.txt', 'a', 'b', 'd', 'manifest.ocdbt'}, stored
         assert failed <= 1
         m.unmount()
+
+
+@pytest.mark.parametrize('zarr', [2, 3])
+@pytest.mark.parametrize('fault', ['rename:eio', 'syncdir:eio', 'rmdir:eio'])
+def test_a_failed_commit_of_a_bare_leaf(mount, root, zarr, fault):
+    """Its files lie in the item's own directory: they are found again, and may become an ordinary leaf."""
+    for n in range(1, 7):
+        m = mount(root, 'ocdbt=off', f'zarr={zarr}', f'io=fault({fault}:{n}):sync', allow_errors=True)
+        for name, mended in ((f'{n}1', '%.npy'), (f'{n}2', 'w.npy')):
+            where = m / f'{name}.tmp/default'
+            where.mkdir(parents=True)
+            (where / '%.npy').write_bytes(W)
+            try:
+                (m / f'{name}.tmp').rename(m / name)
+            except OSError as e:
+                assert e.errno == errno.EIO
+                assert (where / '%.npy').read_bytes() == W
+                if mended != '%.npy':
+                    (where / '%.npy').rename(where / mended)
+                (m / f'{name}.tmp').rename(m / name)
+                assert sorted(os.listdir(m / name / 'default')) == sorted(['_METADATA', mended])
+                assert (m / name / 'default' / mended).read_bytes() == W
+        m.unmount()
