@@ -50,6 +50,7 @@ struct draft_node {
 	struct draft_xattr *xattrs;
 	struct draft_file *file;	/* of a file */
 	struct draft_store item;	/* of an item: a child of the draft */
+	struct buf told;		/* of an item: the `_METADATA` that a program wrote */
 };
 
 enum draft_life { DRAFT_OPEN, DRAFT_COMMITTING, DRAFT_GONE };
@@ -150,6 +151,13 @@ int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_
 int draft_leaf_kv(struct draft_node *n, struct kv **ret, const struct store **ret_store);
 /* The store of the node's item, or NULL when there is none yet. */
 const struct store *draft_store_of(struct draft_node *n);
+
+/* ---- what a copied `_METADATA` says beyond names (draft_told.c); both lock the draft ---- */
+
+/* A program wrote a piece of it. */
+void draft_tell(struct draft_node *item, uint64_t off, const void *p, size_t n);
+/* It wrote all of it to a file of another name. */
+void draft_tell_file(struct draft_node *item, struct draft_file *f);
 
 /* ---- generated files (draft_tree.c) ---- */
 

@@ -23,6 +23,7 @@ void plan_free(struct plan *p)
 	free(p->leaf);
 	tree_build_release(&p->build);
 	tree_free(p->tree);
+	tree_free(p->told);
 	for (size_t i = 0; i < p->n_held; i++)
 		draft_node_unref(p->held[i]);
 	free(p->held);
@@ -114,10 +115,15 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 	return 0;
 }
 
-static enum tree_kind kind_of(struct draft_node *n)
+static bool is_sequence(struct draft_node *const *child, size_t n);
+
+/* By its xattr; else by a copied `_METADATA`, where the names agree with it. */
+static enum tree_kind kind_of(struct plan *p, struct draft_node *n, const struct tree_node *node,
+			      struct draft_node *const *child, size_t n_children)
 {
 	enum tree_kind kind = TREE_DICT;
 	struct span word;
+	bool said;
 
 	pthread_mutex_lock(&n->draft->lock);
 	word = draft_xattr_word(n, "kind");
@@ -125,7 +131,10 @@ static enum tree_kind kind_of(struct draft_node *n)
 		kind = TREE_LIST;
 	else if (span_eq(word, span_str("tuple")))
 		kind = TREE_TUPLE;
+	said = word.p;
 	pthread_mutex_unlock(&n->draft->lock);
+	if (!said && is_sequence(child, n_children))
+		kind = plan_told_kind(p, node);
 	return kind;
 }
 
@@ -252,7 +261,7 @@ static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, 
 		r = hold(p, child[held]);
 	for (size_t i = held; i < n; i++)
 		draft_node_unref(child[i]);
-	node->kind = kind_of(dir);
+	node->kind = kind_of(p, dir, node, child, n);
 	if (node->kind != TREE_DICT && !p->strict && !is_sequence(child, n))
 		node->kind = TREE_DICT;
 	if (r >= 0)
@@ -296,7 +305,10 @@ static int custom_metadata(struct plan *p)
 
 	if (r == -ENODATA) {
 		err_clear();
-		return 0;
+		if (!p->told || !p->told->custom_metadata)
+			return 0;
+		p->tree->custom_metadata = arena_str(&p->tree->arena, p->told->custom_metadata);
+		return p->tree->custom_metadata ? 0 : -ENOMEM;
 	}
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "custom metadata", &doc);
@@ -316,6 +328,9 @@ static int make_tree(struct plan *p)
 	if (r < 0)
 		return r;
 	p->build.tree = p->tree;
+	r = plan_told(p);
+	if (r < 0)
+		return r;
 	r = p->item->is_dir ? bare_leaf(p) : 0;
 	if (r == 0)
 		r = tree_add(p->tree, NULL, span_of(NULL, 0), false, TREE_DICT, &root);
