@@ -89,6 +89,7 @@ void print_name(FILE *out, const char *name);
 
 /* One a line. */
 extern const struct cmd cmd_abort;
+extern const struct cmd cmd_bench;
 extern const struct cmd cmd_cat;
 extern const struct cmd cmd_completion;
 extern const struct cmd cmd_commit;
