@@ -44,7 +44,7 @@ static int item_name_draft(struct span name, struct span *ret_final)
 	if (final.n == name.n || final.n == 0)
 		return fail(-EINVAL, "'%.*s' is no name of a draft: it must end in '.tmp'", SPAN_ARG(name));
 	*ret_final = final;
-	return 0;
+	return draft_check_item_name(final);
 }
 
 static int make_dir(struct ns *ns, struct draft *d, struct span final)
@@ -71,6 +71,7 @@ static int begin(struct ns *ns, struct span name, struct span final, bool is_ite
 
 	if (!d)
 		return fail(-ENOMEM, "cannot begin draft '%.*s'", SPAN_ARG(name));
+	ns_follow_memory(ns);
 	pthread_mutex_init(&d->lock, NULL);
 	atomic_init(&d->refs, 1);
 	d->ns = ns;

@@ -112,6 +112,8 @@ static int add_values(struct sealing_item *it)
 	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
 		struct plan_leaf *l = &it->plan->leaf[i];
 
+		if (l->aggregated)
+			continue;
 		if (l->kind == PLAN_SCALAR) {
 			r = plan_encode_scalar(l);
 			if (r >= 0)
@@ -137,7 +139,7 @@ static int print_strings(struct sealing_item *it)
 	if (!pairs)
 		return fail(-ENOMEM, "cannot list strings");
 	for (size_t i = 0; i < p->n_leaves; i++)
-		if (p->leaf[i].kind == PLAN_STRING)
+		if (p->leaf[i].kind == PLAN_STRING && !p->leaf[i].aggregated)
 			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param, buf_span(&p->leaf[i].text) };
 	r = n ? strings_print(pairs, n, &it->strings) : 0;
 	return r < 0 || !n ? r : add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
@@ -157,7 +159,7 @@ static int print_shardings(struct sealing_item *it)
 	if (!entries)
 		return fail(-ENOMEM, "cannot list shardings");
 	for (size_t i = 0; i < p->n_leaves; i++)
-		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax)
+		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax && !p->leaf[i].aggregated)
 			entries[n++] = (struct sharding_entry){ p->leaf[i].node->param, p->leaf[i].sharding.p ?
 								p->leaf[i].sharding : span_str(ONE_DEVICE) };
 	if (!n || !p->opts.sharding_file)
@@ -209,7 +211,7 @@ static int print_arrays(struct sealing_item *it)
 	int r = entries ? 0 : fail(-ENOMEM, "cannot describe arrays");
 
 	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
-		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax)
+		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax && !p->leaf[i].aggregated)
 			r = describe_array(it, &p->leaf[i], &entries[n++]);
 	if (r < 0 || !n || !p->opts.array_metadata)
 		return r;
@@ -262,8 +264,13 @@ static int add_plugin_leaves(struct sealing_item *it)
 
 static int add_tree(struct sealing_item *it)
 {
-	int r = add_values(it);
+	const char *aggregate = it->plan->item->draft->ns->options->aggregate_filename;
+	int r = sealing_item_aggregate(it);
 
+	if (r >= 0)
+		r = add_values(it);
+	if (r >= 0 && it->aggregate.n)
+		r = add_file(it, &(struct commit_file){ .name = span_str(aggregate), .text = buf_span(&it->aggregate) });
 	if (r >= 0)
 		r = add_plugin_leaves(it);
 
@@ -437,6 +444,7 @@ void sealing_item_release(struct sealing_item *it)
 	buf_release(&it->sharding);
 	buf_release(&it->arrays);
 	buf_release(&it->metadata);
+	buf_release(&it->aggregate);
 	plugin_files_release(&it->made);
 	free(it->leaf);
 	free(it->file);

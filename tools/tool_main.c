@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/cmd.h"
+#include "tools/help_options.h"
 #include "tools/manual.h"
 
 const struct cmd *const cmd_table[] = {
@@ -26,6 +27,10 @@ const struct cmd *const cmd_table[] = {
 	&cmd_export,
 	&cmd_convert,
 	&cmd_transform,
+	&cmd_gc,
+	&cmd_merge,
+	&cmd_commit,
+	&cmd_abort,
 	&cmd_explain,
 	&cmd_dump,
 	&cmd_bench,
@@ -40,17 +45,6 @@ static void program_help(FILE *out)
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
 	fprintf(out, "\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o.\n");
-}
-
-static void options_help(FILE *out)
-{
-	fprintf(out, "Options of a checkpoint, given as -o NAME=VALUE,NAME=VALUE:\n\n");
-	for (size_t i = 0; i < option_count; i++) {
-		const struct option *o = &option_table[i];
-
-		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts, o->fallback && *o->fallback ? " (" : "",
-			o->fallback ? o->fallback : "", o->fallback && *o->fallback ? ")" : "", o->help);
-	}
 }
 
 static int usage_error(const struct cmd *c, const char *what, const char *subject)
@@ -220,14 +214,14 @@ static int run_as_helper(int argc, char **argv)
 }
 
 /* `pytreefs help [COMMAND|options|--man[=PAGE]]` */
-static int help(const char *what)
+static int help(const char *what, const char *form)
 {
 	const struct cmd *c = what ? find_cmd(what) : NULL;
 
 	if (!what)
 		program_help(stdout);
-	else if (!strcmp(what, "options"))
-		options_help(stdout);
+	else if (!strcmp(what, "options") && help_options(stdout, form) == 0)
+		return EXIT_OK;
 	else if (c)
 		cmd_help(stdout, c);
 	else if (strncmp(what, "--man", 5) || (what[5] && what[5] != '=') ||
@@ -257,7 +251,7 @@ int main(int argc, char **argv)
 		return EXIT_OK;
 	}
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
-		return help(argc > 2 ? argv[2] : NULL);
+		return help(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
 	c = find_cmd(argv[1]);
 	if (!c) {
 		fprintf(stderr, "pytreefs: '%s' is no command; `pytreefs --help` lists them\n", argv[1]);

@@ -143,11 +143,6 @@ def test_without_handlers_only_plugins_count(mount, npz, tmp_path):
 
 # ---- plugins that lie ----
 
-LIES = ('HONEST OLD_ABI SHORT_PLUGIN SHORT_LEAF NO_NAME BAD_EXTENSION OUR_EXTENSION NO_DECODE NOTHING_AT_ALL '
-        'WRONG_SIZE HUGE_SIZE GIVES_NOTHING GIVES_TWICE FAILS FAILS_SILENTLY ODD_RESULT TOO_MUCH NULL_BYTES '
-        'ESCAPES ABSOLUTE ENCODES_NOTHING REFUSES REFUSES_AT_THE_END TOO_MANY').split()
-
-
 @pytest.fixture(scope='module')
 def liar(tmp_path_factory):
     where = tmp_path_factory.mktemp('liars')
@@ -208,6 +203,25 @@ def test_lies_while_writing_refuse_the_commit(mount, liar, tmp_path, lie, word):
     assert any(word in line for line in m.log_lines()), m.log_lines()
     assert not list(tmp_path.rglob('escaped')) and not pathlib.Path('/tmp/escaped').exists()
     assert (m / '1.tmp/default/l.liar').read_bytes() == b'some bytes'
+
+
+@pytest.mark.feature('D1')
+def test_a_commit_that_takes_longer_than_its_limit(mount, liar, tmp_path):
+    """The plugin sleeps for longer than a second; without the limit the same commit succeeds."""
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root', liar('SLEEPS'), 'commit_timeout=1', allow_errors=True)
+    (m / '1.tmp/default').mkdir(parents=True)
+    (m / '1.tmp/default/l.liar').write_bytes(b'some bytes')
+    with pytest.raises(OSError) as e:
+        os.rename(m / '1.tmp', m / '1')
+    assert e.value.errno == errno.ETIMEDOUT
+    assert (m / '1.tmp/default/l.liar').exists() and not (tmp_path / 'root/1').exists()
+    m.unmount()
+    m = mount(tmp_path / 'root', liar('SLEEPS'), 'commit_timeout=0')
+    (m / '1.tmp/default').mkdir(parents=True)
+    (m / '1.tmp/default/l.liar').write_bytes(b'some bytes')
+    os.rename(m / '1.tmp', m / '1')
+    assert (tmp_path / 'root/1').exists()
 
 
 def test_the_honest_one_reads_and_writes(mount, liar, tmp_path):

@@ -3,6 +3,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "handlers/leaf_plugin.h"
 
@@ -10,7 +11,7 @@ enum {
 	HONEST, OLD_ABI, SHORT_PLUGIN, SHORT_LEAF, NO_NAME, BAD_EXTENSION, OUR_EXTENSION, NO_DECODE, NOTHING_AT_ALL,
 	WRONG_SIZE, HUGE_SIZE, GIVES_NOTHING, GIVES_TWICE, FAILS, FAILS_SILENTLY, ODD_RESULT, TOO_MUCH, NULL_BYTES,
 	/* while writing */
-	ESCAPES, ABSOLUTE, ENCODES_NOTHING, REFUSES, REFUSES_AT_THE_END, TOO_MANY,
+	ESCAPES, ABSOLUTE, ENCODES_NOTHING, REFUSES, REFUSES_AT_THE_END, TOO_MANY, SLEEPS,
 };
 
 static int size(const struct pytreefs_host *host, const struct pytreefs_file *f, uint32_t n, uint64_t *ret)
@@ -66,6 +67,8 @@ static int encode(const struct pytreefs_host *host, const void *p, uint64_t n)
 
 static int finalize(const struct pytreefs_host *host)
 {
+	if (LIE == SLEEPS)
+		usleep(1200000);
 	if (LIE == REFUSES_AT_THE_END)
 		host->message(host, "second thoughts");
 	return LIE == REFUSES_AT_THE_END ? -1 : 0;
