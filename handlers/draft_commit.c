@@ -122,7 +122,9 @@ static int clean(struct sealing *s)
 {
 	struct io_dir *dir = s->d->dir->dir;
 	struct leftovers l = { .s = s };
-	int r = s->d->is_item ? 0 : io_list(dir, ".", add_leftover, &l);
+	/* The draft may be an item itself, with its arrays in it: then it is cleaned when it is sealed. */
+	bool is_store = s->d->is_item && s->d->root->item.store;
+	int r = is_store ? 0 : io_list(dir, ".", add_leftover, &l);
 
 	for (size_t at = 0; at < l.names.n && r >= 0; at += strlen((char *)l.names.p + at) + 1)
 		r = io_remove_tree(dir, (char *)l.names.p + at);
@@ -249,7 +251,7 @@ static int check_final(struct draft *d, struct span final)
 		r = step_name_check(final);
 	else
 		r = step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) || name[0] == '.' ?
-			    fail(-EINVAL, "'%s' is no item's name", name) : 0;
+			    fail(-EINVAL, "'%s' is no item's name", name) : draft_check_item_name(final);
 	if (r < 0)
 		return r;
 	if (ns->options->atomicity == ATOMICITY_COMMIT_FILE)
@@ -261,8 +263,10 @@ static int check_final(struct draft *d, struct span final)
 	if (r != -ENOENT)
 		return r;
 	err_clear();
+	pthread_mutex_lock(&d->lock);
 	free(d->dir->final);
 	d->dir->final = take(name);
+	pthread_mutex_unlock(&d->lock);
 	return 0;
 }
 
@@ -284,7 +288,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 	}
 	if (r >= 0)
 		r = clean(s);
-	if (r >= 0)
+	if (r >= 0 && !d->is_item)
 		r = name_stores(s);
 	for (size_t i = 0; i < s->n; i++) {
 		const struct sealing_item *it = &s->item[i];

@@ -2,7 +2,7 @@
  * node_draft.c - directories and files of a draft as nodes.
  *
  * `_METADATA` and `_CHECKPOINT_METADATA` are generated whenever somebody looks.
- * Programs that copy a step write them, too: that is accepted and changes nothing.
+ * Programs that copy a step write them, too: that is accepted, and what it may say is draft_told.c's.
  */
 #include "handlers/node_draft.h"
 
@@ -313,6 +313,13 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 		return fail(-EPERM, "'%.*s' is generated", SPAN_ARG(name));
 	/* A copy that was written under a temporary name: as if it had been written in place. */
 	if (would_generate(of(to_dir)->n, to_name)) {
+		struct draft_node *written;
+
+		if (span_eq(to_name, span_str("_METADATA")) && draft_lookup(nd->n, name, &written) >= 0) {
+			if (!written->is_dir)
+				draft_tell_file(of(to_dir)->n, written->file);
+			draft_node_unref(written);
+		}
 		hide_generated(of(to_dir)->n, false);
 		return draft_unlink(nd->n, name);
 	}
@@ -467,6 +474,8 @@ static int generated_read(struct file *f, uint64_t off, size_t n, struct gather 
 
 static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size_t n)
 {
+	if (!strcmp(f->node->name, "_METADATA"))
+		draft_tell(of(f->node)->n, off, p, n);
 	return (ssize_t)n;
 }
 

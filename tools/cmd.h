@@ -89,6 +89,7 @@ void print_name(FILE *out, const char *name);
 
 /* One a line. */
 extern const struct cmd cmd_abort;
+extern const struct cmd cmd_bench;
 extern const struct cmd cmd_cat;
 extern const struct cmd cmd_completion;
 extern const struct cmd cmd_commit;
@@ -97,6 +98,7 @@ extern const struct cmd cmd_diff;
 extern const struct cmd cmd_dump;
 extern const struct cmd cmd_explain;
 extern const struct cmd cmd_export;
+extern const struct cmd cmd_gc;
 extern const struct cmd cmd_info;
 extern const struct cmd cmd_ls;
 extern const struct cmd cmd_merge;

@@ -27,11 +27,13 @@ const struct cmd *const cmd_table[] = {
 	&cmd_export,
 	&cmd_convert,
 	&cmd_transform,
+	&cmd_gc,
 	&cmd_merge,
 	&cmd_commit,
 	&cmd_abort,
 	&cmd_explain,
 	&cmd_dump,
+	&cmd_bench,
 	&cmd_completion,
 	NULL,
 };

@@ -16,6 +16,7 @@
 #include "core/base/log.h"
 #include "core/step/seal.h"
 #include "core/step/step_meta.h"
+#include "core/step/step_name.h"
 
 static int64_t monotonic_ns(void)
 {
@@ -262,7 +263,7 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 	auto_free char *gone = NULL;
 	int r;
 
-	if (asprintf(&gone, "%s.orbax-checkpoint-tmp-deleted-%lld", name, (long long)real_ns()) < 0) {
+	if (asprintf(&gone, "%s" STEP_TMP COMMIT_DELETED "%lld", name, (long long)real_ns()) < 0) {
 		gone = NULL;
 		return fail(-ENOMEM, "cannot delete '%s'", name);
 	}

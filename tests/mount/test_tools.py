@@ -249,3 +249,15 @@ def test_explain_tells_what_the_trace_then_shows(run, mount, cases):
         file, off, n = place.split(':')
         assert any(f == file and int(o) <= int(off) and int(off) + int(n) <= int(o) + int(k)
                    for f, o, k in reads), (place, done)
+
+
+def test_bench_measures_every_engine_and_depth(run, tmp_path):
+    rows = json.loads(run('bench', '--size', '2M', '--json', tmp_path).stdout)
+    assert {r['engine'] for r in rows} >= {'sync'} and {r['depth'] for r in rows} == {1, 4, 16, 64}
+    assert all(r['write_mib_per_second'] > 0 and r['read_mib_per_second'] > 0 for r in rows)
+    assert not list(tmp_path.iterdir()), 'its files have no names'
+
+
+def test_bench_of_no_directory_says_so(run):
+    r = run('bench', '--size', '2M', '/nonexistent', ok=False)
+    assert r.returncode == 1 and '/nonexistent' in r.stderr
