@@ -460,10 +460,11 @@ def test_pathways_is_refused_with_the_reason(program, root, tmp_path):
 @pytest.mark.feature('D12')
 def test_config_shows_value_and_origin(mount, root, monkeypatch):
     monkeypatch.setenv('PYTREEFS_OPTIONS', 'cache=32M,threads=3')
-    found = config(mount(root, 'threads=2'))
+    found = config(mount(root, 'threads=2', 'rule=**/b:dtype=float16', 'aggregate=a/*'))
     assert found['cache'] == {'value': str(32 << 20), 'from': 'environment'}
     assert found['threads'] == {'value': '2', 'from': 'mount'}
     assert found['poll']['from'] == 'default'
+    assert found['rule']['value'] == '**/b:dtype=float16 a/*:aggregate=all' and found['rule']['from'] == 'mount'
 
 
 def test_the_environment_is_checked_too(program, root, tmp_path, monkeypatch):
