@@ -71,6 +71,7 @@ static int begin(struct ns *ns, struct span name, struct span final, bool is_ite
 
 	if (!d)
 		return fail(-ENOMEM, "cannot begin draft '%.*s'", SPAN_ARG(name));
+	ns_follow_memory(ns);
 	pthread_mutex_init(&d->lock, NULL);
 	atomic_init(&d->refs, 1);
 	d->ns = ns;
@@ -219,7 +220,8 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	/* A draft that is itself an item has its arrays at the top. */
 	if (d->is_item)
 		return io_dir_sub(d->dir->dir, ".", ret);
-	if (asprintf(&name, ".pytreefs-item-%u", d->n_stores) < 0) {
+	/* Its number is used up, whatever happens: what a failure leaves is the commit's to remove. */
+	if (asprintf(&name, ".pytreefs-item-%u", d->n_stores++) < 0) {
 		name = NULL;
 		return fail(-ENOMEM, "cannot write to '%s'", d->name);
 	}
@@ -250,7 +252,6 @@ static int make_store(struct draft *d, struct draft_node *item)
 	/* The store owns it now. */
 	take(dir);
 	item->item.dir = take(name);
-	d->n_stores++;
 	return 0;
 }
 

@@ -141,6 +141,10 @@ struct span draft_xattr_value(const struct draft_node *n, const char *name);
 struct span draft_xattr_word(const struct draft_node *n, const char *name);
 /* Called with the lock held: whether the node is in a directory that is stored byte for byte. */
 bool draft_is_opaque(const struct draft_node *n);
+/* What rules are matched against: the path without extensions and views. Called with the lock held. */
+int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret);
+/* Encode the leaves below dir whose path matches, before a commit looks at all. glob NULL: none. */
+int draft_seal_priority(struct draft_node *dir, const char *glob);
 /*
  * Called with the lock held: the options in force for a node. The leaf's own win over its directories',
  * those over rules, those over the mount's. tensor: of a safetensors file, else empty.

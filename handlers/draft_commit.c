@@ -214,7 +214,7 @@ static int verify_item(struct sealing *s, struct sealing_item *it)
 	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
 		const struct plan_leaf *l = &it->plan->leaf[i];
 
-		if (l->kind != PLAN_ARRAY && l->kind != PLAN_SCALAR)
+		if ((l->kind != PLAN_ARRAY && l->kind != PLAN_SCALAR) || l->aggregated)
 			continue;
 		r = verify_leaf(item, l, it->plan->opts.store_fill_value);
 		if (r < 0)
@@ -379,6 +379,8 @@ int draft_commit(struct draft *d, struct span final)
 	r = check_final(d, final);
 	if (r >= 0)
 		r = check_closed(d->root, &patience);
+	if (r >= 0)
+		r = draft_seal_priority(d->root, d->ns->options->priority);
 	if (r >= 0)
 		r = plan_items(&s);
 	if (r >= 0)

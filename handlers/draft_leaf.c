@@ -279,7 +279,7 @@ static int plan_json(struct plan_leaf *l, struct span text)
 	int r = json_parse(text, l->source->name, &doc);
 
 	if (r < 0)
-		return fail(-EINVAL, "%s", err_text(r));
+		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
 	if (doc.root->kind == JSON_NULL)
 		return plan_none(l);
 	if (doc.root->kind == JSON_STRING && !is_number_word(doc.root->s))
@@ -312,6 +312,27 @@ static int plan_text(struct plan *p, struct tree_node *parent, struct draft_node
 	return r < 0 ? r : 1;
 }
 
+/* A file of a plugin's form: what is stored of it is what the plugin says. */
+static int plan_plugin(struct plan *p, struct tree_node *parent, struct draft_node *n, enum name_ext ext)
+{
+	struct plugin *plugin = plugin_of_ext(ext);
+	auto_buf bytes = { 0 };
+	struct plan_leaf *l;
+	int r = plugin ? new_leaf(p, parent, n, &l) : -EINVAL;
+
+	if (r < 0 || !l)
+		return r;
+	l->kind = PLAN_PLUGIN;
+	l->plugin = plugin;
+	l->node->value_type = span_str(plugin->typestr[0]);
+	if (!p->strict)
+		return 1;
+	r = contents(n, &bytes);
+	if (r >= 0)
+		r = plugin_encode_leaf(plugin, buf_span(&bytes), &l->stored);
+	return r < 0 ? r : 1;
+}
+
 int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
 {
 	enum name_ext ext = name_ext_of(span_str(n->name));
@@ -333,6 +354,10 @@ int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
 	case NAME_EXT_HTML:
 	case NAME_EXT_NONE:
 	default:
+		if (ext >= NAME_EXT_PLUGIN) {
+			r = plan_plugin(p, parent, n, ext);
+			break;
+		}
 		r = p->strict ? fail(-EINVAL, "it is no leaf: leaves are .npy, .json, .txt, .null and .safetensors "
 				     "files") : 0;
 		break;

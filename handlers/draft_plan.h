@@ -11,8 +11,9 @@
 #include "core/tree/tree_build.h"
 #include "handlers/draft_array.h"
 #include "handlers/draft_file.h"
+#include "handlers/plugins.h"
 
-enum plan_kind { PLAN_ARRAY, PLAN_SCALAR, PLAN_STRING, PLAN_NONE };
+enum plan_kind { PLAN_ARRAY, PLAN_SCALAR, PLAN_STRING, PLAN_NONE, PLAN_PLUGIN };
 
 struct plan_leaf {
 	struct tree_node *node;
@@ -22,16 +23,19 @@ struct plan_leaf {
 	size_t n_parts;
 	size_t index;			/* ARRAY: which one of the file's */
 	bool has_shape, is_jax;
+	bool aggregated;		/* its value is in the legacy file */
 	unsigned rank;			/* of the whole array */
 	uint64_t shape[LIMIT_RANK];
 	struct span sharding, key_impl;	/* JAX, in the tree's arena; p NULL: none was set */
 	enum dtype dtype;		/* SCALAR */
 	uint8_t element[LIMIT_ITEM_BYTES];
 	struct buf text;		/* STRING */
+	struct plugin *plugin;		/* PLUGIN */
+	struct plugin_files stored;	/* PLUGIN: what it made of the file */
 	struct kv *kv;			/* SCALAR, and parts that were put together: owned */
 };
 
-enum plan_item { PLAN_TREE, PLAN_JSON, PLAN_PROTO, PLAN_STORED };
+enum plan_item { PLAN_TREE, PLAN_JSON, PLAN_PROTO, PLAN_STORED, PLAN_PLUGIN_ITEM };
 
 struct plan {
 	struct draft_node *item;	/* a reference */
@@ -39,6 +43,7 @@ struct plan {
 	enum plan_item kind;
 	bool strict;
 	struct save_opts opts;		/* of the item */
+	struct plugin *plugin;		/* PLAN_PLUGIN_ITEM */
 	struct tree *tree;		/* PLAN_TREE */
 	struct tree *told;		/* what a copied `_METADATA` says; NULL: nothing */
 	struct tree_build build;

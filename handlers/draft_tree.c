@@ -17,6 +17,7 @@ void plan_free(struct plan *p)
 		return;
 	for (size_t i = 0; i < p->n_leaves; i++) {
 		buf_release(&p->leaf[i].text);
+		plugin_files_release(&p->leaf[i].stored);
 		kv_free(p->leaf[i].kv);
 		free(p->leaf[i].part);
 	}
@@ -378,9 +379,15 @@ static int item_kind(struct plan *p)
 	struct draft_node *n = p->item;
 	struct span name = span_str(n->name), word;
 	enum name_ext ext = name_ext_of(name);
+	int r;
 
 	p->kind = PLAN_TREE;
-	if (n->is_dir) {
+	r = n->is_dir ? plugin_of_item(n->name, NULL, NULL, &p->plugin) : 0;
+	if (r < 0)
+		return r;
+	if (p->plugin) {
+		p->kind = PLAN_PLUGIN_ITEM;
+	} else if (n->is_dir) {
 		pthread_mutex_lock(&n->draft->lock);
 		word = draft_xattr_word(n, "kind");
 		p->kind = span_eq(word, span_str("opaque")) ? PLAN_STORED : PLAN_TREE;

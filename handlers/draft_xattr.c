@@ -134,7 +134,7 @@ static int check_custom(struct draft_node *n, struct span value)
 		return fail(-EINVAL, "custom metadata belongs to a step or an item");
 	r = json_parse(value, "user.pytree.custom_metadata", &doc);
 	if (r < 0)
-		return fail(-EINVAL, "%s", err_text(r));
+		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
 	return doc.root->kind == JSON_OBJECT ? 0 : fail(-EINVAL, "custom metadata is a JSON object");
 }
 
@@ -297,7 +297,7 @@ int draft_list_xattr(struct draft_node *n, struct buf *ret)
 /* ---- options in force ---- */
 
 /* What rules are matched against: the path without extensions and views, keys of tensors with slashes between. */
-static int rule_path(const struct draft_node *n, struct span tensor, struct buf *ret)
+int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret)
 {
 	struct draft_part part;
 	enum name_ext ext = name_ext_of(span_str(n->name));
@@ -346,7 +346,7 @@ static int apply_xattrs(const struct draft_node *n, struct save_opts *o)
 int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret)
 {
 	auto_buf path = { 0 };
-	int r = rule_path(n, tensor, &path);
+	int r = draft_rule_path(n, tensor, &path);
 
 	if (r < 0)
 		return r;

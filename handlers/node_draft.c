@@ -239,6 +239,19 @@ static int draft_list(struct node *dir, struct listing *ret)
 
 /* ---- changes ---- */
 
+/* Who was told that a name could not be made must not find it there. */
+static int take_back(struct draft_node *dir, struct span name, bool is_dir, int r)
+{
+	struct err_note note;
+
+	err_save(r, &note);
+	if (is_dir)
+		draft_rmdir(dir, name);
+	else
+		draft_unlink(dir, name);
+	return err_restore(&note);
+}
+
 static int draft_do_mkdir(struct node *dir, struct span name, unsigned mode, struct node **ret)
 {
 	struct draft_node *n;
@@ -247,32 +260,38 @@ static int draft_do_mkdir(struct node *dir, struct span name, unsigned mode, str
 	if (r < 0)
 		return r;
 	draft_node_unref(n);
-	return node_lookup(dir, name, ret);
+	r = node_lookup(dir, name, ret);
+	return r < 0 ? take_back(of(dir)->n, name, true, r) : 0;
 }
 
 static int draft_do_create(struct node *dir, struct span name, int flags, struct node **ret, struct file **ret_file)
 {
 	struct node_draft *nd = of(dir);
 	struct draft_node *n;
+	struct node *made = NULL;
+	bool is_new = false;
 	int r;
 
 	if (would_generate(nd->n, name)) {
 		hide_generated(nd->n, false);
 	} else {
 		r = draft_create(nd->n, name, &n);
+		is_new = r >= 0;
 		if (r == -EEXIST && !(flags & O_EXCL) && draft_lookup(nd->n, name, &n) >= 0)
 			r = 0;
 		if (r < 0)
 			return r;
 		draft_node_unref(n);
 	}
-	r = node_lookup(dir, name, ret);
-	if (r < 0)
-		return r;
-	r = node_open(*ret, flags, ret_file);
-	if (r < 0)
-		node_unref(*ret, 1);
-	return r;
+	r = node_lookup(dir, name, &made);
+	if (r >= 0)
+		r = node_open(made, flags, ret_file);
+	if (r < 0) {
+		node_unref(made, 1);
+		return is_new ? take_back(nd->n, name, false, r) : r;
+	}
+	*ret = made;
+	return 0;
 }
 
 static int draft_do_unlink(struct node *dir, struct span name)

@@ -45,8 +45,17 @@ int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct 
 	r = draft_begin(root->ns, name, &d);
 	if (r < 0)
 		return r;
+	r = node_lookup(root, name, ret);
+	if (r < 0) {
+		struct err_note note;
+
+		/* Who was told that it is not there makes it again. */
+		err_save(r, &note);
+		draft_abort(d, true);
+		r = err_restore(&note);
+	}
 	draft_unref(d);
-	return node_lookup(root, name, ret);
+	return r;
 }
 
 int draft_root_create(struct node *root, struct span name, int flags, struct node **ret, struct file **ret_file)

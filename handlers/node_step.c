@@ -66,6 +66,10 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 	int r = ns_join(s->path, name, &path);
 
 	if (r >= 0)
+		r = node_plugin_lookup(&s->node, name, path, ret);
+	if (r > 0)
+		return 0;
+	if (r >= 0)
 		r = detect_item(s->node.ns->ckpt->source, path, &kind);
 	if (r < 0)
 		return r;

@@ -134,12 +134,24 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	return 0;
 }
 
+void ns_follow_memory(struct ns *ns)
+{
+	uint64_t size;
+
+	if (options_auto_size(ns->options, "write_budget", &size))
+		budget_resize(&ns->ckpt->write_budget, size);
+	if (options_auto_size(ns->options, "read_budget", &size))
+		budget_resize(&ns->ckpt->read_budget, size / 2);
+}
+
 int ns_start(struct ns *ns, const struct ns_listener *listener)
 {
 	int r;
 
 	if (listener)
 		ns->listener = *listener;
+	if (listener && ns->options->pinned_host_transfer)
+		log_info("pinned_host_transfer has no effect: there is no device here");
 	r = ckpt_start(ns->ckpt);
 	if (r >= 0 && listener && ns->ckpt->shape == SHAPE_ROOT)
 		r = watch_start(ns, &ns->watch);

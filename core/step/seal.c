@@ -311,7 +311,8 @@ int seal_item(struct commit *c, struct commit_item *item)
 {
 	int r = item->store ? clean_item(item) : 0;
 
-	if (r >= 0 && item->store)
+	/* Without leaves there is no database: all values are in other files. */
+	if (r >= 0 && item->store && item->n_leaves)
 		r = store_is_ocdbt(item->store) ? seal_database(c, item) : seal_directories(item);
 	for (size_t i = 0; i < item->n_files && r >= 0; i++)
 		r = write_file(c, item, &item->files[i]);

@@ -239,6 +239,8 @@ int store_dir_leaf(struct store *s, struct kv **ret)
 	if (r >= 0) {
 		l->base.name = strdup("draft");
 		if (!l->base.name || asprintf(&l->path, STORE_LEAF_TMP "%u", atomic_fetch_add(&s->next_leaf, 1)) < 0)
+			l->path = NULL;
+		if (!l->path)
 			r = fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
 	}
 	if (r >= 0)

@@ -16,7 +16,8 @@
 
 #define HASH_DIGITS 16
 
-static const char *const ext_text[NAME_EXT_COUNT] = {
+/* Those of plugins are NULL until they are loaded, which is before any thread looks. */
+static const char *ext_text[NAME_EXT_COUNT] = {
 	"", ".npy", ".bin", ".json", ".txt", ".null", ".safetensors", ".html",
 };
 
@@ -27,13 +28,27 @@ static const char *const reserved_names[] = {
 
 const char *name_ext_text(enum name_ext ext)
 {
-	return ext_text[ext];
+	return ext_text[ext] ? ext_text[ext] : "";
+}
+
+int name_ext_add(const char *text, enum name_ext *ret)
+{
+	for (int ext = NAME_EXT_NPY; ext < NAME_EXT_COUNT; ext++) {
+		if (ext_text[ext] && strcmp(ext_text[ext], text))
+			continue;
+		if (ext < NAME_EXT_PLUGIN)
+			return fail(-EINVAL, "'%s' is an extension of ours", text);
+		ext_text[ext] = text;
+		*ret = (enum name_ext)ext;
+		return 0;
+	}
+	return fail(-EFBIG, "more than %d extensions", NAME_EXT_COUNT - NAME_EXT_PLUGIN);
 }
 
 enum name_ext name_ext_of(struct span name)
 {
 	for (int ext = NAME_EXT_NPY; ext < NAME_EXT_COUNT; ext++)
-		if (span_ends(name, span_str(ext_text[ext])))
+		if (ext_text[ext] && span_ends(name, span_str(ext_text[ext])))
 			return (enum name_ext)ext;
 	return NAME_EXT_NONE;
 }
