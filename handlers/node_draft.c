@@ -8,7 +8,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
