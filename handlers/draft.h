@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "core/step/commit.h"
+#include "core/step/joint.h"
 #include "handlers/options.h"
 
 struct ns;
@@ -59,6 +60,7 @@ struct draft {
 	struct ns *ns;
 	char *name;			/* in the mount: "101.tmp" */
 	struct draft_dir *dir;
+	struct joint_member member;	/* of a draft that ranks share */
 	bool is_item;			/* in a mount of a step: one item, its tree at the top */
 	atomic_uint refs;
 	pthread_mutex_t lock;		/* protects all below, and all nodes */

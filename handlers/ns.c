@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/step/joint.h"
 #include "handlers/draft.h"
 #include "handlers/value.h"
 #include "handlers/watch.h"
@@ -124,6 +125,19 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	return 0;
 }
 
+int ns_share(struct ns *ns, struct peers *peers)
+{
+	const struct options *o = ns->options;
+	const struct joint_opts opts = {
+		.peers = peers, .source = ns->ckpt->source, .active = o->active,
+		.primary = o->primary || !o->active ? (int)MIN(o->primary, (uint64_t)INT32_MAX) : -1,
+	};
+
+	if (o->atomicity == ATOMICITY_COMMIT_FILE)
+		return fail(-EINVAL, "atomicity=commit_file: ranks share drafts by renaming them");
+	return joint_new(&opts, &ns->joint);
+}
+
 int ns_start(struct ns *ns, const struct ns_listener *listener)
 {
 	int r;
@@ -140,6 +154,7 @@ void ns_stop(struct ns *ns)
 {
 	watch_stop(take(ns->watch));
 	drafts_release(ns);
+	joint_free(take(ns->joint));
 	/* Prefetch jobs hold items: they end before their tables do. What still runs may post more. */
 	if (ns->ckpt) {
 		pool_free(ns->ckpt->pool);

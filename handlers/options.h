@@ -64,6 +64,12 @@ struct options {
 	bool direct_io;
 	uint64_t max_read;
 	uint64_t poll;			/* milliseconds between looks where inotify does not work */
+	/* Many processes. */
+	uint64_t primary;		/* rank */
+	char *active;			/* ranks: "0-3:6"; NULL: all */
+	char *job;
+	bool replica_parallel;
+	uint64_t replica_parallel_min_bytes, replica_parallel_max;
 	/* Messages. */
 	char *log;
 	char *trace;

@@ -47,6 +47,8 @@ int store_leaf_each(struct kv *leaf, store_each_fn *each, void *arg);
  * called again, with the same name or another.
  */
 int store_leaf_place(struct kv *leaf, struct span param);
+/* One value of a leaf in another place, too, where it is durable: a file below to. */
+int store_leaf_copy(struct kv *leaf, struct span key, struct io_dir *to, const char *path);
 
 struct store_stats {
 	uint64_t values, bytes;
