@@ -19,7 +19,7 @@
 #include "core/step/peers.h"
 
 #define BUSY_NS 20000			/* between looks while something is under way */
-#define IDLE_NS 8000000			/* when nothing has been for a while */
+#define IDLE_NS 10000000			/* when nothing has been for a while */
 #define TAG 77
 #define MESSAGE_MAX ((size_t)1 << 30)	/* counts of MPI are ints */
 #define FLUSH_NS ((int64_t)2000000000)	/* at the end: what nobody takes by then is dropped */
