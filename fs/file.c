@@ -38,6 +38,9 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	set_handle(fs, fi, f);
+	/* It has other blocks than the kernel remembers: handlers/node.c tells why. */
+	if (f->is_source)
+		fuse_lowlevel_notify_inval_inode(fs->se, ino, -1, 0);
 	if (!reply_open(req, fi))
 		file_close(f);
 }

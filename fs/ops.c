@@ -24,7 +24,7 @@ void fs_entry(struct fs *fs, struct node *n, const struct stat *st, struct fuse_
 	*ret = (struct fuse_entry_param){
 		.ino = fs_ino(fs, n),
 		.attr = *st,
-		.attr_timeout = n->ttl,
+		.attr_timeout = node_attr_ttl(n),
 		.entry_timeout = n->ttl,
 	};
 }

@@ -40,6 +40,8 @@ static void take_back(int r, struct node *n)
 		node_unref(n, 1);
 }
 
+/* A note that nobody needed ends with its request: it must not explain the next one. */
+
 void reply_entry(fuse_req_t req, struct node *n, const char *op)
 {
 	struct fs *fs = fuse_req_userdata(req);
@@ -52,6 +54,7 @@ void reply_entry(fuse_req_t req, struct node *n, const char *op)
 		node_unref(n, 1);
 		return;
 	}
+	err_clear();
 	fs_entry(fs, n, &st, &e);
 	take_back(fuse_reply_entry(req, &e), n);
 }
@@ -68,7 +71,10 @@ bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *f
 		node_unref(n, 1);
 		return false;
 	}
+	err_clear();
 	fs_entry(fs, n, &st, &e);
+	/* Programs look at what they have just created; the kernel forgets this at the first write. */
+	e.attr_timeout = NS_ROOT_TTL;
 	r = fuse_reply_create(req, &e, fi);
 	take_back(r, n);
 	return r != -ENOENT;
@@ -79,10 +85,12 @@ void reply_attr(fuse_req_t req, struct node *n, const char *op)
 	struct stat st;
 	int r = node_stat(n, &st);
 
-	if (r < 0)
+	if (r < 0) {
 		reply_code(req, r, op, n);
-	else
-		fuse_reply_attr(req, &st, n->ttl);
+		return;
+	}
+	err_clear();
+	fuse_reply_attr(req, &st, node_attr_ttl(n));
 }
 
 /*
@@ -179,10 +187,13 @@ void reply_gather(fuse_req_t req, struct gather *g, struct node *n)
 	r = g->n > SEGMENTS_MAX ? reply_copy(req, g) : files ? reply_splice(req, g) : reply_memory(req, g);
 	if (r < 0)
 		reply_code(req, r, "read", n);
+	else
+		err_clear();
 }
 
 int reply_bytes(fuse_req_t req, const void *p, size_t n)
 {
+	err_clear();
 	return fuse_reply_buf(req, p, n);
 }
 
@@ -198,16 +209,19 @@ void reply_xattr(fuse_req_t req, struct span value, size_t size)
 
 bool reply_open(fuse_req_t req, const struct fuse_file_info *fi)
 {
+	err_clear();
 	return fuse_reply_open(req, fi) != -ENOENT;
 }
 
 void reply_none(fuse_req_t req)
 {
+	err_clear();
 	fuse_reply_none(req);
 }
 
 void reply_count(fuse_req_t req, size_t n)
 {
+	err_clear();
 	fuse_reply_write(req, n);
 }
 

@@ -66,22 +66,18 @@ static int make_dir(struct ns *ns, struct draft *d, struct span final)
 	return draft_dir_begin(ns->ckpt->source, buf_str(&on_disk), to, mode, &d->dir);
 }
 
-int draft_begin(struct ns *ns, struct span name, struct draft **ret)
+static int begin(struct ns *ns, struct span name, struct span final, bool is_item, bool any_name, struct draft **ret)
 {
-	bool is_item = ns->ckpt->shape == SHAPE_STEP;
-	struct span final;
-	struct draft *d;
-	int r = is_item ? item_name_draft(name, &final) : step_name_draft(name, &final);
+	struct draft *d = calloc(1, sizeof(*d));
+	int r;
 
-	if (r < 0)
-		return r;
-	d = calloc(1, sizeof(*d));
 	if (!d)
 		return fail(-ENOMEM, "cannot begin draft '%.*s'", SPAN_ARG(name));
 	pthread_mutex_init(&d->lock, NULL);
 	atomic_init(&d->refs, 1);
 	d->ns = ns;
 	d->is_item = is_item;
+	d->any_name = any_name;
 	d->name = span_dup_str(name);
 	r = d->name ? draft_node_new(d, NULL, name, true, &d->root) : -ENOMEM;
 	if (r >= 0)
@@ -97,6 +93,20 @@ int draft_begin(struct ns *ns, struct span name, struct draft **ret)
 	pthread_mutex_unlock(&ns->drafts_lock);
 	*ret = d;
 	return 0;
+}
+
+int draft_begin(struct ns *ns, struct span name, struct draft **ret)
+{
+	bool is_item = ns->ckpt->shape == SHAPE_STEP;
+	struct span final;
+	int r = is_item ? item_name_draft(name, &final) : step_name_draft(name, &final);
+
+	return r < 0 ? r : begin(ns, name, final, is_item, false, ret);
+}
+
+int draft_begin_as(struct ns *ns, struct span final, bool is_item, struct draft **ret)
+{
+	return begin(ns, final, final, is_item, true, ret);
 }
 
 struct draft *draft_find(struct ns *ns, struct span name)
@@ -223,7 +233,29 @@ void drafts_release(struct ns *ns)
 
 /* ---- stores ---- */
 
-/* The store's directory has a temporary name: the item may be renamed until the commit. */
+/* A directory of its own, under a temporary name: the item may be renamed until the commit. */
+static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, char **ret_name)
+{
+	auto_free char *name = NULL;
+	int r;
+
+	/* A draft that is itself an item has its arrays at the top. */
+	if (d->is_item && !d->ns->joint)
+		return io_dir_sub(d->dir->dir, ".", ret);
+	/* Ranks share the directory. */
+	if ((d->ns->joint ? asprintf(&name, ".pytreefs-item-%d-%u", joint_rank(d->ns->joint), d->n_stores) :
+			    asprintf(&name, ".pytreefs-item-%u", d->n_stores)) < 0) {
+		name = NULL;
+		return fail(-ENOMEM, "cannot write to '%s'", d->name);
+	}
+	r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, mode);
+	if (r >= 0)
+		r = io_dir_sub(d->dir->dir, name, ret);
+	if (r >= 0)
+		*ret_name = take(name);
+	return r;
+}
+
 static int make_store(struct draft *d, struct draft_node *item)
 {
 	struct store_opts opts = { .dir_mode = d->ns->options->mode ? (unsigned)d->ns->options->mode : 0777 };
@@ -232,17 +264,8 @@ static int make_store(struct draft *d, struct draft_node *item)
 	struct save_opts o;
 	int r = draft_save_opts(item, span_of(NULL, 0), &o);
 
-	/* Ranks share the directory. */
-	if (r >= 0 && (d->ns->joint ?
-		       asprintf(&name, ".pytreefs-item-%d-%u", joint_rank(d->ns->joint), d->n_stores) :
-		       asprintf(&name, ".pytreefs-item-%u", d->n_stores)) < 0) {
-		name = NULL;
-		r = fail(-ENOMEM, "cannot write to '%s'", item->name);
-	}
 	if (r >= 0)
-		r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, opts.dir_mode);
-	if (r >= 0)
-		r = io_dir_sub(d->dir->dir, name, &dir);
+		r = make_store_dir(d, opts.dir_mode, &dir, &name);
 	opts.ocdbt = o.ocdbt;
 	opts.target_size = o.target_data_file_size;
 	if (r >= 0)

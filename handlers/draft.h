@@ -62,6 +62,7 @@ struct draft {
 	struct draft_dir *dir;
 	struct joint_member member;	/* of a draft that ranks share */
 	bool is_item;			/* in a mount of a step: one item, its tree at the top */
+	bool any_name;			/* its final name need not be a step's */
 	atomic_uint refs;
 	pthread_mutex_t lock;		/* protects all below, and all nodes */
 	enum draft_life life;
@@ -77,6 +78,8 @@ struct draft {
  * mount holds it, this one too; -EEXIST: a temporary directory of another program.
  */
 int draft_begin(struct ns *ns, struct span name, struct draft **ret);
+/* For tools: a checkpoint of any name, of items or being one itself. */
+int draft_begin_as(struct ns *ns, struct span final, bool is_item, struct draft **ret);
 /* The draft of that name, with a reference; or NULL. */
 struct draft *draft_find(struct ns *ns, struct span name);
 /* One call for each, without locks. */

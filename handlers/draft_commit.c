@@ -187,7 +187,9 @@ static int check_final(struct draft *d, struct span final)
 
 	if (!name)
 		return fail(-ENOMEM, "cannot commit '%s'", d->name);
-	if (!d->is_item)
+	if (d->any_name)
+		r = 0;
+	else if (!d->is_item)
 		r = step_name_check(final);
 	else
 		r = step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) || name[0] == '.' ?

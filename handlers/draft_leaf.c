@@ -76,7 +76,8 @@ int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor)
 	/* Only a jax array can be a typed PRNG key. */
 	l->is_jax = o.leaf_type == LEAF_TYPE_JAX || l->key_impl.p;
 	l->node->value_type = span_str(l->is_jax ? "jax.Array" : "np.ndarray");
-	if (l->is_jax && l->has_shape) {
+	/* What `array_metadatas` would say, and only then. */
+	if (l->is_jax && l->has_shape && p->opts.array_metadata) {
 		uint64_t *shape = arena_calloc(&p->tree->arena, l->rank + 1, sizeof(*shape));
 
 		if (!shape)

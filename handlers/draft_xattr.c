@@ -96,7 +96,8 @@ static int remove_value(struct draft_node *n, const char *name)
 			free(x);
 			return 0;
 		}
-	return -ENODATA;
+	/* What is shown without having been set is gone when nobody set it: rsync -X takes it away. */
+	return (n->is_dir && !strcmp(name, "kind")) || (n == n->draft->root && !strcmp(name, "state")) ? 0 : -ENODATA;
 }
 
 /* ---- what each accepts ---- */

@@ -6,11 +6,17 @@
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "handlers/transform.h"
 #include "handlers/value.h"
+
+int leaf_array_open(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+{
+	return leaf->derived ? derived_open(item, leaf, ret) : item_array(item, leaf, ret);
+}
 
 static int array_open(struct item *item, const struct tree_node *leaf, struct value *ret)
 {
-	int r = item_array(item, leaf, &ret->array);
+	int r = leaf_array_open(item, leaf, &ret->array);
 
 	if (r >= 0)
 		ret->kind = VALUE_ARRAY;

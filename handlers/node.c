@@ -382,8 +382,13 @@ int node_path(const struct node *n, struct buf *ret)
 
 int node_stat(struct node *n, struct stat *ret)
 {
+	int r;
+
 	*ret = (struct stat){ .st_ino = n->ino, .st_nlink = 1, .st_blksize = 1 << 20 };
-	return n->ops->stat(n, ret);
+	r = n->ops->stat(n, ret);
+	if (r >= 0 && atomic_load(&n->sources))
+		ret->st_blocks = MAX(ret->st_blocks, (blkcnt_t)div_up((uint64_t)ret->st_size, 512));
+	return r;
 }
 
 int node_list(struct node *n, struct listing *ret)
@@ -403,12 +408,35 @@ int node_list(struct node *n, struct listing *ret)
 	return r;
 }
 
+/*
+ * cp takes a file with fewer blocks than bytes for a sparse one, and then it reads and writes where it
+ * would have asked for a copy. So while there are drafts, a leaf that somebody has open has the blocks
+ * of a plain file; du, which opens nothing, still sees the stored bytes.
+ */
+static void count_source(struct file *f)
+{
+	struct ns *ns = f->node->ns;
+
+	if (!f->ops->array || !f->ops->array(f))
+		return;
+	pthread_mutex_lock(&ns->drafts_lock);
+	f->is_source = ns->drafts != NULL;
+	pthread_mutex_unlock(&ns->drafts_lock);
+	if (f->is_source)
+		atomic_fetch_add(&f->node->sources, 1);
+}
+
 int node_open(struct node *n, int flags, struct file **ret)
 {
+	int r;
+
 	trace(TRACE_LEAF, "open %s '%s'", n->ops->name, n->name);
 	if (!n->ops->open)
 		return fail(-EISDIR, "'%s' is a directory", n->name);
-	return n->ops->open(n, flags, ret);
+	r = n->ops->open(n, flags, ret);
+	if (r >= 0)
+		count_source(*ret);
+	return r;
 }
 
 int node_readlink(struct node *n, struct buf *ret)
@@ -559,6 +587,8 @@ void file_close(struct file *f)
 	if (f->next)
 		f->next->at = f->at;
 	pthread_mutex_unlock(&n->ns->nodes->lock);
+	if (f->is_source)
+		atomic_fetch_sub(&n->sources, 1);
 	f->ops->free(f);
 	node_unref(n, 1);
 }

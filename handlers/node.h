@@ -93,6 +93,7 @@ struct node {
 	struct node *hash_next;		/* protected by the table's lock */
 	bool hashed, lost;		/* protected by the table's lock; lost: held, and no longer found by name */
 	bool generated;			/* there by itself, and may be created all the same */
+	atomic_uint sources;		/* open files that may be copied to a draft as they are stored */
 };
 
 /*
@@ -101,6 +102,12 @@ struct node {
  */
 int node_new(const struct node_ops *ops, struct ns *ns, struct node *dir, struct span name, size_t size,
 	     void *ret);
+
+/* Seconds that the kernel may trust its attributes. */
+static inline double node_attr_ttl(const struct node *n)
+{
+	return atomic_load(&n->sources) ? 0 : n->ttl;
+}
 
 struct node *node_ref(struct node *n);
 /* Give n references back (the kernel forgets several at once). Accepts NULL. */
@@ -161,6 +168,7 @@ struct file {
 	const struct file_ops *ops;
 	struct node *node;		/* a reference */
 	struct file *next, **at;	/* all that are open; protected by the table's lock */
+	bool is_source;			/* counted in the node's sources */
 	bool keep_cache;		/* the kernel may keep its pages over open() */
 	bool direct;			/* the kernel must not cache: the size may change between reads */
 };

@@ -45,6 +45,7 @@ int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node
 
 int node_leaf_form(struct node_leaf *l, struct form *ret)
 {
+	const struct options *o = l->node.ns->options;
 	auto_value v = { 0 };
 	struct name_view name;
 	struct zarr_view view;
@@ -52,14 +53,17 @@ int node_leaf_form(struct node_leaf *l, struct form *ret)
 
 	if (r < 0)
 		return r;
-	if (!l->is_view)
+	if (!l->is_view && !o->restore_dtype)
 		return form_open(l->ext, &v, NULL, ret);
 	r = name_view_parse(span_str(l->node.name), &name);
 	if (r >= 0 && v.kind != VALUE_ARRAY)
 		return name_view_is_plain(&name) ? form_open(l->ext, &v, NULL, ret) :
 						   fail(-ENOENT, "only arrays have boxes, shapes and casts");
 	if (r >= 0)
-		r = view_of_name(&name, &v.array->meta, false, &view);
+		r = view_of_name(&name, &v.array->meta, o->pad_truncate, &view);
+	/* As Orbax's: for arrays, and not for what is a number in the tree. */
+	if (r >= 0 && o->restore_dtype && !name.has_cast && !v.is_scalar)
+		r = zarr_view_cast(&view, (enum dtype)o->restore_dtype);
 	return r < 0 ? r : form_open(l->ext, &v, &view, ret);
 }
 

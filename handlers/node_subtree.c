@@ -50,7 +50,9 @@ static void free_file(void *value)
 /* The file, made now or found in the cache; the pin is the caller's. */
 static int pin_file(struct node_subtree *s, struct cache_entry **ret)
 {
-	struct subtree_want want = { s->ext, s->cast, s->title, s->node.ns->options->safetensors_separator };
+	const struct options *o = s->node.ns->options;
+	struct subtree_want want = { s->ext, s->cast, s->title, o->safetensors_separator,
+				     (enum dtype)o->restore_dtype };
 	struct cache *cache = s->node.ns->ckpt->cache;
 	struct cache_key key = { .owner = s->owner };
 	struct subtree_file *f = NULL;

@@ -18,6 +18,12 @@ static struct node_dir *dir_of(struct node *n)
 	return container_of(n, struct node_dir, node);
 }
 
+/* They describe the tree that is stored: not one that was made of it. */
+static bool shows_own_files(const struct node_dir *d)
+{
+	return d->is_item && !d->item->stored_tree;
+}
+
 static int dir_stat(struct node *n, struct stat *ret)
 {
 	ns_stat_dir(n->ns, &dir_of(n)->mtime, ret);
@@ -88,7 +94,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 			return opaque_child(d, name, child, ret);
 		return node_leaf_new(d, name, child, h->ext, false, ret);
 	}
-	for (size_t i = 0; d->is_item && i < ARRAY_LEN(own_files); i++)
+	for (size_t i = 0; shows_own_files(d) && i < ARRAY_LEN(own_files); i++)
 		if (span_eq(name, span_str(own_files[i])))
 			return stored_child(d, name, own_files[i], ret);
 	if (d->is_item && n == n->ns->root && span_eq(name, span_str(".pytreefs")))
@@ -109,7 +115,7 @@ static int dir_list(struct node *n, struct listing *ret)
 
 	if (r >= 0)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
-	for (size_t i = 0; d->is_item && i < ARRAY_LEN(own_files) && r >= 0; i++) {
+	for (size_t i = 0; shows_own_files(d) && i < ARRAY_LEN(own_files) && r >= 0; i++) {
 		struct stat st;
 
 		if (io_stat(d->item->dir, own_files[i], &st) == 0)

@@ -77,6 +77,14 @@ static const char *spill_dir(const struct options *o)
 	return access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
 }
 
+static int retree(void *arg, const char *path, struct tree *stored, struct tree **ret)
+{
+	const struct transform *t = arg;
+	int r = transform_is_for(t, path) ? transform_tree(t, stored, ret) : 0;
+
+	return r < 0 ? err_at(r, "transforms") : transform_is_for(t, path);
+}
+
 int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 {
 	struct ckpt_opts co = {
@@ -93,6 +101,8 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 		.atomicity = o->atomicity,
 		.aggregate_filename = o->aggregate_filename,
 		.ext_of = leaf_ext,
+		.retree = o->transform ? retree : NULL,
+		.retree_arg = o->transform,
 	};
 
 	return ckpt_open(&co, ret);

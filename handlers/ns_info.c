@@ -91,7 +91,7 @@ int ns_config_json(struct ns *ns, struct buf *ret)
 			r = json_put_str(ret, buf_span(&value), JSON_PRETTY);
 		if (r >= 0)
 			r = buf_addf(ret, ", \"from\": \"%s\"}",
-				     option_is_default(ns->options, opt) ? "default" : "mount");
+				     option_from_text(ns->options, opt));
 	}
 	return r < 0 ? r : buf_add_str(ret, "\n  }\n}\n");
 }

@@ -176,7 +176,7 @@ static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e,
 	struct item_entry *out = NULL;
 	struct item *item = NULL;
 	bool too_much;
-	int r = item_open(ns->ckpt, e->path, &item);
+	int r = item_open_shown(ns->ckpt, e->path, &item);
 
 	pthread_mutex_lock(&t->lock);
 	e->opening = false;

@@ -1,5 +1,5 @@
 /*
- * options.c - the option table, and reading and printing values by it.
+ * options.c - reading and printing the values of options, by the table of option_table.c.
  */
 #include "handlers/options.h"
 
@@ -8,92 +8,6 @@
 
 #include "core/base/err.h"
 #include "core/base/glob.h"
-
-#define AT(member) offsetof(struct options, member)
-
-const struct option option_table[] = {
-	{ "dtype", OPTION_DTYPE, AT(save.dtype), "", "NAME",
-	  "cast arrays to this dtype while they are saved", .scoped = true },
-	{ "chunk_byte_size", OPTION_SIZE, AT(save.chunk_byte_size), "0", "BYTES",
-	  "largest chunk, chosen by Orbax's rule; 0 leaves it to us", .scoped = true },
-	{ "shard_axes", OPTION_AXES, AT(save.shard_axes), "", "AXIS:AXIS:...",
-	  "axes that are cut completely, first", .scoped = true },
-	{ "compression", OPTION_COMPRESSION, AT(save.compression), "zstd", "zstd|zstd:LEVEL|none",
-	  "compression of chunks", .scoped = true },
-	{ "leaf_type", OPTION_ENUM, AT(save.leaf_type), "np.ndarray", "np.ndarray|jax.Array",
-	  "what arrays are recorded as", .scoped = true },
-	{ "ocdbt", OPTION_BOOL, AT(save.ocdbt), "on", "on|off",
-	  "store arrays in one database, or in a directory per leaf", .scoped = true },
-	{ "zarr", OPTION_ENUM, AT(save.zarr), "2", "2|3", "version of the array format", .scoped = true },
-	{ "target_data_file_size", OPTION_SIZE, AT(save.target_data_file_size), "2G", "BYTES",
-	  "data files of a database grow to this size; 0: without limit", .scoped = true },
-	{ "rich_types", OPTION_BOOL, AT(save.rich_types), "off", "on|off",
-	  "record tuples and namedtuples in _METADATA", .scoped = true },
-	{ "sharding_file", OPTION_BOOL, AT(save.sharding_file), "on", "on|off",
-	  "write _sharding for jax.Array leaves", .scoped = true },
-	{ "array_metadata", OPTION_BOOL, AT(save.array_metadata), "on", "on|off",
-	  "write array_metadatas for jax.Array leaves", .scoped = true },
-	{ "store_fill_value", OPTION_BOOL, AT(save.store_fill_value), "on", "on|off",
-	  "store chunks that are all zeros", .scoped = true },
-	{ "rule", OPTION_RULE, 0, NULL, "GLOB:NAME=VALUE", "one of the options above for leaves whose path matches" },
-	{ "commit_timeout", OPTION_UINT, AT(commit_timeout), "1200", "SECONDS",
-	  "a commit that takes longer fails, and the draft stays" },
-	{ "verify_commit", OPTION_BOOL, AT(verify_commit), "on", "on|off",
-	  "look at every array of a draft before it becomes a step" },
-	{ "on_commit", OPTION_TEXT, AT(on_commit), NULL, "COMMAND",
-	  "run when a step is durable, with its path as argument" },
-	{ "mode", OPTION_OCTAL, AT(mode), "0", "OCTAL", "permissions of new directories, under the umask" },
-	{ "allow_delete", OPTION_BOOL, AT(allow_delete), "off", "on|off", "rmdir of a step deletes it" },
-	{ "todelete", OPTION_TEXT, AT(todelete), NULL, "DIR",
-	  "move deleted steps there (below SOURCE) instead of removing them" },
-	{ "json_filename", OPTION_TEXT, AT(json_filename), "metadata", "NAME", "file name inside JSON items" },
-	{ "proto_filename", OPTION_TEXT, AT(proto_filename), "proto.pbtxt", "NAME", "file name inside proto items" },
-	{ "shape", OPTION_ENUM, AT(shape), "auto", "auto|root|step|item",
-	  "what SOURCE is; auto recognises it" },
-	{ "show_tmp", OPTION_BOOL, AT(show_tmp), "off", "on|off",
-	  "show temporary directories of other programs, and abandoned drafts" },
-	{ "missing", OPTION_ENUM, AT(missing), "auto", "auto|error|zero",
-	  "what a chunk that is not stored is; auto follows the checkpoint's own metadata" },
-	{ "atomicity", OPTION_ENUM, AT(atomicity), "auto", "auto|rename|commit_file",
-	  "how a step becomes visible: by its rename, or by the marker commit_success.txt" },
-	{ "aggregate_filename", OPTION_TEXT, AT(aggregate_filename), "checkpoint", "NAME",
-	  "name of the legacy msgpack file of an item" },
-	{ "safetensors_separator", OPTION_TEXT, AT(safetensors_separator), ".", "TEXT",
-	  "what joins the keys of a leaf to its name in D.safetensors" },
-	{ "cache", OPTION_SIZE, AT(cache), "256M", "BYTES|auto",
-	  "bytes of decoded chunks, index nodes and pieces that are kept" },
-	{ "read_budget", OPTION_SIZE, AT(read_budget), "256M", "BYTES|auto",
-	  "bytes that reads under way may hold beside the cache" },
-	{ "write_budget", OPTION_SIZE, AT(write_budget), "256M", "BYTES|auto",
-	  "bytes that writes under way may hold" },
-	{ "spill", OPTION_TEXT, AT(spill), "auto", "DIR|off|auto",
-	  "where readers that jump in large chunks get a temporary file; auto is the system's directory" },
-	{ "spill_limit", OPTION_SIZE, AT(spill_limit), "4G", "BYTES",
-	  "bytes of all temporary files together" },
-	{ "io", OPTION_TEXT, AT(io), "auto", "auto|uring|sync|trace:ENGINE|fault(RULES):ENGINE",
-	  "how files are read and written; auto is io_uring where the kernel allows it" },
-	{ "threads", OPTION_UINT, AT(threads), "0", "N", "worker threads; 0 is one per processor" },
-	{ "direct_io", OPTION_BOOL, AT(direct_io), "off", "on|off",
-	  "do not keep file contents in the kernel's page cache" },
-	{ "max_read", OPTION_SIZE, AT(max_read), "512K", "BYTES",
-	  "largest request that the kernel may send; above 512K raw chunks cannot be spliced" },
-	{ "poll", OPTION_UINT, AT(poll), "1000", "MILLISECONDS",
-	  "how often to look for new steps where the kernel cannot tell" },
-	{ "primary", OPTION_UINT, AT(primary), "0", "RANK", "under MPI: the rank that commits" },
-	{ "active", OPTION_TEXT, AT(active), NULL, "RANK-RANK:RANK:...",
-	  "under MPI: the ranks that write and commit; the others read" },
-	{ "job", OPTION_TEXT, AT(job), NULL, "NAME", "under MPI: name of the communicator, and in messages" },
-	{ "replica_parallel", OPTION_BOOL, AT(replica_parallel), "off", "on|off",
-	  "under MPI: arrays that all active ranks write alike are stored in slices, one by each" },
-	{ "replica_parallel_min_bytes", OPTION_SIZE, AT(replica_parallel_min_bytes), "0", "BYTES",
-	  "only when a slice has at least that many" },
-	{ "replica_parallel_max", OPTION_UINT, AT(replica_parallel_max), "0", "N",
-	  "at most so many slices; 0: one for each rank" },
-	{ "log", OPTION_TEXT, AT(log), NULL, "FILE", "append messages to a file" },
-	{ "trace", OPTION_TEXT, AT(trace), NULL, "CATEGORY:...",
-	  "trace requests: fs step leaf zarr kv ocdbt codec io all" },
-};
-const size_t option_count = ARRAY_LEN(option_table);
 
 static void *place(struct options *o, const struct option *opt)
 {
@@ -249,6 +163,27 @@ static int add_rule(struct options *o, const struct option *opt, const char *val
 	return 0;
 }
 
+/* The file is read at once: who mounts should hear what is wrong with it. */
+static int set_transforms(struct options *o, const struct option *opt, const char *value)
+{
+	struct transform *t;
+	char *copy;
+	int r = transform_open(value, &t);
+
+	if (r < 0)
+		return err_at(r, "option '%s'", opt->name);
+	copy = strdup(value);
+	if (!copy) {
+		transform_free(t);
+		return fail(-ENOMEM, "cannot set option '%s'", opt->name);
+	}
+	transform_free(o->transform);
+	free(o->transforms);
+	o->transforms = copy;
+	o->transform = t;
+	return 0;
+}
+
 static int set_value(struct options *o, const struct option *opt, const char *value)
 {
 	void *at = place(o, opt);
@@ -290,6 +225,10 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		return parse_compression(value, at) < 0 ? bad_value(opt, value) : 0;
 	case OPTION_RULE:
 		return add_rule(o, opt, value);
+	case OPTION_TRANSFORMS:
+		return set_transforms(o, opt, value);
+	case OPTION_REFUSED:
+		return fail(-EINVAL, "option '%s' is %s", opt->name, opt->help);
 	case OPTION_TEXT: {
 		char *copy = strdup(value);
 
@@ -314,17 +253,34 @@ int options_init(struct options *o)
 		if (r < 0)
 			return r;
 	}
+	o->setting_from = OPTION_FROM_MOUNT;
 	return 0;
+}
+
+/* Words separated by commas, as behind -o; ours only. */
+int options_set_environment(struct options *o)
+{
+	const char *text = getenv("PYTREEFS_OPTIONS");
+	auto_free char *copy = text ? strdup(text) : NULL;
+	char *rest = copy, *word;
+	int r = text && !copy ? fail(-ENOMEM, "cannot read PYTREEFS_OPTIONS") : 0;
+
+	o->setting_from = OPTION_FROM_ENVIRONMENT;
+	while (r >= 0 && rest && (word = strsep(&rest, ",")))
+		r = *word ? option_set(o, word, false) : 0;
+	o->setting_from = OPTION_FROM_MOUNT;
+	return r < 0 ? err_at(r, "PYTREEFS_OPTIONS") : 0;
 }
 
 void options_release(struct options *o)
 {
 	for (size_t i = 0; i < option_count; i++)
-		if (option_table[i].kind == OPTION_TEXT)
+		if (option_table[i].kind == OPTION_TEXT || option_table[i].kind == OPTION_TRANSFORMS)
 			free(*(char **)place(o, &option_table[i]));
 	for (size_t i = 0; i < o->n_rules; i++)
 		free(o->rules[i].glob);
 	free(o->rules);
+	transform_free(o->transform);
 	*o = (struct options){ 0 };
 }
 
@@ -391,6 +347,7 @@ int option_set(struct options *o, const char *text, bool known_only)
 			return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
 		if (opt->scoped)
 			o->save.given |= scoped_bit(opt);
+		o->from[i] = o->setting_from;
 		return set_value(o, opt, eq ? eq + 1 : "on");
 	}
 	return known_only ? -ENOENT : unknown(name);
@@ -430,20 +387,23 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 				return -ENOMEM;
 		return 0;
 	case OPTION_TEXT:
+	case OPTION_TRANSFORMS:
 		return buf_add_str(ret, *(char *const *)at ? *(char *const *)at : "");
+	case OPTION_REFUSED:
+		return 0;
 	}
 	return -EINVAL;
 }
 
-bool option_is_default(const struct options *o, const struct option *opt)
+const char *option_from_text(const struct options *o, const struct option *opt)
 {
-	struct options fresh;
-	auto_buf now = { 0 }, then = { 0 };
-	bool same = options_init(&fresh) >= 0 && option_print(o, opt, &now) >= 0 &&
-		    option_print(&fresh, opt, &then) >= 0 && span_eq(buf_span(&now), buf_span(&then));
+	static const char *const text[] = {
+		[OPTION_FROM_DEFAULT] = "default",
+		[OPTION_FROM_MOUNT] = "mount",
+		[OPTION_FROM_ENVIRONMENT] = "environment",
+	};
 
-	options_release(&fresh);
-	return same;
+	return text[o->from[opt - option_table]];
 }
 
 /* ---- scoped options ---- */
@@ -484,6 +444,8 @@ static size_t scoped_size(enum option_kind kind)
 		return sizeof(int);
 	case OPTION_TEXT:
 	case OPTION_RULE:
+	case OPTION_TRANSFORMS:
+	case OPTION_REFUSED:
 		break;
 	}
 	return 0;

@@ -8,6 +8,7 @@
 #define PYTREEFS_OPTIONS_H
 
 #include "core/step/ckpt.h"
+#include "handlers/transform.h"
 
 /*
  * How leaves are saved: for the whole mount (-o), for names by pattern (rule=), or by an xattr
@@ -36,6 +37,11 @@ struct save_rule {
 	struct save_opts opts;
 };
 
+/* Where a value comes from. */
+enum option_from { OPTION_FROM_DEFAULT, OPTION_FROM_MOUNT, OPTION_FROM_ENVIRONMENT };
+
+#define OPTIONS_MAX 128			/* of the table */
+
 struct options {
 	struct save_opts save;
 	struct save_rule *rules;	/* in the order given: later ones win */
@@ -44,6 +50,8 @@ struct options {
 	uint64_t commit_timeout;	/* seconds */
 	bool verify_commit;
 	char *on_commit;
+	char *aggregate;		/* pattern of leaves for the legacy file, or "all" */
+	char *priority;
 	uint64_t mode;			/* of directories; 0: 0777 under the umask */
 	bool allow_delete;
 	char *todelete;
@@ -55,6 +63,10 @@ struct options {
 	enum atomicity atomicity;
 	char *aggregate_filename;
 	char *safetensors_separator;
+	int restore_dtype;		/* enum dtype; DTYPE_UNKNOWN: as stored */
+	bool pad_truncate;
+	char *transforms;
+	struct transform *transform;	/* what is in that file; NULL: none */
 	/* Memory and I/O. */
 	uint64_t cache, read_budget, write_budget;
 	char *spill;
@@ -73,11 +85,15 @@ struct options {
 	/* Messages. */
 	char *log;
 	char *trace;
+	bool pinned_host_transfer;
+	/* By position in the table. */
+	unsigned char from[OPTIONS_MAX], setting_from;
 };
 
 enum option_kind {
 	OPTION_BOOL, OPTION_SIZE, OPTION_UINT, OPTION_TEXT, OPTION_ENUM, OPTION_OCTAL,
 	OPTION_DTYPE, OPTION_AXES, OPTION_COMPRESSION, OPTION_RULE,
+	OPTION_TRANSFORMS, OPTION_REFUSED,
 };
 
 struct option {
@@ -103,8 +119,10 @@ void options_release(struct options *o);
 int option_set(struct options *o, const char *text, bool known_only);
 /* The value in force as text. */
 int option_print(const struct options *o, const struct option *opt, struct buf *ret);
-/* Whether it was given, or is the default. */
-bool option_is_default(const struct options *o, const struct option *opt);
+/* Where the value in force comes from: "default", "mount", "environment". */
+const char *option_from_text(const struct options *o, const struct option *opt);
+/* What PYTREEFS_OPTIONS says: defaults of the user's, which -o overrides. */
+int options_set_environment(struct options *o);
 
 /* One scoped option by name. -EINVAL as option_set(). */
 int save_opts_set(struct save_opts *s, const char *name, const char *value);

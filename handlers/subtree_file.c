@@ -91,9 +91,11 @@ static int name_leaf(struct making *m, const struct leaf_facts *f, struct span *
 }
 
 /* The dtype of an array in the file. */
-static enum dtype dtype_in_file(const struct leaf_facts *f, enum dtype cast)
+static enum dtype dtype_in_file(const struct leaf_facts *f, const struct subtree_want *want)
 {
-	return cast != DTYPE_UNKNOWN && dtype_info(f->dtype)->kind == DTYPE_KIND_FLOAT ? cast : f->dtype;
+	if (want->cast != DTYPE_UNKNOWN && dtype_info(f->dtype)->kind == DTYPE_KIND_FLOAT)
+		return want->cast;
+	return want->restore_dtype != DTYPE_UNKNOWN && !f->is_scalar ? want->restore_dtype : f->dtype;
 }
 
 static int add_tensor(struct making *m, const struct leaf_facts *f)
@@ -101,7 +103,7 @@ static int add_tensor(struct making *m, const struct leaf_facts *f)
 	struct st_tensor *t = &m->tensor[m->n++];
 	uint64_t elements = f->bytes / dtype_info(f->dtype)->size;
 
-	t->dtype = dtype_in_file(f, m->want->cast);
+	t->dtype = dtype_in_file(f, m->want);
 	t->rank = f->rank;
 	t->shape = f->shape;
 	t->id = (uint32_t)(f - m->s->leaf);
@@ -252,7 +254,7 @@ static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret, stru
 	const struct extent *e = &rd->f->extent[i];
 	struct open_array *o = &rd->open[i % OPEN_ARRAYS];
 	struct zarr *z = array_at_hand(rd, i), *old;
-	int r = z ? 0 : item_array(rd->st->part[e->part].item, e->leaf, &z);
+	int r = z ? 0 : leaf_array_open(rd->st->part[e->part].item, e->leaf, &z);
 
 	if (r < 0)
 		return err_at(r, "leaf '%.*s'", SPAN_ARG(e->leaf->param));

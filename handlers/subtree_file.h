@@ -20,6 +20,7 @@ struct subtree_want {
 	enum dtype cast;		/* of floating leaves; DTYPE_UNKNOWN: none */
 	const char *name;		/* of the whole, for .json and .html */
 	const char *separator;		/* of names in .safetensors */
+	enum dtype restore_dtype;	/* of all arrays; DTYPE_UNKNOWN: as they are */
 };
 
 /* The errors of safetensors_header(), of leaves that cannot be opened, and -EFBIG for long texts. */

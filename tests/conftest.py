@@ -11,11 +11,22 @@ import pytest
 TESTS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS))
 
+import features  # noqa: E402
 from lib import checkpoints, jobs, mounts  # noqa: E402
 
 
 def pytest_configure(config):
     config.addinivalue_line('markers', 'serial: measures time or memory, or needs much; runs alone')
+    config.addinivalue_line('markers', 'feature(ID, ...): the rows of features.py that this test shows')
+
+
+def pytest_collection_modifyitems(items):
+    """The rows that a test shows go into the report, for features.py."""
+    for item in items:
+        for row in sorted({row for mark in item.iter_markers('feature') for row in mark.args}):
+            if row not in features.ROWS:
+                raise pytest.UsageError(f'{item.nodeid} names a row {row!r}, which features.py does not have')
+            item.user_properties.append(('feature', row))
 
 
 @pytest.fixture(scope='session')

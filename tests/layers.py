@@ -36,7 +36,7 @@ ALSO = {
 # Library header (regular expression) -> where it may be included: files, or folders ending in '/'.
 DOORS = {
     r'liburing\.h': ['core/io/io_ring.c'],
-    r'zstd\w*\.h|zdict\.h': ['core/codec/codec_zstd.c', 'core/ocdbt/frame.c'],
+    r'zstd\w*\.h|zdict\.h': ['core/codec/codec_zstd.c', 'core/ocdbt/frame.c', 'tests/bench/'],
     r'(cjson/)?cJSON\w*\.h': ['core/base/json.c'],
     r'msgpack(/.*)?\.h': ['core/tree/tree_msgpack.c', 'core/tree/tree_msgpack_print.c'],
     r'mpi\.h': ['core/step/peers_mpi.c'],
@@ -44,7 +44,7 @@ DOORS = {
     r'(isa-l|isa-l/.*|crc)\.h|isa-l/.*': ['core/base/crc32c.c'],
     r'blosc\w*\.h': ['core/codec/codec_blosc.c'],
     r'bzlib\.h': ['core/codec/'],
-    r'zlib\.h': ['core/codec/'],
+    r'zlib\.h': ['core/codec/', 'tools/zip_data.c'],
     r'pcre2(posix)?\.h': ['core/', 'handlers/'],
 }
 

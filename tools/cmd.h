@@ -94,7 +94,21 @@ void print_size(char *out, size_t n, uint64_t bytes);
 /* A name from disk, with control characters replaced when stdout is a terminal. */
 void print_name(FILE *out, const char *name);
 
-extern const struct cmd cmd_mount, cmd_umount, cmd_ls, cmd_tree, cmd_info, cmd_cat, cmd_explain, cmd_dump,
-	cmd_diff, cmd_stats, cmd_verify;
+/* One a line. */
+extern const struct cmd cmd_cat;
+extern const struct cmd cmd_convert;
+extern const struct cmd cmd_diff;
+extern const struct cmd cmd_dump;
+extern const struct cmd cmd_explain;
+extern const struct cmd cmd_export;
+extern const struct cmd cmd_info;
+extern const struct cmd cmd_ls;
+extern const struct cmd cmd_mount;
+extern const struct cmd cmd_save;
+extern const struct cmd cmd_stats;
+extern const struct cmd cmd_transform;
+extern const struct cmd cmd_tree;
+extern const struct cmd cmd_umount;
+extern const struct cmd cmd_verify;
 
 #endif

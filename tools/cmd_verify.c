@@ -176,6 +176,9 @@ static void sum_up_text(const struct verify *v)
 	}
 	if (v->missing)
 		printf("%llu chunks are not stored and read as the fill value\n", (unsigned long long)v->missing);
+	if (v->unused_files)
+		printf("%llu data files belong to no database: merging leaves them behind\n",
+		       (unsigned long long)v->unused_files);
 	if (v->level < 3)
 		printf("chunks were not read: that is level 3\n");
 }
@@ -194,9 +197,9 @@ static void sum_up_json(const struct verify *v)
 	buf_addf(&out, "], \"level\": %d, \"errors\": %llu, \"warnings\": %llu, \"items\": %llu, \"leaves\": %llu", v->level,
 		 (unsigned long long)v->errors, (unsigned long long)v->warnings, (unsigned long long)v->items,
 		 (unsigned long long)v->leaves);
-	buf_addf(&out, ", \"chunks\": %llu, \"stored_bytes\": %llu, \"decoded_bytes\": %llu, \"missing_chunks\": %llu",
-		 (unsigned long long)v->chunks, (unsigned long long)v->stored_bytes,
-		 (unsigned long long)v->decoded_bytes, (unsigned long long)v->missing);
+	buf_addf(&out, ", \"chunks\": %llu, \"stored_bytes\": %llu, \"decoded_bytes\": %llu, \"missing_chunks\": %llu"
+		 ", \"unused_files\": %llu", (unsigned long long)v->chunks, (unsigned long long)v->stored_bytes,
+		 (unsigned long long)v->decoded_bytes, (unsigned long long)v->missing, (unsigned long long)v->unused_files);
 	buf_addf(&out, ", \"without_checksum\": {\"raw_bytes\": %llu, \"compressed_bytes\": %llu}}\n",
 		 (unsigned long long)v->raw_bytes, (unsigned long long)v->unsummed_bytes);
 	fwrite(out.p, 1, out.n, stdout);

@@ -14,7 +14,7 @@ packages_build=(
 packages_mpi=(libopenmpi-dev openmpi-bin)
 # To test it.
 packages_test=(
-	libcmocka-dev clang libclang-rt-14-dev valgrind fio attr rsync tar python3 python3-venv git
+	libcmocka-dev clang libclang-rt-14-dev valgrind fio attr rsync tar python3 python3-venv git chromium
 )
 
 # packages_missing NAME...: those that are not installed, one a line.

@@ -11,8 +11,22 @@
 #include "tools/cmd.h"
 
 const struct cmd *const cmd_table[] = {
-	&cmd_mount, &cmd_umount, &cmd_ls, &cmd_tree, &cmd_info, &cmd_cat, &cmd_verify, &cmd_diff,
-	&cmd_stats, &cmd_explain, &cmd_dump, NULL,
+	&cmd_mount,
+	&cmd_umount,
+	&cmd_ls,
+	&cmd_tree,
+	&cmd_info,
+	&cmd_cat,
+	&cmd_verify,
+	&cmd_diff,
+	&cmd_stats,
+	&cmd_save,
+	&cmd_export,
+	&cmd_convert,
+	&cmd_transform,
+	&cmd_explain,
+	&cmd_dump,
+	NULL,
 };
 
 static void program_help(FILE *out)
@@ -159,7 +173,10 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 		fprintf(stderr, "pytreefs: not enough memory\n");
 		return EXIT_FOUND;
 	}
-	status = parse_args(&a, argc, argv);
+	r = c->takes_mount_options ? options_set_environment(&a.options) : 0;
+	if (r < 0)
+		fprintf(stderr, "pytreefs: %s\n", err_text(r));
+	status = r < 0 ? EXIT_USAGE : parse_args(&a, argc, argv);
 	if (status == 0) {
 		r = a.options.trace ? log_trace_set(a.options.trace) : 0;
 		if (r >= 0)
@@ -176,7 +193,9 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 	free(a.arg);
 	/* A full disk or a closed pipe shows here at the latest. */
 	if (fflush(stdout) != 0 && status == EXIT_OK) {
-		fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
+		/* A reader that has seen enough, such as head(1), is none to complain to. */
+		if (errno != EPIPE)
+			fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
 		status = EXIT_FOUND;
 	}
 	return MAX(status, 0);

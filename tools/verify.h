@@ -33,6 +33,7 @@ struct verify {
 	/* What was looked at. */
 	uint64_t steps, items, leaves, chunks, stored_bytes, decoded_bytes;
 	uint64_t missing;		/* chunks that are not stored, as the metadata allows */
+	uint64_t unused_files;		/* data files that no database refers to */
 	/* Of stored_bytes: what no checksum covers. */
 	uint64_t raw_bytes, unsummed_bytes;
 };
@@ -52,12 +53,27 @@ bool verify_place(const char *text, const char *dir, struct finding *f, char **r
 /* "a/b", or "b" when a is "." or "". Owned by the caller; NULL when memory is short. */
 char *verify_join(const char *a, const char *b);
 
+/* What an item that is a whole checkpoint says of itself: _CHECKPOINT_METADATA and its like. */
+int verify_own_metadata(struct verify *v, const char *path);
 /* A root, one step, one item: path below SOURCE. */
 int verify_root(struct verify *v);
 int verify_step(struct verify *v, const char *path);
 int verify_item(struct verify *v, const char *path);
-/* Its leaves; what array_metadatas say of them, or NULL. */
+
+/* What the checks of an item know of it; all borrowed. */
 struct array_metadatas;
-int verify_leaves(struct verify *v, struct item *item, const struct array_metadatas *const *arrays, size_t n);
+struct verify_tree {
+	struct item *item;		/* NULL when it cannot be opened */
+	struct span *param;		/* of all leaves, sorted */
+	size_t n_params;
+	struct array_metadatas **arrays;	/* of array_metadatas/, one of a process */
+	size_t n_arrays;
+};
+
+/* Whether a leaf has this name in the stored form. */
+bool verify_is_param(const struct verify_tree *t, struct span name);
+/* Whether a leading part of the key that ends before a '/', and is longer than that, is a leaf's. */
+bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longer_than);
+int verify_leaves(struct verify *v, const struct verify_tree *t);
 
 #endif

@@ -20,20 +20,16 @@ struct checking {
 	struct verify *v;
 	const char *path;		/* below SOURCE */
 	struct io_dir *dir;		/* NULL for an item that is one file */
-	struct item *item;		/* NULL when it cannot be opened */
-	struct span *param;		/* of all leaves, sorted; borrowed from the tree */
-	size_t n_params;
-	struct array_metadatas **arrays;
-	size_t n_arrays;
+	struct verify_tree t;
 };
 
 static void checking_release(struct checking *c)
 {
-	for (size_t i = 0; i < c->n_arrays; i++)
-		array_metadatas_free(c->arrays[i]);
-	free(c->arrays);
-	free(c->param);
-	item_unref(c->item);
+	for (size_t i = 0; i < c->t.n_arrays; i++)
+		array_metadatas_free(c->t.arrays[i]);
+	free(c->t.arrays);
+	free(c->t.param);
+	item_unref(c->t.item);
 	io_dir_close(c->dir);
 }
 
@@ -65,8 +61,11 @@ static int database_found(void *arg, const struct ocdbt_finding *of)
 	auto_free char *file = NULL;
 	auto_buf text = { 0 };
 
-	if (of->severity == OCDBT_INFO)
+	/* Files that nothing refers to: Orbax leaves them behind when it merges. */
+	if (of->severity == OCDBT_INFO) {
+		in->c->v->unused_files++;
 		return 0;
+	}
 	f.severity = of->severity == OCDBT_ERROR ? SEVERITY_ERROR : SEVERITY_WARNING;
 	if (!verify_place(of->where, in->dir, &f, &file)) {
 		if (buf_addf(&text, "%s: %s", of->where, of->text) >= 0)
@@ -154,9 +153,9 @@ static int by_span(const void *a, const void *b)
 	return span_cmp(*(const struct span *)a, *(const struct span *)b);
 }
 
-static bool is_param(const struct checking *c, struct span name)
+bool verify_is_param(const struct verify_tree *t, struct span name)
 {
-	return c->n_params && bsearch(&name, c->param, c->n_params, sizeof(name), by_span);
+	return t->n_params && bsearch(&name, t->param, t->n_params, sizeof(name), by_span);
 }
 
 static void check_one_sharding(struct checking *c, const struct sharding_entry *e)
@@ -168,7 +167,7 @@ static void check_one_sharding(struct checking *c, const struct sharding_entry *
 	if (r < 0 && r != -EOPNOTSUPP && r != -ENOMEM)
 		failed_file(c, 1, "_sharding", r);
 	err_clear();
-	if (c->v->level >= 2 && c->item && !is_param(c, e->param))
+	if (c->v->level >= 2 && c->t.item && !verify_is_param(&c->t, e->param))
 		say_file(c, 2, "_sharding", "'%.*s' is no leaf of the tree", SPAN_ARG(e->param));
 }
 
@@ -199,8 +198,8 @@ static int check_strings(struct checking *c)
 	r = strings_parse(buf_span(&text), "'_strings.json'", &s);
 	if (r < 0 && r != -ENOMEM)
 		failed_file(c, 1, "_strings.json", r);
-	for (size_t i = 0; s && i < s->n && c->v->level >= 2 && c->item; i++)
-		if (!is_param(c, s->entries[i].name))
+	for (size_t i = 0; s && i < s->n && c->v->level >= 2 && c->t.item; i++)
+		if (!verify_is_param(&c->t, s->entries[i].name))
 			say_file(c, 2, "_strings.json", "'%.*s' is no leaf of the tree", SPAN_ARG(s->entries[i].name));
 	return r == -ENOMEM ? r : 0;
 }
@@ -221,14 +220,14 @@ static int check_arrays_file(void *arg, const char *name, unsigned char type)
 		failed_file(c, 1, file, r);
 		return 0;
 	}
-	more = r < 0 ? NULL : reallocarray(c->arrays, c->n_arrays + 1, sizeof(*more));
+	more = r < 0 ? NULL : reallocarray(c->t.arrays, c->t.n_arrays + 1, sizeof(*more));
 	if (!more)
 		return -ENOMEM;
-	for (size_t i = 0; i < a->n && c->v->level >= 2 && c->item; i++)
-		if (!is_param(c, a->entries[i].param))
+	for (size_t i = 0; i < a->n && c->v->level >= 2 && c->t.item; i++)
+		if (!verify_is_param(&c->t, a->entries[i].param))
 			say_file(c, 2, file, "'%.*s' is no leaf of the tree", SPAN_ARG(a->entries[i].param));
-	c->arrays = more;
-	c->arrays[c->n_arrays++] = take(a);
+	c->t.arrays = more;
+	c->t.arrays[c->t.n_arrays++] = take(a);
 	return 0;
 }
 
@@ -251,15 +250,12 @@ struct orphans {
 	uint64_t said;
 };
 
-/* Whether some leading part of the key that ends before a '/' is a leaf. */
-static bool has_owner(const struct checking *c, struct span key)
+bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longer_than)
 {
-	/* The array of a bare tree has no name in front. */
-	if (is_param(c, span_of(key.p, 0)))
-		return true;
-	for (size_t n = key.n; n > 0; n--) {
+	for (size_t n = key.n; n > longer_than; n--) {
 		/* A name that ends in a slash gets no second one. */
-		if (key.p[n - 1] == '/' && (is_param(c, span_of(key.p, n - 1)) || is_param(c, span_of(key.p, n))))
+		if (key.p[n - 1] == '/' && ((n - 1 > longer_than && verify_is_param(t, span_of(key.p, n - 1))) ||
+					    verify_is_param(t, span_of(key.p, n))))
 			return true;
 	}
 	return false;
@@ -271,7 +267,8 @@ static int check_key(void *arg, struct span key, uint64_t len)
 	const uint8_t *slash = memchr(key.p, '/', key.n);
 	struct span array = span_of(key.p, slash ? (size_t)(slash - key.p) : key.n);
 
-	if (has_owner(o->c, key))
+	/* The array of a bare tree has no name in front. */
+	if (verify_is_param(&o->c->t, span_of(key.p, 0)) || verify_has_owner(&o->c->t, key, 0))
 		return 0;
 	/* Once for all of an array's keys, which come together. */
 	if (o->said && span_eq(array, buf_span(&o->last)))
@@ -295,11 +292,11 @@ static int check_entry(void *arg, const char *name, unsigned char type)
 	for (size_t i = 0; i < ARRAY_LEN(own); i++)
 		if (!strcmp(name, own[i]))
 			return 0;
-	for (size_t i = 0; i < c->n_params; i++)
-		if (span_starts(c->param[i], s) && (c->param[i].n == s.n || c->param[i].p[s.n] == '/'))
+	for (size_t i = 0; i < c->t.n_params; i++)
+		if (span_starts(c->t.param[i], s) && (c->t.param[i].n == s.n || c->t.param[i].p[s.n] == '/'))
 			return 0;
 	/* The chunks of a bare leaf lie in the item itself. */
-	if (is_param(c, span_str("")))
+	if (verify_is_param(&c->t, span_str("")))
 		return 0;
 	say_file(c, 2, name, "a directory of no leaf of the tree");
 	return 0;
@@ -310,8 +307,8 @@ static int check_orphans(struct checking *c)
 	struct orphans o = { .c = c };
 	int r = 0;
 
-	if (c->item->is_ocdbt)
-		r = kv_list(c->item->kv, span_of(NULL, 0), check_key, &o);
+	if (c->t.item->is_ocdbt)
+		r = kv_list(c->t.item->kv, span_of(NULL, 0), check_key, &o);
 	buf_release(&o.last);
 	if (r < 0 && r != -ENOMEM) {
 		/* The database was gone through before, and its faults were said. */
@@ -325,15 +322,15 @@ static int check_orphans(struct checking *c)
 
 static int list_params(struct checking *c)
 {
-	const struct tree *t = c->item->tree;
+	const struct tree *t = c->t.item->tree;
 
-	c->param = calloc(t->n_nodes + 1, sizeof(*c->param));
-	if (!c->param)
+	c->t.param = calloc(t->n_nodes + 1, sizeof(*c->t.param));
+	if (!c->t.param)
 		return fail(-ENOMEM, "cannot list %u nodes", t->n_nodes);
 	for (uint32_t i = 0; i < t->n_nodes; i++)
 		if (t->nodes[i]->kind == TREE_LEAF)
-			c->param[c->n_params++] = t->nodes[i]->param;
-	qsort(c->param, c->n_params, sizeof(*c->param), by_span);
+			c->t.param[c->t.n_params++] = t->nodes[i]->param;
+	qsort(c->t.param, c->t.n_params, sizeof(*c->t.param), by_span);
 	return 0;
 }
 
@@ -345,8 +342,10 @@ static int blame(struct checking *c, int r)
 	struct err_note note;
 
 	err_save(r, &note);
-	if (c->dir && io_slurp(c->dir, "_METADATA", LIMIT_JSON_BYTES, &text) >= 0) {
-		r = tree_parse_metadata(buf_span(&text), "'_METADATA'", &t);
+	r = c->dir ? io_slurp(c->dir, "_METADATA", LIMIT_JSON_BYTES, &text) : -ENOENT;
+	if (r != -ENOENT) {
+		if (r >= 0)
+			r = tree_parse_metadata(buf_span(&text), "'_METADATA'", &t);
 		if (r < 0 && r != -ENOMEM)
 			failed_file(c, 1, "_METADATA", r);
 		if (r < 0)
@@ -380,13 +379,15 @@ static int check_files(struct checking *c)
 	if (r >= 0)
 		r = check_array_metadatas(c);
 	if (r >= 0)
+		r = verify_own_metadata(c->v, c->path);
+	if (r >= 0)
 		r = io_list(c->dir, ".", note_tmp, c);
-	if (r >= 0 && c->item && c->v->level >= 2)
+	if (r >= 0 && c->t.item && c->v->level >= 2)
 		r = check_orphans(c);
 	return r;
 }
 
-int verify_item(struct verify *v, const char *path)
+static int check_item(struct verify *v, const char *path)
 {
 	__attribute__((cleanup(checking_release))) struct checking c = { .v = v, .path = path };
 	struct stat st;
@@ -401,13 +402,25 @@ int verify_item(struct verify *v, const char *path)
 		r = io_dir_sub(v->ckpt->source, path, &c.dir);
 	if (r < 0)
 		return r;
-	r = item_open(v->ckpt, path, &c.item);
+	r = item_open(v->ckpt, path, &c.t.item);
 	if (r == -ENOMEM)
 		return r;
 	r = r < 0 ? blame(&c, r) : list_params(&c);
 	if (r >= 0 && c.dir)
 		r = check_files(&c);
-	if (r >= 0 && c.item)
-		r = verify_leaves(v, c.item, (const struct array_metadatas *const *)c.arrays, c.n_arrays);
+	if (r >= 0 && c.t.item)
+		r = verify_leaves(v, &c.t);
+	return r;
+}
+
+int verify_item(struct verify *v, const char *path)
+{
+	int r = check_item(v, path);
+
+	/* Whatever cannot be listed or looked at is damage, and the next item is looked at. */
+	if (r < 0 && r != -ENOMEM && r != -EINTR) {
+		verify_failed(v, 1, NULL, path, r);
+		r = 0;
+	}
 	return r;
 }

@@ -25,6 +25,7 @@ struct kept {
 
 struct leaf_check {
 	struct leaf_checks *all;
+	char *file;			/* to blame for what is in no chunk: where its metadata is */
 	uint64_t *object;		/* numbers of the stored objects in the grid */
 	size_t n, cap;
 	uint64_t per_task;
@@ -39,9 +40,7 @@ struct leaf_check {
 
 struct leaf_checks {
 	struct verify *v;
-	struct item *item;
-	const struct array_metadatas *const *arrays;
-	size_t n_arrays;
+	const struct verify_tree *t;
 };
 
 static void check_free(struct leaf_check *c)
@@ -54,6 +53,7 @@ static void check_free(struct leaf_check *c)
 	}
 	pthread_mutex_destroy(&c->lock);
 	free(c->kept);
+	free(c->file);
 	free(c->object);
 	free(c->strange);
 	free(c);
@@ -79,7 +79,7 @@ static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
 {
-	struct finding f = { .severity = SEVERITY_ERROR, .level = level, .file = c->all->item->path };
+	struct finding f = { .severity = SEVERITY_ERROR, .level = level, .file = c->file };
 	auto_buf text = { 0 };
 	va_list ap;
 
@@ -89,6 +89,28 @@ static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
 	f.text = buf_str(&text);
 	if (f.text)
 		keep(c, &f);
+}
+
+/*
+ * The file to blame for a leaf when nothing narrower is known: the first of the database, or the one that has
+ * the array's metadata or the string, there or not.
+ */
+static char *blame_file(const struct leaf_checks *all, const struct tree_node *leaf, const struct zarr *z)
+{
+	const struct item *item = all->t->item;
+	bool zarr3 = z ? z->meta.format == 3 : item->tree->use_zarr3;
+	auto_buf name = { 0 };
+
+	if (span_eq(leaf->value_type, span_str("string")))
+		return verify_join(item->path, "_strings.json");
+	if (item->is_unmerged || (item->is_aggregate && !z))
+		return strdup(item->path);
+	if (item->is_ocdbt && (!z || z->kv == item->kv))
+		return verify_join(item->path, "manifest.ocdbt");
+	if (buf_addf(&name, "%.*s%s%s", SPAN_ARG(leaf->param), leaf->param.n ? "/" : "",
+		     zarr3 ? "zarr.json" : ".zarray") < 0)
+		return NULL;
+	return verify_join(item->path, buf_str(&name));
 }
 
 /* ---- metadata ---- */
@@ -129,11 +151,15 @@ static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf
 
 static void check_array_metadata(struct leaf_check *c, const struct tree_node *leaf, const struct zarr *z)
 {
-	for (size_t i = 0; i < c->all->n_arrays; i++) {
-		const struct array_metadata *m = array_metadatas_find(c->all->arrays[i], leaf->param);
+	const struct verify_tree *t = c->all->t;
+	bool found = false;
+
+	for (size_t i = 0; i < t->n_arrays; i++) {
+		const struct array_metadata *m = array_metadatas_find(t->arrays[i], leaf->param);
 
 		if (!m)
 			continue;
+		found = true;
 		if (m->write_rank != z->meta.rank || m->chunk_rank != z->meta.rank)
 			keep_text(c, 2, "array_metadatas give it %u axes, its array has %u", m->write_rank, z->meta.rank);
 		else if (memcmp(m->chunk_shape, z->leaf_chunk, m->chunk_rank * sizeof(uint64_t)))
@@ -141,6 +167,8 @@ static void check_array_metadata(struct leaf_check *c, const struct tree_node *l
 		else if (!fits(m->write_shape, z->meta.shape, z->meta.rank))
 			keep_text(c, 2, "array_metadatas give it a write_shape that is larger than its array");
 	}
+	if (t->n_arrays && !found && span_eq(leaf->value_type, span_str("jax.Array")))
+		keep_text(c, 2, "array_metadatas do not have it, as they have every jax.Array");
 }
 
 static void check_sharding(struct leaf_check *c, const struct tree_node *leaf, const struct zarr_meta *m)
@@ -151,7 +179,7 @@ static void check_sharding(struct leaf_check *c, const struct tree_node *leaf, c
 	int r;
 
 	/* A broken text has been found in its file. */
-	if (!item_sharding(c->all->item, leaf, &text) || sharding_parse(text, "'_sharding'", &s) < 0) {
+	if (!item_sharding(c->all->t->item, leaf, &text) || sharding_parse(text, "'_sharding'", &s) < 0) {
 		err_clear();
 		return;
 	}
@@ -189,11 +217,17 @@ static bool is_metadata(struct span name)
 	return false;
 }
 
-/* Whether the key belongs to another leaf, whose name continues this one's. */
-static bool is_of_other(const struct listing_chunks *l, struct span key)
+/*
+ * Whether a key that names no chunk is no matter of this leaf: it is of another, whose name continues
+ * this one's, or, beside a bare leaf stored as directories, one of the item's own files.
+ */
+static bool is_of_other(const struct listing_chunks *l, struct span key, struct span name)
 {
-	/* The prefix is empty for a bare leaf stored as directories, beside the item's own files. */
-	return l->z->prefix_len == 0 && key.n > 0 && key.p[0] != 'c' && !(key.p[0] >= '0' && key.p[0] <= '9');
+	if (l->z->prefix_len == 0 && l->z->kv != l->c->all->t->item->kv)
+		return true;
+	if (l->z->prefix_len == 0 && !l->c->all->t->item->is_ocdbt)
+		return name.n > 0 && !span_starts(name, span_str("c/")) && !(name.p[0] >= '0' && name.p[0] <= '9');
+	return verify_has_owner(l->c->all->t, key, l->z->prefix_len);
 }
 
 static int add_chunk(void *arg, struct span key, uint64_t len)
@@ -203,9 +237,11 @@ static int add_chunk(void *arg, struct span key, uint64_t len)
 	struct span name = span_from(key, l->z->prefix_len);
 	uint64_t index[LIMIT_RANK];
 
-	if (is_metadata(name) || is_of_other(l, name))
+	if (is_metadata(name))
 		return 0;
 	if (!zarr_chunk_key_parse(&l->z->meta, name, index)) {
+		if (is_of_other(l, key, name))
+			return 0;
 		c->n_strange++;
 		if (!c->strange)
 			c->strange = span_dup_str(key);
@@ -231,6 +267,20 @@ static int by_number(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* The file of a chunk that is stored in one of its own. */
+static void blame_chunk(struct leaf_check *c, const struct zarr *z, const char *key)
+{
+	auto_buf path = { 0 };
+	char *file = NULL;
+
+	if (key && buf_addf(&path, "%s%s", z->prefix, key) >= 0)
+		file = verify_join(c->all->t->item->path, buf_str(&path));
+	if (file) {
+		free(c->file);
+		c->file = file;
+	}
+}
+
 /* The first object of the grid that is not stored. */
 static void check_missing(struct leaf_check *c, const struct zarr *z)
 {
@@ -254,6 +304,8 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 		first /= part;
 	}
 	zarr_chunk_key(&z->meta, index, &key);
+	if (z->kv != c->all->t->item->kv || !c->all->t->item->is_ocdbt)
+		blame_chunk(c, z, buf_str(&key));
 	keep_text(c, 2, "%llu of %llu chunks are not stored, and the checkpoint says that all are; the first is '%s%s'",
 		  (unsigned long long)(grid - c->n), (unsigned long long)grid, z->prefix, buf_str(&key));
 }
@@ -285,7 +337,7 @@ static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index
 	if (chunk_locate(z, &at, 1) < 0)
 		return;
 	if (at.loc.where == KV_FILE) {
-		*ret_file = verify_join(c->all->item->path, at.loc.file->name);
+		*ret_file = verify_join(c->all->t->item->path, at.loc.file->name);
 		f->file = *ret_file;
 		f->has_range = true;
 		f->off = at.loc.off + at.off;
@@ -304,9 +356,9 @@ static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *i
 	f.text = note.text;
 	place_of(c, z, index, &f, &file);
 	if (!f.file)
-		verify_place(note.text, c->all->item->path, &f, &file);
+		verify_place(note.text, c->all->t->item->path, &f, &file);
 	if (!f.file)
-		f.file = c->all->item->path;
+		f.file = c->file;
 	keep(c, &f);
 	err_clear();
 }
@@ -366,8 +418,8 @@ static int check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *ind
 	return 0;
 }
 
-/* The inner chunks of one stored object. */
-static void check_object(struct leaf_check *c, struct zarr *z, uint64_t object, struct walk_lane *lane)
+/* The inner chunks of one stored object. A failure is one of ours, not of the chunk. */
+static int check_object(struct leaf_check *c, struct zarr *z, uint64_t object, struct walk_lane *lane)
 {
 	uint64_t first[LIMIT_RANK] = { 0 }, last[LIMIT_RANK], at[LIMIT_RANK];
 	unsigned axis;
@@ -383,6 +435,8 @@ static void check_object(struct leaf_check *c, struct zarr *z, uint64_t object, 
 	do {
 		int r = check_chunk(c, z, at, lane);
 
+		if (r == -ENOMEM)
+			return r;
 		if (r < 0)
 			chunk_failed(c, z, at, r);
 		if (lane->walk->progress)
@@ -393,6 +447,7 @@ static void check_object(struct leaf_check *c, struct zarr *z, uint64_t object, 
 			at[axis - 1] = first[axis - 1];
 		}
 	} while (axis > 0);
+	return 0;
 }
 
 /* ---- the walk ---- */
@@ -422,6 +477,7 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 	leaf->state = c;
 	leaf->n_tasks = 0;
 	c->all = all;
+	c->file = blame_file(all, leaf->node, z);
 	if (leaf->value.kind != VALUE_ARRAY)
 		return 0;
 	c->is_summed = has_checksum(z);
@@ -440,30 +496,34 @@ static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task, str
 {
 	struct leaf_check *c = leaf->state;
 
-	for (uint64_t i = task * c->per_task; i < MIN((task + 1) * c->per_task, c->n); i++)
-		check_object(c, leaf->value.array, c->object[i], lane);
-	return 0;
+	int r = 0;
+
+	for (uint64_t i = task * c->per_task; i < MIN((task + 1) * c->per_task, c->n) && r >= 0; i++)
+		r = check_object(c, leaf->value.array, c->object[i], lane);
+	return r;
 }
 
 /* A leaf that cannot be opened: what its note says, or where its metadata is. */
 static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 {
-	struct finding f = { SEVERITY_ERROR, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
+	/* Types of others cannot be looked into; that is no damage. */
+	enum severity severity = leaf_handler_of(leaf->node) ? SEVERITY_ERROR : SEVERITY_WARNING;
+	struct finding f = { severity, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
 	static const char *const names[] = { ".zarray", "zarr.json" };
 	auto_free char *file = NULL;
 
-	if (!verify_place(leaf->failed.text, all->item->path, &f, &file)) {
+	if (!verify_place(leaf->failed.text, all->t->item->path, &f, &file)) {
 		for (size_t i = 0; i < ARRAY_LEN(names) && !f.file; i++) {
 			auto_buf key = { 0 }, where = { 0 };
 
 			if (buf_addf(&key, "%.*s/%s", SPAN_ARG(leaf->node->param), names[i]) >= 0 &&
-			    kv_where_text(all->item->kv, buf_span(&key), &where) >= 0 && buf_str(&where))
-				verify_place(buf_str(&where), all->item->path, &f, &file);
+			    kv_where_text(all->t->item->kv, buf_span(&key), &where) >= 0 && buf_str(&where))
+				verify_place(buf_str(&where), all->t->item->path, &f, &file);
 		}
 		err_clear();
 	}
 	if (!f.file)
-		f.file = all->item->path;
+		f.file = file = blame_file(all, leaf->node, NULL);
 	verify_say(all->v, &f);
 }
 
@@ -489,6 +549,10 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	struct leaf_check *c = leaf->state;
 
 	all->v->leaves++;
+	if (leaf->failed.code == -ENOMEM) {
+		check_free(c);
+		return err_restore(&leaf->failed);
+	}
 	if (leaf->failed.code)
 		say_unopened(all, leaf);
 	for (size_t i = 0; c && i < c->n_kept; i++) {
@@ -501,7 +565,7 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 		auto_buf text = { 0 };
 
 		buf_addf(&text, "and %zu findings more", c->n_findings - c->n_kept);
-		verify_say(all->v, &(struct finding){ SEVERITY_ERROR, 3, leaf->path, all->item->path, false, 0, 0,
+		verify_say(all->v, &(struct finding){ SEVERITY_ERROR, 3, leaf->path, c->file, false, 0, 0,
 						      buf_str(&text) });
 	}
 	if (c)
@@ -510,16 +574,16 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	return 0;
 }
 
-int verify_leaves(struct verify *v, struct item *item, const struct array_metadatas *const *arrays, size_t n)
+int verify_leaves(struct verify *v, const struct verify_tree *t)
 {
 	static const struct walk_ops ops = { .begin = leaf_check_begin, .task = leaf_check_task, .end = leaf_check_end };
-	struct leaf_checks all = { v, item, arrays, n };
+	struct leaf_checks all = { v, t };
 	auto_subtree st = { 0 };
 	auto_buf prefix = { 0 };
-	int r = subtree_of_item(item, "", &st);
+	int r = subtree_of_item(t->item, "", &st);
 
-	if (r >= 0 && strcmp(item->path, "."))
-		r = buf_addf(&prefix, "%s/", item->path);
+	if (r >= 0 && strcmp(t->item->path, "."))
+		r = buf_addf(&prefix, "%s/", t->item->path);
 	if (r >= 0)
 		r = targets_walk(&v->t, &st, prefix.n ? buf_str(&prefix) : "", &ops, &all);
 	return r;

@@ -162,14 +162,20 @@ static void check_deletion(struct verify *v, const char *path)
 	err_clear();
 }
 
-/* What the metadata names must be there, and the times in order. */
-static void check_meta(struct verify *v, const char *path, const struct step_meta *m, const struct children *c)
+static void check_times(struct verify *v, const char *path, const struct step_meta *m)
 {
 	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
 
 	if (m->has_init && m->has_commit && m->init_ns > 0 && m->commit_ns > 0 && m->commit_ns < m->init_ns)
 		verify_file(v, 2, file, "committed at %lld, before it was begun at %lld", (long long)m->commit_ns,
 			    (long long)m->init_ns);
+}
+
+/* What the metadata names must be there. */
+static void check_named(struct verify *v, const char *path, const struct step_meta *m, const struct children *c)
+{
+	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
+
 	for (size_t i = 0; m->kind == STEP_ITEMS_MAP && i < m->n_items; i++) {
 		bool found = false;
 
@@ -178,6 +184,18 @@ static void check_meta(struct verify *v, const char *path, const struct step_met
 		if (!found)
 			verify_file(v, 2, file, "item '%.*s' is named, and is not there", SPAN_ARG(m->items[i].name));
 	}
+}
+
+int verify_own_metadata(struct verify *v, const char *path)
+{
+	auto_of(step_meta) struct step_meta *m = NULL;
+	int r = read_meta(v, path, &m);
+
+	if (m && v->level >= 2)
+		check_times(v, path, m);
+	if (r >= 0)
+		check_deletion(v, path);
+	return MIN(r, 0);
 }
 
 static int check_step(struct verify *v, const char *path, unsigned depth);
@@ -211,8 +229,10 @@ static int check_step(struct verify *v, const char *path, unsigned depth)
 
 	if (r >= 0)
 		r = list_children(v, path, &c);
-	if (r >= 0 && m && v->level >= 2)
-		check_meta(v, path, m, &c);
+	if (r >= 0 && m && v->level >= 2) {
+		check_times(v, path, m);
+		check_named(v, path, m, &c);
+	}
 	if (r >= 0)
 		check_deletion(v, path);
 	for (size_t i = 0; i < c.n && r >= 0; i++) {
@@ -229,8 +249,16 @@ static int check_step(struct verify *v, const char *path, unsigned depth)
 
 int verify_step(struct verify *v, const char *path)
 {
+	int r;
+
 	v->steps++;
-	return check_step(v, path, 0);
+	r = check_step(v, path, 0);
+	/* As with items: the next step is looked at. */
+	if (r < 0 && r != -ENOMEM && r != -EINTR) {
+		verify_failed(v, 1, NULL, path, r);
+		r = 0;
+	}
+	return r;
 }
 
 /* ---- roots ---- */

@@ -24,7 +24,7 @@ struct walk_place {
 struct walk_run {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	/* Protected by lock. Leaf i is in slot i % WINDOW from begun <= i to ended. */
+	/* Protected by lock. Leaf i is in slot i % WINDOW from begun <= i to its end. */
 	struct walk_leaf *leaf[WINDOW];
 	size_t begun, ended;
 	bool is_ending;			/* a thread is in ops->end */
@@ -239,13 +239,14 @@ static void end_leaves(struct walk *w)
 		if (!leaf->is_open || leaf->ended < leaf->taken || (!leaf->failed.code && leaf->taken < leaf->n_tasks))
 			return;
 		run->is_ending = true;
+		/* Nobody else may look at it while it is freed. */
+		run->leaf[run->ended % WINDOW] = NULL;
 		pthread_mutex_unlock(&run->lock);
 		r = w->ops->end(w->arg, leaf);
 		if (r < 0 && !run->failed.code)
 			err_save(r, &run->failed);
 		leaf_free(leaf);
 		pthread_mutex_lock(&run->lock);
-		run->leaf[run->ended % WINDOW] = NULL;
 		run->ended++;
 		run->is_ending = false;
 		pthread_cond_broadcast(&run->changed);
@@ -291,7 +292,7 @@ static struct walk_leaf *leaf_with_tasks(const struct walk_run *run)
 	for (size_t i = run->ended; i < run->begun; i++) {
 		struct walk_leaf *leaf = run->leaf[i % WINDOW];
 
-		if (leaf->is_open && !leaf->failed.code && leaf->taken < leaf->n_tasks)
+		if (leaf && leaf->is_open && !leaf->failed.code && leaf->taken < leaf->n_tasks)
 			return leaf;
 	}
 	return NULL;

@@ -22,12 +22,14 @@
 static struct {
 	pthread_mutex_t lock;		/* protects all below */
 	bool to_stderr, to_syslog;
+	enum log_level stderr_level;
 	FILE *file;
 	char ring[RING_LINES][LINE_MAX_BYTES];
 	unsigned long n;		/* messages ever */
 	char last[LINE_MAX_BYTES];
 	unsigned long repeats;		/* of the last message, beyond the first */
-} sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true };
+} sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true,
+	   .stderr_level = LOG_LEVEL_INFO };
 
 unsigned log_trace_mask;
 
@@ -71,6 +73,13 @@ void log_close(void)
 	pthread_mutex_unlock(&sink.lock);
 }
 
+void log_stderr_level(enum log_level level)
+{
+	pthread_mutex_lock(&sink.lock);
+	sink.stderr_level = level;
+	pthread_mutex_unlock(&sink.lock);
+}
+
 int log_trace_set(const char *names)
 {
 	unsigned mask = 0;
@@ -97,7 +106,7 @@ static void put_line(enum log_level level, const char *line)
 	static const int priority[] = { LOG_ERR, LOG_WARNING, LOG_INFO };
 
 	snprintf(sink.ring[sink.n++ % RING_LINES], LINE_MAX_BYTES, "%s", line);
-	if (sink.to_stderr)
+	if (sink.to_stderr && level <= sink.stderr_level)
 		fprintf(stderr, "pytreefs: %s\n", line);
 	if (sink.to_syslog)
 		syslog(priority[level], "%s", line);

@@ -358,6 +358,8 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 
 	if (op == IO_SYNC_DIR)
 		atomic_fetch_add_explicit(&dir->io->stats->syncs, 1, memory_order_relaxed);
+	if (op == IO_SYNC_DIR && r < 0)
+		atomic_fetch_add_explicit(&dir->io->stats->failed_dir_syncs, 1, memory_order_relaxed);
 	if (r >= 0)
 		return 0;
 	if (to)

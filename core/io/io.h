@@ -115,11 +115,19 @@ int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *re
 int io_spit(struct io_dir *dir, const char *rel, unsigned mode, struct span content);
 /* Remove a file, or a directory with all that is in it; links are removed, not followed. 0 when absent. */
 int io_remove_tree(struct io_dir *dir, const char *rel);
+/*
+ * After a sync of the directory failed: the kernel may have dropped the names that it was to write, so
+ * each (or this one) is renamed there and back before the next sync. Nobody else works in it. When it fails a name
+ * may be left with ".pytreefs-again" behind it, and the next call gives it its own back.
+ */
+int io_name_again(struct io_dir *dir, const char *rel);
+int io_names_again(struct io_dir *dir, const char *rel);
 /* rel joined from untrusted parts: -EUCLEAN when it is absolute, has an empty, "." or ".." component or NUL. */
 int io_path_check(struct span rel, const char *what);
 
 struct io_stats {
 	atomic_ullong reads, read_bytes, writes, write_bytes, syncs, opens;
+	atomic_ullong failed_dir_syncs;
 };
 const struct io_stats *io_engine_stats(const struct io_engine *io);
 

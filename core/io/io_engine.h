@@ -45,11 +45,16 @@ int io_trace_new(struct io_engine *below, struct io_engine **ret);
 /* rules: the text between the parentheses of "fault(...)"; io_fault.c describes them. */
 int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **ret);
 
+/* what: "keep@N" and the like, behind "fault(crash:"; io_crash.c describes it. */
+int io_crash_new(const char *what, struct io_engine *below, struct io_engine **ret);
+
 /* The plain system calls that both real engines share (io_plain.c). One request, once: result is set. */
 void io_plain_run(struct io_req *req);
 int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
 int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
 		   unsigned mode);
+/* The directory that holds path, opened with O_PATH, and path's last component. */
+int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last);
 int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size);
 
 #endif

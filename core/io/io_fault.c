@@ -10,6 +10,8 @@
  *     WHEN    always, N (the Nth time, from 1), N+ (from the Nth time on), P%
  *
  * Chance is seeded by the rule's text: the same run fails in the same places.
+ *
+ * fault(crash:...) takes the power away, and stands alone: io_crash.c.
  */
 #include <ctype.h>
 #include <fcntl.h>
@@ -298,6 +300,8 @@ int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **
 	auto_free struct io_fault *f = calloc(1, sizeof(*f));
 	struct span rest = span_str(rules);
 
+	if (!strncmp(rules, "crash:", 6))
+		return io_crash_new(rules + 6, below, ret);
 	if (!f)
 		return fail(-ENOMEM, "cannot allocate an I/O engine");
 	while (rest.n) {

@@ -105,8 +105,7 @@ int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, 
 	return errno == ELOOP ? -EXDEV : -errno;
 }
 
-/* The directory that holds path, and path's last component. */
-static int open_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last)
+int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last)
 {
 	const char *slash = strrchr(path, '/');
 	char parent[LIMIT_PATH_BYTES + 1];
@@ -126,8 +125,8 @@ static int plain_rename(struct io_engine *io, bool must_be_new, int dirfd, const
 			const char *to)
 {
 	const char *from_last, *to_last;
-	auto_close int from_fd = open_parent(io, dirfd, from, &from_last);
-	auto_close int to_fd = open_parent(io, dirfd, to, &to_last);
+	auto_close int from_fd = io_plain_parent(io, dirfd, from, &from_last);
+	auto_close int to_fd = io_plain_parent(io, dirfd, to, &to_last);
 
 	if (from_fd < 0 || to_fd < 0)
 		return from_fd < 0 ? from_fd : to_fd;
@@ -160,7 +159,7 @@ int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char
 		return plain_rename(io, op == IO_RENAME_NEW, dirfd, from, to);
 	if (op == IO_SYNC_DIR)
 		return sync_dir(io, dirfd, from);
-	fd = open_parent(io, dirfd, from, &last);
+	fd = io_plain_parent(io, dirfd, from, &last);
 	if (fd < 0)
 		return fd;
 	if (op == IO_MKDIR)

@@ -1,5 +1,5 @@
 /*
- * io_remove.c - removing a whole directory, through the engine.
+ * io_remove.c - removing a whole directory, and writing its names again, through the engine.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -55,6 +55,52 @@ int io_remove_tree(struct io_dir *dir, const char *rel)
 	if (r == -ENOENT) {
 		err_clear();
 		return 0;
+	}
+	return r;
+}
+
+/* ---- names once more ---- */
+
+#define AGAIN ".pytreefs-again"
+
+static int add_name(void *arg, const char *name, unsigned char type)
+{
+	(void)type;
+	return buf_add(arg, name, strlen(name) + 1);
+}
+
+int io_name_again(struct io_dir *dir, const char *rel)
+{
+	struct span own = span_str(rel);
+	bool is_there = span_ends(own, span_str(AGAIN));
+	auto_free char *name = NULL, *other = NULL;
+	int r = 0;
+
+	if (is_there)
+		own.n -= strlen(AGAIN);
+	name = span_dup_str(own);
+	if (!name || asprintf(&other, "%s" AGAIN, name) < 0) {
+		other = NULL;
+		return fail(-ENOMEM, "cannot write the name of '%s' again", rel);
+	}
+	if (!is_there)
+		r = io_dirop(dir, IO_RENAME_NEW, name, other, 0);
+	return r < 0 ? r : io_dirop(dir, IO_RENAME_NEW, other, name, 0);
+}
+
+int io_names_again(struct io_dir *dir, const char *rel)
+{
+	auto_buf names = { 0 };
+	int r = io_list(dir, rel, add_name, &names);
+
+	for (size_t at = 0; at < names.n && r >= 0; at += strlen((char *)names.p + at) + 1) {
+		auto_free char *path = NULL;
+
+		if (asprintf(&path, "%s/%s", rel, (char *)names.p + at) < 0) {
+			path = NULL;
+			return fail(-ENOMEM, "cannot write the names in '%s' again", rel);
+		}
+		r = io_name_again(dir, path);
 	}
 	return r;
 }

@@ -437,7 +437,7 @@ static int check_listed(void *arg, const char *name, unsigned char type)
 	if (r >= 0 && !seen_has(&l->c->files, id)) {
 		r = buf_addf(&where, "file:%.*s%s", SPAN_ARG(l->dir), name);
 		if (r >= 0)
-			r = found(l->c, OCDBT_WARN, &where, "nothing refers to this data file");
+			r = found(l->c, OCDBT_INFO, &where, "nothing refers to this data file");
 	}
 	l->is_ended = r != 0;
 	return r;

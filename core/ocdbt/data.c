@@ -8,8 +8,8 @@
  * What happens inside a file is datafile.c.
  *
  * Kept true: a file is either idle (in the list), busy (with one thread), or
- * closed; once a sync failed, no reference is given any more (R15); an existing
- * file is never opened (R14).
+ * closed; what a failed sync may have lost is written again before it is trusted
+ * (R15); an existing file is never opened (R14).
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ struct ocdbt_data {
 	struct datafile *all, *idle;
 	unsigned n_busy;
 	bool has_new_names;		/* files were made since the directories were synced */
-	int broken;			/* a sync failed: its code */
+	bool names_lost;		/* syncing the directories failed */
 	struct ocdbt_data_stats stats;
 };
 
@@ -128,54 +128,33 @@ static int take_new(struct ocdbt_data *d, struct datafile **ret)
 	return 0;
 }
 
-static void set_broken(struct ocdbt_data *d, int code)
+static int sync_file(struct datafile *f)
 {
-	pthread_mutex_lock(&d->lock);
-	d->broken = code;
-	pthread_mutex_unlock(&d->lock);
-}
+	int r = f->is_lost ? datafile_mend(f) : 0;
 
-static int sync_file(struct ocdbt_data *d, struct datafile *f)
-{
-	bool lost = false;
-	int r = datafile_sync(f, &lost);
-
-	if (lost)
-		set_broken(d, r);
-	return r;
-}
-
-static int check_broken(struct ocdbt_data *d)
-{
-	int r;
-
-	pthread_mutex_lock(&d->lock);
-	r = d->broken;
-	pthread_mutex_unlock(&d->lock);
-	if (r < 0)
-		fail(r, "data files of '%s' cannot be trusted: a sync failed", d->dir->path);
-	return r;
+	return r < 0 ? r : datafile_sync(f);
 }
 
 /* A file with room, for this thread alone until give_back(). */
 static int take_file(struct ocdbt_data *d, struct datafile **ret)
 {
 	struct datafile *f;
-	int r = check_broken(d);
+	int r = 0;
 
-	if (r < 0)
-		return r;
 	pthread_mutex_lock(&d->lock);
 	f = pop_idle(d);
 	d->n_busy++;
 	pthread_mutex_unlock(&d->lock);
-	if (f && d->opts.target_size && datafile_end(f) >= d->opts.target_size) {
-		r = sync_file(d, f);
-		if (r < 0) {
-			give_back(d, f);
-			return r;
-		}
-		datafile_close(take(f));
+	if (f && f->is_lost)
+		r = datafile_mend(f);
+	if (f && r >= 0 && d->opts.target_size && datafile_end(f) >= d->opts.target_size) {
+		r = sync_file(f);
+		if (r >= 0)
+			datafile_close(take(f));
+	}
+	if (r < 0) {
+		give_back(d, f);
+		return r;
 	}
 	if (!f)
 		r = take_new(d, &f);
@@ -334,40 +313,40 @@ static void give_all(struct ocdbt_data *d, struct datafile *list)
 }
 
 /* The directories that hold the files' names. */
-static int sync_dirs(struct ocdbt_data *d)
+static int sync_dirs(struct ocdbt_data *d, bool again)
 {
 	const char *slash;
+	int r = again ? io_names_again(d->dir, ".") : 0;
 
-	for (slash = strchr(d->prefix, '/'); slash; slash = strchr(slash + 1, '/')) {
+	for (slash = strchr(d->prefix, '/'); slash && r >= 0; slash = strchr(slash + 1, '/')) {
 		auto_free char *dir = span_dup_str(span_of(d->prefix, (size_t)(slash - d->prefix)));
-		int r = dir ? io_dirop(d->dir, IO_SYNC_DIR, dir, NULL, 0) :
-			      fail(-ENOMEM, "cannot sync '%s'", d->prefix);
 
-		if (r < 0)
-			return r;
+		r = dir ? 0 : fail(-ENOMEM, "cannot sync '%s'", d->prefix);
+		if (r >= 0 && again)
+			r = io_names_again(d->dir, dir);
+		if (r >= 0)
+			r = io_dirop(d->dir, IO_SYNC_DIR, dir, NULL, 0);
 	}
-	return io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	return r < 0 ? r : io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
 }
 
 static int sync_names(struct ocdbt_data *d)
 {
-	bool has_new_names;
+	bool has_new_names, lost;
 	int r;
 
 	pthread_mutex_lock(&d->lock);
 	has_new_names = d->has_new_names;
+	lost = d->names_lost;
 	d->has_new_names = false;
 	pthread_mutex_unlock(&d->lock);
 	if (!has_new_names)
 		return 0;
-	r = sync_dirs(d);
-	if (r < 0 && r != -ENOMEM)
-		set_broken(d, r);
-	if (r < 0) {
-		pthread_mutex_lock(&d->lock);
-		d->has_new_names = true;
-		pthread_mutex_unlock(&d->lock);
-	}
+	r = sync_dirs(d, lost);
+	pthread_mutex_lock(&d->lock);
+	d->names_lost = r < 0;
+	d->has_new_names |= r < 0;
+	pthread_mutex_unlock(&d->lock);
 	return r;
 }
 
@@ -378,9 +357,8 @@ int ocdbt_data_sync(struct ocdbt_data *d)
 
 	if (r < 0)
 		return r;
-	r = check_broken(d);
 	for (struct datafile *f = files; f && r >= 0; f = f->idle_next)
-		r = sync_file(d, f);
+		r = sync_file(f);
 	if (r >= 0)
 		r = sync_names(d);
 	give_all(d, files);
@@ -404,7 +382,7 @@ int ocdbt_data_discard(struct ocdbt_data *d)
 		files = NULL;
 		d->stats = (struct ocdbt_data_stats){ 0 };
 		d->has_new_names = false;
-		d->broken = 0;
+		d->names_lost = false;
 	}
 	give_all(d, files);
 	return first;

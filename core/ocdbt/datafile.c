@@ -5,13 +5,15 @@
  * are. Who may write to the file at what time is for data.c.
  *
  * Kept true: the end only moves when a piece is accepted, so a failed call leaves
- * nothing; nothing that was accepted is written over but by a rewind.
+ * nothing; nothing that was accepted is written over but by a rewind; parts cover
+ * the bytes below start without a gap.
  */
 #include "core/ocdbt/datafile.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "core/base/crc32c.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
@@ -80,11 +82,47 @@ void datafile_free(struct datafile *f)
 	io_file_unref(f->file);
 	buf_release(&f->buf);
 	pthread_mutex_destroy(&f->lock);
+	free(f->part);
 	free(f);
+}
+
+/* Room for the parts of n bytes more, so that noting them cannot fail. */
+static int reserve_parts(struct datafile *f, size_t n)
+{
+	size_t cap = f->n_parts + n / REQUEST_BYTES + 1;
+	struct datafile_part *more;
+
+	if (cap <= f->cap_parts)
+		return 0;
+	cap = MAX(cap, 2 * f->cap_parts);
+	more = reallocarray(f->part, cap, sizeof(*more));
+	if (!more)
+		return fail(-ENOMEM, "cannot write to '%s'", f->name);
+	f->part = more;
+	f->cap_parts = cap;
+	return 0;
+}
+
+static void note_parts(struct datafile *f, struct span s, uint64_t off)
+{
+	while (s.n) {
+		size_t n = MIN(s.n, REQUEST_BYTES);
+
+		f->part[f->n_parts++] = (struct datafile_part){ .off = off, .len = (uint32_t)n,
+								.crc = crc32c(span_of(s.p, n)) };
+		s = span_from(s, n);
+		off += n;
+	}
 }
 
 static int write_at(struct datafile *f, struct span s, uint64_t off)
 {
+	int failed = reserve_parts(f, s.n);
+	struct span all = s;
+	uint64_t at = off;
+
+	if (failed < 0)
+		return failed;
 	while (s.n) {
 		struct io_req req[REQUESTS] = { 0 };
 		size_t n = 0;
@@ -106,6 +144,7 @@ static int write_at(struct datafile *f, struct span s, uint64_t off)
 		if (r < 0)
 			return r;
 	}
+	note_parts(f, all, at);
 	return 0;
 }
 
@@ -141,19 +180,7 @@ int datafile_add(struct datafile *f, struct span piece)
 	return 0;
 }
 
-void datafile_rewind(struct datafile *f, uint64_t end)
-{
-	pthread_mutex_lock(&f->lock);
-	if (end >= f->start) {
-		f->buf.n = (size_t)(end - f->start);
-	} else {
-		buf_clear(&f->buf);
-		f->start = end;
-	}
-	pthread_mutex_unlock(&f->lock);
-}
-
-int datafile_sync(struct datafile *f, bool *ret_lost)
+int datafile_sync(struct datafile *f)
 {
 	int r = datafile_flush(f);
 
@@ -166,9 +193,82 @@ int datafile_sync(struct datafile *f, bool *ret_lost)
 	if (r < 0 || !f->is_dirty)
 		return r;
 	r = io_file_sync(f->file);
-	f->is_dirty = r < 0;
-	*ret_lost |= r < 0;
+	f->is_dirty = f->is_lost = r < 0;
 	return r;
+}
+
+/* The checksum of what is in the file now; again: write it once more. */
+static int read_part(struct datafile *f, const struct datafile_part *p, bool again, uint32_t *ret_crc)
+{
+	auto_free uint8_t *piece = malloc(DATAFILE_BUFFER);
+	uint32_t crc = 0;
+	int r = piece ? 0 : fail(-ENOMEM, "cannot read '%s' back", f->name);
+
+	for (uint64_t at = 0; at < p->len && r >= 0; at += DATAFILE_BUFFER) {
+		struct io_req req = { .op = IO_WRITE, .file = f->file, .off = p->off + at, .p = piece,
+				      .n = (size_t)MIN((uint64_t)DATAFILE_BUFFER, p->len - at) };
+
+		r = io_read_exact(f->file, piece, req.n, req.off);
+		if (r < 0)
+			break;
+		crc = crc32c_more(crc, span_of(piece, req.n));
+		if (again)
+			r = io_run(f->file->io, &req, 1);
+	}
+	if (r >= 0)
+		*ret_crc = crc;
+	return r;
+}
+
+int datafile_mend(struct datafile *f)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < f->n_parts && r >= 0; i++) {
+		const struct datafile_part *p = &f->part[i];
+		uint32_t crc = ~p->crc;
+
+		r = read_part(f, p, true, &crc);
+		if ((r >= 0 && (p->is_unknown || crc != p->crc)) || r == -EUCLEAN)
+			r = fail(-EIO, "'%s' lost %u bytes at offset %llu when a sync failed: remove this item from the "
+				       "draft and write it again", f->name, p->len, (unsigned long long)p->off);
+	}
+	if (r < 0)
+		return r;
+	trace(TRACE_OCDBT, "data file '%s' is written again", f->name);
+	f->is_lost = false;
+	f->is_dirty = true;
+	return 0;
+}
+
+/* The parts below end; the last one may be cut. */
+static void cut_parts(struct datafile *f, uint64_t end)
+{
+	struct datafile_part *p;
+
+	while (f->n_parts && f->part[f->n_parts - 1].off >= end)
+		f->n_parts--;
+	p = f->n_parts ? &f->part[f->n_parts - 1] : NULL;
+	if (!p || p->off + p->len <= end)
+		return;
+	p->len = (uint32_t)(end - p->off);
+	if (f->is_lost || read_part(f, p, false, &p->crc) < 0)
+		p->is_unknown = true;
+	err_clear();
+}
+
+void datafile_rewind(struct datafile *f, uint64_t end)
+{
+	if (end < f->start)
+		cut_parts(f, end);
+	pthread_mutex_lock(&f->lock);
+	if (end >= f->start) {
+		f->buf.n = (size_t)(end - f->start);
+	} else {
+		buf_clear(&f->buf);
+		f->start = end;
+	}
+	pthread_mutex_unlock(&f->lock);
 }
 
 void datafile_close(struct datafile *f)

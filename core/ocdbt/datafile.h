@@ -10,6 +10,13 @@
 
 #define DATAFILE_BUFFER ((size_t)1 << 20)	/* pieces up to this size are gathered */
 
+/* Bytes that were written at once, so that they can be told from what a failed sync made of them. */
+struct datafile_part {
+	uint64_t off;
+	uint32_t len, crc;		/* crc32c */
+	bool is_unknown;		/* cut by a rewind, and not read back: crc means nothing */
+};
+
 /*
  * Of one thread at a time, but for datafile_peek(). Bytes below start have been written, the rest
  * is in buf; start + buf.n is the end of the last piece that was accepted.
@@ -20,6 +27,9 @@ struct datafile {
 	struct io_file *file;		/* NULL: closed */
 	uint64_t high;			/* bytes ever written: more than start after a rewind */
 	bool is_dirty;			/* written to since it was synced */
+	bool is_lost;			/* a sync failed: datafile_mend() before anything else */
+	struct datafile_part *part;	/* all bytes below start, in order: n_parts of them */
+	size_t n_parts, cap_parts;
 
 	pthread_mutex_t lock;		/* its thread takes it to change what follows */
 	uint64_t start;
@@ -45,11 +55,17 @@ void datafile_rewind(struct datafile *f, uint64_t end);
 /* Write what is gathered. */
 int datafile_flush(struct datafile *f);
 /*
- * What the file holds is on the disk; its name is not yet. *ret_lost is set when it was the sync
- * itself that failed: the kernel may then have dropped pages, and a second try would succeed and
- * mean nothing.
+ * What the file holds is on the disk; its name is not yet. When it is the sync itself that fails the
+ * kernel may have dropped pages, and a second one would succeed and mean nothing: the file is lost
+ * until it is mended.
  */
-int datafile_sync(struct datafile *f, bool *ret_lost);
+int datafile_sync(struct datafile *f);
+/*
+ * Read everything that was written back, compare it with its checksums, and write it again, so that
+ * the next sync means what it says. -EIO: it is not what was written; nothing but writing it anew
+ * helps.
+ */
+int datafile_mend(struct datafile *f);
 /* Give up descriptor and buffer; everything is written. */
 void datafile_close(struct datafile *f);
 /*

@@ -53,7 +53,7 @@ static int by_number(const void *a, const void *b)
 	return strverscmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* 1 when the directory of this name is a database, 0 when it has no manifest. */
+/* 1 when the directory of this name is a database, whole or not: opening it tells; 0 when it has no manifest. */
 static int is_database(struct io_dir *dir, const char *name)
 {
 	auto_free char *path = NULL;
@@ -67,7 +67,7 @@ static int is_database(struct io_dir *dir, const char *name)
 	r = io_stat(dir, path, &st);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return 0;
-	return r < 0 ? r : 1;
+	return r == -ENOMEM ? r : 1;
 }
 
 int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret)

@@ -291,7 +291,7 @@ typedef int ocdbt_finding_fn(void *arg, const struct ocdbt_finding *f);
 
 struct ocdbt_check_opts {
 	bool all_versions;		/* and the version nodes; else the current version */
-	bool unused_files;		/* warn of data files not referred to; with all_versions */
+	bool unused_files;		/* tell of data files not referred to, no fault; with all_versions */
 	ocdbt_finding_fn *found;
 	void *arg;
 };

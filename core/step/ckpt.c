@@ -49,6 +49,7 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	c->opts = *opts;
 	budget_init(&c->read_budget, "half of read_budget", opts->read_budget / 2);
 	budget_init(&c->write_budget, "write_budget", opts->write_budget);
+	budget_init(&c->inner_budget, "an eighth of read_budget", MAX(8 * MiB, opts->read_budget / 8));
 	r = io_engine_open(opts->io, &c->io);
 	if (r >= 0)
 		r = open_source(c);
@@ -64,6 +65,8 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	c->env.cache = c->cache;
 	c->env.budget = &c->read_budget;
 	c->env.streams = c->streams;
+	c->inner_env = (struct zarr_env){ .io = c->io, .cache = c->cache, .budget = &c->inner_budget,
+					  .streams = c->streams };
 	write_env_init(&c->write_env, &c->env, &c->write_budget);
 	*ret = c;
 	return 0;
@@ -91,6 +94,7 @@ void ckpt_close(struct ckpt *c)
 		write_env_release(&c->write_env);
 	budget_release(&c->read_budget);
 	budget_release(&c->write_budget);
+	budget_release(&c->inner_budget);
 	block_trim();
 	free(c);
 }

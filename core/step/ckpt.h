@@ -30,6 +30,9 @@ struct ckpt_opts {
 	/* Which extension a leaf's default form has; from the handlers. */
 	tree_ext_fn *ext_of;
 	void *ext_arg;
+	/* Another tree in place of an item's stored one: 1 and the tree, 0 to leave it. NULL: always leave it. */
+	int (*retree)(void *arg, const char *path, struct tree *stored, struct tree **ret);
+	void *retree_arg;
 };
 
 struct ckpt {
@@ -42,6 +45,12 @@ struct ckpt {
 	struct budget read_budget, write_budget;
 	struct streams *streams;
 	struct zarr_env env;		/* of all arrays */
+	/*
+	 * Of arrays that are read while another one, made of them, is being read: that one's reader may
+	 * hold some of the budget, and it may be a worker of the pool.
+	 */
+	struct zarr_env inner_env;
+	struct budget inner_budget;
 	struct write_env write_env;	/* of all that are written */
 	struct stat st;			/* of SOURCE, when it was opened */
 };

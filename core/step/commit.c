@@ -8,6 +8,7 @@
  */
 #include "core/step/commit.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -114,14 +115,23 @@ static int prepare(struct commit *c)
 	return r < 0 ? r : check_deadline(c);
 }
 
-/* The last steps where a rename is atomic. */
+/* It is a step, durable and whole; a lock file that stays is litter that gc removes, not damage. */
+static void let_go(struct draft_dir *d)
+{
+	if (draft_dir_unmark(d) < 0)
+		log_warn("'%s/%s' stays: %s", d->final, DRAFT_LOCK_FILE, err_text(-EIO));
+}
+
+/*
+ * The last steps where a rename is atomic. The lock file goes after it: until then a crash leaves a
+ * draft that is known as ours.
+ */
 static int publish_by_rename(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
 	int r = write_marker(c, d->final, "commit_success.txt"), undo;
+	struct err_note note;
 
-	if (r >= 0)
-		r = draft_dir_unmark(d);
 	if (r >= 0)
 		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0)
@@ -130,26 +140,21 @@ static int publish_by_rename(struct commit *c)
 		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
 	if (r == -ENOENT && d->shared)
 		r = fail(-ETIMEDOUT, "another rank did not wait any longer for '%s'", d->final);
+	if (r < 0)
+		return r;
+	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0) {
-		r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
-		if (r >= 0)
-			return 0;
-		/* Nobody knows whether the new name would survive: it is taken back. */
-		undo = io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
-		if (undo < 0)
-			return fail(undo, "'%s' was renamed and could not be made durable, and not renamed back: %s",
-				    d->final, strerror(-undo));
-		fail(r, "'%s' could not be made durable", d->final);
+		let_go(d);
+		return 0;
 	}
-	if (!d->lock) {
-		struct err_note note;
-
-		err_save(r, &note);
-		if (draft_dir_mark(d) < 0)
-			log_warn("draft '%s' has no lock file now: %s", d->name, err_text(-EIO));
-		err_restore(&note);
-	}
-	return r;
+	/* Nobody knows whether the new name would survive: it is taken back. */
+	err_save(r, &note);
+	undo = io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
+	if (undo < 0)
+		return fail(undo, "'%s' was renamed and could not be made durable, and not renamed back: %s", d->final,
+			    strerror(-undo));
+	r = err_restore(&note);
+	return err_at(r, "'%s' could not be made durable", d->final);
 }
 
 /* Where a rename is not atomic the marker makes the step, and it comes last. */
@@ -171,10 +176,57 @@ static int publish_by_marker(struct commit *c)
 		io_dirop(d->dir, IO_UNLINK, "commit_success.txt", NULL, 0);
 		return err_restore(&note);
 	}
-	/* It is committed; a lock file that stays is litter, not damage. */
-	if (draft_dir_unmark(d) < 0)
-		log_warn("%s", err_text(-EIO));
+	let_go(d);
 	return 0;
+}
+
+/* ---- after a failed sync ---- */
+
+struct again {
+	struct io_dir *dir;
+	const char *rel;
+};
+
+static int names_again(void *arg, const char *name, unsigned char type)
+{
+	const struct again *up = arg;
+	auto_free char *rel = NULL;
+	struct again a = { up->dir, name };
+	int r;
+
+	if (type != DT_DIR)
+		return 0;
+	if (strcmp(up->rel, ".")) {
+		if (asprintf(&rel, "%s/%s", up->rel, name) < 0) {
+			rel = NULL;
+			return fail(-ENOMEM, "cannot write the names of the draft again");
+		}
+		a.rel = rel;
+	}
+	/* As deep as we made it. */
+	r = io_names_again(a.dir, a.rel);
+	return r < 0 ? r : io_list(a.dir, a.rel, names_again, &a);
+}
+
+/* A directory of the draft whose sync failed may have lost names: all are written again. */
+static int mend_names(struct commit *c)
+{
+	uint64_t failed = atomic_load(&io_engine_stats(c->ckpt->io)->failed_dir_syncs);
+	struct again top = { c->draft->dir, "." };
+	int r;
+
+	if (failed == c->draft->failed_dir_syncs)
+		return 0;
+	trace(TRACE_STEP, "names of draft '%s' are written again", c->draft->name);
+	/* A draft that is written in place is not renamed later. */
+	r = strcmp(c->draft->name, c->draft->final) ? 0 : io_name_again(c->draft->parent, c->draft->name);
+	if (r >= 0)
+		r = io_names_again(top.dir, ".");
+	if (r >= 0)
+		r = io_list(top.dir, ".", names_again, &top);
+	if (r >= 0)
+		c->draft->failed_dir_syncs = failed;
+	return r;
 }
 
 static int exists(struct commit *c)
@@ -194,6 +246,8 @@ int commit_run(struct commit *c)
 	int r = by_marker ? 0 : exists(c);
 
 	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final, c->n_items);
+	if (r >= 0)
+		r = mend_names(c);
 	if (r >= 0)
 		r = prepare(c);
 	if (r >= 0)

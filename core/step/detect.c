@@ -379,7 +379,7 @@ bool detect_is_hidden(struct span name)
 {
 	static const char *const names[] = {
 		"_sharding", "_strings.json", "array_metadatas", "manifest.ocdbt", "commit_success.txt",
-		"orbax.checkpoint", "_CHECKPOINT_DELETION",
+		"orbax.checkpoint", "_CHECKPOINT_DELETION", ".pytreefs-draft",
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/step/step_name.h"
 
 static int lock_path(const char *name, char **ret)
 {
@@ -83,9 +84,47 @@ static int make_room(struct io_dir *parent, const char *name)
 		return r;
 	if (state == DRAFT_LIVE)
 		return fail(-EBUSY, "draft '%s' is held by a live mount", name);
+	/* Written in place it has no name of its own while it is begun: a crash may leave it empty. */
+	if (state == DRAFT_FOREIGN && !step_name_is_tmp(span_str(name)) && io_dirop(parent, IO_RMDIR, name, NULL, 0) >= 0)
+		return 0;
 	if (state == DRAFT_FOREIGN)
 		return fail(-EEXIST, "'%s' is a temporary directory of another program", name);
 	return io_remove_tree(parent, name);
+}
+
+/*
+ * Make the directory and its lock so that a crash cannot leave it under its name without: it is made
+ * under another one, which says whose it is.
+ */
+static int make_dir(struct draft_dir *d)
+{
+	bool in_place = !step_name_is_tmp(span_str(d->name));
+	auto_free char *at = NULL;
+	int r;
+
+	if (asprintf(&at, in_place ? "%s" : "%s" DRAFT_BEGUN "%ld-%llx", d->name, (long)getpid(),
+		     (unsigned long long)d->init_ns) < 0) {
+		at = NULL;
+		return fail(-ENOMEM, "cannot begin draft '%s'", d->name);
+	}
+	r = io_dirop(d->parent, IO_MKDIR, at, NULL, d->mode);
+	if (r < 0)
+		return r;
+	r = io_dir_sub(d->parent, at, &d->dir);
+	if (r >= 0)
+		r = draft_dir_mark(d);
+	if (r >= 0)
+		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	if (r >= 0 && !in_place)
+		r = io_dirop(d->parent, IO_RENAME_NEW, at, d->name, 0);
+	if (r < 0) {
+		struct err_note note;
+
+		err_save(r, &note);
+		io_remove_tree(d->parent, at);
+		return err_restore(&note);
+	}
+	return 0;
 }
 
 static int64_t now_ns(void)
@@ -113,6 +152,7 @@ static int draft_dir_new(struct io_dir *parent, const char *name, const char *fi
 	d->shared = shared;
 	d->named = 1;
 	d->init_ns = now_ns();
+	d->failed_dir_syncs = atomic_load(&io_engine_stats(parent->io)->failed_dir_syncs);
 	*ret = take(d);
 	return 0;
 }
@@ -126,11 +166,7 @@ static int begin(struct io_dir *parent, const char *name, const char *final, uns
 	if (r >= 0)
 		r = make_room(parent, name);
 	if (r >= 0)
-		r = io_dirop(parent, IO_MKDIR, name, NULL, mode);
-	if (r >= 0)
-		r = io_dir_sub(parent, name, &d->dir);
-	if (r >= 0)
-		r = draft_dir_mark(d);
+		r = make_dir(d);
 	if (r < 0)
 		return r;
 	*ret = take(d);

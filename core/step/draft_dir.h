@@ -18,6 +18,7 @@
 #include "core/io/io.h"
 
 #define DRAFT_LOCK_FILE ".pytreefs-draft"
+#define DRAFT_BEGUN "-begun-"		/* in the name of a draft whose lock is not there yet */
 
 struct draft_dir {
 	struct io_dir *parent;		/* SOURCE; borrowed */
@@ -26,6 +27,7 @@ struct draft_dir {
 	struct io_dir *dir;
 	struct io_file *lock;
 	int64_t init_ns;		/* when it was begun */
+	uint64_t failed_dir_syncs;	/* of the engine, when all its names were written */
 	unsigned mode;
 	bool shared;			/* with the ranks of this job */
 	char *base_name;		/* shared: the name of the first attempt */
@@ -58,9 +60,10 @@ int draft_dir_find(struct draft_dir *d, unsigned attempt);
  */
 int draft_dir_fence(struct draft_dir *d, unsigned attempt);
 
-/* Take the lock file away (before a commit's rename), and put it back (when that failed). */
-int draft_dir_unmark(struct draft_dir *d);
+/* Make the lock file, and hold the lock. */
 int draft_dir_mark(struct draft_dir *d);
+/* Take the lock file away: it is a step now. */
+int draft_dir_unmark(struct draft_dir *d);
 /* Remove it with all that is in it. d stays to be freed. */
 int draft_dir_remove(struct draft_dir *d);
 /* Lets go of the lock; the directory stays. Accepts NULL. */

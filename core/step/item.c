@@ -115,7 +115,19 @@ static int open_parts(struct item *item, const char *path)
 	return r < 0 ? r : item_read_tree(item);
 }
 
-int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
+static int remake_tree(struct item *item)
+{
+	struct tree *tree;
+	int r = item->ckpt->opts.retree(item->ckpt->opts.retree_arg, item->path, item->tree, &tree);
+
+	if (r <= 0)
+		return r;
+	item->stored_tree = item->tree;
+	item->tree = tree;
+	return 0;
+}
+
+static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct item **ret)
 {
 	auto_of(item) struct item *item = calloc(1, sizeof(*item));
 	int r;
@@ -129,6 +141,8 @@ int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
 	item->owner = cache_owner();
 	item->path = strdup(path);
 	r = item->path ? open_parts(item, path) : fail(-ENOMEM, "cannot open item '%s'", path);
+	if (r >= 0 && as_shown && ckpt->opts.retree)
+		r = remake_tree(item);
 	if (r >= 0)
 		r = tree_name(item->tree, ckpt->opts.ext_of, ckpt->opts.ext_arg);
 	if (r < 0)
@@ -139,6 +153,16 @@ int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
 	      item->is_ocdbt ? "ocdbt" : "directories", item->is_unmerged ? ", unmerged" : "");
 	*ret = take(item);
 	return 0;
+}
+
+int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
+{
+	return open_item(ckpt, path, false, ret);
+}
+
+int item_open_shown(struct ckpt *ckpt, const char *path, struct item **ret)
+{
+	return open_item(ckpt, path, true, ret);
 }
 
 struct item *item_ref(struct item *item)
@@ -154,7 +178,11 @@ void item_unref(struct item *item)
 	if (item->ckpt->streams)
 		streams_drop(item->ckpt->streams, item->owner);
 	cache_drop(item->ckpt->cache, item->owner);
+	for (uint32_t i = 0; item->derived && i < item->tree->n_nodes; i++)
+		kv_free(item->derived[i]);
+	free(item->derived);
 	tree_free(item->tree);
+	tree_free(item->stored_tree);
 	kv_free(item->kv);
 	kv_free(item->dirs);
 	io_dir_close(item->dir);
@@ -163,6 +191,7 @@ void item_unref(struct item *item)
 		munmap(item->aggregate_map, item->aggregate_bytes.n);
 	buf_release(&item->aggregate_buf);
 	strings_free(item->strings);
+	io_file_unref(item->strings_file);
 	shardings_free(item->shardings);
 	array_metadatas_free(item->arrays);
 	pthread_mutex_destroy(&item->lock);
@@ -173,6 +202,8 @@ void item_unref(struct item *item)
 uint64_t item_memory(struct item *item)
 {
 	uint64_t n = sizeof(*item) + item->tree->arena.total + item->aggregate_buf.cap;
+
+	n += item->stored_tree ? item->stored_tree->arena.total : 0;
 
 	pthread_mutex_lock(&item->lock);
 	if (item->strings)
@@ -187,7 +218,7 @@ uint64_t item_memory(struct item *item)
 
 /* ---- leaves ---- */
 
-int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+static int open_array(struct item *item, const struct tree_node *leaf, struct zarr_env *env, struct zarr **ret)
 {
 	auto_buf prefix = { 0 };
 	struct zarr *z;
@@ -201,7 +232,7 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 		r = aggregate_store(item, leaf->aggregate, &kv);
 		if (r < 0)
 			return r;
-		r = zarr_open(&item->ckpt->env, kv, span_of(NULL, 0), item->owner, leaf->id, &z);
+		r = zarr_open(env, kv, span_of(NULL, 0), item->owner, leaf->id, &z);
 		kv_free(kv);
 	} else {
 		r = buf_add_span(&prefix, leaf->param);
@@ -210,9 +241,9 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 			r = buf_add_byte(&prefix, '/');
 		if (r < 0)
 			return r;
-		r = zarr_open(&item->ckpt->env, item->kv, buf_span(&prefix), item->owner, leaf->id, &z);
+		r = zarr_open(env, item->kv, buf_span(&prefix), item->owner, leaf->id, &z);
 		if (r == -ENOENT && item->dirs)
-			r = zarr_open(&item->ckpt->env, item->dirs, buf_span(&prefix), item->owner, leaf->id, &z);
+			r = zarr_open(env, item->dirs, buf_span(&prefix), item->owner, leaf->id, &z);
 		/* The tree has it, so its absence is damage. */
 		if (r == -ENOENT)
 			r = fail(-EUCLEAN, "'%.*s' is in the tree, and its array is not stored",
@@ -223,6 +254,51 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 	z->missing_is_error = item->missing_is_error && leaf->value != TREE_VALUE_AGGREGATE;
 	*ret = z;
 	return 0;
+}
+
+int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+{
+	return open_array(item, leaf, &item->ckpt->env, ret);
+}
+
+int item_array_inner(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+{
+	return open_array(item, leaf, &item->ckpt->inner_env, ret);
+}
+
+/* ---- stores of computed leaves ---- */
+
+int item_derived_kv(struct item *item, uint32_t id, struct kv **ret)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&item->lock);
+	if (item->derived && item->derived[id]) {
+		*ret = kv_ref(item->derived[id]);
+		r = 1;
+	}
+	pthread_mutex_unlock(&item->lock);
+	return r;
+}
+
+int item_keep_derived(struct item *item, uint32_t id, struct kv **kv)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&item->lock);
+	if (!item->derived)
+		item->derived = calloc(item->tree->n_nodes, sizeof(*item->derived));
+	if (!item->derived) {
+		r = fail(-ENOMEM, "cannot keep a computed array");
+		kv_free(*kv);
+	} else if (item->derived[id]) {
+		kv_free(*kv);
+		*kv = kv_ref(item->derived[id]);
+	} else {
+		item->derived[id] = kv_ref(*kv);
+	}
+	pthread_mutex_unlock(&item->lock);
+	return r;
 }
 
 /* ---- small files, read when first asked for ---- */
@@ -340,6 +416,9 @@ int item_sharding(struct item *item, const struct tree_node *leaf, struct span *
 {
 	int r;
 
+	if (leaf->derived)
+		return 0;
+
 	pthread_mutex_lock(&item->lock);
 	r = read_shardings(item);
 	pthread_mutex_unlock(&item->lock);
@@ -401,6 +480,8 @@ int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span 
 	const struct array_metadata *m;
 	int r;
 
+	if (leaf->derived)
+		return 0;
 	pthread_mutex_lock(&item->lock);
 	r = read_arrays(item);
 	pthread_mutex_unlock(&item->lock);

@@ -29,6 +29,8 @@ struct item {
 	struct kv *kv;			/* arrays: the database, or the directory */
 	struct kv *dirs;		/* arrays as directories, when kv is a database; else NULL */
 	struct tree *tree;
+	struct tree *stored_tree;	/* what tree was made of by ckpt_opts.retree; NULL: tree is as stored */
+	struct kv **derived;		/* of computed leaves that were opened, by id; protected by lock */
 	bool is_ocdbt, is_unmerged, is_aggregate;
 	struct io_file *aggregate;	/* the legacy file, when there is one */
 	struct span aggregate_bytes;	/* of it, mapped or read */
@@ -56,6 +58,8 @@ struct item {
  * was never merged. Errors name the file and the reason.
  */
 int item_open(struct ckpt *ckpt, const char *path, struct item **ret);
+/* The same, with the tree that ckpt_opts.retree makes of the stored one: what is to be shown. */
+int item_open_shown(struct ckpt *ckpt, const char *path, struct item **ret);
 struct item *item_ref(struct item *item);
 /* Accepts NULL. */
 void item_unref(struct item *item);
@@ -65,6 +69,12 @@ DEFINE_AUTO(item, struct item, item_unref);
 int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret);
 /* The array of a leaf: a reference. */
 int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret);
+/* The same, to be read while an array that is made of it is being read. */
+int item_array_inner(struct item *item, const struct tree_node *leaf, struct zarr **ret);
+/* The store of a computed leaf: 1 and a reference, or 0 when there is none yet. */
+int item_derived_kv(struct item *item, uint32_t id, struct kv **ret);
+/* Keep one. When somebody else was faster, *kv becomes theirs. */
+int item_keep_derived(struct item *item, uint32_t id, struct kv **kv);
 /*
  * The JSON text of a leaf's recorded sharding: borrowed from the item. 1; 0 when there is none, or when
  * the file is damaged, which the log says; an error when it cannot be read now.

@@ -268,8 +268,10 @@ static int seal_directories(struct commit *c, struct commit_item *item)
 		struct placing l = { c, item, &item->leaves[i] };
 
 		r = c->shared ? kv_list(l.leaf->kv, span_of(NULL, 0), copy_value, &l) :
-				store_leaf_place(l.leaf->kv, l.leaf->param);
+				store_leaf_displace(l.leaf->kv, l.leaf->param);
 	}
+	for (size_t i = 0; i < item->n_leaves && r >= 0 && !c->shared; i++)
+		r = store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
 	return r;
 }
 
@@ -322,11 +324,79 @@ static int write_file(struct commit *c, const struct commit_item *item, const st
 	return r < 0 ? r : sync_parents(c->draft->dir, path);
 }
 
-int seal_item(struct commit *c, struct commit_item *item)
+/* ---- what is there already ---- */
+
+struct cleaning {
+	const struct commit_item *item;
+	struct buf names;		/* each ends in NUL */
+	struct span *kept;		/* entries that stay, sorted */
+	size_t n;
+};
+
+static int by_name(const void *a, const void *b)
 {
+	return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+static int add_other(void *arg, const char *name, unsigned char type)
+{
+	struct cleaning *cl = arg;
+	struct span key = span_str(name);
+
+	/* The draft's lock lies beside the files of an item that is the draft itself. */
+	if (!strcmp(name, DRAFT_LOCK_FILE) || (cl->n && bsearch(&key, cl->kept, cl->n, sizeof(key), by_name)))
+		return 0;
+	return buf_add(&cl->names, name, strlen(name) + 1);
+}
+
+static int keep_entries(struct cleaning *cl)
+{
+	const struct commit_item *item = cl->item;
+	size_t at = 0;
 	int r = 0;
 
-	if (item->store)
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
+		r = store_leaf_entry(item->leaves[i].kv, &cl->names);
+		if (r >= 0)
+			r = buf_add_byte(&cl->names, 0);
+	}
+	cl->kept = calloc(item->n_leaves + 1, sizeof(*cl->kept));
+	if (r < 0 || !cl->kept)
+		return r < 0 ? r : fail(-ENOMEM, "cannot look at %zu leaves", item->n_leaves);
+	for (; at < cl->names.n; at += cl->kept[cl->n++].n + 1)
+		cl->kept[cl->n] = span_str((char *)cl->names.p + at);
+	qsort(cl->kept, cl->n, sizeof(*cl->kept), by_name);
+	return 0;
+}
+
+/* Only the leaves' values stay: not what a commit that failed, or a leaf that is gone, left behind. */
+static int clean_item(struct commit_item *item)
+{
+	struct cleaning cl = { .item = item };
+	struct io_dir *dir = store_dir(item->store);
+	auto_buf others = { 0 };
+	int r = keep_entries(&cl);
+
+	if (r >= 0) {
+		/* The spans point into the names, which must not grow any more. */
+		struct cleaning look = { .item = item, .kept = cl.kept, .n = cl.n };
+
+		r = io_list(dir, ".", add_other, &look);
+		others = look.names;
+	}
+	for (size_t at = 0; at < others.n && r >= 0; at += strlen((char *)others.p + at) + 1)
+		r = io_remove_tree(dir, (char *)others.p + at);
+	buf_release(&cl.names);
+	free(cl.kept);
+	return r;
+}
+
+int seal_item(struct commit *c, struct commit_item *item)
+{
+	/* A rank's directories hold leaves that it may need again. */
+	int r = item->store && !(c->shared && !store_is_ocdbt(item->store)) ? clean_item(item) : 0;
+
+	if (r >= 0 && item->store)
 		r = store_is_ocdbt(item->store) ? seal_database(c, item) : seal_directories(c, item);
 	if (r >= 0 && item->parts)
 		r = merge_databases(c, item);

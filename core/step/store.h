@@ -42,9 +42,13 @@ int store_sync(struct store *s);
  */
 typedef int store_each_fn(void *arg, struct span key, const struct ocdbt_value *value);
 int store_leaf_each(struct kv *leaf, store_each_fn *each, void *arg);
+/* The entry of the item's directory that holds the leaf's values, appended to ret. */
+int store_leaf_entry(struct kv *leaf, struct buf *ret);
+/* Directory per leaf: one that has another name than this gets a temporary one, out of the way of others. */
+int store_leaf_displace(struct kv *leaf, struct span param);
 /*
- * Directory per leaf: the leaf's directory gets its name (it may hold slashes), and is durable. May be
- * called again, with the same name or another.
+ * Directory per leaf: the leaf's directory gets its name (it may hold slashes), and is durable when the
+ * item's directory has been synced. May be called again, with the same name or another.
  */
 int store_leaf_place(struct kv *leaf, struct span param);
 /* One value of a leaf in another place, too, where it is durable: a file below to. */

@@ -259,18 +259,23 @@ int store_dir_leaf(struct store *s, struct kv **ret)
 	return 0;
 }
 
-/* Every directory on the way to path durable, the item's own last. */
+int store_leaf_entry(struct kv *kv, struct buf *ret)
+{
+	const char *path = kv->ops == &store_dir_ops ? leaf_of(kv)->path : "d";
+
+	return buf_add(ret, path, strcspn(path, "/"));
+}
+
+/* Every directory on the way to path durable, but for the item's own: that is synced once for all leaves. */
 static int sync_up(struct io_dir *dir, const char *path)
 {
 	auto_free char *at = strdup(path);
+	char *slash;
 	int r = at ? 0 : -ENOMEM;
 
-	while (r >= 0) {
-		char *slash = strrchr(at, '/');
-
-		r = io_dirop(dir, IO_SYNC_DIR, slash ? (*slash = '\0', at) : ".", NULL, 0);
-		if (!slash)
-			break;
+	while (r >= 0 && (slash = strrchr(at, '/'))) {
+		*slash = '\0';
+		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
 	}
 	return r;
 }
@@ -323,9 +328,31 @@ static int place_bare(struct leaf *l)
 		return 0;
 	if (r >= 0)
 		r = io_list(dir, l->path, move_up, l);
-	if (r >= 0)
-		r = io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
-	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
+	return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
+}
+
+int store_leaf_displace(struct kv *kv, struct span param)
+{
+	struct leaf *l = leaf_of(kv);
+	char *temp = NULL;
+	int r;
+
+	if (kv->ops != &store_dir_ops)
+		return fail(-EINVAL, "'%s' is no leaf of a directory store", kv->name);
+	if (!strncmp(l->path, STORE_LEAF_TMP, strlen(STORE_LEAF_TMP)) || span_eq(span_str(l->path), param))
+		return 0;
+	if (asprintf(&temp, STORE_LEAF_TMP "%u", atomic_fetch_add(&l->store->next_leaf, 1)) < 0)
+		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
+	r = io_dirop(l->store->dir, IO_RENAME_NEW, l->path, temp, 0);
+	if (r < 0) {
+		free(temp);
+		return r;
+	}
+	pthread_mutex_lock(&l->lock);
+	free(l->path);
+	l->path = temp;
+	pthread_mutex_unlock(&l->lock);
+	return 0;
 }
 
 static int copy_file(struct io_file *from, struct io_file *to)
@@ -383,11 +410,12 @@ int store_leaf_place(struct kv *kv, struct span param)
 	r = io_path_check(param, "leaf");
 	if (r < 0)
 		return err_at(-EINVAL, "'%s' cannot be the name of a directory", name);
-	if (!strcmp(name, l->path))
-		return 0;
 	r = io_list(dir, l->path, sync_inside, &inside);
 	if (r >= 0)
 		r = io_dirop(dir, IO_SYNC_DIR, l->path, NULL, 0);
+	/* Named by a commit that failed: perhaps while it was made durable. */
+	if (r < 0 || !strcmp(name, l->path))
+		return r < 0 ? r : sync_up(dir, name);
 	slash = strrchr(name, '/');
 	if (r >= 0 && slash) {
 		auto_free char *parent = span_dup_str(span_of(name, (size_t)(slash - name)));
@@ -396,11 +424,12 @@ int store_leaf_place(struct kv *kv, struct span param)
 	}
 	if (r >= 0)
 		r = io_dirop(dir, IO_RENAME_NEW, l->path, name, 0);
-	if (r >= 0)
-		r = sync_up(dir, name);
 	if (r < 0)
 		return r;
+	/* It is there now, whatever becomes of the sync. */
+	pthread_mutex_lock(&l->lock);
 	free(l->path);
 	l->path = take(name);
-	return 0;
+	pthread_mutex_unlock(&l->lock);
+	return sync_up(dir, l->path);
 }

@@ -64,6 +64,8 @@ struct aggregate {
 	};
 };
 
+struct derived;				/* of handlers/transform.h */
+
 /* What rich types know of a namedtuple. */
 struct tree_type {
 	struct span module, clazz;
@@ -99,6 +101,7 @@ struct tree_node {
 					 * "" for a bare leaf */
 	const uint64_t *write_shape;
 	const struct aggregate *aggregate;	/* NULL: the file does not have it */
+	const struct derived *derived;	/* what a transformation makes its value of; NULL: it is stored */
 
 	/* Set by tree_name(): the name in the mount, extension included, unique among siblings. */
 	union {

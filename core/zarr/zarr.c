@@ -139,6 +139,13 @@ int zarr_view_reshape(struct zarr_view *v, unsigned rank, const uint64_t *shape)
 	return 0;
 }
 
+int zarr_view_cast(struct zarr_view *v, enum dtype to)
+{
+	v->plain &= to == v->dtype;
+	v->dtype = to;
+	return zarr_view_finish(v);
+}
+
 int zarr_view_slice(struct zarr_view *v, unsigned axis, uint64_t start, uint64_t step, uint64_t count,
 		    bool drop)
 {

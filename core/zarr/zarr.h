@@ -85,6 +85,8 @@ int zarr_view_reshape(struct zarr_view *v, unsigned rank, const uint64_t *shape)
 /* Narrow one axis; -EINVAL when it does not lie within the shape. */
 int zarr_view_slice(struct zarr_view *v, unsigned axis, uint64_t start, uint64_t step, uint64_t count,
 		    bool drop);
+/* Another element type; sizes are computed, too. */
+int zarr_view_cast(struct zarr_view *v, enum dtype to);
 /* Compute sizes; -EFBIG when they do not fit. Call after the last change. */
 int zarr_view_finish(struct zarr_view *v);
 /* Shape of the result: its rank is returned. */

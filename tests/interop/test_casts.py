@@ -119,6 +119,7 @@ def differing(ours, theirs, size):
     return np.nonzero((ours != theirs).any(1))[0]
 
 
+@pytest.mark.feature('A5')
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("source", NAMES)
 def test_casts_equal_numpy_and_ml_dtypes_bit_by_bit(tool, source, target):

@@ -75,6 +75,7 @@ def test_strings_are_written_as_orbax_writes_them(tmp_path):
     assert written == theirs.read_bytes()
 
 
+@pytest.mark.feature('A13')
 def test_what_we_write_orbax_restores(tmp_path):
     path = save(tmp_path / "c", {"a": "x", "b/c": "y", "b/d": {"e~1f": "z"}})
     texts = {"a": "new é", "b/c": "", "b/d.e~1f": "\"\\"}
@@ -160,6 +161,7 @@ def parse_boxes(text):
     return {(int(r[0]), int(r[1]), tuple(tuple(map(int, b.split(":"))) for b in r[2:])) for r in rows}
 
 
+@pytest.mark.feature('A7')
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda m: "x".join(map(str, m.devices.shape)))
 def test_boxes_are_those_of_jax(tmp_path, mesh):
     from orbax.checkpoint._src.metadata import sharding as sharding_lib
@@ -205,6 +207,7 @@ def sharded_tree():
     return tree
 
 
+@pytest.mark.feature('A11')
 def test_the_sharding_file_is_printed_back(tmp_path):
     tree = sharded_tree()
     file = save(tmp_path / "c", tree) / "_sharding"
@@ -225,6 +228,7 @@ def test_a_bare_array_has_the_empty_name(tmp_path):
 # ---- array metadata ----
 
 
+@pytest.mark.feature('A11')
 def test_array_metadatas_are_printed_back(tmp_path):
     tree = sharded_tree()
     tree["keys"] = [jax.random.key(i, impl=impl) for i, impl in enumerate(["threefry2x32", "rbg", "unsafe_rbg"])]

@@ -69,6 +69,7 @@ def random_cases(n):
         yield shape, write, dtype, chunk_bytes, file_size, ocdbt, axes
 
 
+@pytest.mark.feature('A3', 'A4', 'D6')
 def test_chunk_shapes_are_those_of_orbax():
     cases = list(random_cases(3000))
     want = [theirs(*c) for c in cases]
@@ -118,6 +119,7 @@ def test_replica_slices_are_those_of_orbax():
     assert sum(w != "-" for w in want) > 50
 
 
+@pytest.mark.feature('A3')
 @pytest.mark.parametrize("use_ocdbt", [True, False])
 def test_chunks_on_disk(tmp_path, use_ocdbt):
     """Saved by Orbax with limits per leaf: what array_metadatas says is what we compute."""

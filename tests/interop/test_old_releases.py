@@ -5,6 +5,7 @@ import pytest
 from lib import compare, old
 
 
+@pytest.mark.feature('F4')
 @pytest.mark.parametrize('release,name', old.names())
 def test_release(mount, release, name):
     case = old.get(release, name)

@@ -57,6 +57,7 @@ def test_bytes_of_one_type(mount, cases, name, dtype):
     assert os.stat(m / (dtype + '.safetensors')).st_size == len(want)
 
 
+@pytest.mark.feature('F5')
 def test_bytes_of_many_types(mount, cases, program, tmp_path):
     """Types in the library's order, widest first, names in byte order; also inside, and through cat."""
     case = cases('matrix-ocdbt-zarr2-zstd-v0')

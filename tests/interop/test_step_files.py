@@ -33,6 +33,7 @@ def tool(*args, data=None):
 # ---- _CHECKPOINT_METADATA ----
 
 
+@pytest.mark.feature('F3')
 def test_files_of_every_way_to_save(tmp_path):
     state = {"w": np.ones(3)}
     ocp.PyTreeCheckpointer().save(tmp_path / "direct", state)
@@ -141,6 +142,7 @@ NAMES = ["0", "1", "5", "7", "23", "007", "05", "000023", "0000000", "123456", "
          "5.orbax-checkpoint-tmp", "ckpt_5.orbax-checkpoint-tmp-0", "metadata", "\u0663", "00", "99999", "099999"]
 
 
+@pytest.mark.feature('F1')
 @pytest.mark.parametrize("prefix", [None, "ckpt", "", "step"])
 @pytest.mark.parametrize("width", [None, 1, 2, 5, 6])
 def test_the_same_names_are_listed(tmp_path, prefix, width):

@@ -421,6 +421,7 @@ def merge_with_tensorstore(path, names, **more):
     asyncio.run(merge())
 
 
+@pytest.mark.feature('A16')
 @pytest.mark.parametrize('seed', range(4))
 def test_merging_gives_what_tensorstore_gives(tmp_path, seed):
     rnd = random.Random(seed)
@@ -537,6 +538,7 @@ def test_a_missing_data_file_is_an_error(tmp_path):
 
 # ---- Orbax ----
 
+@pytest.mark.feature('A16')
 def test_what_orbax_saves_is_sound_and_our_merge_restores(tmp_path):
     ocp = pytest.importorskip('orbax.checkpoint')
     np = pytest.importorskip('numpy')

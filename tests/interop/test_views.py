@@ -115,6 +115,7 @@ def fault_of(name, ext, raw, want):
     return None
 
 
+@pytest.mark.feature('A5', 'A6')
 @pytest.mark.parametrize('part', range(len(CASES)))
 def test_random_views(mount, program, cases, part):
     case = cases(CASES[part])

@@ -132,6 +132,14 @@ def memory(pid, field='VmHWM'):
     raise KeyError(field)
 
 
+def wait_for(holds, seconds=20):
+    """Until holds() is true."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f'not so within {seconds} s'
+        time.sleep(0.05)
+
+
 def is_sanitized(program):
     """A build with sanitizers, whose memory is not ours to judge."""
     return b'__asan_init' in pathlib.Path(program).read_bytes()

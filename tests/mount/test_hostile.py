@@ -91,7 +91,8 @@ def test_a_thousand_damaged_checkpoints(mount, hostile, cases):
     peak, resident, files = m.memory('VmHWM'), m.memory('VmRSS'), m.open_files()
     second = walk(m)
     assert second['files'] == first['files'] and not second['hangs'] and not second['canary']
-    assert m.open_files() <= files + 8
+    # The kernel gives back what it was asked to forget in its own time.
+    mounts.wait_for(lambda: m.open_files() <= files + 8)
     if not mounts.is_sanitized(m.program):
         assert m.memory('VmRSS') <= resident + 24 * MIB, f'{resident >> 20} -> {m.memory("VmRSS") >> 20} MiB'
         assert peak <= (64 + 64 + 64) * MIB, f'peak {peak >> 20} MiB'
@@ -139,6 +140,7 @@ def test_symlinks_that_stay_inside_are_followed(mount, copy, cases):
     assert not [f for f in compare.compare(m.path, tree) if 'numpy' in f]
 
 
+@pytest.mark.feature('B12')
 def test_a_missing_data_file_is_eio(mount, copy, cases):
     """TensorStore gives empty values there; we give an error that names the file."""
     item = copy(cases('matrix-ocdbt-zarr2-none-v0'), 'item')

@@ -3,7 +3,6 @@
 import os
 import random
 import subprocess
-import time
 
 import pytest
 
@@ -22,30 +21,23 @@ def data_of(m):
 
 
 def dd(path):
-    """Whole leaf by dd bs=1M; returns seconds."""
-    start = time.monotonic()
+    """Whole leaf by dd bs=1M."""
     r = subprocess.run(['dd', f'if={path}', 'of=/dev/null', 'bs=1M'], capture_output=True, text=True)
     assert r.returncode == 0, r.stderr
     assert str(os.stat(path).st_size) in r.stderr
-    return time.monotonic() - start
 
 
 def random_reads(path, head, n, seed):
-    """n reads of 1 MiB anywhere, compared; the seconds of each."""
+    """n reads of 1 MiB anywhere, compared."""
     rng = random.Random(seed)
-    times = []
     fd = os.open(path, os.O_RDONLY)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
     try:
         for _ in range(n):
             off = rng.randrange((1023 << 20))
-            start = time.monotonic()
-            got = os.pread(fd, MIB, head + off)
-            times.append(time.monotonic() - start)
-            assert got == bigdata.at(off, MIB), f'wrong bytes at {off}'
+            assert os.pread(fd, MIB, head + off) == bigdata.at(off, MIB), f'wrong bytes at {off}'
     finally:
         os.close(fd)
-    return times
 
 
 def drop_caches(path):
@@ -83,11 +75,11 @@ def test_jumping_about_is_served_from_the_spill_file(mount, cases, name):
     """1,000 random reads: the first may cost a pass over the frame, the others no decode."""
     m = mount(cases(name).path, 'cache=64M')
     path, head = data_of(m)
-    times = random_reads(path, head, 1000, 1)
+    random_reads(path, head, 1000, 1)
     assert m.memory('VmHWM') <= 64 * MIB + SMALL
-    slow = sorted(times)[-20:]
-    rest = sorted(times)[:-20]
-    assert sum(rest) < 20 and max(rest) < 0.25, (sum(rest), slow)
+    stats = m.stats()
+    assert stats['chunk_bytes_decoded'] <= (1024 << 20) + 64 * MIB and stats['stream_restarts'] <= 1, stats
+    assert stats['spill_reads'] >= 900, stats
 
 
 def test_without_a_spill_file_it_is_slow_and_right(mount, cases):

@@ -81,6 +81,7 @@ def test_stored_bytes_of_uncompressed_chunks(mount, cases):
     assert 0 < compare.xattr(m / 'zstd.npy', 'stored_bytes') < 3 << 20
 
 
+@pytest.mark.feature('B14')
 def test_attributes_of_directories(mount, cases):
     case = cases('manager-root')
     m = mount(case.path)

@@ -119,6 +119,7 @@ def test_the_log_is_there_too(mount, copy, cases):
         assert '0.0' in text, text
 
 
+@pytest.mark.feature('B14')
 def test_metadata_is_as_stored(mount, cases):
     case = cases('manager-root')
     m = mount(case.path)

@@ -13,7 +13,7 @@ from lib import compare
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 KERNEL = 'state/params/layers/0/mlp/up/kernel.npy'
-COMMANDS = ('mount', 'umount', 'ls', 'tree', 'info', 'cat', 'dump', 'explain')
+COMMANDS = ('mount', 'umount', 'ls', 'tree', 'info', 'cat', 'dump', 'explain', 'transform')
 
 
 def below(source, path):
@@ -214,6 +214,7 @@ def test_explain_of_a_part(run, cases):
     assert len(part.splitlines()) < len(whole.splitlines())
 
 
+@pytest.mark.feature('A17')
 def test_explain_spec_opens_with_tensorstore(run, cases):
     import tensorstore as ts
     for name in ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1'):

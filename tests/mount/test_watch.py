@@ -92,6 +92,7 @@ def test_an_open_file_of_a_deleted_step_fails_cleanly(mount, root):
     assert os.listdir(m.path)
 
 
+@pytest.mark.feature('F1')
 def test_latest_follows(mount, root):
     m = mount(root)
     assert os.readlink(m / 'latest') == '200'

@@ -5,6 +5,8 @@
 #ifndef PYTREEFS_OCDBT_TEST_H
 #define PYTREEFS_OCDBT_TEST_H
 
+#include <fcntl.h>
+
 #include "tests/unit/unit.h"
 
 #include <stdlib.h>
@@ -110,6 +112,36 @@ static inline void test_dir_close(struct test_dir *t)
 	io_engine_close(t->io);
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", t->path);
 	assert_int_equal(system(cmd), 0);
+}
+
+/* The same directory through another engine. */
+static inline void test_dir_reopen(struct test_dir *t, const char *engine)
+{
+	io_dir_close(t->dir);
+	io_engine_close(t->io);
+	assert_int_equal(io_engine_open(engine, &t->io), 0);
+	assert_int_equal(io_dir_open(t->io, t->path, &t->dir), 0);
+}
+
+/* The bytes behind a reference, read from the disk. */
+static inline void expect_stored(struct test_dir *t, const struct ocdbt_ref *ref, struct span want)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+	auto_free char *path = span_dup_str(ref->rel);
+	auto_free uint8_t *got = malloc(want.n + 1);
+
+	assert_int_equal(ref->base.n, 0);
+	assert_int_equal(ref->len, want.n);
+	assert_int_equal(io_file_open(t->dir, path, O_RDONLY, 0, &file), 0);
+	assert_int_equal(io_read_exact(file, got, want.n, ref->off), 0);
+	assert_true(span_eq(span_of(got, want.n), want));
+}
+
+static inline void pattern(struct buf *b, size_t n, unsigned seed)
+{
+	buf_clear(b);
+	for (size_t i = 0; i < n; i++)
+		buf_add_byte(b, (uint8_t)(i * 7 + (i >> 8) + seed));
 }
 
 /* Another struct io_dir of the same directory, for what takes one. */

@@ -7,20 +7,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 
-/* The bytes behind a reference, read from the disk. */
-static void expect_stored(struct test_dir *t, const struct ocdbt_ref *ref, struct span want)
-{
-	auto_of(io_file) struct io_file *file = NULL;
-	auto_free char *path = span_dup_str(ref->rel);
-	auto_free uint8_t *got = malloc(want.n + 1);
-
-	assert_int_equal(ref->base.n, 0);
-	assert_int_equal(ref->len, want.n);
-	assert_int_equal(io_file_open(t->dir, path, O_RDONLY, 0, &file), 0);
-	assert_int_equal(io_read_exact(file, got, want.n, ref->off), 0);
-	assert_true(span_eq(span_of(got, want.n), want));
-}
-
 /* The same through the writer, synced or not. */
 static void expect_located(struct ocdbt_data *data, const struct ocdbt_ref *ref, struct span want)
 {
@@ -50,13 +36,6 @@ static unsigned count_files(struct test_dir *t, const char *rel)
 	if (d)
 		closedir(d);
 	return n;
-}
-
-static void pattern(struct buf *b, size_t n, unsigned seed)
-{
-	buf_clear(b);
-	for (size_t i = 0; i < n; i++)
-		buf_add_byte(b, (uint8_t)(i * 7 + (i >> 8) + seed));
 }
 
 static void values_of_all_sizes_are_stored(void **state)
@@ -324,33 +303,6 @@ static void a_stream_can_wait_out_a_full_disk(void **state)
 	test_dir_close(&t);
 }
 
-/* What a failed sync lost cannot be known: no second try may make it look well. */
-static void a_failed_sync_is_final(void **state)
-{
-	static const char *const rules[] = { "fault(sync:eio:1):sync", "fault(syncdir:eio:1):sync" };
-
-	for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
-		auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
-		struct ocdbt_ref ref;
-		struct test_dir t;
-
-		test_dir_open(&t, rules[i]);
-		assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
-		assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
-		assert_int_equal(ocdbt_data_sync(data), -EIO);
-		assert_int_equal(ocdbt_data_sync(data), -EIO);
-		assert_int_equal(ocdbt_data_put(data, S("value"), &ref), -EIO);
-		assert_non_null(strstr(err_text(-EIO), "a sync failed"));
-		/* Throwing everything away is a new beginning. */
-		assert_int_equal(ocdbt_data_discard(data), 0);
-		assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
-		assert_int_equal(ocdbt_data_sync(data), 0);
-		expect_stored(&t, &ref, S("value"));
-		ocdbt_data_free(take(data));
-		test_dir_close(&t);
-	}
-}
-
 static void syncing_reaches_files_and_names(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
@@ -541,7 +493,6 @@ int main(void)
 		cmocka_unit_test(ranges_of_files_are_copied),
 		cmocka_unit_test(a_full_disk_can_be_waited_out),
 		cmocka_unit_test(a_stream_can_wait_out_a_full_disk),
-		cmocka_unit_test(a_failed_sync_is_final),
 		cmocka_unit_test(syncing_reaches_files_and_names),
 		cmocka_unit_test(discarding_leaves_no_file),
 		cmocka_unit_test(an_existing_file_is_not_touched),

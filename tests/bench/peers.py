@@ -1,0 +1,145 @@
+"""Contenders that are Python: what people run today, and numpy on a mount.
+
+A function's `prepare` is called once before the first timed run: imports belong there.
+"""
+
+import os
+import pathlib
+import shutil
+
+import numpy as np
+
+
+def prepared(how):
+    def mark(function):
+        function.prepare = how
+        return function
+    return mark
+
+
+def _orbax():
+    import orbax.checkpoint  # noqa: F401
+
+
+def _tensorstore():
+    import tensorstore  # noqa: F401
+
+
+def _spec(source, leaf):
+    return {'driver': 'zarr', 'kvstore': {'driver': 'ocdbt', 'base': f'file://{source}/', 'path': f'{leaf}/'}}
+
+
+# ---- numpy on files ----
+
+def load(path):
+    """One .npy file into memory."""
+    np.load(path)
+
+
+def load_tree(directory):
+    """Every .npy file below a directory, all kept."""
+    kept = [np.load(p) for p in sorted(pathlib.Path(directory).rglob('*.npy'))]
+    return None if kept else 1 / 0
+
+
+def save_tree(source, draft, final):
+    """np.save of every array below `source`, as files of a draft, and its commit."""
+    arrays = _arrays(source)
+    import time
+    begin = time.perf_counter()
+    for name, a in arrays.items():
+        path = pathlib.Path(draft, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, a)
+    os.rename(pathlib.Path(draft).parent, final)
+    return time.perf_counter() - begin
+
+
+_HELD = {}
+
+
+def _arrays(source):
+    """The arrays below a directory of .npy files: read once, outside of the clock."""
+    if source not in _HELD:
+        _HELD[source] = {p.relative_to(source).as_posix(): np.load(p)
+                         for p in sorted(pathlib.Path(source).rglob('*.npy'))}
+    return _HELD[source]
+
+
+# ---- TensorStore and Orbax ----
+
+@prepared(_tensorstore)
+def tensorstore_read(source, leaf='w'):
+    """One leaf into memory; opening it counts, as it does for a file."""
+    import tensorstore as ts
+    ts.open(_spec(source, leaf), open=True).result().read().result()
+
+
+@prepared(_tensorstore)
+def frames(source, path, leaf='w'):
+    """The stored chunks of a leaf, end to end. Of all leaves when it is ''."""
+    import tensorstore as ts
+    kv = ts.KvStore.open({'driver': 'ocdbt', 'base': f'file://{source}/'}).result()
+    keys = [k for k in kv.list().result() if not k.split(b'/')[-1].startswith(b'.z')]
+    if leaf:
+        keys = [k for k in keys if k.startswith(leaf.encode() + b'/')]
+    with open(path, 'wb') as f:
+        for k in sorted(keys):
+            f.write(kv.read(k).result().value)
+
+
+@prepared(_orbax)
+def orbax_restore(source):
+    """The whole tree to numpy, as `restore` without a target gives it."""
+    import orbax.checkpoint as ocp
+    with ocp.PyTreeCheckpointer() as c:
+        c.restore(source)
+
+
+@prepared(_orbax)
+def orbax_save(source, target, compression=True):
+    """The whole tree, synchronously; then what it does not do itself: every file and directory synced."""
+    import time
+
+    import orbax.checkpoint as ocp
+    tree = {}
+    for name, a in _arrays(source).items():
+        *path, last = name.removesuffix('.npy').split('/')
+        d = tree
+        for part in path:
+            d = d.setdefault(part, {})
+        d[last] = a
+    begin = time.perf_counter()
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False, use_compression=compression)
+    with ocp.Checkpointer(handler) as c:
+        c.save(target, args=ocp.args.PyTreeSave(tree))
+    sync_tree(target)
+    return time.perf_counter() - begin
+
+
+@prepared(_orbax)
+def orbax_metadata(source):
+    import orbax.checkpoint as ocp
+    with ocp.PyTreeCheckpointer() as c:
+        c.metadata(source)
+
+
+def sync_tree(top):
+    """fsync of every file and directory below top, and of the directory that holds it."""
+    paths = [top, os.path.dirname(top)]
+    for directory, _, files in os.walk(top):
+        paths += [directory, *(os.path.join(directory, f) for f in files)]
+    for path in dict.fromkeys(paths):
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+
+@prepared(lambda: __import__('safetensors.numpy'))
+def safetensors_load(path):
+    from safetensors.numpy import load_file
+    load_file(path)
+
+
+def remove(path):
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,114 @@
+"""Reading leaves through a mount. Sources are in the page cache: we measure the program, not the disk."""
+
+import numpy as np
+
+from bench.bench import bench
+
+GIB_LEAF = 'w.npy'
+
+
+def cold(b, case, *options):
+    """A mount of a checkpoint whose own files are in memory."""
+    source = b.case(case)
+    b.warm(source)
+    return b.mount(source, *options)
+
+
+def dd(path):
+    return ['dd', f'if={path}', 'of=/dev/null', 'bs=1M', 'status=none']
+
+
+def fresh_contender(b, name, m, run):
+    b.contender(name, run, before=m.fresh, memory=m.memory)
+
+
+@bench
+def raw(b):
+    """1 GiB, one uncompressed chunk; against the same file on tmpfs. Fresh mount before each run, but for
+    the second read."""
+    m = cold(b, 'bench-one-raw')
+    direct = cold(b, 'bench-one-raw', 'direct_io')
+    kept = cold(b, 'bench-one-raw')
+    same = b.tmpfs(m / GIB_LEAF)
+    b.contender('tmpfs dd', dd(same))
+    fresh_contender(b, 'dd', m, dd(m / GIB_LEAF))
+    fresh_contender(b, 'dd direct_io', direct, dd(direct / GIB_LEAF))
+    b.contender('dd again', dd(kept / GIB_LEAF), before=lambda: b.warm(kept.path))
+    b.contender('tmpfs mmap', b.peer('sum', same))
+    fresh_contender(b, 'mmap', m, b.peer('sum', m / GIB_LEAF))
+    b.contender('tmpfs np.load', b.python('load', same))
+    fresh_contender(b, 'np.load', m, b.python('load', m / GIB_LEAF))
+    b.contender('tmpfs pread', b.peer('pread', same, '131072'))
+    fresh_contender(b, 'pread', m, b.peer('pread', m / GIB_LEAF, '131072'))
+    b.contender('tmpfs two readers', b.peer('pread', same, '1048576', '2'))
+    fresh_contender(b, 'two readers', m, b.peer('pread', m / GIB_LEAF, '1048576', '2'))
+    b.row('raw chunk, cold, dd bs=1M', 'dd', 'tmpfs dd', rate=0.28)
+    b.row('raw chunk, cold, dd bs=1M, direct_io', 'dd direct_io', 'tmpfs dd', rate=0.5)
+    b.row('raw chunk, cold, mmap', 'mmap', 'tmpfs mmap', rate=0.25)
+    b.row('raw chunk, second read', 'dd again', 'tmpfs dd', rate=0.85)
+    b.row('raw chunk, cold, np.load', 'np.load', 'tmpfs np.load')
+    b.row('raw chunk, cold, pread 128 KiB', 'pread', 'tmpfs pread')
+    b.row('raw chunk, cold, two readers', 'two readers', 'tmpfs two readers')
+
+
+@bench
+def random_4k(b):
+    """10,000 reads of 4 KiB at random places of an uncompressed leaf, the median of each run; fresh mount."""
+    m = cold(b, 'bench-one-raw')
+    same = b.tmpfs(m / GIB_LEAF)
+    b.contender('tmpfs', b.peer('random', same, '10000'))
+    fresh_contender(b, 'random', m, b.peer('random', m / GIB_LEAF, '10000'))
+    b.row('raw chunk, random 4 KiB, p50', 'random', 'tmpfs', latency=18)
+
+
+def decode(b, case, leaf, targets, path, text):
+    """A compressed checkpoint against a bare decoder of its frames, TensorStore and others."""
+    m = cold(b, case)
+    direct = cold(b, case, 'direct_io')
+    frames = b.frames(m.source, leaf)
+    b.contender('zstd', b.peer('decode', frames), before=lambda: b.warm(frames))
+    fresh_contender(b, 'dd', m, path(m))
+    fresh_contender(b, 'dd direct_io', direct, path(direct))
+    b.row(f'{text}, dd', 'dd', 'zstd', rate=targets[0])
+    b.row(f'{text}, dd, direct_io', 'dd direct_io', 'zstd', rate=targets[1])
+    return m
+
+
+def np_load(b, m, text):
+    fresh_contender(b, 'np.load', m, b.python('load', m / GIB_LEAF))
+    b.contender('TensorStore', b.python('tensorstore_read', m.source))
+    b.row(f'{text}, np.load', 'np.load', 'TensorStore', rate=1.3)
+
+
+@bench
+def one_chunk(b):
+    """1 GiB in one zstd frame, as Orbax stores a leaf by default; against one thread that only decodes it."""
+    m = decode(b, 'bench-one-zstd', 'w', (0.75, None), lambda m: dd(m / GIB_LEAF), 'one zstd chunk')
+    np_load(b, m, 'one zstd chunk')
+
+
+@bench
+def many_chunks(b):
+    """1 GiB in zstd frames of 4 MiB."""
+    m = decode(b, 'bench-many-zstd', 'w', (1.0, 1.2), lambda m: dd(m / GIB_LEAF), 'many zstd chunks')
+    np_load(b, m, 'many zstd chunks')
+
+
+@bench
+def many_leaves(b):
+    """1 GiB in 64 leaves of one zstd frame; whole tree against Orbax and safetensors."""
+    m = decode(b, 'bench-leaves-zstd', '', (1.0, 1.2), lambda m: ['sh', '-c', f'cat {m.path}/*/w.npy >/dev/null'],
+               'many zstd leaves')
+    fresh_contender(b, 'np.load', m, b.python('load_tree', m.path))
+    b.contender('Orbax restore', b.python('orbax_restore', m.source))
+    b.contender('safetensors', b.python('safetensors_load', safetensors_of(b, m)))
+    b.row('whole tree, np.load of each leaf', 'np.load', 'Orbax restore', rate=2)
+    b.row('whole tree, np.load of each leaf', 'np.load', 'safetensors')
+
+
+def safetensors_of(b, m):
+    """The same tensors as a safetensors file in memory."""
+    from safetensors.numpy import save_file
+    target = b.scratch(memory=True) / 'all.safetensors'
+    save_file({p.parent.name: np.load(p) for p in m.path.rglob('*.npy')}, target)
+    return target

@@ -1,0 +1,76 @@
+"""python -m bench.suite [ROW...]: what tests/bench/run starts once everything is built."""
+
+import argparse
+import contextlib
+import importlib
+import inspect
+import os
+import pathlib
+import sys
+import time
+import traceback
+
+from bench import measure, table
+from bench.bench import BENCHES, Bench
+
+HERE = pathlib.Path(__file__).resolve().parent
+# The order of the table; other files follow in the order of their names.
+FIRST = ['rows_read', 'rows_list', 'rows_write']
+
+
+def load_rows():
+    found = sorted(p.stem for p in HERE.glob('rows_*.py'))
+    for name in sorted(found, key=lambda n: (FIRST.index(n) if n in FIRST else len(FIRST), n)):
+        importlib.import_module('bench.' + name)
+
+
+def note_of(function):
+    return ' '.join((inspect.getdoc(function) or '').split())
+
+
+def run(name, args, build):
+    with contextlib.ExitStack() as stack:
+        b = Bench(name, str(build / 'pytreefs'), build, stack)
+        BENCHES[name](b)
+        return measure.run_bench(b, args.rounds)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog='tests/bench/run', description=(
+        'Measures pytreefs and its peers side by side. With all rows, or --write, the result goes to '
+        'docs/benchmarks.md.'))
+    parser.add_argument('rows', nargs='*', metavar='ROW', help='names of benches (--list), or parts of them')
+    parser.add_argument('--list', action='store_true', help='the names, and what each compares')
+    parser.add_argument('--rounds', type=int, default=5, help='how often each contender runs (default: 5)')
+    parser.add_argument('--write', action='store_true', help='write the document for a part of the rows, too')
+    args = parser.parse_args()
+    load_rows()
+    if args.list:
+        for name, function in BENCHES.items():
+            print(f'{name:20} {note_of(function)}')
+        return 0
+    wanted = [n for n in BENCHES if not args.rows or n in args.rows or
+              any(part in n for part in args.rows if part not in BENCHES)]
+    if not wanted:
+        parser.error('no such row: see --list')
+    build = pathlib.Path(os.environ['PYTREEFS_BUILD']).resolve()
+    load, begin, results, broken = os.getloadavg()[0], time.monotonic(), [], []
+    for name in wanted:
+        try:
+            got = run(name, args, build)
+        except Exception:
+            broken.append(name)
+            print(f'\n{name} failed:\n{traceback.format_exc()}', file=sys.stderr)
+            continue
+        print(table.text(got), flush=True)
+        results += got
+    missed = [r['row'] for r in results if r['met'] is False]
+    print(f'{len(results)} rows, {len(missed)} below their target, {len(broken)} benches failed, '
+          f'{time.monotonic() - begin:.0f} s')
+    if (not args.rows or args.write) and not broken:
+        table.write(results, [(n, note_of(BENCHES[n])) for n in wanted], args.rounds, load)
+    return 1 if broken else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""From a JAX model's checkpoint to a torch module that computes the same: no pickle, no conversion, no copy on disk."""
+
+from lib import jaxenv  # noqa: F401  before jax
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+
+WIDTHS = (16, 64, 32, 10)
+
+
+def init(seed):
+    """A perceptron as JAX users write it: {'layers': {'0': {'kernel', 'bias'}, ...}}."""
+    keys = jax.random.split(jax.random.key(seed), 2 * len(WIDTHS))
+    return {'layers': {str(i): {'kernel': jax.random.normal(keys[2 * i], (n, m), jnp.float32) / np.float32(n ** 0.5),
+                                'bias': jax.random.normal(keys[2 * i + 1], (m,), jnp.float32)}
+                       for i, (n, m) in enumerate(zip(WIDTHS, WIDTHS[1:]))}}
+
+
+def logits(params, x):
+    layers = [params['layers'][k] for k in sorted(params['layers'])]
+    for layer in layers[:-1]:
+        x = jax.nn.gelu(x @ layer['kernel'] + layer['bias'], approximate=False)
+    return x @ layers[-1]['kernel'] + layers[-1]['bias']
+
+
+class Dense(torch.nn.Module):
+    """With the kernel the way that JAX lays it out, so that its name and shape are the checkpoint's."""
+
+    def __init__(self, n, m):
+        super().__init__()
+        self.kernel = torch.nn.Parameter(torch.empty(n, m))
+        self.bias = torch.nn.Parameter(torch.empty(m))
+
+    def forward(self, x):
+        return x @ self.kernel + self.bias
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Dense(n, m) for n, m in zip(WIDTHS, WIDTHS[1:]))
+
+    def forward(self, x):
+        for layer in self.layers[:-1]:
+            x = torch.nn.functional.gelu(layer(x))
+        return self.layers[-1](x)
+
+
+@pytest.fixture(scope='module')
+def checkpoint(tmp_path_factory):
+    root = tmp_path_factory.mktemp('torch') / 'run'
+    params = init(3)
+    with ocp.CheckpointManager(root) as manager:
+        manager.save(7, args=ocp.args.StandardSave({'params': params, 'step': 7}))
+        manager.wait_until_finished()
+    return root, params
+
+
+def test_a_state_dict_loads_into_a_module(mount, checkpoint):
+    root, params = checkpoint
+    m = mount(root)
+    model = Model()
+    model.load_state_dict(safetensors.torch.load_file(m / 'latest/default/params.safetensors'))
+    x = np.random.default_rng(1).standard_normal((8, WIDTHS[0]), np.float32)
+    want = np.asarray(logits(params, jnp.asarray(x)))
+    with torch.no_grad():
+        got = model(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    for name, value in model.state_dict().items():
+        at = params
+        for key in name.split('.'):
+            at = at[key]
+        assert np.array_equal(value.numpy(), np.asarray(at)), name
+
+
+def test_half_the_memory_by_a_cast_in_the_name(mount, checkpoint):
+    root, params = checkpoint
+    m = mount(root)
+    model = Model().to(torch.bfloat16)
+    model.load_state_dict(safetensors.torch.load_file(m / '7/default/params@bfloat16.safetensors'))
+    kernel = np.asarray(params['layers']['0']['kernel'].astype(jnp.bfloat16)).view(np.uint16)
+    assert np.array_equal(model.layers[0].kernel.detach().view(torch.uint16).numpy(), kernel)
+
+
+def test_one_layer_of_many_by_a_lazy_slice(mount, checkpoint):
+    root, params = checkpoint
+    m = mount(root)
+    with safetensors.safe_open(m / '7/default/params.safetensors', 'pt') as f:
+        part = f.get_slice('layers.1.kernel')[10:20, :]
+    assert np.array_equal(part.numpy(), np.asarray(params['layers']['1']['kernel'])[10:20])

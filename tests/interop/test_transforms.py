@@ -1,0 +1,261 @@
+"""transforms=FILE.json against Orbax's apply_transformations: the same rules, the same trees."""
+
+import json
+import logging
+import re
+import subprocess
+
+import jax
+import ml_dtypes
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from lib import compare, mounts
+
+logging.getLogger('absl').setLevel(logging.ERROR)
+
+
+def state():
+    r = np.random.default_rng(5)
+    f32 = lambda *shape: r.standard_normal(shape).astype(np.float32)  # noqa: E731
+    return {
+        'params': {'layer_0': {'w': f32(8, 6), 'b': f32(6)}, 'layer_1': {'w': f32(8, 6), 'b': f32(6)},
+                   'emb': {'table': f32(10, 4).astype(ml_dtypes.bfloat16)}},
+        'opt': [{'mu': f32(3, 2)}, {'mu': f32(3, 2)}],
+        'ids': np.arange(12, dtype=np.int32).reshape(3, 4),
+        'half': f32(5).astype(np.float16),
+        'z': (f32(4) + 1j * f32(4)).astype(np.complex64),
+        'mask': np.array([True, False, True]),
+        'step': 7,
+        'name': 'a run',
+    }
+
+
+@pytest.fixture(scope='module')
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp('transforms') / 'item'
+    ocp.PyTreeCheckpointer().save(path, state())
+    return path
+
+
+def flat(tree):
+    """{key: value} with keys joined by '/', as apply_transformations sees it."""
+    pairs = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {'/'.join(str(getattr(k, 'key', getattr(k, 'idx', None))) for k in path): v for path, v in pairs}
+
+
+def shown(mount):
+    """{key: value} of a mount."""
+    out = {}
+    for p in sorted(mount.path.rglob('*')):
+        if not p.is_file():
+            continue
+        key = '/'.join(compare.xattrs(p)['key'])
+        if p.suffix == '.npy':
+            dtype = np.dtype(compare.xattrs(p)['dtype'])
+            a = np.load(p)
+            out[key] = a.view(dtype) if a.dtype.kind == 'V' else a
+        elif p.suffix == '.json':
+            out[key] = json.loads(p.read_text())
+        elif p.suffix == '.txt':
+            out[key] = p.read_text()
+        else:
+            out[key] = None
+    return out
+
+
+def same(a, b):
+    if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
+        return a == b
+    a, b = np.asarray(a), np.asarray(b)
+    if a.ndim == 0 and b.ndim == 0 and not (a.dtype == b.dtype):
+        return a.item() == b.item()         # a number of a tree keeps its value, whatever carried it
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def orbax_rules(doc, tree):
+    """The rules as Orbax's: value functions as Python's."""
+    values = flat(tree)
+    functions = {
+        'cast': lambda v, t: v.astype(np.dtype(t)),
+        'transpose': lambda v, *axes: v.transpose(*map(int, axes)),
+        'reshape': lambda v, *shape: v.reshape(*map(int, shape)),
+        'slice': lambda v, *box: v[tuple(slice(*[int(x) if x else None for x in b.split(':')]) if ':' in b else int(b)
+                                         for b in box)],
+        'scale': lambda v, x: v * (int(x) if re.fullmatch(r'-?\d+', x) else float(x)),
+    }
+    many = {'concat': lambda vs, axis: np.concatenate(vs, int(axis)), 'stack': lambda vs, axis: np.stack(vs, int(axis))}
+    rules = {}
+    for rule in doc['rules']:
+        name, args = re.fullmatch(r'(\w+)\((.*)\)', rule['value_fn']).groups() if rule.get('value_fn') else (None, '')
+        args = [x.strip() for x in args.split(',')] if args else []
+        if isinstance(rule.get('original_key'), list):
+            def value(key, _, rule=rule, name=name, args=args):
+                match = re.fullmatch(rule['key'], key)
+                return many[name]([values[match.expand(o)] for o in rule['original_key']], *args)
+            rules[rule['key']] = ocp.Transform(multi_value_fn=value)
+        elif 'use_fallback' in rule:
+            rules[rule['key']] = ocp.Transform(use_fallback=True)
+        else:
+            function = (lambda v, name=name, args=args: functions[name](v, *args)) if name else None
+            rules[rule['key']] = ocp.Transform(original_key=rule.get('original_key'), value_fn=function)
+    return rules
+
+
+def transformed(doc, tree, keys):
+    """What Orbax makes of it: for these keys."""
+    fallback = {r['key']: r['use_fallback'] for r in doc['rules'] if 'use_fallback' in r}
+    new = {}
+    for key in keys:
+        given = next((v for k, v in fallback.items() if re.fullmatch(k, key)), ...)
+        new[key] = given
+    nested = {}
+    for key, value in new.items():
+        at = nested
+        *above, last = key.split('/')
+        for k in above:
+            at = at.setdefault(k, {})
+        at[last] = value
+    out = ocp.apply_transformations(tree, orbax_rules(doc, tree), nested,
+                                    doc.get('default_to_original', True))
+    return flat(out)
+
+
+KEEP = {'default_to_original': True}
+RULES = {
+    'rename': dict(rules=[{'key': 'weights/(.*)', 'original_key': r'params/\1'}]),
+    'rename one': dict(rules=[{'key': 'count', 'original_key': 'step'}]),
+    'swap groups': dict(rules=[{'key': r'(\w+)_of_layer_(\d+)', 'original_key': r'params/layer_\2/\1'}]),
+    'named group': dict(rules=[{'key': r'block/(?P<n>\d+)/(w|b)', 'original_key': r'params/layer_\g<n>/\2'}]),
+    'copies': dict(rules=[{'key': 'a', 'original_key': 'ids'}, {'key': 'b', 'original_key': 'ids'}]),
+    'first match wins': dict(rules=[{'key': 'p/layer_0/(.*)', 'original_key': r'params/layer_1/\1'},
+                                    {'key': 'p/(.*)', 'original_key': r'params/\1'}]),
+    'fallback number': dict(rules=[{'key': 'new/rate', 'use_fallback': 0.25}, {'key': 'new/n', 'use_fallback': 3},
+                                   {'key': 'step', 'use_fallback': 0}, {'key': 'new/note', 'use_fallback': 'none yet'},
+                                   {'key': 'new/on', 'use_fallback': True}]),
+    'drop by not carrying over': dict(default_to_original=False,
+                                      rules=[{'key': 'params/(.*)', 'original_key': r'params/\1'}]),
+    'fallback is the original': dict(default_to_original=False, rules=[{'key': 'ids', 'use_fallback': True}],
+                                     target=['ids']),
+    'cast': dict(rules=[{'key': 'params/.*', 'value_fn': 'cast(bfloat16)'}, {'key': 'ids', 'value_fn': 'cast(float32)'}]),
+    'transpose': dict(rules=[{'key': r'params/(layer_\d)/kernel', 'original_key': r'params/\1/w',
+                              'value_fn': 'transpose(1, 0)'}, {'key': 'ids', 'value_fn': 'transpose()'}]),
+    'reshape': dict(rules=[{'key': 'ids', 'value_fn': 'reshape(2, -1)'}]),
+    'slice': dict(rules=[{'key': 'head', 'original_key': 'ids', 'value_fn': 'slice(0:2, 1:4:2)'},
+                         {'key': 'row', 'original_key': 'params/layer_0/w', 'value_fn': 'slice(3)'}]),
+    'scale': dict(rules=[{'key': 'params/.*', 'value_fn': 'scale(0.1)'}, {'key': 'ids', 'value_fn': 'scale(3)'},
+                         {'key': 'half', 'value_fn': 'scale(1.7)'}, {'key': 'z', 'value_fn': 'scale(-2.5)'},
+                         {'key': 'mask', 'value_fn': 'scale(2)'}]),
+    'scale by an integer': dict(rules=[{'key': 'params/.*', 'value_fn': 'scale(3)'}]),
+    'scale integers by a fraction': dict(rules=[{'key': 'ids', 'value_fn': 'scale(0.5)'}]),
+    'concat': dict(rules=[{'key': 'all', 'original_key': ['params/layer_0/w', 'params/layer_1/w'],
+                           'value_fn': 'concat(1)'}]),
+    'stack': dict(rules=[{'key': r'stacked/([wb])', 'original_key': [r'params/layer_0/\1', r'params/layer_1/\1'],
+                          'value_fn': 'stack(0)'}, {'key': 'mus', 'original_key': ['opt/0/mu', 'opt/1/mu'],
+                                                    'value_fn': 'stack(-1)'}]),
+    'target': dict(rules=[{'key': 'x/(.*)', 'original_key': r'params/\1'}],
+                   target=['x/layer_0/w', 'x/emb/table', 'ids', 'step']),
+    'target with what is not there': dict(rules=[], target=['ids', 'nothing/of/it']),
+}
+
+
+@pytest.mark.feature('B10')
+@pytest.mark.parametrize('name', RULES)
+def test_the_tree_is_what_orbax_makes_of_it(mount, saved, tmp_path, name):
+    doc = RULES[name]
+    (tmp_path / 'rules.json').write_text(json.dumps(doc))
+    found = shown(mount(saved, f'transforms={tmp_path}/rules.json'))
+    assert found
+    wanted = transformed(doc, state(), doc.get('target', found))
+    assert set(found) == set(wanted)
+    wrong = [k for k in wanted if not same(found[k], None if wanted[k] is ... else wanted[k])]
+    assert not wrong, [(k, found[k], wanted[k]) for k in wrong[:3]]
+
+
+def test_what_was_renamed_is_gone_and_the_rest_stays(mount, saved, tmp_path):
+    (tmp_path / 'rules.json').write_text(json.dumps(RULES['rename']))
+    found = shown(mount(saved, f'transforms={tmp_path}/rules.json'))
+    old = flat(state())
+    assert set(found) == {k.replace('params/', 'weights/') for k in old}
+
+
+def test_containers_keep_their_kind(mount, saved, tmp_path):
+    rules = [{'key': 'optimizer/(.*)', 'original_key': r'opt/\1'}]
+    (tmp_path / 'rules.json').write_text(json.dumps({'rules': rules}))
+    m = mount(saved, f'transforms={tmp_path}/rules.json')
+    assert compare.xattrs(m / 'optimizer/0')['kind'] == 'dict'
+    assert json.loads((m / '.json').read_text())        # the whole is still described
+
+
+def test_an_npy_file_is_a_fallback(mount, saved, tmp_path):
+    given = np.random.default_rng(1).standard_normal((4, 5))
+    np.save(tmp_path / 'given.npy', given)
+    rules = [{'key': 'head/w', 'use_fallback': 'given.npy'}]
+    (tmp_path / 'rules.json').write_text(json.dumps({'rules': rules}))
+    m = mount(saved, f'transforms={tmp_path}/rules.json')
+    assert np.array_equal(np.load(m / 'head/w.npy'), given)
+    assert np.array_equal(np.load(m / 'head/w[1:3].npy'), given[1:3])
+
+
+def test_views_of_computed_leaves(mount, saved, tmp_path):
+    (tmp_path / 'rules.json').write_text(json.dumps(RULES['concat']))
+    m = mount(saved, f'transforms={tmp_path}/rules.json')
+    p = state()['params']
+    both = np.concatenate([p['layer_0']['w'], p['layer_1']['w']], 1)
+    assert np.array_equal(np.load(m / 'all[2:5,3].npy'), both[2:5, 3])
+    assert (m / 'all.npy').stat().st_size == 128 + both.nbytes
+    load = subprocess.run(['cmp', str(m / 'all.npy'), str(m / 'all.npy')])
+    assert load.returncode == 0
+
+
+def test_a_large_transpose_stays_in_memory_limits(mount, tmp_path):
+    """Blocks of a transposition that does not fit a piece: 24 MB, in chunks."""
+    a = np.arange(3000 * 2000, dtype=np.int32).reshape(30, 2000, 100)
+    ocp.PyTreeCheckpointer().save(tmp_path / 'item', {'a': a})
+    (tmp_path / 'rules.json').write_text(json.dumps({'rules': [{'key': 'a', 'value_fn': 'transpose(2, 0, 1)'}]}))
+    m = mount(tmp_path / 'item', f'transforms={tmp_path}/rules.json')
+    assert np.array_equal(np.load(m / 'a.npy'), a.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize('doc,word', [
+    ({'rules': [{'key': '('}]}, 'regular expression'),
+    ({'rules': [{'key': 'a', 'original_key': r'\2'}]}, 'groups'),
+    ({'rules': [{'key': 'a', 'original_key': 'b', 'use_fallback': 1}]}, 'use_fallback'),
+    ({'rules': [{'key': 'a', 'value_fn': 'explode(1)'}]}, 'explode'),
+    ({'rules': [{'key': 'a', 'value_fn': 'cast(float99)'}]}, 'dtype'),
+    ({'rules': [{'key': 'a', 'original_key': ['b', 'c']}]}, 'several inputs'),
+    ({'rules': [{'key': 'a', 'what': 1}]}, 'what'),
+    ({'rulez': []}, 'rulez'),
+    ({'rules': [{'original_key': 'a'}]}, 'key'),
+    ([], 'object'),
+])
+def test_wrong_rules_are_told_before_mounting(program, saved, tmp_path, doc, word):
+    (tmp_path / 'rules.json').write_text(json.dumps(doc))
+    with pytest.raises(mounts.MountError, match=re.escape(word)):
+        mounts.Mount(program, saved, tmp_path / 'mnt', tmp_path / 'log', [f'transforms={tmp_path}/rules.json'])
+
+
+def test_rules_that_cannot_be_turned_around_ask_for_a_target(run, saved, tmp_path):
+    (tmp_path / 'rules.json').write_text(json.dumps({'rules': [{'key': 'x.*', 'original_key': 'ids'}]}))
+    r = run('transform', '--check', tmp_path / 'rules.json', saved, ok=False)
+    assert r.returncode == 1 and 'target' in r.stderr
+
+
+def test_check_prints_what_goes_where(run, saved, tmp_path):
+    doc = dict(RULES['concat'])
+    doc['rules'] = doc['rules'] + RULES['rename one']['rules']
+    (tmp_path / 'rules.json').write_text(json.dumps(doc))
+    lines = run('transform', '--check', tmp_path / 'rules.json', saved).stdout.splitlines()
+    assert 'all.npy <- concat(params.layer_0.w, params.layer_1.w; 1)' in lines
+    assert 'count.json <- step' in lines and not any(line.startswith('step') for line in lines)
+    rows = json.loads(run('transform', '--json', '--check', tmp_path / 'rules.json', saved).stdout)
+    assert {'leaf': 'count.json', 'from': 'step'} in rows
+
+
+@pytest.mark.parametrize('fn', ['concat(0)', 'reshape(7)', 'transpose(0)', 'slice(99)'])
+def test_check_tells_what_cannot_be_computed(run, saved, tmp_path, fn):
+    inputs = ['params/layer_0/w', 'ids'] if fn.startswith('concat') else 'ids'
+    (tmp_path / 'rules.json').write_text(json.dumps({'rules': [{'key': 'x', 'original_key': inputs, 'value_fn': fn}]}))
+    r = run('transform', '--check', tmp_path / 'rules.json', saved, ok=False)
+    assert r.returncode == 1 and fn.split('(')[0] in r.stderr, r.stderr

@@ -1,0 +1,78 @@
+/*
+ * export.h - a checkpoint, or part of one, as files of another format.
+ *
+ * All formats: leaves are listed first, with types and shapes; so every place in the output is known
+ * before any data is read, and several threads write at once.
+ */
+#ifndef PYTREEFS_EXPORT_H
+#define PYTREEFS_EXPORT_H
+
+#include "handlers/form.h"
+#include "handlers/survey.h"
+#include "tools/cmd.h"
+#include "tools/lanes.h"
+#include "tools/newfile.h"
+#include "tools/progress.h"
+#include "tools/structure.h"
+
+enum export_format { EXPORT_UNKNOWN, EXPORT_NPY, EXPORT_NPZ, EXPORT_SAFETENSORS, EXPORT_ZARR };
+
+/* Options that convert has, too. */
+#define EXPORT_OPTIONS                                                                                    \
+	{ "cast", 0, "DTYPE", "cast floating leaves, for a file that is no checkpoint" },                  \
+	{ "max-shard-size", 0, "SIZE", "safetensors: a directory of shards of at most SIZE (5G)" }
+
+struct export_leaf {
+	const struct leaf_facts *facts;
+	const struct subtree_part *part;
+	const char *path;		/* "state/params/w.npy" */
+	enum dtype dtype;		/* of an array in the output */
+	uint64_t bytes;			/* of its elements there */
+};
+
+struct export {
+	struct cmd_args *a;
+	const char *only;
+	struct source src;
+	struct subtree st;
+	struct survey survey;
+	struct arena arena;		/* paths */
+	struct export_leaf *leaf;	/* that --only chose */
+	size_t n;
+	enum dtype cast;
+	uint64_t max_shard;		/* 0: one file */
+	struct newfile out;
+	struct progress progress;
+	unsigned threads;
+};
+
+/* By the ending of a name. */
+enum export_format export_format_of(const char *path);
+/* `pytreefs convert` to a file: exit status, or an error. */
+int export_run(struct cmd_args *a, const char *path, const char *out);
+
+/*
+ * Bytes of a leaf in form ext to fd at off, through the lane's buffer; crc is continued when it is not
+ * NULL. Messages name leaf and file.
+ */
+int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd, uint64_t off,
+		      struct lane *lane, uint32_t *crc);
+/* The leaf, cast as it is to be. */
+int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext, struct form *ret);
+int write_fully(int fd, const char *what, uint64_t off, const void *p, size_t n);
+/* A small file in the output's directory. */
+int export_text(const struct export *x, const char *name, struct span text);
+/* Directories on the way to a path in the output's directory. */
+int export_make_dirs(const struct export *x, const char *path);
+/* "TEMP/path", owned by the caller. */
+int export_path(const struct export *x, const char *path, char **ret);
+/* Items that are no trees are left out, which is said. */
+void export_remarks(struct export *x);
+
+/* One file each. The output is begun and committed by the caller. */
+int export_npy(struct export *x);
+int export_npz(struct export *x);
+int export_safetensors(struct export *x);
+int export_zarr(struct export *x);
+
+#endif

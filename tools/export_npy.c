@@ -1,0 +1,98 @@
+/*
+ * export_npy.c - a directory of leaves, as a mount shows it.
+ *
+ * What names cannot say is in xattrs, as in a mount, where the file system has room for them.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "core/base/err.h"
+#include "handlers/value.h"
+#include "tools/export.h"
+
+/* A file system without xattrs costs kinds and dtypes, not the export. */
+static void mark(const char *path, const char *name, const char *word)
+{
+	char full[64], value[64];
+
+	snprintf(full, sizeof(full), "user.pytree.%s", name);
+	snprintf(value, sizeof(value), "\"%s\"", word);
+	setxattr(path, full, value, strlen(value), 0);
+}
+
+static int make_container(struct export *x, const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_free char *full = NULL;
+	auto_buf path = { 0 };
+	int r = t == part->tree ? buf_add_str(&path, part->path) : subtree_path(part, t, &path);
+
+	/* With a slash at its end it is a directory on the way. */
+	if (r >= 0)
+		r = buf_add_byte(&path, '/');
+	if (r >= 0 && !buf_str(&path))
+		r = -ENOMEM;
+	if (r >= 0 && path.n > 1)
+		r = export_make_dirs(x, buf_str(&path));
+	if (r >= 0)
+		r = path.n > 1 ? export_path(x, buf_str(&path), &full) : (full = strdup(x->out.temp)) ? 0 : -ENOMEM;
+	if (r >= 0 && t->kind != TREE_DICT)
+		mark(full, "kind", tree_kind_text(t->kind));
+	if (r >= 0 && !t->parent && part->item->tree->custom_metadata)
+		setxattr(full, "user.pytree.custom_metadata", part->item->tree->custom_metadata,
+			 strlen(part->item->tree->custom_metadata), 0);
+	return r;
+}
+
+static int make_containers(struct export *x)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < x->st.n; i++) {
+		const struct subtree_part *part = &x->st.part[i];
+		uint32_t end = part->kind == PART_TREE ? subtree_end(part->tree) : 0;
+
+		/* A list that loses members is none any more. */
+		for (uint32_t k = end ? part->tree->id : 0; k < end && r >= 0 && !x->only; k++)
+			if (part->item->tree->nodes[k]->kind != TREE_LEAF)
+				r = make_container(x, part, part->item->tree->nodes[k]);
+	}
+	for (size_t i = 0; i < x->n && r >= 0; i++)
+		r = export_make_dirs(x, x->leaf[i].path);
+	return r;
+}
+
+static int export_one(void *arg, size_t i, struct lane *lane)
+{
+	struct export *x = arg;
+	const struct export_leaf *l = &x->leaf[i];
+	enum name_ext ext = name_ext_of(span_str(l->path));
+	auto_free char *path = NULL;
+	auto_close int fd = -1;
+	bool big;
+	int r = export_path(x, l->path, &path);
+
+	if (r < 0)
+		return r;
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return err_sys("cannot make", path);
+	r = export_leaf_write(x, l, ext, fd, 0, lane, NULL);
+	if (r < 0)
+		return r;
+	if (l->facts->kind == VALUE_ARRAY && (ext == NAME_EXT_JSON ||
+					      dtype_by_npy(span_str(dtype_info(l->dtype)->npy), &big) != l->dtype))
+		mark(path, "dtype", dtype_info(l->dtype)->name);
+	if (span_eq(l->facts->leaf->value_type, span_str("jax.Array")))
+		mark(path, "typestr", "jax.Array");
+	return 0;
+}
+
+int export_npy(struct export *x)
+{
+	int r = make_containers(x);
+
+	export_remarks(x);
+	return r < 0 ? r : lanes_run(x->threads, x->n, export_one, x);
+}

@@ -1,0 +1,203 @@
+/*
+ * export_safetensors.c - one safetensors file, or shards of bounded size with the index that
+ * Hugging Face's libraries read.
+ *
+ * Tensors go to shards in the order of their names; one that is larger than the
+ * limit has a shard of its own. Strings, and what arrays cannot say, are in
+ * `__metadata__` of the first file.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "handlers/safetensors.h"
+#include "tools/export.h"
+
+struct shards {
+	struct export *x;
+	struct st_tensor *tensor;	/* of all shards, those of one after another; id: the leaf */
+	size_t n;
+	size_t *first;			/* of shard i; first[n_shards] is n */
+	size_t n_shards;
+	int *fd;
+	struct st_text *text;
+	size_t n_texts;
+	struct buf structure;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
+}
+
+static int add_leaf(struct shards *s, size_t i)
+{
+	struct export *x = s->x;
+	const struct export_leaf *l = &x->leaf[i];
+	auto_buf name = { 0 };
+	struct span key, path = span_str(l->path);
+	int r = structure_key(l->part, l->facts->leaf, &style_safetensors, &name);
+
+	if (r >= 0)
+		r = arena_keep(&x->arena, buf_span(&name), &key);
+	if (r < 0)
+		return r;
+	if (l->facts->kind == VALUE_TEXT)
+		s->text[s->n_texts++] = (struct st_text){ key, path, l->facts->text };
+	if (l->facts->kind == VALUE_ARRAY)
+		s->tensor[s->n++] = (struct st_tensor){ .name = key, .path = path, .dtype = l->dtype, .rank = l->facts->rank,
+							.shape = l->facts->shape, .bytes = l->bytes, .id = (uint32_t)i };
+	return 0;
+}
+
+/* Names of one format are unique only in one file: shards are one as well. */
+static int check_names(const struct shards *s)
+{
+	for (size_t i = 1; i < s->n; i++)
+		if (span_eq(s->tensor[i - 1].name, s->tensor[i].name))
+			return fail(-EINVAL, "'%.*s' and '%.*s' would both be called '%.*s'", SPAN_ARG(s->tensor[i - 1].path),
+				    SPAN_ARG(s->tensor[i].path), SPAN_ARG(s->tensor[i].name));
+	return 0;
+}
+
+static void cut(struct shards *s)
+{
+	uint64_t bytes = 0;
+
+	s->n_shards = 1;
+	for (size_t i = 0; i < s->n; i++) {
+		uint64_t sum;
+		bool fits = add_fits(bytes, s->tensor[i].bytes, &sum) && (!s->x->max_shard || sum <= s->x->max_shard);
+
+		if (!fits && i > s->first[s->n_shards - 1]) {
+			s->first[s->n_shards++] = i;
+			sum = s->tensor[i].bytes;
+		}
+		bytes = sum;
+	}
+	s->first[s->n_shards] = s->n;
+}
+
+static void shard_name(const struct shards *s, size_t i, char ret[64])
+{
+	if (s->n_shards == 1)
+		snprintf(ret, 64, "model.safetensors");
+	else
+		snprintf(ret, 64, "model-%05zu-of-%05zu.safetensors", i + 1, s->n_shards);
+}
+
+/* Header and size of a shard; its tensors are in the order of the file then. */
+static int begin_shard(struct shards *s, size_t i)
+{
+	struct export *x = s->x;
+	struct st_tensor *t = s->tensor + s->first[i];
+	size_t n = s->first[i + 1] - s->first[i];
+	auto_free char *path = NULL;
+	auto_buf head = { 0 };
+	uint64_t size;
+	char name[64];
+	int r = 0;
+
+	shard_name(s, i, name);
+	s->fd[i] = x->out.fd;
+	if (x->out.is_dir) {
+		r = export_path(x, name, &path);
+		s->fd[i] = r < 0 ? -1 : open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		if (r >= 0 && s->fd[i] < 0)
+			r = err_sys("cannot make", path);
+	}
+	if (r >= 0)
+		r = safetensors_header(t, n, i ? NULL : s->text, i ? 0 : s->n_texts, &head);
+	if (r >= 0)
+		r = write_fully(s->fd[i], x->out.temp, 0, head.p, head.n);
+	size = head.n;
+	for (size_t k = 0; k < n; k++)
+		size = MAX(size, t[k].off + t[k].bytes);
+	if (r >= 0 && ftruncate(s->fd[i], (off_t)size) < 0)
+		r = err_sys("cannot write", x->out.temp);
+	return r;
+}
+
+static int put_index(struct shards *s)
+{
+	auto_buf out = { 0 };
+	uint64_t total = 0;
+	char name[64];
+	int r;
+
+	for (size_t i = 0; i < s->n; i++)
+		total += s->tensor[i].bytes;
+	r = buf_addf(&out, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {", (unsigned long long)total);
+	for (size_t i = 0; i < s->n_shards; i++) {
+		shard_name(s, i, name);
+		for (size_t k = s->first[i]; k < s->first[i + 1] && r >= 0; k++) {
+			r = buf_add_str(&out, k ? ",\n    " : "\n    ");
+			if (r >= 0)
+				r = json_put_str(&out, s->tensor[k].name, JSON_PYTHON);
+			if (r >= 0)
+				r = buf_addf(&out, ": \"%s\"", name);
+		}
+	}
+	if (r >= 0)
+		r = buf_add_str(&out, "\n  }\n}\n");
+	return r < 0 ? r : export_text(s->x, "model.safetensors.index.json", buf_span(&out));
+}
+
+static int write_tensor(void *arg, size_t i, struct lane *lane)
+{
+	struct shards *s = arg;
+	const struct st_tensor *t = &s->tensor[i];
+	size_t shard = 0;
+
+	while (i >= s->first[shard + 1])
+		shard++;
+	return export_leaf_write(s->x, &s->x->leaf[t->id], NAME_EXT_BIN, s->fd[shard], t->off, lane, NULL);
+}
+
+static int list(struct shards *s)
+{
+	struct export *x = s->x;
+	int r = structure_print(&x->st, x->only, &style_safetensors, &s->structure);
+
+	s->tensor = calloc(x->n + 1, sizeof(*s->tensor));
+	s->text = calloc(x->n + 1, sizeof(*s->text));
+	s->first = calloc(x->n + 2, sizeof(*s->first));
+	s->fd = calloc(x->n + 2, sizeof(*s->fd));
+	if (!s->tensor || !s->text || !s->first || !s->fd)
+		return fail(-ENOMEM, "cannot list %zu leaves", x->n);
+	for (size_t i = 0; i < x->n && r >= 0; i++)
+		r = add_leaf(s, i);
+	/* A plain dict of arrays needs no words. */
+	if (r >= 0 && !span_eq(buf_span(&s->structure), span_str("{}")))
+		s->text[s->n_texts++] = (struct st_text){ span_str(STRUCTURE_KEY), span_str(STRUCTURE_KEY),
+							  buf_span(&s->structure) };
+	if (r < 0)
+		return r;
+	qsort(s->tensor, s->n, sizeof(*s->tensor), by_name);
+	r = check_names(s);
+	cut(s);
+	return r;
+}
+
+int export_safetensors(struct export *x)
+{
+	struct shards s = { .x = x };
+	int r = list(&s);
+
+	export_remarks(x);
+	for (size_t i = 0; i < s.n_shards && r >= 0; i++)
+		r = begin_shard(&s, i);
+	if (r >= 0 && x->out.is_dir)
+		r = put_index(&s);
+	if (r >= 0)
+		r = lanes_run(x->threads, s.n, write_tensor, &s);
+	for (size_t i = 0; i < s.n_shards && x->out.is_dir; i++)
+		if (s.fd[i] > 0)
+			close(s.fd[i]);
+	free(s.tensor);
+	free(s.text);
+	free(s.first);
+	free(s.fd);
+	buf_release(&s.structure);
+	return r;
+}

@@ -1,0 +1,123 @@
+/*
+ * input_files.c - a directory of leaves on the disk: what `cp -r` out of a mount, np.save or
+ * `export --format npy` leave. What xattrs user.pytree.* say counts, as in a draft.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "core/base/err.h"
+#include "core/tree/name.h"
+#include "handlers/ns.h"
+#include "tools/input.h"
+
+/* xattrs that mean something in a draft. */
+static const char *const marks[] = { "kind", "dtype", "key", "custom_metadata", "sharding", "prng_impl" };
+
+static int feed_xattr(const char *file, const char *path, const char *name, struct feeds *f)
+{
+	char full[64];
+	auto_free char *value = NULL;
+	ssize_t n;
+
+	snprintf(full, sizeof(full), "user.pytree.%s", name);
+	n = getxattr(file, full, NULL, 0);
+	if (n < 0)
+		return 0;
+	value = calloc(1, (size_t)n + 1);
+	if (!value)
+		return fail(-ENOMEM, "cannot describe '%s'", path);
+	n = getxattr(file, full, value, (size_t)n);
+	return n < 0 ? err_sys("cannot read an xattr of", file) : feeds_mark(f, path, name, value);
+}
+
+/* The xattrs that copies of a mount carry; user.pytree.dtype of an array is only wanted where its header lacks it. */
+static int feed_xattrs(const char *file, const char *path, bool is_dir, struct feeds *f)
+{
+	auto_free char *typestr = NULL;
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(marks) && r >= 0; i++)
+		r = feed_xattr(file, path, marks[i], f);
+	if (r >= 0 && !is_dir) {
+		char text[32];
+		ssize_t n = getxattr(file, "user.pytree.typestr", text, sizeof(text));
+
+		if (n == (ssize_t)strlen("\"jax.Array\"") && !memcmp(text, "\"jax.Array\"", (size_t)n))
+			r = feeds_mark(f, path, "save.leaf_type", "jax.Array");
+	}
+	return r;
+}
+
+static bool is_generated(const char *name)
+{
+	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
+}
+
+static int feed_file(struct input *in, const char *file, const char *path, uint64_t size, struct feeds *f)
+{
+	int r = input_add_fd(in, file);
+
+	if (r >= 0)
+		r = feeds_range(f, path, file, r, 0, size);
+	return r < 0 ? r : feed_xattrs(file, path, false, f);
+}
+
+static int feed_directory(struct input *in, const char *dir, const char *path, const char *only, struct feeds *f,
+			  unsigned depth);
+
+static int feed_entry(struct input *in, const char *dir, const char *name, const char *path, const char *only,
+		      struct feeds *f, unsigned depth)
+{
+	auto_free char *file = NULL, *below = NULL;
+	struct stat st;
+	int r = ns_join(dir, span_str(name), &file);
+
+	if (r >= 0)
+		r = ns_join(*path ? path : ".", span_str(name), &below);
+	if (r < 0)
+		return r;
+	if (stat(file, &st) < 0)
+		return err_sys("cannot look at", file);
+	if (S_ISDIR(st.st_mode))
+		return feed_directory(in, file, below, only, f, depth + 1);
+	if (!S_ISREG(st.st_mode))
+		return fail(-EINVAL, "'%s' is neither a file nor a directory", file);
+	return feeds_selects(below, only) ? feed_file(in, file, below, (uint64_t)st.st_size, f) : 0;
+}
+
+static int feed_directory(struct input *in, const char *dir, const char *path, const char *only, struct feeds *f,
+			  unsigned depth)
+{
+	DIR *d = opendir(dir);
+	int r = 0;
+
+	if (!d)
+		return err_sys("cannot list", dir);
+	if (depth > LIMIT_TREE_DEPTH)
+		r = fail(-EFBIG, "'%s' is deeper than %d names", dir, LIMIT_TREE_DEPTH);
+	if (r >= 0 && !only)
+		r = feeds_dir(f, path);
+	if (r >= 0 && !only)
+		r = feed_xattrs(dir, path, true, f);
+	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
+		/* Dot files are nobody's leaves; what is generated is made anew. */
+		if (e->d_name[0] != '.' && !is_generated(e->d_name))
+			r = feed_entry(in, dir, e->d_name, path, only, f, depth);
+	}
+	closedir(d);
+	return r;
+}
+
+int input_files_feed(struct input *in, const char *only, struct feeds *f)
+{
+	struct stat st;
+
+	if (in->kind == INPUT_FILES)
+		return feed_directory(in, in->path, "", only, f, 0);
+	/* One array is a tree of one bare leaf. */
+	if (stat(in->path, &st) < 0)
+		return err_sys("cannot look at", in->path);
+	return feed_file(in, in->path, "%.npy", (uint64_t)st.st_size, f);
+}

@@ -1,0 +1,115 @@
+/*
+ * input_npz.c - an npz file as feeds: a leaf for each member.
+ *
+ * Members are named "params/w.npy"; names of other files than ours are keys joined by '/' or as they are.
+ */
+#include <fcntl.h>
+
+#include "core/base/err.h"
+#include "core/tree/name.h"
+#include "handlers/npy.h"
+#include "tools/input.h"
+#include "tools/zip_data.h"
+
+const struct structure_style style_npz = { .separator = "/", .is_path = true, .texts = true };
+/* Of files that say nothing of their structure: names are keys, not names of a mount. */
+static const struct structure_style style_foreign = { .separator = "/" };
+
+int input_npz_open(struct input *in)
+{
+	int r = input_add_fd(in, in->path);
+
+	if (r >= 0)
+		r = zip_open(r, in->path, &in->zip);
+	/* A comment of another program is none of ours. */
+	if (r >= 0 && in->zip.comment.n && in->zip.comment.p[0] == '{')
+		r = structure_parse(in->zip.comment, in->path, &in->structure);
+	return r;
+}
+
+struct member {
+	const struct input *in;
+	const struct zip_member *m;
+};
+
+static int member_open(struct feed_reading *rd)
+{
+	const struct member *m = rd->feed->arg;
+	struct zip_stream *s;
+	int r = zip_stream_open(m->in->fd[0], m->in->path, m->m, m->in->zip.file_size, &s);
+
+	if (r < 0)
+		return r;
+	rd->size = m->m->size;
+	rd->state = s;
+	return 0;
+}
+
+static int member_read(struct feed_reading *rd, uint64_t off, size_t n, void *p)
+{
+	return zip_stream_read(rd->state, p, n);
+}
+
+static void member_close(struct feed_reading *rd)
+{
+	zip_stream_close(rd->state);
+}
+
+static const struct feed_ops member_ops = { .open = member_open, .read = member_read, .close = member_close };
+
+/* A number: the one element of a small member. */
+static int feed_number(struct input *in, const struct zip_member *m, const char *path, enum dtype t, struct feeds *f)
+{
+	auto_of(zip_stream) struct zip_stream *s = NULL;
+	uint8_t bytes[4096];
+	struct npy head;
+	int r = m->size > sizeof(bytes) ? fail(-EUCLEAN, "'%s': it is no number", path) :
+					  zip_stream_open(in->fd[0], in->path, m, in->zip.file_size, &s);
+
+	if (r >= 0)
+		r = zip_stream_read(s, bytes, m->size);
+	if (r >= 0)
+		r = npy_parse(span_of(bytes, m->size), &head);
+	if (r >= 0 && (r == 0 || head.rank != 0 || head.item != dtype_info(t)->size || head.data + head.item != m->size ||
+		       head.big_endian))
+		r = fail(-EUCLEAN, "'%s': it is no number of dtype %s", path, dtype_info(t)->name);
+	return r < 0 ? r : feeds_scalar(f, path, in->path, t, bytes + head.data);
+}
+
+static int feed_member(struct input *in, const struct zip_member *m, const char *only, struct feeds *f)
+{
+	struct span key = m->name;
+	struct member *arg = arena_alloc(&f->arena, sizeof(*arg));
+	auto_buf path = { 0 };
+	enum dtype t;
+	int r;
+
+	if (key.n && key.p[key.n - 1] == '/' && m->size == 0)
+		return 0;
+	if (!span_ends(key, span_str(".npy")))
+		return fail(-EINVAL, "member '%.*s' is no .npy array", SPAN_ARG(key));
+	key.n -= strlen(".npy");
+	r = structure_path(&in->structure, key, in->structure.doc.root ? &style_npz : &style_foreign, &path);
+	if (r < 0 || !arg || !buf_str(&path))
+		return r < 0 ? r : -ENOMEM;
+	if (!feeds_selects(buf_str(&path), only) || span_ends(buf_span(&path), span_str(".txt")))
+		return 0;
+	t = structure_dtype(&in->structure, buf_str(&path));
+	if (span_ends(buf_span(&path), span_str(".json")) && t != DTYPE_UNKNOWN)
+		return feed_number(in, m, buf_str(&path), t, f);
+	*arg = (struct member){ in, m };
+	r = feeds_file(f, buf_str(&path), in->path, &member_ops, arg, m->size);
+	return r < 0 || t == DTYPE_UNKNOWN ? r : feeds_mark_dtype(f, buf_str(&path), t);
+}
+
+int input_npz_feed(struct input *in, const char *only, struct feeds *f)
+{
+	int r = structure_feed(&in->structure, in->path, only, f);
+
+	for (size_t i = 0; i < in->zip.n && r >= 0; i++) {
+		r = feed_member(in, &in->zip.member[i], only, f);
+		if (r < 0)
+			err_at(r, "'%s'", in->path);
+	}
+	return r;
+}

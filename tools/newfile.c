@@ -1,0 +1,148 @@
+/*
+ * newfile.c - temporary names, syncs and the rename of what export writes.
+ */
+#include "tools/newfile.h"
+
+#include <fcntl.h>
+#include <fts.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/base/mem.h"
+#include "tools/input.h"
+#include "tools/newstep.h"
+
+static int check_target(const struct newfile *n, const char *path)
+{
+	struct stat st;
+
+	if (fstatat(n->dirfd, n->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : err_sys("cannot look at", path);
+	if (!n->force)
+		return fail(-EEXIST, "'%s' is there already; --force replaces it", path);
+	if (n->is_dir ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode))
+		return fail(-EEXIST, "'%s' is %s: --force replaces only its like", path,
+			    S_ISDIR(st.st_mode) ? "a directory" : "no directory");
+	if (n->is_dir && !input_is_export(path))
+		return fail(-EEXIST, "'%s' holds something else than leaves: --force replaces only those", path);
+	return 0;
+}
+
+int newfile_begin(const char *path, bool is_dir, bool force, struct newfile *ret)
+{
+	struct newfile n = { .is_dir = is_dir, .force = force, .dirfd = -1, .fd = -1 };
+	int r = path_split(path, &n.dir, &n.name);
+
+	if (r >= 0 && asprintf(&n.temp, "%s/.%.200s.pytreefs-%ld", n.dir, n.name, (long)getpid()) < 0) {
+		n.temp = NULL;
+		r = fail(-ENOMEM, "cannot write '%s'", path);
+	}
+	if (r >= 0) {
+		n.dirfd = open(n.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		r = n.dirfd < 0 ? err_sys("cannot open", n.dir) : check_target(&n, path);
+	}
+	if (r >= 0 && is_dir)
+		r = mkdir(n.temp, 0777) < 0 ? err_sys("cannot make", n.temp) : 0;
+	else if (r >= 0) {
+		n.fd = open(n.temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		r = n.fd < 0 ? err_sys("cannot make", n.temp) : 0;
+	}
+	if (r < 0) {
+		/* What is at the temporary name is not ours. */
+		free(take(n.temp));
+		newfile_release(&n);
+		return r;
+	}
+	*ret = n;
+	return 0;
+}
+
+void remove_tree(const char *path)
+{
+	char *const paths[] = { (char *)path, NULL };
+	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+
+	for (FTSENT *e; fts && (e = fts_read(fts));)
+		if (e->fts_info != FTS_D)
+			remove(e->fts_path);
+	if (fts)
+		fts_close(fts);
+}
+
+static int sync_path(const char *path, int flags)
+{
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+
+	if (fd < 0)
+		return err_sys("cannot open", path);
+	return fsync(fd) < 0 ? err_sys("cannot sync", path) : 0;
+}
+
+/* Files before the directories that they are in. */
+static int sync_tree(const char *path)
+{
+	char *const paths[] = { (char *)path, NULL };
+	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_NOSTAT, NULL);
+	int r = fts ? 0 : err_sys("cannot list", path);
+
+	for (FTSENT *e; r >= 0 && (e = fts_read(fts));) {
+		if (e->fts_info == FTS_D)
+			continue;
+		if (e->fts_info == FTS_ERR || e->fts_info == FTS_DNR) {
+			errno = e->fts_errno;
+			r = err_sys("cannot list", e->fts_path);
+		} else {
+			r = sync_path(e->fts_path, e->fts_info == FTS_DP ? O_DIRECTORY : 0);
+		}
+	}
+	if (fts)
+		fts_close(fts);
+	return r;
+}
+
+/* A name that is taken is never replaced by accident: between look and rename somebody may have made it. */
+static int publish(struct newfile *n)
+{
+	struct stat st;
+	bool is_there = fstatat(n->dirfd, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	unsigned flags = !n->force || !is_there ? RENAME_NOREPLACE : n->is_dir ? RENAME_EXCHANGE : 0;
+
+	if (renameat2(AT_FDCWD, n->temp, n->dirfd, n->name, flags) == 0)
+		return flags == RENAME_EXCHANGE ? 1 : 0;
+	/* File systems that cannot do more than rename(2). */
+	if (errno == EINVAL && !is_there && renameat(AT_FDCWD, n->temp, n->dirfd, n->name) == 0)
+		return 0;
+	return err_sys("cannot rename to", n->name);
+}
+
+int newfile_commit(struct newfile *n)
+{
+	int r = n->is_dir ? sync_tree(n->temp) : fsync(n->fd) < 0 ? err_sys("cannot sync", n->temp) : 0;
+
+	if (r >= 0)
+		r = publish(n);
+	if (r < 0)
+		return r;
+	/* What was replaced has the temporary name now. */
+	if (r == 1)
+		remove_tree(n->temp);
+	free(take(n->temp));
+	return fsync(n->dirfd) < 0 ? err_sys("cannot sync", n->dir) : 0;
+}
+
+void newfile_release(struct newfile *n)
+{
+	if (n->temp)
+		remove_tree(n->temp);
+	if (n->dir && n->fd >= 0)
+		close(n->fd);
+	if (n->dir && n->dirfd >= 0)
+		close(n->dirfd);
+	free(n->dir);
+	free(n->name);
+	free(n->temp);
+	memset(n, 0, sizeof(*n));
+}

@@ -1,0 +1,27 @@
+/*
+ * newfile.h - a file or directory that a command makes: written under a temporary name beside its own,
+ * made durable, and renamed. There is all of it under its name, or what was there before.
+ */
+#ifndef PYTREEFS_NEWFILE_H
+#define PYTREEFS_NEWFILE_H
+
+#include <stdbool.h>
+
+struct newfile {
+	char *dir, *name, *temp;	/* temp: the whole path */
+	int dirfd, fd;			/* fd: of the file; -1 for a directory */
+	bool is_dir, force;
+};
+
+/* -EEXIST: there is something, and no force; force replaces a file, or a directory that an export made. */
+int newfile_begin(const char *path, bool is_dir, bool force, struct newfile *ret);
+/* All that was written is durable, then it has its name. */
+int newfile_commit(struct newfile *n);
+/* What was not committed goes away. Accepts a zeroed one. */
+void newfile_release(struct newfile *n);
+#define auto_newfile __attribute__((cleanup(newfile_release))) struct newfile
+
+/* Remove a directory with all that is in it; links are not followed. Errors are nobody's business. */
+void remove_tree(const char *path);
+
+#endif

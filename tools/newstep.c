@@ -1,0 +1,174 @@
+/*
+ * newstep.c - begin, commit and give up the draft of a command.
+ *
+ * With --force what is there is renamed to a temporary name just before the
+ * commit, renamed back when that fails, and removed when it is done.
+ */
+#include "tools/newstep.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/step/step_name.h"
+
+int path_split(const char *path, char **ret_dir, char **ret_name)
+{
+	size_t n = strlen(path), at;
+	char *dir, *name;
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	for (at = n; at > 0 && path[at - 1] != '/';)
+		at--;
+	name = span_dup_str(span_of(path + at, n - at));
+	while (at > 1 && path[at - 1] == '/')
+		at--;
+	dir = at ? span_dup_str(span_of(path, at)) : strdup(".");
+	if (!dir || !name || !*name || !strcmp(name, ".") || !strcmp(name, "..")) {
+		int r = dir && name ? fail(-EINVAL, "'%s' is no name for something new", path) :
+				      fail(-ENOMEM, "cannot write '%s'", path);
+
+		free(dir);
+		free(name);
+		return r;
+	}
+	*ret_dir = dir;
+	*ret_name = name;
+	return 0;
+}
+
+void bound_memory(struct cmd_args *a)
+{
+	static const struct {
+		const char *name, *value;
+	} bounds[] = { { "cache", "64M" }, { "read_budget", "128M" }, { "write_budget", "128M" } };
+
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++)
+		for (size_t k = 0; k < option_count; k++)
+			if (!strcmp(option_table[k].name, bounds[i].name) &&
+			    !strcmp(option_from_text(&a->options, &option_table[k]), "default")) {
+				char text[64];
+
+				snprintf(text, sizeof(text), "%s=%s", bounds[i].name, bounds[i].value);
+				option_set(&a->options, text, false);
+			}
+}
+
+/* Nothing there, or what may be replaced. */
+static int check_target(struct newstep *n, const char *path)
+{
+	enum shape shape;
+	struct stat st;
+	int r = io_stat(n->ns->ckpt->source, n->name, &st);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	if (!n->force)
+		return fail(-EEXIST, "'%s' is there already; --force replaces it", path);
+	if (!S_ISDIR(st.st_mode))
+		return fail(-EEXIST, "'%s' is no directory: --force replaces only checkpoints", path);
+	r = detect_shape(n->ns->ckpt->source, n->name, &shape);
+	if (r == -EINVAL || (r >= 0 && shape == SHAPE_ROOT && st.st_nlink > 2))
+		return fail(-EEXIST, "'%s' is no checkpoint: --force replaces only those", path);
+	return r;
+}
+
+int newstep_begin(struct cmd_args *a, const char *path, enum layout_kind layout, bool force, struct newstep *ret)
+{
+	auto_newstep n = { .force = force };
+	enum shape shape = a->options.shape;
+	int r = path_split(path, &n.dir, &n.name);
+
+	if (r < 0)
+		return r;
+	if (step_name_is_tmp(span_str(n.name)) || n.name[0] == '.')
+		return fail(-EINVAL, "'%s' is no name of a checkpoint", n.name);
+	if (strlen(n.name) + strlen(STEP_TMP) + 4 > LIMIT_NAME_BYTES)
+		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint", n.name);
+	/* Other checkpoints may lie beside it, or anything. */
+	a->options.shape = SHAPE_ROOT;
+	r = ns_open(n.dir, &a->options, &n.ns);
+	a->options.shape = shape;
+	if (r >= 0)
+		r = ns_start(n.ns, NULL);
+	if (r >= 0)
+		r = check_target(&n, path);
+	if (r >= 0)
+		r = draft_begin_as(n.ns, span_str(n.name), layout == LAYOUT_DIRECT, &n.draft);
+	if (r < 0)
+		return r;
+	*ret = n;
+	n = (struct newstep){ 0 };
+	return 0;
+}
+
+static int put_aside(struct newstep *n)
+{
+	struct io_dir *dir = n->ns->ckpt->source;
+	struct stat st;
+	int r = io_stat(dir, n->name, &st);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0 && asprintf(&n->old, "%s%s-old", n->name, STEP_TMP) < 0)
+		n->old = NULL;
+	if (r >= 0 && !n->old)
+		r = -ENOMEM;
+	/* Of a replacement that was cut off after its commit. */
+	if (r >= 0)
+		r = io_remove_tree(dir, n->old);
+	if (r >= 0)
+		r = io_dirop(dir, IO_RENAME_NEW, n->name, n->old, 0);
+	if (r < 0) {
+		free(take(n->old));
+		return err_at(r, "cannot replace '%s'", n->name);
+	}
+	return 0;
+}
+
+int newstep_commit(struct newstep *n)
+{
+	struct io_dir *dir = n->ns->ckpt->source;
+	struct err_note why;
+	int r = n->force ? put_aside(n) : 0;
+
+	if (r >= 0)
+		r = draft_commit(n->draft, span_str(n->name));
+	if (r < 0 && n->old) {
+		err_save(r, &why);
+		if (io_dirop(dir, IO_RENAME_NEW, n->old, n->name, 0) < 0)
+			return fail(r, "%s; what was there is now '%s'", why.text, n->old);
+		return err_restore(&why);
+	}
+	if (r < 0)
+		return r;
+	draft_unref(take(n->draft));
+	return n->old ? io_remove_tree(dir, n->old) : 0;
+}
+
+void newstep_release(struct newstep *n)
+{
+	if (n->draft) {
+		struct err_note why;
+		int r = draft_abort(n->draft, true);
+
+		if (r < 0 && r != -ENOENT) {
+			err_save(r, &why);
+			fprintf(stderr, "pytreefs: '%s' stays behind: %s\n", n->draft->dir->name, why.text);
+		}
+		draft_unref(n->draft);
+	}
+	ns_close(n->ns);
+	free(n->dir);
+	free(n->name);
+	free(n->old);
+	*n = (struct newstep){ 0 };
+}

@@ -1,0 +1,320 @@
+/*
+ * structure.c - the tree of a checkpoint <-> the JSON text that travels with its arrays.
+ */
+#include "tools/structure.h"
+
+#include "core/base/err.h"
+#include "core/tree/name.h"
+#include "handlers/value.h"
+#include "tools/walk.h"
+
+/* ---- printing ---- */
+
+struct printing {
+	const struct structure_style *style;
+	const char *only;
+	struct buf kinds, leaves, dtypes, texts, custom;
+};
+
+static void printing_release(struct printing *p)
+{
+	buf_release(&p->kinds);
+	buf_release(&p->leaves);
+	buf_release(&p->dtypes);
+	buf_release(&p->texts);
+	buf_release(&p->custom);
+}
+
+/* "a": "b" into an object that is being put together. */
+static int add_pair(struct buf *out, struct span name, struct span value)
+{
+	int r = out->n ? buf_add_str(out, ", ") : 0;
+
+	if (r >= 0)
+		r = json_put_str(out, name, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(out, ": ");
+	return r < 0 ? r : json_put_str(out, value, JSON_PYTHON);
+}
+
+/* A path without the extension of ours at its end. */
+static void cut_extension(struct buf *path)
+{
+	path->n -= strlen(name_ext_text(name_ext_of(buf_span(path))));
+}
+
+int structure_key(const struct subtree_part *part, const struct tree_node *leaf, const struct structure_style *style,
+		  struct buf *ret)
+{
+	int r;
+
+	if (!style->is_path)
+		return subtree_key(part, leaf, style->separator, ret);
+	r = subtree_path(part, leaf, ret);
+	if (r >= 0)
+		cut_extension(ret);
+	return r;
+}
+
+/* Where a key would go without a structure. */
+static int default_path(struct span key, const struct structure_style *style, struct buf *ret)
+{
+	size_t sep = strlen(style->separator);
+	int r = 0;
+
+	if (style->is_path) {
+		r = buf_add_span(ret, key);
+		return r < 0 ? r : buf_add_str(ret, ".npy");
+	}
+	/* No name at all: the tree is this one leaf. */
+	if (key.n == 0)
+		return buf_add_str(ret, "%.npy");
+	for (;;) {
+		const uint8_t *at = sep ? memmem(key.p, key.n, style->separator, sep) : NULL;
+		struct span one = span_of(key.p, at ? (size_t)(at - key.p) : key.n);
+
+		r = name_escape(one, at ? NAME_CONTAINER : NAME_LEAF, at ? NAME_EXT_NONE : NAME_EXT_NPY, false, ret);
+		if (r < 0 || !at)
+			return r;
+		r = buf_add_byte(ret, '/');
+		if (r < 0)
+			return r;
+		key = span_from(key, one.n + sep);
+	}
+}
+
+static int print_container(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_buf path = { 0 };
+	int r = 0;
+
+	if (t->kind == TREE_DICT && t->n_children)
+		return 0;
+	if (t == part->tree)
+		r = buf_add_str(&path, part->path);
+	else
+		r = subtree_path(part, t, &path);
+	return r < 0 ? r : add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
+}
+
+static int print_leaf(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_buf path = { 0 }, key = { 0 }, plain = { 0 };
+	auto_value v = { 0 };
+	bool big;
+	int r = subtree_path(part, t, &path);
+
+	if (r >= 0)
+		r = structure_key(part, t, p->style, &key);
+	if (r >= 0)
+		r = default_path(buf_span(&key), p->style, &plain);
+	if (r >= 0 && !span_eq(buf_span(&path), buf_span(&plain)))
+		r = add_pair(&p->leaves, buf_span(&key), buf_span(&path));
+	if (r >= 0)
+		r = leaf_open(part->item, t, &v);
+	/* A dtype is said of numbers, and of arrays whose .npy header cannot say it. */
+	if (r >= 0 && v.kind == VALUE_ARRAY &&
+	    (leaf_ext(NULL, t) != NAME_EXT_NPY ||
+	     dtype_by_npy(span_str(dtype_info(v.array->meta.dtype)->npy), &big) != v.array->meta.dtype))
+		r = add_pair(&p->dtypes, buf_span(&path), span_str(dtype_info(v.array->meta.dtype)->name));
+	if (r >= 0 && v.kind == VALUE_TEXT && p->style->texts)
+		r = add_pair(&p->texts, buf_span(&key), buf_span(&v.text));
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(t->param)) : 0;
+}
+
+static int print_custom(struct printing *p, const struct subtree_part *part)
+{
+	const char *custom = part->tree->parent ? NULL : part->item->tree->custom_metadata;
+	int r;
+
+	if (!custom)
+		return 0;
+	r = p->custom.n ? buf_add_str(&p->custom, ", ") : 0;
+	if (r >= 0)
+		r = json_put_str(&p->custom, span_str(part->path), JSON_PYTHON);
+	return r < 0 ? r : buf_addf(&p->custom, ": %s", custom);
+}
+
+static int print_part(struct printing *p, const struct subtree_part *part)
+{
+	uint32_t end = subtree_end(part->tree);
+	int r = print_custom(p, part);
+
+	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
+		const struct tree_node *t = part->item->tree->nodes[i];
+
+		if (t->kind != TREE_LEAF)
+			r = p->only && !t->n_children ? 0 : print_container(p, part, t);
+		else if (walk_selects(part, t, p->only))
+			r = print_leaf(p, part, t);
+	}
+	return r;
+}
+
+static int put_object(struct buf *out, const char *name, struct buf *members)
+{
+	int r = 0;
+
+	if (!members->n)
+		return 0;
+	r = buf_addf(out, "%s\"%s\": {", out->n > 1 ? ", " : "", name);
+	if (r >= 0)
+		r = buf_add_span(out, buf_span(members));
+	return r < 0 ? r : buf_add_byte(out, '}');
+}
+
+int structure_print(const struct subtree *st, const char *only, const struct structure_style *style, struct buf *ret)
+{
+	struct printing p = { .style = style, .only = only };
+	auto_buf out = { 0 };
+	bool step = false;
+	int r = buf_add_byte(&out, '{');
+
+	for (size_t i = 0; i < st->n && r >= 0; i++) {
+		step |= *st->part[i].path != '\0';
+		if (st->part[i].kind == PART_TREE)
+			r = print_part(&p, &st->part[i]);
+	}
+	if (r >= 0 && step)
+		r = buf_add_str(&out, "\"step\": true");
+	if (r >= 0)
+		r = put_object(&out, "kinds", &p.kinds);
+	if (r >= 0)
+		r = put_object(&out, "leaves", &p.leaves);
+	if (r >= 0)
+		r = put_object(&out, "dtypes", &p.dtypes);
+	if (r >= 0)
+		r = put_object(&out, "texts", &p.texts);
+	if (r >= 0)
+		r = put_object(&out, "custom", &p.custom);
+	if (r >= 0)
+		r = buf_add_byte(&out, '}');
+	if (r >= 0)
+		r = buf_add_span(ret, buf_span(&out));
+	printing_release(&p);
+	return r;
+}
+
+/* ---- reading ---- */
+
+int structure_parse(struct span text, const char *what, struct structure *ret)
+{
+	static const char *const objects[] = { "kinds", "leaves", "dtypes", "texts", "custom" };
+	struct structure s = { 0 };
+	const struct json *o;
+	int r = text.n ? json_parse(text, what, &s.doc) : 0;
+
+	if (r >= 0 && text.n && s.doc.root->kind != JSON_OBJECT)
+		r = fail(-EUCLEAN, "%s: '%s' is no object", what, STRUCTURE_KEY);
+	if (r >= 0 && text.n)
+		r = json_get_bool(s.doc.root, "step", what, &s.is_step);
+	for (size_t i = 0; i < ARRAY_LEN(objects) && r >= 0 && text.n; i++) {
+		r = json_get_object(s.doc.root, objects[i], what, &o);
+		for (size_t k = 0; r == 1 && k < o->n; k++)
+			if (strcmp(objects[i], "custom") && o->items[k].kind != JSON_STRING)
+				r = fail(-EUCLEAN, "%s: '%s' holds something else than texts", what, objects[i]);
+	}
+	if (r < 0) {
+		structure_release(&s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void structure_release(struct structure *s)
+{
+	json_release(&s->doc);
+	*s = (struct structure){ 0 };
+}
+
+int structure_path(const struct structure *s, struct span key, const struct structure_style *style, struct buf *ret)
+{
+	const struct json *path = json_member_span(json_member(s->doc.root, "leaves"), key);
+
+	return json_is(path, JSON_STRING) ? buf_add_span(ret, path->s) : default_path(key, style, ret);
+}
+
+enum dtype structure_dtype(const struct structure *s, const char *path)
+{
+	const struct json *t = json_member(json_member(s->doc.root, "dtypes"), path);
+
+	return json_is(t, JSON_STRING) ? dtype_by_name(t->s) : DTYPE_UNKNOWN;
+}
+
+/* Texts of a document may hold a NUL, which no name does. */
+static const char *text_of(struct span s)
+{
+	return strlen((const char *)s.p) == s.n ? (const char *)s.p : NULL;
+}
+
+static int feed_kinds(const struct structure *s, const char *from, struct feeds *f)
+{
+	const struct json *kinds = json_member(s->doc.root, "kinds");
+	int r = 0;
+
+	for (size_t i = 0; kinds && i < kinds->n && r >= 0; i++) {
+		const char *path = text_of(kinds->items[i].name), *kind = text_of(kinds->items[i].s);
+
+		if (!path || !kind)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		r = feeds_dir(f, path);
+		if (r >= 0 && strcmp(kind, "dict"))
+			r = feeds_mark(f, path, "kind", kind);
+	}
+	return r;
+}
+
+/* Leaves that no array stands for. */
+static int feed_leaves(const struct structure *s, const char *from, const char *only, struct feeds *f)
+{
+	const struct json *leaves = json_member(s->doc.root, "leaves"), *texts = json_member(s->doc.root, "texts");
+	int r = 0;
+
+	for (size_t i = 0; leaves && i < leaves->n && r >= 0; i++) {
+		const char *path = text_of(leaves->items[i].s);
+		const struct json *text = json_member_span(texts, leaves->items[i].name);
+
+		if (!path)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		if (!feeds_selects(path, only))
+			continue;
+		if (span_ends(span_str(path), span_str(".null")))
+			r = feeds_text(f, path, from, span_str(""));
+		else if (text)
+			r = feeds_text(f, path, from, text->s);
+	}
+	return r;
+}
+
+static int feed_custom(const struct structure *s, const char *from, struct feeds *f)
+{
+	const struct json *custom = json_member(s->doc.root, "custom");
+	int r = 0;
+
+	for (size_t i = 0; custom && i < custom->n && r >= 0; i++) {
+		const char *path = text_of(custom->items[i].name);
+		auto_buf text = { 0 };
+
+		if (!path || custom->items[i].kind != JSON_OBJECT)
+			return fail(-EUCLEAN, "'%s': custom metadata is no object", from);
+		r = json_print(&text, &custom->items[i], JSON_PYTHON);
+		if (r >= 0 && !buf_str(&text))
+			r = -ENOMEM;
+		if (r >= 0)
+			r = feeds_dir(f, path);
+		if (r >= 0)
+			r = feeds_mark(f, path, "custom_metadata", buf_str(&text));
+	}
+	return r;
+}
+
+int structure_feed(const struct structure *s, const char *from, const char *only, struct feeds *f)
+{
+	/* A list that loses members is none any more. */
+	int r = only ? 0 : feed_kinds(s, from, f);
+
+	if (r >= 0)
+		r = feed_leaves(s, from, only, f);
+	return r < 0 ? r : feed_custom(s, from, f);
+}
