@@ -203,6 +203,8 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t t
 	int r;
 
 	trace(TRACE_FS, "rename '%s' to '%s'", name, to_name);
+	atomic_fetch_add(&fs->renaming, 1);
 	r = node_rename(dir, span_str(name), fs_node(fs, to_parent), span_str(to_name), flags);
 	reply_code(req, r, "rename in", dir);
+	atomic_fetch_sub(&fs->renaming, 1);
 }

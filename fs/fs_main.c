@@ -30,7 +30,12 @@ static void root_changed(void *arg, const char *name)
 
 	if (atomic_load(&fs->ending))
 		return;
-	if (name)
+	/*
+	 * The kernel makes us wait for the root's lock, which a rename under way holds. Were we killed
+	 * while we wait, nobody would answer the rename, and nothing but a forced unmount end both. A
+	 * second later the name is forgotten anyway.
+	 */
+	if (name && !atomic_load(&fs->renaming))
 		fuse_lowlevel_notify_inval_entry(fs->se, FUSE_ROOT_ID, name, strlen(name));
 	fuse_lowlevel_notify_inval_inode(fs->se, FUSE_ROOT_ID, -1, 0);
 }

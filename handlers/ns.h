@@ -20,6 +20,7 @@ struct ns_listener {
 
 struct draft;
 struct item_table;
+struct broadcast;
 struct joint;
 struct watch;
 struct whiteout;
@@ -39,6 +40,7 @@ struct ns {
 	struct draft *drafts;
 	struct whiteout *whiteouts;	/* names that are being removed one by one */
 
+	struct broadcast *broadcast;	/* load_and_broadcast; else NULL */
 	struct joint *joint;		/* drafts are shared with the ranks of a job; NULL: one process */
 
 	/* Opened items, so that those nobody uses can be dropped when there are many. */

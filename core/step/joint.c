@@ -335,13 +335,7 @@ static void serve(void *arg, const struct peers_msg *m)
 		peers_reply(j->peers, m, fail(-EOPNOTSUPP, "rank %d does not do that", j->peers->rank), span_of(NULL, 0));
 }
 
-void joint_pass_on(struct joint *j, peers_serve_fn *other, void *arg)
-{
-	j->other_arg = arg;
-	j->other = other;
-}
-
-int joint_new(const struct joint_opts *opts, struct joint **ret)
+int joint_new(const struct joint_opts *opts, peers_serve_fn *other, void *arg, struct joint **ret)
 {
 	auto_of(joint) struct joint *j = calloc(1, sizeof(*j));
 	pthread_condattr_t attr;
@@ -351,6 +345,8 @@ int joint_new(const struct joint_opts *opts, struct joint **ret)
 		return fail(-ENOMEM, "cannot join the job");
 	j->peers = opts->peers;
 	j->source = opts->source;
+	j->other = arg ? other : NULL;
+	j->other_arg = arg;
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

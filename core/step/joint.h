@@ -24,10 +24,11 @@ struct joint_opts {
 	int primary;			/* -1: the first active rank */
 	const char *active;		/* "0-3:6"; NULL: all */
 };
-/* -EINVAL: active is no list of ranks, or the primary is not in it. Begins to serve requests. */
-int joint_new(const struct joint_opts *opts, struct joint **ret);
-/* What other requests than ours are passed to. Called before any can come. */
-void joint_pass_on(struct joint *j, peers_serve_fn *serve, void *arg);
+/*
+ * -EINVAL: active is no list of ranks, or the primary is not in it. Begins to serve requests;
+ * those that are none of ours are passed to `other`, unless arg is NULL.
+ */
+int joint_new(const struct joint_opts *opts, peers_serve_fn *other, void *arg, struct joint **ret);
 /* Ends serving. Accepts NULL. */
 void joint_free(struct joint *j);
 DEFINE_AUTO(joint, struct joint, joint_free);

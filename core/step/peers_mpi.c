@@ -20,8 +20,11 @@
 
 #define BUSY_NS 20000			/* between looks while something is under way */
 #define IDLE_NS 10000000			/* when nothing has been for a while */
+#define SMALL 65536
 #define TAG 77
 #define MESSAGE_MAX ((size_t)1 << 30)	/* counts of MPI are ints */
+#define BACKLOG_MAX ((size_t)16 << 20)	/* bytes on their way; who wants to send more waits */
+#define BACKLOG_WAIT 10			/* seconds at most: the receiver may be dead */
 #define FLUSH_NS ((int64_t)2000000000)	/* at the end: what nobody takes by then is dropped */
 
 struct transfer {
@@ -45,6 +48,8 @@ struct mpi {
 	int start;			/* 1: it has begun; negative: it has not */
 	int rank, size;
 	bool stop, clean;
+	size_t backlog;
+	pthread_cond_t drained;
 };
 
 static struct mpi *of(struct peers *p)
@@ -56,6 +61,18 @@ static void transfer_free(struct transfer *t)
 {
 	free(t->bytes);
 	free(t);
+}
+
+/* Called with the lock held. */
+static void wait_for_room(struct mpi *m, size_t n)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += BACKLOG_WAIT;
+	while (m->backlog && m->backlog + n > BACKLOG_MAX)
+		if (pthread_cond_timedwait(&m->drained, &m->lock, &until) == ETIMEDOUT)
+			return;
 }
 
 static int mpi_send(struct peers *p, int to, const struct peers_head *head, struct span body)
@@ -79,6 +96,10 @@ static int mpi_send(struct peers *p, int to, const struct peers_head *head, stru
 	if (body.n)
 		memcpy(t->bytes + PEERS_HEAD_BYTES, body.p, body.n);
 	pthread_mutex_lock(&m->lock);
+	/* Small ones always go: those of the thread that would have to make room are. */
+	if (body.n > SMALL)
+		wait_for_room(m, t->n);
+	m->backlog += t->n;
 	*m->queue_end = t;
 	m->queue_end = &t->next;
 	pthread_cond_signal(&m->wake);
@@ -190,6 +211,10 @@ static bool finish(struct mpi *m)
 			continue;
 		}
 		*at = t->next;
+		pthread_mutex_lock(&m->lock);
+		m->backlog -= t->n;
+		pthread_cond_broadcast(&m->drained);
+		pthread_mutex_unlock(&m->lock);
 		transfer_free(t);
 		any = true;
 	}
@@ -316,6 +341,7 @@ static void mpi_free(struct peers *p, bool clean)
 	peers_release(p);
 	pthread_cond_destroy(&m->wake);
 	pthread_cond_destroy(&m->started);
+	pthread_cond_destroy(&m->drained);
 	pthread_mutex_destroy(&m->lock);
 	free(m->name);
 	free(m);
@@ -358,6 +384,7 @@ int peers_mpi_open(const char *name, struct peers **ret)
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&m->wake, &attr);
+	pthread_cond_init(&m->drained, &attr);
 	pthread_cond_init(&m->started, NULL);
 	pthread_condattr_destroy(&attr);
 	r = start_thread(m);

@@ -111,6 +111,7 @@ void zarr_unref(struct zarr *z)
 		return;
 	zarr_meta_release(&z->meta);
 	kv_free(z->kv);
+	free((void *)(uintptr_t)z->address.p);
 	free(z->prefix);
 	free(z);
 }
