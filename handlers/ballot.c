@@ -136,7 +136,7 @@ static int parse_array(struct wire *w, struct arena *a, struct share_leaf *ret)
 {
 	ret->dtype = (enum dtype)wire_u32le(w);
 	ret->rank = wire_u32le(w);
-	if (ret->rank > LIMIT_RANK)
+	if (ret->rank > LIMIT_RANK || ret->dtype <= DTYPE_UNKNOWN || ret->dtype >= DTYPE_COUNT)
 		return -EIO;
 	parse_numbers(w, ret->shape, ret->rank);
 	ret->sharding = parse_text(w);
@@ -163,6 +163,8 @@ static int parse_leaf(struct wire *w, struct arena *a, struct share_leaf *ret)
 	bits = wire_u8(w);
 	ret->is_jax = bits & 1;
 	ret->in_parts = bits & 2;
+	if (ret->kind > PLAN_NONE)
+		return -EIO;
 	if (ret->kind == PLAN_STRING)
 		ret->text = parse_text(w);
 	return ret->kind == PLAN_ARRAY ? parse_array(w, a, ret) : 0;
@@ -278,7 +280,8 @@ static int parse_tree(struct wire *w, struct arena *a, struct share_item *ret)
 	ret->node = arena_calloc(a, ret->n_nodes, sizeof(*ret->node));
 	for (size_t i = 0; i < ret->n_nodes && ret->node; i++) {
 		parse_node(w, &ret->node[i]);
-		if (ret->node[i].leaf > ret->n_leaves)
+		if (ret->node[i].leaf > ret->n_leaves || ret->node[i].kind > TREE_LEAF ||
+		    (ret->node[i].kind == TREE_LEAF && ret->node[i].n_children))
 			return -EIO;
 	}
 	return ret->node ? 0 : -ENOMEM;
@@ -298,6 +301,8 @@ static int parse_item(struct wire *w, struct arena *a, struct share_item *ret)
 	ret->array_metadata = bits & 8;
 	ret->store_fill_value = bits & 16;
 	ret->zarr = bits & 32 ? SAVE_ZARR3 : SAVE_ZARR2;
+	if (ret->kind > PLAN_STORED)
+		return -EIO;
 	return ret->kind == PLAN_TREE ? parse_tree(w, a, ret) : 0;
 }
 

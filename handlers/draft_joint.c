@@ -265,8 +265,10 @@ int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, con
 	err_save(r, &note);
 	d->member.attempt++;
 	found = draft_dir_find(d->dir, d->member.attempt);
-	if (found != 0)
-		return found < 0 ? found : fail(-EEXIST, "'%s' is committed already", d->dir->final);
-	err_restore(&note);
+	/* Whatever is wrong here the others must hear of, or they wait. */
+	if (r < 0)
+		err_restore(&note);
+	else if (found != 0)
+		r = found < 0 ? found : fail(-EEXIST, "'%s' is committed already", d->dir->final);
 	return joint_is_primary(c.j) ? lead(&c, r) : follow(&c, r);
 }

@@ -239,5 +239,6 @@ int share_seal(struct draft *d, struct sealing_item *item, size_t n, struct span
 	}
 	if (r >= 0 && !wire_ok(&x.w))
 		r = fail(-EIO, "what the primary wants is cut off");
-	return r;
+	/* Items' directories that were made here, and stores that were moved into them. */
+	return r < 0 ? r : io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
 }
