@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -23,19 +24,21 @@
 #define AGREE_TIMEOUT ((int64_t)60 * 1000000000)
 #define READ_AHEAD_KIB 8192		/* of the kernel, for this mount: big requests to sequential readers */
 
-/* The kernel trusts names of the root for a second; this makes it forget at once. */
+/*
+ * The kernel trusts names of the root for a second; this makes it forget at once. For that it locks the
+ * root, which a rename in it holds until it is answered: a daemon that is killed meanwhile would never
+ * answer, and never end, because a thread of it waits for the lock.
+ */
 static void root_changed(void *arg, const char *name)
 {
 	struct fs *fs = arg;
+	const struct timespec tick = { .tv_nsec = 2000000 };
 
+	while (atomic_load(&fs->root_changes) && !atomic_load(&fs->ending))
+		nanosleep(&tick, NULL);
 	if (atomic_load(&fs->ending))
 		return;
-	/*
-	 * The kernel makes us wait for the root's lock, which a rename under way holds. Were we killed
-	 * while we wait, nobody would answer the rename, and nothing but a forced unmount end both. A
-	 * second later the name is forgotten anyway.
-	 */
-	if (name && !atomic_load(&fs->renaming))
+	if (name)
 		fuse_lowlevel_notify_inval_entry(fs->se, FUSE_ROOT_ID, name, strlen(name));
 	fuse_lowlevel_notify_inval_inode(fs->se, FUSE_ROOT_ID, -1, 0);
 }

@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "handlers/node_tree.h"
+#include "handlers/plugins.h"
 #include "handlers/subtree.h"
 
 #define PREFIX "user.pytree."
@@ -120,11 +121,23 @@ static int attr_prng_impl(const struct subject *s, struct buf *ret)
 	return r == 1 ? json_put_str(ret, impl, JSON_COMPACT) : r < 0 ? r : -ENODATA;
 }
 
+/* What a plugin says of its leaf. */
+static int attr_plugin(const struct subject *s, struct buf *ret)
+{
+	struct plugin *p = plugin_of_ext(leaf_ext(NULL, s->tree));
+	auto_free char *dir = p ? span_dup_str(s->tree->param) : NULL;
+	auto_plugin_files stored = { 0 };
+	int r = dir ? plugin_files_read(s->item->dir, dir, true, &stored) : -ENODATA;
+
+	return r < 0 ? r : plugin_leaf_metadata(p, &stored, ret);
+}
+
 static const struct attr leaf_attrs[] = {
 	{ "key", attr_key },		 { "typestr", attr_typestr },	{ "dtype", attr_dtype },
 	{ "shape", attr_shape },	 { "chunks", attr_chunks },	{ "codecs", attr_codecs },
 	{ "stored_bytes", attr_leaf_stored }, { "write_shape", attr_write_shape },
 	{ "sharding", attr_sharding },	 { "prng_impl", attr_prng_impl },
+	{ "plugin", attr_plugin },
 };
 
 /* ---- directories ---- */

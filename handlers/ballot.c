@@ -223,6 +223,9 @@ static int pack_tree(struct buf *b, struct plan *p)
 	if (r >= 0)
 		r = wire_put_u32le(b, (uint32_t)p->n_leaves);
 	for (size_t i = 0; i < p->n_leaves && r >= 0; i++) {
+		if (p->leaf[i].kind == PLAN_PLUGIN || p->leaf[i].aggregated)
+			return fail(-EOPNOTSUPP, "'%s': leaves of plugins and of legacy files cannot be shared by ranks",
+				    p->leaf[i].source->name);
 		p->leaf[i].node->id = (uint32_t)i + 1;
 		r = pack_leaf(b, &p->leaf[i]);
 	}
@@ -301,7 +304,7 @@ static int parse_item(struct wire *w, struct arena *a, struct share_item *ret)
 	ret->array_metadata = bits & 8;
 	ret->store_fill_value = bits & 16;
 	ret->zarr = bits & 32 ? SAVE_ZARR3 : SAVE_ZARR2;
-	if (ret->kind > PLAN_STORED)
+	if (ret->kind > PLAN_PLUGIN_ITEM)
 		return -EIO;
 	return ret->kind == PLAN_TREE ? parse_tree(w, a, ret) : 0;
 }

@@ -44,7 +44,7 @@ static int item_name_draft(struct span name, struct span *ret_final)
 	if (final.n == name.n || final.n == 0)
 		return fail(-EINVAL, "'%.*s' is no name of a draft: it must end in '.tmp'", SPAN_ARG(name));
 	*ret_final = final;
-	return 0;
+	return draft_check_item_name(final);
 }
 
 static int make_dir(struct ns *ns, struct draft *d, struct span final)
@@ -73,6 +73,7 @@ static int begin(struct ns *ns, struct span name, struct span final, bool is_ite
 
 	if (!d)
 		return fail(-ENOMEM, "cannot begin draft '%.*s'", SPAN_ARG(name));
+	ns_follow_memory(ns);
 	pthread_mutex_init(&d->lock, NULL);
 	atomic_init(&d->refs, 1);
 	d->ns = ns;
@@ -242,9 +243,12 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	/* A draft that is itself an item has its arrays at the top. */
 	if (d->is_item && !d->ns->joint)
 		return io_dir_sub(d->dir->dir, ".", ret);
-	/* Ranks share the directory. */
-	if ((d->ns->joint ? asprintf(&name, ".pytreefs-item-%d-%u", joint_rank(d->ns->joint), d->n_stores) :
-			    asprintf(&name, ".pytreefs-item-%u", d->n_stores)) < 0) {
+	/*
+	 * Ranks share the directory. Its number is used up, whatever happens: what a failure leaves is the
+	 * commit's to remove.
+	 */
+	if ((d->ns->joint ? asprintf(&name, ".pytreefs-item-%d-%u", joint_rank(d->ns->joint), d->n_stores++) :
+			    asprintf(&name, ".pytreefs-item-%u", d->n_stores++)) < 0) {
 		name = NULL;
 		return fail(-ENOMEM, "cannot write to '%s'", d->name);
 	}
@@ -275,7 +279,6 @@ static int make_store(struct draft *d, struct draft_node *item)
 	/* The store owns it now. */
 	take(dir);
 	item->item.dir = take(name);
-	d->n_stores++;
 	return 0;
 }
 

@@ -123,7 +123,9 @@ static int clean(struct sealing *s)
 {
 	struct io_dir *dir = s->d->dir->dir;
 	struct leftovers l = { .s = s };
-	int r = s->d->is_item ? 0 : io_list(dir, ".", add_leftover, &l);
+	/* The draft may be an item itself, with its arrays in it: then it is cleaned when it is sealed. */
+	bool is_store = s->d->is_item && s->d->root->item.store;
+	int r = is_store ? 0 : io_list(dir, ".", add_leftover, &l);
 
 	for (size_t at = 0; at < l.names.n && r >= 0; at += strlen((char *)l.names.p + at) + 1)
 		r = io_remove_tree(dir, (char *)l.names.p + at);
@@ -177,7 +179,6 @@ static int verify(void *arg)
 	return draft_verify(s->d, s->item, s->n);
 }
 
-
 static int check_final(struct draft *d, struct span final)
 {
 	struct ns *ns = d->ns;
@@ -193,7 +194,7 @@ static int check_final(struct draft *d, struct span final)
 		r = step_name_check(final);
 	else
 		r = step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) || name[0] == '.' ?
-			    fail(-EINVAL, "'%s' is no item's name", name) : 0;
+			    fail(-EINVAL, "'%s' is no item's name", name) : draft_check_item_name(final);
 	if (r < 0)
 		return r;
 	if (ns->options->atomicity == ATOMICITY_COMMIT_FILE)
@@ -206,8 +207,10 @@ static int check_final(struct draft *d, struct span final)
 	if (r != -ENOENT)
 		return r;
 	err_clear();
+	pthread_mutex_lock(&d->lock);
 	free(d->dir->final);
 	d->dir->final = take(name);
+	pthread_mutex_unlock(&d->lock);
 	return 0;
 }
 
@@ -229,7 +232,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 	}
 	if (r >= 0)
 		r = clean(s);
-	if (r >= 0)
+	if (r >= 0 && !d->is_item)
 		r = name_stores(s);
 	for (size_t i = 0; i < s->n; i++) {
 		const struct sealing_item *it = &s->item[i];
@@ -317,9 +320,12 @@ int draft_commit(struct draft *d, struct span final)
 
 	if (r < 0)
 		return r;
+	trace(TRACE_STEP, "draft '%s' is to become '%.*s'", d->name, SPAN_ARG(final));
 	r = check_final(d, final);
 	if (r >= 0)
 		r = check_closed(d->root, &patience);
+	if (r >= 0)
+		r = draft_seal_priority(d->root, d->ns->options->priority);
 	if (r >= 0)
 		r = plan_items(&s);
 	if (r >= 0)

@@ -12,6 +12,7 @@
 #include "core/tree/array_metadata.h"
 #include "core/tree/sharding.h"
 #include "core/tree/strings.h"
+#include "handlers/leaf_plugin.h"
 #include "handlers/ns.h"
 
 #define HANDLER(file, name) "orbax.checkpoint._src.handlers." file "." name
@@ -111,6 +112,8 @@ static int add_values(struct sealing_item *it)
 	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
 		struct plan_leaf *l = &it->plan->leaf[i];
 
+		if (l->aggregated)
+			continue;
 		if (l->kind == PLAN_SCALAR) {
 			r = plan_encode_scalar(l);
 			if (r >= 0)
@@ -136,7 +139,7 @@ static int print_strings(struct sealing_item *it)
 	if (!pairs)
 		return fail(-ENOMEM, "cannot list strings");
 	for (size_t i = 0; i < p->n_leaves; i++)
-		if (p->leaf[i].kind == PLAN_STRING)
+		if (p->leaf[i].kind == PLAN_STRING && !p->leaf[i].aggregated)
 			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param, buf_span(&p->leaf[i].text) };
 	r = n ? strings_print(pairs, n, &it->strings) : 0;
 	return r < 0 || !n ? r : add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
@@ -156,7 +159,7 @@ static int print_shardings(struct sealing_item *it)
 	if (!entries)
 		return fail(-ENOMEM, "cannot list shardings");
 	for (size_t i = 0; i < p->n_leaves; i++)
-		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax)
+		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax && !p->leaf[i].aggregated)
 			entries[n++] = (struct sharding_entry){ p->leaf[i].node->param, p->leaf[i].sharding.p ?
 								p->leaf[i].sharding : span_str(ONE_DEVICE) };
 	if (!n || !p->opts.sharding_file)
@@ -208,13 +211,55 @@ static int print_arrays(struct sealing_item *it)
 	int r = entries ? 0 : fail(-ENOMEM, "cannot describe arrays");
 
 	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
-		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax)
+		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax && !p->leaf[i].aggregated)
 			r = describe_array(it, &p->leaf[i], &entries[n++]);
 	if (r < 0 || !n || !p->opts.array_metadata)
 		return r;
 	r = array_metadatas_print(entries, n, &it->arrays);
 	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("array_metadatas/process_0"),
 							       .text = buf_span(&it->arrays) });
+}
+
+/* Files of leaves and items that plugins made: in the directory of the leaf, or of the item. */
+static int add_plugin_files(struct sealing_item *it, struct span dir, const struct plugin_files *files)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < files->n && r >= 0; i++) {
+		struct commit_file f = { .text = span_of(files->file[i].p, files->file[i].n) };
+		auto_buf name = { 0 };
+
+		r = dir.n ? buf_addf(&name, "%.*s/", SPAN_ARG(dir)) : 0;
+		if (r >= 0)
+			r = buf_add_str(&name, files->file[i].name);
+		if (r >= 0)
+			r = arena_keep(&it->arena, buf_span(&name), &f.name);
+		if (r >= 0)
+			r = add_file(it, &f);
+	}
+	return r;
+}
+
+static int add_plugin_leaves(struct sealing_item *it)
+{
+	for (size_t i = 0; i < it->plan->n_leaves; i++) {
+		const struct plan_leaf *l = &it->plan->leaf[i];
+		int r = 0;
+
+		if (l->kind != PLAN_PLUGIN)
+			continue;
+		/* Its directory is called as its parameter: one name, whatever is in the keys. */
+		r = l->node->param.n ? io_path_check(l->node->param, "leaf of a plugin") : 0;
+		if (r >= 0 && (!l->node->param.n || memchr(l->node->param.p, '/', l->node->param.n)))
+			r = fail(-EINVAL, "a leaf of a plugin needs a key without '/', which becomes a directory");
+		if (r >= 0)
+			r = add_plugin_files(it, l->node->param, &l->stored);
+		if (r >= 0)
+			r = plugin_finalize(l->plugin);
+		if (r < 0)
+			return err_at(r == -EUCLEAN ? -EINVAL : r, "leaf '%.*s'", SPAN_ARG(l->node->param));
+	}
+	return 0;
 }
 
 int sealing_item_describe(struct sealing_item *it)
@@ -233,8 +278,15 @@ int sealing_item_describe(struct sealing_item *it)
 
 static int add_tree(struct sealing_item *it)
 {
-	int r = add_values(it);
+	const char *aggregate = it->plan->item->draft->ns->options->aggregate_filename;
+	int r = sealing_item_aggregate(it);
 
+	if (r >= 0)
+		r = add_values(it);
+	if (r >= 0 && it->aggregate.n)
+		r = add_file(it, &(struct commit_file){ .name = span_str(aggregate), .text = buf_span(&it->aggregate) });
+	if (r >= 0)
+		r = add_plugin_leaves(it);
 	return r < 0 ? r : sealing_item_describe(it);
 }
 
@@ -313,11 +365,52 @@ static int add_opaque(struct sealing_item *it, struct draft_node *dir, const cha
 	return r;
 }
 
+/* All files below a directory of the draft, in memory. */
+static int collect_files(struct draft_node *dir, const char *path, unsigned depth, struct plugin_files *ret)
+{
+	struct draft_node **child;
+	size_t n;
+	int r = depth > 16 ? fail(-EFBIG, "directories are too deep for a plugin") : draft_children(dir, &child, &n);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		auto_buf at = { 0 }, bytes = { 0 };
+		uint64_t size = r >= 0 && !child[i]->is_dir ? draft_file_size(child[i]->file) : 0;
+
+		if (r >= 0)
+			r = buf_addf(&at, "%s%s%s", path, depth ? "/" : "", child[i]->name);
+		if (r >= 0 && child[i]->is_dir)
+			r = collect_files(child[i], buf_str(&at), depth + 1, ret);
+		else if (r >= 0 && size > 64 * MiB)
+			r = fail(-EFBIG, "'%s' is too large for a plugin", buf_str(&at));
+		else if (r >= 0)
+			r = buf_reserve(&bytes, size + 1);
+		if (r >= 0 && !child[i]->is_dir)
+			r = draft_file_read_into(child[i]->file, 0, size, bytes.p);
+		if (r >= 0 && !child[i]->is_dir)
+			r = plugin_files_add(ret, buf_str(&at), bytes.p, size);
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	return r;
+}
+
+static int add_plugin_item(struct sealing_item *it)
+{
+	auto_plugin_files shown = { 0 };
+	int r = collect_files(it->plan->item, "", 0, &shown);
+
+	if (r >= 0)
+		r = plugin_encode_item(it->plan->plugin, &shown, &it->made);
+	return r < 0 ? r : add_plugin_files(it, span_of(NULL, 0), &it->made);
+}
+
 /* The type string of an item; p NULL: none. A copy of a JSON or proto item is one again. */
 struct span sealing_item_handler(const struct plan *p)
 {
 	const struct options *o = p->item->draft->ns->options;
-	const char *handler = handlers[p->kind];
+	const char *handler = p->kind == PLAN_PLUGIN_ITEM ? p->plugin->item->handler : handlers[p->kind];
 	const struct draft_node *only;
 
 	if (p->kind == PLAN_STORED && p->item->n_children == 1) {
@@ -343,6 +436,8 @@ int sealing_item_fill(struct sealing_item *it)
 		return add_draft_file(it, span_str(it->plan->item->draft->ns->options->proto_filename), it->plan->item);
 	case PLAN_STORED:
 		return add_opaque(it, it->plan->item, "", 0);
+	case PLAN_PLUGIN_ITEM:
+		return add_plugin_item(it);
 	}
 	return -EINVAL;
 }
@@ -353,6 +448,8 @@ void sealing_item_release(struct sealing_item *it)
 	buf_release(&it->sharding);
 	buf_release(&it->arrays);
 	buf_release(&it->metadata);
+	buf_release(&it->aggregate);
+	plugin_files_release(&it->made);
 	free(it->leaf);
 	free(it->file);
 	plan_free(it->plan);

@@ -14,7 +14,8 @@ struct sealing_item {
 	size_t n_leaves, cap_leaves;
 	struct commit_file *file;
 	size_t n_files, cap_files;
-	struct buf strings, sharding, arrays, metadata;
+	struct buf strings, sharding, arrays, metadata, aggregate;
+	struct plugin_files made;	/* of an item that a plugin takes */
 	struct arena arena;		/* names, shifts, documents */
 };
 
@@ -23,6 +24,8 @@ struct sealing_item {
  * the commit writes them. The draft must be sealed.
  */
 int sealing_item_fill(struct sealing_item *it);
+/* The leaves that options ask for go into the legacy file: it->aggregate, if any. (draft_aggregate.c) */
+int sealing_item_aggregate(struct sealing_item *it);
 /* Name of the handler that Orbax restores the item with; {} for an item that it does not know. */
 struct span sealing_item_handler(const struct plan *p);
 /* The files of it->plan alone, which is a tree that others have stored: `_METADATA` and its like. */

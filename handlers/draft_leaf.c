@@ -118,14 +118,15 @@ static int plan_npy(struct plan *p, struct tree_node *parent, struct draft_node 
 
 /* ---- safetensors ---- */
 
-/* The dict for "a.b" of "a.b.c" below parent. */
+/* The dict for "a.b" of "a.b.c" below parent, or whatever joins keys in this mount. */
 static int make_path(struct plan *p, struct tree_node *parent, struct span path, struct tree_node **ret,
 		     struct span *ret_last)
 {
-	const uint8_t *dot;
+	struct span by = span_str(p->item->draft->ns->options->safetensors_separator);
+	const uint8_t *at;
 
-	while ((dot = memchr(path.p, '.', path.n))) {
-		size_t n = (size_t)(dot - path.p);
+	while (by.n && (at = memmem(path.p, path.n, by.p, by.n))) {
+		size_t n = (size_t)(at - path.p);
 		int r = tree_build_child(&p->build, parent, span_of(path.p, n), false, &parent);
 
 		if (r < 0)
@@ -133,7 +134,7 @@ static int make_path(struct plan *p, struct tree_node *parent, struct span path,
 		if (parent->kind == TREE_LEAF)
 			return fail(-EINVAL, "tensor '%.*s' is inside another one", SPAN_ARG(path));
 		parent->kind = TREE_DICT;
-		path = span_of(dot + 1, path.n - n - 1);
+		path = span_from(path, n + by.n);
 	}
 	*ret = parent;
 	*ret_last = path;
@@ -193,7 +194,7 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 	/* The names live in the file's header, which stays as long as the draft is being committed. */
 	pthread_mutex_unlock(&n->file->lock);
 	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
-		r = plan_array(p, &p->leaf[i], p->leaf[i].node->key);
+		r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
 	return r < 0 ? r : 1;
 }
 
@@ -272,7 +273,7 @@ static int plan_json(struct plan_leaf *l, struct span text)
 	int r = json_parse(text, l->source->name, &doc);
 
 	if (r < 0)
-		return fail(-EINVAL, "%s", err_text(r));
+		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
 	if (doc.root->kind == JSON_NULL)
 		return plan_none(l);
 	if (doc.root->kind == JSON_STRING && !is_number_word(doc.root->s))
@@ -305,6 +306,27 @@ static int plan_text(struct plan *p, struct tree_node *parent, struct draft_node
 	return r < 0 ? r : 1;
 }
 
+/* A file of a plugin's form: what is stored of it is what the plugin says. */
+static int plan_plugin(struct plan *p, struct tree_node *parent, struct draft_node *n, enum name_ext ext)
+{
+	struct plugin *plugin = plugin_of_ext(ext);
+	auto_buf bytes = { 0 };
+	struct plan_leaf *l;
+	int r = plugin ? new_leaf(p, parent, n, &l) : -EINVAL;
+
+	if (r < 0 || !l)
+		return r;
+	l->kind = PLAN_PLUGIN;
+	l->plugin = plugin;
+	l->node->value_type = span_str(plugin->typestr[0]);
+	if (!p->strict)
+		return 1;
+	r = contents(n, &bytes);
+	if (r >= 0)
+		r = plugin_encode_leaf(plugin, buf_span(&bytes), &l->stored);
+	return r < 0 ? r : 1;
+}
+
 int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
 {
 	enum name_ext ext = name_ext_of(span_str(n->name));
@@ -326,6 +348,10 @@ int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
 	case NAME_EXT_HTML:
 	case NAME_EXT_NONE:
 	default:
+		if (ext >= NAME_EXT_PLUGIN) {
+			r = plan_plugin(p, parent, n, ext);
+			break;
+		}
 		r = p->strict ? fail(-EINVAL, "it is no leaf: leaves are .npy, .json, .txt, .null and .safetensors "
 				     "files") : 0;
 		break;

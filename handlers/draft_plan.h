@@ -11,8 +11,9 @@
 #include "core/tree/tree_build.h"
 #include "handlers/draft_array.h"
 #include "handlers/draft_file.h"
+#include "handlers/plugins.h"
 
-enum plan_kind { PLAN_ARRAY, PLAN_SCALAR, PLAN_STRING, PLAN_NONE };
+enum plan_kind { PLAN_ARRAY, PLAN_SCALAR, PLAN_STRING, PLAN_NONE, PLAN_PLUGIN };
 
 struct plan_leaf {
 	struct tree_node *node;
@@ -22,6 +23,7 @@ struct plan_leaf {
 	size_t n_parts;
 	size_t index;			/* ARRAY: which one of the file's */
 	bool has_shape, is_jax;
+	bool aggregated;		/* its value is in the legacy file */
 	unsigned rank;			/* of the whole array */
 	uint64_t shape[LIMIT_RANK];
 	struct span sharding, key_impl;	/* JAX, in the tree's arena; p NULL: none was set */
@@ -29,10 +31,12 @@ struct plan_leaf {
 	enum dtype dtype;		/* SCALAR */
 	uint8_t element[LIMIT_ITEM_BYTES];
 	struct buf text;		/* STRING */
+	struct plugin *plugin;		/* PLUGIN */
+	struct plugin_files stored;	/* PLUGIN: what it made of the file */
 	struct kv *kv;			/* SCALAR, and parts that were put together: owned */
 };
 
-enum plan_item { PLAN_TREE, PLAN_JSON, PLAN_PROTO, PLAN_STORED };
+enum plan_item { PLAN_TREE, PLAN_JSON, PLAN_PROTO, PLAN_STORED, PLAN_PLUGIN_ITEM };
 
 struct plan {
 	struct draft_node *item;	/* a reference */
@@ -41,7 +45,9 @@ struct plan {
 	bool strict;
 	bool joint;			/* a rank's share of an item: the tree is not finished yet */
 	struct save_opts opts;		/* of the item */
+	struct plugin *plugin;		/* PLAN_PLUGIN_ITEM */
 	struct tree *tree;		/* PLAN_TREE */
+	struct tree *told;		/* what a copied `_METADATA` says; NULL: nothing */
 	struct tree_build build;
 	struct plan_leaf *leaf;
 	size_t n_leaves, cap;
@@ -70,6 +76,11 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 int plan_finish_tree(struct plan *p);
 /* What an array is recorded as, by options and xattrs. tensor: its name in the file, or empty. */
 int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
+
+/* Look at the copied `_METADATA`. (draft_told.c) */
+int plan_told(struct plan *p);
+/* TREE_LIST or TREE_TUPLE when that says so of a directory; else TREE_DICT. */
+enum tree_kind plan_told_kind(const struct plan *p, const struct tree_node *n);
 
 /*
  * Encode the scalars, put parts together: kv of each leaf is set or its file has it. (draft_parts.c,

@@ -134,7 +134,7 @@ static int check_custom(struct draft_node *n, struct span value)
 		return fail(-EINVAL, "custom metadata belongs to a step or an item");
 	r = json_parse(value, "user.pytree.custom_metadata", &doc);
 	if (r < 0)
-		return fail(-EINVAL, "%s", err_text(r));
+		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
 	return doc.root->kind == JSON_OBJECT ? 0 : fail(-EINVAL, "custom metadata is a JSON object");
 }
 
@@ -296,12 +296,14 @@ int draft_list_xattr(struct draft_node *n, struct buf *ret)
 
 /* ---- options in force ---- */
 
-/* What rules are matched against: the path without extensions and views, dots of tensors as slashes. */
-static int rule_path(const struct draft_node *n, struct span tensor, struct buf *ret)
+/* What rules are matched against: the path without extensions and views, keys of tensors with slashes between. */
+int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret)
 {
 	struct draft_part part;
 	enum name_ext ext = name_ext_of(span_str(n->name));
-	size_t cut = 0, from;
+	struct span by = span_str(n->draft->ns->options->safetensors_separator);
+	const uint8_t *at;
+	size_t cut = 0;
 	int r = draft_node_path(n, ret);
 
 	if (draft_part_of(span_str(n->name), &part) == 1)
@@ -313,12 +315,16 @@ static int rule_path(const struct draft_node *n, struct span tensor, struct buf 
 	if (r < 0 || !tensor.n)
 		return r < 0 ? r : buf_str(ret) ? 0 : -ENOMEM;
 	r = buf_add_byte(ret, '/');
-	from = ret->n;
+	while (r >= 0 && by.n && (at = memmem(tensor.p, tensor.n, by.p, by.n))) {
+		size_t key = (size_t)(at - tensor.p);
+
+		r = buf_add(ret, tensor.p, key);
+		if (r >= 0)
+			r = buf_add_byte(ret, '/');
+		tensor = span_from(tensor, key + by.n);
+	}
 	if (r >= 0)
 		r = buf_add_span(ret, tensor);
-	for (size_t i = from; r >= 0 && i < ret->n; i++)
-		if (ret->p[i] == '.')
-			ret->p[i] = '/';
 	return r < 0 ? r : buf_str(ret) ? 0 : -ENOMEM;
 }
 
@@ -340,7 +346,7 @@ static int apply_xattrs(const struct draft_node *n, struct save_opts *o)
 int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret)
 {
 	auto_buf path = { 0 };
-	int r = rule_path(n, tensor, &path);
+	int r = draft_rule_path(n, tensor, &path);
 
 	if (r < 0)
 		return r;

@@ -5,7 +5,7 @@
 
 #include "core/base/err.h"
 
-extern const struct form_ops form_npy, form_bin, form_json, form_txt, form_null;
+extern const struct form_ops form_npy, form_bin, form_json, form_txt, form_null, form_plugin;
 
 static const struct form_ops *const forms[] = {
 	&form_npy, &form_bin, &form_json, &form_txt, &form_null,
@@ -34,6 +34,8 @@ int form_open(enum name_ext ext, struct value *v, const struct zarr_view *view, 
 	for (size_t i = 0; i < ARRAY_LEN(forms); i++)
 		if (forms[i]->ext == ext)
 			f.ops = forms[i];
+	if (ext >= NAME_EXT_PLUGIN)
+		f.ops = &form_plugin;
 	if (f.value.kind == VALUE_ARRAY) {
 		if (view)
 			f.view = *view;

@@ -19,7 +19,7 @@ static int npy_open(struct form *f)
 
 static int bin_open(struct form *f)
 {
-	if (f->value.kind == VALUE_TEXT)
+	if (f->value.kind == VALUE_TEXT || f->value.kind == VALUE_FILE)
 		return buf_add_span(&f->head, buf_span(&f->value.text));
 	if (f->value.kind != VALUE_ARRAY)
 		return fail(-ENOENT, "None has no bytes");

@@ -77,10 +77,11 @@ static int json_open(struct form *f)
 		return r < 0 ? r : buf_add_byte(&f->head, '\n');
 	case VALUE_NONE:
 		return buf_add_str(&f->head, "null\n");
+	case VALUE_FILE:
 	case VALUE_UNKNOWN:
 		break;
 	}
-	return fail(-ENOENT, "not a value");
+	return fail(-ENOENT, "not a value that JSON has");
 }
 
 static int txt_open(struct form *f)
@@ -95,6 +96,14 @@ static int null_open(struct form *f)
 	return f->value.kind == VALUE_NONE ? 0 : fail(-ENOENT, "only None has the form .null");
 }
 
+static int plugin_open(struct form *f)
+{
+	if (f->value.kind != VALUE_FILE)
+		return fail(-ENOENT, "only leaves of a plugin have its form");
+	return buf_add_span(&f->head, buf_span(&f->value.text));
+}
+
+const struct form_ops form_plugin = { .ext = NAME_EXT_PLUGIN, .open = plugin_open };
 const struct form_ops form_json = { .ext = NAME_EXT_JSON, .open = json_open };
 const struct form_ops form_txt = { .ext = NAME_EXT_TXT, .open = txt_open };
 const struct form_ops form_null = { .ext = NAME_EXT_NULL, .open = null_open };

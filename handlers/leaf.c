@@ -6,15 +6,15 @@
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "handlers/plugins.h"
 #include "handlers/transform.h"
-#include "handlers/value.h"
 
 int leaf_array_open(struct item *item, const struct tree_node *leaf, struct zarr **ret)
 {
 	return leaf->derived ? derived_open(item, leaf, ret) : item_array(item, leaf, ret);
 }
 
-static int array_open(struct item *item, const struct tree_node *leaf, struct value *ret)
+static int array_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf, struct value *ret)
 {
 	int r = leaf_array_open(item, leaf, &ret->array);
 
@@ -23,9 +23,9 @@ static int array_open(struct item *item, const struct tree_node *leaf, struct va
 	return r;
 }
 
-static int scalar_open(struct item *item, const struct tree_node *leaf, struct value *ret)
+static int scalar_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf, struct value *ret)
 {
-	int r = array_open(item, leaf, ret);
+	int r = array_open(h, item, leaf, ret);
 
 	if (r < 0)
 		return r;
@@ -38,7 +38,7 @@ static int scalar_open(struct item *item, const struct tree_node *leaf, struct v
 	return 0;
 }
 
-static int string_open(struct item *item, const struct tree_node *leaf, struct value *ret)
+static int string_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf, struct value *ret)
 {
 	int r = item_string(item, leaf, &ret->text);
 
@@ -47,7 +47,7 @@ static int string_open(struct item *item, const struct tree_node *leaf, struct v
 	return r;
 }
 
-static int none_open(struct item *item, const struct tree_node *leaf, struct value *ret)
+static int none_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf, struct value *ret)
 {
 	ret->kind = VALUE_NONE;
 	return 0;
@@ -105,11 +105,7 @@ const struct leaf_handler *leaf_handler_of(const struct tree_node *leaf)
 	/* What the value is counts more than what the document calls it. The file may lack it, though. */
 	if (leaf->value == TREE_VALUE_AGGREGATE && leaf->aggregate)
 		return aggregate_handler(leaf->aggregate);
-	for (size_t i = 0; leaf_handlers[i]; i++)
-		for (const char *const *t = leaf_handlers[i]->typestr; *t; t++)
-			if (span_eq(leaf->value_type, span_str(*t)))
-				return leaf_handlers[i];
-	return NULL;
+	return leaf->derived ? &leaf_array : handler_of_type(leaf->value_type);
 }
 
 enum name_ext leaf_ext(void *arg, const struct tree_node *leaf)
@@ -128,7 +124,7 @@ int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret
 	if (!h)
 		return fail(-EOPNOTSUPP, "no handler for leaves of type '%.*s'", SPAN_ARG(leaf->value_type));
 	trace(TRACE_LEAF, "%s open '%.*s'", h->name, SPAN_ARG(leaf->param));
-	r = h->open(item, leaf, &v);
+	r = h->open(h, item, leaf, &v);
 	if (r < 0) {
 		value_release(&v);
 		return err_at(r, "leaf '%.*s'", SPAN_ARG(leaf->param));

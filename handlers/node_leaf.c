@@ -7,6 +7,8 @@
 #include <fcntl.h>
 
 #include "core/base/err.h"
+#include "core/base/glob.h"
+#include "core/base/log.h"
 #include "handlers/node_tree.h"
 
 #define AHEAD_BYTES (16 * MiB)		/* most that is decoded before it is asked for */
@@ -75,7 +77,7 @@ int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret)
 
 	if (r < 0)
 		return r;
-	*ret = v.kind == VALUE_TEXT ? v.text.n : 0;
+	*ret = v.kind == VALUE_TEXT || v.kind == VALUE_FILE ? v.text.n : 0;
 	return v.kind == VALUE_ARRAY ? zarr_stored(v.array, ret, &objects) : 0;
 }
 
@@ -156,6 +158,47 @@ static void prefetch_next(struct leaf_file *lf, uint64_t n)
 		return;
 	*j = (struct next_job){ .job.run = next_run, .item = item_ref(l->item), .leaf = next, .n = n };
 	pool_post(l->item->ckpt->pool, &j->job);
+}
+
+/* Whether a leaf's path, as rules have it, matches: the item's name and the keys. */
+static bool is_named(const struct item *item, const struct tree_node *leaf, const char *glob)
+{
+	const char *slash = strrchr(item->path, '/');
+	auto_buf path = { 0 };
+	int r = buf_add_str(&path, slash ? slash + 1 : item->path);
+
+	if (r >= 0)
+		r = buf_add_byte(&path, '/');
+	if (r >= 0)
+		r = tree_path(leaf, &path);
+	path.n -= MIN(path.n, strlen(name_ext_text(leaf_ext(NULL, leaf))));
+	return r >= 0 && buf_str(&path) && glob_match(glob, buf_str(&path));
+}
+
+/* Leaves that are to come first are decoded as soon as anybody opens a leaf of their item. */
+static void prefetch_priority(struct node_leaf *l)
+{
+	const char *glob = l->node.ns->options->priority;
+	uint64_t left = MIN(AHEAD_BYTES, cache_limit(l->node.ns->ckpt->cache) / 4);
+	const struct tree *tree = l->item->tree;
+
+	if (!glob || !l->item->ckpt->pool || atomic_exchange(&l->item->priority_asked, true))
+		return;
+	for (uint32_t i = 0; i < tree->n_nodes && left; i++) {
+		struct next_job *j;
+
+		if (tree->nodes[i]->kind != TREE_LEAF || tree->nodes[i]->value != TREE_VALUE_STORED ||
+		    !is_named(l->item, tree->nodes[i], glob))
+			continue;
+		j = calloc(1, sizeof(*j));
+		if (!j)
+			return;
+		trace(TRACE_LEAF, "prefetch '%.*s'", SPAN_ARG(tree->nodes[i]->param));
+		*j = (struct next_job){ .job.run = next_run, .item = item_ref(l->item), .leaf = tree->nodes[i],
+					.n = MIN(left, MiB) };
+		left -= j->n;
+		pool_post(l->item->ckpt->pool, &j->job);
+	}
 }
 
 static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
@@ -261,6 +304,7 @@ static int leaf_node_open(struct node *n, int flags, struct file **ret)
 	}
 	lf->file.keep_cache = true;
 	lf->walking = is_walk(l);
+	prefetch_priority(l);
 	*ret = &lf->file;
 	return 0;
 }
@@ -305,9 +349,12 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 	if (r < 0 || v.ext == NAME_EXT_NONE)
 		return node_view_absent(name, r);
 	for (int ext = NAME_EXT_NPY; ext < NAME_EXT_COUNT && !leaf; ext++) {
+		const char *text = name_ext_text((enum name_ext)ext);
 		auto_buf whole = { 0 };
 
-		if (buf_add_span(&whole, v.stem) < 0 || buf_add_str(&whole, name_ext_text(ext)) < 0)
+		if (!text[0])
+			break;		/* no more plugins */
+		if (buf_add_span(&whole, v.stem) < 0 || buf_add_str(&whole, text) < 0)
 			return -ENOMEM;
 		leaf = dir->tree->kind == TREE_LEAF ?
 			       (span_eq(dir->tree->name, buf_span(&whole)) ? dir->tree : NULL) :
@@ -319,6 +366,8 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 		err_clear();
 		return -ENOENT;
 	}
+	if (v.ext >= NAME_EXT_PLUGIN && v.ext != leaf_handler_of(leaf)->ext)
+		return -ENOENT;
 	r = node_leaf_new(dir, name, leaf, v.ext, true, &n);
 	/* Whether the leaf can take this form is part of whether the name exists. */
 	if (r >= 0)

@@ -69,6 +69,9 @@ static int opaque_child(struct node_dir *d, struct span name, const struct tree_
 	r = io_path_check(leaf->param, "leaf of an unknown type");
 	if (r >= 0)
 		r = stored_child(d, name, file, ret);
+	if (r == -ENOENT && d->node.ns->options->handlers == HANDLERS_NONE)
+		return fail(-EOPNOTSUPP, "leaf '%s' of type '%.*s': handlers=none, and it has no files of its own", file,
+			    SPAN_ARG(leaf->value_type));
 	if (r == -ENOENT)
 		return fail(-EUCLEAN, "leaf '%s' of type '%.*s' has no files", file, SPAN_ARG(leaf->value_type));
 	return r;

@@ -42,6 +42,8 @@ int node_view_absent(struct span name, int r);
  * when it is none; what cannot be made says why.
  */
 int node_subtree_lookup(struct node *dir, struct span name, struct node **ret);
+/* An item that a plugin takes: 1 and its node; 0 when none does. */
+int node_plugin_lookup(struct node *dir, struct span name, const char *path, struct node **ret);
 /* The form that a leaf's node stands for. */
 int node_leaf_form(struct node_leaf *l, struct form *ret);
 

@@ -167,12 +167,24 @@ int ns_share(struct ns *ns, struct peers *peers)
 	return r;
 }
 
+void ns_follow_memory(struct ns *ns)
+{
+	uint64_t size;
+
+	if (options_auto_size(ns->options, "write_budget", &size))
+		budget_resize(&ns->ckpt->write_budget, size);
+	if (options_auto_size(ns->options, "read_budget", &size))
+		budget_resize(&ns->ckpt->read_budget, size / 2);
+}
+
 int ns_start(struct ns *ns, const struct ns_listener *listener)
 {
 	int r;
 
 	if (listener)
 		ns->listener = *listener;
+	if (listener && ns->options->pinned_host_transfer)
+		log_info("pinned_host_transfer has no effect: there is no device here");
 	r = ckpt_start(ns->ckpt);
 	if (r >= 0 && listener && ns->ckpt->shape == SHAPE_ROOT)
 		r = watch_start(ns, &ns->watch);

@@ -56,6 +56,8 @@ struct peers;
 int ns_share(struct ns *ns, struct peers *peers);
 /* Threads: workers, and the watcher of a root. After any fork. */
 int ns_start(struct ns *ns, const struct ns_listener *listener);
+/* Budgets that are "auto" become what is free now. */
+void ns_follow_memory(struct ns *ns);
 /* End the threads; nodes and files may still be held. Also done by ns_close(). */
 void ns_stop(struct ns *ns);
 /* No node but the root may be held. Accepts NULL. */

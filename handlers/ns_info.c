@@ -62,6 +62,8 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "cache_hits", cache.hits },
 		{ "cache_misses", cache.misses },
 		{ "cache_evictions", cache.evictions },
+		{ "read_budget_bytes", 2 * budget_total(&ns->ckpt->read_budget) },
+		{ "write_budget_bytes", budget_total(&ns->ckpt->write_budget) },
 		{ "read_budget_peak_bytes", ns->ckpt->read_budget.peak },
 		{ "write_budget_peak_bytes", ns->ckpt->write_budget.peak },
 		{ "streams", streams.live },

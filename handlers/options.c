@@ -85,6 +85,23 @@ static int bad_value(const struct option *opt, const char *value)
 	return fail(-EINVAL, "option '%s' does not accept '%s'; it takes %s", opt->name, value, opt->accepts);
 }
 
+static int parse_uint(const char *value, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(value, &end, 10);
+	return errno || *end || !isdigit((unsigned char)*value) ? -EINVAL : 0;
+}
+
+static int parse_octal(const char *value, uint64_t *ret)
+{
+	char *end;
+
+	*ret = strtoull(value, &end, 8);
+	return *end || !isdigit((unsigned char)*value) || *ret > 07777 ? -EINVAL : 0;
+}
+
 static int parse_dtype(const char *value, int *ret)
 {
 	enum dtype t = *value ? dtype_by_name(span_str(value)) : DTYPE_UNKNOWN;
@@ -195,28 +212,32 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		if (i < 0)
 			return bad_value(opt, value);
 		*(bool *)at = i & 1;
+		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
 		return 0;
 	case OPTION_SIZE:
+		o->follows[opt - option_table] = !strcmp(value, "auto");
+		/* Only memory that is free can be measured by it. */
+		if (!strcmp(value, "auto") && !strstr(opt->accepts, "auto"))
+			return bad_value(opt, value);
 		return option_parse_size(value, at) < 0 ? bad_value(opt, value) : 0;
-	case OPTION_UINT: {
-		char *end;
-
-		errno = 0;
-		*(uint64_t *)at = strtoull(value, &end, 10);
-		return errno || *end || !isdigit((unsigned char)*value) ? bad_value(opt, value) : 0;
-	}
+	case OPTION_AGGREGATE:
+		i = word_index("off|all|false|on", value);
+		if (i < 0)
+			return fail(-EINVAL, "option '%s' does not accept '%s'; a rule or an xattr takes all or off", opt->name,
+				    value);
+		*(bool *)at = i & 1;
+		return 0;
+	case OPTION_UINT:
+		return parse_uint(value, at) < 0 ? bad_value(opt, value) : 0;
 	case OPTION_ENUM:
 		i = word_index(opt->accepts, value);
 		if (i < 0)
 			return bad_value(opt, value);
 		*(int *)at = i;
+		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
 		return 0;
-	case OPTION_OCTAL: {
-		char *end;
-
-		*(uint64_t *)at = strtoull(value, &end, 8);
-		return *end || !*value || *(uint64_t *)at > 07777 ? bad_value(opt, value) : 0;
-	}
+	case OPTION_OCTAL:
+		return parse_octal(value, at) < 0 ? bad_value(opt, value) : 0;
 	case OPTION_DTYPE:
 		return parse_dtype(value, at) < 0 ? bad_value(opt, value) : 0;
 	case OPTION_AXES:
@@ -227,6 +248,10 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		return add_rule(o, opt, value);
 	case OPTION_TRANSFORMS:
 		return set_transforms(o, opt, value);
+	case OPTION_PLUGIN:
+		return plugin_load(value);
+	case OPTION_BINDING:
+		return plugin_bind(value);
 	case OPTION_REFUSED:
 		return fail(-EINVAL, "option '%s' is %s", opt->name, opt->help);
 	case OPTION_TEXT: {
@@ -331,6 +356,32 @@ static uint64_t scoped_bit(const struct option *opt)
 	return (uint64_t)1 << (opt - option_table);
 }
 
+static const struct option *find_option(const char *name)
+{
+	for (size_t i = 0; i < option_count; i++)
+		if (!strcmp(option_table[i].name, name))
+			return &option_table[i];
+	return NULL;
+}
+
+bool options_auto_size(const struct options *o, const char *name, uint64_t *ret)
+{
+	if (!o->follows[find_option(name) - option_table])
+		return false;
+	*ret = auto_size();
+	return true;
+}
+
+static int aggregate_rule(struct options *o, const char *glob)
+{
+	auto_buf text = { 0 };
+	int r = buf_addf(&text, "%s:aggregate=all", glob);
+
+	if (r >= 0 && !buf_str(&text))
+		r = -ENOMEM;
+	return r < 0 ? r : add_rule(o, find_option("rule"), buf_str(&text));
+}
+
 int option_set(struct options *o, const char *text, bool known_only)
 {
 	const char *eq = strchr(text, '=');
@@ -345,9 +396,12 @@ int option_set(struct options *o, const char *text, bool known_only)
 			continue;
 		if (!eq && opt->kind != OPTION_BOOL)
 			return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
+		o->from[i] = o->setting_from;
+		/* A pattern is a rule with another name. */
+		if (opt->kind == OPTION_AGGREGATE && word_index("off|all|false|on", eq + 1) < 0)
+			return aggregate_rule(o, eq + 1);
 		if (opt->scoped)
 			o->save.given |= scoped_bit(opt);
-		o->from[i] = o->setting_from;
 		return set_value(o, opt, eq ? eq + 1 : "on");
 	}
 	return known_only ? -ENOENT : unknown(name);
@@ -362,6 +416,11 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 	case OPTION_BOOL:
 		return buf_add_str(ret, *(const bool *)at ? "on" : "off");
 	case OPTION_SIZE:
+		if (o->follows[opt - option_table])
+			return buf_add_str(ret, "auto");
+		return buf_addf(ret, "%llu", (unsigned long long)*(const uint64_t *)at);
+	case OPTION_AGGREGATE:
+		return buf_add_str(ret, *(const bool *)at ? "all" : "off");
 	case OPTION_UINT:
 		return buf_addf(ret, "%llu", (unsigned long long)*(const uint64_t *)at);
 	case OPTION_ENUM:
@@ -389,6 +448,10 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 	case OPTION_TEXT:
 	case OPTION_TRANSFORMS:
 		return buf_add_str(ret, *(char *const *)at ? *(char *const *)at : "");
+	case OPTION_PLUGIN:
+		return plugins_print(ret);
+	case OPTION_BINDING:
+		return plugins_print_bindings(ret);
 	case OPTION_REFUSED:
 		return 0;
 	}
@@ -431,6 +494,7 @@ static size_t scoped_size(enum option_kind kind)
 {
 	switch (kind) {
 	case OPTION_BOOL:
+	case OPTION_AGGREGATE:
 		return sizeof(bool);
 	case OPTION_SIZE:
 	case OPTION_UINT:
@@ -445,6 +509,8 @@ static size_t scoped_size(enum option_kind kind)
 	case OPTION_TEXT:
 	case OPTION_RULE:
 	case OPTION_TRANSFORMS:
+	case OPTION_PLUGIN:
+	case OPTION_BINDING:
 	case OPTION_REFUSED:
 		break;
 	}

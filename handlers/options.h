@@ -8,6 +8,7 @@
 #define PYTREEFS_OPTIONS_H
 
 #include "core/step/ckpt.h"
+#include "handlers/plugins.h"
 #include "handlers/transform.h"
 
 /*
@@ -27,6 +28,7 @@ struct save_opts {
 	enum save_zarr { SAVE_ZARR2, SAVE_ZARR3 } zarr;
 	uint64_t target_data_file_size;
 	bool rich_types, sharding_file, array_metadata, store_fill_value;
+	bool aggregate;			/* of a leaf */
 };
 #define SAVE_RAW INT32_MIN
 #define SAVE_LEVEL_DEFAULT INT32_MAX
@@ -50,7 +52,6 @@ struct options {
 	uint64_t commit_timeout;	/* seconds */
 	bool verify_commit;
 	char *on_commit;
-	char *aggregate;		/* pattern of leaves for the legacy file, or "all" */
 	char *priority;
 	uint64_t mode;			/* of directories; 0: 0777 under the umask */
 	bool allow_delete;
@@ -67,6 +68,8 @@ struct options {
 	bool pad_truncate;
 	char *transforms;
 	struct transform *transform;	/* what is in that file; NULL: none */
+	bool override;			/* with handlers: see plugin_rules() */
+	enum { HANDLERS_ALL, HANDLERS_NONE } handlers;
 	/* Memory and I/O. */
 	uint64_t cache, read_budget, write_budget;
 	char *spill;
@@ -93,12 +96,13 @@ struct options {
 	bool pinned_host_transfer;
 	/* By position in the table. */
 	unsigned char from[OPTIONS_MAX], setting_from;
+	bool follows[OPTIONS_MAX];	/* a size that is "auto": options_auto_size() has its value of the moment */
 };
 
 enum option_kind {
 	OPTION_BOOL, OPTION_SIZE, OPTION_UINT, OPTION_TEXT, OPTION_ENUM, OPTION_OCTAL,
 	OPTION_DTYPE, OPTION_AXES, OPTION_COMPRESSION, OPTION_RULE,
-	OPTION_TRANSFORMS, OPTION_REFUSED,
+	OPTION_AGGREGATE, OPTION_TRANSFORMS, OPTION_PLUGIN, OPTION_BINDING, OPTION_REFUSED,
 };
 
 struct option {
@@ -124,6 +128,8 @@ void options_release(struct options *o);
 int option_set(struct options *o, const char *text, bool known_only);
 /* The value in force as text. */
 int option_print(const struct options *o, const struct option *opt, struct buf *ret);
+/* Sizes that are "auto", by the memory that is free now: true when there are any. */
+bool options_auto_size(const struct options *o, const char *name, uint64_t *ret);
 /* Where the value in force comes from: "default", "mount", "environment". */
 const char *option_from_text(const struct options *o, const struct option *opt);
 /* What PYTREEFS_OPTIONS says: defaults of the user's, which -o overrides. */

@@ -128,6 +128,9 @@ static int add_leaf(struct making *m, const struct leaf_facts *f)
 	}
 	case VALUE_NONE:
 		return 0;
+	case VALUE_FILE:
+		subtree_path(part, f->leaf, &path);
+		return fail(-EOPNOTSUPP, "'%s': a leaf of a plugin is no tensor", buf_str(&path));
 	case VALUE_UNKNOWN:
 		break;
 	}

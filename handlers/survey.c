@@ -83,7 +83,7 @@ static int describe_value(struct survey_slice *s, struct item *item, struct leaf
 	f->is_scalar = v.is_scalar;
 	if (v.kind == VALUE_ARRAY)
 		r = describe_array(s, v.array, f);
-	if (v.kind == VALUE_TEXT) {
+	if (v.kind == VALUE_TEXT || v.kind == VALUE_FILE) {
 		f->bytes = f->stored = v.text.n;
 		if (s->flags & SURVEY_TEXTS) {
 			f->text = span_of(arena_dup(&s->arena, buf_span(&v.text)), v.text.n);

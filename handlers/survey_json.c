@@ -107,6 +107,8 @@ static const char *kind_of(const struct leaf_facts *f)
 		return "string";
 	case VALUE_NONE:
 		return f->leaf->value == TREE_VALUE_PLACEHOLDER ? "placeholder" : "none";
+	case VALUE_FILE:
+		return "file";
 	case VALUE_UNKNOWN:
 		break;
 	}
@@ -128,10 +130,10 @@ static int put_leaf(struct printing *p, const struct leaf_facts *f, struct span 
 		r = put_sizes(p, "chunks", f->chunk, f->rank);
 	if (r >= 0 && f->kind == VALUE_ARRAY)
 		r = buf_addf(p->out, ", \"codecs\": %s", f->codecs);
-	if (r >= 0 && (f->kind == VALUE_ARRAY || f->kind == VALUE_TEXT))
+	if (r >= 0 && (f->kind == VALUE_ARRAY || f->kind == VALUE_TEXT || f->kind == VALUE_FILE))
 		r = buf_addf(p->out, ", \"bytes\": %llu, \"stored_bytes\": %llu", (unsigned long long)f->bytes,
 			     (unsigned long long)f->stored);
-	if (r >= 0 && item_sharding(p->part->item, f->leaf, &sharding))
+	if (r >= 0 && item_sharding(p->part->item, f->leaf, &sharding) == 1)
 		r = put_json(p, "sharding", sharding);
 	if (r >= 0 && f->why)
 		r = put_text(p, "error", span_str(f->why));

@@ -15,13 +15,14 @@ enum value_kind {
 	VALUE_ARRAY,
 	VALUE_TEXT,			/* UTF-8 of a string leaf */
 	VALUE_NONE,
+	VALUE_FILE,			/* what a plugin makes of it: bytes of its form */
 };
 
 struct value {
 	enum value_kind kind;
 	struct zarr *array;		/* VALUE_ARRAY: a reference */
 	bool is_scalar;			/* VALUE_ARRAY: recorded as a number, not as an array */
-	struct buf text;		/* VALUE_TEXT */
+	struct buf text;		/* VALUE_TEXT, VALUE_FILE */
 };
 
 void value_release(struct value *v);
@@ -34,7 +35,7 @@ struct leaf_handler {
 	const char *const *typestr;	/* value types that it takes, NULL at the end */
 	const char *summary;		/* one line, for `info --handlers` */
 	enum name_ext ext;		/* of its default form */
-	int (*open)(struct item *item, const struct tree_node *leaf, struct value *ret);
+	int (*open)(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf, struct value *ret);
 };
 
 /* The handler of a leaf; NULL when there is none for its value type: its files are shown as stored. */

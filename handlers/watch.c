@@ -82,6 +82,7 @@ static void *watch_run(void *arg)
 			eventfd_read(w->wake, &count);
 		if (atomic_load(&w->stop))
 			return NULL;
+		ns_follow_memory(w->ns);
 		if (atomic_exchange(&w->trim, false))
 			sweeps = ns_trim_items(w->ns, true) ? SWEEPS : 0;
 		else if (n == 0 && sweeps)

@@ -5,11 +5,14 @@
 * a library has one door (DOORS)
 * file names are unique
 * a file has at most 600 lines, a function at most 70, and nothing jumps (`goto`)
+* the drawing in core/README.md is the tree (drawing.py)
 """
 
 import pathlib
 import re
 import sys
+
+import drawing
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -134,6 +137,7 @@ def main():
         text = (ROOT / name).read_text(encoding='utf-8')
         faults += check_includes(name, text)
         faults += check_sizes(name, text)
+    faults += drawing.faults()
     for fault in faults:
         print(fault, file=sys.stderr)
     print(f'layers: {len(names)} files, {len(faults)} faults')

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Makes docs/page.png: the page of the sample's latest step in a browser.
+"""Makes docs/page.png: the report of the sample's latest step in a browser.
 
 usage: tests/picture.py PYTREEFS        (the program that was built; needs chromium)
 """
 
 import pathlib
+import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from lib import browser, mounts  # noqa: E402
+from lib import browser  # noqa: E402
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 
@@ -18,16 +19,18 @@ TOP = pathlib.Path(__file__).resolve().parent.parent
 def main(program):
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        m = mounts.Mount(program, TOP / 'tests/data/sample', scratch / 'mnt', scratch / 'log', [])
+        page = scratch / 'report.html'
+        subprocess.run([program, 'report', TOP / 'tests/data/sample/latest/state', page], check=True)
+        b = browser.Browser(scratch / 'browser', 1200, 800)
         try:
-            b = browser.Browser(scratch / 'browser', 1200, 720)
-            try:
-                b.open(f'file://{m.path}/latest/state.html', "document.querySelectorAll('#rows .row').length")
-                b.screenshot(TOP / 'docs/page.png')
-            finally:
-                b.close()
+            b.open(f'file://{page}', "document.querySelectorAll('#rows .row').length")
+            # The treemap of all parameters, and the numbers of one of them.
+            b.eval("[...document.querySelectorAll('#rows .row')].find(r => r.title === 'params').click()")
+            b.eval("describe(all.find(n => n.path === 'params/embed/table.npy'))")
+            b.eval("document.getElementById('detail').scrollTop = 9999")
+            b.screenshot(TOP / 'docs/page.png')
         finally:
-            m.unmount()
+            b.close()
 
 
 if __name__ == '__main__':

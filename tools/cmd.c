@@ -130,8 +130,9 @@ int source_open(struct cmd_args *a, const char *path, struct source *ret)
 	r = ret->inner ? ns_start(ret->ns, NULL) : fail(-ENOMEM, "cannot open '%s'", path);
 	if (r >= 0)
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
-	if (r == -ENOENT && !*err_where(r))
-		r = fail(-ENOENT, "'%s' has no '%s'", ret->source, ret->inner);
+	if (r == -ENOENT)
+		r = *err_where(r) ? err_at(r, "'%s' in '%s'", ret->inner, ret->source) :
+				    fail(-ENOENT, "'%s' has no '%s'", ret->source, ret->inner);
 	if (r < 0)
 		source_close(ret);
 	return r;

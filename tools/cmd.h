@@ -95,15 +95,22 @@ void print_size(char *out, size_t n, uint64_t bytes);
 void print_name(FILE *out, const char *name);
 
 /* One a line. */
+extern const struct cmd cmd_abort;
+extern const struct cmd cmd_bench;
 extern const struct cmd cmd_cat;
+extern const struct cmd cmd_completion;
+extern const struct cmd cmd_commit;
 extern const struct cmd cmd_convert;
 extern const struct cmd cmd_diff;
 extern const struct cmd cmd_dump;
 extern const struct cmd cmd_explain;
 extern const struct cmd cmd_export;
+extern const struct cmd cmd_gc;
 extern const struct cmd cmd_info;
 extern const struct cmd cmd_ls;
+extern const struct cmd cmd_merge;
 extern const struct cmd cmd_mount;
+extern const struct cmd cmd_report;
 extern const struct cmd cmd_save;
 extern const struct cmd cmd_stats;
 extern const struct cmd cmd_transform;

@@ -66,11 +66,21 @@ static const char *place_of(const struct job *j, const struct input *in, enum la
 	return item ? item : "default";
 }
 
+static int fill(struct job *j, struct input *in, struct feeds *f, struct newstep *n)
+{
+	int r = input_feed(in, j->only, f);
+
+	if (r >= 0)
+		r = feeds_write(f, n->draft, threads_of(n), &j->progress);
+	return r < 0 ? r : newstep_commit(n);
+}
+
 static int write_checkpoint(struct job *j, struct input *in, const char *out)
 {
 	enum layout_kind layout = LAYOUT_ITEMS;
 	auto_newstep n = { 0 };
 	auto_feeds f = { 0 };
+	struct err_note why = { 0 };
 	int r = choose_layout(j, in, out, &layout);
 
 	if (r < 0)
@@ -78,16 +88,18 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	f.at = place_of(j, in, layout);
 	r = newstep_begin(j->a, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r >= 0)
-		r = input_feed(in, j->only, &f);
-	if (r >= 0)
-		r = feeds_write(&f, n.draft, threads_of(&n), &j->progress);
-	if (r >= 0)
-		r = newstep_commit(&n);
+		r = fill(j, in, &f, &n);
+	/* Giving up a draft says things of its own. */
+	if (r < 0) {
+		err_save(r, &why);
+		newstep_release(&n);
+		return err_restore(&why);
+	}
 	j->leaves += f.n;
 	for (size_t i = 0; i < f.n; i++)
 		j->bytes += f.feed[i].bytes;
-	j->checkpoints += r >= 0;
-	return r;
+	j->checkpoints++;
+	return 0;
 }
 
 /* ---- a root: step by step ---- */

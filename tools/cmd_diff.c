@@ -39,6 +39,8 @@ static const char *type_name(const struct value *v)
 		return "string";
 	case VALUE_NONE:
 		return "None";
+	case VALUE_FILE:
+		return "file";
 	case VALUE_UNKNOWN:
 		break;
 	}
@@ -56,7 +58,7 @@ static void look_at_types(struct pair *p, const struct value *a)
 
 	if (a->kind != b->kind || a->is_scalar != b->is_scalar) {
 		p->what = PAIR_TYPE;
-	} else if (a->kind == VALUE_TEXT) {
+	} else if (a->kind == VALUE_TEXT || a->kind == VALUE_FILE) {
 		p->what = span_eq(buf_span(&a->text), buf_span(&b->text)) ? PAIR_SAME : PAIR_TEXT;
 	} else if (a->kind == VALUE_ARRAY && !same_shape(&a->array->meta, &b->array->meta)) {
 		p->what = PAIR_SHAPE;

@@ -1,12 +1,13 @@
 /*
- * cmd_explain.c - `pytreefs explain`: the plan of a read without doing it, or the TensorStore spec
- * of a leaf.
+ * cmd_explain.c - `pytreefs explain`: the plan of a read without doing it, the TensorStore spec of a
+ * leaf, or the box that each device held of it.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/tree/sharding.h"
 #include "handlers/node_tree.h"
 #include "tools/cmd.h"
 
@@ -51,6 +52,70 @@ static int print_spec(struct source *s, struct node_leaf *l)
 	return EXIT_OK;
 }
 
+/* "[0:16,24:48]" of one device; nothing for a scalar. */
+static void put_box(struct buf *out, const struct sharding_box *b, unsigned rank)
+{
+	for (unsigned i = 0; i < rank; i++)
+		buf_addf(out, "%s%llu:%llu%s", i ? "," : "[", (unsigned long long)b->start[i],
+			 (unsigned long long)b->stop[i], i + 1 == rank ? "]" : "");
+}
+
+/* The file that holds what one device held: a view of the leaf. */
+static void put_device(struct buf *out, const struct sharding_box *b, unsigned rank, struct span stem, bool json)
+{
+	auto_buf name = { 0 };
+
+	buf_add_span(&name, stem);
+	put_box(&name, b, rank);
+	buf_add_str(&name, ".npy");
+	if (!json) {
+		buf_addf(out, "device %lld, replica %llu: %s\n", (long long)b->device, (unsigned long long)b->replica,
+			 buf_str(&name));
+		return;
+	}
+	buf_addf(out, "{\"device\": %lld, \"replica\": %llu, \"box\": [", (long long)b->device,
+		 (unsigned long long)b->replica);
+	for (unsigned i = 0; i < rank; i++)
+		buf_addf(out, "%s[%llu, %llu]", i ? ", " : "", (unsigned long long)b->start[i],
+			 (unsigned long long)b->stop[i]);
+	buf_add_str(out, "], \"view\": ");
+	json_put_str(out, buf_span(&name), JSON_PRETTY);
+	buf_add_byte(out, '}');
+}
+
+static int print_sharding(struct source *s, struct node_leaf *l, bool json)
+{
+	auto_of(sharding) struct sharding *sharding = NULL;
+	const char *slash = strrchr(s->inner, '/'), *name = slash ? slash + 1 : s->inner, *dot = strrchr(name, '.');
+	auto_value v = { 0 };
+	auto_buf out = { 0 };
+	struct span text;
+	int r = leaf_open(l->item, l->tree, &v);
+
+	if (r >= 0)
+		r = item_sharding(l->item, l->tree, &text);
+	if (r == 0 || (r > 0 && v.kind != VALUE_ARRAY))
+		return fail(-EINVAL, "'%s' has no recorded sharding", s->inner);
+	if (r >= 0)
+		r = sharding_parse(text, "'_sharding'", &sharding);
+	if (r >= 0)
+		r = sharding_check(sharding, v.array->meta.shape, v.array->meta.rank);
+	if (r < 0)
+		return r;
+	for (uint64_t i = 0; i < sharding->n_devices; i++) {
+		struct sharding_box b;
+
+		sharding_box(sharding, v.array->meta.shape, v.array->meta.rank, i, &b);
+		if (json)
+			buf_add_str(&out, i ? ",\n" : "[");
+		put_device(&out, &b, v.array->meta.rank, span_of(name, dot ? (size_t)(dot - name) : strlen(name)), json);
+	}
+	if (json)
+		buf_add_str(&out, "]\n");
+	fwrite(out.p, 1, out.n, stdout);
+	return EXIT_OK;
+}
+
 static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint64_t n)
 {
 	auto_form f = { 0 };
@@ -92,11 +157,15 @@ static int run_explain(struct cmd_args *a)
 	if (s.node->ops != &node_leaf_ops)
 		return fail(-EINVAL, "'%s' is no leaf", a->arg[0]);
 	l = container_of(s.node, struct node_leaf, node);
+	if (cmd_flag(a, "sharding"))
+		return print_sharding(&s, l, cmd_flag(a, "json"));
 	return cmd_flag(a, "spec") ? print_spec(&s, l) : print_plan(&s, l, off, n);
 }
 
 static const struct cmd_option options[] = {
 	{ "spec", 0, NULL, "the TensorStore spec of the leaf's array, as JSON" },
+	{ "sharding", 0, NULL, "each device's box, as recorded, and the file that holds it" },
+	{ "json", 0, NULL, "--sharding as one JSON document" },
 	{ 0 },
 };
 

@@ -9,27 +9,37 @@
 #include "handlers/node_tree.h"
 #include "tools/cmd.h"
 
+static void print_handler(const struct leaf_handler *h, const char *plugin, bool json, bool first)
+{
+	if (json) {
+		printf("%s\n  {\"name\": \"%s\", \"form\": \"%s\", \"plugin\": %s%s%s, \"types\": [", first ? "" : ",",
+		       h->name, name_ext_text(h->ext), plugin ? "\"" : "", plugin ? plugin : "null", plugin ? "\"" : "");
+		for (const char *const *t = h->typestr; *t; t++)
+			printf("%s\"%s\"", t == h->typestr ? "" : ", ", *t);
+		printf("], \"summary\": \"%s\"}", h->summary);
+		return;
+	}
+	printf("%-8s %s%s%s\n        ", h->name, h->summary, plugin ? "; plugin " : "", plugin ? plugin : "");
+	for (const char *const *t = h->typestr; *t; t++)
+		printf(" %s", **t ? *t : "(type not recorded)");
+	printf("\n");
+}
+
+/* In the order in which they are asked. */
 static int list_handlers(struct cmd_args *a)
 {
-	bool json = cmd_flag(a, "json");
+	bool json = cmd_flag(a, "json"), first = true;
 
 	if (json)
 		printf("[");
-	for (size_t i = 0; leaf_handlers[i]; i++) {
-		const struct leaf_handler *h = leaf_handlers[i];
-
-		if (json) {
-			printf("%s\n  {\"name\": \"%s\", \"form\": \"%s\", \"types\": [", i ? "," : "", h->name,
-			       name_ext_text(h->ext));
-			for (const char *const *t = h->typestr; *t; t++)
-				printf("%s\"%s\"", t == h->typestr ? "" : ", ", *t);
-			printf("], \"summary\": \"%s\"}", h->summary);
-		} else {
-			printf("%-8s %s\n        ", h->name, h->summary);
-			for (const char *const *t = h->typestr; *t; t++)
-				printf(" %s", **t ? *t : "(type not recorded)");
-			printf("\n");
+	for (const struct plugin *p = plugin_first(); p; p = p->next)
+		if (p->leaf) {
+			print_handler(&p->handler, p->name, json, first);
+			first = false;
 		}
+	for (size_t i = 0; leaf_handlers[i] && a->options.handlers == HANDLERS_ALL; i++) {
+		print_handler(leaf_handlers[i], NULL, json, first);
+		first = false;
 	}
 	if (json)
 		printf("\n]\n");

@@ -13,7 +13,7 @@
 struct printing {
 	const struct structure_style *style;
 	const char *only;
-	struct buf kinds, leaves, dtypes, texts, custom;
+	struct buf kinds, leaves, dtypes, texts, marks, custom;
 };
 
 static void printing_release(struct printing *p)
@@ -22,6 +22,7 @@ static void printing_release(struct printing *p)
 	buf_release(&p->leaves);
 	buf_release(&p->dtypes);
 	buf_release(&p->texts);
+	buf_release(&p->marks);
 	buf_release(&p->custom);
 }
 
@@ -83,18 +84,46 @@ static int default_path(struct span key, const struct structure_style *style, st
 	}
 }
 
+/* What is neither in the name nor in the bytes: the key behind a `~`, the kind of a random key. */
+static int print_marks(struct printing *p, const struct subtree_part *part, const struct tree_node *t, struct span path)
+{
+	auto_buf marks = { 0 };
+	struct span stem = t->name, impl;
+	int r = 0;
+
+	if (t->kind == TREE_LEAF)
+		stem.n -= strlen(name_ext_text(name_ext_of(stem)));
+	if (t->parent && name_is_hashed(stem)) {
+		r = buf_add_str(&marks, "\"key\": ");
+		if (r >= 0)
+			r = tree_key_json(t, &marks);
+	}
+	if (r >= 0 && subtree_is_leaf(t))
+		r = item_prng_impl(part->item, t, &impl);
+	if (r == 1)
+		r = add_pair(&marks, span_str("prng_impl"), impl);
+	if (r < 0 || !marks.n)
+		return r;
+	r = p->marks.n ? buf_add_str(&p->marks, ", ") : 0;
+	if (r >= 0)
+		r = json_put_str(&p->marks, path, JSON_PYTHON);
+	return r < 0 ? r : buf_addf(&p->marks, ": {%.*s}", SPAN_ARG(buf_span(&marks)));
+}
+
 static int print_container(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
 {
 	auto_buf path = { 0 };
 	int r = 0;
 
-	if (t->kind == TREE_DICT && t->n_children)
-		return 0;
 	if (t == part->tree)
 		r = buf_add_str(&path, part->path);
 	else
 		r = subtree_path(part, t, &path);
-	return r < 0 ? r : add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
+	if (r >= 0 && t != part->tree)
+		r = print_marks(p, part, t, buf_span(&path));
+	if (r < 0 || (t->kind == TREE_DICT && t->n_children))
+		return r;
+	return add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
 }
 
 static int print_leaf(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
@@ -110,6 +139,8 @@ static int print_leaf(struct printing *p, const struct subtree_part *part, const
 		r = default_path(buf_span(&key), p->style, &plain);
 	if (r >= 0 && !span_eq(buf_span(&path), buf_span(&plain)))
 		r = add_pair(&p->leaves, buf_span(&key), buf_span(&path));
+	if (r >= 0)
+		r = print_marks(p, part, t, buf_span(&path));
 	if (r >= 0)
 		r = leaf_open(part->item, t, &v);
 	/* A dtype is said of numbers, and of arrays whose .npy header cannot say it. */
@@ -186,6 +217,8 @@ int structure_print(const struct subtree *st, const char *only, const struct str
 	if (r >= 0)
 		r = put_object(&out, "texts", &p.texts);
 	if (r >= 0)
+		r = put_object(&out, "marks", &p.marks);
+	if (r >= 0)
 		r = put_object(&out, "custom", &p.custom);
 	if (r >= 0)
 		r = buf_add_byte(&out, '}');
@@ -199,7 +232,7 @@ int structure_print(const struct subtree *st, const char *only, const struct str
 
 int structure_parse(struct span text, const char *what, struct structure *ret)
 {
-	static const char *const objects[] = { "kinds", "leaves", "dtypes", "texts", "custom" };
+	static const char *const objects[] = { "kinds", "leaves", "dtypes", "texts", "marks", "custom" };
 	struct structure s = { 0 };
 	const struct json *o;
 	int r = text.n ? json_parse(text, what, &s.doc) : 0;
@@ -211,8 +244,9 @@ int structure_parse(struct span text, const char *what, struct structure *ret)
 	for (size_t i = 0; i < ARRAY_LEN(objects) && r >= 0 && text.n; i++) {
 		r = json_get_object(s.doc.root, objects[i], what, &o);
 		for (size_t k = 0; r == 1 && k < o->n; k++)
-			if (strcmp(objects[i], "custom") && o->items[k].kind != JSON_STRING)
-				r = fail(-EUCLEAN, "%s: '%s' holds something else than texts", what, objects[i]);
+			if (o->items[k].kind != (i < 4 ? JSON_STRING : JSON_OBJECT))
+				r = fail(-EUCLEAN, "%s: '%s' holds something else than %s", what, objects[i],
+					 i < 4 ? "texts" : "objects");
 	}
 	if (r < 0) {
 		structure_release(&s);
@@ -287,6 +321,33 @@ static int feed_leaves(const struct structure *s, const char *from, const char *
 	return r;
 }
 
+static int feed_marks(const struct structure *s, const char *from, const char *only, struct feeds *f)
+{
+	const struct json *marks = json_member(s->doc.root, "marks");
+	int r = 0;
+
+	for (size_t i = 0; marks && i < marks->n; i++) {
+		const char *path = text_of(marks->items[i].name);
+
+		if (!path)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		if (!feeds_selects(path, only))
+			continue;
+		for (size_t k = 0; k < marks->items[i].n; k++) {
+			const struct json *mark = &marks->items[i].items[k];
+			const char *name = text_of(mark->name);
+			auto_buf value = { 0 };
+
+			r = name ? json_print(&value, mark, JSON_COMPACT) : fail(-EUCLEAN, "'%s': a name with a NUL", from);
+			if (r >= 0)
+				r = buf_str(&value) ? feeds_mark(f, path, name, buf_str(&value)) : -ENOMEM;
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
 static int feed_custom(const struct structure *s, const char *from, struct feeds *f)
 {
 	const struct json *custom = json_member(s->doc.root, "custom");
@@ -296,8 +357,8 @@ static int feed_custom(const struct structure *s, const char *from, struct feeds
 		const char *path = text_of(custom->items[i].name);
 		auto_buf text = { 0 };
 
-		if (!path || custom->items[i].kind != JSON_OBJECT)
-			return fail(-EUCLEAN, "'%s': custom metadata is no object", from);
+		if (!path)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
 		r = json_print(&text, &custom->items[i], JSON_PYTHON);
 		if (r >= 0 && !buf_str(&text))
 			r = -ENOMEM;
@@ -316,5 +377,7 @@ int structure_feed(const struct structure *s, const char *from, const char *only
 
 	if (r >= 0)
 		r = feed_leaves(s, from, only, f);
+	if (r >= 0)
+		r = feed_marks(s, from, only, f);
 	return r < 0 ? r : feed_custom(s, from, f);
 }

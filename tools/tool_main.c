@@ -9,6 +9,8 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/cmd.h"
+#include "tools/help_options.h"
+#include "tools/manual.h"
 
 const struct cmd *const cmd_table[] = {
 	&cmd_mount,
@@ -20,12 +22,19 @@ const struct cmd *const cmd_table[] = {
 	&cmd_verify,
 	&cmd_diff,
 	&cmd_stats,
+	&cmd_report,
 	&cmd_save,
 	&cmd_export,
 	&cmd_convert,
 	&cmd_transform,
+	&cmd_gc,
+	&cmd_merge,
+	&cmd_commit,
+	&cmd_abort,
 	&cmd_explain,
 	&cmd_dump,
+	&cmd_bench,
+	&cmd_completion,
 	NULL,
 };
 
@@ -36,17 +45,6 @@ static void program_help(FILE *out)
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
 	fprintf(out, "\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o.\n");
-}
-
-static void options_help(FILE *out)
-{
-	fprintf(out, "Options of a checkpoint, given as -o NAME=VALUE,NAME=VALUE:\n\n");
-	for (size_t i = 0; i < option_count; i++) {
-		const struct option *o = &option_table[i];
-
-		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts, o->fallback ? " (" : "",
-			o->fallback ? o->fallback : "", o->fallback ? ")" : "", o->help);
-	}
 }
 
 static int usage_error(const struct cmd *c, const char *what, const char *subject)
@@ -215,6 +213,25 @@ static int run_as_helper(int argc, char **argv)
 	return run(&cmd_mount, argv, argc - 1, argv + 1);
 }
 
+/* `pytreefs help [COMMAND|options|--man[=PAGE]]` */
+static int help(const char *what, const char *form)
+{
+	const struct cmd *c = what ? find_cmd(what) : NULL;
+
+	if (!what)
+		program_help(stdout);
+	else if (!strcmp(what, "options") && help_options(stdout, form) == 0)
+		return EXIT_OK;
+	else if (c)
+		cmd_help(stdout, c);
+	else if (strncmp(what, "--man", 5) || (what[5] && what[5] != '=') ||
+		 manual_print(stdout, what[5] ? what + 6 : "pytreefs") < 0) {
+		fprintf(stderr, "pytreefs: there is no help on '%s'; `pytreefs --help` lists the commands\n", what);
+		return EXIT_USAGE;
+	}
+	return EXIT_OK;
+}
+
 int main(int argc, char **argv)
 {
 	const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
@@ -233,18 +250,8 @@ int main(int argc, char **argv)
 		printf("pytreefs %s\n", PYTREEFS_VERSION);
 		return EXIT_OK;
 	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-		if (argc > 2 && !strcmp(argv[2], "options")) {
-			options_help(stdout);
-			return EXIT_OK;
-		}
-		c = argc > 2 ? find_cmd(argv[2]) : NULL;
-		if (c)
-			cmd_help(stdout, c);
-		else
-			program_help(stdout);
-		return EXIT_OK;
-	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return help(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
 	c = find_cmd(argv[1]);
 	if (!c) {
 		fprintf(stderr, "pytreefs: '%s' is no command; `pytreefs --help` lists them\n", argv[1]);

@@ -179,7 +179,7 @@ static void check_sharding(struct leaf_check *c, const struct tree_node *leaf, c
 	int r;
 
 	/* A broken text has been found in its file. */
-	if (!item_sharding(c->all->t->item, leaf, &text) || sharding_parse(text, "'_sharding'", &s) < 0) {
+	if (item_sharding(c->all->t->item, leaf, &text) != 1 || sharding_parse(text, "'_sharding'", &s) < 0) {
 		err_clear();
 		return;
 	}

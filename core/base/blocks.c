@@ -15,6 +15,7 @@
 
 #define KEEP_BLOCKS 16
 #define KEEP_BYTES (16 * MiB)
+#define HUGE_BYTES ((size_t)2 * MiB)
 /* Larger ones are pages. The address sanitizer sees only what is the heap's, so there all of them are. */
 #ifdef PYTREEFS_ASAN
 #define HEAP_MAX (SIZE_MAX / 2)
@@ -48,6 +49,29 @@ size_t block_size(size_t n)
 	return n <= HEAP_MAX ? n + 16 : round_up(n, 4096);
 }
 
+static void *map(size_t n)
+{
+	return mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+/*
+ * Pages of 2 MiB where the kernel has them: one fault instead of 512, which cost as much as decoding
+ * does. Such blocks begin at a huge page, and what is behind the last one stays small.
+ */
+static void *map_huge(size_t n)
+{
+	char *p = map(n + HUGE_BYTES), *at;
+
+	if (p == MAP_FAILED)
+		return map(n);
+	at = (char *)round_up((uintptr_t)p, HUGE_BYTES);
+	if (at > p)
+		munmap(p, (size_t)(at - p));
+	munmap(at + n, (size_t)(p + HUGE_BYTES - at));
+	madvise(at, n, MADV_HUGEPAGE);
+	return at;
+}
+
 void *block_alloc(size_t n)
 {
 	void *p = NULL;
@@ -62,8 +86,13 @@ void *block_alloc(size_t n)
 	pthread_mutex_unlock(&list.lock);
 	if (p)
 		return p;
-	p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return p == MAP_FAILED ? NULL : p;
+	/* Pieces of large chunks are half of a huge page: whoever needs one soon needs another. */
+	p = n == HUGE_BYTES / 2 || n >= HUGE_BYTES ? map_huge(MAX(n, HUGE_BYTES)) : map(n);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (n == HUGE_BYTES / 2)
+		block_free((char *)p + n, n);
+	return p;
 }
 
 void block_free(void *p, size_t n)

@@ -141,6 +141,30 @@ int kv_put(struct kv *kv, struct span key, struct span value)
 	return kv->ops->put(kv, key, value);
 }
 
+#define PIECE ((uint64_t)1 << 20)	/* a chunk may be larger than the memory that there is */
+
+static int put_file_in_pieces(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len)
+{
+	auto_of(kv_stream) struct kv_stream *s = NULL;
+	auto_free uint8_t *piece = malloc(PIECE);
+	int r = piece ? kv->ops->put_open(kv, key, &s) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+
+	while (len > 0 && r >= 0) {
+		size_t n = (size_t)MIN(len, PIECE);
+
+		r = io_read_exact(from, piece, n, off);
+		if (r >= 0)
+			r = kv_stream_add(s, span_of(piece, n));
+		off += n;
+		len -= n;
+	}
+	if (r >= 0)
+		r = kv_stream_close(s);
+	if (r >= 0)
+		s = NULL;
+	return r;
+}
+
 int kv_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len)
 {
 	auto_buf value = { 0 };
@@ -150,6 +174,8 @@ int kv_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t o
 	      (unsigned long long)off, (unsigned long long)len);
 	if (kv->ops->put_file)
 		return kv->ops->put_file(kv, key, from, off, len);
+	if (kv->ops->put_open && len > PIECE)
+		return put_file_in_pieces(kv, key, from, off, len);
 	r = buf_reserve(&value, len);
 	if (r >= 0)
 		r = io_read_exact(from, value.p, len, off);

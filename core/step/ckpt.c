@@ -8,6 +8,7 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/zarr/meta_memo.h"
 #include "core/zarr/stream.h"
 
 static unsigned processors(void)
@@ -57,6 +58,8 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 		r = cache_new(opts->cache_bytes, &c->cache);
 	if (r >= 0)
 		r = streams_new(&so, &c->streams);
+	if (r >= 0)
+		r = meta_memo_new(&c->metas);
 	if (r < 0) {
 		ckpt_close(c);
 		return r;
@@ -65,6 +68,7 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	c->env.cache = c->cache;
 	c->env.budget = &c->read_budget;
 	c->env.streams = c->streams;
+	c->env.metas = c->metas;
 	c->inner_env = (struct zarr_env){ .io = c->io, .cache = c->cache, .budget = &c->inner_budget,
 					  .streams = c->streams };
 	write_env_init(&c->write_env, &c->env, &c->write_budget);
@@ -87,6 +91,7 @@ void ckpt_close(struct ckpt *c)
 	/* Jobs that are under way hold streams and cache entries. */
 	pool_free(c->pool);
 	streams_free(c->streams);
+	meta_memo_free(c->metas);
 	cache_free(c->cache);
 	io_dir_close(c->source);
 	io_engine_close(c->io);

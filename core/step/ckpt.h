@@ -44,6 +44,7 @@ struct ckpt {
 	struct pool *pool;		/* NULL until ckpt_start() */
 	struct budget read_budget, write_budget;
 	struct streams *streams;
+	struct meta_memo *metas;
 	struct zarr_env env;		/* of all arrays */
 	/*
 	 * Of arrays that are read while another one, made of them, is being read: that one's reader may

@@ -16,6 +16,7 @@
 #include "core/base/log.h"
 #include "core/step/seal.h"
 #include "core/step/step_meta.h"
+#include "core/step/step_name.h"
 
 static int64_t monotonic_ns(void)
 {
@@ -82,9 +83,12 @@ static int mark_items(struct commit *c)
 	for (size_t i = 0; i < c->n_items && r >= 0 && !c->direct; i++) {
 		auto_free char *where = NULL, *file = NULL, *dir = span_dup_str(c->items[i].name);
 
-		if (!dir || asprintf(&where, "%s/%s", c->draft->name, dir) < 0 ||
-		    asprintf(&file, "%s/commit_success.txt", dir) < 0)
+		if (!dir || asprintf(&where, "%s/%s", c->draft->name, dir) < 0)
+			where = NULL;
+		if (!where || asprintf(&file, "%s/commit_success.txt", dir) < 0) {
+			file = NULL;
 			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
+		}
 		r = write_marker(c, where, file);
 		if (r >= 0)
 			r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
@@ -261,7 +265,7 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 	auto_free char *gone = NULL;
 	int r;
 
-	if (asprintf(&gone, "%s.orbax-checkpoint-tmp-deleted-%lld", name, (long long)real_ns()) < 0) {
+	if (asprintf(&gone, "%s" STEP_TMP COMMIT_DELETED "%lld", name, (long long)real_ns()) < 0) {
 		gone = NULL;
 		return fail(-ENOMEM, "cannot delete '%s'", name);
 	}

@@ -70,6 +70,8 @@ struct commit {
  */
 int commit_run(struct commit *c);
 
+#define COMMIT_DELETED "-deleted-"	/* behind STEP_TMP in the name of a step that is being deleted */
+
 /* Delete a committed step: renamed away first, so it is there as a whole or not at all. */
 int commit_delete(struct ckpt *ckpt, const char *name);
 /* Move it to a directory of the same file system instead (todelete). */

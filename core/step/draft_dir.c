@@ -9,7 +9,16 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/step/step_name.h"
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 static int lock_path(const char *name, char **ret)
 {
@@ -67,6 +76,61 @@ int draft_dir_unmark(struct draft_dir *d)
 	return 0;
 }
 
+/*
+ * Lock the draft of another writer that is gone: 1; 0 when there is no lock file. The file may be of a
+ * draft that was removed between our opening and locking it: then it is begun again, and live.
+ */
+static int lock_abandoned(struct io_dir *parent, const char *name, struct io_file **ret)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	auto_free char *path = NULL;
+	struct stat st;
+	int r = lock_path(name, &path);
+
+	if (r >= 0)
+		r = io_file_open(parent, path, O_RDWR, 0, &f);
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	if (flock(f->fd, LOCK_EX | LOCK_NB) < 0)
+		return fail(-EBUSY, "draft '%s' is held by a live mount", name);
+	r = io_stat(parent, path, &st);
+	if (r < 0 || st.st_ino != f->ino || st.st_dev != f->dev)
+		return fail(-EBUSY, "draft '%s' was removed, and perhaps begun again", name);
+	*ret = take(f);
+	return 1;
+}
+
+/* What a draft is called while it is being removed. */
+static int removed_name(const char *name, char **ret)
+{
+	const char *tmp = step_name_is_tmp(span_str(name)) ? "" : STEP_TMP;
+	char *gone = NULL;
+
+	if (asprintf(&gone, "%s%s" DRAFT_REMOVED "%llx", name, tmp, (unsigned long long)now_ns()) < 0)
+		return fail(-ENOMEM, "cannot remove '%s'", name);
+	*ret = gone;
+	return 0;
+}
+
+int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
+{
+	auto_of(io_file) struct io_file *lock = NULL;
+	auto_free char *gone = NULL;
+	int r = lock_abandoned(parent, name, &lock);
+
+	if (r <= 0)
+		return r;
+	r = removed_name(name, &gone);
+	/* A crash leaves it under a name that says what it is. */
+	if (r >= 0)
+		r = io_dirop(parent, IO_RENAME_NEW, name, gone, 0);
+	return r < 0 ? r : io_remove_tree(parent, gone);
+}
+
 /* What lies there: removed when it is an abandoned draft of ours. */
 static int make_room(struct io_dir *parent, const char *name)
 {
@@ -89,7 +153,7 @@ static int make_room(struct io_dir *parent, const char *name)
 		return 0;
 	if (state == DRAFT_FOREIGN)
 		return fail(-EEXIST, "'%s' is a temporary directory of another program", name);
-	return io_remove_tree(parent, name);
+	return draft_dir_remove_abandoned(parent, name);
 }
 
 /*
@@ -127,14 +191,6 @@ static int make_dir(struct draft_dir *d)
 	return 0;
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static int draft_dir_new(struct io_dir *parent, const char *name, const char *final, unsigned mode, bool shared,
 			 struct draft_dir **ret)
 {
@@ -152,6 +208,7 @@ static int draft_dir_new(struct io_dir *parent, const char *name, const char *fi
 	d->shared = shared;
 	d->named = 1;
 	d->init_ns = now_ns();
+	trace(TRACE_STEP, "begin '%s'", name);
 	d->failed_dir_syncs = atomic_load(&io_engine_stats(parent->io)->failed_dir_syncs);
 	*ret = take(d);
 	return 0;
@@ -286,12 +343,19 @@ int draft_dir_fence(struct draft_dir *d, unsigned attempt)
 
 int draft_dir_remove(struct draft_dir *d)
 {
-	/* The lock file goes last: until then a crash leaves a draft that is known as ours. */
-	int r = io_remove_tree(d->parent, d->name);
+	auto_free char *gone = NULL;
+	int r = removed_name(d->name, &gone);
 
+	/* In one step, and under a name that says what it is if a crash comes between. */
 	if (r >= 0)
-		io_file_unref(take(d->lock));
-	return r;
+		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, gone, 0);
+	if (r < 0)
+		return r;
+	r = io_remove_tree(d->parent, gone);
+	if (r < 0)
+		log_warn("draft '%s' is removed, and '%s' stays for `pytreefs gc`: %s", d->name, gone, err_text(r));
+	io_file_unref(take(d->lock));
+	return 0;
 }
 
 void draft_dir_free(struct draft_dir *d)

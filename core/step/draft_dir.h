@@ -19,6 +19,7 @@
 
 #define DRAFT_LOCK_FILE ".pytreefs-draft"
 #define DRAFT_BEGUN "-begun-"		/* in the name of a draft whose lock is not there yet */
+#define DRAFT_REMOVED "-removed-"	/* in the name of one that is being removed */
 
 struct draft_dir {
 	struct io_dir *parent;		/* SOURCE; borrowed */
@@ -64,11 +65,17 @@ int draft_dir_fence(struct draft_dir *d, unsigned attempt);
 int draft_dir_mark(struct draft_dir *d);
 /* Take the lock file away: it is a step now. */
 int draft_dir_unmark(struct draft_dir *d);
-/* Remove it with all that is in it. d stays to be freed. */
+/* Remove it with all that is in it, at once as others see it. d stays to be freed. */
 int draft_dir_remove(struct draft_dir *d);
 /* Lets go of the lock; the directory stays. Accepts NULL. */
 void draft_dir_free(struct draft_dir *d);
 DEFINE_AUTO(draft_dir, struct draft_dir, draft_dir_free);
+
+/*
+ * Remove an abandoned draft, under its lock, so that nobody begins one of that name meanwhile. -EBUSY:
+ * a live writer holds it. 0 also when it is gone.
+ */
+int draft_dir_remove_abandoned(struct io_dir *parent, const char *name);
 
 enum draft_state {
 	DRAFT_FOREIGN,			/* no lock file: another program's */

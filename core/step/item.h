@@ -45,6 +45,7 @@ struct item {
 	bool missing_is_error;		/* the document says that every chunk is stored */
 	uint64_t n_arrays;		/* leaves that are arrays, scalars or strings */
 	atomic_uint refs;
+	atomic_bool priority_asked;	/* leaves that come first are being prefetched */
 	atomic_uint last_opened;	/* id of the leaf opened last: tells who walks the tree */
 
 	/* Read when first asked for; protected by lock until then, immutable after. */

@@ -375,8 +375,12 @@ static int clean_item(struct commit_item *item)
 	struct cleaning cl = { .item = item };
 	struct io_dir *dir = store_dir(item->store);
 	auto_buf others = { 0 };
-	int r = keep_entries(&cl);
+	int r = 0;
 
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
+		r = store_leaf_unplace(item->leaves[i].kv);
+	if (r >= 0)
+		r = keep_entries(&cl);
 	if (r >= 0) {
 		/* The spans point into the names, which must not grow any more. */
 		struct cleaning look = { .item = item, .kept = cl.kept, .n = cl.n };
@@ -396,7 +400,8 @@ int seal_item(struct commit *c, struct commit_item *item)
 	/* A rank's directories hold leaves that it may need again. */
 	int r = item->store && !(c->shared && !store_is_ocdbt(item->store)) ? clean_item(item) : 0;
 
-	if (r >= 0 && item->store)
+	/* Without leaves there is no database: all values are in other files. */
+	if (r >= 0 && item->store && item->n_leaves)
 		r = store_is_ocdbt(item->store) ? seal_database(c, item) : seal_directories(c, item);
 	if (r >= 0 && item->parts)
 		r = merge_databases(c, item);

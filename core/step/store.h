@@ -54,6 +54,12 @@ int store_leaf_place(struct kv *leaf, struct span param);
 /* One value of a leaf in another place, too, where it is durable: a file below to. */
 int store_leaf_copy(struct kv *leaf, struct span key, struct io_dir *to, const char *path);
 
+/*
+ * A bare leaf that a commit which failed has placed (empty param) goes back to where it was, so that it
+ * may get another name. Nothing for other leaves.
+ */
+int store_leaf_unplace(struct kv *leaf);
+
 struct store_stats {
 	uint64_t values, bytes;
 };

@@ -16,7 +16,8 @@
 
 #define HASH_DIGITS 16
 
-static const char *const ext_text[NAME_EXT_COUNT] = {
+/* Those of plugins are NULL until they are loaded, which is before any thread looks. */
+static const char *ext_text[NAME_EXT_COUNT] = {
 	"", ".npy", ".bin", ".json", ".txt", ".null", ".safetensors", ".html",
 };
 
@@ -27,13 +28,27 @@ static const char *const reserved_names[] = {
 
 const char *name_ext_text(enum name_ext ext)
 {
-	return ext_text[ext];
+	return ext_text[ext] ? ext_text[ext] : "";
+}
+
+int name_ext_add(const char *text, enum name_ext *ret)
+{
+	for (int ext = NAME_EXT_NPY; ext < NAME_EXT_COUNT; ext++) {
+		if (ext_text[ext] && strcmp(ext_text[ext], text))
+			continue;
+		if (ext < NAME_EXT_PLUGIN)
+			return fail(-EINVAL, "'%s' is an extension of ours", text);
+		ext_text[ext] = text;
+		*ret = (enum name_ext)ext;
+		return 0;
+	}
+	return fail(-EFBIG, "more than %d extensions", NAME_EXT_COUNT - NAME_EXT_PLUGIN);
 }
 
 enum name_ext name_ext_of(struct span name)
 {
 	for (int ext = NAME_EXT_NPY; ext < NAME_EXT_COUNT; ext++)
-		if (span_ends(name, span_str(ext_text[ext])))
+		if (ext_text[ext] && span_ends(name, span_str(ext_text[ext])))
 			return (enum name_ext)ext;
 	return NAME_EXT_NONE;
 }
@@ -75,7 +90,7 @@ static int escape_stem(struct span key, bool bare, bool reserved, struct buf *re
 	if (name_is_hashed(key))
 		odd = key.n - HASH_DIGITS - 1;
 	else if (bare && name_ext_of(key))
-		odd = key.n - strlen(ext_text[name_ext_of(key)]);
+		odd = key.n - strlen(name_ext_text(name_ext_of(key)));
 	else if (bare && reserved && is_reserved(key))
 		odd = 0;
 	for (size_t i = 0; i < key.n && r >= 0; i++) {
@@ -143,7 +158,7 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 	for (int i = 0; i < HASH_DIGITS / 2 && r >= 0; i++)
 		r = buf_addf(&name, "%02x", digest[i]);
 	if (r >= 0)
-		r = buf_add_str(&name, ext_text[ext]);
+		r = buf_add_str(&name, name_ext_text(ext));
 	return r < 0 ? r : buf_add_span(ret, buf_span(&name));
 }
 
@@ -154,7 +169,7 @@ int name_escape(struct span key, enum name_use use, enum name_ext ext, bool rese
 	int r = escape_stem(key, is_bare(use, ext), reserved, ret);
 
 	if (r >= 0)
-		r = buf_add_str(ret, ext_text[ext]);
+		r = buf_add_str(ret, name_ext_text(ext));
 	if (r >= 0 && ret->n - was <= LIMIT_NAME_BYTES)
 		return 0;
 	ret->n = was;

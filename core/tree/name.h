@@ -17,11 +17,18 @@ enum name_ext {
 	NAME_EXT_NONE,
 	NAME_EXT_NPY, NAME_EXT_BIN, NAME_EXT_JSON, NAME_EXT_TXT, NAME_EXT_NULL,
 	NAME_EXT_SAFETENSORS, NAME_EXT_HTML,
+	NAME_EXT_PLUGIN,		/* the first of those that plugins bring */
+	NAME_EXT_PLUGIN_LAST = NAME_EXT_PLUGIN + 15,
 	NAME_EXT_COUNT,
 };
 
-/* ".npy"; "" for NAME_EXT_NONE. */
+/* ".npy"; "" for NAME_EXT_NONE, and for those of plugins that are not loaded, which come last. */
 const char *name_ext_text(enum name_ext ext);
+/*
+ * One more, ".word": of a plugin. Before there is a second thread. -EINVAL for one that is taken and ours,
+ * -EFBIG when there are too many; one that a plugin brought before is shared.
+ */
+int name_ext_add(const char *text, enum name_ext *ret);
 /* The extension that name ends in, or NAME_EXT_NONE. */
 enum name_ext name_ext_of(struct span name);
 

@@ -13,7 +13,7 @@
 #include "core/base/log.h"
 #include "core/zarr/cast.h"
 
-#define WHOLE_MAX (2 * MiB)		/* larger chunks are streamed, so that a reader need not wait for all */
+#define WHOLE_MAX (4 * MiB)		/* larger chunks are streamed, so that a reader need not wait for all */
 #define WAIT_TRIES 4			/* a chunk that others failed to fill */
 
 bool chunk_is_streamed(const struct zarr *z)

@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/zarr/cast.h"
 
+#define ADVISE_BYTES ((uint64_t)2 * MiB)	/* that the kernel is asked to read ahead at once */
 #define JUMP_PIECES 24			/* a first access this far in comes from a reader that jumps */
 
 void stream_decoder_free(struct stream *s)
@@ -90,13 +91,18 @@ static int pull_input(void *arg, struct span *ret)
 	if (s->loc.where == KV_INLINE) {
 		*ret = span_of(s->loc.bytes.p + s->off + s->fed, n);
 	} else {
-		int r = n ? io_read_exact(s->loc.file, s->input, n, s->loc.off + s->off + s->fed) : 0;
+		int r;
 
+		/* The kernel reads on while we decode. Each byte is asked for once: asking looks at every page. */
+		if (s->fed + n > s->advised - MIN(s->advised, ADVISE_BYTES / 2)) {
+			s->advised = MAX(s->advised, s->fed + n);
+			posix_fadvise(s->loc.file->fd, (off_t)(s->loc.off + s->off + s->advised), ADVISE_BYTES,
+				      POSIX_FADV_WILLNEED);
+			s->advised += ADVISE_BYTES;
+		}
+		r = n ? io_read_exact(s->loc.file, s->input, n, s->loc.off + s->off + s->fed) : 0;
 		if (r < 0)
 			return r;
-		/* The kernel reads on while we decode. */
-		posix_fadvise(s->loc.file->fd, (off_t)(s->loc.off + s->off + s->fed + n), 4 * STREAM_INPUT_BYTES,
-			      POSIX_FADV_WILLNEED);
 		*ret = span_of(s->input, n);
 	}
 	s->fed += n;
@@ -109,7 +115,7 @@ static int decoder_open(struct stream *s)
 	int r;
 
 	decoder_close(s);
-	s->fed = 0;
+	s->fed = s->advised = 0;
 	stream_room_take(s);
 	s->input = block_alloc(STREAM_INPUT_BYTES);
 	r = s->input ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
@@ -276,6 +282,13 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 
 	if (s->failed.code && piece >= s->pos)
 		return err_restore(&s->failed);
+	/* It was decoded between our look at the cache and the lock. To decode all again would be a pity. */
+	if (piece < s->pos) {
+		struct cache_key key = stream_piece_key(s->z, s->number, piece);
+
+		if (cache_has(s->z->env->cache, &key, CACHE_READY))
+			return 0;
+	}
 	if (s->driving) {
 		/* A piece behind the driver that is gone waits for it to stop, and then starts again. */
 		bool behind = piece < s->pos;

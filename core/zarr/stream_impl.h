@@ -35,6 +35,7 @@ struct stream {
 	struct codec_stream *decoder;
 	uint64_t reserved;		/* bytes of decoder_used that are this stream's */
 	uint64_t fed;			/* stored bytes given to the decoder */
+	uint64_t advised;		/* and those that the kernel was told will be read */
 	uint8_t *input;
 	struct spill *spill;		/* readable by all once spilled > 0 */
 

@@ -16,7 +16,7 @@
 #include "core/base/blocks.h"
 
 #define STREAMS_MAX 64			/* live at once, held ones not counted */
-#define DECODERS_MAX 8			/* of them with a decoder's memory */
+#define DECODERS_MAX 20			/* of them with a decoder's memory: a row of 16 chunks read in step */
 #define DECODER_BESIDE (8 * MiB)	/* what a decoder takes beside its history, at most */
 
 int streams_new(const struct streams_opts *opts, struct streams **ret)

@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/zarr/meta_memo.h"
 
 /* The innermost level, in axes of the array. -EFBIG when its chunks cannot be numbered. */
 static int derive_leaf(struct zarr *z)
@@ -64,7 +65,10 @@ static int read_meta(struct zarr *z)
 			    z->kv->name);
 	if (r < 0)
 		return r;
-	return zarr_meta_parse(buf_span(&text), buf_str(&key), &z->meta);
+	r = meta_memo_parse(z->env->metas, buf_span(&text), buf_str(&key), &z->shared);
+	if (r >= 0)
+		z->meta = z->shared->meta;
+	return r;
 }
 
 int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t owner, uint32_t tag,
@@ -109,7 +113,7 @@ void zarr_unref(struct zarr *z)
 {
 	if (!z || atomic_fetch_sub_explicit(&z->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	zarr_meta_release(&z->meta);
+	meta_shared_unref(z->shared);
 	kv_free(z->kv);
 	free((void *)(uintptr_t)z->address.p);
 	free(z->prefix);

@@ -16,6 +16,8 @@
 #include "core/kv/kv.h"
 #include "core/zarr/zarr_meta.h"
 
+struct meta_memo;
+struct meta_shared;
 struct streams;
 
 struct zarr;
@@ -39,6 +41,7 @@ struct zarr_env {
 	struct budget *budget;		/* what reading may hold beside the cache: read_budget */
 	struct streams *streams;	/* decoders of large chunks, and their spill files */
 	struct zarr_remote *remote;	/* NULL: everything is decoded here */
+	struct meta_memo *metas;	/* NULL: every array parses its own */
 
 	/* Counters, for `.pytreefs/stats` and tests. */
 	atomic_ullong chunks_decoded, chunk_bytes_decoded, chunk_bytes_stored;
@@ -47,7 +50,8 @@ struct zarr_env {
 
 struct zarr {
 	struct zarr_env *env;
-	struct zarr_meta meta;
+	struct zarr_meta meta;		/* a copy: what it points to is the shared one's */
+	struct meta_shared *shared;	/* a reference */
 	struct kv *kv;			/* a reference */
 	char *prefix;			/* of its keys, with the slash: "params.w/", or "" */
 	size_t prefix_len;

@@ -50,7 +50,7 @@ def empty(path):
 
 
 def whole_tree(b, compression, target, text):
-    """np.save of every leaf and the rename, against Orbax's synchronous save of the same arrays."""
+    """np.save of every leaf and the rename, against Orbax's synchronous save of the same arrays as jax.Array."""
     arrays = sources(b, 'bench-leaves-zstd')
     root = Root(b, f'compression={compression}')
     out = b.scratch() / 'orbax'
@@ -124,7 +124,7 @@ def sync(path):
 
 @bench
 def small_leaves(b):
-    """2,000 leaves of 1 KiB and a commit, against Orbax's synchronous save."""
+    """2,000 leaves of 1 KiB and a commit, against Orbax's synchronous save of as many jax.Arrays."""
     arrays = b.scratch(memory=True)
     for i in range(20):
         (arrays / f'layer{i:02d}').mkdir()

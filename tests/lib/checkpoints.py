@@ -17,7 +17,7 @@ from lib.case import Case
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 MODULES = ('gen_matrix', 'gen_trees', 'gen_roots', 'gen_sharded', 'gen_zarr', 'gen_legacy', 'gen_big',
-           'gen_views', 'gen_bench')
+           'gen_views', 'gen_bench', 'gen_tools')
 SHARED = ('expect.py', 'case.py', 'generate.py', 'jaxenv.py')
 
 

@@ -129,3 +129,17 @@ def test_twenty_thousand_leaves_open_in_less_than_three_seconds(mount, chromium,
     assert metrics['ProcessTime'] < 3.0, metrics
     assert search(chromium, 'layer150/w77').split()[0] == '1'
     assert chromium.complaints() == []
+
+
+def test_a_report_shows_histograms(run, chromium, tmp_path):
+    out = tmp_path / 'report.html'
+    run('report', SAMPLE / '1000/state', out)
+    chromium.open(address(out), "document.querySelectorAll('#rows .row').length")
+    search(chromium, 'params mlp/up/kernel')
+    chromium.eval("[...document.querySelectorAll('#rows .row')]"
+                  ".find(r => r.title.endsWith('mlp/up/kernel.npy')).click()")
+    bars = chromium.eval("[...document.querySelectorAll('#hist rect')].map(r => r.textContent.split(' ')[0])")
+    assert len(bars) == 48 and sum(map(int, bars)) == 32 * 64
+    text = chromium.eval("document.getElementById('detail').textContent")
+    assert 'mean' in text and 'nan' in text
+    assert chromium.complaints() == []

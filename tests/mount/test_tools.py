@@ -34,22 +34,6 @@ def strings(doc):
         yield doc
 
 
-@pytest.mark.parametrize('command', COMMANDS)
-def test_help(run, command):
-    r = run(command, '--help')
-    assert 'usage' in r.stdout.lower() and command in r.stdout
-
-
-@pytest.mark.parametrize('command', [c for c in COMMANDS if c not in ('mount', 'umount')])
-def test_the_example_of_the_help_works_when_pasted(run, program, command):
-    """Run in the top directory of the repository, as the example says it."""
-    example = run(command, '--help').stdout.partition('example:')[2].strip().splitlines()[0]
-    assert example.startswith(f'pytreefs {command} ')
-    r = subprocess.run(example.replace('pytreefs', f'"{program}"', 1), shell=True, cwd=SAMPLE.parents[2],
-                       capture_output=True, text=True, timeout=60)
-    assert r.returncode == 0, f'{example}\n{r.stderr}'
-
-
 def test_latest_is_a_step_for_the_tools_too(run):
     assert run('cat', below(SAMPLE, 'latest/state/step.json')).stdout.strip() == '1500'
     assert run('ls', below(SAMPLE, 'latest/state')).stdout == run('ls', below(SAMPLE, '1500/state')).stdout
@@ -265,3 +249,15 @@ def test_explain_tells_what_the_trace_then_shows(run, mount, cases):
         file, off, n = place.split(':')
         assert any(f == file and int(o) <= int(off) and int(off) + int(n) <= int(o) + int(k)
                    for f, o, k in reads), (place, done)
+
+
+def test_bench_measures_every_engine_and_depth(run, tmp_path):
+    rows = json.loads(run('bench', '--size', '2M', '--json', tmp_path).stdout)
+    assert {r['engine'] for r in rows} >= {'sync'} and {r['depth'] for r in rows} == {1, 4, 16, 64}
+    assert all(r['write_mib_per_second'] > 0 and r['read_mib_per_second'] > 0 for r in rows)
+    assert not list(tmp_path.iterdir()), 'its files have no names'
+
+
+def test_bench_of_no_directory_says_so(run):
+    r = run('bench', '--size', '2M', '/nonexistent', ok=False)
+    assert r.returncode == 1 and '/nonexistent' in r.stderr

@@ -5,78 +5,7 @@
  * The linker leads our calls of malloc and its kin here; those inside libraries are not ours.
  */
 #include "tests/unit/mount_walk.h"
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_reallocarray(void *p, size_t n, size_t size);
-char *__real_strdup(const char *s);
-void *__real_block_alloc(size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_reallocarray(void *p, size_t n, size_t size);
-char *__wrap_strdup(const char *s);
-int __wrap_asprintf(char **ret, const char *fmt, ...);
-void *__wrap_block_alloc(size_t n);
-
-static unsigned count, fail_at;		/* fail_at 0: never */
-
-static bool fails(void)
-{
-	return fail_at && ++count == fail_at;
-}
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fails() ? NULL : __real_realloc(p, n);
-}
-
-void *__wrap_reallocarray(void *p, size_t n, size_t size)
-{
-	return fails() ? NULL : __real_reallocarray(p, n, size);
-}
-
-char *__wrap_strdup(const char *s)
-{
-	return fails() ? NULL : __real_strdup(s);
-}
-
-int __wrap_asprintf(char **ret, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	if (fails()) {
-		*ret = (char *)(uintptr_t)0xdead;	/* undefined, says the manual */
-		return -1;
-	}
-	va_start(ap, fmt);
-	n = vasprintf(ret, fmt, ap);
-	va_end(ap);
-	return n;
-}
-
-void *__wrap_block_alloc(size_t n)
-{
-	return fails() ? NULL : __real_block_alloc(n);
-}
-
-/* The next allocation to fail: each of the first ones, then ever fewer; every one when asked for. */
-static unsigned after(unsigned n)
-{
-	return getenv("TEST_EVERY_ALLOCATION") ? n + 1 : n + 1 + n / 64;
-}
+#include "tests/unit/nomem.h"
 
 /* One kind of checkpoint: the nth allocation fails, for n until none is left to fail. */
 static void fail_each(const char *source)

@@ -1,0 +1,72 @@
+/*
+ * plugins.h - the registry: which handler a leaf or an item has, built-in ones and those of plugins.
+ *
+ * Filled while options are read, when there is one thread, and immutable after. It is the process's, as
+ * loaded code is: a plugin that is loaded stays.
+ */
+#ifndef PYTREEFS_PLUGINS_H
+#define PYTREEFS_PLUGINS_H
+
+#include "handlers/value.h"
+
+struct pytreefs_item;
+struct pytreefs_leaf;
+
+/* One that is loaded. */
+struct plugin {
+	struct plugin *next;		/* the one loaded before it */
+	char *path;
+	const char *name;
+	const struct pytreefs_leaf *leaf;	/* or NULL */
+	const struct pytreefs_item *item;	/* or NULL */
+	const char *typestr[2];
+	struct leaf_handler handler;	/* of leaf */
+	pthread_mutex_t serial;		/* held during calls of one that wants one thread */
+};
+
+/* Load it. -EINVAL says what is wrong with it. */
+int plugin_load(const char *path);
+/* "ITEM:NAME" */
+int plugin_bind(const char *text);
+/* Plugins may take types of built-in handlers; built-in handlers take part at all. */
+void plugin_rules(bool override, bool builtin);
+/* Paths, and bindings, as text with blanks between. */
+int plugins_print(struct buf *ret);
+int plugins_print_bindings(struct buf *ret);
+/* The one loaded last, then along next. */
+const struct plugin *plugin_first(void);
+
+/* The handler of a type string, plugins and built-in ones in order; NULL: none. */
+const struct leaf_handler *handler_of_type(struct span typestr);
+/* The leaf plugin whose files have this extension; NULL: none. */
+struct plugin *plugin_of_ext(enum name_ext ext);
+
+/* Files of a leaf or item in memory. */
+struct plugin_files {
+	struct arena arena;
+	struct plugin_file {
+		const char *name;
+		const void *p;
+		uint64_t n;
+	} *file;
+	size_t n, cap;
+	uint64_t bytes;
+};
+void plugin_files_release(struct plugin_files *f);
+#define auto_plugin_files __attribute__((cleanup(plugin_files_release))) struct plugin_files
+/* One more; bytes are copied. -EFBIG, -EINVAL for a name that leaves the directory. */
+int plugin_files_add(struct plugin_files *f, const char *name, const void *p, uint64_t n);
+/* All regular files below a directory of the source. contents false: names only. */
+int plugin_files_read(struct io_dir *dir, const char *path, bool contents, struct plugin_files *ret);
+
+/* The calls, with all that a plugin may do wrong looked for. -EUCLEAN on reading, -EINVAL on writing. */
+int plugin_decode_leaf(struct plugin *p, const struct plugin_files *stored, struct buf *ret);
+int plugin_encode_leaf(struct plugin *p, struct span bytes, struct plugin_files *ret);
+int plugin_leaf_metadata(struct plugin *p, const struct plugin_files *stored, struct buf *ret);
+int plugin_finalize(struct plugin *p);
+int plugin_decode_item(struct plugin *p, const struct plugin_files *stored, struct plugin_files *ret);
+int plugin_encode_item(struct plugin *p, const struct plugin_files *shown, struct plugin_files *ret);
+/* The plugin of an item: by its bound name, else by probing. NULL: none. dir may be NULL: by name only. */
+int plugin_of_item(const char *item, struct io_dir *dir, const char *path, struct plugin **ret);
+
+#endif

@@ -1,0 +1,320 @@
+"""convert, export, save and merge: round trips through every format, read by the real libraries on both sides."""
+
+import json
+import pathlib
+import shutil
+
+import ml_dtypes
+import numpy as np
+import orbax.checkpoint as ocp0
+import pytest
+import safetensors.numpy
+import tensorstore as ts
+import zarr
+from orbax.checkpoint import v1 as ocp1
+
+from lib import expect, restoring, selftest
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
+MATRIX = 'matrix-ocdbt-zarr2-zstd-v0'
+# Name of the output, options of the export.
+FORMATS = {'safetensors': ('m.safetensors', []), 'shards': ('m', ['--format', 'safetensors', '--max-shard-size', '2K']),
+           'npz': ('m.npz', []), 'npy': ('m', []), 'zarr2': ('m.zarr', ['-o', 'zarr=2']),
+           'zarr3': ('m.zarr', ['-o', 'zarr=3']), 'zarr-raw': ('m.zarr', ['-o', 'compression=none,chunk_byte_size=64'])}
+CASES = [MATRIX, 'matrix-perleaf-zarr3-none-v1']
+
+
+def restored(path):
+    return ocp0.PyTreeCheckpointer().restore(path)
+
+
+def item_of(case):
+    """The directory of a case's only tree."""
+    (where,) = case.trees
+    return case.path / where
+
+
+@pytest.mark.parametrize('form', FORMATS)
+@pytest.mark.parametrize('name', CASES)
+@pytest.mark.feature('F5')
+@pytest.mark.feature('B4')
+def test_there_and_back(run, cases, tmp_path, name, form):
+    """Orbax -> another format -> Orbax: every bit, every dtype, every kind of container and leaf."""
+    case = cases(name)
+    tree, out = case.tree(), tmp_path / FORMATS[form][0]
+    run('export', *FORMATS[form][1], item_of(case), out)
+    run('convert', out, tmp_path / 'back')
+    assert not restoring.faults(tree, restored(tmp_path / 'back'))
+    assert not list(selftest.by_tensorstore(tmp_path / 'back', tree))
+    assert run('diff', item_of(case), tmp_path / 'back', ok=False).returncode == 0
+
+
+@pytest.mark.parametrize('form', ['npz', 'npy', 'zarr2', 'zarr3'])
+def test_every_dtype_there_and_back(run, cases, tmp_path, form):
+    """Every element type with every bit pattern, those included that .npy has no name for."""
+    case = cases('dtypes-ocdbt-zarr2')
+    out = tmp_path / FORMATS[form][0]
+    run('export', *FORMATS[form][1], item_of(case), out)
+    run('convert', out, tmp_path / 'back')
+    assert not list(selftest.by_tensorstore(tmp_path / 'back', case.tree()))
+    assert run('diff', item_of(case), tmp_path / 'back', ok=False).returncode == 0
+
+
+def test_safetensors_refuses_what_it_cannot_name(run, cases, tmp_path):
+    r = run('export', item_of(cases('dtypes-ocdbt-zarr2')), tmp_path / 'm.safetensors', ok=False)
+    assert r.returncode == 1 and 'no name' in r.stderr and not list(tmp_path.iterdir()), r.stderr
+
+
+@pytest.mark.parametrize('options', ['zarr=3', 'zarr=2', 'ocdbt=off', 'ocdbt=off,zarr=3', 'compression=none',
+                                     'compression=zstd:9', 'chunk_byte_size=100', 'zarr=3,compression=none'])
+@pytest.mark.parametrize('name', CASES)
+@pytest.mark.feature('B4')
+def test_orbax_to_orbax(run, cases, mount, tmp_path, name, options):
+    """The same tree in every other way of storing, restored by real Orbax, opened by TensorStore, mounted."""
+    case = cases(name)
+    out = tmp_path / 'out'
+    run('convert', '-o', options, item_of(case), out)
+    doc = json.loads((out / '_METADATA').read_text())
+    assert doc['use_zarr3'] == ('zarr=3' in options) and doc['use_ocdbt'] == ('ocdbt=off' not in options)
+    assert not restoring.faults(case.tree(), restored(out))
+    assert not list(selftest.by_tensorstore(out, case.tree()))
+    assert run('verify', out).returncode == 0
+
+
+@pytest.mark.feature('B4')
+def test_v0_to_v1_and_back(run, cases, tmp_path):
+    """A tree at the top of its directory becomes an item, as v1 has it, and one again."""
+    case = cases(MATRIX)
+    run('convert', '--layout', 'v1', '--item', 'state', item_of(case), tmp_path / 'v1')
+    got = ocp1.load(tmp_path / 'v1')
+    assert not restoring.faults(case.tree(), got)
+    assert list(json.loads((tmp_path / 'v1/_CHECKPOINT_METADATA').read_text())['item_handlers']) == ['state']
+    run('convert', '--layout', 'v0', tmp_path / 'v1/state', tmp_path / 'v0')
+    assert not restoring.faults(case.tree(), restored(tmp_path / 'v0'))
+    r = run('convert', '--layout', 'v0', tmp_path / 'v1', tmp_path / 'no', ok=False)
+    assert r.returncode == 1 and 'items' in r.stderr and not (tmp_path / 'no').exists()
+
+
+def test_chunks_that_fit_are_not_decoded(run, cases, tmp_path):
+    """A copy in the same form moves stored bytes: the values' checksums stay, byte for byte."""
+    case = cases(MATRIX)
+    run('convert', item_of(case), tmp_path / 'out')
+
+    def stored(path):
+        kv = ts.KvStore.open({'driver': 'ocdbt', 'base': f'file://{path}/'}).result()
+        return {k: bytes(kv.read(k).result().value) for k in kv.list().result() if not k.endswith(b'.zarray')}
+    assert stored(tmp_path / 'out') == stored(item_of(case))
+
+
+@pytest.mark.feature('F3')
+@pytest.mark.feature('E2')
+def test_a_root_of_steps(run, tmp_path, cases):
+    """Every step with all its items: trees, JSON, metrics, custom metadata."""
+    source = SAMPLE
+    run('convert', '-o', 'zarr=3', source, tmp_path / 'out')
+    for step in ('1000', '1500'):
+        assert run('diff', source / step, tmp_path / 'out' / step).returncode == 0
+        for file in ('config/metadata', 'metrics/metrics'):
+            assert (tmp_path / 'out' / step / file).read_bytes() == (source / step / file).read_bytes()
+        ours, theirs = (json.loads((d / step / '_CHECKPOINT_METADATA').read_text())
+                        for d in (tmp_path / 'out', source))
+        assert ours['custom_metadata'] == theirs['custom_metadata']
+        assert ours['item_handlers'] == theirs['item_handlers']
+    m = ocp0.CheckpointManager(tmp_path / 'out')
+    assert m.all_steps() == [1000, 1500] and m.latest_step() == 1500
+
+
+# ---- what the other libraries make of an export ----
+
+def arrays_of(tree, separator):
+    out = {}
+    for path, v in tree.leaves.items():
+        v = v.array() if isinstance(v, expect.Scalar) else v.data if isinstance(v, expect.Key) else v
+        if isinstance(v, np.ndarray):
+            out[separator.join(path)] = v
+    return out
+
+
+def same(got, want):
+    assert set(got) == set(want)
+    for key, value in want.items():
+        assert expect.same_bits(value, np.asarray(got[key])), key
+
+
+@pytest.mark.feature('F5')
+def test_safetensors_reads_it(run, cases, tmp_path):
+    case = cases(MATRIX)
+    run('export', item_of(case), tmp_path / 'm.safetensors')
+    same(safetensors.numpy.load_file(tmp_path / 'm.safetensors'), arrays_of(case.tree(), '.'))
+
+
+@pytest.mark.feature('F5')
+def test_shards_and_their_index(run, cases, tmp_path):
+    """Names and index as Hugging Face's libraries have them; no shard above the limit but of one tensor."""
+    case = cases(MATRIX)
+    run('export', '--format', 'safetensors', '--max-shard-size', '2K', item_of(case), tmp_path / 'm')
+    index = json.loads((tmp_path / 'm/model.safetensors.index.json').read_text())
+    files = sorted(set(index['weight_map'].values()))
+    want = arrays_of(case.tree(), '.')
+    assert index['metadata']['total_size'] == sum(v.nbytes for v in want.values())
+    assert len(files) > 1
+    assert files == [f'model-{i + 1:05}-of-{len(files):05}.safetensors' for i in range(len(files))]
+    got = {}
+    for f in files:
+        part = safetensors.numpy.load_file(tmp_path / 'm' / f)
+        assert all(index['weight_map'][k] == f for k in part)
+        assert len(part) == 1 or sum(v.nbytes for v in part.values()) <= 2048
+        got |= part
+    same(got, want)
+
+
+def test_numpy_reads_the_npz(run, cases, tmp_path):
+    case = cases(MATRIX)
+    run('export', item_of(case), tmp_path / 'm.npz')
+    with np.load(tmp_path / 'm.npz') as z:
+        got = {k: z[k] for k in z.files}
+    texts = {'/'.join(p): v for p, v in case.tree().leaves.items() if isinstance(v, str)}
+    assert {k: str(got.pop(k)) for k in texts} == texts
+    want = arrays_of(case.tree(), '/')
+    same({k: v.view(want[k].dtype) if v.dtype.kind == 'V' else v for k, v in got.items()}, want)
+
+
+@pytest.mark.parametrize('version', [2, 3])
+def test_zarr_reads_the_group(run, cases, tmp_path, version):
+    case = cases(MATRIX)
+    run('export', '-o', f'zarr={version}', item_of(case), tmp_path / 'm.zarr')
+    group = zarr.open_group(tmp_path / 'm.zarr', mode='r')
+    for key, want in arrays_of(case.tree(), '/').items():
+        if want.dtype.kind == 'V' or want.dtype.name in ('bfloat16',) or 'float8' in want.dtype.name:
+            spec = {'driver': 'zarr3' if version == 3 else 'zarr',
+                    'kvstore': f'file://{tmp_path}/m.zarr/{key}/'}
+            got = ts.open(spec, open=True).result().read().result()
+        else:
+            got = group[key][...]
+        assert expect.same_bits(want, np.asarray(got)), key
+
+
+def test_cast_on_the_way(run, tmp_path):
+    tree = {'w': np.linspace(-3, 3, 700, dtype=np.float32).reshape(7, 100), 'n': np.arange(5)}
+    ocp0.PyTreeCheckpointer().save(tmp_path / 'ck', tree)
+    run('export', '--cast', 'bfloat16', tmp_path / 'ck', tmp_path / 'm.safetensors')
+    got = safetensors.numpy.load_file(tmp_path / 'm.safetensors')
+    assert expect.same_bits(tree['w'].astype(ml_dtypes.bfloat16), got['w'])
+    assert expect.same_bits(tree['n'], got['n'])
+    run('convert', '-o', 'dtype=float16', tmp_path / 'ck', tmp_path / 'half')
+    assert expect.same_bits(tree['w'].astype(np.float16), np.asarray(restored(tmp_path / 'half')['w']))
+
+
+# ---- files of other programs ----
+
+def foreign():
+    rng = np.random.default_rng(3)
+    return {'params': {'w': rng.standard_normal((30, 20)).astype(np.float32), 'b': np.arange(7, dtype=np.int16)},
+            'x': rng.standard_normal((2, 3, 4))}
+
+
+def flat(tree, separator, prefix=''):
+    for k, v in tree.items():
+        if isinstance(v, dict):
+            yield from flat(v, separator, prefix + k + separator)
+        else:
+            yield prefix + k, v
+
+
+def write_zarr(path, version):
+    g = zarr.open_group(path, mode='w', zarr_format=version)
+    for k, v in flat(foreign(), '/'):
+        g.create_array(k, shape=v.shape, dtype=v.dtype, chunks=tuple(max(1, n // 2) for n in v.shape))[...] = v
+
+
+MAKERS = {
+    'a.safetensors': lambda p: safetensors.numpy.save_file(dict(flat(foreign(), '.')), p),
+    'a.npz': lambda p: np.savez(p, **dict(flat(foreign(), '/'))),
+    'packed.npz': lambda p: np.savez_compressed(p, **dict(flat(foreign(), '/'))),
+    'a2.zarr': lambda p: write_zarr(p, 2),
+    'a3.zarr': lambda p: write_zarr(p, 3),
+}
+
+
+@pytest.mark.parametrize('name', MAKERS)
+@pytest.mark.feature('F5')
+def test_files_of_other_programs(run, tmp_path, name):
+    """save makes a step of them that CheckpointManager restores as the bare tree."""
+    MAKERS[name](tmp_path / name)
+    run('save', tmp_path / name, tmp_path / 'root/3')
+    tree = expect.flatten(foreign())
+    assert not restoring.faults(tree, ocp0.CheckpointManager(tmp_path / 'root').restore(3))
+    assert not restoring.faults(tree, ocp1.load(tmp_path / 'root/3'))
+
+
+def test_a_directory_of_files(run, tmp_path):
+    d = tmp_path / 'in'
+    (d / 'params').mkdir(parents=True)
+    np.save(d / 'params/w.npy', foreign()['params']['w'])
+    (d / 'step.json').write_text('12')
+    (d / 'name.txt').write_text('run 7')
+    (d / 'ema.null').touch()
+    run('save', d, tmp_path / 'root/1')
+    got = ocp0.CheckpointManager(tmp_path / 'root').restore(1)
+    assert got['step'] == 12 and got['name'] == 'run 7' and got['ema'] is None
+    assert expect.same_bits(foreign()['params']['w'], got['params']['w'])
+
+
+def test_a_copy_out_of_a_mount_is_saved_again(run, mount, tmp_path):
+    """cp -r of a whole step, and save: all items, the same values."""
+    m = mount(SAMPLE)
+    shutil.copytree(m / '1000', tmp_path / 'copy', copy_function=shutil.copyfile)
+    run('save', tmp_path / 'copy', tmp_path / 'root/1000')
+    got, want = (restored(d / '1000/state') for d in (tmp_path / 'root', SAMPLE))
+    assert expect.same_bits(np.asarray(want['params']['embed']['table']), np.asarray(got['params']['embed']['table']))
+    assert got['step'] == want['step'] and got['run_name'] == want['run_name']
+
+
+def test_only_some_leaves(run, cases, tmp_path):
+    case = cases(MATRIX)
+    run('convert', '--only', 'params/**', item_of(case), tmp_path / 'out')
+    assert set(restored(tmp_path / 'out')) == {'params'}
+    run('export', '--only', 'params/dense/kernel', item_of(case), tmp_path / 'm.npz')
+    assert list(np.load(tmp_path / 'm.npz')) == ['params/dense/kernel']
+    r = run('export', '--only', 'nosuch', item_of(case), tmp_path / 'no.npz', ok=False)
+    assert r.returncode == 1 and 'nosuch' in r.stderr and not (tmp_path / 'no.npz').exists()
+
+
+# ---- merge ----
+
+@pytest.mark.feature('A16')
+def test_merge_makes_it_whole(run, cases, copy):
+    """What Orbax cannot read becomes what it restores, and TensorStore opens every array."""
+    case = cases('unmerged')
+    item = copy(case)
+    with pytest.raises(Exception):
+        restored(item)
+    run('merge', item)
+    assert not restoring.faults(case.tree(), restored(item))
+    assert not list(selftest.by_tensorstore(item, case.tree()))
+    before = sorted(p.name for p in item.rglob('*'))
+    run('merge', item)          # nothing to do
+    assert sorted(p.name for p in item.rglob('*')) == before
+
+
+@pytest.mark.feature('A16')
+def test_merge_of_two_processes_equals_tensorstores(run, cases, copy):
+    case = cases('unmerged-two-processes')
+    item = copy(case)
+    run('merge', item)
+
+    def values(path):
+        kv = ts.KvStore.open({'driver': 'ocdbt', 'base': f'file://{path}/'}).result()
+        return {k: bytes(kv.read(k).result().value) for k in kv.list().result()}
+    assert values(item) == values(cases('merged-two-processes').path)
+
+
+@pytest.mark.feature('A16')
+def test_merge_finds_a_missing_part(run, cases, copy):
+    case = cases('unmerged-part-missing')
+    item = copy(case)
+    r = run('merge', item, ok=False)
+    assert r.returncode == 1 and "'c'" in r.stderr and not (item / 'manifest.ocdbt').exists()
+    r = run('merge', '--force', '--json', item, ok=False)
+    assert r.returncode == 1 and json.loads(r.stdout)['missing'] == 1
+    assert run('cat', item / 'a.npy', text=False).stdout[:6] == b'\x93NUMPY'

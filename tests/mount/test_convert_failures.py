@@ -1,0 +1,227 @@
+"""save, convert, export and merge when something goes wrong: nothing half-made under the final name, nothing
+left beside it, and a message that names leaf and file."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+ITEM = SAMPLE / '1000/state'
+OUTPUTS = ['convert ck', 'export m.npz', 'export m.safetensors', 'export m.zarr', 'export npy']
+
+
+def words(output, source, where):
+    command, name = output.split()
+    return [command, str(source), str(pathlib.Path(where) / name)]
+
+
+def listing(path):
+    return sorted(p.relative_to(path).as_posix() for p in pathlib.Path(path).rglob('*'))
+
+
+@pytest.fixture(scope='module')
+def large(tmp_path_factory):
+    """64 MiB that do not compress, in leaves of 8 MiB, as a directory of files."""
+    d = tmp_path_factory.mktemp('large') / 'in'
+    d.mkdir()
+    rng = np.random.default_rng(1)
+    for i in range(8):
+        np.save(d / f'w{i}.npy', rng.integers(0, 256, 8 << 20, np.uint8))
+    return d
+
+
+@pytest.fixture(scope='module')
+def large_checkpoint(program, large):
+    subprocess.run([program, 'convert', large, large.parent / 'ck'], check=True)
+    return large.parent / 'ck'
+
+
+# ---- what is there already ----
+
+@pytest.mark.parametrize('output', OUTPUTS)
+def test_what_is_there_stays(run, tmp_path, output):
+    first = run(*words(output, ITEM / 'params', tmp_path))
+    before = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
+    r = run(*words(output, ITEM, tmp_path), ok=False)
+    assert r.returncode == 1 and '--force' in r.stderr and first.returncode == 0
+    assert {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()} == before
+    command, *rest = words(output, ITEM, tmp_path)
+    run(command, '--force', *rest)
+    name = output.split()[1]
+    back = tmp_path / name if name == 'ck' else tmp_path / 'back'
+    if name != 'ck':
+        run('convert', tmp_path / name, back)
+    assert run('diff', ITEM, back).returncode == 0
+    assert {p.name for p in tmp_path.iterdir()} == {name, back.name}
+
+
+@pytest.mark.parametrize('output', ['convert d', 'export d', 'export d.zarr'])
+def test_force_replaces_no_strangers(run, tmp_path, output):
+    """A directory of something else is not taken for an old result."""
+    d = tmp_path / output.split()[1]
+    d.mkdir()
+    (d / 'thesis.tex').write_text('years of work')
+    command, *rest = words(output, ITEM, tmp_path)
+    r = run(command, '--force', *rest, ok=False)
+    assert r.returncode == 1 and 'force' in r.stderr
+    assert listing(tmp_path) == [d.name, f'{d.name}/thesis.tex']
+
+
+def test_a_step_that_is_there(run, tmp_path):
+    run('save', ITEM / 'params', tmp_path / 'root/5')
+    r = run('save', ITEM, tmp_path / 'root/5', ok=False)
+    assert r.returncode == 1 and "5' is there already" in r.stderr
+    r = run('save', ITEM, tmp_path / 'root/notastep', ok=False)
+    assert r.returncode == 1 and 'notastep' in r.stderr
+    assert os.listdir(tmp_path / 'root') == ['5']
+
+
+def test_in_place_with_force(run, tmp_path):
+    """A checkpoint is converted onto itself: read while it is written, replaced when that is whole."""
+    run('convert', ITEM, tmp_path / 'ck')
+    run('convert', '--force', '-o', 'zarr=3,compression=none', tmp_path / 'ck', tmp_path / 'ck')
+    assert run('diff', ITEM, tmp_path / 'ck').returncode == 0
+    assert os.listdir(tmp_path) == ['ck']
+
+
+# ---- no room ----
+
+def on_small_disk(program, command, size):
+    """Run it with a file system of its own of that size: its output, and what is left there afterwards."""
+    script = ('d=$(mktemp -d) && mount -t tmpfs -o size=%s none "$d" || exit 77; cd "$d"; "$@"; echo "status $?"; '
+              'find . -mindepth 1' % size)
+    r = subprocess.run(['unshare', '-rm', 'sh', '-c', script, 'sh', program, *command], capture_output=True, text=True,
+                       timeout=120)
+    if 'status' not in r.stdout:
+        pytest.skip('no mount name space can be made here')
+    return r
+
+
+@pytest.mark.parametrize('output', OUTPUTS)
+def test_a_full_disk_leaves_nothing(program, large_checkpoint, output):
+    r = on_small_disk(program, words(output, large_checkpoint, '.'), '20m')
+    assert r.stdout.splitlines() == ['status 1'], r.stdout + r.stderr
+    assert 'No space left' in r.stderr and "w" in r.stderr, r.stderr
+
+
+def test_the_small_disk_is_no_fault_by_itself(program, large_checkpoint):
+    """The same with room enough: so the test above tests what it says."""
+    r = on_small_disk(program, words('export npy', large_checkpoint, '.'), '100m')
+    assert r.stdout.splitlines()[0] == 'status 0' and './npy/w0.npy' in r.stdout
+
+
+# ---- interrupted ----
+
+@pytest.mark.parametrize('sig', [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize('output', OUTPUTS)
+def test_interrupted(program, large_checkpoint, tmp_path, output, sig):
+    """Ctrl-C takes away what was made; after kill -9 there is at least nothing under the final name."""
+    command, source, out = words(output, large_checkpoint, tmp_path)
+    # Encoded anew, so that it takes a while.
+    options = ['-o', 'compression=zstd:15'] if command == 'convert' or out.endswith('.zarr') else []
+    for _ in range(20):
+        p = subprocess.Popen([program, command, *options, source, out], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while p.poll() is None and not os.listdir(tmp_path):
+            time.sleep(0.0005)
+        p.send_signal(sig)
+        err = p.communicate(timeout=60)[1].decode()
+        if p.returncode != 0:
+            break
+        # It was done before the signal came.
+        subprocess.run(['rm', '-r', out], check=True)
+    assert not os.path.exists(out)
+    if sig != signal.SIGKILL:
+        assert p.returncode == 1 and 'interrupted' in err, (p.returncode, err)
+        assert not os.listdir(tmp_path)
+
+
+def test_a_convert_that_was_killed_is_begun_afresh(program, run, large, tmp_path):
+    """The draft that kill -9 left is in nobody's way."""
+    p = subprocess.Popen([program, 'convert', '-o', 'compression=zstd:15', large, tmp_path / 'ck'])
+    while p.poll() is None and not (tmp_path / 'ck.orbax-checkpoint-tmp').exists():
+        time.sleep(0.0005)
+    p.kill()
+    p.wait()
+    run('convert', '--force', large, tmp_path / 'ck')
+    assert os.listdir(tmp_path) == ['ck']
+    assert run('verify', tmp_path / 'ck').returncode == 0
+
+
+# ---- broken inputs ----
+
+def broken(path, change):
+    data = bytearray(path.read_bytes())
+    change(data)
+    path.write_bytes(data)
+
+
+def flip_late(data):
+    """In the values: near the end of the first half."""
+    data[len(data) // 3] ^= 0xff
+
+
+@pytest.mark.parametrize('kind', ['npz', 'packed'])
+def test_a_damaged_npz_is_refused(run, tmp_path, kind):
+    """Its checksums are checked; the message names the member, and the leaf that it was to be."""
+    arrays = {'params/w': np.arange(100000, dtype=np.float32)}
+    (np.savez if kind == 'npz' else np.savez_compressed)(tmp_path / 'a.npz', **arrays)
+    broken(tmp_path / 'a.npz', flip_late)
+    r = run('convert', tmp_path / 'a.npz', tmp_path / 'ck', ok=False)
+    assert r.returncode == 1 and 'params/w' in r.stderr and 'a.npz' in r.stderr, r.stderr
+    assert os.listdir(tmp_path) == ['a.npz']
+
+
+@pytest.mark.parametrize('name', ['m.npz', 'm.safetensors'])
+def test_cut_at_any_byte(run, tmp_path, name):
+    """A file that lost its end is refused, wherever it was cut."""
+    run('export', ITEM, tmp_path / name)
+    whole = (tmp_path / name).read_bytes()
+    for n in [0, 1, 7, 8, 9, 100, len(whole) // 2, len(whole) - 65, len(whole) - 22, len(whole) - 2, len(whole) - 1]:
+        (tmp_path / name).write_bytes(whole[:n])
+        r = run('convert', tmp_path / name, tmp_path / 'ck', ok=False)
+        assert r.returncode == 1 and name in r.stderr, (n, r.returncode, r.stderr)
+        assert os.listdir(tmp_path) == [name], n
+
+
+def test_a_damaged_chunk_names_its_leaf(run, tmp_path):
+    """Of a checkpoint: leaf, chunk and file are named, and nothing is left."""
+    run('convert', '-o', 'ocdbt=off', ITEM, tmp_path / 'ck')
+    chunk = tmp_path / 'ck/params.embed.table/0.0'
+    broken(chunk, lambda data: data.__setitem__(slice(0, 4), b'\0\0\0\0'))
+    for output in OUTPUTS[1:]:
+        r = run(*words(output, tmp_path / 'ck', tmp_path), ok=False)
+        assert r.returncode == 1 and 'embed' in r.stderr, r.stderr
+        assert os.listdir(tmp_path) == ['ck']
+    r = run('convert', '-o', 'compression=none', tmp_path / 'ck', tmp_path / 'out', ok=False)
+    assert r.returncode == 1 and 'params/embed/table.npy' in r.stderr
+    assert os.listdir(tmp_path) == ['ck']
+
+
+@pytest.mark.parametrize('content', ['{', '[]', '{"leaves": {"w": 5}}', '{"leaves": {"w": "../../x.npy"}}',
+                                     '{"kinds": {"../x": "list"}}', '{"kinds": {"": "nonsense"}}',
+                                     '{"leaves": {"w": "a\\u0000b"}}', '{"marks": {"w.npy": {"key": 5}}}',
+                                     '{"custom": {"": 5}}', '{"dtypes": {"w.npy": "int99"}, "step": 3}'])
+def test_a_hostile_structure(run, tmp_path, content):
+    """What travels with the arrays is not believed: no path leaves the draft."""
+    import safetensors.numpy
+    safetensors.numpy.save_file({'w': np.arange(4)}, tmp_path / 'm.safetensors', metadata={'pytreefs': content})
+    (tmp_path / 'out').mkdir()
+    r = run('convert', tmp_path / 'm.safetensors', tmp_path / 'out/ck', ok=False)
+    assert r.returncode == 1 and r.stderr, (r.stdout, r.stderr)
+    assert listing(tmp_path) == ['m.safetensors', 'out']
+
+
+def test_unusable_inputs(run, tmp_path):
+    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'text.npz').write_text('no archive')
+    (tmp_path / 'other').mkdir()
+    (tmp_path / 'other/readme.md').write_text('x')
+    for source in ('empty', 'text.npz', 'other', 'absent'):
+        r = run('save', tmp_path / source, tmp_path / 'root/1', ok=False)
+        assert r.returncode == 1 and source in r.stderr, (source, r.stderr)
+    assert not (tmp_path / 'root').exists() or not os.listdir(tmp_path / 'root')

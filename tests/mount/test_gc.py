@@ -1,0 +1,116 @@
+"""pytreefs gc: what dead writers left goes, what the living hold stays."""
+
+import json
+import os
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+
+def gc(program, source, *args):
+    r = subprocess.run([program, 'gc', '--json', *args, str(source)], capture_output=True, text=True)
+    return r, json.loads(r.stdout) if r.stdout else None
+
+
+def kinds(doc):
+    return {f['path']: f['kind'] for f in doc['found']}
+
+
+def removed(doc):
+    return {f['path'] for f in doc['found'] if f['removed']}
+
+
+def put(m, draft):
+    (m / draft / 'default').mkdir(parents=True)
+    np.save(m / draft / 'default' / 'w.npy', np.arange(100000))
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / 'source'
+    path.mkdir()
+    return path
+
+
+def test_an_abandoned_draft_is_removed_and_a_live_one_is_not(program, mount, source):
+    m = mount(source, foreground=True, allow_errors=True)
+    put(m, '1.tmp')
+    m.process.send_signal(signal.SIGKILL)
+    m.process.wait()
+    subprocess.run(['fusermount3', '-u', '-z', str(m.path)], check=True)
+    m.process = m._pid = None
+    live = mount(source)
+    put(live, '2.tmp')
+    before = sorted(os.listdir(source))
+    r, doc = gc(program, source, '--dry-run')
+    assert r.returncode == 0 and removed(doc) == set() and doc['removed'] == 0
+    assert [f['path'] for f in doc['found'] if f['would_remove']] == ['1.orbax-checkpoint-tmp']
+    assert sorted(os.listdir(source)) == before
+    r, doc = gc(program, source)
+    assert r.returncode == 0
+    assert kinds(doc) == {'1.orbax-checkpoint-tmp': 'abandoned draft', '2.orbax-checkpoint-tmp': 'held by a living writer'}
+    assert removed(doc) == {'1.orbax-checkpoint-tmp'}
+    assert doc['bytes'] > 0 and doc['removed'] == 1
+    assert os.listdir(source) == ['2.orbax-checkpoint-tmp']
+    os.rename(live / '2.tmp', live / '2')
+    assert np.load(live / '2' / 'default' / 'w.npy').sum() == np.arange(100000).sum()
+    r, doc = gc(program, source)
+    assert doc['found'] == []
+
+
+def test_other_programs_directories_need_two_options(program, source):
+    young, old = source / '3.orbax-checkpoint-tmp-1700000000', source / '4.orbax-checkpoint-tmp'
+    for d in (young, old):
+        (d / 'default').mkdir(parents=True)
+        (d / 'default' / 'file').write_bytes(b'x' * 10000)
+    for path in (old / 'default' / 'file', old / 'default', old):
+        os.utime(path, (1e9, 1e9))
+    r, doc = gc(program, source)
+    assert set(kinds(doc).values()) == {'temporary directory of another program'} and removed(doc) == set()
+    r, _ = gc(program, source, '--all')
+    assert r.returncode == 2
+    r, _ = gc(program, source, '--all', '--older-than', '7 weeks')
+    assert r.returncode == 2
+    r, doc = gc(program, source, '--all', '--older-than', '7d')
+    assert removed(doc) == {'4.orbax-checkpoint-tmp'} and os.listdir(source) == [young.name]
+    # One that changes deep inside is in use, however old its top is.
+    os.utime(young, (1e9, 1e9))
+    r, doc = gc(program, source, '--all', '--older-than', '1h')
+    assert removed(doc) == set()
+    r, doc = gc(program, source, '--all', '--older-than', '0s')
+    assert removed(doc) == {young.name}
+
+
+def test_what_an_interrupted_deletion_left_is_removed(program, source):
+    (source / '5.orbax-checkpoint-tmp-deleted-123' / 'default').mkdir(parents=True)
+    (source / '6.orbax-checkpoint-tmp-begun-1-2').mkdir()
+    os.utime(source / '6.orbax-checkpoint-tmp-begun-1-2', (1e9, 1e9))
+    (source / '7.orbax-checkpoint-tmp-begun-1-2').mkdir()
+    r, doc = gc(program, source)
+    assert removed(doc) == {'5.orbax-checkpoint-tmp-deleted-123', '6.orbax-checkpoint-tmp-begun-1-2'}
+
+
+def test_links_are_not_followed(program, source, tmp_path):
+    precious = tmp_path / 'precious'
+    precious.mkdir()
+    (precious / 'file').write_text('mine')
+    tmp = source / '5.orbax-checkpoint-tmp-deleted-1'
+    tmp.mkdir()
+    (tmp / 'link').symlink_to(precious)
+    (source / '8.orbax-checkpoint-tmp-deleted-1').symlink_to(precious)
+    gc(program, source)
+    assert (precious / 'file').read_text() == 'mine'
+    assert not tmp.exists()
+
+
+def test_text_says_what_and_how_much(program, source):
+    (source / '5.orbax-checkpoint-tmp-deleted-1').mkdir()
+    (source / '5.orbax-checkpoint-tmp-deleted-1' / 'file').write_bytes(bytes(1 << 20))
+    r = subprocess.run([program, 'gc', str(source)], capture_output=True, text=True)
+    assert r.returncode == 0
+    first, last = r.stdout.splitlines()
+    assert first.startswith('removed') and '5.orbax-checkpoint-tmp-deleted-1' in first
+    assert 'rest of a deleted step' in first and 'MiB' in first
+    assert last.startswith('1 removed, 1.0 MiB')

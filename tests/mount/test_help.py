@@ -1,0 +1,157 @@
+"""What the option tables make: --help, examples that work when pasted, manual pages, completions."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get('PYTREEFS_BUILD', TOP / 'build'))
+
+
+def listed():
+    """The commands that --help lists; none before the build, when the `build` fixture stops the run."""
+    if not (BUILD / 'pytreefs').exists():
+        return []
+    out = subprocess.run([BUILD / 'pytreefs', '--help'], capture_output=True, text=True).stdout
+    return re.findall(r'^  (\w+)', out.partition('commands:')[2], re.M)
+
+
+COMMANDS = listed()
+
+
+def test_there_are_commands(build):
+    assert len(COMMANDS) >= 12 and {'mount', 'verify', 'diff', 'stats', 'completion'} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_help_fits_a_screen(run, command):
+    for text in (run(command, '--help').stdout, run('help', command).stdout):
+        lines = text.splitlines()
+        assert len(lines) <= 24, f'{len(lines)} lines'
+        assert max(map(len, lines)) <= 100, max(lines, key=len)
+        assert text.startswith(f'usage: pytreefs {command} ') and 'example:\n' in text
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_the_example_works_when_pasted(run, build, tmp_path, command):
+    """In the top directory of the source, as it is said; only /mnt and /tmp are another place."""
+    example = run(command, '--help').stdout.partition('example:')[2].strip()
+    assert f'pytreefs {command}' in example and '\n' not in example
+    mnt, tmp = tmp_path / 'mnt', tmp_path / 'tmp'
+    mnt.mkdir()
+    tmp.mkdir()
+    here = re.sub(r'(?<=\s)/(mnt|tmp)\b', lambda at: str({'mnt': mnt, 'tmp': tmp}[at[1]]), example)
+    env = dict(os.environ, PATH=f'{build}:{os.environ["PATH"]}', TMPDIR=str(tmp))
+    paste = {'cwd': TOP, 'env': env, 'capture_output': True, 'text': True, 'timeout': 60}
+    if command == 'umount':
+        run('mount', TOP / 'tests/data/sample', mnt)
+    try:
+        r = subprocess.run(['bash', '-c', here], **paste)
+        assert r.returncode == 0, f'{example}\n{r.stderr}'
+        assert not os.path.ismount(mnt), 'it leaves a mount behind'
+    finally:
+        if os.path.ismount(mnt):
+            subprocess.run(['fusermount3', '-u', mnt], check=True)
+
+
+def test_help_on_nothing_that_there_is(run):
+    r = run('help', 'nosuchcommand', ok=False)
+    assert r.returncode == 2 and 'nosuchcommand' in r.stderr
+    assert run('help', '--man=nosuch', ok=False).returncode == 2
+
+
+def names_of_options(run):
+    return re.findall(r'^  (\w+)=', run('help', 'options').stdout, re.M)
+
+
+def test_the_manual_page_has_everything(run, build):
+    page = run('help', '--man').stdout.replace('\\-', '-')
+    assert page.startswith('.TH PYTREEFS 1')
+    for command in COMMANDS:
+        assert f'.SS pytreefs {command} ' in page
+        for option in re.findall(r'(--\w[\w-]*)', run(command, '--help').stdout):
+            assert option in page, (command, option)
+    for name in names_of_options(run):
+        assert f'\n.B {name}' in page, name
+    assert (build / 'pytreefs.1').read_text() == run('help', '--man').stdout
+    assert run('help', '--man=mount.pytreefs').stdout.startswith('.TH MOUNT.PYTREEFS 8')
+
+
+@pytest.mark.skipif(not shutil.which('groff'), reason='no groff is installed')
+@pytest.mark.parametrize('page', ['pytreefs.1', 'mount.pytreefs.8'])
+def test_the_manual_page_is_without_a_warning(build, page):
+    r = subprocess.run(['groff', '-man', '-ww', '-z', build / page], capture_output=True, text=True)
+    assert r.returncode == 0 and r.stderr == ''
+
+
+def test_all_of_it_is_installed(build):
+    r = subprocess.run(['meson', 'introspect', '--installed', build], capture_output=True, text=True, check=True)
+    to = list(json.loads(r.stdout).values())
+    for end in ('bin/pytreefs', 'man/man1/pytreefs.1', 'man/man8/mount.pytreefs.8',
+                'bash-completion/completions/pytreefs.bash', 'zsh/site-functions/_pytreefs',
+                'fish/vendor_completions.d/pytreefs.fish'):
+        assert any(path.endswith(end) for path in to), f'{end} is not in {to}'
+
+
+# ---- completion ----
+
+def complete(build, *words):
+    """What bash offers for the last word, cut as readline cuts."""
+    cut = [part for w in words[:-1] for part in re.findall(r'[=:]|[^=:]+', w)]
+    cut += re.findall(r'[=:]|[^=:]+', words[-1]) or ['']
+    script = f'''
+source {build}/pytreefs.bash
+complete -p pytreefs >&2 || exit 9
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_pytreefs
+printf '%s\\n' "${{COMPREPLY[@]}}"'''
+    r = subprocess.run(['bash', '-c', script, 'bash', *cut], capture_output=True, text=True, cwd=TOP, timeout=20)
+    assert r.returncode == 0 and r.stderr.strip() == 'complete -F _pytreefs pytreefs', r.stderr
+    return [line for line in r.stdout.splitlines() if line]
+
+
+def test_bash_completes_commands(build):
+    assert set(COMMANDS) <= set(complete(build, 'pytreefs', ''))
+    assert complete(build, 'pytreefs', 'ver') == ['verify']
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_bash_completes_the_options_of_a_command(run, build, command):
+    offered = complete(build, 'pytreefs', command, '-')
+    told = re.findall(r'^  (?:-\w, )?\s*(--[\w-]+)', run(command, '--help').stdout, re.M)
+    assert told and set(told) <= set(offered), (told, offered)
+
+
+@pytest.mark.parametrize('words,want', [
+    (['verify', '--lev'], ['--level']),
+    (['verify', '--level', ''], ['1', '2', '3']),
+    (['verify', '--level='], ['1', '2', '3']),
+    (['verify', '-l', '2'], ['2']),
+    (['completion', ''], ['bash', 'zsh', 'fish']),
+    (['mount', '-o', 'ocd'], ['ocdbt=']),
+    (['mount', '-o', 'ocdbt='], ['on', 'off']),
+    (['mount', '-o', 'zarr=3'], ['3']),
+    (['mount', '-o', 'zarr=3,ocd'], ['3,ocdbt=']),
+    (['mount', '-o', 'zarr=3,ocdbt=of'], ['off']),
+    (['ls', 'tests/data/sam'], ['tests/data/sample']),
+])
+def test_bash_completes_what_is_begun(build, words, want):
+    assert complete(build, 'pytreefs', *words) == want
+
+
+@pytest.mark.parametrize('shell', ['bash', 'zsh', 'fish'])
+def test_the_scripts_are_printed_and_parse(run, shell):
+    text = run('completion', shell).stdout
+    assert all(c in text for c in COMMANDS)
+    if shutil.which(shell):
+        r = subprocess.run([shell, '-n'], input=text, capture_output=True, text=True)
+        assert r.returncode == 0, r.stderr
+
+
+def test_an_unknown_shell_is_refused(run):
+    assert run('completion', 'tcsh', ok=False).returncode == 2

@@ -1,0 +1,16 @@
+"""kill -9 of the daemon while a step is saved: the step is absent or whole, and gc removes the rest.
+
+A longer run: tests/soak/kill.
+"""
+
+import pytest
+
+from lib import killing
+
+
+@pytest.mark.serial
+def test_a_killed_daemon_leaves_no_half_step(program, tmp_path):
+    k = killing.Killer(program, tmp_path, 'seven')
+    for _ in range(15):
+        k.round()
+    assert k.absent > 2, 'no save was cut short'

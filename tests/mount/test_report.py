@@ -1,0 +1,76 @@
+"""`pytreefs report`: the document of D.json with the numbers of each array."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from lib import expect
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+
+
+def leaves(doc, at=()):
+    for e in doc['entries']:
+        if 'entries' in e:
+            yield from leaves(e, at + (e['name'],))
+        else:
+            yield at + (e['name'],), e
+
+
+def known_types(name):
+    """Types whose numbers float64 holds exactly."""
+    return name in ('bool', 'float16', 'float32', 'float64', 'bfloat16') or name.startswith(('int', 'uint'))
+
+
+def test_numbers_are_numpys(run, cases):
+    case = cases('matrix-ocdbt-zarr2-zstd-v0')
+    doc = json.loads(run('report', '--json', case.path).stdout)
+    seen = 0
+    for path, e in leaves(doc):
+        key = path[:-1] + (path[-1].rpartition('.')[0],)
+        value = case.tree().leaves.get(key)
+        if isinstance(value, expect.Scalar):
+            value = value.array()
+        if not isinstance(value, np.ndarray) or not known_types(value.dtype.name):
+            continue
+        wide = value.astype(np.float64)
+        ok = wide[np.isfinite(wide)]
+        s = e['stats']
+        assert (s['nan'], s['inf']) == (int(np.isnan(wide).sum()), int(np.isinf(wide).sum())), key
+        if not ok.size:
+            assert s['min'] is None and 'histogram' not in e, key
+            continue
+        seen += 1
+        assert [np.float64(value.dtype.type(s[k])) for k in ('min', 'max')] == [ok.min(), ok.max()], key
+        assert s['mean'] == pytest.approx(ok.mean(), rel=1e-9, abs=1e-12), key
+        counts = e['histogram']['counts']
+        assert sum(counts) == ok.size and len(counts) == 48, key
+        if ok.max() > ok.min():
+            want = np.histogram(ok, 48, (ok.min(), ok.max()))[0]
+            # An element on the border of two bins may fall to either side.
+            assert np.abs(np.cumsum(counts) - np.cumsum(want)).max() <= max(2, ok.size // 100), key
+    assert seen >= 8
+
+
+def test_it_is_written_whole_or_not_at_all(run, tmp_path):
+    out = tmp_path / 'r.html'
+    run('report', SAMPLE / 'latest/state', out)
+    first = out.read_bytes()
+    assert b'"histogram"' in first and first.startswith(b'<!doctype html>')
+    r = run('report', SAMPLE / 'latest/state', out, ok=False)
+    assert r.returncode == 1 and 'r.html' in r.stderr
+    run('report', '--force', SAMPLE / 'latest', out)
+    assert out.read_bytes() != first and [p.name for p in tmp_path.iterdir()] == ['r.html']
+
+
+def test_a_root_has_no_report(run):
+    r = run('report', SAMPLE, ok=False)
+    assert r.returncode == 1 and r.stderr.strip() and not r.stdout
+
+
+def test_only_some_leaves_are_read(run):
+    doc = json.loads(run('report', '--json', '--only', '**/mu/**', SAMPLE / '1000/state').stdout)
+    for path, e in leaves(doc):
+        assert ('histogram' in e) == ('mu' in path and 'dtype' in e), path

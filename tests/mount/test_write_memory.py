@@ -1,0 +1,23 @@
+"""Memory while leaves are written that are many times the write budget: 4 GiB with tests/soak/memory."""
+
+import pytest
+
+from lib import bigwrite
+
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(900)]
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize('way,mib,options,writers', [
+    ('in order', 512, ['compression=none'], 1),
+    ('in order', 200, [], 2),
+    ('out of order', 256, [], 1),
+    ('column-major', 96, ['zarr=3'], 1),
+    ('in order', 192, ['ocdbt=off', 'shard_axes=0', 'chunk_byte_size=64M'], 1),   # no chunk fits the budget
+], ids=['raw', 'zstd-two-writers', 'staged', 'column-major', 'long-chunks'])
+def test_peak_is_budget_cache_and_a_constant(program, tmp_path, way, mib, options, writers):
+    peak, later = bigwrite.run(program, tmp_path, way, mib, 16, options, writers)
+    limit = (16 + 64) * MIB + bigwrite.SMALL
+    assert peak <= limit, f'{peak >> 20} MiB while it was written'
+    assert later <= limit, f'{later >> 20} MiB while it was read'

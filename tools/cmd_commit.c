@@ -1,0 +1,165 @@
+/*
+ * cmd_commit.c - `pytreefs commit` and `pytreefs abort`: the end of a draft, from a shell.
+ *
+ * A draft lives in the mount that writes it: commit is the rename in that mount,
+ * with the reason when it is refused. A draft on the disk whose writer is gone has
+ * lost its names, and can only be removed; that is what abort does to it.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include "core/base/err.h"
+#include "core/step/draft_dir.h"
+#include "core/step/step_name.h"
+#include "tools/newfile.h"
+#include "tools/newstep.h"
+#include "tools/targets.h"
+
+#define FUSE_MAGIC 0x65735546
+
+static bool is_in_mount(const char *path)
+{
+	struct statfs st;
+
+	return statfs(path, &st) == 0 && st.f_type == FUSE_MAGIC;
+}
+
+/* The last line of the mount's log: the reason of what was just refused. */
+static void reason(const char *dir, struct buf *ret)
+{
+	auto_free char *path = NULL;
+	auto_buf text = { 0 };
+	char piece[4096];
+	size_t n, from;
+	FILE *f;
+
+	if (ns_join(dir, span_str(".pytreefs/log"), &path) < 0)
+		return;
+	f = fopen(path, "re");
+	while (f && (n = fread(piece, 1, sizeof(piece), f)) > 0)
+		if (buf_add(&text, piece, n) < 0)
+			break;
+	if (f)
+		fclose(f);
+	while (text.n && text.p[text.n - 1] == '\n')
+		text.n--;
+	for (from = text.n; from > 0 && text.p[from - 1] != '\n';)
+		from--;
+	buf_add_span(ret, span_from(buf_span(&text), from));
+}
+
+/* "STEP" of "STEP.tmp". */
+static int final_name(const char *name, char **ret)
+{
+	struct span final = step_name_final(span_str(name));
+
+	if (final.n == strlen(name) && span_ends(final, span_str(".tmp")))
+		final.n -= strlen(".tmp");
+	if (final.n == strlen(name))
+		return fail(-EINVAL, "'%s' is no name of a draft: it must end in '.tmp'", name);
+	*ret = span_dup_str(final);
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int run_commit(struct cmd_args *a)
+{
+	auto_free char *dir = NULL, *name = NULL, *final = NULL, *to = NULL;
+	auto_buf why = { 0 };
+	struct stat st;
+	int r = path_split(a->arg[0], &dir, &name);
+
+	if (r >= 0 && a->n_args > 1)
+		r = (to = strdup(a->arg[1])) ? 0 : -ENOMEM;
+	if (r >= 0 && !to) {
+		r = final_name(name, &final);
+		if (r >= 0)
+			r = ns_join(dir, span_str(final), &to);
+	}
+	if (r < 0)
+		return r;
+	if (stat(a->arg[0], &st) < 0)
+		return err_sys("cannot look at", a->arg[0]);
+	if (!is_in_mount(a->arg[0]))
+		return fail(-EINVAL, "'%s' is in no mount: only the mount that wrote a draft knows its names", a->arg[0]);
+	if (renameat2(AT_FDCWD, a->arg[0], AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+		return EXIT_OK;
+	r = -errno;
+	reason(dir, &why);
+	return why.n ? fail(r, "%.*s", SPAN_ARG(buf_span(&why))) : fail(r, "'%s': %s", a->arg[0], strerror(-r));
+}
+
+/* ---- abort ---- */
+
+static int remove_abandoned(struct cmd_args *a, const char *dir, const char *name)
+{
+	auto_of(ns) struct ns *ns = NULL;
+	enum draft_state state;
+	int r;
+
+	if (!step_name_is_tmp(span_str(name)))
+		return fail(-EINVAL, "'%s' is no draft: its name has no '" STEP_TMP "'", name);
+	a->options.shape = SHAPE_ROOT;
+	r = ns_open(dir, &a->options, &ns);
+	if (r >= 0)
+		r = draft_dir_state(ns->ckpt->source, name, &state);
+	if (r < 0)
+		return r;
+	if (state == DRAFT_LIVE)
+		return fail(-EBUSY, "'%s' is held by a live mount: abort it there", name);
+	if (state == DRAFT_FOREIGN)
+		return fail(-EPERM, "'%s' is a temporary directory of another program: gc --all removes those", name);
+	return io_remove_tree(ns->ckpt->source, name);
+}
+
+static int run_abort(struct cmd_args *a)
+{
+	auto_free char *dir = NULL, *name = NULL, *final = NULL;
+	struct stat st;
+	int r = path_split(a->arg[0], &dir, &name);
+
+	if (r < 0)
+		return r;
+	if (lstat(a->arg[0], &st) < 0)
+		return err_sys("cannot look at", a->arg[0]);
+	if (!is_in_mount(a->arg[0])) {
+		r = remove_abandoned(a, dir, name);
+		return r < 0 ? r : EXIT_OK;
+	}
+	/* A committed step is not what is meant, also where it could be deleted. */
+	r = final_name(name, &final);
+	if (r < 0)
+		return r;
+	remove_tree(a->arg[0]);
+	return lstat(a->arg[0], &st) == 0 ? fail(-EBUSY, "'%s' could not be removed", a->arg[0]) : EXIT_OK;
+}
+
+static const struct cmd_option options[] = { { 0 } };
+
+const struct cmd cmd_commit = {
+	.name = "commit",
+	.args = "MOUNT/STEP.tmp [MOUNT/STEP]",
+	.summary = "a draft in a mount -> a step, with the reason when it is refused",
+	.help = "The same as `mv MOUNT/STEP.tmp MOUNT/STEP`. The step is there and durable when the command ends\n"
+		"with 0; the draft stays as it was otherwise, and may be changed and committed again.",
+	.example = "pytreefs commit --help   # in a mount: pytreefs commit /mnt/ckpts/101.tmp",
+	.options = options,
+	.min_args = 1,
+	.max_args = 2,
+	.run = run_commit,
+};
+
+const struct cmd cmd_abort = {
+	.name = "abort",
+	.args = "MOUNT/STEP.tmp | SOURCE/STEP.orbax-checkpoint-tmp",
+	.summary = "remove a draft: in its mount, or one whose mount is gone",
+	.help = "One that a live mount holds is only removed through that mount; those of other programs are left\n"
+		"to `gc --all`.",
+	.example = "pytreefs abort --help    # in a mount: pytreefs abort /mnt/ckpts/101.tmp",
+	.options = options,
+	.min_args = 1,
+	.max_args = 1,
+	.takes_mount_options = true,
+	.run = run_abort,
+};

@@ -1,0 +1,12 @@
+/*
+ * help_options.h - the option table as text or Markdown.
+ */
+#ifndef PYTREEFS_HELP_OPTIONS_H
+#define PYTREEFS_HELP_OPTIONS_H
+
+#include <stdio.h>
+
+/* form: "--text" (also NULL), "--markdown"; -1 for another one. */
+int help_options(FILE *out, const char *form);
+
+#endif
