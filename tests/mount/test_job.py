@@ -160,6 +160,16 @@ def test_replica_parallel_splits_the_work(job, run):
     assert '"write_shape": [500, 64]' in meta or '"write_shape":[500,64]' in meta.replace(' ', ''), meta[:300]
 
 
+def test_replicas_are_split_among_so_many_ranks_at_most(job):
+    j = job(3, 'commit_timeout=60', 'replica_parallel=on', 'replica_parallel_max=2')
+    begin(j)
+    for r in range(3):
+        np.save(top(j, r) / 'a.npy', W)
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    assert np.array_equal(np.load(j[2] / '1' / 'default' / 'params' / 'a.npy'), W)
+    assert databases(j.source) == ['ocdbt.process_0', 'ocdbt.process_1']
+
+
 # ---- what does not fit together ----
 
 def write_hole(j):
