@@ -325,8 +325,8 @@ static int move_up(void *arg, const char *name, unsigned char type)
 static int place_bare(struct leaf *l)
 {
 	struct io_dir *dir = l->store->dir;
-	struct stat st;
-	int r = io_stat(dir, l->path, &st);
+	struct dirs_of inside = { dir, l->path };
+	int r = io_list(dir, l->path, sync_inside, &inside);
 
 	if (r < 0)
 		return r;

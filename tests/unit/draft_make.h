@@ -42,6 +42,8 @@ static const struct made made[] = {
 	{ "state/" },
 	{ "state/count.npy", DTYPE_UINT8, 1, { 3000 } },
 	{ "state/name.txt", .text = "the second item" },
+	{ "bare/" },		/* a tree that is one array: its files lie beside the item's own */
+	{ "bare/%.npy", DTYPE_FLOAT64, 1, { 11 } },
 	{ "metrics.json", .text = "{\"loss\": 0.5}" },
 };
 
