@@ -44,7 +44,7 @@ static int item_name_draft(struct span name, struct span *ret_final)
 	if (final.n == name.n || final.n == 0)
 		return fail(-EINVAL, "'%.*s' is no name of a draft: it must end in '.tmp'", SPAN_ARG(name));
 	*ret_final = final;
-	return 0;
+	return draft_check_item_name(final);
 }
 
 static int make_dir(struct ns *ns, struct draft *d, struct span final)

@@ -50,6 +50,7 @@ struct draft_node {
 	struct draft_xattr *xattrs;
 	struct draft_file *file;	/* of a file */
 	struct draft_store item;	/* of an item: a child of the draft */
+	struct buf told;		/* of an item: the `_METADATA` that a program wrote */
 };
 
 enum draft_life { DRAFT_OPEN, DRAFT_COMMITTING, DRAFT_GONE };
@@ -114,11 +115,13 @@ int draft_rmdir(struct draft_node *dir, struct span name);
 /* Within one draft; replaces a file, as rename(2) does, but for no_replace. */
 int draft_rename(struct draft_node *from, struct span name, struct draft_node *to, struct span to_name,
 		 bool no_replace);
+/* Whether an item may be called that. -EINVAL: Orbax keeps the name to itself. */
+int draft_check_item_name(struct span name);
 /* Free the tree; nobody holds the draft any more. */
 void draft_nodes_free(struct draft_node *n);
 int draft_node_new(struct draft *d, struct draft_node *parent, struct span name, bool is_dir,
 		   struct draft_node **ret);
-/* Called with the lock held: path below the draft, "default/params/w.npy". */
+/* Called with the lock held: path below the step, "default/params/w.npy". */
 int draft_node_path(const struct draft_node *n, struct buf *ret);
 /* Called with the lock held: the item (a child of the draft) that a node is in, or is; NULL for the draft. */
 struct draft_node *draft_item_of(struct draft_node *n);
@@ -152,6 +155,13 @@ int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_
 int draft_leaf_kv(struct draft_node *n, struct kv **ret, const struct store **ret_store);
 /* The store of the node's item, or NULL when there is none yet. */
 const struct store *draft_store_of(struct draft_node *n);
+
+/* ---- what a copied `_METADATA` says beyond names (draft_told.c); both lock the draft ---- */
+
+/* A program wrote a piece of it. */
+void draft_tell(struct draft_node *item, uint64_t off, const void *p, size_t n);
+/* It wrote all of it to a file of another name. */
+void draft_tell_file(struct draft_node *item, struct draft_file *f);
 
 /* ---- generated files (draft_tree.c) ---- */
 

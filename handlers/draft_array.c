@@ -201,7 +201,8 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 	r = options_of(n, a, &o);
 	if (r >= 0)
 		r = choose_dtype(n, a, &o, &w);
-	w.is_part = block_of(n, a, block, whole);
+	if (r >= 0)
+		w.is_part = block_of(n, a, block, whole);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;

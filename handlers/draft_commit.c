@@ -122,7 +122,9 @@ static int clean(struct sealing *s)
 {
 	struct io_dir *dir = s->d->dir->dir;
 	struct leftovers l = { .s = s };
-	int r = s->d->is_item ? 0 : io_list(dir, ".", add_leftover, &l);
+	/* The draft may be an item itself, with its arrays in it: then it is cleaned when it is sealed. */
+	bool is_store = s->d->is_item && s->d->root->item.store;
+	int r = is_store ? 0 : io_list(dir, ".", add_leftover, &l);
 
 	for (size_t at = 0; at < l.names.n && r >= 0; at += strlen((char *)l.names.p + at) + 1)
 		r = io_remove_tree(dir, (char *)l.names.p + at);
@@ -177,6 +179,34 @@ static const struct tree_node *same_path(const struct tree *tree, const struct t
 	return n->parent ? parent ? tree_child_by_key(parent, n->key) : NULL : tree->root;
 }
 
+#define LOOKED_AT 1000			/* chunks of a leaf whose place is looked at, if it has more */
+
+/* Chunks lie where the database, or their name, says. All of them, or some evenly spread. */
+static int verify_places(struct zarr *z, uint64_t n)
+{
+	uint64_t step = MAX(n / LOOKED_AT, (uint64_t)1);
+	int r = 0;
+
+	for (uint64_t i = 0; i < n && r >= 0; i += step) {
+		uint64_t index[LIMIT_RANK], rest = i;
+		auto_kv_loc loc = { 0 };
+		auto_buf key = { 0 };
+		struct span k;
+
+		for (unsigned a = z->meta.rank; a > 0; a--) {
+			index[a - 1] = rest % z->meta.grid[a - 1];
+			rest /= z->meta.grid[a - 1];
+		}
+		r = buf_add(&key, z->prefix, z->prefix_len);
+		if (r >= 0)
+			r = zarr_chunk_key(&z->meta, index, &key);
+		k = buf_span(&key);
+		if (r >= 0)
+			r = kv_locate(z->kv, &k, &loc, 1);
+	}
+	return r;
+}
+
 static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_stored)
 {
 	auto_of(zarr) struct zarr *z = NULL;
@@ -197,7 +227,7 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 	if (r >= 0 && all_stored && objects != wanted)
 		return fail(-EUCLEAN, "%llu chunks are stored, it has %llu", (unsigned long long)objects,
 			    (unsigned long long)wanted);
-	return r;
+	return r < 0 ? r : verify_places(z, wanted);
 }
 
 static int verify_item(struct sealing *s, struct sealing_item *it)
@@ -249,7 +279,7 @@ static int check_final(struct draft *d, struct span final)
 		r = step_name_check(final);
 	else
 		r = step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) || name[0] == '.' ?
-			    fail(-EINVAL, "'%s' is no item's name", name) : 0;
+			    fail(-EINVAL, "'%s' is no item's name", name) : draft_check_item_name(final);
 	if (r < 0)
 		return r;
 	if (ns->options->atomicity == ATOMICITY_COMMIT_FILE)
@@ -261,8 +291,10 @@ static int check_final(struct draft *d, struct span final)
 	if (r != -ENOENT)
 		return r;
 	err_clear();
+	pthread_mutex_lock(&d->lock);
 	free(d->dir->final);
 	d->dir->final = take(name);
+	pthread_mutex_unlock(&d->lock);
 	return 0;
 }
 
@@ -284,7 +316,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 	}
 	if (r >= 0)
 		r = clean(s);
-	if (r >= 0)
+	if (r >= 0 && !d->is_item)
 		r = name_stores(s);
 	for (size_t i = 0; i < s->n; i++) {
 		const struct sealing_item *it = &s->item[i];
@@ -372,6 +404,7 @@ int draft_commit(struct draft *d, struct span final)
 
 	if (r < 0)
 		return r;
+	trace(TRACE_STEP, "draft '%s' is to become '%.*s'", d->name, SPAN_ARG(final));
 	r = check_final(d, final);
 	if (r >= 0)
 		r = check_closed(d->root, &patience);

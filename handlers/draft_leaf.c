@@ -118,14 +118,15 @@ static int plan_npy(struct plan *p, struct tree_node *parent, struct draft_node 
 
 /* ---- safetensors ---- */
 
-/* The dict for "a.b" of "a.b.c" below parent. */
+/* The dict for "a.b" of "a.b.c" below parent, or whatever joins keys in this mount. */
 static int make_path(struct plan *p, struct tree_node *parent, struct span path, struct tree_node **ret,
 		     struct span *ret_last)
 {
-	const uint8_t *dot;
+	struct span by = span_str(p->item->draft->ns->options->safetensors_separator);
+	const uint8_t *at;
 
-	while ((dot = memchr(path.p, '.', path.n))) {
-		size_t n = (size_t)(dot - path.p);
+	while (by.n && (at = memmem(path.p, path.n, by.p, by.n))) {
+		size_t n = (size_t)(at - path.p);
 		int r = tree_build_child(&p->build, parent, span_of(path.p, n), false, &parent);
 
 		if (r < 0)
@@ -133,7 +134,7 @@ static int make_path(struct plan *p, struct tree_node *parent, struct span path,
 		if (parent->kind == TREE_LEAF)
 			return fail(-EINVAL, "tensor '%.*s' is inside another one", SPAN_ARG(path));
 		parent->kind = TREE_DICT;
-		path = span_of(dot + 1, path.n - n - 1);
+		path = span_from(path, n + by.n);
 	}
 	*ret = parent;
 	*ret_last = path;
@@ -193,7 +194,7 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 	/* The names live in the file's header, which stays as long as the draft is being committed. */
 	pthread_mutex_unlock(&n->file->lock);
 	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
-		r = plan_array(p, &p->leaf[i], p->leaf[i].node->key);
+		r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
 	return r < 0 ? r : 1;
 }
 

@@ -57,6 +57,7 @@ static void node_free(struct draft_node *n)
 	}
 	draft_file_free(n->file);
 	store_free(n->item.store);
+	buf_release(&n->told);
 	free(n->item.dir);
 	free(n->child);
 	free(n->name);
@@ -201,8 +202,9 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 {
 	int r = 0;
 
+	/* The draft of one item stands in its step like any other item; a tree that is a checkpoint does not. */
 	if (!n->parent)
-		return 0;
+		return n->draft->is_item && !n->draft->any_name ? buf_add_str(ret, n->draft->dir->final) : 0;
 	r = draft_node_path(n->parent, ret);
 	if (r >= 0 && ret->n)
 		r = buf_add_byte(ret, '/');
@@ -212,7 +214,7 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 /* ---- which names there may be ---- */
 
 /* Names in a draft that are no item's: Orbax keeps them to itself, or hides them. */
-static int check_item_name(struct span stem)
+int draft_check_item_name(struct span stem)
 {
 	static const char *const reserved[] = { "AUTO", "_CHECKPOINT_DELETION", "_CHECKPOINT_METADATA",
 						"commit_success.txt", "orbax.checkpoint" };
@@ -248,7 +250,7 @@ static int check_name(const struct draft_node *dir, struct span name, bool is_di
 	if (!utf8_valid(name))
 		return fail(-EINVAL, "'%.*s' is not UTF-8, and keys are text", SPAN_ARG(name));
 	if (of_draft && is_dir) {
-		r = check_item_name(name);
+		r = draft_check_item_name(name);
 		if (r < 0)
 			return r;
 	}

@@ -45,6 +45,7 @@ struct plan {
 	struct save_opts opts;		/* of the item */
 	struct plugin *plugin;		/* PLAN_PLUGIN_ITEM */
 	struct tree *tree;		/* PLAN_TREE */
+	struct tree *told;		/* what a copied `_METADATA` says; NULL: nothing */
 	struct tree_build build;
 	struct plan_leaf *leaf;
 	size_t n_leaves, cap;
@@ -71,6 +72,11 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 		  struct plan_leaf **ret);
 /* What an array is recorded as, by options and xattrs. tensor: its name in the file, or empty. */
 int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
+
+/* Look at the copied `_METADATA`. (draft_told.c) */
+int plan_told(struct plan *p);
+/* TREE_LIST or TREE_TUPLE when that says so of a directory; else TREE_DICT. */
+enum tree_kind plan_told_kind(const struct plan *p, const struct tree_node *n);
 
 /*
  * Encode the scalars, put parts together: kv of each leaf is set or its file has it. (draft_parts.c,

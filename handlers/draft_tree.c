@@ -24,6 +24,7 @@ void plan_free(struct plan *p)
 	free(p->leaf);
 	tree_build_release(&p->build);
 	tree_free(p->tree);
+	tree_free(p->told);
 	for (size_t i = 0; i < p->n_held; i++)
 		draft_node_unref(p->held[i]);
 	free(p->held);
@@ -115,10 +116,15 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 	return 0;
 }
 
-static enum tree_kind kind_of(struct draft_node *n)
+static bool is_sequence(struct draft_node *const *child, size_t n);
+
+/* By its xattr; else by a copied `_METADATA`, where the names agree with it. */
+static enum tree_kind kind_of(struct plan *p, struct draft_node *n, const struct tree_node *node,
+			      struct draft_node *const *child, size_t n_children)
 {
 	enum tree_kind kind = TREE_DICT;
 	struct span word;
+	bool said;
 
 	pthread_mutex_lock(&n->draft->lock);
 	word = draft_xattr_word(n, "kind");
@@ -126,7 +132,10 @@ static enum tree_kind kind_of(struct draft_node *n)
 		kind = TREE_LIST;
 	else if (span_eq(word, span_str("tuple")))
 		kind = TREE_TUPLE;
+	said = word.p;
 	pthread_mutex_unlock(&n->draft->lock);
+	if (!said && is_sequence(child, n_children))
+		kind = plan_told_kind(p, node);
 	return kind;
 }
 
@@ -253,7 +262,7 @@ static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, 
 		r = hold(p, child[held]);
 	for (size_t i = held; i < n; i++)
 		draft_node_unref(child[i]);
-	node->kind = kind_of(dir);
+	node->kind = kind_of(p, dir, node, child, n);
 	if (node->kind != TREE_DICT && !p->strict && !is_sequence(child, n))
 		node->kind = TREE_DICT;
 	if (r >= 0)
@@ -297,7 +306,10 @@ static int custom_metadata(struct plan *p)
 
 	if (r == -ENODATA) {
 		err_clear();
-		return 0;
+		if (!p->told || !p->told->custom_metadata)
+			return 0;
+		p->tree->custom_metadata = arena_str(&p->tree->arena, p->told->custom_metadata);
+		return p->tree->custom_metadata ? 0 : -ENOMEM;
 	}
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "custom metadata", &doc);
@@ -317,6 +329,9 @@ static int make_tree(struct plan *p)
 	if (r < 0)
 		return r;
 	p->build.tree = p->tree;
+	r = plan_told(p);
+	if (r < 0)
+		return r;
 	r = p->item->is_dir ? bare_leaf(p) : 0;
 	if (r == 0)
 		r = tree_add(p->tree, NULL, span_of(NULL, 0), false, TREE_DICT, &root);
@@ -379,6 +394,9 @@ static int item_kind(struct plan *p)
 		pthread_mutex_unlock(&n->draft->lock);
 		if (p->strict && !word.p && looks_opaque(n))
 			p->kind = PLAN_STORED;
+		/* The draft of one item is called after it, with an ending. */
+		if (n->draft->is_item)
+			name.n = 0;
 	} else if (ext == NAME_EXT_JSON) {
 		p->kind = PLAN_JSON;
 	} else if (span_ends(name, span_str(".pbtxt"))) {
@@ -390,7 +408,7 @@ static int item_kind(struct plan *p)
 	}
 	if (!n->is_dir && p->kind != PLAN_PROTO)
 		name.n -= strlen(name_ext_text(ext));
-	if (name.n == 0 || name.p[0] == '.')
+	if (!n->draft->is_item && (name.n == 0 || name.p[0] == '.'))
 		return fail(-EINVAL, "'%s' is no item's name", n->name);
 	p->name = span_dup_str(name);
 	return p->name ? 0 : -ENOMEM;
@@ -405,13 +423,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 		return fail(-ENOMEM, "cannot look at item '%s'", item->name);
 	p->item = draft_node_ref(item);
 	p->strict = strict;
-	if (item->draft->is_item) {
-		p->kind = PLAN_TREE;
-		p->name = strdup("");
-		r = p->name ? 0 : -ENOMEM;
-	} else {
-		r = item_kind(p);
-	}
+	r = item_kind(p);
 	if (r >= 0) {
 		pthread_mutex_lock(&item->draft->lock);
 		r = draft_save_opts(item, span_of(NULL, 0), &p->opts);

@@ -296,12 +296,14 @@ int draft_list_xattr(struct draft_node *n, struct buf *ret)
 
 /* ---- options in force ---- */
 
-/* What rules are matched against: the path without extensions and views, dots of tensors as slashes. */
+/* What rules are matched against: the path without extensions and views, keys of tensors with slashes between. */
 int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret)
 {
 	struct draft_part part;
 	enum name_ext ext = name_ext_of(span_str(n->name));
-	size_t cut = 0, from;
+	struct span by = span_str(n->draft->ns->options->safetensors_separator);
+	const uint8_t *at;
+	size_t cut = 0;
 	int r = draft_node_path(n, ret);
 
 	if (draft_part_of(span_str(n->name), &part) == 1)
@@ -313,12 +315,16 @@ int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *
 	if (r < 0 || !tensor.n)
 		return r < 0 ? r : buf_str(ret) ? 0 : -ENOMEM;
 	r = buf_add_byte(ret, '/');
-	from = ret->n;
+	while (r >= 0 && by.n && (at = memmem(tensor.p, tensor.n, by.p, by.n))) {
+		size_t key = (size_t)(at - tensor.p);
+
+		r = buf_add(ret, tensor.p, key);
+		if (r >= 0)
+			r = buf_add_byte(ret, '/');
+		tensor = span_from(tensor, key + by.n);
+	}
 	if (r >= 0)
 		r = buf_add_span(ret, tensor);
-	for (size_t i = from; r >= 0 && i < ret->n; i++)
-		if (ret->p[i] == '.')
-			ret->p[i] = '/';
 	return r < 0 ? r : buf_str(ret) ? 0 : -ENOMEM;
 }
 

@@ -2,7 +2,7 @@
  * node_draft.c - directories and files of a draft as nodes.
  *
  * `_METADATA` and `_CHECKPOINT_METADATA` are generated whenever somebody looks.
- * Programs that copy a step write them, too: that is accepted and changes nothing.
+ * Programs that copy a step write them, too: that is accepted, and what it may say is draft_told.c's.
  */
 #include "handlers/node_draft.h"
 
@@ -313,6 +313,13 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 		return fail(-EPERM, "'%.*s' is generated", SPAN_ARG(name));
 	/* A copy that was written under a temporary name: as if it had been written in place. */
 	if (would_generate(of(to_dir)->n, to_name)) {
+		struct draft_node *written;
+
+		if (span_eq(to_name, span_str("_METADATA")) && draft_lookup(nd->n, name, &written) >= 0) {
+			if (!written->is_dir)
+				draft_tell_file(of(to_dir)->n, written->file);
+			draft_node_unref(written);
+		}
 		hide_generated(of(to_dir)->n, false);
 		return draft_unlink(nd->n, name);
 	}
@@ -325,6 +332,21 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 	return r;
 }
 
+/* Whether the draft may be read, or written to. */
+static int check_life(struct node_draft *nd, bool writes)
+{
+	enum draft_life life;
+
+	pthread_mutex_lock(&nd->draft->lock);
+	life = nd->draft->life;
+	pthread_mutex_unlock(&nd->draft->lock);
+	if (life == DRAFT_GONE)
+		return fail(-ESTALE, "'%s' belongs to a draft that has ended", nd->node.name);
+	if (writes && life == DRAFT_COMMITTING)
+		return fail(-EBUSY, "draft '%s' is being committed", nd->draft->name);
+	return 0;
+}
+
 static int draft_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
 {
 	struct node_draft *nd = of(n);
@@ -332,6 +354,13 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 	/* Owner, permissions and times are the mount's business; setting them is no mistake. */
 	if (!(which & NODE_SET_SIZE) || nd->generated)
 		return 0;
+	/* By its name: whoever has it open keeps the commit from beginning. */
+	if (!file) {
+		int r = check_life(nd, true);
+
+		if (r < 0)
+			return r;
+	}
 	return nd->n->is_dir ? -EISDIR : draft_file_truncate(nd->n->file, (uint64_t)st->st_size);
 }
 
@@ -428,25 +457,22 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 	struct node_draft *nd = of(n);
 	struct draft_handle *h;
 	bool writes = (flags & O_ACCMODE) != O_RDONLY;
-	enum draft_life life;
-	int r;
+	int r = check_life(nd, writes);
 
-	pthread_mutex_lock(&nd->draft->lock);
-	life = nd->draft->life;
-	pthread_mutex_unlock(&nd->draft->lock);
-	if (life == DRAFT_GONE)
-		return fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
-	if (writes && life == DRAFT_COMMITTING)
-		return fail(-EBUSY, "draft '%s' is being committed", nd->draft->name);
+	if (r < 0)
+		return r;
 	r = file_new(&handle_ops, n, sizeof(*h), &h);
 	if (r < 0)
 		return r;
 	h->writes = writes;
 	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
 	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
-	if (writes)
+	if (writes) {
 		draft_file_opened(nd->n->file);
-	if (flags & O_TRUNC && writes)
+		/* A commit that has begun meanwhile may have missed it. */
+		r = check_life(nd, true);
+	}
+	if (r >= 0 && flags & O_TRUNC && writes)
 		r = draft_file_truncate(nd->n->file, 0);
 	if (r < 0) {
 		file_close(&h->file);
@@ -467,6 +493,8 @@ static int generated_read(struct file *f, uint64_t off, size_t n, struct gather 
 
 static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size_t n)
 {
+	if (!strcmp(f->node->name, "_METADATA"))
+		draft_tell(of(f->node)->n, off, p, n);
 	return (ssize_t)n;
 }
 

@@ -60,7 +60,8 @@ int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct 
 
 int draft_root_create(struct node *root, struct span name, int flags, struct node **ret, struct file **ret_file)
 {
-	return fail(-EPERM, "'%.*s': there are no files beside steps", SPAN_ARG(name));
+	return fail(-EPERM, "'%.*s': there are no files beside %s", SPAN_ARG(name),
+		    root->ns->ckpt->shape == SHAPE_STEP ? "items" : "steps");
 }
 
 int draft_root_unlink(struct node *root, struct span name)
@@ -97,7 +98,8 @@ int draft_root_rmdir(struct node *root, struct span name)
 	if (d)
 		return draft_abort(d, false);
 	if (!ns->options->allow_delete || ns->ckpt->shape != SHAPE_ROOT)
-		return fail(-EROFS, "'%.*s' cannot be deleted: the mount has no allow_delete", SPAN_ARG(name));
+		return fail(-EROFS, ns->ckpt->shape == SHAPE_ROOT ? "'%.*s' cannot be deleted: the mount has no allow_delete" :
+			    "'%.*s' cannot be deleted: steps are deleted as a whole", SPAN_ARG(name));
 	return delete_step(ns, name);
 }
 
@@ -108,7 +110,8 @@ int draft_root_rename(struct node *root, struct span name, struct node *to_dir, 
 	if (!d)
 		return fail(-EROFS, "'%.*s' cannot be renamed: committed steps are immutable", SPAN_ARG(name));
 	if (to_dir != root)
-		return fail(-EINVAL, "draft '%s' can only become a step beside the others", d->name);
+		return fail(-EINVAL, "draft '%s' can only become %s beside the others", d->name,
+			    d->is_item ? "an item" : "a step");
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return fail(-EINVAL, "a draft cannot be exchanged with a step");
 	return draft_commit(d, to_name);

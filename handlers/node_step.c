@@ -4,6 +4,8 @@
  * Which child is what is told by content when somebody looks into it; an item
  * that is being deleted (`_CHECKPOINT_DELETION`) is hidden. Composite items
  * (random keys) are steps of a smaller kind.
+ *
+ * A step that is mounted by itself takes new items: `ITEM.tmp` beside the others is a draft.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -12,7 +14,9 @@
 #include "core/step/step.h"
 #include "core/step/step_deletion.h"
 #include "core/step/step_name.h"
+#include "handlers/node_draft.h"
 #include "handlers/node_tree.h"
+#include "handlers/whiteout.h"
 
 struct node_step {
 	struct node node;
@@ -41,9 +45,12 @@ static int step_stat(struct node *n, struct stat *ret)
 		s->has_mtime = r >= 0;
 	}
 	pthread_mutex_unlock(&s->lock);
-	if (r >= 0)
-		ns_stat_dir(n->ns, &s->mtime, ret);
-	return r;
+	if (r < 0)
+		return r;
+	ns_stat_dir(n->ns, &s->mtime, ret);
+	if (n == n->ns->root)
+		ret->st_mode |= n->ns->ckpt->st.st_mode & 0222;
+	return 0;
 }
 
 static bool is_item_name(const struct node_step *s, struct span name)
@@ -88,6 +95,11 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
 	if (n == n->ns->root && !strcmp(file, ".pytreefs"))
 		return node_control_new(n, name, ret);
+	if (n == n->ns->root) {
+		r = draft_root_lookup(n, name, ret);
+		if (r != -ENOENT)
+			return r;
+	}
 	r = io_stat(s->dir, file, &st);
 	if (r < 0 && r != -ENOENT && r != -ENOTDIR)
 		return r;
@@ -139,7 +151,34 @@ static int step_list_items(struct node *n, struct listing *ret)
 	/* The directory's own order differs from machine to machine. */
 	if (r >= 0)
 		listing_sort(ret, 2);
-	return r;
+	return r >= 0 && n == n->ns->root ? draft_root_list(n, ret) : r;
+}
+
+/* ---- drafts of items ---- */
+
+static int immutable(const struct node *n)
+{
+	return fail(-EROFS, "'%s' is committed, and cannot be changed", n->name);
+}
+
+static int step_mkdir(struct node *n, struct span name, unsigned mode, struct node **ret)
+{
+	return n == n->ns->root ? draft_root_mkdir(n, name, mode, ret) : immutable(n);
+}
+
+static int step_create(struct node *n, struct span name, int flags, struct node **ret, struct file **ret_file)
+{
+	return n == n->ns->root ? draft_root_create(n, name, flags, ret, ret_file) : immutable(n);
+}
+
+static int step_rmdir(struct node *n, struct span name)
+{
+	return n == n->ns->root ? draft_root_rmdir(n, name) : whiteout_add(n, name);
+}
+
+static int step_rename(struct node *n, struct span name, struct node *to_dir, struct span to_name, unsigned flags)
+{
+	return n == n->ns->root ? draft_root_rename(n, name, to_dir, to_name, flags) : immutable(n);
 }
 
 static bool step_still_valid(struct node *n)
@@ -168,6 +207,10 @@ const struct node_ops node_step_ops = {
 	.xattr_list = step_xattr_list,
 	.xattr_get = step_xattr_get,
 	.still_valid = step_still_valid,
+	.mkdir = step_mkdir,
+	.create = step_create,
+	.rmdir = step_rmdir,
+	.rename = step_rename,
 	.free = step_free,
 };
 

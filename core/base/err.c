@@ -13,12 +13,15 @@ static __thread char note_where[128];
 
 int err_fail(int code, const char *file, int line, const char *fmt, ...)
 {
+	char text[ERR_TEXT_MAX];
 	int saved = errno;
 	va_list ap;
 
+	/* The arguments may be the last note's own text. */
 	va_start(ap, fmt);
-	vsnprintf(note.text, sizeof(note.text), fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	memcpy(note.text, text, sizeof(text));
 	note.code = code;
 	snprintf(note_where, sizeof(note_where), "%s:%d", file, line);
 	errno = saved;

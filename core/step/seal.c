@@ -287,8 +287,12 @@ static int clean_item(struct commit_item *item)
 	struct cleaning cl = { .item = item };
 	struct io_dir *dir = store_dir(item->store);
 	auto_buf others = { 0 };
-	int r = keep_entries(&cl);
+	int r = 0;
 
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
+		r = store_leaf_unplace(item->leaves[i].kv);
+	if (r >= 0)
+		r = keep_entries(&cl);
 	if (r >= 0) {
 		/* The spans point into the names, which must not grow any more. */
 		struct cleaning look = { .item = item, .kept = cl.kept, .n = cl.n };

@@ -52,6 +52,12 @@ int store_leaf_displace(struct kv *leaf, struct span param);
  */
 int store_leaf_place(struct kv *leaf, struct span param);
 
+/*
+ * A bare leaf that a commit which failed has placed (empty param) goes back to where it was, so that it
+ * may get another name. Nothing for other leaves.
+ */
+int store_leaf_unplace(struct kv *leaf);
+
 struct store_stats {
 	uint64_t values, bytes;
 };

@@ -19,6 +19,7 @@ struct leaf {
 	pthread_mutex_t lock;		/* protects all below */
 	char *path;			/* of the leaf's directory, below the item's */
 	bool made;
+	bool bare;			/* placed in the item's own directory, some or all of it; path is what it had before */
 };
 
 static struct leaf *leaf_of(struct kv *kv)
@@ -172,6 +173,8 @@ static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret
 		full = buf_span(&path);
 		if (r >= 0)
 			r = kv_locate(l->files, &full, &ret[i], 1);
+		if (r >= 0 && ret[i].where == KV_ABSENT && l->bare)
+			r = kv_locate(l->files, &key[i], &ret[i], 1);
 		if (r < 0)
 			return r;
 	}
@@ -323,12 +326,47 @@ static int place_bare(struct leaf *l)
 	struct stat st;
 	int r = io_stat(dir, l->path, &st);
 
-	/* Done already by a commit that failed later. */
-	if (r == -ENOENT)
-		return 0;
-	if (r >= 0)
-		r = io_list(dir, l->path, move_up, l);
+	if (r < 0)
+		return r;
+	/* From the first file on: they are looked for in both places. */
+	l->bare = true;
+	r = io_list(dir, l->path, move_up, l);
 	return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
+}
+
+/* What zarr keeps in an array's directory, and nothing else of an item is called. */
+static bool is_of_array(const char *name)
+{
+	return (name[0] >= '0' && name[0] <= '9') || !strcmp(name, ".zarray") || !strcmp(name, "zarr.json") ||
+	       !strcmp(name, "c");
+}
+
+static int move_down(void *arg, const char *name, unsigned char type)
+{
+	struct leaf *l = arg;
+	auto_free char *to = NULL;
+
+	if (!is_of_array(name))
+		return 0;
+	if (asprintf(&to, "%s/%s", l->path, name) < 0) {
+		to = NULL;
+		return -ENOMEM;
+	}
+	return io_dirop(l->store->dir, IO_RENAME_NEW, name, to, 0);
+}
+
+int store_leaf_unplace(struct kv *kv)
+{
+	struct leaf *l = leaf_of(kv);
+	int r;
+
+	if (kv->ops != &store_dir_ops || !l->bare)
+		return 0;
+	r = make_dirs(l->store->dir, l->path, l->store->opts.dir_mode ? l->store->opts.dir_mode : 0777);
+	if (r >= 0)
+		r = io_list(l->store->dir, ".", move_down, l);
+	l->bare = r < 0;
+	return r;
 }
 
 int store_leaf_displace(struct kv *kv, struct span param)

@@ -1,0 +1,312 @@
+"""What is around the arrays of a step that was written through a mount: items, metadata, names, deletion."""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+from lib import jaxenv  # noqa: F401  before jax
+
+import numpy as np
+import orbax.checkpoint as ocp0
+import pytest
+import safetensors.numpy
+from orbax.checkpoint import v1 as ocp1
+
+from lib import expect, programs, restoring, writing
+from lib.gen_matrix import save_v0, values
+from test_writing import commit, leaves, write
+
+W = values((20, 30), np.float32, 1)
+
+
+@pytest.fixture
+def root(tmp_path):
+    path = tmp_path / 'root'
+    path.mkdir()
+    return path
+
+
+@pytest.mark.feature('B6')
+def test_rich_types(mount, root):
+    """B6: tuples are recorded as tuples, and v0 restores them so."""
+    m = mount(root, 'rich_types')
+    tree = leaves()
+    write(m, '7', tree)
+    commit(m, '7')
+    from orbax.checkpoint._src.metadata import pytree_metadata_options
+    handler = ocp0.PyTreeCheckpointHandler(
+        pytree_metadata_options=pytree_metadata_options.PyTreeMetadataOptions(support_rich_types=True))
+    with ocp0.Checkpointer(handler) as checkpointer:
+        meta = checkpointer.metadata(root / '7/default').item_metadata
+    assert type(meta['opt'][1]) is tuple and type(meta['opt']) is list and type(meta['nothing']) is tuple
+    assert not restoring.by_orbax(root, 7, tree)
+
+
+@pytest.mark.feature('B6')
+def test_array_metadata_is_valid(mount, root):
+    """B6: Orbax's own validator of array metadata agrees with what was written."""
+    from orbax.checkpoint._src.metadata import array_metadata_store
+    m = mount(root, 'leaf_type=jax.Array', 'chunk_byte_size=600')
+    write(m, '7', expect.flatten({'w': W, 'in': {'b': W[0]}}))
+    commit(m, '7')
+    found = asyncio.run(array_metadata_store.Store().read(root / '7/default'))
+    found = [a for of_process in found.values() for a in of_process]
+    assert {a.param_name: tuple(a.write_shape) for a in found} == {'w': (20, 30), 'in.b': (30,)}
+    assert {a.param_name: int(np.prod(a.chunk_shape)) * 4 <= 600 for a in found} == {'w': True, 'in.b': True}
+
+
+@pytest.mark.feature('B9')
+@pytest.mark.feature('D5')
+def test_custom_metadata_and_data_files(mount, root):
+    """B9, D5: custom metadata of item and step, and the size of data files."""
+    m = mount(root, 'target_data_file_size=3000')
+    where = m / '7.tmp/default'
+    where.mkdir(parents=True)
+    for i in range(8):
+        np.save(where / f'w{i}.npy', values((400,), np.float64, i))
+    writing.set_xattrs(where, {'custom_metadata': {'a': [1, 2.5, None], 'b': {'c': 'text'}}})
+    writing.set_xattrs(m / '7.tmp', {'custom_metadata': {'step': 'yes'}})
+    commit(m, '7')
+    with ocp0.Checkpointer(ocp0.PyTreeCheckpointHandler()) as checkpointer:
+        meta = checkpointer.metadata(root / '7/default').item_metadata
+    assert meta.custom_metadata == {'a': [1, 2.5, None], 'b': {'c': 'text'}}
+    with ocp0.CheckpointManager(root) as manager:
+        assert manager.metadata(7).custom_metadata == {'step': 'yes'}
+    files = [p for p in (root / '7/default').rglob('*') if p.is_file() and p.parent.name == 'd']
+    assert len(files) > 5, 'a data file for each array or so'
+    assert not restoring.by_orbax(root, 7, expect.flatten({f'w{i}': values((400,), np.float64, i) for i in range(8)}), ('v0',))
+
+
+@pytest.mark.feature('D3')
+def test_permissions(mount, root):
+    """D3: directories get the mode that was asked for, under the umask, as Orbax has it."""
+    m = mount(root, 'mode=0750')
+    write(m, '7', expect.flatten({'w': W}))
+    commit(m, '7')
+    modes = {oct(stat.S_IMODE(p.stat().st_mode)) for p in [root / '7', *(root / '7').rglob('*')] if p.is_dir()}
+    assert modes == {'0o750'}
+
+
+@pytest.mark.feature('D3')
+@pytest.mark.parametrize('atomicity', ['rename', 'commit_file'])
+def test_atomicity(mount, root, atomicity):
+    """D3: a rename makes the step, or the marker, written last under the final name."""
+    m = mount(root, f'atomicity={atomicity}')
+    write(m, '7', expect.flatten({'w': W}))
+    on_disk = [p.name for p in root.iterdir()]
+    assert on_disk == (['7'] if atomicity == 'commit_file' else ['7.orbax-checkpoint-tmp'])
+    assert not (root / '7/commit_success.txt').exists()
+    assert os.listdir(m.path) == ['7.tmp']
+    commit(m, '7')
+    assert (root / '7/commit_success.txt').exists() and os.listdir(m.path) == ['7']
+    assert not restoring.by_orbax(root, 7, expect.flatten({'w': W}), ('v0', 'manager', 'v1'))
+
+
+@pytest.mark.feature('D10')
+def test_deletion(mount, root):
+    """D10: rmdir of a step deletes it, or moves it away."""
+    for name in ('5', '6', '7'):
+        save_v0(root / name / 'default', {'w': W})
+    m = mount(root, 'allow_delete')
+    (m / '5').rmdir()
+    assert sorted(p.name for p in root.iterdir()) == ['6', '7']
+    m.unmount()
+    m = mount(root, 'allow_delete', 'todelete=trash')
+    subprocess.run(['rm', '-r', m / '6'], check=True)
+    assert sorted(os.listdir(m.path)) == ['7']
+    assert not restoring.by_orbax(root / 'trash', 6, expect.flatten({'w': W}), ('v0',))
+    with ocp0.CheckpointManager(root) as manager:
+        assert list(manager.all_steps()) == [7]
+
+
+@pytest.mark.feature('E3')
+@pytest.mark.feature('E4')
+@pytest.mark.feature('E5')
+@pytest.mark.feature('F3')
+def test_items(mount, root):
+    """E3, E4, E5, F3: a tree, a JSON item, metrics, and a proto item, as Orbax's handlers store them."""
+    from google.protobuf import struct_pb2, text_format
+    m = mount(root)
+    write(m, '7', expect.flatten({'w': W}), item='state')
+    (m / '7.tmp/config.json').write_text(json.dumps({'lr': 0.5, 'name': 'é', 'list': [1, None]}))
+    (m / '7.tmp/metrics.json').write_text(json.dumps({'loss': 1.25}))
+    message = struct_pb2.Struct()
+    message.update({'a': 1.5, 'b': 'text'})
+    (m / '7.tmp/proto.pbtxt').write_text(text_format.MessageToString(message))
+    commit(m, '7')
+    names = ('state', 'config', 'metrics', 'proto')
+    with ocp0.CheckpointManager(root, item_names=names) as manager:
+        got = manager.restore(7, args=ocp0.args.Composite(
+            state=ocp0.args.PyTreeRestore(), config=ocp0.args.JsonRestore(), metrics=ocp0.args.JsonRestore(),
+            proto=ocp0.args.ProtoRestore(struct_pb2.Struct)))
+        assert manager.metrics(7) == {'loss': 1.25}
+        assert set(manager.item_metadata(7).keys()) >= {'state'}
+        assert sorted(manager.metadata(7).item_handlers) == sorted(names)
+    assert expect.same_bits(got['state']['w'], W)
+    assert got['config'] == {'lr': 0.5, 'name': 'é', 'list': [1, None]} and got['metrics'] == {'loss': 1.25}
+    assert got['proto'] == message
+    assert sorted(os.listdir(m / '7')) == ['_CHECKPOINT_METADATA', 'config', 'metrics', 'proto', 'state']
+    assert (m / '7/metrics/metrics').read_text() == json.dumps({'loss': 1.25})
+
+
+@pytest.mark.feature('E5')
+def test_names_of_files_in_items(mount, root):
+    """E4, E5: file names by option."""
+    m = mount(root, 'json_filename=data.json', 'proto_filename=model.pbtxt')
+    (m / '7.tmp').mkdir()
+    (m / '7.tmp/config.json').write_text('{"a": 1}')
+    (m / '7.tmp/proto.pbtxt').write_text('')
+    commit(m, '7')
+    assert os.listdir(m / '7/config') == ['data.json'] and os.listdir(m / '7/proto') == ['model.pbtxt']
+    handler = ocp0.JsonCheckpointHandler(filename='data.json')
+    with ocp0.Checkpointer(handler) as checkpointer:
+        assert checkpointer.restore(root / '7/config') == {'a': 1}
+
+
+@pytest.mark.feature('E2')
+def test_items_of_unknown_kinds(mount, root, tmp_path):
+    """E2: a directory of another program's goes in and out byte for byte, by xattr or by cp -a of such an item."""
+    m = mount(root)
+    blob = m / '7.tmp/blob'
+    blob.mkdir(parents=True)
+    writing.set_xattrs(blob, {'kind': 'opaque'})
+    (blob / 'deep/er').mkdir(parents=True)
+    (blob / 'void').mkdir()
+    (blob / 'deep/er/w.npy').write_bytes(b'no array at all')
+    (blob / 'any.name').write_bytes(bytes(range(256)) * 1000)
+    (blob / 'a[0]@b%zz').write_bytes(b'x')
+    write_state = m / '7.tmp/state'
+    write_state.mkdir()
+    np.save(write_state / 'w.npy', W)
+    commit(m, '7')
+    assert (m / '7/blob/a[0]@b%zz').read_bytes() == b'x'
+    # cp -a tells last that a directory is opaque: until then its names are those of leaves.
+    subprocess.run(['mkdir', '-p', m / '8.tmp/blob'], check=True)
+    writing.set_xattrs(m / '8.tmp/blob', {'kind': 'opaque'})
+    subprocess.run(['cp', '-a', m / '7/blob', m / '7/state', m / '8.tmp'], check=True)
+    commit(m, '8')
+    for step in ('7', '8'):
+        for where in (root / step / 'blob', m / step / 'blob'):
+            assert (where / 'deep/er/w.npy').read_bytes() == b'no array at all'
+            assert (where / 'any.name').read_bytes() == bytes(range(256)) * 1000
+            assert (where / 'void').is_dir()
+        assert not restoring.by_orbax(root, step, expect.flatten({'w': W}), ('v0', 'v1'), 'state')
+
+
+@pytest.mark.feature('F3')
+def test_metadata_of_the_step(mount, root):
+    """F3: times and handlers as current Orbax writes them."""
+    m = mount(root)
+    before = time.time_ns()
+    write(m, '7', expect.flatten({'w': W}))
+    live = json.loads((m / '7.tmp/_CHECKPOINT_METADATA').read_text())
+    commit(m, '7')
+    after = time.time_ns()
+    save_v0(root / '8/default', {'w': W})
+    with ocp0.CheckpointManager(root) as manager:
+        manager.save(9, args=ocp0.args.PyTreeSave({'w': W}))
+        manager.wait_until_finished()
+    ours, theirs = (json.loads((root / s / '_CHECKPOINT_METADATA').read_text()) for s in ('7', '9'))
+    assert list(ours) == list(theirs) and ours['item_handlers'] == theirs['item_handlers'] == live['item_handlers']
+    assert before <= ours['init_timestamp_nsecs'] <= ours['commit_timestamp_nsecs'] <= after
+    with ocp0.CheckpointManager(root, item_handlers=ocp0.PyTreeCheckpointHandler()) as manager:
+        assert manager.latest_step() == 9 and 7 in manager.all_steps()
+        meta = manager.item_metadata(7)
+        assert meta['w'].shape == (20, 30) and meta['w'].dtype == np.float32
+
+
+@pytest.mark.feature('F5')
+@pytest.mark.parametrize('separator', ['.', '/'])
+def test_safetensors_in(mount, root, tmp_path, separator):
+    """F5: a safetensors file becomes a tree, its metadata custom metadata; and out again."""
+    m = mount(root, f'safetensors_separator={separator}')
+    tree = {'a': W, f'b{separator}c': W[0], f'b{separator}d{separator}e': np.asarray(7), 'empty': np.zeros((0, 3), np.float32)}
+    safetensors.numpy.save_file(tree, tmp_path / 'model.safetensors', {'origin': 'here', 'n': '1'})
+    (m / '7.tmp').mkdir()
+    subprocess.run(['cp', tmp_path / 'model.safetensors', m / '7.tmp/default.safetensors'], check=True)
+    assert (m / '7.tmp/default.safetensors').read_bytes() == (tmp_path / 'model.safetensors').read_bytes()
+    commit(m, '7')
+    want = expect.flatten({'a': W, 'b': {'c': W[0], 'd': {'e': np.asarray(7)}}, 'empty': tree['empty']})
+    assert not restoring.by_orbax(root, 7, want, ('v0', 'standard', 'manager', 'v1'))
+    with ocp0.Checkpointer(ocp0.PyTreeCheckpointHandler()) as checkpointer:
+        meta = checkpointer.metadata(root / '7/default').item_metadata
+    assert meta.custom_metadata == {'origin': 'here', 'n': '1'}
+    got = safetensors.numpy.load_file(m / '7/default.safetensors')
+    assert sorted(got) == sorted(tree) and all(expect.same_bits(got[k], tree[k]) for k in tree)
+
+
+@pytest.mark.feature('F5')
+def test_safetensors_in_a_directory(mount, root):
+    """save_file straight into the draft, below other leaves."""
+    m = mount(root)
+    where = write(m, '7', expect.flatten({'n': 5}))
+    tree = expect.flatten({'x': {'w': W, 'b': W[0]}})
+    safetensors.numpy.save_file({'x.w': W, 'x.b': W[0]}, where / 'sub.safetensors')
+    commit(m, '7')
+    got = restoring.v0_pytree(root, '7', tree)
+    assert got['n'] == 5 and expect.same_bits(got['sub']['x']['w'], W) and expect.same_bits(got['sub']['x']['b'], W[0])
+
+
+@pytest.mark.feature('F2')
+def test_what_a_crash_leaves(mount, root):
+    """F2: nothing that Orbax takes for a checkpoint; the same draft begins afresh in the next mount."""
+    m = mount(root, allow_errors=True)
+    write(m, '7', expect.flatten({'w': W}))
+    os.kill(m.pid, signal.SIGKILL)
+    subprocess.run(['umount', '-l', m.path], check=True)
+    assert [p.name for p in root.iterdir()] == ['7.orbax-checkpoint-tmp']
+    with ocp0.CheckpointManager(root, options=ocp0.CheckpointManagerOptions(read_only=True)) as manager:
+        assert manager.all_steps() == [] and manager.latest_step() is None
+    again = mount(root)
+    assert os.listdir(again.path) == []
+    write(again, '7', expect.flatten({'v': W}))
+    assert os.listdir(again / '7.tmp/default') == ['v.npy', '_METADATA']
+    commit(again, '7')
+    assert not restoring.by_orbax(root, 7, expect.flatten({'v': W}))
+
+
+WATCHER = '''
+import sys, os
+sys.path.insert(0, {tests!r})
+from lib import jaxenv
+import numpy as np, orbax.checkpoint as ocp
+seen, rounds = set(), 0
+done = False
+while not done:
+    done = os.path.exists({root!r} + '.done')
+    with ocp.CheckpointManager({root!r}, options=ocp.CheckpointManagerOptions(read_only=True)) as manager:
+        for step in manager.all_steps():
+            got = manager.restore(step)
+            assert np.array_equal(got['w'], np.full((300, 10), step)) and got['name'] == str(step), step
+            seen.add(step)
+    rounds += 1
+    print(rounds, len(seen), flush=True)
+'''
+
+
+@pytest.mark.feature('F2')
+def test_a_step_is_seen_whole_or_not_at_all(mount, root):
+    """Drafts are written, committed and deleted in a loop; another process restores each step that it sees."""
+    m = mount(root, 'allow_delete', 'write_budget=1M')
+    script = WATCHER.format(tests=str(os.path.dirname(os.path.dirname(__file__))), root=str(root))
+    watcher = subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        watcher.stdout.readline()
+        for step in range(1, 31):
+            where = m / f'{step}.tmp/default'
+            where.mkdir(parents=True)
+            np.save(where / 'w.npy', np.full((300, 10), step))
+            (where / 'name.txt').write_text(str(step))
+            commit(m, str(step))
+        (root.parent / 'root.done').touch()
+        out, err = watcher.communicate(timeout=120)
+    finally:
+        watcher.kill()
+        watcher.wait()
+    assert watcher.returncode == 0, err[-2000:]
+    assert out.splitlines()[-1].split()[1] == '30'
