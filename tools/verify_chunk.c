@@ -6,42 +6,13 @@
  * verify_leaf.c's.
  */
 #include "core/base/err.h"
-#include "core/zarr/chunk.h"
+#include "tools/straight.h"
 #include "tools/verify_chunk.h"
-
-#define FEED_BYTES (256 * KiB)		/* read or decoded at a time */
-#define USUAL_WINDOW (9 * MiB)		/* every thread may have one; frames of the usual levels need less */
-
-/* The stored bytes of a chunk on their way to a decoder. */
-struct feed {
-	const struct chunk *c;
-	void *buf;			/* borrowed from the lane */
-	uint64_t fed;
-};
-
-static int pull(void *arg, struct span *ret)
-{
-	struct feed *f = arg;
-	const struct chunk *c = f->c;
-	size_t n = (size_t)MIN((uint64_t)FEED_BYTES, c->len - f->fed);
-	int r = 0;
-
-	if (c->loc.where == KV_INLINE) {
-		*ret = span_of(c->loc.bytes.p + c->off + f->fed, n);
-	} else {
-		r = n ? io_read_exact(c->loc.file, f->buf, n, c->loc.off + c->off + f->fed) : 0;
-		if (r >= 0)
-			*ret = span_of(f->buf, n);
-	}
-	if (r >= 0)
-		f->fed += n;
-	return r;
-}
 
 /* Elements as they are stored: that they can be read is all there is to know. */
 static int read_raw(const struct chunk *c, uint64_t expected, void *buf)
 {
-	struct feed f = { .c = c, .buf = buf };
+	struct straight_input f = { .c = c, .buf = buf };
 	struct span piece;
 	int r = 0;
 
@@ -49,7 +20,7 @@ static int read_raw(const struct chunk *c, uint64_t expected, void *buf)
 		return fail(-EUCLEAN, "it has %llu bytes, %llu were expected", (unsigned long long)c->len,
 			    (unsigned long long)expected);
 	while (r >= 0 && f.fed < c->len)
-		r = pull(&f, &piece);
+		r = straight_pull(&f, &piece);
 	return r;
 }
 
@@ -72,15 +43,15 @@ static int decode_whole(struct zarr *z, const struct chunk *c, struct walk_lane 
 static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_lane *lane, uint64_t window)
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
-	struct feed f = { .c = c, .buf = walk_buf(lane, 0) };
+	struct straight_input f = { .c = c, .buf = walk_buf(lane, 0) };
 	void *out = walk_buf(lane, 1);
 	int r;
 
 	if (!f.buf || !out)
 		return fail(-ENOMEM, "cannot decode a chunk");
-	r = codec_stream_open(&z->leaf->codecs, pull, &f, z->leaf->bytes, window, &s);
-	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0; at += FEED_BYTES)
-		r = codec_stream_read(s, out, (size_t)MIN((uint64_t)FEED_BYTES, z->leaf->bytes - at));
+	r = codec_stream_open(&z->leaf->codecs, straight_pull, &f, z->leaf->bytes, window, &s);
+	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0; at += STRAIGHT_PIECE)
+		r = codec_stream_read(s, out, (size_t)MIN((uint64_t)STRAIGHT_PIECE, z->leaf->bytes - at));
 	return r;
 }
 
@@ -95,7 +66,7 @@ static int decode(struct zarr *z, const struct chunk *c, struct walk_lane *lane,
 	}
 	if (z->leaf->bytes <= TILE_BYTES && c->len <= TILE_BYTES)
 		return decode_whole(z, c, lane);
-	r = decode_pieces(z, c, lane, USUAL_WINDOW);
+	r = decode_pieces(z, c, lane, STRAIGHT_WINDOW);
 	if (r != -EFBIG)
 		return r;
 	/* One at a time may remember more, or memory would grow with the number of processors. */
