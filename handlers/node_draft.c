@@ -8,13 +8,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/step/step_name.h"
 #include "handlers/draft.h"
 #include "handlers/draft_file.h"
-#include "handlers/whiteout.h"
 
 struct node_draft {
 	struct node node;
