@@ -8,7 +8,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -40,6 +39,18 @@ static struct node_draft *of(struct node *n)
 static bool is_draft(const struct node *n)
 {
 	return n->ops == &draft_ops;
+}
+
+static bool is_draft_leaf(const struct node *n)
+{
+	return n->ops == &draft_file_ops;
+}
+
+/* Contents from scratch are no copy of anything. */
+static int start_anew(struct draft_node *n)
+{
+	draft_tell_leaf(n, span_of(NULL, 0), span_of(NULL, 0));
+	return draft_file_truncate(n->file, 0);
 }
 
 /* ---- making nodes ---- */
@@ -332,6 +343,21 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 	return r;
 }
 
+/* Whether the draft may be read, or written to. */
+static int check_life(struct node_draft *nd, bool writes)
+{
+	enum draft_life life;
+
+	pthread_mutex_lock(&nd->draft->lock);
+	life = nd->draft->life;
+	pthread_mutex_unlock(&nd->draft->lock);
+	if (life == DRAFT_GONE)
+		return fail(-ESTALE, "'%s' belongs to a draft that has ended", nd->node.name);
+	if (writes && life == DRAFT_COMMITTING)
+		return fail(-EBUSY, "draft '%s' is being committed", nd->draft->name);
+	return 0;
+}
+
 static int draft_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
 {
 	struct node_draft *nd = of(n);
@@ -339,7 +365,16 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 	/* Owner, permissions and times are the mount's business; setting them is no mistake. */
 	if (!(which & NODE_SET_SIZE) || nd->generated)
 		return 0;
-	return nd->n->is_dir ? -EISDIR : draft_file_truncate(nd->n->file, (uint64_t)st->st_size);
+	if (nd->n->is_dir)
+		return -EISDIR;
+	/* By its name: whoever has it open keeps the commit from beginning. */
+	if (!file) {
+		int r = check_life(nd, true);
+
+		if (r < 0)
+			return r;
+	}
+	return st->st_size ? draft_file_truncate(nd->n->file, (uint64_t)st->st_size) : start_anew(nd->n);
 }
 
 static int draft_xattr_set(struct node *n, const char *name, const struct span *value, int flags)
@@ -421,10 +456,23 @@ static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
 	return off == 0 ? draft_file_copy_leaf(contents(f), from) : 0;
 }
 
+/* A view is another array than its leaf: of its names alone '@' and '[' are not escaped. */
+static void handle_copied(struct file *f, struct node *from)
+{
+	auto_buf dtype = { 0 }, impl = { 0 };
+
+	if (!handle_of(f)->writes || strpbrk(from->name, "@[") || is_draft_leaf(from))
+		return;
+	if (node_xattr_get(from, "dtype", &dtype) < 0 || node_xattr_get(from, "prng_impl", &impl) < 0)
+		err_clear();
+	draft_tell_leaf(of(f->node)->n, buf_span(&dtype), buf_span(&impl));
+}
+
 static const struct file_ops handle_ops = {
 	.read = handle_read,
 	.write = handle_write,
 	.copy_array = handle_copy,
+	.copied = handle_copied,
 	.flush = handle_flush,
 	.sync = handle_sync,
 	.free = handle_close,
@@ -435,26 +483,23 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 	struct node_draft *nd = of(n);
 	struct draft_handle *h;
 	bool writes = (flags & O_ACCMODE) != O_RDONLY;
-	enum draft_life life;
-	int r;
+	int r = check_life(nd, writes);
 
-	pthread_mutex_lock(&nd->draft->lock);
-	life = nd->draft->life;
-	pthread_mutex_unlock(&nd->draft->lock);
-	if (life == DRAFT_GONE)
-		return fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
-	if (writes && life == DRAFT_COMMITTING)
-		return fail(-EBUSY, "draft '%s' is being committed", nd->draft->name);
+	if (r < 0)
+		return r;
 	r = file_new(&handle_ops, n, sizeof(*h), &h);
 	if (r < 0)
 		return r;
 	h->writes = writes;
 	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
 	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
-	if (writes)
+	if (writes) {
 		draft_file_opened(nd->n->file);
-	if (flags & O_TRUNC && writes)
-		r = draft_file_truncate(nd->n->file, 0);
+		/* A commit that has begun meanwhile may have missed it. */
+		r = check_life(nd, true);
+	}
+	if (r >= 0 && flags & O_TRUNC && writes)
+		r = start_anew(nd->n);
 	if (r < 0) {
 		file_close(&h->file);
 		return r;
