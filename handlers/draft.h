@@ -52,6 +52,8 @@ struct draft_node {
 	struct draft_file *file;	/* of a file */
 	struct draft_store item;	/* of an item: a child of the draft */
 	struct buf told;		/* of an item: the `_METADATA` that a program wrote */
+	int told_dtype;			/* of a leaf: enum dtype of the one that it was copied from */
+	struct buf told_impl;		/* the same, of a PRNG key: its implementation */
 };
 
 enum draft_life { DRAFT_OPEN, DRAFT_COMMITTING, DRAFT_GONE };
@@ -158,12 +160,14 @@ int draft_leaf_kv(struct draft_node *n, struct kv **ret, const struct store **re
 /* The store of the node's item, or NULL when there is none yet. */
 const struct store *draft_store_of(struct draft_node *n);
 
-/* ---- what a copied `_METADATA` says beyond names (draft_told.c); both lock the draft ---- */
+/* ---- what copies say beyond names and contents (draft_told.c); all lock the draft ---- */
 
 /* A program wrote a piece of it. */
 void draft_tell(struct draft_node *item, uint64_t off, const void *p, size_t n);
 /* It wrote all of it to a file of another name. */
 void draft_tell_file(struct draft_node *item, struct draft_file *f);
+/* A leaf is a copy of one with that dtype (JSON text), and maybe a key of that implementation; {}: of none. */
+void draft_tell_leaf(struct draft_node *n, struct span dtype, struct span impl);
 
 /* ---- generated files (draft_tree.c) ---- */
 

@@ -172,6 +172,8 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 		return r;
 	ret->from = a->dtype;
 	if (a->dtype == DTYPE_UNKNOWN) {
+		if (named == DTYPE_UNKNOWN && n->told_dtype != DTYPE_UNKNOWN && dtype_info((enum dtype)n->told_dtype)->size == 1)
+			named = (enum dtype)n->told_dtype;
 		ret->from = named != DTYPE_UNKNOWN ? named : asked;
 		if (ret->from == DTYPE_UNKNOWN)
 			return fail(-EINVAL, "its header says '|V1', which names no dtype; "

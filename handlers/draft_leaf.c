@@ -52,6 +52,8 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 
 	pthread_mutex_lock(&n->draft->lock);
 	value = word ? draft_xattr_word(n, name) : draft_xattr_value(n, name);
+	if (!value.p && !strcmp(name, "prng_impl"))
+		value = buf_span(&n->told_impl);
 	if (value.p)
 		r = arena_keep(&p->tree->arena, value, ret);
 	pthread_mutex_unlock(&n->draft->lock);
@@ -228,7 +230,7 @@ static enum dtype natural_dtype(const struct json *j)
 
 static int plan_scalar(struct plan_leaf *l, const struct json *j)
 {
-	enum dtype t = natural_dtype(j), named;
+	enum dtype t = natural_dtype(j), named, told;
 	uint8_t element[LIMIT_ITEM_BYTES];
 	struct save_opts o;
 	struct span word;
@@ -239,9 +241,13 @@ static int plan_scalar(struct plan_leaf *l, const struct json *j)
 	pthread_mutex_lock(&l->source->draft->lock);
 	word = draft_xattr_word(l->source, "dtype");
 	named = word.p ? dtype_by_name(word) : t;
+	told = word.p ? DTYPE_UNKNOWN : (enum dtype)l->source->told_dtype;
 	r = draft_save_opts(l->source, span_of(NULL, 0), &o);
 	pthread_mutex_unlock(&l->source->draft->lock);
-	if (r >= 0)
+	/* A copy keeps its type, as long as it can hold what is there now. */
+	if (r >= 0 && told != DTYPE_UNKNOWN && dtype_value_parse(told, j, element) >= 0)
+		named = told;
+	else if (r >= 0)
 		r = dtype_value_parse(named, j, element);
 	if (r < 0)
 		return r;

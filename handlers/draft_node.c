@@ -58,6 +58,7 @@ static void node_free(struct draft_node *n)
 	draft_file_free(n->file);
 	store_free(n->item.store);
 	buf_release(&n->told);
+	buf_release(&n->told_impl);
 	free(n->item.dir);
 	free(n->child);
 	free(n->name);

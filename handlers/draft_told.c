@@ -1,9 +1,10 @@
 /*
- * draft_told.c - what a copied `_METADATA` says that the names of a draft cannot say.
+ * draft_told.c - what copied leaves and a copied `_METADATA` say that names and contents cannot say.
  *
  * Programs that copy an item write its `_METADATA`, too. The draft's own is
  * generated, always; but where a program carries no xattrs the copied one is all that
- * tells a list from a dict, and brings custom metadata. It decides nothing that
+ * tells a list from a dict, and brings custom metadata. A leaf that is copied within
+ * the mount keeps its dtype where its bytes name none. All that decides nothing that
  * names, contents or xattrs say.
  *
  * Kept true: a text that is not valid, or is of another tree, changes nothing.
@@ -34,6 +35,22 @@ void draft_tell_file(struct draft_node *item, struct draft_file *f)
 
 	if (size <= TOLD_MAX && buf_reserve(&text, size + 1) >= 0 && draft_file_read_into(f, 0, size, text.p) >= 0)
 		draft_tell(item, 0, text.p, size);
+	err_clear();
+}
+
+static struct span word(struct span s)
+{
+	return s.n >= 2 && s.p[0] == '"' && s.p[s.n - 1] == '"' ? span_of(s.p + 1, s.n - 2) : s;
+}
+
+void draft_tell_leaf(struct draft_node *n, struct span dtype, struct span impl)
+{
+	pthread_mutex_lock(&n->draft->lock);
+	n->told_dtype = dtype.n ? (int)dtype_by_name(word(dtype)) : DTYPE_UNKNOWN;
+	buf_release(&n->told_impl);
+	if (impl.n && buf_add_span(&n->told_impl, word(impl)) < 0)
+		buf_release(&n->told_impl);
+	pthread_mutex_unlock(&n->draft->lock);
 	err_clear();
 }
 

@@ -558,6 +558,8 @@ ssize_t file_copy(struct file *from, uint64_t from_off, struct file *to, uint64_
 	struct stat st;
 	ssize_t r;
 
+	if (from_off == 0 && to->ops->copied)
+		to->ops->copied(to, from->node);
 	if (!z || !to->ops->copy_array || from_off != 0 || node_stat(from->node, &st) < 0 || n < (uint64_t)st.st_size)
 		return -EOPNOTSUPP;
 	r = to->ops->copy_array(to, to_off, z);

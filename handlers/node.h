@@ -159,6 +159,8 @@ struct file_ops {
 	struct zarr *(*array)(struct file *f);
 	/* Become the .npy form of an array by taking its stored chunks: 1; 0 when that cannot be. */
 	ssize_t (*copy_array)(struct file *f, uint64_t off, struct zarr *from);
+	/* Somebody copies that leaf here: what its bytes do not say may be kept. Before copy_array. */
+	void (*copied)(struct file *f, struct node *from);
 	int (*flush)(struct file *f);
 	int (*sync)(struct file *f);
 	void (*free)(struct file *f);

@@ -12,10 +12,8 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/step/step_name.h"
 #include "handlers/draft.h"
 #include "handlers/draft_file.h"
-#include "handlers/whiteout.h"
 
 struct node_draft {
 	struct node node;
@@ -40,6 +38,18 @@ static struct node_draft *of(struct node *n)
 static bool is_draft(const struct node *n)
 {
 	return n->ops == &draft_ops;
+}
+
+static bool is_draft_leaf(const struct node *n)
+{
+	return n->ops == &draft_file_ops;
+}
+
+/* Contents from scratch are no copy of anything. */
+static int start_anew(struct draft_node *n)
+{
+	draft_tell_leaf(n, span_of(NULL, 0), span_of(NULL, 0));
+	return draft_file_truncate(n->file, 0);
 }
 
 /* ---- making nodes ---- */
@@ -354,6 +364,8 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 	/* Owner, permissions and times are the mount's business; setting them is no mistake. */
 	if (!(which & NODE_SET_SIZE) || nd->generated)
 		return 0;
+	if (nd->n->is_dir)
+		return -EISDIR;
 	/* By its name: whoever has it open keeps the commit from beginning. */
 	if (!file) {
 		int r = check_life(nd, true);
@@ -361,7 +373,7 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 		if (r < 0)
 			return r;
 	}
-	return nd->n->is_dir ? -EISDIR : draft_file_truncate(nd->n->file, (uint64_t)st->st_size);
+	return st->st_size ? draft_file_truncate(nd->n->file, (uint64_t)st->st_size) : start_anew(nd->n);
 }
 
 static int draft_xattr_set(struct node *n, const char *name, const struct span *value, int flags)
@@ -443,10 +455,23 @@ static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
 	return off == 0 ? draft_file_copy_leaf(contents(f), from) : 0;
 }
 
+/* A view is another array than its leaf: of its names alone '@' and '[' are not escaped. */
+static void handle_copied(struct file *f, struct node *from)
+{
+	auto_buf dtype = { 0 }, impl = { 0 };
+
+	if (!handle_of(f)->writes || strpbrk(from->name, "@[") || is_draft_leaf(from))
+		return;
+	if (node_xattr_get(from, "dtype", &dtype) < 0 || node_xattr_get(from, "prng_impl", &impl) < 0)
+		err_clear();
+	draft_tell_leaf(of(f->node)->n, buf_span(&dtype), buf_span(&impl));
+}
+
 static const struct file_ops handle_ops = {
 	.read = handle_read,
 	.write = handle_write,
 	.copy_array = handle_copy,
+	.copied = handle_copied,
 	.flush = handle_flush,
 	.sync = handle_sync,
 	.free = handle_close,
@@ -473,7 +498,7 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 		r = check_life(nd, true);
 	}
 	if (r >= 0 && flags & O_TRUNC && writes)
-		r = draft_file_truncate(nd->n->file, 0);
+		r = start_anew(nd->n);
 	if (r < 0) {
 		file_close(&h->file);
 		return r;

@@ -9,7 +9,7 @@ import pytest
 
 from lib import compare, expect, programs, restoring
 from lib.gen_matrix import bits, dtype_of, save_v0, state, values
-from test_writing import commit, leaves, without, write
+from test_writing import commit, every_dtype, leaves, write
 
 ARRAYS = {f'a{i}': bits((40, 30 + i), dtype_of(t), i) for i, t in enumerate(
     ['float32', 'bfloat16', 'int8', 'complex64', 'float64', 'float8_e5m2', 'bool'])}
@@ -127,3 +127,68 @@ def test_a_copy_can_be_written_over(mount, root):
     os.rename(m / '101.tmp', m / '101')
     assert not restoring.by_orbax(root, 101, expect.flatten({'w': changed, 'u': w}), ('v0', 'v1'))
     assert not restoring.by_orbax(root, 100, expect.flatten({'w': w, 'v': w}), ('v0',))
+
+
+def trees():
+    numbers = {'np_' + t: dtype_of(t).type(1) for t in ('int8', 'uint16', 'int32', 'float16', 'float32', 'complex64')}
+    return {'leaves': leaves(), 'dtypes': every_dtype(), 'numbers': expect.flatten({**numbers, 'n': 1, 'x': 0.5})}
+
+
+@pytest.mark.parametrize('name', ['leaves', 'dtypes', 'numbers'])
+@pytest.mark.parametrize('with_what', ['cp -r', 'cp -a'])
+def test_a_round_trip_without_python(mount, root, name, with_what):
+    """cp and mv: every leaf equal, lists and tuples too; diff -r finds the two times of the step, nothing else."""
+    tree = trees()[name]
+    m = mount(root)
+    write(m, '100', tree)
+    commit(m, '100')
+    r = shell(f'mkdir MNT/101.tmp && {with_what} MNT/100/default MNT/101.tmp/ && mv MNT/101.tmp MNT/101', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    found = shell('diff -rq MNT/100 MNT/101', m).stdout.splitlines()
+    assert found == [f'Files {m.path}/100/_CHECKPOINT_METADATA and {m.path}/101/_CHECKPOINT_METADATA differ']
+    a, b = (json.loads((root / s / '_CHECKPOINT_METADATA').read_text()) for s in ('100', '101'))
+    assert {k for k in a if a[k] != b[k]} == {'init_timestamp_nsecs', 'commit_timestamp_nsecs'}
+    assert not restoring.by_orbax(root, 101, tree, ('v0', 'v0-target', 'v1'))
+    assert not list(restoring.by_tensorstore(root / '101/default', tree))
+
+
+def test_a_tree_of_orbax_round_trips(mount, root):
+    """What Orbax saved, copied with cp -r: lists, numbers and strings restore as from the original."""
+    tree = {**{k: v for k, v in state().items() if k != 'params'}, 'w': values((5,), np.float32, 1)}
+    (root / '100').mkdir()
+    save_v0(root / '100/default', tree)
+    m = mount(root)
+    copy(m)
+    assert not restoring.by_orbax(root, 101, expect.flatten(tree), ('v0', 'v1'))
+    for tree_path, value, _ in compare.leaf_paths(m / '101/default', expect.flatten(tree)):
+        assert not list(compare.check_leaf(tree_path, value))
+
+
+def test_a_copied_document_decides_little(mount, root):
+    """_METADATA of another tree, or none at all: names, contents and xattrs decide."""
+    m = mount(root)
+    write(m, '1', expect.flatten({'l': [1, 2, 3], 'd': {'0': 1, '1': 2}}))
+    commit(m, '1')
+    lists = (m / '1/default/_METADATA').read_bytes()
+    for step, text in (('2', lists), ('3', lists[:-20]), ('4', b'no JSON'), ('5', b''), ('6', b'[' * 100000)):
+        where = write(m, step, expect.flatten({'l': {'0': 1, '2': 3}, 'd': {'0': 1}, 'o': {'0': 1}}))
+        (where / '_METADATA').write_bytes(text)
+        assert json.loads((where / '_METADATA').read_text())['tree_metadata']
+        commit(m, step)
+        assert restoring.v0_pytree(root, step, None) == {'l': {'0': 1, '2': 3}, 'd': {'0': 1}, 'o': {'0': 1}}
+
+
+def test_a_leaf_that_is_written_over_a_copy(mount, root):
+    """What a copy kept of its source ends with the contents."""
+    m = mount(root)
+    tree = expect.flatten({'n': np.int8(3), 'v': bits((8,), dtype_of('float8_e5m2'), 1)})
+    write(m, '100', tree)
+    commit(m, '100')
+    where = m / '101.tmp'
+    where.mkdir()
+    shell('cp -r MNT/100/default MNT/101.tmp/', m)
+    (where / 'default/n.json').write_text('300')
+    np.save(where / 'default/v.npy', np.arange(3))
+    commit(m, '101')
+    got = restoring.v0_pytree(root, '101', None)
+    assert got['n'] == 300 and got['v'].dtype == np.int64
