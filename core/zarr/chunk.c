@@ -371,6 +371,9 @@ int chunk_open(struct zarr *z, struct chunk *c, size_t n)
 		c[i].loc = (struct kv_loc){ 0 };
 	}
 	for (size_t i = 0; i < n && r >= 0; i++) {
+		/* What others will ask for is read once, and kept. */
+		if (z->env->remote && z->address.p)
+			c[i].in_runs = false;
 		if (chunk_is_remote(z, &c[i])) {
 			chunk_number(z, &c[i]);
 			c[i].mode = CHUNK_REMOTE;

@@ -32,7 +32,7 @@ def missing(program):
 class Job:
     """`mpirun -n N pytreefs mount --mpi`; the mount of rank r is job[r]."""
 
-    def __init__(self, program, source, under, n, options=()):
+    def __init__(self, program, source, under, n, options=(), environment=None):
         self.n, self.source, self.under = n, pathlib.Path(source), pathlib.Path(under)
         self.expect = 0                         # status of mpirun; None: a rank was killed
         self.log = self.under / 'log'
@@ -45,7 +45,7 @@ class Job:
             command += ['-o', ','.join(options)]
         with open(self.log, 'wb') as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env={**os.environ, **ENVIRONMENT}, start_new_session=True)
+                                            env={**os.environ, **ENVIRONMENT, **(environment or {})}, start_new_session=True)
         self.pids = {}
         try:
             self._wait()
