@@ -162,37 +162,52 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	reply_code(req, 0, "close", NULL);
 }
 
+void fs_changing(struct fs *fs, fuse_ino_t dir, int one)
+{
+	if (dir == FUSE_ROOT_ID)
+		atomic_fetch_add(&fs->root_changes, (unsigned)one);
+}
+
 void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-	struct node *dir = fs_node(fuse_req_userdata(req), parent), *n;
+	struct fs *fs = fuse_req_userdata(req);
+	struct node *dir = fs_node(fs, parent), *n;
 	int r;
 
 	trace(TRACE_FS, "mkdir '%s'", name);
+	fs_changing(fs, parent, 1);
 	r = node_mkdir(dir, span_str(name), mode, &n);
 	if (r < 0)
 		reply_code(req, r, "make a directory in", dir);
 	else
 		reply_entry(req, n, "stat");
+	fs_changing(fs, parent, -1);
 }
 
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct node *dir = fs_node(fuse_req_userdata(req), parent);
+	struct fs *fs = fuse_req_userdata(req);
+	struct node *dir = fs_node(fs, parent);
 	int r;
 
 	trace(TRACE_FS, "unlink '%s'", name);
+	fs_changing(fs, parent, 1);
 	r = node_unlink(dir, span_str(name));
 	reply_code(req, r, "remove a file in", dir);
+	fs_changing(fs, parent, -1);
 }
 
 void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct node *dir = fs_node(fuse_req_userdata(req), parent);
+	struct fs *fs = fuse_req_userdata(req);
+	struct node *dir = fs_node(fs, parent);
 	int r;
 
 	trace(TRACE_FS, "rmdir '%s'", name);
+	fs_changing(fs, parent, 1);
 	r = node_rmdir(dir, span_str(name));
 	reply_code(req, r, "remove a directory in", dir);
+	fs_changing(fs, parent, -1);
 }
 
 void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to_parent,
@@ -203,6 +218,8 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t t
 	int r;
 
 	trace(TRACE_FS, "rename '%s' to '%s'", name, to_name);
+	fs_changing(fs, parent, 1);
 	r = node_rename(dir, span_str(name), fs_node(fs, to_parent), span_str(to_name), flags);
 	reply_code(req, r, "rename in", dir);
+	fs_changing(fs, parent, -1);
 }

@@ -19,6 +19,7 @@ struct fs {
 	int ready_fd;			/* told once when the first request has come; -1 when nobody waits */
 	const char *mountpoint;
 	atomic_bool ending;		/* the session goes away: no more notices to the kernel */
+	atomic_uint root_changes;	/* names of the root that the kernel is changing at the moment */
 	pthread_mutex_t lock;		/* protects all below */
 	struct dir_handle *dirs;	/* all that are open */
 };
@@ -32,6 +33,8 @@ struct dir_handle {
 extern const struct fuse_lowlevel_ops fs_ops;
 
 struct node *fs_node(struct fs *fs, fuse_ino_t ino);
+/* Around a change of names in the directory, its reply included: notices about the root wait meanwhile. */
+void fs_changing(struct fs *fs, fuse_ino_t dir, int one);
 fuse_ino_t fs_ino(const struct fs *fs, const struct node *n);
 /* A node that the kernel gets a lookup count for; the reference goes with it. */
 void fs_entry(struct fs *fs, struct node *n, const struct stat *st, struct fuse_entry_param *ret);

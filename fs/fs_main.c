@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -21,11 +22,18 @@
 #define THREADS_MAX 16
 #define READ_AHEAD_KIB 8192		/* of the kernel, for this mount: big requests to sequential readers */
 
-/* The kernel trusts names of the root for a second; this makes it forget at once. */
+/*
+ * The kernel trusts names of the root for a second; this makes it forget at once. For that it locks the
+ * root, which a rename in it holds until it is answered: a daemon that is killed meanwhile would never
+ * answer, and never end, because a thread of it waits for the lock.
+ */
 static void root_changed(void *arg, const char *name)
 {
 	struct fs *fs = arg;
+	const struct timespec tick = { .tv_nsec = 2000000 };
 
+	while (atomic_load(&fs->root_changes) && !atomic_load(&fs->ending))
+		nanosleep(&tick, NULL);
 	if (atomic_load(&fs->ending))
 		return;
 	if (name)

@@ -54,10 +54,14 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret);
 /* The metadata document of an array of that shape. */
 int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret);
-/* Whether what is stored has another form than the file: it cannot be read back from the chunks. */
+/*
+ * Whether what is stored has another form than the file: it cannot be read back from the chunks. Of types
+ * below a byte the unused bits are lost, and with them what the bytes are when another dtype is named.
+ */
 static inline bool array_is_changed(const struct draft_array *a)
 {
-	return a->swapped || a->fortran || a->from != a->stored;
+	return a->swapped || a->fortran || a->from != a->stored ||
+	       (a->from != DTYPE_UNKNOWN && dtype_info(a->from)->bits < 8 && dtype_info(a->from)->kind != DTYPE_KIND_BOOL);
 }
 /* Let go of its chunks. */
 void array_release(struct draft_array *a);

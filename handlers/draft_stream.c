@@ -91,8 +91,8 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 	struct draft_array raw = *a;
 	int r = array_wanted(n, a, &w);
 
-	/* One-byte elements may get their name later: the bytes are the same. */
-	if (r == -EINVAL && a->dtype == DTYPE_UNKNOWN) {
+	/* One-byte elements may get their name later, or another one: the bytes are the same, all bits of them. */
+	if (a->dtype == DTYPE_UNKNOWN && (r == -EINVAL || (r >= 0 && dtype_info(w.from)->bits < 8))) {
 		raw.dtype = DTYPE_UINT8;
 		r = array_wanted(n, &raw, &w);
 	}

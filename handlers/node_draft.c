@@ -8,7 +8,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -344,6 +343,21 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 	return r;
 }
 
+/* Whether the draft may be read, or written to. */
+static int check_life(struct node_draft *nd, bool writes)
+{
+	enum draft_life life;
+
+	pthread_mutex_lock(&nd->draft->lock);
+	life = nd->draft->life;
+	pthread_mutex_unlock(&nd->draft->lock);
+	if (life == DRAFT_GONE)
+		return fail(-ESTALE, "'%s' belongs to a draft that has ended", nd->node.name);
+	if (writes && life == DRAFT_COMMITTING)
+		return fail(-EBUSY, "draft '%s' is being committed", nd->draft->name);
+	return 0;
+}
+
 static int draft_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
 {
 	struct node_draft *nd = of(n);
@@ -353,6 +367,13 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 		return 0;
 	if (nd->n->is_dir)
 		return -EISDIR;
+	/* By its name: whoever has it open keeps the commit from beginning. */
+	if (!file) {
+		int r = check_life(nd, true);
+
+		if (r < 0)
+			return r;
+	}
 	return st->st_size ? draft_file_truncate(nd->n->file, (uint64_t)st->st_size) : start_anew(nd->n);
 }
 
@@ -462,25 +483,22 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 	struct node_draft *nd = of(n);
 	struct draft_handle *h;
 	bool writes = (flags & O_ACCMODE) != O_RDONLY;
-	enum draft_life life;
-	int r;
+	int r = check_life(nd, writes);
 
-	pthread_mutex_lock(&nd->draft->lock);
-	life = nd->draft->life;
-	pthread_mutex_unlock(&nd->draft->lock);
-	if (life == DRAFT_GONE)
-		return fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
-	if (writes && life == DRAFT_COMMITTING)
-		return fail(-EBUSY, "draft '%s' is being committed", nd->draft->name);
+	if (r < 0)
+		return r;
 	r = file_new(&handle_ops, n, sizeof(*h), &h);
 	if (r < 0)
 		return r;
 	h->writes = writes;
 	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
 	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
-	if (writes)
+	if (writes) {
 		draft_file_opened(nd->n->file);
-	if (flags & O_TRUNC && writes)
+		/* A commit that has begun meanwhile may have missed it. */
+		r = check_life(nd, true);
+	}
+	if (r >= 0 && flags & O_TRUNC && writes)
 		r = start_anew(nd->n);
 	if (r < 0) {
 		file_close(&h->file);

@@ -349,9 +349,12 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 	if (r < 0 || v.ext == NAME_EXT_NONE)
 		return node_view_absent(name, r);
 	for (int ext = NAME_EXT_NPY; ext < NAME_EXT_COUNT && !leaf; ext++) {
+		const char *text = name_ext_text((enum name_ext)ext);
 		auto_buf whole = { 0 };
 
-		if (buf_add_span(&whole, v.stem) < 0 || buf_add_str(&whole, name_ext_text(ext)) < 0)
+		if (!text[0])
+			break;		/* no more plugins */
+		if (buf_add_span(&whole, v.stem) < 0 || buf_add_str(&whole, text) < 0)
 			return -ENOMEM;
 		leaf = dir->tree->kind == TREE_LEAF ?
 			       (span_eq(dir->tree->name, buf_span(&whole)) ? dir->tree : NULL) :

@@ -16,7 +16,7 @@ static int put(struct buf *ret, const char *name, uint64_t value)
 int ns_stats_json(struct ns *ns, struct buf *ret)
 {
 	const struct io_stats *io = io_engine_stats(ns->ckpt->io);
-	const struct zarr_env *env = &ns->ckpt->env;
+	const struct zarr_env *env = &ns->ckpt->env, *inner = &ns->ckpt->inner_env;
 	struct streams_stats streams;
 	struct cache_stats cache;
 	struct timespec now;
@@ -36,8 +36,8 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "source_write_bytes", io->write_bytes },
 		{ "source_syncs", io->syncs },
 		{ "source_opens", io->opens },
-		{ "chunks_decoded", env->chunks_decoded },
-		{ "chunk_bytes_decoded", env->chunk_bytes_decoded },
+		{ "chunks_decoded", env->chunks_decoded + inner->chunks_decoded },
+		{ "chunk_bytes_decoded", env->chunk_bytes_decoded + inner->chunk_bytes_decoded },
 		{ "chunks_encoded", ns->ckpt->write_env.chunks },
 		{ "chunk_bytes_encoded", ns->ckpt->write_env.chunk_bytes },
 		{ "chunk_bytes_stored", ns->ckpt->write_env.stored_bytes },

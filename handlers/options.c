@@ -169,11 +169,13 @@ static int add_rule(struct options *o, const struct option *opt, const char *val
 	if (r < 0)
 		return err_at(r, "rule '%s'", value);
 	rule.glob = span_dup_str(span_of(value, (size_t)(colon - value)));
+	rule.text = strdup(value);
 	more = reallocarray(o->rules, o->n_rules + 1, sizeof(*more));
 	if (more)
 		o->rules = more;
-	if (!more || !rule.glob) {
+	if (!more || !rule.glob || !rule.text) {
 		free(rule.glob);
+		free(rule.text);
 		return fail(-ENOMEM, "cannot keep rule '%s'", value);
 	}
 	o->rules[o->n_rules++] = rule;
@@ -302,8 +304,10 @@ void options_release(struct options *o)
 	for (size_t i = 0; i < option_count; i++)
 		if (option_table[i].kind == OPTION_TEXT || option_table[i].kind == OPTION_TRANSFORMS)
 			free(*(char **)place(o, &option_table[i]));
-	for (size_t i = 0; i < o->n_rules; i++)
+	for (size_t i = 0; i < o->n_rules; i++) {
 		free(o->rules[i].glob);
+		free(o->rules[i].text);
+	}
 	free(o->rules);
 	transform_free(o->transform);
 	*o = (struct options){ 0 };
@@ -442,7 +446,7 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 		return buf_addf(ret, "zstd:%d", *(const int *)at);
 	case OPTION_RULE:
 		for (size_t i = 0; i < o->n_rules; i++)
-			if (buf_addf(ret, "%s%s", i ? " " : "", o->rules[i].glob) < 0)
+			if (buf_addf(ret, "%s%s", i ? " " : "", o->rules[i].text) < 0)
 				return -ENOMEM;
 		return 0;
 	case OPTION_TEXT:

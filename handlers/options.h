@@ -35,6 +35,7 @@ struct save_opts {
 
 /* rule=GLOB:NAME=VALUE */
 struct save_rule {
+	char *text;			/* as it was given */
 	char *glob;
 	struct save_opts opts;
 };

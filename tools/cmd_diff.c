@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "tools/diff.h"
 #include "tools/numbers.h"
+#include "tools/straight.h"
 
 /* A pair of leaves under way. */
 struct pair {
@@ -97,6 +98,7 @@ struct comparing {
 	struct diff *d;
 	struct pair *pair;
 	struct numbers_diff *part;
+	struct straight other;		/* of B's array */
 };
 
 /* Elements of a tile are not neighbours in the array: only the first one's place is said. */
@@ -113,7 +115,7 @@ static int compare_tile(void *arg, struct walk_leaf *leaf, const struct tile *ti
 	int r = other ? tile_view(zb, tile, &v) : fail(-ENOMEM, "cannot compare '%s'", leaf->path);
 
 	if (r >= 0)
-		r = zarr_read_into(zb, &v, 0, v.bytes, other);
+		r = straight_read(&c->other, zb, tile, &v, other);
 	if (r < 0) {
 		err_at(r, "in '%s'", c->d->name_b);
 	} else if (ta == tb) {
@@ -133,8 +135,10 @@ static int diff_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct wa
 {
 	struct pair *p = leaf->state;
 	struct comparing c = { arg, p, &p->part[task] };
+	int r = walk_tiles(leaf, task, lane, compare_tile, &c);
 
-	return walk_tiles(leaf, task, lane, compare_tile, &c);
+	straight_release(&c.other);
+	return r;
 }
 
 static void say_index(struct buf *out, const struct zarr_meta *m, uint64_t at)

@@ -251,7 +251,7 @@ static int run_verify(struct cmd_args *a)
 	int r;
 
 	if (level && (strlen(level) != 1 || level[0] < '1' || level[0] > '3'))
-		return fail(-EINVAL, "'%s' is no level: it takes 1, 2 or 3", level);
+		return cmd_usage(a->cmd, "--level takes 1, 2 or 3");
 	v.level = level ? level[0] - '0' : 3;
 	targets_begin(&v.t, a);
 	r = resolve(a, &path);

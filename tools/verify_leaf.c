@@ -12,6 +12,7 @@
 #include "core/tree/sharding.h"
 #include "core/zarr/chunk.h"
 #include "tools/verify.h"
+#include "tools/verify_chunk.h"
 
 #define KEEP_FINDINGS 100		/* of one leaf */
 
@@ -41,6 +42,7 @@ struct leaf_check {
 struct leaf_checks {
 	struct verify *v;
 	const struct verify_tree *t;
+	pthread_mutex_t large;		/* held by who decodes with a large window */
 };
 
 static void check_free(struct leaf_check *c)
@@ -363,54 +365,15 @@ static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *i
 	err_clear();
 }
 
-static int read_raw(struct chunk *c, uint64_t n, void *buf)
-{
-	int r = 0;
-
-	for (uint64_t at = 0; at < n && r >= 0; at += TILE_BYTES)
-		r = io_read_exact(c->loc.file, buf, (size_t)MIN(TILE_BYTES, n - at), c->loc.off + c->off + at);
-	return r;
-}
-
-static int read_stream(struct zarr *z, struct chunk *c, uint64_t n)
-{
-	struct gather g;
-	int r = 0;
-
-	gather_init(&g, z->env->cache);
-	for (uint64_t at = 0; at < n && r >= 0; at += PIECE_BYTES) {
-		r = chunk_gather(z, c, at, (size_t)MIN((uint64_t)PIECE_BYTES, n - at), &g);
-		gather_release(&g);
-	}
-	return r;
-}
-
 static int check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *index, struct walk_lane *lane)
 {
-	struct chunk c = { .in_runs = true };
 	uint64_t stored = 0;
-	void *buf;
-	int r;
+	int r = verify_chunk(z, index, lane, &k->all->large, &stored);
 
-	memcpy(c.index, index, sizeof(c.index));
-	/* How much is stored is known before it is opened: a stream does not tell. */
-	r = chunk_locate(z, &c, 1);
-	if (r >= 0) {
-		stored = c.loc.where == KV_ABSENT ? 0 : c.len;
-		kv_loc_release(&c.loc);
-		r = chunk_open(z, &c, 1);
-	}
-	if (r >= 0 && c.mode == CHUNK_STREAM)
-		r = read_stream(z, &c, z->leaf->bytes);
-	if (r >= 0 && c.mode == CHUNK_RAW) {
-		buf = walk_buf(lane, 0);
-		r = buf ? read_raw(&c, c.len, buf) : -ENOMEM;
-	}
-	chunk_close(z, &c, 1);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&k->lock);
-	k->chunks += c.mode != CHUNK_FILL && stored;
+	k->chunks += stored > 0;
 	k->missing += !stored;
 	k->stored += stored;
 	k->decoded += stored ? z->leaf->bytes : 0;
@@ -577,7 +540,7 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 int verify_leaves(struct verify *v, const struct verify_tree *t)
 {
 	static const struct walk_ops ops = { .begin = leaf_check_begin, .task = leaf_check_task, .end = leaf_check_end };
-	struct leaf_checks all = { v, t };
+	struct leaf_checks all = { v, t, PTHREAD_MUTEX_INITIALIZER };
 	auto_subtree st = { 0 };
 	auto_buf prefix = { 0 };
 	int r = subtree_of_item(t->item, "", &st);

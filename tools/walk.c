@@ -13,6 +13,7 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "handlers/survey.h"
+#include "tools/straight.h"
 
 #define WINDOW 64			/* leaves under way */
 
@@ -393,6 +394,7 @@ static int one_task(struct walk_leaf *leaf, uint64_t task, struct walk_lane *lan
 		    void *arg)
 {
 	struct zarr *z = leaf->value.array;
+	auto_straight straight = { 0 };
 	struct zarr_view v;
 	struct tile tile;
 	int r;
@@ -401,7 +403,7 @@ static int one_task(struct walk_leaf *leaf, uint64_t task, struct walk_lane *lan
 	do {
 		r = tile_view(z, &tile, &v);
 		if (r >= 0)
-			r = zarr_read_into(z, &v, 0, v.bytes, buf);
+			r = straight_read(&straight, z, &tile, &v, buf);
 		if (r >= 0)
 			r = fn(arg, leaf, &tile, buf, lane);
 		if (r >= 0 && lane->walk->progress)

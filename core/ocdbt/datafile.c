@@ -65,12 +65,12 @@ int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], u
 	memcpy(f->name, prefix, at);
 	for (size_t i = 0; i < 16; i++, at += 2)
 		snprintf(f->name + at, n - at, "%02x", id[i]);
+	trace(TRACE_OCDBT, "new data file '%s'", f->name);
 	r = create(f, dir, file_mode, dir_mode);
 	if (r < 0) {
 		datafile_free(f);
 		return r;
 	}
-	trace(TRACE_OCDBT, "new data file '%s'", f->name);
 	*ret = f;
 	return 0;
 }

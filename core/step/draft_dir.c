@@ -206,6 +206,7 @@ int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, 
 	d->parent = parent;
 	d->mode = mode;
 	d->init_ns = now_ns();
+	trace(TRACE_STEP, "begin '%s'", name);
 	d->failed_dir_syncs = atomic_load(&io_engine_stats(parent->io)->failed_dir_syncs);
 	r = make_room(parent, name);
 	if (r >= 0)

@@ -90,7 +90,7 @@ static int escape_stem(struct span key, bool bare, bool reserved, struct buf *re
 	if (name_is_hashed(key))
 		odd = key.n - HASH_DIGITS - 1;
 	else if (bare && name_ext_of(key))
-		odd = key.n - strlen(ext_text[name_ext_of(key)]);
+		odd = key.n - strlen(name_ext_text(name_ext_of(key)));
 	else if (bare && reserved && is_reserved(key))
 		odd = 0;
 	for (size_t i = 0; i < key.n && r >= 0; i++) {
@@ -158,7 +158,7 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 	for (int i = 0; i < HASH_DIGITS / 2 && r >= 0; i++)
 		r = buf_addf(&name, "%02x", digest[i]);
 	if (r >= 0)
-		r = buf_add_str(&name, ext_text[ext]);
+		r = buf_add_str(&name, name_ext_text(ext));
 	return r < 0 ? r : buf_add_span(ret, buf_span(&name));
 }
 
@@ -169,7 +169,7 @@ int name_escape(struct span key, enum name_use use, enum name_ext ext, bool rese
 	int r = escape_stem(key, is_bare(use, ext), reserved, ret);
 
 	if (r >= 0)
-		r = buf_add_str(ret, ext_text[ext]);
+		r = buf_add_str(ret, name_ext_text(ext));
 	if (r >= 0 && ret->n - was <= LIMIT_NAME_BYTES)
 		return 0;
 	ret->n = was;

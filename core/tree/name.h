@@ -22,7 +22,7 @@ enum name_ext {
 	NAME_EXT_COUNT,
 };
 
-/* ".npy"; "" for NAME_EXT_NONE. */
+/* ".npy"; "" for NAME_EXT_NONE, and for those of plugins that are not loaded, which come last. */
 const char *name_ext_text(enum name_ext ext);
 /*
  * One more, ".word": of a plugin. Before there is a second thread. -EINVAL for one that is taken and ours,

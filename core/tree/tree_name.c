@@ -198,6 +198,8 @@ const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct s
 		const char *text = name_ext_text((enum name_ext)ext);
 		const struct tree_node *node;
 
+		if (ext != NAME_EXT_NONE && !text[0])
+			break;		/* no more plugins */
 		if (stem.n + strlen(text) > LIMIT_NAME_BYTES)
 			continue;
 		memcpy(name + stem.n, text, strlen(text));

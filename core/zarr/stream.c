@@ -181,7 +181,7 @@ static int decode_piece(struct stream *s, uint64_t piece, struct cache_entry **r
 	pthread_mutex_lock(&s->lock);
 	s->spilled += spilled;
 	s->pos++;
-	pthread_cond_broadcast(&s->moved);
+	pthread_cond_broadcast(&s->moved[piece % STREAM_WAITS]);
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }
@@ -229,7 +229,8 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 			err_save(r, &s->failed);
 	}
 	s->driving = false;
-	pthread_cond_broadcast(&s->moved);
+	for (unsigned i = 0; i < STREAM_WAITS; i++)
+		pthread_cond_broadcast(&s->moved[i]);
 	return r;
 }
 
@@ -294,7 +295,7 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 		bool behind = piece < s->pos;
 
 		s->behind += behind;
-		pthread_cond_wait(&s->moved, &s->lock);
+		pthread_cond_wait(&s->moved[piece % STREAM_WAITS], &s->lock);
 		s->behind -= behind;
 		return 0;
 	}

@@ -12,6 +12,8 @@
 
 #define STREAM_INPUT_BYTES ((size_t)512 << 10)
 
+#define STREAM_WAITS 16
+
 struct stream {
 	struct stream *next;		/* in the table, most recently used first; protected by its lock */
 	unsigned holds;			/* protected by the table's lock */
@@ -23,7 +25,7 @@ struct stream {
 	uint64_t bytes, pieces;		/* decoded */
 
 	pthread_mutex_t lock;		/* protects all below but what the driver owns */
-	pthread_cond_t moved;
+	pthread_cond_t moved[STREAM_WAITS];	/* by the piece that is waited for: few wake for each */
 	bool driving, job_posted;
 	unsigned behind;		/* readers that wait for a piece that the driver has passed */
 	uint64_t pos, want;		/* next piece to decode; a job stops behind want */

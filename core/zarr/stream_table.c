@@ -48,7 +48,8 @@ static void stream_free(struct stream *s)
 	spill_close(s->spill);
 	kv_loc_release(&s->loc);
 	zarr_unref(s->z);
-	pthread_cond_destroy(&s->moved);
+	for (unsigned i = 0; i < STREAM_WAITS; i++)
+		pthread_cond_destroy(&s->moved[i]);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
@@ -194,7 +195,8 @@ static struct stream *stream_new(struct zarr *z, uint64_t number, uint64_t off, 
 	s->holds = 1;
 	s->job.run = stream_job_run;
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->moved, NULL);
+	for (unsigned i = 0; i < STREAM_WAITS; i++)
+		pthread_cond_init(&s->moved[i], NULL);
 	return s;
 }
 

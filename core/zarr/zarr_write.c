@@ -157,6 +157,7 @@ static void band_job(struct pool_job *job)
 
 static void band_submit(struct zarr_writer *w, struct band *b)
 {
+	trace(TRACE_ZARR, "write %llu+%llu", (unsigned long long)b->at, (unsigned long long)b->n);
 	pthread_mutex_lock(&w->we->lock);
 	w->we->under_way++;
 	pthread_mutex_unlock(&w->we->lock);

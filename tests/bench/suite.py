@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import pathlib
+import signal
 import sys
 import time
 import traceback
@@ -44,6 +45,9 @@ def main():
     parser.add_argument('--rounds', type=int, default=5, help='how often each contender runs (default: 5)')
     parser.add_argument('--write', action='store_true', help='write the document for a part of the rows, too')
     args = parser.parse_args()
+    # Both leave no mount behind; a shell ignores the first for what it runs in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     load_rows()
     if args.list:
         for name, function in BENCHES.items():

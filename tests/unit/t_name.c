@@ -230,7 +230,7 @@ static void every_key_comes_back_from_its_name(void **state)
 
 	for (int i = 0; i < 300000; i++) {
 		auto_buf name = { 0 }, back = { 0 };
-		enum name_ext ext = (enum name_ext)rnd(NAME_EXT_COUNT);
+		enum name_ext ext = (enum name_ext)rnd(NAME_EXT_PLUGIN);
 		enum name_use use = ext ? NAME_LEAF : NAME_CONTAINER;
 		bool reserved = rnd(2);
 		struct span stem;

@@ -93,6 +93,9 @@ static bool save(struct ns *ns, int code)
 			;
 	while (twice(commit_draft(ns, "101.tmp", "101"), code, &hit)) {
 		told_by_rename++;
+		/* A rename that did not become durable was taken back. */
+		if (strcmp(root_names(ns), "100 101.tmp "))
+			fail_msg("%s: after rename failed the root has '%s'", trying, root_names(ns));
 		wrong = check_saved(ns, "101.tmp", false);
 		if (wrong)
 			fail_msg("%s: the draft that was not committed: %s", trying, wrong);

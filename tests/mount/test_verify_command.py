@@ -1,0 +1,119 @@
+"""`pytreefs verify` as a command: levels, drafts, what it cannot know, its output. That it finds what can be
+found is interop/test_verify.py's."""
+
+import json
+import pathlib
+import re
+import shutil
+
+import pytest
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+
+
+@pytest.fixture
+def item(cases, tmp_path):
+    """item(name): a private copy of a checkpoint."""
+    def make(name):
+        shutil.copytree(cases(name).path, tmp_path / name)
+        return tmp_path / name
+    return make
+
+
+def verify(run, *words):
+    r = run('verify', '--json', *words, ok=False)
+    doc = json.loads(r.stdout)
+    assert r.returncode == (1 if doc['errors'] else 0), r.stderr
+    return doc
+
+
+def levels_that_see(run, path):
+    return [level for level in (1, 2, 3) if verify(run, '--level', level, path)['errors']]
+
+
+def test_a_record_is_seen_by_every_level(run, item):
+    path = item('matrix-ocdbt-zarr2-zstd-v0')
+    manifest = path / 'manifest.ocdbt'
+    data = bytearray(manifest.read_bytes())
+    data[20] ^= 4
+    manifest.write_bytes(data)
+    assert levels_that_see(run, path) == [1, 2, 3]
+
+
+def test_what_does_not_agree_is_seen_from_the_second_on(run, item):
+    path = item('matrix-perleaf-zarr2-zstd-v0')
+    metadata = path / '_METADATA'
+    doc = json.loads(metadata.read_text())
+    del doc['tree_metadata'][next(k for k, v in doc['tree_metadata'].items()
+                                  if v['value_metadata']['value_type'] == 'np.ndarray')]
+    metadata.write_text(json.dumps(doc))
+    assert levels_that_see(run, path) == [2, 3]
+
+
+def test_a_chunk_is_seen_by_the_third(run, item):
+    path = item('matrix-perleaf-zarr2-zstd-v0')
+    chunk = next(p for p in sorted(path.rglob('*')) if re.fullmatch(r'[0-9.]+', p.name) and p.stat().st_size > 100)
+    data = bytearray(chunk.read_bytes())
+    data[:4] = b'none'
+    chunk.write_bytes(data)
+    assert levels_that_see(run, path) == [3]
+    found = verify(run, path)['findings']
+    assert len(found) == 1
+    assert found[0]['file'] == str(chunk.relative_to(path)) and found[0]['leaf'].endswith('.npy')
+    assert (found[0]['offset'], found[0]['length'], found[0]['level']) == (0, len(data), 3)
+    line = run('verify', path, ok=False).stdout.splitlines()[0]
+    assert line.startswith(f'error: {found[0]["leaf"]}: {found[0]["file"]}:0:{len(data)}: ')
+
+
+def test_a_flipped_bit_in_a_raw_chunk_is_no_finding_and_it_says_so(run, item):
+    path = item('matrix-perleaf-zarr2-none-v0')
+    chunk = next(p for p in sorted(path.rglob('*')) if re.fullmatch(r'[0-9.]+', p.name) and p.stat().st_size > 100)
+    data = bytearray(chunk.read_bytes())
+    data[50] ^= 1
+    chunk.write_bytes(data)
+    doc = verify(run, path)
+    assert doc['findings'] == [] and doc['without_checksum']['raw_bytes'] >= len(data)
+    assert 'raw chunks without a checksum' in run('verify', path).stdout
+
+
+def test_drafts_are_listed_and_no_fault(run, tmp_path):
+    root = tmp_path / 'root'
+    shutil.copytree(SAMPLE, root)
+    shutil.copytree(root / '1000', root / '2000.orbax-checkpoint-tmp-17')
+    (root / '2000.orbax-checkpoint-tmp-17' / 'state' / '_METADATA').write_text('{')
+    doc = verify(run, root)
+    assert doc['drafts'] == ['2000.orbax-checkpoint-tmp-17'] and doc['findings'] == []
+    assert 'not looked at: 2000.orbax-checkpoint-tmp-17' in run('verify', root).stdout
+
+
+def test_a_broken_step_does_not_hide_the_others(run, tmp_path):
+    root = tmp_path / 'root'
+    shutil.copytree(SAMPLE, root)
+    (root / '1000' / 'state' / '_METADATA').write_text('{')
+    (root / '1500' / '_CHECKPOINT_METADATA').write_text('[]')
+    files = {f['file'] for f in verify(run, root)['findings']}
+    assert {'1000/state/_METADATA', '1500/_CHECKPOINT_METADATA'} <= files
+
+
+@pytest.mark.parametrize('where', ['', '1500', '1500/state', 'latest', 'latest/state'])
+def test_a_source_a_step_an_item(run, where):
+    doc = verify(run, SAMPLE / where)
+    assert not doc['findings'] and doc['leaves'] >= 76
+
+
+def test_only_some_leaves(run):
+    doc = verify(run, SAMPLE / '1500', '--only', '**/embed/**')
+    assert 0 < doc['leaves'] < 10 and doc['chunks'] == doc['leaves']
+    assert run('verify', SAMPLE / '1500', '--only', 'nosuch/**', ok=False).returncode == 1
+
+
+def test_wrong_usage(run, tmp_path):
+    assert run('verify', '--level', '4', SAMPLE, ok=False).returncode == 2
+    assert run('verify', ok=False).returncode == 2
+    for path in (tmp_path / 'nothing', SAMPLE / '1500/state/params/embed/table.npy'):
+        r = run('verify', path, ok=False)
+        assert r.returncode == 1 and r.stderr.startswith('pytreefs: '), r.stderr
+
+
+def test_quiet_says_nothing_of_what_is_sound(run):
+    assert run('verify', '-q', SAMPLE).stdout == ''
