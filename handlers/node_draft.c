@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>			/* RENAME_NOREPLACE */
 
 #include "core/base/err.h"
 #include "core/base/log.h"
