@@ -12,10 +12,8 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/step/step_name.h"
 #include "handlers/draft.h"
 #include "handlers/draft_file.h"
-#include "handlers/whiteout.h"
 
 struct node_draft {
 	struct node node;
