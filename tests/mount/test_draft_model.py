@@ -11,7 +11,7 @@ SEED = int(os.environ.get('PYTREEFS_DRAFT_SEED', '1'))
 COUNT = int(os.environ.get('PYTREEFS_DRAFT_COUNT', '4'))
 STEPS = int(os.environ.get('PYTREEFS_DRAFT_STEPS', '80'))
 
-OPTIONS = [(), ('compression=none', 'zarr=3'), ('ocdbt=off', 'chunk_byte_size=3000'), ('write_budget=1M', 'io=sync')]
+OPTIONS = [(), ('compression=none', 'zarr=3'), ('ocdbt=off', 'chunk_byte_size=30000'), ('write_budget=1M', 'io=sync')]
 
 
 @pytest.mark.parametrize('seed', range(SEED, SEED + COUNT))
