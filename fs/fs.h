@@ -13,6 +13,7 @@
 #include "handlers/ns.h"
 
 struct fs {
+	bool agreed;			/* with the other ranks of the job that all are mounted */
 	struct ns *ns;
 	struct fuse_session *se;
 	const struct options *options;

@@ -17,9 +17,11 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/step/peers.h"
 #include "fs/fs.h"
 
 #define THREADS_MAX 16
+#define AGREE_TIMEOUT ((int64_t)60 * 1000000000)
 #define READ_AHEAD_KIB 8192		/* of the kernel, for this mount: big requests to sequential readers */
 
 /*
@@ -155,6 +157,15 @@ static int check_device(void)
 			    "which need no mount", strerror(errno));
 }
 
+/* All ranks of the job are mounted, or none stays so. */
+static int agree(const struct fs_mount *m, struct fs *fs, int r)
+{
+	if (!m->peers || fs->agreed)
+		return r;
+	fs->agreed = true;
+	return peers_agree(m->peers, 1, r, peers_now() + AGREE_TIMEOUT);
+}
+
 static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
@@ -172,7 +183,7 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 		r = fail(-EIO, "cannot mount on '%s'", m->mountpoint);
 	if (r >= 0) {
 		raise_read_ahead(m->mountpoint);
-		r = ns_start(fs->ns, &listener);
+		r = agree(m, fs, ns_start(fs->ns, &listener));
 		if (r >= 0)
 			r = serve(fs);
 		/*
@@ -198,11 +209,13 @@ static int run(const struct fs_mount *m, int ready_fd)
 		r = log_open(true, !m->foreground && !m->options->log, m->options->log);
 	if (r >= 0)
 		r = ns_open(m->source, m->options, &ns);
+	if (r >= 0 && m->peers)
+		r = ns_share(ns, m->peers);
 	if (r < 0)
-		return r;
+		return agree(m, &fs, r);
 	fs.ns = ns;
 	pthread_mutex_init(&fs.lock, NULL);
-	r = mount_and_serve(m, &fs);
+	r = agree(m, &fs, mount_and_serve(m, &fs));
 	dirs_free(&fs);
 	pthread_mutex_destroy(&fs.lock);
 	return r;
@@ -240,17 +253,17 @@ int fs_main(const struct fs_mount *m)
 {
 	auto_free char *source = NULL, *mountpoint = NULL;
 	struct fs_mount resolved = *m;
+	struct fs early = { 0 };
 	int pipe_fd[2];
 	pid_t child;
 	int r;
 
 	/* The background process leaves this directory. */
 	source = realpath(m->source, NULL);
-	if (!source)
-		return err_sys("cannot open", m->source);
-	mountpoint = realpath(m->mountpoint, NULL);
+	mountpoint = source ? realpath(m->mountpoint, NULL) : NULL;
 	if (!mountpoint)
-		return err_sys("cannot mount on", m->mountpoint);
+		return agree(m, &early, source ? err_sys("cannot mount on", m->mountpoint) :
+						 err_sys("cannot open", m->source));
 	resolved.source = source;
 	resolved.mountpoint = mountpoint;
 	if (m->foreground)

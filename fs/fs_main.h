@@ -6,10 +6,13 @@
 
 #include "handlers/options.h"
 
+struct peers;
+
 struct fs_mount {
 	const char *source, *mountpoint;
 	const struct options *options;
 	bool foreground;
+	struct peers *peers;		/* of a job: all mount, or none; NULL: one process */
 	const char *fuse_options;	/* for the kernel and libfuse: "allow_other,ro"; "" */
 };
 

@@ -110,7 +110,6 @@ static void derived_free(struct kv *kv)
 	buf_release(&k->meta);
 	buf_release(&k->chunk);
 	pthread_mutex_destroy(&k->lock);
-	free(k->base.name);
 	free(k);
 }
 
@@ -172,7 +171,7 @@ static int computed_store(struct item *item, const struct derived *d, struct kv 
 	if (r >= 0)
 		r = print_meta(k->plan.dtype, k->plan.rank, k->plan.shape, &k->meta, &k->chunk);
 	if (r < 0) {
-		derived_free(&k->base);
+		kv_free(&k->base);
 		return r;
 	}
 	*ret = &k->base;

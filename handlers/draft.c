@@ -50,6 +50,7 @@ static int item_name_draft(struct span name, struct span *ret_final)
 static int make_dir(struct ns *ns, struct draft *d, struct span final)
 {
 	bool in_place = ns->options->atomicity == ATOMICITY_COMMIT_FILE;
+	unsigned mode = ns->options->mode ? (unsigned)ns->options->mode : 0777;
 	auto_free char *to = span_dup_str(final);
 	auto_buf on_disk = { 0 };
 	int r = to ? 0 : -ENOMEM;
@@ -60,8 +61,9 @@ static int make_dir(struct ns *ns, struct draft *d, struct span final)
 		r = -ENOMEM;
 	if (r < 0)
 		return fail(r, "cannot begin draft '%s'", d->name);
-	return draft_dir_begin(ns->ckpt->source, buf_str(&on_disk), to,
-			       ns->options->mode ? (unsigned)ns->options->mode : 0777, &d->dir);
+	if (ns->joint)
+		return joint_join(ns->joint, buf_str(&on_disk), to, mode, &d->member, &d->dir);
+	return draft_dir_begin(ns->ckpt->source, buf_str(&on_disk), to, mode, &d->dir);
 }
 
 static int begin(struct ns *ns, struct span name, struct span final, bool is_item, bool any_name, struct draft **ret)
@@ -165,12 +167,33 @@ static void forget(struct draft *d)
 		draft_unref(d);
 }
 
-void draft_end(struct draft *d)
+static void end_as(struct draft *d, bool aborted)
 {
+	bool was;
+
 	pthread_mutex_lock(&d->lock);
+	was = d->life != DRAFT_GONE;
 	d->life = DRAFT_GONE;
 	pthread_mutex_unlock(&d->lock);
+	if (was && d->ns->joint)
+		joint_leave(d->ns->joint, &d->member, aborted);
 	forget(d);
+}
+
+void draft_end(struct draft *d)
+{
+	end_as(d, false);
+}
+
+/* What this rank has in a draft that it shares; the others go on with theirs. */
+static int remove_own(struct draft *d)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < d->root->n_children && r >= 0; i++)
+		if (d->root->child[i]->item.dir)
+			r = io_remove_tree(d->dir->dir, d->root->child[i]->item.dir);
+	return r;
 }
 
 int draft_abort(struct draft *d, bool force)
@@ -189,7 +212,7 @@ int draft_abort(struct draft *d, bool force)
 	pthread_mutex_unlock(&d->lock);
 	if (r < 0)
 		return r;
-	r = draft_dir_remove(d->dir);
+	r = d->ns->joint ? remove_own(d) : draft_dir_remove(d->dir);
 	if (r < 0) {
 		pthread_mutex_lock(&d->lock);
 		d->life = DRAFT_OPEN;
@@ -197,7 +220,7 @@ int draft_abort(struct draft *d, bool force)
 		return r;
 	}
 	log_info("draft '%s' is given up", d->name);
-	draft_end(d);
+	end_as(d, true);
 	return 0;
 }
 
@@ -218,10 +241,14 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	int r;
 
 	/* A draft that is itself an item has its arrays at the top. */
-	if (d->is_item)
+	if (d->is_item && !d->ns->joint)
 		return io_dir_sub(d->dir->dir, ".", ret);
-	/* Its number is used up, whatever happens: what a failure leaves is the commit's to remove. */
-	if (asprintf(&name, ".pytreefs-item-%u", d->n_stores++) < 0) {
+	/*
+	 * Ranks share the directory. Its number is used up, whatever happens: what a failure leaves is the
+	 * commit's to remove.
+	 */
+	if ((d->ns->joint ? asprintf(&name, ".pytreefs-item-%d-%u", joint_rank(d->ns->joint), d->n_stores++) :
+			    asprintf(&name, ".pytreefs-item-%u", d->n_stores++)) < 0) {
 		name = NULL;
 		return fail(-ENOMEM, "cannot write to '%s'", d->name);
 	}

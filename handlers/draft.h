@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "core/step/commit.h"
+#include "core/step/joint.h"
 #include "handlers/options.h"
 
 struct ns;
@@ -62,6 +63,7 @@ struct draft {
 	struct ns *ns;
 	char *name;			/* in the mount: "101.tmp" */
 	struct draft_dir *dir;
+	struct joint_member member;	/* of a draft that ranks share */
 	bool is_item;			/* in a mount of a step: one item, its tree at the top */
 	bool any_name;			/* its final name need not be a step's */
 	atomic_uint refs;

@@ -94,18 +94,43 @@ void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *b
 	}
 }
 
+unsigned joint_slices(const struct ns *ns, unsigned rank, const uint64_t *shape, uint64_t item, unsigned *ret_axis)
+{
+	const struct options *o = ns->options;
+	uint64_t bytes = item;
+	unsigned n = ns->joint ? joint_n_active(ns->joint) : 1;
+
+	if (o->replica_parallel_max)
+		n = (unsigned)MIN((uint64_t)n, o->replica_parallel_max);
+	for (unsigned i = 0; i < rank; i++)
+		bytes *= shape[i];
+	if (!o->replica_parallel || n < 2 || !bytes || bytes / n < o->replica_parallel_min_bytes)
+		return 1;
+	/* The first axis that can be cut evenly, as Orbax does. */
+	for (unsigned i = 0; i < rank; i++)
+		if (shape[i] % n == 0) {
+			*ret_axis = i;
+			return n;
+		}
+	return 1;
+}
+
 /* The block that every writer of the array fills: the array itself, or what the parts have in common. */
 static bool block_of(const struct draft_node *n, const struct draft_array *a, uint64_t *block, uint64_t *whole)
 {
 	struct draft_part p;
 	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
 
+	unsigned axis, slices = part ? 1 : joint_slices(n->draft->ns, a->rank, a->shape, a->item, &axis);
+
 	err_clear();
 	for (unsigned i = 0; i < a->rank; i++) {
 		whole[i] = part ? p.whole[i] : a->shape[i];
 		block[i] = part ? gcd(p.start[i], p.extent[i]) : a->shape[i];
 	}
-	return part;
+	if (slices > 1)
+		block[axis] /= slices;
+	return part || slices > 1;
 }
 
 static int grid_of(const struct draft_array *a, const struct save_opts *o, const uint64_t *whole,

@@ -90,6 +90,12 @@ struct draft_part {
 
 /* What a file's name says: 1 a part, 0 not; -EINVAL: its box is no part of its shape. */
 int draft_part_of(struct span name, struct draft_part *ret);
+struct ns;
+/*
+ * Into how many slices, along which axis, a whole array is split that all active ranks of a job write
+ * (replica_parallel); 1: none.
+ */
+unsigned joint_slices(const struct ns *ns, unsigned rank, const uint64_t *shape, uint64_t item, unsigned *ret_axis);
 /*
  * The chunk shape for an array of `shape` that is written in blocks; chunks divide a block. By our own
  * choice: about 4 MiB, leading axes cut first.

@@ -10,10 +10,11 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/step/item.h"
 #include "core/step/step_meta.h"
 #include "core/step/step_name.h"
 #include "handlers/draft_items.h"
+#include "handlers/draft_joint.h"
+#include "handlers/draft_verify.h"
 #include "handlers/ns.h"
 #include "handlers/on_commit.h"
 
@@ -70,7 +71,7 @@ static int plan_items(struct sealing *s)
 			if (!strcmp(s->item[i].plan->name, s->item[k].plan->name))
 				r = fail(-EINVAL, "'%s' and '%s' are the same item", s->item[k].plan->item->name,
 					 s->item[i].plan->item->name);
-	if (r >= 0 && s->n == 0)
+	if (r >= 0 && s->n == 0 && !d->ns->joint)
 		r = fail(-EINVAL, "draft '%s' is empty", d->name);
 	return r;
 }
@@ -169,100 +170,14 @@ static int name_stores(struct sealing *s)
 	return r;
 }
 
-/* ---- verification ---- */
-
-/* The node of the opened tree with the key path of one that was planned. */
-static const struct tree_node *same_path(const struct tree *tree, const struct tree_node *n)
-{
-	const struct tree_node *parent = n->parent ? same_path(tree, n->parent) : NULL;
-
-	return n->parent ? parent ? tree_child_by_key(parent, n->key) : NULL : tree->root;
-}
-
-#define LOOKED_AT 1000			/* chunks of a leaf whose place is looked at, if it has more */
-
-/* Chunks lie where the database, or their name, says. All of them, or some evenly spread. */
-static int verify_places(struct zarr *z, uint64_t n)
-{
-	uint64_t step = MAX(n / LOOKED_AT, (uint64_t)1);
-	int r = 0;
-
-	for (uint64_t i = 0; i < n && r >= 0; i += step) {
-		uint64_t index[LIMIT_RANK], rest = i;
-		auto_kv_loc loc = { 0 };
-		auto_buf key = { 0 };
-		struct span k;
-
-		for (unsigned a = z->meta.rank; a > 0; a--) {
-			index[a - 1] = rest % z->meta.grid[a - 1];
-			rest /= z->meta.grid[a - 1];
-		}
-		r = buf_add(&key, z->prefix, z->prefix_len);
-		if (r >= 0)
-			r = zarr_chunk_key(&z->meta, index, &key);
-		k = buf_span(&key);
-		if (r >= 0)
-			r = kv_locate(z->kv, &k, &loc, 1);
-	}
-	return r;
-}
-
-static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_stored)
-{
-	auto_of(zarr) struct zarr *z = NULL;
-	const struct tree_node *leaf = same_path(item->tree, l->node);
-	uint64_t bytes, objects, wanted = 1;
-	int r;
-
-	if (!leaf)
-		return fail(-EUCLEAN, "it is not in the tree that was written");
-	r = item_array(item, leaf, &z);
-	if (r < 0)
-		return r;
-	for (unsigned i = 0; i < z->meta.rank; i++)
-		wanted *= z->meta.grid[i];
-	if (l->kind == PLAN_ARRAY && (z->meta.rank != l->rank || memcmp(z->meta.shape, l->shape, l->rank * sizeof(uint64_t))))
-		return fail(-EUCLEAN, "the shape that was written is not its own");
-	r = zarr_stored(z, &bytes, &objects);
-	if (r >= 0 && all_stored && objects != wanted)
-		return fail(-EUCLEAN, "%llu chunks are stored, it has %llu", (unsigned long long)objects,
-			    (unsigned long long)wanted);
-	return r < 0 ? r : verify_places(z, wanted);
-}
-
-static int verify_item(struct sealing *s, struct sealing_item *it)
-{
-	struct draft *d = s->d;
-	auto_of(item) struct item *item = NULL;
-	auto_free char *path = NULL;
-	int r = ns_join(d->dir->name, span_str(it->plan->name), &path);
-
-	if (r >= 0)
-		r = item_open(d->ns->ckpt, d->is_item ? d->dir->name : path, &item);
-	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
-		const struct plan_leaf *l = &it->plan->leaf[i];
-
-		if ((l->kind != PLAN_ARRAY && l->kind != PLAN_SCALAR) || l->aggregated)
-			continue;
-		r = verify_leaf(item, l, it->plan->opts.store_fill_value);
-		if (r < 0)
-			err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param));
-	}
-	return r < 0 ? err_at(r, "verify_commit: item '%s'", it->plan->name) : 0;
-}
+/* ---- the commit ---- */
 
 static int verify(void *arg)
 {
 	struct sealing *s = arg;
-	int r = 0;
 
-	for (size_t i = 0; i < s->n && r >= 0; i++)
-		if (s->item[i].plan->kind == PLAN_TREE)
-			r = verify_item(s, &s->item[i]);
-	return r;
+	return draft_verify(s->d, s->item, s->n);
 }
-
-/* ---- the commit ---- */
 
 static int check_final(struct draft *d, struct span final)
 {
@@ -285,7 +200,8 @@ static int check_final(struct draft *d, struct span final)
 	if (ns->options->atomicity == ATOMICITY_COMMIT_FILE)
 		return strcmp(name, d->dir->final) ?
 			       fail(-EINVAL, "draft '%s' is written in place and can only become '%s'", d->name, d->dir->final) : 0;
-	r = io_stat(ns->ckpt->source, name, &st);
+	/* Of a shared draft the one that renames it looks. */
+	r = ns->joint ? -ENOENT : io_stat(ns->ckpt->source, name, &st);
 	if (r >= 0)
 		return fail(-EEXIST, "there is a '%s' already", name);
 	if (r != -ENOENT)
@@ -414,7 +330,10 @@ int draft_commit(struct draft *d, struct span final)
 		r = plan_items(&s);
 	if (r >= 0)
 		r = custom_metadata(&s);
-	if (r >= 0)
+	if (d->ns->joint)
+		r = draft_commit_joint(d, s.item, s.n, d->dir->final, s.custom.n ? buf_span(&s.custom) : span_of(NULL, 0), r,
+				       deadline);
+	else if (r >= 0)
 		r = run_commit(&s, deadline);
 	sealing_release(&s);
 	if (r < 0) {
@@ -425,7 +344,9 @@ int draft_commit(struct draft *d, struct span final)
 	}
 	log_info("draft '%s' became '%s'", d->name, d->dir->final);
 	draft_end(d);
-	on_commit_run(d->ns, d->dir->final);
+	/* Of a job the primary runs it. */
+	if (!d->ns->joint || joint_is_primary(d->ns->joint))
+		on_commit_run(d->ns, d->dir->final);
 	return 0;
 }
 

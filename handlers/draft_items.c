@@ -49,7 +49,7 @@ static int add_file(struct sealing_item *it, const struct commit_file *f)
 	return 0;
 }
 
-static int add_leaf(struct sealing_item *it, const struct commit_leaf *l)
+int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l)
 {
 	if (it->n_leaves == it->cap_leaves) {
 		struct commit_leaf *more = grow(it->leaf, &it->cap_leaves, sizeof(*more));
@@ -85,7 +85,7 @@ static int add_parts(struct sealing_item *it, struct plan_leaf *l)
 		for (unsigned k = 0; k < l->rank && r >= 0; k++)
 			shift[k] = p.start[k] / layout->chunk[k];
 		if (r >= 0)
-			r = add_leaf(it, &(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv, .param = l->node->param,
+			r = sealing_item_add_leaf(it, &(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv, .param = l->node->param,
 								.rank = l->rank, .shift = shift, .meta = meta,
 								.json = i == 0 ? kept : span_of(NULL, 0) });
 	}
@@ -101,7 +101,7 @@ static int add_array(struct sealing_item *it, struct plan_leaf *l)
 		return r;
 	if (shifted)
 		return add_parts(it, l);
-	return add_leaf(it, &(struct commit_leaf){ .kv = l->kv ? l->kv : l->source->file->array[l->index].kv,
+	return sealing_item_add_leaf(it, &(struct commit_leaf){ .kv = l->kv ? l->kv : l->source->file->array[l->index].kv,
 						   .param = l->node->param });
 }
 
@@ -117,7 +117,7 @@ static int add_values(struct sealing_item *it)
 		if (l->kind == PLAN_SCALAR) {
 			r = plan_encode_scalar(l);
 			if (r >= 0)
-				r = add_leaf(it, &(struct commit_leaf){ .kv = l->kv, .param = l->node->param });
+				r = sealing_item_add_leaf(it, &(struct commit_leaf){ .kv = l->kv, .param = l->node->param });
 		} else if (l->kind == PLAN_ARRAY) {
 			r = add_array(it, l);
 		}
@@ -172,15 +172,15 @@ static int print_shardings(struct sealing_item *it)
 /* The chunk shape that an array has, wherever its chunks come from. */
 static int chunk_of(struct plan_leaf *l, uint64_t *ret)
 {
-	const struct array_layout *layout = &l->source->file->array[l->index].layout;
-	struct draft_array whole = { .dtype = l->source->file->array[l->index].stored, .rank = l->rank };
+	struct draft_array whole = { .rank = l->rank };
 	struct array_wanted w;
 	int r = 0;
 
-	if (!l->kv) {
-		memcpy(ret, layout->chunk, sizeof(layout->chunk));
+	if (l->chunk || !l->kv) {
+		memcpy(ret, l->chunk ? l->chunk : l->source->file->array[l->index].layout.chunk, sizeof(w.layout.chunk));
 		return 0;
 	}
+	whole.dtype = l->source->file->array[l->index].stored;
 	memcpy(whole.shape, l->shape, sizeof(whole.shape));
 	r = array_wanted_plain(l->source, &whole, &w);
 	if (r >= 0)
@@ -195,7 +195,7 @@ static int describe_array(struct sealing_item *it, struct plan_leaf *l, struct a
 	int r = chunk ? chunk_of(l, chunk) : -ENOMEM;
 
 	*ret = (struct array_metadata){ .param = l->node->param, .write_rank = l->rank, .chunk_rank = l->rank,
-					.write_shape = l->shape, .chunk_shape = chunk };
+					.write_shape = l->write ? l->write : l->shape, .chunk_shape = chunk };
 	if (r >= 0 && l->key_impl.p)
 		r = array_metadata_key_ext(l->key_impl, &ext);
 	if (r >= 0 && l->key_impl.p)
@@ -262,6 +262,20 @@ static int add_plugin_leaves(struct sealing_item *it)
 	return 0;
 }
 
+int sealing_item_describe(struct sealing_item *it)
+{
+	int r = print_strings(it);
+
+	if (r >= 0)
+		r = print_shardings(it);
+	if (r >= 0)
+		r = print_arrays(it);
+	if (r >= 0)
+		r = tree_print_metadata(it->plan->tree, it->plan->opts.rich_types, &it->metadata);
+	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("_METADATA"),
+							       .text = buf_span(&it->metadata) });
+}
+
 static int add_tree(struct sealing_item *it)
 {
 	const char *aggregate = it->plan->item->draft->ns->options->aggregate_filename;
@@ -273,17 +287,7 @@ static int add_tree(struct sealing_item *it)
 		r = add_file(it, &(struct commit_file){ .name = span_str(aggregate), .text = buf_span(&it->aggregate) });
 	if (r >= 0)
 		r = add_plugin_leaves(it);
-
-	if (r >= 0)
-		r = print_strings(it);
-	if (r >= 0)
-		r = print_shardings(it);
-	if (r >= 0)
-		r = print_arrays(it);
-	if (r >= 0)
-		r = tree_print_metadata(it->plan->tree, it->plan->opts.rich_types, &it->metadata);
-	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("_METADATA"),
-							       .text = buf_span(&it->metadata) });
+	return r < 0 ? r : sealing_item_describe(it);
 }
 
 /* ---- items that are no trees ---- */

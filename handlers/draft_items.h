@@ -28,6 +28,9 @@ int sealing_item_fill(struct sealing_item *it);
 int sealing_item_aggregate(struct sealing_item *it);
 /* Name of the handler that Orbax restores the item with; {} for an item that it does not know. */
 struct span sealing_item_handler(const struct plan *p);
+/* The files of it->plan alone, which is a tree that others have stored: `_METADATA` and its like. */
+int sealing_item_describe(struct sealing_item *it);
+int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l);
 void sealing_item_release(struct sealing_item *it);
 
 #endif

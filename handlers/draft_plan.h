@@ -27,6 +27,7 @@ struct plan_leaf {
 	unsigned rank;			/* of the whole array */
 	uint64_t shape[LIMIT_RANK];
 	struct span sharding, key_impl;	/* JAX, in the tree's arena; p NULL: none was set */
+	const uint64_t *chunk, *write;	/* of an array that several ranks hold; else NULL */
 	enum dtype dtype;		/* SCALAR */
 	uint8_t element[LIMIT_ITEM_BYTES];
 	struct buf text;		/* STRING */
@@ -42,6 +43,7 @@ struct plan {
 	char *name;			/* of the item */
 	enum plan_item kind;
 	bool strict;
+	bool joint;			/* a rank's share of an item: the tree is not finished yet */
 	struct save_opts opts;		/* of the item */
 	struct plugin *plugin;		/* PLAN_PLUGIN_ITEM */
 	struct tree *tree;		/* PLAN_TREE */
@@ -70,6 +72,8 @@ int plan_key(struct draft_node *n, struct span stem, bool is_dir, struct buf *re
 /* A leaf with that key; ret NULL when there is one already, which is fine when not strict. */
 int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n, struct span key,
 		  struct plan_leaf **ret);
+/* The tree is whole: order, names of leaves, what it says of the item. (draft_tree.c) */
+int plan_finish_tree(struct plan *p);
 /* What an array is recorded as, by options and xattrs. tensor: its name in the file, or empty. */
 int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
 
@@ -84,5 +88,32 @@ enum tree_kind plan_told_kind(const struct plan *p, const struct tree_node *n);
  */
 int plan_encode_scalar(struct plan_leaf *l);
 int plan_join_parts(struct plan *p, struct plan_leaf *l, bool *ret_shifted);
+
+/* ---- one array in boxes, wherever they lie (boxes.c) ---- */
+
+struct box {
+	uint64_t start[LIMIT_RANK], extent[LIMIT_RANK];
+	int rank;			/* who has it, for messages; -1: nobody is named */
+	const char *name;		/* of its file, for messages, when rank is -1 */
+};
+
+/* -EINVAL names two boxes that overlap, or where there is a hole. what: the array's name. */
+int boxes_check(const struct box *box, size_t n, unsigned rank, const uint64_t *shape, const char *what);
+/*
+ * Elements of the whole in C order, from readers of the boxes: n elements of box i from its element
+ * `first` on.
+ */
+typedef int box_read_fn(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p);
+struct box_reader {
+	const struct box *box;
+	size_t n;
+	unsigned rank;
+	const uint64_t *shape;
+	uint64_t item;			/* bytes an element */
+	box_read_fn *read;
+	void *arg;
+};
+/* arg is a struct box_reader; as array_read_fn. */
+int boxes_read(void *arg, uint64_t off, size_t n, void *p);
 
 #endif

@@ -321,6 +321,23 @@ static int custom_metadata(struct plan *p)
 	return p->tree->custom_metadata ? 0 : -ENOMEM;
 }
 
+int plan_finish_tree(struct plan *p)
+{
+	int r = tree_sort(p->tree);
+
+	if (r >= 0)
+		r = tree_finish(p->tree);
+	if (r < 0)
+		return r;
+	if (p->strict && p->tree->n_nodes == 1 && p->tree->root->kind != TREE_LEAF)
+		return fail(-EINVAL, "it holds no leaf, and Orbax restores no empty tree");
+	p->tree->has_use_ocdbt = true;
+	p->tree->use_ocdbt = p->opts.ocdbt;
+	p->tree->use_zarr3 = p->opts.zarr == SAVE_ZARR3;
+	p->tree->store_fill_value = p->opts.store_fill_value;
+	return 0;
+}
+
 static int make_tree(struct plan *p)
 {
 	struct tree_node *root;
@@ -339,19 +356,8 @@ static int make_tree(struct plan *p)
 		r = p->item->is_dir ? walk(p, p->item, root, 0) : plan_file(p, root, p->item);
 	if (r >= 0)
 		r = custom_metadata(p);
-	if (r >= 0)
-		r = tree_sort(p->tree);
-	if (r >= 0)
-		r = tree_finish(p->tree);
-	if (r < 0)
-		return r;
-	if (p->strict && p->tree->n_nodes == 1 && p->tree->root->kind != TREE_LEAF)
-		return fail(-EINVAL, "it holds no leaf, and Orbax restores no empty tree");
-	p->tree->has_use_ocdbt = true;
-	p->tree->use_ocdbt = p->opts.ocdbt;
-	p->tree->use_zarr3 = p->opts.zarr == SAVE_ZARR3;
-	p->tree->store_fill_value = p->opts.store_fill_value;
-	return 0;
+	/* The other ranks' shares are still to come. */
+	return r < 0 || p->joint ? r : plan_finish_tree(p);
 }
 
 /* A directory of nothing but files that are no leaves: a copy of an item that is no tree. */
@@ -423,6 +429,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 		return fail(-ENOMEM, "cannot look at item '%s'", item->name);
 	p->item = draft_node_ref(item);
 	p->strict = strict;
+	p->joint = strict && item->draft->ns->joint;
 	r = item_kind(p);
 	if (r >= 0) {
 		pthread_mutex_lock(&item->draft->lock);

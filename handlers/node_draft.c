@@ -68,10 +68,8 @@ static int new_node(struct node *dir, struct span name, struct draft_node *n, bo
 	nd->draft = draft_ref(n->draft);
 	nd->n = n;
 	nd->generated = nd->node.generated = generated;
-	/*
-	 * Directories below a draft's own come, go and move only through the kernel, which then knows. The
-	 * draft's own turns into a step, and files come by themselves (generated ones) or go (safetensors).
-	 */
+	/* Directories below a draft's own come, go and move only through the kernel, which then knows. The
+	 * draft's own turns into a step, and files come by themselves (generated ones) or go (safetensors). */
 	nd->node.ttl = !generated && n->is_dir && dir->ops == &draft_ops ? NS_ROOT_TTL : 0;
 	nd->node.child_ttl = 0;
 	if (!generated)

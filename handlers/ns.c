@@ -8,6 +8,8 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/step/joint.h"
+#include "handlers/broadcast.h"
 #include "handlers/draft.h"
 #include "handlers/value.h"
 #include "handlers/watch.h"
@@ -104,6 +106,18 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 		.retree_arg = o->transform,
 	};
 
+	int r = 0;
+
+	/* What is shared between ranks has a limit of its own, for all that is decoded. */
+	if (o->load_and_broadcast) {
+		uint64_t memory;
+
+		r = broadcast_memory(o, &memory);
+		if (r < 0)
+			return r;
+		co.cache_bytes = MIN(co.cache_bytes, memory - memory / 4);
+		co.read_budget = MIN(co.read_budget, MAX(memory / 4, 8 * MiB));
+	}
 	return ckpt_open(&co, ret);
 }
 
@@ -134,6 +148,25 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	return 0;
 }
 
+int ns_share(struct ns *ns, struct peers *peers)
+{
+	const struct options *o = ns->options;
+	const struct joint_opts opts = {
+		.peers = peers, .source = ns->ckpt->source, .active = o->active,
+		.primary = o->primary || !o->active ? (int)MIN(o->primary, (uint64_t)INT32_MAX) : -1,
+	};
+
+	int r = 0;
+
+	if (o->atomicity == ATOMICITY_COMMIT_FILE)
+		return fail(-EINVAL, "atomicity=commit_file: ranks share drafts by renaming them");
+	if (o->load_and_broadcast)
+		r = broadcast_new(ns, peers, &ns->broadcast);
+	if (r >= 0)
+		r = joint_new(&opts, broadcast_serve, ns->broadcast, &ns->joint);
+	return r;
+}
+
 void ns_follow_memory(struct ns *ns)
 {
 	uint64_t size;
@@ -162,6 +195,8 @@ void ns_stop(struct ns *ns)
 {
 	watch_stop(take(ns->watch));
 	drafts_release(ns);
+	joint_free(take(ns->joint));
+	broadcast_free(take(ns->broadcast));
 	/* Prefetch jobs hold items: they end before their tables do. What still runs may post more. */
 	if (ns->ckpt) {
 		pool_free(ns->ckpt->pool);

@@ -20,6 +20,8 @@ struct ns_listener {
 
 struct draft;
 struct item_table;
+struct broadcast;
+struct joint;
 struct watch;
 struct whiteout;
 
@@ -38,6 +40,9 @@ struct ns {
 	struct draft *drafts;
 	struct whiteout *whiteouts;	/* names that are being removed one by one */
 
+	struct broadcast *broadcast;	/* load_and_broadcast; else NULL */
+	struct joint *joint;		/* drafts are shared with the ranks of a job; NULL: one process */
+
 	/* Opened items, so that those nobody uses can be dropped when there are many. */
 	struct item_table *items;
 };
@@ -46,6 +51,9 @@ struct ns {
 int ns_ckpt(const char *source, const struct options *options, struct ckpt **ret);
 /* Validates SOURCE; makes no thread. */
 int ns_open(const char *source, const struct options *options, struct ns **ret);
+/* Drafts are shared with the other ranks of a job. Serves their requests until ns_stop(). */
+struct peers;
+int ns_share(struct ns *ns, struct peers *peers);
 /* Threads: workers, and the watcher of a root. After any fork. */
 int ns_start(struct ns *ns, const struct ns_listener *listener);
 /* Budgets that are "auto" become what is free now. */

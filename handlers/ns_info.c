@@ -6,6 +6,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/zarr/stream.h"
+#include "handlers/broadcast.h"
 #include "handlers/ns.h"
 
 static int put(struct buf *ret, const char *name, uint64_t value)
@@ -18,11 +19,13 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 	const struct io_stats *io = io_engine_stats(ns->ckpt->io);
 	const struct zarr_env *env = &ns->ckpt->env, *inner = &ns->ckpt->inner_env;
 	struct streams_stats streams;
+	struct broadcast_stats shared;
 	struct cache_stats cache;
 	struct timespec now;
 	int r;
 
 	cache_stats(ns->ckpt->cache, &cache);
+	broadcast_stats(ns->broadcast, &shared);
 	streams_stats(ns->ckpt->streams, &streams);
 	clock_gettime(CLOCK_REALTIME, &now);
 	r = buf_addf(ret, "{\n  \"uptime_seconds\": %lld", (long long)(now.tv_sec - ns->started.tv_sec));
@@ -38,6 +41,11 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "source_opens", io->opens },
 		{ "chunks_decoded", env->chunks_decoded + inner->chunks_decoded },
 		{ "chunk_bytes_decoded", env->chunk_bytes_decoded + inner->chunk_bytes_decoded },
+		{ "chunk_bytes_read", env->chunk_bytes_stored },
+		{ "broadcast_received_bytes", shared.received_bytes },
+		{ "broadcast_received_pieces", shared.received_pieces },
+		{ "broadcast_served_bytes", shared.served_bytes },
+		{ "broadcast_fallbacks", shared.fallbacks },
 		{ "chunks_encoded", ns->ckpt->write_env.chunks },
 		{ "chunk_bytes_encoded", ns->ckpt->write_env.chunk_bytes },
 		{ "chunk_bytes_stored", ns->ckpt->write_env.stored_bytes },

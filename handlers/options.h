@@ -80,6 +80,17 @@ struct options {
 	bool direct_io;
 	uint64_t max_read;
 	uint64_t poll;			/* milliseconds between looks where inotify does not work */
+	/* Many processes. */
+	uint64_t primary;		/* rank */
+	char *active;			/* ranks: "0-3:6"; NULL: all */
+	char *job;
+	bool load_and_broadcast;
+	char *mesh;			/* "AxB"; NULL: one axis of all ranks */
+	uint64_t replica_axis_index, primary_replica_id;
+	uint64_t broadcast_memory_limit;
+	char *broadcast_memory_scaling;
+	bool replica_parallel;
+	uint64_t replica_parallel_min_bytes, replica_parallel_max;
 	/* Messages. */
 	char *log;
 	char *trace;

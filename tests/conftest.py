@@ -12,7 +12,7 @@ TESTS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS))
 
 import features  # noqa: E402
-from lib import checkpoints, mounts  # noqa: E402
+from lib import checkpoints, jobs, mounts  # noqa: E402
 
 
 def pytest_configure(config):
@@ -81,6 +81,28 @@ def mount(program, tmp_path):
         if why:
             faults.append(f'{m.path}: {why}')
         faults += [f'{m.path}: the log says: {line}' for line in m.faults(allow_errors)]
+    assert not faults, '\n'.join(faults)
+
+
+@pytest.fixture
+def job(program, tmp_path):
+    """job(n, 'option=value', source=None): mounts of one source as an MPI job of n ranks, ended afterwards.
+
+    source: an empty directory when none is given. A test that kills a rank says so by job.kill().
+    """
+    if why := jobs.missing(program):
+        pytest.skip(why)
+    made = []
+
+    def do(n, *options, source=None):
+        if source is None:
+            source = tmp_path / 'source'
+            source.mkdir(exist_ok=True)
+        made.append(jobs.Job(program, source, tmp_path / f'job{len(made)}', n, options))
+        return made[-1]
+
+    yield do
+    faults = [why for j in reversed(made) if (why := j.end())]
     assert not faults, '\n'.join(faults)
 
 

@@ -40,6 +40,7 @@ struct cmd {
 struct cmd_args {
 	const struct cmd *cmd;
 	const char *program;
+	char **argv;			/* of the whole program */
 	char **arg;			/* positional; n_args of them */
 	int n_args;
 	const char *value[CMD_VALUES_MAX];	/* of cmd->options, by index; "" for a flag that is set */
@@ -62,6 +63,12 @@ int cmd_usage(const struct cmd *c, const char *what);
 void cmd_help(FILE *out, const struct cmd *c);
 
 extern const struct cmd *const cmd_table[];	/* NULL at the end; in the order of the help */
+
+/*
+ * Become the program that has MPI, which stands beside this one: returns 0 in it, and the reason why
+ * there is none otherwise.
+ */
+int mpi_program(const struct cmd_args *a);
 
 /* One option of -o of a mount: ours, or passed on to the kernel. */
 int mount_option(struct options *o, const char *text, struct buf *fuse_options);

@@ -86,6 +86,7 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	if (r < 0)
 		return r;
 	f.at = place_of(j, in, layout);
+	f.any_leaf_type = option_was_given(&j->a->options, "leaf_type");
 	r = newstep_begin(j->a, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r >= 0)
 		r = fill(j, in, &f, &n);

@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "tools/export.h"
+#include "tools/input.h"
 #include "tools/interrupt.h"
 #include "tools/newstep.h"
 #include "tools/targets.h"
@@ -146,6 +147,9 @@ static int write_form(struct export *x, const struct form *f, int fd, uint64_t a
 		gather_release(&g);
 		if (r >= 0)
 			r = write_fully(fd, x->out.temp, at + off, lane->buf, n);
+		/* The disk begins now, while the next piece is decoded; a hint, whatever comes of it. */
+		if (r >= 0)
+			sync_file_range(fd, (off_t)(at + off), (off_t)n, SYNC_FILE_RANGE_WRITE);
 		if (r >= 0 && crc)
 			*crc = zip_crc(*crc, lane->buf, n);
 		off += n;
@@ -267,6 +271,8 @@ static int export_as(struct cmd_args *a, const char *path, const char *out, enum
 	interrupt_catch();
 	progress_begin(&x.progress, a->cmd->name, cmd_flag(a, "quiet"));
 	is_dir = format == EXPORT_NPY || format == EXPORT_ZARR || x.max_shard;
+	if (r >= 0 && input_is_foreign(path))
+		r = fail(-EINVAL, "'%s' is no checkpoint: make one of it first (convert '%s' SOME/DIRECTORY)", path, path);
 	if (r >= 0)
 		r = source_open(a, path, &x.src);
 	if (r >= 0) {

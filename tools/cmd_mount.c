@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "core/base/err.h"
+#include "core/step/peers.h"
 #include "fs/fs_main.h"
 #include "tools/cmd.h"
 
@@ -45,6 +46,46 @@ int mount_option(struct options *o, const char *text, struct buf *fuse_options)
 	return r;
 }
 
+/* "%r" in the mount point is the rank. */
+static int name_mountpoint(const char *text, int rank, struct buf *ret)
+{
+	int r = 0;
+
+	for (const char *c = text; *c && r >= 0; c++) {
+		if (c[0] == '%' && c[1] == 'r') {
+			r = buf_addf(ret, "%d", rank);
+			c++;
+		} else {
+			r = buf_add_byte(ret, (uint8_t)*c);
+		}
+	}
+	return r < 0 || buf_str(ret) ? r : -ENOMEM;
+}
+
+/* One rank of a job: begun with the others, and ended with them. */
+static int run_rank(struct cmd_args *a, struct fs_mount *m)
+{
+	auto_buf mountpoint = { 0 };
+	struct peers *peers = NULL;
+	int r = mpi_program(a);
+
+	if (r >= 0)
+		r = peers_mpi_open(a->options.job, &peers);
+	if (r < 0)
+		return r;
+	r = name_mountpoint(m->mountpoint, peers->rank, &mountpoint);
+	if (r >= 0) {
+		m->mountpoint = buf_str(&mountpoint);
+		m->peers = peers;
+		m->foreground = true;
+		r = fs_main(m);
+	}
+	if (r < 0)
+		fprintf(stderr, "pytreefs: rank %d: %s\n", peers->rank, err_text(r));
+	peers_close(peers);
+	return r < 0 ? EXIT_FOUND : r;
+}
+
 static int run_mount(struct cmd_args *a)
 {
 	struct fs_mount m = {
@@ -55,11 +96,14 @@ static int run_mount(struct cmd_args *a)
 		.fuse_options = a->fuse_options.n ? buf_str(&a->fuse_options) : "",
 	};
 
-	return m.fuse_options ? fs_main(&m) : -ENOMEM;
+	if (!m.fuse_options)
+		return -ENOMEM;
+	return cmd_flag(a, "mpi") ? run_rank(a, &m) : fs_main(&m);
 }
 
 static const struct cmd_option mount_options[] = {
 	{ "foreground", 'f', NULL, "stay in front; messages go to stderr" },
+	{ "mpi", 0, NULL, "one rank of an MPI job, started by mpirun; %r in MOUNTPOINT is its number; stays in front" },
 	{ "sloppy", 's', NULL, "accepted for mount(8)" },
 	{ "verbose", 'v', NULL, "accepted for mount(8)" },
 	{ "no-mtab", 'n', NULL, "accepted for mount(8)" },

@@ -88,9 +88,10 @@ static int find_item(struct source *s, struct item **ret)
 
 static int run_transform(struct cmd_args *a)
 {
-	auto_of(item) struct item *item = NULL;
 	auto_buf option = { 0 };
 	auto_source s = { 0 };
+	/* Given back before its checkpoint is closed. */
+	auto_of(item) struct item *item = NULL;
 	int r;
 
 	if (!cmd_value(a, "check"))

@@ -47,6 +47,7 @@ struct feed_mark {
 struct feeds {
 	struct arena arena;
 	const char *at;			/* in front of every path: "default" or "" */
+	bool any_leaf_type;		/* options decide what arrays are recorded as, not the input */
 	const char **dir;
 	struct feed *feed;
 	struct feed_mark *mark;

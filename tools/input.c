@@ -89,23 +89,31 @@ static int open_orbax(struct cmd_args *a, struct input *in)
 	return r;
 }
 
+static enum input_kind kind_of(const char *path)
+{
+	struct stat st;
+
+	if (is_file_of(path, ".safetensors"))
+		return INPUT_SAFETENSORS;
+	if (is_file_of(path, ".npz"))
+		return INPUT_NPZ;
+	if (is_file_of(path, ".npy"))
+		return INPUT_LEAF;
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? kind_of_directory(path) : INPUT_ORBAX;
+}
+
+bool input_is_foreign(const char *path)
+{
+	return kind_of(path) != INPUT_ORBAX;
+}
+
 int input_open(struct cmd_args *a, const char *path, struct input *ret)
 {
 	static const char *const texts[] = { ".json", ".txt", NULL };
-	struct input in = { .path = path };
+	struct input in = { .path = path, .kind = kind_of(path) };
 	struct stat st;
 	int r;
 
-	if (is_file_of(path, ".safetensors"))
-		in.kind = INPUT_SAFETENSORS;
-	else if (is_file_of(path, ".npz"))
-		in.kind = INPUT_NPZ;
-	else if (is_file_of(path, ".npy"))
-		in.kind = INPUT_LEAF;
-	else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-		in.kind = kind_of_directory(path);
-	else
-		in.kind = INPUT_ORBAX;
 	switch (in.kind) {
 	case INPUT_SAFETENSORS:
 		r = input_safetensors_open(&in);

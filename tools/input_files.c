@@ -40,7 +40,7 @@ static int feed_xattrs(const char *file, const char *path, bool is_dir, struct f
 
 	for (size_t i = 0; i < ARRAY_LEN(marks) && r >= 0; i++)
 		r = feed_xattr(file, path, marks[i], f);
-	if (r >= 0 && !is_dir) {
+	if (r >= 0 && !is_dir && !f->any_leaf_type) {
 		char text[32];
 		ssize_t n = getxattr(file, "user.pytree.typestr", text, sizeof(text));
 

@@ -95,7 +95,8 @@ static int mark_array(const struct subtree_part *part, const struct tree_node *t
 		return feeds_mark(f, path, "dtype", dtype_info(v.array->meta.dtype)->name);
 	f->feed[f->n - 1].bytes = v.array->meta.bytes;
 	r = feeds_mark_dtype(f, path, v.array->meta.dtype);
-	if (r >= 0 && span_eq(t->value_type, span_str("jax.Array")))
+	/* It stays what it is, unless the user wants all to be something. */
+	if (r >= 0 && span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
 		r = feeds_mark(f, path, "save.leaf_type", "jax.Array");
 	if (r >= 0)
 		r = item_sharding(part->item, t, &text);

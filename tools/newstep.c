@@ -39,21 +39,27 @@ int path_split(const char *path, char **ret_dir, char **ret_name)
 	return 0;
 }
 
+bool option_was_given(const struct options *o, const char *name)
+{
+	for (size_t k = 0; k < option_count; k++)
+		if (!strcmp(option_table[k].name, name))
+			return strcmp(option_from_text(o, &option_table[k]), "default") != 0;
+	abort();			/* our own mistake: the table does not have it */
+}
+
 void bound_memory(struct cmd_args *a)
 {
 	static const struct {
 		const char *name, *value;
 	} bounds[] = { { "cache", "64M" }, { "read_budget", "128M" }, { "write_budget", "128M" } };
 
-	for (size_t i = 0; i < ARRAY_LEN(bounds); i++)
-		for (size_t k = 0; k < option_count; k++)
-			if (!strcmp(option_table[k].name, bounds[i].name) &&
-			    !strcmp(option_from_text(&a->options, &option_table[k]), "default")) {
-				char text[64];
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		char text[64];
 
-				snprintf(text, sizeof(text), "%s=%s", bounds[i].name, bounds[i].value);
-				option_set(&a->options, text, false);
-			}
+		snprintf(text, sizeof(text), "%s=%s", bounds[i].name, bounds[i].value);
+		if (!option_was_given(&a->options, bounds[i].name))
+			option_set(&a->options, text, false);
+	}
 }
 
 /* Nothing there, or what may be replaced. */

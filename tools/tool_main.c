@@ -161,9 +161,9 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 	return 0;
 }
 
-static int run(const struct cmd *c, int argc, char **argv)
+static int run(const struct cmd *c, char **all, int argc, char **argv)
 {
-	struct cmd_args a = { .cmd = c, .program = "pytreefs", .colour = isatty(STDOUT_FILENO) };
+	struct cmd_args a = { .cmd = c, .program = "pytreefs", .argv = all, .colour = isatty(STDOUT_FILENO) };
 	int status, r;
 
 	a.arg = calloc((size_t)argc + 1, sizeof(*a.arg));
@@ -210,7 +210,7 @@ static const struct cmd *find_cmd(const char *name)
 /* mount(8) calls `mount.pytreefs SOURCE MOUNTPOINT [-sfnv] [-o options]`. */
 static int run_as_helper(int argc, char **argv)
 {
-	return run(&cmd_mount, argc - 1, argv + 1);
+	return run(&cmd_mount, argv, argc - 1, argv + 1);
 }
 
 /* `pytreefs help [COMMAND|options|--man[=PAGE]]` */
@@ -257,5 +257,5 @@ int main(int argc, char **argv)
 		fprintf(stderr, "pytreefs: '%s' is no command; `pytreefs --help` lists them\n", argv[1]);
 		return EXIT_USAGE;
 	}
-	return run(c, argc - 2, argv + 2);
+	return run(c, argv, argc - 2, argv + 2);
 }

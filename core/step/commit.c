@@ -142,6 +142,8 @@ static int publish_by_rename(struct commit *c)
 		r = check_deadline(c);
 	if (r >= 0)
 		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
+	if (r == -ENOENT && d->shared)
+		r = fail(-ETIMEDOUT, "another rank did not wait any longer for '%s'", d->final);
 	if (r < 0)
 		return r;
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);

@@ -20,6 +20,10 @@ struct commit_leaf {
 	const uint64_t *shift;		/* in chunks */
 	const struct zarr_meta *meta;	/* of a part: how its keys are spelled */
 	struct span json;		/* metadata document in place of the leaf's own; p NULL: its own */
+	/* Of an array that several ranks write. */
+	bool no_document;		/* another one brings it */
+	unsigned keep_axis;		/* only chunks [keep_from, keep_to) of that axis; keep_to 0: all */
+	uint64_t keep_from, keep_to;
 };
 
 /* A file of an item, with all that it holds. */
@@ -40,6 +44,7 @@ struct commit_item {
 	size_t n_leaves;
 	const struct commit_file *files;	/* `_METADATA` and the like, in the order of writing */
 	size_t n_files;
+	const struct ocdbt_parts *parts;	/* databases of ranks, to be merged by reference; NULL: none */
 };
 
 struct commit {
@@ -51,7 +56,9 @@ struct commit {
 	bool direct;			/* one item that is the checkpoint itself */
 	unsigned file_mode, dir_mode;	/* 0: 0666, 0777; under the umask */
 	enum atomicity atomicity;
+	bool shared;			/* several ranks write to the items' directories */
 	int64_t deadline_ns;		/* monotonic; 0: none. -ETIMEDOUT when it passes before the rename */
+	uint64_t *merged;		/* bytes of nodes that merging wrote are added; NULL: nobody asks */
 	/* Looks at the finished draft before it becomes a step; NULL: nobody does. */
 	int (*verify)(void *arg);
 	void *verify_arg;

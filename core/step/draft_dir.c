@@ -57,7 +57,7 @@ int draft_dir_mark(struct draft_dir *d)
 
 	if (r < 0)
 		return r;
-	if (flock(d->lock->fd, LOCK_EX | LOCK_NB) < 0)
+	if (flock(d->lock->fd, (d->shared ? LOCK_SH : LOCK_EX) | LOCK_NB) < 0)
 		return err_sys("cannot lock draft", d->name);
 	req.n = (size_t)snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n", (long)getpid(),
 				 (long long)d->init_ns);
@@ -191,24 +191,37 @@ static int make_dir(struct draft_dir *d)
 	return 0;
 }
 
-int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
-		    struct draft_dir **ret)
+static int draft_dir_new(struct io_dir *parent, const char *name, const char *final, unsigned mode, bool shared,
+			 struct draft_dir **ret)
 {
 	auto_of(draft_dir) struct draft_dir *d = calloc(1, sizeof(*d));
-	int r;
 
 	if (d) {
 		d->name = strdup(name);
 		d->final = strdup(final);
+		d->base_name = shared ? strdup(name) : NULL;
 	}
-	if (!d || !d->name || !d->final)
+	if (!d || !d->name || !d->final || (shared && !d->base_name))
 		return fail(-ENOMEM, "cannot begin draft '%s'", name);
 	d->parent = parent;
 	d->mode = mode;
+	d->shared = shared;
+	d->named = 1;
 	d->init_ns = now_ns();
 	trace(TRACE_STEP, "begin '%s'", name);
 	d->failed_dir_syncs = atomic_load(&io_engine_stats(parent->io)->failed_dir_syncs);
-	r = make_room(parent, name);
+	*ret = take(d);
+	return 0;
+}
+
+static int begin(struct io_dir *parent, const char *name, const char *final, unsigned mode, bool shared,
+		 struct draft_dir **ret)
+{
+	auto_of(draft_dir) struct draft_dir *d = NULL;
+	int r = draft_dir_new(parent, name, final, mode, shared, &d);
+
+	if (r >= 0)
+		r = make_room(parent, name);
 	if (r >= 0)
 		r = make_dir(d);
 	if (r < 0)
@@ -216,6 +229,117 @@ int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, 
 	*ret = take(d);
 	return 0;
 }
+
+int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		    struct draft_dir **ret)
+{
+	return begin(parent, name, final, mode, false, ret);
+}
+
+/* ---- shared by the ranks of a job ---- */
+
+int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+			   struct draft_dir **ret)
+{
+	return begin(parent, name, final, mode, true, ret);
+}
+
+int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode, int64_t init_ns,
+		   struct draft_dir **ret)
+{
+	auto_of(draft_dir) struct draft_dir *d = NULL;
+	int r = draft_dir_new(parent, name, final, mode, true, &d);
+
+	if (r < 0)
+		return r;
+	d->init_ns = init_ns;
+	r = io_dir_sub(parent, name, &d->dir);
+	if (r >= 0)
+		r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR, 0, &d->lock);
+	if (r >= 0 && flock(d->lock->fd, LOCK_SH | LOCK_NB) < 0)
+		r = err_sys("cannot share draft", d->name);
+	if (r < 0)
+		return r;
+	*ret = take(d);
+	return 0;
+}
+
+/* The name of the directory that an attempt commits; later ones know it, too, unless it was given up. */
+static int attempt_name(const struct draft_dir *d, unsigned attempt, char **ret)
+{
+	char *name = NULL;
+	int n = attempt > 1 ? asprintf(&name, "%s-%u", d->base_name, attempt) : asprintf(&name, "%s", d->base_name);
+
+	if (n < 0)
+		return fail(-ENOMEM, "cannot look at draft '%s'", d->name);
+	*ret = name;
+	return 0;
+}
+
+/* Whether that name beneath the parent is the draft's directory: 1 or 0. */
+static int is_it(const struct draft_dir *d, const char *name)
+{
+	struct stat st, own;
+	int r = io_stat(d->parent, name, &st);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0 && fstat(d->dir->fd, &own) < 0)
+		r = err_sys("cannot look at draft", d->name);
+	return r < 0 ? r : st.st_dev == own.st_dev && st.st_ino == own.st_ino;
+}
+
+int draft_dir_find(struct draft_dir *d, unsigned attempt)
+{
+	int r = is_it(d, d->final);
+
+	for (unsigned i = 1; r == 0 && i <= attempt + 1; i++) {
+		auto_free char *name = NULL;
+
+		r = attempt_name(d, i, &name);
+		if (r >= 0)
+			r = is_it(d, name);
+		if (r > 0) {
+			free(d->name);
+			d->name = take(name);
+			d->named = i;
+			return 0;
+		}
+	}
+	if (r != 0)
+		return r;
+	/* It was renamed between two looks. */
+	r = is_it(d, d->final);
+	return r != 0 ? r : fail(-ESTALE, "draft '%s' is gone", d->name);
+}
+
+int draft_dir_fence(struct draft_dir *d, unsigned attempt)
+{
+	for (unsigned tries = 0;; tries++) {
+		auto_free char *to = NULL;
+		int r = draft_dir_find(d, attempt);
+
+		if (r != 0 || d->named > attempt)
+			return r;
+		r = attempt_name(d, attempt + 1, &to);
+		if (r >= 0)
+			r = io_dirop(d->parent, IO_RENAME_NEW, d->name, to, 0);
+		if (r >= 0) {
+			free(d->name);
+			d->name = take(to);
+			d->named = attempt + 1;
+			return 0;
+		}
+		/* Somebody else was faster: the one that commits, or another one that gives up. */
+		if (r != -ENOENT || tries > 100)
+			return r;
+		err_clear();
+	}
+}
+
+/* ---- ending ---- */
 
 int draft_dir_remove(struct draft_dir *d)
 {
@@ -242,5 +366,6 @@ void draft_dir_free(struct draft_dir *d)
 	io_dir_close(d->dir);
 	free(d->name);
 	free(d->final);
+	free(d->base_name);
 	free(d);
 }

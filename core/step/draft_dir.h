@@ -4,7 +4,13 @@
  *
  * The file `.pytreefs-draft` in it says that it is ours; whoever writes the draft
  * holds an advisory lock on that file for as long as it lives, so a lock that can
- * be had means that the writer is gone.
+ * be had means that the writer is gone. A draft that the ranks of a job share is
+ * locked by all of them, each for sharing: it is abandoned when all are gone.
+ *
+ * A shared draft is committed by one rank and watched by the others. Who gives up
+ * waiting moves the directory aside, from its name of one attempt to that of the
+ * next: from then on the rename of that attempt cannot succeed, however late it
+ * comes (draft_dir_fence()).
  */
 #ifndef PYTREEFS_DRAFT_DIR_H
 #define PYTREEFS_DRAFT_DIR_H
@@ -24,6 +30,9 @@ struct draft_dir {
 	int64_t init_ns;		/* when it was begun */
 	uint64_t failed_dir_syncs;	/* of the engine, when all its names were written */
 	unsigned mode;
+	bool shared;			/* with the ranks of this job */
+	char *base_name;		/* shared: the name of the first attempt */
+	unsigned named;			/* shared: the attempt whose name it has, from 1 */
 };
 
 /*
@@ -33,6 +42,25 @@ struct draft_dir {
  */
 int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		    struct draft_dir **ret);
+/*
+ * The same for a draft that ranks share: the primary begins it, the others join what it has begun.
+ * init_ns: as the primary says.
+ */
+int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+			   struct draft_dir **ret);
+int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode, int64_t init_ns,
+		   struct draft_dir **ret);
+/*
+ * Of a shared draft: find out what its directory is called now, after attempts that somebody gave up.
+ * 1: it has become a step; 0: d->name and d->named are set. attempt counts from 1 and bounds the names.
+ */
+int draft_dir_find(struct draft_dir *d, unsigned attempt);
+/*
+ * Give up waiting for an attempt. 1: it is too late, the draft is a step; 0: that attempt cannot
+ * succeed any more.
+ */
+int draft_dir_fence(struct draft_dir *d, unsigned attempt);
+
 /* Make the lock file, and hold the lock. */
 int draft_dir_mark(struct draft_dir *d);
 /* Take the lock file away: it is a step now. */

@@ -258,7 +258,24 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 
 int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret)
 {
-	return open_array(item, leaf, &item->ckpt->env, ret);
+	const struct item_address a = { .dev = item->id.dev, .ino = item->id.ino, .ctime_s = item->id.ctime.tv_sec,
+					.ctime_ns = item->id.ctime.tv_nsec, .leaf = leaf->id };
+	auto_of(zarr) struct zarr *z = NULL;
+	auto_buf address = { 0 };
+	int r = open_array(item, leaf, &item->ckpt->env, &z);
+
+	/* What an aggregate file holds is in every process's memory already. */
+	if (r >= 0 && item->ckpt->env.remote && leaf->value != TREE_VALUE_AGGREGATE) {
+		r = buf_add(&address, &a, sizeof(a));
+		if (r >= 0)
+			r = buf_add_str(&address, item->path);
+		if (r >= 0)
+			r = zarr_set_address(z, buf_span(&address));
+	}
+	if (r < 0)
+		return r;
+	*ret = take(z);
+	return 0;
 }
 
 int item_array_inner(struct item *item, const struct tree_node *leaf, struct zarr **ret)

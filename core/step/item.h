@@ -17,6 +17,13 @@ struct file_id {
 	struct timespec ctime;
 };
 
+/* How the ranks of a job speak of an array: this, and then the item's path. */
+struct item_address {
+	uint64_t dev, ino;
+	int64_t ctime_s, ctime_ns;
+	uint64_t leaf;
+};
+
 struct array_metadatas;
 struct shardings;
 struct strings;

@@ -1,5 +1,7 @@
 /*
  * seal.c - values -> nodes -> manifest, or leaf directories; then the item's files.
+ *
+ * Also the one database that the databases of several ranks make.
  */
 #include "core/step/seal.h"
 
@@ -17,6 +19,16 @@ struct keys {
 	size_t n, cap;
 	const struct commit_leaf *leaf;	/* at work */
 };
+
+/* Whether this rank gives that chunk. */
+static bool is_kept(const struct commit_leaf *leaf, struct span key)
+{
+	uint64_t index[LIMIT_RANK];
+
+	if (!leaf->keep_to || zarr_chunk_key_parse(leaf->meta, key, index) != 1)
+		return true;
+	return index[leaf->keep_axis] >= leaf->keep_from && index[leaf->keep_axis] < leaf->keep_to;
+}
 
 /* "params.w" + "/" + "0.0", a part's chunks moved to their place in the whole. */
 static int full_key(const struct commit_leaf *leaf, struct span key, struct buf *ret)
@@ -48,7 +60,9 @@ static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
 	int r;
 
 	/* Of a part's own document nothing is kept; the whole array's is given once. */
-	if (is_metadata(key) && k->leaf->rank && !k->leaf->json.p)
+	if (is_metadata(key) && (k->leaf->no_document || (k->leaf->rank && !k->leaf->json.p)))
+		return 0;
+	if (!is_metadata(key) && !is_kept(k->leaf, key))
 		return 0;
 	r = full_key(k->leaf, key, &full);
 	if (r >= 0 && full.n > LIMIT_KEY_BYTES)
@@ -97,29 +111,47 @@ static int collect(const struct commit_item *item, struct keys *k)
 	return 0;
 }
 
+/* The nodes of a database, from its keys or from the databases of ranks. */
+struct building {
+	struct io_dir *dir;
+	const struct keys *keys;
+	const struct ocdbt_parts *parts;	/* NULL: keys */
+	struct cache *cache;
+};
+
+static int build_nodes(const struct building *b, const struct ocdbt_config *config, struct ocdbt_data *nodes,
+		       struct ocdbt_version *root)
+{
+	struct ocdbt_array_source source;
+
+	if (b->parts)
+		return ocdbt_merge_dirs(b->dir, b->parts, b->cache, config, nodes, root, NULL);
+	ocdbt_array_source_init(&source, b->keys->entry, b->keys->n);
+	return ocdbt_build(&source.base, config, nodes, root);
+}
+
 /* Nodes and manifest; nodes have data files of their own, so that a failure takes them back. */
-static int build(struct commit *c, struct commit_item *item, const struct keys *k)
+static int build(struct commit *c, const struct building *b)
 {
 	struct ocdbt_data_opts opts = { .file_mode = c->file_mode, .dir_mode = c->dir_mode };
 	auto_of(ocdbt_data) struct ocdbt_data *nodes = NULL;
 	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
-	struct ocdbt_array_source source;
+	struct ocdbt_data_stats stats;
 	struct ocdbt_version root;
 	struct ocdbt_config config;
 	int r = ocdbt_config_init(&config);
 
 	if (r >= 0)
-		r = ocdbt_data_new(store_dir(item->store), &opts, &nodes);
+		r = ocdbt_data_new(b->dir, &opts, &nodes);
 	if (r < 0)
 		return r;
-	ocdbt_array_source_init(&source, k->entry, k->n);
-	r = ocdbt_build(&source.base, &config, nodes, &root);
+	r = build_nodes(b, &config, nodes, &root);
 	if (r >= 0)
 		r = ocdbt_data_sync(nodes);
 	if (r >= 0)
 		r = ocdbt_manifest_first(&config, &root, 0, &manifest);
 	if (r >= 0)
-		r = ocdbt_manifest_write(store_dir(item->store), &manifest, NULL, c->file_mode);
+		r = ocdbt_manifest_write(b->dir, &manifest, NULL, c->file_mode);
 	if (r < 0) {
 		struct err_note note;
 
@@ -127,6 +159,10 @@ static int build(struct commit *c, struct commit_item *item, const struct keys *
 		ocdbt_data_discard(nodes);
 		return err_restore(&note);
 	}
+	ocdbt_data_stats(nodes, &stats);
+	trace(TRACE_OCDBT, "wrote %llu bytes of nodes", (unsigned long long)stats.bytes);
+	if (b->parts && c->merged)
+		*c->merged += stats.bytes;
 	return 0;
 }
 
@@ -139,20 +175,102 @@ static int seal_database(struct commit *c, struct commit_item *item)
 		r = collect(item, &k);
 	/* A tree of strings and empty containers has no database. */
 	if (r >= 0 && k.n)
-		r = build(c, item, &k);
+		r = build(c, &(struct building){ .dir = store_dir(item->store), .keys = &k });
 	trace(TRACE_OCDBT, "sealed %zu keys", k.n);
 	free(k.entry);
 	arena_release(&k.arena);
 	return r;
 }
 
-static int seal_directories(struct commit_item *item)
+/* The directories in a file's name, and all of them durable afterwards. */
+static int make_parents(struct io_dir *dir, const char *path, unsigned mode)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
-		r = store_leaf_displace(item->leaves[i].kv, item->leaves[i].param);
-	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
+	for (const char *at = path; (at = strchr(at, '/')) && r >= 0; at++) {
+		auto_free char *parent = span_dup_str(span_of(path, (size_t)(at - path)));
+
+		r = parent ? io_dirop(dir, IO_MKDIR, parent, NULL, mode) : -ENOMEM;
+		if (r == -EEXIST) {
+			err_clear();
+			r = 0;
+		}
+	}
+	return r;
+}
+
+static int sync_parents(struct io_dir *dir, const char *path)
+{
+	auto_free char *at = strdup(path);
+	char *slash;
+	int r = at ? 0 : -ENOMEM;
+
+	while (r >= 0 && (slash = strrchr(at, '/'))) {
+		*slash = '\0';
+		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
+	}
+	return r;
+}
+
+/* The values stay where the ranks have put them. */
+static int merge_databases(struct commit *c, const struct commit_item *item)
+{
+	auto_free char *name = item->name.n ? span_dup_str(item->name) : strdup(".");
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	int r = name ? io_dir_sub(c->draft->dir, name, &dir) : -ENOMEM;
+
+	return r < 0 ? r : build(c, &(struct building){ .dir = dir, .parts = item->parts, .cache = c->ckpt->cache });
+}
+
+/* One chunk, or the document, of a leaf that several ranks write. */
+struct placing {
+	struct commit *c;
+	const struct commit_item *item;
+	const struct commit_leaf *leaf;
+};
+
+static int copy_value(void *arg, struct span key, uint64_t len)
+{
+	struct placing *l = arg;
+	auto_buf to = { 0 }, name = { 0 };
+	int r;
+
+	if (is_metadata(key) ? l->leaf->no_document : !is_kept(l->leaf, key))
+		return 0;
+	if (l->item->name.n)
+		r = buf_addf(&to, "%.*s/", SPAN_ARG(l->item->name));
+	else
+		r = 0;
+	if (r >= 0)
+		r = full_key(l->leaf, key, &name);
+	if (r >= 0)
+		r = io_path_check(buf_span(&name), "leaf");
+	if (r >= 0)
+		r = buf_add_span(&to, buf_span(&name));
+	if (r >= 0 && !buf_str(&to))
+		r = -ENOMEM;
+	if (r >= 0)
+		r = make_parents(l->c->draft->dir, buf_str(&to), l->c->dir_mode ? l->c->dir_mode : 0777);
+	if (r < 0)
+		return r;
+	if (is_metadata(key) && l->leaf->json.p)
+		r = io_spit(l->c->draft->dir, buf_str(&to), l->c->file_mode ? l->c->file_mode : 0666, l->leaf->json);
+	else
+		r = store_leaf_copy(l->leaf->kv, key, l->c->draft->dir, buf_str(&to));
+	return r < 0 ? r : sync_parents(l->c->draft->dir, buf_str(&to));
+}
+
+static int seal_directories(struct commit *c, struct commit_item *item)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
+		struct placing l = { c, item, &item->leaves[i] };
+
+		r = c->shared ? kv_list(l.leaf->kv, span_of(NULL, 0), copy_value, &l) :
+				store_leaf_displace(l.leaf->kv, l.leaf->param);
+	}
+	for (size_t i = 0; i < item->n_leaves && r >= 0 && !c->shared; i++)
 		r = store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
 	return r;
 }
@@ -185,36 +303,6 @@ static int make_dir(struct io_dir *dir, const char *path, unsigned mode)
 		r = 0;
 	}
 	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, path, NULL, 0);
-}
-
-/* The directories in a file's name, and all of them durable afterwards. */
-static int make_parents(struct io_dir *dir, const char *path, unsigned mode)
-{
-	int r = 0;
-
-	for (const char *at = path; (at = strchr(at, '/')) && r >= 0; at++) {
-		auto_free char *parent = span_dup_str(span_of(path, (size_t)(at - path)));
-
-		r = parent ? io_dirop(dir, IO_MKDIR, parent, NULL, mode) : -ENOMEM;
-		if (r == -EEXIST) {
-			err_clear();
-			r = 0;
-		}
-	}
-	return r;
-}
-
-static int sync_parents(struct io_dir *dir, const char *path)
-{
-	auto_free char *at = strdup(path);
-	char *slash;
-	int r = at ? 0 : -ENOMEM;
-
-	while (r >= 0 && (slash = strrchr(at, '/'))) {
-		*slash = '\0';
-		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
-	}
-	return r;
 }
 
 static int write_file(struct commit *c, const struct commit_item *item, const struct commit_file *f)
@@ -309,11 +397,14 @@ static int clean_item(struct commit_item *item)
 
 int seal_item(struct commit *c, struct commit_item *item)
 {
-	int r = item->store ? clean_item(item) : 0;
+	/* A rank's directories hold leaves that it may need again. */
+	int r = item->store && !(c->shared && !store_is_ocdbt(item->store)) ? clean_item(item) : 0;
 
 	/* Without leaves there is no database: all values are in other files. */
 	if (r >= 0 && item->store && item->n_leaves)
-		r = store_is_ocdbt(item->store) ? seal_database(c, item) : seal_directories(item);
+		r = store_is_ocdbt(item->store) ? seal_database(c, item) : seal_directories(c, item);
+	if (r >= 0 && item->parts)
+		r = merge_databases(c, item);
 	for (size_t i = 0; i < item->n_files && r >= 0; i++)
 		r = write_file(c, item, &item->files[i]);
 	if (r >= 0 && item->name.n) {

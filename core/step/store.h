@@ -51,6 +51,8 @@ int store_leaf_displace(struct kv *leaf, struct span param);
  * item's directory has been synced. May be called again, with the same name or another.
  */
 int store_leaf_place(struct kv *leaf, struct span param);
+/* One value of a leaf in another place, too, where it is durable: a file below to. */
+int store_leaf_copy(struct kv *leaf, struct span key, struct io_dir *to, const char *path);
 
 /*
  * A bare leaf that a commit which failed has placed (empty param) goes back to where it was, so that it

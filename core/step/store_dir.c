@@ -12,6 +12,8 @@
 #include "core/base/err.h"
 #include "core/step/store_impl.h"
 
+#define COPY_PIECE ((size_t)1 << 20)
+
 struct leaf {
 	struct kv base;
 	struct store *store;		/* a reference */
@@ -391,6 +393,42 @@ int store_leaf_displace(struct kv *kv, struct span param)
 	l->path = temp;
 	pthread_mutex_unlock(&l->lock);
 	return 0;
+}
+
+static int copy_file(struct io_file *from, struct io_file *to)
+{
+	auto_free uint8_t *piece = malloc(COPY_PIECE);
+	int r = piece ? 0 : fail(-ENOMEM, "cannot copy '%s'", from->name);
+
+	for (uint64_t at = 0; at < from->size && r >= 0; at += COPY_PIECE) {
+		struct io_req req = { .op = IO_WRITE, .file = to, .p = piece, .off = at,
+				      .n = (size_t)MIN((uint64_t)COPY_PIECE, from->size - at) };
+
+		r = io_read_exact(from, piece, req.n, at);
+		if (r >= 0)
+			r = io_run(to->io, &req, 1);
+	}
+	return r < 0 ? r : io_file_sync(to);
+}
+
+int store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, const char *path)
+{
+	struct leaf *l = leaf_of(kv);
+	auto_of(io_file) struct io_file *in = NULL, *out = NULL;
+	auto_free char *from = NULL;
+	unsigned mode = l->store->opts.file_mode ? l->store->opts.file_mode : 0666;
+	int r;
+
+	if (kv->ops != &store_dir_ops)
+		return fail(-EINVAL, "'%s' is no leaf of a directory store", kv->name);
+	if (asprintf(&from, "%s/%.*s", l->path, SPAN_ARG(key)) < 0) {
+		from = NULL;
+		return fail(-ENOMEM, "cannot copy '%s'", path);
+	}
+	r = io_file_open(l->store->dir, from, O_RDONLY, 0, &in);
+	if (r >= 0)
+		r = io_file_open(to, path, O_RDWR | O_CREAT | O_TRUNC, mode, &out);
+	return r < 0 ? r : copy_file(in, out);
 }
 
 int store_leaf_place(struct kv *kv, struct span param)

@@ -371,10 +371,17 @@ int chunk_open(struct zarr *z, struct chunk *c, size_t n)
 		c[i].loc = (struct kv_loc){ 0 };
 	}
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		if (chunk_is_placed(z, &c[i]))
+		/* What others will ask for is read once, and kept. */
+		if (z->env->remote && z->address.p)
+			c[i].in_runs = false;
+		if (chunk_is_remote(z, &c[i])) {
+			chunk_number(z, &c[i]);
+			c[i].mode = CHUNK_REMOTE;
+		} else if (chunk_is_placed(z, &c[i])) {
 			r = open_placed(z, &c[i]);
-		else
+		} else {
 			whole[m++] = &c[i];
+		}
 	}
 	if (r >= 0 && m)
 		r = open_whole(z, whole, m);
@@ -426,7 +433,8 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 
 	if (!c->pin || c->pin_piece != piece) {
 		struct cache_entry *e;
-		int r = stream_piece(c->stream, piece, &e, &n);
+		int r = c->mode == CHUNK_REMOTE ? chunk_remote_piece(z, c, piece, &e) :
+						  stream_piece(c->stream, piece, &e, &n);
 
 		if (r < 0) {
 			auto_buf where = { 0 };
@@ -439,7 +447,7 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 		c->pin_piece = piece;
 	}
 	n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
-	*ret = (const uint8_t *)c->pin->value + skip;
+	*ret = (c->mode == CHUNK_REMOTE ? chunk_remote_bytes(c->pin) : (const uint8_t *)c->pin->value) + skip;
 	*ret_n = n - skip;
 	return 0;
 }

@@ -17,15 +17,18 @@ enum chunk_mode {
 	CHUNK_WHOLE,
 	CHUNK_RAW,
 	CHUNK_STREAM,
+	CHUNK_REMOTE,			/* pieces come from another process */
 };
 
 struct chunk {
 	uint64_t index[LIMIT_RANK];	/* place in the leaf grid; set by the caller */
+	bool local;			/* whoever decodes it for all: it is decoded here; set by the caller */
 	bool in_runs;			/* the caller reads long runs: a raw range needs no cache */
 
 	uint64_t number;		/* C-order rank of index */
 	enum chunk_mode mode;
-	struct cache_entry *pin;	/* WHOLE; STREAM: the piece that was read last */
+	int remote_rank;		/* REMOTE */
+	struct cache_entry *pin;	/* WHOLE; STREAM, REMOTE: the piece that was read last */
 	uint64_t pin_piece;
 	struct kv_loc loc;		/* RAW; while opening, all */
 	uint64_t off, len;		/* stored bytes inside the value */
@@ -64,6 +67,12 @@ void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out);
 bool chunk_is_streamed(const struct zarr *z);
 /* Opening only finds it: a stream, or a raw range that is read in long runs. */
 bool chunk_is_placed(const struct zarr *z, const struct chunk *c);
+/* Whether another process decodes it; c->remote_rank is set then. */
+bool chunk_is_remote(const struct zarr *z, struct chunk *c);
+/* Pin a piece of such a chunk, fetched when it is not in the cache; its bytes; fetch those of a range. */
+int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece, struct cache_entry **ret);
+const uint8_t *chunk_remote_bytes(const struct cache_entry *e);
+void chunk_remote_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n);
 /* Set number from index. */
 void chunk_number(const struct zarr *z, struct chunk *c);
 /* The cache's key of a chunk that is kept whole. */

@@ -19,6 +19,8 @@ static void prefetch_run(struct pool_job *job)
 
 	/* Whoever reads the chunk meets the error again and reports it. */
 	if (chunk_open(p->z, &p->c, 1) >= 0) {
+		if (p->c.mode == CHUNK_REMOTE)
+			chunk_remote_ahead(p->z, &p->c, p->off, p->n);
 		if (p->c.mode == CHUNK_STREAM)
 			stream_ahead(p->c.stream, (p->off + p->n - 1) / PIECE_BYTES);
 		chunk_close(p->z, &p->c, 1);
@@ -37,7 +39,12 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 	chunk_number(z, &c);
 	if (!z->env->pool || n == 0 || (z->leaf_raw && chunk_is_placed(z, &c)))
 		return;
-	if (chunk_is_streamed(z)) {
+	if (chunk_is_remote(z, &c)) {
+		struct cache_key key = stream_piece_key(z, c.number, off / PIECE_BYTES);
+
+		if (cache_has(z->env->cache, &key, CACHE_READY_OR_BUSY))
+			return;
+	} else if (chunk_is_streamed(z)) {
 		s = stream_find(z, c.number);
 		if (s) {
 			stream_ahead(s, (off + n - 1) / PIECE_BYTES);

@@ -115,6 +115,7 @@ void zarr_unref(struct zarr *z)
 		return;
 	meta_shared_unref(z->shared);
 	kv_free(z->kv);
+	free((void *)(uintptr_t)z->address.p);
 	free(z->prefix);
 	free(z);
 }

@@ -20,6 +20,19 @@ struct meta_memo;
 struct meta_shared;
 struct streams;
 
+struct zarr;
+
+/*
+ * Other processes that decode some chunks for all. object: number of the stored object (a chunk or a
+ * shard) in the array.
+ */
+struct zarr_remote {
+	bool (*is_elsewhere)(struct zarr_remote *rm, const struct zarr *z, uint64_t object, int *ret_rank);
+	/* Bytes [off, off + n) of the decoded chunk `number`. -ENOTCONN: it cannot be had there. */
+	int (*fetch)(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number, uint64_t off, size_t n,
+		     void *p);
+};
+
 /* What arrays need of their process. Borrowed by every array; outlives them all. */
 struct zarr_env {
 	struct io_engine *io;
@@ -27,6 +40,7 @@ struct zarr_env {
 	struct cache *cache;
 	struct budget *budget;		/* what reading may hold beside the cache: read_budget */
 	struct streams *streams;	/* decoders of large chunks, and their spill files */
+	struct zarr_remote *remote;	/* NULL: everything is decoded here */
 	struct meta_memo *metas;	/* NULL: every array parses its own */
 
 	/* Counters, for `.pytreefs/stats` and tests. */
@@ -43,6 +57,7 @@ struct zarr {
 	size_t prefix_len;
 	uint64_t owner;			/* of cache entries: the item's */
 	uint32_t tag;			/* which array of the owner */
+	struct span address;		/* by which other processes know it; owned; p NULL: they do not */
 	bool missing_is_error;		/* a chunk that is not stored is corruption */
 	atomic_uint refs;
 
@@ -61,6 +76,13 @@ struct zarr {
  */
 int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t owner, uint32_t tag,
 	      struct zarr **ret);
+/* Let other processes decode chunks of it; they know it by the address, which is copied. */
+int zarr_set_address(struct zarr *z, struct span address);
+/*
+ * For another process: bytes [off, off + n) of the decoded chunk of that number, whole elements. What
+ * is not stored is the fill value.
+ */
+int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, void *p);
 struct zarr *zarr_ref(struct zarr *z);
 /* Accepts NULL. */
 void zarr_unref(struct zarr *z);

@@ -90,6 +90,7 @@ static int batch_open(struct reading *rd, const struct grid_box *box, bool by_re
 		memcpy(c->index, b->part[i].chunk, sizeof(c->index));
 		reading_run_axes(rd, box, &b->part[i], &run);
 		c->in_runs = run * rd->item >= RUN_BYTES || by_reference;
+		c->local = false;
 		b->n_chunks++;
 	}
 	return b->n_chunks ? chunk_open(rd->z, b->chunk, b->n_chunks) : 0;

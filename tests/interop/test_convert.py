@@ -95,6 +95,19 @@ def test_v0_to_v1_and_back(run, cases, tmp_path):
     assert r.returncode == 1 and 'items' in r.stderr and not (tmp_path / 'no').exists()
 
 
+def test_what_arrays_are_recorded_as(run, cases, tmp_path):
+    """As in the input, unless the user says otherwise: np.ndarray restores where there is no such device."""
+    case = cases(MATRIX)
+
+    def types(path):
+        doc = json.loads((path / '_METADATA').read_text())
+        return {k: v['value_metadata']['value_type'] for k, v in doc['tree_metadata'].items()}
+    run('convert', item_of(case), tmp_path / 'same')
+    assert types(tmp_path / 'same') == types(item_of(case)) and 'jax.Array' in types(item_of(case)).values()
+    run('convert', '-o', 'leaf_type=np.ndarray', item_of(case), tmp_path / 'numpy')
+    assert 'jax.Array' not in [v for k, v in types(tmp_path / 'numpy').items() if 'key' not in k]
+
+
 def test_chunks_that_fit_are_not_decoded(run, cases, tmp_path):
     """A copy in the same form moves stored bytes: the values' checksums stay, byte for byte."""
     case = cases(MATRIX)

@@ -67,12 +67,7 @@ class Mount:
 
     def memory(self, field='VmHWM'):
         """Bytes of the daemon's memory: the peak (VmHWM) or now (VmRSS). 0 under a sanitizer: it is not ours."""
-        if os.environ.get('PYTREEFS_SANITIZE'):
-            return 0
-        for line in pathlib.Path(f'/proc/{self.pid}/status').read_text().splitlines():
-            if line.startswith(field + ':'):
-                return int(line.split()[1]) * 1024
-        raise KeyError(field)
+        return memory(self.pid, field)
 
     def reset_peak(self):
         """Begin a new VmHWM."""
@@ -125,6 +120,16 @@ class Mount:
             return ''
         os.kill(pid, 9)
         return 'the daemon did not end within 15 s of the unmount'
+
+
+def memory(pid, field='VmHWM'):
+    """Bytes of a process's memory: the peak (VmHWM) or now (VmRSS). 0 under a sanitizer: it is not ours."""
+    if os.environ.get('PYTREEFS_SANITIZE'):
+        return 0
+    for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines():
+        if line.startswith(field + ':'):
+            return int(line.split()[1]) * 1024
+    raise KeyError(field)
 
 
 def wait_for(holds, seconds=20):

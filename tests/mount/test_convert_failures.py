@@ -3,6 +3,8 @@ left beside it, and a message that names leaf and file."""
 
 import os
 import pathlib
+import random
+import shutil
 import signal
 import subprocess
 import time
@@ -225,3 +227,32 @@ def test_unusable_inputs(run, tmp_path):
         r = run('save', tmp_path / source, tmp_path / 'root/1', ok=False)
         assert r.returncode == 1 and source in r.stderr, (source, r.stderr)
     assert not (tmp_path / 'root').exists() or not os.listdir(tmp_path / 'root')
+
+
+def test_a_file_becomes_no_other_file(run, tmp_path):
+    """What it takes is said."""
+    run('export', ITEM / 'params', tmp_path / 'm.npz')
+    r = run('convert', tmp_path / 'm.npz', tmp_path / 'm.safetensors', ok=False)
+    assert r.returncode == 1 and 'no checkpoint' in r.stderr and os.listdir(tmp_path) == ['m.npz']
+
+
+@pytest.mark.parametrize('name', ['m.npz', 'packed.npz', 'm.safetensors', 'm.zarr'])
+def test_flipped_bytes_never_crash(run, tmp_path, name):
+    """Headers, directories and structures of damaged files: refused, or something that is a checkpoint."""
+    if name == 'packed.npz':
+        np.savez_compressed(tmp_path / name, **{f'a/{i}': np.arange(50 + i) for i in range(5)})
+    else:
+        run('export', ITEM / 'opt_state/0/mu/embed', tmp_path / name)
+    file = tmp_path / name / '.zattrs' if name == 'm.zarr' else tmp_path / name
+    whole, rng = file.read_bytes(), random.Random(7)
+    # Where the structs are: the ends of the file, and a few bytes of the rest.
+    places = [*range(min(len(whole), 60)), *range(max(0, len(whole) - 60), len(whole))]
+    for at in sorted({*rng.sample(places, min(30, len(places))), *rng.sample(range(len(whole)), min(len(whole), 10))}):
+        data = bytearray(whole)
+        data[at] ^= rng.choice([1, 0x80, 0xff])
+        file.write_bytes(data)
+        r = run('convert', tmp_path / name, tmp_path / 'ck', ok=False, text=False)    # names may be broken, too
+        assert r.returncode in (0, 1), (at, r.returncode, r.stderr)
+        assert sorted(os.listdir(tmp_path)) == sorted([name, 'ck'] if r.returncode == 0 else [name]), at
+        if r.returncode == 0:
+            shutil.rmtree(tmp_path / 'ck')

@@ -134,7 +134,7 @@ def test_jax_arrays_and_their_files(mount, root):
 def test_data_files_end_at_their_size(mount, root):
     files = {f'w{i}.npy': np.random.default_rng(i).integers(0, 255, 500000, dtype=np.uint8) for i in range(12)}
     one = saved(mount, root, files=files)
-    many = saved(mount, root, 'target_data_file_size=400K', step=2, files=files)
+    many = saved(mount, root, 'target_data_file_size=200K', step=2, files=files)
     count = lambda item: sum(1 for p in item.rglob('d/*') if p.is_file())  # noqa: E731
     assert count(many) > count(one)
 

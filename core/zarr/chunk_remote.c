@@ -1,0 +1,153 @@
+/*
+ * chunk_remote.c - chunks that another process decodes, and pieces of ours for others.
+ *
+ * Which process that is, and how pieces travel, is the business of who gave
+ * zarr_env its zarr_remote. Pieces are kept in the cache as those of streams are.
+ *
+ * Kept true: what others ask of us is decoded here, never asked of a third one, so
+ * nobody waits in a circle.
+ */
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/zarr/chunk.h"
+
+int zarr_set_address(struct zarr *z, struct span address)
+{
+	uint8_t *copy = malloc(address.n + 1);
+
+	if (!copy)
+		return fail(-ENOMEM, "cannot open array '%s'", z->prefix);
+	memcpy(copy, address.p, address.n);
+	free((void *)(uintptr_t)z->address.p);
+	z->address = span_of(copy, address.n);
+	return 0;
+}
+
+bool chunk_is_remote(const struct zarr *z, struct chunk *c)
+{
+	struct zarr_remote *rm = z->env->remote;
+	uint64_t object = 0;
+
+	if (!rm || !z->address.p || c->local)
+		return false;
+	/* Chunks of one shard stay together: its index is read once. */
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		object = object * z->meta.grid[i] + c->index[i] * z->leaf_chunk[i] / z->meta.chunk[i];
+	return rm->is_elsewhere(rm, z, object, &c->remote_rank);
+}
+
+static void set_index(const struct zarr *z, uint64_t number, uint64_t *index)
+{
+	for (unsigned i = z->meta.rank; i > 0; i--) {
+		index[i - 1] = number % z->leaf_grid[i - 1];
+		number /= z->leaf_grid[i - 1];
+	}
+}
+
+static void put_fill(const struct zarr *z, size_t n, uint8_t *p)
+{
+	size_t item = dtype_info(z->meta.dtype)->size;
+
+	for (size_t i = 0; i < n; i += item)
+		memcpy(p + i, z->meta.fill, item);
+}
+
+int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, void *p)
+{
+	struct chunk c = { .local = true };
+	uint64_t end, total = 1;
+	int r;
+
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		total *= z->leaf_grid[i];
+	if (number >= total || !add_fits(off, n, &end) || end > z->leaf->bytes || off % dtype_info(z->meta.dtype)->size ||
+	    n % dtype_info(z->meta.dtype)->size)
+		return fail(-EINVAL, "there are no bytes %llu of chunk %llu", (unsigned long long)off,
+			    (unsigned long long)number);
+	set_index(z, number, c.index);
+	r = chunk_open(z, &c, 1);
+	if (r < 0)
+		return r;
+	if (c.mode == CHUNK_FILL)
+		put_fill(z, n, p);
+	else
+		r = chunk_copy(z, &c, off, n, p);
+	chunk_close(z, &c, 1);
+	return r;
+}
+
+struct piece_value {
+	size_t n;
+	uint8_t *p;
+};
+
+static void piece_free(void *value)
+{
+	struct piece_value *v = value;
+
+	block_free(v->p, v->n);
+	free(v);
+}
+
+/* From the other process, or from the disk when it cannot be had there. */
+static int fetch(struct zarr *z, const struct chunk *c, uint64_t piece, struct piece_value *v)
+{
+	struct zarr_remote *rm = z->env->remote;
+	uint64_t off = piece * PIECE_BYTES;
+	int r = rm->fetch(rm, z, c->remote_rank, c->number, off, v->n, v->p);
+
+	if (r != -ENOTCONN)
+		return r;
+	err_clear();
+	return zarr_chunk_bytes(z, c->number, off, v->n, v->p);
+}
+
+int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece, struct cache_entry **ret)
+{
+	struct cache_key key = stream_piece_key(z, c->number, piece);
+	struct cache *cache = z->env->cache;
+	struct piece_value *v;
+	struct cache_entry *e;
+	int r = cache_begin(cache, &key, &e);
+
+	if (r == CACHE_BUSY)
+		r = cache_wait(cache, e);
+	if (r < 0) {
+		cache_put(cache, e);
+		return r;
+	}
+	if (r == CACHE_MINE) {
+		v = calloc(1, sizeof(*v));
+		if (v) {
+			v->n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
+			v->p = block_alloc(v->n);
+		}
+		r = v && v->p ? fetch(z, c, piece, v) : fail(-ENOMEM, "cannot allocate a piece of a chunk");
+		if (r < 0) {
+			if (v)
+				piece_free(v);
+			cache_fail(cache, e, r);
+			cache_put(cache, e);
+			return r;
+		}
+		cache_fill(cache, e, v, block_size(v->n) + sizeof(*v), piece_free);
+	}
+	*ret = e;
+	return 0;
+}
+
+const uint8_t *chunk_remote_bytes(const struct cache_entry *e)
+{
+	return ((const struct piece_value *)e->value)->p;
+}
+
+void chunk_remote_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n)
+{
+	for (uint64_t piece = off / PIECE_BYTES; piece <= (off + n - 1) / PIECE_BYTES; piece++) {
+		struct cache_entry *e;
+
+		if (chunk_remote_piece(z, c, piece, &e) < 0)
+			return;
+		cache_put(z->env->cache, e);
+	}
+}

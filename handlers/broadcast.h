@@ -1,0 +1,26 @@
+/*
+ * broadcast.h - chunks that one rank of a job reads and decodes for all (load_and_broadcast).
+ */
+#ifndef PYTREEFS_BROADCAST_H
+#define PYTREEFS_BROADCAST_H
+
+#include "core/step/joint.h"
+#include "handlers/ns.h"
+
+struct broadcast;
+
+/* Of which the options say how much memory decoded chunks may take. -EINVAL: scaling is no such number. */
+int broadcast_memory(const struct options *o, uint64_t *ret);
+/* Arrays that are opened from now on are shared. -EINVAL: the mesh is none of the job's ranks. */
+int broadcast_new(struct ns *ns, struct peers *peers, struct broadcast **ret);
+/* Nobody reads any more, and nothing is served. Accepts NULL. */
+void broadcast_free(struct broadcast *b);
+/* Requests of other ranks: a peers_serve_fn. */
+void broadcast_serve(void *arg, const struct peers_msg *m);
+
+struct broadcast_stats {
+	uint64_t received_bytes, received_pieces, served_bytes, fallbacks;
+};
+void broadcast_stats(struct broadcast *b, struct broadcast_stats *ret);
+
+#endif

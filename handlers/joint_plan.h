@@ -1,0 +1,58 @@
+/*
+ * joint_plan.h - the shares of all ranks put together: one tree, and what each rank is to do for it.
+ *
+ * Made by the primary in every commit that ranks make together.
+ */
+#ifndef PYTREEFS_JOINT_PLAN_H
+#define PYTREEFS_JOINT_PLAN_H
+
+#include "core/step/joint.h"
+#include "handlers/ballot.h"
+
+/* One leaf of one rank. */
+struct claim {
+	struct claim *next;		/* of the same leaf, by rank */
+	int rank;
+	const struct share_leaf *share;
+	struct errand *errand;		/* by box; one where there are none */
+};
+
+struct joint_leaf {
+	struct tree_node *node;
+	struct claim *claims, **claims_end;
+	bool exported;			/* its parts do not fit one grid: it is put together anew */
+	struct array_layout layout;	/* ARRAY: of the whole */
+	uint64_t write[LIMIT_RANK];	/* what one rank wrote */
+};
+
+struct joint_item {
+	struct plan *plan;		/* of a tree what is to be described; else only names */
+	struct span handler;
+	const struct share_item *first;	/* of the lowest rank that has it */
+	int first_rank;
+	struct joint_leaf *leaf;	/* as plan->leaf */
+	size_t n_leaves, cap;
+	bool *stores;			/* by rank: whether it brings values */
+	bool any_exported;
+};
+
+struct joint_plan {
+	struct draft *draft;
+	struct arena arena;
+	struct share *share;		/* by rank; those that are not active are empty */
+	int n_ranks;
+	struct joint_item *item;
+	size_t n_items;
+	struct span custom;		/* of the step; p NULL: none */
+};
+
+/* bytes: the packed share of each rank. -EINVAL names what does not fit together, and whose it is. */
+int joint_plan_new(struct draft *d, const struct buf *bytes, struct joint_plan **ret);
+/* Accepts NULL. */
+void joint_plan_free(struct joint_plan *jp);
+DEFINE_AUTO(joint_plan, struct joint_plan, joint_plan_free);
+
+/* For each item of its share whether it writes it, and for each leaf its name and errands. */
+int joint_plan_errands(const struct joint_plan *jp, int rank, struct buf *ret);
+
+#endif

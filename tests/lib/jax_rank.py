@@ -1,0 +1,56 @@
+"""One process of a JAX job on this machine, over gloo: python -m lib.jax_rank RANK SIZE PORT WHAT PATH [ZARR3]
+
+save      writes the tree of tree() with a CheckpointManager, as step 1
+restore   restores step 1 of a manager at PATH with the shardings of tree(), and compares
+"""
+
+import os
+import sys
+
+os.environ['JAX_PLATFORMS'] = 'cpu'
+os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=2'
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+
+def expected(np):
+    w = np.arange(64 * 32, dtype=np.float32).reshape(64, 32) / 7
+    return {'big': w, 'rows': w + 1, 'rep': w * 2, 'small': np.arange(16, dtype=np.int32)}
+
+
+SPECS = {'big': ('x', 'y'), 'rows': ('x',), 'rep': (), 'small': ('x',)}
+OTHERS = {'n': 7, 'name': 'a text'}
+
+
+def main(rank, size, port, what, path, zarr3='0'):
+    import jax
+    jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+    jax.distributed.initialize(f'127.0.0.1:{port}', int(size), int(rank))
+    import numpy as np
+    import orbax.checkpoint as ocp
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    mesh = Mesh(np.array(jax.devices()).reshape(int(size), 2), ('x', 'y'))
+    values = expected(np)
+    shardings = {k: NamedSharding(mesh, P(*SPECS[k])) for k in values}
+    handler = ocp.PyTreeCheckpointHandler(use_zarr3=zarr3 == '1')
+    with ocp.CheckpointManager(path, item_handlers=handler) as manager:
+        if what == 'save':
+            tree = {k: jax.make_array_from_callback(v.shape, shardings[k], lambda i, v=v: v[i])
+                    for k, v in values.items()}
+            manager.save(1, args=ocp.args.PyTreeSave({**tree, **OTHERS}))
+            manager.wait_until_finished()
+        else:
+            args = {k: ocp.ArrayRestoreArgs(sharding=s) for k, s in shardings.items()}
+            item = {**{k: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=shardings[k]) for k, v in values.items()},
+                    **OTHERS}
+            got = manager.restore(1, args=ocp.args.PyTreeRestore(
+                item=item, restore_args={**args, **{k: ocp.RestoreArgs() for k in OTHERS}}))
+            for k, v in values.items():
+                for shard in got[k].addressable_shards:
+                    assert np.array_equal(np.asarray(shard.data), v[shard.index]), (k, shard.index)
+            assert {k: got[k] for k in OTHERS} == OTHERS, got
+    print('rank', rank, 'is done')
+
+
+if __name__ == '__main__':
+    main(*sys.argv[1:])

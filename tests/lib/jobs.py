@@ -1,0 +1,180 @@
+"""Several mounts of one source as an MPI job, for one test: always ended, nothing of it left behind."""
+
+import ctypes
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+from lib import mounts
+
+# A container is one machine, often of few processors, often root's, and often forbids what is fastest.
+ENVIRONMENT = {
+    'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
+    'OMPI_MCA_rmaps_base_oversubscribe': '1', 'OMPI_MCA_pml': 'ob1', 'OMPI_MCA_btl': 'self,vader',
+    'OMPI_MCA_btl_vader_single_copy_mechanism': 'none', 'OMPI_MCA_btl_base_warn_component_unused': '0',
+    'OMPI_MCA_oob_tcp_if_include': 'lo', 'OMPI_MCA_hwloc_base_binding_policy': 'none',
+    'OMPI_MCA_plm_rsh_agent': '/bin/false', 'OMPI_MCA_orte_tmpdir_base': '/tmp',
+}
+
+
+def missing(program):
+    """Why jobs cannot be run here, or ''."""
+    if not pathlib.Path(program).with_name('pytreefs-mpi').exists():
+        return 'built without MPI'
+    return '' if shutil.which('mpirun') else 'there is no mpirun'
+
+
+class Job:
+    """`mpirun -n N pytreefs mount --mpi`; the mount of rank r is job[r]."""
+
+    def __init__(self, program, source, under, n, options=(), environment=None):
+        self.n, self.source, self.under = n, pathlib.Path(source), pathlib.Path(under)
+        self.expect = 0                         # status of mpirun; None: a rank was killed
+        self.log = self.under / 'log'
+        self.under.mkdir()
+        for r in range(n):
+            self[r].mkdir()
+        command = ['mpirun', '--enable-recovery', '-n', str(n), program, 'mount', '--mpi', str(source),
+                   str(self.under / 'r%r')]
+        if options:
+            command += ['-o', ','.join(options)]
+        with open(self.log, 'wb') as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env={**os.environ, **ENVIRONMENT, **(environment or {})}, start_new_session=True)
+        self.pids = {}
+        try:
+            self._wait()
+        except BaseException:
+            self.end()
+            raise
+
+    def __getitem__(self, rank):
+        return self.under / f'r{rank}'
+
+    def text(self):
+        return self.log.read_text(errors='replace')
+
+    def _wait(self):
+        end = time.monotonic() + 60
+        while not all(self.mounted(r) for r in range(self.n)):
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise mounts.MountError(self.process.poll(), self.text())
+            time.sleep(0.02)
+        for r in range(self.n):
+            (self[r] / '.pytreefs' / 'version').read_text()         # answered once all are mounted
+        for entry in pathlib.Path('/proc').iterdir():
+            if entry.name.isdigit() and self._is_rank(entry):
+                env = (entry / 'environ').read_bytes().split(b'\0')
+                rank = [int(e.partition(b'=')[2]) for e in env if e.startswith(b'OMPI_COMM_WORLD_RANK=')]
+                self.pids[rank[0]] = int(entry.name)
+        assert len(self.pids) == self.n, self.pids
+
+    def _is_rank(self, entry):
+        try:
+            words = (entry / 'cmdline').read_bytes().split(b'\0')
+            return str(self.under / 'r%r').encode() in words and b'pytreefs' in words[0]
+        except OSError:
+            return False
+
+    def mounted(self, rank):
+        with open('/proc/self/mountinfo') as f:
+            return any(mounts.unescape(line.split()[4]) == str(self[rank]) for line in f)
+
+    def each(self, call, ranks=None, timeout=120):
+        """call(rank) in a thread each: {rank: what it returned, or the exception}."""
+        out = {}
+
+        def one(rank):
+            try:
+                out[rank] = call(rank)
+            except Exception as e:              # noqa: BLE001: the test looks at it
+                out[rank] = e
+        threads = [threading.Thread(target=one, args=(r,), daemon=True)
+                   for r in (range(self.n) if ranks is None else ranks)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(timeout)
+        assert not any(t.is_alive() for t in threads), 'a rank did not come back'
+        return out
+
+    def rename(self, draft, step, ranks=None):
+        """The errno of every rank's rename, 0 where it succeeded."""
+        def one(rank):
+            os.rename(self[rank] / draft, self[rank] / step)
+            return 0
+        return {r: e.errno if isinstance(e, OSError) else e for r, e in self.each(one, ranks).items()}
+
+    def signal(self, rank, number):
+        os.kill(self.pids[rank], number)
+        if number == signal.SIGKILL:
+            self.expect = None
+
+    def kill(self, rank):
+        self.signal(rank, signal.SIGKILL)
+        while not mounts.has_ended(self.pids[rank]):
+            time.sleep(0.005)
+
+    def cpu(self, rank):
+        """Seconds of processor time that a rank has used."""
+        fields = pathlib.Path(f'/proc/{self.pids[rank]}/stat').read_text().rpartition(')')[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+    def memory(self, rank, field='VmHWM'):
+        return mounts.memory(self.pids[rank], field)
+
+    def stats(self, rank):
+        return json.loads((self[rank] / '.pytreefs' / 'stats').read_text())
+
+    def unmount(self, rank):
+        r = subprocess.run(['umount', str(self[rank])], capture_output=True, text=True)
+        return r.stderr.strip() if r.returncode else ''
+
+    def end(self):
+        """Unmount all; what was not as it should be, or ''."""
+        faults = []
+        if self.expect is None:                 # the others need not wait until the dead one is given up
+            for pid in self.pids.values():
+                _signal(pid, signal.SIGCONT)
+        for r in range(self.n):
+            if self.expect is None and r in self.pids and mounts.has_ended(self.pids[r]):
+                force_unmount(self[r])          # umount(8) would look at it first
+            if self.mounted(r) and (why := self.unmount(r)):
+                faults += [why] if self.expect == 0 else []
+                force_unmount(self[r])
+        try:
+            status = self.process.wait(20 if self.expect == 0 else 0.5)
+            if self.expect is not None and status != self.expect:
+                faults.append(f'mpirun ended with {status}: {self.text()[-2000:]}')
+        except subprocess.TimeoutExpired:
+            if self.expect == 0:
+                faults.append(f'the job did not end: {self.text()[-2000:]}')
+        for pid in self.pids.values():
+            _signal(pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        faults += [f'rank {r} is still mounted' for r in range(self.n) if self.mounted(r)]
+        faults += [line for line in self.text().splitlines() if mounts.NEVER.search(line)]
+        return '\n'.join(faults)
+
+
+def force_unmount(path):
+    """At once, whoever serves it."""
+    ctypes.CDLL(None).umount2(os.fsencode(path), 1 | 2)
+
+
+def _signal(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass

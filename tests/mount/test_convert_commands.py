@@ -1,0 +1,198 @@
+"""save, export, convert, merge, commit and abort as commands: help, examples, JSON, exit status, progress, memory."""
+
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+TOP = SAMPLE.parents[2]
+COMMANDS = ['save', 'export', 'convert', 'merge', 'commit', 'abort']
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_help_fits_a_screen(run, command):
+    text = run(command, '--help').stdout
+    assert len(text.splitlines()) <= 24 and max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_the_example_works_when_pasted(run, program, command, tmp_path):
+    """In the top directory of the repository; what it writes to /tmp goes to a place of the test's."""
+    example = run(command, '--help').stdout.partition('example:')[2].strip().splitlines()[0]
+    assert example.startswith(f'pytreefs {command} ')
+    line = example.replace('pytreefs', f'"{program}"', 1).replace(' /tmp/', f' {tmp_path}/')
+    r = subprocess.run(line, shell=True, cwd=TOP, capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0, f'{example}\n{r.stderr}'
+    assert bool(os.listdir(tmp_path)) == (' /tmp/' in example)
+
+
+@pytest.mark.parametrize('words', [['save'], ['save', 'x'], ['export', 'x'], ['convert', 'a', 'b', 'c'], ['merge'],
+                                   ['commit'], ['abort', 'a', 'b'], ['convert', '--nosuch', 'a', 'b']])
+def test_wrong_usage_is_status_2(run, words):
+    r = run(*words, ok=False)
+    assert r.returncode == 2 and r.stderr and not r.stdout
+
+
+@pytest.mark.parametrize('options', [['--layout', 'v2'], ['--cast', 'float31'], ['--max-shard-size', 'x'],
+                                     ['--max-shard-size', '5G']])
+def test_options_that_make_no_sense(run, tmp_path, options):
+    out = tmp_path / ('m.npz' if options[0] != '--layout' else 'ck')
+    r = run('convert', *options, SAMPLE / '1000/state', out, ok=False)
+    assert r.returncode == 1 and options[0] in r.stderr and not os.listdir(tmp_path)
+
+
+def test_json_and_silence(run, tmp_path):
+    """One JSON document with --json; nothing at all without it."""
+    for words in (['convert', SAMPLE / '1000/state', tmp_path / 'a'], ['export', SAMPLE / '1000/state', tmp_path / 'b.npz'],
+                  ['save', SAMPLE / '1000/state', tmp_path / 'root/1']):
+        doc = json.loads(run(words[0], '--json', *words[1:]).stdout)
+        assert doc['leaves'] == 77 and doc['bytes'] > 200000 and doc['out'] == str(words[-1])
+        quiet = run(words[0], *words[1:-1], str(words[-1]).replace('/b.', '/c.').replace('/a', '/d').replace('/1', '/2'))
+        assert quiet.stdout == '' and quiet.stderr == ''
+
+
+def test_items_that_are_no_trees_are_said_to_be_left_out(run, tmp_path):
+    r = run('export', SAMPLE / '1000', tmp_path / 'm.npz')
+    assert "'config'" in r.stderr and "'metrics'" in r.stderr
+    assert run('export', '-q', SAMPLE / '1000', tmp_path / 'n.npz').stderr == ''
+    with np.load(tmp_path / 'm.npz') as z:
+        assert all(k.startswith('state/') for k in z.files)
+    run('convert', tmp_path / 'm.npz', tmp_path / '1000')
+    assert run('diff', SAMPLE / '1000/state', tmp_path / '1000/state').returncode == 0
+
+
+# ---- large ones ----
+
+# A child begins with the peak of the process that starts it: this one is small.
+STARTER = """import os, sys
+pid = os.fork()
+if not pid:
+    os.execv(sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(pid, 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)"""
+
+
+def peak(words):
+    """Bytes of memory that a command took at most."""
+    r = subprocess.run([sys.executable, '-S', '-c', STARTER, *map(str, words)], capture_output=True, text=True,
+                       check=True, timeout=240)
+    status, used = map(int, r.stdout.split())
+    assert status == 0, r.stderr
+    return used
+
+
+@pytest.fixture(scope='module')
+def large(program, tmp_path_factory):
+    """A leaf of 560 MiB in one chunk, as Orbax writes it, beside small ones."""
+    d = tmp_path_factory.mktemp('large')
+    (d / 'in').mkdir()
+    a = np.lib.format.open_memmap(d / 'in/w.npy', mode='w+', dtype=np.float32, shape=(560, 1 << 18))
+    a[:] = np.arange(1 << 18, dtype=np.float32)
+    a[:, 0] = np.arange(560)
+    del a
+    np.save(d / 'in/b.npy', np.arange(10))
+    subprocess.run([program, 'convert', '-o', 'chunk_byte_size=1G', d / 'in', d / 'ck'], check=True)
+    return d
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize('words', [['convert', 'ck', 'same'], ['convert', '-o', 'compression=none', 'ck', 'raw'],
+                                   ['convert', '-o', 'zarr=3,chunk_byte_size=1G', 'ck', 'one'],
+                                   ['export', 'ck', 'm.zarr'], ['export', 'ck', 'm.safetensors'],
+                                   ['convert', '-o', 'chunk_byte_size=1G', 'in', 'big']])
+def test_memory_is_bounded_whatever_the_chunk(program, large, tmp_path, words):
+    """Chunks larger than all memory that we take: streamed, never held."""
+    command, *options, source, out = words
+    assert peak([program, command, '-q', *options, large / source, tmp_path / out]) <= 512 << 20
+
+
+def test_a_progress_bar_on_a_terminal_only(program, large, tmp_path):
+    """Rate and time left after a second; nothing when piped (above)."""
+    main, sub = pty.openpty()
+    p = subprocess.Popen([program, 'convert', '-o', 'compression=zstd:12', large / 'in', tmp_path / 'ck'], stderr=sub,
+                         stdout=sub, stdin=subprocess.DEVNULL)
+    os.close(sub)
+    fcntl.fcntl(main, fcntl.F_SETFL, os.O_NONBLOCK)
+    seen, until = b'', time.monotonic() + 60
+    while b'left' not in seen and p.poll() is None and time.monotonic() < until:
+        try:
+            seen += os.read(main, 4096)
+        except BlockingIOError:
+            time.sleep(0.02)
+    p.send_signal(signal.SIGINT)
+    p.wait(timeout=60)
+    os.close(main)
+    assert b'convert' in seen and b'%' in seen and b'/s' in seen and b'left' in seen, seen
+    assert not os.listdir(tmp_path)
+
+
+# ---- commit and abort ----
+
+def test_commit_is_the_rename(run, mount, tmp_path):
+    root = tmp_path / 'root'
+    root.mkdir()
+    m = mount(root)
+    (m / '5.tmp/default').mkdir(parents=True)
+    np.save(m / '5.tmp/default/w.npy', np.arange(5))
+    run('commit', m / '5.tmp')
+    assert os.listdir(m.path) == ['5'] and (root / '5/_CHECKPOINT_METADATA').exists()
+    (m / '6.tmp/default').mkdir(parents=True)
+    np.save(m / '6.tmp/default/w.npy', np.arange(5))
+    run('commit', m / '6.tmp', m / '7')
+    assert sorted(os.listdir(m.path)) == ['5', '7']
+
+
+def test_a_refused_commit_says_why(run, mount, tmp_path):
+    """What the log of the mount says: the leaf, and what is wrong with it. The draft stays."""
+    root = tmp_path / 'root'
+    root.mkdir()
+    m = mount(root, allow_errors=True)
+    (m / '5.tmp/default').mkdir(parents=True)
+    (m / '5.tmp/default/w.npy').write_bytes(b'\x93NUMPY no array')
+    r = run('commit', m / '5.tmp', ok=False)
+    assert r.returncode == 1 and 'w.npy' in r.stderr and (m / '5.tmp/default/w.npy').exists()
+    run('abort', m / '5.tmp')
+    assert os.listdir(m.path) == [] and os.listdir(root) == []
+
+
+def test_abort_leaves_others_alone(run, mount, tmp_path):
+    root = tmp_path / 'root'
+    root.mkdir()
+    m = mount(root)
+    (m / '5.tmp/default').mkdir(parents=True)
+    np.save(m / '5.tmp/default/w.npy', np.arange(5))
+    (held,) = root.iterdir()
+    (root / '6.orbax-checkpoint-tmp').mkdir()
+    for path, why in ((held, 'live'), (root / '6.orbax-checkpoint-tmp', 'another program'), (root, 'no draft')):
+        r = run('abort', path, ok=False)
+        assert r.returncode == 1 and why in r.stderr, r.stderr
+    run('commit', m / '5.tmp')
+    r = run('abort', m / '5', ok=False)
+    assert r.returncode == 1 and (m / '5/default/w.npy').exists()
+    r = run('commit', root / '5', ok=False)
+    assert r.returncode == 1
+
+
+def test_abort_of_what_a_dead_mount_left(run, program, tmp_path):
+    """A command that was killed: its draft is known as ours, and goes."""
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', np.random.default_rng(1).integers(0, 256, 64 << 20, np.uint8))
+    (tmp_path / 'root').mkdir()
+    draft = tmp_path / 'root/5.orbax-checkpoint-tmp'
+    p = subprocess.Popen([program, 'save', '-o', 'compression=zstd:15', tmp_path / 'in', tmp_path / 'root/5'])
+    while p.poll() is None and not draft.exists():
+        time.sleep(0.0005)
+    p.kill()
+    p.wait()
+    assert draft.exists()
+    run('abort', draft)
+    assert os.listdir(tmp_path / 'root') == []

@@ -1,0 +1,490 @@
+"""Drafts that the ranks of an MPI job write and commit together: mount --mpi under mpirun."""
+
+import contextlib
+import errno
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from lib import jobs, mounts
+
+W = np.arange(24 * 10, dtype=np.float32).reshape(24, 10)
+DRAFT = '1.tmp'
+
+
+def bounds(n, rank, length=24):
+    return length * rank // n, length * (rank + 1) // n
+
+
+def box(name, start, stop, a=W):
+    rest = ''.join(f',0:{k}' for k in a.shape[1:])
+    return f'{name}[{start}:{stop}{rest}]@{"x".join(map(str, a.shape))}.npy'
+
+
+def save_part(top, name, start, stop, a=W):
+    np.save(top / box(name, start, stop, a), a[start:stop])
+
+
+def begin(job, ranks=None, draft=DRAFT):
+    """Every rank in the draft, with a directory for leaves."""
+    for r in range(job.n) if ranks is None else ranks:
+        (job[r] / draft).mkdir()
+        (job[r] / draft / 'default' / 'params').mkdir(parents=True)
+
+
+def top(job, rank, draft=DRAFT):
+    return job[rank] / draft / 'default' / 'params'
+
+
+def fill(job, ranks=None, draft=DRAFT):
+    """A tree with parts, replicas, and leaves that one rank has."""
+    begin(job, ranks, draft)
+    ranks = list(range(job.n) if ranks is None else ranks)
+    for i, r in enumerate(ranks):
+        save_part(top(job, r, draft), 'w', *bounds(len(ranks), i))
+        np.save(top(job, r, draft) / 'rep.npy', W * 2)
+        (job[r] / draft / 'default' / f'own{r}.json').write_text(str(r))
+    (job[ranks[0]] / draft / 'default' / 'name.txt').write_text('a text')
+
+
+def check(job, rank=0, step='1', ranks=None):
+    """The step is whole, read through a rank's mount."""
+    item = job[rank] / step / 'default'
+    deadline = time.monotonic() + 10
+    while not item.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert np.array_equal(np.load(item / 'params' / 'w.npy'), W)
+    assert np.array_equal(np.load(item / 'params' / 'rep.npy'), W * 2)
+    assert (item / 'name.txt').read_text() == 'a text'
+    for r in range(job.n) if ranks is None else ranks:
+        assert (item / f'own{r}.json').read_text().strip() == str(r)
+
+
+def steps(source):
+    return sorted(p.name for p in source.iterdir() if '.orbax-checkpoint-tmp' not in p.name)
+
+
+def databases(source, step='1'):
+    return sorted(p.name for p in (source / step / 'default').iterdir() if p.name.startswith('ocdbt.process_'))
+
+
+LAYOUTS = {'database': (), 'database-zarr3': ('zarr=3',), 'directories': ('ocdbt=off',),
+           'directories-zarr3': ('ocdbt=off', 'zarr=3')}
+
+
+@pytest.mark.feature('D2', 'A16')
+@pytest.mark.parametrize('n, layout', [(1, 'database'), (2, 'database-zarr3'), (4, 'database'), (7, 'database'),
+                                       (4, 'directories'), (2, 'directories-zarr3')])
+def test_what_ranks_write_becomes_one_step(job, run, n, layout):
+    j = job(n, 'commit_timeout=60', *LAYOUTS[layout])
+    fill(j)
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    for r in range(n):
+        check(j, r)
+    assert steps(j.source) == ['1'] == sorted(os.listdir(j.source)), 'something was left beside the step'
+    assert not [p for p in (j.source / '1').rglob('.pytreefs*')], 'something of the draft is in the step'
+    run('verify', j.source)
+
+
+def test_values_stay_where_the_ranks_put_them(job):
+    j = job(2, 'commit_timeout=60')
+    big = np.random.default_rng(1).integers(0, 2**31, (1024, 512)).astype(np.int32)
+    begin(j)
+    for r in range(2):
+        save_part(top(j, r), 'big', r * 512, r * 512 + 512, big)
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    item = j.source / '1' / 'default'
+    assert databases(j.source) == ['ocdbt.process_0', 'ocdbt.process_1']
+    merged = sum(p.stat().st_size for p in (item / 'd').iterdir())
+    parts = [sum(p.stat().st_size for p in (item / f'ocdbt.process_{r}' / 'd').iterdir()) for r in range(2)]
+    assert merged < 4096 and all(p > 700_000 for p in parts), (merged, parts)
+    assert np.array_equal(np.load(j[1] / '1' / 'default' / 'params' / 'big.npy'), big)
+
+
+@pytest.mark.parametrize('layout', ['database', 'directories'])
+def test_parts_that_fit_no_grid_are_put_together(job, run, layout):
+    j = job(3, 'commit_timeout=60', *LAYOUTS[layout])
+    begin(j)
+    for r, (start, stop) in enumerate([(0, 5), (5, 16), (16, 24)]):
+        save_part(top(j, r), 'w', start, stop)
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    assert np.array_equal(np.load(j[0] / '1' / 'default' / 'params' / 'w.npy'), W)
+    assert os.listdir(j.source) == ['1']
+    run('verify', j.source)
+
+
+def test_boxes_in_two_axes_tile(job):
+    j = job(4, 'commit_timeout=60')
+    begin(j)
+    for r in range(4):
+        y, x = 12 * (r // 2), 5 * (r % 2)
+        np.save(top(j, r) / f'w[{y}:{y + 12},{x}:{x + 5}]@24x10.npy', W[y:y + 12, x:x + 5])
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    assert np.array_equal(np.load(j[3] / '1' / 'default' / 'params' / 'w.npy'), W)
+
+
+def test_equal_boxes_are_replicas_and_the_lowest_rank_counts(job):
+    j = job(3, 'commit_timeout=60')
+    begin(j)
+    for r in range(3):
+        half = r // 2
+        np.save(top(j, r) / box('w', 12 * half, 12 * half + 12), W[12 * half:12 * half + 12] + (r == 1))
+        (j[r] / DRAFT / 'default' / 'n.json').write_text(str(r))
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    assert np.array_equal(np.load(j[0] / '1' / 'default' / 'params' / 'w.npy'), W)
+    assert (j[0] / '1' / 'default' / 'n.json').read_text().strip() == '0'
+    assert databases(j.source) == ['ocdbt.process_0', 'ocdbt.process_2'], 'a replica is in the step'
+
+
+@pytest.mark.feature('A11', 'D5')
+def test_replica_parallel_splits_the_work(job, run):
+    j = job(2, 'commit_timeout=60', 'replica_parallel=on', 'replica_parallel_min_bytes=1000', 'leaf_type=jax.Array')
+    begin(j)
+    a = np.random.default_rng(2).random((1000, 64))
+    for r in range(2):
+        np.save(top(j, r) / 'a.npy', a)
+        np.save(top(j, r) / 'small.npy', W[:2])
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    assert np.array_equal(np.load(j[0] / '1' / 'default' / 'params' / 'a.npy'), a)
+    where = run('explain', j.source / '1' / 'default' / 'params' / 'a.npy').stdout
+    assert 'ocdbt.process_0' in where and 'ocdbt.process_1' in where, where
+    assert databases(j.source) == ['ocdbt.process_0', 'ocdbt.process_1']
+    meta = (j.source / '1' / 'default' / '_METADATA').read_text()
+    assert '"write_shape": [500, 64]' in meta or '"write_shape":[500,64]' in meta.replace(' ', ''), meta[:300]
+
+
+def test_replicas_are_split_among_so_many_ranks_at_most(job):
+    j = job(3, 'commit_timeout=60', 'replica_parallel=on', 'replica_parallel_max=2')
+    begin(j)
+    for r in range(3):
+        np.save(top(j, r) / 'a.npy', W)
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    assert np.array_equal(np.load(j[2] / '1' / 'default' / 'params' / 'a.npy'), W)
+    assert databases(j.source) == ['ocdbt.process_0', 'ocdbt.process_1']
+
+
+# ---- what does not fit together ----
+
+def write_hole(j):
+    save_part(top(j, 0), 'w', 0, 12)
+    save_part(top(j, 1), 'w', 14, 24)
+
+
+def write_overlap(j):
+    save_part(top(j, 0), 'w', 0, 14)
+    save_part(top(j, 1), 'w', 12, 24)
+
+
+def write_two_dtypes(j):
+    save_part(top(j, 0), 'w', 0, 12)
+    save_part(top(j, 1), 'w', 12, 24, W.astype(np.float64))
+
+
+def write_whole_and_part(j):
+    np.save(top(j, 0) / 'w.npy', W)
+    save_part(top(j, 1), 'w', 12, 24)
+
+
+def write_two_shapes(j):
+    np.save(top(j, 0) / 'w.npy', W)
+    np.save(top(j, 1) / 'w.npy', W[:5])
+
+
+def write_two_kinds(j):
+    np.save(top(j, 0) / 'w.npy', W)
+    (top(j, 1) / 'w.txt').write_text('text')
+
+
+def write_leaf_and_container(j):
+    np.save(top(j, 0) / 'w.npy', W)
+    (top(j, 1) / 'w').mkdir()
+
+
+def write_part_of_another_shape(j):
+    save_part(top(j, 0), 'w', 0, 12)
+    np.save(top(j, 1) / 'w[12:25,0:10]@25x10.npy', np.zeros((13, 10), np.float32))
+
+
+REFUSALS = {
+    'hole': (write_hole, ['params.w', '220 of 240 elements', 'nobody has [12,0]']),
+    'overlap': (write_overlap, ['params.w', '[0:14,0:10] of rank 0', '[12:24,0:10] of rank 1', 'overlap']),
+    'two dtypes': (write_two_dtypes, ['params.w', 'float32 on rank 0', 'float64 on rank 1']),
+    'whole and part': (write_whole_and_part, ['params.w', 'an array on rank 0', 'a part of an array on rank 1']),
+    'two shapes': (write_two_shapes, ['params.w', 'shape on rank 0', 'rank 1']),
+    'two kinds': (write_two_kinds, ['params.w', 'an array on rank 0', 'a text on rank 1']),
+    'leaf and container': (write_leaf_and_container, ["'w'", 'a leaf on one rank', 'on rank 1']),
+    'parts of two shapes': (write_part_of_another_shape, ['params.w', 'shape on rank 0', 'rank 1']),
+}
+
+
+def test_what_does_not_fit_together_is_refused_on_all_ranks_and_may_be_mended(job):
+    j = job(2, 'commit_timeout=60')
+    for i, (what, (write, words)) in enumerate(REFUSALS.items()):
+        begin(j, draft=DRAFT)
+        write(j)
+        assert j.rename(DRAFT, '1') == {0: errno.EINVAL, 1: errno.EINVAL}, what
+        for r in range(2):
+            line = [t for t in (j[r] / '.pytreefs' / 'log').read_text().splitlines() if 'not committed' in t][-1]
+            assert all(w in line for w in words), (what, line)
+        assert steps(j.source) == []
+        for r in range(2):
+            shutil.rmtree(top(j, r) / 'w', ignore_errors=True)
+            for p in top(j, r).iterdir():
+                p.unlink()
+            save_part(top(j, r), 'w', *bounds(2, r))
+        assert j.rename(DRAFT, f'{i + 1}') == {0: 0, 1: 0}, what
+        assert np.array_equal(np.load(j[0] / f'{i + 1}' / 'default' / 'params' / 'w.npy'), W), what
+        (committed,) = steps(j.source)
+        shutil.rmtree(j.source / committed)
+
+
+def test_a_fault_of_one_rank_is_the_result_of_all(job):
+    j = job(3, 'commit_timeout=60')
+    fill(j)
+    (top(j, 1) / 'broken.npy').write_bytes(b'no array')
+    assert set(j.rename(DRAFT, '1').values()) == {errno.EINVAL}
+    for r in range(3):
+        assert 'broken' in (j[r] / '.pytreefs' / 'log').read_text(), r
+    (top(j, 1) / 'broken.npy').unlink()
+    (j.source / '1').mkdir()
+    assert set(j.rename(DRAFT, '1').values()) == {errno.EEXIST}
+    (j.source / '1').rmdir()
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    check(j, 2)
+
+
+def test_different_targets_are_refused(job):
+    j = job(2, 'commit_timeout=60')
+    fill(j)
+
+    def one(rank):
+        os.rename(j[rank] / DRAFT, j[rank] / str(rank + 1))
+    assert {e.errno for e in j.each(one).values()} == {errno.EINVAL}
+    assert steps(j.source) == []
+    assert set(j.rename(DRAFT, '2').values()) == {0}
+    check(j, step='2')
+
+
+# ---- who comes, and who does not ----
+
+def test_a_missing_rank_is_waited_for_and_a_late_one_is_told(job):
+    j = job(3, 'commit_timeout=3')
+    fill(j)
+    assert j.rename(DRAFT, '1', ranks=[0, 1]) == {0: errno.ETIMEDOUT, 1: errno.ETIMEDOUT}
+    assert steps(j.source) == []
+    began = time.monotonic()
+    assert j.rename(DRAFT, '1', ranks=[2]) == {2: errno.ETIMEDOUT}
+    assert time.monotonic() - began < 2.5, 'the late rank waited for what was decided'
+    assert 'rank 2 did not come' in (j[0] / '.pytreefs' / 'log').read_text()
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    check(j)
+
+
+def test_a_primary_that_does_not_come_is_given_up(job):
+    j = job(3, 'commit_timeout=3')
+    fill(j)
+    assert j.rename(DRAFT, '1', ranks=[1, 2]) == {1: errno.ETIMEDOUT, 2: errno.ETIMEDOUT}
+    assert j.rename(DRAFT, '1', ranks=[0]) == {0: errno.ETIMEDOUT}
+    assert steps(j.source) == []
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    check(j)
+    assert os.listdir(j.source) == ['1']
+
+
+@pytest.mark.parametrize('victim', [0, 1])
+def test_a_rank_that_stops_answering_holds_up_nobody_for_longer_than_the_timeout(job, victim):
+    j = job(3, 'commit_timeout=4')
+    fill(j)
+    others = [r for r in range(3) if r != victim]
+    j.signal(victim, signal.SIGSTOP)
+    assert j.rename(DRAFT, '1', ranks=others) == dict.fromkeys(others, errno.ETIMEDOUT)
+    assert steps(j.source) == []
+    j.signal(victim, signal.SIGCONT)
+    assert j.rename(DRAFT, '1', ranks=[victim]) == {victim: errno.ETIMEDOUT}
+    assert steps(j.source) == []
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    check(j)
+
+
+def outcome(j, victim, result):
+    """Nothing half-committed: a whole step and nobody has an error, or none, and all of them have."""
+    survivors = {r: e for r, e in result.items() if r != victim}
+    committed = (j.source / '1').exists()
+    assert set(survivors.values()) == ({0} if committed else {errno.ETIMEDOUT}), (committed, result)
+    if committed:
+        check(j, next(iter(survivors)))
+    else:
+        assert steps(j.source) == []
+        assert [p for p in j.source.iterdir() if 'orbax-checkpoint-tmp' in p.name], 'the draft is gone'
+    return committed
+
+
+def killed_at(j, victim, delay):
+    """All rename; the victim is killed that much later. {rank: errno}"""
+    def one(rank):
+        if rank == 'killer':
+            time.sleep(delay)
+            j.kill(victim)
+            return 0
+        os.rename(j[rank] / DRAFT, j[rank] / '1')
+        return 0
+    out = j.each(one, [*range(j.n), 'killer'])
+    return {r: e.errno if isinstance(e, OSError) else e for r, e in out.items() if r != 'killer'}
+
+
+@pytest.mark.parametrize('victim, delay', [(1, 0.0), (1, 0.008), (1, 0.02), (0, 0.0), (0, 0.012), (0, 0.025)])
+def test_a_rank_that_is_killed_while_they_commit(job, victim, delay):
+    j = job(3, 'commit_timeout=4')
+    fill(j)
+    outcome(j, victim, killed_at(j, victim, delay))
+
+
+@pytest.mark.skipif('PYTREEFS_LONG' not in os.environ, reason='asks for minutes: PYTREEFS_LONG=1 runs it')
+@pytest.mark.timeout(1800)
+def test_fifty_random_moments_of_death(job, tmp_path):
+    rng, seen = random.Random(7), {True: 0, False: 0}
+    for i in range(50):
+        victim, delay = rng.choice([0, 0, 1, 2]), rng.random() * 0.06
+        source = tmp_path / f'source{i}'
+        source.mkdir()
+        j = job(3, 'commit_timeout=3', source=source)
+        fill(j)
+        seen[outcome(j, victim, killed_at(j, victim, delay))] += 1
+        assert not j.end()
+        shutil.rmtree(source)
+    assert all(seen.values()), seen
+
+
+def test_a_primary_that_dies_after_its_rename_has_committed(job):
+    j = job(3, 'commit_timeout=4')
+    fill(j)
+
+    def one(rank):
+        if rank != 'killer':
+            os.rename(j[rank] / DRAFT, j[rank] / '1')
+            return 0
+        # The moment that the step is there: the others have not been told, or just so.
+        while not (j.source / '1').exists():
+            pass
+        j.kill(0)
+        return 0
+    out = j.each(one, [0, 1, 2, 'killer'])
+    assert out[1] == out[2] == 0, out
+    check(j, 1)
+
+
+def test_the_draft_of_a_dead_primary_is_no_step_and_is_begun_afresh(job, mount):
+    j = job(2, 'commit_timeout=3')
+    fill(j)
+    j.kill(0)
+    assert j.rename(DRAFT, '1', ranks=[1]) == {1: errno.ETIMEDOUT}
+    j.end()
+    m = mount(j.source)
+    assert list(m.path.iterdir()) == []
+    (m / DRAFT).mkdir()
+    (m / DRAFT / 'default').mkdir()
+    np.save(m / DRAFT / 'default' / 'a.npy', W)
+    os.rename(m / DRAFT, m / '1')
+    assert np.array_equal(np.load(m / '1' / 'default' / 'a.npy'), W)
+
+
+# ---- drafts, ranks and jobs ----
+
+def test_a_draft_is_shared_within_the_job_and_busy_for_others(job, mount):
+    j = job(2)
+    fill(j)
+    m = mount(j.source, allow_errors=True)
+    with pytest.raises(OSError) as e:
+        (m / DRAFT).mkdir()
+    assert e.value.errno == errno.EBUSY
+    assert sorted(p.name for p in top(j, 0).iterdir()) == sorted(['rep.npy', box('w', 0, 12)]), 'a rank lists its own'
+    assert np.array_equal(np.load(top(j, 1) / box('w', 12, 24)), W[12:])
+    shutil.rmtree(j[0] / DRAFT)
+    assert [p for p in j.source.iterdir()], 'one rank has taken away what the other has'
+    assert np.array_equal(np.load(top(j, 1) / 'rep.npy'), W * 2)
+    shutil.rmtree(j[1] / DRAFT)
+    end = time.monotonic() + 5
+    while os.listdir(j.source) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert os.listdir(j.source) == []
+
+
+def test_a_rank_without_leaves_comes_too(job):
+    j = job(3, 'commit_timeout=60')
+    fill(j, ranks=[0, 1])
+    (j[2] / DRAFT).mkdir()
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    check(j, 2, ranks=[0, 1])
+    assert databases(j.source) == ['ocdbt.process_0', 'ocdbt.process_1']
+
+
+@pytest.mark.feature('D2')
+def test_active_ranks_write_and_the_others_read(job):
+    j = job(4, 'commit_timeout=60', 'active=1-2', 'primary=2', 'job=training')
+    with pytest.raises(OSError) as e:
+        (j[0] / DRAFT).mkdir()
+    assert e.value.errno == errno.EROFS
+    fill(j, ranks=[1, 2])
+    assert j.rename(DRAFT, '1', ranks=[1, 2]) == {1: 0, 2: 0}
+    check(j, 0, ranks=[1, 2])
+    check(j, 3, ranks=[1, 2])
+
+
+@pytest.mark.parametrize('options, why', [(['active=0-5'], 'the job has ranks 0 to 1'), (['primary=7'], 'no active rank'),
+                                          (['active=x'], 'wanted are ranks'),
+                                          (['atomicity=commit_file'], 'share drafts by renaming')])
+def test_options_that_no_job_can_have_fail_all_ranks(job, options, why):
+    with pytest.raises(mounts.MountError) as e:
+        job(2, *options)
+    assert e.value.text.count(why) == 2, 'each rank says why'
+
+
+def test_a_rank_that_cannot_mount_fails_the_whole_job(program, tmp_path, job):
+    job(1)                                      # whether jobs can be had at all
+    (tmp_path / 'r0').mkdir()
+    # With --enable-recovery mpirun ends with status 0 whatever becomes of the ranks.
+    r = subprocess.run(['mpirun', '-n', '2', program, 'mount', '--mpi', str(tmp_path / 'source'), str(tmp_path / 'r%r')],
+                       env={**os.environ, **jobs.ENVIRONMENT}, capture_output=True, text=True, timeout=100)
+    assert r.returncode == 1
+    assert "cannot mount on" in r.stderr and 'rank 1' in r.stderr, r.stderr
+    assert not os.path.ismount(tmp_path / 'r0')
+
+
+def test_a_program_without_mpi_says_so(program, tmp_path):
+    alone = tmp_path / 'pytreefs'
+    shutil.copy(program, alone)
+    r = subprocess.run([alone, 'mount', '--mpi', tmp_path, tmp_path], capture_output=True, text=True, timeout=30)
+    assert r.returncode == 1 and 'built without MPI' in r.stderr
+
+
+def test_a_mount_without_mpi_has_no_mpi_in_it(mount, tmp_path):
+    m = mount(tmp_path, 'shape=root')
+    maps = pathlib.Path(f'/proc/{m.pid}/maps').read_text()
+    assert 'libmpi' not in maps
+
+
+def test_an_idle_job_uses_no_processor(job):
+    j = job(2)
+    time.sleep(1)
+    before = [j.cpu(r) for r in range(2)]
+    time.sleep(4)
+    used = [j.cpu(r) - b for r, b in enumerate(before)]
+    assert max(used) <= 0.04 + 0.01, used        # one percent, and a tick of the clock
+
+
+def test_ranks_may_unmount_at_different_times(job):
+    j = job(3, 'commit_timeout=3')
+    fill(j)
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    assert not j.unmount(1)
+    check(j, 0)
+    with contextlib.suppress(OSError):
+        assert not j.unmount(0)
+    check(j, 2)
