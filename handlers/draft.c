@@ -265,7 +265,7 @@ static int make_store(struct draft *d, struct draft_node *item)
 	struct store_opts opts = { .dir_mode = d->ns->options->mode ? (unsigned)d->ns->options->mode : 0777 };
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_free char *name = NULL;
-	struct save_opts o;
+	struct save_opts o = { 0 };
 	int r = draft_save_opts(item, span_of(NULL, 0), &o);
 
 	if (r >= 0)

@@ -193,7 +193,7 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 static int options_of(struct draft_node *n, const struct draft_array *a, struct save_opts *ret)
 {
 	struct draft_node *item = draft_item_of(n);
-	struct save_opts of_item;
+	struct save_opts of_item = { 0 };
 	int r = draft_save_opts(n, a->name, ret);
 
 	if (r >= 0 && item && item != n) {
@@ -221,7 +221,7 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 {
 	uint64_t block[LIMIT_RANK], whole[LIMIT_RANK];
 	struct array_wanted w = { 0 };
-	struct save_opts o;
+	struct save_opts o = { 0 };
 	int r;
 
 	pthread_mutex_lock(&n->draft->lock);
@@ -244,7 +244,7 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
 {
 	struct array_wanted w = { .from = a->dtype, .to = a->dtype };
-	struct save_opts o;
+	struct save_opts o = { 0 };
 	int r;
 
 	pthread_mutex_lock(&n->draft->lock);

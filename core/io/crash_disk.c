@@ -55,7 +55,8 @@ static int put_bytes(struct work *w, struct crash_node *n)
 			continue;
 		}
 		have = off < n->durable.n ? MIN(len, n->durable.n - off) : 0;
-		memcpy(was, n->durable.p + (have ? off : 0), have);
+		if (have)
+			memcpy(was, n->durable.p + off, have);
 		if (pwrite(n->fd, was, len, (off_t)off) != (ssize_t)len)
 			return err_sys("cannot put back", "a file");
 	}
