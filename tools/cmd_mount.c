@@ -103,7 +103,7 @@ static int run_mount(struct cmd_args *a)
 
 static const struct cmd_option mount_options[] = {
 	{ "foreground", 'f', NULL, "stay in front; messages go to stderr" },
-	{ "mpi", 0, NULL, "one rank of an MPI job, started by mpirun; %r in MOUNTPOINT is its number; stays in front" },
+	{ "mpi", 0, NULL, "one rank of an MPI job; %r in MOUNTPOINT is its number" },
 	{ "sloppy", 's', NULL, "accepted for mount(8)" },
 	{ "verbose", 'v', NULL, "accepted for mount(8)" },
 	{ "no-mtab", 'n', NULL, "accepted for mount(8)" },
