@@ -213,6 +213,8 @@ static int run(const struct fs_mount *m, int ready_fd)
 		r = ns_share(ns, m->peers);
 	if (r < 0)
 		return agree(m, &fs, r);
+	if (m->peers && m->options->job)
+		log_info("rank %d of %d of job '%s'", m->peers->rank, m->peers->size, m->options->job);
 	fs.ns = ns;
 	pthread_mutex_init(&fs.lock, NULL);
 	r = agree(m, &fs, mount_and_serve(m, &fs));

@@ -26,9 +26,26 @@ static void *wait_for(void *arg)
 	return NULL;
 }
 
+/* The environment without what would make a pytreefs in it a rank of this mount's job. Owned by the caller. */
+static char **environment(void)
+{
+	static const char size[] = "OMPI_COMM_WORLD_SIZE=";
+	size_t n = 0, at = 0;
+	char **env;
+
+	while (environ[n])
+		n++;
+	env = calloc(n + 1, sizeof(*env));
+	for (size_t i = 0; env && i < n; i++)
+		if (strncmp(environ[i], size, sizeof(size) - 1))
+			env[at++] = environ[i];
+	return env;
+}
+
 void on_commit_run(struct ns *ns, const char *step)
 {
 	auto_free char *script = NULL, *path = NULL;
+	auto_free char **env = NULL;
 	pthread_attr_t attr;
 	pthread_t thread;
 	pid_t pid;
@@ -40,13 +57,14 @@ void on_commit_run(struct ns *ns, const char *step)
 		script = NULL;
 	if (asprintf(&path, "%s/%s", ns->ckpt->source->path, step) < 0)
 		path = NULL;
-	if (!script || !path) {
+	env = environment();
+	if (!script || !path || !env) {
 		log_warn("on_commit was not run for '%s': no memory", step);
 		return;
 	}
 	char *argv[] = { "sh", "-c", script, "pytreefs", path, NULL };
 
-	r = posix_spawn(&pid, "/bin/sh", NULL, NULL, argv, environ);
+	r = posix_spawn(&pid, "/bin/sh", NULL, NULL, argv, env);
 	if (r) {
 		log_warn("on_commit was not run for '%s': %s", step, strerror(r));
 		return;

@@ -70,6 +70,13 @@ extern const struct cmd *const cmd_table[];	/* NULL at the end; in the order of 
  */
 int mpi_program(const struct cmd_args *a);
 
+/*
+ * The other ranks, when mpirun has begun several of this program: *ret is NULL when it has not. What the
+ * command returns is given to team_end().
+ */
+struct team;
+int mpi_team(const struct cmd_args *a, struct team **ret);
+
 /* One option of -o of a mount: ours, or passed on to the kernel. */
 int mount_option(struct options *o, const char *text, struct buf *fuse_options);
 

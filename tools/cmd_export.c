@@ -326,7 +326,8 @@ const struct cmd cmd_export = {
 	.summary = "a step, item or directory of leaves -> npy files, npz, safetensors, zarr",
 	.help = "OUT is a directory of leaves (npy), one file (npz, safetensors), a directory of shards with an\n"
 		"index (safetensors with --max-shard-size) or a zarr group (as -o zarr=, compression= say). It is\n"
-		"there as a whole and durable when the command ends with 0, or not at all. What a format cannot\n"
+		"there as a whole and durable when the command ends with 0, or not at all: what a killed export\n"
+		"left beside OUT (.NAME.pytreefs-PID), the next one to OUT removes. What a format cannot\n"
 		"say (lists, numbers, None) is kept beside the arrays, so that convert makes the same tree of it.",
 	.example = "pytreefs export --only 'params/**' tests/data/sample/1000/state /tmp/model.safetensors",
 	.options = options,

@@ -33,30 +33,26 @@ static int stats_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct w
 	return walk_tiles(leaf, task, lane, add_tile, (struct numbers *)leaf->state + task);
 }
 
-static void put_json(const struct walk_leaf *leaf, const struct numbers *s, bool first)
+static int put_json(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
 {
 	const struct zarr_meta *m = &leaf->value.array->meta;
-	auto_buf out = { 0 };
 
-	buf_add_str(&out, first ? "\n{\"path\": " : ",\n{\"path\": ");
-	json_put_str(&out, span_str(leaf->path), JSON_PRETTY);
-	buf_addf(&out, ", \"dtype\": \"%s\", \"shape\": [", dtype_info(m->dtype)->name);
+	buf_add_str(out, "{\"path\": ");
+	json_put_str(out, span_str(leaf->path), JSON_PRETTY);
+	buf_addf(out, ", \"dtype\": \"%s\", \"shape\": [", dtype_info(m->dtype)->name);
 	for (unsigned i = 0; i < m->rank; i++)
-		buf_addf(&out, i ? ", %llu" : "%llu", (unsigned long long)m->shape[i]);
-	buf_addf(&out, "], \"count\": %llu, ", (unsigned long long)m->n_elements);
-	numbers_json(s, m->dtype, &out);
-	buf_add_byte(&out, '}');
-	fwrite(out.p, 1, out.n, stdout);
+		buf_addf(out, i ? ", %llu" : "%llu", (unsigned long long)m->shape[i]);
+	buf_addf(out, "], \"count\": %llu, ", (unsigned long long)m->n_elements);
+	numbers_json(s, m->dtype, out);
+	return buf_add_byte(out, '}');
 }
 
-static void put_row(const struct walk_leaf *leaf, const struct numbers *s, bool first)
+/* All but the path, which is last. */
+static int put_row(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
 {
 	const struct zarr_meta *m = &leaf->value.array->meta;
 	auto_buf lo = { 0 }, hi = { 0 }, type = { 0 };
 
-	if (first)
-		printf("%14s %14s %12s %12s %8s %8s  %-24s %s\n", "min", "max", "mean", "std", "NaN", "Inf", "type",
-		       "leaf");
 	numbers_print_min(s, m->dtype, &lo);
 	numbers_print_max(s, m->dtype, &hi);
 	buf_addf(&type, "%s[", dtype_info(m->dtype)->name);
@@ -64,60 +60,108 @@ static void put_row(const struct walk_leaf *leaf, const struct numbers *s, bool 
 		buf_addf(&type, i ? ",%llu" : "%llu", (unsigned long long)m->shape[i]);
 	buf_add_byte(&type, ']');
 	if (s->n)
-		printf("%14s %14s %12.5g %12.5g", buf_str(&lo), buf_str(&hi), s->mean, numbers_std(s));
+		buf_addf(out, "%14s %14s %12.5g %12.5g", buf_str(&lo), buf_str(&hi), s->mean, numbers_std(s));
 	else
-		printf("%14s %14s %12s %12s", "-", "-", "-", "-");
-	printf(" %8llu %8llu  %-24s ", (unsigned long long)s->nan, (unsigned long long)s->inf, buf_str(&type));
-	print_name(stdout, leaf->path);
-	printf("\n");
+		buf_addf(out, "%14s %14s %12s %12s", "-", "-", "-", "-");
+	return buf_addf(out, " %8llu %8llu  %-24s ", (unsigned long long)s->nan, (unsigned long long)s->inf, buf_str(&type));
+}
+
+/* What is to be said of a leaf: one of these bytes, and a row or the reason why there is none. */
+enum { SAY_NOTHING, SAY_ROW, SAY_FAILURE };
+
+/* Frees the leaf's state. */
+static int stats_pack(void *arg, struct walk_leaf *leaf, struct buf *out)
+{
+	auto_free struct numbers *part = leaf->state;
+	const struct stats *st = arg;
+	struct numbers sum = { 0 };
+	int r;
+
+	if (leaf->failed.code) {
+		r = buf_add_byte(out, SAY_FAILURE);
+		return r < 0 ? r : buf_add_str(out, leaf->failed.text);
+	}
+	if (leaf->value.kind != VALUE_ARRAY)
+		return buf_add_byte(out, SAY_NOTHING);
+	for (uint64_t i = 0; i < leaf->n_tasks; i++)
+		numbers_merge(&sum, leaf->value.array->meta.dtype, &part[i]);
+	r = buf_add_byte(out, SAY_ROW);
+	if (r >= 0)
+		r = st->json ? put_json(leaf, &sum, out) : put_row(leaf, &sum, out);
+	return r;
+}
+
+static void show_row(struct stats *st, const char *path, struct span row)
+{
+	progress_clear(&st->t.progress);
+	if (st->json) {
+		printf(st->any ? ",\n%.*s" : "\n%.*s", SPAN_ARG(row));
+	} else {
+		if (!st->any)
+			printf("%14s %14s %12s %12s %8s %8s  %-24s %s\n", "min", "max", "mean", "std", "NaN", "Inf",
+			       "type", "leaf");
+		printf("%.*s", SPAN_ARG(row));
+		print_name(stdout, path);
+		printf("\n");
+	}
+	st->any = true;
+}
+
+static int stats_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
+{
+	struct span text = packed.n ? span_from(packed, 1) : packed;
+	struct err_note why = { .code = -EIO };
+
+	if (packed.n && packed.p[0] == SAY_ROW) {
+		show_row(arg, leaf->path, text);
+	} else if (packed.n && packed.p[0] == SAY_FAILURE) {
+		snprintf(why.text, sizeof(why.text), "%.*s", SPAN_ARG(text));
+		targets_failed(&((struct stats *)arg)->t, leaf->path, &why);
+	}
+	return 0;
 }
 
 static int stats_end(void *arg, struct walk_leaf *leaf)
 {
-	auto_free struct numbers *part = leaf->state;
-	struct stats *st = arg;
-	struct numbers sum = { 0 };
+	auto_buf out = { 0 };
+	int r = stats_pack(arg, leaf, &out);
 
-	if (leaf->failed.code) {
-		targets_failed(&st->t, leaf->path, &leaf->failed);
-		return 0;
-	}
-	if (leaf->value.kind != VALUE_ARRAY)
-		return 0;
-	for (uint64_t i = 0; i < leaf->n_tasks; i++)
-		numbers_merge(&sum, leaf->value.array->meta.dtype, &part[i]);
-	progress_clear(&st->t.progress);
-	if (st->json)
-		put_json(leaf, &sum, !st->any);
-	else
-		put_row(leaf, &sum, !st->any);
-	st->any = true;
-	return 0;
+	return r < 0 ? r : stats_unpack(arg, leaf, buf_span(&out));
 }
 
 static int stats_of(struct targets *t, const struct subtree *st, const char *prefix, void *arg)
 {
-	static const struct walk_ops ops = { .begin = stats_begin, .task = stats_task, .end = stats_end };
+	static const struct walk_ops ops = { .begin = stats_begin, .task = stats_task, .end = stats_end,
+					     .pack = stats_pack, .unpack = stats_unpack };
 
 	return targets_walk(t, st, prefix, &ops, arg);
 }
 
-static int run_stats(struct cmd_args *a)
+static int stats_all(struct cmd_args *a, struct team *team)
 {
 	struct stats st = { .json = cmd_flag(a, "json") };
 	auto_source s = { 0 };
 	int r;
 
 	targets_begin(&st.t, a);
+	targets_share(&st.t, team);
 	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;
-	if (st.json)
+	if (st.json && team_is_lead(team))
 		printf("[");
 	r = targets_each(&st.t, &s, stats_of, &st);
-	if (st.json)
+	if (st.json && team_is_lead(team))
 		printf("\n]\n");
 	return r < 0 ? r : targets_end(&st.t);
+}
+
+static int run_stats(struct cmd_args *a)
+{
+	struct team *team;
+	int r = mpi_team(a, &team);
+
+	return r < 0 ? r : team_end(team, stats_all(a, team));
 }
 
 static const struct cmd_option options[] = { OPTION_ONLY, OPTION_JSON, OPTION_QUIET, { 0 } };
@@ -126,7 +170,8 @@ const struct cmd cmd_stats = {
 	.name = "stats",
 	.args = "SOURCE[/PATH]",
 	.summary = "min, max, mean, deviation, NaN and infinities of every array",
-	.help = "NaN and infinities are counted and left out of the rest; complex numbers count as two.",
+	.help = "NaN and infinities are counted and left out of the rest; complex numbers count as two.\n"
+		"Under mpirun the leaves are shared among the ranks.",
 	.example = "pytreefs stats tests/data/sample/latest --only '**/kernel'",
 	.options = options,
 	.min_args = 1,

@@ -51,7 +51,13 @@ static void say_json(const struct verify *v, const struct finding *f)
 void verify_say(struct verify *v, const struct finding *f)
 {
 	progress_clear(&v->t.progress);
-	if (v->json) {
+	if (!team_is_lead(v->t.team)) {
+		/* What is no matter of a leaf rank 0 finds, too. */
+		if (!v->packed)
+			return;
+		if (verify_pack(f, v->packed) < 0)
+			v->pack_failed = true;
+	} else if (v->json) {
 		say_json(v, f);
 	} else {
 		printf("%s: ", f->severity == SEVERITY_ERROR ? "error" : "warning");
@@ -242,18 +248,15 @@ static int verify_all(struct verify *v)
 	}
 }
 
-static int run_verify(struct cmd_args *a)
+static int verify_with(struct cmd_args *a, int level, struct team *team)
 {
-	struct verify v = { .level = 3, .json = cmd_flag(a, "json") };
+	struct verify v = { .level = level, .json = cmd_flag(a, "json") };
 	auto_of(ckpt) struct ckpt *ckpt = NULL;
-	const char *level = cmd_value(a, "level");
 	auto_free char *path = NULL;
 	int r;
 
-	if (level && (strlen(level) != 1 || level[0] < '1' || level[0] > '3'))
-		return cmd_usage(a->cmd, "--level takes 1, 2 or 3");
-	v.level = level ? level[0] - '0' : 3;
 	targets_begin(&v.t, a);
+	targets_share(&v.t, team);
 	r = resolve(a, &path);
 	if (r >= 0)
 		r = ns_ckpt(path, &a->options, &ckpt);
@@ -262,18 +265,30 @@ static int run_verify(struct cmd_args *a)
 	if (r < 0)
 		return r;
 	v.ckpt = ckpt;
-	if (v.json)
+	if (v.json && team_is_lead(team))
 		printf("{\"findings\": [");
 	r = verify_all(&v);
 	progress_clear(&v.t.progress);
-	if (v.json)
+	if (v.json && team_is_lead(team))
 		sum_up_json(&v);
-	else if (r >= 0 && !cmd_flag(a, "quiet"))
+	else if (r >= 0 && !cmd_flag(a, "quiet") && team_is_lead(team))
 		sum_up_text(&v);
 	buf_release(&v.drafts);
 	if (r >= 0)
 		r = targets_end(&v.t);
 	return r < 0 ? r : r || v.errors ? EXIT_FOUND : EXIT_OK;
+}
+
+static int run_verify(struct cmd_args *a)
+{
+	const char *level = cmd_value(a, "level");
+	struct team *team;
+	int r;
+
+	if (level && (strlen(level) != 1 || level[0] < '1' || level[0] > '3'))
+		return cmd_usage(a->cmd, "--level takes 1, 2 or 3");
+	r = mpi_team(a, &team);
+	return r < 0 ? r : team_end(team, verify_with(a, level ? level[0] - '0' : 3, team));
 }
 
 static const struct cmd_option options[] = {
@@ -290,7 +305,8 @@ const struct cmd cmd_verify = {
 	.args = "SOURCE|STEP|ITEM",
 	.summary = "check every record, reference, statistic and chunk of a checkpoint",
 	.help = "Level 1 reads every metadata file and database node, 2 compares them with each other,\n"
-		"3 decodes every chunk. Exit status 1: something is wrong. What no checksum covers is said.",
+		"3 decodes every chunk. Exit status 1: something is wrong. What no checksum covers is said.\n"
+		"Under mpirun the leaves are shared among the ranks.",
 	.example = "pytreefs verify tests/data/sample/latest",
 	.options = options,
 	.min_args = 1,

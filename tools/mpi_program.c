@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/step/peers.h"
 #include "tools/cmd.h"
+#include "tools/team.h"
 
 int mpi_program(const struct cmd_args *a)
 {
@@ -28,4 +29,19 @@ int mpi_program(const struct cmd_args *a)
 		return fail(-EOPNOTSUPP, "this pytreefs was built without MPI: there is no '%s'", own);
 	execv(own, a->argv);
 	return err_sys("cannot start", own);
+}
+
+int mpi_team(const struct cmd_args *a, struct team **ret)
+{
+	const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+	struct peers *peers = NULL;
+	int r;
+
+	*ret = NULL;
+	if (!size || atoi(size) <= 1)
+		return 0;
+	r = mpi_program(a);
+	if (r >= 0)
+		r = peers_mpi_open(a->cmd->name, &peers);
+	return r < 0 ? r : team_new(peers, ret);
 }

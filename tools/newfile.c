@@ -3,10 +3,13 @@
  */
 #include "tools/newfile.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "core/base/err.h"
@@ -31,9 +34,68 @@ static int check_target(const struct newfile *n, const char *path)
 	return 0;
 }
 
+/*
+ * Whether nobody writes it any more. The process may be one of another host or container, where
+ * its number says nothing: so its lock has to be gone, too. Where there are no locks, all stays.
+ */
+static bool is_abandoned(int dirfd, const char *name, const char *pid_text)
+{
+	auto_close int fd = -1;
+	struct stat st;
+	char *end;
+	long pid;
+
+	errno = 0;
+	pid = strtol(pid_text, &end, 10);
+	if (end == pid_text || *end || errno || pid <= 0 || pid > INT32_MAX)
+		return false;
+	if (pid != getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+		return false;
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	return fd >= 0 && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
+	       flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+/* What killed processes left of the same name. A courtesy: what cannot be removed stays. */
+static void remove_abandoned(const struct newfile *n)
+{
+	size_t len = (size_t)(strrchr(n->temp, '-') + 1 - n->temp) - strlen(n->dir) - 1;
+	const char *prefix = n->temp + strlen(n->dir) + 1;
+	DIR *d = opendir(n->dir);
+
+	for (struct dirent *e; d && (e = readdir(d));) {
+		auto_free char *path = NULL;
+
+		if (strncmp(e->d_name, prefix, len) || !is_abandoned(n->dirfd, e->d_name, e->d_name + len))
+			continue;
+		if (asprintf(&path, "%s/%s", n->dir, e->d_name) < 0)
+			path = NULL;
+		if (path)
+			remove_tree(path);
+	}
+	if (d)
+		closedir(d);
+}
+
+/* Make what is at the temporary name, locked where the file system has locks. */
+static int make_temp(struct newfile *n)
+{
+	if (n->is_dir) {
+		if (mkdir(n->temp, 0777) < 0)
+			return err_sys("cannot make", n->temp);
+		n->lock = open(n->temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	} else {
+		n->fd = open(n->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		if (n->fd < 0)
+			return err_sys("cannot make", n->temp);
+	}
+	flock(n->is_dir ? n->lock : n->fd, LOCK_EX | LOCK_NB);
+	return 0;
+}
+
 int newfile_begin(const char *path, bool is_dir, bool force, struct newfile *ret)
 {
-	struct newfile n = { .is_dir = is_dir, .force = force, .dirfd = -1, .fd = -1 };
+	struct newfile n = { .is_dir = is_dir, .force = force, .dirfd = -1, .fd = -1, .lock = -1 };
 	int r = path_split(path, &n.dir, &n.name);
 
 	if (r >= 0 && asprintf(&n.temp, "%s/.%.200s.pytreefs-%ld", n.dir, n.name, (long)getpid()) < 0) {
@@ -44,11 +106,9 @@ int newfile_begin(const char *path, bool is_dir, bool force, struct newfile *ret
 		n.dirfd = open(n.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		r = n.dirfd < 0 ? err_sys("cannot open", n.dir) : check_target(&n, path);
 	}
-	if (r >= 0 && is_dir)
-		r = mkdir(n.temp, 0777) < 0 ? err_sys("cannot make", n.temp) : 0;
-	else if (r >= 0) {
-		n.fd = open(n.temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-		r = n.fd < 0 ? err_sys("cannot make", n.temp) : 0;
+	if (r >= 0) {
+		remove_abandoned(&n);
+		r = make_temp(&n);
 	}
 	if (r < 0) {
 		/* What is at the temporary name is not ours. */
@@ -139,6 +199,8 @@ void newfile_release(struct newfile *n)
 		remove_tree(n->temp);
 	if (n->dir && n->fd >= 0)
 		close(n->fd);
+	if (n->dir && n->lock >= 0)
+		close(n->lock);
 	if (n->dir && n->dirfd >= 0)
 		close(n->dirfd);
 	free(n->dir);

@@ -1,6 +1,9 @@
 /*
  * newfile.h - a file or directory that a command makes: written under a temporary name beside its own,
  * made durable, and renamed. There is all of it under its name, or what was there before.
+ *
+ * The temporary name is ".NAME.pytreefs-PID", and a lock on it says that somebody writes it. What a
+ * killed process left is removed by the next one that makes the same.
  */
 #ifndef PYTREEFS_NEWFILE_H
 #define PYTREEFS_NEWFILE_H
@@ -10,6 +13,7 @@
 struct newfile {
 	char *dir, *name, *temp;	/* temp: the whole path */
 	int dirfd, fd;			/* fd: of the file; -1 for a directory */
+	int lock;			/* of a directory; -1: none */
 	bool is_dir, force;
 };
 

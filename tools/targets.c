@@ -17,15 +17,24 @@ void targets_begin(struct targets *t, struct cmd_args *a)
 	progress_begin(&t->progress, a->cmd->name, cmd_flag(a, "quiet"));
 }
 
+void targets_share(struct targets *t, struct team *team)
+{
+	t->team = team;
+	if (!team_is_lead(team))
+		t->progress.on = false;
+}
+
 void targets_failed(struct targets *t, const char *path, const struct err_note *why)
 {
+	t->failed++;
+	if (!team_is_lead(t->team))
+		return;
 	progress_clear(&t->progress);
 	fprintf(stderr, "pytreefs: '");
 	print_name(stderr, path);
 	fprintf(stderr, "': ");
 	print_name(stderr, why->text);
 	fputc('\n', stderr);
-	t->failed++;
 }
 
 static int each_tree(struct targets *t, struct node *n, const char *prefix, targets_fn *fn, void *arg)
@@ -84,6 +93,11 @@ int targets_walk(struct targets *t, const struct subtree *st, const char *prefix
 	int r = walk_init(&w, st, prefix, cmd_value(t->a, "only"));
 
 	t->leaves += w.n;
+	if (t->team) {
+		w.team = t->team;
+		w.first = t->team->next;
+		t->team->next += w.n;
+	}
 	if (r >= 0)
 		r = walk_run(&w, ops, arg, &t->progress);
 	walk_release(&w);

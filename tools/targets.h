@@ -19,12 +19,15 @@ struct targets {
 	struct progress progress;
 	size_t leaves;			/* that --only chose, of all steps */
 	size_t failed;			/* leaves and items that could not be read */
+	struct team *team;		/* borrowed; NULL: one process does all */
 };
 
 /* One tree or step; prefix is "100/" for a step of a root, else "". */
 typedef int targets_fn(struct targets *t, const struct subtree *st, const char *prefix, void *arg);
 
 void targets_begin(struct targets *t, struct cmd_args *a);
+/* Share the leaves with the other ranks; NULL: with nobody. Only rank 0 says anything. */
+void targets_share(struct targets *t, struct team *team);
 /*
  * fn for what the source names: for each step of a root, one after the other, else once. Items that
  * cannot be opened are said on stderr and counted.

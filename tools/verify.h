@@ -36,7 +36,15 @@ struct verify {
 	uint64_t unused_files;		/* data files that no database refers to */
 	/* Of stored_bytes: what no checksum covers. */
 	uint64_t raw_bytes, unsummed_bytes;
+	struct buf *packed;		/* rank of a team: findings of a leaf go there, for rank 0 to say */
+	bool pack_failed;
 };
+
+/* A finding as bytes; what a leaf has added to the counts since `was`, which ends a leaf's bytes. */
+int verify_pack(const struct finding *f, struct buf *ret);
+int verify_pack_counts(const struct verify *v, const struct verify *was, struct buf *ret);
+/* Say and count what another rank has packed. -EIO: it is not that. */
+int verify_unpack(struct verify *v, struct span packed);
 
 /* Of one thread at a time. */
 void verify_say(struct verify *v, const struct finding *f);

@@ -537,9 +537,30 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	return 0;
 }
 
+/* On a rank that does not speak: the same, for rank 0 to say. */
+static int leaf_check_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
+{
+	struct verify *v = ((struct leaf_checks *)arg)->v;
+	const struct verify was = *v;
+	int r;
+
+	v->packed = ret;
+	r = leaf_check_end(arg, leaf);
+	v->packed = NULL;
+	if (r >= 0 && v->pack_failed)
+		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
+	return r < 0 ? r : verify_pack_counts(v, &was, ret);
+}
+
+static int leaf_check_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
+{
+	return verify_unpack(((struct leaf_checks *)arg)->v, packed);
+}
+
 int verify_leaves(struct verify *v, const struct verify_tree *t)
 {
-	static const struct walk_ops ops = { .begin = leaf_check_begin, .task = leaf_check_task, .end = leaf_check_end };
+	static const struct walk_ops ops = { .begin = leaf_check_begin, .task = leaf_check_task, .end = leaf_check_end,
+					     .pack = leaf_check_pack, .unpack = leaf_check_unpack };
 	struct leaf_checks all = { v, t, PTHREAD_MUTEX_INITIALIZER };
 	auto_subtree st = { 0 };
 	auto_buf prefix = { 0 };

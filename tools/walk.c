@@ -12,6 +12,7 @@
 
 #include "core/base/blocks.h"
 #include "core/base/err.h"
+#include "core/base/wire.h"
 #include "handlers/survey.h"
 #include "tools/straight.h"
 
@@ -215,6 +216,8 @@ static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
 {
 	int r = leaf_path(w, leaf);
 
+	if (r < 0 || leaf->is_elsewhere)
+		return r;
 	if (r >= 0)
 		r = leaf_open(leaf->part->item, leaf->node, &leaf->value);
 	if (r >= 0 && leaf->value.kind == VALUE_ARRAY)
@@ -224,6 +227,48 @@ static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
 	if (r >= 0 && w->ops->begin)
 		r = w->ops->begin(w->arg, leaf);
 	return r;
+}
+
+static uint64_t leaf_bytes(const struct walk_leaf *leaf)
+{
+	const struct zarr_meta *m = leaf->value.kind == VALUE_ARRAY ? &leaf->value.array->meta : NULL;
+
+	return m ? m->n_elements * dtype_info(m->dtype)->size : 0;
+}
+
+static int tell_one(struct walk *w, struct walk_leaf *leaf)
+{
+	auto_buf out = { 0 };
+	int r = wire_put_u64le(&out, leaf_bytes(leaf));
+
+	if (r >= 0)
+		r = w->ops->pack(w->arg, leaf, &out);
+	return r < 0 ? r : team_tell(w->team, leaf->path, buf_span(&out));
+}
+
+static int hear_one(struct walk *w, struct walk_leaf *leaf)
+{
+	auto_buf in = { 0 };
+	int r = team_hear(w->team, team_owner(w->team, w->first + leaf->number), leaf->path, &in);
+	struct wire wire = wire_of(buf_span(&in));
+
+	if (r < 0)
+		return r;
+	if (w->progress)
+		progress_add(w->progress, wire_u64le(&wire));
+	else
+		wire_u64le(&wire);
+	return w->ops->unpack(w->arg, leaf, wire_bytes(&wire, wire_left(&wire)));
+}
+
+/* What is to be said of a leaf, by whoever is to say it. */
+static int end_one(struct walk *w, struct walk_leaf *leaf)
+{
+	if (!leaf->path)
+		return err_restore(&leaf->failed);
+	if (leaf->is_elsewhere)
+		return team_is_lead(w->team) ? hear_one(w, leaf) : 0;
+	return team_is_lead(w->team) ? w->ops->end(w->arg, leaf) : tell_one(w, leaf);
 }
 
 /* ---- the run ---- */
@@ -243,7 +288,7 @@ static void end_leaves(struct walk *w)
 		/* Nobody else may look at it while it is freed. */
 		run->leaf[run->ended % WINDOW] = NULL;
 		pthread_mutex_unlock(&run->lock);
-		r = w->ops->end(w->arg, leaf);
+		r = end_one(w, leaf);
 		if (r < 0 && !run->failed.code)
 			err_save(r, &run->failed);
 		leaf_free(leaf);
@@ -263,6 +308,7 @@ static void open_next(struct walk *w, struct walk_leaf *leaf)
 	leaf->number = run->begun;
 	leaf->part = w->place[run->begun].part;
 	leaf->node = w->place[run->begun].node;
+	leaf->is_elsewhere = w->team && team_owner(w->team, w->first + leaf->number) != w->team->peers->rank;
 	run->leaf[run->begun++ % WINDOW] = leaf;
 	pthread_mutex_unlock(&run->lock);
 	r = leaf_begin(w, leaf);

@@ -11,6 +11,7 @@
 #include "handlers/subtree.h"
 #include "handlers/value.h"
 #include "tools/progress.h"
+#include "tools/team.h"
 #include "tools/tiling.h"
 
 #define WALK_TASKS 65536		/* of one leaf: what is kept for each task stays small */
@@ -29,7 +30,7 @@ struct walk_leaf {
 	struct err_note failed;		/* code 0: nothing failed */
 
 	/* Private, protected by the walk's lock. */
-	bool is_open;
+	bool is_open, is_elsewhere;	/* elsewhere: another rank works on it */
 	uint64_t taken, ended;
 };
 
@@ -39,6 +40,10 @@ struct walk_lane {
 	void *buf[2];			/* of TILE_BYTES */
 };
 
+/*
+ * With a team, leaves are shared among its ranks: rank 0 ends its own leaves and says what other ranks have
+ * packed, which it unpacks in its turn; the others end none.
+ */
 struct walk_ops {
 	/* value is open. May be NULL. Any thread. */
 	int (*begin)(void *arg, struct walk_leaf *leaf);
@@ -46,6 +51,9 @@ struct walk_ops {
 	int (*task)(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_lane *lane);
 	/* In the order of the tree, one at a time; frees state. A failure ends the walk. */
 	int (*end)(void *arg, struct walk_leaf *leaf);
+	/* For commands that run in teams: what end() would say, as bytes, freeing state; and say that. */
+	int (*pack)(void *arg, struct walk_leaf *leaf, struct buf *ret);
+	int (*unpack)(void *arg, struct walk_leaf *leaf, struct span packed);
 };
 
 struct walk {
@@ -57,6 +65,8 @@ struct walk {
 	struct progress *progress;
 	const struct walk_ops *ops;
 	void *arg;
+	struct team *team;		/* borrowed; NULL: one process does all */
+	uint64_t first;			/* number of the first leaf in the team */
 	struct walk_run *run;
 };
 

@@ -7,6 +7,7 @@
  * in the end is lost.
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -129,6 +130,14 @@ static int copy_file(const struct crash_node *n, int dirfd, const char *name)
 	return 0;
 }
 
+/* Another process has moved it to a name that is not ours to judge. */
+static bool is_elsewhere(const struct crash_node *n)
+{
+	struct stat st;
+
+	return !n->aside && fstat(n->fd, &st) == 0 && st.st_nlink > 0;
+}
+
 static int place_one(struct work *w, struct crash_node *dir, const struct crash_name *name)
 {
 	struct crash_node *n = name->node;
@@ -136,6 +145,10 @@ static int place_one(struct work *w, struct crash_node *dir, const struct crash_
 
 	if (!n || (n->is_dir && n->placed))
 		return 0;
+	if (!n->placed && is_elsewhere(n)) {
+		n->placed = n->is_dir;
+		return 0;
+	}
 	n->placed = true;
 	snprintf(number, sizeof(number), "%u", n->number);
 	if (n->aside) {
@@ -193,19 +206,39 @@ static int put_names(struct work *w, struct io_engine *below, int root)
 	return r < 0 ? r : io_remove_tree(&dir, ASIDE);
 }
 
+static size_t path_length(const struct crash_node *n)
+{
+	char link[64], path[PATH_MAX];
+	ssize_t len;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", n->fd);
+	len = readlink(link, path, sizeof(path));
+	return len < 0 ? SIZE_MAX : (size_t)len;
+}
+
+/*
+ * A directory that is not put aside itself: of those that are not ours the one with the shortest path, since
+ * what holds the changed name of another is above it. NULL: no directory was changed.
+ */
+static struct crash_node *topmost(const struct crash_model *m)
+{
+	struct crash_node *found = NULL;
+
+	for (struct crash_node *n = m->nodes; n; n = n->next)
+		if (n->is_dir && n->was_there && (!found || path_length(n) <= path_length(found)))
+			found = n;
+	return found;
+}
+
 int crash_disk(struct crash_model *m, enum crash_mode mode, uint64_t seed, struct io_engine *below)
 {
 	struct work w = { .m = m, .mode = mode == CRASH_LOSE ? CRASH_DROP : mode, .seed = seed };
-	struct crash_node *root = m->nodes;
+	struct crash_node *root = topmost(m);
 	int r = 0;
 
 	if (mode == CRASH_KEEP)
 		return 0;
 	for (struct crash_node *n = m->nodes; n && r >= 0; n = n->next)
 		r = n->is_dir ? 0 : put_bytes(&w, n);
-	/* The first directory that was changed and that is not ours: it is not put aside. */
-	for (struct crash_node *n = m->nodes; n; n = n->next)
-		if (n->is_dir && n->was_there)
-			root = n;
 	return r < 0 || !root ? r : put_names(&w, below, root->fd);
 }

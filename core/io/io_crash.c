@@ -16,7 +16,7 @@
  * the latest when the engine is closed. The real syncs are not made: only this
  * engine's model (crash_model.h) counts, and it takes its time already.
  *
- * Kept true: the model is changed after what it speaks of was done, under one lock.
+ * Kept true: the model is changed after what it speaks of was done, under one lock of all such engines.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -27,9 +27,15 @@
 #include "core/io/crash_model.h"
 #include "core/io/io_engine.h"
 
+/*
+ * Protects all engines of this kind; held across each call. Ranks that are threads of a test have one each, and
+ * while the power of one goes the others stand still.
+ */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned failures;
+
 struct io_crash {
 	struct io_engine base;
-	pthread_mutex_t lock;		/* protects all below; held across the call */
 	enum crash_mode mode;
 	uint64_t at, count;
 	bool is_off;
@@ -45,8 +51,10 @@ static int power_off(struct io_crash *c)
 {
 	int r = crash_disk(&c->model, c->mode, c->at, c->base.below);
 
-	if (r < 0)
+	if (r < 0) {
+		failures++;
 		log_error("the power loss at change %llu could not be acted out: %s", (unsigned long long)c->at, err_text(r));
+	}
 	c->is_off = true;
 	crash_model_release(&c->model);
 	return -EIO;
@@ -129,10 +137,10 @@ static int crash_submit(struct io_engine *io, struct io_req *req, size_t n)
 {
 	struct io_crash *c = crash_of(io);
 
-	pthread_mutex_lock(&c->lock);
+	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < n; i++)
 		one_request(c, &req[i]);
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
@@ -161,11 +169,11 @@ static int crash_truncate(struct io_engine *io, struct io_file *file, uint64_t s
 	struct io_crash *c = crash_of(io);
 	int r;
 
-	pthread_mutex_lock(&c->lock);
+	pthread_mutex_lock(&lock);
 	r = before(c);
 	if (r >= 0)
 		r = after(c, do_truncate(c, file, size));
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&lock);
 	return r;
 }
 
@@ -233,7 +241,7 @@ static int crash_open(struct io_engine *io, int dirfd, const char *path, int fla
 	struct io_crash *c = crash_of(io);
 	int r;
 
-	pthread_mutex_lock(&c->lock);
+	pthread_mutex_lock(&lock);
 	if (flags & (O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY))) {
 		r = before(c);
 		if (r >= 0) {
@@ -246,7 +254,7 @@ static int crash_open(struct io_engine *io, int dirfd, const char *path, int fla
 	} else {
 		r = c->is_off ? -EIO : io->below->ops->open(io->below, dirfd, path, flags, mode);
 	}
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&lock);
 	return r;
 }
 
@@ -303,24 +311,35 @@ static int crash_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const 
 	struct io_crash *c = crash_of(io);
 	int r;
 
-	pthread_mutex_lock(&c->lock);
+	pthread_mutex_lock(&lock);
 	r = before(c);
 	if (r >= 0)
 		r = after(c, do_dirop(c, op, dirfd, from, to, mode));
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&lock);
 	return r;
 }
 
 /* ---- the engine ---- */
 
+unsigned io_crash_failures(void)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&lock);
+	n = failures;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
 static void crash_free(struct io_engine *io)
 {
 	struct io_crash *c = crash_of(io);
 
+	pthread_mutex_lock(&lock);
 	if (!c->is_off)
 		power_off(c);
+	pthread_mutex_unlock(&lock);
 	io->below->ops->free(io->below);
-	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
 
@@ -354,7 +373,6 @@ int io_crash_new(const char *what, struct io_engine *below, struct io_engine **r
 		}
 		c->base.ops = &crash_ops;
 		c->base.below = below;
-		pthread_mutex_init(&c->lock, NULL);
 		*ret = &c->base;
 		return 0;
 	}

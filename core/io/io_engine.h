@@ -47,6 +47,8 @@ int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **
 
 /* what: "keep@N" and the like, behind "fault(crash:"; io_crash.c describes it. */
 int io_crash_new(const char *what, struct io_engine *below, struct io_engine **ret);
+/* Power losses of this process whose disk could not be made: what was found after them says nothing. */
+unsigned io_crash_failures(void);
 
 /* The plain system calls that both real engines share (io_plain.c). One request, once: result is set. */
 void io_plain_run(struct io_req *req);

@@ -17,6 +17,8 @@
 #define RING_DEPTH 64
 
 struct ring {
+	struct io_ring *engine;
+	struct ring *next;		/* of the engine's; protected by its lock */
 	struct io_uring uring;
 	bool usable;
 	unsigned generation;		/* of the process that made it */
@@ -26,15 +28,47 @@ struct ring {
 struct io_ring {
 	struct io_engine base;
 	pthread_key_t key;		/* a thread's struct ring */
+	pthread_mutex_t lock;		/* protects first */
+	struct ring *first;		/* of all threads: some outlive the engine */
 };
 
-static void ring_close(void *arg)
+static void ring_close(struct ring *r)
 {
-	struct ring *r = arg;
-
 	if (r->usable && r->generation == io_fork_generation())
 		io_uring_queue_exit(&r->uring);
 	free(r);
+}
+
+static void at_thread_exit(void *arg)
+{
+	struct ring *r = arg;
+	struct io_ring *e = r->engine;
+
+	pthread_mutex_lock(&e->lock);
+	for (struct ring **at = &e->first; *at; at = &(*at)->next)
+		if (*at == r) {
+			*at = r->next;
+			break;
+		}
+	pthread_mutex_unlock(&e->lock);
+	ring_close(r);
+}
+
+/* One that cannot be used yet, in the engine's list. */
+static struct ring *ring_new(struct io_ring *e)
+{
+	struct ring *r = calloc(1, sizeof(*r));
+
+	if (!r || pthread_setspecific(e->key, r) != 0) {
+		free(r);
+		return NULL;
+	}
+	r->engine = e;
+	pthread_mutex_lock(&e->lock);
+	r->next = e->first;
+	e->first = r;
+	pthread_mutex_unlock(&e->lock);
+	return r;
 }
 
 /* This thread's ring, or NULL when it has none and cannot have one. */
@@ -44,14 +78,12 @@ static struct ring *ring_of_thread(struct io_ring *e)
 
 	if (r && r->generation == io_fork_generation())
 		return r->usable ? r : NULL;
-	if (!r) {
-		r = calloc(1, sizeof(*r));
-		if (!r || pthread_setspecific(e->key, r) != 0) {
-			free(r);
-			return NULL;
-		}
-	}
-	*r = (struct ring){ .generation = io_fork_generation() };
+	if (!r)
+		r = ring_new(e);
+	if (!r)
+		return NULL;
+	r->generation = io_fork_generation();
+	r->in_flight = 0;
 	r->usable = io_uring_queue_init(RING_DEPTH, &r->uring, 0) == 0;
 	return r->usable ? r : NULL;
 }
@@ -134,16 +166,19 @@ static int ring_wait(struct io_engine *io, struct io_req *req, size_t n)
 	return 0;
 }
 
+/* A thread of another pool may have used the engine, and lives on without its ring. */
 static void ring_free(struct io_engine *io)
 {
 	struct io_ring *e = container_of(io, struct io_ring, base);
-	struct ring *r = pthread_getspecific(e->key);
 
-	/* Other threads have ended and taken their rings with them. */
-	if (r)
-		ring_close(r);
-	pthread_setspecific(e->key, NULL);
 	pthread_key_delete(e->key);
+	while (e->first) {
+		struct ring *r = e->first;
+
+		e->first = r->next;
+		ring_close(r);
+	}
+	pthread_mutex_destroy(&e->lock);
 	free(e);
 }
 
@@ -188,9 +223,10 @@ int io_ring_new(struct io_engine **ret)
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return fail(-ENOMEM, "cannot allocate an I/O engine");
-	r = pthread_key_create(&e->key, ring_close);
+	r = pthread_key_create(&e->key, at_thread_exit);
 	if (r)
 		return fail(-r, "cannot make a thread key for io_uring");
+	pthread_mutex_init(&e->lock, NULL);
 	e->base.ops = &ring_ops;
 	*ret = &take(e)->base;
 	return 0;

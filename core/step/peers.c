@@ -354,6 +354,20 @@ static void ping(struct peers *p, int rank)
 	peers_send(p, rank, &(struct peers_head){ .kind = PEERS_PING }, span_of(NULL, 0));
 }
 
+int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
+{
+	int64_t began = peers_now();
+
+	for (;;) {
+		int r = peers_recv(p, kind, id, from, peers_now() + PING_EVERY, ret);
+
+		if (r != -ETIMEDOUT || peers_now() - MAX(heard(p, from), began) > GIVE_UP_AFTER)
+			return r;
+		err_clear();
+		ping(p, from);
+	}
+}
+
 /* Rank 0 waits for all; who is silent for long is given up. False when one was. */
 static bool wait_for_all(struct peers *p)
 {
@@ -389,20 +403,13 @@ static bool wait_for_all(struct peers *p)
 
 static bool wait_for_end(struct peers *p)
 {
-	int64_t began = peers_now();
+	auto_of(peers_msg) struct peers_msg *m = NULL;
 
-	for (;;) {
-		auto_of(peers_msg) struct peers_msg *m = NULL;
-
-		if (peers_recv(p, PEERS_END, 0, 0, peers_now() + PING_EVERY, &m) >= 0)
-			return m->head.code == 0;
-		err_clear();
-		if (peers_now() - MAX(heard(p, 0), began) > GIVE_UP_AFTER) {
-			log_warn("rank 0 does not answer: this rank ends alone");
-			return false;
-		}
-		ping(p, 0);
-	}
+	if (peers_wait(p, PEERS_END, 0, 0, &m) >= 0)
+		return m->head.code == 0;
+	err_clear();
+	log_warn("rank 0 does not answer: this rank ends alone");
+	return false;
 }
 
 void peers_close(struct peers *p)

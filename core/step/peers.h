@@ -28,6 +28,7 @@ enum peers_kind {
 	PEERS_BYE,			/* of the end of the job */
 	PEERS_END,
 	PEERS_GO,			/* of a commit; code 1: go on, else its result */
+	PEERS_PART,			/* of what a command of several ranks says */
 	/* Answered at once by who delivers them. */
 	PEERS_PING,
 	PEERS_PONG,
@@ -117,6 +118,8 @@ int peers_send(struct peers *p, int to, const struct peers_head *head, struct sp
  */
 int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t deadline,
 	       struct peers_msg **ret);
+/* The same for as long as that rank gives any sign of life; -ETIMEDOUT after 20 s without one. */
+int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret);
 /* Ask and wait: ret gets the answer's body. An error of the other side comes with its note. */
 int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline, struct buf *ret);
 /* Answer a request: r with this thread's note, or a body. */

@@ -14,6 +14,7 @@
 #include "core/zarr/cast.h"
 
 #define ADVISE_BYTES ((uint64_t)2 * MiB)	/* that the kernel is asked to read ahead at once */
+#define WINDOW_USUAL ((uint64_t)9 * MiB)	/* history of frames of all but the highest levels */
 #define JUMP_PIECES 24			/* a first access this far in comes from a reader that jumps */
 
 void stream_decoder_free(struct stream *s)
@@ -109,23 +110,40 @@ static int pull_input(void *arg, struct span *ret)
 	return 0;
 }
 
-/* A decoder at piece 0. */
-static int decoder_open(struct stream *s)
+/* A decoder at piece 0 that may remember so much. */
+static int decoder_try(struct stream *s, uint64_t window)
 {
 	int r;
 
 	decoder_close(s);
 	s->fed = s->advised = 0;
-	stream_room_take(s);
+	stream_room_take(s, window);
 	s->input = block_alloc(STREAM_INPUT_BYTES);
 	r = s->input ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
 	if (r >= 0)
-		r = codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, s->table->window_limit,
-				      &s->decoder);
+		r = codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, window, &s->decoder);
 	if (r < 0)
 		decoder_close(s);
 	else
 		stream_room_shrink(s, codec_stream_memory(s->decoder) + STREAM_INPUT_BYTES);
+	return r;
+}
+
+/*
+ * What a frame needs is known only when its head was read, and most need little. Were there always
+ * room made for the largest, two streams that are read in turns would take each other's decoder
+ * away at every turn.
+ */
+static int decoder_open(struct stream *s)
+{
+	uint64_t limit = s->table->window_limit, window = MIN(limit, WINDOW_USUAL);
+	int r = decoder_try(s, window);
+
+	while (r == -EFBIG && window < limit) {
+		err_clear();
+		window = MIN(limit, 4 * window);
+		r = decoder_try(s, window);
+	}
 	return r;
 }
 

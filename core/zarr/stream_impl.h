@@ -63,10 +63,10 @@ void stream_spill_give_back(struct stream *s);
 /* One more holder of a stream that is held. */
 void stream_hold(struct stream *s);
 /*
- * Memory for the largest decoder, by the driver, which has none; waits while others decode. After
- * opening, what it does not need is given back; so is all of it when the decoder closes.
+ * Memory for a decoder with that much history, by the driver, which has none; waits while others
+ * decode. After opening, what it does not need is given back; so is all of it when the decoder closes.
  */
-void stream_room_take(struct stream *s);
+void stream_room_take(struct stream *s, uint64_t window);
 void stream_room_shrink(struct stream *s, uint64_t bytes);
 /* A driver has stopped: its decoder may be taken. Called without the stream's lock. */
 void stream_room_wake(struct streams *t);

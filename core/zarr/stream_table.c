@@ -311,10 +311,10 @@ static bool take_decoder(struct streams *t)
 	return true;
 }
 
-void stream_room_take(struct stream *s)
+void stream_room_take(struct stream *s, uint64_t window)
 {
 	struct streams *t = s->table;
-	uint64_t n = t->window_limit + DECODER_BESIDE;
+	uint64_t n = window + DECODER_BESIDE;
 
 	pthread_mutex_lock(&t->lock);
 	while (t->decoder_used + n > t->decoder_limit) {

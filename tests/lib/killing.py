@@ -66,12 +66,17 @@ class Killer:
         m = self.mount([])
         try:
             assert save(m.path, 100, self.old) is None
-            start = time.monotonic()
-            assert save(m.path, 101, self.new) is None
-            self.seconds = time.monotonic() - start
+            # The quickest of some: what else the machine does now makes a save longer, and kills come too late then.
+            self.seconds = min(self.time_save(m, step) for step in (101, 102, 103))
         finally:
             m.unmount()
-        shutil.rmtree(self.source / '101')
+        for step in (101, 102, 103):
+            shutil.rmtree(self.source / str(step))
+
+    def time_save(self, m, step):
+        start = time.monotonic()
+        assert save(m.path, step, self.new) is None
+        return time.monotonic() - start
 
     def mount(self, options):
         return mounts.Mount(self.program, self.source, self.directory / f'mnt{self.n % 50}',

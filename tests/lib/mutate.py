@@ -138,7 +138,7 @@ def _paths(doc, at=()):
 def change_json(rng, path):
     try:
         doc = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):        # what another change made of it
         return flip_bits(rng, path)
     for _ in range(rng.choice((1, 1, 3))):
         where = rng.choice(list(_paths(doc)))

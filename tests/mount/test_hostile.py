@@ -91,8 +91,8 @@ def test_a_thousand_damaged_checkpoints(mount, hostile, cases):
     peak, resident, files = m.memory('VmHWM'), m.memory('VmRSS'), m.open_files()
     second = walk(m)
     assert second['files'] == first['files'] and not second['hangs'] and not second['canary']
-    # The kernel gives back what it was asked to forget in its own time.
-    mounts.wait_for(lambda: m.open_files() <= files + 8)
+    # How many items are open at a moment depends on what the kernel holds; a file lost with each error is far more.
+    mounts.wait_for(lambda: m.open_files() <= files + COUNT // 4)
     if not mounts.is_sanitized(m.program):
         assert m.memory('VmRSS') <= resident + 24 * MIB, f'{resident >> 20} -> {m.memory("VmRSS") >> 20} MiB'
         assert peak <= (64 + 64 + 64) * MIB, f'peak {peak >> 20} MiB'

@@ -425,9 +425,11 @@ def test_a_rank_without_leaves_comes_too(job):
     assert databases(j.source) == ['ocdbt.process_0', 'ocdbt.process_1']
 
 
-@pytest.mark.feature('D2')
-def test_active_ranks_write_and_the_others_read(job):
-    j = job(4, 'commit_timeout=60', 'active=1-2', 'primary=2', 'job=training')
+@pytest.mark.feature('B5', 'D2')
+def test_active_ranks_write_and_the_others_read(job, tmp_path):
+    leader = tmp_path / 'leader'
+    j = job(4, 'commit_timeout=60', 'active=1-2', 'primary=2', 'job=training',
+            f'on_commit=echo $OMPI_COMM_WORLD_RANK >> {leader};:')
     with pytest.raises(OSError) as e:
         (j[0] / DRAFT).mkdir()
     assert e.value.errno == errno.EROFS
@@ -435,6 +437,12 @@ def test_active_ranks_write_and_the_others_read(job):
     assert j.rename(DRAFT, '1', ranks=[1, 2]) == {1: 0, 2: 0}
     check(j, 0, ranks=[1, 2])
     check(j, 3, ranks=[1, 2])
+    assert databases(j.source) == ['ocdbt.process_1', 'ocdbt.process_2']
+    end = time.monotonic() + 10
+    while not leader.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert leader.read_text() == '2\n', 'the primary, and it alone, runs the command after the commit'
+    assert all(f"rank {r} of 4 of job 'training'" in (j[r] / '.pytreefs' / 'log').read_text() for r in range(4))
 
 
 @pytest.mark.parametrize('options, why', [(['active=0-5'], 'the job has ranks 0 to 1'), (['primary=7'], 'no active rank'),

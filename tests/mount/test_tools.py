@@ -137,6 +137,17 @@ def test_cat_of_the_sample(run):
     assert json.loads(run('cat', below(SAMPLE, '1000/config/metadata')).stdout)['d_model'] == 32
 
 
+@pytest.mark.parametrize('fn', ['cast(int32)', 'transpose()', 'reshape(-1)', 'slice(0:2)', 'scale(2)', 'concat(0)', 'stack(0)'])
+def test_cat_of_a_computed_leaf_ends_well(run, tmp_path, fn):
+    """What was computed is given back once: the heap is whole when the item is closed."""
+    rule = {'key': 'w', 'original_key': 'params/layers/0/mlp/up/kernel', 'value_fn': fn}
+    (tmp_path / 'rules.json').write_text(json.dumps({'rules': [rule], 'target': ['w']}))
+    options = f'transforms={tmp_path}/rules.json'
+    raw = run('cat', '-o', options, below(SAMPLE, '1000/state/w.npy'), text=False)
+    assert raw.stdout[:6] == b'\x93NUMPY' and not raw.stderr
+    assert 'w' in run('transform', '--check', tmp_path / 'rules.json', below(SAMPLE, '1000/state')).stdout
+
+
 def test_a_closed_pipe_is_no_crash(program):
     r = subprocess.run(f'"{program}" tree "{SAMPLE}" | head -n 1', shell=True, capture_output=True, text=True)
     assert 'core dumped' not in r.stderr and 'sanitizer' not in r.stderr.lower()

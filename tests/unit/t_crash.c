@@ -7,6 +7,7 @@
  */
 #include "tests/unit/draft_make.h"
 
+#include "core/io/io_engine.h"
 #include "core/step/commit.h"
 #include "core/step/gc.h"
 
@@ -199,6 +200,7 @@ static void crash_everywhere(const struct set *s, unsigned *ret_changes)
 			snprintf(io, sizeof(io), "fault(crash:%s@%u):sync", modes[m], n);
 			r = save(s, io);
 			points++;
+			assert_int_equal(io_crash_failures(), 0);
 			look(s, io, r >= 0);
 			remove_from_source("101");
 			*ret_changes = n;

@@ -3,7 +3,9 @@
  */
 #include "tests/unit/unit.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
 
@@ -191,6 +193,62 @@ static void an_engine_survives_a_fork(void **state)
 	}
 }
 
+static unsigned open_files(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+struct visitor {
+	struct io_dir *dir;
+	pthread_barrier_t read, closed;
+	int r;
+};
+
+static void *visit(void *arg)
+{
+	struct visitor *v = arg;
+	auto_buf text = { 0 };
+
+	v->r = io_slurp(v->dir, "f", 100, &text);
+	pthread_barrier_wait(&v->read);
+	pthread_barrier_wait(&v->closed);
+	return NULL;
+}
+
+/* As a pool's threads do when one checkpoint's arrays are read by the pool of another. */
+static void an_engine_goes_before_a_thread_that_used_it(void **state)
+{
+	for (size_t e = 0; e < 2; e++) {
+		unsigned before = open_files();
+		struct visitor v = { 0 };
+		struct io_engine *io;
+		pthread_t thread;
+
+		v.dir = open_root(engines[e], &io);
+		assert_int_equal(io_spit(v.dir, "f", 0600, span_str("text")), 0);
+		pthread_barrier_init(&v.read, NULL, 2);
+		pthread_barrier_init(&v.closed, NULL, 2);
+		assert_int_equal(pthread_create(&thread, NULL, visit, &v), 0);
+		pthread_barrier_wait(&v.read);
+		io_dir_close(v.dir);
+		io_engine_close(io);
+		/* Its ring is gone, too. */
+		assert_int_equal(open_files(), before);
+		pthread_barrier_wait(&v.closed);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(v.r, 0);
+		pthread_barrier_destroy(&v.read);
+		pthread_barrier_destroy(&v.closed);
+	}
+}
+
 static void a_gather_collects_from_everywhere(void **state)
 {
 	struct io_engine *io;
@@ -231,6 +289,7 @@ int main(void)
 		cmocka_unit_test(names_change_through_the_engine),
 		cmocka_unit_test(faults_come_when_asked_for),
 		cmocka_unit_test(an_engine_survives_a_fork),
+		cmocka_unit_test(an_engine_goes_before_a_thread_that_used_it),
 		cmocka_unit_test(a_gather_collects_from_everywhere),
 	};
 

@@ -234,6 +234,22 @@ static void decoders_stay_below_their_limit(void **state)
 	made_release(&m);
 }
 
+/* As with a large cache: a frame may want much, and these do not. */
+static void chunks_read_in_turns_keep_their_decoders(void **state)
+{
+	struct made_opts o = { .smooth = true, .cache = 16 * MiB,
+			       .streams = { .window_limit = 256 * MiB, .decoder_limit = 256 * MiB } };
+	struct made m;
+
+	made_array(&m, many_doc, &o);
+	for (unsigned off = 0; off < 4400000; off += 550000)
+		for (unsigned i = 0; i < 3; i++)
+			check_read(&m, 4400000u * i + off, 550000);
+	assert_int_equal(stats_of(&m).restarts, 0);
+	assert_int_equal(decoded(&m), 3 * 4400000);
+	made_release(&m);
+}
+
 static void idle_streams_do_not_pile_up(void **state)
 {
 	struct made_opts o = { .smooth = true, .cache = 1, .streams = { .spill_dir = "/tmp", .spill_limit = 5 * MiB } };
@@ -458,6 +474,7 @@ int main(void)
 		cmocka_unit_test(strides_and_orders_through_pieces),
 		cmocka_unit_test(what_was_asked_for_in_time_is_there),
 		cmocka_unit_test(decoders_stay_below_their_limit),
+		cmocka_unit_test(chunks_read_in_turns_keep_their_decoders),
 		cmocka_unit_test(idle_streams_do_not_pile_up),
 		cmocka_unit_test(an_error_of_the_disk_passes),
 		cmocka_unit_test(an_error_of_the_bytes_lasts),
