@@ -416,6 +416,9 @@ int json_parse(struct span text, const char *what, struct json_doc *ret)
 	/* A byte-order mark is tolerated, as by TensorStore. */
 	if (span_starts(text, span_str("\xef\xbb\xbf")))
 		c.at = 3;
+	/* One: cJSON would skip another. */
+	if (span_starts(span_from(text, c.at), span_str("\xef\xbb\xbf")))
+		return json_bad(what, text, c.at, "a second byte-order mark");
 	r = buf_reserve(&carried, text.n + text.n / 4 + 64);
 	if (r >= 0)
 		r = carry_run(&c, SIZE_MAX);
