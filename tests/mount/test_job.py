@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import pathlib
-import random
 import shutil
 import signal
 import subprocess
@@ -14,61 +13,7 @@ import numpy as np
 import pytest
 
 from lib import jobs, mounts
-
-W = np.arange(24 * 10, dtype=np.float32).reshape(24, 10)
-DRAFT = '1.tmp'
-
-
-def bounds(n, rank, length=24):
-    return length * rank // n, length * (rank + 1) // n
-
-
-def box(name, start, stop, a=W):
-    rest = ''.join(f',0:{k}' for k in a.shape[1:])
-    return f'{name}[{start}:{stop}{rest}]@{"x".join(map(str, a.shape))}.npy'
-
-
-def save_part(top, name, start, stop, a=W):
-    np.save(top / box(name, start, stop, a), a[start:stop])
-
-
-def begin(job, ranks=None, draft=DRAFT):
-    """Every rank in the draft, with a directory for leaves."""
-    for r in range(job.n) if ranks is None else ranks:
-        (job[r] / draft).mkdir()
-        (job[r] / draft / 'default' / 'params').mkdir(parents=True)
-
-
-def top(job, rank, draft=DRAFT):
-    return job[rank] / draft / 'default' / 'params'
-
-
-def fill(job, ranks=None, draft=DRAFT):
-    """A tree with parts, replicas, and leaves that one rank has."""
-    begin(job, ranks, draft)
-    ranks = list(range(job.n) if ranks is None else ranks)
-    for i, r in enumerate(ranks):
-        save_part(top(job, r, draft), 'w', *bounds(len(ranks), i))
-        np.save(top(job, r, draft) / 'rep.npy', W * 2)
-        (job[r] / draft / 'default' / f'own{r}.json').write_text(str(r))
-    (job[ranks[0]] / draft / 'default' / 'name.txt').write_text('a text')
-
-
-def check(job, rank=0, step='1', ranks=None):
-    """The step is whole, read through a rank's mount."""
-    item = job[rank] / step / 'default'
-    deadline = time.monotonic() + 10
-    while not item.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert np.array_equal(np.load(item / 'params' / 'w.npy'), W)
-    assert np.array_equal(np.load(item / 'params' / 'rep.npy'), W * 2)
-    assert (item / 'name.txt').read_text() == 'a text'
-    for r in range(job.n) if ranks is None else ranks:
-        assert (item / f'own{r}.json').read_text().strip() == str(r)
-
-
-def steps(source):
-    return sorted(p.name for p in source.iterdir() if '.orbax-checkpoint-tmp' not in p.name)
+from lib.joint import DRAFT, W, begin, bounds, box, check, fill, killed_at, outcome, save_part, steps, top
 
 
 def databases(source, step='1'):
@@ -300,7 +245,7 @@ def test_a_primary_that_does_not_come_is_given_up(job):
 
 @pytest.mark.parametrize('victim', [0, 1])
 def test_a_rank_that_stops_answering_holds_up_nobody_for_longer_than_the_timeout(job, victim):
-    j = job(3, 'commit_timeout=4')
+    j = job(3, 'commit_timeout=3')
     fill(j)
     others = [r for r in range(3) if r != victim]
     j.signal(victim, signal.SIGSTOP)
@@ -313,53 +258,11 @@ def test_a_rank_that_stops_answering_holds_up_nobody_for_longer_than_the_timeout
     check(j)
 
 
-def outcome(j, victim, result):
-    """Nothing half-committed: a whole step and nobody has an error, or none, and all of them have."""
-    survivors = {r: e for r, e in result.items() if r != victim}
-    committed = (j.source / '1').exists()
-    assert set(survivors.values()) == ({0} if committed else {errno.ETIMEDOUT}), (committed, result)
-    if committed:
-        check(j, next(iter(survivors)))
-    else:
-        assert steps(j.source) == []
-        assert [p for p in j.source.iterdir() if 'orbax-checkpoint-tmp' in p.name], 'the draft is gone'
-    return committed
-
-
-def killed_at(j, victim, delay):
-    """All rename; the victim is killed that much later. {rank: errno}"""
-    def one(rank):
-        if rank == 'killer':
-            time.sleep(delay)
-            j.kill(victim)
-            return 0
-        os.rename(j[rank] / DRAFT, j[rank] / '1')
-        return 0
-    out = j.each(one, [*range(j.n), 'killer'])
-    return {r: e.errno if isinstance(e, OSError) else e for r, e in out.items() if r != 'killer'}
-
-
 @pytest.mark.parametrize('victim, delay', [(1, 0.0), (1, 0.008), (1, 0.02), (0, 0.0), (0, 0.012), (0, 0.025)])
 def test_a_rank_that_is_killed_while_they_commit(job, victim, delay):
-    j = job(3, 'commit_timeout=4')
+    j = job(3, 'commit_timeout=2')
     fill(j)
     outcome(j, victim, killed_at(j, victim, delay))
-
-
-@pytest.mark.skipif('PYTREEFS_LONG' not in os.environ, reason='asks for minutes: PYTREEFS_LONG=1 runs it')
-@pytest.mark.timeout(1800)
-def test_fifty_random_moments_of_death(job, tmp_path):
-    rng, seen = random.Random(7), {True: 0, False: 0}
-    for i in range(50):
-        victim, delay = rng.choice([0, 0, 1, 2]), rng.random() * 0.06
-        source = tmp_path / f'source{i}'
-        source.mkdir()
-        j = job(3, 'commit_timeout=3', source=source)
-        fill(j)
-        seen[outcome(j, victim, killed_at(j, victim, delay))] += 1
-        assert not j.end()
-        shutil.rmtree(source)
-    assert all(seen.values()), seen
 
 
 def test_a_primary_that_dies_after_its_rename_has_committed(job):
@@ -381,7 +284,7 @@ def test_a_primary_that_dies_after_its_rename_has_committed(job):
 
 
 def test_the_draft_of_a_dead_primary_is_no_step_and_is_begun_afresh(job, mount):
-    j = job(2, 'commit_timeout=3')
+    j = job(2, 'commit_timeout=2')
     fill(j)
     j.kill(0)
     assert j.rename(DRAFT, '1', ranks=[1]) == {1: errno.ETIMEDOUT}
@@ -480,11 +383,11 @@ def test_a_mount_without_mpi_has_no_mpi_in_it(mount, tmp_path):
 
 def test_an_idle_job_uses_no_processor(job):
     j = job(2)
-    time.sleep(1)
+    time.sleep(0.5)
     before = [j.cpu(r) for r in range(2)]
-    time.sleep(4)
+    time.sleep(3)
     used = [j.cpu(r) - b for r, b in enumerate(before)]
-    assert max(used) <= 0.04 + 0.01, used        # one percent, and a tick of the clock
+    assert max(used) <= 0.03 + 0.01, used        # one percent, and a tick of the clock
 
 
 def test_ranks_may_unmount_at_different_times(job):

@@ -27,6 +27,7 @@ def source(program, tmp_path_factory):
     save(program, top, 4, SMALL, 'ocdbt=off')
     save(program, top, 5, {'sharded': RNG.integers(0, 9, (512, 512))}, 'zarr=3', 'chunk_byte_size=64K')
     save(program, top, 6, {'much': RNG.integers(0, 50, (16, MIB)).astype(np.float32)}, 'chunk_byte_size=2M')
+    save(program, top, 7, {'long': RNG.integers(0, 50, (16 * MIB,)).astype(np.float32)}, 'chunk_byte_size=1M')
     return top / 'source'
 
 
@@ -95,6 +96,21 @@ def test_memory_stays_below_the_limit(job, source):
     assert len(set(sums.values())) == 1, sums
     for r in range(3):
         assert j.memory(r) < limit + 64 * MIB + 48 * MIB, (r, j.memory(r) / MIB)
+
+
+def test_ranks_that_go_side_by_side_read_once_whatever_the_limit(job, source):
+    j = job(3, 'load_and_broadcast', 'broadcast_memory_limit=32M', 'broadcast_memory_scaling=1.0', source=source)
+    files = [open(j[r] / '7' / 'default' / 'long.npy', 'rb', buffering=0) for r in range(3)]
+    try:
+        while pieces := [f.read(MIB) for f in files]:
+            assert pieces[0] == pieces[1] == pieces[2]
+            if not pieces[0]:
+                break
+    finally:
+        for f in files:
+            f.close()
+    assert total(j, 'chunks_decoded') == 64, 'chunks were decoded again, of twice as much as the memory holds'
+    assert j.stats(0)['cache_evictions'], 'all of it fitted into the memory'
 
 
 def test_a_reader_that_is_gone_is_read_around(job, source):

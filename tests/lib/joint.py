@@ -1,0 +1,88 @@
+"""Drafts of a job of ranks: a tree in parts, whether the step has it, and ranks that are killed meanwhile."""
+
+import errno
+import os
+import time
+
+import numpy as np
+
+W = np.arange(24 * 10, dtype=np.float32).reshape(24, 10)
+DRAFT = '1.tmp'
+
+
+def bounds(n, rank, length=24):
+    return length * rank // n, length * (rank + 1) // n
+
+
+def box(name, start, stop, a=W):
+    rest = ''.join(f',0:{k}' for k in a.shape[1:])
+    return f'{name}[{start}:{stop}{rest}]@{"x".join(map(str, a.shape))}.npy'
+
+
+def save_part(top, name, start, stop, a=W):
+    np.save(top / box(name, start, stop, a), a[start:stop])
+
+
+def begin(job, ranks=None, draft=DRAFT):
+    """Every rank in the draft, with a directory for leaves."""
+    for r in range(job.n) if ranks is None else ranks:
+        (job[r] / draft).mkdir()
+        (job[r] / draft / 'default' / 'params').mkdir(parents=True)
+
+
+def top(job, rank, draft=DRAFT):
+    return job[rank] / draft / 'default' / 'params'
+
+
+def fill(job, ranks=None, draft=DRAFT):
+    """A tree with parts, replicas, and leaves that one rank has."""
+    begin(job, ranks, draft)
+    ranks = list(range(job.n) if ranks is None else ranks)
+    for i, r in enumerate(ranks):
+        save_part(top(job, r, draft), 'w', *bounds(len(ranks), i))
+        np.save(top(job, r, draft) / 'rep.npy', W * 2)
+        (job[r] / draft / 'default' / f'own{r}.json').write_text(str(r))
+    (job[ranks[0]] / draft / 'default' / 'name.txt').write_text('a text')
+
+
+def check(job, rank=0, step='1', ranks=None):
+    """The step is whole, read through a rank's mount."""
+    item = job[rank] / step / 'default'
+    deadline = time.monotonic() + 10
+    while not item.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert np.array_equal(np.load(item / 'params' / 'w.npy'), W)
+    assert np.array_equal(np.load(item / 'params' / 'rep.npy'), W * 2)
+    assert (item / 'name.txt').read_text() == 'a text'
+    for r in range(job.n) if ranks is None else ranks:
+        assert (item / f'own{r}.json').read_text().strip() == str(r)
+
+
+def steps(source):
+    return sorted(p.name for p in source.iterdir() if '.orbax-checkpoint-tmp' not in p.name)
+
+
+def outcome(j, victim, result):
+    """Nothing half-committed: a whole step and nobody has an error, or none, and all of them have."""
+    survivors = {r: e for r, e in result.items() if r != victim}
+    committed = (j.source / '1').exists()
+    assert set(survivors.values()) == ({0} if committed else {errno.ETIMEDOUT}), (committed, result)
+    if committed:
+        check(j, next(iter(survivors)))
+    else:
+        assert steps(j.source) == []
+        assert [p for p in j.source.iterdir() if 'orbax-checkpoint-tmp' in p.name], 'the draft is gone'
+    return committed
+
+
+def killed_at(j, victim, delay):
+    """All rename; the victim is killed that much later. {rank: errno}"""
+    def one(rank):
+        if rank == 'killer':
+            time.sleep(delay)
+            j.kill(victim)
+            return 0
+        os.rename(j[rank] / DRAFT, j[rank] / '1')
+        return 0
+    out = j.each(one, [*range(j.n), 'killer'])
+    return {r: e.errno if isinstance(e, OSError) else e for r, e in out.items() if r != 'killer'}
