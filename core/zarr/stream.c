@@ -14,7 +14,7 @@
 #include "core/zarr/cast.h"
 
 #define ADVISE_BYTES ((uint64_t)2 * MiB)	/* that the kernel is asked to read ahead at once */
-#define WINDOW_USUAL ((uint64_t)9 * MiB)	/* history of frames of all but the highest levels */
+#define WINDOW_USUAL ((uint64_t)2 * MiB)	/* history of frames of the usual levels */
 #define JUMP_PIECES 24			/* a first access this far in comes from a reader that jumps */
 
 void stream_decoder_free(struct stream *s)
