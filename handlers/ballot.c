@@ -284,6 +284,7 @@ static int parse_tree(struct wire *w, struct arena *a, struct share_item *ret)
 	for (size_t i = 0; i < ret->n_nodes && ret->node; i++) {
 		parse_node(w, &ret->node[i]);
 		if (ret->node[i].leaf > ret->n_leaves || ret->node[i].kind > TREE_LEAF ||
+		    ret->node[i].value > TREE_VALUE_AGGREGATE ||
 		    (ret->node[i].kind == TREE_LEAF && ret->node[i].n_children))
 			return -EIO;
 	}

@@ -16,6 +16,16 @@ static bool is_special(uint8_t c)
 	return c && strchr(".^$*+?{}[]|", c);
 }
 
+/* Whether the group, from behind its parenthesis on, has a number: (x), (?P<n>x), (?<n>x). */
+static bool is_counted(struct span s)
+{
+	if (s.n == 0 || s.p[0] != '?')
+		return true;
+	if (s.n > 2 && s.p[1] == 'P')
+		return s.p[2] == '<';
+	return s.n > 2 && s.p[1] == '<' && s.p[2] != '=' && s.p[2] != '!';
+}
+
 /* Behind the group that begins at s, or 0; counts the groups inside. */
 static size_t group_end(struct span s, int *count)
 {
@@ -36,8 +46,7 @@ static size_t group_end(struct span s, int *count)
 			i += i + 1 < s.n && s.p[i + 1] == ']';
 		} else if (c == '(') {
 			depth++;
-			*count += i + 1 == s.n || s.p[i + 1] != '?' ||
-				  (i + 2 < s.n && (s.p[i + 2] == 'P' || s.p[i + 2] == '<'));
+			*count += is_counted(span_from(s, i + 1));
 		} else if (c == ')' && --depth == 0) {
 			return i + 1;
 		}
@@ -119,11 +128,14 @@ static int key_groups(const struct rule *rule, struct span ret[REGEX_GROUPS_MAX]
 	for (at = 1; (kind = key_piece(&key, &groups, &text, &group)) > 0; at = groups + 1) {
 		if (kind != 1)
 			continue;
+		/* What is quoted or a comment looks like groups to us, and may be more than there can be. */
+		if (at >= REGEX_GROUPS_MAX)
+			return 0;
 		ret[at] = inside(group);
 		if (ret[at].n == 0)
 			return 0;
 	}
-	return kind == 0;
+	return kind == 0 && groups + 1 == (int)regex_count(rule->key);
 }
 
 int rule_invert(struct rule *rule)

@@ -80,8 +80,8 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 	return 0;
 }
 
-/* Values that did not fit in the entry, in its order. */
-static void read_zip64(struct span extra, struct zip_member *m)
+/* Values that did not fit in the entry, in its order; false when one is cut off. */
+static bool read_zip64(struct span extra, struct zip_member *m)
 {
 	struct wire w = wire_of(extra);
 
@@ -97,7 +97,10 @@ static void read_zip64(struct span extra, struct zip_member *m)
 			m->packed = wire_u64le(&field);
 		if (m->header == BIG)
 			m->header = wire_u64le(&field);
+		if (!wire_ok(&field))
+			return false;
 	}
+	return true;
 }
 
 static int read_entry(struct wire *w, const char *what, struct zip_reader *z, struct zip_member *m)
@@ -105,6 +108,7 @@ static int read_entry(struct wire *w, const char *what, struct zip_reader *z, st
 	uint32_t sig = wire_u32le(w);
 	uint16_t flags, method, name, extra, comment;
 	struct span text;
+	bool is_whole;
 
 	wire_bytes(w, 4);
 	flags = wire_u16le(w);
@@ -119,9 +123,9 @@ static int read_entry(struct wire *w, const char *what, struct zip_reader *z, st
 	wire_bytes(w, 8);
 	m->header = wire_u32le(w);
 	text = wire_bytes(w, name);
-	read_zip64(wire_bytes(w, extra), m);
+	is_whole = read_zip64(wire_bytes(w, extra), m);
 	wire_bytes(w, comment);
-	if (!wire_ok(w) || sig != SIG_ENTRY)
+	if (!wire_ok(w) || sig != SIG_ENTRY || !is_whole)
 		return fail(-EUCLEAN, "'%s': its directory is broken", what);
 	if (arena_keep(&z->arena, text, &m->name) < 0)
 		return fail(-ENOMEM, "cannot list '%s'", what);

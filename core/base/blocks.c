@@ -15,6 +15,7 @@
 
 #define KEEP_BLOCKS 16
 #define KEEP_BYTES (16 * MiB)
+#define KEEP_MAX (KEEP_BYTES / 4)	/* of one block */
 #define HUGE_BYTES ((size_t)2 * MiB)
 /* Larger ones are pages. The address sanitizer sees only what is the heap's, so there all of them are. */
 #ifdef PYTREEFS_ASAN
@@ -44,9 +45,25 @@ static void *take_at(unsigned i)
 	return p;
 }
 
+/*
+ * Blocks that may be kept come in eight sizes per power of two: compressed chunks of one leaf differ by
+ * some bytes, and each would find only blocks of others and fault in all of its pages anew. What is
+ * rounded up is address space; it becomes memory only where a larger block was there before.
+ */
+static size_t whole_size(size_t n)
+{
+	size_t step = 4096;
+
+	if (n > KEEP_MAX)
+		return round_up(n, step);
+	while (n > 16 * step)
+		step *= 2;
+	return round_up(n, step);
+}
+
 size_t block_size(size_t n)
 {
-	return n <= HEAP_MAX ? n + 16 : round_up(n, 4096);
+	return n <= HEAP_MAX ? n + 16 : whole_size(n);
 }
 
 static void *map(size_t n)
@@ -78,7 +95,7 @@ void *block_alloc(size_t n)
 
 	if (n <= HEAP_MAX)
 		return malloc(n);
-	n = round_up(n, 4096);
+	n = whole_size(n);
 	pthread_mutex_lock(&list.lock);
 	for (unsigned i = list.n; i > 0 && !p; i--)
 		if (list.kept[i - 1].n == n)
@@ -107,9 +124,9 @@ void block_free(void *p, size_t n)
 		free(p);
 		return;
 	}
-	n = round_up(n, 4096);
+	n = whole_size(n);
 	pthread_mutex_lock(&list.lock);
-	if (n > KEEP_BYTES / 4) {
+	if (n > KEEP_MAX) {
 		out[n_out].p = p;
 		out[n_out++].n = n;
 	} else {

@@ -3,8 +3,8 @@
  *
  * Chunks and pieces of a megabyte are decoded into fresh memory thousands of
  * times a second; from malloc() each would be mapped, zeroed by the kernel and
- * unmapped again. A few freed blocks are kept for the next taker of the same
- * size. Small blocks come from the heap. Any thread may call.
+ * unmapped again. A few freed blocks are kept for the next taker of about the
+ * same size. Small blocks come from the heap. Any thread may call.
  */
 #ifndef PYTREEFS_BLOCKS_H
 #define PYTREEFS_BLOCKS_H

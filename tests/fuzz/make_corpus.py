@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Seeds of the fuzz targets npy, safetensors and shard, below tests/data/fuzz."""
+"""Seeds of the fuzz targets that are written in Python, below tests/data/fuzz: the keys of SEEDS."""
 
+import io
 import json
 import pathlib
 import struct
+import zipfile
 
 TOP = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'fuzz'
 
@@ -30,6 +32,48 @@ def index(entries, form, length):
     return bytes([form | (n - 1)]) + struct.pack('<H', length) + body
 
 
+def archive(members, method=zipfile.ZIP_STORED, comment=b''):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, 'w') as z:
+        for name, data in members.items():
+            z.writestr(zipfile.ZipInfo(name), data, method)
+        z.comment = comment
+    return out.getvalue()
+
+
+def zip64_end(data, n):
+    """The archive of n members with the records that count beyond 32 bits."""
+    end = data[-22:]
+    size, at = struct.unpack('<2I', end[12:20])
+    big = struct.pack('<IQ2H2I4Q', 0x06064b50, 44, 45, 45, 0, 0, n, n, size, at)
+    where = struct.pack('<IIQI', 0x07064b50, 0, at + size, 1)
+    return data[:-22] + big + where + end[:8] + b'\xff' * 12 + end[20:]
+
+
+def text(s):
+    """A text of a share: its length and one, or 0 for none."""
+    return struct.pack('<I', 0) if s is None else struct.pack('<I', len(s) + 1) + s.encode()
+
+
+def boxes(shape, parts):
+    """An array leaf in boxes (start, extent)."""
+    rank = len(shape)
+    out = struct.pack(f'<2B2I{rank}Q', 0, 2, 3, rank, *shape) + text(None) + text('impl') + struct.pack('<I', len(parts))
+    for start, extent in parts:
+        out += struct.pack(f'<{2 * rank}QB3I{rank}Q', *start, *extent, 1, 2, 1, 3, *extent)
+    return out
+
+
+def node(kind, key, leaf, children):
+    return struct.pack('<3B', 0, kind, 0) + text(key) + text('') + struct.pack('<2I', leaf, children)
+
+
+def share(leaves, nodes):
+    item = text('default') + text('handler') + struct.pack('<2B', 0, 1 | 8) + text(None)
+    item += struct.pack('<I', len(leaves)) + b''.join(leaves) + struct.pack('<I', len(nodes)) + b''.join(nodes)
+    return text('101') + text('{}') + struct.pack('<I', 1) + item
+
+
 NONE = (1 << 64) - 1
 SEEDS = {
     'npy': {
@@ -47,6 +91,37 @@ SEEDS = {
                             'b': {'dtype': 'BF16', 'shape': [], 'data_offsets': [24, 26]}}),
         'metadata': safetensors({'__metadata__': {'format': 'pt'},
                                  'w': {'dtype': 'U8', 'shape': [0, 5], 'data_offsets': [0, 0]}}),
+    },
+    'ballot': {
+        'errand': struct.pack('<3B2Q', 1, 1, 2, 3, 4),
+        'tree': share([boxes((8, 4), [((0, 0), (4, 4)), ((4, 0), (4, 4))]), struct.pack('<2B', 2, 0) + text('a text'),
+                       struct.pack('<2B', 3, 0)],
+                      [node(1, '', 0, 3), node(6, 'w', 1, 0), node(6, 't', 2, 0), node(6, 'n', 3, 0)]),
+        'no_items': text('5') + text(None) + struct.pack('<I', 0),
+    },
+    'structure': {
+        'all': json.dumps({'step': True, 'kinds': {'opt/0': 'tuple', 'e': 'dict'}, 'leaves': {'K': 'opt/0/n.json',
+                           'x.y': 'x/y.npy', 'none': 'none.null', 't': 't.txt'}, 'dtypes': {'opt/0/n.json': 'int32'},
+                           'texts': {'t': 'text \u00e9'}, 'marks': {'p/q.npy': {'key': [1, 'a'], 'prng_impl': 'rbg'}},
+                           'custom': {'': {'a': [1, None, 1.5]}}}).encode(),
+        'empty': b'{}',
+    },
+    'transform': {
+        'rename': json.dumps({'rules': [{'key': r'(\w+)_(\d+)', 'original_key': r'l\2/\1'},
+                                        {'key': r'x/(?P<n>.*)', 'original_key': r'b/\g<n>'},
+                                        {'key': 'z', 'original_key': ['a', 'b/c'], 'value_fn': 'concat(0)'}]}).encode(),
+        'target': json.dumps({'default_to_original': False, 'item': 'state', 'target': ['a', 'n', 'k'],
+                              'rules': [{'key': 'n', 'use_fallback': 1.5}, {'key': 'k', 'use_fallback': None},
+                                        {'key': '.*', 'original_key': 'a', 'value_fn': 'slice(0:2, 3)'}]}).encode(),
+        # More groups for a careless counter than there may be.
+        'lookbehind': json.dumps({'rules': [{'key': '(?<=>a)' * 34 + '(x)', 'original_key': r'\1'}]}).encode(),
+        'quoted': json.dumps({'rules': [{'key': r'(\Q' + '()' * 31 + r'\E)(x)', 'original_key': r'\1\2'}]}).encode(),
+    },
+    'zip': {
+        'stored': archive({'a.npy': npy(head('<f4', '(1,)')) + b'\0' * 4, 'b/c.npy': b'xyz'}, comment=b'{"step": true}'),
+        'packed': archive({'a': b'a' * 300, 'b': bytes(range(40))}, zipfile.ZIP_DEFLATED),
+        'empty': archive({}),
+        'zip64': zip64_end(archive({'a': b'data'}), 1),
     },
     'shard': {
         'little': index([(0, 5), (5, 9), (NONE, NONE), (14, 1)], 0, 100),

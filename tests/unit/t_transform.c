@@ -44,6 +44,9 @@ static void rules_are_turned_around_where_that_is_clear(void **state)
 		{ "a(.*)", "b", "b", NULL },
 		{ "(.*)(?:x)", "\\\\1", "y", NULL },
 		{ "(a)?", "\\\\1", "a", NULL },
+		{ "(?<=>a)(b)", "\\\\1", "b", NULL },
+		{ "(\\\\Q()()\\\\E)(x)", "\\\\1\\\\2", "()()x", NULL },
+		{ "(\\\\Q()()()()()()()()()()()()()()()()()()()()()()()()()()()()()()()\\\\E)(x)", "\\\\2", "x", NULL },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
