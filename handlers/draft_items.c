@@ -62,6 +62,24 @@ int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l)
 	return 0;
 }
 
+struct sealing_meta {
+	struct sealing_meta *next;
+	struct zarr_meta meta;
+};
+
+int sealing_item_meta(struct sealing_item *it, struct span json, const char *what, struct zarr_meta **ret)
+{
+	struct sealing_meta *m = arena_calloc(&it->arena, 1, sizeof(*m));
+	int r = m ? zarr_meta_parse(json, what, &m->meta) : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	m->next = it->metas;
+	it->metas = m;
+	*ret = &m->meta;
+	return 0;
+}
+
 /* ---- arrays ---- */
 
 /* The parts under the whole's name, their chunks moved; the first brings the whole's document. */
@@ -70,13 +88,13 @@ static int add_parts(struct sealing_item *it, struct plan_leaf *l)
 	const struct array_layout *layout = &l->part[0]->file->array[0].layout;
 	auto_buf json = { 0 };
 	struct span kept;
-	struct zarr_meta *meta = arena_calloc(&it->arena, 1, sizeof(*meta));
-	int r = meta ? array_json(layout, l->part[0]->file->array[0].stored, l->rank, l->shape, &json) : -ENOMEM;
+	struct zarr_meta *meta = NULL;
+	int r = array_json(layout, l->part[0]->file->array[0].stored, l->rank, l->shape, &json);
 
 	if (r >= 0)
 		r = arena_keep(&it->arena, buf_span(&json), &kept);
 	if (r >= 0)
-		r = zarr_meta_parse(kept, l->source->name, meta);
+		r = sealing_item_meta(it, kept, l->source->name, &meta);
 	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
 		uint64_t *shift = arena_calloc(&it->arena, l->rank + 1, sizeof(*shift));
 		struct draft_part p;
@@ -444,6 +462,8 @@ int sealing_item_fill(struct sealing_item *it)
 
 void sealing_item_release(struct sealing_item *it)
 {
+	for (struct sealing_meta *m = it->metas; m; m = m->next)
+		zarr_meta_release(&m->meta);
 	buf_release(&it->strings);
 	buf_release(&it->sharding);
 	buf_release(&it->arrays);

@@ -8,6 +8,7 @@
 #include "handlers/draft_plan.h"
 
 /* Everything that one item brings into the commit. {} is empty; the plan is its own. */
+struct sealing_meta;
 struct sealing_item {
 	struct plan *plan;
 	struct commit_leaf *leaf;
@@ -17,6 +18,7 @@ struct sealing_item {
 	struct buf strings, sharding, arrays, metadata, aggregate;
 	struct plugin_files made;	/* of an item that a plugin takes */
 	struct arena arena;		/* names, shifts, documents */
+	struct sealing_meta *metas;	/* of its leaves */
 };
 
 /*
@@ -31,6 +33,8 @@ struct span sealing_item_handler(const struct plan *p);
 /* The files of it->plan alone, which is a tree that others have stored: `_METADATA` and its like. */
 int sealing_item_describe(struct sealing_item *it);
 int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l);
+/* What a document says, which is kept and released with the item. The text must last as long. */
+int sealing_item_meta(struct sealing_item *it, struct span json, const char *what, struct zarr_meta **ret);
 void sealing_item_release(struct sealing_item *it);
 
 #endif

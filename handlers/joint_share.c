@@ -78,22 +78,22 @@ static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct 
 {
 	const struct array_layout *layout = &l->part[i]->file->array[0].layout;
 	uint64_t *shift = arena_calloc(&x->it->arena, l->rank + 1, sizeof(*shift));
-	struct zarr_meta *meta = arena_calloc(&x->it->arena, 1, sizeof(*meta));
-	struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv, .param = l->node->param, .rank = l->rank,
-				 .shift = shift, .meta = meta };
+	struct zarr_meta *meta = NULL;
+	struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv, .param = l->node->param, .rank = l->rank, .shift = shift };
 	struct draft_part p;
 	auto_buf json = { 0 };
 	struct span kept;
-	int r = shift && meta ? array_json(layout, l->part[i]->file->array[0].stored, l->rank, l->shape, &json) : -ENOMEM;
+	int r = shift ? array_json(layout, l->part[i]->file->array[0].stored, l->rank, l->shape, &json) : -ENOMEM;
 
 	if (r >= 0)
 		r = arena_keep(&x->it->arena, buf_span(&json), &kept);
 	if (r >= 0)
-		r = zarr_meta_parse(kept, l->source->name, meta);
+		r = sealing_item_meta(x->it, kept, l->source->name, &meta);
 	if (r >= 0)
 		r = draft_part_of(span_str(l->part[i]->name), &p);
 	for (unsigned k = 0; k < l->rank && r >= 0; k++)
 		shift[k] = p.start[k] / layout->chunk[k];
+	c.meta = meta;
 	if (e->document)
 		c.json = kept;
 	else
@@ -105,7 +105,7 @@ static int add_whole(struct doing *x, struct plan_leaf *l, const struct errand *
 {
 	struct commit_leaf c = { .kv = l->kv, .param = l->node->param, .no_document = !e->document,
 				 .keep_axis = e->axis, .keep_from = e->from, .keep_to = e->to };
-	struct zarr_meta *meta;
+	struct zarr_meta *meta = NULL;
 	auto_buf json = { 0 };
 	struct span kept;
 	int r;
@@ -119,13 +119,12 @@ static int add_whole(struct doing *x, struct plan_leaf *l, const struct errand *
 	if (!e->to)
 		return sealing_item_add_leaf(x->it, &c);
 	/* Which chunks these are, their keys say. */
-	meta = arena_calloc(&x->it->arena, 1, sizeof(*meta));
-	r = meta ? array_json(&l->source->file->array[l->index].layout, l->source->file->array[l->index].stored, l->rank,
-			      l->shape, &json) : -ENOMEM;
+	r = array_json(&l->source->file->array[l->index].layout, l->source->file->array[l->index].stored, l->rank, l->shape,
+		       &json);
 	if (r >= 0)
 		r = arena_keep(&x->it->arena, buf_span(&json), &kept);
 	if (r >= 0)
-		r = zarr_meta_parse(kept, l->source->name, meta);
+		r = sealing_item_meta(x->it, kept, l->source->name, &meta);
 	c.meta = meta;
 	return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
 }
