@@ -31,6 +31,7 @@ struct cmd {
 	const char *example;		/* a line that works when pasted */
 	const struct cmd_option *options;	/* ends with a zeroed one */
 	unsigned min_args, max_args;	/* positional */
+	bool alone;			/* writes one result: refused when mpirun has begun several */
 	bool takes_mount_options;	/* -o OPTION[=VALUE],... of the table in handlers/options.c */
 	int (*run)(struct cmd_args *a);	/* exit status, or a negative errno with a note */
 };
@@ -70,6 +71,8 @@ extern const struct cmd *const cmd_table[];	/* NULL at the end; in the order of 
  */
 int mpi_program(const struct cmd_args *a);
 
+/* How many of this program mpirun has begun; 1 without it. */
+int mpi_ranks(void);
 /*
  * The other ranks, when mpirun has begun several of this program: *ret is NULL when it has not. What the
  * command returns is given to team_end().

@@ -233,6 +233,7 @@ const struct cmd cmd_convert = {
 	.options = convert_options,
 	.min_args = 2,
 	.max_args = 2,
+	.alone = true,
 	.takes_mount_options = true,
 	.run = run_convert,
 };
@@ -252,6 +253,7 @@ const struct cmd cmd_save = {
 	.options = save_options,
 	.min_args = 2,
 	.max_args = 2,
+	.alone = true,
 	.takes_mount_options = true,
 	.run = run_save,
 };

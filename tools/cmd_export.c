@@ -333,6 +333,7 @@ const struct cmd cmd_export = {
 	.options = options,
 	.min_args = 2,
 	.max_args = 2,
+	.alone = true,
 	.takes_mount_options = true,
 	.run = run_export,
 };

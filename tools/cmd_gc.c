@@ -138,6 +138,7 @@ const struct cmd cmd_gc = {
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,
+	.alone = true,
 	.takes_mount_options = true,
 	.run = run_gc,
 };

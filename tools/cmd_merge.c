@@ -193,6 +193,7 @@ const struct cmd cmd_merge = {
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,
+	.alone = true,
 	.takes_mount_options = true,
 	.run = run_merge,
 };

@@ -31,14 +31,20 @@ int mpi_program(const struct cmd_args *a)
 	return err_sys("cannot start", own);
 }
 
-int mpi_team(const struct cmd_args *a, struct team **ret)
+int mpi_ranks(void)
 {
 	const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+
+	return size ? MAX(atoi(size), 1) : 1;
+}
+
+int mpi_team(const struct cmd_args *a, struct team **ret)
+{
 	struct peers *peers = NULL;
 	int r;
 
 	*ret = NULL;
-	if (!size || atoi(size) <= 1)
+	if (mpi_ranks() == 1)
 		return 0;
 	r = mpi_program(a);
 	if (r >= 0)

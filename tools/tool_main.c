@@ -179,6 +179,8 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 		r = a.options.trace ? log_trace_set(a.options.trace) : 0;
 		if (r >= 0)
 			r = a.options.log ? log_open(true, false, a.options.log) : 0;
+		if (r >= 0 && c->alone && mpi_ranks() > 1)
+			r = fail(-EINVAL, "'%s' writes one result: begin it once, not with %d ranks", c->name, mpi_ranks());
 		if (r >= 0)
 			r = c->run(&a);
 		status = r < 0 ? EXIT_FOUND : r;

@@ -101,3 +101,13 @@ def test_a_command_after_a_commit_is_no_rank(job, program, tmp_path):
     while not (status.exists() and status.read_text()) and time.monotonic() < end:
         time.sleep(0.02)
     assert status.read_text() == '0\n', out.read_text()
+
+
+@pytest.mark.parametrize('words', [['export', 'S', 'T/x.npz'], ['convert', 'S', 'T/c'], ['merge', 'S'], ['gc', 'S']],
+                         ids=lambda words: words[0])
+def test_what_writes_one_result_is_refused_in_a_job(program, tmp_path, words):
+    words = [str(SAMPLE / '1000/state') if w == 'S' else w.replace('T/', f'{tmp_path}/') for w in words]
+    r = subprocess.run([program, *words], capture_output=True, text=True,
+                       env={**os.environ, 'OMPI_COMM_WORLD_SIZE': '2'})
+    assert r.returncode == 1 and 'not with 2 ranks' in r.stderr
+    assert not list(tmp_path.iterdir())
