@@ -14,8 +14,10 @@ packages_build=(
 packages_mpi=(libopenmpi-dev openmpi-bin)
 # To test it.
 packages_test=(
-	libcmocka-dev clang libclang-rt-14-dev valgrind fio attr rsync tar python3 python3-venv git chromium
+	libcmocka-dev clang libclang-rt-14-dev valgrind fio attr rsync tar python3 python3-venv git
 )
+# To look at its pages as a browser does; large, and not built for every processor.
+packages_browser=(chromium)
 
 # packages_missing NAME...: those that are not installed, one a line.
 packages_missing() {

@@ -16,7 +16,7 @@
  * Codes with a meaning of their own:
  *   -EUCLEAN     bytes on disk break the format           (EIO at the mount)
  *   -EBADMSG     a checksum does not match                (EIO at the mount)
- *   -EOPNOTSUPP  well formed, but not implemented here; names the feature
+ *   -EOPNOTSUPP  well formed, but of a kind that we do not have; names it
  *   -EFBIG       exceeds a limit of limits.h; names it
  *   -EINVAL      the caller asked for nonsense
  *   -ENOENT      no such step, leaf or key
