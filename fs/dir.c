@@ -1,16 +1,23 @@
 /*
  * dir.c - directories: lookup, readdir and readdirplus; making, removing and renaming names.
  *
- * A listing is taken when a directory is opened, so that an offset stays
- * meaningful whatever happens to the directory in between.
+ * A listing is taken when a directory is opened, and again after rewinddir(3), so that an
+ * offset stays meaningful whatever happens to the directory in between.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/limits.h"
 #include "core/base/log.h"
 #include "fs/fs.h"
+
+/* The kernel lets through what statfs(2) says is too long. */
+static int check_name(const char *name)
+{
+	return strlen(name) > LIMIT_NAME_BYTES ? -ENAMETOOLONG : 0;
+}
 
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
@@ -19,7 +26,9 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int r;
 
 	trace(TRACE_FS, "lookup '%s'", name);
-	r = node_lookup(dir, span_str(name), &n);
+	r = check_name(name);
+	if (r >= 0)
+		r = node_lookup(dir, span_str(name), &n);
 	if (r >= 0 && n->generated && caller_creates(req)) {
 		node_unref(n, 1);
 		r = -ENOENT;
@@ -113,6 +122,21 @@ static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, 
 	return used;
 }
 
+/* The kernel lets nobody else read by this handle meanwhile. */
+static int list_again(struct node *dir, struct dir_handle *h)
+{
+	struct listing fresh = { 0 };
+	int r = node_list(dir, &fresh);
+
+	if (r < 0) {
+		listing_release(&fresh);
+		return r;
+	}
+	listing_release(&h->list);
+	h->list = fresh;
+	return 0;
+}
+
 static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi,
 		     bool plus)
 {
@@ -122,11 +146,15 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, str
 	/* An entry with attributes has more than a hundred bytes. */
 	auto_free struct node **counted = calloc(size / 100 + 1, sizeof(struct node *));
 	size_t at = 0, n = 0;
+	int r = p && counted ? 0 : -ENOMEM;
 
-	if (!p || !counted) {
-		reply_code(req, -ENOMEM, "list", dir);
+	if (r >= 0 && off == 0 && h->is_read)
+		r = list_again(dir, h);
+	if (r < 0) {
+		reply_code(req, r, "list", dir);
 		return;
 	}
+	h->is_read = true;
 	for (size_t i = (size_t)off; i < h->list.n; i++) {
 		struct node *node = NULL;
 		size_t used = put_entry(req, dir, h, i, plus, p + at, size - at, &node);
@@ -176,7 +204,9 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 
 	trace(TRACE_FS, "mkdir '%s'", name);
 	fs_changing(fs, parent, 1);
-	r = node_mkdir(dir, span_str(name), mode, &n);
+	r = check_name(name);
+	if (r >= 0)
+		r = node_mkdir(dir, span_str(name), mode, &n);
 	if (r < 0)
 		reply_code(req, r, "make a directory in", dir);
 	else

@@ -10,6 +10,7 @@
 #include <fuse_lowlevel.h>
 #include <pthread.h>
 
+#include "fs/waiting.h"
 #include "handlers/ns.h"
 
 struct fs {
@@ -19,6 +20,7 @@ struct fs {
 	const struct options *options;
 	int ready_fd;			/* told once when the first request has come; -1 when nobody waits */
 	const char *mountpoint;
+	struct waiting waiting;
 	atomic_bool ending;		/* the session goes away: no more notices to the kernel */
 	atomic_uint root_changes;	/* names of the root that the kernel is changing at the moment */
 	pthread_mutex_t lock;		/* protects all below */
@@ -29,6 +31,7 @@ struct fs {
 struct dir_handle {
 	struct dir_handle *next, **at;	/* protected by the lock of fs */
 	struct listing list;
+	bool is_read;			/* from its begin: the next time it is taken anew */
 };
 
 extern const struct fuse_lowlevel_ops fs_ops;

@@ -12,16 +12,21 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/peers.h"
 #include "fs/fs.h"
+#include "fs/signals.h"
 
 #define THREADS_MAX 16
-#define AGREE_TIMEOUT ((int64_t)60 * 1000000000)
+#define AGREE_TIMEOUT (60 * SECOND_NS)
+#define FILES_USUAL 4096		/* open at once; more are possible */
 #define READ_AHEAD_KIB 8192		/* of the kernel, for this mount: big requests to sequential readers */
 
 /*
@@ -110,19 +115,48 @@ static void raise_read_ahead(const char *mountpoint)
 			 strerror(errno));
 }
 
+static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
+{
+	struct fs *fs = userdata;
+	bool polled;
+	ssize_t r = waiting_read(&fs->waiting, fd, buf, n, &polled);
+
+	if (r > 0) {
+		atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&fs->ns->requests_polled, polled, memory_order_relaxed);
+	}
+	return r;
+}
+
+static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
+{
+	return writev(fd, iov, n);
+}
+
+static ssize_t splice_reply(int from, off_t *from_off, int to, off_t *to_off, size_t n, unsigned flags,
+			    void *userdata)
+{
+	return splice(from, from_off, to, to_off, n, flags);
+}
+
 static int serve(struct fs *fs)
 {
+	static const struct fuse_custom_io device = {
+		.read = read_request, .writev = write_reply, .splice_send = splice_reply,
+	};
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	int r;
+	int r = config ? waiting_start(&fs->waiting, fs->options->busy_poll) : fail(-ENOMEM, "cannot start the FUSE loop");
 
-	if (!config)
-		return fail(-ENOMEM, "cannot start the FUSE loop");
+	if (r >= 0 && fuse_session_custom_io(fs->se, &device, fuse_session_fd(fs->se)) != 0)
+		r = fail(-ENOMEM, "cannot start the FUSE loop");
+	if (r < 0)
+		return r;
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	fuse_loop_cfg_set_max_threads(config, THREADS_MAX);
 	fuse_loop_cfg_set_idle_threads(config, THREADS_MAX);
 	r = fuse_session_loop_mt(fs->se, config);
 	fuse_loop_cfg_destroy(config);
-	/* Positive: a signal told it to stop, which is how a mount ends. */
+	waiting_stop(&fs->waiting);
 	return r < 0 ? fail(r, "the FUSE loop failed: %s", strerror(-r)) : 0;
 }
 
@@ -163,13 +197,34 @@ static int agree(const struct fs_mount *m, struct fs *fs, int r)
 	if (!m->peers || fs->agreed)
 		return r;
 	fs->agreed = true;
-	return peers_agree(m->peers, 1, r, peers_now() + AGREE_TIMEOUT);
+	return peers_agree(m->peers, 1, r, clock_ns() + AGREE_TIMEOUT);
+}
+
+static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs)
+{
+	struct ns_listener listener = { .changed = root_changed, .arg = fs };
+	int r;
+
+	if (fuse_session_mount(fs->se, m->mountpoint) < 0)
+		return fail(-EIO, "cannot mount on '%s'", m->mountpoint);
+	raise_read_ahead(m->mountpoint);
+	r = agree(m, fs, ns_start(fs->ns, &listener));
+	if (r >= 0)
+		r = serve(fs);
+	/*
+	 * Unmounted first: the watcher may be telling the kernel of a change, and the kernel may wait
+	 * for a request that nobody answers any more. That ends with the connection.
+	 */
+	atomic_store(&fs->ending, true);
+	fuse_session_unmount(fs->se);
+	ns_stop(fs->ns);
+	return r;
 }
 
 static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
-	struct ns_listener listener = { .changed = root_changed, .arg = fs };
+	struct signals signals;
 	int r = fuse_args(m, &args);
 
 	if (r < 0)
@@ -178,25 +233,28 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 	fuse_opt_free_args(&args);
 	if (!fs->se)
 		return fail(-EINVAL, "cannot make a FUSE session: are the options '%s' known?", m->fuse_options);
-	r = fuse_set_signal_handlers(fs->se) < 0 ? fail(-EIO, "cannot set signal handlers") : 0;
-	if (r >= 0 && fuse_session_mount(fs->se, m->mountpoint) < 0)
-		r = fail(-EIO, "cannot mount on '%s'", m->mountpoint);
+	r = signals_start(&signals, fs->se, m->mountpoint);
 	if (r >= 0) {
-		raise_read_ahead(m->mountpoint);
-		r = agree(m, fs, ns_start(fs->ns, &listener));
-		if (r >= 0)
-			r = serve(fs);
-		/*
-		 * Unmounted first: the watcher may be telling the kernel of a change, and the kernel may wait
-		 * for a request that nobody answers any more. That ends with the connection.
-		 */
-		atomic_store(&fs->ending, true);
-		fuse_session_unmount(fs->se);
-		ns_stop(fs->ns);
+		r = serve_until_unmounted(m, fs);
+		signals_stop(&signals);
 	}
-	fuse_remove_signal_handlers(fs->se);
 	fuse_session_destroy(fs->se);
 	return r;
+}
+
+/*
+ * Room in the table of descriptors before there are threads: afterwards the kernel waits for all processors
+ * each time that the table grows, for tens of milliseconds, and a listing of many steps opens each of them.
+ */
+static void make_room_for_files(void)
+{
+	struct rlimit limit;
+	int fd = -1;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+		fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, (int)MIN(limit.rlim_cur, (rlim_t)FILES_USUAL) - 1);
+	if (fd >= 0)
+		close(fd);
 }
 
 static int run(const struct fs_mount *m, int ready_fd)
@@ -205,6 +263,7 @@ static int run(const struct fs_mount *m, int ready_fd)
 	auto_of(ns) struct ns *ns = NULL;
 	int r = check_device();
 
+	make_room_for_files();
 	if (r >= 0)
 		r = log_open(true, !m->foreground && !m->options->log, m->options->log);
 	if (r >= 0)

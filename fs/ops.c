@@ -77,6 +77,25 @@ static void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	reply_attr(req, fs_node(fuse_req_userdata(req), ino), "stat");
 }
 
+/*
+ * access(2), which the kernel asks unless it checks modes itself. Modes tell programs what may be done; whose
+ * they are does not matter, since nobody else gets here.
+ */
+static void fs_access(fuse_req_t req, fuse_ino_t ino, int mask)
+{
+	struct node *n = fs_node(fuse_req_userdata(req), ino);
+	struct stat st = { 0 };
+	int r = node_stat(n, &st);
+
+	if (r >= 0 && S_ISREG(st.st_mode)) {
+		if (mask & W_OK && !(st.st_mode & 0222))
+			r = -EROFS;
+		else if (mask & X_OK && !(st.st_mode & 0111))
+			r = -EACCES;
+	}
+	reply_code(req, r, "check", n);
+}
+
 static void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set,
 		       struct fuse_file_info *fi)
 {
@@ -173,6 +192,7 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.lookup = fs_lookup,
 	.forget = fs_forget,
 	.forget_multi = fs_forget_multi,
+	.access = fs_access,
 	.getattr = fs_getattr,
 	.setattr = fs_setattr,
 	.readlink = fs_readlink,

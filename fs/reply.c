@@ -14,13 +14,18 @@
 static bool is_ordinary(int code)
 {
 	return code == -ENODATA || code == -ERANGE || code == -ENXIO || code == -ENOSYS ||
-	       code == -EINTR;
+	       code == -EINTR || code == -ENAMETOOLONG;
+}
+
+/* Ordinary unless somebody left a note that says why. */
+static bool is_plain(int code)
+{
+	return code == -ENOENT || code == -EOPNOTSUPP || code == -EROFS || code == -EACCES;
 }
 
 void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 {
-	/* A missing name is ordinary too, as is what nobody offers, unless somebody left a note that says why. */
-	bool silent = is_ordinary(code) || ((code == -ENOENT || code == -EOPNOTSUPP) && !*err_where(code));
+	bool silent = is_ordinary(code) || (is_plain(code) && !*err_where(code));
 
 	if (code < 0 && !silent) {
 		auto_buf path = { 0 };
@@ -40,7 +45,7 @@ static void take_back(int r, struct node *n)
 		node_unref(n, 1);
 }
 
-/* A note that nobody needed ends with its request: it must not explain the next one. */
+/* From here on: a note that nobody needed ends with its request. It must not explain the next one. */
 
 void reply_entry(fuse_req_t req, struct node *n, const char *op)
 {
@@ -199,6 +204,7 @@ int reply_bytes(fuse_req_t req, const void *p, size_t n)
 
 void reply_xattr(fuse_req_t req, struct span value, size_t size)
 {
+	err_clear();
 	if (size == 0)
 		fuse_reply_xattr(req, value.n);
 	else if (value.n > size)
@@ -227,15 +233,18 @@ void reply_count(fuse_req_t req, size_t n)
 
 void reply_offset(fuse_req_t req, uint64_t off)
 {
+	err_clear();
 	fuse_reply_lseek(req, (off_t)off);
 }
 
 void reply_link(fuse_req_t req, const char *target)
 {
+	err_clear();
 	fuse_reply_readlink(req, target);
 }
 
 void reply_statfs(fuse_req_t req, const struct statvfs *st)
 {
+	err_clear();
 	fuse_reply_statfs(req, st);
 }

@@ -4,6 +4,7 @@
  * Values are JSON. What the checkpoint does not record is absent (-ENODATA), and
  * a listing names only what is there.
  */
+#include <linux/limits.h>
 #include <stdio.h>
 
 #include "core/base/err.h"
@@ -19,7 +20,8 @@ struct subject {
 	struct node *node;
 	struct item *item;
 	const struct tree_node *tree;
-	struct zarr *array;		/* of an array leaf */
+	struct zarr *array;		/* of an array leaf: what is stored */
+	struct zarr_view view;		/* of it: what a program that reads the file gets */
 };
 
 struct attr {
@@ -43,14 +45,16 @@ static int attr_dtype(const struct subject *s, struct buf *ret)
 {
 	if (!s->array)
 		return -ENODATA;
-	return buf_addf(ret, "\"%s\"", dtype_info(s->array->meta.dtype)->name);
+	return buf_addf(ret, "\"%s\"", dtype_info(s->view.dtype)->name);
 }
 
 static int attr_shape(const struct subject *s, struct buf *ret)
 {
+	uint64_t shape[LIMIT_RANK];
+
 	if (!s->array)
 		return -ENODATA;
-	return print_shape(ret, s->array->meta.rank, s->array->meta.shape);
+	return print_shape(ret, zarr_view_result(&s->view, shape), shape);
 }
 
 static int attr_chunks(const struct subject *s, struct buf *ret)
@@ -98,9 +102,18 @@ static int attr_key(const struct subject *s, struct buf *ret)
 	return tree_key_json(s->tree, ret);
 }
 
+/* Whether the file has the array's own shape: only then it is spread as the array was. */
+static bool has_stored_shape(const struct subject *s)
+{
+	uint64_t shape[LIMIT_RANK];
+	unsigned rank = s->array ? zarr_view_result(&s->view, shape) : 0;
+
+	return s->array && rank == s->array->meta.rank && !memcmp(shape, s->array->meta.shape, rank * sizeof(*shape));
+}
+
 static int attr_write_shape(const struct subject *s, struct buf *ret)
 {
-	if (!s->tree->has_write_shape)
+	if (!s->tree->has_write_shape || !has_stored_shape(s))
 		return -ENODATA;
 	return print_shape(ret, s->tree->write_rank, s->tree->write_shape);
 }
@@ -108,15 +121,24 @@ static int attr_write_shape(const struct subject *s, struct buf *ret)
 static int attr_sharding(const struct subject *s, struct buf *ret)
 {
 	struct span text;
-	int r = item_sharding(s->item, s->tree, &text);
+	int r = has_stored_shape(s) ? item_sharding(s->item, s->tree, &text) : 0;
 
 	return r == 1 ? buf_add_span(ret, text) : r < 0 ? r : -ENODATA;
+}
+
+/* Keys are rows of numbers of one dtype: what was cast, or cut across, holds no keys. */
+static bool has_keys(const struct subject *s)
+{
+	unsigned last = s->view.rank - 1;
+
+	return s->array && s->view.rank && s->view.dtype == s->array->meta.dtype && !s->view.axis[last].drop &&
+	       s->view.axis[last].count == s->array->meta.shape[last];
 }
 
 static int attr_prng_impl(const struct subject *s, struct buf *ret)
 {
 	struct span impl;
-	int r = item_prng_impl(s->item, s->tree, &impl);
+	int r = has_keys(s) ? item_prng_impl(s->item, s->tree, &impl) : 0;
 
 	return r == 1 ? json_put_str(ret, impl, JSON_COMPACT) : r < 0 ? r : -ENODATA;
 }
@@ -303,7 +325,8 @@ static int list_attrs(const struct attr *attrs, size_t n, const struct subject *
 		    attrs[i].print != step_logical && attrs[i].print != step_stored &&
 		    attrs[i].print != step_leaf_count)
 			r = attrs[i].print(s, &value);
-		if (r == -ENODATA)
+		/* What the kernel would not hand over is not named: copying programs would stop at it. */
+		if (r == -ENODATA || (r >= 0 && value.n > XATTR_SIZE_MAX))
 			continue;
 		if (r >= 0)
 			r = buf_addf(ret, PREFIX "%s", attrs[i].name);
@@ -328,9 +351,10 @@ static int get_attr(const struct attr *attrs, size_t n, const struct subject *s,
 static int leaf_subject(struct node *n, struct value *v, struct subject *ret)
 {
 	struct node_leaf *l = container_of(n, struct node_leaf, node);
-	int r = leaf_open(l->item, l->tree, v);
+	struct zarr_view view = { 0 };
+	int r = node_leaf_value(l, v, &view);
 
-	*ret = (struct subject){ n, l->item, l->tree, v->array };
+	*ret = (struct subject){ n, l->item, l->tree, v->array, view };
 	return r;
 }
 
@@ -355,7 +379,7 @@ int leaf_xattr_get(struct node *n, const char *name, struct buf *ret)
 int dir_xattr_list(struct node *n, struct buf *ret)
 {
 	struct node_dir *d = container_of(n, struct node_dir, node);
-	struct subject s = { n, d->item, d->tree, NULL };
+	struct subject s = { .node = n, .item = d->item, .tree = d->tree };
 
 	return list_attrs(dir_attrs, ARRAY_LEN(dir_attrs), &s, ret);
 }
@@ -363,21 +387,21 @@ int dir_xattr_list(struct node *n, struct buf *ret)
 int dir_xattr_get(struct node *n, const char *name, struct buf *ret)
 {
 	struct node_dir *d = container_of(n, struct node_dir, node);
-	struct subject s = { n, d->item, d->tree, NULL };
+	struct subject s = { .node = n, .item = d->item, .tree = d->tree };
 
 	return get_attr(dir_attrs, ARRAY_LEN(dir_attrs), &s, name, ret);
 }
 
 int step_xattr_list(struct node *n, struct buf *ret)
 {
-	struct subject s = { n, NULL, NULL, NULL };
+	struct subject s = { .node = n };
 
 	return list_attrs(step_attrs, ARRAY_LEN(step_attrs), &s, ret);
 }
 
 int step_xattr_get(struct node *n, const char *name, struct buf *ret)
 {
-	struct subject s = { n, NULL, NULL, NULL };
+	struct subject s = { .node = n };
 
 	return get_attr(step_attrs, ARRAY_LEN(step_attrs), &s, name, ret);
 }

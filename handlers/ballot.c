@@ -118,13 +118,18 @@ static int pack_array(struct buf *b, const struct plan_leaf *l)
 	return r;
 }
 
+bool plan_leaf_is_replicas(const struct plan_leaf *l)
+{
+	return l->kind == PLAN_ARRAY && !l->n_parts && draft_is_replicas(l->source, l->source->file->array[l->index].store);
+}
+
 static int pack_leaf(struct buf *b, const struct plan_leaf *l)
 {
 	static const uint8_t empty;
 	int r = wire_put_u8(b, (uint8_t)l->kind);
 
 	if (r >= 0)
-		r = pack_flags(b, (const bool[]){ l->is_jax, l->n_parts > 0 }, 2);
+		r = pack_flags(b, (const bool[]){ l->is_jax, l->n_parts > 0, plan_leaf_is_replicas(l) }, 3);
 	if (r >= 0 && l->kind == PLAN_ARRAY)
 		r = pack_array(b, l);
 	if (r >= 0 && l->kind == PLAN_STRING)
@@ -163,6 +168,7 @@ static int parse_leaf(struct wire *w, struct arena *a, struct share_leaf *ret)
 	bits = wire_u8(w);
 	ret->is_jax = bits & 1;
 	ret->in_parts = bits & 2;
+	ret->replicas = bits & 4;
 	if (ret->kind > PLAN_NONE)
 		return -EIO;
 	if (ret->kind == PLAN_STRING)
@@ -223,7 +229,11 @@ static int pack_tree(struct buf *b, struct plan *p)
 	if (r >= 0)
 		r = wire_put_u32le(b, (uint32_t)p->n_leaves);
 	for (size_t i = 0; i < p->n_leaves && r >= 0; i++) {
-		if (p->leaf[i].kind == PLAN_PLUGIN || p->leaf[i].aggregated)
+		int aggregates = plan_leaf_aggregates(&p->leaf[i]);
+
+		if (aggregates < 0)
+			return aggregates;
+		if (p->leaf[i].kind == PLAN_PLUGIN || aggregates)
 			return fail(-EOPNOTSUPP, "'%s': leaves of plugins and of legacy files cannot be shared by ranks",
 				    p->leaf[i].source->name);
 		p->leaf[i].node->id = (uint32_t)i + 1;

@@ -19,6 +19,7 @@ struct share_box {
 struct share_leaf {
 	enum plan_kind kind;
 	bool is_jax, in_parts;
+	bool replicas;			/* its values are in the database for slices */
 	enum dtype dtype;		/* ARRAY: as stored */
 	unsigned rank;
 	uint64_t shape[LIMIT_RANK];	/* of the whole */
@@ -57,6 +58,8 @@ struct share {
 	size_t n_items;
 };
 
+/* Whether its values are in the database for slices. */
+bool plan_leaf_is_replicas(const struct plan_leaf *l);
 int share_pack(const char *final, struct span custom, struct sealing_item *item, size_t n, struct buf *ret);
 /* -EIO: it is none. bytes must outlive ret. */
 int share_parse(struct span bytes, struct share *ret);

@@ -9,13 +9,14 @@
 
 #include <stdio.h>
 
+#include "core/base/clock.h"
 #include "core/base/digest.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "core/step/item.h"
 
-#define ANSWER_TIMEOUT ((int64_t)60 * 1000000000)
-#define LEFT_OUT ((int64_t)30 * 1000000000)
+#define ANSWER_TIMEOUT (60 * SECOND_NS)
+#define LEFT_OUT (30 * SECOND_NS)
 #define PIECE_MAX (4 * MiB)		/* of one request */
 #define OPEN_MAX 32			/* arrays that are kept open for others */
 
@@ -107,7 +108,7 @@ static bool is_elsewhere(struct zarr_remote *rm, const struct zarr *z, uint64_t 
 	until = b->out_until[rank];
 	pthread_mutex_unlock(&b->lock);
 	*ret_rank = rank;
-	return !until || until < peers_now();
+	return !until || until < clock_ns();
 }
 
 static void leave_out(struct broadcast *b, int rank, int r)
@@ -115,8 +116,8 @@ static void leave_out(struct broadcast *b, int rank, int r)
 	bool first;
 
 	pthread_mutex_lock(&b->lock);
-	first = b->out_until[rank] < peers_now();
-	b->out_until[rank] = peers_now() + LEFT_OUT;
+	first = b->out_until[rank] < clock_ns();
+	b->out_until[rank] = clock_ns() + LEFT_OUT;
 	pthread_mutex_unlock(&b->lock);
 	if (first)
 		log_warn("rank %d gives no chunks (%s): they are read here", rank, err_text(r));
@@ -135,7 +136,7 @@ static int fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_
 	if (r >= 0)
 		r = buf_add_span(&ask, z->address);
 	if (r >= 0)
-		r = peers_call(b->peers, rank, PEERS_CHUNK, buf_span(&ask), peers_now() + ANSWER_TIMEOUT, &answer);
+		r = peers_call(b->peers, rank, PEERS_CHUNK, buf_span(&ask), clock_ns() + ANSWER_TIMEOUT, &answer);
 	if (r >= 0 && answer.n != n)
 		r = fail(-EIO, "rank %d gave %zu bytes of a chunk, %zu were wanted", rank, answer.n, n);
 	if (r < 0) {

@@ -14,6 +14,8 @@
 #include "core/zarr/cast.h"
 #include "handlers/form.h"
 
+#define PIECE_BYTES (4 * MiB)		/* of elements in hand at once */
+
 /* ---- arguments ---- */
 
 /* "0, -1, 2" -> integers; -1 when it is something else. */
@@ -208,8 +210,8 @@ static int plan_join(struct derived_plan *p, struct span args)
 int derived_plan(const struct derived *d, struct zarr *const *input, struct derived_plan *ret)
 {
 	const struct zarr_meta *m = &input[0]->meta;
-	struct derived_plan p = { .fn = d->fn, .input = input, .n_inputs = d->n_inputs, .dtype = m->dtype,
-				  .rank = m->rank };
+	struct derived_plan p = { .fn = d->fn, .name = derived_name(d), .plugin = d->plugin, .args = d->args,
+				  .input = input, .n_inputs = d->n_inputs, .dtype = m->dtype, .rank = m->rank };
 	int r = 0;
 
 	memcpy(p.shape, m->shape, sizeof(p.shape));
@@ -235,6 +237,9 @@ int derived_plan(const struct derived *d, struct zarr *const *input, struct deri
 	case VALUE_FN_STACK:
 		r = plan_join(&p, d->args);
 		break;
+	case VALUE_FN_PLUGIN:
+		r = derived_plugin_plan(&p);
+		break;
 	case VALUE_FN_NONE:
 		break;
 	}
@@ -243,7 +248,7 @@ int derived_plan(const struct derived *d, struct zarr *const *input, struct deri
 	p.bytes = dtype_info(p.dtype)->size;
 	for (unsigned i = 0; i < p.rank && r >= 0; i++)
 		if (!mul_fits(p.bytes, p.shape[i], &p.bytes))
-			r = fail(-EFBIG, "%s gives more than 2^64 bytes", value_fn_name(d->fn));
+			r = fail(-EFBIG, "%s gives more than 2^64 bytes", p.name);
 	if (r < 0)
 		return r;
 	*ret = p;
@@ -484,6 +489,8 @@ int derived_run(const struct derived_plan *p, derived_sink *sink, void *arg)
 	case VALUE_FN_CONCAT:
 	case VALUE_FN_STACK:
 		return run_join(p, piece, sink, arg);
+	case VALUE_FN_PLUGIN:
+		return derived_plugin_run(p, sink, arg);
 	default:
 		return run_view(p->input[0], p->view, 0, p->bytes, piece, sink, arg);
 	}

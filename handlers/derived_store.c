@@ -3,7 +3,11 @@
  * any other array.
  *
  * Its elements are computed into an unlinked temporary file when a byte of them is first read, once for
- * all who read; shape and size are known without. What a function makes is derived.c's.
+ * all who read; shape and size are known without. What a function makes is derived.c's. The files are counted
+ * in spill_limit: one that nobody is reading goes when another needs its room, and is computed again for
+ * the next reader.
+ *
+ * Lock order: k->lock before that of the table of streams; the other way round it is only tried.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -11,6 +15,7 @@
 #include <pthread.h>
 
 #include "core/base/err.h"
+#include "core/zarr/stream.h"
 #include "handlers/derived.h"
 #include "handlers/npy.h"
 
@@ -22,7 +27,8 @@ struct kv_derived {
 	struct buf meta;		/* of .zarray */
 	struct buf chunk;		/* the key of the one chunk */
 	pthread_mutex_t lock;		/* protects file; held while it is being computed */
-	struct io_file *file;		/* counted; NULL: not computed yet */
+	struct io_file *file;		/* counted; NULL: not computed yet, or given up */
+	struct streams_user user;
 };
 
 static struct kv_derived *derived_of(struct kv *kv)
@@ -49,20 +55,35 @@ static int add_piece(void *arg, const void *p, size_t n)
 /* Called with the lock held. */
 static int compute(struct kv_derived *k)
 {
-	const char *dir = k->ckpt->opts.spill_dir;
 	auto_of(io_file) struct io_file *f = NULL;
 	struct into_file to = { .io = k->ckpt->io };
-	int r = io_file_temp(k->ckpt->io, NULL, dir ? dir : "/var/tmp", &f);
+	int r = streams_file(k->ckpt->streams, k->ckpt->io, k->plan.bytes, &f);
 
+	if (r < 0)
+		return err_at(r, "%s", k->plan.name);
 	to.file = f;
-	if (r >= 0)
-		r = derived_run(&k->plan, add_piece, &to);
+	r = derived_run(&k->plan, add_piece, &to);
 	if (r < 0)
 		return r;
 	assert(to.at == k->plan.bytes);
-	f->size = to.at;
 	k->file = take(f);
+	streams_user_add(k->ckpt->streams, &k->user);
 	return 0;
+}
+
+static struct io_file *give_up(struct streams_user *u, bool open)
+{
+	struct kv_derived *k = container_of(u, struct kv_derived, user);
+	struct io_file *f = NULL;
+
+	/* Who holds the lock computes it, or is about to read. */
+	if (pthread_mutex_trylock(&k->lock))
+		return NULL;
+	/* One reference is the item's. */
+	if (k->file && k->file->refs == 1 && (open || k->base.more_refs == 0))
+		f = take(k->file);
+	pthread_mutex_unlock(&k->lock);
+	return f;
 }
 
 static int derived_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
@@ -78,11 +99,12 @@ static int derived_locate(struct kv *kv, const struct span *key, struct kv_loc *
 		} else if (k->plan.bytes && span_eq(key[i], buf_span(&k->chunk))) {
 			pthread_mutex_lock(&k->lock);
 			r = k->file ? 0 : compute(k);
+			/* Without the lock it may be given up, as long as nobody has a reference. */
+			ret[i].file = r >= 0 ? io_file_ref(k->file) : NULL;
 			pthread_mutex_unlock(&k->lock);
 			if (r < 0)
 				break;
 			ret[i].where = KV_FILE;
-			ret[i].file = io_file_ref(k->file);
 			ret[i].len = k->plan.bytes;
 		}
 	}
@@ -99,10 +121,20 @@ static int derived_list(struct kv *kv, struct span prefix, kv_each_fn *each, voi
 	return r;
 }
 
+static int derived_where_text(struct kv *kv, struct span key, struct buf *ret)
+{
+	struct kv_derived *k = derived_of(kv);
+
+	if (span_eq(key, span_str(".zarray")))
+		return buf_addf(ret, "inline:%zu", k->meta.n);
+	return buf_add_str(ret, k->plan.bytes && span_eq(key, buf_span(&k->chunk)) ? "computed" : "absent");
+}
+
 static void derived_free(struct kv *kv)
 {
 	struct kv_derived *k = derived_of(kv);
 
+	streams_user_remove(k->ckpt->streams, &k->user);
 	for (unsigned i = 0; k->input && i < k->plan.n_inputs; i++)
 		zarr_unref(k->input[i]);
 	free(k->input);
@@ -117,6 +149,7 @@ static const struct kv_ops derived_ops = {
 	.name = "derived",
 	.locate = derived_locate,
 	.list = derived_list,
+	.where_text = derived_where_text,
 	.free = derived_free,
 };
 
@@ -145,10 +178,10 @@ static int open_inputs(struct item *item, const struct derived *d, struct kv_der
 
 		if (in->kind != TREE_LEAF || in->value == TREE_VALUE_NONE || in->value == TREE_VALUE_PLACEHOLDER ||
 		    span_eq(in->value_type, span_str("string")))
-			return fail(-EINVAL, "%s of '%.*s', which is no array", value_fn_name(d->fn), SPAN_ARG(in->param));
+			return fail(-EINVAL, "%s of '%.*s', which is no array", derived_name(d), SPAN_ARG(in->param));
 		r = item_array_inner(item, in, &k->input[i]);
 		if (r < 0)
-			return err_at(r, "%s of '%.*s'", value_fn_name(d->fn), SPAN_ARG(in->param));
+			return err_at(r, "%s of '%.*s'", derived_name(d), SPAN_ARG(in->param));
 	}
 	return 0;
 }
@@ -163,6 +196,7 @@ static int computed_store(struct item *item, const struct derived *d, struct kv 
 	k->base.ops = &derived_ops;
 	k->base.io = item->ckpt->io;
 	k->ckpt = item->ckpt;
+	k->user.give_up = give_up;
 	pthread_mutex_init(&k->lock, NULL);
 	k->base.name = strdup("derived");
 	r = k->base.name ? open_inputs(item, d, k) : fail(-ENOMEM, "cannot open a computed array");

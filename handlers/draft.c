@@ -190,9 +190,14 @@ static int remove_own(struct draft *d)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < d->root->n_children && r >= 0; i++)
-		if (d->root->child[i]->item.dir)
-			r = io_remove_tree(d->dir->dir, d->root->child[i]->item.dir);
+	for (size_t i = 0; i < d->root->n_children && r >= 0; i++) {
+		const struct draft_node *n = d->root->child[i];
+
+		if (n->item.dir)
+			r = io_remove_tree(d->dir->dir, n->item.dir);
+		if (r >= 0 && n->replicas.dir)
+			r = io_remove_tree(d->dir->dir, n->replicas.dir);
+	}
 	return r;
 }
 
@@ -247,11 +252,10 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	 * Ranks share the directory. Its number is used up, whatever happens: what a failure leaves is the
 	 * commit's to remove.
 	 */
-	if ((d->ns->joint ? asprintf(&name, ".pytreefs-item-%d-%u", joint_rank(d->ns->joint), d->n_stores++) :
-			    asprintf(&name, ".pytreefs-item-%u", d->n_stores++)) < 0) {
-		name = NULL;
+	name = d->ns->joint ? str_fmt(".pytreefs-item-%d-%u", joint_rank(d->ns->joint), d->n_stores++) :
+			      str_fmt(".pytreefs-item-%u", d->n_stores++);
+	if (!name)
 		return fail(-ENOMEM, "cannot write to '%s'", d->name);
-	}
 	r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, mode);
 	if (r >= 0)
 		r = io_dir_sub(d->dir->dir, name, ret);
@@ -260,56 +264,105 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	return r;
 }
 
-static int make_store(struct draft *d, struct draft_node *item)
+static int make_store(struct draft *d, const struct save_opts *o, struct draft_store *ret)
 {
-	struct store_opts opts = { .dir_mode = d->ns->options->mode ? (unsigned)d->ns->options->mode : 0777 };
+	struct store_opts opts = { .dir_mode = d->ns->options->mode ? (unsigned)d->ns->options->mode : 0777,
+				   .ocdbt = o->ocdbt, .target_size = o->target_data_file_size,
+				   .first_leaf = ret->first_leaf };
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_free char *name = NULL;
-	struct save_opts o = { 0 };
-	int r = draft_save_opts(item, span_of(NULL, 0), &o);
+	int r = make_store_dir(d, opts.dir_mode, &dir, &name);
 
 	if (r >= 0)
-		r = make_store_dir(d, opts.dir_mode, &dir, &name);
-	opts.ocdbt = o.ocdbt;
-	opts.target_size = o.target_data_file_size;
-	if (r >= 0)
-		r = store_new(dir, &opts, &item->item.store);
+		r = store_new(dir, &opts, &ret->store);
 	if (r < 0)
 		return r;
 	/* The store owns it now. */
 	take(dir);
-	item->item.dir = take(name);
+	ret->dir = take(name);
 	return 0;
 }
 
-int draft_leaf_kv(struct draft_node *n, struct kv **ret, const struct store **ret_store)
+/* Called with the lock held. */
+static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret, const struct store **ret_store)
 {
-	struct draft_node *item;
-	int r = 0;
+	struct draft_node *item = draft_item_of(n);
+	struct save_opts o = { 0 };
+	struct draft_store *to;
+	int r;
+
+	if (!item || (!n->parent && n != n->draft->root))
+		return fail(-EINVAL, "'%s' is in no item", n->name);
+	r = draft_save_opts(item, span_of(NULL, 0), &o);
+	to = replicas && o.ocdbt ? &item->replicas : &item->item;
+	/* A file of the draft itself is an item, and has its arrays. */
+	if (r >= 0 && !to->store)
+		r = make_store(n->draft, &o, to);
+	if (r >= 0)
+		r = store_leaf(to->store, ret);
+	if (r >= 0)
+		*ret_store = to->store;
+	return r;
+}
+
+int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret, const struct store **ret_store)
+{
+	int r;
 
 	pthread_mutex_lock(&n->draft->lock);
-	item = draft_item_of(n);
-	if (!item || (!n->parent && n != n->draft->root))
-		r = fail(-EINVAL, "'%s' is in no item", n->name);
-	/* A file of the draft itself is an item, and has its arrays. */
-	if (r >= 0 && !item->item.store)
-		r = make_store(n->draft, item);
-	if (r >= 0)
-		r = store_leaf(item->item.store, ret);
-	if (r >= 0)
-		*ret_store = item->item.store;
+	r = leaf_kv(n, replicas, ret, ret_store);
 	pthread_mutex_unlock(&n->draft->lock);
 	return r;
 }
 
-const struct store *draft_store_of(struct draft_node *n)
+bool draft_has_store(struct draft_node *n, const struct store *store)
 {
-	struct draft_node *item;
-	const struct store *s;
+	const struct draft_node *item;
+	bool has;
 
 	pthread_mutex_lock(&n->draft->lock);
 	item = draft_item_of(n);
-	s = item ? item->item.store : NULL;
+	has = item && store && (item->item.store == store || item->replicas.store == store);
 	pthread_mutex_unlock(&n->draft->lock);
-	return s;
+	return has;
+}
+
+bool draft_is_replicas(struct draft_node *n, const struct store *store)
+{
+	const struct draft_node *item;
+	bool is;
+
+	pthread_mutex_lock(&n->draft->lock);
+	item = draft_item_of(n);
+	is = item && store && item->replicas.store == store;
+	pthread_mutex_unlock(&n->draft->lock);
+	return is;
+}
+
+void draft_drop_store(struct draft_node *item)
+{
+	struct draft_store s;
+
+	pthread_mutex_lock(&item->draft->lock);
+	s = item->item;
+	item->item = (struct draft_store){ .first_leaf = s.store ? store_next_leaf(s.store) : s.first_leaf };
+	pthread_mutex_unlock(&item->draft->lock);
+	store_free(s.store);
+	free(s.dir);
+}
+
+int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
+{
+	char *copy = strdup(to);
+	int r = copy ? 0 : fail(-ENOMEM, "cannot move the arrays in '%s'", store->dir);
+
+	if (r >= 0 && strcmp(store->dir, to))
+		r = io_dirop(d->dir->dir, IO_RENAME_NEW, store->dir, to, 0);
+	if (r < 0) {
+		free(copy);
+		return r;
+	}
+	free(store->dir);
+	store->dir = copy;
+	return 0;
 }

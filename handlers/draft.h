@@ -28,6 +28,7 @@ struct draft_file;
 struct draft_store {
 	struct store *store;
 	char *dir;			/* its directory below the draft's, at the moment */
+	unsigned first_leaf;		/* of the next store: one that was dropped may have left its leaves */
 };
 
 struct draft_xattr {
@@ -42,6 +43,7 @@ struct draft_node {
 	struct draft_node *parent;	/* NULL: the draft itself, or a name that was removed */
 	char *name;
 	bool is_dir;
+	bool from_opaque;		/* of a file: copied from an item that is no tree */
 	bool generated_hidden;		/* its generated file was removed, and not written since */
 	uint64_t ino;
 	struct timespec mtime;
@@ -51,7 +53,8 @@ struct draft_node {
 	struct draft_xattr *xattrs;
 	struct draft_file *file;	/* of a file */
 	struct draft_store item;	/* of an item: a child of the draft */
-	struct buf told;		/* of an item: the `_METADATA` that a program wrote */
+	struct draft_store replicas;	/* the same, of what ranks write in slices (replica_parallel_separate) */
+	struct buf told;		/* of an item, or the draft: the generated file as a program wrote it */
 	int told_dtype;			/* of a leaf: enum dtype of the one that it was copied from */
 	struct buf told_impl;		/* the same, of a PRNG key: its implementation */
 };
@@ -153,25 +156,40 @@ int draft_seal_priority(struct draft_node *dir, const char *glob);
  */
 int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret);
 
-/* ---- stores (draft.c); both lock the draft ---- */
+/* ---- stores (draft.c) ---- */
 
-/* A kv for one array of the node's item. */
-int draft_leaf_kv(struct draft_node *n, struct kv **ret, const struct store **ret_store);
-/* The store of the node's item, or NULL when there is none yet. */
-const struct store *draft_store_of(struct draft_node *n);
+/*
+ * A kv for one array of the node's item. replicas: in the database for what ranks write in slices, where
+ * there is one (an item in directories has one store). Locks the draft.
+ */
+int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret, const struct store **ret_store);
+/* Whether that is a store of the node's item. */
+bool draft_has_store(struct draft_node *n, const struct store *store);
+/* Whether it is the one for what ranks write in slices. */
+bool draft_is_replicas(struct draft_node *n, const struct store *store);
+/* For commits: the draft needs nothing that is in the item's store, whose directory is left over. */
+void draft_drop_store(struct draft_node *item);
+/* For commits: the directory of a store gets another name in the draft's. */
+int draft_move_store(struct draft *d, struct draft_store *store, const char *to);
 
 /* ---- what copies say beyond names and contents (draft_told.c); all lock the draft ---- */
 
 /* A program wrote a piece of it. */
-void draft_tell(struct draft_node *item, uint64_t off, const void *p, size_t n);
+void draft_tell(struct draft_node *dir, uint64_t off, const void *p, size_t n);
 /* It wrote all of it to a file of another name. */
-void draft_tell_file(struct draft_node *item, struct draft_file *f);
+void draft_tell_file(struct draft_node *dir, struct draft_file *f);
+/* Custom metadata of the step by its copied `_CHECKPOINT_METADATA`, appended to ret; nothing when that says none. */
+int draft_told_custom(struct draft_node *root, struct buf *ret);
 /* A leaf is a copy of one with that dtype (JSON text), and maybe a key of that implementation; {}: of none. */
 void draft_tell_leaf(struct draft_node *n, struct span dtype, struct span impl);
+/* A file is a copy of one of an item that is no tree. */
+void draft_tell_opaque(struct draft_node *n);
 
 /* ---- generated files (draft_tree.c) ---- */
 
-/* `_METADATA` of an item as it would be written now; leaves that are not whole yet are in it, too. */
+/* Whether a directory of the draft is an item that will be a tree: not bytes as they are, and not a plugin's. */
+bool draft_is_tree(const struct draft_node *item);
+/* `_METADATA` of an item as it would be written now; leaves that are not whole yet are in it, too. -ENOENT: of no tree. */
 int draft_metadata(struct draft_node *item, struct buf *ret);
 /* `_CHECKPOINT_METADATA` as it is now. */
 int draft_checkpoint_metadata(struct draft *d, struct buf *ret);

@@ -2,13 +2,14 @@
  * draft_aggregate.c - leaves of a draft that go into the legacy msgpack file of their item.
  *
  * All of them are in memory while the commit goes on: the file is made for small values, and what does
- * not fit the write budget is refused. Kept true: such a leaf is stored there and nowhere else.
+ * not fit the write budget is refused. Kept true: such a leaf is no leaf of the item's store; its array goes
+ * with what the draft alone needs (draft_keep.c).
  */
 #include "core/base/err.h"
 #include "handlers/draft_items.h"
 #include "handlers/ns.h"
 
-static int is_wanted(const struct plan_leaf *l)
+int plan_leaf_aggregates(const struct plan_leaf *l)
 {
 	struct save_opts o;
 	int r;
@@ -111,14 +112,6 @@ static int take_leaf(struct sealing_item *it, struct plan_leaf *l, uint64_t *lef
 	}
 	if (r < 0)
 		return r;
-	/* Chunks that no database refers to are removed: should the commit fail, the draft needs its bytes. */
-	if (l->kind == PLAN_ARRAY && !l->n_parts && l->source->file->n_arrays == 1) {
-		pthread_mutex_lock(&l->source->file->lock);
-		r = draft_file_stage(l->source->file);
-		pthread_mutex_unlock(&l->source->file->lock);
-	}
-	if (r < 0)
-		return r;
 	l->node->value = TREE_VALUE_AGGREGATE;
 	l->node->aggregate = a;
 	l->aggregated = true;
@@ -135,7 +128,7 @@ int sealing_item_aggregate(struct sealing_item *it)
 	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
 		struct plan_leaf *l = &it->plan->leaf[i];
 
-		r = is_wanted(l);
+		r = plan_leaf_aggregates(l);
 		if (r > 0) {
 			r = take_leaf(it, l, &left);
 			any = true;

@@ -9,6 +9,7 @@
 #include "core/step/layout.h"
 #include "core/tree/name.h"
 #include "core/zarr/cast.h"
+#include "handlers/kv_slice.h"
 #include "handlers/ns.h"
 
 #define DEFAULT_CHUNK (4 * MiB)		/* large enough for compression, small enough to be read alone */
@@ -116,12 +117,13 @@ unsigned joint_slices(const struct ns *ns, unsigned rank, const uint64_t *shape,
 }
 
 /* The block that every writer of the array fills: the array itself, or what the parts have in common. */
-static bool block_of(const struct draft_node *n, const struct draft_array *a, uint64_t *block, uint64_t *whole)
+static bool block_of(const struct draft_node *n, const struct draft_array *a, uint64_t item, uint64_t *block,
+		     uint64_t *whole)
 {
 	struct draft_part p;
 	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
 
-	unsigned axis, slices = part ? 1 : joint_slices(n->draft->ns, a->rank, a->shape, a->item, &axis);
+	unsigned axis, slices = part ? 1 : joint_slices(n->draft->ns, a->rank, a->shape, item, &axis);
 
 	err_clear();
 	for (unsigned i = 0; i < a->rank; i++) {
@@ -229,7 +231,7 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 	if (r >= 0)
 		r = choose_dtype(n, a, &o, &w);
 	if (r >= 0)
-		w.is_part = block_of(n, a, block, whole);
+		w.is_part = block_of(n, a, dtype_info(w.to)->size, block, whole);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;
@@ -275,6 +277,50 @@ void array_release(struct draft_array *a)
 	zarr_writer_close(take(a->writer));
 	kv_free(take(a->kv));
 	a->store = NULL;
+}
+
+/* ---- slices ---- */
+
+/* Which chunks this rank gives when all active ones have the array: false when it is in no slices. */
+static bool slice_of(const struct draft_node *n, const struct draft_array *a, const struct array_wanted *w,
+		     struct slice *ret)
+{
+	const struct ns *ns = n->draft->ns;
+	unsigned axis = 0, before = 0, slices = joint_slices(ns, a->rank, a->shape, w->layout.item, &axis);
+	struct draft_part p;
+	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
+	uint64_t chunks;
+
+	err_clear();
+	if (part || slices < 2 || (a->shape[axis] / slices) % w->layout.chunk[axis])
+		return false;
+	for (int i = 0; i < joint_rank(ns->joint); i++)
+		before += joint_is_active(ns->joint, i);
+	chunks = a->shape[axis] / slices / w->layout.chunk[axis];
+	*ret = (struct slice){ axis, before < slices ? before * chunks : 0, before < slices ? (before + 1) * chunks : 0 };
+	return true;
+}
+
+int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w, struct span json,
+	     struct kv **ret, const struct store **ret_store)
+{
+	const char *dir = n->draft->ns->ckpt->opts.spill_dir;
+	auto_of(kv) struct kv *own = NULL;
+	const struct store *store;
+	struct slice slice;
+	bool sliced = slice_of(n, a, w, &slice);
+	int r = draft_leaf_kv(n, sliced && n->draft->ns->options->replica_parallel_separate, &own, &store);
+
+	/* Where nothing can be kept aside all is stored, and the commit takes its slice of that. */
+	if (r >= 0 && dir && sliced)
+		r = kv_slice_new(own, json, &slice, dir, &n->draft->ns->aside_bytes, ret);
+	else if (r >= 0)
+		*ret = own;
+	if (r < 0)
+		return r;
+	take(own);
+	*ret_store = store;
+	return 0;
 }
 
 /* ---- encoding ---- */
@@ -388,7 +434,7 @@ int array_encode(struct draft_node *n, struct draft_array *a, const struct array
 	int r = array_json(&w->layout, w->to, a->rank, a->shape, &json);
 
 	if (r >= 0)
-		r = draft_leaf_kv(n, &kv, &store);
+		r = array_kv(n, a, w, buf_span(&json), &kv, &store);
 	if (r >= 0) {
 		e.raw = block_alloc(PIECE);
 		if (!e.raw)
@@ -421,7 +467,7 @@ int array_fits(struct draft_node *n, struct draft_array *a, const struct array_w
 		memcpy(asked.chunk, a->layout.chunk, sizeof(asked.chunk));
 	if (a->copied && w->any_level && asked.compress)
 		asked.level = a->layout.level;
-	if (!a->kv || a->store != draft_store_of(n) || memcmp(&a->layout, &asked, sizeof(asked)))
+	if (!a->kv || !draft_has_store(n, a->store) || memcmp(&a->layout, &asked, sizeof(asked)))
 		return 0;
 	if (a->from == w->from && a->stored == w->to)
 		return 1;

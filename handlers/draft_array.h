@@ -67,6 +67,12 @@ static inline bool array_is_changed(const struct draft_array *a)
 void array_release(struct draft_array *a);
 
 /*
+ * A new kv of the node's item for an array of that document. Of an array that ranks write in slices it keeps this
+ * rank's slice in the item's store, and the rest aside.
+ */
+int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w, struct span json,
+	     struct kv **ret, const struct store **ret_store);
+/*
  * Encode it for `w` into a new kv of the node's item, which replaces its kv. read gives the bytes of
  * the file's elements.
  */

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/glob.h"
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
 #include "core/step/step_name.h"
@@ -39,6 +41,42 @@ static void sealing_release(struct sealing *s)
 
 /* ---- the whole draft ---- */
 
+/* Whoever wrote such a rule meant something by it, and it does nothing. */
+static void warn_of_rule(const struct plan *p, const struct save_rule *rule)
+{
+	struct draft *d = p->item->draft;
+	auto_buf item = { 0 };
+	int r;
+
+	pthread_mutex_lock(&d->lock);
+	r = draft_rule_path(p->item, span_of(NULL, 0), &item);
+	pthread_mutex_unlock(&d->lock);
+	if (r < 0 || glob_match(rule->glob, buf_str(&item)))
+		return;
+	for (size_t i = 0; i < p->n_leaves; i++) {
+		auto_buf leaf = { 0 };
+
+		pthread_mutex_lock(&d->lock);
+		r = draft_rule_path(p->leaf[i].source, span_of(NULL, 0), &leaf);
+		pthread_mutex_unlock(&d->lock);
+		if (r < 0 || !glob_match(rule->glob, buf_str(&leaf)))
+			continue;
+		log_warn("rule '%s' has no effect: it matches '%s', and %s is the same for all leaves of item '%s'", rule->text,
+			 buf_str(&leaf), rule->of_item, p->name);
+		return;
+	}
+}
+
+static void warn_of_rules(const struct plan *p)
+{
+	const struct options *o = p->item->draft->ns->options;
+
+	for (size_t i = 0; i < o->n_rules; i++)
+		if (o->rules[i].of_item)
+			warn_of_rule(p, &o->rules[i]);
+	err_clear();
+}
+
 static int plan_items(struct sealing *s)
 {
 	struct draft *d = s->d;
@@ -55,10 +93,13 @@ static int plan_items(struct sealing *s)
 	for (size_t i = 0; i < n; i++) {
 		struct draft_node *node = child ? child[i] : d->root;
 
+		/* Of an item that ranks share, which is the draft itself, one has nothing. */
+		if (!child && d->ns->joint && !joint_is_primary(d->ns->joint) && !node->n_children)
+			continue;
 		if (r >= 0 && strcmp(node->name, "_CHECKPOINT_METADATA")) {
 			r = plan_new(node, true, &s->item[s->n].plan);
 			if (r >= 0)
-				s->n++;
+				warn_of_rules(s->item[s->n++].plan);
 			else
 				err_at(r, "item '%s'", node->name);
 		}
@@ -84,7 +125,7 @@ static int custom_metadata(struct sealing *s)
 
 	if (r == -ENODATA || s->d->is_item) {
 		err_clear();
-		return 0;
+		return s->d->is_item ? 0 : draft_told_custom(s->d->root, &s->custom);
 	}
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "custom metadata", &doc);
@@ -133,20 +174,6 @@ static int clean(struct sealing *s)
 	return r;
 }
 
-static int move_store(struct draft *d, struct draft_node *n, const char *to)
-{
-	char *copy = strdup(to);
-	int r = copy ? io_dirop(d->dir->dir, IO_RENAME_NEW, n->item.dir, to, 0) : -ENOMEM;
-
-	if (r < 0) {
-		free(copy);
-		return r;
-	}
-	free(n->item.dir);
-	n->item.dir = copy;
-	return 0;
-}
-
 /* Stores get the names of their items; those that must change go out of the way of others first. */
 static int name_stores(struct sealing *s)
 {
@@ -159,13 +186,13 @@ static int name_stores(struct sealing *s)
 		if (!n->item.dir || !strcmp(n->item.dir, s->item[i].plan->name) || n->item.dir[0] == '.')
 			continue;
 		snprintf(temp, sizeof(temp), ".pytreefs-item-%u", s->d->n_stores++);
-		r = move_store(s->d, n, temp);
+		r = draft_move_store(s->d, &n->item, temp);
 	}
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		struct draft_node *n = s->item[i].plan->item;
 
 		if (n->item.dir && strcmp(n->item.dir, s->item[i].plan->name))
-			r = move_store(s->d, n, s->item[i].plan->name);
+			r = draft_move_store(s->d, &n->item, s->item[i].plan->name);
 	}
 	return r;
 }
@@ -240,7 +267,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		s->commit_item[i] = (struct commit_item){
 			.name = span_str(it->plan->name), .handler = sealing_item_handler(it->plan),
 			.store = it->plan->item->item.store, .leaves = it->leaf, .n_leaves = it->n_leaves,
-			.files = it->file, .n_files = it->n_files,
+			.kept = it->kept, .n_kept = it->n_kept, .files = it->file, .n_files = it->n_files,
 		};
 	}
 	if (o->verify_commit) {
@@ -252,11 +279,9 @@ static int run_commit(struct sealing *s, int64_t deadline)
 
 static int64_t deadline_of(const struct ns *ns)
 {
-	struct timespec t;
+	uint64_t seconds = MIN(ns->options->commit_timeout, (uint64_t)1 << 32);
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return ns->options->commit_timeout ?
-		       ((int64_t)t.tv_sec + (int64_t)MIN(ns->options->commit_timeout, (uint64_t)1 << 32)) * 1000000000 + t.tv_nsec : 0;
+	return seconds ? clock_ns() + (int64_t)seconds * SECOND_NS : 0;
 }
 
 /* ---- files that are still open ---- */

@@ -142,6 +142,20 @@ int draft_file_stage(struct draft_file *f)
 	return 0;
 }
 
+int draft_file_unstore(struct draft_file *f)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->n_arrays && (f->place == PLACE_STORED || f->place == PLACE_STREAM))
+		r = draft_file_stage(f);
+	/* What was encoded of contents that lie elsewhere is not needed either. */
+	if (r >= 0)
+		draft_arrays_release(f);
+	pthread_mutex_unlock(&f->lock);
+	return r;
+}
+
 /* ---- reading ---- */
 
 int draft_file_read_locked(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
@@ -262,7 +276,7 @@ static ssize_t write_here(struct draft_file *f, uint64_t off, const uint8_t *p, 
 			n = MIN(n, memory_max(f) - (size_t)off);
 			return (r = memory_write(f, off, p, n)) < 0 ? r : (ssize_t)n;
 		}
-		r = off == f->pos ? memory_to_stream(f) : 0;
+		r = off == f->pos && !f->nameless ? memory_to_stream(f) : 0;
 		if (r == 0)
 			r = draft_file_stage(f);
 		return r < 0 ? r : 0;
@@ -321,7 +335,10 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
-	if (size == 0) {
+	/* What was encoded from it holds no more. */
+	if (size != f->size && (f->place == PLACE_MEMORY || f->place == PLACE_STAGED))
+		draft_arrays_release(f);
+	if (size == 0 && !f->nameless) {
 		/* Afresh: whatever it was. */
 		draft_arrays_release(f);
 		io_file_unref(take(f->staged));
@@ -339,7 +356,6 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 				f->staged->size = size;
 		}
 	} else if (f->place == PLACE_STAGED) {
-		draft_arrays_release(f);
 		r = io_file_truncate(f->staged, size);
 		if (r >= 0)
 			f->staged->size = size;
@@ -387,6 +403,8 @@ static int settle(struct draft_file *f)
 {
 	int r = 0;
 
+	if (f->nameless)
+		return 0;
 	if (f->place == PLACE_STREAM) {
 		r = draft_stream_finish(f);
 		if (r == 0)
@@ -401,6 +419,26 @@ static int settle(struct draft_file *f)
 		r = 0;
 	}
 	return r;
+}
+
+void draft_file_unname(struct draft_file *f)
+{
+	int r;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->writers && !f->nameless) {
+		r = draft_file_stage(f);
+		if (r < 0) {
+			/* Its writer hears of it; what it wrote is nobody's business but its own. */
+			err_save(r, &f->failed);
+			draft_arrays_release(f);
+			buf_release(&f->head);
+			f->place = PLACE_MEMORY;
+			f->size = f->pos = 0;
+		}
+		f->nameless = true;
+	}
+	pthread_mutex_unlock(&f->lock);
 }
 
 void draft_file_closed(struct draft_file *f, bool settled)
@@ -452,25 +490,4 @@ int draft_file_sync(struct draft_file *f)
 		r = io_file_sync(f->staged);
 	pthread_mutex_unlock(&f->lock);
 	return r;
-}
-
-enum draft_content draft_file_content(struct draft_file *f)
-{
-	static const uint8_t magic[] = { 0x93, 'N', 'U', 'M', 'P', 'Y' };
-	uint8_t first[9];
-	size_t n;
-	enum draft_content c = CONTENT_OTHER;
-
-	pthread_mutex_lock(&f->lock);
-	n = (size_t)MIN(f->size, (uint64_t)sizeof(first));
-	if (draft_file_read_locked(f, 0, n, first) >= 0) {
-		if (n >= sizeof(magic) && !memcmp(first, magic, sizeof(magic)))
-			c = CONTENT_NPY;
-		/* A length below 2^27, and an object behind it. */
-		else if (n == 9 && !first[7] && !first[6] && !first[5] && !first[4] && first[3] < 8 &&
-			 first[8] == '{')
-			c = CONTENT_SAFETENSORS;
-	}
-	pthread_mutex_unlock(&f->lock);
-	return c;
 }

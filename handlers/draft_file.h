@@ -41,6 +41,7 @@ struct draft_file {
 	unsigned writers;		/* handles open for writing */
 	unsigned unsettled;		/* of them: not closed by their program since it wrote */
 	struct err_note failed;		/* of background work: told once */
+	bool nameless;			/* staged for good: no leaf of the step any more */
 };
 
 int draft_file_new(struct draft_node *n, struct draft_file **ret);
@@ -65,6 +66,11 @@ enum draft_open { DRAFT_OPEN_CLOSED, DRAFT_OPEN_CLOSING, DRAFT_OPEN_WRITING };
 enum draft_open draft_file_is_open(struct draft_file *f);
 /* What went wrong behind the writer's back, told once; 0 when nothing did. */
 int draft_file_failed(struct draft_file *f);
+/*
+ * Its name is gone, or another file's: whoever has it open goes on with a file of its own, and nothing that is
+ * written to it comes near the step.
+ */
+void draft_file_unname(struct draft_file *f);
 /* Everything accepted is encoded or staged, and its values are durable: fsync(2). */
 int draft_file_sync(struct draft_file *f);
 
@@ -101,13 +107,12 @@ int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head)
  * encodes again what was encoded for other options. -EINVAL: malformed, incomplete, or no leaf at all.
  */
 int draft_file_seal(struct draft_file *f);
+/* For the commit: the contents are bytes and no arrays, and leave their item's store. On failure nothing has changed. */
+int draft_file_unstore(struct draft_file *f);
 /* Called with the file's lock held: what was encoded is an .npy array. */
 static inline bool draft_file_is_npy(const struct draft_file *f)
 {
 	return f->n_arrays == 1 && !f->array[0].name.p;
 }
-/* Whether the contents are arrays (.npy, safetensors) by their first bytes. */
-enum draft_content { CONTENT_OTHER, CONTENT_NPY, CONTENT_SAFETENSORS };
-enum draft_content draft_file_content(struct draft_file *f);
 
 #endif

@@ -318,7 +318,11 @@ static int read_file(void *arg, uint64_t off, size_t n, void *p)
 static int add_draft_file(struct sealing_item *it, struct span name, struct draft_node *n)
 {
 	struct commit_file f = { .source = read_file, .arg = n->file, .size = draft_file_size(n->file) };
-	int r = arena_keep(&it->arena, name, &f.name);
+	/* An item that is no tree has no arrays: its directory is its own. */
+	int r = draft_file_unstore(n->file);
+
+	if (r >= 0)
+		r = arena_keep(&it->arena, name, &f.name);
 
 	return r < 0 ? r : add_file(it, &f);
 }
@@ -370,10 +374,8 @@ static int add_opaque(struct sealing_item *it, struct draft_node *dir, const cha
 	for (size_t i = 0; i < n; i++) {
 		auto_free char *at = NULL;
 
-		if (r >= 0 && asprintf(&at, "%s%s%s", path, depth ? "/" : "", child[i]->name) < 0) {
-			at = NULL;
+		if (r >= 0 && !(at = str_fmt("%s%s%s", path, depth ? "/" : "", child[i]->name)))
 			r = fail(-ENOMEM, "cannot list '%s'", dir->name);
-		}
 		if (r >= 0)
 			r = child[i]->is_dir ? add_opaque(it, child[i], at, depth + 1) :
 					       add_draft_file(it, span_str(at), child[i]);
@@ -404,6 +406,8 @@ static int collect_files(struct draft_node *dir, const char *path, unsigned dept
 			r = fail(-EFBIG, "'%s' is too large for a plugin", buf_str(&at));
 		else if (r >= 0)
 			r = buf_reserve(&bytes, size + 1);
+		if (r >= 0 && !child[i]->is_dir)
+			r = draft_file_unstore(child[i]->file);
 		if (r >= 0 && !child[i]->is_dir)
 			r = draft_file_read_into(child[i]->file, 0, size, bytes.p);
 		if (r >= 0 && !child[i]->is_dir)
@@ -443,7 +447,7 @@ struct span sealing_item_handler(const struct plan *p)
 	return handler ? span_str(handler) : span_of(NULL, 0);
 }
 
-int sealing_item_fill(struct sealing_item *it)
+static int fill(struct sealing_item *it)
 {
 	switch (it->plan->kind) {
 	case PLAN_TREE:
@@ -460,6 +464,13 @@ int sealing_item_fill(struct sealing_item *it)
 	return -EINVAL;
 }
 
+int sealing_item_fill(struct sealing_item *it)
+{
+	int r = fill(it);
+
+	return r < 0 ? r : sealing_item_keep(it);
+}
+
 void sealing_item_release(struct sealing_item *it)
 {
 	for (struct sealing_meta *m = it->metas; m; m = m->next)
@@ -471,6 +482,7 @@ void sealing_item_release(struct sealing_item *it)
 	buf_release(&it->aggregate);
 	plugin_files_release(&it->made);
 	free(it->leaf);
+	free(it->kept);
 	free(it->file);
 	plan_free(it->plan);
 	arena_release(&it->arena);

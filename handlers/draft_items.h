@@ -13,6 +13,8 @@ struct sealing_item {
 	struct plan *plan;
 	struct commit_leaf *leaf;
 	size_t n_leaves, cap_leaves;
+	struct kv **kept;		/* arrays of the draft that are no leaves; borrowed */
+	size_t n_kept, cap_kept;
 	struct commit_file *file;
 	size_t n_files, cap_files;
 	struct buf strings, sharding, arrays, metadata, aggregate;
@@ -28,6 +30,10 @@ struct sealing_item {
 int sealing_item_fill(struct sealing_item *it);
 /* The leaves that options ask for go into the legacy file: it->aggregate, if any. (draft_aggregate.c) */
 int sealing_item_aggregate(struct sealing_item *it);
+/* it->kept, from files and leaves; a store that nobody needs any more is dropped. (draft_keep.c) */
+int sealing_item_keep(struct sealing_item *it);
+/* 1: the options ask for that. */
+int plan_leaf_aggregates(const struct plan_leaf *l);
 /* Name of the handler that Orbax restores the item with; {} for an item that it does not know. */
 struct span sealing_item_handler(const struct plan *p);
 /* The files of it->plan alone, which is a tree that others have stored: `_METADATA` and its like. */

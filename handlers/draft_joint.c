@@ -141,26 +141,31 @@ static int second_round(struct course *c, const struct joint_plan *jp)
 	return r < 0 && all != -ETIMEDOUT ? err_restore(&note) : all;
 }
 
+static int add_database(struct arena *a, const char *name, struct ocdbt_parts *ret)
+{
+	ret->name[ret->n] = arena_str(a, name);
+	return ret->name[ret->n++] ? 0 : fail(-ENOMEM, "cannot merge '%s'", name);
+}
+
 /* The databases that are merged to one: names beneath the item's directory. */
 static int name_databases(const struct joint_item *it, int n_ranks, struct arena *a, struct ocdbt_parts *ret)
 {
-	ret->name = arena_calloc(a, (size_t)n_ranks + 1, sizeof(*ret->name));
+	int r = 0;
+
+	ret->name = arena_calloc(a, 2 * (size_t)n_ranks + 1, sizeof(*ret->name));
 	if (!ret->name)
 		return fail(-ENOMEM, "cannot merge %d databases", n_ranks);
-	for (int i = 0; i <= n_ranks; i++) {
+	for (int i = 0; i < n_ranks && r >= 0; i++) {
 		char text[64];
 
-		if (i < n_ranks ? !it->stores[i] : !it->any_exported)
-			continue;
-		if (i < n_ranks)
-			snprintf(text, sizeof(text), "ocdbt.process_%d", i);
-		else
-			snprintf(text, sizeof(text), "ocdbt.process_joined");
-		ret->name[ret->n] = arena_str(a, text);
-		if (!ret->name[ret->n++])
-			return fail(-ENOMEM, "cannot merge %d databases", n_ranks);
+		snprintf(text, sizeof(text), "ocdbt.process_%d", i);
+		if (it->stores[i] & BRINGS_OWN)
+			r = add_database(a, text, ret);
+		snprintf(text, sizeof(text), "ocdbt.process_replica_%d", i);
+		if (r >= 0 && it->stores[i] & BRINGS_REPLICAS)
+			r = add_database(a, text, ret);
 	}
-	return 0;
+	return r >= 0 && it->any_exported ? add_database(a, "ocdbt.process_joined", ret) : r;
 }
 
 struct publishing {

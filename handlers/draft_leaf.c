@@ -21,7 +21,7 @@ static struct span stem(const struct draft_node *n)
 static int new_leaf(struct plan *p, struct tree_node *parent, struct draft_node *n, struct plan_leaf **ret)
 {
 	auto_buf key = { 0 };
-	int r = parent ? plan_key(n, stem(n), false, &key) : 0;
+	int r = parent ? plan_key(p, parent, n, stem(n), false, &key) : 0;
 
 	return r < 0 ? r : plan_leaf_new(p, parent, n, buf_span(&key), ret);
 }
@@ -178,7 +178,7 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 
 	/* An item of its own has its tensors at the top. */
 	if (r >= 0 && n != p->item) {
-		r = plan_key(n, stem(n), true, &key);
+		r = plan_key(p, parent, n, stem(n), true, &key);
 		if (r >= 0)
 			r = tree_build_child(&p->build, parent, buf_span(&key), false, &top);
 		if (r == 0)
@@ -226,6 +226,16 @@ static enum dtype natural_dtype(const struct json *j)
 	default:
 		return DTYPE_UNKNOWN;
 	}
+}
+
+/* No dtype that Orbax gives a Python value holds it: it would become another number. */
+static bool is_beyond(const struct json *j)
+{
+	bool is = j->kind == JSON_FLOAT && j->is_beyond;
+
+	for (size_t i = 0; j->kind == JSON_ARRAY && i < j->n; i++)
+		is |= j->items[i].kind == JSON_FLOAT && j->items[i].is_beyond;
+	return is;
 }
 
 static int plan_scalar(struct plan_leaf *l, const struct json *j)
@@ -284,6 +294,12 @@ static int plan_json(struct plan_leaf *l, struct span text)
 		return plan_none(l);
 	if (doc.root->kind == JSON_STRING && !is_number_word(doc.root->s))
 		return plan_string(l, doc.root->s);
+	if (is_beyond(doc.root)) {
+		const uint8_t *end = memchr(text.p, '\n', text.n);
+
+		text.n = MIN(end ? (size_t)(end - text.p) : text.n, (size_t)100);
+		return fail(-EINVAL, "'%.*s' is more than an integer of 64 bits, or a float64, can be", SPAN_ARG(text));
+	}
 	return plan_scalar(l, doc.root);
 }
 
@@ -359,7 +375,8 @@ int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
 			break;
 		}
 		r = p->strict ? fail(-EINVAL, "it is no leaf: leaves are .npy, .json, .txt, .null and .safetensors "
-				     "files") : 0;
+				     "files; an item of other files is stored as it is when it is marked: "
+				     "setfattr -n user.pytree.kind -v opaque") : 0;
 		break;
 	}
 	if (r == -EINVAL && !p->strict) {
@@ -389,7 +406,7 @@ int plan_encode_scalar(struct plan_leaf *l)
 	if (r >= 0)
 		r = array_json(&w.layout, l->dtype, 0, NULL, &json);
 	if (r >= 0)
-		r = draft_leaf_kv(l->source, &kv, &store);
+		r = draft_leaf_kv(l->source, false, &kv, &store);
 	if (r >= 0)
 		r = zarr_write_all(&l->source->draft->ns->ckpt->write_env, kv, buf_span(&json), ZARR_FILL_STORE,
 				   read_element, l->element);

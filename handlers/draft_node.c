@@ -57,9 +57,11 @@ static void node_free(struct draft_node *n)
 	}
 	draft_file_free(n->file);
 	store_free(n->item.store);
+	store_free(n->replicas.store);
 	buf_release(&n->told);
 	buf_release(&n->told_impl);
 	free(n->item.dir);
+	free(n->replicas.dir);
 	free(n->child);
 	free(n->name);
 	free(n);
@@ -257,13 +259,19 @@ static int check_name(const struct draft_node *dir, struct span name, bool is_di
 	}
 	if (is_dir)
 		return name_is_hashed(name) ? 0 : name_unescape(name, NAME_CONTAINER, true, &key);
+	/*
+	 * rsync writes to ".NAME.XXXXXX" and renames: what is escaped in NAME stands elsewhere there, or is cut apart. Only
+	 * the name that it gets at last is a key's.
+	 */
+	if (name.n > 1 && name.p[0] == '.' && name_ext_of(name) == NAME_EXT_NONE)
+		return 0;
 	/* The bare leaf of an item. */
 	if (span_starts(name, span_str("%.")) && name_ext_of(name) != NAME_EXT_NONE && stem_of(name).n == 1)
 		return 0;
 	r = draft_part_of(name, &part);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	/* Of a temporary name the escapes must be right, too; its key is nobody's business. */
+	/* Of other temporary names the escapes must be right, too; their key is nobody's business. */
 	if (name_is_hashed(stem_of(name)))
 		return 0;
 	r = name_unescape(stem_of(name), NAME_LEAF, false, &key);
@@ -363,10 +371,17 @@ int draft_create(struct draft_node *dir, struct span name, struct draft_node **r
 	return make(dir, name, false, ret);
 }
 
+/* Without the lock: the reference of the directory that it was in. */
+static void let_go(struct draft_node *n)
+{
+	if (n && !n->is_dir)
+		draft_file_unname(n->file);
+	draft_node_unref(n);
+}
+
 static int take_away(struct draft_node *dir, struct span name, bool is_dir)
 {
 	struct draft_node *n;
-	bool last = false;
 	int r;
 
 	pthread_mutex_lock(&dir->draft->lock);
@@ -378,13 +393,11 @@ static int take_away(struct draft_node *dir, struct span name, bool is_dir)
 		r = is_dir ? -ENOTDIR : -EISDIR;
 	if (r >= 0 && n->n_children)
 		r = -ENOTEMPTY;
-	if (r >= 0) {
+	if (r >= 0)
 		detach(n);
-		last = drop(n);
-	}
 	pthread_mutex_unlock(&dir->draft->lock);
-	if (last)
-		node_free(n);
+	if (r >= 0)
+		let_go(n);
 	return r;
 }
 
@@ -420,7 +433,7 @@ static int check_replaced(const struct draft_node *n, const struct draft_node *o
 int draft_rename(struct draft_node *from, struct span name, struct draft_node *to, struct span to_name,
 		 bool no_replace)
 {
-	struct draft_node *n, *old, *freed = NULL;
+	struct draft_node *n, *old, *replaced = NULL;
 	auto_free char *copy = span_dup_str(to_name);
 	int r = copy ? 0 : -ENOMEM;
 
@@ -446,17 +459,15 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 	if (r >= 0)
 		r = reserve(to);
 	if (r >= 0 && old != n) {
-		if (old) {
+		if (old)
 			detach(old);
-			freed = drop(old) ? old : NULL;
-		}
+		replaced = old;
 		detach(n);
 		free(n->name);
 		n->name = take(copy);
 		attach(to, n);
 	}
 	pthread_mutex_unlock(&from->draft->lock);
-	if (freed)
-		node_free(freed);
+	let_go(replaced);
 	return r;
 }

@@ -84,8 +84,8 @@ int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **par
 		r = draft_part_of(span_str(parts[i]->name), &part[i]);
 	if (r >= 0 && p->strict)
 		r = check_parts(parts, part, n, p->joint);
-	if (r >= 0)
-		r = plan_key(parts[0], part[0].stem, false, &key);
+	if (r >= 0 && parent)
+		r = plan_key(p, parent, parts[0], part[0].stem, false, &key);
 	if (r == -EINVAL && !p->strict) {
 		err_clear();
 		return 0;
@@ -167,7 +167,7 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 	if (r >= 0)
 		r = array_json(&w.layout, first->stored, l->rank, l->shape, &json);
 	if (r >= 0)
-		r = draft_leaf_kv(l->source, &kv, &store);
+		r = draft_leaf_kv(l->source, false, &kv, &store);
 	if (r >= 0)
 		r = zarr_write_all(&l->source->draft->ns->ckpt->write_env, kv, buf_span(&json),
 				   w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, boxes_read, &reader);

@@ -48,6 +48,7 @@ struct plan {
 	struct plugin *plugin;		/* PLAN_PLUGIN_ITEM */
 	struct tree *tree;		/* PLAN_TREE */
 	struct tree *told;		/* what a copied `_METADATA` says; NULL: nothing */
+	bool told_is_named;		/* its nodes have their names in a mount */
 	struct tree_build build;
 	struct plan_leaf *leaf;
 	size_t n_leaves, cap;
@@ -63,12 +64,13 @@ DEFINE_AUTO(plan, struct plan, plan_free);
 
 /* ---- parts of it ---- */
 
-/* A leaf below parent: 1; 0 when it is none and need not be one; -EINVAL. (draft_leaf.c) */
+/* A leaf below parent, or the bare one (NULL): 1; 0 when it is none and need not be one; -EINVAL. (draft_leaf.c) */
 int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n);
-/* The parts of one array, all of the same stem. (draft_parts.c) */
+/* The parts of one array, all of the same stem; parent as above. (draft_parts.c) */
 int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **parts, size_t n);
-/* The key that a name stands for. (draft_tree.c) */
-int plan_key(struct draft_node *n, struct span stem, bool is_dir, struct buf *ret);
+/* The key that a name below parent stands for. (draft_tree.c) */
+int plan_key(struct plan *p, const struct tree_node *parent, struct draft_node *n, struct span stem, bool is_dir,
+	     struct buf *ret);
 /* A leaf with that key; ret NULL when there is one already, which is fine when not strict. */
 int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n, struct span key,
 		  struct plan_leaf **ret);
@@ -77,8 +79,12 @@ int plan_finish_tree(struct plan *p);
 /* What an array is recorded as, by options and xattrs. tensor: its name in the file, or empty. */
 int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
 
+/* Whether an item that nobody marked is a copy of one that is no tree: 1 or 0. (draft_opaque.c) */
+int plan_looks_opaque(struct draft_node *dir);
 /* Look at the copied `_METADATA`. (draft_told.c) */
 int plan_told(struct plan *p);
+/* The key of a shortened name below parent, appended to ret: 1, or 0 when that says none. */
+int plan_told_key(struct plan *p, const struct tree_node *parent, struct span stem, struct buf *ret);
 /* TREE_LIST or TREE_TUPLE when that says so of a directory; else TREE_DICT. */
 enum tree_kind plan_told_kind(const struct plan *p, const struct tree_node *n);
 

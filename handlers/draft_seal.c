@@ -210,7 +210,7 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	}
 	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
 	if (r >= 0)
-		r = draft_leaf_kv(f->node, &kv, &store);
+		r = draft_leaf_kv(f->node, false, &kv, &store);
 	if (r >= 0)
 		r = zarr_copy(&f->node->draft->ns->ckpt->write_env, from, kv, buf_span(&json),
 			      w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);

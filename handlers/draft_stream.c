@@ -108,7 +108,7 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 		return -EOPNOTSUPP;
 	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
 	if (r >= 0)
-		r = draft_leaf_kv(n, &kv, &store);
+		r = array_kv(n, a, &w, buf_span(&json), &kv, &store);
 	if (r >= 0)
 		r = zarr_writer_open(&n->draft->ns->ckpt->write_env, kv, buf_span(&json),
 				     w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, &a->writer);

@@ -41,8 +41,10 @@ static int hold(struct plan *p, struct draft_node *n)
 		struct draft_node **more = reallocarray(p->held, cap, sizeof(struct draft_node *));
 
 		if (!more) {
+			int r = fail(-ENOMEM, "cannot look at '%s'", n->name);
+
 			draft_node_unref(n);
-			return fail(-ENOMEM, "cannot look at '%s'", n->name);
+			return r;
 		}
 		p->held = more;
 		p->cap_held = cap;
@@ -53,15 +55,21 @@ static int hold(struct plan *p, struct draft_node *n)
 
 /* ---- keys ---- */
 
-/* The last element of user.pytree.key: for names in the '~' form, which say no key. */
-static int key_of_xattr(struct draft_node *n, struct buf *ret)
+/* Names in the '~' form say no key: the last element of user.pytree.key, or what a copied `_METADATA` says. */
+static int key_of_shortened(struct plan *p, const struct tree_node *parent, struct draft_node *n, struct span stem,
+			    struct buf *ret)
 {
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
 	int r = draft_get_xattr(n, "key", &text);
 
-	if (r == -ENODATA)
-		return fail(-EINVAL, "its name is shortened, and user.pytree.key does not say its key");
+	if (r == -ENODATA) {
+		err_clear();
+		r = plan_told_key(p, parent, stem, ret);
+		if (r == 0)
+			r = fail(-EINVAL, "its name is shortened, and user.pytree.key does not say its key");
+		return MIN(r, 0);
+	}
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "user.pytree.key", &doc);
 	if (r < 0)
@@ -71,10 +79,11 @@ static int key_of_xattr(struct draft_node *n, struct buf *ret)
 	return buf_add_span(ret, doc.root->items[doc.root->n - 1].s);
 }
 
-int plan_key(struct draft_node *n, struct span stem, bool is_dir, struct buf *ret)
+int plan_key(struct plan *p, const struct tree_node *parent, struct draft_node *n, struct span stem, bool is_dir,
+	     struct buf *ret)
 {
 	if (name_is_hashed(stem))
-		return key_of_xattr(n, ret);
+		return key_of_shortened(p, parent, n, stem, ret);
 	return name_unescape(stem, is_dir ? NAME_CONTAINER : NAME_LEAF, is_dir, ret);
 }
 
@@ -185,7 +194,7 @@ static int enter(struct plan *p, struct tree_node *parent, struct draft_node *n,
 {
 	struct tree_node *node;
 	auto_buf key = { 0 };
-	int r = plan_key(n, span_str(n->name), true, &key);
+	int r = plan_key(p, parent, n, span_str(n->name), true, &key);
 
 	if (r == -EINVAL && !p->strict) {
 		err_clear();
@@ -271,29 +280,45 @@ static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, 
 	return r;
 }
 
-/* Alone at the top of an item, "%.npy" is the bare leaf: 1. */
+/* The tree is one leaf: a file, or an array in parts. */
+static int plan_bare(struct plan *p, struct draft_node **file, size_t n)
+{
+	size_t taken = parts_at(file, n, 0);
+	int r = taken ? plan_parts(p, NULL, file, taken) : plan_file(p, NULL, file[0]);
+
+	if (r < 0)
+		return err_at(r, "'%s'", file[0]->name);
+	/* Names are in order: behind the first one that is no part, or behind all parts. */
+	taken = MAX(taken, (size_t)1);
+	if (taken < n && already_there(p, file[taken], span_str("%")) < 0)
+		return -EINVAL;
+	return p->n_leaves > 0;
+}
+
+/* Alone at the top of an item, "%.npy" is the bare leaf, or "%[0:2]@4.npy" a part of it: 1. */
 static int bare_leaf(struct plan *p)
 {
-	struct draft_node **child, *leaf = NULL;
-	size_t n, others = 0;
+	struct draft_node **child;
+	size_t n, leaves = 0, others = 0;
 	int r = draft_children(p->item, &child, &n);
 
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
-		r = r < 0 ? r : hold(p, child[i]);
-		if (is_generated(child[i]->name))
+		struct draft_node *c = child[i];
+
+		r = r < 0 ? r : hold(p, c);
+		if (is_generated(c->name))
 			continue;
-		if (!child[i]->is_dir && span_eq(stem_of(child[i]), span_str("%")))
-			leaf = child[i];
+		if (!c->is_dir && span_eq(stem_of(c), span_str("%")))
+			child[leaves++] = c;
 		else
 			others++;
 	}
+	if (r >= 0 && leaves && !others)
+		r = plan_bare(p, child, leaves);
 	free(child);
-	if (r < 0 || !leaf || others)
-		return r;
-	r = plan_file(p, NULL, leaf);
-	return r < 0 ? err_at(r, "'%s'", leaf->name) : r;
+	return r;
 }
 
 /* ---- items ---- */
@@ -360,25 +385,6 @@ static int make_tree(struct plan *p)
 	return r < 0 || p->joint ? r : plan_finish_tree(p);
 }
 
-/* A directory of nothing but files that are no leaves: a copy of an item that is no tree. */
-static bool looks_opaque(struct draft_node *dir)
-{
-	size_t others = 0;
-	bool leaves = false;
-
-	pthread_mutex_lock(&dir->draft->lock);
-	for (size_t i = 0; i < dir->n_children; i++) {
-		const struct draft_node *c = dir->child[i];
-
-		if (!is_generated(c->name)) {
-			leaves |= c->is_dir || name_ext_of(span_str(c->name)) != NAME_EXT_NONE;
-			others++;
-		}
-	}
-	pthread_mutex_unlock(&dir->draft->lock);
-	return others && !leaves;
-}
-
 /* What a child of the draft is, and what the item is called. */
 static int item_kind(struct plan *p)
 {
@@ -398,7 +404,10 @@ static int item_kind(struct plan *p)
 		word = draft_xattr_word(n, "kind");
 		p->kind = span_eq(word, span_str("opaque")) ? PLAN_STORED : PLAN_TREE;
 		pthread_mutex_unlock(&n->draft->lock);
-		if (p->strict && !word.p && looks_opaque(n))
+		r = p->strict && !word.p ? plan_looks_opaque(n) : 0;
+		if (r < 0)
+			return r;
+		if (r)
 			p->kind = PLAN_STORED;
 		/* The draft of one item is called after it, with an ending. */
 		if (n->draft->is_item)
@@ -446,10 +455,19 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 
 /* ---- generated files ---- */
 
+bool draft_is_tree(const struct draft_node *item)
+{
+	struct plugin *plugin = NULL;
+
+	return !draft_is_opaque(item) && plugin_of_item(item->name, NULL, NULL, &plugin) >= 0 && !plugin;
+}
+
 int draft_metadata(struct draft_node *item, struct buf *ret)
 {
 	auto_of(plan) struct plan *p = NULL;
 	int r = plan_new(item, false, &p);
 
+	if (r >= 0 && p->kind != PLAN_TREE)
+		r = fail(-ENOENT, "'%s' is no tree, and has no _METADATA", item->name);
 	return r < 0 ? r : tree_print_metadata(p->tree, p->opts.rich_types, ret);
 }

@@ -151,9 +151,6 @@ static int check_key(struct draft_node *n, struct span value)
 	return 0;
 }
 
-static const char *const of_items[] = { "ocdbt", "zarr", "target_data_file_size", "rich_types", "sharding_file",
-					"array_metadata", "store_fill_value" };
-
 /* Items have one database: what it is cannot change any more when there is something in it. */
 static int check_save(struct draft_node *n, const char *option, struct span value)
 {
@@ -163,9 +160,8 @@ static int check_save(struct draft_node *n, const char *option, struct span valu
 
 	if (!text)
 		return fail(-ENOMEM, "cannot keep an option");
-	for (size_t i = 0; i < ARRAY_LEN(of_items); i++)
-		if (!strcmp(option, of_items[i]) && n != item && n != n->draft->root)
-			return fail(-EINVAL, "%s is the same for all leaves of an item: set it there", option);
+	if (option_of_item(option) && n != item && n != n->draft->root)
+		return fail(-EINVAL, "%s is the same for all leaves of an item: set it there", option);
 	if ((!strcmp(option, "ocdbt") || !strcmp(option, "target_data_file_size")) && item && item->item.store)
 		return fail(-EBUSY, "%s must be set before the first array of '%s' is written", option, item->name);
 	return save_opts_set(&o, option, text);

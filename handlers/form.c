@@ -57,21 +57,18 @@ int form_open(enum name_ext ext, struct value *v, const struct zarr_view *view, 
 
 int form_read(const struct form *f, uint64_t off, size_t n, struct gather *g)
 {
-	int r = 0;
+	uint64_t had = g->bytes;
+	size_t part;
+	int r;
 
 	if (off >= f->size)
 		return 0;
 	n = (size_t)MIN((uint64_t)n, f->size - off);
-	if (off < f->head.n) {
-		size_t part = MIN(n, (size_t)(f->head.n - off));
-
-		r = gather_add_copy(g, f->head.p + off, part);
-		off += part;
-		n -= part;
-	}
-	if (r < 0 || n == 0)
+	r = gather_add_part(g, buf_span(&f->head), off, n);
+	part = (size_t)(g->bytes - had);
+	if (r < 0 || part == n)
 		return r;
-	return zarr_read(f->value.array, &f->view, off - f->head.n, n, g);
+	return zarr_read(f->value.array, &f->view, off + part - f->head.n, n - part, g);
 }
 
 void form_prefetch(const struct form *f, uint64_t off, uint64_t n)
@@ -83,6 +80,12 @@ void form_prefetch(const struct form *f, uint64_t off, uint64_t n)
 		off = f->head.n;
 	}
 	zarr_prefetch(f->value.array, &f->view, off - f->head.n, n);
+}
+
+void form_passed(const struct form *f, uint64_t from, uint64_t to)
+{
+	if (f->has_body && to > f->head.n)
+		zarr_passed(f->value.array, &f->view, MAX(from, f->head.n) - f->head.n, to - f->head.n);
 }
 
 int form_seek(const struct form *f, uint64_t off, int whence, uint64_t *ret)

@@ -44,6 +44,8 @@ void form_release(struct form *f);
 /* Up to n bytes from off; fewer at the end. */
 int form_read(const struct form *f, uint64_t off, size_t n, struct gather *g);
 void form_prefetch(const struct form *f, uint64_t off, uint64_t n);
+/* A reader in order has gone from byte `from` to byte `to`: zarr_passed(). */
+void form_passed(const struct form *f, uint64_t from, uint64_t to);
 /* whence SEEK_HOLE or SEEK_DATA; off inside the file. -ENXIO: no data behind off. */
 int form_seek(const struct form *f, uint64_t off, int whence, uint64_t *ret);
 

@@ -39,6 +39,25 @@ static int print_axis(struct printing *p, unsigned axis)
 	return r < 0 ? r : buf_add_byte(p->out, ']');
 }
 
+/*
+ * Without elements the nesting down to the first empty axis is all that there is to say. Its lists take no
+ * bytes of the array, so the limit counts them.
+ */
+static int trim_empty(struct printing *p)
+{
+	uint64_t lists = 1;
+
+	for (unsigned i = 0; i < p->rank; i++) {
+		if (p->shape[i] == 0) {
+			p->rank = i + 1;
+		} else if (!mul_fits(lists, p->shape[i], &lists) || lists > JSON_ARRAY_MAX) {
+			return fail(-ENOENT, "an array of that many empty lists is too large for JSON, the limit is %llu",
+				    (unsigned long long)JSON_ARRAY_MAX);
+		}
+	}
+	return 0;
+}
+
 static int json_array(struct form *f)
 {
 	struct printing p = { .dtype = f->view.dtype, .item = dtype_info(f->view.dtype)->size, .out = &f->head };
@@ -56,12 +75,10 @@ static int json_array(struct form *f)
 		return r;
 	p.at = bytes;
 	p.rank = zarr_view_result(&f->view, p.shape);
-	/* Without elements the nesting says nothing more than that. */
-	if (f->view.n_elements == 0 && p.rank > 1)
-		for (unsigned i = 0; i < p.rank; i++)
-			if (p.shape[i] == 0)
-				p.rank = i + 1;
-	r = print_axis(&p, 0);
+	if (f->view.n_elements == 0)
+		r = trim_empty(&p);
+	if (r >= 0)
+		r = print_axis(&p, 0);
 	return r < 0 ? r : buf_add_byte(&f->head, '\n');
 }
 

@@ -57,8 +57,7 @@ static int clean_item(struct joint_plan *jp, const struct joint_item *it)
 
 		if (r < 0 || at[0] == '.' || is_database(at))
 			continue;
-		if (asprintf(&path, "%s%s%s", name, *name ? "/" : "", at) < 0)
-			path = NULL;
+		path = str_fmt("%s%s%s", name, *name ? "/" : "", at);
 		r = path ? io_remove_tree(dir, path) : -ENOMEM;
 	}
 	buf_release(&inside.text);
@@ -186,12 +185,12 @@ static int open_joined(struct joint_plan *jp, const struct joint_item *it, struc
 				   .target_size = jp->draft->ns->options->save.target_data_file_size };
 	const char *name = it->plan->name, *slash = *name ? "/" : "";
 	auto_free char *path = NULL;
-	int r = *name ? io_dirop(top, IO_MKDIR, name, NULL, opts.dir_mode) : 0;
+	int r = *name ? io_mkdir(top, name, opts.dir_mode) : 0;
 
-	if (r < 0 && r != -EEXIST)
+	if (r < 0)
 		return r;
-	err_clear();
-	if (asprintf(&path, "%s%s%s", name, opts.ocdbt ? slash : "", opts.ocdbt ? "ocdbt.process_joined" : *name ? "" : ".") < 0)
+	path = str_fmt("%s%s%s", name, opts.ocdbt ? slash : "", opts.ocdbt ? "ocdbt.process_joined" : *name ? "" : ".");
+	if (!path)
 		return fail(-ENOMEM, "cannot join parts of item '%s'", name);
 	r = opts.ocdbt ? io_remove_tree(top, path) : 0;
 	if (r >= 0 && opts.ocdbt)
@@ -266,11 +265,15 @@ static int add_databases(struct joint_plan *jp, const struct joint_item *it, str
 	int r = list_dir(jp->draft->dir->dir, *name ? name : ".", &inside);
 
 	each_name(inside, at) {
-		int rank = -1;
+		int rank = -1, replicas = -1;
 
 		if (r < 0 || !is_database(at) || (!strcmp(at, "ocdbt.process_joined") && it->any_exported))
 			continue;
-		if (sscanf(at, "ocdbt.process_%d", &rank) == 1 && rank >= 0 && rank < jp->n_ranks && it->stores[rank])
+		if (sscanf(at, "ocdbt.process_%d", &rank) == 1 && rank >= 0 && rank < jp->n_ranks &&
+		    it->stores[rank] & BRINGS_OWN)
+			continue;
+		if (sscanf(at, "ocdbt.process_replica_%d", &replicas) == 1 && replicas >= 0 && replicas < jp->n_ranks &&
+		    it->stores[replicas] & BRINGS_REPLICAS)
 			continue;
 		r = buf_addf(ret, "%s%s%s%c", name, *name ? "/" : "", at, 0);
 	}
@@ -297,12 +300,8 @@ static int add_others(struct joint_plan *jp, struct buf *ret)
 static int move_one(struct joint_plan *jp, const struct leftovers_dir *l, const char *name, unsigned n, bool back)
 {
 	struct draft_dir *d = jp->draft->dir;
-	auto_free char *in = NULL, *out = NULL;
+	auto_free char *in = str_fmt("%s/%s", d->name, name), *out = str_fmt("%s/%u", l->dir->name, n);
 
-	if (asprintf(&in, "%s/%s", d->name, name) < 0)
-		in = NULL;
-	if (asprintf(&out, "%s/%u", l->dir->name, n) < 0)
-		out = NULL;
 	if (!in || !out)
 		return fail(-ENOMEM, "cannot move '%s'", name);
 	return io_dirop(d->parent, IO_RENAME_NEW, back ? out : in, back ? in : out, 0);
@@ -331,10 +330,9 @@ int joint_leftovers_move(struct joint_plan *jp, struct leftovers_dir *ret)
 
 	if (r < 0 || !ret->names.n)
 		return r;
-	if (asprintf(&name, "%s-leftovers", d->base_name) < 0) {
-		name = NULL;
+	name = str_fmt("%s-leftovers", d->base_name);
+	if (!name)
 		return fail(-ENOMEM, "cannot move what is left over");
-	}
 	r = draft_dir_begin(d->parent, name, d->final, d->mode, &ret->dir);
 	if (r >= 0)
 		r = move_all(jp, ret, ret->names.n, false);

@@ -351,8 +351,9 @@ static void note_stores(struct joint_item *it, const struct joint_leaf *l)
 {
 	for (const struct claim *c = l->claims; c; c = c->next)
 		for (size_t i = 0; i < MAX(c->share->n_boxes, (size_t)1); i++)
-			it->stores[c->rank] |= (c->share->kind == PLAN_ARRAY || c->share->kind == PLAN_SCALAR) &&
-					       (c->errand[i].take == TAKE_WHOLE || c->errand[i].take == TAKE_CHUNKS);
+			if ((c->share->kind == PLAN_ARRAY || c->share->kind == PLAN_SCALAR) &&
+			    (c->errand[i].take == TAKE_WHOLE || c->errand[i].take == TAKE_CHUNKS))
+				it->stores[c->rank] |= c->share->replicas ? BRINGS_REPLICAS : BRINGS_OWN;
 	it->any_exported |= l->exported;
 }
 
@@ -493,7 +494,8 @@ static int item_errands(const struct joint_item *it, const struct share_item *si
 {
 	auto_free const struct claim **claim_of = calloc(si->n_leaves + 1, sizeof(*claim_of));
 	auto_free const struct joint_leaf **leaf_of = calloc(si->n_leaves + 1, sizeof(*leaf_of));
-	int r = claim_of && leaf_of ? wire_put_u8(ret, si->kind == PLAN_TREE ? it->stores[rank] : it->first_rank == rank) :
+	int r = claim_of && leaf_of ? wire_put_u8(ret, si->kind == PLAN_TREE ? it->stores[rank] :
+										   it->first_rank == rank ? BRINGS_OWN : 0) :
 				      out_of_memory();
 
 	if (r < 0 || si->kind != PLAN_TREE)

@@ -25,6 +25,9 @@ struct joint_leaf {
 	uint64_t write[LIMIT_RANK];	/* what one rank wrote */
 };
 
+/* Of a rank: ocdbt.process_<rank>, ocdbt.process_replica_<rank>. */
+enum { BRINGS_OWN = 1, BRINGS_REPLICAS = 2 };
+
 struct joint_item {
 	struct plan *plan;		/* of a tree what is to be described; else only names */
 	struct span handler;
@@ -32,7 +35,7 @@ struct joint_item {
 	int first_rank;
 	struct joint_leaf *leaf;	/* as plan->leaf */
 	size_t n_leaves, cap;
-	bool *stores;			/* by rank: whether it brings values */
+	uint8_t *stores;		/* by rank: which databases (or directories) of its it brings */
 	bool any_exported;
 };
 

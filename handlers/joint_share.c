@@ -14,6 +14,7 @@
 #include "core/step/seal.h"
 #include "core/zarr/zarr_copy.h"
 #include "handlers/draft_joint.h"
+#include "handlers/kv_slice.h"
 #include "handlers/ns.h"
 
 struct doing {
@@ -104,7 +105,8 @@ static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct 
 static int add_whole(struct doing *x, struct plan_leaf *l, const struct errand *e)
 {
 	struct commit_leaf c = { .kv = l->kv, .param = l->node->param, .no_document = !e->document,
-				 .keep_axis = e->axis, .keep_from = e->from, .keep_to = e->to };
+				 .replicas = plan_leaf_is_replicas(l), .keep_axis = e->axis, .keep_from = e->from, .keep_to = e->to };
+	const struct slice slice = { e->axis, e->from, e->to };
 	struct zarr_meta *meta = NULL;
 	auto_buf json = { 0 };
 	struct span kept;
@@ -115,9 +117,9 @@ static int add_whole(struct doing *x, struct plan_leaf *l, const struct errand *
 		c.kv = l->kv;
 		return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
 	}
-	c.kv = l->source->file->array[l->index].kv;
-	if (!e->to)
-		return sealing_item_add_leaf(x->it, &c);
+	r = kv_slice_give(l->source->file->array[l->index].kv, e->to ? &slice : NULL, &c.kv);
+	if (r < 0 || !e->to)
+		return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
 	/* Which chunks these are, their keys say. */
 	r = array_json(&l->source->file->array[l->index].layout, l->source->file->array[l->index].stored, l->rank, l->shape,
 		       &json);
@@ -152,56 +154,54 @@ static int do_leaf(struct doing *x, size_t leaf)
 
 /* ---- the store's place ---- */
 
-static int move_store(struct draft *d, struct draft_node *n, const char *to)
-{
-	char *copy = strdup(to);
-	int r = copy ? 0 : -ENOMEM;
-
-	if (r >= 0 && strcmp(n->item.dir, to))
-		r = io_dirop(d->dir->dir, IO_RENAME_NEW, n->item.dir, to, 0);
-	if (r < 0) {
-		free(copy);
-		return r;
-	}
-	free(n->item.dir);
-	n->item.dir = copy;
-	return 0;
-}
-
 /* Beside those of the other ranks, or out of the item when nothing in it is wanted. */
-static int place_store(struct doing *x, bool wanted)
+static int place_store(struct doing *x, struct draft_store *s, const char *kind, bool wanted)
 {
-	struct draft_node *n = x->it->plan->item;
 	const char *name = x->it->plan->name;
 	int rank = joint_rank(x->d->ns->joint), r;
 	auto_free char *to = NULL;
 
-	if (!n->item.dir)
+	if (!s->dir)
 		return 0;
-	if (!wanted || !store_is_ocdbt(n->item.store)) {
-		if (n->item.dir[0] == '.')
+	if (!wanted || !store_is_ocdbt(s->store)) {
+		if (s->dir[0] == '.')
 			return 0;
-		if (asprintf(&to, ".pytreefs-item-%d-%u", rank, x->d->n_stores++) < 0)
-			to = NULL;
-	} else if (asprintf(&to, "%s%socdbt.process_%d", name, *name ? "/" : "", rank) < 0) {
-		to = NULL;
+		to = str_fmt(".pytreefs-item-%d-%u", rank, x->d->n_stores++);
+	} else {
+		to = str_fmt("%s%socdbt.process_%s%d", name, *name ? "/" : "", kind, rank);
 	}
 	if (!to)
 		return fail(-ENOMEM, "cannot place item '%s'", name);
-	r = *name ? io_dirop(x->d->dir->dir, IO_MKDIR, name, NULL, x->d->dir->mode) : 0;
-	if (r < 0 && r != -EEXIST)
-		return r;
-	err_clear();
-	return move_store(x->d, n, to);
+	r = *name ? io_mkdir(x->d->dir->dir, name, x->d->dir->mode) : 0;
+	return r < 0 ? r : draft_move_store(x->d, s, to);
 }
 
 /* ---- items ---- */
 
+/* The leaves of one of the item's two stores; files go with the first. */
+static int seal_store(struct doing *x, struct commit *c, bool replicas)
+{
+	const struct draft_node *n = x->it->plan->item;
+	auto_free struct commit_leaf *leaf = calloc(x->it->n_leaves + 1, sizeof(*leaf));
+	struct commit_item item = { .name = span_str(x->it->plan->name), .leaves = leaf };
+
+	if (!leaf)
+		return fail(-ENOMEM, "cannot seal %zu leaves", x->it->n_leaves);
+	for (size_t i = 0; i < x->it->n_leaves; i++)
+		if (x->it->leaf[i].replicas == replicas)
+			leaf[item.n_leaves++] = x->it->leaf[i];
+	item.store = replicas ? n->replicas.store : n->item.store;
+	if (!replicas) {
+		item.files = x->it->file;
+		item.n_files = x->it->n_files;
+	}
+	return seal_item(c, &item);
+}
+
 static int do_item(struct doing *x, struct commit *c)
 {
 	struct plan *p = x->it->plan;
-	bool wanted = wire_u8(&x->w);
-	struct commit_item item = { .name = span_str(p->name) };
+	unsigned wanted = wire_u8(&x->w);
 	int r = 0;
 
 	x->it->n_leaves = x->it->n_files = 0;
@@ -211,15 +211,14 @@ static int do_item(struct doing *x, struct commit *c)
 	else if (wanted)
 		r = sealing_item_fill(x->it);
 	if (r >= 0 && p->kind == PLAN_TREE)
-		r = place_store(x, wanted);
-	if (r < 0)
-		return r;
-	item.store = wanted ? p->item->item.store : NULL;
-	item.leaves = x->it->leaf;
-	item.n_leaves = x->it->n_leaves;
-	item.files = x->it->file;
-	item.n_files = x->it->n_files;
-	return wanted ? seal_item(c, &item) : 0;
+		r = place_store(x, &p->item->item, "", wanted & BRINGS_OWN);
+	if (r >= 0 && p->kind == PLAN_TREE)
+		r = place_store(x, &p->item->replicas, "replica_", wanted & BRINGS_REPLICAS);
+	if (r >= 0 && wanted & BRINGS_OWN)
+		r = seal_store(x, c, false);
+	if (r >= 0 && wanted & BRINGS_REPLICAS)
+		r = seal_store(x, c, true);
+	return r;
 }
 
 int share_seal(struct draft *d, struct sealing_item *item, size_t n, struct span errands)

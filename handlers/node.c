@@ -142,7 +142,7 @@ static void hash_in(struct node_table *t, struct node *n)
 {
 	struct node **slot;
 
-	if (t->n >= 2 * t->n_slots)
+	if (2 * t->n >= t->n_slots)
 		grow(t);
 	slot = slot_of(t, n->parent, span_str(n->name));
 	n->hash_next = *slot;
@@ -432,7 +432,7 @@ int node_open(struct node *n, int flags, struct file **ret)
 
 	trace(TRACE_LEAF, "open %s '%s'", n->ops->name, n->name);
 	if (!n->ops->open)
-		return fail(-EISDIR, "'%s' is a directory", n->name);
+		return fail(-EISDIR, "'%s' is a directory", *n->name ? n->name : n->ns->ckpt->opts.source);
 	r = n->ops->open(n, flags, ret);
 	if (r >= 0)
 		count_source(*ret);

@@ -15,6 +15,7 @@
 #ifndef PYTREEFS_NODE_H
 #define PYTREEFS_NODE_H
 
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 
@@ -136,6 +137,12 @@ int node_rmdir(struct node *dir, struct span name);
 int node_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name, unsigned flags);
 int node_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file);
 int node_xattr_set(struct node *n, const char *name, const struct span *value, int flags);
+
+/* Whether open(2) with these flags changes the file: O_TRUNC does, even where nothing may be written. */
+static inline bool open_changes(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
+}
 
 /* Inode number of a name in a directory. */
 uint64_t node_ino(const struct node *dir, struct span name);

@@ -117,11 +117,7 @@ static int control_list(struct node *n, struct listing *ret)
 
 static int control_read(struct file *f, uint64_t off, size_t n, struct gather *g)
 {
-	struct control_file *cf = container_of(f, struct control_file, file);
-
-	if (off >= cf->text.n)
-		return 0;
-	return gather_add_copy(g, cf->text.p + off, MIN(n, (size_t)(cf->text.n - off)));
+	return gather_add_part(g, buf_span(&container_of(f, struct control_file, file)->text), off, n);
 }
 
 static void control_close(struct file *f)
@@ -141,7 +137,7 @@ static int control_open(struct node *n, int flags, struct file **ret)
 
 	if (!control_of(n)->print)
 		return fail(-EISDIR, "'%s' is a directory", n->name);
-	if ((flags & O_ACCMODE) != O_RDONLY)
+	if (open_changes(flags))
 		return fail(-EACCES, "'.pytreefs/%s' cannot be written", n->name);
 	r = file_new(&control_file_ops, n, sizeof(*cf), &cf);
 	if (r < 0)

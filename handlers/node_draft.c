@@ -100,8 +100,7 @@ static const char *generated_name(const struct draft_node *dir)
 		return NULL;
 	if (is_root && !dir->draft->is_item)
 		return "_CHECKPOINT_METADATA";
-	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item && !draft_is_opaque(dir)) ?
-		       "_METADATA" : NULL;
+	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item && draft_is_tree(dir)) ? "_METADATA" : NULL;
 }
 
 static bool is_generated_name(struct draft_node *dir, struct span name)
@@ -325,7 +324,7 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 	if (would_generate(of(to_dir)->n, to_name)) {
 		struct draft_node *written;
 
-		if (span_eq(to_name, span_str("_METADATA")) && draft_lookup(nd->n, name, &written) >= 0) {
+		if (draft_lookup(nd->n, name, &written) >= 0) {
 			if (!written->is_dir)
 				draft_tell_file(of(to_dir)->n, written->file);
 			draft_node_unref(written);
@@ -460,6 +459,8 @@ static void handle_copied(struct file *f, struct node *from)
 {
 	auto_buf dtype = { 0 }, impl = { 0 };
 
+	if (handle_of(f)->writes && node_is_of_opaque(from))
+		draft_tell_opaque(of(f->node)->n);
 	if (!handle_of(f)->writes || strpbrk(from->name, "@[") || is_draft_leaf(from))
 		return;
 	if (node_xattr_get(from, "dtype", &dtype) < 0 || node_xattr_get(from, "prng_impl", &impl) < 0)
@@ -481,7 +482,7 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 {
 	struct node_draft *nd = of(n);
 	struct draft_handle *h;
-	bool writes = (flags & O_ACCMODE) != O_RDONLY;
+	bool writes = open_changes(flags);
 	int r = check_life(nd, writes);
 
 	if (r < 0)
@@ -509,17 +510,12 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 
 static int generated_read(struct file *f, uint64_t off, size_t n, struct gather *g)
 {
-	struct draft_handle *h = handle_of(f);
-
-	if (off >= h->text.n)
-		return 0;
-	return gather_add_copy(g, h->text.p + off, MIN(n, (size_t)(h->text.n - off)));
+	return gather_add_part(g, buf_span(&handle_of(f)->text), off, n);
 }
 
 static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size_t n)
 {
-	if (!strcmp(f->node->name, "_METADATA"))
-		draft_tell(of(f->node)->n, off, p, n);
+	draft_tell(of(f->node)->n, off, p, n);
 	return (ssize_t)n;
 }
 

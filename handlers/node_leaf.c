@@ -12,13 +12,15 @@
 #include "handlers/node_tree.h"
 
 #define AHEAD_BYTES (16 * MiB)		/* most that is decoded before it is asked for */
-#define NEAR_BYTES (4 * MiB)		/* parallel requests of one sequential reader stay this close */
+#define NEAR_BYTES (8 * MiB)		/* what the kernel asks for at once, for one reader in order */
+#define PASS_STEP (2 * MiB)		/* how often what was read is let go */
 
 struct leaf_file {
 	struct file file;
 	struct form form;
 	atomic_ullong reached;		/* end of the furthest read of a sequential reader */
 	atomic_ullong asked;		/* end of what was prefetched */
+	atomic_ullong passed;		/* end of what was let go */
 	atomic_bool next_asked;		/* the next leaf was prefetched */
 	bool walking;			/* leaves are being opened one after another */
 };
@@ -45,27 +47,42 @@ int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node
 	return 0;
 }
 
-int node_leaf_form(struct node_leaf *l, struct form *ret)
+int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *ret_view)
 {
 	const struct options *o = l->node.ns->options;
 	auto_value v = { 0 };
 	struct name_view name;
-	struct zarr_view view;
+	struct zarr_view view = { 0 };
 	int r = leaf_open(l->item, l->tree, &v);
 
 	if (r < 0)
 		return r;
-	if (!l->is_view && !o->restore_dtype)
-		return form_open(l->ext, &v, NULL, ret);
-	r = name_view_parse(span_str(l->node.name), &name);
-	if (r >= 0 && v.kind != VALUE_ARRAY)
-		return name_view_is_plain(&name) ? form_open(l->ext, &v, NULL, ret) :
-						   fail(-ENOENT, "only arrays have boxes, shapes and casts");
-	if (r >= 0)
-		r = view_of_name(&name, &v.array->meta, o->pad_truncate, &view);
-	/* As Orbax's: for arrays, and not for what is a number in the tree. */
-	if (r >= 0 && o->restore_dtype && !name.has_cast && !v.is_scalar)
-		r = zarr_view_cast(&view, (enum dtype)o->restore_dtype);
+	if (v.kind == VALUE_ARRAY)
+		zarr_view_whole(&v.array->meta, &view);
+	if (l->is_view || o->restore_dtype) {
+		r = name_view_parse(span_str(l->node.name), &name);
+		if (r >= 0 && v.kind == VALUE_ARRAY)
+			r = view_of_name(&name, &v.array->meta, o->pad_truncate, &view);
+		else if (r >= 0 && !name_view_is_plain(&name))
+			r = fail(-ENOENT, "only arrays have boxes, shapes and casts");
+		/* As Orbax's: for arrays, and not for what is a number in the tree. */
+		if (r >= 0 && v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast && !v.is_scalar)
+			r = zarr_view_cast(&view, (enum dtype)o->restore_dtype);
+	}
+	if (r < 0)
+		return r;
+	*ret = v;
+	*ret_view = view;
+	v = (struct value){ 0 };
+	return 0;
+}
+
+int node_leaf_form(struct node_leaf *l, struct form *ret)
+{
+	auto_value v = { 0 };
+	struct zarr_view view;
+	int r = node_leaf_value(l, &v, &view);
+
 	return r < 0 ? r : form_open(l->ext, &v, &view, ret);
 }
 
@@ -201,6 +218,30 @@ static void prefetch_priority(struct node_leaf *l)
 	}
 }
 
+/*
+ * Whether decoded chunks are of use to nobody but a reader that goes through the leaf once: the kernel keeps
+ * what it was given, or the next reader would find the cache full of the leaf's end.
+ */
+static bool read_once(const struct leaf_file *lf)
+{
+	const struct ns *ns = lf->file.node->ns;
+
+	return !ns->options->direct_io || lf->form.size > cache_limit(ns->ckpt->cache) / 2;
+}
+
+/* After what ends there was read. What the kernel asks for at once is answered in any order. */
+static void let_go(struct leaf_file *lf, uint64_t end)
+{
+	unsigned long long from = atomic_load(&lf->passed);
+	bool all = end == lf->form.size;
+	uint64_t to = all ? end : end - MIN(end, NEAR_BYTES);
+
+	if (to < from + (all ? 1 : PASS_STEP) || !read_once(lf))
+		return;
+	if (atomic_compare_exchange_strong(&lf->passed, &from, to))
+		form_passed(&lf->form, from, to);
+}
+
 static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
 {
 	uint64_t reached = atomic_load(&lf->reached), asked = atomic_load(&lf->asked);
@@ -210,6 +251,7 @@ static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
 	if (off > reached + NEAR_BYTES || off + 8 * NEAR_BYTES < reached) {
 		atomic_store(&lf->reached, end);
 		atomic_store(&lf->asked, end);
+		atomic_store(&lf->passed, end);
 		return;
 	}
 	if (end > reached)
@@ -235,6 +277,8 @@ static int leaf_read(struct file *f, uint64_t off, size_t n, struct gather *g)
 		return 0;
 	read_ahead(lf, off, MIN(off + n, lf->form.size));
 	r = form_read(&lf->form, off, n, g);
+	if (r >= 0)
+		let_go(lf, MIN(off + n, lf->form.size));
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(leaf_of(f->node)->tree->param)) : r;
 }
 
@@ -288,7 +332,7 @@ static int leaf_node_open(struct node *n, int flags, struct file **ret)
 	struct leaf_file *lf;
 	int r;
 
-	if ((flags & O_ACCMODE) != O_RDONLY) {
+	if (open_changes(flags)) {
 		auto_buf path = { 0 };
 
 		node_path(n, &path);

@@ -135,7 +135,7 @@ static int plugin_read(struct file *f, uint64_t off, size_t n, struct gather *g)
 {
 	const struct plugin_file *b = container_of(f, struct plugin_open_file, file)->bytes;
 
-	return off >= b->n ? 0 : gather_add_copy(g, (const uint8_t *)b->p + off, (size_t)MIN((uint64_t)n, b->n - off));
+	return gather_add_part(g, span_of(b->p, b->n), off, n);
 }
 
 static void plugin_close(struct file *f)
@@ -150,7 +150,7 @@ static int plugin_open(struct node *n, int flags, struct file **ret)
 	struct plugin_open_file *f;
 	int r;
 
-	if ((flags & O_ACCMODE) != O_RDONLY)
+	if (open_changes(flags))
 		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable", n->name);
 	if (!plugin_of(n)->file)
 		return fail(-EISDIR, "'%s' is a directory", n->name);

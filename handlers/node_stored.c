@@ -14,6 +14,8 @@
 #include "core/step/step_name.h"
 #include "handlers/node_tree.h"
 
+static const struct node_ops stored_ops;
+
 struct node_stored {
 	struct node node;
 	char *path;			/* below SOURCE */
@@ -164,7 +166,7 @@ static int stored_open(struct node *n, int flags, struct file **ret)
 
 	if (s->is_dir)
 		return fail(-EISDIR, "'%s' is a directory", s->path);
-	if ((flags & O_ACCMODE) != O_RDONLY)
+	if (open_changes(flags))
 		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable", s->path);
 	r = file_new(&stored_file_ops, n, sizeof(*sf), &sf);
 	if (r < 0)
@@ -185,6 +187,11 @@ static bool is_opaque_item(struct node *n)
 	const struct node_stored *s = stored_of(n);
 
 	return s->of_item && s->is_dir && n->parent && n->parent->ops != n->ops;
+}
+
+bool node_is_of_opaque(const struct node *n)
+{
+	return n->ops == &stored_ops && n->parent && n->parent->ops == &stored_ops && is_opaque_item(n->parent);
 }
 
 static int stored_xattr_list(struct node *n, struct buf *ret)

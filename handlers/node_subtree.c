@@ -157,7 +157,7 @@ static int subtree_node_open(struct node *n, int flags, struct file **ret)
 	struct view_file *vf;
 	int r;
 
-	if ((flags & O_ACCMODE) != O_RDONLY)
+	if (open_changes(flags))
 		return fail(-EROFS, "'%s' cannot be written: it is a view", n->name);
 	r = file_new(&view_file_ops, n, sizeof(*vf), &vf);
 	if (r < 0)

@@ -81,6 +81,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 {
 	struct node_dir *d = dir_of(n);
 	const struct tree_node *child = NULL;
+	struct err_note why = { 0 };
 	int r;
 
 	/* A tree that is one bare leaf has it alone in the item's directory. */
@@ -103,12 +104,33 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 	if (d->is_item && n == n->ns->root && span_eq(name, span_str(".pytreefs")))
 		return node_control_new(n, name, ret);
 	r = node_view_lookup(d, name, ret);
-	return r == -ENOENT ? node_subtree_lookup(n, name, ret) : r;
+	if (r != -ENOENT)
+		return r;
+	if (*err_where(r))
+		err_save(r, &why);
+	r = node_subtree_lookup(n, name, ret);
+	/* It is no view of a directory either, about which there is nothing to say. */
+	return r == -ENOENT && why.code && !*err_where(r) ? fail(r, "%s", why.text) : r;
 }
 
 static unsigned char type_of(const struct tree_node *t)
 {
 	return t->kind != TREE_LEAF || !leaf_handler_of(t) ? DT_DIR : DT_REG;
+}
+
+/* With handlers=none a leaf is its files as stored: in a database it has none, and nothing is there to be shown. */
+static bool is_listed(const struct node_dir *d, const struct tree_node *t)
+{
+	auto_free char *file = NULL;
+	struct stat st;
+	bool has_files;
+
+	if (d->node.ns->options->handlers != HANDLERS_NONE || t->kind != TREE_LEAF || leaf_handler_of(t))
+		return true;
+	file = span_dup_str(t->param);
+	has_files = file && io_path_check(t->param, "leaf") >= 0 && io_stat(d->item->dir, file, &st) >= 0;
+	err_clear();
+	return has_files;
 }
 
 static int dir_list(struct node *n, struct listing *ret)
@@ -125,9 +147,10 @@ static int dir_list(struct node *n, struct listing *ret)
 			r = listing_add(ret, n, span_str(own_files[i]), DT_REG);
 	}
 	if (d->tree->kind == TREE_LEAF)
-		return r < 0 ? r : listing_add(ret, n, d->tree->name, type_of(d->tree));
+		return r < 0 || !is_listed(d, d->tree) ? r : listing_add(ret, n, d->tree->name, type_of(d->tree));
 	for (uint32_t i = 0; i < d->tree->n_children && r >= 0; i++)
-		r = listing_add(ret, n, d->tree->children[i]->name, type_of(d->tree->children[i]));
+		if (is_listed(d, d->tree->children[i]))
+			r = listing_add(ret, n, d->tree->children[i]->name, type_of(d->tree->children[i]));
 	return r;
 }
 

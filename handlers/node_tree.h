@@ -44,6 +44,8 @@ int node_view_absent(struct span name, int r);
 int node_subtree_lookup(struct node *dir, struct span name, struct node **ret);
 /* An item that a plugin takes: 1 and its node; 0 when none does. */
 int node_plugin_lookup(struct node *dir, struct span name, const char *path, struct node **ret);
+/* A leaf's value, and for an array the view of it that the node's name and the mount's options ask for. */
+int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *ret_view);
 /* The form that a leaf's node stands for. */
 int node_leaf_form(struct node_leaf *l, struct form *ret);
 

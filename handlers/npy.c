@@ -7,7 +7,6 @@
 #include "handlers/npy.h"
 
 #include <ctype.h>
-#include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/wire.h"
@@ -200,26 +199,64 @@ int npy_parse(struct span head, struct npy *ret)
 
 /* ---- writing ---- */
 
+/* Without printf: a listing makes one header per leaf. Digits, or a negative errno. */
+static int add_number(struct buf *b, uint64_t v)
+{
+	uint8_t digits[20];
+	size_t n = 0;
+	int r;
+
+	do
+		digits[sizeof(digits) - ++n] = (uint8_t)('0' + v % 10);
+	while (v /= 10);
+	r = buf_add(b, digits + sizeof(digits) - n, n);
+	return r < 0 ? r : (int)n;
+}
+
+static int add_spaces(struct buf *b, size_t n)
+{
+	int r = buf_reserve(b, n);
+
+	if (r < 0)
+		return r;
+	memset(b->p + b->n, ' ', n);
+	b->n += n;
+	return 0;
+}
+
+static int add_literal(struct buf *b, enum dtype t, unsigned rank, const uint64_t *shape)
+{
+	int growth = 0, r = buf_add_str(b, "{'descr': '");
+
+	if (r >= 0)
+		r = buf_add_str(b, dtype_info(t)->npy);
+	if (r >= 0)
+		r = buf_add_str(b, "', 'fortran_order': False, 'shape': (");
+	for (unsigned i = 0; i < rank && r >= 0; i++) {
+		if (i)
+			r = buf_add_str(b, ", ");
+		if (r >= 0)
+			r = add_number(b, shape[i]);
+		if (i == 0)
+			growth = NPY_GROWTH - r;
+	}
+	if (r >= 0)
+		r = buf_add_str(b, rank == 1 ? ",), }" : "), }");
+	return r < 0 ? r : add_spaces(b, (size_t)growth);
+}
+
 int npy_header(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret)
 {
 	auto_buf text = { 0 };
-	char digits[24];
-	size_t total;
-	int r = buf_addf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (", dtype_info(t)->npy);
+	int r = buf_reserve(&text, 128);
 
-	for (unsigned i = 0; i < rank && r >= 0; i++)
-		r = buf_addf(&text, i ? ", %llu" : "%llu", (unsigned long long)shape[i]);
 	if (r >= 0)
-		r = buf_add_str(&text, rank == 1 ? ",), }" : "), }");
-	if (r >= 0 && rank > 0)
-		r = buf_addf(&text, "%*s",
-			     NPY_GROWTH - snprintf(digits, sizeof(digits), "%llu", (unsigned long long)shape[0]),
-			     "");
-	if (r < 0)
-		return r;
+		r = add_literal(&text, t, rank, shape);
 	/* Magic, version and length are 10 bytes, the newline is one; there is always some padding. */
-	total = 10 + text.n + 1;
-	r = buf_addf(&text, "%*s\n", (int)(NPY_ALIGN - total % NPY_ALIGN), "");
+	if (r >= 0)
+		r = add_spaces(&text, NPY_ALIGN - (10 + text.n + 1) % NPY_ALIGN);
+	if (r >= 0)
+		r = buf_add_byte(&text, '\n');
 	if (r >= 0)
 		r = buf_add(ret, "\x93NUMPY\x01\x00", 8);
 	if (r >= 0)

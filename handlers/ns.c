@@ -21,8 +21,8 @@ int ns_join(const char *path, struct span name, char **ret)
 
 	if (!strcmp(path, "."))
 		joined = span_dup_str(name);
-	else if (asprintf(&joined, "%s/%.*s", path, SPAN_ARG(name)) < 0)
-		joined = NULL;
+	else
+		joined = str_fmt("%s/%.*s", path, SPAN_ARG(name));
 	if (!joined)
 		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
 	*ret = joined;

@@ -33,6 +33,7 @@ struct ns {
 	struct watch *watch;		/* of a root; NULL for other shapes */
 	struct ns_listener listener;
 	struct timespec started;
+	_Atomic uint64_t requests, requests_polled;	/* of the kernel; counted by fs */
 	mode_t dir_mode, file_mode;	/* permission bits for what is shown */
 
 	/* Steps that are being written. */
@@ -42,6 +43,7 @@ struct ns {
 
 	struct broadcast *broadcast;	/* load_and_broadcast; else NULL */
 	struct joint *joint;		/* drafts are shared with the ranks of a job; NULL: one process */
+	atomic_ullong aside_bytes;	/* of chunks that other ranks of the job give (kv_slice.h) */
 
 	/* Opened items, so that those nobody uses can be dropped when there are many. */
 	struct item_table *items;
@@ -68,6 +70,8 @@ DEFINE_AUTO(ns, struct ns, ns_close);
 int ns_item(struct ns *ns, const char *path, struct item **ret);
 /* Forget what is below path (a step that went away). */
 void ns_drop_items(struct ns *ns, const char *path);
+/* Those whose path means something else by now. */
+void ns_drop_changed_items(struct ns *ns);
 /*
  * Close items that nobody holds. When those that are held are too many, and ask is set, the listener
  * is told of the steps that were used the longest ago, so that the kernel lets go of them. By the
@@ -99,6 +103,8 @@ int node_item_new(struct ns *ns, struct node *dir, struct span name, const char 
  */
 int node_stored_new(struct node *dir, struct span name, const char *path, const struct stat *st,
 		    bool of_item, struct node **ret);
+/* A file at the top of an item that is no tree. */
+bool node_is_of_opaque(const struct node *n);
 /* Whether path below SOURCE is still the directory that it was. */
 bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id);
 /* path + "/" + name, or name alone for ".". */

@@ -33,6 +33,8 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		const char *name;
 		uint64_t value;
 	} rows[] = {
+		{ "requests", ns->requests },
+		{ "requests_polled", ns->requests_polled },
 		{ "source_reads", io->reads },
 		{ "source_read_bytes", io->read_bytes },
 		{ "source_writes", io->writes },
@@ -49,6 +51,7 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "chunks_encoded", ns->ckpt->write_env.chunks },
 		{ "chunk_bytes_encoded", ns->ckpt->write_env.chunk_bytes },
 		{ "chunk_bytes_stored", ns->ckpt->write_env.stored_bytes },
+		{ "chunk_bytes_aside", atomic_load(&ns->aside_bytes) },
 		{ "chunks_copied", ns->ckpt->write_env.copied_chunks },
 		{ "chunk_bytes_copied", ns->ckpt->write_env.copied_bytes },
 		{ "chunks_missing", env->chunks_missing },
@@ -58,6 +61,7 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "cache_peak_bytes", cache.peak_bytes },
 		{ "cache_limit_bytes", cache.limit },
 		{ "cache_pinned_bytes", cache.pinned_bytes },
+		{ "cache_passed_bytes", cache.passed_bytes },
 		{ "cache_entries", cache.entries },
 		{ "cache_hits", cache.hits },
 		{ "cache_misses", cache.misses },

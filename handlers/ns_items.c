@@ -260,6 +260,28 @@ void ns_drop_items(struct ns *ns, const char *path)
 	free_entries(out);
 }
 
+void ns_drop_changed_items(struct ns *ns)
+{
+	struct item_table *t = ns->items;
+	struct opened {
+		char *path;
+		struct file_id id;
+	} *all;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&t->lock);
+	all = calloc(t->n + 1, sizeof(*all));
+	for (const struct item_entry *e = t->first; all && e; e = e->next)
+		if (e->item && (all[n].path = strdup(e->path)))
+			all[n++].id = e->item->id;
+	pthread_mutex_unlock(&t->lock);
+	while (n-- > 0) {
+		ns_is_same(ns, all[n].path, &all[n].id);
+		free(all[n].path);
+	}
+	free(all);
+}
+
 /* ---- forgetting ---- */
 
 struct step_names {

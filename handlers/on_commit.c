@@ -3,12 +3,14 @@
  */
 #include "handlers/on_commit.h"
 
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/wait.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 
 extern char **environ;
 
@@ -46,17 +48,16 @@ void on_commit_run(struct ns *ns, const char *step)
 {
 	auto_free char *script = NULL, *path = NULL;
 	auto_free char **env = NULL;
-	pthread_attr_t attr;
+	posix_spawnattr_t how;
+	sigset_t none, pipe;
 	pthread_t thread;
 	pid_t pid;
 	int r;
 
 	if (!ns->options->on_commit || !*ns->options->on_commit)
 		return;
-	if (asprintf(&script, "%s \"$1\"", ns->options->on_commit) < 0)
-		script = NULL;
-	if (asprintf(&path, "%s/%s", ns->ckpt->source->path, step) < 0)
-		path = NULL;
+	script = str_fmt("%s \"$1\"", ns->options->on_commit);
+	path = str_fmt("%s/%s", ns->ckpt->source->path, step);
 	env = environment();
 	if (!script || !path || !env) {
 		log_warn("on_commit was not run for '%s': no memory", step);
@@ -64,15 +65,23 @@ void on_commit_run(struct ns *ns, const char *step)
 	}
 	char *argv[] = { "sh", "-c", script, "pytreefs", path, NULL };
 
-	r = posix_spawn(&pid, "/bin/sh", NULL, NULL, argv, env);
+	/* The mount's threads block signals, and it ignores SIGPIPE: that is not for the command. */
+	sigemptyset(&none);
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	posix_spawnattr_init(&how);
+	posix_spawnattr_setsigmask(&how, &none);
+	posix_spawnattr_setsigdefault(&how, &pipe);
+	posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	r = posix_spawn(&pid, "/bin/sh", NULL, &how, argv, env);
+	posix_spawnattr_destroy(&how);
 	if (r) {
 		log_warn("on_commit was not run for '%s': %s", step, strerror(r));
 		return;
 	}
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	/* Without a thread it stays unwaited for until the mount ends, which is no harm. */
-	if (pthread_create(&thread, &attr, wait_for, (void *)(intptr_t)pid))
+	if (thread_start(&thread, "on_commit", wait_for, (void *)(intptr_t)pid) < 0)
 		log_warn("on_commit for '%s' runs unwatched", step);
-	pthread_attr_destroy(&attr);
+	else
+		pthread_detach(thread);
 }

@@ -156,19 +156,45 @@ static int parse_compression(const char *value, int *ret)
 	return 0;
 }
 
+const char *option_of_item(const char *name)
+{
+	for (size_t i = 0; i < option_count; i++)
+		if (option_table[i].of_item && !strcmp(option_table[i].name, name))
+			return option_table[i].name;
+	return NULL;
+}
+
+/* An item's path is one name: a pattern of two, "**" apart, matches what is inside of items and nothing else. */
+static bool matches_no_item(const char *glob)
+{
+	unsigned names = 0;
+
+	while (*glob) {
+		size_t n = strcspn(glob, "/");
+
+		names += n && !(n == 2 && !strncmp(glob, "**", 2));
+		glob += n + (glob[n] == '/');
+	}
+	return names > 1;
+}
+
 static int add_rule(struct options *o, const struct option *opt, const char *value)
 {
 	const char *colon = strchr(value, ':'), *eq = colon ? strchr(colon, '=') : NULL;
 	auto_free char *name = eq ? span_dup_str(span_of(colon + 1, (size_t)(eq - colon) - 1)) : NULL;
+	auto_free char *glob = eq ? span_dup_str(span_of(value, (size_t)(colon - value))) : NULL;
 	struct save_rule rule = { 0 }, *more;
 	int r;
 
-	if (!name)
+	if (!name || !glob)
 		return bad_value(opt, value);
 	r = save_opts_set(&rule.opts, name, eq + 1);
+	rule.of_item = option_of_item(name);
+	if (r >= 0 && rule.of_item && matches_no_item(glob))
+		r = fail(-EINVAL, "%s is the same for all leaves of an item, and '%s' matches no item", name, glob);
 	if (r < 0)
 		return err_at(r, "rule '%s'", value);
-	rule.glob = span_dup_str(span_of(value, (size_t)(colon - value)));
+	rule.glob = take(glob);
 	rule.text = strdup(value);
 	more = reallocarray(o->rules, o->n_rules + 1, sizeof(*more));
 	if (more)
@@ -340,7 +366,8 @@ static unsigned distance(const char *a, const char *b)
 static int unknown(const char *name)
 {
 	const char *nearest = NULL;
-	unsigned best = 4;
+	/* Of a short name little is left when much of it is wrong. */
+	unsigned best = (unsigned)MIN((strlen(name) + 2) / 3 + 1, (size_t)4);
 
 	for (size_t i = 0; i < option_count; i++) {
 		unsigned d = distance(name, option_table[i].name);
@@ -352,7 +379,7 @@ static int unknown(const char *name)
 	}
 	if (nearest)
 		return fail(-EINVAL, "unknown option '%s'; did you mean '%s'?", name, nearest);
-	return fail(-EINVAL, "unknown option '%s'; `pytreefs mount --help` lists them", name);
+	return fail(-EINVAL, "unknown option '%s'; `pytreefs help options` lists them", name);
 }
 
 static uint64_t scoped_bit(const struct option *opt)
@@ -398,7 +425,8 @@ int option_set(struct options *o, const char *text, bool known_only)
 
 		if (strcmp(opt->name, name))
 			continue;
-		if (!eq && opt->kind != OPTION_BOOL)
+		/* One that is refused takes no value, and says why. */
+		if (!eq && opt->kind != OPTION_BOOL && opt->kind != OPTION_REFUSED)
 			return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
 		o->from[i] = o->setting_from;
 		/* A pattern is a rule with another name. */

@@ -37,6 +37,7 @@ struct save_opts {
 struct save_rule {
 	char *text;			/* as it was given */
 	char *glob;
+	const char *of_item;		/* the option's name when it is one of a whole item; else NULL */
 	struct save_opts opts;
 };
 
@@ -77,7 +78,7 @@ struct options {
 	uint64_t spill_limit;
 	char *io;
 	uint64_t threads;
-	bool direct_io;
+	bool direct_io, busy_poll;
 	uint64_t max_read;
 	uint64_t poll;			/* milliseconds between looks where inotify does not work */
 	/* Many processes. */
@@ -89,7 +90,7 @@ struct options {
 	uint64_t replica_axis_index, primary_replica_id;
 	uint64_t broadcast_memory_limit;
 	char *broadcast_memory_scaling;
-	bool replica_parallel;
+	bool replica_parallel, replica_parallel_separate;
 	uint64_t replica_parallel_min_bytes, replica_parallel_max;
 	/* Messages. */
 	char *log;
@@ -114,6 +115,7 @@ struct option {
 	const char *accepts;		/* "64M, 1G" or the enum's words "auto|error|zero" */
 	const char *help;		/* one sentence */
 	bool scoped;			/* in save_opts: also by rule and xattr */
+	bool of_item;			/* scoped, and the same for all leaves of an item */
 };
 
 extern const struct option option_table[];
@@ -136,6 +138,8 @@ const char *option_from_text(const struct options *o, const struct option *opt);
 /* What PYTREEFS_OPTIONS says: defaults of the user's, which -o overrides. */
 int options_set_environment(struct options *o);
 
+/* The scoped option of that name when it is the same for all leaves of an item: its name; else NULL. */
+const char *option_of_item(const char *name);
 /* One scoped option by name. -EINVAL as option_set(). */
 int save_opts_set(struct save_opts *s, const char *name, const char *value);
 /* What `over` gives replaces what base has. */

@@ -8,8 +8,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "handlers/leaf_plugin.h"
-#include "handlers/plugins.h"
+#include "handlers/plugin_call.h"
 
 /* ---- files ---- */
 
@@ -62,8 +61,9 @@ static int read_entry(void *arg, const char *name, unsigned char type)
 	struct stat st;
 	int r;
 
-	if (asprintf(&path, "%s/%s", rd->path, name) < 0 ||
-	    asprintf(&below, "%s%s%s", rd->below, *rd->below ? "/" : "", name) < 0)
+	path = str_fmt("%s/%s", rd->path, name);
+	below = str_fmt("%s%s%s", rd->below, *rd->below ? "/" : "", name);
+	if (!path || !below)
 		return fail(-ENOMEM, "cannot read '%s'", rd->path);
 	r = io_stat(rd->dir, path, &st);
 	if (r < 0)
@@ -111,34 +111,35 @@ int plugin_files_read(struct io_dir *dir, const char *path, bool contents, struc
 
 /* ---- calls ---- */
 
-struct call {
-	struct pytreefs_host host;	/* first: what the plugin sees */
-	struct plugin *plugin;
-	struct plugin_files *out;	/* named files */
-	struct buf *bytes;		/* or one file */
-	unsigned given;
-	char why[256];
-	struct err_note refused;	/* what was wrong with what it gave */
-};
-
-static struct call *call_of(const struct pytreefs_host *host)
+static struct plugin_call *call_of(const struct pytreefs_host *host)
 {
-	return (struct call *)(uintptr_t)container_of(host, struct call, host);
+	return (struct plugin_call *)(uintptr_t)container_of(host, struct plugin_call, host);
 }
 
 static void call_message(const struct pytreefs_host *host, const char *text)
 {
-	snprintf(call_of(host)->why, sizeof(call_of(host)->why), "%s", text ? text : "");
+	struct plugin_call *c = call_of(host);
+
+	snprintf(c->why, sizeof(c->why), "%s", text ? text : "");
+}
+
+int plugin_call_refuse(struct plugin_call *c, int code)
+{
+	if (!c->refused.code)
+		err_save(code, &c->refused);
+	return -1;
 }
 
 static int call_add(const struct pytreefs_host *host, const char *name, const void *p, uint64_t n)
 {
-	struct call *c = call_of(host);
+	struct plugin_call *c = call_of(host);
 	int r = 0;
 
 	c->given++;
 	if (!name || (!p && n))
 		r = fail(-EINVAL, "it gave a file without name or bytes");
+	else if (!c->bytes && !c->out)
+		r = fail(-EINVAL, "it gave a file where none is asked for");
 	else if (c->bytes && c->given > 1)
 		r = fail(-EINVAL, "it gave more than one file");
 	else if (c->bytes)
@@ -148,24 +149,76 @@ static int call_add(const struct pytreefs_host *host, const char *name, const vo
 		r = io_path_check(span_str(name), "a name that a plugin gave");
 	if (r >= 0 && c->out)
 		r = plugin_files_add(c->out, name, n ? p : "", n);
-	if (r < 0 && !c->refused.code)
-		err_save(r, &c->refused);
-	return r < 0 ? -1 : 0;
+	return r < 0 ? plugin_call_refuse(c, r) : 0;
 }
 
-static void call_begin(struct call *c, struct plugin *p, uint32_t flags)
+static int call_read(const struct pytreefs_host *host, uint32_t i, uint64_t off, void *p, uint64_t n)
 {
-	c->host = (struct pytreefs_host){ sizeof(c->host), call_add, call_message };
+	struct plugin_call *c = call_of(host);
+
+	return c->read ? c->read(c, i, off, p, n) :
+			 plugin_call_refuse(c, fail(-EINVAL, "it reads elements where there are none"));
+}
+
+static int call_write(const struct pytreefs_host *host, const void *p, uint64_t n)
+{
+	struct plugin_call *c = call_of(host);
+
+	return c->write ? c->write(c, p, n) :
+			  plugin_call_refuse(c, fail(-EINVAL, "it writes elements where none are asked for"));
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Two files of one name, or a file that is a directory of another, cannot be stored and not be shown. */
+static int check_names(const struct plugin_files *f)
+{
+	auto_free const char **names = calloc(f->n + 1, sizeof(*names));
+	int r = names ? 0 : fail(-ENOMEM, "cannot compare the names of files");
+
+	for (size_t i = 0; i < f->n && r >= 0; i++)
+		names[i] = f->file[i].name;
+	if (r >= 0)
+		qsort(names, f->n, sizeof(*names), by_text);
+	for (size_t i = 0; i < f->n && r >= 0; i++) {
+		auto_free char *above = strdup(names[i]);
+
+		if (!above)
+			return fail(-ENOMEM, "cannot compare the names of files");
+		if (i && !strcmp(names[i - 1], names[i]))
+			return fail(-EINVAL, "it gave '%s' twice", names[i]);
+		for (char *slash = strrchr(above, '/'); slash && r >= 0; slash = strrchr(above, '/')) {
+			*slash = 0;
+			if (bsearch(&above, names, f->n, sizeof(*names), by_text))
+				r = fail(-EINVAL, "it gave '%s' as a file and as a directory", above);
+		}
+	}
+	return r;
+}
+
+void plugin_call_begin(struct plugin_call *c, struct plugin *p, uint32_t flags)
+{
+	c->host = (struct pytreefs_host){ sizeof(c->host), call_add, call_message, call_read, call_write };
 	c->plugin = p;
 	if (flags & PYTREEFS_SERIAL)
 		pthread_mutex_lock(&p->serial);
 }
 
-/* What came of it: code for whatever is the plugin's or the data's fault. */
-static int call_end(struct call *c, uint32_t flags, int result, int code)
+int plugin_call_end(struct plugin_call *c, uint32_t flags, int result, int code)
 {
 	if (flags & PYTREEFS_SERIAL)
 		pthread_mutex_unlock(&c->plugin->serial);
+	if (c->failed.code)
+		return err_restore(&c->failed);
+	if (c->out && !c->refused.code) {
+		int r = check_names(c->out);
+
+		if (r < 0)
+			plugin_call_refuse(c, r);
+	}
 	if (c->refused.code)
 		return fail(c->refused.code == -ENOMEM ? -ENOMEM : code, "plugin '%s': %s", c->plugin->name,
 			    c->refused.text);
@@ -186,23 +239,23 @@ static const struct pytreefs_file *files_of(const struct plugin_files *f)
 int plugin_decode_leaf(struct plugin *p, const struct plugin_files *stored, struct buf *ret)
 {
 	const struct pytreefs_leaf *l = p->leaf;
-	struct call size = { 0 }, c = { .bytes = ret };
+	struct plugin_call size = { 0 }, c = { .bytes = ret };
 	uint64_t announced = 0;
 	int r = 0;
 
 	if (l->memory_size) {
-		call_begin(&size, p, l->flags);
+		plugin_call_begin(&size, p, l->flags);
 		r = l->memory_size(&size.host, files_of(stored), (uint32_t)stored->n, &announced);
-		r = call_end(&size, l->flags, r, -EUCLEAN);
+		r = plugin_call_end(&size, l->flags, r, -EUCLEAN);
 		if (r >= 0 && announced > PYTREEFS_MAX_BYTES)
 			r = fail(-EFBIG, "plugin '%s': %llu bytes, the limit is %u", p->name, (unsigned long long)announced,
 				 PYTREEFS_MAX_BYTES);
 	}
 	if (r < 0)
 		return r;
-	call_begin(&c, p, l->flags);
+	plugin_call_begin(&c, p, l->flags);
 	r = l->decode(&c.host, files_of(stored), (uint32_t)stored->n);
-	r = call_end(&c, l->flags, r, -EUCLEAN);
+	r = plugin_call_end(&c, l->flags, r, -EUCLEAN);
 	if (r >= 0 && l->memory_size && ret->n != announced)
 		r = fail(-EUCLEAN, "plugin '%s': it announced %llu bytes and gave %zu", p->name,
 			 (unsigned long long)announced, ret->n);
@@ -212,62 +265,62 @@ int plugin_decode_leaf(struct plugin *p, const struct plugin_files *stored, stru
 int plugin_encode_leaf(struct plugin *p, struct span bytes, struct plugin_files *ret)
 {
 	const struct pytreefs_leaf *l = p->leaf;
-	struct call c = { .out = ret };
+	struct plugin_call c = { .out = ret };
 	int r;
 
 	if (!l->encode)
 		return fail(-EINVAL, "plugin '%s' cannot write leaves", p->name);
-	call_begin(&c, p, l->flags);
+	plugin_call_begin(&c, p, l->flags);
 	r = l->encode(&c.host, bytes.p ? bytes.p : (const uint8_t *)"", bytes.n);
-	r = call_end(&c, l->flags, r, -EINVAL);
+	r = plugin_call_end(&c, l->flags, r, -EINVAL);
 	return r < 0 || ret->n ? r : fail(-EINVAL, "plugin '%s': it gave nothing", p->name);
 }
 
 int plugin_leaf_metadata(struct plugin *p, const struct plugin_files *stored, struct buf *ret)
 {
 	const struct pytreefs_leaf *l = p->leaf;
-	struct call c = { .bytes = ret };
+	struct plugin_call c = { .bytes = ret };
 	auto_json doc = { 0 };
 	int r;
 
 	if (!l->metadata)
 		return -ENODATA;
-	call_begin(&c, p, l->flags);
+	plugin_call_begin(&c, p, l->flags);
 	r = l->metadata(&c.host, files_of(stored), (uint32_t)stored->n);
-	r = call_end(&c, l->flags, r, -EUCLEAN);
+	r = plugin_call_end(&c, l->flags, r, -EUCLEAN);
 	return r < 0 ? r : json_parse(buf_span(ret), "metadata of a plugin", &doc);
 }
 
 int plugin_finalize(struct plugin *p)
 {
-	struct call c = { 0 };
+	struct plugin_call c = { 0 };
 	int r;
 
 	if (!p->leaf->finalize)
 		return 0;
-	call_begin(&c, p, p->leaf->flags);
+	plugin_call_begin(&c, p, p->leaf->flags);
 	r = p->leaf->finalize(&c.host);
-	return call_end(&c, p->leaf->flags, r, -EINVAL);
+	return plugin_call_end(&c, p->leaf->flags, r, -EINVAL);
 }
 
 int plugin_decode_item(struct plugin *p, const struct plugin_files *stored, struct plugin_files *ret)
 {
-	struct call c = { .out = ret };
+	struct plugin_call c = { .out = ret };
 	int r;
 
-	call_begin(&c, p, p->item->flags);
+	plugin_call_begin(&c, p, p->item->flags);
 	r = p->item->decode(&c.host, files_of(stored), (uint32_t)stored->n);
-	return call_end(&c, p->item->flags, r, -EUCLEAN);
+	return plugin_call_end(&c, p->item->flags, r, -EUCLEAN);
 }
 
 int plugin_encode_item(struct plugin *p, const struct plugin_files *shown, struct plugin_files *ret)
 {
-	struct call c = { .out = ret };
+	struct plugin_call c = { .out = ret };
 	int r;
 
 	if (!p->item->encode)
 		return fail(-EINVAL, "plugin '%s' cannot write items", p->name);
-	call_begin(&c, p, p->item->flags);
+	plugin_call_begin(&c, p, p->item->flags);
 	r = p->item->encode(&c.host, files_of(shown), (uint32_t)shown->n);
-	return call_end(&c, p->item->flags, r, -EINVAL);
+	return plugin_call_end(&c, p->item->flags, r, -EINVAL);
 }

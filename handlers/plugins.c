@@ -11,6 +11,9 @@
 #include "core/base/log.h"
 #include "handlers/leaf_plugin.h"
 #include "handlers/plugins.h"
+#include "handlers/transform.h"
+
+#define VALUES_MAX 64			/* ours: value functions of one plugin */
 
 struct binding {
 	struct binding *next;
@@ -76,25 +79,59 @@ static int check_item(const struct plugin *p, const char *path)
 	return 0;
 }
 
+/* Names that are words, and not ours. */
+static int check_value(const struct pytreefs_value *v, const char *path)
+{
+	if (!v || v->size < sizeof(*v))
+		return refuse(path, "describes a value function of an older, shorter form, or none");
+	if (!is_word(v->name, 64) || strpbrk(v->name, "(),") || !v->plan || !v->run)
+		return refuse(path, "has a value function without name, plan() or run()");
+	if (value_fn_by_name(span_str(v->name)) != VALUE_FN_NONE)
+		return fail(-EINVAL, "plugin '%s' has a value function '%s', which is ours", path, v->name);
+	return 0;
+}
+
+static int check_values(struct plugin *p, const struct pytreefs_plugin *d, const char *path)
+{
+	int r = 0;
+
+	if (d->n_values > VALUES_MAX)
+		return fail(-EINVAL, "plugin '%s' has %u value functions, the limit is %d", path, d->n_values, VALUES_MAX);
+	p->values = calloc(d->n_values + 1, sizeof(*p->values));
+	if (!p->values)
+		return fail(-ENOMEM, "cannot load plugin '%s'", path);
+	for (uint32_t i = 0; i < d->n_values && r >= 0; i++) {
+		r = check_value(d->values[i], path);
+		p->values[i] = (struct plugin_value){ p, d->values[i] };
+	}
+	p->n_values = d->n_values;
+	return r;
+}
+
 static int check(struct plugin *p, const struct pytreefs_plugin *d, const char *path)
 {
+	/* Plugins of the time before value functions end in front of them. */
+	bool has_values = d && d->size >= sizeof(*d) && d->values && d->n_values;
 	int r = 0;
 
 	if (!d)
 		return refuse(path, "describes nothing");
 	if (d->abi != PYTREEFS_ABI)
 		return fail(-EINVAL, "plugin '%s' is of version %u, this program takes %u", path, d->abi, PYTREEFS_ABI);
-	if (d->size < sizeof(*d))
+	if (d->size < offsetof(struct pytreefs_plugin, values))
 		return fail(-EINVAL, "plugin '%s' describes itself in %u bytes, version %u has %zu", path, d->size,
-			    d->abi, sizeof(*d));
-	if (!is_word(d->name, 64) || (!d->leaf && !d->item))
-		return refuse(path, "has no name, or neither leaf nor item");
+			    d->abi, offsetof(struct pytreefs_plugin, values));
+	if (!is_word(d->name, 64) || (!d->leaf && !d->item && !has_values))
+		return refuse(path, "has no name, or neither leaf, item nor value function");
 	p->name = d->name;
 	p->leaf = d->leaf;
 	p->item = d->item;
-	if (p->leaf)
-		r = check_leaf(p, path);
-	return r < 0 || !p->item ? r : check_item(p, path);
+	if (p->item)
+		r = check_item(p, path);
+	if (r >= 0 && has_values)
+		r = check_values(p, d, path);
+	/* Last: it takes its extension. */
+	return r < 0 || !p->leaf ? r : check_leaf(p, path);
 }
 
 int plugin_load(const char *path)
@@ -122,6 +159,7 @@ int plugin_load(const char *path)
 		return fail(-ENOMEM, "cannot load plugin '%s'", path);
 	r = check(p, describe(), path);
 	if (r < 0) {
+		free(p->values);
 		free(p);
 		return r;
 	}
@@ -182,6 +220,15 @@ int plugins_print_bindings(struct buf *ret)
 const struct plugin *plugin_first(void)
 {
 	return loaded;
+}
+
+const struct plugin_value *plugin_value_by_name(struct span name)
+{
+	for (const struct plugin *p = loaded; p; p = p->next)
+		for (uint32_t i = 0; i < p->n_values; i++)
+			if (span_eq(name, span_str(p->values[i].value->name)))
+				return &p->values[i];
+	return NULL;
 }
 
 /* ---- who takes what ---- */

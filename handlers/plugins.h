@@ -11,6 +11,13 @@
 
 struct pytreefs_item;
 struct pytreefs_leaf;
+struct pytreefs_value;
+
+/* A value function of one. */
+struct plugin_value {
+	struct plugin *plugin;
+	const struct pytreefs_value *value;
+};
 
 /* One that is loaded. */
 struct plugin {
@@ -21,6 +28,8 @@ struct plugin {
 	const struct pytreefs_item *item;	/* or NULL */
 	const char *typestr[2];
 	struct leaf_handler handler;	/* of leaf */
+	struct plugin_value *values;
+	uint32_t n_values;
 	pthread_mutex_t serial;		/* held during calls of one that wants one thread */
 };
 
@@ -40,6 +49,9 @@ const struct plugin *plugin_first(void);
 const struct leaf_handler *handler_of_type(struct span typestr);
 /* The leaf plugin whose files have this extension; NULL: none. */
 struct plugin *plugin_of_ext(enum name_ext ext);
+
+/* The value function of that name, of the plugin that was loaded last; NULL: none. Lives as long as the process. */
+const struct plugin_value *plugin_value_by_name(struct span name);
 
 /* Files of a leaf or item in memory. */
 struct plugin_files {

@@ -150,7 +150,8 @@ int subtree_open(struct node *n, struct subtree *ret)
 	} else if (n->ops == &node_step_ops) {
 		r = add_step(&st, n, "", 0);
 	} else {
-		r = fail(-EINVAL, "'%s' is no step, item, directory or leaf of a tree", *n->name ? n->name : "/");
+		r = fail(-EINVAL, "'%s' is no step, item, directory or leaf of a tree",
+			 *n->name ? n->name : n->ns->ckpt->opts.source);
 	}
 	if (r < 0)
 		return r;

@@ -313,18 +313,15 @@ static int read_extent(struct subtree_reader *rd, size_t i, uint64_t off, size_t
 int subtree_read(struct subtree_reader *rd, uint64_t off, size_t n, struct gather *g)
 {
 	const struct subtree_file *f = rd->f;
-	int r = 0;
+	uint64_t had = g->bytes;
+	int r;
 
 	if (off >= f->size)
 		return 0;
 	n = (size_t)MIN((uint64_t)n, f->size - off);
-	if (off < f->head.n) {
-		size_t part = MIN(n, (size_t)(f->head.n - off));
-
-		r = gather_add_copy(g, f->head.p + off, part);
-		off += part;
-		n -= part;
-	}
+	r = gather_add_part(g, buf_span(&f->head), off, n);
+	off += g->bytes - had;
+	n -= (size_t)(g->bytes - had);
 	for (size_t i = extent_at(f, off); n > 0 && r >= 0; i++) {
 		const struct extent *e = &f->extent[i];
 		size_t part = (size_t)MIN((uint64_t)n, e->off + e->bytes - off);

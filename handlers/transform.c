@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "handlers/plugins.h"
 #include "handlers/transform_impl.h"
 
 #define FILE_MAX (16 * MiB)		/* ours: a file of rules */
@@ -21,7 +22,7 @@ static const char *const fn_names[] = {
 
 enum value_fn value_fn_by_name(struct span name)
 {
-	for (size_t i = 1; i < ARRAY_LEN(fn_names); i++)
+	for (size_t i = VALUE_FN_NONE + 1; i < ARRAY_LEN(fn_names); i++)
 		if (span_eq(name, span_str(fn_names[i])))
 			return (enum value_fn)i;
 	return VALUE_FN_NONE;
@@ -83,14 +84,21 @@ static int read_originals(const struct json *j, struct rule *rule)
 static int read_fn(const struct json *j, struct rule *rule)
 {
 	const uint8_t *open = j->kind == JSON_STRING && j->s.n ? memchr(j->s.p, '(', j->s.n) : NULL;
+	struct span name = open ? span_of(j->s.p, (size_t)(open - j->s.p)) : span_of(NULL, 0);
 
 	if (!open || j->s.p[j->s.n - 1] != ')')
 		return fail(-EINVAL, "%s: value_fn takes \"NAME(ARGUMENTS)\"", rule->what);
-	rule->fn = value_fn_by_name(span_of(j->s.p, (size_t)(open - j->s.p)));
+	rule->fn = value_fn_by_name(name);
+	if (rule->fn == VALUE_FN_NONE) {
+		rule->plugin = plugin_value_by_name(name);
+		rule->fn = rule->plugin ? VALUE_FN_PLUGIN : VALUE_FN_NONE;
+	}
 	if (rule->fn == VALUE_FN_NONE)
-		return fail(-EINVAL, "%s: value_fn '%.*s' is none of cast, transpose, reshape, slice, scale, concat, stack",
-			    rule->what, SPAN_ARG(j->s));
+		return fail(-EINVAL, "%s: value_fn '%.*s' is none of cast, transpose, reshape, slice, scale, concat, stack, nor "
+				     "of a plugin given before", rule->what, SPAN_ARG(j->s));
 	rule->args = span_of(open + 1, (size_t)(j->s.p + j->s.n - open) - 2);
+	if (memchr(rule->args.p, 0, rule->args.n))
+		return fail(-EINVAL, "%s: value_fn has a character 0 in its arguments", rule->what);
 	return 0;
 }
 
@@ -106,8 +114,9 @@ static int read_fallback(struct transform *t, const struct json *j, struct rule 
 			    rule->what);
 	if (j->kind != JSON_STRING || !span_ends(j->s, span_str(".npy")))
 		return 0;
-	if (!copy || asprintf(&joined, "%s%s%.*s", j->s.p[0] == '/' ? "" : dirname(copy),
-			      j->s.p[0] == '/' ? "" : "/", SPAN_ARG(j->s)) < 0)
+	joined = !copy ? NULL : j->s.p[0] == '/' ? strdup((const char *)j->s.p) :
+						   str_fmt("%s/%.*s", dirname(copy), SPAN_ARG(j->s));
+	if (!joined)
 		return fail(-ENOMEM, "cannot read '%s'", t->path);
 	real = realpath(joined, NULL);
 	if (!real)
@@ -122,9 +131,11 @@ static int check_rule(const struct rule *rule)
 
 	if (rule->has_fallback && (rule->has_original || rule->fn))
 		return fail(-EINVAL, "%s: use_fallback goes with neither original_key nor value_fn", rule->what);
-	if (rule->n_originals > 1 && rule->fn != VALUE_FN_CONCAT && rule->fn != VALUE_FN_STACK)
-		return fail(-EINVAL, "%s: several inputs need value_fn concat(AXIS) or stack(AXIS)", rule->what);
-	if (rule->fn)
+	if (rule->n_originals > 1 && rule->fn != VALUE_FN_CONCAT && rule->fn != VALUE_FN_STACK &&
+	    rule->fn != VALUE_FN_PLUGIN)
+		return fail(-EINVAL, "%s: several inputs need value_fn concat(AXIS), stack(AXIS), or a plugin's", rule->what);
+	/* What a plugin takes it says when it sees the inputs. */
+	if (rule->fn && rule->fn != VALUE_FN_PLUGIN)
 		r = value_fn_check(rule->fn, rule->args, MAX(rule->n_originals, 1u));
 	return r < 0 ? err_at(r, "%s", rule->what) : 0;
 }
@@ -231,21 +242,23 @@ static int slurp(const char *path, struct buf *ret)
 int transform_open(const char *path, struct transform **ret)
 {
 	auto_of(transform) struct transform *t = calloc(1, sizeof(*t));
+	auto_free char *what = str_fmt("'%s'", path);
 	auto_buf text = { 0 };
 	int r;
 
 	if (t)
 		t->path = strdup(path);
-	r = t && t->path ? slurp(path, &text) : fail(-ENOMEM, "cannot read '%s'", path);
+	r = t && t->path && what ? slurp(path, &text) : fail(-ENOMEM, "cannot read '%s'", path);
 	if (r >= 0)
-		r = json_parse(buf_span(&text), path, &t->doc);
+		r = json_parse(buf_span(&text), what, &t->doc);
 	if (r >= 0) {
 		r = read_document(t);
 		if (r < 0)
 			r = err_at(r, "'%s'", path);
 	}
+	/* Whoever mounts wrote it: it is no broken checkpoint. */
 	if (r < 0)
-		return r == -EUCLEAN ? err_at(-EINVAL, "transforms") : r;
+		return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
 	*ret = take(t);
 	return 0;
 }

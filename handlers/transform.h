@@ -17,16 +17,19 @@
 
 #include "core/step/item.h"
 
+struct plugin_value;
 struct transform;
 
 enum value_fn {
 	VALUE_FN_NONE, VALUE_FN_CAST, VALUE_FN_TRANSPOSE, VALUE_FN_RESHAPE, VALUE_FN_SLICE, VALUE_FN_SCALE,
 	VALUE_FN_CONCAT, VALUE_FN_STACK,
+	VALUE_FN_PLUGIN,		/* a plugin's, which has a name of its own */
 };
 
 /* What the value of a leaf is made of: tree_node.derived. Lives in the new tree's arena, or the transform's. */
 struct derived {
 	enum value_fn fn;
+	const struct plugin_value *plugin;	/* of VALUE_FN_PLUGIN */
 	struct span args;		/* "0, 1": what stands between the parentheses */
 	const char *file;		/* an .npy file, absolute; NULL: inputs */
 	const struct tree_node **input;	/* leaves of the stored tree */
@@ -47,7 +50,9 @@ int transform_tree(const struct transform *t, struct tree *in, struct tree **ret
 /* "state": whether it is for this item. */
 bool transform_is_for(const struct transform *t, const char *item_path);
 /* For `transform --check`: where the value of a leaf of the new tree comes from. */
-int transform_text(const struct tree_node *leaf, struct buf *ret);
+int transform_text(const struct transform *t, const struct tree_node *leaf, struct buf *ret);
+/* A line for each rule that makes nothing of the new tree: its expression matches no key. */
+int transform_idle(const struct transform *t, const struct tree *made, struct buf *ret);
 
 /* The value of a derived leaf as an array. Nothing is computed before it is read. */
 int derived_open(struct item *item, const struct tree_node *leaf, struct zarr **ret);
@@ -55,5 +60,7 @@ int derived_open(struct item *item, const struct tree_node *leaf, struct zarr **
 int value_fn_check(enum value_fn fn, struct span args, unsigned n_inputs);
 enum value_fn value_fn_by_name(struct span name);
 const char *value_fn_name(enum value_fn fn);
+/* The same, or the plugin's. */
+const char *derived_name(const struct derived *d);
 
 #endif

@@ -19,6 +19,7 @@ struct rule {
 	const struct json *fallback;
 	const char *file;		/* the .npy file of a fallback, absolute; NULL: none. In the arena */
 	enum value_fn fn;
+	const struct plugin_value *plugin;	/* of VALUE_FN_PLUGIN */
 	struct span args;
 	/* The other direction, when the expressions allow it. */
 	struct regex *inverse;		/* of the first original: owned; its groups are called g1, g2, ... */
@@ -35,6 +36,8 @@ struct transform {
 	struct span item;		/* only for items of this name; empty: for all */
 };
 
+/* The first rule that matches a key of the new tree; NULL when none does, or, with *error set, when matching fails. */
+const struct rule *rule_for(const struct transform *t, struct span key, struct regex_match *ret, int *error);
 /* Find the inverse of a rule; left NULL when there is none. */
 int rule_invert(struct rule *rule);
 /* The key that a rule makes of a stored one: 1, or 0 when it makes none. */

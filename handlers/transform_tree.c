@@ -166,7 +166,7 @@ static int renamed_keys(struct remake *m, const struct rule *rule)
 	return 0;
 }
 
-/* The other inputs of a key that a rule with several makes are used up, too. */
+/* The inputs of a key that a rule makes are used up. */
 static int use_inputs(struct remake *m, const struct rule *rule, struct span key)
 {
 	struct regex_match match;
@@ -190,12 +190,11 @@ static int keys_of_rule(struct remake *m, const struct rule *rule)
 	size_t first = m->n_made;
 	int r = 0;
 
-	if (rule->has_original && rule->inverse) {
+	if (is_literal(rule->key_text)) {
+		/* It asks for this key by name, as a target would: what it is made of must be there. */
+		r = add_made(m, rule->key_text);
+	} else if (rule->has_original && rule->inverse) {
 		r = renamed_keys(m, rule);
-	} else if (is_literal(rule->key_text)) {
-		/* Its value may be missing in this tree: then so is the key. A given one is always there. */
-		if (rule->has_fallback)
-			r = add_made(m, rule->key_text);
 	} else if (rule->has_original) {
 		return fail(-EINVAL, "%s: which keys '%.*s' stands for cannot be told from '%.*s': give a \"target\"",
 			    rule->what, SPAN_ARG(rule->key_text), SPAN_ARG(rule->original[0]));
@@ -205,7 +204,7 @@ static int keys_of_rule(struct remake *m, const struct rule *rule)
 	return r;
 }
 
-static const struct rule *rule_for(const struct transform *t, struct span key, struct regex_match *ret, int *error)
+const struct rule *rule_for(const struct transform *t, struct span key, struct regex_match *ret, int *error)
 {
 	for (size_t i = 0; i < t->n_rules; i++) {
 		int r = regex_match(t->rule[i].key, key, ret);
@@ -261,11 +260,12 @@ static int choose_keys(struct remake *m)
 
 static int missing(const struct remake *m, const struct made *made, const struct rule *rule, struct span original)
 {
-	return fail(-EINVAL, "%s makes '%.*s' from '%.*s', which the checkpoint does not have", rule->what,
-		    SPAN_ARG(made->key), SPAN_ARG(original));
+	return fail(-EINVAL, "%s makes '%.*s' from '%.*s', which the checkpoint does not have%s", rule->what,
+		    SPAN_ARG(made->key), SPAN_ARG(original),
+		    m->t->item.n ? "" : " (\"item\": NAME restricts the rules to one item)");
 }
 
-/* 1; 0 when an input is not there and nobody asked for this key by name. */
+/* As for Orbax, an input that is not there is an error: the others would go with it, and nobody would hear. */
 static int find_inputs(struct remake *m, struct made *made, const struct rule *rule,
 		       const struct regex_match *match)
 {
@@ -286,10 +286,11 @@ static int find_inputs(struct remake *m, struct made *made, const struct rule *r
 			return r;
 		s = find_stored(m, buf_span(&original));
 		if (!s)
-			return m->t->target ? missing(m, made, rule, buf_span(&original)) : 0;
+			return missing(m, made, rule, buf_span(&original));
 		d->input[i] = s->node;
 	}
 	d->fn = rule->fn;
+	d->plugin = rule->plugin;
 	d->args = rule->args;
 	d->n_inputs = n;
 	if (rule->fn)
@@ -543,21 +544,4 @@ int transform_tree(const struct transform *t, struct tree *in, struct tree **ret
 		in->nodes[i]->id += m.out->n_nodes;
 	*ret = take(m.out);
 	return 0;
-}
-
-int transform_text(const struct tree_node *leaf, struct buf *ret)
-{
-	const struct derived *d = leaf->derived;
-	int r;
-
-	if (!d && leaf->value == TREE_VALUE_AGGREGATE && leaf->aggregate && !leaf->param.n)
-		return buf_add_str(ret, "given");
-	if (!d)
-		return buf_addf(ret, "%.*s", SPAN_ARG(leaf->param));
-	if (d->file)
-		return buf_addf(ret, "file %s", d->file);
-	r = buf_addf(ret, "%s(", value_fn_name(d->fn));
-	for (unsigned i = 0; i < d->n_inputs && r >= 0; i++)
-		r = buf_addf(ret, "%s%.*s", i ? ", " : "", SPAN_ARG(d->input[i]->param));
-	return r < 0 ? r : d->args.n ? buf_addf(ret, "; %.*s)", SPAN_ARG(d->args)) : buf_add_byte(ret, ')');
 }

@@ -9,7 +9,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -17,6 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 #include "handlers/ns.h"
 
 #define SWEEP_MS 100
@@ -50,6 +50,7 @@ static void look(struct watch *w)
 	if (st.st_mtim.tv_sec == w->seen.tv_sec && st.st_mtim.tv_nsec == w->seen.tv_nsec)
 		return;
 	w->seen = st.st_mtim;
+	ns_drop_changed_items(w->ns);
 	tell(w, NULL);
 }
 
@@ -61,6 +62,11 @@ static void read_events(struct watch *w)
 	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= n;) {
 		const struct inotify_event *e = (const struct inotify_event *)(buf + at);
 
+		/* Open files would keep the space of what is deleted, and whoever deletes wants just that. */
+		if (e->len && e->mask & (IN_DELETE | IN_MOVED_FROM))
+			ns_drop_items(w->ns, e->name);
+		else if (!e->len)
+			ns_drop_changed_items(w->ns);
 		tell(w, e->len ? e->name : NULL);
 		at += (ssize_t)(sizeof(*e) + e->len);
 	}
@@ -138,9 +144,8 @@ static int open_inotify(struct watch *w)
 int watch_start(struct ns *ns, struct watch **ret)
 {
 	struct watch *w = calloc(1, sizeof(*w));
-	sigset_t all, old;
 	struct stat st;
-	int e;
+	int r;
 
 	if (!w)
 		return fail(-ENOMEM, "cannot watch the root");
@@ -153,18 +158,14 @@ int watch_start(struct ns *ns, struct watch **ret)
 	w->inotify = open_inotify(w);
 	if (io_stat(ns->ckpt->source, ".", &st) >= 0)
 		w->seen = st.st_mtim;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	e = pthread_create(&w->thread, NULL, watch_run, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (e) {
+	r = thread_start(&w->thread, "watch", watch_run, w);
+	if (r < 0) {
 		close(w->wake);
 		if (w->inotify >= 0)
 			close(w->inotify);
 		free(w);
-		return fail(-e, "cannot start the thread that watches the root");
+		return fail(r, "cannot start the thread that watches the root");
 	}
-	pthread_setname_np(w->thread, "watch");
 	*ret = w;
 	return 0;
 }

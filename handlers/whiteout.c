@@ -3,8 +3,8 @@
  */
 #include "handlers/whiteout.h"
 
-#include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/step/step_name.h"
 #include "handlers/ns.h"
@@ -13,17 +13,9 @@
 
 struct whiteout {
 	struct whiteout *next;
-	int64_t until;			/* monotonic seconds; of the newest name of a step only */
+	int64_t until;			/* clock_ns(); of the newest name of a step only */
 	char path[];
 };
-
-static int64_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec;
-}
 
 static int path_of(const struct node *dir, struct span name, struct buf *ret)
 {
@@ -39,7 +31,7 @@ static int path_of(const struct node *dir, struct span name, struct buf *ret)
 /* Called with the lock held: newest first, so the first one tells how long the others stay. */
 static void expire(struct ns *ns)
 {
-	if (!ns->whiteouts || ns->whiteouts->until >= now())
+	if (!ns->whiteouts || ns->whiteouts->until >= clock_ns())
 		return;
 	for (struct whiteout *w = ns->whiteouts, *next; w; w = next) {
 		next = w->next;
@@ -79,7 +71,7 @@ int whiteout_add(struct node *dir, struct span name)
 	if (!w)
 		return fail(-ENOMEM, "cannot remove '%s'", buf_str(&path));
 	memcpy(w->path, buf_str(&path), path.n + 1);
-	w->until = now() + KEEP_SECONDS;
+	w->until = clock_ns() + KEEP_SECONDS * SECOND_NS;
 	pthread_mutex_lock(&ns->drafts_lock);
 	expire(ns);
 	w->next = ns->whiteouts;

@@ -1,10 +1,14 @@
 """What every test of tests/mount and tests/interop can ask for."""
 
+import ast
+import functools
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -15,8 +19,30 @@ import features  # noqa: E402
 from lib import checkpoints, jobs, mounts  # noqa: E402
 
 
+# Who starts tests in the background ignores these, all programs inherit it, and some are to be ended by them.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _one_at_a_time(function):
+    lock = threading.Lock()
+
+    @functools.wraps(function)
+    def call(*args):
+        with lock:
+            return function(*args)
+    return call
+
+
+# numpy reads headers with it, and in CPython 3.11 two threads that do can fail with "AST constructor
+# recursion depth mismatch", although nothing is wrong with what they read.
+ast.literal_eval = _one_at_a_time(ast.literal_eval)
+
+
 def pytest_configure(config):
     config.addinivalue_line('markers', 'serial: measures time or memory, or needs much; runs alone')
+    config.addinivalue_line('markers', 'option(NAME, ...): the options whose effect this test compares with and without')
     config.addinivalue_line('markers', 'feature(ID, ...): the rows of features.py that this test shows')
 
 
@@ -41,6 +67,13 @@ def build():
 @pytest.fixture(scope='session')
 def program(build):
     return str(build / 'pytreefs')
+
+
+@pytest.fixture(scope='session')
+def mpi(program):
+    """Skips what needs several processes where there can be none."""
+    if why := jobs.missing(program):
+        pytest.skip(why)
 
 
 @pytest.fixture
@@ -85,13 +118,11 @@ def mount(program, tmp_path):
 
 
 @pytest.fixture
-def job(program, tmp_path):
+def job(program, mpi, tmp_path):
     """job(n, 'option=value', source=None): mounts of one source as an MPI job of n ranks, ended afterwards.
 
     source: an empty directory when none is given. A test that kills a rank says so by job.kill().
     """
-    if why := jobs.missing(program):
-        pytest.skip(why)
     made = []
 
     def do(n, *options, source=None):

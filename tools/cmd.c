@@ -4,11 +4,19 @@
 #include "tools/cmd.h"
 
 #include <ctype.h>
+#include <linux/magic.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+
+#define STORED_DIR ".pytreefs/stored"	/* below a mountpoint */
+#ifndef FUSE_SUPER_MAGIC
+#define FUSE_SUPER_MAGIC 0x65735546
+#endif
 
 const char *cmd_value(const struct cmd_args *a, const char *name)
 {
@@ -26,13 +34,25 @@ int cmd_usage(const struct cmd *c, const char *what)
 	return EXIT_USAGE;
 }
 
+int cmd_wrong(const struct cmd *c, const char *fmt, ...)
+{
+	va_list ap;
+
+	fprintf(stderr, "pytreefs %s: ", c->name);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return cmd_usage(c, NULL);
+}
+
 static void print_option(FILE *out, const struct cmd_option *o)
 {
 	char left[64];
 
 	snprintf(left, sizeof(left), "%s%c%s--%s%s%s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
 		 o->letter ? ", " : "   ", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-	fprintf(out, "  %-30s %s\n", left, o->help);
+	fprintf(out, "  %-26s %s\n", left, o->help);
 }
 
 void cmd_help(FILE *out, const struct cmd *c)
@@ -45,8 +65,8 @@ void cmd_help(FILE *out, const struct cmd *c)
 	for (const struct cmd_option *o = c->options; o->name; o++)
 		print_option(out, o);
 	if (c->takes_mount_options)
-		fprintf(out, "  %-30s %s\n", "-o NAME[=VALUE],...", "options of the checkpoint: see `pytreefs help options`");
-	fprintf(out, "  %-30s %s\n", "-h, --help", "this text");
+		fprintf(out, "  %-26s %s\n", "-o NAME[=VALUE],...", "checkpoint options: see `pytreefs help options`");
+	fprintf(out, "  %-26s %s\n", "-h, --help", "this text");
 	fprintf(out, "\nexample:\n  %s\n", c->example);
 }
 
@@ -61,15 +81,43 @@ void print_size(char *out, size_t n, uint64_t bytes)
 	snprintf(out, n, i ? "%.1f %s" : "%.0f %s", v, unit[i]);
 }
 
+size_t control_len(struct span s)
+{
+	/* Terminals know those in two bytes, too. */
+	if (s.n > 1 && s.p[0] == 0xc2 && s.p[1] >= 0x80 && s.p[1] <= 0x9f)
+		return 2;
+	return s.n && iscntrl(s.p[0]) ? 1 : 0;
+}
+
 void print_name(FILE *out, const char *name)
 {
-	bool terminal = isatty(fileno(out));
+	struct span s = span_str(name);
 
-	for (; *name; name++)
-		fputc(terminal && iscntrl((unsigned char)*name) ? '?' : *name, out);
+	while (s.n) {
+		size_t n = control_len(s);
+
+		fputc(n ? '?' : s.p[0], out);
+		s = span_from(s, MAX(n, (size_t)1));
+	}
+}
+
+void print_error(int r)
+{
+	fputs("pytreefs: ", stderr);
+	print_name(stderr, err_text(r));
+	fputc('\n', stderr);
 }
 
 /* ---- paths ---- */
+
+/* 1, or an error. */
+static int open_directory(struct cmd_args *a, const char *dir, struct source *ret)
+{
+	int r = ns_open(dir, &a->options, &ret->ns);
+
+	/* The parts of a directory that cannot be looked into do not say whose they are. */
+	return r >= 0 ? 1 : r == -EACCES || r == -ENOTCONN ? err_at(r, "'%s'", dir) : r;
+}
 
 /* Whether the first n bytes of path are a checkpoint: 1, 0, or an error worth telling. */
 static int try_source(struct cmd_args *a, const char *path, size_t n, struct source *ret)
@@ -80,12 +128,14 @@ static int try_source(struct cmd_args *a, const char *path, size_t n, struct sou
 
 	if (!dir)
 		return fail(-ENOMEM, "cannot open '%s'", path);
-	if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode)) {
-		free(dir);
-		return 0;
-	}
-	r = ns_open(dir, &a->options, &ret->ns);
-	if (r < 0) {
+	r = stat(dir, &st) < 0 ? -errno : 0;
+	if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -ENAMETOOLONG)
+		r = err_code(r, "cannot look at", dir);
+	else if (r < 0 || !S_ISDIR(st.st_mode))
+		r = 0;
+	else
+		r = open_directory(a, dir, ret);
+	if (r <= 0) {
 		free(dir);
 		return r;
 	}
@@ -93,10 +143,42 @@ static int try_source(struct cmd_args *a, const char *path, size_t n, struct sou
 	return 1;
 }
 
-int source_open(struct cmd_args *a, const char *path, struct source *ret)
+/* ---- through a mount ---- */
+
+/* Whether the first n bytes of an absolute path are where one of our mounts is. */
+static bool is_mountpoint(const char *path, size_t n)
+{
+	auto_free char *dir = str_fmt("%.*s/", (int)n, path), *stored = str_fmt("%.*s/" STORED_DIR, (int)n, path);
+	struct statfs fs;
+	struct stat st;
+
+	return dir && stored && stat(stored, &st) == 0 && S_ISDIR(st.st_mode) && statfs(dir, &fs) == 0 &&
+	       fs.f_type == FUSE_SUPER_MAGIC;
+}
+
+char *source_stored_path(const char *path)
+{
+	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0), *absolute = NULL;
+
+	absolute = str_fmt("%s%s%s", here ? here : "", here ? "/" : "", path);
+	for (size_t n = absolute ? strlen(absolute) : 0; n > 0;) {
+		const char *rest = absolute + n;
+
+		if (is_mountpoint(absolute, n))
+			return !strncmp(rest, "/.pytreefs", 10) ? NULL : str_fmt("%.*s/" STORED_DIR "%s", (int)n, absolute, rest);
+		while (n > 0 && absolute[n - 1] != '/')
+			n--;
+		while (n > 0 && absolute[n - 1] == '/')
+			n--;
+	}
+	return NULL;
+}
+
+static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 {
 	size_t n = strlen(path), end;
 	struct err_note first = { 0 };
+	bool is_here = false;
 	int r = 0;
 
 	*ret = (struct source){ 0 };
@@ -120,6 +202,12 @@ int source_open(struct cmd_args *a, const char *path, struct source *ret)
 		if (end == 1 && path[0] == '/')
 			break;
 	}
+	/* Who stands inside a checkpoint names what is in it without the directory itself. */
+	if (r == 0 && path[0] != '/') {
+		r = try_source(a, ".", 1, ret);
+		is_here = r > 0;
+		r = r == -EINVAL ? 0 : r;
+	}
 	if (r == 0)
 		r = first.code ? err_restore(&first) : fail(-ENOENT, "'%s' does not exist", path);
 	if (r < 0)
@@ -130,12 +218,25 @@ int source_open(struct cmd_args *a, const char *path, struct source *ret)
 	r = ret->inner ? ns_start(ret->ns, NULL) : fail(-ENOMEM, "cannot open '%s'", path);
 	if (r >= 0)
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
-	if (r == -ENOENT)
+	if (r == -ENOENT && is_here)
+		r = first.code ? err_restore(&first) : fail(-ENOENT, "'%s' does not exist", path);
+	else if (r == -ENOENT)
 		r = *err_where(r) ? err_at(r, "'%s' in '%s'", ret->inner, ret->source) :
 				    fail(-ENOENT, "'%s' has no '%s'", ret->source, ret->inner);
 	if (r < 0)
 		source_close(ret);
 	return r;
+}
+
+int source_open(struct cmd_args *a, const char *path, struct source *ret)
+{
+	auto_free char *stored = source_stored_path(path);
+	int r = open_path(a, stored ? stored : path, ret);
+
+	if (r != -ENOENT || !stored)
+		return r;
+	err_clear();
+	return open_path(a, path, ret);
 }
 
 void source_close(struct source *s)

@@ -60,6 +60,8 @@ static inline bool cmd_flag(const struct cmd_args *a, const char *name)
 
 /* What is wrong (or NULL, when that was said already) and the usage line, on stderr: EXIT_USAGE. */
 int cmd_usage(const struct cmd *c, const char *what);
+/* The same for a sentence that names what it is about. */
+int cmd_wrong(const struct cmd *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Help of one command. */
 void cmd_help(FILE *out, const struct cmd *c);
 
@@ -92,7 +94,12 @@ struct source {
 };
 
 /*
- * Open "SOURCE/inner/path": SOURCE is the longest leading part that is a checkpoint. Threads are
+ * What a mount shows of a checkpoint has files for arrays, and is none; the mount also has it as it is stored, and
+ * this is the path of that, the caller's. NULL: the path is in no mount of ours, or goes there already.
+ */
+char *source_stored_path(const char *path);
+/*
+ * Open "SOURCE/inner/path", through a mount what is stored there: SOURCE is the longest leading part that is a checkpoint. Threads are
  * started. -ENOENT, -EINVAL as the parts say.
  */
 int source_open(struct cmd_args *a, const char *path, struct source *ret);
@@ -101,8 +108,12 @@ void source_close(struct source *s);
 
 /* "1.5 MiB" */
 void print_size(char *out, size_t n, uint64_t bytes);
-/* A name from disk, with control characters replaced when stdout is a terminal. */
+/* How many bytes a control character at the beginning of a text has; 0: there is none. */
+size_t control_len(struct span s);
+/* A name or text from disk, with '?' for control characters: it may be made to do something to a terminal. */
 void print_name(FILE *out, const char *name);
+/* "pytreefs: reason" on stderr. */
+void print_error(int r);
 
 /* One a line. */
 extern const struct cmd cmd_abort;

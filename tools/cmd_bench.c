@@ -7,9 +7,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include <sys/stat.h>
 
 #include "core/base/blocks.h"
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/io/io.h"
 #include "tools/cmd.h"
@@ -17,22 +18,19 @@
 #define BLOCK_BYTES ((size_t)1 * MiB)	/* of one request: a chunk of ordinary size */
 #define DEPTH_MAX 64
 
-static const char *const engines[] = { "ring", "sync" };
+static const char *const engines[] = { "uring", "sync" };
 static const unsigned depths[] = { 1, 4, 16, DEPTH_MAX };
 
 struct bench {
 	const char *directory;
 	uint64_t size;			/* a multiple of BLOCK_BYTES */
 	uint8_t *buf;			/* DEPTH_MAX blocks */
-	bool json, any;
+	bool json, any;			/* any: a row has been printed */
 };
 
 static double seconds(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+	return (double)clock_ns() / 1e9;
 }
 
 /* The whole file, `depth` requests at a time. */
@@ -60,6 +58,8 @@ static void put(struct bench *b, const char *engine, unsigned depth, double writ
 {
 	double mib = (double)b->size / (double)MiB;
 
+	if (!b->any && !b->json)
+		printf("%-8s %6s %12s %12s\n", "engine", "depth", "write MiB/s", "read MiB/s");
 	if (b->json)
 		printf("%s\n{\"engine\": \"%s\", \"depth\": %u, \"write_mib_per_second\": %.1f, "
 		       "\"read_mib_per_second\": %.1f}", b->any ? "," : "", engine, depth, mib / write, mib / read);
@@ -123,9 +123,14 @@ static int run_bench(struct cmd_args *a)
 	struct bench b = { .directory = a->n_args ? a->arg[0] : ".", .size = 256 * MiB, .json = cmd_flag(a, "json") };
 	const char *size = cmd_value(a, "size");
 	int r = size ? option_parse_size(size, &b.size) : 0;
+	struct stat st;
 
 	if (r < 0 || b.size < BLOCK_BYTES || b.size > (uint64_t)1 << 50)
 		return cmd_usage(a->cmd, "--size is a number of bytes from 1M on, such as 256M");
+	/* What is wrong with the directory is no matter of engines. */
+	r = stat(b.directory, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+	if (r < 0)
+		return err_code(r, "cannot make files in", b.directory);
 	b.size = b.size / BLOCK_BYTES * BLOCK_BYTES;
 	b.buf = block_alloc(DEPTH_MAX * BLOCK_BYTES);
 	if (!b.buf)
@@ -135,8 +140,6 @@ static int run_bench(struct cmd_args *a)
 		((uint64_t *)(void *)b.buf)[i] = (i + 1) * 0x9e3779b97f4a7c15;
 	if (b.json)
 		printf("[");
-	else
-		printf("%-8s %6s %12s %12s\n", "engine", "depth", "write MiB/s", "read MiB/s");
 	r = bench_all(&b);
 	if (b.json)
 		printf("\n]\n");

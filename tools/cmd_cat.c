@@ -10,7 +10,12 @@
 
 #define BLOCK (4 * MiB)
 
-static int write_all(const void *p, size_t n)
+struct cat {
+	uint64_t skip, count;
+	int lost;			/* why the output cannot be written any more; 0: it can */
+};
+
+static int write_all(struct cat *c, const void *p, size_t n)
 {
 	const char *at = p;
 
@@ -20,27 +25,27 @@ static int write_all(const void *p, size_t n)
 		if (w < 0 && errno == EINTR)
 			continue;
 		if (w < 0)
-			return err_sys("cannot write", "output");
+			return c->lost = err_sys("cannot write", "output");
 		at += w;
 		n -= (size_t)w;
 	}
 	return 0;
 }
 
-static int write_gather(const struct gather *g)
+static int write_gather(struct cat *c, const struct gather *g)
 {
 	for (size_t i = 0; i < g->n; i++) {
 		const struct gather_seg *s = &g->seg[i];
 		int r = 0;
 
 		if (s->kind == GATHER_MEM) {
-			r = write_all(s->p, s->n);
+			r = write_all(c, s->p, s->n);
 		} else {
 			auto_free void *p = malloc(s->n ? s->n : 1);
 
 			r = p ? io_read_exact(s->file, p, s->n, s->off) : -ENOMEM;
 			if (r >= 0)
-				r = write_all(p, s->n);
+				r = write_all(c, p, s->n);
 		}
 		if (r < 0)
 			return r;
@@ -48,8 +53,9 @@ static int write_gather(const struct gather *g)
 	return 0;
 }
 
-static int copy_range(struct file *f, uint64_t off, uint64_t n)
+static int copy_range(struct cat *c, struct file *f)
 {
+	uint64_t off = c->skip, n = c->count;
 	struct gather g;
 	int r = 0;
 
@@ -60,14 +66,14 @@ static int copy_range(struct file *f, uint64_t off, uint64_t n)
 			break;
 		off += g.bytes;
 		n -= g.bytes;
-		r = write_gather(&g);
+		r = write_gather(c, &g);
 		gather_release(&g);
 	}
 	gather_release(&g);
 	return r;
 }
 
-static int cat_one(struct cmd_args *a, const char *path, uint64_t off, uint64_t n)
+static int cat_one(struct cmd_args *a, struct cat *c, const char *path)
 {
 	auto_source s = { 0 };
 	auto_of(file) struct file *f = NULL;
@@ -76,7 +82,7 @@ static int cat_one(struct cmd_args *a, const char *path, uint64_t off, uint64_t 
 	if (r >= 0)
 		r = node_open(s.node, O_RDONLY, &f);
 	if (r >= 0)
-		r = copy_range(f, off, n);
+		r = copy_range(c, f);
 	file_close(take(f));
 	return r;
 }
@@ -84,16 +90,23 @@ static int cat_one(struct cmd_args *a, const char *path, uint64_t off, uint64_t 
 static int run_cat(struct cmd_args *a)
 {
 	const char *skip = cmd_value(a, "skip"), *count = cmd_value(a, "count");
-	uint64_t off = 0, n = UINT64_MAX;
-	int r = 0;
+	struct cat c = { .count = UINT64_MAX };
+	bool bad = false;
 
-	if (skip && option_parse_size(skip, &off) < 0)
-		return fail(-EINVAL, "'%s' is no number of bytes", skip);
-	if (count && option_parse_size(count, &n) < 0)
-		return fail(-EINVAL, "'%s' is no number of bytes", count);
-	for (int i = 0; i < a->n_args && r >= 0; i++)
-		r = cat_one(a, a->arg[i], off, n);
-	return r < 0 ? r : EXIT_OK;
+	if (skip && option_parse_size(skip, &c.skip) < 0)
+		return cmd_wrong(a->cmd, "'%s' is no number of bytes", skip);
+	if (count && option_parse_size(count, &c.count) < 0)
+		return cmd_wrong(a->cmd, "'%s' is no number of bytes", count);
+	/* As cat(1) does: the others are written all the same. */
+	for (int i = 0; i < a->n_args && !c.lost; i++) {
+		int r = cat_one(a, &c, a->arg[i]);
+
+		bad |= r < 0;
+		/* A reader that has seen enough, such as head(1), is none to complain to. */
+		if (r < 0 && c.lost != -EPIPE)
+			print_error(r);
+	}
+	return bad ? EXIT_FOUND : EXIT_OK;
 }
 
 static const struct cmd_option options[] = {

@@ -18,6 +18,7 @@
 #include "tools/targets.h"
 
 #define FUSE_MAGIC 0x65735546
+#define REASON_LINES 16
 
 static bool is_in_mount(const char *path)
 {
@@ -26,28 +27,61 @@ static bool is_in_mount(const char *path)
 	return statfs(path, &st) == 0 && st.f_type == FUSE_MAGIC;
 }
 
-/* The last line of the mount's log: the reason of what was just refused. */
-static void reason(const char *dir, struct buf *ret)
+/* The mount's log, which may be of another mount by now, or of none. */
+static void read_log(const char *dir, struct buf *ret)
 {
 	auto_free char *path = NULL;
-	auto_buf text = { 0 };
 	char piece[4096];
-	size_t n, from;
+	size_t n;
 	FILE *f;
 
 	if (ns_join(dir, span_str(".pytreefs/log"), &path) < 0)
 		return;
 	f = fopen(path, "re");
 	while (f && (n = fread(piece, 1, sizeof(piece), f)) > 0)
-		if (buf_add(&text, piece, n) < 0)
+		if (buf_add(ret, piece, n) < 0)
 			break;
 	if (f)
 		fclose(f);
-	while (text.n && text.p[text.n - 1] == '\n')
-		text.n--;
-	for (from = text.n; from > 0 && text.p[from - 1] != '\n';)
+}
+
+/* Cut the last line off. */
+static struct span last_line(struct span *text)
+{
+	struct span line;
+	size_t from;
+
+	while (text->n && text->p[text->n - 1] == '\n')
+		text->n--;
+	for (from = text->n; from > 0 && text->p[from - 1] != '\n';)
 		from--;
-	buf_add_span(ret, span_from(buf_span(&text), from));
+	line = span_from(*text, from);
+	text->n = from;
+	return line;
+}
+
+/*
+ * Why the draft was just refused: the last line of the mount's log that names it. Between the refusal and
+ * now there are few others; a refusal like the one before is only counted there, which names nothing. A log
+ * that is as it was before says that the kernel refused it, which the mount never heard of.
+ */
+static void reason(const char *dir, const char *draft, struct span before, struct buf *ret)
+{
+	auto_buf log = { 0 };
+	struct span text;
+
+	read_log(dir, &log);
+	text = buf_span(&log);
+	if (span_eq(text, before))
+		return;
+	for (unsigned i = 0; i < REASON_LINES && text.n; i++) {
+		struct span line = last_line(&text);
+
+		if (memmem(line.p, line.n, draft, strlen(draft))) {
+			buf_add_span(ret, line);
+			return;
+		}
+	}
 }
 
 /* "STEP" of "STEP.tmp". */
@@ -66,28 +100,32 @@ static int final_name(const char *name, char **ret)
 static int run_commit(struct cmd_args *a)
 {
 	auto_free char *dir = NULL, *name = NULL, *final = NULL, *to = NULL;
-	auto_buf why = { 0 };
+	auto_buf before = { 0 }, why = { 0 };
 	struct stat st;
 	int r = path_split(a->arg[0], &dir, &name);
 
-	if (r >= 0 && a->n_args > 1)
-		r = (to = strdup(a->arg[1])) ? 0 : -ENOMEM;
-	if (r >= 0 && !to) {
+	if (r >= 0 && a->n_args == 1)
 		r = final_name(name, &final);
-		if (r >= 0)
-			r = ns_join(dir, span_str(final), &to);
-	}
+	if (r >= 0 && a->n_args > 1)
+		r = (final = strdup(a->arg[1])) ? 0 : -ENOMEM;
+	/* A name alone is one beside the draft. */
+	if (r >= 0 && !strchr(final, '/'))
+		r = ns_join(dir, span_str(final), &to);
+	else if (r >= 0)
+		to = take(final);
 	if (r < 0)
 		return r;
 	if (stat(a->arg[0], &st) < 0)
 		return err_sys("cannot look at", a->arg[0]);
 	if (!is_in_mount(a->arg[0]))
 		return fail(-EINVAL, "'%s' is in no mount: only the mount that wrote a draft knows its names", a->arg[0]);
+	read_log(dir, &before);
 	if (renameat2(AT_FDCWD, a->arg[0], AT_FDCWD, to, RENAME_NOREPLACE) == 0)
 		return EXIT_OK;
 	r = -errno;
-	reason(dir, &why);
-	return why.n ? fail(r, "%.*s", SPAN_ARG(buf_span(&why))) : fail(r, "'%s': %s", a->arg[0], strerror(-r));
+	reason(dir, name, buf_span(&before), &why);
+	return why.n ? fail(r, "%.*s", SPAN_ARG(buf_span(&why))) :
+		       fail(r, "cannot rename '%s' to '%s': %s", a->arg[0], to, strerror(-r));
 }
 
 /* ---- abort ---- */
@@ -142,7 +180,8 @@ const struct cmd cmd_commit = {
 	.args = "MOUNT/STEP.tmp [MOUNT/STEP]",
 	.summary = "a draft in a mount -> a step, with the reason when it is refused",
 	.help = "The same as `mv MOUNT/STEP.tmp MOUNT/STEP`. The step is there and durable when the command ends\n"
-		"with 0; the draft stays as it was otherwise, and may be changed and committed again.",
+		"with 0; the draft stays as it was otherwise, and may be changed and committed again. A second\n"
+		"argument without '/' is a name beside the draft.",
 	.example = "pytreefs commit --help   # in a mount: pytreefs commit /mnt/ckpts/101.tmp",
 	.options = options,
 	.min_args = 1,

@@ -17,6 +17,14 @@ static const char *choices(const char *accepts)
 	       strspn(accepts, "abcdefghijklmnopqrstuvwxyz0123456789_|") == strlen(accepts) ? accepts : NULL;
 }
 
+/* The words that the first argument of a command is one of, or "". */
+static void first_words(const struct cmd *c, char *out, size_t n)
+{
+	snprintf(out, n, "%.*s", (int)strcspn(c->args, " "), c->args);
+	if (!choices(out))
+		*out = '\0';
+}
+
 static void put_words(FILE *out, const char *text)
 {
 	for (; *text; text++)
@@ -38,6 +46,9 @@ static void put_quoted(FILE *out, const char *text)
 
 static void bash_cmd(FILE *out, const struct cmd *c)
 {
+	char words[128];
+
+	first_words(c, words, sizeof(words));
 	fprintf(out, "\t%s)\n\t\toptions='--help -h", c->name);
 	for (const struct cmd_option *o = c->options; o->name; o++) {
 		fprintf(out, " --%s", o->name);
@@ -45,9 +56,9 @@ static void bash_cmd(FILE *out, const struct cmd *c)
 			fprintf(out, " -%c", o->letter);
 	}
 	fprintf(out, "%s'\n", c->takes_mount_options ? " -o" : "");
-	if (choices(c->args)) {
-		fprintf(out, "\t\twords='");
-		put_words(out, c->args);
+	if (*words) {
+		fprintf(out, "\t\t((i == 2)) && words='");
+		put_words(out, words);
 		fprintf(out, "'\n");
 	}
 	for (const struct cmd_option *o = c->options; o->name; o++) {
@@ -147,6 +158,9 @@ static void zsh_option(FILE *out, const struct cmd_option *o, const char *name)
 
 static void zsh_cmd(FILE *out, const struct cmd *c)
 {
+	char words[128];
+
+	first_words(c, words, sizeof(words));
 	fprintf(out, "\t%s)\n\t\t_arguments -s '(-h --help)'{-h,--help}'[describe the command]'", c->name);
 	for (const struct cmd_option *o = c->options; o->name; o++) {
 		char name[64];
@@ -159,13 +173,14 @@ static void zsh_cmd(FILE *out, const struct cmd *c)
 	}
 	if (c->takes_mount_options)
 		fprintf(out, " \\\n\t\t\t'*-o[options of the checkpoint]:option:_values -s , option $pytreefs_options'");
-	if (choices(c->args)) {
+	if (*words) {
 		fprintf(out, " \\\n\t\t\t':word:(");
-		put_words(out, c->args);
-		fprintf(out, ")'\n\t\t;;\n");
-	} else {
-		fprintf(out, " \\\n\t\t\t'*:file:_files'\n\t\t;;\n");
+		put_words(out, words);
+		fprintf(out, ")'");
 	}
+	if (c->max_args > (*words ? 1 : 0))
+		fprintf(out, " \\\n\t\t\t'*:file:_files'");
+	fprintf(out, "\n\t\t;;\n");
 }
 
 static void zsh_print(FILE *out)
@@ -203,6 +218,9 @@ static void zsh_print(FILE *out)
 
 static void fish_cmd(FILE *out, const struct cmd *c)
 {
+	char words[128];
+
+	first_words(c, words, sizeof(words));
 	fprintf(out, "complete -c pytreefs -f -n __fish_use_subcommand -a %s -d '", c->name);
 	put_quoted(out, c->summary);
 	fprintf(out, "'\n");
@@ -221,9 +239,10 @@ static void fish_cmd(FILE *out, const struct cmd *c)
 		put_quoted(out, o->help);
 		fprintf(out, "'\n");
 	}
-	if (choices(c->args)) {
-		fprintf(out, "complete -c pytreefs -f -n '__fish_seen_subcommand_from %s' -a '", c->name);
-		put_words(out, c->args);
+	if (*words) {
+		fprintf(out, "complete -c pytreefs -f -n '__fish_seen_subcommand_from %s; and test (count (commandline -opc)) "
+			     "-eq 2' -a '", c->name);
+		put_words(out, words);
 		fprintf(out, "'\n");
 	}
 	if (!c->takes_mount_options)
@@ -256,8 +275,7 @@ static int run_completion(struct cmd_args *a)
 			return EXIT_OK;
 		}
 	}
-	fprintf(stderr, "pytreefs completion: '%s' is none of bash, zsh, fish\n", a->arg[0]);
-	return cmd_usage(a->cmd, NULL);
+	return cmd_wrong(a->cmd, "'%s' is none of bash, zsh, fish", a->arg[0]);
 }
 
 static const struct cmd_option options[] = { { 0 } };

@@ -13,10 +13,12 @@
 #include "tools/interrupt.h"
 #include "tools/newstep.h"
 #include "tools/targets.h"
+#include "tools/team_work.h"
 
 struct job {
 	struct cmd_args *a;
 	struct progress progress;
+	struct team *team;		/* NULL: one process does all */
 	const char *only;
 	uint64_t leaves, bytes;
 	size_t checkpoints;
@@ -38,8 +40,6 @@ static int choose_layout(const struct job *j, const struct input *in, const char
 
 	if (r < 0)
 		return r;
-	if (layout && strcmp(layout, "v0") && strcmp(layout, "v1"))
-		return fail(-EINVAL, "--layout is v0 or v1, not '%s'", layout);
 	if (layout)
 		*ret = strcmp(layout, "v0") ? LAYOUT_ITEMS : LAYOUT_DIRECT;
 	else if (in->is_step || cmd_value(j->a, "item"))
@@ -68,10 +68,10 @@ static const char *place_of(const struct job *j, const struct input *in, enum la
 
 static int fill(struct job *j, struct input *in, struct feeds *f, struct newstep *n)
 {
-	int r = input_feed(in, j->only, f);
+	int r = team_meet(j->team, input_feed(in, j->only, f));
 
 	if (r >= 0)
-		r = feeds_write(f, n->draft, threads_of(n), &j->progress);
+		r = feeds_write(f, n->draft, threads_of(n), &j->progress, j->team);
 	return r < 0 ? r : newstep_commit(n);
 }
 
@@ -81,13 +81,13 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	auto_newstep n = { 0 };
 	auto_feeds f = { 0 };
 	struct err_note why = { 0 };
-	int r = choose_layout(j, in, out, &layout);
+	int r = team_meet(j->team, choose_layout(j, in, out, &layout));
 
 	if (r < 0)
 		return r;
 	f.at = place_of(j, in, layout);
 	f.any_leaf_type = option_was_given(&j->a->options, "leaf_type");
-	r = newstep_begin(j->a, out, layout, cmd_flag(j->a, "force"), &n);
+	r = newstep_begin(j->a, j->team, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r >= 0)
 		r = fill(j, in, &f, &n);
 	/* Giving up a draft says things of its own. */
@@ -115,7 +115,51 @@ static int convert_step(struct job *j, const char *root, const char *step, const
 		r = ns_join(out, span_str(step), &to);
 	if (r >= 0)
 		r = input_open(j->a, from, &in);
+	r = team_meet(j->team, r);
 	return r < 0 ? r : write_checkpoint(j, &in, to);
+}
+
+/* One that is there stays, as Orbax never writes it twice, unless the user says otherwise. */
+static int put_metadata(struct io_dir *to, const char *name, struct span text, bool force)
+{
+	auto_free char *temp = str_fmt("%s.pytreefs", name);
+	struct stat st;
+	int r = temp ? io_stat(to, name, &st) : -ENOMEM;
+
+	if (r != -ENOENT && (r < 0 || !force))
+		return r;
+	err_clear();
+	r = io_make_parents(to, name, 0777);
+	if (r >= 0)
+		r = io_spit(to, temp, text);
+	if (r >= 0)
+		r = io_dirop(to, IO_RENAME, temp, name, 0);
+	if (r >= 0)
+		r = io_sync_parents(to, name);
+	return r < 0 ? r : io_dirop(to, IO_SYNC_DIR, ".", NULL, 0);
+}
+
+/* What a manager keeps about all steps, under its name or the older one. */
+static int copy_metadata(const struct job *j, const struct input *in, const char *out)
+{
+	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
+	struct ckpt *ckpt = in->source.ns->ckpt;
+	auto_of(io_dir) struct io_dir *to = NULL;
+	int r = io_dir_open(ckpt->io, out, &to);
+
+	for (size_t i = 0; i < ARRAY_LEN(files) && r >= 0; i++) {
+		auto_buf text = { 0 };
+
+		r = io_slurp(ckpt->source, files[i], LIMIT_SMALL_FILE, &text);
+		if (r >= 0)
+			r = put_metadata(to, files[i], buf_span(&text), cmd_flag(j->a, "force"));
+		else if (r == -ENOENT || r == -ENOTDIR)
+			r = 0;
+		if (r < 0)
+			return err_at(r, "'%s'", files[i]);
+		err_clear();
+	}
+	return r;
 }
 
 static int convert_root(struct job *j, struct input *in, const char *out)
@@ -127,23 +171,27 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 		r = fail(-EINVAL, "'%s' has no step", in->path);
 	if (r >= 0 && mkdir(out, 0777) < 0 && errno != EEXIST)
 		r = err_sys("cannot make", out);
+	r = team_meet(j->team, r);
 	for (size_t i = 2; i < l.n && r >= 0; i++) {
 		r = convert_step(j, in->path, listing_name(&l, i), out);
 		if (r < 0)
 			err_at(r, "step '%s'", listing_name(&l, i));
 	}
+	if (r >= 0)
+		r = team_meet(j->team, team_is_lead(j->team) ? copy_metadata(j, in, out) : 0);
 	return r;
 }
 
 /* ---- the commands ---- */
 
-static void begin(struct job *j, struct cmd_args *a)
+static void begin(struct job *j, struct cmd_args *a, struct team *team)
 {
-	*j = (struct job){ .a = a, .only = cmd_value(a, "only") };
+	*j = (struct job){ .a = a, .only = cmd_value(a, "only"), .team = team };
 	bound_memory(a);
 	interrupt_catch();
 	log_stderr_level(cmd_flag(a, "verbose") ? LOG_LEVEL_INFO : LOG_LEVEL_WARN);
 	progress_begin(&j->progress, a->cmd->name, cmd_flag(a, "quiet"));
+	team_work_begin(team, &j->progress);
 }
 
 static int end(struct job *j, const char *out, int r)
@@ -151,9 +199,12 @@ static int end(struct job *j, const char *out, int r)
 	double seconds = progress_seconds(&j->progress);
 	char size[32];
 
+	team_work_end(j->team);
 	progress_end(&j->progress);
 	if (r < 0)
 		return r;
+	if (!team_is_lead(j->team))
+		return EXIT_OK;
 	print_size(size, sizeof(size), j->bytes);
 	if (cmd_flag(j->a, "json")) {
 		auto_buf text = { 0 };
@@ -172,7 +223,7 @@ static int end(struct job *j, const char *out, int r)
 	return r < 0 ? r : EXIT_OK;
 }
 
-static int run_convert(struct cmd_args *a)
+static int convert(struct cmd_args *a, struct team *team)
 {
 	const char *path = a->arg[0], *out = a->arg[1];
 	auto_input in = { 0 };
@@ -180,15 +231,31 @@ static int run_convert(struct cmd_args *a)
 	int r;
 
 	if (export_format_of(out) != EXPORT_UNKNOWN)
-		return export_run(a, path, out);
-	begin(&j, a);
-	r = input_open(a, path, &in);
+		return export_run(a, team, path, out);
+	begin(&j, a, team);
+	r = team_meet(team, input_open(a, path, &in));
 	if (r >= 0)
 		r = in.is_root ? convert_root(&j, &in, out) : write_checkpoint(&j, &in, out);
 	return end(&j, out, r);
 }
 
-static int run_save(struct cmd_args *a)
+static int run_convert(struct cmd_args *a)
+{
+	enum export_format format = export_format_of(a->arg[1]);
+	const char *layout = cmd_value(a, "layout");
+	struct team *team;
+	int r;
+
+	if (layout && strcmp(layout, "v0") && strcmp(layout, "v1"))
+		return cmd_wrong(a->cmd, "--layout is v0 or v1, not '%s'", layout);
+	r = format == EXPORT_UNKNOWN ? EXIT_OK : export_check_options(a, format);
+	if (r != EXIT_OK)
+		return r;
+	r = mpi_team(a, &team);
+	return r < 0 ? r : team_end(team, convert(a, team));
+}
+
+static int save(struct cmd_args *a, struct team *team)
 {
 	const char *path = a->arg[0], *out = a->arg[1];
 	auto_free char *dir = NULL, *name = NULL;
@@ -196,7 +263,7 @@ static int run_save(struct cmd_args *a)
 	struct job j;
 	int r = path_split(out, &dir, &name);
 
-	begin(&j, a);
+	begin(&j, a, team);
 	if (r >= 0)
 		r = step_name_check(span_str(name));
 	if (r >= 0)
@@ -206,16 +273,25 @@ static int run_save(struct cmd_args *a)
 	/* The first step of a new root makes it. */
 	if (r >= 0 && mkdir(dir, 0777) < 0 && errno != EEXIST)
 		r = err_sys("cannot make", dir);
+	r = team_meet(team, r);
 	if (r >= 0)
 		r = write_checkpoint(&j, &in, out);
 	return end(&j, out, r);
+}
+
+static int run_save(struct cmd_args *a)
+{
+	struct team *team;
+	int r = mpi_team(a, &team);
+
+	return r < 0 ? r : team_end(team, save(a, team));
 }
 
 #define OPTION_ITEM { "item", 0, "NAME", "name of the item that the tree becomes (default)" }
 #define OPTION_FORCE { "force", 0, NULL, "replace what is there" }
 
 static const struct cmd_option convert_options[] = {
-	{ "layout", 0, "v0|v1", "v0: the tree at the top of OUT; v1: an item in it (as IN)" },
+	{ "layout", 0, "v0|v1", "v0: OUT is the tree; v1: an item in it (as IN)" },
 	OPTION_ITEM, OPTION_FORCE,
 	EXPORT_OPTIONS,
 	OPTION_ONLY, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, { 0 }
@@ -225,15 +301,14 @@ const struct cmd cmd_convert = {
 	.name = "convert",
 	.args = "IN OUT",
 	.summary = "a checkpoint or other file of arrays -> a checkpoint of other options, or a file",
-	.help = "IN is a root, step, item or part of a checkpoint, a directory of .npy files, a safetensors file\n"
-		"or directory of shards, an npz file, a zarr group. OUT is a new checkpoint, written as -o says\n"
-		"(ocdbt=, zarr=, compression=, chunk_byte_size=, dtype=, rule=...); when it ends in .safetensors,\n"
-		".npz or .zarr it is that (see export). Chunks that need no change are copied as they are.",
-	.example = "pytreefs convert -o zarr=3,compression=none tests/data/sample/1000 /tmp/1000-v3",
+	.help = "IN is a root, step, item or part of a checkpoint, a directory of .npy files, one\n"
+		"or a directory of safetensors, an npz file, a zarr group. OUT is a checkpoint as\n"
+		"-o says (ocdbt=, zarr=, compression=, dtype=, rule=...), or by its ending what\n"
+		"export makes. Unchanged chunks are copied. Ranks of mpirun share the leaves.",
+	.example = "pytreefs convert -o zarr=3 tests/data/sample/1000 /tmp/1000-v3",
 	.options = convert_options,
 	.min_args = 2,
 	.max_args = 2,
-	.alone = true,
 	.takes_mount_options = true,
 	.run = run_convert,
 };
@@ -246,14 +321,14 @@ const struct cmd cmd_save = {
 	.name = "save",
 	.args = "INPUT SOURCE/STEP",
 	.summary = "files of arrays -> a new step of a directory of checkpoints",
-	.help = "INPUT is a directory of .npy, .json, .txt and .null files (or a copy of a step out of a mount), an\n"
-		".npy, .npz or .safetensors file, a directory of safetensors shards, a zarr group, or a checkpoint.\n"
-		"The step is there as a whole and durable when the command ends with 0, or not at all.",
+	.help = "INPUT is a directory of .npy, .json, .txt and .null files (or a copy of a step\n"
+		"out of a mount), an .npy, .npz or .safetensors file, a directory of safetensors\n"
+		"shards, a zarr group, or a checkpoint. The step is there as a whole and durable\n"
+		"when the command ends with 0, or not at all. Ranks of mpirun share the leaves.",
 	.example = "pytreefs save tests/data/sample/1000/state/params /tmp/ckpts/1",
 	.options = save_options,
 	.min_args = 2,
 	.max_args = 2,
-	.alone = true,
 	.takes_mount_options = true,
 	.run = run_save,
 };

@@ -265,7 +265,7 @@ static int run_diff(struct cmd_args *a)
 
 		d.tolerance = strtod(tolerance, &end);
 		if (end == tolerance || *end || !(d.tolerance >= 0))
-			return fail(-EINVAL, "'%s' is no tolerance: it takes a number from 0", tolerance);
+			return cmd_wrong(a->cmd, "'%s' is no tolerance: it takes a number from 0", tolerance);
 	}
 	targets_begin(&d.t, a);
 	r = source_open(a, a->arg[0], &sa);

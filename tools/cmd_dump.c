@@ -151,7 +151,7 @@ static int run_dump(struct cmd_args *a)
 	if (cmd_flag(a, "undump"))
 		return undump();
 	if (a->n_args != 2)
-		return cmd_usage(a->cmd, "a KIND and an ADDRESS are needed");
+		return cmd_usage(a->cmd, "the kind of record and an ADDRESS are needed");
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		int r;
 
@@ -167,9 +167,7 @@ static int run_dump(struct cmd_args *a)
 		fwrite(out.p, 1, out.n, stdout);
 		return EXIT_OK;
 	}
-	fprintf(stderr, "pytreefs dump: '%s' is no kind of record: manifest, btreenode, versionnode, zarr, tree\n",
-		a->arg[0]);
-	return cmd_usage(a->cmd, NULL);
+	return cmd_wrong(a->cmd, "'%s' is no kind of record: manifest, btreenode, versionnode, zarr, tree", a->arg[0]);
 }
 
 static const struct cmd_option options[] = {
@@ -179,9 +177,9 @@ static const struct cmd_option options[] = {
 
 const struct cmd cmd_dump = {
 	.name = "dump",
-	.args = "KIND ADDRESS",
+	.args = "manifest|btreenode|versionnode|zarr|tree ADDRESS",
 	.summary = "one record on disk as text",
-	.help = "KIND is manifest, btreenode, versionnode, zarr or tree. ADDRESS is a file, FILE:OFFSET:LENGTH,\n"
+	.help = "ADDRESS is a file, FILE:OFFSET:LENGTH,\n"
 		"or (manifest, zarr, tree) the directory that holds it.",
 	.example = "pytreefs dump manifest tests/data/sample/1500/state",
 	.options = options,

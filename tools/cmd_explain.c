@@ -116,7 +116,39 @@ static int print_sharding(struct source *s, struct node_leaf *l, bool json)
 	return EXIT_OK;
 }
 
-static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint64_t n)
+/* A file that is no array's bytes is a text, made as a whole when it is opened, of an array perhaps. */
+static bool is_text(const struct node_leaf *l)
+{
+	return l->ext == NAME_EXT_JSON || l->ext == NAME_EXT_TXT || l->ext == NAME_EXT_NULL || l->ext == NAME_EXT_HTML;
+}
+
+static int put_file(struct buf *out, const struct node_leaf *l, const struct form *f, bool json)
+{
+	unsigned long long size = f->size, head = f->head.n;
+
+	if (is_text(l))
+		return buf_addf(out, json ? "{\"bytes\": %llu, \"made_when_opened\": true" :
+					    "file of %llu bytes: text that is made when it is opened\n", size);
+	return buf_addf(out, json ? "{\"bytes\": %llu, \"header_bytes\": %llu, \"array_bytes\": %llu" :
+				    "file of %llu bytes: %llu of header, %llu of array\n", size, head, size - head);
+}
+
+/* The part of the array that is read. */
+static int put_array(struct buf *out, const struct node_leaf *l, const struct form *f, uint64_t off, uint64_t n,
+		     bool json)
+{
+	uint64_t from = off > f->head.n ? off - f->head.n : 0;
+
+	if (f->value.kind != VALUE_ARRAY)
+		return 0;
+	if (is_text(l))
+		return zarr_explain(f->value.array, &f->view, 0, f->view.bytes, json, out);
+	if (!f->has_body || off + n <= f->head.n)
+		return json ? buf_add_str(out, "[]") : 0;
+	return zarr_explain(f->value.array, &f->view, from, off + n - f->head.n - from, json, out);
+}
+
+static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint64_t n, bool json)
 {
 	auto_form f = { 0 };
 	auto_buf out = { 0 };
@@ -128,13 +160,13 @@ static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint6
 		return fail(-EINVAL, "bytes %llu+%llu are not inside the file of %llu", (unsigned long long)off,
 			    (unsigned long long)n, (unsigned long long)f.size);
 	n = MIN(n, f.size - off);
-	r = buf_addf(&out, "file of %llu bytes: %zu of header, %llu of %s\n", (unsigned long long)f.size, f.head.n,
-		     (unsigned long long)(f.size - f.head.n), f.has_body ? "array" : "nothing");
-	if (r >= 0 && f.has_body && off + n > f.head.n) {
-		uint64_t from = off > f.head.n ? off - f.head.n : 0;
-
-		r = zarr_explain(f.value.array, &f.view, from, off + n - f.head.n - from, &out);
-	}
+	r = put_file(&out, l, &f, json);
+	if (r >= 0 && json && f.value.kind == VALUE_ARRAY)
+		r = buf_add_str(&out, ", \"boxes\": ");
+	if (r >= 0)
+		r = put_array(&out, l, &f, off, n, json);
+	if (r >= 0 && json)
+		r = buf_add_str(&out, "}\n");
 	if (r >= 0)
 		fwrite(out.p, 1, out.n, stdout);
 	return r < 0 ? r : EXIT_OK;
@@ -150,7 +182,7 @@ static int run_explain(struct cmd_args *a)
 	for (int i = 1; i < a->n_args && r >= 0; i++)
 		r = option_parse_size(a->arg[i], i == 1 ? &off : &n);
 	if (r < 0)
-		return fail(-EINVAL, "OFFSET and LENGTH are numbers of bytes");
+		return cmd_usage(a->cmd, "OFFSET and LENGTH are numbers of bytes");
 	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;
@@ -159,13 +191,13 @@ static int run_explain(struct cmd_args *a)
 	l = container_of(s.node, struct node_leaf, node);
 	if (cmd_flag(a, "sharding"))
 		return print_sharding(&s, l, cmd_flag(a, "json"));
-	return cmd_flag(a, "spec") ? print_spec(&s, l) : print_plan(&s, l, off, n);
+	return cmd_flag(a, "spec") ? print_spec(&s, l) : print_plan(&s, l, off, n, cmd_flag(a, "json"));
 }
 
 static const struct cmd_option options[] = {
 	{ "spec", 0, NULL, "the TensorStore spec of the leaf's array, as JSON" },
 	{ "sharding", 0, NULL, "each device's box, as recorded, and the file that holds it" },
-	{ "json", 0, NULL, "--sharding as one JSON document" },
+	{ "json", 0, NULL, "the plan, or --sharding, as one JSON document" },
 	{ 0 },
 };
 

@@ -56,12 +56,11 @@ static int add_leaf(struct export *x, const struct leaf_facts *facts)
 		return fail(-ENOMEM, "cannot list the leaves");
 	if (facts->kind == VALUE_UNKNOWN)
 		return fail(facts->error ? facts->error : -EOPNOTSUPP, "'%s': %s", l->path, facts->why);
-	if (facts->kind == VALUE_ARRAY && x->cast != DTYPE_UNKNOWN && !facts->is_scalar &&
-	    dtype_info(facts->dtype)->kind == DTYPE_KIND_FLOAT) {
-		l->dtype = x->cast;
-		if (!mul_fits(facts->bytes / dtype_info(facts->dtype)->size, dtype_info(x->cast)->size, &l->bytes))
-			return fail(-EFBIG, "'%s' would have more than 2^64 bytes", l->path);
-	}
+	if (facts->kind == VALUE_ARRAY)
+		l->dtype = structure_cast(facts->dtype, facts->is_scalar, x->cast);
+	if (l->dtype != facts->dtype &&
+	    !mul_fits(facts->bytes / dtype_info(facts->dtype)->size, dtype_info(l->dtype)->size, &l->bytes))
+		return fail(-EFBIG, "'%s' would have more than 2^64 bytes", l->path);
 	x->n++;
 	return 0;
 }
@@ -204,7 +203,7 @@ int export_text(const struct export *x, const char *name, struct span text)
 
 void export_remarks(struct export *x)
 {
-	for (size_t i = 0; i < x->st.n && !cmd_flag(x->a, "quiet") && !x->only; i++)
+	for (size_t i = 0; i < x->st.n && !cmd_flag(x->a, "quiet") && !x->only && team_is_lead(x->team); i++)
 		if (x->st.part[i].kind == PART_FILES) {
 			progress_clear(&x->progress);
 			fprintf(stderr, "pytreefs: item '%s' is no tree and is left out\n", x->st.part[i].path);
@@ -224,19 +223,29 @@ static void export_release(struct export *x)
 	arena_release(&x->arena);
 }
 
-static int parse_options(struct export *x, enum export_format format)
+int export_check_options(const struct cmd_args *a, enum export_format format)
+{
+	const char *cast = cmd_value(a, "cast"), *shard = cmd_value(a, "max-shard-size");
+	uint64_t bytes;
+
+	if (cast && dtype_by_name(span_str(cast)) == DTYPE_UNKNOWN)
+		return cmd_wrong(a->cmd, "--cast: no dtype '%s'", cast);
+	if (shard && (option_parse_size(shard, &bytes) < 0 || bytes == 0))
+		return cmd_wrong(a->cmd, "--max-shard-size: '%s' is no number of bytes", shard);
+	if (shard && format != EXPORT_SAFETENSORS)
+		return cmd_usage(a->cmd, "--max-shard-size is for safetensors");
+	return EXIT_OK;
+}
+
+/* They have been checked. */
+static void take_options(struct export *x)
 {
 	const char *cast = cmd_value(x->a, "cast"), *shard = cmd_value(x->a, "max-shard-size");
 
 	if (cast)
 		x->cast = dtype_by_name(span_str(cast));
-	if (cast && x->cast == DTYPE_UNKNOWN)
-		return fail(-EINVAL, "--cast: no dtype '%s'", cast);
-	if (shard && (option_parse_size(shard, &x->max_shard) < 0 || x->max_shard == 0))
-		return fail(-EINVAL, "--max-shard-size: '%s' is no number of bytes", shard);
-	if (shard && format != EXPORT_SAFETENSORS)
-		return fail(-EINVAL, "--max-shard-size is for safetensors");
-	return 0;
+	if (shard)
+		option_parse_size(shard, &x->max_shard);
 }
 
 static int report(struct export *x, const char *out, double seconds)
@@ -248,6 +257,8 @@ static int report(struct export *x, const char *out, double seconds)
 	for (size_t i = 0; i < x->n; i++)
 		bytes += x->leaf[i].bytes;
 	print_size(size, sizeof(size), bytes);
+	if (!team_is_lead(x->team))
+		return EXIT_OK;
 	if (cmd_flag(x->a, "json")) {
 		int r = json_put_str(&text, span_str(out), JSON_PRETTY);
 
@@ -261,60 +272,154 @@ static int report(struct export *x, const char *out, double seconds)
 	return EXIT_OK;
 }
 
-static int export_as(struct cmd_args *a, const char *path, const char *out, enum export_format format)
-{
-	struct export x = { .a = a, .only = cmd_value(a, "only") };
-	bool is_dir;
-	int r = parse_options(&x, format);
+/* ---- one output of all ranks ---- */
 
+int export_lanes(struct export *x, int r, size_t n, const uint64_t *bytes, lane_fn *fn, void *arg)
+{
+	auto_free int *owner = malloc((n + 1) * sizeof(*owner));
+
+	if (!owner && r >= 0)
+		r = fail(-ENOMEM, "cannot share %zu leaves", n);
+	for (size_t i = 0; i < n && owner; i++)
+		owner[i] = -1;
+	if (r >= 0)
+		r = team_split(x->team, n, bytes, owner);
+	r = team_meet(x->team, r);
+	if (r < 0)
+		return r;
+	return team_meet(x->team, team_lanes(x->team, x->threads, n, owner, fn, arg));
+}
+
+/* What all ranks must see alike: the leaves. */
+static uint32_t sum_of_leaves(const struct export *x)
+{
+	uint32_t sum = 0;
+
+	for (size_t i = 0; i < x->n; i++) {
+		sum = zip_crc(sum, x->leaf[i].path, strlen(x->leaf[i].path) + 1);
+		sum = zip_crc(sum, &x->leaf[i].bytes, sizeof(x->leaf[i].bytes));
+	}
+	return sum;
+}
+
+/* Rank 0 begins it, and says under which name. */
+static int begin_output(struct export *x, const char *out, bool is_dir)
+{
+	uint32_t sum = sum_of_leaves(x);
+	auto_free char *theirs = NULL;
+	auto_buf text = { 0 };
+	int r = 0;
+
+	if (team_is_lead(x->team)) {
+		r = newfile_begin(out, is_dir, cmd_flag(x->a, "force"), &x->out);
+		if (r >= 0 && x->team)
+			r = buf_addf(&text, "%08x%s", sum, x->out.temp);
+	}
+	r = team_follow(x->team, r, &text);
+	if (r < 0 || team_is_lead(x->team))
+		return r;
+	theirs = text.n > 8 ? span_dup_str(span_of(text.p, 8)) : NULL;
+	if (!theirs || !buf_str(&text) || strtoul(theirs, NULL, 16) != sum)
+		return fail(-EIO, "'%s' holds other leaves than on rank 0: do they see the same source?", x->a->arg[0]);
+	return newfile_join(buf_str(&text) + 8, is_dir, &x->out);
+}
+
+static int open_source(struct export *x, const char *path)
+{
+	int r = input_is_foreign(path) ? fail(-EINVAL, "'%s' is no checkpoint: make one of it first (convert '%s' "
+					      "SOME/DIRECTORY)", path, path) : source_open(x->a, path, &x->src);
+
+	if (r < 0)
+		return r;
+	x->threads = MAX(1u, pool_threads(x->src.ns->ckpt->pool));
+	return 0;
+}
+
+static int run_format(struct export *x, enum export_format format)
+{
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+		if (formats[i].format == format)
+			return formats[i].run(x);
+	return -EINVAL;
+}
+
+/* All of it durable and under its name, or an error of all ranks. */
+static int end_output(struct export *x)
+{
+	int r = interrupt_check();
+
+	if (r >= 0 && x->team)
+		r = newfile_sync(&x->out);
+	r = team_meet(x->team, r);
+	if (r < 0)
+		return r;
+	return team_follow(x->team, team_is_lead(x->team) ? newfile_commit(&x->out) : 0, NULL);
+}
+
+static int export_as(struct cmd_args *a, struct team *team, const char *path, const char *out,
+		     enum export_format format)
+{
+	struct export x = { .a = a, .only = cmd_value(a, "only"), .team = team };
+	bool is_dir;
+	int r;
+
+	take_options(&x);
 	bound_memory(a);
 	interrupt_catch();
 	progress_begin(&x.progress, a->cmd->name, cmd_flag(a, "quiet"));
-	is_dir = format == EXPORT_NPY || format == EXPORT_ZARR || x.max_shard;
-	if (r >= 0 && input_is_foreign(path))
-		r = fail(-EINVAL, "'%s' is no checkpoint: make one of it first (convert '%s' SOME/DIRECTORY)", path, path);
-	if (r >= 0)
-		r = source_open(a, path, &x.src);
-	if (r >= 0) {
-		x.threads = MAX(1u, pool_threads(x.src.ns->ckpt->pool));
-		r = newfile_begin(out, is_dir, cmd_flag(a, "force"), &x.out);
-	}
+	team_work_begin(team, &x.progress);
+	is_dir = format == EXPORT_NPY ? !span_ends(span_str(out), span_str(".npy")) : format == EXPORT_ZARR || x.max_shard;
+	r = open_source(&x, path);
+	/* A name that is taken is said before the leaves are looked at, whoever looks at them. */
+	if (r >= 0 && !team)
+		r = begin_output(&x, out, is_dir);
 	if (r >= 0)
 		r = list_leaves(&x);
-	for (size_t i = 0; i < ARRAY_LEN(formats) && r >= 0; i++)
-		if (formats[i].format == format)
-			r = formats[i].run(&x);
+	r = team_meet(team, r);
+	if (r >= 0 && team)
+		r = team_meet(team, begin_output(&x, out, is_dir));
 	if (r >= 0)
-		r = interrupt_check();
+		r = team_meet(team, run_format(&x, format));
 	if (r >= 0)
-		r = newfile_commit(&x.out);
+		r = end_output(&x);
 	if (r >= 0)
 		r = report(&x, out, progress_seconds(&x.progress));
+	team_work_end(team);
 	progress_end(&x.progress);
 	export_release(&x);
 	return r < 0 ? err_at(r, "'%s' is not written", out) : r;
 }
 
-int export_run(struct cmd_args *a, const char *path, const char *out)
+int export_run(struct cmd_args *a, struct team *team, const char *path, const char *out)
 {
-	return export_as(a, path, out, export_format_of(out));
+	return export_as(a, team, path, out, export_format_of(out));
 }
 
 static int run_export(struct cmd_args *a)
 {
 	const char *name = cmd_value(a, "format");
 	enum export_format format = export_format_of(a->arg[1]);
+	struct team *team;
+	int r;
 
+	if (format == EXPORT_UNKNOWN)
+		format = EXPORT_NPY;
+	if (name)
+		format = EXPORT_UNKNOWN;
 	for (size_t i = 0; name && i < ARRAY_LEN(formats); i++)
 		if (!strcmp(formats[i].name, name))
-			return export_as(a, a->arg[0], a->arg[1], formats[i].format);
-	if (name)
-		return fail(-EINVAL, "--format is npy, npz, safetensors or zarr, not '%s'", name);
-	return export_as(a, a->arg[0], a->arg[1], format == EXPORT_UNKNOWN ? EXPORT_NPY : format);
+			format = formats[i].format;
+	if (format == EXPORT_UNKNOWN)
+		return cmd_wrong(a->cmd, "--format is npy, npz, safetensors or zarr, not '%s'", name);
+	r = export_check_options(a, format);
+	if (r != EXIT_OK)
+		return r;
+	r = mpi_team(a, &team);
+	return r < 0 ? r : team_end(team, export_as(a, team, a->arg[0], a->arg[1], format));
 }
 
 static const struct cmd_option options[] = {
-	{ "format", 0, "FORMAT", "npy, npz, safetensors or zarr (by the name of OUT, else npy)" },
+	{ "format", 0, "npy|npz|safetensors|zarr", "what OUT is (else by its name)" },
 	EXPORT_OPTIONS,
 	{ "force", 0, NULL, "replace what is there" },
 	OPTION_ONLY, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, { 0 }
@@ -324,16 +429,15 @@ const struct cmd cmd_export = {
 	.name = "export",
 	.args = "SOURCE/PATH OUT",
 	.summary = "a step, item or directory of leaves -> npy files, npz, safetensors, zarr",
-	.help = "OUT is a directory of leaves (npy), one file (npz, safetensors), a directory of shards with an\n"
-		"index (safetensors with --max-shard-size) or a zarr group (as -o zarr=, compression= say). It is\n"
-		"there as a whole and durable when the command ends with 0, or not at all: what a killed export\n"
-		"left beside OUT (.NAME.pytreefs-PID), the next one to OUT removes. What a format cannot\n"
-		"say (lists, numbers, None) is kept beside the arrays, so that convert makes the same tree of it.",
-	.example = "pytreefs export --only 'params/**' tests/data/sample/1000/state /tmp/model.safetensors",
+	.help = "OUT is a directory of leaves (npy; one array: a file, if OUT ends so), one file\n"
+		"(npz, safetensors), shards with an index (--max-shard-size) or a zarr group (as\n"
+		"-o zarr=, compression= say): whole and durable when the command ends with 0, or\n"
+		"not there. What a format cannot say (lists, None) is kept beside the arrays:\n"
+		"convert makes the same tree of it. Ranks of mpirun share the leaves.",
+	.example = "pytreefs export tests/data/sample/1000/state /tmp/model.safetensors",
 	.options = options,
 	.min_args = 2,
 	.max_args = 2,
-	.alone = true,
 	.takes_mount_options = true,
 	.run = run_export,
 };

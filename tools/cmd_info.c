@@ -6,45 +6,10 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "handlers/leaf_plugin.h"
 #include "handlers/node_tree.h"
+#include "handlers/plugins.h"
 #include "tools/cmd.h"
-
-static void print_handler(const struct leaf_handler *h, const char *plugin, bool json, bool first)
-{
-	if (json) {
-		printf("%s\n  {\"name\": \"%s\", \"form\": \"%s\", \"plugin\": %s%s%s, \"types\": [", first ? "" : ",",
-		       h->name, name_ext_text(h->ext), plugin ? "\"" : "", plugin ? plugin : "null", plugin ? "\"" : "");
-		for (const char *const *t = h->typestr; *t; t++)
-			printf("%s\"%s\"", t == h->typestr ? "" : ", ", *t);
-		printf("], \"summary\": \"%s\"}", h->summary);
-		return;
-	}
-	printf("%-8s %s%s%s\n        ", h->name, h->summary, plugin ? "; plugin " : "", plugin ? plugin : "");
-	for (const char *const *t = h->typestr; *t; t++)
-		printf(" %s", **t ? *t : "(type not recorded)");
-	printf("\n");
-}
-
-/* In the order in which they are asked. */
-static int list_handlers(struct cmd_args *a)
-{
-	bool json = cmd_flag(a, "json"), first = true;
-
-	if (json)
-		printf("[");
-	for (const struct plugin *p = plugin_first(); p; p = p->next)
-		if (p->leaf) {
-			print_handler(&p->handler, p->name, json, first);
-			first = false;
-		}
-	for (size_t i = 0; leaf_handlers[i] && a->options.handlers == HANDLERS_ALL; i++) {
-		print_handler(leaf_handlers[i], NULL, json, first);
-		first = false;
-	}
-	if (json)
-		printf("\n]\n");
-	return EXIT_OK;
-}
 
 static void add(struct buf *out, bool json, const char *name, struct span value)
 {
@@ -53,7 +18,11 @@ static void add(struct buf *out, bool json, const char *name, struct span value)
 		json_put_str(out, span_str(name), JSON_PRETTY);
 		buf_addf(out, ": %.*s", SPAN_ARG(value));
 	} else {
-		buf_addf(out, "%-16s %.*s\n", name, SPAN_ARG(value));
+		buf_addf(out, "%-16s ", name);
+		/* As print_name() prints it. */
+		for (; value.n; value = span_from(value, MAX(control_len(value), (size_t)1)))
+			buf_add_byte(out, control_len(value) ? '?' : value.p[0]);
+		buf_add_byte(out, '\n');
 	}
 }
 
@@ -75,6 +44,89 @@ static void add_number(struct buf *out, bool json, const char *name, uint64_t va
 	buf_addf(&text, "%llu", (unsigned long long)value);
 	add(out, json, name, buf_span(&text));
 }
+
+/* ---- what is built in ---- */
+
+/* The members of one object, or a line of text. */
+static void print_object(struct buf *out, bool json, bool *first)
+{
+	if (json)
+		printf("%s\n%.*s\n}", *first ? "" : ",", (int)out->n, (const char *)out->p);
+	else
+		printf("%.*s\n", (int)out->n, (const char *)out->p);
+	*first = false;
+}
+
+static void list_handler(const struct leaf_handler *h, const char *plugin, bool json, bool *first)
+{
+	auto_buf out = { 0 }, types = { 0 }, list = { 0 };
+
+	for (const char *const *t = h->typestr; *t; t++) {
+		if (json) {
+			buf_add_str(&types, t == h->typestr ? "" : ", ");
+			json_put_str(&types, span_str(*t), JSON_PRETTY);
+		} else {
+			buf_addf(&types, " %s", **t ? *t : "(type not recorded)");
+		}
+	}
+	if (json) {
+		buf_add_byte(&out, '{');
+		add_text(&out, true, "name", h->name);
+		add_text(&out, true, "form", name_ext_text(h->ext));
+		if (plugin)
+			add_text(&out, true, "plugin", plugin);
+		else
+			add(&out, true, "plugin", span_str("null"));
+		buf_addf(&list, "[%.*s]", (int)types.n, (const char *)types.p);
+		add(&out, true, "types", buf_span(&list));
+		add_text(&out, true, "summary", h->summary);
+	} else {
+		buf_addf(&out, "%-8s %s%s%s\n        %.*s", h->name, h->summary, plugin ? "; plugin " : "",
+			 plugin ? plugin : "", (int)types.n, (const char *)types.p);
+	}
+	print_object(&out, json, first);
+}
+
+static void list_values(const struct plugin *p, bool json, bool *first)
+{
+	for (uint32_t i = 0; i < p->n_values; i++) {
+		const struct pytreefs_value *v = p->values[i].value;
+		const char *summary = v->summary ? v->summary : "";
+		auto_buf out = { 0 };
+
+		if (json) {
+			buf_add_byte(&out, '{');
+			add_text(&out, true, "name", v->name);
+			add(&out, true, "value_fn", span_str("true"));
+			add_text(&out, true, "plugin", p->name);
+			add_text(&out, true, "summary", summary);
+		} else {
+			buf_addf(&out, "%-8s value function %s; plugin %s", v->name, summary, p->name);
+		}
+		print_object(&out, json, first);
+	}
+}
+
+/* In the order in which they are asked. */
+static int list_handlers(struct cmd_args *a)
+{
+	bool json = cmd_flag(a, "json"), first = true;
+
+	if (json)
+		printf("[");
+	for (const struct plugin *p = plugin_first(); p; p = p->next) {
+		if (p->leaf)
+			list_handler(&p->handler, p->name, json, &first);
+		list_values(p, json, &first);
+	}
+	for (size_t i = 0; leaf_handlers[i] && a->options.handlers == HANDLERS_ALL; i++)
+		list_handler(leaf_handlers[i], NULL, json, &first);
+	if (json)
+		printf("\n]\n");
+	return EXIT_OK;
+}
+
+/* ---- one path ---- */
 
 /* Every user.pytree.* that the node has; their values are JSON. */
 static int add_attrs(struct buf *out, bool json, struct node *n)
@@ -117,7 +169,7 @@ static int describe(struct cmd_args *a, struct source *s, struct buf *out)
 		return r;
 	add_text(out, json, "source", s->source);
 	add_text(out, json, "path", s->inner);
-	add_text(out, json, "shape", shape_text(s->ns->ckpt->shape));
+	add_text(out, json, "source_shape", shape_text(s->ns->ckpt->shape));
 	add_text(out, json, "engine", io_engine_name(s->ns->ckpt->io));
 	if (S_ISREG(st.st_mode)) {
 		add_number(out, json, "bytes", (uint64_t)st.st_size);

@@ -9,13 +9,14 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "tools/cmd.h"
 
 struct row {
 	const char *name;
 	struct stat st;
+	uint64_t stored;		/* bytes on the disk */
 	bool described;			/* st is set */
+	struct err_note why;		/* it cannot be described */
 	struct buf dtype, shape;	/* JSON, empty when there is none */
 };
 
@@ -28,9 +29,17 @@ static void row_release(struct row *r)
 /* What is known of one node: 0, or 1 when it cannot be described. */
 static int describe(struct node *n, struct row *ret)
 {
+	auto_buf stored = { 0 };
 	int r = node_stat(n, &ret->st);
 
 	ret->described = r >= 0;
+	if (r < 0)
+		err_save(r, &ret->why);
+	else
+		ret->stored = (uint64_t)ret->st.st_blocks * 512;
+	/* Blocks are rounded. */
+	if (r >= 0 && S_ISREG(ret->st.st_mode) && node_xattr_get(n, "stored_bytes", &stored) >= 0 && buf_str(&stored))
+		ret->stored = strtoull(buf_str(&stored), NULL, 10);
 	if (r >= 0 && (node_xattr_get(n, "dtype", &ret->dtype) < 0 ||
 		       node_xattr_get(n, "shape", &ret->shape) < 0)) {
 		buf_clear(&ret->dtype);
@@ -46,12 +55,14 @@ static int row_of(struct node *dir, const char *name, struct row *ret)
 	int r = node_lookup(dir, span_str(name), &n);
 
 	*ret = (struct row){ .name = name };
-	if (r < 0)
+	if (r < 0) {
+		err_save(r, &ret->why);
 		return r == -ENOMEM ? r : 1;
+	}
 	return describe(n, ret);
 }
 
-static void print_json_row(const struct row *row, const char *error)
+static void print_json_row(const struct row *row)
 {
 	auto_buf out = { 0 };
 
@@ -60,13 +71,13 @@ static void print_json_row(const struct row *row, const char *error)
 	if (row->described) {
 		buf_addf(&out, ", \"type\": \"%s\", \"bytes\": %lld, \"stored_bytes\": %lld",
 			 S_ISDIR(row->st.st_mode) ? "directory" : S_ISLNK(row->st.st_mode) ? "link" : "file",
-			 (long long)row->st.st_size, (long long)row->st.st_blocks * 512);
+			 (long long)row->st.st_size, (long long)row->stored);
 		if (row->dtype.n)
 			buf_addf(&out, ", \"dtype\": %.*s, \"shape\": %.*s", SPAN_ARG(buf_span(&row->dtype)),
 				 SPAN_ARG(buf_span(&row->shape)));
 	} else {
 		buf_add_str(&out, ", \"error\": ");
-		json_put_str(&out, span_str(error), JSON_PRETTY);
+		json_put_str(&out, span_str(row->why.text), JSON_PRETTY);
 	}
 	fwrite(out.p, 1, out.n, stdout);
 }
@@ -81,7 +92,15 @@ static void print_type(const struct row *row, char *out, size_t n)
 		snprintf(out, n, "%s", row->described && S_ISDIR(row->st.st_mode) ? "" : "-");
 }
 
-static void print_long_row(const struct row *row, const char *error)
+/* Behind a name. */
+static void print_why(const struct row *row)
+{
+	printf("  (");
+	print_name(stdout, row->why.text);
+	printf(")\n");
+}
+
+static void print_long_row(const struct row *row)
 {
 	char size[32], stored[32], type[160], when[32];
 	struct tm tm;
@@ -89,11 +108,11 @@ static void print_long_row(const struct row *row, const char *error)
 	if (!row->described) {
 		printf("%10s %10s  %-28s %-16s ", "?", "?", "cannot be read", "");
 		print_name(stdout, row->name);
-		printf("  (%s)\n", error);
+		print_why(row);
 		return;
 	}
 	print_size(size, sizeof(size), (uint64_t)row->st.st_size);
-	print_size(stored, sizeof(stored), (uint64_t)row->st.st_blocks * 512);
+	print_size(stored, sizeof(stored), row->stored);
 	print_type(row, type, sizeof(type));
 	strftime(when, sizeof(when), "%Y-%m-%d %H:%M", localtime_r(&row->st.st_mtim.tv_sec, &tm));
 	printf("%10s %10s  %-28s %-16s ", S_ISDIR(row->st.st_mode) ? "-" : size,
@@ -114,21 +133,17 @@ static int list_dir(struct cmd_args *a, struct node *dir)
 		printf("[");
 	for (size_t i = 2; i < l.n; i++) {
 		struct row row = { .name = listing_name(&l, i) };
-		const char *error = "";
 
 		r = details ? row_of(dir, row.name, &row) : 0;
 		if (r < 0)
 			return r;
-		if (r > 0) {
-			bad = true;
-			error = "see `pytreefs info`";
-		}
+		bad |= r > 0;
 		if (json) {
 			printf("%s\n  ", i > 2 ? "," : "");
-			print_json_row(&row, error);
+			print_json_row(&row);
 			printf("}");
 		} else if (details) {
-			print_long_row(&row, error);
+			print_long_row(&row);
 		} else {
 			print_name(stdout, row.name);
 			printf("%s\n", l.entry[i].type == DT_DIR ? "/" : "");
@@ -147,10 +162,10 @@ static int show_file(const char *path, struct node *n, bool json)
 	int r = describe(n, &row);
 
 	if (r == 0 && json) {
-		print_json_row(&row, "");
+		print_json_row(&row);
 		printf("}\n");
 	} else if (r == 0) {
-		print_long_row(&row, "");
+		print_long_row(&row);
 	}
 	row_release(&row);
 	return r > 0 ? node_stat(n, &row.st) : r;
@@ -215,16 +230,17 @@ static int walk_entry(struct walk *w, struct node *dir, const char *name, bool i
 	w->files += !is_dir;
 	w->bytes += is_dir || !row.described ? 0 : (uint64_t)row.st.st_size;
 	if (w->json) {
-		print_json_row(&row, "cannot be read");
+		print_json_row(&row);
 	} else {
 		printf("%s%s", w->prefix, last ? "`-- " : "|-- ");
 		print_name(stdout, name);
 		print_type(&row, type, sizeof(type));
 		print_size(size, sizeof(size), (uint64_t)row.st.st_size);
-		if (is_dir)
-			printf("/\n");
-		else if (!row.described)
-			printf("  (cannot be read)\n");
+		printf("%s", is_dir ? "/" : "");
+		if (!row.described)
+			print_why(&row);
+		else if (is_dir)
+			printf("\n");
 		else
 			printf("  %s  %s\n", type, size);
 	}
@@ -242,6 +258,15 @@ static int walk_entry(struct walk *w, struct node *dir, const char *name, bool i
 	return r < 0 ? r : 0;
 }
 
+/* One more member of a directory's object. */
+static void print_json_error(const char *why)
+{
+	auto_buf out = { 0 };
+
+	json_put_str(&out, span_str(why), JSON_PRETTY);
+	printf(", \"error\": %.*s", SPAN_ARG(buf_span(&out)));
+}
+
 static int walk_dir(struct walk *w, struct node *dir, long depth, size_t prefix)
 {
 	auto_listing l = { 0 };
@@ -249,9 +274,12 @@ static int walk_dir(struct walk *w, struct node *dir, long depth, size_t prefix)
 
 	if (r < 0) {
 		w->bad = true;
-		if (r == -ENOMEM)
+		if (r == -ENOMEM || depth == 0)
 			return r;
-		log_error("%s", err_text(r));
+		if (w->json)
+			print_json_error(err_text(r));
+		else
+			print_error(r);
 		return 0;
 	}
 	if (prefix + 5 > sizeof(w->prefix))
@@ -281,7 +309,7 @@ static int run_tree(struct cmd_args *a)
 
 		w.depth_limit = strtol(depth, &end, 10);
 		if (*end || w.depth_limit < 1)
-			return fail(-EINVAL, "'%s' is no depth: it takes a number from 1", depth);
+			return cmd_wrong(a->cmd, "'%s' is no depth: it takes a number from 1", depth);
 	}
 	r = source_open(a, a->arg[0], &s);
 	if (r < 0)

@@ -67,7 +67,7 @@ static int publish(struct io_dir *dir, const struct ocdbt_manifest *m)
 	int r = io_remove_tree(dir, NEW_MANIFEST);
 
 	if (r >= 0)
-		r = ocdbt_manifest_write(dir, m, NEW_MANIFEST, 0);
+		r = ocdbt_manifest_write(dir, m, NEW_MANIFEST);
 	if (r >= 0)
 		r = interrupt_check();
 	if (r >= 0)
@@ -146,6 +146,7 @@ static int merge_item(struct cmd_args *a, struct ns *ns, const struct ocdbt_part
 static int run_merge(struct cmd_args *a)
 {
 	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
+	static const struct ocdbt_merge_stats none;
 	auto_of(ns) struct ns *ns = NULL;
 	struct stat st;
 	int r;
@@ -165,6 +166,8 @@ static int run_merge(struct cmd_args *a)
 		return r;
 	r = io_stat(ns->ckpt->source, "manifest.ocdbt", &st);
 	if (r >= 0) {
+		if (cmd_flag(a, "json"))
+			return report(a, 0, &none, 0);
 		if (!cmd_flag(a, "quiet"))
 			fprintf(stderr, "pytreefs: '%s' is merged already\n", a->arg[0]);
 		return EXIT_OK;

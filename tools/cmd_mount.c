@@ -17,7 +17,10 @@ static const char *const passed[] = {
 	"allow_other", "allow_root", "default_permissions", "ro", "rw", "suid", "nosuid", "dev", "nodev",
 	"exec", "noexec", "atime", "noatime", "sync", "async", "dirsync", "auto_unmount",
 };
-static const char *const ignored[] = { "defaults", "auto", "noauto", "user", "nouser", "users", "_netdev", "nofail" };
+static const char *const ignored[] = {
+	"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "noowner", "group", "nogroup", "_netdev", "nofail",
+	"relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "diratime", "nodiratime",
+};
 
 static bool is_one_of(const char *text, const char *const *words, size_t n)
 {

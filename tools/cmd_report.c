@@ -177,6 +177,7 @@ static int look_at(struct report *p, const struct subtree *st)
 	struct walk w;
 	int r = walk_init(&w, st, "", cmd_value(p->t.a, "only"));
 
+	w.passes = 2;
 	p->t.leaves = w.n;
 	if (r >= 0) {
 		p->found = calloc(w.n + 1, sizeof(*p->found));
@@ -236,6 +237,8 @@ static int run_report(struct cmd_args *a)
 	r = source_open(a, a->arg[0], &s);
 	if (r >= 0)
 		r = subtree_open(s.node, &st);
+	if (r >= 0)
+		r = targets_broken(&p.t, &st, "");
 	if (r >= 0)
 		r = look_at(&p, &st);
 	if (r >= 0)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/wire.h"
 #include "tools/numbers.h"
 #include "tools/targets.h"
 
@@ -121,6 +122,43 @@ static int stats_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
 	return 0;
 }
 
+/* ---- a leaf that all ranks share ---- */
+
+static int stats_part(void *arg, struct walk_leaf *leaf, struct buf *out)
+{
+	const struct stats *st = arg;
+	auto_free struct numbers *part = leaf->state;
+	uint64_t i, end;
+	int r = buf_add_byte(out, leaf->failed.code ? SAY_FAILURE : SAY_ROW);
+
+	walk_share(leaf, st->t.team, st->t.team->peers->rank, &i, &end);
+	if (r >= 0 && leaf->failed.code)
+		r = buf_add_str(out, leaf->failed.text);
+	for (; i < end && r >= 0 && !leaf->failed.code; i++)
+		r = numbers_pack(&part[i], out);
+	return r;
+}
+
+/* Where alone they would be: so the sums are the same to the bit. */
+static int stats_join(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
+{
+	const struct stats *st = arg;
+	struct numbers *part = leaf->state;
+	struct wire w = wire_of(packed);
+	int said = wire_u8(&w);
+	uint64_t i, end;
+
+	walk_share(leaf, st->t.team, rank, &i, &end);
+	if (said != SAY_ROW) {
+		if (!leaf->failed.code)
+			err_save(fail(-EIO, "%.*s", SPAN_ARG(wire_bytes(&w, wire_left(&w)))), &leaf->failed);
+		return 0;
+	}
+	for (; i < end && part; i++)
+		numbers_unpack(&w, &part[i]);
+	return wire_ok(&w) ? 0 : fail(-EIO, "what rank %d has summed up is cut off", rank);
+}
+
 static int stats_end(void *arg, struct walk_leaf *leaf)
 {
 	auto_buf out = { 0 };
@@ -132,7 +170,8 @@ static int stats_end(void *arg, struct walk_leaf *leaf)
 static int stats_of(struct targets *t, const struct subtree *st, const char *prefix, void *arg)
 {
 	static const struct walk_ops ops = { .begin = stats_begin, .task = stats_task, .end = stats_end,
-					     .pack = stats_pack, .unpack = stats_unpack };
+					     .pack = stats_pack, .unpack = stats_unpack,
+					     .part = stats_part, .join = stats_join };
 
 	return targets_walk(t, st, prefix, &ops, arg);
 }

@@ -8,15 +8,23 @@
 #include "handlers/node_tree.h"
 #include "tools/cmd.h"
 
-static int print_leaf(const struct tree_node *leaf, bool json, bool first)
+/* What is printed: one item, or those of a step, whose names then stand before their leaves. */
+struct check {
+	const struct transform *t;
+	bool json, named, any;
+};
+
+static int print_leaf(struct check *c, const struct transform *t, const char *item, const struct tree_node *leaf)
 {
 	auto_buf path = { 0 }, how = { 0 }, line = { 0 };
-	int r = tree_path(leaf, &path);
+	int r = c->named ? buf_addf(&path, "%s/", item) : 0;
 
 	if (r >= 0)
-		r = transform_text(leaf, &how);
-	if (r >= 0 && json) {
-		r = buf_addf(&line, "%s\n  {\"leaf\": ", first ? "" : ",");
+		r = tree_path(leaf, &path);
+	if (r >= 0)
+		r = transform_text(t, leaf, &how);
+	if (r >= 0 && c->json) {
+		r = buf_addf(&line, "%s\n  {\"leaf\": ", c->any ? "," : "");
 		if (r >= 0)
 			r = json_put_str(&line, buf_span(&path), JSON_PRETTY);
 		if (r >= 0)
@@ -30,6 +38,7 @@ static int print_leaf(const struct tree_node *leaf, bool json, bool first)
 	}
 	if (r >= 0)
 		fwrite(line.p, 1, line.n, stdout);
+	c->any = true;
 	return r;
 }
 
@@ -41,57 +50,77 @@ static int check_leaf(struct item *item, const struct tree_node *leaf)
 	return leaf->derived ? leaf_open(item, leaf, &v) : 0;
 }
 
-static int print_item(struct item *item, bool json)
+/* Orbax takes a rule that matches nothing for one that is not needed here, so it is no error. */
+static int tell_idle(const struct check *c, const char *item, const struct tree *tree)
 {
-	const struct tree *t = item->tree;
-	bool first = true;
-	int r = 0;
+	auto_buf lines = { 0 };
+	int r = transform_idle(c->t, tree, &lines);
+	struct span rest = buf_span(&lines);
 
-	if (json)
-		printf("[");
-	for (uint32_t i = 0; i < t->n_nodes && r >= 0; i++) {
-		if (t->nodes[i]->kind != TREE_LEAF)
-			continue;
-		r = check_leaf(item, t->nodes[i]);
-		if (r >= 0)
-			r = print_leaf(t->nodes[i], json, first);
-		first = false;
+	while (r >= 0 && rest.n) {
+		size_t n = (size_t)((const uint8_t *)memchr(rest.p, '\n', rest.n) - rest.p);
+
+		fprintf(stderr, "pytreefs: %s%s%.*s\n", c->named ? item : "", c->named ? ": " : "", (int)n,
+			(const char *)rest.p);
+		rest = span_from(rest, n + 1);
 	}
-	if (json)
-		printf("\n]\n");
-	return r < 0 ? r : EXIT_OK;
+	return r;
 }
 
-/* The one item that the path names, or that is in the step it names. */
-static int find_item(struct source *s, struct item **ret)
+static int print_item(struct check *c, const char *name, struct item *item)
+{
+	const struct transform *t = transform_is_for(c->t, item->path) ? c->t : NULL;
+	const struct tree *tree = item->tree;
+	int r = 0;
+
+	for (uint32_t i = 0; i < tree->n_nodes && r >= 0; i++) {
+		if (tree->nodes[i]->kind != TREE_LEAF)
+			continue;
+		r = check_leaf(item, tree->nodes[i]);
+		if (r >= 0)
+			r = print_leaf(c, t, name, tree->nodes[i]);
+	}
+	return r >= 0 && t ? tell_idle(c, name, tree) : r;
+}
+
+/* The one item that the path names, or the trees of the step that it names. */
+static int print_items(struct check *c, struct source *s)
 {
 	auto_listing l = { 0 };
+	const char *what = s->inner[0] ? s->inner : s->source;
+	size_t trees = 0;
 	int r;
 
-	if (s->node->ops == &node_dir_ops) {
-		*ret = item_ref(container_of(s->node, struct node_dir, node)->item);
-		return 0;
-	}
+	if (s->node->ops == &node_dir_ops)
+		return print_item(c, "", container_of(s->node, struct node_dir, node)->item);
 	r = node_list(s->node, &l);
-	for (size_t i = 0; r >= 0 && i < l.n; i++) {
-		auto_node *n = NULL;
+	/* First all are opened: whether there are several, and what is wrong with one of them. */
+	for (int pass = 0; pass < 2; pass++) {
+		c->named = trees > 1;
+		for (size_t i = 0; r >= 0 && i < l.n; i++) {
+			const char *name = listing_name(&l, i);
+			auto_node *n = NULL;
 
-		if (*listing_name(&l, i) == '.' || node_lookup(s->node, span_str(listing_name(&l, i)), &n) < 0)
-			continue;
-		if (n->ops == &node_dir_ops) {
-			*ret = item_ref(container_of(n, struct node_dir, node)->item);
-			return 0;
+			if (*name == '.')
+				continue;
+			r = node_lookup(s->node, span_str(name), &n);
+			if (r < 0)
+				return err_at(r, "'%s'", name);
+			if (n->ops != &node_dir_ops)
+				continue;
+			trees++;
+			if (pass)
+				r = print_item(c, name, container_of(n, struct node_dir, node)->item);
 		}
 	}
-	return r < 0 ? r : fail(-EINVAL, "'%s' has no tree", s->inner);
+	return r < 0 ? r : trees ? 0 : fail(-EINVAL, "'%s' has no tree", what);
 }
 
 static int run_transform(struct cmd_args *a)
 {
 	auto_buf option = { 0 };
 	auto_source s = { 0 };
-	/* Given back before its checkpoint is closed. */
-	auto_of(item) struct item *item = NULL;
+	struct check c = { .json = cmd_flag(a, "json") };
 	int r;
 
 	if (!cmd_value(a, "check"))
@@ -101,9 +130,15 @@ static int run_transform(struct cmd_args *a)
 		r = option_set(&a->options, buf_str(&option), false);
 	if (r >= 0)
 		r = source_open(a, a->arg[0], &s);
-	if (r >= 0)
-		r = find_item(&s, &item);
-	return r < 0 ? r : print_item(item, cmd_flag(a, "json"));
+	if (r < 0)
+		return r;
+	c.t = a->options.transform;
+	if (c.json)
+		printf("[");
+	r = print_items(&c, &s);
+	if (c.json)
+		printf("\n]\n");
+	return r < 0 ? r : EXIT_OK;
 }
 
 static const struct cmd_option options[] = {
@@ -116,7 +151,9 @@ const struct cmd cmd_transform = {
 	.name = "transform",
 	.args = "STEP|ITEM",
 	.summary = "what a file of rules makes of a tree: each leaf and where it comes from",
-	.help = "Status 1 when a rule names what is not there, or a value cannot be made. To see the tree itself:\n"
+	.help = "Status 1 when a rule names what is not there, or a value cannot be made. A rule whose\n"
+		"expression matches nothing is no error, and named on stderr. Of several trees in a step\n"
+		"the leaves have their item's name in front. To see the tree itself:\n"
 		"pytreefs mount -o transforms=FILE.json, or ls -o transforms=FILE.json.",
 	.example = "pytreefs transform --check tests/data/transform_rules.json tests/data/sample/latest/state",
 	.options = options,

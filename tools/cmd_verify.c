@@ -14,11 +14,9 @@
 
 char *verify_join(const char *a, const char *b)
 {
-	char *out = NULL;
-
 	if (!*a || !strcmp(a, "."))
 		return strdup(b);
-	return asprintf(&out, "%s/%s", a, b) < 0 ? NULL : out;
+	return str_fmt("%s/%s", a, b);
 }
 
 /* ---- findings ---- */
@@ -214,15 +212,17 @@ static void sum_up_json(const struct verify *v)
 /* What a path that is no directory means, such as ROOT/latest: the directory on disk. */
 static int resolve(struct cmd_args *a, char **ret)
 {
+	auto_free char *stored = source_stored_path(a->arg[0]);
 	auto_source s = { 0 };
-	const char *path = NULL;
+	const char *path = stored ? stored : a->arg[0];
 	struct stat st;
 	int r;
 
-	if (stat(a->arg[0], &st) == 0) {
-		*ret = strdup(a->arg[0]);
+	if (stat(path, &st) == 0) {
+		*ret = strdup(path);
 		return *ret ? 0 : -ENOMEM;
 	}
+	path = NULL;
 	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;
@@ -248,6 +248,24 @@ static int verify_all(struct verify *v)
 	}
 }
 
+/* An item that is no tree, such as JSON: a directory that only its step knows. */
+static bool is_item_of_a_step(struct cmd_args *a, const char *path)
+{
+	auto_free char *real = realpath(path, NULL);
+	char *slash = real ? strrchr(real, '/') : NULL;
+	auto_of(ckpt) struct ckpt *ckpt = NULL;
+	struct err_note why;
+	bool found;
+
+	if (!slash || slash == real)
+		return false;
+	*slash = '\0';
+	err_save(-EINVAL, &why);
+	found = ns_ckpt(real, &a->options, &ckpt) >= 0 && ckpt->shape == SHAPE_STEP;
+	err_restore(&why);
+	return found;
+}
+
 static int verify_with(struct cmd_args *a, int level, struct team *team)
 {
 	struct verify v = { .level = level, .json = cmd_flag(a, "json") };
@@ -260,6 +278,8 @@ static int verify_with(struct cmd_args *a, int level, struct team *team)
 	r = resolve(a, &path);
 	if (r >= 0)
 		r = ns_ckpt(path, &a->options, &ckpt);
+	if (r == -EINVAL && is_item_of_a_step(a, path))
+		r = fail(-EINVAL, "'%s' is no tree; verify the step that it is in", a->arg[0]);
 	if (r >= 0)
 		r = ckpt_start(ckpt);
 	if (r < 0)

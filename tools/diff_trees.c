@@ -36,7 +36,7 @@ void diff_say(struct diff *d, const char *path, const char *what, const char *mo
 		printf("%s\n{\"path\": %s, \"what\": \"%s\"%s%s}", d->differences ? "," : "", buf_str(&out), what,
 		       *more ? ", " : "", more);
 	} else {
-		print_name(stdout, path);
+		print_name(stdout, *path ? path : ".");
 		printf(": %s%s%s\n", what, *more ? ": " : "", more);
 	}
 	d->differences++;
@@ -276,20 +276,6 @@ static int pair_all(struct diff *d, const char *prefix, struct node *na, struct 
 	return r;
 }
 
-static int count_broken(struct diff *d, const struct subtree *st, const char *prefix)
-{
-	for (size_t i = 0; i < st->n; i++) {
-		auto_buf path = { 0 };
-
-		if (st->part[i].kind != PART_BROKEN)
-			continue;
-		if (buf_addf(&path, "%s%s", prefix, st->part[i].path) < 0)
-			return -ENOMEM;
-		targets_failed(&d->t, buf_str(&path), st->part[i].note);
-	}
-	return 0;
-}
-
 static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struct node *nb)
 {
 	auto_subtree a = { 0 }, b = { 0 };
@@ -298,9 +284,9 @@ static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struc
 	if (r >= 0)
 		r = subtree_open(nb, &b);
 	if (r >= 0)
-		r = count_broken(d, &a, prefix);
+		r = targets_broken(&d->t, &a, prefix);
 	if (r >= 0)
-		r = count_broken(d, &b, prefix);
+		r = targets_broken(&d->t, &b, prefix);
 	if (r < 0)
 		return r;
 	d->a = &a;

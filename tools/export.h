@@ -14,13 +14,14 @@
 #include "tools/newfile.h"
 #include "tools/progress.h"
 #include "tools/structure.h"
+#include "tools/team_work.h"
 
 enum export_format { EXPORT_UNKNOWN, EXPORT_NPY, EXPORT_NPZ, EXPORT_SAFETENSORS, EXPORT_ZARR };
 
 /* Options that convert has, too. */
 #define EXPORT_OPTIONS                                                                                    \
-	{ "cast", 0, "DTYPE", "cast floating leaves, for a file that is no checkpoint" },                  \
-	{ "max-shard-size", 0, "SIZE", "safetensors: a directory of shards of at most SIZE (5G)" }
+	{ "cast", 0, "DTYPE", "cast floating leaves (OUT is no checkpoint)" },                  \
+	{ "max-shard-size", 0, "SIZE", "safetensors: shards of at most SIZE (5G)" }
 
 struct export_leaf {
 	const struct leaf_facts *facts;
@@ -44,12 +45,15 @@ struct export {
 	struct newfile out;
 	struct progress progress;
 	unsigned threads;
+	struct team *team;		/* borrowed; NULL: one process does all */
 };
 
 /* By the ending of a name. */
 enum export_format export_format_of(const char *path);
+/* Whether the options of both commands mean something for that format: EXIT_OK, or EXIT_USAGE when that was said. */
+int export_check_options(const struct cmd_args *a, enum export_format format);
 /* `pytreefs convert` to a file: exit status, or an error. */
-int export_run(struct cmd_args *a, const char *path, const char *out);
+int export_run(struct cmd_args *a, struct team *team, const char *path, const char *out);
 
 /*
  * Bytes of a leaf in form ext to fd at off, through the lane's buffer; crc is continued when it is not
@@ -69,7 +73,16 @@ int export_path(const struct export *x, const char *path, char **ret);
 /* Items that are no trees are left out, which is said. */
 void export_remarks(struct export *x);
 
-/* One file each. The output is begun and committed by the caller. */
+/*
+ * n jobs of that many bytes each, shared by all ranks, when they agree (r) that what the jobs need is there.
+ * The result is that of all.
+ */
+int export_lanes(struct export *x, int r, size_t n, const uint64_t *bytes, lane_fn *fn, void *arg);
+
+/*
+ * One file each. The output is begun and committed by the caller. Every rank calls it: what is to be
+ * there once rank 0 makes.
+ */
 int export_npy(struct export *x);
 int export_npz(struct export *x);
 int export_safetensors(struct export *x);

@@ -45,10 +45,18 @@ static int make_container(struct export *x, const struct subtree_part *part, con
 	return r;
 }
 
+static void mark_step(struct export *x)
+{
+	for (size_t i = 0; i < x->st.n; i++)
+		if (*x->st.part[i].path)
+			setxattr(x->out.temp, STRUCTURE_STEP, "true", strlen("true"), 0);
+}
+
 static int make_containers(struct export *x)
 {
 	int r = 0;
 
+	mark_step(x);
 	for (size_t i = 0; i < x->st.n; i++) {
 		const struct subtree_part *part = &x->st.part[i];
 		uint32_t end = part->kind == PART_TREE ? subtree_end(part->tree) : 0;
@@ -63,22 +71,12 @@ static int make_containers(struct export *x)
 	return r;
 }
 
-static int export_one(void *arg, size_t i, struct lane *lane)
+static int write_leaf(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd, const char *path,
+		      struct lane *lane)
 {
-	struct export *x = arg;
-	const struct export_leaf *l = &x->leaf[i];
-	enum name_ext ext = name_ext_of(span_str(l->path));
-	auto_free char *path = NULL;
-	auto_close int fd = -1;
 	bool big;
-	int r = export_path(x, l->path, &path);
+	int r = export_leaf_write(x, l, ext, fd, 0, lane, NULL);
 
-	if (r < 0)
-		return r;
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return err_sys("cannot make", path);
-	r = export_leaf_write(x, l, ext, fd, 0, lane, NULL);
 	if (r < 0)
 		return r;
 	if (l->facts->kind == VALUE_ARRAY && (ext == NAME_EXT_JSON ||
@@ -89,10 +87,45 @@ static int export_one(void *arg, size_t i, struct lane *lane)
 	return 0;
 }
 
+static int export_one(void *arg, size_t i, struct lane *lane)
+{
+	struct export *x = arg;
+	const struct export_leaf *l = &x->leaf[i];
+	auto_free char *path = NULL;
+	auto_close int fd = -1;
+	int r = export_path(x, l->path, &path);
+
+	if (r < 0)
+		return r;
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return err_sys("cannot make", path);
+	return write_leaf(x, l, name_ext_of(span_str(l->path)), fd, path, lane);
+}
+
+/* The one leaf is the output itself. */
+static int export_alone(void *arg, size_t i, struct lane *lane)
+{
+	struct export *x = arg;
+
+	return write_leaf(x, &x->leaf[i], NAME_EXT_NPY, x->out.fd, x->out.temp, lane);
+}
+
 int export_npy(struct export *x)
 {
-	int r = make_containers(x);
+	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
+	int r = bytes ? 0 : fail(-ENOMEM, "cannot list %zu leaves", x->n);
 
+	if (r >= 0 && !x->out.is_dir) {
+		if (x->n != 1 || x->leaf[0].facts->kind != VALUE_ARRAY)
+			r = fail(-EINVAL, "an .npy file holds one array, and '%s' is %s: name a directory", x->a->arg[0],
+				 x->n > 1 ? "more" : "none");
+		return export_lanes(x, r, x->n, &x->leaf[0].bytes, export_alone, x);
+	}
+	for (size_t i = 0; i < x->n && r >= 0; i++)
+		bytes[i] = x->leaf[i].bytes;
+	if (r >= 0 && team_is_lead(x->team))
+		r = make_containers(x);
 	export_remarks(x);
-	return r < 0 ? r : lanes_run(x->threads, x->n, export_one, x);
+	return export_lanes(x, r, x->n, bytes, export_one, x);
 }

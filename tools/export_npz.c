@@ -2,10 +2,10 @@
  * export_npz.c - one npz file: a member for each leaf, stored, as np.savez writes it.
  *
  * Members have their places before the first byte is written, so threads write
- * them at once; headers and directory follow, when all checksums are known. What
- * arrays cannot say is in the archive's comment.
+ * them at once; headers and directory follow, when all checksums are known.
  */
 #include "core/base/err.h"
+#include "core/base/wire.h"
 #include "handlers/value.h"
 #include "tools/export.h"
 #include "tools/zip_data.h"
@@ -120,39 +120,89 @@ static int write_headers(struct npz *z)
 	return r;
 }
 
+/*
+ * What arrays cannot say: in the archive's comment, or before the directory when it is longer than a
+ * comment may be, where no reader of archives looks. The comment then says where.
+ */
+static int put_structure(struct npz *z, struct buf *ret_comment)
+{
+	auto_buf structure = { 0 };
+	int r = structure_print(&z->x->st, z->x->only, z->x->cast, &style_npz, &structure);
+
+	if (r >= 0 && structure.n <= ZIP_COMMENT_MAX)
+		return buf_add_span(ret_comment, buf_span(&structure));
+	if (r >= 0)
+		r = write_fully(z->x->out.fd, z->x->out.temp, z->end, structure.p, structure.n);
+	if (r >= 0)
+		r = buf_addf(ret_comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %zu}", (unsigned long long)z->end,
+			     structure.n);
+	if (r >= 0)
+		z->end += structure.n;
+	return r;
+}
+
 static int write_directory(struct npz *z)
 {
-	auto_buf tail = { 0 }, structure = { 0 };
-	int r = structure_print(&z->x->st, z->x->only, &style_npz, &structure);
+	auto_buf tail = { 0 }, comment = { 0 };
+	int r = put_structure(z, &comment);
 
-	if (r >= 0 && structure.n > 65535) {
-		fprintf(stderr, "pytreefs: lists, numbers and texts of the tree do not fit into the archive's comment; "
-				"convert would make a dict of arrays of it\n");
-		structure.n = 0;
-	}
 	if (r >= 0)
-		r = zip_put_directory(z->member, z->n, z->end, buf_span(&structure), &tail);
+		r = zip_put_directory(z->member, z->n, z->end, buf_span(&comment), &tail);
 	return r < 0 ? r : write_fully(z->x->out.fd, z->x->out.temp, z->end, tail.p, tail.n);
+}
+
+/* Checksums of what other ranks have written, for the headers: rank 0 has them all then. */
+static int gather_sums(struct npz *z)
+{
+	struct team *t = z->x->team;
+	struct buf *from = t ? calloc((size_t)t->peers->size, sizeof(*from)) : NULL;
+	auto_buf mine = { 0 };
+	int r = !t || from ? 0 : fail(-ENOMEM, "cannot gather checksums");
+
+	for (size_t i = 0; i < z->n && r >= 0 && t; i++)
+		r = wire_put_u32le(&mine, z->member[i].crc);
+	r = team_gather(t, r, buf_span(&mine), from);
+	for (int i = 1; from && i < t->peers->size; i++) {
+		struct wire w = wire_of(buf_span(&from[i]));
+
+		/* A member that a rank has not written has no checksum there. */
+		for (size_t k = 0; k < z->n && r >= 0; k++)
+			z->member[k].crc |= wire_u32le(&w);
+		buf_release(&from[i]);
+	}
+	free(from);
+	return r;
+}
+
+static int list_members(struct npz *z, uint64_t *bytes)
+{
+	struct export *x = z->x;
+	int r = z->member && z->leaf && bytes ? 0 : fail(-ENOMEM, "cannot list %zu leaves", x->n);
+
+	for (size_t i = 0; i < x->n && r >= 0; i++)
+		if (x->leaf[i].facts->kind != VALUE_NONE)
+			r = add_member(z, &x->leaf[i]);
+	for (size_t i = 0; i < z->n; i++)
+		bytes[i] = z->member[i].size;
+	return r;
 }
 
 int export_npz(struct export *x)
 {
 	struct npz z = { .x = x };
-	int r = 0;
+	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
+	int r;
 
 	export_remarks(x);
 	z.member = calloc(x->n + 1, sizeof(*z.member));
 	z.leaf = calloc(x->n + 1, sizeof(*z.leaf));
-	if (!z.member || !z.leaf)
-		r = fail(-ENOMEM, "cannot list %zu leaves", x->n);
-	for (size_t i = 0; i < x->n && r >= 0; i++)
-		if (x->leaf[i].facts->kind != VALUE_NONE)
-			r = add_member(&z, &x->leaf[i]);
+	r = list_members(&z, bytes);
+	r = export_lanes(x, r, z.n, bytes, write_member, &z);
 	if (r >= 0)
-		r = lanes_run(x->threads, z.n, write_member, &z);
-	if (r >= 0)
+		r = gather_sums(&z);
+	if (r >= 0 && team_is_lead(x->team))
 		r = write_headers(&z);
-	if (r >= 0)
+	if (r >= 0 && team_is_lead(x->team))
 		r = write_directory(&z);
 	free(z.member);
 	free(z.leaf);

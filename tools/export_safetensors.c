@@ -86,12 +86,13 @@ static void shard_name(const struct shards *s, size_t i, char ret[64])
 		snprintf(ret, 64, "model-%05zu-of-%05zu.safetensors", i + 1, s->n_shards);
 }
 
-/* Header and size of a shard; its tensors are in the order of the file then. */
+/* Header and size of a shard, which rank 0 makes; its tensors are in the order of the file then. */
 static int begin_shard(struct shards *s, size_t i)
 {
 	struct export *x = s->x;
 	struct st_tensor *t = s->tensor + s->first[i];
 	size_t n = s->first[i + 1] - s->first[i];
+	bool lead = team_is_lead(x->team);
 	auto_free char *path = NULL;
 	auto_buf head = { 0 };
 	uint64_t size;
@@ -102,12 +103,14 @@ static int begin_shard(struct shards *s, size_t i)
 	s->fd[i] = x->out.fd;
 	if (x->out.is_dir) {
 		r = export_path(x, name, &path);
-		s->fd[i] = r < 0 ? -1 : open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		s->fd[i] = r < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC | (lead ? O_CREAT | O_EXCL : 0), 0666);
 		if (r >= 0 && s->fd[i] < 0)
 			r = err_sys("cannot make", path);
 	}
 	if (r >= 0)
 		r = safetensors_header(t, n, i ? NULL : s->text, i ? 0 : s->n_texts, &head);
+	if (r < 0 || !lead)
+		return r;
 	if (r >= 0)
 		r = write_fully(s->fd[i], x->out.temp, 0, head.p, head.n);
 	size = head.n;
@@ -157,7 +160,7 @@ static int write_tensor(void *arg, size_t i, struct lane *lane)
 static int list(struct shards *s)
 {
 	struct export *x = s->x;
-	int r = structure_print(&x->st, x->only, &style_safetensors, &s->structure);
+	int r = structure_print(&x->st, x->only, x->cast, &style_safetensors, &s->structure);
 
 	s->tensor = calloc(x->n + 1, sizeof(*s->tensor));
 	s->text = calloc(x->n + 1, sizeof(*s->text));
@@ -179,18 +182,41 @@ static int list(struct shards *s)
 	return r;
 }
 
+static int begin_all(struct shards *s, int r)
+{
+	for (size_t i = 0; i < s->n_shards && r >= 0; i++)
+		r = begin_shard(s, i);
+	return r;
+}
+
+/* The shards are made by rank 0, and opened by the others when it has. */
+static int make_files(struct shards *s, int r)
+{
+	struct export *x = s->x;
+
+	if (team_is_lead(x->team))
+		r = begin_all(s, r);
+	if (r >= 0 && x->out.is_dir && team_is_lead(x->team))
+		r = put_index(s);
+	if (x->team)
+		r = team_meet(x->team, r);
+	return team_is_lead(x->team) ? r : begin_all(s, r);
+}
+
 int export_safetensors(struct export *x)
 {
+	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
 	struct shards s = { .x = x };
 	int r = list(&s);
 
+	if (r >= 0 && !bytes)
+		r = fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	export_remarks(x);
-	for (size_t i = 0; i < s.n_shards && r >= 0; i++)
-		r = begin_shard(&s, i);
-	if (r >= 0 && x->out.is_dir)
-		r = put_index(&s);
-	if (r >= 0)
-		r = lanes_run(x->threads, s.n, write_tensor, &s);
+	r = make_files(&s, r);
+	/* In the order of the files, which the headers have made. */
+	for (size_t i = 0; i < s.n && bytes; i++)
+		bytes[i] = s.tensor[i].bytes;
+	r = export_lanes(x, r, s.n, bytes, write_tensor, &s);
 	for (size_t i = 0; i < s.n_shards && x->out.is_dir; i++)
 		if (s.fd[i] > 0)
 			close(s.fd[i]);

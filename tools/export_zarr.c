@@ -195,26 +195,46 @@ static int put_groups(struct zarr_out *o)
 	return r;
 }
 
+static int make_groups(struct zarr_out *o)
+{
+	auto_buf structure = { 0 };
+	int r = structure_print(&o->x->st, o->x->only, o->x->cast, &style_zarr, &structure);
+
+	if (r >= 0)
+		r = put_group(o, "", buf_span(&structure));
+	return r < 0 ? r : put_groups(o);
+}
+
+/* The store of this rank; temporary names in it are no other rank's. */
+static int open_store(struct export *x, struct store **ret)
+{
+	const struct team *t = x->team;
+	/* All of the output is synced before it gets its name. */
+	const struct store_opts opts = {
+		.ocdbt = false, .unsynced = true, .first_leaf = t ? UINT32_MAX / (unsigned)t->peers->size * (unsigned)t->peers->rank : 0,
+	};
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	int r = io_dir_open(x->src.ns->ckpt->io, x->out.temp, &dir);
+
+	if (r >= 0)
+		r = store_new(dir, &opts, ret);
+	if (r >= 0)
+		take(dir);
+	return r;
+}
+
 int export_zarr(struct export *x)
 {
 	struct zarr_out o = { .x = x, .format = x->a->options.save.zarr == SAVE_ZARR3 ? 3 : 2 };
-	const struct store_opts opts = { .ocdbt = false };
-	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
 	auto_of(store) struct store *store = NULL;
-	auto_buf structure = { 0 };
-	int r = io_dir_open(x->src.ns->ckpt->io, x->out.temp, &dir);
+	int r = bytes ? open_store(x, &store) : fail(-ENOMEM, "cannot list %zu leaves", x->n);
 
+	for (size_t i = 0; i < x->n && bytes; i++)
+		bytes[i] = x->leaf[i].bytes;
 	export_remarks(x);
-	if (r >= 0)
-		r = store_new(dir, &opts, &store);
-	if (r < 0)
-		return r;
-	take(dir);
 	o.store = store;
-	r = structure_print(&x->st, x->only, &style_zarr, &structure);
-	if (r >= 0)
-		r = put_group(&o, "", buf_span(&structure));
-	if (r >= 0)
-		r = put_groups(&o);
-	return r < 0 ? r : lanes_run(x->threads, x->n, export_array, &o);
+	if (r >= 0 && team_is_lead(x->team))
+		r = make_groups(&o);
+	return export_lanes(x, r, x->n, bytes, export_array, &o);
 }

@@ -13,7 +13,7 @@
 #include "handlers/draft_file.h"
 #include "handlers/npy.h"
 #include "tools/interrupt.h"
-#include "tools/lanes.h"
+#include "tools/team_work.h"
 #include "tools/walk.h"
 
 void feeds_release(struct feeds *f)
@@ -149,7 +149,7 @@ int feeds_text(struct feeds *f, const char *path, const char *from, struct span 
 /* ---- ranges of files ---- */
 
 struct range {
-	int fd;
+	int fd;				/* -1: the file that the feed comes from, opened to be read */
 	uint64_t at, bytes;
 	struct span head;		/* in front of them */
 };
@@ -158,8 +158,19 @@ static int range_open(struct feed_reading *rd)
 {
 	const struct range *g = rd->feed->arg;
 
+	rd->fd = g->fd < 0 ? open(rd->feed->from, O_RDONLY | O_CLOEXEC) : g->fd;
+	if (rd->fd < 0)
+		return err_sys("cannot open", rd->feed->from);
 	rd->size = g->head.n + g->bytes;
 	return 0;
+}
+
+static void range_close(struct feed_reading *rd)
+{
+	const struct range *g = rd->feed->arg;
+
+	if (g->fd < 0)
+		close(rd->fd);
 }
 
 static int range_read(struct feed_reading *rd, uint64_t off, size_t n, void *p)
@@ -176,7 +187,7 @@ static int range_read(struct feed_reading *rd, uint64_t off, size_t n, void *p)
 		n -= part;
 	}
 	while (n > 0) {
-		ssize_t got = pread(g->fd, to, n, (off_t)(g->at + off - g->head.n));
+		ssize_t got = pread(rd->fd, to, n, (off_t)(g->at + off - g->head.n));
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -192,7 +203,7 @@ static int range_read(struct feed_reading *rd, uint64_t off, size_t n, void *p)
 	return 0;
 }
 
-static const struct feed_ops range_ops = { .open = range_open, .read = range_read, .close = nothing_to_close };
+static const struct feed_ops range_ops = { .open = range_open, .read = range_read, .close = range_close };
 
 static int add_range(struct feeds *f, const char *path, const char *from, const struct range *g)
 {
@@ -204,11 +215,11 @@ static int add_range(struct feeds *f, const char *path, const char *from, const 
 	return feeds_file(f, path, from, &range_ops, copy, g->bytes);
 }
 
-int feeds_range(struct feeds *f, const char *path, const char *from, int fd, uint64_t at, uint64_t bytes)
+int feeds_stored(struct feeds *f, const char *path, const char *file, uint64_t bytes)
 {
-	const struct range g = { .fd = fd, .at = at, .bytes = bytes };
+	const struct range g = { .fd = -1, .bytes = bytes };
 
-	return add_range(f, path, from, &g);
+	return add_range(f, path, file, &g);
 }
 
 int feeds_mark_dtype(struct feeds *f, const char *path, enum dtype t)
@@ -326,30 +337,58 @@ static int set_mark(const struct feed_mark *m, struct draft *d)
 	return r < 0 ? err_at(r, "'%s'", m->path) : 0;
 }
 
-static int make_names(struct feeds *f, struct draft *d)
+static int set_marks(struct feeds *f, struct draft *d, bool all)
 {
 	int r = 0;
 
-	/* A directory's kind decides what its names may be: directories and their marks come first. */
-	r = make_dirs(f, d);
 	for (size_t i = 0; i < f->n_marks && r >= 0; i++) {
 		struct draft_node *n;
 
-		if (find_path(d, f->mark[i].path, &n) < 0) {
+		if (!all && find_path(d, f->mark[i].path, &n) < 0) {
 			err_clear();
 			continue;
 		}
-		draft_node_unref(n);
+		if (!all)
+			draft_node_unref(n);
 		r = set_mark(&f->mark[i], d);
 	}
+	return r;
+}
+
+/* The directories that a file of this rank's is in. */
+static int make_way(const struct feed *feed, struct draft *d)
+{
+	const char *slash = strrchr(feed->path, '/');
+	auto_free char *parent = slash ? span_dup_str(span_of(feed->path, (size_t)(slash - feed->path))) : NULL;
+	struct draft_node *n;
+	int r = slash ? parent ? make_path(d, parent, true, &n) : -ENOMEM : 0;
+
+	if (r >= 0 && slash)
+		draft_node_unref(n);
+	return r < 0 ? err_at(r, "'%s'", feed->path) : 0;
+}
+
+/* Rank 0 makes all directories; of others there are those that their own files are in. */
+static int make_names(struct feeds *f, struct draft *d, const struct team *team)
+{
+	int rank = team ? team->peers->rank : 0, r = 0;
+
+	/* A directory's kind decides what its names may be: directories and their marks come first. */
+	if (team_is_lead(team))
+		r = make_dirs(f, d);
+	for (size_t i = 0; i < f->n && r >= 0 && !team_is_lead(team); i++)
+		if (f->feed[i].owner == rank)
+			r = make_way(&f->feed[i], d);
+	if (r >= 0)
+		r = set_marks(f, d, false);
 	for (size_t i = 0; i < f->n && r >= 0; i++) {
+		if (f->feed[i].owner != rank)
+			continue;
 		r = make_path(d, f->feed[i].path, false, &f->feed[i].node);
 		if (r < 0)
 			err_at(r, "'%s' (from '%s')", f->feed[i].path, f->feed[i].from);
 	}
-	for (size_t i = 0; i < f->n_marks && r >= 0; i++)
-		r = set_mark(&f->mark[i], d);
-	return r;
+	return r < 0 ? r : set_marks(f, d, !team);
 }
 
 /* ---- contents ---- */
@@ -397,6 +436,7 @@ static int write_one(void *arg, size_t i, struct lane *lane)
 	struct feed *feed = &w->f->feed[i];
 	struct feed_reading rd = { .feed = feed };
 	struct draft_file *to = feed->node->file;
+	struct err_note why = { 0 };
 	int r = feed->ops->open(&rd), copied = 0;
 
 	if (r < 0)
@@ -408,24 +448,37 @@ static int write_one(void *arg, size_t i, struct lane *lane)
 	}
 	if (r >= 0 && copied == 0)
 		r = copy_bytes(w, &rd, to, lane);
+	/* Closing a file that is not whole says things of its own. */
+	if (r < 0)
+		err_save(r, &why);
 	feed->ops->close(&rd);
 	draft_file_closed(to, false);
-	if (r >= 0)
-		r = draft_file_failed(to);
+	r = r < 0 ? err_restore(&why) : draft_file_failed(to);
 	return r < 0 ? err_at(r, "'%s' (from '%s')", feed->path, feed->from) : 0;
 }
 
-int feeds_write(struct feeds *f, struct draft *d, unsigned threads, struct progress *progress)
+static int write_own(struct feeds *f, struct draft *d, unsigned threads, struct progress *progress,
+		     const struct team *team)
 {
 	struct writing w = { f, progress };
-	int r = make_names(f, d);
+	auto_free int *owner = malloc((f->n + 1) * sizeof(*owner));
+	int r = owner ? make_names(f, d, team) : fail(-ENOMEM, "cannot write %zu leaves", f->n);
 
-	for (size_t i = 0; i < f->n; i++)
-		progress_expect(progress, f->feed[i].bytes);
+	for (size_t i = 0; i < f->n && owner; i++)
+		owner[i] = f->feed[i].owner;
 	if (r >= 0)
-		r = lanes_run(threads, f->n, write_one, &w);
+		r = team_lanes(team, threads, f->n, owner, write_one, &w);
 	/* The draft may end before the feeds do. */
 	for (size_t i = 0; i < f->n; i++)
 		draft_node_unref(take(f->feed[i].node));
 	return r;
+}
+
+int feeds_write(struct feeds *f, struct draft *d, unsigned threads, struct progress *progress, struct team *team)
+{
+	int r = feeds_share(f, team);
+
+	for (size_t i = 0; i < f->n; i++)
+		progress_expect(progress, f->feed[i].bytes);
+	return r < 0 ? r : team_meet(team, write_own(f, d, threads, progress, team));
 }

@@ -15,12 +15,14 @@
 
 struct zarr;
 struct feed;
+struct team;
 
 /* One input file while it is read, by one thread, from its front to its end. */
 struct feed_reading {
 	const struct feed *feed;
 	uint64_t size;			/* set by open() */
 	struct zarr *array;		/* set by open(): the file is the .npy form of this; borrowed; or NULL */
+	int fd;				/* of open() and close() */
 	void *state;
 };
 
@@ -37,7 +39,8 @@ struct feed {
 	const struct feed_ops *ops;
 	const void *arg;		/* of ops; lives as long as the feeds */
 	uint64_t bytes;			/* for the progress bar */
-	struct draft_node *node;	/* while they are written */
+	struct draft_node *node;	/* while they are written; NULL: another rank writes it */
+	int owner;			/* which rank writes it */
 };
 
 struct feed_mark {
@@ -70,8 +73,8 @@ int feeds_text(struct feeds *f, const char *path, const char *from, struct span 
  */
 int feeds_array(struct feeds *f, const char *path, const char *from, int fd, uint64_t at, enum dtype t,
 		unsigned rank, const uint64_t *shape, uint64_t bytes);
-/* A whole range of a file as it is. */
-int feeds_range(struct feeds *f, const char *path, const char *from, int fd, uint64_t at, uint64_t bytes);
+/* A file on the disk as it is. It is open only while it is read: there may be more of them than descriptors. */
+int feeds_stored(struct feeds *f, const char *path, const char *file, uint64_t bytes);
 /* The mark that an array's dtype needs, if any: its .npy header does not name it. */
 int feeds_mark_dtype(struct feeds *f, const char *path, enum dtype t);
 /* One element as the text of a .json leaf, with its dtype. */
@@ -80,7 +83,13 @@ int feeds_scalar(struct feeds *f, const char *path, const char *from, enum dtype
 /* Whether patterns of --only (one a line; NULL: all) choose a path, with extension or without. */
 bool feeds_selects(const char *path, const char *only);
 
-/* Write all of them. Messages name leaf and input. */
-int feeds_write(struct feeds *f, struct draft *d, unsigned threads, struct progress *progress);
+/*
+ * Write all of them, shared by the ranks of a team (NULL: one process). Messages name leaf and input. Of a
+ * team the result is that of all.
+ */
+int feeds_write(struct feeds *f, struct draft *d, unsigned threads, struct progress *progress, struct team *team);
+
+/* Who writes which; -EIO: this rank sees other feeds than rank 0. All ranks call it (feeds_share.c). */
+int feeds_share(struct feeds *f, struct team *team);
 
 #endif

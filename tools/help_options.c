@@ -52,7 +52,9 @@ static void print_markdown(FILE *out)
 		     "Sizes are written `64M`, `1G`. `.pytreefs/config` in a mount shows each value and where it came from.\n\n"
 		     "## How leaves and items are saved\n\n"
 		     "Also by pattern, `-o rule=GLOB:NAME=VALUE`, and in a draft by an xattr, `user.pytree.save.NAME` on a leaf or\n"
-		     "directory. The xattr of a leaf wins over that of a directory, over a rule, over the mount.\n\n");
+		     "directory. The xattr of a leaf wins over that of a directory, over a rule, over the mount. What is of a whole item\n"
+		     "is taken from patterns that match the item (`rule=state:zarr=3`, `rule=**:zarr=3`) and from its xattr, or that of\n"
+		     "the draft.\n\n");
 	print_rows(out, true);
 	fprintf(out, "\n## The mount\n\n");
 	print_rows(out, false);

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fts.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "core/base/err.h"
 #include "handlers/safetensors.h"
@@ -141,7 +142,7 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		break;
 	}
 	if (in.kind == INPUT_FILES)
-		in.is_step = has(path, "_CHECKPOINT_METADATA");
+		in.is_step = has(path, "_CHECKPOINT_METADATA") || getxattr(path, STRUCTURE_STEP, NULL, 0) > 0;
 	if (r < 0) {
 		input_close(&in);
 		return r;

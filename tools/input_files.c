@@ -55,19 +55,17 @@ static bool is_generated(const char *name)
 	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
 }
 
-static int feed_file(struct input *in, const char *file, const char *path, uint64_t size, struct feeds *f)
+static int feed_file(const char *file, const char *path, uint64_t size, struct feeds *f)
 {
-	int r = input_add_fd(in, file);
+	int r = feeds_stored(f, path, file, size);
 
-	if (r >= 0)
-		r = feeds_range(f, path, file, r, 0, size);
 	return r < 0 ? r : feed_xattrs(file, path, false, f);
 }
 
-static int feed_directory(struct input *in, const char *dir, const char *path, const char *only, struct feeds *f,
+static int feed_directory(const char *dir, const char *path, const char *only, struct feeds *f,
 			  unsigned depth);
 
-static int feed_entry(struct input *in, const char *dir, const char *name, const char *path, const char *only,
+static int feed_entry(const char *dir, const char *name, const char *path, const char *only,
 		      struct feeds *f, unsigned depth)
 {
 	auto_free char *file = NULL, *below = NULL;
@@ -81,13 +79,13 @@ static int feed_entry(struct input *in, const char *dir, const char *name, const
 	if (stat(file, &st) < 0)
 		return err_sys("cannot look at", file);
 	if (S_ISDIR(st.st_mode))
-		return feed_directory(in, file, below, only, f, depth + 1);
+		return feed_directory(file, below, only, f, depth + 1);
 	if (!S_ISREG(st.st_mode))
 		return fail(-EINVAL, "'%s' is neither a file nor a directory", file);
-	return feeds_selects(below, only) ? feed_file(in, file, below, (uint64_t)st.st_size, f) : 0;
+	return feeds_selects(below, only) ? feed_file(file, below, (uint64_t)st.st_size, f) : 0;
 }
 
-static int feed_directory(struct input *in, const char *dir, const char *path, const char *only, struct feeds *f,
+static int feed_directory(const char *dir, const char *path, const char *only, struct feeds *f,
 			  unsigned depth)
 {
 	DIR *d = opendir(dir);
@@ -104,7 +102,7 @@ static int feed_directory(struct input *in, const char *dir, const char *path, c
 	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
 		/* Dot files are nobody's leaves; what is generated is made anew. */
 		if (e->d_name[0] != '.' && !is_generated(e->d_name))
-			r = feed_entry(in, dir, e->d_name, path, only, f, depth);
+			r = feed_entry(dir, e->d_name, path, only, f, depth);
 	}
 	closedir(d);
 	return r;
@@ -115,9 +113,9 @@ int input_files_feed(struct input *in, const char *only, struct feeds *f)
 	struct stat st;
 
 	if (in->kind == INPUT_FILES)
-		return feed_directory(in, in->path, "", only, f, 0);
+		return feed_directory(in->path, "", only, f, 0);
 	/* One array is a tree of one bare leaf. */
 	if (stat(in->path, &st) < 0)
 		return err_sys("cannot look at", in->path);
-	return feed_file(in, in->path, "%.npy", (uint64_t)st.st_size, f);
+	return feed_file(in->path, "%.npy", (uint64_t)st.st_size, f);
 }

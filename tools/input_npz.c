@@ -15,16 +15,44 @@ const struct structure_style style_npz = { .separator = "/", .is_path = true, .t
 /* Of files that say nothing of their structure: names are keys, not names of a mount. */
 static const struct structure_style style_foreign = { .separator = "/" };
 
+/* A structure that is longer than a comment may be lies where the comment says: 1; 0 it is the comment. */
+static int far_structure(struct input *in, struct buf *ret)
+{
+	auto_json doc = { 0 };
+	int64_t at = 0, n = 0;
+	int r = json_parse(in->zip.comment, in->path, &doc);
+
+	if (r >= 0)
+		r = json_get_int(doc.root, NPZ_AT, in->path, &at);
+	if (r == 1)
+		r = json_get_int(doc.root, NPZ_BYTES, in->path, &n);
+	if (r <= 0)
+		return r;
+	if (at < 0 || n < 0 || (uint64_t)n > ZIP_DIRECTORY_MAX || (uint64_t)at > in->zip.file_size ||
+	    (uint64_t)n > in->zip.file_size - (uint64_t)at)
+		return fail(-EUCLEAN, "'%s': the %lld bytes at %lld that its comment names do not lie in it", in->path,
+			    (long long)n, (long long)at);
+	r = buf_reserve(ret, (size_t)n);
+	if (r >= 0)
+		r = zip_read_at(in->fd[0], in->path, (uint64_t)at, ret->p, (size_t)n);
+	if (r < 0)
+		return r;
+	ret->n = (size_t)n;
+	return 1;
+}
+
 int input_npz_open(struct input *in)
 {
+	auto_buf far = { 0 };
 	int r = input_add_fd(in, in->path);
 
 	if (r >= 0)
 		r = zip_open(r, in->path, &in->zip);
 	/* A comment of another program is none of ours. */
-	if (r >= 0 && in->zip.comment.n && in->zip.comment.p[0] == '{')
-		r = structure_parse(in->zip.comment, in->path, &in->structure);
-	return r;
+	if (r < 0 || !in->zip.comment.n || in->zip.comment.p[0] != '{')
+		return r;
+	r = far_structure(in, &far);
+	return r < 0 ? r : structure_parse(r ? buf_span(&far) : in->zip.comment, in->path, &in->structure);
 }
 
 struct member {

@@ -201,7 +201,6 @@ static int feed_stored(struct input *in, const char *source, const char *path, s
 	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
 		auto_free char *below = NULL, *inner = NULL, *file = NULL;
 		struct stat st;
-		int fd;
 
 		if (e->d_name[0] == '.' || !strcmp(e->d_name, "commit_success.txt"))
 			continue;
@@ -212,11 +211,8 @@ static int feed_stored(struct input *in, const char *source, const char *path, s
 			r = err_sys("cannot look at", file);
 		else if (S_ISDIR(st.st_mode))
 			r = feed_stored(in, below, inner, f, depth + 1);
-		else if (S_ISREG(st.st_mode)) {
-			r = fd = input_add_fd(in, file);
-			if (fd >= 0)
-				r = feeds_range(f, inner, below, fd, 0, (uint64_t)st.st_size);
-		}
+		else if (S_ISREG(st.st_mode))
+			r = feeds_stored(f, inner, file, (uint64_t)st.st_size);
 	}
 	closedir(d);
 	return r;

@@ -54,9 +54,10 @@ static int read_header(int fd, const char *path, struct safetensors *ret)
 	if (r < 0)
 		return err_at(r, "'%s'", path);
 	if (ret->data + ret->bytes != (uint64_t)st.st_size) {
+		r = fail(-EUCLEAN, "'%s' has %lld bytes, its header says %llu", path, (long long)st.st_size,
+			 (unsigned long long)(ret->data + ret->bytes));
 		safetensors_release(ret);
-		return fail(-EUCLEAN, "'%s' has %lld bytes, its header says %llu", path, (long long)st.st_size,
-			    (unsigned long long)(ret->data + ret->bytes));
+		return r;
 	}
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/mem.h"
 
 static volatile sig_atomic_t caught;
 
@@ -22,7 +23,7 @@ void interrupt_catch(void)
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
 
 	sigemptyset(&sa.sa_mask);
-	for (unsigned i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+	for (unsigned i = 0; i < ARRAY_LEN(signals); i++) {
 		struct sigaction old;
 
 		/* Who started us with nohup wants it ignored. */
@@ -31,7 +32,18 @@ void interrupt_catch(void)
 	}
 }
 
+static int (*other_check)(void *arg);
+static void *other_arg;
+
+void interrupt_also(int (*check)(void *arg), void *arg)
+{
+	other_check = check;
+	other_arg = arg;
+}
+
 int interrupt_check(void)
 {
-	return caught ? fail(-EINTR, "interrupted; nothing is left behind") : 0;
+	if (caught)
+		return fail(-EINTR, "interrupted; nothing is left behind");
+	return other_check ? other_check(other_arg) : 0;
 }

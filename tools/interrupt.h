@@ -13,4 +13,10 @@ void interrupt_catch(void);
 /* -EINTR when one came, with a note; else 0. Any thread. */
 int interrupt_check(void);
 
+/*
+ * Asked by interrupt_check() from then on, too: what other reason there is to stop. NULL: none. Set
+ * while nobody works.
+ */
+void interrupt_also(int (*check)(void *arg), void *arg);
+
 #endif

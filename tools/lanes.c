@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 #include "tools/interrupt.h"
 
 struct lanes {
@@ -50,7 +51,7 @@ int lanes_run(unsigned threads, size_t n, lane_fn *fn, void *arg)
 
 	/* This one is a lane, too: fewer threads than wanted are no failure. */
 	while (begun + 1 < MIN((size_t)MIN(threads, (unsigned)LIMIT_THREADS), n) &&
-	       pthread_create(&thread[begun], NULL, lane_main, &l) == 0)
+	       thread_start(&thread[begun], NULL, lane_main, &l) >= 0)
 		begun++;
 	lane_main(&l);
 	for (unsigned i = 0; i < begun; i++)

@@ -12,11 +12,14 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/base/mem.h"
 #include "tools/input.h"
+#include "tools/lanes.h"
 #include "tools/newstep.h"
+
+#define SYNCS 16			/* at once */
 
 static int check_target(const struct newfile *n, const char *path)
 {
@@ -68,8 +71,7 @@ static void remove_abandoned(const struct newfile *n)
 
 		if (strncmp(e->d_name, prefix, len) || !is_abandoned(n->dirfd, e->d_name, e->d_name + len))
 			continue;
-		if (asprintf(&path, "%s/%s", n->dir, e->d_name) < 0)
-			path = NULL;
+		path = str_fmt("%s/%s", n->dir, e->d_name);
 		if (path)
 			remove_tree(path);
 	}
@@ -98,10 +100,8 @@ int newfile_begin(const char *path, bool is_dir, bool force, struct newfile *ret
 	struct newfile n = { .is_dir = is_dir, .force = force, .dirfd = -1, .fd = -1, .lock = -1 };
 	int r = path_split(path, &n.dir, &n.name);
 
-	if (r >= 0 && asprintf(&n.temp, "%s/.%.200s.pytreefs-%ld", n.dir, n.name, (long)getpid()) < 0) {
-		n.temp = NULL;
+	if (r >= 0 && !(n.temp = str_fmt("%s/.%.200s.pytreefs-%ld", n.dir, n.name, (long)getpid())))
 		r = fail(-ENOMEM, "cannot write '%s'", path);
-	}
 	if (r >= 0) {
 		n.dirfd = open(n.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		r = n.dirfd < 0 ? err_sys("cannot open", n.dir) : check_target(&n, path);
@@ -113,6 +113,26 @@ int newfile_begin(const char *path, bool is_dir, bool force, struct newfile *ret
 	if (r < 0) {
 		/* What is at the temporary name is not ours. */
 		free(take(n.temp));
+		newfile_release(&n);
+		return r;
+	}
+	*ret = n;
+	return 0;
+}
+
+int newfile_join(const char *temp, bool is_dir, struct newfile *ret)
+{
+	struct newfile n = { .is_dir = is_dir, .is_joined = true, .dirfd = -1, .fd = -1, .lock = -1 };
+	int r = path_split(temp, &n.dir, &n.name);
+
+	n.temp = r < 0 ? NULL : strdup(temp);
+	if (r >= 0 && !n.temp)
+		r = fail(-ENOMEM, "cannot write '%s'", temp);
+	if (r >= 0 && !is_dir) {
+		n.fd = open(temp, O_RDWR | O_CLOEXEC);
+		r = n.fd < 0 ? err_sys("cannot open", temp) : 0;
+	}
+	if (r < 0) {
 		newfile_release(&n);
 		return r;
 	}
@@ -132,34 +152,79 @@ void remove_tree(const char *path)
 		fts_close(fts);
 }
 
-static int sync_path(const char *path, int flags)
+static int sync_path(const char *path)
 {
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+	auto_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
 	if (fd < 0)
 		return err_sys("cannot open", path);
 	return fsync(fd) < 0 ? err_sys("cannot sync", path) : 0;
 }
 
-/* Files before the directories that they are in. */
-static int sync_tree(const char *path)
+/* Everything below a path, and itself. */
+struct paths {
+	struct arena arena;
+	const char **path;
+	size_t n, cap;
+};
+
+static int keep_path(struct paths *p, const char *path)
+{
+	if (p->n == p->cap) {
+		size_t cap = p->cap ? 2 * p->cap : 64;
+		const char **more = reallocarray(p->path, cap, sizeof(*more));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot list %zu names", cap);
+		p->path = more;
+		p->cap = cap;
+	}
+	p->path[p->n] = arena_str(&p->arena, path);
+	if (!p->path[p->n])
+		return fail(-ENOMEM, "cannot list '%s'", path);
+	p->n++;
+	return 0;
+}
+
+static int list_tree(const char *path, struct paths *ret)
 {
 	char *const paths[] = { (char *)path, NULL };
 	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_NOSTAT, NULL);
 	int r = fts ? 0 : err_sys("cannot list", path);
 
 	for (FTSENT *e; r >= 0 && (e = fts_read(fts));) {
-		if (e->fts_info == FTS_D)
-			continue;
 		if (e->fts_info == FTS_ERR || e->fts_info == FTS_DNR) {
 			errno = e->fts_errno;
 			r = err_sys("cannot list", e->fts_path);
-		} else {
-			r = sync_path(e->fts_path, e->fts_info == FTS_DP ? O_DIRECTORY : 0);
+		} else if (e->fts_info != FTS_D) {
+			r = keep_path(ret, e->fts_path);
 		}
 	}
 	if (fts)
 		fts_close(fts);
+	return r;
+}
+
+static int sync_one(void *arg, size_t i, struct lane *lane)
+{
+	const struct paths *p = arg;
+
+	return sync_path(p->path[i]);
+}
+
+/*
+ * In no order: nothing of it counts before the rename. Many at once, because a file system's journal
+ * makes those durable together that wait together.
+ */
+static int sync_tree(const char *path)
+{
+	struct paths p = { 0 };
+	int r = list_tree(path, &p);
+
+	if (r >= 0)
+		r = lanes_run(SYNCS, p.n, sync_one, &p);
+	free(p.path);
+	arena_release(&p.arena);
 	return r;
 }
 
@@ -178,9 +243,14 @@ static int publish(struct newfile *n)
 	return err_sys("cannot rename to", n->name);
 }
 
+int newfile_sync(struct newfile *n)
+{
+	return n->is_dir ? sync_tree(n->temp) : fsync(n->fd) < 0 ? err_sys("cannot sync", n->temp) : 0;
+}
+
 int newfile_commit(struct newfile *n)
 {
-	int r = n->is_dir ? sync_tree(n->temp) : fsync(n->fd) < 0 ? err_sys("cannot sync", n->temp) : 0;
+	int r = newfile_sync(n);
 
 	if (r >= 0)
 		r = publish(n);
@@ -195,7 +265,7 @@ int newfile_commit(struct newfile *n)
 
 void newfile_release(struct newfile *n)
 {
-	if (n->temp)
+	if (n->temp && !n->is_joined)
 		remove_tree(n->temp);
 	if (n->dir && n->fd >= 0)
 		close(n->fd);

@@ -15,10 +15,15 @@ struct newfile {
 	int dirfd, fd;			/* fd: of the file; -1 for a directory */
 	int lock;			/* of a directory; -1: none */
 	bool is_dir, force;
+	bool is_joined;			/* another process has begun it, and ends it */
 };
 
 /* -EEXIST: there is something, and no force; force replaces a file, or a directory that an export made. */
 int newfile_begin(const char *path, bool is_dir, bool force, struct newfile *ret);
+/* A part in what another process has begun: its temporary name is known. Released, and never committed. */
+int newfile_join(const char *temp, bool is_dir, struct newfile *ret);
+/* What this process has written is durable. */
+int newfile_sync(struct newfile *n);
 /* All that was written is durable, then it has its name. */
 int newfile_commit(struct newfile *n);
 /* What was not committed goes away. Accepts a zeroed one. */

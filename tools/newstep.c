@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/step/step_name.h"
+#include "tools/team_work.h"
 
 int path_split(const char *path, char **ret_dir, char **ret_name)
 {
@@ -85,28 +86,52 @@ static int check_target(struct newstep *n, const char *path)
 	return r;
 }
 
-int newstep_begin(struct cmd_args *a, const char *path, enum layout_kind layout, bool force, struct newstep *ret)
+static int open_dir(struct cmd_args *a, const char *path, struct newstep *n)
 {
-	auto_newstep n = { .force = force };
 	enum shape shape = a->options.shape;
-	int r = path_split(path, &n.dir, &n.name);
+	int r = path_split(path, &n->dir, &n->name);
 
 	if (r < 0)
 		return r;
-	if (step_name_is_tmp(span_str(n.name)) || n.name[0] == '.')
-		return fail(-EINVAL, "'%s' is no name of a checkpoint", n.name);
-	if (strlen(n.name) + strlen(STEP_TMP) + 4 > LIMIT_NAME_BYTES)
-		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint", n.name);
+	if (step_name_is_tmp(span_str(n->name)) || n->name[0] == '.')
+		return fail(-EINVAL, "'%s' is no name of a checkpoint", n->name);
+	if (strlen(n->name) + strlen(STEP_TMP) + 4 > LIMIT_NAME_BYTES)
+		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint", n->name);
 	/* Other checkpoints may lie beside it, or anything. */
 	a->options.shape = SHAPE_ROOT;
-	r = ns_open(n.dir, &a->options, &n.ns);
+	r = ns_open(n->dir, &a->options, &n->ns);
 	a->options.shape = shape;
 	if (r >= 0)
-		r = ns_start(n.ns, NULL);
+		r = ns_start(n->ns, NULL);
 	if (r >= 0)
-		r = check_target(&n, path);
+		r = check_target(n, path);
+	return r;
+}
+
+/* From here on the ranks answer each other's questions about drafts. */
+static int share(struct cmd_args *a, struct newstep *n, int r)
+{
+	/* Rank 0 speaks for all, and who reads what is decided already. */
+	a->options.primary = 0;
+	a->options.load_and_broadcast = false;
+	a->options.replica_parallel = false;
 	if (r >= 0)
-		r = draft_begin_as(n.ns, span_str(n.name), layout == LAYOUT_DIRECT, &n.draft);
+		r = ns_share(n->ns, n->team->peers);
+	r = team_meet(n->team, r);
+	n->is_shared = r >= 0;
+	return r;
+}
+
+int newstep_begin(struct cmd_args *a, struct team *team, const char *path, enum layout_kind layout, bool force,
+		  struct newstep *ret)
+{
+	auto_newstep n = { .force = force, .team = team };
+	int r = open_dir(a, path, &n);
+
+	if (team)
+		r = share(a, &n, r);
+	if (r >= 0)
+		r = team_meet(team, draft_begin_as(n.ns, span_str(n.name), layout == LAYOUT_DIRECT, &n.draft));
 	if (r < 0)
 		return r;
 	*ret = n;
@@ -124,9 +149,7 @@ static int put_aside(struct newstep *n)
 		err_clear();
 		return 0;
 	}
-	if (r >= 0 && asprintf(&n->old, "%s%s-old", n->name, STEP_TMP) < 0)
-		n->old = NULL;
-	if (r >= 0 && !n->old)
+	if (r >= 0 && !(n->old = str_fmt("%s%s-old", n->name, STEP_TMP)))
 		r = -ENOMEM;
 	/* Of a replacement that was cut off after its commit. */
 	if (r >= 0)
@@ -140,38 +163,63 @@ static int put_aside(struct newstep *n)
 	return 0;
 }
 
+/* What force has put out of the way comes back when there is nothing new in its place. */
+static int put_back(struct newstep *n, int r)
+{
+	struct err_note why;
+
+	err_save(r, &why);
+	if (io_dirop(n->ns->ckpt->source, IO_RENAME_NEW, n->old, n->name, 0) < 0)
+		return fail(r, "%s; what was there is now '%s'", why.text, n->old);
+	return err_restore(&why);
+}
+
 int newstep_commit(struct newstep *n)
 {
-	struct io_dir *dir = n->ns->ckpt->source;
-	struct err_note why;
-	int r = n->force ? put_aside(n) : 0;
+	bool lead = team_is_lead(n->team);
+	int r = team_follow(n->team, n->force && lead ? put_aside(n) : 0, NULL);
 
-	if (r >= 0)
-		r = draft_commit(n->draft, span_str(n->name));
-	if (r < 0 && n->old) {
-		err_save(r, &why);
-		if (io_dirop(dir, IO_RENAME_NEW, n->old, n->name, 0) < 0)
-			return fail(r, "%s; what was there is now '%s'", why.text, n->old);
-		return err_restore(&why);
-	}
 	if (r < 0)
 		return r;
-	draft_unref(take(n->draft));
-	return n->old ? io_remove_tree(dir, n->old) : 0;
+	r = draft_commit(n->draft, span_str(n->name));
+	if (r < 0 && n->old)
+		r = put_back(n, r);
+	if (r >= 0)
+		draft_unref(take(n->draft));
+	if (r >= 0 && n->old)
+		r = io_remove_tree(n->ns->ckpt->source, n->old);
+	return team_meet(n->team, r);
+}
+
+static void give_up(struct newstep *n)
+{
+	struct err_note why;
+	int r = draft_abort(n->draft, true);
+
+	if (r < 0 && r != -ENOENT) {
+		err_save(r, &why);
+		fprintf(stderr, "pytreefs: '%s' stays behind: %s\n", n->draft->dir->name, why.text);
+	}
+}
+
+/* When all have left a draft that they share it goes away: unless one of them died in it. */
+static void leave_together(struct newstep *n)
+{
+	struct draft_dir *d = n->draft ? n->draft->dir : NULL;
+	int r = team_meet(n->team, 0);
+
+	if (r < 0 && d && team_is_lead(n->team) && draft_dir_find(d, (unsigned)n->draft->member.attempt + 1) == 0)
+		draft_dir_remove(d);
+	err_clear();
 }
 
 void newstep_release(struct newstep *n)
 {
-	if (n->draft) {
-		struct err_note why;
-		int r = draft_abort(n->draft, true);
-
-		if (r < 0 && r != -ENOENT) {
-			err_save(r, &why);
-			fprintf(stderr, "pytreefs: '%s' stays behind: %s\n", n->draft->dir->name, why.text);
-		}
-		draft_unref(n->draft);
-	}
+	if (n->draft)
+		give_up(n);
+	if (n->is_shared)
+		leave_together(n);
+	draft_unref(n->draft);
 	ns_close(n->ns);
 	free(n->dir);
 	free(n->name);

@@ -16,10 +16,16 @@ struct newstep {
 	char *dir, *name;		/* of the path */
 	char *old;			/* name of what --force put out of the way; NULL: nothing */
 	bool force;
+	struct team *team;		/* borrowed; NULL: one process does all */
+	bool is_shared;			/* the draft is that of all ranks of the team */
 };
 
-/* -EEXIST: there is something, and no force; with force it must be a checkpoint. */
-int newstep_begin(struct cmd_args *a, const char *path, enum layout_kind layout, bool force, struct newstep *ret);
+/*
+ * -EEXIST: there is something, and no force; with force it must be a checkpoint. Ranks of a team share the
+ * draft: all of them call each of these functions, and get the same result.
+ */
+int newstep_begin(struct cmd_args *a, struct team *team, const char *path, enum layout_kind layout, bool force,
+		  struct newstep *ret);
 /* The checkpoint is there and durable, or nothing is (what force would have replaced is as it was). */
 int newstep_commit(struct newstep *n);
 /* A draft that was not committed goes away. */

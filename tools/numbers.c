@@ -166,6 +166,49 @@ void numbers_merge(struct numbers *s, enum dtype t, const struct numbers *from)
 	merge_moments(s, from->n, from->mean, from->m2);
 }
 
+static uint64_t bits_of(double v)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	return bits;
+}
+
+static double double_of(uint64_t bits)
+{
+	double v;
+
+	memcpy(&v, &bits, sizeof(v));
+	return v;
+}
+
+int numbers_pack(const struct numbers *s, struct buf *out)
+{
+	const uint64_t words[] = {
+		s->n, s->nan, s->inf, s->zeros, bits_of(s->min), bits_of(s->max), bits_of(s->mean), bits_of(s->m2),
+		s->has_int, (uint64_t)s->int_min, (uint64_t)s->int_max,
+	};
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(words) && r >= 0; i++)
+		r = wire_put_u64le(out, words[i]);
+	return r;
+}
+
+void numbers_unpack(struct wire *w, struct numbers *ret)
+{
+	uint64_t words[11];
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		words[i] = wire_u64le(w);
+	*ret = (struct numbers){
+		.n = words[0], .nan = words[1], .inf = words[2], .zeros = words[3],
+		.min = double_of(words[4]), .max = double_of(words[5]), .mean = double_of(words[6]),
+		.m2 = double_of(words[7]), .has_int = words[8] != 0, .int_min = (int64_t)words[9],
+		.int_max = (int64_t)words[10],
+	};
+}
+
 double numbers_std(const struct numbers *s)
 {
 	return s->n ? sqrt(s->m2 / (double)s->n) : NAN;

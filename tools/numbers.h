@@ -7,6 +7,7 @@
 #ifndef PYTREEFS_NUMBERS_H
 #define PYTREEFS_NUMBERS_H
 
+#include "core/base/wire.h"
 #include "core/zarr/dtype.h"
 
 #define NUMBERS_BINS 48
@@ -26,6 +27,9 @@ struct numbers {
 void numbers_add(struct numbers *s, enum dtype t, const void *p, size_t n);
 /* Those of `from` behind those of s. */
 void numbers_merge(struct numbers *s, enum dtype t, const struct numbers *from);
+/* All of it as bytes, and back. */
+int numbers_pack(const struct numbers *s, struct buf *out);
+void numbers_unpack(struct wire *w, struct numbers *ret);
 double numbers_std(const struct numbers *s);
 /* min and max as JSON of the dtype; "null" without any finite number. */
 int numbers_print_min(const struct numbers *s, enum dtype t, struct buf *out);

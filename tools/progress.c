@@ -5,21 +5,20 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
 #include "tools/cmd.h"
 
 #define FIRST_SECONDS 1.0
 #define NEXT_SECONDS 0.2
-#define WIDTH 24
+#define WIDTH 24			/* of the bar */
+#define WIDTH_MIN 4			/* a shorter one says nothing */
 
 static double now(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+	return (double)clock_ns() / 1e9;
 }
 
 void progress_begin(struct progress *p, const char *what, bool quiet)
@@ -47,20 +46,39 @@ static void print_time(char *out, size_t n, double seconds)
 		snprintf(out, n, "%.0f h %02.0f min", (double)(int)(seconds / 3600), (double)((int)seconds % 3600 / 60));
 }
 
+static int columns(void)
+{
+	struct winsize w;
+
+	return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+}
+
+/* "[###...] " */
+static void draw_bar(char *out, int width, double part)
+{
+	*out++ = '[';
+	for (int i = 0; i < width; i++)
+		*out++ = i < part * width ? '#' : '.';
+	memcpy(out, "] ", 3);
+}
+
 static void draw(struct progress *p, double at)
 {
 	uint64_t total = atomic_load(&p->total), done = atomic_load(&p->done);
 	double part = total ? MIN(1.0, (double)done / (double)total) : 0, took = at - p->started;
-	char bar[WIDTH + 1], rate[32], all[32], left[32];
+	char bar[WIDTH + 4] = "", rate[32], all[32], left[32], tail[128], line[256];
+	int room = columns() - 1, width;
 
-	for (int i = 0; i < WIDTH; i++)
-		bar[i] = i < part * WIDTH ? '#' : '.';
-	bar[WIDTH] = '\0';
 	print_size(rate, sizeof(rate), (uint64_t)((double)done / took));
 	print_size(all, sizeof(all), total);
 	print_time(left, sizeof(left), part > 0 ? took / part - took : 0);
-	fprintf(stderr, "\r%s %3.0f%% [%s] of %s, %s/s, %s left\x1b[K", p->what, part * 100, bar, all, rate,
-		part > 0 ? left : "?");
+	snprintf(tail, sizeof(tail), "of %s, %s/s, %s left", all, rate, part > 0 ? left : "?");
+	width = MIN(WIDTH, room - (int)(strlen(p->what) + strlen(" 100% [] ") + strlen(tail)));
+	/* A line that is longer than the terminal is wide would be drawn on the next one each time. */
+	if (width >= WIDTH_MIN)
+		draw_bar(bar, width, part);
+	snprintf(line, sizeof(line), "%s %3.0f%% %s%s", p->what, part * 100, bar, tail);
+	fprintf(stderr, "\r%.*s\x1b[K", room, line);
 	fflush(stderr);
 	p->is_drawn = true;
 }

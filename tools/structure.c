@@ -13,6 +13,7 @@
 struct printing {
 	const struct structure_style *style;
 	const char *only;
+	enum dtype cast;
 	struct buf kinds, leaves, dtypes, texts, marks, custom;
 };
 
@@ -110,6 +111,18 @@ static int print_marks(struct printing *p, const struct subtree_part *part, cons
 	return r < 0 ? r : buf_addf(&p->marks, ": {%.*s}", SPAN_ARG(buf_span(&marks)));
 }
 
+/* A list that loses members is none any more. */
+static bool is_whole(const struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+{
+	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
+		const struct tree_node *below = part->item->tree->nodes[i];
+
+		if (below->kind == TREE_LEAF && !walk_selects(part, below, p->only))
+			return false;
+	}
+	return true;
+}
+
 static int print_container(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
 {
 	auto_buf path = { 0 };
@@ -121,16 +134,31 @@ static int print_container(struct printing *p, const struct subtree_part *part, 
 		r = subtree_path(part, t, &path);
 	if (r >= 0 && t != part->tree)
 		r = print_marks(p, part, t, buf_span(&path));
-	if (r < 0 || (t->kind == TREE_DICT && t->n_children))
+	if (r < 0 || (t->kind == TREE_DICT && t->n_children) || !is_whole(p, part, t))
 		return r;
 	return add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
+}
+
+enum dtype structure_cast(enum dtype t, bool is_scalar, enum dtype cast)
+{
+	return cast != DTYPE_UNKNOWN && !is_scalar && dtype_info(t)->kind == DTYPE_KIND_FLOAT ? cast : t;
+}
+
+static int print_dtype(struct printing *p, const struct tree_node *t, struct span path, const struct value *v)
+{
+	enum dtype dtype = structure_cast(v->array->meta.dtype, v->is_scalar, p->cast);
+	bool big;
+
+	/* A dtype is said of numbers, and of arrays whose .npy header cannot say it. */
+	if (leaf_ext(NULL, t) == NAME_EXT_NPY && dtype_by_npy(span_str(dtype_info(dtype)->npy), &big) == dtype)
+		return 0;
+	return add_pair(&p->dtypes, path, span_str(dtype_info(dtype)->name));
 }
 
 static int print_leaf(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
 {
 	auto_buf path = { 0 }, key = { 0 }, plain = { 0 };
 	auto_value v = { 0 };
-	bool big;
 	int r = subtree_path(part, t, &path);
 
 	if (r >= 0)
@@ -143,11 +171,8 @@ static int print_leaf(struct printing *p, const struct subtree_part *part, const
 		r = print_marks(p, part, t, buf_span(&path));
 	if (r >= 0)
 		r = leaf_open(part->item, t, &v);
-	/* A dtype is said of numbers, and of arrays whose .npy header cannot say it. */
-	if (r >= 0 && v.kind == VALUE_ARRAY &&
-	    (leaf_ext(NULL, t) != NAME_EXT_NPY ||
-	     dtype_by_npy(span_str(dtype_info(v.array->meta.dtype)->npy), &big) != v.array->meta.dtype))
-		r = add_pair(&p->dtypes, buf_span(&path), span_str(dtype_info(v.array->meta.dtype)->name));
+	if (r >= 0 && v.kind == VALUE_ARRAY)
+		r = print_dtype(p, t, buf_span(&path), &v);
 	if (r >= 0 && v.kind == VALUE_TEXT && p->style->texts)
 		r = add_pair(&p->texts, buf_span(&key), buf_span(&v.text));
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(t->param)) : 0;
@@ -194,9 +219,10 @@ static int put_object(struct buf *out, const char *name, struct buf *members)
 	return r < 0 ? r : buf_add_byte(out, '}');
 }
 
-int structure_print(const struct subtree *st, const char *only, const struct structure_style *style, struct buf *ret)
+int structure_print(const struct subtree *st, const char *only, enum dtype cast, const struct structure_style *style,
+		    struct buf *ret)
 {
-	struct printing p = { .style = style, .only = only };
+	struct printing p = { .style = style, .only = only, .cast = cast };
 	auto_buf out = { 0 };
 	bool step = false;
 	int r = buf_add_byte(&out, '{');

@@ -19,7 +19,13 @@
 #include "tools/feeds.h"
 #include "handlers/subtree.h"
 
+/* Of a directory of leaves, which has xattrs for the rest: that the paths begin with items. */
+#define STRUCTURE_STEP "user.pytree.step"
 #define STRUCTURE_KEY "pytreefs"	/* of the metadata of a safetensors file, of a zarr group's attributes */
+
+/* In an npz file whose comment is too short for it: where it is, said by the comment. */
+#define NPZ_AT "at"
+#define NPZ_BYTES "bytes"
 
 /* A leaf's key in the file, appended: what comes between names, and whether names are escaped as in a mount. */
 struct structure_style {
@@ -31,8 +37,14 @@ struct structure_style {
 /* Of the formats that we write. */
 extern const struct structure_style style_safetensors, style_npz, style_zarr;
 
-/* The leaves that only (patterns, one a line; NULL: all) chooses. */
-int structure_print(const struct subtree *st, const char *only, const struct structure_style *style, struct buf *ret);
+/*
+ * The leaves that only (patterns, one a line; NULL: all) chooses, written with floating arrays cast
+ * (DTYPE_UNKNOWN: as they are).
+ */
+int structure_print(const struct subtree *st, const char *only, enum dtype cast, const struct structure_style *style,
+		    struct buf *ret);
+/* What an array has become in the file. */
+enum dtype structure_cast(enum dtype t, bool is_scalar, enum dtype cast);
 /* The key of one leaf in the file. */
 int structure_key(const struct subtree_part *part, const struct tree_node *leaf, const struct structure_style *style,
 		  struct buf *ret);

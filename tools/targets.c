@@ -37,20 +37,27 @@ void targets_failed(struct targets *t, const char *path, const struct err_note *
 	fputc('\n', stderr);
 }
 
+int targets_broken(struct targets *t, const struct subtree *st, const char *prefix)
+{
+	for (size_t i = 0; i < st->n; i++) {
+		auto_buf path = { 0 };
+
+		if (st->part[i].kind != PART_BROKEN)
+			continue;
+		if (buf_addf(&path, "%s%s", prefix, st->part[i].path) < 0 || !buf_str(&path))
+			return fail(-ENOMEM, "cannot name an item");
+		targets_failed(t, buf_str(&path), st->part[i].note);
+	}
+	return 0;
+}
+
 static int each_tree(struct targets *t, struct node *n, const char *prefix, targets_fn *fn, void *arg)
 {
 	auto_subtree st = { 0 };
 	int r = subtree_open(n, &st);
 
-	for (size_t i = 0; i < st.n && r >= 0; i++) {
-		auto_buf path = { 0 };
-
-		if (st.part[i].kind != PART_BROKEN)
-			continue;
-		r = buf_addf(&path, "%s%s", prefix, st.part[i].path);
-		if (r >= 0)
-			targets_failed(t, buf_str(&path), st.part[i].note);
-	}
+	if (r >= 0)
+		r = targets_broken(t, &st, prefix);
 	return r < 0 ? r : fn(t, &st, prefix, arg);
 }
 

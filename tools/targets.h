@@ -38,6 +38,8 @@ int targets_walk(struct targets *t, const struct subtree *st, const char *prefix
 		 const struct walk_ops *ops, void *arg);
 /* "pytreefs: 'PATH': reason" on stderr, and one more that failed. */
 void targets_failed(struct targets *t, const char *path, const struct err_note *why);
+/* The same for each item of a tree that cannot be opened. */
+int targets_broken(struct targets *t, const struct subtree *st, const char *prefix);
 /* The exit status; -ENOENT when --only matched nothing. */
 int targets_end(struct targets *t);
 

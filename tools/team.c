@@ -14,6 +14,16 @@
 
 enum { TEAM_END, TEAM_LEAF };		/* code of a message */
 
+static void team_free(struct team *t)
+{
+	if (!t)
+		return;
+	free(t->ended);
+	free(t->status);
+	free(t->left);
+	free(t);
+}
+
 int team_new(struct peers *peers, struct team **ret)
 {
 	struct team *t = calloc(1, sizeof(*t));
@@ -21,13 +31,10 @@ int team_new(struct peers *peers, struct team **ret)
 	if (t) {
 		t->ended = calloc((size_t)peers->size, sizeof(*t->ended));
 		t->status = calloc((size_t)peers->size, sizeof(*t->status));
+		t->left = calloc((size_t)peers->size, sizeof(*t->left));
 	}
-	if (!t || !t->ended || !t->status) {
-		if (t) {
-			free(t->ended);
-			free(t->status);
-		}
-		free(t);
+	if (!t || !t->ended || !t->status || !t->left) {
+		team_free(t);
 		peers_close(peers);
 		return fail(-ENOMEM, "cannot work with %d ranks", peers->size);
 	}
@@ -154,8 +161,12 @@ static int end_of_other(struct team *t, int status)
 	auto_of(peers_msg) struct peers_msg *m = NULL;
 	auto_buf out = { 0 };
 	struct wire w;
-	int r = wire_put_u32le(&out, (uint32_t)status);
+	int r;
 
+	/* What all failed with rank 0 says. */
+	if (status < 0 && t->agreed)
+		status = EXIT_FOUND;
+	r = wire_put_u32le(&out, (uint32_t)status);
 	if (r >= 0 && status < 0)
 		r = buf_add_str(&out, err_text(status));
 	if (r >= 0)
@@ -168,16 +179,31 @@ static int end_of_other(struct team *t, int status)
 	return worst((int)wire_u32le(&w), status);
 }
 
+/* Whoever waits for this rank need not. */
+static void leave(struct team *t, int status)
+{
+	struct err_note note;
+
+	err_save(status, &note);
+	for (int i = 0; i < t->peers->size; i++)
+		if (i != t->peers->rank)
+			peers_send(t->peers, i, &(struct peers_head){ .kind = PEERS_TROUBLE, .id = TEAM_LEFT },
+				   span_of(NULL, 0));
+	err_restore(&note);
+}
+
 int team_end(struct team *t, int status)
 {
+	struct err_note note;
 	int r;
 
 	if (!t)
 		return status;
+	if (status < 0 && !t->agreed)
+		leave(t, status);
 	r = team_is_lead(t) ? end_of_lead(t, status) : end_of_other(t, status);
+	err_save(r, &note);
 	peers_close(t->peers);
-	free(t->ended);
-	free(t->status);
-	free(t);
-	return r;
+	team_free(t);
+	return r < 0 ? err_restore(&note) : r;
 }

@@ -14,7 +14,11 @@ struct team {
 	uint64_t next;			/* number of the next leaf, over all walks */
 	bool *ended;			/* rank 0: nothing comes from that rank any more */
 	int *status;			/* rank 0: of ranks that have ended; negative: an error, which was said */
+	struct team_work *work;		/* while they make one result (team_work.h) */
+	bool *left;			/* that rank comes to no meeting any more */
+	bool agreed;			/* the failure is that of all: rank 0 says it */
 };
+#define TEAM_LEFT UINT64_MAX		/* id of a PEERS_TROUBLE: the rank has ended without the others */
 
 /* peers is taken, also on failure. */
 int team_new(struct peers *peers, struct team **ret);

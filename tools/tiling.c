@@ -124,12 +124,3 @@ int tile_view(const struct zarr *z, const struct tile *tile, struct zarr_view *r
 		r = zarr_view_slice(ret, i, tile->start[i], 1, tile->count[i], false);
 	return r < 0 ? r : zarr_view_finish(ret);
 }
-
-uint64_t tile_at(const struct tiling *t, const struct tile *tile)
-{
-	uint64_t at = 0;
-
-	for (unsigned i = 0; i < t->rank; i++)
-		at = at * t->shape[i] + tile->start[i];
-	return at;
-}

@@ -35,7 +35,5 @@ void tiling_first(const struct tiling *t, uint64_t task, struct tile *ret);
 bool tiling_next(const struct tiling *t, uint64_t task, struct tile *tile);
 /* The view of the array that a tile is. */
 int tile_view(const struct zarr *z, const struct tile *tile, struct zarr_view *ret);
-/* Number of its first element in the array, C order. */
-uint64_t tile_at(const struct tiling *t, const struct tile *tile);
 
 #endif

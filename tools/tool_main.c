@@ -2,15 +2,19 @@
  * tool_main.c - the command table, dispatch, and the one place that prints an error.
  */
 #include <malloc.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/cmd.h"
 #include "tools/help_options.h"
 #include "tools/manual.h"
+
+#define FILES_MOST 65536
 
 const struct cmd *const cmd_table[] = {
 	&cmd_mount,
@@ -45,12 +49,6 @@ static void program_help(FILE *out)
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
 	fprintf(out, "\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o.\n");
-}
-
-static int usage_error(const struct cmd *c, const char *what, const char *subject)
-{
-	fprintf(stderr, "pytreefs %s: %s '%s'\n", c->name, what, subject);
-	return cmd_usage(c, NULL);
 }
 
 /* -o a=b,c: each one by the table. */
@@ -144,13 +142,13 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 		}
 		at = find_option(c, argv[i], &value);
 		if (at < 0)
-			return usage_error(c, "unknown option", argv[i]);
+			return cmd_wrong(c, "unknown option '%s'", argv[i]);
 		if (c->options[at].arg && !value) {
 			if (i + 1 == argc)
-				return usage_error(c, "an argument is missing for", argv[i]);
+				return cmd_wrong(c, "an argument is missing for '%s'", argv[i]);
 			value = argv[++i];
 		} else if (!c->options[at].arg && value) {
-			return usage_error(c, "no argument is taken by", argv[i]);
+			return cmd_wrong(c, "no argument is taken by '%s'", argv[i]);
 		}
 		if (!add_value(a, at, value ? value : ""))
 			return EXIT_FOUND;
@@ -185,19 +183,12 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 			r = c->run(&a);
 		status = r < 0 ? EXIT_FOUND : r;
 		if (r < 0)
-			fprintf(stderr, "pytreefs: %s\n", err_text(r));
+			print_error(r);
 	}
 	options_release(&a.options);
 	arena_release(&a.arena);
 	buf_release(&a.fuse_options);
 	free(a.arg);
-	/* A full disk or a closed pipe shows here at the latest. */
-	if (fflush(stdout) != 0 && status == EXIT_OK) {
-		/* A reader that has seen enough, such as head(1), is none to complain to. */
-		if (errno != EPIPE)
-			fprintf(stderr, "pytreefs: cannot write the output: %s\n", strerror(errno));
-		status = EXIT_FOUND;
-	}
 	return MAX(status, 0);
 }
 
@@ -215,6 +206,12 @@ static int run_as_helper(int argc, char **argv)
 	return run(&cmd_mount, argv, argc - 1, argv + 1);
 }
 
+static int wrong_form(const char *form)
+{
+	fprintf(stderr, "pytreefs: `pytreefs help options` takes --text or --markdown, not '%s'\n", form);
+	return EXIT_USAGE;
+}
+
 /* `pytreefs help [COMMAND|options|--man[=PAGE]]` */
 static int help(const char *what, const char *form)
 {
@@ -222,8 +219,8 @@ static int help(const char *what, const char *form)
 
 	if (!what)
 		program_help(stdout);
-	else if (!strcmp(what, "options") && help_options(stdout, form) == 0)
-		return EXIT_OK;
+	else if (!strcmp(what, "options"))
+		return help_options(stdout, form) == 0 ? EXIT_OK : wrong_form(form);
 	else if (c)
 		cmd_help(stdout, c);
 	else if (strncmp(what, "--man", 5) || (what[5] && what[5] != '=') ||
@@ -234,14 +231,35 @@ static int help(const char *what, const char *form)
 	return EXIT_OK;
 }
 
-int main(int argc, char **argv)
+/* Whoever started us may have blocked signals for reasons of its own; ours are to arrive. */
+static void take_signals(void)
+{
+	static const int ours[] = { SIGHUP, SIGINT, SIGTERM };
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (unsigned i = 0; i < ARRAY_LEN(ours); i++)
+		sigaddset(&set, ours[i]);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* What a shell allows is for programs that may still use select(2); each data file takes a descriptor. */
+static void take_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < FILES_MOST) {
+		limit.rlim_cur = MIN(limit.rlim_max, (rlim_t)FILES_MOST);
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+static int dispatch(int argc, char **argv)
 {
 	const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
 	const struct cmd *c;
 
-	/* Few arenas: the memory of one per thread would count against the promise of bounded memory. */
-	mallopt(M_ARENA_MAX, 2);
-	signal(SIGPIPE, SIG_IGN);
 	if (!strncmp(name, "mount.", 6))
 		return run_as_helper(argc, argv);
 	if (argc < 2) {
@@ -260,4 +278,34 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	return run(c, argv, argc - 2, argv + 2);
+}
+
+/* A reader that has seen enough, such as head(1), is none to complain to. */
+static bool reader_is_gone(void)
+{
+	struct pollfd p = { .fd = STDOUT_FILENO };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
+}
+
+/* A full disk or a closed pipe shows here at the latest: the exit status. */
+static int end_output(int status)
+{
+	int r = fflush(stdout) ? errno : 0;
+
+	if (!r && !ferror(stdout))
+		return status;
+	/* What failed while the command was at work is known, but no longer why. */
+	if (r != EPIPE && !reader_is_gone())
+		fprintf(stderr, "pytreefs: cannot write the output%s%s\n", r ? ": " : "", r ? strerror(r) : "");
+	return MAX(status, EXIT_FOUND);
+}
+
+int main(int argc, char **argv)
+{
+	/* Few arenas: the memory of one per thread would count against the promise of bounded memory. */
+	mallopt(M_ARENA_MAX, 2);
+	take_signals();
+	take_descriptors();
+	return end_output(dispatch(argc, argv));
 }

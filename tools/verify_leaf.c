@@ -45,14 +45,20 @@ struct leaf_checks {
 	pthread_mutex_t large;		/* held by who decodes with a large window */
 };
 
-static void check_free(struct leaf_check *c)
+static void forget_findings(struct leaf_check *c)
 {
-	if (!c)
-		return;
 	for (size_t i = 0; i < c->n_kept; i++) {
 		free(c->kept[i].file);
 		free(c->kept[i].text);
 	}
+	c->n_kept = c->n_findings = 0;
+}
+
+static void check_free(struct leaf_check *c)
+{
+	if (!c)
+		return;
+	forget_findings(c);
 	pthread_mutex_destroy(&c->lock);
 	free(c->kept);
 	free(c->file);
@@ -450,6 +456,9 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 		check_sharding(c, leaf->node, &z->meta);
 	}
 	r = all->v->level >= 2 ? list_chunks(c, z) : 0;
+	/* What is to be said of it as a whole rank 0 says. */
+	if (leaf->is_shared && !team_is_lead(all->v->t.team))
+		forget_findings(c);
 	if (r >= 0)
 		plan(c, leaf, z);
 	return r;
@@ -516,7 +525,8 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 		check_free(c);
 		return err_restore(&leaf->failed);
 	}
-	if (leaf->failed.code)
+	/* A leaf that is shared has failed for all: its parts are silent. */
+	if (leaf->failed.code && !(leaf->is_shared && !team_is_lead(all->v->t.team)))
 		say_unopened(all, leaf);
 	for (size_t i = 0; c && i < c->n_kept; i++) {
 		const struct kept *k = &c->kept[i];
@@ -549,7 +559,14 @@ static int leaf_check_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
 	v->packed = NULL;
 	if (r >= 0 && v->pack_failed)
 		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
+	/* A shared leaf is one, and counted by rank 0. */
+	v->leaves -= leaf->is_shared;
 	return r < 0 ? r : verify_pack_counts(v, &was, ret);
+}
+
+static int leaf_check_join(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
+{
+	return verify_unpack(((struct leaf_checks *)arg)->v, packed);
 }
 
 static int leaf_check_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
@@ -560,7 +577,8 @@ static int leaf_check_unpack(void *arg, struct walk_leaf *leaf, struct span pack
 int verify_leaves(struct verify *v, const struct verify_tree *t)
 {
 	static const struct walk_ops ops = { .begin = leaf_check_begin, .task = leaf_check_task, .end = leaf_check_end,
-					     .pack = leaf_check_pack, .unpack = leaf_check_unpack };
+					     .pack = leaf_check_pack, .unpack = leaf_check_unpack,
+					     .part = leaf_check_pack, .join = leaf_check_join };
 	struct leaf_checks all = { v, t, PTHREAD_MUTEX_INITIALIZER };
 	auto_subtree st = { 0 };
 	auto_buf prefix = { 0 };

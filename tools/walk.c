@@ -212,23 +212,6 @@ static int leaf_path(const struct walk *w, struct walk_leaf *leaf)
 	return leaf->path ? 0 : fail(-ENOMEM, "cannot name a leaf");
 }
 
-static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
-{
-	int r = leaf_path(w, leaf);
-
-	if (r < 0 || leaf->is_elsewhere)
-		return r;
-	if (r >= 0)
-		r = leaf_open(leaf->part->item, leaf->node, &leaf->value);
-	if (r >= 0 && leaf->value.kind == VALUE_ARRAY)
-		r = tiling_init(&leaf->tiling, leaf->value.array);
-	leaf->per_task = div_up(MAX(leaf->tiling.n_tasks, (uint64_t)1), WALK_TASKS);
-	leaf->n_tasks = div_up(leaf->tiling.n_tasks, leaf->per_task);
-	if (r >= 0 && w->ops->begin)
-		r = w->ops->begin(w->arg, leaf);
-	return r;
-}
-
 static uint64_t leaf_bytes(const struct walk_leaf *leaf)
 {
 	const struct zarr_meta *m = leaf->value.kind == VALUE_ARRAY ? &leaf->value.array->meta : NULL;
@@ -236,39 +219,102 @@ static uint64_t leaf_bytes(const struct walk_leaf *leaf)
 	return m ? m->n_elements * dtype_info(m->dtype)->size : 0;
 }
 
+/* A leaf of another rank is only looked at, to know whether it is large. */
+static void leave_to_others(struct walk_leaf *leaf)
+{
+	value_release(&leaf->value);
+	leaf->value = (struct value){ 0 };
+	leaf->n_tasks = 0;
+	err_clear();
+}
+
+void walk_share(const struct walk_leaf *leaf, const struct team *t, int rank, uint64_t *ret_first, uint64_t *ret_end)
+{
+	uint64_t size = (uint64_t)t->peers->size, each = leaf->n_tasks / size, more = leaf->n_tasks % size;
+	uint64_t at = (uint64_t)rank;
+
+	/* The first of them have one more. */
+	*ret_first = at * each + MIN(at, more);
+	*ret_end = *ret_first + each + (at < more);
+}
+
+static void take_share(const struct walk *w, struct walk_leaf *leaf)
+{
+	uint64_t end = leaf->n_tasks;
+
+	if (leaf->is_shared)
+		walk_share(leaf, w->team, w->team->peers->rank, &leaf->first, &end);
+	leaf->n_own = end - leaf->first;
+}
+
+static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
+{
+	int r = leaf_path(w, leaf);
+
+	if (r >= 0)
+		r = leaf_open(leaf->part->item, leaf->node, &leaf->value);
+	if (r >= 0 && leaf->value.kind == VALUE_ARRAY)
+		r = tiling_init(&leaf->tiling, leaf->value.array);
+	leaf->is_shared = r >= 0 && w->team && w->ops->part && leaf_bytes(leaf) >= WALK_SPLIT_BYTES;
+	if (leaf->is_elsewhere && !leaf->is_shared) {
+		leave_to_others(leaf);
+		return leaf->path ? 0 : -ENOMEM;
+	}
+	leaf->per_task = div_up(MAX(leaf->tiling.n_tasks, (uint64_t)1), WALK_TASKS);
+	leaf->n_tasks = div_up(leaf->tiling.n_tasks, leaf->per_task);
+	if (r >= 0 && w->ops->begin)
+		r = w->ops->begin(w->arg, leaf);
+	take_share(w, leaf);
+	return r;
+}
+
 static int tell_one(struct walk *w, struct walk_leaf *leaf)
 {
 	auto_buf out = { 0 };
-	int r = wire_put_u64le(&out, leaf_bytes(leaf));
+	int r = wire_put_u64le(&out, leaf->is_shared ? leaf_bytes(leaf) / (uint64_t)w->team->peers->size : leaf_bytes(leaf));
 
 	if (r >= 0)
-		r = w->ops->pack(w->arg, leaf, &out);
+		r = leaf->is_shared ? w->ops->part(w->arg, leaf, &out) : w->ops->pack(w->arg, leaf, &out);
 	return r < 0 ? r : team_tell(w->team, leaf->path, buf_span(&out));
 }
 
-static int hear_one(struct walk *w, struct walk_leaf *leaf)
+static int hear_from(struct walk *w, struct walk_leaf *leaf, int rank)
 {
 	auto_buf in = { 0 };
-	int r = team_hear(w->team, team_owner(w->team, w->first + leaf->number), leaf->path, &in);
+	int r = team_hear(w->team, rank, leaf->path, &in);
 	struct wire wire = wire_of(buf_span(&in));
+	uint64_t bytes = wire_u64le(&wire);
+	struct span packed = wire_bytes(&wire, wire_left(&wire));
 
 	if (r < 0)
 		return r;
 	if (w->progress)
-		progress_add(w->progress, wire_u64le(&wire));
-	else
-		wire_u64le(&wire);
-	return w->ops->unpack(w->arg, leaf, wire_bytes(&wire, wire_left(&wire)));
+		progress_add(w->progress, bytes);
+	return leaf->is_shared ? w->ops->join(w->arg, leaf, rank, packed) : w->ops->unpack(w->arg, leaf, packed);
+}
+
+/* The parts of all ranks, then what they come to. */
+static int end_shared(struct walk *w, struct walk_leaf *leaf)
+{
+	int r = 0;
+
+	for (int i = 1; i < w->team->peers->size && r >= 0; i++)
+		r = hear_from(w, leaf, i);
+	return r < 0 ? r : w->ops->end(w->arg, leaf);
 }
 
 /* What is to be said of a leaf, by whoever is to say it. */
 static int end_one(struct walk *w, struct walk_leaf *leaf)
 {
+	bool lead = team_is_lead(w->team);
+
 	if (!leaf->path)
 		return err_restore(&leaf->failed);
+	if (leaf->is_shared)
+		return lead ? end_shared(w, leaf) : tell_one(w, leaf);
 	if (leaf->is_elsewhere)
-		return team_is_lead(w->team) ? hear_one(w, leaf) : 0;
-	return team_is_lead(w->team) ? w->ops->end(w->arg, leaf) : tell_one(w, leaf);
+		return lead ? hear_from(w, leaf, team_owner(w->team, w->first + leaf->number)) : 0;
+	return lead ? w->ops->end(w->arg, leaf) : tell_one(w, leaf);
 }
 
 /* ---- the run ---- */
@@ -282,7 +328,7 @@ static void end_leaves(struct walk *w)
 		struct walk_leaf *leaf = run->leaf[run->ended % WINDOW];
 		int r;
 
-		if (!leaf->is_open || leaf->ended < leaf->taken || (!leaf->failed.code && leaf->taken < leaf->n_tasks))
+		if (!leaf->is_open || leaf->ended < leaf->taken || (!leaf->failed.code && leaf->taken < leaf->n_own))
 			return;
 		run->is_ending = true;
 		/* Nobody else may look at it while it is freed. */
@@ -322,7 +368,7 @@ static void open_next(struct walk *w, struct walk_leaf *leaf)
 static void run_task(struct walk *w, struct walk_leaf *leaf, struct walk_lane *lane)
 {
 	struct walk_run *run = w->run;
-	uint64_t task = leaf->taken++;
+	uint64_t task = leaf->first + leaf->taken++;
 	int r;
 
 	pthread_mutex_unlock(&run->lock);
@@ -339,7 +385,7 @@ static struct walk_leaf *leaf_with_tasks(const struct walk_run *run)
 	for (size_t i = run->ended; i < run->begun; i++) {
 		struct walk_leaf *leaf = run->leaf[i % WINDOW];
 
-		if (leaf && leaf->is_open && !leaf->failed.code && leaf->taken < leaf->n_tasks)
+		if (leaf && leaf->is_open && !leaf->failed.code && leaf->taken < leaf->n_own)
 			return leaf;
 	}
 	return NULL;
@@ -398,7 +444,8 @@ static int tell_sizes(struct walk *w, struct progress *progress)
 		at++;
 	}
 	if (r >= 0)
-		progress_expect(progress, w->bytes);
+		progress_expect(progress, w->bytes * MAX(w->passes, 1u));
+	w->is_told = true;
 	return r;
 }
 
@@ -416,7 +463,7 @@ int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progr
 	w->arg = arg;
 	w->progress = progress;
 	w->run = &run;
-	if (progress && progress->on)
+	if (progress && progress->on && !w->is_told)
 		r = tell_sizes(w, progress);
 	for (unsigned i = 0; i < lanes; i++)
 		lane[i].walk = w;

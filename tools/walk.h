@@ -28,11 +28,18 @@ struct walk_leaf {
 	uint64_t per_task;		/* tasks of the tiling in one of these */
 	void *state;			/* of the command */
 	struct err_note failed;		/* code 0: nothing failed */
+	bool is_shared;			/* all ranks of a team work on it; rank 0 says what is to be said of it as a whole */
 
 	/* Private, protected by the walk's lock. */
 	bool is_open, is_elsewhere;	/* elsewhere: another rank works on it */
+	uint64_t first, n_own;		/* of the tasks: this rank's */
 	uint64_t taken, ended;
 };
+
+/* Of a team all ranks work on a leaf of that many bytes. */
+#define WALK_SPLIT_BYTES (32 * MiB)
+/* Its tasks [*ret_first, *ret_end) are that rank's. */
+void walk_share(const struct walk_leaf *leaf, const struct team *t, int rank, uint64_t *ret_first, uint64_t *ret_end);
 
 /* Memory of one thread, made when it is asked for. */
 struct walk_lane {
@@ -54,6 +61,9 @@ struct walk_ops {
 	/* For commands that run in teams: what end() would say, as bytes, freeing state; and say that. */
 	int (*pack)(void *arg, struct walk_leaf *leaf, struct buf *ret);
 	int (*unpack)(void *arg, struct walk_leaf *leaf, struct span packed);
+	/* Of a leaf that is shared: what this rank's tasks came to, freeing state; and add that to rank 0's. */
+	int (*part)(void *arg, struct walk_leaf *leaf, struct buf *ret);
+	int (*join)(void *arg, struct walk_leaf *leaf, int rank, struct span packed);
 };
 
 struct walk {
@@ -62,6 +72,8 @@ struct walk {
 	struct walk_place *place;	/* private: the leaves */
 	size_t n;
 	uint64_t bytes;			/* of their values; 0 when nobody asked */
+	unsigned passes;		/* how often it is run; 0: once */
+	bool is_told;			/* progress knows all of them */
 	struct progress *progress;
 	const struct walk_ops *ops;
 	void *arg;

@@ -27,7 +27,7 @@
 
 /* ---- reading ---- */
 
-static int read_at(int fd, const char *what, uint64_t off, void *p, size_t n)
+int zip_read_at(int fd, const char *what, uint64_t off, void *p, size_t n)
 {
 	ssize_t got = pread(fd, p, n, (off_t)off);
 
@@ -47,7 +47,7 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 {
 	uint64_t n = MIN(file, (uint64_t)END_BYTES + 65535), from = file - n;
 	uint8_t *tail = arena_alloc(a, n + 1);
-	int r = tail ? read_at(fd, what, from, tail, n) : fail(-ENOMEM, "cannot read '%s'", what);
+	int r = tail ? zip_read_at(fd, what, from, tail, n) : fail(-ENOMEM, "cannot read '%s'", what);
 	uint64_t i, end = 0;
 	uint8_t where[WHERE64_BYTES], big[END64_BYTES];
 
@@ -66,10 +66,10 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 				   get_u32le(tail + i + 16), span_of(tail + i + END_BYTES, n - i - END_BYTES) };
 	if (end < WHERE64_BYTES)
 		return 0;
-	r = read_at(fd, what, end - WHERE64_BYTES, where, sizeof(where));
+	r = zip_read_at(fd, what, end - WHERE64_BYTES, where, sizeof(where));
 	if (r < 0 || get_u32le(where) != SIG_WHERE64)
 		return r;
-	r = read_at(fd, what, get_u64le(where + 8), big, sizeof(big));
+	r = zip_read_at(fd, what, get_u64le(where + 8), big, sizeof(big));
 	if (r >= 0 && get_u32le(big) != SIG_END64)
 		r = fail(-EUCLEAN, "'%s': the zip64 end record is not where it should be", what);
 	if (r < 0)
@@ -155,7 +155,7 @@ static int read_directory(int fd, const char *what, const struct directory *d, s
 	z->member = arena_calloc(&z->arena, d->n + 1, sizeof(*z->member));
 	if (!bytes || !z->member)
 		return fail(-ENOMEM, "cannot list '%s'", what);
-	r = read_at(fd, what, d->at, bytes, d->size);
+	r = zip_read_at(fd, what, d->at, bytes, d->size);
 	w = wire_of(span_of(bytes, d->size));
 	for (; z->n < d->n && r >= 0; z->n += r >= 0)
 		r = read_entry(&w, what, z, &z->member[z->n]);
@@ -193,7 +193,7 @@ int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t
 {
 	uint8_t head[LOCAL_BYTES];
 	uint64_t at;
-	int r = read_at(fd, what, m->header, head, sizeof(head));
+	int r = zip_read_at(fd, what, m->header, head, sizeof(head));
 
 	if (r < 0)
 		return r;

@@ -22,11 +22,14 @@ struct zip_reader {
 	uint64_t file_size;
 };
 
+#define ZIP_COMMENT_MAX 65535		/* the format has two bytes for its length */
 #define ZIP_DIRECTORY_MAX ((uint64_t)256 << 20)	/* ours: some million members */
 
 /* The directory of an archive. -EUCLEAN; -EOPNOTSUPP: encrypted, in parts, or another method. */
 int zip_open(int fd, const char *what, struct zip_reader *ret);
 void zip_reader_release(struct zip_reader *z);
+/* Exactly n bytes at an offset. -EUCLEAN: the file ends before. */
+int zip_read_at(int fd, const char *what, uint64_t off, void *p, size_t n);
 /* Where the bytes of a member begin. */
 int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t file_size, uint64_t *ret);
 

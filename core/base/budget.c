@@ -48,6 +48,23 @@ int budget_take(struct budget *b, uint64_t n)
 	return r;
 }
 
+uint64_t budget_take_most(struct budget *b, uint64_t n)
+{
+	uint64_t ticket;
+
+	pthread_mutex_lock(&b->lock);
+	ticket = b->next++;
+	/* The total may change meanwhile. */
+	while (ticket != b->serving || b->used + MIN(n, b->total) > b->total)
+		pthread_cond_wait(&b->freed, &b->lock);
+	n = MIN(n, b->total);
+	taken(b, n);
+	b->serving++;
+	pthread_cond_broadcast(&b->freed);
+	pthread_mutex_unlock(&b->lock);
+	return n;
+}
+
 bool budget_try(struct budget *b, uint64_t n)
 {
 	bool ok;

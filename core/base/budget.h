@@ -24,6 +24,8 @@ void budget_init(struct budget *b, const char *name, uint64_t total);
 void budget_release(struct budget *b);
 /* Waits its turn. -EFBIG, naming the option, when n exceeds the whole budget. */
 int budget_take(struct budget *b, uint64_t n);
+/* Waits its turn for n, or for the whole budget when that is less: what was taken. */
+uint64_t budget_take_most(struct budget *b, uint64_t n);
 /* Like budget_take, but false instead of waiting. */
 bool budget_try(struct budget *b, uint64_t n);
 void budget_give(struct budget *b, uint64_t n);

@@ -127,3 +127,16 @@ char *span_dup_str(struct span s)
 	p[s.n] = '\0';
 	return p;
 }
+
+char *str_fmt(const char *fmt, ...)
+{
+	char *s = NULL;
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vasprintf(&s, fmt, ap);
+	va_end(ap);
+	/* What it points to after a failure is undefined. */
+	return n < 0 ? NULL : s;
+}

@@ -97,6 +97,8 @@ void buf_release(struct buf *b);
 
 /* A NUL-terminated copy of the bytes; owned by the caller; NULL when memory is short. */
 char *span_dup_str(struct span s);
+/* The same of a format. */
+char *str_fmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #define auto_buf __attribute__((cleanup(buf_release))) struct buf
 

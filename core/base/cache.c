@@ -1,19 +1,26 @@
 /*
- * cache.c - one hash table, one list in order of use, one lock.
+ * cache.c - one hash table, two lists in order of use, one lock.
  *
  * The lock is held for look-ups and list moves only, never while a value is made
  * or freed. One lock is enough: the values are nodes and megabytes, so look-ups
  * are rare next to the work that they save.
  *
- * Kept true: an entry that is being filled or is pinned is not on the list; the
- * bytes of the table never exceed the limit but for what is pinned.
+ * What a reader in order has left behind is on a list of its own, which is short: a
+ * scan of a large leaf reuses its memory while that is still in the processor's cache,
+ * and leaves what others read alone.
+ *
+ * Kept true: an entry that is being filled or is pinned is on no list; the bytes of
+ * the table never exceed the limit but for what is pinned.
  */
 #include "core/base/cache.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "core/base/digest.h"
 #include "core/base/err.h"
+
+#define PASSED_SHARE 8			/* of the limit, for what was left behind */
 
 enum entry_state { ENTRY_FILLING, ENTRY_READY, ENTRY_FAILED };
 
@@ -21,6 +28,7 @@ struct entry {
 	struct cache_entry e;		/* what the caller sees; first */
 	struct entry *hash_next;
 	struct entry *newer, *older;	/* list of the unpinned */
+	bool passed;			/* it is, or will be, on the list of what was left behind */
 	enum entry_state state;
 	unsigned pins;
 	bool in_table;			/* false once dropped: freed with the last pin */
@@ -35,7 +43,10 @@ struct cache {
 	pthread_cond_t filled;
 	struct entry **table;
 	size_t n_table, n_entries;
-	struct entry *newest, *oldest;
+	struct list {
+		struct entry *newest, *oldest;
+		uint64_t bytes;
+	} used, passed;
 	struct cache_stats stats;
 };
 
@@ -90,18 +101,9 @@ void cache_free(struct cache *c)
 	free(c);
 }
 
-static uint64_t mix(uint64_t h)
-{
-	h ^= h >> 33;
-	h *= 0xff51afd7ed558ccd;
-	h ^= h >> 33;
-	h *= 0xc4ceb9fe1a85ec53;
-	return h ^ h >> 33;
-}
-
 static struct entry **slot_of(const struct cache *c, const struct cache_key *k)
 {
-	return &c->table[mix(k->owner + mix(k->id + mix(k->part))) & (c->n_table - 1)];
+	return &c->table[mix64(k->owner + mix64(k->id + mix64(k->part))) & (c->n_table - 1)];
 }
 
 static bool same(const struct cache_key *a, const struct cache_key *b)
@@ -139,19 +141,30 @@ static void grow(struct cache *c)
 	free(old);
 }
 
+static struct list *list_of(struct cache *c, const struct entry *e)
+{
+	return e->passed ? &c->passed : &c->used;
+}
+
 static void list_remove(struct cache *c, struct entry *e)
 {
-	*(e->newer ? &e->newer->older : &c->newest) = e->older;
-	*(e->older ? &e->older->newer : &c->oldest) = e->newer;
+	struct list *l = list_of(c, e);
+
+	*(e->newer ? &e->newer->older : &l->newest) = e->older;
+	*(e->older ? &e->older->newer : &l->oldest) = e->newer;
 	e->newer = e->older = NULL;
+	l->bytes -= e->charge;
 }
 
 static void list_add(struct cache *c, struct entry *e)
 {
-	e->older = c->newest;
+	struct list *l = list_of(c, e);
+
+	e->older = l->newest;
 	e->newer = NULL;
-	*(c->newest ? &c->newest->newer : &c->oldest) = e;
-	c->newest = e;
+	*(l->newest ? &l->newest->newer : &l->oldest) = e;
+	l->newest = e;
+	l->bytes += e->charge;
 }
 
 static void pin(struct cache *c, struct entry *e)
@@ -160,6 +173,8 @@ static void pin(struct cache *c, struct entry *e)
 		list_remove(c, e);
 		c->stats.pinned_bytes += e->charge;
 	}
+	/* It is wanted again after all. */
+	e->passed = false;
 }
 
 static void table_remove(struct cache *c, struct entry *e)
@@ -174,19 +189,37 @@ static void table_remove(struct cache *c, struct entry *e)
 	c->stats.bytes -= e->charge;
 }
 
-/* Take the oldest out until the rest fits; returns them as a list to be freed without the lock. */
+static struct entry *take_out(struct cache *c, struct entry *e, struct entry *out)
+{
+	list_remove(c, e);
+	table_remove(c, e);
+	c->stats.evictions++;
+	e->hash_next = out;
+	return e;
+}
+
+/* Take entries out until the rest fits; returns them as a list to be freed without the lock. */
 static struct entry *evict(struct cache *c)
 {
 	struct entry *out = NULL;
 
-	while (c->stats.bytes > c->stats.limit && c->oldest) {
-		struct entry *e = c->oldest;
+	while (c->stats.bytes > c->stats.limit && (c->passed.oldest || c->used.oldest))
+		out = take_out(c, c->passed.oldest ? c->passed.oldest : c->used.oldest, out);
+	return out;
+}
 
-		list_remove(c, e);
-		table_remove(c, e);
-		c->stats.evictions++;
-		e->hash_next = out;
-		out = e;
+/*
+ * The same when so many bytes were added. What was left behind goes bit by bit as others come, not all at
+ * once: the next block that is needed is one of those.
+ */
+static struct entry *evict_for(struct cache *c, uint64_t added)
+{
+	struct entry *out = evict(c);
+	uint64_t freed = 0;
+
+	while (c->passed.oldest && c->passed.bytes > c->stats.limit / PASSED_SHARE && freed < 2 * added) {
+		freed += c->passed.oldest->charge;
+		out = take_out(c, c->passed.oldest, out);
 	}
 	return out;
 }
@@ -280,7 +313,7 @@ void cache_fill(struct cache *c, struct cache_entry *ce, void *value, uint64_t c
 	/* Dropped while it was being filled: it lives only as long as it is pinned. */
 	if (e->in_table)
 		c->stats.bytes += e->charge;
-	out = evict(c);
+	out = evict_for(c, e->charge);
 	c->stats.peak_bytes = MAX(c->stats.peak_bytes, c->stats.bytes);
 	pthread_cond_broadcast(&c->filled);
 	pthread_mutex_unlock(&c->lock);
@@ -342,6 +375,27 @@ void cache_put(struct cache *c, struct cache_entry *ce)
 	free_all(out);
 }
 
+void cache_pass(struct cache *c, const struct cache_key *first, uint64_t n)
+{
+	struct cache_key key = *first;
+
+	pthread_mutex_lock(&c->lock);
+	for (; n > 0; n--, key.id++) {
+		struct entry *e = find(c, &key);
+
+		if (!e || e->passed)
+			continue;
+		if (e->pins) {
+			e->passed = true;
+			continue;
+		}
+		list_remove(c, e);
+		e->passed = true;
+		list_add(c, e);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
 void cache_drop(struct cache *c, uint64_t owner)
 {
 	struct entry *out = NULL;
@@ -374,21 +428,11 @@ void cache_stats(struct cache *c, struct cache_stats *ret)
 	pthread_mutex_lock(&c->lock);
 	*ret = c->stats;
 	ret->entries = c->n_entries;
+	ret->passed_bytes = c->passed.bytes;
 	pthread_mutex_unlock(&c->lock);
 }
 
 uint64_t cache_limit(const struct cache *c)
 {
 	return c->stats.limit;
-}
-
-void cache_resize(struct cache *c, uint64_t bytes)
-{
-	struct entry *out;
-
-	pthread_mutex_lock(&c->lock);
-	c->stats.limit = bytes;
-	out = evict(c);
-	pthread_mutex_unlock(&c->lock);
-	free_all(out);
 }

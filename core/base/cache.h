@@ -4,7 +4,8 @@
  * One cache holds all that a mount keeps decoded: chunks, pieces of large
  * chunks, shard indices and B+tree nodes. A value is filled once, by the first
  * thread that asks, while others wait for it; it is freed when it is not pinned
- * and the bytes are needed, least recently used first.
+ * and the bytes are needed, least recently used first. What cache_pass() names goes
+ * before that.
  *
  * All functions may be called by any thread. Values are immutable once filled.
  */
@@ -61,15 +62,19 @@ void cache_fail(struct cache *cache, struct cache_entry *e, int code);
 int cache_wait(struct cache *cache, struct cache_entry *e);
 /* Give the pin back. Accepts NULL. */
 void cache_put(struct cache *cache, struct cache_entry *e);
+/*
+ * A reader in order has left n entries behind, of ids that follow each other: they go before all others, and
+ * are no more than a small part of the limit together. Who asks for one again makes it as good as any.
+ */
+void cache_pass(struct cache *cache, const struct cache_key *first, uint64_t n);
 /* Forget one owner's entries; pinned ones go when they are put. */
 void cache_drop(struct cache *cache, uint64_t owner);
 
 struct cache_stats {
-	uint64_t bytes, peak_bytes, limit, entries, pinned_bytes;
+	uint64_t bytes, peak_bytes, limit, entries, pinned_bytes, passed_bytes;
 	uint64_t hits, misses, waits, evictions;
 };
 void cache_stats(struct cache *cache, struct cache_stats *ret);
 uint64_t cache_limit(const struct cache *cache);
-void cache_resize(struct cache *cache, uint64_t bytes);
 
 #endif

@@ -28,11 +28,7 @@ uint64_t hash64(struct span s, uint64_t seed)
 
 	for (size_t i = 0; i < s.n; i++)
 		h = (h ^ s.p[i]) * 0x100000001b3;
-	h ^= h >> 33;
-	h *= 0xff51afd7ed558ccd;
-	h ^= h >> 33;
-	h *= 0xc4ceb9fe1a85ec53;
-	return h ^ h >> 33;
+	return mix64(h);
 }
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";

@@ -11,6 +11,13 @@ void sha256(struct span s, uint8_t ret[32]);
 void sha256_parts(const struct span *parts, size_t n, uint8_t ret[32]);
 /* 64-bit hash of bytes, stable across processes and machines (FNV-1a, finished by a mixer). */
 uint64_t hash64(struct span s, uint64_t seed);
+/* Scatters a number over all 64 bits. No two numbers have the same. */
+static inline uint64_t mix64(uint64_t h)
+{
+	h = (h ^ h >> 33) * 0xff51afd7ed558ccd;
+	h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53;
+	return h ^ h >> 33;
+}
 
 enum base64_alphabet { BASE64_STD, BASE64_URL };
 

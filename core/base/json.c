@@ -287,6 +287,7 @@ static void uncarry_number(const char *s, struct json *ret)
 	}
 	ret->kind = JSON_FLOAT;
 	ret->d = strtod(s, &end);
+	ret->is_beyond = integral || (isinf(ret->d) && !strchr(s, 'I'));
 }
 
 struct convert {

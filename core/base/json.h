@@ -28,6 +28,7 @@ enum json_kind {
 
 struct json {
 	enum json_kind kind;
+	bool is_beyond;			/* FLOAT: an integer beyond 64 bits, or more than a double holds; d is not it */
 	struct span name;		/* member name inside an object, else empty */
 	union {
 		bool b;

@@ -33,7 +33,6 @@
 #define LIMIT_STRINGS_BYTES (1 * GiB)	/* ours: `_strings.json` */
 #define LIMIT_AGGREGATE_BYTES (2 * GiB)	/* ours: legacy msgpack file, read as a whole */
 #define LIMIT_SHARDING_DEVICES 1048576	/* ours: devices of one mesh */
-#define LIMIT_XATTR_BYTES 65536		/* format: XATTR_SIZE_MAX of Linux */
 #define LIMIT_VIEW_TEXT (256 * MiB)	/* ours: D.json and D.html of some million leaves */
 
 /* Arrays. */
@@ -43,7 +42,6 @@
 #define LIMIT_CODECS 16			/* ours: codecs in one chain */
 #define LIMIT_SHARD_NESTING 4		/* ours: shards inside shards */
 #define LIMIT_SHARD_ENTRIES ((uint64_t)1 << 24)	/* ours: 256 MiB of index (TensorStore: 2^30) */
-#define LIMIT_SHARDING_DEVICES 1048576	/* ours: devices of one mesh */
 #define LIMIT_ZARR_META_BYTES (16 * MiB)	/* ours: one `.zarray` or `zarr.json` */
 #define LIMIT_LAYOUT_AXIS ((uint64_t)1 << 48)	/* ours: finding divisors takes its square root */
 #define LIMIT_ZSTD_WINDOW_LOG 31	/* format: what TensorStore accepts; memory is bounded elsewhere */
@@ -64,6 +62,5 @@
 
 /* Threads and files. */
 #define LIMIT_THREADS 256		/* ours: pool workers */
-#define LIMIT_OPEN_FILES 512		/* ours: data files kept open by one process */
 
 #endif

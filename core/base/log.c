@@ -64,15 +64,6 @@ int log_open(bool to_stderr, bool to_syslog, const char *file)
 	return 0;
 }
 
-void log_close(void)
-{
-	pthread_mutex_lock(&sink.lock);
-	if (sink.file)
-		fclose(sink.file);
-	sink.file = NULL;
-	pthread_mutex_unlock(&sink.lock);
-}
-
 void log_stderr_level(enum log_level level)
 {
 	pthread_mutex_lock(&sink.lock);

@@ -32,7 +32,6 @@ enum log_trace {
 
 /* Where messages go besides memory. Call before threads start. file may be NULL. */
 int log_open(bool to_stderr, bool to_syslog, const char *file);
-void log_close(void);
 /* stderr gets messages up to this level; at first all of them. */
 void log_stderr_level(enum log_level level);
 /* Names separated by ',' or ':' ("fs,zarr", "all"); -EINVAL with the accepted names. */

@@ -7,11 +7,11 @@
 #include "core/base/pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/thread.h"
 
 /* One pool_run(); lives on its caller's stack. All fields are protected by the pool's lock. */
 struct run {
@@ -96,7 +96,6 @@ static void *worker(void *arg)
 int pool_new(unsigned threads, struct pool **ret)
 {
 	struct pool *pool = calloc(1, sizeof(*pool));
-	sigset_t all, old;
 
 	if (!pool)
 		return fail(-ENOMEM, "cannot start %u threads", threads);
@@ -104,22 +103,18 @@ int pool_new(unsigned threads, struct pool **ret)
 	pthread_cond_init(&pool->work, NULL);
 	pool->tail = &pool->head;
 	threads = MAX(1u, MIN(threads, (unsigned)LIMIT_THREADS));
-	/* Signals are the main thread's. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (pool->n < threads) {
-		int e = pthread_create(&pool->thread[pool->n], NULL, worker, pool);
+	for (; pool->n < threads; pool->n++) {
 		char name[16];
+		int r;
 
-		if (e) {
-			pthread_sigmask(SIG_SETMASK, &old, NULL);
-			pool_free(pool);
-			return fail(-e, "cannot start thread %u of %u", pool->n + 1, threads);
-		}
 		snprintf(name, sizeof(name), "worker-%u", pool->n);
-		pthread_setname_np(pool->thread[pool->n++], name);
+		r = thread_start(&pool->thread[pool->n], name, worker, pool);
+		if (r < 0) {
+			r = fail(r, "cannot start thread %u of %u", pool->n + 1, threads);
+			pool_free(pool);
+			return r;
+		}
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	*ret = pool;
 	return 0;
 }

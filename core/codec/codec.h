@@ -68,9 +68,6 @@ int codec_decode(const struct codec_chain *chain, struct span in, void *out, siz
 /* Appends; ret is as before on failure. -EFBIG: blosc cannot take 2 GiB or more. */
 int codec_encode(const struct codec_chain *chain, struct span in, struct buf *ret);
 
-/* Give back the compression contexts that are kept for reuse (at most 16 MiB). */
-void codec_drop_kept(void);
-
 /*
  * Decode a long object piece by piece in bounded memory. decoded: exact size of the result.
  *
@@ -108,7 +105,6 @@ int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_si
 int codec_encoder_push(struct codec_encoder *e, struct span in);
 /* -EINVAL when less than the announced total was pushed. */
 int codec_encoder_finish(struct codec_encoder *e);
-uint64_t codec_encoder_memory(const struct codec_encoder *e);
 /* Accepts NULL. */
 void codec_encoder_close(struct codec_encoder *e);
 

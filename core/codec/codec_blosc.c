@@ -31,7 +31,6 @@ struct blosc_codec {
 	int shuffle;			/* as in v2: -1, 0, 1, 2 */
 	uint64_t blocksize;
 	size_t typesize;		/* of the encoder */
-	bool has_typesize;		/* v3: in the metadata */
 };
 
 /* ---- metadata ---- */
@@ -109,7 +108,6 @@ static int parse_v3(const struct json *conf, struct blosc_codec *b)
 		return fail(-EUCLEAN, "codec 'blosc': unknown shuffle '%.*s'", SPAN_ARG(word));
 	r = codec_conf_int(conf, "blosc", "typesize", 1, BLOSC_MAX_TYPESIZE, b->shuffle != 0,
 			   &typesize);
-	b->has_typesize = r > 0;
 	if (r >= 0)
 		r = codec_conf_int(conf, "blosc", "blocksize", 0, BLOSC_MAX_BLOCKSIZE, true,
 				   &blocksize);

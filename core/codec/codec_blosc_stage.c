@@ -37,6 +37,40 @@ static size_t one_bytes(const struct blosc_head *h)
 	       BLOSC_SPLITS_MAX * (size_t)(4 + 32);
 }
 
+static int compare_starts(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* That what is held at one time, from the lowest start that is still needed to the end of a block, fits. */
+static int stage_check_order(const struct blosc_stage *s)
+{
+	uint32_t n = s->h.blocks;
+	auto_free uint32_t *sorted = malloc(n * sizeof(*sorted));
+	uint64_t most = 0;
+
+	if (!sorted)
+		return fail(-ENOMEM, "cannot decode blosc: not enough memory");
+	memcpy(sorted, s->start, n * sizeof(*sorted));
+	qsort(sorted, n, sizeof(*sorted), compare_starts);
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t *at = bsearch(&s->start[i], sorted, n, sizeof(*sorted), compare_starts);
+		uint64_t end = (uint64_t)s->start[i] + one_bytes(&s->h);
+
+		/* Blocks may even share bytes; then the next start is none that ends this one. */
+		while (at + 1 < sorted + n && at[1] == *at)
+			at++;
+		end = MIN(end, at + 1 < sorted + n ? at[1] : s->h.cbytes);
+		most = MAX(most, end - s->low[i]);
+	}
+	if (most > s->window)
+		return fail(-EFBIG, "blosc blocks are out of order by %llu bytes, the limit is %llu",
+			    (unsigned long long)most, (unsigned long long)s->window);
+	return 0;
+}
+
 static int stage_index(struct blosc_stage *s)
 {
 	uint32_t n = s->h.blocks, low = UINT32_MAX;
@@ -56,7 +90,7 @@ static int stage_index(struct blosc_stage *s)
 		s->low[i] = low;
 	}
 	s->held_at = s->h.body;
-	return 0;
+	return stage_check_order(s);
 }
 
 static int stage_open(struct blosc_stage *s, uint64_t decoded)

@@ -158,7 +158,6 @@ static int bz2_stage_new(const struct codec *c, struct codec_input *in, uint64_t
 struct bz2_press {
 	struct codec_press base;
 	bz_stream z;
-	uint64_t bytes;
 	char out[OUT_BYTES];
 };
 
@@ -194,11 +193,6 @@ static int bz2_press_finish(struct codec_press *base)
 	return press_run((struct bz2_press *)base, span_of(NULL, 0), BZ_FINISH);
 }
 
-static uint64_t bz2_press_memory(const struct codec_press *base)
-{
-	return sizeof(struct bz2_press) + ((const struct bz2_press *)base)->bytes;
-}
-
 static void bz2_press_free(struct codec_press *base)
 {
 	struct bz2_press *p = (struct bz2_press *)base;
@@ -211,16 +205,13 @@ static int bz2_press_new(const struct codec *c, uint64_t total, struct codec_sin
 			 struct codec_press **ret)
 {
 	static const struct codec_press_ops ops = {
-		bz2_press_push, bz2_press_finish, bz2_press_memory, bz2_press_free,
+		bz2_press_push, bz2_press_finish, bz2_press_free,
 	};
 	struct bz2_press *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return fail(-ENOMEM, "cannot encode bz2: not enough memory");
 	p->base = (struct codec_press){ &ops, sink };
-	p->z.bzalloc = counted_alloc;
-	p->z.bzfree = counted_free;
-	p->z.opaque = &p->bytes;
 	if (BZ2_bzCompressInit(&p->z, ((const struct bz2_codec *)c)->level, 0, 0) != BZ_OK) {
 		free(p);
 		return fail(-ENOMEM, "cannot encode bz2: not enough memory");

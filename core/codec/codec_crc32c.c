@@ -192,11 +192,6 @@ static int crc_press_finish(struct codec_press *base)
 	return base->sink.fn(base->sink.arg, span_of(bytes, CRC_BYTES));
 }
 
-static uint64_t crc_press_memory(const struct codec_press *base)
-{
-	return sizeof(struct crc_press);
-}
-
 static void crc_press_free(struct codec_press *base)
 {
 	free(base);
@@ -206,7 +201,7 @@ static int crc_press_new(const struct codec *c, uint64_t total, struct codec_sin
 			 struct codec_press **ret)
 {
 	static const struct codec_press_ops ops = {
-		crc_press_push, crc_press_finish, crc_press_memory, crc_press_free,
+		crc_press_push, crc_press_finish, crc_press_free,
 	};
 	struct crc_press *p = calloc(1, sizeof(*p));
 

@@ -104,15 +104,6 @@ int codec_encoder_finish(struct codec_encoder *e)
 	return r < 0 ? r : 0;
 }
 
-uint64_t codec_encoder_memory(const struct codec_encoder *e)
-{
-	uint64_t n = sizeof(*e);
-
-	for (unsigned i = 0; i < e->n; i++)
-		n += e->press[i]->ops->memory(e->press[i]);
-	return n;
-}
-
 void codec_encoder_close(struct codec_encoder *e)
 {
 	if (!e)

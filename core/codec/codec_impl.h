@@ -56,7 +56,6 @@ struct codec_press;
 struct codec_press_ops {
 	int (*push)(struct codec_press *p, struct span in);
 	int (*finish)(struct codec_press *p);
-	uint64_t (*memory)(const struct codec_press *p);
 	void (*free)(struct codec_press *p);
 };
 

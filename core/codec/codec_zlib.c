@@ -178,7 +178,6 @@ static int zlib_stage_new(const struct codec *c, struct codec_input *in, uint64_
 struct zlib_press {
 	struct codec_press base;
 	z_stream z;
-	uint64_t bytes;
 	uint8_t out[OUT_BYTES];
 };
 
@@ -214,11 +213,6 @@ static int zlib_press_finish(struct codec_press *base)
 	return press_run((struct zlib_press *)base, span_of(NULL, 0), Z_FINISH);
 }
 
-static uint64_t zlib_press_memory(const struct codec_press *base)
-{
-	return sizeof(struct zlib_press) + ((const struct zlib_press *)base)->bytes;
-}
-
 static void zlib_press_free(struct codec_press *base)
 {
 	struct zlib_press *p = (struct zlib_press *)base;
@@ -231,16 +225,13 @@ static int zlib_press_new(const struct codec *c, uint64_t total, struct codec_si
 			  struct codec_press **ret)
 {
 	static const struct codec_press_ops ops = {
-		zlib_press_push, zlib_press_finish, zlib_press_memory, zlib_press_free,
+		zlib_press_push, zlib_press_finish, zlib_press_free,
 	};
 	struct zlib_press *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return fail(-ENOMEM, "cannot encode %s: not enough memory", c->ops->name);
 	p->base = (struct codec_press){ &ops, sink };
-	p->z.zalloc = counted_alloc;
-	p->z.zfree = counted_free;
-	p->z.opaque = &p->bytes;
 	/* gzip: no name, time 0, so the same bytes give the same object. */
 	if (deflateInit2(&p->z, ((const struct zlib_codec *)c)->level, Z_DEFLATED, window_bits(c),
 			 8, Z_DEFAULT_STRATEGY) != Z_OK) {

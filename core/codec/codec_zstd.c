@@ -137,17 +137,6 @@ static ZSTD_CCtx *cctx_take(const struct zstd_codec *z)
 	return c;
 }
 
-void codec_drop_kept(void)
-{
-	ZSTD_DCtx *d;
-	ZSTD_CCtx *c;
-
-	while ((d = kept_take(&kept_d)))
-		ZSTD_freeDCtx(d);
-	while ((c = kept_take(&kept_c)))
-		ZSTD_freeCCtx(c);
-}
-
 /* ---- metadata ---- */
 
 static int zstd_codec_new(struct arena *arena, int level, bool checksum, const struct codec **ret)
@@ -492,13 +481,6 @@ static int zstd_press_finish(struct codec_press *base)
 	return press_run((struct zstd_press *)base, span_of(NULL, 0), ZSTD_e_end);
 }
 
-static uint64_t zstd_press_memory(const struct codec_press *base)
-{
-	const struct zstd_press *p = (const struct zstd_press *)base;
-
-	return sizeof(*p) + ZSTD_sizeof_CCtx(p->c);
-}
-
 static void zstd_press_free(struct codec_press *base)
 {
 	struct zstd_press *p = (struct zstd_press *)base;
@@ -511,7 +493,7 @@ static int zstd_press_new(const struct codec *codec, uint64_t total, struct code
 			  struct codec_press **ret)
 {
 	static const struct codec_press_ops ops = {
-		zstd_press_push, zstd_press_finish, zstd_press_memory, zstd_press_free,
+		zstd_press_push, zstd_press_finish, zstd_press_free,
 	};
 	struct zstd_press *p;
 

@@ -93,6 +93,13 @@ int gather_add_copy(struct gather *g, const void *p, size_t n)
 	return gather_add(g, (struct gather_seg){ .kind = GATHER_MEM, .n = n, .p = own, .own = own });
 }
 
+int gather_add_part(struct gather *g, struct span of, uint64_t off, size_t n)
+{
+	if (off >= of.n || n == 0)
+		return 0;
+	return gather_add_copy(g, of.p + off, MIN(n, (size_t)(of.n - off)));
+}
+
 int gather_add_zero(struct gather *g, size_t n)
 {
 	while (n > 0) {
@@ -111,7 +118,6 @@ int gather_copy(const struct gather *g, void *p)
 	auto_free struct io_req *reqs = NULL;
 	uint8_t *at = p;
 	size_t n = 0;
-	int r;
 
 	for (size_t i = 0; i < g->n; i++)
 		n += g->seg[i].kind == GATHER_FILE;
@@ -130,11 +136,5 @@ int gather_copy(const struct gather *g, void *p)
 			reqs[n++] = (struct io_req){ .op = IO_READ, .file = s->file, .p = at, .n = s->n,
 						     .off = s->off };
 	}
-	r = n ? io_run(reqs[0].file->io, reqs, n) : 0;
-	for (size_t i = 0; i < n && r >= 0; i++)
-		if ((size_t)reqs[i].result != reqs[i].n)
-			r = fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted",
-				 reqs[i].file->name, (unsigned long long)(reqs[i].off + (uint64_t)reqs[i].result),
-				 reqs[i].n, (unsigned long long)reqs[i].off);
-	return r;
+	return n ? io_run_exact(reqs[0].file->io, reqs, n) : 0;
 }

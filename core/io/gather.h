@@ -52,6 +52,8 @@ int gather_add_file(struct gather *g, struct io_file *file, uint64_t off, size_t
 int gather_add_block(struct gather *g, void *block, size_t block_n, size_t n);
 int gather_add_copy(struct gather *g, const void *p, size_t n);
 int gather_add_zero(struct gather *g, size_t n);
+/* What [off, off + n) has of a text that begins at 0, copied; nothing behind its end. */
+int gather_add_part(struct gather *g, struct span of, uint64_t off, size_t n);
 
 /* All bytes into p, which has room for g->bytes; file ranges are read in one batch. */
 int gather_copy(const struct gather *g, void *p);

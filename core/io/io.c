@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -24,7 +25,7 @@ static int open_real(const char *name, struct io_engine **ret)
 
 	if (!strcmp(name, "sync"))
 		return io_sync_new(ret);
-	if (!strcmp(name, "ring") || !strcmp(name, "uring"))
+	if (!strcmp(name, "uring"))
 		return io_ring_new(ret);
 	if (strcmp(name, "auto"))
 		return fail(-EINVAL, "unknown I/O engine '%s'; known: auto, uring, sync, with trace: and "
@@ -62,6 +63,8 @@ static int open_stack(const char *stack, struct io_engine **ret)
 	return r;
 }
 
+static atomic_uint open_files;		/* of the process, as their limit is */
+
 int io_engine_open(const char *stack, struct io_engine **ret)
 {
 	struct io_stats *stats = calloc(1, sizeof(*stats));
@@ -80,6 +83,14 @@ int io_engine_open(const char *stack, struct io_engine **ret)
 		e->stats = stats;
 	*ret = io;
 	return 0;
+}
+
+bool io_files_are_many(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+	       atomic_load_explicit(&open_files, memory_order_relaxed) >= limit.rlim_cur / 2;
 }
 
 void io_engine_close(struct io_engine *io)
@@ -181,17 +192,23 @@ int io_run(struct io_engine *io, struct io_req *req, size_t n)
 	return r < 0 ? r : io_wait(io, req, n);
 }
 
+int io_run_exact(struct io_engine *io, struct io_req *req, size_t n)
+{
+	int r = io_run(io, req, n);
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		if ((size_t)req[i].result != req[i].n)
+			r = fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted",
+				 req[i].file->name, (unsigned long long)(req[i].off + (uint64_t)req[i].result),
+				 req[i].n, (unsigned long long)req[i].off);
+	return r;
+}
+
 int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off)
 {
 	struct io_req req = { .op = IO_READ, .file = file, .p = p, .n = n, .off = off };
-	int r = io_run(file->io, &req, 1);
 
-	if (r < 0)
-		return r;
-	if ((size_t)req.result != n)
-		return fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted", file->name,
-			    (unsigned long long)(off + (uint64_t)req.result), n, (unsigned long long)off);
-	return 0;
+	return io_run_exact(file->io, &req, 1);
 }
 
 /* ---- directories and files ---- */
@@ -242,8 +259,8 @@ int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 		return open_failed(fd, dir, "cannot open directory", rel);
 	if (!strcmp(rel, "."))
 		path = strdup(dir->path);
-	else if (asprintf(&path, "%s/%s", dir->path, rel) < 0)
-		path = NULL;
+	else
+		path = str_fmt("%s/%s", dir->path, rel);
 	if (!path) {
 		close(fd);
 		return fail(-ENOMEM, "cannot open directory '%s'", rel);
@@ -275,6 +292,7 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 	f->io = io;
 	f->fd = fd;
 	atomic_init(&f->refs, 1);
+	atomic_fetch_add_explicit(&open_files, 1, memory_order_relaxed);
 	if (fstat(fd, &st) < 0) {
 		int r = err_sys("cannot stat", name);
 
@@ -331,6 +349,9 @@ void io_file_unref(struct io_file *file)
 	if (!file || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	close(file->fd);
+	atomic_fetch_sub_explicit(&open_files, 1, memory_order_relaxed);
+	if (file->closed)
+		file->closed(file);
 	free(file->name);
 	free(file);
 }
@@ -340,6 +361,20 @@ int io_file_sync(struct io_file *file)
 	struct io_req req = { .op = IO_SYNC, .file = file };
 
 	return io_run(file->io, &req, 1);
+}
+
+void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
+{
+	/* No engine's business: what is durable, and when, is the same without it. */
+	if (n)
+		sync_file_range(file->fd, (off_t)off, (off_t)n, SYNC_FILE_RANGE_WRITE);
+}
+
+void io_file_punch(struct io_file *file, uint64_t off, uint64_t n)
+{
+	/* No engine's business either: bytes that nobody reads are as good before as after. */
+	if (n)
+		fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)n);
 }
 
 int io_file_truncate(struct io_file *file, uint64_t size)
@@ -365,6 +400,41 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 	if (to)
 		return fail(r, "%s '%s' to '%s': %s", names[op], from, to, strerror(-r));
 	return err_code(r, names[op], from);
+}
+
+int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode)
+{
+	int r = io_dirop(dir, IO_MKDIR, rel, NULL, mode);
+
+	if (r != -EEXIST)
+		return r;
+	err_clear();
+	return 0;
+}
+
+int io_make_parents(struct io_dir *dir, const char *rel, unsigned mode)
+{
+	int r = 0;
+
+	for (const char *at = rel; (at = strchr(at, '/')) && r >= 0; at++) {
+		auto_free char *parent = span_dup_str(span_of(rel, (size_t)(at - rel)));
+
+		r = parent ? io_mkdir(dir, parent, mode) : fail(-ENOMEM, "cannot make the directories of '%s'", rel);
+	}
+	return r;
+}
+
+int io_sync_parents(struct io_dir *dir, const char *rel)
+{
+	auto_free char *at = strdup(rel);
+	char *slash;
+	int r = at ? 0 : fail(-ENOMEM, "cannot sync the directories of '%s'", rel);
+
+	while (r >= 0 && (slash = strrchr(at, '/'))) {
+		*slash = '\0';
+		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
+	}
+	return r;
 }
 
 int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
@@ -430,12 +500,12 @@ int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *re
 	return 0;
 }
 
-int io_spit(struct io_dir *dir, const char *rel, unsigned mode, struct span content)
+int io_spit(struct io_dir *dir, const char *rel, struct span content)
 {
 	auto_of(io_file) struct io_file *f = NULL;
 	/* The engine writes from the buffer only. */
 	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)content.p, .n = content.n };
-	int r = io_file_open(dir, rel, O_RDWR | O_CREAT | O_TRUNC, mode, &f);
+	int r = io_file_open(dir, rel, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &f);
 
 	if (r < 0)
 		return r;

@@ -32,6 +32,9 @@ struct io_file {
 	struct timespec mtime;
 	uint64_t dev, ino;
 	atomic_uint refs;
+	/* Who counts it, told when the last reference is gone. NULL: nobody. */
+	void (*closed)(struct io_file *file);
+	void *closed_arg;
 };
 
 /* A directory that paths are resolved beneath. Owned by who opened it. */
@@ -40,6 +43,8 @@ struct io_dir {
 	int fd;				/* O_PATH or O_DIRECTORY */
 	char *path;			/* as given, for messages */
 };
+
+#define IO_FILE_MODE 0666		/* of all that a checkpoint keeps, under the umask */
 
 enum io_op { IO_READ, IO_WRITE, IO_SYNC };
 
@@ -66,14 +71,14 @@ enum io_dirop {
 };
 
 /*
- * Open the engine stack: "auto" (ring, or sync with one notice when the kernel
- * refuses io_uring), "ring" (also "uring"), "sync", with "trace:" and
- * "fault(...):" in front. Threads and rings are made on first use, so an engine
- * may be opened before a fork. -EINVAL with the accepted names.
+ * Open the engine stack: "auto" (uring, or sync with one notice when the kernel
+ * refuses io_uring), "uring", "sync", with "trace:" and "fault(...):" in front.
+ * Threads and rings are made on first use, so an engine may be opened before a
+ * fork. -EINVAL with the accepted names.
  */
 int io_engine_open(const char *stack, struct io_engine **ret);
 void io_engine_close(struct io_engine *io);
-/* The real engine at the bottom: "ring" or "sync". */
+/* The real engine at the bottom: "uring" or "sync". */
 const char *io_engine_name(const struct io_engine *io);
 
 /* Begin the batch, then wait for it. io_wait: 0 when no request failed, else the first error with a
@@ -83,7 +88,9 @@ int io_submit(struct io_engine *io, struct io_req *req, size_t n);
 int io_wait(struct io_engine *io, struct io_req *req, size_t n);
 /* io_submit and io_wait. */
 int io_run(struct io_engine *io, struct io_req *req, size_t n);
-/* Exactly n bytes, or -EUCLEAN naming the file, its size and the range ("data file ... is short"). */
+/* The same, and -EUCLEAN naming the file, its end and the range when one of them is cut short. */
+int io_run_exact(struct io_engine *io, struct io_req *req, size_t n);
+/* The same for one read. */
 int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off);
 
 int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret);
@@ -101,9 +108,18 @@ struct io_file *io_file_ref(struct io_file *file);
 void io_file_unref(struct io_file *file);
 /* Content and metadata durable. */
 int io_file_sync(struct io_file *file);
+/* A hint: the disk may begin with a range that was written; nothing is durable by it, nor waited for. */
+void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n);
+/* A hint: nobody reads the range any more, and its space may be given back. What it reads as is undefined. */
+void io_file_punch(struct io_file *file, uint64_t off, uint64_t n);
 int io_file_truncate(struct io_file *file, uint64_t size);
 
 int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode);
+/* IO_MKDIR, and 0 also when there is something of that name. */
+int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode);
+/* The directories on the way to rel, not rel itself: made when they are not there; made durable, but for dir itself. */
+int io_make_parents(struct io_dir *dir, const char *rel, unsigned mode);
+int io_sync_parents(struct io_dir *dir, const char *rel);
 /* Follows symbolic links that stay beneath dir. */
 int io_stat(struct io_dir *dir, const char *rel, struct stat *ret);
 /* One call per entry but "." and "..", in no order; type is DT_*. Ends early with a non-zero return. */
@@ -112,7 +128,7 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
 /* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent; -EUCLEAN for a directory. */
 int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
 /* Write a whole file: create, write, sync. The name is durable only after IO_SYNC_DIR. */
-int io_spit(struct io_dir *dir, const char *rel, unsigned mode, struct span content);
+int io_spit(struct io_dir *dir, const char *rel, struct span content);
 /* Remove a file, or a directory with all that is in it; links are removed, not followed. 0 when absent. */
 int io_remove_tree(struct io_dir *dir, const char *rel);
 /*
@@ -130,6 +146,11 @@ struct io_stats {
 	atomic_ullong failed_dir_syncs;
 };
 const struct io_stats *io_engine_stats(const struct io_engine *io);
+/*
+ * Half of the descriptors that the process may have are files opened here: whoever keeps files open for later
+ * keeps no more of them.
+ */
+bool io_files_are_many(void);
 
 DEFINE_AUTO(io_file, struct io_file, io_file_unref);
 DEFINE_AUTO(io_dir, struct io_dir, io_dir_close);

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/io/io_engine.h"
@@ -81,14 +82,6 @@ struct io_fault {
 	unsigned n;
 };
 
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static void sleep_for(double seconds)
 {
 	struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
@@ -128,7 +121,7 @@ static int consult(struct io_engine *io, unsigned op, size_t *n)
 		if (r->action == ACTION_DELAY)
 			wait += (double)r->amount / 1e3;
 		if (r->action == ACTION_RATE && n) {
-			double t = now();
+			double t = (double)clock_ns() / 1e9;
 
 			r->ready = MAX(r->ready, t) + (double)*n / (double)r->amount;
 			wait = MAX(wait, r->ready - t);

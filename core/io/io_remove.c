@@ -23,10 +23,9 @@ static int remove_entry(void *arg, const char *name, unsigned char type)
 	struct removal inner;
 	int r;
 
-	if (asprintf(&path, "%s/%s", rm->path, name) < 0) {
-		path = NULL;
+	path = str_fmt("%s/%s", rm->path, name);
+	if (!path)
 		return fail(-ENOMEM, "cannot remove '%s'", name);
-	}
 	inner = (struct removal){ rm->dir, path, rm->depth + 1 };
 	r = type == DT_DIR ? -EISDIR : io_dirop(rm->dir, IO_UNLINK, path, NULL, 0);
 	/* Some file systems do not tell the type of an entry. */
@@ -79,10 +78,9 @@ int io_name_again(struct io_dir *dir, const char *rel)
 	if (is_there)
 		own.n -= strlen(AGAIN);
 	name = span_dup_str(own);
-	if (!name || asprintf(&other, "%s" AGAIN, name) < 0) {
-		other = NULL;
+	other = name ? str_fmt("%s" AGAIN, name) : NULL;
+	if (!other)
 		return fail(-ENOMEM, "cannot write the name of '%s' again", rel);
-	}
 	if (!is_there)
 		r = io_dirop(dir, IO_RENAME_NEW, name, other, 0);
 	return r < 0 ? r : io_dirop(dir, IO_RENAME_NEW, other, name, 0);
@@ -96,10 +94,9 @@ int io_names_again(struct io_dir *dir, const char *rel)
 	for (size_t at = 0; at < names.n && r >= 0; at += strlen((char *)names.p + at) + 1) {
 		auto_free char *path = NULL;
 
-		if (asprintf(&path, "%s/%s", rel, (char *)names.p + at) < 0) {
-			path = NULL;
+		path = str_fmt("%s/%s", rel, (char *)names.p + at);
+		if (!path)
 			return fail(-ENOMEM, "cannot write the names in '%s' again", rel);
-		}
 		r = io_name_again(dir, path);
 	}
 	return r;

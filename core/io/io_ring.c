@@ -103,7 +103,8 @@ static int reap(struct ring *r)
 	struct io_uring_cqe *cqe;
 	int e = io_uring_submit_and_wait(&r->uring, 1);
 
-	if (e < 0 && e != -EINTR && e != -EAGAIN && e != -EBUSY)
+	/* What passes; a return would leave requests in flight whose memory is the caller's. */
+	if (e < 0 && e != -EINTR && e != -EAGAIN && e != -EBUSY && e != -ENOMEM)
 		return fail(e, "io_uring: cannot wait: %s", strerror(-e));
 	while (r->in_flight && io_uring_peek_cqe(&r->uring, &cqe) == 0)
 		reap_one(r, cqe);
@@ -183,7 +184,7 @@ static void ring_free(struct io_engine *io)
 }
 
 static const struct io_engine_ops ring_ops = {
-	.name = "ring",
+	.name = "uring",
 	.submit = ring_submit,
 	.wait = ring_wait,
 	.open = io_plain_open,

@@ -6,9 +6,9 @@
  * waits runs its own requests that no helper has begun.
  */
 #include <pthread.h>
-#include <signal.h>
 
 #include "core/base/err.h"
+#include "core/base/thread.h"
 #include "core/io/io_engine.h"
 
 #define HELPERS 4
@@ -54,19 +54,14 @@ static void *helper(void *arg)
 /* Called with the lock held. Fewer helpers than wished, or none, are only slower. */
 static void start_helpers(struct io_sync *s)
 {
-	sigset_t all, old;
-
 	if (s->generation != io_fork_generation()) {
 		s->generation = io_fork_generation();
 		s->helpers = 0;
 	}
 	if (s->helpers)
 		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (s->helpers < HELPERS && pthread_create(&s->thread[s->helpers], NULL, helper, s) == 0)
-		pthread_setname_np(s->thread[s->helpers++], "io");
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	while (s->helpers < HELPERS && thread_start(&s->thread[s->helpers], "io", helper, s) >= 0)
+		s->helpers++;
 }
 
 static int sync_submit(struct io_engine *io, struct io_req *req, size_t n)

@@ -63,18 +63,6 @@ static int get_one(struct kv_get *get, const struct kv_loc *loc, struct io_req *
 	return 0;
 }
 
-static int get_read(struct kv *kv, struct io_req *req, size_t n)
-{
-	int r = io_run(kv->io, req, n);
-
-	for (size_t i = 0; i < n && r >= 0; i++)
-		if ((size_t)req[i].result != req[i].n)
-			r = fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted",
-				 req[i].file->name, (unsigned long long)(req[i].off + (uint64_t)req[i].result),
-				 req[i].n, (unsigned long long)req[i].off);
-	return r;
-}
-
 int kv_get(struct kv *kv, struct kv_get *get, size_t n)
 {
 	auto_free struct span *keys = calloc(n ? n : 1, sizeof(*keys));
@@ -96,7 +84,7 @@ int kv_get(struct kv *kv, struct kv_get *get, size_t n)
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = get_one(&get[i], &locs[i], reqs, &n_req);
 	if (r >= 0 && n_req)
-		r = get_read(kv, reqs, n_req);
+		r = io_run_exact(kv->io, reqs, n_req);
 	for (size_t i = 0; i < n; i++) {
 		kv_loc_release(&locs[i]);
 		if (r < 0)

@@ -73,14 +73,14 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 	if (span_ends(span_str(name), span_str(".__lock")))
 		return 0;
 	w->r = buf_add_str(&w->path, name);
+	if (w->r >= 0 && !buf_str(&w->path))
+		w->r = -ENOMEM;
 	key = buf_span(&w->path);
 	/* Both ways round: a directory may be the beginning of the prefix, or lie below it. */
 	if (w->r >= 0 && !span_starts(key, w->prefix) && !(type == DT_DIR && span_starts(w->prefix, key))) {
 		w->path.n = was;
 		return 0;
 	}
-	if (w->r >= 0 && !buf_str(&w->path))
-		w->r = -ENOMEM;
 	/* Links are followed (beneath the source): what they lead to counts. */
 	if (w->r >= 0)
 		w->r = io_stat(w->d->dir, (const char *)w->path.p, &st);
@@ -96,7 +96,7 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 		if (w->r >= 0 && type != DT_LNK)
 			w->r = walk_dir(w);
 	} else if (w->r >= 0 && S_ISREG(st.st_mode) && span_starts(key, w->prefix)) {
-		w->r = w->each(w->arg, span_of(w->path.p, w->path.n), (uint64_t)st.st_size);
+		w->r = w->each(w->arg, key, (uint64_t)st.st_size);
 	}
 	w->path.n = was;
 	/* A directory that went away meanwhile. */

@@ -53,8 +53,6 @@ int ocdbt_data_new(struct io_dir *dir, const struct ocdbt_data_opts *opts, struc
 	}
 	if (opts)
 		d->opts = *opts;
-	if (!d->opts.file_mode)
-		d->opts.file_mode = 0666;
 	if (!d->opts.dir_mode)
 		d->opts.dir_mode = 0777;
 	if (!d->opts.name)
@@ -116,7 +114,7 @@ static int take_new(struct ocdbt_data *d, struct datafile **ret)
 	int r = d->opts.name(d->opts.name_arg, id);
 
 	if (r >= 0)
-		r = datafile_new(d->dir, d->prefix, id, d->opts.file_mode, d->opts.dir_mode, ret);
+		r = datafile_new(d->dir, d->prefix, id, d->opts.dir_mode, ret);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&d->lock);
@@ -386,6 +384,20 @@ int ocdbt_data_discard(struct ocdbt_data *d)
 	}
 	give_all(d, files);
 	return first;
+}
+
+int ocdbt_data_each(struct ocdbt_data *d, ocdbt_data_fn *each, void *arg)
+{
+	struct datafile *f;
+	int r = 0;
+
+	pthread_mutex_lock(&d->lock);
+	f = d->all;
+	pthread_mutex_unlock(&d->lock);
+	/* Files are only ever added in front. */
+	for (; f && r == 0; f = f->next)
+		r = each(arg, f->name);
+	return r;
 }
 
 void ocdbt_data_stats(struct ocdbt_data *d, struct ocdbt_data_stats *ret)

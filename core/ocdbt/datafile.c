@@ -20,31 +20,17 @@
 
 #define REQUEST_BYTES ((size_t)(8 * MiB))	/* of one write request */
 #define REQUESTS 8				/* in one batch */
+#define BEHIND_BYTES ((uint64_t)4 * MiB)	/* what the disk is told to begin with at a time */
 
-static int make_dirs(struct io_dir *dir, const char *path, unsigned mode)
-{
-	for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
-		auto_free char *name = span_dup_str(span_of(path, (size_t)(slash - path)));
-		int r;
-
-		if (!name)
-			return fail(-ENOMEM, "cannot make the directories of '%s'", path);
-		r = io_dirop(dir, IO_MKDIR, name, NULL, mode);
-		if (r < 0 && r != -EEXIST)
-			return r;
-	}
-	return 0;
-}
-
-static int create(struct datafile *f, struct io_dir *dir, unsigned file_mode, unsigned dir_mode)
+static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 {
 	const int flags = O_RDWR | O_CREAT | O_EXCL;
-	int r = io_file_open(dir, f->name, flags, file_mode, &f->file);
+	int r = io_file_open(dir, f->name, flags, IO_FILE_MODE, &f->file);
 
 	if (r == -ENOENT) {
-		r = make_dirs(dir, f->name, dir_mode);
+		r = io_make_parents(dir, f->name, dir_mode);
 		if (r >= 0)
-			r = io_file_open(dir, f->name, flags, file_mode, &f->file);
+			r = io_file_open(dir, f->name, flags, IO_FILE_MODE, &f->file);
 	}
 	/* Memory may have run out behind the creation, and nobody else will know of the file. */
 	if (r == -ENOMEM)
@@ -52,8 +38,8 @@ static int create(struct datafile *f, struct io_dir *dir, unsigned file_mode, un
 	return r;
 }
 
-int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], unsigned file_mode,
-		 unsigned dir_mode, struct datafile **ret)
+int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], unsigned dir_mode,
+		 struct datafile **ret)
 {
 	size_t at = strlen(prefix), n = at + 33;
 	struct datafile *f = calloc(1, sizeof(*f) + n);
@@ -66,7 +52,7 @@ int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], u
 	for (size_t i = 0; i < 16; i++, at += 2)
 		snprintf(f->name + at, n - at, "%02x", id[i]);
 	trace(TRACE_OCDBT, "new data file '%s'", f->name);
-	r = create(f, dir, file_mode, dir_mode);
+	r = create(f, dir, dir_mode);
 	if (r < 0) {
 		datafile_free(f);
 		return r;
@@ -115,6 +101,20 @@ static void note_parts(struct datafile *f, struct span s, uint64_t off)
 	}
 }
 
+/*
+ * The disk works while the next values are encoded, so that the sync waits only for the last of them.
+ * In whole pieces: a page that is still being filled would be written twice.
+ */
+static void write_behind(struct datafile *f, uint64_t end)
+{
+	uint64_t to = end - end % BEHIND_BYTES;
+
+	if (to <= f->behind)
+		return;
+	io_file_write_behind(f->file, f->behind, to - f->behind);
+	f->behind = to;
+}
+
 static int write_at(struct datafile *f, struct span s, uint64_t off)
 {
 	int failed = reserve_parts(f, s.n);
@@ -145,6 +145,7 @@ static int write_at(struct datafile *f, struct span s, uint64_t off)
 			return r;
 	}
 	note_parts(f, all, at);
+	write_behind(f, off);
 	return 0;
 }
 
@@ -261,6 +262,7 @@ void datafile_rewind(struct datafile *f, uint64_t end)
 {
 	if (end < f->start)
 		cut_parts(f, end);
+	f->behind = MIN(f->behind, end);
 	pthread_mutex_lock(&f->lock);
 	if (end >= f->start) {
 		f->buf.n = (size_t)(end - f->start);

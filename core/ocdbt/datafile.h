@@ -26,6 +26,7 @@ struct datafile {
 	struct datafile *idle_next;	/* data.c's */
 	struct io_file *file;		/* NULL: closed */
 	uint64_t high;			/* bytes ever written: more than start after a rewind */
+	uint64_t behind;		/* the disk was told to begin with the bytes below */
 	bool is_dirty;			/* written to since it was synced */
 	bool is_lost;			/* a sync failed: datafile_mend() before anything else */
 	struct datafile_part *part;	/* all bytes below start, in order: n_parts of them */
@@ -38,8 +39,8 @@ struct datafile {
 };
 
 /* Make the file `<prefix><id in hex>`, and its directories when they are absent. */
-int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], unsigned file_mode,
-		 unsigned dir_mode, struct datafile **ret);
+int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], unsigned dir_mode,
+		 struct datafile **ret);
 /* The file on the disk stays. Accepts NULL. */
 void datafile_free(struct datafile *f);
 

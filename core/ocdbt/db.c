@@ -104,15 +104,21 @@ static struct io_file *kept_find(struct ocdbt *db, uint64_t hash, const char *pa
 	return NULL;
 }
 
-/* Keep file, and give the reference of the least recently used one that made room, or NULL. */
+/*
+ * Keep file, and give the reference of the least recently used one that made room, or NULL. When the process
+ * has many files open a free place stays free.
+ */
 static struct io_file *kept_add(struct ocdbt *db, uint64_t hash, struct io_file *file)
 {
-	struct db_file *oldest = &db->file[0];
+	bool many = io_files_are_many();
+	struct db_file *oldest = NULL;
 	struct io_file *out;
 
-	for (size_t i = 1; i < ARRAY_LEN(db->file); i++)
-		if (db->file[i].used < oldest->used)
+	for (size_t i = 0; i < ARRAY_LEN(db->file); i++)
+		if ((db->file[i].file || !many) && (!oldest || db->file[i].used < oldest->used))
 			oldest = &db->file[i];
+	if (!oldest)
+		return NULL;
 	out = oldest->file;
 	*oldest = (struct db_file){ hash, ++db->tick, io_file_ref(file) };
 	return out;
@@ -247,29 +253,6 @@ int db_read(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t limit, struc
 }
 
 /* ---- nodes ---- */
-
-/* The base counts too: a node's own base paths depend on where the path to it is split. */
-int db_ref_id(const struct ocdbt_ref *ref, uint64_t ret[2])
-{
-	auto_buf b = { 0 };
-	uint8_t digest[32];
-	int r = wire_put_u64le(&b, ref->off);
-
-	if (r >= 0)
-		r = wire_put_u64le(&b, ref->len);
-	if (r >= 0)
-		r = wire_put_u64le(&b, ref->base.n);
-	if (r >= 0)
-		r = buf_add_span(&b, ref->base);
-	if (r >= 0)
-		r = buf_add_span(&b, ref->rel);
-	if (r < 0)
-		return r;
-	sha256(buf_span(&b), digest);
-	ret[0] = get_u64le(digest);
-	ret[1] = get_u64le(digest + 8);
-	return 0;
-}
 
 int db_err_at(int r, const char *kind, const struct ocdbt_ref *ref)
 {

@@ -60,10 +60,9 @@ static int is_database(struct io_dir *dir, const char *name)
 	struct stat st;
 	int r;
 
-	if (asprintf(&path, "%s/manifest.ocdbt", name) < 0) {
-		path = NULL;
+	path = str_fmt("%s/manifest.ocdbt", name);
+	if (!path)
 		return fail(-ENOMEM, "cannot look for '%s'", name);
-	}
 	r = io_stat(dir, path, &st);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return 0;

@@ -10,8 +10,8 @@
  * obeys R7.
  */
 #include <sys/random.h>
-#include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/ocdbt/db.h"
 
@@ -34,10 +34,7 @@ int ocdbt_config_init(struct ocdbt_config *config)
 
 static uint64_t now(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	return (uint64_t)clock_real_ns();
 }
 
 static int copy_ref(struct arena *a, struct ocdbt_ref *ref)
@@ -264,11 +261,10 @@ int ocdbt_manifest_next(struct ocdbt *db, const struct ocdbt_version *root, uint
 	return 0;
 }
 
-int ocdbt_manifest_write(struct io_dir *dir, const struct ocdbt_manifest *m, const char *name,
-			 unsigned mode)
+int ocdbt_manifest_write(struct io_dir *dir, const struct ocdbt_manifest *m, const char *name)
 {
 	auto_buf record = { 0 };
 	int r = ocdbt_manifest_pack(m, &m->config, &record);
 
-	return r < 0 ? r : io_spit(dir, name ? name : "manifest.ocdbt", mode, buf_span(&record));
+	return r < 0 ? r : io_spit(dir, name ? name : "manifest.ocdbt", buf_span(&record));
 }

@@ -146,7 +146,7 @@ struct ocdbt_data;
 struct ocdbt_data_opts {
 	const char *prefix;		/* NULL: "d/"; its directories are made when needed */
 	uint64_t target_size;		/* a file that has reached it is full; 0: no limit */
-	unsigned file_mode, dir_mode;	/* under the umask; 0: 0666, 0777 */
+	unsigned dir_mode;		/* of new directories, under the umask; 0: 0777 */
 	int (*name)(void *arg, uint8_t ret[16]);	/* of each new file; NULL: random */
 	void *name_arg;
 };
@@ -169,6 +169,9 @@ int ocdbt_data_sync(struct ocdbt_data *data);
  * other thread may add one meanwhile.
  */
 int ocdbt_data_discard(struct ocdbt_data *data);
+/* The path of each file that was made; a non-zero return ends it and is its result. */
+typedef int ocdbt_data_fn(void *arg, const char *path);
+int ocdbt_data_each(struct ocdbt_data *data, ocdbt_data_fn *each, void *arg);
 /* Where a value is now, for reading back before it is durable: inline while it is not written. */
 int ocdbt_data_locate(struct ocdbt_data *data, const struct ocdbt_ref *ref, struct kv_loc *ret);
 
@@ -274,8 +277,7 @@ int ocdbt_manifest_next(struct ocdbt *db, const struct ocdbt_version *root, uint
  * name and rename it: that is the commit. Not "manifest.ocdbt.__lock", which is TensorStore's
  * lock.
  */
-int ocdbt_manifest_write(struct io_dir *dir, const struct ocdbt_manifest *m, const char *name,
-			 unsigned mode);
+int ocdbt_manifest_write(struct io_dir *dir, const struct ocdbt_manifest *m, const char *name);
 
 /* ---- checking ---- */
 

@@ -7,6 +7,7 @@
 #include "core/step/aggregate.h"
 
 #include "core/base/err.h"
+#include "core/zarr/stream.h"
 
 struct shape_of {
 	enum dtype dtype;
@@ -39,12 +40,11 @@ static int chunk_key(unsigned rank, struct buf *ret)
 }
 
 /* The pieces of an array behind one another in a temporary file. */
-static int join_pieces(struct item *item, const struct aggregate *a, struct io_file **ret)
+static int join_pieces(struct item *item, const struct aggregate *a, uint64_t bytes, struct io_file **ret)
 {
-	const char *dir = item->ckpt->opts.spill_dir;
 	auto_of(io_file) struct io_file *f = NULL;
 	uint64_t at = 0;
-	int r = io_file_temp(item->ckpt->io, NULL, dir ? dir : "/var/tmp", &f);
+	int r = streams_file(item->ckpt->streams, item->ckpt->io, bytes, &f);
 
 	for (uint32_t i = 0; i < a->n_chunks && r >= 0; i++) {
 		/* The engine writes from the buffer only. */
@@ -56,7 +56,6 @@ static int join_pieces(struct item *item, const struct aggregate *a, struct io_f
 	}
 	if (r < 0)
 		return r;
-	f->size = at;
 	*ret = take(f);
 	return 0;
 }
@@ -74,7 +73,7 @@ static int put_array(struct item *item, struct kv *kv, const struct aggregate *a
 	if (a->n_chunks > 1) {
 		auto_of(io_file) struct io_file *joined = NULL;
 
-		r = join_pieces(item, a, &joined);
+		r = join_pieces(item, a, bytes, &joined);
 		return r < 0 ? r : kv_mem_put_file(kv, buf_span(&key), joined, 0, bytes);
 	}
 	off = (uint64_t)(a->chunks[0].p - item->aggregate_bytes.p);

@@ -10,33 +10,18 @@
 
 #include <dirent.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/seal.h"
 #include "core/step/step_meta.h"
 #include "core/step/step_name.h"
-
-static int64_t monotonic_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static int64_t real_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
+#include "core/step/tidy.h"
 
 static int check_deadline(const struct commit *c)
 {
-	if (c->deadline_ns && monotonic_ns() > c->deadline_ns)
+	if (c->deadline_ns && clock_ns() > c->deadline_ns)
 		return fail(-ETIMEDOUT, "commit of '%s' took longer than commit_timeout", c->draft->final);
 	return 0;
 }
@@ -50,7 +35,7 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 		.has_init = true,
 		.has_commit = true,
 		.init_ns = c->draft->init_ns,
-		.commit_ns = real_ns(),
+		.commit_ns = clock_real_ns(),
 		.custom = c->custom,
 	};
 
@@ -73,7 +58,7 @@ static int write_marker(struct commit *c, const char *where, const char *file)
 	const char *source = c->draft->parent->path;
 	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", source, where);
 
-	return r < 0 ? r : io_spit(c->draft->dir, file, c->file_mode ? c->file_mode : 0666, buf_span(&text));
+	return r < 0 ? r : io_spit(c->draft->dir, file, buf_span(&text));
 }
 
 static int mark_items(struct commit *c)
@@ -81,14 +66,12 @@ static int mark_items(struct commit *c)
 	int r = 0;
 
 	for (size_t i = 0; i < c->n_items && r >= 0 && !c->direct; i++) {
-		auto_free char *where = NULL, *file = NULL, *dir = span_dup_str(c->items[i].name);
+		auto_free char *dir = span_dup_str(c->items[i].name);
+		auto_free char *where = dir ? str_fmt("%s/%s", c->draft->name, dir) : NULL;
+		auto_free char *file = dir ? str_fmt("%s/commit_success.txt", dir) : NULL;
 
-		if (!dir || asprintf(&where, "%s/%s", c->draft->name, dir) < 0)
-			where = NULL;
-		if (!where || asprintf(&file, "%s/commit_success.txt", dir) < 0) {
-			file = NULL;
+		if (!where || !file)
 			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
-		}
 		r = write_marker(c, where, file);
 		if (r >= 0)
 			r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
@@ -114,16 +97,25 @@ static int prepare(struct commit *c)
 	if (r >= 0)
 		r = print_step_meta(c, &meta);
 	if (r >= 0)
-		r = io_spit(c->draft->dir, "_CHECKPOINT_METADATA", c->file_mode ? c->file_mode : 0666,
-			    buf_span(&meta));
+		r = io_spit(c->draft->dir, "_CHECKPOINT_METADATA", buf_span(&meta));
 	return r < 0 ? r : check_deadline(c);
 }
 
-/* It is a step, durable and whole; a lock file that stays is litter that gc removes, not damage. */
-static void let_go(struct draft_dir *d)
+/* It is a step, durable and whole; what stays of the draft is litter, not damage. A lock file gc removes. */
+static void let_go(struct commit *c)
 {
-	if (draft_dir_unmark(d) < 0)
-		log_warn("'%s/%s' stays: %s", d->final, DRAFT_LOCK_FILE, err_text(-EIO));
+	struct draft_dir *d = c->draft;
+	int r = 0;
+
+	for (size_t i = 0; i < c->n_items; i++) {
+		r = tidy_item(&c->items[i]);
+		if (r < 0)
+			log_warn("'%s/%.*s' holds values that nothing refers to: %s", d->final, SPAN_ARG(c->items[i].name),
+				 err_text(r));
+	}
+	r = draft_dir_unmark(d);
+	if (r < 0)
+		log_warn("'%s/%s' stays: %s", d->final, DRAFT_LOCK_FILE, err_text(r));
 }
 
 /*
@@ -148,7 +140,7 @@ static int publish_by_rename(struct commit *c)
 		return r;
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0) {
-		let_go(d);
+		let_go(c);
 		return 0;
 	}
 	/* Nobody knows whether the new name would survive: it is taken back. */
@@ -180,7 +172,7 @@ static int publish_by_marker(struct commit *c)
 		io_dirop(d->dir, IO_UNLINK, "commit_success.txt", NULL, 0);
 		return err_restore(&note);
 	}
-	let_go(d);
+	let_go(c);
 	return 0;
 }
 
@@ -201,10 +193,9 @@ static int names_again(void *arg, const char *name, unsigned char type)
 	if (type != DT_DIR)
 		return 0;
 	if (strcmp(up->rel, ".")) {
-		if (asprintf(&rel, "%s/%s", up->rel, name) < 0) {
-			rel = NULL;
+		rel = str_fmt("%s/%s", up->rel, name);
+		if (!rel)
 			return fail(-ENOMEM, "cannot write the names of the draft again");
-		}
 		a.rel = rel;
 	}
 	/* As deep as we made it. */
@@ -265,10 +256,9 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 	auto_free char *gone = NULL;
 	int r;
 
-	if (asprintf(&gone, "%s" STEP_TMP COMMIT_DELETED "%lld", name, (long long)real_ns()) < 0) {
-		gone = NULL;
+	gone = str_fmt("%s" STEP_TMP COMMIT_DELETED "%lld", name, (long long)clock_real_ns());
+	if (!gone)
 		return fail(-ENOMEM, "cannot delete '%s'", name);
-	}
 	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
 	if (r >= 0)
 		r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
@@ -284,15 +274,13 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir)
 {
 	auto_free char *to = NULL;
-	int r = io_dirop(ckpt->source, IO_MKDIR, to_dir, NULL, 0777);
+	int r = io_mkdir(ckpt->source, to_dir, 0777);
 
-	if (r < 0 && r != -EEXIST)
+	if (r < 0)
 		return r;
-	err_clear();
-	if (asprintf(&to, "%s/%s", to_dir, name) < 0) {
-		to = NULL;
+	to = str_fmt("%s/%s", to_dir, name);
+	if (!to)
 		return fail(-ENOMEM, "cannot move '%s'", name);
-	}
 	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, to, 0);
 	if (r == -EXDEV)
 		return fail(-EXDEV, "'%s' is on another file system than the checkpoints", to_dir);

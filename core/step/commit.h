@@ -22,6 +22,7 @@ struct commit_leaf {
 	struct span json;		/* metadata document in place of the leaf's own; p NULL: its own */
 	/* Of an array that several ranks write. */
 	bool no_document;		/* another one brings it */
+	bool replicas;			/* it is in the store for slices */
 	unsigned keep_axis;		/* only chunks [keep_from, keep_to) of that axis; keep_to 0: all */
 	uint64_t keep_from, keep_to;
 };
@@ -42,6 +43,9 @@ struct commit_item {
 	struct store *store;		/* NULL: no arrays */
 	const struct commit_leaf *leaves;
 	size_t n_leaves;
+	/* Arrays of the store that are no leaves: the draft needs them should the commit fail. They go when it did not. */
+	struct kv *const *kept;
+	size_t n_kept;
 	const struct commit_file *files;	/* `_METADATA` and the like, in the order of writing */
 	size_t n_files;
 	const struct ocdbt_parts *parts;	/* databases of ranks, to be merged by reference; NULL: none */
@@ -54,7 +58,7 @@ struct commit {
 	size_t n_items;
 	const char *custom;		/* JSON object for `_CHECKPOINT_METADATA`; NULL: {} */
 	bool direct;			/* one item that is the checkpoint itself */
-	unsigned file_mode, dir_mode;	/* 0: 0666, 0777; under the umask */
+	unsigned dir_mode;		/* of new directories, under the umask; 0: 0777 */
 	enum atomicity atomicity;
 	bool shared;			/* several ranks write to the items' directories */
 	int64_t deadline_ns;		/* monotonic; 0: none. -ETIMEDOUT when it passes before the rename */

@@ -38,7 +38,8 @@ static int join(const char *rel, const char *name, char **ret)
 {
 	char *path = NULL;
 
-	if (asprintf(&path, "%s%s%s", strcmp(rel, ".") ? rel : "", strcmp(rel, ".") ? "/" : "", name) < 0)
+	path = str_fmt("%s%s%s", strcmp(rel, ".") ? rel : "", strcmp(rel, ".") ? "/" : "", name);
+	if (!path)
 		return fail(-ENOMEM, "cannot look at '%s'", name);
 	*ret = path;
 	return 0;

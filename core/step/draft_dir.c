@@ -6,46 +6,40 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
-#include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/step_name.h"
 
-static int64_t now_ns(void)
+/* Open the lock file of a draft: 1, or 0 when it has none. */
+static int open_lock(struct io_dir *parent, const char *name, struct io_file **ret)
 {
-	struct timespec t;
+	auto_free char *path = NULL;
+	int r;
 
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static int lock_path(const char *name, char **ret)
-{
-	char *path = NULL;
-
-	if (asprintf(&path, "%s/%s", name, DRAFT_LOCK_FILE) < 0)
+	path = str_fmt("%s/%s", name, DRAFT_LOCK_FILE);
+	if (!path)
 		return fail(-ENOMEM, "cannot look at draft '%s'", name);
-	*ret = path;
-	return 0;
+	r = io_file_open(parent, path, O_RDWR, 0, ret);
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : 1;
 }
 
 int draft_dir_state(struct io_dir *parent, const char *name, enum draft_state *ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
-	auto_free char *path = NULL;
-	int r = lock_path(name, &path);
+	int r = open_lock(parent, name, &f);
 
-	if (r >= 0)
-		r = io_file_open(parent, path, O_RDWR, 0, &f);
-	if (r == -ENOENT) {
-		err_clear();
-		*ret = DRAFT_FOREIGN;
-		return 0;
-	}
 	if (r < 0)
 		return r;
-	*ret = flock(f->fd, LOCK_EX | LOCK_NB) == 0 ? DRAFT_ABANDONED : DRAFT_LIVE;
+	if (r == 0)
+		*ret = DRAFT_FOREIGN;
+	else
+		*ret = flock(f->fd, LOCK_EX | LOCK_NB) == 0 ? DRAFT_ABANDONED : DRAFT_LIVE;
 	return 0;
 }
 
@@ -83,21 +77,14 @@ int draft_dir_unmark(struct draft_dir *d)
 static int lock_abandoned(struct io_dir *parent, const char *name, struct io_file **ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
-	auto_free char *path = NULL;
 	struct stat st;
-	int r = lock_path(name, &path);
+	int r = open_lock(parent, name, &f);
 
-	if (r >= 0)
-		r = io_file_open(parent, path, O_RDWR, 0, &f);
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	if (r < 0)
+	if (r <= 0)
 		return r;
 	if (flock(f->fd, LOCK_EX | LOCK_NB) < 0)
 		return fail(-EBUSY, "draft '%s' is held by a live mount", name);
-	r = io_stat(parent, path, &st);
+	r = io_stat(parent, f->name, &st);
 	if (r < 0 || st.st_ino != f->ino || st.st_dev != f->dev)
 		return fail(-EBUSY, "draft '%s' was removed, and perhaps begun again", name);
 	*ret = take(f);
@@ -110,7 +97,8 @@ static int removed_name(const char *name, char **ret)
 	const char *tmp = step_name_is_tmp(span_str(name)) ? "" : STEP_TMP;
 	char *gone = NULL;
 
-	if (asprintf(&gone, "%s%s" DRAFT_REMOVED "%llx", name, tmp, (unsigned long long)now_ns()) < 0)
+	gone = str_fmt("%s%s" DRAFT_REMOVED "%llx", name, tmp, (unsigned long long)clock_real_ns());
+	if (!gone)
 		return fail(-ENOMEM, "cannot remove '%s'", name);
 	*ret = gone;
 	return 0;
@@ -166,11 +154,10 @@ static int make_dir(struct draft_dir *d)
 	auto_free char *at = NULL;
 	int r;
 
-	if (asprintf(&at, in_place ? "%s" : "%s" DRAFT_BEGUN "%ld-%llx", d->name, (long)getpid(),
-		     (unsigned long long)d->init_ns) < 0) {
-		at = NULL;
+	at = str_fmt(in_place ? "%s" : "%s" DRAFT_BEGUN "%ld-%llx", d->name, (long)getpid(),
+		     (unsigned long long)d->init_ns);
+	if (!at)
 		return fail(-ENOMEM, "cannot begin draft '%s'", d->name);
-	}
 	r = io_dirop(d->parent, IO_MKDIR, at, NULL, d->mode);
 	if (r < 0)
 		return r;
@@ -207,7 +194,7 @@ static int draft_dir_new(struct io_dir *parent, const char *name, const char *fi
 	d->mode = mode;
 	d->shared = shared;
 	d->named = 1;
-	d->init_ns = now_ns();
+	d->init_ns = clock_real_ns();
 	trace(TRACE_STEP, "begin '%s'", name);
 	d->failed_dir_syncs = atomic_load(&io_engine_stats(parent->io)->failed_dir_syncs);
 	*ret = take(d);
@@ -267,10 +254,9 @@ int draft_dir_join(struct io_dir *parent, const char *name, const char *final, u
 /* The name of the directory that an attempt commits; later ones know it, too, unless it was given up. */
 static int attempt_name(const struct draft_dir *d, unsigned attempt, char **ret)
 {
-	char *name = NULL;
-	int n = attempt > 1 ? asprintf(&name, "%s-%u", d->base_name, attempt) : asprintf(&name, "%s", d->base_name);
+	char *name = attempt > 1 ? str_fmt("%s-%u", d->base_name, attempt) : strdup(d->base_name);
 
-	if (n < 0)
+	if (!name)
 		return fail(-ENOMEM, "cannot look at draft '%s'", d->name);
 	*ret = name;
 	return 0;

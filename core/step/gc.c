@@ -9,15 +9,15 @@
 
 #include <dirent.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/step/commit.h"
 #include "core/step/draft_dir.h"
 #include "core/step/step_name.h"
 
-#define BEGUN_NS ((int64_t)60 * 1000000000)	/* a living writer locks its draft long before that */
+#define BEGUN_NS (60 * SECOND_NS)	/* a living writer locks its draft long before that */
 
 const char *gc_kind_text(enum gc_kind kind)
 {
@@ -51,10 +51,9 @@ static int measure_entry(void *arg, const char *name, unsigned char type)
 	int r;
 
 	(void)type;
-	if (asprintf(&path, "%s/%s", up->path, name) < 0) {
-		path = NULL;
+	path = str_fmt("%s/%s", up->path, name);
+	if (!path)
 		return fail(-ENOMEM, "cannot look at '%s'", name);
-	}
 	r = io_stat(up->dir, path, &st);
 	if (r < 0) {
 		/* A link that leads nowhere, or somebody removes it at this moment. */
@@ -62,7 +61,7 @@ static int measure_entry(void *arg, const char *name, unsigned char type)
 		return 0;
 	}
 	up->bytes += (uint64_t)st.st_blocks * 512;
-	up->newest_ns = MAX(up->newest_ns, st.st_mtim.tv_sec * (int64_t)1000000000 + st.st_mtim.tv_nsec);
+	up->newest_ns = MAX(up->newest_ns, clock_ns_of(st.st_mtim));
 	if (S_ISDIR(st.st_mode) && up->depth < LIMIT_TREE_DEPTH) {
 		struct measure in = { up->dir, path, up->depth + 1, up->bytes, up->newest_ns };
 
@@ -83,17 +82,9 @@ static int measure(struct io_dir *dir, const char *path, struct measure *ret)
 	*ret = (struct measure){ .dir = dir, .path = path };
 	if (r < 0)
 		return r;
-	ret->newest_ns = st.st_mtim.tv_sec * (int64_t)1000000000 + st.st_mtim.tv_nsec;
+	ret->newest_ns = clock_ns_of(st.st_mtim);
 	ret->bytes = (uint64_t)st.st_blocks * 512;
 	return S_ISDIR(st.st_mode) ? io_list(dir, path, measure_entry, ret) : 0;
-}
-
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* ---- one directory ---- */
@@ -126,10 +117,9 @@ static int kind_of_step(struct io_dir *dir, const char *path, enum gc_kind *ret)
 
 	if (r < 0 || state == DRAFT_FOREIGN)
 		return r;
-	if (asprintf(&marker, "%s/commit_success.txt", path) < 0) {
-		marker = NULL;
+	marker = str_fmt("%s/commit_success.txt", path);
+	if (!marker)
 		return fail(-ENOMEM, "cannot look at '%s'", path);
-	}
 	r = io_stat(dir, marker, &st);
 	if (r < 0 && r != -ENOENT)
 		return r;
@@ -146,10 +136,9 @@ static int remove_found(struct io_dir *dir, const struct gc_found *f)
 		return draft_dir_remove_abandoned(dir, f->path);
 	if (f->kind != GC_LOCK)
 		return io_remove_tree(dir, f->path);
-	if (asprintf(&lock, "%s/" DRAFT_LOCK_FILE, f->path) < 0) {
-		lock = NULL;
+	lock = str_fmt("%s/" DRAFT_LOCK_FILE, f->path);
+	if (!lock)
 		return fail(-ENOMEM, "cannot remove '%s'", f->path);
-	}
 	return io_dirop(dir, IO_UNLINK, lock, NULL, 0);
 }
 
@@ -163,7 +152,7 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 	if (r >= 0 && kind != GC_LOCK)
 		f.bytes = m.bytes;
 	f.removed = kind != GC_LIVE && (kind != GC_FOREIGN || o->foreign) && r >= 0 &&
-		    (!least || now_ns() - m.newest_ns >= least);
+		    (!least || clock_real_ns() - m.newest_ns >= least);
 	if (f.removed && !o->dry_run)
 		r = remove_found(dir, &f);
 	/* Its writer came back, or somebody else was faster. */
@@ -210,10 +199,9 @@ static int look_at(struct io_dir *source, const struct gc_opts *o, const char *a
 	enum gc_kind kind = GC_FOREIGN;
 	int r;
 
-	if (asprintf(&path, "%s%s%s", strcmp(at, ".") ? at : "", strcmp(at, ".") ? "/" : "", name) < 0) {
-		path = NULL;
+	path = str_fmt("%s%s%s", strcmp(at, ".") ? at : "", strcmp(at, ".") ? "/" : "", name);
+	if (!path)
 		return fail(-ENOMEM, "cannot look at '%s'", name);
-	}
 	if (step_name_is_tmp(span_str(name))) {
 		r = kind_of_tmp(source, path, name, &kind);
 		if (r >= 0)

@@ -189,6 +189,7 @@ void item_unref(struct item *item)
 	io_file_unref(item->aggregate);
 	if (item->aggregate_map)
 		munmap(item->aggregate_map, item->aggregate_bytes.n);
+	io_file_unref(item->aggregate_copy);
 	buf_release(&item->aggregate_buf);
 	strings_free(item->strings);
 	io_file_unref(item->strings_file);

@@ -59,6 +59,7 @@ struct item {
 	/* Private: how the aggregate's bytes are held. */
 	struct buf aggregate_buf;
 	void *aggregate_map;
+	struct io_file *aggregate_copy;	/* what is mapped; NULL: nothing is */
 };
 
 /*

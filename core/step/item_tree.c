@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/step/item_impl.h"
 #include "core/tree/strings.h"
+#include "core/zarr/stream.h"
 
 #define AGGREGATE_IN_MEMORY (16 * MiB)	/* a larger file is copied to a temporary one and mapped */
 
@@ -20,11 +21,10 @@
 /* Our own copy: nobody can truncate it while we read. */
 static int map_copy(struct item *item)
 {
-	const char *dir = item->ckpt->opts.spill_dir;
 	auto_of(io_file) struct io_file *copy = NULL;
 	auto_free uint8_t *piece = malloc(MiB);
 	uint64_t size = item->aggregate->size;
-	int r = piece ? io_file_temp(item->ckpt->io, NULL, dir ? dir : "/var/tmp", &copy) :
+	int r = piece ? streams_file(item->ckpt->streams, item->ckpt->io, size, &copy) :
 			fail(-ENOMEM, "cannot read '%s'", item->aggregate->name);
 
 	for (uint64_t at = 0; at < size && r >= 0; at += MiB) {
@@ -43,6 +43,7 @@ static int map_copy(struct item *item)
 		return err_sys("cannot map", item->aggregate->name);
 	}
 	item->aggregate_bytes = span_of(item->aggregate_map, size);
+	item->aggregate_copy = take(copy);
 	return 0;
 }
 

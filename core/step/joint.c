@@ -11,11 +11,12 @@
 
 #include <stdio.h>
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 
 #define SERVE_THREADS 4
-#define JOIN_TIMEOUT ((int64_t)30 * 1000000000)
+#define JOIN_TIMEOUT (30 * SECOND_NS)
 #define RESULTS_MAX 64			/* decisions that are kept of one draft */
 
 struct ballot {
@@ -338,7 +339,6 @@ static void serve(void *arg, const struct peers_msg *m)
 int joint_new(const struct joint_opts *opts, peers_serve_fn *other, void *arg, struct joint **ret)
 {
 	auto_of(joint) struct joint *j = calloc(1, sizeof(*j));
-	pthread_condattr_t attr;
 	int r;
 
 	if (!j)
@@ -348,10 +348,7 @@ int joint_new(const struct joint_opts *opts, peers_serve_fn *other, void *arg, s
 	j->other = arg ? other : NULL;
 	j->other_arg = arg;
 	pthread_mutex_init(&j->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&j->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&j->changed);
 	j->active = calloc((size_t)j->peers->size, sizeof(*j->active));
 	if (!j->active)
 		return fail(-ENOMEM, "cannot join the job");
@@ -395,7 +392,7 @@ int joint_join(struct joint *j, const char *name, const char *final, unsigned mo
 	if (r >= 0)
 		r = buf_addf(&ask, "%s%c%s%c", name, 0, final, 0);
 	if (r >= 0)
-		r = peers_call(j->peers, j->primary, PEERS_JOIN, buf_span(&ask), peers_now() + JOIN_TIMEOUT, &answer);
+		r = peers_call(j->peers, j->primary, PEERS_JOIN, buf_span(&ask), clock_ns() + JOIN_TIMEOUT, &answer);
 	if (r < 0)
 		return err_at(r, "draft '%s'", name);
 	w = wire_of(buf_span(&answer));
@@ -486,7 +483,7 @@ static struct ballot *find_ballot(struct record *rec, int rank, unsigned attempt
 static struct ballot *wait_ballot(struct joint *j, struct record *rec, int rank, unsigned attempt, unsigned round,
 				  int64_t deadline)
 {
-	const struct timespec t = { .tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000 };
+	const struct timespec t = clock_timespec(deadline);
 	struct ballot *b;
 	bool in_time = true;
 

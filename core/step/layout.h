@@ -12,8 +12,6 @@
 
 #include "core/base/limits.h"
 
-#define LAYOUT_FILE_SIZE ((uint64_t)1 << 31)	/* Orbax's target for data files on a file system */
-
 /* What decides about the chunks of one array. */
 struct layout {
 	unsigned rank;

@@ -7,22 +7,14 @@
  */
 #include "core/step/peers.h"
 
-#include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 #include "core/base/wire.h"
 
-#define SECOND ((int64_t)1000000000)
-#define PING_EVERY SECOND
-#define GIVE_UP_AFTER (20 * SECOND)	/* silence of a rank at the end of the job */
-
-int64_t peers_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
-}
+#define PING_EVERY SECOND_NS
+#define GIVE_UP_AFTER (PEERS_GIVE_UP_SECONDS * SECOND_NS)	/* silence of a rank at the end of the job */
 
 void peers_msg_free(struct peers_msg *m)
 {
@@ -46,7 +38,6 @@ void peers_head_parse(const uint8_t bytes[PEERS_HEAD_BYTES], struct peers_head *
 
 int peers_init(struct peers *p, const struct peers_ops *ops, int rank, int size)
 {
-	pthread_condattr_t attr;
 
 	p->heard = calloc((size_t)size, sizeof(*p->heard));
 	if (!p->heard)
@@ -57,10 +48,7 @@ int peers_init(struct peers *p, const struct peers_ops *ops, int rank, int size)
 	p->box_end = &p->box;
 	p->request_end = &p->request;
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&p->changed);
 	return 0;
 }
 
@@ -113,13 +101,14 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 	bool refused = false;
 
 	pthread_mutex_lock(&p->lock);
-	p->heard[from] = peers_now();
+	p->heard[from] = clock_ns();
 	p->n_received++;
 	p->bytes_received += body->n;
 	if (m) {
 		*m = (struct peers_msg){ .from = from, .head = *head, .body = *body };
 		*body = (struct buf){ 0 };
-		refused = head->kind >= PEERS_REQUESTS && !p->serve;
+		/* Its threads take what came before they are to stop, and nothing else: nobody would answer it. */
+		refused = head->kind >= PEERS_REQUESTS && (!p->serve || p->stopping);
 		if (!refused && head->kind >= PEERS_REQUESTS)
 			push(&p->request_end, m);
 		else if (!refused)
@@ -141,7 +130,7 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 /* Called with the lock held. False at the deadline. */
 static bool wait_until(struct peers *p, int64_t deadline)
 {
-	const struct timespec t = { .tv_sec = deadline / SECOND, .tv_nsec = deadline % SECOND };
+	const struct timespec t = clock_timespec(deadline);
 
 	return pthread_cond_timedwait(&p->changed, &p->lock, &t) != ETIMEDOUT;
 }
@@ -252,11 +241,11 @@ int peers_serve(struct peers *p, unsigned threads, peers_serve_fn *serve, void *
 	p->serve_arg = arg;
 	pthread_mutex_unlock(&p->lock);
 	for (; p->n_threads < threads; p->n_threads++) {
-		int r = pthread_create(&p->thread[p->n_threads], NULL, serve_requests, p);
+		int r = thread_start(&p->thread[p->n_threads], "peers", serve_requests, p);
 
-		if (r != 0) {
+		if (r < 0) {
 			peers_serve_end(p);
-			return fail(-r, "cannot make a thread for the other ranks");
+			return fail(r, "cannot make a thread for the other ranks");
 		}
 	}
 	return 0;
@@ -319,7 +308,7 @@ int peers_agree(struct peers *p, uint64_t id, int mine, int64_t deadline)
 	if (p->rank != 0) {
 		r = peers_send(p, 0, &vote, mine < 0 ? span_str(err_text(mine)) : span_of(NULL, 0));
 		if (r >= 0)
-			r = peers_recv(p, PEERS_RESULT, id, 0, deadline + SECOND, &m);
+			r = peers_recv(p, PEERS_RESULT, id, 0, deadline + SECOND_NS, &m);
 		if (r >= 0 && m->head.code < 0)
 			r = fail(m->head.code, "%.*s", SPAN_ARG(buf_span(&m->body)));
 		return r;
@@ -349,22 +338,29 @@ static int64_t heard(struct peers *p, int rank)
 	return at;
 }
 
-static void ping(struct peers *p, int rank)
+void peers_ping(struct peers *p, int rank)
 {
 	peers_send(p, rank, &(struct peers_head){ .kind = PEERS_PING }, span_of(NULL, 0));
 }
 
+int peers_silence(struct peers *p, int rank)
+{
+	int64_t at = heard(p, rank);
+
+	return at ? (int)((clock_ns() - at) / SECOND_NS) : -1;
+}
+
 int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
 {
-	int64_t began = peers_now();
+	int64_t began = clock_ns();
 
 	for (;;) {
-		int r = peers_recv(p, kind, id, from, peers_now() + PING_EVERY, ret);
+		int r = peers_recv(p, kind, id, from, clock_ns() + PING_EVERY, ret);
 
-		if (r != -ETIMEDOUT || peers_now() - MAX(heard(p, from), began) > GIVE_UP_AFTER)
+		if (r != -ETIMEDOUT || clock_ns() - MAX(heard(p, from), began) > GIVE_UP_AFTER)
 			return r;
 		err_clear();
-		ping(p, from);
+		peers_ping(p, from);
 	}
 }
 
@@ -372,14 +368,14 @@ int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, str
 static bool wait_for_all(struct peers *p)
 {
 	auto_free bool *gone = calloc((size_t)p->size, sizeof(*gone));
-	int64_t began = peers_now();
+	int64_t began = clock_ns();
 	int left = p->size - 1;
 	bool clean = gone != NULL;
 
 	while (gone && left > 0) {
 		auto_of(peers_msg) struct peers_msg *m = NULL;
 
-		if (peers_recv(p, PEERS_BYE, 0, -1, peers_now() + PING_EVERY, &m) >= 0) {
+		if (peers_recv(p, PEERS_BYE, 0, -1, clock_ns() + PING_EVERY, &m) >= 0) {
 			left -= !gone[m->from];
 			gone[m->from] = true;
 			continue;
@@ -387,13 +383,13 @@ static bool wait_for_all(struct peers *p)
 		for (int i = 1; i < p->size; i++) {
 			if (gone[i])
 				continue;
-			if (peers_now() - MAX(heard(p, i), began) > GIVE_UP_AFTER) {
+			if (clock_ns() - MAX(heard(p, i), began) > GIVE_UP_AFTER) {
 				log_warn("rank %d does not answer: the job ends without it", i);
 				gone[i] = true;
 				clean = false;
 				left--;
 			} else {
-				ping(p, i);
+				peers_ping(p, i);
 			}
 		}
 	}

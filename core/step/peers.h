@@ -29,6 +29,8 @@ enum peers_kind {
 	PEERS_END,
 	PEERS_GO,			/* of a commit; code 1: go on, else its result */
 	PEERS_PART,			/* of what a command of several ranks says */
+	PEERS_TROUBLE,			/* of a rank of a command: what it is about to vote, or that it has ended */
+	PEERS_PROGRESS,			/* of a command: bytes that a rank has done */
 	/* Answered at once by who delivers them. */
 	PEERS_PING,
 	PEERS_PONG,
@@ -72,7 +74,7 @@ struct peers {
 	int rank, size;
 
 	pthread_mutex_t lock;		/* protects all below */
-	pthread_cond_t changed;		/* CLOCK_MONOTONIC */
+	pthread_cond_t changed;		/* of clock_cond_init() */
 	struct peers_msg *box, **box_end;
 	struct peers_msg *request, **request_end;
 	int64_t *heard;			/* monotonic time of the last message, by rank */
@@ -108,10 +110,8 @@ bool peers_mpi_is_there(void);
  */
 void peers_close(struct peers *p);
 
-/* ---- messages ---- */
+/* ---- messages: deadlines are of clock_ns() ---- */
 
-/* Nanoseconds of the monotonic clock, in which deadlines are given. */
-int64_t peers_now(void);
 int peers_send(struct peers *p, int to, const struct peers_head *head, struct span body);
 /*
  * The answer of that kind and id, from one rank or (-1) any. -ETIMEDOUT at the deadline.
@@ -120,6 +120,10 @@ int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int
 	       struct peers_msg **ret);
 /* The same for as long as that rank gives any sign of life; -ETIMEDOUT after 20 s without one. */
 int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret);
+/* For who waits otherwise: ask for a sign of life; seconds since the last one, -1 when there was none. */
+void peers_ping(struct peers *p, int rank);
+int peers_silence(struct peers *p, int rank);
+#define PEERS_GIVE_UP_SECONDS 20
 /* Ask and wait: ret gets the answer's body. An error of the other side comes with its note. */
 int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline, struct buf *ret);
 /* Answer a request: r with this thread's note, or a body. */

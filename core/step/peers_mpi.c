@@ -11,11 +11,11 @@
  */
 #include <mpi.h>
 
-#include <signal.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 #include "core/step/peers.h"
 
 #define BUSY_NS 20000			/* between looks while something is under way */
@@ -66,10 +66,8 @@ static void transfer_free(struct transfer *t)
 /* Called with the lock held. */
 static void wait_for_room(struct mpi *m, size_t n)
 {
-	struct timespec until;
+	struct timespec until = clock_timespec(clock_ns() + BACKLOG_WAIT * SECOND_NS);
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += BACKLOG_WAIT;
 	while (m->backlog && m->backlog + n > BACKLOG_MAX)
 		if (pthread_cond_timedwait(&m->drained, &m->lock, &until) == ETIMEDOUT)
 			return;
@@ -234,13 +232,9 @@ static bool finish(struct mpi *m)
 /* Sleeps unless there is something to send. True when the end was asked for. */
 static bool rest(struct mpi *m, int64_t ns)
 {
-	struct timespec until;
+	struct timespec until = clock_timespec(clock_ns() + ns);
 	bool stop;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += ns;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&m->lock);
 	if (!m->queue && !m->stop)
 		pthread_cond_timedwait(&m->wake, &m->lock, &until);
@@ -263,8 +257,8 @@ static void loop(struct mpi *m)
 		if (!rest(m, pause))
 			continue;
 		if (!stopped)
-			stopped = peers_now();
-		if ((!m->sending && !m->queue) || peers_now() - stopped > FLUSH_NS)
+			stopped = clock_ns();
+		if ((!m->sending && !m->queue) || clock_ns() - stopped > FLUSH_NS)
 			return;
 		sched_yield();
 	}
@@ -290,13 +284,9 @@ static int begin(struct mpi *m)
 static void *run(void *arg)
 {
 	struct mpi *m = arg;
-	sigset_t all;
 	bool clean;
 	int r;
 
-	/* Signals are for the thread that serves the mount; MPI's own threads inherit this. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, NULL);
 	r = begin(m);
 	pthread_mutex_lock(&m->lock);
 	m->start = r;
@@ -356,10 +346,11 @@ bool peers_mpi_is_there(void)
 
 static int start_thread(struct mpi *m)
 {
-	int r = pthread_create(&m->thread, NULL, run, m);
+	/* MPI's own threads have no signals, either. */
+	int r = thread_start(&m->thread, "mpi", run, m);
 
-	if (r != 0)
-		return fail(-r, "cannot make a thread for MPI");
+	if (r < 0)
+		return fail(r, "cannot make a thread for MPI");
 	pthread_mutex_lock(&m->lock);
 	while (!m->start)
 		pthread_cond_wait(&m->started, &m->lock);
@@ -373,7 +364,6 @@ static int start_thread(struct mpi *m)
 int peers_mpi_open(const char *name, struct peers **ret)
 {
 	struct mpi *m = calloc(1, sizeof(*m));
-	pthread_condattr_t attr;
 	int r;
 
 	if (!m)
@@ -381,12 +371,9 @@ int peers_mpi_open(const char *name, struct peers **ret)
 	m->queue_end = &m->queue;
 	m->name = name ? strdup(name) : NULL;
 	pthread_mutex_init(&m->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&m->wake, &attr);
-	pthread_cond_init(&m->drained, &attr);
+	clock_cond_init(&m->wake);
+	clock_cond_init(&m->drained);
 	pthread_cond_init(&m->started, NULL);
-	pthread_condattr_destroy(&attr);
 	r = start_thread(m);
 	if (r >= 0)
 		r = peers_init(&m->base, &mpi_ops, m->rank, m->size);

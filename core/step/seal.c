@@ -93,6 +93,11 @@ static int by_key(const void *a, const void *b)
 	return span_cmp(((const struct ocdbt_entry *)a)->key, ((const struct ocdbt_entry *)b)->key);
 }
 
+static int two_leaves(struct span name)
+{
+	return fail(-EINVAL, "two leaves are stored under one name: '%.*s'", SPAN_ARG(name));
+}
+
 static int collect(const struct commit_item *item, struct keys *k)
 {
 	int r = 0;
@@ -107,7 +112,7 @@ static int collect(const struct commit_item *item, struct keys *k)
 		qsort(k->entry, k->n, sizeof(*k->entry), by_key);
 	for (size_t i = 1; i < k->n; i++)
 		if (span_eq(k->entry[i - 1].key, k->entry[i].key))
-			return fail(-EINVAL, "two leaves are stored under one name: '%.*s'", SPAN_ARG(k->entry[i].key));
+			return two_leaves(k->entry[i].key);
 	return 0;
 }
 
@@ -133,7 +138,7 @@ static int build_nodes(const struct building *b, const struct ocdbt_config *conf
 /* Nodes and manifest; nodes have data files of their own, so that a failure takes them back. */
 static int build(struct commit *c, const struct building *b)
 {
-	struct ocdbt_data_opts opts = { .file_mode = c->file_mode, .dir_mode = c->dir_mode };
+	struct ocdbt_data_opts opts = { .dir_mode = c->dir_mode };
 	auto_of(ocdbt_data) struct ocdbt_data *nodes = NULL;
 	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
 	struct ocdbt_data_stats stats;
@@ -151,7 +156,7 @@ static int build(struct commit *c, const struct building *b)
 	if (r >= 0)
 		r = ocdbt_manifest_first(&config, &root, 0, &manifest);
 	if (r >= 0)
-		r = ocdbt_manifest_write(b->dir, &manifest, NULL, c->file_mode);
+		r = ocdbt_manifest_write(b->dir, &manifest, NULL);
 	if (r < 0) {
 		struct err_note note;
 
@@ -182,34 +187,9 @@ static int seal_database(struct commit *c, struct commit_item *item)
 	return r;
 }
 
-/* The directories in a file's name, and all of them durable afterwards. */
-static int make_parents(struct io_dir *dir, const char *path, unsigned mode)
+static unsigned dir_mode(const struct commit *c)
 {
-	int r = 0;
-
-	for (const char *at = path; (at = strchr(at, '/')) && r >= 0; at++) {
-		auto_free char *parent = span_dup_str(span_of(path, (size_t)(at - path)));
-
-		r = parent ? io_dirop(dir, IO_MKDIR, parent, NULL, mode) : -ENOMEM;
-		if (r == -EEXIST) {
-			err_clear();
-			r = 0;
-		}
-	}
-	return r;
-}
-
-static int sync_parents(struct io_dir *dir, const char *path)
-{
-	auto_free char *at = strdup(path);
-	char *slash;
-	int r = at ? 0 : -ENOMEM;
-
-	while (r >= 0 && (slash = strrchr(at, '/'))) {
-		*slash = '\0';
-		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
-	}
-	return r;
+	return c->dir_mode ? c->dir_mode : 0777;
 }
 
 /* The values stay where the ranks have put them. */
@@ -250,14 +230,14 @@ static int copy_value(void *arg, struct span key, uint64_t len)
 	if (r >= 0 && !buf_str(&to))
 		r = -ENOMEM;
 	if (r >= 0)
-		r = make_parents(l->c->draft->dir, buf_str(&to), l->c->dir_mode ? l->c->dir_mode : 0777);
+		r = io_make_parents(l->c->draft->dir, buf_str(&to), dir_mode(l->c));
 	if (r < 0)
 		return r;
 	if (is_metadata(key) && l->leaf->json.p)
-		r = io_spit(l->c->draft->dir, buf_str(&to), l->c->file_mode ? l->c->file_mode : 0666, l->leaf->json);
+		r = io_spit(l->c->draft->dir, buf_str(&to), l->leaf->json);
 	else
 		r = store_leaf_copy(l->leaf->kv, key, l->c->draft->dir, buf_str(&to));
-	return r < 0 ? r : sync_parents(l->c->draft->dir, buf_str(&to));
+	return r < 0 ? r : io_sync_parents(l->c->draft->dir, buf_str(&to));
 }
 
 static int seal_directories(struct commit *c, struct commit_item *item)
@@ -270,18 +250,22 @@ static int seal_directories(struct commit *c, struct commit_item *item)
 		r = c->shared ? kv_list(l.leaf->kv, span_of(NULL, 0), copy_value, &l) :
 				store_leaf_displace(l.leaf->kv, l.leaf->param);
 	}
-	for (size_t i = 0; i < item->n_leaves && r >= 0 && !c->shared; i++)
+	for (size_t i = 0; i < item->n_leaves && r >= 0 && !c->shared; i++) {
 		r = store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
+		/* All that had the name before is out of the way: it is another leaf's. */
+		if (r == -EEXIST || r == -ENOTEMPTY)
+			r = two_leaves(item->leaves[i].param);
+	}
 	return r;
 }
 
 /* ---- files ---- */
 
-static int write_long(struct io_dir *dir, const char *path, unsigned mode, const struct commit_file *f)
+static int write_long(struct io_dir *dir, const char *path, const struct commit_file *f)
 {
 	auto_of(io_file) struct io_file *out = NULL;
 	auto_free uint8_t *piece = malloc(MiB);
-	int r = piece ? io_file_open(dir, path, O_RDWR | O_CREAT | O_TRUNC, mode, &out) : -ENOMEM;
+	int r = piece ? io_file_open(dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &out) : -ENOMEM;
 
 	for (uint64_t at = 0; at < f->size && r >= 0; at += MiB) {
 		struct io_req req = { .op = IO_WRITE, .file = out, .p = piece, .off = at,
@@ -294,34 +278,23 @@ static int write_long(struct io_dir *dir, const char *path, unsigned mode, const
 	return r < 0 ? r : io_file_sync(out);
 }
 
-static int make_dir(struct io_dir *dir, const char *path, unsigned mode)
-{
-	int r = io_dirop(dir, IO_MKDIR, path, NULL, mode);
-
-	if (r == -EEXIST) {
-		err_clear();
-		r = 0;
-	}
-	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, path, NULL, 0);
-}
-
 static int write_file(struct commit *c, const struct commit_item *item, const struct commit_file *f)
 {
-	unsigned mode = c->file_mode ? c->file_mode : 0666;
 	auto_free char *path = NULL;
 	int r;
 
-	if (asprintf(&path, "%.*s%s%.*s", SPAN_ARG(item->name), item->name.n ? "/" : "", SPAN_ARG(f->name)) < 0) {
-		path = NULL;
+	path = str_fmt("%.*s%s%.*s", SPAN_ARG(item->name), item->name.n ? "/" : "", SPAN_ARG(f->name));
+	if (!path)
 		return fail(-ENOMEM, "cannot write '%.*s'", SPAN_ARG(f->name));
+	r = io_make_parents(c->draft->dir, path, dir_mode(c));
+	if (r >= 0 && f->is_dir) {
+		r = io_mkdir(c->draft->dir, path, dir_mode(c));
+		return r < 0 ? r : io_dirop(c->draft->dir, IO_SYNC_DIR, path, NULL, 0);
 	}
-	r = make_parents(c->draft->dir, path, c->dir_mode ? c->dir_mode : 0777);
-	if (r >= 0 && f->is_dir)
-		return make_dir(c->draft->dir, path, c->dir_mode ? c->dir_mode : 0777);
 	if (r >= 0)
-		r = f->text.p ? io_spit(c->draft->dir, path, mode, f->text) :
-				write_long(c->draft->dir, path, mode, f);
-	return r < 0 ? r : sync_parents(c->draft->dir, path);
+		r = f->text.p ? io_spit(c->draft->dir, path, f->text) :
+				write_long(c->draft->dir, path, f);
+	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
 }
 
 /* ---- what is there already ---- */
@@ -352,33 +325,46 @@ static int add_other(void *arg, const char *name, unsigned char type)
 static int keep_entries(struct cleaning *cl)
 {
 	const struct commit_item *item = cl->item;
-	size_t at = 0;
+	size_t at = 0, n = item->n_leaves + item->n_kept;
 	int r = 0;
 
-	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
-		r = store_leaf_entry(item->leaves[i].kv, &cl->names);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv : item->kept[i - item->n_leaves], &cl->names);
 		if (r >= 0)
 			r = buf_add_byte(&cl->names, 0);
 	}
-	cl->kept = calloc(item->n_leaves + 1, sizeof(*cl->kept));
+	cl->kept = calloc(n + 1, sizeof(*cl->kept));
 	if (r < 0 || !cl->kept)
-		return r < 0 ? r : fail(-ENOMEM, "cannot look at %zu leaves", item->n_leaves);
+		return r < 0 ? r : fail(-ENOMEM, "cannot look at %zu leaves", n);
 	for (; at < cl->names.n; at += cl->kept[cl->n++].n + 1)
 		cl->kept[cl->n] = span_str((char *)cl->names.p + at);
 	qsort(cl->kept, cl->n, sizeof(*cl->kept), by_name);
 	return 0;
 }
 
-/* Only the leaves' values stay: not what a commit that failed, or a leaf that is gone, left behind. */
+/* What an earlier commit gave a name as a leaf, and is none any more, is in no leaf's way. */
+static int take_names_back(struct commit_item *item)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
+		r = store_leaf_unplace(item->leaves[i].kv);
+	for (size_t i = 0; i < item->n_kept && r >= 0 && !store_is_ocdbt(item->store); i++) {
+		r = store_leaf_unplace(item->kept[i]);
+		if (r >= 0)
+			r = store_leaf_displace(item->kept[i], span_of(NULL, 0));
+	}
+	return r;
+}
+
+/* Only values that the draft needs stay: not what a commit that failed, or a leaf that is gone, left behind. */
 static int clean_item(struct commit_item *item)
 {
 	struct cleaning cl = { .item = item };
 	struct io_dir *dir = store_dir(item->store);
 	auto_buf others = { 0 };
-	int r = 0;
+	int r = take_names_back(item);
 
-	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
-		r = store_leaf_unplace(item->leaves[i].kv);
 	if (r >= 0)
 		r = keep_entries(&cl);
 	if (r >= 0) {

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
@@ -23,8 +24,7 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 	if (r >= 0)
 		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &m);
 	if (r >= 0 && m->has_commit && m->commit_ns > 0) {
-		ret->tv_sec = m->commit_ns / 1000000000;
-		ret->tv_nsec = m->commit_ns % 1000000000;
+		*ret = clock_timespec(m->commit_ns);
 		return 0;
 	}
 	/* What passes must not give the step another time for as long as it is mounted. */
@@ -73,10 +73,9 @@ static int has_marker(struct io_dir *root, const char *name)
 	struct stat st;
 	int r;
 
-	if (asprintf(&path, "%s/commit_success.txt", name) < 0) {
-		path = NULL;
+	path = str_fmt("%s/commit_success.txt", name);
+	if (!path)
 		return fail(-ENOMEM, "cannot look up '%s'", name);
-	}
 	r = io_stat(root, path, &st);
 	if (is_absent(r)) {
 		err_clear();

@@ -88,47 +88,6 @@ int step_name_cmp(const struct step_name *a, const struct step_name *b)
 				span_of(b->prefix.p, b->prefix.n + b->digits.n));
 }
 
-bool step_style_lists(const struct step_style *style, struct span name)
-{
-	struct span digits;
-	unsigned width = MAX(style->width, 1u);
-
-	if (step_name_is_tmp(name) || !span_starts(name, style->prefix))
-		return false;
-	digits = span_from(name, style->prefix.n);
-	for (size_t i = 0; i < digits.n; i++)
-		if (!is_digit(digits.p[i]))
-			return false;
-	return digits.n == width || (digits.n > width && digits.p[0] != '0');
-}
-
-bool step_style_of(const struct span *names, size_t n, struct step_style *ret)
-{
-	struct step_name best, v;
-	bool found = false;
-
-	*ret = (struct step_style){ .width = 0 };
-	for (size_t i = 0; i < n; i++)
-		if (step_name_parse(names[i], &v) && (!found || step_name_cmp(&v, &best) > 0)) {
-			best = v;
-			found = true;
-		}
-	if (!found)
-		return false;
-	ret->prefix = best.prefix;
-	/* Digits without leading zeros say nothing: another step of the same prefix may. */
-	for (size_t i = 0; i < n; i++)
-		if (step_name_parse(names[i], &v) && span_eq(v.prefix, best.prefix) &&
-		    v.digits.n > 1 && v.digits.p[0] == '0')
-			ret->width = MAX(ret->width, (unsigned)v.digits.n);
-	return true;
-}
-
-int step_style_name(const struct step_style *style, uint64_t step, struct buf *ret)
-{
-	return buf_addf(ret, "%.*s%0*" PRIu64, SPAN_ARG(style->prefix), (int)style->width, step);
-}
-
 int step_name_check(struct span name)
 {
 	struct step_name n;

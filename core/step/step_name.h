@@ -33,26 +33,6 @@ bool step_name_is_orbax(const struct step_name *n);
 /* By number, and by name where two are equal ("07", "7"); the last is what Orbax calls latest. */
 int step_name_cmp(const struct step_name *a, const struct step_name *b);
 
-/* How names are made: a prefix, and digits padded with zeros to width (0 or 1: not padded). */
-struct step_style {
-	struct span prefix;		/* with its '_'; borrowed */
-	unsigned width;
-};
-
-/*
- * Whether Orbax, opened with this style, lists the name: the number is padded to exactly width, or
- * longer and does not begin with 0.
- */
-bool step_style_lists(const struct step_style *style, struct span name);
-/*
- * The style of existing names, which all are committed steps: prefix and width of the one with the
- * highest number. Names that are no steps are left out. false, and no prefix and width, when there
- * is none. ret->prefix is borrowed from names.
- */
-bool step_style_of(const struct span *names, size_t n, struct step_style *ret);
-/* The name of a step. */
-int step_style_name(const struct step_style *style, uint64_t step, struct buf *ret);
-
 /*
  * Whether a directory of that name, made in the mount, is a draft: STEP.tmp, or STEP + STEP_TMP
  * with anything behind it. ret_final is STEP, borrowed. -EINVAL: no draft's name, or STEP is no

@@ -7,8 +7,7 @@
 
 int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **ret)
 {
-	struct ocdbt_data_opts data = { .target_size = opts->target_size, .file_mode = opts->file_mode,
-					.dir_mode = opts->dir_mode };
+	struct ocdbt_data_opts data = { .target_size = opts->target_size, .dir_mode = opts->dir_mode };
 	struct store *s = calloc(1, sizeof(*s));
 	int r = s ? 0 : fail(-ENOMEM, "cannot write to '%s'", dir->path);
 
@@ -19,8 +18,11 @@ int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **
 		return r;
 	}
 	s->opts = *opts;
+	if (!s->opts.dir_mode)
+		s->opts.dir_mode = 0777;
 	s->dir = dir;
 	atomic_init(&s->refs, 1);
+	atomic_init(&s->next_leaf, opts->first_leaf);
 	*ret = s;
 	return 0;
 }
@@ -45,6 +47,11 @@ bool store_is_ocdbt(const struct store *s)
 	return s->data != NULL;
 }
 
+unsigned store_next_leaf(struct store *s)
+{
+	return atomic_load(&s->next_leaf);
+}
+
 struct io_dir *store_dir(struct store *s)
 {
 	return s->dir;
@@ -59,6 +66,11 @@ int store_sync(struct store *s)
 {
 	/* Files of a directory store are synced one by one when they are written. */
 	return s->data ? ocdbt_data_sync(s->data) : 0;
+}
+
+int store_each_file(struct store *s, ocdbt_data_fn *each, void *arg)
+{
+	return s->data ? ocdbt_data_each(s->data, each, arg) : 0;
 }
 
 void store_stats(struct store *s, struct store_stats *ret)

@@ -20,7 +20,9 @@ struct store;
 struct store_opts {
 	bool ocdbt;
 	uint64_t target_size;		/* of data files; 0: no limit */
-	unsigned file_mode, dir_mode;	/* under the umask; 0: 0666, 0777 */
+	unsigned dir_mode;		/* of new directories, under the umask; 0: 0777 */
+	bool unsynced;			/* directory per leaf: the caller makes all durable at its end, names too */
+	unsigned first_leaf;		/* directories: where temporary names begin, when another store is in the same */
 };
 
 /* In the item's directory, which is taken on success. Makes nothing on the disk before the first value. */
@@ -28,6 +30,8 @@ int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **
 /* What was not committed stays on the disk, to be removed with the draft. Accepts NULL. */
 void store_free(struct store *s);
 bool store_is_ocdbt(const struct store *s);
+/* first_leaf for another store in the same directory. */
+unsigned store_next_leaf(struct store *s);
 struct io_dir *store_dir(struct store *s);
 
 /* The kv of a new leaf: put, put_file, put_open, locate and list. It holds the store. */
@@ -42,8 +46,12 @@ int store_sync(struct store *s);
  */
 typedef int store_each_fn(void *arg, struct span key, const struct ocdbt_value *value);
 int store_leaf_each(struct kv *leaf, store_each_fn *each, void *arg);
+/* Database: the path of each data file below the item's directory. */
+int store_each_file(struct store *s, ocdbt_data_fn *each, void *arg);
 /* The entry of the item's directory that holds the leaf's values, appended to ret. */
 int store_leaf_entry(struct kv *leaf, struct buf *ret);
+/* Whether an entry of the item's directory has a temporary name: that of a leaf which has not got its own. */
+bool store_is_temporary(const char *entry);
 /* Directory per leaf: one that has another name than this gets a temporary one, out of the way of others. */
 int store_leaf_displace(struct kv *leaf, struct span param);
 /*

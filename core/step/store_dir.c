@@ -5,6 +5,7 @@
  * A file is synced when it has been written, by the thread that encoded it, so
  * that a commit has only directories left to sync.
  */
+#include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,64 +14,52 @@
 #include "core/step/store_impl.h"
 
 #define COPY_PIECE ((size_t)1 << 20)
+#define BEHIND_BYTES ((uint64_t)1 << 20)	/* files from this size on are worth a word to the disk of their own */
 
 struct leaf {
 	struct kv base;
 	struct store *store;		/* a reference */
 	struct kv *files;		/* reads what was written */
-	pthread_mutex_t lock;		/* protects all below */
+	pthread_mutex_t lock;
+	bool made;			/* protected by lock */
+	/*
+	 * Held by readers while they look files up, and by the commit, which is one thread, while it renames
+	 * them: a file that is not found is zeros, and one in the midst of a rename must not be.
+	 */
+	pthread_rwlock_t place;
 	char *path;			/* of the leaf's directory, below the item's */
-	bool made;
 	bool bare;			/* placed in the item's own directory, some or all of it; path is what it had before */
 };
 
 static struct leaf *leaf_of(struct kv *kv)
 {
+	assert(kv->ops == &store_dir_ops);
 	return container_of(kv, struct leaf, base);
-}
-
-/* Make a directory and those above it, below the item's. */
-static int make_dirs(struct io_dir *dir, const char *path, unsigned mode)
-{
-	for (const char *at = path; at;) {
-		const char *slash = strchr(at, '/');
-		auto_free char *part = span_dup_str(slash ? span_of(path, (size_t)(slash - path)) : span_str(path));
-		int r = part ? io_dirop(dir, IO_MKDIR, part, NULL, mode) : -ENOMEM;
-
-		if (r < 0 && r != -EEXIST)
-			return r;
-		err_clear();
-		at = slash ? slash + 1 : NULL;
-	}
-	return 0;
 }
 
 /* "TEMP/KEY", its directories made. */
 static int file_path(struct leaf *l, struct span key, char **ret)
 {
-	struct store *s = l->store;
-	unsigned mode = s->opts.dir_mode ? s->opts.dir_mode : 0777;
-	const uint8_t *slash = memrchr(key.p, '/', key.n);
+	struct io_dir *dir = l->store->dir;
 	char *path = NULL;
+	bool made;
 	int r = 0;
 
-	if (asprintf(&path, "%s/%.*s", l->path, SPAN_ARG(key)) < 0)
+	path = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
+	if (!path)
 		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
 	pthread_mutex_lock(&l->lock);
-	if (!l->made) {
-		r = make_dirs(s->dir, l->path, mode);
-		l->made = r >= 0;
-	}
+	made = l->made;
 	pthread_mutex_unlock(&l->lock);
-	if (r >= 0 && slash) {
-		auto_free char *parent = span_dup_str(span_of(path, strlen(l->path) + 1 + (size_t)(slash - key.p)));
-
-		r = parent ? make_dirs(s->dir, parent, mode) : -ENOMEM;
-	}
+	if (!made || memchr(key.p, '/', key.n))
+		r = io_make_parents(dir, path, l->store->opts.dir_mode);
 	if (r < 0) {
 		free(path);
 		return r;
 	}
+	pthread_mutex_lock(&l->lock);
+	l->made = true;
+	pthread_mutex_unlock(&l->lock);
 	*ret = path;
 	return 0;
 }
@@ -79,19 +68,6 @@ static void count(struct store *s, uint64_t bytes)
 {
 	atomic_fetch_add_explicit(&s->values, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->bytes, bytes, memory_order_relaxed);
-}
-
-static int leaf_put(struct kv *kv, struct span key, struct span value)
-{
-	struct leaf *l = leaf_of(kv);
-	auto_free char *path = NULL;
-	int r = file_path(l, key, &path);
-
-	if (r >= 0)
-		r = io_spit(l->store->dir, path, l->store->opts.file_mode ? l->store->opts.file_mode : 0666, value);
-	if (r >= 0)
-		count(l->store, value.n);
-	return r;
 }
 
 /* ---- values in pieces ---- */
@@ -126,10 +102,13 @@ static void piecewise_abort(struct kv_stream *s)
 static int piecewise_close(struct kv_stream *s)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
-	int r = io_file_sync(p->file);
+	bool unsynced = p->leaf->store->opts.unsynced;
+	int r = unsynced ? 0 : io_file_sync(p->file);
 
 	if (r < 0)
 		return r;
+	if (unsynced && p->at >= BEHIND_BYTES)
+		io_file_write_behind(p->file, 0, p->at);
 	count(p->leaf->store, p->at);
 	piecewise_abort(s);
 	return 0;
@@ -146,8 +125,7 @@ static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 	int r = p ? file_path(l, key, &path) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
 
 	if (r >= 0)
-		r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC,
-				 l->store->opts.file_mode ? l->store->opts.file_mode : 0666, &p->file);
+		r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &p->file);
 	if (r < 0) {
 		free(p);
 		return r;
@@ -158,29 +136,42 @@ static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 	return 0;
 }
 
+static int leaf_put(struct kv *kv, struct span key, struct span value)
+{
+	struct kv_stream *s;
+	int r = leaf_put_open(kv, key, &s);
+
+	if (r < 0)
+		return r;
+	r = piecewise_add(s, value);
+	if (r >= 0)
+		r = piecewise_close(s);
+	if (r < 0)
+		piecewise_abort(s);
+	return r;
+}
+
 /* ---- reading back ---- */
 
 static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
 {
 	struct leaf *l = leaf_of(kv);
+	int r = 0;
 
-	for (size_t i = 0; i < n; i++) {
+	pthread_rwlock_rdlock(&l->place);
+	for (size_t i = 0; i < n && r >= 0; i++) {
 		auto_buf path = { 0 };
 		struct span full;
-		int r;
 
-		pthread_mutex_lock(&l->lock);
 		r = buf_addf(&path, "%s/%.*s", l->path, SPAN_ARG(key[i]));
-		pthread_mutex_unlock(&l->lock);
 		full = buf_span(&path);
 		if (r >= 0)
 			r = kv_locate(l->files, &full, &ret[i], 1);
 		if (r >= 0 && ret[i].where == KV_ABSENT && l->bare)
 			r = kv_locate(l->files, &key[i], &ret[i], 1);
-		if (r < 0)
-			return r;
 	}
-	return 0;
+	pthread_rwlock_unlock(&l->place);
+	return r;
 }
 
 struct listing {
@@ -199,16 +190,28 @@ static int list_one(void *arg, struct span key, uint64_t len)
 static int leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
 {
 	struct leaf *l = leaf_of(kv);
-	struct listing ls = { .skip = strlen(l->path) + 1, .each = each, .arg = arg };
+	struct listing ls = { .each = each, .arg = arg };
 	auto_buf full = { 0 };
-	int r = buf_addf(&full, "%s/%.*s", l->path, SPAN_ARG(prefix));
+	int r;
 
-	return r < 0 ? r : kv_list(l->files, buf_span(&full), list_one, &ls);
+	pthread_rwlock_rdlock(&l->place);
+	ls.skip = strlen(l->path) + 1;
+	r = buf_addf(&full, "%s/%.*s", l->path, SPAN_ARG(prefix));
+	if (r >= 0)
+		r = kv_list(l->files, buf_span(&full), list_one, &ls);
+	pthread_rwlock_unlock(&l->place);
+	return r;
 }
 
 static int leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
 {
-	return buf_addf(ret, "value:%s/%.*s", leaf_of(kv)->path, SPAN_ARG(key));
+	struct leaf *l = leaf_of(kv);
+	int r;
+
+	pthread_rwlock_rdlock(&l->place);
+	r = buf_addf(ret, "value:%s/%.*s", l->path, SPAN_ARG(key));
+	pthread_rwlock_unlock(&l->place);
+	return r;
 }
 
 static void leaf_free(struct kv *kv)
@@ -217,6 +220,7 @@ static void leaf_free(struct kv *kv)
 
 	kv_free(l->files);
 	store_free(l->store);
+	pthread_rwlock_destroy(&l->place);
 	pthread_mutex_destroy(&l->lock);
 	free(l->path);
 	free(l);
@@ -240,9 +244,8 @@ int store_dir_leaf(struct store *s, struct kv **ret)
 
 	if (r >= 0) {
 		l->base.name = strdup("draft");
-		if (!l->base.name || asprintf(&l->path, STORE_LEAF_TMP "%u", atomic_fetch_add(&s->next_leaf, 1)) < 0)
-			l->path = NULL;
-		if (!l->path)
+		l->path = str_fmt(STORE_LEAF_TMP "%u", atomic_fetch_add(&s->next_leaf, 1));
+		if (!l->base.name || !l->path)
 			r = fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
 	}
 	if (r >= 0)
@@ -260,6 +263,7 @@ int store_dir_leaf(struct store *s, struct kv **ret)
 	l->base.io = s->dir->io;
 	l->store = store_ref(s);
 	pthread_mutex_init(&l->lock, NULL);
+	pthread_rwlock_init(&l->place, NULL);
 	*ret = &l->base;
 	return 0;
 }
@@ -272,17 +276,9 @@ int store_leaf_entry(struct kv *kv, struct buf *ret)
 }
 
 /* Every directory on the way to path durable, but for the item's own: that is synced once for all leaves. */
-static int sync_up(struct io_dir *dir, const char *path)
+static int sync_up(struct store *s, const char *path)
 {
-	auto_free char *at = strdup(path);
-	char *slash;
-	int r = at ? 0 : -ENOMEM;
-
-	while (r >= 0 && (slash = strrchr(at, '/'))) {
-		*slash = '\0';
-		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
-	}
-	return r;
+	return s->opts.unsynced ? 0 : io_sync_parents(s->dir, path);
 }
 
 struct dirs_of {
@@ -300,14 +296,26 @@ static int sync_inside(void *arg, const char *name, unsigned char type)
 
 	if (type != DT_DIR)
 		return 0;
-	if (asprintf(&path, "%s/%s", d->path, name) < 0) {
-		path = NULL;
+	path = str_fmt("%s/%s", d->path, name);
+	if (!path)
 		return -ENOMEM;
-	}
 	inner = (struct dirs_of){ d->dir, path };
 	/* As deep as a chunk key has parts: at most LIMIT_RANK + 1. */
 	r = io_list(d->dir, path, sync_inside, &inner);
 	return r < 0 ? r : io_dirop(d->dir, IO_SYNC_DIR, path, NULL, 0);
+}
+
+/* The leaf's own directory and those in it durable. */
+static int sync_leaf(struct leaf *l)
+{
+	struct io_dir *dir = l->store->dir;
+	struct dirs_of inside = { dir, l->path };
+	int r;
+
+	if (l->store->opts.unsynced)
+		return 0;
+	r = io_list(dir, l->path, sync_inside, &inside);
+	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, l->path, NULL, 0);
 }
 
 static int move_up(void *arg, const char *name, unsigned char type)
@@ -315,24 +323,24 @@ static int move_up(void *arg, const char *name, unsigned char type)
 	struct leaf *l = arg;
 	auto_free char *from = NULL;
 
-	if (asprintf(&from, "%s/%s", l->path, name) < 0) {
-		from = NULL;
+	from = str_fmt("%s/%s", l->path, name);
+	if (!from)
 		return -ENOMEM;
-	}
 	return io_dirop(l->store->dir, IO_RENAME_NEW, from, name, 0);
 }
 
 static int place_bare(struct leaf *l)
 {
 	struct io_dir *dir = l->store->dir;
-	struct dirs_of inside = { dir, l->path };
-	int r = io_list(dir, l->path, sync_inside, &inside);
+	int r = sync_leaf(l);
 
 	if (r < 0)
 		return r;
-	/* From the first file on: they are looked for in both places. */
+	pthread_rwlock_wrlock(&l->place);
+	/* When it fails in between they are looked for in both places. */
 	l->bare = true;
 	r = io_list(dir, l->path, move_up, l);
+	pthread_rwlock_unlock(&l->place);
 	return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
 }
 
@@ -350,49 +358,62 @@ static int move_down(void *arg, const char *name, unsigned char type)
 
 	if (!is_of_array(name))
 		return 0;
-	if (asprintf(&to, "%s/%s", l->path, name) < 0) {
-		to = NULL;
+	to = str_fmt("%s/%s", l->path, name);
+	if (!to)
 		return -ENOMEM;
-	}
 	return io_dirop(l->store->dir, IO_RENAME_NEW, name, to, 0);
 }
 
 int store_leaf_unplace(struct kv *kv)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = kv->ops == &store_dir_ops ? leaf_of(kv) : NULL;
 	int r;
 
-	if (kv->ops != &store_dir_ops || !l->bare)
+	if (!l || !l->bare)
 		return 0;
-	r = make_dirs(l->store->dir, l->path, l->store->opts.dir_mode ? l->store->opts.dir_mode : 0777);
+	r = io_make_parents(l->store->dir, l->path, l->store->opts.dir_mode);
 	if (r >= 0)
-		r = io_list(l->store->dir, ".", move_down, l);
+		r = io_mkdir(l->store->dir, l->path, l->store->opts.dir_mode);
+	if (r < 0)
+		return r;
+	pthread_rwlock_wrlock(&l->place);
+	r = io_list(l->store->dir, ".", move_down, l);
 	l->bare = r < 0;
+	pthread_rwlock_unlock(&l->place);
 	return r;
+}
+
+/* The leaf's directory gets another name, which is taken. */
+static int rename_leaf(struct leaf *l, char **name)
+{
+	int r;
+
+	pthread_rwlock_wrlock(&l->place);
+	r = io_dirop(l->store->dir, IO_RENAME_NEW, l->path, *name, 0);
+	if (r >= 0) {
+		free(l->path);
+		l->path = take(*name);
+	}
+	pthread_rwlock_unlock(&l->place);
+	return r;
+}
+
+bool store_is_temporary(const char *entry)
+{
+	return !strncmp(entry, STORE_LEAF_TMP, strlen(STORE_LEAF_TMP));
 }
 
 int store_leaf_displace(struct kv *kv, struct span param)
 {
 	struct leaf *l = leaf_of(kv);
-	char *temp = NULL;
-	int r;
+	auto_free char *temp = NULL;
 
-	if (kv->ops != &store_dir_ops)
-		return fail(-EINVAL, "'%s' is no leaf of a directory store", kv->name);
-	if (!strncmp(l->path, STORE_LEAF_TMP, strlen(STORE_LEAF_TMP)) || span_eq(span_str(l->path), param))
+	if (store_is_temporary(l->path) || span_eq(span_str(l->path), param))
 		return 0;
-	if (asprintf(&temp, STORE_LEAF_TMP "%u", atomic_fetch_add(&l->store->next_leaf, 1)) < 0)
+	temp = str_fmt(STORE_LEAF_TMP "%u", atomic_fetch_add(&l->store->next_leaf, 1));
+	if (!temp)
 		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
-	r = io_dirop(l->store->dir, IO_RENAME_NEW, l->path, temp, 0);
-	if (r < 0) {
-		free(temp);
-		return r;
-	}
-	pthread_mutex_lock(&l->lock);
-	free(l->path);
-	l->path = temp;
-	pthread_mutex_unlock(&l->lock);
-	return 0;
+	return rename_leaf(l, &temp);
 }
 
 static int copy_file(struct io_file *from, struct io_file *to)
@@ -416,18 +437,14 @@ int store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, const cha
 	struct leaf *l = leaf_of(kv);
 	auto_of(io_file) struct io_file *in = NULL, *out = NULL;
 	auto_free char *from = NULL;
-	unsigned mode = l->store->opts.file_mode ? l->store->opts.file_mode : 0666;
 	int r;
 
-	if (kv->ops != &store_dir_ops)
-		return fail(-EINVAL, "'%s' is no leaf of a directory store", kv->name);
-	if (asprintf(&from, "%s/%.*s", l->path, SPAN_ARG(key)) < 0) {
-		from = NULL;
+	from = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
+	if (!from)
 		return fail(-ENOMEM, "cannot copy '%s'", path);
-	}
 	r = io_file_open(l->store->dir, from, O_RDONLY, 0, &in);
 	if (r >= 0)
-		r = io_file_open(to, path, O_RDWR | O_CREAT | O_TRUNC, mode, &out);
+		r = io_file_open(to, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &out);
 	return r < 0 ? r : copy_file(in, out);
 }
 
@@ -435,13 +452,9 @@ int store_leaf_place(struct kv *kv, struct span param)
 {
 	struct leaf *l = leaf_of(kv);
 	struct io_dir *dir = l->store->dir;
-	struct dirs_of inside = { dir, l->path };
 	auto_free char *name = span_dup_str(param);
-	const char *slash;
 	int r;
 
-	if (kv->ops != &store_dir_ops)
-		return fail(-EINVAL, "'%s' is no leaf of a directory store", kv->name);
 	if (!name)
 		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
 	/* A tree that is one bare leaf: its files lie in the item's own directory. */
@@ -450,26 +463,13 @@ int store_leaf_place(struct kv *kv, struct span param)
 	r = io_path_check(param, "leaf");
 	if (r < 0)
 		return err_at(-EINVAL, "'%s' cannot be the name of a directory", name);
-	r = io_list(dir, l->path, sync_inside, &inside);
-	if (r >= 0)
-		r = io_dirop(dir, IO_SYNC_DIR, l->path, NULL, 0);
+	r = sync_leaf(l);
 	/* Named by a commit that failed: perhaps while it was made durable. */
 	if (r < 0 || !strcmp(name, l->path))
-		return r < 0 ? r : sync_up(dir, name);
-	slash = strrchr(name, '/');
-	if (r >= 0 && slash) {
-		auto_free char *parent = span_dup_str(span_of(name, (size_t)(slash - name)));
-
-		r = parent ? make_dirs(dir, parent, l->store->opts.dir_mode ? l->store->opts.dir_mode : 0777) : -ENOMEM;
-	}
+		return r < 0 ? r : sync_up(l->store, name);
+	r = io_make_parents(dir, name, l->store->opts.dir_mode);
 	if (r >= 0)
-		r = io_dirop(dir, IO_RENAME_NEW, l->path, name, 0);
-	if (r < 0)
-		return r;
+		r = rename_leaf(l, &name);
 	/* It is there now, whatever becomes of the sync. */
-	pthread_mutex_lock(&l->lock);
-	free(l->path);
-	l->path = take(name);
-	pthread_mutex_unlock(&l->lock);
-	return sync_up(dir, l->path);
+	return r < 0 ? r : sync_up(l->store, l->path);
 }

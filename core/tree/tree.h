@@ -165,8 +165,6 @@ const struct tree_node *tree_child(const struct tree_node *dir, struct span name
 const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct span stem);
 /* The child with that key, or NULL. Needs no names. */
 const struct tree_node *tree_child_by_key(const struct tree_node *dir, struct span key);
-/* The node at a path of names below the root ("params/layer0/w.npy"; "" is the root), or NULL. */
-const struct tree_node *tree_lookup(const struct tree *tree, struct span path);
 /* The whole key path as a JSON array of texts: ["params","layer0","w"]. */
 int tree_key_json(const struct tree_node *node, struct buf *ret);
 /* The path below the item in the mount: "params/layer0/w.npy". */

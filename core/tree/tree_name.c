@@ -210,19 +210,3 @@ const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct s
 	}
 	return NULL;
 }
-
-const struct tree_node *tree_lookup(const struct tree *tree, struct span path)
-{
-	const struct tree_node *node = tree->root;
-
-	if (node->kind == TREE_LEAF)
-		return span_eq(node->name, path) ? node : NULL;
-	while (node && path.n) {
-		const uint8_t *slash = memchr(path.p, '/', path.n);
-		size_t n = slash ? (size_t)(slash - path.p) : path.n;
-
-		node = tree_child(node, span_of(path.p, n));
-		path = span_from(path, n + 1);
-	}
-	return node;
-}

@@ -81,7 +81,6 @@ static int whole_read(struct zarr *z, struct whole *w, size_t n)
 {
 	auto_free struct io_req *req = calloc(n, sizeof(*req));
 	size_t m = 0;
-	int r;
 
 	if (!req)
 		return fail(-ENOMEM, "cannot read %zu chunks", n);
@@ -95,13 +94,7 @@ static int whole_read(struct zarr *z, struct whole *w, size_t n)
 		req[m++] = (struct io_req){ .op = IO_READ, .file = w[i].c->loc.file, .p = w[i].in,
 					    .n = w[i].in_n, .off = w[i].c->loc.off + w[i].c->off };
 	}
-	r = io_run(z->env->io, req, m);
-	for (size_t i = 0; i < m && r >= 0; i++)
-		if ((size_t)req[i].result != req[i].n)
-			r = fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted",
-				 req[i].file->name, (unsigned long long)(req[i].off + (uint64_t)req[i].result),
-				 req[i].n, (unsigned long long)req[i].off);
-	return r;
+	return io_run_exact(z->env->io, req, m);
 }
 
 static int whole_decode(struct zarr *z, struct whole *w, size_t n)
@@ -117,30 +110,34 @@ static int whole_decode(struct zarr *z, struct whole *w, size_t n)
 	return r < 0 ? r : pool_run(z->env->pool, decode, w, sizeof(*w), n);
 }
 
-/* A chunk's memory in the cache remembers its size. */
-struct whole_value {
+/* Memory in the cache remembers its size. */
+struct kept {
 	size_t n;
 	uint8_t *p;
 };
 
-static void whole_free(void *value)
+static void kept_free(void *value)
 {
-	struct whole_value *v = value;
+	struct kept *v = value;
 
 	block_free(v->p, v->n);
 	free(v);
 }
 
-static int whole_fill(struct zarr *z, struct whole *w)
+int chunk_keep(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n)
 {
-	struct whole_value *v = malloc(sizeof(*v));
+	struct kept *v = malloc(sizeof(*v));
 
 	if (!v)
 		return fail(-ENOMEM, "cannot allocate a cache entry");
-	v->n = z->leaf->bytes;
-	v->p = take(w->out);
-	cache_fill(z->env->cache, w->c->pin, v, block_size(v->n) + sizeof(*v), whole_free);
+	*v = (struct kept){ n, p };
+	cache_fill(z->env->cache, e, v, block_size(n) + sizeof(*v), kept_free);
 	return 0;
+}
+
+const uint8_t *chunk_kept(const struct cache_entry *e)
+{
+	return ((const struct kept *)e->value)->p;
 }
 
 /* What was stored is plausible for one call: much more than it decodes to is decoded as a stream. */
@@ -175,23 +172,23 @@ static size_t group(const struct whole *w, size_t n, uint64_t budget, uint64_t *
 
 	for (k = 1; k < n && cost + cost_of(&w[k]) <= budget / 2; k++)
 		cost += cost_of(&w[k]);
-	/* A chunk that is larger than the whole budget has it for itself: a chunk is small (WHOLE_MAX). */
-	*ret_cost = MIN(cost, budget);
+	*ret_cost = cost;
 	return k;
 }
 
 static int fill_group(struct zarr *z, struct whole *w, size_t n, uint64_t cost)
 {
-	int r = budget_take(z->env->budget, cost);
+	int r;
 
-	if (r < 0)
-		return r;
+	/* A chunk that is larger than the whole budget has it for itself: a chunk is small (WHOLE_MAX). */
+	cost = budget_take_most(z->env->budget, cost);
 	r = whole_decode(z, w, n);
 	for (size_t i = 0; i < n; i++) {
 		block_free(w[i].in, w[i].in_n);
 		if (r >= 0)
-			r = whole_fill(z, &w[i]);
-		block_free(w[i].out, z->leaf->bytes);
+			r = chunk_keep(z, w[i].c->pin, w[i].out, z->leaf->bytes);
+		if (r < 0)
+			block_free(w[i].out, z->leaf->bytes);
 	}
 	budget_give(z->env->budget, cost);
 	return r;
@@ -404,7 +401,7 @@ void chunk_close(struct zarr *z, struct chunk *c, size_t n)
 
 const uint8_t *chunk_bytes(const struct chunk *c)
 {
-	return ((const struct whole_value *)c->pin->value)->p;
+	return chunk_kept(c->pin);
 }
 
 /* Pin another reference to the same cached value, for a segment of its own. */
@@ -436,18 +433,21 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 		int r = c->mode == CHUNK_REMOTE ? chunk_remote_piece(z, c, piece, &e) :
 						  stream_piece(c->stream, piece, &e, &n);
 
-		if (r < 0) {
+		/* What is decoded for want of another process is named already. */
+		if (r < 0 && c->mode == CHUNK_STREAM) {
 			auto_buf where = { 0 };
 
 			chunk_text(z, c, &where);
 			return err_at(r, "%s", buf_str(&where));
 		}
+		if (r < 0)
+			return r;
 		cache_put(z->env->cache, c->pin);
 		c->pin = e;
 		c->pin_piece = piece;
 	}
 	n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
-	*ret = (c->mode == CHUNK_REMOTE ? chunk_remote_bytes(c->pin) : (const uint8_t *)c->pin->value) + skip;
+	*ret = (c->mode == CHUNK_REMOTE ? chunk_kept(c->pin) : (const uint8_t *)c->pin->value) + skip;
 	*ret_n = n - skip;
 	return 0;
 }

@@ -62,6 +62,8 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 int chunk_locate(struct zarr *z, struct chunk *c, size_t n);
 /* "chunk 0/3 (value:d/1f..:4096:812)" for messages. */
 void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out);
+/* The same as members of a JSON object. */
+void chunk_json(struct zarr *z, const struct chunk *c, struct buf *out);
 
 /* Large enough to be decoded in pieces. */
 bool chunk_is_streamed(const struct zarr *z);
@@ -69,10 +71,13 @@ bool chunk_is_streamed(const struct zarr *z);
 bool chunk_is_placed(const struct zarr *z, const struct chunk *c);
 /* Whether another process decodes it; c->remote_rank is set then. */
 bool chunk_is_remote(const struct zarr *z, struct chunk *c);
-/* Pin a piece of such a chunk, fetched when it is not in the cache; its bytes; fetch those of a range. */
+/* Pin a piece of such a chunk, fetched when it is not in the cache; its key there; fetch those of a range. */
 int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece, struct cache_entry **ret);
-const uint8_t *chunk_remote_bytes(const struct cache_entry *e);
+struct cache_key chunk_remote_key(const struct zarr *z, uint64_t number, uint64_t piece);
 void chunk_remote_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n);
+/* Fill a cache entry that this thread began with a block of n bytes, which is taken on success; its bytes. */
+int chunk_keep(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n);
+const uint8_t *chunk_kept(const struct cache_entry *e);
 /* Set number from index. */
 void chunk_number(const struct zarr *z, struct chunk *c);
 /* The cache's key of a chunk that is kept whole. */

@@ -194,3 +194,18 @@ void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out)
 		buf_add_str(out, "unknown place");
 	buf_add_str(out, ")");
 }
+
+void chunk_json(struct zarr *z, const struct chunk *c, struct buf *out)
+{
+	auto_buf key = { 0 }, place = { 0 };
+
+	if (key_of(z, c, &key) < 0)
+		return;
+	buf_add_str(out, "\"key\": ");
+	json_put_str(out, buf_span(&key), JSON_PRETTY);
+	buf_add_str(out, ", \"place\": ");
+	if (kv_where_text(z->kv, buf_span(&key), &place) < 0)
+		buf_add_str(out, "null");
+	else
+		json_put_str(out, buf_span(&place), JSON_PRETTY);
+}

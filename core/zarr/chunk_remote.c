@@ -2,10 +2,11 @@
  * chunk_remote.c - chunks that another process decodes, and pieces of ours for others.
  *
  * Which process that is, and how pieces travel, is the business of who gave
- * zarr_env its zarr_remote. Pieces are kept in the cache as those of streams are.
+ * zarr_env its zarr_remote. Pieces are kept in the cache, beside those of streams.
  *
- * Kept true: what others ask of us is decoded here, never asked of a third one, so
- * nobody waits in a circle.
+ * Kept true: what others ask of us is decoded here, never asked of a third one, and
+ * who fills one of these pieces may wait for a chunk or a stream, never the other way
+ * round; so nobody waits in a circle.
  */
 #include "core/base/blocks.h"
 #include "core/base/err.h"
@@ -76,38 +77,36 @@ int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, vo
 	return r;
 }
 
-struct piece_value {
-	size_t n;
-	uint8_t *p;
-};
-
-static void piece_free(void *value)
-{
-	struct piece_value *v = value;
-
-	block_free(v->p, v->n);
-	free(v);
-}
-
 /* From the other process, or from the disk when it cannot be had there. */
-static int fetch(struct zarr *z, const struct chunk *c, uint64_t piece, struct piece_value *v)
+static int fetch(struct zarr *z, const struct chunk *c, uint64_t piece, size_t n, uint8_t *p)
 {
 	struct zarr_remote *rm = z->env->remote;
 	uint64_t off = piece * PIECE_BYTES;
-	int r = rm->fetch(rm, z, c->remote_rank, c->number, off, v->n, v->p);
+	int r = rm->fetch(rm, z, c->remote_rank, c->number, off, n, p);
 
 	if (r != -ENOTCONN)
 		return r;
 	err_clear();
-	return zarr_chunk_bytes(z, c->number, off, v->n, v->p);
+	return zarr_chunk_bytes(z, c->number, off, n, p);
+}
+
+/*
+ * Not the key of a stream's piece: when another process gives none it is decoded here, as a piece of
+ * a stream, while this one is being filled.
+ */
+struct cache_key chunk_remote_key(const struct zarr *z, uint64_t number, uint64_t piece)
+{
+	struct cache_key key = stream_piece_key(z, number, piece);
+
+	key.part |= (uint64_t)1 << 39;
+	return key;
 }
 
 int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece, struct cache_entry **ret)
 {
-	struct cache_key key = stream_piece_key(z, c->number, piece);
+	struct cache_key key = chunk_remote_key(z, c->number, piece);
 	struct cache *cache = z->env->cache;
-	struct piece_value *v;
-	struct cache_entry *e;
+	struct cache_entry *e = NULL;
 	int r = cache_begin(cache, &key, &e);
 
 	if (r == CACHE_BUSY)
@@ -117,28 +116,21 @@ int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece, st
 		return r;
 	}
 	if (r == CACHE_MINE) {
-		v = calloc(1, sizeof(*v));
-		if (v) {
-			v->n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
-			v->p = block_alloc(v->n);
-		}
-		r = v && v->p ? fetch(z, c, piece, v) : fail(-ENOMEM, "cannot allocate a piece of a chunk");
+		size_t n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
+		uint8_t *p = block_alloc(n);
+
+		r = p ? fetch(z, c, piece, n, p) : fail(-ENOMEM, "cannot allocate a piece of a chunk");
+		if (r >= 0)
+			r = chunk_keep(z, e, p, n);
 		if (r < 0) {
-			if (v)
-				piece_free(v);
+			block_free(p, n);
 			cache_fail(cache, e, r);
 			cache_put(cache, e);
 			return r;
 		}
-		cache_fill(cache, e, v, block_size(v->n) + sizeof(*v), piece_free);
 	}
 	*ret = e;
 	return 0;
-}
-
-const uint8_t *chunk_remote_bytes(const struct cache_entry *e)
-{
-	return ((const struct piece_value *)e->value)->p;
 }
 
 void chunk_remote_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n)

@@ -8,17 +8,6 @@
 
 #include "core/base/mem.h"
 
-bool grid_elements(const struct grid *g, uint64_t *ret)
-{
-	uint64_t n = 1;
-
-	for (unsigned i = 0; i < g->rank; i++)
-		if (!mul_fits(n, g->axis[i].count, &n))
-			return false;
-	*ret = n;
-	return true;
-}
-
 void grid_box(const struct grid *g, uint64_t first, uint64_t n, struct grid_box *ret)
 {
 	uint64_t index[LIMIT_RANK], rest = first, inner = 1, rows;

@@ -38,9 +38,6 @@ struct grid_part {
 	bool padding;			/* nothing is stored here: zeros; chunk and from are not set */
 };
 
-/* Product of the counts: false when it does not fit. */
-bool grid_elements(const struct grid *g, uint64_t *ret);
-
 /*
  * The next box of elements [first, first + n): the largest that begins at first. Call again with
  * what is left; there are at most 2 * rank - 1 (one for rank 0). n > 0.

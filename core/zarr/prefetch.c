@@ -1,10 +1,12 @@
 /*
- * prefetch.c - chunks decoded before anyone asks, by jobs of the pool.
+ * prefetch.c - chunks decoded before anyone asks, by jobs of the pool, and let go when nobody will.
  *
  * A hint only: every failure is met again, and reported, by the reader that
  * comes for the chunk.
  */
 #include "core/zarr/chunk.h"
+
+#define PASS_MAX 4096			/* chunks of one band; more are small, and not worth the walk */
 
 struct prefetch {
 	struct pool_job job;
@@ -13,16 +15,26 @@ struct prefetch {
 	uint64_t off, n;
 };
 
+/* The cache has it, or somebody is making it. */
+static bool is_there(const struct zarr *z, const struct cache_key *key)
+{
+	return cache_has(z->env->cache, key, CACHE_READY_OR_BUSY);
+}
+
 static void prefetch_run(struct pool_job *job)
 {
 	struct prefetch *p = container_of(job, struct prefetch, job);
+	struct cache_key whole = chunk_whole_key(p->z, p->c.number);
 
-	/* Whoever reads the chunk meets the error again and reports it. */
-	if (chunk_open(p->z, &p->c, 1) >= 0) {
+	/*
+	 * The reader may have come first, and even be gone: to touch the chunk again would keep it. Whoever
+	 * reads the chunk meets an error again and reports it.
+	 */
+	if (!is_there(p->z, &whole) && chunk_open(p->z, &p->c, 1) >= 0) {
 		if (p->c.mode == CHUNK_REMOTE)
 			chunk_remote_ahead(p->z, &p->c, p->off, p->n);
 		if (p->c.mode == CHUNK_STREAM)
-			stream_ahead(p->c.stream, (p->off + p->n - 1) / PIECE_BYTES);
+			stream_ahead(p->c.stream, p->off / PIECE_BYTES, (p->off + p->n - 1) / PIECE_BYTES);
 		chunk_close(p->z, &p->c, 1);
 	}
 	zarr_unref(p->z);
@@ -40,21 +52,21 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 	if (!z->env->pool || n == 0 || (z->leaf_raw && chunk_is_placed(z, &c)))
 		return;
 	if (chunk_is_remote(z, &c)) {
-		struct cache_key key = stream_piece_key(z, c.number, off / PIECE_BYTES);
+		struct cache_key key = chunk_remote_key(z, c.number, off / PIECE_BYTES);
 
-		if (cache_has(z->env->cache, &key, CACHE_READY_OR_BUSY))
+		if (is_there(z, &key))
 			return;
 	} else if (chunk_is_streamed(z)) {
 		s = stream_find(z, c.number);
 		if (s) {
-			stream_ahead(s, (off + n - 1) / PIECE_BYTES);
+			stream_ahead(s, off / PIECE_BYTES, (off + n - 1) / PIECE_BYTES);
 			stream_put(s);
 			return;
 		}
 	} else {
 		struct cache_key key = chunk_whole_key(z, c.number);
 
-		if (cache_has(z->env->cache, &key, CACHE_READY_OR_BUSY))
+		if (is_there(z, &key))
 			return;
 	}
 	p = calloc(1, sizeof(*p));
@@ -67,4 +79,76 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 	p->n = n;
 	atomic_fetch_add_explicit(&z->env->prefetches, 1, memory_order_relaxed);
 	pool_post(z->env->pool, &p->job);
+}
+
+/* Of an array in C order: bytes that follow each other, and the chunks that they are in. */
+struct bands {
+	struct zarr *z;
+	uint64_t rows, row;		/* rows that bands divide, again and again; bytes of one */
+	uint64_t chunk_rows, per_rows;	/* rows of a band, but for the last; bands of `rows` */
+	uint64_t chunks;		/* in a band */
+	bool whole_rows;		/* a chunk holds its rows in order, and nothing beside them */
+};
+
+/*
+ * Chunks end together in bands: those of one place on the first axis along which a chunk has more than one
+ * element, whose bytes follow each other in the array.
+ */
+static void bands_of(struct zarr *z, struct bands *ret)
+{
+	unsigned axis = 0;
+
+	*ret = (struct bands){ .z = z, .row = dtype_info(z->meta.dtype)->size, .chunks = 1,
+			       .whole_rows = z->leaf_in_order };
+	while (axis + 1 < z->meta.rank && z->leaf_chunk[axis] == 1)
+		axis++;
+	for (unsigned i = axis + 1; i < z->meta.rank; i++) {
+		ret->row *= z->meta.shape[i];
+		ret->chunks *= z->leaf_grid[i];
+		ret->whole_rows &= z->leaf_chunk[i] == z->meta.shape[i];
+	}
+	ret->rows = z->meta.shape[axis];
+	ret->chunk_rows = z->leaf_chunk[axis];
+	ret->per_rows = z->leaf_grid[axis];
+}
+
+/* Pieces of the one chunk of a band, which is the array's bytes [begin, end). */
+static void pass_pieces(const struct bands *b, uint64_t number, uint64_t begin, uint64_t end, uint64_t from,
+			uint64_t to)
+{
+	uint64_t piece = from > begin ? (from - begin) / PIECE_BYTES : 0;
+
+	for (; begin + piece * PIECE_BYTES < end && MIN(begin + (piece + 1) * PIECE_BYTES, end) <= to; piece++) {
+		struct cache_key key = stream_piece_key(b->z, number, piece);
+
+		cache_pass(b->z->env->cache, &key, 1);
+	}
+}
+
+void zarr_passed(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to)
+{
+	bool streamed = chunk_is_streamed(z);
+	struct bands b;
+
+	if (!v->plain || z->meta.rank == 0 || v->bytes == 0 || z->leaf_raw)
+		return;
+	bands_of(z, &b);
+	if (streamed ? !b.whole_rows : b.chunks > PASS_MAX)
+		return;
+	for (uint64_t band = from / (b.row * b.rows) * b.per_rows + from / b.row % b.rows / b.chunk_rows;; band++) {
+		uint64_t row = band / b.per_rows * b.rows + band % b.per_rows * b.chunk_rows;
+		uint64_t end = MIN(row + b.chunk_rows, (band / b.per_rows + 1) * b.rows) * b.row;
+
+		if (row * b.row >= v->bytes)
+			return;
+		if (streamed) {
+			pass_pieces(&b, band, row * b.row, end, from, to);
+		} else if (end <= to) {
+			struct cache_key key = chunk_whole_key(z, band * b.chunks);
+
+			cache_pass(z->env->cache, &key, b.chunks);
+		}
+		if (end > to)
+			return;
+	}
 }

@@ -183,11 +183,6 @@ uint16_t f16_from_f64(double x)
 
 /* ---- bfloat16 ---- */
 
-float bf16_to_f32(uint16_t b)
-{
-	return f32_of((uint32_t)b << 16);
-}
-
 uint16_t bf16_from_f32(float x)
 {
 	uint32_t bits = f32_bits(x);

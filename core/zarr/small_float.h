@@ -25,7 +25,6 @@ double f16_to_f64(uint16_t h);
 uint16_t f16_from_f32(float x);
 uint16_t f16_from_f64(double x);
 
-float bf16_to_f32(uint16_t b);
 /* Every NaN becomes 7fc0 or ffc0. */
 uint16_t bf16_from_f32(float x);
 

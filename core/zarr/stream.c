@@ -15,7 +15,7 @@
 
 #define ADVISE_BYTES ((uint64_t)2 * MiB)	/* that the kernel is asked to read ahead at once */
 #define WINDOW_USUAL ((uint64_t)2 * MiB)	/* history of frames of the usual levels */
-#define JUMP_PIECES 24			/* a first access this far in comes from a reader that jumps */
+#define JUMP_PIECES 24			/* an access this far ahead comes from a reader that jumps */
 
 void stream_decoder_free(struct stream *s)
 {
@@ -53,7 +53,7 @@ static int piece_keep(struct stream *s, uint64_t piece, void *block, struct cach
 {
 	struct cache_key key = stream_piece_key(s->z, s->number, piece);
 	struct cache *cache = s->z->env->cache;
-	struct cache_entry *e;
+	struct cache_entry *e = NULL;
 	int r = cache_begin(cache, &key, &e);
 
 	if (r == CACHE_MINE) {
@@ -291,6 +291,28 @@ static int read_spilled(struct stream *s, uint64_t piece, struct cache_entry **r
 	return piece_keep(s, piece, block, ret);
 }
 
+static void start_again(struct stream *s)
+{
+	s->pos = 0;
+	s->want = 0;
+	s->may_spill = true;
+	atomic_fetch_add_explicit(&s->table->restarts, 1, memory_order_relaxed);
+}
+
+/*
+ * A reader that jumps ahead will jump back. Then all is decoded once more, for the spill file: better now,
+ * as long as less has been decoded than lies before the reader.
+ */
+static void expect_jumps(struct stream *s, uint64_t piece)
+{
+	if (s->may_spill || !s->table->spill_dir || piece < s->pos + JUMP_PIECES)
+		return;
+	if (s->pos == 0)
+		s->may_spill = true;
+	else if (s->pos <= piece - s->pos)
+		start_again(s);
+}
+
 /*
  * One attempt at a piece that is not in the cache: 1 when it was made here and pinned, 0 to look
  * again, or an error. Called with the lock held.
@@ -317,14 +339,10 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 		s->behind -= behind;
 		return 0;
 	}
-	if (piece < s->pos) {
-		s->pos = 0;
-		s->want = 0;
-		s->may_spill = true;
-		atomic_fetch_add_explicit(&s->table->restarts, 1, memory_order_relaxed);
-	} else if (s->pos == 0 && piece >= JUMP_PIECES) {
-		s->may_spill = true;
-	}
+	if (piece < s->pos)
+		start_again(s);
+	else
+		expect_jumps(s, piece);
 	s->driving = *drove = true;
 	r = drive(s, piece, ret);
 	return r < 0 ? r : *ret != NULL;
@@ -380,7 +398,7 @@ void stream_job_run(struct pool_job *job)
 	stream_put(s);
 }
 
-void stream_ahead(struct stream *s, uint64_t piece)
+void stream_ahead(struct stream *s, uint64_t first, uint64_t last)
 {
 	struct pool *pool = s->z->env->pool;
 	bool post;
@@ -388,11 +406,14 @@ void stream_ahead(struct stream *s, uint64_t piece)
 	if (!pool || s->z->leaf->codecs.n == 0)
 		return;
 	pthread_mutex_lock(&s->lock);
-	piece = MIN(piece, s->pieces - 1);
+	last = MIN(last, s->pieces - 1);
 	/* Not when the decoder would only repeat what the spill file has. */
-	post = piece >= s->pos && piece >= s->spilled && !s->failed.code;
+	post = last >= s->pos && last >= s->spilled && !s->failed.code;
+	/* The job may come before the reader, who would find all decoded and nothing spilled. */
+	if (post && !s->driving)
+		expect_jumps(s, MIN(first, last));
 	if (post)
-		s->want = MAX(s->want, piece);
+		s->want = MAX(s->want, last);
 	post = post && !s->driving && !s->job_posted;
 	s->job_posted |= post;
 	pthread_mutex_unlock(&s->lock);

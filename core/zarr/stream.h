@@ -14,6 +14,9 @@
  *
  * What all decoders remember of the bytes behind them is bounded together: a
  * stream that needs a decoder takes the memory of one that is not being driven.
+ *
+ * The limit of spill files is that of all temporary files of readers: values that
+ * are computed or put together in one are counted, too (streams_file()).
  */
 #ifndef PYTREEFS_STREAM_H
 #define PYTREEFS_STREAM_H
@@ -45,6 +48,26 @@ struct streams_stats {
 void streams_stats(struct streams *s, struct streams_stats *ret);
 
 /*
+ * An unlinked temporary file of `size` bytes, to be written by the caller: counted in spill_limit until its
+ * last reference is gone. Without a spill directory it is in /var/tmp: its bytes are nowhere else. -ENOSPC, with
+ * the numbers, when the limit is reached and no other file can go.
+ */
+int streams_file(struct streams *s, struct io_engine *io, uint64_t size, struct io_file **ret);
+
+/* Who has such a file and can make it again: asked to give it up when room is needed. */
+struct streams_user {
+	struct streams_user *next, **at;	/* in the table, oldest first; at NULL: not in it */
+	/*
+	 * Take the file out, when nobody is reading it; else NULL. `open`: even when somebody has it open.
+	 * Called with the table's lock held: neither waits nor gives references back.
+	 */
+	struct io_file *(*give_up)(struct streams_user *u, bool open);
+};
+/* Last among the users, once. */
+void streams_user_add(struct streams *s, struct streams_user *u);
+void streams_user_remove(struct streams *s, struct streams_user *u);
+
+/*
  * The stream of leaf chunk `number` of z, whose stored bytes are [off, off + len) of the value at
  * loc. loc is taken on success (and released here when the stream exists already). Held until
  * stream_put().
@@ -57,8 +80,8 @@ void stream_put(struct stream *s);
 
 /* Pin one piece; ret_bytes is its length (the last may be short). */
 int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, size_t *ret_bytes);
-/* Let a job of the pool decode up to and including this piece. */
-void stream_ahead(struct stream *s, uint64_t piece);
+/* Let a job of the pool decode up to and including `last`, for a reader that is at `first`. */
+void stream_ahead(struct stream *s, uint64_t first, uint64_t last);
 
 /* The cache's key of a piece; for explain. */
 struct cache_key stream_piece_key(const struct zarr *z, uint64_t number, uint64_t piece);

@@ -49,7 +49,9 @@ struct streams {
 	struct stream *first;
 	unsigned n;
 	char *spill_dir;
-	uint64_t spill_limit, spill_used;
+	uint64_t spill_limit, spill_used;	/* all temporary files, other users' included */
+	struct streams_user *users, **users_end;
+	unsigned n_users;
 	uint64_t window_limit, decoder_limit;	/* immutable */
 	uint64_t decoder_used, decoder_peak;
 	pthread_cond_t room;		/* a decoder was closed, or a driver stopped */
@@ -57,9 +59,12 @@ struct streams {
 	atomic_ullong restarts, spill_reads;
 };
 
-/* stream_table.c: whether this chunk may have a spill file; its bytes are taken from the limit. */
+/* stream_spill.c: whether this chunk may have a spill file; its bytes are taken from the limit. */
 bool stream_spill_reserve(struct stream *s);
 void stream_spill_give_back(struct stream *s);
+/* stream_table.c: takes one that nobody holds out. Called with the table's lock held; freed later, without it. */
+void stream_table_remove(struct streams *t, struct stream **at, struct stream **out);
+void stream_free_all(struct stream *s);
 /* One more holder of a stream that is held. */
 void stream_hold(struct stream *s);
 /*

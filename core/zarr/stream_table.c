@@ -1,9 +1,9 @@
 /*
  * stream_table.c - which streams are live, and what they may keep.
  *
- * Kept true: a stream is in the table from stream_get() until nobody holds it and
- * room is needed; the bytes of all spill files and of all decoders stay below
- * their limits.
+ * Temporary files are stream_spill.c's. Kept true: a stream is in the table from
+ * stream_get() until nobody holds it and room is needed; the bytes of all decoders
+ * stay below their limit.
  *
  * The table's lock is taken before a stream's; neither is held across I/O.
  *
@@ -33,6 +33,7 @@ int streams_new(const struct streams_opts *opts, struct streams **ret)
 	if (!t)
 		return fail(-ENOMEM, "cannot allocate the table of streams");
 	t->spill_limit = opts->spill_limit;
+	t->users_end = &t->users;
 	t->window_limit = opts->window_limit;
 	t->decoder_limit = MAX(opts->decoder_limit, opts->window_limit + DECODER_BESIDE);
 	pthread_mutex_init(&t->lock, NULL);
@@ -78,8 +79,7 @@ static void give_room(struct streams *t, uint64_t n)
 		pthread_cond_broadcast(&t->room);
 }
 
-/* Called with the table's lock held; the stream is freed later, without it. */
-static void table_remove(struct streams *t, struct stream **at, struct stream **out)
+void stream_table_remove(struct streams *t, struct stream **at, struct stream **out)
 {
 	struct stream *s = *at;
 
@@ -93,7 +93,7 @@ static void table_remove(struct streams *t, struct stream **at, struct stream **
 	*out = s;
 }
 
-static void free_all(struct stream *s)
+void stream_free_all(struct stream *s)
 {
 	while (s) {
 		struct stream *next = s->next;
@@ -110,12 +110,12 @@ void streams_drop(struct streams *t, uint64_t owner)
 	pthread_mutex_lock(&t->lock);
 	for (struct stream **at = &t->first; *at;) {
 		if ((*at)->owner == owner && (*at)->holds == 0)
-			table_remove(t, at, &out);
+			stream_table_remove(t, at, &out);
 		else
 			at = &(*at)->next;
 	}
 	pthread_mutex_unlock(&t->lock);
-	free_all(out);
+	stream_free_all(out);
 }
 
 void streams_stats(struct streams *t, struct streams_stats *ret)
@@ -143,7 +143,7 @@ static struct stream *shrink(struct streams *t)
 		/* A held stream's decoder is its driver's business. */
 		decoders += s->holds == 0 && s->reserved;
 		if (s->holds == 0 && (seen > STREAMS_MAX || (s->reserved && decoders > DECODERS_MAX && !s->spill)))
-			table_remove(t, at, &out);
+			stream_table_remove(t, at, &out);
 		else
 			at = &s->next;
 	}
@@ -221,7 +221,7 @@ int stream_get(struct zarr *z, uint64_t number, struct kv_loc *loc, uint64_t off
 		*loc = (struct kv_loc){ 0 };
 	}
 	pthread_mutex_unlock(&t->lock);
-	free_all(out);
+	stream_free_all(out);
 	if (fresh)
 		stream_free(fresh);
 	kv_loc_release(loc);
@@ -239,40 +239,7 @@ void stream_put(struct stream *s)
 	s->holds--;
 	out = shrink(s->table);
 	pthread_mutex_unlock(&s->table->lock);
-	free_all(out);
-}
-
-bool stream_spill_reserve(struct stream *s)
-{
-	struct streams *t = s->table;
-	struct stream *out = NULL;
-	bool ok;
-
-	pthread_mutex_lock(&t->lock);
-	/* Idle spill files make room, the least recently used first. */
-	for (bool found = true; found && t->spill_used + s->bytes > t->spill_limit;) {
-		struct stream **oldest = NULL;
-
-		for (struct stream **at = &t->first; *at; at = &(*at)->next)
-			if ((*at)->holds == 0 && (*at)->spill)
-				oldest = at;
-		found = oldest != NULL;
-		if (found)
-			table_remove(t, oldest, &out);
-	}
-	ok = t->spill_dir && t->spill_used + s->bytes <= t->spill_limit;
-	if (ok)
-		t->spill_used += s->bytes;
-	pthread_mutex_unlock(&t->lock);
-	free_all(out);
-	return ok;
-}
-
-void stream_spill_give_back(struct stream *s)
-{
-	pthread_mutex_lock(&s->table->lock);
-	s->table->spill_used -= s->bytes;
-	pthread_mutex_unlock(&s->table->lock);
+	stream_free_all(out);
 }
 
 void stream_hold(struct stream *s)

@@ -128,6 +128,11 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p);
 /* Begin to decode the chunks of a range in the background. Never fails: it is only a hint. */
 void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n);
+/*
+ * A reader in order that had read the first `from` bytes of the view has now read `to`, and will not come
+ * back: decoded chunks that lie before that may go. Whole arrays only; nothing happens to other views.
+ */
+void zarr_passed(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to);
 
 /*
  * The next hole or data at or after off (whence SEEK_HOLE or SEEK_DATA) in the bytes of the view:
@@ -138,7 +143,7 @@ int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whenc
 
 /* Bytes and number of stored chunk objects, metadata not counted. */
 int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects);
-/* The plan of a read without doing it, one line per box, chunk, key and place; for `explain`. */
-int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, struct buf *out);
+/* The plan of a read without doing it, one line per box, chunk, key and place, or a JSON array; for `explain`. */
+int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, bool json, struct buf *out);
 
 #endif

@@ -372,44 +372,62 @@ int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whenc
 	return 0;
 }
 
-int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, struct buf *out)
+static int explain_part(struct reading *rd, const struct grid_part *p, bool json, struct buf *out)
+{
+	struct zarr *z = rd->z;
+	struct chunk c = { 0 };
+	uint64_t from = 0, len = 0;
+	struct cache_key key;
+	bool pieces = chunk_is_streamed(z), cached;
+
+	if (p->padding)
+		return buf_add_str(out, json ? "{\"padding\": true}" : "  padding\n");
+	memcpy(c.index, p->chunk, sizeof(c.index));
+	chunk_number(z, &c);
+	part_span(rd, p, &from, &len);
+	key = pieces ? stream_piece_key(z, c.number, from / PIECE_BYTES) : chunk_whole_key(z, c.number);
+	cached = cache_has(z->env->cache, &key, CACHE_READY);
+	buf_add_str(out, json ? "{" : "  ");
+	(json ? chunk_json : chunk_text)(z, &c, out);
+	return buf_addf(out, json ? ", \"offset\": %llu, \"length\": %llu, \"bytes\": %llu, \"in_pieces\": %s, \"cached\": %s}" :
+				    " bytes %llu+%llu of %llu, %s, %s\n",
+			(unsigned long long)from, (unsigned long long)len, (unsigned long long)z->leaf->bytes,
+			json ? pieces ? "true" : "false" : pieces ? "in pieces" : "whole",
+			json ? cached ? "true" : "false" : cached ? "cached" : "not cached");
+}
+
+int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, bool json, struct buf *out)
 {
 	struct reading rd;
 	uint64_t at, last;
-	int r = 0;
+	int r = json ? buf_add_byte(out, '[') : 0;
 
 	reading_init(&rd, z, v, NULL);
 	last = n ? (off + n - 1) / rd.out_item : 0;
 	for (at = off / rd.out_item; n && at <= last && r >= 0;) {
 		struct grid_box box;
 		struct grid_part p;
+		bool first = true, runs;
 
 		grid_box(&rd.grid, at, last - at + 1, &box);
-		r = buf_addf(out, "box of %llu elements from element %llu, %s\n", (unsigned long long)box.n,
-			     (unsigned long long)box.at, box_is_runs(&rd, &box) ? "by reference" : "copied");
+		runs = box_is_runs(&rd, &box);
+		if (json)
+			r = buf_addf(out, "%s\n{\"element\": %llu, \"elements\": %llu, \"copied\": %s, \"parts\": [",
+				     at > off / rd.out_item ? "," : "", (unsigned long long)box.at, (unsigned long long)box.n,
+				     runs ? "false" : "true");
+		else
+			r = buf_addf(out, "box of %llu elements from element %llu, %s\n", (unsigned long long)box.n,
+				     (unsigned long long)box.at, runs ? "by reference" : "copied");
 		grid_part_first(&rd.grid, &box, &p);
 		do {
-			struct chunk c = { 0 };
-			uint64_t from = 0, len = 0;
-			struct cache_key key;
-
-			if (p.padding) {
-				r = buf_add_str(out, "  padding\n");
-				continue;
-			}
-			memcpy(c.index, p.chunk, sizeof(c.index));
-			chunk_number(z, &c);
-			part_span(&rd, &p, &from, &len);
-			buf_add_str(out, "  ");
-			chunk_text(z, &c, out);
-			key = chunk_is_streamed(z) ? stream_piece_key(z, c.number, from / PIECE_BYTES) :
-						     chunk_whole_key(z, c.number);
-			r = buf_addf(out, " bytes %llu+%llu of %llu, %s, %s\n", (unsigned long long)from,
-				     (unsigned long long)len, (unsigned long long)z->leaf->bytes,
-				     chunk_is_streamed(z) ? "in pieces" : "whole",
-				     cache_has(z->env->cache, &key, CACHE_READY) ? "cached" : "not cached");
+			if (json)
+				buf_add_str(out, first ? "\n  " : ",\n  ");
+			r = explain_part(&rd, &p, json, out);
+			first = false;
 		} while (r >= 0 && grid_part_next(&rd.grid, &box, &p));
+		if (json)
+			r = buf_add_str(out, "]}");
 		at += box.n;
 	}
-	return r;
+	return json && r >= 0 ? buf_add_byte(out, ']') : r;
 }

@@ -13,6 +13,8 @@
 #include "core/zarr/stream.h"
 #include "core/zarr/zarr_encode.h"
 
+#define HAND_OVER_BYTES 65536		/* less is encoded sooner than another thread wakes up */
+
 enum band_state { BAND_FILLING, BAND_ENCODING, BAND_FAILED };
 
 struct band {
@@ -95,11 +97,6 @@ uint64_t zarr_writer_cost(const struct zarr_writer *w)
 	return w->plan.band_bytes + w->plan.chunk_cost;
 }
 
-uint64_t zarr_writer_pos(const struct zarr_writer *w)
-{
-	return w->pos;
-}
-
 /* ---- bands ---- */
 
 static void band_free(struct band *b)
@@ -166,7 +163,7 @@ static void band_submit(struct zarr_writer *w, struct band *b)
 	w->finishing++;
 	pthread_mutex_unlock(&w->lock);
 	b->job.run = band_job;
-	if (w->we->env->pool)
+	if (w->we->env->pool && b->n > HAND_OVER_BYTES)
 		pool_post(w->we->env->pool, &b->job);
 	else
 		band_encode(b);
@@ -181,7 +178,7 @@ static int band_pay(struct zarr_writer *w, enum zarr_writer_wait wait)
 
 	if (wait == ZARR_WRITER_BLOCK)
 		return budget_take(we->budget, cost);
-	if (cost > we->budget->total)
+	if (cost > budget_total(we->budget))
 		return -EAGAIN;
 	pthread_mutex_lock(&we->lock);
 	while (!budget_try(we->budget, cost) && r == 0) {

@@ -62,8 +62,6 @@ enum zarr_writer_wait {
  */
 int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr_writer_wait wait,
 		       size_t *ret_taken);
-/* Bytes accepted so far. */
-uint64_t zarr_writer_pos(const struct zarr_writer *w);
 /*
  * Wait until everything accepted is stored; tries failed bands again. At the end of the array this
  * completes it; earlier it leaves the last, half full band where it is.

@@ -180,7 +180,7 @@ int zarr_write_all(struct write_env *we, struct kv *kv, struct span json, enum z
 
 	if (r < 0)
 		return r;
-	if (zarr_writer_cost(w) <= we->budget->total)
+	if (zarr_writer_cost(w) <= budget_total(we->budget))
 		return write_bands(w, source, arg);
 	return write_long_chunks(kv, zarr_writer_array(w), source, arg);
 }

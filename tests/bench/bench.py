@@ -109,7 +109,7 @@ class Bench:
     def __init__(self, name, program, build, stack):
         self.name, self.program, self.build, self.stack = name, program, build, stack
         self.contenders, self.rows = {}, []
-        self.rounds = None              # None: as many as the command line says
+        self.most_rounds = None         # of what takes long; None: as many as the command line says
 
     # ---- what is compared ----
 
@@ -167,7 +167,8 @@ class Bench:
 
     def warm(self, source):
         """Files of a source are in the page cache: what is measured is us, not the disk."""
-        for path in pathlib.Path(source).rglob('*'):
+        source = pathlib.Path(source)
+        for path in [source] if source.is_file() else source.rglob('*'):
             if path.is_file():
                 with open(path, 'rb', buffering=0) as f:
                     while f.read(1 << 22):

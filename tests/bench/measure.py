@@ -18,22 +18,21 @@ def touch_memory(build):
     subprocess.run([build / 'tests/bench/bench_peer', 'touch', str(GIB)], check=True)
 
 
-def command(words):
+def command(words, build, ok=(0,)):
     """Seconds of one command, and its peak of memory in bytes."""
-    words = [os.fspath(w) for w in words]
-    begin = time.perf_counter()
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as p:
-        # Output is small (dd's and ours) or goes nowhere; a command that lists writes to /dev/null itself.
-        out, err = p.stdout.read(), p.stderr.read()
-        _, status, usage = os.wait4(p.pid, 0)
-        seconds = time.perf_counter() - begin
-        p.returncode = os.waitstatus_to_exitcode(status)
-    if p.returncode:
-        raise RuntimeError(f'{words}: status {p.returncode}: {err.decode(errors="replace")}')
-    text = out.decode(errors='replace').strip()
+    got, told = os.pipe()
+    try:
+        r = subprocess.run([build / 'tests/bench/bench_peer', 'measure', str(told), *map(os.fspath, words)], pass_fds=[told],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, errors='replace')
+        os.close(told)
+        said = os.read(got, 100).split()
+    finally:
+        os.close(got)
+    if r.returncode not in ok:
+        raise RuntimeError(f'{words}: status {r.returncode}: {r.stderr}')
     # peer.c prints seconds where the clock of the whole process would say something else.
-    return (float(text.split()[1]) if text.startswith('seconds ') else seconds), usage.ru_maxrss * 1024
+    own = r.stdout.split()
+    return float(own[1] if own[:1] == ['seconds'] else said[0]), int(said[1]) * 1024
 
 
 def run_once(contender, build):
@@ -42,7 +41,7 @@ def run_once(contender, build):
     touch_memory(build)
     peak = None
     if isinstance(contender.run, (list, tuple)):
-        seconds, peak = command(contender.run)
+        seconds, peak = command(contender.run, build)
     else:
         begin = time.perf_counter()
         seconds = contender.run()
@@ -58,14 +57,24 @@ def run_once(contender, build):
         contender.peaks.append(peak)
 
 
+def say(text, last=False):
+    """What is going on: one line that changes on a terminal, else a line each time."""
+    if sys.stderr.isatty():
+        print(f'\r{text}\033[K' if not last else '\r\033[K', end='', file=sys.stderr, flush=True)
+    elif not last:
+        print(text, file=sys.stderr, flush=True)
+
+
 def run_bench(b, rounds):
     contenders = list(b.contenders.values())
-    for i in range(b.rounds or rounds):
+    rounds = min(rounds, b.most_rounds or rounds)
+    for i in range(rounds):
         # Every other round backwards: nobody always follows the same neighbour.
         for c in contenders if i % 2 == 0 else reversed(contenders):
-            print(f'\r{b.name}: round {i + 1}, {c.name}\033[K', end='', file=sys.stderr, flush=True)
+            say(f'{b.name}: round {i + 1} of {rounds}, {c.name}')
             run_once(c, b.build)
-    print('\r\033[K', end='', file=sys.stderr, flush=True)
+            say(f'{b.name}: round {i + 1} of {rounds}, {c.name}: {seconds_text(c.seconds[-1])}')
+    say('', last=True)
     return [result(b, row) for row in b.rows]
 
 

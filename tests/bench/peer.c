@@ -7,6 +7,7 @@
  *   bench_peer pread FILE BYTES [N]  reads FILE in order by N threads, each its part
  *   bench_peer random FILE COUNT     COUNT reads of 4 KiB at random places; the median is printed
  *   bench_peer touch BYTES           touches so much memory, and ends
+ *   bench_peer measure FD COMMAND... runs it; seconds and peak of memory to FD
  *
  * Those whose own start must not count print "seconds S".
  */
@@ -17,7 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <zstd.h>
@@ -203,6 +206,28 @@ static int random_reads(const char *path, size_t count)
 	return 0;
 }
 
+/*
+ * Run a command: its seconds and its greatest resident memory, in KiB, to fd. A process begins with the memory
+ * of the one that starts it, and that counts: this one has little.
+ */
+static int measure(int fd, char **words)
+{
+	double begin = now();
+	pid_t pid = fork();
+	struct rusage usage;
+	int status;
+
+	if (pid == 0) {
+		close(fd);
+		execvp(words[0], words);
+		die(words[0]);
+	}
+	if (pid < 0 || wait4(pid, &status, 0, &usage) < 0)
+		die("wait4");
+	dprintf(fd, "%.9f %ld\n", now() - begin, usage.ru_maxrss);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 2 ? argv[1] : "";
@@ -219,6 +244,8 @@ int main(int argc, char **argv)
 		return random_reads(argv[2], strtoul(argv[3], NULL, 10));
 	if (!strcmp(what, "pread") && argc > 3)
 		return read_all(argv[2], strtoul(argv[3], NULL, 10), argc > 4 ? strtoul(argv[4], NULL, 10) : 1);
-	fprintf(stderr, "usage: bench_peer decode|encode|sum|pread|random FILE ...\n");
+	if (!strcmp(what, "measure") && argc > 3)
+		return measure(atoi(argv[2]), argv + 3);
+	fprintf(stderr, "usage: bench_peer decode|encode|sum|pread|random FILE ...\n       bench_peer measure FD COMMAND...\n");
 	return 2;
 }

@@ -42,7 +42,7 @@ def main():
         'docs/benchmarks.md.'))
     parser.add_argument('rows', nargs='*', metavar='ROW', help='names of benches (--list), or parts of them')
     parser.add_argument('--list', action='store_true', help='the names, and what each compares')
-    parser.add_argument('--rounds', type=int, default=5, help='how often each contender runs (default: 5)')
+    parser.add_argument('--rounds', type=int, default=5, help='how often each contender runs, what takes long less often (default: 5)')
     parser.add_argument('--write', action='store_true', help='write the document for a part of the rows, too')
     args = parser.parse_args()
     # Both leave no mount behind; a shell ignores the first for what it runs in the background.

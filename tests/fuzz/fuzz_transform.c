@@ -37,16 +37,18 @@ static void check_tree(const struct transform *t)
 {
 	auto_of(tree) struct tree *in = small();
 	auto_of(tree) struct tree *out = NULL;
+	auto_buf idle = { 0 };
 
 	if (transform_tree(t, in, &out) < 0) {
 		must(!out);
 		return;
 	}
+	must(transform_idle(t, out, &idle) == 0);
 	for (uint32_t i = 0; i < out->n_nodes; i++) {
 		auto_buf text = { 0 };
 
 		if (out->nodes[i]->kind == TREE_LEAF)
-			must(transform_text(out->nodes[i], &text) == 0);
+			must(transform_text(t, out->nodes[i], &text) == 0);
 	}
 }
 

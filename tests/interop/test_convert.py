@@ -303,6 +303,7 @@ def test_merge_makes_it_whole(run, cases, copy):
     with pytest.raises(Exception):
         restored(item)
     run('merge', item)
+    assert (item / 'manifest.ocdbt').stat().st_mode & 0o444, 'nobody but root may read it'
     assert not restoring.faults(case.tree(), restored(item))
     assert not list(selftest.by_tensorstore(item, case.tree()))
     before = sorted(p.name for p in item.rglob('*'))

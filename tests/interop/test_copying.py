@@ -2,15 +2,20 @@
 
 import json
 import os
+import pathlib
+import re
+import shutil
 import subprocess
 
+import jax
 import numpy as np
 import pytest
 
-from lib import compare, expect, programs, restoring
+from lib import compare, expect, programs, restoring, writing
 from lib.gen_matrix import bits, dtype_of, save_v0, state, values
 from test_writing import commit, every_dtype, leaves, write
 
+TESTS = pathlib.Path(__file__).resolve().parents[1]
 ARRAYS = {f'a{i}': bits((40, 30 + i), dtype_of(t), i) for i, t in enumerate(
     ['float32', 'bfloat16', 'int8', 'complex64', 'float64', 'float8_e5m2', 'bool'])}
 
@@ -94,6 +99,22 @@ def test_chunks_of_orbax_are_kept(mount, root):
     assert not restoring.by_orbax(root, 101, expect.flatten(tree), ('v0', 'standard', 'manager', 'v1'))
 
 
+def test_the_copy_of_the_tour(mount, tmp_path):
+    """What README.md says of a copy of the sample: arrays move, and what is decoded are its numbers."""
+    shutil.copytree(TESTS / 'data/sample', tmp_path / 'ckpts')
+    m = mount(tmp_path / 'ckpts')
+
+    def next_step():
+        assert not shell('mkdir MNT/1001.tmp && cp -r MNT/1000/state MNT/1001.tmp/ && '
+                         'echo 1001 > MNT/1001.tmp/state/step.json && mv MNT/1001.tmp MNT/1001', m).stderr
+    moved = counted(m, next_step)
+    said = dict(re.findall(r'^  "(chunks_copied|chunks_decoded)": (\d+),$', (TESTS.parent / 'README.md').read_text(), re.M))
+    numbers = len(list((m / '1000/state').rglob('*.json')))
+    assert moved['chunks_copied'] == int(said['chunks_copied'])
+    # A program that opens one leaf after another may have the next one decoded ahead.
+    assert numbers <= moved['chunks_decoded'] <= int(said['chunks_decoded']) == numbers + 1
+
+
 def test_a_step_that_shares_most_leaves(mount, root):
     """The next checkpoint costs what its new leaves cost."""
     m = mount(root)
@@ -173,9 +194,41 @@ def test_a_copied_document_decides_little(mount, root):
     for step, text in (('2', lists), ('3', lists[:-20]), ('4', b'no JSON'), ('5', b''), ('6', b'[' * 100000)):
         where = write(m, step, expect.flatten({'l': {'0': 1, '2': 3}, 'd': {'0': 1}, 'o': {'0': 1}}))
         (where / '_METADATA').write_bytes(text)
+        (where.parent / '_CHECKPOINT_METADATA').write_bytes(text)
         assert json.loads((where / '_METADATA').read_text())['tree_metadata']
         commit(m, step)
         assert restoring.v0_pytree(root, step, None) == {'l': {'0': 1, '2': 3}, 'd': {'0': 1}, 'o': {'0': 1}}
+
+
+@pytest.mark.parametrize('size', [10, 200_000])
+@pytest.mark.parametrize('command', ['cp -r', 'cp -a', 'rsync -a'])
+def test_custom_metadata_of_a_step_is_copied(mount, root, command, size):
+    """By the copied file where no xattr says it: without any, or when it is longer than an xattr can be."""
+    custom = {'note': 'x' * size, 'n': [1, 2.5, None]}
+    m = mount(root)
+    writing.set_xattrs(write(m, '100', expect.flatten({'a': 1})).parent, {'custom_metadata': {'a': 1}})
+    commit(m, '100')
+    m.unmount()
+    file = root / '100/_CHECKPOINT_METADATA'
+    file.write_text(json.dumps(json.loads(file.read_text()) | {'custom_metadata': custom}))
+    m = mount(root, allow_errors=True)
+    shell(f'mkdir MNT/101.tmp MNT/102.tmp; {command} MNT/100/. MNT/101.tmp/; {command} MNT/100/. MNT/102.tmp/', m)
+    writing.set_xattrs(m / '102.tmp', {'custom_metadata': {'other': 1}})
+    for step, want in (('101', custom), ('102', {'other': 1})):
+        commit(m, step)
+        assert json.loads((root / step / '_CHECKPOINT_METADATA').read_text())['custom_metadata'] == want
+
+
+@pytest.mark.parametrize('command', ['cp -r', 'cp -a', 'rsync -a'])
+def test_shortened_names_are_copied(mount, root, command):
+    """Their keys are in the copied _METADATA where no xattr has them: of leaves, and of directories above them."""
+    tree = expect.flatten({'k' * 300: np.arange(3), 'l' * 300: {'m' * 300: 'text', 'n/' * 150: 5, 'o': 1}, 'p' * 300: [1, 2]})
+    m = mount(root, allow_errors=True)
+    write(m, '100', tree)
+    commit(m, '100')
+    r = shell(f'mkdir MNT/101.tmp && {command} MNT/100/default MNT/101.tmp/ && mv MNT/101.tmp MNT/101', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    assert not restoring.by_orbax(root, 101, tree, ('v0', 'v1'))
 
 
 def test_a_leaf_that_is_written_over_a_copy(mount, root):
@@ -192,3 +245,63 @@ def test_a_leaf_that_is_written_over_a_copy(mount, root):
     commit(m, '101')
     got = restoring.v0_pytree(root, '101', None)
     assert got['n'] == 300 and got['v'].dtype == np.int64
+
+
+def attrs(path):
+    return {name: json.loads(os.getxattr(path, f'user.pytree.{name}')) for name in ('dtype', 'shape')}
+
+
+def test_copies_of_views_with_their_attributes(mount, root):
+    """dtype and shape are those of the file that is read: cp -a of a cast, a box or a shape makes a leaf of it."""
+    w = values((64, 48), np.float32, 1)
+    m = mount(root)
+    write(m, '100', expect.flatten({'w': w.astype(dtype_of('bfloat16'))}))
+    commit(m, '100')
+    d = m / '100/default'
+    assert attrs(d / 'w.npy') == {'dtype': 'bfloat16', 'shape': [64, 48]}
+    assert attrs(d / 'w[0:2,3]@float32.npy') == {'dtype': 'float32', 'shape': [2]}
+    assert attrs(d / 'w@32x50.bin') == {'dtype': 'bfloat16', 'shape': [32, 50]}
+    assert json.loads(os.getxattr(d / 'w[0:2].npy', 'user.pytree.chunks')) == [64, 48]     # of what is stored
+    want = w.astype(dtype_of('bfloat16'))
+    r = shell('mkdir -p MNT/101.tmp/default && cd MNT/100/default && cp -a w@float32.npy MNT/101.tmp/default/a.npy && '
+              'cp -a "w[0:2]@float16@8x48.npy" MNT/101.tmp/default/b.npy && mv MNT/101.tmp MNT/101', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    tree = expect.flatten({'a': want.astype(np.float32), 'b': want[:2].astype(np.float16)})
+    assert not restoring.by_orbax(root, 101, tree, ('v0', 'v1'))
+
+
+def test_copies_under_restore_dtype(mount, program, root):
+    """What the mount shows as float16 is copied as float16, numbers of the tree as they are; the tools say so, too."""
+    tree = {'w': values((8, 4), np.float32, 1), 'f8': np.ones(6, dtype_of('float8_e5m2')), 'n': 7,
+            'key': jax.random.key(3)}
+    (root / '100').mkdir()
+    save_v0(root / '100/default', tree)
+    m = mount(root, 'restore_dtype=float16')
+    assert attrs(m / '100/default/w.npy') == {'dtype': 'float16', 'shape': [8, 4]}
+    r = shell('mkdir MNT/101.tmp && cp -a MNT/100/default MNT/101.tmp/ && mv MNT/101.tmp MNT/101', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    key = np.asarray(jax.random.key_data(tree['key'])).astype(np.float16)       # a key no longer: keys are uint32
+    cast = expect.flatten({'w': tree['w'].astype(np.float16), 'f8': tree['f8'].astype(np.float16), 'n': 7, 'key': key})
+    assert not restoring.by_orbax(root, 101, cast, ('v0', 'v1'))
+    ls = subprocess.run([program, 'ls', '-l', str(root / '100/default/w[0:2]@int8.npy')], capture_output=True, text=True)
+    assert 'int8[2,4]' in ls.stdout, ls
+
+
+@pytest.mark.parametrize('how', ['-a', '-aX'])
+def test_rsync_of_names_with_escapes(mount, root, how):
+    """rsync puts a dot before and six letters behind a name: no key is spelled so, and none is meant."""
+    w = values((4, 3), np.float32, 1)
+    tree = expect.flatten({k: w + i for i, k in enumerate(
+        ['..', '.', '%', 'a/b', 'x[0]', '@', '.hidden', '..a', 'json.', 'ä' * 60, '/' * 70, 'w'])})
+    m = mount(root)
+    write(m, '100', tree)
+    commit(m, '100')
+    r = shell(f'mkdir MNT/101.tmp && rsync {how} MNT/100/ MNT/101.tmp/', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    # Parts of an array, too.
+    for name, part in (('..[0:2,0:3]@4x3.npy', w[:2]), ('..[2:4,0:3]@4x3.npy', w[2:])):
+        np.save(root.parent / name.replace('..[', '%2E%2E['), part)
+    r = shell(f'mkdir -p MNT/101.tmp/parts && rsync {how} {root.parent}/*.npy MNT/101.tmp/parts/ && mv MNT/101.tmp MNT/101', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    assert not restoring.by_orbax(root, 101, tree, ('v0', 'v1'))
+    assert not restoring.by_orbax(root, 101, expect.flatten({'..': w}), ('v0',), 'parts')

@@ -15,7 +15,7 @@ import orbax.checkpoint as ocp
 import pytest
 from orbax.checkpoint import v1 as ocp1
 
-from lib import jax_rank
+from lib import jax_rank, jobs
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 EXPECTED = jax_rank.expected(np)
@@ -69,7 +69,9 @@ def equal(tree):
 @pytest.mark.feature('A11', 'A16', 'D2')
 @pytest.mark.parametrize('n, options', [(2, ()), (4, ('leaf_type=jax.Array',)), (7, ()), (4, ('zarr=3',)),
                                         (2, ('ocdbt=off', 'leaf_type=jax.Array')),
-                                        (4, ('replica_parallel=on', 'leaf_type=jax.Array'))])
+                                        (4, ('replica_parallel=on', 'leaf_type=jax.Array')),
+                                        (4, ('replica_parallel=on', 'leaf_type=jax.Array', 'ocdbt=off')),
+                                        (4, ('replica_parallel=on', 'replica_parallel_separate=on', 'leaf_type=jax.Array'))])
 def test_what_ranks_commit_restores_in_one_process(job, n, options):
     j = job(n, 'commit_timeout=60', *options)
     write(j, n)
@@ -131,3 +133,19 @@ def test_what_four_processes_of_orbax_saved_is_read_merged_and_unmerged(job, mou
     u = mount(tmp_path / 'unmerged', allow_errors=True)
     assert os.getxattr(u.path, 'user.pytree.state') == b'"unmerged"'
     look(u.path)
+
+
+@pytest.mark.feature('A11', 'D2')
+@pytest.mark.parametrize('n, options', [(2, ()), (4, ('ocdbt=off',)), (3, ('zarr=3',))])
+def test_what_ranks_convert_restores_with_orbax(program, mpi, tmp_path, n, options):
+    tree = {'params': {f'w{i}': np.random.default_rng(i).standard_normal((64, 32 + i)).astype(np.float32) for i in range(9)},
+            'opt': [{'mu': np.arange(5), 'count': 3}, (), {'nu': np.float32(2.5), 'name': 'adam'}], 'step': 7}
+    ocp.PyTreeCheckpointer().save(tmp_path / 'in', tree)
+    words = [program, 'convert', *(['-o', ','.join(options)] if options else []), str(tmp_path / 'in'), str(tmp_path / 'out')]
+    r = subprocess.run(['mpirun', '--enable-recovery', '-n', str(n), *words], env={**os.environ, **jobs.ENVIRONMENT},
+                       capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL)
+    assert (tmp_path / 'out').exists(), r.stderr
+    got, wanted = (ocp.PyTreeCheckpointer().restore(tmp_path / d) for d in ('out', 'in'))
+    assert jax.tree.structure(got) == jax.tree.structure(wanted)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        assert type(a) is type(b) and np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b)

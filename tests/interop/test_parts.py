@@ -50,3 +50,19 @@ def test_parts_make_the_array(mount, tmp_path, grid, options):
     assert not restoring.by_orbax(root, 7, want, ('v0', 'v1'))
     assert not list(restoring.by_tensorstore(root / '7/default', want, 'ocdbt=off' not in options, 'zarr=3' in options))
     assert sorted(p.name for p in (m / '7/default').iterdir()) == ['_METADATA', 'in', 'w.npy']
+
+
+@pytest.mark.parametrize('cuts', [([0, 16, 32, 64], [0, 24, 48]), ([0, 7, 20, 64], [0, 31, 48])], ids=['alike', 'uneven'])
+@pytest.mark.parametrize('options', [(), ('zarr=3',), ('ocdbt=off',), ('ocdbt=off', 'zarr=3')])
+def test_a_tree_that_is_one_array_in_parts(mount, tmp_path, cuts, options):
+    root = tmp_path / 'root'
+    root.mkdir()
+    m = mount(root, *options)
+    whole = values((64, 48), np.float32, 1)
+    (m / '7.tmp/default').mkdir(parents=True)
+    for name, box in boxes(whole.shape, cuts):
+        np.save(m / '7.tmp/default' / f'%{name[1:]}', whole[box])
+    commit(m, '7')
+    want = expect.flatten(whole)
+    assert not restoring.by_orbax(root, 7, want, ('v0', 'v1'))
+    assert np.load(m / '7/default/%.npy').tobytes() == whole.tobytes()

@@ -5,8 +5,9 @@ import math
 import os
 import random
 
-import ml_dtypes  # noqa: F401  registers its types
+import ml_dtypes
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from orbax.checkpoint._src.arrays import subchunking
 
@@ -21,8 +22,8 @@ def combinations(n):
     rng = random.Random(11)
     sizes = [1, 2, 3, 5, 6, 7, 8, 12, 16, 24, 30, 36, 49, 60, 64, 97, 100, 128, 210, 256]
     while n:
-        shape = tuple(rng.choice(sizes) for _ in range(rng.randrange(1, 4)))
-        dtype = np.dtype(rng.choice(['int8', 'float16', 'float32', 'float64', 'complex128']))
+        shape = tuple(rng.choice(sizes) for _ in range(rng.randrange(1, 5)))
+        dtype = np.dtype(rng.choice(['int8', 'bfloat16', 'float16', 'float32', 'float64', 'complex128']))
         size = math.prod(shape) * dtype.itemsize
         limit = max(dtype.itemsize, int(size * rng.choice([2, 1, 0.99, 0.5, 0.3, 0.1])))
         axes = tuple(rng.sample(range(len(shape)), rng.choice([0, 0, 1, min(2, len(shape))])))
@@ -37,13 +38,32 @@ def combinations(n):
             yield shape, dtype, limit, axes, chunk
 
 
+@pytest.mark.feature('A2', 'A9')
+def test_the_types_of_these_tests_are_those_that_orbax_saves(tmp_path):
+    """Every type of numpy and of ml_dtypes is tried."""
+    every = {np.dtype(code).name for code in np.typecodes['All']} | {'V3'}
+    every |= {np.dtype(t).name for t in vars(ml_dtypes).values() if isinstance(t, type) and issubclass(t, np.generic)}
+    taken = set()
+    for name in every:
+        try:
+            ocp.PyTreeCheckpointer().save(tmp_path / name, {'a': np.zeros(4, name)})
+        except ValueError:
+            continue
+        assert ocp.PyTreeCheckpointer().restore(tmp_path / name)['a'].dtype == np.dtype(name)
+        taken.add(name)
+    print(f'{len(taken)} of {len(every)} types, {len(taken) ** 2} pairs')
+    assert taken == set(NAMES)
+
+
 @pytest.mark.feature('A3', 'A4', 'D6')
 @pytest.mark.parametrize('how', ['xattr', 'rule'])
 def test_chunks_of_drafts_are_those_of_orbax(mount, tmp_path, how):
-    """220 leaves, each with its own limit and axes."""
+    """240 leaves, each with its own limit and axes."""
     root = tmp_path / 'root'
     root.mkdir()
-    cases = list(combinations(220 if how == 'xattr' else 40))
+    cases = list(combinations(240 if how == 'xattr' else 40))
+    assert len(set(cases)) >= (200 if how == 'xattr' else 40)
+    print(f'{len(set(cases))} combinations of {len({c[0] for c in cases})} shapes and {len({c[1] for c in cases})} dtypes')
     rules = [f'rule=default/a{i}:chunk_byte_size={limit}' for i, (_, _, limit, _, _) in enumerate(cases)]
     rules += [f'rule=default/a{i}:shard_axes={":".join(map(str, axes))}' for i, (*_, axes, _) in enumerate(cases) if axes]
     m = mount(root, 'ocdbt=off', *(rules if how == 'rule' else []))

@@ -1,6 +1,7 @@
 """What is around the arrays of a step that was written through a mount: items, metadata, names, deletion."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 import safetensors.numpy
 from orbax.checkpoint import v1 as ocp1
 
-from lib import expect, programs, restoring, writing
+from lib import expect, mounts, programs, restoring, writing
 from lib.gen_matrix import save_v0, values
 from test_writing import commit, leaves, write
 
@@ -84,12 +85,14 @@ def test_custom_metadata_and_data_files(mount, root):
 
 @pytest.mark.feature('D3')
 def test_permissions(mount, root):
-    """D3: directories get the mode that was asked for, under the umask, as Orbax has it."""
+    """D3: directories get the mode that was asked for, under the umask, as Orbax has it; files 0666."""
+    umask = os.umask(0o022)
+    os.umask(umask)
     m = mount(root, 'mode=0750')
     write(m, '7', expect.flatten({'w': W}))
     commit(m, '7')
-    modes = {oct(stat.S_IMODE(p.stat().st_mode)) for p in [root / '7', *(root / '7').rglob('*')] if p.is_dir()}
-    assert modes == {'0o750'}
+    modes = {(p.is_dir(), oct(stat.S_IMODE(p.stat().st_mode))) for p in [root / '7', *(root / '7').rglob('*')]}
+    assert modes == {(True, '0o750'), (False, oct(0o666 & ~umask))}
 
 
 @pytest.mark.feature('D3')
@@ -198,6 +201,47 @@ def test_items_of_unknown_kinds(mount, root, tmp_path):
         assert not restoring.by_orbax(root, step, expect.flatten({'w': W}), ('v0', 'v1'), 'state')
 
 
+@pytest.mark.parametrize('name,text', [('a.foo', '3'), ('w.npz', 'PK'), ('w', '1')])
+def test_a_typo_is_no_item_of_an_unknown_kind(mount, root, name, text):
+    """Files that are no leaves are refused, with how to say that they are meant: Orbax restores no such item."""
+    m = mount(root, allow_errors=True)
+    write(m, '7', expect.flatten({'w': W}))
+    commit(m, '7')
+    (m / '8.tmp/default').mkdir(parents=True)
+    (m / '8.tmp/default' / name).write_text(text)
+    with pytest.raises(OSError) as e:
+        os.rename(m / '8.tmp', m / '8')
+    assert e.value.errno == errno.EINVAL
+    assert any(f"'{name}'" in line and 'setfattr -n user.pytree.kind -v opaque' in line for line in m.log_lines())
+    writing.set_xattrs(m / '8.tmp/default', {'kind': 'opaque'})
+    commit(m, '8')
+    assert (root / '8/default' / name).read_text() == text
+
+
+def test_copies_without_xattrs_of_items_of_unknown_kinds(mount, root, tmp_path):
+    """cp -r and tar carry no xattr: the files' source says it, or their names, or an item of that name in another step."""
+    m = mount(root, allow_errors=True)
+    write(m, '7', expect.flatten({'w': W}), item='state')
+    (m / '7.tmp/blob').mkdir()
+    writing.set_xattrs(m / '7.tmp/blob', {'kind': 'opaque'})
+    for name, data in (('any.name', bytes(range(256)) * 100), ('other', b'x'), ('empty', b'')):
+        (m / '7.tmp/blob' / name).write_bytes(data)
+    (m / '7.tmp/metrics.json').write_text('{"loss": 1}')
+    commit(m, '7')
+    for step, command in (('8', 'cp -r 7 8.tmp'), ('9', 'mkdir 9.tmp && tar -c -C 7 . | tar -x -C 9.tmp'),
+                          ('10', 'mkdir 10.tmp && cp -r 7/blob 10.tmp/renamed && cp -r 7/metrics 10.tmp/other')):
+        subprocess.run(command, shell=True, cwd=m.path, check=True, capture_output=True)
+        commit(m, step)
+        blob, json_item = (m / step / n for n in (('renamed', 'other') if step == '10' else ('blob', 'metrics')))
+        assert {p.name: p.read_bytes() for p in blob.iterdir()} == {
+            'any.name': bytes(range(256)) * 100, 'other': b'x', 'empty': b''}
+        assert (json_item / 'metrics').read_text() == '{"loss": 1}'
+    subprocess.run('mkdir 11.tmp && tar -c -C 7 blob | tar -x -C 11.tmp && mv 11.tmp/blob 11.tmp/unheard', shell=True,
+                   cwd=m.path, check=True, capture_output=True)
+    with pytest.raises(OSError):
+        os.rename(m / '11.tmp', m / '11')
+
+
 @pytest.mark.feature('F3')
 def test_metadata_of_the_step(mount, root):
     """F3: times and handlers as current Orbax writes them."""
@@ -257,7 +301,9 @@ def test_what_a_crash_leaves(mount, root):
     """F2: nothing that Orbax takes for a checkpoint; the same draft begins afresh in the next mount."""
     m = mount(root, allow_errors=True)
     write(m, '7', expect.flatten({'w': W}))
-    os.kill(m.pid, signal.SIGKILL)
+    pid = m.pid
+    os.kill(pid, signal.SIGKILL)
+    mounts.wait_for(lambda: mounts.has_ended(pid))      # until then it has its lock
     subprocess.run(['umount', '-l', m.path], check=True)
     assert [p.name for p in root.iterdir()] == ['7.orbax-checkpoint-tmp']
     with ocp0.CheckpointManager(root, options=ocp0.CheckpointManagerOptions(read_only=True)) as manager:

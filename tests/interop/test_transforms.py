@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import subprocess
 
@@ -173,11 +174,14 @@ def test_the_tree_is_what_orbax_makes_of_it(mount, saved, tmp_path, name):
     assert not wrong, [(k, found[k], wanted[k]) for k in wrong[:3]]
 
 
+@pytest.mark.option('transforms')
 def test_what_was_renamed_is_gone_and_the_rest_stays(mount, saved, tmp_path):
     (tmp_path / 'rules.json').write_text(json.dumps(RULES['rename']))
     found = shown(mount(saved, f'transforms={tmp_path}/rules.json'))
     old = flat(state())
     assert set(found) == {k.replace('params/', 'weights/') for k in old}
+    plain = mount(saved)
+    assert (plain / 'params').is_dir() and not (plain / 'weights').exists()
 
 
 def test_containers_keep_their_kind(mount, saved, tmp_path):
@@ -236,6 +240,17 @@ def test_wrong_rules_are_told_before_mounting(program, saved, tmp_path, doc, wor
         mounts.Mount(program, saved, tmp_path / 'mnt', tmp_path / 'log', [f'transforms={tmp_path}/rules.json'])
 
 
+@pytest.mark.parametrize('text,where', [('{"rules":[', 'line 1, column 10'), ('x', 'line 1, column 1'), ('', 'line 1'),
+                                        ('{"rules": [\n1,, 2]}', 'line 2, column 3'), ('{"rules": [\xff]}', 'line 1')])
+def test_a_file_that_is_no_json_is_told_with_its_place(mount, run, saved, tmp_path, text, where):
+    rules = tmp_path / 'rules.json'
+    rules.write_bytes(text.encode('latin-1'))
+    with pytest.raises(mounts.MountError) as e:
+        mount(saved, f'transforms={rules}')
+    assert f"'{rules}': {where}" in e.value.text
+    assert where in run('transform', '--check', rules, saved, ok=False).stderr
+
+
 def test_rules_that_cannot_be_turned_around_ask_for_a_target(run, saved, tmp_path):
     (tmp_path / 'rules.json').write_text(json.dumps({'rules': [{'key': 'x.*', 'original_key': 'ids'}]}))
     r = run('transform', '--check', tmp_path / 'rules.json', saved, ok=False)
@@ -251,6 +266,69 @@ def test_check_prints_what_goes_where(run, saved, tmp_path):
     assert 'count.json <- step' in lines and not any(line.startswith('step') for line in lines)
     rows = json.loads(run('transform', '--json', '--check', tmp_path / 'rules.json', saved).stdout)
     assert {'leaf': 'count.json', 'from': 'step'} in rows
+
+
+def write_rules(tmp_path, **doc):
+    (tmp_path / 'rules.json').write_text(json.dumps(doc))
+    return tmp_path / 'rules.json'
+
+
+@pytest.mark.parametrize('rule,what', [
+    ({'key': 'zz', 'original_key': ['ids', 'nix'], 'value_fn': 'stack(0)'}, "rule 2 makes 'zz' from 'nix'"),
+    ({'key': 'x', 'original_key': 'nix'}, "rule 2 makes 'x' from 'nix'"),
+    ({'key': 'x', 'value_fn': 'cast(float32)'}, "rule 2 makes 'x' from 'x'"),
+    ({'key': 'ids', 'original_key': 'nix'}, "rule 2 makes 'ids' from 'nix'"),
+    ({'key': 'params/(.*)', 'original_key': r'weights/\1'}, "from 'weights/"),
+    ({'key': 'z/(.*)', 'original_key': [r'params/layer_1/\1', r'nix/\1'], 'value_fn': 'stack(0)'}, "from 'nix/"),
+])
+def test_what_a_rule_names_is_there_or_it_is_told(mount, run, saved, tmp_path, rule, what):
+    """Orbax raises for a key that is asked for; no leaf goes without a word."""
+    rules = write_rules(tmp_path, rules=[{'key': 'half', 'value_fn': 'cast(float32)'}, rule])
+    r = run('transform', '--check', rules, saved, ok=False)
+    assert r.returncode == 1 and what in r.stderr and 'does not have' in r.stderr, r.stderr
+    with pytest.raises(ValueError, match='not found in origin tree'):
+        doc = {'rules': [{'key': rule['key'], 'original_key': 'nix'}]}
+        transformed(doc, state(), {'key': ['ids']}.get(rule['key'], [re.sub(r'\(.*', 'layer_0/w', rule['key']) or 'z/w']))
+    m = mount(saved.parent, f'transforms={rules}', 'shape=step', allow_errors=True)
+    with pytest.raises(OSError):
+        os.listdir(m / 'item')
+    assert any(what in line for line in m.log_lines())
+
+
+def test_a_rule_that_matches_nothing_is_listed(run, saved, tmp_path):
+    rules = write_rules(tmp_path, rules=[{'key': 'x/(.*)', 'original_key': r'nix/\1'},
+                                         {'key': 'y/(.*)', 'original_key': r'opt/\1'}])
+    r = run('transform', '--check', rules, saved)
+    assert "rule 1 makes no leaf: nothing is there for 'x/(.*)'" in r.stderr and 'rule 2' not in r.stderr
+    assert 'y/0/mu.npy <- opt.0.mu' in r.stdout.splitlines()
+
+
+def test_check_tells_given_values(mount, run, saved, tmp_path):
+    """What is stored under the key of a fallback is not what the mount shows."""
+    rules = write_rules(tmp_path, rules=[{'key': 'step', 'use_fallback': 0}, {'key': 'gone', 'use_fallback': None}])
+    lines = run('transform', '--check', rules, saved).stdout.splitlines()
+    assert 'step.json <- given' in lines and 'gone.null <- given' in lines and 'name.txt <- name' in lines
+    assert shown(mount(saved, f'transforms={rules}'))['step'] == 0
+    rules = write_rules(tmp_path, rules=[{'key': 'ids', 'use_fallback': True}], target=['ids'], default_to_original=False)
+    assert run('transform', '--check', rules, saved).stdout == 'ids.npy <- ids\n'
+
+
+def test_check_of_a_step(run, tmp_path):
+    """All trees of it, and the reason when one cannot be made."""
+    ocp.Checkpointer(ocp.CompositeCheckpointHandler()).save(tmp_path / 'step', ocp.args.Composite(
+        state=ocp.args.PyTreeSave({'w': np.ones(3), 'n': 1}), ema=ocp.args.PyTreeSave({'w': np.zeros(3)}),
+        extra=ocp.args.JsonSave({'a': 1})))
+    rules = write_rules(tmp_path, rules=[{'key': 'v', 'original_key': 'w'}])
+    assert set(run('transform', '--check', rules, tmp_path / 'step').stdout.splitlines()) == {
+        'state/v.npy <- w', 'state/n.json <- n', 'ema/v.npy <- w'}
+    rules = write_rules(tmp_path, rules=[{'key': 'v', 'original_key': 'n'}], item='state', target=['v'])
+    rows = json.loads(run('transform', '--json', '--check', rules, tmp_path / 'step').stdout)
+    assert {row['leaf'] for row in rows} == {'state/v.json', 'ema/w.npy'}
+    rules = write_rules(tmp_path, rules=[{'key': 'v', 'original_key': 'n'}])
+    r = run('transform', '--check', rules, tmp_path / 'step', ok=False)
+    assert r.returncode == 1 and "'ema'" in r.stderr and "from 'n'" in r.stderr and '"item"' in r.stderr, r.stderr
+    r = run('transform', '-o', 'shape=root', '--check', rules, tmp_path, ok=False)
+    assert r.returncode == 1 and 'has no tree' in r.stderr and "''" not in r.stderr
 
 
 @pytest.mark.parametrize('fn', ['concat(0)', 'reshape(7)', 'transpose(0)', 'slice(99)'])

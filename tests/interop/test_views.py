@@ -207,7 +207,7 @@ def test_every_leaf_answers_to_every_extension_that_can_carry_it(mount, cases):
 
 WRONG = ['[0:41].npy', '[41:].npy', '[0:1,0:13].npy', '[0,0,0].npy', '[40].npy', '[-41].npy', '[0:1:0].npy',
          '[1:2:-1].npy', '@nosuch.npy', '@8.npy', '@8x8x8.npy', '[0:1', '[a].npy', '@.npy', '[0:1]', '[00:1].npy',
-         '@8x8@4x4.npy', '@int8@int8.npy', '@8x8[0:1].npy', '[...,...].npy', '[+1].npy', '@float32.txt', '[0].null']
+         '@8x8@4x4.npy', '@int8@int8.npy', '@8x8[0:1].npy', '[...,...].npy', '[+1].npy', '@float32.txt', '[0].null', '@9000000x0.json']
 
 
 def test_names_that_make_no_sense(mount, cases):

@@ -132,8 +132,7 @@ class Job:
         return json.loads((self[rank] / '.pytreefs' / 'stats').read_text())
 
     def unmount(self, rank):
-        r = subprocess.run(['umount', str(self[rank])], capture_output=True, text=True)
-        return r.stderr.strip() if r.returncode else ''
+        return mounts.unmount_with('umount', self[rank])
 
     def end(self):
         """Unmount all; what was not as it should be, or ''."""

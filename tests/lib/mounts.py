@@ -74,7 +74,14 @@ class Mount:
         pathlib.Path(f'/proc/{self.pid}/clear_refs').write_text('5')
 
     def open_files(self):
-        return len(os.listdir(f'/proc/{self.pid}/fd'))
+        """What its descriptors refer to."""
+        found, where = [], f'/proc/{self.pid}/fd'
+        for fd in os.listdir(where):
+            try:
+                found.append(os.readlink(f'{where}/{fd}'))
+            except FileNotFoundError:
+                pass
+        return found
 
     def stats(self):
         return json.loads((self.path / '.pytreefs' / 'stats').read_text())
@@ -96,13 +103,9 @@ class Mount:
 
     def unmount(self):
         """Leave nothing behind; what went wrong, or '' when the ordinary way worked and the daemon is gone."""
-        pid, why, end = self.pid, '', time.monotonic() + 3
-        while self.mounted():
-            r = subprocess.run(['fusermount3', '-u', str(self.path)], capture_output=True, text=True)
-            why = r.stderr.strip() if r.returncode else ''
-            if 'busy' not in why or time.monotonic() > end:     # a read-ahead under way keeps it busy
-                break
-            time.sleep(0.02)
+        pid, why = self.pid, ''
+        if self.mounted():
+            why = unmount_with('fusermount3', '-u', self.path)
         if self.mounted():
             subprocess.run(['umount', '-l', str(self.path)], capture_output=True)
         return why or self._ended(pid)
@@ -120,6 +123,17 @@ class Mount:
             return ''
         os.kill(pid, 9)
         return 'the daemon did not end within 15 s of the unmount'
+
+
+def unmount_with(*command):
+    """Run a command that unmounts, again while a read-ahead under way keeps the mount busy; '' or its error."""
+    end = time.monotonic() + 10
+    while True:
+        r = subprocess.run([*map(str, command)], capture_output=True, text=True)
+        why = r.stderr.strip() if r.returncode else ''
+        if 'busy' not in why or time.monotonic() > end:
+            return why
+        time.sleep(0.02)
 
 
 def memory(pid, field='VmHWM'):

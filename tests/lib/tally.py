@@ -1,8 +1,14 @@
-"""Print "PASSED FAILED SKIPPED" of one report: JUnit XML of pytest, or testlog.json of meson."""
+"""Reports of test programs: JUnit XML of pytest, or testlog.json of meson.
+
+tally.py REPORT prints "PASSED FAILED SKIPPED"; tally.py --failures REPORT... prints what failed and
+how, for the end of a run's output: who reads only that must not have to look for it.
+"""
 
 import json
 import sys
 import xml.etree.ElementTree as xml
+
+MOST_LINES = 60    # of one failure
 
 
 def of_junit(path):
@@ -31,5 +37,38 @@ def of_meson(path):
     return passed, failed, skipped
 
 
+def failures_of_junit(path):
+    """(name, text) of each test of a JUnit report that failed."""
+    for case in xml.parse(path).getroot().iter('testcase'):
+        for kind in ('failure', 'error'):
+            for fault in case.findall(kind):
+                yield f'{case.get("classname")}::{case.get("name")}', fault.text or fault.get('message', '')
+
+
+def failures_of_meson(path):
+    with open(path) as f:
+        for line in f:
+            test = json.loads(line)
+            if test['result'] not in ('OK', 'EXPECTEDFAIL', 'SKIP'):
+                told = test.get('stdout', '') + test.get('stderr', '')
+                yield test['name'], f'{test["result"]}, status {test.get("returncode")}\n{told}'
+
+
+def print_failures(paths):
+    for path in paths:
+        try:
+            failures = list((failures_of_junit if path.endswith('.xml') else failures_of_meson)(path))
+        except (OSError, ValueError, xml.ParseError) as e:
+            failures = [(path, f'no report: {e}')]
+        for name, told in failures:
+            lines = told.strip().splitlines()
+            if len(lines) > MOST_LINES:
+                lines[MOST_LINES // 2:-MOST_LINES // 2] = [f'... {len(lines) - MOST_LINES} lines ...']
+            print(f'FAILED {name}', *lines, sep='\n    ')
+
+
 if __name__ == '__main__':
-    print(*(of_junit if sys.argv[1].endswith('.xml') else of_meson)(sys.argv[1]))
+    if sys.argv[1] == '--failures':
+        print_failures(sys.argv[2:])
+    else:
+        print(*(of_junit if sys.argv[1].endswith('.xml') else of_meson)(sys.argv[1]))

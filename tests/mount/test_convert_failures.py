@@ -5,6 +5,7 @@ import fcntl
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -116,6 +117,38 @@ def test_the_small_disk_is_no_fault_by_itself(program, large_checkpoint):
     """The same with room enough: so the test above tests what it says."""
     r = on_small_disk(program, words('export npy', large_checkpoint, '.'), '100m')
     assert r.stdout.splitlines()[0] == 'status 0' and './npy/w0.npy' in r.stdout
+
+
+# ---- durable before it is there ----
+
+@pytest.mark.skipif(not shutil.which('strace'), reason='no strace is installed')
+@pytest.mark.parametrize('output', [*OUTPUTS, 'export m.zarr -o zarr=3'])
+def test_everything_is_synced_before_it_has_its_name(program, tmp_path, output):
+    """Each file and directory of the result, by the calls that were made; then its parent, which has the name."""
+    command, name, *options = output.split()
+    log = tmp_path / 'calls'
+    where = tmp_path / 'out'
+    where.mkdir()
+    # Data files are synced through the ring where there is one; here every call is to be seen.
+    subprocess.run(['strace', '-f', '-y', '-qq', '-o', log, '-e', 'trace=fsync,fdatasync,renameat2', program, command,
+                    '-o', 'io=sync', *options, ITEM, where / name], check=True, timeout=120)
+    synced, published = set(), False
+    for line in log.read_text().splitlines():
+        call = re.search(r'(fsync|fdatasync)\(\d+<([^>]*)>', line)
+        rename = re.search(r'renameat2\((.*?), "([^"]*)", .*, "([^"]*)"', line)
+        if call:
+            synced.add(call[2])
+        elif rename and rename[3] == name:
+            published, before, temp = True, synced, os.path.basename(rename[2])
+            synced = set()
+        elif rename:
+            # A leaf of a draft gets its name: what was synced below moves along.
+            synced = {p.replace('/' + rename[2], '/' + rename[3]) for p in synced}
+    assert published and str(where) in synced, log.read_text()[-2000:]
+    result = where / name
+    parts = [result, *result.rglob('*')] if result.is_dir() else [result]
+    lost = [p for p in parts if str(where / temp / p.relative_to(result)).rstrip('/.') not in before]
+    assert not lost, (lost, sorted(before))
 
 
 # ---- interrupted ----
@@ -263,6 +296,16 @@ def test_a_file_becomes_no_other_file(run, tmp_path):
     run('export', ITEM / 'params', tmp_path / 'm.npz')
     r = run('convert', tmp_path / 'm.npz', tmp_path / 'm.safetensors', ok=False)
     assert r.returncode == 1 and 'no checkpoint' in r.stderr and os.listdir(tmp_path) == ['m.npz']
+
+
+def test_a_cut_safetensors_file_says_both_sizes(run, tmp_path):
+    import safetensors.numpy
+    file = tmp_path / 'm.safetensors'
+    safetensors.numpy.save_file({'w': np.arange(4)}, file)
+    size = file.stat().st_size
+    os.truncate(file, size - 1)
+    r = run('convert', file, tmp_path / 'ck', ok=False)
+    assert f'has {size - 1} bytes, its header says {size}' in r.stderr, r.stderr
 
 
 @pytest.mark.parametrize('name', ['m.npz', 'packed.npz', 'm.safetensors', 'm.zarr'])

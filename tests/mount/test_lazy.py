@@ -1,6 +1,8 @@
 """Nothing is read that nobody asked for: big roots and wide trees are cheap to mount and to list."""
 
 import os
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -50,7 +52,7 @@ def test_a_thousand_steps_are_read_with_few_open_files(mount, cases):
     for step in case.steps:
         assert compare.read_all(m / step / 'state/name.txt') == b'step 0'
         compare.read_all(m / step / 'state/w.npy')
-    assert m.open_files() < 1000
+    assert len(m.open_files()) < 1000
 
 
 def total(doc, word):
@@ -125,3 +127,48 @@ def test_a_safetensors_view_costs_what_is_read(mount, cases):
 
 def check_rows(tensor, first, n):
     assert np.array_equal(tensor[first:first + n].view(np.uint32), rows(first, n).view(np.uint32))
+
+
+def test_what_a_reader_in_order_has_left_behind_goes(mount, tmp_path):
+    """The kernel keeps what it was given; with direct_io a leaf that fits stays decoded."""
+    root = tmp_path / 'root'
+    root.mkdir()
+    a = np.random.default_rng(1).integers(0, 1 << 20, 12 << 20)
+    m = mount(root, 'chunk_byte_size=256K')
+    (m / '1.tmp/default').mkdir(parents=True)
+    np.save(m / '1.tmp/default/w.npy', a)
+    (m / '1.tmp').rename(m / '1')
+    m.unmount()
+
+    def cached(*options):
+        m = mount(root, *options)
+        subprocess.run(['dd', f'if={m / "1/default/w.npy"}', 'of=/dev/null', 'bs=256K', 'status=none'], check=True)
+        stats = m.stats()
+        assert stats['chunks_decoded'] >= 384
+        m.unmount()
+        return stats['cache_bytes'] / (1 << 20)
+    # 96 MiB are read; what is left is what was decoded ahead, and an eighth of the cache.
+    assert cached('cache=128M') < 80
+    assert cached('cache=256M', 'direct_io') > 96
+
+
+def test_data_files_stay_open_as_descriptors_last(run, mount, tmp_path):
+    """Many steps of many data files each: what may not stay open is opened again."""
+    tree = tmp_path / 'tree'
+    tree.mkdir()
+    for i in range(80):
+        np.save(tree / f'w{i:02}.npy', np.random.default_rng(i).integers(0, 256, 4096, np.uint8))
+    root = tmp_path / 'root'
+    root.mkdir()
+    run('save', '-o', 'target_data_file_size=4K', tree, root / '0')
+    files = [p for p in (root / '0').rglob('d/*')]
+    assert len(files) > 60
+    for step in range(1, 25):
+        shutil.copytree(root / '0', root / str(step))
+    for limit in ('300:300', '300:4096'):
+        m = mount(root, under=['prlimit', f'--nofile={limit}'])
+        for step in range(25):
+            for i in range(0, 80, 3):
+                assert np.load(m / f'{step}/default/w{i:02}.npy').sum() == np.load(tree / f'w{i:02}.npy').sum()
+        assert len(os.listdir(m / '24/default')) == 81
+        m.unmount()

@@ -70,11 +70,17 @@ def test_every_byte_is_right(mount, cases):
         assert f.read(10) == b''
 
 
+@pytest.mark.parametrize('first', ['jumps', 'begins in order'])
 @pytest.mark.parametrize('name', ['one-gib-chunk', 'one-gib-chunk-zarr3'])
-def test_jumping_about_is_served_from_the_spill_file(mount, cases, name):
+def test_jumping_about_is_served_from_the_spill_file(mount, cases, name, first):
     """1,000 random reads: the first may cost a pass over the frame, the others no decode."""
     m = mount(cases(name).path, 'cache=64M')
     path, head = data_of(m)
+    if first != 'jumps':
+        with open(path, 'rb', buffering=0) as f:
+            f.seek(head)
+            f.read(MIB)
+            os.pread(f.fileno(), 10, head + (900 << 20))        # further than half: without a file it would go on
     random_reads(path, head, 1000, 1)
     assert m.memory('VmHWM') <= 64 * MIB + SMALL
     stats = m.stats()

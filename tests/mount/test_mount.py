@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -96,13 +98,46 @@ def test_wrong_usage_is_status_2(program, words):
     assert status == 2 and ('usage' in text.lower() or '--help' in text), text
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_signals_unmount_cleanly(program, cases, tmp_path, number):
-    m = mounts.Mount(program, cases('manager-root').path, tmp_path / 'm', tmp_path / 'log', foreground=True)
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_unmount_cleanly(mount, cases, number):
+    m = mount(cases('manager-root').path, foreground=True)
     compare.read_all(m / '10/state/w.npy')
     m.process.send_signal(number)
     assert m.process.wait(10) == 0
-    assert not m.mounted() and not m.faults(False)
+    assert not m.mounted()
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_that_the_starter_has_blocked_arrive(mount, cases, number):
+    blocked = ('import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); '
+               'os.execv(sys.argv[1], sys.argv[1:])')
+    m = mount(cases('manager-root').path, foreground=True, under=[sys.executable, '-c', blocked])
+    m.process.send_signal(number)
+    assert m.process.wait(10) == 0
+    assert not m.mounted()
+
+
+def test_signals_are_the_main_threads(mount, cases):
+    """Another thread would do what its handler says, while the main one sleeps on."""
+    m = mount(cases('manager-root').path)
+    compare.read_all(m / '10/state/w.npy')
+    takes = set()
+    for thread in pathlib.Path(f'/proc/{m.pid}/task').iterdir():
+        blocked = int(re.search(r'SigBlk:\s*(\w+)', (thread / 'status').read_text())[1], 16)
+        if not all(blocked >> (n - 1) & 1 for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)):
+            takes.add(int(thread.name))
+    assert takes == {m.pid}
+
+
+@pytest.mark.parametrize('delay', [0, 0.0005, 0.001, 0.002, 0.004])
+def test_a_signal_is_never_too_early(mount, cases, delay):
+    """From the moment at which the mount is seen, before its first request and while it starts threads."""
+    for _ in range(5):
+        m = mount(cases('manager-root').path, foreground=True)
+        time.sleep(delay)
+        m.process.send_signal(signal.SIGTERM)
+        assert m.process.wait(10) == 0
+        assert not m.mounted()
 
 
 def test_the_daemon_ends_with_its_mount(mount, cases):
@@ -243,7 +278,7 @@ def test_quickstart_is_idempotent(build, cases, tmp_path):
     top = pathlib.Path(__file__).resolve().parents[2]
     if build != (top / 'build').resolve():
         pytest.skip('quickstart uses build/, which is not the build under test')
-    mnt = tmp_path / 'm'
+    mnt = tmp_path / 'a b\\c'
     try:
         first = subprocess.run([top / 'tools/quickstart', cases('manager-root').path, mnt], capture_output=True,
                                text=True, timeout=280)

@@ -1,10 +1,12 @@
 """Every option of a mount changes something: what it does, with it and without it."""
 
+import ast
 import errno
 import json
 import os
 import pathlib
 import re
+import signal
 import stat
 import subprocess
 
@@ -14,48 +16,15 @@ import orbax.checkpoint as ocp
 import pytest
 
 from lib import compare, mounts
+from lib.saving import ARRAY, config, save, saved
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-SHOWN = set()
-
-
-def shows(*names):
-    """The options that a test shows."""
-    SHOWN.update(names)
-    return lambda test: test
 
 
 @pytest.fixture
 def root(tmp_path):
     (tmp_path / 'root').mkdir()
     return tmp_path / 'root'
-
-
-ARRAY = np.arange(64 * 48, dtype=np.float32).reshape(64, 48) / 7
-
-
-def save(m, step=1, files=None, xattrs=(), item='default'):
-    """A step with these leaves, through the mount."""
-    d = m / f'{step}.tmp' / item
-    d.mkdir(parents=True)
-    for name, value in (files or {'w.npy': ARRAY}).items():
-        path = d / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(value, np.ndarray):
-            np.save(path, value)
-        else:
-            path.write_bytes(value)
-    for name, attr, value in xattrs:
-        os.setxattr(d / name, attr, value.encode())
-    os.rename(m / f'{step}.tmp', m / str(step))
-
-
-def saved(mount, root, *options, step=1, **how):
-    """The stored item of a step that was saved with these options."""
-    m = mount(root, *options)
-    save(m, step, **how)
-    m.unmount()
-    return root / str(step) / how.get('item', 'default')
 
 
 def array_json(item, leaf='w'):
@@ -75,13 +44,9 @@ def restored(path):
     return ocp.PyTreeCheckpointer().restore(path)
 
 
-def config(m):
-    return json.loads((m / '.pytreefs/config').read_text())['options']
-
-
 # ---- saving ----
 
-@shows('dtype', 'rule')
+@pytest.mark.option('dtype', 'rule')
 @pytest.mark.feature('A2', 'D6', 'B9')
 def test_dtype_for_the_mount_by_rule_and_by_xattr(mount, root):
     files = {'w.npy': ARRAY, 'deep/v.npy': ARRAY, 'x.npy': ARRAY, 'n.npy': np.arange(300, dtype=np.int32)}
@@ -95,18 +60,41 @@ def test_dtype_for_the_mount_by_rule_and_by_xattr(mount, root):
     assert np.array_equal(cast['n'], np.arange(300, dtype=np.int32).astype(ml_dtypes.bfloat16))
 
 
-@shows('chunk_byte_size', 'shard_axes', 'ocdbt')
+@pytest.mark.option('chunk_byte_size', 'shard_axes', 'ocdbt')
 @pytest.mark.feature('A3', 'A4', 'D6')
 def test_chunks(mount, root):
     assert array_json(saved(mount, root, 'ocdbt=off'))['chunks'] == [64, 48]
-    assert array_json(saved(mount, root, 'ocdbt=off', 'chunk_byte_size=4096', step=2))['chunks'] != [64, 48]
+    greedy = array_json(saved(mount, root, 'ocdbt=off', 'chunk_byte_size=4096', step=2))['chunks']
+    assert greedy[0] < 64 and greedy[0] * greedy[1] * 4 <= 4096
     axes = array_json(saved(mount, root, 'ocdbt=off', 'chunk_byte_size=4096', 'shard_axes=1', step=3))['chunks']
-    assert axes[0] == 64 and axes[1] < 48
+    assert axes[0] == 64 and axes[1] < 48 and axes[1] < greedy[1]
     assert not (root / '3/default/manifest.ocdbt').exists()
     assert (saved(mount, root, step=4) / 'manifest.ocdbt').exists()
 
 
-@shows('compression', 'zarr')
+OF_ITEMS = ['ocdbt=off', 'zarr=3', 'target_data_file_size=1M', 'rich_types=on', 'sharding_file=off', 'array_metadata=off',
+            'store_fill_value=off']
+
+
+@pytest.mark.parametrize('option', OF_ITEMS)
+def test_options_of_items_are_not_for_leaves(mount, root, option):
+    """What all leaves of an item share: a rule for leaves is refused, or, when its pattern could mean an item, told."""
+    name = option.split('=')[0]
+    assert re.search(rf'`{name}`.*of a whole item', (TESTS.parent / 'docs/options.md').read_text())
+    for glob in ('default/w', '**/deep/*', 'state/**/w'):
+        with pytest.raises(mounts.MountError, match=f"{name} is the same for all leaves of an item, and '{re.escape(glob)}'"):
+            mount(root, f'rule={glob}:{option}')
+    for step, glob in enumerate(['**/w', 'w', '**', 'default', 'default/**', '*'], 1):
+        m = mount(root, f'rule={glob}:{option}', 'leaf_type=jax.Array')
+        save(m, step)
+        told = [line for line in m.log_lines() if 'has no effect' in line]
+        assert (len(told) == 1 and f"'{glob}:{option}'" in told[0] and 'default/w' in told[0]) if 'w' in glob else not told
+        m.unmount()
+    if name == 'zarr':
+        assert [metadata(root / str(s) / 'default')['use_zarr3'] for s in range(1, 7)] == [False] * 2 + [True] * 4
+
+
+@pytest.mark.option('compression', 'zarr')
 @pytest.mark.feature('B4', 'D5')
 def test_compression_and_format(mount, root):
     assert array_json(saved(mount, root, 'ocdbt=off'))['compressor']['id'] == 'zstd'
@@ -117,7 +105,7 @@ def test_compression_and_format(mount, root):
         assert np.array_equal(restored(root / str(step) / 'default')['w'], ARRAY)
 
 
-@shows('leaf_type', 'sharding_file', 'array_metadata')
+@pytest.mark.option('leaf_type', 'sharding_file', 'array_metadata')
 @pytest.mark.feature('A11', 'D5')
 def test_jax_arrays_and_their_files(mount, root):
     plain = saved(mount, root)
@@ -129,7 +117,7 @@ def test_jax_arrays_and_their_files(mount, root):
     assert not (bare / '_sharding').exists() and not (bare / 'array_metadatas').exists()
 
 
-@shows('target_data_file_size')
+@pytest.mark.option('target_data_file_size')
 @pytest.mark.feature('B9', 'D5')
 def test_data_files_end_at_their_size(mount, root):
     files = {f'w{i}.npy': np.random.default_rng(i).integers(0, 255, 500000, dtype=np.uint8) for i in range(12)}
@@ -139,7 +127,7 @@ def test_data_files_end_at_their_size(mount, root):
     assert count(many) > count(one)
 
 
-@shows('rich_types')
+@pytest.mark.option('rich_types')
 @pytest.mark.feature('B6', 'D4')
 def test_rich_types(mount, root):
     files = {'t/0.json': b'1', 't/1.json': b'2'}
@@ -150,7 +138,7 @@ def test_rich_types(mount, root):
     assert restored(rich)['t'] in ((1, 2), [1, 2])
 
 
-@shows('store_fill_value')
+@pytest.mark.option('store_fill_value')
 @pytest.mark.feature('D5')
 def test_chunks_of_zeros(mount, root):
     files = {'w.npy': np.zeros((10, 10), np.float32)}
@@ -161,7 +149,7 @@ def test_chunks_of_zeros(mount, root):
 LEGACY = {'w.npy': ARRAY, 'n/b.npy': np.arange(5, dtype=np.int64), 's.json': b'3', 'f.json': b'2.5', 't.txt': b'text'}
 
 
-@shows('aggregate', 'aggregate_filename')
+@pytest.mark.option('aggregate')
 @pytest.mark.feature('A1', 'B1')
 @pytest.mark.parametrize('what', ['all', 'default/n/**', 's'])
 @pytest.mark.parametrize('ocdbt', ['on', 'off'])
@@ -177,6 +165,7 @@ def test_the_legacy_file(mount, root, what, ocdbt):
     assert (m / '2/default/s.json').read_text() == '3\n' and (m / '2/default/t.txt').read_text() == 'text'
 
 
+@pytest.mark.option('aggregate_filename')
 def test_the_legacy_file_has_a_name(mount, root):
     item = saved(mount, root, 'aggregate=all', 'aggregate_filename=old', files=LEGACY)
     assert (item / 'old').is_file() and not (item / 'checkpoint').exists()
@@ -187,12 +176,14 @@ def test_the_legacy_file_has_a_name(mount, root):
 
 # ---- commits ----
 
-@shows('on_commit')
+@pytest.mark.option('on_commit')
 @pytest.mark.feature('D1')
 def test_on_commit_runs_and_its_failure_undoes_nothing(mount, root, tmp_path):
     script = tmp_path / 'script'
     script.write_text(f'#!/bin/sh\necho "$1" >>{tmp_path}/told\nexit 3\n')
     script.chmod(0o755)
+    saved(mount, root, step=2)
+    assert not (tmp_path / 'told').exists()
     m = mount(root, f'on_commit={script}', allow_errors=True)
     save(m)
     assert (m / '1/default/w.npy').exists()
@@ -200,14 +191,27 @@ def test_on_commit_runs_and_its_failure_undoes_nothing(mount, root, tmp_path):
     assert (tmp_path / 'told').read_text().split() == [str(root / '1')]
 
 
-@shows('mode')
+@pytest.mark.option('on_commit')
+def test_on_commit_can_be_ended_by_signals(mount, root, tmp_path):
+    """The mount's threads block signals; a command that inherited this could not be ended."""
+    script = tmp_path / 'script'
+    script.write_text(f'#!/bin/sh\ngrep -E "^Sig(Blk|Ign)" /proc/self/status >{tmp_path}/told\n')
+    script.chmod(0o755)
+    m = mount(root, f'on_commit={script}')
+    save(m)
+    m.unmount()
+    masks = dict(line.split() for line in (tmp_path / 'told').read_text().splitlines())
+    assert int(masks['SigBlk:'], 16) == 0 and not int(masks['SigIgn:'], 16) & 1 << signal.SIGPIPE - 1, masks
+
+
+@pytest.mark.option('mode')
 @pytest.mark.feature('D3')
 def test_mode_of_new_directories(mount, root):
     usual = stat.S_IMODE(saved(mount, root).stat().st_mode)
     assert stat.S_IMODE(saved(mount, root, 'mode=0700', step=2).stat().st_mode) == 0o700 != usual
 
 
-@shows('atomicity')
+@pytest.mark.option('atomicity')
 @pytest.mark.feature('D3', 'F2')
 def test_atomicity_by_a_marker(mount, root):
     saved(mount, root)
@@ -223,7 +227,7 @@ def test_atomicity_by_a_marker(mount, root):
     assert sorted(os.listdir(m.path)) == ['2']        # no step without its marker
 
 
-@shows('allow_delete', 'todelete')
+@pytest.mark.option('allow_delete', 'todelete')
 @pytest.mark.feature('D10')
 def test_deleting_steps(mount, root):
     m = mount(root, allow_errors=True)
@@ -241,7 +245,7 @@ def test_deleting_steps(mount, root):
     assert not (root / '2').exists() and (root / 'trash').exists()
 
 
-@shows('json_filename', 'proto_filename')
+@pytest.mark.option('json_filename', 'proto_filename')
 @pytest.mark.feature('E4', 'E5', 'F3')
 def test_names_of_item_files(mount, root):
     def items(m, step):
@@ -259,7 +263,7 @@ def test_names_of_item_files(mount, root):
     assert (root / '2/config/data.json').exists() and (root / '2/text/p.txt').exists()
 
 
-@shows('verify_commit')
+@pytest.mark.option('verify_commit')
 @pytest.mark.feature('B6')
 def test_verify_commit_looks_at_what_was_written(mount, root):
     reads = []
@@ -271,7 +275,7 @@ def test_verify_commit_looks_at_what_was_written(mount, root):
     assert reads[0] > reads[1]
 
 
-@shows('priority')
+@pytest.mark.option('priority')
 @pytest.mark.feature('B8', 'D11')
 def test_priority_goes_first(mount, root):
     files = {f'{c}.npy': ARRAY for c in 'abcz'}
@@ -291,7 +295,7 @@ def test_priority_goes_first(mount, root):
 
 # ---- what is shown ----
 
-@shows('restore_dtype')
+@pytest.mark.option('restore_dtype')
 @pytest.mark.feature('A5', 'D7')
 def test_restore_dtype(mount, root):
     files = {'w.npy': ARRAY, 'n.npy': np.arange(9, dtype=np.int32), 's.json': b'3', 'h.npy': ARRAY.astype(np.float16)}
@@ -308,7 +312,7 @@ def test_restore_dtype(mount, root):
     assert load_file(m / '1/default.safetensors')['w'].dtype == np.float16
 
 
-@shows('pad_truncate')
+@pytest.mark.option('pad_truncate')
 @pytest.mark.feature('A6', 'D7')
 def test_boxes_beyond_the_bounds(mount, root):
     saved(mount, root)
@@ -337,7 +341,7 @@ def test_padding_and_truncation_equal_orbaxs(mount, tmp_path):
         assert np.array_equal(ours, np.asarray(theirs)), shape
 
 
-@shows('missing')
+@pytest.mark.option('missing')
 @pytest.mark.feature('D7', 'B12')
 def test_missing_chunks(mount, root):
     item = saved(mount, root, 'ocdbt=off', 'chunk_byte_size=4096')
@@ -348,17 +352,26 @@ def test_missing_chunks(mount, root):
     assert not found[0, 0] and np.array_equal(found[-1], ARRAY[-1])
 
 
-@shows('shape', 'show_tmp')
-def test_shape_and_temporary_directories(mount, root):
+@pytest.mark.option('show_tmp')
+def test_temporary_directories(mount, root):
     saved(mount, root)
     (root / '9.orbax-checkpoint-tmp').mkdir()
     assert sorted(os.listdir(mount(root).path)) == ['1']
     assert len(os.listdir(mount(root, 'show_tmp').path)) == 2
-    assert 'default' in os.listdir(mount(root / '1').path)
-    assert 'default' in os.listdir(mount(root / '1', 'shape=step').path)
 
 
-@shows('safetensors_separator')
+@pytest.mark.option('shape')
+def test_shape_says_what_is_not_recognised(mount, root, program, tmp_path):
+    """A root whose first step is still to come, and has a file of somebody's."""
+    (root / 'notes').write_text('the first step is still to come')
+    with pytest.raises(mounts.MountError, match='no checkpoint'):
+        mounts.Mount(program, root, tmp_path / 'm', tmp_path / 'log')
+    m = mount(root, 'shape=root')
+    save(m)
+    assert np.array_equal(np.load(m / '1/default/w.npy'), ARRAY)
+
+
+@pytest.mark.option('safetensors_separator')
 def test_separator_of_names(mount, root):
     saved(mount, root, files={'a/b.npy': ARRAY})
     from safetensors.numpy import load_file
@@ -377,13 +390,62 @@ def test_databases_are_told_from_directories(mount, root, run):
 
 # ---- memory and I/O ----
 
-@shows('cache', 'read_budget', 'write_budget')
+MIB = 1 << 20
+
+
 @pytest.mark.feature('B2', 'D11')
 def test_sizes(mount, root):
     usual, small = mount(root).stats(), mount(root, 'cache=8M', 'read_budget=10M', 'write_budget=12M').stats()
     assert (small['cache_limit_bytes'], small['read_budget_bytes'], small['write_budget_bytes']) == (8 << 20, 10 << 20,
                                                                                                    12 << 20)
     assert usual['cache_limit_bytes'] == usual['read_budget_bytes'] == usual['write_budget_bytes'] == 256 << 20
+
+
+@pytest.mark.option('cache', 'write_budget')
+@pytest.mark.feature('B2', 'D11')
+def test_what_is_held_depends_on_the_sizes(mount, root):
+    """64 MiB in chunks of 4: written once, as rows that all chunks have a part of, and read twice, chunk after chunk."""
+    line = np.arange(16 * MIB, dtype=np.float32)
+    usual, small = (), ('cache=16M', 'write_budget=16M')
+    for step, options in ((1, usual), (2, small)):
+        m = mount(root, *options, 'chunk_byte_size=4M')
+        save(m, step, files={'w.npy': line.reshape(16, MIB), 'line.npy': line})
+        peak = m.stats()['write_budget_peak_bytes']
+        assert peak <= 16 * MIB if options else peak > 16 * MIB, peak
+        m.unmount()
+    for options in (usual, small):
+        m = mount(root, *options, 'direct_io')
+        for _ in range(2):
+            with open(m / '1/default/line.npy', 'rb', buffering=0) as f:
+                while f.read(MIB):
+                    pass
+        stats = m.stats()
+        assert stats['chunks_decoded'] > 16 if options else stats['chunks_decoded'] == 16, stats
+        # What is being read and decoded ahead at the moment is held beyond the limit.
+        assert stats['cache_peak_bytes'] < 48 * MIB if options else stats['cache_peak_bytes'] >= 64 * MIB, stats
+        m.unmount()
+
+
+@pytest.mark.option('read_budget')
+@pytest.mark.feature('B2', 'D11')
+def test_half_of_the_read_budget_is_for_decoders(mount, root):
+    """Twelve chunks that are decoded piece by piece, in turns; the smallest is one of 9 MiB and what is beside it."""
+    leaves = {f'{i}.npy': np.arange(2 * MIB, dtype=np.float32) * i for i in range(12)}
+    saved(mount, root, 'chunk_byte_size=64M', files=leaves)
+    seen = []
+    for options in ((), ('read_budget=1M',)):
+        m = mount(root, 'cache=16M', 'spill=off', *options)
+        files = {name: os.open(m / '1/default' / name, os.O_RDONLY) for name in leaves}
+        for fd in files.values():
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        for at in range(0, 8 * MIB, MIB):
+            for name, fd in files.items():
+                assert os.pread(fd, 4096, 128 + at) == leaves[name][at // 4:at // 4 + 1024].tobytes(), (name, at)
+        for fd in files.values():
+            os.close(fd)
+        seen.append(m.stats()['decoder_peak_bytes'])
+    usual, small = seen
+    assert 0 < small <= 17 * MIB < usual, seen
 
 
 def available():
@@ -414,27 +476,54 @@ def test_auto_follows_the_memory_that_is_free(mount, root):
     del hog
 
 
-@shows('threads')
+@pytest.mark.option('threads')
 def test_threads(mount, root):
     count = lambda m: len(os.listdir(f'/proc/{m.pid}/task'))  # noqa: E731
     assert count(mount(root, 'threads=9')) >= count(mount(root, 'threads=1')) + 8
 
 
-@shows('io')
-def test_engine(mount, root):
-    assert json.loads((mount(root, 'io=sync') / '.pytreefs/config').read_text())['engine'] == 'sync'
+@pytest.mark.option('io')
+def test_engine(mount, root, program, tmp_path):
+    saved(mount, root)
+    seen = {}
+    for io in ('auto', 'sync', 'trace:sync'):
+        m = mount(root, f'io={io}', 'trace=io')
+        assert np.array_equal(np.load(m / '1/default/w.npy'), ARRAY)
+        engine = json.loads((m / '.pytreefs/config').read_text())['engine']
+        seen[io] = engine, any('manifest.ocdbt' in line for line in m.log_lines())
+    assert seen['auto'] in (('uring', False), ('sync', False))
+    assert seen['sync'] == ('sync', False) and seen['trace:sync'] == ('sync', True)
+    with pytest.raises(mounts.MountError, match='Input/output error'):
+        mounts.Mount(program, root, tmp_path / 'm', tmp_path / 'log', ['io=fault(read:eio:always):sync'])
 
 
-@shows('spill', 'spill_limit', 'max_read', 'poll', 'direct_io')
-@pytest.mark.parametrize('option', ['spill=off', 'spill_limit=1M', 'max_read=64K', 'poll=50', 'direct_io=on'])
-def test_in_force(mount, root, option):
-    """What these do is measured elsewhere (test_memory, test_matrix, test_watch); here, that they arrive."""
-    name, value = option.split('=')
-    usual, now = config(mount(root))[name], config(mount(root, option))[name]
-    assert usual['from'] == 'default' and now['from'] == 'mount' and usual['value'] != now['value']
+@pytest.mark.serial
+@pytest.mark.option('busy_poll')
+@pytest.mark.skipif(os.cpu_count() < 2, reason='a thread that polls would keep the only processor')
+def test_busy_poll(mount, root):
+    """Thousands of small requests in a row: one thread finds them while it polls, and processors stay awake."""
+    can_hold = os.access('/dev/cpu_dma_latency', os.W_OK)
+
+    def requests(m, rounds):
+        held = False
+        for _ in range(rounds):
+            for i in range(200):
+                # A name that nobody remembers, so that each look-up is a request.
+                assert not os.path.exists(m / f'{i}.npy')
+            held |= '/dev/cpu_dma_latency' in m.open_files()
+            stats = m.stats()
+            # On a busy machine requests come with pauses: there is a storm some time.
+            if stats['requests_polled'] > 100 and held == can_hold:
+                break
+        assert stats['requests'] >= 200
+        return stats['requests_polled'], held
+    polled, held = requests(mount(root), 1000)
+    assert polled > 100
+    assert held == can_hold
+    assert requests(mount(root, 'busy_poll=off'), 20) == (0, False)
 
 
-@shows('log', 'trace')
+@pytest.mark.option('log', 'trace')
 def test_log_and_trace(mount, root):
     m = mount(root, 'trace=fs')
     os.listdir(m.path)
@@ -444,7 +533,7 @@ def test_log_and_trace(mount, root):
     assert not any('readdir' in line for line in quiet.log_lines())
 
 
-@shows('pinned_host_transfer')
+@pytest.mark.option('pinned_host_transfer')
 @pytest.mark.feature('B7')
 def test_pinned_memory_is_accepted_and_said_once(mount, root):
     m = mount(root, 'pinned_host_transfer=on')
@@ -453,7 +542,7 @@ def test_pinned_memory_is_accepted_and_said_once(mount, root):
     assert not any('pinned' in line for line in mount(root).log_lines())
 
 
-@shows('pathways')
+@pytest.mark.option('pathways')
 @pytest.mark.feature('D9')
 def test_pathways_is_refused_with_the_reason(program, root, tmp_path):
     with pytest.raises(mounts.MountError, match='Pathways runtime'):
@@ -485,6 +574,25 @@ def test_unknown_options_name_the_nearest(run, cases, wrong, nearest):
     assert r.returncode == 2 and f"did you mean '{nearest}'" in r.stderr
 
 
+@pytest.mark.parametrize('wrong', ['uid=0', 'gid=0', 'nix', 'umask=22', 'xyzzy=1'])
+def test_unknown_options_that_are_near_to_nothing(run, cases, wrong):
+    r = run('ls', '-o', wrong, cases('bare-scalar').path, ok=False)
+    assert r.returncode == 2 and 'did you mean' not in r.stderr and '`pytreefs help options` lists them' in r.stderr
+
+
+@pytest.mark.parametrize('given', ['pathways', 'pathways=on'])
+def test_a_refused_option_says_why(run, cases, given):
+    r = run('ls', '-o', given, cases('bare-scalar').path, ok=False)
+    assert r.returncode == 2 and 'refused: it means something only to a Pathways runtime' in r.stderr
+
+
+def test_flags_of_fstab(mount, root):
+    """What mount(8) hands on and means nothing here is no reason not to mount."""
+    m = mount(root, 'relatime', 'norelatime', 'nodiratime', 'lazytime', 'strictatime', 'owner', 'group', 'noatime', 'user',
+              '_netdev', 'nofail', 'x-systemd.automount')
+    assert m.mounted()
+
+
 @pytest.mark.parametrize('wrong', ['zarr=4', 'ocdbt=maybe', 'dtype=float99', 'compression=lzma', 'mode=999', 'cache=',
                                    'leaf_type=list', 'shard_axes=a', 'rule=nothing', 'rule=*:nosuch=1', 'missing=maybe',
                                    'atomicity=never', 'spill_limit=auto', 'rule=*:aggregate=x/y'])
@@ -505,13 +613,26 @@ def test_docs_are_what_the_table_says(run):
     assert all(f'.B {name}'.replace('-', '\\-') in man for name in table(run))
 
 
-def test_every_option_has_a_test(run):
-    texts = {p: p.read_text() for p in TESTS.rglob('test_*.py')}
+def options_shown():
+    """{option: the tests that are marked with it}."""
+    found = {}
+    for path in sorted(TESTS.rglob('test_*.py')):
+        for f in ast.walk(ast.parse(path.read_text())):
+            for mark in f.decorator_list if isinstance(f, ast.FunctionDef) and f.name.startswith('test_') else []:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == 'pytest.mark.option':
+                    for name in mark.args:
+                        found.setdefault(name.value, []).append(f'{path.stem}::{f.name}')
+    return found
 
-    def elsewhere(name):
-        word = re.compile(rf'[\'",\s]{name}=|[\'"]{name}[\'"]')
-        return any(word.search(text) for p, text in texts.items() if p != pathlib.Path(__file__))
-    assert not [name for name in table(run) if name not in SHOWN and not elsewhere(name)]
+
+def test_every_option_has_a_test(run):
+    """One in which the result differs with and without it: marked with its name, next to what it does."""
+    options, shown = re.findall(r'^\| `(\w+)` \|', run('help', 'options', '--markdown').stdout, re.M), options_shown()
+    for name in options:
+        print(f"{name:<28}{', '.join(shown.get(name, ['no test']))}")
+    assert len(options) == len(set(options)) and set(options) >= set(table(run))
+    assert not [name for name in options if name not in shown], 'options that no test is marked with'
+    assert not [name for name in shown if name not in options], 'marks of options that there are not'
 
 
 def test_xattrs_are_shown_on_leaves(mount, root):

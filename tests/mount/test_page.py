@@ -120,15 +120,23 @@ def test_names_are_text_and_never_markup(mount, chromium, cases):
 
 @pytest.mark.serial
 def test_twenty_thousand_leaves_open_in_less_than_three_seconds(mount, chromium, cases):
-    """By the clock of the page's own process, so that a busy machine does not count."""
+    """From the click to the first rows, the daemon's work included; again where the machine is busy. The page's
+    own process is held to it by its own clock, at once."""
     m = mount(cases('leaves-20000').path)
     url = address(m / '.html')
     chromium.call('Performance.enable', timeDomain='threadTicks')
-    chromium.open(url, "document.querySelectorAll('#rows .row').length")
+    seconds = chromium.open(url, "document.querySelectorAll('#rows .row').length")
     metrics = {v['name']: v['value'] for v in chromium.call('Performance.getMetrics')['metrics']}
     assert metrics['ProcessTime'] < 3.0, metrics
     assert search(chromium, 'layer150/w77').split()[0] == '1'
     assert chromium.complaints() == []
+    for _ in range(3):
+        if seconds < 3.0:
+            break
+        chromium.open('about:blank', 'document.readyState === "complete"')
+        url = address(mount(cases('leaves-20000').path) / '.html')
+        seconds = chromium.open(url, "document.querySelectorAll('#rows .row').length")
+    assert seconds < 3.0
 
 
 def test_a_report_shows_histograms(run, chromium, tmp_path):

@@ -97,10 +97,12 @@ def test_what_is_written_is_restored_by_the_guides_handler(mount, npz, tmp_path)
         assert equal(MyState(f['a'], f['b']), state()['n']['k'])
 
 
-def test_without_the_plugin_it_is_shown_as_stored(mount, tmp_path):
+@pytest.mark.option('plugin')
+def test_without_the_plugin_it_is_shown_as_stored(mount, npz, tmp_path):
     ocp.PyTreeCheckpointer().save(tmp_path / 'item', state())
     m = mount(tmp_path / 'item')
     assert (m / 'n/k/my_state.npz').read_bytes() == (tmp_path / 'item/n.k/my_state.npz').read_bytes()
+    assert not (m / 'n/k.npz').exists() and (mount(tmp_path / 'item', npz) / 'n/k.npz').exists()
 
 
 def test_what_is_no_archive_is_refused_by_name(mount, npz, tmp_path):
@@ -133,12 +135,27 @@ def test_info_lists_handlers_in_order(run, npz):
     assert names == ['npz']
 
 
+@pytest.mark.option('handlers')
 @pytest.mark.feature('E6', 'D8')
 def test_without_handlers_only_plugins_count(mount, npz, tmp_path):
     ocp.PyTreeCheckpointer(use_ocdbt=False).save(tmp_path / 'item', state())
     m = mount(tmp_path / 'item', npz, 'handlers=none')
     assert (m / 'w/.zarray').read_bytes() == (tmp_path / 'item/w/.zarray').read_bytes()
     assert (m / 'my.npz').is_file()
+    m = mount(tmp_path / 'item', npz)
+    assert np.array_equal(np.load(m / 'w.npy'), state()['w']) and (m / 'my.npz').is_file()
+
+
+def test_leaves_without_files_of_their_own_are_not_listed(mount, npz, tmp_path):
+    """In a database no leaf but the plugin's has files: find and ls -lR go through, and a name says why it is not there."""
+    ocp.PyTreeCheckpointer(use_ocdbt=True).save(tmp_path / 'item', state())
+    m = mount(tmp_path / 'item', npz, 'handlers=none', allow_errors=True)
+    r = subprocess.run(f'ls -lR {m.path} && find {m.path} -type f', shell=True, capture_output=True, text=True)
+    assert r.returncode == 0 and not r.stderr and '?' not in r.stdout, r
+    assert 'my.npz' in r.stdout and 'w' not in os.listdir(m.path)
+    with pytest.raises(OSError) as e:
+        os.stat(m / 'w')
+    assert e.value.errno == errno.EOPNOTSUPP
 
 
 # ---- plugins that lie ----
@@ -160,6 +177,7 @@ def liar(tmp_path_factory):
 @pytest.mark.parametrize('lie,word', [
     ('OLD_ABI', 'version 77'), ('SHORT_PLUGIN', '8 bytes'), ('SHORT_LEAF', 'shorter'), ('NO_NAME', 'name'),
     ('BAD_EXTENSION', 'extension'), ('OUR_EXTENSION', 'ours'), ('NO_DECODE', 'decoded'), ('NOTHING_AT_ALL', 'nothing'),
+    ('SHORT_ITEM', 'shorter'), ('ITEM_WITHOUT_DECODE', 'decoded'),
 ])
 def test_a_broken_description_is_refused_before_mounting(run, liar, cases, lie, word):
     r = run('ls', '-o', liar(lie), cases('bare-scalar').path, ok=False)
@@ -190,7 +208,9 @@ def test_lies_while_reading_are_errors_of_that_leaf(mount, liar, tmp_path, lie, 
 
 @pytest.mark.parametrize('lie,word', [
     ('ESCAPES', 'name'), ('ABSOLUTE', 'name'), ('ENCODES_NOTHING', 'nothing'), ('REFUSES', 'Sunday'),
-    ('REFUSES_AT_THE_END', 'second thoughts'), ('TOO_MANY', 'files'),
+    ('REFUSES_AT_THE_END', 'second thoughts'), ('TOO_MANY', 'files'), ('SAME_NAME', "'data'"),
+    ('FILE_AND_DIRECTORY', "'data"), ('EMPTY_NAME', 'name'), ('NO_FILE_NAME', 'without name'),
+    ('GIVES_AT_THE_END', 'none is asked for'),
 ])
 def test_lies_while_writing_refuse_the_commit(mount, liar, tmp_path, lie, word):
     (tmp_path / 'root').mkdir()
@@ -205,6 +225,7 @@ def test_lies_while_writing_refuse_the_commit(mount, liar, tmp_path, lie, word):
     assert (m / '1.tmp/default/l.liar').read_bytes() == b'some bytes'
 
 
+@pytest.mark.option('commit_timeout')
 @pytest.mark.feature('D1')
 def test_a_commit_that_takes_longer_than_its_limit(mount, liar, tmp_path):
     """The plugin sleeps for longer than a second; without the limit the same commit succeeds."""
@@ -234,6 +255,7 @@ def test_the_honest_one_reads_and_writes(mount, liar, tmp_path):
     assert (tmp_path / 'root/1/default/l/data').read_bytes() == b'some bytes'
 
 
+@pytest.mark.option('override')
 @pytest.mark.feature('A14', 'E6')
 def test_a_built_in_type_is_taken_only_with_override(mount, liar, tmp_path):
     ocp.PyTreeCheckpointer(use_ocdbt=False).save(tmp_path / 'item', {'w': np.arange(3.0)})
@@ -261,6 +283,53 @@ def test_an_item_of_a_plugin_both_ways(mount, liar, tmp_path):
     # By probing, without a bound name; and without the plugin as stored.
     assert (mount(root, liar('HONEST')) / '1/notes/backwards').read_text() == 'abc'
     assert (mount(root) / '1/notes/backwards').read_text() == 'cba'
+
+
+ITEM_LIES = [('ITEM_ESCAPES', 'name'), ('ITEM_SAME_NAME', "'backwards'"), ('ITEM_FILE_AND_DIRECTORY', "'backwards"),
+             ('ITEM_FAILS', 'wrong phase'), ('ITEM_TOO_MUCH', 'limit')]
+
+
+@pytest.mark.feature('C2')
+@pytest.mark.parametrize('lie,word', ITEM_LIES)
+def test_lies_about_items_while_reading(mount, liar, tmp_path, lie, word):
+    root = tmp_path / 'root'
+    (root / '1/notes').mkdir(parents=True)
+    (root / '1/notes/backwards').write_text('cba')
+    (root / '1/_CHECKPOINT_METADATA').write_text('{}')
+    m = mount(root, liar(lie), allow_errors=True)
+    with pytest.raises(OSError) as e:
+        (m / '1/notes/backwards').read_bytes()
+    assert e.value.errno in (errno.EIO, errno.EFBIG)
+    assert any(word in line and 'liar' in line for line in m.log_lines()), m.log_lines()
+
+
+@pytest.mark.feature('C2')
+@pytest.mark.parametrize('lie,word', ITEM_LIES)
+def test_lies_about_items_while_writing(mount, liar, tmp_path, lie, word):
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root', liar(lie), 'handler=notes:turned', allow_errors=True)
+    (m / '1.tmp/notes').mkdir(parents=True)
+    (m / '1.tmp/notes/backwards').write_text('abc')
+    with pytest.raises(OSError) as e:
+        os.rename(m / '1.tmp', m / '1')
+    assert e.value.errno == errno.EINVAL
+    assert any(word in line and 'liar' in line for line in m.log_lines()), m.log_lines()
+    assert not list(tmp_path.rglob('escaped')) and (m / '1.tmp/notes/backwards').read_text() == 'abc'
+
+
+@pytest.mark.option('handler')
+@pytest.mark.feature('D8')
+def test_a_bound_name_comes_without_probing(mount, liar, tmp_path):
+    """Nothing in the item says that it is the plugin's."""
+    (tmp_path / 'root').mkdir()
+    for step, options, stored in ((1, ['handler=notes:turned'], 'cba'), (2, ['handler=others:turned'], 'abc')):
+        m = mount(tmp_path / 'root', liar('HONEST'), *options)
+        (m / f'{step}.tmp/notes').mkdir(parents=True)
+        (m / f'{step}.tmp/notes/forwards').write_text('abc')
+        os.rename(m / f'{step}.tmp', m / str(step))
+        assert (m / f'{step}/notes/forwards').read_text() == 'abc'
+        assert (tmp_path / f'root/{step}/notes/forwards').read_text() == stored
+        m.unmount()
 
 
 def test_a_binding_needs_a_handler_of_that_name(run, npz, cases):

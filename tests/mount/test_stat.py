@@ -1,11 +1,13 @@
 """stat(2) is exact before anything is read: size, blocks, times, inodes, modes; and nothing can be changed."""
 
+import ctypes
 import errno
 import json
 import os
 import stat
 import subprocess
 
+import numpy as np
 import pytest
 
 from lib import compare
@@ -150,3 +152,66 @@ def test_statfs(mount, cases):
     assert os.statvfs(m.path).f_namemax >= 255
     out = subprocess.run(['df', '-T', m.path], capture_output=True, text=True)
     assert out.returncode == 0 and 'pytreefs' in out.stdout
+
+
+def test_opening_to_truncate_is_refused_and_touches_nothing(mount, cases):
+    """The kernel forgets a file's pages once such an open succeeded, and whoever has mapped it dies of that."""
+    m = mount(cases('matrix-ocdbt-zarr2-zstd-v0').path, allow_errors=True)
+    leaf = next(p for p in m.path.rglob('*.npy') if p.stat().st_size > 128)
+    for path in (leaf, leaf.with_name(leaf.stem + '.bin'), m / '_METADATA', m / '.pytreefs/stats'):
+        with pytest.raises(OSError) as e:
+            os.close(os.open(path, os.O_RDONLY | os.O_TRUNC))
+        assert e.value.errno in (errno.EROFS, errno.EACCES), path
+        assert path.stat().st_size > 0 or path.name == 'stats'
+
+
+def test_access_says_what_modes_say(mount, cases):
+    m = mount(cases('matrix-ocdbt-zarr2-zstd-v0').path)
+    path = next(m.path.rglob('*.npy'))
+    assert os.access(path, os.R_OK) and os.access(path.parent, os.R_OK | os.X_OK)
+    assert not os.access(path, os.W_OK) and not os.access(path, os.X_OK)
+
+
+def test_names_longer_than_any_are_told_so(mount, cases):
+    m = mount(cases('manager-root').path)
+    limit = os.statvfs(m.path).f_namemax
+    for call in (os.stat, os.listdir, os.mkdir):
+        for where in ('', '10', '10/state'):
+            with pytest.raises(OSError) as e:
+                call(m / where / ('3' * (limit + 1)))
+            assert e.value.errno == errno.ENAMETOOLONG, (call, where)
+
+
+def test_rewinding_a_directory_shows_what_is_there_now(mount, tmp_path):
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root')
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.opendir.restype = libc.fdopendir.restype = libc.readdir.restype = ctypes.c_void_p
+    for name in ('rewinddir', 'readdir', 'closedir'):
+        getattr(libc, name).argtypes = [ctypes.c_void_p]
+
+    def names():
+        while p := libc.readdir(d):
+            yield ctypes.string_at(p + 19).decode()         # of struct dirent
+    d = libc.opendir(os.fsencode(m.path))
+    assert '7.tmp' not in set(names())
+    (m / '7.tmp').mkdir()
+    libc.rewinddir(d)
+    assert '7.tmp' in set(names())
+    libc.closedir(d)
+
+
+def test_attributes_that_the_kernel_does_not_carry_are_not_named(mount, tmp_path):
+    """`cp -a` and rsync ask for the value of each that is listed, and give up when there is none."""
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root', allow_errors=True)
+    for step, n in ((1, 100), (2, 80000)):
+        (m / f'{step}.tmp/default').mkdir(parents=True)
+        np.save(m / f'{step}.tmp/default/w.npy', np.arange(3))
+        (m / f'{step}.tmp').rename(m / str(step))
+        meta = tmp_path / f'root/{step}/_CHECKPOINT_METADATA'
+        meta.write_text(json.dumps({**json.loads(meta.read_text()), 'custom_metadata': {'x': 'y' * n}}))
+    m = mount(tmp_path / 'root')
+    assert 'user.pytree.custom_metadata' in os.listxattr(m / '1')
+    assert 'user.pytree.custom_metadata' not in os.listxattr(m / '2')
+    assert all(os.getxattr(m / '2', name) is not None for name in os.listxattr(m / '2'))

@@ -146,6 +146,7 @@ def test_cat_of_a_computed_leaf_ends_well(run, tmp_path, fn):
     raw = run('cat', '-o', options, below(SAMPLE, '1000/state/w.npy'), text=False)
     assert raw.stdout[:6] == b'\x93NUMPY' and not raw.stderr
     assert 'w' in run('transform', '--check', tmp_path / 'rules.json', below(SAMPLE, '1000/state')).stdout
+    assert '(computed)' in run('explain', '-o', options, below(SAMPLE, '1000/state/w.npy')).stdout
 
 
 def test_a_closed_pipe_is_no_crash(program):
@@ -272,3 +273,20 @@ def test_bench_measures_every_engine_and_depth(run, tmp_path):
 def test_bench_of_no_directory_says_so(run):
     r = run('bench', '--size', '2M', '/nonexistent', ok=False)
     assert r.returncode == 1 and '/nonexistent' in r.stderr
+
+
+def test_through_a_mount_it_is_what_is_stored(run, mount, copy, cases):
+    """Whoever has a mount names what is in it: the arrays there are files, and in the checkpoint they are not."""
+    root = copy(cases('manager-root'), 'root')
+    m = mount(root)
+    for words in (['ls', '-l', '10/state'], ['tree', '10'], ['cat', '10/state/w.npy'], ['cat', 'latest/state/w[0:1].npy'],
+                  ['stats', '10/state'], ['info', '--json', '10/state/w.npy'], ['explain', '10/state/w.npy'],
+                  ['verify', '10'], ['verify', ''], ['verify', 'latest']):
+        *command, path = words
+        shown, stored = (run(*command, where / path, text=False).stdout for where in (m.path, root))
+        assert shown.replace(os.fsencode(m / '.pytreefs/stored'), b'ROOT').replace(os.fsencode(m.path), b'ROOT') == \
+            stored.replace(os.fsencode(root), b'ROOT'), words
+    assert ' 0 differences' in run('diff', root, m.path).stdout
+    assert run('ls', 'state', cwd=m / '10').stdout == run('ls', root / '10/state').stdout
+    r = run('cat', m / '10/nothing', ok=False)
+    assert r.returncode == 1 and "'nothing'" in r.stderr

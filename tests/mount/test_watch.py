@@ -167,3 +167,18 @@ def test_a_training_job_on_the_same_directory(mount, tmp_path):
 
 def np_bytes(path):
     return compare.read_all(path)[:6] == b'\x93NUMPY'
+
+
+@pytest.mark.parametrize('how', ['deleted', 'moved away'])
+def test_the_space_of_a_deleted_step_is_free(mount, root, how, tmp_path):
+    """Orbax deletes old steps to make room: no file of theirs stays open once nobody reads it."""
+    m = mount(root)
+    for step in ('5', '10', '200'):
+        compare.read_all(m / step / 'state/w.npy')
+    assert any('/10/' in path for path in m.open_files())
+    if how == 'deleted':
+        shutil.rmtree(root / '10')
+    else:
+        os.rename(root / '10', tmp_path / 'elsewhere')
+    soon(lambda: not any('(deleted)' in path or 'elsewhere' in path for path in m.open_files()), 20)
+    assert compare.read_all(m / '200/state/w.npy')

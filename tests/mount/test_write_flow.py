@@ -64,8 +64,10 @@ def test_modules_follow_each_other_as_the_design_says(mount, tmp_path):
     assert modules(write)[:2] == ['fs', 'leaf']
     # Opening the array makes its document; from the first full band on a worker carries on.
     full = next(i for i, (module, text) in enumerate(write) if module == 'zarr' and text.startswith('write 0+'))
-    flow = [m for m in modules(write[full:]) if m not in ('fs', 'leaf')]
-    assert flow == ['zarr', 'codec', 'kv', 'ocdbt', 'io'], write[full:]
+    # Which may end after the next file was created, on a busy machine.
+    band = phase(trace, "write 'w.npy'", "rename '7.tmp' to '7'")[full:]
+    flow = [m for m in modules(band) if m not in ('fs', 'leaf')]
+    assert flow[:5] == ['zarr', 'codec', 'kv', 'ocdbt', 'io'], band
     rename = phase(trace, "rename '7.tmp' to '7'")
     assert modules(rename)[:2] == ['fs', 'step'] and set(modules(rename)) >= {'ocdbt', 'io'}
 

@@ -11,7 +11,10 @@ enum {
 	HONEST, OLD_ABI, SHORT_PLUGIN, SHORT_LEAF, NO_NAME, BAD_EXTENSION, OUR_EXTENSION, NO_DECODE, NOTHING_AT_ALL,
 	WRONG_SIZE, HUGE_SIZE, GIVES_NOTHING, GIVES_TWICE, FAILS, FAILS_SILENTLY, ODD_RESULT, TOO_MUCH, NULL_BYTES,
 	/* while writing */
-	ESCAPES, ABSOLUTE, ENCODES_NOTHING, REFUSES, REFUSES_AT_THE_END, TOO_MANY, SLEEPS,
+	ESCAPES, ABSOLUTE, ENCODES_NOTHING, REFUSES, REFUSES_AT_THE_END, TOO_MANY, SLEEPS, SAME_NAME, FILE_AND_DIRECTORY,
+	EMPTY_NAME, NO_FILE_NAME, GIVES_AT_THE_END,
+	/* of items */
+	SHORT_ITEM, ITEM_WITHOUT_DECODE, ITEM_ESCAPES, ITEM_SAME_NAME, ITEM_FILE_AND_DIRECTORY, ITEM_FAILS, ITEM_TOO_MUCH,
 };
 
 static int size(const struct pytreefs_host *host, const struct pytreefs_file *f, uint32_t n, uint64_t *ret)
@@ -61,7 +64,10 @@ static int encode(const struct pytreefs_host *host, const void *p, uint64_t n)
 		name[6] = (char)('a' + i / 676);
 		host->add(host, name, p, n);
 	}
-	host->add(host, LIE == ESCAPES ? "../../escaped" : LIE == ABSOLUTE ? "/tmp/escaped" : "data", p, n);
+	host->add(host, LIE == ESCAPES ? "../../escaped" : LIE == ABSOLUTE ? "/tmp/escaped" : LIE == EMPTY_NAME ? "" :
+		  LIE == NO_FILE_NAME ? NULL : "data", p, n);
+	if (LIE == SAME_NAME || LIE == FILE_AND_DIRECTORY)
+		host->add(host, LIE == SAME_NAME ? "data" : "data/more", "else", 4);
 	return 0;
 }
 
@@ -69,6 +75,8 @@ static int finalize(const struct pytreefs_host *host)
 {
 	if (LIE == SLEEPS)
 		usleep(1200000);
+	if (LIE == GIVES_AT_THE_END)
+		host->add(host, "late", "x", 1);
 	if (LIE == REFUSES_AT_THE_END)
 		host->message(host, "second thoughts");
 	return LIE == REFUSES_AT_THE_END ? -1 : 0;
@@ -81,6 +89,18 @@ static int finalize(const struct pytreefs_host *host)
 /* An item whose files are stored back to front. */
 static int turn(const struct pytreefs_host *host, const struct pytreefs_file *f, uint32_t n)
 {
+	static char much[PYTREEFS_MAX_BYTES];
+
+	if (LIE == ITEM_FAILS)
+		host->message(host, "the moon is in the wrong phase");
+	if (LIE == ITEM_FAILS)
+		return -1;
+	for (int i = 0; LIE == ITEM_TOO_MUCH && i < 2; i++)
+		host->add(host, i ? "a" : "b", much, sizeof(much));
+	if (LIE == ITEM_ESCAPES)
+		host->add(host, "../escaped", "x", 1);
+	if (LIE == ITEM_SAME_NAME || LIE == ITEM_FILE_AND_DIRECTORY)
+		host->add(host, LIE == ITEM_SAME_NAME ? "backwards" : "backwards/more", "else", 4);
 	for (uint32_t i = 0; i < n; i++) {
 		char *out = malloc(f[i].n + 1);
 		int r;
@@ -117,8 +137,8 @@ const struct pytreefs_plugin *pytreefs_plugin(void)
 		.finalize = finalize,
 	};
 	static const struct pytreefs_item item = {
-		.size = sizeof(item), .name = "turned", .handler = "example.Turned", .probe = probe_item,
-		.decode = turn, .encode = turn,
+		.size = LIE == SHORT_ITEM ? 16 : sizeof(item), .name = "turned", .handler = "example.Turned",
+		.probe = probe_item, .decode = LIE == ITEM_WITHOUT_DECODE ? NULL : turn, .encode = turn,
 	};
 	static const struct pytreefs_plugin plugin = {
 		.abi = LIE == OLD_ABI ? 77 : PYTREEFS_ABI,

@@ -24,7 +24,8 @@ struct made {
 	enum dtype dtype;		/* of an .npy */
 	unsigned rank;
 	uint64_t shape[2];
-	const char *text;		/* of other files */
+	const char *text;		/* of other files; the kind of a directory */
+	const char *in_step;		/* its path there, where that is another one */
 };
 
 static const struct made made[] = {
@@ -39,12 +40,17 @@ static const struct made made[] = {
 	{ "default/run.txt", .text = "a string of no great length" },
 	{ "default/empty/" },
 	{ "default/ema.null", .text = "" },
+	/* Put together by the commit, which must not take them away. */
+	{ "default/cut[0:5]@12.npy", DTYPE_FLOAT64, 1, { 5 }, .in_step = "default/cut[0:5].npy" },
+	{ "default/cut[5:12]@12.npy", DTYPE_FLOAT64, 1, { 7 }, .in_step = "default/cut[5:12].npy" },
 	{ "state/" },
 	{ "state/count.npy", DTYPE_UINT8, 1, { 3000 } },
 	{ "state/name.txt", .text = "the second item" },
 	{ "bare/" },		/* a tree that is one array: its files lie beside the item's own */
 	{ "bare/%.npy", DTYPE_FLOAT64, 1, { 11 } },
-	{ "metrics.json", .text = "{\"loss\": 0.5}" },
+	{ "metrics.json", .text = "{\"loss\": 0.5}", .in_step = "metrics/metrics" },
+	{ "notes/", .text = "opaque" },	/* bytes, which look like an array as long as nobody says so */
+	{ "notes/table.npy", DTYPE_INT32, 2, { 30, 20 } },
 };
 
 /* Called before (true) and after what is the test's own business: no fault is meant for that. */
@@ -127,7 +133,14 @@ static inline int make_one(struct node *top, const struct made *m)
 		auto_node *made_dir = NULL;
 
 		r = node_mkdir(dir, name, 0777, &made_dir);
-		return r == -EEXIST ? 0 : r;
+		if (r == -EEXIST)
+			r = m->text ? node_lookup(dir, name, &made_dir) : 0;
+		if (r >= 0 && m->text) {
+			struct span kind = span_str(m->text);
+
+			r = node_xattr_set(made_dir, "user.pytree.kind", &kind, 0);
+		}
+		return r;
 	}
 	return r < 0 ? r : make_file(dir, name, m);
 }
@@ -172,12 +185,6 @@ static inline int read_file(struct node *n, struct buf *ret)
 	return r;
 }
 
-/* Where a step has what the draft had: the JSON item is a directory there. */
-static inline const char *path_in_step(const struct made *m)
-{
-	return strcmp(m->path, "metrics.json") ? m->path : "metrics/metrics";
-}
-
 /* What is not as it was saved under a directory (a step or a draft); NULL: all is. */
 static inline const char *check_saved(struct ns *ns, const char *name, bool is_step)
 {
@@ -188,7 +195,7 @@ static inline const char *check_saved(struct ns *ns, const char *name, bool is_s
 	if (r < 0)
 		return "it cannot be looked up";
 	for (size_t i = 0; i < ARRAY_LEN(made); i++) {
-		auto_free char *path = strdup(is_step ? path_in_step(&made[i]) : made[i].path);
+		auto_free char *path = strdup(is_step && made[i].in_step ? made[i].in_step : made[i].path);
 		auto_buf want = { 0 }, got = { 0 };
 		auto_node *n = NULL;
 		bool is_dir = path[strlen(path) - 1] == '/';

@@ -36,7 +36,7 @@ static inline int walk_cmp(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-static inline void walk_put(struct walk *w, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static inline void walk_put(struct walk *w, const char *fmt, ...)
 {
 	char text[4096];
 	uint64_t hash;

@@ -20,7 +20,7 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 void *__wrap_reallocarray(void *p, size_t n, size_t size);
 char *__wrap_strdup(const char *s);
-int __wrap_asprintf(char **ret, const char *fmt, ...);
+char *__wrap_str_fmt(const char *fmt, ...);
 void *__wrap_block_alloc(size_t n);
 
 static unsigned count, fail_at;		/* fail_at 0: never */
@@ -55,19 +55,18 @@ char *__wrap_strdup(const char *s)
 	return fails() ? NULL : __real_strdup(s);
 }
 
-int __wrap_asprintf(char **ret, const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) char *__wrap_str_fmt(const char *fmt, ...)
 {
+	char *s = NULL;
 	va_list ap;
 	int n;
 
-	if (fails()) {
-		*ret = (char *)(uintptr_t)0xdead;	/* undefined, says the manual */
-		return -1;
-	}
+	if (fails())
+		return NULL;
 	va_start(ap, fmt);
-	n = vasprintf(ret, fmt, ap);
+	n = vasprintf(&s, fmt, ap);
 	va_end(ap);
-	return n;
+	return n < 0 ? NULL : s;
 }
 
 void *__wrap_block_alloc(size_t n)
@@ -76,7 +75,7 @@ void *__wrap_block_alloc(size_t n)
 }
 
 /* The next allocation to fail: each of the first ones, then ever fewer; every one when asked for. */
-static unsigned after(unsigned n)
+static inline unsigned after(unsigned n)
 {
 	return getenv("TEST_EVERY_ALLOCATION") ? n + 1 : n + 1 + n / 64;
 }

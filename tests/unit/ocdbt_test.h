@@ -208,7 +208,7 @@ static inline void test_build(struct io_dir *dir, const struct ocdbt_config *c,
 	assert_int_equal(ocdbt_build(&src.base, c, data, &root), 0);
 	assert_int_equal(ocdbt_data_sync(data), 0);
 	assert_int_equal(ocdbt_manifest_first(c, &root, 0, &m), 0);
-	assert_int_equal(ocdbt_manifest_write(dir, &m, NULL, 0600), 0);
+	assert_int_equal(ocdbt_manifest_write(dir, &m, NULL), 0);
 }
 
 static inline struct ocdbt_entry test_entry(struct span key, struct span value)
@@ -271,7 +271,7 @@ static inline void test_forge_finish(struct test_forge *f, const struct ocdbt_re
 	test_config(&c, 100, 1000);
 	test_write(f->t, "d/f", buf_span(&f->file));
 	assert_int_equal(ocdbt_manifest_first(&c, &v, 1, &m), 0);
-	assert_int_equal(ocdbt_manifest_write(f->t->dir, &m, NULL, 0600), 0);
+	assert_int_equal(ocdbt_manifest_write(f->t->dir, &m, NULL), 0);
 	buf_release(&f->file);
 }
 

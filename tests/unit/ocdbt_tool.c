@@ -306,7 +306,7 @@ static int write_version(struct tool *t, struct ocdbt *db, struct ocdbt_data *va
 	if (r >= 0)
 		r = ocdbt_data_sync(nodes);
 	if (r >= 0)
-		r = ocdbt_manifest_write(t->dir, &m, "manifest.tmp", 0644);
+		r = ocdbt_manifest_write(t->dir, &m, "manifest.tmp");
 	if (r >= 0)
 		r = io_dirop(t->dir, IO_RENAME, "manifest.tmp", "manifest.ocdbt", 0);
 	if (r >= 0)
@@ -355,7 +355,7 @@ static int cmd_merge(struct tool *t)
 	if (r >= 0)
 		r = ocdbt_manifest_first(&t->config, &root, t->time, &m);
 	if (r >= 0)
-		r = ocdbt_manifest_write(t->dir, &m, NULL, 0644);
+		r = ocdbt_manifest_write(t->dir, &m, NULL);
 	if (r < 0)
 		return r;
 	ocdbt_data_stats(data, &wrote);

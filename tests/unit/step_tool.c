@@ -48,55 +48,28 @@ static int deletion(char **args, struct buf *out)
 	return r < 0 ? r : buf_addf(out, " %d", r);
 }
 
-/* Names on standard input, a NUL after each. */
-static int slurp_names(struct buf *in, struct span *names, size_t max, size_t *n)
-{
-	int r = tool_slurp("-", in);
-
-	for (size_t at = 0; r >= 0 && at < in->n && *n < max; at += names[(*n)++].n + 1)
-		names[*n] = span_of(in->p + at, strnlen((char *)in->p + at, in->n - at));
-	return r;
-}
-
-/* PREFIX WIDTH: of the names those that such a format lists, each with its number. */
+/* Names on standard input, a NUL after each: those that some format of Orbax lists, each with its number. */
 static int lists(char **args, struct buf *out)
 {
-	const struct step_style style = { span_str(args[0]), (unsigned)atoi(args[1]) };
-	struct span names[1024];
 	auto_buf in = { 0 };
-	size_t n = 0;
-	int r = slurp_names(&in, names, ARRAY_LEN(names), &n);
+	int r = tool_slurp("-", &in);
 
-	for (size_t i = 0; i < n && r >= 0; i++) {
+	for (size_t at = 0; r >= 0 && at < in.n;) {
+		struct span one = span_of(in.p + at, strnlen((char *)in.p + at, in.n - at));
 		struct step_name name;
 
-		if (step_style_lists(&style, names[i]) && step_name_parse(names[i], &name))
-			r = buf_addf(out, "%.*s %llu\n", SPAN_ARG(names[i]),
-				     (unsigned long long)name.number);
+		if (step_name_parse(one, &name) && step_name_is_orbax(&name))
+			r = buf_addf(out, "%.*s %llu\n", SPAN_ARG(one), (unsigned long long)name.number);
+		at += one.n + 1;
 	}
 	return r;
-}
-
-/* STEP: what it is called among the names. */
-static int name(char **args, struct buf *out)
-{
-	struct step_style style;
-	struct span names[1024];
-	auto_buf in = { 0 };
-	size_t n = 0;
-	int r = slurp_names(&in, names, ARRAY_LEN(names), &n);
-
-	if (r < 0)
-		return r;
-	step_style_of(names, n, &style);
-	return step_style_name(&style, strtoull(args[0], NULL, 10), out);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct tool_cmd cmds[] = {
 		{ "meta", 1, meta }, { "root", 1, root }, { "deletion", 2, deletion },
-		{ "lists", 2, lists }, { "name", 1, name },
+		{ "lists", 0, lists },
 	};
 
 	return tool_main(cmds, ARRAY_LEN(cmds), argc, argv);

@@ -49,6 +49,23 @@ static void more_than_all_is_refused_by_name(void **state)
 	budget_release(&b);
 }
 
+static void who_can_do_with_less_gets_all_there_is(void **state)
+{
+	struct budget b;
+
+	budget_init(&b, "x", 100);
+	assert_int_equal(budget_take_most(&b, 60), 60);
+	budget_give(&b, 60);
+	assert_int_equal(budget_take_most(&b, 101), 100);
+	assert_false(budget_try(&b, 1));
+	budget_give(&b, 100);
+	budget_resize(&b, 10);
+	assert_int_equal(budget_take_most(&b, UINT64_MAX), 10);
+	budget_give(&b, 10);
+	assert_int_equal(b.used, 0);
+	budget_release(&b);
+}
+
 struct taker {
 	struct budget *b;
 	uint64_t n;
@@ -107,7 +124,8 @@ static void *churn(void *arg)
 	struct churner *c = arg;
 
 	for (int i = 0; i < 2000; i++) {
-		uint64_t n = (c->seed = c->seed * 1103515245 + 12345) / 65536 % 60, now, most;
+		uint64_t n = (c->seed = c->seed * 1103515245 + 12345) / 65536 % 60, now;
+		unsigned long long most;
 
 		assert_int_equal(budget_take(c->b, n), 0);
 		now = atomic_fetch_add(c->held, n) + n;
@@ -145,6 +163,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_taken_counts),
 		cmocka_unit_test(more_than_all_is_refused_by_name),
+		cmocka_unit_test(who_can_do_with_less_gets_all_there_is),
 		cmocka_unit_test(a_large_taker_is_not_overtaken),
 		cmocka_unit_test(never_more_than_the_total),
 	};

@@ -52,6 +52,45 @@ static void the_least_recently_used_goes_first(void **state)
 	assert_int_equal(freed, 4);
 }
 
+/* Ten were passed, two of them are wanted again; the rest goes one by one until an eighth of the limit is left. */
+static void what_was_left_behind_goes_bit_by_bit(void **state)
+{
+	uint64_t owner = cache_owner();
+	struct cache_entry *e, *held;
+	struct cache_stats st;
+	struct cache *c;
+
+	freed = 0;
+	assert_int_equal(cache_new(160000, &c), 0);
+	for (uint64_t i = 0; i < 10; i++)
+		cache_put(c, put_one(c, owner, i, 9000));
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 9, 0 }, &held));
+	/* Ids that are not there are no harm. */
+	cache_pass(c, &(struct cache_key){ owner, 0, 0 }, 20);
+	cache_pass(c, &(struct cache_key){ owner, 0, 1 }, 20);
+	assert_int_equal(freed, 0);
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
+	cache_put(c, e);
+	cache_put(c, held);
+	for (uint64_t i = 20; i < 24; i++)
+		cache_put(c, put_one(c, owner, i, 9000));
+	/* Two for each that came. */
+	assert_int_equal(freed, 7);
+	cache_stats(c, &st);
+	assert_true(st.passed_bytes > 0 && st.passed_bytes <= 20000);
+	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
+	assert_false(cache_has(c, &(struct cache_key){ owner, 1, 0 }, CACHE_READY));
+	for (uint64_t i = 20; i < 24; i++)
+		assert_true(cache_has(c, &(struct cache_key){ owner, i, 0 }, CACHE_READY));
+	/* Bytes are needed: they go before what is older. */
+	cache_put(c, put_one(c, owner, 30, 160000 - (st.bytes - st.passed_bytes) - 1000));
+	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
+	cache_stats(c, &st);
+	assert_int_equal(st.passed_bytes, 0);
+	cache_free(c);
+	assert_int_equal(freed, 15);
+}
+
 static void pinned_values_stay(void **state)
 {
 	uint64_t owner = cache_owner();
@@ -71,10 +110,13 @@ static void pinned_values_stay(void **state)
 	assert_int_equal(freed, 2);
 }
 
+#define RACERS 8
+
 struct racer {
 	struct cache *c;
 	struct cache_key key;
 	atomic_int *fills;
+	atomic_int *came;		/* how many know whether they fill or wait */
 	int code;			/* what the filler does: 0, or fail with it */
 	int result;
 };
@@ -84,10 +126,14 @@ static void *race(void *arg)
 	struct racer *r = arg;
 	struct cache_entry *e;
 
-	switch (cache_begin(r->c, &r->key, &e)) {
+	int state = cache_begin(r->c, &r->key, &e);
+
+	atomic_fetch_add(r->came, 1);
+	switch (state) {
 	case CACHE_MINE:
 		atomic_fetch_add(r->fills, 1);
-		usleep(20000);
+		while (atomic_load(r->came) < RACERS)
+			usleep(1000);
 		if (r->code) {
 			fail(r->code, "made to fail");
 			cache_fail(r->c, e, r->code);
@@ -110,17 +156,17 @@ static void *race(void *arg)
 
 static void race_of(int code)
 {
-	struct racer r[8];
-	pthread_t t[8];
-	atomic_int fills = 0;
+	struct racer r[RACERS];
+	pthread_t t[RACERS];
+	atomic_int fills = 0, came = 0;
 	struct cache *c;
 
 	assert_int_equal(cache_new(1 << 20, &c), 0);
-	for (int i = 0; i < 8; i++) {
-		r[i] = (struct racer){ c, { 1, 2, 3 }, &fills, code, 0 };
+	for (int i = 0; i < RACERS; i++) {
+		r[i] = (struct racer){ c, { 1, 2, 3 }, &fills, &came, code, 0 };
 		pthread_create(&t[i], NULL, race, &r[i]);
 	}
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < RACERS; i++) {
 		pthread_join(t[i], NULL);
 		assert_int_equal(r[i].result, code);
 	}
@@ -168,6 +214,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_least_recently_used_goes_first),
+		cmocka_unit_test(what_was_left_behind_goes_bit_by_bit),
 		cmocka_unit_test(pinned_values_stay),
 		cmocka_unit_test(one_thread_fills_and_the_others_wait),
 		cmocka_unit_test(waiters_get_the_error_and_the_note),

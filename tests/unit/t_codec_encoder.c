@@ -119,20 +119,6 @@ static void what_cannot_be_written_in_pieces_says_so(void **state)
 	}
 }
 
-static void memory_is_counted(void **state)
-{
-	auto_unit_chain u = { 0 };
-	auto_of(codec_encoder) struct codec_encoder *e = NULL;
-	auto_buf out = { 0 };
-	auto_free uint8_t *in = calloc(1, 1000000);
-
-	unit_chain_of(&u, CODEC_V3, "[" ZSTD3 "]");
-	assert_int_equal(codec_encoder_open(&u.chain, 1000000, unit_sink, &out, &e), 0);
-	assert_int_equal(codec_encoder_push(e, span_of(in, 1000000)), 0);
-	assert_true(codec_encoder_memory(e) > 500 * KiB && codec_encoder_memory(e) < 8 * MiB);
-	assert_int_equal(codec_encoder_finish(e), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -140,7 +126,6 @@ int main(void)
 		cmocka_unit_test(totals_are_exact),
 		cmocka_unit_test(an_error_of_the_sink_comes_out_and_stays),
 		cmocka_unit_test(what_cannot_be_written_in_pieces_says_so),
-		cmocka_unit_test(memory_is_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -340,6 +340,42 @@ static void threads_share_nodes(void **state)
 	test_dir_close(&t);
 }
 
+/* ---- numbers of records ---- */
+
+/* More files than are remembered, one path twice the length of what is, and one split in two ways. */
+static void records_have_their_own_numbers(void **state)
+{
+	char far[225];
+	const char *const path[][2] = { { "", "a" }, { "", "b" }, { "d/", "a" }, { "d", "/a" }, { "", "d/a" }, { "", far } };
+	const uint64_t at[] = { 0, 1, 2, 0x100000000, 0x100000001 };
+	uint64_t id[ARRAY_LEN(path) * ARRAY_LEN(at) * ARRAY_LEN(at)][2];
+	size_t n = 0;
+
+	memset(far, 'f', sizeof(far) - 1);
+	far[sizeof(far) - 1] = '\0';
+	for (unsigned again = 0; again < 2; again++) {
+		size_t i = 0;
+
+		for (unsigned p = 0; p < ARRAY_LEN(path); p++)
+			for (unsigned k = 0; k < ARRAY_LEN(at) * ARRAY_LEN(at); k++, i++) {
+				struct ocdbt_ref ref = {
+					.base = span_str(path[p][0]), .rel = span_str(path[p][1]),
+					.off = at[k % ARRAY_LEN(at)], .len = at[k / ARRAY_LEN(at)],
+				};
+				uint64_t now[2];
+
+				assert_int_equal(db_ref_id(&ref, now), 0);
+				if (again)
+					assert_memory_equal(now, id[i], sizeof(now));
+				else
+					memcpy(id[n++], now, sizeof(now));
+			}
+	}
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < i; k++)
+			assert_memory_not_equal(id[i], id[k], sizeof(id[i]));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -351,6 +387,7 @@ int main(void)
 		cmocka_unit_test(few_files_stay_open),
 		cmocka_unit_test(a_node_larger_than_the_cache_works),
 		cmocka_unit_test(threads_share_nodes),
+		cmocka_unit_test(records_have_their_own_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

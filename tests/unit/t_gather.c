@@ -141,6 +141,30 @@ static void many_zeros_are_few_bytes(void **state)
 	world_close(&w);
 }
 
+static void a_part_is_what_the_text_has_of_it(void **state)
+{
+	static const struct {
+		uint64_t off;
+		size_t n;
+		const char *want;
+	} cases[] = {
+		{ 0, 5, "hello" }, { 0, 9, "hello" }, { 1, 3, "ell" }, { 4, SIZE_MAX, "o" }, { 2, 0, "" },
+		{ 5, 1, "" }, { UINT64_MAX, SIZE_MAX, "" },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct gather g;
+		char got[8] = { 0 };
+
+		gather_init(&g, NULL);
+		assert_int_equal(gather_add_part(&g, span_str("hello"), cases[i].off, cases[i].n), 0);
+		assert_int_equal(g.bytes, strlen(cases[i].want));
+		assert_int_equal(gather_copy(&g, got), 0);
+		assert_string_equal(got, cases[i].want);
+		gather_release(&g);
+	}
+}
+
 static void a_file_that_ends_early_is_an_error(void **state)
 {
 	struct world w;
@@ -162,6 +186,7 @@ int main(void)
 		cmocka_unit_test(every_kind_adds_up),
 		cmocka_unit_test(neighbouring_ranges_of_a_file_are_one),
 		cmocka_unit_test(many_zeros_are_few_bytes),
+		cmocka_unit_test(a_part_is_what_the_text_has_of_it),
 		cmocka_unit_test(a_file_that_ends_early_is_an_error),
 	};
 

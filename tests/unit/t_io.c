@@ -137,8 +137,8 @@ static void names_change_through_the_engine(void **state)
 
 	assert_int_equal(io_dirop(dir, IO_MKDIR, "d", NULL, 0700), 0);
 	assert_int_equal(io_dirop(dir, IO_MKDIR, "d", NULL, 0700), -EEXIST);
-	assert_int_equal(io_spit(dir, "d/a", 0600, span_str("hello")), 0);
-	assert_int_equal(io_spit(dir, "d/b", 0600, span_str("world")), 0);
+	assert_int_equal(io_spit(dir, "d/a", span_str("hello")), 0);
+	assert_int_equal(io_spit(dir, "d/b", span_str("world")), 0);
 	assert_int_equal(io_dirop(dir, IO_RENAME_NEW, "d/a", "d/b", 0), -EEXIST);
 	assert_int_equal(io_dirop(dir, IO_RENAME, "d/a", "d/b", 0), 0);
 	assert_int_equal(io_slurp(dir, "d/b", 100, &text), 0);
@@ -158,10 +158,10 @@ static void faults_come_when_asked_for(void **state)
 	struct io_engine *io;
 	struct io_dir *dir = open_root("fault(write:enospc:2;sync:eio:1+;mkdir:eacces:always):sync", &io);
 
-	assert_int_equal(io_spit(dir, "one", 0600, span_str("x")), -EIO);
-	assert_int_equal(io_spit(dir, "two", 0600, span_str("x")), -ENOSPC);
+	assert_int_equal(io_spit(dir, "one", span_str("x")), -EIO);
+	assert_int_equal(io_spit(dir, "two", span_str("x")), -ENOSPC);
 	assert_non_null(strstr(err_text(-ENOSPC), "cannot write 'two' at offset 0, 1 bytes"));
-	assert_int_equal(io_spit(dir, "three", 0600, span_str("x")), -EIO);
+	assert_int_equal(io_spit(dir, "three", span_str("x")), -EIO);
 	assert_int_equal(io_dirop(dir, IO_MKDIR, "q", NULL, 0700), -EACCES);
 	io_dir_close(dir);
 	io_engine_close(io);
@@ -178,7 +178,7 @@ static void an_engine_survives_a_fork(void **state)
 		int status;
 		pid_t pid;
 
-		assert_int_equal(io_spit(dir, "f", 0600, span_str("before")), 0);
+		assert_int_equal(io_spit(dir, "f", span_str("before")), 0);
 		pid = fork();
 		if (pid == 0) {
 			int r = io_slurp(dir, "f", 100, &text);
@@ -232,7 +232,7 @@ static void an_engine_goes_before_a_thread_that_used_it(void **state)
 		pthread_t thread;
 
 		v.dir = open_root(engines[e], &io);
-		assert_int_equal(io_spit(v.dir, "f", 0600, span_str("text")), 0);
+		assert_int_equal(io_spit(v.dir, "f", span_str("text")), 0);
 		pthread_barrier_init(&v.read, NULL, 2);
 		pthread_barrier_init(&v.closed, NULL, 2);
 		assert_int_equal(pthread_create(&thread, NULL, visit, &v), 0);
@@ -257,7 +257,7 @@ static void a_gather_collects_from_everywhere(void **state)
 	struct io_file *f;
 	char back[64] = { 0 };
 
-	assert_int_equal(io_spit(dir, "g", 0600, span_str("0123456789")), 0);
+	assert_int_equal(io_spit(dir, "g", span_str("0123456789")), 0);
 	assert_int_equal(io_file_open(dir, "g", O_RDONLY, 0, &f), 0);
 	gather_init(&g, NULL);
 	for (int i = 0; i < 10; i++)

@@ -53,6 +53,16 @@ static void integral_floats_pass_as_integers_up_to_the_end_of_the_range(void **s
 	assert_true(v == 9223372036854774784);
 }
 
+static void what_no_number_holds_is_said(void **state)
+{
+	auto_json d = { 0 };
+
+	assert_int_equal(parse("[18446744073709551616, -9223372036854775809, 1e400, -1e400,"
+			       " 18446744073709551615, -9223372036854775808, 1e300, Infinity, -Infinity, NaN, 1e-400]", &d), 0);
+	for (size_t i = 0; i < d.root->n; i++)
+		assert_int_equal(d.root->items[i].is_beyond, i < 4);
+}
+
 static void strings_keep_nul_and_marks(void **state)
 {
 	auto_json d = { 0 };
@@ -220,6 +230,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(integers_are_exact),
 		cmocka_unit_test(integral_floats_pass_as_integers_up_to_the_end_of_the_range),
+		cmocka_unit_test(what_no_number_holds_is_said),
 		cmocka_unit_test(strings_keep_nul_and_marks),
 		cmocka_unit_test(python_words_are_numbers),
 		cmocka_unit_test(the_last_of_two_names_wins),

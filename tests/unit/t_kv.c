@@ -49,8 +49,8 @@ static struct kv *dir_store(struct io_engine *io)
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
 		io_dirop(dir, IO_MKDIR, dirs[i], NULL, 0700);
 	for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
-		assert_int_equal(io_spit(dir, pairs[i].key, 0600, span_str(pairs[i].value)), 0);
-	assert_int_equal(io_spit(dir, "a.b/0.0.__lock", 0600, span_str("junk")), 0);
+		assert_int_equal(io_spit(dir, pairs[i].key, span_str(pairs[i].value)), 0);
+	assert_int_equal(io_spit(dir, "a.b/0.0.__lock", span_str("junk")), 0);
 	assert_int_equal(kv_dir_open(dir, &kv), 0);
 	return kv;
 }
@@ -135,11 +135,36 @@ static void a_directory_answers_alike(void **state)
 	io_engine_close(io);
 }
 
+/* Memory grows at some of them. */
+static void keys_of_every_length_are_listed(void **state)
+{
+	struct io_engine *io;
+	struct io_dir *dir;
+	struct kv *kv;
+	char name[200] = "long-";
+
+	assert_int_equal(io_engine_open("sync", &io), 0);
+	assert_int_equal(io_dir_open(io, root, &dir), 0);
+	assert_int_equal(kv_dir_open(dir, &kv), 0);
+	for (size_t n = strlen(name); n < sizeof(name) - 1; n++) {
+		struct seen s = { 0 };
+
+		name[n] = 'x';
+		assert_int_equal(io_spit(dir, name, span_str("1")), 0);
+		assert_int_equal(kv_list(kv, span_str("long-"), see, &s), 0);
+		assert_int_equal(s.n, 1);
+		assert_int_equal(io_dirop(dir, IO_UNLINK, name, NULL, 0), 0);
+	}
+	kv_free(kv);
+	io_engine_close(io);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_answers),
 		cmocka_unit_test(a_directory_answers_alike),
+		cmocka_unit_test(keys_of_every_length_are_listed),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -25,7 +25,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	log_close();
+	log_open(false, false, NULL);
 	return unlink(path);
 }
 

@@ -64,7 +64,7 @@ static int merge_all(struct test_dir *t, struct ocdbt_merge_stats *stats)
 		return r;
 	assert_int_equal(ocdbt_data_sync(data), 0);
 	assert_int_equal(ocdbt_manifest_first(&c, &root, 0, &m), 0);
-	assert_int_equal(ocdbt_manifest_write(t->dir, &m, NULL, 0600), 0);
+	assert_int_equal(ocdbt_manifest_write(t->dir, &m, NULL), 0);
 	return 0;
 }
 

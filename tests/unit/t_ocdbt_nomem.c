@@ -3,38 +3,10 @@
  *
  * The linker leads our calls of malloc and its kin here; those inside libraries are not ours.
  */
+#include "tests/unit/nomem.h"
 #include "tests/unit/ocdbt_test.h"
 
 #include "core/ocdbt/db.h"
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static unsigned count, fail_at;		/* fail_at 0: never */
-
-static bool fails(void)
-{
-	return fail_at && ++count == fail_at;
-}
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fails() ? NULL : __real_realloc(p, n);
-}
 
 /* What run() does to its directory. */
 enum kind { CHANGES, READS };
@@ -128,7 +100,7 @@ static int write_version(struct io_dir *dir, struct ocdbt *db, uint64_t time)
 			 ocdbt_manifest_first(&c, &root, time, &m);
 	if (r >= 0)
 		r = ocdbt_data_sync(data);
-	return r < 0 ? r : ocdbt_manifest_write(dir, &m, NULL, 0600);
+	return r < 0 ? r : ocdbt_manifest_write(dir, &m, NULL);
 }
 
 static int write_first(struct test_dir *t)

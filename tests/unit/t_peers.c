@@ -1,4 +1,5 @@
 /* t_peers.c - messages, requests and agreement between ranks, and who shares a draft. */
+#include "core/base/clock.h"
 #include "tests/unit/unit.h"
 
 #include "tests/unit/peers_hub.h"
@@ -6,6 +7,7 @@
 #include "core/step/joint.h"
 
 #define MS ((int64_t)1000000)
+#define LONG (60 * SECOND_NS)		/* nobody is late by that */
 
 static const struct peers_head hello = { .kind = PEERS_GO, .code = 1, .id = 7 };
 
@@ -27,10 +29,10 @@ static void a_message_waits_for_who_asks_for_it(void **state)
 	hub_open(2);
 	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("first")), 0);
 	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("second")), 0);
-	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 8, 0, peers_now() + 5 * MS, &none), -ETIMEDOUT);
-	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, 1, peers_now() + 5 * MS, &none), -ETIMEDOUT);
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 8, 0, clock_ns() + 5 * MS, &none), -ETIMEDOUT);
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, 1, clock_ns() + 5 * MS, &none), -ETIMEDOUT);
 	assert_null(none);
-	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, -1, peers_now() + 1000 * MS, &m), 0);
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, -1, clock_ns() + LONG, &m), 0);
 	assert_true(span_eq(buf_span(&m->body), span_str("first")));
 	assert_int_equal(m->from, 0);
 	assert_int_equal(peers_send(&hub.rank[0], 2, &hello, span_str("")), -EINVAL);
@@ -50,7 +52,7 @@ static void echo(void *arg, const struct peers_msg *m)
 static void a_request_is_answered_or_refused(void **state)
 {
 	auto_buf answer = { 0 };
-	int64_t soon = peers_now() + 2000 * MS;
+	int64_t soon = clock_ns() + LONG;
 
 	hub_open(2);
 	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), soon, &answer), -ENOTCONN);
@@ -62,17 +64,40 @@ static void a_request_is_answered_or_refused(void **state)
 	assert_true(span_eq(buf_span(&answer), span_str("x")));
 	peers_serve_end(&hub.rank[1]);
 	hub.dead[1] = true;
-	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), peers_now() + 5 * MS, &answer), -ETIMEDOUT);
+	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), clock_ns() + 5 * MS, &answer), -ETIMEDOUT);
+	hub_close();
+}
+
+static void a_request_that_comes_when_serving_ends_is_refused(void **state)
+{
+	auto_buf answer = { 0 };
+	struct peers *p;
+
+	hub_open(2);
+	p = &hub.rank[1];
+	assert_int_equal(peers_serve(p, 2, echo, p), 0);
+	/* The threads were told to stop, and peers_serve_end() has not come back yet. */
+	pthread_mutex_lock(&p->lock);
+	p->stopping = true;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), clock_ns() + LONG, &answer), -ENOTCONN);
+	peers_serve_end(p);
 	hub_close();
 }
 
 static int vote(int rank, void *arg)
 {
 	const int *mine = arg;
+	bool all_come = true;
 
 	if (mine[rank] > 0)
 		return 0;		/* it does not come */
-	return peers_agree(&hub.rank[rank], 3, mine[rank] < 0 ? fail(mine[rank], "own reason") : 0, peers_now() + 100 * MS);
+	for (int i = 0; i < 3; i++)
+		all_come &= mine[i] <= 0;
+	return peers_agree(&hub.rank[rank], 3, mine[rank] < 0 ? fail(mine[rank], "own reason") : 0,
+			   clock_ns() + (all_come ? LONG : 100 * MS));
 }
 
 static void all_agree_on_the_worst(void **state)
@@ -103,8 +128,8 @@ static void one_process_agrees_with_itself(void **state)
 	struct peers *p;
 
 	assert_int_equal(peers_alone(&p), 0);
-	assert_int_equal(peers_agree(p, 1, 0, peers_now() + 1000 * MS), 0);
-	assert_int_equal(peers_agree(p, 2, fail(-EPERM, "no"), peers_now() + 1000 * MS), -EPERM);
+	assert_int_equal(peers_agree(p, 1, 0, clock_ns() + LONG), 0);
+	assert_int_equal(peers_agree(p, 2, fail(-EPERM, "no"), clock_ns() + LONG), -EPERM);
 	peers_close(p);
 	peers_close(NULL);
 }
@@ -145,6 +170,7 @@ int main(void)
 		cmocka_unit_test(a_head_is_the_same_after_the_wire),
 		cmocka_unit_test(a_message_waits_for_who_asks_for_it),
 		cmocka_unit_test(a_request_is_answered_or_refused),
+		cmocka_unit_test(a_request_that_comes_when_serving_ends_is_refused),
 		cmocka_unit_test(all_agree_on_the_worst),
 		cmocka_unit_test(one_process_agrees_with_itself),
 		cmocka_unit_test(lists_of_ranks),

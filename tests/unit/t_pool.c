@@ -1,13 +1,11 @@
 /*
- * t_pool.c - runs, errors of the lowest item, posted jobs, and the byte budget.
+ * t_pool.c - runs, errors of the lowest item, posted jobs.
  */
 #include "tests/unit/unit.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "core/base/budget.h"
 #include "core/base/pool.h"
 
 struct item {
@@ -94,70 +92,12 @@ static void posted_jobs_run_before_the_end(void **state)
 	assert_int_equal(count, 50);
 }
 
-static void a_budget_refuses_what_never_fits(void **state)
-{
-	struct budget b;
-
-	budget_init(&b, "read_budget", 100);
-	assert_int_equal(budget_take(&b, 101), -EFBIG);
-	assert_string_equal(err_text(-EFBIG), "an operation needs 101 bytes, read_budget allows 100");
-	assert_int_equal(budget_take(&b, 60), 0);
-	assert_false(budget_try(&b, 41));
-	assert_true(budget_try(&b, 40));
-	budget_give(&b, 100);
-	assert_int_equal(b.used, 0);
-	assert_int_equal(b.peak, 100);
-	budget_release(&b);
-}
-
-struct taker {
-	struct budget *b;
-	uint64_t n;
-	atomic_int *order;
-	int place;
-};
-
-static void *take_some(void *arg)
-{
-	struct taker *t = arg;
-
-	assert_int_equal(budget_take(t->b, t->n), 0);
-	t->place = atomic_fetch_add(t->order, 1);
-	budget_give(t->b, t->n);
-	return NULL;
-}
-
-static void a_budget_serves_in_order(void **state)
-{
-	struct budget b;
-	struct taker t[3];
-	pthread_t th[3];
-	atomic_int order = 0;
-
-	budget_init(&b, "write_budget", 100);
-	assert_int_equal(budget_take(&b, 50), 0);
-	for (int i = 0; i < 3; i++) {
-		/* The first needs everything; the small ones behind it do not overtake it. */
-		t[i] = (struct taker){ &b, i ? 10 : 100, &order, -1 };
-		pthread_create(&th[i], NULL, take_some, &t[i]);
-		usleep(20000);
-	}
-	assert_int_equal(t[1].place, -1);
-	budget_give(&b, 50);
-	for (int i = 0; i < 3; i++)
-		pthread_join(th[i], NULL);
-	assert_int_equal(t[0].place, 0);
-	budget_release(&b);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_run_does_every_item_once),
 		cmocka_unit_test(a_task_may_run_tasks),
 		cmocka_unit_test(posted_jobs_run_before_the_end),
-		cmocka_unit_test(a_budget_refuses_what_never_fits),
-		cmocka_unit_test(a_budget_serves_in_order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,71 +85,6 @@ static void steps_are_ordered_by_number(void **state)
 		}
 }
 
-static void listing_follows_orbax(void **state)
-{
-	static const struct {
-		const char *prefix;
-		unsigned width;
-		const char *lists[6], *not[16];
-	} cases[] = {
-		{ "", 0, { "0", "1", "23", "1000000" },
-		  { "01", "007", "000023", "0000000", "+3", "-1", "1.5", "12a", "23.tmp", "", " 1",
-		  "\xd9\xa3",
-		    "5.orbax-checkpoint-tmp" } },
-		{ "", 6, { "000023", "1000000", "000000", "123456" }, { "0", "23", "0000000",
-		  "01234567", "12345" } },
-		{ "step_", 0, { "step_5", "step_1234567", "step_0" }, { "step5", "step-5",
-		  "step_05", "5", "step_" } },
-		{ "c_", 3, { "c_005", "c_1234" }, { "c_5", "c_0005", "005" } },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		const struct step_style style = { span_str(cases[i].prefix), cases[i].width };
-
-		for (size_t k = 0; cases[i].lists[k]; k++)
-			assert_true(step_style_lists(&style, span_str(cases[i].lists[k])));
-		for (size_t k = 0; cases[i].not[k]; k++)
-			if (step_style_lists(&style, span_str(cases[i].not[k])))
-				fail_msg("'%s' is listed", cases[i].not[k]);
-	}
-}
-
-static void a_new_step_is_named_like_the_others(void **state)
-{
-	static const struct {
-		const char *names[5];
-		const char *want[2];	/* of 7 and 1234567 */
-	} cases[] = {
-		{ { NULL }, { "7", "1234567" } },
-		{ { "metadata", "x.orbax-checkpoint-tmp" }, { "7", "1234567" } },
-		{ { "1", "20", "3" }, { "7", "1234567" } },
-		{ { "000001", "000020" }, { "000007", "1234567" } },
-		{ { "0" }, { "7", "1234567" } },
-		{ { "100000", "000020" }, { "000007", "1234567" } },
-		{ { "ckpt_1", "ckpt_20" }, { "ckpt_7", "ckpt_1234567" } },
-		{ { "ckpt_001", "20" }, { "7", "1234567" } },
-		{ { "a_001", "b_002" }, { "b_007", "b_1234567" } },
-		{ { "checkpoint3" }, { "checkpoint7", "checkpoint1234567" } },
-		{ { "99.orbax-checkpoint-tmp", "x_5" }, { "x_7", "x_1234567" } },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct span names[5];
-		struct step_style style;
-		size_t n = 0;
-
-		for (; n < 5 && cases[i].names[n]; n++)
-			names[n] = span_str(cases[i].names[n]);
-		step_style_of(names, n, &style);
-		for (int k = 0; k < 2; k++) {
-			auto_buf name = { 0 };
-
-			assert_int_equal(step_style_name(&style, k ? 1234567 : 7, &name), 0);
-			assert_string_equal(buf_str(&name), cases[i].want[k]);
-		}
-	}
-}
-
 static void drafts_have_two_spellings(void **state)
 {
 	static const struct {
@@ -202,8 +137,6 @@ int main(void)
 		cmocka_unit_test(temporary_names_are_told),
 		cmocka_unit_test(numbers_are_at_the_end),
 		cmocka_unit_test(steps_are_ordered_by_number),
-		cmocka_unit_test(listing_follows_orbax),
-		cmocka_unit_test(a_new_step_is_named_like_the_others),
 		cmocka_unit_test(drafts_have_two_spellings),
 		cmocka_unit_test(final_names_are_checked),
 	};

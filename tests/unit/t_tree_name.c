@@ -70,14 +70,8 @@ static void every_node_has_its_path(void **state)
 
 		assert_int_equal(tree_path(node, &path), 0);
 		assert_string_equal(buf_str(&path), rows[i].path);
-		assert_ptr_equal(tree_lookup(tree, buf_span(&path)), node);
 		assert_ptr_equal(tree_child(node->parent, node->name), node);
 	}
-	assert_ptr_equal(tree_lookup(tree, span_str("")), tree->root);
-	assert_null(tree_lookup(tree, span_str("a")));
-	assert_null(tree_lookup(tree, span_str("a.npy/x")));
-	assert_null(tree_lookup(tree, span_str("d%2Enpy//w")));
-	assert_null(tree_lookup(tree, span_str("/a.npy")));
 }
 
 static void stems_find_leaves_and_containers(void **state)
@@ -112,8 +106,6 @@ static void a_bare_leaf_has_a_name(void **state)
 	assert_int_equal(tree_finish(tree), 0);
 	assert_int_equal(tree_name(tree, ext_of, &calls), 0);
 	assert_true(span_eq(root->name, span_str("%.npy")));
-	assert_ptr_equal(tree_lookup(tree, span_str("%.npy")), root);
-	assert_null(tree_lookup(tree, span_str("")));
 }
 
 /* Hashes do not collide for a test, so equal keys are forged after the tree was finished. */

@@ -1,13 +1,8 @@
 /*
  * t_tree_nomem.c - every allocation of every parser and printer made to fail in turn: the result is
  * -ENOMEM, nothing is left behind (the address sanitizer sees that), and outputs are untouched.
- *
- * The program is linked with --wrap for malloc, calloc and realloc.
  */
-#include "tests/unit/unit.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "tests/unit/nomem.h"
 
 #include "core/base/json_pull.h"
 #include "core/base/log.h"
@@ -18,54 +13,25 @@
 #include "core/tree/strings.h"
 #include "core/tree/tree.h"
 
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-/* Allocations until one fails; negative: none does. */
-static long countdown = -1;
-
-static bool must_fail(void)
-{
-	return countdown >= 0 && countdown-- == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-	return must_fail() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return must_fail() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return must_fail() ? NULL : __real_realloc(p, n);
-}
-
 /* Run with the first, second, ... allocation failing, until a run gets through. */
 static void starve(int (*run)(void))
 {
-	for (long n = 0; n < 100000; n++) {
+	for (unsigned n = 1; n < 100000; n++) {
+		bool none;
 		int r;
 
-		countdown = n;
+		count = 0;
+		fail_at = n;
 		r = run();
-		if (countdown >= 0) {
-			/* None failed. */
-			countdown = -1;
+		none = count < n;
+		fail_at = 0;
+		if (none) {
 			assert_int_equal(r, 0);
-			assert_true(n > 0);
+			assert_true(n > 1);
 			return;
 		}
-		countdown = -1;
 		if (r != -ENOMEM)
-			fail_msg("allocation %ld: %d %s", n, r, err_text(r));
+			fail_msg("allocation %u: %d %s", n, r, err_text(r));
 	}
 	fail_msg("there is no end");
 }

@@ -32,7 +32,7 @@ static void commit(struct test_dir *t, uint64_t generation, unsigned arity_log2)
 	else
 		assert_int_equal(ocdbt_manifest_first(&c, &root, 10 * generation, &m), 0);
 	assert_int_equal(ocdbt_data_sync(data), 0);
-	assert_int_equal(ocdbt_manifest_write(t->dir, &m, "manifest.new", 0600), 0);
+	assert_int_equal(ocdbt_manifest_write(t->dir, &m, "manifest.new"), 0);
 	assert_int_equal(io_dirop(t->dir, IO_RENAME, "manifest.new", "manifest.ocdbt", 0), 0);
 }
 

@@ -138,7 +138,9 @@ static const struct pytreefs_leaf npz = {
 
 const struct pytreefs_plugin *pytreefs_plugin(void)
 {
-	static const struct pytreefs_plugin plugin = { PYTREEFS_ABI, sizeof(plugin), "npz", &npz, NULL };
+	static const struct pytreefs_plugin plugin = {
+		.abi = PYTREEFS_ABI, .size = sizeof(plugin), .name = "npz", .leaf = &npz,
+	};
 
 	return &plugin;
 }

@@ -1,0 +1,20 @@
+/*
+ * thread.c - starting threads.
+ */
+#include "core/base/thread.h"
+
+#include <signal.h>
+
+int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *arg)
+{
+	sigset_t all, old;
+	int e;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	e = pthread_create(ret, NULL, run, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (e == 0 && name)
+		pthread_setname_np(*ret, name);
+	return -e;
+}

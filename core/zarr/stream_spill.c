@@ -1,0 +1,151 @@
+/*
+ * stream_spill.c - the limit of all temporary files of readers: spill files of streams, and whole files of
+ * values that others compute or put together.
+ *
+ * Kept true: what is counted is never more than the limit; bytes are counted from before a file is made
+ * until it is closed.
+ *
+ * Files are closed without the table's lock: the end of a large one takes its time, and comes back here.
+ */
+#include "core/zarr/stream_impl.h"
+
+#define USERS_MAX 256			/* each has a descriptor, of the thousand that a process usually has */
+
+/* Called with the table's lock held. The least recently used stream that keeps a temporary file. */
+static struct stream **idle_stream(struct streams *t)
+{
+	struct stream **oldest = NULL;
+
+	/* A file that is somebody else's, and counted, is not idle while a stream has it. */
+	for (struct stream **at = &t->first; *at; at = &(*at)->next)
+		if ((*at)->holds == 0 && ((*at)->spill || ((*at)->loc.file && (*at)->loc.file->closed_arg == t)))
+			oldest = at;
+	return oldest;
+}
+
+static void user_remove(struct streams *t, struct streams_user *u)
+{
+	if (!u->at)
+		return;
+	*u->at = u->next;
+	if (u->next)
+		u->next->at = u->at;
+	else
+		t->users_end = u->at;
+	u->at = NULL;
+	t->n_users--;
+}
+
+/* Called with the table's lock held. The oldest of the files that nobody reads; first, that nobody has open. */
+static struct io_file *idle_file(struct streams *t)
+{
+	for (int open = 0; open < 2; open++)
+		for (struct streams_user *u = t->users; u; u = u->next) {
+			struct io_file *f = u->give_up(u, open);
+
+			if (f) {
+				user_remove(t, u);
+				return f;
+			}
+		}
+	return NULL;
+}
+
+/* Room for n more bytes; *ret_free is what there is when that is not enough. */
+static bool reserve(struct streams *t, uint64_t n, uint64_t *ret_free)
+{
+	for (;;) {
+		struct stream *out = NULL, **idle;
+		struct io_file *file = NULL;
+		bool fits;
+
+		pthread_mutex_lock(&t->lock);
+		*ret_free = t->spill_limit - t->spill_used;
+		fits = n <= *ret_free;
+		if (fits) {
+			t->spill_used += n;
+		} else if (n <= t->spill_limit) {
+			/* What was decoded is decoded again if need be; what was computed may cost more. */
+			idle = idle_stream(t);
+			if (idle)
+				stream_table_remove(t, idle, &out);
+			else
+				file = idle_file(t);
+		}
+		pthread_mutex_unlock(&t->lock);
+		stream_free_all(out);
+		io_file_unref(file);
+		if (fits || (!out && !file))
+			return fits;
+	}
+}
+
+static void give_back(struct streams *t, uint64_t n)
+{
+	pthread_mutex_lock(&t->lock);
+	t->spill_used -= n;
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- spill files ---- */
+
+bool stream_spill_reserve(struct stream *s)
+{
+	uint64_t rest;
+
+	return s->table->spill_dir && reserve(s->table, s->bytes, &rest);
+}
+
+void stream_spill_give_back(struct stream *s)
+{
+	give_back(s->table, s->bytes);
+}
+
+/* ---- files of others ---- */
+
+static void file_closed(struct io_file *file)
+{
+	give_back(file->closed_arg, file->size);
+}
+
+int streams_file(struct streams *t, struct io_engine *io, uint64_t size, struct io_file **ret)
+{
+	uint64_t rest;
+	int r;
+
+	if (!reserve(t, size, &rest))
+		return fail(-ENOSPC, "a temporary file of %llu bytes: spill_limit is %llu, of which %llu are free",
+			    (unsigned long long)size, (unsigned long long)t->spill_limit, (unsigned long long)rest);
+	r = io_file_temp(io, NULL, t->spill_dir ? t->spill_dir : "/var/tmp", ret);
+	if (r < 0) {
+		give_back(t, size);
+		return r;
+	}
+	(*ret)->size = size;
+	(*ret)->closed = file_closed;
+	(*ret)->closed_arg = t;
+	return 0;
+}
+
+void streams_user_add(struct streams *t, struct streams_user *u)
+{
+	struct io_file *file = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	if (t->n_users >= USERS_MAX)
+		file = idle_file(t);
+	u->next = NULL;
+	u->at = t->users_end;
+	*t->users_end = u;
+	t->users_end = &u->next;
+	t->n_users++;
+	pthread_mutex_unlock(&t->lock);
+	io_file_unref(file);
+}
+
+void streams_user_remove(struct streams *t, struct streams_user *u)
+{
+	pthread_mutex_lock(&t->lock);
+	user_remove(t, u);
+	pthread_mutex_unlock(&t->lock);
+}
