@@ -142,7 +142,7 @@ def test_what_ranks_convert_restores_with_orbax(program, mpi, tmp_path, n, optio
             'opt': [{'mu': np.arange(5), 'count': 3}, (), {'nu': np.float32(2.5), 'name': 'adam'}], 'step': 7}
     ocp.PyTreeCheckpointer().save(tmp_path / 'in', tree)
     words = [program, 'convert', *(['-o', ','.join(options)] if options else []), str(tmp_path / 'in'), str(tmp_path / 'out')]
-    r = subprocess.run(['mpirun', '--enable-recovery', '-n', str(n), *words], env={**os.environ, **jobs.ENVIRONMENT},
+    r = subprocess.run(['mpirun', '--enable-recovery', '-n', str(n), *words], env=jobs.environment(),
                        capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL)
     assert (tmp_path / 'out').exists(), r.stderr
     got, wanted = (ocp.PyTreeCheckpointer().restore(tmp_path / d) for d in ('out', 'in'))

@@ -7,19 +7,28 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
 from lib import mounts
 
 # A container is one machine, often of few processors, often root's, and often forbids what is fastest.
-ENVIRONMENT = {
+_SETTINGS = {
     'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
     'OMPI_MCA_rmaps_base_oversubscribe': '1', 'OMPI_MCA_pml': 'ob1', 'OMPI_MCA_btl': 'self,vader',
     'OMPI_MCA_btl_vader_single_copy_mechanism': 'none', 'OMPI_MCA_btl_base_warn_component_unused': '0',
     'OMPI_MCA_oob_tcp_if_include': 'lo', 'OMPI_MCA_hwloc_base_binding_policy': 'none',
-    'OMPI_MCA_plm_rsh_agent': '/bin/false', 'OMPI_MCA_orte_tmpdir_base': '/tmp',
+    'OMPI_MCA_plm_rsh_agent': '/bin/false',
 }
+# Two mpirun that begin at once both make the folder of the machine's sessions, and the later one fails with "File
+# exists", so each has a place of its own; of a short name, for sockets. Python removes it when it ends.
+_sessions = tempfile.TemporaryDirectory(prefix='pt', dir='/tmp', ignore_cleanup_errors=True)
+
+
+def environment(more=None):
+    """The environment of one mpirun of a test; more: {name: value} on top of it."""
+    return {**os.environ, **_SETTINGS, 'OMPI_MCA_orte_tmpdir_base': tempfile.mkdtemp(dir=_sessions.name), **(more or {})}
 
 
 def missing(program):
@@ -30,9 +39,9 @@ def missing(program):
 
 
 class Job:
-    """`mpirun -n N pytreefs mount --mpi`; the mount of rank r is job[r]."""
+    """`mpirun -n N pytreefs mount --mpi`; the mount of rank r is job[r]. more: what environment() adds."""
 
-    def __init__(self, program, source, under, n, options=(), environment=None):
+    def __init__(self, program, source, under, n, options=(), more=None):
         self.n, self.source, self.under = n, pathlib.Path(source), pathlib.Path(under)
         self.expect = 0                         # status of mpirun; None: a rank was killed
         self.log = self.under / 'log'
@@ -45,7 +54,7 @@ class Job:
             command += ['-o', ','.join(options)]
         with open(self.log, 'wb') as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env={**os.environ, **ENVIRONMENT, **(environment or {})}, start_new_session=True)
+                                            env=environment(more), start_new_session=True)
         self.pids = {}
         try:
             self._wait()

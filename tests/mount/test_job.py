@@ -491,7 +491,7 @@ def test_a_rank_that_cannot_mount_fails_the_whole_job(program, tmp_path, job):
     (tmp_path / 'r0').mkdir()
     # With --enable-recovery mpirun ends with status 0 whatever becomes of the ranks.
     r = subprocess.run(['mpirun', '-n', '2', program, 'mount', '--mpi', str(tmp_path / 'source'), str(tmp_path / 'r%r')],
-                       env={**os.environ, **jobs.ENVIRONMENT}, capture_output=True, text=True, timeout=100)
+                       env=jobs.environment(), capture_output=True, text=True, timeout=100)
     assert r.returncode == 1
     assert "cannot mount on" in r.stderr and 'rank 1' in r.stderr, r.stderr
     assert not os.path.ismount(tmp_path / 'r0')
