@@ -91,6 +91,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 	struct ckpt_opts co = {
 		.source = source,
 		.io = o->io,
+		.keep_written = o->keep_written,
 		.shape = o->shape,
 		.cache_bytes = o->cache,
 		.read_budget = o->read_budget,

@@ -78,7 +78,7 @@ struct options {
 	uint64_t spill_limit;
 	char *io;
 	uint64_t threads;
-	bool direct_io, busy_poll;
+	bool direct_io, busy_poll, keep_written;
 	uint64_t max_read;
 	uint64_t poll;			/* milliseconds between looks where inotify does not work */
 	/* Many processes. */

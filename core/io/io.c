@@ -120,8 +120,10 @@ const struct io_stats *io_engine_stats(const struct io_engine *io)
 
 int io_submit(struct io_engine *io, struct io_req *req, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		req[i].done = 0;
+		req[i].is_refused = false;
+	}
 	return n ? io->ops->submit(io, req, n) : 0;
 }
 
@@ -136,6 +138,17 @@ static bool is_short(struct io_req *q)
 		q->result = -EIO;
 		return false;
 	}
+	return true;
+}
+
+/* Of all files, one may be on a file system that can write only through the page cache. */
+static bool is_refused(struct io_req *q)
+{
+	if (q->op != IO_WRITE || q->result != -EOPNOTSUPP || q->is_refused)
+		return false;
+	atomic_store_explicit(&q->file->uncached, false, memory_order_relaxed);
+	q->is_refused = true;
+	q->result = 0;
 	return true;
 }
 
@@ -165,7 +178,7 @@ int io_wait(struct io_engine *io, struct io_req *req, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct io_req *q = &req[i];
 
-		while (is_short(q)) {
+		while (is_refused(q) || is_short(q)) {
 			q->done += (size_t)q->result;
 			r = io->ops->submit(io, q, 1);
 			if (r >= 0)

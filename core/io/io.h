@@ -32,6 +32,7 @@ struct io_file {
 	struct timespec mtime;
 	uint64_t dev, ino;
 	atomic_uint refs;
+	atomic_bool uncached;		/* io_file_uncached(), and the file system can do it */
 	/* Who counts it, told when the last reference is gone. NULL: nobody. */
 	void (*closed)(struct io_file *file);
 	void *closed_arg;
@@ -58,6 +59,7 @@ struct io_req {
 
 	/* Private to the engines. */
 	size_t done;			/* bytes of earlier short transfers */
+	bool is_refused;		/* uncached, by the file system: once more without */
 	struct io_req *next;
 };
 
@@ -106,6 +108,16 @@ int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir,
 		 struct io_file **ret);
 struct io_file *io_file_ref(struct io_file *file);
 void io_file_unref(struct io_file *file);
+#define IO_PAGE_BYTES ((size_t)4096)	/* where larger writes had better end; the kernel's may be larger */
+/* Write all of it, at full depth. */
+int io_file_write(struct io_file *file, struct span s, uint64_t off);
+/*
+ * A hint: what is written is not read soon, so large writes need not stay in the page cache. Linux 6.16 and later, and
+ * file systems that can.
+ */
+void io_file_uncached(struct io_file *file);
+/* Before the engine's first file: take no such hint. */
+void io_keep_written(struct io_engine *io);
 /* Content and metadata durable. */
 int io_file_sync(struct io_file *file);
 /* A hint: the disk may begin with a range that was written; nothing is durable by it, nor waited for. */

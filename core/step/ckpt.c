@@ -52,6 +52,8 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	budget_init(&c->write_budget, "write_budget", opts->write_budget);
 	budget_init(&c->inner_budget, "an eighth of read_budget", MAX(8 * MiB, opts->read_budget / 8));
 	r = io_engine_open(opts->io, &c->io);
+	if (r >= 0 && opts->keep_written)
+		io_keep_written(c->io);
 	if (r >= 0)
 		r = open_source(c);
 	if (r >= 0)

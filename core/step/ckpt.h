@@ -19,6 +19,7 @@ enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };
 struct ckpt_opts {
 	const char *source;
 	const char *io;			/* engine stack: "auto", "trace:sync" */
+	bool keep_written;		/* what is saved stays in the page cache */
 	enum shape shape;		/* SHAPE_UNKNOWN: recognise it */
 	uint64_t cache_bytes, read_budget, write_budget;
 	const char *spill_dir;		/* NULL: no spill files */

@@ -82,9 +82,7 @@ struct piecewise {
 static int piecewise_add(struct kv_stream *s, struct span piece)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
-	struct io_req req = { .op = IO_WRITE, .file = p->file, .p = (void *)(uintptr_t)piece.p, .n = piece.n,
-			      .off = p->at };
-	int r = piece.n ? io_run(p->file->io, &req, 1) : 0;
+	int r = io_file_write(p->file, piece, p->at);
 
 	if (r >= 0)
 		p->at += piece.n;
@@ -126,6 +124,8 @@ static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 
 	if (r >= 0)
 		r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &p->file);
+	if (r >= 0)
+		io_file_uncached(p->file);
 	if (r < 0) {
 		free(p);
 		return r;

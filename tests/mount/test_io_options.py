@@ -1,12 +1,14 @@
 """Options of temporary files and of what the kernel asks: what differs with each, by counters and by /proc."""
 
 import concurrent.futures
+import ctypes
 import errno
 import json
 import mmap
 import os
 import pathlib
 import re
+import tempfile
 
 import numpy as np
 import pytest
@@ -49,6 +51,48 @@ def jump_back(path, a):
             assert os.pread(fd, 4096, head + at) == a.tobytes()[at:at + 4096], at
     finally:
         os.close(fd)
+
+
+# ---- the page cache ----
+
+def resident(path):
+    """The part of a file that the page cache holds."""
+    size = path.stat().st_size
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    with open(path, 'rb') as f, mmap.mmap(f.fileno(), size, access=mmap.ACCESS_COPY) as m:
+        libc = ctypes.CDLL(None, use_errno=True)
+        where = ctypes.c_char.from_buffer(m)
+        assert libc.mincore(ctypes.c_void_p(ctypes.addressof(where)), ctypes.c_size_t(size), pages) == 0, ctypes.get_errno()
+        del where
+    return sum(p & 1 for p in pages) / len(pages)
+
+
+def can_write_uncached(directory):
+    if tuple(int(n) for n in re.findall(r'\d+', os.uname().release)[:2]) < (6, 16):
+        return False
+    with tempfile.TemporaryFile(dir=directory) as f:
+        try:
+            return os.pwritev(f.fileno(), [bytes(MIB)], 0, 0x80) == MIB     # RWF_DONTCACHE
+        except OSError as e:
+            assert e.errno == errno.EOPNOTSUPP
+            return False
+
+
+@pytest.mark.option('keep_written')
+@pytest.mark.parametrize('options', [(), ('ocdbt=off',), ('io=sync',)], ids=['ocdbt', 'directory', 'sync'])
+def test_what_is_saved_leaves_the_page_cache(mount, root, options):
+    # Values that do not compress, so that the data file is as large as they are.
+    a = np.random.default_rng(0).integers(0, 256, (24, MIB), np.uint8)
+    kept = {}
+    for step, keep in enumerate(('on', 'off'), 1):
+        item = saved(mount, root, f'keep_written={keep}', 'chunk_byte_size=4M', *options, step=step, files={'w.npy': a})
+        files = [p for p in item.rglob('*') if p.is_file() and p.stat().st_size > MIB]
+        assert sum(p.stat().st_size for p in files) > a.nbytes
+        kept[keep] = sum(resident(p) * p.stat().st_size for p in files) / sum(p.stat().st_size for p in files)
+    assert kept['on'] > 0.9, kept
+    assert kept['off'] < 0.3 if can_write_uncached(root) else kept['off'] > 0.9, kept
+    m = mount(root)
+    assert np.array_equal(np.load(m / '2/default/w.npy'), a)
 
 
 # ---- temporary files ----
