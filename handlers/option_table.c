@@ -93,7 +93,7 @@ const struct option option_table[] = {
 	{ "direct_io", OPTION_BOOL, AT(direct_io), "off", "on|off",
 	  "do not keep file contents in the kernel's page cache" },
 	{ "keep_written", OPTION_BOOL, AT(keep_written), "off", "on|off",
-	  "leave what is saved in the page cache, for programs that read it at once (off: from Linux 6.16 on it makes room)" },
+	  "leave what is saved in the page cache, for programs that read it at once (off: it makes room)" },
 	{ "busy_poll", OPTION_BOOL, AT(busy_poll), "on", "on|off",
 	  "while small requests follow each other closely: poll for the next one, with idle processors kept awake" },
 	{ "max_read", OPTION_SIZE, AT(max_read), "512K", "BYTES",

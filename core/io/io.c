@@ -120,10 +120,8 @@ const struct io_stats *io_engine_stats(const struct io_engine *io)
 
 int io_submit(struct io_engine *io, struct io_req *req, size_t n)
 {
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++)
 		req[i].done = 0;
-		req[i].is_refused = false;
-	}
 	return n ? io->ops->submit(io, req, n) : 0;
 }
 
@@ -138,17 +136,6 @@ static bool is_short(struct io_req *q)
 		q->result = -EIO;
 		return false;
 	}
-	return true;
-}
-
-/* Of all files, one may be on a file system that can write only through the page cache. */
-static bool is_refused(struct io_req *q)
-{
-	if (q->op != IO_WRITE || q->result != -EOPNOTSUPP || q->is_refused)
-		return false;
-	atomic_store_explicit(&q->file->uncached, false, memory_order_relaxed);
-	q->is_refused = true;
-	q->result = 0;
 	return true;
 }
 
@@ -178,7 +165,7 @@ int io_wait(struct io_engine *io, struct io_req *req, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct io_req *q = &req[i];
 
-		while (is_refused(q) || is_short(q)) {
+		while (is_short(q)) {
 			q->done += (size_t)q->result;
 			r = io->ops->submit(io, q, 1);
 			if (r >= 0)
@@ -381,6 +368,30 @@ void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
 	/* No engine's business: what is durable, and when, is the same without it. */
 	if (n)
 		sync_file_range(file->fd, (off_t)off, (off_t)n, SYNC_FILE_RANGE_WRITE);
+}
+
+int io_file_settle(struct io_file *file, uint64_t off, uint64_t n)
+{
+	const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+
+	if (file->io->keeps_written || !n)
+		return 0;
+	if (sync_file_range(file->fd, (off_t)off, (off_t)n, wait) < 0)
+		/* Anything else is a file system that cannot do it: its pages stay. */
+		return errno == EIO || errno == ENOSPC || errno == EDQUOT ? -errno : 0;
+	io_file_forget(file, off, n);
+	return 0;
+}
+
+void io_file_forget(struct io_file *file, uint64_t off, uint64_t n)
+{
+	if (!file->io->keeps_written && n)
+		posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_DONTNEED);
+}
+
+void io_keep_written(struct io_engine *io)
+{
+	io->keeps_written = true;
 }
 
 void io_file_punch(struct io_file *file, uint64_t off, uint64_t n)

@@ -32,7 +32,6 @@ struct io_file {
 	struct timespec mtime;
 	uint64_t dev, ino;
 	atomic_uint refs;
-	atomic_bool uncached;		/* io_file_uncached(), and the file system can do it */
 	/* Who counts it, told when the last reference is gone. NULL: nobody. */
 	void (*closed)(struct io_file *file);
 	void *closed_arg;
@@ -59,7 +58,6 @@ struct io_req {
 
 	/* Private to the engines. */
 	size_t done;			/* bytes of earlier short transfers */
-	bool is_refused;		/* uncached, by the file system: once more without */
 	struct io_req *next;
 };
 
@@ -108,20 +106,22 @@ int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir,
 		 struct io_file **ret);
 struct io_file *io_file_ref(struct io_file *file);
 void io_file_unref(struct io_file *file);
-#define IO_PAGE_BYTES ((size_t)4096)	/* where larger writes had better end; the kernel's may be larger */
-/* Write all of it, at full depth. */
-int io_file_write(struct io_file *file, struct span s, uint64_t off);
-/*
- * A hint: what is written is not read soon, so large writes need not stay in the page cache. Linux 6.16 and later, and
- * file systems that can.
- */
-void io_file_uncached(struct io_file *file);
-/* Before the engine's first file: take no such hint. */
-void io_keep_written(struct io_engine *io);
 /* Content and metadata durable. */
 int io_file_sync(struct io_file *file);
 /* A hint: the disk may begin with a range that was written; nothing is durable by it, nor waited for. */
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n);
+/*
+ * What is saved is written once and as large as memory is: the page cache has better use for its pages, and
+ * new ones may cost more than encoding did (a virtual machine's host lends them).
+ *
+ * io_file_settle: wait until the disk has what was written to the range, and let the page cache forget it. -EIO,
+ * -ENOSPC or -EDQUOT, without a note, when some of the file did not reach the disk: told once, in place of the next
+ * sync, and nothing is forgotten. io_file_forget: the same for what was synced. Both do nothing after
+ * io_keep_written().
+ */
+int io_file_settle(struct io_file *file, uint64_t off, uint64_t n);
+void io_file_forget(struct io_file *file, uint64_t off, uint64_t n);
+void io_keep_written(struct io_engine *io);
 /* A hint: nobody reads the range any more, and its space may be given back. What it reads as is undefined. */
 void io_file_punch(struct io_file *file, uint64_t off, uint64_t n);
 int io_file_truncate(struct io_file *file, uint64_t size);

@@ -51,20 +51,6 @@ int io_crash_new(const char *what, struct io_engine *below, struct io_engine **r
 /* Power losses of this process whose disk could not be made: what was found after them says nothing. */
 unsigned io_crash_failures(void);
 
-/* Smaller writes are not worth it: they are tails of pages, or will be written again. */
-#define IO_UNCACHED_BYTES ((size_t)256 << 10)
-#ifndef RWF_DONTCACHE
-#define RWF_DONTCACHE 0x80
-#endif
-/* The RWF_ flags for n bytes of a request. */
-static inline int io_req_flags(const struct io_req *req, size_t n)
-{
-	bool uncached = req->op == IO_WRITE && n >= IO_UNCACHED_BYTES && !req->is_refused &&
-			atomic_load_explicit(&req->file->uncached, memory_order_relaxed);
-
-	return uncached ? RWF_DONTCACHE : 0;
-}
-
 /* The plain system calls that both real engines share (io_plain.c). One request, once: result is set. */
 void io_plain_run(struct io_req *req);
 int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);

@@ -5,8 +5,8 @@
  *
  *     OP      read write sync open mkdir rename unlink rmdir syncdir truncate,
  *             change (all that changes the disk), any
- *     ACTION  an errno in small letters (eio enospc enomem eacces edquot erofs
- *             eopnotsupp), short (half of the bytes), delay=MS, rate=BYTES (per second, K M G)
+ *     ACTION  an errno in small letters (eio enospc enomem eacces edquot erofs),
+ *             short (half of the bytes), delay=MS, rate=BYTES (per second, K M G)
  *     WHEN    always, N (the Nth time, from 1), N+ (from the Nth time on), P%
  *
  * Chance is seeded by the rule's text: the same run fails in the same places.
@@ -58,7 +58,6 @@ static const struct {
 } error_names[] = {
 	{ "eio", -EIO },       { "enospc", -ENOSPC }, { "enomem", -ENOMEM },
 	{ "eacces", -EACCES }, { "edquot", -EDQUOT }, { "erofs", -EROFS },
-	{ "eopnotsupp", -EOPNOTSUPP },
 };
 
 enum fault_action { ACTION_ERROR, ACTION_SHORT, ACTION_DELAY, ACTION_RATE };

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -37,14 +36,6 @@ unsigned io_fork_generation(void)
 	return atomic_load_explicit(&fork_generation, memory_order_relaxed);
 }
 
-static ssize_t write_at(const struct io_req *req, uint8_t *p, size_t n, off_t off)
-{
-	struct iovec v = { .iov_base = p, .iov_len = n };
-	int flags = io_req_flags(req, n);
-
-	return flags ? pwritev2(req->file->fd, &v, 1, off, flags) : pwrite(req->file->fd, p, n, off);
-}
-
 void io_plain_run(struct io_req *req)
 {
 	uint8_t *p = (uint8_t *)req->p + req->done;
@@ -56,7 +47,7 @@ void io_plain_run(struct io_req *req)
 		if (req->op == IO_READ)
 			r = pread(req->file->fd, p, n, off);
 		else if (req->op == IO_WRITE)
-			r = write_at(req, p, n, off);
+			r = pwrite(req->file->fd, p, n, off);
 		else
 			r = fdatasync(req->file->fd);
 	} while (r < 0 && errno == EINTR);

@@ -124,8 +124,6 @@ static void prepare(struct io_uring_sqe *sqe, struct io_req *req)
 		io_uring_prep_write(sqe, req->file->fd, p, n, off);
 	else
 		io_uring_prep_fsync(sqe, req->file->fd, IORING_FSYNC_DATASYNC);
-	if (req->op == IO_WRITE)
-		sqe->rw_flags = io_req_flags(req, n);
 	io_uring_sqe_set_data(sqe, req);
 }
 

@@ -18,7 +18,9 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 
-#define PART_BYTES ((size_t)8 * MiB)		/* that share a checksum */
+#define REQUEST_BYTES ((size_t)(8 * MiB))	/* of one write request */
+#define REQUESTS 8				/* in one batch */
+#define SETTLE_BYTES ((uint64_t)16 * MiB)	/* that the disk has not got yet, at most: then it is waited for */
 #define BEHIND_BYTES ((uint64_t)4 * MiB)	/* what the disk is told to begin with at a time */
 
 static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
@@ -34,8 +36,6 @@ static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 	/* Memory may have run out behind the creation, and nobody else will know of the file. */
 	if (r == -ENOMEM)
 		io_dirop(dir, IO_UNLINK, f->name, NULL, 0);
-	if (r >= 0)
-		io_file_uncached(f->file);
 	return r;
 }
 
@@ -76,7 +76,7 @@ void datafile_free(struct datafile *f)
 /* Room for the parts of n bytes more, so that noting them cannot fail. */
 static int reserve_parts(struct datafile *f, size_t n)
 {
-	size_t cap = f->n_parts + n / PART_BYTES + 1;
+	size_t cap = f->n_parts + n / REQUEST_BYTES + 1;
 	struct datafile_part *more;
 
 	if (cap <= f->cap_parts)
@@ -93,13 +93,31 @@ static int reserve_parts(struct datafile *f, size_t n)
 static void note_parts(struct datafile *f, struct span s, uint64_t off)
 {
 	while (s.n) {
-		size_t n = MIN(s.n, PART_BYTES);
+		size_t n = MIN(s.n, REQUEST_BYTES);
 
 		f->part[f->n_parts++] = (struct datafile_part){ .off = off, .len = (uint32_t)n,
 								.crc = crc32c(span_of(s.p, n)) };
 		s = span_from(s, n);
 		off += n;
 	}
+}
+
+/*
+ * Pages that the disk has are given back. After an error none are: what did not reach the disk is there still, and
+ * datafile_mend() needs it.
+ */
+static void settle(struct datafile *f)
+{
+	uint64_t to = f->behind - MIN(f->behind, SETTLE_BYTES);
+	int r;
+
+	if (f->refused || to <= f->settled)
+		return;
+	r = io_file_settle(f->file, f->settled, to - f->settled);
+	if (r < 0)
+		f->refused = r;
+	else
+		f->settled = to;
 }
 
 /*
@@ -114,61 +132,62 @@ static void write_behind(struct datafile *f, uint64_t end)
 		return;
 	io_file_write_behind(f->file, f->behind, to - f->behind);
 	f->behind = to;
+	settle(f);
 }
 
 static int write_at(struct datafile *f, struct span s, uint64_t off)
 {
-	int r = reserve_parts(f, s.n);
+	int failed = reserve_parts(f, s.n);
+	struct span all = s;
+	uint64_t at = off;
 
-	if (r < 0)
-		return r;
-	if (s.n) {
+	if (failed < 0)
+		return failed;
+	while (s.n) {
+		struct io_req req[REQUESTS] = { 0 };
+		size_t n = 0;
+		int r;
+
+		for (; n < REQUESTS && s.n; n++) {
+			size_t part = MIN(s.n, REQUEST_BYTES);
+
+			/* The engine writes from the memory only. */
+			req[n] = (struct io_req){ .op = IO_WRITE, .file = f->file, .off = off,
+						 .n = part,
+						  .p = (void *)(uintptr_t)s.p };
+			s = span_from(s, part);
+			off += part;
+		}
 		f->is_dirty = true;
-		f->high = MAX(f->high, off + s.n);
+		f->high = MAX(f->high, off);
+		r = io_run(f->file->io, req, n);
+		if (r < 0)
+			return r;
 	}
-	r = io_file_write(f->file, s, off);
-	if (r < 0)
-		return r;
-	note_parts(f, s, off);
-	write_behind(f, off + s.n);
-	return 0;
-}
-
-/* Write the first n gathered bytes. */
-static int flush(struct datafile *f, size_t n)
-{
-	int r = write_at(f, span_of(f->buf.p, n), f->start);
-
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&f->lock);
-	f->start += n;
-	f->buf.n -= n;
-	memmove(f->buf.p, f->buf.p + n, f->buf.n);
-	pthread_mutex_unlock(&f->lock);
+	note_parts(f, all, at);
+	write_behind(f, off);
 	return 0;
 }
 
 int datafile_flush(struct datafile *f)
 {
-	return f->buf.n ? flush(f, f->buf.n) : 0;
-}
+	int r = write_at(f, buf_span(&f->buf), f->start);
 
-/* What is gathered but for the page that the next piece goes on with. */
-static int flush_pages(struct datafile *f)
-{
-	size_t tail = (size_t)(datafile_end(f) % IO_PAGE_BYTES);
-
-	return tail < f->buf.n ? flush(f, f->buf.n - tail) : 0;
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&f->lock);
+	f->start += f->buf.n;
+	buf_clear(&f->buf);
+	pthread_mutex_unlock(&f->lock);
+	return 0;
 }
 
 int datafile_add(struct datafile *f, struct span piece)
 {
-	const size_t cap = DATAFILE_BUFFER + IO_PAGE_BYTES;
-	int r = f->buf.cap < cap ? buf_reserve(&f->buf, cap - f->buf.n) : 0;
+	int r = f->buf.cap < DATAFILE_BUFFER ? buf_reserve(&f->buf, DATAFILE_BUFFER - f->buf.n) : 0;
 
 	if (r >= 0 && f->buf.n + piece.n > DATAFILE_BUFFER)
-		r = piece.n > DATAFILE_BUFFER ? datafile_flush(f) : flush_pages(f);
+		r = datafile_flush(f);
 	if (r >= 0 && piece.n > DATAFILE_BUFFER)
 		r = write_at(f, piece, f->start);
 	if (r < 0)
@@ -195,8 +214,16 @@ int datafile_sync(struct datafile *f)
 	if (r < 0 || !f->is_dirty)
 		return r;
 	r = io_file_sync(f->file);
+	if (r >= 0 && f->refused)
+		r = fail(f->refused, "cannot sync '%s': %s", f->name, strerror(-f->refused));
+	f->refused = 0;
 	f->is_dirty = f->is_lost = r < 0;
-	return r;
+	if (r < 0)
+		return r;
+	if (f->behind)
+		io_file_forget(f->file, 0, f->start);
+	f->settled = f->behind;
+	return 0;
 }
 
 /* The checksum of what is in the file now; again: write it once more. */
@@ -264,6 +291,7 @@ void datafile_rewind(struct datafile *f, uint64_t end)
 	if (end < f->start)
 		cut_parts(f, end);
 	f->behind = MIN(f->behind, end);
+	f->settled = MIN(f->settled, end);
 	pthread_mutex_lock(&f->lock);
 	if (end >= f->start) {
 		f->buf.n = (size_t)(end - f->start);

@@ -82,7 +82,9 @@ struct piecewise {
 static int piecewise_add(struct kv_stream *s, struct span piece)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
-	int r = io_file_write(p->file, piece, p->at);
+	struct io_req req = { .op = IO_WRITE, .file = p->file, .p = (void *)(uintptr_t)piece.p, .n = piece.n,
+			      .off = p->at };
+	int r = piece.n ? io_run(p->file->io, &req, 1) : 0;
 
 	if (r >= 0)
 		p->at += piece.n;
@@ -105,8 +107,12 @@ static int piecewise_close(struct kv_stream *s)
 
 	if (r < 0)
 		return r;
-	if (unsynced && p->at >= BEHIND_BYTES)
-		io_file_write_behind(p->file, 0, p->at);
+	if (p->at >= BEHIND_BYTES) {
+		if (unsynced)
+			io_file_write_behind(p->file, 0, p->at);
+		else
+			io_file_forget(p->file, 0, p->at);
+	}
 	count(p->leaf->store, p->at);
 	piecewise_abort(s);
 	return 0;
@@ -124,8 +130,6 @@ static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 
 	if (r >= 0)
 		r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &p->file);
-	if (r >= 0)
-		io_file_uncached(p->file);
 	if (r < 0) {
 		free(p);
 		return r;

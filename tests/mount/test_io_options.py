@@ -8,7 +8,6 @@ import mmap
 import os
 import pathlib
 import re
-import tempfile
 
 import numpy as np
 import pytest
@@ -67,17 +66,6 @@ def resident(path):
     return sum(p & 1 for p in pages) / len(pages)
 
 
-def can_write_uncached(directory):
-    if tuple(int(n) for n in re.findall(r'\d+', os.uname().release)[:2]) < (6, 16):
-        return False
-    with tempfile.TemporaryFile(dir=directory) as f:
-        try:
-            return os.pwritev(f.fileno(), [bytes(MIB)], 0, 0x80) == MIB     # RWF_DONTCACHE
-        except OSError as e:
-            assert e.errno == errno.EOPNOTSUPP
-            return False
-
-
 @pytest.mark.option('keep_written')
 @pytest.mark.parametrize('options', [(), ('ocdbt=off',), ('io=sync',)], ids=['ocdbt', 'directory', 'sync'])
 def test_what_is_saved_leaves_the_page_cache(mount, root, options):
@@ -90,7 +78,7 @@ def test_what_is_saved_leaves_the_page_cache(mount, root, options):
         assert sum(p.stat().st_size for p in files) > a.nbytes
         kept[keep] = sum(resident(p) * p.stat().st_size for p in files) / sum(p.stat().st_size for p in files)
     assert kept['on'] > 0.9, kept
-    assert kept['off'] < 0.3 if can_write_uncached(root) else kept['off'] > 0.9, kept
+    assert kept['off'] < 0.3, kept
     m = mount(root)
     assert np.array_equal(np.load(m / '2/default/w.npy'), a)
 

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "core/base/limits.h"
 #include "core/io/gather.h"
 #include "core/io/io.h"
 
@@ -170,48 +169,6 @@ static void faults_come_when_asked_for(void **state)
 	assert_int_equal(io_engine_open("turbo", &io), -EINVAL);
 }
 
-/* Pieces that begin and end anywhere, larger than one request and smaller than a page; the last engine never does it. */
-static void what_is_written_past_the_page_cache_is_the_same(void **state)
-{
-	static const char *const stacks[] = { "sync", "auto", "fault(write:eopnotsupp:1):auto", "fault(write:short:30%):auto",
-					      "fault(write:eopnotsupp:3):sync", "fault(write:eopnotsupp:always):auto" };
-	static const size_t sizes[] = { 100, 300000, 9 * MiB + 7, 1, 4096, 256 * 1024, 1048575, 3 };
-	size_t all = 0;
-	uint8_t *data, *back;
-
-	for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
-		all += sizes[i];
-	data = malloc(all);
-	back = malloc(all);
-	for (size_t i = 0; i < all; i++)
-		data[i] = (uint8_t)(i * 31 + i / 256);
-	for (size_t e = 0; e < ARRAY_LEN(stacks); e++) {
-		bool never = strstr(stacks[e], "always");
-		struct io_engine *io;
-		struct io_dir *dir = open_root(stacks[e], &io);
-		struct io_file *f;
-		size_t at = 0;
-
-		assert_int_equal(io_file_open(dir, "uncached", O_RDWR | O_CREAT | O_TRUNC, 0600, &f), 0);
-		io_file_uncached(f);
-		for (size_t i = 0; i < ARRAY_LEN(sizes); at += sizes[i++])
-			assert_int_equal(io_file_write(f, span_of(data + at, sizes[i]), at), never ? -EOPNOTSUPP : 0);
-		f->size = all;
-		if (!never) {
-			assert_int_equal(io_read_exact(f, back, all, 0), 0);
-			assert_memory_equal(data, back, all);
-			assert_int_equal(io_file_sync(f), 0);
-			assert_int_equal(io_read_exact(f, back, all, 0), 0);
-			assert_memory_equal(data, back, all);
-		}
-		io_file_unref(f);
-		io_dir_close(dir);
-		io_engine_close(io);
-	}
-	free(data);
-	free(back);
-}
-
 static void an_engine_survives_a_fork(void **state)
 {
 	for (size_t e = 0; e < 2; e++) {
@@ -331,7 +288,6 @@ int main(void)
 		cmocka_unit_test(joined_paths_are_checked),
 		cmocka_unit_test(names_change_through_the_engine),
 		cmocka_unit_test(faults_come_when_asked_for),
-		cmocka_unit_test(what_is_written_past_the_page_cache_is_the_same),
 		cmocka_unit_test(an_engine_survives_a_fork),
 		cmocka_unit_test(an_engine_goes_before_a_thread_that_used_it),
 		cmocka_unit_test(a_gather_collects_from_everywhere),
