@@ -250,7 +250,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		.custom = s->custom.n ? buf_str(&s->custom) : NULL, .dir_mode = (unsigned)o->mode,
 		.atomicity = o->atomicity, .deadline_ns = deadline,
 	};
-	int r = 0;
+	int r = d->dir->shared ? 0 : draft_dir_check(d->dir);
 
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		r = sealing_item_fill(&s->item[i]);

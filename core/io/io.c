@@ -389,6 +389,11 @@ void io_file_forget(struct io_file *file, uint64_t off, uint64_t n)
 		posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_DONTNEED);
 }
 
+void io_file_reread(struct io_file *file)
+{
+	posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 void io_keep_written(struct io_engine *io)
 {
 	io->keeps_written = true;

@@ -122,6 +122,8 @@ void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n);
 int io_file_settle(struct io_file *file, uint64_t off, uint64_t n);
 void io_file_forget(struct io_file *file, uint64_t off, uint64_t n);
 void io_keep_written(struct io_engine *io);
+/* Of a file that was synced: what is read next comes from the disk, as far as the kernel allows. */
+void io_file_reread(struct io_file *file);
 /* A hint: nobody reads the range any more, and its space may be given back. What it reads as is undefined. */
 void io_file_punch(struct io_file *file, uint64_t off, uint64_t n);
 int io_file_truncate(struct io_file *file, uint64_t size);

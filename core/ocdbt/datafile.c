@@ -201,6 +201,63 @@ int datafile_add(struct datafile *f, struct span piece)
 	return 0;
 }
 
+/* Checksums of what is in the file now, the first `cut` bytes and all; again: write it once more. */
+static int read_part(struct datafile *f, const struct datafile_part *p, bool again, uint32_t cut, uint32_t *ret_cut,
+		     uint32_t *ret_crc)
+{
+	auto_free uint8_t *piece = malloc(DATAFILE_BUFFER);
+	uint32_t crc = 0;
+	int r = piece ? 0 : fail(-ENOMEM, "cannot read '%s' back", f->name);
+
+	for (uint32_t at = 0, n; at < p->len && r >= 0; at += n) {
+		struct io_req req = { .op = IO_WRITE, .file = f->file, .off = p->off + at, .p = piece };
+
+		n = MIN((uint32_t)DATAFILE_BUFFER, (at < cut ? cut : p->len) - at);
+		req.n = n;
+
+		r = io_read_exact(f->file, piece, req.n, req.off);
+		if (r < 0)
+			break;
+		crc = crc32c_more(crc, span_of(piece, req.n));
+		if (at + n == cut)
+			*ret_cut = crc;
+		if (again)
+			r = io_run(f->file->io, &req, 1);
+	}
+	if (r >= 0)
+		*ret_crc = crc;
+	return r;
+}
+
+/* One part after another; again: written once more. */
+static int read_parts(struct datafile *f, bool again)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < f->n_parts && r >= 0; i++) {
+		const struct datafile_part *p = &f->part[i];
+		uint32_t crc = ~p->crc;
+
+		r = read_part(f, p, again, 0, NULL, &crc);
+		if ((r >= 0 && (p->is_unknown || crc != p->crc)) || r == -EUCLEAN)
+			r = fail(-EIO, "'%s' lost %u bytes at offset %llu when a sync failed: remove this item from the "
+				       "draft and write it again", f->name, p->len, (unsigned long long)p->off);
+	}
+	return r;
+}
+
+/* File systems have been seen to lose what they had failed to write before, and to say that it is synced. */
+static int check(struct datafile *f)
+{
+	int r;
+
+	io_file_reread(f->file);
+	r = read_parts(f, false);
+	f->is_lost = r < 0;
+	f->is_mended = r < 0;
+	return r;
+}
+
 int datafile_sync(struct datafile *f)
 {
 	int r = datafile_flush(f);
@@ -223,49 +280,18 @@ int datafile_sync(struct datafile *f)
 	if (f->behind)
 		io_file_forget(f->file, 0, f->start);
 	f->settled = f->behind;
-	return 0;
-}
-
-/* The checksum of what is in the file now; again: write it once more. */
-static int read_part(struct datafile *f, const struct datafile_part *p, bool again, uint32_t *ret_crc)
-{
-	auto_free uint8_t *piece = malloc(DATAFILE_BUFFER);
-	uint32_t crc = 0;
-	int r = piece ? 0 : fail(-ENOMEM, "cannot read '%s' back", f->name);
-
-	for (uint64_t at = 0; at < p->len && r >= 0; at += DATAFILE_BUFFER) {
-		struct io_req req = { .op = IO_WRITE, .file = f->file, .off = p->off + at, .p = piece,
-				      .n = (size_t)MIN((uint64_t)DATAFILE_BUFFER, p->len - at) };
-
-		r = io_read_exact(f->file, piece, req.n, req.off);
-		if (r < 0)
-			break;
-		crc = crc32c_more(crc, span_of(piece, req.n));
-		if (again)
-			r = io_run(f->file->io, &req, 1);
-	}
-	if (r >= 0)
-		*ret_crc = crc;
-	return r;
+	return f->is_mended ? check(f) : 0;
 }
 
 int datafile_mend(struct datafile *f)
 {
-	int r = 0;
+	int r = read_parts(f, true);
 
-	for (size_t i = 0; i < f->n_parts && r >= 0; i++) {
-		const struct datafile_part *p = &f->part[i];
-		uint32_t crc = ~p->crc;
-
-		r = read_part(f, p, true, &crc);
-		if ((r >= 0 && (p->is_unknown || crc != p->crc)) || r == -EUCLEAN)
-			r = fail(-EIO, "'%s' lost %u bytes at offset %llu when a sync failed: remove this item from the "
-				       "draft and write it again", f->name, p->len, (unsigned long long)p->off);
-	}
 	if (r < 0)
 		return r;
 	trace(TRACE_OCDBT, "data file '%s' is written again", f->name);
 	f->is_lost = false;
+	f->is_mended = true;
 	f->is_dirty = true;
 	return 0;
 }
@@ -274,15 +300,18 @@ int datafile_mend(struct datafile *f)
 static void cut_parts(struct datafile *f, uint64_t end)
 {
 	struct datafile_part *p;
+	uint32_t crc = 0, all = 0;
 
 	while (f->n_parts && f->part[f->n_parts - 1].off >= end)
 		f->n_parts--;
 	p = f->n_parts ? &f->part[f->n_parts - 1] : NULL;
 	if (!p || p->off + p->len <= end)
 		return;
-	p->len = (uint32_t)(end - p->off);
-	if (f->is_lost || read_part(f, p, false, &p->crc) < 0)
+	/* What was behind the cut is there still: the rest is only known to be right if all of it is. */
+	if (f->is_lost || read_part(f, p, false, (uint32_t)(end - p->off), &crc, &all) < 0 || all != p->crc)
 		p->is_unknown = true;
+	p->len = (uint32_t)(end - p->off);
+	p->crc = crc;
 	err_clear();
 }
 

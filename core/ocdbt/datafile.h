@@ -31,6 +31,7 @@ struct datafile {
 	int refused;			/* the disk said so meanwhile: what the next sync has to tell; 0: it did not */
 	bool is_dirty;			/* written to since it was synced */
 	bool is_lost;			/* a sync failed: datafile_mend() before anything else */
+	bool is_mended;			/* after that: what the next sync says is believed only when it was read back */
 	struct datafile_part *part;	/* all bytes below start, in order: n_parts of them */
 	size_t n_parts, cap_parts;
 
@@ -60,7 +61,7 @@ int datafile_flush(struct datafile *f);
 /*
  * What the file holds is on the disk; its name is not yet. When it is the sync itself that fails the
  * kernel may have dropped pages, and a second one would succeed and mean nothing: the file is lost
- * until it is mended.
+ * until it is mended. A disk that failed once is not believed: then all is read back and compared.
  */
 int datafile_sync(struct datafile *f);
 /*

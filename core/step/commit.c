@@ -132,6 +132,8 @@ static int publish_by_rename(struct commit *c)
 		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0)
 		r = check_deadline(c);
+	if (r >= 0 && !d->shared)
+		r = draft_dir_check(d);
 	if (r >= 0)
 		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
 	if (r == -ENOENT && d->shared)

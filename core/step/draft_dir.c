@@ -277,6 +277,17 @@ static int is_it(const struct draft_dir *d, const char *name)
 	return r < 0 ? r : st.st_dev == own.st_dev && st.st_ino == own.st_ino;
 }
 
+int draft_dir_check(const struct draft_dir *d)
+{
+	int r = is_it(d, d->name);
+
+	if (r != 0)
+		return MIN(r, 0);
+	/* Not -ESTALE: the kernel would try the rename once more, and say that there is no such draft. */
+	return fail(-EIO, "the directory of draft '%s' was removed by another program: what was written to it is lost; "
+			     "remove the draft and write it again", d->final);
+}
+
 int draft_dir_find(struct draft_dir *d, unsigned attempt)
 {
 	int r = is_it(d, d->final);
@@ -330,8 +341,16 @@ int draft_dir_fence(struct draft_dir *d, unsigned attempt)
 int draft_dir_remove(struct draft_dir *d)
 {
 	auto_free char *gone = NULL;
-	int r = removed_name(d->name, &gone);
+	int r = d->shared ? 1 : is_it(d, d->name);
 
+	/* Another program's directory is not ours to remove, whatever its name. */
+	if (r == 0) {
+		log_warn("the directory of draft '%s' had been removed by another program", d->final);
+		io_file_unref(take(d->lock));
+		return 0;
+	}
+	if (r >= 0)
+		r = removed_name(d->name, &gone);
 	/* In one step, and under a name that says what it is if a crash comes between. */
 	if (r >= 0)
 		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, gone, 0);

@@ -51,6 +51,11 @@ int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *
 int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode, int64_t init_ns,
 		   struct draft_dir **ret);
 /*
+ * -EIO when what has the draft's name is not its directory: another program removed it, and perhaps made its own
+ * (Orbax gives its temporary directories the same names).
+ */
+int draft_dir_check(const struct draft_dir *d);
+/*
  * Of a shared draft: find out what its directory is called now, after attempts that somebody gave up.
  * 1: it has become a step; 0: d->name and d->named are set. attempt counts from 1 and bounds the names.
  */

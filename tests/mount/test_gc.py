@@ -1,7 +1,9 @@
 """pytreefs gc: what dead writers left goes, what the living hold stays."""
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -114,3 +116,34 @@ def test_text_says_what_and_how_much(program, source):
     assert first.startswith('removed') and '5.orbax-checkpoint-tmp-deleted-1' in first
     assert 'rest of a deleted step' in first and 'MiB' in first
     assert last.startswith('1 removed, 1.0 MiB')
+
+
+@pytest.mark.parametrize('theirs', [True, False], ids=['replaced', 'removed'])
+def test_a_draft_that_another_program_removed(mount, tmp_path, theirs):
+    """As CheckpointManager.save() of the same step does: its temporary directory has the same name as ours."""
+    root = tmp_path / 'root'
+    root.mkdir()
+    m = mount(root, allow_errors=True)
+    d = m / '7.tmp' / 'default'
+    d.mkdir(parents=True)
+    np.save(d / 'w.npy', np.arange(10))
+    own, = [p for p in root.iterdir() if p.name.startswith('7.')]
+    shutil.rmtree(own)
+    if theirs:
+        (own / 'default').mkdir(parents=True)
+        (own / 'default' / 'data').write_text('live')
+    with pytest.raises(OSError) as e:
+        os.rename(m / '7.tmp', m / '7')
+    assert e.value.errno == errno.EIO
+    assert any("draft '7'" in line and 'removed by another program' in line for line in m.log_lines())
+    shutil.rmtree(m / '7.tmp')
+    assert not (m / '7.tmp').exists() and '7.tmp' not in os.listdir(m.path)
+    if theirs:
+        assert (own / 'default' / 'data').read_text() == 'live'
+        with pytest.raises(FileExistsError):
+            (m / '7.tmp').mkdir()
+        shutil.rmtree(own)
+    d.mkdir(parents=True)
+    np.save(d / 'w.npy', np.arange(20))
+    os.rename(m / '7.tmp', m / '7')
+    assert np.array_equal(np.load(m / '7/default/w.npy'), np.arange(20))

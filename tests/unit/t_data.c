@@ -111,6 +111,29 @@ static void small_values_are_gathered(void **state)
 	test_dir_close(&t);
 }
 
+/* Also when the next value made its file write a part of what was gathered. */
+static void values_are_found_while_others_follow(void **state)
+{
+	enum { N = 40 };
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	static struct ocdbt_ref ref[N];
+	auto_buf b = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "sync");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	pattern(&b, 2 * MiB, 3);
+	for (int i = 0; i < N; i++) {
+		size_t n = i % 7 == 6 ? b.n : 700000 - (size_t)i * 16001;
+
+		assert_int_equal(ocdbt_data_put(data, span_of(b.p + i, n - (size_t)i), &ref[i]), 0);
+		for (int j = 0; j <= i; j++)
+			expect_located(data, &ref[j], span_of(b.p + j, ref[j].len));
+	}
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
 static void full_files_are_left(void **state)
 {
 	struct ocdbt_data_opts opts = { .prefix = "values/x/", .target_size = 1000 };
@@ -487,6 +510,7 @@ int main(void)
 		cmocka_unit_test(values_of_all_sizes_are_stored),
 		cmocka_unit_test(nothing_is_nowhere),
 		cmocka_unit_test(small_values_are_gathered),
+		cmocka_unit_test(values_are_found_while_others_follow),
 		cmocka_unit_test(full_files_are_left),
 		cmocka_unit_test(streams_lie_in_one_piece),
 		cmocka_unit_test(aborted_streams_leave_no_hole),

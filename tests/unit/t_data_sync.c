@@ -90,12 +90,44 @@ static void a_cut_file_is_mended(void **state)
 	test_dir_close(&t);
 }
 
+/* The page of a value was dropped before the rest of its part was given up: what is there now is no checksum. */
+static void a_cut_part_is_not_trusted(void **state)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	auto_of(io_file) struct io_file *file = NULL;
+	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)"V", .n = 1 };
+	auto_free char *path = NULL;
+	struct ocdbt_stream *s;
+	struct ocdbt_ref ref;
+	auto_buf b = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "fault(sync:eio:1):sync");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
+	path = span_dup_str(ref.rel);
+	pattern(&b, 3 * MiB, 4);
+	assert_int_equal(ocdbt_stream_open(data, &s), 0);
+	for (size_t at = 0; at < b.n; at += 300 * KiB)
+		assert_int_equal(ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))), 0);
+	assert_int_equal(io_file_open(t.dir, path, O_RDWR, 0, &file), 0);
+	req.file = file;
+	assert_int_equal(io_run(t.io, &req, 1), 0);
+	ocdbt_stream_abort(s);
+	assert_int_equal(ocdbt_data_sync(data), -EIO);
+	assert_int_equal(ocdbt_data_sync(data), -EIO);
+	assert_non_null(strstr(err_text(-EIO), "write it again"));
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_a_failed_sync_lost_is_written_again),
 		cmocka_unit_test(what_cannot_be_read_back_is_refused),
 		cmocka_unit_test(a_cut_file_is_mended),
+		cmocka_unit_test(a_cut_part_is_not_trusted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
