@@ -28,6 +28,18 @@ int err_fail(int code, const char *file, int line, const char *fmt, ...)
 	return code;
 }
 
+/* Contexts come first and the cause last: what is too long loses its middle. */
+static void shorten(char *text, size_t most)
+{
+	static const char gap[] = " ... ";
+	size_t n = strlen(text), head = most / 4, tail = most - head - strlen(gap);
+
+	if (n <= most)
+		return;
+	memcpy(text + head, gap, strlen(gap));
+	memmove(text + head + strlen(gap), text + n - tail, tail + 1);
+}
+
 int err_at(int code, const char *fmt, ...)
 {
 	char context[ERR_TEXT_MAX];
@@ -38,9 +50,8 @@ int err_at(int code, const char *fmt, ...)
 	vsnprintf(context, sizeof(context), fmt, ap);
 	va_end(ap);
 	snprintf(old, sizeof(old), "%s", err_text(code));
-	/* A long context gives way to the cause, which says what to do about it. */
-	snprintf(note.text, sizeof(note.text), "%.*s: %.*s", (int)(sizeof(note.text) / 2 - 2), context,
-		 (int)(sizeof(note.text) / 2 - 2), old);
+	shorten(old, sizeof(note.text) / 2 - 2);
+	snprintf(note.text, sizeof(note.text), "%.*s: %s", (int)(sizeof(note.text) / 2 - 2), context, old);
 	if (note.code != code)
 		note_where[0] = '\0';
 	note.code = code;

@@ -193,7 +193,8 @@ static int check_positions(const struct tree_node *node, struct tree_node *const
 		snprintf(want, sizeof(want), "%u", i);
 		if (!span_eq(children[i]->key, span_str(want)))
 			return fail(code,
-				    "a sequence of %u has position '%.*s' where '%s' should be",
+				    "%s%.*s%sa sequence of %u has position '%.*s' where '%s' should be",
+				    node->key.n ? "'" : "", SPAN_ARG(node->key), node->key.n ? "': " : "",
 				    node->n_children, SPAN_ARG(children[i]->key), want);
 	}
 	return 0;

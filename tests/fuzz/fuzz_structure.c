@@ -29,7 +29,8 @@ static void check_feeds(const struct structure *a, const struct structure *b)
 	int ra = structure_feed(a, "input", NULL, &fa), rb = structure_feed(b, "printed", NULL, &fb);
 
 	must(ra == rb);
-	must(fa.n == fb.n && fa.n_dirs == fb.n_dirs && fa.n_marks == fb.n_marks);
+	/* Printing sorts the members: of two inputs that are refused, another part was read before. */
+	must(ra < 0 || (fa.n == fb.n && fa.n_dirs == fb.n_dirs && fa.n_marks == fb.n_marks));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

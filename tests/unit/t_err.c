@@ -32,6 +32,10 @@ static void a_long_context_keeps_the_cause(void **state)
 	fail(-EUCLEAN, "the cause");
 	err_at(-EUCLEAN, "leaf '%s'", name);
 	assert_non_null(strstr(err_text(-EUCLEAN), ": the cause"));
+	for (int i = 0; i < 400; i++)
+		err_at(-EUCLEAN, "'layer%d'", i);
+	assert_non_null(strstr(err_text(-EUCLEAN), ": the cause"));
+	assert_non_null(strstr(err_text(-EUCLEAN), "'layer399': 'layer398': "));
 }
 
 static void notes_travel_between_threads(void **state)
