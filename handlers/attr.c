@@ -195,14 +195,17 @@ static int add_totals(struct item *item, const struct tree_node *t, struct total
 		uint64_t stored = 0, objects;
 		int r;
 
-		if (!subtree_is_leaf(leaf) || !leaf_handler_of(leaf))
+		if (!subtree_is_leaf(leaf))
+			continue;
+		ret->leaves++;
+		/* Nobody knows what its bytes are. */
+		if (!leaf_handler_of(leaf))
 			continue;
 		r = leaf_open(item, leaf, &v);
 		if (r >= 0 && v.kind == VALUE_ARRAY)
 			r = zarr_stored(v.array, &stored, &objects);
 		if (r < 0)
 			return r;
-		ret->leaves++;
 		ret->logical += v.kind == VALUE_ARRAY ? v.array->meta.bytes : v.text.n;
 		ret->stored += v.kind == VALUE_ARRAY ? stored : v.text.n;
 	}
@@ -267,18 +270,15 @@ static int step_custom(const struct subject *s, struct buf *ret)
 
 static int step_totals(struct node *n, struct totals *ret)
 {
-	auto_listing l = { 0 };
-	int r = node_list(n, &l);
+	auto_subtree st = { 0 };
+	int r = subtree_open(n, &st);
 
-	for (size_t i = 2; i < l.n && r >= 0; i++) {
-		auto_node *child = NULL;
-		struct node_dir *d;
-
-		r = node_lookup(n, span_str(listing_name(&l, i)), &child);
-		if (r < 0 || child->ops != &node_dir_ops)
-			continue;
-		d = container_of(child, struct node_dir, node);
-		r = add_totals(d->item, d->tree, ret);
+	/* Composite items, too: what D.json of the step counts. */
+	for (size_t i = 0; i < st.n && r >= 0; i++) {
+		if (st.part[i].kind == PART_TREE)
+			r = add_totals(st.part[i].item, st.part[i].tree, ret);
+		else if (st.part[i].kind == PART_BROKEN)
+			r = err_restore(st.part[i].note);
 	}
 	return r;
 }

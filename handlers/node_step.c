@@ -122,7 +122,7 @@ struct listing_items {
 static int add_item(void *arg, const char *name, unsigned char type)
 {
 	struct listing_items *li = arg;
-	bool is_dir = type == DT_DIR;
+	bool is_dir = type == DT_DIR, is_file = type == DT_REG;
 
 	if (type == DT_LNK || type == DT_UNKNOWN) {
 		struct stat st;
@@ -130,8 +130,9 @@ static int add_item(void *arg, const char *name, unsigned char type)
 		if (io_stat(li->s->dir, name, &st) < 0)
 			return 0;
 		is_dir = S_ISDIR(st.st_mode);
+		is_file = S_ISREG(st.st_mode);
 	}
-	if (is_dir ? !is_item_name(li->s, span_str(name)) : strcmp(name, "_CHECKPOINT_METADATA"))
+	if (is_dir ? !is_item_name(li->s, span_str(name)) : !is_file || strcmp(name, "_CHECKPOINT_METADATA"))
 		return 0;
 	li->any = true;
 	return listing_add(li->list, &li->s->node, span_str(name), is_dir ? DT_DIR : DT_REG);
@@ -146,6 +147,9 @@ static int step_list_items(struct node *n, struct listing *ret)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
 	if (r >= 0)
 		r = io_list(li.s->dir, ".", add_item, &li);
+	/* It was whole when it was opened, and is being removed. */
+	if (r >= 0 && !li.any && !ns_is_same(n->ns, li.s->path, &li.s->id))
+		return -ENOENT;
 	if (r >= 0 && !li.any)
 		return fail(-EUCLEAN, "step '%s' holds no items and no metadata", li.s->path);
 	/* The directory's own order differs from machine to machine. */

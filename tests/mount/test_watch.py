@@ -182,3 +182,26 @@ def test_the_space_of_a_deleted_step_is_free(mount, root, how, tmp_path):
         os.rename(root / '10', tmp_path / 'elsewhere')
     soon(lambda: not any('(deleted)' in path or 'elsewhere' in path for path in m.open_files()), 20)
     assert compare.read_all(m / '200/state/w.npy')
+
+
+def test_a_step_that_is_being_removed_is_gone(mount, root):
+    """rmtree empties the directory before it removes it: no error of the step, and nothing in the log."""
+    m = mount(root)
+    step = next(name for name in os.listdir(m.path) if name.isdigit())
+    assert os.listdir(m / step)
+    for name in os.listdir(root / step):
+        path = root / step / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(FileNotFoundError):
+        os.listdir(m / step)
+    (root / step).rmdir()
+    soon(lambda: step not in os.listdir(m.path))
+
+
+def test_metadata_that_is_no_file_is_not_there(mount, root):
+    step = '5'
+    (root / step / '_CHECKPOINT_METADATA').unlink()
+    os.mkfifo(root / step / '_CHECKPOINT_METADATA')
+    m = mount(root)
+    assert set(os.listdir(m / step)) == {'config', 'metrics', 'state'}
+    assert int(os.getxattr(m / step, 'user.pytree.leaf_count')) > 0
