@@ -323,7 +323,8 @@ const struct cmd cmd_save = {
 	.summary = "files of arrays -> a new step of a directory of checkpoints",
 	.help = "INPUT is a directory of .npy, .json, .txt and .null files (or a copy of a step\n"
 		"out of a mount), an .npy, .npz or .safetensors file, a directory of safetensors\n"
-		"shards, a zarr group, or a checkpoint. The step is there as a whole and durable\n"
+		"shards, a zarr group, or a checkpoint. Other files are refused (.DS_Store, .gitignore and\n"
+		"the like: left out with a warning). The step is there as a whole and durable\n"
 		"when the command ends with 0, or not at all. Ranks of mpirun share the leaves.",
 	.example = "pytreefs save tests/data/sample/1000/state/params /tmp/ckpts/1",
 	.options = save_options,

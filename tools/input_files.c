@@ -8,9 +8,11 @@
 #include <sys/xattr.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/tree/name.h"
 #include "handlers/ns.h"
 #include "tools/input.h"
+#include "tools/newfile.h"
 
 /* xattrs that mean something in a draft. */
 static const char *const marks[] = { "kind", "dtype", "key", "custom_metadata", "sharding", "prng_impl" };
@@ -50,9 +52,23 @@ static int feed_xattrs(const char *file, const char *path, bool is_dir, struct f
 	return r;
 }
 
-static bool is_generated(const char *name)
+/* What is made anew: a container's name may be the same, a file without an extension is no leaf. */
+static bool is_generated(const char *name, const struct stat *st, unsigned depth)
 {
+	if (S_ISDIR(st->st_mode))
+		return depth == 0 && !strcmp(name, ".pytreefs");
 	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
+}
+
+/* What programs leave lying about. A key may begin with a dot, so nothing else that does is left out. */
+static bool is_litter(const char *name, const struct stat *st)
+{
+	static const char *const files[] = { ".DS_Store", ".directory", ".gitattributes", ".gitignore", ".gitkeep" };
+
+	for (size_t i = 0; i < ARRAY_LEN(files) && !S_ISDIR(st->st_mode); i++)
+		if (!strcmp(name, files[i]))
+			return true;
+	return newfile_is_temp(name);
 }
 
 static int feed_file(const char *file, const char *path, uint64_t size, struct feeds *f)
@@ -78,6 +94,12 @@ static int feed_entry(const char *dir, const char *name, const char *path, const
 		return r;
 	if (stat(file, &st) < 0)
 		return err_sys("cannot look at", file);
+	if (is_generated(name, &st, depth))
+		return 0;
+	if (is_litter(name, &st)) {
+		log_warn("'%s' is no leaf and is left out", file);
+		return 0;
+	}
 	if (S_ISDIR(st.st_mode))
 		return feed_directory(file, below, only, f, depth + 1);
 	if (!S_ISREG(st.st_mode))
@@ -100,8 +122,7 @@ static int feed_directory(const char *dir, const char *path, const char *only, s
 	if (r >= 0 && !only)
 		r = feed_xattrs(dir, path, true, f);
 	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
-		/* Dot files are nobody's leaves; what is generated is made anew. */
-		if (e->d_name[0] != '.' && !is_generated(e->d_name))
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
 			r = feed_entry(dir, e->d_name, path, only, f, depth);
 	}
 	closedir(d);

@@ -6,6 +6,7 @@
 #include "core/base/err.h"
 #include "handlers/npy.h"
 #include "tools/input.h"
+#include "tools/newfile.h"
 
 const struct structure_style style_zarr = { .separator = "/", .is_path = true, .texts = true };
 /* Of groups that other programs wrote: names are keys, not names of a mount. */
@@ -222,7 +223,7 @@ static int add_name(void *arg, const char *name, unsigned char type)
 {
 	struct names *n = arg;
 
-	return type == DT_DIR && name[0] != '.' ? buf_add(&n->text, name, strlen(name) + 1) : 0;
+	return type == DT_DIR && !newfile_is_temp(name) ? buf_add(&n->text, name, strlen(name) + 1) : 0;
 }
 
 static int feed_node(struct input *in, const char *rel, const char *only, struct feeds *f, unsigned depth)

@@ -19,6 +19,7 @@
 #include "tools/lanes.h"
 #include "tools/newstep.h"
 
+#define TEMP_TAIL ".pytreefs-"		/* of a temporary name, before the process that writes it */
 #define SYNCS 16			/* at once */
 
 static int check_target(const struct newfile *n, const char *path)
@@ -95,12 +96,21 @@ static int make_temp(struct newfile *n)
 	return 0;
 }
 
+bool newfile_is_temp(const char *name)
+{
+	const char *at = name[0] == '.' ? strstr(name + 1, TEMP_TAIL) : NULL;
+
+	while (at && at[strlen(TEMP_TAIL) + strspn(at + strlen(TEMP_TAIL), "0123456789")])
+		at = strstr(at + 1, TEMP_TAIL);
+	return at && at[strlen(TEMP_TAIL)];
+}
+
 int newfile_begin(const char *path, bool is_dir, bool force, struct newfile *ret)
 {
 	struct newfile n = { .is_dir = is_dir, .force = force, .dirfd = -1, .fd = -1, .lock = -1 };
 	int r = path_split(path, &n.dir, &n.name);
 
-	if (r >= 0 && !(n.temp = str_fmt("%s/.%.200s.pytreefs-%ld", n.dir, n.name, (long)getpid())))
+	if (r >= 0 && !(n.temp = str_fmt("%s/.%.200s" TEMP_TAIL "%ld", n.dir, n.name, (long)getpid())))
 		r = fail(-ENOMEM, "cannot write '%s'", path);
 	if (r >= 0) {
 		n.dirfd = open(n.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -30,6 +30,8 @@ int newfile_commit(struct newfile *n);
 void newfile_release(struct newfile *n);
 #define auto_newfile __attribute__((cleanup(newfile_release))) struct newfile
 
+/* Whether a name is one of those temporary ones, of any process. */
+bool newfile_is_temp(const char *name);
 /* Remove a directory with all that is in it; links are not followed. Errors are nobody's business. */
 void remove_tree(const char *path);
 

@@ -83,6 +83,44 @@ def test_one_array_is_one_npy_file(run, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ['a.npy', 'b.npy']
 
 
+def hidden(path):
+    """Leaves and a directory whose names begin with dots."""
+    for name in ('v', '.hidden', '.d/w', 'a/.d/.w'):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(path / f'{name}.npy', np.arange(3))
+    return path
+
+
+@pytest.mark.parametrize('form', ['npy', 'npz', 'safetensors', 'zarr'])
+def test_names_that_begin_with_a_dot_are_leaves(run, tmp_path, form):
+    run('convert', hidden(tmp_path / 'in'), tmp_path / 'ck')
+    assert json.loads(run('info', '--json', tmp_path / 'ck').stdout)['leaf_count'] == 4
+    out = tmp_path / ('m' if form == 'npy' else f'm.{form}')
+    run('export', tmp_path / 'ck', out)
+    # What a killed command left in it is no part of it.
+    if out.is_dir():
+        shutil.copytree(out, out / '.x.pytreefs-12')
+    run('convert', out, tmp_path / 'back')
+    assert run('diff', tmp_path / 'ck', tmp_path / 'back').returncode == 0
+
+
+@pytest.mark.parametrize('name', ['README.md', '.env', '.git/HEAD'])
+def test_a_hidden_file_that_is_no_leaf_is_refused(run, tmp_path, name):
+    (hidden(tmp_path / 'in') / name).parent.mkdir(exist_ok=True)
+    (tmp_path / 'in' / name).touch()
+    r = run('convert', tmp_path / 'in', tmp_path / 'ck', ok=False)
+    assert r.returncode == 1 and all(f"'{part}'" in r.stderr for part in name.split('/')), r.stderr
+    assert os.listdir(tmp_path) == ['in']
+
+
+def test_litter_is_left_out_with_a_warning(run, tmp_path):
+    for name in ('.DS_Store', '.gitignore', 'a/.DS_Store', '.m.npz.pytreefs-7'):
+        (hidden(tmp_path / 'in') / name).touch()
+    r = run('convert', tmp_path / 'in', tmp_path / 'ck')
+    assert r.stderr.count('left out') == 4 and 'in/a/.DS_Store' in r.stderr
+    assert json.loads(run('info', '--json', tmp_path / 'ck').stdout)['leaf_count'] == 4
+
+
 @pytest.mark.parametrize('form', ['npy', 'npz', 'safetensors', 'zarr'])
 def test_what_was_cast_comes_back_as_that(run, tmp_path, form):
     """Also from and to types that an .npy header has no name for."""
