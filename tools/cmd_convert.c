@@ -239,16 +239,40 @@ static int convert(struct cmd_args *a, struct team *team)
 	return end(&j, out, r);
 }
 
-static int run_convert(struct cmd_args *a)
+static int check_item(const struct cmd_args *a)
 {
-	enum export_format format = export_format_of(a->arg[1]);
-	const char *layout = cmd_value(a, "layout");
-	struct team *team;
-	int r;
+	const char *item = cmd_value(a, "item");
+
+	if (item && (!*item || strchr(item, '/')))
+		return cmd_wrong(a->cmd, "--item is the name of one item, without '/', not '%s'", item);
+	return EXIT_OK;
+}
+
+/* An option that would change nothing is a mistake. */
+static int check_options(const struct cmd_args *a, enum export_format format)
+{
+	const char *layout = cmd_value(a, "layout"), *item = cmd_value(a, "item");
 
 	if (layout && strcmp(layout, "v0") && strcmp(layout, "v1"))
 		return cmd_wrong(a->cmd, "--layout is v0 or v1, not '%s'", layout);
-	r = format == EXPORT_UNKNOWN ? EXIT_OK : export_check_options(a, format);
+	if (format != EXPORT_UNKNOWN && (layout || item))
+		return cmd_wrong(a->cmd, "--%s is for an OUT that is a checkpoint", layout ? "layout" : "item");
+	if (format != EXPORT_UNKNOWN)
+		return export_check_options(a, format);
+	if (cmd_value(a, "cast"))
+		return cmd_usage(a->cmd, "--cast is for an OUT that is no checkpoint; use -o dtype=");
+	if (cmd_value(a, "max-shard-size"))
+		return cmd_usage(a->cmd, "--max-shard-size is for an OUT that is safetensors");
+	if (item && layout && !strcmp(layout, "v0"))
+		return cmd_usage(a->cmd, "--item names an item, and a checkpoint of layout v0 has none");
+	return check_item(a);
+}
+
+static int run_convert(struct cmd_args *a)
+{
+	struct team *team;
+	int r = check_options(a, export_format_of(a->arg[1]));
+
 	if (r != EXIT_OK)
 		return r;
 	r = mpi_team(a, &team);
@@ -282,8 +306,11 @@ static int save(struct cmd_args *a, struct team *team)
 static int run_save(struct cmd_args *a)
 {
 	struct team *team;
-	int r = mpi_team(a, &team);
+	int r = check_item(a);
 
+	if (r != EXIT_OK)
+		return r;
+	r = mpi_team(a, &team);
 	return r < 0 ? r : team_end(team, save(a, team));
 }
 

@@ -223,6 +223,27 @@ static void export_release(struct export *x)
 	arena_release(&x->arena);
 }
 
+/* Arrays of a zarr group are cut and encoded as a checkpoint's are; the other formats leave no choice. */
+static int check_save_options(const struct cmd_args *a, enum export_format format)
+{
+	static const char *const of_zarr[] = { "zarr", "compression", "chunk_byte_size", "shard_axes", "store_fill_value" };
+
+	for (size_t i = 0; i < option_count; i++) {
+		const struct option *o = &option_table[i];
+		bool is_zarrs = false;
+
+		/* The environment's are for all commands. */
+		if (a->options.from[i] != OPTION_FROM_MOUNT || !(o->scoped || o->kind == OPTION_RULE))
+			continue;
+		for (size_t k = 0; k < ARRAY_LEN(of_zarr); k++)
+			is_zarrs |= !strcmp(o->name, of_zarr[k]);
+		if (!is_zarrs || format != EXPORT_ZARR)
+			return cmd_wrong(a->cmd, "-o %s= is for an OUT that is a checkpoint%s%s", o->name,
+					 is_zarrs ? " or a zarr group" : "", strcmp(o->name, "dtype") ? "" : "; use --cast");
+	}
+	return EXIT_OK;
+}
+
 int export_check_options(const struct cmd_args *a, enum export_format format)
 {
 	const char *cast = cmd_value(a, "cast"), *shard = cmd_value(a, "max-shard-size");
@@ -234,7 +255,7 @@ int export_check_options(const struct cmd_args *a, enum export_format format)
 		return cmd_wrong(a->cmd, "--max-shard-size: '%s' is no number of bytes", shard);
 	if (shard && format != EXPORT_SAFETENSORS)
 		return cmd_usage(a->cmd, "--max-shard-size is for safetensors");
-	return EXIT_OK;
+	return check_save_options(a, format);
 }
 
 /* They have been checked. */

@@ -46,6 +46,33 @@ def test_options_that_make_no_sense(run, tmp_path, options):
     assert r.returncode == 2 and options[0] in r.stderr and not os.listdir(tmp_path)
 
 
+@pytest.mark.parametrize('words,why', [
+    (['convert', '--cast', 'bfloat16', 'ck'], '-o dtype='), (['convert', '--max-shard-size', '1K', 'ck'], 'safetensors'),
+    (['convert', '--layout', 'v0', '--item', 'foo', 'ck'], '--item'), (['convert', '--item', 'foo', 'm.npz'], '--item'),
+    (['convert', '--layout', 'v1', 'm.zarr'], '--layout'), (['convert', '-o', 'dtype=float16', 'm.npz'], '--cast'),
+    (['export', '-o', 'zarr=3', 'm.npz'], '-o zarr='), (['export', '-o', 'compression=none', 'npy'], '-o compression='),
+    (['export', '-o', 'ocdbt=off', 'm.zarr'], '-o ocdbt='), (['export', '-o', 'rule=**:zarr=3', 'm.zarr'], '-o rule=')],
+    ids=lambda w: ' '.join(w) if isinstance(w, list) else '')
+def test_an_option_that_would_change_nothing_is_status_2(run, tmp_path, words, why):
+    r = run(*words[:-1], SAMPLE / '1000/state', tmp_path / words[-1], ok=False)
+    assert r.returncode == 2 and why in r.stderr and not os.listdir(tmp_path), r.stderr
+
+
+def test_options_of_the_environment_are_for_all_formats(run, tmp_path):
+    env = dict(os.environ, PYTREEFS_OPTIONS='zarr=3,ocdbt=off')
+    run('export', SAMPLE / '1000/state', tmp_path / 'm.npz', env=env)
+    run('export', '-o', 'chunk_byte_size=1K,store_fill_value=off', SAMPLE / '1000/state', tmp_path / 'm.zarr',
+        env=env)
+
+
+@pytest.mark.parametrize('item', ['', '/', 'a/b', 'a/'])
+@pytest.mark.parametrize('words', [['convert', 'ck'], ['convert', '--layout', 'v1', 'ck'], ['save', '1']],
+                         ids=lambda w: ' '.join(w[:-1]))
+def test_an_item_has_one_name(run, tmp_path, words, item):
+    r = run(*words[:-1], '--item', item, SAMPLE / '1000/state', tmp_path / words[-1], ok=False)
+    assert r.returncode == 2 and f"not '{item}'" in r.stderr and not os.listdir(tmp_path), r.stderr
+
+
 def test_json_and_silence(run, tmp_path):
     """One JSON document with --json; nothing at all without it."""
     for words in (['convert', SAMPLE / '1000/state', tmp_path / 'a'], ['export', SAMPLE / '1000/state', tmp_path / 'b.npz'],
