@@ -13,13 +13,43 @@
 #include "tools/export.h"
 
 /* A file system without xattrs costs kinds and dtypes, not the export. */
-static void mark(const char *path, const char *name, const char *word)
+static void mark_json(const char *path, const char *name, struct span value)
 {
-	char full[64], value[64];
+	char full[64];
 
 	snprintf(full, sizeof(full), "user.pytree.%s", name);
+	setxattr(path, full, value.p, value.n, 0);
+}
+
+static void mark(const char *path, const char *name, const char *word)
+{
+	char value[64];
+
 	snprintf(value, sizeof(value), "\"%s\"", word);
-	setxattr(path, full, value, strlen(value), 0);
+	mark_json(path, name, span_str(value));
+}
+
+static int mark_key(const char *path, const struct tree_node *t)
+{
+	auto_buf key = { 0 };
+	int r = structure_hidden_key(t, &key);
+
+	if (r == 1)
+		mark_json(path, "key", buf_span(&key));
+	return r;
+}
+
+static int mark_impl(const char *path, const struct export_leaf *l)
+{
+	auto_buf text = { 0 };
+	struct span impl;
+	int r = subtree_is_leaf(l->facts->leaf) ? item_prng_impl(l->part->item, l->facts->leaf, &impl) : 0;
+
+	if (r == 1)
+		r = json_put_str(&text, impl, JSON_COMPACT);
+	if (r >= 0 && text.n)
+		mark_json(path, "prng_impl", buf_span(&text));
+	return r;
 }
 
 static int make_container(struct export *x, const struct subtree_part *part, const struct tree_node *t)
@@ -45,6 +75,20 @@ static int make_container(struct export *x, const struct subtree_part *part, con
 	return r;
 }
 
+/* Directories on the way to a leaf, too: what is not there has no mark. */
+static int mark_container(struct export *x, const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_free char *full = NULL;
+	auto_buf path = { 0 };
+	int r = t == part->tree ? 0 : subtree_path(part, t, &path);
+
+	/* What the output is made of has no name in it. */
+	if (r < 0 || t == part->tree)
+		return r;
+	r = buf_str(&path) ? export_path(x, buf_str(&path), &full) : -ENOMEM;
+	return r < 0 ? r : mark_key(full, t);
+}
+
 static void mark_step(struct export *x)
 {
 	for (size_t i = 0; i < x->st.n; i++)
@@ -52,23 +96,33 @@ static void mark_step(struct export *x)
 			setxattr(x->out.temp, STRUCTURE_STEP, "true", strlen("true"), 0);
 }
 
+static int each_container(struct export *x, int (*fn)(struct export *x, const struct subtree_part *part,
+						     const struct tree_node *t))
+{
+	int r = 0;
+
+	for (size_t i = 0; i < x->st.n; i++) {
+		const struct subtree_part *part = &x->st.part[i];
+		uint32_t end = part->kind == PART_TREE ? subtree_end(part->tree) : 0;
+
+		for (uint32_t k = end ? part->tree->id : 0; k < end && r >= 0; k++)
+			if (part->item->tree->nodes[k]->kind != TREE_LEAF)
+				r = fn(x, part, part->item->tree->nodes[k]);
+	}
+	return r;
+}
+
 static int make_containers(struct export *x)
 {
 	int r = 0;
 
 	mark_step(x);
-	for (size_t i = 0; i < x->st.n; i++) {
-		const struct subtree_part *part = &x->st.part[i];
-		uint32_t end = part->kind == PART_TREE ? subtree_end(part->tree) : 0;
-
-		/* A list that loses members is none any more. */
-		for (uint32_t k = end ? part->tree->id : 0; k < end && r >= 0 && !x->only; k++)
-			if (part->item->tree->nodes[k]->kind != TREE_LEAF)
-				r = make_container(x, part, part->item->tree->nodes[k]);
-	}
+	/* A list that loses members is none any more. */
+	if (!x->only)
+		r = each_container(x, make_container);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
 		r = export_make_dirs(x, x->leaf[i].path);
-	return r;
+	return r < 0 ? r : each_container(x, mark_container);
 }
 
 static int write_leaf(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd, const char *path,
@@ -84,7 +138,9 @@ static int write_leaf(struct export *x, const struct export_leaf *l, enum name_e
 		mark(path, "dtype", dtype_info(l->dtype)->name);
 	if (span_eq(l->facts->leaf->value_type, span_str("jax.Array")))
 		mark(path, "typestr", "jax.Array");
-	return 0;
+	r = mark_impl(path, l);
+	/* A file of its own has the name that the user gave it. */
+	return r < 0 || !x->out.is_dir ? r : mark_key(path, l->facts->leaf);
 }
 
 static int export_one(void *arg, size_t i, struct lane *lane)

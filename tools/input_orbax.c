@@ -71,16 +71,10 @@ static int mark_span(struct feeds *f, const char *path, const char *name, struct
 /* A name in the `~` form does not say its key. */
 static int mark_key(const struct tree_node *t, const char *path, struct feeds *f)
 {
-	struct span stem = t->name;
 	auto_buf key = { 0 };
-	int r;
+	int r = structure_hidden_key(t, &key);
 
-	if (t->kind == TREE_LEAF)
-		stem.n -= strlen(name_ext_text(name_ext_of(stem)));
-	if (!t->parent || !name_is_hashed(stem))
-		return 0;
-	r = tree_key_json(t, &key);
-	return r < 0 ? r : mark_span(f, path, "key", buf_span(&key));
+	return r == 1 ? mark_span(f, path, "key", buf_span(&key)) : r;
 }
 
 static int mark_array(const struct subtree_part *part, const struct tree_node *t, const char *path, struct feeds *f)

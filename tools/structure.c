@@ -85,20 +85,28 @@ static int default_path(struct span key, const struct structure_style *style, st
 	}
 }
 
-/* What is neither in the name nor in the bytes: the key behind a `~`, the kind of a random key. */
-static int print_marks(struct printing *p, const struct subtree_part *part, const struct tree_node *t, struct span path)
+int structure_hidden_key(const struct tree_node *t, struct buf *ret)
 {
-	auto_buf marks = { 0 };
-	struct span stem = t->name, impl;
-	int r = 0;
+	struct span stem = t->name;
+	int r;
 
 	if (t->kind == TREE_LEAF)
 		stem.n -= strlen(name_ext_text(name_ext_of(stem)));
-	if (t->parent && name_is_hashed(stem)) {
-		r = buf_add_str(&marks, "\"key\": ");
-		if (r >= 0)
-			r = tree_key_json(t, &marks);
-	}
+	if (!t->parent || !name_is_hashed(stem))
+		return 0;
+	r = tree_key_json(t, ret);
+	return r < 0 ? r : 1;
+}
+
+/* What is neither in the name nor in the bytes: the key behind a `~`, the kind of a random key. */
+static int print_marks(struct printing *p, const struct subtree_part *part, const struct tree_node *t, struct span path)
+{
+	auto_buf marks = { 0 }, key = { 0 };
+	struct span impl;
+	int r = structure_hidden_key(t, &key);
+
+	if (r == 1)
+		r = buf_addf(&marks, "\"key\": %.*s", SPAN_ARG(buf_span(&key)));
 	if (r >= 0 && subtree_is_leaf(t))
 		r = item_prng_impl(part->item, t, &impl);
 	if (r == 1)
@@ -121,6 +129,18 @@ static bool is_whole(const struct printing *p, const struct subtree_part *part, 
 			return false;
 	}
 	return true;
+}
+
+/* One that loses all of them is not there. */
+static bool is_there(const struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+{
+	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
+		const struct tree_node *below = part->item->tree->nodes[i];
+
+		if (below->kind == TREE_LEAF && walk_selects(part, below, p->only))
+			return true;
+	}
+	return !p->only;
 }
 
 static int print_container(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
@@ -200,7 +220,7 @@ static int print_part(struct printing *p, const struct subtree_part *part)
 		const struct tree_node *t = part->item->tree->nodes[i];
 
 		if (t->kind != TREE_LEAF)
-			r = p->only && !t->n_children ? 0 : print_container(p, part, t);
+			r = is_there(p, part, t) ? print_container(p, part, t) : 0;
 		else if (walk_selects(part, t, p->only))
 			r = print_leaf(p, part, t);
 	}

@@ -48,6 +48,8 @@ enum dtype structure_cast(enum dtype t, bool is_scalar, enum dtype cast);
 /* The key of one leaf in the file. */
 int structure_key(const struct subtree_part *part, const struct tree_node *leaf, const struct structure_style *style,
 		  struct buf *ret);
+/* The key that a name in the `~` form does not say, as JSON: 1; 0 for a name that says it. */
+int structure_hidden_key(const struct tree_node *t, struct buf *ret);
 
 /* ---- reading one ---- */
 

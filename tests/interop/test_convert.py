@@ -60,6 +60,24 @@ def test_every_dtype_there_and_back(run, cases, tmp_path, form):
     assert run('diff', item_of(case), tmp_path / 'back', ok=False).returncode == 0
 
 
+@pytest.mark.parametrize('form', FORMATS)
+@pytest.mark.feature('A18')
+def test_keys_stay_keys(run, cases, tmp_path, form):
+    """Of the implementation that they had."""
+    case = cases('prng-keys')
+    out = tmp_path / FORMATS[form][0]
+    run('export', *FORMATS[form][1], item_of(case), out)
+    run('convert', out, tmp_path / 'back')
+    assert not restoring.faults(case.tree(), restored(tmp_path / 'back'))
+
+
+def test_a_key_in_a_file_of_its_own_stays_one(run, cases, tmp_path):
+    case = cases('bare-key')
+    run('export', item_of(case), tmp_path / 'k.npy')
+    run('convert', tmp_path / 'k.npy', tmp_path / 'back')
+    assert not restoring.faults(case.tree(), restored(tmp_path / 'back'))
+
+
 def test_safetensors_refuses_what_it_cannot_name(run, cases, tmp_path):
     r = run('export', item_of(cases('dtypes-ocdbt-zarr2')), tmp_path / 'm.safetensors', ok=False)
     assert r.returncode == 1 and 'no name' in r.stderr and not list(tmp_path.iterdir()), r.stderr

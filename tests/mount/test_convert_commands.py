@@ -15,6 +15,8 @@ import zipfile
 import numpy as np
 import pytest
 
+from lib import names
+
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 TOP = SAMPLE.parents[2]
 COMMANDS = ['save', 'export', 'convert', 'merge', 'commit', 'abort']
@@ -108,6 +110,28 @@ def test_one_array_is_one_npy_file(run, tmp_path):
         r = run('export', what, tmp_path / 'c.npy', ok=False)
         assert r.returncode == 1 and f'is {why}: name a directory' in r.stderr
     assert sorted(os.listdir(tmp_path)) == ['a.npy', 'b.npy']
+
+
+@pytest.mark.parametrize('options', [[], ['--only', '**/q*']], ids=['all', 'only'])
+@pytest.mark.parametrize('form', ['npy', 'npz', 'safetensors', 'zarr'])
+def test_shortened_names_keep_their_keys(run, tmp_path, form, options):
+    """Of leaves and of directories, at any depth."""
+    for keys in (['u' * 300], ['a', 'p' * 300, 'b', 'q' * 300], ['r' * 300, 'w']):
+        at = tmp_path / 'in'
+        for i, key in enumerate(keys):
+            at.mkdir(exist_ok=True)
+            at /= names.file_name(key, '.npy' if i == len(keys) - 1 else '')
+            np.save(at, np.arange(3)) if i == len(keys) - 1 else at.mkdir()
+            if len(key) == 300:
+                os.setxattr(at, 'user.pytree.key', json.dumps(keys[:i + 1]).encode())
+    run('convert', tmp_path / 'in', tmp_path / 'ck')
+    out = tmp_path / ('m' if form == 'npy' else f'm.{form}')
+    run('export', *options, tmp_path / 'ck', out)
+    run('convert', out, tmp_path / 'back')
+    run('convert', *options, tmp_path / 'ck', tmp_path / 'same')
+    assert run('diff', tmp_path / 'same', tmp_path / 'back').returncode == 0
+    text = (tmp_path / 'back/_METADATA').read_text()
+    assert all((k * 300 in text) == (k in 'pq' or not options) for k in 'pqur')
 
 
 def hidden(path):
