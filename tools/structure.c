@@ -8,6 +8,8 @@
 #include "handlers/value.h"
 #include "tools/walk.h"
 
+#define JAX_ARRAY "jax.Array"
+
 /* ---- printing ---- */
 
 struct printing {
@@ -98,7 +100,10 @@ int structure_hidden_key(const struct tree_node *t, struct buf *ret)
 	return r < 0 ? r : 1;
 }
 
-/* What is neither in the name nor in the bytes: the key behind a `~`, the kind of a random key. */
+/*
+ * What is neither in the name nor in the bytes: the key behind a `~`, the kind of a random key, which is
+ * JAX's by that, and that another array is.
+ */
 static int print_marks(struct printing *p, const struct subtree_part *part, const struct tree_node *t, struct span path)
 {
 	auto_buf marks = { 0 }, key = { 0 };
@@ -111,6 +116,8 @@ static int print_marks(struct printing *p, const struct subtree_part *part, cons
 		r = item_prng_impl(part->item, t, &impl);
 	if (r == 1)
 		r = add_pair(&marks, span_str("prng_impl"), impl);
+	else if (r >= 0 && span_eq(t->value_type, span_str(JAX_ARRAY)) && leaf_ext(NULL, t) == NAME_EXT_NPY)
+		r = add_pair(&marks, span_str("typestr"), t->value_type);
 	if (r < 0 || !marks.n)
 		return r;
 	r = p->marks.n ? buf_add_str(&p->marks, ", ") : 0;
@@ -367,31 +374,44 @@ static int feed_leaves(const struct structure *s, const char *from, const char *
 	return r;
 }
 
+/* An array is numpy's unless somebody says otherwise: the file, or the options for all. */
+static int feed_type(const char *path, const struct json *type, struct feeds *f)
+{
+	if (f->any_leaf_type || !json_is(type, JSON_STRING) || !span_eq(type->s, span_str(JAX_ARRAY)))
+		return 0;
+	return feeds_mark(f, path, "save.leaf_type", JAX_ARRAY);
+}
+
+static int feed_one_mark(const char *path, const struct json *mark, struct feeds *f)
+{
+	const char *name = text_of(mark->name);
+	auto_buf value = { 0 };
+	int r;
+
+	if (!name)
+		return fail(-EUCLEAN, "a name with a NUL");
+	if (!strcmp(name, "typestr"))
+		return feed_type(path, mark, f);
+	r = json_print(&value, mark, JSON_COMPACT);
+	return r < 0 ? r : buf_str(&value) ? feeds_mark(f, path, name, buf_str(&value)) : -ENOMEM;
+}
+
 static int feed_marks(const struct structure *s, const char *from, const char *only, struct feeds *f)
 {
 	const struct json *marks = json_member(s->doc.root, "marks");
 	int r = 0;
 
-	for (size_t i = 0; marks && i < marks->n; i++) {
+	for (size_t i = 0; marks && i < marks->n && r >= 0; i++) {
 		const char *path = text_of(marks->items[i].name);
 
 		if (!path)
 			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
 		if (!feeds_selects(path, only))
 			continue;
-		for (size_t k = 0; k < marks->items[i].n; k++) {
-			const struct json *mark = &marks->items[i].items[k];
-			const char *name = text_of(mark->name);
-			auto_buf value = { 0 };
-
-			r = name ? json_print(&value, mark, JSON_COMPACT) : fail(-EUCLEAN, "'%s': a name with a NUL", from);
-			if (r >= 0)
-				r = buf_str(&value) ? feeds_mark(f, path, name, buf_str(&value)) : -ENOMEM;
-			if (r < 0)
-				return r;
-		}
+		for (size_t k = 0; k < marks->items[i].n && r >= 0; k++)
+			r = feed_one_mark(path, &marks->items[i].items[k], f);
 	}
-	return 0;
+	return r < 0 ? err_at(r, "'%s'", from) : 0;
 }
 
 static int feed_custom(const struct structure *s, const char *from, struct feeds *f)

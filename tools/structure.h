@@ -8,7 +8,8 @@
  *                                            from their key in the file
  *      "dtypes": {"opt/0/n.json": "int32"},  of numbers, and of arrays that .npy has no name for
  *      "texts": {"KEY": "..."},              strings, where the file has no other place for them
- *      "marks": {"PATH": {"key": [...], "prng_impl": "..."}, ...},   other user.pytree.* of it
+ *      "marks": {"PATH": {"key": [...], "prng_impl": "...", "typestr": "jax.Array"}, ...},
+ *                                            other user.pytree.* of it
  *      "custom": {"": {...}}}                custom metadata of each item
  *
  * A file without it is a dict of dicts of arrays.

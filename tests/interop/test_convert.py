@@ -113,13 +113,27 @@ def test_v0_to_v1_and_back(run, cases, tmp_path):
     assert r.returncode == 1 and 'items' in r.stderr and not (tmp_path / 'no').exists()
 
 
+def types(path):
+    doc = json.loads((path / '_METADATA').read_text())
+    return {k: v['value_metadata']['value_type'] for k, v in doc['tree_metadata'].items()}
+
+
+@pytest.mark.parametrize('form', FORMATS)
+@pytest.mark.parametrize('name', [MATRIX, 'prng-keys', 'bare-key'])
+def test_arrays_are_recorded_as_before_through_other_formats(run, cases, tmp_path, name, form):
+    """Those of JAX and those of numpy, side by side; the user may say otherwise."""
+    case = cases(name)
+    out = tmp_path / FORMATS[form][0]
+    run('export', *FORMATS[form][1], item_of(case), out)
+    run('convert', out, tmp_path / 'back')
+    assert types(tmp_path / 'back') == types(item_of(case)) and 'jax.Array' in types(item_of(case)).values()
+    run('convert', '-o', 'leaf_type=np.ndarray', out, tmp_path / 'numpy')
+    assert name != MATRIX or 'jax.Array' not in [v for k, v in types(tmp_path / 'numpy').items() if 'key' not in k]
+
+
 def test_what_arrays_are_recorded_as(run, cases, tmp_path):
     """As in the input, unless the user says otherwise: np.ndarray restores where there is no such device."""
     case = cases(MATRIX)
-
-    def types(path):
-        doc = json.loads((path / '_METADATA').read_text())
-        return {k: v['value_metadata']['value_type'] for k, v in doc['tree_metadata'].items()}
     run('convert', item_of(case), tmp_path / 'same')
     assert types(tmp_path / 'same') == types(item_of(case)) and 'jax.Array' in types(item_of(case)).values()
     run('convert', '-o', 'leaf_type=np.ndarray', item_of(case), tmp_path / 'numpy')

@@ -187,6 +187,21 @@ def test_what_was_cast_comes_back_as_that(run, tmp_path, form):
     assert found == {'f8.npy': 'bfloat16', 'f4.npy': 'bfloat16'}
 
 
+@pytest.mark.parametrize('form', ['npz', 'safetensors', 'zarr'])
+def test_arrays_of_numpy_need_no_words(run, tmp_path, form):
+    """A file of a plain dict of them is as another program writes it; one of JAX's says so."""
+    np.savez(tmp_path / 'in.npz', **{'a/b': np.arange(3), 'a/c': np.arange(2)})
+    for kind in ('np.ndarray', 'jax.Array'):
+        run('convert', '-o', f'leaf_type={kind}', tmp_path / 'in.npz', tmp_path / kind)
+        out = tmp_path / f'{kind}.{form}'
+        run('export', tmp_path / kind, out)
+        raw = b''.join(p.read_bytes() for p in ([out] if out.is_file() else out.rglob('.zattrs')))
+        assert (b'typestr' in raw) == (kind == 'jax.Array')
+        assert form != 'safetensors' or (b'pytreefs' in raw) == (kind == 'jax.Array')
+        run('convert', out, tmp_path / f'{kind}-back')
+        assert kind in run('info', tmp_path / f'{kind}-back/a/b.npy').stdout
+
+
 @pytest.mark.parametrize('name', ['_ROOT_METADATA', 'metadata'])
 def test_what_a_root_says_of_all_steps_goes_along(run, tmp_path, name):
     root, out = tmp_path / 'root', tmp_path / 'out'
