@@ -92,6 +92,20 @@ static int write_chunks(struct zarr_out *o, const struct form *f, const struct e
 					  a->omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_form, &s);
 }
 
+/* An array that was begun is none of the group. */
+static int remove_waste(const struct zarr_out *o, struct kv *kv)
+{
+	auto_free char *path = NULL;
+	auto_buf entry = { 0 };
+	int r = store_leaf_entry(kv, &entry);
+
+	if (r >= 0)
+		r = buf_str(&entry) ? export_path(o->x, buf_str(&entry), &path) : -ENOMEM;
+	if (r >= 0)
+		remove_tree(path);
+	return r;
+}
+
 static int export_array(void *arg, size_t i, struct lane *lane)
 {
 	struct zarr_out *o = arg;
@@ -114,7 +128,9 @@ static int export_array(void *arg, size_t i, struct lane *lane)
 		progress_add(&o->x->progress, f.size);
 	if (r == 0) {
 		/* What was tried is waste. */
-		r = store_leaf(o->store, &second);
+		r = remove_waste(o, kv);
+		if (r >= 0)
+			r = store_leaf(o->store, &second);
 		if (r >= 0)
 			r = write_chunks(o, &f, l, &a, second);
 	}

@@ -4,6 +4,7 @@
 #include <dirent.h>
 
 #include "core/base/err.h"
+#include "core/step/store.h"
 #include "handlers/npy.h"
 #include "tools/input.h"
 #include "tools/newfile.h"
@@ -217,19 +218,23 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 
 struct names {
 	struct buf text;		/* NUL-terminated, one behind the other */
+	bool at_top;
 };
 
 static int add_name(void *arg, const char *name, unsigned char type)
 {
 	struct names *n = arg;
 
-	return type == DT_DIR && !newfile_is_temp(name) ? buf_add(&n->text, name, strlen(name) + 1) : 0;
+	/* Exports of earlier versions have arrays that were begun and given up. */
+	if (type != DT_DIR || newfile_is_temp(name) || (n->at_top && store_is_temporary(name)))
+		return 0;
+	return buf_add(&n->text, name, strlen(name) + 1);
 }
 
 static int feed_node(struct input *in, const char *rel, const char *only, struct feeds *f, unsigned depth)
 {
 	struct io_dir *dir = in->ns->ckpt->source;
-	struct names names = { 0 };
+	struct names names = { .at_top = depth == 0 };
 	enum node_type type = NODE_NOTHING;
 	int r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "'%s' is deeper than %d groups", in->path, LIMIT_TREE_DEPTH) :
 					   node_type(dir, rel, &type);
