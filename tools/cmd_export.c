@@ -226,7 +226,8 @@ static void export_release(struct export *x)
 /* Arrays of a zarr group are cut and encoded as a checkpoint's are; the other formats leave no choice. */
 static int check_save_options(const struct cmd_args *a, enum export_format format)
 {
-	static const char *const of_zarr[] = { "zarr", "compression", "chunk_byte_size", "shard_axes", "store_fill_value" };
+	static const char *const of_zarr[] = { "zarr", "compression", "chunk_byte_size", "shard_axes",
+					       "store_fill_value" };
 
 	for (size_t i = 0; i < option_count; i++) {
 		const struct option *o = &option_table[i];
@@ -239,7 +240,8 @@ static int check_save_options(const struct cmd_args *a, enum export_format forma
 			is_zarrs |= !strcmp(o->name, of_zarr[k]);
 		if (!is_zarrs || format != EXPORT_ZARR)
 			return cmd_wrong(a->cmd, "-o %s= is for an OUT that is a checkpoint%s%s", o->name,
-					 is_zarrs ? " or a zarr group" : "", strcmp(o->name, "dtype") ? "" : "; use --cast");
+					 is_zarrs ? " or a zarr group" : "",
+					 strcmp(o->name, "dtype") ? "" : "; use --cast");
 	}
 	return EXIT_OK;
 }

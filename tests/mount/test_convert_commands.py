@@ -49,7 +49,8 @@ def test_options_that_make_no_sense(run, tmp_path, options):
 
 
 @pytest.mark.parametrize('words,why', [
-    (['convert', '--cast', 'bfloat16', 'ck'], '-o dtype='), (['convert', '--max-shard-size', '1K', 'ck'], 'safetensors'),
+    (['convert', '--cast', 'bfloat16', 'ck'], '-o dtype='),
+    (['convert', '--max-shard-size', '1K', 'ck'], 'safetensors'),
     (['convert', '--layout', 'v0', '--item', 'foo', 'ck'], '--item'), (['convert', '--item', 'foo', 'm.npz'], '--item'),
     (['convert', '--layout', 'v1', 'm.zarr'], '--layout'), (['convert', '-o', 'dtype=float16', 'm.npz'], '--cast'),
     (['export', '-o', 'zarr=3', 'm.npz'], '-o zarr='), (['export', '-o', 'compression=none', 'npy'], '-o compression='),
