@@ -228,15 +228,22 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 	return r;
 }
 
-int source_open(struct cmd_args *a, const char *path, struct source *ret)
+int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
 {
 	auto_free char *stored = source_stored_path(path);
-	int r = open_path(a, stored ? stored : path, ret);
+	int r = stored ? open_path(a, stored, ret) : -ENOENT;
 
-	if (r != -ENOENT || !stored)
-		return r;
+	if (r != -ENOENT)
+		return r < 0 ? r : 1;
 	err_clear();
-	return open_path(a, path, ret);
+	return 0;
+}
+
+int source_open(struct cmd_args *a, const char *path, struct source *ret)
+{
+	int r = source_open_stored(a, path, ret);
+
+	return r ? MIN(r, 0) : open_path(a, path, ret);
 }
 
 void source_close(struct source *s)

@@ -99,10 +99,12 @@ struct source {
  */
 char *source_stored_path(const char *path);
 /*
- * Open "SOURCE/inner/path", through a mount what is stored there: SOURCE is the longest leading part that is a checkpoint. Threads are
- * started. -ENOENT, -EINVAL as the parts say.
+ * Open "SOURCE/inner/path", through a mount what is stored there: SOURCE is the longest leading part that is a
+ * checkpoint. Threads are started. -ENOENT, -EINVAL as the parts say.
  */
 int source_open(struct cmd_args *a, const char *path, struct source *ret);
+/* The same of a path through a mount only: 1; 0: it is none, or of a draft, which is not stored under its name. */
+int source_open_stored(struct cmd_args *a, const char *path, struct source *ret);
 void source_close(struct source *s);
 #define auto_source __attribute__((cleanup(source_close))) struct source
 

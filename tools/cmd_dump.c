@@ -24,6 +24,18 @@ static void address_release(struct address *at)
 	free(at->file);
 }
 
+/* Through a mount, the file as it is stored. */
+static void go_to_stored(char **path)
+{
+	auto_free char *stored = source_stored_path(*path);
+	struct stat st;
+
+	if (!stored || stat(stored, &st) < 0)
+		return;
+	free(*path);
+	*path = take(stored);
+}
+
 /* "DIR/FILE", "DIR/FILE:OFF:LEN", or a directory that holds `fallback`. */
 static int parse_address(const char *text, const char *fallback, struct address *ret)
 {
@@ -34,6 +46,7 @@ static int parse_address(const char *text, const char *fallback, struct address 
 	*ret = (struct address){ .len = UINT64_MAX };
 	if (!path)
 		return -ENOMEM;
+	go_to_stored(&path);
 	if (stat(path, &st) < 0) {
 		char *len = strrchr(path, ':'), *off = NULL;
 
@@ -44,6 +57,7 @@ static int parse_address(const char *text, const char *fallback, struct address 
 		if (!off || option_parse_size(off + 1, &ret->off) < 0 || option_parse_size(len, &ret->len) < 0)
 			return fail(-ENOENT, "'%s' is no file, and no FILE:OFFSET:LENGTH", text);
 		*off = '\0';
+		go_to_stored(&path);
 	} else if (S_ISDIR(st.st_mode)) {
 		ret->dir = take(path);
 		ret->file = strdup(fallback);

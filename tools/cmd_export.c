@@ -349,9 +349,12 @@ static int begin_output(struct export *x, const char *out, bool is_dir)
 
 static int open_source(struct export *x, const char *path)
 {
-	int r = input_is_foreign(path) ? fail(-EINVAL, "'%s' is no checkpoint: make one of it first (convert '%s' "
-					      "SOME/DIRECTORY)", path, path) : source_open(x->a, path, &x->src);
+	/* A mount shows arrays as files, which do not make it anything else than a checkpoint. */
+	int r = source_open_stored(x->a, path, &x->src);
 
+	if (r == 0)
+		r = input_is_foreign(path) ? fail(-EINVAL, "'%s' is no checkpoint: make one of it first (convert '%s' "
+						  "SOME/DIRECTORY)", path, path) : source_open(x->a, path, &x->src);
 	if (r < 0)
 		return r;
 	x->threads = MAX(1u, pool_threads(x->src.ns->ckpt->pool));

@@ -73,12 +73,11 @@ bool input_is_export(const char *path)
 	return kind_of_directory(path) != INPUT_ORBAX || !has_file(path, anything, LIMIT_TREE_DEPTH);
 }
 
-static int open_orbax(struct cmd_args *a, struct input *in)
+/* What is in the source. */
+static int open_subtree(struct input *in)
 {
-	int r = source_open(a, in->path, &in->source);
+	int r;
 
-	if (r < 0)
-		return r;
 	in->is_root = in->source.node == in->source.ns->root && in->source.ns->ckpt->shape == SHAPE_ROOT;
 	if (in->is_root)
 		return 0;
@@ -88,6 +87,29 @@ static int open_orbax(struct cmd_args *a, struct input *in)
 	if (r >= 0 && in->st.n == 0)
 		r = fail(-EINVAL, "'%s' holds nothing", in->path);
 	return r;
+}
+
+static int open_orbax(struct cmd_args *a, struct input *in)
+{
+	int r = source_open(a, in->path, &in->source);
+
+	return r < 0 ? r : open_subtree(in);
+}
+
+/* Through a mount what is stored counts, not the files that it is shown as. 1; 0: it is only a file, as a view is. */
+static int open_stored(struct cmd_args *a, struct input *in)
+{
+	int r = source_open_stored(a, in->path, &in->source);
+
+	if (r <= 0)
+		return r;
+	r = open_subtree(in);
+	if (r != -EINVAL)
+		return r < 0 ? r : 1;
+	err_clear();
+	subtree_release(&in->st);
+	source_close(&in->source);
+	return 0;
 }
 
 static enum input_kind kind_of(const char *path)
@@ -111,10 +133,11 @@ bool input_is_foreign(const char *path)
 int input_open(struct cmd_args *a, const char *path, struct input *ret)
 {
 	static const char *const texts[] = { ".json", ".txt", NULL };
-	struct input in = { .path = path, .kind = kind_of(path) };
+	struct input in = { .path = path };
 	struct stat st;
-	int r;
+	int r = open_stored(a, &in);
 
+	in.kind = r == 0 ? kind_of(path) : r > 0 ? INPUT_ORBAX : INPUT_UNKNOWN;
 	switch (in.kind) {
 	case INPUT_SAFETENSORS:
 		r = input_safetensors_open(&in);
@@ -126,7 +149,7 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		r = input_zarr_open(&in, a);
 		break;
 	case INPUT_ORBAX:
-		r = open_orbax(a, &in);
+		r = r > 0 ? 0 : open_orbax(a, &in);
 		/* A directory of numbers and texts alone is a tree, too. */
 		if (r == -EINVAL && stat(path, &st) == 0 && S_ISDIR(st.st_mode) && has_file(path, texts, LIMIT_TREE_DEPTH)) {
 			err_clear();
@@ -138,7 +161,6 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 	case INPUT_LEAF:
 	case INPUT_UNKNOWN:
 	default:
-		r = 0;
 		break;
 	}
 	if (in.kind == INPUT_FILES)

@@ -430,3 +430,39 @@ def test_abort_of_what_a_dead_mount_left(run, program, tmp_path):
     assert draft.exists()
     run('abort', draft)
     assert os.listdir(tmp_path / 'root') == []
+
+
+def test_through_a_mount_what_is_stored_is_taken(run, mount, tmp_path):
+    """export and convert take a path in a mount for the checkpoint that is shown there, not for files of leaves."""
+    shutil.copytree(SAMPLE, tmp_path / 'root')
+    m = mount(tmp_path / 'root')
+    for path in ('1000', '1000/state', 'latest/state/params', '1000/state/params/embed/table.npy'):
+        for name, where in (('a.npz', m.path), ('b.npz', tmp_path / 'root')):
+            run('export', '--quiet', where / path, tmp_path / name)
+        assert run('diff', tmp_path / 'root' / path, m / path).returncode == 0
+        a, b = (zipfile.ZipFile(tmp_path / name) for name in ('a.npz', 'b.npz'))
+        assert [(i.filename, i.CRC) for i in a.infolist()] == [(i.filename, i.CRC) for i in b.infolist()]
+        for name in ('a.npz', 'b.npz'):
+            os.remove(tmp_path / name)
+    run('convert', '--quiet', m / '1000', tmp_path / 'c.safetensors')
+    # A step of files would have lost the items that are no trees, and chunks would be cut anew.
+    run('convert', m / '1000', tmp_path / 'step')
+    assert (tmp_path / 'step/config').is_dir() and (tmp_path / 'step/metrics').is_dir()
+    run('convert', m.path, tmp_path / 'all')
+    assert sorted(n for n in os.listdir(tmp_path / 'all') if n.isdigit()) == ['1000', '1500']
+    # What is a file only, and a draft, are what they look like.
+    run('convert', m / '1000/state/params/embed/table[0:3].npy', tmp_path / 'part')
+    os.mkdir(m / '9.tmp')
+    os.mkdir(m / '9.tmp/state')
+    np.save(m / '9.tmp/state/w.npy', np.ones(3, 'f4'))
+    run('convert', m / '9.tmp/state', tmp_path / 'draft')
+    r = run('export', m / '9.tmp/state', tmp_path / 'draft.npz', ok=False)
+    assert r.returncode == 1 and 'is no checkpoint: make one of it first' in r.stderr
+    run('abort', m / '9.tmp')
+
+
+def test_dump_reads_what_is_stored_behind_a_mount(run, mount, tmp_path):
+    shutil.copytree(SAMPLE, tmp_path / 'root')
+    m = mount(tmp_path / 'root')
+    for kind in ('manifest', 'tree'):
+        assert run('dump', kind, m / '1000/state').stdout == run('dump', kind, SAMPLE / '1000/state').stdout
