@@ -122,6 +122,33 @@ static bool split_range(struct span *s, uint64_t *ret_off, uint64_t *ret_len)
 	return true;
 }
 
+/*
+ * How far "PATH:OFF:LEN" goes. Names may hold whatever a sentence has behind a place: so its end is the last range
+ * before the next place, and only what has none ends at a blank or a bracket.
+ */
+static struct span cut_place(const char *at, const char *const *kinds, size_t n_kinds)
+{
+	struct span whole = span_str(at);
+	uint64_t off, len;
+
+	for (size_t i = 0; i < n_kinds; i++) {
+		const char *next = strstr(at, kinds[i]);
+
+		if (next)
+			whole.n = MIN(whole.n, (size_t)(next - at));
+	}
+	for (size_t n = whole.n; n > 0; n--) {
+		struct span s = span_of(at, n);
+
+		if (split_range(&s, &off, &len))
+			return span_of(at, n);
+	}
+	whole = span_of(at, strcspn(at, " )',"));
+	while (whole.n && whole.p[whole.n - 1] == ':')
+		whole.n--;
+	return whole;
+}
+
 bool verify_place(const char *text, const char *dir, struct finding *f, char **ret_file)
 {
 	static const char *const kinds[] = { "value:", "btreenode:", "versionnode:", "file:" };
@@ -134,9 +161,7 @@ bool verify_place(const char *text, const char *dir, struct finding *f, char **r
 		if (!at)
 			continue;
 		at += strlen(kinds[i]);
-		s = span_of(at, strcspn(at, " )',"));
-		while (s.n && s.p[s.n - 1] == ':')
-			s.n--;
+		s = cut_place(at, kinds, ARRAY_LEN(kinds));
 		f->has_range = split_range(&s, &f->off, &f->len);
 		path = span_dup_str(s);
 		*ret_file = path ? verify_join(dir, path) : NULL;

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
@@ -117,3 +118,14 @@ def test_wrong_usage(run, tmp_path):
 
 def test_quiet_says_nothing_of_what_is_sound(run):
     assert run('verify', '-q', SAMPLE).stdout == ''
+
+
+@pytest.mark.parametrize('name', ['g(y)', 'a, b', "it's", 'x:1:2'])
+def test_the_file_of_a_finding_is_named_whole(run, tmp_path, name):
+    """Keys hold what ends a place in a sentence."""
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in' / f'{name}.npy', np.ones((6, 5), 'f4'))
+    run('convert', '--layout', 'v0', '-o', 'ocdbt=off', tmp_path / 'in', tmp_path / 'item')
+    (tmp_path / 'item' / name / '.zarray').write_text('{"x')
+    found, = verify(run, tmp_path / 'item')['findings']
+    assert (found['file'], found['offset'], found['length']) == (f'{name}/.zarray', 0, 3)
