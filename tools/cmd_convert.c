@@ -169,6 +169,8 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 
 	if (r >= 0 && l.n <= 2)
 		r = fail(-EINVAL, "'%s' has no step", in->path);
+	if (r >= 0)
+		r = path_check_outside(out, out, true);
 	if (r >= 0 && mkdir(out, 0777) < 0 && errno != EEXIST)
 		r = err_sys("cannot make", out);
 	r = team_meet(j->team, r);
@@ -294,6 +296,8 @@ static int save(struct cmd_args *a, struct team *team)
 		r = input_open(a, path, &in);
 	if (r >= 0 && in.is_root)
 		r = fail(-EINVAL, "'%s' is a directory of steps: name one of them", path);
+	if (r >= 0)
+		r = path_check_outside(out, dir, false);
 	/* The first step of a new root makes it. */
 	if (r >= 0 && mkdir(dir, 0777) < 0 && errno != EEXIST)
 		r = err_sys("cannot make", dir);

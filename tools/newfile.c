@@ -110,6 +110,8 @@ int newfile_begin(const char *path, bool is_dir, bool force, struct newfile *ret
 	struct newfile n = { .is_dir = is_dir, .force = force, .dirfd = -1, .fd = -1, .lock = -1 };
 	int r = path_split(path, &n.dir, &n.name);
 
+	if (r >= 0)
+		r = path_check_outside(path, n.dir, false);
 	if (r >= 0 && !(n.temp = str_fmt("%s/.%.200s" TEMP_TAIL "%ld", n.dir, n.name, (long)getpid())))
 		r = fail(-ENOMEM, "cannot write '%s'", path);
 	if (r >= 0) {

@@ -7,11 +7,13 @@
 #include "tools/newstep.h"
 
 #include <fcntl.h>
+#include <mntent.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/step/step_name.h"
+#include "tools/input.h"
 #include "tools/team_work.h"
 
 int path_split(const char *path, char **ret_dir, char **ret_name)
@@ -38,6 +40,95 @@ int path_split(const char *path, char **ret_dir, char **ret_name)
 	*ret_dir = dir;
 	*ret_name = name;
 	return 0;
+}
+
+static bool holds(const char *dir, const char *name)
+{
+	auto_free char *path = str_fmt("%s/%s", dir, name);
+	struct stat st;
+
+	return path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* What the files of a directory say that it is: an item, a step, or SHAPE_UNKNOWN. A copy out of a mount is none. */
+static enum shape marked_shape(const char *dir)
+{
+	bool is_item = holds(dir, "_METADATA") || holds(dir, "manifest.ocdbt");
+
+	if (!is_item && !holds(dir, "_CHECKPOINT_METADATA"))
+		return SHAPE_UNKNOWN;
+	return input_is_foreign(dir) ? SHAPE_UNKNOWN : is_item ? SHAPE_ITEM : SHAPE_STEP;
+}
+
+static int check_above(const char *path, const char *dir, bool may_be_item)
+{
+	auto_free char *at = strdup(dir);
+	size_t n = at ? strlen(at) : 0;
+
+	if (!at)
+		return fail(-ENOMEM, "cannot write '%s'", path);
+	while (n > 0) {
+		enum shape shape = marked_shape(at);
+
+		if (shape == SHAPE_ITEM || (shape == SHAPE_STEP && !may_be_item))
+			return fail(-EINVAL, "'%s' is inside of the checkpoint '%s'", path, at);
+		may_be_item = false;
+		while (n > 0 && at[n - 1] != '/')
+			n--;
+		while (n > 0 && at[n - 1] == '/')
+			n--;
+		at[n] = '\0';
+	}
+	return 0;
+}
+
+int path_check_outside(const char *path, const char *dir, bool may_be_item)
+{
+	auto_free char *stored = source_stored_path(dir), *real = NULL;
+	int r;
+
+	/* A mount looks after itself. */
+	if (stored)
+		return 0;
+	/* As the user says it first, for the message. */
+	r = check_above(path, dir, may_be_item);
+	real = r < 0 ? NULL : realpath(dir, NULL);
+	return real ? check_above(path, real, may_be_item) : r;
+}
+
+/* What is mounted where a path begins that goes through a mount. */
+static char *mounted_source(const char *stored)
+{
+	FILE *f = setmntent("/proc/self/mounts", "re");
+	char text[2 * LIMIT_PATH_BYTES];
+	char *found = NULL;
+	struct mntent e;
+
+	while (f && getmntent_r(f, &e, text, sizeof(text))) {
+		size_t n = strlen(e.mnt_dir);
+		auto_free char *real = span_dup_str(span_of(stored, MIN(n, strlen(stored))));
+
+		if (real && !strcmp(real, e.mnt_dir) && stored[n] == '/' && !strncmp(e.mnt_type, "fuse", 4)) {
+			free(found);
+			found = strdup(e.mnt_fsname);
+		}
+	}
+	if (f)
+		endmntent(f);
+	return found;
+}
+
+/* What is made here is made beside its name on the disk, and renamed: a mount has names of its own. */
+static int check_no_mount(const char *dir, const char *name)
+{
+	auto_free char *real = realpath(dir, NULL), *stored = source_stored_path(real ? real : dir), *source = NULL;
+
+	if (!stored)
+		return 0;
+	source = mounted_source(stored);
+	if (!source || !span_ends(span_str(stored), span_str("/stored")))
+		return fail(-EINVAL, "'%s' is in a mount of pytreefs: write to its source", dir);
+	return fail(-EINVAL, "'%s' is a mount of pytreefs: write to its source '%s', or to %s/%s.tmp", dir, source, dir, name);
 }
 
 bool option_was_given(const struct options *o, const char *name)
@@ -86,7 +177,7 @@ static int check_target(struct newstep *n, const char *path)
 	return r;
 }
 
-static int open_dir(struct cmd_args *a, const char *path, struct newstep *n)
+static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layout, struct newstep *n)
 {
 	enum shape shape = a->options.shape;
 	int r = path_split(path, &n->dir, &n->name);
@@ -97,6 +188,11 @@ static int open_dir(struct cmd_args *a, const char *path, struct newstep *n)
 		return fail(-EINVAL, "'%s' is no name of a checkpoint", n->name);
 	if (strlen(n->name) + strlen(STEP_TMP) + 4 > LIMIT_NAME_BYTES)
 		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint", n->name);
+	r = check_no_mount(n->dir, n->name);
+	if (r >= 0)
+		r = path_check_outside(path, n->dir, layout == LAYOUT_DIRECT);
+	if (r < 0)
+		return r;
 	/* Other checkpoints may lie beside it, or anything. */
 	a->options.shape = SHAPE_ROOT;
 	r = ns_open(n->dir, &a->options, &n->ns);
@@ -126,7 +222,7 @@ int newstep_begin(struct cmd_args *a, struct team *team, const char *path, enum 
 		  struct newstep *ret)
 {
 	auto_newstep n = { .force = force, .team = team };
-	int r = open_dir(a, path, &n);
+	int r = open_dir(a, path, layout, &n);
 
 	if (team)
 		r = share(a, &n, r);

@@ -34,6 +34,11 @@ void newstep_release(struct newstep *n);
 
 /* "DIR/NAME" taken apart; DIR is "." when there is none. */
 int path_split(const char *path, char **ret_dir, char **ret_name);
+/*
+ * Whether something new at a path, in the directory dir, leaves every checkpoint whole: -EINVAL inside of one. An
+ * item may be made in a step.
+ */
+int path_check_outside(const char *path, const char *dir, bool may_be_item);
 /* Whether the user gave an option of the mount; name must be in the table. */
 bool option_was_given(const struct options *o, const char *name);
 /* Options that a command reads and writes with in at most 512 MiB, unless the user gave others. */

@@ -466,3 +466,42 @@ def test_dump_reads_what_is_stored_behind_a_mount(run, mount, tmp_path):
     m = mount(tmp_path / 'root')
     for kind in ('manifest', 'tree'):
         assert run('dump', kind, m / '1000/state').stdout == run('dump', kind, SAMPLE / '1000/state').stdout
+
+
+def test_nothing_is_written_inside_of_a_checkpoint(run, tmp_path):
+    """It would no longer be what was saved; a step may get an item, a root a step."""
+    run('convert', SAMPLE / '1000/state/params', tmp_path / 'one')
+    run('save', SAMPLE / '1000', tmp_path / 'root/1')
+    listed = sorted(tmp_path.rglob('*'))
+    for command, out, checkpoint in (
+            ('convert', 'one/sub', 'one'), ('convert', 'one/sub/deep', 'one'), ('convert', 'one/d/9', 'one'),
+            ('save', 'one/7', 'one'), ('save', 'one/all/7', 'one'), ('save', 'root/1/7', 'root/1'),
+            ('export', 'one/x.npz', 'one'), ('export', 'one/x', 'one'), ('convert', 'one/x.zarr', 'one'),
+            ('export', 'root/1/x.safetensors', 'root/1'), ('convert', 'root/1/state/x', 'root/1/state')):
+        r = run(command, 'one', out, ok=False, cwd=tmp_path)
+        assert r.returncode == 1 and f"'{out}' is inside of the checkpoint '{checkpoint}'" in r.stderr, r.stderr
+    r = run('convert', 'root', 'one/all', ok=False, cwd=tmp_path)
+    assert r.returncode == 1 and "inside of the checkpoint 'one'" in r.stderr
+    r = run('convert', '.', 'sub', ok=False, cwd=tmp_path / 'one')
+    assert r.returncode == 1 and "'sub' is inside of the checkpoint '.'" in r.stderr
+    r = run('convert', '..', 'sub', ok=False, cwd=tmp_path / 'one/d')
+    assert r.returncode == 1 and f"inside of the checkpoint '{tmp_path}/one'" in r.stderr
+    assert sorted(tmp_path.rglob('*')) == listed
+    run('convert', 'one', 'root/1/more', cwd=tmp_path)
+    run('convert', '--item', 'params', 'one', 'root/2', cwd=tmp_path)
+    run('convert', 'one', 'two', cwd=tmp_path)
+    # A directory of leaves is no checkpoint, though a copy out of a mount has `_METADATA`.
+    run('export', '--format', 'npy', 'one', 'leaves', cwd=tmp_path)
+    (tmp_path / 'leaves/_METADATA').write_text('{}')
+    run('export', 'one', 'leaves/x.npz', cwd=tmp_path)
+    for path in ('one', 'two', 'root'):
+        run('verify', path, cwd=tmp_path)
+
+
+def test_a_step_in_a_mount_is_refused_with_the_way_out(run, mount, tmp_path):
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root')
+    for command in ('save', 'convert'):
+        r = run(command, SAMPLE / '1000/state', m / '9', ok=False)
+        assert r.returncode == 1 and f"is a mount of pytreefs: write to its source '{tmp_path}/root'" in r.stderr
+        assert f'{m.path}/9.tmp' in r.stderr and not os.listdir(tmp_path / 'root')
