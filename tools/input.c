@@ -150,8 +150,9 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		break;
 	case INPUT_ORBAX:
 		r = r > 0 ? 0 : open_orbax(a, &in);
-		/* A directory of numbers and texts alone is a tree, too. */
-		if (r == -EINVAL && stat(path, &st) == 0 && S_ISDIR(st.st_mode) && has_file(path, texts, LIMIT_TREE_DEPTH)) {
+		/* A directory of numbers and texts alone is a tree, too, also beside arrays that are a checkpoint. */
+		if ((r == -EINVAL || r == -ENOENT) && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+		    has_file(path, texts, LIMIT_TREE_DEPTH)) {
 			err_clear();
 			in.kind = INPUT_FILES;
 			r = 0;

@@ -116,6 +116,28 @@ static int names_items(const struct children *c)
 	return json_is(items, JSON_OBJECT) && items->n > 0;
 }
 
+/* Whether a file is an array's metadata: 1 or 0. A zarr group is none; what cannot be read may have been one. */
+static int is_array(struct io_dir *dir, const char *path)
+{
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	const struct json *type;
+	struct stat st;
+	int r = io_stat(dir, path, &st);
+
+	if (r < 0 || !S_ISREG(st.st_mode))
+		return err_passes(r) ? r : 0;
+	if (!span_ends(span_str(path), span_str("zarr.json")))
+		return 1;
+	r = io_slurp(dir, path, LIMIT_SMALL_FILE, &text);
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "'zarr.json'", &doc);
+	if (r < 0)
+		return err_passes(r) ? r : 1;
+	type = json_member(doc.root, "node_type");
+	return !json_is(type, JSON_STRING) || !span_eq(type->s, span_str("group"));
+}
+
 /* An array's metadata directly below a child directory: the directory-per-leaf form. */
 static int has_arrays(const struct children *c)
 {
@@ -126,16 +148,13 @@ static int has_arrays(const struct children *c)
 			continue;
 		for (size_t k = 0; k < ARRAY_LEN(names); k++) {
 			auto_free char *sub = NULL, *path = NULL;
-			struct stat st;
 			int r = join(c->child[i].name, names[k], &sub);
 
 			if (r >= 0)
 				r = join(c->rel, sub, &path);
 			if (r >= 0)
-				r = io_stat(c->dir, path, &st);
-			if (r >= 0 && S_ISREG(st.st_mode))
-				return 1;
-			if (err_passes(r))
+				r = is_array(c->dir, path);
+			if (r > 0 || err_passes(r))
 				return r;
 		}
 	}
@@ -145,12 +164,18 @@ static int has_arrays(const struct children *c)
 /* Rows 2 and 4 to 6: a PyTree. */
 static int is_pytree(const struct children *c)
 {
+	auto_free char *path = NULL;
+	int r;
+
 	if (has(c, "_METADATA", false) || has(c, "checkpoint", false) || has(c, "manifest.ocdbt", false) ||
 	    has_prefix(c, "ocdbt.process_") || has(c, ".zarray", false))
 		return 1;
-	if (has(c, "zarr.json", false))
-		return 1;
-	return has_arrays(c);
+	if (!has(c, "zarr.json", false))
+		return has_arrays(c);
+	r = join(c->rel, "zarr.json", &path);
+	if (r >= 0)
+		r = is_array(c->dir, path);
+	return r;
 }
 
 static int list_children(struct io_dir *dir, const char *rel, struct children *c)

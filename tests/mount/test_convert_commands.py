@@ -505,3 +505,21 @@ def test_a_step_in_a_mount_is_refused_with_the_way_out(run, mount, tmp_path):
         r = run(command, SAMPLE / '1000/state', m / '9', ok=False)
         assert r.returncode == 1 and f"is a mount of pytreefs: write to its source '{tmp_path}/root'" in r.stderr
         assert f'{m.path}/9.tmp' in r.stderr and not os.listdir(tmp_path / 'root')
+
+
+def test_a_zarr_group_makes_no_checkpoint_of_its_directory(run, tmp_path):
+    """Only arrays do; and a directory of leaves without one is read beside those, too."""
+    np.save(tmp_path / 'w.npy', np.ones((6, 5), 'f4'))
+    (tmp_path / 'c').mkdir()
+    run('convert', tmp_path / 'w.npy', tmp_path / 'c/one')
+    (tmp_path / 'd/t').mkdir(parents=True)
+    (tmp_path / 'd/t/i.json').write_text('3')
+    run('export', '-o', 'zarr=3', tmp_path / 'c/one', tmp_path / 'd/a.zarr')
+    r = run('info', tmp_path / 'd', ok=False)
+    assert r.returncode == 1 and 'is no checkpoint' in r.stderr
+    run('convert', tmp_path / 'd/t', tmp_path / 'c/u1')
+    # The same beside what is an array.
+    (tmp_path / 'd/x').mkdir()
+    shutil.copy(next((tmp_path / 'd/a.zarr').glob('*/zarr.json')), tmp_path / 'd/x')
+    run('convert', tmp_path / 'd/t', tmp_path / 'c/u2')
+    assert run('cat', tmp_path / 'c/u1/i.json').stdout == run('cat', tmp_path / 'c/u2/i.json').stdout == '3\n'
