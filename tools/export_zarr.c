@@ -211,6 +211,39 @@ static int put_groups(struct zarr_out *o)
 	return r;
 }
 
+/* Names that zarr has for files of its own, of both formats: who reads the output looks for either. */
+static bool is_taken(struct span name)
+{
+	static const char *const names[] = { "zarr.json", ".zarray", ".zattrs", ".zgroup" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (span_eq(name, span_str(names[i])))
+			return true;
+	return false;
+}
+
+static int check_names(const struct export *x)
+{
+	for (size_t i = 0; i < x->n; i++) {
+		const struct export_leaf *l = &x->leaf[i];
+		auto_buf key = { 0 };
+		int r = structure_key(l->part, l->facts->leaf, &style_zarr, &key);
+		const char *end;
+
+		if (r < 0 || !buf_str(&key))
+			return fail(-ENOMEM, "cannot list the leaves");
+		for (const char *at = buf_str(&key); at; at = end ? end + 1 : NULL) {
+			end = strchr(at, '/');
+			/* Texts and None are in the attributes, under any name. */
+			if ((end || l->facts->kind == VALUE_ARRAY) &&
+			    is_taken(end ? span_of(at, (size_t)(end - at)) : span_str(at)))
+				return fail(-EINVAL, "'%s': zarr has no place for this key, which is a name of its own",
+					    l->path);
+		}
+	}
+	return 0;
+}
+
 static int make_groups(struct zarr_out *o)
 {
 	auto_buf structure = { 0 };
@@ -250,6 +283,8 @@ int export_zarr(struct export *x)
 		bytes[i] = x->leaf[i].bytes;
 	export_remarks(x);
 	o.store = store;
+	if (r >= 0)
+		r = check_names(x);
 	if (r >= 0 && team_is_lead(x->team))
 		r = make_groups(&o);
 	return export_lanes(x, r, x->n, bytes, export_array, &o);
