@@ -398,5 +398,6 @@ int seal_item(struct commit *c, struct commit_item *item)
 
 		r = dir ? io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0) : -ENOMEM;
 	}
-	return r < 0 ? err_at(r, "item '%.*s'", SPAN_ARG(item->name)) : 0;
+	/* A checkpoint that is one tree has no name of an item. */
+	return r < 0 && item->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(item->name)) : MIN(r, 0);
 }
