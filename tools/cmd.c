@@ -182,6 +182,8 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 	int r = 0;
 
 	*ret = (struct source){ 0 };
+	if (n == 0)
+		return fail(-EINVAL, "'' is no path");
 	while (n > 1 && path[n - 1] == '/')
 		n--;
 	/* From the whole path upwards: the first directory that is a checkpoint. */
@@ -230,7 +232,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 
 int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
 {
-	auto_free char *stored = source_stored_path(path);
+	auto_free char *stored = *path ? source_stored_path(path) : NULL;
 	int r = stored ? open_path(a, stored, ret) : -ENOENT;
 
 	if (r != -ENOENT)

@@ -156,6 +156,9 @@ static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint6
 
 	if (r < 0)
 		return r;
+	if (off > f.size && n == UINT64_MAX)
+		return fail(-EINVAL, "byte %llu is not inside the file of %llu", (unsigned long long)off,
+			    (unsigned long long)f.size);
 	if (off > f.size || (n != UINT64_MAX && n > f.size - off))
 		return fail(-EINVAL, "bytes %llu+%llu are not inside the file of %llu", (unsigned long long)off,
 			    (unsigned long long)n, (unsigned long long)f.size);

@@ -237,7 +237,7 @@ static void sum_up_json(const struct verify *v)
 /* What a path that is no directory means, such as ROOT/latest: the directory on disk. */
 static int resolve(struct cmd_args *a, char **ret)
 {
-	auto_free char *stored = source_stored_path(a->arg[0]);
+	auto_free char *stored = *a->arg[0] ? source_stored_path(a->arg[0]) : NULL;
 	auto_source s = { 0 };
 	const char *path = stored ? stored : a->arg[0];
 	struct stat st;

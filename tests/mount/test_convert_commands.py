@@ -523,3 +523,22 @@ def test_a_zarr_group_makes_no_checkpoint_of_its_directory(run, tmp_path):
     shutil.copy(next((tmp_path / 'd/a.zarr').glob('*/zarr.json')), tmp_path / 'd/x')
     run('convert', tmp_path / 'd/t', tmp_path / 'c/u2')
     assert run('cat', tmp_path / 'c/u1/i.json').stdout == run('cat', tmp_path / 'c/u2/i.json').stdout == '3\n'
+
+
+def test_two_keys_of_one_stored_name_are_said_of_the_checkpoint(run, tmp_path):
+    (tmp_path / 'in/a/b').mkdir(parents=True)
+    np.save(tmp_path / 'in/a/b.c.npy', np.ones(3))
+    np.save(tmp_path / 'in/a/b/c.npy', np.ones(3))
+    r = run('convert', '--layout', 'v0', tmp_path / 'in', tmp_path / 'out', ok=False)
+    assert r.returncode == 1 and "'out' is not committed: two leaves are stored under one name" in r.stderr
+
+
+@pytest.mark.parametrize('zarr', ['2', '3'])
+def test_a_key_that_is_a_file_of_zarr(run, tmp_path, zarr):
+    path = 'a/zarr.json.npy'
+    (tmp_path / 'in/a').mkdir(parents=True)
+    np.save(tmp_path / 'in' / path, np.ones(3))
+    run('convert', tmp_path / 'in', tmp_path / 'ck')
+    r = run('export', '-o', f'zarr={zarr}', tmp_path / 'ck', tmp_path / 'out.zarr', ok=False)
+    assert r.returncode == 1 and f"'{path}': zarr has no place for this key" in r.stderr
+    assert not (tmp_path / 'out.zarr').exists()

@@ -290,3 +290,19 @@ def test_through_a_mount_it_is_what_is_stored(run, mount, copy, cases):
     assert run('ls', 'state', cwd=m / '10').stdout == run('ls', root / '10/state').stdout
     r = run('cat', m / '10/nothing', ok=False)
     assert r.returncode == 1 and "'nothing'" in r.stderr
+
+
+@pytest.mark.parametrize('command', ['ls', 'tree', 'info', 'verify', 'stats', 'convert'])
+def test_an_empty_path_is_no_path(run, tmp_path, command):
+    """Not the directory that one happens to stand in."""
+    words = ['out'] if command == 'convert' else []
+    r = run(command, '', *words, ok=False, cwd=SAMPLE if command != 'convert' else tmp_path)
+    assert r.returncode == 1 and "'' is no path" in r.stderr
+
+
+def test_explain_says_only_the_bytes_that_were_asked_for(run):
+    leaf = SAMPLE / '1000/state/params/embed/table.npy'
+    r = run('explain', leaf, 99999999, ok=False)
+    assert r.returncode == 1 and 'byte 99999999 is not inside the file of' in r.stderr
+    r = run('explain', leaf, 99999999, 3, ok=False)
+    assert r.returncode == 1 and 'bytes 99999999+3 are not inside the file of' in r.stderr
