@@ -9,7 +9,7 @@
 #include "tools/walk.h"
 
 /* Options that all of them have, for their tables. */
-#define OPTION_ONLY { "only", 0, "GLOB", "only leaves that match, or are below what does; '**' spans names", true }
+#define OPTION_ONLY { "only", 0, "GLOB", "only leaves at or below a match; '**' spans names", true }
 #define OPTION_JSON { "json", 0, NULL, "as one JSON document" }
 #define OPTION_QUIET { "quiet", 'q', NULL, "no progress bar, no remarks" }
 #define OPTION_VERBOSE { "verbose", 'v', NULL, "say more" }

@@ -515,7 +515,7 @@ def test_a_zarr_group_makes_no_checkpoint_of_its_directory(run, tmp_path):
     (tmp_path / 'd/t').mkdir(parents=True)
     (tmp_path / 'd/t/i.json').write_text('3')
     run('export', '-o', 'zarr=3', tmp_path / 'c/one', tmp_path / 'd/a.zarr')
-    r = run('info', tmp_path / 'd', ok=False)
+    r = run('info', '.', ok=False, cwd=tmp_path / 'd')
     assert r.returncode == 1 and 'is no checkpoint' in r.stderr
     run('convert', tmp_path / 'd/t', tmp_path / 'c/u1')
     # The same beside what is an array.
