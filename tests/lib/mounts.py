@@ -160,12 +160,13 @@ def is_sanitized(program):
 
 
 def has_ended(pid):
-    """Gone, or a zombie that init has not collected yet."""
+    """Gone, or a zombie that init has not collected yet, and none of its threads holds its files any more."""
     try:
         stat = pathlib.Path(f'/proc/{pid}/stat').read_text()
+        threads = len(os.listdir(f'/proc/{pid}/task'))
     except OSError:
         return True
-    return stat.rpartition(')')[2].split()[0] in 'ZX'
+    return stat.rpartition(')')[2].split()[0] in 'ZX' and threads <= 1
 
 
 class MountError(Exception):
