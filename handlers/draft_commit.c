@@ -250,7 +250,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		.custom = s->custom.n ? buf_str(&s->custom) : NULL, .dir_mode = (unsigned)o->mode,
 		.atomicity = o->atomicity, .deadline_ns = deadline,
 	};
-	int r = d->dir->shared ? 0 : draft_dir_check(d->dir);
+	int r = 0;
 
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		r = sealing_item_fill(&s->item[i]);
@@ -346,7 +346,9 @@ int draft_commit(struct draft *d, struct span final)
 	if (r < 0)
 		return r;
 	trace(TRACE_STEP, "draft '%s' is to become '%.*s'", d->name, SPAN_ARG(final));
-	r = check_final(d, final);
+	r = d->dir->shared ? 0 : draft_dir_check(d->dir);
+	if (r >= 0)
+		r = check_final(d, final);
 	if (r >= 0)
 		r = check_closed(d->root, &patience);
 	if (r >= 0)
