@@ -197,12 +197,15 @@ void ns_stop(struct ns *ns)
 	watch_stop(take(ns->watch));
 	drafts_release(ns);
 	joint_free(take(ns->joint));
-	broadcast_free(take(ns->broadcast));
-	/* Prefetch jobs hold items: they end before their tables do. What still runs may post more. */
+	/*
+	 * Prefetch jobs hold items, and ask other ranks: they end before both do. What still runs may post more, but for
+	 * the threads that served other ranks: they have ended.
+	 */
 	if (ns->ckpt) {
 		pool_free(ns->ckpt->pool);
 		ns->ckpt->pool = ns->ckpt->env.pool = NULL;
 	}
+	broadcast_free(take(ns->broadcast));
 }
 
 void ns_close(struct ns *ns)
