@@ -34,12 +34,34 @@ static void what_a_failed_sync_lost_is_written_again(void **state)
 	}
 }
 
+/* As when the kernel dropped the page of a value, and the disk has something older. */
+static void drop_page(struct test_dir *t, const struct ocdbt_ref *ref)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+	auto_free char *path = span_dup_str(ref->rel);
+	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)"V", .n = 1 };
+
+	assert_int_equal(io_file_open(t->dir, path, O_RDWR, 0, &file), 0);
+	req.file = file;
+	assert_int_equal(io_run(t->io, &req, 1), 0);
+}
+
+/* One that has been written in part. */
+static struct ocdbt_stream *begun_stream(struct ocdbt_data *data)
+{
+	struct ocdbt_stream *s;
+	auto_buf b = { 0 };
+
+	pattern(&b, 3 * MiB, 4);
+	assert_int_equal(ocdbt_stream_open(data, &s), 0);
+	for (size_t at = 0; at < b.n; at += 300 * KiB)
+		assert_int_equal(ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))), 0);
+	return s;
+}
+
 static void what_cannot_be_read_back_is_refused(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
-	auto_of(io_file) struct io_file *file = NULL;
-	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)"V", .n = 1 };
-	auto_free char *path = NULL;
 	struct ocdbt_ref ref;
 	struct test_dir t;
 
@@ -47,11 +69,7 @@ static void what_cannot_be_read_back_is_refused(void **state)
 	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
 	assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
 	assert_int_equal(ocdbt_data_sync(data), -EIO);
-	/* As when the page was dropped, and the disk has something older. */
-	path = span_dup_str(ref.rel);
-	assert_int_equal(io_file_open(t.dir, path, O_RDWR, 0, &file), 0);
-	req.file = file;
-	assert_int_equal(io_run(t.io, &req, 1), 0);
+	drop_page(&t, &ref);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(ocdbt_data_sync(data), -EIO);
 		assert_non_null(strstr(err_text(-EIO), "write it again"));
@@ -72,16 +90,12 @@ static void a_cut_file_is_mended(void **state)
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct ocdbt_stream *s;
 	struct ocdbt_ref ref;
-	auto_buf b = { 0 };
 	struct test_dir t;
 
 	test_dir_open(&t, "fault(sync:eio:1):sync");
 	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
 	assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
-	pattern(&b, 3 * MiB, 4);
-	assert_int_equal(ocdbt_stream_open(data, &s), 0);
-	for (size_t at = 0; at < b.n; at += 300 * KiB)
-		assert_int_equal(ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))), 0);
+	s = begun_stream(data);
 	ocdbt_stream_abort(s);
 	assert_int_equal(ocdbt_data_sync(data), -EIO);
 	assert_int_equal(ocdbt_data_sync(data), 0);
@@ -94,25 +108,15 @@ static void a_cut_file_is_mended(void **state)
 static void a_cut_part_is_not_trusted(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
-	auto_of(io_file) struct io_file *file = NULL;
-	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)"V", .n = 1 };
-	auto_free char *path = NULL;
 	struct ocdbt_stream *s;
 	struct ocdbt_ref ref;
-	auto_buf b = { 0 };
 	struct test_dir t;
 
 	test_dir_open(&t, "fault(sync:eio:1):sync");
 	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
 	assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
-	path = span_dup_str(ref.rel);
-	pattern(&b, 3 * MiB, 4);
-	assert_int_equal(ocdbt_stream_open(data, &s), 0);
-	for (size_t at = 0; at < b.n; at += 300 * KiB)
-		assert_int_equal(ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))), 0);
-	assert_int_equal(io_file_open(t.dir, path, O_RDWR, 0, &file), 0);
-	req.file = file;
-	assert_int_equal(io_run(t.io, &req, 1), 0);
+	s = begun_stream(data);
+	drop_page(&t, &ref);
 	ocdbt_stream_abort(s);
 	assert_int_equal(ocdbt_data_sync(data), -EIO);
 	assert_int_equal(ocdbt_data_sync(data), -EIO);
