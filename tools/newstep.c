@@ -96,23 +96,20 @@ int path_check_outside(const char *path, const char *dir, bool may_be_item)
 	return real ? check_above(path, real, may_be_item) : r;
 }
 
-/* What is mounted where a path begins that goes through a mount. */
-static char *mounted_source(const char *stored)
+/* What is mounted there. */
+static char *mounted_source(const char *mountpoint)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
 	char text[2 * LIMIT_PATH_BYTES];
 	char *found = NULL;
 	struct mntent e;
 
-	while (f && getmntent_r(f, &e, text, sizeof(text))) {
-		size_t n = strlen(e.mnt_dir);
-		auto_free char *real = span_dup_str(span_of(stored, MIN(n, strlen(stored))));
-
-		if (real && !strcmp(real, e.mnt_dir) && stored[n] == '/' && !strncmp(e.mnt_type, "fuse", 4)) {
+	/* The last one lies on top. */
+	while (f && getmntent_r(f, &e, text, sizeof(text)))
+		if (!strcmp(mountpoint, e.mnt_dir) && !strncmp(e.mnt_type, "fuse", 4)) {
 			free(found);
 			found = strdup(e.mnt_fsname);
 		}
-	}
 	if (f)
 		endmntent(f);
 	return found;
@@ -125,8 +122,8 @@ static int check_no_mount(const char *dir, const char *name)
 
 	if (!stored)
 		return 0;
-	source = mounted_source(stored);
-	if (!source || !span_ends(span_str(stored), span_str("/stored")))
+	source = real ? mounted_source(real) : NULL;
+	if (!source)
 		return fail(-EINVAL, "'%s' is in a mount of pytreefs: write to its source", dir);
 	return fail(-EINVAL, "'%s' is a mount of pytreefs: write to its source '%s', or to %s/%s.tmp", dir, source, dir, name);
 }
