@@ -81,20 +81,12 @@ void print_size(char *out, size_t n, uint64_t bytes)
 	snprintf(out, n, i ? "%.1f %s" : "%.0f %s", v, unit[i]);
 }
 
-size_t control_len(struct span s)
-{
-	/* Terminals know those in two bytes, too. */
-	if (s.n > 1 && s.p[0] == 0xc2 && s.p[1] >= 0x80 && s.p[1] <= 0x9f)
-		return 2;
-	return s.n && iscntrl(s.p[0]) ? 1 : 0;
-}
-
 void print_name(FILE *out, const char *name)
 {
 	struct span s = span_str(name);
 
 	while (s.n) {
-		size_t n = control_len(s);
+		size_t n = span_control(s);
 
 		fputc(n ? '?' : s.p[0], out);
 		s = span_from(s, MAX(n, (size_t)1));

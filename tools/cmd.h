@@ -110,8 +110,6 @@ void source_close(struct source *s);
 
 /* "1.5 MiB" */
 void print_size(char *out, size_t n, uint64_t bytes);
-/* How many bytes a control character at the beginning of a text has; 0: there is none. */
-size_t control_len(struct span s);
 /* A name or text from disk, with '?' for control characters: it may be made to do something to a terminal. */
 void print_name(FILE *out, const char *name);
 /* "pytreefs: reason" on stderr. */

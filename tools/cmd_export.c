@@ -206,7 +206,9 @@ void export_remarks(struct export *x)
 	for (size_t i = 0; i < x->st.n && !cmd_flag(x->a, "quiet") && !x->only && team_is_lead(x->team); i++)
 		if (x->st.part[i].kind == PART_FILES) {
 			progress_clear(&x->progress);
-			fprintf(stderr, "pytreefs: item '%s' is no tree and is left out\n", x->st.part[i].path);
+			fputs("pytreefs: item '", stderr);
+			print_name(stderr, x->st.part[i].path);
+			fputs("' is no tree and is left out\n", stderr);
 		}
 }
 

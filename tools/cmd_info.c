@@ -19,9 +19,7 @@ static void add(struct buf *out, bool json, const char *name, struct span value)
 		buf_addf(out, ": %.*s", SPAN_ARG(value));
 	} else {
 		buf_addf(out, "%-16s ", name);
-		/* As print_name() prints it. */
-		for (; value.n; value = span_from(value, MAX(control_len(value), (size_t)1)))
-			buf_add_byte(out, control_len(value) ? '?' : value.p[0]);
+		buf_add_shown(out, value);
 		buf_add_byte(out, '\n');
 	}
 }

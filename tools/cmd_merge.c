@@ -50,10 +50,9 @@ static int check_leaves(struct item *item, size_t *ret_missing)
 			continue;
 		if (err_passes(r))
 			return r;
-		fputs("pytreefs: ", stderr);
 		if (strncmp(err_text(r), "leaf '", strlen("leaf '")))
-			fprintf(stderr, "leaf '%.*s': ", SPAN_ARG(t->param));
-		fprintf(stderr, "%s\n", err_text(r));
+			r = err_at(r, "leaf '%.*s'", SPAN_ARG(t->param));
+		print_error(r);
 		missing++;
 	}
 	*ret_missing = missing;

@@ -34,7 +34,13 @@ static int print_leaf(struct check *c, const struct transform *t, const char *it
 		if (r >= 0)
 			r = buf_add_byte(&line, '}');
 	} else if (r >= 0) {
-		r = buf_addf(&line, "%.*s <- %.*s\n", SPAN_ARG(buf_span(&path)), SPAN_ARG(buf_span(&how)));
+		r = buf_add_shown(&line, buf_span(&path));
+		if (r >= 0)
+			r = buf_add_str(&line, " <- ");
+		if (r >= 0)
+			r = buf_add_shown(&line, buf_span(&how));
+		if (r >= 0)
+			r = buf_add_byte(&line, '\n');
 	}
 	if (r >= 0)
 		fwrite(line.p, 1, line.n, stdout);
@@ -60,8 +66,9 @@ static int tell_idle(const struct check *c, const char *item, const struct tree 
 	while (r >= 0 && rest.n) {
 		size_t n = (size_t)((const uint8_t *)memchr(rest.p, '\n', rest.n) - rest.p);
 
-		fprintf(stderr, "pytreefs: %s%s%.*s\n", c->named ? item : "", c->named ? ": " : "", (int)n,
-			(const char *)rest.p);
+		fputs("pytreefs: ", stderr);
+		print_name(stderr, c->named ? item : "");
+		fprintf(stderr, "%s%.*s\n", c->named ? ": " : "", (int)n, (const char *)rest.p);
 		rest = span_from(rest, n + 1);
 	}
 	return r;

@@ -395,7 +395,8 @@ static int check_item(struct verify *v, const char *path)
 
 	if (cmd_flag(v->t.a, "verbose")) {
 		progress_clear(&v->t.progress);
-		fprintf(stderr, "%s\n", path);
+		print_name(stderr, path);
+		fputc('\n', stderr);
 	}
 	v->items++;
 	if (r >= 0 && S_ISDIR(st.st_mode))

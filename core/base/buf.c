@@ -3,6 +3,7 @@
  */
 #include "core/base/buf.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 #include "core/base/err.h"
@@ -97,6 +98,27 @@ int buf_addf(struct buf *b, const char *fmt, ...)
 	va_start(ap, fmt);
 	r = buf_vaddf(b, fmt, ap);
 	va_end(ap);
+	return r;
+}
+
+size_t span_control(struct span s)
+{
+	/* Terminals know those in two bytes, too. */
+	if (s.n > 1 && s.p[0] == 0xc2 && s.p[1] >= 0x80 && s.p[1] <= 0x9f)
+		return 2;
+	return s.n && iscntrl(s.p[0]) ? 1 : 0;
+}
+
+int buf_add_shown(struct buf *b, struct span s)
+{
+	int r = 0;
+
+	while (s.n && r >= 0) {
+		size_t n = span_control(s);
+
+		r = buf_add_byte(b, n ? '?' : s.p[0]);
+		s = span_from(s, MAX(n, (size_t)1));
+	}
 	return r;
 }
 

@@ -76,6 +76,9 @@ static inline struct span span_from(struct span s, size_t at)
 /* For printf: ("%.*s", SPAN_ARG(s)). */
 #define SPAN_ARG(s) (int)(s).n, (const char *)(s).p
 
+/* How many bytes a control character at the beginning of a text has; 0: there is none. */
+size_t span_control(struct span s);
+
 /* Make room for extra more bytes. */
 int buf_reserve(struct buf *b, size_t extra);
 int buf_add(struct buf *b, const void *p, size_t n);
@@ -84,6 +87,8 @@ int buf_add_str(struct buf *b, const char *s);
 int buf_add_byte(struct buf *b, uint8_t byte);
 int buf_add_zero(struct buf *b, size_t n);
 int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A name or text from disk for a person: '?' for control characters, which may be made to do something to a terminal. */
+int buf_add_shown(struct buf *b, struct span s);
 int buf_vaddf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 /* A NUL behind the contents, not counted in n; the text, or NULL when memory is short. */
 const char *buf_str(struct buf *b);

@@ -14,6 +14,7 @@
 #include <syslog.h>
 #include <time.h>
 
+#include "core/base/buf.h"
 #include "core/base/err.h"
 
 #define RING_LINES 256
@@ -121,8 +122,7 @@ void log_at(enum log_level level, const char *fmt, ...)
 	va_end(ap);
 	/* Messages quote names from disk: no control characters reach a terminal or a log. */
 	for (char *c = line; *c; c++)
-		if (iscntrl((unsigned char)*c))
-			*c = '?';
+		memset(c, '?', span_control(span_of(c, strnlen(c, 2))));
 	pthread_mutex_lock(&sink.lock);
 	if (!strcmp(line, sink.last)) {
 		sink.repeats++;

@@ -185,13 +185,16 @@ int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
 
 void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out)
 {
-	auto_buf key = { 0 };
+	auto_buf key = { 0 }, place = { 0 };
 
 	if (key_of(z, c, &key) < 0)
 		return;
-	buf_addf(out, "chunk '%.*s' (", SPAN_ARG(buf_span(&key)));
-	if (kv_where_text(z->kv, buf_span(&key), out) < 0)
-		buf_add_str(out, "unknown place");
+	if (kv_where_text(z->kv, buf_span(&key), &place) < 0)
+		buf_add_str(&place, "unknown place");
+	buf_add_str(out, "chunk '");
+	buf_add_shown(out, buf_span(&key));
+	buf_add_str(out, "' (");
+	buf_add_shown(out, buf_span(&place));
 	buf_add_str(out, ")");
 }
 

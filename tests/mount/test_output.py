@@ -92,7 +92,8 @@ def test_no_member_of_info_twice(run):
     assert doc['source_shape'] == 'item' and isinstance(doc['shape'], list)
 
 
-@pytest.mark.parametrize('words', [['ls'], ['ls', '-l'], ['tree'], ['info'], ['stats']], ids=' '.join)
+@pytest.mark.parametrize('words', [['ls'], ['ls', '-l'], ['tree'], ['info'], ['stats'], ['explain'],
+                                   ['transform', '--check', 'tests/data/transform_rules.json']], ids=' '.join)
 def test_no_control_character_of_a_key_reaches_the_terminal(run, tmp_path, words):
     """ESC, a line's end, and the CSI that is one character of Unicode; --json has them as JSON writes them."""
     key = 'k\x1bc\x07\n\x9bm'
@@ -101,13 +102,22 @@ def test_no_control_character_of_a_key_reaches_the_terminal(run, tmp_path, words
     np.save(leaf, np.zeros(2))
     run('convert', leaf.parent, tmp_path / 'tree')
     where = tmp_path / 'tree'
-    if words == ['info']:
+    if words in (['info'], ['explain']):
         names = json.loads(run('ls', '--json', where).stdout)
         where = where / next(n['name'] for n in names if n['name'].startswith('k'))
     out = run(*words, where).stdout
     assert 'k?' in out and not {'\x1b', '\x07', '\x9b'} & set(out) and all(line for line in out.splitlines()[:-2])
     r = run('cat', tmp_path / 'tree' / 'no\x1bsuch', ok=False)
     assert '\x1b' not in r.stderr
+
+
+def test_no_control_character_of_an_item_reaches_the_terminal(run, tmp_path):
+    shutil.copytree(SAMPLE / '1000', tmp_path / '1000')
+    for item in ('state', 'config'):
+        os.rename(tmp_path / '1000' / item, tmp_path / '1000' / f'{item}\x1b\x9b')
+    said = run('verify', '-v', tmp_path / '1000', ok=False).stderr
+    said += run('export', tmp_path / '1000', tmp_path / 'out.npz').stderr
+    assert 'state??\n' in said and "'config??' is no tree" in said and not {'\x1b', '\x9b'} & set(said)
 
 
 def test_ls_of_a_mount_whose_daemon_died_says_so(run, program, tmp_path):
