@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -310,6 +311,23 @@ static int wait_ready(int fd, pid_t child)
 	return 1;
 }
 
+/* The background process leaves this directory. */
+static int resolve(const struct fs_mount *m, char **ret_source, char **ret_mountpoint)
+{
+	struct stat st;
+
+	*ret_source = realpath(m->source, NULL);
+	if (!*ret_source)
+		return err_sys("cannot open", m->source);
+	*ret_mountpoint = realpath(m->mountpoint, NULL);
+	if (!*ret_mountpoint || stat(*ret_mountpoint, &st) < 0)
+		return err_sys("cannot mount on", m->mountpoint);
+	/* The kernel would mount on a file, too, and every access to it would then fail. */
+	if (!S_ISDIR(st.st_mode))
+		return fail(-ENOTDIR, "cannot mount on '%s': it is no directory", m->mountpoint);
+	return 0;
+}
+
 int fs_main(const struct fs_mount *m)
 {
 	auto_free char *source = NULL, *mountpoint = NULL;
@@ -317,14 +335,10 @@ int fs_main(const struct fs_mount *m)
 	struct fs early = { 0 };
 	int pipe_fd[2];
 	pid_t child;
-	int r;
+	int r = resolve(m, &source, &mountpoint);
 
-	/* The background process leaves this directory. */
-	source = realpath(m->source, NULL);
-	mountpoint = source ? realpath(m->mountpoint, NULL) : NULL;
-	if (!mountpoint)
-		return agree(m, &early, source ? err_sys("cannot mount on", m->mountpoint) :
-						 err_sys("cannot open", m->source));
+	if (r < 0)
+		return agree(m, &early, r);
 	resolved.source = source;
 	resolved.mountpoint = mountpoint;
 	if (m->foreground)

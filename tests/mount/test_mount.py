@@ -49,6 +49,18 @@ def test_a_mount_point_that_is_not_there(program, cases, tmp_path):
     assert 'nowhere' in text
 
 
+def test_a_mount_point_that_is_a_file(program, cases, mnt):
+    """The kernel takes it, and gives EIO for every access."""
+    file = mnt / 'file'
+    file.write_bytes(b'x')
+    try:
+        _, text = failing(program, cases('manager-root').path, file)
+        assert f"'{file}'" in text and 'no directory' in text
+    finally:
+        subprocess.run(['umount', '-l', file], capture_output=True)
+    assert file.read_bytes() == b'x'
+
+
 def test_a_directory_of_something_else_is_an_error(program, mnt, tmp_path):
     """Never an empty directory: the error names the directory and what was looked for."""
     other = tmp_path / 'photos'
