@@ -166,6 +166,13 @@ char *source_stored_path(const char *path)
 	return NULL;
 }
 
+int source_in_no_mount(const struct cmd_args *a, const char *path)
+{
+	auto_free char *stored = source_stored_path(path);
+
+	return stored ? fail(-EINVAL, "'%s' is in a mount of pytreefs: %s takes the source of that", path, a->cmd->name) : 0;
+}
+
 static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 {
 	size_t n = strlen(path), end;

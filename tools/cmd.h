@@ -98,6 +98,8 @@ struct source {
  * this is the path of that, the caller's. NULL: the path is in no mount of ours, or goes there already.
  */
 char *source_stored_path(const char *path);
+/* For commands that change what is stored, and find nothing of it in a mount: 0, or -EINVAL for a path in one. */
+int source_in_no_mount(const struct cmd_args *a, const char *path);
 /*
  * Open "SOURCE/inner/path", through a mount what is stored there: SOURCE is the longest leading part that is a
  * checkpoint. Threads are started. -ENOENT, -EINVAL as the parts say.

@@ -81,8 +81,10 @@ static int collect(struct cmd_args *a, const struct gc_opts *o)
 {
 	auto_of(io_dir) struct io_dir *source = NULL;
 	struct io_engine *io;
-	int r = io_engine_open(a->options.io, &io);
+	int r = source_in_no_mount(a, a->arg[0]);
 
+	if (r >= 0)
+		r = io_engine_open(a->options.io, &io);
 	if (r < 0)
 		return r;
 	r = io_dir_open(io, a->arg[0], &source);

@@ -156,7 +156,9 @@ static int run_merge(struct cmd_args *a)
 	log_stderr_level(LOG_LEVEL_ERROR);
 	/* Also one whose name says that it was never committed. */
 	a->options.shape = SHAPE_ITEM;
-	r = ns_open(a->arg[0], &a->options, &ns);
+	r = source_in_no_mount(a, a->arg[0]);
+	if (r >= 0)
+		r = ns_open(a->arg[0], &a->options, &ns);
 	if (r >= 0)
 		r = ns_start(ns, NULL);
 	if (r >= 0)

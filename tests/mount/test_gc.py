@@ -107,6 +107,14 @@ def test_links_are_not_followed(program, source, tmp_path):
     assert not tmp.exists()
 
 
+def test_a_mount_is_refused(run, mount, source):
+    """It shows no draft of others, and no database that was never merged: nothing would be found."""
+    m = mount(source)
+    for command in ('gc', 'merge'):
+        r = run(command, m.path, ok=False)
+        assert r.returncode == 1 and f"'{m.path}' is in a mount" in r.stderr and 'the source' in r.stderr
+
+
 def test_text_says_what_and_how_much(program, source):
     (source / '5.orbax-checkpoint-tmp-deleted-1').mkdir()
     (source / '5.orbax-checkpoint-tmp-deleted-1' / 'file').write_bytes(bytes(1 << 20))
