@@ -83,10 +83,17 @@ static void put_device(struct buf *out, const struct sharding_box *b, unsigned r
 	buf_add_byte(out, '}');
 }
 
+/* The name of a leaf's file without its ending, and of a view without what makes it one: escaped keys have neither. */
+static struct span leaf_stem(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+
+	return span_of(name, MIN(dot ? (size_t)(dot - name) : strlen(name), strcspn(name, "[@")));
+}
+
 static int print_sharding(struct source *s, struct node_leaf *l, bool json)
 {
 	auto_of(sharding) struct sharding *sharding = NULL;
-	const char *slash = strrchr(s->inner, '/'), *name = slash ? slash + 1 : s->inner, *dot = strrchr(name, '.');
 	auto_value v = { 0 };
 	auto_buf out = { 0 };
 	struct span text;
@@ -108,7 +115,7 @@ static int print_sharding(struct source *s, struct node_leaf *l, bool json)
 		sharding_box(sharding, v.array->meta.shape, v.array->meta.rank, i, &b);
 		if (json)
 			buf_add_str(&out, i ? ",\n" : "[");
-		put_device(&out, &b, v.array->meta.rank, span_of(name, dot ? (size_t)(dot - name) : strlen(name)), json);
+		put_device(&out, &b, v.array->meta.rank, leaf_stem(s->inner), json);
 	}
 	if (json)
 		buf_add_str(&out, "]\n");

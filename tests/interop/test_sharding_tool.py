@@ -53,5 +53,7 @@ def test_as_text_and_where_there_is_none(run, cases):
     case = cases('mesh-ocdbt-zarr2-v0')
     out = run('explain', '--sharding', case.path / 'both.npy').stdout
     assert 'replica 0: both[0:16,0:24].npy' in out and out.count('\n') == 8
+    for view in ('both[0:4]', 'both@float16', 'both[0:4]@8x8'):
+        assert run('explain', '--sharding', case.path / f'{view}.npy').stdout == out
     r = run('explain', '--sharding', case.path / 'numpy.npy', ok=False)
     assert r.returncode == 1 and 'no recorded sharding' in r.stderr
