@@ -131,9 +131,12 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 			return -1;
 		}
 		if (c->takes_mount_options && !strncmp(argv[i], "-o", 2)) {
-			const char *text = argv[i][2] ? argv[i] + 2 : i + 1 < argc ? argv[++i] : "";
-			int r = set_options(a, text);
+			const char *text = argv[i][2] ? argv[i] + 2 : argv[++i];
+			int r;
 
+			if (i == argc)
+				return cmd_wrong(c, "an argument is missing for '%s'", "-o");
+			r = set_options(a, text);
 			if (r < 0) {
 				fprintf(stderr, "pytreefs %s: %s\n", c->name, err_text(r));
 				return EXIT_USAGE;

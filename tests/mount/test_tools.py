@@ -46,7 +46,7 @@ def test_help_of_the_whole(run):
 
 
 @pytest.mark.parametrize('words', [[], ['nosuchcommand'], ['ls'], ['ls', '--nosuch', '.'], ['cat'], ['info'],
-                                   ['tree'], ['explain'], ['dump'], ['umount']])
+                                   ['tree'], ['explain'], ['dump'], ['umount'], ['ls', SAMPLE, '-o']])
 def test_wrong_usage_is_status_2(run, words):
     r = run(*words, ok=False)
     assert r.returncode == 2 and r.stderr.strip() and not r.stdout.strip(), (r.returncode, r.stdout, r.stderr)
