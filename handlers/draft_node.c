@@ -219,12 +219,14 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 /* Names in a draft that are no item's: Orbax keeps them to itself, or hides them. */
 int draft_check_item_name(struct span stem)
 {
-	static const char *const reserved[] = { "AUTO", "_CHECKPOINT_DELETION", "_CHECKPOINT_METADATA",
+	static const char *const reserved[] = { "AUTO", "_CHECKPOINT_DELETION", "_CHECKPOINT_METADATA", "_METADATA",
 						"commit_success.txt", "orbax.checkpoint" };
 
 	for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
 		if (span_eq(stem, span_str(reserved[i])))
 			return fail(-EINVAL, "'%.*s' is a name that Orbax keeps to itself", SPAN_ARG(stem));
+	if (span_eq(stem, span_str(".")) || span_eq(stem, span_str("..")))
+		return fail(-EINVAL, "'%.*s' is no item's name", SPAN_ARG(stem));
 	if (memmem(stem.p, stem.n, ".orbax-checkpoint-tmp", 21))
 		return fail(-EINVAL, "'%.*s' is no item's name: Orbax takes it for a temporary one", SPAN_ARG(stem));
 	return 0;
@@ -252,11 +254,9 @@ static int check_name(const struct draft_node *dir, struct span name, bool is_di
 		return 0;
 	if (!utf8_valid(name))
 		return fail(-EINVAL, "'%.*s' is not UTF-8, and keys are text", SPAN_ARG(name));
-	if (of_draft && is_dir) {
-		r = draft_check_item_name(name);
-		if (r < 0)
-			return r;
-	}
+	/* The name of an item is no key's: it stands as it is, in a committed step too. */
+	if (of_draft && is_dir)
+		return draft_check_item_name(name);
 	if (is_dir)
 		return name_is_hashed(name) ? 0 : name_unescape(name, NAME_CONTAINER, true, &key);
 	/*

@@ -158,6 +158,28 @@ def test_items(mount, root):
     assert (m / '7/metrics/metrics').read_text() == json.dumps({'loss': 1.25})
 
 
+def test_items_have_any_name(run, mount, root, tmp_path):
+    """What is escaped in a key stands as it is in an item's name: in listings, drafts, and what is exported."""
+    names = ['x.npy', 'm.json', 'a%b', 'a%25b', 'a@b', '%', 'latest']
+    trees = {name: {'w': W + i} for i, name in enumerate(names)}
+    with ocp0.CheckpointManager(root, item_names=names) as manager:
+        manager.save(1, args=ocp0.args.Composite(**{n: ocp0.args.PyTreeSave(t) for n, t in trees.items()}))
+        manager.wait_until_finished()
+    m = mount(root)
+    (m / '2.tmp').mkdir()
+    subprocess.run(['cp', '-r', f'{m.path}/1/.', m / '2.tmp'], check=True)
+    assert sorted(os.listdir(m / '2.tmp')) == sorted([*names, '_CHECKPOINT_METADATA'])
+    commit(m, '2')
+    run('convert', root / '1', root / '3')
+    for i, out in enumerate(('d', 'n.npz', 's.safetensors', 'z.zarr')):
+        run('export', root / '1', tmp_path / out)
+        run('save', tmp_path / out, root / str(4 + i))
+    with ocp0.CheckpointManager(root, item_names=names) as manager:
+        for step in range(1, 8):
+            got = manager.restore(step, args=ocp0.args.Composite(**{n: ocp0.args.PyTreeRestore() for n in names}))
+            assert all(expect.same_bits(got[n]['w'], trees[n]['w']) for n in names), step
+
+
 @pytest.mark.feature('E5')
 def test_names_of_files_in_items(mount, root):
     """E4, E5: file names by option."""
