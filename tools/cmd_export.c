@@ -82,7 +82,7 @@ static int list_leaves(struct export *x)
 	for (size_t i = 0; i < x->survey.n && r >= 0; i++) {
 		const struct leaf_facts *f = &x->survey.leaf[i];
 
-		if (walk_selects(&x->st.part[f->part], f->leaf, x->only))
+		if (walk_selects("", &x->st.part[f->part], f->leaf, x->only))
 			r = add_leaf(x, f);
 	}
 	if (r >= 0 && x->n == 0 && x->only)

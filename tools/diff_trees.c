@@ -61,7 +61,7 @@ static void say_one_side(struct diff *d, const char *prefix, const struct subtre
 {
 	auto_buf path = { 0 };
 
-	if (is_selective(d) && !walk_selects(part, node, cmd_value(d->t.a, "only")))
+	if (is_selective(d) && !walk_selects(prefix, part, node, cmd_value(d->t.a, "only")))
 		return;
 	if (buf_add_str(&path, prefix) >= 0 && subtree_path(part, node, &path) >= 0)
 		diff_say(d, buf_str(&path), in_a ? "only in A" : "only in B", "");

@@ -147,7 +147,7 @@ static int feed_tree(const struct subtree_part *part, const char *only, struct f
 		const struct tree_node *t = part->item->tree->nodes[i];
 
 		if (t->kind == TREE_LEAF)
-			r = walk_selects(part, t, only) ? feed_leaf(part, t, f) : 0;
+			r = walk_selects("", part, t, only) ? feed_leaf(part, t, f) : 0;
 		else if (!only)
 			r = feed_container(part, t, f);
 	}
@@ -168,10 +168,10 @@ static int feed_kinds_of_chosen(const struct subtree_part *part, const char *onl
 		/* A list that loses a member is none any more: its positions would have gaps. */
 		for (uint32_t k = i; k < below && !chosen; k++)
 			chosen = part->item->tree->nodes[k]->kind == TREE_LEAF &&
-				 walk_selects(part, part->item->tree->nodes[k], only);
+				 walk_selects("", part, part->item->tree->nodes[k], only);
 		for (uint32_t k = i; k < below && chosen && t->kind != TREE_DICT; k++)
 			chosen = part->item->tree->nodes[k]->kind != TREE_LEAF ||
-				 walk_selects(part, part->item->tree->nodes[k], only);
+				 walk_selects("", part, part->item->tree->nodes[k], only);
 		if (chosen && t->kind != TREE_LEAF)
 			r = feed_container(part, t, f);
 	}

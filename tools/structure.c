@@ -132,7 +132,7 @@ static bool is_whole(const struct printing *p, const struct subtree_part *part, 
 	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
 
-		if (below->kind == TREE_LEAF && !walk_selects(part, below, p->only))
+		if (below->kind == TREE_LEAF && !walk_selects("", part, below, p->only))
 			return false;
 	}
 	return true;
@@ -144,7 +144,7 @@ static bool is_there(const struct printing *p, const struct subtree_part *part, 
 	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
 
-		if (below->kind == TREE_LEAF && walk_selects(part, below, p->only))
+		if (below->kind == TREE_LEAF && walk_selects("", part, below, p->only))
 			return true;
 	}
 	return !p->only;
@@ -228,7 +228,7 @@ static int print_part(struct printing *p, const struct subtree_part *part)
 
 		if (t->kind != TREE_LEAF)
 			r = is_there(p, part, t) ? print_container(p, part, t) : 0;
-		else if (walk_selects(part, t, p->only))
+		else if (walk_selects("", part, t, p->only))
 			r = print_leaf(p, part, t);
 	}
 	return r;

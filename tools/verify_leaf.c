@@ -581,12 +581,15 @@ int verify_leaves(struct verify *v, const struct verify_tree *t)
 					     .part = leaf_check_pack, .join = leaf_check_join };
 	struct leaf_checks all = { v, t, PTHREAD_MUTEX_INITIALIZER };
 	auto_subtree st = { 0 };
-	auto_buf prefix = { 0 };
-	int r = subtree_of_item(t->item, "", &st);
+	auto_free char *prefix = NULL;
+	const char *path = strcmp(t->item->path, ".") ? t->item->path : "";
+	size_t n = v->ckpt->shape == SHAPE_ROOT ? strcspn(path, "/") : 0;
+	int r;
 
-	if (r >= 0 && strcmp(t->item->path, "."))
-		r = buf_addf(&prefix, "%s/", t->item->path);
+	/* Of a root the step is in front, as with other commands. */
+	prefix = str_fmt("%.*s%s", (int)n, path, n ? "/" : "");
+	r = prefix ? subtree_of_item(t->item, path + n + (path[n] == '/'), &st) : -ENOMEM;
 	if (r >= 0)
-		r = targets_walk(&v->t, &st, prefix.n ? buf_str(&prefix) : "", &ops, &all);
+		r = targets_walk(&v->t, &st, prefix, &ops, &all);
 	return r;
 }

@@ -94,39 +94,39 @@ bool walk_glob(const char *pattern, const char *path)
 	return match(pattern, path);
 }
 
-/* A pattern may be of the path from what was named on, or of the path in the item; with extension or without. */
-static bool is_wanted(const char *pattern, const char *path, const char *inner)
+/* With its extension or without. */
+static bool is_wanted(const char *pattern, const char *path)
 {
 	static const char *const exts[] = { ".npy", ".json", ".txt", ".null" };
-	char bare[2][LIMIT_PATH_BYTES + 1];
-	const char *names[] = { path, inner };
+	char bare[LIMIT_PATH_BYTES + 1];
 
-	for (int i = 0; i < 2; i++) {
-		if (match(pattern, names[i]))
-			return true;
-		snprintf(bare[i], sizeof(bare[i]), "%s", names[i]);
-		for (size_t k = 0; k < ARRAY_LEN(exts); k++) {
-			size_t n = strlen(bare[i]), m = strlen(exts[k]);
+	if (match(pattern, path))
+		return true;
+	snprintf(bare, sizeof(bare), "%s", path);
+	for (size_t k = 0; k < ARRAY_LEN(exts); k++) {
+		size_t n = strlen(bare), m = strlen(exts[k]);
 
-			if (n > m && !strcmp(bare[i] + n - m, exts[k])) {
-				bare[i][n - m] = '\0';
-				if (match(pattern, bare[i]))
-					return true;
-				break;
-			}
+		if (n > m && !strcmp(bare + n - m, exts[k])) {
+			bare[n - m] = '\0';
+			return match(pattern, bare);
 		}
 	}
 	return false;
 }
 
-static int is_selected(const struct subtree_part *part, const struct tree_node *leaf, const char *only)
+/* A pattern may be of the path as it is printed, of that in the step, or of that in the item. */
+static int is_selected(const char *prefix, const struct subtree_part *part, const struct tree_node *leaf,
+		       const char *only)
 {
 	auto_buf path = { 0 }, inner = { 0 };
+	size_t n_prefix = strlen(prefix);
 	int r;
 
 	if (!only)
 		return 1;
-	r = subtree_path(part, leaf, &path);
+	r = buf_add_str(&path, prefix);
+	if (r >= 0)
+		r = subtree_path(part, leaf, &path);
 	if (r >= 0)
 		r = tree_path(leaf, &inner);
 	if (r < 0 || !buf_str(&path) || !buf_str(&inner))
@@ -137,16 +137,17 @@ static int is_selected(const struct subtree_part *part, const struct tree_node *
 
 		if (!one)
 			return -ENOMEM;
-		if (is_wanted(one, buf_str(&path), buf_str(&inner)))
+		if (is_wanted(one, buf_str(&path)) || is_wanted(one, buf_str(&path) + n_prefix) ||
+		    is_wanted(one, buf_str(&inner)))
 			return 1;
 		only += n + (only[n] == '\n');
 	}
 	return 0;
 }
 
-bool walk_selects(const struct subtree_part *part, const struct tree_node *node, const char *only)
+bool walk_selects(const char *prefix, const struct subtree_part *part, const struct tree_node *node, const char *only)
 {
-	return is_selected(part, node, only) == 1;
+	return is_selected(prefix, part, node, only) == 1;
 }
 
 /* ---- the list ---- */
@@ -162,7 +163,7 @@ int walk_init(struct walk *w, const struct subtree *st, const char *prefix, cons
 
 		for (uint32_t i = end ? p->tree->id : 0; i < end; i++) {
 			const struct tree_node *t = p->item->tree->nodes[i];
-			int r = t->kind == TREE_LEAF ? is_selected(p, t, only) : 0;
+			int r = t->kind == TREE_LEAF ? is_selected(prefix, p, t, only) : 0;
 
 			if (r < 0)
 				return fail(-ENOMEM, "cannot list the leaves");

@@ -102,7 +102,7 @@ int walk_tiles(struct walk_leaf *leaf, uint64_t task, struct walk_lane *lane, wa
  * directory matches all that is below it.
  */
 bool walk_glob(const char *pattern, const char *path);
-/* Whether the patterns of --only choose a node of a part: its path, or its path in the item. */
-bool walk_selects(const struct subtree_part *part, const struct tree_node *node, const char *only);
+/* Whether the patterns of --only choose a node of a part: its path, with or without the prefix, or that in the item. */
+bool walk_selects(const char *prefix, const struct subtree_part *part, const struct tree_node *node, const char *only);
 
 #endif

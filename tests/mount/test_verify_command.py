@@ -102,6 +102,16 @@ def test_a_source_a_step_an_item(run, where):
     assert not doc['findings'] and doc['leaves'] >= 76
 
 
+@pytest.mark.parametrize('pattern', ['1500/state/params/embed', '1500/state/params/**/table.npy', 'state/params/*/table',
+                                     '**/params/embed', 'params/embed/table'])
+def test_leaves_are_chosen_by_every_path_that_they_have(run, pattern):
+    """As it is printed, in its step, in its item: the same for each command that goes through leaves."""
+    where = SAMPLE if pattern.startswith('1500') else SAMPLE / '1500'
+    assert verify(run, where, '--only', pattern)['leaves'] == 1
+    assert len(json.loads(run('stats', '--json', '--only', pattern, where).stdout)) == 1
+    assert json.loads(run('diff', '--json', '--only', pattern, where, where).stdout)['compared'] == 1
+
+
 def test_only_some_leaves(run):
     doc = verify(run, SAMPLE / '1500', '--only', '**/embed/**')
     assert 0 < doc['leaves'] < 10 and doc['chunks'] == doc['leaves']
