@@ -194,7 +194,8 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 				err_save(r, &first);
 			r = 0;
 		}
-		if (r != 0)
+		/* What is left of ".." is not above it. */
+		if (r != 0 || span_ends(span_of(path, end), span_str("/..")) || (end == 2 && !strncmp(path, "..", 2)))
 			break;
 		while (end > 0 && path[end - 1] != '/')
 			end--;
@@ -203,8 +204,8 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		if (end == 1 && path[0] == '/')
 			break;
 	}
-	/* Who stands inside a checkpoint names what is in it without the directory itself. */
-	if (r == 0 && path[0] != '/') {
+	/* Who stands inside a checkpoint names what is in it without the directory itself, and not what is beside it. */
+	if (r == 0 && path[0] != '/' && strncmp(path, "../", 3)) {
 		r = try_source(a, ".", 1, ret);
 		is_here = r > 0;
 		r = r == -EINVAL ? 0 : r;
@@ -217,8 +218,11 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		end++;
 	ret->inner = span_dup_str(span_of(path + MIN(end, n), n - MIN(end, n)));
 	r = ret->inner ? ns_start(ret->ns, NULL) : fail(-ENOMEM, "cannot open '%s'", path);
-	if (r >= 0)
+	if (r >= 0) {
+		/* What was not there while the kind of checkpoint was looked for is no reason. */
+		err_clear();
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
+	}
 	if (r == -ENOENT && is_here)
 		r = first.code ? err_restore(&first) : fail(-ENOENT, "'%s' does not exist", path);
 	else if (r == -ENOENT)

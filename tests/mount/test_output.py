@@ -58,6 +58,15 @@ def test_a_path_inside_the_checkpoint_one_stands_in(run):
     assert r.returncode == 1 and "'nosuch' does not exist" in r.stderr
 
 
+@pytest.mark.parametrize('here, path, says', [
+    ('.', f'{SAMPLE}/nope', f"'{SAMPLE}' has no 'nope'"), ('1000/state', '../../nope', "'../..' has no 'nope'"),
+    ('1000', './nope', "'.' has no 'nope'"), ('1000', '../../nope', "'../..' is no checkpoint")])
+def test_what_is_absent_is_said_of_the_path(run, here, path, says):
+    """Not of a file that was looked for to tell the kind of a checkpoint, nor of a directory between."""
+    r = run('ls', path, ok=False, cwd=SAMPLE / here)
+    assert r.returncode == 1 and says in r.stderr, r.stderr
+
+
 @pytest.mark.parametrize('words,name', [
     (['cat', STATE], 'state'), (['export', SAMPLE, 'x.npz'], 'sample'), (['report', SAMPLE], 'sample')])
 def test_what_is_refused_has_its_name(run, tmp_path, words, name):
