@@ -11,6 +11,7 @@
 #include "tools/export.h"
 #include "tools/input.h"
 #include "tools/interrupt.h"
+#include "tools/newfile.h"
 #include "tools/newstep.h"
 #include "tools/targets.h"
 #include "tools/team_work.h"
@@ -162,17 +163,41 @@ static int copy_metadata(const struct job *j, const struct input *in, const char
 	return r;
 }
 
+/* The first step of a new root makes it, durably: a step is not there without it. */
+static int make_root(const char *dir, bool *ret_made)
+{
+	auto_free char *above = NULL, *name = NULL, *self = NULL;
+	int r;
+
+	*ret_made = mkdir(dir, 0777) == 0;
+	if (!*ret_made)
+		return errno == EEXIST ? 0 : err_sys("cannot make", dir);
+	r = path_split(dir, &above, &name);
+	/* The directory itself, when a link leads to it. */
+	self = r >= 0 ? str_fmt("%s/.", above) : NULL;
+	return self ? newfile_sync_path(self) : r < 0 ? r : -ENOMEM;
+}
+
+/* It stays when it has a step. Returns r. */
+static int unmake_root(const char *dir, bool made, int r)
+{
+	if (made)
+		rmdir(dir);
+	return r;
+}
+
 static int convert_root(struct job *j, struct input *in, const char *out)
 {
 	auto_listing l = { 0 };
+	bool made = false;
 	int r = node_list(in->source.node, &l);
 
 	if (r >= 0 && l.n <= 2)
 		r = fail(-EINVAL, "'%s' has no step", in->path);
 	if (r >= 0)
 		r = path_check_outside(out, out, true);
-	if (r >= 0 && mkdir(out, 0777) < 0 && errno != EEXIST)
-		r = err_sys("cannot make", out);
+	if (r >= 0)
+		r = make_root(out, &made);
 	r = team_meet(j->team, r);
 	for (size_t i = 2; i < l.n && r >= 0; i++) {
 		r = convert_step(j, in->path, listing_name(&l, i), out);
@@ -181,7 +206,7 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 	}
 	if (r >= 0)
 		r = team_meet(j->team, team_is_lead(j->team) ? copy_metadata(j, in, out) : 0);
-	return r;
+	return r < 0 ? unmake_root(out, made, r) : r;
 }
 
 /* ---- the commands ---- */
@@ -286,6 +311,7 @@ static int save(struct cmd_args *a, struct team *team)
 	const char *path = a->arg[0], *out = a->arg[1];
 	auto_free char *dir = NULL, *name = NULL;
 	auto_input in = { 0 };
+	bool made = false;
 	struct job j;
 	int r = path_split(out, &dir, &name);
 
@@ -298,12 +324,13 @@ static int save(struct cmd_args *a, struct team *team)
 		r = fail(-EINVAL, "'%s' is a directory of steps: name one of them", path);
 	if (r >= 0)
 		r = path_check_outside(out, dir, false);
-	/* The first step of a new root makes it. */
-	if (r >= 0 && mkdir(dir, 0777) < 0 && errno != EEXIST)
-		r = err_sys("cannot make", dir);
+	if (r >= 0)
+		r = make_root(dir, &made);
 	r = team_meet(team, r);
 	if (r >= 0)
 		r = write_checkpoint(&j, &in, out);
+	if (r < 0)
+		r = unmake_root(dir, made, r);
 	return end(&j, out, r);
 }
 

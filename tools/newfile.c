@@ -164,7 +164,7 @@ void remove_tree(const char *path)
 		fts_close(fts);
 }
 
-static int sync_path(const char *path)
+int newfile_sync_path(const char *path)
 {
 	auto_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -221,7 +221,7 @@ static int sync_one(void *arg, size_t i, struct lane *lane)
 {
 	const struct paths *p = arg;
 
-	return sync_path(p->path[i]);
+	return newfile_sync_path(p->path[i]);
 }
 
 /*

@@ -32,6 +32,8 @@ void newfile_release(struct newfile *n);
 
 /* Whether a name is one of those temporary ones, of any process. */
 bool newfile_is_temp(const char *name);
+/* A file or directory that is no link is durable. */
+int newfile_sync_path(const char *path);
 /* Remove a directory with all that is in it; links are not followed. Errors are nobody's business. */
 void remove_tree(const char *path);
 

@@ -151,6 +151,23 @@ def test_everything_is_synced_before_it_has_its_name(program, tmp_path, output):
     assert not lost, (lost, sorted(before))
 
 
+@pytest.mark.skipif(not shutil.which('strace'), reason='no strace is installed')
+@pytest.mark.parametrize('words', [['save', ITEM, 'new/1'], ['convert', ITEM.parents[1], 'new/']], ids=lambda w: w[0])
+def test_a_new_root_is_synced_too(program, tmp_path, words):
+    subprocess.run(['strace', '-f', '-y', '-qq', '-o', 'calls', '-e', 'trace=fsync,mkdir', program, *words], check=True,
+                   timeout=120, cwd=tmp_path)
+    calls = (tmp_path / 'calls').read_text()
+    assert re.search(rf'mkdir\("new.*fsync\(\d+<{re.escape(str(tmp_path))}>\)', calls, re.DOTALL), calls[-2000:]
+
+
+def test_a_root_that_got_no_step_is_not_left(run, tmp_path):
+    (tmp_path / 'mine').mkdir()
+    for out in ('new', 'mine'):
+        run('convert', '--only', 'nosuch', ITEM.parents[1], tmp_path / out, ok=False)
+        run('save', '--item', '.no', ITEM, tmp_path / out / '1', ok=False)
+    assert os.listdir(tmp_path) == ['mine'] and not os.listdir(tmp_path / 'mine')
+
+
 # ---- interrupted ----
 
 @pytest.mark.parametrize('sig', [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
