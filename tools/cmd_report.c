@@ -206,7 +206,7 @@ static int write_out(struct cmd_args *a, struct span page)
 		ssize_t n = write(out.fd, page.p, page.n);
 
 		if (n < 0 && errno != EINTR)
-			r = fail(-errno, "cannot write '%s'", a->arg[1]);
+			r = err_sys("cannot write", a->arg[1]);
 		page = span_from(page, n > 0 ? (size_t)n : 0);
 	}
 	return r < 0 ? r : newfile_commit(&out);

@@ -1,7 +1,9 @@
 """`pytreefs report`: the document of D.json with the numbers of each array."""
 
 import json
+import os
 import pathlib
+import subprocess
 
 import numpy as np
 import pytest
@@ -63,6 +65,13 @@ def test_it_is_written_whole_or_not_at_all(run, tmp_path):
     assert r.returncode == 1 and 'r.html' in r.stderr
     run('report', '--force', SAMPLE / 'latest', out)
     assert out.read_bytes() != first and [p.name for p in tmp_path.iterdir()] == ['r.html']
+
+
+def test_why_it_could_not_be_written(program, tmp_path):
+    r = subprocess.run(['sh', '-c', 'trap "" XFSZ; ulimit -f 8; exec "$@"', 'sh', program, 'report', SAMPLE / 'latest/state',
+                        tmp_path / 'r.html'], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and f"cannot write '{tmp_path}/r.html': File too large" in r.stderr
+    assert not os.listdir(tmp_path)
 
 
 def test_a_root_has_no_report(run):
