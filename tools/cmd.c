@@ -173,6 +173,15 @@ int source_in_no_mount(const struct cmd_args *a, const char *path)
 	return stored ? fail(-EINVAL, "'%s' is in a mount of pytreefs: %s takes the source of that", path, a->cmd->name) : 0;
 }
 
+static int fail_absent(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0)
+		return fail(-EINVAL, "'%s' is there, and no part of a checkpoint", path);
+	return fail(-ENOENT, "'%s' does not exist", path);
+}
+
 static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 {
 	size_t n = strlen(path), end;
@@ -211,7 +220,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		r = r == -EINVAL ? 0 : r;
 	}
 	if (r == 0)
-		r = first.code ? err_restore(&first) : fail(-ENOENT, "'%s' does not exist", path);
+		r = first.code ? err_restore(&first) : fail_absent(path);
 	if (r < 0)
 		return r;
 	while (path[end] == '/')
@@ -224,7 +233,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
 	}
 	if (r == -ENOENT && is_here)
-		r = first.code ? err_restore(&first) : fail(-ENOENT, "'%s' does not exist", path);
+		r = first.code ? err_restore(&first) : fail_absent(path);
 	else if (r == -ENOENT)
 		r = *err_where(r) ? err_at(r, "'%s' in '%s'", ret->inner, ret->source) :
 				    fail(-ENOENT, "'%s' has no '%s'", ret->source, ret->inner);
