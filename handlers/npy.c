@@ -125,6 +125,8 @@ static int parse_literal(struct span text, struct npy *n, struct span *ret_descr
 			return fail(-EUCLEAN, "npy header: unexpected member '%.*s'", SPAN_ARG(key));
 		seen |= bit;
 		want_char(&l, ':');
+		if (bit == 1 && take_char(&l, '['))
+			return fail(-EOPNOTSUPP, "an npy type with fields cannot be in a checkpoint");
 		if (bit == 1)
 			*ret_descr = take_string(&l);
 		else if (bit == 2 && take_word(&l, "True"))

@@ -83,6 +83,7 @@ static void what_breaks_the_format_is_refused(void **state)
 		{ "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", -EOPNOTSUPP },
 		{ "{'descr': '<U3', 'fortran_order': False, 'shape': (3,)}", -EOPNOTSUPP },
 		{ "{'descr': '<V4', 'fortran_order': False, 'shape': (3,)}", -EOPNOTSUPP },
+		{ "{'descr': [('a', '<i4'), ('b', '<f8')], 'fortran_order': False, 'shape': (3,)}", -EOPNOTSUPP },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", -EUCLEAN },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", -EUCLEAN },
 		{ "__import__('os')", -EUCLEAN },
