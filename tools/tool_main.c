@@ -220,7 +220,7 @@ static int help(const char *what, const char *form)
 {
 	const struct cmd *c = what ? find_cmd(what) : NULL;
 
-	if (!what)
+	if (!what || !strcmp(what, "help") || !strcmp(what, "--help") || !strcmp(what, "-h"))
 		program_help(stdout);
 	else if (!strcmp(what, "options"))
 		return help_options(stdout, form) == 0 ? EXIT_OK : wrong_form(form);

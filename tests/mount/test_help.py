@@ -61,6 +61,11 @@ def test_the_example_works_when_pasted(run, build, tmp_path, command):
             subprocess.run(['fusermount3', '-u', mnt], check=True)
 
 
+def test_help_on_help_is_that_of_the_whole(run):
+    for word in ('help', '--help', '-h'):
+        assert run('help', word).stdout == run('--help').stdout
+
+
 def test_help_on_nothing_that_there_is(run):
     r = run('help', 'nosuchcommand', ok=False)
     assert r.returncode == 2 and 'nosuchcommand' in r.stderr
