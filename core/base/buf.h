@@ -87,7 +87,7 @@ int buf_add_str(struct buf *b, const char *s);
 int buf_add_byte(struct buf *b, uint8_t byte);
 int buf_add_zero(struct buf *b, size_t n);
 int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A name or text from disk for a person: '?' for control characters, which may be made to do something to a terminal. */
+/* A name from disk for a person: '?' for control characters, which may be made to do something to a terminal. */
 int buf_add_shown(struct buf *b, struct span s);
 int buf_vaddf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 /* A NUL behind the contents, not counted in n; the text, or NULL when memory is short. */

@@ -102,8 +102,8 @@ def test_a_source_a_step_an_item(run, where):
     assert not doc['findings'] and doc['leaves'] >= 76
 
 
-@pytest.mark.parametrize('pattern', ['1500/state/params/embed', '1500/state/params/**/table.npy', 'state/params/*/table',
-                                     '**/params/embed', 'params/embed/table'])
+@pytest.mark.parametrize('pattern', ['1500/state/params/embed', '1500/state/params/**/table.npy',
+                                     'state/params/*/table', '**/params/embed', 'params/embed/table'])
 def test_leaves_are_chosen_by_every_path_that_they_have(run, pattern):
     """As it is printed, in its step, in its item: the same for each command that goes through leaves."""
     where = SAMPLE if pattern.startswith('1500') else SAMPLE / '1500'
