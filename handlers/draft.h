@@ -37,11 +37,18 @@ struct draft_xattr {
 	struct buf value;
 };
 
+/* A name may be read by anyone who holds the node, without the lock, so a rename keeps the old one. */
+struct draft_name {
+	struct draft_name *older;
+	char text[];
+};
+
 /* A directory or file of a draft. Its draft must be held while a node is. */
 struct draft_node {
 	struct draft *draft;
 	struct draft_node *parent;	/* NULL: the draft itself, or a name that was removed */
-	char *name;
+	const char *name;		/* the newest of names */
+	struct draft_name *names;
 	bool is_dir;
 	bool from_opaque;		/* of a file: copied from an item that is no tree */
 	bool generated_hidden;		/* its generated file was removed, and not written since */

@@ -15,18 +15,45 @@
 #include "handlers/draft_array.h"
 #include "handlers/draft_file.h"
 
+static struct draft_name *name_new(struct span name)
+{
+	struct draft_name *dn = malloc(sizeof(*dn) + name.n + 1);
+
+	if (!dn)
+		return NULL;
+	memcpy(dn->text, name.p, name.n);
+	dn->text[name.n] = '\0';
+	dn->older = NULL;
+	return dn;
+}
+
+static void set_name(struct draft_node *n, struct draft_name *name)
+{
+	name->older = n->names;
+	n->names = name;
+	n->name = name->text;
+}
+
+static void names_free(struct draft_node *n)
+{
+	for (struct draft_name *older; n->names; n->names = older) {
+		older = n->names->older;
+		free(n->names);
+	}
+}
+
 int draft_node_new(struct draft *d, struct draft_node *parent, struct span name, bool is_dir,
 		   struct draft_node **ret)
 {
 	struct draft_node *n = calloc(1, sizeof(*n));
+	struct draft_name *first = n ? name_new(name) : NULL;
 	int r = 0;
 
-	if (n)
-		n->name = span_dup_str(name);
-	if (!n || !n->name) {
+	if (!first) {
 		free(n);
 		return fail(-ENOMEM, "cannot make '%.*s'", SPAN_ARG(name));
 	}
+	set_name(n, first);
 	n->draft = d;
 	n->parent = parent;
 	n->is_dir = is_dir;
@@ -38,7 +65,7 @@ int draft_node_new(struct draft *d, struct draft_node *parent, struct span name,
 	if (!is_dir)
 		r = draft_file_new(n, &n->file);
 	if (r < 0) {
-		free(n->name);
+		names_free(n);
 		free(n);
 		return r;
 	}
@@ -63,7 +90,7 @@ static void node_free(struct draft_node *n)
 	free(n->item.dir);
 	free(n->replicas.dir);
 	free(n->child);
-	free(n->name);
+	names_free(n);
 	free(n);
 }
 
@@ -434,8 +461,8 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 		 bool no_replace)
 {
 	struct draft_node *n, *old, *replaced = NULL;
-	auto_free char *copy = span_dup_str(to_name);
-	int r = copy ? 0 : -ENOMEM;
+	auto_free struct draft_name *new_name = name_new(to_name);
+	int r = new_name ? 0 : -ENOMEM;
 
 	if (from->draft != to->draft)
 		return -EXDEV;
@@ -463,8 +490,7 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 			detach(old);
 		replaced = old;
 		detach(n);
-		free(n->name);
-		n->name = take(copy);
+		set_name(n, take(new_name));
 		attach(to, n);
 	}
 	pthread_mutex_unlock(&from->draft->lock);
