@@ -324,6 +324,26 @@ static int check_stem(const struct draft_node *dir, struct span name)
 	return 0;
 }
 
+/* Directories inside each other from here on. */
+static unsigned height(const struct draft_node *n)
+{
+	unsigned most = 0;
+
+	for (size_t i = 0; i < n->n_children; i++)
+		most = MAX(most, height(n->child[i]));
+	return most + n->is_dir;
+}
+
+/* Walks of a draft are as deep as its directories, and no deeper tree could be committed. */
+static int check_depth(const struct draft_node *dir, struct span name, unsigned n)
+{
+	for (; dir->parent; dir = dir->parent)
+		n++;
+	/* The item, and the keys of a tree in it. */
+	return n <= 1 + LIMIT_TREE_DEPTH ? 0 : fail(-EFBIG, "'%.*s': more than %d directories inside each other",
+						    SPAN_ARG(name), LIMIT_TREE_DEPTH);
+}
+
 /* ---- changes ---- */
 
 int draft_lookup(struct draft_node *dir, struct span name, struct draft_node **ret)
@@ -374,6 +394,8 @@ static int make(struct draft_node *dir, struct span name, bool is_dir, struct dr
 		r = -EEXIST;
 	if (r >= 0)
 		r = check_stem(dir, name);
+	if (r >= 0 && is_dir)
+		r = check_depth(dir, name, 1);
 	if (r >= 0)
 		r = reserve(dir);
 	if (r >= 0)
@@ -483,6 +505,8 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 		r = check_replaced(n, old, no_replace);
 	if (r >= 0 && !old)
 		r = check_stem(to, to_name);
+	if (r >= 0 && n->is_dir)
+		r = check_depth(to, to_name, height(n));
 	if (r >= 0)
 		r = reserve(to);
 	if (r >= 0 && old != n) {

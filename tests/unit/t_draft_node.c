@@ -1,7 +1,10 @@
 /*
- * t_draft_node.c - names of a draft: who holds a node may read its name, whatever becomes of it.
+ * t_draft_node.c - names of a draft: who holds a node may read its name, whatever becomes of it; how deep they go.
  */
 #include "tests/unit/draft_make.h"
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
 
 static char root[64];
 static struct options options;
@@ -53,12 +56,46 @@ static void a_name_outlives_its_rename(void **state)
 	draft_node_unref(item);
 }
 
+/* n directories in dir, one inside the other: the failure of the last, which is not made then. */
+static int nest(struct draft_node *dir, unsigned n)
+{
+	struct draft_node *at = draft_node_ref(dir), *next;
+	int r = 0;
+
+	for (unsigned i = 0; i < n && r >= 0; i++) {
+		r = draft_mkdir(at, span_str("d"), &next);
+		if (r >= 0) {
+			draft_node_unref(at);
+			at = next;
+		}
+	}
+	draft_node_unref(at);
+	return r;
+}
+
+/* Walks are as deep as directories are, and the stack of a thread is not without end. */
+static void directories_are_no_deeper_than_a_tree(void **state)
+{
+	struct draft_node *a, *b;
+
+	assert_int_equal(draft_mkdir(draft->root, span_str("a"), &a), 0);
+	assert_int_equal(draft_mkdir(draft->root, span_str("b"), &b), 0);
+	assert_int_equal(nest(a, LIMIT_TREE_DEPTH), 0);
+	assert_int_equal(draft_rename(draft->root, span_str("a"), b, span_str("a"), false), -EFBIG);
+	assert_non_null(strstr(err_text(-EFBIG), "200 directories"));
+	assert_int_equal(draft_rename(draft->root, span_str("a"), draft->root, span_str("c"), false), 0);
+	assert_int_equal(nest(b, LIMIT_TREE_DEPTH + 1), -EFBIG);
+	draft_node_unref(a);
+	draft_node_unref(b);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_name_outlives_its_rename),
+		TEST(directories_are_no_deeper_than_a_tree),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
