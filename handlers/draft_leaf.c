@@ -193,10 +193,10 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 		r = plan_tensor(p, top, n, i);
 	if (r >= 0 && p->strict && draft_file_is_npy(n->file))
 		r = fail(-EINVAL, "it is no safetensors file");
-	/* The names live in the file's header, which stays as long as the draft is being committed. */
-	pthread_mutex_unlock(&n->file->lock);
+	/* The names live in the file's header, which another thread may write while the draft is only looked at. */
 	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
 		r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
+	pthread_mutex_unlock(&n->file->lock);
 	return r < 0 ? r : 1;
 }
 
