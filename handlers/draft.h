@@ -117,6 +117,8 @@ DEFINE_AUTO(draft, struct draft, draft_unref);
 
 struct draft_node *draft_node_ref(struct draft_node *n);
 void draft_node_unref(struct draft_node *n);
+/* It was changed just now. */
+void draft_touch(struct draft_node *n);
 /* ret has a reference, here and below. */
 int draft_lookup(struct draft_node *dir, struct span name, struct draft_node **ret);
 /* The children in order of their names, each with a reference; free the array. */

@@ -326,6 +326,8 @@ ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size
 	}
 	if (done && f->place != PLACE_STAGED)
 		f->size = MAX(f->size, f->pos);
+	if (done)
+		draft_touch(f->node);
 	pthread_mutex_unlock(&f->lock);
 	return done ? (ssize_t)done : r;
 }
@@ -361,8 +363,10 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 			f->staged->size = size;
 	}
 	/* Larger than what was written: a promise, which reads as zeros. */
-	if (r >= 0)
+	if (r >= 0) {
 		f->size = size;
+		draft_touch(f->node);
+	}
 	pthread_mutex_unlock(&f->lock);
 	return r;
 }

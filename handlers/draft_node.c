@@ -163,9 +163,16 @@ static struct draft_node *child_of(const struct draft_node *dir, struct span nam
 	return found ? dir->child[at] : NULL;
 }
 
-static void touch(struct draft_node *dir)
+static void touch(struct draft_node *n)
 {
-	clock_gettime(CLOCK_REALTIME, &dir->mtime);
+	clock_gettime(CLOCK_REALTIME, &n->mtime);
+}
+
+void draft_touch(struct draft_node *n)
+{
+	pthread_mutex_lock(&n->draft->lock);
+	touch(n);
+	pthread_mutex_unlock(&n->draft->lock);
 }
 
 /* Room for one more child, so that attach() cannot fail. */

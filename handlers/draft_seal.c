@@ -248,6 +248,7 @@ int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
 		f->n_arrays = 1;
 		f->size = head.n + a.bytes;
 		become_stored(f, &head);
+		draft_touch(f->node);
 	}
 	pthread_mutex_unlock(&f->lock);
 	free(kept);

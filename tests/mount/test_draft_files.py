@@ -1,7 +1,10 @@
 """Files and directories of a draft, as programs use those of any file system."""
 
 import json
+import os
+import shutil
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -56,3 +59,41 @@ def test_metadata_while_a_safetensors_file_is_written(mount, root):
         end()
     (m / '7.tmp').rename(m / '7')
     assert np.load(m / '7/default/model/block/299/w.npy').tolist() == [299] * 10
+
+
+@pytest.mark.parametrize('elements', [3, 100_000], ids=['small', 'large'])
+def test_times_tell_of_changes(mount, root, elements):
+    """make, rsync -u, cp -u and editors ask whether a file is newer than it was; readers' pages follow it, too."""
+    m = mount(root)
+    where = begin(m)
+    path = where / 'w.npy'
+    np.save(path, np.arange(elements))
+    np.save(where / 'other.npy', np.zeros(elements))
+    (m / '7.tmp').rename(m / '7')
+    where = begin(m, '8')
+    path = where / 'w.npy'
+
+    def changes(do):
+        before = path.stat().st_mtime_ns
+        time.sleep(0.002)
+        do()
+        return path.stat().st_mtime_ns > before
+
+    def overwrite():
+        with open(path, 'r+b') as f:
+            f.seek(128)
+            f.write(b'12345678')
+
+    def assign():
+        np.load(path, mmap_mode='r+')[1] = 5
+    shutil.copyfile(m / '7/default/w.npy', path)
+    assert path.stat().st_mtime_ns > (m / '7/default/w.npy').stat().st_mtime_ns
+    assert changes(lambda: np.save(path, np.ones(elements)))
+    assert changes(overwrite)
+    assert changes(assign)
+    assert changes(lambda: os.truncate(path, 130))
+    assert changes(lambda: os.truncate(path, 0))
+    assert changes(lambda: shutil.copyfile(m / '7/default/w.npy', path))
+    assert not changes(lambda: path.read_bytes())
+    assert not changes(lambda: os.rename(where / 'w.npy', where / 'v.npy') or os.rename(where / 'v.npy', where / 'w.npy'))
+    assert not changes(lambda: os.utime(path))
