@@ -267,8 +267,9 @@ static int check_key(void *arg, struct span key, uint64_t len)
 	const uint8_t *slash = memchr(key.p, '/', key.n);
 	struct span array = span_of(key.p, slash ? (size_t)(slash - key.p) : key.n);
 
-	/* The array of a bare tree has no name in front. */
-	if (verify_is_param(&o->c->t, span_of(key.p, 0)) || verify_has_owner(&o->c->t, key, 0))
+	/* The array of a bare tree has no name in front, and a name that is a slash is none. */
+	if (verify_is_param(&o->c->t, span_of(key.p, 0)) || verify_is_param(&o->c->t, span_str("/")) ||
+	    verify_has_owner(&o->c->t, key, 0))
 		return 0;
 	/* Once for all of an array's keys, which come together. */
 	if (o->said && span_eq(array, buf_span(&o->last)))

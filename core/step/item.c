@@ -236,10 +236,7 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 		r = zarr_open(env, kv, span_of(NULL, 0), item->owner, leaf->id, &z);
 		kv_free(kv);
 	} else {
-		r = buf_add_span(&prefix, leaf->param);
-		/* As TensorStore does: a name that ends in a slash gets no second one. */
-		if (r >= 0 && prefix.n && prefix.p[prefix.n - 1] != '/')
-			r = buf_add_byte(&prefix, '/');
+		r = zarr_key_prefix(leaf->param, &prefix);
 		if (r < 0)
 			return r;
 		r = zarr_open(env, item->kv, buf_span(&prefix), item->owner, leaf->id, &z);

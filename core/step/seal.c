@@ -34,10 +34,8 @@ static bool is_kept(const struct commit_leaf *leaf, struct span key)
 static int full_key(const struct commit_leaf *leaf, struct span key, struct buf *ret)
 {
 	uint64_t index[LIMIT_RANK];
-	int r = buf_add_span(ret, leaf->param);
+	int r = zarr_key_prefix(leaf->param, ret);
 
-	if (r >= 0 && leaf->param.n && leaf->param.p[leaf->param.n - 1] != '/')
-		r = buf_add_byte(ret, '/');
 	if (r < 0)
 		return r;
 	if (!leaf->rank || zarr_chunk_key_parse(leaf->meta, key, index) != 1)

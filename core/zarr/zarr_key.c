@@ -3,6 +3,13 @@
  */
 #include "core/zarr/zarr_meta.h"
 
+int zarr_key_prefix(struct span name, struct buf *ret)
+{
+	int r = span_eq(name, span_str("/")) ? 0 : buf_add_span(ret, name);
+
+	return r >= 0 && name.n && name.p[name.n - 1] != '/' ? buf_add_byte(ret, '/') : r;
+}
+
 int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf *ret)
 {
 	size_t at = ret->n;

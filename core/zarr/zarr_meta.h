@@ -85,6 +85,11 @@ struct zarr_create {
 /* The document, byte for byte as TensorStore 0.1.86 writes it for Orbax. */
 int zarr_meta_print(const struct zarr_create *c, struct buf *ret);
 
+/*
+ * The prefix of an array's keys by its name, as TensorStore has it: "w" has "w/", a name that ends in a slash gets no
+ * second one, and a slash alone is the top, as no name is.
+ */
+int zarr_key_prefix(struct span name, struct buf *ret);
 /* The key of a chunk object below the array's own prefix: "0.0", "c/0/0". index in array axes. */
 int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf *ret);
 /*

@@ -3,9 +3,10 @@
 import jax
 import ml_dtypes
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
-from lib import expect, programs, restoring, writing
+from lib import expect, names, programs, restoring, writing
 from lib.gen_matrix import DTYPES, STANDARD, bits, dtype_of, values
 
 
@@ -142,6 +143,26 @@ def test_prng_keys(mount, tmp_path, impl):
     write(m, '7', tree)
     commit(m, '7')
     assert not restoring.by_orbax(root, 7, tree)
+
+
+@pytest.mark.parametrize('zarr', [2, 3])
+def test_keys_of_slashes(mount, run, tmp_path, zarr):
+    """TensorStore takes a name that is a slash for the top, and one that ends in a slash as it is: both ways."""
+    root = tmp_path / 'root'
+    root.mkdir()
+    m = mount(root, f'zarr={zarr}')
+    keys = ('/', '//', 'a/', '/a', 'a//b')
+    tree = expect.flatten({key: values((i + 1, 3), np.float32, i) for i, key in enumerate(keys)} | {'in': {'/': np.ones(2)}})
+    write(m, '7', tree)
+    commit(m, '7')
+    assert not restoring.by_orbax(root, 7, tree)
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_zarr3=zarr == 3)) as checkpointer:
+        checkpointer.save(root / '8/default', {path[0]: v for path, v in tree.leaves.items() if len(path) == 1})
+    for i, key in enumerate(keys):
+        got = np.load(m / '8/default' / names.path_of((key,), tree.leaves[(key,)]))
+        assert np.array_equal(got, tree.leaves[(key,)]), key
+    run('verify', root / '7')
+    run('verify', root / '8')
 
 
 @pytest.mark.parametrize('value', [values((5, 4), np.float32, 1), 41, 'only this'], ids=['array', 'number', 'text'])
