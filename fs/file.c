@@ -108,6 +108,12 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t 
 			r = file_write(f, (uint64_t)off, copy, n);
 	}
 	block_free(copy, n);
+	/* From the pages of a map: the kernel has let go of them, takes part of them for all, and tells at most fsync(2). */
+	if (fi->writepage && r != (ssize_t)n) {
+		r = r < 0 ? r : -EIO;
+		if (f->ops->lost)
+			f->ops->lost(f, (int)r);
+	}
 	if (r < 0)
 		reply_code(req, (int)r, "write", f->node);
 	else

@@ -198,6 +198,14 @@ void draft_tell_opaque(struct draft_node *n);
 
 /* Whether a directory of the draft is an item that will be a tree: not bytes as they are, and not a plugin's. */
 bool draft_is_tree(const struct draft_node *item);
+/* Called with the lock held: the generated file of a directory, or NULL. */
+const char *draft_generated_name(const struct draft_node *dir);
+/* Whether it is that; the rest locks the draft. */
+bool draft_is_generated(struct draft_node *dir, struct span name);
+/* A name that would be generated, were it not hidden. */
+bool draft_would_generate(struct draft_node *dir, struct span name);
+/* Shown, or not any more: tar takes a file away before it writes it. */
+void draft_hide_generated(struct draft_node *dir, bool hide);
 /* `_METADATA` of an item as it would be written now; leaves that are not whole yet are in it, too. -ENOENT: of no tree. */
 int draft_metadata(struct draft_node *item, struct buf *ret);
 /* `_CHECKPOINT_METADATA` as it is now. */

@@ -298,7 +298,8 @@ static int check_file_closed(struct draft_node *n, unsigned *patience)
 		nanosleep(&tick, NULL);
 		*patience -= MIN(*patience, 2u);
 	}
-	return open == DRAFT_OPEN_CLOSED ? 0 : fail(-EBUSY, "'%s' is open for writing", n->name);
+	return open == DRAFT_OPEN_CLOSED ? draft_file_check_lost(n->file) :
+					   fail(-EBUSY, "'%s' is open for writing", n->name);
 }
 
 static int check_closed(struct draft_node *dir, unsigned *patience)

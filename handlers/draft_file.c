@@ -347,6 +347,7 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 		buf_release(&f->head);
 		f->place = PLACE_MEMORY;
 		f->pos = 0;
+		f->lost = 0;
 	} else if (size < written(f) || (f->place == PLACE_STORED && size != f->size)) {
 		if (f->place == PLACE_MEMORY) {
 			f->head.n = f->pos = size;
@@ -481,12 +482,32 @@ int draft_file_failed(struct draft_file *f)
 	return r;
 }
 
+void draft_file_lose(struct draft_file *f, int code)
+{
+	pthread_mutex_lock(&f->lock);
+	f->lost = code;
+	pthread_mutex_unlock(&f->lock);
+}
+
+int draft_file_check_lost(struct draft_file *f)
+{
+	int lost;
+
+	pthread_mutex_lock(&f->lock);
+	lost = f->lost;
+	pthread_mutex_unlock(&f->lock);
+	return lost ? fail(lost, "'%s': bytes that were written through a map are lost (%s): write it again, and sync it",
+			   f->node->name, strerror(-lost)) : 0;
+}
+
 int draft_file_sync(struct draft_file *f)
 {
 	int r;
 
 	pthread_mutex_lock(&f->lock);
 	r = tell_failure(f);
+	/* The kernel has told its program what was lost before it comes here: whoever goes on has written it again. */
+	f->lost = 0;
 	for (size_t i = 0; i < f->n_arrays && r >= 0; i++)
 		if (f->array[i].writer)
 			r = zarr_writer_flush(f->array[i].writer);

@@ -41,6 +41,7 @@ struct draft_file {
 	unsigned writers;		/* handles open for writing */
 	unsigned unsettled;		/* of them: not closed by their program since it wrote */
 	struct err_note failed;		/* of background work: told once */
+	int lost;			/* why bytes from a map are not there: told until it is written anew, or synced */
 	bool nameless;			/* staged for good: no leaf of the step any more */
 };
 
@@ -66,6 +67,10 @@ enum draft_open { DRAFT_OPEN_CLOSED, DRAFT_OPEN_CLOSING, DRAFT_OPEN_WRITING };
 enum draft_open draft_file_is_open(struct draft_file *f);
 /* What went wrong behind the writer's back, told once; 0 when nothing did. */
 int draft_file_failed(struct draft_file *f);
+/* Bytes that were written through a map are lost, by that errno. */
+void draft_file_lose(struct draft_file *f, int code);
+/* The failure of a commit when some are; else 0. */
+int draft_file_check_lost(struct draft_file *f);
 /*
  * Its name is gone, or another file's: whoever has it open goes on with a file of its own, and nothing that is
  * written to it comes near the step.

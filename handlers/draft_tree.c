@@ -462,6 +462,49 @@ bool draft_is_tree(const struct draft_node *item)
 	return !draft_is_opaque(item) && plugin_of_item(item->name, NULL, NULL, &plugin) >= 0 && !plugin;
 }
 
+const char *draft_generated_name(const struct draft_node *dir)
+{
+	bool is_root = dir == dir->draft->root;
+
+	if (dir->generated_hidden)
+		return NULL;
+	if (is_root && !dir->draft->is_item)
+		return "_CHECKPOINT_METADATA";
+	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item && draft_is_tree(dir)) ? "_METADATA" : NULL;
+}
+
+bool draft_is_generated(struct draft_node *dir, struct span name)
+{
+	const char *generated;
+	bool is;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	generated = draft_generated_name(dir);
+	is = generated && span_eq(name, span_str(generated));
+	pthread_mutex_unlock(&dir->draft->lock);
+	return is;
+}
+
+void draft_hide_generated(struct draft_node *dir, bool hide)
+{
+	pthread_mutex_lock(&dir->draft->lock);
+	dir->generated_hidden = hide;
+	pthread_mutex_unlock(&dir->draft->lock);
+}
+
+bool draft_would_generate(struct draft_node *dir, struct span name)
+{
+	bool hidden, is;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	hidden = dir->generated_hidden;
+	dir->generated_hidden = false;
+	is = draft_generated_name(dir) && span_eq(name, span_str(draft_generated_name(dir)));
+	dir->generated_hidden = hidden;
+	pthread_mutex_unlock(&dir->draft->lock);
+	return is;
+}
+
 int draft_metadata(struct draft_node *item, struct buf *ret)
 {
 	auto_of(plan) struct plan *p = NULL;

@@ -162,6 +162,8 @@ struct file_ops {
 	int (*seek)(struct file *f, uint64_t off, int whence, uint64_t *ret);
 	/* Bytes accepted, at least one; fewer than n when what follows would fail. */
 	ssize_t (*write)(struct file *f, uint64_t off, const void *p, size_t n);
+	/* Bytes that a program wrote through a map could not be written: nobody waits to be told. */
+	void (*lost)(struct file *f, int code);
 	/* The array whose .npy form this is, as a whole; NULL: none. Borrowed. */
 	struct zarr *(*array)(struct file *f);
 	/* Become the .npy form of an array by taking its stored chunks: 1; 0 when that cannot be. */

@@ -91,52 +91,6 @@ static void draft_node_close(struct node *n)
 
 /* ---- generated files ---- */
 
-/* The generated file of a directory, or NULL. */
-static const char *generated_name(const struct draft_node *dir)
-{
-	bool is_root = dir == dir->draft->root;
-
-	if (dir->generated_hidden)
-		return NULL;
-	if (is_root && !dir->draft->is_item)
-		return "_CHECKPOINT_METADATA";
-	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item && draft_is_tree(dir)) ? "_METADATA" : NULL;
-}
-
-static bool is_generated_name(struct draft_node *dir, struct span name)
-{
-	const char *generated;
-	bool is;
-
-	pthread_mutex_lock(&dir->draft->lock);
-	generated = generated_name(dir);
-	is = generated && span_eq(name, span_str(generated));
-	pthread_mutex_unlock(&dir->draft->lock);
-	return is;
-}
-
-/* Shown, or not any more: tar takes a file away before it writes it. */
-static void hide_generated(struct draft_node *dir, bool hide)
-{
-	pthread_mutex_lock(&dir->draft->lock);
-	dir->generated_hidden = hide;
-	pthread_mutex_unlock(&dir->draft->lock);
-}
-
-/* A name that would be generated, were it not hidden. */
-static bool would_generate(struct draft_node *dir, struct span name)
-{
-	bool hidden, is;
-
-	pthread_mutex_lock(&dir->draft->lock);
-	hidden = dir->generated_hidden;
-	dir->generated_hidden = false;
-	is = generated_name(dir) && span_eq(name, span_str(generated_name(dir)));
-	dir->generated_hidden = hidden;
-	pthread_mutex_unlock(&dir->draft->lock);
-	return is;
-}
-
 static int generate(const struct node_draft *nd, struct buf *ret)
 {
 	return !strcmp(nd->node.name, "_METADATA") ? draft_metadata(nd->n, ret) :
@@ -181,7 +135,7 @@ static int draft_node_lookup(struct node *dir, struct span name, struct node **r
 	struct draft_node *n;
 	int r;
 
-	if (is_generated_name(nd->n, name))
+	if (draft_is_generated(nd->n, name))
 		return new_node(dir, name, draft_node_ref(nd->n), true, ret);
 	r = draft_lookup(nd->n, name, &n);
 	return r < 0 ? r : new_node(dir, name, n, false, ret);
@@ -194,7 +148,7 @@ static bool draft_still_valid(struct node *node)
 	bool same;
 
 	if (nd->generated)
-		return is_generated_name(nd->n, span_str(node->name));
+		return draft_is_generated(nd->n, span_str(node->name));
 	if (nd->n == nd->draft->root) {
 		struct draft *d = draft_find(node->ns, span_str(node->name));
 
@@ -223,13 +177,13 @@ static int draft_list(struct node *dir, struct listing *ret)
 	if (r >= 0)
 		r = listing_add(ret, dir, span_str(".."), DT_DIR);
 	for (size_t i = 0; i < n; i++) {
-		if (r >= 0 && !is_generated_name(nd->n, span_str(child[i]->name)))
+		if (r >= 0 && !draft_is_generated(nd->n, span_str(child[i]->name)))
 			r = listing_add(ret, dir, span_str(child[i]->name), child[i]->is_dir ? DT_DIR : DT_REG);
 		draft_node_unref(child[i]);
 	}
 	free(child);
 	pthread_mutex_lock(&nd->draft->lock);
-	generated = generated_name(nd->n);
+	generated = draft_generated_name(nd->n);
 	pthread_mutex_unlock(&nd->draft->lock);
 	return r >= 0 && generated ? listing_add(ret, dir, span_str(generated), DT_REG) : r;
 }
@@ -269,8 +223,8 @@ static int draft_do_create(struct node *dir, struct span name, int flags, struct
 	bool is_new = false;
 	int r;
 
-	if (would_generate(nd->n, name)) {
-		hide_generated(nd->n, false);
+	if (draft_would_generate(nd->n, name)) {
+		draft_hide_generated(nd->n, false);
 	} else {
 		r = draft_create(nd->n, name, &n);
 		is_new = r >= 0;
@@ -295,8 +249,8 @@ static int draft_do_unlink(struct node *dir, struct span name)
 {
 	struct node_draft *nd = of(dir);
 
-	if (is_generated_name(nd->n, name)) {
-		hide_generated(nd->n, true);
+	if (draft_is_generated(nd->n, name)) {
+		draft_hide_generated(nd->n, true);
 		return 0;
 	}
 	return draft_unlink(nd->n, name);
@@ -318,10 +272,10 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 		return fail(-EXDEV, "'%.*s' cannot leave its draft", SPAN_ARG(name));
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return fail(-EINVAL, "names of a draft cannot be exchanged");
-	if (is_generated_name(nd->n, name))
+	if (draft_is_generated(nd->n, name))
 		return fail(-EPERM, "'%.*s' is generated", SPAN_ARG(name));
 	/* A copy that was written under a temporary name: as if it had been written in place. */
-	if (would_generate(of(to_dir)->n, to_name)) {
+	if (draft_would_generate(of(to_dir)->n, to_name)) {
 		struct draft_node *written;
 
 		if (draft_lookup(nd->n, name, &written) >= 0) {
@@ -329,7 +283,7 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 				draft_tell_file(of(to_dir)->n, written->file);
 			draft_node_unref(written);
 		}
-		hide_generated(of(to_dir)->n, false);
+		draft_hide_generated(of(to_dir)->n, false);
 		return draft_unlink(nd->n, name);
 	}
 	r = node_lookup(dir, name, &n);
@@ -468,9 +422,15 @@ static void handle_copied(struct file *f, struct node *from)
 	draft_tell_leaf(of(f->node)->n, buf_span(&dtype), buf_span(&impl));
 }
 
+static void handle_lost(struct file *f, int code)
+{
+	draft_file_lose(contents(f), code);
+}
+
 static const struct file_ops handle_ops = {
 	.read = handle_read,
 	.write = handle_write,
+	.lost = handle_lost,
 	.copy_array = handle_copy,
 	.copied = handle_copied,
 	.flush = handle_flush,

@@ -1,5 +1,6 @@
 """Files and directories of a draft, as programs use those of any file system."""
 
+import errno
 import json
 import os
 import shutil
@@ -97,3 +98,44 @@ def test_times_tell_of_changes(mount, root, elements):
     assert not changes(lambda: path.read_bytes())
     assert not changes(lambda: os.rename(where / 'w.npy', where / 'v.npy') or os.rename(where / 'v.npy', where / 'w.npy'))
     assert not changes(lambda: os.utime(path))
+
+
+@pytest.mark.parametrize('synced', [False, True], ids=['unmapped', 'synced'])
+def test_what_a_map_loses_is_not_committed(mount, root, synced):
+    """The disk is full while the kernel writes pages back: without msync no program hears of it, so the commit tells."""
+    w, told = np.arange(1, 300_001), 0
+
+    def assign(path):
+        mapped = np.load(path, mmap_mode='r+')
+        mapped[:] = w
+        if synced:
+            mapped.flush()
+        del mapped
+    for n in range(2, 9):       # the first one is of the draft itself
+        m = mount(root, f'io=fault(write:enospc:{n}):sync', allow_errors=True)
+        where = begin(m, str(n))
+        try:
+            np.lib.format.open_memmap(where / 'w.npy', 'w+', w.dtype, w.shape).flush()
+        except OSError:
+            m.unmount()
+            continue
+        try:
+            assign(where / 'w.npy')
+        except OSError as e:        # msync told, and is told that it goes well now
+            assert synced and e.errno == errno.ENOSPC
+            assign(where / 'w.npy')
+            told += 1
+        try:
+            (m / f'{n}.tmp').rename(m / str(n))
+        except OSError as e:
+            assert e.errno == errno.ENOSPC
+            if 'through a map' in m.log_lines()[-1]:
+                assert not synced and 'w.npy' in m.log_lines()[-1]
+                with pytest.raises(OSError):
+                    (m / f'{n}.tmp').rename(m / str(n))
+                np.save(where / 'w.npy', w)
+                told += 1
+            (m / f'{n}.tmp').rename(m / str(n))
+        assert np.array_equal(np.load(m / f'{n}/default/w.npy'), w)
+        m.unmount()
+    assert told >= 2
