@@ -247,6 +247,23 @@ def test_a_leaf_that_is_written_over_a_copy(mount, root):
     assert got['n'] == 300 and got['v'].dtype == np.int64
 
 
+@pytest.mark.parametrize('name', ['a@b', 'a[0:1]', '50%', 'a%41', 'model.npy', 'latest', 'q.safetensors'])
+def test_items_keep_their_names(mount, program, root, name):
+    """An item is called what its directory is called, whatever that would mean in a key; as Orbax saved it, so it is copied."""
+    tree = {'w': values((8, 4), np.float32, 1), 'n': 7}
+    (root / '100').mkdir()
+    save_v0(root / '100/plain', tree)
+    (root / '100/plain').rename(root / '100' / name)
+    m = mount(root)
+    r = shell('cp -a MNT/100 MNT/101.tmp && mv MNT/101.tmp MNT/101', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    assert sorted(os.listdir(m / '101')) == sorted(['_CHECKPOINT_METADATA', name])
+    r = subprocess.run([program, 'convert', str(root / '101'), str(root / '102')], capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    for step in ('101', '102'):
+        assert not restoring.by_orbax(root, step, expect.flatten(tree), ('v0', 'v1'), item=name)
+
+
 def attrs(path):
     return {name: json.loads(os.getxattr(path, f'user.pytree.{name}')) for name in ('dtype', 'shape')}
 
