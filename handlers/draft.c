@@ -356,6 +356,9 @@ int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
 	char *copy = strdup(to);
 	int r = copy ? 0 : fail(-ENOMEM, "cannot move the arrays in '%s'", store->dir);
 
+	/* Of an item inside another. */
+	if (r >= 0)
+		r = io_make_parents(d->dir->dir, to, d->ns->options->mode ? (unsigned)d->ns->options->mode : 0777);
 	if (r >= 0 && strcmp(store->dir, to))
 		r = io_dirop(d->dir->dir, IO_RENAME_NEW, store->dir, to, 0);
 	if (r < 0) {

@@ -77,6 +77,29 @@ static void warn_of_rules(const struct plan *p)
 	err_clear();
 }
 
+/* An item, or the two inside of it. */
+static int plan_item(struct sealing *s, struct draft_node *node)
+{
+	struct draft_node *part[2] = { draft_node_ref(node), NULL }, *inner[2];
+	int r = draft_nested(node, inner);
+
+	if (r > 0) {
+		draft_node_unref(node);
+		memcpy(part, inner, sizeof(part));
+		if (s->d->ns->joint)
+			r = fail(-EOPNOTSUPP, "the ranks of a job do not write items inside an item");
+	}
+	for (size_t i = 0; i < ARRAY_LEN(part) && part[i] && r >= 0; i++) {
+		r = plan_new(part[i], true, &s->item[s->n].plan);
+		if (r >= 0)
+			warn_of_rules(s->item[s->n++].plan);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(part); i++)
+		if (part[i])
+			draft_node_unref(part[i]);
+	return r < 0 ? err_at(r, "item '%s'", node->name) : 0;
+}
+
 static int plan_items(struct sealing *s)
 {
 	struct draft *d = s->d;
@@ -86,8 +109,8 @@ static int plan_items(struct sealing *s)
 
 	if (r < 0)
 		return r;
-	s->item = calloc(n + 1, sizeof(*s->item));
-	s->commit_item = calloc(n + 1, sizeof(*s->commit_item));
+	s->item = calloc(2 * n + 1, sizeof(*s->item));
+	s->commit_item = calloc(2 * n + 1, sizeof(*s->commit_item));
 	if (!s->item || !s->commit_item)
 		r = fail(-ENOMEM, "cannot commit %zu items", n);
 	for (size_t i = 0; i < n; i++) {
@@ -96,13 +119,8 @@ static int plan_items(struct sealing *s)
 		/* Of an item that ranks share, which is the draft itself, one has nothing. */
 		if (!child && d->ns->joint && !joint_is_primary(d->ns->joint) && !node->n_children)
 			continue;
-		if (r >= 0 && strcmp(node->name, "_CHECKPOINT_METADATA")) {
-			r = plan_new(node, true, &s->item[s->n].plan);
-			if (r >= 0)
-				warn_of_rules(s->item[s->n++].plan);
-			else
-				err_at(r, "item '%s'", node->name);
-		}
+		if (r >= 0 && strcmp(node->name, "_CHECKPOINT_METADATA"))
+			r = plan_item(s, node);
 		if (child)
 			draft_node_unref(node);
 	}
@@ -137,7 +155,7 @@ static int custom_metadata(struct sealing *s)
 static bool is_store_dir(const struct sealing *s, const char *name)
 {
 	for (size_t i = 0; i < s->n; i++) {
-		const struct draft_node *n = s->item[i].plan->item;
+		const struct draft_node *n = plan_owner(s->item[i].plan);
 
 		if (n->item.dir && !strcmp(n->item.dir, name))
 			return true;
@@ -159,6 +177,14 @@ static int add_leftover(void *arg, const char *name, unsigned char type)
 	return buf_add(&l->names, name, strlen(name) + 1);
 }
 
+static int move_aside(struct sealing *s, struct draft_node *n)
+{
+	char temp[64];
+
+	snprintf(temp, sizeof(temp), ".pytreefs-item-%u", s->d->n_stores++);
+	return draft_move_store(s->d, &n->item, temp);
+}
+
 /* What an earlier commit that failed, or an item that was removed, left behind. */
 static int clean(struct sealing *s)
 {
@@ -166,8 +192,17 @@ static int clean(struct sealing *s)
 	struct leftovers l = { .s = s };
 	/* The draft may be an item itself, with its arrays in it: then it is cleaned when it is sealed. */
 	bool is_store = s->d->is_item && s->d->root->item.store;
-	int r = is_store ? 0 : io_list(dir, ".", add_leftover, &l);
+	int r = 0;
 
+	/* What is beside the arrays of an item inside another goes. */
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		struct draft_node *n = plan_owner(s->item[i].plan);
+
+		if (n->item.dir && strchr(n->item.dir, '/'))
+			r = move_aside(s, n);
+	}
+	if (r >= 0 && !is_store)
+		r = io_list(dir, ".", add_leftover, &l);
 	for (size_t at = 0; at < l.names.n && r >= 0; at += strlen((char *)l.names.p + at) + 1)
 		r = io_remove_tree(dir, (char *)l.names.p + at);
 	buf_release(&l.names);
@@ -180,16 +215,13 @@ static int name_stores(struct sealing *s)
 	int r = 0;
 
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
-		struct draft_node *n = s->item[i].plan->item;
-		char temp[64];
+		struct draft_node *n = plan_owner(s->item[i].plan);
 
-		if (!n->item.dir || !strcmp(n->item.dir, s->item[i].plan->name) || n->item.dir[0] == '.')
-			continue;
-		snprintf(temp, sizeof(temp), ".pytreefs-item-%u", s->d->n_stores++);
-		r = draft_move_store(s->d, &n->item, temp);
+		if (n->item.dir && strcmp(n->item.dir, s->item[i].plan->name) && n->item.dir[0] != '.')
+			r = move_aside(s, n);
 	}
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
-		struct draft_node *n = s->item[i].plan->item;
+		struct draft_node *n = plan_owner(s->item[i].plan);
 
 		if (n->item.dir && strcmp(n->item.dir, s->item[i].plan->name))
 			r = draft_move_store(s->d, &n->item, s->item[i].plan->name);
@@ -266,7 +298,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 
 		s->commit_item[i] = (struct commit_item){
 			.name = span_str(it->plan->name), .handler = sealing_item_handler(it->plan),
-			.store = it->plan->item->item.store, .leaves = it->leaf, .n_leaves = it->n_leaves,
+			.store = plan_owner(it->plan)->item.store, .leaves = it->leaf, .n_leaves = it->n_leaves,
 			.kept = it->kept, .n_kept = it->n_kept, .files = it->file, .n_files = it->n_files,
 		};
 	}
@@ -395,13 +427,22 @@ int draft_checkpoint_metadata(struct draft *d, struct buf *ret)
 	plans = calloc(n + 1, sizeof(struct plan *));
 	m.items = items;
 	for (size_t i = 0; i < n; i++) {
+		struct draft_node *inner[2], *node = child[i];
+
+		if (draft_nested(child[i], inner) > 0) {
+			draft_node_unref(inner[1]);
+			node = inner[0];
+		}
 		/* What is no item yet is left out. */
-		if (items && plans && plan_new(child[i], false, &plans[i]) >= 0) {
-			struct step_item it = { span_str(plans[i]->name), sealing_item_handler(plans[i]) };
+		if (items && plans && plan_new(node, false, &plans[i]) >= 0) {
+			struct step_item it = { span_of(plans[i]->name, strcspn(plans[i]->name, "/")),
+						sealing_item_handler(plans[i]) };
 
 			if (it.handler.p)
 				items[m.n_items++] = it;
 		}
+		if (node != child[i])
+			draft_node_unref(node);
 		draft_node_unref(child[i]);
 	}
 	err_clear();

@@ -24,6 +24,9 @@ static const char *const handlers[] = {
 	[PLAN_STORED] = NULL,
 };
 
+static const char *const jax_key = HANDLER("random_key_checkpoint_handler", "JaxRandomKeyCheckpointHandler"),
+		  *const numpy_key = HANDLER("random_key_checkpoint_handler", "NumpyRandomKeyCheckpointHandler");
+
 static void *grow(void *list, size_t *cap, size_t size)
 {
 	size_t more = *cap ? 2 * *cap : 16;
@@ -435,7 +438,13 @@ struct span sealing_item_handler(const struct plan *p)
 	const char *handler = p->kind == PLAN_PLUGIN_ITEM ? p->plugin->item->handler : handlers[p->kind];
 	const struct draft_node *only;
 
-	if (p->kind == PLAN_STORED && p->item->n_children == 1) {
+	/* The outer item's, which is said once. */
+	if (plan_is_nested(p))
+		handler = p->kind != PLAN_TREE			 ? NULL :
+			  !strcmp(p->item->name, "jax_random_key") ? jax_key :
+			  !strcmp(p->item->name, "np_random_key")	 ? numpy_key :
+								   NULL;
+	else if (p->kind == PLAN_STORED && p->item->n_children == 1) {
 		only = p->item->child[0];
 		if (only->is_dir)
 			handler = NULL;

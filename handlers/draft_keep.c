@@ -34,7 +34,7 @@ static int add_kept(struct sealing_item *it, struct kv *kv)
 /* leaf: the arrays that are leaves, by address. */
 static int keep_file(struct sealing_item *it, struct draft_file *f, struct kv **leaf)
 {
-	const struct store *store = it->plan->item->item.store;
+	const struct store *store = plan_owner(it->plan)->item.store;
 	bool moved = false, has_leaf = false;
 	int r = 0;
 
@@ -71,6 +71,6 @@ int sealing_item_keep(struct sealing_item *it)
 	if (r >= 0 && !p->item->is_dir)
 		r = keep_file(it, p->item->file, leaf);
 	if (r >= 0 && !it->n_leaves && !it->n_kept)
-		draft_drop_store(p->item);
+		draft_drop_store(plan_owner(p));
 	return r;
 }

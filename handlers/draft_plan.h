@@ -81,6 +81,14 @@ int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
 
 /* Whether an item that nobody marked is a copy of one that is no tree: 1 or 0. (draft_opaque.c) */
 int plan_looks_opaque(struct draft_node *dir);
+/* 1: the item is two items, the tree first; the caller unrefs them. Or 0. (draft_nested.c) */
+int draft_nested(struct draft_node *item, struct draft_node *ret[2]);
+/* Whether its item is inside another; its name is "OUTER/INNER". */
+bool plan_is_nested(const struct plan *p);
+/* The node whose store has its arrays: its item, or the one that it is inside of. */
+struct draft_node *plan_owner(const struct plan *p);
+/* The copied `_METADATA` of an item inside another, appended to ret; nothing when there is none. */
+int plan_told_nested(const struct plan *p, struct buf *ret);
 /* Look at the copied `_METADATA`. (draft_told.c) */
 int plan_told(struct plan *p);
 /* The key of a shortened name below parent, appended to ret: 1, or 0 when that says none. */

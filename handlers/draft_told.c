@@ -73,6 +73,8 @@ int plan_told(struct plan *p)
 	pthread_mutex_lock(&item->draft->lock);
 	r = buf_add_span(&text, buf_span(&item->told));
 	pthread_mutex_unlock(&item->draft->lock);
+	if (r >= 0 && !text.n && plan_is_nested(p))
+		r = plan_told_nested(p, &text);
 	if (r >= 0 && text.n)
 		r = tree_parse_metadata(buf_span(&text), "a copied _METADATA", &p->told);
 	if (r < 0 && r != -ENOMEM) {

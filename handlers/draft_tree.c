@@ -163,17 +163,24 @@ static struct span stem_of(const struct draft_node *n)
 	return name;
 }
 
+static bool is_generated(const char *name)
+{
+	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
+}
+
 /* Whether the names are the positions 0 to n - 1. */
 static bool is_sequence(struct draft_node *const *child, size_t n)
 {
-	size_t positions = 0;
+	size_t positions = 0, others = 0;
 	struct span last = { 0 };
 
 	for (size_t i = 0; i < n; i++) {
 		struct span stem = stem_of(child[i]);
 		uint64_t v = 0;
 
-		if (span_eq(stem, last))
+		if (is_generated(child[i]->name))
+			others++;	/* of an item inside another */
+		if (is_generated(child[i]->name) || span_eq(stem, last))
 			continue;	/* another part of the same array */
 		for (size_t k = 0; k < stem.n; k++) {
 			if (stem.p[k] < '0' || stem.p[k] > '9' || stem.n > 9)
@@ -185,7 +192,7 @@ static bool is_sequence(struct draft_node *const *child, size_t n)
 		last = stem;
 		positions = MAX(positions, (size_t)v + 1);
 	}
-	return positions <= n;
+	return positions <= n - others;
 }
 
 static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, unsigned depth);
@@ -225,11 +232,6 @@ static size_t parts_at(struct draft_node *const *child, size_t n, size_t i)
 			break;
 	err_clear();
 	return k - i;
-}
-
-static bool is_generated(const char *name)
-{
-	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
 }
 
 /* The children of one directory; the plan holds them already. */
@@ -385,6 +387,19 @@ static int make_tree(struct plan *p)
 	return r < 0 || p->joint ? r : plan_finish_tree(p);
 }
 
+/* An item inside another has the other's name before its own. */
+static int name_plan(struct plan *p, struct span name)
+{
+	struct draft_node *n = p->item;
+	const struct draft_node *outer;
+
+	pthread_mutex_lock(&n->draft->lock);
+	outer = n->parent && n->parent != n->draft->root ? n->parent : NULL;
+	p->name = outer ? str_fmt("%s/%.*s", outer->name, SPAN_ARG(name)) : span_dup_str(name);
+	pthread_mutex_unlock(&n->draft->lock);
+	return p->name ? 0 : fail(-ENOMEM, "cannot look at item '%s'", n->name);
+}
+
 /* What a child of the draft is, and what the item is called. */
 static int item_kind(struct plan *p)
 {
@@ -425,8 +440,7 @@ static int item_kind(struct plan *p)
 		name.n -= strlen(name_ext_text(ext));
 	if (!n->draft->is_item && (name.n == 0 || name.p[0] == '.'))
 		return fail(-EINVAL, "'%s' is no item's name", n->name);
-	p->name = span_dup_str(name);
-	return p->name ? 0 : -ENOMEM;
+	return name_plan(p, name);
 }
 
 int plan_new(struct draft_node *item, bool strict, struct plan **ret)
@@ -442,7 +456,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	r = item_kind(p);
 	if (r >= 0) {
 		pthread_mutex_lock(&item->draft->lock);
-		r = draft_save_opts(item, span_of(NULL, 0), &p->opts);
+		r = draft_save_opts(plan_owner(p), span_of(NULL, 0), &p->opts);
 		pthread_mutex_unlock(&item->draft->lock);
 	}
 	if (r >= 0 && p->kind == PLAN_TREE)

@@ -26,6 +26,14 @@ static int check_deadline(const struct commit *c)
 	return 0;
 }
 
+/* An item inside another is told by the name before the '/'. */
+static struct span outer_name(struct span name)
+{
+	const uint8_t *slash = memchr(name.p, '/', name.n);
+
+	return slash ? span_of(name.p, (size_t)(slash - name.p)) : name;
+}
+
 static int print_step_meta(const struct commit *c, struct buf *ret)
 {
 	auto_free struct step_item *items = calloc(c->n_items ? c->n_items : 1, sizeof(*items));
@@ -46,7 +54,7 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 			continue;
 		if (c->direct)
 			m.handler = c->items[i].handler;
-		items[m.n_items++] = (struct step_item){ c->items[i].name, c->items[i].handler };
+		items[m.n_items++] = (struct step_item){ outer_name(c->items[i].name), c->items[i].handler };
 	}
 	return step_meta_print(&m, ret);
 }

@@ -38,8 +38,8 @@ struct commit_file {
 };
 
 struct commit_item {
-	struct span name;		/* "" for a checkpoint that is itself an item */
-	struct span handler;		/* type string for `_CHECKPOINT_METADATA`; p NULL: none */
+	struct span name;		/* "" for a checkpoint that is itself an item; "OUTER/INNER" inside another */
+	struct span handler;		/* type string for `_CHECKPOINT_METADATA`, of the outer item; p NULL: none */
 	struct store *store;		/* NULL: no arrays */
 	const struct commit_leaf *leaves;
 	size_t n_leaves;

@@ -264,6 +264,78 @@ def test_items_keep_their_names(mount, program, root, name):
         assert not restoring.by_orbax(root, step, expect.flatten(tree), ('v0', 'v1'), item=name)
 
 
+def saved_keys(root):
+    """A step with random keys as Orbax's handlers of them save them: items inside items."""
+    keys = {'jax': jax.random.key(5), 'raw': jax.random.PRNGKey(6), 'numpy': np.random.RandomState(3).get_state()}
+    save, items = restoring.ocp0.args, {'state': restoring.ocp0.args.PyTreeSave({'w': values((4,), np.float32, 1)})}
+    for name, key in keys.items():
+        items[name] = save.NumpyRandomKeySave(key) if name == 'numpy' else save.JaxRandomKeySave(key)
+    with restoring.ocp0.CheckpointManager(root) as manager:
+        manager.save(100, args=save.Composite(**items))
+    return keys
+
+
+def restored_keys(root, step):
+    args = restoring.ocp0.args
+    with restoring.ocp0.CheckpointManager(root) as manager:
+        bare = manager.restore(int(step))
+        told = manager.restore(int(step), args=args.Composite(jax=args.JaxRandomKeyRestore(), raw=args.JaxRandomKeyRestore(),
+                                                              numpy=args.NumpyRandomKeyRestore()))
+    return [dict(told.items()), {k: v for k, v in bare.items() if k != 'state'}]
+
+
+def same_key(a, b):
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b))
+    return a.dtype == b.dtype and np.array_equal(jax.random.key_data(a), jax.random.key_data(b))
+
+
+COPIES = {'cp -a': 'cp -a MNT/100 MNT/101.tmp', 'cp -r': 'cp -r MNT/100 MNT/101.tmp',
+          'rsync': 'mkdir MNT/101.tmp && rsync -aX MNT/100/ MNT/101.tmp/'}
+
+
+@pytest.mark.parametrize('how', [*COPIES, 'convert'])
+@pytest.mark.parametrize('options', [(), ('ocdbt=off', 'zarr=3')])
+def test_random_keys_are_copied(mount, program, root, how, options):
+    """Items of random keys come with their step, and Orbax restores them as what they are, with and without being told."""
+    keys = saved_keys(root)
+    m = mount(root, *options)
+    if how == 'convert':
+        r = subprocess.run([program, 'convert', *(['-o', ','.join(options)] if options else []), str(root / '100'),
+                            str(root / '101')], capture_output=True, text=True)
+    else:
+        r = shell(COPIES[how], m)
+        assert sorted(json.loads((m / '101.tmp/_CHECKPOINT_METADATA').read_text())['item_handlers']) == sorted([*keys, 'state'])
+        r = r if r.returncode else shell('mv MNT/101.tmp MNT/101', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    for got in restored_keys(root, '101'):
+        assert got.keys() == keys.keys() and all(same_key(keys[k], got[k]) for k in keys), got
+    r = subprocess.run([program, 'verify', str(root / '101')], capture_output=True, text=True)
+    assert r.returncode == 0, r.stdout
+
+
+@pytest.mark.parametrize('fault', ['rename:eio', 'syncdir:eio'])
+def test_random_keys_after_a_failed_commit(mount, root, fault):
+    """What the failed one had put beside the arrays of the key is no item of the step."""
+    keys = saved_keys(root)
+    failed = 0
+    for n in range(1, 14):
+        m = mount(root, f'io=fault({fault}:{n}):sync', allow_errors=True)
+        if shell(f'mkdir MNT/{n}.tmp && cp -r MNT/100/jax MNT/100/state MNT/{n}.tmp', m).returncode:
+            m.unmount()     # so early was the fault
+            continue
+        if shell(f'mv -T MNT/{n}.tmp MNT/{n}', m).returncode:
+            failed += 1
+            r = shell(f'mv MNT/{n}.tmp/jax MNT/{n}.tmp/key && mv -T MNT/{n}.tmp MNT/{n}', m)
+            assert r.returncode == 0, r.stderr
+            assert sorted(os.listdir(m / str(n))) == ['_CHECKPOINT_METADATA', 'key', 'state']
+        item = 'key' if (m / str(n) / 'key').exists() else 'jax'
+        m.unmount()
+        with restoring.ocp0.CheckpointManager(root) as manager:
+            assert same_key(keys['jax'], manager.restore(n)[item])
+    assert failed > 2
+
+
 def attrs(path):
     return {name: json.loads(os.getxattr(path, f'user.pytree.{name}')) for name in ('dtype', 'shape')}
 
