@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "core/base/err.h"
+#include "core/step/detect.h"
 #include "core/step/step.h"
 #include "core/step/step_deletion.h"
 #include "core/step/step_name.h"
@@ -84,6 +85,46 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 	return node_stored_new(&s->node, name, path, st, true, ret);
 }
 
+static unsigned char type_of(const struct node_step *s, const char *name, unsigned char type)
+{
+	struct stat st;
+
+	if (type != DT_LNK && type != DT_UNKNOWN)
+		return type;
+	if (io_stat(s->dir, name, &st) < 0) {
+		err_clear();
+		return DT_UNKNOWN;
+	}
+	return S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_UNKNOWN;
+}
+
+static int is_item(void *arg, const char *name, unsigned char type)
+{
+	const struct node_step *s = arg;
+
+	return type_of(s, name, type) == DT_DIR && is_item_name(s, span_str(name));
+}
+
+/* Without items it is what a handler that is no tree's wrote by itself: its files, as they are stored. */
+static int has_files(struct node_step *s)
+{
+	struct stat st;
+	int r = io_stat(s->dir, "_CHECKPOINT_METADATA", &st);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = io_list(s->dir, ".", is_item, s);
+	return r < 0 ? r : !r;
+}
+
+static bool is_file_name(const char *name)
+{
+	return name[0] != '.' && !detect_is_hidden(span_str(name)) && !step_name_is_tmp(span_str(name));
+}
+
 static int step_lookup(struct node *n, struct span name, struct node **ret)
 {
 	struct node_step *s = step_of(n);
@@ -105,9 +146,12 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 		return r;
 	if (r >= 0 && S_ISDIR(st.st_mode) && is_item_name(s, name))
 		return item_child(s, name, &st, ret);
-	if (r >= 0 && S_ISREG(st.st_mode) && !strcmp(file, "_CHECKPOINT_METADATA")) {
-		r = ns_join(s->path, name, &path);
-		return r < 0 ? r : node_stored_new(n, name, path, &st, true, ret);
+	if (r >= 0 && S_ISREG(st.st_mode)) {
+		r = !strcmp(file, "_CHECKPOINT_METADATA") ? 1 : is_file_name(file) ? has_files(s) : 0;
+		if (r > 0)
+			r = ns_join(s->path, name, &path);
+		if (r < 0 || path)
+			return r < 0 ? r : node_stored_new(n, name, path, &st, true, ret);
 	}
 	err_clear();
 	return node_subtree_lookup(n, name, ret);
@@ -116,33 +160,33 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 struct listing_items {
 	struct node_step *s;
 	struct listing *list;
-	bool any;
+	bool any, has_files;
 };
 
 static int add_item(void *arg, const char *name, unsigned char type)
 {
 	struct listing_items *li = arg;
-	bool is_dir = type == DT_DIR, is_file = type == DT_REG;
+	int r = 0;
 
-	if (type == DT_LNK || type == DT_UNKNOWN) {
-		struct stat st;
-
-		if (io_stat(li->s->dir, name, &st) < 0)
-			return 0;
-		is_dir = S_ISDIR(st.st_mode);
-		is_file = S_ISREG(st.st_mode);
-	}
-	if (is_dir ? !is_item_name(li->s, span_str(name)) : !is_file || strcmp(name, "_CHECKPOINT_METADATA"))
-		return 0;
+	type = type_of(li->s, name, type);
+	if (type == DT_DIR)
+		r = is_item_name(li->s, span_str(name));
+	else if (type == DT_REG)
+		r = !strcmp(name, "_CHECKPOINT_METADATA") || (li->has_files && is_file_name(name));
+	if (r <= 0)
+		return r;
 	li->any = true;
-	return listing_add(li->list, &li->s->node, span_str(name), is_dir ? DT_DIR : DT_REG);
+	return listing_add(li->list, &li->s->node, span_str(name), type);
 }
 
 static int step_list_items(struct node *n, struct listing *ret)
 {
-	struct listing_items li = { step_of(n), ret, false };
-	int r = listing_add(ret, n, span_str("."), DT_DIR);
+	struct listing_items li = { .s = step_of(n), .list = ret };
+	int r = has_files(li.s);
 
+	li.has_files = r > 0;
+	if (r >= 0)
+		r = listing_add(ret, n, span_str("."), DT_DIR);
 	if (r >= 0)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
 	if (r >= 0)

@@ -265,6 +265,40 @@ def test_copies_without_xattrs_of_items_of_unknown_kinds(mount, root, tmp_path):
         os.rename(m / '11.tmp', m / '11')
 
 
+@pytest.mark.parametrize('kind', ['json', 'proto'])
+def test_a_checkpoint_of_files_alone(mount, program, root, kind):
+    """What a handler that is no tree's wrote by itself has no items: its files are beside its metadata, as they are stored."""
+    from google.protobuf import timestamp_pb2
+    handler, args, name = {
+        'json': (ocp0.JsonCheckpointHandler(), ocp0.args.JsonSave({'a': 1}), 'metadata'),
+        'proto': (ocp0.ProtoCheckpointHandler('my.pbtxt'), ocp0.args.ProtoSave(timestamp_pb2.Timestamp(seconds=5)), 'my.pbtxt'),
+    }[kind]
+    with ocp0.Checkpointer(handler) as checkpointer:
+        checkpointer.save(root / '7', args=args)
+    for source, where in ((root, '7'), (root / '7', '')):
+        m = mount(source)
+        assert sorted(os.listdir(m / where)) == ['_CHECKPOINT_METADATA', name]
+        assert (m / where / name).read_bytes() == (root / '7' / name).read_bytes()
+        m.unmount()
+    r = subprocess.run([program, 'cat', str(root / '7' / name)], capture_output=True)
+    assert r.returncode == 0 and r.stdout == (root / '7' / name).read_bytes(), r.stderr
+
+
+def test_files_beside_items_are_nobodys(mount, root):
+    """A step with items shows these, and an empty one that has no metadata nothing."""
+    m = mount(root, allow_errors=True)
+    write(m, '7', expect.flatten({'w': W}), item='state')
+    commit(m, '7')
+    (root / '7/notes.txt').write_text('x')
+    (root / '8').mkdir()
+    (root / '8/notes.txt').write_text('x')
+    m.unmount()
+    m = mount(root, allow_errors=True)
+    assert sorted(os.listdir(m / '7')) == ['_CHECKPOINT_METADATA', 'state'] and not (m / '7/notes.txt').exists()
+    with pytest.raises(OSError):
+        os.listdir(m / '8')
+
+
 @pytest.mark.feature('F3')
 def test_metadata_of_the_step(mount, root):
     """F3: times and handlers as current Orbax writes them."""
