@@ -432,6 +432,8 @@ static int item_kind(struct plan *p)
 	} else if (span_ends(name, span_str(".pbtxt"))) {
 		p->kind = PLAN_PROTO;
 		name.n -= strlen(".pbtxt");
+	} else if (!strcmp(n->name, "_METADATA")) {
+		return fail(-EINVAL, "it is of a tree, and a step has items: put the tree into a directory of the draft");
 	} else if (ext != NAME_EXT_SAFETENSORS) {
 		return fail(-EINVAL, "'%s' is no item: in a draft there are directories, .json, .pbtxt and "
 			    ".safetensors files", n->name);

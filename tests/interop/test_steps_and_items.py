@@ -299,6 +299,18 @@ def test_files_beside_items_are_nobodys(mount, root):
         os.listdir(m / '8')
 
 
+def test_a_tree_is_put_into_an_item(mount, root):
+    """A step that is a tree is no step of items: the refusal of its copy says what to do."""
+    ocp0.PyTreeCheckpointer().save(root / '7', {'w': W})
+    m = mount(root, allow_errors=True)
+    subprocess.run(['cp', '-r', str(m / '7'), str(m / '8.tmp')], check=True)
+    with pytest.raises(OSError):
+        os.rename(m / '8.tmp', m / '8')
+    assert any("_METADATA': it is of a tree" in line and 'into a directory of the draft' in line for line in m.log_lines())
+    subprocess.run('mkdir 9.tmp && cp -r 7 9.tmp/default && mv 9.tmp 9', shell=True, cwd=m.path, check=True)
+    assert not restoring.by_orbax(root, 9, expect.flatten({'w': W}))
+
+
 @pytest.mark.feature('F3')
 def test_metadata_of_the_step(mount, root):
     """F3: times and handlers as current Orbax writes them."""
