@@ -26,7 +26,7 @@ const struct option option_table[] = {
 	{ "target_data_file_size", OPTION_SIZE, AT(save.target_data_file_size), "2G", "BYTES",
 	  "data files of a database grow to this size; 0: without limit; of a whole item", .scoped = true, .of_item = true },
 	{ "rich_types", OPTION_BOOL, AT(save.rich_types), "off", "on|off",
-	  "record tuples and namedtuples in _METADATA; of a whole item", .scoped = true, .of_item = true },
+	  "record tuples as such in _METADATA, and not as lists; namedtuples stay dicts; of a whole item", .scoped = true, .of_item = true },
 	{ "sharding_file", OPTION_BOOL, AT(save.sharding_file), "on", "on|off",
 	  "write _sharding for jax.Array leaves; of a whole item", .scoped = true, .of_item = true },
 	{ "array_metadata", OPTION_BOOL, AT(save.array_metadata), "on", "on|off",
