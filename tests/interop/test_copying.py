@@ -314,6 +314,15 @@ def test_random_keys_are_copied(mount, program, root, how, options):
     assert r.returncode == 0, r.stdout
 
 
+def test_a_tree_with_keys_of_these_names_stays_one(mount, root):
+    """What is beside the key has leaves: this is no item inside another."""
+    tree = expect.flatten({'jax_random_key': {'w': values((4,), np.float32, 1)}, 'jax_random_key_metadata': {'n': 3}})
+    m = mount(root)
+    write(m, '100', tree)
+    commit(m, '100')
+    assert not restoring.by_orbax(root, 100, tree, ('v0', 'v1'))
+
+
 @pytest.mark.parametrize('fault', ['rename:eio', 'syncdir:eio'])
 def test_random_keys_after_a_failed_commit(mount, root, fault):
     """What the failed one had put beside the arrays of the key is no item of the step."""
