@@ -233,7 +233,7 @@ static bool step_still_valid(struct node *n)
 {
 	struct node_step *s = step_of(n);
 
-	return n->parent != n->ns->root || ns_is_same(n->ns, s->path, &s->id);
+	return ns_is_same(n->ns, s->path, &s->id);
 }
 
 static void step_free(struct node *n)
@@ -305,7 +305,8 @@ int node_step_new(struct ns *ns, struct node *dir, struct span name, const char 
 	pthread_mutex_init(&s->lock, NULL);
 	s->dir = take(d);
 	s->id = (struct file_id){ st.st_dev, st.st_ino, st.st_ctim };
-	s->node.child_ttl = NS_STEP_TTL;
+	/* Not for long: a step that is being copied here has its name before its items have their files. */
+	s->node.child_ttl = NS_ROOT_TTL;
 	if (!dir)
 		s->node.ttl = NS_STEP_TTL;
 	s->path = strdup(path);

@@ -21,6 +21,7 @@ struct node_stored {
 	char *path;			/* below SOURCE */
 	bool is_dir, of_item;
 	struct timespec mtime;		/* of_item: when the step was committed */
+	struct file_id id;		/* of what was looked up */
 };
 
 struct stored_file {
@@ -208,6 +209,14 @@ static int stored_xattr_get(struct node *n, const char *name, struct buf *ret)
 	return buf_add_str(ret, "\"opaque\"");
 }
 
+/* Files that came later may have made a tree of an item that was none. */
+static bool stored_still_valid(struct node *n)
+{
+	const struct node_stored *s = stored_of(n);
+
+	return !is_opaque_item(n) || ns_is_same(n->ns, s->path, &s->id);
+}
+
 static void stored_free(struct node *n)
 {
 	free(stored_of(n)->path);
@@ -222,6 +231,7 @@ static const struct node_ops stored_ops = {
 	.open = stored_open,
 	.xattr_list = stored_xattr_list,
 	.xattr_get = stored_xattr_get,
+	.still_valid = stored_still_valid,
 	.free = stored_free,
 };
 
@@ -244,6 +254,7 @@ int node_stored_new(struct node *dir, struct span name, const char *path, const 
 		s->mtime = above.st_mtim;
 	s->is_dir = S_ISDIR(st->st_mode);
 	s->of_item = of_item;
+	s->id = (struct file_id){ st->st_dev, st->st_ino, st->st_ctim };
 	s->path = strdup(path);
 	if (!s->path) {
 		node_unref(&s->node, 1);

@@ -194,6 +194,9 @@ static bool subtree_still_valid(struct node *n)
 		err_clear();
 		return false;
 	}
+	for (size_t i = 0; i < s->st.n; i++)
+		if (!ns_is_same(n->ns, s->st.part[i].source, &s->st.part[i].id))
+			return false;
 	return !s->path || ns_is_same(n->ns, s->path, &s->id);
 }
 

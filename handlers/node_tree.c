@@ -154,13 +154,12 @@ static int dir_list(struct node *n, struct listing *ret)
 	return r;
 }
 
-/* A step that is one item goes away as a whole. */
+/* Of an item that was copied here file by file, what was opened first may not have been all. */
 static bool dir_still_valid(struct node *n)
 {
 	struct node_dir *d = dir_of(n);
 
-	return !d->is_item || n->parent != n->ns->root ||
-	       ns_is_same(n->ns, d->item->path, &d->item->id);
+	return !d->is_item || ns_is_same(n->ns, d->item->path, &d->item->id);
 }
 
 static void dir_free(struct node *n)

@@ -53,6 +53,7 @@ static int add_tree(struct subtree *st, const char *path, struct item *item, con
 
 	if (r < 0)
 		return r;
+	p->id = item->id;
 	p->item = item_ref(item);
 	p->tree = tree;
 	return 0;
@@ -84,6 +85,7 @@ static int add_child(struct subtree *st, struct node *step, const char *name, co
 	auto_free char *below = NULL, *source = NULL;
 	auto_node *n = NULL;
 	struct subtree_part *p;
+	struct stat attr;
 	int r = ns_join(*path ? path : ".", span_str(name), &below);
 
 	if (r >= 0)
@@ -100,7 +102,10 @@ static int add_child(struct subtree *st, struct node *step, const char *name, co
 	}
 	if (n->ops == &node_step_ops && depth < MAX_NESTING)
 		return add_step(st, n, below, depth + 1);
-	return add_part(st, PART_FILES, below, source, &p);
+	r = add_part(st, PART_FILES, below, source, &p);
+	if (r >= 0 && io_stat(n->ns->ckpt->source, source, &attr) >= 0)
+		p->id = (struct file_id){ attr.st_dev, attr.st_ino, attr.st_ctim };
+	return r;
 }
 
 static int add_step(struct subtree *st, struct node *step, const char *path, unsigned depth)

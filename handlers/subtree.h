@@ -19,6 +19,7 @@ struct subtree_part {
 	enum part_kind kind;
 	char *path;			/* names from the node to the item: "state"; "" when the node is in it */
 	char *source;			/* of the item below SOURCE: "100/state" */
+	struct file_id id;		/* of the item when it was looked at; zeros when it could not be */
 	struct item *item;		/* a reference */
 	const struct tree_node *tree;
 	struct err_note *note;

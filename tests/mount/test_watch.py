@@ -123,6 +123,24 @@ def test_the_first_step_of_an_empty_root(mount, cases, tmp_path):
     soon(lambda: os.listdir(m.path) == ['10'])
 
 
+@pytest.mark.parametrize('parts_first', [False, True])
+def test_a_step_that_is_copied_file_by_file_is_whole_in_the_end(mount, root, cases, parts_first):
+    """cp -r under its final name, and somebody looks at each moment: what was seen first does not stay."""
+    files = sorted((p for p in (root / '200').rglob('*') if p.is_file()),
+                   key=lambda p: (parts_first != ('ocdbt.process_0' in p.parts), p))
+    m = mount(root, allow_errors=True)
+    for file in files:
+        target = root / '300' / file.relative_to(root / '200')
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+        # Long enough that only the item itself is younger than what the kernel remembers.
+        time.sleep(0.2)
+        subprocess.run(['find', m / '300', m / '300.json', '-ls'], capture_output=True)
+    soon(lambda: not compare.compare(m / '300/state', cases('manager-root').trees['200/state']), 3)
+    assert b'"w"' in compare.read_all(m / '300.json')
+    assert compare.read_all(m / '300/state.safetensors') == compare.read_all(m / '200/state.safetensors')
+
+
 def test_show_tmp_shows_temporary_directories(mount, root):
     shutil.copytree(root / '200', root / '300.orbax-checkpoint-tmp')
     m = mount(root, 'show_tmp')
