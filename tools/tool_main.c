@@ -1,6 +1,7 @@
 /*
  * tool_main.c - the command table, dispatch, and the one place that prints an error.
  */
+#include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
@@ -258,6 +259,18 @@ static void take_descriptors(void)
 	}
 }
 
+/*
+ * Whoever started us may have closed some of the first three: a message would go into the file that is opened
+ * in its place. Each is taken by one that fails as a closed one does.
+ */
+static bool take_places(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			return false;
+	return true;
+}
+
 static int dispatch(int argc, char **argv)
 {
 	const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
@@ -308,6 +321,8 @@ int main(int argc, char **argv)
 {
 	/* Few arenas: the memory of one per thread would count against the promise of bounded memory. */
 	mallopt(M_ARENA_MAX, 2);
+	if (!take_places())
+		return EXIT_FOUND;
 	take_signals();
 	take_descriptors();
 	return end_output(dispatch(argc, argv));

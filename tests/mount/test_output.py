@@ -46,6 +46,17 @@ def test_cat_to_a_closed_pipe_says_nothing(program):
     assert r.returncode == 1 and not r.stderr
 
 
+@pytest.mark.parametrize('closed', ['<&-', '>&-', '2>&-', '<&- >&- 2>&-'])
+def test_a_mount_with_closed_descriptors(program, tmp_path, closed):
+    (tmp_path / 'm').mkdir()
+    try:
+        r = subprocess.run(['bash', '-c', f'"$0" mount "$1" "$2" {closed}', program, SAMPLE, tmp_path / 'm'],
+                           timeout=30)
+        assert r.returncode == 0 and (tmp_path / 'm/1000/state/step.json').read_text() == '1000\n'
+    finally:
+        subprocess.run(['umount', '-l', tmp_path / 'm'])
+
+
 def test_cat_goes_on_after_what_is_not_there(run):
     r = run('cat', STATE / 'step.json', STATE / 'nosuch', STATE / 'run_name.txt', ok=False)
     assert r.returncode == 1 and r.stdout == '1000\nsample-transformer' and r.stderr.count('\n') == 1
