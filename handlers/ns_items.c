@@ -224,6 +224,7 @@ int ns_item(struct ns *ns, const char *path, struct item **ret)
 
 	/* At most twice: the same path may be another checkpoint by now, and this finds it out. */
 	for (bool first = true;; first = false) {
+		struct item *item = NULL;
 		struct item_entry *e;
 		int r;
 
@@ -234,10 +235,14 @@ int ns_item(struct ns *ns, const char *path, struct item **ret)
 			pthread_mutex_unlock(&t->lock);
 			return e ? open_entry(ns, t, e, ret) : fail(-ENOMEM, "cannot open item '%s'", path);
 		}
-		r = wait_opened(t, e, ret);
-		if (r < 0 || !first || ns_is_same(ns, path, &(*ret)->id))
+		r = wait_opened(t, e, &item);
+		if (r < 0)
 			return r;
-		item_unref(*ret);
+		if (!first || ns_is_same(ns, path, &item->id)) {
+			*ret = item;
+			return r;
+		}
+		item_unref(item);
 	}
 }
 
