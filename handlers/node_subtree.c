@@ -7,6 +7,7 @@
  * cache.
  */
 #include <fcntl.h>
+#include <pthread.h>
 
 #include "core/base/err.h"
 #include "handlers/node_tree.h"
@@ -26,6 +27,7 @@ struct node_subtree {
 	char *path;
 	struct file_id id;
 	char *link;			/* the step that `latest` meant, or NULL */
+	struct node_subtree *next, **at;	/* all that have a path; protected by the ns' drafts_lock */
 	bool has_size;			/* known after the first stat */
 	uint64_t size;
 };
@@ -204,6 +206,13 @@ static void subtree_node_free(struct node *n)
 {
 	struct node_subtree *s = subtree_of(n);
 
+	if (s->at) {
+		pthread_mutex_lock(&n->ns->drafts_lock);
+		*s->at = s->next;
+		if (s->next)
+			s->next->at = s->at;
+		pthread_mutex_unlock(&n->ns->drafts_lock);
+	}
 	cache_drop(n->ns->ckpt->cache, s->owner);
 	subtree_release(&s->st);
 	free(s->title);
@@ -314,6 +323,7 @@ static int lookup_target(struct node *dir, const struct wanted *w, struct node *
 static int remember_step(struct node_subtree *s, struct node *target)
 {
 	const struct file_id *id = NULL;
+	struct ns *ns = s->node.ns;
 	const char *path = NULL;
 
 	if (s->node.parent != s->node.ns->root)
@@ -331,7 +341,41 @@ static int remember_step(struct node_subtree *s, struct node *target)
 		return 0;
 	s->id = *id;
 	s->path = strdup(path);
-	return s->path ? 0 : -ENOMEM;
+	if (!s->path)
+		return -ENOMEM;
+	pthread_mutex_lock(&ns->drafts_lock);
+	s->at = &ns->views;
+	s->next = ns->views;
+	if (s->next)
+		s->next->at = &s->next;
+	ns->views = s;
+	pthread_mutex_unlock(&ns->drafts_lock);
+	return 0;
+}
+
+void ns_drop_changed_views(struct ns *ns)
+{
+	struct seen {
+		char *name, *path;
+		struct file_id id;
+	} *all;
+	size_t n = 0;
+
+	pthread_mutex_lock(&ns->drafts_lock);
+	for (const struct node_subtree *s = ns->views; s; s = s->next)
+		n++;
+	all = calloc(n + 1, sizeof(*all));
+	n = 0;
+	for (const struct node_subtree *s = ns->views; s && all; s = s->next)
+		all[n++] = (struct seen){ strdup(s->node.name), strdup(s->path), s->id };
+	pthread_mutex_unlock(&ns->drafts_lock);
+	while (n-- > 0) {
+		if (all[n].name && all[n].path && !ns_is_same(ns, all[n].path, &all[n].id) && ns->listener.changed)
+			ns->listener.changed(ns->listener.arg, all[n].name);
+		free(all[n].name);
+		free(all[n].path);
+	}
+	free(all);
 }
 
 static char *title_of(const struct node *dir, const struct wanted *w)

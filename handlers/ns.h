@@ -24,6 +24,7 @@ struct broadcast;
 struct joint;
 struct watch;
 struct whiteout;
+struct node_subtree;
 
 struct ns {
 	struct ckpt *ckpt;
@@ -37,9 +38,10 @@ struct ns {
 	mode_t dir_mode, file_mode;	/* permission bits for what is shown */
 
 	/* Steps that are being written. */
-	pthread_mutex_t drafts_lock;	/* protects drafts and whiteouts */
+	pthread_mutex_t drafts_lock;	/* protects drafts, whiteouts and views */
 	struct draft *drafts;
 	struct whiteout *whiteouts;	/* names that are being removed one by one */
+	struct node_subtree *views;	/* of whole steps of the root */
 
 	struct broadcast *broadcast;	/* load_and_broadcast; else NULL */
 	struct joint *joint;		/* drafts are shared with the ranks of a job; NULL: one process */
@@ -70,8 +72,10 @@ DEFINE_AUTO(ns, struct ns, ns_close);
 int ns_item(struct ns *ns, const char *path, struct item **ret);
 /* Forget what is below path (a step that went away). */
 void ns_drop_items(struct ns *ns, const char *path);
-/* Those whose path means something else by now. */
+/* Those whose path means something else by now; the listener is told of their steps. */
 void ns_drop_changed_items(struct ns *ns);
+/* The same for files of whole steps: as long as the kernel knows one, the files of its step are open. */
+void ns_drop_changed_views(struct ns *ns);
 /*
  * Close items that nobody holds. When those that are held are too many, and ask is set, the listener
  * is told of the steps that were used the longest ago, so that the kernel lets go of them. By the

@@ -281,7 +281,10 @@ void ns_drop_changed_items(struct ns *ns)
 			all[n++].id = e->item->id;
 	pthread_mutex_unlock(&t->lock);
 	while (n-- > 0) {
-		ns_is_same(ns, all[n].path, &all[n].id);
+		if (!ns_is_same(ns, all[n].path, &all[n].id) && ns->listener.changed) {
+			all[n].path[strcspn(all[n].path, "/")] = '\0';
+			ns->listener.changed(ns->listener.arg, all[n].path);
+		}
 		free(all[n].path);
 	}
 	free(all);

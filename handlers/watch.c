@@ -51,6 +51,7 @@ static void look(struct watch *w)
 		return;
 	w->seen = st.st_mtim;
 	ns_drop_changed_items(w->ns);
+	ns_drop_changed_views(w->ns);
 	tell(w, NULL);
 }
 
@@ -58,6 +59,7 @@ static void read_events(struct watch *w)
 {
 	_Alignas(struct inotify_event) char buf[4096];
 	ssize_t n = read(w->inotify, buf, sizeof(buf));
+	bool gone = false;
 
 	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= n;) {
 		const struct inotify_event *e = (const struct inotify_event *)(buf + at);
@@ -67,9 +69,12 @@ static void read_events(struct watch *w)
 			ns_drop_items(w->ns, e->name);
 		else if (!e->len)
 			ns_drop_changed_items(w->ns);
+		gone |= !e->len || e->mask & (IN_DELETE | IN_MOVED_FROM);
 		tell(w, e->len ? e->name : NULL);
 		at += (ssize_t)(sizeof(*e) + e->len);
 	}
+	if (gone)
+		ns_drop_changed_views(w->ns);
 }
 
 static void *watch_run(void *arg)
@@ -128,17 +133,15 @@ static int open_inotify(struct watch *w)
 	char path[64];
 	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 
-	if (fd < 0)
-		return -1;
 	/* Through the descriptor that we have: the path may have been renamed since. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", w->ns->ckpt->source->fd);
-	if (is_remote(w->ns->ckpt->source->fd) || inotify_add_watch(fd, path, EVENTS) < 0) {
+	if (fd >= 0 && !is_remote(w->ns->ckpt->source->fd) && inotify_add_watch(fd, path, EVENTS) >= 0)
+		return fd;
+	if (fd >= 0)
 		close(fd);
-		log_info("new steps in '%s' are looked for every %llu ms", w->ns->ckpt->source->path,
-			 (unsigned long long)w->ns->options->poll);
-		return -1;
-	}
-	return fd;
+	log_info("new steps in '%s' are looked for every %llu ms", w->ns->ckpt->source->path,
+		 (unsigned long long)w->ns->options->poll);
+	return -1;
 }
 
 int watch_start(struct ns *ns, struct watch **ret)

@@ -202,6 +202,28 @@ def test_the_space_of_a_deleted_step_is_free(mount, root, how, tmp_path):
     assert compare.read_all(m / '200/state/w.npy')
 
 
+@pytest.mark.parametrize('view', ['10.safetensors', '10@float16.safetensors', '10.json', 'latest.safetensors'])
+def test_a_file_of_a_whole_step_keeps_no_space(mount, root, view):
+    """Its name is beside the step's, and nobody asks for it again."""
+    shutil.rmtree(root / '200')
+    m = mount(root)
+    compare.read_all(m / view)
+    shutil.rmtree(root / '10')
+    soon(lambda: not any('(deleted)' in path for path in m.open_files()))
+
+
+def test_the_space_of_a_deleted_step_is_free_where_the_kernel_cannot_tell(mount, root):
+    """As on a network: the source is a mount itself, and its root is looked at now and then."""
+    stored = mount(root, allow_errors=True)
+    m = mount(stored / '.pytreefs/stored', 'poll=100', allow_errors=True)
+    for name in ('5/state/w.npy', '10/state/w.npy', '10.json'):
+        compare.read_all(m / name)
+    assert any('/5/' in path for path in m.open_files()) and any('/10/' in path for path in m.open_files())
+    shutil.rmtree(root / '10')
+    shutil.rmtree(root / '5')
+    soon(lambda: not any('/5/' in path or '/10/' in path for path in m.open_files()), 5)
+
+
 def test_a_step_that_is_being_removed_is_gone(mount, root):
     """rmtree empties the directory before it removes it: no error of the step, and nothing in the log."""
     m = mount(root)
