@@ -89,16 +89,41 @@ static int run_rank(struct cmd_args *a, struct fs_mount *m)
 	return r < 0 ? EXIT_FOUND : r;
 }
 
+/* The background process leaves this directory. */
+static int make_absolute(char **path)
+{
+	auto_free char *here = NULL;
+	char *whole;
+
+	if (!*path || **path == '/')
+		return 0;
+	here = getcwd(NULL, 0);
+	if (!here)
+		return err_sys("cannot find", *path);
+	whole = str_fmt("%s/%s", here, *path);
+	if (!whole)
+		return fail(-ENOMEM, "cannot find '%s'", *path);
+	free(*path);
+	*path = whole;
+	return 0;
+}
+
 static int run_mount(struct cmd_args *a)
 {
+	struct options *o = &a->options;
+	int r = make_absolute(&o->log);
 	struct fs_mount m = {
 		.source = a->arg[0],
 		.mountpoint = a->arg[1],
-		.options = &a->options,
+		.options = o,
 		.foreground = cmd_flag(a, "foreground"),
 		.fuse_options = a->fuse_options.n ? buf_str(&a->fuse_options) : "",
 	};
 
+	if (r >= 0 && strcmp(o->spill, "off") && strcmp(o->spill, "auto"))
+		r = make_absolute(&o->spill);
+	if (r < 0)
+		return r;
 	if (!m.fuse_options)
 		return -ENOMEM;
 	return cmd_flag(a, "mpi") ? run_rank(a, &m) : fs_main(&m);

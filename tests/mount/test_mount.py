@@ -180,6 +180,22 @@ def test_relative_paths(program, cases, tmp_path):
         subprocess.run([program, 'umount', 'm'], cwd=tmp_path, check=True)
 
 
+def test_relative_paths_in_options(program, cases, tmp_path):
+    """They are of the directory that one stands in, not of the one that the daemon goes to."""
+    for name in ('m', 'scratch'):
+        (tmp_path / name).mkdir()
+    subprocess.run([program, 'mount', cases('manager-root').path, 'm', '-o', 'log=my.log,spill=scratch'], cwd=tmp_path,
+                   check=True)
+    try:
+        options = json.loads((tmp_path / 'm/.pytreefs/config').read_text())['options']
+        with pytest.raises(OSError):
+            (tmp_path / 'm/10').rmdir()
+        assert 'cannot' in (tmp_path / 'my.log').read_text()
+        assert [options[name]['value'] for name in ('log', 'spill')] == [str(tmp_path / x) for x in ('my.log', 'scratch')]
+    finally:
+        subprocess.run([program, 'umount', 'm'], cwd=tmp_path, check=True)
+
+
 def test_mounted_over_its_own_source(program, copy, cases):
     """The source stays reachable for the daemon when the mount covers it."""
     root = copy(cases('manager-root'), 'root')
