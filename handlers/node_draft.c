@@ -74,7 +74,8 @@ static int new_node(struct node *dir, struct span name, struct draft_node *n, bo
 	 */
 	nd->node.ttl = !generated && n->is_dir && dir->ops == &draft_ops ? NS_ROOT_TTL : 0;
 	nd->node.child_ttl = 0;
-	if (!generated)
+	/* The draft's own directory is listed beside the steps, by its path. */
+	if (!generated && n != n->draft->root)
 		nd->node.ino = n->ino;
 	*ret = &nd->node;
 	return 0;
@@ -104,15 +105,19 @@ static int draft_stat(struct node *n, struct stat *ret)
 	struct node_draft *nd = of(n);
 	mode_t bits = n->ns->ckpt->st.st_mode & 0777;
 	struct timespec mtime;
+	bool removed;
 	int r = 0;
 
 	pthread_mutex_lock(&nd->draft->lock);
 	mtime = nd->n->mtime;
+	removed = !nd->n->parent && nd->n != nd->draft->root;
 	if (nd->draft->life == DRAFT_GONE)
 		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
 	pthread_mutex_unlock(&nd->draft->lock);
 	if (r < 0)
 		return r;
+	/* Locks that are files are asked whether they still have their name. */
+	ret->st_nlink = !removed;
 	if (nd->generated) {
 		auto_buf text = { 0 };
 

@@ -62,6 +62,30 @@ def test_metadata_while_a_safetensors_file_is_written(mount, root):
     assert np.load(m / '7/default/model/block/299/w.npy').tolist() == [299] * 10
 
 
+def test_what_stat_tells_of_names(mount, root):
+    """A file that was removed has no link, as protocols with lock files need it; listings and stat name one inode."""
+    m = mount(root)
+    where = begin(m)
+    (where / 'sub').mkdir()
+    for name in ('w.txt', 'other.txt'):
+        (where / name).write_text('x')
+    for directory in (m.path, where.parent, where):
+        for entry in os.scandir(directory):
+            assert entry.inode() == os.stat(entry.path).st_ino, entry.path
+    with open(where / 'w.txt', 'r+') as gone, open(where / 'other.txt') as replaced:
+        assert os.fstat(gone.fileno()).st_nlink == 1
+        (where / 'w.txt').unlink()
+        assert os.fstat(gone.fileno()).st_nlink == 0
+        (where / 'w.txt').write_text('new')
+        (where / 'w.txt').rename(where / 'other.txt')
+        assert os.fstat(replaced.fileno()).st_nlink == 0
+        assert (os.fstat(gone.fileno()).st_nlink, (where / 'other.txt').stat().st_nlink) == (0, 1)
+    directory = os.open(where / 'sub', os.O_RDONLY)
+    (where / 'sub').rmdir()
+    assert os.fstat(directory).st_nlink == 0
+    os.close(directory)
+
+
 @pytest.mark.parametrize('elements', [3, 100_000], ids=['small', 'large'])
 def test_times_tell_of_changes(mount, root, elements):
     """make, rsync -u, cp -u and editors ask whether a file is newer than it was; readers' pages follow it, too."""
