@@ -85,6 +85,16 @@ void budget_give(struct budget *b, uint64_t n)
 	pthread_mutex_unlock(&b->lock);
 }
 
+uint64_t budget_peak(struct budget *b)
+{
+	uint64_t peak;
+
+	pthread_mutex_lock(&b->lock);
+	peak = b->peak;
+	pthread_mutex_unlock(&b->lock);
+	return peak;
+}
+
 uint64_t budget_total(struct budget *b)
 {
 	uint64_t total;

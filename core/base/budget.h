@@ -30,6 +30,8 @@ uint64_t budget_take_most(struct budget *b, uint64_t n);
 bool budget_try(struct budget *b, uint64_t n);
 void budget_give(struct budget *b, uint64_t n);
 uint64_t budget_total(struct budget *b);
+/* The most that was ever taken at once. */
+uint64_t budget_peak(struct budget *b);
 /* A new total; takers that no longer fit wait until enough is given back. */
 void budget_resize(struct budget *b, uint64_t total);
 
