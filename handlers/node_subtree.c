@@ -206,7 +206,7 @@ static void subtree_node_free(struct node *n)
 {
 	struct node_subtree *s = subtree_of(n);
 
-	if (s->at) {
+	if (s->path) {
 		pthread_mutex_lock(&n->ns->drafts_lock);
 		*s->at = s->next;
 		if (s->next)
