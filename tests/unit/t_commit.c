@@ -152,9 +152,9 @@ static void values_that_are_lost_are_found_by_verification(void **state)
 	assert_false(exists("8"));
 	/* Another item in its place is saved as if nothing had been. */
 	assert_int_equal(node_walk(ns->root, "8.tmp", &top), 0);
-	assert_int_equal(node_rename(top, span_str("default"), top, span_str("lost"), 0), 0);
+	assert_int_equal(node_rename(top, span_str("default"), top, span_str("gone"), 0), 0);
 	assert_int_equal(commit_draft(ns, "8.tmp", "8"), -EUCLEAN);
-	assert_non_null(strstr(err_text(-EUCLEAN), "item 'lost'"));
+	assert_non_null(strstr(err_text(-EUCLEAN), "item 'gone'"));
 }
 
 static void a_leaf_open_for_writing_is_waited_for_by_nobody(void **state)
