@@ -193,6 +193,8 @@ static int run_explain(struct cmd_args *a)
 		r = option_parse_size(a->arg[i], i == 1 ? &off : &n);
 	if (r < 0)
 		return cmd_usage(a->cmd, "OFFSET and LENGTH are numbers of bytes");
+	if (cmd_flag(a, "spec") + cmd_flag(a, "sharding") + (a->n_args > 1) > 1)
+		return cmd_usage(a->cmd, "one of OFFSET, --spec and --sharding at a time");
 	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;

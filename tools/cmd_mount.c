@@ -2,6 +2,7 @@
  * cmd_mount.c - `pytreefs mount` and `umount`; also what mount(8) calls as mount.pytreefs.
  */
 #include <errno.h>
+#include <mntent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -111,7 +112,7 @@ static int make_absolute(char **path)
 static int run_mount(struct cmd_args *a)
 {
 	struct options *o = &a->options;
-	int r = make_absolute(&o->log);
+	int r = source_in_no_mount(a, a->arg[0]);
 	struct fs_mount m = {
 		.source = a->arg[0],
 		.mountpoint = a->arg[1],
@@ -120,6 +121,8 @@ static int run_mount(struct cmd_args *a)
 		.fuse_options = a->fuse_options.n ? buf_str(&a->fuse_options) : "",
 	};
 
+	if (r >= 0)
+		r = make_absolute(&o->log);
 	if (r >= 0 && strcmp(o->spill, "off") && strcmp(o->spill, "auto"))
 		r = make_absolute(&o->spill);
 	if (r < 0)
@@ -170,10 +173,45 @@ static int unmount_as_user(const char *mountpoint, bool lazy)
 	return status == 0 ? EXIT_OK : EXIT_FOUND;
 }
 
+/* The path without links, also where the daemon is dead, and nothing can be asked of the mount itself. */
+static char *resolve(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	auto_free char *above = slash ? str_fmt("%.*s", (int)MAX(slash - path, 1), path) : strdup(".");
+	auto_free char *dir = NULL;
+	char *whole = realpath(path, NULL);
+
+	if (whole || !above)
+		return whole;
+	dir = realpath(above, NULL);
+	return dir ? str_fmt("%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) : NULL;
+}
+
+/* Nobody loses another file system to a slip of the hand. */
+static int check_ours(const char *path)
+{
+	auto_free char *dir = resolve(path);
+	FILE *f = dir ? setmntent("/proc/self/mounts", "re") : NULL;
+	struct mntent *e;
+	char type[64] = "";
+
+	/* The last one lies on top. */
+	while (f && (e = getmntent(f)))
+		if (!strcmp(e->mnt_dir, dir))
+			snprintf(type, sizeof(type), "%s", e->mnt_type);
+	if (f)
+		endmntent(f);
+	return !*type || !strcmp(type, "fuse.pytreefs") ? 0 :
+	       fail(-EINVAL, "'%s' is a mount of %s, and not of pytreefs", path, type);
+}
+
 static int run_umount(struct cmd_args *a)
 {
 	bool lazy = cmd_flag(a, "lazy");
+	int r = check_ours(a->arg[0]);
 
+	if (r < 0)
+		return r;
 	if (umount2(a->arg[0], lazy ? MNT_DETACH : 0) == 0)
 		return EXIT_OK;
 	if (errno == EPERM)

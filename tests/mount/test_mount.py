@@ -61,6 +61,27 @@ def test_a_mount_point_that_is_a_file(program, cases, mnt):
     assert file.read_bytes() == b'x'
 
 
+def test_a_mount_is_no_source(program, mount, cases, mnt):
+    """Its steps would be found there, and no leaf of theirs: what is stored lies elsewhere."""
+    m = mount(cases('manager-root').path)
+    for where in (m.path, m / '10'):
+        _, text = failing(program, where, mnt)
+        assert f"'{where}' is in a mount of pytreefs" in text
+
+
+def test_umount_of_something_else(program, mnt):
+    """As root it would work: nobody loses another file system to a slip of the hand."""
+    subprocess.run(['mount', '-t', 'tmpfs', 'none', mnt], check=True)
+    try:
+        (mnt / 'file').write_bytes(b'x')
+        for path in (mnt, f'{mnt}/'):
+            r = subprocess.run([program, 'umount', path], capture_output=True, text=True)
+            assert r.returncode == 1 and 'a mount of tmpfs, and not of pytreefs' in r.stderr
+        assert (mnt / 'file').read_bytes() == b'x'
+    finally:
+        subprocess.run(['umount', mnt], check=True)
+
+
 def test_a_directory_of_something_else_is_an_error(program, mnt, tmp_path):
     """Never an empty directory: the error names the directory and what was looked for."""
     other = tmp_path / 'photos'

@@ -46,7 +46,8 @@ def test_help_of_the_whole(run):
 
 
 @pytest.mark.parametrize('words', [[], ['nosuchcommand'], ['ls'], ['ls', '--nosuch', '.'], ['cat'], ['info'],
-                                   ['tree'], ['explain'], ['dump'], ['umount'], ['ls', SAMPLE, '-o']])
+                                   ['tree'], ['explain'], ['dump'], ['umount'], ['ls', SAMPLE, '-o'],
+                                   ['explain', '--spec', '--sharding', SAMPLE], ['explain', '--spec', SAMPLE, '0', '4K']])
 def test_wrong_usage_is_status_2(run, words):
     r = run(*words, ok=False)
     assert r.returncode == 2 and r.stderr.strip() and not r.stdout.strip(), (r.returncode, r.stdout, r.stderr)
