@@ -89,6 +89,8 @@ bool plan_is_nested(const struct plan *p);
 struct draft_node *plan_owner(const struct plan *p);
 /* The copied `_METADATA` of an item inside another, appended to ret; nothing when there is none. */
 int plan_told_nested(const struct plan *p, struct buf *ret);
+/* Whether a copied `_CHECKPOINT_METADATA` says that this handler saved the item. (draft_told.c) */
+bool plan_told_handler(const struct plan *p, const char *handler);
 /* Look at the copied `_METADATA`. (draft_told.c) */
 int plan_told(struct plan *p);
 /* The key of a shortened name below parent, appended to ret: 1, or 0 when that says none. */

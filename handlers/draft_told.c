@@ -85,23 +85,43 @@ int plan_told(struct plan *p)
 	return r;
 }
 
-int draft_told_custom(struct draft_node *root, struct buf *ret)
+/* The step's file as it was copied; ret NULL: it tells nothing. */
+static int told_step(struct draft_node *root, struct step_meta **ret)
 {
-	auto_of(step_meta) struct step_meta *m = NULL;
 	auto_buf text = { 0 };
 	int r;
 
+	*ret = NULL;
 	pthread_mutex_lock(&root->draft->lock);
 	r = buf_add_span(&text, buf_span(&root->told));
 	pthread_mutex_unlock(&root->draft->lock);
 	if (r >= 0 && text.n)
-		r = step_meta_parse(buf_span(&text), "a copied _CHECKPOINT_METADATA", &m);
+		r = step_meta_parse(buf_span(&text), "a copied _CHECKPOINT_METADATA", ret);
 	if (r < 0 && r != -ENOMEM) {
 		trace(TRACE_LEAF, "draft '%s': %s", root->draft->name, err_text(r));
 		err_clear();
 		r = 0;
 	}
+	return r;
+}
+
+int draft_told_custom(struct draft_node *root, struct buf *ret)
+{
+	auto_of(step_meta) struct step_meta *m = NULL;
+	int r = told_step(root, &m);
+
 	return r < 0 || !m || !m->custom || !strcmp(m->custom, "{}") ? r : buf_add_str(ret, m->custom);
+}
+
+bool plan_told_handler(const struct plan *p, const char *handler)
+{
+	auto_of(step_meta) struct step_meta *m = NULL;
+	struct span told;
+	bool is = !p->item->draft->is_item && told_step(p->item->draft->root, &m) >= 0 && m &&
+		  step_meta_handler(m, span_str(p->name), &told) > 0 && span_eq(told, span_str(handler));
+
+	err_clear();
+	return is;
 }
 
 /* The node of the copied tree with the key path of one of ours. */

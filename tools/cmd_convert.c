@@ -8,6 +8,8 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/step_name.h"
+#include "handlers/draft.h"
+#include "handlers/node_tree.h"
 #include "tools/export.h"
 #include "tools/input.h"
 #include "tools/interrupt.h"
@@ -67,9 +69,29 @@ static const char *place_of(const struct job *j, const struct input *in, enum la
 	return item ? item : "default";
 }
 
+/* As a program that copies the step would: its own file says what saved an item. */
+static int tell_step(struct input *in, struct draft *d)
+{
+	struct node *step = in->is_step ? in->source.node : NULL;
+	auto_buf text = { 0 };
+	int r = 0;
+
+	if (step && step->ops == &node_step_ops)
+		r = io_slurp(node_step_dir(step), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
+	if (r >= 0 && text.n)
+		draft_tell(d->root, 0, text.p, text.n);
+	if (r == -ENOMEM)
+		return r;
+	err_clear();
+	return 0;
+}
+
 static int fill(struct job *j, struct input *in, struct feeds *f, struct newstep *n)
 {
 	int r = team_meet(j->team, input_feed(in, j->only, f));
+
+	if (r >= 0)
+		r = team_meet(j->team, tell_step(in, n->draft));
 
 	if (r >= 0)
 		r = feeds_write(f, n->draft, threads_of(n), &j->progress, j->team);

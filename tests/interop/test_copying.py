@@ -9,6 +9,7 @@ import subprocess
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from lib import compare, expect, programs, restoring, writing
@@ -343,6 +344,23 @@ def test_random_keys_after_a_failed_commit(mount, root, fault):
         with restoring.ocp0.CheckpointManager(root) as manager:
             assert same_key(keys['jax'], manager.restore(n)[item])
     assert failed > 2
+
+
+def test_a_single_array_stays_one(mount, program, root):
+    """What ArraySave wrote looks like a tree of one leaf: only the step's file tells them apart, and it is copied, too."""
+    array = np.arange(6.0)
+    with ocp.CheckpointManager(root) as manager:
+        manager.save(100, args=ocp.args.Composite(a=ocp.args.ArraySave(array),
+                                                  t=ocp.args.PyTreeSave({'checkpoint': array})))
+        manager.wait_until_finished()
+    m = mount(root)
+    r = shell('cp -r MNT/100 MNT/101.tmp && mv MNT/101.tmp MNT/101', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    subprocess.run([program, 'convert', root / '100', root / '102'], check=True)
+    for step in (101, 102):
+        with ocp.CheckpointManager(root) as manager:
+            got = manager.restore(step)
+        assert np.array_equal(got['a'], array) and np.array_equal(got['t']['checkpoint'], array)
 
 
 def attrs(path):
