@@ -293,7 +293,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		r = clean(s);
 	if (r >= 0 && !d->is_item)
 		r = name_stores(s);
-	for (size_t i = 0; i < s->n; i++) {
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		const struct sealing_item *it = &s->item[i];
 
 		s->commit_item[i] = (struct commit_item){

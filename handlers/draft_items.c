@@ -25,8 +25,7 @@ static const char *const handlers[] = {
 };
 
 static const char *const jax_key = HANDLER("random_key_checkpoint_handler", "JaxRandomKeyCheckpointHandler"),
-		  *const numpy_key = HANDLER("random_key_checkpoint_handler", "NumpyRandomKeyCheckpointHandler"),
-		  *const one_array = HANDLER("array_checkpoint_handler", "ArrayCheckpointHandler");
+		  *const numpy_key = HANDLER("random_key_checkpoint_handler", "NumpyRandomKeyCheckpointHandler");
 
 static void *grow(void *list, size_t *cap, size_t size)
 {
@@ -432,13 +431,6 @@ static int add_plugin_item(struct sealing_item *it)
 	return r < 0 ? r : add_plugin_files(it, span_of(NULL, 0), &it->made);
 }
 
-/* A copy of a single array that Orbax saved as such: nothing but the step's file tells it from a tree of one leaf. */
-static bool is_one_array(const struct plan *p)
-{
-	return p->kind == PLAN_TREE && !p->joint && p->n_leaves == 1 && p->tree->root->n_children == 1 &&
-	       p->tree->root->children[0]->kind == TREE_LEAF && plan_told_handler(p, one_array);
-}
-
 /* The type string of an item; p NULL: none. A copy of a JSON or proto item is one again. */
 struct span sealing_item_handler(const struct plan *p)
 {
@@ -461,8 +453,8 @@ struct span sealing_item_handler(const struct plan *p)
 		else if (!strcmp(only->name, o->json_filename) || !strcmp(only->name, "metrics"))
 			handler = handlers[PLAN_JSON];
 	}
-	else if (is_one_array(p))
-		handler = one_array;
+	else if (p->is_array)
+		handler = ARRAY_HANDLER;
 	return handler ? span_str(handler) : span_of(NULL, 0);
 }
 

@@ -36,6 +36,9 @@ struct plan_leaf {
 	struct kv *kv;			/* SCALAR, and parts that were put together: owned */
 };
 
+/* What an item that is one array was saved by. */
+#define ARRAY_HANDLER "orbax.checkpoint._src.handlers.array_checkpoint_handler.ArrayCheckpointHandler"
+
 enum plan_item { PLAN_TREE, PLAN_JSON, PLAN_PROTO, PLAN_STORED, PLAN_PLUGIN_ITEM };
 
 struct plan {
@@ -47,6 +50,7 @@ struct plan {
 	struct save_opts opts;		/* of the item */
 	struct plugin *plugin;		/* PLAN_PLUGIN_ITEM */
 	struct tree *tree;		/* PLAN_TREE */
+	bool is_array;			/* a tree of one leaf that Orbax's ArraySave wrote */
 	struct tree *told;		/* what a copied `_METADATA` says; NULL: nothing */
 	bool told_is_named;		/* its nodes have their names in a mount */
 	struct tree_build build;
@@ -89,8 +93,8 @@ bool plan_is_nested(const struct plan *p);
 struct draft_node *plan_owner(const struct plan *p);
 /* The copied `_METADATA` of an item inside another, appended to ret; nothing when there is none. */
 int plan_told_nested(const struct plan *p, struct buf *ret);
-/* Whether a copied `_CHECKPOINT_METADATA` says that this handler saved the item. (draft_told.c) */
-bool plan_told_handler(const struct plan *p, const char *handler);
+/* Look whether a copied `_CHECKPOINT_METADATA` says that the tree, of one leaf, was saved as an array. (draft_told.c) */
+int plan_told_array(struct plan *p);
 /* Look at the copied `_METADATA`. (draft_told.c) */
 int plan_told(struct plan *p);
 /* The key of a shortened name below parent, appended to ret: 1, or 0 when that says none. */

@@ -113,15 +113,17 @@ int draft_told_custom(struct draft_node *root, struct buf *ret)
 	return r < 0 || !m || !m->custom || !strcmp(m->custom, "{}") ? r : buf_add_str(ret, m->custom);
 }
 
-bool plan_told_handler(const struct plan *p, const char *handler)
+int plan_told_array(struct plan *p)
 {
+	const struct tree_node *top = p->tree->root;
 	auto_of(step_meta) struct step_meta *m = NULL;
 	struct span told;
-	bool is = !p->item->draft->is_item && told_step(p->item->draft->root, &m) >= 0 && m &&
-		  step_meta_handler(m, span_str(p->name), &told) > 0 && span_eq(told, span_str(handler));
+	int r = 0;
 
-	err_clear();
-	return is;
+	if (!p->item->draft->is_item && p->n_leaves == 1 && top->n_children == 1 && top->children[0]->kind == TREE_LEAF)
+		r = told_step(p->item->draft->root, &m);
+	p->is_array = m && step_meta_handler(m, span_str(p->name), &told) > 0 && span_eq(told, span_str(ARRAY_HANDLER));
+	return r;
 }
 
 /* The node of the copied tree with the key path of one of ours. */

@@ -463,6 +463,8 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	}
 	if (r >= 0 && p->kind == PLAN_TREE)
 		r = make_tree(p);
+	if (r >= 0 && p->kind == PLAN_TREE && !p->joint)
+		r = plan_told_array(p);
 	if (r < 0)
 		return r;
 	*ret = take(p);

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import numpy as np
@@ -97,10 +98,10 @@ def test_in_place_with_force(run, tmp_path):
 
 def on_small_disk(program, command, size):
     """Run it with a file system of its own of that size: its output, and what is left there afterwards."""
-    script = ('d=$(mktemp -d) && mount -t tmpfs -o size=%s none "$d" || exit 77; cd "$d"; "$@"; echo "status $?"; '
-              'find . -mindepth 1' % size)
-    r = subprocess.run(['unshare', '-rm', 'sh', '-c', script, 'sh', program, *command], capture_output=True, text=True,
-                       timeout=120)
+    script = ('mount -t tmpfs -o size=%s none "$0" || exit 77; cd "$0"; "$@"; echo "status $?"; find . -mindepth 1' % size)
+    with tempfile.TemporaryDirectory() as d:
+        r = subprocess.run(['unshare', '-rm', 'sh', '-c', script, d, program, *command], capture_output=True, text=True,
+                           timeout=120)
     if 'status' not in r.stdout:
         pytest.skip('no mount name space can be made here')
     return r
