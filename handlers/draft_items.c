@@ -439,12 +439,9 @@ struct span sealing_item_handler(const struct plan *p)
 	const struct draft_node *only;
 
 	/* The outer item's, which is said once. */
-	if (plan_is_nested(p))
-		handler = p->kind != PLAN_TREE			 ? NULL :
-			  !strcmp(p->item->name, "jax_random_key") ? jax_key :
-			  !strcmp(p->item->name, "np_random_key")	 ? numpy_key :
-								   NULL;
-	else if (p->kind == PLAN_STORED && p->item->n_children == 1) {
+	if (plan_is_nested(p)) {
+		handler = p->kind != PLAN_TREE ? NULL : !strcmp(p->item->name, "jax_random_key") ? jax_key : numpy_key;
+	} else if (p->kind == PLAN_STORED && p->item->n_children == 1) {
 		only = p->item->child[0];
 		if (only->is_dir)
 			handler = NULL;
@@ -452,9 +449,9 @@ struct span sealing_item_handler(const struct plan *p)
 			handler = handlers[PLAN_PROTO];
 		else if (!strcmp(only->name, o->json_filename) || !strcmp(only->name, "metrics"))
 			handler = handlers[PLAN_JSON];
-	}
-	else if (p->is_array)
+	} else if (p->is_array) {
 		handler = ARRAY_HANDLER;
+	}
 	return handler ? span_str(handler) : span_of(NULL, 0);
 }
 

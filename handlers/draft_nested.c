@@ -18,9 +18,7 @@ static struct draft_node *key_of(struct draft_node *const *child, size_t n)
 	size_t len;
 
 	for (size_t i = 0; i < n; i++) {
-		struct span name = span_str(child[i]->name);
-
-		if (span_eq(name, span_str("_METADATA")) || span_eq(name, span_str("_CHECKPOINT_METADATA")))
+		if (plan_is_metadata(child[i]->name))
 			continue;
 		if (!child[i]->is_dir || (key && other))
 			return NULL;

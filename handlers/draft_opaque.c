@@ -47,7 +47,7 @@ static int look(struct draft_node *dir, struct signs *ret)
 	for (size_t i = 0; i < n; i++) {
 		struct draft_node *c = child[i];
 
-		if (strcmp(c->name, "_METADATA") && strcmp(c->name, "_CHECKPOINT_METADATA")) {
+		if (!plan_is_metadata(c->name)) {
 			s.n++;
 			s.other |= c->is_dir || name_ext_of(span_str(c->name)) != NAME_EXT_NONE;
 			s.known |= is_known(dir->draft->ns->options, c->name);

@@ -85,6 +85,8 @@ int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
 
 /* Whether an item that nobody marked is a copy of one that is no tree: 1 or 0. (draft_opaque.c) */
 int plan_looks_opaque(struct draft_node *dir);
+/* Whether a file of that name is of no tree: the draft makes its own. (draft_tree.c) */
+bool plan_is_metadata(const char *name);
 /* 1: the item is two items, the tree first; the caller unrefs them. Or 0. (draft_nested.c) */
 int draft_nested(struct draft_node *item, struct draft_node *ret[2]);
 /* Whether its item is inside another; its name is "OUTER/INNER". */

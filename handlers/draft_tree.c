@@ -163,7 +163,7 @@ static struct span stem_of(const struct draft_node *n)
 	return name;
 }
 
-static bool is_generated(const char *name)
+bool plan_is_metadata(const char *name)
 {
 	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
 }
@@ -178,9 +178,9 @@ static bool is_sequence(struct draft_node *const *child, size_t n)
 		struct span stem = stem_of(child[i]);
 		uint64_t v = 0;
 
-		if (is_generated(child[i]->name))
+		if (plan_is_metadata(child[i]->name))
 			others++;	/* of an item inside another */
-		if (is_generated(child[i]->name) || span_eq(stem, last))
+		if (plan_is_metadata(child[i]->name) || span_eq(stem, last))
 			continue;	/* another part of the same array */
 		for (size_t k = 0; k < stem.n; k++) {
 			if (stem.p[k] < '0' || stem.p[k] > '9' || stem.n > 9)
@@ -248,7 +248,7 @@ static int walk_children(struct plan *p, struct tree_node *node, struct draft_no
 			r = plan_parts(p, node, child + i, parts);
 			i += parts;
 		} else {
-			if (!is_generated(c->name))
+			if (!plan_is_metadata(c->name))
 				r = c->is_dir ? enter(p, node, c, depth) : plan_file(p, node, c);
 			i++;
 		}
@@ -310,7 +310,7 @@ static int bare_leaf(struct plan *p)
 		struct draft_node *c = child[i];
 
 		r = r < 0 ? r : hold(p, c);
-		if (is_generated(c->name))
+		if (plan_is_metadata(c->name))
 			continue;
 		if (!c->is_dir && span_eq(stem_of(c), span_str("%")))
 			child[leaves++] = c;
@@ -480,15 +480,19 @@ bool draft_is_tree(const struct draft_node *item)
 	return !draft_is_opaque(item) && plugin_of_item(item->name, NULL, NULL, &plugin) >= 0 && !plugin;
 }
 
-const char *draft_generated_name(const struct draft_node *dir)
+/* Hidden or not. */
+static const char *generated_name(const struct draft_node *dir)
 {
 	bool is_root = dir == dir->draft->root;
 
-	if (dir->generated_hidden)
-		return NULL;
 	if (is_root && !dir->draft->is_item)
 		return "_CHECKPOINT_METADATA";
 	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item && draft_is_tree(dir)) ? "_METADATA" : NULL;
+}
+
+const char *draft_generated_name(const struct draft_node *dir)
+{
+	return dir->generated_hidden ? NULL : generated_name(dir);
 }
 
 bool draft_is_generated(struct draft_node *dir, struct span name)
@@ -512,15 +516,12 @@ void draft_hide_generated(struct draft_node *dir, bool hide)
 
 bool draft_would_generate(struct draft_node *dir, struct span name)
 {
-	bool hidden, is;
+	const char *generated;
 
 	pthread_mutex_lock(&dir->draft->lock);
-	hidden = dir->generated_hidden;
-	dir->generated_hidden = false;
-	is = draft_generated_name(dir) && span_eq(name, span_str(draft_generated_name(dir)));
-	dir->generated_hidden = hidden;
+	generated = generated_name(dir);
 	pthread_mutex_unlock(&dir->draft->lock);
-	return is;
+	return generated && span_eq(name, span_str(generated));
 }
 
 int draft_metadata(struct draft_node *item, struct buf *ret)

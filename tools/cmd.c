@@ -3,8 +3,8 @@
  */
 #include "tools/cmd.h"
 
-#include <ctype.h>
 #include <linux/magic.h>
+#include <mntent.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -83,14 +83,10 @@ void print_size(char *out, size_t n, uint64_t bytes)
 
 void print_name(FILE *out, const char *name)
 {
-	struct span s = span_str(name);
+	auto_buf shown = { 0 };
 
-	while (s.n) {
-		size_t n = span_control(s);
-
-		fputc(n ? '?' : s.p[0], out);
-		s = span_from(s, MAX(n, (size_t)1));
-	}
+	buf_add_shown(&shown, span_str(name));
+	fwrite(shown.p, 1, shown.n, out);
 }
 
 void print_error(int r)
@@ -164,6 +160,27 @@ char *source_stored_path(const char *path)
 			n--;
 	}
 	return NULL;
+}
+
+char *mounted_on(const char *dir, char **ret_source)
+{
+	FILE *f = setmntent("/proc/self/mounts", "re");
+	char text[2 * LIMIT_PATH_BYTES];
+	char *type = NULL, *source = NULL;
+	struct mntent e;
+
+	/* The last one lies on top. */
+	while (f && getmntent_r(f, &e, text, sizeof(text)))
+		if (!strcmp(e.mnt_dir, dir)) {
+			free(type);
+			free(source);
+			type = strdup(e.mnt_type);
+			source = strdup(e.mnt_fsname);
+		}
+	if (f)
+		endmntent(f);
+	*ret_source = source;
+	return type;
 }
 
 int source_in_no_mount(const struct cmd_args *a, const char *path)

@@ -98,6 +98,8 @@ struct source {
  * this is the path of that, the caller's. NULL: the path is in no mount of ours, or goes there already.
  */
 char *source_stored_path(const char *path);
+/* What is mounted on a directory, given without links: its type and its source, the caller's. NULL: nothing. */
+char *mounted_on(const char *dir, char **ret_source);
 /* For commands that change what is stored, and find nothing of it in a mount: 0, or -EINVAL for a path in one. */
 int source_in_no_mount(const struct cmd_args *a, const char *path);
 /*

@@ -92,7 +92,6 @@ static int fill(struct job *j, struct input *in, struct feeds *f, struct newstep
 
 	if (r >= 0)
 		r = team_meet(j->team, tell_step(in, n->draft));
-
 	if (r >= 0)
 		r = feeds_write(f, n->draft, threads_of(n), &j->progress, j->team);
 	return r < 0 ? r : newstep_commit(n);
@@ -200,14 +199,6 @@ static int make_root(const char *dir, bool *ret_made)
 	return self ? newfile_sync_path(self) : r < 0 ? r : -ENOMEM;
 }
 
-/* It stays when it has a step. Returns r. */
-static int unmake_root(const char *dir, bool made, int r)
-{
-	if (made)
-		rmdir(dir);
-	return r;
-}
-
 static int convert_root(struct job *j, struct input *in, const char *out)
 {
 	auto_listing l = { 0 };
@@ -228,7 +219,10 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 	}
 	if (r >= 0)
 		r = team_meet(j->team, team_is_lead(j->team) ? copy_metadata(j, in, out) : 0);
-	return r < 0 ? unmake_root(out, made, r) : r;
+	/* It stays when it has a step. */
+	if (r < 0 && made)
+		rmdir(out);
+	return r;
 }
 
 /* ---- the commands ---- */
@@ -351,8 +345,8 @@ static int save(struct cmd_args *a, struct team *team)
 	r = team_meet(team, r);
 	if (r >= 0)
 		r = write_checkpoint(&j, &in, out);
-	if (r < 0)
-		r = unmake_root(dir, made, r);
+	if (r < 0 && made)
+		rmdir(dir);
 	return end(&j, out, r);
 }
 

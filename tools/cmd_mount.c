@@ -2,7 +2,6 @@
  * cmd_mount.c - `pytreefs mount` and `umount`; also what mount(8) calls as mount.pytreefs.
  */
 #include <errno.h>
-#include <mntent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -190,18 +189,10 @@ static char *resolve(const char *path)
 /* Nobody loses another file system to a slip of the hand. */
 static int check_ours(const char *path)
 {
-	auto_free char *dir = resolve(path);
-	FILE *f = dir ? setmntent("/proc/self/mounts", "re") : NULL;
-	struct mntent *e;
-	char type[64] = "";
+	auto_free char *dir = resolve(path), *source = NULL;
+	auto_free char *type = dir ? mounted_on(dir, &source) : NULL;
 
-	/* The last one lies on top. */
-	while (f && (e = getmntent(f)))
-		if (!strcmp(e->mnt_dir, dir))
-			snprintf(type, sizeof(type), "%s", e->mnt_type);
-	if (f)
-		endmntent(f);
-	return !*type || !strcmp(type, "fuse.pytreefs") ? 0 :
+	return !type || !strcmp(type, "fuse.pytreefs") ? 0 :
 	       fail(-EINVAL, "'%s' is a mount of %s, and not of pytreefs", path, type);
 }
 

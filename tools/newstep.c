@@ -7,7 +7,6 @@
 #include "tools/newstep.h"
 
 #include <fcntl.h>
-#include <mntent.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -96,34 +95,16 @@ int path_check_outside(const char *path, const char *dir, bool may_be_item)
 	return real ? check_above(path, real, may_be_item) : r;
 }
 
-/* What is mounted there. */
-static char *mounted_source(const char *mountpoint)
-{
-	FILE *f = setmntent("/proc/self/mounts", "re");
-	char text[2 * LIMIT_PATH_BYTES];
-	char *found = NULL;
-	struct mntent e;
-
-	/* The last one lies on top. */
-	while (f && getmntent_r(f, &e, text, sizeof(text)))
-		if (!strcmp(mountpoint, e.mnt_dir) && !strncmp(e.mnt_type, "fuse", 4)) {
-			free(found);
-			found = strdup(e.mnt_fsname);
-		}
-	if (f)
-		endmntent(f);
-	return found;
-}
-
 /* What is made here is made beside its name on the disk, and renamed: a mount has names of its own. */
 static int check_no_mount(const char *dir, const char *name)
 {
 	auto_free char *real = realpath(dir, NULL), *stored = source_stored_path(real ? real : dir), *source = NULL;
+	auto_free char *type = NULL;
 
 	if (!stored)
 		return 0;
-	source = real ? mounted_source(real) : NULL;
-	if (!source)
+	type = real ? mounted_on(real, &source) : NULL;
+	if (!type || !source || strncmp(type, "fuse", 4))
 		return fail(-EINVAL, "'%s' is in a mount of pytreefs: write to its source", dir);
 	return fail(-EINVAL, "'%s' is a mount of pytreefs: write to its source '%s', or to %s/%s.tmp", dir, source, dir, name);
 }
