@@ -13,6 +13,24 @@
 
 #include "fs/fs.h"
 
+static int groups(void *arg, int n, gid_t *ret)
+{
+	return fuse_req_getgroups(arg, n, ret);
+}
+
+void caller_enter(fuse_req_t req, struct user *u)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	*u = (struct user){ .uid = ctx->uid, .gid = ctx->gid, .umask = ctx->umask, .groups = groups, .arg = req };
+	user_set(u);
+}
+
+void caller_leave(void)
+{
+	user_set(NULL);
+}
+
 bool caller_creates(fuse_req_t req)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);

@@ -26,7 +26,8 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int r;
 
 	trace(TRACE_FS, "lookup '%s'", name);
-	r = check_name(name);
+	/* What the kernel shall forget does not exist for the helper. */
+	r = dir == fs->ns->root && forget_asks(&fs->forget, fuse_req_ctx(req)->pid) ? -ENOENT : check_name(name);
 	if (r >= 0)
 		r = node_lookup(dir, span_str(name), &n);
 	if (r >= 0 && n->generated && caller_creates(req)) {
@@ -190,28 +191,23 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	reply_code(req, 0, "close", NULL);
 }
 
-void fs_changing(struct fs *fs, fuse_ino_t dir, int one)
-{
-	if (dir == FUSE_ROOT_ID)
-		atomic_fetch_add(&fs->root_changes, (unsigned)one);
-}
-
 void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct node *dir = fs_node(fs, parent), *n;
+	struct user user;
 	int r;
 
 	trace(TRACE_FS, "mkdir '%s'", name);
-	fs_changing(fs, parent, 1);
+	caller_enter(req, &user);
 	r = check_name(name);
 	if (r >= 0)
 		r = node_mkdir(dir, span_str(name), mode, &n);
+	caller_leave();
 	if (r < 0)
 		reply_code(req, r, "make a directory in", dir);
 	else
 		reply_entry(req, n, "stat");
-	fs_changing(fs, parent, -1);
 }
 
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -221,23 +217,22 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int r;
 
 	trace(TRACE_FS, "unlink '%s'", name);
-	fs_changing(fs, parent, 1);
 	r = node_unlink(dir, span_str(name));
 	reply_code(req, r, "remove a file in", dir);
-	fs_changing(fs, parent, -1);
 }
 
 void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct node *dir = fs_node(fs, parent);
+	struct user user;
 	int r;
 
 	trace(TRACE_FS, "rmdir '%s'", name);
-	fs_changing(fs, parent, 1);
+	caller_enter(req, &user);
 	r = node_rmdir(dir, span_str(name));
+	caller_leave();
 	reply_code(req, r, "remove a directory in", dir);
-	fs_changing(fs, parent, -1);
 }
 
 void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to_parent,
@@ -248,8 +243,6 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t t
 	int r;
 
 	trace(TRACE_FS, "rename '%s' to '%s'", name, to_name);
-	fs_changing(fs, parent, 1);
 	r = node_rename(dir, span_str(name), fs_node(fs, to_parent), span_str(to_name), flags);
 	reply_code(req, r, "rename in", dir);
-	fs_changing(fs, parent, -1);
 }

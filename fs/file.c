@@ -38,7 +38,7 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	set_handle(fs, fi, f);
-	/* It has other blocks than the kernel remembers: handlers/node.c tells why. */
+	/* It has other blocks than the kernel remembers: handlers/namespace/node.c tells why. */
 	if (f->is_source)
 		fuse_lowlevel_notify_inval_inode(fs->se, ino, -1, 0);
 	if (!reply_open(req, fi))
@@ -66,17 +66,17 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct file *f = file_of(fi);
-	struct gather g;
+	struct segments g;
 	int r;
 
 	trace(TRACE_FS, "read '%s' %lld+%zu", f->node->name, (long long)off, size);
-	gather_init(&g, f->node->ns->ckpt->cache);
+	segments_init(&g, f->node->ns->ckpt->cache);
 	r = file_read(f, (uint64_t)off, size, &g);
 	if (r < 0)
 		reply_code(req, r, "read", f->node);
 	else
-		reply_gather(req, &g, f->node);
-	gather_release(&g);
+		reply_segments(req, &g, f->node);
+	segments_release(&g);
 }
 
 void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t off,

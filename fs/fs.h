@@ -1,5 +1,5 @@
 /*
- * fs.h - the FUSE layer: kernel requests -> nodes and files of handlers/node.h.
+ * fs.h - the FUSE layer: kernel requests -> nodes and files of handlers/namespace/node.h.
  *
  * No format knowledge here. One function per operation; locks are the nodes'
  * own, and every reply is sent without one.
@@ -10,8 +10,9 @@
 #include <fuse_lowlevel.h>
 #include <pthread.h>
 
-#include "fs/waiting.h"
-#include "handlers/ns.h"
+#include "fs/forget.h"
+#include "fs/request_reader.h"
+#include "handlers/namespace/ns.h"
 
 struct fs {
 	bool agreed;			/* with the other ranks of the job that all are mounted */
@@ -20,10 +21,10 @@ struct fs {
 	const struct options *options;
 	int ready_fd;			/* told once when the first request has come; -1 when nobody waits */
 	const char *mountpoint;
-	struct waiting waiting;
-	atomic_bool ending;		/* the session goes away: no more notices to the kernel */
-	atomic_uint root_changes;	/* names of the root that the kernel is changing at the moment */
+	struct request_reader request_reader;
+	struct forget forget;
 	pthread_mutex_t lock;		/* protects all below */
+	bool ending;			/* the session goes away: no more notices to the kernel */
 	struct dir_handle *dirs;	/* all that are open */
 };
 
@@ -37,8 +38,6 @@ struct dir_handle {
 extern const struct fuse_lowlevel_ops fs_ops;
 
 struct node *fs_node(struct fs *fs, fuse_ino_t ino);
-/* Around a change of names in the directory, its reply included: notices about the root wait meanwhile. */
-void fs_changing(struct fs *fs, fuse_ino_t dir, int one);
 fuse_ino_t fs_ino(const struct fs *fs, const struct node *n);
 /* A node that the kernel gets a lookup count for; the reference goes with it. */
 void fs_entry(struct fs *fs, struct node *n, const struct stat *st, struct fuse_entry_param *ret);
@@ -47,7 +46,7 @@ void fs_entry(struct fs *fs, struct node *n, const struct stat *st, struct fuse_
 void reply_code(fuse_req_t req, int code, const char *op, const struct node *n);
 void reply_entry(fuse_req_t req, struct node *n, const char *op);
 void reply_attr(fuse_req_t req, struct node *n, const char *op);
-void reply_gather(fuse_req_t req, struct gather *g, struct node *n);
+void reply_segments(fuse_req_t req, struct segments *g, struct node *n);
 /* -ENOENT: nobody took it. */
 int reply_bytes(fuse_req_t req, const void *p, size_t n);
 void reply_xattr(fuse_req_t req, struct span value, size_t size);
@@ -90,6 +89,9 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse
 /* caller.c */
 /* Whether the caller is about to create the name that it looks up, and wants it to be new. */
 bool caller_creates(fuse_req_t req);
+/* What this thread does until caller_leave() is on the caller's behalf: user_now(). */
+void caller_enter(fuse_req_t req, struct user *u);
+void caller_leave(void);
 
 /* xattr.c */
 void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,

@@ -21,7 +21,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/step/peers.h"
+#include "core/job/peers.h"
 #include "fs/fs.h"
 #include "fs/signals.h"
 
@@ -31,22 +31,21 @@
 #define READ_AHEAD_KIB 8192		/* of the kernel, for this mount: big requests to sequential readers */
 
 /*
- * The kernel trusts names of the root for a second; this makes it forget at once. For that it locks the
- * root, which a rename in it holds until it is answered: a daemon that is killed meanwhile would never
- * answer, and never end, because a thread of it waits for the lock.
+ * The kernel trusts names of the root for a second; this makes it forget at once. A notice about the root's
+ * attributes takes no lock of the kernel's that waits for us, so it may be sent from here; one about a name
+ * would (fs/forget.h).
  */
 static void root_changed(void *arg, const char *name)
 {
 	struct fs *fs = arg;
-	const struct timespec tick = { .tv_nsec = 2000000 };
 
-	while (atomic_load(&fs->root_changes) && !atomic_load(&fs->ending))
-		nanosleep(&tick, NULL);
-	if (atomic_load(&fs->ending))
-		return;
 	if (name)
-		fuse_lowlevel_notify_inval_entry(fs->se, FUSE_ROOT_ID, name, strlen(name));
-	fuse_lowlevel_notify_inval_inode(fs->se, FUSE_ROOT_ID, -1, 0);
+		forget_name(&fs->forget, name);
+	/* The session's descriptor is open as long as ending is not set. */
+	pthread_mutex_lock(&fs->lock);
+	if (!fs->ending)
+		fuse_lowlevel_notify_inval_inode(fs->se, FUSE_ROOT_ID, -1, 0);
+	pthread_mutex_unlock(&fs->lock);
 }
 
 /* Undo the \ooo of /proc/self/mountinfo. */
@@ -96,8 +95,10 @@ static bool find_device(const char *mountpoint, unsigned *ret_major, unsigned *r
 }
 
 /*
- * Larger requests when a file is read in order. Before the first request, because the kernel takes the
- * smaller of this and what INIT says; permitted to root only, so failing is ordinary.
+ * Raise the read-ahead of this mount, for larger requests when a file is read in order. This must happen before
+ * the first request, because the kernel takes the smaller of this and the value in the reply to INIT. Only root
+ * may do it, so failing is ordinary. The setting belongs to the mount's own device and disappears with it: it is
+ * not system-wide.
  */
 static void raise_read_ahead(const char *mountpoint)
 {
@@ -111,7 +112,7 @@ static void raise_read_ahead(const char *mountpoint)
 	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", dev_major, dev_minor);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	n = snprintf(text, sizeof(text), "%d", READ_AHEAD_KIB);
-	if (fd < 0 || write(fd, text, (size_t)n) != n)
+	if ((fd < 0 || write(fd, text, (size_t)n) != n) && geteuid() == 0)
 		log_info("cannot raise read_ahead_kb of the mount (%s): sequential reads use smaller requests",
 			 strerror(errno));
 }
@@ -120,7 +121,7 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 {
 	struct fs *fs = userdata;
 	bool polled;
-	ssize_t r = waiting_read(&fs->waiting, fd, buf, n, &polled);
+	ssize_t r = request_reader_read(&fs->request_reader, fd, buf, n, &polled);
 
 	if (r > 0) {
 		atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
@@ -146,7 +147,7 @@ static int serve(struct fs *fs)
 		.read = read_request, .writev = write_reply, .splice_send = splice_reply,
 	};
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	int r = config ? waiting_start(&fs->waiting, fs->options->busy_poll) : fail(-ENOMEM, "cannot start the FUSE loop");
+	int r = config ? request_reader_start(&fs->request_reader, fs->options->busy_poll) : fail(-ENOMEM, "cannot start the FUSE loop");
 
 	if (r >= 0 && fuse_session_custom_io(fs->se, &device, fuse_session_fd(fs->se)) != 0)
 		r = fail(-ENOMEM, "cannot start the FUSE loop");
@@ -157,7 +158,7 @@ static int serve(struct fs *fs)
 	fuse_loop_cfg_set_idle_threads(config, THREADS_MAX);
 	r = fuse_session_loop_mt(fs->se, config);
 	fuse_loop_cfg_destroy(config);
-	waiting_stop(&fs->waiting);
+	request_reader_stop(&fs->request_reader);
 	return r < 0 ? fail(r, "the FUSE loop failed: %s", strerror(-r)) : 0;
 }
 
@@ -201,23 +202,28 @@ static int agree(const struct fs_mount *m, struct fs *fs, int r)
 	return peers_agree(m->peers, 1, r, clock_ns() + AGREE_TIMEOUT);
 }
 
-static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs)
+static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct signals *signals)
 {
 	struct ns_listener listener = { .changed = root_changed, .arg = fs };
-	int r;
+	int r = forget_start(&fs->forget, m->mountpoint);
 
-	if (fuse_session_mount(fs->se, m->mountpoint) < 0)
+	if (r < 0)
+		return r;
+	if (fuse_session_mount(fs->se, m->mountpoint) < 0) {
+		forget_stop(&fs->forget);
 		return fail(-EIO, "cannot mount on '%s'", m->mountpoint);
+	}
 	raise_read_ahead(m->mountpoint);
 	r = agree(m, fs, ns_start(fs->ns, &listener));
 	if (r >= 0)
 		r = serve(fs);
-	/*
-	 * Unmounted first: the watcher may be telling the kernel of a change, and the kernel may wait
-	 * for a request that nobody answers any more. That ends with the connection.
-	 */
-	atomic_store(&fs->ending, true);
+	signals_loop_ended(signals);
+	pthread_mutex_lock(&fs->lock);
+	fs->ending = true;
+	pthread_mutex_unlock(&fs->lock);
+	/* Unmounted first: those who wait for an answer get ENOTCONN now, and the helper that forgets names ends. */
 	fuse_session_unmount(fs->se);
+	forget_stop(&fs->forget);
 	ns_stop(fs->ns);
 	return r;
 }
@@ -234,9 +240,9 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 	fuse_opt_free_args(&args);
 	if (!fs->se)
 		return fail(-EINVAL, "cannot make a FUSE session: are the options '%s' known?", m->fuse_options);
-	r = signals_start(&signals, fs->se, m->mountpoint);
+	r = signals_start(&signals, fs->se);
 	if (r >= 0) {
-		r = serve_until_unmounted(m, fs);
+		r = serve_until_unmounted(m, fs, &signals);
 		signals_stop(&signals);
 	}
 	fuse_session_destroy(fs->se);
@@ -258,6 +264,17 @@ static void make_room_for_files(void)
 		close(fd);
 }
 
+/* Whether "allow_other" is one of the options, which commas separate. */
+static bool is_for_others(const char *options)
+{
+	static const char word[] = "allow_other";
+
+	for (const char *at = options; (at = strstr(at, word)); at++)
+		if ((at == options || at[-1] == ',') && strchr(",", at[sizeof(word) - 1]))
+			return true;
+	return false;
+}
+
 static int run(const struct fs_mount *m, int ready_fd)
 {
 	struct fs fs = { .options = m->options, .ready_fd = ready_fd, .mountpoint = m->mountpoint };
@@ -269,6 +286,8 @@ static int run(const struct fs_mount *m, int ready_fd)
 		r = log_open(true, !m->foreground && !m->options->log, m->options->log);
 	if (r >= 0)
 		r = ns_open(m->source, m->options, &ns);
+	if (r >= 0 && is_for_others(m->fuse_options))
+		ns_open_to_others(ns);
 	if (r >= 0 && m->peers)
 		r = ns_share(ns, m->peers);
 	if (r < 0)
@@ -281,6 +300,14 @@ static int run(const struct fs_mount *m, int ready_fd)
 	dirs_free(&fs);
 	pthread_mutex_destroy(&fs.lock);
 	return r;
+}
+
+int fs_run_helper(const char *name, int *ret_status)
+{
+	if (strcmp(name, FORGET_HELPER))
+		return 0;
+	*ret_status = forget_help();
+	return 1;
 }
 
 /* From now on stderr is nobody's. */
@@ -324,7 +351,7 @@ static int resolve(const struct fs_mount *m, char **ret_source, char **ret_mount
 		return err_sys("cannot mount on", m->mountpoint);
 	/* The kernel would mount on a file, too, and every access to it would then fail. */
 	if (!S_ISDIR(st.st_mode))
-		return fail(-ENOTDIR, "cannot mount on '%s': it is no directory", m->mountpoint);
+		return fail(-ENOTDIR, "cannot mount on '%s': it is not a directory", m->mountpoint);
 	return 0;
 }
 
@@ -335,7 +362,7 @@ int fs_main(const struct fs_mount *m)
 	struct fs early = { 0 };
 	int pipe_fd[2];
 	pid_t child;
-	int r = resolve(m, &source, &mountpoint);
+	int r = m->refused < 0 ? m->refused : resolve(m, &source, &mountpoint);
 
 	if (r < 0)
 		return agree(m, &early, r);

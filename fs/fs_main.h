@@ -4,7 +4,7 @@
 #ifndef PYTREEFS_FS_MAIN_H
 #define PYTREEFS_FS_MAIN_H
 
-#include "handlers/options.h"
+#include "handlers/options/options.h"
 
 struct peers;
 
@@ -13,6 +13,7 @@ struct fs_mount {
 	const struct options *options;
 	bool foreground;
 	struct peers *peers;		/* of a job: all mount, or none; NULL: one process */
+	int refused;			/* of a job: why this rank cannot mount, with its note; 0: it can */
 	const char *fuse_options;	/* for the kernel and libfuse: "allow_other,ro"; "" */
 };
 
@@ -21,5 +22,7 @@ struct fs_mount {
  * the parent when the mount is ready, or with the reason why it cannot be.
  */
 int fs_main(const struct fs_mount *m);
+/* The mount starts this program again under other names, for small errands: 1 when name is one of them. */
+int fs_run_helper(const char *name, int *ret_status);
 
 #endif

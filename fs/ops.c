@@ -109,9 +109,10 @@ static void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
 		which |= NODE_SET_MODE;
 	if (to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		which |= NODE_SET_OWNER;
-	if (to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW |
-		      FUSE_SET_ATTR_MTIME_NOW | FUSE_SET_ATTR_CTIME))
+	if (to_set & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW))
 		which |= NODE_SET_TIMES;
+	if (to_set & FUSE_SET_ATTR_MTIME_NOW)
+		clock_gettime(CLOCK_REALTIME, &st->st_mtim);
 	r = node_setattr(n, st, which, fi ? (struct file *)(uintptr_t)fi->fh : NULL);
 	trace(TRACE_FS, "setattr '%s' %x", n->name, which);
 	if (r < 0)

@@ -5,22 +5,46 @@
  * that a file does not have) are not logged.
  */
 #include <errno.h>
+#include <linux/fuse.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "fs/fs.h"
+#include "fs/pipes.h"
 
 static bool is_ordinary(int code)
 {
-	return code == -ENODATA || code == -ERANGE || code == -ENXIO || code == -ENOSYS ||
-	       code == -EINTR || code == -ENAMETOOLONG;
+	return code == -ENODATA || code == -ERANGE || code == -ENXIO || code == -ENOSYS || code == -EINTR;
 }
 
 /* Ordinary unless somebody left a note that says why. */
 static bool is_plain(int code)
 {
-	return code == -ENOENT || code == -EOPNOTSUPP || code == -EROFS || code == -EACCES;
+	return code == -ENOENT || code == -EOPNOTSUPP || code == -EROFS || code == -EACCES ||
+	       code == -ENAMETOOLONG;
+}
+
+/*
+ * Whoever writes may ask for more than there can be. For all others a limit that is exceeded means that the checkpoint
+ * is broken, or made to look so.
+ */
+static int errno_of(int code, const char *op)
+{
+	static const char *const changes[] = {
+		"write", "copy to", "change", "close", "sync", "create", "create a file in", "make a directory in",
+		"rename in", "set an attribute of",
+	};
+
+	if (code == -EFBIG) {
+		for (size_t i = 0; i < ARRAY_LEN(changes); i++)
+			if (!strcmp(op, changes[i]))
+				return EFBIG;
+		return EIO;
+	}
+	return code < 0 ? err_errno(code) : 0;
 }
 
 void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
@@ -35,7 +59,7 @@ void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 		log_error("cannot %s '%s': %s", op, path.n ? buf_str(&path) : "/", err_text(code));
 	}
 	err_clear();
-	fuse_reply_err(req, code < 0 ? err_errno(code) : 0);
+	fuse_reply_err(req, errno_of(code, op));
 }
 
 /* A reply that could not be sent: the caller went away, and takes its lookup count along. */
@@ -104,17 +128,18 @@ void reply_attr(fuse_req_t req, struct node *n, const char *op)
  */
 #define SEGMENTS_MAX 256
 
-static int reply_copy(fuse_req_t req, const struct gather *g)
+static int reply_copy(fuse_req_t req, const struct segments *g)
 {
-	auto_free char *p = malloc(g->bytes);
-	int r = p ? gather_copy(g, p) : fail(-ENOMEM, "cannot answer with %llu bytes", (unsigned long long)g->bytes);
+	char *p = block_alloc(g->bytes);
+	int r = p ? segments_copy(g, p) : fail(-ENOMEM, "cannot answer with %llu bytes", (unsigned long long)g->bytes);
 
 	if (r >= 0)
 		fuse_reply_buf(req, p, g->bytes);
+	block_free(p, g->bytes);
 	return r;
 }
 
-static int reply_memory(fuse_req_t req, const struct gather *g)
+static int reply_memory(fuse_req_t req, const struct segments *g)
 {
 	struct iovec iov[SEGMENTS_MAX];
 	int n = 0;
@@ -130,66 +155,65 @@ static int reply_memory(fuse_req_t req, const struct gather *g)
 }
 
 /*
- * A file that was cut off since it was opened: the kernel would take a short answer for the end of
- * the file, and show zeros.
+ * Places for pages in the pipe that libfuse moves the answer through; it asks for no more of them. Fewer than two pages
+ * it would copy out of ours again.
  */
-static int check_files(const struct gather *g)
+static size_t pages_of_libfuse(const struct segments *g)
 {
-	for (size_t i = 0; i < g->n; i++) {
-		const struct gather_seg *s = &g->seg[i];
-		struct stat st;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t want = 3 + (g->bytes + sizeof(struct fuse_out_header) + page - 1) / page, pages = 16;
 
-		if (s->kind != GATHER_FILE || (i && s->file == g->seg[i - 1].file && s->off <= g->seg[i - 1].off))
-			continue;
-		if (fstat(s->file->fd, &st) < 0)
-			return err_sys("cannot stat", s->file->name);
-		if (s->off + s->n > (uint64_t)st.st_size)
-			return fail(-EUCLEAN, "'%s' ends at byte %lld, %zu bytes at offset %llu were wanted",
-				    s->file->name, (long long)st.st_size, s->n, (unsigned long long)s->off);
-	}
-	return 0;
+	while (pages < want)
+		pages *= 2;
+	return g->bytes < 2 * page ? 0 : pages;
 }
 
-/* Ranges of data files go from the page cache into the kernel's pipe without a copy here. */
-static int reply_splice(fuse_req_t req, const struct gather *g)
+/*
+ * Ranges of data files go from the page cache into the kernel without a copy here, by way of a pipe of ours: once all
+ * bytes are in there nothing can be missing from the answer. 1: not possible, and nothing was sent.
+ */
+static int reply_splice(fuse_req_t req, const struct segments *g)
 {
-	auto_free struct fuse_bufvec *v = NULL;
-	size_t n = 0;
-	int r = check_files(g);
-
-	if (r < 0)
-		return r;
-	v = calloc(1, sizeof(*v) + g->n * sizeof(v->buf[0]));
-	if (!v)
-		return fail(-ENOMEM, "cannot answer with %zu segments", g->n);
-	for (size_t i = 0; i < g->n; i++) {
-		const struct gather_seg *s = &g->seg[i];
-
-		if (s->n == 0)
-			continue;
-		v->buf[n].size = s->n;
-		if (s->kind == GATHER_MEM) {
-			v->buf[n].mem = (void *)(uintptr_t)s->p;
-		} else {
-			v->buf[n].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK | FUSE_BUF_FD_RETRY;
-			v->buf[n].fd = s->file->fd;
-			v->buf[n].pos = (off_t)s->off;
-		}
-		n++;
-	}
-	v->count = n;
-	fuse_reply_data(req, v, FUSE_BUF_SPLICE_MOVE);
-	return 0;
-}
-
-void reply_gather(fuse_req_t req, struct gather *g, struct node *n)
-{
-	bool files = false;
+	struct fuse_bufvec v = FUSE_BUFVEC_INIT(g->bytes);
+	size_t pages = pages_of_libfuse(g);
+	struct thread_pipe *p;
 	int r;
 
+	/* The header takes a place, too. */
+	if (gather_pages(g) + 1 > pages)
+		return 1;
+	p = pipe_of_thread(pages);
+	if (!p)
+		return 1;
+	r = gather_splice(g, p->in);
+	if (r != 0) {
+		pipe_drop(p);
+		return r;
+	}
+	v.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_RETRY;
+	v.buf[0].fd = p->out;
+	r = fuse_reply_data(req, &v, FUSE_BUF_SPLICE_MOVE);
+	/* -ENOENT: the caller went away. Else the kernel has told it EIO: a page that was cut off since, for instance. */
+	if (r < 0 && r != -ENOENT)
+		log_error("cannot answer with %llu bytes: %s", (unsigned long long)g->bytes, strerror(-r));
+	if (r < 0 || !pipe_is_empty(p))
+		pipe_drop(p);
+	return 0;
+}
+
+void reply_segments(fuse_req_t req, struct segments *g, struct node *n)
+{
+	bool files = false;
+	int r = 1;
+
 	for (size_t i = 0; i < g->n; i++)
-		files |= g->seg[i].kind == GATHER_FILE && g->seg[i].n;
-	r = g->n > SEGMENTS_MAX ? reply_copy(req, g) : files ? reply_splice(req, g) : reply_memory(req, g);
+		files |= g->seg[i].kind == SEGMENT_FILE && g->seg[i].n;
+	if (files)
+		r = reply_splice(req, g);
+	else if (g->n <= SEGMENTS_MAX)
+		r = reply_memory(req, g);
+	if (r > 0)
+		r = reply_copy(req, g);
 	if (r < 0)
 		reply_code(req, r, "read", n);
 	else

@@ -7,7 +7,6 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <time.h>
 
 #include "core/base/err.h"
@@ -17,12 +16,15 @@
 #define AGAIN_NS 10000000
 
 static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
-static sem_t told;			/* all that a handler may touch */
+/* All that a handler may touch. */
+static sem_t told;
+static atomic_int came;			/* the signal's number */
 
 static void tell(int number)
 {
 	int e = errno;
 
+	atomic_store(&came, number);
 	sem_post(&told);
 	errno = e;
 }
@@ -38,30 +40,44 @@ static void change_handlers(void (*from)(int), void (*to)(int))
 			sigaction(ends[i], &then, NULL);
 }
 
-static void *end_the_loop(void *arg)
+/*
+ * The loop's thread sleeps until a worker has ended, and workers until a request comes. Both sleeps end when a
+ * signal interrupts them, so that one of the handled kind is sent until it has been noticed.
+ */
+static void interrupt_main(struct signals *s)
 {
 	const struct timespec again = { .tv_nsec = AGAIN_NS };
+	const struct sigaction interrupting = { .sa_handler = tell };
+	int number = atomic_load(&came);
+
+	sigaction(number, &interrupting, NULL);
+	while (!atomic_load(&s->ended)) {
+		if (atomic_load(&s->looping))
+			pthread_kill(s->main, number);
+		nanosleep(&again, NULL);
+	}
+}
+
+static void *end_the_loop(void *arg)
+{
 	struct signals *s = arg;
-	struct statvfs st;
 
 	while (sem_wait(&told) < 0)
 		;
-	if (!atomic_load(&s->ended))
+	if (!atomic_load(&s->ended)) {
 		fuse_session_exit(s->se);
-	/* Threads look whether they are to go on after each request, and sleep until there is one. */
-	while (!atomic_load(&s->ended)) {
-		statvfs(s->mountpoint, &st);
-		nanosleep(&again, NULL);
+		interrupt_main(s);
 	}
 	return NULL;
 }
 
-int signals_start(struct signals *s, struct fuse_session *se, const char *mountpoint)
+int signals_start(struct signals *s, struct fuse_session *se)
 {
 	int r;
 
 	s->se = se;
-	s->mountpoint = mountpoint;
+	s->main = pthread_self();
+	atomic_init(&s->looping, true);
 	atomic_init(&s->ended, false);
 	sem_init(&told, 0, 0);
 	r = thread_start(&s->thread, "signals", end_the_loop, s);
@@ -71,10 +87,15 @@ int signals_start(struct signals *s, struct fuse_session *se, const char *mountp
 	return 0;
 }
 
+void signals_loop_ended(struct signals *s)
+{
+	atomic_store(&s->looping, false);
+}
+
 void signals_stop(struct signals *s)
 {
-	change_handlers(tell, SIG_DFL);
 	atomic_store(&s->ended, true);
 	sem_post(&told);
 	pthread_join(s->thread, NULL);
+	change_handlers(tell, SIG_DFL);
 }

@@ -1,9 +1,10 @@
 /*
  * signals.h - a signal ends the mount, whichever thread gets it and whatever the others do then.
  *
- * libfuse's own handlers end the loop when the main thread gets the signal while it
- * sleeps. A signal that comes just before it falls asleep, or to another thread, is
- * not noticed until the next request; here a request is made.
+ * libfuse's own handlers end the loop when the main thread gets the signal while it sleeps. A signal
+ * that comes just before it falls asleep, or to another thread, is not noticed until the next request.
+ * Here a thread interrupts the main thread's sleep until the loop has ended. No request is made for it:
+ * a thread that waits for the mount keeps /dev/fuse open after a SIGKILL, and nobody ever answers.
  */
 #ifndef PYTREEFS_FS_SIGNALS_H
 #define PYTREEFS_FS_SIGNALS_H
@@ -15,17 +16,18 @@
 
 struct signals {
 	struct fuse_session *se;
-	const char *mountpoint;
-	pthread_t thread;
+	pthread_t thread, main;
+	atomic_bool looping;		/* the main thread is in the session's loop, or about to be */
 	atomic_bool ended;
 };
 
 /*
  * From now on SIGHUP, SIGINT and SIGTERM end the session's loop, those that were ignored before excepted.
- * se and mountpoint are used until signals_stop(). One at a time in a process. Starts a thread.
+ * The caller runs the loop. se is used until signals_stop(). One at a time in a process. Starts a thread.
  */
-int signals_start(struct signals *s, struct fuse_session *se, const char *mountpoint);
-/* After the session was unmounted: what its thread may ask of the mount gets an answer by then. */
+int signals_start(struct signals *s, struct fuse_session *se);
+/* The loop has ended: the main thread is interrupted no more. */
+void signals_loop_ended(struct signals *s);
 void signals_stop(struct signals *s);
 
 #endif

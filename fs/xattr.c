@@ -24,10 +24,14 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	struct node *n = fs_node(fuse_req_userdata(req), ino);
 	auto_buf value = { 0 };
+	struct user user;
 	int r = absent(name);
 
-	if (!strncmp(name, PREFIX, strlen(PREFIX)))
+	if (!strncmp(name, PREFIX, strlen(PREFIX))) {
+		caller_enter(req, &user);
 		r = node_xattr_get(n, name + strlen(PREFIX), &value);
+		caller_leave();
+	}
 	if (r < 0)
 		reply_code(req, r, "read an attribute of", n);
 	else

@@ -5,35 +5,90 @@
 * a library has one door (DOORS)
 * file names are unique
 * a file has at most 600 lines, a function at most 70, and nothing jumps (`goto`)
-* the drawing in core/README.md is the tree (drawing.py)
+* words that are retired do not come back (PHRASES, RETIRED)
+* every unit test is built
+* the ladder has no cycle: a folder may use only those that MAY_INCLUDE lists before it
+* each `x.c` or `x.h` that a comment or a README names exists
+* each folder of core and handlers has a README
+* the files that call a sync operation are those that core/commit/README.md lists
 """
 
 import pathlib
 import re
 import sys
 
-import drawing
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Module -> the modules whose headers it may include, besides its own. Longest prefix counts.
+# Folder -> the folders whose headers it may include, besides its own; up the ladder. The longest
+# prefix counts.
 MAY_INCLUDE = {
     'core/base': [],
     'core/io': ['core/base'],
     'core/kv': ['core/base', 'core/io'],
     'core/codec': ['core/base'],
     'core/ocdbt': ['core/base', 'core/io', 'core/kv'],
-    'core/zarr': ['core/base', 'core/kv', 'core/codec', 'core/io'],
-    'core/tree': ['core/base', 'core/kv', 'core/io'],
-    'core/step': ['core/base', 'core/io', 'core/kv', 'core/ocdbt', 'core/zarr', 'core/tree'],
-    'handlers': ['core/base', 'core/io', 'core/kv', 'core/codec', 'core/zarr', 'core/tree', 'core/step'],
-    'fs': ['core/base', 'core/io', 'core/tree', 'core/step', 'handlers'],
-    'tools': ['core', 'handlers'],
+    'core/dtype': ['core/base'],
+    'core/zarr': ['core/base', 'core/io', 'core/kv', 'core/codec', 'core/dtype'],
+    'core/tree': ['core/base', 'core/dtype'],
+    'core/step': [
+        'core/base', 'core/io', 'core/ocdbt', 'core/dtype', 'core/zarr', 'core/tree'],
+    'core/commit': ['core/base', 'core/io', 'core/kv', 'core/ocdbt', 'core/step'],
+    'core/job': ['core/base', 'core/step', 'core/commit'],
+    'handlers/format': [
+        'core/base', 'core/io', 'core/dtype', 'core/zarr', 'core/tree', 'core/step'],
+    'handlers/plugin': ['core/base', 'handlers/format'],
+    'handlers/transform': [
+        'core/base', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'handlers/format',
+        'handlers/plugin'],
+    'handlers/leaf': ['core/base', 'handlers/format', 'handlers/plugin', 'handlers/transform'],
+    'handlers/subtree': [
+        'core/base', 'core/io', 'core/tree', 'core/step', 'handlers/format', 'handlers/leaf'],
+    'handlers/options': [
+        'core/base', 'core/step', 'core/job', 'handlers/plugin', 'handlers/transform'],
+    'handlers/draft': [
+        'core/base', 'core/kv', 'core/dtype', 'core/zarr', 'core/tree', 'core/step',
+        'core/commit', 'core/job', 'handlers/format', 'handlers/options'],
+    'handlers/plan': [
+        'core/base', 'core/dtype', 'core/tree', 'core/step', 'handlers/plugin', 'handlers/leaf',
+        'handlers/subtree', 'handlers/draft'],
+    'handlers/commit': [
+        'core/base', 'core/tree', 'core/step', 'core/commit', 'handlers/plugin', 'handlers/draft',
+        'handlers/plan'],
+    'handlers/job': [
+        'core/base', 'core/kv', 'core/zarr', 'core/step', 'core/commit', 'core/job', 'handlers/options',
+        'handlers/draft', 'handlers/commit'],
+    'handlers/namespace': [
+        'core/base', 'core/io', 'core/zarr', 'core/step', 'core/job', 'handlers/format',
+        'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/options',
+        'handlers/draft', 'handlers/plan', 'handlers/job'],
+    'fs': ['core/base', 'core/job', 'handlers/options', 'handlers/namespace'],
+    'tools/cli': ['core/base', 'handlers/options', 'handlers/namespace'],
+    'tools/job': ['core/base', 'core/job', 'tools/cli'],
+    'tools/scan': ['core/base', 'core/codec', 'core/dtype', 'core/zarr'],
+    'tools/select': [
+        'core/base', 'handlers/format', 'handlers/leaf', 'handlers/subtree', 'handlers/namespace',
+        'tools/cli', 'tools/job', 'tools/scan'],
+    'tools/diff': ['core/base', 'core/io', 'handlers/namespace', 'tools/select'],
+    'tools/convert': [
+        'core/base', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'core/commit',
+        'handlers/format', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree',
+        'handlers/draft', 'handlers/namespace', 'tools/cli', 'tools/job', 'tools/select'],
+    'tools/verify': [
+        'core/base', 'core/kv', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step', 'handlers/leaf',
+        'tools/scan', 'tools/select'],
+    'tools/commands': [
+        'core/base', 'core/io', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step',
+        'core/commit', 'core/job', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree',
+        'handlers/draft', 'handlers/plan', 'handlers/namespace', 'fs', 'tools/cli', 'tools/job', 'tools/scan',
+        'tools/select', 'tools/diff', 'tools/convert', 'tools/verify'],
+    'handlers/plugin/examples': ['handlers/plugin'],
     'tests': ['core', 'handlers', 'fs', 'tools', 'tests'],
 }
+# Folders whose code still waits for its README.
+NO_README = {'core/base', 'core/codec', 'core/dtype', 'core/io', 'core/kv'}
 # Single includes that the table would refuse: file -> headers.
 ALSO = {
-    'tools/cmd_mount.c': ['fs/fs_main.h'],      # the mount command's entry point
+    'tools/commands/cmd_mount.c': ['fs/fs_main.h'],      # the mount command's entry point
 }
 
 # Library header (regular expression) -> where it may be included: files, or folders ending in '/'.
@@ -42,13 +97,27 @@ DOORS = {
     r'zstd\w*\.h|zdict\.h': ['core/codec/codec_zstd.c', 'core/ocdbt/frame.c', 'tests/bench/'],
     r'(cjson/)?cJSON\w*\.h': ['core/base/json.c'],
     r'msgpack(/.*)?\.h': ['core/tree/tree_msgpack.c', 'core/tree/tree_msgpack_print.c'],
-    r'mpi\.h': ['core/step/peers_mpi.c'],
+    r'mpi\.h': ['core/job/peers_mpi.c'],
     r'fuse\w*(/.*)?\.h|fuse3/.*': ['fs/'],
     r'(isa-l|isa-l/.*|crc)\.h|isa-l/.*': ['core/base/crc32c.c'],
     r'blosc\w*\.h': ['core/codec/codec_blosc.c'],
     r'bzlib\.h': ['core/codec/'],
-    r'zlib\.h': ['core/codec/', 'tools/zip_data.c'],
+    r'zlib\.h': ['core/codec/', 'tools/convert/zip_data.c'],
     r'pcre2(posix)?\.h': ['core/', 'handlers/'],
+}
+
+# Folders whose language is checked; the others follow when their words are mended.
+PLAIN = ['fs', 'tools']
+# In a message for people: (what must not be there, what is said instead).
+PHRASES = [(re.compile(r'(?<!there )\b(is|are) no (?!longer)'), 'is not a'),
+           (re.compile(r'(?<!\w)there is none\b'), 'does not exist')]
+# In a comment.
+COMMENT_PHRASES = [(re.compile(r'Kept true'), 'Invariants')]
+# An identifier, or a part of one between underscores -> the word of the field.
+RETIRED = {
+    'ballot': 'vote', 'errand': 'assignment', 'joint': 'collective', 'lane': 'worker', 'lanes': 'parallel_for',
+    'peel': 'strip', 'press': 'encoder', 'settle': 'flush_range', 'slurp': 'read_file', 'spit': 'write_file',
+    'team': 'rank group', 'teams': 'rank groups',
 }
 
 MAX_FILE_LINES = 600
@@ -83,7 +152,7 @@ def check_includes(name, text):
         elif header in ALSO.get(name, []):
             continue
         elif not (ROOT / header).is_file():
-            yield f'{name}: "{header}" is no path from the root'
+            yield f'{name}: "{header}" is not a path from the root'
         elif not any(header.startswith(a + '/') for a in allowed):
             yield f'{name}: includes "{header}", which is not below {module} on the ladder'
 
@@ -102,6 +171,25 @@ def functions(text):
             start = None
 
 
+def check_built(names):
+    """Every unit test is in tests/unit/meson.build: one that is not built passes for ever."""
+    text = (ROOT / 'tests/unit/meson.build').read_text(encoding='utf-8')
+    for name in names:
+        base = name.rsplit('/', 1)[-1]
+        if base.startswith('t_') and base.endswith('.c') and f"'{base[2:-2]}'" not in text:
+            yield f'{name}: is not in tests/unit/meson.build'
+
+
+def check_ladder():
+    """MAY_INCLUDE goes up the ladder: what a folder may include stands before it."""
+    below = set()
+    for folder, allowed in MAY_INCLUDE.items():
+        if folder != 'tests':
+            yield from (f'MAY_INCLUDE: {folder} may include {a}, which is not below it' for a in allowed
+                        if a not in below)
+        below.add(folder)
+
+
 def check_sizes(name, text):
     n = text.count('\n')
     if n > MAX_FILE_LINES:
@@ -114,6 +202,22 @@ def check_sizes(name, text):
             yield f'{name}:{i + 1}: goto'
 
 
+TOKEN = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<string>"(?:\\.|[^"\\\n])*")|\'(?:\\.|[^\'\\\n])*\'|(?P<name>[A-Za-z_]\w*)', re.S)
+
+
+def check_words(name, text):
+    if module_of(name, PLAIN) is None:
+        return
+    for token in TOKEN.finditer(text):
+        at = f'{name}:{text.count(chr(10), 0, token.start()) + 1}'
+        if token['name']:
+            yield from (f"{at}: '{token['name']}': the word for '{part}' is {RETIRED[part]}"
+                        for part in token['name'].lower().split('_') if part in RETIRED)
+        for phrases, words in ((PHRASES, token['string']), (COMMENT_PHRASES, token['comment'])):
+            yield from (f"{at}: '{found[0]}': say {instead}" for phrase, instead in phrases
+                        if (found := phrase.search(words or '')))
+
+
 def check_unique(names):
     seen = {}
     for name in names:
@@ -121,6 +225,61 @@ def check_unique(names):
         if base in seen:
             yield f'{name}: the same file name as {seen[base]}'
         seen[base] = name
+
+
+NAMED = re.compile(r'(?<![\w.*/<>-])((?:[\w-]+/)*\w[\w-]*\.[ch])\b(?![\w(/*])')
+COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*', re.S)
+# Files that a text tells the reader to make; so are those with NAME or FILE in their name.
+EXAMPLES = {'mine.c'}
+
+
+def check_named(name, text, exists):
+    """What a comment, or a page, names is there. A name with folders may leave out the first ones."""
+    parts = [(0, text)] if name.endswith('.md') else [(m.start(), m.group()) for m in COMMENT.finditer(text)]
+    for at, part in parts:
+        for m in NAMED.finditer(part):
+            if m.group(1) not in exists and m.group(1) not in EXAMPLES and not re.search('NAME|FILE', m.group(1)):
+                line = text.count('\n', 0, at + m.start()) + 1
+                yield f'{name}:{line}: names {m.group(1)}, which does not exist'
+
+
+def check_all_named(names):
+    exists = set()
+    for name in names:
+        parts = name.split('/')
+        exists.update('/'.join(parts[i:]) for i in range(len(parts)))
+    for name in names + list(pages()):
+        yield from check_named(name, (ROOT / name).read_text(encoding='utf-8'), exists)
+
+
+def check_readmes():
+    for folder in MAY_INCLUDE:
+        if folder.startswith(('core/', 'handlers/')) and folder.count('/') == 1 and folder not in NO_README:
+            if not (ROOT / folder / 'README.md').is_file():
+                yield f'{folder}: has no README.md'
+
+
+SYNC = re.compile(r'\b(?:io_file_sync|io_sync_parents|io_write_file|IO_SYNC_DIR|IO_SYNC|fsync|fdatasync|syncfs)\s*[(,]')
+SYNC_PAGE = 'core/commit/README.md'
+
+
+def check_syncs(names):
+    """"Where we sync" is the truth: core/io implements syncs, and every other caller is on the list."""
+    page = (ROOT / SYNC_PAGE).read_text(encoding='utf-8')
+    section = page.split('## Where we sync\n', 1)[1].split('\n## ', 1)[0]
+    listed = set(re.findall(r'^\| `([^`]+)` \|', section, re.M))
+    calling = {name for name in names
+               if name.startswith(('core/', 'handlers/', 'tools/')) and not name.startswith('core/io/') and
+               SYNC.search(without_comments((ROOT / name).read_text(encoding='utf-8')))}
+    yield from (f'{name}: syncs, and "Where we sync" in {SYNC_PAGE} does not list it' for name in sorted(calling - listed))
+    yield from (f'{SYNC_PAGE}: lists {name}, which does not sync' for name in sorted(listed - calling))
+
+
+def pages():
+    for path in sorted(ROOT.rglob('*.md')):
+        parts = path.relative_to(ROOT).parts
+        if not any(part.startswith(('.', 'build')) for part in parts):
+            yield path.relative_to(ROOT).as_posix()
 
 
 def sources():
@@ -137,7 +296,12 @@ def main():
         text = (ROOT / name).read_text(encoding='utf-8')
         faults += check_includes(name, text)
         faults += check_sizes(name, text)
-    faults += drawing.faults()
+        faults += check_words(name, text)
+    faults += check_ladder()
+    faults += check_built(names)
+    faults += check_all_named(names)
+    faults += check_readmes()
+    faults += check_syncs(names)
     for fault in faults:
         print(fault, file=sys.stderr)
     print(f'layers: {len(names)} files, {len(faults)} faults')

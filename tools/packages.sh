@@ -1,6 +1,6 @@
 # packages.sh - the Debian packages that pytreefs needs, and how to get those that are missing.
 #
-# Sourced by tools/quickstart (packages_build) and tests/run (all of them). Asks dpkg first, so that a
+# Sourced by tools/quickstart (packages_build and packages_tour) and tests/run (all of them). Asks dpkg first, so that a
 # machine that has everything needs neither root nor a network.
 # shellcheck shell=bash
 
@@ -10,11 +10,15 @@ packages_build=(
 	fuse3 libfuse3-dev liburing-dev libmd-dev libcjson-dev libmsgpack-dev libpcre2-dev
 	libisal-dev libzstd-dev libblosc-dev zlib1g-dev liblz4-dev libbz2-dev
 )
+# To look around as README's tour does.
+packages_tour=(attr less python3-numpy)
 # To run one mount per host as one job.
 packages_mpi=(libopenmpi-dev openmpi-bin)
 # To test it.
 packages_test=(
-	libcmocka-dev clang libclang-rt-14-dev valgrind fio attr rsync tar python3 python3-venv git
+	libcmocka-dev clang libclang-rt-14-dev valgrind strace fio attr less rsync tar
+	e2fsprogs xfsprogs btrfs-progs bindfs dmsetup
+	python3 python3-venv git groff-base gcovr
 )
 # To look at its pages as a browser does; large, and not built for every processor.
 packages_browser=(chromium)

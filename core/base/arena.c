@@ -34,7 +34,9 @@ void *arena_alloc(struct arena *a, size_t n)
 
 	if (n > SIZE_MAX - 64)
 		return NULL;
-	/* Nothing still has an address of its own, so NULL means only one thing. */
+	/*
+	 * An allocation of no bytes has an address too, so NULL always means that memory is short.
+	 */
 	n = (MAX(n, (size_t)1) + 15) & ~(size_t)15;
 	if (a->cap - a->used < n && arena_grow(a, n) < 0)
 		return NULL;

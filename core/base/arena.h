@@ -1,8 +1,8 @@
 /*
  * arena.h - bump allocator: one parsed object lives in one arena.
  *
- * Allocating returns NULL when memory is short; everything is given back by one
- * call. Not for use by two threads at once.
+ * Allocating returns NULL when memory is short; everything is freed by one
+ * call. An arena is not thread-safe.
  */
 #ifndef PYTREEFS_ARENA_H
 #define PYTREEFS_ARENA_H
@@ -21,7 +21,7 @@ struct arena {
 void *arena_alloc(struct arena *a, size_t n);
 /* Cleared memory for count items; NULL also when the product overflows. */
 void *arena_calloc(struct arena *a, size_t count, size_t size);
-/* A copy of the bytes, with a NUL behind it that is not counted. */
+/* A copy of the bytes, followed by a NUL that is not counted. */
 uint8_t *arena_dup(struct arena *a, struct span s);
 char *arena_str(struct arena *a, const char *s);
 /* The same as a span; -ENOMEM with a note. ret may be text's own place. */

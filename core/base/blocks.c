@@ -2,7 +2,7 @@
  * blocks.c - a short list of freed blocks in front of mmap(); small blocks are the heap's.
  *
  * A chunk may have a single byte, and a hundred thousand of those must not take a page each.
- * Kept bytes are bounded by KEEP_BYTES: they are part of the constant that a
+ * The bytes of idle blocks are bounded by IDLE_BYTES: they are part of the constant that a
  * mount needs beside its cache and budgets.
  */
 #include "core/base/blocks.h"
@@ -13,9 +13,9 @@
 #include "core/base/limits.h"
 #include "core/base/mem.h"
 
-#define KEEP_BLOCKS 16
-#define KEEP_BYTES (16 * MiB)
-#define KEEP_MAX (KEEP_BYTES / 4)	/* of one block */
+#define IDLE_BLOCKS 16
+#define IDLE_BYTES (16 * MiB)
+#define IDLE_MAX (IDLE_BYTES / 4)	/* of one block */
 #define HUGE_BYTES ((size_t)2 * MiB)
 /* Larger ones are pages. The address sanitizer sees only what is the heap's, so there all of them are. */
 #ifdef PYTREEFS_ASAN
@@ -29,32 +29,33 @@ static struct {
 	struct {
 		void *p;
 		size_t n;
-	} kept[KEEP_BLOCKS];		/* the most recently freed last */
+	} idle[IDLE_BLOCKS];		/* the most recently freed last */
 	unsigned n;
 	uint64_t bytes;
 } list = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void *take_at(unsigned i)
 {
-	void *p = list.kept[i].p;
+	void *p = list.idle[i].p;
 
-	list.bytes -= list.kept[i].n;
+	list.bytes -= list.idle[i].n;
 	list.n--;
 	for (; i < list.n; i++)
-		list.kept[i] = list.kept[i + 1];
+		list.idle[i] = list.idle[i + 1];
 	return p;
 }
 
 /*
- * Blocks that may be kept come in eight sizes per power of two: compressed chunks of one leaf differ by
- * some bytes, and each would find only blocks of others and fault in all of its pages anew. What is
- * rounded up is address space; it becomes memory only where a larger block was there before.
+ * Blocks that may be reused come in eight sizes per power of two: compressed chunks of one leaf
+ * differ by some bytes, and with exact sizes no chunk would find a block, and each would fault in
+ * all of its pages anew. What is rounded up is address space; it becomes memory only where a larger
+ * block was there before.
  */
 static size_t whole_size(size_t n)
 {
 	size_t step = 4096;
 
-	if (n > KEEP_MAX)
+	if (n > IDLE_MAX)
 		return round_up(n, step);
 	while (n > 16 * step)
 		step *= 2;
@@ -72,8 +73,9 @@ static void *map(size_t n)
 }
 
 /*
- * Pages of 2 MiB where the kernel has them: one fault instead of 512, which cost as much as decoding
- * does. Such blocks begin at a huge page, and what is behind the last one stays small.
+ * Pages of 2 MiB where the kernel has them: one fault instead of 512, which cost as much as
+ * decoding does. Such blocks begin at a huge page, and only the part after the last whole one has
+ * small pages.
  */
 static void *map_huge(size_t n)
 {
@@ -98,12 +100,15 @@ void *block_alloc(size_t n)
 	n = whole_size(n);
 	pthread_mutex_lock(&list.lock);
 	for (unsigned i = list.n; i > 0 && !p; i--)
-		if (list.kept[i - 1].n == n)
+		if (list.idle[i - 1].n == n)
 			p = take_at(i - 1);
 	pthread_mutex_unlock(&list.lock);
 	if (p)
 		return p;
-	/* Pieces of large chunks are half of a huge page: whoever needs one soon needs another. */
+	/*
+	 * Pieces of large chunks are half of a huge page: a thread that needs one soon needs
+	 * another.
+	 */
 	p = n == HUGE_BYTES / 2 || n >= HUGE_BYTES ? map_huge(MAX(n, HUGE_BYTES)) : map(n);
 	if (p == MAP_FAILED)
 		return NULL;
@@ -117,7 +122,7 @@ void block_free(void *p, size_t n)
 	struct {
 		void *p;
 		size_t n;
-	} out[KEEP_BLOCKS + 1];
+	} out[IDLE_BLOCKS + 1];
 	unsigned n_out = 0;
 
 	if (!p || n <= HEAP_MAX) {
@@ -126,20 +131,20 @@ void block_free(void *p, size_t n)
 	}
 	n = whole_size(n);
 	pthread_mutex_lock(&list.lock);
-	if (n > KEEP_MAX) {
+	if (n > IDLE_MAX) {
 		out[n_out].p = p;
 		out[n_out++].n = n;
 	} else {
-		while (list.n == KEEP_BLOCKS || list.bytes + n > KEEP_BYTES) {
-			out[n_out].n = list.kept[0].n;
+		while (list.n == IDLE_BLOCKS || list.bytes + n > IDLE_BYTES) {
+			out[n_out].n = list.idle[0].n;
 			out[n_out++].p = take_at(0);
 		}
-		list.kept[list.n].p = p;
-		list.kept[list.n++].n = n;
+		list.idle[list.n].p = p;
+		list.idle[list.n++].n = n;
 		list.bytes += n;
 	}
 	pthread_mutex_unlock(&list.lock);
-	/* Unmapping takes its time: not under the lock. */
+	/* Unmapping takes long, so it is done without the lock. */
 	for (unsigned i = 0; i < n_out; i++)
 		munmap(out[i].p, out[i].n);
 }
@@ -148,7 +153,7 @@ void block_trim(void)
 {
 	pthread_mutex_lock(&list.lock);
 	while (list.n) {
-		size_t n = list.kept[0].n;
+		size_t n = list.idle[0].n;
 
 		munmap(take_at(0), n);
 	}

@@ -1,5 +1,6 @@
 /*
- * budget.c - tickets keep takers in order: one that needs much is not overtaken for ever.
+ * budget.c - tickets serve takers in order, so that one that needs much is not overtaken
+ * for ever.
  */
 #include "core/base/budget.h"
 

@@ -103,7 +103,7 @@ int buf_addf(struct buf *b, const char *fmt, ...)
 
 size_t span_control(struct span s)
 {
-	/* Terminals know those in two bytes, too. */
+	/* Terminals also obey control characters of two bytes (C1 in UTF-8). */
 	if (s.n > 1 && s.p[0] == 0xc2 && s.p[1] >= 0x80 && s.p[1] <= 0x9f)
 		return 2;
 	return s.n && iscntrl(s.p[0]) ? 1 : 0;

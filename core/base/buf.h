@@ -76,7 +76,9 @@ static inline struct span span_from(struct span s, size_t at)
 /* For printf: ("%.*s", SPAN_ARG(s)). */
 #define SPAN_ARG(s) (int)(s).n, (const char *)(s).p
 
-/* How many bytes a control character at the beginning of a text has; 0: there is none. */
+/*
+ * Bytes of the control character that the text begins with; 0 when it begins with something else.
+ */
 size_t span_control(struct span s);
 
 /* Make room for extra more bytes. */
@@ -90,9 +92,11 @@ int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 
 /* A name from disk for a person: '?' for control characters, which may be made to do something to a terminal. */
 int buf_add_shown(struct buf *b, struct span s);
 int buf_vaddf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
-/* A NUL behind the contents, not counted in n; the text, or NULL when memory is short. */
+/*
+ * Put a NUL after the contents, not counted in n. Returns the text, or NULL when memory is short.
+ */
 const char *buf_str(struct buf *b);
-/* Empty it, keeping the memory. */
+/* Empty the buffer; its memory stays allocated. */
 static inline void buf_clear(struct buf *b)
 {
 	b->n = 0;
@@ -102,7 +106,7 @@ void buf_release(struct buf *b);
 
 /* A NUL-terminated copy of the bytes; owned by the caller; NULL when memory is short. */
 char *span_dup_str(struct span s);
-/* The same of a format. */
+/* The same from a format. */
 char *str_fmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #define auto_buf __attribute__((cleanup(buf_release))) struct buf

@@ -5,12 +5,12 @@
  * or freed. One lock is enough: the values are nodes and megabytes, so look-ups
  * are rare next to the work that they save.
  *
- * What a reader in order has left behind is on a list of its own, which is short: a
- * scan of a large leaf reuses its memory while that is still in the processor's cache,
- * and leaves what others read alone.
+ * Entries that a sequential reader has read (drop-behind) are on a list of their own,
+ * which is short: a scan of a large leaf reuses its memory while that is still in the
+ * processor's cache, and does not displace what others read.
  *
- * Kept true: an entry that is being filled or is pinned is on no list; the bytes of
- * the table never exceed the limit but for what is pinned.
+ * Invariants: an entry that is being filled or is pinned is on no list; the bytes
+ * of the table never exceed the limit but for what is pinned.
  */
 #include "core/base/cache.h"
 
@@ -20,7 +20,7 @@
 #include "core/base/digest.h"
 #include "core/base/err.h"
 
-#define PASSED_SHARE 8			/* of the limit, for what was left behind */
+#define DROP_BEHIND_SHARE 8			/* of the limit, for drop-behind */
 
 enum entry_state { ENTRY_FILLING, ENTRY_READY, ENTRY_FAILED };
 
@@ -28,7 +28,7 @@ struct entry {
 	struct cache_entry e;		/* what the caller sees; first */
 	struct entry *hash_next;
 	struct entry *newer, *older;	/* list of the unpinned */
-	bool passed;			/* it is, or will be, on the list of what was left behind */
+	bool drop_behind;			/* it is, or will be, on the drop-behind list */
 	enum entry_state state;
 	unsigned pins;
 	bool in_table;			/* false once dropped: freed with the last pin */
@@ -46,7 +46,7 @@ struct cache {
 	struct list {
 		struct entry *newest, *oldest;
 		uint64_t bytes;
-	} used, passed;
+	} used, drop_behind;
 	struct cache_stats stats;
 };
 
@@ -143,7 +143,7 @@ static void grow(struct cache *c)
 
 static struct list *list_of(struct cache *c, const struct entry *e)
 {
-	return e->passed ? &c->passed : &c->used;
+	return e->drop_behind ? &c->drop_behind : &c->used;
 }
 
 static void list_remove(struct cache *c, struct entry *e)
@@ -173,8 +173,8 @@ static void pin(struct cache *c, struct entry *e)
 		list_remove(c, e);
 		c->stats.pinned_bytes += e->charge;
 	}
-	/* It is wanted again after all. */
-	e->passed = false;
+	/* Somebody has asked for it again. */
+	e->drop_behind = false;
 }
 
 static void table_remove(struct cache *c, struct entry *e)
@@ -203,23 +203,23 @@ static struct entry *evict(struct cache *c)
 {
 	struct entry *out = NULL;
 
-	while (c->stats.bytes > c->stats.limit && (c->passed.oldest || c->used.oldest))
-		out = take_out(c, c->passed.oldest ? c->passed.oldest : c->used.oldest, out);
+	while (c->stats.bytes > c->stats.limit && (c->drop_behind.oldest || c->used.oldest))
+		out = take_out(c, c->drop_behind.oldest ? c->drop_behind.oldest : c->used.oldest, out);
 	return out;
 }
 
 /*
- * The same when so many bytes were added. What was left behind goes bit by bit as others come, not all at
- * once: the next block that is needed is one of those.
+ * The same when so many bytes were added. Drop-behind entries are freed one by one as others come,
+ * not all at once: the next block that is needed is one of those.
  */
 static struct entry *evict_for(struct cache *c, uint64_t added)
 {
 	struct entry *out = evict(c);
 	uint64_t freed = 0;
 
-	while (c->passed.oldest && c->passed.bytes > c->stats.limit / PASSED_SHARE && freed < 2 * added) {
-		freed += c->passed.oldest->charge;
-		out = take_out(c, c->passed.oldest, out);
+	while (c->drop_behind.oldest && c->drop_behind.bytes > c->stats.limit / DROP_BEHIND_SHARE && freed < 2 * added) {
+		freed += c->drop_behind.oldest->charge;
+		out = take_out(c, c->drop_behind.oldest, out);
 	}
 	return out;
 }
@@ -331,7 +331,7 @@ void cache_fail(struct cache *c, struct cache_entry *ce, int code)
 	e->state = ENTRY_FAILED;
 	e->note = note;
 	e->code = code;
-	/* Out of the table, so that the next asker tries again. */
+	/* It leaves the table, so that the next caller tries again. */
 	if (e->in_table)
 		table_remove(c, e);
 	pthread_cond_broadcast(&c->filled);
@@ -375,7 +375,7 @@ void cache_put(struct cache *c, struct cache_entry *ce)
 	free_all(out);
 }
 
-void cache_pass(struct cache *c, const struct cache_key *first, uint64_t n)
+void cache_drop_behind(struct cache *c, const struct cache_key *first, uint64_t n)
 {
 	struct cache_key key = *first;
 
@@ -383,14 +383,14 @@ void cache_pass(struct cache *c, const struct cache_key *first, uint64_t n)
 	for (; n > 0; n--, key.id++) {
 		struct entry *e = find(c, &key);
 
-		if (!e || e->passed)
+		if (!e || e->drop_behind)
 			continue;
 		if (e->pins) {
-			e->passed = true;
+			e->drop_behind = true;
 			continue;
 		}
 		list_remove(c, e);
-		e->passed = true;
+		e->drop_behind = true;
 		list_add(c, e);
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -428,7 +428,7 @@ void cache_stats(struct cache *c, struct cache_stats *ret)
 	pthread_mutex_lock(&c->lock);
 	*ret = c->stats;
 	ret->entries = c->n_entries;
-	ret->passed_bytes = c->passed.bytes;
+	ret->drop_behind_bytes = c->drop_behind.bytes;
 	pthread_mutex_unlock(&c->lock);
 }
 

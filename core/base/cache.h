@@ -1,11 +1,11 @@
 /*
  * cache.h - byte-bounded, pinned, single-flight cache of immutable values.
  *
- * One cache holds all that a mount keeps decoded: chunks, pieces of large
- * chunks, shard indices and B+tree nodes. A value is filled once, by the first
- * thread that asks, while others wait for it; it is freed when it is not pinned
- * and the bytes are needed, least recently used first. What cache_pass() names goes
- * before that.
+ * One cache holds all that a mount keeps decoded: chunks, pieces of large chunks,
+ * shard indices and B+tree nodes. A value is filled once, by the first thread that
+ * asks, while others wait for it; it is freed when it is not pinned and the bytes
+ * are needed, least recently used first. Entries that cache_drop_behind() names are
+ * freed first.
  *
  * All functions may be called by any thread. Values are immutable once filled.
  */
@@ -41,11 +41,11 @@ void cache_free(struct cache *cache);
 uint64_t cache_owner(void);
 
 /*
- * Find or begin an entry and pin it; the pin is given back by cache_put() whatever happens.
- * To avoid deadlock, a thread fills all that are CACHE_MINE before it waits for a CACHE_BUSY one of
- * the same kind. Kinds have an order: who is filling a chunk may wait for a shard index, and who is
- * filling either for a node of the database, never the other way round.
- * Returns an enum cache_state, or -ENOMEM.
+ * Find or begin an entry and pin it; the pin is given back by cache_put() whatever happens. To
+ * avoid deadlock, a thread fills all that are CACHE_MINE before it waits for a CACHE_BUSY one of
+ * the same kind. Kinds have an order: a thread that fills a chunk may wait for a shard index, and
+ * one that fills either may wait for a node of the database, never the other way round. Returns an
+ * enum cache_state, or -ENOMEM.
  */
 int cache_begin(struct cache *cache, const struct cache_key *key, struct cache_entry **ret);
 /* Pin it if it is ready: true. Never begins one. */
@@ -63,15 +63,16 @@ int cache_wait(struct cache *cache, struct cache_entry *e);
 /* Give the pin back. Accepts NULL. */
 void cache_put(struct cache *cache, struct cache_entry *e);
 /*
- * A reader in order has left n entries behind, of ids that follow each other: they go before all others, and
- * are no more than a small part of the limit together. Who asks for one again makes it as good as any.
+ * A sequential reader has read n entries with consecutive ids: they are freed before all others,
+ * and take only a small part of the limit together. An entry that is asked for again is an ordinary
+ * one from then on.
  */
-void cache_pass(struct cache *cache, const struct cache_key *first, uint64_t n);
-/* Forget one owner's entries; pinned ones go when they are put. */
+void cache_drop_behind(struct cache *cache, const struct cache_key *first, uint64_t n);
+/* Remove one owner's entries; pinned ones are freed when they are put. */
 void cache_drop(struct cache *cache, uint64_t owner);
 
 struct cache_stats {
-	uint64_t bytes, peak_bytes, limit, entries, pinned_bytes, passed_bytes;
+	uint64_t bytes, peak_bytes, limit, entries, pinned_bytes, drop_behind_bytes;
 	uint64_t hits, misses, waits, evictions;
 };
 void cache_stats(struct cache *cache, struct cache_stats *ret);

@@ -28,7 +28,7 @@ static inline int64_t clock_read_ns(clockid_t id)
 	return clock_ns_of(t);
 }
 
-/* Of a clock that nobody sets: for durations and deadlines. */
+/* Of the monotonic clock: for durations and deadlines. */
 static inline int64_t clock_ns(void)
 {
 	return clock_read_ns(CLOCK_MONOTONIC);

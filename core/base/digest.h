@@ -7,11 +7,11 @@
 #include "core/base/buf.h"
 
 void sha256(struct span s, uint8_t ret[32]);
-/* The same of n pieces, one behind the other. */
+/* The same of n pieces, one after the other. */
 void sha256_parts(const struct span *parts, size_t n, uint8_t ret[32]);
 /* 64-bit hash of bytes, stable across processes and machines (FNV-1a, finished by a mixer). */
 uint64_t hash64(struct span s, uint64_t seed);
-/* Scatters a number over all 64 bits. No two numbers have the same. */
+/* Scatters a number over all 64 bits. No two numbers have the same result. */
 static inline uint64_t mix64(uint64_t h)
 {
 	h = (h ^ h >> 33) * 0xff51afd7ed558ccd;

@@ -1,7 +1,7 @@
 /*
  * err.c - the per-thread error note.
  *
- * Nothing here prints: fs/reply.c and tools/tool_main.c do, once per failure.
+ * Nothing here prints: fs/reply.c and tools/cli/tool_main.c do, once per failure.
  */
 #include "core/base/err.h"
 
@@ -28,7 +28,7 @@ int err_fail(int code, const char *file, int line, const char *fmt, ...)
 	return code;
 }
 
-/* Contexts come first and the cause last: what is too long loses its middle. */
+/* Contexts come first and the cause last, so a note that is too long loses its middle. */
 static void shorten(char *text, size_t most)
 {
 	static const char gap[] = " ... ";

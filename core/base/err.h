@@ -16,7 +16,7 @@
  * Codes with a meaning of their own:
  *   -EUCLEAN     bytes on disk break the format           (EIO at the mount)
  *   -EBADMSG     a checksum does not match                (EIO at the mount)
- *   -EOPNOTSUPP  well formed, but of a kind that we do not have; names it
+ *   -EOPNOTSUPP  well formed, but not implemented; names the feature
  *   -EFBIG       exceeds a limit of limits.h; names it
  *   -EINVAL      the caller asked for nonsense
  *   -ENOENT      no such step, leaf or key
@@ -41,7 +41,7 @@ int err_fail(int code, const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5), cold));
 #define fail(code, ...) err_fail((code), __FILE__, __LINE__, __VA_ARGS__)
 
-/* Put "context: " in front of the note of code; starts one when there is none. Returns code. */
+/* Put "context: " in front of the note of code; makes one when code has no note. Returns code. */
 int err_at(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 
 /* -errno with a note "what 'subject': strerror"; for a failed system call. Returns -errno. */
@@ -51,7 +51,7 @@ int err_code(int code, const char *what, const char *subject) __attribute__((col
 
 /* The sentence for code: the note when it was made for it, else strerror. Thread-local storage. */
 const char *err_text(int code);
-/* "file.c:line" of the fail() that made the note; "" when there is none for code. */
+/* "file.c:line" of the fail() that made the note; "" when code has no note. */
 const char *err_where(int code);
 
 void err_clear(void);
@@ -59,10 +59,16 @@ void err_clear(void);
 void err_save(int code, struct err_note *ret);
 int err_restore(const struct err_note *note);
 
-/* Whether the next try may go better: memory, the disk, descriptors. Such a failure is not remembered. */
+/*
+ * Whether the next try may succeed: memory, the disk, descriptors. Such a failure is not
+ * remembered.
+ */
 bool err_passes(int code);
 
-/* What the kernel is told: format errors become EIO; the rest is itself. Returns a positive errno. */
+/*
+ * The errno for the kernel: format errors become EIO, others stay as they are. Returns a positive
+ * errno.
+ */
 int err_errno(int code);
 
 #endif

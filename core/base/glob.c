@@ -1,60 +1,331 @@
 /*
- * glob.c - fnmatch(3) for each name, and '**' between them.
+ * glob.c - a pattern as a list of tokens, and all places in it at which a match may be, followed through the path.
+ *
+ * There is no backtracking: each character of the path is looked at once, together with each
+ * token.
  */
 #include "core/base/glob.h"
 
-#include <fnmatch.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "core/base/limits.h"
+#include "core/base/mem.h"
 
-/* One name against one part of a pattern; neither holds a slash. */
-static bool part_matches(const char *pattern, size_t np, const char *name, size_t nn)
+enum token_kind {
+	TOKEN_CHAR,			/* c */
+	TOKEN_ANY,			/* one character of a name */
+	TOKEN_SET,			/* one of those between '[' at `at` and its ']' */
+	TOKEN_STAR,			/* any number of characters of a name */
+	TOKEN_DEEP,			/* any number of characters */
+	TOKEN_NAMES,			/* any number of whole names with their slashes; a TOKEN_NAMES_ON follows */
+	TOKEN_NAMES_ON,			/* in the midst of them */
+	TOKEN_BELOW,			/* the end, or a slash and anything; a TOKEN_DEEP follows, then the end */
+};
+
+struct token {
+	uint8_t kind;
+	uint16_t at;
+	uint32_t c;
+};
+
+#define TOKENS_MAX (LIMIT_PATH_BYTES + 4)
+
+struct tokens {
+	struct token t[TOKENS_MAX];
+	size_t n;
+};
+
+/*
+ * One character, as its bytes in UTF-8, most significant first, so that they compare as characters
+ * do. Bytes that are not UTF-8 stand for themselves.
+ */
+static size_t take_char(const char *p, size_t n, uint32_t *ret)
 {
-	char p[LIMIT_NAME_BYTES + 1], n[LIMIT_NAME_BYTES + 1];
+	size_t len = MAX(utf8_len(span_of(p, n)), (size_t)1);
 
-	if (np > LIMIT_NAME_BYTES || nn > LIMIT_NAME_BYTES)
-		return false;
-	memcpy(p, pattern, np);
-	memcpy(n, name, nn);
-	p[np] = n[nn] = '\0';
-	return fnmatch(p, n, 0) == 0;
+	*ret = 0;
+	for (size_t i = 0; i < len; i++)
+		*ret = *ret << 8 | (uint8_t)p[i];
+	return len;
 }
 
-bool glob_match(const char *pattern, const char *path)
+/* One character of a set, after a '\' too; the number of bytes. */
+static size_t take_member(const char *p, uint32_t *ret)
 {
-	/* Where to go on when what follows the last "**" does not match: one name further. */
-	const char *star = NULL, *star_path = NULL;
+	size_t quoted = p[0] == '\\' && p[1];
 
-	if (!strchr(pattern, '/') && strcmp(pattern, "**")) {
-		const char *slash = strrchr(path, '/');
+	return quoted + take_char(p + quoted, strlen(p + quoted), ret);
+}
 
-		path = slash ? slash + 1 : path;
+/*
+ * The position after the ']' of the set that begins at p; NULL when it has no end, and the '[' is
+ * then an ordinary character.
+ */
+static const char *set_end(const char *p)
+{
+	uint32_t c;
+
+	p += 1 + (p[1] == '!' || p[1] == '^');
+	for (bool first = true; *p && *p != '/'; first = false) {
+		if (*p == ']' && !first)
+			return p + 1;
+		p += take_member(p, &c);
 	}
-	while (*path) {
-		size_t np = strcspn(pattern, "/"), nn = strcspn(path, "/");
+	return NULL;
+}
 
-		if (np == 2 && !strncmp(pattern, "**", 2)) {
-			star = pattern + np + (pattern[np] == '/');
-			star_path = path;
-			pattern = star;
-			if (!*pattern)
-				return true;
+static bool set_has(const char *p, uint32_t c)
+{
+	const char *end = set_end(p) - 1;
+	bool not = p[1] == '!' || p[1] == '^', found = false;
+
+	for (p += 1 + not; p < end;) {
+		uint32_t lo, hi;
+
+		p += take_member(p, &lo);
+		hi = lo;
+		if (p[0] == '-' && p + 1 < end)
+			p += 1 + take_member(p + 1, &hi);
+		found |= c >= lo && c <= hi;
+	}
+	return found != not;
+}
+
+/* Whether a slash is followed by nothing, or by nothing but "**". */
+static bool is_below(const char *p)
+{
+	while (!strncmp(p, "/**", 3) && (p[3] == '/' || !p[3]))
+		p += 3;
+	return !*p || !strcmp(p, "/");
+}
+
+static void put(struct tokens *t, enum token_kind kind)
+{
+	t->t[t->n++] = (struct token){ .kind = (uint8_t)kind };
+}
+
+static void put_below(struct tokens *t)
+{
+	put(t, TOKEN_BELOW);
+	put(t, TOKEN_DEEP);
+}
+
+/* Behind stars: what they are, and where the pattern goes on. */
+static const char *put_stars(struct tokens *t, const char *p, bool at_name)
+{
+	size_t n = strspn(p, "*");
+
+	p += n;
+	if (n == 1) {
+		put(t, TOKEN_STAR);
+	} else if (n > 2 || !at_name || *p != '/') {
+		put(t, TOKEN_DEEP);
+	} else if (!p[1]) {
+		put(t, TOKEN_DEEP);
+		p++;
+	} else {
+		put(t, TOKEN_NAMES);
+		put(t, TOKEN_NAMES_ON);
+		p++;
+	}
+	return p;
+}
+
+/* One character or set of a pattern. */
+static const char *put_one(struct tokens *t, const char *pattern, const char *p, bool *ret_closed)
+{
+	struct token *to = &t->t[t->n++];
+	const char *end = *p == '[' && *ret_closed ? set_end(p) : NULL;
+
+	*to = (struct token){ .kind = TOKEN_CHAR };
+	/* Where one has no end, the next has none either, unless in another name. */
+	if (*p == '[')
+		*ret_closed = end != NULL;
+	if (end) {
+		to->kind = TOKEN_SET;
+		to->at = (uint16_t)(p - pattern);
+		return end;
+	}
+	if (*p == '?') {
+		to->kind = TOKEN_ANY;
+		return p + 1;
+	}
+	return p + take_member(p, &to->c);
+}
+
+static void compile(const char *pattern, bool is_path, struct tokens *t)
+{
+	const char *p = pattern;
+	bool at_name = true, is_plain = true, closed = true;
+
+	t->n = 0;
+	while (*p) {
+		if (*p == '/' && is_below(p)) {
+			put_below(t);
+			return;
+		}
+		if (*p == '*') {
+			const char *stars = p;
+
+			p = put_stars(t, p, at_name);
+			at_name = p[-1] == '/';
+			is_plain = at_name && p > stars;
 			continue;
 		}
-		if (np && part_matches(pattern, np, path, nn)) {
-			pattern += np + (pattern[np] == '/');
-			path += nn + (path[nn] == '/');
-			continue;
+		at_name = *p == '/';
+		p = put_one(t, pattern, p, &closed);
+		is_plain = at_name || (is_plain && t->t[t->n - 1].kind == TOKEN_CHAR);
+		closed |= at_name;
+	}
+	if (is_plain && is_path)
+		put_below(t);
+}
+
+/* Whether one character is what a token asks for. */
+static bool accepts(const char *pattern, const struct token *t, uint32_t c)
+{
+	switch ((enum token_kind)t->kind) {
+	case TOKEN_CHAR:
+		return t->c == c;
+	case TOKEN_SET:
+		return c != '/' && set_has(pattern + t->at, c);
+	case TOKEN_ANY:
+	case TOKEN_STAR:
+		return c != '/';
+	case TOKEN_BELOW:
+		return c == '/';
+	case TOKEN_DEEP:
+	case TOKEN_NAMES_ON:
+		return true;
+	case TOKEN_NAMES:
+		break;
+	}
+	return false;
+}
+
+/*
+ * Tokens that may follow a token without a character between. They are always further on, so one
+ * pass finds all.
+ */
+static void pass(const struct tokens *t, size_t i, bool *now)
+{
+	switch ((enum token_kind)t->t[i].kind) {
+	case TOKEN_STAR:
+	case TOKEN_DEEP:
+		now[i + 1] = true;
+		break;
+	case TOKEN_NAMES:
+		now[i + 1] = now[i + 2] = true;
+		break;
+	case TOKEN_BELOW:
+		now[t->n] = true;
+		break;
+	case TOKEN_CHAR:
+	case TOKEN_ANY:
+	case TOKEN_SET:
+	case TOKEN_NAMES_ON:
+		break;
+	}
+}
+
+/* Where a match may go on after a character that a token has accepted. */
+static void follow(const struct tokens *t, size_t i, uint32_t c, bool *next)
+{
+	switch ((enum token_kind)t->t[i].kind) {
+	case TOKEN_STAR:
+	case TOKEN_DEEP:
+		next[i] = true;
+		break;
+	case TOKEN_NAMES_ON:
+		next[i] = true;
+		next[i + 1] |= c == '/';
+		break;
+	case TOKEN_CHAR:
+	case TOKEN_ANY:
+	case TOKEN_SET:
+	case TOKEN_BELOW:
+	case TOKEN_NAMES:
+		next[i + 1] = true;
+		break;
+	}
+}
+
+static bool match(const char *pattern, bool is_path, struct span path, unsigned long long *steps)
+{
+	bool row[2][TOKENS_MAX + 1], *now = row[0], *next = row[1], any = true;
+	struct tokens t;
+	uint32_t c;
+
+	compile(pattern, is_path, &t);
+	memset(now, 0, t.n + 1);
+	now[0] = true;
+	for (size_t at = 0; at < path.n && any;) {
+		bool *was = now;
+
+		at += take_char((const char *)path.p + at, path.n - at, &c);
+		memset(next, 0, t.n + 1);
+		any = false;
+		for (size_t i = 0; i < t.n; i++) {
+			++*steps;
+			if (!now[i])
+				continue;
+			pass(&t, i, now);
+			if (!accepts(pattern, &t.t[i], c))
+				continue;
+			follow(&t, i, c, next);
+			any = true;
 		}
-		if (!star)
+		now = next;
+		next = was;
+	}
+	for (size_t i = 0; i < t.n && any; i++)
+		if (now[i])
+			pass(&t, i, now);
+	return any && now[t.n];
+}
+
+static struct span last_name(struct span path)
+{
+	const uint8_t *slash = path.n ? memrchr(path.p, '/', path.n) : NULL;
+
+	return slash ? span_from(path, (size_t)(slash - path.p) + 1) : path;
+}
+
+bool glob_is_name(const char *pattern)
+{
+	return !strchr(pattern, '/');
+}
+
+bool glob_match_counted(const char *pattern, struct span path, unsigned long long *steps)
+{
+	if (strlen(pattern) > LIMIT_PATH_BYTES)
+		return false;
+	if (glob_is_name(pattern))
+		return match(pattern, false, last_name(path), steps);
+	return match(pattern + (pattern[0] == '/' && pattern[1]), true, path, steps);
+}
+
+bool glob_match(const char *pattern, struct span path)
+{
+	unsigned long long steps = 0;
+
+	return glob_match_counted(pattern, path, &steps);
+}
+
+bool glob_selects(const char *pattern, struct span path, unsigned skip, size_t ext)
+{
+	bool is_name = glob_is_name(pattern);
+
+	for (unsigned i = 0; i <= skip; i++) {
+		struct span bare = span_of(path.p, path.n - MIN(ext, path.n));
+		const uint8_t *slash = path.n ? memchr(path.p, '/', path.n) : NULL;
+
+		if (glob_match(pattern, path) || (ext && glob_match(pattern, bare)))
+			return true;
+		if (is_name || !slash)
 			return false;
-		star_path += strcspn(star_path, "/");
-		star_path += *star_path == '/';
-		path = star_path;
-		pattern = star;
+		path = span_from(path, (size_t)(slash - path.p) + 1);
 	}
-	while (!strncmp(pattern, "**", 2))
-		pattern += 2 + (pattern[2] == '/');
-	return !*pattern;
+	return false;
 }

@@ -1,15 +1,37 @@
 /*
- * glob.h - patterns over paths: '*' and '?' within a name, '**' over any number of names, [sets].
+ * glob.h - the patterns of all options that choose leaves: rule=, aggregate=, priority=, --only.
+ *
+ * `*` stands for any characters within a name, `?` for one, `[a-z]` for one of a set (`[!a-z]` for one that is not in
+ * it), `**` for any characters with slashes among them, and `\` before a character for that character itself. A `**`
+ * that is a whole name may also stand for no name at all: `a/ **` (without the blank) matches `a`, `a/b` and `a/b/c`.
+ *
+ * A pattern without a slash is matched against the last name of a path. One with a slash is matched against the whole
+ * path. When its last name is plain, without wildcards, it may be that of a directory: all that is below it matches. A
+ * slash at the end says that it is one; a slash at the front says nothing but that the pattern has one.
+ *
+ * The time is bounded by the product of the two lengths, whatever the pattern.
  */
 #ifndef PYTREEFS_GLOB_H
 #define PYTREEFS_GLOB_H
 
 #include <stdbool.h>
 
+#include "core/base/buf.h"
+
+/* A pattern longer than LIMIT_PATH_BYTES matches nothing. */
+bool glob_match(const char *pattern, struct span path);
+
 /*
- * Whether the whole path matches. A pattern without a slash matches the last name of a path at any
- * depth; "**" behind a slash matches everything below.
+ * Whether a pattern chooses a leaf, by its path from its item's name on: "state/params/w.npy". A
+ * pattern with a slash may begin at any of the first 1 + skip names: with the item's name or after
+ * it, where skip is 1. The last `ext` bytes of the path may be left out.
  */
-bool glob_match(const char *pattern, const char *path);
+bool glob_selects(const char *pattern, struct span path, unsigned skip, size_t ext);
+
+/* Whether a pattern is matched against the last name only. */
+bool glob_is_name(const char *pattern);
+
+/* The same as glob_match(), which adds to *steps what it has looked at: for tests. */
+bool glob_match_counted(const char *pattern, struct span path, unsigned long long *steps);
 
 #endif

@@ -3,14 +3,14 @@
  *
  * cJSON holds every number as a double and ends strings at NUL, and it takes
  * neither NaN nor Infinity. Checkpoints have nanosecond times of 19 digits, keys
- * with NUL and losses that are NaN. So a first pass carries these through as
- * strings: every number token T becomes the string "\1nT", a NUL inside a string
- * becomes "\1" "0", and a real \1 becomes "\1" "1". Raw control characters are not
- * legal inside JSON strings, so nothing else can begin with \1. The second pass
- * turns cJSON's tree into ours and undoes it.
+ * with NUL and losses that are NaN. So a first pass escapes these as strings
+ * (pre-escape): every number token T becomes the string "\1nT", a NUL inside a
+ * string becomes "\1" "0", and a real \1 becomes "\1" "1". Raw control characters
+ * are not legal inside JSON strings, so nothing else can begin with \1. The second
+ * pass turns cJSON's tree into ours and undoes it.
  *
- * The first pass checks tokens (numbers, escapes, UTF-8, depth); the grammar is
- * cJSON's business.
+ * The first pass checks tokens (numbers, escapes, UTF-8, depth); cJSON checks
+ * the grammar.
  */
 #include "core/base/json.h"
 
@@ -57,18 +57,18 @@ bool utf8_valid(struct span s)
 	return true;
 }
 
-/* ---- first pass: carry past cJSON what it cannot hold ---- */
+/* ---- first pass: escape what cJSON cannot hold ---- */
 
-struct carry {
+struct pre_escape {
 	struct span in;
 	size_t at;			/* next input byte */
 	struct buf *out;
 	unsigned depth;
-	unsigned nodes;			/* values so far, at least */
-	const char *bad;		/* what is wrong at `at` */
+	unsigned nodes;			/* values so far; a lower bound */
+	const char *bad;		/* the reason of the failure at `at` */
 };
 
-static int carry_bad(struct carry *c, const char *bad)
+static int pre_escape_bad(struct pre_escape *c, const char *bad)
 {
 	c->bad = bad;
 	return -EUCLEAN;
@@ -94,22 +94,22 @@ bool json_hex4(struct span s, unsigned *ret)
 	return true;
 }
 
-static int carry_escape(struct carry *c)
+static int pre_escape_backslash(struct pre_escape *c)
 {
 	unsigned v;
 	int r;
 
 	if (c->in.n - c->at < 2)
-		return carry_bad(c, "string is cut off");
+		return pre_escape_bad(c, "string is truncated");
 	if (c->in.p[c->at + 1] != 'u') {
 		if (!strchr("\"\\/bfnrt", c->in.p[c->at + 1]) || c->in.p[c->at + 1] == '\0')
-			return carry_bad(c, "unknown escape");
+			return pre_escape_bad(c, "unknown escape");
 		r = buf_add(c->out, c->in.p + c->at, 2);
 		c->at += 2;
 		return r;
 	}
 	if (!json_hex4(span_from(c->in, c->at + 2), &v))
-		return carry_bad(c, "malformed \\u escape");
+		return pre_escape_bad(c, "malformed \\u escape");
 	if (v <= 1)
 		r = buf_add_str(c->out, v ? "\\u00011" : "\\u00010");
 	else
@@ -118,7 +118,7 @@ static int carry_escape(struct carry *c)
 	return r;
 }
 
-static int carry_string(struct carry *c)
+static int pre_escape_string(struct pre_escape *c)
 {
 	int r = buf_add_byte(c->out, '"');
 
@@ -134,18 +134,18 @@ static int carry_string(struct carry *c)
 		if (r < 0)
 			return r;
 		if (c->at == c->in.n)
-			return carry_bad(c, "string is cut off");
+			return pre_escape_bad(c, "string is truncated");
 		if (c->in.p[c->at] == '"') {
 			c->at++;
 			return buf_add_byte(c->out, '"');
 		}
 		if (c->in.p[c->at] == '\\') {
-			r = carry_escape(c);
+			r = pre_escape_backslash(c);
 		} else {
 			size_t n = utf8_len(span_from(c->in, c->at));
 
 			if (n < 2)
-				return carry_bad(c, n ? "control character in a string" : "not UTF-8");
+				return pre_escape_bad(c, n ? "control character in a string" : "not UTF-8");
 			r = buf_add(c->out, c->in.p + c->at, n);
 			c->at += n;
 		}
@@ -191,37 +191,37 @@ size_t json_number_len(struct span s)
 	return at;
 }
 
-static int carry_number(struct carry *c)
+static int pre_escape_number(struct pre_escape *c)
 {
 	size_t n = json_number_len(span_from(c->in, c->at));
 	int r;
 
 	if (!n)
-		return carry_bad(c, "malformed number");
+		return pre_escape_bad(c, "malformed number");
 	r = buf_addf(c->out, "\"\\u0001n%.*s\"", (int)n, (const char *)c->in.p + c->at);
 	c->at += n;
 	return r;
 }
 
 /* Copy up to the end, or until the output has stop bytes (to find where cJSON stumbled). */
-static int carry_run(struct carry *c, size_t stop)
+static int pre_escape_run(struct pre_escape *c, size_t stop)
 {
 	while (c->at < c->in.n && c->out->n < stop) {
 		uint8_t ch = c->in.p[c->at];
 		int r;
 
 		if (ch == '"') {
-			r = carry_string(c);
+			r = pre_escape_string(c);
 		} else if (ch == '-' || (ch >= '0' && ch <= '9') || ch == 'N' || ch == 'I') {
-			r = carry_number(c);
+			r = pre_escape_number(c);
 		} else {
 			if ((ch == '[' || ch == '{') && ++c->depth > LIMIT_JSON_DEPTH)
-				return carry_bad(c, "nested too deeply");
+				return pre_escape_bad(c, "nested too deeply");
 			if ((ch == ']' || ch == '}') && c->depth)
 				c->depth--;
 			/* cJSON takes every control character for white space. */
 			if (ch < 0x20 && ch != '\t' && ch != '\n' && ch != '\r')
-				return carry_bad(c, "control character outside a string");
+				return pre_escape_bad(c, "control character outside a string");
 			if ((ch == ',' || ch == '[' || ch == '{') && ++c->nodes > LIMIT_JSON_NODES)
 				return -EFBIG;
 			r = buf_add_byte(c->out, ch);
@@ -249,7 +249,7 @@ int json_bad(const char *what, struct span text, size_t at, const char *why)
 
 /* ---- second pass: cJSON's tree into ours ---- */
 
-static struct span uncarry_str(struct arena *a, const char *s)
+static struct span unescape_str(struct arena *a, const char *s)
 {
 	size_t n = strlen(s), m = 0;
 	uint8_t *p = arena_dup(a, span_of(s, n));
@@ -268,7 +268,7 @@ static struct span uncarry_str(struct arena *a, const char *s)
 	return span_of(p, m);
 }
 
-static void uncarry_number(const char *s, struct json *ret)
+static void unescape_number(const char *s, struct json *ret)
 {
 	bool integral = !strpbrk(s, ".eENI");
 	char *end;
@@ -323,10 +323,10 @@ static void convert_children(struct convert *cv, const cJSON *from, struct json 
 		/* Depth is bounded by the first pass. */
 		convert(cv, c, &items[i]);
 		if (to->kind == JSON_OBJECT) {
-			/* A number was carried as a string, so cJSON takes {1: 2}. */
+			/* A number was pre-escaped as a string, so cJSON accepts {1: 2}. */
 			if (c->string[0] == 1 && c->string[1] == 'n')
 				cv->error = -EUCLEAN;
-			items[i].name = uncarry_str(cv->arena, c->string);
+			items[i].name = unescape_str(cv->arena, c->string);
 		}
 	}
 	to->items = items;
@@ -355,11 +355,11 @@ static void convert(struct convert *cv, const cJSON *from, struct json *to)
 		const char *s = from->valuestring;
 
 		if (s[0] == 1 && s[1] == 'n') {
-			uncarry_number(s + 2, to);
+			unescape_number(s + 2, to);
 			return;
 		}
 		to->kind = JSON_STRING;
-		to->s = uncarry_str(cv->arena, s);
+		to->s = unescape_str(cv->arena, s);
 		if (!to->s.p)
 			cv->error = -ENOMEM;
 	} else {
@@ -368,25 +368,25 @@ static void convert(struct convert *cv, const cJSON *from, struct json *to)
 	}
 }
 
-static int json_parse_carried(struct span text, struct span carried, const char *what,
+static int json_parse_escaped(struct span text, struct span escaped, const char *what,
 			      struct json_doc *ret)
 {
 	struct json_doc doc = { 0 };
 	struct convert cv = { &doc.arena, 0 };
 	const char *end = NULL;
 	struct json *root;
-	cJSON *c = cJSON_ParseWithLengthOpts((const char *)carried.p, carried.n, &end, 0);
+	cJSON *c = cJSON_ParseWithLengthOpts((const char *)escaped.p, escaped.n, &end, 0);
 
 	/* Only white space may follow the value; cJSON itself stops at the value's end. */
-	while (c && end < (const char *)carried.p + carried.n && strchr(" \t\r\n", *end))
+	while (c && end < (const char *)escaped.p + escaped.n && strchr(" \t\r\n", *end))
 		end++;
-	if (!c || end != (const char *)carried.p + carried.n) {
+	if (!c || end != (const char *)escaped.p + escaped.n) {
 		auto_buf scratch = { 0 };
-		struct carry again = { .in = text, .out = &scratch };
-		size_t stop = end ? (size_t)(end - (const char *)carried.p) : 0;
+		struct pre_escape again = { .in = text, .out = &scratch };
+		size_t stop = end ? (size_t)(end - (const char *)escaped.p) : 0;
 
 		cJSON_Delete(c);
-		if (carry_run(&again, stop) == -ENOMEM)
+		if (pre_escape_run(&again, stop) == -ENOMEM)
 			return -ENOMEM;
 		return json_bad(what, text, again.at, "not JSON");
 	}
@@ -407,8 +407,8 @@ static int json_parse_carried(struct span text, struct span carried, const char 
 
 int json_parse(struct span text, const char *what, struct json_doc *ret)
 {
-	auto_buf carried = { 0 };
-	struct carry c = { .in = text, .out = &carried };
+	auto_buf escaped = { 0 };
+	struct pre_escape c = { .in = text, .out = &escaped };
 	int r;
 
 	if (text.n > LIMIT_JSON_BYTES)
@@ -420,14 +420,14 @@ int json_parse(struct span text, const char *what, struct json_doc *ret)
 	/* One: cJSON would skip another. */
 	if (span_starts(span_from(text, c.at), span_str("\xef\xbb\xbf")))
 		return json_bad(what, text, c.at, "a second byte-order mark");
-	r = buf_reserve(&carried, text.n + text.n / 4 + 64);
+	r = buf_reserve(&escaped, text.n + text.n / 4 + 64);
 	if (r >= 0)
-		r = carry_run(&c, SIZE_MAX);
+		r = pre_escape_run(&c, SIZE_MAX);
 	if (r == -EFBIG)
 		return fail(-EFBIG, "%s: more than %d JSON values", what, LIMIT_JSON_NODES);
 	if (r < 0)
 		return c.bad ? json_bad(what, text, c.at, c.bad) : r;
-	return json_parse_carried(text, buf_span(&carried), what, ret);
+	return json_parse_escaped(text, buf_span(&escaped), what, ret);
 }
 
 void json_release(struct json_doc *doc)

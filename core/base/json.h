@@ -1,10 +1,10 @@
 /*
  * json.h - JSON documents as immutable trees, and the two spellings that we write.
  *
- * cJSON does the parsing; what it cannot hold is carried past it (json.c says
- * how): 64-bit integers exactly, NUL inside strings, and the bare words NaN,
- * Infinity and -Infinity that Python writes. The last of two members with one
- * name wins, as in every reader of these formats.
+ * cJSON does the parsing; what it cannot hold is pre-escaped (json.c says how):
+ * 64-bit integers exactly, NUL inside strings, and the bare words NaN, Infinity
+ * and -Infinity that Python writes. The last of two members with one name wins,
+ * as in every reader of these formats.
  *
  * A document is owned by the caller of json_parse() and immutable after it; all
  * nodes and strings live as long as the document.
@@ -59,7 +59,7 @@ int json_parse(struct span text, const char *what, struct json_doc *ret);
 void json_release(struct json_doc *doc);
 #define auto_json __attribute__((cleanup(json_release))) struct json_doc
 
-/* The member, or NULL when absent or obj is no object (or NULL itself). */
+/* The member, or NULL when it is absent or obj is not an object (or is NULL). */
 const struct json *json_member(const struct json *obj, const char *name);
 const struct json *json_member_span(const struct json *obj, struct span name);
 
@@ -81,7 +81,7 @@ int json_get_array(const struct json *obj, const char *name, const char *what,
 int json_get_object(const struct json *obj, const char *name, const char *what,
 		    const struct json **ret);
 
-/* The number as an integer: false when it is none or has a fraction. */
+/* The number as an integer: false when it is not a number or has a fraction. */
 bool json_as_int(const struct json *j, int64_t *ret);
 bool json_as_double(const struct json *j, double *ret);
 
@@ -103,7 +103,7 @@ int json_put_str(struct buf *out, struct span s, enum json_style style);
  */
 int json_put_double(struct buf *out, double d, enum json_style style);
 
-/* What json.c and json_pull.c share: tokens, and where a document is wrong. */
+/* Shared by json.c and json_pull.c: tokens, and the place of a failure. */
 /* Length of the number at the start of s, the words NaN, Infinity and -Infinity included; or 0. */
 size_t json_number_len(struct span s);
 /* The four hexadecimal digits at the start of s; false when they are not there. */

@@ -4,8 +4,8 @@
  * No nodes are built here (json.c) and nothing is interpreted. There is no recursion: the
  * open containers are a depth and one bit each.
  *
- * Kept true: a value is consumed only when it was well formed as a whole; strings handed out
- * are UTF-8; after a failure `at` stays where it happened.
+ * Invariants: a value is consumed only when it was well formed as a whole; strings handed
+ * out are UTF-8; after a failure `at` stays where it happened.
  */
 #include "core/base/json_pull.h"
 
@@ -41,7 +41,7 @@ static int out_of_memory(struct json_pull *p)
 	return p->error = -ENOMEM;
 }
 
-/* The next byte that is no white space, or -1 at the end. */
+/* The next byte that is not white space, or -1 at the end. */
 static int peek(struct json_pull *p)
 {
 	while (p->at < p->text.n) {
@@ -76,7 +76,7 @@ int json_pull_kind(struct json_pull *p)
 	case 'I':
 		return JSON_FLOAT;
 	case -1:
-		return json_pull_bad(p, "the document is cut off");
+		return json_pull_bad(p, "the document is truncated");
 	default:
 		return json_pull_bad(p, "not JSON");
 	}
@@ -157,7 +157,7 @@ static int take_escape(struct json_pull *p, struct buf *b)
 		return buf_add_byte(b, (uint8_t)value[at - letter]);
 	}
 	if (s.n == 0)
-		return json_pull_bad(p, "string is cut off");
+		return json_pull_bad(p, "string is truncated");
 	if (s.p[0] != 'u')
 		return json_pull_bad(p, "unknown escape");
 	if (!json_hex4(span_from(s, 1), &c))
@@ -185,7 +185,7 @@ static int take_string(struct json_pull *p, struct buf *b, struct span *ret)
 
 		p->at += plain_len(span_from(p->text, p->at));
 		if (p->at == p->text.n)
-			return json_pull_bad(p, "string is cut off");
+			return json_pull_bad(p, "string is truncated");
 		if (p->text.p[p->at] == '"')
 			break;
 		if (p->text.p[p->at] == '\\') {
@@ -264,7 +264,7 @@ int json_pull_next(struct json_pull *p, struct span *ret_name)
 	}
 	if (!p->fresh) {
 		if (c != ',')
-			return json_pull_bad(p, c < 0 ? "the document is cut off" : "not JSON");
+			return json_pull_bad(p, c < 0 ? "the document is truncated" : "not JSON");
 		p->at++;
 		c = peek(p);
 	}
@@ -272,7 +272,7 @@ int json_pull_next(struct json_pull *p, struct span *ret_name)
 	if (!object)
 		return c == ']' ? json_pull_bad(p, "not JSON") : 1;
 	if (c != '"')
-		return json_pull_bad(p, c < 0 ? "the document is cut off" : "not JSON");
+		return json_pull_bad(p, c < 0 ? "the document is truncated" : "not JSON");
 	r = take_string(p, &p->name, &name);
 	if (r < 0)
 		return r;

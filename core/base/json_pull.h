@@ -9,8 +9,8 @@
  *	while (r >= 0 && (r = json_pull_next(&p, &name)) > 0)
  *		r = span_eq(name, span_str("n")) ? json_pull_int(&p, &n) : json_pull_skip(&p);
  *
- * It accepts what json_parse() accepts, and everything that is passed over is checked
- * as strictly as what is taken. A failure is final: every later call returns it again.
+ * It accepts what json_parse() accepts, and checks values that are skipped as strictly
+ * as others. A failure is final: every later call returns it again.
  */
 #ifndef PYTREEFS_JSON_PULL_H
 #define PYTREEFS_JSON_PULL_H
@@ -29,7 +29,7 @@ struct json_pull {
 	struct buf name, str;		/* strings that had escapes */
 };
 
-/* Zero bytes of set-up cost; nothing is read yet. */
+/* Nothing is read yet. */
 void json_pull_init(struct json_pull *p, struct span text, const char *what);
 void json_pull_release(struct json_pull *p);
 #define auto_json_pull __attribute__((cleanup(json_pull_release))) struct json_pull
@@ -50,13 +50,13 @@ int json_pull_str(struct json_pull *p, struct span *ret);
 /* A number with integral value (5.0) passes. */
 int json_pull_int(struct json_pull *p, int64_t *ret);
 int json_pull_bool(struct json_pull *p, bool *ret);
-/* Pass over a value of any kind. */
+/* Skip a value of any kind. */
 int json_pull_skip(struct json_pull *p);
-/* Pass over it and get its text as it stands; borrowed from the document. */
+/* Skip it and get its text as it stands; borrowed from the document. */
 int json_pull_raw(struct json_pull *p, struct span *ret);
-/* Pass over it and append it in Python's spelling (JSON_PYTHON), integers of any length in full. */
+/* Skip it and append it in Python's spelling (JSON_PYTHON), integers of any length in full. */
 int json_pull_respell(struct json_pull *p, struct buf *out);
-/* Nothing but white space may follow. */
+/* -EUCLEAN when anything but white space follows. */
 int json_pull_end(struct json_pull *p);
 
 /* -EUCLEAN with a note that gives the place of the value just taken or about to be. */

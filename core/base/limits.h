@@ -40,6 +40,7 @@
 #define LIMIT_ITEM_BYTES 16		/* format: complex128 is the widest element */
 #define LIMIT_CHUNK_BYTES ((uint64_t)1 << 55)	/* ours: 2^35 pieces, so that cache keys have room for them */
 #define LIMIT_CODECS 16			/* ours: codecs in one chain */
+#define LIMIT_SUM_ENTRIES 262144		/* ours: checksums of a directory store's values; 4 MiB while it is open */
 #define LIMIT_SHARD_NESTING 4		/* ours: shards inside shards */
 #define LIMIT_SHARD_ENTRIES ((uint64_t)1 << 24)	/* ours: 256 MiB of index (TensorStore: 2^30) */
 #define LIMIT_ZARR_META_BYTES (16 * MiB)	/* ours: one `.zarray` or `zarr.json` */

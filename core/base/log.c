@@ -1,5 +1,6 @@
 /*
- * log.c - one line per message to stderr, syslog or a file, and a ring of the last ones.
+ * log.c - one line per message to stderr, syslog or a file; the last ones are
+ * retained.
  *
  * A message that repeats at once is counted instead of repeated: a broken leaf that a program
  * reads in a loop must not fill a disk.
@@ -17,7 +18,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 
-#define RING_LINES 256
+#define RETAINED_BYTES (256 << 10)		/* of the last messages; beyond it the older half is dropped */
 #define LINE_MAX_BYTES 1200
 
 static struct {
@@ -25,10 +26,11 @@ static struct {
 	bool to_stderr, to_syslog;
 	enum log_level stderr_level;
 	FILE *file;
-	char ring[RING_LINES][LINE_MAX_BYTES];
-	unsigned long n;		/* messages ever */
+	char retained[RETAINED_BYTES];		/* whole lines, each with its time */
+	size_t n_retained;
 	char last[LINE_MAX_BYTES];
 	unsigned long repeats;		/* of the last message, beyond the first */
+	unsigned long told;		/* of the repeats */
 } sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true,
 	   .stderr_level = LOG_LEVEL_INFO };
 
@@ -93,23 +95,61 @@ int log_trace_set(const char *names)
 	return 0;
 }
 
+/*
+ * Lines are only appended, so that a program that follows them sees each once; old ones are dropped
+ * seldom and many at once.
+ */
+static void keep_line(const char *when, const char *line)
+{
+	size_t n = strlen(when) + strlen(line) + 2;
+
+	if (n > RETAINED_BYTES / 2)
+		return;
+	if (sink.n_retained + n > RETAINED_BYTES) {
+		const char *half = memchr(sink.retained + sink.n_retained / 2, '\n', sink.n_retained - sink.n_retained / 2);
+		size_t from = half ? (size_t)(half + 1 - sink.retained) : sink.n_retained;
+
+		sink.n_retained -= from;
+		memmove(sink.retained, sink.retained + from, sink.n_retained);
+	}
+	sink.n_retained += (size_t)sprintf(sink.retained + sink.n_retained, "%s %s", when, line);
+	sink.retained[sink.n_retained++] = '\n';
+}
+
 static void put_line(enum log_level level, const char *line)
 {
 	static const int priority[] = { LOG_ERR, LOG_WARNING, LOG_INFO };
+	time_t now = time(NULL);
+	char when[32];
+	struct tm tm;
 
-	snprintf(sink.ring[sink.n++ % RING_LINES], LINE_MAX_BYTES, "%s", line);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+	keep_line(when, line);
 	if (sink.to_stderr && level <= sink.stderr_level)
 		fprintf(stderr, "pytreefs: %s\n", line);
 	if (sink.to_syslog)
 		syslog(priority[level], "%s", line);
-	if (sink.file) {
-		char when[32];
-		struct tm tm;
-		time_t now = time(NULL);
-
-		strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+	if (sink.file)
 		fprintf(sink.file, "%s %s\n", when, line);
-	}
+}
+
+/* Of a message that repeats, the tenth, hundredth, ... is reported with its count at once. */
+static bool is_round(unsigned long n)
+{
+	while (n > 1 && n % 10 == 0)
+		n /= 10;
+	return n == 1;
+}
+
+static void put_repeats(void)
+{
+	char again[64];
+
+	if (sink.repeats == sink.told)
+		return;
+	snprintf(again, sizeof(again), "(the last message came %lu more times)", sink.repeats);
+	put_line(LOG_LEVEL_INFO, again);
+	sink.told = sink.repeats;
 }
 
 void log_at(enum log_level level, const char *fmt, ...)
@@ -126,15 +166,11 @@ void log_at(enum log_level level, const char *fmt, ...)
 	pthread_mutex_lock(&sink.lock);
 	if (!strcmp(line, sink.last)) {
 		sink.repeats++;
+		if (is_round(sink.repeats))
+			put_repeats();
 	} else {
-		char again[64];
-
-		if (sink.repeats) {
-			snprintf(again, sizeof(again), "(the last message came %lu more times)",
-				 sink.repeats);
-			put_line(LOG_LEVEL_INFO, again);
-		}
-		sink.repeats = 0;
+		put_repeats();
+		sink.repeats = sink.told = 0;
 		snprintf(sink.last, sizeof(sink.last), "%s", line);
 		put_line(level, line);
 	}
@@ -163,13 +199,11 @@ void log_trace_at(const char *module, const char *fmt, ...)
 
 int log_text(struct buf *ret)
 {
-	int r = 0;
+	int r;
 
 	pthread_mutex_lock(&sink.lock);
-	for (unsigned long i = sink.n > RING_LINES ? sink.n - RING_LINES : 0; i < sink.n && r >= 0; i++)
-		r = buf_addf(ret, "%s\n", sink.ring[i % RING_LINES]);
-	if (r >= 0 && sink.repeats)
-		r = buf_addf(ret, "(the last message came %lu more times)\n", sink.repeats);
+	put_repeats();
+	r = buf_add(ret, sink.retained, sink.n_retained);
 	pthread_mutex_unlock(&sink.lock);
 	return r;
 }

@@ -2,10 +2,11 @@
  * log.h - messages for people, and the trace.
  *
  * Library code (core, handlers) does not log failures: it returns them, and the
- * boundary logs once. It may log what has no caller to return to: a notice about
- * a fallback, a leaf that is skipped, a background job that failed.
+ * boundary logs once. It may log an event that has no caller to return to: a
+ * notice about a fallback, a leaf that is skipped, a background job that failed.
  *
- * The last messages are kept in memory for `.pytreefs/log`. Any thread may call.
+ * The last messages are retained in memory for `.pytreefs/log`. Any thread may
+ * call.
  */
 #ifndef PYTREEFS_LOG_H
 #define PYTREEFS_LOG_H
@@ -53,7 +54,10 @@ void log_trace_at(const char *module, const char *fmt, ...) __attribute__((forma
 			log_trace_at(&#category[sizeof("TRACE_") - 1], __VA_ARGS__); \
 	} while (0)
 
-/* The kept messages, oldest first, one a line. */
+/*
+ * The retained messages, oldest first, one a line, each with its time; later ones are added at the end.
+ * Repeats of the last message that were not reported yet are reported first.
+ */
 int log_text(struct buf *ret);
 
 #endif

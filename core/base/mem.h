@@ -2,7 +2,7 @@
  * mem.h - ownership helpers: cleanup attributes, take(), checked arithmetic.
  *
  * A local that owns something is declared with one of the auto_ attributes and
- * moved into an output with take(); there is no `goto` in the project.
+ * moved into an output with take(); the project has no `goto`.
  */
 #ifndef PYTREEFS_MEM_H
 #define PYTREEFS_MEM_H

@@ -1,5 +1,5 @@
 /*
- * pool.c - worker threads: fork-join runs first, posted jobs behind them.
+ * pool.c - worker threads: fork-join runs first, posted jobs after them.
  *
  * A run is a counter that its caller and any idle worker take item numbers from,
  * so it needs no queue entries of its own and ends as soon as the last item does.

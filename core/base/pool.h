@@ -2,9 +2,9 @@
  * pool.h - worker threads, in two ways of use.
  *
  * pool_run() runs n tasks and returns when all are done; the caller works too,
- * so it cannot deadlock however busy the pool is. pool_post() hands over a job
- * that runs some time later: decode-ahead, prefetch, and encoding behind a
- * writer. Tasks of pool_run() go first.
+ * so it cannot deadlock, however busy the pool is. pool_post() hands over a job
+ * that runs some time later: decode-ahead, prefetch, and encoding while a
+ * writer goes on. Tasks of pool_run() go first.
  *
  * A task or job may do its own I/O (each thread has its own ring) and may take a
  * cache entry that another thread is filling; it never waits for a posted job.

@@ -40,7 +40,7 @@ uint16_t wire_u16le(struct wire *w);
 uint32_t wire_u32le(struct wire *w);
 uint64_t wire_u64le(struct wire *w);
 uint32_t wire_u32be(struct wire *w);
-/* Unsigned LEB128 of at most max; too long, too large or cut off fails. */
+/* Unsigned LEB128 of at most max; a number that is too long, too large or truncated fails. */
 uint64_t wire_varint(struct wire *w, uint64_t max);
 
 int wire_put_u8(struct buf *b, uint8_t v);
@@ -51,6 +51,12 @@ int wire_put_u32be(struct buf *b, uint32_t v);
 int wire_put_varint(struct buf *b, uint64_t v);
 
 /* Little-endian numbers in memory that is already known to be long enough. */
+static inline void put_u32le(uint8_t *p, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		p[i] = (uint8_t)(v >> (8 * i));
+}
+
 static inline uint32_t get_u32le(const uint8_t *p)
 {
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;

@@ -6,7 +6,7 @@
  * the list of v3 ("bytes", "transpose", "sharding_indexed") is zarr_meta.c's
  * business.
  *
- * Kept true: a chain with one compressor decodes straight into the caller's
+ * Invariants: a chain with one compressor decodes straight into the caller's
  * memory, and checksums outside of it cost no copy.
  */
 #include "core/base/err.h"
@@ -117,13 +117,13 @@ int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 
 /* ---- whole objects ---- */
 
-/* Bytes behind codec i's input when n bytes go into the chain; unknown behind a compressor. */
+/* Bytes of codec i's input when n bytes go into the chain; unknown after a compressor. */
 static uint64_t size_before(const struct codec_chain *chain, unsigned i, uint64_t n)
 {
 	for (unsigned k = 0; k < i; k++) {
-		unsigned suffix = chain->codec[k]->ops->suffix;
+		unsigned trailer = chain->codec[k]->ops->trailer;
 
-		if (!suffix || !add_fits(n, suffix, &n))
+		if (!trailer || !add_fits(n, trailer, &n))
 			return CODEC_SIZE_UNKNOWN;
 	}
 	return n;
@@ -154,15 +154,15 @@ int codec_decode(const struct codec_chain *chain, struct span in, void *out, siz
 	unsigned last;
 
 	/* Checksums on the outside are taken off without copying. */
-	for (last = chain->n; last > 0 && chain->codec[last - 1]->ops->suffix; last--) {
+	for (last = chain->n; last > 0 && chain->codec[last - 1]->ops->trailer; last--) {
 		const struct codec_ops *ops = chain->codec[last - 1]->ops;
 		struct span inner;
-		int r = ops->peel(in, size_before(chain, last - 1, n), &inner);
+		int r = ops->strip_trailer(in, size_before(chain, last - 1, n), &inner);
 
 		if (r < 0)
 			return r;
-		if (!is_object && inner.n + ops->suffix < in.n)
-			return left_over(ops, in.n - inner.n - ops->suffix);
+		if (!is_object && inner.n + ops->trailer < in.n)
+			return left_over(ops, in.n - inner.n - ops->trailer);
 		in = inner;
 		is_object = false;
 	}
@@ -183,10 +183,10 @@ static int buf_sink(void *arg, struct span out)
 	return buf_add_span(arg, out);
 }
 
-static int encode_pressed(const struct codec *c, struct span in, struct buf *ret)
+static int encode_staged(const struct codec *c, struct span in, struct buf *ret)
 {
-	struct codec_press *p;
-	int r = c->ops->press(c, in.n, (struct codec_sink){ buf_sink, ret }, &p);
+	struct encoder_stage *p;
+	int r = c->ops->open_encoder(c, in.n, (struct codec_sink){ buf_sink, ret }, &p);
 
 	if (r < 0)
 		return r;
@@ -200,7 +200,7 @@ static int encode_pressed(const struct codec *c, struct span in, struct buf *ret
 
 static int encode_one(const struct codec *c, struct span in, struct buf *ret)
 {
-	return c->ops->encode ? c->ops->encode(c, in, ret) : encode_pressed(c, in, ret);
+	return c->ops->encode ? c->ops->encode(c, in, ret) : encode_staged(c, in, ret);
 }
 
 /* Encode what begins at ret->p + at (or, for the first codec, in) in place of itself. */
@@ -210,9 +210,9 @@ static int encode_next(const struct codec *c, bool first, struct span in, size_t
 	auto_buf before = { 0 };
 	int r;
 
-	if (c->ops->suffix) {
+	if (c->ops->trailer) {
 		r = first ? buf_add_span(ret, in) : 0;
-		return r < 0 ? r : c->ops->append(ret, at);
+		return r < 0 ? r : c->ops->add_trailer(ret, at);
 	}
 	if (first)
 		return encode_one(c, in, ret);
@@ -233,4 +233,16 @@ int codec_encode(const struct codec_chain *chain, struct span in, struct buf *re
 	if (r < 0)
 		ret->n = at;
 	return r;
+}
+
+bool codec_is_summed(const struct codec_chain *chain, struct span head)
+{
+	for (unsigned i = 0; i < chain->n; i++) {
+		const struct codec_ops *ops = chain->codec[i]->ops;
+
+		/* Only the outermost one's head is at hand. */
+		if (ops->summed || (i + 1 == chain->n && ops->is_summed && ops->is_summed(head)))
+			return true;
+	}
+	return false;
 }

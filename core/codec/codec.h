@@ -1,14 +1,14 @@
 /*
  * codec.h - bytes -> bytes: the compressors and checksums of a chunk.
  *
- * Byte order and axis order are no codecs here: they are a chunk's layout, and
+ * Byte order and axis order are not codecs here: they are a chunk's layout, and
  * zarr/ reads through strides instead of passing over the bytes once more.
  *
  * A codec and a chain are immutable after parsing and shared between threads; a
  * stream and an encoder belong to one thread at a time.
  *
  * Where an object ends (the verdicts are TensorStore 0.1.86's): the bytes that
- * one codec gives end exactly where the stream of the next one ends. Only behind
+ * one codec gives end exactly where the stream of the next one ends. Only after
  * the whole object, and only in v3, may more bytes follow a complete zstd frame,
  * gzip member or checksum of known place; they are ignored. A second frame or
  * member is never read.
@@ -61,6 +61,13 @@ int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 bool codec_zstd_level(const struct codec *c, int *ret);
 
 /*
+ * Whether damage to an object that begins so (CODEC_HEAD_BYTES, or all of it) is found by a checksum in it: that of
+ * crc32c, gzip, zlib or bz2, or of a zstd frame whose header says that it has one.
+ */
+#define CODEC_HEAD_BYTES 5
+bool codec_is_summed(const struct codec_chain *chain, struct span head);
+
+/*
  * Decode a whole object to exactly n bytes. -EBADMSG for a checksum, -EUCLEAN for everything else
  * that is wrong with the object. out may be half written on failure.
  */
@@ -97,7 +104,7 @@ void codec_stream_close(struct codec_stream *s);
  * it comes. total: exact number of bytes that will be pushed (a zstd frame declares it).
  *
  * -EOPNOTSUPP for what cannot be written piece by piece: blosc, whose header counts the compressed
- * bytes, and zstd behind another compressor, since a frame must declare its content size.
+ * bytes, and zstd after another compressor, since a frame must declare its content size.
  */
 int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_sink_fn *sink,
 		       void *arg, struct codec_encoder **ret);

@@ -3,10 +3,10 @@
  *
  * A blosc object is a header of 16 bytes, an index of where each block begins,
  * and the blocks; a block is one or more compressed pieces ("splits"), each
- * behind its length. libblosc decodes whole objects; pieces of long ones are
- * decoded in codec_blosc_stage.c.
+ * preceded by its length. libblosc decodes whole objects; pieces of long ones are
+ * decoded in codec_blosc_decoder.c.
  *
- * Kept true: whole objects and stages accept the same objects; libblosc sees none
+ * Invariants: whole objects and stages accept the same objects; libblosc sees none
  * whose header, index and lengths we have not checked.
  */
 #include <blosc.h>
@@ -77,7 +77,7 @@ static int parse_v2(const struct json *conf, size_t item_bytes, struct blosc_cod
 	else if (json_as_int(blocksize, &v) && v >= 0)
 		b->blocksize = (uint64_t)v;
 	else if (blocksize)
-		return fail(-EUCLEAN, "codec 'blosc': member 'blocksize' is no size");
+		return fail(-EUCLEAN, "codec 'blosc': member 'blocksize' is not a size");
 	b->level = (int)level;
 	b->shuffle = (int)shuffle;
 	b->typesize = item_bytes;
@@ -263,7 +263,7 @@ static int blocks_check(const struct blosc_head *h, struct span in)
 
 			wire_bytes(&w, csize);
 			if (!wire_ok(&w))
-				return fail(-EUCLEAN, "blosc block %u at %u is cut off", i, start);
+				return fail(-EUCLEAN, "blosc block %u at %u is truncated", i, start);
 			r = blosc_piece_check(h, i, csize);
 			if (r < 0)
 				return r;
@@ -307,7 +307,7 @@ static int blosc_decode(const struct codec *c, struct span in, void *out, size_t
 	int r;
 
 	if (in.n < BLOSC_HEAD_BYTES)
-		return fail(-EUCLEAN, "blosc stream is cut off after %zu bytes", in.n);
+		return fail(-EUCLEAN, "blosc stream is truncated after %zu bytes", in.n);
 	r = blosc_head_parse(in.p, n, &h);
 	if (r < 0)
 		return r;
@@ -363,5 +363,5 @@ const struct codec_ops codec_blosc = {
 	.print = blosc_print,
 	.decode = blosc_decode,
 	.encode = blosc_encode,
-	.stage = blosc_stage_new,
+	.open_decoder = blosc_decoder_new,
 };

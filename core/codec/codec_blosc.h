@@ -1,5 +1,5 @@
 /*
- * codec_blosc.h - what codec_blosc.c and codec_blosc_stage.c share: a blosc object's header.
+ * codec_blosc.h - what codec_blosc.c and codec_blosc_decoder.c share: a blosc object's header.
  */
 #ifndef PYTREEFS_CODEC_BLOSC_H
 #define PYTREEFS_CODEC_BLOSC_H
@@ -34,7 +34,7 @@ int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize);
 /* A whole object that has been checked, in blocks of that header -> exactly n bytes. */
 int blosc_run(const struct blosc_head *h, const void *object, void *out, size_t n);
 
-int blosc_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		    uint64_t window, struct codec_stage **ret);
+int blosc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
+		    uint64_t window, struct decoder_stage **ret);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * codec_crc32c.c - a CRC-32C behind the bytes, always little-endian; v3 only.
+ * codec_crc32c.c - a CRC-32C after the bytes, always little-endian; v3 only.
  */
 #include "core/base/crc32c.h"
 #include "core/base/err.h"
@@ -33,13 +33,13 @@ static int crc_compare(uint32_t computed, const uint8_t stored[CRC_BYTES])
 	return fail(-EBADMSG, "crc32c is %08x, stored %08x", computed, get_u32le(stored));
 }
 
-static int crc_peel(struct span in, uint64_t n, struct span *ret)
+static int crc_strip_trailer(struct span in, uint64_t n, struct span *ret)
 {
 	struct span inner;
 	int r;
 
 	if (in.n < CRC_BYTES || (n != CODEC_SIZE_UNKNOWN && in.n - CRC_BYTES < n))
-		return fail(-EUCLEAN, "crc32c stream is cut off after %zu bytes", in.n);
+		return fail(-EUCLEAN, "crc32c stream is truncated after %zu bytes", in.n);
 	inner = span_of(in.p, n == CODEC_SIZE_UNKNOWN ? in.n - CRC_BYTES : (size_t)n);
 	r = crc_compare(crc32c(inner), inner.p + inner.n);
 	if (r >= 0)
@@ -47,15 +47,15 @@ static int crc_peel(struct span in, uint64_t n, struct span *ret)
 	return r;
 }
 
-static int crc_append(struct buf *b, size_t from)
+static int crc_add_trailer(struct buf *b, size_t from)
 {
 	return wire_put_u32le(b, crc32c(span_of(b->p + from, b->n - from)));
 }
 
-/* ---- stage ---- */
+/* ---- decoding ---- */
 
-struct crc_stage {
-	struct codec_stage base;
+struct crc_decoder {
+	struct decoder_stage base;
 	uint64_t left;			/* before the checksum; CODEC_SIZE_UNKNOWN: all */
 	uint32_t crc;			/* of what has been given out */
 	/* Unknown length: the last four bytes are held back until the input turns out to go on. */
@@ -65,7 +65,7 @@ struct crc_stage {
 };
 
 /* The checksum itself, when its place is known. */
-static int crc_stage_end(struct crc_stage *s)
+static int crc_decoder_end(struct crc_decoder *s)
 {
 	uint8_t stored[CRC_BYTES];
 	int r = codec_input_take(s->base.in, stored, CRC_BYTES, "crc32c");
@@ -75,7 +75,7 @@ static int crc_stage_end(struct crc_stage *s)
 }
 
 /* Input of unknown length: give out the oldest held byte whenever a new one comes. */
-static int crc_stage_held(struct crc_stage *s, uint8_t *p, size_t n, size_t *ret_n)
+static int crc_decoder_held(struct crc_decoder *s, uint8_t *p, size_t n, size_t *ret_n)
 {
 	struct codec_input *in = s->base.in;
 	int r = codec_input_fill(in);
@@ -90,7 +90,7 @@ static int crc_stage_held(struct crc_stage *s, uint8_t *p, size_t n, size_t *ret
 	if (r == 0) {
 		s->ended = true;
 		if (s->n_held < CRC_BYTES)
-			return fail(-EUCLEAN, "crc32c stream is cut off after %llu bytes",
+			return fail(-EUCLEAN, "crc32c stream is truncated after %llu bytes",
 				    (unsigned long long)in->taken);
 		return crc_compare(s->crc, s->held);
 	}
@@ -109,16 +109,16 @@ static int crc_stage_held(struct crc_stage *s, uint8_t *p, size_t n, size_t *ret
 	return 0;
 }
 
-static int crc_stage_known(struct crc_stage *s, uint8_t *p, size_t n, size_t *ret_n)
+static int crc_decoder_known(struct crc_decoder *s, uint8_t *p, size_t n, size_t *ret_n)
 {
 	struct codec_input *in = s->base.in;
 	int r;
 
 	if (!s->left)
-		return crc_stage_end(s);
+		return crc_decoder_end(s);
 	r = codec_input_fill(in);
 	if (r <= 0)
-		return r < 0 ? r : fail(-EUCLEAN, "crc32c stream is cut off after %llu bytes",
+		return r < 0 ? r : fail(-EUCLEAN, "crc32c stream is truncated after %llu bytes",
 					(unsigned long long)in->taken);
 	n = MIN(MIN(n, in->left.n), s->left);
 	memcpy(p, in->left.p, n);
@@ -128,86 +128,86 @@ static int crc_stage_known(struct crc_stage *s, uint8_t *p, size_t n, size_t *re
 	return 0;
 }
 
-static int crc_stage_read(struct codec_stage *base, uint8_t *p, size_t n, size_t *ret_n)
+static int crc_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
 {
-	struct crc_stage *s = (struct crc_stage *)base;
+	struct crc_decoder *s = (struct crc_decoder *)base;
 	int r;
 
 	*ret_n = 0;
 	if (s->ended)
 		return 0;
-	r = s->left == CODEC_SIZE_UNKNOWN ? crc_stage_held(s, p, n, ret_n)
-					  : crc_stage_known(s, p, n, ret_n);
+	r = s->left == CODEC_SIZE_UNKNOWN ? crc_decoder_held(s, p, n, ret_n)
+					  : crc_decoder_known(s, p, n, ret_n);
 	if (r >= 0)
 		s->crc = crc32c_more(s->crc, span_of(p, *ret_n));
 	return r;
 }
 
-static uint64_t crc_stage_memory(const struct codec_stage *base)
+static uint64_t crc_decoder_memory(const struct decoder_stage *base)
 {
-	return sizeof(struct crc_stage);
+	return sizeof(struct crc_decoder);
 }
 
-static void crc_stage_free(struct codec_stage *base)
+static void crc_decoder_free(struct decoder_stage *base)
 {
 	free(base);
 }
 
-static int crc_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			 uint64_t window, struct codec_stage **ret)
+static int crc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
+			 uint64_t window, struct decoder_stage **ret)
 {
-	static const struct codec_stage_ops ops = {
-		crc_stage_read, crc_stage_memory, crc_stage_free,
+	static const struct decoder_stage_ops ops = {
+		crc_decoder_read, crc_decoder_memory, crc_decoder_free,
 	};
-	struct crc_stage *s = calloc(1, sizeof(*s));
+	struct crc_decoder *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return fail(-ENOMEM, "cannot check a crc32c: not enough memory");
-	s->base = (struct codec_stage){ &ops, in };
+	s->base = (struct decoder_stage){ &ops, in };
 	s->left = decoded;
 	*ret = &s->base;
 	return 0;
 }
 
-/* ---- press ---- */
+/* ---- encoding ---- */
 
-struct crc_press {
-	struct codec_press base;
+struct crc_encoder {
+	struct encoder_stage base;
 	uint32_t crc;
 };
 
-static int crc_press_push(struct codec_press *base, struct span in)
+static int crc_encoder_push(struct encoder_stage *base, struct span in)
 {
-	struct crc_press *p = (struct crc_press *)base;
+	struct crc_encoder *p = (struct crc_encoder *)base;
 
 	p->crc = crc32c_more(p->crc, in);
 	return base->sink.fn(base->sink.arg, in);
 }
 
-static int crc_press_finish(struct codec_press *base)
+static int crc_encoder_finish(struct encoder_stage *base)
 {
 	uint8_t bytes[CRC_BYTES];
 
-	set_u32le(bytes, ((struct crc_press *)base)->crc);
+	set_u32le(bytes, ((struct crc_encoder *)base)->crc);
 	return base->sink.fn(base->sink.arg, span_of(bytes, CRC_BYTES));
 }
 
-static void crc_press_free(struct codec_press *base)
+static void crc_encoder_free(struct encoder_stage *base)
 {
 	free(base);
 }
 
-static int crc_press_new(const struct codec *c, uint64_t total, struct codec_sink sink,
-			 struct codec_press **ret)
+static int crc_encoder_new(const struct codec *c, uint64_t total, struct codec_sink sink,
+			 struct encoder_stage **ret)
 {
-	static const struct codec_press_ops ops = {
-		crc_press_push, crc_press_finish, crc_press_free,
+	static const struct encoder_stage_ops ops = {
+		crc_encoder_push, crc_encoder_finish, crc_encoder_free,
 	};
-	struct crc_press *p = calloc(1, sizeof(*p));
+	struct crc_encoder *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return fail(-ENOMEM, "cannot write a crc32c: not enough memory");
-	p->base = (struct codec_press){ &ops, sink };
+	p->base = (struct encoder_stage){ &ops, sink };
 	*ret = &p->base;
 	return 0;
 }
@@ -215,11 +215,12 @@ static int crc_press_new(const struct codec *c, uint64_t total, struct codec_sin
 const struct codec_ops codec_crc32c = {
 	.name = "crc32c",
 	.in_v3 = true,
-	.suffix = CRC_BYTES,
+	.trailer = CRC_BYTES,
 	.parse = crc_parse,
 	.print = crc_print,
-	.peel = crc_peel,
-	.append = crc_append,
-	.stage = crc_stage_new,
-	.press = crc_press_new,
+	.strip_trailer = crc_strip_trailer,
+	.add_trailer = crc_add_trailer,
+	.open_decoder = crc_decoder_new,
+	.open_encoder = crc_encoder_new,
+	.summed = true,
 };

@@ -1,9 +1,9 @@
 /*
- * codec_encoder.c - long objects encoded piece by piece: presses that push into one another.
+ * codec_encoder.c - long objects encoded piece by piece: encoder stages that push into one another.
  *
- * What a press does is in codec_<name>.c.
+ * What a stage does is in codec_<name>.c.
  *
- * Kept true: exactly the announced number of bytes goes in, or finishing fails.
+ * Invariant: exactly the announced number of bytes goes in, or finishing fails.
  */
 #include "core/base/err.h"
 #include "core/codec/codec_impl.h"
@@ -14,39 +14,39 @@ struct codec_encoder {
 	bool finished;
 	struct codec_sink sink;		/* where the object goes */
 	unsigned n;
-	struct codec_press *press[LIMIT_CODECS];	/* in encoding order; owned */
+	struct encoder_stage *stage[LIMIT_CODECS];	/* in encoding order; owned */
 };
 
 static int push_next(void *arg, struct span out)
 {
-	struct codec_press *p = arg;
+	struct encoder_stage *p = arg;
 
 	return p->ops->push(p, out);
 }
 
-static int open_presses(struct codec_encoder *e, const struct codec_chain *chain, uint64_t total)
+static int open_stages(struct codec_encoder *e, const struct codec_chain *chain, uint64_t total)
 {
 	uint64_t size[LIMIT_CODECS];
 
 	for (unsigned i = 0; i < chain->n; i++) {
-		unsigned suffix = chain->codec[i]->ops->suffix;
+		unsigned trailer = chain->codec[i]->ops->trailer;
 
 		size[i] = total;
-		if (!suffix || total == CODEC_SIZE_UNKNOWN || !add_fits(total, suffix, &total))
+		if (!trailer || total == CODEC_SIZE_UNKNOWN || !add_fits(total, trailer, &total))
 			total = CODEC_SIZE_UNKNOWN;
 	}
-	/* The last one first: each is told where its output goes. */
+	/* From the last to the first, since each stage needs the one that its output goes to. */
 	for (unsigned i = chain->n; i-- > 0;) {
 		const struct codec *c = chain->codec[i];
 		struct codec_sink sink = e->sink;
 		int r;
 
 		if (i + 1 < chain->n)
-			sink = (struct codec_sink){ push_next, e->press[i + 1] };
-		if (!c->ops->press)
+			sink = (struct codec_sink){ push_next, e->stage[i + 1] };
+		if (!c->ops->open_encoder)
 			return fail(-EOPNOTSUPP, "cannot write codec '%s' piece by piece",
 				    c->ops->name);
-		r = c->ops->press(c, size[i], sink, &e->press[i]);
+		r = c->ops->open_encoder(c, size[i], sink, &e->stage[i]);
 		if (r < 0)
 			return r;
 	}
@@ -64,7 +64,7 @@ int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_si
 	e->left = total;
 	e->sink = (struct codec_sink){ sink, arg };
 	e->n = chain->n;
-	r = open_presses(e, chain, total);
+	r = open_stages(e, chain, total);
 	if (r < 0)
 		return r;
 	*ret = take(e);
@@ -82,7 +82,7 @@ int codec_encoder_push(struct codec_encoder *e, struct span in)
 			    in.n, (unsigned long long)e->left);
 	if (in.n == 0)
 		return 0;
-	r = e->n ? push_next(e->press[0], in) : e->sink.fn(e->sink.arg, in);
+	r = e->n ? push_next(e->stage[0], in) : e->sink.fn(e->sink.arg, in);
 	e->left -= in.n;
 	e->error = r < 0 ? r : 0;
 	return r < 0 ? r : 0;
@@ -98,7 +98,7 @@ int codec_encoder_finish(struct codec_encoder *e)
 		return fail(-EINVAL, "cannot finish an encoder that waits for %llu bytes",
 			    (unsigned long long)e->left);
 	for (unsigned i = 0; i < e->n && r >= 0; i++)
-		r = e->press[i]->ops->finish(e->press[i]);
+		r = e->stage[i]->ops->finish(e->stage[i]);
 	e->finished = true;
 	e->error = r < 0 ? r : 0;
 	return r < 0 ? r : 0;
@@ -109,7 +109,7 @@ void codec_encoder_close(struct codec_encoder *e)
 	if (!e)
 		return;
 	for (unsigned i = 0; i < e->n; i++)
-		if (e->press[i])
-			e->press[i]->ops->free(e->press[i]);
+		if (e->stage[i])
+			e->stage[i]->ops->free(e->stage[i]);
 	free(e);
 }

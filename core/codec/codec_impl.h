@@ -2,8 +2,8 @@
  * codec_impl.h - what one codec implements. Private to this folder.
  *
  * A codec is one file with one const struct codec_ops and one line in the table
- * of codec.c. Decoding is written once, as a stage that turns a pulled input
- * into a read output; a codec that is faster over whole objects has `decode` as
+ * of codec.c. Decoding is written once, as a decoder stage that turns a
+ * pulled input into a read output; a codec that is faster over whole objects has `decode` as
  * well (zstd, blosc).
  */
 #ifndef PYTREEFS_CODEC_IMPL_H
@@ -30,17 +30,17 @@ void codec_input_skip(struct codec_input *in, size_t n);
 /* Exactly n bytes; -EUCLEAN when the input ends before, naming the codec. */
 int codec_input_take(struct codec_input *in, void *p, size_t n, const char *codec);
 
-struct codec_stage;
+struct decoder_stage;
 
-struct codec_stage_ops {
+struct decoder_stage_ops {
 	/* The next bytes, 1 to n; ret_n is 0 only at the stream's end, which is checked by then. */
-	int (*read)(struct codec_stage *s, uint8_t *p, size_t n, size_t *ret_n);
-	uint64_t (*memory)(const struct codec_stage *s);
-	void (*free)(struct codec_stage *s);
+	int (*read)(struct decoder_stage *s, uint8_t *p, size_t n, size_t *ret_n);
+	uint64_t (*memory)(const struct decoder_stage *s);
+	void (*free)(struct decoder_stage *s);
 };
 
-struct codec_stage {
-	const struct codec_stage_ops *ops;	/* first member of every implementation */
+struct decoder_stage {
+	const struct decoder_stage_ops *ops;	/* first member of every implementation */
 	struct codec_input *in;			/* borrowed */
 };
 
@@ -51,16 +51,16 @@ struct codec_sink {
 	void *arg;			/* borrowed */
 };
 
-struct codec_press;
+struct encoder_stage;
 
-struct codec_press_ops {
-	int (*push)(struct codec_press *p, struct span in);
-	int (*finish)(struct codec_press *p);
-	void (*free)(struct codec_press *p);
+struct encoder_stage_ops {
+	int (*push)(struct encoder_stage *p, struct span in);
+	int (*finish)(struct encoder_stage *p);
+	void (*free)(struct encoder_stage *p);
 };
 
-struct codec_press {
-	const struct codec_press_ops *ops;	/* first member of every implementation */
+struct encoder_stage {
+	const struct encoder_stage_ops *ops;	/* first member of every implementation */
 	struct codec_sink sink;
 };
 
@@ -71,10 +71,12 @@ struct codec_ops {
 	bool in_v2, in_v3;
 	bool exact;			/* nothing may follow it, in v3 either */
 	/*
-	 * Bytes that it puts behind its input, which it leaves alone (a checksum); 0 for a
-	 * compressor. Such a codec has peel and append, others decode and encode.
+	 * Bytes of the trailer (a checksum) that it adds after its unchanged input; 0 for a compressor.
+	 * Such a codec has strip_trailer and add_trailer, others decode and encode.
 	 */
-	unsigned suffix;
+	unsigned trailer;
+	bool summed;			/* every object of it has a checksum */
+	bool (*is_summed)(struct span head);	/* this one has; NULL: as `summed` says */
 
 	/* conf: the members (v2: the whole object; v3: "configuration", NULL when absent). */
 	int (*parse)(const struct codec_ops *ops, const struct json *conf,
@@ -84,22 +86,22 @@ struct codec_ops {
 
 	/*
 	 * The head of in -> exactly n bytes; ret_used says where the codec's stream ends. NULL: by
-	 * way of a stage.
+	 * way of a decoder stage.
 	 */
 	int (*decode)(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used);
-	/* Appends. NULL: by way of a press. */
+	/* Appends. NULL: by way of an encoder stage. */
 	int (*encode)(const struct codec *c, struct span in, struct buf *ret);
-	/* Check the suffix behind n bytes, or (CODEC_SIZE_UNKNOWN) at the end of in. */
-	int (*peel)(struct span in, uint64_t n, struct span *ret);
-	/* Put the suffix of everything from `from` on behind it. */
-	int (*append)(struct buf *b, size_t from);
+	/* Check and remove the trailer after n bytes, or (CODEC_SIZE_UNKNOWN) at the end of in. */
+	int (*strip_trailer)(struct span in, uint64_t n, struct span *ret);
+	/* Append the trailer of everything from `from` on. */
+	int (*add_trailer)(struct buf *b, size_t from);
 
 	/* decoded: bytes to come, or CODEC_SIZE_UNKNOWN. Reads the head of in. */
-	int (*stage)(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		     uint64_t window, struct codec_stage **ret);
+	int (*open_decoder)(const struct codec *c, struct codec_input *in, uint64_t decoded,
+		     uint64_t window, struct decoder_stage **ret);
 	/* total: bytes to be pushed, or CODEC_SIZE_UNKNOWN. NULL: cannot be written in pieces. */
-	int (*press)(const struct codec *c, uint64_t total, struct codec_sink sink,
-		     struct codec_press **ret);
+	int (*open_encoder)(const struct codec *c, uint64_t total, struct codec_sink sink,
+		     struct encoder_stage **ret);
 };
 
 struct codec {
@@ -123,7 +125,7 @@ int codec_conf_str(const struct json *conf, const char *codec, const char *name,
 
 /*
  * The first `codecs` of the chain, over bytes in memory, to exactly n bytes. is_object: in is the
- * whole object, behind which v3 ignores bytes.
+ * whole object, after which v3 ignores bytes.
  */
 int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool is_object,
 			struct span in, void *out, size_t n);

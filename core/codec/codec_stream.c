@@ -5,7 +5,7 @@
  * stage pulls its input from the next outer one, and the outermost from the
  * object. What a stage does is in codec_<name>.c.
  *
- * Kept true: between stages nothing is left over at the end; when the last byte
+ * Invariants: between stages nothing is left over at the end; when the last byte
  * has been given out every stage has seen its end and checked its checksum.
  */
 #include "core/base/err.h"
@@ -47,7 +47,7 @@ int codec_input_take(struct codec_input *in, void *p, size_t n, const char *code
 		if (r < 0)
 			return r;
 		if (r == 0)
-			return fail(-EUCLEAN, "%s stream is cut off after %llu bytes", codec,
+			return fail(-EUCLEAN, "%s stream is truncated after %llu bytes", codec,
 				    (unsigned long long)in->taken);
 		part = MIN(n, in->left.n);
 		memcpy(to, in->left.p, part);
@@ -63,7 +63,7 @@ int codec_input_take(struct codec_input *in, void *p, size_t n, const char *code
 struct link {
 	const struct codec_ops *ops;	/* NULL: the bytes themselves */
 	struct codec_input in;
-	struct codec_stage *stage;	/* owned; NULL: the bytes themselves */
+	struct decoder_stage *stage;	/* owned; NULL: the bytes themselves */
 	uint8_t *piece;			/* owned; what the next inner stage pulled last */
 };
 
@@ -118,7 +118,7 @@ static int link_open(struct codec_stream *s, unsigned i, const struct codec *c, 
 	if (!c)
 		return 0;
 	l->ops = c->ops;
-	return c->ops->stage(c, &l->in, decoded, window, &l->stage);
+	return c->ops->open_decoder(c, &l->in, decoded, window, &l->stage);
 }
 
 static int stream_links(struct codec_stream *s, const struct codec_chain *chain, uint64_t decoded,
@@ -130,8 +130,8 @@ static int stream_links(struct codec_stream *s, const struct codec_chain *chain,
 	for (unsigned i = 0; i < s->n; i++) {
 		size[i] = decoded;
 		if (chain->n && decoded != CODEC_SIZE_UNKNOWN &&
-		    (!chain->codec[i]->ops->suffix ||
-		     !add_fits(decoded, chain->codec[i]->ops->suffix, &decoded)))
+		    (!chain->codec[i]->ops->trailer ||
+		     !add_fits(decoded, chain->codec[i]->ops->trailer, &decoded)))
 			decoded = CODEC_SIZE_UNKNOWN;
 	}
 	/* The outermost first, since opening a stage reads the head of its input. */

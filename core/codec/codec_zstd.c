@@ -5,10 +5,10 @@
  * frame of the formats before 0.8, no second frame. We always declare the content
  * size; older numcodecs refuses frames that do not.
  *
- * Contexts are kept for reuse by any thread: allocating one costs more than
- * decoding a small chunk. KEEP_BYTES bounds them all together.
+ * Idle contexts are retained for reuse by any thread: allocating one costs more than
+ * decoding a small chunk. IDLE_BYTES bounds them all together.
  *
- * Kept true: a stream's window is never larger than what the frame can refer to,
+ * Invariants: a stream's window is never larger than what the frame can refer to,
  * which is the smallest of its declared window, its declared content and what
  * the caller expects; so a header of six bytes cannot make us allocate 2 GiB.
  */
@@ -20,17 +20,17 @@
 #include "core/base/wire.h"
 #include "core/codec/codec_impl.h"
 
-#define KEEP_BYTES (16 * MiB)		/* of all idle contexts */
-#define KEEP_COUNT 64			/* of each kind */
-#define KEEP_DCTX (256 * KiB)		/* a larger one has a window, which nobody asked for */
-#define KEEP_CCTX (4 * MiB)		/* a larger one would push out all others */
+#define IDLE_BYTES (16 * MiB)		/* of all idle contexts */
+#define IDLE_COUNT 64			/* of each kind */
+#define IDLE_DCTX (256 * KiB)		/* a larger one has a window */
+#define IDLE_CCTX (4 * MiB)		/* a larger one would displace all others */
 #define ZSTD_MAGIC 0xfd2fb528u
 #define LEVEL_MIN (-131072)		/* ZSTD_minCLevel() */
 #define LEVEL_MAX 22
 #define LEVEL_V2 1			/* TensorStore's default where v2 leaves it out */
 #define WINDOW_LEAST (128 * KiB)	/* the largest block, which the window limits too */
 #define HEAD_MAX 18			/* longest frame header */
-#define OUT_BYTES (128 * KiB)		/* of a press: one block */
+#define OUT_BYTES (128 * KiB)		/* of an encoder stage: one block */
 
 struct zstd_codec {
 	struct codec base;
@@ -52,21 +52,21 @@ static int zstd_error(size_t r, const char *what)
 	}
 }
 
-/* ---- kept contexts ---- */
+/* ---- idle contexts ---- */
 
-struct kept {
+struct idle_contexts {
 	pthread_mutex_t lock;
-	size_t most;			/* bytes of one that is kept */
+	size_t most;			/* bytes of one that is retained */
 	unsigned n;			/* protected by lock, as the rest */
-	void *ctx[KEEP_COUNT];
-	size_t bytes[KEEP_COUNT];
+	void *ctx[IDLE_COUNT];
+	size_t bytes[IDLE_COUNT];
 	size_t total;
 };
 
-static struct kept kept_d = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = KEEP_DCTX };
-static struct kept kept_c = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = KEEP_CCTX };
+static struct idle_contexts idle_d = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = IDLE_DCTX };
+static struct idle_contexts idle_c = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = IDLE_CCTX };
 
-static void *kept_take(struct kept *k)
+static void *idle_take(struct idle_contexts *k)
 {
 	void *ctx = NULL;
 
@@ -79,14 +79,14 @@ static void *kept_take(struct kept *k)
 	return ctx;
 }
 
-/* False: not kept, the caller frees it. */
-static bool kept_give(struct kept *k, void *ctx, size_t bytes)
+/* False: it is not retained, and the caller frees it. */
+static bool idle_give(struct idle_contexts *k, void *ctx, size_t bytes)
 {
 	bool keep;
 
 	pthread_mutex_lock(&k->lock);
 	/* Half for each kind. */
-	keep = k->n < KEEP_COUNT && bytes <= k->most && k->total + bytes <= KEEP_BYTES / 2;
+	keep = k->n < IDLE_COUNT && bytes <= k->most && k->total + bytes <= IDLE_BYTES / 2;
 	if (keep) {
 		k->ctx[k->n] = ctx;
 		k->bytes[k->n++] = bytes;
@@ -98,7 +98,7 @@ static bool kept_give(struct kept *k, void *ctx, size_t bytes)
 
 static ZSTD_DCtx *dctx_take(void)
 {
-	ZSTD_DCtx *d = kept_take(&kept_d);
+	ZSTD_DCtx *d = idle_take(&idle_d);
 
 	return d ? d : ZSTD_createDCtx();
 }
@@ -108,7 +108,7 @@ static void dctx_give(ZSTD_DCtx *d)
 	if (!d)
 		return;
 	ZSTD_DCtx_reset(d, ZSTD_reset_session_and_parameters);
-	if (!kept_give(&kept_d, d, ZSTD_sizeof_DCtx(d)))
+	if (!idle_give(&idle_d, d, ZSTD_sizeof_DCtx(d)))
 		ZSTD_freeDCtx(d);
 }
 
@@ -117,19 +117,23 @@ static void cctx_give(ZSTD_CCtx *c)
 	if (!c)
 		return;
 	ZSTD_CCtx_reset(c, ZSTD_reset_session_and_parameters);
-	if (!kept_give(&kept_c, c, ZSTD_sizeof_CCtx(c)))
+	if (!idle_give(&idle_c, c, ZSTD_sizeof_CCtx(c)))
 		ZSTD_freeCCtx(c);
 }
 
-/* A context that is set up for the codec; NULL with a note when memory is short. */
+/*
+ * A context that is set up for the codec; NULL with a note when memory is short. Frames always carry the
+ * checksum of their content: the metadata that Orbax writes says "checksum": false, or has no such member,
+ * but every decoder takes a frame by its own header, and checks what is in it.
+ */
 static ZSTD_CCtx *cctx_take(const struct zstd_codec *z)
 {
-	ZSTD_CCtx *c = kept_take(&kept_c);
+	ZSTD_CCtx *c = idle_take(&idle_c);
 
 	if (!c)
 		c = ZSTD_createCCtx();
 	if (!c || ZSTD_isError(ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, z->level)) ||
-	    ZSTD_isError(ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, z->checksum))) {
+	    ZSTD_isError(ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, 1))) {
 		ZSTD_freeCCtx(c);
 		fail(-ENOMEM, "cannot encode zstd: not enough memory");
 		return NULL;
@@ -230,12 +234,12 @@ static int frame_head_parse(struct span in, struct frame_head *ret)
 	const uint8_t *p = in.p;
 
 	if (in.n < 5)
-		return fail(-EUCLEAN, "zstd stream is cut off after %zu bytes", in.n);
+		return fail(-EUCLEAN, "zstd stream is truncated after %zu bytes", in.n);
 	if (!h.bytes)
 		return fail(-EUCLEAN, "no zstd frame: it begins with %08x, not %08x", get_u32le(p),
 			    ZSTD_MAGIC);
 	if (in.n < h.bytes)
-		return fail(-EUCLEAN, "zstd stream is cut off after %zu bytes", in.n);
+		return fail(-EUCLEAN, "zstd stream is truncated after %zu bytes", in.n);
 	h.window_at = p[4] & 0x20 ? 0 : 5;
 	switch (p[4] >> 6) {
 	case 0:
@@ -316,10 +320,10 @@ static int zstd_encode(const struct codec *codec, struct span in, struct buf *re
 	return 0;
 }
 
-/* ---- stage ---- */
+/* ---- decoding ---- */
 
-struct zstd_stage {
-	struct codec_stage base;
+struct zstd_decoder {
+	struct decoder_stage base;
 	ZSTD_DCtx *d;			/* owned */
 	bool ended;
 };
@@ -343,7 +347,7 @@ static void frame_head_shrink(struct frame_head *h, uint8_t *head, uint64_t deco
 	}
 }
 
-static int stage_head(struct zstd_stage *s, uint64_t decoded, uint64_t window)
+static int stage_head(struct zstd_decoder *s, uint64_t decoded, uint64_t window)
 {
 	ZSTD_outBuffer out = { &(uint8_t){ 0 }, 0, 0 };
 	uint8_t head[HEAD_MAX];
@@ -374,9 +378,9 @@ static int stage_head(struct zstd_stage *s, uint64_t decoded, uint64_t window)
 	return ZSTD_isError(got) ? zstd_error(got, "decode") : 0;
 }
 
-static int zstd_stage_read(struct codec_stage *base, uint8_t *p, size_t n, size_t *ret_n)
+static int zstd_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
 {
-	struct zstd_stage *s = (struct zstd_stage *)base;
+	struct zstd_decoder *s = (struct zstd_decoder *)base;
 	ZSTD_outBuffer out = { p, n, 0 };
 
 	while (!s->ended && !out.pos) {
@@ -394,7 +398,7 @@ static int zstd_stage_read(struct codec_stage *base, uint8_t *p, size_t n, size_
 			if (filled < 0)
 				return filled;
 			if (!filled)
-				return fail(-EUCLEAN, "zstd stream is cut off after %llu bytes",
+				return fail(-EUCLEAN, "zstd stream is truncated after %llu bytes",
 					    (unsigned long long)base->in->taken);
 		}
 	}
@@ -402,28 +406,28 @@ static int zstd_stage_read(struct codec_stage *base, uint8_t *p, size_t n, size_
 	return 0;
 }
 
-static uint64_t zstd_stage_memory(const struct codec_stage *base)
+static uint64_t zstd_decoder_memory(const struct decoder_stage *base)
 {
-	const struct zstd_stage *s = (const struct zstd_stage *)base;
+	const struct zstd_decoder *s = (const struct zstd_decoder *)base;
 
 	return sizeof(*s) + ZSTD_sizeof_DCtx(s->d);
 }
 
-static void zstd_stage_free(struct codec_stage *base)
+static void zstd_decoder_free(struct decoder_stage *base)
 {
-	struct zstd_stage *s = (struct zstd_stage *)base;
+	struct zstd_decoder *s = (struct zstd_decoder *)base;
 
 	dctx_give(s->d);
 	free(s);
 }
 
-static int zstd_stage_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			  uint64_t window, struct codec_stage **ret)
+static int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
+			  uint64_t window, struct decoder_stage **ret)
 {
-	static const struct codec_stage_ops ops = {
-		zstd_stage_read, zstd_stage_memory, zstd_stage_free,
+	static const struct decoder_stage_ops ops = {
+		zstd_decoder_read, zstd_decoder_memory, zstd_decoder_free,
 	};
-	struct zstd_stage *s = calloc(1, sizeof(*s));
+	struct zstd_decoder *s = calloc(1, sizeof(*s));
 	int r = 0;
 
 	if (s)
@@ -432,27 +436,27 @@ static int zstd_stage_new(const struct codec *c, struct codec_input *in, uint64_
 	    ZSTD_isError(ZSTD_DCtx_setParameter(s->d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG)))
 		r = fail(-ENOMEM, "cannot decode zstd: not enough memory");
 	if (r >= 0) {
-		s->base = (struct codec_stage){ &ops, in };
+		s->base = (struct decoder_stage){ &ops, in };
 		r = stage_head(s, decoded, window);
 	}
 	if (r < 0) {
 		if (s)
-			zstd_stage_free(&s->base);
+			zstd_decoder_free(&s->base);
 		return r;
 	}
 	*ret = &s->base;
 	return 0;
 }
 
-/* ---- press ---- */
+/* ---- encoding ---- */
 
-struct zstd_press {
-	struct codec_press base;
+struct zstd_encoder {
+	struct encoder_stage base;
 	ZSTD_CCtx *c;			/* owned */
 	uint8_t out[OUT_BYTES];
 };
 
-static int press_run(struct zstd_press *p, struct span span, ZSTD_EndDirective end)
+static int encoder_run(struct zstd_encoder *p, struct span span, ZSTD_EndDirective end)
 {
 	ZSTD_inBuffer in = { span.p, span.n, 0 };
 	size_t left;
@@ -471,47 +475,53 @@ static int press_run(struct zstd_press *p, struct span span, ZSTD_EndDirective e
 	return 0;
 }
 
-static int zstd_press_push(struct codec_press *base, struct span in)
+static int zstd_encoder_push(struct encoder_stage *base, struct span in)
 {
-	return press_run((struct zstd_press *)base, in, ZSTD_e_continue);
+	return encoder_run((struct zstd_encoder *)base, in, ZSTD_e_continue);
 }
 
-static int zstd_press_finish(struct codec_press *base)
+static int zstd_encoder_finish(struct encoder_stage *base)
 {
-	return press_run((struct zstd_press *)base, span_of(NULL, 0), ZSTD_e_end);
+	return encoder_run((struct zstd_encoder *)base, span_of(NULL, 0), ZSTD_e_end);
 }
 
-static void zstd_press_free(struct codec_press *base)
+static void zstd_encoder_free(struct encoder_stage *base)
 {
-	struct zstd_press *p = (struct zstd_press *)base;
+	struct zstd_encoder *p = (struct zstd_encoder *)base;
 
 	cctx_give(p->c);
 	free(p);
 }
 
-static int zstd_press_new(const struct codec *codec, uint64_t total, struct codec_sink sink,
-			  struct codec_press **ret)
+static int zstd_encoder_new(const struct codec *codec, uint64_t total, struct codec_sink sink,
+			  struct encoder_stage **ret)
 {
-	static const struct codec_press_ops ops = {
-		zstd_press_push, zstd_press_finish, zstd_press_free,
+	static const struct encoder_stage_ops ops = {
+		zstd_encoder_push, zstd_encoder_finish, zstd_encoder_free,
 	};
-	struct zstd_press *p;
+	struct zstd_encoder *p;
 
 	if (total == CODEC_SIZE_UNKNOWN)
 		return fail(-EOPNOTSUPP,
-			    "cannot write zstd piece by piece behind another compressor: "
+			    "cannot write zstd piece by piece after another compressor: "
 			    "the frame must declare its content size");
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return fail(-ENOMEM, "cannot encode zstd: not enough memory");
-	p->base = (struct codec_press){ &ops, sink };
+	p->base = (struct encoder_stage){ &ops, sink };
 	p->c = cctx_take((const struct zstd_codec *)codec);
 	if (!p->c || ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(p->c, total))) {
-		zstd_press_free(&p->base);
+		zstd_encoder_free(&p->base);
 		return fail(-ENOMEM, "cannot encode zstd: not enough memory");
 	}
 	*ret = &p->base;
 	return 0;
+}
+
+/* The content checksum flag; a frame that is too short for a header has none. */
+static bool zstd_is_summed(struct span head)
+{
+	return head.n >= CODEC_HEAD_BYTES && get_u32le(head.p) == ZSTD_MAGIC && head.p[4] & 4;
 }
 
 const struct codec_ops codec_zstd = {
@@ -522,6 +532,7 @@ const struct codec_ops codec_zstd = {
 	.print = zstd_print,
 	.decode = zstd_decode,
 	.encode = zstd_encode,
-	.stage = zstd_stage_new,
-	.press = zstd_press_new,
+	.open_decoder = zstd_decoder_new,
+	.open_encoder = zstd_encoder_new,
+	.is_summed = zstd_is_summed,
 };

@@ -2,7 +2,8 @@
  * io.c - the only caller of engine ops: stacks, batches, open files, directories.
  *
  * Here are the counters and what is the same for every engine: short transfers
- * are continued, and messages name the file, the offset and the length.
+ * are continued, interrupted calls are made again, and messages name the file, the
+ * offset and the length.
  */
 #include "core/io/io.h"
 
@@ -11,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -73,7 +75,7 @@ int io_engine_open(const char *stack, struct io_engine **ret)
 
 	if (!stats)
 		return fail(-ENOMEM, "cannot allocate an I/O engine");
-	/* An engine in front needs a colon behind it, so the depth is bounded by the text. */
+	/* Each wrapper takes some characters of the text, so its length bounds the depth. */
 	r = strlen(stack) > 512 ? fail(-EINVAL, "I/O engine stack is too long") : open_stack(stack, &io);
 	if (r < 0) {
 		free(stats);
@@ -116,6 +118,46 @@ const struct io_stats *io_engine_stats(const struct io_engine *io)
 	return io->stats;
 }
 
+/* ---- interrupted calls ---- */
+
+#define TRIES_AT_ONCE 16
+#define TRIES_MAX 1000
+
+/*
+ * Whether a call is to be made again: it was interrupted, or the kernel was short of something for
+ * a moment. Our threads get no signals, but a network or FUSE file system below may be interrupted
+ * in its own work, and io_uring passes that on. A file system that never stops failing so is an
+ * error after about a second.
+ */
+static bool ask_again(int64_t result, unsigned *tries)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+
+	if ((result != -EINTR && result != -EAGAIN) || ++*tries >= TRIES_MAX)
+		return false;
+	if (*tries > TRIES_AT_ONCE)
+		nanosleep(&pause, NULL);
+	return true;
+}
+
+/* The code of a call that failed: the caller must not mistake it for a signal of its own. */
+static int lasting(int code)
+{
+	return code == -EINTR || code == -EAGAIN ? -EIO : code;
+}
+
+int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode)
+{
+	unsigned tries = 0;
+	int r;
+
+	/* Descriptors become free when what nobody uses has been closed (watch_trim()), which takes a moment. */
+	do {
+		r = io->ops->open(io, dirfd, path, flags, mode);
+	} while (r < 0 && ask_again(r == -EMFILE || r == -ENFILE ? -EAGAIN : r, &tries));
+	return r < 0 ? lasting(r) : r;
+}
+
 /* ---- batches ---- */
 
 int io_submit(struct io_engine *io, struct io_req *req, size_t n)
@@ -154,35 +196,57 @@ static void count(struct io_engine *io, const struct io_req *q)
 	}
 }
 
-int io_wait(struct io_engine *io, struct io_req *req, size_t n)
+/* Bring a request that was waited for to its end. The return value is about the engine itself. */
+static int finish(struct io_engine *io, struct io_req *q)
+{
+	unsigned tries = 0;
+
+	while (is_short(q) || ask_again(q->result, &tries)) {
+		int r;
+
+		q->done += (size_t)MAX(q->result, 0);
+		r = io->ops->submit(io, q, 1);
+		if (r >= 0)
+			r = io->ops->wait(io, q, 1);
+		if (r < 0)
+			return r;
+	}
+	if (q->result >= 0)
+		q->result += (int64_t)q->done;
+	count(io, q);
+	return 0;
+}
+
+static int req_failed(const struct io_req *q, int code, int reason)
 {
 	static const char *const names[] = { "read", "write", "sync" };
+
+	if (q->op == IO_READ)
+		io_file_doubt(q->file);
+	return fail(code, "cannot %s '%s' at offset %llu, %zu bytes: %s", names[q->op], q->file->name,
+		    (unsigned long long)q->off + q->done, q->n - q->done, strerror(-reason));
+}
+
+int io_wait(struct io_engine *io, struct io_req *req, size_t n)
+{
 	const struct io_req *bad = NULL;
-	int r = n ? io->ops->wait(io, req, n) : 0;
+	int r = n ? io->ops->wait(io, req, n) : 0, why = 0;
 
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
-		struct io_req *q = &req[i];
-
-		while (is_short(q)) {
-			q->done += (size_t)q->result;
-			r = io->ops->submit(io, q, 1);
-			if (r >= 0)
-				r = io->ops->wait(io, q, 1);
-			if (r < 0)
-				return r;
+		r = finish(io, &req[i]);
+		if (r < 0)
+			return r;
+		if (req[i].result >= 0)
+			continue;
+		if (!bad) {
+			bad = &req[i];
+			why = (int)bad->result;
 		}
-		if (q->result >= 0)
-			q->result += (int64_t)q->done;
-		else if (!bad)
-			bad = q;
-		count(io, q);
+		req[i].result = lasting((int)req[i].result);
 	}
-	if (!bad)
-		return 0;
-	return fail((int)bad->result, "cannot %s '%s' at offset %llu, %zu bytes: %s", names[bad->op],
-		    bad->file->name, (unsigned long long)bad->off, bad->n, strerror((int)-bad->result));
+	return bad ? req_failed(bad, (int)bad->result, why) : 0;
 }
 
 int io_run(struct io_engine *io, struct io_req *req, size_t n)
@@ -192,15 +256,20 @@ int io_run(struct io_engine *io, struct io_req *req, size_t n)
 	return r < 0 ? r : io_wait(io, req, n);
 }
 
+static int cut_short(const struct io_req *q)
+{
+	io_file_doubt(q->file);
+	return fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted", q->file->name,
+		    (unsigned long long)q->off + (unsigned long long)q->result, q->n, (unsigned long long)q->off);
+}
+
 int io_run_exact(struct io_engine *io, struct io_req *req, size_t n)
 {
 	int r = io_run(io, req, n);
 
 	for (size_t i = 0; i < n && r >= 0; i++)
 		if ((size_t)req[i].result != req[i].n)
-			r = fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted",
-				 req[i].file->name, (unsigned long long)(req[i].off + (uint64_t)req[i].result),
-				 req[i].n, (unsigned long long)req[i].off);
+			r = cut_short(&req[i]);
 	return r;
 }
 
@@ -209,6 +278,32 @@ int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off)
 	struct io_req req = { .op = IO_READ, .file = file, .p = p, .n = n, .off = off };
 
 	return io_run_exact(file->io, &req, 1);
+}
+
+int io_splice_exact(struct io_file *file, uint64_t off, size_t n, int pipe)
+{
+	struct io_req q = { .op = IO_READ, .file = file, .off = off, .n = n };
+	struct io_engine *io = file->io;
+	unsigned tries = 0;
+
+	while (q.done < n) {
+		int64_t r = io->ops->splice(io, file, off + q.done, n - q.done, pipe);
+
+		if (r > 0) {
+			q.done += (size_t)r;
+			continue;
+		}
+		q.result = (int64_t)q.done;
+		if (r == 0)
+			return cut_short(&q);
+		if (r == -EAGAIN || r == -EINVAL || r == -ENOSYS)
+			return 1;
+		if (!ask_again(r, &tries))
+			return req_failed(&q, lasting((int)r), (int)r);
+	}
+	q.result = (int64_t)n;
+	count(io, &q);
+	return 0;
 }
 
 /* ---- directories and files ---- */
@@ -239,24 +334,26 @@ int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret)
 	return dir_of_fd(io, fd, path, ret);
 }
 
-/* What a path that leads out of its directory is, whatever was to be done with it. */
-static int open_failed(int r, const struct io_dir *dir, const char *what, const char *rel)
+/* The note for an open that failed, which is the same whatever was to be done with the file. */
+int io_open_failed(int r, const struct io_dir *dir, const char *what, const char *rel)
 {
 	if (r == -EXDEV)
-		return fail(-EUCLEAN, "'%s' leads out of '%s'", rel, dir->path);
+		return fail(-EUCLEAN, "'%s' leads out of '%s'%s", rel, dir->path, dir->io->no_links ?
+			    ", or is a symbolic link, which a mount for other users (allow_other) does not follow" : "");
 	/* A socket. */
 	if (r == -ENXIO)
-		return fail(-EUCLEAN, "'%s' is no regular file", rel);
+		return fail(-EUCLEAN, "'%s' is not a regular file", rel);
 	return err_code(r, what, rel);
 }
 
 int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 {
-	int fd = dir->io->ops->open(dir->io, dir->fd, rel, O_PATH | O_DIRECTORY, 0);
+	int fd = io_open_at(dir->io, dir->fd, rel, O_PATH | O_DIRECTORY, 0);
 	auto_free char *path = NULL;
+	int r;
 
 	if (fd < 0)
-		return open_failed(fd, dir, "cannot open directory", rel);
+		return io_open_failed(fd, dir, "cannot open directory", rel);
 	if (!strcmp(rel, "."))
 		path = strdup(dir->path);
 	else
@@ -265,7 +362,10 @@ int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 		close(fd);
 		return fail(-ENOMEM, "cannot open directory '%s'", rel);
 	}
-	return dir_of_fd(dir->io, fd, path, ret);
+	r = dir_of_fd(dir->io, fd, path, ret);
+	if (r >= 0 && dir->owned)
+		io_dir_own(*ret, dir->uid, dir->gid);
+	return r;
 }
 
 void io_dir_close(struct io_dir *dir)
@@ -301,9 +401,12 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 	}
 	if (!S_ISREG(st.st_mode)) {
 		io_file_unref(f);
-		return fail(S_ISDIR(st.st_mode) ? -EISDIR : -EUCLEAN, "'%s' is no regular file", name);
+		return fail(S_ISDIR(st.st_mode) ? -EISDIR : -EUCLEAN, "'%s' is not a regular file", name);
 	}
-	/* It had to be there for opening; some file systems would not wait for the disk with it. */
+	/*
+	 * O_NONBLOCK was needed for the open only; with it some file systems would not wait for the
+	 * disk.
+	 */
 	if (flags & O_NONBLOCK)
 		fcntl(fd, F_SETFL, flags & (O_APPEND | O_DIRECT | O_NOATIME));
 	f->size = (uint64_t)st.st_size;
@@ -316,11 +419,16 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 
 int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode, struct io_file **ret)
 {
-	/* O_NONBLOCK: a FIFO put where a data file should be must not stop us. */
-	int fd = dir->io->ops->open(dir->io, dir->fd, rel, flags | O_NONBLOCK | O_NOCTTY, mode);
+	int fd;
 
+	if (flags & O_CREAT)
+		io_owner_enter(dir);
+	/* O_NONBLOCK: a FIFO put where a data file should be must not stop us. */
+	fd = io_open_at(dir->io, dir->fd, rel, flags | O_NONBLOCK | O_NOCTTY, mode);
+	if (flags & O_CREAT)
+		io_owner_leave(dir);
 	if (fd < 0)
-		return open_failed(fd, dir, "cannot open", rel);
+		return io_open_failed(fd, dir, "cannot open", rel);
 	atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
 	return file_of_fd(dir->io, fd, rel, flags | O_NONBLOCK, ret);
 }
@@ -332,7 +440,7 @@ int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir, s
 
 	if (!dir && at < 0)
 		return err_sys("cannot open directory", tmpdir);
-	fd = io->ops->open(io, dir ? dir->fd : at, ".", O_TMPFILE | O_RDWR, 0600);
+	fd = io_open_at(io, dir ? dir->fd : at, ".", O_TMPFILE | O_RDWR, 0600);
 	if (fd < 0)
 		return err_code(fd, "cannot make a temporary file in", dir ? dir->path : tmpdir);
 	return file_of_fd(io, fd, "temporary file", 0, ret);
@@ -356,6 +464,16 @@ void io_file_unref(struct io_file *file)
 	free(file);
 }
 
+void io_file_doubt(struct io_file *file)
+{
+	atomic_store_explicit(&file->doubtful, true, memory_order_relaxed);
+}
+
+bool io_file_is_doubtful(const struct io_file *file)
+{
+	return atomic_load_explicit(&file->doubtful, memory_order_relaxed);
+}
+
 int io_file_sync(struct io_file *file)
 {
 	struct io_req req = { .op = IO_SYNC, .file = file };
@@ -365,25 +483,25 @@ int io_file_sync(struct io_file *file)
 
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
 {
-	/* No engine's business: what is durable, and when, is the same without it. */
+	/* It does not go through the engine: what is durable, and when, is the same without it. */
 	if (n)
 		sync_file_range(file->fd, (off_t)off, (off_t)n, SYNC_FILE_RANGE_WRITE);
 }
 
-int io_file_settle(struct io_file *file, uint64_t off, uint64_t n)
+int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n)
 {
 	const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
 
 	if (file->io->keeps_written || !n)
 		return 0;
 	if (sync_file_range(file->fd, (off_t)off, (off_t)n, wait) < 0)
-		/* Anything else is a file system that cannot do it: its pages stay. */
+		/* Any other error means that the file system cannot do it: its pages stay. */
 		return errno == EIO || errno == ENOSPC || errno == EDQUOT ? -errno : 0;
-	io_file_forget(file, off, n);
+	io_file_drop_cache(file, off, n);
 	return 0;
 }
 
-void io_file_forget(struct io_file *file, uint64_t off, uint64_t n)
+void io_file_drop_cache(struct io_file *file, uint64_t off, uint64_t n)
 {
 	if (!file->io->keeps_written && n)
 		posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_DONTNEED);
@@ -401,16 +519,20 @@ void io_keep_written(struct io_engine *io)
 
 void io_file_punch(struct io_file *file, uint64_t off, uint64_t n)
 {
-	/* No engine's business either: bytes that nobody reads are as good before as after. */
+	/* It does not go through the engine either: no reader looks at these bytes. */
 	if (n)
 		fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)n);
 }
 
 int io_file_truncate(struct io_file *file, uint64_t size)
 {
-	int r = file->io->ops->truncate(file->io, file, size);
+	unsigned tries = 0;
+	int r;
 
-	return r < 0 ? err_code(r, "cannot truncate", file->name) : 0;
+	do {
+		r = file->io->ops->truncate(file->io, file, size);
+	} while (ask_again(r, &tries));
+	return r < 0 ? fail(lasting(r), "cannot truncate '%s': %s", file->name, strerror(-r)) : 0;
 }
 
 int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode)
@@ -418,8 +540,16 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 	static const char *const names[] = { "cannot make directory", "cannot rename", "cannot rename",
 					     "cannot remove", "cannot remove directory",
 					     "cannot sync directory" };
-	int r = dir->io->ops->dirop(dir->io, op, dir->fd, from, to, mode);
+	unsigned tries = 0;
+	int r;
 
+	if (op == IO_MKDIR)
+		io_owner_enter(dir);
+	do {
+		r = dir->io->ops->dirop(dir->io, op, dir->fd, from, to, mode);
+	} while (ask_again(r, &tries));
+	if (op == IO_MKDIR)
+		io_owner_leave(dir);
 	if (op == IO_SYNC_DIR)
 		atomic_fetch_add_explicit(&dir->io->stats->syncs, 1, memory_order_relaxed);
 	if (op == IO_SYNC_DIR && r < 0)
@@ -427,66 +557,19 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 	if (r >= 0)
 		return 0;
 	if (to)
-		return fail(r, "%s '%s' to '%s': %s", names[op], from, to, strerror(-r));
-	return err_code(r, names[op], from);
-}
-
-int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode)
-{
-	int r = io_dirop(dir, IO_MKDIR, rel, NULL, mode);
-
-	if (r != -EEXIST)
-		return r;
-	err_clear();
-	return 0;
-}
-
-int io_make_parents(struct io_dir *dir, const char *rel, unsigned mode)
-{
-	int r = 0;
-
-	for (const char *at = rel; (at = strchr(at, '/')) && r >= 0; at++) {
-		auto_free char *parent = span_dup_str(span_of(rel, (size_t)(at - rel)));
-
-		r = parent ? io_mkdir(dir, parent, mode) : fail(-ENOMEM, "cannot make the directories of '%s'", rel);
-	}
-	return r;
-}
-
-int io_sync_parents(struct io_dir *dir, const char *rel)
-{
-	auto_free char *at = strdup(rel);
-	char *slash;
-	int r = at ? 0 : fail(-ENOMEM, "cannot sync the directories of '%s'", rel);
-
-	while (r >= 0 && (slash = strrchr(at, '/'))) {
-		*slash = '\0';
-		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
-	}
-	return r;
-}
-
-int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
-{
-	auto_close int fd = dir->io->ops->open(dir->io, dir->fd, rel, O_PATH, 0);
-	struct stat st;
-
-	if (fd < 0)
-		return open_failed(fd, dir, "cannot stat", rel);
-	if (fstat(fd, &st) < 0)
-		return err_sys("cannot stat", rel);
-	*ret = st;
-	return 0;
+		return fail(lasting(r), "%s '%s' to '%s': %s", names[op], from, to, strerror(-r));
+	return fail(lasting(r), "%s '%s': %s", names[op], from, strerror(-r));
 }
 
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 {
-	int fd = dir->io->ops->open(dir->io, dir->fd, rel, O_RDONLY | O_DIRECTORY, 0);
+	int fd = io_open_at(dir->io, dir->fd, rel, O_RDONLY | O_DIRECTORY, 0);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	unsigned tries = 0;
 	int r = 0;
 
 	if (fd < 0)
-		return open_failed(fd, dir, "cannot list", rel);
+		return io_open_failed(fd, dir, "cannot list", rel);
 	if (!d) {
 		close(fd);
 		return fail(-ENOMEM, "cannot list '%s'", rel);
@@ -496,8 +579,10 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 
 		errno = 0;
 		e = readdir(d);
+		if (!e && ask_again(-errno, &tries))
+			continue;
 		if (!e) {
-			r = errno ? err_sys("cannot list", rel) : 0;
+			r = errno ? err_code(lasting(-errno), "cannot list", rel) : 0;
 			break;
 		}
 		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
@@ -505,59 +590,4 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 	}
 	closedir(d);
 	return r;
-}
-
-int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret)
-{
-	auto_of(io_file) struct io_file *f = NULL;
-	int r = io_file_open(dir, rel, O_RDONLY, 0, &f);
-
-	/* What should be a file, is asked for as one, and is none. */
-	if (r == -EISDIR)
-		return fail(-EUCLEAN, "'%s' is no regular file", rel);
-	if (r < 0)
-		return r;
-	if (f->size > limit)
-		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", rel, (unsigned long long)f->size,
-			    (unsigned long long)limit);
-	r = buf_reserve(ret, f->size);
-	if (r >= 0)
-		r = io_read_exact(f, ret->p + ret->n, f->size, 0);
-	if (r < 0)
-		return r;
-	ret->n += f->size;
-	return 0;
-}
-
-int io_spit(struct io_dir *dir, const char *rel, struct span content)
-{
-	auto_of(io_file) struct io_file *f = NULL;
-	/* The engine writes from the buffer only. */
-	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)content.p, .n = content.n };
-	int r = io_file_open(dir, rel, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &f);
-
-	if (r < 0)
-		return r;
-	req.file = f;
-	if (content.n)
-		r = io_run(dir->io, &req, 1);
-	return r < 0 ? r : io_file_sync(f);
-}
-
-int io_path_check(struct span rel, const char *what)
-{
-	struct span rest = rel;
-
-	if (memchr(rel.p, 0, rel.n) || rel.n > LIMIT_PATH_BYTES)
-		return fail(-EUCLEAN, "%s: path of %zu bytes is not usable", what, rel.n);
-	do {
-		const uint8_t *slash = memchr(rest.p, '/', rest.n);
-		struct span part = span_of(rest.p, slash ? (size_t)(slash - rest.p) : rest.n);
-
-		if (part.n == 0 || span_eq(part, span_str(".")) || span_eq(part, span_str("..")))
-			return fail(-EUCLEAN, "%s: path '%.*s' is not inside the checkpoint", what, SPAN_ARG(rel));
-		rest = span_from(rest, part.n + 1);
-		if (!slash)
-			return 0;
-	} while (true);
 }

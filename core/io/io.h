@@ -1,9 +1,9 @@
 /*
  * io.h - (file, offset) -> bytes: the only way to the disk.
  *
- * An engine does what it is asked; engines stack ("trace:fault(read:eio:1%):ring",
- * right-most is real), which is how errors and crashes are tested. *Every*
- * change to the disk, names included, goes through an engine.
+ * An engine carries out requests; engines stack ("trace:fault(read:eio:1%):ring",
+ * right-most is real), which is how errors and crashes are tested. *Every* change
+ * to the disk, names included, goes through an engine.
  *
  * I/O is per thread: a batch belongs to the calling thread from io_submit()
  * until io_wait() returns, and nothing is left in flight when an operation
@@ -32,19 +32,23 @@ struct io_file {
 	struct timespec mtime;
 	uint64_t dev, ino;
 	atomic_uint refs;
-	/* Who counts it, told when the last reference is gone. NULL: nobody. */
+	atomic_bool doubtful;		/* io_file_doubt() */
+	/* Called when the last reference is gone; may be NULL. */
 	void (*closed)(struct io_file *file);
 	void *closed_arg;
 };
 
-/* A directory that paths are resolved beneath. Owned by who opened it. */
+/* A directory that paths are resolved beneath. Owned by the caller that opened it. */
 struct io_dir {
 	struct io_engine *io;
 	int fd;				/* O_PATH or O_DIRECTORY */
 	char *path;			/* as given, for messages */
+	bool owned;			/* io_dir_own() */
+	uid_t uid;
+	gid_t gid;
 };
 
-#define IO_FILE_MODE 0666		/* of all that a checkpoint keeps, under the umask */
+#define IO_FILE_MODE 0666		/* of every file of a checkpoint, under the umask */
 
 enum io_op { IO_READ, IO_WRITE, IO_SYNC };
 
@@ -88,10 +92,19 @@ int io_submit(struct io_engine *io, struct io_req *req, size_t n);
 int io_wait(struct io_engine *io, struct io_req *req, size_t n);
 /* io_submit and io_wait. */
 int io_run(struct io_engine *io, struct io_req *req, size_t n);
-/* The same, and -EUCLEAN naming the file, its end and the range when one of them is cut short. */
+/*
+ * The same, and -EUCLEAN naming the file, its end and the range when the file ends before one of
+ * them.
+ */
 int io_run_exact(struct io_engine *io, struct io_req *req, size_t n);
 /* The same for one read. */
 int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off);
+/*
+ * The same into a pipe, without a copy and without waiting for room. 1: the file system cannot do
+ * it, or the pipe has not enough room. After any result but 0 the pipe holds a part of the range,
+ * or nothing.
+ */
+int io_splice_exact(struct io_file *file, uint64_t off, size_t n, int pipe);
 
 int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret);
 /* A directory beneath dir, itself a root for paths. */
@@ -106,49 +119,78 @@ int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir,
 		 struct io_file **ret);
 struct io_file *io_file_ref(struct io_file *file);
 void io_file_unref(struct io_file *file);
+/*
+ * Mark a file whose bytes are broken, or could not be read (io.c marks these itself): it may be
+ * repaired by putting another file in its place, so a caller that keeps files open opens this one
+ * again.
+ */
+void io_file_doubt(struct io_file *file);
+bool io_file_is_doubtful(const struct io_file *file);
 /* Content and metadata durable. */
 int io_file_sync(struct io_file *file);
-/* A hint: the disk may begin with a range that was written; nothing is durable by it, nor waited for. */
+/* A hint: the disk may begin to write a range. It does not wait, and makes nothing durable. */
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n);
 /*
- * What is saved is written once and as large as memory is: the page cache has better use for its pages, and
- * new ones may cost more than encoding did (a virtual machine's host lends them).
+ * A save writes as much as memory holds, and once: the page cache has better use for its pages, and
+ * new pages may cost more than encoding did (in a virtual machine the host provides them).
  *
- * io_file_settle: wait until the disk has what was written to the range, and let the page cache forget it. -EIO,
- * -ENOSPC or -EDQUOT, without a note, when some of the file did not reach the disk: told once, in place of the next
- * sync, and nothing is forgotten. io_file_forget: the same for what was synced. Both do nothing after
- * io_keep_written().
+ * io_file_flush_range: wait until the disk has what was written to the range, and drop it from the
+ * page cache. -EIO, -ENOSPC or -EDQUOT, without a note, when some of the file did not reach the
+ * disk: it is reported once, in place of the next sync, and nothing is dropped.
+ * io_file_drop_cache: the same for what was synced. Both do nothing after io_keep_written().
  */
-int io_file_settle(struct io_file *file, uint64_t off, uint64_t n);
-void io_file_forget(struct io_file *file, uint64_t off, uint64_t n);
+int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n);
+void io_file_drop_cache(struct io_file *file, uint64_t off, uint64_t n);
 void io_keep_written(struct io_engine *io);
-/* Of a file that was synced: what is read next comes from the disk, as far as the kernel allows. */
+/*
+ * From now on no symbolic link is followed below a directory (-EUCLEAN): for callers that read on behalf of users
+ * who could make a link to what they may not read themselves.
+ */
+void io_follow_no_links(struct io_engine *io);
+/* Drop a file that was synced from the page cache: later reads come from the disk, as far as the kernel allows. */
 void io_file_reread(struct io_file *file);
-/* A hint: nobody reads the range any more, and its space may be given back. What it reads as is undefined. */
+/*
+ * A hint: the range is not read any more, and its space may be given back. Its bytes are undefined
+ * afterwards.
+ */
 void io_file_punch(struct io_file *file, uint64_t off, uint64_t n);
 int io_file_truncate(struct io_file *file, uint64_t size);
 
 int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode);
-/* IO_MKDIR, and 0 also when there is something of that name. */
+/* IO_MKDIR, and 0 also when the name exists. */
 int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode);
-/* The directories on the way to rel, not rel itself: made when they are not there; made durable, but for dir itself. */
+/*
+ * The directories on the way to rel, not rel itself: made when they do not exist, and made durable,
+ * except dir itself.
+ */
 int io_make_parents(struct io_dir *dir, const char *rel, unsigned mode);
 int io_sync_parents(struct io_dir *dir, const char *rel);
 /* Follows symbolic links that stay beneath dir. */
 int io_stat(struct io_dir *dir, const char *rel, struct stat *ret);
+/*
+ * The same, with the least rights that any member of the group, and any other user, has: an access
+ * list may give less than the mode says. Bits as in 07.
+ */
+int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group, unsigned *ret_other);
+/*
+ * Files and directories that are made in dir from now on, and in directories opened beneath it,
+ * belong to that user. Only for root.
+ */
+void io_dir_own(struct io_dir *dir, uid_t uid, gid_t gid);
 /* One call per entry but "." and "..", in no order; type is DT_*. Ends early with a non-zero return. */
 typedef int io_list_fn(void *arg, const char *name, unsigned char type);
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
 /* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent; -EUCLEAN for a directory. */
-int io_slurp(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
+int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
 /* Write a whole file: create, write, sync. The name is durable only after IO_SYNC_DIR. */
-int io_spit(struct io_dir *dir, const char *rel, struct span content);
+int io_write_file(struct io_dir *dir, const char *rel, struct span content);
 /* Remove a file, or a directory with all that is in it; links are removed, not followed. 0 when absent. */
 int io_remove_tree(struct io_dir *dir, const char *rel);
 /*
- * After a sync of the directory failed: the kernel may have dropped the names that it was to write, so
- * each (or this one) is renamed there and back before the next sync. Nobody else works in it. When it fails a name
- * may be left with ".pytreefs-again" behind it, and the next call gives it its own back.
+ * After a sync of the directory failed: the kernel may have dropped the names that it was to write,
+ * so each (or this one) is renamed there and back before the next sync. Nobody else may work in the
+ * directory. On failure a name may be left with the ending ".pytreefs-again"; the next call
+ * restores it.
  */
 int io_name_again(struct io_dir *dir, const char *rel);
 int io_names_again(struct io_dir *dir, const char *rel);
@@ -161,8 +203,8 @@ struct io_stats {
 };
 const struct io_stats *io_engine_stats(const struct io_engine *io);
 /*
- * Half of the descriptors that the process may have are files opened here: whoever keeps files open for later
- * keeps no more of them.
+ * Whether half of the descriptors that the process may have are files opened here: a caller that
+ * keeps files open for later should then keep no more.
  */
 bool io_files_are_many(void);
 

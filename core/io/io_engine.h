@@ -1,5 +1,5 @@
 /*
- * io_engine.h - what an engine implements. Included by the files of core/io only.
+ * io_engine.h - what an engine implements. For core/io, and engines of tests.
  *
  * Rules of the idiom: ops is static const and never NULL, every member is
  * required, and only io.c calls through it.
@@ -14,15 +14,17 @@
 
 struct io_engine_ops {
 	const char *name;
-	/* The batch is the calling thread's until wait returns for the same requests. */
+	/* The batch belongs to the calling thread until wait returns for the same requests. */
 	int (*submit)(struct io_engine *io, struct io_req *req, size_t n);
-	/* All results are set; the return is about the engine itself, not about requests. */
+	/* Sets all results; the return value is about the engine itself, not about requests. */
 	int (*wait)(struct io_engine *io, struct io_req *req, size_t n);
 	/* Below a directory descriptor, already checked. open returns a descriptor. */
 	int (*open)(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
 	int (*dirop)(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
 		     unsigned mode);
 	int (*truncate)(struct io_engine *io, struct io_file *file, uint64_t size);
+	/* One splice(2) that does not wait for room: bytes, 0 at the end of the file, or -errno. */
+	int64_t (*splice)(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe);
 	void (*free)(struct io_engine *io);
 };
 
@@ -31,11 +33,12 @@ struct io_engine {
 	struct io_engine *below;	/* the engine that this one wraps; NULL for a real one */
 	struct io_stats *stats;		/* owned by the top of the stack */
 	bool keeps_written;		/* of the top: io_keep_written() */
+	bool no_links;			/* of all: io_follow_no_links() */
 };
 
 /*
- * Rings and threads do not survive a fork. This number changes in the child; who keeps per-thread
- * state compares it and starts afresh.
+ * Rings and threads do not survive a fork. This number changes in the child; code with per-thread
+ * state compares it and starts anew.
  */
 unsigned io_fork_generation(void);
 
@@ -46,18 +49,38 @@ int io_trace_new(struct io_engine *below, struct io_engine **ret);
 /* rules: the text between the parentheses of "fault(...)"; io_fault.c describes them. */
 int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **ret);
 
-/* what: "keep@N" and the like, behind "fault(crash:"; io_crash.c describes it. */
-int io_crash_new(const char *what, struct io_engine *below, struct io_engine **ret);
-/* Power losses of this process whose disk could not be made: what was found after them says nothing. */
-unsigned io_crash_failures(void);
 
-/* The plain system calls that both real engines share (io_plain.c). One request, once: result is set. */
+/*
+ * An engine that stands outside core/io, such as the simulator of power losses of tests/engine:
+ * "fault(NAME:WHAT):..." opens it. Registered before any engine is opened, and for good.
+ */
+struct io_engine_kind {
+	const char *name;
+	int (*open)(const char *what, struct io_engine *below, struct io_engine **ret);
+	struct io_engine_kind *next;	/* io_fault.c's */
+};
+void io_register_engine(struct io_engine_kind *kind);
+
+/*
+ * The system calls that both real engines share (io_plain.c). Runs one request once, and sets its
+ * result.
+ */
 void io_plain_run(struct io_req *req);
 int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
 int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
 		   unsigned mode);
 /* The directory that holds path, opened with O_PATH, and path's last component. */
 int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last);
+/* ops->open(), called again while it is interrupted (io.c). Returns a descriptor. */
+int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
+/* The note of an open that failed with fd: links that leave the source break the checkpoint. */
+int io_open_failed(int fd, const struct io_dir *dir, const char *what, const char *path);
+/*
+ * Called before and after something is made in dir, so that it belongs to dir's owner (io_owner.c).
+ */
+void io_owner_enter(const struct io_dir *dir);
+void io_owner_leave(const struct io_dir *dir);
 int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size);
+int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe);
 
 #endif

@@ -5,13 +5,15 @@
  *
  *     OP      read write sync open mkdir rename unlink rmdir syncdir truncate,
  *             change (all that changes the disk), any
- *     ACTION  an errno in small letters (eio enospc enomem eacces edquot erofs),
- *             short (half of the bytes), delay=MS, rate=BYTES (per second, K M G)
+ *     ACTION  an errno in small letters (eio enospc enomem eacces edquot erofs eintr
+ *             eagain), short (half of the bytes), torn (half of the bytes, and EIO when
+ *             the rest is asked for: a bad sector), delay=MS, rate=BYTES (per second, K M G)
  *     WHEN    always, N (the Nth time, from 1), N+ (from the Nth time on), P%
  *
  * Chance is seeded by the rule's text: the same run fails in the same places.
  *
- * fault(crash:...) takes the power away, and stands alone: io_crash.c.
+ * fault(NAME:WHAT) opens the engine that was registered under that name. The tests register
+ * `crash`, which simulates a power loss (tests/engine/io_crash.c).
  */
 #include <ctype.h>
 #include <fcntl.h>
@@ -58,9 +60,10 @@ static const struct {
 } error_names[] = {
 	{ "eio", -EIO },       { "enospc", -ENOSPC }, { "enomem", -ENOMEM },
 	{ "eacces", -EACCES }, { "edquot", -EDQUOT }, { "erofs", -EROFS },
+	{ "eintr", -EINTR },   { "eagain", -EAGAIN },
 };
 
-enum fault_action { ACTION_ERROR, ACTION_SHORT, ACTION_DELAY, ACTION_RATE };
+enum fault_action { ACTION_ERROR, ACTION_SHORT, ACTION_TORN, ACTION_DELAY, ACTION_RATE };
 
 struct rule {
 	unsigned ops;
@@ -77,7 +80,9 @@ struct rule {
 
 struct io_fault {
 	struct io_engine base;
-	pthread_mutex_t lock;		/* protects the counters of rules */
+	pthread_mutex_t lock;		/* protects the counters of rules, and where a request was torn */
+	const struct io_file *torn;	/* compared only; NULL: none */
+	uint64_t torn_at;
 	struct rule rule[RULES_MAX];
 	unsigned n;
 };
@@ -101,14 +106,38 @@ static bool rule_hits(struct rule *r)
 	return r->count >= r->from && r->count <= r->to;
 }
 
-/* What the rules say of one operation of n bytes: 0, or the error. May sleep; may shorten *n. */
-static int consult(struct io_engine *io, unsigned op, size_t *n)
+/* Whether this is the rest of a request that was torn. Called with the lock held. */
+static bool is_torn(struct io_fault *f, const struct io_file *file, uint64_t off)
+{
+	if (!file || f->torn != file || f->torn_at != off)
+		return false;
+	f->torn = NULL;
+	return true;
+}
+
+/* Make a transfer end half-way. Called with the lock held. */
+static int tear(struct io_fault *f, const struct io_file *file, uint64_t off, size_t *n)
+{
+	if (*n <= 1)
+		return -EIO;
+	*n /= 2;
+	f->torn = file;
+	f->torn_at = off + *n;
+	return 0;
+}
+
+/*
+ * Apply the rules to one operation (of *n bytes at off of file, if it moves any): 0, or the error.
+ * May sleep.
+ */
+static int consult(struct io_engine *io, unsigned op, const struct io_file *file, uint64_t off, size_t *n)
 {
 	struct io_fault *f = container_of(io, struct io_fault, base);
 	double wait = 0;
-	int code = 0;
+	int code;
 
 	pthread_mutex_lock(&f->lock);
+	code = is_torn(f, file, off) ? -EIO : 0;
 	for (unsigned i = 0; i < f->n; i++) {
 		struct rule *r = &f->rule[i];
 
@@ -118,6 +147,8 @@ static int consult(struct io_engine *io, unsigned op, size_t *n)
 			code = r->code;
 		if (r->action == ACTION_SHORT && n && *n > 1)
 			*n /= 2;
+		if (r->action == ACTION_TORN && !code)
+			code = n ? tear(f, file, off, n) : -EIO;
 		if (r->action == ACTION_DELAY)
 			wait += (double)r->amount / 1e3;
 		if (r->action == ACTION_RATE && n) {
@@ -139,7 +170,8 @@ static int fault_submit(struct io_engine *io, struct io_req *req, size_t n)
 
 	for (size_t i = 0; i < n; i++) {
 		size_t want = req[i].n - req[i].done, may = want;
-		int r = consult(io, ops[req[i].op], &may);
+		int r = consult(io, ops[req[i].op], req[i].file, req[i].off + req[i].done,
+				req[i].op == IO_SYNC ? NULL : &may);
 
 		if (r < 0) {
 			req[i].result = r;
@@ -164,7 +196,7 @@ static int fault_wait(struct io_engine *io, struct io_req *req, size_t n)
 
 static int fault_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode)
 {
-	int r = consult(io, flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)) ? FAULT_CREATE : FAULT_OPEN, NULL);
+	int r = consult(io, flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)) ? FAULT_CREATE : FAULT_OPEN, NULL, 0, NULL);
 
 	return r < 0 ? r : io->below->ops->open(io->below, dirfd, path, flags, mode);
 }
@@ -174,16 +206,23 @@ static int fault_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const 
 {
 	static const unsigned ops[] = { FAULT_MKDIR,  FAULT_RENAME, FAULT_RENAME,
 					FAULT_UNLINK, FAULT_RMDIR,  FAULT_SYNCDIR };
-	int r = consult(io, ops[op], NULL);
+	int r = consult(io, ops[op], NULL, 0, NULL);
 
 	return r < 0 ? r : io->below->ops->dirop(io->below, op, dirfd, from, to, mode);
 }
 
 static int fault_truncate(struct io_engine *io, struct io_file *file, uint64_t size)
 {
-	int r = consult(io, FAULT_TRUNCATE, NULL);
+	int r = consult(io, FAULT_TRUNCATE, NULL, 0, NULL);
 
 	return r < 0 ? r : io->below->ops->truncate(io->below, file, size);
+}
+
+static int64_t fault_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe)
+{
+	int r = consult(io, FAULT_READ, file, off, &n);
+
+	return r < 0 ? r : io->below->ops->splice(io->below, file, off, n, pipe);
 }
 
 static void fault_free(struct io_engine *io)
@@ -202,6 +241,7 @@ static const struct io_engine_ops fault_ops = {
 	.open = fault_open,
 	.dirop = fault_dirop,
 	.truncate = fault_truncate,
+	.splice = fault_splice,
 	.free = fault_free,
 };
 
@@ -212,7 +252,7 @@ static bool word_is(struct span s, const char *word)
 	return span_eq(s, span_str(word));
 }
 
-/* The text up to sep, taken off s. */
+/* Remove the text up to sep from s, and return it. */
 static struct span cut(struct span *s, char sep)
 {
 	const uint8_t *at = memchr(s->p, sep, s->n);
@@ -249,8 +289,8 @@ static bool parse_action(struct span s, struct rule *r)
 			r->code = error_names[i].code;
 			return true;
 		}
-	if (word_is(name, "short")) {
-		r->action = ACTION_SHORT;
+	if (word_is(name, "short") || word_is(name, "torn")) {
+		r->action = word_is(name, "short") ? ACTION_SHORT : ACTION_TORN;
 		return true;
 	}
 	r->action = word_is(name, "delay") ? ACTION_DELAY : ACTION_RATE;
@@ -288,22 +328,35 @@ static bool parse_rule(struct span text, struct rule *r)
 	return r->ops && parse_action(action, r) && parse_when(rest, r);
 }
 
+static struct io_engine_kind *registered;
+
+void io_register_engine(struct io_engine_kind *kind)
+{
+	kind->next = registered;
+	registered = kind;
+}
+
 int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **ret)
 {
 	auto_free struct io_fault *f = calloc(1, sizeof(*f));
-	struct span rest = span_str(rules);
+	struct span rest = span_str(rules), name = cut(&rest, ':');
 
-	if (!strncmp(rules, "crash:", 6))
-		return io_crash_new(rules + 6, below, ret);
+	for (const struct io_engine_kind *k = registered; k; k = k->next)
+		if (span_eq(name, span_str(k->name)))
+			return k->open((const char *)rest.p, below, ret);
+	if (word_is(name, "crash"))
+		return fail(-EINVAL, "'fault(%s)': the simulator of power losses is not built in; only the "
+				     "tests of pytreefs have it", rules);
 	if (!f)
 		return fail(-ENOMEM, "cannot allocate an I/O engine");
+	rest = span_str(rules);
 	while (rest.n) {
 		struct span one = cut(&rest, ';');
 
 		if (f->n == RULES_MAX)
 			return fail(-EINVAL, "more than %d rules in 'fault(%s)'", RULES_MAX, rules);
 		if (!parse_rule(one, &f->rule[f->n++]))
-			return fail(-EINVAL, "'%.*s' is no fault rule; it is OP:ACTION:WHEN, as in read:eio:1%%",
+			return fail(-EINVAL, "'%.*s' is not a fault rule; it is OP:ACTION:WHEN, as in read:eio:1%%",
 				    SPAN_ARG(one));
 	}
 	f->base.ops = &fault_ops;

@@ -3,7 +3,7 @@
  *
  * Paths are resolved beneath their directory by openat2(). Where the kernel or a
  * container's filter lacks it, a walk that follows no symbolic link at all takes
- * its place: stricter, never weaker.
+ * its place. That is stricter, never weaker.
  */
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -43,14 +43,12 @@ void io_plain_run(struct io_req *req)
 	off_t off = (off_t)(req->off + req->done);
 	ssize_t r;
 
-	do {
-		if (req->op == IO_READ)
-			r = pread(req->file->fd, p, n, off);
-		else if (req->op == IO_WRITE)
-			r = pwrite(req->file->fd, p, n, off);
-		else
-			r = fdatasync(req->file->fd);
-	} while (r < 0 && errno == EINTR);
+	if (req->op == IO_READ)
+		r = pread(req->file->fd, p, n, off);
+	else if (req->op == IO_WRITE)
+		r = pwrite(req->file->fd, p, n, off);
+	else
+		r = fdatasync(req->file->fd);
 	req->result = r < 0 ? -errno : r;
 }
 
@@ -84,20 +82,25 @@ static int open_by_walk(int dirfd, const char *path, int flags, unsigned mode)
 	return -ENOENT;
 }
 
+void io_follow_no_links(struct io_engine *io)
+{
+	for (; io; io = io->below)
+		io->no_links = true;
+}
+
 int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode)
 {
 	struct open_how how = {
 		.flags = (uint64_t)(flags | O_CLOEXEC),
 		.mode = flags & O_CREAT ? mode : 0,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (io->no_links ? RESOLVE_NO_SYMLINKS : 0),
 	};
 	long fd;
 
-	(void)io;
 	do {
-		/* EAGAIN: a rename raced with the resolution. */
 		fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
-	} while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+		/* A rename raced with the resolution. */
+	} while (fd < 0 && errno == EAGAIN);
 	if (fd >= 0)
 		return (int)fd;
 	if (errno == ENOSYS || errno == EPERM)
@@ -171,4 +174,13 @@ int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size)
 {
 	(void)io;
 	return ftruncate(file->fd, (off_t)size) == 0 ? 0 : -errno;
+}
+
+int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe)
+{
+	off_t at = (off_t)off;
+	ssize_t r = splice(file->fd, &at, pipe, NULL, n, SPLICE_F_NONBLOCK);
+
+	(void)io;
+	return r < 0 ? -errno : r;
 }

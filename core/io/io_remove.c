@@ -28,7 +28,7 @@ static int remove_entry(void *arg, const char *name, unsigned char type)
 		return fail(-ENOMEM, "cannot remove '%s'", name);
 	inner = (struct removal){ rm->dir, path, rm->depth + 1 };
 	r = type == DT_DIR ? -EISDIR : io_dirop(rm->dir, IO_UNLINK, path, NULL, 0);
-	/* Some file systems do not tell the type of an entry. */
+	/* Some file systems do not report the type of an entry. */
 	if (r == -EISDIR)
 		r = remove_dir(&inner);
 	return r == -ENOENT ? 0 : r;

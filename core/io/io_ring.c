@@ -97,13 +97,23 @@ static void reap_one(struct ring *r, struct io_uring_cqe *cqe)
 	r->in_flight--;
 }
 
-/* Submit what is prepared and wait for at least one completion, then take all that are there. */
+/*
+ * Take the completions that have arrived; if none has, submit what is prepared and wait for at
+ * least one.
+ */
 static int reap(struct ring *r)
 {
 	struct io_uring_cqe *cqe;
-	int e = io_uring_submit_and_wait(&r->uring, 1);
+	/*
+	 * Reads from the page cache have often completed already; then no other system call is
+	 * needed.
+	 */
+	int e = io_uring_cq_ready(&r->uring) ? 0 : io_uring_submit_and_wait(&r->uring, 1);
 
-	/* What passes; a return would leave requests in flight whose memory is the caller's. */
+	/*
+	 * These errors pass. To return would leave requests in flight whose memory belongs to the
+	 * caller.
+	 */
 	if (e < 0 && e != -EINTR && e != -EAGAIN && e != -EBUSY && e != -ENOMEM)
 		return fail(e, "io_uring: cannot wait: %s", strerror(-e));
 	while (r->in_flight && io_uring_peek_cqe(&r->uring, &cqe) == 0)
@@ -167,7 +177,7 @@ static int ring_wait(struct io_engine *io, struct io_req *req, size_t n)
 	return 0;
 }
 
-/* A thread of another pool may have used the engine, and lives on without its ring. */
+/* A thread of another pool may have used the engine; it lives on without its ring. */
 static void ring_free(struct io_engine *io)
 {
 	struct io_ring *e = container_of(io, struct io_ring, base);
@@ -190,6 +200,7 @@ static const struct io_engine_ops ring_ops = {
 	.open = io_plain_open,
 	.dirop = io_plain_dirop,
 	.truncate = io_plain_truncate,
+	.splice = io_plain_splice,
 	.free = ring_free,
 };
 

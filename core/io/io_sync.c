@@ -1,9 +1,9 @@
 /*
  * io_sync.c - pread and pwrite engine: the reference, and the fallback where io_uring is refused.
  *
- * A few helper threads give it the one thing that io_uring has for nothing: the
- * requests of a batch go on while their thread does something else. A thread that
- * waits runs its own requests that no helper has begun.
+ * A few helper threads provide what io_uring does by itself: the requests of a
+ * batch proceed while their thread does something else. A thread that waits runs
+ * those of its own requests that no helper has begun.
  */
 #include <pthread.h>
 
@@ -51,7 +51,7 @@ static void *helper(void *arg)
 	return NULL;
 }
 
-/* Called with the lock held. Fewer helpers than wished, or none, are only slower. */
+/* Called with the lock held. With fewer helpers than wanted, or none, the engine is only slower. */
 static void start_helpers(struct io_sync *s)
 {
 	if (s->generation != io_fork_generation()) {
@@ -140,6 +140,7 @@ static const struct io_engine_ops sync_ops = {
 	.open = io_plain_open,
 	.dirop = io_plain_dirop,
 	.truncate = io_plain_truncate,
+	.splice = io_plain_splice,
 	.free = sync_free,
 };
 

@@ -45,6 +45,12 @@ static int trace_truncate(struct io_engine *io, struct io_file *file, uint64_t s
 	return io->below->ops->truncate(io->below, file, size);
 }
 
+static int64_t trace_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe)
+{
+	trace(TRACE_IO, "splice %s:%llu:%zu", file->name, (unsigned long long)off, n);
+	return io->below->ops->splice(io->below, file, off, n, pipe);
+}
+
 static void trace_free(struct io_engine *io)
 {
 	io->below->ops->free(io->below);
@@ -58,6 +64,7 @@ static const struct io_engine_ops trace_ops = {
 	.open = trace_open,
 	.dirop = trace_dirop,
 	.truncate = trace_truncate,
+	.splice = trace_splice,
 	.free = trace_free,
 };
 

@@ -5,6 +5,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/kv/kv_sum.h"
 
 void kv_loc_release(struct kv_loc *loc)
 {
@@ -27,7 +28,7 @@ int kv_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t 
 	return r;
 }
 
-/* The part of the value that get asks for; len is set to its bytes. */
+/* Check the part of the value that get asks for; len is set to its bytes. */
 static int get_range(const struct kv_get *get, const struct kv_loc *loc, uint64_t *ret_len)
 {
 	uint64_t len = get->len == UINT64_MAX && get->off <= loc->len ? loc->len - get->off : get->len;
@@ -38,6 +39,14 @@ static int get_range(const struct kv_get *get, const struct kv_loc *loc, uint64_
 			    (unsigned long long)get->off);
 	*ret_len = len;
 	return 0;
+}
+
+/*
+ * Bytes to read after len bytes of a value, for its checksum: only a whole value can be compared.
+ */
+static size_t tail_of(const struct kv_get *get, const struct kv_loc *loc, uint64_t len)
+{
+	return get->off == 0 && len == loc->len && len ? loc->tail : 0;
 }
 
 /* Inline values are copied; file ranges become requests. */
@@ -54,13 +63,26 @@ static int get_one(struct kv_get *get, const struct kv_loc *loc, struct io_req *
 		return r;
 	if (loc->where == KV_INLINE)
 		return buf_add(get->ret, loc->bytes.p + get->off, len);
-	r = buf_reserve(get->ret, len);
+	r = buf_reserve(get->ret, len + tail_of(get, loc, len));
 	if (r < 0 || len == 0)
 		return r;
 	req[(*n_req)++] = (struct io_req){ .op = IO_READ, .file = loc->file, .p = get->ret->p + get->ret->n,
-					   .n = len, .off = loc->off + get->off };
+					   .n = len + tail_of(get, loc, len), .off = loc->off + get->off };
 	get->ret->n += len;
 	return 0;
+}
+
+/* The bytes read after a whole value are its checksum, when it has one. */
+static int check_one(const struct kv_get *get, const struct kv_loc *loc, size_t was)
+{
+	size_t len = get->ret->n - was;
+	int r = 0;
+
+	/* Of a part nothing can be said. */
+	if (loc->where == KV_FILE && get->off == 0 && len == loc->len)
+		r = kv_loc_compare(loc, span_of(get->ret->p + was, len), span_of(get->ret->p + get->ret->n, tail_of(get, loc, len)));
+	return r < 0 ? err_at(r, "value of '%.*s' (value:%s:%llu:%llu)", SPAN_ARG(get->key), loc->file->name,
+			      (unsigned long long)loc->off, (unsigned long long)loc->len) : 0;
 }
 
 int kv_get(struct kv *kv, struct kv_get *get, size_t n)
@@ -85,6 +107,8 @@ int kv_get(struct kv *kv, struct kv_get *get, size_t n)
 		r = get_one(&get[i], &locs[i], reqs, &n_req);
 	if (r >= 0 && n_req)
 		r = io_run_exact(kv->io, reqs, n_req);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = check_one(&get[i], &locs[i], old[i]);
 	for (size_t i = 0; i < n; i++) {
 		kv_loc_release(&locs[i]);
 		if (r < 0)
@@ -95,7 +119,9 @@ int kv_get(struct kv *kv, struct kv_get *get, size_t n)
 
 int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret)
 {
+	struct kv_get get = { .key = key, .len = UINT64_MAX, .ret = ret };
 	auto_kv_loc loc = { 0 };
+	size_t was = ret->n;
 	int r = kv_locate(kv, &key, &loc, 1);
 
 	if (r < 0 || loc.where == KV_ABSENT)
@@ -106,11 +132,15 @@ int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret)
 	if (loc.where == KV_INLINE) {
 		r = buf_add_span(ret, buf_span(&loc.bytes));
 	} else {
-		r = buf_reserve(ret, loc.len);
+		r = buf_reserve(ret, loc.len + loc.tail);
 		if (r >= 0)
-			r = io_read_exact(loc.file, ret->p + ret->n, loc.len, loc.off);
-		if (r >= 0)
+			r = io_read_exact(loc.file, ret->p + ret->n, loc.len + loc.tail, loc.off);
+		if (r >= 0) {
 			ret->n += loc.len;
+			r = check_one(&get, &loc, was);
+		}
+		if (r < 0)
+			ret->n = was;
 	}
 	return r < 0 ? r : 1;
 }
@@ -129,7 +159,7 @@ int kv_put(struct kv *kv, struct span key, struct span value)
 	return kv->ops->put(kv, key, value);
 }
 
-#define PIECE ((uint64_t)1 << 20)	/* a chunk may be larger than the memory that there is */
+#define PIECE ((uint64_t)1 << 20)	/* a chunk may be larger than memory */
 
 static int put_file_in_pieces(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len)
 {
@@ -178,7 +208,7 @@ struct kv_gather {
 	struct buf key, value;
 };
 
-static int gather_add(struct kv_stream *s, struct span piece)
+static int segments_add(struct kv_stream *s, struct span piece)
 {
 	return buf_add_span(&container_of(s, struct kv_gather, base)->value, piece);
 }
@@ -202,7 +232,7 @@ static int gather_close(struct kv_stream *s)
 	return r;
 }
 
-static const struct kv_stream_ops gather_ops = { .add = gather_add, .close = gather_close, .abort = gather_abort };
+static const struct kv_stream_ops gather_ops = { .add = segments_add, .close = gather_close, .abort = gather_abort };
 
 int kv_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 {

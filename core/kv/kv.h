@@ -29,6 +29,9 @@ struct kv_loc {
 	struct buf bytes;		/* KV_INLINE; owned */
 	struct io_file *file;		/* KV_FILE; counted, holds at least off + len bytes */
 	uint64_t off;
+	uint32_t tail;			/* KV_FILE: bytes that follow in the file and may be a checksum (kv_sum.h) */
+	bool has_sum;			/* KV_FILE: a table beside has its checksum (kv_table.h) */
+	uint32_t sum;
 };
 
 struct kv_get {
@@ -77,7 +80,10 @@ struct kv {
 /* On failure nothing in ret needs a release. */
 int kv_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n);
 void kv_loc_release(struct kv_loc *loc);
-/* Locate all, then read all in one batch. A range beyond the value's end is -EUCLEAN. */
+/*
+ * Locate all, then read all in one batch. A range beyond the value's end is -EUCLEAN. A whole value whose
+ * checksum follows it is compared with that: -EBADMSG.
+ */
 int kv_get(struct kv *kv, struct kv_get *get, size_t n);
 /* One whole value: 1 found, 0 absent. -EFBIG above limit. */
 int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret);
@@ -102,6 +108,8 @@ void kv_free(struct kv *kv);
 
 /* One file per key below a directory; keys that are no safe path are absent. dir is taken. */
 int kv_dir_open(struct io_dir *dir, struct kv **ret);
+/* Values have the checksums that a table in the directory gives them (kv_table.h), which is read when it is needed. */
+void kv_dir_use_table(struct kv *kv);
 /* In memory, for any number of threads but listing while somebody puts: for tests, and for leaves inside
  * a legacy aggregate file. io may be NULL without files. */
 int kv_mem_new(struct io_engine *io, struct kv **ret);

@@ -1,20 +1,42 @@
 /*
  * kv_dir.c - one file per key below a directory: arrays of the directory-per-leaf layout.
  *
- * TensorStore's lock files (`*.__lock`) are no keys. A key that is no safe path
- * (absolute, "..", NUL, too long) cannot be there, so it is absent.
+ * TensorStore's lock files (`*.__lock`) are not keys. A key that is not a safe
+ * path (absolute, "..", NUL, too long) cannot exist, so it is absent.
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/kv/kv.h"
+#include "core/kv/kv_table.h"
 
 struct kv_dir {
 	struct kv base;
 	struct io_dir *dir;
+	bool use_table;
+	pthread_mutex_t lock;		/* protects has_table and, until that is set, table */
+	bool has_table;
+	struct kv_table table;
 };
+
+/* The value's checksum. A table that cannot be read is tried again: somebody may repair it. */
+static int find_sum(struct kv_dir *d, struct span key, struct kv_loc *ret)
+{
+	int r = 0;
+
+	if (!d->use_table)
+		return 0;
+	pthread_mutex_lock(&d->lock);
+	if (!d->has_table)
+		r = kv_table_load(d->dir, &d->table);
+	d->has_table = d->has_table || r >= 0;
+	pthread_mutex_unlock(&d->lock);
+	if (r >= 0)
+		ret->has_sum = kv_table_find(&d->table, key, &ret->sum);
+	return MIN(r, 0);
+}
 
 static int dir_locate_one(struct kv_dir *d, struct span key, struct kv_loc *ret)
 {
@@ -34,7 +56,7 @@ static int dir_locate_one(struct kv_dir *d, struct span key, struct kv_loc *ret)
 		return r;
 	ret->where = KV_FILE;
 	ret->len = ret->file->size;
-	return 0;
+	return find_sum(d, key, ret);
 }
 
 static int dir_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
@@ -70,21 +92,21 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 	struct span key;
 	struct stat st;
 
-	if (span_ends(span_str(name), span_str(".__lock")))
+	if (span_ends(span_str(name), span_str(".__lock")) || (w->depth == 1 && !strcmp(name, KV_TABLE_DIR)))
 		return 0;
 	w->r = buf_add_str(&w->path, name);
 	if (w->r >= 0 && !buf_str(&w->path))
 		w->r = -ENOMEM;
 	key = buf_span(&w->path);
-	/* Both ways round: a directory may be the beginning of the prefix, or lie below it. */
+	/* Either may be longer: a directory may be the beginning of the prefix, or lie below it. */
 	if (w->r >= 0 && !span_starts(key, w->prefix) && !(type == DT_DIR && span_starts(w->prefix, key))) {
 		w->path.n = was;
 		return 0;
 	}
-	/* Links are followed (beneath the source): what they lead to counts. */
+	/* Links are followed (beneath the source), and the type of their target counts. */
 	if (w->r >= 0)
 		w->r = io_stat(w->d->dir, (const char *)w->path.p, &st);
-	/* An entry that went away, or leads out of the source, is no key. */
+	/* An entry that was removed meanwhile, or leads out of the source, is not a key. */
 	if (w->r == -ENOENT || w->r == -EUCLEAN) {
 		w->path.n = was;
 		w->r = 0;
@@ -99,7 +121,7 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 		w->r = w->each(w->arg, key, (uint64_t)st.st_size);
 	}
 	w->path.n = was;
-	/* A directory that went away meanwhile. */
+	/* The directory was removed meanwhile. */
 	if (w->r == -ENOENT)
 		w->r = 0;
 	return w->r;
@@ -156,6 +178,8 @@ static void dir_free(struct kv *kv)
 	struct kv_dir *d = container_of(kv, struct kv_dir, base);
 
 	io_dir_close(d->dir);
+	kv_table_release(&d->table);
+	pthread_mutex_destroy(&d->lock);
 	free(d);
 }
 
@@ -180,6 +204,12 @@ int kv_dir_open(struct io_dir *dir, struct kv **ret)
 	d->base.ops = &dir_ops;
 	d->base.io = dir->io;
 	d->dir = dir;
+	pthread_mutex_init(&d->lock, NULL);
 	*ret = &d->base;
 	return 0;
+}
+
+void kv_dir_use_table(struct kv *kv)
+{
+	container_of(kv, struct kv_dir, base)->use_table = true;
 }

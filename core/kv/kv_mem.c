@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/kv/kv.h"
 
@@ -102,15 +103,9 @@ static int insert(struct kv_mem *m, struct pair fresh)
 		m->pair[at] = fresh;
 		return 0;
 	}
-	if (m->n == m->cap) {
-		struct pair *more = reallocarray(m->pair, m->cap ? 2 * m->cap : 16, sizeof(*more));
-
-		if (!more) {
-			pair_release(&fresh);
-			return fail(-ENOMEM, "cannot store %zu keys", m->n + 1);
-		}
-		m->pair = more;
-		m->cap = m->cap ? 2 * m->cap : 16;
+	if (!array_reserve(m->pair, m->cap, m->n + 1)) {
+		pair_release(&fresh);
+		return fail(-ENOMEM, "cannot store %zu keys", m->n + 1);
 	}
 	memmove(&m->pair[at + 1], &m->pair[at], (m->n - at) * sizeof(*m->pair));
 	m->pair[at] = fresh;
@@ -118,7 +113,7 @@ static int insert(struct kv_mem *m, struct pair fresh)
 	return 0;
 }
 
-/* Put a pair in its place; it is taken whether that succeeds or not. */
+/* Insert a pair, which is taken on failure too. */
 static int mem_insert(struct kv_mem *m, struct pair fresh)
 {
 	int r;

@@ -4,7 +4,7 @@
  * No file access here (db.c), no following of references (lookup.c); making
  * nodes is packer.c.
  *
- * Kept true: relative keys strictly ascend; every reference has a file of the
+ * Invariants: relative keys strictly ascend; every reference has a file of the
  * table and stays below 2^63; every inline value lies inside inline_bytes; what
  * the packer asserts, the parser checks.
  */
@@ -48,7 +48,7 @@ static int lengths_parse(struct wire *w, uint32_t n, struct lengths *l, uint64_t
 	for (uint32_t i = 0; i < n; i++)
 		l->suffix[i] = (uint16_t)wire_varint(w, UINT16_MAX);
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "key lengths are cut off or malformed");
+		return fail(-EUCLEAN, "key lengths are truncated or malformed");
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t len = (uint32_t)l->prefix[i] + l->suffix[i];
 
@@ -130,7 +130,7 @@ static int keys_parse(struct wire *w, struct ocdbt_node *node)
 		return fail(-EUCLEAN, "node of %llu entries, should be 1 to %d",
 			    (unsigned long long)n, LIMIT_NODE_ENTRIES);
 	if (wire_left(w) < least * n - 1)
-		return fail(-EUCLEAN, "node of %llu entries is cut off", (unsigned long long)n);
+		return fail(-EUCLEAN, "node of %llu entries is truncated", (unsigned long long)n);
 	node->n = (uint32_t)n;
 	r = lengths_parse(w, node->n, &l, &suffixes, &total);
 	if (r >= 0 && node->height)
@@ -139,7 +139,7 @@ static int keys_parse(struct wire *w, struct ocdbt_node *node)
 		return r;
 	bytes = wire_bytes(w, suffixes);
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "keys are cut off");
+		return fail(-EUCLEAN, "keys are truncated");
 	return keys_expand(node, &l, bytes, total);
 }
 
@@ -184,7 +184,7 @@ static int inline_parse(struct wire *w, struct ocdbt_node *node, uint64_t *off, 
 	}
 	bytes = wire_bytes(w, sum);
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "inline values are cut off");
+		return fail(-EUCLEAN, "inline values are truncated");
 	node->inline_bytes = arena_dup(&node->arena, bytes);
 	return node->inline_bytes ? 0 : no_memory(node->n);
 }
@@ -221,7 +221,7 @@ static int leaf_parse(struct wire *w, struct ocdbt_node *node)
 			r = check_range(node, i);
 		}
 	if (r >= 0 && !wire_ok(w))
-		r = fail(-EUCLEAN, "values are cut off or hold a malformed number");
+		r = fail(-EUCLEAN, "values are truncated or hold a malformed number");
 	return r < 0 ? r : inline_parse(w, node, off, len);
 }
 
@@ -250,7 +250,7 @@ static int interior_parse(struct wire *w, struct ocdbt_node *node)
 	for (uint32_t i = 0; i < node->n; i++)
 		stats[i].value_bytes = wire_varint(w, UINT64_MAX);
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "children are cut off or hold a malformed number");
+		return fail(-EUCLEAN, "children are truncated or hold a malformed number");
 	node->file = file;
 	node->off = off;
 	node->len = len;

@@ -7,11 +7,12 @@
  * database. It depends on the size of a level as a whole, so the entries are gone
  * through twice; of the levels above, which are small, all is in memory.
  *
- * Kept true: a child is written before the entry that refers to it (R13); the node
+ * Invariants: a child is written before the entry that refers to it (R13); the node
  * that is alone on its level is the root and strips nothing.
  */
 #include <assert.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/ocdbt/split.h"
@@ -120,15 +121,7 @@ static int level_add(struct level *l, const struct built *node)
 {
 	uint8_t *key = arena_dup(&l->keys, node->key);
 
-	if (key && l->n == l->cap) {
-		size_t cap = l->cap ? l->cap * 2 : 16;
-		struct built *grown = realloc(l->node, cap * sizeof(*grown));
-
-		key = grown ? key : NULL;
-		l->node = grown ? grown : l->node;
-		l->cap = grown ? cap : l->cap;
-	}
-	if (!key)
+	if (!key || !array_reserve(l->node, l->cap, l->n + 1))
 		return fail(-ENOMEM, "cannot allocate a level of %zu nodes", l->n + 1);
 	l->node[l->n] = *node;
 	l->node[l->n++].key.p = key;

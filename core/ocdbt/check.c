@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/ocdbt/seen.h"
+#include "core/ocdbt/visited.h"
 
 #define MAX_DIRS 8			/* three kinds of data file, each with a directory */
 
@@ -23,8 +23,8 @@ struct check {
 	const struct ocdbt_check_opts *opts;
 	struct ocdbt_check_stats stats;
 	struct db_walk walk;
-	struct seen nodes;
-	struct seen files;		/* value: the size, or UINT64_MAX of what is not usable */
+	struct visited nodes;
+	struct visited files;		/* value: the size, or UINT64_MAX of what is not usable */
 	struct arena dirs_arena;
 	struct span dir[MAX_DIRS];	/* where our own data files are, each with a slash */
 	size_t n_dirs;
@@ -190,12 +190,12 @@ static int note_file(struct check *c, const struct ocdbt_ref *ref, uint64_t *ret
 {
 	struct ocdbt_ref whole = { .base = ref->base, .rel = ref->rel };
 	auto_of(io_file) struct io_file *file = NULL;
-	struct seen_item *item;
+	struct visited_item *item;
 	uint64_t id[2], size;
 	int r = path_id(ref->base, ref->rel, id), opened;
 
 	if (r >= 0)
-		r = seen_get(&c->files, id, &item);
+		r = visited_get(&c->files, id, &item);
 	if (r < 0)
 		return r;
 	if (r > 0) {
@@ -309,14 +309,14 @@ static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned hei
 		      const struct visit *as)
 {
 	struct visit v = *as;
-	struct seen_item *item;
+	struct visited_item *item;
 	struct db_pin pin;
 	uint64_t id[2], size;
 	int r = db_ref_id(ref, id), known;
 
 	if (r < 0)
 		return r;
-	known = seen_get(&c->nodes, id, &item);
+	known = visited_get(&c->nodes, id, &item);
 	if (known < 0)
 		return known;
 	c->stats.nodes += !known;
@@ -434,7 +434,7 @@ static int check_listed(void *arg, const char *name, unsigned char type)
 	if (strlen(name) != 32 || strspn(name, "0123456789abcdef") != 32)
 		return 0;
 	r = path_id(l->dir, span_str(name), id);
-	if (r >= 0 && !seen_has(&l->c->files, id)) {
+	if (r >= 0 && !visited_has(&l->c->files, id)) {
 		r = buf_addf(&where, "file:%.*s%s", SPAN_ARG(l->dir), name);
 		if (r >= 0)
 			r = found(l->c, OCDBT_INFO, &where, "nothing refers to this data file");
@@ -461,11 +461,11 @@ int ocdbt_check(struct ocdbt *db, const struct ocdbt_check_opts *opts,
 
 	/* What could not be read may well refer to what seems unused. */
 	if (opts->unused_files && opts->all_versions && c.stats.errors == 0 &&
-	    !seen_is_full(&c.files))
+	    !visited_is_full(&c.files))
 		for (size_t i = 0; i < c.n_dirs && r == 0; i++)
 			r = check_dir(&c, c.dir[i]);
-	seen_release(&c.nodes);
-	seen_release(&c.files);
+	visited_release(&c.nodes);
+	visited_release(&c.files);
 	arena_release(&c.dirs_arena);
 	*ret = c.stats;
 	return r;

@@ -7,7 +7,7 @@
  *
  * What happens inside a file is datafile.c.
  *
- * Kept true: a file is either idle (in the list), busy (with one thread), or
+ * Invariants: a file is either idle (in the list), busy (with one thread), or
  * closed; what a failed sync may have lost is written again before it is trusted
  * (R15); an existing file is never opened (R14).
  */
@@ -15,7 +15,9 @@
 #include <fcntl.h>
 #include <sys/random.h>
 
+#include "core/base/crc32c.h"
 #include "core/base/err.h"
+#include "core/kv/kv_sum.h"
 #include "core/ocdbt/datafile.h"
 #include "core/ocdbt/ocdbt.h"
 
@@ -164,11 +166,20 @@ static int take_file(struct ocdbt_data *d, struct datafile **ret)
 	return 0;
 }
 
-/* The reference of what lies between start and the end, which is now a value. */
-static void accept(struct ocdbt_data *d, struct datafile *f, uint64_t start, struct ocdbt_ref *ret)
+/* The checksum of what lies between start and the end, following it. */
+static int add_sum(struct ocdbt_data *d, struct datafile *f, uint64_t start, uint32_t crc)
 {
-	uint64_t len = datafile_end(f) - start;
+	uint8_t sum[KV_SUM_BYTES];
 
+	if (!d->opts.sums || datafile_end(f) == start)
+		return 0;
+	kv_sum_pack(crc, sum);
+	return datafile_add(f, span_of(sum, sizeof(sum)));
+}
+
+/* The reference of the value of len bytes at start, which is complete now. */
+static void accept(struct ocdbt_data *d, struct datafile *f, uint64_t start, uint64_t len, struct ocdbt_ref *ret)
+{
 	*ret = (struct ocdbt_ref){ 0 };
 	if (len)
 		*ret = (struct ocdbt_ref){ .rel = span_str(f->name), .off = start, .len = len };
@@ -194,11 +205,16 @@ int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *re
 		return r;
 	start = datafile_end(f);
 	r = datafile_add(f, value);
+	if (r >= 0) {
+		r = add_sum(d, f, start, d->opts.sums ? crc32c(value) : 0);
+		if (r < 0)
+			datafile_rewind(f, start);
+	}
 	if (r < 0) {
 		give_back(d, f);
 		return r;
 	}
-	accept(d, f, start, ret);
+	accept(d, f, start, value.n, ret);
 	return 0;
 }
 
@@ -208,6 +224,7 @@ struct ocdbt_stream {
 	struct ocdbt_data *data;	/* borrowed */
 	struct datafile *file;		/* busy */
 	uint64_t start;
+	uint32_t crc;			/* of what was added, when the writer's values have checksums */
 };
 
 int ocdbt_stream_open(struct ocdbt_data *d, struct ocdbt_stream **ret)
@@ -230,12 +247,17 @@ int ocdbt_stream_open(struct ocdbt_data *d, struct ocdbt_stream **ret)
 
 int ocdbt_stream_add(struct ocdbt_stream *s, struct span piece)
 {
-	return piece.n ? datafile_add(s->file, piece) : 0;
+	int r = piece.n ? datafile_add(s->file, piece) : 0;
+
+	if (r >= 0 && s->data->opts.sums)
+		s->crc = crc32c_more(s->crc, piece);
+	return r;
 }
 
 int ocdbt_stream_copy(struct ocdbt_stream *s, struct io_file *from, uint64_t off, uint64_t len)
 {
 	uint64_t was = datafile_end(s->file);
+	uint32_t crc = s->crc;
 	auto_free uint8_t *room = malloc(DATAFILE_BUFFER);
 	int r = 0;
 
@@ -247,23 +269,30 @@ int ocdbt_stream_copy(struct ocdbt_stream *s, struct io_file *from, uint64_t off
 
 		r = io_read_exact(from, room, n, off);
 		if (r >= 0)
-			r = datafile_add(s->file, span_of(room, n));
+			r = ocdbt_stream_add(s, span_of(room, n));
 		off += n;
 		len -= n;
 	}
-	if (r < 0)
+	if (r < 0) {
 		datafile_rewind(s->file, was);
+		s->crc = crc;
+	}
 	return r;
 }
 
 int ocdbt_stream_close(struct ocdbt_stream *s, struct ocdbt_ref *ret)
 {
-	/* Part of it is written: then all of it, so that it can be read back in one piece. */
-	int r = s->start < s->file->start ? datafile_flush(s->file) : 0;
+	uint64_t end = datafile_end(s->file);
+	int r = add_sum(s->data, s->file, s->start, s->crc);
 
-	if (r < 0)
+	/* Part of it is written: then all of it, so that it can be read back in one piece. */
+	if (r >= 0 && s->start < s->file->start)
+		r = datafile_flush(s->file);
+	if (r < 0) {
+		datafile_rewind(s->file, end);
 		return r;
-	accept(s->data, s->file, s->start, ret);
+	}
+	accept(s->data, s->file, s->start, end - s->start, ret);
 	free(s);
 	return 0;
 }
@@ -414,7 +443,7 @@ static struct datafile *find_file(struct ocdbt_data *d, const struct ocdbt_ref *
 	pthread_mutex_lock(&d->lock);
 	f = d->all;
 	pthread_mutex_unlock(&d->lock);
-	/* Files are only ever added in front, so what is behind the first stands still. */
+	/* Files are only ever added in front, so what follows the first stays in place. */
 	while (f && !(ref->base.n == 0 && span_eq(ref->rel, span_str(f->name))))
 		f = f->next;
 	return f;
@@ -428,7 +457,7 @@ int ocdbt_data_locate(struct ocdbt_data *d, const struct ocdbt_ref *ref, struct 
 	int r = 0;
 
 	if (ref->len && !f)
-		return fail(-EINVAL, "'%.*s' is no data file of this writer", SPAN_ARG(ref->rel));
+		return fail(-EINVAL, "'%.*s' is not a data file of this writer", SPAN_ARG(ref->rel));
 	if (f)
 		r = datafile_peek(f, ref->off, ref->len, &loc.bytes, &gathered);
 	if (r >= 0 && !gathered) {

@@ -4,7 +4,7 @@
  * Small pieces are gathered in a buffer; large ones are written from where they
  * are. Who may write to the file at what time is for data.c.
  *
- * Kept true: the end only moves when a piece is accepted, so a failed call leaves
+ * Invariants: the end only moves when a piece is accepted, so a failed call leaves
  * nothing; nothing that was accepted is written over but by a rewind; parts cover
  * the bytes below start without a gap.
  */
@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/crc32c.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -33,7 +34,7 @@ static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 		if (r >= 0)
 			r = io_file_open(dir, f->name, flags, IO_FILE_MODE, &f->file);
 	}
-	/* Memory may have run out behind the creation, and nobody else will know of the file. */
+	/* Memory may have run out after the creation, and nothing else knows of the file. */
 	if (r == -ENOMEM)
 		io_dirop(dir, IO_UNLINK, f->name, NULL, 0);
 	return r;
@@ -76,17 +77,8 @@ void datafile_free(struct datafile *f)
 /* Room for the parts of n bytes more, so that noting them cannot fail. */
 static int reserve_parts(struct datafile *f, size_t n)
 {
-	size_t cap = f->n_parts + n / REQUEST_BYTES + 1;
-	struct datafile_part *more;
-
-	if (cap <= f->cap_parts)
-		return 0;
-	cap = MAX(cap, 2 * f->cap_parts);
-	more = reallocarray(f->part, cap, sizeof(*more));
-	if (!more)
+	if (!array_reserve(f->part, f->cap_parts, f->n_parts + n / REQUEST_BYTES + 1))
 		return fail(-ENOMEM, "cannot write to '%s'", f->name);
-	f->part = more;
-	f->cap_parts = cap;
 	return 0;
 }
 
@@ -113,7 +105,7 @@ static void settle(struct datafile *f)
 
 	if (f->refused || to <= f->settled)
 		return;
-	r = io_file_settle(f->file, f->settled, to - f->settled);
+	r = io_file_flush_range(f->file, f->settled, to - f->settled);
 	if (r < 0)
 		f->refused = r;
 	else
@@ -262,7 +254,7 @@ int datafile_sync(struct datafile *f)
 {
 	int r = datafile_flush(f);
 
-	/* What a rewind left behind the end. */
+	/* What a rewind left after the end. */
 	if (r >= 0 && f->high > f->start) {
 		r = io_file_truncate(f->file, f->start);
 		if (r >= 0)
@@ -278,7 +270,7 @@ int datafile_sync(struct datafile *f)
 	if (r < 0)
 		return r;
 	if (f->behind)
-		io_file_forget(f->file, 0, f->start);
+		io_file_drop_cache(f->file, 0, f->start);
 	f->settled = f->behind;
 	return f->is_mended ? check(f) : 0;
 }
@@ -307,7 +299,7 @@ static void cut_parts(struct datafile *f, uint64_t end)
 	p = f->n_parts ? &f->part[f->n_parts - 1] : NULL;
 	if (!p || p->off + p->len <= end)
 		return;
-	/* What was behind the cut is there still: the rest is only known to be right if all of it is. */
+	/* What lay after the cut is still there: the rest is only known to be right if all of it is. */
 	if (f->is_lost || read_part(f, p, false, (uint32_t)(end - p->off), &crc, &all) < 0 || all != p->crc)
 		p->is_unknown = true;
 	p->len = (uint32_t)(end - p->off);

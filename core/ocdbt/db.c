@@ -3,7 +3,7 @@
  *
  * Meaning is elsewhere: versions.c finds a version, lookup.c keys.
  *
- * Kept true: no path is opened that R12 forbids; what a reference names lies
+ * Invariants: no path is opened that R12 forbids; what a reference names lies
  * inside its file before anything is allocated for it; the lock is not held
  * while a file is opened, closed or read.
  */
@@ -70,7 +70,7 @@ static int check_path(struct span path)
 				break;
 		if (part.n == 0 || span_eq(part, span_str(".")) || span_eq(part, span_str("..")) ||
 		    span_ends(part, span_str(".__lock")))
-			return fail(-EUCLEAN, "data file: '%.*s' is no usable path",
+			return fail(-EUCLEAN, "data file: '%.*s' is not a usable path",
 				    SPAN_ARG(path));
 		rest = span_from(rest, part.n + 1);
 	}
@@ -98,6 +98,11 @@ static struct io_file *kept_find(struct ocdbt *db, uint64_t hash, const char *pa
 
 		if (!f->file || f->hash != hash || strcmp(f->file->name, path))
 			continue;
+		/* It may have been repaired: opened anew, and this one is the next to go. */
+		if (io_file_is_doubtful(f->file)) {
+			f->used = 0;
+			continue;
+		}
 		f->used = ++db->tick;
 		return io_file_ref(f->file);
 	}
@@ -132,7 +137,7 @@ static int file_error(int r, const char *path)
 	case -ENOTDIR:
 		return fail(-EUCLEAN, "data file '%s' is absent", path);
 	case -EISDIR:
-		return fail(-EUCLEAN, "data file '%s' is no regular file", path);
+		return fail(-EUCLEAN, "data file '%s' is not a regular file", path);
 	case -ENAMETOOLONG:
 		return fail(-EUCLEAN, "data file '%s': the name is too long", path);
 	default:
@@ -186,10 +191,22 @@ int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
 		r = open_file(db, (const char *)path.p, &file);
 	if (r >= 0)
 		r = db_check_range(file, ref);
-	if (r < 0)
+	if (r < 0) {
+		if (file)
+			io_file_doubt(file);
 		return r;
+	}
 	*ret = take(file);
 	return 0;
+}
+
+/* What a reference names was read, and is broken. */
+static void doubt(struct ocdbt *db, const struct ocdbt_ref *ref)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+
+	if (db_file(db, ref, &file) >= 0)
+		io_file_doubt(file);
 }
 
 /* Whether the file is the one that the reference names. */
@@ -272,8 +289,16 @@ static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt
 	auto_buf stored = { 0 };
 	int r = db_read(db, ref, LIMIT_NODE_BYTES, &stored);
 
-	if (r >= 0)
+	if (r >= 0) {
 		r = ocdbt_node_parse(buf_span(&stored), ref->base, ret);
+		if (r < 0) {
+			struct err_note note;
+
+			err_save(r, &note);
+			doubt(db, ref);
+			err_restore(&note);
+		}
+	}
 	if (r < 0)
 		return db_err_at(r, "btreenode", ref);
 	trace(TRACE_OCDBT, "node %.*s%.*s:%" PRIu64 ":%" PRIu64 " height %u, %u entries",
@@ -405,7 +430,7 @@ int db_vnode(struct ocdbt *db, const struct ocdbt_version_ref *ref, struct ocdbt
 static int manifest_load(struct io_dir *dir, const char *name, struct ocdbt_manifest *ret)
 {
 	auto_buf stored = { 0 };
-	int r = io_slurp(dir, name, LIMIT_MANIFEST_BYTES, &stored);
+	int r = io_read_file(dir, name, LIMIT_MANIFEST_BYTES, &stored);
 
 	if (r < 0)
 		return r;
@@ -413,7 +438,7 @@ static int manifest_load(struct io_dir *dir, const char *name, struct ocdbt_mani
 	return r < 0 ? err_at(r, "'%s/%s'", dir->path, name) : 0;
 }
 
-/* "manifest." and 16 digits, not 0; as TensorStore, the first digit is no letter. */
+/* "manifest." and 16 digits, not 0; as TensorStore, the first digit is not a letter. */
 static bool numbered_name(const char *name, uint64_t *ret)
 {
 	static const char digits[] = "0123456789abcdef";

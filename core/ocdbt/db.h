@@ -46,14 +46,14 @@ bool db_walk_is_over(const struct db_walk *w);
 
 /*
  * The file that a reference names, counted, and at least off + len bytes long. -EUCLEAN when it is
- * absent, is no file, is too short, or its path is none that a data file can have.
+ * absent, not a file, too short, or has a path that no data file can have.
  */
 int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret);
 /* That off + len lies inside the file. */
 int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref);
 /*
  * The same as db_file() for many references in a row: what the last ones named is not looked up
- * again. Of one thread; zeroed it is ready.
+ * again. Not thread-safe; zeroed it is ready.
  */
 struct db_recent {
 	struct io_file *file[16];	/* counted, or NULL */

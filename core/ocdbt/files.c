@@ -5,12 +5,13 @@
  * to inherits the base of the reference that led to the node (the transitive
  * path), and nothing else. Opening a path is for db.c.
  *
- * Kept true: a path, the transitive one in front, has at most LIMIT_KEY_BYTES
+ * Invariants: a path, the transitive one in front, has at most LIMIT_KEY_BYTES
  * bytes; base_len never exceeds it; what the packer writes is sorted, free of
  * duplicates and obeys R3.
  */
 #include <assert.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/ocdbt/record.h"
@@ -63,7 +64,7 @@ static int columns_parse(struct wire *w, size_t transitive_n, struct columns *c)
 			    (unsigned long long)n, LIMIT_TABLE_FILES);
 	/* Each column has at least a byte per file, but the first has none for the first file. */
 	if (!wire_ok(w) || (n && wire_left(w) < 3 * n - 1))
-		return fail(-EUCLEAN, "data-file table is cut off");
+		return fail(-EUCLEAN, "data-file table is truncated");
 	c->n = (uint32_t)n;
 	c->prefix = calloc(n + 1, sizeof(*c->prefix));
 	c->suffix = calloc(n + 1, sizeof(*c->suffix));
@@ -80,7 +81,7 @@ static int columns_parse(struct wire *w, size_t transitive_n, struct columns *c)
 		c->base[i] = (uint16_t)wire_varint(w, UINT16_MAX);
 	c->bytes = wire_bytes(w, suffix_sum);
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "data-file table is cut off or holds a malformed number");
+		return fail(-EUCLEAN, "data-file table is truncated or holds a malformed number");
 	for (uint32_t i = 0; i < c->n; i++) {
 		int r = check_row(c, i, transitive_n);
 
@@ -169,16 +170,10 @@ static unsigned recent_slot(struct span base, struct span rel)
 
 static int filelist_grow(struct ocdbt_filelist *t)
 {
-	uint32_t cap = t->cap ? t->cap * 2 : 8;
-	struct ocdbt_file_name *name;
-
 	if (t->n >= LIMIT_TABLE_FILES)
 		return fail(-EFBIG, "more than %d data files in one record", LIMIT_TABLE_FILES);
-	name = realloc(t->name, cap * sizeof(*name));
-	if (!name)
-		return fail(-ENOMEM, "cannot allocate a table of %u data files", cap);
-	t->name = name;
-	t->cap = cap;
+	if (!array_reserve(t->name, t->cap, t->n + 1))
+		return fail(-ENOMEM, "cannot allocate a table of %u data files", t->n + 1);
 	return 0;
 }
 

@@ -2,9 +2,9 @@
  * frame.c - the envelope that all three records share: magic, length, compression, CRC-32C.
  *
  * The only file of this folder that knows zstd. What a body means is for
- * manifest.c, vnode.c and btree.c.
+ * manifest.c, version.c and btree.c.
  *
- * Kept true: nothing is decoded before the checksum has matched; decoding never
+ * Invariants: nothing is decoded before the checksum has matched; decoding never
  * allocates more than the limit, whatever window or size a frame claims, because
  * it goes in one shot into memory that is measured beforehand.
  */
@@ -61,7 +61,7 @@ static int zstd_bound(struct span src, uint64_t *ret)
 	uint32_t head;
 
 	if (!zstd_skip_header(&w))
-		return fail(-EUCLEAN, "body is no zstd frame");
+		return fail(-EUCLEAN, "body is not a zstd frame");
 	do {
 		uint32_t type, size;
 
@@ -77,7 +77,7 @@ static int zstd_bound(struct span src, uint64_t *ret)
 	if (has_sum)
 		wire_u32le(&w);
 	if (!wire_ok(&w))
-		return fail(-EUCLEAN, "zstd frame is cut off");
+		return fail(-EUCLEAN, "zstd frame is truncated");
 	if (wire_left(&w))
 		return fail(-EUCLEAN, "%zu bytes follow the zstd frame", wire_left(&w));
 	*ret = sum;

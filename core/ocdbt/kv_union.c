@@ -7,6 +7,7 @@
  */
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/ocdbt/db.h"
 
@@ -32,14 +33,11 @@ static bool is_part_name(const char *name)
 static int collect_name(void *arg, const char *name, unsigned char type)
 {
 	struct ocdbt_parts *parts = arg;
-	char **grown;
 
 	if (!is_part_name(name))
 		return 0;
-	grown = realloc(parts->name, (parts->n + 1) * sizeof(*grown));
-	if (!grown)
+	if (!array_reserve(parts->name, parts->cap, parts->n + 1))
 		return fail(-ENOMEM, "cannot allocate the names of the parts");
-	parts->name = grown;
 	parts->name[parts->n] = strdup(name);
 	if (!parts->name[parts->n])
 		return fail(-ENOMEM, "cannot allocate the names of the parts");

@@ -7,7 +7,7 @@
  *
  * No file access here (db.c).
  *
- * Kept true: the node of level i + 1 is the child at pos of level i; the first
+ * Invariants: the node of level i + 1 is the child at pos of level i; the first
  * prefix_n bytes of `key` are the implicit prefix of the level, and prefix_n
  * never falls from level to level; a node whose keys leave the range that its
  * parent gives it is an error (R10), so a look-up never misses a key that a
@@ -136,7 +136,7 @@ static int check_bounds(const struct ocdbt_cursor *cur, const struct level *up,
 	return 0;
 }
 
-/* Put the implicit prefix of the child at up->pos behind that of up. */
+/* Put the implicit prefix of the child at up->pos after that of up. */
 static int extend_prefix(struct ocdbt_cursor *cur, const struct level *up)
 {
 	struct span key = ocdbt_node_key(up->pin.node, up->pos);

@@ -4,7 +4,7 @@
  * Version arrays are version.c; which file holds the manifest, and the numbered
  * kind's search for the newest one, is db.c.
  *
- * Kept true: a manifest of the single kind has a current version; its version
+ * Invariants: a manifest of the single kind has a current version; its version
  * nodes obey R7, so that looking for a version meets each node at most once.
  */
 #include <assert.h>
@@ -29,7 +29,7 @@ static int config_parse(struct wire *w, struct ocdbt_config *c)
 	arity = wire_u8(w);
 	method = (uint32_t)wire_varint(w, UINT32_MAX);
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "configuration is cut off or holds a malformed number");
+		return fail(-EUCLEAN, "configuration is truncated or holds a malformed number");
 	if (kind > OCDBT_NUMBERED)
 		return fail(-EOPNOTSUPP, "manifest of kind %u, known are 0 and 1", kind);
 	if (arity < 1 || arity > OCDBT_ARITY_LOG2_MAX)
@@ -42,7 +42,7 @@ static int config_parse(struct wire *w, struct ocdbt_config *c)
 	c->compression = method;
 	c->zstd_level = method == OCDBT_ZSTD ? (int32_t)wire_u32le(w) : 0;
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "configuration is cut off");
+		return fail(-EUCLEAN, "configuration is truncated");
 	if (c->zstd_level < OCDBT_ZSTD_LEVEL_MIN || c->zstd_level > OCDBT_ZSTD_LEVEL_MAX)
 		return fail(-EUCLEAN, "zstd level %d, known are %d to %d", c->zstd_level,
 			    OCDBT_ZSTD_LEVEL_MIN, OCDBT_ZSTD_LEVEL_MAX);
@@ -111,7 +111,7 @@ static int check_node(const struct ocdbt_manifest *m, size_t i)
 			    (unsigned long long)v->generation, (unsigned long long)(low + 1),
 			    (unsigned long long)high);
 	if (v->generation & (((uint64_t)1 << a * v->height) - 1))
-		return fail(-EUCLEAN, "version node %zu: generation %llu is no multiple of 2^%u", i,
+		return fail(-EUCLEAN, "version node %zu: generation %llu is not a multiple of 2^%u", i,
 			    (unsigned long long)v->generation, a * v->height);
 	if (v->num_generations > (uint64_t)1 << a * (v->height + 1))
 		return fail(-EUCLEAN, "version node %zu: %llu generations in a block of 2^%u", i,

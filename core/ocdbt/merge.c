@@ -5,7 +5,7 @@
  * stay where they are. Going through the parts in key order is mergelist.c, the
  * tree build.c.
  *
- * Kept true: a key that several parts hold has one value in all of them.
+ * Invariants: a key that several parts hold has one value in all of them.
  */
 #include <stdio.h>
 

@@ -8,9 +8,10 @@
  * Whether a key in several parts is an error is for the caller (merge.c,
  * kv_union.c).
  *
- * Kept true: the heap is ordered by key, then by part; a part in the heap has an
+ * Invariants: the heap is ordered by key, then by part; a part in the heap has an
  * entry at `at`.
  */
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/ocdbt/db.h"
 
@@ -52,15 +53,8 @@ static int copy_entry(struct stream *s, const struct ocdbt_entry *e)
 	struct ocdbt_entry *to;
 	struct span *copy[4];
 
-	if (s->n == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 16;
-		struct ocdbt_entry *entry = realloc(s->entry, cap * sizeof(*entry));
-
-		if (!entry)
-			return fail(-ENOMEM, "cannot allocate a window of %zu keys", cap);
-		s->entry = entry;
-		s->cap = cap;
-	}
+	if (!array_reserve(s->entry, s->cap, s->n + 1))
+		return fail(-ENOMEM, "cannot allocate a window of %zu keys", s->n + 1);
 	to = &s->entry[s->n];
 	*to = *e;
 	copy[0] = &to->key;
@@ -76,7 +70,7 @@ static int copy_entry(struct stream *s, const struct ocdbt_entry *e)
 	return 0;
 }
 
-/* The next window begins right behind the last key of this one. */
+/* The next window begins right after the last key of this one. */
 static int set_low(struct stream *s)
 {
 	int r;

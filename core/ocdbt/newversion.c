@@ -5,7 +5,7 @@
  * Nothing is renamed here and directories are not synced: the caller decides when
  * a manifest counts.
  *
- * Kept true: a version node is written before the manifest that refers to it (R13);
+ * Invariants: a version node is written before the manifest that refers to it (R13);
  * generations rise by one, commit times by at least one nanosecond; the manifest
  * obeys R7.
  */
@@ -98,7 +98,7 @@ static int put_leaf(struct carry *c, struct ocdbt_version_ref *ret)
 	return put_vnode(c, &leaf, ret);
 }
 
-/* A node of this height with the children of keep, which may be NULL, and child behind them. */
+/* A node of this height with the children of keep, which may be NULL, and child after them. */
 static int put_interior(struct carry *c, unsigned height, const struct ocdbt_version_ref *keep,
 			const struct ocdbt_version_ref *child, struct ocdbt_version_ref *ret)
 {
@@ -266,5 +266,5 @@ int ocdbt_manifest_write(struct io_dir *dir, const struct ocdbt_manifest *m, con
 	auto_buf record = { 0 };
 	int r = ocdbt_manifest_pack(m, &m->config, &record);
 
-	return r < 0 ? r : io_spit(dir, name ? name : "manifest.ocdbt", buf_span(&record));
+	return r < 0 ? r : io_write_file(dir, name ? name : "manifest.ocdbt", buf_span(&record));
 }

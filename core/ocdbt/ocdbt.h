@@ -43,7 +43,7 @@ struct ocdbt_open_opts {
 /*
  * The database in dir as a read-only kv; dir is taken on success. cache may be NULL: then each
  * walk decodes its nodes anew. It is borrowed and outlives the kv, as does dir's engine. opts may
- * be NULL. -ENOENT when there is no manifest.ocdbt or no such version.
+ * be NULL. -ENOENT when manifest.ocdbt or the version does not exist.
  *
  * locate gives values of the leaf as KV_INLINE and others as KV_FILE, once their file is known to
  * hold them; a value of length 0 is always inline. A batch costs each node once, so batches are
@@ -58,7 +58,7 @@ int ocdbt_open(struct io_dir *dir, struct cache *cache, const struct ocdbt_open_
  */
 struct ocdbt_parts {
 	char **name;			/* owned */
-	size_t n;
+	size_t n, cap;
 	size_t n_bare;
 };
 int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret);
@@ -89,7 +89,7 @@ const struct ocdbt_manifest *ocdbt_db_manifest(const struct ocdbt *db);
 /* The file that it was read from: "manifest.ocdbt" or a numbered one. */
 const char *ocdbt_db_manifest_name(const struct ocdbt *db);
 
-/* 1 and the version, whose paths are copied into a; 0 when there is none. */
+/* 1 and the version, whose paths are copied into a; 0 when it does not exist. */
 int ocdbt_find_version(struct ocdbt *db, const struct ocdbt_when *when, struct arena *a,
 		       struct ocdbt_version *ret);
 /* All versions, the oldest first. A non-zero return ends the walk and is its result. */
@@ -97,7 +97,7 @@ typedef int ocdbt_version_fn(void *arg, const struct ocdbt_version *v);
 int ocdbt_each_version(struct ocdbt *db, ocdbt_version_fn *each, void *arg);
 
 /*
- * A place in the keys of one version: of one thread. What it gives is borrowed from nodes that it
+ * A place in the keys of one version: not thread-safe. What it gives is borrowed from nodes that it
  * pins, until it is moved or closed.
  */
 struct ocdbt_cursor;
@@ -106,7 +106,7 @@ int ocdbt_cursor_open(struct ocdbt *db, const struct ocdbt_version *v, struct oc
 /* Accepts NULL. */
 void ocdbt_cursor_close(struct ocdbt_cursor *cur);
 /*
- * The value of a key: 1, or 0 when there is none. Fast for keys in ascending order, right in any.
+ * The value of a key: 1, or 0 when it does not exist. Fast for keys in ascending order, right in any.
  */
 int ocdbt_cursor_find(struct ocdbt_cursor *cur, struct span key, struct ocdbt_value *ret);
 /*
@@ -138,7 +138,7 @@ int ocdbt_value_equal(struct ocdbt *a, const struct ocdbt_value *va, struct ocdb
  * many files as threads were at it together, or as target_size asks for.
  *
  * A reference that was given stays true, and its path stays valid, until the writer is freed; the
- * bytes behind it are on the disk after ocdbt_data_sync(), and not sooner. A call that fails
+ * bytes that it names are on the disk after ocdbt_data_sync(), and not sooner. A call that fails
  * (-ENOSPC) has added nothing and may be made again, with one exception: after a failed sync nobody
  * knows what is on the disk, so everything fails from then on but discard and free.
  */
@@ -149,6 +149,7 @@ struct ocdbt_data_opts {
 	unsigned dir_mode;		/* of new directories, under the umask; 0: 0777 */
 	int (*name)(void *arg, uint8_t ret[16]);	/* of each new file; NULL: random */
 	void *name_arg;
+	bool sums;			/* each value is followed by its checksum (kv_sum.h) */
 };
 /* dir is borrowed. opts may be NULL. Nothing is made on the disk before the first value. */
 int ocdbt_data_new(struct io_dir *dir, const struct ocdbt_data_opts *opts, struct ocdbt_data **ret);
@@ -181,7 +182,7 @@ struct ocdbt_data_stats {
 void ocdbt_data_stats(struct ocdbt_data *data, struct ocdbt_data_stats *ret);
 
 /*
- * A value in pieces, so that it need not be in memory. Of one thread at a time. A piece that fails
+ * A value in pieces, so that it need not be in memory. For one thread at a time. A piece that fails
  * is not added; the stream may go on with it again, or be aborted.
  */
 struct ocdbt_stream;
@@ -293,7 +294,7 @@ typedef int ocdbt_finding_fn(void *arg, const struct ocdbt_finding *f);
 
 struct ocdbt_check_opts {
 	bool all_versions;		/* and the version nodes; else the current version */
-	bool unused_files;		/* tell of data files not referred to, no fault; with all_versions */
+	bool unused_files;		/* report data files that nothing refers to, which is not a fault; with all_versions */
 	ocdbt_finding_fn *found;
 	void *arg;
 };

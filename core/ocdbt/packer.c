@@ -10,7 +10,7 @@
  * leave out is known only at its end and touches nothing but the first key and
  * the prefix lengths.
  *
- * Kept true: keys strictly ascend; common is what all keys begin with; the
+ * Invariants: keys strictly ascend; common is what all keys begin with; the
  * strip of no child is below the strip of the node.
  */
 #include <assert.h>

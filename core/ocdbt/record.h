@@ -82,7 +82,8 @@ void ocdbt_files_get(const struct ocdbt_files *f, uint32_t i, struct ocdbt_ref *
 struct ocdbt_filelist {
 	struct arena arena;
 	struct ocdbt_file_name *name;
-	uint32_t n, cap;
+	uint32_t n;
+	size_t cap;
 	uint32_t recent[16];		/* ids + 1 by hash: most entries repeat a file */
 };
 /*
@@ -301,7 +302,7 @@ int ocdbt_record_text(struct buf *out, struct span stored);
  * The text back to a record, appended to ret. The bytes are the same for an uncompressed record as
  * TensorStore and we write it: sorted table without spare files, longest prefixes, shortest
  * numbers. Rules about single values are not checked, so that broken records can be made for
- * tests; -EINVAL names the line that is no such text.
+ * tests; -EINVAL names the line that is malformed.
  */
 int ocdbt_record_undump(struct span text, struct buf *ret);
 /* The lines of a parsed record alone. */

@@ -2,6 +2,7 @@
  * value.c - what a leaf says of a value -> where the value lies, and whether two are equal.
  */
 #include "core/base/err.h"
+#include "core/kv/kv_sum.h"
 #include "core/ocdbt/db.h"
 
 /* Bytes of each value that a comparison holds at a time. */
@@ -21,6 +22,9 @@ int value_locate(struct ocdbt *db, struct db_recent *recent, const struct ocdbt_
 		loc.where = KV_FILE;
 		loc.off = v->ref.off;
 		r = db_file_again(db, recent, &v->ref, &loc.file);
+		/* The file holds the value, or it would have been refused; what follows is a trailer only in ours. */
+		if (r >= 0 && loc.file->size - loc.off - loc.len >= KV_SUM_BYTES)
+			loc.tail = KV_SUM_BYTES;
 	}
 	if (r >= 0)
 		*ret = loc;

@@ -4,7 +4,7 @@
  * The manifest around the same arrays is manifest.c; following references from
  * version node to version node is versions.c.
  *
- * Kept true: generations and commit times strictly ascend in every array; an
+ * Invariants: generations and commit times strictly ascend in every array; an
  * empty version has no statistics; references stay below 2^63.
  */
 #include <assert.h>
@@ -41,7 +41,7 @@ static int refs_parse(struct wire *w, const struct ocdbt_files *files, struct oc
 		uint64_t file = wire_varint(w, UINT64_MAX);
 
 		if (!wire_ok(w))
-			return fail(-EUCLEAN, "version array is cut off");
+			return fail(-EUCLEAN, "version array is truncated");
 		if (file >= files->n)
 			return fail(-EUCLEAN, "version %zu refers to data file %llu of %u", i,
 				    (unsigned long long)file, files->n);
@@ -118,7 +118,7 @@ int ocdbt_versions_parse(struct wire *w, const struct ocdbt_files *files, unsign
 		return fail(-EUCLEAN, "array of %llu versions, the arity is %u",
 			    (unsigned long long)n, 1u << arity_log2);
 	if (wire_left(w) < 16 * n)
-		return fail(-EUCLEAN, "array of %llu versions is cut off", (unsigned long long)n);
+		return fail(-EUCLEAN, "array of %llu versions is truncated", (unsigned long long)n);
 	v = arena_calloc(a, n, sizeof(*v));
 	if (!v)
 		return no_memory(n);
@@ -139,7 +139,7 @@ int ocdbt_versions_parse(struct wire *w, const struct ocdbt_files *files, unsign
 		v[i].commit_time = wire_u64le(w);
 	if (!wire_ok(w))
 		return fail(-EUCLEAN,
-			    "array of %llu versions is cut off or holds a malformed number",
+			    "array of %llu versions is truncated or holds a malformed number",
 			    (unsigned long long)n);
 	for (size_t i = 0; i < n; i++) {
 		r = check_version(v, i);
@@ -204,7 +204,7 @@ int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, si
 		return fail(-EUCLEAN, "array of %llu version nodes, most is %zu",
 			    (unsigned long long)n, max);
 	if (wire_left(w) < (13 + has_height) * n)
-		return fail(-EUCLEAN, "array of %llu version nodes is cut off",
+		return fail(-EUCLEAN, "array of %llu version nodes is truncated",
 			    (unsigned long long)n);
 	v = arena_calloc(a, n, sizeof(*v));
 	if (!v)
@@ -222,7 +222,7 @@ int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, si
 		v[i].height = wire_u8(w);
 	if (!wire_ok(w))
 		return fail(-EUCLEAN,
-			    "array of %llu version nodes is cut off or holds a malformed number",
+			    "array of %llu version nodes is truncated or holds a malformed number",
 			    (unsigned long long)n);
 	for (size_t i = 0; i < n; i++) {
 		r = check_version_ref(v, i);
@@ -264,7 +264,7 @@ static int check_children(const struct ocdbt_vnode *v)
 		return fail(-EUCLEAN, "version node has no children");
 	for (size_t i = 0; i < v->n; i++) {
 		if (v->children[i].generation & (stride - 1))
-			return fail(-EUCLEAN, "child %zu: generation %llu is no multiple of %llu",
+			return fail(-EUCLEAN, "child %zu: generation %llu is not a multiple of %llu",
 				    i, (unsigned long long)v->children[i].generation,
 				    (unsigned long long)stride);
 		if (v->children[i].num_generations > stride)
@@ -289,7 +289,7 @@ static int vnode_parse_body(struct wire *w, struct span transitive, struct ocdbt
 	v->arity_log2 = wire_u8(w);
 	v->height = wire_u8(w);
 	if (!wire_ok(w))
-		return fail(-EUCLEAN, "version node is cut off");
+		return fail(-EUCLEAN, "version node is truncated");
 	if (v->arity_log2 < 1 || v->arity_log2 > OCDBT_ARITY_LOG2_MAX)
 		return fail(-EUCLEAN, "version node: arity 2^%u, known are 2^1 to 2^%d",
 			    v->arity_log2, OCDBT_ARITY_LOG2_MAX);

@@ -4,7 +4,7 @@
  * The bytes of its nodes are version.c. Version nodes are small and rarely
  * wanted, so they are read anew and not kept.
  *
- * Kept true: a child is one lower than its parent and ends with the generation
+ * Invariants: a child is one lower than its parent and ends with the generation
  * that its parent says (R6), so a walk goes down at most 62 steps; what the walk
  * gives strictly ascends, whatever the nodes claim.
  */

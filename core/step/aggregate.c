@@ -39,7 +39,7 @@ static int chunk_key(unsigned rank, struct buf *ret)
 	return r;
 }
 
-/* The pieces of an array behind one another in a temporary file. */
+/* The pieces of an array one after the other in a temporary file. */
 static int join_pieces(struct item *item, const struct aggregate *a, uint64_t bytes, struct io_file **ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
@@ -110,7 +110,7 @@ static int put_number(struct kv *kv, const struct aggregate *a, enum dtype *ret)
 		n = 16;
 		break;
 	default:
-		return fail(-EOPNOTSUPP, "a value of this kind inside an aggregate file is no number");
+		return fail(-EOPNOTSUPP, "a value of this kind inside an aggregate file is not a number");
 	}
 	return kv_put(kv, span_str("0"), span_of(bytes, n));
 }

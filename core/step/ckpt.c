@@ -8,7 +8,7 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/zarr/meta_memo.h"
+#include "core/zarr/meta_cache.h"
 #include "core/zarr/stream.h"
 
 static unsigned processors(void)
@@ -30,7 +30,7 @@ static int open_source(struct ckpt *c)
 		return r;
 	c->shape = c->opts.shape;
 	if (c->shape == SHAPE_UNKNOWN)
-		r = detect_shape(c->source, ".", &c->shape);
+		r = detect_shape(c->source, ".", c->opts.todelete, &c->shape);
 	trace(TRACE_STEP, "source '%s' is a %s", c->opts.source, r < 0 ? "?" : shape_text(c->shape));
 	return r;
 }
@@ -61,7 +61,7 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	if (r >= 0)
 		r = streams_new(&so, &c->streams);
 	if (r >= 0)
-		r = meta_memo_new(&c->metas);
+		r = meta_cache_new(&c->metas);
 	if (r < 0) {
 		ckpt_close(c);
 		return r;
@@ -93,7 +93,7 @@ void ckpt_close(struct ckpt *c)
 	/* Jobs that are under way hold streams and cache entries. */
 	pool_free(c->pool);
 	streams_free(c->streams);
-	meta_memo_free(c->metas);
+	meta_cache_free(c->metas);
 	cache_free(c->cache);
 	io_dir_close(c->source);
 	io_engine_close(c->io);

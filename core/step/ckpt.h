@@ -21,6 +21,7 @@ struct ckpt_opts {
 	const char *io;			/* engine stack: "auto", "trace:sync" */
 	bool keep_written;		/* what is saved stays in the page cache */
 	enum shape shape;		/* SHAPE_UNKNOWN: recognise it */
+	const char *todelete;		/* where deleted steps of a root are moved, below it; or NULL */
 	uint64_t cache_bytes, read_budget, write_budget;
 	const char *spill_dir;		/* NULL: no spill files */
 	uint64_t spill_limit;
@@ -28,6 +29,8 @@ struct ckpt_opts {
 	enum missing missing;
 	enum atomicity atomicity;
 	const char *aggregate_filename;	/* of legacy items: "checkpoint" */
+	/* SOURCE is not a checkpoint: its one item is this safetensors file in it, or "." for the shards in it. NULL: it is one. */
+	const char *safetensors;
 	/* Which extension a leaf's default form has; from the handlers. */
 	tree_ext_fn *ext_of;
 	void *ext_arg;
@@ -45,7 +48,7 @@ struct ckpt {
 	struct pool *pool;		/* NULL until ckpt_start() */
 	struct budget read_budget, write_budget;
 	struct streams *streams;
-	struct meta_memo *metas;
+	struct meta_cache *metas;
 	struct zarr_env env;		/* of all arrays */
 	/*
 	 * Of arrays that are read while another one, made of them, is being read: that one's reader may

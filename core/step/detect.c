@@ -107,7 +107,7 @@ static int names_items(const struct children *c)
 	int r = join(c->rel, "_CHECKPOINT_METADATA", &path);
 
 	if (r >= 0)
-		r = io_slurp(c->dir, path, LIMIT_SMALL_FILE, &text);
+		r = io_read_file(c->dir, path, LIMIT_SMALL_FILE, &text);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
 	if (r < 0)
@@ -129,7 +129,7 @@ static int is_array(struct io_dir *dir, const char *path)
 		return err_passes(r) ? r : 0;
 	if (!span_ends(span_str(path), span_str("zarr.json")))
 		return 1;
-	r = io_slurp(dir, path, LIMIT_SMALL_FILE, &text);
+	r = io_read_file(dir, path, LIMIT_SMALL_FILE, &text);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'zarr.json'", &doc);
 	if (r < 0)
@@ -322,7 +322,42 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 	return bad.code ? err_restore(&bad) : 0;
 }
 
-int detect_shape(struct io_dir *dir, const char *rel, enum shape *ret)
+/* Whether a child directory holds steps that were moved away: 1 or 0. */
+static int holds_deleted(const struct children *c, const struct child *ch, const char *todelete)
+{
+	auto_free char *mark = str_fmt("%s/" DETECT_DELETED_FILE, ch->name), *path = NULL;
+	size_t n = strlen(ch->name);
+	struct stat st;
+	int r;
+
+	if (!ch->is_dir || has_number(ch->name))
+		return 0;
+	if (todelete && !strncmp(todelete, ch->name, n) && (!todelete[n] || todelete[n] == '/'))
+		return 1;
+	r = mark ? join(c->rel, mark, &path) : fail(-ENOMEM, "cannot look at '%s'", ch->name);
+	if (r >= 0)
+		r = io_stat(c->dir, path, &st);
+	return r >= 0 ? 1 : err_passes(r) ? r : 0;
+}
+
+static int leave_out_deleted(struct children *c, const char *todelete)
+{
+	size_t kept = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < c->n; i++) {
+		if (r >= 0)
+			r = holds_deleted(c, &c->child[i], todelete);
+		if (r > 0)
+			free(c->child[i].name);
+		else
+			c->child[kept++] = c->child[i];
+	}
+	c->n = kept;
+	return MIN(r, 0);
+}
+
+int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum shape *ret)
 {
 	const char *path = strcmp(rel, ".") ? rel : dir->path, *last = strrchr(path, '/');
 	enum shape shape = SHAPE_UNKNOWN;
@@ -336,6 +371,8 @@ int detect_shape(struct io_dir *dir, const char *rel, enum shape *ret)
 	if (r >= 0)
 		r = shape_of_children(&c, &shape);
 	if (r >= 0 && shape == SHAPE_UNKNOWN)
+		r = leave_out_deleted(&c, todelete);
+	if (r >= 0 && shape == SHAPE_UNKNOWN)
 		r = shape_of_root(&c, &shape);
 	for (size_t i = 0; i < c.n; i++)
 		others |= !c.child[i].is_dir || counts(&c.child[i]);
@@ -346,7 +383,7 @@ int detect_shape(struct io_dir *dir, const char *rel, enum shape *ret)
 	if (r < 0)
 		return r;
 	if (shape == SHAPE_UNKNOWN)
-		return fail(-EINVAL, "'%s' is no checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
+		return fail(-EINVAL, "'%s' is not a checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
 				     "no manifest.ocdbt and no arrays in it", path);
 	*ret = shape;
 	return 0;

@@ -32,6 +32,8 @@ static int open_dir_store(struct item *item, struct kv **ret)
 	r = kv_dir_open(dir, ret);
 	if (r < 0)
 		io_dir_close(dir);
+	else
+		kv_dir_use_table(*ret);
 	return r;
 }
 
@@ -107,7 +109,10 @@ static int open_parts(struct item *item, const char *path)
 	if (r < 0)
 		return r;
 	item->id = (struct file_id){ st.st_dev, st.st_ino, st.st_ctim };
-	if (S_ISREG(st.st_mode))
+	item->is_file = S_ISREG(st.st_mode);
+	if (item->ckpt->opts.safetensors)
+		return item_read_safetensors(item, path);
+	if (item->is_file)
 		return open_file_item(item, path);
 	r = io_dir_sub(item->ckpt->source, path, &item->dir);
 	if (r >= 0)
@@ -127,6 +132,23 @@ static int remake_tree(struct item *item)
 	return 0;
 }
 
+/* What stands beside the top of the tree, in a mount: keys that are called so must be called otherwise. */
+static unsigned names_of_ours(const struct item *item)
+{
+	const struct tree_node *root = item->tree->root;
+	unsigned ours = NAME_OURS_METADATA;
+	struct stat st;
+
+	if (item->ckpt->shape == SHAPE_ITEM)
+		ours |= NAME_OURS_CONTROL;
+	/* Only where a key asks. One that cannot be looked for may be there. */
+	if (root->kind != TREE_LEAF && tree_child_by_key(root, span_str("_CHECKPOINT_METADATA")) &&
+	    io_stat(item->dir, "_CHECKPOINT_METADATA", &st) != -ENOENT)
+		ours |= NAME_OURS_STEP;
+	err_clear();
+	return ours;
+}
+
 static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct item **ret)
 {
 	auto_of(item) struct item *item = calloc(1, sizeof(*item));
@@ -137,6 +159,7 @@ static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct 
 	atomic_init(&item->refs, 1);
 	atomic_init(&item->last_opened, UINT32_MAX);
 	pthread_mutex_init(&item->lock, NULL);
+	pthread_mutex_init(&item->access_lock, NULL);
 	item->ckpt = ckpt;
 	item->owner = cache_owner();
 	item->path = strdup(path);
@@ -144,7 +167,7 @@ static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct 
 	if (r >= 0 && as_shown && ckpt->opts.retree)
 		r = remake_tree(item);
 	if (r >= 0)
-		r = tree_name(item->tree, ckpt->opts.ext_of, ckpt->opts.ext_arg);
+		r = tree_name(item->tree, names_of_ours(item), ckpt->opts.ext_of, ckpt->opts.ext_arg);
 	if (r < 0)
 		return err_at(r, "item '%s'", path);
 	item->missing_is_error = ckpt->opts.missing == MISSING_ERROR ||
@@ -196,6 +219,7 @@ void item_unref(struct item *item)
 	shardings_free(item->shardings);
 	array_metadatas_free(item->arrays);
 	pthread_mutex_destroy(&item->lock);
+	pthread_mutex_destroy(&item->access_lock);
 	free(item->path);
 	free(item);
 }
@@ -322,7 +346,7 @@ static int index_strings(struct item *item)
 {
 	auto_of(strings) struct strings *strings = NULL;
 	auto_buf text = { 0 };
-	int r = io_slurp(item->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
+	int r = io_read_file(item->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
 
 	if (r == -EISDIR)
 		return fail(-EUCLEAN, "'_strings.json' is a directory");
@@ -374,7 +398,7 @@ static int read_string_leaf(struct item *item, const struct tree_node *leaf, str
 	if (r >= 0 && !buf_str(&path))
 		r = -ENOMEM;
 	if (r >= 0)
-		r = io_slurp(item->dir, (const char *)path.p, LIMIT_STRINGS_BYTES, &text);
+		r = io_read_file(item->dir, (const char *)path.p, LIMIT_STRINGS_BYTES, &text);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return fail(-EUCLEAN, "its text is not stored");
 	return r < 0 ? r : strings_parse_leaf(buf_span(&text), "'_strings.json'", leaf->param, ret);
@@ -419,7 +443,7 @@ static int read_shardings(struct item *item)
 
 	if (item->shardings_read)
 		return 0;
-	r = io_slurp(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
+	r = io_read_file(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
 	if (r >= 0)
 		r = shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
 	r = settle(item, "_sharding", r);
@@ -474,7 +498,7 @@ static int read_first_process(struct item *item)
 	if (r < 0 || !first.name[0])
 		return r;
 	snprintf(path, sizeof(path), "array_metadatas/%s", first.name);
-	r = io_slurp(item->dir, path, LIMIT_SMALL_FILE, &text);
+	r = io_read_file(item->dir, path, LIMIT_SMALL_FILE, &text);
 	return r < 0 ? r : array_metadatas_parse(buf_span(&text), first.name, &item->arrays);
 }
 

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "core/step/access.h"
 #include "core/step/ckpt.h"
 
 /* One directory or file at one time: inode numbers are used again, so the time of change counts too. */
@@ -22,6 +23,13 @@ struct item_address {
 	uint64_t dev, ino;
 	int64_t ctime_s, ctime_ns;
 	uint64_t leaf;
+};
+
+/* What was found of who may read it, and when. */
+struct item_access_memo {
+	struct access top, files;
+	int64_t top_at, files_at, files_took;
+	bool has_leaf_dirs;		/* known with files */
 };
 
 struct array_metadatas;
@@ -39,6 +47,7 @@ struct item {
 	struct tree *stored_tree;	/* what tree was made of by ckpt_opts.retree; NULL: tree is as stored */
 	struct kv **derived;		/* of computed leaves that were opened, by id; protected by lock */
 	bool is_ocdbt, is_unmerged, is_aggregate;
+	bool is_file;			/* a flax or safetensors file, not a directory */
 	struct io_file *aggregate;	/* the legacy file, when there is one */
 	struct span aggregate_bytes;	/* of it, mapped or read */
 	uint64_t owner;			/* of its arrays in the cache */
@@ -46,6 +55,8 @@ struct item {
 	uint64_t n_arrays;		/* leaves that are arrays, scalars or strings */
 	atomic_uint refs;
 	atomic_bool priority_asked;	/* leaves that come first are being prefetched */
+	pthread_mutex_t access_lock;	/* protects access, and the same of the nodes of leaves */
+	struct item_access_memo access;
 	atomic_uint last_opened;	/* id of the leaf opened last: tells who walks the tree */
 
 	/* Read when first asked for; protected by lock until then, immutable after. */
@@ -91,6 +102,15 @@ int item_keep_derived(struct item *item, uint32_t id, struct kv **kv);
 int item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret);
 /* The PRNG implementation of a leaf that is key data: "threefry2x32". Returns the same. */
 int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret);
+/*
+ * Who may read it now: 0555 of the classes that may read all files which hold something of every leaf, and the
+ * directory's 0222. Half a second old at most, but for the modes of very many files.
+ */
+int item_access(struct item *item, struct access *ret);
+/* a becomes that of those who may also read what the leaf has of its own. */
+int item_access_leaf(struct item *item, const struct tree_node *leaf, struct access *a);
+/* Those who may read all leaves of the item's tree from top to before the node numbered `end`. */
+int item_access_leaves(struct item *item, const struct tree_node *top, uint32_t end, struct access *ret);
 /* Bytes that the item holds in memory: what dropping it gives back. */
 uint64_t item_memory(struct item *item);
 

@@ -10,7 +10,9 @@
 int item_read_tree(struct item *item);
 /* The same for a flax checkpoint: all of it is in the file `name` of the item's directory. */
 int item_read_file(struct item *item, const char *name);
-/* Index `_strings.json`, once. No file is no error. */
+/* The same for the one item of ckpt_opts.safetensors. */
+int item_read_safetensors(struct item *item, const char *path);
+/* Index `_strings.json`, once. A missing file is not an error. */
 int item_read_strings(struct item *item);
 
 #endif

@@ -4,7 +4,7 @@
  * From `_METADATA`, with the values of a legacy aggregate file beside it; without it from the
  * aggregate file alone, or from the names of arrays and strings.
  *
- * Kept true: what is stored and no document names is in the tree, or the item is an error.
+ * Invariants: what is stored and no document names is in the tree, or the item is an error.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -64,7 +64,7 @@ static int open_aggregate(struct item *item, const char *name)
 	if (item->aggregate->size > AGGREGATE_IN_MEMORY) {
 		r = map_copy(item);
 	} else {
-		r = io_slurp(item->dir, name, AGGREGATE_IN_MEMORY, &item->aggregate_buf);
+		r = io_read_file(item->dir, name, AGGREGATE_IN_MEMORY, &item->aggregate_buf);
 		item->aggregate_bytes = buf_span(&item->aggregate_buf);
 	}
 	return r < 0 ? r : 1;
@@ -260,7 +260,7 @@ static int read_metadata(struct item *item, struct span text, bool has_aggregate
 int item_read_tree(struct item *item)
 {
 	auto_buf text = { 0 };
-	int aggregate, r = io_slurp(item->dir, "_METADATA", LIMIT_JSON_BYTES, &text);
+	int aggregate, r = io_read_file(item->dir, "_METADATA", LIMIT_JSON_BYTES, &text);
 	bool has_metadata = r >= 0;
 
 	if (r < 0 && r != -ENOENT)

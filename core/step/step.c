@@ -19,7 +19,7 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 	auto_of(step_meta) struct step_meta *m = NULL;
 	auto_buf text = { 0 };
 	struct stat st;
-	int r = io_slurp(dir, "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
+	int r = io_read_file(dir, "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
 
 	if (r >= 0)
 		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &m);
@@ -39,8 +39,8 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 }
 
 /*
- * By its name alone: 1 a step, 0 none, -1 only its content can tell. A number behind "ckpt_" is a step
- * by Orbax's formats; behind anything else ("checkpoint3" of flax, "run-7" of a format of the user's)
+ * By its name alone: 1 a step, 0 none, -1 only its content can tell. A number after "ckpt_" is a step
+ * by Orbax's formats; after anything else ("checkpoint3" of flax, "run-7" of a format of the user's)
  * it may be one.
  */
 static int told_by_name(struct span name, bool show_tmp)
@@ -156,7 +156,7 @@ static int add_step(void *arg, const char *name, unsigned char type)
 	return 0;
 }
 
-/* Temporary ones, which have no number of their own, come behind. */
+/* Temporary ones, which have no number of their own, come last. */
 static int by_number(const void *a, const void *b)
 {
 	const struct step_entry *x = a, *y = b;

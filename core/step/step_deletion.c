@@ -42,7 +42,7 @@ static int check_item(struct span s, const char *what)
 		good = good && !span_eq(s, span_str(reserved[i]));
 	for (size_t i = 0; i < s.n; i++)
 		good = good && s.p[i] != '/' && s.p[i] != '\\' && s.p[i] != '\0';
-	return good ? 0 : fail(-EUCLEAN, "%s: '%.*s' is no name of an item", what, SPAN_ARG(s));
+	return good ? 0 : fail(-EUCLEAN, "%s: '%.*s' is not a name of an item", what, SPAN_ARG(s));
 }
 
 /* The original document without the item, as text with sorted members. */

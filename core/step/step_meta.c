@@ -136,7 +136,7 @@ static const char *const step_names[] = {
 	"commit_timestamp_nsecs", "custom_metadata",
 };
 
-/* A member of the map; a handler that is no text is kept as none, for the item may be there. */
+/* A member of the map; a handler that is not a text is kept as none, for the item may be there. */
 static int take_item(struct members *m, struct json_pull *p, struct span name, struct buf *items)
 {
 	struct step_item item = { .handler = span_of(NULL, 0) };

@@ -11,22 +11,44 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 
-/* Where STEP_TMP begins in a name; name.n when it does not occur. */
-static size_t find_tmp(struct span name)
+/* What a temporary name is made of; false: it is not one. */
+static bool split_tmp(struct span name, struct span *ret_final, struct span *ret_rest)
 {
 	const uint8_t *at = name.n ? memmem(name.p, name.n, STEP_TMP, sizeof(STEP_TMP) - 1) : NULL;
+	size_t mark = sizeof(STEP_TMP) - 1, skip = 0;
 
-	return at ? (size_t)(at - name.p) : name.n;
+	/* Nothing before the mark is the lock file in a draft, and not a draft. */
+	if (!at && name.n > 2 && name.p[0] == '.') {
+		at = memmem(name.p + 2, name.n - 2, STEP_DRAFT, sizeof(STEP_DRAFT) - 1);
+		mark = sizeof(STEP_DRAFT) - 1;
+		skip = 1;
+	}
+	if (!at)
+		return false;
+	*ret_final = span_of(name.p + skip, (size_t)(at - name.p) - skip);
+	*ret_rest = span_from(name, (size_t)(at - name.p) + mark);
+	return true;
 }
 
 bool step_name_is_tmp(struct span name)
 {
-	return find_tmp(name) < name.n;
+	struct span final, rest;
+
+	return split_tmp(name, &final, &rest);
 }
 
 struct span step_name_final(struct span name)
 {
-	return span_of(name.p, find_tmp(name));
+	struct span final, rest;
+
+	return split_tmp(name, &final, &rest) ? final : name;
+}
+
+struct span step_name_rest(struct span name)
+{
+	struct span final, rest;
+
+	return split_tmp(name, &final, &rest) ? rest : span_of(NULL, 0);
 }
 
 static bool is_digit(uint8_t c)
@@ -93,28 +115,29 @@ int step_name_check(struct span name)
 	struct step_name n;
 
 	if (memchr(name.p, '/', name.n) || memchr(name.p, '\0', name.n))
-		return fail(-EINVAL, "'%.*s' is no name of a directory", SPAN_ARG(name));
+		return fail(-EINVAL, "'%.*s' is not a name of a directory", SPAN_ARG(name));
 	if (!step_name_parse(name, &n))
-		return fail(-EINVAL, "'%.*s' is no name of a step: it must end in a number",
+		return fail(-EINVAL, "'%.*s' is not a name of a step: it must end in a number",
 			    SPAN_ARG(name));
 	if (!step_name_is_orbax(&n))
 		return fail(-EINVAL,
-			    "'%.*s' is no name of a step: '%.*s' before the number must end in '_'",
+			    "'%.*s' is not a name of a step: '%.*s' before the number must end in '_'",
 			    SPAN_ARG(name), SPAN_ARG(n.prefix));
 	if (name.n + sizeof(STEP_TMP) - 1 > LIMIT_NAME_BYTES)
-		return fail(-EINVAL, "'%.*s' is no name of a step: it is longer than %zu bytes",
+		return fail(-EINVAL, "'%.*s' is not a name of a step: it is longer than %zu bytes",
 			    SPAN_ARG(name), LIMIT_NAME_BYTES - (sizeof(STEP_TMP) - 1));
 	return 0;
 }
 
 int step_name_draft(struct span name, struct span *ret_final)
 {
-	struct span final = step_name_final(name);
+	/* A name on the disk is not one that anybody makes in a mount. */
+	struct span final = name.n && name.p[0] == '.' ? name : step_name_final(name);
 	int r;
 
 	if (final.n == name.n) {
 		if (!span_ends(name, span_str(".tmp")))
-			return fail(-EINVAL, "'%.*s' is no name of a draft: it must end in '.tmp'",
+			return fail(-EINVAL, "'%.*s' is not a name of a draft: it must end in '.tmp'",
 				    SPAN_ARG(name));
 		final.n -= strlen(".tmp");
 	}
@@ -126,5 +149,10 @@ int step_name_draft(struct span name, struct span *ret_final)
 
 int step_name_on_disk(struct span final, struct buf *ret)
 {
-	return buf_addf(ret, "%.*s%s", SPAN_ARG(final), STEP_TMP);
+	return buf_addf(ret, ".%.*s%s", SPAN_ARG(final), STEP_DRAFT);
+}
+
+char *step_name_temporary(const char *final, const char *rest)
+{
+	return str_fmt(".%s" STEP_DRAFT "%s", final, rest);
 }

@@ -8,12 +8,12 @@
 
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
-#include "core/tree/text_set.h"
+#include "core/tree/interner.h"
 
 struct reading {
 	struct json_pull in;
 	struct array_metadatas *ret;
-	struct text_set texts;		/* equal shapes' neighbours and key implementations */
+	struct interner texts;		/* equal shapes' neighbours and key implementations */
 	struct buf entries;		/* of struct array_metadata */
 };
 
@@ -55,7 +55,7 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 	}
 	/* As bytes they are texts like others, and most arrays have one of a few shapes. */
 	if (r >= 0)
-		r = text_set_keep(&x->texts, &x->ret->arena,
+		r = interner_add(&x->texts, &x->ret->arena,
 				  span_of(shape, rank * sizeof(shape[0])), &kept);
 	if (r < 0)
 		return r;
@@ -69,7 +69,7 @@ static int take_text(struct reading *x, struct span *ret)
 	struct span s;
 	int r = json_pull_str(&x->in, &s);
 
-	return r < 0 ? r : text_set_keep(&x->texts, &x->ret->arena, s, ret);
+	return r < 0 ? r : interner_add(&x->texts, &x->ret->arena, s, ret);
 }
 
 /* The text of ext_metadata again, for the one member that is looked at. */
@@ -89,7 +89,7 @@ static int find_key_impl(struct reading *x, struct span ext, struct span *ret)
 		}
 		r = json_pull_str(&in, &s);
 		if (r >= 0)
-			r = text_set_keep(&x->texts, &x->ret->arena, s, ret);
+			r = interner_add(&x->texts, &x->ret->arena, s, ret);
 	}
 	return r;
 }
@@ -106,7 +106,7 @@ static int take_ext(struct reading *x, struct array_metadata *e)
 		return json_pull_bad(&x->in, "ext_metadata is not an object");
 	r = json_pull_respell(&x->in, &text);
 	if (r >= 0)
-		r = text_set_keep(&x->texts, &x->ret->arena, buf_span(&text), &e->ext);
+		r = interner_add(&x->texts, &x->ret->arena, buf_span(&text), &e->ext);
 	return r < 0 ? r : find_key_impl(x, e->ext, &e->key_impl);
 }
 
@@ -184,7 +184,7 @@ int array_metadatas_parse(struct span json, const char *what, struct array_metad
 	a->n = x.entries.n / sizeof(*a->entries);
 	a->entries = (void *)x.entries.p;
 	json_pull_release(&x.in);
-	text_set_release(&x.texts);
+	interner_release(&x.texts);
 	if (r < 0)
 		return r;
 	a->by_param = calloc(a->n + 1, sizeof(*a->by_param));

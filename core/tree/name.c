@@ -4,8 +4,8 @@
  * Which child of a tree a name belongs to is tree_name.c's business, and the part of a name
  * after the stem is name_view.c's.
  *
- * Kept true: name_unescape(name_escape(key)) is key for every key whose name is not shortened;
- * for every stem at most one key is accepted; no result holds '/', NUL, '[', ']' or '@', is "."
+ * Invariants: name_unescape(name_escape(key)) is key for every key whose name is not shortened;
+ * for every stem and place at most one key is accepted; no result holds '/', NUL, '[', ']' or '@', is "."
  * or "..", or is longer than LIMIT_NAME_BYTES.
  */
 #include "core/tree/name.h"
@@ -21,10 +21,8 @@ static const char *ext_text[NAME_EXT_COUNT] = {
 	"", ".npy", ".bin", ".json", ".txt", ".null", ".safetensors", ".html",
 };
 
-/* Names of ours that a tree, an item or a root can hold beside keys. */
-static const char *const reserved_names[] = {
-	"_METADATA", "_CHECKPOINT_METADATA", ".pytreefs", "latest",
-};
+/* In the order of the bits of enum name_ours. */
+static const char *const names_of_ours[] = { "_METADATA", "_CHECKPOINT_METADATA", ".pytreefs" };
 
 const char *name_ext_text(enum name_ext ext)
 {
@@ -68,16 +66,16 @@ bool name_is_hashed(struct span stem)
 	return true;
 }
 
-static bool is_reserved(struct span key)
+static bool is_ours(struct span key, unsigned ours)
 {
-	for (size_t i = 0; i < ARRAY_LEN(reserved_names); i++)
-		if (span_eq(key, span_str(reserved_names[i])))
+	for (size_t i = 0; i < ARRAY_LEN(names_of_ours); i++)
+		if (ours & 1u << i && span_eq(key, span_str(names_of_ours[i])))
 			return true;
 	return false;
 }
 
 /* Append the stem of a key, however long. bare: no extension will follow. */
-static int escape_stem(struct span key, bool bare, bool reserved, struct buf *ret)
+static int escape_stem(struct span key, bool bare, unsigned ours, struct buf *ret)
 {
 	static const char always[] = "/%[]@";
 	bool dots = span_eq(key, span_str(".")) || span_eq(key, span_str(".."));
@@ -91,7 +89,7 @@ static int escape_stem(struct span key, bool bare, bool reserved, struct buf *re
 		odd = key.n - HASH_DIGITS - 1;
 	else if (bare && name_ext_of(key))
 		odd = key.n - strlen(name_ext_text(name_ext_of(key)));
-	else if (bare && reserved && is_reserved(key))
+	else if (bare && is_ours(key, ours))
 		odd = 0;
 	for (size_t i = 0; i < key.n && r >= 0; i++) {
 		uint8_t c = key.p[i];
@@ -147,7 +145,7 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 {
 	auto_buf name = { 0 };
 	uint8_t digest[32];
-	int r = escape_stem(key, is_bare(use, ext), false, &name);
+	int r = escape_stem(key, is_bare(use, ext), 0, &name);
 
 	if (r >= 0)
 		r = hash_key(key, attempt, digest);
@@ -162,11 +160,10 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 	return r < 0 ? r : buf_add_span(ret, buf_span(&name));
 }
 
-int name_escape(struct span key, enum name_use use, enum name_ext ext, bool reserved,
-		struct buf *ret)
+int name_escape(struct span key, enum name_use use, enum name_ext ext, unsigned ours, struct buf *ret)
 {
 	size_t was = ret->n;
-	int r = escape_stem(key, is_bare(use, ext), reserved, ret);
+	int r = escape_stem(key, is_bare(use, ext), ours, ret);
 
 	if (r >= 0)
 		r = buf_add_str(ret, name_ext_text(ext));
@@ -205,9 +202,10 @@ static int decode(struct span stem, struct buf *ret)
 	return r;
 }
 
-int name_unescape(struct span stem, enum name_use use, bool reserved, struct buf *ret_key)
+int name_unescape(struct span stem, enum name_use use, unsigned ours, struct buf *ret_key)
 {
 	auto_buf key = { 0 }, again = { 0 };
+	bool bare = use == NAME_CONTAINER;
 	int r;
 
 	if (stem.n > LIMIT_NAME_BYTES)
@@ -217,8 +215,11 @@ int name_unescape(struct span stem, enum name_use use, bool reserved, struct buf
 		return fail(-EINVAL, "name '%.*s' is shortened: its key is in user.pytree.key",
 			    SPAN_ARG(stem));
 	r = decode(stem, &key);
+	/* Escaped as it is where it is ours: taken from there. */
+	if (r >= 0 && bare && stem.n && stem.p[0] == '%' && is_ours(buf_span(&key), NAME_OURS_ALL))
+		ours = NAME_OURS_ALL;
 	if (r >= 0)
-		r = escape_stem(buf_span(&key), use == NAME_CONTAINER, reserved, &again);
+		r = escape_stem(buf_span(&key), bare, ours, &again);
 	if (r < 0)
 		return r;
 	if (!span_eq(buf_span(&again), stem))

@@ -36,14 +36,24 @@ enum name_ext name_ext_of(struct span name);
 enum name_use { NAME_LEAF, NAME_CONTAINER };
 
 /*
+ * Names of ours that a directory with keys can hold: a set of bits says which stand in one. A key
+ * equal to one that stands there gets its first byte escaped; everywhere else it is a key like any other.
+ * `latest` is none of them: it stands only beside steps, whose names are not keys.
+ */
+enum name_ours {
+	NAME_OURS_METADATA = 1 << 0,	/* `_METADATA`: the top of every tree */
+	NAME_OURS_STEP = 1 << 1,	/* `_CHECKPOINT_METADATA`: the top of a tree that is a whole step */
+	NAME_OURS_CONTROL = 1 << 2,	/* `.pytreefs`: the top of a mount */
+	NAME_OURS_ALL = (1 << 3) - 1,
+};
+
+/*
  * The file name of a key, appended to ret: escaped, with the extension's text, shortened with '~'
  * and a hash when it would exceed LIMIT_NAME_BYTES. ext is NAME_EXT_NONE for containers and opaque
  * files; both are spelled as containers are.
- * reserved: the place holds names of ours ("_METADATA", ...), so an equal one gets its first byte
- * escaped; it matters only without an extension.
+ * ours: bits of enum name_ours; they matter only without an extension.
  */
-int name_escape(struct span key, enum name_use use, enum name_ext ext, bool reserved,
-		struct buf *ret);
+int name_escape(struct span key, enum name_use use, enum name_ext ext, unsigned ours, struct buf *ret);
 /*
  * The `~` form also for a short name: for two leaves that collide. attempt is 0; a higher one gives
  * another hash, for when even these are equal.
@@ -59,8 +69,11 @@ bool name_is_hashed(struct span stem);
  * The key of a stem (a name without its extension): 0, or -EINVAL when it is in the `~` form, an
  * escape is malformed or the name is not how name_escape() would spell that key (so that each key
  * has one name). For an opaque file's name use is NAME_CONTAINER. The key may be any bytes.
+ *
+ * One exception: the escaped spelling of a name of ours is accepted where that name does not stand, too,
+ * because a copy comes from a place where it does ("%2Epytreefs" in a mount of one item).
  */
-int name_unescape(struct span stem, enum name_use use, bool reserved, struct buf *ret_key);
+int name_unescape(struct span stem, enum name_use use, unsigned ours, struct buf *ret_key);
 
 /* One axis of a box. */
 struct name_slice {
@@ -69,7 +82,7 @@ struct name_slice {
 	int64_t start, stop, step;	/* INDEX: start; step >= 1, 1 when left out */
 };
 
-/* A name taken apart: stem[box]@cast@shape.ext, each part but the stem optional. */
+/* A name taken apart: stem, box, cast, shape, extension; each part but the stem is optional. */
 struct name_view {
 	struct span stem;		/* still escaped, never empty; borrowed from the name */
 	enum name_ext ext;
@@ -83,9 +96,10 @@ struct name_view {
 
 /*
  * Take a name apart; 0, or -EINVAL with the reason. A name without view parts gives only stem and
- * ext. Grammar: box "[" slice ("," slice)* "]" at most once and directly after the stem, then at
- * most one cast and one shape in any order, then the extension, which a view must have. No blanks,
- * no leading zeros, no "+", no "-0". Whether a box or a cast fits the leaf is not looked at.
+ * ext. Grammar: after the stem at most one box "[" slice ("," slice)* "]", one cast and one shape, in
+ * any order (it changes nothing: view_of_name() applies the shape, then the box, then the cast), then the
+ * extension, which a view must have. No blanks, no leading zeros, no "+", no "-0". Whether a box or a
+ * cast fits the leaf is not checked.
  * '[', ']' and '@' are escaped in keys, so they always begin a view.
  */
 int name_view_parse(struct span name, struct name_view *ret);

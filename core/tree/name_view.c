@@ -1,10 +1,10 @@
 /*
- * name_view.c - the grammar of a name: stem[box]@cast@shape.ext.
+ * name_view.c - the grammar of a name: a stem; [box], @cast and @shape in any order; an extension.
  *
  * Only the grammar: whether the leaf exists, the box lies inside it and the cast is a type is
  * for the caller to see, and the stem stays as it is (name.c).
  *
- * Kept true: what name_view_print() writes, name_view_parse() reads back to the same view.
+ * Invariants: what name_view_print() writes, name_view_parse() reads back to the same view.
  */
 #include <inttypes.h>
 
@@ -164,7 +164,7 @@ static int parse_cast(struct span name, struct span s, struct name_view *v)
 	if (v->has_cast)
 		return malformed(name, "two casts");
 	for (size_t i = 0; i < s.n; i++) {
-		bool letter = s.p[i] >= 'a' && s.p[i] <= 'z';
+		bool letter = (s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= 'A' && s.p[i] <= 'Z');
 		bool other = (s.p[i] >= '0' && s.p[i] <= '9') || s.p[i] == '_';
 
 		if (!letter && !(other && i))
@@ -175,6 +175,31 @@ static int parse_cast(struct span name, struct span s, struct name_view *v)
 	v->has_cast = true;
 	v->cast = s;
 	return 0;
+}
+
+/* "[...]" or "@..." at the start of *rest, which is moved past it. */
+static int take_part(struct span name, struct span *rest, struct name_view *v)
+{
+	struct span part = span_from(*rest, 1);
+	int r;
+
+	if (rest->p[0] == '[') {
+		size_t n = until(part, ']', ']');
+
+		if (n == part.n)
+			return malformed(name, "the box has no end");
+		if (v->has_box)
+			return malformed(name, "two boxes");
+		r = parse_box(name, span_of(part.p, n), v);
+		*rest = span_from(*rest, n + 2);
+		return r;
+	}
+	if (rest->p[0] != '@')
+		return malformed(name, "something other than '[' or '@' follows the box");
+	part = span_of(part.p, until(part, '@', '['));
+	r = is_shape(part) ? parse_shape(name, part, v) : parse_cast(name, part, v);
+	*rest = span_from(*rest, part.n + 1);
+	return r;
 }
 
 int name_view_parse(struct span name, struct name_view *ret)
@@ -190,22 +215,8 @@ int name_view_parse(struct span name, struct name_view *ret)
 		return malformed(name, "nothing before the extension or view");
 	if (rest.n && v.ext == NAME_EXT_NONE)
 		return malformed(name, "a view needs an extension");
-	if (rest.n && rest.p[0] == '[') {
-		n = until(rest, ']', ']');
-		if (n == rest.n)
-			return malformed(name, "the box has no end");
-		r = parse_box(name, span_of(rest.p + 1, n - 1), &v);
-		rest = span_from(rest, n + 1);
-	}
-	while (r >= 0 && rest.n) {
-		struct span part = span_from(rest, 1);
-
-		if (rest.p[0] != '@')
-			return malformed(name, "something follows the box");
-		part = span_of(part.p, until(part, '@', '['));
-		r = is_shape(part) ? parse_shape(name, part, &v) : parse_cast(name, part, &v);
-		rest = span_from(rest, part.n + 1);
-	}
+	while (r >= 0 && rest.n)
+		r = take_part(name, &rest, &v);
 	if (r >= 0)
 		*ret = v;
 	return r;

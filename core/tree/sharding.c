@@ -3,7 +3,7 @@
  *
  * The file that holds many is sharding_file.c.
  *
- * Kept true: a mesh axis occurs at most once in a spec; ids, when there are any, are as many as the
+ * Invariants: a mesh axis occurs at most once in a spec; ids, when there are any, are as many as the
  * mesh has devices.
  */
 #include "core/tree/sharding.h"
@@ -200,16 +200,16 @@ static int take_spec_axis(struct json_pull *in, struct sharding *s, uint32_t *us
 	int r = json_pull_kind(in);
 
 	if (r == JSON_NULL) {
-		ret->form = SHARDING_WHOLE;
+		ret->format = SHARDING_WHOLE;
 		r = json_pull_skip(in);
 	} else if (r == JSON_ARRAY) {
-		ret->form = SHARDING_LIST;
+		ret->format = SHARDING_LIST;
 		r = json_pull_enter(in, JSON_ARRAY);
 		/* Each axis occurs once, so there are at most LIMIT_RANK. */
 		while (r >= 0 && (r = json_pull_next(in, NULL)) > 0)
 			r = take_axis(in, s, used, &axes[n++]);
 	} else if (r >= 0) {
-		ret->form = SHARDING_ONE;
+		ret->format = SHARDING_ONE;
 		r = take_axis(in, s, used, &axes[n++]);
 	}
 	if (r < 0)
@@ -328,9 +328,9 @@ static int put_spec_axis(struct buf *out, const struct sharding *s, const struct
 
 	for (unsigned i = 0; i < a->n; i++)
 		names[i] = s->names[a->mesh_axes[i]];
-	if (a->form == SHARDING_WHOLE)
+	if (a->format == SHARDING_WHOLE)
 		return buf_add_str(out, "null");
-	return a->form == SHARDING_ONE ? json_put_str(out, names[0], JSON_PYTHON)
+	return a->format == SHARDING_ONE ? json_put_str(out, names[0], JSON_PYTHON)
 				       : put_texts(out, names, a->n);
 }
 

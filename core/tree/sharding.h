@@ -20,7 +20,7 @@ struct shardings {
 	size_t n;
 };
 
-/* The whole file. -EUCLEAN: not JSON, a name that is not base64, a value that is no string. */
+/* The whole file. -EUCLEAN: not JSON, a name that is not base64, a value that is not a string. */
 int shardings_parse(struct span json, const char *what, struct shardings **ret);
 /* The text of one parameter: 1, or 0 when there is none. */
 int shardings_find(const struct shardings *s, struct span param, struct span *ret_text);
@@ -34,7 +34,7 @@ enum sharding_kind { SHARDING_UNKNOWN, SHARDING_NAMED, SHARDING_SINGLE };
 
 /* One array axis of a partition spec: null, one mesh axis, or a list of them. */
 struct sharding_axis {
-	enum { SHARDING_WHOLE, SHARDING_ONE, SHARDING_LIST } form;
+	enum { SHARDING_WHOLE, SHARDING_ONE, SHARDING_LIST } format;
 	unsigned n;
 	const uint8_t *mesh_axes;	/* positions in the mesh, the slowest first */
 };

@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 #include "core/tree/sharding.h"
-#include "core/tree/text_set.h"
+#include "core/tree/interner.h"
 
 static int no_memory(const char *what)
 {
@@ -54,7 +54,7 @@ static int set_entries(struct shardings *s, struct placed *all, size_t n)
 }
 
 static int take_entry(struct json_pull *in, struct span name, struct shardings *s,
-		      struct text_set *texts, struct buf *entries)
+		      struct interner *texts, struct buf *entries)
 {
 	struct placed placed = { .place = entries->n / sizeof(placed) };
 	auto_buf param = { 0 };
@@ -65,7 +65,7 @@ static int take_entry(struct json_pull *in, struct span name, struct shardings *
 		return r == -EUCLEAN ? json_pull_bad(in, "a parameter's name is not base64") : r;
 	r = json_pull_str(in, &text);
 	if (r >= 0)
-		r = text_set_keep(texts, &s->arena, text, &placed.e.text);
+		r = interner_add(texts, &s->arena, text, &placed.e.text);
 	if (r >= 0)
 		r = arena_keep(&s->arena, buf_span(&param), &placed.e.param);
 	return r < 0 ? r : buf_add(entries, &placed, sizeof(placed));
@@ -74,7 +74,7 @@ static int take_entry(struct json_pull *in, struct span name, struct shardings *
 int shardings_parse(struct span json, const char *what, struct shardings **ret)
 {
 	auto_of(shardings) struct shardings *s = calloc(1, sizeof(*s));
-	auto_text_set texts = { 0 };
+	auto_interner texts = { 0 };
 	auto_buf entries = { 0 };
 	auto_json_pull in = { 0 };
 	struct span name;

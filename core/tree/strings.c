@@ -245,7 +245,7 @@ int strings_parse_leaf(struct span json, const char *what, struct span param, st
 	if (r < 0)
 		return r;
 	if (!raw.p)
-		return fail(-EUCLEAN, "%s: there is no member '%.*s'", what, SPAN_ARG(param));
+		return fail(-EUCLEAN, "%s: member '%.*s' does not exist", what, SPAN_ARG(param));
 	return strings_text(raw, what, ret);
 }
 
@@ -289,7 +289,7 @@ static int take_part(struct span *name, struct buf *part)
 			c = name->p[++i] == '0' ? '~' : '/';
 		r = buf_add_byte(part, c);
 	}
-	/* A '/' at the end has an empty part behind it. */
+	/* A '/' at the end has an empty part after it. */
 	*name = i < name->n ? span_from(*name, i + 1) : span_of(NULL, 0);
 	return r;
 }

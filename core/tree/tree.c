@@ -165,6 +165,22 @@ static struct tree_node *list_walk(struct tree_node *node, unsigned *depth)
 	return node ? node->next : NULL;
 }
 
+/* A namedtuple's children in the order of its fields; one without a field, of which there is none, would come last. */
+static void order_fields(struct tree_node **nodes, uint32_t n, const struct tree_type *type)
+{
+	uint32_t at = 0;
+
+	for (size_t i = 0; i < type->n_fields; i++)
+		for (uint32_t k = at; k < n; k++)
+			if (span_eq(nodes[k]->key, type->fields[i])) {
+				struct tree_node *found = nodes[k];
+
+				nodes[k] = nodes[at];
+				nodes[at++] = found;
+				break;
+			}
+}
+
 int tree_sort(struct tree *tree)
 {
 	auto_free struct tree_node **order = calloc((size_t)tree->n_nodes + 1, sizeof(*order));
@@ -173,10 +189,15 @@ int tree_sort(struct tree *tree)
 	if (!order)
 		return fail(-ENOMEM, "cannot build a tree: not enough memory");
 	for (struct tree_node *n = tree->root; n; n = list_walk(n, &depth)) {
-		if (n->kind != TREE_DICT || !n->n_children)
+		bool fields = n->kind == TREE_NAMEDTUPLE && n->type && n->type->fields;
+
+		if ((n->kind != TREE_DICT && !fields) || !n->n_children)
 			continue;
 		collect(n, order);
-		sort_nodes(order, n->n_children, by_key);
+		if (fields)
+			order_fields(order, n->n_children, n->type);
+		else
+			sort_nodes(order, n->n_children, by_key);
 		relink(n, order);
 	}
 	return 0;

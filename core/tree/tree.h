@@ -64,11 +64,14 @@ struct aggregate {
 	};
 };
 
-struct derived;				/* of handlers/transform.h */
+struct derived;				/* of handlers/transform/transform.h */
 
 /* What rich types know of a namedtuple. */
 struct tree_type {
 	struct span module, clazz;
+	/* Of a tree that grows: the order that tree_sort() gives the children, which have these keys. NULL: as they are. */
+	const struct span *fields;
+	size_t n_fields;
 };
 
 struct tree_node {
@@ -153,11 +156,15 @@ int tree_print_aggregate(const struct tree *tree, struct buf *ret);
 int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret);
 
 /*
- * Give every node its name. ext_of says which default extension a leaf has (from its handler).
- * Collisions get the '~' form and a log line. Must be called once, before the look-ups by name.
+ * Give every node its name. ext_of says which default extension a leaf has (from its handler); ours,
+ * bits of enum name_ours, which names of ours stand beside the tree's top. Collisions get the '~' form
+ * and a log line. Must be called once, before the look-ups by name.
  */
 typedef enum name_ext tree_ext_fn(void *arg, const struct tree_node *leaf);
-int tree_name(struct tree *tree, tree_ext_fn *ext_of, void *arg);
+int tree_name(struct tree *tree, unsigned ours, tree_ext_fn *ext_of, void *arg);
+
+/* {"module": ..., "clazz": ..., "fields": [...]} of a namedtuple, appended; -ENODATA for all else. */
+int tree_namedtuple_json(const struct tree_node *node, struct buf *ret);
 
 /* The child of that name, or NULL. */
 const struct tree_node *tree_child(const struct tree_node *dir, struct span name);

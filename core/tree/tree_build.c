@@ -17,13 +17,13 @@ static int out_of_memory(void)
 void tree_build_release(struct tree_build *b)
 {
 	free(b->slots);
-	text_set_release(&b->texts);
+	interner_release(&b->texts);
 	*b = (struct tree_build){ 0 };
 }
 
 int tree_build_text(struct tree_build *b, struct span text, struct span *ret)
 {
-	return text_set_keep(&b->texts, &b->tree->arena, text, ret);
+	return interner_add(&b->texts, &b->tree->arena, text, ret);
 }
 
 static int grow_slots(struct tree_build *b)
@@ -192,7 +192,7 @@ int tree_from_names(const struct span *names, const bool *is_string, size_t n, s
 	int r;
 
 	if (n == 0)
-		return fail(-EUCLEAN, "there are no parameters");
+		return fail(-EUCLEAN, "the list of parameters is empty");
 	if (n > LIMIT_TREE_NODES)
 		return fail(-EFBIG, "the tree has more than %d nodes", LIMIT_TREE_NODES);
 	r = tree_new(&tree);

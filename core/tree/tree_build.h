@@ -4,7 +4,7 @@
 #ifndef PYTREEFS_TREE_BUILD_H
 #define PYTREEFS_TREE_BUILD_H
 
-#include "core/tree/text_set.h"
+#include "core/tree/interner.h"
 #include "core/tree/tree.h"
 
 /*
@@ -15,7 +15,7 @@ struct tree_build {
 	struct tree *tree;		/* borrowed */
 	struct tree_node **slots;	/* hash table of (parent, key); owned */
 	size_t n_slots, used;
-	struct text_set texts;
+	struct interner texts;
 };
 
 void tree_build_release(struct tree_build *b);

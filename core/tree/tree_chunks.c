@@ -1,8 +1,8 @@
 /*
  * tree_chunks.c - arrays of the legacy aggregate file: one piece, or cut in chunks.
  *
- * Kept true: an array's bytes are its elements times one item size, and its chunks behind each
- * other are its bytes.
+ * Invariants: an array's bytes are its elements times one item size, and its chunks, one after the
+ * other, are its bytes.
  */
 #include <stdio.h>
 
@@ -72,7 +72,7 @@ static int take_sequence(struct tree *tree, const char *what, const struct tree_
 	return 0;
 }
 
-/* The chunks behind each other; n > 0. */
+/* The chunks one after the other; n > 0. */
 static int join_chunks(struct tree *tree, const char *what, struct tree_node *const *chunks,
 		       uint32_t n, const struct span **ret, uint64_t *ret_bytes)
 {

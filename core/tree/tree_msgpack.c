@@ -10,7 +10,7 @@
  * nothing is allocated before an item has been read. Values in extensions are parsed where they
  * stand, an array's bytes are never copied.
  *
- * Kept true: texts are UTF-8, keys are texts, no value is longer than the bytes that hold it.
+ * Invariants: texts are UTF-8, keys are texts, no value is longer than the bytes that hold it.
  */
 #include "core/base/limits.h"
 
@@ -77,7 +77,7 @@ static int payload_array(struct unpack *u, unsigned n, struct value *ret)
 	if (p->level == 1 && (p->complex ? n == 2 : n == 3))
 		return 0;
 	if (p->level != 2 || p->complex || p->item != 0)
-		return broken(u, p->complex ? "a complex number is no pair" : "malformed array");
+		return broken(u, p->complex ? "a complex number is not a pair" : "malformed array");
 	if (n > AGGREGATE_RANK_MAX)
 		return fail(-EOPNOTSUPP, "%s: an array of %u axes is not supported (at most %d)",
 			    u->what, n, AGGREGATE_RANK_MAX);
@@ -96,7 +96,7 @@ static int payload_axis(struct unpack *u, const struct value *v)
 static int payload_number(struct unpack *u, const struct value *v, double *ret)
 {
 	if (v->what != VALUE_LEAF)
-		return broken(u, "a complex number is no pair of numbers");
+		return broken(u, "a complex number is not a pair of numbers");
 	switch (v->leaf.kind) {
 	case AGGREGATE_FLOAT:
 		*ret = v->leaf.f;
@@ -108,7 +108,7 @@ static int payload_number(struct unpack *u, const struct value *v, double *ret)
 		*ret = (double)v->leaf.u;
 		return 0;
 	default:
-		return broken(u, "a complex number is no pair of numbers");
+		return broken(u, "a complex number is not a pair of numbers");
 	}
 }
 
@@ -153,7 +153,7 @@ static int read_payload(struct unpack *u, struct span bytes, struct payload *p)
 	r = unpack_bytes(&inner, bytes, &v);
 	if (r < 0)
 		return r;
-	return v.what == VALUE_PART ? 0 : broken(u, "the payload of an extension is no array");
+	return v.what == VALUE_PART ? 0 : broken(u, "the payload of an extension is not an array");
 }
 
 static int ext_complex(struct unpack *u, struct span bytes, struct value *ret)
@@ -206,7 +206,7 @@ static int ext_tuple(struct unpack *u, struct span bytes, struct value *ret)
 	if (r < 0)
 		return r;
 	if (ret->what != VALUE_NODE || ret->node->kind != TREE_LIST)
-		return broken(u, "the payload of a tuple is no array");
+		return broken(u, "the payload of a tuple is not an array");
 	ret->node->kind = TREE_TUPLE;
 	return 0;
 }
@@ -379,7 +379,7 @@ static int cb_map_item(struct unpack **u, struct value *in, struct value key, st
 	int r;
 
 	if (key.what != VALUE_LEAF || key.leaf.kind != AGGREGATE_STRING)
-		return broken(*u, "a key is no text");
+		return broken(*u, "a key is not a text");
 	if (span_eq(key.leaf.s, span_str(CHUNKED)))
 		in->node->kind = TREE_UNKNOWN;
 	r = tree_build_text((*u)->build, key.leaf.s, &kept);

@@ -10,7 +10,7 @@ enum ext_type { EXT_NDARRAY = 1, EXT_COMPLEX = 2, EXT_SCALAR = 3, EXT_TUPLE = 4 
 
 /*
  * An array of this shape and this many bytes, its shape copied into the tree's arena; chunks and
- * dtype are the caller's to set. -EUCLEAN when the bytes are no multiple of the elements.
+ * dtype are the caller's to set. -EUCLEAN when the bytes are not a multiple of the elements.
  */
 int aggregate_array(struct tree *tree, const char *what, const uint64_t *shape, unsigned rank,
 		    uint64_t bytes, struct aggregate *ret);

@@ -25,6 +25,7 @@ struct known_name {
 
 struct naming {
 	struct tree *tree;
+	unsigned ours;			/* bits of enum name_ours: what stands at the tree's top */
 	tree_ext_fn *ext_of;
 	void *arg;
 	struct known_name *known;	/* N_KNOWN of them; owned */
@@ -56,20 +57,19 @@ static enum name_use use_of(const struct tree_node *node)
 static int name_node(struct naming *nm, struct tree_node *node)
 {
 	enum name_ext ext = ext_of(nm, node);
-	/* The top of a tree also holds `_METADATA` and, mounted alone, names of the mount. */
-	bool reserved = node->parent == nm->tree->root;
+	unsigned ours = node->parent == nm->tree->root ? nm->ours : 0;
 	struct known_name *k = &nm->known[hash64(node->key, ext) % N_KNOWN];
 	int r;
 
-	if (!reserved && k->name.p && k->ext == ext && span_eq(k->key, node->key)) {
+	if (!ours && k->name.p && k->ext == ext && span_eq(k->key, node->key)) {
 		node->name = k->name;
 		return 0;
 	}
 	buf_clear(&nm->text);
-	r = name_escape(node->key, use_of(node), ext, reserved, &nm->text);
+	r = name_escape(node->key, use_of(node), ext, ours, &nm->text);
 	if (r >= 0)
 		r = keep_name(nm, &node->name);
-	if (r >= 0 && !reserved)
+	if (r >= 0 && !ours)
 		*k = (struct known_name){ node->key, node->name, ext };
 	return r;
 }
@@ -148,10 +148,10 @@ static int sort_children(struct naming *nm, struct tree_node *dir)
 	return fail(-EUCLEAN, "the names of siblings collide too often");
 }
 
-int tree_name(struct tree *tree, tree_ext_fn *ext, void *arg)
+int tree_name(struct tree *tree, unsigned ours, tree_ext_fn *ext, void *arg)
 {
 	auto_free struct known_name *known = calloc(N_KNOWN, sizeof(*known));
-	struct naming nm = { .tree = tree, .ext_of = ext, .arg = arg, .known = known };
+	struct naming nm = { .tree = tree, .ours = ours, .ext_of = ext, .arg = arg, .known = known };
 	int r = 0;
 
 	if (!known)
@@ -204,7 +204,7 @@ const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct s
 			continue;
 		memcpy(name + stem.n, text, strlen(text));
 		node = tree_child(dir, span_of(name, stem.n + strlen(text)));
-		/* A container called "w.npy" is no form of "w". */
+		/* A container called "w.npy" is not a form of "w". */
 		if (node && (ext == NAME_EXT_NONE || node->kind == TREE_LEAF))
 			return node;
 	}

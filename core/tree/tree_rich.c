@@ -273,7 +273,7 @@ int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret)
 
 static int put_node(const struct tree_node *node, struct buf *ret);
 
-/* Children one after the other, each behind what its kind of parent puts before it. */
+/* Children one after the other, each after what its kind of parent puts before it. */
 static int put_children(const struct tree_node *node, struct buf *ret)
 {
 	bool fields = node->kind == TREE_NAMEDTUPLE, members = node->kind == TREE_DICT ||
@@ -354,4 +354,25 @@ static int put_node(const struct tree_node *node, struct buf *ret)
 int tree_print_rich(const struct tree *tree, struct buf *ret)
 {
 	return put_node(tree->root, ret);
+}
+
+int tree_namedtuple_json(const struct tree_node *node, struct buf *ret)
+{
+	int r;
+
+	if (node->kind != TREE_NAMEDTUPLE || !node->type)
+		return -ENODATA;
+	r = buf_add_str(ret, "{\"module\": ");
+	if (r >= 0)
+		r = json_put_str(ret, node->type->module, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(ret, ", \"clazz\": ");
+	if (r >= 0)
+		r = json_put_str(ret, node->type->clazz, JSON_PYTHON);
+	for (uint32_t i = 0; i < node->n_children && r >= 0; i++) {
+		r = buf_add_str(ret, i ? ", " : ", \"fields\": [");
+		if (r >= 0)
+			r = json_put_str(ret, node->children[i]->key, JSON_PYTHON);
+	}
+	return r < 0 ? r : buf_add_str(ret, "]}");
 }

@@ -1,7 +1,7 @@
 /*
  * chunk.c - read and decode innermost chunks.
  *
- * Where they lie is chunk_find.c's business, and decoding the large ones piece by
+ * Where they lie is in chunk_find.c, and decoding the large ones piece by
  * piece is stream.c's.
  */
 #include "core/zarr/chunk.h"
@@ -11,7 +11,7 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/zarr/cast.h"
+#include "core/dtype/cast.h"
 
 #define WHOLE_MAX (4 * MiB)		/* larger chunks are streamed, so that a reader need not wait for all */
 #define WAIT_TRIES 4			/* a chunk that others failed to fill */
@@ -41,6 +41,7 @@ struct whole {
 	struct chunk *c;
 	uint8_t *in;			/* stored bytes: of loc, or a block of in_n */
 	size_t in_n;
+	bool all;			/* it begins with the value's first byte, and has what follows the value */
 	uint8_t *out;
 };
 
@@ -48,7 +49,17 @@ static struct span stored_bytes(const struct whole *w)
 {
 	if (w->c->len == 0)
 		return span_of(NULL, 0);
-	return span_of(w->in ? w->in : w->c->loc.bytes.p + w->c->off, w->c->len);
+	if (w->in)
+		return span_of(w->in + (w->all ? w->c->off : 0), w->c->len);
+	return span_of(w->c->loc.bytes.p + w->c->off, w->c->len);
+}
+
+/* The value that holds it, with its checksum: damage that the codecs cannot see. */
+static int check_value(const struct whole *w)
+{
+	const struct kv_loc *loc = &w->c->loc;
+
+	return w->all ? kv_loc_compare(loc, span_of(w->in, loc->len), span_of(w->in + loc->len, loc->tail)) : 0;
 }
 
 static int decode(void *arg)
@@ -60,10 +71,14 @@ static int decode(void *arg)
 	int r;
 
 	trace(TRACE_CODEC, "decode %zu -> %llu", in.n, (unsigned long long)leaf->bytes);
-	r = codec_decode(&leaf->codecs, in, w->out, leaf->bytes);
+	r = check_value(w);
+	if (r >= 0)
+		r = codec_decode(&leaf->codecs, in, w->out, leaf->bytes);
 	if (r < 0) {
 		auto_buf where = { 0 };
 
+		if (w->c->loc.where == KV_FILE)
+			io_file_doubt(w->c->loc.file);
 		chunk_text(w->z, w->c, &where);
 		return err_at(r, "%s", buf_str(&where));
 	}
@@ -87,12 +102,14 @@ static int whole_read(struct zarr *z, struct whole *w, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		if (w[i].c->loc.where != KV_FILE || w[i].c->len == 0)
 			continue;
-		w[i].in_n = w[i].c->len;
+		w[i].all = chunk_is_all(w[i].c);
+		w[i].in_n = w[i].all ? w[i].c->loc.len + w[i].c->loc.tail : w[i].c->len;
 		w[i].in = block_alloc(w[i].in_n);
 		if (!w[i].in)
 			return fail(-ENOMEM, "cannot allocate %zu bytes", w[i].in_n);
 		req[m++] = (struct io_req){ .op = IO_READ, .file = w[i].c->loc.file, .p = w[i].in,
-					    .n = w[i].in_n, .off = w[i].c->loc.off + w[i].c->off };
+					    .n = w[i].in_n,
+					    .off = w[i].c->loc.off + (w[i].all ? 0 : w[i].c->off) };
 	}
 	return io_run_exact(z->env->io, req, m);
 }
@@ -262,7 +279,7 @@ static int begin(struct zarr *z, struct chunk *c)
 
 /*
  * Another thread is filling it. When that fails it may be for another chunk of its batch, so this
- * one is tried again alone before its reader hears of it.
+ * one is tried again alone before its reader gets the error.
  */
 static int wait_filled(struct zarr *z, struct chunk *c)
 {
@@ -349,7 +366,7 @@ static int open_placed(struct zarr *z, struct chunk *c)
 	return stream_get(z, c->number, &c->loc, c->off, c->len, &c->stream);
 }
 
-/* Small raw chunks that are read in long runs go straight from their file, as large ones do. */
+/* Small raw chunks that are read in long runs are answered from their file, as large ones do. */
 bool chunk_is_placed(const struct zarr *z, const struct chunk *c)
 {
 	return chunk_is_streamed(z) || (z->leaf_raw && c->in_runs && z->leaf->bytes >= 4 * KiB);
@@ -411,15 +428,15 @@ static int pin_again(struct zarr *z, const struct cache_entry *e, struct cache_e
 	return cache_peek(z->env->cache, &e->key, ret) ? 0 : 1;
 }
 
-static int gather_pin(struct zarr *z, struct cache_entry *e, const uint8_t *p, size_t n,
-		      struct gather *g)
+static int segments_pin(struct zarr *z, struct cache_entry *e, const uint8_t *p, size_t n,
+		      struct segments *g)
 {
 	struct cache_entry *again;
 
 	/* Dropped from the cache's table while we hold it (its step went away): copy. */
 	if (pin_again(z, e, &again) != 0)
-		return gather_add_copy(g, p, n);
-	return gather_add_pinned(g, again, p, n);
+		return segments_add_copy(g, p, n);
+	return segments_add_pinned(g, again, p, n);
 }
 
 /* Make the piece that holds byte off of a stream the chunk's current one. */
@@ -452,14 +469,14 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 	return 0;
 }
 
-int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct gather *g)
+int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g)
 {
 	if (c->mode == CHUNK_RAW) {
 		atomic_fetch_add_explicit(&z->env->raw_bytes, n, memory_order_relaxed);
-		return gather_add_file(g, io_file_ref(c->loc.file), c->loc.off + c->off + off, n);
+		return segments_add_file(g, io_file_ref(c->loc.file), c->loc.off + c->off + off, n);
 	}
 	if (c->mode == CHUNK_WHOLE)
-		return gather_pin(z, c->pin, chunk_bytes(c) + off, n, g);
+		return segments_pin(z, c->pin, chunk_bytes(c) + off, n, g);
 	while (n > 0) {
 		const uint8_t *p;
 		size_t part;
@@ -467,7 +484,7 @@ int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct
 
 		part = r < 0 ? 0 : MIN(part, n);
 		if (r >= 0)
-			r = gather_pin(z, c->pin, p, part, g);
+			r = segments_pin(z, c->pin, p, part, g);
 		if (r < 0)
 			return r;
 		off += part;

@@ -8,6 +8,7 @@
 #ifndef PYTREEFS_CHUNK_H
 #define PYTREEFS_CHUNK_H
 
+#include "core/kv/kv_sum.h"
 #include "core/zarr/stream.h"
 #include "core/zarr/zarr.h"
 
@@ -48,7 +49,7 @@ uint64_t chunk_cost(const struct zarr *z);
 /* WHOLE: the elements. */
 const uint8_t *chunk_bytes(const struct chunk *c);
 /* Bytes [off, off + n) of the decoded chunk as segments, without copying. Not for FILL. */
-int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct gather *g);
+int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g);
 /* The same, copied. Not for FILL. */
 int chunk_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p);
 
@@ -60,6 +61,16 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
  * Reads shard indices, through the cache.
  */
 int chunk_locate(struct zarr *z, struct chunk *c, size_t n);
+/*
+ * Whether the value is read whole with the chunk, to compare it with the checksum that may follow it: the chunk is
+ * all of it, but for the index of a shard that holds only one.
+ */
+static inline bool chunk_is_all(const struct chunk *c)
+{
+	return kv_loc_may_have_sum(&c->loc) && c->loc.len - c->len <= KV_SUM_REST;
+}
+/* Whether a checksum covers a located chunk: 1 or 0. has_nodes: one that is inline lies in a node, which has one. */
+int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes);
 /* "chunk 0/3 (value:d/1f..:4096:812)" for messages. */
 void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out);
 /* The same as members of a JSON object. */

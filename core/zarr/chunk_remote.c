@@ -4,7 +4,7 @@
  * Which process that is, and how pieces travel, is the business of who gave
  * zarr_env its zarr_remote. Pieces are kept in the cache, beside those of streams.
  *
- * Kept true: what others ask of us is decoded here, never asked of a third one, and
+ * Invariants: what others ask of us is decoded here, never asked of a third one, and
  * who fills one of these pieces may wait for a chunk or a stream, never the other way
  * round; so nobody waits in a circle.
  */
@@ -63,7 +63,7 @@ int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, vo
 		total *= z->leaf_grid[i];
 	if (number >= total || !add_fits(off, n, &end) || end > z->leaf->bytes || off % dtype_info(z->meta.dtype)->size ||
 	    n % dtype_info(z->meta.dtype)->size)
-		return fail(-EINVAL, "there are no bytes %llu of chunk %llu", (unsigned long long)off,
+		return fail(-EINVAL, "bytes at %llu of chunk %llu do not exist", (unsigned long long)off,
 			    (unsigned long long)number);
 	set_index(z, number, c.index);
 	r = chunk_open(z, &c, 1);

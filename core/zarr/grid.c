@@ -1,7 +1,7 @@
 /*
  * grid.c - ranges -> boxes -> parts. Only arithmetic.
  *
- * Kept true: the boxes of a range tile it in order, and the parts of a box tile
+ * Invariants: the boxes of a range tile it in order, and the parts of a box tile
  * the box; every position of a part lies in its chunk.
  */
 #include "core/zarr/grid.h"

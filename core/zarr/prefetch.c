@@ -1,5 +1,5 @@
 /*
- * prefetch.c - chunks decoded before anyone asks, by jobs of the pool, and let go when nobody will.
+ * prefetch.c - chunks decoded before anyone asks, by jobs of the pool, and dropped after reading (drop-behind).
  *
  * A hint only: every failure is met again, and reported, by the reader that
  * comes for the chunk.
@@ -121,11 +121,11 @@ static void pass_pieces(const struct bands *b, uint64_t number, uint64_t begin, 
 	for (; begin + piece * PIECE_BYTES < end && MIN(begin + (piece + 1) * PIECE_BYTES, end) <= to; piece++) {
 		struct cache_key key = stream_piece_key(b->z, number, piece);
 
-		cache_pass(b->z->env->cache, &key, 1);
+		cache_drop_behind(b->z->env->cache, &key, 1);
 	}
 }
 
-void zarr_passed(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to)
+void zarr_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to)
 {
 	bool streamed = chunk_is_streamed(z);
 	struct bands b;
@@ -146,7 +146,7 @@ void zarr_passed(struct zarr *z, const struct zarr_view *v, uint64_t from, uint6
 		} else if (end <= to) {
 			struct cache_key key = chunk_whole_key(z, band * b.chunks);
 
-			cache_pass(z->env->cache, &key, b.chunks);
+			cache_drop_behind(z->env->cache, &key, b.chunks);
 		}
 		if (end > to)
 			return;

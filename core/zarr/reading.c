@@ -2,15 +2,15 @@
  * reading.c - what one read of a view works with, and how the part of a chunk is copied into the
  * answer: through strides, and a cast where the view asks for one.
  *
- * Which parts there are, and which of them need no copy, is zarr_read.c's business.
+ * Which parts there are, and which of them need no copy, is in zarr_read.c.
  */
 #include "core/zarr/reading.h"
 
-#include "core/zarr/cast.h"
+#include "core/dtype/cast.h"
 
 #define CAST_BYTES 8192			/* scratch of one cast */
 
-void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct gather *g)
+void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct segments *g)
 {
 	*rd = (struct reading){ .z = z, .v = v, .g = g };
 	rd->item = dtype_info(z->meta.dtype)->size;
@@ -127,7 +127,7 @@ static struct inner inner_of(const struct reading *rd, const struct grid_box *bo
 	in.axes = reading_run_axes(rd, box, p, &in.run);
 	if (in.run > 1)
 		return in;
-	/* No run: walk the last axis that has more than one position, when those behind it do not split. */
+	/* No run: walk the last axis that has more than one position, when those after it do not split. */
 	for (unsigned i = rd->grid.rank; i > 0; i--) {
 		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
 

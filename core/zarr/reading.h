@@ -13,10 +13,10 @@ struct reading {
 	const struct zarr_view *v;
 	struct grid grid;
 	size_t item, out_item;		/* bytes an element, stored and in the answer */
-	struct gather *g;
+	struct segments *g;
 };
 
-void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct gather *g);
+void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct segments *g);
 
 /*
  * How many trailing axes of a part are one run both in the answer's box and in the chunk: on them the

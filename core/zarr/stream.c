@@ -1,7 +1,7 @@
 /*
  * stream.c - pieces of large chunks: one driver decodes, others wait, a spill file remembers.
  *
- * Kept true: pieces [0, spilled) are in the spill file; the decoder has produced
+ * Invariants: pieces [0, spilled) are in the spill file; the decoder has produced
  * [0, pos); at most one thread drives a stream, and it holds no lock while it
  * decodes.
  */
@@ -10,8 +10,11 @@
 #include <fcntl.h>
 
 #include "core/base/blocks.h"
+#include "core/base/clock.h"
+#include "core/base/crc32c.h"
 #include "core/base/log.h"
-#include "core/zarr/cast.h"
+#include "core/kv/kv_sum.h"
+#include "core/dtype/cast.h"
 
 #define ADVISE_BYTES ((uint64_t)2 * MiB)	/* that the kernel is asked to read ahead at once */
 #define WINDOW_USUAL ((uint64_t)2 * MiB)	/* history of frames of the usual levels */
@@ -84,6 +87,14 @@ static void piece_fix(const struct stream *s, void *p, size_t n)
 
 /* ---- the decoder ---- */
 
+/* The decoder has all of the chunk: so has the checksum that follows the value which is the chunk. */
+static int check_input(const struct stream *s)
+{
+	if (s->off || s->loc.len - s->len > KV_SUM_REST)
+		return 0;
+	return MIN(kv_loc_check_end(&s->loc, s->len, s->crc), 0);
+}
+
 static int pull_input(void *arg, struct span *ret)
 {
 	struct stream *s = arg;
@@ -105,9 +116,10 @@ static int pull_input(void *arg, struct span *ret)
 		if (r < 0)
 			return r;
 		*ret = span_of(s->input, n);
+		s->crc = crc32c_more(s->crc, *ret);
 	}
 	s->fed += n;
-	return 0;
+	return n && s->fed == s->len ? check_input(s) : 0;
 }
 
 /* A decoder at piece 0 that may remember so much. */
@@ -117,6 +129,7 @@ static int decoder_try(struct stream *s, uint64_t window)
 
 	decoder_close(s);
 	s->fed = s->advised = 0;
+	s->crc = 0;
 	stream_room_take(s, window);
 	s->input = block_alloc(STREAM_INPUT_BYTES);
 	r = s->input ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
@@ -245,6 +258,9 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 		s->want = 0;
 		if (is_lasting(r))
 			err_save(r, &s->failed);
+		if (s->loc.where == KV_FILE && is_lasting(r))
+			io_file_doubt(s->loc.file);
+		atomic_store(&s->failed_at, clock_ns());
 	}
 	s->driving = false;
 	for (unsigned i = 0; i < STREAM_WAITS; i++)
@@ -331,7 +347,7 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 			return 0;
 	}
 	if (s->driving) {
-		/* A piece behind the driver that is gone waits for it to stop, and then starts again. */
+		/* A reader of a piece before the driver that was dropped waits for it to stop, and then starts again. */
 		bool behind = piece < s->pos;
 
 		s->behind += behind;

@@ -12,7 +12,7 @@
  * One thread at a time drives a stream's decoder; others wait for the piece that
  * they need. A job of the pool drives it ahead of a sequential reader.
  *
- * What all decoders remember of the bytes behind them is bounded together: a
+ * The history that all decoders hold is bounded together: a
  * stream that needs a decoder takes the memory of one that is not being driven.
  *
  * The limit of spill files is that of all temporary files of readers: values that

@@ -28,16 +28,18 @@ struct stream {
 	pthread_cond_t moved[STREAM_WAITS];	/* by the piece that is waited for: few wake for each */
 	bool driving, job_posted;
 	unsigned behind;		/* readers that wait for a piece that the driver has passed */
-	uint64_t pos, want;		/* next piece to decode; a job stops behind want */
+	uint64_t pos, want;		/* next piece to decode; a job stops after want */
 	uint64_t spilled;
 	bool may_spill;			/* a reader jumped, and there may be a spill file */
-	struct err_note failed;		/* sticky: the bytes are broken; code 0 when not */
+	struct err_note failed;		/* the bytes are broken; code 0 when not */
+	_Atomic int64_t failed_at;	/* when reading or decoding failed the last time; clock_ns(), 0: never */
 
 	/* The driver's own; while nobody drives, of who holds both locks. */
 	struct codec_stream *decoder;
 	uint64_t reserved;		/* bytes of decoder_used that are this stream's */
 	uint64_t fed;			/* stored bytes given to the decoder */
-	uint64_t advised;		/* and those that the kernel was told will be read */
+	uint32_t crc;			/* of those */
+	uint64_t advised;		/* and those for which the kernel was asked to read ahead */
 	uint8_t *input;
 	struct spill *spill;		/* readable by all once spilled > 0 */
 

@@ -2,7 +2,7 @@
  * stream_spill.c - the limit of all temporary files of readers: spill files of streams, and whole files of
  * values that others compute or put together.
  *
- * Kept true: what is counted is never more than the limit; bytes are counted from before a file is made
+ * Invariants: what is counted is never more than the limit; bytes are counted from before a file is made
  * until it is closed.
  *
  * Files are closed without the table's lock: the end of a large one takes its time, and comes back here.

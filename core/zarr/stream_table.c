@@ -1,7 +1,7 @@
 /*
  * stream_table.c - which streams are live, and what they may keep.
  *
- * Temporary files are stream_spill.c's. Kept true: a stream is in the table from
+ * Temporary files are stream_spill.c's. Invariants: a stream is in the table from
  * stream_get() until nobody holds it and room is needed; the bytes of all decoders
  * stay below their limit.
  *
@@ -13,10 +13,12 @@
  */
 #include "core/zarr/stream_impl.h"
 
+#include "core/base/clock.h"
 #include "core/base/blocks.h"
 
 #define STREAMS_MAX 64			/* live at once, held ones not counted */
 #define DECODERS_MAX 20			/* of them with a decoder's memory: a row of 16 chunks read in step */
+#define FAILED_NS SECOND_NS		/* for so long nobody tries again what could not be decoded */
 #define DECODER_BESIDE (8 * MiB)	/* what a decoder takes beside its history, at most */
 
 int streams_new(const struct streams_opts *opts, struct streams **ret)
@@ -150,13 +152,24 @@ static struct stream *shrink(struct streams *t)
 	return out;
 }
 
+/*
+ * What is broken is not decoded again for each request, but what was repaired must be found: after a second it is
+ * another stream's turn, from a file that is opened anew.
+ */
+static bool is_outdated(const struct stream *s)
+{
+	int64_t at = atomic_load(&s->failed_at);
+
+	return at && clock_ns() - at > FAILED_NS;
+}
+
 /* Called with the table's lock held; moves what it finds to the front. */
 static struct stream *find(struct streams *t, const struct zarr *z, uint64_t number)
 {
 	for (struct stream **at = &t->first; *at; at = &(*at)->next) {
 		struct stream *s = *at;
 
-		if (s->number != number || s->owner != z->owner || s->z->tag != z->tag)
+		if (s->number != number || s->owner != z->owner || s->z->tag != z->tag || is_outdated(s))
 			continue;
 		*at = s->next;
 		s->next = t->first;

@@ -9,7 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/zarr/meta_memo.h"
+#include "core/zarr/meta_cache.h"
 
 /* The innermost level, in axes of the array. -EFBIG when its chunks cannot be numbered. */
 static int derive_leaf(struct zarr *z)
@@ -65,7 +65,7 @@ static int read_meta(struct zarr *z)
 			    z->kv->name);
 	if (r < 0)
 		return r;
-	r = meta_memo_parse(z->env->metas, buf_span(&text), buf_str(&key), &z->shared);
+	r = meta_cache_parse(z->env->metas, buf_span(&text), buf_str(&key), &z->shared);
 	if (r >= 0)
 		z->meta = z->shared->meta;
 	return r;

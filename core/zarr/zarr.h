@@ -12,11 +12,11 @@
 
 #include "core/base/budget.h"
 #include "core/base/pool.h"
-#include "core/io/gather.h"
+#include "core/io/segments.h"
 #include "core/kv/kv.h"
 #include "core/zarr/zarr_meta.h"
 
-struct meta_memo;
+struct meta_cache;
 struct meta_shared;
 struct streams;
 
@@ -41,7 +41,7 @@ struct zarr_env {
 	struct budget *budget;		/* what reading may hold beside the cache: read_budget */
 	struct streams *streams;	/* decoders of large chunks, and their spill files */
 	struct zarr_remote *remote;	/* NULL: everything is decoded here */
-	struct meta_memo *metas;	/* NULL: every array parses its own */
+	struct meta_cache *metas;	/* NULL: every array parses its own */
 
 	/* Counters, for `.pytreefs/stats` and tests. */
 	atomic_ullong chunks_decoded, chunk_bytes_decoded, chunk_bytes_stored;
@@ -123,7 +123,7 @@ unsigned zarr_view_result(const struct zarr_view *v, uint64_t ret_shape[LIMIT_RA
  * must lie inside the view. Decodes what it touches in parallel; waits for read_budget.
  * -EUCLEAN, -EBADMSG: a chunk is broken (the note names it, and where it is stored).
  */
-int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, struct gather *g);
+int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, struct segments *g);
 /* The same, copied to p. */
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p);
 /* Begin to decode the chunks of a range in the background. Never fails: it is only a hint. */
@@ -132,7 +132,7 @@ void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint
  * A reader in order that had read the first `from` bytes of the view has now read `to`, and will not come
  * back: decoded chunks that lie before that may go. Whole arrays only; nothing happens to other views.
  */
-void zarr_passed(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to);
+void zarr_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to);
 
 /*
  * The next hole or data at or after off (whence SEEK_HOLE or SEEK_DATA) in the bytes of the view:
@@ -143,6 +143,11 @@ int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whenc
 
 /* Bytes and number of stored chunk objects, metadata not counted. */
 int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects);
+/*
+ * Of those bytes, how many no checksum covers: neither the codecs', nor that of the value, nor (has_nodes: what is
+ * inline lies in one) that of a node.
+ */
+int zarr_unsummed(struct zarr *z, bool has_nodes, uint64_t *ret);
 /* The plan of a read without doing it, one line per box, chunk, key and place, or a JSON array; for `explain`. */
 int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, bool json, struct buf *out);
 

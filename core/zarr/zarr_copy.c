@@ -3,7 +3,7 @@
  *
  * A chunk is found through whatever holds it (a shard inside a shard, a value of a
  * database) and stored the way we store: one object each, in v3 with the index of its
- * shard behind it.
+ * shard after it.
  */
 #include "core/zarr/zarr_copy.h"
 
@@ -68,14 +68,14 @@ static int check_chunk(struct copying *y, const struct chunk *c)
 			       fail(-EUCLEAN, "it has %llu bytes, its elements take %llu", (unsigned long long)c->len,
 				    (unsigned long long)y->from->leaf->bytes);
 	if (c->len < 9)
-		return fail(-EUCLEAN, "its %llu bytes are no zstd frame", (unsigned long long)c->len);
+		return fail(-EUCLEAN, "its %llu bytes are not a zstd frame", (unsigned long long)c->len);
 	r = read_at(c, 0, sizeof(magic), magic);
 	if (r >= 0 && get_u32le(magic) != ZSTD_MAGIC)
 		r = fail(-EUCLEAN, "it begins with %08x, a zstd frame with %08x", get_u32le(magic), ZSTD_MAGIC);
 	return r;
 }
 
-/* A chunk and its index behind it. */
+/* A chunk, followed by its index. */
 static int put_pieces(struct copying *y, const struct chunk *c, struct span key, struct span tail)
 {
 	auto_of(kv_stream) struct kv_stream *out = NULL;
@@ -102,6 +102,9 @@ static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 	auto_buf tail = { 0 };
 	int r = check_chunk(y, c);
 
+	/* What is damaged does not get a new checksum. */
+	if (r >= 0 && chunk_is_all(c))
+		r = kv_loc_check(&c->loc, y->piece, PIECE);
 	if (r >= 0)
 		r = encode_wrap(y->to, c->len, &tail);
 	if (r < 0)
@@ -156,7 +159,7 @@ static int put_chunk(struct copying *y, struct chunk *c)
 	return 0;
 }
 
-/* The next chunk in C order; false behind the last. */
+/* The next chunk in C order; false after the last. */
 static bool advance(const struct zarr *z, uint64_t *index)
 {
 	for (unsigned i = z->meta.rank; i > 0; i--) {

@@ -188,7 +188,7 @@ int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z, const
 
 	if (m->n_elements == 0)
 		return 0;
-	/* Where the band begins, and the chunks that it covers: several only behind the axis that is cut,
+	/* Where the band begins, and the chunks that it covers: several only after the axis that is cut,
 	 * or on it when its chunks are single positions. */
 	e.rows = 1;
 	for (unsigned i = MIN(plan->axis + 1, m->rank); i > 0; i--) {

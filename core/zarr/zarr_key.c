@@ -30,7 +30,7 @@ int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf 
 	return r;
 }
 
-/* Plain decimal without leading zeros, below limit; the rest of s behind it. */
+/* Plain decimal without leading zeros, below limit; the rest of s after it. */
 static bool take_number(struct span *s, uint64_t limit, uint64_t *ret)
 {
 	uint64_t v = 0;

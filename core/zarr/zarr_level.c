@@ -5,7 +5,7 @@
  * "sharding_indexed") and bytes -> bytes codecs. Transposes disappear here: each
  * level says which axis of the array its dimensions are.
  *
- * Kept true: level.shape[i] is an extent along axis[i] of the array; axis is a
+ * Invariants: level.shape[i] is an extent along axis[i] of the array; axis is a
  * permutation; a shard's grid times its inner shape is the shape of its level.
  */
 #include "core/zarr/zarr_level.h"
@@ -70,7 +70,7 @@ int zarr_sizes(const struct json *j, const char *name, uint64_t least, unsigned 
 		int64_t v;
 
 		if (!json_as_int(&j->items[i], &v) || v < (int64_t)least || v == INT64_MAX)
-			return fail(-EUCLEAN, "'%s': dimension %u is no size", name, i);
+			return fail(-EUCLEAN, "'%s': dimension %u is not a size", name, i);
 		sizes[i] = (uint64_t)v;
 	}
 	memcpy(ret, sizes, rank * sizeof(*ret));
@@ -109,13 +109,13 @@ static int parse_order(const struct json *j, unsigned rank, unsigned order[LIMIT
 		return 0;
 	}
 	if (!json_is(j, JSON_ARRAY) || j->n != rank)
-		return fail(-EUCLEAN, "codec 'transpose': 'order' is no list of %u dimensions",
+		return fail(-EUCLEAN, "codec 'transpose': 'order' is not a list of %u dimensions",
 			    rank);
 	for (unsigned i = 0; i < rank; i++) {
 		int64_t v;
 
 		if (!json_as_int(&j->items[i], &v) || v < 0 || v >= rank || seen >> v & 1)
-			return fail(-EUCLEAN, "codec 'transpose': 'order' is no permutation");
+			return fail(-EUCLEAN, "codec 'transpose': 'order' is not a permutation");
 		seen |= 1u << v;
 		order[i] = (unsigned)v;
 	}
@@ -293,7 +293,7 @@ static int parse_compressors(struct zarr_meta *m, const struct json *list, size_
 		if (r < 0)
 			return r;
 		if (is_layout_codec(name))
-			return fail(-EUCLEAN, "codec '%.*s' stands behind the bytes",
+			return fail(-EUCLEAN, "codec '%.*s' follows the array -> bytes codec",
 				    SPAN_ARG(name));
 		if (ret->n == LIMIT_CODECS)
 			return fail(-EFBIG, "a chain has more than %d codecs", LIMIT_CODECS);
@@ -325,7 +325,7 @@ static int parse_tail(struct zarr_meta *m, const struct json *list, size_t i, st
 	if (r >= 0)
 		r = parse_compressors(m, list, i + 1, &ret->codecs);
 	if (r >= 0 && ret->shard && ret->codecs.n)
-		return fail(-EUCLEAN, "codecs stand behind 'sharding_indexed'");
+		return fail(-EUCLEAN, "codecs follow 'sharding_indexed'");
 	return r;
 }
 

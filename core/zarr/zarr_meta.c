@@ -4,7 +4,7 @@
  * The codec list of v3 is zarr_level.c's; what we write is in zarr_create.c, chunk
  * keys in zarr_key.c, the text for people in zarr_text.c.
  *
- * Kept true: a document that passes has a shape, a chunk and a fill value that all
+ * Invariants: a document that passes has a shape, a chunk and a fill value that all
  * later arithmetic can trust: products do not overflow and no chunk is empty.
  */
 #include "core/zarr/zarr_meta.h"
@@ -12,10 +12,10 @@
 #include <math.h>
 
 #include "core/base/err.h"
-#include "core/zarr/cast.h"
+#include "core/dtype/cast.h"
 #include "core/zarr/zarr_level.h"
 
-/* Python's bare words and numbers beyond double are no JSON for TensorStore. Depth is bounded. */
+/* Python's bare words and numbers beyond double are not JSON for TensorStore. Depth is bounded. */
 static bool has_bare_words(const struct json *j)
 {
 	if (j->kind == JSON_FLOAT)
@@ -265,7 +265,7 @@ static int check_labels(const struct json *j, const char *name, unsigned rank, b
 	if (!j)
 		return 0;
 	if (j->kind != JSON_ARRAY || j->n != rank)
-		return fail(-EUCLEAN, "'%s' is no list of %u", name, rank);
+		return fail(-EUCLEAN, "'%s' is not a list of %u", name, rank);
 	for (size_t i = 0; i < rank; i++) {
 		const struct json *label = &j->items[i];
 

@@ -2,7 +2,7 @@
  * zarr_meta.h - .zarray and zarr.json <-> struct zarr_meta. No I/O.
  *
  * What a chunk object is made of is a chain of levels: a level is either an
- * array of elements in some axis and byte order behind bytes -> bytes codecs, or
+ * array of elements in some axis and byte order, encoded by bytes -> bytes codecs, or
  * a shard whose inner chunks are levels again. zarr v2 has one level.
  *
  * A document is accepted when TensorStore 0.1.86 opens it.
@@ -11,7 +11,7 @@
 #define PYTREEFS_ZARR_META_H
 
 #include "core/codec/codec.h"
-#include "core/zarr/dtype.h"
+#include "core/dtype/dtype.h"
 
 struct zarr_shard;
 
@@ -93,7 +93,7 @@ int zarr_key_prefix(struct span name, struct buf *ret);
 /* The key of a chunk object below the array's own prefix: "0.0", "c/0/0". index in array axes. */
 int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf *ret);
 /*
- * Parse such a key: 1 and the index, or 0 when it is no chunk key of this array: another spelling
+ * Parse such a key: 1 and the index, or 0 when it is not a chunk key of this array: another spelling
  * of the number, or an index outside the grid.
  */
 int zarr_chunk_key_parse(const struct zarr_meta *m, struct span key, uint64_t *ret_index);

@@ -50,12 +50,12 @@ static int gather_fill(struct reading *rd, uint64_t n)
 	void *block;
 
 	if (reading_fill_is_zero(rd))
-		return gather_add_zero(rd->g, bytes);
+		return segments_add_zero(rd->g, bytes);
 	block = block_alloc(bytes);
 	if (!block)
 		return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
 	reading_put_fill(rd, block, n);
-	return gather_add_block(rd->g, block, bytes, bytes);
+	return segments_add_block(rd->g, block, bytes, bytes);
 }
 
 static int gather_part(struct reading *rd, const struct grid_part *p, struct chunk *c)
@@ -63,7 +63,7 @@ static int gather_part(struct reading *rd, const struct grid_part *p, struct chu
 	uint64_t n = grid_part_elements(&rd->grid, p);
 
 	if (p->padding)
-		return gather_add_zero(rd->g, n * rd->out_item);
+		return segments_add_zero(rd->g, n * rd->out_item);
 	if (c->mode == CHUNK_FILL)
 		return gather_fill(rd, n);
 	return chunk_gather(rd->z, c, reading_byte_in_chunk(rd, p->from), n * rd->item, rd->g);
@@ -73,7 +73,7 @@ static int gather_part(struct reading *rd, const struct grid_part *p, struct chu
 
 struct batch {
 	struct grid_part part[BATCH_PARTS];
-	struct chunk chunk[BATCH_PARTS];	/* of the parts that are no padding, in order */
+	struct chunk chunk[BATCH_PARTS];	/* of the parts that are not padding, in order */
 	unsigned n, n_chunks;
 };
 
@@ -170,11 +170,11 @@ static int read_box(struct reading *rd, const struct grid_box *box, struct batch
 		block_free(out, bytes);
 		return r;
 	}
-	return gather_add_block(rd->g, out, bytes, bytes);
+	return segments_add_block(rd->g, out, bytes, bytes);
 }
 
 /* Take bytes off both ends of what was added since segment `from`: parts of elements nobody asked for. */
-static void trim(struct gather *g, size_t from, uint64_t front, uint64_t back)
+static void trim(struct segments *g, size_t from, uint64_t front, uint64_t back)
 {
 	for (size_t i = from; front > 0; i++) {
 		size_t n = (size_t)MIN(front, (uint64_t)g->seg[i].n);
@@ -194,7 +194,7 @@ static void trim(struct gather *g, size_t from, uint64_t front, uint64_t back)
 	}
 }
 
-int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, struct gather *g)
+int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, struct segments *g)
 {
 	auto_free struct batch *b = NULL;
 	size_t segments = g->n;
@@ -228,18 +228,18 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p)
 {
-	struct gather g;
+	struct segments g;
 	int r;
 
-	gather_init(&g, z->env->cache);
+	segments_init(&g, z->env->cache);
 	r = zarr_read(z, v, off, n, &g);
 	if (r >= 0)
-		r = gather_copy(&g, p);
-	gather_release(&g);
+		r = segments_copy(&g, p);
+	segments_release(&g);
 	return r;
 }
 
-/* Bytes of the chunk from the first to behind the last element of a part. */
+/* Bytes of the chunk from the first to the end of the last element of a part. */
 static void part_span(const struct reading *rd, const struct grid_part *p, uint64_t *ret_off,
 		      uint64_t *ret_n)
 {
@@ -320,7 +320,7 @@ static uint64_t slab_elements(const struct reading *rd, uint64_t first)
 	for (unsigned i = axis + 1; i < rd->grid.rank; i++)
 		inner *= rd->grid.axis[i].count;
 	at = first / inner;
-	/* Behind what is stored all is one hole. */
+	/* After what is stored all is one hole. */
 	if (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at >= rd->grid.axis[axis].extent)
 		return rd->grid.axis[axis].count * inner - first;
 	to_edge = rd->grid.axis[axis].chunk -

@@ -1,7 +1,7 @@
 /*
  * zarr_write.c - the stream of an array's bytes, cut into bands.
  *
- * Kept true: bands cover the stream without gaps; a band that is not stored is in
+ * Invariants: bands cover the stream without gaps; a band that is not stored is in
  * memory; each live band holds its cost of the budget. Encoding one is
  * zarr_encode.c's business.
  */
@@ -317,7 +317,7 @@ static uint64_t read_live(struct zarr_writer *w, uint64_t off, size_t n, uint8_t
 			memcpy(p, b->bytes + (off - b->at), got);
 			break;
 		}
-		/* The nearest band behind ends what is stored. */
+		/* The nearest later band ends what is stored. */
 		if (b->at > off)
 			*ret_gap = MIN(*ret_gap, b->at - off);
 	}

@@ -52,11 +52,11 @@ const struct zarr_meta *zarr_writer_meta(const struct zarr_writer *w);
 struct zarr *zarr_writer_array(const struct zarr_writer *w);
 
 enum zarr_writer_wait {
-	ZARR_WRITER_TRY,		/* -EAGAIN when there is no memory and none will come */
+	ZARR_WRITER_TRY,		/* -EAGAIN when memory is short and no writer will give any back */
 	ZARR_WRITER_BLOCK,		/* wait for the budget; the caller holds nothing of it */
 };
 /*
- * The next n bytes. Of one thread at a time. ret_taken is how many were accepted: all of them on
+ * The next n bytes. For one thread at a time. ret_taken is how many were accepted: all of them on
  * success, perhaps some on failure. -EAGAIN: no memory, nothing is lost. Another error: of a band
  * before; the call may be made again. -EFBIG: beyond the array's end.
  */

@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "core/zarr/dtype.h"
+#include "core/dtype/dtype.h"
 
 static int parse(enum dtype t, int version, struct span text, uint8_t *element)
 {

@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "handlers/npy.h"
+#include "handlers/format/npy.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

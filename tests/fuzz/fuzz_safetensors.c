@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "handlers/safetensors.h"
+#include "handlers/format/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_tiles(const struct safetensors *st)

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "handlers/transform_impl.h"
+#include "handlers/transform/transform_impl.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct tree *small(void)

@@ -13,7 +13,7 @@ static enum name_ext ext_of(void *arg, const struct tree_node *leaf)
 
 static void check_names(struct tree *tree)
 {
-	must(tree_name(tree, ext_of, NULL) == 0);
+	must(tree_name(tree, NAME_OURS_METADATA, ext_of, NULL) == 0);
 	for (uint32_t i = 1; i < tree->n_nodes; i++) {
 		const struct tree_node *node = tree->nodes[i];
 		auto_buf path = { 0 };

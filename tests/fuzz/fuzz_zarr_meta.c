@@ -10,11 +10,11 @@
 static void check_level(const struct zarr_meta *m, const struct zarr_level *l, unsigned depth)
 {
 	uint64_t n = dtype_info(m->dtype)->size, entries = 1;
-	uint32_t seen = 0;
+	uint32_t visited = 0;
 
 	for (unsigned i = 0; i < m->rank; i++) {
-		assert(l->axis[i] < m->rank && !(seen >> l->axis[i] & 1));
-		seen |= 1u << l->axis[i];
+		assert(l->axis[i] < m->rank && !(visited >> l->axis[i] & 1));
+		visited |= 1u << l->axis[i];
 		assert(l->shape[i] > 0 && l->shape[i] <= m->chunk[l->axis[i]]);
 	}
 	if (!l->shard) {

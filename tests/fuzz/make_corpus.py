@@ -32,6 +32,28 @@ def index(entries, form, length):
     return bytes([form | (n - 1)]) + struct.pack('<H', length) + body
 
 
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def summed(value, magic=0x9d63726333326370, crc=None):
+    """A value and the trailer that follows it."""
+    head = struct.pack('<QI', magic, crc32c(value) if crc is None else crc)
+    return value + head + struct.pack('<I', crc32c(head))
+
+
+def table(entries, n=None, magic=0x316c624163726370):
+    """A table of checksums, of (hash, crc)."""
+    text = struct.pack('<QQ', magic, len(entries) if n is None else n)
+    text += b''.join(struct.pack('<QI', *e) for e in entries)
+    return text + struct.pack('<I', crc32c(text))
+
+
 def archive(members, method=zipfile.ZIP_STORED, comment=b''):
     out = io.BytesIO()
     with zipfile.ZipFile(out, 'w') as z:
@@ -92,14 +114,14 @@ SEEDS = {
         'metadata': safetensors({'__metadata__': {'format': 'pt'},
                                  'w': {'dtype': 'U8', 'shape': [0, 5], 'data_offsets': [0, 0]}}),
     },
-    'ballot': {
-        'errand': struct.pack('<3B2Q', 1, 1, 2, 3, 4),
+    'contribution': {
+        'assignment': struct.pack('<3B2Q', 1, 1, 2, 3, 4),
         'tree': share([boxes((8, 4), [((0, 0), (4, 4)), ((4, 0), (4, 4))]), struct.pack('<2B', 2, 0) + text('a text'),
                        struct.pack('<2B', 3, 0)],
                       [node(1, '', 0, 3), node(6, 'w', 1, 0), node(6, 't', 2, 0), node(6, 'n', 3, 0)]),
         'no_items': text('5') + text(None) + struct.pack('<I', 0),
     },
-    'structure': {
+    'tree_manifest': {
         'all': json.dumps({'step': True, 'kinds': {'opt/0': 'tuple', 'e': 'dict'}, 'leaves': {'K': 'opt/0/n.json',
                            'x.y': 'x/y.npy', 'none': 'none.null', 't': 't.txt'}, 'dtypes': {'opt/0/n.json': 'int32'},
                            'texts': {'t': 'text \u00e9'}, 'marks': {'p/q.npy': {'key': [1, 'a'], 'prng_impl': 'rbg'}},
@@ -122,6 +144,27 @@ SEEDS = {
         'packed': archive({'a': b'a' * 300, 'b': bytes(range(40))}, zipfile.ZIP_DEFLATED),
         'empty': archive({}),
         'zip64': zip64_end(archive({'a': b'data'}), 1),
+    },
+    'kv_sum': {
+        'right': summed(b'elements of a chunk'),
+        'empty_value': summed(b''),
+        'wrong': summed(b'elements of a chunk', crc=7),
+        'damaged_magic': summed(b'elements of a chunk')[:-16] + summed(b'', 0x9d63726333326371),
+        'damaged_crc': summed(b'elements')[:-5] + b'?' + summed(b'elements')[-4:],
+        'foreign': b'elements of a chunk, and whatever follows it',
+        'short': b'\x70c23crc',
+    },
+    'kv_table': {
+        'two': table([(5, 7), (9, 7)]),
+        'none': table([]),
+        'many': table([(i << 40, i) for i in range(100)]),
+        'damaged': table([(5, 7)])[:-1] + b'?',
+        'out_of_order': table([(9, 7), (5, 7)]),
+        'twice': table([(5, 7), (5, 8)]),
+        'cut_off': table([(5, 7)], n=2),
+        'huge': table([(5, 7)], n=2**63),
+        'other': table([(5, 7)], magic=1),
+        'short': b'pcrcAbl1',
     },
     'shard': {
         'little': index([(0, 5), (5, 9), (NONE, NONE), (14, 1)], 0, 100),

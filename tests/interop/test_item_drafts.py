@@ -31,7 +31,7 @@ def test_an_item_is_added(mount, step, options):
     assert 'extra.tmp' in os.listdir(m.path)
     programs.np_save(tree, m / 'extra.tmp')
     assert json.loads((m / 'extra.tmp/_METADATA').read_text())['tree_metadata']
-    assert sorted(p.name for p in step.iterdir() if 'extra' in p.name) == ['extra.orbax-checkpoint-tmp']
+    assert sorted(p.name for p in step.iterdir() if 'extra' in p.name) == ['.extra.pytreefs-draft']
     (m / 'extra.tmp').rename(m / 'extra')
     assert 'extra.tmp' not in os.listdir(m.path) and 'extra' in os.listdir(m.path)
     root, ocdbt, zarr3 = step.parent, 'ocdbt=off' not in options, 'zarr=3' in options
@@ -64,7 +64,7 @@ def test_odd_items(mount, step, name, ocdbt):
     (m / 'extra.tmp').rename(m / 'extra')
     assert not restoring.by_orbax(step.parent, 7, tree, ('v0', 'v1'), 'extra')
     stored = {p.name for p in (step / 'extra').iterdir()}
-    assert stored <= {'_METADATA', '_CHECKPOINT_METADATA', 'commit_success.txt', 'manifest.ocdbt', 'd', '_strings.json',
+    assert stored <= {'_METADATA', '_CHECKPOINT_METADATA', 'commit_success.txt', '.crc32c', 'manifest.ocdbt', 'd', '_strings.json',
                       'w', '0.0', '.zarray'}, stored
 
 
@@ -85,11 +85,11 @@ def test_refusals(mount, step):
     refused(errno.EROFS, lambda: (m / 'state/new').mkdir())
     (m / 'extra.tmp').mkdir()
     refused(errno.EEXIST, lambda: (m / 'extra.tmp').mkdir())
-    refused(errno.EINVAL, lambda: (m / 'extra.tmp').rename(m / 'extra'))        # empty
+    refused(errno.ECANCELED, lambda: (m / 'extra.tmp').rename(m / 'extra'))        # empty
     np.save(m / 'extra.tmp/w.npy', np.arange(4))
     refused(errno.EEXIST, lambda: (m / 'extra.tmp').rename(m / 'state'))
-    refused(errno.EINVAL, lambda: (m / 'extra.tmp').rename(m / 'other.tmp'))
-    refused(errno.EINVAL, lambda: (m / 'extra.tmp').rename(m / '.hidden'))
+    refused(errno.EPERM, lambda: (m / 'extra.tmp').rename(m / 'other.tmp'))
+    refused(errno.EPERM, lambda: (m / 'extra.tmp').rename(m / '.hidden'))
     (m / 'extra.tmp').rename(m / 'renamed')
     assert np.load(m / 'renamed/w.npy').tolist() == [0, 1, 2, 3]
     (m / 'gone.tmp').mkdir()

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+import tensorstore as ts
 from orbax.checkpoint._src.arrays import subchunking
 
 from lib import compare, mounts, writing
@@ -143,3 +144,29 @@ def test_every_pair_of_types_reading_and_writing(mount, program, tmp_path):
             cast.unmount()
     assert not wrong, wrong[:10]
     assert all(dtype_of(n) for n in NAMES)
+
+
+@pytest.mark.feature('A3')
+@pytest.mark.parametrize('limit', [200, 4096, 100_000, 1 << 20])
+def test_the_size_of_data_files_limits_chunks_as_orbax_does(run, tmp_path, limit):
+    """target_data_file_size alone: the chunks of arrays that exceed it are those that Orbax gives them."""
+    rng = random.Random(limit)
+    shapes = {(limit // 4 + 1,), (64, 64), (256, 210), (97, 128), (7, 30, 49), (1000,), (3, 1 << 18), (16, 1)}
+    shapes |= {tuple(rng.choice([2, 3, 12, 36, 60, 100, 256]) for _ in range(rng.randrange(1, 4))) for _ in range(20)}
+    tree = {f'a{i}': np.zeros(shape, np.float32) for i, shape in enumerate(sorted(shapes))}
+    files = tmp_path / 'files'
+    files.mkdir()
+    for name, array in tree.items():
+        np.save(files / f'{name}.npy', array)
+    (tmp_path / 'ours').mkdir()
+    run('save', '-o', f'target_data_file_size={limit}', files, tmp_path / 'ours/1')
+    ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=True)).save(
+        tmp_path / 'theirs', args=ocp.args.PyTreeSave(tree, ocdbt_target_data_file_size=limit))
+    spec = {}
+    for name in tree:
+        for path in (tmp_path / 'ours/1/default', tmp_path / 'theirs'):
+            store = {'driver': 'ocdbt', 'base': f'file://{path}/', 'path': f'{name}/'}
+            z = ts.open({'driver': 'zarr', 'kvstore': store}).result()
+            spec.setdefault(name, []).append(tuple(z.chunk_layout.read_chunk.shape))
+    assert sum(a.nbytes > limit for a in tree.values()) >= 2
+    assert {n: c[0] for n, c in spec.items()} == {n: c[1] for n, c in spec.items()}

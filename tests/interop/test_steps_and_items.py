@@ -1,11 +1,13 @@
 """What is around the arrays of a step that was written through a mount: items, metadata, names, deletion."""
 
 import asyncio
+import collections
 import errno
 import json
 import os
 import signal
 import stat
+import re
 import subprocess
 import sys
 import time
@@ -103,7 +105,7 @@ def test_atomicity(mount, root, atomicity):
     m = mount(root, f'atomicity={atomicity}')
     write(m, '7', expect.flatten({'w': W}))
     on_disk = [p.name for p in root.iterdir()]
-    assert on_disk == (['7'] if atomicity == 'commit_file' else ['7.orbax-checkpoint-tmp'])
+    assert on_disk == (['7'] if atomicity == 'commit_file' else ['.7.pytreefs-draft'])
     assert not (root / '7/commit_success.txt').exists()
     assert os.listdir(m.path) == ['7.tmp']
     commit(m, '7')
@@ -234,15 +236,16 @@ def test_a_typo_is_no_item_of_an_unknown_kind(mount, root, name, text):
     (m / '8.tmp/default' / name).write_text(text)
     with pytest.raises(OSError) as e:
         os.rename(m / '8.tmp', m / '8')
-    assert e.value.errno == errno.EINVAL
-    assert any(f"'{name}'" in line and 'setfattr -n user.pytree.kind -v opaque' in line for line in m.log_lines())
+    assert e.value.errno == errno.ECANCELED
+    assert any(f"'{name}'" in line and "setfattr -n user.pytree.kind -v opaque '8.tmp/default'" in line
+               for line in m.log_lines())
     writing.set_xattrs(m / '8.tmp/default', {'kind': 'opaque'})
     commit(m, '8')
     assert (root / '8/default' / name).read_text() == text
 
 
 def test_copies_without_xattrs_of_items_of_unknown_kinds(mount, root, tmp_path):
-    """cp -r and tar carry no xattr: the files' source says it, or their names, or an item of that name in another step."""
+    """cp -r carries no xattr: the files' source is a hint, or their names. Where there is no hint, the refusal names the command."""
     m = mount(root, allow_errors=True)
     write(m, '7', expect.flatten({'w': W}), item='state')
     (m / '7.tmp/blob').mkdir()
@@ -254,6 +257,12 @@ def test_copies_without_xattrs_of_items_of_unknown_kinds(mount, root, tmp_path):
     for step, command in (('8', 'cp -r 7 8.tmp'), ('9', 'mkdir 9.tmp && tar -c -C 7 . | tar -x -C 9.tmp'),
                           ('10', 'mkdir 10.tmp && cp -r 7/blob 10.tmp/renamed && cp -r 7/metrics 10.tmp/other')):
         subprocess.run(command, shell=True, cwd=m.path, check=True, capture_output=True)
+        if 'tar' in command:
+            with pytest.raises(OSError):
+                os.rename(m / f'{step}.tmp', m / step)
+            mark = re.search(r"setfattr -n user.pytree.kind -v opaque '[^']*'", '\n'.join(m.log_lines()))[0]
+            assert mark.endswith("'9.tmp/blob'"), mark
+            subprocess.run(mark, shell=True, cwd=m.path, check=True)
         commit(m, step)
         blob, json_item = (m / step / n for n in (('renamed', 'other') if step == '10' else ('blob', 'metrics')))
         assert {p.name: p.read_bytes() for p in blob.iterdir()} == {
@@ -374,7 +383,7 @@ def test_what_a_crash_leaves(mount, root):
     os.kill(pid, signal.SIGKILL)
     mounts.wait_for(lambda: mounts.has_ended(pid))      # until then it has its lock
     subprocess.run(['umount', '-l', m.path], check=True)
-    assert [p.name for p in root.iterdir()] == ['7.orbax-checkpoint-tmp']
+    assert [p.name for p in root.iterdir()] == ['.7.pytreefs-draft']
     with ocp0.CheckpointManager(root, options=ocp0.CheckpointManagerOptions(read_only=True)) as manager:
         assert manager.all_steps() == [] and manager.latest_step() is None
     again = mount(root)
@@ -445,3 +454,83 @@ def test_a_step_counts_composite_items(mount, tmp_path):
     parts = sum(int(os.getxattr(m / '1' / item, 'user.pytree.leaf_count')) for item in ('state', 'rng', 'numpy'))
     assert said['leaf_count'] == wanted['leaf_count'] == parts == 8, (said, wanted, parts)
     assert said['logical_bytes'] == wanted['bytes'] and said['stored_bytes'] == wanted['stored_bytes']
+
+
+State = collections.namedtuple('State', 'nu count mu')
+Pair = collections.namedtuple('Pair', 'b a')
+
+
+def rich(path):
+    """What Orbax restores with rich types, with each namedtuple as (fields, values)."""
+    from orbax.checkpoint._src.metadata import pytree_metadata_options
+    handler = ocp0.PyTreeCheckpointHandler(
+        pytree_metadata_options=pytree_metadata_options.PyTreeMetadataOptions(support_rich_types=True))
+
+    def plain(x):
+        if hasattr(x, '_fields'):
+            return type(x).__name__, x._fields, [plain(v) for v in x]
+        if isinstance(x, dict):
+            return {k: plain(v) for k, v in x.items()}
+        return type(x)(plain(v) for v in x) if isinstance(x, (list, tuple)) else np.asarray(x).tolist()
+    with ocp0.Checkpointer(handler) as checkpointer:
+        return plain(checkpointer.restore(path))
+
+
+@pytest.fixture
+def rich_root(root):
+    from orbax.checkpoint._src.metadata import pytree_metadata_options
+    tree = {'opt': State(np.ones(3), np.int32(5), {'w': np.zeros(2)}), 't': (np.ones(2), Pair(np.ones(1), 'txt')),
+            'l': [1, 2], 'n': None}
+    handler = ocp0.PyTreeCheckpointHandler(
+        pytree_metadata_options=pytree_metadata_options.PyTreeMetadataOptions(support_rich_types=True))
+    (root / '1').mkdir()
+    with ocp0.Checkpointer(handler) as checkpointer:
+        checkpointer.save(root / '1/default', tree)
+    return root
+
+
+@pytest.mark.feature('B6')
+@pytest.mark.parametrize('command', [['cp', '-r'], ['cp', '-a'], ['rsync', '-aX', '--exclude=_METADATA']], ids=' '.join)
+def test_a_copy_keeps_namedtuples(mount, rich_root, command):
+    """Their class, and their fields in their order, by the copied document or by xattrs."""
+    m = mount(rich_root)
+    (m / '2.tmp').mkdir()
+    subprocess.run([*command, m / '1/default', m / '2.tmp'], check=True)
+    (m / '2.tmp').rename(m / '2')
+    want = rich(rich_root / '1/default')
+    assert want['opt'][1] == ('nu', 'count', 'mu')
+    assert rich(rich_root / '2/default') == want
+    assert json.loads(os.getxattr(m / '2/default/opt', 'user.pytree.namedtuple'))['fields'] == ['nu', 'count', 'mu']
+    assert not [line for line in m.log_lines() if 'becomes a dict' in line]
+
+
+@pytest.mark.feature('B6')
+def test_conversions_keep_namedtuples(run, rich_root, tmp_path):
+    want = rich(rich_root / '1/default')
+    run('convert', rich_root / '1/default', tmp_path / 'item')
+    assert rich(tmp_path / 'item') == want
+    run('convert', '-o', 'rich_types=off', rich_root / '1/default', tmp_path / 'off')
+    assert 'value_metadata_tree' not in (tmp_path / 'off/_METADATA').read_text()
+    run('export', '--format', 'npy', rich_root / '1/default', tmp_path / 'files')
+    if not os.listxattr(tmp_path / 'files/opt'):
+        return                                          # a file system without xattrs
+    run('convert', tmp_path / 'files', tmp_path / 'again')
+    back = rich(tmp_path / 'again')
+    assert back['opt'] == want['opt'] and back['t'][1] == want['t'][1]
+
+
+def test_what_becomes_of_a_namedtuple_is_said(mount, rich_root):
+    """One that cannot be kept, with its path and the reason."""
+    m = mount(rich_root, allow_errors=True)
+    for step, change, why in ((2, lambda d: (d / 'opt/more.json').write_text('1'), 'not the fields'),
+                              (3, lambda d: os.setxattr(d, 'user.pytree.save.rich_types', b'off'), 'rich_types=off')):
+        (m / f'{step}.tmp').mkdir()
+        subprocess.run(['cp', '-a', m / '1/default', m / f'{step}.tmp'], check=True)
+        change(m / f'{step}.tmp/default')
+        (m / f'{step}.tmp').rename(m / str(step))
+        assert [line for line in m.log_lines() if "namedtuple 'default/opt' becomes a dict" in line and why in line]
+    (m / '4.tmp/default/d').mkdir(parents=True)
+    for wrong in (b'1', b'{}', b'{"module": "m", "clazz": "c", "fields": []}', b'{"module": 1, "clazz": "c", "fields": ["a"]}'):
+        with pytest.raises(OSError) as e:
+            os.setxattr(m / '4.tmp/default/d', 'user.pytree.namedtuple', wrong)
+        assert e.value.errno == errno.EINVAL

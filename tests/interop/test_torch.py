@@ -2,6 +2,9 @@
 
 from lib import jaxenv  # noqa: F401  before jax
 
+import pathlib
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,3 +97,35 @@ def test_one_layer_of_many_by_a_lazy_slice(mount, checkpoint):
     with safetensors.safe_open(m / '7/default/params.safetensors', 'pt') as f:
         part = f.get_slice('layers.1.kernel')[10:20, :]
     assert np.array_equal(part.numpy(), np.asarray(params['layers']['1']['kernel'])[10:20])
+
+
+# ---- the example of README ----
+
+README = pathlib.Path(__file__).resolve().parents[2] / 'README.md'
+
+
+def block(kind):
+    """The one block of that language in README's section on PyTorch that speaks of linear layers."""
+    found = [text for text in re.findall(rf'```{kind}\n(.*?)```', README.read_text(), re.S)
+             if 'kernel' in text or 'nn.Linear' in text]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_linear_layers_by_a_rules_file(mount, checkpoint, tmp_path, monkeypatch):
+    """README's rules file and program, as they stand there: kernels become transposed weights of nn.Linear."""
+    root, params = checkpoint
+    rules = block('json')
+    assert len(rules.splitlines()) <= 8
+    (tmp_path / 'torch.json').write_text(rules)
+    m = mount(root, f'transforms={tmp_path}/torch.json')
+    (tmp_path / 'mnt').symlink_to(m.path)
+    monkeypatch.chdir(tmp_path)
+    given = {}
+    exec(block('python'), given)
+    model = given['model']
+    assert [type(layer) for layer in model.layers] == [torch.nn.Linear] * 3
+    x = np.random.default_rng(2).standard_normal((8, WIDTHS[0]), np.float32)
+    with torch.no_grad():
+        got = model(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(got, np.asarray(logits(params, jnp.asarray(x))), rtol=1e-5, atol=1e-5)

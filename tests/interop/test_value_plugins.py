@@ -138,7 +138,7 @@ def test_a_plugin_of_the_time_before_value_functions_loads(run, tmp_path, cases)
     """Its description ends in front of them, and what lies behind it is anything."""
     (tmp_path / 'old.c').write_text('''
         #include <stddef.h>
-        #include "handlers/leaf_plugin.h"
+        #include "handlers/plugin/leaf_plugin.h"
         static int decode(const struct pytreefs_host *h, const struct pytreefs_file *f, uint32_t n)
         { return h->add(h, "", f->p, f->n); }
         static const struct pytreefs_leaf leaf = {
@@ -173,7 +173,7 @@ def test_a_broken_description_is_refused_before_mounting(run, liar, cases, lie, 
     ('REFUSES', 'not such an array', errno.EINVAL), ('REFUSES_SILENTLY', 'did not say', errno.EINVAL),
     ('ODD_PLAN', 'returned 7', errno.EINVAL), ('UNKNOWN_DTYPE', "'float99'", errno.EINVAL),
     ('ENDLESS_DTYPE', 'no end', errno.EINVAL), ('MANY_AXES', '4294967295 axes', errno.EINVAL),
-    ('HUGE_AXES', '2^64', errno.EFBIG), ('READS_TOO_EARLY', 'reads elements', errno.EINVAL),
+    ('HUGE_AXES', '2^64', errno.EIO), ('READS_TOO_EARLY', 'reads elements', errno.EINVAL),
     ('WRITES_TOO_EARLY', 'writes elements', errno.EINVAL), ('GIVES_A_FILE', 'gave a file', errno.EINVAL),
 ])
 def test_lies_about_the_result_are_errors_of_that_leaf(mount, saved, liar, rules, lie, word, code):

@@ -16,7 +16,7 @@ TARGETS = ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-ocdbt-zarr3-zstd-v0', 'matrix-p
            'matrix-perleaf-zarr3-zstd-v0', 'chunked-ocdbt-zarr2-v0', 'chunked-perleaf-zarr3-v0')
 # Cases that are damaged on purpose: what verify says of them.
 DAMAGED = {'unusual-step': "member 'item_handlers' is not an object or a string",
-           'broken-step-among-good-ones': 'string is cut off',
+           'broken-step-among-good-ones': 'string is truncated',
            'unmerged-part-missing': 'its array is not stored',
            'chunk-gone': '1 of 1 chunks are not stored'}
 # Cases that are whole and still worth a word.

@@ -35,7 +35,7 @@ def xattrs(path):
             for n in os.listxattr(path, follow_symlinks=False) if n.startswith(PREFIX)}
 
 
-def expected_names(tree):
+def expected_names(tree, ours=names.OURS):
     """{directory: names in it}, both relative to the item."""
     out = {'': set()}
 
@@ -44,7 +44,7 @@ def expected_names(tree):
         out.setdefault(parent, set()).add(name)
 
     for path, value in tree.leaves.items():
-        rel = names.path_of(path, value)
+        rel = names.path_of(path, value, ours)
         if not rel:
             continue
         parts = rel.split('/')
@@ -71,7 +71,7 @@ def _raise(e):
 
 
 def compare_names(root, tree, also=()):
-    want, got = expected_names(tree), listed_names(root)
+    want, got = expected_names(tree, names.ours_at(root)), listed_names(root)
     also = set(also)
     for where in sorted(set(want) | set(got)):
         extra = got.get(where, set()) - want.get(where, set())
@@ -183,8 +183,9 @@ def check_leaf(path, value):
 
 def leaf_paths(root, tree, broken=()):
     """(path in the mount, value, key path) of every leaf that should read."""
+    ours = names.ours_at(root)
     for key, value in tree.leaves.items():
-        rel = names.path_of(key, value)
+        rel = names.path_of(key, value, ours)
         if rel not in broken:
             yield pathlib.Path(root) / rel, value, key
 
@@ -251,7 +252,7 @@ def compare_xattrs(root, tree):
             out.append(f'{"/".join(key)}: {type(e).__name__}: {e}')
     for key, kind in tree.kinds.items():
         try:
-            out += container_xattrs(pathlib.Path(root) / names.container_path(key), key, kind, tree.recorded)
+            out += container_xattrs(pathlib.Path(root) / names.container_path(key, names.ours_at(root)), key, kind, tree.recorded)
         except (OSError, ValueError) as e:
             out.append(f'{"/".join(key) or "."}: {type(e).__name__}: {e}')
     return out

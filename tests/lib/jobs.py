@@ -39,16 +39,17 @@ def missing(program):
 
 
 class Job:
-    """`mpirun -n N pytreefs mount --mpi`; the mount of rank r is job[r]. more: what environment() adds."""
+    """`mpirun -n N pytreefs mount --mpi`; the mount of rank r is job[r]. more: what environment() adds.
+    recovery: without it mpirun itself ends every rank when one dies."""
 
-    def __init__(self, program, source, under, n, options=(), more=None):
+    def __init__(self, program, source, under, n, options=(), more=None, recovery=True):
         self.n, self.source, self.under = n, pathlib.Path(source), pathlib.Path(under)
         self.expect = 0                         # status of mpirun; None: a rank was killed
         self.log = self.under / 'log'
         self.under.mkdir()
         for r in range(n):
             self[r].mkdir()
-        command = ['mpirun', '--enable-recovery', '-n', str(n), program, 'mount', '--mpi', str(source),
+        command = ['mpirun', *['--enable-recovery'] * recovery, '-n', str(n), program, 'mount', '--mpi', str(source),
                    str(self.under / 'r%r')]
         if options:
             command += ['-o', ','.join(options)]
@@ -76,11 +77,11 @@ class Job:
             time.sleep(0.02)
         for r in range(self.n):
             (self[r] / '.pytreefs' / 'version').read_text()         # answered once all are mounted
-        for entry in pathlib.Path('/proc').iterdir():
-            if entry.name.isdigit() and self._is_rank(entry):
-                env = (entry / 'environ').read_bytes().split(b'\0')
-                rank = [int(e.partition(b'=')[2]) for e in env if e.startswith(b'OMPI_COMM_WORLD_RANK=')]
-                self.pids[rank[0]] = int(entry.name)
+        for entry in mounts.without_children(e for e in pathlib.Path('/proc').iterdir()
+                                             if e.name.isdigit() and self._is_rank(e)):
+            env = (entry / 'environ').read_bytes().split(b'\0')
+            rank = [int(e.partition(b'=')[2]) for e in env if e.startswith(b'OMPI_COMM_WORLD_RANK=')]
+            self.pids[rank[0]] = int(entry.name)
         assert len(self.pids) == self.n, self.pids
 
     def _is_rank(self, entry):
@@ -129,10 +130,14 @@ class Job:
         while not mounts.has_ended(self.pids[rank]):
             time.sleep(0.005)
 
-    def cpu(self, rank):
-        """Seconds of processor time that a rank has used."""
-        fields = pathlib.Path(f'/proc/{self.pids[rank]}/stat').read_text().rpartition(')')[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+    def threads(self, rank):
+        return set(os.listdir(f'/proc/{self.pids[rank]}/task'))
+
+    def sleeping(self, rank):
+        """The threads of a rank that are asleep at the moment."""
+        task = f'/proc/{self.pids[rank]}/task'
+        return {t for t in os.listdir(task)
+                if pathlib.Path(task, t, 'stat').read_text().rpartition(')')[2].split()[0] in 'SD'}
 
     def memory(self, rank, field='VmHWM'):
         return mounts.memory(self.pids[rank], field)

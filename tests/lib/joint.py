@@ -59,7 +59,7 @@ def check(job, rank=0, step='1', ranks=None):
 
 
 def steps(source):
-    return sorted(p.name for p in source.iterdir() if '.orbax-checkpoint-tmp' not in p.name)
+    return sorted(p.name for p in source.iterdir() if '.pytreefs-draft' not in p.name)
 
 
 def outcome(j, victim, result):
@@ -71,7 +71,7 @@ def outcome(j, victim, result):
         check(j, next(iter(survivors)))
     else:
         assert steps(j.source) == []
-        assert [p for p in j.source.iterdir() if 'orbax-checkpoint-tmp' in p.name], 'the draft is gone'
+        assert [p for p in j.source.iterdir() if '.pytreefs-draft' in p.name], 'the draft is gone'
     return committed
 
 

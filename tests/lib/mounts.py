@@ -11,6 +11,7 @@ import time
 NEVER = re.compile(r'assert|sanitizer|runtime error:|leak|segmentation|corrupted|double free', re.I)
 ERROR = re.compile(r'\b(cannot|failed|failure|error|refused)\b', re.I)
 NOTICE = re.compile(r'io_uring|passthrough|read_ahead')        # a kernel that lacks something is no error
+NO_RACES = pathlib.Path(__file__).resolve().parent.parent / 'thread.suppressions'
 
 
 class Mount:
@@ -22,7 +23,7 @@ class Mount:
         # A build with sanitizers tells there; other builds do not look.
         report = f'log_path={log}.sanitizer'
         env = dict(os.environ, ASAN_OPTIONS=report, UBSAN_OPTIONS=f'{report}:print_stacktrace=1',
-                   TSAN_OPTIONS=report)
+                   TSAN_OPTIONS=f'{report}:suppressions={NO_RACES}')
         command = [*under, program, 'mount', str(source), str(mnt), '-o', ','.join([f'log={log}', *options])]
         if foreground:
             self.process = subprocess.Popen(command + ['-f'], stdin=subprocess.DEVNULL,
@@ -53,9 +54,9 @@ class Mount:
     def pid(self):
         """The daemon, found by its command line."""
         if self._pid is None:
-            for entry in pathlib.Path('/proc').iterdir():
-                if entry.name.isdigit() and self._is_daemon(entry):
-                    self._pid = int(entry.name)
+            for entry in without_children(e for e in pathlib.Path('/proc').iterdir()
+                                          if e.name.isdigit() and self._is_daemon(e)):
+                self._pid = int(entry.name)
         return self._pid
 
     def _is_daemon(self, entry):
@@ -134,6 +135,17 @@ def unmount_with(*command):
         if 'busy' not in why or time.monotonic() > end:
             return why
         time.sleep(0.02)
+
+
+def without_children(entries):
+    """Of processes in /proc those whose parent is none of them: one that has just forked has its parent's name."""
+    found = {}
+    for entry in entries:
+        try:
+            found[entry.name] = entry, (entry / 'stat').read_text().rpartition(')')[2].split()[1]
+        except OSError:
+            pass
+    return [entry for entry, parent in found.values() if parent not in found]
 
 
 def memory(pid, field='VmHWM'):

@@ -1,6 +1,7 @@
 """Key paths -> names in the mount, by the rules of the design, written apart from the program."""
 
 import hashlib
+import os
 import re
 
 import numpy as np
@@ -8,9 +9,9 @@ import numpy as np
 from lib import expect
 
 EXTENSIONS = ('.npy', '.bin', '.json', '.txt', '.null', '.safetensors', '.html')
-# Names of ours that a top-level container of an item must not take, whatever is mounted: the item's
-# names are the same from its root, its step and itself.
-RESERVED_IN_ITEM = ('_METADATA', '_CHECKPOINT_METADATA', '.pytreefs', 'latest')
+# The name of ours that stands at the top of every tree, of a draft's too. A tree that is a whole step has
+# `_CHECKPOINT_METADATA` there, too, and one that is mounted by itself `.pytreefs`. `latest` never stands beside keys.
+OURS = ('_METADATA',)
 ESCAPED = b'/\0%[]@'
 NAME_MAX = 255
 KEEP = 200
@@ -77,18 +78,25 @@ def extension(value):
     return ''
 
 
-def path_of(path, value):
+def ours_at(item):
+    """The names of ours that stand at the top of an item in a mount."""
+    stands = {'_METADATA': True, '_CHECKPOINT_METADATA': os.path.isfile(os.path.join(item, '_CHECKPOINT_METADATA')),
+              '.pytreefs': os.path.ismount(item)}
+    return tuple(name for name, there in stands.items() if there)
+
+
+def path_of(path, value, ours=OURS):
     """The path below the item of one leaf; an empty container is a directory."""
     if not path:
         return '%' + extension(value) if extension(value) else ''
     parts = []
     for depth, key in enumerate(path):
         last = depth == len(path) - 1
-        reserved = RESERVED_IN_ITEM if depth == 0 else ()
+        reserved = ours if depth == 0 else ()
         parts.append(file_name(key, extension(value) if last else '', reserved))
     return '/'.join(parts)
 
 
-def container_path(path):
+def container_path(path, ours=OURS):
     """The path below the item of a container."""
-    return '/'.join(file_name(k, '', RESERVED_IN_ITEM if n == 0 else ()) for n, k in enumerate(path))
+    return '/'.join(file_name(k, '', ours if n == 0 else ()) for n, k in enumerate(path))

@@ -5,63 +5,69 @@ how, for the end of a run's output: who reads only that must not have to look fo
 """
 
 import json
+import pathlib
+import re
 import sys
 import xml.etree.ElementTree as xml
 
 MOST_LINES = 60    # of one failure
+SKIPS = pathlib.Path(__file__).resolve().parent.parent / 'skips.txt'
 
 
-def of_junit(path):
-    passed = failed = skipped = 0
+def allowed_skips():
+    """The regular expressions of skips.txt."""
+    lines = SKIPS.read_text().splitlines()
+    return [re.compile(line.partition('  # ')[0]) for line in lines if line and not line.startswith('#')]
+
+
+def of_skips(reasons):
+    """('skipped', '') when each reason is on the list, else ('failed', text)."""
+    unknown = [why for why in reasons if not any(a.fullmatch(why) for a in allowed_skips())]
+    return ('failed', f'skipped for a reason that is not in tests/{SKIPS.name}: {unknown[0]}') if unknown else ('skipped', '')
+
+
+def results_of_junit(path):
+    """(name, 'passed', 'failed' or 'skipped', text) of each test of a JUnit report."""
     for case in xml.parse(path).getroot().iter('testcase'):
-        if case.find('failure') is not None or case.find('error') is not None:
-            failed += 1
-        elif case.find('skipped') is not None:
-            skipped += 1
+        name = f'{case.get("classname")}::{case.get("name")}'
+        faults = case.findall('failure') + case.findall('error')
+        skips = case.findall('skipped')
+        if faults:
+            yield name, 'failed', '\n'.join(f.text or f.get('message', '') for f in faults)
+        elif skips:
+            yield name, *of_skips([s.get('message', '') for s in skips])
         else:
-            passed += 1
-    return passed, failed, skipped
+            yield name, 'passed', ''
 
 
-def of_meson(path):
-    passed = failed = skipped = 0
-    with open(path) as f:
-        for line in f:
-            result = json.loads(line)['result']
-            if result in ('OK', 'EXPECTEDFAIL'):
-                passed += 1
-            elif result == 'SKIP':
-                skipped += 1
-            else:
-                failed += 1
-    return passed, failed, skipped
-
-
-def failures_of_junit(path):
-    """(name, text) of each test of a JUnit report that failed."""
-    for case in xml.parse(path).getroot().iter('testcase'):
-        for kind in ('failure', 'error'):
-            for fault in case.findall(kind):
-                yield f'{case.get("classname")}::{case.get("name")}', fault.text or fault.get('message', '')
-
-
-def failures_of_meson(path):
+def results_of_meson(path):
+    """The same of testlog.json. One test of a program is skipped without a reason: "unit test NAME" is it."""
     with open(path) as f:
         for line in f:
             test = json.loads(line)
-            if test['result'] not in ('OK', 'EXPECTEDFAIL', 'SKIP'):
-                told = test.get('stdout', '') + test.get('stderr', '')
-                yield test['name'], f'{test["result"]}, status {test.get("returncode")}\n{told}'
+            text = test.get('stdout', '') + test.get('stderr', '')
+            skips = ['unit test ' + name for name in re.findall(r'^\[  SKIPPED \] (\w+)$', text, re.M)]
+            if test['result'] == 'SKIP':
+                yield test['name'], *of_skips(skips or [test['name']])
+            elif test['result'] not in ('OK', 'EXPECTEDFAIL'):
+                yield test['name'], 'failed', f'{test["result"]}, status {test.get("returncode")}\n{text}'
+            else:
+                what, why = of_skips(skips)
+                yield test['name'], what if what == 'failed' else 'passed', why
+
+
+def results(path):
+    return list((results_of_junit if path.endswith('.xml') else results_of_meson)(path))
 
 
 def print_failures(paths):
     for path in paths:
         try:
-            failures = list((failures_of_junit if path.endswith('.xml') else failures_of_meson)(path))
+            failures = [(name, text) for name, what, text in results(path) if what == 'failed']
         except (OSError, ValueError, xml.ParseError) as e:
             failures = [(path, f'no report: {e}')]
-        for name, told in failures:
-            lines = told.strip().splitlines()
+        for name, text in failures:
+            lines = text.strip().splitlines()
             if len(lines) > MOST_LINES:
                 lines[MOST_LINES // 2:-MOST_LINES // 2] = [f'... {len(lines) - MOST_LINES} lines ...']
             print(f'FAILED {name}', *lines, sep='\n    ')
@@ -71,4 +77,5 @@ if __name__ == '__main__':
     if sys.argv[1] == '--failures':
         print_failures(sys.argv[2:])
     else:
-        print(*(of_junit if sys.argv[1].endswith('.xml') else of_meson)(sys.argv[1]))
+        found = [what for _, what, _ in results(sys.argv[1])]
+        print(*(found.count(what) for what in ('passed', 'failed', 'skipped')))

@@ -16,7 +16,7 @@ from lib.mutate import CANARY
 
 LIMIT = 20              # seconds that one operation may take
 PIECE = 1 << 20
-ALLOWED = {errno.EIO, errno.EOPNOTSUPP, errno.EFBIG, errno.ENOENT, errno.ENODATA, errno.EINVAL, errno.ENOTSUP,
+ALLOWED = {errno.EIO, errno.EOPNOTSUPP, errno.ENOENT, errno.ENODATA, errno.EINVAL, errno.ENOTSUP,
            errno.ENXIO}         # SEEK_HOLE in an empty file
 
 

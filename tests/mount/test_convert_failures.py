@@ -103,7 +103,7 @@ def on_small_disk(program, command, size):
         r = subprocess.run(['unshare', '-rm', 'sh', '-c', script, d, program, *command], capture_output=True, text=True,
                            timeout=120)
     if 'status' not in r.stdout:
-        pytest.skip('no mount name space can be made here')
+        pytest.skip('no mount namespace can be made here')
     return r
 
 
@@ -197,7 +197,7 @@ def test_interrupted(program, large_checkpoint, tmp_path, output, sig):
 def test_a_convert_that_was_killed_is_begun_afresh(program, run, large, tmp_path):
     """The draft that kill -9 left is in nobody's way."""
     p = subprocess.Popen([program, 'convert', '-o', 'compression=zstd:15', large, tmp_path / 'ck'])
-    while p.poll() is None and not (tmp_path / 'ck.orbax-checkpoint-tmp').exists():
+    while p.poll() is None and not (tmp_path / '.ck.pytreefs-draft').exists():
         time.sleep(0.0005)
     p.kill()
     p.wait()
@@ -313,7 +313,7 @@ def test_a_file_becomes_no_other_file(run, tmp_path):
     """What it takes is said."""
     run('export', ITEM / 'params', tmp_path / 'm.npz')
     r = run('convert', tmp_path / 'm.npz', tmp_path / 'm.safetensors', ok=False)
-    assert r.returncode == 1 and 'no checkpoint' in r.stderr and os.listdir(tmp_path) == ['m.npz']
+    assert r.returncode == 1 and 'not a checkpoint' in r.stderr and os.listdir(tmp_path) == ['m.npz']
 
 
 def test_a_cut_safetensors_file_says_both_sizes(run, tmp_path):

@@ -2,8 +2,11 @@
 
 import errno
 import json
+import mmap
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -121,7 +124,7 @@ def test_times_tell_of_changes(mount, root, elements):
     assert changes(lambda: shutil.copyfile(m / '7/default/w.npy', path))
     assert not changes(lambda: path.read_bytes())
     assert not changes(lambda: os.rename(where / 'w.npy', where / 'v.npy') or os.rename(where / 'v.npy', where / 'w.npy'))
-    assert not changes(lambda: os.utime(path))
+    assert changes(lambda: os.utime(path))
 
 
 @pytest.mark.parametrize('synced', [False, True], ids=['unmapped', 'synced'])
@@ -163,3 +166,206 @@ def test_what_a_map_loses_is_not_committed(mount, root, synced):
         assert np.array_equal(np.load(m / f'{n}/default/w.npy'), w)
         m.unmount()
     assert told >= 2
+
+
+def source_step(m, step='1'):
+    """A committed step with leaves of every kind, in directories."""
+    where = begin(m, step)
+    for i, name in enumerate(('w.npy', 'a/w.npy', 'a/b/w.npy', 'z.npy')):
+        (where / name).parent.mkdir(exist_ok=True, parents=True)
+        np.save(where / name, np.arange(1000 + i, dtype=np.float32))
+    (where / 'step.json').write_text('7')
+    (where / 'name.txt').write_text('hello')
+    (where / 'l').mkdir()
+    np.save(where / 'l/0.npy', np.ones(3))
+    (m / f'{step}.tmp').rename(m / step)
+
+
+def sent(*words):
+    return [line for line in subprocess.run(['rsync', '-a', '--itemize-changes', *map(str, words)], check=True, text=True,
+                                            capture_output=True).stdout.splitlines() if line.startswith(('>', '<', 'c'))]
+
+
+@pytest.mark.parametrize('inplace', [(), ('--inplace',)], ids=['renamed', 'in place'])
+def test_a_repeated_rsync_sends_nothing(mount, root, inplace):
+    m = mount(root)
+    source_step(m)
+    time.sleep(0.01)
+    (m / '2.tmp').mkdir()
+    assert sent(*inplace, f'{m.path}/1/', m / '2.tmp')
+    assert not sent(*inplace, f'{m.path}/1/', m / '2.tmp')
+    os.utime(m / '2.tmp/default/a/w.npy', (10**9, 10**9))
+    assert len(sent(*inplace, f'{m.path}/1/', m / '2.tmp')) == 1
+    assert not sent(*inplace, f'{m.path}/1/', m / '2.tmp')
+    (m / '2.tmp').rename(m / '2')
+    assert np.array_equal(np.load(m / '2/default/a/w.npy'), np.arange(1001, dtype=np.float32))
+
+
+def test_times_are_remembered_until_the_commit(mount, root):
+    m = mount(root)
+    where = begin(m)
+    np.save(where / 'w.npy', np.ones(3))
+    (where / 'd').mkdir()
+    for name in ('w.npy', 'd', '', '_METADATA'):
+        os.utime(where / name, ns=(10**18, 10**18 + 123456789))
+        if name != '_METADATA':
+            assert os.stat(where / name).st_mtime_ns == 10**18 + 123456789
+    os.utime(where / 'w.npy')
+    assert abs(os.stat(where / 'w.npy').st_mtime - time.time()) < 3600
+    os.utime(where / 'w.npy', ns=(10**18, 10**18))
+    os.chmod(where / 'w.npy', 0o600)
+    assert os.stat(where / 'w.npy').st_mtime_ns == 10**18
+    with open(where / 'w.npy', 'r+b') as f:
+        f.write(b'\x93')
+    assert os.stat(where / 'w.npy').st_mtime_ns > 10**18
+    np.save(where / 'd/w.npy', np.ones(3))
+    (m / '7.tmp').rename(m / '7')
+    assert os.stat(m / '7/default/w.npy').st_mtime_ns == os.stat(m / '7').st_mtime_ns > 10**18
+
+
+@pytest.mark.parametrize('how', ['in place', 'renamed'])
+@pytest.mark.parametrize('name', ['default/_METADATA', '_CHECKPOINT_METADATA'])
+def test_a_generated_file_shows_what_was_written_until_the_next_change(mount, root, name, how):
+    """rclone looks at size and hash when it has written; then it is generated again, unless it says what is there."""
+    m = mount(root)
+    source_step(m)
+    where = begin(m).parent
+    np.save(where / 'default/other.npy', np.ones(3))
+    generated = (where / name).read_bytes()
+    for text in (b'no JSON, and longer than one write ' * 9000, (m / '1' / name).read_bytes().replace(b'default', b'another')):
+        at = where / name if how == 'in place' else (where / name).with_name('_X.1a2b.partial')
+        with open(at, 'wb', buffering=0) as f:
+            half = len(text) // 2
+            f.write(text[:half])
+            if how == 'in place':
+                assert (where / name).read_bytes() == text[:half] and (where / name).stat().st_size == half
+            f.write(text[half:])
+        if how == 'renamed':
+            at.rename(where / name)
+        assert (where / name).read_bytes() == text and (where / name).stat().st_size == len(text)
+        os.utime(where / name, ns=(10**18, 10**18))
+        assert (where / name).stat().st_mtime_ns == 10**18
+        np.save(where / 'default/other.npy', np.ones(4))     # which the text does not name, or not in such an item
+        assert json.loads((where / name).read_text()).keys() == json.loads(generated).keys()
+        assert (where / name).read_bytes() != text
+    (where.parent / '7.tmp').rename(m / '7')
+    assert os.listdir(m / '7/default') != os.listdir(m / '1/default')
+
+
+def test_a_copied_document_is_shown_while_it_says_what_is_there(mount, root):
+    """A copy on its way: its document comes first, leaves later; what is taken away ends it."""
+    m = mount(root)
+    source_step(m)
+    where = begin(m)
+    text = (m / '1/default/_METADATA').read_bytes()
+    (where / '_METADATA').write_bytes(text)
+    np.save(where / 'w.npy', np.ones(3))
+    (where / 'a').mkdir()
+    np.save(where / 'a/w.npy', np.ones(3))
+    assert (where / '_METADATA').read_bytes() == text
+    (where / 'w.npy').unlink()
+    leaves = json.loads((where / '_METADATA').read_text())['tree_metadata']
+    assert list(leaves) == ["('a', 'w')"]
+    (where / 'other.txt').write_text('x')
+    assert "('other',)" in json.loads((where / '_METADATA').read_text())['tree_metadata']
+
+
+def lines(m, words):
+    return [line for line in m.log_lines() if words in line]
+
+
+def test_a_safetensors_file_says_what_it_does_not_carry(mount, root):
+    """Leaving a tree by the view, and coming back at the commit: None, strings, lists, empty ones, keys with dots."""
+    m = mount(root)
+    where = begin(m)
+    for name in ('w.npy', 'a.b.npy', 'layers/0.npy', 'layers/1.npy'):
+        (where / name).parent.mkdir(exist_ok=True)
+        np.save(where / name, np.ones(3))
+    os.setxattr(where / 'layers', 'user.pytree.kind', b'"list"')
+    (where / 'run.txt').write_text('x')
+    for i in range(5):
+        (where / f'none{i}.null').write_bytes(b'')
+    (where / 'empty').mkdir()
+    (m / '7.tmp').rename(m / '7')
+    data = (m / '7/default.safetensors').read_bytes()
+    said, = lines(m, 'does not carry all of the tree')
+    for part in ("5 None ('none0.null', 'none1.null', 'none2.null', ...) left out", "1 empty container ('empty') left out",
+                 "1 string ('run.txt') in __metadata__", "1 list, tuple or the like ('layers') as",
+                 "1 key ('a.b.npy') holding the separator"):
+        assert part in said, said
+    (m / '8.tmp').mkdir()
+    (m / '8.tmp/default.safetensors').write_bytes(data)
+    assert not lines(m, 'a tree of dicts')
+    (m / '8.tmp').rename(m / '8')
+    said, = lines(m, 'a tree of dicts')
+    assert "1 text ('run') of __metadata__ became custom metadata" in said, said
+    assert "1 container ('layers') with the keys 0, 1, ... became dicts" in said, said
+    assert "3 names ('a.b', 'layers.0', 'layers.1') with the separator" in said, said
+
+
+def test_a_safetensors_file_that_carries_all_says_nothing(mount, root):
+    m = mount(root)
+    (m / '7.tmp').mkdir()
+    (m / '7.tmp/default.safetensors').write_bytes(safetensors.numpy.save({'a': np.ones(3), 'b': np.zeros(2)}, {'format': 'pt'}))
+    (m / '7.tmp').rename(m / '7')
+    assert safetensors.numpy.load((m / '7/default.safetensors').read_bytes()).keys() == {'a', 'b'}
+    assert not lines(m, 'safetensors')
+
+
+@pytest.mark.parametrize('options', [(), ('ocdbt=off', 'zarr=3'), ('dtype=float16', 'compression=none')])
+@pytest.mark.parametrize('begun', [False, True], ids=['from the front', 'begun before'])
+def test_a_reader_reads_on_after_the_commit(mount, root, options, begun):
+    """Until it is closed: by read, and by a map whose pages nobody has touched yet."""
+    m = mount(root, *options)
+    where = begin(m)
+    large = np.arange(2_000_000, dtype=np.float32)
+    for name, value in (('large.npy', large), ('small.npy', np.arange(5.)), ('staged.npy', large), ('f.npy', np.asfortranarray(
+            large.reshape(1000, -1)))):
+        np.save(where / name, value)
+    with open(where / 'staged.npy', 'r+b') as f:
+        f.seek(4000)
+        f.write(b'abcd')
+    (where / 't.txt').write_text('text')
+    (where / 'n.json').write_text('5')
+    names = sorted(os.listdir(where))
+    want = {name: (where / name).read_bytes() for name in names}
+    files = {name: open(where / name, 'rb', buffering=0) for name in names}
+    maps = {name: mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) for name, f in files.items() if name != '_METADATA'}
+    try:
+        if begun:
+            assert all(f.read(100) == want[name][:100] for name, f in files.items())
+        (m / '7.tmp').rename(m / '7')
+        for name, f in files.items():
+            assert os.fstat(f.fileno()).st_size == len(want[name])
+            f.seek(0)
+            got = b''.join(iter(lambda f=f: f.read(1 << 20), b''))
+            assert got == want[name], name
+        # A fault would end a process, and not this one.
+        script = 'import sys, mmap, os\nfor a in sys.argv[1:]:\n m = mmap.mmap(int(a), 0, prot=mmap.PROT_READ)\n m[:]\n'
+        fds = [files[name].fileno() for name in maps]
+        subprocess.run([sys.executable, '-c', script, *map(str, fds)], pass_fds=fds, check=True)
+        assert all(mapped[:] == want[name] for name, mapped in maps.items())
+        assert not (m / '7.tmp').exists()
+    finally:
+        for opened in (*maps.values(), *files.values()):
+            opened.close()
+
+
+@pytest.mark.parametrize('options', [(), ('ocdbt=off',)])
+@pytest.mark.parametrize('cut', [1000, 300], ids=['aligned', 'not aligned'])
+def test_a_part_is_stale_after_the_commit(mount, root, options, cut):
+    """Its chunks are the whole's, or were encoded anew: an error, and never zeros or other numbers."""
+    m = mount(root, *options, allow_errors=True)
+    where = begin(m)
+    whole = np.arange(2_000_000, dtype=np.float32).reshape(2000, 1000)
+    names = [f'p[0:{cut},0:1000]@2000x1000.npy', f'p[{cut}:2000,0:1000]@2000x1000.npy']
+    for name, part in zip(names, (whole[:cut], whole[cut:])):
+        np.save(where / name, part)
+    with open(where / names[0], 'rb', buffering=0) as f:
+        assert f.read(100) == (where / names[0]).read_bytes()[:100]
+        (m / '7.tmp').rename(m / '7')
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with pytest.raises(OSError) as e:
+            os.pread(f.fileno(), 1 << 20, 1 << 19)
+        assert e.value.errno == errno.ESTALE
+    assert np.array_equal(np.load(m / '7/default/p.npy'), whole)

@@ -1,6 +1,7 @@
 """pytreefs gc: what dead writers left goes, what the living hold stays."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -48,14 +49,14 @@ def test_an_abandoned_draft_is_removed_and_a_live_one_is_not(program, mount, sou
     before = sorted(os.listdir(source))
     r, doc = gc(program, source, '--dry-run')
     assert r.returncode == 0 and removed(doc) == set() and doc['removed'] == 0
-    assert [f['path'] for f in doc['found'] if f['would_remove']] == ['1.orbax-checkpoint-tmp']
+    assert [f['path'] for f in doc['found'] if f['would_remove']] == ['.1.pytreefs-draft']
     assert sorted(os.listdir(source)) == before
     r, doc = gc(program, source)
     assert r.returncode == 0
-    assert kinds(doc) == {'1.orbax-checkpoint-tmp': 'abandoned draft', '2.orbax-checkpoint-tmp': 'held by a living writer'}
-    assert removed(doc) == {'1.orbax-checkpoint-tmp'}
+    assert kinds(doc) == {'.1.pytreefs-draft': 'abandoned draft', '.2.pytreefs-draft': 'held by a living writer'}
+    assert removed(doc) == {'.1.pytreefs-draft'}
     assert doc['bytes'] > 0 and doc['removed'] == 1
-    assert os.listdir(source) == ['2.orbax-checkpoint-tmp']
+    assert os.listdir(source) == ['.2.pytreefs-draft']
     os.rename(live / '2.tmp', live / '2')
     assert np.load(live / '2' / 'default' / 'w.npy').sum() == np.arange(100000).sum()
     r, doc = gc(program, source)
@@ -85,13 +86,44 @@ def test_other_programs_directories_need_two_options(program, source):
     assert removed(doc) == {young.name}
 
 
-def test_what_an_interrupted_deletion_left_is_removed(program, source):
-    (source / '5.orbax-checkpoint-tmp-deleted-123' / 'default').mkdir(parents=True)
-    (source / '6.orbax-checkpoint-tmp-begun-1-2').mkdir()
-    os.utime(source / '6.orbax-checkpoint-tmp-begun-1-2', (1e9, 1e9))
-    (source / '7.orbax-checkpoint-tmp-begun-1-2').mkdir()
+# How drafts are called on the disk: now, and before that, which gc still finds.
+NAMINGS = ['.{}.pytreefs-draft', '{}.orbax-checkpoint-tmp']
+
+
+@pytest.mark.parametrize('naming', NAMINGS, ids=['now', 'before'])
+def test_what_an_interrupted_deletion_left_is_removed(program, source, naming):
+    deleted, old, young = (source / (naming.format(n) + rest)
+                           for n, rest in ((5, '-deleted-123'), (6, '-begun-1-2'), (7, '-begun-1-2')))
+    (deleted / 'default').mkdir(parents=True)
+    old.mkdir()
+    os.utime(old, (1e9, 1e9))
+    young.mkdir()
     r, doc = gc(program, source)
-    assert removed(doc) == {'5.orbax-checkpoint-tmp-deleted-123', '6.orbax-checkpoint-tmp-begun-1-2'}
+    assert removed(doc) == {deleted.name, old.name} and os.listdir(source) == [young.name]
+
+
+@pytest.mark.parametrize('naming', NAMINGS, ids=['now', 'before'])
+def test_an_abandoned_draft_of_either_naming(program, mount, source, naming):
+    """gc removes it, and mkdir of the same draft begins afresh; while it is locked neither happens."""
+    draft = source / naming.format(3)
+    m = mount(source, allow_errors=True)
+    for ends in ('by gc', 'by mkdir'):
+        (draft / '.pytreefs-item-0').mkdir(parents=True)
+        lock = open(draft / '.pytreefs-draft', 'w')
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert kinds(gc(program, source)[1]) == {draft.name: 'held by a living writer'}
+        with pytest.raises(OSError) as e:
+            (m / '3.tmp').mkdir()
+        assert e.value.errno == errno.EBUSY
+        assert os.listdir(m.path) == [] and not (m / '.pytreefs/stored' / draft.name).exists()
+        lock.close()
+        if ends == 'by gc':
+            assert removed(gc(program, source)[1]) == {draft.name} and os.listdir(source) == []
+        else:
+            put(m, '3.tmp')
+            assert sorted(os.listdir(source)) == ['.3.pytreefs-draft']
+            assert not (source / '.3.pytreefs-draft/.pytreefs-item-1').exists()
+    os.rename(m / '3.tmp', m / '3')
 
 
 def test_links_are_not_followed(program, source, tmp_path):
@@ -128,14 +160,14 @@ def test_text_says_what_and_how_much(program, source):
 
 @pytest.mark.parametrize('theirs', [True, False], ids=['replaced', 'removed'])
 def test_a_draft_that_another_program_removed(mount, tmp_path, theirs):
-    """As CheckpointManager.save() of the same step does: its temporary directory has the same name as ours."""
+    """Somebody's own clean-up, and perhaps another draft made in its place."""
     root = tmp_path / 'root'
     root.mkdir()
     m = mount(root, allow_errors=True)
     d = m / '7.tmp' / 'default'
     d.mkdir(parents=True)
     np.save(d / 'w.npy', np.arange(10))
-    own, = [p for p in root.iterdir() if p.name.startswith('7.')]
+    own, = [p for p in root.iterdir() if p.name.startswith('.7.')]
     while own.exists():                         # the daemon may still be encoding into it
         shutil.rmtree(own, ignore_errors=True)
     if theirs:

@@ -72,6 +72,30 @@ def test_help_on_nothing_that_there_is(run):
     assert run('help', '--man=nosuch', ok=False).returncode == 2
 
 
+@pytest.mark.parametrize('typed,meant', [('stat', 'stats'), ('unmount', 'umount'), ('verfiy', 'verify'), ('hepl', 'help'),
+                                         ('--versoin', '--version'), ('expotr', 'export'), ('frobnicate', None)])
+def test_a_mistyped_command(run, typed, meant):
+    r = run(typed, ok=False)
+    assert r.returncode == 2 and f"'{typed}' is not a command" in r.stderr and not r.stdout
+    assert f"did you mean '{meant}'?" in r.stderr if meant else '`pytreefs --help` lists them' in r.stderr
+
+
+@pytest.mark.parametrize('command,typed,meant', [
+    ('stats', '--jsno', '--json'), ('export', '--formt=npz', '--format'), ('ls', '--hlep', '--help'),
+    ('convert', '--dtype=float16', '-o dtype=float16'), ('ls', '--frobnicate', None), ('ls', '-Z', None)])
+def test_a_mistyped_option(run, command, typed, meant):
+    r = run(command, typed, 'x', 'y', ok=False)
+    assert r.returncode == 2 and f"unknown option '{typed}'" in r.stderr
+    assert ('did you mean' in r.stderr) == bool(meant) and (not meant or f"did you mean '{meant}'?" in r.stderr)
+
+
+def test_the_version(run):
+    wanted = re.search(r"version: '([^']+)'", (TOP / 'meson.build').read_text())[1]
+    for word in ('--version', '-V', 'version'):
+        assert run(word).stdout == f'pytreefs {wanted}\n'
+    assert '--version' in run('--help').stdout
+
+
 def names_of_options(run):
     return re.findall(r'^  (\w+)=', run('help', 'options').stdout, re.M)
 
@@ -87,6 +111,24 @@ def test_the_manual_page_has_everything(run, build):
         assert f'\n.B {name}' in page, name
     assert (build / 'pytreefs.1').read_text() == run('help', '--man').stdout
     assert run('help', '--man=mount.pytreefs').stdout.startswith('.TH MOUNT.PYTREEFS 8')
+
+
+@pytest.mark.parametrize('page', ['views', 'writing', 'filesystems'])
+def test_pages_are_in_the_program(run, page):
+    """`pytreefs help views` is docs/views.md, for who has installed the program only; lines fit a wide terminal or are tables."""
+    text = run('help', page).stdout
+    assert text == (TOP / f'docs/{page}.md').read_text() and len(text) > 2000
+    assert page in run('--help').stdout.partition('Pages')[2]
+    assert f'help {page}' in run('help', '--man').stdout
+
+
+@pytest.mark.parametrize('page', ['pytreefs', 'mount.pytreefs'])
+def test_the_manual_tells_of_what_is_in_no_table(run, page):
+    text = run('help', f'--man={page}').stdout.replace('\\-', '-').replace('\\&', '')
+    for word in ('latest', '.pytreefs/log', '.pytreefs/stats', '.pytreefs/config', '.pytreefs/version', '.pytreefs/stored',
+                 'PYTREEFS_OPTIONS', 'ro', 'allow_other', 'default_permissions'):
+        assert f'\n.B {word}\n' in text, word
+    assert 'as numpy slices' not in text
 
 
 @pytest.mark.skipif(not shutil.which('groff'), reason='no groff is installed')

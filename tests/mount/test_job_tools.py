@@ -319,10 +319,10 @@ def test_a_rank_that_dies_of_its_disk_leaves_nothing(team, large, tmp_path):
 def test_a_rank_that_is_killed_in_a_draft_leaves_nothing(team, large, tmp_path):
     (tmp_path / 'out').mkdir()
     # As soon as there is a draft, which takes seconds to fill.
-    killer = (f'[ $OMPI_COMM_WORLD_RANK = 2 ] && (while [ -z "$(ls {tmp_path}/out)" ]; do sleep 0.02; done; '
+    killer = (f'[ $OMPI_COMM_WORLD_RANK = 2 ] && (while [ -z "$(ls -A {tmp_path}/out)" ]; do sleep 0.02; done; '
               'pkill -KILL -P $$ pytreefs) &')
     _, stderr, status, _ = team(3, 'convert', '-o', 'compression=zstd:19', large, tmp_path / 'out' / 'c', before=killer)
-    assert 'rank 2 does not answer' in stderr
+    assert 'rank 2 does not answer' in stderr, (stderr, status)
     assert status == [1, 1, 137]
     assert os.listdir(tmp_path / 'out') == []
 

@@ -86,6 +86,20 @@ def read_bytes_of(m, f):
     return m.stats()['source_read_bytes'] - before
 
 
+@pytest.mark.parametrize('direct', ['direct_io', 'io=auto'])
+def test_raw_chunks_count_as_read(mount, run, tmp_path, direct):
+    """What goes from the page cache to the reader without a copy was read, too."""
+    array = np.arange(1 << 20, dtype=np.int32)
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', array)
+    run('save', '-o', 'compression=none', tmp_path / 'in', tmp_path / 'source/1')
+    m = mount(tmp_path / 'source', direct)
+    n = read_bytes_of(m, (m / '1/default/w.npy').read_bytes)
+    assert array.nbytes <= n < array.nbytes + 100000
+    n = read_bytes_of(m, (m / '.pytreefs/stored/1/default/manifest.ocdbt').read_bytes)
+    assert n >= (tmp_path / 'source/1/default/manifest.ocdbt').stat().st_size
+
+
 @pytest.mark.parametrize('box,index', [
     ('[4096:5735,8192:9831]', np.s_[4096:5735, 8192:9831]),     # as a square
     ('[5120:5632,100:5343]', np.s_[5120:5632, 100:5343]),       # as a stripe

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,7 +56,7 @@ def test_a_mount_point_that_is_a_file(program, cases, mnt):
     file.write_bytes(b'x')
     try:
         _, text = failing(program, cases('manager-root').path, file)
-        assert f"'{file}'" in text and 'no directory' in text
+        assert f"'{file}'" in text and 'not a directory' in text
     finally:
         subprocess.run(['umount', '-l', file], capture_output=True)
     assert file.read_bytes() == b'x'
@@ -220,7 +221,7 @@ def test_relative_paths_in_options(program, cases, tmp_path):
 def test_mounted_over_its_own_source(program, copy, cases):
     """The source stays reachable for the daemon when the mount covers it."""
     root = copy(cases('manager-root'), 'root')
-    subprocess.run([program, 'mount', root, root], check=True, timeout=60)
+    subprocess.run([program, 'mount', '-o', 'nonempty', root, root], check=True, timeout=60)
     try:
         assert (root / '10/state/name.txt').read_text() == 'step 10'
     finally:
@@ -313,8 +314,8 @@ def test_without_fuse_it_says_what_works(program, cases, tmp_path):
     hide = 'mount -t tmpfs none /dev && mknod /dev/null c 1 3 && exec "$@"'
     r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', program, 'mount', case.path, tmp_path / 'm'],
                        capture_output=True, text=True, timeout=60)
-    if 'unshare' in r.stderr and 'not permitted' in r.stderr:
-        pytest.skip('no right to make a mount namespace here')
+    if r.stderr.startswith('unshare:'):
+        pytest.skip('no mount namespace can be made here')       # not permitted, or a chroot
     assert r.returncode != 0 and '/dev/fuse' in r.stderr, r.stderr
     assert all(word in r.stderr for word in TOLD), r.stderr
     r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', program, 'ls', case.path], capture_output=True,
@@ -328,13 +329,54 @@ def test_quickstart_is_idempotent(build, cases, tmp_path):
     if build != (top / 'build').resolve():
         pytest.skip('quickstart uses build/, which is not the build under test')
     mnt = tmp_path / 'a b\\c'
+    # What root installs goes elsewhere.
+    env = dict(os.environ, DESTDIR=str(tmp_path / 'installed'))
     try:
         first = subprocess.run([top / 'tools/quickstart', cases('manager-root').path, mnt], capture_output=True,
-                               text=True, timeout=280)
+                               text=True, timeout=280, env=env)
         assert first.returncode == 0 and 'mounted' in first.stdout, first.stdout + first.stderr
         assert 'umount' in first.stdout and 'w.npy' in first.stdout
+        assert os.getuid() or (tmp_path / 'installed/usr/local/bin/pytreefs').exists(), first.stdout
+        for shown in ('.safetensors', '.html', '@float32.npy', '.tmp'):
+            assert shown in first.stdout.partition('Try next')[2], (shown, first.stdout)
         second = subprocess.run([top / 'tools/quickstart', cases('manager-root').path, mnt], capture_output=True,
-                                text=True, timeout=280)
+                                text=True, timeout=280, env=env)
         assert second.returncode == 0 and 'already mounted' in second.stdout, second.stdout + second.stderr
     finally:
         subprocess.run(['umount', '-l', mnt], capture_output=True)
+
+
+@pytest.mark.parametrize('how', ['rmdir', 'todelete=trash', 'todelete=old/trash', 'todelete=.trash', 'rm', 'by another program'])
+def test_a_root_whose_last_step_went_away_is_still_a_root(program, mount, cases, copy, how):
+    """Also for who does not know where its deleted steps are."""
+    root = copy(cases('manager-root'), 'root')
+    options = ['allow_delete', how] if how.startswith('todelete') else ['allow_delete']
+    if how == 'todelete=old/trash':
+        (root / 'old').mkdir()
+    m = mount(root, *options)
+    for step in os.listdir(m.path):
+        if how == 'rm':
+            shutil.rmtree(root / step)
+        elif how == 'by another program':               # as Orbax with todelete_subdir
+            (root / 'gone').mkdir(exist_ok=True)
+            (root / step).rename(root / 'gone' / step)
+        else:
+            (m / step).rmdir()
+    m.unmount()
+    again = mount(root, 'todelete=gone') if how == 'by another program' else mount(root)
+    assert os.listdir(again.path) == []
+    (again / '5.tmp').mkdir()
+    (again / '5.tmp').rmdir()
+    again.unmount()
+    if how != 'by another program':
+        r = subprocess.run([program, 'ls', root], capture_output=True, text=True)
+        assert r.returncode == 0 and r.stdout == '', r.stderr
+
+
+def test_a_directory_of_roots_is_not_a_root(program, cases, tmp_path):
+    """It looks like a root whose steps all went away, and would be shown empty."""
+    (tmp_path / 'runs').mkdir()
+    shutil.copytree(cases('manager-root').path, tmp_path / 'runs/first')
+    (tmp_path / 'mnt').mkdir()
+    r = subprocess.run([program, 'mount', tmp_path / 'runs', tmp_path / 'mnt'], capture_output=True, text=True)
+    assert r.returncode != 0 and 'no steps' in r.stderr

@@ -80,7 +80,7 @@ def test_a_file_that_is_no_checkpoint_is_not_said_to_be_absent(run, tmp_path):
 
 @pytest.mark.parametrize('here, path, says', [
     ('.', f'{SAMPLE}/nope', f"'{SAMPLE}' has no 'nope'"), ('1000/state', '../../nope', "'../..' has no 'nope'"),
-    ('1000', './nope', "'.' has no 'nope'"), ('1000', '../../nope', "'../..' is no checkpoint")])
+    ('1000', './nope', "'.' has no 'nope'"), ('1000', '../../nope', "'../..' is not a checkpoint")])
 def test_what_is_absent_is_said_of_the_path(run, here, path, says):
     """Not of a file that was looked for to tell the kind of a checkpoint, nor of a directory between."""
     r = run('ls', path, ok=False, cwd=SAMPLE / here)
@@ -88,7 +88,7 @@ def test_what_is_absent_is_said_of_the_path(run, here, path, says):
 
 
 @pytest.mark.parametrize('words,name', [
-    (['cat', STATE], 'state'), (['export', SAMPLE, 'x.npz'], 'sample'), (['report', SAMPLE], 'sample')])
+    (['cat', STATE], 'state'), (['export', SAMPLE, 'x.npz'], 'sample')])
 def test_what_is_refused_has_its_name(run, tmp_path, words, name):
     r = run(*words, ok=False, cwd=tmp_path)
     assert r.returncode == 1 and name in r.stderr and "''" not in r.stderr and "'/'" not in r.stderr
@@ -146,7 +146,7 @@ def test_no_control_character_of_an_item_reaches_the_terminal(run, tmp_path):
         os.rename(tmp_path / '1000' / item, tmp_path / '1000' / f'{item}\x1b\x9b')
     said = run('verify', '-v', tmp_path / '1000', ok=False).stderr
     said += run('export', tmp_path / '1000', tmp_path / 'out.npz').stderr
-    assert 'state??\n' in said and "'config??' is no tree" in said and not {'\x1b', '\x9b'} & set(said)
+    assert 'state??\n' in said and "'config??' is not a tree" in said and not {'\x1b', '\x9b'} & set(said)
 
 
 def test_ls_of_a_mount_whose_daemon_died_says_so(run, program, tmp_path):
@@ -213,13 +213,13 @@ def test_an_item_that_cannot_be_read_has_its_reason_everywhere(run, tmp_path):
     (step / 'state/_METADATA').write_text('{')
     for words in (['tree'], ['ls', '-l']):
         r = run(*words, step, ok=False)
-        assert r.returncode == 1 and re.search(r"state/? .*\(item 'state': .*cut off\)", r.stdout), r.stdout
+        assert r.returncode == 1 and re.search(r"state/? .*\(item 'state': .*truncated\)", r.stdout), r.stdout
     for words in (['tree', '--json'], ['ls', '--json']):
         r = run(*words, step, ok=False)
         (state,) = [e for e in json.loads(r.stdout) if e['name'] == 'state']
-        assert r.returncode == 1 and 'cut off' in state['error']
+        assert r.returncode == 1 and 'truncated' in state['error']
     r = run('report', '--json', step, ok=False)
-    assert r.returncode == 1 and 'cut off' in r.stderr and 'cut off' in r.stdout
+    assert r.returncode == 1 and 'truncated' in r.stderr and 'truncated' in r.stdout
 
 
 @pytest.mark.parametrize('command', ['ls', 'tree'])
@@ -274,7 +274,7 @@ def test_verify_of_an_item_that_is_no_tree_names_what_to_verify(run, tmp_path):
     for where, words in ((SAMPLE / '1000/config', {}), ('.', {'cwd': SAMPLE / '1000/config'})):
         r = run('verify', where, ok=False, **words)
         assert r.returncode == 1 and 'verify the step' in r.stderr
-    assert 'is no checkpoint' in run('verify', SAMPLE.parents[1] / 'lib', ok=False).stderr
+    assert 'is not a checkpoint' in run('verify', SAMPLE.parents[1] / 'lib', ok=False).stderr
 
 
 def test_help_on_options_in_no_form_that_there_is(run):

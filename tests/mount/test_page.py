@@ -1,8 +1,10 @@
 """D.html in a real browser: it loads from the mount without an error or a request, and tree, search and map work."""
 
 import pathlib
+import re
 import urllib.parse
 
+import numpy as np
 import pytest
 
 from lib import browser
@@ -10,7 +12,7 @@ from lib import browser
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 KERNEL = 'kernel.npy'
 
-pytestmark = pytest.mark.skipif(not browser.program(), reason='no chromium is installed')
+pytestmark = pytest.mark.skipif(not browser.program(), reason='there is no chromium on this machine')
 
 
 @pytest.fixture
@@ -151,3 +153,132 @@ def test_a_report_shows_histograms(run, chromium, tmp_path):
     text = chromium.eval("document.getElementById('detail').textContent")
     assert 'mean' in text and 'nan' in text
     assert chromium.complaints() == []
+
+
+# ---- the page of a report ----
+
+@pytest.fixture
+def screen(tmp_path):
+    """The size of an ordinary window."""
+    b = browser.Browser(tmp_path / 'screen', 1400, 900)
+    yield b
+    b.close()
+
+
+@pytest.fixture
+def faulty(run, tmp_path):
+    """(page, arrays): two leaves with NaN or infinities among clean ones, in a step."""
+    r = np.random.default_rng(3)
+    arrays = {f'params/layer{i}/{name}': r.standard_normal((8, 4)).astype(np.float32) for i in range(4) for name in 'ab'}
+    arrays['params/layer1/a'][0, :3] = np.nan
+    arrays['params/layer2/b'][1, 1] = np.inf
+    for path, a in arrays.items():
+        (tmp_path / 'in' / path).parent.mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / 'in' / f'{path}.npy', a)
+    run('save', tmp_path / 'in', tmp_path / 'ckpts/7')
+    run('report', tmp_path / 'ckpts/7/default', tmp_path / 'report.html')
+    return tmp_path / 'report.html', arrays
+
+
+def cells(b):
+    return b.eval("[...document.querySelectorAll('#rows .row')].map(r => [r.title, ...[...r.children].map(c => c.textContent)])")
+
+
+def test_the_totals_say_what_is_not_a_number(screen, faulty):
+    page, arrays = faulty
+    screen.open(address(page), "document.querySelectorAll('#rows .row').length")
+    health = "document.getElementById('health')"
+    assert screen.eval(f'{health}.textContent') == '3 NaN, 1 Inf in 2 leaves'
+    red, green, blue = map(int, re.findall(r'\d+', screen.eval(f'getComputedStyle({health}).color'))[:3])
+    assert red > 2 * green and red > 2 * blue
+    text = screen.eval("document.querySelector('header').textContent")
+    assert str(page.parent / 'ckpts/7/default') in text and re.search(r'\d{4}-\d\d-\d\d \d\d:\d\d UTC', text)
+    assert '8 leaves' in text and '256 parameters' in text
+    screen.eval(f'{health}.click()')
+    assert [row[0] for row in cells(screen)[:2]] == ['params/layer1/a.npy', 'params/layer2/b.npy']
+    assert [row[-1] for row in cells(screen)[:3]] == ['3', '1', '']
+    assert screen.complaints() == []
+
+
+def test_clean_numbers_are_said_to_be_so(run, screen, tmp_path):
+    run('report', SAMPLE / '1000/state', tmp_path / 'r.html')
+    screen.open(address(tmp_path / 'r.html'), "document.querySelectorAll('#rows .row').length")
+    assert screen.eval("document.getElementById('health').className") == ''
+    assert 'no NaN' in screen.eval("document.getElementById('health').textContent")
+
+
+@pytest.mark.parametrize('by', ['min', 'max', 'std', 'norm'])
+def test_leaves_are_sorted_by_their_numbers(screen, faulty, by):
+    page, arrays = faulty
+    screen.open(address(page), "document.querySelectorAll('#rows .row').length")
+    finite = {k: v[np.isfinite(v)].astype(np.float64) for k, v in arrays.items()}
+    values = {k: {'min': v.min(), 'max': v.max(), 'std': v.std(), 'norm': np.sqrt((v * v).sum())}[by] for k, v in finite.items()}
+    screen.eval(f"document.querySelector('[data-sort={by}]').click()")
+    rows = cells(screen)
+    assert [row[0] for row in rows] == [f'{k}.npy' for k in sorted(values, key=values.get, reverse=True)]
+    at = ['min', 'max', 'std', 'norm'].index(by) + 4
+    for row in rows:
+        assert float(row[at].replace('\u2212', '-')) == pytest.approx(values[row[0].removesuffix('.npy')], rel=6e-3)
+    screen.eval(f"document.querySelector('[data-sort={by}]').click()")
+    assert [row[0] for row in cells(screen)] == [row[0] for row in rows][::-1]
+
+
+def test_a_link_to_a_leaf(screen, faulty):
+    page, _ = faulty
+    screen.open(address(page) + '#params/layer2/b.npy', "document.querySelectorAll('#rows .row.on').length")
+    assert 'params/layer2/b.npy' in screen.eval("document.querySelector('#detail h2').textContent")
+    assert screen.eval("document.querySelector('#rows .row.on').title") == 'params/layer2/b.npy'
+    screen.eval("location.hash = '#params/layer0/a.npy'")
+    screen.wait("document.querySelector('#detail h2').textContent.includes('params/layer0/a.npy')")
+    screen.eval("choose(all.find(n => n.path === 'params/layer3/a.npy'))")
+    assert screen.eval('location.hash') == '#params/layer3/a.npy'
+    assert screen.eval("document.querySelector('#rows .row.on a.link').getAttribute('href')") == '#params/layer3/a.npy'
+    assert screen.complaints() == []
+
+
+def test_a_chosen_leaf_keeps_its_neighbours_and_its_histogram_is_in_sight(run, screen, tmp_path):
+    run('report', SAMPLE / '1000/state', tmp_path / 'r.html')
+    screen.open(address(tmp_path / 'r.html'), "document.querySelectorAll('#rows .row').length")
+    screen.eval("choose(all.find(n => n.path === 'params'))")
+    leaves = "boxes.filter(b => !b.node.children && b.w > 3 && b.h > 3).map(b => b.node.path)"
+    before = screen.eval(leaves)
+    for path in before:
+        screen.eval(f"reveal(all.find(n => n.path === {path!r}))")
+        assert set(screen.eval(leaves)) == set(before)
+    # From a link the map comes as near as is needed to see it, and no nearer.
+    for path in ('params/embed/table.npy', 'opt_state/0/mu/norm/scale.npy'):
+        screen.open('about:blank')
+        screen.open(address(tmp_path / 'r.html') + '#' + path, "document.querySelectorAll('#rows .row.on').length")
+        assert screen.eval('boxes.some(b => isIn(chosen, b.node))')
+        assert screen.eval('boxes.filter(b => !b.node.children).length') > 1
+        top, bottom, n = screen.eval("""(() => { const r = document.getElementById('hist').getBoundingClientRect();
+            return [r.top, r.bottom, document.querySelectorAll('#hist rect').length]; })()""")
+        assert 0 < top < bottom <= 900 and n == 48
+    assert screen.complaints() == []
+
+
+def test_twenty_thousand_leaves_keep_their_colours(mount, screen, cases):
+    """The map of the whole: most of it is in the colour of a dtype, not grey, nor the lines between."""
+    m = mount(cases('leaves-20000').path)
+    screen.open(address(m / '.html'), "document.querySelectorAll('#rows .row').length")
+    part = screen.eval("""(() => {
+        const c = document.getElementById('tree'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        let n = 0;
+        for (let i = 0; i < d.length; i += 4)
+            n += Math.max(d[i], d[i + 1], d[i + 2]) - Math.min(d[i], d[i + 1], d[i + 2]) > 24;
+        return n / (d.length / 4); })()""")
+    assert part > 0.6
+    assert screen.complaints() == []
+
+
+def test_a_page_of_steps(run, screen, faulty, tmp_path):
+    for step in (8, 9):
+        run('save', SAMPLE / '1000/state/params', tmp_path / f'ckpts/{step}')
+    run('report', tmp_path / 'ckpts', tmp_path / 'steps.html')
+    screen.open(address(tmp_path / 'steps.html'), "document.querySelectorAll('#rows tr').length")
+    rows = screen.eval("[...document.querySelectorAll('#rows tr')].map(r => [...r.children].map(c => c.textContent))")
+    assert [row[0] for row in rows] == ['7', '8', '9'] and [row[7:9] for row in rows] == [['3', '1'], ['', ''], ['', '']]
+    assert screen.eval("document.getElementById('health').className") == 'bad'
+    assert 'the first is 7' in screen.eval("document.getElementById('health').textContent")
+    assert screen.eval("document.querySelectorAll('svg circle').length") == 6
+    assert screen.complaints() == []

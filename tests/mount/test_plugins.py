@@ -112,7 +112,7 @@ def test_what_is_no_archive_is_refused_by_name(mount, npz, tmp_path):
     (m / '3.tmp/default/bad.npz').write_bytes(b'no archive at all, for sure')
     with pytest.raises(OSError) as e:
         os.rename(m / '3.tmp', m / '3')
-    assert e.value.errno == errno.EINVAL
+    assert e.value.errno == errno.ECANCELED
     assert any('bad' in line and 'zip' in line for line in m.log_lines())
 
 
@@ -201,7 +201,7 @@ def test_lies_while_reading_are_errors_of_that_leaf(mount, liar, tmp_path, lie, 
     m = mount(liar_item(tmp_path / 'item'), liar(lie), allow_errors=True)
     with pytest.raises(OSError) as e:
         (m / 'l.liar').read_bytes()
-    assert e.value.errno in (errno.EIO, errno.EFBIG)
+    assert e.value.errno == errno.EIO
     assert any(word in line and 'liar' in line for line in m.log_lines()), m.log_lines()
     assert np.load(m / 'w.npy').tolist() == [0, 1, 2]
 
@@ -219,7 +219,7 @@ def test_lies_while_writing_refuse_the_commit(mount, liar, tmp_path, lie, word):
     (m / '1.tmp/default/l.liar').write_bytes(b'some bytes')
     with pytest.raises(OSError) as e:
         os.rename(m / '1.tmp', m / '1')
-    assert e.value.errno == errno.EINVAL
+    assert e.value.errno == errno.ECANCELED
     assert any(word in line for line in m.log_lines()), m.log_lines()
     assert not list(tmp_path.rglob('escaped')) and not pathlib.Path('/tmp/escaped').exists()
     assert (m / '1.tmp/default/l.liar').read_bytes() == b'some bytes'
@@ -299,7 +299,7 @@ def test_lies_about_items_while_reading(mount, liar, tmp_path, lie, word):
     m = mount(root, liar(lie), allow_errors=True)
     with pytest.raises(OSError) as e:
         (m / '1/notes/backwards').read_bytes()
-    assert e.value.errno in (errno.EIO, errno.EFBIG)
+    assert e.value.errno == errno.EIO
     assert any(word in line and 'liar' in line for line in m.log_lines()), m.log_lines()
 
 
@@ -312,7 +312,7 @@ def test_lies_about_items_while_writing(mount, liar, tmp_path, lie, word):
     (m / '1.tmp/notes/backwards').write_text('abc')
     with pytest.raises(OSError) as e:
         os.rename(m / '1.tmp', m / '1')
-    assert e.value.errno == errno.EINVAL
+    assert e.value.errno == errno.ECANCELED
     assert any(word in line and 'liar' in line for line in m.log_lines()), m.log_lines()
     assert not list(tmp_path.rglob('escaped')) and (m / '1.tmp/notes/backwards').read_text() == 'abc'
 
@@ -326,6 +326,8 @@ def test_a_bound_name_comes_without_probing(mount, liar, tmp_path):
         m = mount(tmp_path / 'root', liar('HONEST'), *options)
         (m / f'{step}.tmp/notes').mkdir(parents=True)
         (m / f'{step}.tmp/notes/forwards').write_text('abc')
+        if step == 2:       # no plugin takes it: its files are stored as they are
+            os.setxattr(m / f'{step}.tmp/notes', 'user.pytree.kind', b'"opaque"')
         os.rename(m / f'{step}.tmp', m / str(step))
         assert (m / f'{step}/notes/forwards').read_text() == 'abc'
         assert (tmp_path / f'root/{step}/notes/forwards').read_text() == stored

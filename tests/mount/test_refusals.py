@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import threading
 
 import numpy as np
@@ -75,10 +76,10 @@ def part(name, array):
 F4, F8 = np.float32, np.float64
 HASHED = 'x' * 200 + '~0123456789abcdef.npy'
 
-# What makes a commit refuse with EINVAL, and what the log must say about it.
+# What makes a commit refuse with ECANCELED, and what the log must say about it.
 MALFORMED = {
-    'no-leaf': (files(files={'notes.dat': b'x'}), r'notes\.dat.*no leaf'),
-    'temporary-name': (files(files={'.w.npy.Xy12': W}), r'\.w\.npy\.Xy12.*no leaf'),
+    'no-leaf': (files(files={'notes.dat': b'x'}), r'notes\.dat.*not a leaf'),
+    'temporary-name': (files(files={'.w.npy.Xy12': W}), r'\.w\.npy\.Xy12.*not a leaf'),
     'empty-array': (files(files={'w.npy': b''}), r'w\.npy'),
     'no-header': (files(files={'w.npy': b'hello, world'}), r'w\.npy'),
     'half-header': (files(files={'w.npy': W[:40]}), r'w\.npy.*header'),
@@ -122,14 +123,14 @@ MALFORMED = {
 @pytest.mark.parametrize('case', MALFORMED)
 @pytest.mark.parametrize('ocdbt', ['on', 'off'])
 def test_malformed(mount, root, case, ocdbt):
-    """EINVAL, the leaf named; the draft is as it was, and commits when the fault is gone."""
+    """ECANCELED, the leaf named; the draft is as it was, and commits when the fault is gone."""
     (spoil, mend), message = MALFORMED[case]
     m = mount(root, f'ocdbt={ocdbt}', allow_errors=True)
     where = begin(m)
     spoil(where)
     before = contents(where)
     for _ in range(2):
-        refused(errno.EINVAL, lambda: (m / '7.tmp').rename(m / '7'))
+        refused(errno.ECANCELED, lambda: (m / '7.tmp').rename(m / '7'))
         assert re.search(message, said(m)), said(m)
     assert not (root / '7').exists() and contents(where) == before
     mend(where)
@@ -147,7 +148,7 @@ def test_a_tree_is_one_bare_leaf_at_most(mount, root, second):
     (where / 'good.npy').rename(where / '%.npy')
     (where / second).write_bytes(b'1' if second == '%.json' else W)
     before = contents(where)
-    refused(errno.EINVAL, lambda: (m / '7.tmp').rename(m / '7'))
+    refused(errno.ECANCELED, lambda: (m / '7.tmp').rename(m / '7'))
     assert re.search(r'%.*second leaf', said(m)), said(m)
     assert contents(where) == before
     (where / second).unlink()
@@ -161,7 +162,7 @@ def test_parts_of_a_bare_leaf(mount, root):
     where = begin(m)
     (where / 'good.npy').unlink()
     (where / '%[0:2,0:4]@6x4.npy').write_bytes(npy(np.ones((2, 4), F4)))
-    refused(errno.EINVAL, lambda: (m / '7.tmp').rename(m / '7'))
+    refused(errno.ECANCELED, lambda: (m / '7.tmp').rename(m / '7'))
     assert re.search(r'%.*8 of 24', said(m)), said(m)
     (where / '%[2:6,0:4]@6x4.npy').write_bytes(npy(np.zeros((4, 4), F4)))
     (m / '7.tmp').rename(m / '7')
@@ -177,7 +178,7 @@ def test_what_was_encoded_is_not_what_is_truncated(mount, root, elements, more):
     data = npy(np.arange(elements, dtype=np.float32))
     (where / 'w.npy').write_bytes(data)
     os.truncate(where / 'w.npy', len(data) + more)
-    refused(errno.EINVAL, lambda: (m / '7.tmp').rename(m / '7'))
+    refused(errno.ECANCELED, lambda: (m / '7.tmp').rename(m / '7'))
     assert re.search(rf'w\.npy.*{len(data) + more} bytes.*{len(data)}', said(m)), said(m)
     (where / 'w.npy').write_bytes(data)
     (m / '7.tmp').rename(m / '7')
@@ -200,12 +201,40 @@ def test_names_of_drafts(mount, root):
     refused(errno.EEXIST, lambda: (m / '7.tmp').mkdir())
     refused(errno.EBUSY, lambda: (m / '7.orbax-checkpoint-tmp').mkdir())
     for name in ('words', '7x', '8.tmp', 'x8', '8.orbax-checkpoint-tmp', 'latest', '.pytreefs'):
-        refused(errno.EINVAL, lambda name=name: (m / '7.tmp').rename(m / name))
+        refused(errno.EPERM, lambda name=name: (m / '7.tmp').rename(m / name))
     (m / '7.tmp').rename(m / '8')       # another step than it was begun for
     begin(m)
     refused(errno.EEXIST, lambda: (m / '7.tmp').rename(m / '8'))
-    refused(errno.EINVAL, lambda: (m / '7.tmp').rename(m / '8/default/7'))
+    refused(errno.EROFS, lambda: (m / '7.tmp').rename(m / '8/default/7'))
     assert sorted(os.listdir(m.path)) == ['7.tmp', '8']
+
+
+MV = {      # what is done before, the target of mv, what mv says of it
+    'a leaf is malformed': (lambda m: (m / '7.tmp/default/bad.npy').write_bytes(b'x'), '7', 'Operation canceled'),
+    'the draft is empty': (lambda m: shutil.rmtree(m / '7.tmp/default'), '7', 'Operation canceled'),
+    'not a name of a step': (lambda m: None, 'words', 'Operation not permitted'),
+    'the step is there': (lambda m: None, '8', 'Read-only file system'),        # mv tries 8/7.tmp
+    'the step is there, no directory is meant': (lambda m: None, '-T 8', 'File exists|Directory not empty|cannot overwrite'),
+    'into another draft': (lambda m: (m / '9.tmp').mkdir(), '9.tmp', 'Operation not permitted'),
+}
+
+
+@pytest.mark.parametrize('why', MV)
+def test_what_mv_says_is_true(mount, program, root, why):
+    """EINVAL of a rename is "subdirectory of itself" to mv, whatever was meant, and EXDEV makes it copy."""
+    spoil, target, wanted = MV[why]
+    m = mount(root, allow_errors=True)
+    begin(m)
+    (m / '7.tmp').rename(m / '8')
+    begin(m)
+    spoil(m)
+    r = subprocess.run(['mv', '7.tmp', *target.split()], cwd=m.path, capture_output=True, text=True,
+                       env=dict(os.environ, LC_ALL='C'))
+    assert r.returncode == 1 and re.search(wanted, r.stderr) and 'itself' not in r.stderr, r.stderr
+    assert (m / '7.tmp').is_dir() and not (m / '7').exists() and not (m / '8/7.tmp').exists()
+    # The reason in full.
+    r = subprocess.run([program, 'commit', m / '7.tmp', target.split()[-1]], capture_output=True, text=True)
+    assert r.returncode == 1 and '7.tmp' in r.stderr, r
 
 
 def test_drafts_of_others(mount, root):
@@ -246,20 +275,38 @@ def test_items(mount, root):
     draft = begin(m).parent
     refused(errno.EEXIST, lambda: (draft / 'default.json').write_text('{}'))
     refused(errno.EEXIST, lambda: (draft / 'default.safetensors').write_bytes(b''))
+    for first, others in (('params.pbtxt', ('params', 'params.json', 'params.safetensors')), ('a.json', ('a', 'a.pbtxt')),
+                          ('s.safetensors', ('s', 's.json')), ('d/', ('d.json', 'd.pbtxt', 'd.safetensors'))):
+        make = (lambda at: at.mkdir()) if first[-1] == '/' else lambda at: at.write_text('{}')
+        make(draft / first)
+        for other in others:
+            if '.' in other:
+                refused(errno.EEXIST, lambda other=other: (draft / other).write_text('{}'))
+                (draft / '.temporary').write_text('{}')
+                refused(errno.EEXIST, lambda other=other: (draft / '.temporary').rename(draft / other))
+                (draft / '.temporary').unlink()
+            else:
+                refused(errno.EEXIST, lambda other=other: (draft / other).mkdir())
+                (draft / 'temporary').mkdir()
+                refused(errno.EEXIST, lambda other=other: (draft / 'temporary').rename(draft / other))
+                (draft / 'temporary').rmdir()
+            assert first.rstrip('/') in said(m)
+        if first[-1] == '/':
+            (draft / first).rmdir()
+        else:
+            (draft / first).rename(draft / 'other.pbtxt')        # itself is not in its own way
+            (draft / 'other.pbtxt').unlink()
     (draft / 'notes').write_text('x')
-    refused(errno.EINVAL, lambda: draft.rename(m / '7'))
-    assert re.search(r"notes.*no item", said(m))
+    refused(errno.ECANCELED, lambda: draft.rename(m / '7'))
+    assert re.search(r"notes.*not an item", said(m))
     (draft / 'notes').unlink()
     (draft / 'config.json').write_text('{"a": 1,\n "b": }')
-    refused(errno.EINVAL, lambda: draft.rename(m / '7'))
+    refused(errno.ECANCELED, lambda: draft.rename(m / '7'))
     assert re.search(r'config\.json.*line 2', said(m)), said(m)
     (draft / 'config.json').write_text('{"a": 1}')
-    (draft / 'config.pbtxt').write_text('a: 1')
-    refused(errno.EINVAL, lambda: draft.rename(m / '7'))
-    assert 'same item' in said(m)
-    (draft / 'config.pbtxt').unlink()
+    refused(errno.EEXIST, lambda: (draft / 'config.pbtxt').write_text('a: 1'))
     (draft / 'empty').mkdir()
-    refused(errno.EINVAL, lambda: draft.rename(m / '7'))
+    refused(errno.ECANCELED, lambda: draft.rename(m / '7'))
     assert re.search(r'empty.*no leaf', said(m))
     (draft / 'empty').rmdir()
     draft.rename(m / '7')
@@ -269,7 +316,7 @@ def test_items(mount, root):
 def test_an_empty_draft(mount, root):
     m = mount(root, allow_errors=True)
     (m / '7.tmp').mkdir()
-    refused(errno.EINVAL, lambda: (m / '7.tmp').rename(m / '7'))
+    refused(errno.ECANCELED, lambda: (m / '7.tmp').rename(m / '7'))
     assert 'empty' in said(m)
     (m / '7.tmp').rmdir()
     assert os.listdir(root) == []
@@ -363,7 +410,7 @@ def test_a_failed_commit_may_be_tried_again(mount, root, ocdbt, fault):
             assert got == {'a.npy': ord('b'), 'b.npy': ord('a')}
             assert sorted(os.listdir(m / f'{n}/default')) == ['_METADATA', 'a.npy', 'b.npy']
             stored = {p.name for p in (root / str(n) / 'default').iterdir()}
-            assert stored <= {'_METADATA', 'commit_success.txt', 'a', 'b', 'd', 'manifest.ocdbt'}, stored
+            assert stored <= {'_METADATA', 'commit_success.txt', 'a', 'b', 'd', 'manifest.ocdbt', '.crc32c'}, stored
         assert failed <= 1
         m.unmount()
 
@@ -483,6 +530,7 @@ def late_refusal(m):
 
 LARGE = np.arange(512 * 300, dtype=F4).reshape(512, 300)
 TENSORS = safetensors(x=LARGE, y=LARGE + 1)
+NESTED = safetensors(**{'in.x': LARGE, 'in.y': LARGE + 1})
 TEXT = safetensors(x=np.zeros(9, F4))
 # Files of an item, options, and the leaves that they become.
 NOT_LEAVES = {
@@ -491,6 +539,7 @@ NOT_LEAVES = {
     'tensor': ({'s.safetensors': TENSORS}, ('aggregate=**/x',), {'s/x.npy': npy(LARGE), 's/y.npy': npy(LARGE + 1)}),
     'tensors': ({'s.safetensors': TENSORS}, ('aggregate=default/**',),
                 {'s/x.npy': npy(LARGE), 's/y.npy': npy(LARGE + 1)}),
+    'nested': ({'s.safetensors': NESTED}, ('aggregate=s/in/x',), {'s/in/x.npy': npy(LARGE), 's/in/y.npy': npy(LARGE + 1)}),
     'array': ({'w.npy': npy(LARGE)}, ('aggregate=default/**',), {'w.npy': npy(LARGE)}),
     'cast': ({'w.npy': npy(LARGE.astype(F8))}, ('aggregate=default/**', 'dtype=float32'), {'w.npy': npy(LARGE)}),
     'text': ({'t.txt': TEXT}, (), {'t.txt': TEXT}),
@@ -508,7 +557,7 @@ def test_arrays_that_are_no_leaves_outlive_a_refusal(mount, root, case, ocdbt):
         (where / name).write_bytes(data)
     before, mend = contents(where), late_refusal(m)
     for _ in range(2):
-        refused(errno.EINVAL, lambda: (m / '7.tmp').rename(m / '7'))
+        refused(errno.ECANCELED, lambda: (m / '7.tmp').rename(m / '7'))
         assert re.search(r'two leaves are stored under one name: .a\.b', said(m)), said(m)
         assert contents(where) == before
     mend()
@@ -517,6 +566,8 @@ def test_arrays_that_are_no_leaves_outlive_a_refusal(mount, root, case, ocdbt):
     (m / '7.tmp').rename(m / '7')
     assert contents(m / '7/default') == {'good.npy': W, 'more.npy': W} | leaves
     assert not list(root.rglob('.pytreefs*'))
+    # The legacy file has what the options choose, by the whole path of a leaf.
+    assert (root / '7/default/checkpoint').exists() == any(o.startswith('aggregate=') for o in options)
     if 'aggregate=default/**' in options:
         assert not (root / '7/default/d').exists()
 
@@ -536,7 +587,7 @@ def test_bytes_that_look_like_arrays(mount, root, large, ocdbt):
     os.setxattr(extra, 'user.pytree.kind', b'opaque')
     mend = late_refusal(m)
     for _ in range(2):
-        refused(errno.EINVAL, lambda: (m / '7.tmp').rename(m / '7'))
+        refused(errno.ECANCELED, lambda: (m / '7.tmp').rename(m / '7'))
         assert contents(extra) == files
     mend()
     (m / '7.tmp').rename(m / '7')
@@ -579,3 +630,43 @@ def test_space_between_values_is_given_back(mount, root):
     for name, a in big.items():
         assert np.array_equal(np.load(m / '7/default' / name), a)
     assert (m / '7/default/good.npy').read_bytes() == W
+
+
+@pytest.mark.parametrize('name', ['w.npy', 'n.json', 'w[0:4,0:4]@4x4.npy'])
+def test_a_leaf_that_cannot_be_a_directory(mount, root, name):
+    """ocdbt=off stores each leaf in a directory that is called by its keys: what is too long for one is named, early."""
+    m = mount(root, 'ocdbt=off', allow_errors=True)
+    where = begin(m)
+    (where / 'good.npy').write_bytes(W)
+    long = where / ('c' * 254)
+    long.mkdir()
+    if name.endswith('.npy'):
+        refused(errno.ENAMETOOLONG, lambda: (long / name).write_bytes(npy(np.zeros((4, 4), F4))))
+        (long / 'temporary').write_bytes(npy(np.zeros((4, 4), F4)))
+        refused(errno.ENAMETOOLONG, lambda: (long / 'temporary').rename(long / name))
+    else:
+        (long / name).write_bytes(b'12345')
+        refused(errno.ENAMETOOLONG, lambda: (m / '7.tmp').rename(m / '7'))
+    assert re.search(rf"'c{{254}}\.{name[0]}' .* 256 bytes.* 255.*ocdbt=on", said(m)), said(m)
+    shutil.rmtree(long)
+    (m / '7.tmp').rename(m / '7')
+    other = m / '8.tmp/default'
+    (other / ('c' * 254)).mkdir(parents=True)
+    os.setxattr(other, 'user.pytree.save.ocdbt', b'"on"')
+    (other / ('c' * 254) / 'w.npy').write_bytes(W)
+    (m / '8.tmp').rename(m / '8')
+
+
+@pytest.mark.parametrize('name', ['_METADATA.npy', 'manifest.ocdbt.npy', '%2E.npy', '_METADATA.json'])
+def test_a_leaf_that_is_called_as_a_file_of_its_item(mount, root, name):
+    m = mount(root, 'ocdbt=off', allow_errors=True)
+    where = begin(m)
+    (where / 'good.npy').write_bytes(W)
+    if name.endswith('.npy'):
+        refused(errno.EINVAL, lambda: (where / name).write_bytes(W))
+    else:
+        (where / name).write_bytes(b'1')
+        refused(errno.ECANCELED, lambda: (m / '7.tmp').rename(m / '7'))
+        (where / name).unlink()
+    assert re.search(r"' cannot be the name of a directory.*ocdbt=on", said(m)), said(m)
+    (m / '7.tmp').rename(m / '7')

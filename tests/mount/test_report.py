@@ -74,9 +74,32 @@ def test_why_it_could_not_be_written(program, tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_a_root_has_no_report(run):
-    r = run('report', SAMPLE, ok=False)
-    assert r.returncode == 1 and r.stderr.strip() and not r.stdout
+def test_a_root_is_a_page_of_steps(run, tmp_path):
+    r = np.random.default_rng(2)
+    arrays = {}
+    for step in (3, 20, 100):
+        arrays[step] = {'w': r.standard_normal((6, 5)).astype(np.float32), 'n': np.arange(step)}
+        if step == 20:
+            arrays[step]['w'][1, :2] = np.nan, np.inf
+        for name, a in arrays[step].items():
+            (tmp_path / f'in{step}').mkdir(exist_ok=True)
+            np.save(tmp_path / f'in{step}/{name}.npy', a)
+        run('save', tmp_path / f'in{step}', tmp_path / f'ckpts/{step}')
+    doc = json.loads(run('report', '--json', tmp_path / 'ckpts').stdout)
+    assert [s['name'] for s in doc['steps']] == ['3', '20', '100'] and doc['path'] == str(tmp_path / 'ckpts')
+    for s in doc['steps']:
+        a = arrays[int(s['name'])]
+        finite = a['w'][np.isfinite(a['w'])].astype(np.float64)
+        assert s['norm'] == pytest.approx(np.sqrt((finite ** 2).sum()))        # counters are no weights
+        assert (s['leaves'], s['elements'], s['bytes']) == (2, 30 + len(a['n']), 120 + a['n'].nbytes)
+        assert (s['nan'], s['inf'], s['unreadable']) == ((1, 1, 0) if s['name'] == '20' else (0, 0, 0))
+        assert s['time'] > 1e9 and s['stored_bytes'] > 0
+    only = json.loads(run('report', '--json', '--only', 'n', tmp_path / 'ckpts').stdout)['steps']
+    assert [(s['leaves'], s['norm']) for s in only] == [(1, None)] * 3
+    run('report', tmp_path / 'ckpts', tmp_path / 'steps.html')
+    page = (tmp_path / 'steps.html').read_text()
+    assert json.loads(page.partition('id="document">')[2].partition('</script>')[0].replace('\\u003c', '<')) == doc
+    assert run('report', '--only', 'nosuch', tmp_path / 'ckpts', ok=False).returncode == 1
 
 
 def test_only_some_leaves_are_read(run):

@@ -9,9 +9,10 @@ import subprocess
 import numpy as np
 import pytest
 
-from lib import compare
+from lib import compare, flow
 
-SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+TOP = pathlib.Path(__file__).resolve().parents[2]
+SAMPLE = TOP / 'tests/data/sample'
 KERNEL = 'state/params/layers/0/mlp/up/kernel.npy'
 COMMANDS = ('mount', 'umount', 'ls', 'tree', 'info', 'cat', 'dump', 'explain', 'transform')
 
@@ -42,7 +43,16 @@ def test_latest_is_a_step_for_the_tools_too(run):
 def test_help_of_the_whole(run):
     r = run('--help')
     assert all(c in r.stdout for c in COMMANDS)
-    assert run('--version').stdout.strip()
+
+
+def test_the_version_is_that_of_the_build_file(run):
+    """meson.build has the version; the program, its manual pages and nothing else in the sources repeat it."""
+    version = re.search(r"^  version: '(.+)',$", (TOP / 'meson.build').read_text(), re.M)[1]
+    assert run('--version').stdout == f'pytreefs {version}\n'
+    assert f'"pytreefs {version}"' in run('help', '--man=pytreefs').stdout
+    for folder in ('core', 'handlers', 'fs', 'tools'):
+        for path in (TOP / folder).rglob('*.[ch]'):
+            assert f'"{version}' not in path.read_text(), f'{path}: the version is PYTREEFS_VERSION'
 
 
 @pytest.mark.parametrize('words', [[], ['nosuchcommand'], ['ls'], ['ls', '--nosuch', '.'], ['cat'], ['info'],
@@ -228,6 +238,11 @@ def test_explain_spec_opens_with_tensorstore(run, cases):
 READ = ['fs', 'leaf', 'zarr', 'kv', 'ocdbt', 'io', 'codec']
 
 
+def spoken(lines):
+    """[(module, text)] of a trace."""
+    return [tuple(line.split(' ', 1)[1].split(': ', 1)) for line in lines if line.startswith('trace ')]
+
+
 def modules_of(lines):
     """The modules of a trace in the order of their first line."""
     return list(dict.fromkeys(line.split()[1].rstrip(':') for line in lines if line.startswith('trace ')))
@@ -242,7 +257,14 @@ def test_the_trace_of_a_read_is_the_flow_of_the_design(mount, cases):
         os.pread(f.fileno(), 64, 300)
     read = m.log_lines()[before + len(opened):]
     read = [line for line in read if 'release' not in line]
+    files = flow.check('read(2)', spoken(read))
+    # What speaks while a file is opened and is silent while it is read is not of the flow.
+    done_before = {f for line in spoken(opened) for f in flow.files_of(*line)} - \
+        {f for line in spoken(read) for f in flow.files_of(*line)}
+    assert not done_before & set(files), done_before
     assert modules_of(read) == READ, read
+    # Before it is looked up, the files on disk are asked who may read them; that is no part of its reading.
+    opened = [line for line in opened if not line.startswith('trace io: open ')]
     assert modules_of(opened) == READ[:-1], opened
 
 
@@ -298,7 +320,7 @@ def test_an_empty_path_is_no_path(run, tmp_path, command):
     """Not the directory that one happens to stand in."""
     words = ['out'] if command == 'convert' else []
     r = run(command, '', *words, ok=False, cwd=SAMPLE if command != 'convert' else tmp_path)
-    assert r.returncode == 1 and "'' is no path" in r.stderr
+    assert r.returncode == 1 and "'' is not a path" in r.stderr
 
 
 def test_explain_says_only_the_bytes_that_were_asked_for(run):
@@ -307,3 +329,12 @@ def test_explain_says_only_the_bytes_that_were_asked_for(run):
     assert r.returncode == 1 and 'byte 99999999 is not inside the file of' in r.stderr
     r = run('explain', leaf, 99999999, 3, ok=False)
     assert r.returncode == 1 and 'bytes 99999999+3 are not inside the file of' in r.stderr
+
+
+def test_a_path_that_leaves_the_mount(mount, run):
+    """From a working directory inside a mount a path may lead out of it, and into it again."""
+    m = mount(SAMPLE)
+    here = m / '1500/state/params'
+    for path in [os.path.relpath(SAMPLE / '1500/state/step.json', here), '../step.json', '../../../latest/state/step.json',
+                 f'../../../../{here.parents[2].name}/1500/state/step.json']:
+        assert run('cat', path, cwd=here).stdout.strip() == '1500', path

@@ -2,9 +2,12 @@
 
 import os
 import re
+import time
 
 import numpy as np
 import pytest
+
+from lib import flow
 
 
 def words(lines):
@@ -52,6 +55,11 @@ def save(mount, tmp_path, *options):
         for _ in range(9):
             f.write(rng.bytes(1 << 20))
     (item / 'run.txt').write_text('a string')
+    # The workers encode on; a rename that came meanwhile would wait for them, and their lines stand among its own.
+    before = -1
+    while len(m.log_lines()) != before:
+        before = len(m.log_lines())
+        time.sleep(0.3)
     os.rename(m / '7.tmp', m / '7')
     return words(m.log_lines())
 
@@ -72,6 +80,24 @@ def test_modules_follow_each_other_as_the_design_says(mount, tmp_path):
     assert modules(rename)[:2] == ['fs', 'step'] and set(modules(rename)) >= {'ocdbt', 'io'}
 
 
+# A commit opens what it has written, as a reader would (verify_commit).
+VERIFY = ('core/ocdbt/db.c', 'core/ocdbt/kv_ocdbt.c', 'core/kv/kv.c', 'core/step/item.c', 'core/zarr/zarr.c')
+
+
+def test_the_files_of_a_write_are_those_of_the_readme(mount, tmp_path):
+    """By file: README's "How a write flows"."""
+    trace = save(mount, tmp_path)
+    write = phase(trace, "write 'w.npy'", "rename '7.tmp' to '7'")
+    # The array's document is put when the header is known, before any chunk: one put and one look at it.
+    full = next(i for i, (module, text) in enumerate(write) if module == 'zarr' and text.startswith('write 0+'))
+    document = [line for line in write[:full] if line[0] in ('kv', 'zarr')]
+    assert len(document) == 3, document
+    others = ('fs/dir.c', 'handlers/namespace/watch.c')
+    flow.check('write(2)', [line for line in write if line not in document], others)
+    rename = phase(trace, "rename '7.tmp' to '7'")
+    flow.check('rename(2)', rename, others[1:] + VERIFY + ('core/ocdbt/datafile.c',))
+
+
 def test_each_thing_is_durable_before_what_points_to_it(mount, tmp_path):
     rename = phase(save(mount, tmp_path), "rename '7.tmp' to '7'")
     value = r'sync d/[0-9a-f]{32}:.*'
@@ -82,7 +108,7 @@ def test_each_thing_is_durable_before_what_points_to_it(mount, tmp_path):
               r'write default/commit_success.txt:.*', r'sync default/commit_success.txt:.*', r'sync-dir default: ok',
               r'write _CHECKPOINT_METADATA:.*', r'sync _CHECKPOINT_METADATA:.*',
               r'write commit_success.txt:.*', r'sync commit_success.txt:.*', r'sync-dir \.: ok',
-              r'rename-new 7.orbax-checkpoint-tmp -> 7: ok', r'sync-dir \.: ok', r'unlink .pytreefs-draft: ok')
+              r'rename-new \.7.pytreefs-draft -> 7: ok', r'sync-dir \.: ok', r'unlink .pytreefs-draft: ok')
 
 
 @pytest.mark.parametrize('zarr', [2, 3])
@@ -94,5 +120,5 @@ def test_a_directory_for_each_leaf(mount, tmp_path, zarr):
     positions(phase(trace, "write 'w.npy'"), rf'write {chunk}:.*', rf'sync {chunk}:.*')
     rename = phase(trace, "rename '7.tmp' to '7'")
     positions(rename, rf'sync-dir {leaf}: ok', rf'rename-new {leaf} -> w: ok', r'write default/_METADATA:.*',
-              r'sync default/_METADATA:.*', r'sync-dir default: ok', r'rename-new 7.orbax-checkpoint-tmp -> 7: ok',
+              r'sync default/_METADATA:.*', r'sync-dir default: ok', r'rename-new \.7.pytreefs-draft -> 7: ok',
               r'sync-dir \.: ok')

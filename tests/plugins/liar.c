@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "handlers/leaf_plugin.h"
+#include "handlers/plugin/leaf_plugin.h"
 
 enum {
 	HONEST, OLD_ABI, SHORT_PLUGIN, SHORT_LEAF, NO_NAME, BAD_EXTENSION, OUR_EXTENSION, NO_DECODE, NOTHING_AT_ALL,

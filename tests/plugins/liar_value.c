@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "handlers/leaf_plugin.h"
+#include "handlers/plugin/leaf_plugin.h"
 
 enum {
 	HONEST, SHORT_VALUE, NO_NAME, OUR_NAME, BAD_NAME, NO_PLAN, NO_RUN, TOO_MANY_VALUES, NULL_VALUE,

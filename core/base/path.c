@@ -1,0 +1,19 @@
+/*
+ * path.c - paths below a directory.
+ */
+#include "core/base/path.h"
+
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/mem.h"
+
+int path_join(const char *path, struct span name, char **ret)
+{
+	char *joined = strcmp(path, ".") ? str_fmt("%s/%.*s", path, SPAN_ARG(name)) : span_dup_str(name);
+
+	if (!joined)
+		return fail(-ENOMEM, "cannot name '%.*s' in '%s'", SPAN_ARG(name), path);
+	*ret = joined;
+	return 0;
+}

@@ -1,0 +1,12 @@
+/*
+ * path.h - paths below a directory.
+ */
+#ifndef PYTREEFS_PATH_H
+#define PYTREEFS_PATH_H
+
+#include "core/base/buf.h"
+
+/* path + "/" + name, or name alone when path is "."; the caller frees it. -ENOMEM. Any thread. */
+int path_join(const char *path, struct span name, char **ret);
+
+#endif

@@ -1,0 +1,316 @@
+/*
+ * codec_blosc_decoder.c - long blosc objects, block by block.
+ *
+ * libblosc decodes whole objects only, so each block is made into an object of
+ * its own. Several threads may have written the object: then the blocks are in
+ * any order in it, and compressed bytes are held until the last block that needs
+ * them.
+ *
+ * What an object consists of is in codec_blosc.c.
+ */
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "core/codec/codec_blosc.h"
+
+#define ONE_BLOCK (BLOSC_HEAD_BYTES + 4)	/* header and index of an object of one block */
+#define FLAG_NO_SPLIT 0x10
+
+struct blosc_decoder {
+	struct decoder_stage base;
+	struct blosc_head h;
+	uint64_t window;
+	uint64_t given;			/* stored: bytes given out */
+	uint32_t block;			/* the next one */
+	uint32_t *start;		/* of each block; owned */
+	uint32_t *low;			/* lowest start of this block and all later ones; owned */
+	struct buf held;		/* compressed bytes from held_at on */
+	uint64_t held_at;
+	uint8_t *one;			/* an object of one block; owned */
+	uint8_t *plain;			/* a decoded block; owned */
+	size_t plain_n, plain_at;
+};
+
+/* Compressed bytes that a block may have: its pieces and their lengths. */
+static size_t one_bytes(const struct blosc_head *h)
+{
+	return ONE_BLOCK + (size_t)blosc_piece_most(h->blocksize) +
+	       BLOSC_SPLITS_MAX * (size_t)(4 + 32);
+}
+
+static int compare_starts(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* That what is held at one time, from the lowest start that is still needed to the end of a block, fits. */
+static int stage_check_order(const struct blosc_decoder *s)
+{
+	uint32_t n = s->h.blocks;
+	auto_free uint32_t *sorted = malloc(n * sizeof(*sorted));
+	uint64_t most = 0;
+
+	if (!sorted)
+		return fail(-ENOMEM, "cannot decode blosc: not enough memory");
+	memcpy(sorted, s->start, n * sizeof(*sorted));
+	qsort(sorted, n, sizeof(*sorted), compare_starts);
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t *at = bsearch(&s->start[i], sorted, n, sizeof(*sorted), compare_starts);
+		uint64_t end = (uint64_t)s->start[i] + one_bytes(&s->h);
+
+		/* Blocks may even share bytes; then the next start is none that ends this one. */
+		while (at + 1 < sorted + n && at[1] == *at)
+			at++;
+		end = MIN(end, at + 1 < sorted + n ? at[1] : s->h.cbytes);
+		most = MAX(most, end - s->low[i]);
+	}
+	if (most > s->window)
+		return fail(-EFBIG, "blosc blocks are out of order by %llu bytes, the limit is %llu",
+			    (unsigned long long)most, (unsigned long long)s->window);
+	return 0;
+}
+
+static int stage_index(struct blosc_decoder *s)
+{
+	uint32_t n = s->h.blocks, low = UINT32_MAX;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint8_t bytes[4];
+		int r = codec_input_take(s->base.in, bytes, 4, "blosc");
+
+		s->start[i] = get_u32le(bytes);
+		if (r >= 0)
+			r = blosc_start_check(&s->h, s->start[i]);
+		if (r < 0)
+			return r;
+	}
+	for (uint32_t i = n; i-- > 0;) {
+		low = MIN(low, s->start[i]);
+		s->low[i] = low;
+	}
+	s->held_at = s->h.body;
+	return stage_check_order(s);
+}
+
+static int stage_open(struct blosc_decoder *s, uint64_t decoded)
+{
+	uint8_t bytes[BLOSC_HEAD_BYTES];
+	uint64_t need;
+	int r = codec_input_take(s->base.in, bytes, BLOSC_HEAD_BYTES, "blosc");
+
+	if (r >= 0)
+		r = blosc_head_parse(bytes, decoded, &s->h);
+	if (r < 0 || !s->h.blocks)
+		return r;
+	need = s->h.blocksize + 8 * (uint64_t)s->h.blocks;
+	if (need > s->window)
+		return fail(-EFBIG,
+			    "blosc object needs %llu bytes for a block and the index, "
+			    "the limit is %llu",
+			    (unsigned long long)need, (unsigned long long)s->window);
+	s->start = calloc(s->h.blocks, sizeof(*s->start));
+	s->low = calloc(s->h.blocks, sizeof(*s->low));
+	s->one = malloc(one_bytes(&s->h));
+	s->plain = malloc(s->h.blocksize);
+	if (!s->start || !s->low || !s->one || !s->plain)
+		return fail(-ENOMEM, "cannot decode blosc: not enough memory");
+	return stage_index(s);
+}
+
+/* Drop compressed bytes that no block from the next one on needs. */
+static void stage_forget(struct blosc_decoder *s)
+{
+	size_t n = (size_t)MIN(s->low[s->block] - MIN(s->held_at, s->low[s->block]), s->held.n);
+
+	if (n < s->held.n)
+		memmove(s->held.p, s->held.p + n, s->held.n - n);
+	s->held.n -= n;
+	s->held_at += n;
+}
+
+/* Hold everything up to `to`. */
+static int stage_hold(struct blosc_decoder *s, uint64_t to)
+{
+	struct codec_input *in = s->base.in;
+
+	if (to > s->h.cbytes)
+		return fail(-EUCLEAN, "blosc block %u is truncated", s->block);
+	while (s->held_at + s->held.n < to) {
+		uint64_t at = s->held_at + s->held.n, low = s->low[s->block];
+		int r = codec_input_fill(in);
+		size_t n;
+
+		if (r <= 0)
+			return r < 0 ? r
+				     : fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
+					    (unsigned long long)in->taken);
+		if (!s->held.n && at < low) {
+			/* A gap that nothing refers to. */
+			n = MIN(in->left.n, low - at);
+			s->held_at += n;
+		} else {
+			n = MIN(in->left.n, to - at);
+			if (s->held.n + n > s->window)
+				return fail(-EFBIG,
+					    "blosc blocks are out of order by more than %llu bytes",
+					    (unsigned long long)s->window);
+			r = buf_add(&s->held, in->left.p, n);
+			if (r < 0)
+				return r;
+		}
+		codec_input_skip(in, n);
+	}
+	return 0;
+}
+
+/* The next block's compressed bytes: held, with their lengths checked. */
+static int stage_block(struct blosc_decoder *s, struct span *ret)
+{
+	uint64_t start = s->start[s->block], end = start;
+	uint32_t splits = blosc_block_splits(&s->h, s->block);
+
+	stage_forget(s);
+	for (uint32_t k = 0; k < splits; k++) {
+		uint32_t csize;
+		int r = stage_hold(s, end + 4);
+
+		if (r < 0)
+			return r;
+		csize = get_u32le(s->held.p + (end - s->held_at));
+		r = blosc_piece_check(&s->h, s->block, csize);
+		if (r >= 0)
+			r = stage_hold(s, end + 4 + csize);
+		if (r < 0)
+			return r;
+		end += 4 + (uint64_t)csize;
+	}
+	*ret = span_of(s->held.p + (start - s->held_at), (size_t)(end - start));
+	return 0;
+}
+
+static int stage_decode(struct blosc_decoder *s, uint8_t *out)
+{
+	uint32_t n = blosc_block_bytes(&s->h, s->block);
+	struct span block;
+	int r = stage_block(s, &block);
+
+	if (r < 0)
+		return r;
+	memcpy(s->one, s->h.bytes, 4);
+	/* A short last block is not split; in an object of its own it is not short. */
+	if (blosc_block_splits(&s->h, s->block) == 1)
+		s->one[2] |= FLAG_NO_SPLIT;
+	set_u32le(s->one + 4, n);
+	set_u32le(s->one + 8, n);
+	set_u32le(s->one + 12, (uint32_t)(ONE_BLOCK + block.n));
+	set_u32le(s->one + BLOSC_HEAD_BYTES, ONE_BLOCK);
+	memcpy(s->one + ONE_BLOCK, block.p, block.n);
+	r = blosc_run(&s->h, s->one, out, n);
+	s->block++;
+	return r;
+}
+
+/* Everything is decoded; bytes up to the declared end of the object belong to it. */
+static int stage_end(struct blosc_decoder *s)
+{
+	while (s->base.in->taken < s->h.cbytes) {
+		int r = codec_input_fill(s->base.in);
+
+		if (r <= 0)
+			return r < 0 ? r
+				     : fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
+					    (unsigned long long)s->base.in->taken);
+		codec_input_skip(s->base.in,
+				 MIN(s->base.in->left.n, s->h.cbytes - s->base.in->taken));
+	}
+	return 0;
+}
+
+static int stored_read(struct blosc_decoder *s, uint8_t *p, size_t n, size_t *ret_n)
+{
+	int r;
+
+	n = (size_t)MIN(n, s->h.nbytes - s->given);
+	r = codec_input_take(s->base.in, p, n, "blosc");
+	if (r < 0)
+		return r;
+	s->given += n;
+	*ret_n = n;
+	return 0;
+}
+
+static int blosc_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
+{
+	struct blosc_decoder *s = (struct blosc_decoder *)base;
+	uint32_t next;
+	int r;
+
+	*ret_n = 0;
+	if (!s->h.blocks)
+		return stored_read(s, p, n, ret_n);
+	if (s->plain_at == s->plain_n) {
+		if (s->block == s->h.blocks)
+			return stage_end(s);
+		next = blosc_block_bytes(&s->h, s->block);
+		if (n >= next) {
+			r = stage_decode(s, p);
+			*ret_n = r < 0 ? 0 : next;
+			return r;
+		}
+		r = stage_decode(s, s->plain);
+		if (r < 0)
+			return r;
+		s->plain_n = next;
+		s->plain_at = 0;
+	}
+	*ret_n = MIN(n, s->plain_n - s->plain_at);
+	memcpy(p, s->plain + s->plain_at, *ret_n);
+	s->plain_at += *ret_n;
+	return 0;
+}
+
+static uint64_t blosc_decoder_memory(const struct decoder_stage *base)
+{
+	const struct blosc_decoder *s = (const struct blosc_decoder *)base;
+
+	if (!s->h.blocks)
+		return sizeof(*s);
+	/* libblosc takes three blocks and some while it decodes one. */
+	return sizeof(*s) + 8 * (uint64_t)s->h.blocks + one_bytes(&s->h) + s->h.blocksize +
+	       MAX(s->held.cap, one_bytes(&s->h)) + 3 * (uint64_t)s->h.blocksize + 4096;
+}
+
+static void blosc_decoder_free(struct decoder_stage *base)
+{
+	struct blosc_decoder *s = (struct blosc_decoder *)base;
+
+	free(s->start);
+	free(s->low);
+	free(s->one);
+	free(s->plain);
+	buf_release(&s->held);
+	free(s);
+}
+
+int blosc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
+			   uint64_t window, struct decoder_stage **ret)
+{
+	static const struct decoder_stage_ops ops = {
+		blosc_decoder_read, blosc_decoder_memory, blosc_decoder_free,
+	};
+	struct blosc_decoder *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return fail(-ENOMEM, "cannot decode blosc: not enough memory");
+	s->base = (struct decoder_stage){ &ops, in };
+	s->window = window;
+	r = stage_open(s, decoded);
+	if (r < 0) {
+		blosc_decoder_free(&s->base);
+		return r;
+	}
+	*ret = &s->base;
+	return 0;
+}

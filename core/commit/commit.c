@@ -1,0 +1,319 @@
+/*
+ * commit.c - seal -> metadata -> marker -> rename -> parent, with every sync in its place.
+ *
+ * Invariants: a pointer reaches the disk only after what it points to. Values before
+ * nodes, nodes before the manifest, arrays before `_METADATA`, items before the
+ * step's metadata, all of it before the rename, the rename before we say so. Every
+ * part may be done again: a failed commit leaves the draft usable.
+ */
+#include "core/commit/commit.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/commit/seal.h"
+#include "core/step/step_meta.h"
+#include "core/step/step_name.h"
+#include "core/commit/tidy.h"
+
+static int check_deadline(const struct commit *c)
+{
+	if (c->deadline_ns && clock_ns() > c->deadline_ns)
+		return fail(-ETIMEDOUT, "commit of '%s' took longer than commit_timeout", c->draft->final);
+	return 0;
+}
+
+/* An item inside another is told by the name before the '/'. */
+static struct span outer_name(struct span name)
+{
+	const uint8_t *slash = memchr(name.p, '/', name.n);
+
+	return slash ? span_of(name.p, (size_t)(slash - name.p)) : name;
+}
+
+static int print_step_meta(const struct commit *c, struct buf *ret)
+{
+	auto_free struct step_item *items = calloc(c->n_items ? c->n_items : 1, sizeof(*items));
+	struct step_meta m = {
+		.kind = c->direct ? STEP_ITEMS_ONE : STEP_ITEMS_MAP,
+		.items = items,
+		.has_init = true,
+		.has_commit = true,
+		.init_ns = c->draft->init_ns,
+		.commit_ns = clock_real_ns(),
+		.custom = c->custom,
+	};
+
+	if (!items)
+		return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
+	for (size_t i = 0; i < c->n_items; i++) {
+		if (!c->items[i].handler.p)
+			continue;
+		if (c->direct)
+			m.handler = c->items[i].handler;
+		items[m.n_items++] = (struct step_item){ outer_name(c->items[i].name), c->items[i].handler };
+	}
+	return step_meta_print(&m, ret);
+}
+
+/* The text that Orbax writes; nobody parses it. `where` is the directory that it speaks of. */
+static int write_marker(struct commit *c, const char *where, const char *file)
+{
+	auto_buf text = { 0 };
+	const char *source = c->draft->parent->path;
+	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", source, where);
+
+	return r < 0 ? r : io_write_file(c->draft->dir, file, buf_span(&text));
+}
+
+static int mark_items(struct commit *c)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < c->n_items && r >= 0 && !c->direct; i++) {
+		auto_free char *dir = span_dup_str(c->items[i].name);
+		auto_free char *where = dir ? str_fmt("%s/%s", c->draft->name, dir) : NULL;
+		auto_free char *file = dir ? str_fmt("%s/commit_success.txt", dir) : NULL;
+
+		if (!where || !file)
+			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
+		r = write_marker(c, where, file);
+		if (r >= 0)
+			r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
+	}
+	return r;
+}
+
+/* Everything inside the draft, durable. */
+static int prepare(struct commit *c)
+{
+	auto_buf meta = { 0 };
+	int r = 0;
+
+	for (size_t i = 0; i < c->n_items && r >= 0; i++) {
+		r = seal_item(c, &c->items[i]);
+		if (r >= 0)
+			r = check_deadline(c);
+	}
+	if (r >= 0 && c->verify)
+		r = c->verify(c->verify_arg);
+	if (r >= 0)
+		r = mark_items(c);
+	if (r >= 0)
+		r = print_step_meta(c, &meta);
+	if (r >= 0)
+		r = io_write_file(c->draft->dir, "_CHECKPOINT_METADATA", buf_span(&meta));
+	return r < 0 ? r : check_deadline(c);
+}
+
+/* It is a step, durable and whole; what stays of the draft is litter, not damage. A lock file gc removes. */
+static void let_go(struct commit *c)
+{
+	struct draft_dir *d = c->draft;
+	int r = 0;
+
+	for (size_t i = 0; i < c->n_items; i++) {
+		r = tidy_item(&c->items[i]);
+		if (r < 0)
+			log_warn("'%s/%.*s' holds values that nothing refers to: %s", d->final, SPAN_ARG(c->items[i].name),
+				 err_text(r));
+	}
+	r = draft_dir_unmark(d);
+	if (r < 0)
+		log_warn("'%s/%s' stays: %s", d->final, DRAFT_LOCK_FILE, err_text(r));
+}
+
+/*
+ * The last steps where a rename is atomic. The lock file goes after it: until then a crash leaves a
+ * draft that is known as ours.
+ */
+static int publish_by_rename(struct commit *c)
+{
+	struct draft_dir *d = c->draft;
+	int r = write_marker(c, d->final, "commit_success.txt"), undo;
+	struct err_note note;
+
+	if (r >= 0)
+		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	if (r >= 0)
+		r = check_deadline(c);
+	if (r >= 0 && !d->shared)
+		r = draft_dir_check(d);
+	if (r >= 0)
+		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
+	if (r == -ENOENT && d->shared)
+		r = fail(-ETIMEDOUT, "another rank did not wait any longer for '%s'", d->final);
+	if (r < 0)
+		return r;
+	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
+	if (r >= 0) {
+		let_go(c);
+		return 0;
+	}
+	/* Nobody knows whether the new name would survive: it is taken back. */
+	err_save(r, &note);
+	undo = io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
+	if (undo < 0)
+		return fail(undo, "'%s' was renamed and could not be made durable, and not renamed back: %s", d->final,
+			    strerror(-undo));
+	r = err_restore(&note);
+	return err_at(r, "'%s' could not be made durable", d->final);
+}
+
+/* Where a rename is not atomic the marker makes the step, and it comes last. */
+static int publish_by_marker(struct commit *c)
+{
+	struct draft_dir *d = c->draft;
+	int r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+
+	if (r >= 0)
+		r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
+	if (r >= 0)
+		r = write_marker(c, d->final, "commit_success.txt");
+	if (r >= 0)
+		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0) {
+		struct err_note note;
+
+		err_save(r, &note);
+		io_dirop(d->dir, IO_UNLINK, "commit_success.txt", NULL, 0);
+		return err_restore(&note);
+	}
+	let_go(c);
+	return 0;
+}
+
+/* ---- after a failed sync ---- */
+
+struct again {
+	struct io_dir *dir;
+	const char *rel;
+};
+
+static int names_again(void *arg, const char *name, unsigned char type)
+{
+	const struct again *up = arg;
+	auto_free char *rel = NULL;
+	struct again a = { up->dir, name };
+	int r;
+
+	if (type != DT_DIR)
+		return 0;
+	if (strcmp(up->rel, ".")) {
+		rel = str_fmt("%s/%s", up->rel, name);
+		if (!rel)
+			return fail(-ENOMEM, "cannot write the names of the draft again");
+		a.rel = rel;
+	}
+	/* As deep as we made it. */
+	r = io_names_again(a.dir, a.rel);
+	return r < 0 ? r : io_list(a.dir, a.rel, names_again, &a);
+}
+
+/* A directory of the draft whose sync failed may have lost names: all are written again. */
+static int mend_names(struct commit *c)
+{
+	uint64_t failed = atomic_load(&io_engine_stats(c->ckpt->io)->failed_dir_syncs);
+	struct again top = { c->draft->dir, "." };
+	int r;
+
+	if (failed == c->draft->failed_dir_syncs)
+		return 0;
+	trace(TRACE_STEP, "names of draft '%s' are written again", c->draft->name);
+	/* A draft that is written in place is not renamed later. */
+	r = strcmp(c->draft->name, c->draft->final) ? 0 : io_name_again(c->draft->parent, c->draft->name);
+	if (r >= 0)
+		r = io_names_again(top.dir, ".");
+	if (r >= 0)
+		r = io_list(top.dir, ".", names_again, &top);
+	if (r >= 0)
+		c->draft->failed_dir_syncs = failed;
+	return r;
+}
+
+static int exists(struct commit *c)
+{
+	struct stat st;
+	int r = io_stat(c->draft->parent, c->draft->final, &st);
+
+	if (r >= 0)
+		return fail(-EEXIST, "there is a '%s' already", c->draft->final);
+	err_clear();
+	return r == -ENOENT ? 0 : r;
+}
+
+int commit_run(struct commit *c)
+{
+	bool by_marker = c->atomicity == ATOMICITY_COMMIT_FILE;
+	int r = by_marker ? 0 : exists(c);
+
+	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final, c->n_items);
+	if (r >= 0)
+		r = mend_names(c);
+	if (r >= 0)
+		r = prepare(c);
+	if (r >= 0)
+		r = by_marker ? publish_by_marker(c) : publish_by_rename(c);
+	trace(TRACE_STEP, "commit '%s': %s", c->draft->final, r < 0 ? err_text(r) : "done");
+	return r;
+}
+
+int commit_delete(struct ckpt *ckpt, const char *name)
+{
+	auto_free char *gone = NULL;
+	char rest[64];
+	int r;
+
+	snprintf(rest, sizeof(rest), COMMIT_DELETED "%lld", (long long)clock_real_ns());
+	gone = step_name_temporary(name, rest);
+	if (!gone)
+		return fail(-ENOMEM, "cannot delete '%s'", name);
+	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
+	if (r >= 0)
+		r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0)
+		return r;
+	/* From here on it is gone; what is left of it is litter that gc knows by its name. */
+	r = io_remove_tree(ckpt->source, gone);
+	if (r < 0)
+		log_warn("step '%s' is deleted, and '%s' could not be removed: %s", name, gone, err_text(r));
+	return 0;
+}
+
+/* A root whose last step was moved away stays one by this; in a directory that may be another user's. */
+static int mark_deleted(struct ckpt *ckpt, const char *to_dir)
+{
+	auto_free char *mark = str_fmt("%.*s/" DETECT_DELETED_FILE, (int)strcspn(to_dir, "/"), to_dir);
+	auto_of(io_file) struct io_file *f = NULL;
+	int r = mark ? io_file_open(ckpt->source, mark, O_WRONLY | O_CREAT | O_EXCL, 0666, &f) :
+		       fail(-ENOMEM, "cannot mark '%s'", to_dir);
+
+	if (r != -EEXIST)
+		return r;
+	err_clear();
+	return 0;
+}
+
+int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir)
+{
+	auto_free char *to = NULL;
+	int r = io_mkdir(ckpt->source, to_dir, 0777);
+
+	if (r >= 0)
+		r = mark_deleted(ckpt, to_dir);
+	if (r < 0)
+		return r;
+	to = str_fmt("%s/%s", to_dir, name);
+	if (!to)
+		return fail(-ENOMEM, "cannot move '%s'", name);
+	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, to, 0);
+	if (r == -EXDEV)
+		return fail(-EXDEV, "'%s' is on another file system than the checkpoints", to_dir);
+	if (r >= 0)
+		r = io_dirop(ckpt->source, IO_SYNC_DIR, to_dir, NULL, 0);
+	return r < 0 ? r : io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
+}

@@ -1,0 +1,256 @@
+/*
+ * gc.c - looking for what dead writers left.
+ *
+ * Drafts are told by their names and by the lock file in them (draft_dir.h). A
+ * draft of atomicity=commit_file has the name of a step: it is one without the
+ * marker and with the lock file.
+ */
+#include "core/commit/gc.h"
+
+#include <dirent.h>
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/commit/commit.h"
+#include "core/commit/draft_dir.h"
+#include "core/step/step_name.h"
+
+#define BEGUN_NS (60 * SECOND_NS)	/* a living writer locks its draft long before that */
+
+const char *gc_kind_text(enum gc_kind kind)
+{
+	static const char *const texts[] = {
+		[GC_DRAFT] = "abandoned draft",
+		[GC_BEGUN] = "draft that was never begun in full",
+		[GC_DELETED] = "rest of a deleted step",
+		[GC_LOCK] = "lock file of a commit that was interrupted",
+		[GC_FOREIGN] = "temporary directory of another program",
+		[GC_LIVE] = "held by a living writer",
+	};
+
+	return texts[kind];
+}
+
+/* ---- how large, how old ---- */
+
+struct measure {
+	struct io_dir *dir;
+	const char *path;
+	unsigned depth;
+	uint64_t bytes;
+	int64_t newest_ns;
+};
+
+static int measure_entry(void *arg, const char *name, unsigned char type)
+{
+	struct measure *up = arg;
+	auto_free char *path = NULL;
+	struct stat st;
+	int r;
+
+	(void)type;
+	path = str_fmt("%s/%s", up->path, name);
+	if (!path)
+		return fail(-ENOMEM, "cannot look at '%s'", name);
+	r = io_stat(up->dir, path, &st);
+	if (r < 0) {
+		/* A link that leads nowhere, or somebody removes it at this moment. */
+		err_clear();
+		return 0;
+	}
+	up->bytes += (uint64_t)st.st_blocks * 512;
+	up->newest_ns = MAX(up->newest_ns, clock_ns_of(st.st_mtim));
+	if (S_ISDIR(st.st_mode) && up->depth < LIMIT_TREE_DEPTH) {
+		struct measure in = { up->dir, path, up->depth + 1, up->bytes, up->newest_ns };
+
+		r = io_list(up->dir, path, measure_entry, &in);
+		up->bytes = in.bytes;
+		up->newest_ns = in.newest_ns;
+	}
+	if (r == -ENOENT)
+		err_clear();
+	return r == -ENOENT ? 0 : r;
+}
+
+static int measure(struct io_dir *dir, const char *path, struct measure *ret)
+{
+	struct stat st;
+	int r = io_stat(dir, path, &st);
+
+	*ret = (struct measure){ .dir = dir, .path = path };
+	if (r < 0)
+		return r;
+	ret->newest_ns = clock_ns_of(st.st_mtim);
+	ret->bytes = (uint64_t)st.st_blocks * 512;
+	return S_ISDIR(st.st_mode) ? io_list(dir, path, measure_entry, ret) : 0;
+}
+
+/* ---- one directory ---- */
+
+/* What a temporary directory is. */
+static int kind_of_tmp(struct io_dir *dir, const char *path, const char *name, enum gc_kind *ret)
+{
+	/* It reaches to the end of the name, which ends in NUL. */
+	const char *behind = (const char *)step_name_rest(span_str(name)).p;
+	enum draft_state state;
+	int r = draft_dir_state(dir, path, &state);
+
+	if (r < 0)
+		return r;
+	if (state != DRAFT_FOREIGN)
+		*ret = state == DRAFT_LIVE ? GC_LIVE : GC_DRAFT;
+	else if (!strncmp(behind, COMMIT_DELETED, strlen(COMMIT_DELETED)) || strstr(behind, DRAFT_REMOVED))
+		*ret = GC_DELETED;
+	else
+		*ret = strstr(behind, DRAFT_BEGUN) ? GC_BEGUN : GC_FOREIGN;
+	return 0;
+}
+
+/* What a directory with a step's name is, when there is a lock file in it: 1; else 0. */
+static int kind_of_step(struct io_dir *dir, const char *path, enum gc_kind *ret)
+{
+	auto_free char *marker = NULL;
+	enum draft_state state;
+	struct stat st;
+	int r = draft_dir_state(dir, path, &state);
+
+	if (r < 0 || state == DRAFT_FOREIGN)
+		return r;
+	marker = str_fmt("%s/commit_success.txt", path);
+	if (!marker)
+		return fail(-ENOMEM, "cannot look at '%s'", path);
+	r = io_stat(dir, marker, &st);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	err_clear();
+	*ret = state == DRAFT_LIVE ? GC_LIVE : r >= 0 ? GC_LOCK : GC_DRAFT;
+	return 1;
+}
+
+static int remove_found(struct io_dir *dir, const struct gc_found *f)
+{
+	auto_free char *lock = NULL;
+
+	if (f->kind == GC_DRAFT)
+		return draft_dir_remove_abandoned(dir, f->path);
+	if (f->kind != GC_LOCK)
+		return io_remove_tree(dir, f->path);
+	lock = str_fmt("%s/" DRAFT_LOCK_FILE, f->path);
+	if (!lock)
+		return fail(-ENOMEM, "cannot remove '%s'", f->path);
+	return io_dirop(dir, IO_UNLINK, lock, NULL, 0);
+}
+
+static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *path, enum gc_kind kind)
+{
+	struct gc_found f = { .path = path, .kind = kind };
+	struct measure m;
+	int64_t least = kind == GC_BEGUN ? BEGUN_NS : kind == GC_FOREIGN ? o->older_than_ns : 0;
+	int r = kind == GC_LOCK ? 0 : measure(dir, path, &m);
+
+	if (r >= 0 && kind != GC_LOCK)
+		f.bytes = m.bytes;
+	f.removed = kind != GC_LIVE && (kind != GC_FOREIGN || o->foreign) && r >= 0 &&
+		    (!least || clock_real_ns() - m.newest_ns >= least);
+	if (f.removed && !o->dry_run)
+		r = remove_found(dir, &f);
+	/* Its writer came back, or somebody else was faster. */
+	if (r == -EBUSY) {
+		f.kind = GC_LIVE;
+		r = 0;
+		f.removed = false;
+	}
+	if (r < 0) {
+		f.removed = false;
+		f.failed = r;
+	}
+	o->each(o->arg, &f);
+	err_clear();
+}
+
+/* ---- all of them ---- */
+
+struct names {
+	struct buf text;		/* each ends in NUL */
+	size_t n;
+};
+
+static int add_name(void *arg, const char *name, unsigned char type)
+{
+	struct names *n = arg;
+
+	if (type != DT_DIR && type != DT_UNKNOWN)
+		return 0;
+	n->n++;
+	return buf_add(&n->text, name, strlen(name) + 1);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int look_in(struct io_dir *source, const struct gc_opts *o, const char *at, unsigned depth);
+
+static int look_at(struct io_dir *source, const struct gc_opts *o, const char *at, const char *name, unsigned depth)
+{
+	auto_free char *path = NULL;
+	enum gc_kind kind = GC_FOREIGN;
+	int r;
+
+	path = str_fmt("%s%s%s", strcmp(at, ".") ? at : "", strcmp(at, ".") ? "/" : "", name);
+	if (!path)
+		return fail(-ENOMEM, "cannot look at '%s'", name);
+	if (step_name_is_tmp(span_str(name))) {
+		r = kind_of_tmp(source, path, name, &kind);
+		if (r >= 0)
+			deal_with(source, o, path, kind);
+	} else {
+		r = kind_of_step(source, path, &kind);
+		if (r > 0)
+			deal_with(source, o, path, kind);
+		/* Items are drafts, too, in a mount of a step. */
+		if (r == 0 && depth == 0)
+			r = look_in(source, o, path, depth + 1);
+	}
+	if (r < 0) {
+		struct gc_found f = { .path = path, .kind = GC_FOREIGN, .failed = r };
+
+		/* It went away meanwhile, or is not a directory. */
+		if (r != -ENOENT && r != -ENOTDIR)
+			o->each(o->arg, &f);
+		err_clear();
+	}
+	return 0;
+}
+
+static int look_in(struct io_dir *source, const struct gc_opts *o, const char *at, unsigned depth)
+{
+	auto_free char **sorted = NULL;
+	struct names names = { 0 };
+	size_t n = 0;
+	int r = io_list(source, at, add_name, &names);
+
+	if (r >= 0) {
+		sorted = calloc(names.n + 1, sizeof(char *));
+		r = sorted ? 0 : fail(-ENOMEM, "cannot list '%s'", at);
+	}
+	for (size_t i = 0; i < names.text.n && r >= 0; i += strlen(sorted[n++]) + 1)
+		sorted[n] = (char *)names.text.p + i;
+	if (n)
+		qsort(sorted, n, sizeof(char *), by_name);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = look_at(source, o, at, sorted[i], depth);
+	buf_release(&names.text);
+	return r;
+}
+
+int gc_run(struct io_dir *source, const struct gc_opts *o)
+{
+	int r = look_in(source, o, ".", 0);
+
+	/* What is gone stays gone; a directory that cannot be synced is found again next time. */
+	return r < 0 || o->dry_run ? r : io_dirop(source, IO_SYNC_DIR, ".", NULL, 0);
+}

@@ -1,0 +1,458 @@
+/*
+ * seal.c - values -> nodes -> manifest, or leaf directories; then the item's files.
+ *
+ * Also the one database that the databases of several ranks make.
+ */
+#include "core/commit/seal.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/kv/kv_table.h"
+
+/* ---- a database: the keys of all leaves, sorted ---- */
+
+struct keys {
+	struct arena arena;
+	struct ocdbt_entry *entry;
+	size_t n, cap;
+	const struct commit_leaf *leaf;	/* at work */
+};
+
+/* Whether this rank gives that chunk. */
+static bool is_kept(const struct commit_leaf *leaf, struct span key)
+{
+	uint64_t index[LIMIT_RANK];
+
+	if (!leaf->keep_to || zarr_chunk_key_parse(leaf->meta, key, index) != 1)
+		return true;
+	return index[leaf->keep_axis] >= leaf->keep_from && index[leaf->keep_axis] < leaf->keep_to;
+}
+
+/* "params.w" + "/" + "0.0", a part's chunks moved to their place in the whole. */
+static int full_key(const struct commit_leaf *leaf, struct span key, struct buf *ret)
+{
+	uint64_t index[LIMIT_RANK];
+	int r = zarr_key_prefix(leaf->param, ret);
+
+	if (r < 0)
+		return r;
+	if (!leaf->rank || zarr_chunk_key_parse(leaf->meta, key, index) != 1)
+		return buf_add_span(ret, key);
+	for (unsigned i = 0; i < leaf->rank; i++)
+		index[i] += leaf->shift[i];
+	return zarr_chunk_key(leaf->meta, index, ret);
+}
+
+static bool is_metadata(struct span key)
+{
+	return span_eq(key, span_str(".zarray")) || span_eq(key, span_str("zarr.json"));
+}
+
+static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
+{
+	struct keys *k = arg;
+	struct ocdbt_entry *e;
+	auto_buf full = { 0 };
+	int r;
+
+	/* Of a part's own document nothing is kept; the whole array's is given once. */
+	if (is_metadata(key) && (k->leaf->no_document || (k->leaf->rank && !k->leaf->json.p)))
+		return 0;
+	if (!is_metadata(key) && !is_kept(k->leaf, key))
+		return 0;
+	r = full_key(k->leaf, key, &full);
+	if (r >= 0 && full.n > LIMIT_KEY_BYTES)
+		r = fail(-EINVAL, "leaf '%.*s': its name is too long for a database", SPAN_ARG(k->leaf->param));
+	if (r < 0)
+		return r;
+	if (k->n == k->cap) {
+		size_t cap = k->cap ? 2 * k->cap : 256;
+		struct ocdbt_entry *more = reallocarray(k->entry, cap, sizeof(*more));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot collect %zu keys", cap);
+		k->entry = more;
+		k->cap = cap;
+	}
+	e = &k->entry[k->n];
+	*e = (struct ocdbt_entry){ .key = span_of(arena_dup(&k->arena, buf_span(&full)), full.n), .value = *value };
+	if (!e->key.p)
+		return fail(-ENOMEM, "cannot collect keys");
+	if (is_metadata(key) && k->leaf->json.p)
+		e->value = (struct ocdbt_value){ .kind = OCDBT_INLINE, .bytes = k->leaf->json };
+	k->n++;
+	return 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	return span_cmp(((const struct ocdbt_entry *)a)->key, ((const struct ocdbt_entry *)b)->key);
+}
+
+static int two_leaves(struct span name)
+{
+	return fail(-EINVAL, "two leaves are stored under one name: '%.*s'", SPAN_ARG(name));
+}
+
+static int collect(const struct commit_item *item, struct keys *k)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
+		k->leaf = &item->leaves[i];
+		r = store_leaf_each(k->leaf->kv, add_key, k);
+	}
+	if (r < 0)
+		return r;
+	if (k->n)
+		qsort(k->entry, k->n, sizeof(*k->entry), by_key);
+	for (size_t i = 1; i < k->n; i++)
+		if (span_eq(k->entry[i - 1].key, k->entry[i].key))
+			return two_leaves(k->entry[i].key);
+	return 0;
+}
+
+/* The nodes of a database, from its keys or from the databases of ranks. */
+struct building {
+	struct io_dir *dir;
+	const struct keys *keys;
+	const struct ocdbt_parts *parts;	/* NULL: keys */
+	struct cache *cache;
+};
+
+static int build_nodes(const struct building *b, const struct ocdbt_config *config, struct ocdbt_data *nodes,
+		       struct ocdbt_version *root)
+{
+	struct ocdbt_array_source source;
+
+	if (b->parts)
+		return ocdbt_merge_dirs(b->dir, b->parts, b->cache, config, nodes, root, NULL);
+	ocdbt_array_source_init(&source, b->keys->entry, b->keys->n);
+	return ocdbt_build(&source.base, config, nodes, root);
+}
+
+/* Nodes and manifest; nodes have data files of their own, so that a failure takes them back. */
+static int build(struct commit *c, const struct building *b)
+{
+	struct ocdbt_data_opts opts = { .dir_mode = c->dir_mode };
+	auto_of(ocdbt_data) struct ocdbt_data *nodes = NULL;
+	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
+	struct ocdbt_data_stats stats;
+	struct ocdbt_version root;
+	struct ocdbt_config config;
+	int r = ocdbt_config_init(&config);
+
+	if (r >= 0)
+		r = ocdbt_data_new(b->dir, &opts, &nodes);
+	if (r < 0)
+		return r;
+	r = build_nodes(b, &config, nodes, &root);
+	if (r >= 0)
+		r = ocdbt_data_sync(nodes);
+	if (r >= 0)
+		r = ocdbt_manifest_first(&config, &root, 0, &manifest);
+	if (r >= 0)
+		r = ocdbt_manifest_write(b->dir, &manifest, NULL);
+	if (r < 0) {
+		struct err_note note;
+
+		err_save(r, &note);
+		ocdbt_data_discard(nodes);
+		return err_restore(&note);
+	}
+	ocdbt_data_stats(nodes, &stats);
+	trace(TRACE_OCDBT, "wrote %llu bytes of nodes", (unsigned long long)stats.bytes);
+	if (b->parts && c->merged)
+		*c->merged += stats.bytes;
+	return 0;
+}
+
+static int seal_database(struct commit *c, struct commit_item *item)
+{
+	struct keys k = { 0 };
+	int r = store_sync(item->store);
+
+	if (r >= 0)
+		r = collect(item, &k);
+	/* A tree of strings and empty containers has no database. */
+	if (r >= 0 && k.n)
+		r = build(c, &(struct building){ .dir = store_dir(item->store), .keys = &k });
+	trace(TRACE_OCDBT, "sealed %zu keys", k.n);
+	free(k.entry);
+	arena_release(&k.arena);
+	return r;
+}
+
+static unsigned dir_mode(const struct commit *c)
+{
+	return c->dir_mode ? c->dir_mode : 0777;
+}
+
+/* The values stay where the ranks have put them. */
+static int merge_databases(struct commit *c, const struct commit_item *item)
+{
+	auto_free char *name = item->name.n ? span_dup_str(item->name) : strdup(".");
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	int r = name ? io_dir_sub(c->draft->dir, name, &dir) : -ENOMEM;
+
+	return r < 0 ? r : build(c, &(struct building){ .dir = dir, .parts = item->parts, .cache = c->ckpt->cache });
+}
+
+/* One chunk, or the document, of a leaf that several ranks write. */
+struct placing {
+	struct commit *c;
+	const struct commit_item *item;
+	const struct commit_leaf *leaf;
+};
+
+static int copy_value(void *arg, struct span key, uint64_t len)
+{
+	struct placing *l = arg;
+	auto_buf to = { 0 }, name = { 0 };
+	int r;
+
+	if (is_metadata(key) ? l->leaf->no_document : !is_kept(l->leaf, key))
+		return 0;
+	if (l->item->name.n)
+		r = buf_addf(&to, "%.*s/", SPAN_ARG(l->item->name));
+	else
+		r = 0;
+	if (r >= 0)
+		r = full_key(l->leaf, key, &name);
+	if (r >= 0)
+		r = io_path_check(buf_span(&name), "leaf");
+	if (r >= 0)
+		r = buf_add_span(&to, buf_span(&name));
+	if (r >= 0 && !buf_str(&to))
+		r = -ENOMEM;
+	if (r >= 0)
+		r = io_make_parents(l->c->draft->dir, buf_str(&to), dir_mode(l->c));
+	if (r < 0)
+		return r;
+	if (is_metadata(key) && l->leaf->json.p)
+		r = io_write_file(l->c->draft->dir, buf_str(&to), l->leaf->json);
+	else
+		r = store_leaf_copy(l->leaf->kv, key, l->c->draft->dir, buf_str(&to));
+	return r < 0 ? r : io_sync_parents(l->c->draft->dir, buf_str(&to));
+}
+
+struct summing {
+	const struct commit *c;
+	const struct commit_leaf *leaf;
+	struct kv_table table;
+};
+
+/* As copy_value(): what other ranks bring is in their tables. */
+static int add_sum(void *arg, struct span key, uint32_t crc)
+{
+	struct summing *s = arg;
+	auto_buf name = { 0 };
+	int r;
+
+	if (s->c->shared && (is_metadata(key) ? s->leaf->no_document : !is_kept(s->leaf, key)))
+		return 0;
+	if (s->c->shared && is_metadata(key) && s->leaf->json.p)
+		crc = crc32c(s->leaf->json);
+	r = full_key(s->leaf, key, &name);
+	return r < 0 ? r : kv_table_add(&s->table, buf_span(&name), crc);
+}
+
+/* Ranks bring different values, so their tables have different names. */
+static int put_table(struct commit *c, struct span item, struct span bytes)
+{
+	auto_free char *path = NULL;
+	int r;
+
+	path = str_fmt("%.*s%s" KV_TABLE_DIR "/%016llx", SPAN_ARG(item), item.n ? "/" : "",
+		       (unsigned long long)hash64(bytes, 0));
+	r = path ? io_make_parents(c->draft->dir, path, dir_mode(c)) : fail(-ENOMEM, "cannot write checksums");
+	if (r >= 0)
+		r = io_write_file(c->draft->dir, path, bytes);
+	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
+}
+
+/* What values have no room for (kv_table.h). */
+static int write_table(struct commit *c, struct commit_item *item)
+{
+	struct summing s = { .c = c };
+	auto_buf bytes = { 0 };
+	int r = 0;
+
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
+		s.leaf = &item->leaves[i];
+		r = store_leaf_each_sum(s.leaf->kv, add_sum, &s);
+	}
+	if (r >= 0)
+		r = kv_table_pack(&s.table, &bytes);
+	if (r > 0)
+		r = put_table(c, item->name, buf_span(&bytes));
+	kv_table_release(&s.table);
+	return MIN(r, 0);
+}
+
+static int seal_directories(struct commit *c, struct commit_item *item)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
+		struct placing l = { c, item, &item->leaves[i] };
+
+		r = c->shared ? kv_list(l.leaf->kv, span_of(NULL, 0), copy_value, &l) :
+				store_leaf_displace(l.leaf->kv, l.leaf->param);
+	}
+	for (size_t i = 0; i < item->n_leaves && r >= 0 && !c->shared; i++) {
+		r = store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
+		/* All that had the name before is out of the way: it is another leaf's. */
+		if (r == -EEXIST || r == -ENOTEMPTY)
+			r = two_leaves(item->leaves[i].param);
+	}
+	return r < 0 ? r : write_table(c, item);
+}
+
+/* ---- files ---- */
+
+static int write_long(struct io_dir *dir, const char *path, const struct commit_file *f)
+{
+	auto_of(io_file) struct io_file *out = NULL;
+	auto_free uint8_t *piece = malloc(MiB);
+	int r = piece ? io_file_open(dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &out) : -ENOMEM;
+
+	for (uint64_t at = 0; at < f->size && r >= 0; at += MiB) {
+		struct io_req req = { .op = IO_WRITE, .file = out, .p = piece, .off = at,
+				      .n = (size_t)MIN((uint64_t)MiB, f->size - at) };
+
+		r = f->source(f->arg, at, req.n, piece);
+		if (r >= 0)
+			r = io_run(dir->io, &req, 1);
+	}
+	return r < 0 ? r : io_file_sync(out);
+}
+
+static int write_file(struct commit *c, const struct commit_item *item, const struct commit_file *f)
+{
+	auto_free char *path = NULL;
+	int r;
+
+	path = str_fmt("%.*s%s%.*s", SPAN_ARG(item->name), item->name.n ? "/" : "", SPAN_ARG(f->name));
+	if (!path)
+		return fail(-ENOMEM, "cannot write '%.*s'", SPAN_ARG(f->name));
+	r = io_make_parents(c->draft->dir, path, dir_mode(c));
+	if (r >= 0 && f->is_dir) {
+		r = io_mkdir(c->draft->dir, path, dir_mode(c));
+		return r < 0 ? r : io_dirop(c->draft->dir, IO_SYNC_DIR, path, NULL, 0);
+	}
+	if (r >= 0)
+		r = f->text.p ? io_write_file(c->draft->dir, path, f->text) :
+				write_long(c->draft->dir, path, f);
+	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
+}
+
+/* ---- what is there already ---- */
+
+struct cleaning {
+	const struct commit_item *item;
+	struct buf names;		/* each ends in NUL */
+	struct span *kept;		/* entries that stay, sorted */
+	size_t n;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+static int add_other(void *arg, const char *name, unsigned char type)
+{
+	struct cleaning *cl = arg;
+	struct span key = span_str(name);
+
+	/* The draft's lock lies beside the files of an item that is the draft itself. */
+	if (!strcmp(name, DRAFT_LOCK_FILE) || (cl->n && bsearch(&key, cl->kept, cl->n, sizeof(key), by_name)))
+		return 0;
+	return buf_add(&cl->names, name, strlen(name) + 1);
+}
+
+static int keep_entries(struct cleaning *cl)
+{
+	const struct commit_item *item = cl->item;
+	size_t at = 0, n = item->n_leaves + item->n_kept;
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv : item->kept[i - item->n_leaves], &cl->names);
+		if (r >= 0)
+			r = buf_add_byte(&cl->names, 0);
+	}
+	cl->kept = calloc(n + 1, sizeof(*cl->kept));
+	if (r < 0 || !cl->kept)
+		return r < 0 ? r : fail(-ENOMEM, "cannot look at %zu leaves", n);
+	for (; at < cl->names.n; at += cl->kept[cl->n++].n + 1)
+		cl->kept[cl->n] = span_str((char *)cl->names.p + at);
+	qsort(cl->kept, cl->n, sizeof(*cl->kept), by_name);
+	return 0;
+}
+
+/* What an earlier commit gave a name as a leaf, and is none any more, is in no leaf's way. */
+static int take_names_back(struct commit_item *item)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
+		r = store_leaf_unplace(item->leaves[i].kv);
+	for (size_t i = 0; i < item->n_kept && r >= 0 && !store_is_ocdbt(item->store); i++) {
+		r = store_leaf_unplace(item->kept[i]);
+		if (r >= 0)
+			r = store_leaf_displace(item->kept[i], span_of(NULL, 0));
+	}
+	return r;
+}
+
+/* Only values that the draft needs stay: not what a commit that failed, or a leaf that is gone, left behind. */
+static int clean_item(struct commit_item *item)
+{
+	struct cleaning cl = { .item = item };
+	struct io_dir *dir = store_dir(item->store);
+	auto_buf others = { 0 };
+	int r = take_names_back(item);
+
+	if (r >= 0)
+		r = keep_entries(&cl);
+	if (r >= 0) {
+		/* The spans point into the names, which must not grow any more. */
+		struct cleaning look = { .item = item, .kept = cl.kept, .n = cl.n };
+
+		r = io_list(dir, ".", add_other, &look);
+		others = look.names;
+	}
+	for (size_t at = 0; at < others.n && r >= 0; at += strlen((char *)others.p + at) + 1)
+		r = io_remove_tree(dir, (char *)others.p + at);
+	buf_release(&cl.names);
+	free(cl.kept);
+	return r;
+}
+
+int seal_item(struct commit *c, struct commit_item *item)
+{
+	/* A rank's directories hold leaves that it may need again. */
+	int r = item->store && !(c->shared && !store_is_ocdbt(item->store)) ? clean_item(item) : 0;
+
+	/* Without leaves there is no database: all values are in other files. */
+	if (r >= 0 && item->store && item->n_leaves)
+		r = store_is_ocdbt(item->store) ? seal_database(c, item) : seal_directories(c, item);
+	if (r >= 0 && item->parts)
+		r = merge_databases(c, item);
+	for (size_t i = 0; i < item->n_files && r >= 0; i++)
+		r = write_file(c, item, &item->files[i]);
+	if (r >= 0 && item->name.n) {
+		auto_free char *dir = span_dup_str(item->name);
+
+		r = dir ? io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0) : -ENOMEM;
+	}
+	/* A checkpoint that is one tree has no name of an item. */
+	return r < 0 && item->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(item->name)) : MIN(r, 0);
+}

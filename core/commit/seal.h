@@ -1,0 +1,12 @@
+/*
+ * seal.h - one item of a draft made durable: arrays, then the files that describe them.
+ */
+#ifndef PYTREEFS_SEAL_H
+#define PYTREEFS_SEAL_H
+
+#include "core/commit/commit.h"
+
+/* The item's directory is complete and durable when this returns 0. May be called again. */
+int seal_item(struct commit *c, struct commit_item *item);
+
+#endif

@@ -1,0 +1,580 @@
+/*
+ * store_dir.c - leaves of a directory store: one directory per leaf, under a temporary name until the
+ * commit gives it its own.
+ *
+ * A file is synced when it has been written, by the thread that encoded it, so
+ * that a commit has only directories left to sync.
+ */
+#include <assert.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/commit/store_impl.h"
+
+#define COPY_PIECE ((size_t)1 << 20)
+#define BEHIND_BYTES ((uint64_t)1 << 20)	/* files from this size on are worth a word to the disk of their own */
+
+/* The checksum of a value that was written. */
+struct sum {
+	struct span key;
+	size_t number;			/* in the order of writing: of a key that was written again the last one counts */
+	uint32_t crc;
+};
+
+struct leaf {
+	struct kv base;
+	struct store *store;		/* a reference */
+	struct kv *files;		/* reads what was written */
+	pthread_mutex_t lock;
+	bool made;			/* protected by lock */
+	struct arena keys;		/* of sums; protected by lock */
+	struct sum *sum;		/* protected by lock */
+	size_t n_sums, sum_cap;
+	/*
+	 * Held by readers while they look files up, and by the commit, which is one thread, while it renames
+	 * them: a file that is not found is zeros, and one in the midst of a rename must not be.
+	 */
+	pthread_rwlock_t place;
+	char *path;			/* of the leaf's directory, below the item's */
+	bool bare;			/* placed in the item's own directory, some or all of it; path is what it had before */
+};
+
+static struct leaf *leaf_of(struct kv *kv)
+{
+	assert(kv->ops == &store_dir_ops);
+	return container_of(kv, struct leaf, base);
+}
+
+/* "TEMP/KEY", its directories made. */
+static int file_path(struct leaf *l, struct span key, char **ret)
+{
+	struct io_dir *dir = l->store->dir;
+	char *path = NULL;
+	bool made;
+	int r = 0;
+
+	path = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
+	if (!path)
+		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	pthread_mutex_lock(&l->lock);
+	made = l->made;
+	pthread_mutex_unlock(&l->lock);
+	if (!made || memchr(key.p, '/', key.n))
+		r = io_make_parents(dir, path, l->store->opts.dir_mode);
+	if (r < 0) {
+		free(path);
+		return r;
+	}
+	pthread_mutex_lock(&l->lock);
+	l->made = true;
+	pthread_mutex_unlock(&l->lock);
+	*ret = path;
+	return 0;
+}
+
+static void count(struct store *s, uint64_t bytes)
+{
+	atomic_fetch_add_explicit(&s->values, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->bytes, bytes, memory_order_relaxed);
+}
+
+/* ---- values in pieces ---- */
+
+struct piecewise {
+	struct kv_stream base;
+	struct leaf *leaf;
+	struct io_file *file;
+	struct span key;		/* in the leaf's arena */
+	uint64_t at;
+	uint32_t crc;
+};
+
+static int remember_sum(struct leaf *l, struct span key, uint32_t crc)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&l->lock);
+	if (l->n_sums == l->sum_cap) {
+		size_t cap = l->sum_cap ? 2 * l->sum_cap : 4;
+		struct sum *more = reallocarray(l->sum, cap, sizeof(*more));
+
+		if (more) {
+			l->sum = more;
+			l->sum_cap = cap;
+		} else {
+			r = fail(-ENOMEM, "cannot remember %zu checksums", cap);
+		}
+	}
+	if (r >= 0)
+		l->sum[l->n_sums] = (struct sum){ key, l->n_sums, crc };
+	if (r >= 0)
+		l->n_sums++;
+	pthread_mutex_unlock(&l->lock);
+	return r;
+}
+
+static int keep_key(struct leaf *l, struct span key, struct span *ret)
+{
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	r = arena_keep(&l->keys, key, ret);
+	pthread_mutex_unlock(&l->lock);
+	return r;
+}
+
+static int piecewise_add(struct kv_stream *s, struct span piece)
+{
+	struct piecewise *p = container_of(s, struct piecewise, base);
+	struct io_req req = { .op = IO_WRITE, .file = p->file, .p = (void *)(uintptr_t)piece.p, .n = piece.n,
+			      .off = p->at };
+	int r = piece.n ? io_run(p->file->io, &req, 1) : 0;
+
+	if (r >= 0) {
+		p->at += piece.n;
+		p->crc = crc32c_more(p->crc, piece);
+	}
+	return r;
+}
+
+static void piecewise_abort(struct kv_stream *s)
+{
+	struct piecewise *p = container_of(s, struct piecewise, base);
+
+	io_file_unref(p->file);
+	free(p);
+}
+
+static int piecewise_close(struct kv_stream *s)
+{
+	struct piecewise *p = container_of(s, struct piecewise, base);
+	bool unsynced = p->leaf->store->opts.unsynced;
+	int r = unsynced ? 0 : io_file_sync(p->file);
+
+	if (r >= 0)
+		r = remember_sum(p->leaf, p->key, p->crc);
+	if (r < 0)
+		return r;
+	if (p->at >= BEHIND_BYTES) {
+		if (unsynced)
+			io_file_write_behind(p->file, 0, p->at);
+		else
+			io_file_drop_cache(p->file, 0, p->at);
+	}
+	count(p->leaf->store, p->at);
+	piecewise_abort(s);
+	return 0;
+}
+
+static const struct kv_stream_ops piecewise_ops = { .add = piecewise_add, .close = piecewise_close,
+						    .abort = piecewise_abort };
+
+static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
+{
+	struct leaf *l = leaf_of(kv);
+	struct piecewise *p = calloc(1, sizeof(*p));
+	auto_free char *path = NULL;
+	int r = p ? file_path(l, key, &path) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+
+	if (r >= 0)
+		r = keep_key(l, key, &p->key);
+	if (r >= 0)
+		r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &p->file);
+	if (r < 0) {
+		free(p);
+		return r;
+	}
+	p->base.ops = &piecewise_ops;
+	p->leaf = l;
+	*ret = &p->base;
+	return 0;
+}
+
+static int leaf_put(struct kv *kv, struct span key, struct span value)
+{
+	struct kv_stream *s;
+	int r = leaf_put_open(kv, key, &s);
+
+	if (r < 0)
+		return r;
+	r = piecewise_add(s, value);
+	if (r >= 0)
+		r = piecewise_close(s);
+	if (r < 0)
+		piecewise_abort(s);
+	return r;
+}
+
+/* ---- reading back ---- */
+
+static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+{
+	struct leaf *l = leaf_of(kv);
+	int r = 0;
+
+	pthread_rwlock_rdlock(&l->place);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		auto_buf path = { 0 };
+		struct span full;
+
+		r = buf_addf(&path, "%s/%.*s", l->path, SPAN_ARG(key[i]));
+		full = buf_span(&path);
+		if (r >= 0)
+			r = kv_locate(l->files, &full, &ret[i], 1);
+		if (r >= 0 && ret[i].where == KV_ABSENT && l->bare)
+			r = kv_locate(l->files, &key[i], &ret[i], 1);
+	}
+	pthread_rwlock_unlock(&l->place);
+	return r;
+}
+
+struct listing {
+	size_t skip;
+	kv_each_fn *each;
+	void *arg;
+};
+
+static int list_one(void *arg, struct span key, uint64_t len)
+{
+	struct listing *ls = arg;
+
+	return ls->each(ls->arg, span_from(key, ls->skip), len);
+}
+
+static int leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
+{
+	struct leaf *l = leaf_of(kv);
+	struct listing ls = { .each = each, .arg = arg };
+	auto_buf full = { 0 };
+	int r;
+
+	pthread_rwlock_rdlock(&l->place);
+	ls.skip = strlen(l->path) + 1;
+	r = buf_addf(&full, "%s/%.*s", l->path, SPAN_ARG(prefix));
+	if (r >= 0)
+		r = kv_list(l->files, buf_span(&full), list_one, &ls);
+	pthread_rwlock_unlock(&l->place);
+	return r;
+}
+
+static int leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
+{
+	struct leaf *l = leaf_of(kv);
+	int r;
+
+	pthread_rwlock_rdlock(&l->place);
+	r = buf_addf(ret, "value:%s/%.*s", l->path, SPAN_ARG(key));
+	pthread_rwlock_unlock(&l->place);
+	return r;
+}
+
+static void leaf_free(struct kv *kv)
+{
+	struct leaf *l = leaf_of(kv);
+
+	kv_free(l->files);
+	store_free(l->store);
+	arena_release(&l->keys);
+	free(l->sum);
+	pthread_rwlock_destroy(&l->place);
+	pthread_mutex_destroy(&l->lock);
+	free(l->path);
+	free(l);
+}
+
+const struct kv_ops store_dir_ops = {
+	.name = "draft",
+	.locate = leaf_locate,
+	.list = leaf_list,
+	.put = leaf_put,
+	.put_open = leaf_put_open,
+	.where_text = leaf_where_text,
+	.free = leaf_free,
+};
+
+int store_dir_leaf(struct store *s, struct kv **ret)
+{
+	struct leaf *l = calloc(1, sizeof(*l));
+	struct io_dir *dir = NULL;
+	int r = l ? io_dir_sub(s->dir, ".", &dir) : fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
+
+	if (r >= 0) {
+		l->base.name = strdup("draft");
+		l->path = str_fmt(STORE_LEAF_TMP "%u", atomic_fetch_add(&s->next_leaf, 1));
+		if (!l->base.name || !l->path)
+			r = fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
+	}
+	if (r >= 0)
+		r = kv_dir_open(dir, &l->files);
+	if (r < 0) {
+		io_dir_close(dir);
+		if (l) {
+			free(l->base.name);
+			free(l->path);
+		}
+		free(l);
+		return r;
+	}
+	l->base.ops = &store_dir_ops;
+	l->base.io = s->dir->io;
+	l->store = store_ref(s);
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_rwlock_init(&l->place, NULL);
+	*ret = &l->base;
+	return 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const struct sum *x = a, *y = b;
+	int d = span_cmp(x->key, y->key);
+
+	return d ? d : (x->number > y->number) - (x->number < y->number);
+}
+
+int store_leaf_each_sum(struct kv *kv, store_sum_fn *each, void *arg)
+{
+	struct leaf *l = leaf_of(kv);
+	int r = 0;
+
+	if (l->n_sums)
+		qsort(l->sum, l->n_sums, sizeof(*l->sum), by_key);
+	for (size_t i = 0; i < l->n_sums && r >= 0; i++)
+		if (i + 1 == l->n_sums || !span_eq(l->sum[i].key, l->sum[i + 1].key))
+			r = each(arg, l->sum[i].key, l->sum[i].crc);
+	return r;
+}
+
+int store_leaf_entry(struct kv *kv, struct buf *ret)
+{
+	const char *path = kv->ops == &store_dir_ops ? leaf_of(kv)->path : "d";
+
+	return buf_add(ret, path, strcspn(path, "/"));
+}
+
+/* Every directory on the way to path durable, but for the item's own: that is synced once for all leaves. */
+static int sync_up(struct store *s, const char *path)
+{
+	return s->opts.unsynced ? 0 : io_sync_parents(s->dir, path);
+}
+
+struct dirs_of {
+	struct io_dir *dir;
+	const char *path;
+};
+
+/* v3 keys make directories inside the leaf's. */
+static int sync_inside(void *arg, const char *name, unsigned char type)
+{
+	struct dirs_of *d = arg;
+	auto_free char *path = NULL;
+	struct dirs_of inner;
+	int r;
+
+	if (type != DT_DIR)
+		return 0;
+	path = str_fmt("%s/%s", d->path, name);
+	if (!path)
+		return -ENOMEM;
+	inner = (struct dirs_of){ d->dir, path };
+	/* As deep as a chunk key has parts: at most LIMIT_RANK + 1. */
+	r = io_list(d->dir, path, sync_inside, &inner);
+	return r < 0 ? r : io_dirop(d->dir, IO_SYNC_DIR, path, NULL, 0);
+}
+
+/* The leaf's own directory and those in it durable. */
+static int sync_leaf(struct leaf *l)
+{
+	struct io_dir *dir = l->store->dir;
+	struct dirs_of inside = { dir, l->path };
+	int r;
+
+	if (l->store->opts.unsynced)
+		return 0;
+	r = io_list(dir, l->path, sync_inside, &inside);
+	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, l->path, NULL, 0);
+}
+
+static int move_up(void *arg, const char *name, unsigned char type)
+{
+	struct leaf *l = arg;
+	auto_free char *from = NULL;
+
+	from = str_fmt("%s/%s", l->path, name);
+	if (!from)
+		return -ENOMEM;
+	return io_dirop(l->store->dir, IO_RENAME_NEW, from, name, 0);
+}
+
+static int place_bare(struct leaf *l)
+{
+	struct io_dir *dir = l->store->dir;
+	int r = sync_leaf(l);
+
+	if (r < 0)
+		return r;
+	pthread_rwlock_wrlock(&l->place);
+	/* When it fails in between they are looked for in both places. */
+	l->bare = true;
+	r = io_list(dir, l->path, move_up, l);
+	pthread_rwlock_unlock(&l->place);
+	return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
+}
+
+/* What zarr keeps in an array's directory, and nothing else of an item is called. */
+static bool is_of_array(const char *name)
+{
+	return (name[0] >= '0' && name[0] <= '9') || !strcmp(name, ".zarray") || !strcmp(name, "zarr.json") ||
+	       !strcmp(name, "c");
+}
+
+static int move_down(void *arg, const char *name, unsigned char type)
+{
+	struct leaf *l = arg;
+	auto_free char *to = NULL;
+
+	if (!is_of_array(name))
+		return 0;
+	to = str_fmt("%s/%s", l->path, name);
+	if (!to)
+		return -ENOMEM;
+	return io_dirop(l->store->dir, IO_RENAME_NEW, name, to, 0);
+}
+
+int store_leaf_unplace(struct kv *kv)
+{
+	struct leaf *l = kv->ops == &store_dir_ops ? leaf_of(kv) : NULL;
+	int r;
+
+	if (!l || !l->bare)
+		return 0;
+	r = io_make_parents(l->store->dir, l->path, l->store->opts.dir_mode);
+	if (r >= 0)
+		r = io_mkdir(l->store->dir, l->path, l->store->opts.dir_mode);
+	if (r < 0)
+		return r;
+	pthread_rwlock_wrlock(&l->place);
+	r = io_list(l->store->dir, ".", move_down, l);
+	l->bare = r < 0;
+	pthread_rwlock_unlock(&l->place);
+	return r;
+}
+
+/* The leaf's directory gets another name, which is taken. */
+static int rename_leaf(struct leaf *l, char **name)
+{
+	int r;
+
+	pthread_rwlock_wrlock(&l->place);
+	r = io_dirop(l->store->dir, IO_RENAME_NEW, l->path, *name, 0);
+	if (r >= 0) {
+		free(l->path);
+		l->path = take(*name);
+	}
+	pthread_rwlock_unlock(&l->place);
+	return r;
+}
+
+bool store_is_temporary(const char *entry)
+{
+	return !strncmp(entry, STORE_LEAF_TMP, strlen(STORE_LEAF_TMP));
+}
+
+int store_leaf_displace(struct kv *kv, struct span param)
+{
+	struct leaf *l = leaf_of(kv);
+	auto_free char *temp = NULL;
+
+	if (store_is_temporary(l->path) || span_eq(span_str(l->path), param))
+		return 0;
+	temp = str_fmt(STORE_LEAF_TMP "%u", atomic_fetch_add(&l->store->next_leaf, 1));
+	if (!temp)
+		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
+	return rename_leaf(l, &temp);
+}
+
+static int copy_file(struct io_file *from, struct io_file *to)
+{
+	auto_free uint8_t *piece = malloc(COPY_PIECE);
+	int r = piece ? 0 : fail(-ENOMEM, "cannot copy '%s'", from->name);
+
+	for (uint64_t at = 0; at < from->size && r >= 0; at += COPY_PIECE) {
+		struct io_req req = { .op = IO_WRITE, .file = to, .p = piece, .off = at,
+				      .n = (size_t)MIN((uint64_t)COPY_PIECE, from->size - at) };
+
+		r = io_read_exact(from, piece, req.n, at);
+		if (r >= 0)
+			r = io_run(to->io, &req, 1);
+	}
+	return r < 0 ? r : io_file_sync(to);
+}
+
+int store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, const char *path)
+{
+	struct leaf *l = leaf_of(kv);
+	auto_of(io_file) struct io_file *in = NULL, *out = NULL;
+	auto_free char *from = NULL;
+	int r;
+
+	from = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
+	if (!from)
+		return fail(-ENOMEM, "cannot copy '%s'", path);
+	r = io_file_open(l->store->dir, from, O_RDONLY, 0, &in);
+	if (r >= 0)
+		r = io_file_open(to, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &out);
+	return r < 0 ? r : copy_file(in, out);
+}
+
+/* What says of an item which store it is in, and what its leaves are. */
+static bool is_file_of_item(struct span name)
+{
+	return span_eq(name, span_str("_METADATA")) || span_eq(name, span_str("manifest.ocdbt"));
+}
+
+int store_leaf_check(struct span param)
+{
+	int r = param.n ? io_path_check(param, "leaf") : 0;
+
+	if (r < 0 || is_file_of_item(param))
+		return fail(-EINVAL, "'%.*s' cannot be the name of a directory, and with ocdbt=off each leaf "
+			    "is one; use ocdbt=on", SPAN_ARG(param));
+	for (struct span rest = param; rest.n;) {
+		const uint8_t *slash = memchr(rest.p, '/', rest.n);
+		size_t n = slash ? (size_t)(slash - rest.p) : rest.n;
+
+		if (n > LIMIT_NAME_BYTES)
+			return fail(-ENAMETOOLONG, "'%.*s' is the name of a directory with ocdbt=off, and has %zu bytes, and "
+				    "the limit is %d; use ocdbt=on", SPAN_ARG(param), n, LIMIT_NAME_BYTES);
+		rest = span_from(rest, MIN(n + 1, rest.n));
+	}
+	return 0;
+}
+
+int store_leaf_place(struct kv *kv, struct span param)
+{
+	struct leaf *l = leaf_of(kv);
+	struct io_dir *dir = l->store->dir;
+	auto_free char *name = span_dup_str(param);
+	int r;
+
+	if (!name)
+		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
+	/* A tree that is one bare leaf: its files lie in the item's own directory. */
+	if (!param.n)
+		return place_bare(l);
+	r = store_leaf_check(param);
+	if (r >= 0)
+		r = sync_leaf(l);
+	/* Named by a commit that failed: perhaps while it was made durable. */
+	if (r < 0 || !strcmp(name, l->path))
+		return r < 0 ? r : sync_up(l->store, name);
+	r = io_make_parents(dir, name, l->store->opts.dir_mode);
+	if (r >= 0)
+		r = rename_leaf(l, &name);
+	/* It is there now, whatever becomes of the sync. */
+	return r < 0 ? r : sync_up(l->store, l->path);
+}

@@ -1,0 +1,334 @@
+/*
+ * store_ocdbt.c - leaves of a database that is being written: values in data files, keys in memory.
+ *
+ * A key that is put again gets a new value; the bytes of the old one stay in
+ * their file as waste, as TensorStore's would.
+ */
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/commit/store_impl.h"
+
+struct entry {
+	struct span key;		/* in the arena */
+	struct ocdbt_value value;	/* inline bytes in the arena; paths are the data writer's */
+	uint32_t next;			/* in its hash chain: index + 1, 0 at the end */
+};
+
+struct leaf {
+	struct kv base;
+	struct store *store;		/* a reference */
+	pthread_mutex_t lock;		/* protects all below */
+	struct arena arena;
+	struct entry *entry;
+	uint32_t n, cap;
+	uint32_t *slot;			/* n_slots, a power of two; index + 1 */
+	uint32_t n_slots;
+};
+
+static struct leaf *leaf_of(struct kv *kv)
+{
+	return container_of(kv, struct leaf, base);
+}
+
+static uint32_t *slot_of(const struct leaf *l, struct span key)
+{
+	return &l->slot[hash64(key, 0) & (l->n_slots - 1)];
+}
+
+static struct entry *find(const struct leaf *l, struct span key)
+{
+	if (!l->n_slots)
+		return NULL;
+	for (uint32_t i = *slot_of(l, key); i; i = l->entry[i - 1].next)
+		if (span_eq(l->entry[i - 1].key, key))
+			return &l->entry[i - 1];
+	return NULL;
+}
+
+static int grow(struct leaf *l)
+{
+	uint32_t cap = l->cap ? 2 * l->cap : 4;
+	uint32_t *slot = calloc(2 * cap, sizeof(*slot));
+	struct entry *more = slot ? reallocarray(l->entry, cap, sizeof(*more)) : NULL;
+
+	if (!more || cap > UINT32_MAX / 4) {
+		free(slot);
+		if (more)
+			l->entry = more;
+		return fail(-ENOMEM, "cannot store %u keys of a leaf", cap);
+	}
+	free(l->slot);
+	l->entry = more;
+	l->cap = cap;
+	l->slot = slot;
+	l->n_slots = 2 * cap;
+	for (uint32_t i = 0; i < l->n; i++) {
+		uint32_t *at = slot_of(l, l->entry[i].key);
+
+		l->entry[i].next = *at;
+		*at = i + 1;
+	}
+	return 0;
+}
+
+/* Called with the lock held. */
+static int set(struct leaf *l, struct span key, const struct ocdbt_value *value)
+{
+	struct ocdbt_value v = *value;
+	struct entry *e = find(l, key);
+	uint32_t *at;
+	int r = 0;
+
+	if (v.kind == OCDBT_INLINE)
+		v.bytes.p = arena_dup(&l->arena, v.bytes);
+	if (v.kind == OCDBT_INLINE && !v.bytes.p)
+		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	if (e) {
+		e->value = v;
+		return 0;
+	}
+	if (l->n == l->cap)
+		r = grow(l);
+	if (r < 0)
+		return r;
+	e = &l->entry[l->n];
+	*e = (struct entry){ .key = span_of(arena_dup(&l->arena, key), key.n), .value = v };
+	if (!e->key.p)
+		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	at = slot_of(l, key);
+	e->next = *at;
+	*at = ++l->n;
+	return 0;
+}
+
+static int keep(struct leaf *l, struct span key, const struct ocdbt_value *value)
+{
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	r = set(l, key, value);
+	pthread_mutex_unlock(&l->lock);
+	if (r < 0)
+		return r;
+	atomic_fetch_add_explicit(&l->store->values, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&l->store->bytes, ocdbt_value_len(value), memory_order_relaxed);
+	return 0;
+}
+
+static int leaf_put(struct kv *kv, struct span key, struct span value)
+{
+	struct leaf *l = leaf_of(kv);
+	struct ocdbt_value v = { .kind = OCDBT_INLINE, .bytes = value };
+	int r = 0;
+
+	if (value.n > STORE_INLINE_MAX) {
+		v = (struct ocdbt_value){ .kind = OCDBT_FILE };
+		r = ocdbt_data_put(l->store->data, value, &v.ref);
+	}
+	return r < 0 ? r : keep(l, key, &v);
+}
+
+static int leaf_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len)
+{
+	struct leaf *l = leaf_of(kv);
+	auto_of(ocdbt_stream) struct ocdbt_stream *s = NULL;
+	struct ocdbt_value v = { .kind = OCDBT_FILE };
+	uint8_t small[STORE_INLINE_MAX];
+	int r;
+
+	if (len <= STORE_INLINE_MAX) {
+		r = io_read_exact(from, small, len, off);
+		return r < 0 ? r : leaf_put(kv, key, span_of(small, len));
+	}
+	r = ocdbt_stream_open(l->store->data, &s);
+	if (r >= 0)
+		r = ocdbt_stream_copy(s, from, off, len);
+	if (r >= 0)
+		r = ocdbt_stream_close(s, &v.ref);
+	if (r < 0)
+		return r;
+	s = NULL;
+	return keep(l, key, &v);
+}
+
+/* ---- values in pieces ---- */
+
+struct piecewise {
+	struct kv_stream base;
+	struct leaf *leaf;		/* its kv is held by who opened the stream */
+	struct ocdbt_stream *stream;
+	struct buf key;
+};
+
+static int piecewise_add(struct kv_stream *s, struct span piece)
+{
+	return ocdbt_stream_add(container_of(s, struct piecewise, base)->stream, piece);
+}
+
+static void piecewise_abort(struct kv_stream *s)
+{
+	struct piecewise *p = container_of(s, struct piecewise, base);
+
+	ocdbt_stream_abort(p->stream);
+	buf_release(&p->key);
+	free(p);
+}
+
+static int piecewise_close(struct kv_stream *s)
+{
+	struct piecewise *p = container_of(s, struct piecewise, base);
+	struct ocdbt_value v = { .kind = OCDBT_FILE };
+	int r = ocdbt_stream_close(p->stream, &v.ref);
+
+	if (r < 0)
+		return r;
+	p->stream = NULL;
+	r = keep(p->leaf, buf_span(&p->key), &v);
+	if (r >= 0)
+		piecewise_abort(s);
+	return r;
+}
+
+static const struct kv_stream_ops piecewise_ops = { .add = piecewise_add, .close = piecewise_close,
+						    .abort = piecewise_abort };
+
+static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
+{
+	struct piecewise *p = calloc(1, sizeof(*p));
+	int r = p ? buf_add_span(&p->key, key) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+
+	if (r >= 0)
+		r = ocdbt_stream_open(leaf_of(kv)->store->data, &p->stream);
+	if (r < 0) {
+		if (p)
+			buf_release(&p->key);
+		free(p);
+		return r;
+	}
+	p->base.ops = &piecewise_ops;
+	p->leaf = leaf_of(kv);
+	*ret = &p->base;
+	return 0;
+}
+
+/* ---- reading back ---- */
+
+static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+{
+	struct leaf *l = leaf_of(kv);
+
+	for (size_t i = 0; i < n; i++) {
+		struct ocdbt_value v = { 0 };
+		const struct entry *e;
+		int r = 0;
+
+		pthread_mutex_lock(&l->lock);
+		e = find(l, key[i]);
+		if (e)
+			v = e->value;
+		pthread_mutex_unlock(&l->lock);
+		if (!e)
+			continue;
+		if (v.kind == OCDBT_INLINE) {
+			r = buf_add_span(&ret[i].bytes, v.bytes);
+			ret[i].where = KV_INLINE;
+			ret[i].len = v.bytes.n;
+		} else {
+			r = ocdbt_data_locate(l->store->data, &v.ref, &ret[i]);
+		}
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
+{
+	struct leaf *l = leaf_of(kv);
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0; i++) {
+		struct span key = { 0 };
+		uint64_t len = 0;
+
+		pthread_mutex_lock(&l->lock);
+		if (i < l->n) {
+			key = l->entry[i].key;
+			len = ocdbt_value_len(&l->entry[i].value);
+		}
+		pthread_mutex_unlock(&l->lock);
+		if (!key.p)
+			break;
+		/* Keys stay where they are in the arena. */
+		if (span_starts(key, prefix))
+			r = each(arg, key, len);
+	}
+	return r;
+}
+
+static int leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
+{
+	auto_kv_loc loc = { 0 };
+	int r = kv_locate(kv, &key, &loc, 1);
+
+	if (r < 0)
+		return r;
+	if (loc.where == KV_FILE)
+		return buf_addf(ret, "value:%s:%llu:%llu", loc.file->name, (unsigned long long)loc.off,
+				(unsigned long long)loc.len);
+	return loc.where == KV_INLINE ? buf_addf(ret, "inline:%llu", (unsigned long long)loc.len) :
+					buf_add_str(ret, "absent");
+}
+
+static void leaf_free(struct kv *kv)
+{
+	struct leaf *l = leaf_of(kv);
+
+	store_free(l->store);
+	arena_release(&l->arena);
+	pthread_mutex_destroy(&l->lock);
+	free(l->entry);
+	free(l->slot);
+	free(l);
+}
+
+const struct kv_ops store_ocdbt_ops = {
+	.name = "draft",
+	.locate = leaf_locate,
+	.list = leaf_list,
+	.put = leaf_put,
+	.put_file = leaf_put_file,
+	.put_open = leaf_put_open,
+	.where_text = leaf_where_text,
+	.free = leaf_free,
+};
+
+int store_ocdbt_leaf(struct store *s, struct kv **ret)
+{
+	struct leaf *l = calloc(1, sizeof(*l));
+
+	if (l)
+		l->base.name = strdup("draft");
+	if (!l || !l->base.name) {
+		free(l);
+		return fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
+	}
+	l->base.ops = &store_ocdbt_ops;
+	l->base.io = s->dir->io;
+	l->store = store_ref(s);
+	pthread_mutex_init(&l->lock, NULL);
+	*ret = &l->base;
+	return 0;
+}
+
+int store_leaf_each(struct kv *kv, store_each_fn *each, void *arg)
+{
+	struct leaf *l = leaf_of(kv);
+	int r = 0;
+
+	if (kv->ops != &store_ocdbt_ops)
+		return fail(-EINVAL, "'%s' is not a leaf of a database", kv->name);
+	for (uint32_t i = 0; i < l->n && r == 0; i++)
+		r = each(arg, l->entry[i].key, &l->entry[i].value);
+	return r;
+}

@@ -1,0 +1,250 @@
+/*
+ * tidy.c - what a draft needed and its step does not: data files, parts of them, and directories that no leaf
+ * refers to.
+ *
+ * Leaves that were written again, removed or cast leave values in data files; arrays
+ * that were put together from parts, or went into the legacy file, stay whole beside
+ * them. Until the step is there all of that may be needed again, so it goes last.
+ *
+ * A data file that no leaf refers to is removed; where one is mostly referred to, the
+ * space between the values is given back.
+ */
+#include "core/commit/tidy.h"
+
+#include <fcntl.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/kv/kv_sum.h"
+
+#define WASTE_MIN ((uint64_t)1 << 20)	/* of a file that is looked at closely */
+#define HOLE_MIN ((uint64_t)1 << 16)	/* a hole that is worth a call */
+
+struct data_file {
+	struct span path;		/* borrowed from the store */
+	uint64_t size, used;
+	bool is_wasteful;
+};
+
+struct range {
+	size_t file;
+	uint64_t off, len;
+};
+
+struct tidying {
+	struct data_file *file;		/* those of the store, by path */
+	size_t n, cap;
+	size_t last;			/* the one that was found last: neighbours lie together */
+	struct range *range;		/* what leaves refer to in wasteful files */
+	size_t n_ranges, cap_ranges;
+};
+
+static int add_file(void *arg, const char *path)
+{
+	struct tidying *t = arg;
+
+	if (t->n == t->cap) {
+		size_t cap = t->cap ? 2 * t->cap : 16;
+		struct data_file *more = reallocarray(t->file, cap, sizeof(*more));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot look at %zu data files", cap);
+		t->file = more;
+		t->cap = cap;
+	}
+	t->file[t->n++] = (struct data_file){ .path = span_str(path) };
+	return 0;
+}
+
+static int by_path(const void *a, const void *b)
+{
+	return span_cmp(((const struct data_file *)a)->path, ((const struct data_file *)b)->path);
+}
+
+/* The file that holds a value, or NULL for one that is in no file. */
+static int find_file(struct tidying *t, const struct ocdbt_value *value, struct data_file **ret)
+{
+	const struct data_file want = { .path = value->ref.rel };
+
+	*ret = NULL;
+	if (value->kind != OCDBT_FILE || !value->ref.len)
+		return 0;
+	if (t->last >= t->n || t->file[t->last].path.p != want.path.p) {
+		const struct data_file *found = bsearch(&want, t->file, t->n, sizeof(want), by_path);
+
+		if (!found)
+			return fail(-EINVAL, "'%.*s' is not a data file of this item", SPAN_ARG(want.path));
+		t->last = (size_t)(found - t->file);
+	}
+	*ret = &t->file[t->last];
+	return 0;
+}
+
+static int count_used(void *arg, struct span key, const struct ocdbt_value *value)
+{
+	struct data_file *f;
+	int r = find_file(arg, value, &f);
+
+	if (f)
+		f->used += value->ref.len + KV_SUM_BYTES;
+	return r;
+}
+
+static int add_range(void *arg, struct span key, const struct ocdbt_value *value)
+{
+	struct tidying *t = arg;
+	struct data_file *f;
+	int r = find_file(t, value, &f);
+
+	if (r < 0 || !f || !f->is_wasteful)
+		return r;
+	if (t->n_ranges == t->cap_ranges) {
+		size_t cap = t->cap_ranges ? 2 * t->cap_ranges : 64;
+		struct range *more = reallocarray(t->range, cap, sizeof(*more));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot look at %zu values", cap);
+		t->range = more;
+		t->cap_ranges = cap;
+	}
+	t->range[t->n_ranges++] = (struct range){ (size_t)(f - t->file), value->ref.off,
+						  value->ref.len + KV_SUM_BYTES };
+	return 0;
+}
+
+static int each_value(struct tidying *t, const struct commit_item *item, store_each_fn *each)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
+		r = store_leaf_each(item->leaves[i].kv, each, t);
+	return r;
+}
+
+/* Files that no leaf refers to go; whether others are wasteful is found out. */
+static int remove_unused(struct tidying *t, struct io_dir *dir, bool *ret_wasteful)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < t->n && r >= 0; i++) {
+		struct data_file *f = &t->file[i];
+		const char *path = (const char *)f->path.p;
+		struct stat st;
+
+		if (!f->used) {
+			trace(TRACE_OCDBT, "no leaf refers to '%s'", path);
+			r = io_dirop(dir, IO_UNLINK, path, NULL, 0);
+			continue;
+		}
+		r = io_stat(dir, path, &st);
+		f->size = r < 0 ? 0 : (uint64_t)st.st_size;
+		f->is_wasteful = f->size >= f->used + WASTE_MIN;
+		*ret_wasteful |= f->is_wasteful;
+	}
+	return r;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct range *x = a, *y = b;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return x->off < y->off ? -1 : x->off > y->off;
+}
+
+static void give_back(struct io_file *file, uint64_t from, uint64_t to)
+{
+	if (from + HOLE_MIN > to)
+		return;
+	trace(TRACE_OCDBT, "no leaf refers to bytes %llu to %llu of '%s'", (unsigned long long)from, (unsigned long long)to,
+	      file->name);
+	io_file_punch(file, from, to - from);
+}
+
+/* Ranges are those of one file, in order; several leaves may refer to the same bytes. */
+static int punch_file(struct io_dir *dir, const struct data_file *f, const struct range *range, size_t n)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+	uint64_t end = 0;
+	int r = io_file_open(dir, (const char *)f->path.p, O_RDWR, 0, &file);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		if (range[i].off > end)
+			give_back(file, end, range[i].off);
+		end = MAX(end, range[i].off + range[i].len);
+	}
+	if (f->size > end)
+		give_back(file, end, f->size);
+	return 0;
+}
+
+static int punch_wasteful(struct tidying *t, const struct commit_item *item)
+{
+	int r = each_value(t, item, add_range);
+
+	if (r < 0)
+		return r;
+	if (t->n_ranges)
+		qsort(t->range, t->n_ranges, sizeof(*t->range), by_place);
+	for (size_t at = 0, n; at < t->n_ranges && r >= 0; at += n) {
+		for (n = 1; at + n < t->n_ranges && t->range[at + n].file == t->range[at].file;)
+			n++;
+		r = punch_file(store_dir(item->store), &t->file[t->range[at].file], t->range + at, n);
+	}
+	return r;
+}
+
+static int tidy_files(struct tidying *t, const struct commit_item *item)
+{
+	bool wasteful = false;
+	int r = store_each_file(item->store, add_file, t);
+
+	if (r < 0 || !t->n)
+		return r;
+	qsort(t->file, t->n, sizeof(*t->file), by_path);
+	t->last = t->n;
+	r = each_value(t, item, count_used);
+	if (r >= 0)
+		r = remove_unused(t, store_dir(item->store), &wasteful);
+	return r < 0 || !wasteful ? r : punch_wasteful(t, item);
+}
+
+static int tidy_database(const struct commit_item *item)
+{
+	struct tidying t = { 0 };
+	int r;
+
+	/* Without leaves there is no database. */
+	if (!item->n_leaves)
+		return io_remove_tree(store_dir(item->store), "d");
+	r = tidy_files(&t, item);
+	free(t.file);
+	free(t.range);
+	return r;
+}
+
+static int add_temporary(void *arg, const char *name, unsigned char type)
+{
+	return store_is_temporary(name) ? buf_add(arg, name, strlen(name) + 1) : 0;
+}
+
+/* All leaves have their names. */
+static int tidy_directories(const struct commit_item *item)
+{
+	auto_buf names = { 0 };
+	int r = item->n_kept ? io_list(store_dir(item->store), ".", add_temporary, &names) : 0;
+
+	for (size_t at = 0; at < names.n && r >= 0; at += strlen((char *)names.p + at) + 1)
+		r = io_remove_tree(store_dir(item->store), (char *)names.p + at);
+	return r;
+}
+
+int tidy_item(const struct commit_item *item)
+{
+	if (!item->store)
+		return 0;
+	return store_is_ocdbt(item->store) ? tidy_database(item) : tidy_directories(item);
+}

@@ -1,0 +1,338 @@
+/*
+ * dtype_fill.c - fill values of zarr metadata, as TensorStore 0.1.86 reads and writes them.
+ *
+ * v2 and v3 have different rules, and neither has those of a value in the mount
+ * (dtype_value.c).
+ */
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/dtype/cast.h"
+#include "core/dtype/small_float.h"
+
+static int bad_fill(enum dtype t, const char *what)
+{
+	return fail(-EUCLEAN, "fill_value is not %s for %s", what, dtype_info(t)->name);
+}
+
+/* ---- float8_e8m0fnu: TensorStore takes the byte for an exponent with bias 63 ---- */
+
+static uint8_t e8m0_from_number(double d)
+{
+	int e;
+	double m = frexp(fabs(d), &e);	/* 0.5 <= m < 1, |d| = m * 2^e */
+
+	if (isnan(d) || isinf(d))
+		return 0xff;
+	if (fabs(d) < 0x1p-62)
+		return fabs(d) > 0x1p-63;
+	e += 62 + (m >= 0.75);
+	return e > 0xff ? 0xff : (uint8_t)e;
+}
+
+static double e8m0_number(uint8_t code)
+{
+	if (code == 0xff)
+		return NAN;
+	return code ? ldexp(code & 0x80 ? -1 : 1, code - 63) : 0;
+}
+
+/* ---- numbers ---- */
+
+/* static_cast<type>(double) of TensorStore. */
+static void from_number(enum dtype t, double d, uint8_t *out)
+{
+	float f = (float)d;
+	uint16_t u;
+
+	switch (t) {
+	case DTYPE_FLOAT8_E8M0FNU:
+		out[0] = e8m0_from_number(d);
+		return;
+	case DTYPE_FLOAT16:
+		u = f16_from_f32(f);
+		memcpy(out, &u, 2);
+		return;
+	case DTYPE_BFLOAT16:
+		u = bf16_from_f32(f);
+		memcpy(out, &u, 2);
+		return;
+	case DTYPE_FLOAT32:
+		memcpy(out, &f, 4);
+		return;
+	case DTYPE_FLOAT64:
+		memcpy(out, &d, 8);
+		return;
+	default:
+		out[0] = small_from_f64(t, d);
+		return;
+	}
+}
+
+static double to_number(enum dtype t, const uint8_t *p)
+{
+	double d;
+
+	if (t == DTYPE_FLOAT8_E8M0FNU)
+		return e8m0_number(p[0]);
+	cast(DTYPE_FLOAT64, &d, t, p, 1);
+	return d;
+}
+
+/* ---- text of floats ---- */
+
+static bool is_word(struct span s, double *ret)
+{
+	if (span_eq(s, span_str("NaN")))
+		*ret = NAN;
+	else if (span_eq(s, span_str("Infinity")))
+		*ret = INFINITY;
+	else if (span_eq(s, span_str("-Infinity")))
+		*ret = -INFINITY;
+	else
+		return false;
+	return true;
+}
+
+/* v2: a number of C in a string, white space around it; no other words for NaN and infinity. */
+static bool is_quoted_number(struct span s, double *ret)
+{
+	const char *text = (const char *)s.p;
+	char *end;
+
+	/* Strings of a document are followed by a NUL, and may hold one. */
+	if (!s.n || strlen(text) != s.n)
+		return false;
+	*ret = strtod(text, &end);
+	if (end == text)
+		return false;
+	while (isspace((unsigned char)*end))
+		end++;
+	return *end == '\0' && isfinite(*ret);
+}
+
+/* v3: the bits as "0x" and hex digits, at most as many as the type has. */
+static bool is_hex(struct span s, size_t size, uint64_t *ret)
+{
+	uint64_t v = 0;
+
+	if (s.n < 3 || s.n > 2 + 2 * size || s.p[0] != '0' || s.p[1] != 'x')
+		return false;
+	for (size_t i = 2; i < s.n; i++) {
+		if (!isxdigit(s.p[i]))
+			return false;
+		v = v << 4 |
+		    (uint64_t)(isdigit(s.p[i]) ? s.p[i] - '0' : tolower(s.p[i]) - 'a' + 10);
+	}
+	*ret = v;
+	return true;
+}
+
+static int parse_float(enum dtype t, int version, const struct json *j, uint8_t *out)
+{
+	uint64_t bits;
+	double d;
+
+	if (json_is(j, JSON_STRING)) {
+		if (is_word(j->s, &d)) {
+			from_number(t, d, out);
+			return 0;
+		}
+		if (version == 2 && is_quoted_number(j->s, &d)) {
+			from_number(t, d, out);
+			return 0;
+		}
+		if (version == 3 && is_hex(j->s, dtype_info(t)->size, &bits)) {
+			memcpy(out, &bits, dtype_info(t)->size);
+			return 0;
+		}
+		return bad_fill(t, version == 2 ? "a number or a word for one"
+						: "a number, a word for one, or hex digits");
+	}
+	if (!json_as_double(j, &d))
+		return bad_fill(t, "a number");
+	from_number(t, d, out);
+	return 0;
+}
+
+/* ---- base64, for what v2 has no numbers ---- */
+
+static int base64_digit(uint8_t c)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const char *at = c ? strchr(digits, c) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+/* Exactly n bytes; white space anywhere, padding ('=' or '.') whole or none, as absl takes it. */
+static bool is_base64(struct span s, size_t n, uint8_t *out)
+{
+	unsigned bits = 0, got = 0, padding = 0;
+	size_t digits = 0, m = 0;
+
+	for (size_t i = 0; i < s.n; i++) {
+		uint8_t c = s.p[i];
+		int v = base64_digit(c);
+
+		if (isspace(c))
+			continue;
+		if (c == '=' || c == '.') {
+			padding++;
+			continue;
+		}
+		if (v < 0 || padding)
+			return false;
+		bits = bits << 6 | (unsigned)v;
+		got += 6;
+		digits++;
+		if (got >= 8) {
+			got -= 8;
+			if (m == n)
+				return false;
+			out[m++] = (uint8_t)(bits >> got);
+		}
+	}
+	return m == n && digits % 4 != 1 && (!padding || (digits + padding) % 4 == 0) &&
+	       padding < 3;
+}
+
+static int put_base64(const uint8_t *p, size_t n, struct buf *ret)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	int r = buf_add_byte(ret, '"');
+
+	for (size_t i = 0; i < n && r >= 0; i += 3) {
+		unsigned v = (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) |
+			     (i + 2 < n ? p[i + 2] : 0u);
+
+		r = buf_addf(ret, "%c%c%c%c", digits[v >> 18], digits[v >> 12 & 63],
+			     i + 1 < n ? digits[v >> 6 & 63] : '=',
+			     i + 2 < n ? digits[v & 63] : '=');
+	}
+	return r < 0 ? r : buf_add_byte(ret, '"');
+}
+
+/* ---- integers ---- */
+
+static int parse_int(enum dtype t, int version, const struct json *j, uint8_t *out)
+{
+	const struct dtype_info *info = dtype_info(t);
+	/* v2 checks against the bytes and cuts off the rest. */
+	unsigned bits = version == 2 ? 8u * info->size : info->bits;
+	int64_t i = 0, top = INT64_MAX >> (64 - bits);
+	uint64_t u = 0;
+	bool fits;
+
+	if (info->kind == DTYPE_KIND_INT) {
+		fits = json_as_int(j, &i) && i <= top && i >= -top - 1;
+		u = (uint64_t)i;
+	} else if (json_as_int(j, &i)) {
+		fits = i >= 0 && (uint64_t)i <= UINT64_MAX >> (64 - bits);
+		u = (uint64_t)i;
+	} else if (json_is(j, JSON_UINT)) {
+		fits = j->u <= UINT64_MAX >> (64 - bits);
+		u = j->u;
+	} else {
+		fits = json_is(j, JSON_FLOAT) && bits == 64 && j->d >= 0x1p63 && j->d < 0x1p64 &&
+		       j->d == floor(j->d);
+		u = fits ? (uint64_t)j->d : 0;
+	}
+	if (!fits)
+		return bad_fill(t, "an integer in range");
+	memcpy(out, &u, info->size);
+	return 0;
+}
+
+/* ---- both ways ---- */
+
+static int parse_complex(enum dtype t, int version, const struct json *j, uint8_t *out)
+{
+	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
+	const struct dtype_info *info = dtype_info(t);
+	int r;
+
+	if (version == 2 && json_is(j, JSON_STRING) && is_base64(j->s, info->size, out))
+		return 0;
+	if (!json_is(j, JSON_ARRAY) || j->n != 2)
+		return bad_fill(t, "an array of two numbers");
+	r = parse_float(part, version, &j->items[0], out);
+	return r < 0 ? r : parse_float(part, version, &j->items[1], out + info->word);
+}
+
+int dtype_fill_parse(enum dtype t, int version, const struct json *j, uint8_t ret[LIMIT_ITEM_BYTES])
+{
+	uint8_t own[LIMIT_ITEM_BYTES] = { 0 };
+	int r = 0;
+
+	switch (dtype_info(t)->kind) {
+	case DTYPE_KIND_BOOL:
+		if (!json_is(j, JSON_BOOL))
+			return bad_fill(t, "true or false");
+		own[0] = j->b;
+		break;
+	case DTYPE_KIND_INT:
+	case DTYPE_KIND_UINT:
+		r = parse_int(t, version, j, own);
+		break;
+	case DTYPE_KIND_FLOAT:
+		/* TensorStore has no numbers for this type in v2. */
+		if (version == 2 && t == DTYPE_FLOAT4_E2M1FN)
+			r = json_is(j, JSON_STRING) && is_base64(j->s, 1, own) ? 0
+			    : bad_fill(t, "one byte in base64");
+		else
+			r = parse_float(t, version, j, own);
+		break;
+	case DTYPE_KIND_COMPLEX:
+		r = parse_complex(t, version, j, own);
+		break;
+	}
+	if (r < 0)
+		return r;
+	cast_canonical(t, own, 1);
+	memcpy(ret, own, sizeof(own));
+	return 0;
+}
+
+static int print_float(enum dtype t, int version, const uint8_t *p, struct buf *ret)
+{
+	const struct dtype_info *info = dtype_info(t);
+	double d = to_number(t, p);
+	uint8_t nan[LIMIT_ITEM_BYTES];
+	uint64_t bits = 0;
+
+	if (isnan(d) && version == 3) {
+		from_number(t, NAN, nan);
+		memcpy(&bits, p, info->size);
+		if (memcmp(nan, p, info->size) != 0)
+			return buf_addf(ret, "\"0x%0*llx\"", 2 * info->size,
+					(unsigned long long)bits);
+	}
+	return json_put_double(ret, d, JSON_COMPACT);
+}
+
+int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BYTES],
+		     struct buf *ret)
+{
+	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
+	int r;
+
+	if (t == DTYPE_FLOAT4_E2M1FN && version == 2)
+		return put_base64(fill, 1, ret);
+	if (dtype_info(t)->kind == DTYPE_KIND_FLOAT)
+		return print_float(t, version, fill, ret);
+	if (dtype_info(t)->kind != DTYPE_KIND_COMPLEX)
+		return dtype_value_print(t, fill, ret);
+	r = buf_add_byte(ret, '[');
+	if (r >= 0)
+		r = print_float(part, version, fill, ret);
+	if (r >= 0)
+		r = buf_add_byte(ret, ',');
+	if (r >= 0)
+		r = print_float(part, version, fill + dtype_info(t)->word, ret);
+	return r < 0 ? r : buf_add_byte(ret, ']');
+}

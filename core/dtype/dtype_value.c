@@ -1,0 +1,213 @@
+/*
+ * dtype_value.c - one element <-> the JSON text that the mount shows for it.
+ *
+ * Fill values, which follow other rules, are in dtype_fill.c.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/dtype/cast.h"
+#include "core/dtype/small_float.h"
+
+/* ---- print ---- */
+
+/* Is the double that text gives this element, once rounded to its type? */
+static bool reads_back(enum dtype t, const char *text, const void *element, double *ret)
+{
+	uint8_t again[LIMIT_ITEM_BYTES];
+
+	*ret = strtod(text, NULL);
+	cast(t, again, DTYPE_FLOAT64, ret, 1);
+	return memcmp(again, element, dtype_info(t)->size) == 0;
+}
+
+/*
+ * The double with the fewest decimal digits that rounds to the element. Rounding to p digits finds
+ * it, except where numbers lie denser below than above (at powers of two): there the next larger
+ * number of p digits may do as well.
+ */
+static double shortest(enum dtype t, double d, const void *element)
+{
+	double found;
+
+	for (int p = 0; p < 17; p++) {
+		char text[40], digits[24] = "", next[64];
+		const char *e;
+		size_t n = 0;
+
+		snprintf(text, sizeof(text), "%.*e", p, fabs(d));
+		snprintf(next, sizeof(next), "%s%s", signbit(d) ? "-" : "", text);
+		if (reads_back(t, next, element, &found))
+			return found;
+		e = strchr(text, 'e');
+		for (const char *c = text; c < e; c++)
+			if (*c != '.')
+				digits[n++] = *c;
+		snprintf(next, sizeof(next), "%s%llue%d", signbit(d) ? "-" : "",
+			 strtoull(digits, NULL, 10) + 1, atoi(e + 1) - p);
+		if (reads_back(t, next, element, &found))
+			return found;
+	}
+	return d;
+}
+
+static int print_float(enum dtype t, const void *element, struct buf *ret)
+{
+	double d;
+
+	cast(DTYPE_FLOAT64, &d, t, element, 1);
+	/* JSON_PRETTY: Python's shape of a number, NaN and infinities as strings. */
+	if (t == DTYPE_FLOAT64 || !isfinite(d))
+		return json_put_double(ret, d, JSON_PRETTY);
+	return json_put_double(ret, shortest(t, d, element), JSON_PRETTY);
+}
+
+static int print_complex(enum dtype t, const uint8_t *element, struct buf *ret)
+{
+	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
+	int r = buf_add_byte(ret, '[');
+
+	if (r >= 0)
+		r = print_float(part, element, ret);
+	if (r >= 0)
+		r = buf_add_str(ret, ", ");
+	if (r >= 0)
+		r = print_float(part, element + dtype_info(t)->word, ret);
+	return r < 0 ? r : buf_add_byte(ret, ']');
+}
+
+int dtype_value_print(enum dtype t, const void *element, struct buf *ret)
+{
+	uint8_t own[LIMIT_ITEM_BYTES];
+	uint64_t u;
+	int64_t i;
+
+	memcpy(own, element, dtype_info(t)->size);
+	cast_canonical(t, own, 1);
+	switch (dtype_info(t)->kind) {
+	case DTYPE_KIND_BOOL:
+		return buf_add_str(ret, own[0] ? "true" : "false");
+	case DTYPE_KIND_INT:
+		cast(DTYPE_INT64, &i, t, own, 1);
+		return buf_addf(ret, "%lld", (long long)i);
+	case DTYPE_KIND_UINT:
+		cast(DTYPE_UINT64, &u, t, own, 1);
+		return buf_addf(ret, "%llu", (unsigned long long)u);
+	case DTYPE_KIND_FLOAT:
+		return print_float(t, own, ret);
+	case DTYPE_KIND_COMPLEX:
+		break;
+	}
+	return print_complex(t, own, ret);
+}
+
+/* ---- parse ---- */
+
+static int no_value(enum dtype t, const char *why)
+{
+	return fail(-EINVAL, "value %s %s", why, dtype_info(t)->name);
+}
+
+static int parse_int(enum dtype t, const struct json *j, void *element)
+{
+	const struct dtype_info *info = dtype_info(t);
+	int64_t i, top = INT64_MAX >> (64 - info->bits);
+	uint64_t u, most = UINT64_MAX >> (64 - info->bits);
+
+	if (info->kind == DTYPE_KIND_INT) {
+		if (!json_as_int(j, &i))
+			return no_value(t, "is not an integer of");
+		if (i > top || i < -top - 1)
+			return no_value(t, "is out of the range of");
+		cast(t, element, DTYPE_INT64, &i, 1);
+		return 0;
+	}
+	if (json_is(j, JSON_UINT)) {
+		u = j->u;
+	} else if (json_as_int(j, &i)) {
+		if (i < 0)
+			return no_value(t, "is out of the range of");
+		u = (uint64_t)i;
+	} else if (json_is(j, JSON_FLOAT) && j->d >= 0x1p63 && j->d < 0x1p64) {
+		u = (uint64_t)j->d;
+	} else {
+		return no_value(t, "is not an integer of");
+	}
+	if (u > most)
+		return no_value(t, "is out of the range of");
+	cast(t, element, DTYPE_UINT64, &u, 1);
+	return 0;
+}
+
+/* A number, or one of the words; ret_finite: it was a number. */
+static bool as_double(const struct json *j, double *ret)
+{
+	static const struct {
+		const char *word;
+		double d;
+	} words[] = { { "NaN", NAN }, { "Infinity", INFINITY }, { "-Infinity", -INFINITY } };
+
+	if (json_as_double(j, ret))
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(words) && json_is(j, JSON_STRING); i++) {
+		if (span_eq(j->s, span_str(words[i].word))) {
+			*ret = words[i].d;
+			return true;
+		}
+	}
+	return false;
+}
+
+static int parse_float(enum dtype t, const struct json *j, void *element)
+{
+	uint8_t own[LIMIT_ITEM_BYTES];
+	double d, back;
+
+	if (!as_double(j, &d))
+		return no_value(t, "is not a number of");
+	cast(t, own, DTYPE_FLOAT64, &d, 1);
+	cast(DTYPE_FLOAT64, &back, t, own, 1);
+	if (isfinite(d) != isfinite(back) || isnan(d) != isnan(back))
+		return no_value(t, "is out of the range of");
+	/* This type has no infinity to show what is too large; it would begin at 7. */
+	if (t == DTYPE_FLOAT4_E2M1FN && fabs(d) >= 7)
+		return no_value(t, "is out of the range of");
+	memcpy(element, own, dtype_info(t)->size);
+	return 0;
+}
+
+static int parse_complex(enum dtype t, const struct json *j, uint8_t *element)
+{
+	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
+	uint8_t own[LIMIT_ITEM_BYTES];
+	int r;
+
+	if (!json_is(j, JSON_ARRAY) || j->n != 2)
+		return no_value(t, "is not [re, im] of");
+	r = parse_float(part, &j->items[0], own);
+	if (r >= 0)
+		r = parse_float(part, &j->items[1], own + dtype_info(t)->word);
+	if (r >= 0)
+		memcpy(element, own, dtype_info(t)->size);
+	return r;
+}
+
+int dtype_value_parse(enum dtype t, const struct json *j, void *element)
+{
+	switch (dtype_info(t)->kind) {
+	case DTYPE_KIND_BOOL:
+		if (!json_is(j, JSON_BOOL))
+			return no_value(t, "is not true or false of");
+		*(uint8_t *)element = j->b;
+		return 0;
+	case DTYPE_KIND_INT:
+	case DTYPE_KIND_UINT:
+		return parse_int(t, j, element);
+	case DTYPE_KIND_FLOAT:
+		return parse_float(t, j, element);
+	case DTYPE_KIND_COMPLEX:
+		break;
+	}
+	return parse_complex(t, j, element);
+}

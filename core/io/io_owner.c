@@ -1,0 +1,113 @@
+/*
+ * io_owner.c - attributes of files: the owner of new ones, modes and access lists.
+ *
+ * A mount that root runs for others makes a draft's files for the draft's writer, so that the step
+ * belongs to that user and counts in the user's quota. They are made with the user's identity and
+ * not given away afterwards, because the user owns the directory and could replace a file that root
+ * is about to give away.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/xattr.h>
+
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "core/io/io_engine.h"
+
+void io_dir_own(struct io_dir *dir, uid_t uid, gid_t gid)
+{
+	dir->owned = true;
+	dir->uid = uid;
+	dir->gid = gid;
+}
+
+/* For this thread only. The group first, because without root's identity it cannot be changed. */
+void io_owner_enter(const struct io_dir *dir)
+{
+	if (!dir->owned)
+		return;
+	setfsgid(dir->gid);
+	setfsuid(dir->uid);
+}
+
+void io_owner_leave(const struct io_dir *dir)
+{
+	if (!dir->owned)
+		return;
+	setfsuid(geteuid());
+	setfsgid(getegid());
+}
+
+/* ---- access lists ---- */
+
+enum { ACL_GROUP_OBJ = 4, ACL_USER = 2, ACL_GROUP = 8, ACL_MASK = 16, ACL_OTHER = 32 };
+
+/* The kernel's format of an access list: a version, then tag, permissions and id of each entry. */
+static void read_acl(struct span text, unsigned *group, unsigned *other)
+{
+	struct wire w = wire_of(text);
+	unsigned mask = 7, named = 7;
+
+	if (wire_u32le(&w) != 2)
+		return;
+	while (wire_left(&w) >= 8) {
+		unsigned tag = wire_u16le(&w), may = wire_u16le(&w);
+
+		(void)wire_u32le(&w);
+		if (tag == ACL_USER || tag == ACL_GROUP)
+			named &= may;
+		else if (tag == ACL_MASK)
+			mask = may;
+		else if (tag == ACL_GROUP_OBJ)
+			*group = may;
+		else if (tag == ACL_OTHER)
+			*other = may;
+	}
+	*group &= mask & named;
+	*other &= named == 7 ? 7 : named & mask;
+}
+
+int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
+{
+	auto_close int fd = io_open_at(dir->io, dir->fd, rel, O_PATH, 0);
+	/* A message that names "." would not tell the reader which directory it is. */
+	const char *shown = strcmp(rel, ".") ? rel : dir->path;
+	struct stat st;
+
+	if (fd < 0)
+		return io_open_failed(fd, dir, "cannot stat", shown);
+	if (fstat(fd, &st) < 0)
+		return err_sys("cannot stat", shown);
+	*ret = st;
+	return 0;
+}
+
+int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group, unsigned *ret_other)
+{
+	auto_close int fd = io_open_at(dir->io, dir->fd, rel, O_PATH, 0);
+	char path[64];
+	uint8_t acl[4096];
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0)
+		return io_open_failed(fd, dir, "cannot stat", strcmp(rel, ".") ? rel : dir->path);
+	if (fstat(fd, &st) < 0)
+		return err_sys("cannot stat", strcmp(rel, ".") ? rel : dir->path);
+	*ret_group = st.st_mode >> 3 & 7;
+	*ret_other = st.st_mode & 7;
+	/* The descriptor names a file and is not open for reading its attributes. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	do {
+		n = getxattr(path, "system.posix_acl_access", acl, sizeof(acl));
+	} while (n < 0 && errno == EINTR);
+	if (n > 0)
+		read_acl(span_of(acl, (size_t)n), ret_group, ret_other);
+	else if (n < 0 && errno != ENODATA && errno != ENOTSUP && errno != ENOENT)
+		/* A list that cannot be read may keep anybody out. Without /proc there is no asking. */
+		*ret_group = *ret_other = 0;
+	*ret = st;
+	return 0;
+}

@@ -1,0 +1,101 @@
+/*
+ * io_whole.c - operations that consist of several requests and changes of names: whole small files,
+ * and the directories on the way to them.
+ *
+ * Nothing here calls an engine directly; io.c does.
+ */
+#include <fcntl.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/io/io.h"
+
+int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode)
+{
+	int r = io_dirop(dir, IO_MKDIR, rel, NULL, mode);
+
+	if (r != -EEXIST)
+		return r;
+	err_clear();
+	return 0;
+}
+
+int io_make_parents(struct io_dir *dir, const char *rel, unsigned mode)
+{
+	int r = 0;
+
+	for (const char *at = rel; (at = strchr(at, '/')) && r >= 0; at++) {
+		auto_free char *parent = span_dup_str(span_of(rel, (size_t)(at - rel)));
+
+		r = parent ? io_mkdir(dir, parent, mode) : fail(-ENOMEM, "cannot make the directories of '%s'", rel);
+	}
+	return r;
+}
+
+int io_sync_parents(struct io_dir *dir, const char *rel)
+{
+	auto_free char *at = strdup(rel);
+	char *slash;
+	int r = at ? 0 : fail(-ENOMEM, "cannot sync the directories of '%s'", rel);
+
+	while (r >= 0 && (slash = strrchr(at, '/'))) {
+		*slash = '\0';
+		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
+	}
+	return r;
+}
+
+int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	int r = io_file_open(dir, rel, O_RDONLY, 0, &f);
+
+	/* The path should be a file and is a directory. */
+	if (r == -EISDIR)
+		return fail(-EUCLEAN, "'%s' is not a regular file", rel);
+	if (r < 0)
+		return r;
+	if (f->size > limit)
+		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", rel, (unsigned long long)f->size,
+			    (unsigned long long)limit);
+	r = buf_reserve(ret, f->size);
+	if (r >= 0)
+		r = io_read_exact(f, ret->p + ret->n, f->size, 0);
+	if (r < 0)
+		return r;
+	ret->n += f->size;
+	return 0;
+}
+
+int io_write_file(struct io_dir *dir, const char *rel, struct span content)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	/* The engine writes from the buffer only. */
+	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)content.p, .n = content.n };
+	int r = io_file_open(dir, rel, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &f);
+
+	if (r < 0)
+		return r;
+	req.file = f;
+	if (content.n)
+		r = io_run(dir->io, &req, 1);
+	return r < 0 ? r : io_file_sync(f);
+}
+
+int io_path_check(struct span rel, const char *what)
+{
+	struct span rest = rel;
+
+	if (memchr(rel.p, 0, rel.n) || rel.n > LIMIT_PATH_BYTES)
+		return fail(-EUCLEAN, "%s: path of %zu bytes is not usable", what, rel.n);
+	do {
+		const uint8_t *slash = memchr(rest.p, '/', rest.n);
+		struct span part = span_of(rest.p, slash ? (size_t)(slash - rest.p) : rest.n);
+
+		if (part.n == 0 || span_eq(part, span_str(".")) || span_eq(part, span_str("..")))
+			return fail(-EUCLEAN, "%s: path '%.*s' is not inside the checkpoint", what, SPAN_ARG(rel));
+		rest = span_from(rest, part.n + 1);
+		if (!slash)
+			return 0;
+	} while (true);
+}

@@ -1,0 +1,558 @@
+/*
+ * joint.c - the primary's records of shared drafts, and the ranks' calls to it.
+ *
+ * What is in a vote and what follows from it is the handlers' business
+ * (handlers/job/draft_joint.c); the directory is draft_dir.c's.
+ *
+ * Invariants: an attempt is decided once; a record lives while anybody is in the
+ * draft.
+ */
+#include "core/job/joint_impl.h"
+
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/wire.h"
+#include "core/step/access.h"
+
+#define SERVE_THREADS 4
+#define RESULTS_MAX 64			/* decisions that are kept of one draft */
+
+struct vote {
+	struct vote *next;
+	int rank;
+	unsigned attempt, round;
+	int code;
+	struct buf payload;		/* or the note */
+};
+
+struct record {
+	struct record *next;
+	uint64_t epoch;
+	struct draft_dir *dir;		/* holds the lock */
+	bool *member;			/* by rank */
+	bool aborted, ended;		/* ended: committed, nobody joins any more */
+	struct vote *votes;
+	unsigned decided;		/* attempts */
+	unsigned leading;		/* the attempt that the primary is at, or was at last */
+	struct err_note result[RESULTS_MAX];	/* of attempt n: at n % RESULTS_MAX */
+};
+
+/* ---- who is who ---- */
+
+int joint_rank(const struct joint *j)
+{
+	return j->peers->rank;
+}
+
+int joint_size(const struct joint *j)
+{
+	return j->peers->size;
+}
+
+int joint_primary(const struct joint *j)
+{
+	return j->primary;
+}
+
+bool joint_is_primary(const struct joint *j)
+{
+	return j->peers->rank == j->primary;
+}
+
+bool joint_is_active(const struct joint *j, int rank)
+{
+	return j->active[rank];
+}
+
+unsigned joint_n_active(const struct joint *j)
+{
+	return j->n_active;
+}
+
+/* One number of `active`; NULL: it is none. */
+static const char *take_rank(const char *at, unsigned long *ret)
+{
+	char *end;
+
+	if (*at < '0' || *at > '9')
+		return NULL;
+	*ret = strtoul(at, &end, 10);
+	return end;
+}
+
+int joint_parse_active(const char *text, int size, bool *active, int rank)
+{
+	bool has = false;
+
+	for (const char *at = text; at;) {
+		unsigned long first, last;
+
+		at = take_rank(at, &first);
+		last = first;
+		if (at && *at == '-')
+			at = take_rank(at + 1, &last);
+		if (!at || (*at && *at != ':') || last < first)
+			return fail(-EINVAL, "active=%s: wanted are ranks as in '0-3:6'", text);
+		if (last >= (unsigned long)size)
+			return fail(-EINVAL, "active=%s: the job has ranks 0 to %d", text, size - 1);
+		for (unsigned long i = first; active && i <= last; i++)
+			active[i] = true;
+		has |= rank >= 0 && (unsigned long)rank >= first && (unsigned long)rank <= last;
+		at = *at ? at + 1 : NULL;
+	}
+	return has;
+}
+
+static int set_ranks(struct joint *j, const struct joint_opts *opts)
+{
+	int r = 0;
+
+	if (opts->active)
+		r = joint_parse_active(opts->active, j->peers->size, j->active, -1);
+	else
+		memset(j->active, true, (size_t)j->peers->size * sizeof(*j->active));
+	if (r < 0)
+		return r;
+	j->primary = opts->primary;
+	for (int i = j->peers->size - 1; i >= 0; i--) {
+		j->n_active += j->active[i];
+		if (opts->primary < 0 && j->active[i])
+			j->primary = i;
+	}
+	if (j->primary < 0 || j->primary >= j->peers->size || !j->active[j->primary])
+		return fail(-EINVAL, "primary=%d is not an active rank", opts->primary);
+	return 0;
+}
+
+/* ---- records ---- */
+
+static void vote_free(struct vote *b)
+{
+	buf_release(&b->payload);
+	free(b);
+}
+
+static void record_free(struct record *rec)
+{
+	if (!rec)
+		return;
+	for (struct vote *b = rec->votes, *next; b; b = next) {
+		next = b->next;
+		vote_free(b);
+	}
+	draft_dir_free(rec->dir);
+	free(rec->member);
+	free(rec);
+}
+
+/* Called with the lock held. */
+static struct record *find_record(struct joint *j, uint64_t epoch)
+{
+	struct record *rec = j->records;
+
+	while (rec && rec->epoch != epoch)
+		rec = rec->next;
+	return rec;
+}
+
+static struct record *find_name(struct joint *j, const char *name)
+{
+	struct record *rec = j->records;
+
+	while (rec && (rec->ended || strcmp(rec->dir->base_name, name)))
+		rec = rec->next;
+	return rec;
+}
+
+static int add_record(struct joint *j, const char *name, const char *final, unsigned mode, struct record **ret)
+{
+	struct record *rec = calloc(1, sizeof(*rec));
+	int r;
+
+	if (rec)
+		rec->member = calloc((size_t)j->peers->size, sizeof(*rec->member));
+	if (!rec || !rec->member) {
+		record_free(rec);
+		return fail(-ENOMEM, "cannot begin draft '%s'", name);
+	}
+	/* Once in the life of a draft, and nobody else has business with the lock meanwhile. */
+	r = draft_dir_begin_shared(j->source, name, final, mode, &rec->dir);
+	if (r < 0) {
+		record_free(rec);
+		return r;
+	}
+	rec->epoch = ++j->last_epoch;
+	rec->next = j->records;
+	j->records = rec;
+	*ret = rec;
+	return 0;
+}
+
+/* The primary's side of joining. */
+static int admit(struct joint *j, int rank, const char *name, const char *final, unsigned mode, struct buf *ret)
+{
+	struct record *rec;
+	int r = 0;
+
+	pthread_mutex_lock(&j->lock);
+	rec = find_name(j, name);
+	if (!j->active[rank])
+		r = fail(-EROFS, "rank %d is not active", rank);
+	else if (!rec)
+		r = add_record(j, name, final, mode, &rec);
+	if (r >= 0) {
+		rec->member[rank] = true;
+		r = wire_put_u64le(ret, rec->epoch);
+		if (r >= 0)
+			r = wire_put_u32le(ret, rec->decided);
+		if (r >= 0)
+			r = wire_put_u64le(ret, (uint64_t)rec->dir->init_ns);
+		if (r >= 0)
+			r = buf_add_str(ret, rec->dir->name);
+	}
+	pthread_mutex_unlock(&j->lock);
+	return r;
+}
+
+static void dismiss(struct joint *j, int rank, uint64_t epoch, bool aborted)
+{
+	struct record *rec, **at;
+	bool any = false;
+
+	pthread_mutex_lock(&j->lock);
+	rec = find_record(j, epoch);
+	if (rec) {
+		rec->member[rank] = false;
+		/* What one left without giving it up stays on the disk. */
+		rec->aborted = aborted;
+		for (int i = 0; i < j->peers->size; i++)
+			any |= rec->member[i];
+	}
+	if (rec && !any) {
+		for (at = &j->records; *at != rec; at = &(*at)->next)
+			;
+		*at = rec->next;
+	}
+	pthread_mutex_unlock(&j->lock);
+	if (!rec || any)
+		return;
+	if (rec->aborted && !rec->ended && (draft_dir_find(rec->dir, rec->decided + 1) != 0 ||
+					    draft_dir_remove(rec->dir) < 0))
+		log_warn("draft '%s' was given up, and could not be removed: %s", rec->dir->name, err_text(-EIO));
+	record_free(rec);
+}
+
+/* ---- votes ---- */
+
+static void tell(struct joint *j, int rank, uint64_t epoch, unsigned attempt, const struct err_note *result)
+{
+	const struct peers_head head = { .kind = PEERS_GO, .code = result->code, .id = joint_go_id(epoch, attempt) };
+
+	if (peers_send(j->peers, rank, &head, span_str(result->text)) < 0)
+		log_warn("rank %d cannot be notified of a commit: %s", rank, err_text(-ENOMEM));
+}
+
+/* ---- attempts ---- */
+
+/* Whether somebody takes part in that attempt already. Called with the lock held. */
+static bool is_awaited(const struct record *rec, unsigned attempt)
+{
+	const struct vote *b = rec->votes;
+
+	while (b && b->attempt != attempt)
+		b = b->next;
+	return b || (rec->leading == attempt && rec->decided < attempt);
+}
+
+/*
+ * The attempt that a rank takes part in follows from what all of them see, and not by how often
+ * each has called: the one after the last decided one, or after the last one that somebody gave up.
+ * A rank that has missed attempts hears so once; after that, or when others wait already, it takes
+ * part.
+ */
+int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigned named, struct joint_entry *ret)
+{
+	const struct err_note gave_up = { .code = -ETIMEDOUT, .text = "others did not wait any longer for this rank" };
+	struct record *rec;
+	unsigned current;
+
+	*ret = (struct joint_entry){ .attempt = m->attempt + 1 };
+	pthread_mutex_lock(&j->lock);
+	rec = find_record(j, m->epoch);
+	current = rec ? MAX(named, rec->decided + 1) : 0;
+	if (!rec) {
+		ret->result = (struct err_note){ .code = -ESTALE, .text = "the draft is gone" };
+		ret->decided = true;
+	} else if (rec->ended) {
+		ret->result = rec->result[rec->decided % RESULTS_MAX];
+		ret->decided = true;
+	} else if (current > m->attempt + 1 && !m->notified && !is_awaited(rec, current)) {
+		ret->result = m->attempt < rec->decided ? rec->result[rec->decided % RESULTS_MAX] : gave_up;
+		ret->decided = true;
+		ret->attempt = current - 1;
+	} else {
+		ret->attempt = current;
+		if (rank == j->primary)
+			rec->leading = current;
+	}
+	pthread_mutex_unlock(&j->lock);
+	return 0;
+}
+
+/* u64 epoch, u32 last attempt, u32 named, u32 notified -> u32 attempt, u32 decided, u32 -code, note
+ */
+static void serve_attempt(struct joint *j, const struct peers_msg *msg)
+{
+	struct wire w = wire_of(buf_span(&msg->body));
+	struct joint_member m = { .epoch = wire_u64le(&w), .attempt = wire_u32le(&w) };
+	unsigned named = wire_u32le(&w);
+	struct joint_entry e;
+	auto_buf answer = { 0 };
+	int r;
+
+	m.notified = wire_u32le(&w);
+	r = wire_ok(&w) ? joint_enter(j, msg->from, &m, named, &e) : fail(-EINVAL, "a question is cut off");
+	if (r >= 0)
+		r = wire_put_u32le(&answer, e.attempt);
+	if (r >= 0)
+		r = wire_put_u32le(&answer, e.decided);
+	if (r >= 0)
+		r = wire_put_u32le(&answer, (uint32_t)-e.result.code);
+	if (r >= 0)
+		r = buf_add_str(&answer, e.result.text);
+	peers_reply(j->peers, msg, r, buf_span(&answer));
+}
+
+/* u64 epoch, u32 attempt, u32 round, u32 -code, payload or note */
+static void take_vote(struct joint *j, const struct peers_msg *m)
+{
+	struct wire w = wire_of(buf_span(&m->body));
+	uint64_t epoch = wire_u64le(&w);
+	struct vote *b = calloc(1, sizeof(*b));
+	struct err_note late = { .code = 1 };
+	struct record *rec;
+	struct span rest;
+
+	if (!b)
+		return;
+	*b = (struct vote){ .rank = m->from, .attempt = wire_u32le(&w), .round = wire_u32le(&w) };
+	b->code = -(int)wire_u32le(&w);
+	rest = wire_bytes(&w, wire_left(&w));
+	if (!wire_ok(&w) || buf_add_span(&b->payload, rest) < 0) {
+		vote_free(b);
+		return;
+	}
+	pthread_mutex_lock(&j->lock);
+	rec = find_record(j, epoch);
+	if (!rec) {
+		late = (struct err_note){ .code = -ESTALE, .text = "the draft is gone" };
+	} else if (b->attempt <= rec->decided) {
+		late = b->attempt + RESULTS_MAX > rec->decided ? rec->result[b->attempt % RESULTS_MAX] :
+								 (struct err_note){ .code = -ESTALE };
+	} else {
+		b->next = rec->votes;
+		rec->votes = b;
+		pthread_cond_broadcast(&j->changed);
+	}
+	pthread_mutex_unlock(&j->lock);
+	if (late.code == 1)
+		return;
+	tell(j, m->from, epoch, b->attempt, &late);
+	vote_free(b);
+}
+
+/* ---- requests ---- */
+
+/* u32 mode, then of the user for whom it is: u32 uid, u32 gid, u32 umask; name NUL final NUL */
+static void serve_join(struct joint *j, const struct peers_msg *m)
+{
+	struct wire w = wire_of(buf_span(&m->body));
+	unsigned mode = wire_u32le(&w);
+	uid_t uid = wire_u32le(&w);
+	gid_t gid = wire_u32le(&w);
+	struct user user = { .uid = uid, .gid = gid, .umask = wire_u32le(&w) };
+	struct span names = wire_bytes(&w, wire_left(&w));
+	const char *name = (const char *)names.p;
+	auto_buf answer = { 0 };
+	int r = -EINVAL;
+
+	if (names.n > 2 && !names.p[names.n - 1] && strlen(name) + 1 < names.n) {
+		user_set(&user);
+		r = admit(j, m->from, name, name + strlen(name) + 1, mode, &answer);
+		user_set(NULL);
+	}
+	peers_reply(j->peers, m, r, buf_span(&answer));
+}
+
+static void serve(void *arg, const struct peers_msg *m)
+{
+	struct joint *j = arg;
+	struct wire w = wire_of(buf_span(&m->body));
+
+	if (m->head.kind == PEERS_JOIN)
+		serve_join(j, m);
+	else if (m->head.kind == PEERS_LEAVE)
+		dismiss(j, m->from, wire_u64le(&w), m->head.code != 0);
+	else if (m->head.kind == PEERS_PREPARE)
+		take_vote(j, m);
+	else if (m->head.kind == PEERS_ATTEMPT)
+		serve_attempt(j, m);
+	else if (j->other)
+		j->other(j->other_arg, m);
+	else
+		peers_reply(j->peers, m, fail(-EOPNOTSUPP, "rank %d does not do that", j->peers->rank), span_of(NULL, 0));
+}
+
+int joint_new(const struct joint_opts *opts, peers_serve_fn *other, void *arg, struct joint **ret)
+{
+	auto_of(joint) struct joint *j = calloc(1, sizeof(*j));
+	int r;
+
+	if (!j)
+		return fail(-ENOMEM, "cannot join the job");
+	j->peers = opts->peers;
+	j->source = opts->source;
+	j->other = arg ? other : NULL;
+	j->other_arg = arg;
+	pthread_mutex_init(&j->lock, NULL);
+	clock_cond_init(&j->changed);
+	j->active = calloc((size_t)j->peers->size, sizeof(*j->active));
+	if (!j->active)
+		return fail(-ENOMEM, "cannot join the job");
+	r = set_ranks(j, opts);
+	if (r >= 0)
+		r = peers_serve(j->peers, SERVE_THREADS, serve, j);
+	if (r < 0)
+		return r;
+	*ret = take(j);
+	return 0;
+}
+
+void joint_free(struct joint *j)
+{
+	if (!j)
+		return;
+	peers_serve_end(j->peers);
+	for (struct record *rec = j->records, *next; rec; rec = next) {
+		next = rec->next;
+		record_free(rec);
+	}
+	pthread_cond_destroy(&j->changed);
+	pthread_mutex_destroy(&j->lock);
+	free(j->active);
+	free(j);
+}
+
+/* ---- the primary's side ---- */
+
+/* Called with the lock held: the vote of a rank, out of the record. */
+static struct vote *find_vote(struct record *rec, int rank, unsigned attempt, unsigned round)
+{
+	for (struct vote **at = &rec->votes; *at; at = &(*at)->next) {
+		struct vote *b = *at;
+
+		if (b->rank == rank && b->attempt == attempt && b->round == round) {
+			*at = b->next;
+			return b;
+		}
+	}
+	return NULL;
+}
+
+/* Called with the lock held: wait for one vote. NULL at the deadline. */
+static struct vote *wait_vote(struct joint *j, struct record *rec, int rank, unsigned attempt,
+			      unsigned round, int64_t deadline)
+{
+	const struct timespec t = clock_timespec(deadline);
+	struct vote *b;
+	bool in_time = true;
+
+	while (!(b = find_vote(rec, rank, attempt, round)) && in_time)
+		in_time = pthread_cond_timedwait(&j->changed, &j->lock, &t) != ETIMEDOUT;
+	return b;
+}
+
+int joint_collect(struct joint *j, const struct joint_member *m, unsigned round, int64_t deadline,
+		  struct buf *ret)
+{
+	auto_buf absent = { 0 };
+	struct err_note worst = { 0 };
+	struct record *rec;
+
+	pthread_mutex_lock(&j->lock);
+	/* This rank is in the draft, so the record stays. */
+	rec = find_record(j, m->epoch);
+	for (int i = 0; rec && i < j->peers->size; i++) {
+		struct vote *b;
+
+		if (!j->active[i] || i == j->primary)
+			continue;
+		b = wait_vote(j, rec, i, m->attempt, round, deadline);
+		if (!b) {
+			buf_addf(&absent, "%s%d", absent.n ? ", " : "", i);
+			continue;
+		}
+		if (b->code < 0 && worst.code >= 0)
+			err_save(fail(b->code, "rank %d: %.*s", i, SPAN_ARG(buf_span(&b->payload))), &worst);
+		if (b->code >= 0) {
+			ret[i] = b->payload;
+			b->payload = (struct buf){ 0 };
+		}
+		vote_free(b);
+	}
+	pthread_mutex_unlock(&j->lock);
+	if (!rec)
+		return fail(-ESTALE, "the draft is gone");
+	if (absent.n)
+		return fail(-ETIMEDOUT, "rank %.*s did not come within commit_timeout", SPAN_ARG(buf_span(&absent)));
+	return worst.code < 0 ? err_restore(&worst) : 0;
+}
+
+int joint_go(struct joint *j, const struct joint_member *m, int rank, struct span payload)
+{
+	const struct peers_head head = { .kind = PEERS_GO, .code = 1, .id = joint_go_id(m->epoch, m->attempt) };
+
+	return peers_send(j->peers, rank, &head, payload);
+}
+
+/* Those of attempts up to that one. */
+static void drop_votes(struct record *rec, unsigned attempt)
+{
+	for (struct vote **at = &rec->votes, *b; (b = *at);) {
+		if (b->attempt > attempt) {
+			at = &b->next;
+		} else {
+			*at = b->next;
+			vote_free(b);
+		}
+	}
+}
+
+void joint_decide(struct joint *j, const struct joint_member *m, int r)
+{
+	const struct err_note skipped = { .code = -ETIMEDOUT, .text = "the primary did not come in time" };
+	struct err_note result = { 0 };
+	struct record *rec;
+
+	if (r < 0)
+		err_save(r, &result);
+	pthread_mutex_lock(&j->lock);
+	rec = find_record(j, m->epoch);
+	if (rec) {
+		/* Those between were given up before the primary came. */
+		while (++rec->decided < m->attempt)
+			rec->result[rec->decided % RESULTS_MAX] = skipped;
+		rec->decided = m->attempt;
+		rec->result[m->attempt % RESULTS_MAX] = result;
+		rec->ended = r >= 0;
+		/* Votes of this attempt's second round may still be on their way; they are notified
+		 * by then. */
+		drop_votes(rec, m->attempt);
+	}
+	pthread_mutex_unlock(&j->lock);
+	for (int i = 0; i < j->peers->size; i++)
+		if (j->active[i] && i != j->primary)
+			tell(j, i, m->epoch, m->attempt, &result);
+}

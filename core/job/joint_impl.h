@@ -1,0 +1,40 @@
+/*
+ * joint_impl.h - what joint.c and joint_rank.c share.
+ */
+#ifndef PYTREEFS_JOINT_IMPL_H
+#define PYTREEFS_JOINT_IMPL_H
+
+#include "core/job/joint.h"
+
+struct record;
+
+struct joint {
+	struct peers *peers;
+	struct io_dir *source;
+	int primary;
+	bool *active;
+	unsigned n_active;
+	peers_serve_fn *other;
+	void *other_arg;
+
+	pthread_mutex_t lock;		/* protects all below */
+	pthread_cond_t changed;
+	struct record *records;		/* of the primary */
+	uint64_t last_epoch;
+};
+
+/* Of the answers of an attempt. */
+static inline uint64_t joint_go_id(uint64_t epoch, unsigned attempt)
+{
+	return epoch << 24 | (attempt & 0xffffff);
+}
+
+struct joint_entry {
+	unsigned attempt;		/* to take part in; decided: known to the rank from now on */
+	bool decided;			/* without this rank, with that result */
+	struct err_note result;
+};
+/* The primary: which attempt a rank takes part in that has called now, and whose draft has the name of attempt named. */
+int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigned named, struct joint_entry *ret);
+
+#endif

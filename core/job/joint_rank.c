@@ -1,0 +1,155 @@
+/*
+ * joint_rank.c - what a rank asks of the primary, and how it waits for the answer.
+ *
+ * The primary's records are joint.c's.
+ */
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/wire.h"
+#include "core/step/access.h"
+#include "core/job/joint_impl.h"
+
+#define JOIN_TIMEOUT (30 * SECOND_NS)
+
+int joint_join(struct joint *j, const char *name, const char *final, unsigned mode, struct joint_member *ret,
+	       struct draft_dir **ret_dir)
+{
+	auto_of(draft_dir) struct draft_dir *dir = NULL;
+	auto_buf ask = { 0 }, answer = { 0 };
+	struct joint_member m;
+	const char *on_disk;
+	struct wire w;
+	int64_t init_ns;
+	int r = wire_put_u32le(&ask, mode);
+
+	if (r >= 0)
+		r = wire_put_u32le(&ask, user_now() ? user_now()->uid : geteuid());
+	if (r >= 0)
+		r = wire_put_u32le(&ask, user_now() ? user_now()->gid : getegid());
+	if (r >= 0)
+		r = wire_put_u32le(&ask, user_now() ? user_now()->umask : 0);
+	if (r >= 0)
+		r = buf_addf(&ask, "%s%c%s%c", name, 0, final, 0);
+	if (r >= 0)
+		r = peers_call(j->peers, j->primary, PEERS_JOIN, buf_span(&ask), clock_ns() + JOIN_TIMEOUT, &answer);
+	if (r < 0)
+		return err_at(r, "draft '%s'", name);
+	w = wire_of(buf_span(&answer));
+	m.epoch = wire_u64le(&w);
+	m.attempt = wire_u32le(&w);
+	m.notified = false;
+	init_ns = (int64_t)wire_u64le(&w);
+	if (!wire_ok(&w) || buf_add_byte(&answer, 0) < 0)
+		return fail(-EIO, "draft '%s': the primary's answer is cut off", name);
+	on_disk = (const char *)answer.p + 20;
+	r = draft_dir_join(j->source, on_disk, final, mode, init_ns, &dir);
+	if (r < 0) {
+		joint_leave(j, &m, false);
+		return r;
+	}
+	/* Its first name, of which the others are made. */
+	free(dir->base_name);
+	dir->base_name = strdup(name);
+	if (!dir->base_name)
+		return fail(-ENOMEM, "cannot join draft '%s'", name);
+	*ret = m;
+	*ret_dir = take(dir);
+	return 0;
+}
+
+void joint_leave(struct joint *j, const struct joint_member *m, bool aborted)
+{
+	const struct peers_head head = { .kind = PEERS_LEAVE, .code = aborted };
+	uint8_t epoch[8];
+
+	set_u64le(epoch, m->epoch);
+	if (peers_send(j->peers, j->primary, &head, span_of(epoch, sizeof(epoch))) < 0)
+		log_warn("cannot leave a draft: %s", err_text(-ENOMEM));
+}
+
+static int ask_for_attempt(struct joint *j, const struct joint_member *m, unsigned named, int64_t deadline,
+			   struct joint_entry *ret)
+{
+	auto_buf ask = { 0 }, answer = { 0 };
+	struct span text;
+	struct wire w;
+	int r = wire_put_u64le(&ask, m->epoch);
+
+	if (r >= 0)
+		r = wire_put_u32le(&ask, m->attempt);
+	if (r >= 0)
+		r = wire_put_u32le(&ask, named);
+	if (r >= 0)
+		r = wire_put_u32le(&ask, m->notified);
+	if (r >= 0)
+		r = peers_call(j->peers, j->primary, PEERS_ATTEMPT, buf_span(&ask), deadline, &answer);
+	if (r < 0)
+		return r;
+	w = wire_of(buf_span(&answer));
+	*ret = (struct joint_entry){ .attempt = wire_u32le(&w), .decided = wire_u32le(&w) };
+	ret->result.code = -(int)wire_u32le(&w);
+	text = wire_bytes(&w, wire_left(&w));
+	if (!wire_ok(&w))
+		return fail(-EIO, "the primary's answer is cut off");
+	snprintf(ret->result.text, sizeof(ret->result.text), "%.*s", SPAN_ARG(text));
+	return 0;
+}
+
+int joint_begin(struct joint *j, struct joint_member *m, unsigned named, int64_t deadline)
+{
+	struct joint_entry e = { 0 };
+	int r = joint_is_primary(j) ? joint_enter(j, j->primary, m, named, &e) :
+				      ask_for_attempt(j, m, named, deadline, &e);
+
+	if (r < 0) {
+		/* What it would have been; the others may see it so, too. */
+		m->attempt = MAX(m->attempt + 1, named);
+		m->notified = false;
+		return r;
+	}
+	m->attempt = e.attempt;
+	m->notified = e.decided;
+	if (!e.decided)
+		return 1;
+	return e.result.code < 0 ? fail(e.result.code, "%s", e.result.text) : 0;
+}
+
+int joint_vote(struct joint *j, const struct joint_member *m, unsigned round, int r,
+	       struct span payload)
+{
+	const struct peers_head head = { .kind = PEERS_PREPARE };
+	struct span rest = r < 0 ? span_str(err_text(r)) : payload;
+	auto_buf body = { 0 };
+	int e = wire_put_u64le(&body, m->epoch);
+
+	if (e >= 0)
+		e = wire_put_u32le(&body, m->attempt);
+	if (e >= 0)
+		e = wire_put_u32le(&body, round);
+	if (e >= 0)
+		e = wire_put_u32le(&body, (uint32_t)-MIN(r, 0));
+	if (e >= 0)
+		e = buf_add_span(&body, rest);
+	return e < 0 ? e : peers_send(j->peers, j->primary, &head, buf_span(&body));
+}
+
+int joint_await(struct joint *j, const struct joint_member *m, int64_t deadline, struct buf *ret,
+		bool *ret_notified)
+{
+	auto_of(peers_msg) struct peers_msg *msg = NULL;
+	int r = peers_recv(j->peers, PEERS_GO, joint_go_id(m->epoch, m->attempt), j->primary, deadline, &msg);
+
+	*ret_notified = r >= 0;
+	if (r < 0)
+		return r;
+	if (msg->head.code < 0)
+		return fail(msg->head.code, "%.*s", SPAN_ARG(buf_span(&msg->body)));
+	if (ret && msg->head.code == 1) {
+		buf_release(ret);
+		*ret = msg->body;
+		msg->body = (struct buf){ 0 };
+	}
+	return msg->head.code;
+}

@@ -1,0 +1,488 @@
+/*
+ * peers.c - boxes of messages, requests and their answers, agreement, and the end of a job.
+ *
+ * How messages get from one process to another is not here: peers_mpi.c.
+ *
+ * Invariants: nothing waits without a deadline but service threads for requests.
+ */
+#include "core/job/peers.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+#include "core/base/wire.h"
+
+#define PING_EVERY SECOND_NS
+#define LOOK_EVERY (SECOND_NS / 5)	/* whether a rank's process has ended */
+#define GIVE_UP_AFTER (PEERS_GIVE_UP_SECONDS * SECOND_NS)	/* silence of a rank */
+#define GIVE_UP_AT_END (5 * SECOND_NS)	/* when nothing but the end of the job depends on it */
+
+void peers_msg_free(struct peers_msg *m)
+{
+	if (!m)
+		return;
+	buf_release(&m->body);
+	free(m);
+}
+
+void peers_head_pack(const struct peers_head *head, uint8_t ret[PEERS_HEAD_BYTES])
+{
+	set_u32le(ret, head->kind);
+	set_u32le(ret + 4, (uint32_t)head->code);
+	set_u64le(ret + 8, head->id);
+}
+
+void peers_head_parse(const uint8_t bytes[PEERS_HEAD_BYTES], struct peers_head *ret)
+{
+	*ret = (struct peers_head){ get_u32le(bytes), (int32_t)get_u32le(bytes + 4), get_u64le(bytes + 8) };
+}
+
+int peers_init(struct peers *p, const struct peers_ops *ops, int rank, int size)
+{
+
+	p->heard = calloc((size_t)size, sizeof(*p->heard));
+	if (!p->heard)
+		return fail(-ENOMEM, "cannot join a job of %d", size);
+	p->ops = ops;
+	p->rank = rank;
+	p->size = size;
+	p->box_end = &p->box;
+	p->request_end = &p->request;
+	pthread_mutex_init(&p->lock, NULL);
+	clock_cond_init(&p->changed);
+	return 0;
+}
+
+static void free_all(struct peers_msg *m)
+{
+	for (struct peers_msg *next; m; m = next) {
+		next = m->next;
+		peers_msg_free(m);
+	}
+}
+
+void peers_release(struct peers *p)
+{
+	free_all(p->box);
+	free_all(p->request);
+	free(p->heard);
+	pthread_cond_destroy(&p->changed);
+	pthread_mutex_destroy(&p->lock);
+}
+
+/* ---- sending and receiving ---- */
+
+int peers_send(struct peers *p, int to, const struct peers_head *head, struct span body)
+{
+	auto_buf copy = { 0 };
+
+	if (to < 0 || to >= p->size)
+		return fail(-EINVAL, "rank %d does not exist in a job of %d", to, p->size);
+	pthread_mutex_lock(&p->lock);
+	p->n_sent++;
+	p->bytes_sent += body.n;
+	pthread_mutex_unlock(&p->lock);
+	if (to != p->rank)
+		return p->ops->send(p, to, head, body);
+	if (buf_add_span(&copy, body) < 0)
+		return -ENOMEM;
+	peers_deliver(p, to, head, &copy);
+	return 0;
+}
+
+static void push(struct peers_msg ***end, struct peers_msg *m)
+{
+	**end = m;
+	*end = &m->next;
+}
+
+void peers_deliver(struct peers *p, int from, const struct peers_head *head, struct buf *body)
+{
+	struct peers_msg *m = head->kind == PEERS_PING || head->kind == PEERS_PONG ? NULL : calloc(1, sizeof(*m));
+	bool refused = false;
+
+	pthread_mutex_lock(&p->lock);
+	p->heard[from] = clock_ns();
+	p->n_received++;
+	p->bytes_received += body->n;
+	if (m) {
+		*m = (struct peers_msg){ .from = from, .head = *head, .body = *body };
+		*body = (struct buf){ 0 };
+		/* Its threads take what came before they are to stop, and nothing else: nobody would answer it. */
+		refused = head->kind >= PEERS_REQUESTS && (!p->serve || p->stopping);
+		if (!refused && head->kind >= PEERS_REQUESTS)
+			push(&p->request_end, m);
+		else if (!refused)
+			push(&p->box_end, m);
+	}
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	if (head->kind == PEERS_PING)
+		peers_send(p, from, &(struct peers_head){ .kind = PEERS_PONG }, span_of(NULL, 0));
+	else if (!m && head->kind != PEERS_PONG)
+		log_error("a message of rank %d is lost: not enough memory", from);
+	if (refused) {
+		peers_reply(p, m, fail(-ENOTCONN, "rank %d does not serve", p->rank), span_of(NULL, 0));
+		peers_msg_free(m);
+	}
+	buf_release(body);
+}
+
+/* Called with the lock held. False at the deadline. */
+static bool wait_until(struct peers *p, int64_t deadline)
+{
+	const struct timespec t = clock_timespec(deadline);
+
+	return pthread_cond_timedwait(&p->changed, &p->lock, &t) != ETIMEDOUT;
+}
+
+/* Called with the lock held. */
+static struct peers_msg *find(struct peers *p, enum peers_kind kind, uint64_t id, int from)
+{
+	for (struct peers_msg **at = &p->box; *at; at = &(*at)->next) {
+		struct peers_msg *m = *at;
+
+		if (m->head.kind != kind || m->head.id != id || (from >= 0 && m->from != from))
+			continue;
+		*at = m->next;
+		if (!m->next)
+			p->box_end = at;
+		m->next = NULL;
+		return m;
+	}
+	return NULL;
+}
+
+int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t deadline,
+	       struct peers_msg **ret)
+{
+	struct peers_msg *m;
+	bool in_time = true;
+
+	pthread_mutex_lock(&p->lock);
+	while (!(m = find(p, kind, id, from)) && in_time)
+		in_time = wait_until(p, deadline);
+	pthread_mutex_unlock(&p->lock);
+	if (!m)
+		return from >= 0 ? fail(-ETIMEDOUT, "rank %d does not answer", from) :
+				   fail(-ETIMEDOUT, "no rank answers");
+	*ret = m;
+	return 0;
+}
+
+int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline, struct buf *ret)
+{
+	auto_of(peers_msg) struct peers_msg *m = NULL;
+	struct peers_head head = { .kind = kind };
+	int r;
+
+	pthread_mutex_lock(&p->lock);
+	head.id = ++p->next_id;
+	pthread_mutex_unlock(&p->lock);
+	r = peers_send(p, to, &head, body);
+	/* An answer that comes too late stays in the box: its number is not given again. */
+	if (r >= 0)
+		r = peers_recv(p, PEERS_REPLY, head.id, to, deadline, &m);
+	if (r < 0)
+		return r;
+	if (m->head.code < 0)
+		return fail(m->head.code, "%.*s", SPAN_ARG(buf_span(&m->body)));
+	if (ret) {
+		buf_release(ret);
+		*ret = m->body;
+		m->body = (struct buf){ 0 };
+	}
+	return 0;
+}
+
+int peers_reply(struct peers *p, const struct peers_msg *m, int r, struct span body)
+{
+	const struct peers_head head = { .kind = PEERS_REPLY, .code = MIN(r, 0), .id = m->head.id };
+
+	return peers_send(p, m->from, &head, r < 0 ? span_str(err_text(r)) : body);
+}
+
+/* ---- serving ---- */
+
+static void *serve_requests(void *arg)
+{
+	struct peers *p = arg;
+
+	pthread_mutex_lock(&p->lock);
+	for (;;) {
+		struct peers_msg *m = p->request;
+
+		if (m) {
+			p->request = m->next;
+			if (!m->next)
+				p->request_end = &p->request;
+			m->next = NULL;
+			pthread_mutex_unlock(&p->lock);
+			p->serve(p->serve_arg, m);
+			peers_msg_free(m);
+			pthread_mutex_lock(&p->lock);
+		} else if (p->stopping) {
+			break;
+		} else {
+			pthread_cond_wait(&p->changed, &p->lock);
+		}
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+int peers_serve(struct peers *p, unsigned threads, peers_serve_fn *serve, void *arg)
+{
+	p->thread = calloc(threads, sizeof(*p->thread));
+	if (!p->thread)
+		return fail(-ENOMEM, "cannot serve the other ranks");
+	pthread_mutex_lock(&p->lock);
+	p->stopping = false;
+	p->serve = serve;
+	p->serve_arg = arg;
+	pthread_mutex_unlock(&p->lock);
+	for (; p->n_threads < threads; p->n_threads++) {
+		int r = thread_start(&p->thread[p->n_threads], "peers", serve_requests, p);
+
+		if (r < 0) {
+			peers_serve_end(p);
+			return fail(r, "cannot make a thread for the other ranks");
+		}
+	}
+	return 0;
+}
+
+void peers_serve_end(struct peers *p)
+{
+	if (!p->thread)
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->stopping = true;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	for (unsigned i = 0; i < p->n_threads; i++)
+		pthread_join(p->thread[i], NULL);
+	pthread_mutex_lock(&p->lock);
+	p->serve = NULL;
+	pthread_mutex_unlock(&p->lock);
+	free(take(p->thread));
+	p->n_threads = 0;
+}
+
+/* ---- agreement ---- */
+
+/* Rank 0: the worst of all, and who did not come. */
+static int count_votes(struct peers *p, uint64_t id, int mine, int64_t deadline, struct err_note *ret)
+{
+	auto_free bool *came = calloc((size_t)p->size, sizeof(*came));
+	auto_buf absent = { 0 };
+
+	if (!came)
+		return fail(-ENOMEM, "cannot count votes");
+	came[0] = true;
+	err_save(mine, ret);
+	ret->code = MIN(mine, 0);
+	for (int n = 1; n < p->size; n++) {
+		auto_of(peers_msg) struct peers_msg *m = NULL;
+
+		if (peers_recv(p, PEERS_VOTE, id, -1, deadline, &m) < 0)
+			break;
+		came[m->from] = true;
+		if (m->head.code < 0 && ret->code >= 0)
+			err_save(fail(m->head.code, "rank %d: %.*s", m->from, SPAN_ARG(buf_span(&m->body))), ret);
+	}
+	for (int i = 0; i < p->size; i++)
+		if (!came[i])
+			buf_addf(&absent, "%s%d", absent.n ? ", " : "", i);
+	if (absent.n)
+		err_save(fail(-ETIMEDOUT, "rank %.*s did not come", SPAN_ARG(buf_span(&absent))), ret);
+	return 0;
+}
+
+int peers_agree(struct peers *p, uint64_t id, int mine, int64_t deadline)
+{
+	auto_of(peers_msg) struct peers_msg *m = NULL;
+	const struct peers_head vote = { .kind = PEERS_VOTE, .code = MIN(mine, 0), .id = id };
+	struct err_note result = { 0 };
+	int r;
+
+	if (p->rank != 0) {
+		r = peers_send(p, 0, &vote, mine < 0 ? span_str(err_text(mine)) : span_of(NULL, 0));
+		if (r >= 0)
+			r = peers_recv(p, PEERS_RESULT, id, 0, deadline + SECOND_NS, &m);
+		if (r >= 0 && m->head.code < 0)
+			r = fail(m->head.code, "%.*s", SPAN_ARG(buf_span(&m->body)));
+		return r;
+	}
+	r = count_votes(p, id, mine, deadline, &result);
+	if (r < 0)
+		return r;
+	for (int i = 1; i < p->size; i++) {
+		const struct peers_head head = { .kind = PEERS_RESULT, .code = result.code, .id = id };
+
+		r = peers_send(p, i, &head, result.code < 0 ? span_str(result.text) : span_of(NULL, 0));
+		if (r < 0)
+			return r;
+	}
+	return result.code < 0 ? err_restore(&result) : 0;
+}
+
+/* ---- the end ---- */
+
+static int64_t heard(struct peers *p, int rank)
+{
+	int64_t at;
+
+	pthread_mutex_lock(&p->lock);
+	at = p->heard[rank];
+	pthread_mutex_unlock(&p->lock);
+	return at;
+}
+
+void peers_ping(struct peers *p, int rank)
+{
+	peers_send(p, rank, &(struct peers_head){ .kind = PEERS_PING }, span_of(NULL, 0));
+}
+
+int peers_silence(struct peers *p, int rank)
+{
+	int64_t at = heard(p, rank);
+
+	return at ? (int)((clock_ns() - at) / SECOND_NS) : -1;
+}
+
+static bool is_gone(struct peers *p, int rank)
+{
+	return p->ops->is_gone && p->ops->is_gone(p, rank);
+}
+
+static int wait_for(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t patience,
+		    struct peers_msg **ret)
+{
+	int64_t began = clock_ns(), pinged = began;
+
+	for (;;) {
+		/* Asked first: what it sent before its end is there by now. */
+		bool gone = is_gone(p, from);
+		int r = peers_recv(p, kind, id, from, clock_ns() + LOOK_EVERY, ret);
+
+		if (r == -ETIMEDOUT && gone)
+			return fail(-ETIMEDOUT, "the process of rank %d has ended", from);
+		if (r != -ETIMEDOUT || clock_ns() - MAX(heard(p, from), began) > patience)
+			return r;
+		err_clear();
+		if (clock_ns() - pinged < PING_EVERY)
+			continue;
+		pinged = clock_ns();
+		peers_ping(p, from);
+	}
+}
+
+int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
+{
+	return wait_for(p, kind, id, from, GIVE_UP_AFTER, ret);
+}
+
+/* Why the job ends without a rank that has not said that it is done, or NULL. */
+static const char *why_not(struct peers *p, int rank, int64_t began)
+{
+	if (is_gone(p, rank))
+		return "has ended";
+	return clock_ns() - MAX(heard(p, rank), began) > GIVE_UP_AT_END ? "does not answer" : NULL;
+}
+
+/* Rank 0 waits for all; who is silent for long is given up. False when one was. */
+static bool wait_for_all(struct peers *p)
+{
+	auto_free bool *gone = calloc((size_t)p->size, sizeof(*gone));
+	int64_t began = clock_ns(), pinged = began;
+	int left = p->size - 1;
+	bool clean = gone != NULL, ping;
+
+	while (gone && left > 0) {
+		auto_of(peers_msg) struct peers_msg *m = NULL;
+
+		if (peers_recv(p, PEERS_BYE, 0, -1, clock_ns() + LOOK_EVERY, &m) >= 0) {
+			left -= !gone[m->from];
+			gone[m->from] = true;
+			continue;
+		}
+		ping = clock_ns() - pinged >= PING_EVERY;
+		if (ping)
+			pinged = clock_ns();
+		for (int i = 1; i < p->size; i++) {
+			const char *why = gone[i] ? NULL : why_not(p, i, began);
+
+			if (why) {
+				log_warn("rank %d %s: the job ends without it", i, why);
+				gone[i] = true;
+				clean = false;
+				left--;
+			} else if (ping && !gone[i]) {
+				peers_ping(p, i);
+			}
+		}
+	}
+	err_clear();
+	return clean;
+}
+
+static bool wait_for_end(struct peers *p)
+{
+	auto_of(peers_msg) struct peers_msg *m = NULL;
+
+	int r = wait_for(p, PEERS_END, 0, 0, GIVE_UP_AT_END, &m);
+
+	if (r >= 0)
+		return m->head.code == 0;
+	log_warn("this rank ends alone: %s", err_text(r));
+	err_clear();
+	return false;
+}
+
+void peers_close(struct peers *p)
+{
+	bool clean = true;
+
+	if (!p)
+		return;
+	peers_serve_end(p);
+	if (p->size > 1 && p->rank == 0) {
+		clean = wait_for_all(p);
+		for (int i = 1; i < p->size; i++)
+			peers_send(p, i, &(struct peers_head){ .kind = PEERS_END, .code = clean ? 0 : -EPIPE },
+				   span_of(NULL, 0));
+	} else if (p->size > 1) {
+		peers_send(p, 0, &(struct peers_head){ .kind = PEERS_BYE }, span_of(NULL, 0));
+		clean = wait_for_end(p);
+	}
+	p->ops->free(p, clean);
+}
+
+/* ---- one process ---- */
+
+static int alone_send(struct peers *p, int to, const struct peers_head *head, struct span body)
+{
+	return fail(-EINVAL, "rank %d does not exist in a job of one", to);
+}
+
+static void alone_free(struct peers *p, bool clean)
+{
+	peers_release(p);
+	free(p);
+}
+
+static const struct peers_ops alone_ops = { .name = "alone", .send = alone_send, .free = alone_free };
+
+int peers_alone(struct peers **ret)
+{
+	struct peers *p = calloc(1, sizeof(*p));
+	int r = p ? peers_init(p, &alone_ops, 0, 1) : fail(-ENOMEM, "cannot start");
+
+	if (r < 0) {
+		free(p);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}

@@ -1,0 +1,472 @@
+/*
+ * peers_mpi.c - messages by MPI: the only file that knows it.
+ *
+ * One thread of ours calls MPI, from its initialisation to its end, and nothing
+ * in it waits: sends and receives are begun, tested, and left alone between looks.
+ * So a dead rank, for which OpenMPI never completes anything, holds up nobody.
+ * Between looks the thread sleeps: the longer nothing has happened the longer, up
+ * to IDLE_NS.
+ *
+ * Collectives of MPI are not used once it has begun: one with a dead rank never ends. That a rank is dead
+ * MPI does not say; of those on this machine the kernel does.
+ */
+#include <mpi.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+#include "core/job/peers.h"
+
+#define BUSY_NS 20000			/* between looks while something is under way */
+#define IDLE_NS 10000000			/* when nothing has been for a while */
+#define SMALL 65536
+#define TAG 77
+#define MESSAGE_MAX ((size_t)1 << 30)	/* counts of MPI are ints */
+#define BACKLOG_MAX ((size_t)16 << 20)	/* bytes on their way; who wants to send more waits */
+#define BACKLOG_WAIT 10			/* seconds at most: the receiver may be dead */
+#define FLUSH_NS ((int64_t)2000000000)	/* at the end: what nobody takes by then is dropped */
+
+struct transfer {
+	struct transfer *next;
+	MPI_Request request;
+	int rank;
+	size_t n;
+	uint8_t *bytes;
+};
+
+/* A process, as those on the same machine can look for it. */
+struct identity {
+	char boot[40];			/* of the machine; "": unknown */
+	uint64_t pids;			/* the namespace of its number */
+	int64_t pid;
+	uint64_t began;			/* clock ticks since the machine's boot */
+};
+
+struct mpi {
+	struct peers base;
+	struct identity *who;		/* by rank; immutable after the beginning */
+	char *name;
+	pthread_t thread;
+	struct transfer *sending, *receiving;	/* of the thread */
+	MPI_Comm comm;
+
+	pthread_mutex_t lock;		/* protects all below */
+	pthread_cond_t wake, started;
+	struct transfer *queue, **queue_end;
+	int start;			/* 1: it has begun; negative: it has not */
+	int rank, size;
+	bool stop, clean;
+	size_t backlog;
+	pthread_cond_t drained;
+};
+
+static struct mpi *of(struct peers *p)
+{
+	return container_of(p, struct mpi, base);
+}
+
+static void transfer_free(struct transfer *t)
+{
+	free(t->bytes);
+	free(t);
+}
+
+/* Called with the lock held. */
+static void wait_for_room(struct mpi *m, size_t n)
+{
+	struct timespec until = clock_timespec(clock_ns() + BACKLOG_WAIT * SECOND_NS);
+
+	while (m->backlog && m->backlog + n > BACKLOG_MAX)
+		if (pthread_cond_timedwait(&m->drained, &m->lock, &until) == ETIMEDOUT)
+			return;
+}
+
+static int mpi_send(struct peers *p, int to, const struct peers_head *head, struct span body)
+{
+	struct mpi *m = of(p);
+	struct transfer *t = calloc(1, sizeof(*t));
+
+	if (body.n > MESSAGE_MAX) {
+		free(t);
+		return fail(-EFBIG, "a message of %zu bytes, the limit is %zu", body.n, MESSAGE_MAX);
+	}
+	if (t)
+		t->bytes = malloc(PEERS_HEAD_BYTES + body.n);
+	if (!t || !t->bytes) {
+		free(t);
+		return fail(-ENOMEM, "cannot send %zu bytes to rank %d", body.n, to);
+	}
+	t->rank = to;
+	t->n = PEERS_HEAD_BYTES + body.n;
+	peers_head_pack(head, t->bytes);
+	if (body.n)
+		memcpy(t->bytes + PEERS_HEAD_BYTES, body.p, body.n);
+	pthread_mutex_lock(&m->lock);
+	/* Small ones always go: those of the thread that would have to make room are. */
+	if (body.n > SMALL)
+		wait_for_room(m, t->n);
+	m->backlog += t->n;
+	*m->queue_end = t;
+	m->queue_end = &t->next;
+	pthread_cond_signal(&m->wake);
+	pthread_mutex_unlock(&m->lock);
+	return 0;
+}
+
+/* ---- the thread ---- */
+
+static bool begin_sends(struct mpi *m)
+{
+	struct transfer *list;
+	bool any = false;
+
+	pthread_mutex_lock(&m->lock);
+	list = take(m->queue);
+	m->queue_end = &m->queue;
+	pthread_mutex_unlock(&m->lock);
+	for (struct transfer *t = list, *next; t; t = next) {
+		next = t->next;
+		any = true;
+		if (MPI_Isend(t->bytes, (int)t->n, MPI_BYTE, t->rank, TAG, m->comm, &t->request) != MPI_SUCCESS) {
+			log_error("cannot send to rank %d", t->rank);
+			transfer_free(t);
+			continue;
+		}
+		t->next = m->sending;
+		m->sending = t;
+	}
+	return any;
+}
+
+static bool begin_receives(struct mpi *m)
+{
+	bool any = false;
+
+	for (;;) {
+		MPI_Message message;
+		MPI_Status status;
+		struct transfer *t;
+		int found = 0, n = 0;
+
+		if (MPI_Improbe(MPI_ANY_SOURCE, TAG, m->comm, &found, &message, &status) != MPI_SUCCESS || !found)
+			return any;
+		MPI_Get_count(&status, MPI_BYTE, &n);
+		t = calloc(1, sizeof(*t));
+		if (t)
+			t->bytes = malloc((size_t)n + 1);
+		if (!t || !t->bytes) {
+			/* It stays matched and is never received: the sender's deadline tells. */
+			log_error("a message of %d bytes of rank %d is lost: not enough memory", n, status.MPI_SOURCE);
+			free(t);
+			continue;
+		}
+		t->n = (size_t)n;
+		t->rank = status.MPI_SOURCE;
+		MPI_Imrecv(t->bytes, n, MPI_BYTE, &message, &t->request);
+		/* In order: the oldest is tested first. */
+		for (struct transfer **at = &m->receiving;; at = &(*at)->next)
+			if (!*at) {
+				*at = t;
+				break;
+			}
+		any = true;
+	}
+}
+
+static bool is_complete(struct transfer *t)
+{
+	int done = 0;
+
+	return MPI_Test(&t->request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;
+}
+
+static void deliver(struct mpi *m, struct transfer *t)
+{
+	struct peers_head head;
+	struct buf body = { 0 };
+
+	if (t->n < PEERS_HEAD_BYTES) {
+		log_error("a message of %zu bytes of rank %d is none of ours", t->n, t->rank);
+		return;
+	}
+	peers_head_parse(t->bytes, &head);
+	/* The body stays where it was received. */
+	t->n -= PEERS_HEAD_BYTES;
+	memmove(t->bytes, t->bytes + PEERS_HEAD_BYTES, t->n);
+	body = (struct buf){ .p = t->bytes, .n = t->n, .cap = t->n + PEERS_HEAD_BYTES };
+	t->bytes = NULL;
+	peers_deliver(&m->base, t->rank, &head, &body);
+}
+
+/* A message that is not there yet holds back later ones of the same rank: they come in order. */
+static bool held_back(const struct transfer *list, const struct transfer *t)
+{
+	for (; list != t; list = list->next)
+		if (list->rank == t->rank)
+			return true;
+	return false;
+}
+
+static bool finish(struct mpi *m)
+{
+	bool any = false;
+
+	for (struct transfer **at = &m->sending, *t; (t = *at);) {
+		if (!is_complete(t)) {
+			at = &t->next;
+			continue;
+		}
+		*at = t->next;
+		pthread_mutex_lock(&m->lock);
+		m->backlog -= t->n;
+		pthread_cond_broadcast(&m->drained);
+		pthread_mutex_unlock(&m->lock);
+		transfer_free(t);
+		any = true;
+	}
+	for (struct transfer **at = &m->receiving, *t; (t = *at);) {
+		if (held_back(m->receiving, t) || !is_complete(t)) {
+			at = &t->next;
+			continue;
+		}
+		*at = t->next;
+		deliver(m, t);
+		transfer_free(t);
+		any = true;
+	}
+	return any;
+}
+
+/* Sleeps unless there is something to send. True when the end was asked for. */
+static bool rest(struct mpi *m, int64_t ns)
+{
+	struct timespec until = clock_timespec(clock_ns() + ns);
+	bool stop;
+
+	pthread_mutex_lock(&m->lock);
+	if (!m->queue && !m->stop)
+		pthread_cond_timedwait(&m->wake, &m->lock, &until);
+	stop = m->stop;
+	pthread_mutex_unlock(&m->lock);
+	return stop;
+}
+
+static void loop(struct mpi *m)
+{
+	int64_t pause = BUSY_NS, stopped = 0;
+
+	for (;;) {
+		bool any = begin_sends(m);
+
+		any |= begin_receives(m);
+		any |= finish(m);
+		/* Transfers under way move on when we look. */
+		pause = any || m->receiving ? BUSY_NS : MIN(pause + pause / 4, (int64_t)IDLE_NS);
+		if (!rest(m, pause))
+			continue;
+		if (!stopped)
+			stopped = clock_ns();
+		if ((!m->sending && !m->queue) || clock_ns() - stopped > FLUSH_NS)
+			return;
+		sched_yield();
+	}
+}
+
+/* ---- who is alive ---- */
+
+/* State and beginning of a process by its number; false when there is none. */
+static bool look_at(int64_t pid, char *ret_state, uint64_t *ret_began)
+{
+	char path[64], line[512];
+	unsigned long long began = 0;
+	const char *behind_name;
+	FILE *f;
+	bool ok;
+
+	snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	ok = fgets(line, sizeof(line), f) != NULL;
+	fclose(f);
+	behind_name = ok ? strrchr(line, ')') : NULL;
+	ok = behind_name && sscanf(behind_name + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+				   "%*d %*d %*d %llu", ret_state, &began) == 2;
+	*ret_began = began;
+	return ok;
+}
+
+static void identify(struct identity *ret)
+{
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+	struct stat st;
+	char state;
+
+	memset(ret, 0, sizeof(*ret));
+	ret->pid = getpid();
+	if (f && fscanf(f, "%39s", ret->boot) != 1)
+		ret->boot[0] = '\0';
+	if (f)
+		fclose(f);
+	if (stat("/proc/self/ns/pid", &st) < 0 || !look_at(ret->pid, &state, &ret->began))
+		ret->boot[0] = '\0';
+	else
+		ret->pids = st.st_ino;
+}
+
+static bool mpi_is_gone(struct peers *p, int rank)
+{
+	const struct identity *mine = &of(p)->who[p->rank], *its = &of(p)->who[rank];
+	uint64_t began;
+	char state;
+
+	if (!*mine->boot || strcmp(mine->boot, its->boot) || mine->pids != its->pids)
+		return false;
+	if (kill((pid_t)its->pid, 0) < 0 && errno == ESRCH)
+		return true;
+	return look_at(its->pid, &state, &began) && (began != its->began || strchr("ZX", state));
+}
+
+/* Nobody has died yet, or the beginning itself would not end. */
+static int exchange_identities(struct mpi *m)
+{
+	struct identity mine;
+
+	identify(&mine);
+	m->who = calloc((size_t)m->size, sizeof(*m->who));
+	if (!m->who)
+		return -ENOMEM;
+	return MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, m->who, sizeof(mine), MPI_BYTE, m->comm) == MPI_SUCCESS ?
+	       1 : -EIO;
+}
+
+static int begin(struct mpi *m)
+{
+	int provided = 0, r = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+
+	if (r != MPI_SUCCESS)
+		return -EIO;
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	if (MPI_Comm_dup(MPI_COMM_WORLD, &m->comm) != MPI_SUCCESS)
+		return -EIO;
+	MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
+	if (m->name)
+		MPI_Comm_set_name(m->comm, m->name);
+	MPI_Comm_rank(m->comm, &m->rank);
+	MPI_Comm_size(m->comm, &m->size);
+	return exchange_identities(m);
+}
+
+static void *run(void *arg)
+{
+	struct mpi *m = arg;
+	bool clean;
+	int r;
+
+	r = begin(m);
+	pthread_mutex_lock(&m->lock);
+	m->start = r;
+	pthread_cond_broadcast(&m->started);
+	/* The box of messages is made by the opener, who then says so. */
+	while (r == 1 && m->start == 1)
+		pthread_cond_wait(&m->started, &m->lock);
+	pthread_mutex_unlock(&m->lock);
+	if (r < 0)
+		return NULL;
+	loop(m);
+	pthread_mutex_lock(&m->lock);
+	clean = m->clean;
+	pthread_mutex_unlock(&m->lock);
+	/* With a rank that is gone it would wait for ever. */
+	if (clean) {
+		MPI_Comm_free(&m->comm);
+		MPI_Finalize();
+	}
+	return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static void mpi_free(struct peers *p, bool clean)
+{
+	struct mpi *m = of(p);
+
+	pthread_mutex_lock(&m->lock);
+	m->stop = true;
+	m->clean = clean;
+	pthread_cond_signal(&m->wake);
+	pthread_mutex_unlock(&m->lock);
+	pthread_join(m->thread, NULL);
+	/* What MPI still works with must not be freed under it; the process is about to end. */
+	if (!clean)
+		return;
+	for (struct transfer *t = m->receiving, *next; t; t = next) {
+		next = t->next;
+		transfer_free(t);
+	}
+	peers_release(p);
+	pthread_cond_destroy(&m->wake);
+	pthread_cond_destroy(&m->started);
+	pthread_cond_destroy(&m->drained);
+	pthread_mutex_destroy(&m->lock);
+	free(m->name);
+	free(m->who);
+	free(m);
+}
+
+static const struct peers_ops mpi_ops = { .name = "mpi", .is_gone = mpi_is_gone, .send = mpi_send, .free = mpi_free };
+
+bool peers_mpi_is_there(void)
+{
+	return true;
+}
+
+static int start_thread(struct mpi *m)
+{
+	/* MPI's own threads have no signals, either. */
+	int r = thread_start(&m->thread, "mpi", run, m);
+
+	if (r < 0)
+		return fail(r, "cannot make a thread for MPI");
+	pthread_mutex_lock(&m->lock);
+	while (!m->start)
+		pthread_cond_wait(&m->started, &m->lock);
+	r = m->start;
+	pthread_mutex_unlock(&m->lock);
+	if (r < 0)
+		pthread_join(m->thread, NULL);
+	return r < 0 ? fail(r, "cannot start MPI: is this run by mpirun?") : 0;
+}
+
+int peers_mpi_open(const char *name, struct peers **ret)
+{
+	struct mpi *m = calloc(1, sizeof(*m));
+	int r;
+
+	if (!m)
+		return fail(-ENOMEM, "cannot start MPI");
+	m->queue_end = &m->queue;
+	m->name = name ? strdup(name) : NULL;
+	pthread_mutex_init(&m->lock, NULL);
+	clock_cond_init(&m->wake);
+	clock_cond_init(&m->drained);
+	pthread_cond_init(&m->started, NULL);
+	r = start_thread(m);
+	if (r >= 0)
+		r = peers_init(&m->base, &mpi_ops, m->rank, m->size);
+	pthread_mutex_lock(&m->lock);
+	m->start = 2;
+	pthread_cond_broadcast(&m->started);
+	pthread_mutex_unlock(&m->lock);
+	/* A process that has begun with MPI ends with it: what is left is its exit's. */
+	if (r < 0)
+		return r;
+	*ret = &m->base;
+	return 0;
+}

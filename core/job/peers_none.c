@@ -1,0 +1,14 @@
+/*
+ * peers_none.c - what stands in for peers_mpi.c in a program that has no MPI.
+ */
+#include "core/job/peers.h"
+
+bool peers_mpi_is_there(void)
+{
+	return false;
+}
+
+int peers_mpi_open(const char *name, struct peers **ret)
+{
+	return fail(-EOPNOTSUPP, "this pytreefs was built without MPI");
+}

@@ -1,0 +1,303 @@
+/*
+ * access.c - modes of several files put together, and the user on whose behalf a thread works.
+ */
+#include "core/step/access.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/step/step_name.h"
+
+#define GROUPS_MAX 65536
+
+/* ---- ids that this user namespace does not know ---- */
+
+/* The ranges of a map of ids: "inside outside count" on each line. */
+struct id_map {
+	struct {
+		unsigned first, n;
+	} range[340];			/* as many as the kernel takes */
+	size_t n;
+	bool known;
+};
+
+static struct id_map uids, gids;
+
+static void read_map(const char *path, struct id_map *m)
+{
+	FILE *f = fopen(path, "re");
+	unsigned inside, outside, n;
+
+	while (f && m->n < ARRAY_LEN(m->range) && fscanf(f, "%u %u %u", &inside, &outside, &n) == 3) {
+		m->range[m->n].first = inside;
+		m->range[m->n++].n = n;
+	}
+	m->known = m->n > 0;
+	if (f)
+		fclose(f);
+}
+
+static void read_maps(void)
+{
+	read_map("/proc/self/uid_map", &uids);
+	read_map("/proc/self/gid_map", &gids);
+}
+
+static bool is_mapped(const struct id_map *m, unsigned id)
+{
+	for (size_t i = 0; i < m->n; i++)
+		if (id - m->range[i].first < m->range[i].n)
+			return true;
+	return !m->known;
+}
+
+static void make_known(struct access *a)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, read_maps);
+	/* The kernel lets nobody write where it does not know the group, and gives no reason. */
+	if (!is_mapped(&gids, a->gid)) {
+		a->gid = getegid();
+		a->mode = (a->mode & ~070u) | ((a->mode & 07) << 3);
+	}
+	if (!is_mapped(&uids, a->uid)) {
+		unsigned as = a->gid == getegid() ? a->mode >> 3 & 07 : a->mode & 07;
+
+		a->uid = geteuid();
+		a->mode = (a->mode & ~0700u) | as << 6;
+	}
+}
+
+/* ---- one file ---- */
+
+static int of_stat(int r, const struct stat *st, unsigned group, unsigned other, struct access *ret)
+{
+	if (r < 0)
+		return r;
+	*ret = (struct access){ st->st_uid, st->st_gid, (st->st_mode & 0700) | group << 3 | other };
+	make_known(ret);
+	return 0;
+}
+
+int access_of(struct io_dir *dir, const char *rel, struct access *ret)
+{
+	unsigned group, other;
+	struct stat st;
+	int r = io_stat_acl(dir, rel, &st, &group, &other);
+
+	return of_stat(r, &st, group, other, ret);
+}
+
+int access_of_dir(struct io_dir *dir, struct access *ret)
+{
+	return access_of(dir, ".", ret);
+}
+
+void access_readers(struct access *a, bool is_dir)
+{
+	mode_t may = a->mode & 0444;
+
+	if (is_dir)
+		may &= (a->mode & 0111) << 2;
+	a->mode = may | may >> 2;
+}
+
+/* ---- several ---- */
+
+static bool is_for_all(const struct access *a)
+{
+	return (a->mode & 0444) == 0444;
+}
+
+void access_both(struct access *a, const struct access *b)
+{
+	unsigned owner = a->mode >> 6 & 7, group = a->mode >> 3 & 7, other = a->mode & 7;
+	unsigned b_owner = b->mode >> 6 & 7, b_group = b->mode >> 3 & 7, b_other = b->mode & 7;
+
+	if (is_for_all(b))
+		return;
+	if (is_for_all(a)) {
+		*a = *b;
+		return;
+	}
+	/* Where one's owner or group is not the other's, each of its classes may be any class of the other. */
+	if (a->uid == b->uid) {
+		owner &= b_owner;
+	} else {
+		owner &= b_group & b_other;
+		group &= b_owner;
+		other &= b_owner;
+	}
+	if (a->gid == b->gid) {
+		group &= b_group;
+		other &= b_other;
+	} else {
+		group &= b_group & b_other;
+		other &= b_group & b_other;
+	}
+	a->mode = owner << 6 | group << 3 | other;
+}
+
+struct below {
+	struct io_dir *dir;
+	const char *rel;
+	bool deep;
+	unsigned depth;
+	struct access *a;
+};
+
+static int add_one(struct io_dir *dir, const char *rel, bool is_dir, struct access *a)
+{
+	struct access b;
+	int r = access_of(dir, rel, &b);
+
+	if (r == -ENOENT || r == -ENOTDIR || r == -EUCLEAN) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	access_readers(&b, is_dir);
+	access_both(a, &b);
+	return 1;
+}
+
+/* What reading a checkpoint looks at. */
+static bool counts(const char *name)
+{
+	return (name[0] != '.' || name[1] == 'z') && !step_name_is_tmp(span_str(name));
+}
+
+static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned depth, struct access *a);
+
+static int add_entry(void *arg, const char *name, unsigned char type)
+{
+	struct below *b = arg;
+	auto_free char *path = NULL;
+	struct stat st;
+	int r;
+
+	if (!counts(name) || (type == DT_DIR && !b->deep))
+		return 0;
+	path = strcmp(b->rel, ".") ? str_fmt("%s/%s", b->rel, name) : strdup(name);
+	if (!path)
+		return fail(-ENOMEM, "cannot look at '%s'", name);
+	/* Links count as what they lead to. */
+	if (type != DT_DIR && type != DT_REG) {
+		r = io_stat(b->dir, path, &st);
+		type = r >= 0 && S_ISDIR(st.st_mode) ? DT_DIR : DT_REG;
+		err_clear();
+		if (r < 0 || (type == DT_DIR && !b->deep))
+			return 0;
+	}
+	r = add_one(b->dir, path, type == DT_DIR, b->a);
+	return r <= 0 || type != DT_DIR || b->depth == LIMIT_TREE_DEPTH ? MIN(r, 0) :
+	       look_in(b->dir, path, true, b->depth + 1, b->a);
+}
+
+static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned depth, struct access *a)
+{
+	struct below b = { dir, rel, deep, depth, a };
+	int r = io_list(dir, rel, add_entry, &b);
+
+	/* Gone meanwhile; and what this process may not list, nobody reads through it. */
+	if (r == -ENOENT || r == -EACCES || r == -ENOTDIR) {
+		err_clear();
+		return 0;
+	}
+	return MIN(r, 0);
+}
+
+int access_below(struct io_dir *dir, const char *rel, bool deep, struct access *a)
+{
+	struct stat st;
+	int r = io_stat(dir, rel, &st);
+
+	if (r >= 0)
+		r = add_one(dir, rel, S_ISDIR(st.st_mode), a);
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r > 0 && S_ISDIR(st.st_mode) ? look_in(dir, rel, deep, 0, a) : MIN(r, 0);
+}
+
+int access_of_all(struct io_dir *dir, const char *rel, struct access *ret)
+{
+	struct access a;
+	struct stat st;
+	int r = io_stat(dir, rel, &st);
+
+	if (r >= 0)
+		r = access_of(dir, rel, &a);
+	if (r < 0)
+		return r;
+	access_readers(&a, S_ISDIR(st.st_mode));
+	if (S_ISDIR(st.st_mode))
+		r = look_in(dir, rel, true, 0, &a);
+	if (r >= 0)
+		*ret = a;
+	return r;
+}
+
+int access_on_the_way(struct io_dir *dir, const char *rel, struct access *a)
+{
+	int r = 0;
+
+	for (const char *at = rel; (at = strchr(at, '/')) && r >= 0; at++) {
+		auto_free char *parent = span_dup_str(span_of(rel, (size_t)(at - rel)));
+
+		r = parent ? add_one(dir, parent, true, a) : fail(-ENOMEM, "cannot look at '%s'", rel);
+	}
+	return MIN(r, 0);
+}
+
+/* ---- the user ---- */
+
+static _Thread_local const struct user *now;
+
+void user_set(const struct user *u)
+{
+	now = u;
+}
+
+const struct user *user_now(void)
+{
+	return now;
+}
+
+bool user_is_other(void)
+{
+	return now && now->uid != 0 && now->uid != geteuid();
+}
+
+static bool is_in_group(const struct user *u, gid_t gid)
+{
+	auto_free gid_t *list = NULL;
+	int n;
+
+	if (u->gid == gid)
+		return true;
+	n = u->groups ? u->groups(u->arg, 0, NULL) : 0;
+	if (n <= 0 || n > GROUPS_MAX || !(list = calloc((size_t)n, sizeof(*list))))
+		return false;
+	n = MIN(n, u->groups(u->arg, n, list));
+	for (int i = 0; i < n; i++)
+		if (list[i] == gid)
+			return true;
+	return false;
+}
+
+bool user_may(const struct access *a, unsigned want)
+{
+	unsigned has;
+
+	if (!user_is_other())
+		return true;
+	has = a->uid == now->uid ? a->mode >> 6 : is_in_group(now, a->gid) ? a->mode >> 3 : a->mode;
+	return (has & want) == want;
+}

@@ -1,0 +1,126 @@
+/*
+ * item_access.c - who may read an item: whom its directory and all files that hold its values let in.
+ *
+ * Looked at again while somebody asks, since modes change: the directory twice in a second, the files
+ * no more often than their number allows (access_fresh_ns()).
+ */
+#include <dirent.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/step/item.h"
+
+struct item_look {
+	struct item *item;
+	struct access *a;
+	bool has_leaf_dirs;
+};
+
+/* A flax checkpoint: a file in a directory that is not its own. */
+static bool is_file_item(const struct item *item)
+{
+	return item->is_file;
+}
+
+/* Directories of the item that hold something of every leaf. */
+static int add_directory(void *arg, const char *name, unsigned char type)
+{
+	struct item_look *l = arg;
+	bool is_data = !strcmp(name, "array_metadatas") || !strncmp(name, "ocdbt.process_", 14) ||
+		       (l->item->is_ocdbt && !strcmp(name, "d"));
+
+	if (type == DT_REG)
+		return 0;
+	l->has_leaf_dirs |= !is_data;
+	return is_data ? access_below(l->item->dir, name, true, l->a) : 0;
+}
+
+static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_dirs)
+{
+	struct item_look l = { item, ret, false };
+	int r;
+
+	*ret_leaf_dirs = false;
+	*ret = (struct access){ .uid = geteuid(), .gid = getegid(), .mode = 0777 };
+	if (is_file_item(item))
+		return 0;
+	r = access_below(item->dir, ".", false, ret);
+	if (r >= 0)
+		r = io_list(item->dir, ".", add_directory, &l);
+	*ret_leaf_dirs = l.has_leaf_dirs;
+	return r;
+}
+
+static int look_at_top(struct item *item, struct access *ret)
+{
+	return is_file_item(item) ? access_of(item->ckpt->source, item->path, ret) : access_of_dir(item->dir, ret);
+}
+
+int item_access(struct item *item, struct access *ret)
+{
+	struct item_access_memo m;
+	int64_t now = clock_ns();
+	int r = 0;
+
+	pthread_mutex_lock(&item->access_lock);
+	m = item->access;
+	pthread_mutex_unlock(&item->access_lock);
+	if (!m.top_at || now - m.top_at > ACCESS_FRESH_NS) {
+		r = look_at_top(item, &m.top);
+		m.top_at = now;
+	}
+	if (r >= 0 && (!m.files_at || now - m.files_at > access_fresh_ns(m.files_took))) {
+		r = look_at_files(item, &m.files, &m.has_leaf_dirs);
+		m.files_at = clock_ns();
+		m.files_took = m.files_at - now;
+	}
+	if (r < 0)
+		return err_at(r, "item '%s'", item->path);
+	/* Two threads may both look; they find the same. */
+	pthread_mutex_lock(&item->access_lock);
+	item->access = m;
+	pthread_mutex_unlock(&item->access_lock);
+	*ret = m.top;
+	access_readers(ret, !is_file_item(item));
+	access_both(ret, &m.files);
+	/* Who may delete in it: where the owner is not another one's. */
+	if (ret->uid == m.top.uid && ret->gid == m.top.gid)
+		ret->mode |= m.top.mode & 0222;
+	return 0;
+}
+
+int item_access_leaf(struct item *item, const struct tree_node *leaf, struct access *a)
+{
+	auto_free char *dir = NULL;
+	bool has_dirs;
+	int r;
+
+	/* Most databases have all their leaves, and none lies in a directory of its own. */
+	pthread_mutex_lock(&item->access_lock);
+	has_dirs = item->access.has_leaf_dirs || !item->access.files_at;
+	pthread_mutex_unlock(&item->access_lock);
+	if (!has_dirs || is_file_item(item) || leaf->value != TREE_VALUE_STORED || !leaf->param.n)
+		return 0;
+	dir = span_dup_str(leaf->param);
+	if (!dir)
+		return fail(-ENOMEM, "cannot look at leaf '%.*s'", SPAN_ARG(leaf->param));
+	/* In a database it has no directory; what is not a path is not one on the disk. */
+	r = io_path_check(leaf->param, "leaf");
+	if (r >= 0)
+		r = access_below(item->dir, dir, true, a);
+	if (r == -EUCLEAN || r == -ENAMETOOLONG || r == -ENOTDIR) {
+		err_clear();
+		return 0;
+	}
+	return r;
+}
+
+int item_access_leaves(struct item *item, const struct tree_node *top, uint32_t end, struct access *ret)
+{
+	int r = item_access(item, ret);
+
+	for (uint32_t i = top->id; i < end && r >= 0; i++)
+		if (item->tree->nodes[i]->kind == TREE_LEAF)
+			r = item_access_leaf(item, item->tree->nodes[i], ret);
+	return r;
+}

@@ -1,0 +1,275 @@
+/*
+ * item_safetensors.c - a safetensors file, or a directory of shards, as an item: for tools that compare and count.
+ *
+ * Each tensor is an array of one raw chunk, which lies in the file; so all above reads it as any other
+ * array, and nothing is copied. Names are split at dots, as those of arrays without `_METADATA`.
+ */
+#include <fcntl.h>
+
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "core/step/item_impl.h"
+#include "core/tree/safetensors_header.h"
+
+#define INDEX_NAME "model.safetensors.index.json"
+
+struct shard {
+	char *name;
+	struct io_file *file;
+	struct safetensors header;
+};
+
+struct shards {
+	struct shard *shard;
+	size_t n, cap;
+};
+
+static void shards_release(struct shards *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		free(s->shard[i].name);
+		io_file_unref(s->shard[i].file);
+		safetensors_release(&s->shard[i].header);
+	}
+	free(s->shard);
+}
+#define auto_shards __attribute__((cleanup(shards_release))) struct shards
+
+/* ---- which files ---- */
+
+static int add_shard(struct shards *s, struct span name)
+{
+	struct shard *more;
+
+	for (size_t i = 0; i < s->n; i++)
+		if (span_eq(span_str(s->shard[i].name), name))
+			return 0;
+	if (s->n == s->cap) {
+		size_t cap = s->cap ? 2 * s->cap : 16;
+
+		more = reallocarray(s->shard, cap, sizeof(*more));
+		if (!more)
+			return fail(-ENOMEM, "cannot list %zu safetensors files", cap);
+		s->shard = more;
+		s->cap = cap;
+	}
+	s->shard[s->n] = (struct shard){ .name = span_dup_str(name) };
+	if (!s->shard[s->n].name)
+		return fail(-ENOMEM, "cannot list '%.*s'", SPAN_ARG(name));
+	s->n++;
+	return 0;
+}
+
+static int add_listed(void *arg, const char *name, unsigned char type)
+{
+	if (name[0] == '.' || !span_ends(span_str(name), span_str(".safetensors")))
+		return 0;
+	return add_shard(arg, span_str(name));
+}
+
+static int by_file_name(const void *a, const void *b)
+{
+	return strcmp(((const struct shard *)a)->name, ((const struct shard *)b)->name);
+}
+
+static int list_shards(struct item *item, struct shards *s)
+{
+	int r = io_list(item->dir, ".", add_listed, s);
+
+	if (r >= 0 && s->n == 0)
+		r = fail(-EINVAL, "'%s' has no .safetensors files", item->path);
+	if (r >= 0)
+		qsort(s->shard, s->n, sizeof(*s->shard), by_file_name);
+	return r;
+}
+
+/* ---- headers ---- */
+
+static int read_header(struct shard *s)
+{
+	auto_buf head = { 0 };
+	uint8_t length[8];
+	uint64_t n;
+	int r;
+
+	if (s->file->size < sizeof(length))
+		return fail(-EUCLEAN, "it has %llu bytes, a safetensors file has at least 8",
+			    (unsigned long long)s->file->size);
+	r = io_read_exact(s->file, length, sizeof(length), 0);
+	if (r < 0)
+		return r;
+	n = get_u64le(length);
+	if (n > SAFETENSORS_HEADER_MAX || n > s->file->size - sizeof(length))
+		return fail(-EUCLEAN, "a header of %llu bytes in a file of %llu", (unsigned long long)n,
+			    (unsigned long long)s->file->size);
+	r = buf_reserve(&head, n + sizeof(length));
+	if (r >= 0)
+		r = io_read_exact(s->file, head.p, n + sizeof(length), 0);
+	if (r < 0)
+		return r;
+	head.n = n + sizeof(length);
+	r = safetensors_parse(buf_span(&head), &s->header);
+	if (r < 0)
+		return r;
+	if (r == 0)
+		return fail(-EUCLEAN, "its header is cut off");
+	if (s->header.data + s->header.bytes != s->file->size)
+		return fail(-EUCLEAN, "it has %llu bytes, its header says %llu", (unsigned long long)s->file->size,
+			    (unsigned long long)(s->header.data + s->header.bytes));
+	return 0;
+}
+
+static int open_shard(struct item *item, struct shard *s)
+{
+	int r = io_path_check(span_str(s->name), "safetensors file");
+
+	if (r >= 0)
+		r = io_file_open(item->dir, s->name, O_RDONLY, 0, &s->file);
+	if (r >= 0)
+		r = read_header(s);
+	return r < 0 ? err_at(r, "'%s'", s->name) : 0;
+}
+
+/* ---- all tensors, by name ---- */
+
+struct tensor {
+	const struct shard *shard;
+	const struct safetensor *t;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(((const struct tensor *)a)->t->name, ((const struct tensor *)b)->t->name);
+}
+
+static int collect(const struct shards *s, struct tensor **ret, size_t *ret_n)
+{
+	auto_free struct tensor *all = NULL;
+	size_t n = 0, at = 0;
+
+	for (size_t i = 0; i < s->n; i++)
+		n += s->shard[i].header.n;
+	if (n == 0)
+		return fail(-EUCLEAN, "'%s' holds no tensor", s->shard[0].name);
+	if (n > LIMIT_TREE_NODES)
+		return fail(-EFBIG, "%zu tensors, the limit is %d", n, LIMIT_TREE_NODES);
+	all = calloc(n, sizeof(*all));
+	if (!all)
+		return fail(-ENOMEM, "cannot list %zu tensors", n);
+	for (size_t i = 0; i < s->n; i++)
+		for (size_t k = 0; k < s->shard[i].header.n; k++)
+			all[at++] = (struct tensor){ &s->shard[i], &s->shard[i].header.tensor[k] };
+	qsort(all, n, sizeof(*all), by_name);
+	for (size_t i = 1; i < n; i++)
+		if (span_eq(all[i - 1].t->name, all[i].t->name))
+			return fail(-EUCLEAN, "tensor '%.*s' is in '%s' and in '%s'", SPAN_ARG(all[i].t->name),
+				    all[i - 1].shard->name, all[i].shard->name);
+	*ret = take(all);
+	*ret_n = n;
+	return 0;
+}
+
+/* The index says in which file each tensor is: 1; 0 when there is none. */
+static int check_index(struct item *item, const struct tensor *all, size_t n)
+{
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	const struct json *map;
+	int r = io_read_file(item->dir, INDEX_NAME, LIMIT_JSON_BYTES, &text);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "'" INDEX_NAME "'", &doc);
+	if (r < 0)
+		return r;
+	map = json_member(doc.root, "weight_map");
+	if (!json_is(map, JSON_OBJECT))
+		return fail(-EUCLEAN, "'" INDEX_NAME "' has no weight_map");
+	for (size_t i = 0; i < map->n; i++) {
+		const struct json *m = &map->items[i];
+		const struct safetensor key = { .name = m->name };
+		const struct tensor wanted = { NULL, &key }, *t = bsearch(&wanted, all, n, sizeof(*all), by_name);
+
+		if (!json_is(m, JSON_STRING))
+			return fail(-EUCLEAN, "'" INDEX_NAME "': '%.*s' has no file", SPAN_ARG(m->name));
+		if (!t)
+			return fail(-EUCLEAN, "tensor '%.*s' is in no file, '" INDEX_NAME "' says in '%.*s'",
+				    SPAN_ARG(m->name), SPAN_ARG(m->s));
+		if (!span_eq(span_str(t->shard->name), m->s))
+			return fail(-EUCLEAN, "tensor '%.*s' is in '%s', '" INDEX_NAME "' says in '%.*s'", SPAN_ARG(m->name),
+				    t->shard->name, SPAN_ARG(m->s));
+	}
+	return 1;
+}
+
+/* ---- as a store ---- */
+
+static int put_meta(struct kv *kv, struct span prefix, const struct safetensor *t)
+{
+	uint64_t chunk[LIMIT_RANK];
+	struct zarr_create c = { .format = 2, .dtype = t->dtype, .rank = t->rank, .shape = t->shape, .chunk = chunk };
+	auto_buf key = { 0 }, text = { 0 };
+	int r = buf_add_span(&key, prefix);
+
+	for (unsigned i = 0; i < t->rank; i++)
+		chunk[i] = MAX(t->shape[i], (uint64_t)1);
+	if (r >= 0)
+		r = buf_add_str(&key, ".zarray");
+	if (r >= 0)
+		r = zarr_meta_print(&c, &text);
+	return r < 0 ? r : kv_put(kv, buf_span(&key), buf_span(&text));
+}
+
+static int put_tensor(struct kv *kv, const struct tensor *all)
+{
+	const struct safetensor *t = all->t;
+	auto_buf prefix = { 0 };
+	int r = zarr_key_prefix(t->name, &prefix);
+
+	if (r >= 0)
+		r = put_meta(kv, buf_span(&prefix), t);
+	/* One chunk: "0", "0.0", "0.0.0". */
+	if (r >= 0)
+		r = buf_add_byte(&prefix, '0');
+	for (unsigned i = 1; i < t->rank && r >= 0; i++)
+		r = buf_add_str(&prefix, ".0");
+	if (r >= 0 && t->bytes)
+		r = kv_mem_put_file(kv, buf_span(&prefix), all->shard->file, all->shard->header.data + t->begin, t->bytes);
+	return r < 0 ? err_at(r, "tensor '%.*s'", SPAN_ARG(t->name)) : 0;
+}
+
+static int make_tree(struct item *item, const struct tensor *all, size_t n)
+{
+	auto_free struct span *name = calloc(n, sizeof(*name));
+
+	if (!name)
+		return fail(-ENOMEM, "cannot list %zu tensors", n);
+	for (size_t i = 0; i < n; i++)
+		name[i] = all[i].t->name;
+	return tree_from_names(name, NULL, n, &item->tree);
+}
+
+int item_read_safetensors(struct item *item, const char *path)
+{
+	auto_shards s = { 0 };
+	auto_free struct tensor *all = NULL;
+	size_t n = 0;
+	int r = io_dir_sub(item->ckpt->source, ".", &item->dir);
+
+	if (r >= 0)
+		r = kv_mem_new(item->ckpt->io, &item->kv);
+	if (r >= 0)
+		r = item->is_file ? add_shard(&s, span_str(path)) : list_shards(item, &s);
+	for (size_t i = 0; i < s.n && r >= 0; i++)
+		r = open_shard(item, &s.shard[i]);
+	if (r >= 0)
+		r = collect(&s, &all, &n);
+	if (r >= 0 && !item->is_file)
+		r = check_index(item, all, n);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = put_tensor(item->kv, &all[i]);
+	return r < 0 ? r : make_tree(item, all, n);
+}

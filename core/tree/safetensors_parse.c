@@ -1,0 +1,205 @@
+/*
+ * safetensors_parse.c - reading the header: a length, a JSON object, and tensors that must tile the data.
+ */
+#include "core/tree/safetensors_header.h"
+
+#include "core/base/err.h"
+#include "core/base/json_pull.h"
+#include "core/base/wire.h"
+
+struct parsing {
+	struct json_pull pull;
+	struct safetensors st;
+	size_t cap;
+};
+
+static int add_tensor(struct parsing *p, struct safetensor **ret)
+{
+	if (p->st.n == LIMIT_TREE_NODES)
+		return fail(-EFBIG, "more than %d tensors", LIMIT_TREE_NODES);
+	if (p->st.n == p->cap) {
+		size_t cap = p->cap ? 2 * p->cap : 64;
+		struct safetensor *more = reallocarray(p->st.tensor, cap, sizeof(*more));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot read a header of %zu tensors", cap);
+		p->st.tensor = more;
+		p->cap = cap;
+	}
+	*ret = &p->st.tensor[p->st.n];
+	**ret = (struct safetensor){ 0 };
+	return 0;
+}
+
+/* A list of non-negative integers, at most max of them. */
+static int take_numbers(struct parsing *p, uint64_t *out, unsigned max, unsigned *ret_n)
+{
+	int r = json_pull_enter(&p->pull, JSON_ARRAY);
+
+	*ret_n = 0;
+	while (r >= 0 && (r = json_pull_next(&p->pull, NULL)) > 0) {
+		int64_t v;
+
+		r = json_pull_int(&p->pull, &v);
+		if (r >= 0 && (v < 0 || *ret_n == max))
+			r = fail(-EUCLEAN, "safetensors header: a list of sizes is negative or too long");
+		if (r >= 0)
+			out[(*ret_n)++] = (uint64_t)v;
+	}
+	return r;
+}
+
+static int take_shape(struct parsing *p, struct safetensor *t)
+{
+	uint64_t shape[LIMIT_RANK];
+	int r = take_numbers(p, shape, LIMIT_RANK, &t->rank);
+
+	if (r >= 0)
+		t->shape = (const uint64_t *)(void *)arena_dup(&p->st.arena,
+							      span_of(shape, t->rank * sizeof(*shape)));
+	return r >= 0 && !t->shape ? -ENOMEM : r;
+}
+
+static int take_tensor(struct parsing *p, struct span name)
+{
+	struct safetensor *t = NULL;
+	uint64_t offsets[2] = { 0 }, bytes;
+	unsigned n, seen = 0;
+	struct span member, dtype;
+	int r = add_tensor(p, &t);
+
+	if (r < 0)
+		return r;
+	t->name = span_of(arena_dup(&p->st.arena, name), name.n);
+	r = t->name.p ? json_pull_enter(&p->pull, JSON_OBJECT) : -ENOMEM;
+	while (r >= 0 && (r = json_pull_next(&p->pull, &member)) > 0) {
+		unsigned bit = span_eq(member, span_str("dtype"))	   ? 1 :
+			       span_eq(member, span_str("shape"))	   ? 2 :
+			       span_eq(member, span_str("data_offsets")) ? 4 :
+									   0;
+		if (seen & bit)
+			return fail(-EUCLEAN, "tensor '%.*s': a member twice", SPAN_ARG(t->name));
+		seen |= bit;
+		if (bit == 1) {
+			r = json_pull_str(&p->pull, &dtype);
+			if (r >= 0) {
+				t->dtype = dtype_by_safetensors(dtype);
+				if (t->dtype == DTYPE_UNKNOWN)
+					return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'", SPAN_ARG(t->name),
+						    SPAN_ARG(dtype));
+			}
+		} else if (bit == 2) {
+			r = take_shape(p, t);
+		} else if (bit == 4) {
+			r = take_numbers(p, offsets, 2, &n);
+			if (r >= 0 && n != 2)
+				r = fail(-EUCLEAN, "tensor '%.*s': data_offsets", SPAN_ARG(t->name));
+		} else {
+			r = json_pull_skip(&p->pull);
+		}
+	}
+	if (r < 0)
+		return r;
+	if (seen != 7)
+		return fail(-EUCLEAN, "tensor '%.*s' lacks dtype, shape or data_offsets", SPAN_ARG(t->name));
+	bytes = dtype_info(t->dtype)->size;
+	for (unsigned i = 0; i < t->rank; i++)
+		if (!mul_fits(bytes, t->shape[i], &bytes))
+			return fail(-EUCLEAN, "tensor '%.*s': the shape overflows", SPAN_ARG(t->name));
+	if (offsets[1] < offsets[0] || offsets[1] - offsets[0] != bytes)
+		return fail(-EUCLEAN, "tensor '%.*s': %llu bytes by its offsets, %llu by its shape", SPAN_ARG(t->name),
+			    (unsigned long long)(offsets[1] - offsets[0]), (unsigned long long)bytes);
+	t->begin = offsets[0];
+	t->bytes = bytes;
+	p->st.n++;
+	return 0;
+}
+
+static int take_metadata(struct parsing *p)
+{
+	auto_buf text = { 0 };
+	int r;
+
+	if (p->st.metadata)
+		return fail(-EUCLEAN, "safetensors header: __metadata__ twice");
+	r = json_pull_respell(&p->pull, &text);
+	if (r < 0 || (text.n && text.p[0] != '{'))
+		return r;
+	p->st.metadata = (const char *)arena_dup(&p->st.arena, buf_span(&text));
+	return p->st.metadata ? 0 : -ENOMEM;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct safetensor *x = a, *y = b;
+
+	if (x->begin != y->begin)
+		return (x->begin > y->begin) - (x->begin < y->begin);
+	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
+}
+
+/* Tensors must lie one after the other without gap or overlap, and have different names. */
+static int check_tiling(struct safetensors *st)
+{
+	if (st->n)
+		qsort(st->tensor, st->n, sizeof(*st->tensor), by_name);
+	for (size_t i = 1; i < st->n; i++)
+		if (span_eq(st->tensor[i - 1].name, st->tensor[i].name))
+			return fail(-EUCLEAN, "tensor '%.*s' is there twice", SPAN_ARG(st->tensor[i].name));
+	if (st->n)
+		qsort(st->tensor, st->n, sizeof(*st->tensor), by_place);
+	for (size_t i = 0; i < st->n; i++) {
+		if (st->tensor[i].begin != st->bytes)
+			return fail(-EUCLEAN, "tensor '%.*s' begins at byte %llu of the data, %llu was expected",
+				    SPAN_ARG(st->tensor[i].name), (unsigned long long)st->tensor[i].begin,
+				    (unsigned long long)st->bytes);
+		if (!add_fits(st->bytes, st->tensor[i].bytes, &st->bytes))
+			return fail(-EUCLEAN, "safetensors header: sizes overflow");
+	}
+	return 0;
+}
+
+int safetensors_parse(struct span head, struct safetensors *ret)
+{
+	struct parsing p = { 0 };
+	struct span name;
+	uint64_t n;
+	int r;
+
+	if (head.n < 8)
+		return 0;
+	n = get_u64le(head.p);
+	if (n > SAFETENSORS_HEADER_MAX)
+		return fail(-EFBIG, "safetensors header of %llu bytes, the limit is %d", (unsigned long long)n,
+			    SAFETENSORS_HEADER_MAX);
+	if (head.n - 8 < n)
+		return 0;
+	json_pull_init(&p.pull, span_of(head.p + 8, n), "safetensors header");
+	r = json_pull_enter(&p.pull, JSON_OBJECT);
+	while (r >= 0 && (r = json_pull_next(&p.pull, &name)) > 0)
+		r = span_eq(name, span_str("__metadata__")) ? take_metadata(&p) : take_tensor(&p, name);
+	if (r >= 0)
+		r = json_pull_end(&p.pull);
+	json_pull_release(&p.pull);
+	if (r >= 0)
+		r = check_tiling(&p.st);
+	if (r < 0) {
+		safetensors_release(&p.st);
+		return r;
+	}
+	p.st.data = 8 + n;
+	*ret = p.st;
+	return 1;
+}
+
+void safetensors_release(struct safetensors *st)
+{
+	free(st->tensor);
+	arena_release(&st->arena);
+	*st = (struct safetensors){ 0 };
+}

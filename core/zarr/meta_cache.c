@@ -1,0 +1,107 @@
+/*
+ * meta_cache.c - a short list of parsed documents, the oldest given up first.
+ *
+ * What a document means is in zarr_meta.c; here only equal bytes are equal.
+ */
+#include "core/zarr/meta_cache.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "core/base/err.h"
+
+#define MEMO_DOCS 16
+#define MEMO_BYTES 4096			/* longer documents are rare, and not remembered */
+
+struct meta_cache {
+	pthread_mutex_t lock;		/* protects all below */
+	struct meta_shared *doc[MEMO_DOCS];	/* a reference each */
+	unsigned next;			/* to be replaced */
+};
+
+int meta_cache_new(struct meta_cache **ret)
+{
+	struct meta_cache *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return fail(-ENOMEM, "cannot allocate a memo of metadata");
+	pthread_mutex_init(&m->lock, NULL);
+	*ret = m;
+	return 0;
+}
+
+void meta_cache_free(struct meta_cache *m)
+{
+	if (!m)
+		return;
+	for (unsigned i = 0; i < MEMO_DOCS; i++)
+		meta_shared_unref(m->doc[i]);
+	pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+void meta_shared_unref(struct meta_shared *s)
+{
+	if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	zarr_meta_release(&s->meta);
+	free(s->text);
+	free(s);
+}
+
+static struct meta_shared *find(struct meta_cache *m, struct span json)
+{
+	struct meta_shared *s = NULL;
+
+	pthread_mutex_lock(&m->lock);
+	for (unsigned i = 0; i < MEMO_DOCS && !s; i++)
+		if (m->doc[i] && m->doc[i]->n == json.n && !memcmp(m->doc[i]->text, json.p, json.n))
+			s = m->doc[i];
+	if (s)
+		atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	pthread_mutex_unlock(&m->lock);
+	return s;
+}
+
+/* A document that cannot be remembered is parsed again: no failure. */
+static void remember(struct meta_cache *m, struct span json, struct meta_shared *s)
+{
+	struct meta_shared *out;
+
+	s->text = malloc(json.n);
+	if (!s->text)
+		return;
+	memcpy(s->text, json.p, json.n);
+	s->n = json.n;
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	pthread_mutex_lock(&m->lock);
+	out = m->doc[m->next];
+	m->doc[m->next] = s;
+	m->next = (m->next + 1) % MEMO_DOCS;
+	pthread_mutex_unlock(&m->lock);
+	meta_shared_unref(out);
+}
+
+int meta_cache_parse(struct meta_cache *m, struct span json, const char *what, struct meta_shared **ret)
+{
+	auto_of(meta_shared) struct meta_shared *s = NULL;
+	bool small = m && json.n > 0 && json.n <= MEMO_BYTES;
+	int r;
+
+	s = small ? find(m, json) : NULL;
+	if (s) {
+		*ret = take(s);
+		return 0;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return fail(-ENOMEM, "cannot parse '%s'", what);
+	atomic_init(&s->refs, 1);
+	r = zarr_meta_parse(json, what, &s->meta);
+	if (r < 0)
+		return r;
+	if (small)
+		remember(m, json, s);
+	*ret = take(s);
+	return 0;
+}

@@ -1,0 +1,80 @@
+/*
+ * zarr_sums.c - which stored bytes of an array a checksum covers, told by heads and trailers alone.
+ *
+ * Whether the checksums are right is found by reading: chunk.c, stream.c.
+ */
+#include "core/base/err.h"
+#include "core/zarr/chunk.h"
+
+int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
+{
+	size_t n = (size_t)MIN(c->len, (uint64_t)CODEC_HEAD_BYTES);
+	uint8_t head[CODEC_HEAD_BYTES];
+	int r = 0;
+
+	if (c->loc.where == KV_INLINE) {
+		memcpy(head, c->loc.bytes.p + c->off, n);
+	} else {
+		r = chunk_is_all(c) ? kv_loc_has_sum(&c->loc) : 0;
+		if (r == 0)
+			r = io_read_exact(c->loc.file, head, n, c->loc.off + c->off);
+		else
+			return r;
+	}
+	if (r < 0)
+		return r;
+	return (c->loc.where == KV_INLINE && has_nodes) || codec_is_summed(&z->leaf->codecs, span_of(head, n));
+}
+
+#define LOOKED_AT 256		/* a head is a read of its own: so many of an array, then fewer and fewer */
+
+struct summing {
+	struct zarr *z;
+	bool has_nodes;
+	uint64_t n;			/* stored objects so far */
+	bool is_summed;			/* the last one that was looked at */
+	uint64_t unsummed;
+};
+
+/* Each of the first ones, then those whose number is a power of two. */
+static bool is_looked_at(uint64_t number)
+{
+	return number < LOOKED_AT || (number & (number - 1)) == 0;
+}
+
+/* One stored object, by its first chunk: all of it came from one writer. */
+static int add_object(void *arg, struct span key, uint64_t len)
+{
+	struct summing *s = arg;
+	struct chunk c = { 0 };
+	int r;
+
+	if (!zarr_chunk_key_parse(&s->z->meta, span_from(key, s->z->prefix_len), c.index))
+		return 0;
+	if (!is_looked_at(s->n++)) {
+		s->unsummed += s->is_summed ? 0 : len;
+		return 0;
+	}
+	for (unsigned i = 0; i < s->z->meta.rank; i++)
+		c.index[i] *= s->z->meta.chunk[i] / s->z->leaf_chunk[i];
+	r = chunk_locate(s->z, &c, 1);
+	if (r < 0)
+		return r;
+	r = c.loc.where == KV_ABSENT ? 0 : chunk_is_summed(s->z, &c, s->has_nodes);
+	kv_loc_release(&c.loc);
+	s->is_summed = r != 0;
+	if (r == 0)
+		s->unsummed += len;
+	return MIN(r, 0);
+}
+
+int zarr_unsummed(struct zarr *z, bool has_nodes, uint64_t *ret)
+{
+	struct summing s = { .z = z, .has_nodes = has_nodes };
+	int r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_object, &s);
+
+	if (r < 0)
+		return r;
+	*ret = s.unsummed;
+	return 0;
+}

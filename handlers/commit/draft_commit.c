@@ -1,0 +1,451 @@
+/*
+ * draft_commit.c - names and contents of a draft -> struct commit, and what comes before and after it.
+ *
+ * Invariants: until the commit's rename nothing is taken away that the draft needs
+ * to be committed again.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/step_meta.h"
+#include "core/step/step_name.h"
+#include "handlers/commit/draft_items.h"
+#include "handlers/commit/draft_verify.h"
+#include "handlers/commit/on_commit.h"
+#include "handlers/plan/copy_hints.h"
+
+#define CLOSE_PATIENCE_MS 2000		/* a closed file's release may come after the rename */
+
+struct sealing {
+	struct draft *d;
+	struct sealing_item *item;
+	struct commit_item *commit_item;
+	size_t n;
+	struct buf custom;
+};
+
+static void sealing_release(struct sealing *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		sealing_item_release(&s->item[i]);
+	buf_release(&s->custom);
+	free(s->item);
+	free(s->commit_item);
+}
+
+/* ---- the whole draft ---- */
+
+/* An item, or the two inside of it. */
+static int plan_item(struct sealing *s, struct draft_node *node)
+{
+	struct draft_node *part[2] = { draft_node_ref(node), NULL }, *inner[2];
+	int r = draft_nested(node, inner);
+
+	if (r > 0) {
+		draft_node_unref(node);
+		memcpy(part, inner, sizeof(part));
+		if (s->d->env->joint)
+			r = fail(-EOPNOTSUPP, "the ranks of a job do not write items inside an item");
+	}
+	for (size_t i = 0; i < ARRAY_LEN(part) && part[i] && r >= 0; i++) {
+		r = plan_new(part[i], true, &s->item[s->n].plan);
+		s->n += r >= 0;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(part); i++)
+		if (part[i])
+			draft_node_unref(part[i]);
+	return r < 0 ? err_at(r, "item '%s'", node->name) : 0;
+}
+
+static int plan_items(struct sealing *s)
+{
+	struct draft *d = s->d;
+	struct draft_node **child = NULL;
+	size_t n = 1;
+	int r = d->is_item ? 0 : draft_children(d->root, &child, &n);
+
+	if (r < 0)
+		return r;
+	s->item = calloc(2 * n + 1, sizeof(*s->item));
+	s->commit_item = calloc(2 * n + 1, sizeof(*s->commit_item));
+	if (!s->item || !s->commit_item)
+		r = fail(-ENOMEM, "cannot commit %zu items", n);
+	for (size_t i = 0; i < n; i++) {
+		struct draft_node *node = child ? child[i] : d->root;
+
+		/* Of an item that ranks share, which is the draft itself, one has nothing. */
+		if (!child && d->env->joint && !joint_is_primary(d->env->joint) && !node->n_children)
+			continue;
+		if (r >= 0 && strcmp(node->name, "_CHECKPOINT_METADATA"))
+			r = plan_item(s, node);
+		if (child)
+			draft_node_unref(node);
+	}
+	free(child);
+	for (size_t i = 1; i < s->n && r >= 0; i++)
+		for (size_t k = 0; k < i; k++)
+			if (!strcmp(s->item[i].plan->name, s->item[k].plan->name))
+				r = fail(-EINVAL, "'%s' and '%s' are the same item", s->item[k].plan->item->name,
+					 s->item[i].plan->item->name);
+	if (r >= 0 && s->n == 0 && !d->env->joint)
+		r = fail(-EINVAL, "draft '%s' is empty", d->name);
+	return r;
+}
+
+static int custom_metadata(struct sealing *s)
+{
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	int r = draft_get_xattr(s->d->root, "custom_metadata", &text);
+
+	if (r == -ENODATA || s->d->is_item) {
+		err_clear();
+		return s->d->is_item ? 0 : copy_hint_custom(s->d->root, &s->custom);
+	}
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "custom metadata", &doc);
+	return r < 0 ? r : json_print(&s->custom, doc.root, JSON_PYTHON);
+}
+
+/* ---- the draft's directory ---- */
+
+static bool is_store_dir(const struct sealing *s, const char *name)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		const struct draft_node *n = plan_owner(s->item[i].plan);
+
+		if (n->item.dir && !strcmp(n->item.dir, name))
+			return true;
+	}
+	return false;
+}
+
+struct leftovers {
+	const struct sealing *s;
+	struct buf names;		/* NUL-terminated, one after the other */
+};
+
+static int add_leftover(void *arg, const char *name, unsigned char type)
+{
+	struct leftovers *l = arg;
+
+	if (!strcmp(name, DRAFT_LOCK_FILE) || is_store_dir(l->s, name))
+		return 0;
+	return buf_add(&l->names, name, strlen(name) + 1);
+}
+
+static int move_aside(struct sealing *s, struct draft_node *n)
+{
+	char temp[64];
+
+	snprintf(temp, sizeof(temp), ".pytreefs-item-%u", s->d->n_stores++);
+	return draft_move_store(s->d, &n->item, temp);
+}
+
+/* What an earlier commit that failed, or an item that was removed, left behind. */
+static int clean(struct sealing *s)
+{
+	struct io_dir *dir = s->d->dir->dir;
+	struct leftovers l = { .s = s };
+	/* The draft may be an item itself, with its arrays in it: then it is cleaned when it is sealed. */
+	bool is_store = s->d->is_item && s->d->root->item.store;
+	int r = 0;
+
+	/* What is beside the arrays of an item inside another goes. */
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		struct draft_node *n = plan_owner(s->item[i].plan);
+
+		if (n->item.dir && strchr(n->item.dir, '/'))
+			r = move_aside(s, n);
+	}
+	if (r >= 0 && !is_store)
+		r = io_list(dir, ".", add_leftover, &l);
+	for (size_t at = 0; at < l.names.n && r >= 0; at += strlen((char *)l.names.p + at) + 1)
+		r = io_remove_tree(dir, (char *)l.names.p + at);
+	buf_release(&l.names);
+	return r;
+}
+
+/* Stores get the names of their items; those that must change go out of the way of others first. */
+static int name_stores(struct sealing *s)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		struct draft_node *n = plan_owner(s->item[i].plan);
+
+		if (n->item.dir && strcmp(n->item.dir, s->item[i].plan->name) && n->item.dir[0] != '.')
+			r = move_aside(s, n);
+	}
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		struct draft_node *n = plan_owner(s->item[i].plan);
+
+		if (n->item.dir && strcmp(n->item.dir, s->item[i].plan->name))
+			r = draft_move_store(s->d, &n->item, s->item[i].plan->name);
+	}
+	return r;
+}
+
+/* ---- the commit ---- */
+
+static int verify(void *arg)
+{
+	struct sealing *s = arg;
+
+	return draft_verify(s->d, s->item, s->n);
+}
+
+static int check_final(struct draft *d, struct span final)
+{
+	struct draft_env *env = d->env;
+	auto_free char *name = span_dup_str(final);
+	struct stat st;
+	int r;
+
+	if (!name)
+		return fail(-ENOMEM, "cannot commit '%s'", d->name);
+	if (d->any_name)
+		r = 0;
+	else if (!d->is_item)
+		r = step_name_check(final);
+	else
+		r = step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) || name[0] == '.' ?
+			    fail(-EINVAL, "'%s' is not a name of an item", name) : draft_check_item_name(final);
+	if (r < 0)
+		return r == -EINVAL ? fail(-EPERM, "%s", err_text(r)) : r;
+	if (env->options->atomicity == ATOMICITY_COMMIT_FILE)
+		return strcmp(name, d->dir->final) ?
+			       fail(-EPERM, "draft '%s' is written in place and can only become '%s'", d->name, d->dir->final) : 0;
+	/* Of a shared draft the one that renames it looks. */
+	r = env->joint ? -ENOENT : io_stat(env->ckpt->source, name, &st);
+	if (r >= 0)
+		return fail(-EEXIST, "there is a '%s' already", name);
+	if (r != -ENOENT)
+		return r;
+	err_clear();
+	pthread_mutex_lock(&d->lock);
+	free(d->dir->final);
+	d->dir->final = take(name);
+	pthread_mutex_unlock(&d->lock);
+	return 0;
+}
+
+static int run_commit(struct sealing *s, int64_t deadline)
+{
+	struct draft *d = s->d;
+	const struct options *o = d->env->options;
+	struct commit c = {
+		.ckpt = d->env->ckpt, .draft = d->dir, .items = s->commit_item, .n_items = s->n, .direct = d->is_item,
+		.custom = s->custom.n ? buf_str(&s->custom) : NULL, .dir_mode = (unsigned)o->mode,
+		.atomicity = o->atomicity, .deadline_ns = deadline,
+	};
+	int r = 0;
+
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		r = sealing_item_fill(&s->item[i]);
+		if (r < 0)
+			err_at(r, "item '%s'", s->item[i].plan->name);
+	}
+	if (r >= 0)
+		r = clean(s);
+	if (r >= 0 && !d->is_item)
+		r = name_stores(s);
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		const struct sealing_item *it = &s->item[i];
+
+		s->commit_item[i] = (struct commit_item){
+			.name = span_str(it->plan->name), .handler = sealing_item_handler(it->plan),
+			.store = plan_owner(it->plan)->item.store, .leaves = it->leaf, .n_leaves = it->n_leaves,
+			.kept = it->kept, .n_kept = it->n_kept, .files = it->file, .n_files = it->n_files,
+		};
+	}
+	if (o->verify_commit) {
+		c.verify = verify;
+		c.verify_arg = s;
+	}
+	return r < 0 ? r : commit_run(&c);
+}
+
+static int64_t deadline_of(const struct draft_env *env)
+{
+	uint64_t seconds = MIN(env->options->commit_timeout, (uint64_t)1 << 32);
+
+	return seconds ? clock_ns() + (int64_t)seconds * SECOND_NS : 0;
+}
+
+/* ---- files that are still open ---- */
+
+static int check_closed(struct draft_node *dir, unsigned *patience);
+
+static int check_file_closed(struct draft_node *n, unsigned *patience)
+{
+	enum draft_open open;
+
+	while ((open = draft_file_is_open(n->file)) == DRAFT_OPEN_CLOSING && *patience > 0) {
+		const struct timespec tick = { .tv_nsec = 2000000 };
+
+		nanosleep(&tick, NULL);
+		*patience -= MIN(*patience, 2u);
+	}
+	return open == DRAFT_OPEN_CLOSED ? draft_file_check_lost(n->file) :
+					   fail(-EBUSY, "'%s' is open for writing", n->name);
+}
+
+static int check_closed(struct draft_node *dir, unsigned *patience)
+{
+	struct draft_node **child;
+	size_t n;
+	int r = draft_children(dir, &child, &n);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		if (r >= 0) {
+			r = child[i]->is_dir ? check_closed(child[i], patience) : check_file_closed(child[i], patience);
+			if (r < 0 && child[i]->is_dir)
+				err_at(r, "'%s'", child[i]->name);
+		}
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	return r;
+}
+
+static int begin(struct draft *d)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (d->life == DRAFT_COMMITTING)
+		r = fail(-EBUSY, "draft '%s' is being committed already", d->name);
+	else if (d->life == DRAFT_GONE)
+		r = -ENOENT;
+	else
+		d->life = DRAFT_COMMITTING;
+	pthread_mutex_unlock(&d->lock);
+	return r;
+}
+
+/*
+ * What is wrong with the draft's contents is ECANCELED to whoever renames it: mv(1) prints EINVAL as "cannot move to a
+ * subdirectory of itself", which is not true here, and ECANCELED as "Operation canceled", which is.
+ */
+static int not_committed(struct draft *d, int r)
+{
+	pthread_mutex_lock(&d->lock);
+	d->life = DRAFT_OPEN;
+	pthread_mutex_unlock(&d->lock);
+	if (r == -EINVAL)
+		r = fail(-ECANCELED, "%s", err_text(r));
+	return err_at(r, "draft '%s' is not committed", d->name);
+}
+
+/*
+ * Who has a file open reads on from its chunks, wherever the step is. Those of parts belong to the whole now, under
+ * other numbers or encoded anew, those in the legacy file have none, and ranks put theirs together in directories.
+ */
+static void let_readers_know(const struct sealing *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		const struct plan *p = s->item[i].plan;
+
+		for (size_t k = 0; k < p->n_leaves; k++) {
+			const struct plan_leaf *l = &p->leaf[k];
+
+			for (size_t part = 0; part < l->n_parts; part++)
+				draft_file_moved(l->part[part]->file);
+			if (!l->n_parts && l->kind == PLAN_ARRAY && (l->aggregated || (p->joint && !p->opts.ocdbt)))
+				draft_file_moved(l->source->file);
+		}
+	}
+}
+
+int draft_commit(struct draft *d, struct span final)
+{
+	struct sealing s = { .d = d };
+	int64_t deadline = deadline_of(d->env);
+	unsigned patience = CLOSE_PATIENCE_MS;
+	int r = begin(d);
+
+	if (r < 0)
+		return r;
+	trace(TRACE_STEP, "draft '%s' is to become '%.*s'", d->name, SPAN_ARG(final));
+	r = d->dir->shared ? 0 : draft_dir_check(d->dir);
+	if (r >= 0)
+		r = check_final(d, final);
+	if (r >= 0)
+		r = check_closed(d->root, &patience);
+	if (r >= 0)
+		r = draft_seal_priority(d->root, d->env->options->priority);
+	if (r >= 0)
+		r = plan_items(&s);
+	if (r >= 0)
+		draft_report_rules(d, s.item, s.n);
+	if (r >= 0)
+		r = custom_metadata(&s);
+	if (d->env->joint)
+		r = d->env->collective(d, s.item, s.n, d->dir->final, s.custom.n ? buf_span(&s.custom) : span_of(NULL, 0), r,
+				       deadline);
+	else if (r >= 0)
+		r = run_commit(&s, deadline);
+	if (r >= 0)
+		let_readers_know(&s);
+	sealing_release(&s);
+	if (r < 0)
+		return not_committed(d, r);
+	log_info("draft '%s' became '%s'", d->name, d->dir->final);
+	draft_end(d);
+	/* Of a job the primary runs it. */
+	if (!d->env->joint || joint_is_primary(d->env->joint))
+		on_commit_run(d->env, d->dir->final);
+	return 0;
+}
+
+/* ---- what the step's metadata would say now ---- */
+
+int draft_checkpoint_metadata(struct draft *d, struct buf *ret)
+{
+	struct draft_node **child;
+	struct step_meta m = { .kind = STEP_ITEMS_MAP, .has_init = true, .init_ns = d->dir->init_ns };
+	struct step_item *items;
+	struct plan **plans;
+	size_t n;
+	int r = draft_children(d->root, &child, &n);
+
+	if (r < 0)
+		return r;
+	items = calloc(n + 1, sizeof(*items));
+	plans = calloc(n + 1, sizeof(struct plan *));
+	m.items = items;
+	for (size_t i = 0; i < n; i++) {
+		struct draft_node *inner[2], *node = child[i];
+
+		if (draft_nested(child[i], inner) > 0) {
+			draft_node_unref(inner[1]);
+			node = inner[0];
+		}
+		/* What is not an item yet is left out. */
+		if (items && plans && plan_new(node, false, &plans[i]) >= 0) {
+			struct step_item it = { span_of(plans[i]->name, strcspn(plans[i]->name, "/")),
+						sealing_item_handler(plans[i]) };
+
+			if (it.handler.p)
+				items[m.n_items++] = it;
+		}
+		if (node != child[i])
+			draft_node_unref(node);
+		draft_node_unref(child[i]);
+	}
+	err_clear();
+	r = items && plans ? step_meta_print(&m, ret) : fail(-ENOMEM, "cannot describe draft '%s'", d->name);
+	for (size_t i = 0; i < n && plans; i++)
+		plan_free(plans[i]);
+	free(plans);
+	free(items);
+	free(child);
+	return r;
+}

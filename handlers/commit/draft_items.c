@@ -1,0 +1,501 @@
+/*
+ * draft_items.c - one item's plan -> the leaves and files of struct commit_item.
+ *
+ * Invariants: what goes into strings, sharding and metadata files is written from
+ * the same plan as the arrays, so they cannot disagree.
+ */
+#include "handlers/commit/draft_items.h"
+
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/tree/array_metadata.h"
+#include "core/tree/sharding.h"
+#include "core/tree/strings.h"
+#include "handlers/plan/copy_hints.h"
+#include "handlers/plugin/leaf_plugin.h"
+
+#define HANDLER(file, name) "orbax.checkpoint._src.handlers." file "." name
+
+static const char *const handlers[] = {
+	[PLAN_TREE] = HANDLER("pytree_checkpoint_handler", "PyTreeCheckpointHandler"),
+	[PLAN_JSON] = HANDLER("json_checkpoint_handler", "JsonCheckpointHandler"),
+	[PLAN_PROTO] = HANDLER("proto_checkpoint_handler", "ProtoCheckpointHandler"),
+	[PLAN_STORED] = NULL,
+};
+
+static const char *const jax_key = HANDLER("random_key_checkpoint_handler", "JaxRandomKeyCheckpointHandler"),
+		  *const numpy_key = HANDLER("random_key_checkpoint_handler", "NumpyRandomKeyCheckpointHandler");
+
+static void *grow(void *list, size_t *cap, size_t size)
+{
+	size_t more = *cap ? 2 * *cap : 16;
+	void *p = reallocarray(list, more, size);
+
+	if (p)
+		*cap = more;
+	else
+		fail(-ENOMEM, "cannot collect %zu entries", more);
+	return p;
+}
+
+static int add_file(struct sealing_item *it, const struct commit_file *f)
+{
+	if (it->n_files == it->cap_files) {
+		struct commit_file *more = grow(it->file, &it->cap_files, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		it->file = more;
+	}
+	it->file[it->n_files++] = *f;
+	return 0;
+}
+
+int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l)
+{
+	int r = it->plan->opts.ocdbt ? 0 : store_leaf_check(l->param);
+
+	if (r < 0)
+		return r;
+	if (it->n_leaves == it->cap_leaves) {
+		struct commit_leaf *more = grow(it->leaf, &it->cap_leaves, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		it->leaf = more;
+	}
+	it->leaf[it->n_leaves++] = *l;
+	return 0;
+}
+
+struct sealing_meta {
+	struct sealing_meta *next;
+	struct zarr_meta meta;
+};
+
+int sealing_item_meta(struct sealing_item *it, struct span json, const char *what, struct zarr_meta **ret)
+{
+	struct sealing_meta *m = arena_calloc(&it->arena, 1, sizeof(*m));
+	int r = m ? zarr_meta_parse(json, what, &m->meta) : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	m->next = it->metas;
+	it->metas = m;
+	*ret = &m->meta;
+	return 0;
+}
+
+/* ---- arrays ---- */
+
+/* The parts under the whole's name, their chunks moved; the first brings the whole's document. */
+static int add_parts(struct sealing_item *it, struct plan_leaf *l)
+{
+	const struct array_layout *layout = &l->part[0]->file->array[0].layout;
+	auto_buf json = { 0 };
+	struct span kept;
+	struct zarr_meta *meta = NULL;
+	int r = array_json(layout, l->part[0]->file->array[0].stored, l->rank, l->shape, &json);
+
+	if (r >= 0)
+		r = arena_keep(&it->arena, buf_span(&json), &kept);
+	if (r >= 0)
+		r = sealing_item_meta(it, kept, l->source->name, &meta);
+	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
+		uint64_t *shift = arena_calloc(&it->arena, l->rank + 1, sizeof(*shift));
+		struct draft_part p;
+
+		r = shift ? draft_part_of(span_str(l->part[i]->name), &p) : -ENOMEM;
+		for (unsigned k = 0; k < l->rank && r >= 0; k++)
+			shift[k] = p.start[k] / layout->chunk[k];
+		if (r >= 0)
+			r = sealing_item_add_leaf(it, &(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv, .param = l->node->param,
+								.rank = l->rank, .shift = shift, .meta = meta,
+								.json = i == 0 ? kept : span_of(NULL, 0) });
+	}
+	return r;
+}
+
+static int add_array(struct sealing_item *it, struct plan_leaf *l)
+{
+	bool shifted = false;
+	int r = l->n_parts ? plan_join_parts(it->plan, l, &shifted) : 0;
+
+	if (r < 0)
+		return r;
+	if (shifted)
+		return add_parts(it, l);
+	return sealing_item_add_leaf(it, &(struct commit_leaf){ .kv = l->kv ? l->kv : l->source->file->array[l->index].kv,
+						   .param = l->node->param });
+}
+
+static int add_values(struct sealing_item *it)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
+		struct plan_leaf *l = &it->plan->leaf[i];
+
+		if (l->aggregated)
+			continue;
+		if (l->kind == PLAN_SCALAR) {
+			r = plan_encode_scalar(l);
+			if (r >= 0)
+				r = sealing_item_add_leaf(it, &(struct commit_leaf){ .kv = l->kv, .param = l->node->param });
+		} else if (l->kind == PLAN_ARRAY) {
+			r = add_array(it, l);
+		}
+		if (r < 0)
+			return err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param));
+	}
+	return 0;
+}
+
+/* ---- files of a tree ---- */
+
+static int print_strings(struct sealing_item *it)
+{
+	struct plan *p = it->plan;
+	auto_free struct strings_pair *pairs = calloc(p->n_leaves + 1, sizeof(*pairs));
+	size_t n = 0;
+	int r;
+
+	if (!pairs)
+		return fail(-ENOMEM, "cannot list strings");
+	for (size_t i = 0; i < p->n_leaves; i++)
+		if (p->leaf[i].kind == PLAN_STRING && !p->leaf[i].aggregated)
+			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param, buf_span(&p->leaf[i].text) };
+	r = n ? strings_print(pairs, n, &it->strings) : 0;
+	return r < 0 || !n ? r : add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
+								     .text = buf_span(&it->strings) });
+}
+
+/* Where nothing else was said, the one device that every machine has. */
+#define ONE_DEVICE "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"TFRT_CPU_0\"}"
+
+static int print_shardings(struct sealing_item *it)
+{
+	struct plan *p = it->plan;
+	auto_free struct sharding_entry *entries = calloc(p->n_leaves + 1, sizeof(*entries));
+	size_t n = 0;
+	int r;
+
+	if (!entries)
+		return fail(-ENOMEM, "cannot list shardings");
+	for (size_t i = 0; i < p->n_leaves; i++)
+		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax && !p->leaf[i].aggregated)
+			entries[n++] = (struct sharding_entry){ p->leaf[i].node->param, p->leaf[i].sharding.p ?
+								p->leaf[i].sharding : span_str(ONE_DEVICE) };
+	if (!n || !p->opts.sharding_file)
+		return 0;
+	r = shardings_print(entries, n, &it->sharding);
+	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("_sharding"),
+							       .text = buf_span(&it->sharding) });
+}
+
+/* The chunk shape that an array has, wherever its chunks come from. */
+static int chunk_of(struct plan_leaf *l, uint64_t *ret)
+{
+	struct draft_array whole = { .rank = l->rank };
+	struct array_wanted w;
+	int r = 0;
+
+	if (l->chunk || !l->kv) {
+		memcpy(ret, l->chunk ? l->chunk : l->source->file->array[l->index].layout.chunk, sizeof(w.layout.chunk));
+		return 0;
+	}
+	whole.dtype = l->source->file->array[l->index].stored;
+	memcpy(whole.shape, l->shape, sizeof(whole.shape));
+	r = array_wanted_plain(l->source, &whole, &w);
+	if (r >= 0)
+		memcpy(ret, w.layout.chunk, sizeof(w.layout.chunk));
+	return r;
+}
+
+static int describe_array(struct sealing_item *it, struct plan_leaf *l, struct array_metadata *ret)
+{
+	uint64_t *chunk = arena_calloc(&it->arena, LIMIT_RANK, sizeof(*chunk));
+	auto_buf ext = { 0 };
+	int r = chunk ? chunk_of(l, chunk) : -ENOMEM;
+
+	*ret = (struct array_metadata){ .param = l->node->param, .write_rank = l->rank, .chunk_rank = l->rank,
+					.write_shape = l->write ? l->write : l->shape, .chunk_shape = chunk };
+	if (r >= 0 && l->key_impl.p)
+		r = array_metadata_key_ext(l->key_impl, &ext);
+	if (r >= 0 && l->key_impl.p)
+		r = arena_keep(&it->arena, buf_span(&ext), &ret->ext);
+	return r;
+}
+
+static int print_arrays(struct sealing_item *it)
+{
+	struct plan *p = it->plan;
+	auto_free struct array_metadata *entries = calloc(p->n_leaves + 1, sizeof(*entries));
+	size_t n = 0;
+	int r = entries ? 0 : fail(-ENOMEM, "cannot describe arrays");
+
+	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
+		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax && !p->leaf[i].aggregated)
+			r = describe_array(it, &p->leaf[i], &entries[n++]);
+	if (r < 0 || !n || !p->opts.array_metadata)
+		return r;
+	r = array_metadatas_print(entries, n, &it->arrays);
+	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("array_metadatas/process_0"),
+							       .text = buf_span(&it->arrays) });
+}
+
+/* Files of leaves and items that plugins made: in the directory of the leaf, or of the item. */
+static int add_plugin_files(struct sealing_item *it, struct span dir, const struct plugin_files *files)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < files->n && r >= 0; i++) {
+		struct commit_file f = { .text = span_of(files->file[i].p, files->file[i].n) };
+		auto_buf name = { 0 };
+
+		r = dir.n ? buf_addf(&name, "%.*s/", SPAN_ARG(dir)) : 0;
+		if (r >= 0)
+			r = buf_add_str(&name, files->file[i].name);
+		if (r >= 0)
+			r = arena_keep(&it->arena, buf_span(&name), &f.name);
+		if (r >= 0)
+			r = add_file(it, &f);
+	}
+	return r;
+}
+
+static int add_plugin_leaves(struct sealing_item *it)
+{
+	for (size_t i = 0; i < it->plan->n_leaves; i++) {
+		const struct plan_leaf *l = &it->plan->leaf[i];
+		int r = 0;
+
+		if (l->kind != PLAN_PLUGIN)
+			continue;
+		/* Its directory is called as its parameter: one name, whatever is in the keys. */
+		r = l->node->param.n ? io_path_check(l->node->param, "leaf of a plugin") : 0;
+		if (r >= 0 && (!l->node->param.n || memchr(l->node->param.p, '/', l->node->param.n)))
+			r = fail(-EINVAL, "a leaf of a plugin needs a key without '/', which becomes a directory");
+		if (r >= 0)
+			r = add_plugin_files(it, l->node->param, &l->stored);
+		if (r >= 0)
+			r = plugin_finalize(l->plugin);
+		if (r < 0)
+			return err_at(r == -EUCLEAN ? -EINVAL : r, "leaf '%.*s'", SPAN_ARG(l->node->param));
+	}
+	return 0;
+}
+
+int sealing_item_describe(struct sealing_item *it)
+{
+	int r = print_strings(it);
+
+	if (r >= 0)
+		r = print_shardings(it);
+	if (r >= 0)
+		r = print_arrays(it);
+	if (r >= 0)
+		r = tree_print_metadata(it->plan->tree, it->plan->opts.rich_types, &it->metadata);
+	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("_METADATA"),
+							       .text = buf_span(&it->metadata) });
+}
+
+static int add_tree(struct sealing_item *it)
+{
+	const char *aggregate = it->plan->item->draft->env->options->aggregate_filename;
+	int r = sealing_item_aggregate(it);
+
+	if (r >= 0)
+		r = add_values(it);
+	if (r >= 0 && it->aggregate.n)
+		r = add_file(it, &(struct commit_file){ .name = span_str(aggregate), .text = buf_span(&it->aggregate) });
+	if (r >= 0)
+		r = add_plugin_leaves(it);
+	return r < 0 ? r : sealing_item_describe(it);
+}
+
+/* ---- items that are not trees ---- */
+
+static int read_file(void *arg, uint64_t off, size_t n, void *p)
+{
+	return draft_file_read_into(arg, off, n, p);
+}
+
+static int add_draft_file(struct sealing_item *it, struct span name, struct draft_node *n)
+{
+	struct commit_file f = { .source = read_file, .arg = n->file, .size = draft_file_size(n->file) };
+	/* An item that is not a tree has no arrays: its directory is its own. */
+	int r = draft_file_unstore(n->file);
+
+	if (r >= 0)
+		r = arena_keep(&it->arena, name, &f.name);
+
+	return r < 0 ? r : add_file(it, &f);
+}
+
+static int check_json(struct draft_node *n)
+{
+	uint64_t size = draft_file_size(n->file);
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	int r = size > LIMIT_SMALL_FILE ? fail(-EINVAL, "'%s' has %llu bytes, the limit is %llu", n->name,
+					       (unsigned long long)size, (unsigned long long)LIMIT_SMALL_FILE) :
+					  buf_reserve(&text, size + 1);
+
+	if (r >= 0)
+		r = draft_file_read_into(n->file, 0, size, text.p);
+	text.n = r < 0 ? 0 : size;
+	if (r >= 0)
+		r = json_parse(buf_span(&text), n->name, &doc);
+	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
+}
+
+static int add_json(struct sealing_item *it)
+{
+	const char *name = it->plan->item->draft->env->options->json_filename;
+	int r = check_json(it->plan->item);
+
+	/* The metrics of a manager have a file name of their own. */
+	if (!strcmp(it->plan->name, "metrics"))
+		name = "metrics";
+	return r < 0 ? r : add_draft_file(it, span_str(name), it->plan->item);
+}
+
+/* All files below an opaque directory. */
+static int add_opaque(struct sealing_item *it, struct draft_node *dir, const char *path, unsigned depth)
+{
+	struct draft_node **child;
+	size_t n;
+	int r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "directories are too deep") : draft_children(dir, &child, &n);
+
+	if (r < 0)
+		return r;
+	if (n == 0 && depth > 0) {
+		struct commit_file f = { .is_dir = true };
+
+		r = arena_keep(&it->arena, span_str(path), &f.name);
+		if (r >= 0)
+			r = add_file(it, &f);
+	}
+	for (size_t i = 0; i < n; i++) {
+		auto_free char *at = NULL;
+
+		if (r >= 0 && !(at = str_fmt("%s%s%s", path, depth ? "/" : "", child[i]->name)))
+			r = fail(-ENOMEM, "cannot list '%s'", dir->name);
+		if (r >= 0)
+			r = child[i]->is_dir ? add_opaque(it, child[i], at, depth + 1) :
+					       add_draft_file(it, span_str(at), child[i]);
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	return r;
+}
+
+/* All files below a directory of the draft, in memory. */
+static int collect_files(struct draft_node *dir, const char *path, unsigned depth, struct plugin_files *ret)
+{
+	struct draft_node **child;
+	size_t n;
+	int r = depth > 16 ? fail(-EFBIG, "directories are too deep for a plugin") : draft_children(dir, &child, &n);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		auto_buf at = { 0 }, bytes = { 0 };
+		uint64_t size = r >= 0 && !child[i]->is_dir ? draft_file_size(child[i]->file) : 0;
+
+		if (r >= 0)
+			r = buf_addf(&at, "%s%s%s", path, depth ? "/" : "", child[i]->name);
+		if (r >= 0 && child[i]->is_dir)
+			r = collect_files(child[i], buf_str(&at), depth + 1, ret);
+		else if (r >= 0 && size > 64 * MiB)
+			r = fail(-EFBIG, "'%s' is too large for a plugin", buf_str(&at));
+		else if (r >= 0)
+			r = buf_reserve(&bytes, size + 1);
+		if (r >= 0 && !child[i]->is_dir)
+			r = draft_file_unstore(child[i]->file);
+		if (r >= 0 && !child[i]->is_dir)
+			r = draft_file_read_into(child[i]->file, 0, size, bytes.p);
+		if (r >= 0 && !child[i]->is_dir)
+			r = plugin_files_add(ret, buf_str(&at), bytes.p, size);
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	return r;
+}
+
+static int add_plugin_item(struct sealing_item *it)
+{
+	auto_plugin_files shown = { 0 };
+	int r = collect_files(it->plan->item, "", 0, &shown);
+
+	if (r >= 0)
+		r = plugin_encode_item(it->plan->plugin, &shown, &it->made);
+	return r < 0 ? r : add_plugin_files(it, span_of(NULL, 0), &it->made);
+}
+
+/* The type string of an item; p NULL: none. A copy of a JSON or proto item is one again. */
+struct span sealing_item_handler(const struct plan *p)
+{
+	const struct options *o = p->item->draft->env->options;
+	const char *handler = p->kind == PLAN_PLUGIN_ITEM ? p->plugin->item->handler : handlers[p->kind];
+	const struct draft_node *only;
+
+	/* The outer item's, which is said once. */
+	if (plan_is_nested(p)) {
+		handler = p->kind != PLAN_TREE ? NULL : !strcmp(p->item->name, "jax_random_key") ? jax_key : numpy_key;
+	} else if (p->kind == PLAN_STORED && p->item->n_children == 1) {
+		only = p->item->child[0];
+		if (only->is_dir)
+			handler = NULL;
+		else if (!strcmp(only->name, o->proto_filename))
+			handler = handlers[PLAN_PROTO];
+		else if (!strcmp(only->name, o->json_filename) || !strcmp(only->name, "metrics"))
+			handler = handlers[PLAN_JSON];
+	} else if (p->is_array) {
+		handler = ARRAY_HANDLER;
+	}
+	return handler ? span_str(handler) : span_of(NULL, 0);
+}
+
+static int fill(struct sealing_item *it)
+{
+	switch (it->plan->kind) {
+	case PLAN_TREE:
+		return add_tree(it);
+	case PLAN_JSON:
+		return add_json(it);
+	case PLAN_PROTO:
+		return add_draft_file(it, span_str(it->plan->item->draft->env->options->proto_filename), it->plan->item);
+	case PLAN_STORED:
+		return add_opaque(it, it->plan->item, "", 0);
+	case PLAN_PLUGIN_ITEM:
+		return add_plugin_item(it);
+	}
+	return -EINVAL;
+}
+
+int sealing_item_fill(struct sealing_item *it)
+{
+	int r = fill(it);
+
+	return r < 0 ? r : sealing_item_keep(it);
+}
+
+void sealing_item_release(struct sealing_item *it)
+{
+	for (struct sealing_meta *m = it->metas; m; m = m->next)
+		zarr_meta_release(&m->meta);
+	buf_release(&it->strings);
+	buf_release(&it->sharding);
+	buf_release(&it->arrays);
+	buf_release(&it->metadata);
+	buf_release(&it->aggregate);
+	plugin_files_release(&it->made);
+	free(it->leaf);
+	free(it->kept);
+	free(it->file);
+	plan_free(it->plan);
+	arena_release(&it->arena);
+}

@@ -1,0 +1,77 @@
+/*
+ * draft_keep.c - arrays that a draft needs should its commit fail, and that are not leaves of the step.
+ *
+ * Parts that are put together, what goes into the legacy file, arrays in files that
+ * are a text or a plugin's: the draft reads their bytes back from an item's store.
+ *
+ * Invariants: an item's store holds arrays of that item's files only, when it is sealed.
+ */
+#include "core/base/err.h"
+#include "handlers/commit/draft_items.h"
+#include "handlers/plan/copy_hints.h"
+
+static int by_address(const void *a, const void *b)
+{
+	uintptr_t x = (uintptr_t)*(struct kv *const *)a, y = (uintptr_t)*(struct kv *const *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static int add_kept(struct sealing_item *it, struct kv *kv)
+{
+	if (it->n_kept == it->cap_kept) {
+		size_t cap = it->cap_kept ? 2 * it->cap_kept : 16;
+		struct kv **more = reallocarray(it->kept, cap, sizeof(struct kv *));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot look at %zu arrays", cap);
+		it->kept = more;
+		it->cap_kept = cap;
+	}
+	it->kept[it->n_kept++] = kv;
+	return 0;
+}
+
+/* leaf: the arrays that are leaves, by address. */
+static int keep_file(struct sealing_item *it, struct draft_file *f, struct kv **leaf)
+{
+	const struct store *store = plan_owner(it->plan)->item.store;
+	bool moved = false, has_leaf = false;
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	for (size_t i = 0; i < f->n_arrays && r >= 0; i++) {
+		struct kv *kv = f->array[i].kv;
+
+		if (kv && bsearch(&kv, leaf, it->n_leaves, sizeof(struct kv *), by_address))
+			has_leaf = true;
+		else if (kv && f->array[i].store == store)
+			r = add_kept(it, kv);
+		else if (kv)
+			moved = true;
+	}
+	pthread_mutex_unlock(&f->lock);
+	/* From another item, and no array in this one: the other one does not know of it any more. */
+	return r < 0 || !moved || has_leaf ? r : draft_file_unstore(f);
+}
+
+int sealing_item_keep(struct sealing_item *it)
+{
+	struct plan *p = it->plan;
+	auto_free struct kv **leaf = calloc(it->n_leaves + 1, sizeof(struct kv *));
+	int r = leaf ? 0 : fail(-ENOMEM, "cannot look at %zu leaves", it->n_leaves);
+
+	it->n_kept = 0;
+	for (size_t i = 0; i < it->n_leaves && r >= 0; i++)
+		leaf[i] = it->leaf[i].kv;
+	if (r >= 0 && it->n_leaves)
+		qsort(leaf, it->n_leaves, sizeof(struct kv *), by_address);
+	for (size_t i = 0; i < p->n_held && r >= 0; i++)
+		if (!p->held[i]->is_dir)
+			r = keep_file(it, p->held[i]->file, leaf);
+	if (r >= 0 && !p->item->is_dir)
+		r = keep_file(it, p->item->file, leaf);
+	if (r >= 0 && !it->n_leaves && !it->n_kept)
+		draft_drop_store(plan_owner(p));
+	return r;
+}

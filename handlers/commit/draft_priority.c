@@ -1,0 +1,55 @@
+/*
+ * draft_priority.c - leaves that a commit encodes before all others: priority=GLOB.
+ *
+ * What streams is encoded as it comes; this is about what is left when a draft is committed: staged
+ * files, and those that other options than at their writing are in force for.
+ */
+#include "core/base/err.h"
+#include "core/base/glob.h"
+#include "handlers/draft/draft_file.h"
+
+int draft_is_priority(struct draft_node *n)
+{
+	const char *glob = n->draft->env->options->priority;
+	enum name_ext ext = name_ext_of(span_str(n->name));
+	auto_buf path = { 0 };
+	unsigned skip;
+	int r;
+
+	if (!glob || (ext != NAME_EXT_NPY && ext != NAME_EXT_SAFETENSORS))
+		return 0;
+	pthread_mutex_lock(&n->draft->lock);
+	r = draft_rule_path(n, span_of(NULL, 0), &path, &skip);
+	pthread_mutex_unlock(&n->draft->lock);
+	return r < 0 ? r : glob_selects(glob, buf_span(&path), skip, 0);
+}
+
+static int seal_first(struct draft_node *n)
+{
+	int r = draft_is_priority(n);
+
+	if (r <= 0)
+		return r;
+	/* What is wrong with it is found again, and told, when its turn comes. */
+	r = draft_file_seal(n->file);
+	if (r != -ENOMEM)
+		err_clear();
+	return r == -ENOMEM ? r : 0;
+}
+
+int draft_seal_priority(struct draft_node *dir, const char *glob)
+{
+	struct draft_node **child;
+	size_t n;
+	int r = glob && !draft_is_opaque(dir) ? draft_children(dir, &child, &n) : 1;
+
+	if (r != 0)
+		return MIN(r, 0);
+	for (size_t i = 0; i < n; i++) {
+		if (r >= 0)
+			r = child[i]->is_dir ? draft_seal_priority(child[i], glob) : seal_first(child[i]);
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	return r;
+}

@@ -1,0 +1,86 @@
+/*
+ * draft_rules.c - what is said at a commit of patterns that choose nothing: rule=, aggregate=, priority=.
+ *
+ * Whoever wrote such a pattern meant something by it, and it does nothing.
+ */
+#include "core/base/err.h"
+#include "core/base/glob.h"
+#include "core/base/log.h"
+#include "handlers/commit/draft_items.h"
+
+/* Whether a pattern chooses a node, or a tensor of one; its path is for messages. */
+static bool chooses(const char *glob, const struct draft_node *n, struct span tensor, struct buf *path)
+{
+	unsigned skip = 0;
+	int r;
+
+	buf_clear(path);
+	pthread_mutex_lock(&n->draft->lock);
+	r = draft_rule_path(n, tensor, path, &skip);
+	pthread_mutex_unlock(&n->draft->lock);
+	return r >= 0 && glob_selects(glob, buf_span(path), skip, 0);
+}
+
+/* The first leaf of an item that a pattern chooses; its path is in ret. */
+static bool chooses_leaf(const char *glob, const struct plan *p, struct buf *ret)
+{
+	for (size_t i = 0; i < p->n_leaves; i++) {
+		const struct plan_leaf *l = &p->leaf[i];
+		bool is_tensor = l->kind == PLAN_ARRAY && !l->n_parts && l->source->file && l->source->file->st.n;
+
+		if (chooses(glob, l->source, is_tensor ? l->source->file->array[l->index].name : span_of(NULL, 0), ret))
+			return true;
+	}
+	return false;
+}
+
+static bool tell_item(const struct plan *p, const struct save_rule *rule)
+{
+	auto_buf path = { 0 };
+
+	if (chooses(rule->glob, p->item, span_of(NULL, 0), &path))
+		return true;
+	if (!chooses_leaf(rule->glob, p, &path))
+		return false;
+	log_warn("rule '%s' has no effect: it matches '%.*s', and %s is the same for all leaves of item '%s'", rule->text,
+		 SPAN_ARG(buf_span(&path)), rule->of_item, p->name);
+	return true;
+}
+
+static bool chooses_any_leaf(const char *glob, const struct sealing_item *item, size_t n)
+{
+	auto_buf path = { 0 };
+
+	for (size_t i = 0; i < n; i++)
+		if (chooses_leaf(glob, item[i].plan, &path))
+			return true;
+	return false;
+}
+
+static void tell_rule(const struct draft *d, const struct save_rule *rule, const struct sealing_item *item, size_t n)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < n && rule->of_item; i++)
+		any |= tell_item(item[i].plan, rule);
+	if (!rule->of_item)
+		any = chooses_any_leaf(rule->glob, item, n);
+	/* What other ranks have in a draft that they share is not known here. */
+	if (!any && !d->env->joint)
+		log_warn("rule '%s' matches no %s of '%s'", rule->text, rule->of_item ? "item" : "leaf", d->dir->final);
+}
+
+void draft_report_rules(const struct draft *d, const struct sealing_item *item, size_t n)
+{
+	const struct options *o = d->env->options;
+	size_t leaves = 0;
+
+	for (size_t i = 0; i < n; i++)
+		leaves += item[i].plan->n_leaves;
+	for (size_t i = 0; i < o->n_rules; i++)
+		if (leaves || o->rules[i].of_item)
+			tell_rule(d, &o->rules[i], item, n);
+	if (o->priority && leaves && !d->env->joint && !chooses_any_leaf(o->priority, item, n))
+		log_warn("priority='%s' matches no leaf of '%s'", o->priority, d->dir->final);
+	err_clear();
+}

@@ -1,0 +1,97 @@
+/*
+ * draft_verify.c - a finished draft looked at before it becomes a step: what was planned can be opened.
+ */
+#include "handlers/commit/draft_verify.h"
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/step/item.h"
+
+/* The node of the opened tree with the key path of one that was planned. */
+static const struct tree_node *same_path(const struct tree *tree, const struct tree_node *n)
+{
+	const struct tree_node *parent = n->parent ? same_path(tree, n->parent) : NULL;
+
+	return n->parent ? parent ? tree_child_by_key(parent, n->key) : NULL : tree->root;
+}
+
+#define LOOKED_AT 1000			/* chunks of a leaf whose place is looked at, if it has more */
+
+/* Chunks lie where the database, or their name, says. All of them, or some evenly spread. */
+static int verify_places(struct zarr *z, uint64_t n)
+{
+	uint64_t step = MAX(n / LOOKED_AT, (uint64_t)1);
+	int r = 0;
+
+	for (uint64_t i = 0; i < n && r >= 0; i += step) {
+		uint64_t index[LIMIT_RANK], rest = i;
+		auto_kv_loc loc = { 0 };
+		auto_buf key = { 0 };
+		struct span k;
+
+		for (unsigned a = z->meta.rank; a > 0; a--) {
+			index[a - 1] = rest % z->meta.grid[a - 1];
+			rest /= z->meta.grid[a - 1];
+		}
+		r = buf_add(&key, z->prefix, z->prefix_len);
+		if (r >= 0)
+			r = zarr_chunk_key(&z->meta, index, &key);
+		k = buf_span(&key);
+		if (r >= 0)
+			r = kv_locate(z->kv, &k, &loc, 1);
+	}
+	return r;
+}
+
+static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_stored)
+{
+	auto_of(zarr) struct zarr *z = NULL;
+	const struct tree_node *leaf = same_path(item->tree, l->node);
+	uint64_t bytes, objects, wanted = 1;
+	int r;
+
+	if (!leaf)
+		return fail(-EUCLEAN, "it is not in the tree that was written");
+	r = item_array(item, leaf, &z);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		wanted *= z->meta.grid[i];
+	if (l->kind == PLAN_ARRAY && (z->meta.rank != l->rank || memcmp(z->meta.shape, l->shape, l->rank * sizeof(uint64_t))))
+		return fail(-EUCLEAN, "the shape that was written is not its own");
+	r = zarr_stored(z, &bytes, &objects);
+	if (r >= 0 && all_stored && objects != wanted)
+		return fail(-EUCLEAN, "%llu chunks are stored, it has %llu", (unsigned long long)objects,
+			    (unsigned long long)wanted);
+	return r < 0 ? r : verify_places(z, wanted);
+}
+
+static int verify_item(struct draft *d, struct sealing_item *it)
+{
+	auto_of(item) struct item *item = NULL;
+	auto_free char *path = NULL;
+	int r = path_join(d->dir->name, span_str(it->plan->name), &path);
+
+	if (r >= 0)
+		r = item_open(d->env->ckpt, d->is_item ? d->dir->name : path, &item);
+	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
+		const struct plan_leaf *l = &it->plan->leaf[i];
+
+		if ((l->kind != PLAN_ARRAY && l->kind != PLAN_SCALAR) || l->aggregated)
+			continue;
+		r = verify_leaf(item, l, it->plan->opts.store_fill_value);
+		if (r < 0)
+			err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param));
+	}
+	return r < 0 ? err_at(r, "verify_commit: item '%s'", it->plan->name) : 0;
+}
+
+int draft_verify(struct draft *d, struct sealing_item *item, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		if (item[i].plan->kind == PLAN_TREE)
+			r = verify_item(d, &item[i]);
+	return r;
+}

@@ -1,0 +1,12 @@
+/*
+ * draft_verify.h - whether what was written is what was planned.
+ */
+#ifndef PYTREEFS_DRAFT_VERIFY_H
+#define PYTREEFS_DRAFT_VERIFY_H
+
+#include "handlers/commit/draft_items.h"
+
+/* Every array of the planned items can be opened in the draft's directory, with its shape and chunks. */
+int draft_verify(struct draft *d, struct sealing_item *item, size_t n);
+
+#endif

@@ -1,0 +1,381 @@
+/*
+ * draft.c - drafts of a mount: beginning, finding and ending them, and where their arrays go.
+ */
+#include "handlers/draft/draft.h"
+
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/step_name.h"
+#include "handlers/draft/draft_array.h"
+
+static void draft_free(struct draft *d)
+{
+	draft_nodes_free(d->root);
+	draft_dir_free(d->dir);
+	pthread_mutex_destroy(&d->lock);
+	free(d->name);
+	free(d->rules_from);
+	free(d);
+}
+
+struct draft *draft_ref(struct draft *d)
+{
+	atomic_fetch_add(&d->refs, 1);
+	return d;
+}
+
+void draft_unref(struct draft *d)
+{
+	if (d && atomic_fetch_sub(&d->refs, 1) == 1)
+		draft_free(d);
+}
+
+/* ---- beginning ---- */
+
+void draft_env_follow_memory(const struct draft_env *env)
+{
+	uint64_t size;
+
+	if (options_auto_size(env->options, "write_budget", &size))
+		budget_resize(&env->ckpt->write_budget, size);
+	if (options_auto_size(env->options, "read_budget", &size))
+		budget_resize(&env->ckpt->read_budget, size / 2);
+}
+
+/* In a mount of a step a draft is one item: "state.tmp". */
+static int item_name_draft(struct span name, struct span *ret_final)
+{
+	struct span final = name.n && name.p[0] == '.' ? name : step_name_final(name);
+
+	if (final.n == name.n && span_ends(name, span_str(".tmp")))
+		final.n -= strlen(".tmp");
+	if (final.n == name.n || final.n == 0)
+		return fail(-EINVAL, "'%.*s' is not a name of a draft: it must end in '.tmp'", SPAN_ARG(name));
+	*ret_final = final;
+	return draft_check_item_name(final);
+}
+
+static int make_dir(struct draft_env *env, struct draft *d, struct span final)
+{
+	bool in_place = env->options->atomicity == ATOMICITY_COMMIT_FILE;
+	unsigned mode = env->options->mode ? (unsigned)env->options->mode : 0777;
+	auto_free char *to = span_dup_str(final);
+	auto_buf on_disk = { 0 };
+	int r = to ? 0 : -ENOMEM;
+
+	if (r >= 0)
+		r = in_place ? buf_add_span(&on_disk, final) : step_name_on_disk(final, &on_disk);
+	if (r >= 0 && !buf_str(&on_disk))
+		r = -ENOMEM;
+	if (r < 0)
+		return fail(r, "cannot begin draft '%s'", d->name);
+	if (env->joint)
+		return joint_join(env->joint, buf_str(&on_disk), to, mode, &d->member, &d->dir);
+	return draft_dir_begin(env->ckpt->source, buf_str(&on_disk), to, mode, &d->dir);
+}
+
+static int begin(struct draft_env *env, struct span name, struct span final, bool is_item, bool any_name, struct draft **ret)
+{
+	struct draft *d = calloc(1, sizeof(*d));
+	int r;
+
+	if (!d)
+		return fail(-ENOMEM, "cannot begin draft '%.*s'", SPAN_ARG(name));
+	draft_env_follow_memory(env);
+	pthread_mutex_init(&d->lock, NULL);
+	atomic_init(&d->refs, 1);
+	d->env = env;
+	d->is_item = is_item;
+	d->any_name = any_name;
+	d->name = span_dup_str(name);
+	r = d->name ? draft_node_new(d, NULL, name, true, &d->root) : -ENOMEM;
+	if (r >= 0)
+		r = make_dir(env, d, final);
+	if (r < 0) {
+		draft_free(d);
+		return r;
+	}
+	log_info("draft '%s' begins", d->name);
+	pthread_mutex_lock(&env->lock);
+	d->next = env->list;
+	env->list = draft_ref(d);
+	pthread_mutex_unlock(&env->lock);
+	*ret = d;
+	return 0;
+}
+
+int draft_begin(struct draft_env *env, struct span name, struct draft **ret)
+{
+	bool is_item = env->ckpt->shape == SHAPE_STEP;
+	struct span final;
+	int r = is_item ? item_name_draft(name, &final) : step_name_draft(name, &final);
+
+	return r < 0 ? r : begin(env, name, final, is_item, false, ret);
+}
+
+int draft_begin_as(struct draft_env *env, struct span final, bool is_item, struct draft **ret)
+{
+	return begin(env, final, final, is_item, true, ret);
+}
+
+struct draft *draft_find(struct draft_env *env, struct span name)
+{
+	struct draft *d;
+
+	pthread_mutex_lock(&env->lock);
+	for (d = env->list; d && !span_eq(span_str(d->name), name); d = d->next)
+		;
+	if (d)
+		draft_ref(d);
+	pthread_mutex_unlock(&env->lock);
+	return d;
+}
+
+int draft_each(struct draft_env *env, int (*each)(void *arg, struct draft *d), void *arg)
+{
+	struct draft **all;
+	size_t n = 0, i = 0;
+	int r = 0;
+
+	pthread_mutex_lock(&env->lock);
+	for (struct draft *d = env->list; d; d = d->next)
+		n++;
+	all = calloc(n + 1, sizeof(struct draft *));
+	for (struct draft *d = env->list; d && all; d = d->next)
+		all[i++] = draft_ref(d);
+	pthread_mutex_unlock(&env->lock);
+	if (!all)
+		return fail(-ENOMEM, "cannot list %zu drafts", n);
+	for (i = 0; i < n; i++) {
+		if (r >= 0)
+			r = each(arg, all[i]);
+		draft_unref(all[i]);
+	}
+	free(all);
+	return r;
+}
+
+/* ---- ending ---- */
+
+/* Out of the mount: the env's reference is given back. */
+static void forget(struct draft *d)
+{
+	bool was = false;
+
+	pthread_mutex_lock(&d->env->lock);
+	for (struct draft **at = &d->env->list; *at; at = &(*at)->next)
+		if (*at == d) {
+			*at = d->next;
+			d->next = NULL;
+			was = true;
+			break;
+		}
+	pthread_mutex_unlock(&d->env->lock);
+	if (was)
+		draft_unref(d);
+}
+
+static void end_as(struct draft *d, bool aborted)
+{
+	bool was;
+
+	pthread_mutex_lock(&d->lock);
+	was = d->life != DRAFT_GONE;
+	d->life = DRAFT_GONE;
+	pthread_mutex_unlock(&d->lock);
+	if (was && d->env->joint)
+		joint_leave(d->env->joint, &d->member, aborted);
+	forget(d);
+}
+
+void draft_end(struct draft *d)
+{
+	end_as(d, false);
+}
+
+/* What this rank has in a draft that it shares; the others go on with theirs. */
+static int remove_own(struct draft *d)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < d->root->n_children && r >= 0; i++) {
+		const struct draft_node *n = d->root->child[i];
+
+		if (n->item.dir)
+			r = io_remove_tree(d->dir->dir, n->item.dir);
+		if (r >= 0 && n->replicas.dir)
+			r = io_remove_tree(d->dir->dir, n->replicas.dir);
+	}
+	return r;
+}
+
+int draft_abort(struct draft *d, bool force)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (d->life == DRAFT_COMMITTING)
+		r = fail(-EBUSY, "draft '%s' is being committed", d->name);
+	else if (d->life == DRAFT_GONE)
+		r = -ENOENT;
+	else if (d->root->n_children && !force)
+		r = -ENOTEMPTY;
+	else
+		d->life = DRAFT_COMMITTING;
+	pthread_mutex_unlock(&d->lock);
+	if (r < 0)
+		return r;
+	r = d->env->joint ? remove_own(d) : draft_dir_remove(d->dir);
+	if (r < 0) {
+		pthread_mutex_lock(&d->lock);
+		d->life = DRAFT_OPEN;
+		pthread_mutex_unlock(&d->lock);
+		return r;
+	}
+	log_info("draft '%s' is given up", d->name);
+	end_as(d, true);
+	return 0;
+}
+
+void drafts_release(struct draft_env *env)
+{
+	for (struct draft *d; (d = env->list);) {
+		log_warn("draft '%s' was not committed; what was written stays in '%s'", d->name, d->dir->name);
+		draft_end(d);
+	}
+}
+
+/* ---- stores ---- */
+
+/* A directory of its own, under a temporary name: the item may be renamed until the commit. */
+static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, char **ret_name)
+{
+	auto_free char *name = NULL;
+	int r;
+
+	/* A draft that is itself an item has its arrays at the top. */
+	if (d->is_item && !d->env->joint)
+		return io_dir_sub(d->dir->dir, ".", ret);
+	/*
+	 * Ranks share the directory. Its number is used up, whatever happens: what a failure leaves is the
+	 * commit's to remove.
+	 */
+	name = d->env->joint ? str_fmt(".pytreefs-item-%d-%u", joint_rank(d->env->joint), d->n_stores++) :
+			      str_fmt(".pytreefs-item-%u", d->n_stores++);
+	if (!name)
+		return fail(-ENOMEM, "cannot write to '%s'", d->name);
+	r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, mode);
+	if (r >= 0)
+		r = io_dir_sub(d->dir->dir, name, ret);
+	if (r >= 0)
+		*ret_name = take(name);
+	return r;
+}
+
+static int make_store(struct draft *d, const struct save_opts *o, struct draft_store *ret)
+{
+	struct store_opts opts = { .dir_mode = d->env->options->mode ? (unsigned)d->env->options->mode : 0777,
+				   .ocdbt = o->ocdbt, .target_size = o->target_data_file_size,
+				   .first_leaf = ret->first_leaf };
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_free char *name = NULL;
+	int r = make_store_dir(d, opts.dir_mode, &dir, &name);
+
+	if (r >= 0)
+		r = store_new(dir, &opts, &ret->store);
+	if (r < 0)
+		return r;
+	/* The store owns it now. */
+	take(dir);
+	ret->dir = take(name);
+	return 0;
+}
+
+/* Called with the lock held. */
+static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret, const struct store **ret_store)
+{
+	struct draft_node *item = draft_item_of(n);
+	struct save_opts o = { 0 };
+	struct draft_store *to;
+	int r;
+
+	if (!item || (!n->parent && n != n->draft->root))
+		return fail(-EINVAL, "'%s' is in no item", n->name);
+	r = draft_save_opts(item, span_of(NULL, 0), &o);
+	to = replicas && o.ocdbt ? &item->replicas : &item->item;
+	/* A file of the draft itself is an item, and has its arrays. */
+	if (r >= 0 && !to->store)
+		r = make_store(n->draft, &o, to);
+	if (r >= 0)
+		r = store_leaf(to->store, ret);
+	if (r >= 0)
+		*ret_store = to->store;
+	return r;
+}
+
+int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret, const struct store **ret_store)
+{
+	int r;
+
+	pthread_mutex_lock(&n->draft->lock);
+	r = leaf_kv(n, replicas, ret, ret_store);
+	pthread_mutex_unlock(&n->draft->lock);
+	return r;
+}
+
+bool draft_has_store(struct draft_node *n, const struct store *store)
+{
+	const struct draft_node *item;
+	bool has;
+
+	pthread_mutex_lock(&n->draft->lock);
+	item = draft_item_of(n);
+	has = item && store && (item->item.store == store || item->replicas.store == store);
+	pthread_mutex_unlock(&n->draft->lock);
+	return has;
+}
+
+bool draft_is_replicas(struct draft_node *n, const struct store *store)
+{
+	const struct draft_node *item;
+	bool is;
+
+	pthread_mutex_lock(&n->draft->lock);
+	item = draft_item_of(n);
+	is = item && store && item->replicas.store == store;
+	pthread_mutex_unlock(&n->draft->lock);
+	return is;
+}
+
+void draft_drop_store(struct draft_node *item)
+{
+	struct draft_store s;
+
+	pthread_mutex_lock(&item->draft->lock);
+	s = item->item;
+	item->item = (struct draft_store){ .first_leaf = s.store ? store_next_leaf(s.store) : s.first_leaf };
+	pthread_mutex_unlock(&item->draft->lock);
+	store_free(s.store);
+	free(s.dir);
+}
+
+int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
+{
+	char *copy = strdup(to);
+	int r = copy ? 0 : fail(-ENOMEM, "cannot move the arrays in '%s'", store->dir);
+
+	/* Of an item inside another. */
+	if (r >= 0)
+		r = io_make_parents(d->dir->dir, to, d->env->options->mode ? (unsigned)d->env->options->mode : 0777);
+	if (r >= 0 && strcmp(store->dir, to))
+		r = io_dirop(d->dir->dir, IO_RENAME_NEW, store->dir, to, 0);
+	if (r < 0) {
+		free(copy);
+		return r;
+	}
+	free(store->dir);
+	store->dir = copy;
+	return 0;
+}

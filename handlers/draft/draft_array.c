@@ -1,0 +1,492 @@
+/*
+ * draft_array.c - which layout an array gets, and encoding it from bytes that lie somewhere.
+ */
+#include "handlers/draft/draft_array.h"
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/layout.h"
+#include "core/tree/name.h"
+#include "core/dtype/cast.h"
+#include "handlers/draft/kv_slice.h"
+
+#define DEFAULT_CHUNK (4 * MiB)		/* large enough for compression, small enough to be read alone */
+
+/* ---- parts ---- */
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+	while (b) {
+		uint64_t rest = a % b;
+
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
+int draft_part_of(struct span name, struct draft_part *ret)
+{
+	struct draft_part p = { 0 };
+	struct name_view v;
+	int r = name_view_parse(name, &v);
+
+	if (r < 0)
+		return r;
+	if (!v.has_box && !v.has_shape && !v.has_cast)
+		return 0;
+	if (v.ext != NAME_EXT_NPY || !v.has_box || !v.has_shape || v.has_cast || v.n_box != v.n_shape)
+		return fail(-EINVAL, "'%.*s' is not a part of an array: wanted is NAME[A:B,...]@SHAPE.npy", SPAN_ARG(name));
+	p.stem = v.stem;
+	p.rank = v.n_shape;
+	for (unsigned i = 0; i < p.rank; i++) {
+		const struct name_slice *s = &v.box[i];
+		int64_t start = s->has_start ? s->start : 0;
+		int64_t stop = s->has_stop ? s->stop : (int64_t)v.shape[i];
+
+		if (s->kind != NAME_SLICE_RANGE || s->step != 1 || start < 0 || stop < start ||
+		    (uint64_t)stop > v.shape[i])
+			return fail(-EINVAL, "'%.*s': axis %u of the box does not lie within the shape", SPAN_ARG(name), i);
+		p.start[i] = (uint64_t)start;
+		p.extent[i] = (uint64_t)(stop - start);
+		p.whole[i] = v.shape[i];
+	}
+	*ret = p;
+	return 1;
+}
+
+/* ---- layout ---- */
+
+/* The largest divisor of n that is at most limit. */
+static uint64_t divisor_below(uint64_t n, uint64_t limit)
+{
+	uint64_t best = 1;
+
+	for (uint64_t d = 1; d <= n / d; d++) {
+		if (n % d)
+			continue;
+		if (d <= limit)
+			best = MAX(best, d);
+		if (n / d <= limit)
+			best = MAX(best, n / d);
+	}
+	return best;
+}
+
+void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *block, uint64_t item,
+			 bool divide, uint64_t ret[LIMIT_RANK])
+{
+	uint64_t bytes = item;
+
+	for (unsigned i = 0; i < rank; i++) {
+		ret[i] = MAX(block[i], (uint64_t)1);
+		/* The array's bytes fit in 64 bits, or its header would not have passed. */
+		bytes = shape[i] ? bytes * ret[i] : bytes;
+	}
+	for (unsigned i = 0; i < rank && bytes > DEFAULT_CHUNK; i++) {
+		uint64_t inner = bytes / ret[i], rows = MAX(DEFAULT_CHUNK / MAX(inner, (uint64_t)1), (uint64_t)1);
+		uint64_t whole = ret[i], pieces = (whole + rows - 1) / rows;
+
+		/* Evenly: eleven rows in pieces of at most five are 4, 4 and 3. */
+		ret[i] = divide ? divisor_below(whole, rows) : (whole + pieces - 1) / pieces;
+		bytes = inner * ret[i];
+	}
+}
+
+unsigned joint_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape, uint64_t item, unsigned *ret_axis)
+{
+	const struct options *o = env->options;
+	uint64_t bytes = item;
+	unsigned n = env->joint ? joint_n_active(env->joint) : 1;
+
+	if (o->replica_parallel_max)
+		n = (unsigned)MIN((uint64_t)n, o->replica_parallel_max);
+	for (unsigned i = 0; i < rank; i++)
+		bytes *= shape[i];
+	if (!o->replica_parallel || n < 2 || !bytes || bytes / n < o->replica_parallel_min_bytes)
+		return 1;
+	/* The first axis that can be cut evenly, as Orbax does. */
+	for (unsigned i = 0; i < rank; i++)
+		if (shape[i] % n == 0) {
+			*ret_axis = i;
+			return n;
+		}
+	return 1;
+}
+
+/* The block that every writer of the array fills: the array itself, or what the parts have in common. */
+static bool block_of(const struct draft_node *n, const struct draft_array *a, uint64_t item, uint64_t *block,
+		     uint64_t *whole)
+{
+	struct draft_part p;
+	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
+
+	unsigned axis, slices = part ? 1 : joint_slices(n->draft->env, a->rank, a->shape, item, &axis);
+
+	err_clear();
+	for (unsigned i = 0; i < a->rank; i++) {
+		whole[i] = part ? p.whole[i] : a->shape[i];
+		block[i] = part ? gcd(p.start[i], p.extent[i]) : a->shape[i];
+	}
+	if (slices > 1)
+		block[axis] /= slices;
+	return part || slices > 1;
+}
+
+static int grid_of(const struct draft_array *a, const struct save_opts *o, const uint64_t *whole,
+		   const uint64_t *block, struct array_wanted *ret)
+{
+	uint64_t bytes = ret->layout.item, limit = o->ocdbt ? o->target_data_file_size : 0;
+	struct layout l = {
+		.rank = a->rank, .shape = whole, .write_shape = block, .item_size = ret->layout.item,
+		.has_chunk_bytes = o->chunk_byte_size > 0, .chunk_bytes = o->chunk_byte_size,
+		.ocdbt = o->ocdbt, .file_size = o->target_data_file_size,
+		.n_axes = o->shard_axes.n, .axes = o->shard_axes.axis,
+	};
+
+	/* The array's bytes fit in 64 bits, or its header would not have passed. */
+	for (unsigned i = 0; i < a->rank; i++)
+		bytes *= block[i];
+	ret->any_chunk = !o->chunk_byte_size && !o->shard_axes.n;
+	/* Data files that cannot hold a block of it limit its chunks, as a chunk size does. */
+	if (limit && bytes > limit && limit < DEFAULT_CHUNK)
+		ret->any_chunk = false;
+	if (!ret->any_chunk)
+		return layout_chunk_shape(&l, ret->layout.chunk);
+	array_default_chunk(a->rank, whole, block, ret->layout.item, ret->is_part, ret->layout.chunk);
+	return 0;
+}
+
+/* The dtype that user.pytree.dtype names: 1, or 0 when there is none. Called with the draft's lock held. */
+static int named_dtype(const struct draft_node *n, enum dtype *ret)
+{
+	struct span text = draft_xattr_word(n, "dtype");
+
+	if (!text.p)
+		return 0;
+	*ret = dtype_by_user(text);
+	return *ret == DTYPE_UNKNOWN ? fail(-EINVAL, "user.pytree.dtype: no dtype '%.*s'", SPAN_ARG(text)) : 1;
+}
+
+/* What the elements are, and what they become. */
+static int choose_dtype(const struct draft_node *n, const struct draft_array *a, const struct save_opts *o,
+			struct array_wanted *ret)
+{
+	enum dtype named = DTYPE_UNKNOWN, asked = (enum dtype)o->dtype;
+	int r = named_dtype(n, &named);
+
+	if (r < 0)
+		return r;
+	ret->from = a->dtype;
+	if (a->dtype == DTYPE_UNKNOWN) {
+		if (named == DTYPE_UNKNOWN && n->hint_dtype != DTYPE_UNKNOWN && dtype_info((enum dtype)n->hint_dtype)->size == 1)
+			named = (enum dtype)n->hint_dtype;
+		ret->from = named != DTYPE_UNKNOWN ? named : asked;
+		if (ret->from == DTYPE_UNKNOWN)
+			return fail(-EINVAL, "its header says '<V1' or '|V1', one byte of anything; "
+				    "set the xattr user.pytree.dtype or a rule with dtype=");
+		if (dtype_info(ret->from)->size != 1)
+			return fail(-EINVAL, "its header says one byte an element, and dtype %s has %u",
+				    dtype_info(ret->from)->name, dtype_info(ret->from)->size);
+	} else if (named != DTYPE_UNKNOWN && named != a->dtype) {
+		return fail(-EINVAL, "its header says dtype %s, and user.pytree.dtype %s",
+			    dtype_info(a->dtype)->name, dtype_info(named)->name);
+	}
+	ret->to = save_opts_dtype(o, ret->from);
+	return 0;
+}
+
+/* The leaf's options, and of those that all arrays of an item share the item's. */
+static int options_of(struct draft_node *n, const struct draft_array *a, struct save_opts *ret)
+{
+	struct draft_node *item = draft_item_of(n);
+	struct save_opts of_item = { 0 };
+	int r = draft_save_opts(n, a->name, ret);
+
+	if (r >= 0 && item && item != n) {
+		r = draft_save_opts(item, span_of(NULL, 0), &of_item);
+		ret->ocdbt = of_item.ocdbt;
+		ret->zarr = of_item.zarr;
+		ret->target_data_file_size = of_item.target_data_file_size;
+		ret->store_fill_value = of_item.store_fill_value;
+	}
+	return r;
+}
+
+static void set_layout(const struct save_opts *o, enum dtype to, struct array_wanted *w)
+{
+	w->layout.format = o->zarr == SAVE_ZARR3 ? 3 : 2;
+	w->layout.item = dtype_info(to)->size;
+	w->layout.compress = o->compression != SAVE_RAW;
+	w->layout.omit_fill = !o->store_fill_value;
+	w->any_level = o->compression == SAVE_LEVEL_DEFAULT;
+	if (w->layout.compress)
+		w->layout.level = !w->any_level ? o->compression : w->layout.format == 3 ? 3 : 1;
+}
+
+int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
+{
+	uint64_t block[LIMIT_RANK], whole[LIMIT_RANK];
+	struct array_wanted w = { 0 };
+	struct save_opts o = { 0 };
+	int r;
+
+	pthread_mutex_lock(&n->draft->lock);
+	r = options_of(n, a, &o);
+	if (r >= 0)
+		r = choose_dtype(n, a, &o, &w);
+	if (r >= 0)
+		w.is_part = block_of(n, a, dtype_info(w.to)->size, block, whole);
+	pthread_mutex_unlock(&n->draft->lock);
+	if (r < 0)
+		return r;
+	set_layout(&o, w.to, &w);
+	r = grid_of(a, &o, whole, block, &w);
+	if (r < 0)
+		return r;
+	*ret = w;
+	return 0;
+}
+
+int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
+{
+	struct array_wanted w = { .from = a->dtype, .to = a->dtype };
+	struct save_opts o = { 0 };
+	int r;
+
+	pthread_mutex_lock(&n->draft->lock);
+	r = options_of(n, a, &o);
+	pthread_mutex_unlock(&n->draft->lock);
+	if (r < 0)
+		return r;
+	set_layout(&o, w.to, &w);
+	r = grid_of(a, &o, a->shape, a->shape, &w);
+	if (r < 0)
+		return r;
+	*ret = w;
+	return 0;
+}
+
+int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret)
+{
+	const struct zarr_create c = {
+		.format = l->format, .dtype = t, .rank = rank, .shape = shape, .chunk = l->chunk,
+		.compress = l->compress, .zstd_level = l->level, .sharded = l->format == 3,
+	};
+
+	return zarr_meta_print(&c, ret);
+}
+
+void array_release(struct draft_array *a)
+{
+	zarr_writer_close(take(a->writer));
+	kv_free(take(a->kv));
+	a->store = NULL;
+}
+
+/* ---- slices ---- */
+
+/* Which chunks this rank gives when all active ones have the array: false when it is in no slices. */
+static bool slice_of(const struct draft_node *n, const struct draft_array *a, const struct array_wanted *w,
+		     struct slice *ret)
+{
+	const struct draft_env *env = n->draft->env;
+	unsigned axis = 0, before = 0, slices = joint_slices(env, a->rank, a->shape, w->layout.item, &axis);
+	struct draft_part p;
+	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
+	uint64_t chunks;
+
+	err_clear();
+	if (part || slices < 2 || (a->shape[axis] / slices) % w->layout.chunk[axis])
+		return false;
+	for (int i = 0; i < joint_rank(env->joint); i++)
+		before += joint_is_active(env->joint, i);
+	chunks = a->shape[axis] / slices / w->layout.chunk[axis];
+	*ret = (struct slice){ axis, before < slices ? before * chunks : 0, before < slices ? (before + 1) * chunks : 0 };
+	return true;
+}
+
+int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w, struct span json,
+	     struct kv **ret, const struct store **ret_store)
+{
+	const char *dir = n->draft->env->ckpt->opts.spill_dir;
+	auto_of(kv) struct kv *own = NULL;
+	const struct store *store;
+	struct slice slice;
+	bool sliced = slice_of(n, a, w, &slice);
+	int r = draft_leaf_kv(n, sliced && n->draft->env->options->replica_parallel_separate, &own, &store);
+
+	/* Where nothing can be kept aside all is stored, and the commit takes its slice of that. */
+	if (r >= 0 && dir && sliced)
+		r = kv_slice_new(own, json, &slice, dir, &n->draft->env->aside_bytes, ret);
+	else if (r >= 0)
+		*ret = own;
+	if (r < 0)
+		return r;
+	take(own);
+	*ret_store = store;
+	return 0;
+}
+
+/* ---- encoding ---- */
+
+struct encoding {
+	const struct draft_array *a;
+	enum dtype from, to;
+	array_read_fn *read;
+	void *arg;
+	uint8_t *raw;			/* PIECE bytes of the file's elements */
+	uint64_t raw_at, raw_n;		/* what is in it */
+};
+
+#define PIECE ((size_t)1 << 18)
+
+static void convert(const struct encoding *e, uint8_t *raw, size_t elements, void *p)
+{
+	if (e->a->swapped)
+		cast_swap(e->from, raw, elements);
+	cast(e->to, p, e->from, raw, elements);
+}
+
+/* Elements [first, first + count) in the order of the file. */
+static int read_in_order(struct encoding *e, uint64_t first, uint64_t count, uint8_t *p)
+{
+	size_t item = e->a->item, out = dtype_info(e->to)->size;
+	int r = 0;
+
+	if (e->from == e->to && !e->a->swapped)
+		return e->read(e->arg, first * item, count * item, p);
+	while (count > 0 && r >= 0) {
+		size_t part = (size_t)MIN(count, (uint64_t)(PIECE / item));
+
+		r = e->read(e->arg, first * item, part * item, e->raw);
+		if (r >= 0)
+			convert(e, e->raw, part, p);
+		first += part;
+		count -= part;
+		p += part * out;
+	}
+	return r;
+}
+
+/* One element of a column-major file through a window that moves forward. */
+static int read_window(struct encoding *e, uint64_t at, const uint8_t **ret)
+{
+	int r = 0;
+
+	if (at < e->raw_at || at + e->a->item > e->raw_at + e->raw_n) {
+		e->raw_at = at;
+		e->raw_n = MIN((uint64_t)PIECE, e->a->bytes - at);
+		r = e->read(e->arg, at, e->raw_n, e->raw);
+	}
+	*ret = e->raw + (at - e->raw_at);
+	return r;
+}
+
+/*
+ * The same of a column-major file. Axis 0 is the fastest there, so the wanted range is taken column by
+ * column: positions of the other axes in the file's order, and of axis 0 those that are wanted.
+ */
+static int read_columns(struct encoding *e, uint64_t first, uint64_t count, uint8_t *p)
+{
+	const struct draft_array *a = e->a;
+	size_t out = dtype_info(e->to)->size;
+	uint64_t column[LIMIT_RANK] = { 0 }, row_elements = 1, n_columns;
+
+	for (unsigned i = 1; i < a->rank; i++)
+		row_elements *= a->shape[i];
+	n_columns = row_elements;
+	e->raw_n = 0;
+	for (uint64_t f = 0; f < n_columns; f++) {
+		uint64_t c = 0, lo, hi;
+
+		/* Where the column is in a row of C order. */
+		for (unsigned i = 1; i < a->rank; i++)
+			c = c * a->shape[i] + column[i];
+		lo = first > c ? (first - c + row_elements - 1) / row_elements : 0;
+		hi = first + count > c ? (first + count - c + row_elements - 1) / row_elements : 0;
+		for (uint64_t i = lo; i < hi; i++) {
+			uint8_t element[LIMIT_ITEM_BYTES];
+			const uint8_t *from;
+			int r = read_window(e, (f * a->shape[0] + i) * a->item, &from);
+
+			if (r < 0)
+				return r;
+			memcpy(element, from, a->item);
+			convert(e, element, 1, p + (i * row_elements + c - first) * out);
+		}
+		for (unsigned i = 1; i < a->rank && ++column[i] == a->shape[i]; i++)
+			column[i] = 0;
+	}
+	return 0;
+}
+
+static int read_stored_form(void *arg, uint64_t off, size_t n, void *p)
+{
+	struct encoding *e = arg;
+	size_t out = dtype_info(e->to)->size;
+
+	return e->a->fortran ? read_columns(e, off / out, n / out, p) : read_in_order(e, off / out, n / out, p);
+}
+
+int array_encode(struct draft_node *n, struct draft_array *a, const struct array_wanted *w, array_read_fn *read,
+		 void *arg)
+{
+	struct encoding e = { .a = a, .from = w->from, .to = w->to, .read = read, .arg = arg };
+	auto_of(kv) struct kv *kv = NULL;
+	const struct store *store;
+	auto_buf json = { 0 };
+	int r = array_json(&w->layout, w->to, a->rank, a->shape, &json);
+
+	if (r >= 0)
+		r = array_kv(n, a, w, buf_span(&json), &kv, &store);
+	if (r >= 0) {
+		e.raw = block_alloc(PIECE);
+		if (!e.raw)
+			r = fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+	}
+	if (r >= 0)
+		r = zarr_write_all(&n->draft->env->ckpt->write_env, kv, buf_span(&json),
+				   w->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_stored_form, &e);
+	block_free(e.raw, PIECE);
+	if (r < 0)
+		return r;
+	trace(TRACE_LEAF, "encoded '%s'%s%.*s", n->name, a->name.p ? " " : "", SPAN_ARG(a->name));
+	array_release(a);
+	a->kv = take(kv);
+	a->store = store;
+	a->layout = w->layout;
+	a->from = w->from;
+	a->stored = w->to;
+	a->copied = false;
+	return 0;
+}
+
+int array_fits(struct draft_node *n, struct draft_array *a, const struct array_wanted *w)
+{
+	struct array_layout asked = w->layout;
+	auto_buf json = { 0 };
+	int r;
+
+	if (a->copied && w->any_chunk && !w->is_part)
+		memcpy(asked.chunk, a->layout.chunk, sizeof(asked.chunk));
+	if (a->copied && w->any_level) {
+		asked.compress = a->layout.compress;
+		asked.level = a->layout.level;
+	}
+	if (!a->kv || !draft_has_store(n, a->store) || memcmp(&a->layout, &asked, sizeof(asked)))
+		return 0;
+	if (a->from == w->from && a->stored == w->to)
+		return 1;
+	/* Elements that were stored as they came, and whose type has a name now. */
+	if (a->from != a->stored || w->from != w->to || a->layout.omit_fill)
+		return 0;
+	r = array_json(&asked, w->to, a->rank, a->shape, &json);
+	if (r >= 0)
+		r = kv_put(a->kv, span_str(asked.format == 3 ? "zarr.json" : ".zarray"), buf_span(&json));
+	if (r < 0)
+		return r;
+	a->from = a->stored = w->to;
+	return 1;
+}

@@ -1,0 +1,527 @@
+/*
+ * draft_file.c - where the bytes of a file are, and how they get from one place to the next.
+ *
+ * Streams are draft_stream.c's, encoding what was staged is draft_array.c's.
+ *
+ * Invariants: bytes [0, pos) of a file in memory or streaming were written, in
+ * order; between pos and size it reads as zeros. A staged file has them all.
+ */
+#include "handlers/draft/draft_file.h"
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/wire.h"
+
+#define MEMORY_MAX ((size_t)64 << 10)	/* contents that stay in memory while they are written */
+#define MEMORY_HEADER_MAX ((size_t)8 << 20)	/* header of a safetensors file that streams */
+#define PIECE ((size_t)1 << 20)
+
+int draft_file_new(struct draft_node *n, struct draft_file **ret)
+{
+	struct draft_file *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return fail(-ENOMEM, "cannot create '%s'", n->name);
+	pthread_mutex_init(&f->lock, NULL);
+	f->node = n;
+	*ret = f;
+	return 0;
+}
+
+void draft_file_free(struct draft_file *f)
+{
+	if (!f)
+		return;
+	draft_arrays_release(f);
+	io_file_unref(f->staged);
+	buf_release(&f->head);
+	pthread_mutex_destroy(&f->lock);
+	free(f);
+}
+
+uint64_t draft_file_size(struct draft_file *f)
+{
+	uint64_t size;
+
+	pthread_mutex_lock(&f->lock);
+	size = f->size;
+	pthread_mutex_unlock(&f->lock);
+	return size;
+}
+
+static int add_len(void *arg, struct span key, uint64_t len)
+{
+	*(uint64_t *)arg += len;
+	return 0;
+}
+
+uint64_t draft_file_stored(struct draft_file *f)
+{
+	uint64_t bytes = 0;
+
+	pthread_mutex_lock(&f->lock);
+	for (size_t i = 0; i < f->n_arrays; i++)
+		if (f->array[i].kv)
+			kv_list(f->array[i].kv, span_of(NULL, 0), add_len, &bytes);
+	if (!f->n_arrays)
+		bytes = f->size;
+	pthread_mutex_unlock(&f->lock);
+	return bytes;
+}
+
+/* ---- staging ---- */
+
+static int staged_write(struct io_file *file, uint64_t off, const void *p, size_t n)
+{
+	/* The engine writes from the buffer only. */
+	struct io_req req = { .op = IO_WRITE, .file = file, .p = (void *)(uintptr_t)p, .n = n, .off = off };
+	int r = n ? io_run(file->io, &req, 1) : 0;
+
+	if (r >= 0)
+		file->size = MAX(file->size, off + n);
+	return r;
+}
+
+/* Read what was written so far, from wherever it is. Zeros are not the caller's business here. */
+static int read_written(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
+{
+	switch (f->place) {
+	case PLACE_MEMORY:
+		memcpy(p, f->head.p + off, n);
+		return 0;
+	case PLACE_STAGED:
+		return io_read_exact(f->staged, p, n, off);
+	case PLACE_STREAM:
+	case PLACE_STORED:
+		return draft_stream_read(f, off, n, p);
+	}
+	return -EINVAL;
+}
+
+/* Bytes of the file that are in its place; the rest up to its size is zeros. */
+static uint64_t written(const struct draft_file *f)
+{
+	return f->place == PLACE_STAGED ? f->staged->size : f->place == PLACE_STORED ? f->size : f->pos;
+}
+
+int draft_file_stage(struct draft_file *f)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+	uint8_t *piece = NULL;
+	uint64_t n = written(f);
+	int r;
+
+	if (f->place == PLACE_STAGED)
+		return 0;
+	trace(TRACE_LEAF, "stage '%s': %llu bytes", f->node->name, (unsigned long long)n);
+	r = io_file_temp(f->node->draft->env->ckpt->io, f->node->draft->dir->dir, NULL, &file);
+	if (r >= 0 && n) {
+		piece = block_alloc(PIECE);
+		if (!piece)
+			r = fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+	}
+	for (uint64_t at = 0; at < n && r >= 0; at += PIECE) {
+		size_t part = (size_t)MIN((uint64_t)PIECE, n - at);
+
+		r = read_written(f, at, part, piece);
+		if (r >= 0)
+			r = staged_write(file, at, piece, part);
+	}
+	block_free(piece, PIECE);
+	if (r >= 0 && f->size > file->size)
+		r = io_file_truncate(file, f->size);
+	if (r < 0)
+		return r;
+	file->size = f->size;
+	draft_arrays_release(f);
+	buf_release(&f->head);
+	f->staged = take(file);
+	f->place = PLACE_STAGED;
+	return 0;
+}
+
+int draft_file_unstore(struct draft_file *f)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->n_arrays && (f->place == PLACE_STORED || f->place == PLACE_STREAM))
+		r = draft_file_stage(f);
+	/* What was encoded of contents that lie elsewhere is not needed either. */
+	if (r >= 0)
+		draft_arrays_release(f);
+	pthread_mutex_unlock(&f->lock);
+	return r;
+}
+
+/* ---- reading ---- */
+
+int draft_file_read_locked(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
+{
+	uint64_t have = written(f);
+	size_t part = off < have ? (size_t)MIN((uint64_t)n, have - off) : 0;
+	int r = part ? read_written(f, off, part, p) : 0;
+
+	memset(p + part, 0, n - part);
+	return r;
+}
+
+int draft_file_read(struct draft_file *f, uint64_t off, size_t n, struct segments *g)
+{
+	uint8_t *block = NULL;
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	n = off < f->size ? (size_t)MIN((uint64_t)n, f->size - off) : 0;
+	if (f->moved) {
+		r = fail(-ESTALE, "'%s' is part of a committed array now", f->node->name);
+	} else if (n) {
+		block = block_alloc(n);
+		r = block ? draft_file_read_locked(f, off, n, block) : fail(-ENOMEM, "cannot allocate %zu bytes", n);
+	}
+	pthread_mutex_unlock(&f->lock);
+	if (r < 0) {
+		block_free(block, n);
+		return r;
+	}
+	return n ? segments_add_block(g, block, n, n) : 0;
+}
+
+int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p)
+{
+	int r;
+
+	pthread_mutex_lock(&f->lock);
+	if (off > f->size || n > f->size - off)
+		r = fail(-EINVAL, "'%s' has %llu bytes, %zu at %llu were wanted", f->node->name,
+			 (unsigned long long)f->size, n, (unsigned long long)off);
+	else
+		r = draft_file_read_locked(f, off, n, p);
+	pthread_mutex_unlock(&f->lock);
+	return r;
+}
+
+/* ---- writing ---- */
+
+/* How many bytes may stay in memory: a long header is looked at as a whole. */
+static size_t memory_max(const struct draft_file *f)
+{
+	uint64_t header;
+
+	if (f->head.n < 9 || f->head.p[0] == 0x93 || f->head.p[8] != '{')
+		return MEMORY_MAX;
+	header = get_u64le(f->head.p);
+	return header < MEMORY_HEADER_MAX ? MAX(MEMORY_MAX, (size_t)header + 8) : MEMORY_MAX;
+}
+
+static int memory_write(struct draft_file *f, uint64_t off, const void *p, size_t n)
+{
+	int r = 0;
+
+	if (off + n > f->head.n)
+		r = buf_reserve(&f->head, off + n - f->head.n);
+	if (r < 0)
+		return r;
+	/* What was encoded from it holds no more. */
+	draft_arrays_release(f);
+	memcpy(f->head.p + off, p, n);
+	f->head.n = MAX(f->head.n, off + n);
+	f->pos = f->head.n;
+	f->size = MAX(f->size, f->pos);
+	return 0;
+}
+
+/* Go on from memory as a stream: the bytes after the header are the first elements. 1, or 0 when not. */
+static int memory_to_stream(struct draft_file *f)
+{
+	uint64_t all = f->pos;
+	auto_buf rest = { 0 };
+	size_t taken = 0;
+	int r = draft_stream_begin(f);
+
+	if (r <= 0)
+		return r;
+	/* The head was cut to the header. */
+	r = buf_add(&rest, f->head.p + f->head.n, all - f->head.n);
+	f->pos = f->head.n;
+	if (r >= 0)
+		r = draft_stream_append(f, rest.p, rest.n, &taken);
+	if (r >= 0)
+		return 1;
+	/* As if nothing had been tried: the bytes are still there. */
+	draft_arrays_release(f);
+	f->place = PLACE_MEMORY;
+	f->head.n = f->pos = all;
+	return r == -EAGAIN ? 0 : r;
+}
+
+/* A header that is written once more, as it was. */
+static bool same_header(const struct draft_file *f, uint64_t off, const void *p, size_t n)
+{
+	return off + n <= f->head.n && !memcmp(f->head.p + off, p, n);
+}
+
+/*
+ * One attempt where the bytes are now: how many were accepted; 0 when the contents moved to another
+ * place and it is to be tried there.
+ */
+static ssize_t write_here(struct draft_file *f, uint64_t off, const uint8_t *p, size_t n)
+{
+	size_t taken;
+	int r;
+
+	switch (f->place) {
+	case PLACE_MEMORY:
+		if (off <= f->pos && off < memory_max(f)) {
+			n = MIN(n, memory_max(f) - (size_t)off);
+			return (r = memory_write(f, off, p, n)) < 0 ? r : (ssize_t)n;
+		}
+		r = off == f->pos && !f->nameless ? memory_to_stream(f) : 0;
+		if (r == 0)
+			r = draft_file_stage(f);
+		return r < 0 ? r : 0;
+	case PLACE_STREAM:
+		if (off == f->pos) {
+			r = draft_stream_append(f, p, n, &taken);
+			if (taken)
+				return (ssize_t)taken;
+			if (r < 0 && r != -EAGAIN && r != -EFBIG)
+				return r;
+		} else if (same_header(f, off, p, n)) {
+			return (ssize_t)n;
+		}
+		return (r = draft_file_stage(f)) < 0 ? r : 0;
+	case PLACE_STORED:
+		if (same_header(f, off, p, n))
+			return (ssize_t)n;
+		return (r = draft_file_stage(f)) < 0 ? r : 0;
+	case PLACE_STAGED:
+		/* What was encoded from it holds no more. */
+		draft_arrays_release(f);
+		r = staged_write(f->staged, off, p, n);
+		if (r < 0)
+			return r;
+		f->size = MAX(f->size, off + n);
+		return (ssize_t)n;
+	}
+	return -EINVAL;
+}
+
+ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size_t n)
+{
+	const uint8_t *from = p;
+	size_t done = 0;
+	ssize_t r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->failed.code) {
+		r = err_restore(&f->failed);
+		f->failed.code = 0;
+	}
+	/* Contents move at most three times: memory, stream, staged. */
+	for (int moves = 0; done < n && r >= 0 && moves < 4;) {
+		r = write_here(f, off + done, from + done, n - done);
+		moves += r == 0;
+		done += r > 0 ? (size_t)r : 0;
+	}
+	if (done && f->place != PLACE_STAGED)
+		f->size = MAX(f->size, f->pos);
+	if (done)
+		draft_touch(f->node);
+	pthread_mutex_unlock(&f->lock);
+	return done ? (ssize_t)done : r;
+}
+
+int draft_file_truncate(struct draft_file *f, uint64_t size)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	/* What was encoded from it holds no more. */
+	if (size != f->size && (f->place == PLACE_MEMORY || f->place == PLACE_STAGED))
+		draft_arrays_release(f);
+	if (size == 0 && !f->nameless) {
+		/* Afresh: whatever it was. */
+		draft_arrays_release(f);
+		io_file_unref(take(f->staged));
+		buf_release(&f->head);
+		f->place = PLACE_MEMORY;
+		f->pos = 0;
+		f->lost = 0;
+	} else if (size < written(f) || (f->place == PLACE_STORED && size != f->size)) {
+		if (f->place == PLACE_MEMORY) {
+			f->head.n = f->pos = size;
+		} else {
+			r = draft_file_stage(f);
+			if (r >= 0)
+				r = io_file_truncate(f->staged, size);
+			if (r >= 0)
+				f->staged->size = size;
+		}
+	} else if (f->place == PLACE_STAGED) {
+		r = io_file_truncate(f->staged, size);
+		if (r >= 0)
+			f->staged->size = size;
+	}
+	/* Larger than what was written: a promise, which reads as zeros. */
+	if (r >= 0) {
+		f->size = size;
+		draft_touch(f->node);
+	}
+	pthread_mutex_unlock(&f->lock);
+	return r;
+}
+
+/* ---- opening and closing ---- */
+
+void draft_file_opened(struct draft_file *f)
+{
+	pthread_mutex_lock(&f->lock);
+	f->writers++;
+	f->unsettled++;
+	pthread_mutex_unlock(&f->lock);
+}
+
+void draft_file_flush(struct draft_file *f, bool *settled, bool now)
+{
+	pthread_mutex_lock(&f->lock);
+	if (now && !*settled)
+		f->unsettled--;
+	else if (!now && *settled)
+		f->unsettled++;
+	*settled = now;
+	pthread_mutex_unlock(&f->lock);
+}
+
+enum draft_open draft_file_is_open(struct draft_file *f)
+{
+	enum draft_open open;
+
+	pthread_mutex_lock(&f->lock);
+	open = f->unsettled ? DRAFT_OPEN_WRITING : f->writers ? DRAFT_OPEN_CLOSING : DRAFT_OPEN_CLOSED;
+	pthread_mutex_unlock(&f->lock);
+	return open;
+}
+
+/* Everything accepted goes where it can stay without memory. */
+static int settle(struct draft_file *f)
+{
+	int r = 0;
+
+	if (f->nameless)
+		return 0;
+	if (f->place == PLACE_STREAM) {
+		r = draft_stream_finish(f);
+		if (r == 0)
+			r = draft_file_stage(f);
+	}
+	/* What the options may still ask otherwise is only worth encoding when it is arrays. */
+	if (r >= 0 && (f->place == PLACE_STAGED || f->place == PLACE_MEMORY))
+		r = draft_file_encode(f);
+	/* Malformed or incomplete contents stay as they are; the commit says what is wrong with them. */
+	if (r == -EINVAL || r == -EUCLEAN || r == -EOPNOTSUPP) {
+		err_clear();
+		r = 0;
+	}
+	return r;
+}
+
+void draft_file_unname(struct draft_file *f)
+{
+	int r;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->writers && !f->nameless) {
+		r = draft_file_stage(f);
+		if (r < 0) {
+			/* Its writer hears of it; what it wrote is nobody's business but its own. */
+			err_save(r, &f->failed);
+			draft_arrays_release(f);
+			buf_release(&f->head);
+			f->place = PLACE_MEMORY;
+			f->size = f->pos = 0;
+		}
+		f->nameless = true;
+	}
+	pthread_mutex_unlock(&f->lock);
+}
+
+void draft_file_closed(struct draft_file *f, bool settled)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	f->writers--;
+	f->unsettled -= !settled;
+	if (f->writers == 0)
+		r = settle(f);
+	if (r < 0) {
+		/* Nobody waits for this: the next call that touches the file, or the commit, tells. */
+		err_save(r, &f->failed);
+		log_warn("'%s' is not encoded yet: %s", f->node->name, err_text(r));
+	}
+	pthread_mutex_unlock(&f->lock);
+}
+
+/* Called with the lock held. */
+static int tell_failure(struct draft_file *f)
+{
+	int r = f->failed.code ? err_restore(&f->failed) : 0;
+
+	f->failed.code = 0;
+	return r;
+}
+
+int draft_file_failed(struct draft_file *f)
+{
+	int r;
+
+	pthread_mutex_lock(&f->lock);
+	r = tell_failure(f);
+	pthread_mutex_unlock(&f->lock);
+	return r;
+}
+
+void draft_file_lose(struct draft_file *f, int code)
+{
+	pthread_mutex_lock(&f->lock);
+	f->lost = code;
+	pthread_mutex_unlock(&f->lock);
+}
+
+void draft_file_moved(struct draft_file *f)
+{
+	pthread_mutex_lock(&f->lock);
+	/* Contents that lie elsewhere stay as they are. */
+	f->moved = f->place == PLACE_STORED;
+	pthread_mutex_unlock(&f->lock);
+}
+
+int draft_file_check_lost(struct draft_file *f)
+{
+	int lost;
+
+	pthread_mutex_lock(&f->lock);
+	lost = f->lost;
+	pthread_mutex_unlock(&f->lock);
+	return lost ? fail(lost, "'%s': bytes that were written through a map are lost (%s): write it again, and sync it",
+			   f->node->name, strerror(-lost)) : 0;
+}
+
+int draft_file_sync(struct draft_file *f)
+{
+	int r;
+
+	pthread_mutex_lock(&f->lock);
+	r = tell_failure(f);
+	/* The kernel has told its program what was lost before it comes here: whoever goes on has written it again. */
+	f->lost = 0;
+	for (size_t i = 0; i < f->n_arrays && r >= 0; i++)
+		if (f->array[i].writer)
+			r = zarr_writer_flush(f->array[i].writer);
+	if (r >= 0 && f->place == PLACE_STAGED)
+		r = io_file_sync(f->staged);
+	pthread_mutex_unlock(&f->lock);
+	return r;
+}

@@ -1,0 +1,550 @@
+/*
+ * draft_node.c - the tree of names of a draft.
+ *
+ * What a name may be is checked when it is made; what it means (which kind of
+ * leaf, which key) is looked at when the draft is committed, so that programs may
+ * use temporary names on the way.
+ */
+#include "handlers/draft/draft.h"
+
+#include <time.h>
+
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/tree/name.h"
+#include "handlers/draft/draft_array.h"
+#include "handlers/draft/draft_file.h"
+
+static struct draft_name *name_new(struct span name)
+{
+	struct draft_name *dn = malloc(sizeof(*dn) + name.n + 1);
+
+	if (!dn)
+		return NULL;
+	memcpy(dn->text, name.p, name.n);
+	dn->text[name.n] = '\0';
+	dn->older = NULL;
+	return dn;
+}
+
+static void set_name(struct draft_node *n, struct draft_name *name)
+{
+	name->older = n->names;
+	n->names = name;
+	n->name = name->text;
+}
+
+static void names_free(struct draft_node *n)
+{
+	for (struct draft_name *older; n->names; n->names = older) {
+		older = n->names->older;
+		free(n->names);
+	}
+}
+
+int draft_node_new(struct draft *d, struct draft_node *parent, struct span name, bool is_dir,
+		   struct draft_node **ret)
+{
+	struct draft_node *n = calloc(1, sizeof(*n));
+	struct draft_name *first = n ? name_new(name) : NULL;
+	int r = 0;
+
+	if (!first) {
+		free(n);
+		return fail(-ENOMEM, "cannot make '%.*s'", SPAN_ARG(name));
+	}
+	set_name(n, first);
+	n->draft = d;
+	n->parent = parent;
+	n->is_dir = is_dir;
+	n->refs = 1;
+	d->next_ino++;
+	/* Of the draft's own numbering, apart from those of paths. */
+	n->ino = hash64(span_of(&d->next_ino, sizeof(d->next_ino)), hash64(span_str(d->name), 1)) | 1;
+	clock_gettime(CLOCK_REALTIME, &n->mtime);
+	if (!is_dir)
+		r = draft_file_new(n, &n->file);
+	if (r < 0) {
+		names_free(n);
+		free(n);
+		return r;
+	}
+	*ret = n;
+	return 0;
+}
+
+/* Called with the lock held. A node that nobody holds has no children that anybody reaches. */
+static void node_free(struct draft_node *n)
+{
+	for (struct draft_xattr *x = n->xattrs, *next; x; x = next) {
+		next = x->next;
+		buf_release(&x->value);
+		free(x->name);
+		free(x);
+	}
+	draft_file_free(n->file);
+	store_free(n->item.store);
+	store_free(n->replicas.store);
+	buf_release(&n->hint);
+	buf_release(&n->hint_impl);
+	free(n->item.dir);
+	free(n->replicas.dir);
+	free(n->child);
+	names_free(n);
+	free(n);
+}
+
+void draft_nodes_free(struct draft_node *n)
+{
+	for (size_t i = 0; n && i < n->n_children; i++)
+		draft_nodes_free(n->child[i]);
+	if (n)
+		node_free(n);
+}
+
+struct draft_node *draft_node_ref(struct draft_node *n)
+{
+	pthread_mutex_lock(&n->draft->lock);
+	n->refs++;
+	pthread_mutex_unlock(&n->draft->lock);
+	return n;
+}
+
+static bool drop(struct draft_node *n)
+{
+	return --n->refs == 0;
+}
+
+void draft_node_unref(struct draft_node *n)
+{
+	struct draft *d;
+	bool last;
+
+	if (!n)
+		return;
+	d = n->draft;
+	pthread_mutex_lock(&d->lock);
+	last = drop(n);
+	pthread_mutex_unlock(&d->lock);
+	/* Outside the lock: releasing contents waits for jobs. */
+	if (last)
+		node_free(n);
+}
+
+/* ---- with the lock held ---- */
+
+/* Where the name is, or would be inserted. */
+static size_t place_of(const struct draft_node *dir, struct span name, bool *ret_found)
+{
+	size_t lo = 0, hi = dir->n_children;
+
+	*ret_found = false;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		int c = span_cmp(span_str(dir->child[mid]->name), name);
+
+		if (c == 0) {
+			*ret_found = true;
+			return mid;
+		}
+		if (c < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static struct draft_node *child_of(const struct draft_node *dir, struct span name)
+{
+	bool found;
+	size_t at = place_of(dir, name, &found);
+
+	return found ? dir->child[at] : NULL;
+}
+
+static void touch(struct draft_node *n)
+{
+	n->draft->changes++;
+	clock_gettime(CLOCK_REALTIME, &n->mtime);
+}
+
+void draft_touch(struct draft_node *n)
+{
+	pthread_mutex_lock(&n->draft->lock);
+	touch(n);
+	pthread_mutex_unlock(&n->draft->lock);
+}
+
+/* Room for one more child, so that attach() cannot fail. */
+static int reserve(struct draft_node *dir)
+{
+	size_t cap = dir->cap ? 2 * dir->cap : 8;
+	struct draft_node **more;
+
+	if (dir->n_children < dir->cap)
+		return 0;
+	more = reallocarray(dir->child, cap, sizeof(struct draft_node *));
+	if (!more)
+		return fail(-ENOMEM, "cannot add a name to '%s'", dir->name);
+	dir->child = more;
+	dir->cap = cap;
+	return 0;
+}
+
+static void attach(struct draft_node *dir, struct draft_node *n)
+{
+	bool found;
+	size_t at = place_of(dir, span_str(n->name), &found);
+
+	memmove(dir->child + at + 1, dir->child + at, (dir->n_children - at) * sizeof(*dir->child));
+	dir->child[at] = n;
+	dir->n_children++;
+	n->parent = dir;
+	touch(dir);
+}
+
+static void detach(struct draft_node *n)
+{
+	struct draft_node *dir = n->parent;
+	bool found;
+	size_t at = place_of(dir, span_str(n->name), &found);
+
+	dir->n_children--;
+	memmove(dir->child + at, dir->child + at + 1, (dir->n_children - at) * sizeof(*dir->child));
+	n->parent = NULL;
+	dir->draft->removals += n->is_dir || name_ext_of(span_str(n->name)) != NAME_EXT_NONE;
+	touch(dir);
+}
+
+static int check_open(const struct draft_node *dir)
+{
+	if (dir->draft->life == DRAFT_COMMITTING)
+		return fail(-EBUSY, "draft '%s' is being committed", dir->draft->name);
+	if (dir->draft->life == DRAFT_GONE || (!dir->parent && dir != dir->draft->root))
+		return fail(-ENOENT, "'%s' is gone", dir->name);
+	return 0;
+}
+
+struct draft_node *draft_item_of(struct draft_node *n)
+{
+	const struct draft_node *root = n->draft->root;
+
+	if (n->draft->is_item)
+		return n->draft->root;
+	while (n && n->parent != root)
+		n = n->parent;
+	return n;
+}
+
+int draft_node_path(const struct draft_node *n, struct buf *ret)
+{
+	int r = 0;
+
+	/* The draft of one item stands in its step like any other item; a tree that is a checkpoint does not. */
+	if (!n->parent)
+		return n->draft->is_item && !n->draft->any_name ? buf_add_str(ret, n->draft->dir->final) : 0;
+	r = draft_node_path(n->parent, ret);
+	if (r >= 0 && ret->n)
+		r = buf_add_byte(ret, '/');
+	return r < 0 ? r : buf_add_str(ret, n->name);
+}
+
+/* ---- which names there may be ---- */
+
+/* Names in a draft that are not an item's: Orbax keeps them to itself, or hides them. */
+int draft_check_item_name(struct span stem)
+{
+	static const char *const reserved[] = { "AUTO", "_CHECKPOINT_DELETION", "_CHECKPOINT_METADATA", "_METADATA",
+						"commit_success.txt", "orbax.checkpoint" };
+
+	for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
+		if (span_eq(stem, span_str(reserved[i])))
+			return fail(-EINVAL, "'%.*s' is a name that Orbax keeps to itself", SPAN_ARG(stem));
+	if (span_eq(stem, span_str(".")) || span_eq(stem, span_str("..")))
+		return fail(-EINVAL, "'%.*s' is not a name of an item", SPAN_ARG(stem));
+	if (memmem(stem.p, stem.n, ".orbax-checkpoint-tmp", 21))
+		return fail(-EINVAL, "'%.*s' is not a name of an item: Orbax takes it for a temporary one", SPAN_ARG(stem));
+	return 0;
+}
+
+static struct span stem_of(struct span name)
+{
+	enum name_ext ext = name_ext_of(name);
+
+	name.n -= strlen(name_ext_text(ext));
+	return name;
+}
+
+/* Which names of ours stand in a directory of an item, bits of enum name_ours: `_METADATA` at its top. */
+static unsigned names_of_ours(struct draft_node *dir)
+{
+	return draft_item_of(dir) == dir ? NAME_OURS_METADATA : 0;
+}
+
+/* A file's or directory's name: well-formed escapes, and a view only where it is a part. */
+static int check_name(struct draft_node *dir, struct span name, bool is_dir)
+{
+	bool of_draft = dir == dir->draft->root && !dir->draft->is_item;
+	struct draft_part part;
+	auto_buf key = { 0 };
+	int r;
+
+	if (name.n > LIMIT_NAME_BYTES)
+		return fail(-ENAMETOOLONG, "a name of %zu bytes", name.n);
+	if (draft_is_opaque(dir))
+		return 0;
+	if (!utf8_valid(name))
+		return fail(-EINVAL, "'%.*s' is not UTF-8, and keys are text", SPAN_ARG(name));
+	/* The name of an item is not a key's: it stands as it is, in a committed step too. */
+	if (of_draft && is_dir)
+		return draft_check_item_name(name);
+	if (is_dir)
+		return name_is_hashed(name) ? 0 : name_unescape(name, NAME_CONTAINER, names_of_ours(dir), &key);
+	/*
+	 * rsync writes to ".NAME.XXXXXX" and renames: what is escaped in NAME stands elsewhere there, or is cut apart. Only
+	 * the name that it gets at last is a key's.
+	 */
+	if (name.n > 1 && name.p[0] == '.' && name_ext_of(name) == NAME_EXT_NONE)
+		return 0;
+	/* The bare leaf of an item. */
+	if (span_starts(name, span_str("%.")) && name_ext_of(name) != NAME_EXT_NONE && stem_of(name).n == 1)
+		return 0;
+	r = draft_part_of(name, &part);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	/* Of other temporary names the escapes must be right, too; their key is nobody's business. */
+	if (name_is_hashed(stem_of(name)))
+		return 0;
+	r = name_unescape(stem_of(name), NAME_LEAF, 0, &key);
+	if (r == -EINVAL && name_ext_of(name) == NAME_EXT_NONE)
+		r = name_unescape(name, NAME_CONTAINER, 0, &key);
+	return r;
+}
+
+/* The item that a child of the draft is, or will be; empty: none, such as a copy's temporary name. */
+static struct span item_name_of(struct span name, bool is_dir)
+{
+	enum name_ext ext = name_ext_of(name);
+
+	if (is_dir)
+		return name;
+	if (span_ends(name, span_str(".pbtxt")))
+		return span_of(name.p, name.n - strlen(".pbtxt"));
+	return ext == NAME_EXT_JSON || ext == NAME_EXT_SAFETENSORS ? stem_of(name) : span_of(NULL, 0);
+}
+
+/* "metrics.json" beside an item "metrics", or the reverse: one item, twice. self, which is being renamed, does not count. */
+static int check_item_twice(const struct draft_node *dir, struct span name, bool is_dir, const struct draft_node *self)
+{
+	struct span item = item_name_of(name, is_dir);
+
+	if (dir != dir->draft->root || dir->draft->is_item || !item.n)
+		return 0;
+	for (size_t i = 0; i < dir->n_children; i++) {
+		const struct draft_node *c = dir->child[i];
+
+		if (c != self && span_eq(item_name_of(span_str(c->name), c->is_dir), item))
+			return fail(-EEXIST, "'%.*s': there is an item '%.*s' already, '%s'", SPAN_ARG(name),
+				    SPAN_ARG(item), c->name);
+	}
+	return 0;
+}
+
+/* Directories inside each other from here on. */
+static unsigned height(const struct draft_node *n)
+{
+	unsigned most = 0;
+
+	for (size_t i = 0; i < n->n_children; i++)
+		most = MAX(most, height(n->child[i]));
+	return most + n->is_dir;
+}
+
+/* Walks of a draft are as deep as its directories, and no deeper tree could be committed. */
+static int check_depth(const struct draft_node *dir, struct span name, unsigned n)
+{
+	for (; dir->parent; dir = dir->parent)
+		n++;
+	/* The item, and the keys of a tree in it. */
+	return n <= 1 + LIMIT_TREE_DEPTH ? 0 : fail(-EFBIG, "'%.*s': more than %d directories inside each other",
+						    SPAN_ARG(name), LIMIT_TREE_DEPTH);
+}
+
+/* ---- changes ---- */
+
+int draft_lookup(struct draft_node *dir, struct span name, struct draft_node **ret)
+{
+	struct draft_node *n;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	n = dir->is_dir ? child_of(dir, name) : NULL;
+	if (n)
+		n->refs++;
+	pthread_mutex_unlock(&dir->draft->lock);
+	if (!n)
+		return -ENOENT;
+	*ret = n;
+	return 0;
+}
+
+int draft_children(struct draft_node *dir, struct draft_node ***ret, size_t *ret_n)
+{
+	struct draft_node **list;
+	size_t n;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	n = dir->n_children;
+	list = malloc((n + 1) * sizeof(*list));
+	for (size_t i = 0; list && i < n; i++) {
+		list[i] = dir->child[i];
+		list[i]->refs++;
+	}
+	pthread_mutex_unlock(&dir->draft->lock);
+	if (!list)
+		return fail(-ENOMEM, "cannot list '%s'", dir->name);
+	*ret = list;
+	*ret_n = n;
+	return 0;
+}
+
+static int make(struct draft_node *dir, struct span name, bool is_dir, struct draft_node **ret)
+{
+	struct draft_node *n = NULL;
+	int r;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	r = check_open(dir);
+	if (r >= 0)
+		r = check_name(dir, name, is_dir);
+	if (r >= 0 && child_of(dir, name))
+		r = -EEXIST;
+	if (r >= 0)
+		r = check_item_twice(dir, name, is_dir, NULL);
+	if (r >= 0)
+		r = is_dir ? check_depth(dir, name, 1) : draft_check_stored_name(dir, name);
+	if (r >= 0)
+		r = reserve(dir);
+	if (r >= 0)
+		r = draft_node_new(dir->draft, NULL, name, is_dir, &n);
+	if (r >= 0) {
+		attach(dir, n);
+		n->refs++;
+	}
+	pthread_mutex_unlock(&dir->draft->lock);
+	if (r >= 0)
+		*ret = n;
+	return r;
+}
+
+int draft_mkdir(struct draft_node *dir, struct span name, struct draft_node **ret)
+{
+	return make(dir, name, true, ret);
+}
+
+int draft_create(struct draft_node *dir, struct span name, struct draft_node **ret)
+{
+	return make(dir, name, false, ret);
+}
+
+/* Without the lock: the reference of the directory that it was in. */
+static void let_go(struct draft_node *n)
+{
+	if (n && !n->is_dir)
+		draft_file_unname(n->file);
+	draft_node_unref(n);
+}
+
+static int take_away(struct draft_node *dir, struct span name, bool is_dir)
+{
+	struct draft_node *n;
+	int r;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	n = child_of(dir, name);
+	r = check_open(dir);
+	if (r >= 0 && !n)
+		r = -ENOENT;
+	if (r >= 0 && n->is_dir != is_dir)
+		r = is_dir ? -ENOTDIR : -EISDIR;
+	if (r >= 0 && n->n_children)
+		r = -ENOTEMPTY;
+	if (r >= 0)
+		detach(n);
+	pthread_mutex_unlock(&dir->draft->lock);
+	if (r >= 0)
+		let_go(n);
+	return r;
+}
+
+int draft_unlink(struct draft_node *dir, struct span name)
+{
+	return take_away(dir, name, false);
+}
+
+int draft_rmdir(struct draft_node *dir, struct span name)
+{
+	return take_away(dir, name, true);
+}
+
+static bool is_above(const struct draft_node *n, const struct draft_node *below)
+{
+	while (below && below != n)
+		below = below->parent;
+	return below == n;
+}
+
+/* What stands at the new place may be replaced: 0. */
+static int check_replaced(const struct draft_node *n, const struct draft_node *old, bool no_replace)
+{
+	if (!old || old == n)
+		return 0;
+	if (no_replace)
+		return -EEXIST;
+	if (old->is_dir != n->is_dir)
+		return old->is_dir ? -EISDIR : -ENOTDIR;
+	return old->n_children ? -ENOTEMPTY : 0;
+}
+
+int draft_rename(struct draft_node *from, struct span name, struct draft_node *to, struct span to_name,
+		 bool no_replace)
+{
+	struct draft_node *n, *old, *replaced = NULL;
+	auto_free struct draft_name *new_name = name_new(to_name);
+	int r = new_name ? 0 : -ENOMEM;
+
+	if (from->draft != to->draft)
+		return -EXDEV;
+	pthread_mutex_lock(&from->draft->lock);
+	n = child_of(from, name);
+	old = child_of(to, to_name);
+	if (r >= 0)
+		r = check_open(from);
+	if (r >= 0)
+		r = check_open(to);
+	if (r >= 0 && !n)
+		r = -ENOENT;
+	if (r >= 0)
+		r = check_name(to, to_name, n->is_dir);
+	if (r >= 0 && is_above(n, to))
+		r = -EINVAL;
+	if (r >= 0)
+		r = check_replaced(n, old, no_replace);
+	if (r >= 0 && !old)
+		r = check_item_twice(to, to_name, n->is_dir, n);
+	if (r >= 0)
+		r = n->is_dir ? check_depth(to, to_name, height(n)) : draft_check_stored_name(to, to_name);
+	if (r >= 0)
+		r = reserve(to);
+	if (r >= 0 && old != n) {
+		if (old)
+			detach(old);
+		replaced = old;
+		detach(n);
+		set_name(n, take(new_name));
+		attach(to, n);
+	}
+	pthread_mutex_unlock(&from->draft->lock);
+	let_go(replaced);
+	return r;
+}

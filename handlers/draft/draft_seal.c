@@ -1,0 +1,260 @@
+/*
+ * draft_seal.c - whole contents -> encoded arrays: at close, for the commit, and from a stored leaf.
+ *
+ * Contents that read back from their chunks are stored there alone. Those that
+ * were cast, swapped or transposed stay where they are as well, because what was
+ * written must be read back.
+ */
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/wire.h"
+#include "core/zarr/zarr_copy.h"
+#include "handlers/draft/draft_file.h"
+
+#define HEAD_FIRST 65536		/* what is read before the length of a header is known */
+
+/* ---- encoding whole contents ---- */
+
+/* The start of the file, as long as its header may be. */
+static int read_head(struct draft_file *f, struct buf *ret)
+{
+	size_t n = (size_t)MIN(f->size, (uint64_t)HEAD_FIRST);
+	uint64_t header;
+	int r = buf_reserve(ret, n);
+
+	if (r >= 0)
+		r = draft_file_read_locked(f, 0, n, ret->p);
+	if (r < 0)
+		return r;
+	ret->n = n;
+	if (n < 9 || ret->p[0] == 0x93)
+		return 0;
+	header = get_u64le(ret->p);
+	if (header <= n - 8 || header > SAFETENSORS_HEADER_MAX || header > f->size - 8)
+		return 0;
+	r = buf_reserve(ret, 8 + header - n);
+	if (r >= 0)
+		r = draft_file_read_locked(f, n, 8 + header - n, ret->p + n);
+	if (r >= 0)
+		ret->n = 8 + header;
+	return r;
+}
+
+/* The arrays that the header announces, all of whose bytes are there. */
+static int take_header(struct draft_file *f, struct buf *head)
+{
+	uint64_t header, end;
+	int r;
+
+	if (f->size == 0)
+		return fail(-EINVAL, "it is empty");
+	r = read_head(f, head);
+	if (r >= 0)
+		r = draft_file_sniff(f, buf_span(head), &header);
+	if (r == 0)
+		return fail(-EINVAL, "its %llu bytes end inside the header", (unsigned long long)f->size);
+	if (r < 0)
+		return r;
+	head->n = header;
+	end = header;
+	if (f->n_arrays)
+		end = f->array[f->n_arrays - 1].at + f->array[f->n_arrays - 1].bytes;
+	if (end == f->size)
+		return 0;
+	draft_arrays_release(f);
+	return fail(-EINVAL, "it has %llu bytes, and its header announces %llu", (unsigned long long)f->size,
+		    (unsigned long long)end);
+}
+
+struct reading {
+	struct draft_file *f;
+	const struct draft_array *a;
+};
+
+static int read_elements(void *arg, uint64_t off, size_t n, void *p)
+{
+	const struct reading *rd = arg;
+
+	return draft_file_read_locked(rd->f, rd->a->at + off, n, p);
+}
+
+static int encode_array(struct draft_file *f, struct draft_array *a, const struct array_wanted *w)
+{
+	struct reading rd = { f, a };
+	int r = array_encode(f->node, a, w, read_elements, &rd);
+
+	return r < 0 && a->name.p ? err_at(r, "tensor '%.*s'", SPAN_ARG(a->name)) : r;
+}
+
+/* Into their chunks for good: the header is all that is kept beside them. */
+static void become_stored(struct draft_file *f, struct buf *head)
+{
+	for (size_t i = 0; i < f->n_arrays; i++)
+		if (array_is_changed(&f->array[i]))
+			return;
+	buf_release(&f->head);
+	f->head = *head;
+	*head = (struct buf){ 0 };
+	io_file_unref(take(f->staged));
+	f->place = PLACE_STORED;
+	f->pos = f->size;
+}
+
+int draft_file_encode(struct draft_file *f)
+{
+	auto_buf head = { 0 };
+	int r = f->n_arrays ? 0 : take_header(f, &head);
+
+	if (r < 0 || !head.n)
+		return r;
+	for (size_t i = 0; i < f->n_arrays && r >= 0; i++) {
+		struct array_wanted w;
+
+		r = array_wanted(f->node, &f->array[i], &w);
+		if (r >= 0)
+			r = encode_array(f, &f->array[i], &w);
+	}
+	if (r < 0) {
+		draft_arrays_release(f);
+		return r;
+	}
+	become_stored(f, &head);
+	return 0;
+}
+
+/* ---- for the commit ---- */
+
+static int seal_stream(struct draft_file *f)
+{
+	int r = draft_stream_finish(f);
+
+	if (r != 0)
+		return r;
+	if (f->n_arrays && f->size < f->array[f->n_arrays - 1].at + f->array[f->n_arrays - 1].bytes)
+		return fail(-EINVAL, "it has %llu bytes, and its header announces %llu", (unsigned long long)f->size,
+			    (unsigned long long)(f->array[f->n_arrays - 1].at + f->array[f->n_arrays - 1].bytes));
+	return draft_file_stage(f);
+}
+
+/* Whether all arrays are encoded as they are wanted now; 0: one is not, and cannot be by itself. */
+static int seal_arrays(struct draft_file *f)
+{
+	int r = 1;
+
+	for (size_t i = 0; i < f->n_arrays && r > 0; i++) {
+		struct draft_array *a = &f->array[i];
+		struct array_wanted w;
+
+		r = array_wanted(f->node, a, &w);
+		if (r >= 0)
+			r = array_fits(f->node, a, &w);
+		if (r != 0)
+			continue;
+		/* A cast or a change of it: what was written must stay beside the chunks. */
+		if (f->place == PLACE_STORED && w.from != w.to)
+			return 0;
+		r = encode_array(f, a, &w);
+		r = r < 0 ? r : 1;
+	}
+	return r;
+}
+
+int draft_file_seal(struct draft_file *f)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	f->failed.code = 0;
+	trace(TRACE_LEAF, "seal '%s'", f->node->name);
+	if (f->place == PLACE_STREAM)
+		r = seal_stream(f);
+	if (r >= 0)
+		r = draft_file_encode(f);
+	if (r >= 0)
+		r = seal_arrays(f);
+	if (r == 0) {
+		r = draft_file_stage(f);
+		if (r >= 0)
+			r = draft_file_encode(f);
+	}
+	pthread_mutex_unlock(&f->lock);
+	/* What is wrong with the bytes of a draft is the caller's fault, not the disk's. */
+	if (r == -EUCLEAN || r == -EOPNOTSUPP)
+		r = fail(-EINVAL, "%s", err_text(r));
+	return MIN(r, 0);
+}
+
+/* ---- from a stored leaf ---- */
+
+/* The array that an .npy file of the leaf would hold, its chunks on their way. */
+static int copy_array(struct draft_file *f, struct zarr *from, struct draft_array *a)
+{
+	auto_of(kv) struct kv *kv = NULL;
+	const struct store *store;
+	struct array_wanted w;
+	auto_buf json = { 0 };
+	int level, r = array_wanted(f->node, a, &w);
+
+	if (r < 0 || w.from != w.to || w.is_part) {
+		err_clear();
+		return r == -ENOMEM ? r : 0;
+	}
+	if (w.any_chunk)
+		for (unsigned i = 0; i < a->rank; i++)
+			w.layout.chunk[i] = from->leaf_chunk[i];
+	if (w.layout.compress && from->leaf->codecs.n == 1 && codec_zstd_level(from->leaf->codecs.codec[0], &level)) {
+		if (!w.any_level && level != w.layout.level)
+			return 0;
+		w.layout.level = level;
+	}
+	/* Nobody asked for compression: what is stored without it moves as it is, too. */
+	if (w.any_level && from->leaf->codecs.n == 0) {
+		w.layout.compress = false;
+		w.layout.level = 0;
+	}
+	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
+	if (r >= 0)
+		r = draft_leaf_kv(f->node, false, &kv, &store);
+	if (r >= 0)
+		r = zarr_copy(&f->node->draft->env->ckpt->write_env, from, kv, buf_span(&json),
+			      w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
+	if (r <= 0)
+		return r;
+	a->kv = take(kv);
+	a->store = store;
+	a->layout = w.layout;
+	a->from = a->stored = w.to;
+	a->copied = true;
+	return 1;
+}
+
+int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
+{
+	struct draft_array a = { .dtype = from->meta.dtype, .item = dtype_info(from->meta.dtype)->size,
+				 .rank = from->meta.rank, .bytes = from->meta.bytes };
+	struct draft_array *kept = calloc(1, sizeof(*kept));
+	auto_buf head = { 0 };
+	int r;
+
+	if (!kept)
+		return fail(-ENOMEM, "cannot copy to '%s'", f->node->name);
+	memcpy(a.shape, from->meta.shape, sizeof(a.shape));
+	pthread_mutex_lock(&f->lock);
+	r = f->place == PLACE_MEMORY && f->size == 0 ? npy_header(a.dtype, a.rank, a.shape, &head) : 0;
+	a.at = head.n;
+	if (r >= 0 && head.n)
+		r = copy_array(f, from, &a);
+	if (r > 0) {
+		trace(TRACE_LEAF, "copy '%s' as stored", f->node->name);
+		draft_arrays_release(f);
+		*kept = a;
+		f->array = take(kept);
+		f->n_arrays = 1;
+		f->size = head.n + a.bytes;
+		become_stored(f, &head);
+		draft_touch(f->node);
+	}
+	pthread_mutex_unlock(&f->lock);
+	free(kept);
+	return r;
+}

@@ -1,0 +1,252 @@
+/*
+ * draft_stream.c - an .npy or safetensors file that is written from front to back.
+ *
+ * The header says which arrays follow; their bytes go to one writer after the
+ * other. What comes back from here is exactly what went in: the header is kept as
+ * it was, and elements are stored without a change.
+ */
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/wire.h"
+#include "handlers/draft/draft_file.h"
+
+void draft_arrays_release(struct draft_file *f)
+{
+	for (size_t i = 0; i < f->n_arrays; i++)
+		array_release(&f->array[i]);
+	free(f->array);
+	f->array = NULL;
+	f->n_arrays = f->at_array = 0;
+	safetensors_release(&f->st);
+}
+
+static int sniff_npy(struct draft_file *f, struct span head, uint64_t *ret_head)
+{
+	struct npy n;
+	int r = npy_parse(head, &n);
+
+	if (r <= 0)
+		return r;
+	/* Other orders can be saved, but not as they come. */
+	f->array = calloc(1, sizeof(*f->array));
+	if (!f->array)
+		return fail(-ENOMEM, "cannot write '%s'", f->node->name);
+	f->n_arrays = 1;
+	f->array[0] = (struct draft_array){ .dtype = n.dtype, .item = n.item, .rank = n.rank, .at = n.data,
+					    .bytes = n.bytes, .swapped = n.big_endian && n.item > 1,
+					    .fortran = n.fortran && n.rank > 1 };
+	memcpy(f->array[0].shape, n.shape, sizeof(n.shape));
+	*ret_head = n.data;
+	return 1;
+}
+
+static int sniff_safetensors(struct draft_file *f, struct span head, uint64_t *ret_head)
+{
+	int r = safetensors_parse(head, &f->st);
+
+	if (r <= 0)
+		return r;
+	f->array = calloc(f->st.n ? f->st.n : 1, sizeof(*f->array));
+	if (!f->array) {
+		safetensors_release(&f->st);
+		return fail(-ENOMEM, "cannot write '%s'", f->node->name);
+	}
+	f->n_arrays = f->st.n;
+	for (size_t i = 0; i < f->st.n; i++) {
+		const struct safetensor *t = &f->st.tensor[i];
+		struct draft_array *a = &f->array[i];
+
+		*a = (struct draft_array){ .name = t->name, .dtype = t->dtype, .rank = t->rank,
+					   .item = dtype_info(t->dtype)->size, .at = f->st.data + t->begin,
+					   .bytes = t->bytes };
+		memcpy(a->shape, t->shape, t->rank * sizeof(*a->shape));
+	}
+	*ret_head = f->st.data;
+	return 1;
+}
+
+int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head)
+{
+	if (head.n == 0)
+		return 0;
+	/* 0x93 is not a small header length, and what begins with it is not a small JSON text. */
+	if (head.p[0] == 0x93 && (head.n < 6 || !memcmp(head.p + 1, "NUMPY", 5)))
+		return sniff_npy(f, head, ret_head);
+	if (head.n < 9)
+		return 0;
+	if (head.p[8] != '{' || get_u64le(head.p) > SAFETENSORS_HEADER_MAX)
+		return fail(-EUCLEAN, "neither an .npy nor a safetensors file");
+	return sniff_safetensors(f, head, ret_head);
+}
+
+/* The array's writer, for the layout that is asked for now. -EOPNOTSUPP: it cannot stream. */
+static int open_writer(struct draft_file *f, struct draft_array *a)
+{
+	struct draft_node *n = f->node;
+	auto_of(kv) struct kv *kv = NULL;
+	const struct store *store;
+	auto_buf json = { 0 };
+	struct array_wanted w;
+	struct draft_array raw = *a;
+	int r = array_wanted(n, a, &w);
+
+	/* One-byte elements may get their name later, or another one: the bytes are the same, all bits of them. */
+	if (a->dtype == DTYPE_UNKNOWN && (r == -EINVAL || (r >= 0 && dtype_info(w.from)->bits < 8))) {
+		raw.dtype = DTYPE_UINT8;
+		r = array_wanted(n, &raw, &w);
+	}
+	/* What is malformed is kept, and reported by the commit. */
+	if (r == -EINVAL) {
+		err_clear();
+		return -EOPNOTSUPP;
+	}
+	if (r < 0)
+		return r;
+	/* A cast array must be read back as it was written, so it is staged. */
+	if (w.from != w.to)
+		return -EOPNOTSUPP;
+	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
+	if (r >= 0)
+		r = array_kv(n, a, &w, buf_span(&json), &kv, &store);
+	if (r >= 0)
+		r = zarr_writer_open(&n->draft->env->ckpt->write_env, kv, buf_span(&json),
+				     w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, &a->writer);
+	if (r < 0)
+		return r;
+	a->kv = take(kv);
+	a->store = store;
+	a->layout = w.layout;
+	a->from = a->stored = w.to;
+	return 0;
+}
+
+int draft_stream_begin(struct draft_file *f)
+{
+	uint64_t head;
+	int r;
+
+	draft_arrays_release(f);
+	r = draft_file_sniff(f, buf_span(&f->head), &head);
+
+	if (r <= 0) {
+		/* A header that is not complete after so many bytes, or none: the commit tells. */
+		if (r != -ENOMEM)
+			err_clear();
+		return r == -ENOMEM ? r : 0;
+	}
+	for (size_t i = 0; i < f->n_arrays; i++)
+		if (f->array[i].swapped || f->array[i].fortran) {
+			draft_arrays_release(f);
+			return 0;
+		}
+	trace(TRACE_LEAF, "stream '%s': %zu arrays", f->node->name, f->n_arrays);
+	f->head.n = head;
+	f->place = PLACE_STREAM;
+	return 1;
+}
+
+/* The array that the next byte belongs to, its writer open; those without bytes are passed over. */
+static int current(struct draft_file *f, struct draft_array **ret)
+{
+	for (; f->at_array < f->n_arrays; f->at_array++) {
+		struct draft_array *a = &f->array[f->at_array];
+		int r = a->kv ? 0 : open_writer(f, a);
+
+		if (r < 0)
+			return r;
+		if (f->pos < a->at + a->bytes)
+			break;
+		/* Behind its end: complete it. Its bands go on in the background. */
+		if (a->writer) {
+			r = zarr_writer_flush(a->writer);
+			if (r < 0)
+				return r;
+			zarr_writer_close(take(a->writer));
+		}
+	}
+	*ret = f->at_array < f->n_arrays ? &f->array[f->at_array] : NULL;
+	return 0;
+}
+
+int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t *ret_taken)
+{
+	*ret_taken = 0;
+	while (*ret_taken < n) {
+		struct draft_array *a;
+		size_t part, taken;
+		int r = current(f, &a);
+
+		/* It cannot stream, or there is more than the header announced: elsewhere it can be kept. */
+		if (r == -EOPNOTSUPP || (r >= 0 && !a))
+			return -EAGAIN;
+		if (r < 0)
+			return r;
+		part = (size_t)MIN((uint64_t)(n - *ret_taken), a->at + a->bytes - f->pos);
+		r = zarr_writer_append(a->writer, p + *ret_taken, part, ZARR_WRITER_TRY, &taken);
+		f->pos += taken;
+		*ret_taken += taken;
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int read_array(struct draft_file *f, struct draft_array *a, uint64_t off, size_t n, uint8_t *p)
+{
+	struct zarr_view v;
+	struct zarr *z;
+	int r;
+
+	if (a->writer)
+		return zarr_writer_read(a->writer, off, n, p);
+	r = zarr_open(&f->node->draft->env->ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0, &z);
+	if (r < 0)
+		return r;
+	zarr_view_whole(&z->meta, &v);
+	r = zarr_read_into(z, &v, off, n, p);
+	zarr_unref(z);
+	return r;
+}
+
+int draft_stream_read(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
+{
+	int r = 0;
+
+	if (off < f->head.n) {
+		size_t part = (size_t)MIN((uint64_t)n, f->head.n - off);
+
+		memcpy(p, f->head.p + off, part);
+		off += part;
+		p += part;
+		n -= part;
+	}
+	for (size_t i = 0; i < f->n_arrays && n > 0 && r >= 0; i++) {
+		struct draft_array *a = &f->array[i];
+		size_t part;
+
+		if (off >= a->at + a->bytes)
+			continue;
+		part = (size_t)MIN((uint64_t)n, a->at + a->bytes - off);
+		r = read_array(f, a, off - a->at, part, p);
+		off += part;
+		p += part;
+		n -= part;
+	}
+	return r;
+}
+
+int draft_stream_finish(struct draft_file *f)
+{
+	struct draft_array *a;
+	int r = current(f, &a);
+
+	if (r == -EOPNOTSUPP)
+		return 0;
+	if (r < 0)
+		return r;
+	/* Bytes are missing, or more were promised than the header says. */
+	if (a || f->size != f->pos)
+		return 0;
+	f->place = PLACE_STORED;
+	return 1;
+}

@@ -1,0 +1,438 @@
+/*
+ * draft_xattr.c - what names cannot say: kinds, dtypes, keys, custom metadata, and options for a subtree.
+ *
+ * Programs that copy xattrs set everything that they found on the source. What
+ * describes bytes (shape, stored_bytes) follows from what is written, so setting it
+ * is accepted and has no effect.
+ */
+#include <stdio.h>
+#include <sys/xattr.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/tree/sharding.h"
+#include "handlers/draft/draft_array.h"
+#include "handlers/draft/draft_file.h"
+
+#define PREFIX "user.pytree."
+#define SAVE "save."
+
+/* ---- values ---- */
+
+static struct draft_xattr *find(const struct draft_node *n, const char *name)
+{
+	for (struct draft_xattr *x = n->xattrs; x; x = x->next)
+		if (!strcmp(x->name, name))
+			return x;
+	return NULL;
+}
+
+struct span draft_xattr_value(const struct draft_node *n, const char *name)
+{
+	const struct draft_xattr *x = find(n, name);
+
+	return x ? buf_span(&x->value) : span_of(NULL, 0);
+}
+
+static struct span unquoted(struct span s)
+{
+	return s.n >= 2 && s.p[0] == '"' && s.p[s.n - 1] == '"' ? span_of(s.p + 1, s.n - 2) : s;
+}
+
+struct span draft_xattr_word(const struct draft_node *n, const char *name)
+{
+	return unquoted(draft_xattr_value(n, name));
+}
+
+bool draft_is_opaque(const struct draft_node *n)
+{
+	for (; n; n = n->parent)
+		if (n->is_dir && span_eq(draft_xattr_word(n, "kind"), span_str("opaque")))
+			return true;
+	return false;
+}
+
+static int store_value(struct draft_node *n, const char *name, struct span value)
+{
+	struct draft_xattr *x = find(n, name), *fresh = NULL;
+	struct buf copy = { 0 };
+	int r = buf_add_span(&copy, value);
+
+	/* An empty value is one, too. */
+	if (r >= 0)
+		r = buf_reserve(&copy, 1);
+	if (r >= 0 && !x) {
+		fresh = calloc(1, sizeof(*fresh));
+		if (fresh)
+			fresh->name = strdup(name);
+		if (!fresh || !fresh->name)
+			r = fail(-ENOMEM, "cannot keep %s%s", PREFIX, name);
+	}
+	if (r < 0) {
+		buf_release(&copy);
+		free(fresh);
+		return r;
+	}
+	if (!x) {
+		x = fresh;
+		x->next = n->xattrs;
+		n->xattrs = x;
+	}
+	buf_release(&x->value);
+	x->value = copy;
+	return 0;
+}
+
+static int remove_value(struct draft_node *n, const char *name)
+{
+	for (struct draft_xattr **at = &n->xattrs; *at; at = &(*at)->next)
+		if (!strcmp((*at)->name, name)) {
+			struct draft_xattr *x = *at;
+
+			*at = x->next;
+			buf_release(&x->value);
+			free(x->name);
+			free(x);
+			return 0;
+		}
+	/* What is shown without having been set is gone when nobody set it: rsync -X takes it away. */
+	return (n->is_dir && !strcmp(name, "kind")) || (n == n->draft->root && !strcmp(name, "state")) ? 0 : -ENODATA;
+}
+
+/* ---- what each accepts ---- */
+
+static int check_kind(struct draft_node *n, struct span value)
+{
+	static const char *const kinds[] = { "dict", "list", "tuple", "namedtuple", "custom", "opaque",
+					     /* Shown of a tree that is one bare leaf, and of one that no document describes. */
+					     "leaf", "unknown" };
+	struct span word = unquoted(value);
+
+	if (!n->is_dir)
+		return fail(-EINVAL, "user.pytree.kind is for directories");
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (span_eq(word, span_str(kinds[i])))
+			return 0;
+	return fail(-EINVAL, "user.pytree.kind is dict, list, tuple, namedtuple, custom or opaque, not '%.*s'",
+		    SPAN_ARG(word));
+}
+
+static int check_dtype(struct draft_node *n, struct span value)
+{
+	struct span word = unquoted(value);
+
+	if (n->is_dir)
+		return fail(-EINVAL, "user.pytree.dtype is for leaves; user.pytree.save.dtype casts a subtree");
+	return dtype_by_user(word) != DTYPE_UNKNOWN ? 0 : fail(-EINVAL, "no dtype '%.*s'", SPAN_ARG(word));
+}
+
+static int check_custom(struct draft_node *n, struct span value)
+{
+	auto_json doc = { 0 };
+	int r;
+
+	if (n != n->draft->root && draft_item_of(n) != n)
+		return fail(-EINVAL, "custom metadata belongs to a step or an item");
+	r = json_parse(value, "user.pytree.custom_metadata", &doc);
+	if (r < 0)
+		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
+	return doc.root->kind == JSON_OBJECT ? 0 : fail(-EINVAL, "custom metadata is a JSON object");
+}
+
+static int check_key(struct draft_node *n, struct span value)
+{
+	auto_json doc = { 0 };
+	int r = json_parse(value, "user.pytree.key", &doc);
+
+	if (r < 0 || doc.root->kind != JSON_ARRAY)
+		return fail(-EINVAL, "user.pytree.key is a JSON array of texts");
+	for (size_t i = 0; i < doc.root->n; i++)
+		if (doc.root->items[i].kind != JSON_STRING)
+			return fail(-EINVAL, "user.pytree.key is a JSON array of texts");
+	return 0;
+}
+
+/* Items have one database: what it is cannot change any more when there is something in it. */
+static int check_save(struct draft_node *n, const char *option, struct span value)
+{
+	auto_free char *text = span_dup_str(unquoted(value));
+	struct save_opts o = { 0 };
+	struct draft_node *item = draft_item_of(n);
+
+	if (!text)
+		return fail(-ENOMEM, "cannot keep an option");
+	if (option_of_item(option) && n != item && n != n->draft->root)
+		return fail(-EINVAL, "%s is the same for all leaves of an item: set it there", option);
+	if ((!strcmp(option, "ocdbt") || !strcmp(option, "target_data_file_size")) && item && item->item.store)
+		return fail(-EBUSY, "%s must be set before the first array of '%s' is written", option, item->name);
+	return save_opts_set(&o, option, text);
+}
+
+static const char *const derived[] = { "shape", "chunks", "codecs", "typestr", "stored_bytes", "logical_bytes",
+				       "leaf_count", "state", "write_shape" };
+
+static bool is_derived(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(derived); i++)
+		if (!strcmp(name, derived[i]))
+			return true;
+	return false;
+}
+
+/* How a jax array was spread, as a committed leaf shows it. */
+static int check_sharding(struct draft_node *n, struct span value)
+{
+	auto_of(sharding) struct sharding *s = NULL;
+	int r = n->is_dir ? -EINVAL : sharding_parse(value, "user.pytree.sharding", &s);
+
+	return r == -ENOMEM ? r : r < 0 ? fail(-EINVAL, "user.pytree.sharding is for leaves, as `_sharding` spells it") : 0;
+}
+
+static int check_prng_impl(struct draft_node *n, struct span value)
+{
+	struct span word = unquoted(value);
+
+	if (n->is_dir || word.n == 0)
+		return fail(-EINVAL, "user.pytree.prng_impl is for leaves: the name of an implementation");
+	for (size_t i = 0; i < word.n; i++)
+		if (!(word.p[i] == '_' || (word.p[i] >= '0' && word.p[i] <= '9') ||
+		      ((word.p[i] | 32) >= 'a' && (word.p[i] | 32) <= 'z')))
+			return fail(-EINVAL, "user.pytree.prng_impl: '%.*s' names no implementation", SPAN_ARG(word));
+	return 0;
+}
+
+static int check(struct draft_node *n, const char *name, struct span value)
+{
+	if (!strcmp(name, "sharding"))
+		return check_sharding(n, value);
+	if (!strcmp(name, "prng_impl"))
+		return check_prng_impl(n, value);
+	if (!strcmp(name, "kind"))
+		return check_kind(n, value);
+	if (!strcmp(name, "dtype"))
+		return check_dtype(n, value);
+	if (!strcmp(name, "custom_metadata"))
+		return check_custom(n, value);
+	if (!strcmp(name, "key"))
+		return check_key(n, value);
+	if (!strcmp(name, "namedtuple"))
+		return n->is_dir ? draft_check_namedtuple(value) : fail(-EINVAL, "user.pytree.namedtuple is for directories");
+	if (!strncmp(name, SAVE, strlen(SAVE)))
+		return check_save(n, name + strlen(SAVE), value);
+	return fail(-EINVAL, "%s%s means nothing in a draft; there are kind, namedtuple, dtype, custom_metadata, key and save.OPTION",
+		    PREFIX, name);
+}
+
+int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags)
+{
+	int r;
+
+	/* Permissions in another form. */
+	if (strncmp(name, "user.", strlen("user.")))
+		return -EOPNOTSUPP;
+	if (strncmp(name, PREFIX, strlen(PREFIX)))
+		return fail(-EOPNOTSUPP, "a checkpoint has no place for the xattr '%s'", name);
+	name += strlen(PREFIX);
+	if (value && is_derived(name))
+		return 0;
+	pthread_mutex_lock(&n->draft->lock);
+	if (n->draft->life == DRAFT_COMMITTING)
+		r = fail(-EBUSY, "draft '%s' is being committed", n->draft->name);
+	else if (!value)
+		r = remove_value(n, name);
+	else if (flags & XATTR_CREATE && find(n, name))
+		r = -EEXIST;
+	else if (flags & XATTR_REPLACE && !find(n, name))
+		r = -ENODATA;
+	else
+		r = check(n, name, *value);
+	if (r >= 0 && value)
+		r = store_value(n, name, *value);
+	n->draft->changes++;
+	pthread_mutex_unlock(&n->draft->lock);
+	return r;
+}
+
+int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret)
+{
+	struct span value;
+	int r;
+
+	pthread_mutex_lock(&n->draft->lock);
+	value = draft_xattr_value(n, name);
+	if (value.p)
+		r = buf_add_span(ret, value);
+	else if (!strcmp(name, "kind") && n->is_dir)
+		r = buf_add_str(ret, "\"dict\"");
+	else if (!strcmp(name, "state") && n == n->draft->root)
+		r = buf_add_str(ret, "\"draft\"");
+	else
+		r = -ENODATA;
+	pthread_mutex_unlock(&n->draft->lock);
+	return r;
+}
+
+static int add_name(struct buf *ret, const char *name)
+{
+	int r = buf_addf(ret, PREFIX "%s", name);
+
+	return r < 0 ? r : buf_add_byte(ret, 0);
+}
+
+int draft_list_xattr(struct draft_node *n, struct buf *ret)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&n->draft->lock);
+	if (n->is_dir && !find(n, "kind"))
+		r = add_name(ret, "kind");
+	if (r >= 0 && n == n->draft->root)
+		r = add_name(ret, "state");
+	for (const struct draft_xattr *x = n->xattrs; x && r >= 0; x = x->next)
+		r = add_name(ret, x->name);
+	pthread_mutex_unlock(&n->draft->lock);
+	return r;
+}
+
+/* ---- options in force ---- */
+
+/* How many names are those of an item. */
+static unsigned count_names(const char *item)
+{
+	unsigned n = 1;
+
+	for (; *item; item++)
+		n += *item == '/';
+	return n;
+}
+
+/* The path of a node, after the name of the item that its tree stands for. */
+static int put_path(const struct draft_node *n, struct buf *ret, unsigned *ret_skip)
+{
+	const char *from = n->draft->rules_from;
+	auto_buf path = { 0 };
+	int r;
+
+	*ret_skip = from ? count_names(from) : !n->draft->is_item || !n->draft->any_name;
+	if (!from)
+		return draft_node_path(n, ret);
+	r = draft_node_path(n, &path);
+	if (r >= 0)
+		r = buf_addf(ret, path.n ? "%s/" : "%s", from);
+	return r < 0 ? r : buf_add_span(ret, buf_span(&path));
+}
+
+int draft_rules_from(struct draft *d, struct span item)
+{
+	char *copy = span_dup_str(item);
+
+	if (!copy)
+		return fail(-ENOMEM, "cannot begin draft '%s'", d->name);
+	pthread_mutex_lock(&d->lock);
+	free(d->rules_from);
+	d->rules_from = copy;
+	pthread_mutex_unlock(&d->lock);
+	return 0;
+}
+
+/* Keys of tensors have slashes between them. */
+int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret, unsigned *ret_skip)
+{
+	struct draft_part part;
+	enum name_ext ext = name_ext_of(span_str(n->name));
+	struct span by = span_str(n->draft->env->options->safetensors_separator);
+	const uint8_t *at;
+	size_t cut = 0;
+	int r = put_path(n, ret, ret_skip);
+
+	if (draft_part_of(span_str(n->name), &part) == 1)
+		cut = strlen(n->name) - part.stem.n;
+	else if (!n->is_dir)
+		cut = strlen(name_ext_text(ext));
+	err_clear();
+	ret->n -= MIN(cut, ret->n);
+	if (r < 0 || !tensor.n)
+		return r < 0 ? r : buf_str(ret) ? 0 : -ENOMEM;
+	r = buf_add_byte(ret, '/');
+	while (r >= 0 && by.n && (at = memmem(tensor.p, tensor.n, by.p, by.n))) {
+		size_t key = (size_t)(at - tensor.p);
+
+		r = buf_add(ret, tensor.p, key);
+		if (r >= 0)
+			r = buf_add_byte(ret, '/');
+		tensor = span_from(tensor, key + by.n);
+	}
+	if (r >= 0)
+		r = buf_add_span(ret, tensor);
+	return r < 0 ? r : buf_str(ret) ? 0 : -ENOMEM;
+}
+
+static int apply_xattrs(const struct draft_node *n, struct save_opts *o)
+{
+	int r = n->parent ? apply_xattrs(n->parent, o) : 0;
+
+	for (const struct draft_xattr *x = n->xattrs; x && r >= 0; x = x->next) {
+		auto_free char *text = NULL;
+
+		if (strncmp(x->name, SAVE, strlen(SAVE)))
+			continue;
+		text = span_dup_str(unquoted(buf_span(&x->value)));
+		r = text ? save_opts_set(o, x->name + strlen(SAVE), text) : -ENOMEM;
+	}
+	return r;
+}
+
+int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret)
+{
+	auto_buf path = { 0 };
+	unsigned skip;
+	int r = draft_rule_path(n, tensor, &path, &skip);
+
+	if (r < 0)
+		return r;
+	save_opts_for(n->draft->env->options, buf_span(&path), skip, ret);
+	return apply_xattrs(n, ret);
+}
+
+/* ---- leaves that are directories ---- */
+
+/* The keys from below the item down to dir, each with a dot after it: 1; 0 when a shortened name does not say its key. */
+static int add_keys(struct draft_node *dir, const struct draft_node *item, struct buf *ret)
+{
+	int r = dir == item ? 1 : add_keys(dir->parent, item, ret);
+
+	if (r <= 0 || dir == item)
+		return r;
+	if (name_is_hashed(span_str(dir->name)))
+		return 0;
+	r = name_unescape(span_str(dir->name), NAME_CONTAINER, 0, ret);
+	if (r >= 0)
+		r = buf_add_byte(ret, '.');
+	return r < 0 ? r : 1;
+}
+
+int draft_check_stored_name(struct draft_node *dir, struct span name)
+{
+	const struct draft_node *item = draft_item_of(dir);
+	struct draft_part part;
+	struct save_opts o;
+	struct span stem;
+	auto_buf param = { 0 };
+	int r;
+
+	/* Of other files only the commit knows whether they become arrays. */
+	if (!item || draft_is_opaque(dir) || name_ext_of(name) != NAME_EXT_NPY)
+		return 0;
+	r = draft_part_of(name, &part);
+	stem = r == 1 ? part.stem : span_of(name.p, name.n - strlen(".npy"));
+	if (r >= 0 && name_is_hashed(stem))
+		return 0;
+	if (r >= 0)
+		r = draft_save_opts(item, span_of(NULL, 0), &o);
+	if (r < 0 || o.ocdbt)
+		return r;
+	r = add_keys(dir, item, &param);
+	if (r <= 0 || (r = name_unescape(stem, NAME_LEAF, 0, &param)) < 0)
+		return r;
+	return store_leaf_check(buf_span(&param));
+}

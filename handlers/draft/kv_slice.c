@@ -1,0 +1,274 @@
+/*
+ * kv_slice.c - chunks of other ranks' slices, kept aside.
+ *
+ * Invariants: a key is in one of the two stores; what is not a chunk is in the
+ * step's own.
+ */
+#include "handlers/draft/kv_slice.h"
+
+#include <pthread.h>
+
+#include "core/base/err.h"
+
+struct kv_slice {
+	struct kv base;
+	struct kv *own, *rest;		/* owned */
+	struct zarr_meta meta;
+	struct slice slice;
+	atomic_ullong *aside;		/* borrowed */
+	char *dir;
+	pthread_mutex_t lock;		/* protects all below */
+	struct io_file *file;		/* of rest; NULL until it is needed */
+	uint64_t end;
+};
+
+static struct kv_slice *of(struct kv *kv)
+{
+	return container_of(kv, struct kv_slice, base);
+}
+
+/* What is not a chunk is in every slice. */
+static bool is_in(const struct kv_slice *s, const struct slice *slice, struct span key)
+{
+	uint64_t index[LIMIT_RANK];
+
+	if (zarr_chunk_key_parse(&s->meta, key, index) != 1)
+		return true;
+	return index[slice->axis] >= slice->from && index[slice->axis] < slice->to;
+}
+
+static bool is_own(const struct kv_slice *s, struct span key)
+{
+	return is_in(s, &s->slice, key);
+}
+
+/* ---- values of the rest ---- */
+
+/* A place of so many bytes in the file, which is made by the first. */
+static int reserve(struct kv_slice *s, uint64_t n, struct io_file **ret, uint64_t *ret_off)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (!s->file)
+		r = io_file_temp(s->base.io, NULL, s->dir, &s->file);
+	if (r >= 0) {
+		*ret = s->file;
+		*ret_off = s->end;
+		s->end += n;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+static int write_at(struct io_file *f, uint64_t off, struct span bytes)
+{
+	/* The engine writes from the buffer only. */
+	struct io_req req = { .op = IO_WRITE, .file = f, .p = (void *)(uintptr_t)bytes.p, .n = bytes.n, .off = off };
+
+	return bytes.n ? io_run(f->io, &req, 1) : 0;
+}
+
+static int put_aside(struct kv_slice *s, struct span key, struct span value)
+{
+	struct io_file *f;
+	uint64_t off;
+	int r = reserve(s, value.n, &f, &off);
+
+	if (r >= 0)
+		r = write_at(f, off, value);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&s->lock);
+	f->size = MAX(f->size, off + value.n);
+	pthread_mutex_unlock(&s->lock);
+	atomic_fetch_add(s->aside, value.n);
+	return kv_mem_put_file(s->rest, key, f, off, value.n);
+}
+
+/* A value in pieces has a file of its own: others are written at the same time. */
+struct aside {
+	struct kv_stream base;
+	struct kv_slice *s;
+	struct io_file *file;
+	struct buf key;
+	uint64_t at;
+};
+
+static int aside_add(struct kv_stream *stream, struct span piece)
+{
+	struct aside *a = container_of(stream, struct aside, base);
+	int r = write_at(a->file, a->at, piece);
+
+	a->at += r < 0 ? 0 : piece.n;
+	return r;
+}
+
+static void aside_abort(struct kv_stream *stream)
+{
+	struct aside *a = container_of(stream, struct aside, base);
+
+	io_file_unref(a->file);
+	buf_release(&a->key);
+	free(a);
+}
+
+static int aside_close(struct kv_stream *stream)
+{
+	struct aside *a = container_of(stream, struct aside, base);
+	int r;
+
+	a->file->size = a->at;
+	atomic_fetch_add(a->s->aside, a->at);
+	r = kv_mem_put_file(a->s->rest, buf_span(&a->key), a->file, 0, a->at);
+	if (r >= 0)
+		aside_abort(stream);
+	return r;
+}
+
+static const struct kv_stream_ops aside_ops = { .add = aside_add, .close = aside_close, .abort = aside_abort };
+
+/* ---- the kv ---- */
+
+static int slice_put(struct kv *kv, struct span key, struct span value)
+{
+	struct kv_slice *s = of(kv);
+
+	return is_own(s, key) ? kv_put(s->own, key, value) : put_aside(s, key, value);
+}
+
+static int slice_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
+{
+	struct kv_slice *s = of(kv);
+	struct aside *a;
+	int r;
+
+	if (is_own(s, key))
+		return kv_put_open(s->own, key, ret);
+	a = calloc(1, sizeof(*a));
+	r = a ? buf_add_span(&a->key, key) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	if (r >= 0)
+		r = io_file_temp(s->base.io, NULL, s->dir, &a->file);
+	if (r < 0) {
+		if (a)
+			buf_release(&a->key);
+		free(a);
+		return r;
+	}
+	a->base.ops = &aside_ops;
+	a->s = s;
+	*ret = &a->base;
+	return 0;
+}
+
+static int slice_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+{
+	struct kv_slice *s = of(kv);
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = kv_locate(is_own(s, key[i]) ? s->own : s->rest, &key[i], &ret[i], 1);
+	return r;
+}
+
+static int slice_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
+{
+	struct kv_slice *s = of(kv);
+	int r = kv_list(s->own, prefix, each, arg);
+
+	return r != 0 ? r : kv_list(s->rest, prefix, each, arg);
+}
+
+static int slice_where_text(struct kv *kv, struct span key, struct buf *ret)
+{
+	struct kv_slice *s = of(kv);
+
+	return kv_where_text(is_own(s, key) ? s->own : s->rest, key, ret);
+}
+
+static void slice_free(struct kv *kv)
+{
+	struct kv_slice *s = of(kv);
+
+	kv_free(s->own);
+	kv_free(s->rest);
+	zarr_meta_release(&s->meta);
+	io_file_unref(s->file);
+	pthread_mutex_destroy(&s->lock);
+	free(s->dir);
+	free(s);
+}
+
+static const struct kv_ops slice_ops = {
+	.name = "slice",
+	.locate = slice_locate,
+	.list = slice_list,
+	.put = slice_put,
+	.put_open = slice_put_open,
+	.where_text = slice_where_text,
+	.free = slice_free,
+};
+
+int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, const char *dir, atomic_ullong *aside,
+		 struct kv **ret)
+{
+	struct kv_slice *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (s) {
+		s->base.name = strdup("slice");
+		s->dir = strdup(dir);
+	}
+	r = s && s->base.name && s->dir ? kv_mem_new(own->io, &s->rest) : fail(-ENOMEM, "cannot write a slice");
+	if (r >= 0)
+		r = zarr_meta_parse(json, "an array in slices", &s->meta);
+	if (r < 0) {
+		if (s) {
+			kv_free(s->rest);
+			free(s->base.name);
+			free(s->dir);
+		}
+		free(s);
+		return r;
+	}
+	pthread_mutex_init(&s->lock, NULL);
+	s->base.ops = &slice_ops;
+	s->base.io = own->io;
+	s->own = own;
+	s->slice = *slice;
+	s->aside = aside;
+	*ret = &s->base;
+	return 0;
+}
+
+/* ---- the commit ---- */
+
+struct moving {
+	struct kv_slice *s;
+	const struct slice *want;
+};
+
+static int move_one(void *arg, struct span key, uint64_t len)
+{
+	struct moving *m = arg;
+	auto_kv_loc at = { 0 };
+	int r = 0;
+
+	if (m->want && !is_in(m->s, m->want, key))
+		return 0;
+	r = kv_locate(m->s->rest, &key, &at, 1);
+	return r < 0 ? r : kv_put_file(m->s->own, key, at.file, at.off, at.len);
+}
+
+int kv_slice_give(struct kv *kv, const struct slice *want, struct kv **ret)
+{
+	struct moving m = { .want = want };
+
+	*ret = kv;
+	if (kv->ops != &slice_ops)
+		return 0;
+	m.s = of(kv);
+	*ret = m.s->own;
+	/* Again by another attempt: the same values in the same places. */
+	return kv_list(m.s->rest, span_of(NULL, 0), move_one, &m);
+}

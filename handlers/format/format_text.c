@@ -1,0 +1,126 @@
+/*
+ * format_text.c - values as text: .json, .txt, and the empty .null.
+ *
+ * Texts are made whole when the form is opened: their size is not known before.
+ * An array becomes nested lists, as long as its elements take no more than 1 MiB.
+ */
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "handlers/format/format.h"
+
+#define JSON_ARRAY_MAX (1 * MiB)
+
+struct printing {
+	enum dtype dtype;
+	size_t item;
+	const uint8_t *at;
+	unsigned rank;
+	uint64_t shape[LIMIT_RANK];
+	struct buf *out;
+};
+
+static int print_axis(struct printing *p, unsigned axis)
+{
+	int r;
+
+	if (axis == p->rank) {
+		r = dtype_value_print(p->dtype, p->at, p->out);
+		p->at += p->item;
+		return r;
+	}
+	r = buf_add_byte(p->out, '[');
+	/* Depth is the rank, at most LIMIT_RANK. */
+	for (uint64_t i = 0; i < p->shape[axis] && r >= 0; i++) {
+		if (i)
+			r = buf_add_str(p->out, ", ");
+		if (r >= 0)
+			r = print_axis(p, axis + 1);
+	}
+	return r < 0 ? r : buf_add_byte(p->out, ']');
+}
+
+/*
+ * Without elements the nesting down to the first empty axis is all that there is to say. Its lists take no
+ * bytes of the array, so the limit counts them.
+ */
+static int trim_empty(struct printing *p)
+{
+	uint64_t lists = 1;
+
+	for (unsigned i = 0; i < p->rank; i++) {
+		if (p->shape[i] == 0) {
+			p->rank = i + 1;
+		} else if (!mul_fits(lists, p->shape[i], &lists) || lists > JSON_ARRAY_MAX) {
+			return fail(-ENOENT, "an array of that many empty lists is too large for JSON, the limit is %llu",
+				    (unsigned long long)JSON_ARRAY_MAX);
+		}
+	}
+	return 0;
+}
+
+static int json_array(struct format *f)
+{
+	struct printing p = { .dtype = f->view.dtype, .item = dtype_info(f->view.dtype)->size, .out = &f->head };
+	auto_free uint8_t *bytes = NULL;
+	int r;
+
+	if (f->view.bytes > JSON_ARRAY_MAX)
+		return fail(-ENOENT, "an array of %llu bytes is too large for JSON, the limit is %llu",
+			    (unsigned long long)f->view.bytes, (unsigned long long)JSON_ARRAY_MAX);
+	bytes = malloc(f->view.bytes + 1);
+	if (!bytes)
+		return fail(-ENOMEM, "cannot allocate %llu bytes", (unsigned long long)f->view.bytes);
+	r = zarr_read_into(f->value.array, &f->view, 0, f->view.bytes, bytes);
+	if (r < 0)
+		return r;
+	p.at = bytes;
+	p.rank = zarr_view_result(&f->view, p.shape);
+	if (f->view.n_elements == 0)
+		r = trim_empty(&p);
+	if (r >= 0)
+		r = print_axis(&p, 0);
+	return r < 0 ? r : buf_add_byte(&f->head, '\n');
+}
+
+static int json_open(struct format *f)
+{
+	int r;
+
+	switch (f->value.kind) {
+	case VALUE_ARRAY:
+		return json_array(f);
+	case VALUE_TEXT:
+		r = json_put_str(&f->head, buf_span(&f->value.text), JSON_PRETTY);
+		return r < 0 ? r : buf_add_byte(&f->head, '\n');
+	case VALUE_NONE:
+		return buf_add_str(&f->head, "null\n");
+	case VALUE_FILE:
+	case VALUE_UNKNOWN:
+		break;
+	}
+	return fail(-ENOENT, "not a value that JSON has");
+}
+
+static int txt_open(struct format *f)
+{
+	if (f->value.kind != VALUE_TEXT)
+		return fail(-ENOENT, "only strings have the form .txt");
+	return buf_add_span(&f->head, buf_span(&f->value.text));
+}
+
+static int null_open(struct format *f)
+{
+	return f->value.kind == VALUE_NONE ? 0 : fail(-ENOENT, "only None has the form .null");
+}
+
+static int plugin_open(struct format *f)
+{
+	if (f->value.kind != VALUE_FILE)
+		return fail(-ENOENT, "only leaves of a plugin have its form");
+	return buf_add_span(&f->head, buf_span(&f->value.text));
+}
+
+const struct format_ops format_plugin = { .ext = NAME_EXT_PLUGIN, .open = plugin_open };
+const struct format_ops format_json = { .ext = NAME_EXT_JSON, .open = json_open };
+const struct format_ops format_txt = { .ext = NAME_EXT_TXT, .open = txt_open };
+const struct format_ops format_null = { .ext = NAME_EXT_NULL, .open = null_open };

@@ -1,0 +1,160 @@
+/*
+ * safetensors.c - layout and header of a safetensors file, byte for byte as the official writer's.
+ *
+ * Which leaves are in a file and how they are read is subtree_file.c's business.
+ */
+#include "handlers/format/safetensors.h"
+
+#include "core/base/err.h"
+#include "core/base/wire.h"
+
+
+/* The types in the order of the format's own list, the last first in a file. */
+static const enum dtype type_order[] = {
+	DTYPE_BOOL, DTYPE_UINT8, DTYPE_INT8, DTYPE_FLOAT8_E5M2, DTYPE_FLOAT8_E4M3FN, DTYPE_FLOAT8_E8M0FNU,
+	DTYPE_FLOAT8_E4M3FNUZ, DTYPE_FLOAT8_E5M2FNUZ, DTYPE_INT16, DTYPE_UINT16, DTYPE_FLOAT16,
+	DTYPE_BFLOAT16, DTYPE_INT32, DTYPE_UINT32, DTYPE_FLOAT32, DTYPE_COMPLEX64, DTYPE_FLOAT64,
+	DTYPE_INT64, DTYPE_UINT64,
+};
+
+static unsigned order_of(enum dtype t)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(type_order); i++)
+		if (type_order[i] == t)
+			return i;
+	return ARRAY_LEN(type_order);
+}
+
+static int by_layout(const void *a, const void *b)
+{
+	const struct st_tensor *x = a, *y = b;
+	unsigned ox = order_of(x->dtype), oy = order_of(y->dtype);
+
+	if (ox != oy)
+		return ox < oy ? 1 : -1;
+	return span_cmp(x->name, y->name);
+}
+
+int safetensors_check_dtype(enum dtype t)
+{
+	if (dtype_info(t)->safetensors)
+		return 0;
+	return fail(-EOPNOTSUPP, "safetensors has no name for %s", dtype_info(t)->name);
+}
+
+struct named {
+	struct span name, path;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(((const struct named *)a)->name, ((const struct named *)b)->name);
+}
+
+static int check_name(const struct named *one)
+{
+	if (!utf8_valid(one->name))
+		return fail(-EINVAL, "'%.*s' is not UTF-8", SPAN_ARG(one->path));
+	if (span_eq(one->name, span_str("__metadata__")))
+		return fail(-EINVAL, "'%.*s': no leaf can be called '__metadata__' in safetensors",
+			    SPAN_ARG(one->path));
+	return 0;
+}
+
+/* Tensors and texts share one set of names: what was one tree must not lose a leaf. */
+static int check_names(const struct st_tensor *tensor, size_t n, const struct st_text *text, size_t n_texts)
+{
+	auto_free struct named *all = calloc(n + n_texts + 1, sizeof(*all));
+	size_t m = 0;
+	int r = 0;
+
+	if (!all)
+		return fail(-ENOMEM, "cannot compare %zu names", n + n_texts);
+	for (size_t i = 0; i < n; i++)
+		all[m++] = (struct named){ tensor[i].name, tensor[i].path };
+	for (size_t i = 0; i < n_texts; i++)
+		all[m++] = (struct named){ text[i].name, text[i].path };
+	qsort(all, m, sizeof(*all), by_name);
+	for (size_t i = 0; i < m && r >= 0; i++) {
+		r = check_name(&all[i]);
+		if (r >= 0 && i && span_eq(all[i - 1].name, all[i].name))
+			r = fail(-EINVAL, "'%.*s' and '%.*s' are both called '%.*s' in safetensors",
+				 SPAN_ARG(all[i - 1].path), SPAN_ARG(all[i].path), SPAN_ARG(all[i].name));
+	}
+	return r;
+}
+
+static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
+{
+	bool has_format = false;
+	int r = buf_add_str(out, "{\"__metadata__\":{");
+
+	for (size_t i = 0; i < n; i++)
+		has_format |= span_eq(text[i].name, span_str("format"));
+	if (r >= 0 && !has_format)
+		r = buf_add_str(out, n ? "\"format\":\"pt\"," : "\"format\":\"pt\"");
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = i ? buf_add_byte(out, ',') : 0;
+		if (r >= 0)
+			r = json_put_str(out, text[i].name, JSON_COMPACT);
+		if (r >= 0)
+			r = buf_add_byte(out, ':');
+		if (r >= 0)
+			r = json_put_str(out, text[i].text, JSON_COMPACT);
+		if (r >= 0 && out->n > SAFETENSORS_HEADER_MAX)
+			r = fail(-EFBIG, "a header of more than %d bytes", SAFETENSORS_HEADER_MAX);
+	}
+	return r < 0 ? r : buf_add_byte(out, '}');
+}
+
+static int put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
+{
+	int r = buf_add_byte(out, ',');
+
+	if (r >= 0)
+		r = json_put_str(out, t->name, JSON_COMPACT);
+	if (r >= 0)
+		r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":[", dtype_info(t->dtype)->safetensors);
+	for (unsigned i = 0; i < t->rank && r >= 0; i++)
+		r = buf_addf(out, i ? ",%llu" : "%llu", (unsigned long long)t->shape[i]);
+	if (r >= 0)
+		r = buf_addf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)off,
+			     (unsigned long long)(off + t->bytes));
+	if (r >= 0 && out->n > SAFETENSORS_HEADER_MAX)
+		return fail(-EFBIG, "a header of more than %d bytes", SAFETENSORS_HEADER_MAX);
+	return r;
+}
+
+int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text *text, size_t n_texts,
+		       struct buf *ret)
+{
+	auto_buf out = { 0 };
+	uint64_t off = 0;
+	int r = check_names(tensor, n, text, n_texts);
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = safetensors_check_dtype(tensor[i].dtype);
+		if (r < 0)
+			err_at(r, "'%.*s'", SPAN_ARG(tensor[i].path));
+	}
+	if (r >= 0)
+		r = put_metadata(text, n_texts, &out);
+	if (r < 0)
+		return r;
+	qsort(tensor, n, sizeof(*tensor), by_layout);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = put_tensor(&tensor[i], off, &out);
+		tensor[i].off = off;
+		if (r >= 0 && (!add_fits(off, tensor[i].bytes, &off) || off > INT64_MAX / 2))
+			r = fail(-EFBIG, "tensors of more than 2^62 bytes");
+	}
+	if (r >= 0)
+		r = buf_add_byte(&out, '}');
+	while (r >= 0 && out.n % 8)
+		r = buf_add_byte(&out, ' ');
+	for (size_t i = 0; i < n; i++)
+		tensor[i].off += 8 + out.n;
+	if (r >= 0)
+		r = wire_put_u64le(ret, out.n);
+	return r < 0 ? r : buf_add_span(ret, buf_span(&out));
+}

@@ -1,0 +1,378 @@
+/*
+ * contribution.c - plans -> bytes -> struct contribution.
+ *
+ * What follows from the contributions of all ranks is joint_plan.c's business. Both sides
+ * are the same program, so there is no version in it.
+ */
+#include "handlers/job/contribution.h"
+
+#include "core/base/err.h"
+
+int pack_text(struct buf *b, struct span s)
+{
+	int r = wire_put_u32le(b, s.p ? (uint32_t)s.n + 1 : 0);
+
+	if (s.n >= UINT32_MAX - 1)
+		return fail(-EFBIG, "a text of %zu bytes", s.n);
+	return r < 0 || !s.n ? r : buf_add_span(b, s);
+}
+
+struct span parse_text(struct wire *w)
+{
+	uint32_t n = wire_u32le(w);
+	static const uint8_t none;
+
+	if (n == 0)
+		return span_of(NULL, 0);
+	return n == 1 ? span_of(&none, 0) : wire_bytes(w, n - 1);
+}
+
+static int pack_numbers(struct buf *b, const uint64_t *v, unsigned n)
+{
+	int r = 0;
+
+	for (unsigned i = 0; i < n && r >= 0; i++)
+		r = wire_put_u64le(b, v[i]);
+	return r;
+}
+
+static void parse_numbers(struct wire *w, uint64_t *v, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		v[i] = wire_u64le(w);
+}
+
+static int pack_flags(struct buf *b, const bool *flag, unsigned n)
+{
+	uint8_t bits = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		bits |= (uint8_t)(flag[i] << i);
+	return wire_put_u8(b, bits);
+}
+
+/* ---- leaves ---- */
+
+static int pack_layout(struct buf *b, const struct array_layout *l, unsigned rank)
+{
+	int r = pack_flags(b, (const bool[]){ l->compress, l->omit_fill }, 2);
+
+	if (r >= 0)
+		r = wire_put_u32le(b, l->format);
+	if (r >= 0)
+		r = wire_put_u32le(b, l->item);
+	if (r >= 0)
+		r = wire_put_u32le(b, (uint32_t)l->level);
+	return r < 0 ? r : pack_numbers(b, l->chunk, rank);
+}
+
+static void parse_layout(struct wire *w, unsigned rank, struct array_layout *ret)
+{
+	uint8_t bits = wire_u8(w);
+
+	*ret = (struct array_layout){ .compress = bits & 1, .omit_fill = bits & 2 };
+	ret->format = wire_u32le(w);
+	ret->item = wire_u32le(w);
+	ret->level = (int)wire_u32le(w);
+	parse_numbers(w, ret->chunk, rank);
+}
+
+static int pack_box(struct buf *b, const struct plan_leaf *l, size_t i)
+{
+	static const uint64_t origin[LIMIT_RANK];
+	struct draft_part p;
+	int r = 0;
+
+	if (!l->n_parts) {
+		r = pack_numbers(b, origin, l->rank);
+		if (r >= 0)
+			r = pack_numbers(b, l->shape, l->rank);
+		return r < 0 ? r : pack_layout(b, &l->source->file->array[l->index].layout, l->rank);
+	}
+	r = draft_part_of(span_str(l->part[i]->name), &p);
+	if (r >= 0)
+		r = pack_numbers(b, p.start, l->rank);
+	if (r >= 0)
+		r = pack_numbers(b, p.extent, l->rank);
+	return r < 0 ? r : pack_layout(b, &l->part[i]->file->array[0].layout, l->rank);
+}
+
+static int pack_array(struct buf *b, const struct plan_leaf *l)
+{
+	enum dtype dtype = l->source->file->array[l->n_parts ? 0 : l->index].stored;
+	size_t n = l->n_parts ? l->n_parts : 1;
+	int r = wire_put_u32le(b, dtype);
+
+	if (r >= 0)
+		r = wire_put_u32le(b, l->rank);
+	if (r >= 0)
+		r = pack_numbers(b, l->shape, l->rank);
+	if (r >= 0)
+		r = pack_text(b, l->sharding);
+	if (r >= 0)
+		r = pack_text(b, l->key_impl);
+	if (r >= 0)
+		r = wire_put_u32le(b, (uint32_t)n);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = pack_box(b, l, i);
+	return r;
+}
+
+bool plan_leaf_is_replicas(const struct plan_leaf *l)
+{
+	return l->kind == PLAN_ARRAY && !l->n_parts && draft_is_replicas(l->source, l->source->file->array[l->index].store);
+}
+
+static int pack_leaf(struct buf *b, const struct plan_leaf *l)
+{
+	static const uint8_t empty;
+	int r = wire_put_u8(b, (uint8_t)l->kind);
+
+	if (r >= 0)
+		r = pack_flags(b, (const bool[]){ l->is_jax, l->n_parts > 0, plan_leaf_is_replicas(l) }, 3);
+	if (r >= 0 && l->kind == PLAN_ARRAY)
+		r = pack_array(b, l);
+	if (r >= 0 && l->kind == PLAN_STRING)
+		r = pack_text(b, l->text.n ? buf_span(&l->text) : span_of(&empty, 0));
+	return r;
+}
+
+static int parse_array(struct wire *w, struct arena *a, struct contribution_leaf *ret)
+{
+	ret->dtype = (enum dtype)wire_u32le(w);
+	ret->rank = wire_u32le(w);
+	if (ret->rank > LIMIT_RANK || ret->dtype <= DTYPE_UNKNOWN || ret->dtype >= DTYPE_COUNT)
+		return -EIO;
+	parse_numbers(w, ret->shape, ret->rank);
+	ret->sharding = parse_text(w);
+	ret->key_impl = parse_text(w);
+	ret->n_boxes = wire_u32le(w);
+	if (ret->n_boxes > wire_left(w) || ret->n_boxes == 0)
+		return -EIO;
+	ret->box = arena_calloc(a, ret->n_boxes, sizeof(*ret->box));
+	if (!ret->box)
+		return -ENOMEM;
+	for (size_t i = 0; i < ret->n_boxes; i++) {
+		parse_numbers(w, ret->box[i].box.start, ret->rank);
+		parse_numbers(w, ret->box[i].box.extent, ret->rank);
+		parse_layout(w, ret->rank, &ret->box[i].layout);
+	}
+	return 0;
+}
+
+static int parse_leaf(struct wire *w, struct arena *a, struct contribution_leaf *ret)
+{
+	uint8_t bits;
+
+	ret->kind = (enum plan_kind)wire_u8(w);
+	bits = wire_u8(w);
+	ret->is_jax = bits & 1;
+	ret->in_parts = bits & 2;
+	ret->replicas = bits & 4;
+	if (ret->kind > PLAN_NONE)
+		return -EIO;
+	if (ret->kind == PLAN_STRING)
+		ret->text = parse_text(w);
+	return ret->kind == PLAN_ARRAY ? parse_array(w, a, ret) : 0;
+}
+
+/* ---- nodes ---- */
+
+/* Before tree_finish() children are a list. */
+static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
+{
+	size_t children = 0;
+	int r;
+
+	for (const struct tree_node *c = n->kind == TREE_LEAF ? NULL : n->first; c; c = c->next)
+		children++;
+	(*count)++;
+	r = pack_flags(b, (const bool[]){ n->key_is_index }, 1);
+	if (r >= 0)
+		r = wire_put_u8(b, (uint8_t)n->kind);
+	if (r >= 0)
+		r = wire_put_u8(b, (uint8_t)n->value);
+	if (r >= 0)
+		r = pack_text(b, n->key);
+	if (r >= 0)
+		r = pack_text(b, n->value_type);
+	if (r >= 0)
+		r = wire_put_u32le(b, n->kind == TREE_LEAF ? n->id : 0);
+	if (r >= 0)
+		r = wire_put_u32le(b, (uint32_t)children);
+	/* As deep as directories may be, which the plan has checked. */
+	for (const struct tree_node *c = n->kind == TREE_LEAF ? NULL : n->first; c && r >= 0; c = c->next)
+		r = pack_node(b, c, count);
+	return r;
+}
+
+static void parse_node(struct wire *w, struct contribution_node *ret)
+{
+	ret->key_is_index = wire_u8(w) & 1;
+	ret->kind = (enum tree_kind)wire_u8(w);
+	ret->value = (enum tree_value)wire_u8(w);
+	ret->key = parse_text(w);
+	ret->value_type = parse_text(w);
+	ret->leaf = wire_u32le(w);
+	ret->n_children = wire_u32le(w);
+}
+
+/* ---- items ---- */
+
+static int pack_tree(struct buf *b, struct plan *p)
+{
+	const char *custom = p->tree->custom_metadata;
+	auto_buf nodes = { 0 };
+	size_t count = 0;
+	int r = pack_text(b, custom ? span_str(custom) : span_of(NULL, 0));
+
+	if (r >= 0)
+		r = wire_put_u32le(b, (uint32_t)p->n_leaves);
+	for (size_t i = 0; i < p->n_leaves && r >= 0; i++) {
+		int aggregates = plan_leaf_aggregates(&p->leaf[i]);
+
+		if (aggregates < 0)
+			return aggregates;
+		if (p->leaf[i].kind == PLAN_PLUGIN || aggregates)
+			return fail(-EOPNOTSUPP, "'%s': leaves of plugins and of legacy files cannot be shared by ranks",
+				    p->leaf[i].source->name);
+		p->leaf[i].node->id = (uint32_t)i + 1;
+		r = pack_leaf(b, &p->leaf[i]);
+	}
+	if (r >= 0)
+		r = pack_node(&nodes, p->tree->root, &count);
+	if (r >= 0)
+		r = wire_put_u32le(b, (uint32_t)count);
+	return r < 0 ? r : buf_add_span(b, buf_span(&nodes));
+}
+
+static int pack_item(struct buf *b, struct plan *p)
+{
+	const struct save_opts *o = &p->opts;
+	int r = pack_text(b, span_str(p->name));
+
+	if (r >= 0)
+		r = pack_text(b, sealing_item_handler(p));
+	if (r >= 0)
+		r = wire_put_u8(b, (uint8_t)p->kind);
+	if (r >= 0)
+		r = pack_flags(b, (const bool[]){ o->ocdbt, o->rich_types, o->sharding_file, o->array_metadata,
+						  o->store_fill_value, o->zarr == SAVE_ZARR3 }, 6);
+	return r < 0 || p->kind != PLAN_TREE ? r : pack_tree(b, p);
+}
+
+int contribution_pack(const char *final, struct span custom, struct sealing_item *item, size_t n,
+		      struct buf *ret)
+{
+	int r = pack_text(ret, span_str(final));
+
+	if (r >= 0)
+		r = pack_text(ret, custom);
+	if (r >= 0)
+		r = wire_put_u32le(ret, (uint32_t)n);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = pack_item(ret, item[i].plan);
+	return r;
+}
+
+static int parse_tree(struct wire *w, struct arena *a, struct contribution_item *ret)
+{
+	int r = 0;
+
+	ret->custom = parse_text(w);
+	ret->n_leaves = wire_u32le(w);
+	if (ret->n_leaves > wire_left(w))
+		return -EIO;
+	ret->leaf = arena_calloc(a, ret->n_leaves + 1, sizeof(*ret->leaf));
+	if (!ret->leaf)
+		return -ENOMEM;
+	for (size_t i = 0; i < ret->n_leaves && r >= 0; i++)
+		r = parse_leaf(w, a, &ret->leaf[i]);
+	ret->n_nodes = r < 0 ? 0 : wire_u32le(w);
+	if (r < 0 || ret->n_nodes == 0 || ret->n_nodes > wire_left(w))
+		return r < 0 ? r : -EIO;
+	ret->node = arena_calloc(a, ret->n_nodes, sizeof(*ret->node));
+	for (size_t i = 0; i < ret->n_nodes && ret->node; i++) {
+		parse_node(w, &ret->node[i]);
+		if (ret->node[i].leaf > ret->n_leaves || ret->node[i].kind > TREE_LEAF ||
+		    ret->node[i].value > TREE_VALUE_AGGREGATE ||
+		    (ret->node[i].kind == TREE_LEAF && ret->node[i].n_children))
+			return -EIO;
+	}
+	return ret->node ? 0 : -ENOMEM;
+}
+
+static int parse_item(struct wire *w, struct arena *a, struct contribution_item *ret)
+{
+	uint8_t bits;
+
+	ret->name = parse_text(w);
+	ret->handler = parse_text(w);
+	ret->kind = (enum plan_item)wire_u8(w);
+	bits = wire_u8(w);
+	ret->ocdbt = bits & 1;
+	ret->rich_types = bits & 2;
+	ret->sharding_file = bits & 4;
+	ret->array_metadata = bits & 8;
+	ret->store_fill_value = bits & 16;
+	ret->zarr = bits & 32 ? SAVE_ZARR3 : SAVE_ZARR2;
+	if (ret->kind > PLAN_PLUGIN_ITEM)
+		return -EIO;
+	return ret->kind == PLAN_TREE ? parse_tree(w, a, ret) : 0;
+}
+
+int contribution_parse(struct span bytes, struct contribution *ret)
+{
+	struct wire w = wire_of(bytes);
+	struct contribution s = { 0 };
+	int r = 0;
+
+	s.final = parse_text(&w);
+	s.custom = parse_text(&w);
+	s.n_items = wire_u32le(&w);
+	if (s.n_items > wire_left(&w))
+		r = -EIO;
+	s.item = r < 0 ? NULL : arena_calloc(&s.arena, s.n_items + 1, sizeof(*s.item));
+	if (r >= 0 && !s.item)
+		r = -ENOMEM;
+	for (size_t i = 0; i < s.n_items && r >= 0; i++)
+		r = parse_item(&w, &s.arena, &s.item[i]);
+	if (r >= 0 && !wire_ok(&w))
+		r = -EIO;
+	if (r < 0) {
+		arena_release(&s.arena);
+		return fail(r, "a rank's share of the draft cannot be understood");
+	}
+	*ret = s;
+	return 0;
+}
+
+void contribution_release(struct contribution *s)
+{
+	arena_release(&s->arena);
+	*s = (struct contribution){ 0 };
+}
+
+/* ---- assignments ---- */
+
+int assignment_pack(const struct assignment *e, struct buf *ret)
+{
+	int r = wire_put_u8(ret, e->take);
+
+	if (r >= 0)
+		r = wire_put_u8(ret, e->document);
+	if (r >= 0)
+		r = wire_put_u8(ret, (uint8_t)e->axis);
+	if (r >= 0)
+		r = wire_put_u64le(ret, e->from);
+	return r < 0 ? r : wire_put_u64le(ret, e->to);
+}
+
+void assignment_parse(struct wire *w, struct assignment *ret)
+{
+	ret->take = wire_u8(w);
+	ret->document = wire_u8(w);
+	ret->axis = wire_u8(w);
+	ret->from = wire_u64le(w);
+	ret->to = wire_u64le(w);
+}

@@ -1,0 +1,279 @@
+/*
+ * draft_joint.c - the course of a commit that ranks make together.
+ *
+ *     every rank        the primary                        every rank
+ *     plan, seal files
+ *     vote 1  ------> all contributions make one tree: assignments
+ *                       or a refusal            ---------> values durable in their places
+ *     vote 2  ------> databases merged, described,
+ *                       renamed                 ---------> the result
+ *
+ * A rank that has waited long enough moves the draft aside, which makes that
+ * attempt fail for all, or finds that it is a step already (draft_dir_fence()).
+ *
+ * Invariants: the primary alone renames; before it does every value of every rank
+ * is durable.
+ */
+#include "handlers/job/draft_joint.h"
+
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/commit/seal.h"
+#include "handlers/commit/draft_verify.h"
+
+struct course {
+	struct draft *d;
+	struct joint *j;
+	struct sealing_item *item;	/* of this rank */
+	size_t n;
+	const char *final;
+	struct span custom;
+	int64_t deadline;
+};
+
+/* ---- a rank that waits ---- */
+
+/* No notification came in time: the directory shows what has become of the draft. */
+static int give_up(struct course *c, int r)
+{
+	struct err_note note;
+	int done;
+
+	err_save(r, &note);
+	done = draft_dir_fence(c->d->dir, c->d->member.attempt);
+	if (done < 0)
+		return err_at(done, "nobody answers, and draft '%s' cannot be looked at", c->d->name);
+	if (done == 0)
+		return err_restore(&note);
+	log_warn("'%s' was committed, and rank %d did not say so", c->d->dir->final, joint_primary(c->j));
+	err_clear();
+	return io_dirop(c->d->dir->parent, IO_SYNC_DIR, ".", NULL, 0);
+}
+
+static int follow(struct course *c, int r)
+{
+	auto_buf contribution = { 0 }, assignments = { 0 };
+	bool notified;
+
+	if (r >= 0)
+		r = contribution_pack(c->final, c->custom, c->item, c->n, &contribution);
+	r = joint_vote(c->j, &c->d->member, 1, r, buf_span(&contribution));
+	if (r >= 0)
+		r = joint_await(c->j, &c->d->member, c->deadline, &assignments, &notified);
+	if (r == -ETIMEDOUT && !notified)
+		return give_up(c, r);
+	if (r != 1)
+		return r;
+	r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments));
+	r = joint_vote(c->j, &c->d->member, 2, r, span_of(NULL, 0));
+	if (r >= 0)
+		r = joint_await(c->j, &c->d->member, c->deadline, NULL, &notified);
+	return r == -ETIMEDOUT && !notified ? give_up(c, r) : r;
+}
+
+/* ---- the primary ---- */
+
+static void release_all(struct buf *b, int n)
+{
+	for (int i = 0; i < n && b; i++)
+		buf_release(&b[i]);
+	free(b);
+}
+
+/* All contributions, and what follows from them. */
+static int first_round(struct course *c, int mine, struct joint_plan **ret,
+		       struct buf **ret_contributions)
+{
+	struct buf *contribution = calloc((size_t)joint_size(c->j), sizeof(*contribution));
+	int rank = joint_rank(c->j), r;
+
+	if (!contribution)
+		return fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
+	*ret_contributions = contribution;
+	if (mine >= 0)
+		mine = contribution_pack(c->final, c->custom, c->item, c->n, &contribution[rank]);
+	else
+		err_at(mine, "rank %d", rank);
+	{
+		struct err_note note = { 0 };
+
+		err_save(mine, &note);
+		r = joint_collect(c->j, &c->d->member, 1, c->deadline, contribution);
+		/* Whoever did not come is worse news than what one of us has wrong. */
+		if (mine < 0 && r != -ETIMEDOUT)
+			r = err_restore(&note);
+	}
+	return r < 0 ? r : joint_plan_new(c->d, contribution, ret);
+}
+
+static int send_assignments(struct course *c, const struct joint_plan *jp)
+{
+	int r = 0;
+
+	for (int i = 0; i < joint_size(c->j) && r >= 0; i++) {
+		auto_buf assignments = { 0 };
+
+		if (!joint_is_active(c->j, i) || i == joint_rank(c->j))
+			continue;
+		r = joint_plan_assignments(jp, i, &assignments);
+		if (r >= 0)
+			r = joint_go(c->j, &c->d->member, i, buf_span(&assignments));
+	}
+	return r;
+}
+
+static int second_round(struct course *c, const struct joint_plan *jp)
+{
+	auto_buf assignments = { 0 };
+	struct err_note note = { 0 };
+	struct buf *none;
+	int r, all;
+
+	r = joint_plan_assignments(jp, joint_rank(c->j), &assignments);
+	if (r >= 0)
+		r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments));
+	err_save(r, &note);
+	none = calloc((size_t)joint_size(c->j), sizeof(*none));
+	all = none ? joint_collect(c->j, &c->d->member, 2, c->deadline, none) : -ENOMEM;
+	release_all(none, joint_size(c->j));
+	return r < 0 && all != -ETIMEDOUT ? err_restore(&note) : all;
+}
+
+static int add_database(struct arena *a, const char *name, struct ocdbt_parts *ret)
+{
+	ret->name[ret->n] = arena_str(a, name);
+	return ret->name[ret->n++] ? 0 : fail(-ENOMEM, "cannot merge '%s'", name);
+}
+
+/* The databases that are merged to one: names beneath the item's directory. */
+static int name_databases(const struct joint_item *it, int n_ranks, struct arena *a, struct ocdbt_parts *ret)
+{
+	int r = 0;
+
+	ret->name = arena_calloc(a, 2 * (size_t)n_ranks + 1, sizeof(*ret->name));
+	if (!ret->name)
+		return fail(-ENOMEM, "cannot merge %d databases", n_ranks);
+	for (int i = 0; i < n_ranks && r >= 0; i++) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "ocdbt.process_%d", i);
+		if (it->stores[i] & BRINGS_OWN)
+			r = add_database(a, text, ret);
+		snprintf(text, sizeof(text), "ocdbt.process_replica_%d", i);
+		if (r >= 0 && it->stores[i] & BRINGS_REPLICAS)
+			r = add_database(a, text, ret);
+	}
+	return r >= 0 && it->any_exported ? add_database(a, "ocdbt.process_joined", ret) : r;
+}
+
+struct publishing {
+	struct draft *d;
+	struct sealing_item *desc;
+	size_t n;
+};
+
+static int look(void *arg)
+{
+	struct publishing *p = arg;
+
+	return draft_verify(p->d, p->desc, p->n);
+}
+
+/* Everything is durable but what describes it: that, and the rename. */
+static int publish(struct course *c, struct joint_plan *jp)
+{
+	auto_free struct sealing_item *desc = calloc(jp->n_items + 1, sizeof(*desc));
+	auto_free struct commit_item *item = calloc(jp->n_items + 1, sizeof(*item));
+	auto_free struct ocdbt_parts *parts = calloc(jp->n_items + 1, sizeof(*parts));
+	auto_free char *custom = jp->custom.p ? span_dup_str(jp->custom) : NULL;
+	struct publishing look_at = { c->d, desc, jp->n_items };
+	const struct options *o = c->d->env->options;
+	struct commit commit = {
+		.ckpt = c->d->env->ckpt, .draft = c->d->dir, .items = item, .n_items = jp->n_items, .direct = c->d->is_item,
+		.custom = custom, .dir_mode = (unsigned)o->mode, .deadline_ns = c->deadline, .shared = true,
+		.verify = o->verify_commit ? look : NULL, .verify_arg = &look_at,
+	};
+	int r = desc && item && parts ? 0 : fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
+
+	for (size_t i = 0; i < jp->n_items && r >= 0; i++) {
+		struct joint_item *it = &jp->item[i];
+
+		/* Its plan is the joint plan's. */
+		desc[i].plan = it->plan;
+		if (it->plan->kind == PLAN_TREE)
+			r = sealing_item_describe(&desc[i]);
+		if (r >= 0 && it->plan->kind == PLAN_TREE && it->plan->opts.ocdbt)
+			r = name_databases(it, jp->n_ranks, &desc[i].arena, &parts[i]);
+		item[i] = (struct commit_item){ .name = span_str(it->plan->name), .handler = it->handler,
+						.files = desc[i].file, .n_files = desc[i].n_files,
+						.parts = parts[i].n ? &parts[i] : NULL };
+	}
+	if (r >= 0)
+		r = commit_run(&commit);
+	for (size_t i = 0; i < jp->n_items && desc; i++) {
+		desc[i].plan = NULL;
+		sealing_item_release(&desc[i]);
+	}
+	return r;
+}
+
+static int run_rounds(struct course *c, int r)
+{
+	auto_of(joint_plan) struct joint_plan *jp = NULL;
+	struct leftovers_dir left = { 0 };
+	struct buf *contributions = NULL;
+	struct err_note note = { 0 };
+
+	r = first_round(c, r, &jp, &contributions);
+	if (r >= 0)
+		r = joint_items_clean(jp);
+	if (r >= 0)
+		r = send_assignments(c, jp);
+	if (r >= 0)
+		r = second_round(c, jp);
+	if (r >= 0)
+		r = joint_items_join(jp);
+	if (r >= 0)
+		r = joint_leftovers_move(jp, &left);
+	if (r >= 0)
+		r = publish(c, jp);
+	err_save(r, &note);
+	if (jp)
+		joint_leftovers_end(jp, &left, r >= 0);
+	/* The plan refers to the contributions' bytes. */
+	joint_plan_free(take(jp));
+	release_all(contributions, joint_size(c->j));
+	return r < 0 ? err_restore(&note) : 0;
+}
+
+static int lead(struct course *c, int r)
+{
+	r = run_rounds(c, r);
+	joint_decide(c->j, &c->d->member, r);
+	return r;
+}
+
+int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, const char *final, struct span custom,
+		       int r, int64_t deadline)
+{
+	struct course c = { .d = d, .j = d->env->joint, .item = item, .n = n, .final = final, .custom = custom,
+			    .deadline = deadline ? deadline : INT64_MAX / 2 };
+	struct err_note note = { 0 };
+	int found, begun;
+
+	err_save(r, &note);
+	found = draft_dir_find(d->dir, d->member.attempt + 1);
+	begun = joint_begin(c.j, &d->member, d->dir->named, c.deadline);
+	if (begun == -ETIMEDOUT && !d->member.notified)
+		return give_up(&c, begun);
+	if (begun != 1)
+		return begun;
+	/* Whatever is wrong here the others must hear of, or they wait. */
+	if (r < 0)
+		err_restore(&note);
+	else if (found != 0)
+		r = found < 0 ? found : fail(-EEXIST, "'%s' is committed already", d->dir->final);
+	return joint_is_primary(c.j) ? lead(&c, r) : follow(&c, r);
+}

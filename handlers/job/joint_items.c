@@ -1,0 +1,360 @@
+/*
+ * joint_items.c - what the primary does with the directories of a shared draft.
+ *
+ * Before the ranks seal: old files of an attempt that failed go. After it: parts
+ * that fit no grid are put together, and what no item refers to (replicas, copies of
+ * parts) is moved beside the draft, so that a failure can move it back.
+ */
+#include <dirent.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/kv/kv_table.h"
+#include "core/base/log.h"
+#include "core/commit/seal.h"
+#include "handlers/job/draft_joint.h"
+
+struct names {
+	struct buf text;		/* NUL-terminated, one after the other */
+};
+
+static int add_name(void *arg, const char *name, unsigned char type)
+{
+	return buf_add(&((struct names *)arg)->text, name, strlen(name) + 1);
+}
+
+static int list_dir(struct io_dir *dir, const char *path, struct names *ret)
+{
+	int r = io_list(dir, path, add_name, ret);
+
+	if (r == -ENOENT) {
+		err_clear();
+		r = 0;
+	}
+	return r;
+}
+
+#define each_name(names, name) \
+	for (const char *name = (const char *)(names).text.p; \
+	     name && name < (const char *)(names).text.p + (names).text.n; name += strlen(name) + 1)
+
+static bool is_database(const char *name)
+{
+	return !strncmp(name, "ocdbt.process_", 14);
+}
+
+/* ---- before ---- */
+
+static int clean_item(struct joint_plan *jp, const struct joint_item *it)
+{
+	struct io_dir *dir = jp->draft->dir->dir;
+	const char *name = it->plan->name;
+	struct names inside = { { 0 } };
+	int r = list_dir(dir, *name ? name : ".", &inside);
+
+	each_name(inside, at) {
+		auto_free char *path = NULL;
+
+		if (r < 0 || (at[0] == '.' && strcmp(at, KV_TABLE_DIR)) || is_database(at))
+			continue;
+		path = str_fmt("%s%s%s", name, *name ? "/" : "", at);
+		r = path ? io_remove_tree(dir, path) : -ENOMEM;
+	}
+	buf_release(&inside.text);
+	return r;
+}
+
+int joint_items_clean(struct joint_plan *jp)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
+		r = clean_item(jp, &jp->item[i]);
+	return r;
+}
+
+/* ---- parts that fit no grid ---- */
+
+struct opened {
+	struct zarr *zarr;
+	struct kv *kv;
+};
+
+static void close_parts(struct opened *o, size_t n)
+{
+	for (size_t i = 0; i < n && o; i++) {
+		if (o[i].zarr)
+			zarr_unref(o[i].zarr);
+		kv_free(o[i].kv);
+	}
+	free(o);
+}
+
+static int open_part(struct joint_plan *jp, size_t item, const struct contributor *c, size_t box,
+		     struct opened *ret)
+{
+	/* Numbers are those of the rank's own share. */
+	const struct contribution *s = &jp->contribution[c->rank];
+	const struct contribution_item *si = NULL;
+	struct io_dir *dir = NULL;
+	auto_buf path = { 0 };
+	size_t i = 0;
+	int r;
+
+	while (i < s->n_items && !span_eq(s->item[i].name, span_str(jp->item[item].plan->name)))
+		i++;
+	si = &s->item[i];
+	r = joint_export_path(c->rank, i, (size_t)(c->contribution - si->leaf), box, &path);
+	if (r >= 0)
+		r = buf_add_str(&path, "/part");
+	if (r >= 0 && !buf_str(&path))
+		r = -ENOMEM;
+	if (r >= 0)
+		r = io_dir_sub(jp->draft->dir->dir, buf_str(&path), &dir);
+	if (r >= 0) {
+		r = kv_dir_open(dir, &ret->kv);
+		if (r < 0)
+			io_dir_close(dir);
+	}
+	return r < 0 ? r : zarr_open(&jp->draft->env->ckpt->env, ret->kv, span_of(NULL, 0), cache_owner(), 0, &ret->zarr);
+}
+
+static int read_box(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
+{
+	struct opened *o = arg;
+	uint64_t item = dtype_info(o[i].zarr->meta.dtype)->size;
+	struct zarr_view v;
+
+	zarr_view_whole(&o[i].zarr->meta, &v);
+	return zarr_read_into(o[i].zarr, &v, first * item, n * item, p);
+}
+
+/* The boxes that were asked for, opened. */
+static int open_boxes(struct joint_plan *jp, size_t item, const struct joint_leaf *l, struct box **ret_box,
+		      struct opened **ret, size_t *ret_n)
+{
+	size_t max = 0, n = 0;
+	int r = 0;
+
+	for (const struct contributor *c = l->contributors; c; c = c->next)
+		max += c->contribution->n_boxes;
+	*ret_box = calloc(max, sizeof(**ret_box));
+	*ret = calloc(max, sizeof(**ret));
+	if (!*ret_box || !*ret)
+		return fail(-ENOMEM, "cannot open %zu parts", max);
+	for (const struct contributor *c = l->contributors; c; c = c->next)
+		for (size_t i = 0; i < c->contribution->n_boxes && r >= 0; i++) {
+			if (c->assignment[i].take != TAKE_EXPORT)
+				continue;
+			(*ret_box)[n] = c->contribution->box[i].box;
+			r = open_part(jp, item, c, i, &(*ret)[n]);
+			*ret_n = ++n;
+		}
+	return r;
+}
+
+static int join_leaf(struct joint_plan *jp, size_t item, struct joint_leaf *l, struct kv *kv)
+{
+	const struct contribution_leaf *s = l->contributors->contribution;
+	struct draft *d = jp->draft;
+	auto_free struct box *box = NULL;
+	struct opened *part = NULL;
+	struct box_reader reader;
+	auto_buf json = { 0 };
+	size_t n = 0;
+	int r;
+
+	/* Its grid is that of an array that nobody has parts of. */
+	array_default_chunk(s->rank, s->shape, s->shape, l->layout.item, false, l->layout.chunk);
+	r = array_json(&l->layout, s->dtype, s->rank, s->shape, &json);
+	if (r >= 0)
+		r = open_boxes(jp, item, l, &box, &part, &n);
+	reader = (struct box_reader){ .box = box, .n = n, .rank = s->rank, .shape = s->shape, .item = l->layout.item,
+				      .read = read_box, .arg = part };
+	if (r >= 0)
+		r = zarr_write_all(&d->env->ckpt->write_env, kv, buf_span(&json),
+				   l->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, boxes_read, &reader);
+	close_parts(part, n);
+	return r;
+}
+
+/* The directory for what is put together: a database of its own, or the item's. */
+static int open_joined(struct joint_plan *jp, const struct joint_item *it, struct store **ret)
+{
+	struct io_dir *top = jp->draft->dir->dir, *dir = NULL;
+	struct store_opts opts = { .ocdbt = it->plan->opts.ocdbt, .dir_mode = jp->draft->dir->mode,
+				   .target_size = jp->draft->env->options->save.target_data_file_size };
+	const char *name = it->plan->name, *slash = *name ? "/" : "";
+	auto_free char *path = NULL;
+	int r = *name ? io_mkdir(top, name, opts.dir_mode) : 0;
+
+	if (r < 0)
+		return r;
+	path = str_fmt("%s%s%s", name, opts.ocdbt ? slash : "", opts.ocdbt ? "ocdbt.process_joined" : *name ? "" : ".");
+	if (!path)
+		return fail(-ENOMEM, "cannot join parts of item '%s'", name);
+	r = opts.ocdbt ? io_remove_tree(top, path) : 0;
+	if (r >= 0 && opts.ocdbt)
+		r = io_dirop(top, IO_MKDIR, path, NULL, opts.dir_mode);
+	if (r >= 0)
+		r = io_dir_sub(top, path, &dir);
+	if (r >= 0) {
+		r = store_new(dir, &opts, ret);
+		if (r < 0)
+			io_dir_close(dir);
+	}
+	return r;
+}
+
+static int join_item(struct joint_plan *jp, size_t item)
+{
+	struct joint_item *it = &jp->item[item];
+	struct commit c = { .ckpt = jp->draft->env->ckpt, .draft = jp->draft->dir, .dir_mode = jp->draft->dir->mode,
+			    .shared = true };
+	auto_free struct commit_leaf *leaf = calloc(it->n_leaves + 1, sizeof(*leaf));
+	struct commit_item ci = { .name = span_str(it->plan->name), .leaves = leaf };
+	auto_of(store) struct store *store = NULL;
+	int r = leaf ? open_joined(jp, it, &store) : -ENOMEM;
+
+	for (size_t i = 0; i < it->n_leaves && r >= 0; i++) {
+		struct commit_leaf *to = &leaf[ci.n_leaves];
+
+		if (!it->leaf[i].exported)
+			continue;
+		to->param = it->leaf[i].node->param;
+		r = store_leaf(store, &to->kv);
+		if (r >= 0) {
+			ci.n_leaves++;
+			r = join_leaf(jp, item, &it->leaf[i], to->kv);
+		}
+		if (r < 0)
+			err_at(r, "leaf '%.*s'", SPAN_ARG(to->param));
+	}
+	ci.store = store;
+	if (r >= 0)
+		r = seal_item(&c, &ci);
+	for (size_t i = 0; i < ci.n_leaves; i++)
+		kv_free(leaf[i].kv);
+	return r;
+}
+
+int joint_items_join(struct joint_plan *jp)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
+		if (jp->item[i].any_exported)
+			r = join_item(jp, i);
+	return r;
+}
+
+/* ---- what no item refers to ---- */
+
+static bool is_item(const struct joint_plan *jp, const char *name)
+{
+	for (size_t i = 0; i < jp->n_items; i++)
+		if (!strcmp(jp->item[i].plan->name, name))
+			return true;
+	return false;
+}
+
+/* Databases in an item's directory that this commit does not merge. */
+static int add_databases(struct joint_plan *jp, const struct joint_item *it, struct buf *ret)
+{
+	const char *name = it->plan->name;
+	struct names inside = { { 0 } };
+	int r = list_dir(jp->draft->dir->dir, *name ? name : ".", &inside);
+
+	each_name(inside, at) {
+		int rank = -1, replicas = -1;
+
+		if (r < 0 || !is_database(at) || (!strcmp(at, "ocdbt.process_joined") && it->any_exported))
+			continue;
+		if (sscanf(at, "ocdbt.process_%d", &rank) == 1 && rank >= 0 && rank < jp->n_ranks &&
+		    it->stores[rank] & BRINGS_OWN)
+			continue;
+		if (sscanf(at, "ocdbt.process_replica_%d", &replicas) == 1 && replicas >= 0 && replicas < jp->n_ranks &&
+		    it->stores[replicas] & BRINGS_REPLICAS)
+			continue;
+		r = buf_addf(ret, "%s%s%s%c", name, *name ? "/" : "", at, 0);
+	}
+	buf_release(&inside.text);
+	return r;
+}
+
+static int add_others(struct joint_plan *jp, struct buf *ret)
+{
+	struct names top = { { 0 } };
+	int r = list_dir(jp->draft->dir->dir, ".", &top);
+
+	each_name(top, at)
+		if (r >= 0 && strcmp(at, DRAFT_LOCK_FILE) && !is_item(jp, at) &&
+		    (!jp->draft->is_item || !strncmp(at, ".pytreefs-", 10)))
+			r = buf_add(ret, at, strlen(at) + 1);
+	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
+		r = add_databases(jp, &jp->item[i], ret);
+	buf_release(&top.text);
+	return r;
+}
+
+/* Between the draft and the directory beside it; n-th name is called "n" there. */
+static int move_one(struct joint_plan *jp, const struct leftovers_dir *l, const char *name, unsigned n, bool back)
+{
+	struct draft_dir *d = jp->draft->dir;
+	auto_free char *in = str_fmt("%s/%s", d->name, name), *out = str_fmt("%s/%u", l->dir->name, n);
+
+	if (!in || !out)
+		return fail(-ENOMEM, "cannot move '%s'", name);
+	return io_dirop(d->parent, IO_RENAME_NEW, back ? out : in, back ? in : out, 0);
+}
+
+static int move_all(struct joint_plan *jp, struct leftovers_dir *l, size_t end, bool back)
+{
+	const char *names = (const char *)l->names.p;
+	unsigned n = 0;
+	int r = 0;
+
+	for (size_t at = 0; at < end && r >= 0; at += strlen(names + at) + 1) {
+		r = move_one(jp, l, names + at, n++, back);
+		/* What was moved so far is what there is to be moved back. */
+		if (r < 0 && !back)
+			l->names.n = at;
+	}
+	return r;
+}
+
+int joint_leftovers_move(struct joint_plan *jp, struct leftovers_dir *ret)
+{
+	struct draft_dir *d = jp->draft->dir;
+	auto_free char *name = NULL;
+	int r = add_others(jp, &ret->names);
+
+	if (r < 0 || !ret->names.n)
+		return r;
+	name = str_fmt("%s-leftovers", d->base_name);
+	if (!name)
+		return fail(-ENOMEM, "cannot move what is left over");
+	r = draft_dir_begin(d->parent, name, d->final, d->mode, &ret->dir);
+	if (r >= 0)
+		r = move_all(jp, ret, ret->names.n, false);
+	if (r == -ENOENT)
+		r = fail(-ETIMEDOUT, "another rank did not wait any longer for '%s'", d->final);
+	return r;
+}
+
+void joint_leftovers_end(struct joint_plan *jp, struct leftovers_dir *l, bool committed)
+{
+	struct err_note note = { 0 };
+
+	/* Somebody may have moved the draft aside meanwhile. */
+	if (l->dir && !committed && (draft_dir_find(jp->draft->dir, (unsigned)jp->draft->member.attempt + 1) != 0 ||
+				     move_all(jp, l, l->names.n, true) < 0)) {
+		err_save(-EIO, &note);
+		log_warn("parts of draft '%s' stay in '%s'", jp->draft->name, l->dir->name);
+	} else if (l->dir && draft_dir_remove(l->dir) < 0) {
+		log_warn("'%s' could not be removed", l->dir->name);
+	}
+	draft_dir_free(l->dir);
+	buf_release(&l->names);
+	*l = (struct leftovers_dir){ 0 };
+}

@@ -1,0 +1,547 @@
+/*
+ * joint_plan.c - contributions of ranks -> one tree -> assignments.
+ *
+ * The rules: of what several ranks have alike the lowest rank's counts; boxes of
+ * one array that are not equal must tile it; nothing else may be there twice.
+ * Which bytes are where follows from names and descriptions alone, nothing is read.
+ */
+#include "handlers/job/joint_plan.h"
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+static int out_of_memory(void)
+{
+	return fail(-ENOMEM, "cannot put together what the ranks have");
+}
+
+void joint_plan_free(struct joint_plan *jp)
+{
+	if (!jp)
+		return;
+	for (size_t i = 0; i < jp->n_items; i++) {
+		plan_free(jp->item[i].plan);
+		free(jp->item[i].leaf);
+		free(jp->item[i].stores);
+	}
+	for (int i = 0; i < jp->n_ranks && jp->contribution; i++)
+		contribution_release(&jp->contribution[i]);
+	free(jp->contribution);
+	free(jp->item);
+	arena_release(&jp->arena);
+	free(jp);
+}
+
+/* ---- items ---- */
+
+static int new_item(struct joint_plan *jp, const struct contribution_item *si, int rank,
+		    struct joint_item **ret)
+{
+	struct joint_item *more = reallocarray(jp->item, jp->n_items + 1, sizeof(*more)), *it;
+	struct tree_node *root;
+	int r = 0;
+
+	if (!more)
+		return out_of_memory();
+	jp->item = more;
+	it = &more[jp->n_items];
+	*it = (struct joint_item){ .handler = si->handler, .first = si, .first_rank = rank };
+	it->plan = calloc(1, sizeof(*it->plan));
+	it->stores = calloc((size_t)jp->n_ranks, sizeof(*it->stores));
+	jp->n_items++;
+	if (it->plan)
+		it->plan->name = span_dup_str(si->name);
+	if (!it->plan || !it->stores || !it->plan->name)
+		return out_of_memory();
+	it->plan->kind = si->kind;
+	it->plan->strict = true;
+	it->plan->opts = (struct save_opts){
+		.ocdbt = si->ocdbt, .zarr = si->zarr, .rich_types = si->rich_types, .sharding_file = si->sharding_file,
+		.array_metadata = si->array_metadata, .store_fill_value = si->store_fill_value,
+	};
+	if (si->kind == PLAN_TREE)
+		r = tree_new(&it->plan->tree);
+	if (r >= 0 && si->kind == PLAN_TREE) {
+		it->plan->build.tree = it->plan->tree;
+		r = tree_add(it->plan->tree, NULL, span_of(NULL, 0), false, si->node[0].kind, &root);
+	}
+	*ret = it;
+	return r;
+}
+
+static int find_item(struct joint_plan *jp, const struct contribution_item *si, int rank,
+		     struct joint_item **ret)
+{
+	for (size_t i = 0; i < jp->n_items; i++) {
+		struct joint_item *it = &jp->item[i];
+
+		if (!span_eq(si->name, span_str(it->plan->name)))
+			continue;
+		if (it->plan->kind != si->kind)
+			return fail(-EINVAL, "item '%s' is of one kind on rank %d and of another on rank %d", it->plan->name,
+				    it->first_rank, rank);
+		if (it->plan->opts.ocdbt != si->ocdbt || it->plan->opts.zarr != si->zarr)
+			return fail(-EINVAL, "item '%s': ranks %d and %d do not agree on ocdbt= and zarr=", it->plan->name,
+				    it->first_rank, rank);
+		*ret = it;
+		return 0;
+	}
+	return new_item(jp, si, rank, ret);
+}
+
+/* ---- trees ---- */
+
+static int contributor_leaf(struct joint_plan *jp, struct joint_item *it, struct tree_node *node,
+			    int rank, const struct contribution_leaf *leaf)
+{
+	struct contributor *c = arena_calloc(&jp->arena, 1, sizeof(*c));
+	struct joint_leaf *l;
+
+	if (!c)
+		return out_of_memory();
+	*c = (struct contributor){ .rank = rank, .contribution = leaf };
+	c->assignment =
+		arena_calloc(&jp->arena, MAX(leaf->n_boxes, (size_t)1), sizeof(*c->assignment));
+	/* Before tree_finish() nothing stands in param: it holds the number of the leaf. */
+	if (c->assignment && !node->param.n) {
+		if (it->n_leaves == it->cap) {
+			size_t cap = it->cap ? 2 * it->cap : 64;
+			struct joint_leaf *more = reallocarray(it->leaf, cap, sizeof(*more));
+
+			if (!more)
+				return out_of_memory();
+			it->leaf = more;
+			it->cap = cap;
+		}
+		it->leaf[it->n_leaves] = (struct joint_leaf){ .node = node };
+		node->param.n = ++it->n_leaves;
+	}
+	if (!c->assignment)
+		return out_of_memory();
+	l = &it->leaf[node->param.n - 1];
+	/* Ranks come in their order. */
+	for (struct contributor **at = &l->contributors;; at = &(*at)->next)
+		if (!*at) {
+			*at = c;
+			return 0;
+		}
+}
+
+static int check_same_node(const struct tree_node *n, const struct contribution_node *sn, int rank)
+{
+	if (n->kind == sn->kind)
+		return 0;
+	return fail(-EINVAL, "'%.*s' is %s on one rank and %s on rank %d", SPAN_ARG(n->key),
+		    n->kind == TREE_LEAF ? "a leaf" : tree_kind_text(n->kind),
+		    sn->kind == TREE_LEAF ? "a leaf" : tree_kind_text(sn->kind), rank);
+}
+
+struct walk {
+	struct joint_plan *jp;
+	struct joint_item *it;
+	const struct contribution_item *si;
+	int rank;
+	size_t at;			/* the next node */
+};
+
+static int fill_node(struct walk *w, struct tree_node *n, const struct contribution_node *sn)
+{
+	int r = arena_keep(&w->it->plan->tree->arena, sn->value_type, &n->value_type);
+
+	n->kind = sn->kind;
+	n->value = sn->value;
+	return r;
+}
+
+/* The node at w->at is n; then its children. */
+static int add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned depth)
+{
+	const struct contribution_node *sn = &w->si->node[w->at++];
+	int r = is_new ? fill_node(w, n, sn) : check_same_node(n, sn, w->rank);
+
+	if (r >= 0 && depth > LIMIT_TREE_DEPTH + 1)
+		r = fail(-EFBIG, "more than %d directories inside each other", LIMIT_TREE_DEPTH);
+	if (r >= 0 && sn->leaf)
+		r = contributor_leaf(w->jp, w->it, n, w->rank, &w->si->leaf[sn->leaf - 1]);
+	for (size_t i = 0; i < sn->n_children && r >= 0; i++) {
+		struct tree_node *child;
+
+		if (w->at >= w->si->n_nodes)
+			return fail(-EIO, "the share of rank %d is cut off", w->rank);
+		r = tree_build_child(&w->it->plan->build, n, w->si->node[w->at].key, w->si->node[w->at].key_is_index,
+				     &child);
+		if (r >= 0)
+			r = add_node(w, child, r == 1, depth + 1);
+		if (r < 0)
+			return n->key.n ? err_at(r, "'%.*s'", SPAN_ARG(n->key)) : r;
+	}
+	return r;
+}
+
+static int add_item(struct joint_plan *jp, const struct contribution_item *si, int rank)
+{
+	struct joint_item *it = NULL;
+	struct walk w = { .jp = jp, .si = si, .rank = rank };
+	int r = find_item(jp, si, rank, &it);
+
+	w.it = it;
+	if (r >= 0 && si->kind == PLAN_TREE)
+		r = add_node(&w, it->plan->tree->root, it->first == si, 0);
+	if (r >= 0 && si->custom.p && !it->plan->tree->custom_metadata) {
+		auto_free char *text = span_dup_str(si->custom);
+
+		it->plan->tree->custom_metadata = text ? arena_str(&it->plan->tree->arena, text) : NULL;
+		r = it->plan->tree->custom_metadata ? 0 : out_of_memory();
+	}
+	return r < 0 ? err_at(r, "item '%.*s'", SPAN_ARG(si->name)) : 0;
+}
+
+/* ---- replicas and parts ---- */
+
+static bool same_box(const struct box *a, const struct box *b, unsigned rank)
+{
+	return !memcmp(a->start, b->start, rank * sizeof(uint64_t)) && !memcmp(a->extent, b->extent, rank * sizeof(uint64_t));
+}
+
+static const char *kind_text(const struct contribution_leaf *l)
+{
+	static const char *const text[] = { [PLAN_ARRAY] = "an array", [PLAN_SCALAR] = "a number",
+					    [PLAN_STRING] = "a text", [PLAN_NONE] = "None" };
+
+	return l->kind == PLAN_ARRAY && l->in_parts ? "a part of an array" : text[l->kind];
+}
+
+/* All contributors are of one kind, dtype and shape. */
+static int check_alike(const struct joint_leaf *l)
+{
+	const struct contributor *a = l->contributors;
+
+	for (const struct contributor *b = a->next; b; b = b->next) {
+		if (a->contribution->kind != b->contribution->kind ||
+		    a->contribution->in_parts != b->contribution->in_parts)
+			return fail(-EINVAL, "it is %s on rank %d and %s on rank %d",
+				    kind_text(a->contribution), a->rank, kind_text(b->contribution),
+				    b->rank);
+		if (a->contribution->kind != PLAN_ARRAY)
+			continue;
+		if (a->contribution->dtype != b->contribution->dtype)
+			return fail(-EINVAL, "its dtype is %s on rank %d and %s on rank %d",
+				    dtype_info(a->contribution->dtype)->name, a->rank,
+				    dtype_info(b->contribution->dtype)->name, b->rank);
+		if (a->contribution->rank != b->contribution->rank ||
+		    memcmp(a->contribution->shape, b->contribution->shape,
+			   a->contribution->rank * sizeof(uint64_t)))
+			return fail(-EINVAL, "its shape on rank %d is not that on rank %d", a->rank, b->rank);
+	}
+	return 0;
+}
+
+/*
+ * Whole arrays that every active rank has, encoded alike: each rank gives some of the chunks. The grid
+ * was chosen for that when they were written.
+ */
+static bool split(const struct joint_plan *jp, struct joint_leaf *l)
+{
+	const struct options *o = jp->draft->env->options;
+	const struct contribution_leaf *s = l->contributors->contribution;
+	unsigned n = 0, slices = joint_slices(jp->draft->env, s->rank, s->shape, dtype_info(s->dtype)->size, &n), i = 0;
+	uint64_t chunks;
+
+	if (!o->replica_parallel || slices < 2)
+		return false;
+	for (const struct contributor *c = l->contributors; c; c = c->next, i++)
+		if (memcmp(&c->contribution->box[0].layout, &l->layout, sizeof(l->layout)))
+			return false;
+	if (i < joint_n_active(jp->draft->env->joint) || (s->shape[n] / slices) % l->layout.chunk[n])
+		return false;
+	chunks = s->shape[n] / slices / l->layout.chunk[n];
+	i = 0;
+	for (struct contributor *c = l->contributors; c && i < slices; c = c->next, i++)
+		c->assignment[0] = (struct assignment){ .take = TAKE_WHOLE,
+							.document = i == 0,
+							.axis = n,
+							.from = i * chunks,
+							.to = (i + 1) * chunks };
+	l->write[n] /= slices;
+	return true;
+}
+
+static void resolve_whole(struct joint_plan *jp, struct joint_leaf *l)
+{
+	const struct contribution_leaf *s = l->contributors->contribution;
+
+	if (s->kind == PLAN_ARRAY) {
+		l->layout = s->box[0].layout;
+		memcpy(l->write, s->shape, sizeof(l->write));
+		if (split(jp, l))
+			return;
+	}
+	l->contributors->assignment[0] =
+		(struct assignment){ .take = TAKE_WHOLE, .document = true };
+}
+
+struct part {
+	struct contributor *contributor;
+	size_t i;
+};
+
+/* The boxes that count: of equal ones the lowest rank's. */
+static int choose_boxes(struct joint_leaf *l, struct box **ret_box, struct part **ret_part, size_t *ret_n)
+{
+	size_t n = 0, max = 0;
+	struct box *box;
+	struct part *part;
+
+	for (const struct contributor *c = l->contributors; c; c = c->next)
+		max += c->contribution->n_boxes;
+	box = calloc(max, sizeof(*box));
+	part = calloc(max, sizeof(*part));
+	for (struct contributor *c = l->contributors; c && box && part; c = c->next)
+		for (size_t i = 0; i < c->contribution->n_boxes; i++) {
+			const struct box *b = &c->contribution->box[i].box;
+			size_t k = 0;
+
+			while (k < n && !(box[k].rank != c->rank &&
+					  same_box(&box[k], b, c->contribution->rank)))
+				k++;
+			if (k < n)
+				continue;
+			box[n] = *b;
+			box[n].rank = c->rank;
+			part[n++] = (struct part){ c, i };
+		}
+	*ret_box = box;
+	*ret_part = part;
+	*ret_n = n;
+	return box && part ? 0 : out_of_memory();
+}
+
+/* Whether all boxes are cut in one way, at whole chunks. */
+static bool fits_grid(const struct part *part, size_t n, const struct contribution_leaf *s)
+{
+	const struct array_layout *first =
+		&part[0].contributor->contribution->box[part[0].i].layout;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct contribution_box *b =
+			&part[i].contributor->contribution->box[part[i].i];
+
+		if (memcmp(&b->layout, first, sizeof(*first)))
+			return false;
+		for (unsigned k = 0; k < s->rank; k++)
+			if (b->box.start[k] % first->chunk[k] ||
+			    (b->box.extent[k] % first->chunk[k] && b->box.start[k] + b->box.extent[k] != s->shape[k]))
+				return false;
+	}
+	return true;
+}
+
+static int resolve_parts(struct joint_leaf *l, const char *what)
+{
+	const struct contribution_leaf *s = l->contributors->contribution;
+	auto_free struct box *box = NULL;
+	auto_free struct part *part = NULL;
+	bool fits;
+	size_t n;
+	int r = choose_boxes(l, &box, &part, &n);
+
+	if (r >= 0)
+		r = boxes_check(box, n, s->rank, s->shape, what);
+	if (r < 0)
+		return r;
+	fits = fits_grid(part, n, s);
+	l->exported = !fits;
+	l->layout = part[0].contributor->contribution->box[part[0].i].layout;
+	memcpy(l->write, fits ? box[0].extent : s->shape, sizeof(l->write));
+	for (size_t i = 0; i < n; i++)
+		part[i].contributor->assignment[part[i].i] =
+			(struct assignment){ .take = fits ? TAKE_CHUNKS : TAKE_EXPORT,
+					     .document = i == 0 };
+	trace(TRACE_LEAF, "%zu parts of '%s': %s", n, what, fits ? "by reference" : "encoded again");
+	return 0;
+}
+
+static void note_stores(struct joint_item *it, const struct joint_leaf *l)
+{
+	for (const struct contributor *c = l->contributors; c; c = c->next)
+		for (size_t i = 0; i < MAX(c->contribution->n_boxes, (size_t)1); i++)
+			if ((c->contribution->kind == PLAN_ARRAY ||
+			     c->contribution->kind == PLAN_SCALAR) &&
+			    (c->assignment[i].take == TAKE_WHOLE ||
+			     c->assignment[i].take == TAKE_CHUNKS))
+				it->stores[c->rank] |= c->contribution->replicas ? BRINGS_REPLICAS :
+										   BRINGS_OWN;
+	it->any_exported |= l->exported;
+}
+
+static int resolve(struct joint_plan *jp, struct joint_item *it, struct joint_leaf *l)
+{
+	auto_free char *what = span_dup_str(l->node->param);
+	int r = what ? check_alike(l) : out_of_memory();
+
+	if (r >= 0 && l->contributors->contribution->in_parts)
+		r = resolve_parts(l, what);
+	else if (r >= 0)
+		resolve_whole(jp, l);
+	if (r < 0)
+		return err_at(r, "leaf '%s'", what ? what : "");
+	note_stores(it, l);
+	return 0;
+}
+
+/* ---- what is to be described ---- */
+
+static int describe(struct joint_item *it, struct joint_leaf *l, struct plan_leaf *ret)
+{
+	const struct contribution_leaf *s = l->contributors->contribution;
+	struct tree *tree = it->plan->tree;
+	uint64_t *write = NULL;
+
+	*ret = (struct plan_leaf){ .node = l->node, .kind = s->kind, .is_jax = s->is_jax, .has_shape = true,
+				   .rank = s->rank, .sharding = s->sharding, .key_impl = s->key_impl, .dtype = s->dtype };
+	memcpy(ret->shape, s->shape, sizeof(ret->shape));
+	if (s->kind == PLAN_STRING)
+		return buf_add_span(&ret->text, s->text);
+	if (s->kind != PLAN_ARRAY)
+		return 0;
+	ret->chunk = l->layout.chunk;
+	ret->write = l->write;
+	if (!s->is_jax)
+		return 0;
+	write = arena_calloc(&tree->arena, s->rank + 1, sizeof(*write));
+	if (!write)
+		return out_of_memory();
+	memcpy(write, l->write, s->rank * sizeof(*write));
+	l->node->has_write_shape = true;
+	l->node->write_rank = (uint8_t)s->rank;
+	l->node->write_shape = write;
+	return 0;
+}
+
+static int finish_tree(struct joint_plan *jp, struct joint_item *it)
+{
+	struct plan *p = it->plan;
+	int r;
+
+	for (size_t i = 0; i < it->n_leaves; i++)
+		it->leaf[i].node->param = span_of(NULL, 0);
+	r = plan_finish_tree(p);
+	p->leaf = r < 0 ? NULL : calloc(it->n_leaves + 1, sizeof(*p->leaf));
+	if (r >= 0 && !p->leaf)
+		return out_of_memory();
+	for (size_t i = 0; i < it->n_leaves && r >= 0; i++) {
+		r = resolve(jp, it, &it->leaf[i]);
+		if (r >= 0) {
+			p->n_leaves++;
+			r = describe(it, &it->leaf[i], &p->leaf[i]);
+		}
+	}
+	return r < 0 ? err_at(r, "item '%s'", p->name) : 0;
+}
+
+/* ---- all together ---- */
+
+static int add_contribution(struct joint_plan *jp, int rank)
+{
+	struct contribution *s = &jp->contribution[rank],
+			    *own = &jp->contribution[joint_rank(jp->draft->env->joint)];
+	int r = 0;
+
+	if (!span_eq(s->final, own->final))
+		return fail(-EINVAL, "rank %d commits '%.*s', and rank %d '%.*s'", joint_rank(jp->draft->env->joint),
+			    SPAN_ARG(own->final), rank, SPAN_ARG(s->final));
+	if (s->custom.p && !jp->custom.p)
+		jp->custom = s->custom;
+	for (size_t i = 0; i < s->n_items && r >= 0; i++)
+		r = add_item(jp, &s->item[i], rank);
+	return r;
+}
+
+int joint_plan_new(struct draft *d, const struct buf *bytes, struct joint_plan **ret)
+{
+	auto_of(joint_plan) struct joint_plan *jp = calloc(1, sizeof(*jp));
+	struct joint *j = d->env->joint;
+	int r = jp ? 0 : out_of_memory();
+
+	if (r < 0)
+		return r;
+	jp->draft = d;
+	jp->n_ranks = joint_size(j);
+	jp->contribution = calloc((size_t)jp->n_ranks, sizeof(*jp->contribution));
+	if (!jp->contribution)
+		return out_of_memory();
+	for (int i = 0; i < jp->n_ranks && r >= 0; i++)
+		if (joint_is_active(j, i))
+			r = contribution_parse(buf_span(&bytes[i]), &jp->contribution[i]);
+	for (int i = 0; i < jp->n_ranks && r >= 0; i++)
+		if (joint_is_active(j, i))
+			r = add_contribution(jp, i);
+	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
+		if (jp->item[i].plan->kind == PLAN_TREE)
+			r = finish_tree(jp, &jp->item[i]);
+	if (r >= 0 && jp->n_items == 0)
+		r = fail(-EINVAL, "draft '%s' is empty on all ranks", d->name);
+	if (r < 0)
+		return r;
+	*ret = take(jp);
+	return 0;
+}
+
+/* ---- assignments ---- */
+
+static const struct joint_item *item_of(const struct joint_plan *jp,
+					const struct contribution_item *si)
+{
+	for (size_t i = 0; i < jp->n_items; i++)
+		if (span_eq(si->name, span_str(jp->item[i].plan->name)))
+			return &jp->item[i];
+	return NULL;
+}
+
+static int leaf_assignments(const struct joint_item *it, const struct contribution_item *si,
+			    const struct contribution_leaf *leaf,
+			    const struct contributor *const *contributor_of,
+			    const struct joint_leaf *const *leaf_of, struct buf *ret)
+{
+	size_t i = (size_t)(leaf - si->leaf);
+	int r = pack_text(ret, leaf_of[i]->node->param);
+
+	for (size_t k = 0; k < MAX(leaf->n_boxes, (size_t)1) && r >= 0; k++)
+		r = assignment_pack(&contributor_of[i]->assignment[k], ret);
+	return r;
+}
+
+static int item_assignments(const struct joint_item *it, const struct contribution_item *si,
+			    int rank, struct buf *ret)
+{
+	auto_free const struct contributor **contributor_of =
+		calloc(si->n_leaves + 1, sizeof(*contributor_of));
+	auto_free const struct joint_leaf **leaf_of = calloc(si->n_leaves + 1, sizeof(*leaf_of));
+	int r = contributor_of && leaf_of ?
+			wire_put_u8(ret, si->kind == PLAN_TREE  ? it->stores[rank] :
+					 it->first_rank == rank ? BRINGS_OWN :
+								  0) :
+			out_of_memory();
+
+	if (r < 0 || si->kind != PLAN_TREE)
+		return r;
+	for (size_t i = 0; i < it->n_leaves; i++)
+		for (const struct contributor *c = it->leaf[i].contributors; c; c = c->next)
+			if (c->rank == rank) {
+				contributor_of[c->contribution - si->leaf] = c;
+				leaf_of[c->contribution - si->leaf] = &it->leaf[i];
+			}
+	for (size_t i = 0; i < si->n_leaves && r >= 0; i++)
+		r = leaf_assignments(it, si, &si->leaf[i], contributor_of, leaf_of, ret);
+	return r;
+}
+
+int joint_plan_assignments(const struct joint_plan *jp, int rank, struct buf *ret)
+{
+	const struct contribution *s = &jp->contribution[rank];
+	int r = 0;
+
+	for (size_t i = 0; i < s->n_items && r >= 0; i++)
+		r = item_assignments(item_of(jp, &s->item[i]), &s->item[i], rank, ret);
+	return r;
+}

@@ -1,0 +1,241 @@
+/*
+ * joint_share.c - one rank's values of a shared draft, as the primary wants them.
+ *
+ * In a database layout a rank's values are a database of their own beside the
+ * others, `ocdbt.process_<rank>`; in directories each chunk is linked to its name
+ * in the leaf's directory. What is not wanted stays where it is, out of the step.
+ *
+ * Invariants: everything may be done again by a later attempt, with other assignments.
+ */
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/commit/seal.h"
+#include "core/zarr/zarr_copy.h"
+#include "handlers/job/draft_joint.h"
+#include "handlers/draft/kv_slice.h"
+
+struct doing {
+	struct draft *d;
+	struct wire w; /* assignments that are left */
+	struct sealing_item *it;
+	size_t item;
+};
+
+int joint_export_path(int rank, size_t item, size_t leaf, size_t box, struct buf *ret)
+{
+	return buf_addf(ret, ".pytreefs-part-%d-%zu-%zu-%zu", rank, item, leaf, box);
+}
+
+/* ---- parts that the primary puts together ---- */
+
+/* A copy of the encoded part as an array of its own. */
+static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, size_t i)
+{
+	struct draft_node *n = l->part[i];
+	struct draft_array *a = &n->file->array[0];
+	struct ckpt *ckpt = x->d->env->ckpt;
+	struct store_opts opts = { .dir_mode = x->d->dir->mode };
+	struct io_dir *dir = NULL;
+	auto_of(store) struct store *store = NULL;
+	auto_of(kv) struct kv *to = NULL;
+	auto_buf path = { 0 }, json = { 0 };
+	struct zarr *z;
+	int r = joint_export_path(joint_rank(x->d->env->joint), x->item, leaf, i, &path);
+
+	if (r >= 0 && !buf_str(&path))
+		r = -ENOMEM;
+	if (r >= 0)
+		r = io_remove_tree(x->d->dir->dir, buf_str(&path));
+	if (r >= 0)
+		r = io_dirop(x->d->dir->dir, IO_MKDIR, buf_str(&path), NULL, x->d->dir->mode);
+	if (r >= 0)
+		r = io_dir_sub(x->d->dir->dir, buf_str(&path), &dir);
+	if (r >= 0) {
+		r = store_new(dir, &opts, &store);
+		if (r < 0)
+			io_dir_close(dir);
+	}
+	if (r >= 0)
+		r = store_leaf(store, &to);
+	if (r >= 0)
+		r = array_json(&a->layout, a->stored, a->rank, a->shape, &json);
+	if (r >= 0)
+		r = zarr_open(&ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0, &z);
+	if (r < 0)
+		return r;
+	r = zarr_copy(&ckpt->write_env, z, to, buf_span(&json), a->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
+	zarr_unref(z);
+	if (r == 0)
+		r = fail(-EIO, "'%s' cannot be copied as it is encoded", n->name);
+	return r < 0 ? r : store_leaf_place(to, span_str("part"));
+}
+
+/* ---- what goes into the step as it is ---- */
+
+static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct assignment *e)
+{
+	const struct array_layout *layout = &l->part[i]->file->array[0].layout;
+	uint64_t *shift = arena_calloc(&x->it->arena, l->rank + 1, sizeof(*shift));
+	struct zarr_meta *meta = NULL;
+	struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv, .param = l->node->param, .rank = l->rank, .shift = shift };
+	struct draft_part p;
+	auto_buf json = { 0 };
+	struct span kept;
+	int r = shift ? array_json(layout, l->part[i]->file->array[0].stored, l->rank, l->shape, &json) : -ENOMEM;
+
+	if (r >= 0)
+		r = arena_keep(&x->it->arena, buf_span(&json), &kept);
+	if (r >= 0)
+		r = sealing_item_meta(x->it, kept, l->source->name, &meta);
+	if (r >= 0)
+		r = draft_part_of(span_str(l->part[i]->name), &p);
+	for (unsigned k = 0; k < l->rank && r >= 0; k++)
+		shift[k] = p.start[k] / layout->chunk[k];
+	c.meta = meta;
+	if (e->document)
+		c.json = kept;
+	else
+		c.no_document = true;
+	return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
+}
+
+static int add_whole(struct doing *x, struct plan_leaf *l, const struct assignment *e)
+{
+	struct commit_leaf c = { .kv = l->kv, .param = l->node->param, .no_document = !e->document,
+				 .replicas = plan_leaf_is_replicas(l), .keep_axis = e->axis, .keep_from = e->from, .keep_to = e->to };
+	const struct slice slice = { e->axis, e->from, e->to };
+	struct zarr_meta *meta = NULL;
+	auto_buf json = { 0 };
+	struct span kept;
+	int r;
+
+	if (l->kind == PLAN_SCALAR) {
+		r = plan_encode_scalar(l);
+		c.kv = l->kv;
+		return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
+	}
+	r = kv_slice_give(l->source->file->array[l->index].kv, e->to ? &slice : NULL, &c.kv);
+	if (r < 0 || !e->to)
+		return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
+	/* Which chunks these are, their keys say. */
+	r = array_json(&l->source->file->array[l->index].layout, l->source->file->array[l->index].stored, l->rank, l->shape,
+		       &json);
+	if (r >= 0)
+		r = arena_keep(&x->it->arena, buf_span(&json), &kept);
+	if (r >= 0)
+		r = sealing_item_meta(x->it, kept, l->source->name, &meta);
+	c.meta = meta;
+	return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
+}
+
+static int do_leaf(struct doing *x, size_t leaf)
+{
+	struct plan_leaf *l = &x->it->plan->leaf[leaf];
+	struct span param = parse_text(&x->w);
+	size_t n = MAX(l->n_parts, (size_t)1);
+	int r = arena_keep(&x->it->arena, param, &l->node->param);
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		struct assignment e;
+
+		assignment_parse(&x->w, &e);
+		if (e.take == TAKE_WHOLE && (l->kind == PLAN_ARRAY || l->kind == PLAN_SCALAR))
+			r = add_whole(x, l, &e);
+		else if (e.take == TAKE_CHUNKS)
+			r = add_box(x, l, i, &e);
+		else if (e.take == TAKE_EXPORT)
+			r = export_box(x, l, leaf, i);
+	}
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(param)) : 0;
+}
+
+/* ---- the store's place ---- */
+
+/* Beside those of the other ranks, or out of the item when nothing in it is wanted. */
+static int place_store(struct doing *x, struct draft_store *s, const char *kind, bool wanted)
+{
+	const char *name = x->it->plan->name;
+	int rank = joint_rank(x->d->env->joint), r;
+	auto_free char *to = NULL;
+
+	if (!s->dir)
+		return 0;
+	if (!wanted || !store_is_ocdbt(s->store)) {
+		if (s->dir[0] == '.')
+			return 0;
+		to = str_fmt(".pytreefs-item-%d-%u", rank, x->d->n_stores++);
+	} else {
+		to = str_fmt("%s%socdbt.process_%s%d", name, *name ? "/" : "", kind, rank);
+	}
+	if (!to)
+		return fail(-ENOMEM, "cannot place item '%s'", name);
+	r = *name ? io_mkdir(x->d->dir->dir, name, x->d->dir->mode) : 0;
+	return r < 0 ? r : draft_move_store(x->d, s, to);
+}
+
+/* ---- items ---- */
+
+/* The leaves of one of the item's two stores; files go with the first. */
+static int seal_store(struct doing *x, struct commit *c, bool replicas)
+{
+	const struct draft_node *n = x->it->plan->item;
+	auto_free struct commit_leaf *leaf = calloc(x->it->n_leaves + 1, sizeof(*leaf));
+	struct commit_item item = { .name = span_str(x->it->plan->name), .leaves = leaf };
+
+	if (!leaf)
+		return fail(-ENOMEM, "cannot seal %zu leaves", x->it->n_leaves);
+	for (size_t i = 0; i < x->it->n_leaves; i++)
+		if (x->it->leaf[i].replicas == replicas)
+			leaf[item.n_leaves++] = x->it->leaf[i];
+	item.store = replicas ? n->replicas.store : n->item.store;
+	if (!replicas) {
+		item.files = x->it->file;
+		item.n_files = x->it->n_files;
+	}
+	return seal_item(c, &item);
+}
+
+static int do_item(struct doing *x, struct commit *c)
+{
+	struct plan *p = x->it->plan;
+	unsigned wanted = wire_u8(&x->w);
+	int r = 0;
+
+	x->it->n_leaves = x->it->n_files = 0;
+	if (p->kind == PLAN_TREE)
+		for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
+			r = do_leaf(x, i);
+	else if (wanted)
+		r = sealing_item_fill(x->it);
+	if (r >= 0 && p->kind == PLAN_TREE)
+		r = place_store(x, &p->item->item, "", wanted & BRINGS_OWN);
+	if (r >= 0 && p->kind == PLAN_TREE)
+		r = place_store(x, &p->item->replicas, "replica_", wanted & BRINGS_REPLICAS);
+	if (r >= 0 && wanted & BRINGS_OWN)
+		r = seal_store(x, c, false);
+	if (r >= 0 && wanted & BRINGS_REPLICAS)
+		r = seal_store(x, c, true);
+	return r;
+}
+
+int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments)
+{
+	struct commit c = { .ckpt = d->env->ckpt, .draft = d->dir, .dir_mode = (unsigned)d->env->options->mode,
+			    .shared = true };
+	struct doing x = { .d = d, .w = wire_of(assignments) };
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		x.it = &item[i];
+		x.item = i;
+		r = do_item(&x, &c);
+		if (r < 0)
+			err_at(r, "item '%s'", item[i].plan->name);
+	}
+	if (r >= 0 && !wire_ok(&x.w))
+		r = fail(-EIO, "what the primary wants is cut off");
+	/* Items' directories that were made here, and stores that were moved into them. */
+	return r < 0 ? r : io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
+}

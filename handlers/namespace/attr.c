@@ -1,0 +1,433 @@
+/*
+ * attr.c - user.pytree.*: what a checkpoint records, without reading data.
+ *
+ * Values are JSON. What the checkpoint does not record is absent (-ENODATA), and
+ * a listing names only what is there.
+ */
+#include <linux/limits.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_tree.h"
+#include "handlers/plugin/plugins.h"
+#include "handlers/namespace/node_parts.h"
+
+#define PREFIX "user.pytree."
+
+/* What an attribute is taken from; fields that do not apply are NULL. */
+struct subject {
+	struct node *node;
+	struct item *item;
+	const struct tree_node *tree;
+	struct zarr *array;		/* of an array leaf: what is stored */
+	struct zarr_view view;		/* of it: what a program that reads the file gets */
+};
+
+struct attr {
+	const char *name;
+	/* Append the JSON value; -ENODATA when it is not recorded. */
+	int (*print)(const struct subject *s, struct buf *ret);
+};
+
+static int print_shape(struct buf *ret, unsigned rank, const uint64_t *shape)
+{
+	int r = buf_add_byte(ret, '[');
+
+	for (unsigned i = 0; i < rank && r >= 0; i++)
+		r = buf_addf(ret, i ? ",%llu" : "%llu", (unsigned long long)shape[i]);
+	return r < 0 ? r : buf_add_byte(ret, ']');
+}
+
+/* ---- leaves ---- */
+
+static int attr_dtype(const struct subject *s, struct buf *ret)
+{
+	if (!s->array)
+		return -ENODATA;
+	return buf_addf(ret, "\"%s\"", dtype_info(s->view.dtype)->name);
+}
+
+static int attr_shape(const struct subject *s, struct buf *ret)
+{
+	uint64_t shape[LIMIT_RANK];
+
+	if (!s->array)
+		return -ENODATA;
+	return print_shape(ret, zarr_view_result(&s->view, shape), shape);
+}
+
+static int attr_chunks(const struct subject *s, struct buf *ret)
+{
+	if (!s->array)
+		return -ENODATA;
+	return print_shape(ret, s->array->meta.rank, s->array->leaf_chunk);
+}
+
+static int attr_codecs(const struct subject *s, struct buf *ret)
+{
+	const struct codec_chain *c;
+	int r;
+
+	if (!s->array)
+		return -ENODATA;
+	c = &s->array->leaf->codecs;
+	r = buf_add_byte(ret, '[');
+	for (unsigned i = 0; i < c->n && r >= 0; i++) {
+		if (i)
+			r = buf_add_byte(ret, ',');
+		if (r >= 0)
+			r = codec_print(c->codec[i], c->dialect, ret);
+	}
+	return r < 0 ? r : buf_add_byte(ret, ']');
+}
+
+static int attr_typestr(const struct subject *s, struct buf *ret)
+{
+	if (!s->tree->value_type.n)
+		return -ENODATA;
+	return json_put_str(ret, s->tree->value_type, JSON_COMPACT);
+}
+
+static int attr_leaf_stored(const struct subject *s, struct buf *ret)
+{
+	uint64_t bytes = 0, objects;
+	int r = s->array ? zarr_stored(s->array, &bytes, &objects) : leaf_stored(s->item, s->tree, &bytes);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)bytes);
+}
+
+static int attr_key(const struct subject *s, struct buf *ret)
+{
+	return tree_key_json(s->tree, ret);
+}
+
+/* Whether the file has the array's own shape: only then it is spread as the array was. */
+static bool has_stored_shape(const struct subject *s)
+{
+	uint64_t shape[LIMIT_RANK];
+	unsigned rank = s->array ? zarr_view_result(&s->view, shape) : 0;
+
+	return s->array && rank == s->array->meta.rank && !memcmp(shape, s->array->meta.shape, rank * sizeof(*shape));
+}
+
+static int attr_write_shape(const struct subject *s, struct buf *ret)
+{
+	if (!s->tree->has_write_shape || !has_stored_shape(s))
+		return -ENODATA;
+	return print_shape(ret, s->tree->write_rank, s->tree->write_shape);
+}
+
+static int attr_sharding(const struct subject *s, struct buf *ret)
+{
+	struct span text;
+	int r = has_stored_shape(s) ? item_sharding(s->item, s->tree, &text) : 0;
+
+	return r == 1 ? buf_add_span(ret, text) : r < 0 ? r : -ENODATA;
+}
+
+/* Keys are rows of numbers of one dtype: what was cast, or cut across, holds no keys. */
+static bool has_keys(const struct subject *s)
+{
+	unsigned last = s->view.rank - 1;
+
+	return s->array && s->view.rank && s->view.dtype == s->array->meta.dtype && !s->view.axis[last].drop &&
+	       s->view.axis[last].count == s->array->meta.shape[last];
+}
+
+static int attr_prng_impl(const struct subject *s, struct buf *ret)
+{
+	struct span impl;
+	int r = has_keys(s) ? item_prng_impl(s->item, s->tree, &impl) : 0;
+
+	return r == 1 ? json_put_str(ret, impl, JSON_COMPACT) : r < 0 ? r : -ENODATA;
+}
+
+/* What a plugin says of its leaf. */
+static int attr_plugin(const struct subject *s, struct buf *ret)
+{
+	struct plugin *p = plugin_of_ext(leaf_ext(NULL, s->tree));
+	auto_free char *dir = p ? span_dup_str(s->tree->param) : NULL;
+	auto_plugin_files stored = { 0 };
+	int r = dir ? plugin_files_read(s->item->dir, dir, true, &stored) : -ENODATA;
+
+	return r < 0 ? r : plugin_leaf_metadata(p, &stored, ret);
+}
+
+static const struct attr leaf_attrs[] = {
+	{ "key", attr_key },		 { "typestr", attr_typestr },	{ "dtype", attr_dtype },
+	{ "shape", attr_shape },	 { "chunks", attr_chunks },	{ "codecs", attr_codecs },
+	{ "stored_bytes", attr_leaf_stored }, { "write_shape", attr_write_shape },
+	{ "sharding", attr_sharding },	 { "prng_impl", attr_prng_impl },
+	{ "plugin", attr_plugin },
+};
+
+/* ---- directories ---- */
+
+static int attr_kind(const struct subject *s, struct buf *ret)
+{
+	return buf_addf(ret, "\"%s\"", tree_kind_text(s->tree->kind));
+}
+
+static int attr_state(const struct subject *s, struct buf *ret)
+{
+	return buf_add_str(ret, s->item && s->item->is_unmerged ? "\"unmerged\"" : "\"committed\"");
+}
+
+static int attr_custom(const struct subject *s, struct buf *ret)
+{
+	if (!s->item->tree->custom_metadata || s->tree->parent)
+		return -ENODATA;
+	return buf_add_str(ret, s->item->tree->custom_metadata);
+}
+
+struct totals {
+	uint64_t leaves, logical, stored;
+};
+
+static int add_totals(struct item *item, const struct tree_node *t, struct totals *ret)
+{
+	uint32_t end = subtree_end(t);
+
+	for (uint32_t i = t->id; i < end; i++) {
+		const struct tree_node *leaf = item->tree->nodes[i];
+		auto_value v = { 0 };
+		uint64_t stored = 0, objects;
+		int r;
+
+		if (!subtree_is_leaf(leaf))
+			continue;
+		ret->leaves++;
+		/* Nobody knows what its bytes are. */
+		if (!leaf_handler_of(leaf))
+			continue;
+		r = leaf_open(item, leaf, &v);
+		if (r >= 0 && v.kind == VALUE_ARRAY)
+			r = zarr_stored(v.array, &stored, &objects);
+		if (r < 0)
+			return r;
+		ret->logical += v.kind == VALUE_ARRAY ? v.array->meta.bytes : v.text.n;
+		ret->stored += v.kind == VALUE_ARRAY ? stored : v.text.n;
+	}
+	return 0;
+}
+
+static int attr_leaf_count(const struct subject *s, struct buf *ret)
+{
+	uint32_t end = subtree_end(s->tree), n = 0;
+
+	for (uint32_t i = s->tree->id; i < end; i++) {
+		const struct tree_node *t = s->item->tree->nodes[i];
+
+		n += subtree_is_leaf(t);
+	}
+	return buf_addf(ret, "%u", n);
+}
+
+static int attr_logical(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = add_totals(s->item, s->tree, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.logical);
+}
+
+static int attr_dir_stored(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = add_totals(s->item, s->tree, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.stored);
+}
+
+static int attr_namedtuple(const struct subject *s, struct buf *ret)
+{
+	return tree_namedtuple_json(s->tree, ret);
+}
+
+static const struct attr dir_attrs[] = {
+	{ "key", attr_key },
+	{ "kind", attr_kind },
+	{ "namedtuple", attr_namedtuple },
+	{ "state", attr_state },
+	{ "custom_metadata", attr_custom },
+	{ "leaf_count", attr_leaf_count },
+	{ "logical_bytes", attr_logical },
+	{ "stored_bytes", attr_dir_stored },
+};
+
+/* ---- steps: sums over their items ---- */
+
+static int step_custom(const struct subject *s, struct buf *ret)
+{
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	const struct json *custom;
+	struct access a;
+	int r = access_of(node_step_dir(s->node), "_CHECKPOINT_METADATA", &a);
+
+	if (r >= 0 && !user_may(&a, 04))
+		return fail(-EACCES, "'_CHECKPOINT_METADATA' of '%s' is not yours to read", s->node->name);
+	if (r >= 0)
+		r = io_read_file(node_step_dir(s->node), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
+	custom = r < 0 ? NULL : json_member(doc.root, "custom_metadata");
+	err_clear();
+	if (!json_is(custom, JSON_OBJECT) || custom->n == 0)
+		return -ENODATA;
+	return json_print(ret, custom, JSON_PYTHON);
+}
+
+/* Sums over items tell of each, also of one that whoever asks may not read. */
+static int check_reader(struct ns *ns, const char *item)
+{
+	struct access a;
+	int r = user_is_other() ? access_of_all(ns->ckpt->source, item, &a) : 0;
+
+	if (r < 0 || !user_is_other() || user_may(&a, 04))
+		return MIN(r, 0);
+	return fail(-EACCES, "item '%s' is not yours to read", item);
+}
+
+static int step_totals(struct node *n, struct totals *ret)
+{
+	auto_subtree st = { 0 };
+	int r = node_open_subtree(n, &st);
+
+	/* Composite items, too: what D.json of the step counts. */
+	for (size_t i = 0; i < st.n && r >= 0; i++) {
+		r = check_reader(n->ns, st.part[i].source);
+		if (r < 0)
+			break;
+		if (st.part[i].kind == PART_TREE)
+			r = add_totals(st.part[i].item, st.part[i].tree, ret);
+		else if (st.part[i].kind == PART_BROKEN)
+			r = err_restore(st.part[i].note);
+	}
+	return r;
+}
+
+static int step_leaf_count(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = step_totals(s->node, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.leaves);
+}
+
+static int step_logical(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = step_totals(s->node, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.logical);
+}
+
+static int step_stored(const struct subject *s, struct buf *ret)
+{
+	struct totals t = { 0 };
+	int r = step_totals(s->node, &t);
+
+	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.stored);
+}
+
+static const struct attr step_attrs[] = {
+	{ "state", attr_state },	   { "custom_metadata", step_custom }, { "leaf_count", step_leaf_count },
+	{ "logical_bytes", step_logical }, { "stored_bytes", step_stored },
+};
+
+/* ---- listing and getting, by table ---- */
+
+static int list_attrs(const struct attr *attrs, size_t n, const struct subject *s, struct buf *ret)
+{
+	for (size_t i = 0; i < n; i++) {
+		auto_buf value = { 0 };
+		int r = 0;
+
+		/* Sums over all leaves are always there: nothing is summed to say so. */
+		if (attrs[i].print != attr_logical && attrs[i].print != attr_dir_stored &&
+		    attrs[i].print != step_logical && attrs[i].print != step_stored &&
+		    attrs[i].print != step_leaf_count)
+			r = attrs[i].print(s, &value);
+		/* What the kernel would not hand over is not named: copying programs would stop at it. */
+		if (r == -ENODATA || (r >= 0 && value.n > XATTR_SIZE_MAX))
+			continue;
+		if (r >= 0)
+			r = buf_addf(ret, PREFIX "%s", attrs[i].name);
+		if (r >= 0)
+			r = buf_add_byte(ret, '\0');
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int get_attr(const struct attr *attrs, size_t n, const struct subject *s, const char *name,
+		    struct buf *ret)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(attrs[i].name, name))
+			return attrs[i].print(s, ret);
+	return -ENODATA;
+}
+
+/* The array of a leaf's node: *ret stays empty for others. */
+static int leaf_subject(struct node *n, struct value *v, struct subject *ret)
+{
+	struct node_leaf *l = container_of(n, struct node_leaf, node);
+	struct zarr_view view = { 0 };
+	int r = node_leaf_value(l, v, &view);
+
+	*ret = (struct subject){ n, l->item, l->tree, v->array, view };
+	return r;
+}
+
+int leaf_xattr_list(struct node *n, struct buf *ret)
+{
+	auto_value v = { 0 };
+	struct subject s;
+	int r = leaf_subject(n, &v, &s);
+
+	return r < 0 ? r : list_attrs(leaf_attrs, ARRAY_LEN(leaf_attrs), &s, ret);
+}
+
+int leaf_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	auto_value v = { 0 };
+	struct subject s;
+	int r = leaf_subject(n, &v, &s);
+
+	return r < 0 ? r : get_attr(leaf_attrs, ARRAY_LEN(leaf_attrs), &s, name, ret);
+}
+
+int dir_xattr_list(struct node *n, struct buf *ret)
+{
+	struct node_dir *d = container_of(n, struct node_dir, node);
+	struct subject s = { .node = n, .item = d->item, .tree = d->tree };
+
+	return list_attrs(dir_attrs, ARRAY_LEN(dir_attrs), &s, ret);
+}
+
+int dir_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	struct node_dir *d = container_of(n, struct node_dir, node);
+	struct subject s = { .node = n, .item = d->item, .tree = d->tree };
+
+	return get_attr(dir_attrs, ARRAY_LEN(dir_attrs), &s, name, ret);
+}
+
+int step_xattr_list(struct node *n, struct buf *ret)
+{
+	struct subject s = { .node = n };
+
+	return list_attrs(step_attrs, ARRAY_LEN(step_attrs), &s, ret);
+}
+
+int step_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	struct subject s = { .node = n };
+
+	return get_attr(step_attrs, ARRAY_LEN(step_attrs), &s, name, ret);
+}

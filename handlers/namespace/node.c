@@ -1,0 +1,596 @@
+/*
+ * node.c - the table of nodes, and the only caller of node and file ops.
+ *
+ * Invariants: a node in the table is found by (parent, name); a node holds its
+ * parent, so a path never dangles; a node leaves the table before it is freed.
+ *
+ * The kernel does not give everything back when a mount ends, so the table knows
+ * all that is held: nodes under their names, those that lost theirs, open files.
+ */
+#include "handlers/namespace/node.h"
+
+#include <dirent.h>
+#include <pthread.h>
+
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "handlers/namespace/ns.h"
+#include "handlers/namespace/whiteout.h"
+
+/* A name in use may be read by any thread without a lock, so a rename keeps the old one. */
+struct node_name {
+	struct node_name *older;
+	char text[];
+};
+
+struct node_table {
+	pthread_mutex_t lock;		/* protects all below, and refs, names and links of all nodes */
+	struct node **slot;
+	size_t n_slots, n;
+	struct node *lost;		/* by hash_next */
+	struct file *files;
+};
+
+int node_table_new(struct node_table **ret)
+{
+	struct node_table *t = calloc(1, sizeof(*t));
+
+	if (t) {
+		t->n_slots = 1024;
+		t->slot = calloc(t->n_slots, sizeof(*t->slot));
+	}
+	if (!t || !t->slot) {
+		free(t);
+		return fail(-ENOMEM, "cannot allocate the table of nodes");
+	}
+	pthread_mutex_init(&t->lock, NULL);
+	*ret = t;
+	return 0;
+}
+
+static void node_free(struct node *n)
+{
+	struct node_name *names = n->names;
+
+	n->ops->free(n);
+	while (names) {
+		struct node_name *older = names->older;
+
+		free(names);
+		names = older;
+	}
+}
+
+void node_table_free(struct node_table *t)
+{
+	if (!t)
+		return;
+	while (t->files)
+		file_close(t->files);
+	/* What the kernel had not forgotten when the mount ended. */
+	while (t->lost) {
+		struct node *n = t->lost;
+
+		t->lost = n->hash_next;
+		node_free(n);
+	}
+	for (size_t i = 0; i < t->n_slots; i++)
+		while (t->slot[i]) {
+			struct node *n = t->slot[i];
+
+			t->slot[i] = n->hash_next;
+			node_free(n);
+		}
+	pthread_mutex_destroy(&t->lock);
+	free(t->slot);
+	free(t);
+}
+
+uint64_t node_table_count(struct node_table *t)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&t->lock);
+	n = t->n;
+	pthread_mutex_unlock(&t->lock);
+	return n;
+}
+
+uint64_t node_ino(const struct node *dir, struct span name)
+{
+	uint64_t ino = hash64(name, dir->ino * 0x9e3779b97f4a7c15);
+
+	/* 0 is not an inode, 1 is the root. */
+	return ino > 1 ? ino : ino + 2;
+}
+
+static struct node **slot_of(struct node_table *t, const struct node *parent, struct span name)
+{
+	return &t->slot[hash64(name, (uint64_t)(uintptr_t)parent) & (t->n_slots - 1)];
+}
+
+static struct node *find(struct node_table *t, const struct node *parent, struct span name)
+{
+	for (struct node *n = *slot_of(t, parent, name); n; n = n->hash_next)
+		if (n->parent == parent && span_eq(span_str(n->name), name))
+			return n;
+	return NULL;
+}
+
+static void grow(struct node_table *t)
+{
+	size_t old_n = t->n_slots;
+	struct node **old = t->slot, **fresh = calloc(2 * old_n, sizeof(struct node *));
+
+	if (!fresh)
+		return;
+	t->slot = fresh;
+	t->n_slots = 2 * old_n;
+	for (size_t i = 0; i < old_n; i++)
+		while (old[i]) {
+			struct node *n = old[i], **slot = slot_of(t, n->parent, span_str(n->name));
+
+			old[i] = n->hash_next;
+			n->hash_next = *slot;
+			*slot = n;
+		}
+	free(old);
+}
+
+static void hash_in(struct node_table *t, struct node *n)
+{
+	struct node **slot;
+
+	if (2 * t->n >= t->n_slots)
+		grow(t);
+	slot = slot_of(t, n->parent, span_str(n->name));
+	n->hash_next = *slot;
+	*slot = n;
+	n->hashed = true;
+	t->n++;
+}
+
+static void hash_out(struct node_table *t, struct node *n)
+{
+	struct node **at = n->lost ? &t->lost : slot_of(t, n->parent, span_str(n->name));
+
+	if (!n->hashed && !n->lost)
+		return;
+	while (*at != n)
+		at = &(*at)->hash_next;
+	*at = n->hash_next;
+	t->n -= n->hashed;
+	n->hashed = n->lost = false;
+}
+
+/* It is held, but its name finds it no longer. */
+static void lose(struct node_table *t, struct node *n)
+{
+	hash_out(t, n);
+	n->hash_next = t->lost;
+	t->lost = n;
+	n->lost = true;
+}
+
+static int name_add(struct node *n, struct span name)
+{
+	struct node_name *nn = malloc(sizeof(*nn) + name.n + 1);
+
+	if (!nn)
+		return fail(-ENOMEM, "cannot name '%.*s'", SPAN_ARG(name));
+	memcpy(nn->text, name.p, name.n);
+	nn->text[name.n] = '\0';
+	nn->older = n->names;
+	n->names = nn;
+	n->name = nn->text;
+	return 0;
+}
+
+int node_new(const struct node_ops *ops, struct ns *ns, struct node *dir, struct span name, size_t size,
+	     void *ret)
+{
+	struct node *n = calloc(1, size);
+
+	if (!n || name_add(n, name) < 0) {
+		free(n);
+		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
+	}
+	n->ops = ops;
+	n->ns = ns;
+	n->refs = 1;
+	n->ino = 1;
+	if (dir) {
+		n->parent = node_ref(dir);
+		n->ino = node_ino(dir, name);
+		n->ttl = n->child_ttl = dir->child_ttl;
+	}
+	*(struct node **)ret = n;
+	return 0;
+}
+
+struct node *node_ref(struct node *n)
+{
+	pthread_mutex_lock(&n->ns->nodes->lock);
+	n->refs++;
+	pthread_mutex_unlock(&n->ns->nodes->lock);
+	return n;
+}
+
+void node_unref(struct node *n, uint64_t count)
+{
+	while (n) {
+		struct node_table *t = n->ns->nodes;
+		struct node *parent;
+		bool last;
+
+		pthread_mutex_lock(&t->lock);
+		n->refs -= count;
+		last = n->refs == 0;
+		if (last)
+			hash_out(t, n);
+		pthread_mutex_unlock(&t->lock);
+		if (!last)
+			return;
+		parent = n->parent;
+		node_free(n);
+		n = parent;
+		count = 1;
+	}
+}
+
+void node_forget_name(struct node *n)
+{
+	struct node_table *t = n->ns->nodes;
+
+	pthread_mutex_lock(&t->lock);
+	lose(t, n);
+	pthread_mutex_unlock(&t->lock);
+}
+
+int node_moved(struct node *n, struct node *to_dir, struct span to_name)
+{
+	struct node_table *t = n->ns->nodes;
+	struct node *old_parent, *replaced;
+	int r;
+
+	node_ref(to_dir);
+	pthread_mutex_lock(&t->lock);
+	old_parent = n->parent;
+	hash_out(t, n);
+	r = name_add(n, to_name);
+	if (r >= 0) {
+		replaced = find(t, to_dir, to_name);
+		if (replaced)
+			lose(t, replaced);
+		n->parent = to_dir;
+	} else {
+		old_parent = to_dir;
+	}
+	hash_in(t, n);
+	pthread_mutex_unlock(&t->lock);
+	node_unref(old_parent, 1);
+	return r;
+}
+
+/* The node of the table, with a reference, or NULL. */
+static struct node *known(struct node_table *t, struct node *dir, struct span name)
+{
+	struct node *n;
+
+	pthread_mutex_lock(&t->lock);
+	n = find(t, dir, name);
+	if (n)
+		n->refs++;
+	pthread_mutex_unlock(&t->lock);
+	if (!n || !n->ops->still_valid || n->ops->still_valid(n))
+		return n;
+	node_forget_name(n);
+	node_unref(n, 1);
+	return NULL;
+}
+
+int node_lookup(struct node *dir, struct span name, struct node **ret)
+{
+	struct node_table *t = dir->ns->nodes;
+	struct node *n, *fresh = NULL;
+	int r;
+
+	if (!dir->ops->lookup)
+		return fail(-ENOTDIR, "'%s' is not a directory", dir->name);
+	if (whiteout_has(dir, name))
+		return -ENOENT;
+	n = known(t, dir, name);
+	if (n) {
+		*ret = n;
+		return 0;
+	}
+	r = dir->ops->lookup(dir, name, &fresh);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&t->lock);
+	n = find(t, dir, name);
+	if (n)
+		n->refs++;
+	else
+		hash_in(t, fresh);
+	pthread_mutex_unlock(&t->lock);
+	if (n)
+		node_unref(fresh, 1);
+	*ret = n ? n : fresh;
+	return 0;
+}
+
+/* What a link in dir leads to, in its place; links lead to names beside them. */
+static int follow(struct node *dir, struct node **at)
+{
+	struct node *link = *at;
+	auto_buf target = { 0 };
+	int r;
+
+	if (!link->ops->readlink)
+		return 0;
+	r = node_readlink(link, &target);
+	if (r >= 0)
+		r = node_lookup(dir, buf_span(&target), at);
+	if (r >= 0)
+		node_unref(link, 1);
+	return r;
+}
+
+int node_walk(struct node *dir, const char *path, struct node **ret)
+{
+	struct node *at = node_ref(dir);
+
+	while (*path) {
+		size_t n = strcspn(path, "/");
+		struct node *next;
+		int r;
+
+		if (n > 0 && !(n == 1 && path[0] == '.')) {
+			r = node_lookup(at, span_of(path, n), &next);
+			if (r >= 0) {
+				r = follow(at, &next);
+				if (r < 0)
+					node_unref(next, 1);
+			}
+			node_unref(at, 1);
+			if (r < 0)
+				return r;
+			at = next;
+		}
+		path += n + (path[n] == '/');
+	}
+	*ret = at;
+	return 0;
+}
+
+int node_path(const struct node *n, struct buf *ret)
+{
+	int r = 0;
+
+	/* Depth is bounded by LIMIT_TREE_DEPTH and the levels above a tree. */
+	if (n->parent && n->parent->parent) {
+		r = node_path(n->parent, ret);
+		if (r >= 0)
+			r = buf_add_byte(ret, '/');
+	}
+	return r < 0 ? r : buf_add_str(ret, n->name);
+}
+
+/* ---- the wrappers ---- */
+
+int node_stat(struct node *n, struct stat *ret)
+{
+	int r;
+
+	*ret = (struct stat){ .st_ino = n->ino, .st_nlink = 1, .st_blksize = 1 << 20 };
+	r = n->ops->stat(n, ret);
+	if (r >= 0 && atomic_load(&n->sources))
+		ret->st_blocks = MAX(ret->st_blocks, (blkcnt_t)div_up((uint64_t)ret->st_size, 512));
+	return r;
+}
+
+int node_list(struct node *n, struct listing *ret)
+{
+	int r;
+
+	if (!n->ops->list)
+		return fail(-ENOTDIR, "'%s' is not a directory", n->name);
+	r = n->ops->list(n, ret);
+	/* Names that are being removed one by one are not listed again. */
+	for (size_t i = 0; r >= 0 && i < ret->n; i++)
+		if (whiteout_has(n, span_str(listing_name(ret, i)))) {
+			memmove(ret->entry + i, ret->entry + i + 1, (ret->n - i - 1) * sizeof(*ret->entry));
+			ret->n--;
+			i--;
+		}
+	return r;
+}
+
+/*
+ * cp takes a file with fewer blocks than bytes for a sparse one, and then it reads and writes where it
+ * would have asked for a copy. So while there are drafts, a leaf that somebody has open has the blocks
+ * of a plain file; du, which opens nothing, still sees the stored bytes.
+ */
+static void count_source(struct file *f)
+{
+	struct ns *ns = f->node->ns;
+
+	if (!f->ops->array || !f->ops->array(f))
+		return;
+	pthread_mutex_lock(&ns->drafts.lock);
+	f->is_source = ns->drafts.list != NULL;
+	pthread_mutex_unlock(&ns->drafts.lock);
+	if (f->is_source)
+		atomic_fetch_add(&f->node->sources, 1);
+}
+
+int node_open(struct node *n, int flags, struct file **ret)
+{
+	int r;
+
+	trace(TRACE_LEAF, "open %s '%s'", n->ops->name, n->name);
+	if (!n->ops->open)
+		return fail(-EISDIR, "'%s' is a directory", *n->name ? n->name : n->ns->ckpt->opts.source);
+	r = n->ops->open(n, flags, ret);
+	if (r >= 0)
+		count_source(*ret);
+	return r;
+}
+
+int node_readlink(struct node *n, struct buf *ret)
+{
+	if (!n->ops->readlink)
+		return fail(-EINVAL, "'%s' is not a link", n->name);
+	return n->ops->readlink(n, ret);
+}
+
+int node_xattr_list(struct node *n, struct buf *ret)
+{
+	return n->ops->xattr_list ? n->ops->xattr_list(n, ret) : 0;
+}
+
+int node_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	if (!n->ops->xattr_get)
+		return -ENODATA;
+	return n->ops->xattr_get(n, name, ret);
+}
+
+static int read_only(const struct node *n)
+{
+	auto_buf path = { 0 };
+
+	node_path(n, &path);
+	return fail(-EROFS, "'%s' cannot be changed: committed steps are immutable",
+		    path.n ? buf_str(&path) : "/");
+}
+
+int node_mkdir(struct node *dir, struct span name, unsigned mode, struct node **ret)
+{
+	return dir->ops->mkdir ? dir->ops->mkdir(dir, name, mode, ret) : read_only(dir);
+}
+
+int node_create(struct node *dir, struct span name, int flags, struct node **ret, struct file **ret_file)
+{
+	return dir->ops->create ? dir->ops->create(dir, name, flags, ret, ret_file) : read_only(dir);
+}
+
+int node_unlink(struct node *dir, struct span name)
+{
+	return dir->ops->unlink ? dir->ops->unlink(dir, name) : whiteout_add(dir, name);
+}
+
+int node_rmdir(struct node *dir, struct span name)
+{
+	return dir->ops->rmdir ? dir->ops->rmdir(dir, name) : whiteout_add(dir, name);
+}
+
+int node_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name, unsigned flags)
+{
+	return dir->ops->rename ? dir->ops->rename(dir, name, to_dir, to_name, flags) : read_only(dir);
+}
+
+int node_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
+{
+	return n->ops->setattr ? n->ops->setattr(n, st, which, file) : read_only(n);
+}
+
+int node_xattr_set(struct node *n, const char *name, const struct span *value, int flags)
+{
+	return n->ops->xattr_set ? n->ops->xattr_set(n, name, value, flags) : read_only(n);
+}
+
+/* ---- files ---- */
+
+int file_new(const struct file_ops *ops, struct node *n, size_t size, void *ret)
+{
+	struct file *f = calloc(1, size);
+
+	if (!f)
+		return fail(-ENOMEM, "cannot open '%s'", n->name);
+	f->ops = ops;
+	f->node = node_ref(n);
+	pthread_mutex_lock(&n->ns->nodes->lock);
+	f->at = &n->ns->nodes->files;
+	f->next = *f->at;
+	if (f->next)
+		f->next->at = &f->next;
+	*f->at = f;
+	pthread_mutex_unlock(&n->ns->nodes->lock);
+	*(struct file **)ret = f;
+	return 0;
+}
+
+int file_read(struct file *f, uint64_t off, size_t n, struct segments *g)
+{
+	trace(TRACE_LEAF, "read '%s' %llu+%zu", f->node->name, (unsigned long long)off, n);
+	return f->ops->read(f, off, n, g);
+}
+
+int file_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
+{
+	struct stat st;
+	int r = node_stat(f->node, &st);
+
+	if (r < 0)
+		return r;
+	if (off >= (uint64_t)st.st_size)
+		return -ENXIO;
+	if (f->ops->seek)
+		return f->ops->seek(f, off, whence, ret);
+	*ret = whence == SEEK_DATA ? off : (uint64_t)st.st_size;
+	return 0;
+}
+
+ssize_t file_write(struct file *f, uint64_t off, const void *p, size_t n)
+{
+	trace(TRACE_LEAF, "write '%s' %llu+%zu", f->node->name, (unsigned long long)off, n);
+	return f->ops->write ? f->ops->write(f, off, p, n) : fail(-EBADF, "'%s' is not open for writing",
+								 f->node->name);
+}
+
+/* A whole leaf into an empty file is the only copy that needs no bytes. */
+ssize_t file_copy(struct file *from, uint64_t from_off, struct file *to, uint64_t to_off, uint64_t n)
+{
+	struct zarr *z = from->ops->array ? from->ops->array(from) : NULL;
+	struct stat st;
+	ssize_t r;
+
+	if (from_off == 0 && to->ops->copied)
+		to->ops->copied(to, from->node);
+	if (!z || !to->ops->copy_array || from_off != 0 || node_stat(from->node, &st) < 0 || n < (uint64_t)st.st_size)
+		return -EOPNOTSUPP;
+	r = to->ops->copy_array(to, to_off, z);
+	trace(TRACE_LEAF, "copy '%s' to '%s': %zd", from->node->name, to->node->name, r);
+	return r > 0 ? (ssize_t)st.st_size : r < 0 ? r : -EOPNOTSUPP;
+}
+
+int file_flush(struct file *f)
+{
+	return f->ops->flush ? f->ops->flush(f) : 0;
+}
+
+int file_sync(struct file *f)
+{
+	return f->ops->sync ? f->ops->sync(f) : 0;
+}
+
+void file_close(struct file *f)
+{
+	struct node *n;
+
+	if (!f)
+		return;
+	n = f->node;
+	pthread_mutex_lock(&n->ns->nodes->lock);
+	*f->at = f->next;
+	if (f->next)
+		f->next->at = f->at;
+	pthread_mutex_unlock(&n->ns->nodes->lock);
+	if (f->is_source)
+		atomic_fetch_sub(&n->sources, 1);
+	f->ops->free(f);
+	node_unref(n, 1);
+}

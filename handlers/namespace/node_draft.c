@@ -1,0 +1,583 @@
+/*
+ * node_draft.c - directories and files of a draft as nodes.
+ *
+ * `_METADATA` and `_CHECKPOINT_METADATA` are generated whenever somebody looks.
+ * Programs that copy a step write them, too: that is accepted, and is a hint for the plan (copy_hints.h).
+ */
+#include "handlers/namespace/node_draft.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>			/* RENAME_NOREPLACE */
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "handlers/draft/draft.h"
+#include "handlers/draft/draft_file.h"
+#include "handlers/plan/copy_hints.h"
+
+struct node_draft {
+	struct node node;
+	struct draft *draft;		/* a reference */
+	struct draft_node *n;		/* a reference; of a generated file its directory */
+	bool generated;
+	atomic_ullong opened_size;	/* of a generated file: as it was opened last, for who reads on when the draft has ended */
+};
+
+struct draft_handle {
+	struct file file;
+	bool writes, settled;		/* writes, of a generated file: it has written */
+	struct buf text;		/* of a generated file, as it was when it was opened */
+};
+
+static const struct node_ops draft_ops, draft_file_ops, generated_ops;
+
+static struct node_draft *of(struct node *n)
+{
+	return container_of(n, struct node_draft, node);
+}
+
+bool node_is_draft(const struct node *n)
+{
+	return n->ops == &draft_ops;
+}
+
+static bool is_draft_leaf(const struct node *n)
+{
+	return n->ops == &draft_file_ops;
+}
+
+/* Contents from scratch are not a copy of anything. */
+static int start_anew(struct draft_node *n)
+{
+	copy_hint_leaf(n, span_of(NULL, 0), span_of(NULL, 0));
+	return draft_file_truncate(n->file, 0);
+}
+
+/* ---- making nodes ---- */
+
+/* The node's reference is taken, whether it succeeds or not. */
+static int new_node(struct node *dir, struct span name, struct draft_node *n, bool generated, struct node **ret)
+{
+	const struct node_ops *ops = generated ? &generated_ops : n->is_dir ? &draft_ops : &draft_file_ops;
+	struct node_draft *nd;
+	int r = node_new(ops, dir->ns, dir, name, sizeof(*nd), &nd);
+
+	if (r < 0) {
+		draft_node_unref(n);
+		return r;
+	}
+	nd->draft = draft_ref(n->draft);
+	nd->n = n;
+	nd->generated = nd->node.generated = generated;
+	/*
+	 * Directories below a draft's own come, go and move only through the kernel, which then knows. The
+	 * draft's own turns into a step, and files come by themselves (generated ones) or go (safetensors).
+	 */
+	nd->node.ttl = !generated && n->is_dir && dir->ops == &draft_ops ? NS_ROOT_TTL : 0;
+	nd->node.child_ttl = 0;
+	/* The draft's own directory is listed beside the steps, by its path. */
+	if (!generated && n != n->draft->root)
+		nd->node.ino = n->ino;
+	*ret = &nd->node;
+	return 0;
+}
+
+static void draft_node_close(struct node *n)
+{
+	struct node_draft *nd = of(n);
+
+	draft_node_unref(nd->n);
+	draft_unref(nd->draft);
+	free(nd);
+}
+
+/* ---- stat, look-up, listing ---- */
+
+static int draft_stat(struct node *n, struct stat *ret)
+{
+	struct node_draft *nd = of(n);
+	struct timespec mtime;
+	struct access a;
+	bool removed;
+	int r = 0;
+
+	pthread_mutex_lock(&nd->draft->lock);
+	mtime = nd->n->mtime;
+	/* Who has a file of a draft open reads on when that has ended: the kernel asks for its size first. */
+	removed = (!nd->n->parent && nd->n != nd->draft->root) || nd->draft->life == DRAFT_GONE;
+	if (nd->draft->life == DRAFT_GONE && (nd->n->is_dir && !nd->generated))
+		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
+	pthread_mutex_unlock(&nd->draft->lock);
+	/* Whose it is, and who else may write to it, is as on the disk. */
+	if (r >= 0)
+		r = access_of_dir(nd->draft->dir->dir, &a);
+	if (r < 0)
+		return r;
+	/* Locks that are files are asked whether they still have their name. */
+	ret->st_nlink = !removed;
+	if (nd->generated && removed && nd->draft->life == DRAFT_GONE) {
+		ns_stat_file(n->ns, &a, &mtime, nd->opened_size, nd->opened_size, ret);
+	} else if (nd->generated) {
+		auto_buf text = { 0 };
+
+		r = draft_generated_text(nd->n, &text, &mtime);
+		ns_stat_file(n->ns, &a, &mtime, text.n, text.n, ret);
+	} else if (nd->n->is_dir) {
+		ns_stat_dir(n->ns, &a, &mtime, ret);
+		ret->st_mode = S_IFDIR | a.mode;
+		return 0;
+	} else {
+		ns_stat_file(n->ns, &a, &mtime, draft_file_size(nd->n->file), draft_file_stored(nd->n->file), ret);
+	}
+	ret->st_mode = S_IFREG | (a.mode & 0666);
+	return r;
+}
+
+static int draft_node_lookup(struct node *dir, struct span name, struct node **ret)
+{
+	struct node_draft *nd = of(dir);
+	struct draft_node *n;
+	int r;
+
+	if (draft_is_generated(nd->n, name))
+		return new_node(dir, name, draft_node_ref(nd->n), true, ret);
+	r = draft_lookup(nd->n, name, &n);
+	return r < 0 ? r : new_node(dir, name, n, false, ret);
+}
+
+static bool draft_still_valid(struct node *node)
+{
+	struct node_draft *nd = of(node);
+	struct draft_node *now = NULL;
+	bool same;
+
+	if (nd->generated)
+		return draft_is_generated(nd->n, span_str(node->name));
+	if (nd->n == nd->draft->root) {
+		struct draft *d = draft_find(&node->ns->drafts, span_str(node->name));
+
+		same = d == nd->draft;
+		draft_unref(d);
+		return same;
+	}
+	if (!node_is_draft(node->parent) || draft_lookup(of(node->parent)->n, span_str(node->name), &now) < 0)
+		return false;
+	same = now == nd->n;
+	draft_node_unref(now);
+	return same;
+}
+
+static int draft_list(struct node *dir, struct listing *ret)
+{
+	struct node_draft *nd = of(dir);
+	struct draft_node **child;
+	const char *generated;
+	size_t n;
+	int r = draft_children(nd->n, &child, &n);
+
+	if (r < 0)
+		return r;
+	r = listing_add(ret, dir, span_str("."), DT_DIR);
+	if (r >= 0)
+		r = listing_add(ret, dir, span_str(".."), DT_DIR);
+	for (size_t i = 0; i < n; i++) {
+		if (r >= 0 && !draft_is_generated(nd->n, span_str(child[i]->name)))
+			r = listing_add(ret, dir, span_str(child[i]->name), child[i]->is_dir ? DT_DIR : DT_REG);
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	pthread_mutex_lock(&nd->draft->lock);
+	generated = draft_generated_name(nd->n);
+	pthread_mutex_unlock(&nd->draft->lock);
+	return r >= 0 && generated ? listing_add(ret, dir, span_str(generated), DT_REG) : r;
+}
+
+/* ---- changes ---- */
+
+/* Who was told that a name could not be made must not find it there. */
+static int take_back(struct draft_node *dir, struct span name, bool is_dir, int r)
+{
+	struct err_note note;
+
+	err_save(r, &note);
+	if (is_dir)
+		draft_rmdir(dir, name);
+	else
+		draft_unlink(dir, name);
+	return err_restore(&note);
+}
+
+static int draft_do_mkdir(struct node *dir, struct span name, unsigned mode, struct node **ret)
+{
+	struct draft_node *n;
+	int r = draft_mkdir(of(dir)->n, name, &n);
+
+	if (r < 0)
+		return r;
+	draft_node_unref(n);
+	r = node_lookup(dir, name, ret);
+	return r < 0 ? take_back(of(dir)->n, name, true, r) : 0;
+}
+
+static int draft_do_create(struct node *dir, struct span name, int flags, struct node **ret, struct file **ret_file)
+{
+	struct node_draft *nd = of(dir);
+	struct draft_node *n;
+	struct node *made = NULL;
+	bool is_new = false;
+	int r;
+
+	if (draft_would_generate(nd->n, name)) {
+		draft_hide_generated(nd->n, false);
+	} else {
+		r = draft_create(nd->n, name, &n);
+		is_new = r >= 0;
+		if (r == -EEXIST && !(flags & O_EXCL) && draft_lookup(nd->n, name, &n) >= 0)
+			r = 0;
+		if (r < 0)
+			return r;
+		draft_node_unref(n);
+	}
+	r = node_lookup(dir, name, &made);
+	if (r >= 0)
+		r = node_open(made, flags, ret_file);
+	if (r < 0) {
+		node_unref(made, 1);
+		return is_new ? take_back(nd->n, name, false, r) : r;
+	}
+	*ret = made;
+	return 0;
+}
+
+static int draft_do_unlink(struct node *dir, struct span name)
+{
+	struct node_draft *nd = of(dir);
+
+	if (draft_is_generated(nd->n, name)) {
+		draft_hide_generated(nd->n, true);
+		return 0;
+	}
+	return draft_unlink(nd->n, name);
+}
+
+static int draft_do_rmdir(struct node *dir, struct span name)
+{
+	return draft_rmdir(of(dir)->n, name);
+}
+
+static int draft_do_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name,
+			   unsigned flags)
+{
+	struct node_draft *nd = of(dir);
+	struct timespec mtime = { 0 };
+	struct node *n = NULL;
+	int r;
+
+	if (!node_is_draft(to_dir) || of(to_dir)->draft != nd->draft)
+		return fail(-EXDEV, "'%.*s' cannot leave its draft", SPAN_ARG(name));
+	if (flags & ~(unsigned)RENAME_NOREPLACE)
+		return fail(-EINVAL, "names of a draft cannot be exchanged");
+	if (draft_is_generated(nd->n, name))
+		return fail(-EPERM, "'%.*s' is generated", SPAN_ARG(name));
+	/* A copy that was written under a temporary name: as if it had been written in place. */
+	if (draft_would_generate(of(to_dir)->n, to_name)) {
+		struct draft_node *written;
+
+		if (draft_lookup(nd->n, name, &written) >= 0) {
+			if (!written->is_dir)
+				copy_hint_file(of(to_dir)->n, written->file);
+			mtime = written->mtime;
+			draft_node_unref(written);
+		}
+		draft_hide_generated(of(to_dir)->n, false);
+		r = draft_unlink(nd->n, name);
+		if (r >= 0)
+			draft_hint_renamed(of(to_dir)->n, &mtime);
+		return r;
+	}
+	r = node_lookup(dir, name, &n);
+	if (r >= 0)
+		r = draft_rename(nd->n, name, of(to_dir)->n, to_name, flags & RENAME_NOREPLACE);
+	if (r >= 0)
+		r = node_moved(n, to_dir, to_name);
+	node_unref(n, 1);
+	return r;
+}
+
+/* Whether the draft may be read, or written to. */
+static int check_life(struct node_draft *nd, bool writes)
+{
+	enum draft_life life;
+
+	pthread_mutex_lock(&nd->draft->lock);
+	life = nd->draft->life;
+	pthread_mutex_unlock(&nd->draft->lock);
+	if (life == DRAFT_GONE)
+		return fail(-ESTALE, "'%s' belongs to a draft that has ended", nd->node.name);
+	if (writes && life == DRAFT_COMMITTING)
+		return fail(-EBUSY, "draft '%s' is being committed", nd->draft->name);
+	return 0;
+}
+
+static int draft_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
+{
+	struct node_draft *nd = of(n);
+
+	if (which & NODE_SET_TIMES && !(which & NODE_SET_SIZE))
+		draft_set_mtime(nd->n, nd->generated, &st->st_mtim);
+	/* Owner and permissions are the mount's business; setting them is not a mistake. */
+	if (!(which & NODE_SET_SIZE) || nd->generated)
+		return 0;
+	if (nd->n->is_dir)
+		return -EISDIR;
+	/* By its name: whoever has it open keeps the commit from beginning. */
+	if (!file) {
+		int r = check_life(nd, true);
+
+		if (r < 0)
+			return r;
+	}
+	return st->st_size ? draft_file_truncate(nd->n->file, (uint64_t)st->st_size) : start_anew(nd->n);
+}
+
+static int draft_xattr_set(struct node *n, const char *name, const struct span *value, int flags)
+{
+	struct node_draft *nd = of(n);
+
+	if (nd->generated)
+		return value ? 0 : -ENODATA;
+	return draft_set_xattr(nd->n, name, value, flags);
+}
+
+static int draft_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	return of(n)->generated ? -ENODATA : draft_get_xattr(of(n)->n, name, ret);
+}
+
+static int draft_xattr_list(struct node *n, struct buf *ret)
+{
+	return of(n)->generated ? 0 : draft_list_xattr(of(n)->n, ret);
+}
+
+/* ---- open files ---- */
+
+static struct draft_handle *handle_of(struct file *f)
+{
+	return container_of(f, struct draft_handle, file);
+}
+
+static struct draft_file *contents(struct file *f)
+{
+	return of(f->node)->n->file;
+}
+
+static int handle_read(struct file *f, uint64_t off, size_t n, struct segments *g)
+{
+	return draft_file_read(contents(f), off, n, g);
+}
+
+static ssize_t handle_write(struct file *f, uint64_t off, const void *p, size_t n)
+{
+	struct draft_handle *h = handle_of(f);
+
+	if (!h->writes)
+		return -EBADF;
+	if (h->settled)
+		draft_file_flush(contents(f), &h->settled, false);
+	return draft_file_write(contents(f), off, p, n);
+}
+
+static int handle_flush(struct file *f)
+{
+	struct draft_handle *h = handle_of(f);
+
+	if (!h->writes)
+		return 0;
+	draft_file_flush(contents(f), &h->settled, true);
+	return draft_file_failed(contents(f));
+}
+
+static int handle_sync(struct file *f)
+{
+	return draft_file_sync(contents(f));
+}
+
+static void handle_close(struct file *f)
+{
+	struct draft_handle *h = handle_of(f);
+
+	if (h->writes)
+		draft_file_closed(contents(f), h->settled);
+	buf_release(&h->text);
+	free(h);
+}
+
+static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
+{
+	if (!handle_of(f)->writes)
+		return -EBADF;
+	return off == 0 ? draft_file_copy_leaf(contents(f), from) : 0;
+}
+
+/* A view is another array than its leaf: of its names alone '@' and '[' are not escaped. */
+static void handle_copied(struct file *f, struct node *from)
+{
+	auto_buf dtype = { 0 }, impl = { 0 };
+
+	if (handle_of(f)->writes && node_is_of_opaque(from))
+		copy_hint_opaque(of(f->node)->n);
+	if (!handle_of(f)->writes || strpbrk(from->name, "@[") || is_draft_leaf(from))
+		return;
+	if (node_xattr_get(from, "dtype", &dtype) < 0 || node_xattr_get(from, "prng_impl", &impl) < 0)
+		err_clear();
+	copy_hint_leaf(of(f->node)->n, buf_span(&dtype), buf_span(&impl));
+}
+
+static void handle_lost(struct file *f, int code)
+{
+	draft_file_lose(contents(f), code);
+}
+
+static const struct file_ops handle_ops = {
+	.read = handle_read,
+	.write = handle_write,
+	.lost = handle_lost,
+	.copy_array = handle_copy,
+	.copied = handle_copied,
+	.flush = handle_flush,
+	.sync = handle_sync,
+	.free = handle_close,
+};
+
+static int draft_open(struct node *n, int flags, struct file **ret)
+{
+	struct node_draft *nd = of(n);
+	struct draft_handle *h;
+	bool writes = open_changes(flags);
+	int r = check_life(nd, writes);
+
+	if (r < 0)
+		return r;
+	r = file_new(&handle_ops, n, sizeof(*h), &h);
+	if (r < 0)
+		return r;
+	h->writes = writes;
+	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
+	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
+	if (writes) {
+		draft_file_opened(nd->n->file);
+		/* A commit that has begun meanwhile may have missed it. */
+		r = check_life(nd, true);
+	}
+	if (r >= 0 && flags & O_TRUNC && writes)
+		r = start_anew(nd->n);
+	if (r < 0) {
+		file_close(&h->file);
+		return r;
+	}
+	*ret = &h->file;
+	return 0;
+}
+
+static int generated_read(struct file *f, uint64_t off, size_t n, struct segments *g)
+{
+	struct draft_handle *h = handle_of(f);
+	auto_buf text = { 0 };
+	struct timespec mtime;
+	int r;
+
+	if (!h->writes)
+		return segments_add_part(g, buf_span(&h->text), off, n);
+	/* Who wrote reads that, and not what was there when it was opened. */
+	r = draft_generated_text(of(f->node)->n, &text, &mtime);
+	return r < 0 ? r : segments_add_part(g, buf_span(&text), off, n);
+}
+
+static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size_t n)
+{
+	struct draft_handle *h = handle_of(f);
+
+	draft_hint_open(of(f->node)->n, &h->writes);
+	copy_hint_text(of(f->node)->n, off, p, n);
+	return (ssize_t)n;
+}
+
+static void generated_close(struct file *f)
+{
+	if (handle_of(f)->writes)
+		draft_hint_close(of(f->node)->n);
+	buf_release(&handle_of(f)->text);
+	free(handle_of(f));
+}
+
+static const struct file_ops generated_file_ops = { .read = generated_read, .write = generated_write,
+						    .free = generated_close };
+
+static int generated_open(struct node *n, int flags, struct file **ret)
+{
+	struct draft_handle *h;
+	struct timespec mtime;
+	int r = file_new(&generated_file_ops, n, sizeof(*h), &h);
+
+	if (r < 0)
+		return r;
+	r = draft_generated_text(of(n)->n, &h->text, &mtime);
+	if (r < 0) {
+		file_close(&h->file);
+		return r;
+	}
+	h->file.direct = true;
+	atomic_store(&of(n)->opened_size, h->text.n);
+	*ret = &h->file;
+	return 0;
+}
+
+static const struct node_ops draft_ops = {
+	.name = "draft",
+	.stat = draft_stat,
+	.lookup = draft_node_lookup,
+	.list = draft_list,
+	.xattr_list = draft_xattr_list,
+	.xattr_get = draft_xattr_get,
+	.still_valid = draft_still_valid,
+	.mkdir = draft_do_mkdir,
+	.create = draft_do_create,
+	.unlink = draft_do_unlink,
+	.rmdir = draft_do_rmdir,
+	.rename = draft_do_rename,
+	.setattr = draft_setattr,
+	.xattr_set = draft_xattr_set,
+	.free = draft_node_close,
+};
+
+static const struct node_ops draft_file_ops = {
+	.name = "draft leaf",
+	.stat = draft_stat,
+	.open = draft_open,
+	.xattr_list = draft_xattr_list,
+	.xattr_get = draft_xattr_get,
+	.still_valid = draft_still_valid,
+	.setattr = draft_setattr,
+	.xattr_set = draft_xattr_set,
+	.free = draft_node_close,
+};
+
+static const struct node_ops generated_ops = {
+	.name = "generated",
+	.stat = draft_stat,
+	.open = generated_open,
+	.still_valid = draft_still_valid,
+	.setattr = draft_setattr,
+	.xattr_set = draft_xattr_set,
+	.free = draft_node_close,
+};
+
+/* ---- what the root of a mount does ---- */
+
+int draft_root_lookup(struct node *root, struct span name, struct node **ret)
+{
+	auto_of(draft) struct draft *d = draft_find(&root->ns->drafts, name);
+
+	return d ? new_node(root, name, draft_node_ref(d->root), false, ret) : -ENOENT;
+}

@@ -1,0 +1,182 @@
+/*
+ * node_draft_root.c - what the root of a mount lets pass to drafts: their begin, their end, and
+ * the deletion of steps.
+ */
+#include <dirent.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/step_name.h"
+#include "handlers/draft/draft.h"
+#include "handlers/namespace/node_draft.h"
+#include "handlers/namespace/ns.h"
+#include "handlers/namespace/whiteout.h"
+
+struct root_listing {
+	struct node *root;
+	struct listing *list;
+};
+
+static int list_draft(void *arg, struct draft *d)
+{
+	struct root_listing *l = arg;
+
+	return listing_add(l->list, l->root, span_str(d->name), DT_DIR);
+}
+
+int draft_root_list(struct node *root, struct listing *ret)
+{
+	struct root_listing l = { root, ret };
+
+	return draft_each(&root->ns->drafts, list_draft, &l);
+}
+
+int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct node **ret)
+{
+	struct draft *d;
+	struct span final;
+	int r;
+
+	if (step_name_draft(name, &final) < 0 && !span_ends(name, span_str(".tmp")) && !step_name_is_tmp(name)) {
+		err_clear();
+		return fail(-EPERM, "'%.*s' cannot be made: begin with 'mkdir %.*s.tmp', and rename it when it is whole",
+			    SPAN_ARG(name), SPAN_ARG(name));
+	}
+	r = draft_begin(&root->ns->drafts, name, &d);
+	if (r < 0)
+		return r;
+	r = node_lookup(root, name, ret);
+	if (r < 0) {
+		struct err_note note;
+
+		/* Who was told that it is not there makes it again. */
+		err_save(r, &note);
+		draft_abort(d, true);
+		r = err_restore(&note);
+	}
+	draft_unref(d);
+	return r;
+}
+
+int draft_root_create(struct node *root, struct span name, int flags, struct node **ret, struct file **ret_file)
+{
+	return fail(-EPERM, "'%.*s': files cannot be made beside %s", SPAN_ARG(name),
+		    root->ns->ckpt->shape == SHAPE_STEP ? "items" : "steps");
+}
+
+int draft_root_unlink(struct node *root, struct span name)
+{
+	return fail(-EPERM, "'%.*s' cannot be removed", SPAN_ARG(name));
+}
+
+struct removal {
+	struct ns *ns;
+	const char *path;
+	unsigned depth;
+};
+
+static int check_removal(struct ns *ns, const char *path, unsigned depth);
+
+static int check_entry(void *arg, const char *name, unsigned char type)
+{
+	const struct removal *rm = arg;
+	auto_free char *path = NULL;
+
+	if (type != DT_DIR || rm->depth == LIMIT_TREE_DEPTH)
+		return 0;
+	path = str_fmt("%s/%s", rm->path, name);
+	return path ? check_removal(rm->ns, path, rm->depth + 1) : fail(-ENOMEM, "cannot delete '%s'", rm->path);
+}
+
+/* What `rm -r` in SOURCE needs of whoever asks: to write to each directory of the step. */
+static int check_removal(struct ns *ns, const char *path, unsigned depth)
+{
+	struct removal rm = { ns, path, depth };
+	struct access a;
+	int r = access_of(ns->ckpt->source, path, &a);
+
+	if (r >= 0 && !user_may(&a, 07))
+		return fail(-EACCES, "'%s' is not yours to delete", path);
+	return r < 0 ? r : io_list(ns->ckpt->source, path, check_entry, &rm);
+}
+
+static int check_may_delete(struct ns *ns, const char *step, const struct stat *st)
+{
+	struct access a;
+	int r;
+
+	if (!user_is_other() || !S_ISDIR(st->st_mode))
+		return 0;
+	if (!ns->options->todelete)
+		return check_removal(ns, step, 0);
+	/* It is moved as a whole, which changes what ".." is in it. */
+	r = access_of(ns->ckpt->source, step, &a);
+	if (r >= 0 && !user_may(&a, 02))
+		r = fail(-EACCES, "'%s' is not yours to move away", step);
+	if (r >= 0)
+		r = access_of(ns->ckpt->source, ns->options->todelete, &a);
+	if (r >= 0 && !user_may(&a, 03))
+		r = fail(-EACCES, "'%s' is not yours to write to", ns->options->todelete);
+	if (r != -ENOENT)
+		return r;
+	/* It is made in SOURCE, in which whoever may rename a step may make one. */
+	err_clear();
+	return 0;
+}
+
+static int delete_step(struct ns *ns, struct span name)
+{
+	auto_free char *step = span_dup_str(name);
+	struct stat st;
+	int r = step ? 0 : fail(-ENOMEM, "cannot delete '%.*s'", SPAN_ARG(name));
+
+	if (r >= 0)
+		r = step_name_check(name);
+	if (r >= 0)
+		r = io_stat(ns->ckpt->source, step, &st);
+	if (r >= 0)
+		r = check_may_delete(ns, step, &st);
+	if (r < 0)
+		return r;
+	r = ns->options->todelete ? commit_move_away(ns->ckpt, step, ns->options->todelete) : commit_delete(ns->ckpt, step);
+	if (r < 0)
+		return r;
+	log_info("step '%s' is deleted", step);
+	ns_drop_items(ns, step);
+	whiteout_clear(ns, name);
+	return 0;
+}
+
+int draft_root_rmdir(struct node *root, struct span name)
+{
+	struct ns *ns = root->ns;
+	auto_of(draft) struct draft *d = draft_find(&ns->drafts, name);
+
+	if (d)
+		return draft_abort(d, false);
+	if (!ns->options->allow_delete || ns->ckpt->shape != SHAPE_ROOT)
+		return fail(-EROFS, ns->ckpt->shape == SHAPE_ROOT ? "'%.*s' cannot be deleted: the mount has no allow_delete" :
+			    "'%.*s' cannot be deleted: steps are deleted as a whole", SPAN_ARG(name));
+	return delete_step(ns, name);
+}
+
+int draft_root_rename(struct node *root, struct span name, struct node *to_dir, struct span to_name, unsigned flags)
+{
+	auto_of(draft) struct draft *d = draft_find(&root->ns->drafts, name);
+
+	if (!d)
+		return fail(-EROFS, "'%.*s' cannot be renamed: committed steps are immutable", SPAN_ARG(name));
+	/* EINVAL is for directories that are moved into themselves, and EXDEV would make mv(1) copy the draft. */
+	if (to_dir != root)
+		return fail(node_is_draft(to_dir) ? -EPERM : -EROFS, "draft '%s' can only become %s beside the others, "
+			    "and '%s' is there already", d->name, d->is_item ? "an item" : "a step", to_dir->name);
+	if (flags & ~(unsigned)RENAME_NOREPLACE)
+		return fail(-EINVAL, "a draft cannot be exchanged with a step");
+	return draft_commit(d, to_name);
+}
+
+int draft_root_setattr(struct node *root, const struct stat *st, unsigned which, struct file *file)
+{
+	return fail(-EPERM, "the mount's own attributes cannot be changed");
+}

@@ -1,0 +1,450 @@
+/*
+ * node_leaf.c - leaves as files, in their default form or as a view.
+ *
+ * What a reader will want next is decoded before it asks: the rest of the leaf
+ * for one that reads on, the next leaf for one that walks from leaf to leaf.
+ */
+#include <fcntl.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/glob.h"
+#include "core/base/log.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_tree.h"
+#include "handlers/subtree/subtree.h"
+
+#define AHEAD_BYTES (16 * MiB)		/* most that is decoded before it is asked for */
+#define NEAR_BYTES (8 * MiB)		/* what the kernel asks for at once, for one reader in order */
+#define PASS_STEP (2 * MiB)		/* how often what was read is let go */
+
+struct leaf_file {
+	struct file file;
+	struct format format;
+	atomic_ullong reached;		/* end of the furthest read of a sequential reader */
+	atomic_ullong asked;		/* end of what was prefetched */
+	atomic_ullong passed;		/* end of what was let go */
+	atomic_bool next_asked;		/* the next leaf was prefetched */
+	bool walking;			/* leaves are being opened one after another */
+};
+
+static struct node_leaf *leaf_of(struct node *n)
+{
+	return container_of(n, struct node_leaf, node);
+}
+
+int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node *leaf, enum name_ext ext,
+		  bool is_view, struct node **ret)
+{
+	struct node_leaf *l;
+	int r = node_new(&node_leaf_ops, dir->node.ns, &dir->node, name, sizeof(*l), &l);
+
+	if (r < 0)
+		return r;
+	l->item = item_ref(dir->item);
+	l->tree = leaf;
+	l->mtime = dir->mtime;
+	l->ext = ext;
+	l->is_view = is_view;
+	*ret = &l->node;
+	return 0;
+}
+
+int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *ret_view)
+{
+	const struct options *o = l->node.ns->options;
+	auto_value v = { 0 };
+	struct name_view name;
+	struct zarr_view view = { 0 };
+	int r = leaf_open(l->item, l->tree, &v);
+
+	if (r < 0)
+		return r;
+	if (v.kind == VALUE_ARRAY)
+		zarr_view_whole(&v.array->meta, &view);
+	if (l->is_view || o->restore_dtype) {
+		r = name_view_parse(span_str(l->node.name), &name);
+		if (r >= 0 && v.kind == VALUE_ARRAY)
+			r = view_of_name(&name, &v.array->meta, o->pad_truncate, &view);
+		else if (r >= 0 && !name_view_is_plain(&name))
+			r = fail(-ENOENT, "only arrays have boxes, shapes and casts");
+		/* As Orbax's: for arrays, and not for what is a number in the tree. */
+		if (r >= 0 && v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast && !v.is_scalar)
+			r = zarr_view_cast(&view, (enum dtype)o->restore_dtype);
+	}
+	if (r < 0)
+		return r;
+	*ret = v;
+	*ret_view = view;
+	v = (struct value){ 0 };
+	return 0;
+}
+
+int node_leaf_format(struct node_leaf *l, struct format *ret)
+{
+	auto_value v = { 0 };
+	struct zarr_view view;
+	int r = node_leaf_value(l, &v, &view);
+
+	return r < 0 ? r : format_open(l->ext, &v, &view, ret);
+}
+
+int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret)
+{
+	auto_value v = { 0 };
+	uint64_t objects;
+	int r = leaf_open(item, leaf, &v);
+
+	if (r < 0)
+		return r;
+	*ret = v.kind == VALUE_TEXT || v.kind == VALUE_FILE ? v.text.n : 0;
+	return v.kind == VALUE_ARRAY ? zarr_stored(v.array, ret, &objects) : 0;
+}
+
+static int leaf_access(struct node_leaf *l, struct access *ret)
+{
+	int64_t now = clock_ns(), took, at;
+	struct access own;
+	int r = item_access(l->item, ret);
+
+	pthread_mutex_lock(&l->item->access_lock);
+	own = l->own;
+	at = l->own_at;
+	took = l->own_took;
+	pthread_mutex_unlock(&l->item->access_lock);
+	if (r >= 0 && (!at || now - at > access_fresh_ns(took))) {
+		own = (struct access){ .mode = 0777 };
+		r = item_access_leaf(l->item, l->tree, &own);
+		pthread_mutex_lock(&l->item->access_lock);
+		l->own = own;
+		l->own_at = r < 0 ? 0 : clock_ns();
+		l->own_took = l->own_at - now;
+		pthread_mutex_unlock(&l->item->access_lock);
+	}
+	if (r >= 0)
+		access_both(ret, &own);
+	return r;
+}
+
+static int leaf_stat(struct node *n, struct stat *ret)
+{
+	struct node_leaf *l = leaf_of(n);
+	struct access a;
+	int r = leaf_access(l, &a);
+
+	if (r < 0)
+		return r;
+
+	/* Two threads may both find out; they find the same, and so may write it both. */
+	if (!__atomic_load_n(&l->has_size, __ATOMIC_ACQUIRE)) {
+		auto_format f = { 0 };
+		uint64_t stored = 0, objects;
+
+		r = node_leaf_format(l, &f);
+		if (r >= 0 && f.value.kind == VALUE_ARRAY && !l->is_view)
+			r = zarr_stored(f.value.array, &stored, &objects);
+		if (r < 0)
+			return r;
+		stored = f.value.kind == VALUE_ARRAY && !l->is_view ? stored : f.size;
+		__atomic_store_n(&l->size, f.size, __ATOMIC_RELAXED);
+		__atomic_store_n(&l->stored, stored, __ATOMIC_RELAXED);
+		__atomic_store_n(&l->has_size, true, __ATOMIC_RELEASE);
+	}
+	ns_stat_file(n->ns, &a, &l->mtime, __atomic_load_n(&l->size, __ATOMIC_RELAXED),
+		     __atomic_load_n(&l->stored, __ATOMIC_RELAXED), ret);
+	return 0;
+}
+
+/* ---- decode-ahead ---- */
+
+static uint64_t ahead_bytes(const struct leaf_file *lf)
+{
+	return MIN(AHEAD_BYTES, cache_limit(lf->file.node->ns->ckpt->cache) / 4);
+}
+
+/* The leaf that a program which walks the tree opens next. */
+static const struct tree_node *next_leaf(const struct item *item, const struct tree_node *leaf)
+{
+	for (uint32_t i = leaf->id + 1; i < item->tree->n_nodes; i++) {
+		const struct tree_node *t = item->tree->nodes[i];
+
+		if (t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED)
+			return t;
+	}
+	return NULL;
+}
+
+struct next_job {
+	struct pool_job job;
+	struct item *item;		/* a reference */
+	const struct tree_node *leaf;
+	uint64_t n;
+};
+
+static void next_run(struct pool_job *job)
+{
+	struct next_job *j = container_of(job, struct next_job, job);
+	auto_value v = { 0 };
+	auto_format f = { 0 };
+
+	/* Whoever opens the leaf meets an error again, and reports it. */
+	if (leaf_open(j->item, j->leaf, &v) >= 0 && v.kind == VALUE_ARRAY &&
+	    format_open(NAME_EXT_BIN, &v, NULL, &f) >= 0)
+		format_prefetch(&f, 0, MIN(j->n, f.size));
+	item_unref(j->item);
+	free(j);
+}
+
+static void prefetch_next(struct leaf_file *lf, uint64_t n)
+{
+	struct node_leaf *l = leaf_of(lf->file.node);
+	const struct tree_node *next = next_leaf(l->item, l->tree);
+	struct next_job *j;
+
+	if (!next || !l->item->ckpt->pool || atomic_exchange(&lf->next_asked, true))
+		return;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		return;
+	*j = (struct next_job){ .job.run = next_run, .item = item_ref(l->item), .leaf = next, .n = n };
+	pool_post(l->item->ckpt->pool, &j->job);
+}
+
+static bool is_chosen(const struct item *item, const struct tree_node *leaf, const char *glob)
+{
+	auto_buf path = { 0 };
+	unsigned skip;
+	int r = subtree_rule_path(item, leaf, &path, &skip);
+
+	return r >= 0 && glob_selects(glob, buf_span(&path), skip, strlen(name_ext_text(leaf_ext(NULL, leaf))));
+}
+
+/* Leaves that are to come first are decoded as soon as anybody opens a leaf of their item. */
+static void prefetch_priority(struct node_leaf *l)
+{
+	const char *glob = l->node.ns->options->priority;
+	uint64_t left = MIN(AHEAD_BYTES, cache_limit(l->node.ns->ckpt->cache) / 4);
+	const struct tree *tree = l->item->tree;
+
+	if (!glob || !l->item->ckpt->pool || atomic_exchange(&l->item->priority_asked, true))
+		return;
+	for (uint32_t i = 0; i < tree->n_nodes && left; i++) {
+		struct next_job *j;
+
+		if (tree->nodes[i]->kind != TREE_LEAF || tree->nodes[i]->value != TREE_VALUE_STORED ||
+		    !is_chosen(l->item, tree->nodes[i], glob))
+			continue;
+		j = calloc(1, sizeof(*j));
+		if (!j)
+			return;
+		trace(TRACE_LEAF, "prefetch '%.*s'", SPAN_ARG(tree->nodes[i]->param));
+		*j = (struct next_job){ .job.run = next_run, .item = item_ref(l->item), .leaf = tree->nodes[i],
+					.n = MIN(left, MiB) };
+		left -= j->n;
+		pool_post(l->item->ckpt->pool, &j->job);
+	}
+}
+
+/*
+ * Whether decoded chunks are of use to nobody but a reader that goes through the leaf once: the kernel keeps
+ * what it was given, or the next reader would find the cache full of the leaf's end.
+ */
+static bool read_once(const struct leaf_file *lf)
+{
+	const struct ns *ns = lf->file.node->ns;
+
+	return !ns->options->direct_io || lf->format.size > cache_limit(ns->ckpt->cache) / 2;
+}
+
+/* After what ends there was read. What the kernel asks for at once is answered in any order. */
+static void let_go(struct leaf_file *lf, uint64_t end)
+{
+	unsigned long long from = atomic_load(&lf->passed);
+	bool all = end == lf->format.size;
+	uint64_t to = all ? end : end - MIN(end, NEAR_BYTES);
+
+	if (to < from + (all ? 1 : PASS_STEP) || !read_once(lf))
+		return;
+	if (atomic_compare_exchange_strong(&lf->passed, &from, to))
+		format_drop_behind(&lf->format, from, to);
+}
+
+static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
+{
+	uint64_t reached = atomic_load(&lf->reached), asked = atomic_load(&lf->asked);
+	uint64_t ahead = ahead_bytes(lf), to = MIN(end + ahead, lf->format.size);
+
+	/* A reader that jumps has no next byte. */
+	if (off > reached + NEAR_BYTES || off + 8 * NEAR_BYTES < reached) {
+		atomic_store(&lf->reached, end);
+		atomic_store(&lf->asked, end);
+		atomic_store(&lf->passed, end);
+		return;
+	}
+	if (end > reached)
+		atomic_store(&lf->reached, end);
+	/* In steps, so that not every request pays for the arithmetic. */
+	if (to > asked && (to - asked >= ahead / 8 || to == lf->format.size)) {
+		uint64_t from = MAX(asked, end);
+
+		atomic_store(&lf->asked, to);
+		if (from < to)
+			format_prefetch(&lf->format, from, to - from);
+	}
+	if (lf->walking && to == lf->format.size)
+		prefetch_next(lf, ahead);
+}
+
+static int leaf_read(struct file *f, uint64_t off, size_t n, struct segments *g)
+{
+	struct leaf_file *lf = container_of(f, struct leaf_file, file);
+	int r;
+
+	if (off >= lf->format.size)
+		return 0;
+	read_ahead(lf, off, MIN(off + n, lf->format.size));
+	r = format_read(&lf->format, off, n, g);
+	if (r >= 0)
+		let_go(lf, MIN(off + n, lf->format.size));
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(leaf_of(f->node)->tree->param)) : r;
+}
+
+static int leaf_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
+{
+	struct leaf_file *lf = container_of(f, struct leaf_file, file);
+
+	if (off >= lf->format.size)
+		return -ENXIO;
+	return format_seek(&lf->format, off, whence, ret);
+}
+
+static void leaf_close(struct file *f)
+{
+	struct leaf_file *lf = container_of(f, struct leaf_file, file);
+
+	format_release(&lf->format);
+	free(lf);
+}
+
+static struct zarr *whole_array(struct file *f)
+{
+	const struct format *format = &container_of(f, struct leaf_file, file)->format;
+	bool whole = format->value.kind == VALUE_ARRAY && format->view.plain && format->ops->ext == NAME_EXT_NPY;
+
+	return whole ? format->value.array : NULL;
+}
+
+static const struct file_ops leaf_file_ops = {
+	.array = whole_array,
+	.read = leaf_read,
+	.seek = leaf_seek,
+	.free = leaf_close,
+};
+
+/* Whether the leaf opened before this one is the one before it in the tree. */
+static bool is_walk(struct node_leaf *l)
+{
+	uint32_t last = atomic_exchange(&l->item->last_opened, l->tree->id);
+	const struct tree_node *t;
+
+	if (last >= l->item->tree->n_nodes || last >= l->tree->id)
+		return false;
+	t = next_leaf(l->item, l->item->tree->nodes[last]);
+	return t == l->tree;
+}
+
+static int leaf_node_open(struct node *n, int flags, struct file **ret)
+{
+	struct node_leaf *l = leaf_of(n);
+	struct leaf_file *lf;
+	int r;
+
+	if (open_changes(flags)) {
+		auto_buf path = { 0 };
+
+		node_path(n, &path);
+		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable", buf_str(&path));
+	}
+	r = file_new(&leaf_file_ops, n, sizeof(*lf), &lf);
+	if (r < 0)
+		return r;
+	r = node_leaf_format(l, &lf->format);
+	if (r < 0) {
+		file_close(&lf->file);
+		return r;
+	}
+	lf->file.keep_cache = true;
+	lf->walking = is_walk(l);
+	prefetch_priority(l);
+	*ret = &lf->file;
+	return 0;
+}
+
+static void leaf_free(struct node *n)
+{
+	item_unref(leaf_of(n)->item);
+	free(leaf_of(n));
+}
+
+const struct node_ops node_leaf_ops = {
+	.name = "leaf",
+	.stat = leaf_stat,
+	.open = leaf_node_open,
+	.xattr_list = leaf_xattr_list,
+	.xattr_get = leaf_xattr_get,
+	.free = leaf_free,
+};
+
+int node_view_absent(struct span name, int r)
+{
+	struct err_note note;
+
+	/* What looks like a name of ours deserves to be told what is wrong with it. */
+	if (r < 0 && name_ext_of(name) != NAME_EXT_NONE && (memchr(name.p, '[', name.n) || memchr(name.p, '@', name.n))) {
+		err_save(r, &note);
+		return fail(-ENOENT, "%s", note.text);
+	}
+	err_clear();
+	return -ENOENT;
+}
+
+int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
+{
+	const struct tree_node *leaf = NULL;
+	struct name_view v;
+	auto_node *n = NULL;
+	struct stat st;
+	int r;
+
+	r = name_view_parse(name, &v);
+	if (r < 0 || v.ext == NAME_EXT_NONE)
+		return node_view_absent(name, r);
+	for (int ext = NAME_EXT_NPY; ext < NAME_EXT_COUNT && !leaf; ext++) {
+		const char *text = name_ext_text((enum name_ext)ext);
+		auto_buf whole = { 0 };
+
+		if (!text[0])
+			break;		/* no more plugins */
+		if (buf_add_span(&whole, v.stem) < 0 || buf_add_str(&whole, text) < 0)
+			return -ENOMEM;
+		leaf = dir->tree->kind == TREE_LEAF ?
+			       (span_eq(dir->tree->name, buf_span(&whole)) ? dir->tree : NULL) :
+			       tree_child(dir->tree, buf_span(&whole));
+		if (leaf && leaf->kind != TREE_LEAF)
+			leaf = NULL;
+	}
+	if (!leaf || !leaf_handler_of(leaf)) {
+		err_clear();
+		return -ENOENT;
+	}
+	if (v.ext >= NAME_EXT_PLUGIN && v.ext != leaf_handler_of(leaf)->ext)
+		return -ENOENT;
+	r = node_leaf_new(dir, name, leaf, v.ext, true, &n);
+	/* Whether the leaf can take this form is part of whether the name exists. */
+	if (r >= 0)
+		r = node_stat(n, &st);
+	if (r < 0)
+		return r;
+	*ret = take(n);
+	return 0;
+}

@@ -1,0 +1,88 @@
+/*
+ * node_parts.c - finding the PyTrees below a node.
+ */
+#include "handlers/namespace/node_parts.h"
+
+#include <dirent.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "handlers/namespace/node_tree.h"
+
+#define MAX_NESTING 8			/* composite items inside composite items */
+
+static int add_step(struct subtree *st, struct node *step, const char *path, unsigned depth);
+
+/* One child of a step, by what kind of node it is. */
+static int add_child(struct subtree *st, struct node *step, const char *name, const char *path, unsigned depth)
+{
+	auto_free char *below = NULL, *source = NULL;
+	auto_node *n = NULL;
+	struct file_id id;
+	struct stat attr;
+	int r = path_join(*path ? path : ".", span_str(name), &below);
+
+	if (r >= 0)
+		r = path_join(node_step_path(step), span_str(name), &source);
+	if (r < 0)
+		return r;
+	r = node_lookup(step, span_str(name), &n);
+	if (r < 0)
+		return r == -ENOMEM ? r : subtree_add_broken(st, below, source, r);
+	if (n->ops == &node_dir_ops) {
+		struct node_dir *d = container_of(n, struct node_dir, node);
+
+		return subtree_add_tree(st, below, d->item, d->tree);
+	}
+	if (n->ops == &node_step_ops && depth < MAX_NESTING)
+		return add_step(st, n, below, depth + 1);
+	if (io_stat(n->ns->ckpt->source, source, &attr) < 0)
+		return subtree_add_files(st, below, source, NULL);
+	id = (struct file_id){ attr.st_dev, attr.st_ino, attr.st_ctim };
+	return subtree_add_files(st, below, source, &id);
+}
+
+static int add_step(struct subtree *st, struct node *step, const char *path, unsigned depth)
+{
+	auto_listing l = { 0 };
+	int r = node_list(step, &l);
+
+	for (size_t i = 2; i < l.n && r >= 0; i++)
+		if (l.entry[i].type == DT_DIR)
+			r = add_child(st, step, listing_name(&l, i), path, depth);
+	return r;
+}
+
+int node_open_subtree(struct node *n, struct subtree *ret)
+{
+	auto_subtree st = { 0 };
+	struct stat attr;
+	int r = node_stat(n, &attr);
+
+	if (r < 0)
+		return r;
+	st.mtime = attr.st_mtim;
+	if (n->ops == &node_dir_ops) {
+		struct node_dir *d = container_of(n, struct node_dir, node);
+
+		r = subtree_add_tree(&st, "", d->item, d->tree);
+	} else if (n->ops == &node_leaf_ops) {
+		struct node_leaf *l = container_of(n, struct node_leaf, node);
+		struct name_view name;
+
+		/* A part of a leaf is none: nobody shall take the whole for it. */
+		if (l->is_view && (name_view_parse(span_str(n->name), &name) < 0 || !name_view_is_plain(&name)))
+			return fail(-EINVAL, "'%s' is a view: a leaf is wanted as it is listed", n->name);
+		r = subtree_add_tree(&st, "", l->item, l->tree);
+	} else if (n->ops == &node_step_ops) {
+		r = add_step(&st, n, "", 0);
+	} else {
+		r = fail(-EINVAL, "'%s' is not a step, item, directory or leaf of a tree",
+			 *n->name ? n->name : n->ns->ckpt->opts.source);
+	}
+	if (r < 0)
+		return r;
+	*ret = st;
+	st = (struct subtree){ 0 };
+	return 0;
+}

@@ -1,0 +1,176 @@
+/*
+ * node_root.c - the root of steps: one directory per committed step, `latest`, and `.pytreefs`.
+ *
+ * Steps come and go by other programs' hands, so names here are trusted for a
+ * second only, and a step's node is checked to be the same directory still.
+ * Listing opens no step.
+ */
+#include <dirent.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/step.h"
+#include "core/step/step_name.h"
+#include "handlers/namespace/node_draft.h"
+#include "handlers/namespace/node_tree.h"
+
+struct node_latest {
+	struct node node;
+};
+
+static bool need_marker(const struct ns *ns)
+{
+	return ns->options->atomicity == ATOMICITY_COMMIT_FILE;
+}
+
+static int root_stat(struct node *n, struct stat *ret)
+{
+	return ns_stat_root(n->ns, NULL, ret);
+}
+
+/* ---- latest ---- */
+
+static int latest_target(struct ns *ns, struct buf *ret)
+{
+	auto_step_list l = { 0 };
+	int r = step_list(ns->ckpt->source, need_marker(ns), false, &l);
+
+	if (r < 0)
+		return r;
+	if (l.n == 0)
+		return -ENOENT;
+	return buf_add_str(ret, l.entry[l.n - 1].name);
+}
+
+static int latest_readlink(struct node *n, struct buf *ret)
+{
+	return latest_target(n->ns, ret);
+}
+
+static int latest_stat(struct node *n, struct stat *ret)
+{
+	auto_buf target = { 0 };
+	int r = latest_target(n->ns, &target);
+
+	if (r < 0)
+		return r;
+	r = root_stat(n->ns->root, ret);
+	ret->st_mode = S_IFLNK | 0777;
+	ret->st_size = (off_t)target.n;
+	ret->st_nlink = 1;
+	return r;
+}
+
+static void latest_free(struct node *n)
+{
+	free(container_of(n, struct node_latest, node));
+}
+
+static const struct node_ops latest_ops = {
+	.name = "latest",
+	.stat = latest_stat,
+	.readlink = latest_readlink,
+	.free = latest_free,
+};
+
+/* ---- steps ---- */
+
+/* A checkpoint that is one PyTree itself, or a directory of items. */
+static int step_child(struct node *n, struct span name, const struct stat *st, struct node **ret)
+{
+	auto_free char *path = span_dup_str(name);
+	enum shape shape = SHAPE_ITEM;
+	int r = 0;
+
+	if (!path)
+		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
+	if (S_ISDIR(st->st_mode))
+		r = detect_step(n->ns->ckpt->source, path, &shape);
+	if (r < 0)
+		return r;
+	if (shape == SHAPE_ITEM)
+		r = node_item_new(n->ns, n, name, path, ret);
+	else
+		r = node_step_new(n->ns, n, name, path, ret);
+	return r < 0 ? err_at(r, "step '%s'", path) : r;
+}
+
+static int root_lookup(struct node *n, struct span name, struct node **ret)
+{
+	struct node_latest *latest;
+	struct stat st;
+	int r;
+
+	if (span_eq(name, span_str(".pytreefs")))
+		return node_control_new(n, name, ret);
+	if (span_eq(name, span_str("latest"))) {
+		auto_buf target = { 0 };
+
+		r = latest_target(n->ns, &target);
+		if (r >= 0)
+			r = node_new(&latest_ops, n->ns, n, name, sizeof(*latest), &latest);
+		if (r >= 0)
+			*ret = &latest->node;
+		return r;
+	}
+	r = draft_root_lookup(n, name, ret);
+	if (r != -ENOENT)
+		return r;
+	r = step_find(n->ns->ckpt->source, name, need_marker(n->ns), n->ns->options->show_tmp, &st);
+	if (r <= 0)
+		return r < 0 ? r : node_subtree_lookup(n, name, ret);
+	return step_child(n, name, &st, ret);
+}
+
+static int root_list(struct node *n, struct listing *ret)
+{
+	auto_step_list l = { 0 };
+	int r = step_list(n->ns->ckpt->source, need_marker(n->ns), n->ns->options->show_tmp, &l);
+
+	if (r >= 0)
+		r = listing_add(ret, n, span_str("."), DT_DIR);
+	if (r >= 0)
+		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	for (size_t i = 0; i < l.n && r >= 0; i++)
+		r = listing_add(ret, n, span_str(l.entry[i].name), DT_DIR);
+	return r < 0 ? r : draft_root_list(n, ret);
+}
+
+static void root_free(struct node *n)
+{
+	free(n);
+}
+
+static const struct node_ops root_ops = {
+	.name = "root",
+	.lazy_list = true,
+	.stat = root_stat,
+	.lookup = root_lookup,
+	.list = root_list,
+	.mkdir = draft_root_mkdir,
+	.create = draft_root_create,
+	.unlink = draft_root_unlink,
+	.rmdir = draft_root_rmdir,
+	.rename = draft_root_rename,
+	.setattr = draft_root_setattr,
+	.free = root_free,
+};
+
+/* The top of a mount has no directory above it: its own kind says what it shows. */
+int node_root_new(struct ns *ns, struct node **ret)
+{
+	struct node *n;
+	int r;
+
+	if (ns->ckpt->shape == SHAPE_ITEM)
+		return node_item_new(ns, NULL, span_str(""), ns->ckpt->opts.safetensors ? ns->ckpt->opts.safetensors : ".",
+				     ret);
+	if (ns->ckpt->shape == SHAPE_STEP)
+		return node_step_new(ns, NULL, span_str(""), ".", ret);
+	r = node_new(&root_ops, ns, NULL, span_str(""), sizeof(*n), &n);
+	if (r < 0)
+		return r;
+	n->ttl = n->child_ttl = NS_ROOT_TTL;
+	*ret = n;
+	return 0;
+}

@@ -1,0 +1,323 @@
+/*
+ * node_step.c - a step: its metadata file as stored, and its items.
+ *
+ * Which child is what is told by content when somebody looks into it; an item
+ * that is being deleted (`_CHECKPOINT_DELETION`) is hidden. Composite items
+ * (random keys) are steps of a smaller kind.
+ *
+ * A step that is mounted by itself takes new items: `ITEM.tmp` beside the others is a draft.
+ */
+#include <dirent.h>
+#include <pthread.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/step/detect.h"
+#include "core/step/step.h"
+#include "core/step/step_deletion.h"
+#include "core/step/step_name.h"
+#include "handlers/namespace/node_draft.h"
+#include "handlers/namespace/node_tree.h"
+#include "handlers/namespace/whiteout.h"
+
+struct node_step {
+	struct node node;
+	char *path;			/* below SOURCE */
+	struct io_dir *dir;
+	struct file_id id;
+	pthread_mutex_t lock;		/* protects mtime until it is known */
+	bool has_mtime;
+	struct timespec mtime;
+	struct buf deleting;		/* name of the item that is being deleted; empty: none */
+};
+
+static struct node_step *step_of(struct node *n)
+{
+	return container_of(n, struct node_step, node);
+}
+
+static int step_stat(struct node *n, struct stat *ret)
+{
+	struct node_step *s = step_of(n);
+	struct access a;
+	int r = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (!s->has_mtime) {
+		r = step_mtime(s->dir, &s->mtime);
+		s->has_mtime = r >= 0;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (r >= 0 && n == n->ns->root)
+		return ns_stat_root(n->ns, &s->mtime, ret);
+	if (r >= 0)
+		r = access_of_dir(s->dir, &a);
+	if (r >= 0)
+		ns_stat_dir(n->ns, &a, &s->mtime, ret);
+	return r;
+}
+
+static bool is_item_name(const struct node_step *s, struct span name)
+{
+	return !step_name_is_tmp(name) && !span_eq(name, buf_span(&s->deleting)) && name.n > 0 &&
+	       name.p[0] != '.';
+}
+
+static int item_child(struct node_step *s, struct span name, const struct stat *st, struct node **ret)
+{
+	auto_free char *path = NULL;
+	enum item_kind kind;
+	int r = path_join(s->path, name, &path);
+
+	if (r >= 0)
+		r = node_plugin_lookup(&s->node, name, path, ret);
+	if (r > 0)
+		return 0;
+	if (r >= 0)
+		r = detect_item(s->node.ns->ckpt->source, path, &kind);
+	if (r < 0)
+		return r;
+	switch (kind) {
+	case ITEM_PYTREE:
+		return node_item_new(s->node.ns, &s->node, name, path, ret);
+	case ITEM_COMPOSITE:
+		return node_step_new(s->node.ns, &s->node, name, path, ret);
+	case ITEM_STORED:
+		break;
+	}
+	return node_stored_new(&s->node, name, path, st, true, ret);
+}
+
+static unsigned char type_of(const struct node_step *s, const char *name, unsigned char type)
+{
+	struct stat st;
+
+	if (type != DT_LNK && type != DT_UNKNOWN)
+		return type;
+	if (io_stat(s->dir, name, &st) < 0) {
+		err_clear();
+		return DT_UNKNOWN;
+	}
+	return S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_UNKNOWN;
+}
+
+static int is_item(void *arg, const char *name, unsigned char type)
+{
+	const struct node_step *s = arg;
+
+	return type_of(s, name, type) == DT_DIR && is_item_name(s, span_str(name));
+}
+
+/* Without items it is what a handler which is not a tree's wrote by itself: its files, as they are stored. */
+static int has_files(struct node_step *s)
+{
+	struct stat st;
+	int r = io_stat(s->dir, "_CHECKPOINT_METADATA", &st);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = io_list(s->dir, ".", is_item, s);
+	return r < 0 ? r : !r;
+}
+
+static bool is_file_name(const char *name)
+{
+	return name[0] != '.' && !detect_is_hidden(span_str(name)) && !step_name_is_tmp(span_str(name));
+}
+
+static int step_lookup(struct node *n, struct span name, struct node **ret)
+{
+	struct node_step *s = step_of(n);
+	auto_free char *file = span_dup_str(name), *path = NULL;
+	struct stat st;
+	int r;
+
+	if (!file)
+		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
+	if (n == n->ns->root && !strcmp(file, ".pytreefs"))
+		return node_control_new(n, name, ret);
+	if (n == n->ns->root) {
+		r = draft_root_lookup(n, name, ret);
+		if (r != -ENOENT)
+			return r;
+	}
+	r = io_stat(s->dir, file, &st);
+	if (r < 0 && r != -ENOENT && r != -ENOTDIR)
+		return r;
+	if (r >= 0 && S_ISDIR(st.st_mode) && is_item_name(s, name))
+		return item_child(s, name, &st, ret);
+	if (r >= 0 && S_ISREG(st.st_mode)) {
+		r = !strcmp(file, "_CHECKPOINT_METADATA") ? 1 : is_file_name(file) ? has_files(s) : 0;
+		if (r > 0)
+			r = path_join(s->path, name, &path);
+		if (r < 0 || path)
+			return r < 0 ? r : node_stored_new(n, name, path, &st, true, ret);
+	}
+	err_clear();
+	return node_subtree_lookup(n, name, ret);
+}
+
+struct listing_items {
+	struct node_step *s;
+	struct listing *list;
+	bool any, has_files;
+};
+
+static int add_item(void *arg, const char *name, unsigned char type)
+{
+	struct listing_items *li = arg;
+	int r = 0;
+
+	type = type_of(li->s, name, type);
+	if (type == DT_DIR)
+		r = is_item_name(li->s, span_str(name));
+	else if (type == DT_REG)
+		r = !strcmp(name, "_CHECKPOINT_METADATA") || (li->has_files && is_file_name(name));
+	if (r <= 0)
+		return r;
+	li->any = true;
+	return listing_add(li->list, &li->s->node, span_str(name), type);
+}
+
+static int step_list_items(struct node *n, struct listing *ret)
+{
+	struct listing_items li = { .s = step_of(n), .list = ret };
+	int r = has_files(li.s);
+
+	li.has_files = r > 0;
+	if (r >= 0)
+		r = listing_add(ret, n, span_str("."), DT_DIR);
+	if (r >= 0)
+		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	if (r >= 0)
+		r = io_list(li.s->dir, ".", add_item, &li);
+	/* It was whole when it was opened, and is being removed. */
+	if (r >= 0 && !li.any && !ns_is_same(n->ns, li.s->path, &li.s->id))
+		return -ENOENT;
+	if (r >= 0 && !li.any)
+		return fail(-EUCLEAN, "step '%s' holds no items and no metadata", li.s->path);
+	/* The directory's own order differs from machine to machine. */
+	if (r >= 0)
+		listing_sort(ret, 2);
+	return r >= 0 && n == n->ns->root ? draft_root_list(n, ret) : r;
+}
+
+/* ---- drafts of items ---- */
+
+static int immutable(const struct node *n)
+{
+	return fail(-EROFS, "'%s' is committed, and cannot be changed", n->name);
+}
+
+static int step_mkdir(struct node *n, struct span name, unsigned mode, struct node **ret)
+{
+	return n == n->ns->root ? draft_root_mkdir(n, name, mode, ret) : immutable(n);
+}
+
+static int step_create(struct node *n, struct span name, int flags, struct node **ret, struct file **ret_file)
+{
+	return n == n->ns->root ? draft_root_create(n, name, flags, ret, ret_file) : immutable(n);
+}
+
+static int step_rmdir(struct node *n, struct span name)
+{
+	return n == n->ns->root ? draft_root_rmdir(n, name) : whiteout_add(n, name);
+}
+
+static int step_rename(struct node *n, struct span name, struct node *to_dir, struct span to_name, unsigned flags)
+{
+	return n == n->ns->root ? draft_root_rename(n, name, to_dir, to_name, flags) : immutable(n);
+}
+
+static bool step_still_valid(struct node *n)
+{
+	struct node_step *s = step_of(n);
+
+	return ns_is_same(n->ns, s->path, &s->id);
+}
+
+static void step_free(struct node *n)
+{
+	struct node_step *s = step_of(n);
+
+	io_dir_close(s->dir);
+	buf_release(&s->deleting);
+	pthread_mutex_destroy(&s->lock);
+	free(s->path);
+	free(s);
+}
+
+const struct node_ops node_step_ops = {
+	.name = "step",
+	.stat = step_stat,
+	.lookup = step_lookup,
+	.list = step_list_items,
+	.xattr_list = step_xattr_list,
+	.xattr_get = step_xattr_get,
+	.still_valid = step_still_valid,
+	.mkdir = step_mkdir,
+	.create = step_create,
+	.rmdir = step_rmdir,
+	.rename = step_rename,
+	.free = step_free,
+};
+
+struct io_dir *node_step_dir(struct node *n)
+{
+	return step_of(n)->dir;
+}
+
+const char *node_step_path(struct node *n)
+{
+	return step_of(n)->path;
+}
+
+const struct file_id *node_step_id(struct node *n)
+{
+	return &step_of(n)->id;
+}
+
+/* The item that a v1 deletion is taking away: hidden, as Orbax hides it. */
+static void read_deletion(struct node_step *s)
+{
+	auto_of(step_deletion) struct step_deletion *d = NULL;
+	auto_buf text = { 0 };
+
+	if (io_read_file(s->dir, "_CHECKPOINT_DELETION", LIMIT_SMALL_FILE, &text) >= 0 &&
+	    step_deletion_parse(buf_span(&text), "'_CHECKPOINT_DELETION'", &d) >= 0)
+		buf_add_span(&s->deleting, d->item);
+	err_clear();
+}
+
+int node_step_new(struct ns *ns, struct node *dir, struct span name, const char *path, struct node **ret)
+{
+	auto_of(io_dir) struct io_dir *d = NULL;
+	struct node_step *s;
+	struct stat st;
+	int r = io_dir_sub(ns->ckpt->source, path, &d);
+
+	if (r >= 0)
+		r = io_stat(d, ".", &st);
+	if (r >= 0)
+		r = node_new(&node_step_ops, ns, dir, name, sizeof(*s), &s);
+	if (r < 0)
+		return r;
+	pthread_mutex_init(&s->lock, NULL);
+	s->dir = take(d);
+	s->id = (struct file_id){ st.st_dev, st.st_ino, st.st_ctim };
+	/* Not for long: a step that is being copied here has its name before its items have their files. */
+	s->node.child_ttl = NS_ROOT_TTL;
+	if (!dir)
+		s->node.ttl = NS_STEP_TTL;
+	s->path = strdup(path);
+	if (!s->path) {
+		node_unref(&s->node, 1);
+		return fail(-ENOMEM, "cannot open step '%s'", path);
+	}
+	read_deletion(s);
+	*ret = &s->node;
+	return 0;
+}

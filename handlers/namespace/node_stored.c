@@ -1,0 +1,293 @@
+/*
+ * node_stored.c - files and directories as they are stored: items that are not trees, metadata
+ * files, and `.pytreefs/stored`.
+ *
+ * Paths are resolved beneath SOURCE at every use, so a link that leads out of it
+ * is an error whenever it appears. Inside an item the markers of a commit are
+ * hidden; under `.pytreefs/stored` nothing is, but what is not committed.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/step/step.h"
+#include "core/step/step_name.h"
+#include "handlers/namespace/node_tree.h"
+
+static const struct node_ops stored_ops;
+
+struct node_stored {
+	struct node node;
+	char *path;			/* below SOURCE */
+	bool is_dir, of_item;
+	struct timespec mtime;		/* of_item: when the step was committed */
+	struct file_id id;		/* of what was looked up */
+};
+
+struct stored_file {
+	struct file file;
+	struct io_file *io;
+};
+
+static struct node_stored *stored_of(struct node *n)
+{
+	return container_of(n, struct node_stored, node);
+}
+
+static int stored_stat(struct node *n, struct stat *ret)
+{
+	struct node_stored *s = stored_of(n);
+	struct access a;
+	struct stat st;
+	int r = io_stat(n->ns->ckpt->source, s->path, &st);
+
+	if (r >= 0)
+		r = access_of(n->ns->ckpt->source, s->path, &a);
+	if (r < 0)
+		return r;
+	if (s->of_item)
+		st.st_mtim = s->mtime;
+	if (S_ISDIR(st.st_mode))
+		ns_stat_dir(n->ns, &a, &st.st_mtim, ret);
+	else
+		ns_stat_file(n->ns, &a, &st.st_mtim, (uint64_t)st.st_size, (uint64_t)st.st_blocks * 512, ret);
+	/* Nothing is deleted here. */
+	if (!s->of_item)
+		ret->st_mode &= ~(mode_t)0222;
+	return 0;
+}
+
+/* The top of `.pytreefs/stored` for a root shows committed steps only. */
+static bool is_root_of_steps(const struct node_stored *s)
+{
+	return !strcmp(s->path, ".") && s->node.ns->ckpt->shape == SHAPE_ROOT;
+}
+
+/*
+ * Whether it is a step, in which another program, or a mount of it, may be writing an item. Anywhere else below a
+ * step a name says nothing: a leaf may be called like a temporary directory.
+ */
+static int holds_items(struct node_stored *s)
+{
+	const struct ckpt *c = s->node.ns->ckpt;
+	enum shape shape;
+	int r;
+
+	if (c->shape != SHAPE_ROOT)
+		return c->shape == SHAPE_STEP && !strcmp(s->path, ".");
+	if (strchr(s->path, '/'))
+		return 0;
+	r = detect_step(c->source, s->path, &shape);
+	return r < 0 ? r : shape == SHAPE_STEP;
+}
+
+static int is_shown(struct node_stored *s, struct span name)
+{
+	bool marker = s->node.ns->options->atomicity == ATOMICITY_COMMIT_FILE;
+	struct stat st;
+
+	if (is_root_of_steps(s))
+		return span_eq(name, span_str("metadata")) ||
+		       step_find(s->node.ns->ckpt->source, name, marker, false, &st);
+	if (step_name_is_tmp(name) && !s->of_item) {
+		int r = holds_items(s);
+
+		return r < 0 ? r : !r;
+	}
+	return !s->of_item || !detect_is_hidden(name);
+}
+
+static int stored_lookup(struct node *n, struct span name, struct node **ret)
+{
+	struct node_stored *s = stored_of(n);
+	auto_free char *path = NULL;
+	struct stat st;
+	int r;
+
+	if (!s->is_dir)
+		return fail(-ENOTDIR, "'%s' is not a directory", s->path);
+	r = is_shown(s, name);
+	if (r <= 0)
+		return r < 0 ? r : -ENOENT;
+	r = path_join(s->path, name, &path);
+	if (r >= 0)
+		r = io_stat(n->ns->ckpt->source, path, &st);
+	if (r == -ENOENT || r == -ENOTDIR) {
+		err_clear();
+		return -ENOENT;
+	}
+	return r < 0 ? r : node_stored_new(n, name, path, &st, s->of_item, ret);
+}
+
+struct listing_stored {
+	struct node_stored *s;
+	struct listing *list;
+};
+
+static int add_stored(void *arg, const char *name, unsigned char type)
+{
+	struct listing_stored *ls = arg;
+	int r = is_shown(ls->s, span_str(name));
+
+	/* Links are shown as what they lead to. */
+	if (r > 0)
+		r = listing_add(ls->list, &ls->s->node, span_str(name), type == DT_DIR ? DT_DIR : DT_REG);
+	return r < 0 ? r : 0;
+}
+
+static int stored_list(struct node *n, struct listing *ret)
+{
+	struct listing_stored ls = { stored_of(n), ret };
+	int r;
+
+	if (!ls.s->is_dir)
+		return fail(-ENOTDIR, "'%s' is not a directory", ls.s->path);
+	r = listing_add(ret, n, span_str("."), DT_DIR);
+	if (r >= 0)
+		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	if (r >= 0)
+		r = io_list(n->ns->ckpt->source, ls.s->path, add_stored, &ls);
+	if (r >= 0)
+		listing_sort(ret, 2);
+	return r;
+}
+
+static int stored_read(struct file *f, uint64_t off, size_t n, struct segments *g)
+{
+	struct stored_file *sf = container_of(f, struct stored_file, file);
+
+	if (off >= sf->io->size)
+		return 0;
+	return segments_add_file(g, io_file_ref(sf->io), off, (size_t)MIN((uint64_t)n, sf->io->size - off));
+}
+
+static int stored_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
+{
+	struct stored_file *sf = container_of(f, struct stored_file, file);
+	off_t at = lseek(sf->io->fd, (off_t)off, whence);
+
+	if (at < 0)
+		return -errno;
+	*ret = (uint64_t)at;
+	return 0;
+}
+
+static void stored_close(struct file *f)
+{
+	struct stored_file *sf = container_of(f, struct stored_file, file);
+
+	io_file_unref(sf->io);
+	free(sf);
+}
+
+static const struct file_ops stored_file_ops = {
+	.read = stored_read,
+	.seek = stored_seek,
+	.free = stored_close,
+};
+
+static int stored_open(struct node *n, int flags, struct file **ret)
+{
+	struct node_stored *s = stored_of(n);
+	struct stored_file *sf;
+	int r;
+
+	if (s->is_dir)
+		return fail(-EISDIR, "'%s' is a directory", s->path);
+	if (open_changes(flags))
+		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable", s->path);
+	r = file_new(&stored_file_ops, n, sizeof(*sf), &sf);
+	if (r < 0)
+		return r;
+	r = io_file_open(n->ns->ckpt->source, s->path, O_RDONLY, 0, &sf->io);
+	if (r < 0) {
+		file_close(&sf->file);
+		return r;
+	}
+	sf->file.keep_cache = true;
+	*ret = &sf->file;
+	return 0;
+}
+
+/* An item that is not a tree: a copy that carries this stores it byte for byte again. */
+static bool is_opaque_item(struct node *n)
+{
+	const struct node_stored *s = stored_of(n);
+
+	return s->of_item && s->is_dir && n->parent && n->parent->ops != n->ops;
+}
+
+bool node_is_of_opaque(const struct node *n)
+{
+	return n->ops == &stored_ops && n->parent && n->parent->ops == &stored_ops && is_opaque_item(n->parent);
+}
+
+static int stored_xattr_list(struct node *n, struct buf *ret)
+{
+	static const char name[] = "user.pytree.kind";
+
+	return is_opaque_item(n) ? buf_add(ret, name, sizeof(name)) : 0;
+}
+
+static int stored_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	if (strcmp(name, "kind") || !is_opaque_item(n))
+		return -ENODATA;
+	return buf_add_str(ret, "\"opaque\"");
+}
+
+/* Files that came later may have made a tree of an item that was none. */
+static bool stored_still_valid(struct node *n)
+{
+	const struct node_stored *s = stored_of(n);
+
+	return !is_opaque_item(n) || ns_is_same(n->ns, s->path, &s->id);
+}
+
+static void stored_free(struct node *n)
+{
+	free(stored_of(n)->path);
+	free(stored_of(n));
+}
+
+static const struct node_ops stored_ops = {
+	.name = "stored",
+	.stat = stored_stat,
+	.lookup = stored_lookup,
+	.list = stored_list,
+	.open = stored_open,
+	.xattr_list = stored_xattr_list,
+	.xattr_get = stored_xattr_get,
+	.still_valid = stored_still_valid,
+	.free = stored_free,
+};
+
+int node_stored_new(struct node *dir, struct span name, const char *path, const struct stat *st,
+		    bool of_item, struct node **ret)
+{
+	struct node_stored *s;
+	struct stat above;
+	int r;
+
+	if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
+		return fail(-EIO, "'%s' is neither a file nor a directory", path);
+	/* All of a step has its time. */
+	r = of_item ? node_stat(dir, &above) : 0;
+	if (r >= 0)
+		r = node_new(&stored_ops, dir->ns, dir, name, sizeof(*s), &s);
+	if (r < 0)
+		return r;
+	if (of_item)
+		s->mtime = above.st_mtim;
+	s->is_dir = S_ISDIR(st->st_mode);
+	s->of_item = of_item;
+	s->id = (struct file_id){ st->st_dev, st->st_ino, st->st_ctim };
+	s->path = strdup(path);
+	if (!s->path) {
+		node_unref(&s->node, 1);
+		return fail(-ENOMEM, "cannot open '%s'", path);
+	}
+	*ret = &s->node;
+	return 0;
+}

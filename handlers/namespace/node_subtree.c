@@ -1,0 +1,497 @@
+/*
+ * node_subtree.c - `D.safetensors`, `D.json` and `D.html` beside a directory, item or step D.
+ *
+ * Inside D they are called `.safetensors`, `@bfloat16.safetensors` and so on: the top of a mount has
+ * no place beside it. What is in the files is subtree_file.c's; here are their names and nodes. A
+ * file is made when its name is looked up, since its size is part of the answer, and kept in the
+ * cache.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "handlers/namespace/node_parts.h"
+#include "handlers/namespace/node_tree.h"
+#include "handlers/subtree/subtree_file.h"
+
+#define AHEAD_BYTES (16 * MiB)		/* most that is decoded before it is asked for */
+#define NEAR_BYTES (4 * MiB)		/* parallel requests of one sequential reader stay this close */
+
+struct node_subtree {
+	struct node node;
+	struct subtree st;
+	enum name_ext ext;
+	enum dtype cast;
+	char *title;
+	uint64_t owner;			/* of the file in the cache */
+	/* Of a step of a root, which may become another one; path is NULL for others. */
+	char *path;
+	struct file_id id;
+	char *link;			/* the step that `latest` meant, or NULL */
+	struct node_subtree *next, **at;	/* all that have a path; protected by the ns' drafts_lock */
+	/* Who may read all of it, when that was looked at, and how long it took. Protected by the ns' drafts_lock. */
+	struct access access;
+	int64_t looked_at, look_took;
+	bool has_size;			/* known after the first stat */
+	uint64_t size;
+};
+
+struct view_file {
+	struct file file;
+	struct cache_entry *pin;	/* of the subtree_file */
+	struct subtree_reader *rd;
+	atomic_ullong reached, asked;	/* ends of the furthest read, and of what was prefetched */
+};
+
+static struct node_subtree *subtree_of(struct node *n)
+{
+	return container_of(n, struct node_subtree, node);
+}
+
+static void free_file(void *value)
+{
+	subtree_file_free(value);
+}
+
+/* The file, made now or found in the cache; the pin is the caller's. */
+static int pin_file(struct node_subtree *s, struct cache_entry **ret)
+{
+	const struct options *o = s->node.ns->options;
+	struct subtree_want want = { s->ext, s->cast, s->title, o->safetensors_separator,
+				     (enum dtype)o->restore_dtype };
+	struct cache *cache = s->node.ns->ckpt->cache;
+	struct cache_key key = { .owner = s->owner };
+	struct subtree_file *f = NULL;
+	struct cache_entry *e;
+	int r = cache_begin(cache, &key, &e);
+
+	if (r < 0)
+		return r;
+	if (r == CACHE_MINE) {
+		r = subtree_file_new(&s->st, &want, &f);
+		if (r >= 0)
+			cache_fill(cache, e, f, subtree_file_memory(f), free_file);
+		else
+			cache_fail(cache, e, r);
+	} else if (r == CACHE_BUSY) {
+		r = cache_wait(cache, e);
+	}
+	if (r < 0) {
+		cache_put(cache, e);
+		return r;
+	}
+	*ret = e;
+	return 0;
+}
+
+/* Those who may read all that is in the file, and get to it by its path: a view of a step lies beside the step. */
+static int look_at_parts(const struct node_subtree *s, struct access *ret)
+{
+	struct io_dir *source = s->node.ns->ckpt->source;
+	int r = 0;
+
+	/* A step without items has this alone. */
+	r = access_of(source, s->path ? s->path : ".", ret);
+	access_readers(ret, true);
+	for (size_t i = 0; i < s->st.n && r >= 0; i++) {
+		const struct subtree_part *p = &s->st.part[i];
+		struct access a;
+
+		r = p->item ? item_access_leaves(p->item, p->tree, subtree_end(p->tree), &a) : access_of_all(source, p->source, &a);
+		if (r >= 0)
+			r = access_on_the_way(source, p->source, &a);
+		if (r >= 0 && i == 0 && !s->path)
+			*ret = a;
+		else if (r >= 0)
+			access_both(ret, &a);
+	}
+	return r;
+}
+
+static int subtree_access(struct node_subtree *s, struct access *ret)
+{
+	struct ns *ns = s->node.ns;
+	int64_t now = clock_ns();
+	bool fresh;
+	int r;
+
+	pthread_mutex_lock(&ns->drafts.lock);
+	fresh = s->looked_at && now - s->looked_at <= access_fresh_ns(s->look_took);
+	*ret = s->access;
+	pthread_mutex_unlock(&ns->drafts.lock);
+	if (fresh)
+		return 0;
+	r = look_at_parts(s, ret);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&ns->drafts.lock);
+	s->access = *ret;
+	s->looked_at = clock_ns();
+	s->look_took = s->looked_at - now;
+	pthread_mutex_unlock(&ns->drafts.lock);
+	return 0;
+}
+
+static int subtree_stat(struct node *n, struct stat *ret)
+{
+	struct node_subtree *s = subtree_of(n);
+	struct access a;
+	int r = subtree_access(s, &a);
+
+	if (r < 0)
+		return r;
+
+	/* Two threads may both find out; they find the same. */
+	if (!__atomic_load_n(&s->has_size, __ATOMIC_ACQUIRE)) {
+		struct cache_entry *e;
+
+		r = pin_file(s, &e);
+		if (r < 0)
+			return r;
+		s->size = subtree_file_size(e->value);
+		cache_put(n->ns->ckpt->cache, e);
+		__atomic_store_n(&s->has_size, true, __ATOMIC_RELEASE);
+	}
+	ns_stat_file(n->ns, &a, &s->st.mtime, s->size, s->size, ret);
+	return 0;
+}
+
+/* ---- reading ---- */
+
+static void read_ahead(struct view_file *vf, uint64_t off, uint64_t end)
+{
+	uint64_t reached = atomic_load(&vf->reached), asked = atomic_load(&vf->asked);
+	uint64_t ahead = MIN(AHEAD_BYTES, cache_limit(vf->file.node->ns->ckpt->cache) / 4);
+
+	/* A reader that jumps has no next byte. */
+	if (off > reached + NEAR_BYTES || off + 8 * NEAR_BYTES < reached) {
+		atomic_store(&vf->reached, end);
+		atomic_store(&vf->asked, end);
+		return;
+	}
+	if (end > reached)
+		atomic_store(&vf->reached, end);
+	/* In steps, so that not every request pays for the arithmetic. */
+	if (end + ahead >= asked + ahead / 8) {
+		uint64_t from = MAX(asked, end);
+
+		atomic_store(&vf->asked, end + ahead);
+		subtree_prefetch(vf->rd, from, end + ahead - from);
+	}
+}
+
+static int view_read(struct file *f, uint64_t off, size_t n, struct segments *g)
+{
+	struct view_file *vf = container_of(f, struct view_file, file);
+
+	/* Whoever reads the header is about to choose what to read. */
+	if (off >= subtree_file_head(vf->pin->value))
+		read_ahead(vf, off, off + n);
+	return subtree_read(vf->rd, off, n, g);
+}
+
+static int view_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
+{
+	struct view_file *vf = container_of(f, struct view_file, file);
+
+	if (off >= subtree_file_size(vf->pin->value))
+		return -ENXIO;
+	return subtree_seek(vf->rd, off, whence, ret);
+}
+
+static void view_close(struct file *f)
+{
+	struct view_file *vf = container_of(f, struct view_file, file);
+
+	subtree_reader_free(vf->rd);
+	cache_put(f->node->ns->ckpt->cache, vf->pin);
+	free(vf);
+}
+
+static const struct file_ops view_file_ops = { .read = view_read, .seek = view_seek, .free = view_close };
+
+static int subtree_node_open(struct node *n, int flags, struct file **ret)
+{
+	struct node_subtree *s = subtree_of(n);
+	struct view_file *vf;
+	int r;
+
+	if (open_changes(flags))
+		return fail(-EROFS, "'%s' cannot be written: it is a view", n->name);
+	r = file_new(&view_file_ops, n, sizeof(*vf), &vf);
+	if (r < 0)
+		return r;
+	vf->file.keep_cache = true;
+	r = pin_file(s, &vf->pin);
+	if (r >= 0)
+		r = subtree_reader_new(&s->st, vf->pin->value, &vf->rd);
+	if (r < 0) {
+		file_close(&vf->file);
+		return r;
+	}
+	*ret = &vf->file;
+	return 0;
+}
+
+/* ---- nodes ---- */
+
+static int read_link(struct node *dir, struct span name, struct buf *ret)
+{
+	auto_node *link = NULL;
+	int r = node_lookup(dir, name, &link);
+
+	return r < 0 ? r : node_readlink(link, ret);
+}
+
+static bool subtree_still_valid(struct node *n)
+{
+	struct node_subtree *s = subtree_of(n);
+	auto_buf target = { 0 };
+
+	if (s->link && (read_link(n->parent, span_str("latest"), &target) < 0 ||
+			!span_eq(buf_span(&target), span_str(s->link)))) {
+		err_clear();
+		return false;
+	}
+	for (size_t i = 0; i < s->st.n; i++)
+		if (!ns_is_same(n->ns, s->st.part[i].source, &s->st.part[i].id))
+			return false;
+	return !s->path || ns_is_same(n->ns, s->path, &s->id);
+}
+
+static void subtree_node_free(struct node *n)
+{
+	struct node_subtree *s = subtree_of(n);
+
+	if (s->path) {
+		pthread_mutex_lock(&n->ns->drafts.lock);
+		*s->at = s->next;
+		if (s->next)
+			s->next->at = s->at;
+		pthread_mutex_unlock(&n->ns->drafts.lock);
+	}
+	cache_drop(n->ns->ckpt->cache, s->owner);
+	subtree_release(&s->st);
+	free(s->title);
+	free(s->path);
+	free(s->link);
+	free(s);
+}
+
+static const struct node_ops subtree_ops = {
+	.name = "subtree",
+	.stat = subtree_stat,
+	.open = subtree_node_open,
+	.still_valid = subtree_still_valid,
+	.free = subtree_node_free,
+};
+
+/* ---- names ---- */
+
+struct wanted {
+	struct span stem;		/* empty: the directory itself */
+	enum name_ext ext;
+	enum dtype cast;
+};
+
+static int bad_name(struct span name, const char *why)
+{
+	return fail(-ENOENT, "'%.*s': %s", SPAN_ARG(name), why);
+}
+
+/* Silently -ENOENT for a name that is none of ours. */
+static int parse_name(struct span name, struct wanted *ret)
+{
+	struct name_view v;
+	auto_buf whole = { 0 };
+	bool inside = name.n && (name.p[0] == '.' || name.p[0] == '@');
+	int r;
+
+	ret->ext = name_ext_of(name);
+	if (ret->ext != NAME_EXT_SAFETENSORS && ret->ext != NAME_EXT_JSON && ret->ext != NAME_EXT_HTML)
+		return -ENOENT;
+	/* The grammar wants something in front. */
+	r = inside ? buf_add_byte(&whole, 'D') : 0;
+	if (r >= 0)
+		r = buf_add_span(&whole, name);
+	if (r < 0)
+		return r;
+	r = name_view_parse(buf_span(&whole), &v);
+	if (r < 0)
+		return node_view_absent(name, r);
+	ret->stem = inside ? span_of(name.p, 0) : span_of(name.p, v.stem.n);
+	ret->cast = DTYPE_UNKNOWN;
+	if (v.has_box || v.has_shape)
+		return bad_name(name, "only arrays have boxes and shapes");
+	if (!v.has_cast)
+		return 0;
+	if (ret->ext != NAME_EXT_SAFETENSORS)
+		return bad_name(name, "a description has no cast");
+	ret->cast = dtype_by_user(v.cast);
+	return ret->cast == DTYPE_UNKNOWN ? bad_name(name, "the cast is not a dtype") : 0;
+}
+
+/* The leaf with that stem, as a node of its own: what stands alone can be a file of one tensor. */
+static int lookup_leaf(struct node *dir, struct span stem, struct node **ret)
+{
+	const struct node_dir *d = container_of(dir, struct node_dir, node);
+	const struct tree_node *leaf;
+
+	if (dir->ops != &node_dir_ops)
+		return -ENOENT;
+	leaf = tree_child_by_stem(d->tree, stem);
+	if (d->tree->kind == TREE_LEAF)
+		leaf = span_starts(d->tree->name, stem) && d->tree->name.n > stem.n &&
+				       d->tree->name.p[stem.n] == '.' ? d->tree : NULL;
+	if (!leaf || leaf->kind != TREE_LEAF)
+		return -ENOENT;
+	return node_lookup(dir, leaf->name, ret);
+}
+
+/* What the view is of, a reference; *ret_link is set when the name was a link's. */
+static int lookup_target(struct node *dir, const struct wanted *w, struct node **ret, struct buf *link)
+{
+	auto_node *n = NULL;
+	int r;
+
+	if (w->stem.n == 0) {
+		*ret = node_ref(dir);
+		return 0;
+	}
+	r = node_lookup(dir, w->stem, &n);
+	if (r >= 0 && n->ops->readlink) {
+		r = node_readlink(n, link);
+		node_unref(take(n), 1);
+		if (r >= 0)
+			r = node_lookup(dir, buf_span(link), &n);
+	}
+	if (r == -ENOENT && w->ext == NAME_EXT_SAFETENSORS)
+		r = lookup_leaf(dir, w->stem, &n);
+	if (r < 0)
+		return r;
+	if (n->ops != &node_dir_ops && n->ops != &node_step_ops &&
+	    !(n->ops == &node_leaf_ops && w->ext == NAME_EXT_SAFETENSORS))
+		return -ENOENT;
+	*ret = take(n);
+	return 0;
+}
+
+/* A step of a root may be replaced by another under its name. */
+static int remember_step(struct node_subtree *s, struct node *target)
+{
+	const struct file_id *id = NULL;
+	struct ns *ns = s->node.ns;
+	const char *path = NULL;
+
+	if (s->node.parent != s->node.ns->root)
+		return 0;
+	if (target->ops == &node_step_ops) {
+		path = node_step_path(target);
+		id = node_step_id(target);
+	} else if (target->ops == &node_dir_ops && container_of(target, struct node_dir, node)->is_item) {
+		const struct item *item = container_of(target, struct node_dir, node)->item;
+
+		path = item->path;
+		id = &item->id;
+	}
+	if (!path)
+		return 0;
+	s->id = *id;
+	s->path = strdup(path);
+	if (!s->path)
+		return -ENOMEM;
+	pthread_mutex_lock(&ns->drafts.lock);
+	s->at = &ns->views;
+	s->next = ns->views;
+	if (s->next)
+		s->next->at = &s->next;
+	ns->views = s;
+	pthread_mutex_unlock(&ns->drafts.lock);
+	return 0;
+}
+
+void ns_drop_changed_views(struct ns *ns)
+{
+	struct seen {
+		char *name, *path;
+		struct file_id id;
+	} *all;
+	size_t n = 0;
+
+	pthread_mutex_lock(&ns->drafts.lock);
+	for (const struct node_subtree *s = ns->views; s; s = s->next)
+		n++;
+	all = calloc(n + 1, sizeof(*all));
+	n = 0;
+	for (const struct node_subtree *s = ns->views; s && all; s = s->next)
+		all[n++] = (struct seen){ strdup(s->node.name), strdup(s->path), s->id };
+	pthread_mutex_unlock(&ns->drafts.lock);
+	while (n-- > 0) {
+		if (all[n].name && all[n].path && !ns_is_same(ns, all[n].path, &all[n].id) && ns->listener.changed)
+			ns->listener.changed(ns->listener.arg, all[n].name);
+		free(all[n].name);
+		free(all[n].path);
+	}
+	free(all);
+}
+
+static char *title_of(const struct node *dir, const struct wanted *w)
+{
+	const char *source = dir->ns->ckpt->opts.source, *slash = strrchr(source, '/');
+
+	if (w->stem.n)
+		return span_dup_str(w->stem);
+	return strdup(*dir->name ? dir->name : slash && slash[1] ? slash + 1 : source);
+}
+
+static int make_node(struct node *dir, struct span name, const struct wanted *w, struct node *target,
+		     struct buf *link, struct node **ret)
+{
+	struct node_subtree *s;
+	int r = node_new(&subtree_ops, dir->ns, dir, name, sizeof(*s), &s);
+
+	if (r < 0)
+		return r;
+	s->ext = w->ext;
+	s->cast = w->cast;
+	s->owner = cache_owner();
+	s->title = title_of(dir, w);
+	if (!s->title || (link->n && !(s->link = span_dup_str(buf_span(link)))))
+		r = fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
+	if (r >= 0)
+		r = node_open_subtree(target, &s->st);
+	if (r >= 0)
+		r = remember_step(s, target);
+	if (r < 0) {
+		node_unref(&s->node, 1);
+		return r;
+	}
+	*ret = &s->node;
+	return 0;
+}
+
+int node_subtree_lookup(struct node *dir, struct span name, struct node **ret)
+{
+	auto_node *target = NULL, *n = NULL;
+	auto_buf link = { 0 };
+	struct wanted w;
+	struct stat st;
+	int r = parse_name(name, &w);
+
+	if (r >= 0)
+		r = lookup_target(dir, &w, &target, &link);
+	/* A root of steps as a whole is not a tree. */
+	if (r >= 0 && target->ops != &node_dir_ops && target->ops != &node_step_ops &&
+	    target->ops != &node_leaf_ops)
+		r = -ENOENT;
+	if (r >= 0)
+		r = make_node(dir, name, &w, target, &link, &n);
+	/* Whether it can be made is part of whether the name exists. */
+	if (r >= 0)
+		r = node_stat(n, &st);
+	if (r < 0)
+		return r;
+	*ret = take(n);
+	return 0;
+}

@@ -1,0 +1,229 @@
+/*
+ * node_tree.c - the containers of a tree as directories.
+ *
+ * The top directory has the item's own files too: `_METADATA` and, for a v0
+ * direct checkpoint, `_CHECKPOINT_METADATA`. The other files of the stored form
+ * are under `.pytreefs/stored`.
+ */
+#include <dirent.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/step/step.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_tree.h"
+
+static const char *const own_files[] = { "_METADATA", "_CHECKPOINT_METADATA" };
+
+static struct node_dir *dir_of(struct node *n)
+{
+	return container_of(n, struct node_dir, node);
+}
+
+/* They describe the tree that is stored: not one that was made of it. */
+static bool shows_own_files(const struct node_dir *d)
+{
+	return d->is_item && !d->item->stored_tree;
+}
+
+static int dir_stat(struct node *n, struct stat *ret)
+{
+	struct access a;
+	int r = item_access(dir_of(n)->item, &a);
+
+	if (r >= 0)
+		ns_stat_dir(n->ns, &a, &dir_of(n)->mtime, ret);
+	return r;
+}
+
+static int dir_new(struct ns *ns, struct node *parent, struct span name, struct item *item,
+		   const struct tree_node *tree, const struct timespec *mtime, struct node **ret)
+{
+	struct node_dir *d;
+	int r = node_new(&node_dir_ops, ns, parent, name, sizeof(*d), &d);
+
+	if (r < 0)
+		return r;
+	d->item = item_ref(item);
+	d->tree = tree;
+	d->mtime = *mtime;
+	*ret = &d->node;
+	return 0;
+}
+
+static int stored_child(struct node_dir *d, struct span name, const char *file, struct node **ret)
+{
+	auto_free char *path = NULL;
+	struct stat st;
+	int r = io_stat(d->item->dir, file, &st);
+
+	if (r < 0)
+		return r;
+	r = path_join(d->item->path, span_str(file), &path);
+	return r < 0 ? r : node_stored_new(&d->node, name, path, &st, true, ret);
+}
+
+/* A leaf of a type that no handler knows: its files, as stored. */
+static int opaque_child(struct node_dir *d, struct span name, const struct tree_node *leaf,
+			struct node **ret)
+{
+	auto_free char *file = span_dup_str(leaf->param);
+	int r;
+
+	if (!file)
+		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
+	r = io_path_check(leaf->param, "leaf of an unknown type");
+	if (r >= 0)
+		r = stored_child(d, name, file, ret);
+	if (r == -ENOENT && d->node.ns->options->handlers == HANDLERS_NONE)
+		return fail(-EOPNOTSUPP, "leaf '%s' of type '%.*s': handlers=none, and it has no files of its own", file,
+			    SPAN_ARG(leaf->value_type));
+	if (r == -ENOENT)
+		return fail(-EUCLEAN, "leaf '%s' of type '%.*s' has no files", file, SPAN_ARG(leaf->value_type));
+	return r;
+}
+
+static int dir_lookup(struct node *n, struct span name, struct node **ret)
+{
+	struct node_dir *d = dir_of(n);
+	const struct tree_node *child = NULL;
+	struct err_note why = { 0 };
+	int r;
+
+	/* A tree that is one bare leaf has it alone in the item's directory. */
+	if (d->tree->kind != TREE_LEAF)
+		child = tree_child(d->tree, name);
+	else if (span_eq(d->tree->name, name))
+		child = d->tree;
+	if (child && child->kind != TREE_LEAF)
+		return dir_new(n->ns, n, name, d->item, child, &d->mtime, ret);
+	if (child) {
+		const struct leaf_handler *h = leaf_handler_of(child);
+
+		if (!h)
+			return opaque_child(d, name, child, ret);
+		return node_leaf_new(d, name, child, h->ext, false, ret);
+	}
+	for (size_t i = 0; shows_own_files(d) && i < ARRAY_LEN(own_files); i++)
+		if (span_eq(name, span_str(own_files[i]))) {
+			r = stored_child(d, name, own_files[i], ret);
+			/* Not every item has both: there is nothing to say about it. */
+			if (r == -ENOENT)
+				err_clear();
+			return r;
+		}
+	if (d->is_item && n == n->ns->root && span_eq(name, span_str(".pytreefs")))
+		return node_control_new(n, name, ret);
+	r = node_view_lookup(d, name, ret);
+	if (r != -ENOENT)
+		return r;
+	if (*err_where(r))
+		err_save(r, &why);
+	r = node_subtree_lookup(n, name, ret);
+	/* It is not a view of a directory either, about which there is nothing to say. */
+	return r == -ENOENT && why.code && !*err_where(r) ? fail(r, "%s", why.text) : r;
+}
+
+static unsigned char type_of(const struct tree_node *t)
+{
+	return t->kind != TREE_LEAF || !leaf_handler_of(t) ? DT_DIR : DT_REG;
+}
+
+/* With handlers=none a leaf is its files as stored: in a database it has none, and nothing is there to be shown. */
+static bool is_listed(const struct node_dir *d, const struct tree_node *t)
+{
+	auto_free char *file = NULL;
+	struct stat st;
+	bool has_files;
+
+	if (d->node.ns->options->handlers != HANDLERS_NONE || t->kind != TREE_LEAF || leaf_handler_of(t))
+		return true;
+	file = span_dup_str(t->param);
+	has_files = file && io_path_check(t->param, "leaf") >= 0 && io_stat(d->item->dir, file, &st) >= 0;
+	err_clear();
+	return has_files;
+}
+
+static int dir_list(struct node *n, struct listing *ret)
+{
+	struct node_dir *d = dir_of(n);
+	int r = listing_add(ret, n, span_str("."), DT_DIR);
+
+	if (r >= 0)
+		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	for (size_t i = 0; shows_own_files(d) && i < ARRAY_LEN(own_files) && r >= 0; i++) {
+		struct stat st;
+
+		if (io_stat(d->item->dir, own_files[i], &st) == 0)
+			r = listing_add(ret, n, span_str(own_files[i]), DT_REG);
+	}
+	if (d->tree->kind == TREE_LEAF)
+		return r < 0 || !is_listed(d, d->tree) ? r : listing_add(ret, n, d->tree->name, type_of(d->tree));
+	for (uint32_t i = 0; i < d->tree->n_children && r >= 0; i++)
+		if (is_listed(d, d->tree->children[i]))
+			r = listing_add(ret, n, d->tree->children[i]->name, type_of(d->tree->children[i]));
+	return r;
+}
+
+/* Of an item that was copied here file by file, what was opened first may not have been all. */
+static bool dir_still_valid(struct node *n)
+{
+	struct node_dir *d = dir_of(n);
+
+	return !d->is_item || ns_is_same(n->ns, d->item->path, &d->item->id);
+}
+
+static void dir_free(struct node *n)
+{
+	item_unref(dir_of(n)->item);
+	free(dir_of(n));
+}
+
+const struct node_ops node_dir_ops = {
+	.name = "dir",
+	.stat = dir_stat,
+	.lookup = dir_lookup,
+	.list = dir_list,
+	.xattr_list = dir_xattr_list,
+	.xattr_get = dir_xattr_get,
+	.still_valid = dir_still_valid,
+	.free = dir_free,
+};
+
+/* When the item was committed: as its step says, or as its directory does. */
+static int item_mtime(struct node *dir, struct item *item, struct timespec *ret)
+{
+	struct stat st;
+	int r;
+
+	if (dir) {
+		r = node_stat(dir, &st);
+		if (r < 0)
+			return r;
+		/* The root of steps is not a step: a v0 direct checkpoint tells its own time. */
+		if (dir != dir->ns->root) {
+			*ret = st.st_mtim;
+			return 0;
+		}
+	}
+	return step_mtime(item->dir, ret);
+}
+
+int node_item_new(struct ns *ns, struct node *dir, struct span name, const char *path, struct node **ret)
+{
+	auto_of(item) struct item *item = NULL;
+	struct timespec mtime;
+	struct node *n;
+	int r = ns_item(ns, path, &item);
+
+	if (r >= 0)
+		r = item_mtime(dir, item, &mtime);
+	if (r >= 0)
+		r = dir_new(ns, dir, name, item, item->tree->root, &mtime, &n);
+	if (r < 0)
+		return r;
+	dir_of(n)->is_item = true;
+	n->child_ttl = NS_STEP_TTL;
+	*ret = n;
+	return 0;
+}

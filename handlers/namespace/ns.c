@@ -1,0 +1,241 @@
+/*
+ * ns.c - opening a SOURCE as a file tree. Opened items are ns_items.c's.
+ */
+#include "handlers/options/job_options.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/ns.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/job/joint.h"
+#include "handlers/job/broadcast.h"
+#include "handlers/draft/draft.h"
+#include "handlers/job/draft_joint.h"
+#include "handlers/namespace/watch.h"
+#include "handlers/namespace/whiteout.h"
+
+bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id)
+{
+	struct stat st;
+	bool same = io_stat(ns->ckpt->source, path, &st) >= 0 && st.st_dev == id->dev &&
+		    st.st_ino == id->ino && st.st_ctim.tv_sec == id->ctime.tv_sec &&
+		    st.st_ctim.tv_nsec == id->ctime.tv_nsec;
+
+	err_clear();
+	if (!same)
+		ns_drop_items(ns, path);
+	return same;
+}
+
+void ns_stat_dir(const struct ns *ns, const struct access *a, const struct timespec *mtime, struct stat *ret)
+{
+	/* Nothing in a step is ever written; who may delete it is told by the bits for writing. */
+	ret->st_mode = S_IFDIR | (a->mode & (ns->options->allow_delete ? 0777 : 0555));
+	ret->st_uid = a->uid;
+	ret->st_gid = a->gid;
+	ret->st_mtim = ret->st_ctim = ret->st_atim = *mtime;
+	ret->st_size = 4096;
+	ret->st_blocks = 0;
+}
+
+void ns_stat_file(const struct ns *ns, const struct access *a, const struct timespec *mtime, uint64_t size,
+		  uint64_t stored, struct stat *ret)
+{
+	ns_stat_dir(ns, a, mtime, ret);
+	ret->st_mode = S_IFREG | (a->mode & 0444);
+	ret->st_size = (off_t)size;
+	ret->st_blocks = (blkcnt_t)div_up(stored, 512);
+}
+
+int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat *ret)
+{
+	struct access a;
+	struct stat st;
+	int r = access_of_dir(ns->ckpt->source, &a);
+
+	if (r >= 0)
+		r = io_stat(ns->ckpt->source, ".", &st);
+	if (r < 0)
+		return r;
+	ns_stat_dir(ns, &a, mtime ? mtime : &st.st_mtim, ret);
+	/* Drafts are made here, and whose they are counts as it does in SOURCE. */
+	ret->st_mode |= (a.mode & 0222) | (st.st_mode & (S_ISVTX | S_ISGID));
+	return 0;
+}
+
+/* ---- opening ---- */
+
+/* The directory for spill files that the options ask for; NULL: none. */
+static const char *spill_dir(const struct options *o)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	if (!strcmp(o->spill, "off"))
+		return NULL;
+	if (strcmp(o->spill, "auto"))
+		return o->spill;
+	/* Not /tmp first: it is often memory, and a spill file may be large. */
+	if (tmp && access(tmp, W_OK) == 0)
+		return tmp;
+	return access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
+}
+
+static int retree(void *arg, const char *path, struct tree *stored, struct tree **ret)
+{
+	const struct transform *t = arg;
+	int r = transform_is_for(t, path) ? transform_tree(t, stored, ret) : 0;
+
+	return r < 0 ? err_at(r, "transforms") : transform_is_for(t, path);
+}
+
+int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
+{
+	struct ckpt_opts co = {
+		.source = source,
+		.io = o->io,
+		.keep_written = o->keep_written,
+		.shape = o->shape,
+		.todelete = o->todelete,
+		.cache_bytes = o->cache,
+		.read_budget = o->read_budget,
+		.write_budget = o->write_budget,
+		.spill_dir = spill_dir(o),
+		.spill_limit = o->spill_limit,
+		.threads = (unsigned)MIN(o->threads, (uint64_t)LIMIT_THREADS),
+		.missing = o->missing,
+		.atomicity = o->atomicity,
+		.aggregate_filename = o->aggregate_filename,
+		.safetensors = o->safetensors,
+		.ext_of = leaf_ext,
+		.retree = o->transform ? retree : NULL,
+		.retree_arg = o->transform,
+	};
+
+	int r = job_options_check(o);
+
+	if (r < 0)
+		return r;
+	/* What is shared between ranks has a limit of its own, for all that is decoded. */
+	if (o->load_and_broadcast) {
+		uint64_t memory;
+
+		r = broadcast_memory(o, &memory);
+		if (r < 0)
+			return r;
+		co.cache_bytes = MIN(co.cache_bytes, memory - memory / 4);
+		co.read_budget = MIN(co.read_budget, MAX(memory / 4, 8 * MiB));
+	}
+	return ckpt_open(&co, ret);
+}
+
+void ns_open_to_others(struct ns *ns)
+{
+	io_follow_no_links(ns->ckpt->io);
+}
+
+int ns_open(const char *source, const struct options *o, struct ns **ret)
+{
+	auto_of(ns) struct ns *ns = calloc(1, sizeof(*ns));
+	int r;
+
+	if (!ns)
+		return fail(-ENOMEM, "cannot open '%s'", source);
+	ns->options = o;
+	/* Found out now, and not at the first deletion. */
+	if (o->todelete && (o->todelete[0] == '/' || io_path_check(span_str(o->todelete), "todelete") < 0))
+		return fail(-EINVAL, "todelete='%s' is not a path within SOURCE: it is relative to it", o->todelete);
+	pthread_mutex_init(&ns->drafts.lock, NULL);
+	clock_gettime(CLOCK_REALTIME, &ns->started);
+	r = ns_ckpt(source, o, &ns->ckpt);
+	ns->drafts.ckpt = ns->ckpt;
+	ns->drafts.options = o;
+	if (r >= 0)
+		r = node_table_new(&ns->nodes);
+	if (r >= 0)
+		r = item_table_new(&ns->items);
+	if (r < 0)
+		return r;
+	r = node_root_new(ns, &ns->root);
+	if (r < 0)
+		return r;
+	*ret = take(ns);
+	return 0;
+}
+
+static int open_item(void *arg, const char *path, struct item **ret)
+{
+	return ns_item(arg, path, ret);
+}
+
+int ns_share(struct ns *ns, struct peers *peers)
+{
+	const struct options *o = ns->options;
+	const struct joint_opts opts = {
+		.peers = peers, .source = ns->ckpt->source, .active = o->active,
+		.primary = o->primary || !o->active ? (int)MIN(o->primary, (uint64_t)INT32_MAX) : -1,
+	};
+	const struct broadcast_opts shared = {
+		.ckpt = ns->ckpt, .options = o, .peers = peers, .open_item = open_item, .arg = ns,
+	};
+	int r = 0;
+
+	if (o->atomicity == ATOMICITY_COMMIT_FILE)
+		return fail(-EINVAL, "atomicity=commit_file: ranks share drafts by renaming them");
+	if (o->load_and_broadcast)
+		r = broadcast_new(&shared, &ns->broadcast);
+	if (r >= 0)
+		r = joint_new(&opts, broadcast_serve, ns->broadcast, &ns->drafts.joint);
+	ns->drafts.collective = draft_commit_joint;
+	return r;
+}
+
+int ns_start(struct ns *ns, const struct ns_listener *listener)
+{
+	int r;
+
+	if (listener)
+		ns->listener = *listener;
+	if (listener && ns->options->pinned_host_transfer)
+		log_info("pinned_host_transfer has no effect: pytreefs uses no device");
+	r = ckpt_start(ns->ckpt);
+	if (r >= 0 && listener && ns->ckpt->shape == SHAPE_ROOT)
+		r = watch_start(ns, &ns->watch);
+	return r;
+}
+
+void ns_stop(struct ns *ns)
+{
+	watch_stop(take(ns->watch));
+	drafts_release(&ns->drafts);
+	joint_free(take(ns->drafts.joint));
+	/*
+	 * Prefetch jobs hold items, and ask other ranks: they end before both do. What still runs may post more, but for
+	 * the threads that served other ranks: they have ended.
+	 */
+	if (ns->ckpt) {
+		pool_free(ns->ckpt->pool);
+		ns->ckpt->pool = ns->ckpt->env.pool = NULL;
+	}
+	broadcast_free(take(ns->broadcast));
+}
+
+void ns_close(struct ns *ns)
+{
+	if (!ns)
+		return;
+	ns_stop(ns);
+	/* Its own children may hold it beyond this reference. */
+	if (ns->root) {
+		node_forget_name(ns->root);
+		node_unref(ns->root, 1);
+	}
+	node_table_free(ns->nodes);
+	item_table_free(ns->items);
+	ckpt_close(ns->ckpt);
+	whiteout_release(ns);
+	pthread_mutex_destroy(&ns->drafts.lock);
+	free(ns);
+}

@@ -1,0 +1,121 @@
+/*
+ * ns_info.c - what a mount says of itself: counters, effective options, version.
+ */
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/zarr/stream.h"
+#include "handlers/job/broadcast.h"
+#include "handlers/namespace/ns.h"
+
+static int put(struct buf *ret, const char *name, uint64_t value)
+{
+	return buf_addf(ret, ",\n  \"%s\": %llu", name, (unsigned long long)value);
+}
+
+int ns_stats_json(struct ns *ns, struct buf *ret)
+{
+	const struct io_stats *io = io_engine_stats(ns->ckpt->io);
+	const struct zarr_env *env = &ns->ckpt->env, *inner = &ns->ckpt->inner_env;
+	struct streams_stats streams;
+	struct broadcast_stats shared;
+	struct cache_stats cache;
+	struct timespec now;
+	int r;
+
+	cache_stats(ns->ckpt->cache, &cache);
+	broadcast_stats(ns->broadcast, &shared);
+	streams_stats(ns->ckpt->streams, &streams);
+	clock_gettime(CLOCK_REALTIME, &now);
+	r = buf_addf(ret, "{\n  \"uptime_seconds\": %lld", (long long)(now.tv_sec - ns->started.tv_sec));
+	const struct {
+		const char *name;
+		uint64_t value;
+	} rows[] = {
+		{ "requests", ns->requests },
+		{ "requests_polled", ns->requests_polled },
+		{ "source_reads", io->reads },
+		{ "source_read_bytes", io->read_bytes },
+		{ "source_writes", io->writes },
+		{ "source_write_bytes", io->write_bytes },
+		{ "source_syncs", io->syncs },
+		{ "source_opens", io->opens },
+		{ "chunks_decoded", env->chunks_decoded + inner->chunks_decoded },
+		{ "chunk_bytes_decoded", env->chunk_bytes_decoded + inner->chunk_bytes_decoded },
+		{ "chunk_bytes_read", env->chunk_bytes_stored },
+		{ "broadcast_received_bytes", shared.received_bytes },
+		{ "broadcast_received_pieces", shared.received_pieces },
+		{ "broadcast_served_bytes", shared.served_bytes },
+		{ "broadcast_fallbacks", shared.fallbacks },
+		{ "chunks_encoded", ns->ckpt->write_env.chunks },
+		{ "chunk_bytes_encoded", ns->ckpt->write_env.chunk_bytes },
+		{ "chunk_bytes_stored", ns->ckpt->write_env.stored_bytes },
+		{ "chunk_bytes_aside", atomic_load(&ns->drafts.aside_bytes) },
+		{ "chunks_copied", ns->ckpt->write_env.copied_chunks },
+		{ "chunk_bytes_copied", ns->ckpt->write_env.copied_bytes },
+		{ "chunks_missing", env->chunks_missing },
+		{ "raw_bytes", env->raw_bytes },
+		{ "prefetches", env->prefetches },
+		{ "cache_bytes", cache.bytes },
+		{ "cache_peak_bytes", cache.peak_bytes },
+		{ "cache_limit_bytes", cache.limit },
+		{ "cache_pinned_bytes", cache.pinned_bytes },
+		{ "cache_passed_bytes", cache.drop_behind_bytes },
+		{ "cache_entries", cache.entries },
+		{ "cache_hits", cache.hits },
+		{ "cache_misses", cache.misses },
+		{ "cache_evictions", cache.evictions },
+		{ "read_budget_bytes", 2 * budget_total(&ns->ckpt->read_budget) },
+		{ "write_budget_bytes", budget_total(&ns->ckpt->write_budget) },
+		{ "read_budget_peak_bytes", budget_peak(&ns->ckpt->read_budget) },
+		{ "write_budget_peak_bytes", budget_peak(&ns->ckpt->write_budget) },
+		{ "streams", streams.live },
+		{ "stream_restarts", streams.restarts },
+		{ "spill_bytes", streams.spill_bytes },
+		{ "spill_reads", streams.spill_reads },
+		{ "decoder_bytes", streams.decoder_bytes },
+		{ "decoder_peak_bytes", streams.decoder_peak_bytes },
+		{ "nodes", node_table_count(ns->nodes) },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows) && r >= 0; i++)
+		r = put(ret, rows[i].name, rows[i].value);
+	return r < 0 ? r : buf_add_str(ret, "\n}\n");
+}
+
+int ns_config_json(struct ns *ns, struct buf *ret)
+{
+	auto_buf value = { 0 };
+	int r = buf_add_str(ret, "{\n  \"source\": ");
+
+	if (r >= 0)
+		r = json_put_str(ret, span_str(ns->ckpt->opts.source), JSON_PRETTY);
+	if (r >= 0)
+		r = buf_addf(ret, ",\n  \"shape\": \"%s\",\n  \"engine\": \"%s\",\n  \"options\": {",
+			     shape_text(ns->ckpt->shape), io_engine_name(ns->ckpt->io));
+	for (size_t i = 0; i < option_count && r >= 0; i++) {
+		const struct option *opt = &option_table[i];
+
+		buf_clear(&value);
+		r = option_print(ns->options, opt, &value);
+		if (r >= 0)
+			r = buf_addf(ret, "%s\n    \"%s\": {\"value\": ", i ? "," : "", opt->name);
+		if (r >= 0)
+			r = json_put_str(ret, buf_span(&value), JSON_PRETTY);
+		if (r >= 0)
+			r = buf_addf(ret, ", \"from\": \"%s\"}",
+				     option_from_text(ns->options, opt));
+	}
+	return r < 0 ? r : buf_add_str(ret, "\n  }\n}\n");
+}
+
+int ns_version_json(struct buf *ret)
+{
+	return buf_addf(ret,
+			"{\n  \"pytreefs\": \"%s\",\n  \"compiler\": \"%s\",\n  \"io_uring\": true,\n"
+			"  \"built_with\": {\"libfuse\": \"%s\", \"liburing\": \"%s\", \"zstd\": \"%s\", \"cjson\": \"%s\","
+			" \"msgpack\": \"%s\", \"isal\": \"%s\"}\n}\n",
+			PYTREEFS_VERSION, __VERSION__, BUILT_FUSE, BUILT_URING, BUILT_ZSTD, BUILT_CJSON,
+			BUILT_MSGPACK, BUILT_ISAL);
+}

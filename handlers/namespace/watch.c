@@ -1,0 +1,196 @@
+/*
+ * watch.c - inotify on the root, with polling of its time as the fallback.
+ *
+ * Network file systems report only what this machine changes, so there the
+ * directory is looked at every `poll` milliseconds; where inotify works it is
+ * looked at as well, ten times less often, because an event may be lost.
+ */
+#include "handlers/namespace/watch.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/vfs.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+#include "handlers/namespace/ns.h"
+
+#define SWEEP_MS 100
+#define SWEEPS 20
+#define EVENTS (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR)
+
+struct watch {
+	struct ns *ns;
+	pthread_t thread;
+	int inotify;			/* -1: polling only */
+	int wake;			/* eventfd */
+	atomic_bool stop, trim;		/* why it was woken */
+	struct timespec seen;		/* the root's time when it was looked at last */
+};
+
+static void tell(struct watch *w, const char *name)
+{
+	trace(TRACE_STEP, "root changed: %s", name ? name : "(anything)");
+	if (w->ns->listener.changed)
+		w->ns->listener.changed(w->ns->listener.arg, name);
+}
+
+static void look(struct watch *w)
+{
+	struct stat st;
+	bool changed;
+
+	if (io_stat(w->ns->ckpt->source, ".", &st) < 0) {
+		err_clear();
+		return;
+	}
+	changed = st.st_mtim.tv_sec != w->seen.tv_sec || st.st_mtim.tv_nsec != w->seen.tv_nsec;
+	/*
+	 * A network file system may still show a deleted step for a while after the time of the root has changed.
+	 * Without events, everything that is open is therefore checked each time.
+	 */
+	if (changed || w->inotify < 0) {
+		ns_drop_changed_items(w->ns);
+		ns_drop_changed_views(w->ns);
+	}
+	if (!changed)
+		return;
+	w->seen = st.st_mtim;
+	tell(w, NULL);
+}
+
+static void read_events(struct watch *w)
+{
+	_Alignas(struct inotify_event) char buf[4096];
+	ssize_t n = read(w->inotify, buf, sizeof(buf));
+	bool gone = false;
+
+	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= n;) {
+		const struct inotify_event *e = (const struct inotify_event *)(buf + at);
+
+		/* Open files would keep the space of what is deleted, and whoever deletes wants just that. */
+		if (e->len && e->mask & (IN_DELETE | IN_MOVED_FROM))
+			ns_drop_items(w->ns, e->name);
+		else if (!e->len)
+			ns_drop_changed_items(w->ns);
+		gone |= !e->len || e->mask & (IN_DELETE | IN_MOVED_FROM);
+		/* The kernel does not remember that a name did not exist, so a new one needs no notice. */
+		tell(w, e->len && !(e->mask & IN_CREATE) ? e->name : NULL);
+		at += (ssize_t)(sizeof(*e) + e->len);
+	}
+	if (gone)
+		ns_drop_changed_views(w->ns);
+}
+
+static void *watch_run(void *arg)
+{
+	struct watch *w = arg;
+	int wait = MAX((int)MIN(w->ns->options->poll, (uint64_t)60000) * (w->inotify >= 0 ? 10 : 1), 10);
+	struct pollfd fd[2] = { { .fd = w->wake, .events = POLLIN }, { .fd = w->inotify, .events = POLLIN } };
+	/* How many more times to look after what the kernel was asked to forget: it takes a moment. */
+	int sweeps = 0;
+
+	for (;;) {
+		int n = poll(fd, 2, sweeps ? SWEEP_MS : wait);
+		eventfd_t count;
+
+		if (fd[0].revents)
+			eventfd_read(w->wake, &count);
+		if (atomic_load(&w->stop))
+			return NULL;
+		draft_env_follow_memory(&w->ns->drafts);
+		if (atomic_exchange(&w->trim, false))
+			sweeps = ns_trim_items(w->ns, true) ? SWEEPS : 0;
+		else if (n == 0 && sweeps)
+			sweeps = ns_trim_items(w->ns, false) ? sweeps - 1 : 0;
+		else if (n == 0)
+			look(w);
+		if (n > 0 && fd[1].revents)
+			read_events(w);
+	}
+}
+
+void watch_trim(struct watch *w)
+{
+	/* One wake-up is enough for any number of asks. */
+	if (w && !atomic_exchange(&w->trim, true))
+		eventfd_write(w->wake, 1);
+}
+
+/* Where other machines write too, the kernel does not hear of it. */
+static bool is_remote(int fd)
+{
+	static const unsigned long magic[] = {
+		0x6969, 0xff534d42, 0xfe534d42, 0x0bd00bd0, 0x65735546, 0x00c36400, 0x47504653, 0x517b,
+	};
+	struct statfs st;
+
+	if (fstatfs(fd, &st) < 0)
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(magic); i++)
+		if ((unsigned long)st.f_type == magic[i])
+			return true;
+	return false;
+}
+
+static int open_inotify(struct watch *w)
+{
+	char path[64];
+	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+
+	/* Through the descriptor that we have: the path may have been renamed since. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", w->ns->ckpt->source->fd);
+	if (fd >= 0 && !is_remote(w->ns->ckpt->source->fd) && inotify_add_watch(fd, path, EVENTS) >= 0)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	log_info("new steps in '%s' are looked for every %llu ms", w->ns->ckpt->source->path,
+		 (unsigned long long)w->ns->options->poll);
+	return -1;
+}
+
+int watch_start(struct ns *ns, struct watch **ret)
+{
+	struct watch *w = calloc(1, sizeof(*w));
+	struct stat st;
+	int r;
+
+	if (!w)
+		return fail(-ENOMEM, "cannot watch the root");
+	w->ns = ns;
+	w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (w->wake < 0) {
+		free(w);
+		return err_sys("cannot watch", ns->ckpt->source->path);
+	}
+	w->inotify = open_inotify(w);
+	if (io_stat(ns->ckpt->source, ".", &st) >= 0)
+		w->seen = st.st_mtim;
+	r = thread_start(&w->thread, "watch", watch_run, w);
+	if (r < 0) {
+		close(w->wake);
+		if (w->inotify >= 0)
+			close(w->inotify);
+		free(w);
+		return fail(r, "cannot start the thread that watches the root");
+	}
+	*ret = w;
+	return 0;
+}
+
+void watch_stop(struct watch *w)
+{
+	if (!w)
+		return;
+	atomic_store(&w->stop, true);
+	eventfd_write(w->wake, 1);
+	pthread_join(w->thread, NULL);
+	close(w->wake);
+	if (w->inotify >= 0)
+		close(w->inotify);
+	free(w);
+}

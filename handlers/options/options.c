@@ -1,0 +1,562 @@
+/*
+ * options.c - reading and printing the values of options, by the table of option_table.c.
+ */
+#include "handlers/options/options.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/glob.h"
+#include "core/base/nearest.h"
+
+static void *place(struct options *o, const struct option *opt)
+{
+	return (char *)o + opt->at;
+}
+
+static const void *place_const(const struct options *o, const struct option *opt)
+{
+	return (const char *)o + opt->at;
+}
+
+/* Half of what is free, within the container's limit: for "auto". */
+static uint64_t auto_size(void)
+{
+	uint64_t avail = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), limit;
+	char line[256];
+	FILE *f = fopen("/proc/meminfo", "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "MemAvailable: %lu kB", &limit) == 1)
+			avail = limit << 10;
+	if (f)
+		fclose(f);
+	f = fopen("/sys/fs/cgroup/memory.max", "re");
+	if (f && fscanf(f, "%lu", &limit) == 1)
+		avail = MIN(avail, limit);
+	if (f)
+		fclose(f);
+	return MAX(64 * MiB, avail / 4);
+}
+
+int option_parse_size(const char *text, uint64_t *ret)
+{
+	uint64_t v = 0, unit = 1;
+	const char *at = text;
+
+	if (!strcmp(text, "auto")) {
+		*ret = auto_size();
+		return 0;
+	}
+	for (; isdigit((unsigned char)*at); at++)
+		if (!mul_fits(v, 10, &v) || !add_fits(v, (uint64_t)(*at - '0'), &v))
+			return -EINVAL;
+	if (at == text)
+		return -EINVAL;
+	switch (toupper((unsigned char)*at)) {
+	case 'K': unit = KiB; at++; break;
+	case 'M': unit = MiB; at++; break;
+	case 'G': unit = GiB; at++; break;
+	case 'T': unit = 1024 * GiB; at++; break;
+	default: break;
+	}
+	if (*at || !mul_fits(v, unit, ret))
+		return -EINVAL;
+	return 0;
+}
+
+/* The place of value among words separated by '|', or -1. */
+static int word_index(const char *words, const char *value)
+{
+	int i = 0;
+
+	for (const char *at = words; *at; i++) {
+		size_t n = strcspn(at, "|");
+
+		if (strlen(value) == n && !strncmp(at, value, n))
+			return i;
+		at += n + (at[n] == '|');
+	}
+	return -1;
+}
+
+static int bad_value(const struct option *opt, const char *value)
+{
+	return fail(-EINVAL, "option '%s' does not accept '%s'; it takes %s", opt->name, value, opt->accepts);
+}
+
+static int parse_uint(const char *value, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(value, &end, 10);
+	return errno || *end || !isdigit((unsigned char)*value) ? -EINVAL : 0;
+}
+
+static int parse_octal(const char *value, uint64_t *ret)
+{
+	char *end;
+
+	*ret = strtoull(value, &end, 8);
+	return *end || !isdigit((unsigned char)*value) || *ret > 07777 ? -EINVAL : 0;
+}
+
+static int parse_dtype(const char *value, int *ret)
+{
+	enum dtype t = *value ? dtype_by_user(span_str(value)) : DTYPE_UNKNOWN;
+
+	if (*value && t == DTYPE_UNKNOWN)
+		return -EINVAL;
+	*ret = (int)t;
+	return 0;
+}
+
+/* "0:1", or the JSON of an xattr: "[0, 1]". */
+static int parse_axes(const char *value, struct axes *ret)
+{
+	struct axes a = { 0 };
+
+	while (*value) {
+		char *end;
+		unsigned long v;
+
+		value += strspn(value, ":[], ");
+		if (!*value)
+			break;
+		v = strtoul(value, &end, 10);
+		if (end == value || v >= LIMIT_RANK || a.n == LIMIT_RANK)
+			return -EINVAL;
+		a.axis[a.n++] = (unsigned)v;
+		value = end;
+	}
+	*ret = a;
+	return 0;
+}
+
+static int parse_compression(const char *value, int *ret)
+{
+	char *end;
+	long level;
+
+	if (!strcmp(value, "none")) {
+		*ret = SAVE_RAW;
+		return 0;
+	}
+	if (!strcmp(value, "zstd")) {
+		*ret = SAVE_LEVEL_DEFAULT;
+		return 0;
+	}
+	if (strncmp(value, "zstd:", 5))
+		return -EINVAL;
+	level = strtol(value + 5, &end, 10);
+	if (*end || end == value + 5 || level < -131072 || level > 22)
+		return -EINVAL;
+	*ret = (int)level;
+	return 0;
+}
+
+const char *option_of_item(const char *name)
+{
+	for (size_t i = 0; i < option_count; i++)
+		if (option_table[i].of_item && !strcmp(option_table[i].name, name))
+			return option_table[i].name;
+	return NULL;
+}
+
+/* An item's path is one name: a pattern of two, "**" apart, matches what is inside of items and nothing else. */
+static bool matches_no_item(const char *glob)
+{
+	unsigned names = 0;
+
+	while (*glob) {
+		size_t n = strcspn(glob, "/");
+
+		names += n && !(n == 2 && !strncmp(glob, "**", 2));
+		glob += n + (glob[n] == '/');
+	}
+	return names > 1;
+}
+
+static int add_rule(struct options *o, const struct option *opt, const char *value)
+{
+	const char *colon = strchr(value, ':'), *eq = colon ? strchr(colon, '=') : NULL;
+	auto_free char *name = eq ? span_dup_str(span_of(colon + 1, (size_t)(eq - colon) - 1)) : NULL;
+	auto_free char *glob = eq ? span_dup_str(span_of(value, (size_t)(colon - value))) : NULL;
+	struct save_rule rule = { 0 }, *more;
+	int r;
+
+	if (!name || !glob)
+		return bad_value(opt, value);
+	r = save_opts_set(&rule.opts, name, eq + 1);
+	rule.of_item = option_of_item(name);
+	if (r >= 0 && rule.of_item && matches_no_item(glob))
+		r = fail(-EINVAL, "%s is the same for all leaves of an item, and '%s' matches no item", name, glob);
+	if (r < 0)
+		return err_at(r, "rule '%s'", value);
+	rule.glob = take(glob);
+	rule.text = strdup(value);
+	more = reallocarray(o->rules, o->n_rules + 1, sizeof(*more));
+	if (more)
+		o->rules = more;
+	if (!more || !rule.glob || !rule.text) {
+		free(rule.glob);
+		free(rule.text);
+		return fail(-ENOMEM, "cannot keep rule '%s'", value);
+	}
+	o->rules[o->n_rules++] = rule;
+	return 0;
+}
+
+/* The file is read at once: who mounts should hear what is wrong with it. */
+static int set_transforms(struct options *o, const struct option *opt, const char *value)
+{
+	struct transform *t;
+	char *copy;
+	int r = transform_open(value, &t);
+
+	if (r < 0)
+		return err_at(r, "option '%s'", opt->name);
+	copy = strdup(value);
+	if (!copy) {
+		transform_free(t);
+		return fail(-ENOMEM, "cannot set option '%s'", opt->name);
+	}
+	transform_free(o->transform);
+	free(o->transforms);
+	o->transforms = copy;
+	o->transform = t;
+	return 0;
+}
+
+static int set_value(struct options *o, const struct option *opt, const char *value)
+{
+	void *at = place(o, opt);
+	int i;
+
+	switch (opt->kind) {
+	case OPTION_BOOL:
+		i = word_index("off|on|false|true|0|1|no|yes", value);
+		if (i < 0)
+			return bad_value(opt, value);
+		*(bool *)at = i & 1;
+		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
+		return 0;
+	case OPTION_SIZE:
+		o->follows[opt - option_table] = !strcmp(value, "auto");
+		/* Only memory that is free can be measured by it. */
+		if (!strcmp(value, "auto") && !strstr(opt->accepts, "auto"))
+			return bad_value(opt, value);
+		return option_parse_size(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_AGGREGATE:
+		i = word_index("off|all|false|on", value);
+		if (i < 0)
+			return fail(-EINVAL, "option '%s' does not accept '%s'; a rule or an xattr takes all or off", opt->name,
+				    value);
+		*(bool *)at = i & 1;
+		return 0;
+	case OPTION_UINT:
+		return parse_uint(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_ENUM:
+		i = word_index(opt->accepts, value);
+		if (i < 0)
+			return bad_value(opt, value);
+		*(int *)at = i;
+		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
+		return 0;
+	case OPTION_OCTAL:
+		return parse_octal(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_DTYPE:
+		return parse_dtype(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_AXES:
+		return parse_axes(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_COMPRESSION:
+		return parse_compression(value, at) < 0 ? bad_value(opt, value) : 0;
+	case OPTION_RULE:
+		return add_rule(o, opt, value);
+	case OPTION_TRANSFORMS:
+		return set_transforms(o, opt, value);
+	case OPTION_PLUGIN:
+		return plugin_load(value);
+	case OPTION_BINDING:
+		return plugin_bind(value);
+	case OPTION_REFUSED:
+		return fail(-EINVAL, "option '%s' is %s", opt->name, opt->help);
+	case OPTION_TEXT: {
+		char *copy;
+
+		if (opt->is_valid && !opt->is_valid(value))
+			return bad_value(opt, value);
+		copy = strdup(value);
+		if (!copy)
+			return fail(-ENOMEM, "cannot set option '%s'", opt->name);
+		free(*(char **)at);
+		*(char **)at = copy;
+		return 0;
+	}
+	}
+	return -EINVAL;
+}
+
+int options_init(struct options *o)
+{
+	_Static_assert(sizeof(enum shape) == sizeof(int) && sizeof(enum missing) == sizeof(int),
+		       "enums of the table are stored as int");
+	*o = (struct options){ 0 };
+	for (size_t i = 0; i < option_count; i++) {
+		int r = option_table[i].fallback ? set_value(o, &option_table[i], option_table[i].fallback) : 0;
+
+		if (r < 0)
+			return r;
+	}
+	o->setting_from = OPTION_FROM_MOUNT;
+	return 0;
+}
+
+/* Words separated by commas, as after -o; ours only. */
+int options_set_environment(struct options *o)
+{
+	const char *text = getenv("PYTREEFS_OPTIONS");
+	auto_free char *copy = text ? strdup(text) : NULL;
+	char *rest = copy, *word;
+	int r = text && !copy ? fail(-ENOMEM, "cannot read PYTREEFS_OPTIONS") : 0;
+
+	o->setting_from = OPTION_FROM_ENVIRONMENT;
+	while (r >= 0 && rest && (word = strsep(&rest, ",")))
+		r = *word ? option_set(o, word, false) : 0;
+	o->setting_from = OPTION_FROM_MOUNT;
+	return r < 0 ? err_at(r, "PYTREEFS_OPTIONS") : 0;
+}
+
+void options_release(struct options *o)
+{
+	for (size_t i = 0; i < option_count; i++)
+		if (option_table[i].kind == OPTION_TEXT || option_table[i].kind == OPTION_TRANSFORMS)
+			free(*(char **)place(o, &option_table[i]));
+	for (size_t i = 0; i < o->n_rules; i++) {
+		free(o->rules[i].glob);
+		free(o->rules[i].text);
+	}
+	free(o->rules);
+	transform_free(o->transform);
+	*o = (struct options){ 0 };
+}
+
+static int unknown(const char *name)
+{
+	struct nearest n;
+
+	nearest_begin(&n, name);
+	for (size_t i = 0; i < option_count; i++)
+		nearest_try(&n, option_table[i].name);
+	if (n.best)
+		return fail(-EINVAL, "unknown option '%s'; did you mean '%s'?", name, n.best);
+	return fail(-EINVAL, "unknown option '%s'; `pytreefs help options` lists them", name);
+}
+
+static uint64_t scoped_bit(const struct option *opt)
+{
+	return (uint64_t)1 << (opt - option_table);
+}
+
+static const struct option *find_option(const char *name)
+{
+	for (size_t i = 0; i < option_count; i++)
+		if (!strcmp(option_table[i].name, name))
+			return &option_table[i];
+	return NULL;
+}
+
+bool options_auto_size(const struct options *o, const char *name, uint64_t *ret)
+{
+	if (!o->follows[find_option(name) - option_table])
+		return false;
+	*ret = auto_size();
+	return true;
+}
+
+static int aggregate_rule(struct options *o, const char *glob)
+{
+	auto_buf text = { 0 };
+	int r = buf_addf(&text, "%s:aggregate=all", glob);
+
+	if (r >= 0 && !buf_str(&text))
+		r = -ENOMEM;
+	return r < 0 ? r : add_rule(o, find_option("rule"), buf_str(&text));
+}
+
+int option_set(struct options *o, const char *text, bool known_only)
+{
+	const char *eq = strchr(text, '=');
+	auto_free char *name = span_dup_str(span_of(text, eq ? (size_t)(eq - text) : strlen(text)));
+
+	if (!name)
+		return fail(-ENOMEM, "cannot set an option");
+	for (size_t i = 0; i < option_count; i++) {
+		const struct option *opt = &option_table[i];
+
+		if (strcmp(opt->name, name))
+			continue;
+		/* One that is refused takes no value, and says why. */
+		if (!eq && opt->kind != OPTION_BOOL && opt->kind != OPTION_REFUSED)
+			return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
+		o->from[i] = o->setting_from;
+		/* A pattern is a rule with another name. */
+		if (opt->kind == OPTION_AGGREGATE && word_index("off|all|false|on", eq + 1) < 0)
+			return aggregate_rule(o, eq + 1);
+		if (opt->scoped)
+			o->save.given |= scoped_bit(opt);
+		return set_value(o, opt, eq ? eq + 1 : "on");
+	}
+	return known_only ? -ENOENT : unknown(name);
+}
+
+int option_print(const struct options *o, const struct option *opt, struct buf *ret)
+{
+	const void *at = place_const(o, opt);
+	const char *words = opt->accepts;
+
+	switch (opt->kind) {
+	case OPTION_BOOL:
+		return buf_add_str(ret, *(const bool *)at ? "on" : "off");
+	case OPTION_SIZE:
+		if (o->follows[opt - option_table])
+			return buf_add_str(ret, "auto");
+		return buf_addf(ret, "%llu", (unsigned long long)*(const uint64_t *)at);
+	case OPTION_AGGREGATE:
+		return buf_add_str(ret, *(const bool *)at ? "all" : "off");
+	case OPTION_UINT:
+		return buf_addf(ret, "%llu", (unsigned long long)*(const uint64_t *)at);
+	case OPTION_ENUM:
+		for (int i = *(const int *)at; i > 0; i--)
+			words += strcspn(words, "|") + 1;
+		return buf_add(ret, words, strcspn(words, "|"));
+	case OPTION_OCTAL:
+		return buf_addf(ret, "%llo", (unsigned long long)*(const uint64_t *)at);
+	case OPTION_DTYPE:
+		return *(const int *)at ? buf_add_str(ret, dtype_info((enum dtype)*(const int *)at)->name) : 0;
+	case OPTION_AXES:
+		for (unsigned i = 0, n = ((const struct axes *)at)->n; i < n; i++)
+			if (buf_addf(ret, i ? ":%u" : "%u", ((const struct axes *)at)->axis[i]) < 0)
+				return -ENOMEM;
+		return 0;
+	case OPTION_COMPRESSION:
+		if (*(const int *)at == SAVE_RAW || *(const int *)at == SAVE_LEVEL_DEFAULT)
+			return buf_add_str(ret, *(const int *)at == SAVE_RAW ? "none" : "zstd");
+		return buf_addf(ret, "zstd:%d", *(const int *)at);
+	case OPTION_RULE:
+		for (size_t i = 0; i < o->n_rules; i++)
+			if (buf_addf(ret, "%s%s", i ? " " : "", o->rules[i].text) < 0)
+				return -ENOMEM;
+		return 0;
+	case OPTION_TEXT:
+	case OPTION_TRANSFORMS:
+		return buf_add_str(ret, *(char *const *)at ? *(char *const *)at : "");
+	case OPTION_PLUGIN:
+		return plugins_print(ret);
+	case OPTION_BINDING:
+		return plugins_print_bindings(ret);
+	case OPTION_REFUSED:
+		return 0;
+	}
+	return -EINVAL;
+}
+
+const char *option_from_text(const struct options *o, const struct option *opt)
+{
+	static const char *const text[] = {
+		[OPTION_FROM_DEFAULT] = "default",
+		[OPTION_FROM_MOUNT] = "mount",
+		[OPTION_FROM_ENVIRONMENT] = "environment",
+	};
+
+	return text[o->from[opt - option_table]];
+}
+
+/* ---- scoped options ---- */
+
+int save_opts_set(struct save_opts *s, const char *name, const char *value)
+{
+	for (size_t i = 0; i < option_count; i++) {
+		const struct option *opt = &option_table[i];
+		struct options all = { .save = *s };
+		int r;
+
+		if (!opt->scoped || strcmp(opt->name, name))
+			continue;
+		r = set_value(&all, opt, value);
+		if (r < 0)
+			return r;
+		*s = all.save;
+		s->given |= scoped_bit(opt);
+		s->dtype_is_scoped |= opt->kind == OPTION_DTYPE;
+		return 0;
+	}
+	return fail(-EINVAL, "'%s' is not an option of leaves and items", name);
+}
+
+static size_t scoped_size(enum option_kind kind)
+{
+	switch (kind) {
+	case OPTION_BOOL:
+	case OPTION_AGGREGATE:
+		return sizeof(bool);
+	case OPTION_SIZE:
+	case OPTION_UINT:
+	case OPTION_OCTAL:
+		return sizeof(uint64_t);
+	case OPTION_AXES:
+		return sizeof(struct axes);
+	case OPTION_ENUM:
+	case OPTION_DTYPE:
+	case OPTION_COMPRESSION:
+		return sizeof(int);
+	case OPTION_TEXT:
+	case OPTION_RULE:
+	case OPTION_TRANSFORMS:
+	case OPTION_PLUGIN:
+	case OPTION_BINDING:
+	case OPTION_REFUSED:
+		break;
+	}
+	return 0;
+}
+
+void save_opts_merge(struct save_opts *base, const struct save_opts *over)
+{
+	for (size_t i = 0; i < option_count; i++) {
+		const struct option *opt = &option_table[i];
+		size_t at = opt->at - offsetof(struct options, save);
+
+		if (opt->scoped && over->given & scoped_bit(opt))
+			memcpy((char *)base + at, (const char *)over + at, scoped_size(opt->kind));
+	}
+	base->given |= over->given;
+	base->dtype_is_scoped |= over->dtype_is_scoped;
+}
+
+bool save_opts_given(const struct save_opts *s, const char *name)
+{
+	const struct option *opt = find_option(name);
+
+	return opt && s->given & scoped_bit(opt);
+}
+
+enum dtype save_opts_dtype(const struct save_opts *s, enum dtype from)
+{
+	enum dtype to = (enum dtype)s->dtype;
+
+	if (to == DTYPE_UNKNOWN || from == DTYPE_UNKNOWN || s->dtype_is_scoped)
+		return to == DTYPE_UNKNOWN ? from : to;
+	/* Steps, counters, masks and indices beside the weights: bfloat16 makes 70144 of 70001. */
+	return dtype_info(to)->kind == DTYPE_KIND_FLOAT && dtype_info(from)->kind != DTYPE_KIND_FLOAT ? from : to;
+}
+
+void save_opts_for(const struct options *o, struct span path, unsigned skip, struct save_opts *ret)
+{
+	*ret = o->save;
+	for (size_t i = 0; i < o->n_rules; i++)
+		if (glob_selects(o->rules[i].glob, path, skip, 0))
+			save_opts_merge(ret, &o->rules[i].opts);
+}

@@ -1,0 +1,324 @@
+/*
+ * copy_hints.c - what a program copied, besides names and contents: hints for the plan.
+ *
+ * Programs that copy an item write its `_METADATA`, too, and programs that copy a step write its
+ * `_CHECKPOINT_METADATA`. The draft generates its own, always. But a program that carries no xattrs leaves
+ * no other record of which directory is a list, of the key of a shortened name, and of custom metadata. A leaf
+ * that is copied within the mount keeps its dtype where its bytes name none. Names, contents and xattrs
+ * always decide; handlers/plan/README.md has the rule for what a copied directory is.
+ *
+ * Invariants: a text that is not valid, or that is of another tree, changes nothing. No other step is looked at.
+ */
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/step_meta.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/plan/copy_hints.h"
+
+#define HINT_MAX (32 * MiB)		/* of a file; a longer one is not a hint */
+
+void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n)
+{
+	struct buf *hint = &dir->hint;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	if (off == 0)
+		buf_release(hint);
+	/* A program that copies writes from front to back; anything else is not a hint. */
+	if (off != hint->n || off + n > HINT_MAX || buf_add(hint, p, n) < 0)
+		buf_release(hint);
+	pthread_mutex_unlock(&dir->draft->lock);
+}
+
+void copy_hint_file(struct draft_node *dir, struct draft_file *f)
+{
+	uint64_t size = draft_file_size(f);
+	auto_buf text = { 0 };
+
+	if (size <= HINT_MAX && buf_reserve(&text, size + 1) >= 0 && draft_file_read_into(f, 0, size, text.p) >= 0)
+		copy_hint_text(dir, 0, text.p, size);
+	err_clear();
+}
+
+static struct span word(struct span s)
+{
+	return s.n >= 2 && s.p[0] == '"' && s.p[s.n - 1] == '"' ? span_of(s.p + 1, s.n - 2) : s;
+}
+
+void copy_hint_leaf(struct draft_node *n, struct span dtype, struct span impl)
+{
+	pthread_mutex_lock(&n->draft->lock);
+	n->hint_dtype = dtype.n ? (int)dtype_by_name(word(dtype)) : DTYPE_UNKNOWN;
+	buf_release(&n->hint_impl);
+	if (impl.n && buf_add_span(&n->hint_impl, word(impl)) < 0)
+		buf_release(&n->hint_impl);
+	pthread_mutex_unlock(&n->draft->lock);
+	err_clear();
+}
+
+void copy_hint_opaque(struct draft_node *n)
+{
+	pthread_mutex_lock(&n->draft->lock);
+	n->from_opaque = true;
+	pthread_mutex_unlock(&n->draft->lock);
+}
+
+/*
+ * The copied `_METADATA` of an item inside another, appended to ret. Programs that copy write it as any other file,
+ * since it is generated for items of the step only.
+ */
+static int hint_nested(const struct plan *p, struct buf *ret)
+{
+	struct draft_node **child;
+	size_t n;
+	int r = draft_children(p->item, &child, &n);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		struct draft_file *f = child[i]->file;
+		uint64_t size = f && !strcmp(child[i]->name, "_METADATA") ? draft_file_size(f) : 0;
+
+		if (r >= 0 && size && size <= LIMIT_SMALL_FILE) {
+			r = buf_reserve(ret, size + 1);
+			if (r >= 0)
+				r = draft_file_read_into(f, 0, size, ret->p);
+			ret->n = r < 0 ? 0 : size;
+		}
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	return MIN(r, 0);
+}
+
+int plan_hints_read(struct plan *p)
+{
+	struct draft_node *item = p->item;
+	auto_buf text = { 0 };
+	int r;
+
+	pthread_mutex_lock(&item->draft->lock);
+	r = buf_add_span(&text, buf_span(&item->hint));
+	pthread_mutex_unlock(&item->draft->lock);
+	if (r >= 0 && !text.n && plan_is_nested(p))
+		r = hint_nested(p, &text);
+	if (r >= 0 && text.n)
+		r = tree_parse_metadata(buf_span(&text), "a copied _METADATA", &p->hint);
+	if (r < 0 && r != -ENOMEM) {
+		trace(TRACE_LEAF, "item '%s': %s", item->name, err_text(r));
+		err_clear();
+		r = 0;
+	}
+	return r;
+}
+
+/* The step's file as it was copied; *ret is NULL without a hint. */
+static int hint_step(struct draft_node *root, struct step_meta **ret)
+{
+	auto_buf text = { 0 };
+	int r;
+
+	*ret = NULL;
+	pthread_mutex_lock(&root->draft->lock);
+	r = buf_add_span(&text, buf_span(&root->hint));
+	pthread_mutex_unlock(&root->draft->lock);
+	if (r >= 0 && text.n)
+		r = step_meta_parse(buf_span(&text), "a copied _CHECKPOINT_METADATA", ret);
+	if (r < 0 && r != -ENOMEM) {
+		trace(TRACE_LEAF, "draft '%s': %s", root->draft->name, err_text(r));
+		err_clear();
+		r = 0;
+	}
+	return r;
+}
+
+int copy_hint_custom(struct draft_node *root, struct buf *ret)
+{
+	auto_of(step_meta) struct step_meta *m = NULL;
+	int r = hint_step(root, &m);
+
+	return r < 0 || !m || !m->custom || !strcmp(m->custom, "{}") ? r : buf_add_str(ret, m->custom);
+}
+
+int plan_hint_array(struct plan *p)
+{
+	const struct tree_node *top = p->tree->root;
+	auto_of(step_meta) struct step_meta *m = NULL;
+	struct span hint;
+	int r = 0;
+
+	if (!p->item->draft->is_item && p->n_leaves == 1 && top->n_children == 1 && top->children[0]->kind == TREE_LEAF)
+		r = hint_step(p->item->draft->root, &m);
+	p->is_array = m && step_meta_handler(m, span_str(p->name), &hint) > 0 && span_eq(hint, span_str(ARRAY_HANDLER));
+	return r;
+}
+
+/* The node of the copied tree with the key path of one of ours. */
+const struct tree_node *plan_hint_node(const struct plan *p, const struct tree_node *n)
+{
+	const struct tree_node *parent;
+
+	if (!p->hint || !n->parent)
+		return p->hint ? p->hint->root : NULL;
+	parent = plan_hint_node(p, n->parent);
+	return parent && parent->kind != TREE_LEAF ? tree_child_by_key(parent, n->key) : NULL;
+}
+
+enum tree_kind plan_hint_kind(const struct plan *p, const struct tree_node *n)
+{
+	const struct tree_node *hint = plan_hint_node(p, n);
+
+	return hint && (hint->kind == TREE_LIST || hint->kind == TREE_TUPLE) ? hint->kind : TREE_DICT;
+}
+
+int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span stem, struct buf *ret)
+{
+	const struct tree_node *dir, *n;
+	int r = 0;
+
+	if (!p->hint || !parent)
+		return 0;
+	if (!p->hint_is_named)
+		r = tree_name(p->hint, NAME_OURS_METADATA, leaf_ext, NULL);
+	if (r < 0)
+		return r;
+	p->hint_is_named = true;
+	dir = plan_hint_node(p, parent);
+	n = dir && dir->kind != TREE_LEAF ? tree_child_by_stem(dir, stem) : NULL;
+	if (!n)
+		return 0;
+	r = buf_add_span(ret, n->key);
+	return r < 0 ? r : 1;
+}
+
+/* ---- items that are not trees ---- */
+
+/* The files of a directory, taken together. */
+struct signs {
+	size_t n;			/* files, without generated ones */
+	bool other;			/* a directory, or a leaf */
+	bool known;			/* a name that items of Orbax have */
+	bool copied;			/* all are copies of such files, or empty: no program asks for a copy of an empty file */
+	bool any_copied;
+};
+
+static bool is_known(const struct options *o, const char *name)
+{
+	return !strcmp(name, o->json_filename) || !strcmp(name, o->proto_filename) || !strcmp(name, "metadata") ||
+	       !strcmp(name, "metrics") || !strcmp(name, "proto.pbtxt");
+}
+
+static bool is_copied(struct draft_node *n)
+{
+	bool copied;
+
+	pthread_mutex_lock(&n->draft->lock);
+	copied = n->from_opaque;
+	pthread_mutex_unlock(&n->draft->lock);
+	return copied;
+}
+
+static int look(struct draft_node *dir, struct signs *ret)
+{
+	struct signs s = { .copied = true };
+	struct draft_node **child;
+	size_t n;
+	int r = draft_children(dir, &child, &n);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		struct draft_node *c = child[i];
+
+		if (!plan_is_metadata(c)) {
+			s.n++;
+			s.other |= c->is_dir || name_ext_of(span_str(c->name)) != NAME_EXT_NONE;
+			s.known |= is_known(dir->draft->env->options, c->name);
+			s.any_copied |= is_copied(c);
+			s.copied &= is_copied(c) || (!c->is_dir && draft_file_size(c->file) == 0);
+		}
+		draft_node_unref(c);
+	}
+	free(child);
+	*ret = s;
+	return 0;
+}
+
+int plan_looks_opaque(struct draft_node *dir)
+{
+	struct signs s = { 0 };
+	int r = look(dir, &s);
+
+	if (r < 0 || !s.n || s.other)
+		return MIN(r, 0);
+	return (s.n == 1 && s.known) || (s.copied && s.any_copied);
+}
+
+/* ---- items inside an item ---- */
+
+#define KEY_METADATA "_metadata"
+
+/* The child that is the tree, when the directory has exactly that child and its metadata item. */
+static struct draft_node *key_of(struct draft_node *const *child, size_t n)
+{
+	struct draft_node *key = NULL, *other = NULL;
+	size_t len;
+
+	for (size_t i = 0; i < n; i++) {
+		if (plan_is_metadata(child[i]))
+			continue;
+		if (!child[i]->is_dir || (key && other))
+			return NULL;
+		/* In the order of names the longer one comes second. */
+		*(key ? &other : &key) = child[i];
+	}
+	if (!other || (strcmp(key->name, "jax_random_key") && strcmp(key->name, "np_random_key")))
+		return NULL;
+	len = strlen(key->name);
+	return !strncmp(other->name, key->name, len) && !strcmp(other->name + len, KEY_METADATA) ? key : NULL;
+}
+
+/* Whether it is a JSON item, and not a part of a tree with such keys. */
+static int looks_stored(struct draft_node *dir)
+{
+	bool marked;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	marked = span_eq(draft_xattr_word(dir, "kind"), span_str("opaque"));
+	pthread_mutex_unlock(&dir->draft->lock);
+	return marked ? 1 : plan_looks_opaque(dir);
+}
+
+int draft_nested(struct draft_node *item, struct draft_node *ret[2])
+{
+	struct draft_node **child, *key;
+	size_t n, kept = 0;
+	int r = item->is_dir && !item->draft->is_item ? draft_children(item, &child, &n) : -ENOTDIR;
+
+	if (r < 0)
+		return r == -ENOTDIR ? 0 : r;
+	key = key_of(child, n);
+	for (size_t i = 0; i < n && key && r >= 0; i++)
+		if (child[i]->is_dir && child[i] != key)
+			r = looks_stored(child[i]);
+	if (r <= 0)
+		key = NULL;
+	for (size_t i = 0; i < n; i++) {
+		if (key && child[i]->is_dir)
+			ret[kept++] = child[i];
+		else
+			draft_node_unref(child[i]);
+	}
+	free(child);
+	return r < 0 ? r : key != NULL;
+}
+
+bool plan_is_nested(const struct plan *p)
+{
+	return p->name && strchr(p->name, '/');
+}
+
+struct draft_node *plan_owner(const struct plan *p)
+{
+	return plan_is_nested(p) && p->kind == PLAN_TREE ? draft_item_of(p->item) : p->item;
+}

@@ -1,0 +1,194 @@
+/*
+ * draft_parts.c - one array that several files hold, each its box.
+ *
+ * Where all parts are cut alike their chunks are used as they are, under the
+ * numbers that they have in the whole. Where they are not, the array is encoded
+ * again from all of them.
+ */
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "handlers/plan/draft_plan.h"
+
+static int same_whole(const struct draft_part *a, const struct draft_node *na, const struct draft_part *b,
+		      const struct draft_node *nb)
+{
+	bool same = a->rank == b->rank;
+
+	for (unsigned i = 0; i < a->rank && same; i++)
+		same = a->whole[i] == b->whole[i];
+	return same ? 0 : fail(-EINVAL, "parts '%s' and '%s' are of arrays of different shapes", na->name, nb->name);
+}
+
+/* No overlap and as many elements as the whole: a tiling. */
+static int check_tiling(struct draft_node **parts, const struct draft_part *p, size_t n)
+{
+	auto_free struct box *box = calloc(n, sizeof(*box));
+	auto_free char *what = span_dup_str(p[0].stem);
+
+	if (!box || !what)
+		return fail(-ENOMEM, "cannot look at %zu parts", n);
+	for (size_t i = 0; i < n; i++) {
+		int r = same_whole(&p[0], parts[0], &p[i], parts[i]);
+
+		if (r < 0)
+			return r;
+		memcpy(box[i].start, p[i].start, sizeof(box[i].start));
+		memcpy(box[i].extent, p[i].extent, sizeof(box[i].extent));
+		box[i].rank = -1;
+		box[i].name = parts[i]->name;
+	}
+	return boxes_check(box, n, p[0].rank, p[0].whole, what);
+}
+
+/* What the file holds is the box that its name says, and of the type of the others. */
+static int check_part(struct draft_node *n, const struct draft_part *p, struct draft_node *first, enum dtype *dtype)
+{
+	const struct draft_array *a;
+	int r = draft_file_seal(n->file);
+
+	if (r < 0)
+		return err_at(r, "'%s'", n->name);
+	pthread_mutex_lock(&n->file->lock);
+	a = n->file->n_arrays == 1 ? &n->file->array[0] : NULL;
+	if (!a || a->rank != p->rank || memcmp(a->shape, p->extent, p->rank * sizeof(uint64_t)))
+		r = fail(-EINVAL, "'%s': the array in it has not the shape of the box", n->name);
+	else if (*dtype != DTYPE_UNKNOWN && a->stored != *dtype)
+		r = fail(-EINVAL, "'%s' is of dtype %s, and '%s' of %s", n->name, dtype_info(a->stored)->name, first->name,
+			 dtype_info(*dtype)->name);
+	else
+		*dtype = a->stored;
+	pthread_mutex_unlock(&n->file->lock);
+	return r;
+}
+
+static int check_parts(struct draft_node **parts, const struct draft_part *p, size_t n, bool joint)
+{
+	enum dtype dtype = DTYPE_UNKNOWN;
+	/* What one rank has need not be the whole. */
+	int r = joint ? 0 : check_tiling(parts, p, n);
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = check_part(parts[i], &p[i], parts[0], &dtype);
+	return r;
+}
+
+int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **parts, size_t n)
+{
+	auto_free struct draft_part *part = calloc(n, sizeof(*part));
+	struct plan_leaf *l;
+	auto_buf key = { 0 };
+	int r = part ? 0 : fail(-ENOMEM, "cannot look at %zu parts", n);
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = draft_part_of(span_str(parts[i]->name), &part[i]);
+	if (r >= 0 && p->strict)
+		r = check_parts(parts, part, n, p->joint);
+	if (r >= 0 && parent)
+		r = plan_key(p, parent, parts[0], part[0].stem, false, &key);
+	if (r == -EINVAL && !p->strict) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = plan_leaf_new(p, parent, parts[0], buf_span(&key), &l);
+	if (r < 0 || !l)
+		return r;
+	l->part = malloc(n * sizeof(struct draft_node *));
+	if (!l->part)
+		return fail(-ENOMEM, "cannot look at %zu parts", n);
+	memcpy(l->part, parts, n * sizeof(struct draft_node *));
+	l->n_parts = n;
+	l->has_shape = true;
+	l->rank = part[0].rank;
+	memcpy(l->shape, part[0].whole, sizeof(l->shape));
+	return plan_array(p, l, span_of(NULL, 0));
+}
+
+/* ---- for the commit ---- */
+
+/* Whether all parts are cut in one way, at whole chunks. */
+static bool aligned(const struct plan_leaf *l, const struct draft_part *p)
+{
+	const struct array_layout *first = &l->part[0]->file->array[0].layout;
+
+	for (size_t i = 0; i < l->n_parts; i++) {
+		const struct draft_array *a = &l->part[i]->file->array[0];
+
+		if (memcmp(&a->layout, first, sizeof(*first)))
+			return false;
+		for (unsigned k = 0; k < l->rank; k++)
+			if (p[i].start[k] % first->chunk[k] ||
+			    (p[i].extent[k] % first->chunk[k] && p[i].start[k] + p[i].extent[k] != p[i].whole[k]))
+				return false;
+	}
+	return true;
+}
+
+/* Elements of a sealed part, as they are stored. */
+static int read_part(void *arg, size_t i, uint64_t element, uint64_t n, uint8_t *p)
+{
+	const struct plan_leaf *l = arg;
+	struct draft_node *node = l->part[i];
+	uint64_t item = node->file->array[0].layout.item;
+	struct zarr_view v;
+	struct zarr *z;
+	int r = zarr_open(&node->draft->env->ckpt->env, node->file->array[0].kv, span_of(NULL, 0), cache_owner(), 0, &z);
+
+	if (r < 0)
+		return r;
+	zarr_view_whole(&z->meta, &v);
+	r = zarr_read_into(z, &v, element * item, n * item, p);
+	zarr_unref(z);
+	return r;
+}
+
+static int join(struct plan_leaf *l, const struct draft_part *part)
+{
+	const struct draft_array *first = &l->part[0]->file->array[0];
+	struct draft_array whole = { .dtype = first->stored, .item = first->layout.item, .rank = l->rank };
+	auto_free struct box *box = calloc(l->n_parts, sizeof(*box));
+	struct box_reader reader = { .box = box, .n = l->n_parts, .rank = l->rank, .shape = l->shape,
+				     .item = first->layout.item, .read = read_part, .arg = l };
+	const struct store *store;
+	auto_of(kv) struct kv *kv = NULL;
+	struct array_wanted w;
+	auto_buf json = { 0 };
+	int r;
+
+	if (!box)
+		return fail(-ENOMEM, "cannot join %zu parts", l->n_parts);
+	for (size_t i = 0; i < l->n_parts; i++) {
+		memcpy(box[i].start, part[i].start, sizeof(box[i].start));
+		memcpy(box[i].extent, part[i].extent, sizeof(box[i].extent));
+	}
+	memcpy(whole.shape, l->shape, sizeof(whole.shape));
+	r = array_wanted_plain(l->source, &whole, &w);
+	if (r >= 0)
+		r = array_json(&w.layout, first->stored, l->rank, l->shape, &json);
+	if (r >= 0)
+		r = draft_leaf_kv(l->source, false, &kv, &store);
+	if (r >= 0)
+		r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
+				   w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, boxes_read, &reader);
+	if (r >= 0)
+		l->kv = take(kv);
+	return r;
+}
+
+int plan_join_parts(struct plan *p, struct plan_leaf *l, bool *ret_shifted)
+{
+	auto_free struct draft_part *part = calloc(l->n_parts, sizeof(*part));
+	int r = 0;
+
+	if (!part)
+		return fail(-ENOMEM, "cannot join %zu parts", l->n_parts);
+	for (size_t i = 0; i < l->n_parts && r >= 0; i++)
+		r = draft_part_of(span_str(l->part[i]->name), &part[i]);
+	if (r < 0)
+		return r;
+	/* Only a database can give stored chunks another name for nothing. */
+	*ret_shifted = p->opts.ocdbt && aligned(l, part);
+	trace(TRACE_LEAF, "%zu parts of '%s': %s", l->n_parts, l->source->name,
+	      *ret_shifted ? "by reference" : "encoded again");
+	return *ret_shifted ? 0 : join(l, part);
+}

@@ -1,0 +1,162 @@
+/*
+ * draft_rich.c - namedtuples of a draft: which directory is one, by its xattr or by a copied `_METADATA`.
+ *
+ * The xattr user.pytree.namedtuple is {"module": ..., "clazz": ..., "fields": [...]}: what Orbax records of one with rich types.
+ * A directory that has other names than these fields is a dict, which the log says.
+ */
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "handlers/plan/copy_hints.h"
+
+#define FIELDS_MAX 4096
+
+static bool is_text(const struct json *j)
+{
+	return j && j->kind == JSON_STRING;
+}
+
+int draft_check_namedtuple(struct span value)
+{
+	auto_json doc = { 0 };
+	const struct json *fields;
+	int r = json_parse(value, "user.pytree.namedtuple", &doc);
+	bool good = r >= 0 && doc.root->kind == JSON_OBJECT && is_text(json_member(doc.root, "module")) &&
+		    is_text(json_member(doc.root, "clazz"));
+
+	fields = good ? json_member(doc.root, "fields") : NULL;
+	good = json_is(fields, JSON_ARRAY) && fields->n > 0 && fields->n <= FIELDS_MAX;
+	for (size_t i = 0; good && i < fields->n; i++)
+		good = is_text(&fields->items[i]);
+	return good ? 0 : r == -ENOMEM ? r : fail(-EINVAL, "user.pytree.namedtuple is {\"module\": TEXT, \"clazz\": TEXT, "
+						  "\"fields\": [TEXT, ...]}");
+}
+
+static int type_new(struct plan *p, size_t n_fields, struct tree_type **ret, struct span **ret_fields)
+{
+	struct tree_type *t = arena_calloc(&p->tree->arena, 1, sizeof(*t));
+
+	*ret_fields = arena_calloc(&p->tree->arena, n_fields + 1, sizeof(**ret_fields));
+	if (!t || !*ret_fields)
+		return fail(-ENOMEM, "cannot describe a namedtuple");
+	t->fields = *ret_fields;
+	t->n_fields = n_fields;
+	*ret = t;
+	return 0;
+}
+
+/* What the xattr says: 1, or 0 without one. */
+static int type_of_xattr(struct plan *p, struct draft_node *dir, struct tree_type **ret)
+{
+	struct arena *arena = &p->tree->arena;
+	const struct json *fields;
+	struct tree_type *t = NULL;
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	struct span *list;
+	int r = draft_get_xattr(dir, "namedtuple", &text);
+
+	if (r == -ENODATA)
+		return 0;
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "user.pytree.namedtuple", &doc);
+	if (r < 0)
+		return r;
+	fields = json_member(doc.root, "fields");
+	r = type_new(p, fields->n, &t, &list);
+	if (r >= 0)
+		r = arena_keep(arena, json_member(doc.root, "module")->s, &t->module);
+	if (r >= 0)
+		r = arena_keep(arena, json_member(doc.root, "clazz")->s, &t->clazz);
+	for (size_t i = 0; i < fields->n && r >= 0; i++)
+		r = arena_keep(arena, fields->items[i].s, &list[i]);
+	*ret = t;
+	return r < 0 ? r : 1;
+}
+
+/* What the copied tree says, which the plan keeps. */
+static int type_of_hint(struct plan *p, const struct tree_node *node, struct tree_type **ret)
+{
+	const struct tree_node *hint = plan_hint_node(p, node);
+	struct tree_type *t = NULL;
+	struct span *list;
+	int r;
+
+	if (!hint || hint->kind != TREE_NAMEDTUPLE || !hint->type)
+		return 0;
+	r = type_new(p, hint->n_children, &t, &list);
+	if (r < 0)
+		return r;
+	t->module = hint->type->module;
+	t->clazz = hint->type->clazz;
+	for (uint32_t i = 0; i < hint->n_children; i++)
+		list[i] = hint->children[i]->key;
+	*ret = t;
+	return 1;
+}
+
+/* The children, in a list as long as the tree grows, have the keys of the fields, in any order. */
+static bool has_fields(const struct tree_node *node, const struct tree_type *t)
+{
+	bool same = node->n_children == t->n_fields;
+
+	for (size_t i = 0; same && i < t->n_fields; i++) {
+		const struct tree_node *c = node->first;
+
+		while (c && !span_eq(c->key, t->fields[i]))
+			c = c->next;
+		same = c;
+		/* A field twice would leave a child out. */
+		for (size_t k = 0; same && k < i; k++)
+			same = !span_eq(t->fields[k], t->fields[i]);
+	}
+	return same;
+}
+
+static void say(const struct plan *p, struct draft_node *dir, const char *why)
+{
+	auto_buf path = { 0 };
+
+	if (!p->strict)
+		return;
+	pthread_mutex_lock(&dir->draft->lock);
+	draft_node_path(dir, &path);
+	pthread_mutex_unlock(&dir->draft->lock);
+	log_info("namedtuple '%s' becomes a dict: %s", path.n ? buf_str(&path) : "", why);
+}
+
+int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *node)
+{
+	struct tree_type *t = NULL;
+	struct span word;
+	bool marked, other;
+	int r;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	word = draft_xattr_word(dir, "kind");
+	marked = span_eq(word, span_str("namedtuple"));
+	other = word.p && !marked;
+	pthread_mutex_unlock(&dir->draft->lock);
+	r = other || !node->n_children ? 0 : type_of_xattr(p, dir, &t);
+	if (r == 0 && !other && node->n_children)
+		r = type_of_hint(p, node, &t);
+	err_clear();
+	if (r < 0)
+		return r;
+	if (r == 0 && marked)
+		say(p, dir, "neither user.pytree.namedtuple nor a copied _METADATA says which one it is");
+	if (r == 0)
+		return 0;
+	if (!has_fields(node, t))
+		say(p, dir, "its names are not the fields that it had");
+	else if (p->joint)
+		say(p, dir, "the ranks of a job do not keep them");
+	else if (!p->opts.rich_types && save_opts_given(&p->opts, "rich_types"))
+		say(p, dir, "rich_types=off");
+	else {
+		node->kind = TREE_NAMEDTUPLE;
+		node->type = t;
+		p->opts.rich_types = true;
+	}
+	return 0;
+}

@@ -1,0 +1,170 @@
+/*
+ * draft_shown.c - what `_METADATA` and `_CHECKPOINT_METADATA` of a draft show: what is generated, or what a program wrote.
+ *
+ * Programs that copy read back what they wrote, compare sizes and times, and copy again what differs. So a text that was
+ * written is shown while it is open and until the next change of the draft, and further on as long as it says all that
+ * is there: that is a copy on its way, and in the end a whole one. What is taken away meanwhile must not be in it.
+ * The commit generates its own in any case.
+ */
+#include "core/base/err.h"
+#include "core/step/step_meta.h"
+#include "handlers/plan/draft_plan.h"
+
+/* Called with the lock held: the text that was written is as new as the draft. */
+static void mark_hint(struct draft_node *dir)
+{
+	dir->hint_at = dir->draft->changes;
+	dir->hint_removals = dir->draft->removals;
+}
+
+void draft_hint_open(struct draft_node *dir, bool *open)
+{
+	pthread_mutex_lock(&dir->draft->lock);
+	dir->hint_writers += !*open;
+	*open = true;
+	mark_hint(dir);
+	clock_gettime(CLOCK_REALTIME, &dir->hint_mtime);
+	pthread_mutex_unlock(&dir->draft->lock);
+}
+
+void draft_hint_close(struct draft_node *dir)
+{
+	pthread_mutex_lock(&dir->draft->lock);
+	dir->hint_writers--;
+	mark_hint(dir);
+	pthread_mutex_unlock(&dir->draft->lock);
+}
+
+void draft_hint_renamed(struct draft_node *dir, const struct timespec *mtime)
+{
+	pthread_mutex_lock(&dir->draft->lock);
+	mark_hint(dir);
+	dir->hint_mtime = *mtime;
+	pthread_mutex_unlock(&dir->draft->lock);
+}
+
+void draft_set_mtime(struct draft_node *n, bool generated, const struct timespec *mtime)
+{
+	pthread_mutex_lock(&n->draft->lock);
+	*(generated ? &n->hint_mtime : &n->mtime) = *mtime;
+	pthread_mutex_unlock(&n->draft->lock);
+}
+
+/* ---- whether one text says what the other does ---- */
+
+static const struct tree_node *at_same_path(const struct tree *hint, const struct tree_node *n)
+{
+	const struct tree_node *parent;
+
+	if (!n->parent)
+		return hint->root;
+	parent = at_same_path(hint, n->parent);
+	return parent && parent->kind != TREE_LEAF ? tree_child_by_key(parent, n->key) : NULL;
+}
+
+static bool is_array(const struct tree_node *n)
+{
+	return span_eq(n->value_type, span_str("jax.Array")) || span_eq(n->value_type, span_str("np.ndarray"));
+}
+
+static bool says_node(const struct tree *hint, const struct tree_node *n)
+{
+	const struct tree_node *t = at_same_path(hint, n);
+
+	if (!t || (t->kind == TREE_LEAF) != (n->kind == TREE_LEAF))
+		return false;
+	return n->kind != TREE_LEAF || (t->value == n->value && (span_eq(t->value_type, n->value_type) ||
+								(is_array(t) && is_array(n))));
+}
+
+/* all: and no more than that. */
+static bool says_tree(struct span hint, struct span now, bool all)
+{
+	auto_of(tree) struct tree *t = NULL, *n = NULL;
+	bool says = tree_parse_metadata(hint, "a copied _METADATA", &t) >= 0 &&
+		    tree_parse_metadata(now, "_METADATA", &n) >= 0 && (!all || t->n_nodes == n->n_nodes);
+
+	for (uint32_t i = 0; says && i < n->n_nodes; i++)
+		says = n->nodes[i]->n_children || says_node(t, n->nodes[i]);
+	return says;
+}
+
+static bool says_items(struct span hint, struct span now, bool all)
+{
+	auto_of(step_meta) struct step_meta *t = NULL, *n = NULL;
+	bool says = step_meta_parse(hint, "a copied _CHECKPOINT_METADATA", &t) >= 0 &&
+		    step_meta_parse(now, "_CHECKPOINT_METADATA", &n) >= 0 && t->kind == STEP_ITEMS_MAP &&
+		    n->kind == STEP_ITEMS_MAP && (!all || t->n_items == n->n_items);
+
+	for (size_t i = 0; says && i < n->n_items; i++) {
+		bool found = false;
+
+		for (size_t k = 0; k < t->n_items && !found; k++)
+			found = span_eq(t->items[k].name, n->items[i].name);
+		says = found;
+	}
+	return says;
+}
+
+/* ---- the text ---- */
+
+/* What is known of the text that was written, at one moment. */
+struct hint {
+	struct buf text;
+	bool as_new;			/* open, or nothing changed since */
+	bool taken_away;
+	bool known, says;		/* it was compared since the last change */
+	uint64_t changes;
+	struct timespec mtime, dir_mtime;
+};
+
+static int look(struct draft_node *dir, struct hint *ret)
+{
+	const struct draft *d = dir->draft;
+	int r;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	r = buf_add_span(&ret->text, buf_span(&dir->hint));
+	ret->as_new = dir->hint_writers || dir->hint_at == d->changes;
+	ret->taken_away = dir->hint_removals != d->removals;
+	ret->changes = d->changes;
+	ret->known = dir->compared_at == d->changes + 1;
+	ret->says = dir->hint_agrees;
+	ret->mtime = dir->hint_mtime;
+	ret->dir_mtime = dir->mtime;
+	pthread_mutex_unlock(&dir->draft->lock);
+	return r;
+}
+
+static void keep_comparison(struct draft_node *dir, const struct hint *t)
+{
+	pthread_mutex_lock(&dir->draft->lock);
+	dir->compared_at = t->changes + 1;
+	dir->hint_agrees = t->says;
+	pthread_mutex_unlock(&dir->draft->lock);
+}
+
+int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespec *ret_mtime)
+{
+	bool of_step = dir == dir->draft->root && !dir->draft->is_item;
+	struct hint t = { .text = { 0 } };
+	bool as_written;
+	int r = look(dir, &t);
+
+	as_written = t.text.n && (t.as_new || (t.known && t.says));
+	if (r >= 0 && !as_written)
+		r = of_step ? draft_checkpoint_metadata(dir->draft, ret) : draft_metadata(dir, ret);
+	if (r >= 0 && !as_written && t.text.n && !t.known) {
+		t.says = (of_step ? says_items : says_tree)(buf_span(&t.text), buf_span(ret), t.taken_away);
+		err_clear();
+		keep_comparison(dir, &t);
+		as_written = t.says;
+	}
+	if (r >= 0 && as_written) {
+		buf_clear(ret);
+		r = buf_add_span(ret, buf_span(&t.text));
+	}
+	*ret_mtime = as_written ? t.mtime : t.dir_mtime;
+	buf_release(&t.text);
+	return r;
+}

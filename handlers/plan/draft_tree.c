@@ -1,0 +1,540 @@
+/*
+ * draft_tree.c - names of a draft -> struct tree.
+ *
+ * A directory is a dict unless an xattr says that it is a sequence; a file's
+ * extension says what kind of leaf it is. Order does not matter: the tree is sorted as
+ * JAX sorts.
+ */
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/step/step_meta.h"
+#include "handlers/plan/copy_hints.h"
+
+void plan_free(struct plan *p)
+{
+	if (!p)
+		return;
+	for (size_t i = 0; i < p->n_leaves; i++) {
+		buf_release(&p->leaf[i].text);
+		plugin_files_release(&p->leaf[i].stored);
+		kv_free(p->leaf[i].kv);
+		free(p->leaf[i].part);
+	}
+	free(p->leaf);
+	tree_build_release(&p->build);
+	tree_free(p->tree);
+	tree_free(p->hint);
+	for (size_t i = 0; i < p->n_held; i++)
+		draft_node_unref(p->held[i]);
+	free(p->held);
+	draft_node_unref(p->item);
+	free(p->name);
+	free(p);
+}
+
+/* The plan holds the node from now on; the caller's reference is taken. */
+static int hold(struct plan *p, struct draft_node *n)
+{
+	if (p->n_held == p->cap_held) {
+		size_t cap = p->cap_held ? 2 * p->cap_held : 64;
+		struct draft_node **more = reallocarray(p->held, cap, sizeof(struct draft_node *));
+
+		if (!more) {
+			int r = fail(-ENOMEM, "cannot look at '%s'", n->name);
+
+			draft_node_unref(n);
+			return r;
+		}
+		p->held = more;
+		p->cap_held = cap;
+	}
+	p->held[p->n_held++] = n;
+	return 0;
+}
+
+/* ---- keys ---- */
+
+/* Names in the '~' form say no key: the last element of user.pytree.key, or what a copied `_METADATA` says. */
+static int key_of_shortened(struct plan *p, const struct tree_node *parent, struct draft_node *n, struct span stem,
+			    struct buf *ret)
+{
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	int r = draft_get_xattr(n, "key", &text);
+
+	if (r == -ENODATA) {
+		err_clear();
+		r = plan_hint_key(p, parent, stem, ret);
+		if (r == 0)
+			r = fail(-EINVAL, "its name is shortened, and user.pytree.key does not say its key");
+		return MIN(r, 0);
+	}
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "user.pytree.key", &doc);
+	if (r < 0)
+		return r;
+	if (doc.root->n == 0)
+		return fail(-EINVAL, "user.pytree.key is empty");
+	return buf_add_span(ret, doc.root->items[doc.root->n - 1].s);
+}
+
+int plan_key(struct plan *p, const struct tree_node *parent, struct draft_node *n, struct span stem, bool is_dir,
+	     struct buf *ret)
+{
+	if (name_is_hashed(stem))
+		return key_of_shortened(p, parent, n, stem, ret);
+	return name_unescape(stem, is_dir ? NAME_CONTAINER : NAME_LEAF,
+			     parent == p->tree->root ? NAME_OURS_METADATA : 0, ret);
+}
+
+/* ---- nodes ---- */
+
+static int already_there(struct plan *p, struct draft_node *n, struct span key)
+{
+	return p->strict ? fail(-EINVAL, "'%s' is the second leaf of key '%.*s'", n->name, SPAN_ARG(key)) : 0;
+}
+
+int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n, struct span key,
+		  struct plan_leaf **ret)
+{
+	struct tree_node *node;
+	bool in_sequence = parent && (parent->kind == TREE_LIST || parent->kind == TREE_TUPLE);
+	int r;
+
+	*ret = NULL;
+	if (p->n_leaves == p->cap) {
+		size_t cap = p->cap ? 2 * p->cap : 64;
+		struct plan_leaf *more = reallocarray(p->leaf, cap, sizeof(*more));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot list %zu leaves", cap);
+		p->leaf = more;
+		p->cap = cap;
+	}
+	if (parent)
+		r = tree_build_child(&p->build, parent, key, in_sequence, &node);
+	else
+		r = tree_add(p->tree, NULL, key, false, TREE_LEAF, &node);
+	if (r < 0)
+		return r;
+	if (parent && r == 0)
+		return already_there(p, n, key);
+	node->kind = TREE_LEAF;
+	p->leaf[p->n_leaves] = (struct plan_leaf){ .node = node, .source = n };
+	*ret = &p->leaf[p->n_leaves++];
+	return 0;
+}
+
+static bool is_sequence(struct draft_node *const *child, size_t n);
+
+/* By its xattr; else by a copied `_METADATA`, where the names agree with it. */
+static enum tree_kind kind_of(struct plan *p, struct draft_node *n, const struct tree_node *node,
+			      struct draft_node *const *child, size_t n_children)
+{
+	enum tree_kind kind = TREE_DICT;
+	struct span word;
+	bool said;
+
+	pthread_mutex_lock(&n->draft->lock);
+	word = draft_xattr_word(n, "kind");
+	if (span_eq(word, span_str("list")))
+		kind = TREE_LIST;
+	else if (span_eq(word, span_str("tuple")))
+		kind = TREE_TUPLE;
+	said = word.p;
+	pthread_mutex_unlock(&n->draft->lock);
+	if (!said && is_sequence(child, n_children))
+		kind = plan_hint_kind(p, node);
+	return kind;
+}
+
+/* Part of a name that is the key's: without extension and view. */
+static struct span stem_of(const struct draft_node *n)
+{
+	struct span name = span_str(n->name);
+	struct draft_part part;
+
+	if (n->is_dir)
+		return name;
+	if (draft_part_of(name, &part) == 1)
+		return part.stem;
+	err_clear();
+	name.n -= strlen(name_ext_text(name_ext_of(name)));
+	return name;
+}
+
+bool plan_is_metadata(const struct draft_node *n)
+{
+	return !n->is_dir && (!strcmp(n->name, "_METADATA") || !strcmp(n->name, "_CHECKPOINT_METADATA"));
+}
+
+/* Whether the names are the positions 0 to n - 1. */
+static bool is_sequence(struct draft_node *const *child, size_t n)
+{
+	size_t positions = 0, others = 0;
+	struct span last = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		struct span stem = stem_of(child[i]);
+		uint64_t v = 0;
+
+		if (plan_is_metadata(child[i]))
+			others++;	/* of an item inside another */
+		if (plan_is_metadata(child[i]) || span_eq(stem, last))
+			continue;	/* another part of the same array */
+		for (size_t k = 0; k < stem.n; k++) {
+			if (stem.p[k] < '0' || stem.p[k] > '9' || stem.n > 9)
+				return false;
+			v = v * 10 + (stem.p[k] - '0');
+		}
+		if (stem.n == 0 || (stem.n > 1 && stem.p[0] == '0') || v >= n)
+			return false;
+		last = stem;
+		positions = MAX(positions, (size_t)v + 1);
+	}
+	return positions <= n - others;
+}
+
+static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, unsigned depth);
+
+static int enter(struct plan *p, struct tree_node *parent, struct draft_node *n, unsigned depth)
+{
+	struct tree_node *node;
+	auto_buf key = { 0 };
+	int r = plan_key(p, parent, n, span_str(n->name), true, &key);
+
+	if (r == -EINVAL && !p->strict) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = tree_build_child(&p->build, parent, buf_span(&key),
+				     parent->kind == TREE_LIST || parent->kind == TREE_TUPLE, &node);
+	if (r < 0)
+		return r;
+	if (r == 0)
+		return already_there(p, n, buf_span(&key));
+	return walk(p, n, node, depth + 1);
+}
+
+/* How many names from i on are parts of one array; 0 when it is none. */
+static size_t parts_at(struct draft_node *const *child, size_t n, size_t i)
+{
+	struct draft_part first, next;
+	size_t k = i;
+
+	if (child[i]->is_dir || draft_part_of(span_str(child[i]->name), &first) != 1) {
+		err_clear();
+		return 0;
+	}
+	for (k++; k < n && !child[k]->is_dir; k++)
+		if (draft_part_of(span_str(child[k]->name), &next) != 1 || !span_eq(next.stem, first.stem))
+			break;
+	err_clear();
+	return k - i;
+}
+
+/* The children of one directory; the plan holds them already. */
+static int walk_children(struct plan *p, struct tree_node *node, struct draft_node **child, size_t n,
+			 unsigned depth)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0;) {
+		size_t parts = parts_at(child, n, i);
+		struct draft_node *c = child[i];
+
+		if (parts) {
+			r = plan_parts(p, node, child + i, parts);
+			i += parts;
+		} else {
+			if (!plan_is_metadata(c))
+				r = c->is_dir ? enter(p, node, c, depth) : plan_file(p, node, c);
+			i++;
+		}
+		if (r < 0)
+			return err_at(r, "'%s'", c->name);
+	}
+	return r;
+}
+
+static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, unsigned depth)
+{
+	struct draft_node **child;
+	size_t n, held = 0;
+	int r;
+
+	if (depth > LIMIT_TREE_DEPTH)
+		return fail(-EFBIG, "more than %d directories inside each other", LIMIT_TREE_DEPTH);
+	r = draft_children(dir, &child, &n);
+	if (r < 0)
+		return r;
+	for (; held < n && r >= 0; held++)
+		r = hold(p, child[held]);
+	for (size_t i = held; i < n; i++)
+		draft_node_unref(child[i]);
+	node->kind = kind_of(p, dir, node, child, n);
+	if (node->kind != TREE_DICT && !p->strict && !is_sequence(child, n))
+		node->kind = TREE_DICT;
+	if (r >= 0)
+		r = walk_children(p, node, child, n, depth);
+	if (r >= 0 && node->kind == TREE_DICT)
+		r = plan_namedtuple(p, dir, node);
+	free(child);
+	return r;
+}
+
+/* The tree is one leaf: a file, or an array in parts. */
+static int plan_bare(struct plan *p, struct draft_node **file, size_t n)
+{
+	size_t taken = parts_at(file, n, 0);
+	int r = taken ? plan_parts(p, NULL, file, taken) : plan_file(p, NULL, file[0]);
+
+	if (r < 0)
+		return err_at(r, "'%s'", file[0]->name);
+	/* Names are in order: after the first one that is not a part, or after all parts. */
+	taken = MAX(taken, (size_t)1);
+	if (taken < n && already_there(p, file[taken], span_str("%")) < 0)
+		return -EINVAL;
+	return p->n_leaves > 0;
+}
+
+/* Alone at the top of an item, "%.npy" is the bare leaf, or "%[0:2]@4.npy" a part of it: 1. */
+static int bare_leaf(struct plan *p)
+{
+	struct draft_node **child;
+	size_t n, leaves = 0, others = 0;
+	int r = draft_children(p->item, &child, &n);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		struct draft_node *c = child[i];
+
+		r = r < 0 ? r : hold(p, c);
+		if (plan_is_metadata(c))
+			continue;
+		if (!c->is_dir && span_eq(stem_of(c), span_str("%")))
+			child[leaves++] = c;
+		else
+			others++;
+	}
+	if (r >= 0 && leaves && !others)
+		r = plan_bare(p, child, leaves);
+	free(child);
+	return r;
+}
+
+/* ---- items ---- */
+
+static int custom_metadata(struct plan *p)
+{
+	auto_buf text = { 0 }, python = { 0 };
+	auto_json doc = { 0 };
+	int r = draft_get_xattr(p->item, "custom_metadata", &text);
+
+	if (r == -ENODATA) {
+		err_clear();
+		if (!p->hint || !p->hint->custom_metadata)
+			return 0;
+		p->tree->custom_metadata = arena_str(&p->tree->arena, p->hint->custom_metadata);
+		return p->tree->custom_metadata ? 0 : -ENOMEM;
+	}
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "custom metadata", &doc);
+	if (r >= 0)
+		r = json_print(&python, doc.root, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	p->tree->custom_metadata = arena_str(&p->tree->arena, buf_str(&python));
+	return p->tree->custom_metadata ? 0 : -ENOMEM;
+}
+
+int plan_finish_tree(struct plan *p)
+{
+	int r = tree_sort(p->tree);
+
+	if (r >= 0)
+		r = tree_finish(p->tree);
+	if (r < 0)
+		return r;
+	if (p->strict && p->tree->n_nodes == 1 && p->tree->root->kind != TREE_LEAF)
+		return fail(-EINVAL, "it holds no leaf, and Orbax restores no empty tree");
+	p->tree->has_use_ocdbt = true;
+	p->tree->use_ocdbt = p->opts.ocdbt;
+	p->tree->use_zarr3 = p->opts.zarr == SAVE_ZARR3;
+	p->tree->store_fill_value = p->opts.store_fill_value;
+	return 0;
+}
+
+static int make_tree(struct plan *p)
+{
+	struct tree_node *root;
+	int r = tree_new(&p->tree);
+
+	if (r < 0)
+		return r;
+	p->build.tree = p->tree;
+	r = plan_hints_read(p);
+	if (r < 0)
+		return r;
+	r = p->item->is_dir ? bare_leaf(p) : 0;
+	if (r == 0)
+		r = tree_add(p->tree, NULL, span_of(NULL, 0), false, TREE_DICT, &root);
+	if (r >= 0 && !p->tree->root->n_children && p->tree->root->kind != TREE_LEAF)
+		r = p->item->is_dir ? walk(p, p->item, root, 0) : plan_file(p, root, p->item);
+	/* A copy of what recorded its types records them, too, unless somebody says otherwise. */
+	if (p->hint && p->hint->rich && !save_opts_given(&p->opts, "rich_types"))
+		p->opts.rich_types = true;
+	if (r >= 0)
+		r = custom_metadata(p);
+	/* The other ranks' shares are still to come. */
+	return r < 0 || p->joint ? r : plan_finish_tree(p);
+}
+
+/* An item inside another has the other's name before its own. */
+static int name_plan(struct plan *p, struct span name)
+{
+	struct draft_node *n = p->item;
+	const struct draft_node *outer;
+
+	pthread_mutex_lock(&n->draft->lock);
+	outer = n->parent && n->parent != n->draft->root ? n->parent : NULL;
+	p->name = outer ? str_fmt("%s/%.*s", outer->name, SPAN_ARG(name)) : span_dup_str(name);
+	pthread_mutex_unlock(&n->draft->lock);
+	return p->name ? 0 : fail(-ENOMEM, "cannot look at item '%s'", n->name);
+}
+
+/* What a child of the draft is, and what the item is called. */
+static int item_kind(struct plan *p)
+{
+	struct draft_node *n = p->item;
+	struct span name = span_str(n->name), word;
+	enum name_ext ext = name_ext_of(name);
+	int r;
+
+	p->kind = PLAN_TREE;
+	r = n->is_dir ? plugin_of_item(n->name, NULL, NULL, &p->plugin) : 0;
+	if (r < 0)
+		return r;
+	if (p->plugin) {
+		p->kind = PLAN_PLUGIN_ITEM;
+	} else if (n->is_dir) {
+		pthread_mutex_lock(&n->draft->lock);
+		word = draft_xattr_word(n, "kind");
+		p->kind = span_eq(word, span_str("opaque")) ? PLAN_STORED : PLAN_TREE;
+		pthread_mutex_unlock(&n->draft->lock);
+		r = p->strict && !word.p ? plan_looks_opaque(n) : 0;
+		if (r < 0)
+			return r;
+		if (r)
+			p->kind = PLAN_STORED;
+		/* The draft of one item is called after it, with an ending. */
+		if (n->draft->is_item)
+			name.n = 0;
+	} else if (ext == NAME_EXT_JSON) {
+		p->kind = PLAN_JSON;
+	} else if (span_ends(name, span_str(".pbtxt"))) {
+		p->kind = PLAN_PROTO;
+		name.n -= strlen(".pbtxt");
+	} else if (!strcmp(n->name, "_METADATA")) {
+		return fail(-EINVAL, "it is of a tree, and a step has items: put the tree into a directory of the draft");
+	} else if (ext != NAME_EXT_SAFETENSORS) {
+		return fail(-EINVAL, "'%s' is not an item: in a draft there are directories, .json, .pbtxt and "
+			    ".safetensors files", n->name);
+	}
+	if (!n->is_dir && p->kind != PLAN_PROTO)
+		name.n -= strlen(name_ext_text(ext));
+	if (!n->draft->is_item && (name.n == 0 || name.p[0] == '.'))
+		return fail(-EINVAL, "'%s' is not a name of an item", n->name);
+	return name_plan(p, name);
+}
+
+int plan_new(struct draft_node *item, bool strict, struct plan **ret)
+{
+	auto_of(plan) struct plan *p = calloc(1, sizeof(*p));
+	int r;
+
+	if (!p)
+		return fail(-ENOMEM, "cannot look at item '%s'", item->name);
+	p->item = draft_node_ref(item);
+	p->strict = strict;
+	p->joint = strict && item->draft->env->joint;
+	r = item_kind(p);
+	if (r >= 0) {
+		pthread_mutex_lock(&item->draft->lock);
+		r = draft_save_opts(plan_owner(p), span_of(NULL, 0), &p->opts);
+		pthread_mutex_unlock(&item->draft->lock);
+	}
+	if (r >= 0 && p->kind == PLAN_TREE)
+		r = make_tree(p);
+	if (r >= 0 && p->kind == PLAN_TREE && !p->joint)
+		r = plan_hint_array(p);
+	if (r < 0)
+		return r;
+	*ret = take(p);
+	return 0;
+}
+
+/* ---- generated files ---- */
+
+bool draft_is_tree(const struct draft_node *item)
+{
+	struct plugin *plugin = NULL;
+
+	return !draft_is_opaque(item) && plugin_of_item(item->name, NULL, NULL, &plugin) >= 0 && !plugin;
+}
+
+/* Hidden or not. */
+static const char *generated_name(const struct draft_node *dir)
+{
+	bool is_root = dir == dir->draft->root;
+
+	if (is_root && !dir->draft->is_item)
+		return "_CHECKPOINT_METADATA";
+	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item && draft_is_tree(dir)) ? "_METADATA" : NULL;
+}
+
+const char *draft_generated_name(const struct draft_node *dir)
+{
+	return dir->generated_hidden ? NULL : generated_name(dir);
+}
+
+bool draft_is_generated(struct draft_node *dir, struct span name)
+{
+	const char *generated;
+	bool is;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	generated = draft_generated_name(dir);
+	is = generated && span_eq(name, span_str(generated));
+	pthread_mutex_unlock(&dir->draft->lock);
+	return is;
+}
+
+void draft_hide_generated(struct draft_node *dir, bool hide)
+{
+	pthread_mutex_lock(&dir->draft->lock);
+	dir->generated_hidden = hide;
+	pthread_mutex_unlock(&dir->draft->lock);
+}
+
+bool draft_would_generate(struct draft_node *dir, struct span name)
+{
+	const char *generated;
+
+	pthread_mutex_lock(&dir->draft->lock);
+	generated = generated_name(dir);
+	pthread_mutex_unlock(&dir->draft->lock);
+	return generated && span_eq(name, span_str(generated));
+}
+
+int draft_metadata(struct draft_node *item, struct buf *ret)
+{
+	auto_of(plan) struct plan *p = NULL;
+	int r = plan_new(item, false, &p);
+
+	if (r >= 0 && p->kind != PLAN_TREE)
+		r = fail(-ENOENT, "'%s' is not a tree, and has no _METADATA", item->name);
+	return r < 0 ? r : tree_print_metadata(p->tree, p->opts.rich_types, ret);
+}

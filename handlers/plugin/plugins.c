@@ -1,0 +1,318 @@
+/*
+ * plugins.c - loading plugins, and which handler takes what.
+ *
+ * Calling them is plugin_call.c's. The last one loaded is asked first; bound names come before probing;
+ * a plugin takes a built-in type only with override.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "handlers/plugin/leaf_plugin.h"
+#include "handlers/plugin/plugins.h"
+#include "handlers/plugin/value_fn.h"
+
+#define VALUES_MAX 64			/* ours: value functions of one plugin */
+
+struct binding {
+	struct binding *next;
+	char *item, *name;
+};
+
+/* Set while options are read. */
+static struct plugin *loaded;
+static struct binding *bindings;
+static bool may_override, no_builtin;
+
+/* ---- loading ---- */
+
+static int refuse(const char *path, const char *why)
+{
+	return fail(-EINVAL, "plugin '%s' %s", path, why);
+}
+
+static bool is_word(const char *s, size_t max)
+{
+	size_t n = s ? strnlen(s, max + 1) : 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (s[i] <= ' ' || s[i] > '~' || strchr("/\"\\%[]@:", s[i]))
+			return false;
+	return n > 0 && n <= max;
+}
+
+static int plugin_leaf_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
+			    struct value *ret);
+
+static int check_leaf(struct plugin *p, const char *path)
+{
+	const struct pytreefs_leaf *l = p->leaf;
+	enum name_ext ext;
+	int r;
+
+	if (l->size < sizeof(*l))
+		return refuse(path, "describes a leaf of an older, shorter form");
+	if (!is_word(l->name, 64) || !l->typestr || !*l->typestr || strlen(l->typestr) > 1024)
+		return refuse(path, "has a leaf without name or type string");
+	if (!is_word(l->extension, 16) || l->extension[0] != '.' || strchr(l->extension + 1, '.') || !l->extension[1])
+		return refuse(path, "has a leaf whose extension is not a \".word\"");
+	if (!l->decode)
+		return refuse(path, "has a leaf that cannot be decoded");
+	r = name_ext_add(l->extension, &ext);
+	if (r < 0)
+		return err_at(r, "plugin '%s'", path);
+	p->typestr[0] = l->typestr;
+	p->handler = (struct leaf_handler){ .name = l->name, .typestr = p->typestr, .ext = ext,
+					    .summary = l->summary ? l->summary : "", .open = plugin_leaf_open };
+	return 0;
+}
+
+static int check_item(const struct plugin *p, const char *path)
+{
+	const struct pytreefs_item *it = p->item;
+
+	if (it->size < sizeof(*it))
+		return refuse(path, "describes an item of an older, shorter form");
+	if (!is_word(it->name, 64) || !it->decode)
+		return refuse(path, "has an item without name, or that cannot be decoded");
+	return 0;
+}
+
+/* Names that are words, and not ours. */
+static int check_value(const struct pytreefs_value *v, const char *path)
+{
+	if (!v || v->size < sizeof(*v))
+		return refuse(path, "describes a value function of an older, shorter form, or none");
+	if (!is_word(v->name, 64) || strpbrk(v->name, "(),") || !v->plan || !v->run)
+		return refuse(path, "has a value function without name, plan() or run()");
+	if (value_fn_by_name(span_str(v->name)) != VALUE_FN_NONE)
+		return fail(-EINVAL, "plugin '%s' has a value function '%s', which is ours", path, v->name);
+	return 0;
+}
+
+static int check_values(struct plugin *p, const struct pytreefs_plugin *d, const char *path)
+{
+	int r = 0;
+
+	if (d->n_values > VALUES_MAX)
+		return fail(-EINVAL, "plugin '%s' has %u value functions, the limit is %d", path, d->n_values, VALUES_MAX);
+	p->values = calloc(d->n_values + 1, sizeof(*p->values));
+	if (!p->values)
+		return fail(-ENOMEM, "cannot load plugin '%s'", path);
+	for (uint32_t i = 0; i < d->n_values && r >= 0; i++) {
+		r = check_value(d->values[i], path);
+		p->values[i] = (struct plugin_value){ p, d->values[i] };
+	}
+	p->n_values = d->n_values;
+	return r;
+}
+
+static int check(struct plugin *p, const struct pytreefs_plugin *d, const char *path)
+{
+	/* Plugins of the time before value functions end in front of them. */
+	bool has_values = d && d->size >= sizeof(*d) && d->values && d->n_values;
+	int r = 0;
+
+	if (!d)
+		return refuse(path, "describes nothing");
+	if (d->abi != PYTREEFS_ABI)
+		return fail(-EINVAL, "plugin '%s' is of version %u, this program takes %u", path, d->abi, PYTREEFS_ABI);
+	if (d->size < offsetof(struct pytreefs_plugin, values))
+		return fail(-EINVAL, "plugin '%s' describes itself in %u bytes, version %u has %zu", path, d->size,
+			    d->abi, offsetof(struct pytreefs_plugin, values));
+	if (!is_word(d->name, 64) || (!d->leaf && !d->item && !has_values))
+		return refuse(path, "has no name, or neither leaf, item nor value function");
+	p->name = d->name;
+	p->leaf = d->leaf;
+	p->item = d->item;
+	if (p->item)
+		r = check_item(p, path);
+	if (r >= 0 && has_values)
+		r = check_values(p, d, path);
+	/* Last: it takes its extension. */
+	return r < 0 || !p->leaf ? r : check_leaf(p, path);
+}
+
+int plugin_load(const char *path)
+{
+	auto_free char *real = realpath(path, NULL);
+	const struct pytreefs_plugin *(*describe)(void);
+	struct plugin *p;
+	void *so, *symbol;
+	int r;
+
+	if (!real)
+		return err_sys("cannot find plugin", path);
+	for (p = loaded; p; p = p->next)
+		if (!strcmp(p->path, real))
+			return refuse(path, "is loaded already");
+	so = dlopen(real, RTLD_NOW | RTLD_LOCAL);
+	if (!so)
+		return fail(-EINVAL, "cannot load plugin '%s': %s", path, dlerror());
+	symbol = dlsym(so, "pytreefs_plugin");
+	if (!symbol)
+		return refuse(path, "has no function pytreefs_plugin()");
+	memcpy(&describe, &symbol, sizeof(describe));
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return fail(-ENOMEM, "cannot load plugin '%s'", path);
+	r = check(p, describe(), path);
+	if (r < 0) {
+		free(p->values);
+		free(p);
+		return r;
+	}
+	pthread_mutex_init(&p->serial, NULL);
+	p->path = take(real);
+	p->next = loaded;
+	loaded = p;
+	return 0;
+}
+
+int plugin_bind(const char *text)
+{
+	const char *colon = strchr(text, ':');
+	struct binding *b;
+
+	if (!colon || colon == text || !colon[1])
+		return fail(-EINVAL, "option 'handler' does not accept '%s'; it takes ITEM:NAME", text);
+	for (const struct plugin *p = loaded; p; p = p->next)
+		if (p->item && !strcmp(p->item->name, colon + 1)) {
+			b = calloc(1, sizeof(*b));
+			if (b) {
+				b->item = span_dup_str(span_of(text, (size_t)(colon - text)));
+				b->name = strdup(colon + 1);
+			}
+			if (!b || !b->item || !b->name)
+				return fail(-ENOMEM, "cannot bind '%s'", text);
+			b->next = bindings;
+			bindings = b;
+			return 0;
+		}
+	return fail(-EINVAL, "option 'handler': no plugin given before it has an item handler '%s'", colon + 1);
+}
+
+void plugin_rules(bool override, bool builtin)
+{
+	may_override = override;
+	no_builtin = !builtin;
+}
+
+int plugins_print(struct buf *ret)
+{
+	int r = 0;
+
+	for (const struct plugin *p = loaded; p && r >= 0; p = p->next)
+		r = buf_addf(ret, "%s%s", p == loaded ? "" : " ", p->path);
+	return r;
+}
+
+int plugins_print_bindings(struct buf *ret)
+{
+	int r = 0;
+
+	for (const struct binding *b = bindings; b && r >= 0; b = b->next)
+		r = buf_addf(ret, "%s%s:%s", b == bindings ? "" : " ", b->item, b->name);
+	return r;
+}
+
+const struct plugin *plugin_first(void)
+{
+	return loaded;
+}
+
+const struct plugin_value *plugin_value_by_name(struct span name)
+{
+	for (const struct plugin *p = loaded; p; p = p->next)
+		for (uint32_t i = 0; i < p->n_values; i++)
+			if (span_eq(name, span_str(p->values[i].value->name)))
+				return &p->values[i];
+	return NULL;
+}
+
+/* ---- who takes what ---- */
+
+bool plugins_replace_builtin(void)
+{
+	return no_builtin;
+}
+
+const struct leaf_handler *plugin_handler_of_type(struct span typestr, bool is_builtin)
+{
+	auto_free char *text = NULL;
+
+	if (is_builtin && !may_override && !no_builtin)
+		return NULL;
+	for (const struct plugin *p = loaded; p; p = p->next) {
+		if (!p->leaf)
+			continue;
+		if (span_eq(typestr, span_str(p->leaf->typestr)))
+			return &p->handler;
+		if (!text)
+			text = span_dup_str(typestr);
+		if (text && p->leaf->probe && p->leaf->probe(text) == 1)
+			return &p->handler;
+	}
+	return NULL;
+}
+
+struct plugin *plugin_of_ext(enum name_ext ext)
+{
+	for (struct plugin *p = loaded; p; p = p->next)
+		if (p->leaf && p->handler.ext == ext)
+			return p;
+	return NULL;
+}
+
+int plugin_of_item(const char *item, struct io_dir *dir, const char *path, struct plugin **ret)
+{
+	auto_plugin_files files = { 0 };
+	bool any = false;
+	int r = 0;
+
+	*ret = NULL;
+	for (const struct binding *b = bindings; b; b = b->next)
+		for (struct plugin *p = loaded; p && !strcmp(b->item, item); p = p->next)
+			if (p->item && !strcmp(p->item->name, b->name)) {
+				*ret = p;
+				return 0;
+			}
+	for (struct plugin *p = loaded; p; p = p->next)
+		any |= p->item && p->item->probe;
+	if (!any || !dir)
+		return 0;
+	r = plugin_files_read(dir, path, false, &files);
+	/* What is too large for any plugin is none of theirs. */
+	if (r == -EFBIG) {
+		err_clear();
+		return 0;
+	}
+	_Static_assert(sizeof(struct plugin_file) == sizeof(struct pytreefs_file), "one is passed for the other");
+	for (struct plugin *p = loaded; p && r >= 0 && !*ret; p = p->next)
+		if (p->item && p->item->probe &&
+		    p->item->probe((const struct pytreefs_file *)files.file, (uint32_t)files.n) == 1)
+			*ret = p;
+	return r;
+}
+
+/* ---- leaves ---- */
+
+static int plugin_leaf_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
+			    struct value *ret)
+{
+	struct plugin *p = (struct plugin *)(uintptr_t)container_of(h, struct plugin, handler);
+	auto_plugin_files stored = { 0 };
+	auto_free char *dir = span_dup_str(leaf->param);
+	int r = dir ? io_path_check(leaf->param, "leaf of a plugin") : fail(-ENOMEM, "cannot open a leaf");
+
+	if (r >= 0)
+		r = plugin_files_read(item->dir, dir, true, &stored);
+	if (r == -ENOENT)
+		r = fail(-EUCLEAN, "leaf '%s' of type '%s' has no files", dir, p->leaf->typestr);
+	if (r >= 0)
+		r = plugin_decode_leaf(p, &stored, &ret->text);
+	if (r >= 0)
+		ret->kind = VALUE_FILE;
+	return r;
+}

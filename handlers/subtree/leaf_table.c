@@ -1,0 +1,197 @@
+/*
+ * leaf_table.c - describe all leaves of a subtree, in parallel.
+ *
+ * What they are printed as is leaf_table_json.c's and leaf_table_html.c's.
+ */
+#include "handlers/leaf/leaf.h"
+#include "handlers/subtree/leaf_table.h"
+
+#include "core/base/err.h"
+
+#define SLICE 128			/* leaves that one task describes */
+
+struct leaf_table_slice {
+	struct arena arena;
+	const struct subtree *subtree;
+	unsigned flags;
+	struct leaf_info *leaf;
+	size_t n;
+	const char *codecs;		/* of the leaf before: mostly the same again */
+};
+
+void leaf_table_sums(const struct leaf_table *s, struct leaf_table_sums *ret)
+{
+	*ret = (struct leaf_table_sums){ 0 };
+	for (size_t i = 0; i < s->n; i++) {
+		const struct leaf_info *f = &s->leaf[i];
+		bool bare = f->unsummed > 0 || f->kind == VALUE_TEXT || f->kind == VALUE_FILE;
+
+		/* What cannot be opened is neither. */
+		if (f->kind == VALUE_UNKNOWN)
+			continue;
+		ret->leaves += !bare;
+		ret->bare_leaves += bare;
+		ret->bytes += f->stored - MIN(f->stored, f->unsummed);
+		ret->bare_bytes += f->unsummed;
+	}
+}
+
+void leaf_table_release(struct leaf_table *s)
+{
+	for (size_t i = 0; i < s->n_slices; i++)
+		arena_release(&s->slice[i].arena);
+	free(s->slice);
+	free(s->leaf);
+	*s = (struct leaf_table){ 0 };
+}
+
+static const uint64_t *keep_sizes(struct arena *a, const uint64_t *sizes, unsigned n)
+{
+	uint64_t *p = arena_calloc(a, n, sizeof(*p));
+
+	if (p && n)
+		memcpy(p, sizes, n * sizeof(*p));
+	return p;
+}
+
+static int keep_codecs(struct leaf_table_slice *s, const struct codec_chain *c, struct leaf_info *f)
+{
+	auto_buf text = { 0 };
+	int r = buf_add_byte(&text, '[');
+
+	for (unsigned i = 0; i < c->n && r >= 0; i++) {
+		if (i)
+			r = buf_add_str(&text, ", ");
+		if (r >= 0)
+			r = codec_print(c->codec[i], c->dialect, &text);
+	}
+	if (r >= 0)
+		r = buf_add_byte(&text, ']');
+	if (r < 0)
+		return r;
+	if (!s->codecs || !span_eq(span_str(s->codecs), buf_span(&text)))
+		s->codecs = (const char *)arena_dup(&s->arena, buf_span(&text));
+	f->codecs = s->codecs;
+	return f->codecs ? 0 : -ENOMEM;
+}
+
+static int describe_array(struct leaf_table_slice *s, const struct item *item, struct zarr *z, struct leaf_info *f)
+{
+	bool has_nodes = item->is_ocdbt && z->kv == item->kv;
+	uint64_t objects;
+	int r;
+
+	f->dtype = z->meta.dtype;
+	f->rank = (uint8_t)z->meta.rank;
+	f->shape = keep_sizes(&s->arena, z->meta.shape, z->meta.rank);
+	f->chunk = keep_sizes(&s->arena, z->leaf_chunk, z->meta.rank);
+	f->bytes = z->meta.bytes;
+	if (!f->shape || !f->chunk)
+		return fail(-ENOMEM, "cannot describe the leaves");
+	r = keep_codecs(s, &z->leaf->codecs, f);
+	if (r >= 0 && s->flags & LEAF_TABLE_STORED)
+		r = zarr_stored(z, &f->stored, &objects);
+	return r >= 0 && s->flags & LEAF_TABLE_SUMS ? zarr_unsummed(z, has_nodes, &f->unsummed) : r;
+}
+
+static int describe_value(struct leaf_table_slice *s, struct item *item, struct leaf_info *f)
+{
+	auto_value v = { 0 };
+	int r = leaf_open(item, f->leaf, &v);
+
+	if (r < 0)
+		return r;
+	f->is_scalar = v.is_scalar;
+	if (v.kind == VALUE_ARRAY)
+		r = describe_array(s, item, v.array, f);
+	if (v.kind == VALUE_TEXT || v.kind == VALUE_FILE) {
+		/* In a file that has no checksum. */
+		f->bytes = f->stored = f->unsummed = v.text.n;
+		if (s->flags & LEAF_TABLE_TEXTS) {
+			f->text = span_of(arena_dup(&s->arena, buf_span(&v.text)), v.text.n);
+			if (!f->text.p)
+				r = fail(-ENOMEM, "cannot describe the leaves");
+		}
+	}
+	if (r >= 0)
+		f->kind = v.kind;
+	return r;
+}
+
+static int describe(struct leaf_table_slice *s, struct leaf_info *f)
+{
+	int r;
+
+	if (!leaf_handler_of(f->leaf)) {
+		f->why = "a type that no handler knows";
+		return 0;
+	}
+	r = describe_value(s, s->subtree->part[f->part].item, f);
+	if (r >= 0 || r == -ENOMEM)
+		return r;
+	/* Its neighbours can still be described. */
+	f->error = r;
+	f->why = arena_str(&s->arena, err_text(r));
+	err_clear();
+	return f->why ? 0 : fail(-ENOMEM, "cannot describe the leaves");
+}
+
+static int describe_slice(void *arg)
+{
+	struct leaf_table_slice *s = arg;
+	int r = 0;
+
+	for (size_t i = 0; i < s->n && r >= 0; i++)
+		r = describe(s, &s->leaf[i]);
+	return r;
+}
+
+static size_t count_leaves(const struct subtree_part *p)
+{
+	size_t n = 0;
+
+	if (p->kind == PART_TREE)
+		for (uint32_t i = p->tree->id; i < subtree_end(p->tree); i++)
+			n += p->item->tree->nodes[i]->kind == TREE_LEAF;
+	return n;
+}
+
+static void list_leaves(const struct subtree *st, struct leaf_info *at)
+{
+	for (size_t k = 0; k < st->n; k++) {
+		const struct subtree_part *p = &st->part[k];
+		uint32_t end = p->kind == PART_TREE ? subtree_end(p->tree) : 0;
+
+		for (uint32_t i = end ? p->tree->id : 0; i < end; i++)
+			if (p->item->tree->nodes[i]->kind == TREE_LEAF)
+				*at++ = (struct leaf_info){ .leaf = p->item->tree->nodes[i], .part = (uint32_t)k };
+	}
+}
+
+int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table *ret)
+{
+	auto_leaf_table s = { .subtree = st };
+	struct pool *pool = NULL;
+	int r;
+
+	for (size_t i = 0; i < st->n; i++) {
+		s.n += count_leaves(&st->part[i]);
+		if (st->part[i].kind == PART_TREE)
+			pool = st->part[i].item->ckpt->pool;
+	}
+	s.leaf = calloc(s.n + 1, sizeof(*s.leaf));
+	s.slice = calloc(div_up(s.n, SLICE) + 1, sizeof(*s.slice));
+	if (!s.leaf || !s.slice)
+		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
+	list_leaves(st, s.leaf);
+	s.n_slices = div_up(s.n, SLICE);
+	for (size_t i = 0; i < s.n_slices; i++)
+		s.slice[i] = (struct leaf_table_slice){ .subtree = st, .flags = flags, .leaf = s.leaf + i * SLICE,
+						    .n = MIN((size_t)SLICE, s.n - i * SLICE) };
+	r = pool_run(pool, describe_slice, s.slice, sizeof(*s.slice), s.n_slices);
+	if (r < 0)
+		return r;
+	*ret = s;
+	s = (struct leaf_table){ 0 };
+	return 0;
+}

@@ -1,0 +1,136 @@
+/*
+ * leaf_table_html.c - a described subtree as a page that a browser opens without any other file.
+ *
+ * The page is handlers/subtree/page.html, put into the program by the build; the document
+ * of leaf_table_json.c takes the place of its marker.
+ */
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "handlers/subtree/leaf_table.h"
+
+extern const char report_page[];
+extern const size_t report_page_size;
+
+#define MARKER "@@DOCUMENT@@"
+#define TITLE "@@TITLE@@"
+#define SOURCE "@@SOURCE@@"
+
+/* Inside a script element nothing but "<" could end it or mean anything. */
+static int put_script(struct buf *out, struct span json)
+{
+	int r = buf_reserve(out, json.n + json.n / 16);
+
+	while (json.n && r >= 0) {
+		const uint8_t *lt = memchr(json.p, '<', json.n);
+		size_t n = lt ? (size_t)(lt - json.p) : json.n;
+
+		r = buf_add(out, json.p, n);
+		if (r >= 0 && lt)
+			r = buf_add_str(out, "\\u003c");
+		json = span_from(json, n + (lt != NULL));
+	}
+	return r;
+}
+
+static int put_escaped(struct buf *out, const char *text)
+{
+	int r = 0;
+
+	for (; *text && r >= 0; text++) {
+		if (strchr("<>&\"", *text))
+			r = buf_addf(out, "&#%d;", *text);
+		else
+			r = buf_add_byte(out, (uint8_t)*text);
+	}
+	return r;
+}
+
+/* The page up to a marker, which must be there: the page is our own. */
+static int put_until(struct buf *out, struct span *page, const char *marker)
+{
+	const uint8_t *at = memmem(page->p, page->n, marker, strlen(marker));
+	size_t n;
+
+	if (!at)
+		abort();
+	n = (size_t)(at - page->p);
+	*page = span_from(*page, n + strlen(marker));
+	return buf_add(out, at - n, n);
+}
+
+/* Where the subtree is on this machine; nothing when no item of it can be opened. */
+static int put_path(const struct subtree *st, struct buf *out)
+{
+	const struct subtree_part *part = NULL;
+	auto_free char *source = NULL;
+	struct span item;
+	int r;
+
+	for (size_t i = 0; i < st->n && !part; i++)
+		part = st->part[i].kind == PART_TREE ? &st->part[i] : NULL;
+	if (!part)
+		return 0;
+	source = realpath(part->item->ckpt->source->path, NULL);
+	r = buf_add_str(out, source ? source : part->item->ckpt->source->path);
+	item = span_str(part->item->path);
+	/* Of a step: without the item. */
+	item.n -= MIN(item.n, strlen(part->path));
+	while (item.n && item.p[item.n - 1] == '/')
+		item.n--;
+	if (r >= 0 && item.n && !span_eq(item, span_str(".")))
+		r = buf_addf(out, "/%.*s", SPAN_ARG(item));
+	if (r >= 0 && part->tree->parent)
+		r = buf_add_byte(out, '/');
+	return r >= 0 && part->tree->parent ? tree_path(part->tree, out) : r;
+}
+
+/* {"path": ..., "time": ...}: what is not of the checkpoint but of this copy of it. */
+static int put_source(const struct subtree *st, struct buf *out)
+{
+	auto_buf path = { 0 }, json = { 0 };
+	int r = put_path(st, &path);
+
+	if (r >= 0)
+		r = buf_add_str(&json, "{\"path\": ");
+	if (r >= 0)
+		r = json_put_str(&json, buf_span(&path), JSON_COMPACT);
+	if (r >= 0)
+		r = buf_addf(&json, ", \"time\": %lld}", (long long)st->mtime.tv_sec);
+	return r < 0 ? r : put_script(out, buf_span(&json));
+}
+
+int leaf_table_page(struct span page, const char *title, struct span document, struct buf *ret)
+{
+	int r = put_until(ret, &page, TITLE);
+
+	if (r >= 0)
+		r = put_escaped(ret, title);
+	if (r >= 0)
+		r = put_until(ret, &page, MARKER);
+	if (r >= 0)
+		r = put_script(ret, document);
+	return r < 0 ? r : buf_add_span(ret, page);
+}
+
+int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_more_fn *more, void *arg, struct buf *ret)
+{
+	struct span page = span_of(report_page, report_page_size);
+	auto_buf json = { 0 }, out = { 0 };
+	int r = leaf_table_json(s, name, more, arg, &json);
+
+	if (r >= 0)
+		r = put_until(&out, &page, TITLE);
+	if (r >= 0)
+		r = put_escaped(&out, name);
+	if (r >= 0)
+		r = put_until(&out, &page, SOURCE);
+	if (r >= 0)
+		r = put_source(s->subtree, &out);
+	if (r >= 0)
+		r = put_until(&out, &page, MARKER);
+	if (r >= 0)
+		r = put_script(&out, buf_span(&json));
+	if (r >= 0)
+		r = buf_add_span(&out, page);
+	return r < 0 ? r : buf_add_span(ret, buf_span(&out));
+}

@@ -1,0 +1,253 @@
+/*
+ * leaf_table_json.c - a described subtree as one JSON document.
+ *
+ * Containers are objects with "entries", leaves are objects with their dtype,
+ * shape and sizes; each stands on a line of its own. Sums stand in front of what
+ * they sum up, so they are made first.
+ */
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "handlers/subtree/leaf_table.h"
+
+struct printing {
+	const struct leaf_table *s;
+	leaf_table_more_fn *more;
+	void *arg;
+	struct buf *out;
+	const struct subtree_part *part;
+	size_t at, end;			/* next leaf to print, and end of the part's */
+	/* Sums of the leaves before each one. */
+	uint64_t *leaves, *bytes, *stored;
+};
+
+static void printing_release(struct printing *p)
+{
+	free(p->leaves);
+	free(p->bytes);
+	free(p->stored);
+}
+
+static int sum_up(struct printing *p)
+{
+	size_t n = p->s->n + 1;
+
+	p->leaves = calloc(n, sizeof(*p->leaves));
+	p->bytes = calloc(n, sizeof(*p->bytes));
+	p->stored = calloc(n, sizeof(*p->stored));
+	if (!p->leaves || !p->bytes || !p->stored)
+		return fail(-ENOMEM, "cannot sum up %zu leaves", p->s->n);
+	for (size_t i = 0; i + 1 < n; i++) {
+		const struct leaf_info *f = &p->s->leaf[i];
+
+		p->leaves[i + 1] = p->leaves[i] + subtree_is_leaf(f->leaf);
+		p->bytes[i + 1] = p->bytes[i] + f->bytes;
+		p->stored[i + 1] = p->stored[i] + f->stored;
+	}
+	return 0;
+}
+
+static int put_text(struct printing *p, const char *name, struct span text)
+{
+	int r = buf_addf(p->out, ", \"%s\": ", name);
+
+	return r < 0 ? r : json_put_str(p->out, text, JSON_COMPACT);
+}
+
+/* JSON of the checkpoint's own, which need not be what a strict reader takes; nothing when it is none. */
+static int put_json(struct printing *p, const char *name, struct span json)
+{
+	auto_json doc = { 0 };
+	int r = json_parse(json, name, &doc);
+
+	if (r < 0) {
+		err_clear();
+		return r == -ENOMEM ? r : 0;
+	}
+	r = buf_addf(p->out, ", \"%s\": ", name);
+	return r < 0 ? r : json_print(p->out, doc.root, JSON_COMPACT);
+}
+
+static int put_sizes(struct printing *p, const char *name, const uint64_t *sizes, unsigned n)
+{
+	int r = buf_addf(p->out, ", \"%s\": [", name);
+
+	for (unsigned i = 0; i < n && r >= 0; i++)
+		r = buf_addf(p->out, i ? ", %llu" : "%llu", (unsigned long long)sizes[i]);
+	return r < 0 ? r : buf_add_byte(p->out, ']');
+}
+
+static int put_sums(struct printing *p, size_t from, size_t to)
+{
+	return buf_addf(p->out, ", \"leaf_count\": %llu, \"bytes\": %llu, \"stored_bytes\": %llu",
+			(unsigned long long)(p->leaves[to] - p->leaves[from]),
+			(unsigned long long)(p->bytes[to] - p->bytes[from]),
+			(unsigned long long)(p->stored[to] - p->stored[from]));
+}
+
+/* {"name": ..., "key": ..., "kind": ... */
+static int begin(struct printing *p, struct span name, const struct span *key, const char *kind)
+{
+	int r = buf_add_str(p->out, "{\"name\": ");
+
+	if (p->out->n > LIMIT_VIEW_TEXT)
+		return fail(-EFBIG, "a description of more than %llu bytes", (unsigned long long)LIMIT_VIEW_TEXT);
+	if (r >= 0)
+		r = json_put_str(p->out, name, JSON_COMPACT);
+	if (r >= 0 && key)
+		r = put_text(p, "key", *key);
+	return r < 0 ? r : buf_addf(p->out, ", \"kind\": \"%s\"", kind);
+}
+
+static const char *kind_of(const struct leaf_info *f)
+{
+	switch (f->kind) {
+	case VALUE_ARRAY:
+		return f->is_scalar ? "scalar" : "array";
+	case VALUE_TEXT:
+		return "string";
+	case VALUE_NONE:
+		return f->leaf->value == TREE_VALUE_PLACEHOLDER ? "placeholder" : "none";
+	case VALUE_FILE:
+		return "file";
+	case VALUE_UNKNOWN:
+		break;
+	}
+	return "unknown";
+}
+
+static int put_leaf(struct printing *p, const struct leaf_info *f, struct span name)
+{
+	struct span sharding;
+	int r = begin(p, name, &f->leaf->key, kind_of(f));
+
+	if (r >= 0 && f->leaf->value_type.n)
+		r = put_text(p, "typestr", f->leaf->value_type);
+	if (r >= 0 && f->kind == VALUE_ARRAY)
+		r = buf_addf(p->out, ", \"dtype\": \"%s\"", dtype_info(f->dtype)->name);
+	if (r >= 0 && f->kind == VALUE_ARRAY)
+		r = put_sizes(p, "shape", f->shape, f->rank);
+	if (r >= 0 && f->kind == VALUE_ARRAY)
+		r = put_sizes(p, "chunks", f->chunk, f->rank);
+	if (r >= 0 && f->kind == VALUE_ARRAY)
+		r = buf_addf(p->out, ", \"codecs\": %s", f->codecs);
+	if (r >= 0 && (f->kind == VALUE_ARRAY || f->kind == VALUE_TEXT || f->kind == VALUE_FILE))
+		r = buf_addf(p->out, ", \"bytes\": %llu, \"stored_bytes\": %llu", (unsigned long long)f->bytes,
+			     (unsigned long long)f->stored);
+	if (r >= 0 && item_sharding(p->part->item, f->leaf, &sharding) == 1)
+		r = put_json(p, "sharding", sharding);
+	if (r >= 0 && f->why)
+		r = put_text(p, "error", span_str(f->why));
+	if (r >= 0 && p->more)
+		r = p->more(p->arg, f, p->out);
+	return r < 0 ? r : buf_add_byte(p->out, '}');
+}
+
+/* What is stored where, of the top of an item. */
+static int put_item(struct printing *p, const struct item *item)
+{
+	int r = buf_addf(p->out, ", \"store\": \"%s\"",
+			 item->is_aggregate ? "aggregate" : item->is_ocdbt ? "ocdbt" : "directories");
+
+	if (r >= 0 && item->is_unmerged)
+		r = buf_add_str(p->out, ", \"state\": \"unmerged\"");
+	if (r >= 0 && item->tree->custom_metadata)
+		r = put_json(p, "custom_metadata", span_str(item->tree->custom_metadata));
+	return r;
+}
+
+static size_t leaves_before(const struct printing *p, uint32_t id)
+{
+	size_t lo = p->at, hi = p->end;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (p->s->leaf[mid].leaf->id < id)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* Depth is bounded by LIMIT_TREE_DEPTH. */
+static int put_node(struct printing *p, const struct tree_node *t, struct span name)
+{
+	bool whole_item = t == p->part->item->tree->root;
+	int r;
+
+	if (t->kind == TREE_LEAF)
+		return put_leaf(p, &p->s->leaf[p->at++], name);
+	r = begin(p, name, t->parent ? &t->key : NULL, tree_kind_text(t->kind));
+	if (r >= 0)
+		r = put_sums(p, p->at, leaves_before(p, subtree_end(t)));
+	if (r >= 0 && whole_item)
+		r = put_item(p, p->part->item);
+	if (r >= 0)
+		r = buf_add_str(p->out, ", \"entries\": [");
+	for (uint32_t i = 0; i < t->n_children && r >= 0; i++) {
+		r = buf_add_str(p->out, i ? ",\n" : "\n");
+		if (r >= 0)
+			r = put_node(p, t->children[i], t->children[i]->name);
+	}
+	return r < 0 ? r : buf_add_str(p->out, "]}");
+}
+
+static int put_part(struct printing *p, const struct subtree_part *part, struct span name)
+{
+	int r;
+
+	p->part = part;
+	if (part->kind == PART_TREE) {
+		p->end = p->at;
+		while (p->end < p->s->n && &p->s->subtree->part[p->s->leaf[p->end].part] == part)
+			p->end++;
+		return put_node(p, part->tree, name);
+	}
+	r = begin(p, name, NULL, part->kind == PART_FILES ? "files" : "unknown");
+	if (r >= 0 && part->note)
+		r = put_text(p, "error", span_str(part->note->text));
+	return r < 0 ? r : buf_add_byte(p->out, '}');
+}
+
+static int put_step(struct printing *p, const char *name)
+{
+	const struct subtree *st = p->s->subtree;
+	int r = begin(p, span_str(name), NULL, "step");
+
+	if (r >= 0)
+		r = put_sums(p, 0, p->s->n);
+	if (r >= 0)
+		r = buf_add_str(p->out, ", \"entries\": [");
+	for (size_t i = 0; i < st->n && r >= 0; i++) {
+		r = buf_add_str(p->out, i ? ",\n" : "\n");
+		if (r >= 0)
+			r = put_part(p, &st->part[i], span_str(st->part[i].path));
+	}
+	return r < 0 ? r : buf_add_str(p->out, "]}");
+}
+
+int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_more_fn *more, void *arg, struct buf *ret)
+{
+	__attribute__((cleanup(printing_release))) struct printing p = { .s = s, .more = more, .arg = arg };
+	const struct subtree *st = s->subtree;
+	auto_buf out = { 0 };
+	int r;
+
+	p.out = &out;
+	r = sum_up(&p);
+	if (r >= 0 && st->n == 1 && !*st->part[0].path)
+		r = put_part(&p, &st->part[0], span_str(name));
+	else if (r >= 0)
+		r = put_step(&p, name);
+	if (r >= 0)
+		r = buf_add_byte(&out, '\n');
+	if (r < 0)
+		return r;
+	if (!ret->p) {
+		*ret = out;
+		out = (struct buf){ 0 };
+		return 0;
+	}
+	return buf_add_span(ret, buf_span(&out));
+}

@@ -1,0 +1,189 @@
+/*
+ * subtree.c - the list of PyTrees below a name, and the names of what is in them.
+ */
+#include "handlers/subtree/subtree.h"
+
+#include "core/base/err.h"
+
+static void part_release(struct subtree_part *p)
+{
+	item_unref(p->item);
+	free(p->path);
+	free(p->source);
+	free(p->note);
+}
+
+void subtree_release(struct subtree *st)
+{
+	for (size_t i = 0; i < st->n; i++)
+		part_release(&st->part[i]);
+	free(st->part);
+	*st = (struct subtree){ 0 };
+}
+
+/* A part at the end, its strings copied. */
+static int add_part(struct subtree *st, enum part_kind kind, const char *path, const char *source,
+		    struct subtree_part **ret)
+{
+	struct subtree_part *more = reallocarray(st->part, st->n + 1, sizeof(*more)), *p;
+
+	if (!more)
+		return fail(-ENOMEM, "cannot list items");
+	st->part = more;
+	p = &more[st->n];
+	*p = (struct subtree_part){ .kind = kind, .path = strdup(path), .source = strdup(source) };
+	if (!p->path || !p->source) {
+		part_release(p);
+		return fail(-ENOMEM, "cannot list items");
+	}
+	st->n++;
+	*ret = p;
+	return 0;
+}
+
+int subtree_add_tree(struct subtree *st, const char *path, struct item *item, const struct tree_node *tree)
+{
+	struct subtree_part *p;
+	int r = add_part(st, PART_TREE, path, item->path, &p);
+
+	if (r < 0)
+		return r;
+	p->id = item->id;
+	p->item = item_ref(item);
+	p->tree = tree;
+	return 0;
+}
+
+int subtree_add_broken(struct subtree *st, const char *path, const char *source, int code)
+{
+	struct subtree_part *p;
+	struct err_note note;
+	int r;
+
+	err_save(code, &note);
+	r = add_part(st, PART_BROKEN, path, source, &p);
+	if (r < 0)
+		return r;
+	p->note = malloc(sizeof(*p->note));
+	if (!p->note)
+		return fail(-ENOMEM, "cannot list items");
+	*p->note = note;
+	return 0;
+}
+
+int subtree_add_files(struct subtree *st, const char *path, const char *source, const struct file_id *id)
+{
+	struct subtree_part *p;
+	int r = add_part(st, PART_FILES, path, source, &p);
+
+	if (r >= 0 && id)
+		p->id = *id;
+	return r;
+}
+
+int subtree_of_item(struct item *item, const char *path, struct subtree *ret)
+{
+	auto_subtree st = { 0 };
+	int r = subtree_add_tree(&st, path, item, item->tree->root);
+
+	if (r < 0)
+		return r;
+	*ret = st;
+	st = (struct subtree){ 0 };
+	return 0;
+}
+
+uint32_t subtree_end(const struct tree_node *t)
+{
+	/* Depth first: the last one below is the last child's last child's ... */
+	while (t->kind != TREE_LEAF && t->n_children)
+		t = t->children[t->n_children - 1];
+	return t->id + 1;
+}
+
+bool subtree_is_leaf(const struct tree_node *t)
+{
+	return t->kind == TREE_LEAF && t->value != TREE_VALUE_NONE && t->value != TREE_VALUE_PLACEHOLDER;
+}
+
+/* The nodes from below part->tree down to the leaf; the leaf alone when it is the tree. */
+static unsigned steps_to(const struct subtree_part *part, const struct tree_node *leaf,
+			 const struct tree_node *ret[LIMIT_TREE_DEPTH + 1])
+{
+	unsigned n = 0, depth = 0;
+
+	for (const struct tree_node *t = leaf; t != part->tree; t = t->parent)
+		depth++;
+	for (const struct tree_node *t = leaf; t != part->tree; t = t->parent)
+		ret[depth - ++n] = t;
+	if (depth == 0)
+		ret[n++] = leaf;
+	return n;
+}
+
+int subtree_path(const struct subtree_part *part, const struct tree_node *leaf, struct buf *ret)
+{
+	const struct tree_node *steps[LIMIT_TREE_DEPTH + 1];
+	unsigned n = steps_to(part, leaf, steps);
+	int r = buf_add_str(ret, part->path);
+
+	for (unsigned i = 0; i < n && r >= 0; i++) {
+		if (i || *part->path)
+			r = buf_add_byte(ret, '/');
+		if (r >= 0)
+			r = buf_add_span(ret, steps[i]->name);
+	}
+	return r;
+}
+
+struct span subtree_item_name(const struct item *item)
+{
+	/* A source that is an item has the name in its own. */
+	struct span path = span_str(strcmp(item->path, ".") ? item->path : item->ckpt->source->path);
+	const uint8_t *slash;
+
+	while (path.n > 1 && path.p[path.n - 1] == '/')
+		path.n--;
+	slash = path.n ? memrchr(path.p, '/', path.n) : NULL;
+	if (slash)
+		path = span_from(path, (size_t)(slash - path.p) + 1);
+	return span_eq(path, span_str(".")) || span_eq(path, span_str("..")) ? span_of(NULL, 0) : path;
+}
+
+int subtree_rule_path(const struct item *item, const struct tree_node *leaf, struct buf *ret, unsigned *ret_skip)
+{
+	struct span name = subtree_item_name(item);
+	int r = buf_add_span(ret, name);
+
+	*ret_skip = name.n > 0;
+	if (r >= 0 && name.n)
+		r = buf_add_byte(ret, '/');
+	return r < 0 ? r : tree_path(leaf, ret);
+}
+
+static int add_item_name(const char *path, const char *separator, struct buf *ret)
+{
+	int r = 0;
+
+	for (; *path && r >= 0; path++)
+		r = *path == '/' ? buf_add_str(ret, separator) : buf_add_byte(ret, (uint8_t)*path);
+	return r;
+}
+
+int subtree_key(const struct subtree_part *part, const struct tree_node *leaf, const char *separator,
+		struct buf *ret)
+{
+	const struct tree_node *steps[LIMIT_TREE_DEPTH + 1];
+	unsigned n = steps_to(part, leaf, steps);
+	bool bare = n == 1 && steps[0]->key.n == 0 && !steps[0]->parent;
+	int r = add_item_name(part->path, separator, ret);
+
+	/* A tree that is one bare leaf has no key: the item's name is all there is. */
+	for (unsigned i = 0; i < n && r >= 0 && !bare; i++) {
+		if (i || *part->path)
+			r = buf_add_str(ret, separator);
+		if (r >= 0)
+			r = buf_add_span(ret, steps[i]->key);
+	}
+	return r;
+}

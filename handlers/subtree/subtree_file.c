@@ -1,0 +1,403 @@
+/*
+ * subtree_file.c - the bytes of a subtree's file: which leaf lies where, and reading them.
+ *
+ * Nodes of the mount are node_subtree.c's. A file is immutable once it is made; a
+ * reader has the little that changes.
+ */
+#include "handlers/subtree/subtree_file.h"
+
+#include <pthread.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/format/safetensors.h"
+#include "handlers/subtree/safetensors_lost.h"
+#include "handlers/subtree/leaf_table.h"
+
+#define OPEN_ARRAYS 64			/* that one reader keeps */
+#define PREFETCH_LEAVES 32		/* of one hint */
+
+struct extent {
+	uint64_t off, bytes;		/* in the file; offsets ascend */
+	const struct tree_node *leaf;
+	uint32_t part;
+	enum dtype dtype;		/* as it is in the file */
+};
+
+struct subtree_file {
+	struct buf head;
+	struct extent *extent;
+	size_t n;
+	uint64_t size;
+};
+
+void subtree_file_free(struct subtree_file *f)
+{
+	if (!f)
+		return;
+	buf_release(&f->head);
+	free(f->extent);
+	free(f);
+}
+
+uint64_t subtree_file_size(const struct subtree_file *f)
+{
+	return f->size;
+}
+
+uint64_t subtree_file_head(const struct subtree_file *f)
+{
+	return f->head.n;
+}
+
+uint64_t subtree_file_memory(const struct subtree_file *f)
+{
+	return sizeof(*f) + f->head.cap + f->n * sizeof(*f->extent);
+}
+
+/* ---- making a safetensors file ---- */
+
+struct making {
+	const struct leaf_table *s;
+	const struct subtree_want *want;
+	struct arena arena;		/* names and paths */
+	struct st_tensor *tensor;
+	struct st_text *text;
+	size_t n, n_texts;
+};
+
+static void making_release(struct making *m)
+{
+	arena_release(&m->arena);
+	free(m->tensor);
+	free(m->text);
+}
+
+static int keep(struct making *m, const struct buf *text, struct span *ret)
+{
+	*ret = span_of(arena_dup(&m->arena, buf_span(text)), text->n);
+	return ret->p ? 0 : fail(-ENOMEM, "cannot name a leaf");
+}
+
+static int name_leaf(struct making *m, const struct leaf_info *f, struct span *ret_name, struct span *ret_path)
+{
+	const struct subtree_part *part = &m->s->subtree->part[f->part];
+	auto_buf name = { 0 }, path = { 0 };
+	int r = subtree_key(part, f->leaf, m->want->separator, &name);
+
+	if (r >= 0)
+		r = subtree_path(part, f->leaf, &path);
+	if (r >= 0)
+		r = keep(m, &name, ret_name);
+	return r < 0 ? r : keep(m, &path, ret_path);
+}
+
+/* The dtype of an array in the file. */
+static enum dtype dtype_in_file(const struct leaf_info *f, const struct subtree_want *want)
+{
+	if (want->cast != DTYPE_UNKNOWN && dtype_info(f->dtype)->kind == DTYPE_KIND_FLOAT)
+		return want->cast;
+	return want->restore_dtype != DTYPE_UNKNOWN && !f->is_scalar ? want->restore_dtype : f->dtype;
+}
+
+static int add_tensor(struct making *m, const struct leaf_info *f)
+{
+	struct st_tensor *t = &m->tensor[m->n++];
+	uint64_t elements = f->bytes / dtype_info(f->dtype)->size;
+
+	t->dtype = dtype_in_file(f, m->want);
+	t->rank = f->rank;
+	t->shape = f->shape;
+	t->id = (uint32_t)(f - m->s->leaf);
+	if (!mul_fits(elements, dtype_info(t->dtype)->size, &t->bytes))
+		return fail(-EFBIG, "a tensor of more than 2^64 bytes");
+	return name_leaf(m, f, &t->name, &t->path);
+}
+
+static int add_leaf(struct making *m, const struct leaf_info *f)
+{
+	const struct subtree_part *part = &m->s->subtree->part[f->part];
+	auto_buf path = { 0 };
+
+	switch (f->kind) {
+	case VALUE_ARRAY:
+		return add_tensor(m, f);
+	case VALUE_TEXT: {
+		struct st_text *t = &m->text[m->n_texts++];
+
+		t->text = f->text;
+		return name_leaf(m, f, &t->name, &t->path);
+	}
+	case VALUE_NONE:
+		return 0;
+	case VALUE_FILE:
+		subtree_path(part, f->leaf, &path);
+		return fail(-EOPNOTSUPP, "'%s': a leaf of a plugin is not a tensor", buf_str(&path));
+	case VALUE_UNKNOWN:
+		break;
+	}
+	subtree_path(part, f->leaf, &path);
+	return fail(f->error ? f->error : -EOPNOTSUPP, "'%s': %s", buf_str(&path), f->why);
+}
+
+static int broken_part(const struct subtree *st)
+{
+	for (size_t i = 0; i < st->n; i++)
+		if (st->part[i].kind == PART_BROKEN)
+			return err_restore(st->part[i].note);
+	return 0;
+}
+
+static int make_extents(const struct making *m, struct subtree_file *f)
+{
+	f->extent = calloc(m->n + 1, sizeof(*f->extent));
+	if (!f->extent)
+		return fail(-ENOMEM, "cannot lay out %zu tensors", m->n);
+	f->n = m->n;
+	f->size = f->head.n;
+	for (size_t i = 0; i < m->n; i++) {
+		const struct st_tensor *t = &m->tensor[i];
+		const struct leaf_info *facts = &m->s->leaf[t->id];
+
+		f->extent[i] = (struct extent){ t->off, t->bytes, facts->leaf, facts->part, t->dtype };
+		f->size = t->off + t->bytes;
+	}
+	return 0;
+}
+
+/* Whoever copies the file elsewhere shall know. */
+static int say_what_is_lost(const struct subtree *st, const struct subtree_want *want)
+{
+	auto_buf lost = { 0 };
+	int r = safetensors_lost_out(st, want->separator, &lost);
+
+	if (r >= 0 && lost.n)
+		log_info("'%s.safetensors' does not carry all of the tree: %.*s", want->name, SPAN_ARG(buf_span(&lost)));
+	return r;
+}
+
+static int make_safetensors(const struct leaf_table *s, const struct subtree_want *want, struct subtree_file *f)
+{
+	__attribute__((cleanup(making_release))) struct making m = { .s = s, .want = want };
+	int r = broken_part(s->subtree);
+
+	m.tensor = calloc(s->n + 1, sizeof(*m.tensor));
+	m.text = calloc(s->n + 1, sizeof(*m.text));
+	if (!m.tensor || !m.text)
+		return fail(-ENOMEM, "cannot lay out %zu leaves", s->n);
+	for (size_t i = 0; i < s->n && r >= 0; i++)
+		r = add_leaf(&m, &s->leaf[i]);
+	if (r >= 0)
+		r = safetensors_header(m.tensor, m.n, m.text, m.n_texts, &f->head);
+	if (r >= 0)
+		r = say_what_is_lost(s->subtree, want);
+	return r < 0 ? r : make_extents(&m, f);
+}
+
+int subtree_file_new(const struct subtree *st, const struct subtree_want *want, struct subtree_file **ret)
+{
+	struct subtree_file *f = calloc(1, sizeof(*f));
+	auto_leaf_table s = { 0 };
+	int r = f ? 0 : fail(-ENOMEM, "cannot make a view of '%s'", want->name);
+
+	if (r >= 0)
+		r = leaf_table_make(st, want->ext == NAME_EXT_SAFETENSORS ? LEAF_TABLE_TEXTS : LEAF_TABLE_STORED, &s);
+	if (r >= 0 && want->ext == NAME_EXT_SAFETENSORS)
+		r = make_safetensors(&s, want, f);
+	else if (r >= 0 && want->ext == NAME_EXT_JSON)
+		r = leaf_table_json(&s, want->name, NULL, NULL, &f->head);
+	else if (r >= 0)
+		r = leaf_table_html(&s, want->name, NULL, NULL, &f->head);
+	if (r < 0) {
+		subtree_file_free(f);
+		return r;
+	}
+	if (want->ext != NAME_EXT_SAFETENSORS)
+		f->size = f->head.n;
+	*ret = f;
+	return 0;
+}
+
+/* ---- reading ---- */
+
+struct open_array {
+	size_t extent;
+	struct zarr *array;		/* a reference; NULL: nothing */
+};
+
+struct subtree_reader {
+	const struct subtree *st;
+	const struct subtree_file *f;
+	pthread_mutex_t lock;
+	struct open_array open[OPEN_ARRAYS];	/* protected by lock */
+};
+
+int subtree_reader_new(const struct subtree *st, const struct subtree_file *f, struct subtree_reader **ret)
+{
+	struct subtree_reader *rd = calloc(1, sizeof(*rd));
+
+	if (!rd)
+		return fail(-ENOMEM, "cannot open a view");
+	rd->st = st;
+	rd->f = f;
+	pthread_mutex_init(&rd->lock, NULL);
+	*ret = rd;
+	return 0;
+}
+
+void subtree_reader_free(struct subtree_reader *rd)
+{
+	if (!rd)
+		return;
+	for (size_t i = 0; i < OPEN_ARRAYS; i++)
+		zarr_unref(rd->open[i].array);
+	pthread_mutex_destroy(&rd->lock);
+	free(rd);
+}
+
+static struct zarr *array_at_hand(struct subtree_reader *rd, size_t i)
+{
+	struct open_array *o = &rd->open[i % OPEN_ARRAYS];
+	struct zarr *z;
+
+	pthread_mutex_lock(&rd->lock);
+	z = o->array && o->extent == i ? zarr_ref(o->array) : NULL;
+	pthread_mutex_unlock(&rd->lock);
+	return z;
+}
+
+/* The array of an extent, a reference, with the view that the file has of it. */
+static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret, struct zarr_view *ret_view)
+{
+	const struct extent *e = &rd->f->extent[i];
+	struct open_array *o = &rd->open[i % OPEN_ARRAYS];
+	struct zarr *z = array_at_hand(rd, i), *old;
+	int r = z ? 0 : leaf_array_open(rd->st->part[e->part].item, e->leaf, &z);
+
+	if (r < 0)
+		return err_at(r, "leaf '%.*s'", SPAN_ARG(e->leaf->param));
+	pthread_mutex_lock(&rd->lock);
+	old = o->array;
+	o->array = zarr_ref(z);
+	o->extent = i;
+	pthread_mutex_unlock(&rd->lock);
+	zarr_unref(old);
+	zarr_view_whole(&z->meta, ret_view);
+	ret_view->plain &= e->dtype == z->meta.dtype;
+	ret_view->dtype = e->dtype;
+	r = zarr_view_finish(ret_view);
+	/* A checkpoint that changes under us: what was laid out is no longer there. */
+	if (r >= 0 && ret_view->bytes != e->bytes)
+		r = fail(-EUCLEAN, "leaf '%.*s' changed", SPAN_ARG(e->leaf->param));
+	if (r < 0) {
+		zarr_unref(z);
+		return r;
+	}
+	*ret = z;
+	return 0;
+}
+
+/* The first extent that ends after off. */
+static size_t extent_at(const struct subtree_file *f, uint64_t off)
+{
+	size_t lo = 0, hi = f->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (f->extent[mid].off + f->extent[mid].bytes <= off)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static int read_extent(struct subtree_reader *rd, size_t i, uint64_t off, size_t n, struct segments *g)
+{
+	auto_of(zarr) struct zarr *z = NULL;
+	struct zarr_view v;
+	int r = array_of(rd, i, &z, &v);
+
+	if (r < 0)
+		return r;
+	r = zarr_read(z, &v, off, n, g);
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(rd->f->extent[i].leaf->param)) : r;
+}
+
+int subtree_read(struct subtree_reader *rd, uint64_t off, size_t n, struct segments *g)
+{
+	const struct subtree_file *f = rd->f;
+	uint64_t had = g->bytes;
+	int r;
+
+	if (off >= f->size)
+		return 0;
+	n = (size_t)MIN((uint64_t)n, f->size - off);
+	r = segments_add_part(g, buf_span(&f->head), off, n);
+	off += g->bytes - had;
+	n -= (size_t)(g->bytes - had);
+	for (size_t i = extent_at(f, off); n > 0 && r >= 0; i++) {
+		const struct extent *e = &f->extent[i];
+		size_t part = (size_t)MIN((uint64_t)n, e->off + e->bytes - off);
+
+		/* Empty tensors lie between others. */
+		if (part == 0)
+			continue;
+		r = read_extent(rd, i, off - e->off, part, g);
+		off += part;
+		n -= part;
+	}
+	return r;
+}
+
+void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n)
+{
+	const struct subtree_file *f = rd->f;
+	uint64_t end = MIN(off + n, f->size);
+	size_t first = extent_at(f, MAX(off, (uint64_t)f->head.n));
+
+	for (size_t i = first; i < f->n && i < first + PREFETCH_LEAVES && f->extent[i].off < end; i++) {
+		const struct extent *e = &f->extent[i];
+		uint64_t from = off > e->off ? off - e->off : 0, to = MIN(end - e->off, e->bytes);
+		auto_of(zarr) struct zarr *z = NULL;
+		struct zarr_view v;
+
+		/* Whoever reads it meets the error again, and reports it. */
+		if (from < to && array_of(rd, i, &z, &v) >= 0)
+			zarr_prefetch(z, &v, from, to - from);
+	}
+	err_clear();
+}
+
+int subtree_seek(struct subtree_reader *rd, uint64_t off, int whence, uint64_t *ret)
+{
+	const struct subtree_file *f = rd->f;
+
+	if (off < f->head.n && whence == SEEK_DATA) {
+		*ret = off;
+		return 0;
+	}
+	for (size_t i = extent_at(f, off); i < f->n; i++) {
+		const struct extent *e = &f->extent[i];
+		auto_of(zarr) struct zarr *z = NULL;
+		struct zarr_view v;
+		uint64_t at;
+		int r;
+
+		if (e->bytes == 0)
+			continue;
+		r = array_of(rd, i, &z, &v);
+		if (r >= 0)
+			r = zarr_seek(z, &v, off > e->off ? off - e->off : 0, whence, &at);
+		if (r < 0)
+			return r;
+		if (at < e->bytes) {
+			*ret = e->off + at;
+			return 0;
+		}
+	}
+	*ret = f->size;
+	return whence == SEEK_DATA ? -ENXIO : 0;
+}

@@ -1,0 +1,276 @@
+/*
+ * derived_store.c - a derived array as a store of one raw chunk, so that everything above reads it as
+ * any other array.
+ *
+ * Its elements are computed into an unlinked temporary file when a byte of them is first read, once for
+ * all who read; shape and size are known without. What a function makes is derived.c's. The files are counted
+ * in spill_limit: one that nobody is reading goes when another needs its room, and is computed again for
+ * the next reader.
+ *
+ * Lock order: k->lock before that of the table of streams; the other way round it is only tried.
+ */
+#include <assert.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <pthread.h>
+
+#include "core/base/err.h"
+#include "core/zarr/stream.h"
+#include "handlers/transform/derived.h"
+#include "handlers/format/npy.h"
+
+struct kv_derived {
+	struct kv base;
+	struct ckpt *ckpt;		/* borrowed */
+	struct derived_plan plan;
+	struct zarr **input;		/* references */
+	struct buf meta;		/* of .zarray */
+	struct buf chunk;		/* the key of the one chunk */
+	pthread_mutex_t lock;		/* protects file; held while it is being computed */
+	struct io_file *file;		/* counted; NULL: not computed yet, or given up */
+	struct streams_user user;
+};
+
+static struct kv_derived *derived_of(struct kv *kv)
+{
+	return container_of(kv, struct kv_derived, base);
+}
+
+struct into_file {
+	struct io_engine *io;
+	struct io_file *file;
+	uint64_t at;
+};
+
+static int add_piece(void *arg, const void *p, size_t n)
+{
+	struct into_file *f = arg;
+	/* The engine writes from the buffer only. */
+	struct io_req req = { .op = IO_WRITE, .file = f->file, .p = (void *)(uintptr_t)p, .n = n, .off = f->at };
+
+	f->at += n;
+	return io_run(f->io, &req, 1);
+}
+
+/* Called with the lock held. */
+static int compute(struct kv_derived *k)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	struct into_file to = { .io = k->ckpt->io };
+	int r = streams_file(k->ckpt->streams, k->ckpt->io, k->plan.bytes, &f);
+
+	if (r < 0)
+		return err_at(r, "%s", k->plan.name);
+	to.file = f;
+	r = derived_run(&k->plan, add_piece, &to);
+	if (r < 0)
+		return r;
+	assert(to.at == k->plan.bytes);
+	k->file = take(f);
+	streams_user_add(k->ckpt->streams, &k->user);
+	return 0;
+}
+
+static struct io_file *give_up(struct streams_user *u, bool open)
+{
+	struct kv_derived *k = container_of(u, struct kv_derived, user);
+	struct io_file *f = NULL;
+
+	/* Who holds the lock computes it, or is about to read. */
+	if (pthread_mutex_trylock(&k->lock))
+		return NULL;
+	/* One reference is the item's. */
+	if (k->file && k->file->refs == 1 && (open || k->base.more_refs == 0))
+		f = take(k->file);
+	pthread_mutex_unlock(&k->lock);
+	return f;
+}
+
+static int derived_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+{
+	struct kv_derived *k = derived_of(kv);
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		if (span_eq(key[i], span_str(".zarray"))) {
+			r = buf_add_span(&ret[i].bytes, buf_span(&k->meta));
+			ret[i].len = k->meta.n;
+			ret[i].where = KV_INLINE;
+		} else if (k->plan.bytes && span_eq(key[i], buf_span(&k->chunk))) {
+			pthread_mutex_lock(&k->lock);
+			r = k->file ? 0 : compute(k);
+			/* Without the lock it may be given up, as long as nobody has a reference. */
+			ret[i].file = r >= 0 ? io_file_ref(k->file) : NULL;
+			pthread_mutex_unlock(&k->lock);
+			if (r < 0)
+				break;
+			ret[i].where = KV_FILE;
+			ret[i].len = k->plan.bytes;
+		}
+	}
+	return r;
+}
+
+static int derived_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
+{
+	struct kv_derived *k = derived_of(kv);
+	int r = span_starts(span_str(".zarray"), prefix) ? each(arg, span_str(".zarray"), k->meta.n) : 0;
+
+	if (r == 0 && k->plan.bytes && span_starts(buf_span(&k->chunk), prefix))
+		r = each(arg, buf_span(&k->chunk), k->plan.bytes);
+	return r;
+}
+
+static int derived_where_text(struct kv *kv, struct span key, struct buf *ret)
+{
+	struct kv_derived *k = derived_of(kv);
+
+	if (span_eq(key, span_str(".zarray")))
+		return buf_addf(ret, "inline:%zu", k->meta.n);
+	return buf_add_str(ret, k->plan.bytes && span_eq(key, buf_span(&k->chunk)) ? "computed" : "absent");
+}
+
+static void derived_free(struct kv *kv)
+{
+	struct kv_derived *k = derived_of(kv);
+
+	streams_user_remove(k->ckpt->streams, &k->user);
+	for (unsigned i = 0; k->input && i < k->plan.n_inputs; i++)
+		zarr_unref(k->input[i]);
+	free(k->input);
+	io_file_unref(k->file);
+	buf_release(&k->meta);
+	buf_release(&k->chunk);
+	pthread_mutex_destroy(&k->lock);
+	free(k);
+}
+
+static const struct kv_ops derived_ops = {
+	.name = "derived",
+	.locate = derived_locate,
+	.list = derived_list,
+	.where_text = derived_where_text,
+	.free = derived_free,
+};
+
+static int print_meta(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *meta, struct buf *chunk)
+{
+	uint64_t extent[LIMIT_RANK];
+	struct zarr_create c = { .format = 2, .dtype = t, .rank = rank, .shape = shape, .chunk = extent };
+	int r = buf_add_byte(chunk, '0');
+
+	for (unsigned i = 0; i < rank; i++)
+		extent[i] = MAX(shape[i], (uint64_t)1);
+	for (unsigned i = 1; i < rank && r >= 0; i++)
+		r = buf_add_str(chunk, ".0");
+	return r < 0 ? r : zarr_meta_print(&c, meta);
+}
+
+static int open_inputs(struct item *item, const struct derived *d, struct kv_derived *k)
+{
+	k->input = calloc(d->n_inputs, sizeof(struct zarr *));
+	if (!k->input)
+		return fail(-ENOMEM, "cannot open %u arrays", d->n_inputs);
+	k->plan.n_inputs = d->n_inputs;
+	for (unsigned i = 0; i < d->n_inputs; i++) {
+		const struct tree_node *in = d->input[i];
+		int r;
+
+		if (in->kind != TREE_LEAF || in->value == TREE_VALUE_NONE || in->value == TREE_VALUE_PLACEHOLDER ||
+		    span_eq(in->value_type, span_str("string")))
+			return fail(-EINVAL, "%s of '%.*s', which is not an array", derived_name(d), SPAN_ARG(in->param));
+		r = item_array_inner(item, in, &k->input[i]);
+		if (r < 0)
+			return err_at(r, "%s of '%.*s'", derived_name(d), SPAN_ARG(in->param));
+	}
+	return 0;
+}
+
+static int computed_store(struct item *item, const struct derived *d, struct kv **ret)
+{
+	struct kv_derived *k = calloc(1, sizeof(*k));
+	int r;
+
+	if (!k)
+		return fail(-ENOMEM, "cannot open a computed array");
+	k->base.ops = &derived_ops;
+	k->base.io = item->ckpt->io;
+	k->ckpt = item->ckpt;
+	k->user.give_up = give_up;
+	pthread_mutex_init(&k->lock, NULL);
+	k->base.name = strdup("derived");
+	r = k->base.name ? open_inputs(item, d, k) : fail(-ENOMEM, "cannot open a computed array");
+	if (r >= 0)
+		r = derived_plan(d, k->input, &k->plan);
+	if (r >= 0)
+		r = print_meta(k->plan.dtype, k->plan.rank, k->plan.shape, &k->meta, &k->chunk);
+	if (r < 0) {
+		kv_free(&k->base);
+		return r;
+	}
+	*ret = &k->base;
+	return 0;
+}
+
+static int open_file(struct item *item, const char *path, struct io_file **ret)
+{
+	auto_free char *dir_copy = strdup(path), *base_copy = strdup(path);
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	int r = dir_copy && base_copy ? io_dir_open(item->ckpt->io, dirname(dir_copy), &dir) :
+					fail(-ENOMEM, "cannot open '%s'", path);
+
+	return r < 0 ? r : io_file_open(dir, basename(base_copy), O_RDONLY, 0, ret);
+}
+
+/* An .npy file of the user's as an array of one chunk. */
+static int file_store(struct item *item, const char *path, struct kv **ret)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	auto_of(kv) struct kv *kv = NULL;
+	auto_buf head = { 0 }, meta = { 0 }, chunk = { 0 };
+	struct npy npy;
+	int r = open_file(item, path, &f);
+
+	if (r >= 0)
+		r = buf_reserve(&head, NPY_HEADER_MAX);
+	if (r >= 0) {
+		head.n = (size_t)MIN(f->size, (uint64_t)NPY_HEADER_MAX);
+		r = io_read_exact(f, head.p, head.n, 0);
+	}
+	if (r >= 0)
+		r = npy_parse(buf_span(&head), &npy);
+	if (r == 0 || (r > 0 && f->size != npy.data + npy.bytes))
+		r = fail(-EUCLEAN, "'%s' is not as long as its header says", path);
+	if (r > 0 && (npy.fortran || npy.big_endian || npy.dtype == DTYPE_UNKNOWN))
+		r = fail(-EOPNOTSUPP, "'%s' is not in C order, little-endian, of a type with a name", path);
+	if (r >= 0)
+		r = print_meta(npy.dtype, npy.rank, npy.shape, &meta, &chunk);
+	if (r >= 0)
+		r = kv_mem_new(item->ckpt->io, &kv);
+	if (r >= 0)
+		r = kv_put(kv, span_str(".zarray"), buf_span(&meta));
+	if (r >= 0 && npy.bytes)
+		r = kv_mem_put_file(kv, buf_span(&chunk), f, npy.data, npy.bytes);
+	if (r < 0)
+		return r;
+	*ret = take(kv);
+	return 0;
+}
+
+int derived_open(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+{
+	const struct derived *d = leaf->derived;
+	struct kv *kv;
+	int r = item_derived_kv(item, leaf->id, &kv);
+
+	if (r == 0) {
+		r = d->file ? file_store(item, d->file, &kv) : computed_store(item, d, &kv);
+		if (r >= 0)
+			r = item_keep_derived(item, leaf->id, &kv);
+	}
+	if (r < 0)
+		return r;
+	r = zarr_open(&item->ckpt->env, kv, span_of(NULL, 0), item->owner, leaf->id, ret);
+	kv_free(kv);
+	return r;
+}

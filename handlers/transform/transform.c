@@ -1,0 +1,273 @@
+/*
+ * transform.c - reading a file of rules, and the rules backwards.
+ *
+ * What they make of a tree is transform_tree.c's; values are derived.c's.
+ */
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "handlers/plugin/plugins.h"
+#include "handlers/transform/transform_impl.h"
+
+#define FILE_MAX (16 * MiB)		/* ours: a file of rules */
+#define RULES_MAX 10000			/* ours: each is tried for each leaf */
+
+/* ---- one rule ---- */
+
+static int only_members(const struct json *obj, const char *what, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < obj->n; i++) {
+		bool known = false;
+
+		for (size_t j = 0; j < n; j++)
+			known |= span_eq(obj->items[i].name, span_str(names[j]));
+		if (!known)
+			return fail(-EINVAL, "%s has a member '%.*s', which nothing is known of", what,
+				    SPAN_ARG(obj->items[i].name));
+	}
+	return 0;
+}
+
+/* Every group that a replacement text names is there. */
+static int check_pieces(const struct rule *rule, struct span text)
+{
+	struct regex_piece piece;
+	int r;
+
+	while ((r = regex_piece(rule->key, &text, &piece)) > 0)
+		;
+	return r < 0 ? err_at(r, "%s: original_key", rule->what) : 0;
+}
+
+static int read_originals(const struct json *j, struct rule *rule)
+{
+	size_t n = j->kind == JSON_ARRAY ? j->n : 1;
+
+	if (n == 0 || n > RULE_INPUTS_MAX)
+		return fail(-EINVAL, "%s: original_key has %zu texts, it takes 1 to %d", rule->what, n, RULE_INPUTS_MAX);
+	for (size_t i = 0; i < n; i++) {
+		const struct json *one = j->kind == JSON_ARRAY ? &j->items[i] : j;
+
+		if (one->kind != JSON_STRING)
+			return fail(-EINVAL, "%s: original_key takes a text, or a list of texts", rule->what);
+		rule->original[i] = one->s;
+		if (check_pieces(rule, one->s) < 0)
+			return -EINVAL;
+	}
+	rule->n_originals = (unsigned)n;
+	rule->has_original = true;
+	return 0;
+}
+
+/* "slice(0:2, 3)" -> the function and "0:2, 3". */
+static int read_fn(const struct json *j, struct rule *rule)
+{
+	const uint8_t *open = j->kind == JSON_STRING && j->s.n ? memchr(j->s.p, '(', j->s.n) : NULL;
+	struct span name = open ? span_of(j->s.p, (size_t)(open - j->s.p)) : span_of(NULL, 0);
+
+	if (!open || j->s.p[j->s.n - 1] != ')')
+		return fail(-EINVAL, "%s: value_fn takes \"NAME(ARGUMENTS)\"", rule->what);
+	rule->fn = value_fn_by_name(name);
+	if (rule->fn == VALUE_FN_NONE) {
+		rule->plugin = plugin_value_by_name(name);
+		rule->fn = rule->plugin ? VALUE_FN_PLUGIN : VALUE_FN_NONE;
+	}
+	if (rule->fn == VALUE_FN_NONE)
+		return fail(-EINVAL, "%s: value_fn '%.*s' is none of cast, transpose, reshape, slice, scale, concat, stack, nor "
+				     "of a plugin given before", rule->what, SPAN_ARG(j->s));
+	rule->args = span_of(open + 1, (size_t)(j->s.p + j->s.n - open) - 2);
+	if (memchr(rule->args.p, 0, rule->args.n))
+		return fail(-EINVAL, "%s: value_fn has a character 0 in its arguments", rule->what);
+	return 0;
+}
+
+/* A text that ends in .npy is a file beside the file of rules. */
+static int read_fallback(struct transform *t, const struct json *j, struct rule *rule)
+{
+	auto_free char *copy = strdup(t->path), *joined = NULL, *real = NULL;
+
+	rule->fallback = j;
+	rule->has_fallback = true;
+	if (j->kind == JSON_ARRAY || j->kind == JSON_OBJECT)
+		return fail(-EINVAL, "%s: use_fallback takes a number, a text, true, false, null, or an .npy file",
+			    rule->what);
+	if (j->kind != JSON_STRING || !span_ends(j->s, span_str(".npy")))
+		return 0;
+	joined = !copy ? NULL : j->s.p[0] == '/' ? strdup((const char *)j->s.p) :
+						   str_fmt("%s/%.*s", dirname(copy), SPAN_ARG(j->s));
+	if (!joined)
+		return fail(-ENOMEM, "cannot read '%s'", t->path);
+	real = realpath(joined, NULL);
+	if (!real)
+		return err_at(err_sys("cannot find", joined), "%s: use_fallback", rule->what);
+	rule->file = arena_str(&t->arena, real);
+	return rule->file ? 0 : fail(-ENOMEM, "cannot read '%s'", t->path);
+}
+
+static int check_rule(const struct rule *rule)
+{
+	int r = 0;
+
+	if (rule->has_fallback && (rule->has_original || rule->fn))
+		return fail(-EINVAL, "%s: use_fallback goes with neither original_key nor value_fn", rule->what);
+	if (rule->n_originals > 1 && rule->fn != VALUE_FN_CONCAT && rule->fn != VALUE_FN_STACK &&
+	    rule->fn != VALUE_FN_PLUGIN)
+		return fail(-EINVAL, "%s: several inputs need value_fn concat(AXIS), stack(AXIS), or a plugin's", rule->what);
+	/* What a plugin takes it says when it sees the inputs. */
+	if (rule->fn && rule->fn != VALUE_FN_PLUGIN)
+		r = value_fn_check(rule->fn, rule->args, MAX(rule->n_originals, 1u));
+	return r < 0 ? err_at(r, "%s", rule->what) : 0;
+}
+
+static int read_rule(struct transform *t, const struct json *j, struct rule *rule)
+{
+	static const char *const names[] = { "key", "original_key", "use_fallback", "value_fn" };
+	const struct json *key = json_member(j, "key"), *original = json_member(j, "original_key");
+	const struct json *fallback = json_member(j, "use_fallback"), *fn = json_member(j, "value_fn");
+	int r;
+
+	if (!json_is(j, JSON_OBJECT) || !json_is(key, JSON_STRING))
+		return fail(-EINVAL, "%s needs a \"key\", a text", rule->what);
+	rule->key_text = key->s;
+	r = only_members(j, rule->what, names, ARRAY_LEN(names));
+	if (r >= 0)
+		r = regex_new(key->s, rule->what, &rule->key);
+	if (r >= 0 && original && original->kind != JSON_NULL)
+		r = read_originals(original, rule);
+	if (r >= 0 && fallback)
+		r = read_fallback(t, fallback, rule);
+	if (r >= 0 && fn && fn->kind != JSON_NULL)
+		r = read_fn(fn, rule);
+	if (r >= 0)
+		r = check_rule(rule);
+	return r < 0 || t->target ? r : rule_invert(rule);
+}
+
+/* ---- the file ---- */
+
+void transform_free(struct transform *t)
+{
+	if (!t)
+		return;
+	for (size_t i = 0; i < t->n_rules; i++) {
+		regex_free(t->rule[i].key);
+		regex_free(t->rule[i].inverse);
+	}
+	free(t->rule);
+	free(t->by_key);
+	json_release(&t->doc);
+	arena_release(&t->arena);
+	free(t->path);
+	free(t);
+}
+
+/* As Orbax sorts them, whatever the order in the file: the last one first. */
+static int by_key_backwards(const void *a, const void *b)
+{
+	const struct rule *ra = *(const struct rule *const *)a, *rb = *(const struct rule *const *)b;
+	int c = span_cmp(rb->key_text, ra->key_text);
+
+	return c ? c : (rb > ra) - (rb < ra);
+}
+
+static void sort_rules(struct transform *t)
+{
+	for (size_t i = 0; i < t->n_rules; i++)
+		t->by_key[i] = &t->rule[i];
+	if (t->n_rules)
+		qsort(t->by_key, t->n_rules, sizeof(*t->by_key), by_key_backwards);
+}
+
+static int read_rules(struct transform *t, const struct json *rules)
+{
+	size_t n = rules ? rules->n : 0;
+	int r = 0;
+
+	if (n > RULES_MAX)
+		return fail(-EFBIG, "%zu rules, the limit is %d", n, RULES_MAX);
+	t->rule = calloc(n + 1, sizeof(*t->rule));
+	t->by_key = calloc(n + 1, sizeof(*t->by_key));
+	if (!t->rule || !t->by_key)
+		return fail(-ENOMEM, "cannot keep %zu rules", n);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		snprintf(t->rule[i].what, sizeof(t->rule[i].what), "rule %zu", i + 1);
+		t->n_rules = i + 1;
+		r = read_rule(t, &rules->items[i], &t->rule[i]);
+	}
+	if (r >= 0)
+		sort_rules(t);
+	return r;
+}
+
+static int read_document(struct transform *t)
+{
+	static const char *const names[] = { "default_to_original", "rules", "target", "item" };
+	const struct json *rules = NULL, *root = t->doc.root;
+	int r = json_is(root, JSON_OBJECT) ? only_members(root, "the file", names, ARRAY_LEN(names)) :
+					     fail(-EINVAL, "it is not a JSON object");
+
+	t->default_to_original = true;
+	if (r >= 0)
+		r = json_get_bool(root, "default_to_original", "the file", &t->default_to_original);
+	if (r >= 0)
+		r = json_get_array(root, "rules", "the file", &rules);
+	if (r >= 0)
+		r = json_get_str(root, "item", "the file", &t->item);
+	if (r >= 0)
+		r = json_get_array(root, "target", "the file", &t->target);
+	for (size_t i = 0; t->target && i < t->target->n && r >= 0; i++)
+		if (t->target->items[i].kind != JSON_STRING)
+			r = fail(-EINVAL, "target takes a list of keys");
+	return r < 0 ? r : read_rules(t, rules);
+}
+
+static int read_whole_file(const char *path, struct buf *ret)
+{
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int r = fd < 0 ? err_sys("cannot open", path) : 0;
+	ssize_t got = 1;
+
+	while (r >= 0 && got > 0) {
+		r = buf_reserve(ret, 65536);
+		got = r < 0 ? 0 : read(fd, ret->p + ret->n, 65536);
+		if (got < 0)
+			r = err_sys("cannot read", path);
+		ret->n += got > 0 ? (size_t)got : 0;
+		if (ret->n > FILE_MAX)
+			r = fail(-EFBIG, "'%s' is longer than %llu bytes", path, (unsigned long long)FILE_MAX);
+	}
+	return r;
+}
+
+int transform_open(const char *path, struct transform **ret)
+{
+	auto_of(transform) struct transform *t = calloc(1, sizeof(*t));
+	auto_free char *what = str_fmt("'%s'", path);
+	auto_buf text = { 0 };
+	int r;
+
+	if (t)
+		t->path = strdup(path);
+	r = t && t->path && what ? read_whole_file(path, &text) : fail(-ENOMEM, "cannot read '%s'", path);
+	if (r >= 0)
+		r = json_parse(buf_span(&text), what, &t->doc);
+	if (r >= 0) {
+		r = read_document(t);
+		if (r < 0)
+			r = err_at(r, "'%s'", path);
+	}
+	/* Whoever mounts wrote it: it is not a broken checkpoint. */
+	if (r < 0)
+		return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
+	*ret = take(t);
+	return 0;
+}
+
+bool transform_is_for(const struct transform *t, const char *item_path)
+{
+	const char *slash = strrchr(item_path, '/');
+
+	return t->item.n == 0 || span_eq(t->item, span_str(slash ? slash + 1 : item_path));
+}

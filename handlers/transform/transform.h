@@ -1,0 +1,59 @@
+/*
+ * transform.h - another tree in place of the stored one: renamed, computed and given leaves.
+ *
+ * A file of rules, {"default_to_original": true, "rules": [...], "target": [KEY, ...]}, with keys
+ * joined by '/'. A rule is {"key": REGEX} and one of
+ *
+ *	"original_key": EXPANSION	the leaf of that key of the stored tree
+ *	"original_key": [EXPANSION, ...]	several, which value_fn makes one of
+ *	"use_fallback": VALUE or FILE	a number, a text, null, or an .npy file
+ *
+ * and "value_fn": "NAME(ARGS)". Matching is on whole keys, and the first rule that matches counts, as
+ * in Orbax's apply_transformations(). With "target" those keys are the new tree. Without, they follow
+ * from the rules backwards: what a leaf is renamed to, and not what it was called before.
+ */
+#ifndef PYTREEFS_TRANSFORM_H
+#define PYTREEFS_TRANSFORM_H
+
+#include "core/step/item.h"
+#include "handlers/plugin/value_fn.h"
+
+struct plugin_value;
+struct transform;
+
+/* What the value of a leaf is made of: tree_node.derived. Lives in the new tree's arena, or the transform's. */
+struct derived {
+	enum value_fn fn;
+	const struct plugin_value *plugin;	/* of VALUE_FN_PLUGIN */
+	struct span args;		/* "0, 1": what stands between the parentheses */
+	const char *file;		/* an .npy file, absolute; NULL: inputs */
+	const struct tree_node **input;	/* leaves of the stored tree */
+	unsigned n_inputs;
+};
+
+/* Read and check a file of rules. -EINVAL names the file, the rule, and what is wrong with it. */
+int transform_open(const char *path, struct transform **ret);
+/* Trees made by it must be gone. Accepts NULL. */
+void transform_free(struct transform *t);
+DEFINE_AUTO(transform, struct transform, transform_free);
+
+/*
+ * The new tree of a stored one, which must outlive it and keeps its nodes' ids apart from the new ones.
+ * -EINVAL names the key and the rule.
+ */
+int transform_tree(const struct transform *t, struct tree *in, struct tree **ret);
+/* "state": whether it is for this item. */
+bool transform_is_for(const struct transform *t, const char *item_path);
+/* For `transform --check`: where the value of a leaf of the new tree comes from. */
+int transform_text(const struct transform *t, const struct tree_node *leaf, struct buf *ret);
+/* A line for each rule that makes nothing of the new tree: its expression matches no key. */
+int transform_idle(const struct transform *t, const struct tree *made, struct buf *ret);
+
+/* The value of a derived leaf as an array. Nothing is computed before it is read. */
+int derived_open(struct item *item, const struct tree_node *leaf, struct zarr **ret);
+/* Whether a function takes these arguments; -EINVAL says what it takes. */
+int value_fn_check(enum value_fn fn, struct span args, unsigned n_inputs);
+/* The function's name, a plugin's too. */
+const char *derived_name(const struct derived *d);
+
+#endif

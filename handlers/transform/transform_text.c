@@ -1,0 +1,80 @@
+/*
+ * transform_text.c - what rules made of a tree, told to people.
+ *
+ * The new tree does not say which rule made a leaf: the first that matches its key, as when it was made.
+ */
+#include "core/base/err.h"
+#include "handlers/transform/transform_impl.h"
+
+static int key_of(const struct tree_node *n, struct buf *ret)
+{
+	int r = 0;
+
+	/* Depth is bounded by LIMIT_TREE_DEPTH. */
+	if (n->parent && n->parent->parent) {
+		r = key_of(n->parent, ret);
+		if (r >= 0)
+			r = buf_add_byte(ret, '/');
+	}
+	return r < 0 ? r : buf_add_span(ret, n->key);
+}
+
+/* The rule behind a node of the new tree: *ret is NULL for what was carried over. */
+static int rule_of(const struct transform *t, const struct tree_node *n, const struct rule **ret)
+{
+	struct regex_match match;
+	auto_buf key = { 0 };
+	int r = key_of(n, &key);
+
+	if (r >= 0)
+		*ret = rule_for(t, buf_span(&key), &match, &r);
+	return r;
+}
+
+/* Orbax's own meaning of true is the stored leaf, when others do not carry over. */
+static bool is_given(const struct transform *t, const struct rule *rule)
+{
+	const struct json *v = rule && rule->has_fallback && !rule->file ? rule->fallback : NULL;
+
+	return v && (t->default_to_original || v->kind != JSON_BOOL || !v->b);
+}
+
+int transform_text(const struct transform *t, const struct tree_node *leaf, struct buf *ret)
+{
+	const struct derived *d = leaf->derived;
+	const struct rule *rule = NULL;
+	int r = t ? rule_of(t, leaf, &rule) : 0;
+
+	if (r < 0)
+		return r;
+	if (!d)
+		return is_given(t, rule) ? buf_add_str(ret, "given") : buf_add_span(ret, leaf->param);
+	if (d->file)
+		return buf_addf(ret, "file %s", d->file);
+	r = buf_addf(ret, "%s(", derived_name(d));
+	for (unsigned i = 0; i < d->n_inputs && r >= 0; i++)
+		r = buf_addf(ret, "%s%.*s", i ? ", " : "", SPAN_ARG(d->input[i]->param));
+	return r < 0 ? r : d->args.n ? buf_addf(ret, "; %.*s)", SPAN_ARG(d->args)) : buf_add_byte(ret, ')');
+}
+
+int transform_idle(const struct transform *t, const struct tree *made, struct buf *ret)
+{
+	auto_free bool *used = calloc(t->n_rules + 1, sizeof(*used));
+	int r = used ? 0 : fail(-ENOMEM, "cannot look at %zu rules", t->n_rules);
+
+	for (uint32_t i = 0; i < made->n_nodes && r >= 0; i++) {
+		const struct tree_node *n = made->nodes[i];
+		const struct rule *rule = NULL;
+
+		if (n->kind != TREE_LEAF && n->n_children)
+			continue;
+		r = rule_of(t, n, &rule);
+		if (r >= 0 && rule)
+			used[rule - t->rule] = true;
+	}
+	for (size_t i = 0; i < t->n_rules && r >= 0; i++)
+		if (!used[i])
+			r = buf_addf(ret, "%s makes no leaf: nothing is there for '%.*s'\n", t->rule[i].what,
+				     SPAN_ARG(t->rule[i].key_text));
+	return r;
+}

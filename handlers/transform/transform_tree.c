@@ -1,0 +1,558 @@
+/*
+ * transform_tree.c - the new tree of a stored one, by rules.
+ *
+ * The stored tree is taken apart into leaves and empty containers by key; each new key gets one of
+ * them, or a value made of several; then the new tree is put together. A container keeps the kind of
+ * the stored one that its leaves come from, as far as its keys allow.
+ *
+ * Invariants: the new tree points into the stored one, which lives as long; no two nodes of both have
+ * one id, since ids name arrays in the cache.
+ */
+#include "core/base/err.h"
+#include "core/tree/tree_build.h"
+#include "handlers/transform/transform_impl.h"
+
+struct stored {
+	struct span key;		/* in the arena */
+	const struct tree_node *node;
+	bool renamed;
+};
+
+struct made {
+	struct span key;
+	const struct tree_node *from;	/* the one it is as stored; NULL for what is computed or given */
+	const struct rule *rule;	/* NULL: carried over */
+	struct derived *derived;
+	struct tree_node *node;
+};
+
+struct remake {
+	const struct transform *t;
+	struct tree *in, *out;
+	struct arena arena;
+	struct stored *stored;		/* ascending by key, then as in the tree */
+	size_t n_stored;
+	struct made *made;
+	size_t n_made, cap_made;
+};
+
+static void remake_release(struct remake *m)
+{
+	arena_release(&m->arena);
+	free(m->stored);
+	free(m->made);
+	tree_free(m->out);
+}
+#define auto_remake __attribute__((cleanup(remake_release))) struct remake
+
+static int no_memory(void)
+{
+	return fail(-ENOMEM, "cannot transform a tree: not enough memory");
+}
+
+/* ---- the stored tree, by keys ---- */
+
+static int joined_key(struct remake *m, const struct tree_node *node, struct span *ret)
+{
+	size_t len = 0;
+	uint8_t *p;
+
+	for (const struct tree_node *n = node; n->parent; n = n->parent)
+		len += n->key.n + (n->parent->parent != NULL);
+	p = arena_alloc(&m->arena, len + 1);
+	if (!p)
+		return no_memory();
+	*ret = span_of(p, len);
+	for (const struct tree_node *n = node; n->parent; n = n->parent) {
+		len -= n->key.n;
+		if (n->key.n)
+			memcpy(p + len, n->key.p, n->key.n);
+		if (n->parent->parent)
+			p[--len] = '/';
+	}
+	return 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const struct stored *x = a, *y = b;
+	int c = span_cmp(x->key, y->key);
+
+	return c ? c : x->node->id < y->node->id ? -1 : 1;
+}
+
+static int take_apart(struct remake *m)
+{
+	m->stored = calloc(m->in->n_nodes, sizeof(*m->stored));
+	if (!m->stored)
+		return no_memory();
+	for (uint32_t i = 0; i < m->in->n_nodes; i++) {
+		const struct tree_node *node = m->in->nodes[i];
+		int r;
+
+		if (node->kind != TREE_LEAF && node->n_children)
+			continue;
+		r = joined_key(m, node, &m->stored[m->n_stored].key);
+		if (r < 0)
+			return r;
+		m->stored[m->n_stored++].node = node;
+	}
+	qsort(m->stored, m->n_stored, sizeof(*m->stored), by_key);
+	return 0;
+}
+
+static struct stored *find_stored(const struct remake *m, struct span key)
+{
+	size_t lo = 0, hi = m->n_stored;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (span_cmp(m->stored[mid].key, key) < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < m->n_stored && span_eq(m->stored[lo].key, key) ? &m->stored[lo] : NULL;
+}
+
+/* ---- which keys the new tree has ---- */
+
+static int add_made(struct remake *m, struct span key)
+{
+	struct made *more;
+
+	if (m->n_made == LIMIT_TREE_NODES)
+		return fail(-EFBIG, "more than %d leaves", LIMIT_TREE_NODES);
+	if (m->n_made == m->cap_made) {
+		m->cap_made = m->cap_made ? 2 * m->cap_made : 256;
+		more = reallocarray(m->made, m->cap_made, sizeof(*more));
+		if (!more)
+			return no_memory();
+		m->made = more;
+	}
+	m->made[m->n_made++] = (struct made){ .key = key };
+	return 0;
+}
+
+/* A key without any character that means something is that one key: its rule makes it, always. */
+static bool is_literal(struct span key)
+{
+	for (size_t i = 0; i < key.n; i++)
+		if (!key.p[i] || strchr("\\.^$*+?{}[]()|", key.p[i]))
+			return false;
+	return true;
+}
+
+/* The keys that a rule with an original makes of the stored ones. */
+static int renamed_keys(struct remake *m, const struct rule *rule)
+{
+	for (size_t i = 0; i < m->n_stored; i++) {
+		auto_buf key = { 0 };
+		struct span kept;
+		int r = rule_new_key(rule, m->stored[i].key, &key);
+
+		if (r > 0)
+			r = arena_keep(&m->arena, buf_span(&key), &kept);
+		else if (r == 0)
+			continue;
+		if (r >= 0)
+			r = add_made(m, kept);
+		if (r < 0)
+			return r;
+		if (!span_eq(kept, m->stored[i].key))
+			m->stored[i].renamed = true;
+	}
+	return 0;
+}
+
+/* The inputs of a key that a rule makes are used up. */
+static int use_inputs(struct remake *m, const struct rule *rule, struct span key)
+{
+	struct regex_match match;
+	int r = regex_match(rule->key, key, &match);
+
+	for (unsigned i = 0; i < rule->n_originals && r > 0; i++) {
+		auto_buf original = { 0 };
+		struct stored *s;
+
+		r = regex_expand(rule->key, &match, rule->original[i], &original);
+		s = r >= 0 ? find_stored(m, buf_span(&original)) : NULL;
+		if (s && !span_eq(s->key, key))
+			s->renamed = true;
+		r = r < 0 ? r : 1;
+	}
+	return MIN(r, 0);
+}
+
+static int keys_of_rule(struct remake *m, const struct rule *rule)
+{
+	size_t first = m->n_made;
+	int r = 0;
+
+	if (is_literal(rule->key_text)) {
+		/* It asks for this key by name, as a target would: what it is made of must be there. */
+		r = add_made(m, rule->key_text);
+	} else if (rule->has_original && rule->inverse) {
+		r = renamed_keys(m, rule);
+	} else if (rule->has_original) {
+		return fail(-EINVAL, "%s: which keys '%.*s' stands for cannot be told from '%.*s': give a \"target\"",
+			    rule->what, SPAN_ARG(rule->key_text), SPAN_ARG(rule->original[0]));
+	}
+	for (size_t i = first; i < m->n_made && r >= 0; i++)
+		r = use_inputs(m, rule, m->made[i].key);
+	return r;
+}
+
+/* With defaults of the original, a fallback leaves alone what an earlier rule has made of the key, as it does in Orbax. */
+static bool is_weak(const struct transform *t, const struct rule *rule)
+{
+	return rule->has_fallback && t->default_to_original;
+}
+
+const struct rule *rule_for(const struct transform *t, struct span key, struct regex_match *ret, int *error)
+{
+	const struct rule *weak = NULL;
+
+	for (size_t i = 0; i < t->n_rules; i++) {
+		const struct rule *rule = t->by_key[i];
+		int r = weak && is_weak(t, rule) ? 0 : regex_match(rule->key, key, ret);
+
+		if (r < 0)
+			*error = r;
+		if (r < 0 || (r && !is_weak(t, rule)))
+			return r < 0 ? NULL : rule;
+		if (r)
+			weak = rule;
+	}
+	return weak;
+}
+
+static int by_made_key(const void *a, const void *b)
+{
+	return span_cmp(((const struct made *)a)->key, ((const struct made *)b)->key);
+}
+
+static void drop_twins(struct remake *m)
+{
+	size_t n = 0;
+
+	if (m->n_made)
+		qsort(m->made, m->n_made, sizeof(*m->made), by_made_key);
+	for (size_t i = 0; i < m->n_made; i++)
+		if (n == 0 || !span_eq(m->made[n - 1].key, m->made[i].key))
+			m->made[n++] = m->made[i];
+	m->n_made = n;
+}
+
+static int choose_keys(struct remake *m)
+{
+	const struct transform *t = m->t;
+	int r = 0;
+
+	for (size_t i = 0; t->target && i < t->target->n && r >= 0; i++)
+		r = add_made(m, t->target->items[i].s);
+	for (size_t i = 0; !t->target && i < t->n_rules && r >= 0; i++)
+		r = keys_of_rule(m, &t->rule[i]);
+	/* What no rule renames stays; and what a rule makes of a leaf under its own key. */
+	for (size_t i = 0; !t->target && i < m->n_stored && r >= 0; i++) {
+		struct regex_match match;
+		int error = 0;
+
+		if (m->stored[i].renamed || (!t->default_to_original && !rule_for(t, m->stored[i].key, &match, &error)))
+			continue;
+		r = error ? error : add_made(m, m->stored[i].key);
+	}
+	drop_twins(m);
+	return r;
+}
+
+/* ---- what each of them is ---- */
+
+static int missing(const struct remake *m, const struct made *made, const struct rule *rule, struct span original)
+{
+	return fail(-EINVAL, "%s makes '%.*s' from '%.*s', which the checkpoint does not have%s", rule->what,
+		    SPAN_ARG(made->key), SPAN_ARG(original),
+		    m->t->item.n ? "" : " (\"item\": NAME restricts the rules to one item)");
+}
+
+/* As for Orbax, an input that is not there is an error: the others would go with it, and nobody would hear. */
+static int find_inputs(struct remake *m, struct made *made, const struct rule *rule,
+		       const struct regex_match *match)
+{
+	unsigned n = MAX(rule->n_originals, 1u);
+	struct derived *d = arena_calloc(&m->out->arena, 1, sizeof(*d));
+
+	if (d)
+		d->input = arena_calloc(&m->out->arena, n, sizeof(*d->input));
+	if (!d || !d->input)
+		return no_memory();
+	for (unsigned i = 0; i < n; i++) {
+		auto_buf original = { 0 };
+		const struct stored *s;
+		int r = rule->has_original ? regex_expand(rule->key, match, rule->original[i], &original) :
+					     buf_add_span(&original, made->key);
+
+		if (r < 0)
+			return r;
+		s = find_stored(m, buf_span(&original));
+		if (!s)
+			return missing(m, made, rule, buf_span(&original));
+		d->input[i] = s->node;
+	}
+	d->fn = rule->fn;
+	d->plugin = rule->plugin;
+	d->args = rule->args;
+	d->n_inputs = n;
+	if (rule->fn)
+		made->derived = d;
+	else
+		made->from = d->input[0];
+	return 1;
+}
+
+/* 1 when the key is in the new tree, 0 when not. */
+static int evaluate(struct remake *m, struct made *made)
+{
+	const struct stored *s = find_stored(m, made->key);
+	struct regex_match match;
+	int r = 0;
+
+	made->rule = rule_for(m->t, made->key, &match, &r);
+	if (r < 0)
+		return r;
+	if (made->rule && made->rule->has_fallback) {
+		const struct json *v = made->rule->fallback;
+
+		/* Orbax's own meaning of it: the stored leaf, when others do not carry over. */
+		if (m->t->default_to_original || !json_is(v, JSON_BOOL) || !v->b)
+			return 1;
+		if (!s)
+			return missing(m, made, made->rule, made->key);
+		made->from = s->node;
+		return 1;
+	}
+	if (made->rule)
+		return find_inputs(m, made, made->rule, &match);
+	if (s && m->t->default_to_original)
+		made->from = s->node;
+	/* A key that was asked for and has no value is a placeholder, as it is for Orbax. */
+	return made->from || m->t->target;
+}
+
+/* ---- putting it together ---- */
+
+static int fallback_leaf(struct remake *m, const struct made *made, struct tree_node *leaf)
+{
+	const struct json *v = made->rule->fallback;
+	struct aggregate *a = arena_calloc(&m->out->arena, 1, sizeof(*a));
+
+	if (!a)
+		return no_memory();
+	leaf->value = TREE_VALUE_AGGREGATE;
+	leaf->value_type = span_str("scalar");
+	leaf->aggregate = a;
+	switch (v->kind) {
+	case JSON_BOOL:
+		a->kind = AGGREGATE_BOOL;
+		a->b = v->b;
+		break;
+	case JSON_INT:
+		a->kind = AGGREGATE_INT;
+		a->i = v->i;
+		break;
+	case JSON_UINT:
+		a->kind = AGGREGATE_UINT;
+		a->u = v->u;
+		break;
+	case JSON_FLOAT:
+		a->kind = AGGREGATE_FLOAT;
+		a->f = v->d;
+		break;
+	case JSON_STRING:
+		a->kind = AGGREGATE_STRING;
+		a->s = v->s;
+		leaf->value_type = span_str("string");
+		break;
+	default:
+		leaf->value = TREE_VALUE_NONE;
+		leaf->value_type = span_str("None");
+		leaf->aggregate = NULL;
+	}
+	return 0;
+}
+
+static int fill_leaf(struct remake *m, struct made *made, struct tree_node *leaf)
+{
+	const struct tree_node *from = made->from;
+
+	leaf->kind = TREE_LEAF;
+	if (from) {
+		leaf->kind = from->kind;
+		leaf->value = from->value;
+		leaf->value_type = from->value_type;
+		leaf->param = from->param;
+		leaf->aggregate = from->kind == TREE_LEAF ? from->aggregate : NULL;
+		leaf->type = from->kind == TREE_LEAF ? NULL : from->type;
+		return 0;
+	}
+	if (made->rule && made->rule->has_fallback && !made->rule->file)
+		return fallback_leaf(m, made, leaf);
+	if (!made->rule) {
+		leaf->value = TREE_VALUE_PLACEHOLDER;
+		leaf->value_type = span_str("placeholder");
+		return 0;
+	}
+	if (made->rule->file) {
+		made->derived = arena_calloc(&m->out->arena, 1, sizeof(*made->derived));
+		if (!made->derived)
+			return no_memory();
+		made->derived->file = made->rule->file;
+	}
+	leaf->value = TREE_VALUE_STORED;
+	leaf->value_type = span_str("np.ndarray");
+	leaf->derived = made->derived;
+	return 0;
+}
+
+static int place(struct remake *m, struct tree_build *b, struct made *made)
+{
+	struct tree_node *at = m->out->root;
+	struct span key = made->key;
+	int r = 0;
+
+	for (;;) {
+		const uint8_t *slash = key.n ? memchr(key.p, '/', key.n) : NULL;
+		struct span part = slash ? span_of(key.p, (size_t)(slash - key.p)) : key;
+
+		if (at->kind != TREE_UNKNOWN)
+			return fail(-EINVAL, "'%.*s' is below another leaf of the new tree", SPAN_ARG(made->key));
+		r = tree_build_child(b, at, part, false, &at);
+		if (r < 0)
+			return r;
+		if (!slash)
+			break;
+		key = span_from(key, part.n + 1);
+	}
+	if (r == 0)
+		return fail(-EINVAL, "'%.*s' is a leaf of the new tree, and holds others", SPAN_ARG(made->key));
+	made->node = at;
+	return fill_leaf(m, made, at);
+}
+
+/* Whether the children's keys are 0 to n - 1. */
+static bool has_positions(const struct tree_node *dir)
+{
+	for (const struct tree_node *c = dir->first; c; c = c->next) {
+		uint64_t v = 0;
+
+		if (c->key.n == 0 || c->key.n > 9 || (c->key.n > 1 && c->key.p[0] == '0'))
+			return false;
+		for (size_t i = 0; i < c->key.n; i++) {
+			if (c->key.p[i] < '0' || c->key.p[i] > '9')
+				return false;
+			v = v * 10 + (c->key.p[i] - 0u - '0');
+		}
+		if (v >= dir->n_children)
+			return false;
+	}
+	return true;
+}
+
+static void claim(struct tree_node *dir, const struct tree_node *from)
+{
+	bool sequence = from->n_children && from->children[0]->key_is_index;
+
+	if (dir->kind != TREE_UNKNOWN)
+		return;
+	dir->kind = TREE_DICT;
+	if (sequence ? !has_positions(dir) : from->kind != TREE_DICT && dir->n_children != from->n_children)
+		return;
+	dir->kind = from->kind;
+	dir->type = from->type;
+	for (struct tree_node *c = dir->first; c && sequence; c = c->next)
+		c->key_is_index = true;
+}
+
+/* Containers above a leaf that are called as in the stored tree are of its kind. */
+static void claim_above(const struct made *made)
+{
+	struct tree_node *up = made->node;
+	const struct tree_node *from = made->from;
+
+	while (from && up->parent && from->parent) {
+		if (!span_eq(up->key, from->key))
+			break;
+		up = up->parent;
+		from = from->parent;
+		claim(up, from);
+	}
+}
+
+static int put_together(struct remake *m)
+{
+	struct tree_build b = { .tree = m->out };
+	struct tree_node *root;
+	int r = 0;
+
+	/* The one bare leaf of a tree has no key. */
+	if (m->n_made == 1 && m->made[0].key.n == 0) {
+		r = tree_attach(m->out, NULL, span_of(NULL, 0), false, &root);
+		return r < 0 ? r : fill_leaf(m, &m->made[0], root);
+	}
+	r = tree_attach(m->out, NULL, span_of(NULL, 0), false, &root);
+	for (size_t i = 0; i < m->n_made && r >= 0; i++)
+		r = place(m, &b, &m->made[i]);
+	for (size_t i = 0; i < m->n_made && r >= 0; i++)
+		claim_above(&m->made[i]);
+	for (size_t i = 0; i < m->n_made && r >= 0; i++)
+		for (struct tree_node *up = m->made[i].node->parent; up; up = up->parent)
+			if (up->kind == TREE_UNKNOWN)
+				up->kind = TREE_DICT;
+	if (r >= 0 && root->kind == TREE_UNKNOWN)
+		root->kind = TREE_DICT;
+	tree_build_release(&b);
+	return r;
+}
+
+int transform_tree(const struct transform *t, struct tree *in, struct tree **ret)
+{
+	auto_remake m = { .t = t, .in = in };
+	size_t n = 0;
+	int r = tree_new(&m.out);
+
+	if (r >= 0)
+		r = take_apart(&m);
+	if (r >= 0)
+		r = choose_keys(&m);
+	for (size_t i = 0; i < m.n_made && r >= 0; i++) {
+		r = evaluate(&m, &m.made[i]);
+		if (r > 0)
+			m.made[n++] = m.made[i];
+	}
+	m.n_made = n;
+	if (r >= 0) {
+		/* Keys of the new tree live as long as it does. */
+		for (size_t i = 0; i < n && r >= 0; i++)
+			r = arena_keep(&m.out->arena, m.made[i].key, &m.made[i].key);
+		if (r >= 0)
+			r = put_together(&m);
+	}
+	if (r >= 0)
+		r = tree_sort(m.out);
+	if (r >= 0)
+		r = tree_finish(m.out);
+	if (r < 0)
+		return r;
+	m.out->has_metadata = in->has_metadata;
+	m.out->has_use_ocdbt = in->has_use_ocdbt;
+	m.out->use_ocdbt = in->use_ocdbt;
+	m.out->use_zarr3 = in->use_zarr3;
+	m.out->store_fill_value = in->store_fill_value;
+	m.out->rich = in->rich;
+	m.out->custom_metadata = in->custom_metadata;
+	for (uint32_t i = 0; i < in->n_nodes; i++)
+		in->nodes[i]->id += m.out->n_nodes;
+	*ret = take(m.out);
+	return 0;
+}

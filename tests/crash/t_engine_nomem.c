@@ -1,0 +1,97 @@
+/*
+ * t_engine_nomem.c - every allocation fails once while a checkpoint of each kind is opened, listed and
+ * read: -ENOMEM, nothing leaked, and the next look finds everything as it is.
+ *
+ * The linker leads our calls of malloc and its kin here; those inside libraries are not ours.
+ */
+#include "tests/unit/lib/mount_walk.h"
+#include "tests/unit/lib/nomem.h"
+
+/* One kind of checkpoint: the nth allocation fails, for n until none is left to fail. */
+static void fail_each(const char *source)
+{
+	static struct walk good, w;
+	struct options o;
+	struct ns *ns;
+	unsigned n;
+	bool over = false;
+
+	walk_options(&o, "sync");
+	assert_int_equal(ns_open(source, &o, &ns), 0);
+	walk_all(&good, ns, NULL, 0);
+	ns_close(ns);
+	assert_true(good.n > 10);
+	for (n = 1; !over; n = after(n)) {
+		int r;
+
+		count = 0;
+		fail_at = n;
+		r = ns_open(source, &o, &ns);
+		if (r < 0) {
+			fail_at = 0;
+			if (r != -ENOMEM)
+				fail_msg("%s: allocation %u: opening gave %d: %s", source, n, r, err_text(r));
+			continue;
+		}
+		walk_all(&w, ns, &good, -ENOMEM);
+		over = count < fail_at;
+		fail_at = 0;
+		if (w.wrong)
+			fail_msg("%s: allocation %u: %s: %s", source, n, w.wrong, w.wrong_line);
+		/* Nothing of it is remembered. */
+		walk_all(&w, ns, &good, 0);
+		if (w.wrong)
+			fail_msg("%s: after allocation %u: %s: %s", source, n, w.wrong, w.wrong_line);
+		ns_close(ns);
+	}
+	print_message("%s: up to allocation %u\n", strstr(source, "data/"), n);
+	assert_true(n > 100);
+	options_release(&o);
+}
+
+static void flax_file(void **state)
+{
+	fail_each(DATA "/old/0.5.20/flax");
+}
+
+static void aggregate(void **state)
+{
+	fail_each(DATA "/old/0.4.8/aggregate");
+}
+
+static void parts_never_merged(void **state)
+{
+	fail_each(DATA "/old/0.3.5/ocdbt");
+}
+
+static void arrays_as_directories(void **state)
+{
+	fail_each(DATA "/old/0.4.3/perleaf");
+}
+
+static void shards_in_a_database(void **state)
+{
+	fail_each(DATA "/old/0.9.1/zarr3");
+}
+
+static void database(void **state)
+{
+	fail_each(DATA "/old/0.12.4/pytree");
+}
+
+static void root_of_steps(void **state)
+{
+	fail_each(DATA "/old/0.4.3/manager");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(flax_file),	      cmocka_unit_test(aggregate),
+		cmocka_unit_test(parts_never_merged), cmocka_unit_test(arrays_as_directories),
+		cmocka_unit_test(shards_in_a_database), cmocka_unit_test(database),
+		cmocka_unit_test(root_of_steps),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

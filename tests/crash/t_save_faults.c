@@ -1,0 +1,232 @@
+/*
+ * t_save_faults.c - each change of the disk, read, open and allocation of a save fails once: whoever asked for it
+ * gets the error, old steps read, what was written reads back, and the same draft commits afterwards.
+ *
+ * Every one with TEST_EVERY_FAULT (and TEST_EVERY_ALLOCATION), else a part.
+ */
+#include "tests/unit/lib/draft_make.h"
+#include "tests/unit/lib/nomem.h"
+#include "tests/unit/lib/tmp_dir.h"
+
+#define MAX_SET 6
+
+static const char *const sets[][MAX_SET] = {
+	{ "compression=none", NULL },
+	{ "zarr=3", "chunk_byte_size=600", "target_data_file_size=2000", NULL },
+	{ "ocdbt=off", "leaf_type=jax.Array", NULL },
+	{ "ocdbt=off", "zarr=3", "atomicity=commit_file", NULL },
+};
+
+static const struct {
+	const char *rule;
+	int code;
+} rules[] = {
+	{ "change:eio", -EIO }, { "change:enospc", -ENOSPC }, { "read:eio", -EIO }, { "open:eio", -EIO },
+	{ "any:enomem", -ENOMEM }, { "write:torn", -EIO }, { "read:torn", -EIO },
+};
+
+static char root[TMP_DIR_MAX];
+static unsigned long points, hits, told_by_rename, allocations;
+
+static void pause_faults(bool begins)
+{
+	static unsigned kept;
+
+	if (begins)
+		kept = fail_at;
+	fail_at = begins ? 0 : kept;
+}
+
+static int setup(void **state)
+{
+	struct options o;
+	struct ns *ns;
+
+	own_business = pause_faults;
+	assert_int_equal(tmp_dir_make_in_memory(root, "t_faults"), 0);
+	made_options(&o, sets[0]);
+	assert_int_equal(option_set(&o, "io=sync", false), 0);
+	assert_int_equal(ns_open(root, &o, &ns), 0);
+	assert_int_equal(make_draft(ns, "100.tmp"), 0);
+	assert_int_equal(commit_draft(ns, "100.tmp", "100"), 0);
+	ns_close(ns);
+	options_release(&o);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	print_message("%lu faults tried, %lu came, %lu of them told by rename, %lu were allocations\n", points, hits,
+		      told_by_rename, allocations);
+	return tmp_dir_remove(root);
+}
+
+/* What is being tried, for messages. */
+static char trying[300];
+
+/* One try, and another one when the first met the fault. */
+static int twice(int r, int code, bool *hit)
+{
+	if (r >= 0)
+		return 0;
+	if (*hit || r != code)
+		fail_msg("%s: %d, not %d: %s", trying, r, code, err_text(r));
+	*hit = true;
+	return 1;
+}
+
+/* A save in which one thing fails. True: it did. */
+static bool save(struct ns *ns, int code)
+{
+	auto_node *top = NULL;
+	const char *wrong;
+	bool hit = false;
+
+	if (twice(node_mkdir(ns->root, span_str("101.tmp"), 0777, &top), code, &hit))
+		assert_int_equal(node_mkdir(ns->root, span_str("101.tmp"), 0777, &top), 0);
+	for (size_t i = 0; i < ARRAY_LEN(made); i++)
+		while (twice(make_one(top, &made[i]), code, &hit))
+			;
+	while (twice(commit_draft(ns, "101.tmp", "101"), code, &hit)) {
+		told_by_rename++;
+		/* A rename that did not become durable was taken back. */
+		if (strcmp(root_names(ns), "100 101.tmp "))
+			fail_msg("%s: after rename failed the root has '%s'", trying, root_names(ns));
+		wrong = check_saved(ns, "101.tmp", false);
+		if (wrong)
+			fail_msg("%s: the draft that was not committed: %s", trying, wrong);
+	}
+	return hit;
+}
+
+static void check(struct ns *ns)
+{
+	const char *wrong = check_saved(ns, "100", true);
+
+	if (wrong)
+		fail_msg("%s: the old step: %s", trying, wrong);
+	wrong = check_saved(ns, "101", true);
+	if (wrong)
+		fail_msg("%s: the new step: %s", trying, wrong);
+	if (strcmp(root_names(ns), "100 101 "))
+		fail_msg("%s: the root has '%s'", trying, root_names(ns));
+}
+
+static void clean(void)
+{
+	char cmd[256];
+
+	/* Nothing else may have been left. */
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s/101' && test \"$(ls -A '%s')\" = 100", root, root);
+	if (system(cmd))
+		fail_msg("%s: something was left in the source", trying);
+}
+
+/* The nth operation of a kind fails. False: there are not so many. */
+static bool one_fault(const char *const *set, const char *rule, int code, unsigned n)
+{
+	struct options o;
+	char text[128];
+	struct ns *ns;
+	bool hit;
+	int r;
+
+	made_options(&o, set);
+	snprintf(text, sizeof(text), "io=fault(%s:%u):sync", rule, n);
+	snprintf(trying, sizeof(trying), "%s %s %s", set[0], set[1] ? set[1] : "", text);
+	assert_int_equal(option_set(&o, text, false), 0);
+	r = ns_open(root, &o, &ns);
+	points++;
+	if (r < 0) {
+		options_release(&o);
+		return r == code;
+	}
+	hit = save(ns, code);
+	/* Else it is still to come. */
+	if (hit)
+		check(ns);
+	ns_close(ns);
+	options_release(&o);
+	clean();
+	hits += hit;
+	return hit;
+}
+
+static void operations_fail(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(sets); i++)
+		for (size_t k = 0; k < ARRAY_LEN(rules); k++) {
+			/* A fault may hurt nobody: a lock file that stays, a step that is looked for twice. */
+			unsigned quiet = 0, step = getenv("TEST_EVERY_FAULT") ? 1 : 5;
+
+			for (unsigned n = 1; quiet < 60 / step; n += step)
+				quiet = one_fault(sets[i], rules[k].rule, rules[k].code, n) ? 0 : quiet + 1;
+		}
+	assert_true(hits > 100 && told_by_rename > 20);
+}
+
+/* Whatever is interrupted is done again: nobody hears of it, in neither engine. */
+static void operations_are_interrupted(void **state)
+{
+	static const char *const stacks[] = { "io=fault(any:eintr:25%;any:eagain:5%):sync",
+					      "io=fault(any:eintr:25%;any:eagain:5%):auto" };
+
+	for (size_t i = 0; i < ARRAY_LEN(sets) * ARRAY_LEN(stacks); i++) {
+		const char *const *set = sets[i / ARRAY_LEN(stacks)];
+		const char *stack = stacks[i % ARRAY_LEN(stacks)];
+		struct options o;
+		struct ns *ns;
+
+		made_options(&o, set);
+		snprintf(trying, sizeof(trying), "%s %s", set[0], stack);
+		assert_int_equal(option_set(&o, stack, false), 0);
+		assert_int_equal(ns_open(root, &o, &ns), 0);
+		assert_false(save(ns, 0));
+		check(ns);
+		ns_close(ns);
+		options_release(&o);
+		clean();
+	}
+}
+
+static void allocations_fail(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+		bool over = false;
+
+		for (unsigned n = 1; !over; n = after(n)) {
+			struct options o;
+			struct ns *ns;
+			bool hit;
+
+			made_options(&o, sets[i]);
+			snprintf(trying, sizeof(trying), "%s allocation %u", sets[i][0], n);
+			assert_int_equal(option_set(&o, "io=sync", false), 0);
+			assert_int_equal(ns_open(root, &o, &ns), 0);
+			count = 0;
+			fail_at = n;
+			hit = save(ns, -ENOMEM);
+			over = count < fail_at;
+			fail_at = 0;
+			check(ns);
+			ns_close(ns);
+			options_release(&o);
+			clean();
+			points++;
+			hits += hit;
+			allocations += hit;
+		}
+	}
+	assert_true(allocations > 100);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(operations_fail),
+		cmocka_unit_test(operations_are_interrupted),
+		cmocka_unit_test(allocations_fail),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

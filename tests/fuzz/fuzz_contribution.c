@@ -1,0 +1,83 @@
+/*
+ * fuzz_contribution.c - what a rank says it has: all that parses lies in the input and within
+ * limits; texts and assignments pack to the bytes that they came from.
+ */
+#include "core/base/err.h"
+#include "handlers/job/contribution.h"
+#include "tests/fuzz/fuzz.h"
+
+static void check_text(struct span input, struct span s)
+{
+	auto_buf out = { 0 };
+	struct span again;
+	struct wire w;
+
+	must(s.n == 0 || (s.p >= input.p && s.n <= (size_t)(input.p + input.n - s.p)));
+	must(pack_text(&out, s) == 0);
+	w = wire_of(buf_span(&out));
+	again = parse_text(&w);
+	must(wire_ok(&w) && wire_left(&w) == 0 && !again.p == !s.p && span_eq(again, s));
+}
+
+static void check_leaf(struct span input, const struct contribution_leaf *l)
+{
+	must(l->kind <= PLAN_NONE);
+	check_text(input, l->text);
+	if (l->kind != PLAN_ARRAY)
+		return;
+	must(l->rank <= LIMIT_RANK && l->dtype > DTYPE_UNKNOWN && l->dtype < DTYPE_COUNT && l->n_boxes);
+	check_text(input, l->sharding);
+	check_text(input, l->key_impl);
+}
+
+static void check_item(struct span input, const struct contribution_item *it)
+{
+	must(it->kind <= PLAN_PLUGIN_ITEM);
+	check_text(input, it->name);
+	check_text(input, it->handler);
+	check_text(input, it->custom);
+	for (size_t i = 0; i < it->n_leaves; i++)
+		check_leaf(input, &it->leaf[i]);
+	for (size_t i = 0; i < it->n_nodes; i++) {
+		const struct contribution_node *n = &it->node[i];
+
+		must(n->kind <= TREE_LEAF && n->value <= TREE_VALUE_AGGREGATE && n->leaf <= it->n_leaves);
+		must(n->kind != TREE_LEAF || n->n_children == 0);
+		check_text(input, n->key);
+		check_text(input, n->value_type);
+	}
+}
+
+static void check_assignment(struct span input)
+{
+	struct wire w = wire_of(input), again;
+	struct assignment e, f;
+	auto_buf out = { 0 };
+
+	assignment_parse(&w, &e);
+	if (!wire_ok(&w))
+		return;
+	must(assignment_pack(&e, &out) == 0);
+	again = wire_of(buf_span(&out));
+	assignment_parse(&again, &f);
+	must(wire_ok(&again) && wire_left(&again) == 0);
+	must(e.take == f.take && e.document == f.document && e.axis == f.axis && e.from == f.from && e.to == f.to);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct span input = span_of(data, size);
+	struct contribution s = { 0 };
+
+	check_assignment(input);
+	if (contribution_parse(input, &s) < 0) {
+		must(!s.item && !s.n_items);
+		return 0;
+	}
+	check_text(input, s.final);
+	check_text(input, s.custom);
+	for (size_t i = 0; i < s.n_items; i++)
+		check_item(input, &s.item[i]);
+	contribution_release(&s);
+	return 0;
+}

@@ -1,0 +1,64 @@
+"""A daemon that ends, whatever it does at that moment: callers have an answer, and nothing of it stays."""
+
+import os
+import pathlib
+import shutil
+import signal
+import time
+
+import pytest
+
+from lib import ending, jobs, mounts
+
+SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'sample' / '1000'
+
+
+@pytest.mark.parametrize('state', ending.STATES)
+@pytest.mark.parametrize('kind', ending.KINDS)
+def test_term_and_then_kill(program, tmp_path, kind, state):
+    """A few of the moments that tests/soak/ends tries."""
+    if kind != 'alone' and (why := jobs.missing(program)):
+        pytest.skip(why)
+    e = ending.Ender(program, tmp_path, SAMPLE, f'{kind} {state}', seconds=15)
+    for _ in range(4 if kind == 'alone' else 1):
+        e.round(kind, state)
+
+
+@pytest.mark.parametrize('dead', [0, 1])
+def test_a_job_ends_without_its_dead_rank(job, dead):
+    """Not after the time that a rank has which does not answer: this one's process is known to have ended."""
+    j = job(2)
+    j.kill(dead)
+    jobs.force_unmount(j[dead])
+    assert not j.unmount(1 - dead)
+    mounts.wait_for(lambda: mounts.has_ended(j.pids[1 - dead]))
+    if dead:
+        assert 'rank 1 has ended: the job ends without it' in j.text()
+    assert 'does not answer' not in j.text()
+
+
+@pytest.mark.parametrize('changes', [False, True])
+def test_killed_in_a_commit_after_a_term(mount, tmp_path, changes):
+    """While a rename holds the root's lock and its workers have ended, no thread may ask anything of the mount."""
+    source = tmp_path / 'source'
+    shutil.copytree(SAMPLE, source / '5')
+    m = mount(source, 'io=fault(rename:delay=2500:always):sync', allow_errors=True)
+    assert (m / '5/state').is_dir()
+    callers, pid = ending.Callers(), m.pid
+    try:
+        (m / '1.tmp/default').mkdir(parents=True)
+        (m / '1.tmp/default/n.json').write_text('1')
+        callers.begin(m.path, 'rename')
+        time.sleep(0.3)
+        if changes:
+            shutil.rmtree(source / '5')
+            time.sleep(0.3)
+        os.kill(pid, signal.SIGTERM)
+        time.sleep(0.3)
+        os.kill(pid, signal.SIGKILL)
+        ending.ended([pid], 15)
+        callers.answered(15)
+        ending.let_go(m.path)
+    finally:
+        ending.rescue([pid], [m.path])
+        callers.kill()

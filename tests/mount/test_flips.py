@@ -1,0 +1,190 @@
+"""One flipped bit anywhere in the data files of what we write is found: by `verify`, which names file, leaf and
+offset, and by reading through a mount."""
+
+import io
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+ARRAYS = {'small': (3000, 1), 'rows': (40_000, 7), 'noise': (9000, 0), 'tiny': (5, 1)}
+LAYOUTS = [(), ('zarr=3',), ('compression=none',), ('zarr=3', 'compression=none')]
+DIRECTORIES = [('ocdbt=off', 'compression=none'), ('ocdbt=off',), ('ocdbt=off', 'zarr=3', 'compression=none')]
+TABLES = '.crc32c'      # directory of checksums beside the leaves of a directory store
+
+
+def arrays():
+    rng = np.random.default_rng(3)
+    out = {name: np.arange(n, dtype=np.int32) // per if per else rng.standard_normal(n).astype(np.float32)
+           for name, (n, per) in ARRAYS.items()}
+    # A zarr document that is too long for a node: rank 12 and long extents.
+    out['many_axes'] = np.arange(2048, dtype=np.float16).reshape((2,) * 11 + (1,))
+    return out
+
+
+@pytest.fixture
+def step(run, tmp_path):
+    """step(*options): a saved step, the only one of its root."""
+    def make(*options):
+        files = tmp_path / 'files'
+        files.mkdir()
+        for name, array in arrays().items():
+            np.save(files / f'{name}.npy', array)
+        run('save', *(('-o', ','.join(options)) if options else ()), files, tmp_path / 'root/1')
+        return tmp_path / 'root/1'
+    return make
+
+
+def flip(path, bit):
+    with open(path, 'r+b') as f:
+        f.seek(bit // 8)
+        byte = f.read(1)[0]
+        f.seek(bit // 8)
+        f.write(bytes([byte ^ 1 << bit % 8]))
+
+
+def flipped_copies(step, n, rng):
+    """n more steps beside it, each with one bit flipped: step -> (path in the item, bit)."""
+    files = [p.relative_to(step) for p in sorted((step / 'default').rglob('*'))
+             if p.is_file() and p.name not in ('_METADATA', 'manifest.ocdbt', 'commit_success.txt')]
+    sizes = [(step / p).stat().st_size for p in files]
+    flips = {}
+    for i in range(2, n + 2):
+        copy = step.parent / str(i)
+        shutil.copytree(step, copy)
+        path = rng.choices(files, sizes)[0]
+        bit = rng.randrange(8 * (step / path).stat().st_size)
+        flip(copy / path, bit)
+        flips[str(i)] = (f'{i}/{path}', bit)
+    return flips
+
+
+def findings(run, root):
+    r = run('verify', '--json', root, ok=False)
+    doc = json.loads(r.stdout)
+    found = {}
+    for f in doc['findings']:
+        found.setdefault(f['file'].split('/')[0], []).append(f)
+    return found
+
+
+def names_place(f, path, bit):
+    """The file, and the offset: of the value, whose checksum follows it."""
+    if TABLES in path:
+        return f['file'] == f'{path.split("/")[0]}/default/{TABLES}' and os.path.basename(path) in f['text']
+    return f['file'] == path and f.get('offset') is not None and f['offset'] <= bit // 8 < f['offset'] + f['length'] + 16
+
+
+@pytest.mark.parametrize('options', LAYOUTS + DIRECTORIES, ids=lambda o: ','.join(o) or 'default')
+def test_verify_finds_every_flip(run, step, options):
+    n = 1000 if not options else 200
+    one = step(*options)
+    flips = flipped_copies(one, n, random.Random(5))
+    found = findings(run, one.parent)
+    assert set(found) == set(flips), f'not found: {[flips[s] for s in set(flips) - set(found)][:5]}'
+    for s, (path, bit) in flips.items():
+        good = [f for f in found[s] if names_place(f, path, bit)]
+        assert good, (path, bit, found[s])
+        assert any(f['leaf'] for f in good) or 'node' in good[0]['text'] or TABLES in path, good
+
+
+@pytest.mark.parametrize('options', [*LAYOUTS[:2], ('ocdbt=off',)], ids=lambda o: ','.join(o) or 'default')
+def test_reading_finds_every_flip(run, step, mount, options):
+    """Each leaf is right or an error: the one that was hit is the error."""
+    n = 1000 if not options else 100
+    one = step(*options)
+    flips = flipped_copies(one, n, random.Random(6))
+    good = arrays()
+    m = mount(one.parent, allow_errors=True)
+    missed = []
+    for s in flips:
+        errors = 0
+        for name, array in good.items():
+            try:
+                assert np.array_equal(np.load(m / s / 'default' / f'{name}.npy'), array), (s, name, flips[s])
+            except OSError:
+                errors += 1
+        if not errors:
+            missed.append(flips[s])
+    assert not missed
+    log = '\n'.join(m.log_lines())
+    assert re.search(r'value:(d/[0-9a-f]{32}|rows/0):\d+:\d+', log)
+
+
+@pytest.mark.parametrize('options', LAYOUTS + DIRECTORIES, ids=lambda o: ','.join(o) or 'default')
+def test_it_says_what_is_covered(run, step, options):
+    one = step(*options)
+    doc = json.loads(run('verify', '--json', one).stdout)
+    assert doc['without_checksum'] == {'leaves': 0, 'raw_bytes': 0, 'compressed_bytes': 0}
+    assert re.search(r'^5 leaves, .* are covered by checksums; 0 leaves, 0 B cannot be$', run('verify', one).stdout, re.M)
+
+
+@pytest.mark.parametrize('options,bare', [((), False), (('compression=none',), False), (('ocdbt=off',), False),
+                                          (('ocdbt=off', 'compression=none'), False),
+                                          (('ocdbt=off', 'compression=none'), True)])
+def test_info_and_report_say_what_is_covered(run, step, options, bare):
+    """As verify does: nothing of raw chunks without the table."""
+    one = step(*options)
+    if bare:
+        shutil.rmtree(one / 'default' / TABLES)
+    verified = json.loads(run('verify', '--json', one).stdout)
+    said = json.loads(run('info', '--json', one / 'default').stdout)['checksums']
+    without = verified['without_checksum']
+    assert said['leaves_without'] == without['leaves'] == (5 if bare else 0)
+    assert said['bytes_without'] == without['raw_bytes'] == (verified['stored_bytes'] if bare else 0)
+    assert said['leaves'] == 5 - said['leaves_without']
+    page = run('report', one, one.parent.parent / 'page.html').stdout
+    assert f"{said['leaves']} leaves, {said['bytes']} stored bytes are covered by checksums; " in page
+    assert f"; {said['leaves_without']} leaves, {said['bytes_without']} bytes cannot be" in page
+    leaf = json.loads(run('info', '--json', one / 'default/rows.npy').stdout)['checksums']
+    assert leaf['leaves'] + leaf['leaves_without'] == 1 and (leaf['bytes_without'] > 0) == bare
+
+
+def test_a_flip_is_found_before_it_is_copied(run, step, mount, tmp_path):
+    """A copy by reference does not give a damaged value a new checksum."""
+    one = step('compression=none')
+    place = re.search(r'value:(\S+?):(\d+):(\d+)', run('explain', one / 'default/rows.npy').stdout)
+    flip(one / 'default' / place[1], 8 * (int(place[2]) + 1000))
+    (tmp_path / 'copy').mkdir()
+    r = run('convert', one, tmp_path / 'copy/1', ok=False)
+    assert r.returncode == 1 and 'rows' in r.stderr and 'crc32c' in r.stderr
+    assert not os.path.exists(tmp_path / 'copy/1')
+
+
+def test_a_table_that_is_not_one(run, step):
+    """Its values are errors until it is removed; then they read as those of anybody else."""
+    one = step('ocdbt=off', 'compression=none')
+    table, = (one / 'default' / TABLES).iterdir()
+    good = table.read_bytes()
+    for bad in (b'', b'short', good[:-1], good + b'x', os.urandom(300)):
+        table.write_bytes(bad)
+        r = run('verify', one, ok=False)
+        assert r.returncode == 1 and table.name in r.stdout, bad
+        r = run('cat', one / 'default/rows.npy', ok=False)
+        assert r.returncode and table.name in r.stderr, bad
+    table.write_bytes(good)
+    run('verify', one)
+    table.unlink()
+    run('verify', one)
+    assert 'rows.npy' in run('ls', one / 'default').stdout
+    assert np.array_equal(np.load(io.BytesIO(run('cat', one / 'default/rows.npy', text=False).stdout)), arrays()['rows'])
+
+
+def test_info_looks_at_some_of_very_many_chunks(run, program, tmp_path):
+    """What it says is right when all came from one writer; what it costs does not grow with the chunks."""
+    (tmp_path / 'f').mkdir()
+    np.save(tmp_path / 'f/w.npy', np.arange(20_000, dtype=np.int32))
+    run('save', '-o', 'chunk_byte_size=8,ocdbt=off,compression=none', tmp_path / 'f', tmp_path / 'root/1')
+    shutil.rmtree(tmp_path / 'root/1/default' / TABLES)
+    r = subprocess.run(['strace', '-f', '-e', 'trace=openat,openat2', '-o', tmp_path / 'calls', program, 'info', '--json',
+                        tmp_path / 'root/1/default'], capture_output=True, text=True)
+    said = json.loads(r.stdout)['checksums']
+    assert said['leaves_without'] == 1 and said['bytes_without'] == 80_000
+    calls = [c for c in (tmp_path / 'calls').read_text().splitlines() if re.search(r'"w/\d+"', c)]
+    assert len(calls) >= 20_000, 'the listing looks for the size of each'
+    assert 0 < len([c for c in calls if 'O_PATH' not in c]) < 500

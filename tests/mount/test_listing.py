@@ -1,0 +1,77 @@
+"""ls, tree and stats: --only, totals, and an exit status for what is not a number."""
+
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+
+
+@pytest.fixture
+def faulty(run, tmp_path):
+    arrays = {'a/clean': np.ones((3, 2), np.float32), 'a/nan': np.array([1, np.nan, np.nan]), 'b/inf': np.array([np.inf, 2]),
+              'b/n': np.arange(5)}
+    for path, a in arrays.items():
+        (tmp_path / 'in' / path).parent.mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / 'in' / f'{path}.npy', a)
+    run('save', tmp_path / 'in', tmp_path / 'ckpts/1')
+    return tmp_path / 'ckpts'
+
+
+def leaves(entries, at=''):
+    for e in entries:
+        if 'entries' in e:
+            yield from leaves(e['entries'], f'{at}{e["name"]}/')
+        elif e['type'] == 'file':
+            yield at + e['name'], e
+
+
+def test_tree_and_ls_show_what_only_chooses(run, faulty):
+    for only, wanted in (('inf', ['b/inf.npy']), ('a/', ['a/clean.npy', 'a/nan.npy']), ('**/n*', ['a/nan.npy', 'b/n.npy'])):
+        doc = json.loads(run('tree', '--json', '--only', only, faulty / '1/default').stdout)
+        assert [path for path, _ in leaves(doc)] == wanted
+        lines = run('tree', '--only', only, faulty).stdout
+        assert [name for name in re.findall(r'(\w+\.npy)', lines)] == [w.rpartition('/')[2] for w in wanted]
+        assert '`-- 1/' in lines and '`-- default/' in lines and '_METADATA' not in lines
+        rows = json.loads(run('ls', '--json', '--only', only, faulty / '1/default').stdout)
+        assert [row['name'] for row in rows] == sorted({w.partition('/')[0] for w in wanted})
+        assert run('ls', '--only', only, faulty).stdout == '1/\n'
+    for command in ('ls', 'tree'):
+        r = run(command, '--only', 'nosuch', faulty, ok=False)
+        assert r.returncode == 1 and "no leaf matches 'nosuch'" in r.stderr and not r.stdout
+
+
+def test_trees_have_totals(run, faulty):
+    lines = run('tree', faulty / '1/default').stdout.splitlines()
+    row = next(line for line in lines if line.startswith('|-- a/'))
+    assert re.fullmatch(r'\|-- a/  2 files, 9 elements, 304 B, \d+ B stored', row)
+    assert re.fullmatch(r'2 directories, 5 files, 16 elements, .* stored', lines[-1])
+    doc = json.loads(run('tree', '--json', SAMPLE / '1000').stdout)
+
+    def check(entries):
+        for e in entries:
+            if 'entries' in e:
+                below = [leaf for _, leaf in leaves(e['entries'])]
+                assert (e['files'], e['total_bytes'], e['total_stored_bytes']) == (
+                    len(below), sum(leaf['bytes'] for leaf in below), sum(leaf['stored_bytes'] for leaf in below))
+                assert e['elements'] == sum(int(np.prod(leaf['shape'])) for leaf in below if 'shape' in leaf)
+                check(e['entries'])
+    check(doc)
+    assert any('entries' in e for e in doc)
+
+
+@pytest.mark.parametrize('words,status,said', [
+    ([], 0, None), (['--fail-on', 'nan'], 1, "2 NaN and 0 Inf in 1 leaf, the first is '1/default/a/nan.npy'"),
+    (['--fail-on', 'inf'], 1, "0 NaN and 1 Inf in 1 leaf, the first is '1/default/b/inf.npy'"),
+    (['--fail-on', 'nan,inf'], 1, '2 NaN and 1 Inf in 2 leaves'), (['--fail-on', 'Inf,NaN'], 1, 'in 2 leaves'),
+    (['--fail-on', 'nan', '--only', 'b/**'], 0, None), (['--fail-on', 'nan,inf', '--only', 'clean'], 0, None),
+    (['--fail-on', 'zero'], 2, "not 'zero'"), (['--fail-on', ''], 2, '--fail-on takes'), (['--fail-on', 'nan,'], 1, '2 NaN')])
+def test_what_is_not_a_number_fails(run, faulty, words, status, said):
+    r = run('stats', *words, faulty, ok=False)
+    assert r.returncode == status and (said in r.stderr if said else not r.stderr)
+    if status < 2:
+        shown = json.loads(run('stats', '--json', *words, faulty, ok=False).stdout)
+        assert len(shown) == (4 if '--only' not in words else 2 if 'b/**' in words else 1)

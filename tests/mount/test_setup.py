@@ -1,0 +1,147 @@
+"""From sources to an installed program: what is configured again, what is installed where, the tour of README."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from lib import tour
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+OPTIONAL = ('cmocka', 'mpi')
+
+
+def configure(build, env):
+    script = f'. {TOP}/tools/build.sh && build_configure {TOP} {build}'
+    r = subprocess.run(['bash', '-c', script], env=env, capture_output=True, text=True, timeout=250)
+    assert r.returncode == 0, r.stdout + r.stderr
+    return r.stdout
+
+
+def built_in(build):
+    """The names of what ninja would build."""
+    r = subprocess.run(['meson', 'introspect', '--targets', build], capture_output=True, text=True, check=True)
+    return {target['name'] for target in json.loads(r.stdout)}
+
+
+def without_optional(tmp_path):
+    """The environment of a machine that has neither cmocka nor MPI."""
+    found = subprocess.run(['pkg-config', '--variable=pc_path', 'pkg-config'], capture_output=True, text=True, check=True)
+    some = tmp_path / 'pkgconfig'
+    some.mkdir()
+    for d in reversed(found.stdout.strip().split(':')):
+        for file in pathlib.Path(d).glob('*.pc') if os.path.isdir(d) else ():
+            if not any(name in file.name for name in OPTIONAL):
+                (some / file.name).unlink(missing_ok=True)
+                (some / file.name).symlink_to(file)
+    # meson would ask these next.
+    programs = tmp_path / 'bin'
+    programs.mkdir()
+    for d in os.environ['PATH'].split(':'):
+        for name in os.listdir(d) if os.path.isdir(d) else ():
+            if not re.match('mpi|cmake', name) and not os.path.lexists(programs / name):
+                (programs / name).symlink_to(os.path.join(os.path.abspath(d), name))
+    return dict(os.environ, PKG_CONFIG_LIBDIR=str(some), PATH=str(programs))
+
+
+def test_what_was_installed_later_is_found(tmp_path):
+    """quickstart configures build/ before tests/run installs cmocka and MPI; both call build_configure."""
+    build, bare = tmp_path / 'build', without_optional(tmp_path)
+    assert 'setting up' in configure(build, bare)
+    assert not {'t_name_view', 'pytreefs-mpi'} & built_in(build)
+    assert configure(build, bare) == '', 'nothing has changed'
+    said = configure(build, os.environ)
+    assert 'again' in said and 'cmocka 1' in said and 'mpi' in said, said
+    wanted = {'t_name_view'} | ({'pytreefs-mpi'} if shutil.which('mpicc') else set())
+    assert wanted <= built_in(build)
+    assert configure(build, os.environ) == ''
+    assert 'again' in configure(build, bare), 'what was removed is not taken from the cache'
+    assert not {'t_name_view', 'pytreefs-mpi'} & built_in(build)
+
+
+def test_options_of_a_build_stay(tmp_path):
+    """tests/sanitize sets its own build directory up, and tests/run is then called with it."""
+    build, env = tmp_path / 'build', os.environ
+    script = f'. {TOP}/tools/build.sh && build_configure {TOP} {build} '
+    for options, said in (('-Dpoison=true -Dmpi=disabled', 'setting up'), ('', ''), ('-Dpoison=true -Dmpi=disabled', ''),
+                          ('-Dpoison=false', 'options -Dpoison=false'), ('', '')):
+        r = subprocess.run(['bash', '-c', script + options], env=env, capture_output=True, text=True, timeout=250)
+        assert r.returncode == 0 and (said in r.stdout if said else r.stdout == ''), (options, r.stdout, r.stderr)
+    r = subprocess.run(['meson', 'introspect', '--buildoptions', build], capture_output=True, text=True, check=True)
+    options = {o['name']: o['value'] for o in json.loads(r.stdout)}
+    assert options['poison'] is False and options['mpi'] == 'disabled'
+
+
+def test_every_script_configures_by_the_same_function():
+    """A script that calls `meson setup` by itself would keep what it found once."""
+    found = subprocess.run(['git', 'grep', '-lE', r'^[^#]*meson setup ("|\$|--rec)'], cwd=TOP, capture_output=True, text=True)
+    if found.returncode > 1:
+        pytest.skip('these sources are not a git checkout')
+    assert found.stdout.split() == ['tools/build.sh']
+
+
+# ---- installed ----
+
+def test_mount_finds_the_helpers_of_a_default_install(build, tmp_path):
+    """mount(8) looks in /sbin, whatever the prefix: a default `meson install` puts the helpers there."""
+    subprocess.run(['meson', 'install', '-C', build, '--no-rebuild', '--quiet', '--destdir', tmp_path], check=True,
+                   capture_output=True)
+    sbin = tmp_path / ('usr/sbin' if os.path.islink('/sbin') else 'sbin')
+    for helper in ('mount.pytreefs', 'mount.fuse.pytreefs'):
+        to = os.readlink(sbin / helper)
+        assert to == '/usr/local/bin/pytreefs' and os.access(tmp_path / to[1:], os.X_OK), (helper, to)
+
+
+@pytest.mark.parametrize('options,wanted', [
+    (['--prefix', '/home/me/.local'], 'sbin'),
+    (['--prefix', '/usr'], '/usr/sbin' if os.path.islink('/sbin') else '/sbin'),
+    (['--prefix', '/home/me/.local', '-Dmount_helper_dir=/x/y'], '/x/y'),
+])
+def test_where_helpers_go(tmp_path, options, wanted):
+    """--prefix=$HOME/.local must not need root; an option names another place."""
+    r = subprocess.run(['meson', 'setup', tmp_path / 'build', TOP, '-Dtests=false', '-Dmpi=disabled', *options],
+                       capture_output=True, text=True)
+    assert r.returncode == 0, r.stdout
+    assert re.search(r'helpers of mount\(8\) *: (\S+)', r.stdout)[1] == wanted, r.stdout
+
+
+# ---- README's tour ----
+
+@pytest.fixture
+def pasted(build, tmp_path):
+    """Where a tour is pasted: a directory with the sources' tests, and a shell that finds program and numpy."""
+    (tmp_path / 'tests').symlink_to(TOP / 'tests')
+    yield tmp_path, dict(os.environ, PATH=f'{build}:{os.path.dirname(sys.executable)}:{os.environ["PATH"]}')
+    for mnt in tmp_path.glob('**/mnt'):
+        subprocess.run(['umount', '-l', mnt], capture_output=True)
+
+
+def test_the_tour_of_readme(pasted):
+    """Pasted line by line after quickstart, it prints what README says that it prints."""
+    where, env = pasted
+    assert not tour.faults(TOP / 'README.md', 'A tour', where, env)
+    assert not list((where / 'mnt').iterdir()), 'the tour ends with its mount unmounted'
+
+
+@pytest.mark.parametrize('page', ['views', 'writing'])
+def test_the_examples_of_a_page(pasted, page):
+    """docs/views.md and docs/writing.md, which `pytreefs help` prints: every command gives what is written below it."""
+    where, env = pasted
+    title = (TOP / f'docs/{page}.md').read_text().splitlines()[0].removeprefix('# ')
+    assert not tour.faults(TOP / f'docs/{page}.md', title, where, env)
+    assert not list((where / 'mnt').iterdir()), 'it ends with its mount unmounted'
+
+
+def test_a_tour_that_lies_is_found(pasted):
+    """A wrong word, a failing command, and a tour that is not there."""
+    where, env = pasted
+    page = where / 'page.md'
+    page.write_text('# T\n```console\n$ echo a b\na\nb\n$ echo a b c\na ... c\n$ echo a\nb\n$ false\n$ cat <<E\n> x\n> E\nx\n```\n# U\n')
+    found = tour.faults(page, 'T', where, env)
+    assert [fault.splitlines()[0] for fault in found] == ['$ echo a', '$ false']
+    assert tour.faults(page, 'U', where, env)

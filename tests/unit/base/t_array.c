@@ -1,0 +1,49 @@
+/*
+ * t_array.c - arrays that grow.
+ */
+#include "tests/unit/lib/unit.h"
+
+#include "core/base/array.h"
+#include "core/base/mem.h"
+
+static void elements_survive_growth(void **state)
+{
+	auto_free uint32_t *a = NULL;
+	size_t cap = 0;
+
+	for (uint32_t n = 0; n < 1000; n++) {
+		size_t had = cap;
+
+		assert_true(array_reserve(a, cap, n + 1));
+		assert_true(cap > n);
+		/* By doubling, so that a thousand elements are not moved a thousand times. */
+		assert_true(cap == had || cap >= 2 * had);
+		a[n] = n * 7;
+	}
+	for (uint32_t n = 0; n < 1000; n++)
+		assert_int_equal(a[n], n * 7);
+}
+
+static void failure_changes_nothing(void **state)
+{
+	auto_free uint64_t *a = NULL;
+	uint64_t *was;
+	size_t cap = 0;
+
+	assert_true(array_reserve(a, cap, 100));
+	assert_int_equal(cap, 100);
+	was = a;
+	assert_false(array_reserve(a, cap, SIZE_MAX / sizeof(*a) + 1));
+	assert_ptr_equal(a, was);
+	assert_int_equal(cap, 100);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(elements_survive_growth),
+		cmocka_unit_test(failure_changes_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,225 @@
+/*
+ * t_cache.c - the bound, single flight, failures, and dropping.
+ */
+#include "tests/unit/lib/unit.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "core/base/cache.h"
+
+static atomic_int freed;
+
+static void free_counted(void *p)
+{
+	atomic_fetch_add(&freed, 1);
+	free(p);
+}
+
+static struct cache_entry *put_one(struct cache *c, uint64_t owner, uint64_t id, uint64_t charge)
+{
+	struct cache_key k = { owner, id, 0 };
+	struct cache_entry *e;
+
+	assert_int_equal(cache_begin(c, &k, &e), CACHE_MINE);
+	cache_fill(c, e, malloc(1), charge, free_counted);
+	return e;
+}
+
+static void the_least_recently_used_goes_first(void **state)
+{
+	uint64_t owner = cache_owner();
+	struct cache_stats st;
+	struct cache_entry *e;
+	struct cache *c;
+
+	freed = 0;
+	assert_int_equal(cache_new(40000, &c), 0);
+	for (uint64_t i = 0; i < 3; i++)
+		cache_put(c, put_one(c, owner, i, 10000));
+	/* Use 0, so 1 is the oldest when 3 comes. */
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
+	cache_put(c, e);
+	cache_put(c, put_one(c, owner, 3, 10000));
+	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
+	assert_false(cache_has(c, &(struct cache_key){ owner, 1, 0 }, CACHE_READY));
+	assert_int_equal(freed, 1);
+	cache_stats(c, &st);
+	assert_true(st.bytes <= 40000);
+	assert_true(st.peak_bytes <= 40000);
+	cache_free(c);
+	assert_int_equal(freed, 4);
+}
+
+/* Ten were passed, two of them are wanted again; the rest goes one by one until an eighth of the limit is left. */
+static void what_was_left_behind_goes_bit_by_bit(void **state)
+{
+	uint64_t owner = cache_owner();
+	struct cache_entry *e, *held;
+	struct cache_stats st;
+	struct cache *c;
+
+	freed = 0;
+	assert_int_equal(cache_new(160000, &c), 0);
+	for (uint64_t i = 0; i < 10; i++)
+		cache_put(c, put_one(c, owner, i, 9000));
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 9, 0 }, &held));
+	/* Ids that are not there are no harm. */
+	cache_drop_behind(c, &(struct cache_key){ owner, 0, 0 }, 20);
+	cache_drop_behind(c, &(struct cache_key){ owner, 0, 1 }, 20);
+	assert_int_equal(freed, 0);
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
+	cache_put(c, e);
+	cache_put(c, held);
+	for (uint64_t i = 20; i < 24; i++)
+		cache_put(c, put_one(c, owner, i, 9000));
+	/* Two for each that came. */
+	assert_int_equal(freed, 7);
+	cache_stats(c, &st);
+	assert_true(st.drop_behind_bytes > 0 && st.drop_behind_bytes <= 20000);
+	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
+	assert_false(cache_has(c, &(struct cache_key){ owner, 1, 0 }, CACHE_READY));
+	for (uint64_t i = 20; i < 24; i++)
+		assert_true(cache_has(c, &(struct cache_key){ owner, i, 0 }, CACHE_READY));
+	/* Bytes are needed: they go before what is older. */
+	cache_put(c, put_one(c, owner, 30, 160000 - (st.bytes - st.drop_behind_bytes) - 1000));
+	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
+	cache_stats(c, &st);
+	assert_int_equal(st.drop_behind_bytes, 0);
+	cache_free(c);
+	assert_int_equal(freed, 15);
+}
+
+static void pinned_values_stay(void **state)
+{
+	uint64_t owner = cache_owner();
+	struct cache_entry *e, *big;
+	struct cache *c;
+
+	freed = 0;
+	assert_int_equal(cache_new(1000, &c), 0);
+	e = put_one(c, owner, 1, 900);
+	/* Larger than the cache: lives while it is pinned. */
+	big = put_one(c, owner, 2, 5000);
+	assert_int_equal(freed, 0);
+	cache_put(c, big);
+	assert_int_equal(freed, 1);
+	cache_put(c, e);
+	cache_free(c);
+	assert_int_equal(freed, 2);
+}
+
+#define RACERS 8
+
+struct racer {
+	struct cache *c;
+	struct cache_key key;
+	atomic_int *fills;
+	atomic_int *came;		/* how many know whether they fill or wait */
+	int code;			/* what the filler does: 0, or fail with it */
+	int result;
+};
+
+static void *race(void *arg)
+{
+	struct racer *r = arg;
+	struct cache_entry *e;
+
+	int state = cache_begin(r->c, &r->key, &e);
+
+	atomic_fetch_add(r->came, 1);
+	switch (state) {
+	case CACHE_MINE:
+		atomic_fetch_add(r->fills, 1);
+		while (atomic_load(r->came) < RACERS)
+			usleep(1000);
+		if (r->code) {
+			fail(r->code, "made to fail");
+			cache_fail(r->c, e, r->code);
+			r->result = r->code;
+		} else {
+			cache_fill(r->c, e, malloc(1), 10, free);
+		}
+		break;
+	case CACHE_BUSY:
+		r->result = cache_wait(r->c, e);
+		if (r->result < 0 && strcmp(err_text(r->result), "made to fail"))
+			r->result = 1;
+		break;
+	default:
+		break;
+	}
+	cache_put(r->c, e);
+	return NULL;
+}
+
+static void race_of(int code)
+{
+	struct racer r[RACERS];
+	pthread_t t[RACERS];
+	atomic_int fills = 0, came = 0;
+	struct cache *c;
+
+	assert_int_equal(cache_new(1 << 20, &c), 0);
+	for (int i = 0; i < RACERS; i++) {
+		r[i] = (struct racer){ c, { 1, 2, 3 }, &fills, &came, code, 0 };
+		pthread_create(&t[i], NULL, race, &r[i]);
+	}
+	for (int i = 0; i < RACERS; i++) {
+		pthread_join(t[i], NULL);
+		assert_int_equal(r[i].result, code);
+	}
+	/* All came while the first was filling. */
+	assert_int_equal(fills, 1);
+	assert_int_equal(cache_has(c, &(struct cache_key){ 1, 2, 3 }, CACHE_READY), code == 0);
+	cache_free(c);
+}
+
+static void one_thread_fills_and_the_others_wait(void **state)
+{
+	race_of(0);
+}
+
+static void waiters_get_the_error_and_the_note(void **state)
+{
+	race_of(-EBADMSG);
+}
+
+static void a_dropped_owner_is_forgotten(void **state)
+{
+	uint64_t a = cache_owner(), b = cache_owner();
+	struct cache_entry *pinned;
+	struct cache_stats st;
+	struct cache *c;
+
+	freed = 0;
+	assert_int_equal(cache_new(1 << 20, &c), 0);
+	for (uint64_t i = 0; i < 3000; i++)
+		cache_put(c, put_one(c, i % 2 ? a : b, i, 10));
+	assert_true(cache_peek(c, &(struct cache_key){ a, 1, 0 }, &pinned));
+	cache_drop(c, a);
+	assert_int_equal(freed, 1499);
+	assert_false(cache_has(c, &(struct cache_key){ a, 1, 0 }, CACHE_READY));
+	assert_true(cache_has(c, &(struct cache_key){ b, 2, 0 }, CACHE_READY));
+	cache_put(c, pinned);
+	assert_int_equal(freed, 1500);
+	cache_stats(c, &st);
+	assert_int_equal(st.entries, 1500);
+	assert_int_equal(st.pinned_bytes, 0);
+	cache_free(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_least_recently_used_goes_first),
+		cmocka_unit_test(what_was_left_behind_goes_bit_by_bit),
+		cmocka_unit_test(pinned_values_stay),
+		cmocka_unit_test(one_thread_fills_and_the_others_wait),
+		cmocka_unit_test(waiters_get_the_error_and_the_note),
+		cmocka_unit_test(a_dropped_owner_is_forgotten),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,104 @@
+/*
+ * t_pool.c - runs, errors of the lowest item, posted jobs.
+ */
+#include "tests/unit/lib/unit.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "core/base/pool.h"
+
+struct item {
+	int in, out;
+};
+
+static int square(void *arg)
+{
+	struct item *i = arg;
+
+	i->out = i->in * i->in;
+	return i->in % 100 == 77 ? fail(-EIO, "item %d", i->in) : 0;
+}
+
+static void a_run_does_every_item_once(void **state)
+{
+	static struct item items[5000];
+	struct pool *pools[2] = { NULL, NULL };
+
+	assert_int_equal(pool_new(3, &pools[1]), 0);
+	for (int p = 0; p < 2; p++) {
+		for (int i = 0; i < 5000; i++)
+			items[i] = (struct item){ i, -1 };
+		assert_int_equal(pool_run(pools[p], square, items, sizeof(*items), 5000), -EIO);
+		/* The lowest failed item decides, whatever the order of the threads. */
+		assert_string_equal(err_text(-EIO), "item 77");
+		for (int i = 0; i < 5000; i++)
+			assert_int_equal(items[i].out, i * i);
+	}
+	pool_free(pools[1]);
+}
+
+struct nested {
+	struct pool *pool;
+	struct item items[20];
+};
+
+static int run_inside(void *arg)
+{
+	struct nested *n = arg;
+
+	return pool_run(n->pool, square, n->items, sizeof(*n->items), 20);
+}
+
+static void a_task_may_run_tasks(void **state)
+{
+	static struct nested n[50];
+	struct pool *pool;
+
+	assert_int_equal(pool_new(2, &pool), 0);
+	for (int i = 0; i < 50; i++) {
+		n[i].pool = pool;
+		for (int k = 0; k < 20; k++)
+			n[i].items[k] = (struct item){ k, -1 };
+	}
+	assert_int_equal(pool_run(pool, run_inside, n, sizeof(*n), 50), 0);
+	assert_int_equal(n[49].items[19].out, 361);
+	pool_free(pool);
+}
+
+struct job {
+	struct pool_job job;
+	atomic_int *count;
+};
+
+static void job_run(struct pool_job *j)
+{
+	usleep(1000);
+	atomic_fetch_add(container_of(j, struct job, job)->count, 1);
+}
+
+static void posted_jobs_run_before_the_end(void **state)
+{
+	static struct job jobs[50];
+	atomic_int count = 0;
+	struct pool *pool;
+
+	assert_int_equal(pool_new(2, &pool), 0);
+	for (int i = 0; i < 50; i++) {
+		jobs[i] = (struct job){ { NULL, job_run }, &count };
+		pool_post(pool, &jobs[i].job);
+	}
+	pool_free(pool);
+	assert_int_equal(count, 50);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_run_does_every_item_once),
+		cmocka_unit_test(a_task_may_run_tasks),
+		cmocka_unit_test(posted_jobs_run_before_the_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,266 @@
+/*
+ * t_commit.c - commits that fail and are made again, drafts that are given up, and how their directories are locked.
+ *
+ * Power losses are t_crash.c's, faults of the disk and of memory t_save_faults.c's.
+ */
+#include "tests/unit/lib/draft_make.h"
+#include "tests/unit/lib/tmp_dir.h"
+
+#include "core/commit/commit.h"
+#include "core/commit/gc.h"
+
+static char root[TMP_DIR_MAX];
+static struct options options;
+static struct ns *ns;
+
+static int setup(void **state)
+{
+	static const char *const none[] = { "io=sync", NULL };
+
+	assert_int_equal(tmp_dir_make(root, "t_commit"), 0);
+	made_options(&options, none);
+	assert_int_equal(ns_open(root, &options, &ns), 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	ns_close(take(ns));
+	options_release(&options);
+	return tmp_dir_remove(root);
+}
+
+static bool exists(const char *name)
+{
+	char path[400];
+
+	snprintf(path, sizeof(path), "%s/%s", root, name);
+	return access(path, F_OK) == 0;
+}
+
+/* ---- commit_run() by itself ---- */
+
+struct look {
+	int code;			/* what the look at the draft finds */
+	unsigned times;
+};
+
+static int look_at_it(void *arg)
+{
+	struct look *l = arg;
+
+	l->times++;
+	assert_true(exists(".7.pytreefs-draft/metrics/metrics"));
+	assert_false(exists("7"));
+	return l->code ? fail(l->code, "not as it should be") : 0;
+}
+
+static struct commit_file one_file = { .name = { (const uint8_t *)"metrics", 7 }, .text = { (const uint8_t *)"{}", 2 } };
+static struct commit_item one_item = { .name = { (const uint8_t *)"metrics", 7 }, .files = &one_file, .n_files = 1 };
+
+static struct draft_dir *begin(void)
+{
+	struct draft_dir *d;
+
+	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &d), 0);
+	return d;
+}
+
+static void what_the_look_finds_stops_the_commit(void **state)
+{
+	auto_of(draft_dir) struct draft_dir *d = begin();
+	struct look l = { .code = -EUCLEAN };
+	struct commit c = { .ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1,
+			    .verify = look_at_it, .verify_arg = &l };
+
+	for (unsigned i = 1; i < 3; i++) {
+		assert_int_equal(commit_run(&c), -EUCLEAN);
+		assert_non_null(strstr(err_text(-EUCLEAN), "not as it should be"));
+		assert_int_equal(l.times, i);
+		assert_true(exists(".7.pytreefs-draft/.pytreefs-draft") && !exists("7"));
+		assert_false(exists(".7.pytreefs-draft/commit_success.txt"));
+	}
+	l.code = 0;
+	assert_int_equal(commit_run(&c), 0);
+	assert_true(exists("7/commit_success.txt") && exists("7/metrics/commit_success.txt"));
+	assert_false(exists("7/.pytreefs-draft") || exists(".7.pytreefs-draft"));
+}
+
+static void the_deadline_is_kept_before_the_rename(void **state)
+{
+	auto_of(draft_dir) struct draft_dir *d = begin();
+	struct commit c = { .ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1, .deadline_ns = 1 };
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(commit_run(&c), -ETIMEDOUT);
+		assert_non_null(strstr(err_text(-ETIMEDOUT), "commit_timeout"));
+		assert_true(exists(".7.pytreefs-draft/.pytreefs-draft") && !exists("7"));
+	}
+	c.deadline_ns = 0;
+	assert_int_equal(commit_run(&c), 0);
+	assert_true(exists("7"));
+}
+
+static int pass_the_deadline(void *arg)
+{
+	((struct commit *)arg)->deadline_ns = 1;
+	return 0;
+}
+
+/* Everything is written by then, the step's metadata too. */
+static void a_late_deadline_takes_nothing_back(void **state)
+{
+	auto_of(draft_dir) struct draft_dir *d = begin();
+	struct commit c = { .ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1, .verify = pass_the_deadline };
+
+	c.verify_arg = &c;
+	assert_int_equal(commit_run(&c), -ETIMEDOUT);
+	assert_true(exists(".7.pytreefs-draft/_CHECKPOINT_METADATA") && !exists("7"));
+	c.verify = NULL;
+	c.deadline_ns = 0;
+	assert_int_equal(commit_run(&c), 0);
+	assert_true(exists("7/_CHECKPOINT_METADATA"));
+}
+
+static void a_step_that_is_there_is_not_replaced(void **state)
+{
+	auto_of(draft_dir) struct draft_dir *d = begin();
+	struct commit c = { .ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1 };
+
+	assert_int_equal(io_dirop(ns->ckpt->source, IO_MKDIR, "7", NULL, 0777), 0);
+	assert_int_equal(commit_run(&c), -EEXIST);
+	assert_int_equal(io_dirop(ns->ckpt->source, IO_RMDIR, "7", NULL, 0), 0);
+	assert_int_equal(commit_run(&c), 0);
+}
+
+/* ---- drafts, as a mount has them ---- */
+
+static void values_that_are_lost_are_found_by_verification(void **state)
+{
+	char cmd[200];
+	auto_node *item = NULL, *top = NULL;
+
+	assert_int_equal(make_draft(ns, "8.tmp"), 0);
+	/* Somebody removes what the draft has written so far. */
+	snprintf(cmd, sizeof(cmd), "find %s/.8.pytreefs-draft -path '*/d/*' -delete", root);
+	assert_int_equal(system(cmd), 0);
+	assert_int_equal(commit_draft(ns, "8.tmp", "8"), -EUCLEAN);
+	assert_non_null(strstr(err_text(-EUCLEAN), "verify_commit: item 'default'"));
+	assert_false(exists("8"));
+	/* Another item in its place is saved as if nothing had been. */
+	assert_int_equal(node_walk(ns->root, "8.tmp", &top), 0);
+	assert_int_equal(node_rename(top, span_str("default"), top, span_str("gone"), 0), 0);
+	assert_int_equal(commit_draft(ns, "8.tmp", "8"), -EUCLEAN);
+	assert_non_null(strstr(err_text(-EUCLEAN), "item 'gone'"));
+}
+
+static void a_leaf_open_for_writing_is_waited_for_by_nobody(void **state)
+{
+	struct file *f;
+	auto_node *n = NULL;
+
+	assert_int_equal(make_draft(ns, "8.tmp"), 0);
+	assert_int_equal(node_walk(ns->root, "8.tmp/default/params/w.npy", &n), 0);
+	assert_int_equal(node_open(n, O_WRONLY, &f), 0);
+	assert_int_equal(commit_draft(ns, "8.tmp", "8"), -EBUSY);
+	assert_non_null(strstr(err_text(-EBUSY), "'w.npy' is open for writing"));
+	file_close(f);
+	assert_int_equal(commit_draft(ns, "8.tmp", "8"), 0);
+	assert_null(check_saved(ns, "8", true));
+}
+
+static void malformed_leaves_are_named(void **state)
+{
+	static const struct made bad = { "default/params/bad.npy", .text = "no array" };
+	auto_node *top = NULL, *dir = NULL;
+
+	assert_int_equal(make_draft(ns, "8.tmp"), 0);
+	assert_int_equal(node_walk(ns->root, "8.tmp", &top), 0);
+	assert_int_equal(make_one(top, &bad), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(commit_draft(ns, "8.tmp", "8"), -ECANCELED);
+		assert_non_null(strstr(err_text(-ECANCELED), "bad.npy"));
+		assert_null(check_saved(ns, "8.tmp", false));
+	}
+	assert_int_equal(node_walk(top, "default/params", &dir), 0);
+	assert_int_equal(node_unlink(dir, span_str("bad.npy")), 0);
+	assert_int_equal(commit_draft(ns, "8.tmp", "8"), 0);
+	assert_null(check_saved(ns, "8", true));
+}
+
+static void a_draft_that_is_given_up_is_gone_at_once(void **state)
+{
+	struct draft *d;
+
+	assert_int_equal(make_draft(ns, "8.tmp"), 0);
+	assert_int_equal(commit_draft(ns, "8.tmp", "no step"), -EPERM);
+	d = draft_find(&ns->drafts, span_str("8.tmp"));
+	assert_non_null(d);
+	assert_int_equal(draft_abort(d, false), -ENOTEMPTY);
+	assert_int_equal(draft_abort(d, true), 0);
+	draft_unref(d);
+	assert_string_equal(root_names(ns), "");
+	assert_false(exists(".8.pytreefs-draft"));
+	/* And may be begun again. */
+	assert_int_equal(make_draft(ns, "8.tmp"), 0);
+	assert_int_equal(commit_draft(ns, "8.tmp", "8"), 0);
+	assert_null(check_saved(ns, "8", true));
+}
+
+/* ---- between two mounts ---- */
+
+static void kept_live(void *arg, const struct gc_found *f)
+{
+	assert_int_equal(f->kind, GC_LIVE);
+	assert_false(f->removed);
+	++*(unsigned *)arg;
+}
+
+static void a_live_draft_is_nobody_elses(void **state)
+{
+	struct draft_dir *d = begin(), *other;
+	unsigned found = 0;
+	const struct gc_opts o = { .foreign = true, .each = kept_live, .arg = &found };
+
+	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &other), -EBUSY);
+	assert_int_equal(draft_dir_remove_abandoned(ns->ckpt->source, ".7.pytreefs-draft"), -EBUSY);
+	assert_int_equal(gc_run(ns->ckpt->source, &o), 0);
+	assert_int_equal(found, 1);
+	/* Its writer goes. */
+	draft_dir_free(d);
+	assert_true(exists(".7.pytreefs-draft"));
+	other = begin();
+	assert_int_equal(draft_dir_remove(other), 0);
+	draft_dir_free(other);
+	assert_false(exists(".7.pytreefs-draft"));
+}
+
+static void another_programs_directory_is_not_taken(void **state)
+{
+	struct draft_dir *d;
+
+	assert_int_equal(io_dirop(ns->ckpt->source, IO_MKDIR, ".7.pytreefs-draft", NULL, 0777), 0);
+	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &d), -EEXIST);
+	assert_int_equal(draft_dir_remove_abandoned(ns->ckpt->source, ".7.pytreefs-draft"), 0);
+	assert_true(exists(".7.pytreefs-draft"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(what_the_look_finds_stops_the_commit),
+		TEST(the_deadline_is_kept_before_the_rename),
+		TEST(a_late_deadline_takes_nothing_back),
+		TEST(a_step_that_is_there_is_not_replaced),
+		TEST(values_that_are_lost_are_found_by_verification),
+		TEST(a_leaf_open_for_writing_is_waited_for_by_nobody),
+		TEST(malformed_leaves_are_named),
+		TEST(a_draft_that_is_given_up_is_gone_at_once),
+		TEST(a_live_draft_is_nobody_elses),
+		TEST(another_programs_directory_is_not_taken),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,145 @@
+/*
+ * t_transform.c - rules: reading them, turning them around, and the trees that they make.
+ */
+#include "tests/unit/lib/unit.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "handlers/transform/transform_impl.h"
+
+/* A file of rules from text. */
+static int open_text(const char *text, size_t n, struct transform **ret)
+{
+	char path[] = "/tmp/t_transform-XXXXXX";
+	int fd = mkstemp(path), r;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, n), (ssize_t)n);
+	close(fd);
+	r = transform_open(path, ret);
+	unlink(path);
+	return r;
+}
+
+static void rules_are_turned_around_where_that_is_clear(void **state)
+{
+	static const struct {
+		const char *key, *original, *old, *new;	/* new NULL: none */
+	} cases[] = {
+		{ "a", "b", "b", "a" },
+		{ "a", "b", "c", NULL },
+		{ "a/(.*)", "b/\\\\1", "b/x/y", "a/x/y" },
+		{ "a/(.*)", "b/\\\\1", "c/x", NULL },
+		{ "(\\\\w+)_(\\\\d+)", "l\\\\2/\\\\1", "l7/w", "w_7" },
+		{ "(\\\\w+)_(\\\\d+)", "l\\\\2/\\\\1", "lx/w", NULL },
+		{ "(?P<n>\\\\d+)/x", "y/\\\\g<n>", "y/12", "12/x" },
+		{ "(a|b)/w", "\\\\1/\\\\1", "a/a", "a/w" },
+		{ "(a|b)/w", "\\\\1/\\\\1", "a/b", NULL },
+		{ "((a)b)/w", "\\\\1", "ab", "ab/w" },
+		{ "a\\\\.b", "c", "c", "a.b" },
+		{ "a(.*)", "b.c\\\\1", "bxc1", NULL },
+		{ "a(.*)", "b.c\\\\1", "b.c1", "a1" },
+		{ "a.*", "b", "b", NULL },
+		{ "a(.*)", "b", "b", NULL },
+		{ "(.*)(?:x)", "\\\\1", "y", NULL },
+		{ "(a)?", "\\\\1", "a", NULL },
+		{ "(?<=>a)(b)", "\\\\1", "b", NULL },
+		{ "(\\\\Q()()\\\\E)(x)", "\\\\1\\\\2", "()()x", NULL },
+		{ "(\\\\Q()()()()()()()()()()()()()()()()()()()()()()()()()()()()()()()\\\\E)(x)", "\\\\2", "x", NULL },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		auto_of(transform) struct transform *t = NULL;
+		auto_buf text = { 0 }, key = { 0 };
+		int r;
+
+		assert_int_equal(buf_addf(&text, "{\"rules\": [{\"key\": \"%s\", \"original_key\": \"%s\"}]}", cases[i].key,
+					  cases[i].original), 0);
+		r = open_text((char *)text.p, text.n, &t);
+		if (r < 0)
+			fail_msg("case %zu: %s", i, err_text(r));
+		r = rule_new_key(&t->rule[0], span_str(cases[i].old), &key);
+		if (r != (cases[i].new != NULL) || (r && !span_eq(buf_span(&key), span_str(cases[i].new))))
+			fail_msg("case %zu: %d '%.*s'", i, r, SPAN_ARG(buf_span(&key)));
+	}
+}
+
+static const char whole[] =
+	"{\"default_to_original\": false, \"item\": \"state\", \"rules\": [{\"key\": \"a/(.*)\", \"original_key\": \"b/\\\\1\"},"
+	" {\"key\": \"c\", \"original_key\": [\"d\", \"e\"], \"value_fn\": \"concat(0)\"},"
+	" {\"key\": \"f\", \"use_fallback\": [1]}]}";
+
+static void files_that_are_cut_or_changed_are_refused_or_mean_something(void **state)
+{
+	struct transform *t = NULL;
+
+	for (size_t n = 0; n < sizeof(whole) - 1; n++) {
+		t = NULL;
+		assert_true(open_text(whole, n, &t) < 0);
+		assert_null(t);
+	}
+	for (size_t i = 0; i < sizeof(whole) - 1; i++) {
+		char copy[sizeof(whole)];
+
+		memcpy(copy, whole, sizeof(whole));
+		copy[i] ^= 1 << (i % 7);
+		t = NULL;
+		if (open_text(copy, sizeof(whole) - 1, &t) >= 0)
+			transform_free(t);
+		else
+			assert_null(t);
+	}
+}
+
+static int make(const char *rules, struct tree *in, struct tree **ret)
+{
+	auto_of(transform) struct transform *t = NULL;
+	int r = open_text(rules, strlen(rules), &t);
+
+	return r < 0 ? r : transform_tree(t, in, ret);
+}
+
+static void a_leaf_cannot_hold_another(void **state)
+{
+	const struct span names[] = { span_str("a"), span_str("b.c"), span_str("b.d") };
+	struct tree *in = NULL, *out = NULL;
+
+	assert_int_equal(tree_from_names(names, NULL, 3, &in), 0);
+	assert_int_equal(make("{\"rules\": [{\"key\": \"a/x\", \"original_key\": \"b/c\"}]}", in, &out), -EINVAL);
+	assert_null(out);
+	assert_int_equal(make("{\"rules\": [], \"target\": [\"a\", \"q\"]}", in, &out), 0);
+	assert_int_equal(out->n_nodes, 3);
+	assert_int_equal(out->root->children[1]->value, TREE_VALUE_PLACEHOLDER);
+	tree_free(out);
+	out = NULL;
+	assert_int_equal(make("{\"rules\": [{\"key\": \"z\", \"original_key\": \"none\"}], \"target\": [\"z\"]}", in, &out),
+			 -EINVAL);
+	assert_null(out);
+	tree_free(in);
+}
+
+static void ids_of_both_trees_differ(void **state)
+{
+	const struct span names[] = { span_str("a"), span_str("b.c") };
+	struct tree *in = NULL, *out = NULL;
+
+	assert_int_equal(tree_from_names(names, NULL, 2, &in), 0);
+	assert_int_equal(make("{\"rules\": [{\"key\": \"x/(.*)\", \"original_key\": \"b/\\\\1\"}]}", in, &out), 0);
+	for (uint32_t i = 0; i < in->n_nodes; i++)
+		assert_true(in->nodes[i]->id >= out->n_nodes);
+	tree_free(out);
+	tree_free(in);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rules_are_turned_around_where_that_is_clear),
+		cmocka_unit_test(files_that_are_cut_or_changed_are_refused_or_mean_something),
+		cmocka_unit_test(a_leaf_cannot_hold_another),
+		cmocka_unit_test(ids_of_both_trees_differ),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

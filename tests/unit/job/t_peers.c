@@ -1,0 +1,180 @@
+/* t_peers.c - messages, requests and agreement between ranks, and who shares a draft. */
+#include "core/base/clock.h"
+#include "tests/unit/lib/unit.h"
+
+#include "tests/unit/lib/peers_hub.h"
+
+#include "core/job/joint.h"
+
+#define MS ((int64_t)1000000)
+#define LONG (60 * SECOND_NS)		/* nobody is late by that */
+
+static const struct peers_head hello = { .kind = PEERS_GO, .code = 1, .id = 7 };
+
+static void a_head_is_the_same_after_the_wire(void **state)
+{
+	const struct peers_head head = { PEERS_CHUNK, -ETIMEDOUT, 0x123456789abcdef0 };
+	uint8_t bytes[PEERS_HEAD_BYTES];
+	struct peers_head back;
+
+	peers_head_pack(&head, bytes);
+	peers_head_parse(bytes, &back);
+	assert_memory_equal(&head, &back, sizeof(head));
+}
+
+static void a_message_waits_for_who_asks_for_it(void **state)
+{
+	auto_of(peers_msg) struct peers_msg *m = NULL, *none = NULL;
+
+	hub_open(2);
+	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("first")), 0);
+	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("second")), 0);
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 8, 0, clock_ns() + 5 * MS, &none), -ETIMEDOUT);
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, 1, clock_ns() + 5 * MS, &none), -ETIMEDOUT);
+	assert_null(none);
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, -1, clock_ns() + LONG, &m), 0);
+	assert_true(span_eq(buf_span(&m->body), span_str("first")));
+	assert_int_equal(m->from, 0);
+	assert_int_equal(peers_send(&hub.rank[0], 2, &hello, span_str("")), -EINVAL);
+	hub_close();
+}
+
+static void echo(void *arg, const struct peers_msg *m)
+{
+	struct peers *p = arg;
+
+	if (m->body.n == 0)
+		peers_reply(p, m, fail(-EDOM, "nothing was said"), span_of(NULL, 0));
+	else
+		peers_reply(p, m, 0, buf_span(&m->body));
+}
+
+static void a_request_is_answered_or_refused(void **state)
+{
+	auto_buf answer = { 0 };
+	int64_t soon = clock_ns() + LONG;
+
+	hub_open(2);
+	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), soon, &answer), -ENOTCONN);
+	assert_int_equal(peers_serve(&hub.rank[1], 2, echo, &hub.rank[1]), 0);
+	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), soon, &answer), 0);
+	assert_true(span_eq(buf_span(&answer), span_str("x")));
+	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str(""), soon, &answer), -EDOM);
+	assert_string_equal(err_text(-EDOM), "nothing was said");
+	assert_true(span_eq(buf_span(&answer), span_str("x")));
+	peers_serve_end(&hub.rank[1]);
+	hub.dead[1] = true;
+	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), clock_ns() + 5 * MS, &answer), -ETIMEDOUT);
+	hub_close();
+}
+
+static void a_request_that_comes_when_serving_ends_is_refused(void **state)
+{
+	auto_buf answer = { 0 };
+	struct peers *p;
+
+	hub_open(2);
+	p = &hub.rank[1];
+	assert_int_equal(peers_serve(p, 2, echo, p), 0);
+	/* The threads were told to stop, and peers_serve_end() has not come back yet. */
+	pthread_mutex_lock(&p->lock);
+	p->stopping = true;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), clock_ns() + LONG, &answer), -ENOTCONN);
+	peers_serve_end(p);
+	hub_close();
+}
+
+static int vote(int rank, void *arg)
+{
+	const int *mine = arg;
+	bool all_come = true;
+
+	if (mine[rank] > 0)
+		return 0;		/* it does not come */
+	for (int i = 0; i < 3; i++)
+		all_come &= mine[i] <= 0;
+	return peers_agree(&hub.rank[rank], 3, mine[rank] < 0 ? fail(mine[rank], "own reason") : 0,
+			   clock_ns() + (all_come ? LONG : 100 * MS));
+}
+
+static void all_agree_on_the_worst(void **state)
+{
+	static const struct {
+		int vote[3], result;
+	} cases[] = {
+		{ { 0, 0, 0 }, 0 },
+		{ { 0, 0, -ENOSPC }, -ENOSPC },
+		{ { -EIO, 0, 0 }, -EIO },
+		{ { 0, 1, 0 }, -ETIMEDOUT },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int result[HUB_MAX];
+
+		hub_open(3);
+		hub_run(vote, (void *)(uintptr_t)cases[i].vote, result);
+		for (int k = 0; k < 3; k++)
+			if (cases[i].vote[k] <= 0)
+				assert_int_equal(result[k], cases[i].result);
+		hub_close();
+	}
+}
+
+static void one_process_agrees_with_itself(void **state)
+{
+	struct peers *p;
+
+	assert_int_equal(peers_alone(&p), 0);
+	assert_int_equal(peers_agree(p, 1, 0, clock_ns() + LONG), 0);
+	assert_int_equal(peers_agree(p, 2, fail(-EPERM, "no"), clock_ns() + LONG), -EPERM);
+	peers_close(p);
+	peers_close(NULL);
+}
+
+static void lists_of_ranks(void **state)
+{
+	static const struct {
+		const char *active;
+		int primary, r;
+		unsigned n;
+		int first;
+	} cases[] = {
+		{ NULL, 0, 0, 4, 0 },	    { "0-3", -1, 0, 4, 0 },	  { "1:3", -1, 0, 2, 1 }, { "2-3", 3, 0, 2, 3 },
+		{ "0-4", -1, -EINVAL, 0, 0 }, { "", -1, -EINVAL, 0, 0 },	  { "3-1", -1, -EINVAL, 0, 0 },
+		{ "1,2", -1, -EINVAL, 0, 0 }, { "1:", -1, -EINVAL, 0, 0 }, { "1-2", 0, -EINVAL, 0, 0 },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct joint *j = NULL;
+		struct joint_opts o;
+
+		hub_open(4);
+		o = (struct joint_opts){ .peers = &hub.rank[2], .active = cases[i].active, .primary = cases[i].primary };
+		assert_int_equal(joint_new(&o, NULL, NULL, &j), cases[i].r);
+		if (cases[i].r == 0) {
+			assert_int_equal(joint_n_active(j), cases[i].n);
+			assert_int_equal(joint_primary(j), cases[i].first);
+			assert_int_equal(joint_rank(j), 2);
+		}
+		joint_free(j);
+		hub_close();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_head_is_the_same_after_the_wire),
+		cmocka_unit_test(a_message_waits_for_who_asks_for_it),
+		cmocka_unit_test(a_request_is_answered_or_refused),
+		cmocka_unit_test(a_request_that_comes_when_serving_ends_is_refused),
+		cmocka_unit_test(all_agree_on_the_worst),
+		cmocka_unit_test(one_process_agrees_with_itself),
+		cmocka_unit_test(lists_of_ranks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,83 @@
+/*
+ * nomem.h - allocations of our own code that fail when asked for. Included by one file of a test program, which
+ * is linked with --wrap of these functions.
+ */
+#ifndef PYTREEFS_NOMEM_H
+#define PYTREEFS_NOMEM_H
+
+#include "tests/unit/lib/unit.h"
+
+#include <stdlib.h>
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_reallocarray(void *p, size_t n, size_t size);
+char *__real_strdup(const char *s);
+void *__real_block_alloc(size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_reallocarray(void *p, size_t n, size_t size);
+char *__wrap_strdup(const char *s);
+char *__wrap_str_fmt(const char *fmt, ...);
+void *__wrap_block_alloc(size_t n);
+
+static unsigned count, fail_at;		/* fail_at 0: never */
+
+static bool fails(void)
+{
+	return fail_at && ++count == fail_at;
+}
+
+void *__wrap_malloc(size_t n)
+{
+	return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return fails() ? NULL : __real_realloc(p, n);
+}
+
+void *__wrap_reallocarray(void *p, size_t n, size_t size)
+{
+	return fails() ? NULL : __real_reallocarray(p, n, size);
+}
+
+char *__wrap_strdup(const char *s)
+{
+	return fails() ? NULL : __real_strdup(s);
+}
+
+__attribute__((format(printf, 1, 2))) char *__wrap_str_fmt(const char *fmt, ...)
+{
+	char *s = NULL;
+	va_list ap;
+	int n;
+
+	if (fails())
+		return NULL;
+	va_start(ap, fmt);
+	n = vasprintf(&s, fmt, ap);
+	va_end(ap);
+	return n < 0 ? NULL : s;
+}
+
+void *__wrap_block_alloc(size_t n)
+{
+	return fails() ? NULL : __real_block_alloc(n);
+}
+
+/* The next allocation to fail: each of the first ones, then ever fewer; every one when asked for. */
+static inline unsigned after(unsigned n)
+{
+	return getenv("TEST_EVERY_ALLOCATION") ? n + 1 : n + 1 + n / 64;
+}
+
+#endif

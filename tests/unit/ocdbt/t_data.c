@@ -1,0 +1,528 @@
+/*
+ * t_data.c - data files being written: gathering, streams, threads, and what failures leave behind.
+ */
+#include "tests/unit/lib/ocdbt_test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+
+/* The same through the writer, synced or not. */
+static void expect_located(struct ocdbt_data *data, const struct ocdbt_ref *ref, struct span want)
+{
+	auto_kv_loc loc = { 0 };
+	auto_free uint8_t *got = malloc(want.n + 1);
+
+	assert_int_equal(ocdbt_data_locate(data, ref, &loc), 0);
+	assert_int_equal(loc.len, want.n);
+	if (loc.where == KV_INLINE) {
+		assert_true(span_eq(buf_span(&loc.bytes), want));
+		return;
+	}
+	assert_int_equal(io_read_exact(loc.file, got, want.n, loc.off), 0);
+	assert_true(span_eq(span_of(got, want.n), want));
+}
+
+static unsigned count_files(struct test_dir *t, const char *rel)
+{
+	char path[160];
+	unsigned n = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "%s/%s", t->path, rel);
+	d = opendir(path);
+	for (struct dirent *e; d && (e = readdir(d));)
+		n += e->d_name[0] != '.';
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static void values_of_all_sizes_are_stored(void **state)
+{
+	static const size_t sizes[] = { 1, 1024, 5, 1048576, 1048577, 3, 20 * MiB + 5, 7, 70 * MiB, 2 };
+	struct ocdbt_ref ref[ARRAY_LEN(sizes)];
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct ocdbt_data_stats stats;
+	auto_buf b = { 0 };
+	uint64_t total = 0;
+	struct test_dir t;
+
+	test_dir_open(&t, "auto");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		pattern(&b, sizes[i], (unsigned)i);
+		assert_int_equal(ocdbt_data_put(data, buf_span(&b), &ref[i]), 0);
+		/* One thread, one file, no gaps. */
+		assert_int_equal(ref[i].off, total);
+		expect_located(data, &ref[i], buf_span(&b));
+		total += sizes[i];
+	}
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		pattern(&b, sizes[i], (unsigned)i);
+		expect_stored(&t, &ref[i], buf_span(&b));
+		expect_located(data, &ref[i], buf_span(&b));
+	}
+	ocdbt_data_stats(data, &stats);
+	assert_int_equal(stats.values, ARRAY_LEN(sizes));
+	assert_int_equal(stats.bytes, total);
+	assert_int_equal(stats.files, 1);
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+static void nothing_is_nowhere(void **state)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct ocdbt_ref ref = { .off = 7 };
+	struct ocdbt_stream *s;
+	struct test_dir t;
+
+	test_dir_open(&t, "sync");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	assert_int_equal(ocdbt_data_put(data, NONE, &ref), 0);
+	assert_true(ref.rel.n == 0 && ref.off == 0 && ref.len == 0);
+	expect_located(data, &ref, NONE);
+	assert_int_equal(count_files(&t, "d"), 0);
+	assert_int_equal(ocdbt_stream_open(data, &s), 0);
+	assert_int_equal(ocdbt_stream_close(s, &ref), 0);
+	assert_true(ref.rel.n == 0 && ref.len == 0);
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+static void small_values_are_gathered(void **state)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct ocdbt_ref ref;
+	auto_buf b = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "sync");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	pattern(&b, 2000, 1);
+	for (int i = 0; i < 5000; i++)
+		assert_int_equal(ocdbt_data_put(data, buf_span(&b), &ref), 0);
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	/* 10 MB in pieces of at most a mebibyte. */
+	assert_in_range(atomic_load(&io_engine_stats(t.io)->writes), 10, 11);
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+/* Also when the next value made its file write a part of what was gathered. */
+static void values_are_found_while_others_follow(void **state)
+{
+	enum { N = 40 };
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	static struct ocdbt_ref ref[N];
+	auto_buf b = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "sync");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	pattern(&b, 2 * MiB, 3);
+	for (int i = 0; i < N; i++) {
+		size_t n = i % 7 == 6 ? b.n : 700000 - (size_t)i * 16001;
+
+		assert_int_equal(ocdbt_data_put(data, span_of(b.p + i, n - (size_t)i), &ref[i]), 0);
+		for (int j = 0; j <= i; j++)
+			expect_located(data, &ref[j], span_of(b.p + j, ref[j].len));
+	}
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+static void full_files_are_left(void **state)
+{
+	struct ocdbt_data_opts opts = { .prefix = "values/x/", .target_size = 1000 };
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct ocdbt_ref ref[10];
+	auto_buf b = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "sync");
+	assert_int_equal(ocdbt_data_new(t.dir, &opts, &data), 0);
+	assert_int_equal(ocdbt_data_path_len(data), 9 + 32);
+	for (int i = 0; i < 10; i++) {
+		pattern(&b, 400, (unsigned)i);
+		assert_int_equal(ocdbt_data_put(data, buf_span(&b), &ref[i]), 0);
+		assert_int_equal(ref[i].rel.n, 9 + 32);
+		/* Three fill a file: an item is never split. */
+		assert_int_equal(ref[i].off, (unsigned)(i % 3) * 400u);
+	}
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	assert_int_equal(count_files(&t, "values/x"), 4);
+	for (int i = 0; i < 10; i++) {
+		pattern(&b, 400, (unsigned)i);
+		expect_stored(&t, &ref[i], buf_span(&b));
+	}
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+static void streams_lie_in_one_piece(void **state)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct ocdbt_stream *one, *two;
+	struct ocdbt_ref a, b, small;
+	auto_buf all = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "auto");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	pattern(&all, 5 * MiB + 100, 3);
+	assert_int_equal(ocdbt_stream_open(data, &one), 0);
+	assert_int_equal(ocdbt_stream_open(data, &two), 0);
+	/* Turn by turn, in pieces of odd sizes, with another value between them. */
+	for (size_t at = 0, step = 1; at < all.n; at += step, step = step * 3 % 700000 + 1) {
+		struct span piece = span_of(all.p + at, MIN(step, all.n - at));
+
+		assert_int_equal(ocdbt_stream_add(one, piece), 0);
+		assert_int_equal(ocdbt_stream_add(two, piece), 0);
+	}
+	assert_int_equal(ocdbt_data_put(data, S("between"), &small), 0);
+	assert_int_equal(ocdbt_data_sync(data), -EBUSY);
+	assert_int_equal(ocdbt_data_discard(data), -EBUSY);
+	assert_int_equal(ocdbt_stream_close(one, &a), 0);
+	assert_int_equal(ocdbt_stream_close(two, &b), 0);
+	expect_located(data, &a, buf_span(&all));
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	expect_stored(&t, &a, buf_span(&all));
+	expect_stored(&t, &b, buf_span(&all));
+	expect_stored(&t, &small, S("between"));
+	assert_int_equal(count_files(&t, "d"), 3);
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+static void aborted_streams_leave_no_hole(void **state)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	static const size_t sizes[] = { 10, 1000000, 3000000 };
+	struct ocdbt_ref before, after;
+	struct ocdbt_stream *s;
+	auto_buf b = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "sync");
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		char path[64];
+		struct stat st;
+
+		assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+		assert_int_equal(ocdbt_data_put(data, S("before"), &before), 0);
+		assert_int_equal(ocdbt_stream_open(data, &s), 0);
+		pattern(&b, sizes[i], 9);
+		for (size_t at = 0; at < b.n; at += 700000)
+			assert_int_equal(ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, (size_t)700000))), 0);
+		ocdbt_stream_abort(s);
+		assert_int_equal(ocdbt_data_put(data, S("after"), &after), 0);
+		assert_int_equal(after.off, 6);
+		assert_int_equal(ocdbt_data_sync(data), 0);
+		expect_stored(&t, &before, S("before"));
+		expect_stored(&t, &after, S("after"));
+		snprintf(path, sizeof(path), "%.*s", SPAN_ARG(after.rel));
+		assert_int_equal(io_stat(t.dir, path, &st), 0);
+		assert_int_equal(st.st_size, 11);
+		ocdbt_data_free(take(data));
+	}
+	test_dir_close(&t);
+}
+
+static void ranges_of_files_are_copied(void **state)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	auto_of(io_file) struct io_file *from = NULL;
+	struct ocdbt_stream *s;
+	struct ocdbt_ref ref;
+	auto_buf b = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "auto");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	pattern(&b, 3 * MiB + 77, 2);
+	test_write(&t, "other", buf_span(&b));
+	assert_int_equal(io_file_open(t.dir, "other", O_RDONLY, 0, &from), 0);
+	assert_int_equal(ocdbt_stream_open(data, &s), 0);
+	assert_int_equal(ocdbt_stream_copy(s, from, 33, 3 * MiB), 0);
+	/* What is not there is not copied, not even in part. */
+	assert_int_equal(ocdbt_stream_copy(s, from, 1 * MiB, 3 * MiB), -EUCLEAN);
+	assert_int_equal(ocdbt_stream_add(s, S("end")), 0);
+	assert_int_equal(ocdbt_stream_close(s, &ref), 0);
+	assert_int_equal(ref.len, 3 * MiB + 3);
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	ref.len = 3 * MiB;
+	expect_stored(&t, &ref, span_of(b.p + 33, 3 * MiB));
+	ref.off += ref.len;
+	ref.len = 3;
+	expect_stored(&t, &ref, S("end"));
+	ocdbt_data_free(take(data));
+	io_file_unref(take(from));
+	test_dir_close(&t);
+}
+
+/* Every write fails once; the call is made again and the result is as if nothing had been. */
+static void a_full_disk_can_be_waited_out(void **state)
+{
+	static const char *const rules[] = { "fault(write:enospc:1):sync", "fault(write:enospc:2):sync",
+					     "fault(write:enospc:3):sync", "fault(create:enospc:1):sync",
+					     "fault(mkdir:enospc:1):sync", "fault(write:short:always):sync" };
+
+	for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+		static const size_t sizes[] = { 600000, 600000, 2000000, 10, 600000 };
+		auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+		struct ocdbt_ref ref[ARRAY_LEN(sizes)];
+		auto_buf b = { 0 };
+		unsigned failures = 0;
+		struct test_dir t;
+		int r;
+
+		test_dir_open(&t, rules[i]);
+		assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+		for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
+			pattern(&b, sizes[k], (unsigned)k);
+			while ((r = ocdbt_data_put(data, buf_span(&b), &ref[k])) == -ENOSPC)
+				assert_true(failures++ < 3);
+			assert_int_equal(r, 0);
+		}
+		while ((r = ocdbt_data_sync(data)) == -ENOSPC)
+			assert_true(failures++ < 3);
+		assert_int_equal(r, 0);
+		assert_int_equal(failures, strstr(rules[i], "enospc") ? 1 : 0);
+		for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
+			pattern(&b, sizes[k], (unsigned)k);
+			expect_stored(&t, &ref[k], buf_span(&b));
+		}
+		ocdbt_data_free(take(data));
+		test_dir_close(&t);
+	}
+}
+
+static void a_stream_can_wait_out_a_full_disk(void **state)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct ocdbt_stream *s;
+	struct ocdbt_ref ref;
+	auto_buf b = { 0 };
+	unsigned failures = 0;
+	struct test_dir t;
+
+	test_dir_open(&t, "fault(write:enospc:50%):sync");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	pattern(&b, 9 * MiB, 4);
+	assert_int_equal(ocdbt_stream_open(data, &s), 0);
+	for (size_t at = 0; at < b.n; at += 300 * KiB)
+		while (ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))) < 0)
+			failures++;
+	while (ocdbt_stream_close(s, &ref) < 0)
+		failures++;
+	while (ocdbt_data_sync(data) < 0)
+		failures++;
+	assert_true(failures > 0);
+	expect_stored(&t, &ref, buf_span(&b));
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+static void syncing_reaches_files_and_names(void **state)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	const struct io_stats *stats;
+	struct ocdbt_ref ref;
+	struct test_dir t;
+	uint64_t before;
+
+	test_dir_open(&t, "sync");
+	stats = io_engine_stats(t.io);
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
+	assert_int_equal(atomic_load(&stats->syncs), 0);
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	/* The file, its directory, and the directory of that. */
+	assert_int_equal(atomic_load(&stats->syncs), 3);
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	assert_int_equal(atomic_load(&stats->syncs), 3);
+	assert_int_equal(ocdbt_data_put(data, S("more"), &ref), 0);
+	before = atomic_load(&stats->syncs);
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	assert_int_equal(atomic_load(&stats->syncs), before + 1);
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+static void discarding_leaves_no_file(void **state)
+{
+	struct ocdbt_data_opts opts = { .target_size = 10 };
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct ocdbt_data_stats stats;
+	struct ocdbt_ref ref;
+	struct test_dir t;
+
+	test_dir_open(&t, "sync");
+	assert_int_equal(ocdbt_data_new(t.dir, &opts, &data), 0);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(ocdbt_data_put(data, S("longer than the target"), &ref), 0);
+	assert_int_equal(count_files(&t, "d"), 5);
+	assert_int_equal(ocdbt_data_discard(data), 0);
+	assert_int_equal(count_files(&t, "d"), 0);
+	ocdbt_data_stats(data, &stats);
+	assert_int_equal(stats.bytes, 0);
+	assert_int_equal(ocdbt_data_put(data, S("new"), &ref), 0);
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	assert_int_equal(count_files(&t, "d"), 1);
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+static int fixed_name(void *arg, uint8_t ret[16])
+{
+	memset(ret, 0x5a, 16);
+	return 0;
+}
+
+static void an_existing_file_is_not_touched(void **state)
+{
+	struct ocdbt_data_opts opts = { .name = fixed_name };
+	static const char name[] = "d/5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct ocdbt_ref ref;
+	auto_buf b = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "sync");
+	test_write(&t, name, S("theirs"));
+	assert_int_equal(ocdbt_data_new(t.dir, &opts, &data), 0);
+	assert_int_equal(ocdbt_data_put(data, S("ours"), &ref), -EEXIST);
+	assert_int_equal(ocdbt_data_discard(data), 0);
+	assert_int_equal(io_read_file(t.dir, name, 100, &b), 0);
+	assert_string_equal(buf_str(&b), "theirs");
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+static void strange_references_are_refused(void **state)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	struct kv_loc loc = { 0 };
+	struct ocdbt_ref ref, other;
+	struct test_dir t;
+
+	test_dir_open(&t, "sync");
+	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
+	assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	other = ref;
+	other.len++;
+	assert_int_equal(ocdbt_data_locate(data, &other, &loc), -EINVAL);
+	other = ref;
+	other.rel = S("d/0");
+	assert_int_equal(ocdbt_data_locate(data, &other, &loc), -EINVAL);
+	other = ref;
+	other.base = S("p/");
+	assert_int_equal(ocdbt_data_locate(data, &other, &loc), -EINVAL);
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+/* ---- threads ---- */
+
+#define THREADS 6
+#define PER_THREAD 300
+
+struct worker {
+	struct ocdbt_data *data;
+	unsigned number;
+	struct ocdbt_ref ref[PER_THREAD];
+	int r;
+};
+
+static size_t size_of(unsigned worker, unsigned i)
+{
+	return (worker * 7919 + i * 104729) % (i % 50 ? 3000 : 2500000) + 1;
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	auto_buf b = { 0 };
+
+	for (unsigned i = 0; i < PER_THREAD && w->r >= 0; i++) {
+		struct ocdbt_stream *s;
+
+		pattern(&b, size_of(w->number, i), w->number * 31 + i);
+		if (i % 3) {
+			w->r = ocdbt_data_put(w->data, buf_span(&b), &w->ref[i]);
+		} else {
+			w->r = ocdbt_stream_open(w->data, &s);
+			if (w->r >= 0)
+				w->r = ocdbt_stream_add(s, span_of(b.p, b.n / 2));
+			if (w->r >= 0)
+				w->r = ocdbt_stream_add(s, span_from(buf_span(&b), b.n / 2));
+			if (w->r >= 0)
+				w->r = ocdbt_stream_close(s, &w->ref[i]);
+		}
+		/* Reading back while others write. */
+		if (w->r >= 0 && i % 10 == 0) {
+			auto_kv_loc loc = { 0 };
+
+			w->r = ocdbt_data_locate(w->data, &w->ref[i], &loc);
+			if (w->r >= 0 && loc.where == KV_INLINE && !span_eq(buf_span(&loc.bytes), buf_span(&b)))
+				w->r = -EIO;
+		}
+	}
+	return NULL;
+}
+
+static void threads_do_not_meet(void **state)
+{
+	struct ocdbt_data_opts opts = { .target_size = 4 * MiB };
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	static struct worker worker[THREADS];
+	pthread_t thread[THREADS];
+	auto_buf b = { 0 };
+	struct test_dir t;
+
+	test_dir_open(&t, "auto");
+	assert_int_equal(ocdbt_data_new(t.dir, &opts, &data), 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		worker[i] = (struct worker){ .data = data, .number = i };
+		assert_int_equal(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(ocdbt_data_sync(data), 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		assert_int_equal(worker[i].r, 0);
+		for (unsigned k = 0; k < PER_THREAD; k++) {
+			pattern(&b, size_of(i, k), i * 31 + k);
+			expect_stored(&t, &worker[i].ref[k], buf_span(&b));
+		}
+	}
+	ocdbt_data_free(take(data));
+	test_dir_close(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(values_of_all_sizes_are_stored),
+		cmocka_unit_test(nothing_is_nowhere),
+		cmocka_unit_test(small_values_are_gathered),
+		cmocka_unit_test(values_are_found_while_others_follow),
+		cmocka_unit_test(full_files_are_left),
+		cmocka_unit_test(streams_lie_in_one_piece),
+		cmocka_unit_test(aborted_streams_leave_no_hole),
+		cmocka_unit_test(ranges_of_files_are_copied),
+		cmocka_unit_test(a_full_disk_can_be_waited_out),
+		cmocka_unit_test(a_stream_can_wait_out_a_full_disk),
+		cmocka_unit_test(syncing_reaches_files_and_names),
+		cmocka_unit_test(discarding_leaves_no_file),
+		cmocka_unit_test(an_existing_file_is_not_touched),
+		cmocka_unit_test(strange_references_are_refused),
+		cmocka_unit_test(threads_do_not_meet),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

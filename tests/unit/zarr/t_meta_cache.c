@@ -1,0 +1,96 @@
+/*
+ * t_meta_cache.c - equal documents are parsed once, others are not confused, and all outlive the memo.
+ */
+#include <stdio.h>
+
+#include "core/zarr/meta_cache.h"
+#include "tests/unit/lib/unit.h"
+
+static struct span document(char *text, size_t n, unsigned rows)
+{
+	snprintf(text, n, "{\"zarr_format\":2,\"shape\":[%u,3],\"chunks\":[2,3],\"dtype\":\"<f4\",\"fill_value\":null,"
+			  "\"filters\":null,\"order\":\"C\",\"compressor\":{\"id\":\"zstd\",\"level\":1}}", rows);
+	return span_str(text);
+}
+
+static void equal_documents_are_one(void **state)
+{
+	struct meta_shared *a, *b, *c;
+	struct meta_cache *m;
+	char text[512], other[512];
+
+	assert_int_equal(meta_cache_new(&m), 0);
+	assert_int_equal(meta_cache_parse(m, document(text, sizeof(text), 7), "a", &a), 0);
+	assert_int_equal(meta_cache_parse(m, document(other, sizeof(other), 7), "b", &b), 0);
+	assert_ptr_equal(a, b);
+	/* As long, and different. */
+	assert_int_equal(meta_cache_parse(m, document(other, sizeof(other), 8), "c", &c), 0);
+	assert_ptr_not_equal(a, c);
+	assert_int_equal(a->meta.shape[0], 7);
+	assert_int_equal(c->meta.shape[0], 8);
+	meta_cache_free(m);
+	assert_int_equal(a->meta.grid[0], 4);
+	meta_shared_unref(a);
+	meta_shared_unref(b);
+	meta_shared_unref(c);
+	meta_shared_unref(NULL);
+	meta_cache_free(NULL);
+}
+
+static void many_documents_push_each_other_out(void **state)
+{
+	struct meta_cache *m;
+	char text[512];
+
+	assert_int_equal(meta_cache_new(&m), 0);
+	for (int turn = 0; turn < 2; turn++)
+		for (unsigned i = 1; i < 100; i++) {
+			struct meta_shared *s;
+
+			assert_int_equal(meta_cache_parse(m, document(text, sizeof(text), i), "a", &s), 0);
+			assert_int_equal(s->meta.shape[0], i);
+			meta_shared_unref(s);
+		}
+	meta_cache_free(m);
+}
+
+static void without_a_memo_each_is_parsed(void **state)
+{
+	struct meta_shared *a, *b;
+	char text[512];
+
+	assert_int_equal(meta_cache_parse(NULL, document(text, sizeof(text), 7), "a", &a), 0);
+	assert_int_equal(meta_cache_parse(NULL, document(text, sizeof(text), 7), "a", &b), 0);
+	assert_ptr_not_equal(a, b);
+	meta_shared_unref(a);
+	meta_shared_unref(b);
+}
+
+static void what_is_broken_is_not_remembered(void **state)
+{
+	struct meta_shared *a = (void *)1;
+	struct meta_cache *m;
+	char text[512];
+	struct span whole = document(text, sizeof(text), 7);
+
+	assert_int_equal(meta_cache_new(&m), 0);
+	for (size_t n = 0; n < whole.n; n++) {
+		assert_true(meta_cache_parse(m, span_of(text, n), "a", &a) < 0);
+		assert_ptr_equal(a, (void *)1);
+	}
+	assert_int_equal(meta_cache_parse(m, whole, "a", &a), 0);
+	meta_shared_unref(a);
+	meta_cache_free(m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(equal_documents_are_one),
+		cmocka_unit_test(many_documents_push_each_other_out),
+		cmocka_unit_test(without_a_memo_each_is_parsed),
+		cmocka_unit_test(what_is_broken_is_not_remembered),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,315 @@
+/*
+ * cmd.c - parsing of options by table, help from the same table, and paths of the user's.
+ */
+#include "tools/cli/cmd.h"
+
+#include <linux/magic.h>
+#include <mntent.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+#define STORED_DIR ".pytreefs/stored"	/* below a mountpoint */
+#ifndef FUSE_SUPER_MAGIC
+#define FUSE_SUPER_MAGIC 0x65735546
+#endif
+
+const char *cmd_value(const struct cmd_args *a, const char *name)
+{
+	for (int i = 0; a->cmd->options[i].name; i++)
+		if (!strcmp(a->cmd->options[i].name, name))
+			return a->value[i];
+	abort();			/* our own mistake: the table does not have it */
+}
+
+int cmd_usage(const struct cmd *c, const char *what)
+{
+	if (what)
+		fprintf(stderr, "pytreefs %s: %s\n", c->name, what);
+	fprintf(stderr, "usage: pytreefs %s [options] %s\ntry `pytreefs %s --help`\n", c->name, c->args, c->name);
+	return EXIT_USAGE;
+}
+
+int cmd_wrong(const struct cmd *c, const char *fmt, ...)
+{
+	va_list ap;
+
+	fprintf(stderr, "pytreefs %s: ", c->name);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return cmd_usage(c, NULL);
+}
+
+static void print_option(FILE *out, const struct cmd_option *o)
+{
+	char left[64];
+
+	snprintf(left, sizeof(left), "%s%c%s--%s%s%s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
+		 o->letter ? ", " : "   ", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+	fprintf(out, "  %-26s %s\n", left, o->help);
+}
+
+void cmd_help(FILE *out, const struct cmd *c)
+{
+	fprintf(out, "usage: pytreefs %s [options]%s%s\n\n%s\n", c->name, c->args[0] ? " " : "", c->args,
+		c->summary);
+	if (c->help[0])
+		fprintf(out, "\n%s\n", c->help);
+	fprintf(out, "\noptions:\n");
+	for (const struct cmd_option *o = c->options; o->name; o++)
+		print_option(out, o);
+	if (c->takes_mount_options)
+		fprintf(out, "  %-26s %s\n", "-o NAME[=VALUE],...", "checkpoint options: see `pytreefs help options`");
+	fprintf(out, "  %-26s %s\n", "-h, --help", "this text");
+	fprintf(out, "\nexample:\n  %s\n", c->example);
+}
+
+void print_size(char *out, size_t n, uint64_t bytes)
+{
+	static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+	double v = (double)bytes;
+	int i = 0;
+
+	for (; v >= 1024 && i < 6; i++)
+		v /= 1024;
+	snprintf(out, n, i ? "%.1f %s" : "%.0f %s", v, unit[i]);
+}
+
+void print_name(FILE *out, const char *name)
+{
+	auto_buf shown = { 0 };
+
+	buf_add_shown(&shown, span_str(name));
+	fwrite(shown.p, 1, shown.n, out);
+}
+
+void print_error(int r)
+{
+	fputs("pytreefs: ", stderr);
+	print_name(stderr, err_text(r));
+	fputc('\n', stderr);
+}
+
+/* ---- paths ---- */
+
+/* 1, or an error. */
+static int open_directory(struct cmd_args *a, const char *dir, struct source *ret)
+{
+	int r = ns_open(dir, &a->options, &ret->ns);
+
+	/* The parts of a directory that cannot be looked into do not say whose they are. */
+	return r >= 0 ? 1 : r == -EACCES || r == -ENOTCONN ? err_at(r, "'%s'", dir) : r;
+}
+
+/* Whether the first n bytes of path are a checkpoint: 1, 0, or an error worth telling. */
+static int try_source(struct cmd_args *a, const char *path, size_t n, struct source *ret)
+{
+	char *dir = span_dup_str(span_of(path, n));
+	struct stat st;
+	int r;
+
+	if (!dir)
+		return fail(-ENOMEM, "cannot open '%s'", path);
+	r = stat(dir, &st) < 0 ? -errno : 0;
+	if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -ENAMETOOLONG)
+		r = err_code(r, "cannot look at", dir);
+	else if (r < 0 || !S_ISDIR(st.st_mode))
+		r = 0;
+	else
+		r = open_directory(a, dir, ret);
+	if (r <= 0) {
+		free(dir);
+		return r;
+	}
+	ret->source = dir;
+	return 1;
+}
+
+/* ---- through a mount ---- */
+
+/* Whether the first n bytes of an absolute path are where one of our mounts is. */
+static bool is_mountpoint(const char *path, size_t n)
+{
+	auto_free char *dir = str_fmt("%.*s/", (int)n, path), *stored = str_fmt("%.*s/" STORED_DIR, (int)n, path);
+	struct statfs fs;
+	struct stat st;
+
+	return dir && stored && stat(stored, &st) == 0 && S_ISDIR(st.st_mode) && statfs(dir, &fs) == 0 &&
+	       fs.f_type == FUSE_SUPER_MAGIC;
+}
+
+/* A path from the root, without "..", behind which the text does not say where it goes. NULL: no memory. */
+static char *absolute_path(const char *path)
+{
+	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0), *text = NULL, *real = NULL;
+	size_t n = 0;
+
+	text = str_fmt("%s%s%s", here ? here : "", here ? "/" : "", path);
+	for (const char *at = text; at && (at = strstr(at, "/..")); at += 3)
+		if (at[3] == '/' || at[3] == '\0')
+			n = (size_t)(at - text) + 3;
+	if (n) {
+		auto_free char *up = span_dup_str(span_of(text, n));
+
+		real = up ? realpath(up, NULL) : NULL;
+	}
+	return real ? str_fmt("%s%s", strcmp(real, "/") ? real : "", text + n) : take(text);
+}
+
+char *source_stored_path(const char *path)
+{
+	auto_free char *absolute = absolute_path(path);
+
+	for (size_t n = absolute ? strlen(absolute) : 0; n > 0;) {
+		const char *rest = absolute + n;
+
+		if (is_mountpoint(absolute, n))
+			return !strncmp(rest, "/.pytreefs", 10) ? NULL : str_fmt("%.*s/" STORED_DIR "%s", (int)n, absolute, rest);
+		while (n > 0 && absolute[n - 1] != '/')
+			n--;
+		while (n > 0 && absolute[n - 1] == '/')
+			n--;
+	}
+	return NULL;
+}
+
+char *mounted_on(const char *dir, char **ret_source)
+{
+	FILE *f = setmntent("/proc/self/mounts", "re");
+	char text[2 * LIMIT_PATH_BYTES];
+	char *type = NULL, *source = NULL;
+	struct mntent e;
+
+	/* The last one lies on top. */
+	while (f && getmntent_r(f, &e, text, sizeof(text)))
+		if (!strcmp(e.mnt_dir, dir)) {
+			free(type);
+			free(source);
+			type = strdup(e.mnt_type);
+			source = strdup(e.mnt_fsname);
+		}
+	if (f)
+		endmntent(f);
+	*ret_source = source;
+	return type;
+}
+
+int source_in_no_mount(const struct cmd_args *a, const char *path)
+{
+	auto_free char *stored = source_stored_path(path);
+
+	return stored ? fail(-EINVAL, "'%s' is in a mount of pytreefs: %s takes the source of that", path, a->cmd->name) : 0;
+}
+
+static int fail_absent(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0)
+		return fail(-EINVAL, "'%s' is there, and no part of a checkpoint", path);
+	return fail(-ENOENT, "'%s' does not exist", path);
+}
+
+static int open_path(struct cmd_args *a, const char *path, struct source *ret)
+{
+	size_t n = strlen(path), end;
+	struct err_note first = { 0 };
+	bool is_here = false;
+	int r = 0;
+
+	*ret = (struct source){ 0 };
+	if (n == 0)
+		return fail(-EINVAL, "'' is not a path");
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	/* From the whole path upwards: the first directory that is a checkpoint. */
+	for (end = n; end > 0 && r == 0;) {
+		r = try_source(a, path, end, ret);
+		if (r == -EINVAL) {
+			/* A directory, but no checkpoint: perhaps one above it is. */
+			if (!first.code)
+				err_save(r, &first);
+			r = 0;
+		}
+		/* What is left of ".." is not above it. */
+		if (r != 0 || span_ends(span_of(path, end), span_str("/..")) || (end == 2 && !strncmp(path, "..", 2)))
+			break;
+		while (end > 0 && path[end - 1] != '/')
+			end--;
+		while (end > 1 && path[end - 1] == '/')
+			end--;
+		if (end == 1 && path[0] == '/')
+			break;
+	}
+	/* Who stands inside a checkpoint names what is in it without the directory itself, and not what is beside it. */
+	if (r == 0 && path[0] != '/' && strncmp(path, "../", 3)) {
+		r = try_source(a, ".", 1, ret);
+		is_here = r > 0;
+		r = r == -EINVAL ? 0 : r;
+	}
+	if (r == 0)
+		r = first.code ? err_restore(&first) : fail_absent(path);
+	if (r < 0)
+		return r;
+	while (path[end] == '/')
+		end++;
+	ret->inner = span_dup_str(span_of(path + MIN(end, n), n - MIN(end, n)));
+	r = ret->inner ? ns_start(ret->ns, NULL) : fail(-ENOMEM, "cannot open '%s'", path);
+	if (r >= 0) {
+		/* What was not there while the kind of checkpoint was looked for is no reason. */
+		err_clear();
+		r = node_walk(ret->ns->root, ret->inner, &ret->node);
+	}
+	if (r == -ENOENT && is_here)
+		r = first.code ? err_restore(&first) : fail_absent(path);
+	else if (r == -ENOENT)
+		r = *err_where(r) ? err_at(r, "'%s' in '%s'", ret->inner, ret->source) :
+				    fail(-ENOENT, "'%s' has no '%s'", ret->source, ret->inner);
+	if (r < 0)
+		source_close(ret);
+	return r;
+}
+
+int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
+{
+	auto_free char *stored = *path ? source_stored_path(path) : NULL;
+	int r = stored ? open_path(a, stored, ret) : -ENOENT;
+
+	if (r != -ENOENT)
+		return r < 0 ? r : 1;
+	err_clear();
+	return 0;
+}
+
+int source_open(struct cmd_args *a, const char *path, struct source *ret)
+{
+	int r = source_open_stored(a, path, ret);
+
+	if (r == 0)
+		r = open_path(a, path, ret);
+	/* A checkpoint comes first: such a file may be an item of it. */
+	if (r == -EINVAL || r == -ENOENT || r == -ENOTDIR) {
+		struct err_note why;
+		int found;
+
+		err_save(r, &why);
+		found = source_open_safetensors(a, path, ret);
+		r = found ? found : err_restore(&why);
+	}
+	return MIN(r, 0);
+}
+
+void source_close(struct source *s)
+{
+	node_unref(s->node, 1);
+	ns_close(s->ns);
+	free(s->source);
+	free(s->inner);
+	*s = (struct source){ 0 };
+}

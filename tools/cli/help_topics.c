@@ -1,0 +1,38 @@
+/*
+ * help_topics.c - the pages of docs/ inside the program, so that an installed one has them too.
+ */
+#include "tools/cli/help_topics.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* The build makes these from docs/NAME.md (tools/embed.py). */
+extern const char page_views[], page_writing[], page_filesystems[];
+extern const size_t page_views_size, page_writing_size, page_filesystems_size;
+
+static const struct {
+	const char *name, *text;
+	const size_t *size;
+} topics[] = {
+	{ "views", page_views, &page_views_size },
+	{ "writing", page_writing, &page_writing_size },
+	{ "filesystems", page_filesystems, &page_filesystems_size },
+};
+
+#define TOPICS (sizeof(topics) / sizeof(topics[0]))
+
+bool help_topic(FILE *out, const char *name)
+{
+	for (size_t i = 0; i < TOPICS; i++)
+		if (!strcmp(topics[i].name, name)) {
+			fwrite(topics[i].text, 1, *topics[i].size, out);
+			return true;
+		}
+	return false;
+}
+
+void help_topics_list(FILE *out)
+{
+	for (size_t i = 0; i < TOPICS; i++)
+		fprintf(out, "%s%s", i ? ", " : "", topics[i].name);
+}

@@ -1,0 +1,15 @@
+/*
+ * help_topics.h - the pages of docs/ that `pytreefs help TOPIC` prints.
+ */
+#ifndef PYTREEFS_HELP_TOPICS_H
+#define PYTREEFS_HELP_TOPICS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Print the page of that name; false when there is not one. */
+bool help_topic(FILE *out, const char *name);
+/* "views, writing": the names of all pages. */
+void help_topics_list(FILE *out);
+
+#endif

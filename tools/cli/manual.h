@@ -1,0 +1,12 @@
+/*
+ * manual.h - the manual pages as troff source.
+ */
+#ifndef PYTREEFS_MANUAL_H
+#define PYTREEFS_MANUAL_H
+
+#include "tools/cli/cmd.h"
+
+/* page: "pytreefs" (section 1) or "mount.pytreefs" (8). -1: there is no such page. */
+int manual_print(FILE *out, const char *page);
+
+#endif

@@ -1,0 +1,377 @@
+/*
+ * tool_main.c - the command table, dispatch, and the one place that prints an error.
+ */
+#include <fcntl.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/nearest.h"
+#include "tools/cli/cmd.h"
+#include "tools/cli/help_options.h"
+#include "tools/cli/help_topics.h"
+#include "tools/cli/manual.h"
+
+#define FILES_MOST 65536
+
+const struct cmd *const cmd_table[] = {
+	&cmd_mount,
+	&cmd_umount,
+	&cmd_ls,
+	&cmd_tree,
+	&cmd_info,
+	&cmd_cat,
+	&cmd_verify,
+	&cmd_diff,
+	&cmd_stats,
+	&cmd_report,
+	&cmd_save,
+	&cmd_export,
+	&cmd_convert,
+	&cmd_transform,
+	&cmd_gc,
+	&cmd_merge,
+	&cmd_commit,
+	&cmd_abort,
+	&cmd_explain,
+	&cmd_dump,
+	&cmd_bench,
+	&cmd_completion,
+	NULL,
+};
+
+static void program_help(FILE *out)
+{
+	fprintf(out, "usage: pytreefs COMMAND [options] ...\n\n"
+		     "Orbax (JAX) checkpoints as files: every PyTree leaf is one.\n\ncommands:\n");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
+	fprintf(out, "\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o,\n"
+		     "`pytreefs help patterns` what rule= and --only take. `pytreefs --version` says which one this is.\n"
+		     "Pages, by `pytreefs help NAME`: ");
+	help_topics_list(out);
+	fprintf(out, ".\n");
+}
+
+/* -o a=b,c: each one by the table. */
+static int set_options(struct cmd_args *a, const char *text)
+{
+	while (*text) {
+		size_t n = strcspn(text, ",");
+		auto_free char *one = span_dup_str(span_of(text, n));
+		int r = !one ? -ENOMEM : 0;
+
+		if (r >= 0 && n)
+			r = a->cmd == &cmd_mount ? mount_option(&a->options, one, &a->fuse_options) :
+						   option_set(&a->options, one, false);
+
+		if (r < 0)
+			return r;
+		text += n + (text[n] == ',');
+	}
+	return 0;
+}
+
+/* The option that argv[*i] begins, by name or letter; its index, or -1. */
+static int find_option(const struct cmd *c, const char *arg, const char **ret_value)
+{
+	*ret_value = NULL;
+	for (int i = 0; c->options[i].name; i++) {
+		const struct cmd_option *o = &c->options[i];
+		size_t n = strlen(o->name);
+
+		if (!strncmp(arg, "--", 2) && !strncmp(arg + 2, o->name, n) && (!arg[2 + n] || arg[2 + n] == '=')) {
+			*ret_value = arg[2 + n] ? arg + 3 + n : NULL;
+			return i;
+		}
+		if (o->letter && arg[0] == '-' && arg[1] == o->letter) {
+			*ret_value = arg[2] ? arg + 2 : NULL;
+			if (arg[2] && !o->arg)
+				continue;
+			return i;
+		}
+	}
+	return -1;
+}
+
+/* Memory for options that were given twice is all that can be wrong. */
+static bool add_value(struct cmd_args *a, int at, const char *value)
+{
+	auto_buf both = { 0 };
+
+	if (!a->cmd->options[at].repeats || !a->value[at]) {
+		a->value[at] = value;
+		return true;
+	}
+	if (buf_addf(&both, "%s\n%s", a->value[at], value) >= 0)
+		a->value[at] = (const char *)arena_dup(&a->arena, buf_span(&both));
+	if (!both.n || !a->value[at])
+		fprintf(stderr, "pytreefs: not enough memory\n");
+	return both.n && a->value[at];
+}
+
+static int unknown_option(const struct cmd *c, const char *arg)
+{
+	auto_free char *name = span_dup_str(span_of(arg, strcspn(arg, "=")));
+	struct nearest n;
+
+	if (!name || strncmp(name, "--", 2))
+		return cmd_wrong(c, "unknown option '%s'", arg);
+	nearest_begin(&n, name + 2);
+	nearest_try(&n, "help");
+	for (const struct cmd_option *o = c->options; o->name; o++)
+		nearest_try(&n, o->name);
+	/* Options of a checkpoint are words of another kind. */
+	for (size_t i = 0; c->takes_mount_options && i < option_count; i++)
+		if (!strcmp(option_table[i].name, name + 2))
+			return cmd_wrong(c, "unknown option '%s'; did you mean '-o %s'?", arg, arg + 2);
+	if (n.best)
+		return cmd_wrong(c, "unknown option '%s'; did you mean '--%s'?", arg, n.best);
+	return cmd_wrong(c, "unknown option '%s'", arg);
+}
+
+/* 0 to go on, or the exit status. */
+static int parse_args(struct cmd_args *a, int argc, char **argv)
+{
+	const struct cmd *c = a->cmd;
+	bool only_args = false;
+
+	for (int i = 0; i < argc; i++) {
+		const char *value;
+		int at;
+
+		if (only_args || argv[i][0] != '-' || !argv[i][1]) {
+			a->arg[a->n_args++] = argv[i];
+			continue;
+		}
+		if (!strcmp(argv[i], "--")) {
+			only_args = true;
+			continue;
+		}
+		if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
+			cmd_help(stdout, c);
+			return -1;
+		}
+		if (c->takes_mount_options && !strncmp(argv[i], "-o", 2)) {
+			const char *text = argv[i][2] ? argv[i] + 2 : argv[++i];
+			int r;
+
+			if (i == argc)
+				return cmd_wrong(c, "an argument is missing for '%s'", "-o");
+			r = set_options(a, text);
+			if (r < 0) {
+				fprintf(stderr, "pytreefs %s: %s\n", c->name, err_text(r));
+				return EXIT_USAGE;
+			}
+			continue;
+		}
+		at = find_option(c, argv[i], &value);
+		if (at < 0)
+			return unknown_option(c, argv[i]);
+		if (c->options[at].arg && !value) {
+			if (i + 1 == argc)
+				return cmd_wrong(c, "an argument is missing for '%s'", argv[i]);
+			value = argv[++i];
+		} else if (!c->options[at].arg && value) {
+			return cmd_wrong(c, "no argument is taken by '%s'", argv[i]);
+		}
+		if (!add_value(a, at, value ? value : ""))
+			return EXIT_FOUND;
+	}
+	if (a->n_args < (int)c->min_args || a->n_args > (int)c->max_args) {
+		return cmd_usage(c, a->n_args < (int)c->min_args ? "an argument is missing" : "too many arguments");
+	}
+	return 0;
+}
+
+static int run(const struct cmd *c, char **all, int argc, char **argv)
+{
+	struct cmd_args a = { .cmd = c, .program = "pytreefs", .argv = all, .colour = isatty(STDOUT_FILENO) };
+	int status, r;
+
+	a.arg = calloc((size_t)argc + 1, sizeof(*a.arg));
+	if (!a.arg || options_init(&a.options) < 0) {
+		fprintf(stderr, "pytreefs: not enough memory\n");
+		return EXIT_FOUND;
+	}
+	r = c->takes_mount_options ? options_set_environment(&a.options) : 0;
+	if (r < 0)
+		fprintf(stderr, "pytreefs: %s\n", err_text(r));
+	status = r < 0 ? EXIT_USAGE : parse_args(&a, argc, argv);
+	if (status == 0) {
+		r = a.options.trace ? log_trace_set(a.options.trace) : 0;
+		if (r >= 0)
+			r = a.options.log ? log_open(true, false, a.options.log) : 0;
+		if (r >= 0 && c->alone && mpi_ranks() > 1)
+			r = fail(-EINVAL, "'%s' writes one result: begin it once, not with %d ranks", c->name, mpi_ranks());
+		if (r >= 0)
+			r = c->run(&a);
+		status = r < 0 ? EXIT_FOUND : r;
+		if (r < 0)
+			print_error(r);
+	}
+	options_release(&a.options);
+	arena_release(&a.arena);
+	buf_release(&a.fuse_options);
+	free(a.arg);
+	return MAX(status, 0);
+}
+
+static const struct cmd *find_cmd(const char *name)
+{
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		if (!strcmp((*c)->name, name))
+			return *c;
+	return NULL;
+}
+
+/* mount(8) calls `mount.pytreefs SOURCE MOUNTPOINT [-sfnv] [-o options]`. */
+static int run_as_helper(int argc, char **argv)
+{
+	return run(&cmd_mount, argv, argc - 1, argv + 1);
+}
+
+static int wrong_format(const char *format)
+{
+	fprintf(stderr, "pytreefs: `pytreefs help options` takes --text or --markdown, not '%s'\n", format);
+	return EXIT_USAGE;
+}
+
+/* `pytreefs help [COMMAND|options|patterns|--man[=PAGE]]` */
+static int help(const char *what, const char *format)
+{
+	const struct cmd *c = what ? find_cmd(what) : NULL;
+
+	if (!what || !strcmp(what, "help") || !strcmp(what, "--help") || !strcmp(what, "-h"))
+		program_help(stdout);
+	else if (help_topic(stdout, what))
+		return EXIT_OK;
+	else if (!strcmp(what, "patterns"))
+		help_patterns(stdout);
+	else if (!strcmp(what, "options"))
+		return help_options(stdout, format) == 0 ? EXIT_OK : wrong_format(format);
+	else if (c)
+		cmd_help(stdout, c);
+	else if (strncmp(what, "--man", 5) || (what[5] && what[5] != '=') ||
+		 manual_print(stdout, what[5] ? what + 6 : "pytreefs") < 0) {
+		fprintf(stderr, "pytreefs: there is no help on '%s'; `pytreefs --help` lists the commands\n", what);
+		return EXIT_USAGE;
+	}
+	return EXIT_OK;
+}
+
+static int unknown_command(const char *name)
+{
+	struct nearest n;
+
+	nearest_begin(&n, name);
+	nearest_try(&n, "help");
+	nearest_try(&n, "--help");
+	nearest_try(&n, "--version");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		nearest_try(&n, (*c)->name);
+	if (n.best)
+		fprintf(stderr, "pytreefs: '%s' is not a command; did you mean '%s'?\n", name, n.best);
+	else
+		fprintf(stderr, "pytreefs: '%s' is not a command; `pytreefs --help` lists them\n", name);
+	return EXIT_USAGE;
+}
+
+/* Whoever started us may have blocked signals for reasons of its own; ours are to arrive. */
+static void take_signals(void)
+{
+	static const int ours[] = { SIGHUP, SIGINT, SIGTERM };
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (unsigned i = 0; i < ARRAY_LEN(ours); i++)
+		sigaddset(&set, ours[i]);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* What a shell allows is for programs that may still use select(2); each data file takes a descriptor. */
+static void take_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < FILES_MOST) {
+		limit.rlim_cur = MIN(limit.rlim_max, (rlim_t)FILES_MOST);
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+/*
+ * Whoever started us may have closed some of the first three: a message would go into the file that is opened
+ * in its place. Each is taken by one that fails as a closed one does.
+ */
+static bool take_places(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			return false;
+	return true;
+}
+
+static int dispatch(int argc, char **argv)
+{
+	const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
+	const struct cmd *c;
+	int status;
+
+	if (mount_helper(name, &status))
+		return status;
+	if (!strncmp(name, "mount.", 6))
+		return run_as_helper(argc, argv);
+	if (argc < 2) {
+		program_help(stderr);
+		return EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
+		printf("pytreefs %s\n", PYTREEFS_VERSION);
+		return EXIT_OK;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return help(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
+	c = find_cmd(argv[1]);
+	if (!c)
+		return unknown_command(argv[1]);
+	return run(c, argv, argc - 2, argv + 2);
+}
+
+/* A reader that has seen enough, such as head(1), is none to complain to. */
+static bool reader_is_gone(void)
+{
+	struct pollfd p = { .fd = STDOUT_FILENO };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
+}
+
+/* A full disk or a closed pipe shows here at the latest: the exit status. */
+static int end_output(int status)
+{
+	int r = fflush(stdout) ? errno : 0;
+
+	if (!r && !ferror(stdout))
+		return status;
+	/* What failed while the command was at work is known, but no longer why. */
+	if (r != EPIPE && !reader_is_gone())
+		fprintf(stderr, "pytreefs: cannot write the output%s%s\n", r ? ": " : "", r ? strerror(r) : "");
+	return MAX(status, EXIT_FOUND);
+}
+
+int main(int argc, char **argv)
+{
+	/* Few arenas: the memory of one per thread would count against the promise of bounded memory. */
+	mallopt(M_ARENA_MAX, 2);
+	if (!take_places())
+		return EXIT_FOUND;
+	take_signals();
+	take_descriptors();
+	return end_output(dispatch(argc, argv));
+}

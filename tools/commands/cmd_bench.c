@@ -1,0 +1,166 @@
+/*
+ * cmd_bench.c - `pytreefs bench`: what the disk under a checkpoint gives each engine at each queue depth.
+ *
+ * It tells which io= to choose, and whether the disk or the program is the limit. How fast checkpoints
+ * are read and written beside other programs is tests/bench/run's business.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/blocks.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/io/io.h"
+#include "tools/cli/cmd.h"
+
+#define BLOCK_BYTES ((size_t)1 * MiB)	/* of one request: a chunk of ordinary size */
+#define DEPTH_MAX 64
+
+static const char *const engines[] = { "uring", "sync" };
+static const unsigned depths[] = { 1, 4, 16, DEPTH_MAX };
+
+struct bench {
+	const char *directory;
+	uint64_t size;			/* a multiple of BLOCK_BYTES */
+	uint8_t *buf;			/* DEPTH_MAX blocks */
+	bool json, any;			/* any: a row has been printed */
+};
+
+static double seconds(void)
+{
+	return (double)clock_ns() / 1e9;
+}
+
+/* The whole file, `depth` requests at a time. */
+static int run_batches(const struct bench *b, struct io_file *file, enum io_op op, unsigned depth)
+{
+	struct io_req req[DEPTH_MAX];
+	int r = 0;
+
+	for (uint64_t at = 0; at < b->size && r >= 0;) {
+		unsigned n = 0;
+
+		for (; n < depth && at < b->size; n++, at += BLOCK_BYTES)
+			req[n] = (struct io_req){ .op = op, .file = file, .p = b->buf + n * BLOCK_BYTES,
+						  .n = BLOCK_BYTES, .off = at };
+		r = io_run(file->io, req, n);
+		for (unsigned i = 0; i < n && r >= 0; i++)
+			if (req[i].result != (int64_t)BLOCK_BYTES)
+				r = fail(-EIO, "%lld of %zu bytes at offset %llu", (long long)req[i].result,
+					 BLOCK_BYTES, (unsigned long long)req[i].off);
+	}
+	return r;
+}
+
+static void put(struct bench *b, const char *engine, unsigned depth, double write, double read)
+{
+	double mib = (double)b->size / (double)MiB;
+
+	if (!b->any && !b->json)
+		printf("%-8s %6s %12s %12s\n", "engine", "depth", "write MiB/s", "read MiB/s");
+	if (b->json)
+		printf("%s\n{\"engine\": \"%s\", \"depth\": %u, \"write_mib_per_second\": %.1f, "
+		       "\"read_mib_per_second\": %.1f}", b->any ? "," : "", engine, depth, mib / write, mib / read);
+	else
+		printf("%-8s %6u %12.0f %12.0f\n", engine, depth, mib / write, mib / read);
+	b->any = true;
+	fflush(stdout);
+}
+
+/* A new file is written and synced, leaves the page cache, and is read. */
+static int bench_depth(struct bench *b, struct io_engine *io, unsigned depth)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+	double begin, written, dropped;
+	int r = io_file_temp(io, NULL, b->directory, &file);
+
+	if (r < 0)
+		return r;
+	begin = seconds();
+	r = run_batches(b, file, IO_WRITE, depth);
+	if (r >= 0)
+		r = io_file_sync(file);
+	written = seconds();
+	if (r < 0)
+		return r;
+	posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+	dropped = seconds();
+	r = run_batches(b, file, IO_READ, depth);
+	if (r < 0)
+		return r;
+	put(b, io_engine_name(io), depth, written - begin, seconds() - dropped);
+	return 0;
+}
+
+static int bench_engine(struct bench *b, const char *name)
+{
+	struct io_engine *io = NULL;
+	int r = io_engine_open(name, &io);
+
+	for (size_t i = 0; i < ARRAY_LEN(depths) && r >= 0; i++)
+		r = bench_depth(b, io, depths[i]);
+	io_engine_close(io);
+	return r;
+}
+
+/* An engine that the kernel refuses is told, and the others are measured; 0 when one was. */
+static int bench_all(struct bench *b)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(engines); i++) {
+		r = bench_engine(b, engines[i]);
+		if (r < 0 && (b->any || i + 1 < ARRAY_LEN(engines)))
+			fprintf(stderr, "pytreefs bench: %s: %s\n", engines[i], err_text(r));
+	}
+	return b->any ? 0 : r;
+}
+
+static int run_bench(struct cmd_args *a)
+{
+	struct bench b = { .directory = a->n_args ? a->arg[0] : ".", .size = 256 * MiB, .json = cmd_flag(a, "json") };
+	const char *size = cmd_value(a, "size");
+	int r = size ? option_parse_size(size, &b.size) : 0;
+	struct stat st;
+
+	if (r < 0 || b.size < BLOCK_BYTES || b.size > (uint64_t)1 << 50)
+		return cmd_usage(a->cmd, "--size is a number of bytes from 1M on, such as 256M");
+	/* What is wrong with the directory is no matter of engines. */
+	r = stat(b.directory, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+	if (r < 0)
+		return err_code(r, "cannot make files in", b.directory);
+	b.size = b.size / BLOCK_BYTES * BLOCK_BYTES;
+	b.buf = block_alloc(DEPTH_MAX * BLOCK_BYTES);
+	if (!b.buf)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", DEPTH_MAX * BLOCK_BYTES);
+	/* Not zeros, and no two pages alike: some disks know both. */
+	for (size_t i = 0; i < DEPTH_MAX * BLOCK_BYTES / 8; i++)
+		((uint64_t *)(void *)b.buf)[i] = (i + 1) * 0x9e3779b97f4a7c15;
+	if (b.json)
+		printf("[");
+	r = bench_all(&b);
+	if (b.json)
+		printf("\n]\n");
+	block_free(b.buf, DEPTH_MAX * BLOCK_BYTES);
+	return r < 0 ? r : EXIT_OK;
+}
+
+static const struct cmd_option options[] = {
+	{ "size", 's', "BYTES", "of the file that is written and read (256M)" },
+	{ "json", 0, NULL, "as one JSON document" },
+	{ 0 },
+};
+
+const struct cmd cmd_bench = {
+	.name = "bench",
+	.args = "[DIRECTORY]",
+	.summary = "read and write rates of a disk, per engine and queue depth",
+	.help = "Writes unlinked files below DIRECTORY (default: here) in requests of 1 MiB, syncs them, and reads\n"
+		"them after they left the page cache. An engine that the kernel refuses is left out, with the reason.",
+	.example = "pytreefs bench --size 16M /tmp",
+	.options = options,
+	.max_args = 1,
+	.run = run_bench,
+};

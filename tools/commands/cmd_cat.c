@@ -1,0 +1,129 @@
+/*
+ * cmd_cat.c - `pytreefs cat`: one file of the mount, or a range of it, to stdout, without a mount.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "tools/cli/cmd.h"
+
+#define BLOCK (4 * MiB)
+
+struct cat {
+	uint64_t skip, count;
+	int lost;			/* why the output cannot be written any more; 0: it can */
+};
+
+static int write_all(struct cat *c, const void *p, size_t n)
+{
+	const char *at = p;
+
+	while (n > 0) {
+		ssize_t w = write(STDOUT_FILENO, at, n);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w < 0)
+			return c->lost = err_sys("cannot write", "output");
+		at += w;
+		n -= (size_t)w;
+	}
+	return 0;
+}
+
+static int write_gather(struct cat *c, const struct segments *g)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		const struct segment *s = &g->seg[i];
+		int r = 0;
+
+		if (s->kind == SEGMENT_MEM) {
+			r = write_all(c, s->p, s->n);
+		} else {
+			auto_free void *p = malloc(s->n ? s->n : 1);
+
+			r = p ? io_read_exact(s->file, p, s->n, s->off) : -ENOMEM;
+			if (r >= 0)
+				r = write_all(c, p, s->n);
+		}
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int copy_range(struct cat *c, struct file *f)
+{
+	uint64_t off = c->skip, n = c->count;
+	struct segments g;
+	int r = 0;
+
+	segments_init(&g, f->node->ns->ckpt->cache);
+	while (n > 0 && r >= 0) {
+		r = file_read(f, off, (size_t)MIN(n, (uint64_t)BLOCK), &g);
+		if (r < 0 || g.bytes == 0)
+			break;
+		off += g.bytes;
+		n -= g.bytes;
+		r = write_gather(c, &g);
+		segments_release(&g);
+	}
+	segments_release(&g);
+	return r;
+}
+
+static int cat_one(struct cmd_args *a, struct cat *c, const char *path)
+{
+	auto_source s = { 0 };
+	auto_of(file) struct file *f = NULL;
+	int r = source_open(a, path, &s);
+
+	if (r >= 0)
+		r = node_open(s.node, O_RDONLY, &f);
+	if (r >= 0)
+		r = copy_range(c, f);
+	file_close(take(f));
+	return r;
+}
+
+static int run_cat(struct cmd_args *a)
+{
+	const char *skip = cmd_value(a, "skip"), *count = cmd_value(a, "count");
+	struct cat c = { .count = UINT64_MAX };
+	bool bad = false;
+
+	if (skip && option_parse_size(skip, &c.skip) < 0)
+		return cmd_wrong(a->cmd, "'%s' is not a number of bytes", skip);
+	if (count && option_parse_size(count, &c.count) < 0)
+		return cmd_wrong(a->cmd, "'%s' is not a number of bytes", count);
+	/* As cat(1) does: the others are written all the same. */
+	for (int i = 0; i < a->n_args && !c.lost; i++) {
+		int r = cat_one(a, &c, a->arg[i]);
+
+		bad |= r < 0;
+		/* A reader that has seen enough, such as head(1), is none to complain to. */
+		if (r < 0 && c.lost != -EPIPE)
+			print_error(r);
+	}
+	return bad ? EXIT_FOUND : EXIT_OK;
+}
+
+static const struct cmd_option options[] = {
+	{ "skip", 's', "BYTES", "begin there" },
+	{ "count", 'c', "BYTES", "no more than that" },
+	{ 0 },
+};
+
+const struct cmd cmd_cat = {
+	.name = "cat",
+	.args = "SOURCE/PATH...",
+	.summary = "write a leaf, or any view of it, to stdout, without a mount",
+	.help = "",
+	.example = "pytreefs cat tests/data/sample/latest/state/step.json",
+	.options = options,
+	.min_args = 1,
+	.max_args = 1000000,
+	.takes_mount_options = true,
+	.run = run_cat,
+};

@@ -1,0 +1,214 @@
+/*
+ * cmd_commit.c - `pytreefs commit` and `pytreefs abort`: the end of a draft, from a shell.
+ *
+ * A draft lives in the mount that writes it: commit is the rename in that mount,
+ * with the reason when it is refused. A draft on the disk whose writer is gone has
+ * lost its names, and can only be removed; that is what abort does to it.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/commit/draft_dir.h"
+#include "core/step/step_name.h"
+#include "tools/convert/atomic_file.h"
+#include "tools/convert/atomic_step.h"
+#include "tools/select/selection.h"
+
+#define FUSE_MAGIC 0x65735546
+#define REASON_LINES 16
+
+static bool is_in_mount(const char *path)
+{
+	struct statfs st;
+
+	return statfs(path, &st) == 0 && st.f_type == FUSE_MAGIC;
+}
+
+/* The mount's log, which may be of another mount by now, or of none. */
+static void read_log(const char *dir, struct buf *ret)
+{
+	auto_free char *path = NULL;
+	char piece[4096];
+	size_t n;
+	FILE *f;
+
+	if (path_join(dir, span_str(".pytreefs/log"), &path) < 0)
+		return;
+	f = fopen(path, "re");
+	while (f && (n = fread(piece, 1, sizeof(piece), f)) > 0)
+		if (buf_add(ret, piece, n) < 0)
+			break;
+	if (f)
+		fclose(f);
+}
+
+/* Cut the last line off. */
+static struct span last_line(struct span *text)
+{
+	struct span line;
+	size_t from;
+
+	while (text->n && text->p[text->n - 1] == '\n')
+		text->n--;
+	for (from = text->n; from > 0 && text->p[from - 1] != '\n';)
+		from--;
+	line = span_from(*text, from);
+	text->n = from;
+	return line;
+}
+
+static struct span without_time(struct span line)
+{
+	const char *end = memchr(line.p, ' ', line.n);
+
+	return end ? span_from(line, (size_t)(end + 1 - (const char *)line.p)) : line;
+}
+
+/*
+ * Why the draft was just refused: the last line of the mount's log that names it. Between the refusal and
+ * now there are few others; a refusal like the one before is only counted there, which names nothing. A log
+ * that is as it was before says that the kernel refused it, which the mount never heard of.
+ */
+static void reason(const char *dir, const char *draft, struct span before, struct buf *ret)
+{
+	auto_buf log = { 0 };
+	struct span text;
+
+	read_log(dir, &log);
+	text = buf_span(&log);
+	if (span_eq(text, before))
+		return;
+	for (unsigned i = 0; i < REASON_LINES && text.n;) {
+		struct span line = without_time(last_line(&text));
+
+		if (memmem(line.p, line.n, draft, strlen(draft))) {
+			buf_add_span(ret, line);
+			return;
+		}
+		/* There may be many counts of the message before them. */
+		i += !span_starts(line, span_str("(the last message came "));
+	}
+}
+
+/* "STEP" of "STEP.tmp". */
+static int final_name(const char *name, char **ret)
+{
+	struct span final = step_name_final(span_str(name));
+
+	if (final.n == strlen(name) && span_ends(final, span_str(".tmp")))
+		final.n -= strlen(".tmp");
+	if (final.n == strlen(name))
+		return fail(-EINVAL, "'%s' is not a name of a draft: it must end in '.tmp'", name);
+	*ret = span_dup_str(final);
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int run_commit(struct cmd_args *a)
+{
+	auto_free char *dir = NULL, *name = NULL, *final = NULL, *to = NULL;
+	auto_buf before = { 0 }, why = { 0 };
+	struct stat st;
+	int r = path_split(a->arg[0], &dir, &name);
+
+	if (r >= 0 && a->n_args == 1)
+		r = final_name(name, &final);
+	if (r >= 0 && a->n_args > 1)
+		r = (final = strdup(a->arg[1])) ? 0 : -ENOMEM;
+	/* A name alone is one beside the draft. */
+	if (r >= 0 && !strchr(final, '/'))
+		r = path_join(dir, span_str(final), &to);
+	else if (r >= 0)
+		to = take(final);
+	if (r < 0)
+		return r;
+	if (stat(a->arg[0], &st) < 0)
+		return err_sys("cannot look at", a->arg[0]);
+	if (!is_in_mount(a->arg[0]))
+		return fail(-EINVAL, "'%s' is in no mount: only the mount that wrote a draft knows its names", a->arg[0]);
+	read_log(dir, &before);
+	if (renameat2(AT_FDCWD, a->arg[0], AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+		return EXIT_OK;
+	r = -errno;
+	reason(dir, name, buf_span(&before), &why);
+	return why.n ? fail(r, "%.*s", SPAN_ARG(buf_span(&why))) :
+		       fail(r, "cannot rename '%s' to '%s': %s", a->arg[0], to, strerror(-r));
+}
+
+/* ---- abort ---- */
+
+static int remove_abandoned(struct cmd_args *a, const char *dir, const char *name)
+{
+	auto_of(ns) struct ns *ns = NULL;
+	enum draft_state state;
+	int r;
+
+	if (!step_name_is_tmp(span_str(name)))
+		return fail(-EINVAL, "'%s' is not a draft: on disk those are called '.STEP" STEP_DRAFT "'", name);
+	a->options.shape = SHAPE_ROOT;
+	r = ns_open(dir, &a->options, &ns);
+	if (r >= 0)
+		r = draft_dir_state(ns->ckpt->source, name, &state);
+	if (r < 0)
+		return r;
+	if (state == DRAFT_LIVE)
+		return fail(-EBUSY, "'%s' is held by a live mount: abort it there", name);
+	if (state == DRAFT_FOREIGN)
+		return fail(-EPERM, "'%s' is a temporary directory of another program: gc --all removes those", name);
+	return io_remove_tree(ns->ckpt->source, name);
+}
+
+static int run_abort(struct cmd_args *a)
+{
+	auto_free char *dir = NULL, *name = NULL, *final = NULL;
+	struct stat st;
+	int r = path_split(a->arg[0], &dir, &name);
+
+	if (r < 0)
+		return r;
+	if (lstat(a->arg[0], &st) < 0)
+		return err_sys("cannot look at", a->arg[0]);
+	if (!is_in_mount(a->arg[0])) {
+		r = remove_abandoned(a, dir, name);
+		return r < 0 ? r : EXIT_OK;
+	}
+	/* A committed step is not what is meant, also where it could be deleted. */
+	r = final_name(name, &final);
+	if (r < 0)
+		return r;
+	remove_tree(a->arg[0]);
+	return lstat(a->arg[0], &st) == 0 ? fail(-EBUSY, "'%s' could not be removed", a->arg[0]) : EXIT_OK;
+}
+
+static const struct cmd_option options[] = { { 0 } };
+
+const struct cmd cmd_commit = {
+	.name = "commit",
+	.args = "MOUNT/STEP.tmp [MOUNT/STEP]",
+	.summary = "a draft in a mount -> a step, with the reason when it is refused",
+	.help = "The same as `mv MOUNT/STEP.tmp MOUNT/STEP`. The step is there and durable when the command ends\n"
+		"with 0; the draft stays as it was otherwise, and may be changed and committed again. A second\n"
+		"argument without '/' is a name beside the draft.",
+	.example = "pytreefs commit --help   # in a mount: pytreefs commit /mnt/ckpts/101.tmp",
+	.options = options,
+	.min_args = 1,
+	.max_args = 2,
+	.run = run_commit,
+};
+
+const struct cmd cmd_abort = {
+	.name = "abort",
+	.args = "MOUNT/STEP.tmp | SOURCE/.STEP.pytreefs-draft",
+	.summary = "remove a draft: in its mount, or one whose mount is gone",
+	.help = "One that a live mount holds is only removed through that mount; those of other programs are left\n"
+		"to `gc --all`.",
+	.example = "pytreefs abort --help    # in a mount: pytreefs abort /mnt/ckpts/101.tmp",
+	.options = options,
+	.min_args = 1,
+	.max_args = 1,
+	.takes_mount_options = true,
+	.run = run_abort,
+};

@@ -1,0 +1,293 @@
+/*
+ * cmd_completion.c - `pytreefs completion SHELL`: what the TAB key offers, made of the option tables.
+ *
+ * The scripts know commands, their options, the options of -o and their words;
+ * everything else is a file name, which the shell knows itself.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "tools/cli/cmd.h"
+
+/* "a|b|c" when a text is a choice of plain words; NULL: anything. */
+static const char *choices(const char *accepts)
+{
+	return accepts && strchr(accepts, '|') &&
+	       strspn(accepts, "abcdefghijklmnopqrstuvwxyz0123456789_|") == strlen(accepts) ? accepts : NULL;
+}
+
+/* The words that the first argument of a command is one of, or "". */
+static void first_words(const struct cmd *c, char *out, size_t n)
+{
+	snprintf(out, n, "%.*s", (int)strcspn(c->args, " "), c->args);
+	if (!choices(out))
+		*out = '\0';
+}
+
+static void put_words(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		fputc(*text == '|' ? ' ' : *text, out);
+}
+
+/* Inside single quotes of a shell. */
+static void put_quoted(FILE *out, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '\'')
+			fputs("'\\''", out);
+		else
+			fputc(*text, out);
+	}
+}
+
+/* ---- bash ---- */
+
+static void bash_cmd(FILE *out, const struct cmd *c)
+{
+	char words[128];
+
+	first_words(c, words, sizeof(words));
+	fprintf(out, "\t%s)\n\t\toptions='--help -h", c->name);
+	for (const struct cmd_option *o = c->options; o->name; o++) {
+		fprintf(out, " --%s", o->name);
+		if (o->letter)
+			fprintf(out, " -%c", o->letter);
+	}
+	fprintf(out, "%s'\n", c->takes_mount_options ? " -o" : "");
+	if (*words) {
+		fprintf(out, "\t\t((i == 2)) && words='");
+		put_words(out, words);
+		fprintf(out, "'\n");
+	}
+	for (const struct cmd_option *o = c->options; o->name; o++) {
+		if (!choices(o->arg))
+			continue;
+		fprintf(out, "\t\tcase $prev in --%s%s%c) words='", o->name, o->letter ? "|-" : "", o->letter ? o->letter : ' ');
+		put_words(out, o->arg);
+		fprintf(out, "' ;; esac\n");
+	}
+	fprintf(out, "\t\t;;\n");
+}
+
+static void bash_print(FILE *out)
+{
+	fprintf(out, "# bash completion of pytreefs; made by `pytreefs completion bash`\n"
+		     "_pytreefs() {\n"
+		     "\tlocal cur=${COMP_WORDS[COMP_CWORD]} i=$COMP_CWORD text prev options= words= item begin\n"
+		     "\ttext=$cur\n"
+		     "\tCOMPREPLY=()\n"
+		     "\t# What the shell cut at '=' and ':' is one word of ours.\n"
+		     "\twhile ((i > 1)) && [[ ${COMP_WORDS[i]} == [=:] || ${COMP_WORDS[i-1]} == [=:] ]]; do\n"
+		     "\t\t((i--))\n\t\ttext=${COMP_WORDS[i]}$text\n\tdone\n"
+		     "\tprev=${COMP_WORDS[i-1]}\n"
+		     "\tbegin=${text%%\"${text##*[=:]}\"}\n"
+		     "\tif ((i == 1)); then\n\t\tmapfile -t COMPREPLY < <(compgen -W 'help --help --version");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		fprintf(out, " %s", (*c)->name);
+	fprintf(out, "' -- \"$text\")\n\t\treturn\n\tfi\n"
+		     "\tif [[ $text == --*=* ]]; then\n\t\tprev=${text%%%%=*}\n\t\ttext=${text#*=}\n\tfi\n"
+		     "\tcase ${COMP_WORDS[1]} in\n");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		bash_cmd(out, *c);
+	fprintf(out, "\thelp)\n\t\twords='options --man");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		fprintf(out, " %s", (*c)->name);
+	fprintf(out, "'\n\t\t;;\n\tesac\n"
+		     "\tif [[ $prev == -o && $options == *' -o' ]]; then\n"
+		     "\t\titem=${text##*,}\n"
+		     "\t\tcase $item in\n");
+	for (size_t i = 0; i < option_count; i++) {
+		if (!choices(option_table[i].accepts))
+			continue;
+		fprintf(out, "\t\t%s=*) words='", option_table[i].name);
+		for (const char *word = option_table[i].accepts; *word;) {
+			size_t n = strcspn(word, "|");
+
+			fprintf(out, " %s=%.*s", option_table[i].name, (int)n, word);
+			word += n + (word[n] == '|');
+		}
+		fprintf(out, "' ;;\n");
+	}
+	fprintf(out, "\t\t*=*) ;;\n\t\t*)\n\t\t\tcompopt -o nospace 2>/dev/null\n\t\t\twords='");
+	for (size_t i = 0; i < option_count; i++)
+		fprintf(out, "%s%s=", i ? " " : "", option_table[i].name);
+	fprintf(out, "'\n\t\t\t;;\n\t\tesac\n"
+		     "\t\tmapfile -t COMPREPLY < <(compgen -P \"${text%%\"$item\"}\" -W \"$words\" -- \"$item\")\n"
+		     "\t\tCOMPREPLY=(\"${COMPREPLY[@]#\"$begin\"}\")\n"
+		     "\telif [[ -n $words && $text != -* ]]; then\n"
+		     "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$text\")\n"
+		     "\telif [[ $text == -* ]]; then\n"
+		     "\t\tmapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$text\")\n"
+		     "\telse\n"
+		     "\t\tcompopt -o filenames 2>/dev/null\n"
+		     "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
+		     "\tfi\n}\ncomplete -F _pytreefs pytreefs\n");
+}
+
+/* ---- zsh ---- */
+
+/* Help inside the brackets of an _arguments specification, inside single quotes. */
+static void zsh_help(FILE *out, const char *text)
+{
+	for (; *text; text++) {
+		if (strchr("[]\\:", *text))
+			fputc('\\', out);
+		if (*text == '\'')
+			fputs("'\\''", out);
+		else
+			fputc(*text, out);
+	}
+}
+
+static void zsh_option(FILE *out, const struct cmd_option *o, const char *name)
+{
+	fprintf(out, " \\\n\t\t\t'%s%s[", o->repeats ? "*" : "", name);
+	zsh_help(out, o->help);
+	fputc(']', out);
+	if (choices(o->arg)) {
+		fprintf(out, ":%s:(", o->name);
+		put_words(out, o->arg);
+		fputc(')', out);
+	} else if (o->arg) {
+		fprintf(out, ":%s:_files", o->name);
+	}
+	fputc('\'', out);
+}
+
+static void zsh_cmd(FILE *out, const struct cmd *c)
+{
+	char words[128];
+
+	first_words(c, words, sizeof(words));
+	fprintf(out, "\t%s)\n\t\t_arguments -s '(-h --help)'{-h,--help}'[describe the command]'", c->name);
+	for (const struct cmd_option *o = c->options; o->name; o++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "--%s", o->name);
+		zsh_option(out, o, name);
+		snprintf(name, sizeof(name), "-%c", o->letter);
+		if (o->letter)
+			zsh_option(out, o, name);
+	}
+	if (c->takes_mount_options)
+		fprintf(out, " \\\n\t\t\t'*-o[options of the checkpoint]:option:_values -s , option $pytreefs_options'");
+	if (*words) {
+		fprintf(out, " \\\n\t\t\t':word:(");
+		put_words(out, words);
+		fprintf(out, ")'");
+	}
+	if (c->max_args > (*words ? 1 : 0))
+		fprintf(out, " \\\n\t\t\t'*:file:_files'");
+	fprintf(out, "\n\t\t;;\n");
+}
+
+static void zsh_print(FILE *out)
+{
+	fprintf(out, "#compdef pytreefs\n# made by `pytreefs completion zsh`\n"
+		     "local -a pytreefs_commands pytreefs_options\npytreefs_options=(\n");
+	for (size_t i = 0; i < option_count; i++) {
+		const char *words = choices(option_table[i].accepts);
+
+		fprintf(out, "\t'%s[", option_table[i].name);
+		zsh_help(out, option_table[i].help);
+		fprintf(out, "]:value:");
+		if (words) {
+			fputc('(', out);
+			put_words(out, words);
+			fputc(')', out);
+		}
+		fprintf(out, "'\n");
+	}
+	fprintf(out, ")\npytreefs_commands=(\n");
+	for (const struct cmd *const *c = cmd_table; *c; c++) {
+		fprintf(out, "\t'%s:", (*c)->name);
+		put_quoted(out, (*c)->summary);
+		fprintf(out, "'\n");
+	}
+	fprintf(out, "\t'help:describe a command'\n)\n"
+		     "if (( CURRENT == 2 )); then\n\t_describe command pytreefs_commands\n\treturn\nfi\n"
+		     "shift words\n(( CURRENT-- ))\ncase $words[1] in\n");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		zsh_cmd(out, *c);
+	fprintf(out, "\thelp)\n\t\t_describe command pytreefs_commands\n\t\t;;\nesac\n");
+}
+
+/* ---- fish ---- */
+
+static void fish_cmd(FILE *out, const struct cmd *c)
+{
+	char words[128];
+
+	first_words(c, words, sizeof(words));
+	fprintf(out, "complete -c pytreefs -f -n __fish_use_subcommand -a %s -d '", c->name);
+	put_quoted(out, c->summary);
+	fprintf(out, "'\n");
+	for (const struct cmd_option *o = c->options; o->name; o++) {
+		fprintf(out, "complete -c pytreefs -n '__fish_seen_subcommand_from %s' -l %s", c->name, o->name);
+		if (o->letter)
+			fprintf(out, " -s %c", o->letter);
+		if (choices(o->arg)) {
+			fprintf(out, " -x -a '");
+			put_words(out, o->arg);
+			fputc('\'', out);
+		} else if (o->arg) {
+			fprintf(out, " -r");
+		}
+		fprintf(out, " -d '");
+		put_quoted(out, o->help);
+		fprintf(out, "'\n");
+	}
+	if (*words) {
+		fprintf(out, "complete -c pytreefs -f -n '__fish_seen_subcommand_from %s; and test (count (commandline -opc)) "
+			     "-eq 2' -a '", c->name);
+		put_words(out, words);
+		fprintf(out, "'\n");
+	}
+	if (!c->takes_mount_options)
+		return;
+	fprintf(out, "complete -c pytreefs -n '__fish_seen_subcommand_from %s' -s o -x -a '", c->name);
+	for (size_t i = 0; i < option_count; i++)
+		fprintf(out, "%s%s=", i ? " " : "", option_table[i].name);
+	fprintf(out, "' -d 'options of the checkpoint'\n");
+}
+
+static void fish_print(FILE *out)
+{
+	fprintf(out, "# made by `pytreefs completion fish`\n");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		fish_cmd(out, *c);
+}
+
+/* ---- the command ---- */
+
+static int run_completion(struct cmd_args *a)
+{
+	static const struct {
+		const char *name;
+		void (*print)(FILE *out);
+	} shells[] = { { "bash", bash_print }, { "zsh", zsh_print }, { "fish", fish_print } };
+
+	for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
+		if (!strcmp(a->arg[0], shells[i].name)) {
+			shells[i].print(stdout);
+			return EXIT_OK;
+		}
+	}
+	return cmd_wrong(a->cmd, "'%s' is none of bash, zsh, fish", a->arg[0]);
+}
+
+static const struct cmd_option options[] = { { 0 } };
+
+const struct cmd cmd_completion = {
+	.name = "completion",
+	.args = "bash|zsh|fish",
+	.summary = "print the script that lets a shell complete commands and options",
+	.help = "It is installed with the program; this is for a copy that was not.",
+	.example = "source <(pytreefs completion bash)",
+	.options = options,
+	.min_args = 1,
+	.max_args = 1,
+	.run = run_completion,
+};

@@ -1,0 +1,434 @@
+/*
+ * cmd_convert.c - `pytreefs convert` and `pytreefs save`: anything -> a checkpoint, as the options say.
+ *
+ * What is to become another format is export's; convert passes it on by the name of OUT.
+ */
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/path.h"
+#include "core/step/step_name.h"
+#include "handlers/draft/draft.h"
+#include "handlers/namespace/node_tree.h"
+#include "handlers/plan/copy_hints.h"
+#include "tools/convert/export.h"
+#include "tools/convert/input.h"
+#include "tools/cli/interrupt.h"
+#include "tools/convert/atomic_file.h"
+#include "tools/convert/atomic_step.h"
+#include "tools/select/selection.h"
+#include "tools/job/group_work.h"
+
+struct job {
+	struct cmd_args *a;
+	struct progress progress;
+	struct rank_group *group;		/* NULL: one process does all */
+	struct select *only;
+	uint64_t leaves, bytes;
+	size_t checkpoints;
+};
+
+static unsigned threads_of(const struct atomic_step *n)
+{
+	return MAX(1u, pool_threads(n->ns->ckpt->pool));
+}
+
+/* ---- one checkpoint ---- */
+
+/* Which of the two it becomes: as the user says, as the input is, or as the name of OUT suggests. */
+static int choose_layout(const struct job *j, const struct input *in, const char *out, enum layout_kind *ret)
+{
+	const char *layout = j->a->cmd == &cmd_convert ? cmd_value(j->a, "layout") : "v1";
+	auto_free char *dir = NULL, *name = NULL;
+	int r = path_split(out, &dir, &name);
+
+	if (r < 0)
+		return r;
+	if (layout)
+		*ret = strcmp(layout, "v0") ? LAYOUT_ITEMS : LAYOUT_DIRECT;
+	else if (in->is_step || cmd_value(j->a, "item"))
+		*ret = LAYOUT_ITEMS;
+	else if (in->kind == INPUT_ORBAX)
+		*ret = LAYOUT_DIRECT;
+	else
+		*ret = step_name_check(span_str(name)) >= 0 ? LAYOUT_ITEMS : LAYOUT_DIRECT;
+	err_clear();
+	if (in->is_step && cmd_value(j->a, "item"))
+		return fail(-EINVAL, "--item: '%s' has items of its own", in->path);
+	if (in->is_step && *ret == LAYOUT_DIRECT)
+		return fail(-EINVAL, "'%s' has items, and a checkpoint of layout v0 is one tree: name one of them", in->path);
+	return 0;
+}
+
+/* In front of the input's paths. */
+static const char *place_of(const struct job *j, const struct input *in, enum layout_kind layout)
+{
+	const char *item = cmd_value(j->a, "item");
+
+	if (in->is_step || layout == LAYOUT_DIRECT)
+		return "";
+	return item ? item : "default";
+}
+
+/* As a program that copies the step would: its own file says what saved an item. */
+static int tell_step(struct input *in, struct draft *d)
+{
+	struct node *step = in->is_step ? in->source.node : NULL;
+	auto_buf text = { 0 };
+	int r = 0;
+
+	if (step && step->ops == &node_step_ops)
+		r = io_read_file(node_step_dir(step), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
+	if (r >= 0 && text.n)
+		copy_hint_text(d->root, 0, text.p, text.n);
+	if (r == -ENOMEM)
+		return r;
+	err_clear();
+	return 0;
+}
+
+/* Patterns of options mean what they do in a mount, where the tree is an item. */
+static int tell_rules(const struct input *in, struct draft *d)
+{
+	const struct subtree_part *part = in->st.n == 1 && in->st.part[0].kind == PART_TREE ? &in->st.part[0] : NULL;
+	auto_buf path = { 0 }, below = { 0 };
+	struct span name = part ? subtree_item_name(part->item) : span_of(NULL, 0);
+	int r;
+
+	if (!d->is_item || in->is_step || !name.n)
+		return 0;
+	r = buf_add_span(&path, name);
+	if (r >= 0 && part->tree->parent)
+		r = tree_path(part->tree, &below);
+	if (r >= 0 && below.n)
+		r = buf_addf(&path, "/%.*s", SPAN_ARG(buf_span(&below)));
+	return r < 0 ? r : draft_rules_from(d, buf_span(&path));
+}
+
+static int fill(struct job *j, struct input *in, struct import_list *f, struct atomic_step *n)
+{
+	int r = group_reduce(j->group, input_feed(in, j->only, f));
+
+	if (r >= 0)
+		r = group_reduce(j->group, tell_rules(in, n->draft));
+	if (r >= 0)
+		r = group_reduce(j->group, tell_step(in, n->draft));
+	if (r >= 0)
+		r = import_list_write(f, n->draft, threads_of(n), &j->progress, j->group);
+	return r < 0 ? r : atomic_step_commit(n);
+}
+
+static int write_checkpoint(struct job *j, struct input *in, const char *out)
+{
+	enum layout_kind layout = LAYOUT_ITEMS;
+	auto_atomic_step n = { 0 };
+	auto_import_list f = { 0 };
+	struct err_note why = { 0 };
+	int r = group_reduce(j->group, choose_layout(j, in, out, &layout));
+
+	if (r < 0)
+		return r;
+	f.at = place_of(j, in, layout);
+	f.any_leaf_type = option_was_given(&j->a->options, "leaf_type");
+	f.any_rich_types = option_was_given(&j->a->options, "rich_types");
+	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
+	if (r >= 0)
+		r = fill(j, in, &f, &n);
+	/* Giving up a draft says things of its own. */
+	if (r < 0) {
+		err_save(r, &why);
+		atomic_step_release(&n);
+		return err_restore(&why);
+	}
+	j->leaves += f.n;
+	for (size_t i = 0; i < f.n; i++)
+		j->bytes += f.import_entry[i].bytes;
+	j->checkpoints++;
+	return 0;
+}
+
+/* ---- a root: step by step ---- */
+
+static int convert_step(struct job *j, const char *root, const char *step, const char *out)
+{
+	auto_free char *from = NULL, *to = NULL;
+	auto_input in = { 0 };
+	int r = path_join(root, span_str(step), &from);
+
+	if (r >= 0)
+		r = path_join(out, span_str(step), &to);
+	if (r >= 0)
+		r = input_open(j->a, from, &in);
+	r = group_reduce(j->group, r);
+	return r < 0 ? r : write_checkpoint(j, &in, to);
+}
+
+/* One that is there stays, as Orbax never writes it twice, unless the user says otherwise. */
+static int put_metadata(struct io_dir *to, const char *name, struct span text, bool force)
+{
+	auto_free char *temp = str_fmt("%s.pytreefs", name);
+	struct stat st;
+	int r = temp ? io_stat(to, name, &st) : -ENOMEM;
+
+	if (r != -ENOENT && (r < 0 || !force))
+		return r;
+	err_clear();
+	r = io_make_parents(to, name, 0777);
+	if (r >= 0)
+		r = io_write_file(to, temp, text);
+	if (r >= 0)
+		r = io_dirop(to, IO_RENAME, temp, name, 0);
+	if (r >= 0)
+		r = io_sync_parents(to, name);
+	return r < 0 ? r : io_dirop(to, IO_SYNC_DIR, ".", NULL, 0);
+}
+
+/* What a manager keeps about all steps, under its name or the older one. */
+static int copy_metadata(const struct job *j, const struct input *in, const char *out)
+{
+	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
+	struct ckpt *ckpt = in->source.ns->ckpt;
+	auto_of(io_dir) struct io_dir *to = NULL;
+	int r = io_dir_open(ckpt->io, out, &to);
+
+	for (size_t i = 0; i < ARRAY_LEN(files) && r >= 0; i++) {
+		auto_buf text = { 0 };
+
+		r = io_read_file(ckpt->source, files[i], LIMIT_SMALL_FILE, &text);
+		if (r >= 0)
+			r = put_metadata(to, files[i], buf_span(&text), cmd_flag(j->a, "force"));
+		else if (r == -ENOENT || r == -ENOTDIR)
+			r = 0;
+		if (r < 0)
+			return err_at(r, "'%s'", files[i]);
+		err_clear();
+	}
+	return r;
+}
+
+/* The first step of a new root makes it, durably: a step is not there without it. */
+static int make_root(const char *dir, bool *ret_made)
+{
+	auto_free char *above = NULL, *name = NULL, *self = NULL;
+	int r;
+
+	*ret_made = mkdir(dir, 0777) == 0;
+	if (!*ret_made)
+		return errno == EEXIST ? 0 : err_sys("cannot make", dir);
+	r = path_split(dir, &above, &name);
+	/* The directory itself, when a link leads to it. */
+	self = r >= 0 ? str_fmt("%s/.", above) : NULL;
+	return self ? atomic_file_sync_path(self) : r < 0 ? r : -ENOMEM;
+}
+
+static int convert_root(struct job *j, struct input *in, const char *out)
+{
+	auto_listing l = { 0 };
+	bool made = false;
+	int r = node_list(in->source.node, &l);
+
+	if (r >= 0 && l.n <= 2)
+		r = fail(-EINVAL, "'%s' has no step", in->path);
+	if (r >= 0)
+		r = path_check_outside(out, out, true);
+	if (r >= 0)
+		r = make_root(out, &made);
+	r = group_reduce(j->group, r);
+	for (size_t i = 2; i < l.n && r >= 0; i++) {
+		r = convert_step(j, in->path, listing_name(&l, i), out);
+		if (r < 0)
+			err_at(r, "step '%s'", listing_name(&l, i));
+	}
+	if (r >= 0)
+		r = group_reduce(j->group, group_is_lead(j->group) ? copy_metadata(j, in, out) : 0);
+	/* It stays when it has a step. */
+	if (r < 0 && made)
+		rmdir(out);
+	return r;
+}
+
+/* ---- the commands ---- */
+
+static int begin(struct job *j, struct cmd_args *a, struct rank_group *group)
+{
+	*j = (struct job){ .a = a, .group = group };
+	bound_memory(a);
+	interrupt_catch();
+	log_stderr_level(cmd_flag(a, "verbose") ? LOG_LEVEL_INFO : LOG_LEVEL_WARN);
+	progress_begin(&j->progress, a->cmd->name, cmd_flag(a, "quiet"));
+	group_work_begin(group, &j->progress);
+	return select_make(a, &j->only);
+}
+
+static int end(struct job *j, const char *out, int r)
+{
+	double seconds = progress_seconds(&j->progress);
+	char size[32];
+
+	group_work_end(j->group);
+	progress_end(&j->progress);
+	if (r < 0)
+		return r;
+	if (!group_is_lead(j->group))
+		return EXIT_OK;
+	print_size(size, sizeof(size), j->bytes);
+	if (cmd_flag(j->a, "json")) {
+		auto_buf text = { 0 };
+
+		r = buf_add_str(&text, "{\"out\": ");
+		if (r >= 0)
+			r = json_put_str(&text, span_str(out), JSON_PRETTY);
+		if (r >= 0)
+			r = buf_addf(&text, ", \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, \"seconds\": %.3f}\n",
+				     j->checkpoints, (unsigned long long)j->leaves, (unsigned long long)j->bytes, seconds);
+		if (r >= 0)
+			fwrite(text.p, 1, text.n, stdout);
+	} else if (cmd_flag(j->a, "verbose")) {
+		printf("%s: %llu leaves, %s, %.1f s\n", out, (unsigned long long)j->leaves, size, seconds);
+	}
+	return r < 0 ? r : EXIT_OK;
+}
+
+static int convert(struct cmd_args *a, struct rank_group *group)
+{
+	const char *path = a->arg[0], *out = a->arg[1];
+	auto_input in = { 0 };
+	struct job j;
+	int r;
+
+	if (export_format_of(out) != EXPORT_UNKNOWN)
+		return export_run(a, group, path, out);
+	r = begin(&j, a, group);
+	r = group_reduce(group, r < 0 ? r : input_open(a, path, &in));
+	if (r >= 0)
+		r = in.is_root ? convert_root(&j, &in, out) : write_checkpoint(&j, &in, out);
+	return end(&j, out, r);
+}
+
+static int check_item(const struct cmd_args *a)
+{
+	const char *item = cmd_value(a, "item");
+
+	if (item && (!*item || strchr(item, '/')))
+		return cmd_wrong(a->cmd, "--item is the name of one item, without '/', not '%s'", item);
+	return EXIT_OK;
+}
+
+/* An option that would change nothing is a mistake. */
+static int check_options(const struct cmd_args *a, enum export_format format)
+{
+	const char *layout = cmd_value(a, "layout"), *item = cmd_value(a, "item");
+
+	if (layout && strcmp(layout, "v0") && strcmp(layout, "v1"))
+		return cmd_wrong(a->cmd, "--layout is v0 or v1, not '%s'", layout);
+	if (format != EXPORT_UNKNOWN && (layout || item))
+		return cmd_wrong(a->cmd, "--%s is for an OUT that is a checkpoint", layout ? "layout" : "item");
+	if (format != EXPORT_UNKNOWN)
+		return export_check_options(a, format);
+	if (cmd_value(a, "cast"))
+		return cmd_usage(a->cmd, "--cast is for an OUT that is not a checkpoint; use -o dtype=");
+	if (cmd_value(a, "max-shard-size"))
+		return cmd_usage(a->cmd, "--max-shard-size is for an OUT that is safetensors");
+	if (item && layout && !strcmp(layout, "v0"))
+		return cmd_usage(a->cmd, "--item names an item, and a checkpoint of layout v0 has none");
+	return check_item(a);
+}
+
+static int run_convert(struct cmd_args *a)
+{
+	struct rank_group *group;
+	int r = check_options(a, export_format_of(a->arg[1]));
+
+	if (r != EXIT_OK)
+		return r;
+	r = mpi_rank_group(a, &group);
+	return r < 0 ? r : group_end(group, convert(a, group));
+}
+
+static int save(struct cmd_args *a, struct rank_group *group)
+{
+	const char *path = a->arg[0], *out = a->arg[1];
+	auto_free char *dir = NULL, *name = NULL;
+	auto_input in = { 0 };
+	bool made = false;
+	struct job j;
+	int r = begin(&j, a, group);
+
+	if (r >= 0)
+		r = path_split(out, &dir, &name);
+	if (r >= 0)
+		r = step_name_check(span_str(name));
+	if (r >= 0)
+		r = input_open(a, path, &in);
+	if (r >= 0 && in.is_root)
+		r = fail(-EINVAL, "'%s' is a directory of steps: name one of them", path);
+	if (r >= 0)
+		r = path_check_outside(out, dir, false);
+	if (r >= 0)
+		r = make_root(dir, &made);
+	r = group_reduce(group, r);
+	if (r >= 0)
+		r = write_checkpoint(&j, &in, out);
+	if (r < 0 && made)
+		rmdir(dir);
+	return end(&j, out, r);
+}
+
+static int run_save(struct cmd_args *a)
+{
+	struct rank_group *group;
+	int r = check_item(a);
+
+	if (r != EXIT_OK)
+		return r;
+	r = mpi_rank_group(a, &group);
+	return r < 0 ? r : group_end(group, save(a, group));
+}
+
+#define OPTION_ITEM { "item", 0, "NAME", "name of the item that the tree becomes (default)" }
+#define OPTION_FORCE { "force", 0, NULL, "replace what is there" }
+
+static const struct cmd_option convert_options[] = {
+	{ "layout", 0, "v0|v1", "v0: OUT is the tree; v1: an item in it (as IN)" },
+	OPTION_ITEM, OPTION_FORCE,
+	EXPORT_OPTIONS,
+	OPTION_ONLY, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, { 0 }
+};
+
+const struct cmd cmd_convert = {
+	.name = "convert",
+	.args = "IN OUT",
+	.summary = "a checkpoint or other file of arrays -> a checkpoint of other options, or a file",
+	.help = "IN is a root, step, item or part of a checkpoint, a directory of .npy files, one\n"
+		"or a directory of safetensors, an npz file, a zarr group. OUT is a checkpoint as\n"
+		"-o says (ocdbt=, zarr=, compression=, dtype=, rule=...), or by its ending what\n"
+		"export makes. Unchanged chunks are copied. Ranks of mpirun share the leaves.",
+	.example = "pytreefs convert -o zarr=3 tests/data/sample/1000 /tmp/1000-v3",
+	.options = convert_options,
+	.min_args = 2,
+	.max_args = 2,
+	.takes_mount_options = true,
+	.run = run_convert,
+};
+
+static const struct cmd_option save_options[] = {
+	OPTION_ITEM, OPTION_FORCE, OPTION_ONLY, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, { 0 }
+};
+
+const struct cmd cmd_save = {
+	.name = "save",
+	.args = "INPUT SOURCE/STEP",
+	.summary = "files of arrays -> a new step of a directory of checkpoints",
+	.help = "INPUT is a directory of .npy, .json, .txt and .null files (or a copy of a step\n"
+		"out of a mount), an .npy, .npz or .safetensors file, a directory of safetensors\n"
+		"shards, a zarr group, or a checkpoint. Other files are refused (.DS_Store, .gitignore and\n"
+		"the like: left out with a warning). The step is there as a whole and durable\n"
+		"when the command ends with 0, or not at all. Ranks of mpirun share the leaves.",
+	.example = "pytreefs save tests/data/sample/1000/state/params /tmp/ckpts/1",
+	.options = save_options,
+	.min_args = 2,
+	.max_args = 2,
+	.takes_mount_options = true,
+	.run = run_save,
+};

@@ -1,0 +1,203 @@
+/*
+ * cmd_dump.c - `pytreefs dump`: one record on disk as text, and back.
+ *
+ * Works on files, whatever state the checkpoint around them is in.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/ocdbt/ocdbt.h"
+#include "core/zarr/zarr_meta.h"
+#include "handlers/leaf/leaf.h"
+#include "tools/cli/cmd.h"
+
+struct address {
+	char *dir, *file;
+	uint64_t off, len;		/* len UINT64_MAX: the whole file */
+};
+
+static void address_release(struct address *at)
+{
+	free(at->dir);
+	free(at->file);
+}
+
+/* Through a mount, the file as it is stored. */
+static void go_to_stored(char **path)
+{
+	auto_free char *stored = source_stored_path(*path);
+	struct stat st;
+
+	if (!stored || stat(stored, &st) < 0)
+		return;
+	free(*path);
+	*path = take(stored);
+}
+
+/* "DIR/FILE", "DIR/FILE:OFF:LEN", or a directory that holds `fallback`. */
+static int parse_address(const char *text, const char *fallback, struct address *ret)
+{
+	auto_free char *path = strdup(text);
+	const char *slash;
+	struct stat st;
+
+	*ret = (struct address){ .len = UINT64_MAX };
+	if (!path)
+		return -ENOMEM;
+	go_to_stored(&path);
+	if (stat(path, &st) < 0) {
+		char *len = strrchr(path, ':'), *off = NULL;
+
+		if (len) {
+			*len++ = '\0';
+			off = strrchr(path, ':');
+		}
+		if (!off || option_parse_size(off + 1, &ret->off) < 0 || option_parse_size(len, &ret->len) < 0)
+			return fail(-ENOENT, "'%s' is neither a file nor FILE:OFFSET:LENGTH", text);
+		*off = '\0';
+		go_to_stored(&path);
+	} else if (S_ISDIR(st.st_mode)) {
+		ret->dir = take(path);
+		ret->file = strdup(fallback);
+		return ret->file ? 0 : -ENOMEM;
+	}
+	slash = strrchr(path, '/');
+	ret->dir = slash ? span_dup_str(span_of(path, MAX((size_t)(slash - path), (size_t)1))) : strdup(".");
+	ret->file = strdup(slash ? slash + 1 : path);
+	return ret->dir && ret->file ? 0 : -ENOMEM;
+}
+
+static int read_record(const struct address *at, struct buf *ret)
+{
+	struct io_engine *io;
+	struct io_dir *dir = NULL;
+	struct io_file *f = NULL;
+	uint64_t n;
+	int r = io_engine_open("sync", &io);
+
+	if (r < 0)
+		return r;
+	r = io_dir_open(io, at->dir, &dir);
+	if (r >= 0)
+		r = io_file_open(dir, at->file, 0, 0, &f);
+	if (r >= 0) {
+		n = at->len == UINT64_MAX ? f->size : at->len;
+		if (n > LIMIT_JSON_BYTES)
+			r = fail(-EFBIG, "a record of %llu bytes", (unsigned long long)n);
+		if (r >= 0)
+			r = buf_reserve(ret, n);
+		if (r >= 0)
+			r = io_read_exact(f, ret->p, n, at->off);
+		if (r >= 0)
+			ret->n = n;
+	}
+	io_file_unref(f);
+	io_dir_close(dir);
+	io_engine_close(io);
+	return r;
+}
+
+static int text_of_zarr(struct buf *out, struct span bytes)
+{
+	auto_free struct zarr_meta *m = calloc(1, sizeof(*m));
+	int r = m ? zarr_meta_parse(bytes, "array metadata", m) : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	r = zarr_meta_text(out, m);
+	zarr_meta_release(m);
+	return r;
+}
+
+static int text_of_tree(struct buf *out, struct span bytes)
+{
+	auto_of(tree) struct tree *t = NULL;
+	int r = tree_parse_metadata(bytes, "_METADATA", &t);
+
+	if (r >= 0)
+		r = tree_name(t, NAME_OURS_METADATA, leaf_ext, NULL);
+	return r < 0 ? r : tree_text(out, t);
+}
+
+static const struct {
+	const char *name, *file;
+	int (*text)(struct buf *out, struct span bytes);
+} kinds[] = {
+	{ "manifest", "manifest.ocdbt", ocdbt_record_text },
+	{ "btreenode", "", ocdbt_record_text },
+	{ "versionnode", "", ocdbt_record_text },
+	{ "zarr", ".zarray", text_of_zarr },
+	{ "tree", "_METADATA", text_of_tree },
+};
+
+static int undump(void)
+{
+	auto_buf text = { 0 }, bytes = { 0 };
+	int r = 0;
+
+	while (r >= 0) {
+		ssize_t n;
+
+		r = buf_reserve(&text, 65536);
+		if (r < 0)
+			return r;
+		n = read(STDIN_FILENO, text.p + text.n, 65536);
+		if (n < 0 && errno != EINTR)
+			return err_sys("cannot read", "standard input");
+		if (n == 0)
+			break;
+		text.n += n > 0 ? (size_t)n : 0;
+	}
+	if (r >= 0)
+		r = ocdbt_record_undump(buf_span(&text), &bytes);
+	if (r >= 0)
+		fwrite(bytes.p, 1, bytes.n, stdout);
+	return r < 0 ? r : EXIT_OK;
+}
+
+static int run_dump(struct cmd_args *a)
+{
+	__attribute__((cleanup(address_release))) struct address at = { 0 };
+	auto_buf bytes = { 0 }, out = { 0 };
+
+	if (cmd_flag(a, "undump"))
+		return undump();
+	if (a->n_args != 2)
+		return cmd_usage(a->cmd, "the kind of record and an ADDRESS are needed");
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		int r;
+
+		if (strcmp(kinds[i].name, a->arg[0]))
+			continue;
+		r = parse_address(a->arg[1], kinds[i].file, &at);
+		if (r >= 0)
+			r = read_record(&at, &bytes);
+		if (r >= 0)
+			r = kinds[i].text(&out, buf_span(&bytes));
+		if (r < 0)
+			return err_at(r, "%s", a->arg[1]);
+		fwrite(out.p, 1, out.n, stdout);
+		return EXIT_OK;
+	}
+	return cmd_wrong(a->cmd, "'%s' is not a kind of record: manifest, btreenode, versionnode, zarr, tree", a->arg[0]);
+}
+
+static const struct cmd_option options[] = {
+	{ "undump", 0, NULL, "the reverse: text of an OCDBT record on stdin, its bytes on stdout" },
+	{ 0 },
+};
+
+const struct cmd cmd_dump = {
+	.name = "dump",
+	.args = "manifest|btreenode|versionnode|zarr|tree ADDRESS",
+	.summary = "one record on disk as text",
+	.help = "ADDRESS is a file, FILE:OFFSET:LENGTH,\n"
+		"or (manifest, zarr, tree) the directory that holds it.",
+	.example = "pytreefs dump manifest tests/data/sample/1500/state",
+	.options = options,
+	.min_args = 0,
+	.max_args = 2,
+	.run = run_dump,
+};

@@ -1,0 +1,228 @@
+/*
+ * cmd_explain.c - `pytreefs explain`: the plan of a read without doing it, the TensorStore spec of a
+ * leaf, or the box that each device held of it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/tree/sharding.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_tree.h"
+#include "tools/cli/cmd.h"
+
+/* The spec that TensorStore opens the leaf's array with. */
+static int print_spec(struct source *s, struct node_leaf *l)
+{
+	auto_value v = { 0 };
+	auto_buf out = { 0 }, path = { 0 };
+	bool ocdbt;
+	int r = leaf_open(l->item, l->tree, &v);
+
+	if (r < 0)
+		return r;
+	if (v.kind != VALUE_ARRAY || l->tree->value == TREE_VALUE_AGGREGATE)
+		return fail(-EINVAL, "'%s' is not an array that TensorStore can open", s->inner);
+	ocdbt = v.array->kv == l->item->kv && l->item->is_ocdbt;
+	if (!strcmp(l->item->path, "."))
+		r = buf_add_str(&path, s->ns->ckpt->opts.source);
+	else
+		r = buf_addf(&path, "%s/%s", s->ns->ckpt->opts.source, l->item->path);
+	if (r >= 0 && path.p[0] != '/') {
+		auto_free char *real = realpath(buf_str(&path), NULL);
+
+		buf_clear(&path);
+		r = real ? buf_add_str(&path, real) : err_sys("cannot find", "the item's directory");
+	}
+	if (r < 0)
+		return r;
+	buf_addf(&out, "{\"driver\": \"%s\", \"kvstore\": ", v.array->meta.format == 2 ? "zarr" : "zarr3");
+	if (ocdbt)
+		buf_add_str(&out, "{\"driver\": \"ocdbt\", \"base\": ");
+	buf_add_str(&out, "{\"driver\": \"file\", \"path\": ");
+	buf_addf(&path, "/%.*s", ocdbt ? 0 : (int)v.array->prefix_len, v.array->prefix);
+	json_put_str(&out, buf_span(&path), JSON_PRETTY);
+	buf_add_byte(&out, '}');
+	if (ocdbt) {
+		buf_add_str(&out, ", \"path\": ");
+		json_put_str(&out, span_of(v.array->prefix, v.array->prefix_len), JSON_PRETTY);
+		buf_add_byte(&out, '}');
+	}
+	printf("%s}\n", buf_str(&out));
+	return EXIT_OK;
+}
+
+/* "[0:16,24:48]" of one device; nothing for a scalar. */
+static void put_box(struct buf *out, const struct sharding_box *b, unsigned rank)
+{
+	for (unsigned i = 0; i < rank; i++)
+		buf_addf(out, "%s%llu:%llu%s", i ? "," : "[", (unsigned long long)b->start[i],
+			 (unsigned long long)b->stop[i], i + 1 == rank ? "]" : "");
+}
+
+/* The file that holds what one device held: a view of the leaf. */
+static void put_device(struct buf *out, const struct sharding_box *b, unsigned rank, struct span stem, bool json)
+{
+	auto_buf name = { 0 };
+
+	buf_add_span(&name, stem);
+	put_box(&name, b, rank);
+	buf_add_str(&name, ".npy");
+	if (!json) {
+		buf_addf(out, "device %lld, replica %llu: %s\n", (long long)b->device, (unsigned long long)b->replica,
+			 buf_str(&name));
+		return;
+	}
+	buf_addf(out, "{\"device\": %lld, \"replica\": %llu, \"box\": [", (long long)b->device,
+		 (unsigned long long)b->replica);
+	for (unsigned i = 0; i < rank; i++)
+		buf_addf(out, "%s[%llu, %llu]", i ? ", " : "", (unsigned long long)b->start[i],
+			 (unsigned long long)b->stop[i]);
+	buf_add_str(out, "], \"view\": ");
+	json_put_str(out, buf_span(&name), JSON_PRETTY);
+	buf_add_byte(out, '}');
+}
+
+/* The name of a leaf's file without its ending, and of a view without what makes it one: escaped keys have neither. */
+static struct span leaf_stem(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+
+	return span_of(name, MIN(dot ? (size_t)(dot - name) : strlen(name), strcspn(name, "[@")));
+}
+
+static int print_sharding(struct source *s, struct node_leaf *l, bool json)
+{
+	auto_of(sharding) struct sharding *sharding = NULL;
+	auto_value v = { 0 };
+	auto_buf out = { 0 };
+	struct span text;
+	int r = leaf_open(l->item, l->tree, &v);
+
+	if (r >= 0)
+		r = item_sharding(l->item, l->tree, &text);
+	if (r == 0 || (r > 0 && v.kind != VALUE_ARRAY))
+		return fail(-EINVAL, "'%s' has no recorded sharding", s->inner);
+	if (r >= 0)
+		r = sharding_parse(text, "'_sharding'", &sharding);
+	if (r >= 0)
+		r = sharding_check(sharding, v.array->meta.shape, v.array->meta.rank);
+	if (r < 0)
+		return r;
+	for (uint64_t i = 0; i < sharding->n_devices; i++) {
+		struct sharding_box b;
+
+		sharding_box(sharding, v.array->meta.shape, v.array->meta.rank, i, &b);
+		if (json)
+			buf_add_str(&out, i ? ",\n" : "[");
+		put_device(&out, &b, v.array->meta.rank, leaf_stem(s->inner), json);
+	}
+	if (json)
+		buf_add_str(&out, "]\n");
+	fwrite(out.p, 1, out.n, stdout);
+	return EXIT_OK;
+}
+
+/* A file that is no array's bytes is a text, made as a whole when it is opened, of an array perhaps. */
+static bool is_text(const struct node_leaf *l)
+{
+	return l->ext == NAME_EXT_JSON || l->ext == NAME_EXT_TXT || l->ext == NAME_EXT_NULL || l->ext == NAME_EXT_HTML;
+}
+
+static int put_file(struct buf *out, const struct node_leaf *l, const struct format *f, bool json)
+{
+	unsigned long long size = f->size, head = f->head.n;
+
+	if (is_text(l))
+		return buf_addf(out, json ? "{\"bytes\": %llu, \"made_when_opened\": true" :
+					    "file of %llu bytes: text that is made when it is opened\n", size);
+	return buf_addf(out, json ? "{\"bytes\": %llu, \"header_bytes\": %llu, \"array_bytes\": %llu" :
+				    "file of %llu bytes: %llu of header, %llu of array\n", size, head, size - head);
+}
+
+/* The part of the array that is read. */
+static int put_array(struct buf *out, const struct node_leaf *l, const struct format *f, uint64_t off, uint64_t n,
+		     bool json)
+{
+	uint64_t from = off > f->head.n ? off - f->head.n : 0;
+
+	if (f->value.kind != VALUE_ARRAY)
+		return 0;
+	if (is_text(l))
+		return zarr_explain(f->value.array, &f->view, 0, f->view.bytes, json, out);
+	if (!f->has_body || off + n <= f->head.n)
+		return json ? buf_add_str(out, "[]") : 0;
+	return zarr_explain(f->value.array, &f->view, from, off + n - f->head.n - from, json, out);
+}
+
+static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint64_t n, bool json)
+{
+	auto_format f = { 0 };
+	auto_buf out = { 0 };
+	int r = node_leaf_format(l, &f);
+
+	if (r < 0)
+		return r;
+	if (off > f.size && n == UINT64_MAX)
+		return fail(-EINVAL, "byte %llu is not inside the file of %llu", (unsigned long long)off,
+			    (unsigned long long)f.size);
+	if (off > f.size || (n != UINT64_MAX && n > f.size - off))
+		return fail(-EINVAL, "bytes %llu+%llu are not inside the file of %llu", (unsigned long long)off,
+			    (unsigned long long)n, (unsigned long long)f.size);
+	n = MIN(n, f.size - off);
+	r = put_file(&out, l, &f, json);
+	if (r >= 0 && json && f.value.kind == VALUE_ARRAY)
+		r = buf_add_str(&out, ", \"boxes\": ");
+	if (r >= 0)
+		r = put_array(&out, l, &f, off, n, json);
+	if (r >= 0 && json)
+		r = buf_add_str(&out, "}\n");
+	if (r >= 0)
+		fwrite(out.p, 1, out.n, stdout);
+	return r < 0 ? r : EXIT_OK;
+}
+
+static int run_explain(struct cmd_args *a)
+{
+	auto_source s = { 0 };
+	uint64_t off = 0, n = UINT64_MAX;
+	struct node_leaf *l;
+	int r = 0;
+
+	for (int i = 1; i < a->n_args && r >= 0; i++)
+		r = option_parse_size(a->arg[i], i == 1 ? &off : &n);
+	if (r < 0)
+		return cmd_usage(a->cmd, "OFFSET and LENGTH are numbers of bytes");
+	if (cmd_flag(a, "spec") + cmd_flag(a, "sharding") + (a->n_args > 1) > 1)
+		return cmd_usage(a->cmd, "one of OFFSET, --spec and --sharding at a time");
+	r = source_open(a, a->arg[0], &s);
+	if (r < 0)
+		return r;
+	if (s.node->ops != &node_leaf_ops)
+		return fail(-EINVAL, "'%s' is not a leaf", a->arg[0]);
+	l = container_of(s.node, struct node_leaf, node);
+	if (cmd_flag(a, "sharding"))
+		return print_sharding(&s, l, cmd_flag(a, "json"));
+	return cmd_flag(a, "spec") ? print_spec(&s, l) : print_plan(&s, l, off, n, cmd_flag(a, "json"));
+}
+
+static const struct cmd_option options[] = {
+	{ "spec", 0, NULL, "the TensorStore spec of the leaf's array, as JSON" },
+	{ "sharding", 0, NULL, "each device's box, as recorded, and the file that holds it" },
+	{ "json", 0, NULL, "the plan, or --sharding, as one JSON document" },
+	{ 0 },
+};
+
+const struct cmd cmd_explain = {
+	.name = "explain",
+	.args = "SOURCE/LEAF [OFFSET [LENGTH]]",
+	.summary = "what a read would do: boxes, chunks, keys and places; no data is read",
+	.help = "",
+	.example = "pytreefs explain tests/data/sample/latest/state/params/embed/table.npy 0 4K",
+	.options = options,
+	.min_args = 1,
+	.max_args = 3,
+	.takes_mount_options = true,
+	.run = run_explain,
+};

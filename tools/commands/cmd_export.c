@@ -1,0 +1,489 @@
+/*
+ * cmd_export.c - `pytreefs export`: what all formats have in common.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_parts.h"
+#include "tools/convert/export.h"
+#include "tools/convert/input.h"
+#include "tools/cli/interrupt.h"
+#include "tools/convert/atomic_step.h"
+#include "tools/select/selection.h"
+#include "tools/select/walk.h"
+#include "tools/convert/zip_data.h"
+
+#define AHEAD_BYTES (16 * MiB)		/* decoded before it is asked for */
+
+static const struct {
+	enum export_format format;
+	const char *name, *end;
+	int (*run)(struct export *x);
+} formats[] = {
+	{ EXPORT_NPY, "npy", ".npy", export_npy },
+	{ EXPORT_NPZ, "npz", ".npz", export_npz },
+	{ EXPORT_SAFETENSORS, "safetensors", ".safetensors", export_safetensors },
+	{ EXPORT_ZARR, "zarr", ".zarr", export_zarr },
+};
+
+enum export_format export_format_of(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+		if (formats[i].end && span_ends(span_of(path, n), span_str(formats[i].end)))
+			return formats[i].format;
+	return EXPORT_UNKNOWN;
+}
+
+/* ".foo" of "a/x.foo"; NULL: the name has no ending, or says that it is a directory. What has no letter is a number. */
+static const char *ending_of(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+
+	if (!dot || dot == name || !strpbrk(dot, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+		return NULL;
+	return dot;
+}
+
+/* ---- leaves ---- */
+
+static int add_leaf(struct export *x, const struct leaf_info *facts)
+{
+	struct export_leaf *l = &x->leaf[x->n];
+	auto_buf path = { 0 };
+	int r;
+
+	*l = (struct export_leaf){ .facts = facts, .part = &x->st.part[facts->part], .dtype = facts->dtype,
+				   .bytes = facts->bytes };
+	r = subtree_path(l->part, facts->leaf, &path);
+	if (r >= 0)
+		l->path = buf_str(&path) ? arena_str(&x->arena, buf_str(&path)) : NULL;
+	if (!l->path)
+		return fail(-ENOMEM, "cannot list the leaves");
+	if (facts->kind == VALUE_UNKNOWN)
+		return fail(facts->error ? facts->error : -EOPNOTSUPP, "'%s': %s", l->path, facts->why);
+	if (facts->kind == VALUE_ARRAY)
+		l->dtype = tree_manifest_cast(facts->dtype, facts->is_scalar, x->cast);
+	if (l->dtype != facts->dtype &&
+	    !mul_fits(facts->bytes / dtype_info(facts->dtype)->size, dtype_info(l->dtype)->size, &l->bytes))
+		return fail(-EFBIG, "'%s' would have more than 2^64 bytes", l->path);
+	x->n++;
+	return 0;
+}
+
+static int list_leaves(struct export *x)
+{
+	int r = node_open_subtree(x->src.node, &x->st);
+
+	for (size_t i = 0; i < x->st.n && r >= 0; i++)
+		if (x->st.part[i].kind == PART_BROKEN)
+			r = err_restore(x->st.part[i].note);
+	if (r >= 0)
+		r = leaf_table_make(&x->st, LEAF_TABLE_TEXTS, &x->leaf_table);
+	if (r < 0)
+		return r;
+	x->leaf = calloc(x->leaf_table.n + 1, sizeof(*x->leaf));
+	if (!x->leaf)
+		return fail(-ENOMEM, "cannot list %zu leaves", x->leaf_table.n);
+	for (size_t i = 0; i < x->leaf_table.n && r >= 0; i++) {
+		const struct leaf_info *f = &x->leaf_table.leaf[i];
+
+		if (select_leaf(x->only, "", &x->st.part[f->part], f->leaf))
+			r = add_leaf(x, f);
+	}
+	if (r >= 0)
+		r = select_end(x->only);
+	for (size_t i = 0; i < x->n; i++)
+		progress_expect(&x->progress, x->leaf[i].bytes);
+	return r;
+}
+
+int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext, struct format *ret)
+{
+	auto_value v = { 0 };
+	struct zarr_view view;
+	int r = leaf_open(l->part->item, l->facts->leaf, &v);
+
+	if (r < 0 || v.kind != VALUE_ARRAY)
+		return r < 0 ? r : format_open(ext, &v, NULL, ret);
+	zarr_view_whole(&v.array->meta, &view);
+	if (l->dtype != view.dtype) {
+		view.dtype = l->dtype;
+		view.plain = false;
+		r = zarr_view_finish(&view);
+	}
+	return r < 0 ? r : format_open(ext, &v, &view, ret);
+}
+
+int write_fully(int fd, const char *what, uint64_t off, const void *p, size_t n)
+{
+	const uint8_t *from = p;
+
+	while (n > 0) {
+		ssize_t put = pwrite(fd, from, n, (off_t)off);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0)
+			return err_sys("cannot write", what);
+		from += put;
+		off += (uint64_t)put;
+		n -= (size_t)put;
+	}
+	return 0;
+}
+
+static int write_format(struct export *x, const struct format *f, int fd, uint64_t at, struct worker *worker, uint32_t *crc)
+{
+	int r = 0;
+
+	for (uint64_t off = 0; off < f->size && r >= 0;) {
+		size_t n = (size_t)MIN((uint64_t)WORKER_BYTES, f->size - off);
+		struct segments g;
+
+		r = interrupt_check();
+		if (r < 0)
+			return r;
+		segments_init(&g, x->src.ns->ckpt->cache);
+		format_prefetch(f, off + n, MIN(AHEAD_BYTES, f->size - off - n));
+		r = format_read(f, off, n, &g);
+		if (r >= 0)
+			r = segments_copy(&g, worker->buf);
+		segments_release(&g);
+		if (r >= 0)
+			r = write_fully(fd, x->out.temp, at + off, worker->buf, n);
+		/* The disk begins now, while the next piece is decoded; a hint, whatever comes of it. */
+		if (r >= 0)
+			sync_file_range(fd, (off_t)(at + off), (off_t)n, SYNC_FILE_RANGE_WRITE);
+		if (r >= 0 && crc)
+			*crc = zip_crc(*crc, worker->buf, n);
+		off += n;
+		progress_add(&x->progress, n);
+	}
+	return r;
+}
+
+int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd, uint64_t off,
+		      struct worker *worker, uint32_t *crc)
+{
+	auto_format f = { 0 };
+	int r = export_leaf_open(x, l, ext, &f);
+
+	if (r >= 0)
+		r = write_format(x, &f, fd, off, worker, crc);
+	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
+}
+
+/* ---- directories ---- */
+
+int export_path(const struct export *x, const char *path, char **ret)
+{
+	return path_join(x->out.temp, span_str(path), ret);
+}
+
+int export_make_dirs(const struct export *x, const char *path)
+{
+	auto_free char *full = NULL;
+	int r = export_path(x, path, &full);
+
+	for (char *at = r < 0 ? NULL : full + strlen(x->out.temp) + 1; at && (at = strchr(at, '/')); at++) {
+		*at = '\0';
+		if (mkdir(full, 0777) < 0 && errno != EEXIST)
+			return err_sys("cannot make", full);
+		*at = '/';
+	}
+	return r;
+}
+
+int export_text(const struct export *x, const char *name, struct span text)
+{
+	auto_free char *path = NULL;
+	auto_close int fd = -1;
+	int r = export_path(x, name, &path);
+
+	if (r < 0)
+		return r;
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	return fd < 0 ? err_sys("cannot make", path) : write_fully(fd, path, 0, text.p, text.n);
+}
+
+void export_remarks(struct export *x)
+{
+	for (size_t i = 0; i < x->st.n && !cmd_flag(x->a, "quiet") && !x->only && group_is_lead(x->group); i++)
+		if (x->st.part[i].kind == PART_FILES) {
+			progress_clear(&x->progress);
+			fputs("pytreefs: item '", stderr);
+			print_name(stderr, x->st.part[i].path);
+			fputs("' is not a tree and is left out\n", stderr);
+		}
+}
+
+/* ---- the command ---- */
+
+static void export_release(struct export *x)
+{
+	atomic_file_release(&x->out);
+	leaf_table_release(&x->leaf_table);
+	subtree_release(&x->st);
+	if (x->src.ns)
+		source_close(&x->src);
+	free(x->leaf);
+	arena_release(&x->arena);
+}
+
+/* Arrays of a zarr group are cut and encoded as a checkpoint's are; the other formats leave no choice. */
+static int check_save_options(const struct cmd_args *a, enum export_format format)
+{
+	static const char *const of_zarr[] = { "zarr", "compression", "chunk_byte_size", "shard_axes",
+					       "store_fill_value" };
+
+	for (size_t i = 0; i < option_count; i++) {
+		const struct option *o = &option_table[i];
+		bool is_zarrs = false;
+
+		/* The environment's are for all commands. */
+		if (a->options.from[i] != OPTION_FROM_MOUNT || !(o->scoped || o->kind == OPTION_RULE))
+			continue;
+		for (size_t k = 0; k < ARRAY_LEN(of_zarr); k++)
+			is_zarrs |= !strcmp(o->name, of_zarr[k]);
+		if (!is_zarrs || format != EXPORT_ZARR)
+			return cmd_wrong(a->cmd, "-o %s= is for an OUT that is a checkpoint%s%s", o->name,
+					 is_zarrs ? " or a zarr group" : "",
+					 strcmp(o->name, "dtype") ? "" : "; use --cast");
+	}
+	return EXIT_OK;
+}
+
+int export_check_options(const struct cmd_args *a, enum export_format format)
+{
+	const char *cast = cmd_value(a, "cast"), *shard = cmd_value(a, "max-shard-size");
+	uint64_t bytes;
+
+	if (cast && dtype_by_user(span_str(cast)) == DTYPE_UNKNOWN)
+		return cmd_wrong(a->cmd, "--cast: no dtype '%s'", cast);
+	if (shard && (option_parse_size(shard, &bytes) < 0 || bytes == 0))
+		return cmd_wrong(a->cmd, "--max-shard-size: '%s' is not a number of bytes", shard);
+	if (shard && format != EXPORT_SAFETENSORS)
+		return cmd_usage(a->cmd, "--max-shard-size is for safetensors");
+	return check_save_options(a, format);
+}
+
+/* They have been checked. */
+static void take_options(struct export *x)
+{
+	const char *cast = cmd_value(x->a, "cast"), *shard = cmd_value(x->a, "max-shard-size");
+
+	if (cast)
+		x->cast = dtype_by_user(span_str(cast));
+	if (shard)
+		option_parse_size(shard, &x->max_shard);
+}
+
+static int report(struct export *x, const char *out, double seconds)
+{
+	uint64_t bytes = 0;
+	auto_buf text = { 0 };
+	char size[32];
+
+	for (size_t i = 0; i < x->n; i++)
+		bytes += x->leaf[i].bytes;
+	print_size(size, sizeof(size), bytes);
+	if (!group_is_lead(x->group))
+		return EXIT_OK;
+	if (cmd_flag(x->a, "json")) {
+		int r = json_put_str(&text, span_str(out), JSON_PRETTY);
+
+		if (r < 0 || !buf_str(&text))
+			return -ENOMEM;
+		printf("{\"out\": %s, \"leaves\": %zu, \"bytes\": %llu, \"seconds\": %.3f}\n", buf_str(&text), x->n,
+		       (unsigned long long)bytes, seconds);
+	} else if (cmd_flag(x->a, "verbose")) {
+		printf("%s: %zu leaves, %s, %.1f s\n", out, x->n, size, seconds);
+	}
+	return EXIT_OK;
+}
+
+/* ---- one output of all ranks ---- */
+
+int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, worker_fn *fn, void *arg)
+{
+	auto_free int *owner = malloc((n + 1) * sizeof(*owner));
+
+	if (!owner && r >= 0)
+		r = fail(-ENOMEM, "cannot share %zu leaves", n);
+	for (size_t i = 0; i < n && owner; i++)
+		owner[i] = -1;
+	if (r >= 0)
+		r = group_split(x->group, n, bytes, owner);
+	r = group_reduce(x->group, r);
+	if (r < 0)
+		return r;
+	return group_reduce(x->group, group_parallel_for(x->group, x->threads, n, owner, fn, arg));
+}
+
+/* What all ranks must see alike: the leaves. */
+static uint32_t sum_of_leaves(const struct export *x)
+{
+	uint32_t sum = 0;
+
+	for (size_t i = 0; i < x->n; i++) {
+		sum = zip_crc(sum, x->leaf[i].path, strlen(x->leaf[i].path) + 1);
+		sum = zip_crc(sum, &x->leaf[i].bytes, sizeof(x->leaf[i].bytes));
+	}
+	return sum;
+}
+
+/* Rank 0 begins it, and says under which name. */
+static int begin_output(struct export *x, const char *out, bool is_dir)
+{
+	uint32_t sum = sum_of_leaves(x);
+	auto_free char *theirs = NULL;
+	auto_buf text = { 0 };
+	int r = 0;
+
+	if (group_is_lead(x->group)) {
+		r = atomic_file_begin(out, is_dir, cmd_flag(x->a, "force"), &x->out);
+		if (r >= 0 && x->group)
+			r = buf_addf(&text, "%08x%s", sum, x->out.temp);
+	}
+	r = group_broadcast(x->group, r, &text);
+	if (r < 0 || group_is_lead(x->group))
+		return r;
+	theirs = text.n > 8 ? span_dup_str(span_of(text.p, 8)) : NULL;
+	if (!theirs || !buf_str(&text) || strtoul(theirs, NULL, 16) != sum)
+		return fail(-EIO, "'%s' holds other leaves than on rank 0: do they see the same source?", x->a->arg[0]);
+	return atomic_file_join(buf_str(&text) + 8, is_dir, &x->out);
+}
+
+static int open_source(struct export *x, const char *path)
+{
+	/* A mount shows arrays as files, which do not make it anything else than a checkpoint. */
+	int r = source_open_stored(x->a, path, &x->src);
+
+	if (r == 0)
+		r = input_is_foreign(path) ? fail(-EINVAL, "'%s' is not a checkpoint: make one of it first (convert '%s' "
+						  "SOME/DIRECTORY)", path, path) : source_open(x->a, path, &x->src);
+	if (r < 0)
+		return r;
+	x->threads = MAX(1u, pool_threads(x->src.ns->ckpt->pool));
+	return 0;
+}
+
+static int run_format(struct export *x, enum export_format format)
+{
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+		if (formats[i].format == format)
+			return formats[i].run(x);
+	return -EINVAL;
+}
+
+/* All of it durable and under its name, or an error of all ranks. */
+static int end_output(struct export *x)
+{
+	int r = interrupt_check();
+
+	if (r >= 0 && x->group)
+		r = atomic_file_sync(&x->out);
+	r = group_reduce(x->group, r);
+	if (r < 0)
+		return r;
+	return group_broadcast(x->group, group_is_lead(x->group) ? atomic_file_commit(&x->out) : 0, NULL);
+}
+
+static int export_as(struct cmd_args *a, struct rank_group *group, const char *path, const char *out,
+		     enum export_format format)
+{
+	struct export x = { .a = a, .group = group };
+	bool is_dir;
+	int r = select_make(a, &x.only);
+
+	take_options(&x);
+	bound_memory(a);
+	interrupt_catch();
+	progress_begin(&x.progress, a->cmd->name, cmd_flag(a, "quiet"));
+	group_work_begin(group, &x.progress);
+	is_dir = format == EXPORT_NPY ? !span_ends(span_str(out), span_str(".npy")) : format == EXPORT_ZARR || x.max_shard;
+	if (r >= 0)
+		r = open_source(&x, path);
+	/* A name that is taken is said before the leaves are looked at, whoever looks at them. */
+	if (r >= 0 && !group)
+		r = begin_output(&x, out, is_dir);
+	if (r >= 0)
+		r = list_leaves(&x);
+	r = group_reduce(group, r);
+	if (r >= 0 && group)
+		r = group_reduce(group, begin_output(&x, out, is_dir));
+	if (r >= 0)
+		r = group_reduce(group, run_format(&x, format));
+	if (r >= 0)
+		r = end_output(&x);
+	if (r >= 0)
+		r = report(&x, out, progress_seconds(&x.progress));
+	group_work_end(group);
+	progress_end(&x.progress);
+	export_release(&x);
+	return r < 0 ? err_at(r, "'%s' is not written", out) : r;
+}
+
+int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out)
+{
+	return export_as(a, group, path, out, export_format_of(out));
+}
+
+static int run_export(struct cmd_args *a)
+{
+	const char *name = cmd_value(a, "format");
+	enum export_format format = export_format_of(a->arg[1]);
+	struct rank_group *group;
+	int r;
+
+	if (format == EXPORT_UNKNOWN && !name && ending_of(a->arg[1]))
+		return cmd_wrong(a->cmd, "'%s': no format ends in '%s'. OUT ends in .npy, .npz, .safetensors or .zarr, or --format "
+				 "says what it is; a directory of .npy files has no ending, or '/' at its end", a->arg[1],
+				 ending_of(a->arg[1]));
+	if (format == EXPORT_UNKNOWN)
+		format = EXPORT_NPY;
+	if (name)
+		format = EXPORT_UNKNOWN;
+	for (size_t i = 0; name && i < ARRAY_LEN(formats); i++)
+		if (!strcmp(formats[i].name, name))
+			format = formats[i].format;
+	if (format == EXPORT_UNKNOWN)
+		return cmd_wrong(a->cmd, "--format is npy, npz, safetensors or zarr, not '%s'", name);
+	r = export_check_options(a, format);
+	if (r != EXIT_OK)
+		return r;
+	r = mpi_rank_group(a, &group);
+	return r < 0 ? r : group_end(group, export_as(a, group, a->arg[0], a->arg[1], format));
+}
+
+static const struct cmd_option options[] = {
+	{ "format", 0, "npy|npz|safetensors|zarr", "what OUT is (else by its name)" },
+	EXPORT_OPTIONS,
+	{ "force", 0, NULL, "replace what is there" },
+	OPTION_ONLY, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, { 0 }
+};
+
+const struct cmd cmd_export = {
+	.name = "export",
+	.args = "SOURCE/PATH OUT",
+	.summary = "a step, item or directory of leaves -> npy files, npz, safetensors, zarr",
+	.help = "OUT is a directory of leaves (npy; one array: a file, if OUT ends so), one file\n"
+		"(npz, safetensors), shards with an index (--max-shard-size) or a zarr group (as\n"
+		"-o zarr=, compression= say): whole and durable when the command ends with 0, or\n"
+		"not there. What a format cannot say (lists, None) is kept beside the arrays:\n"
+		"convert makes the same tree of it. Ranks of mpirun share the leaves.",
+	.example = "pytreefs export tests/data/sample/1000/state /tmp/model.safetensors",
+	.options = options,
+	.min_args = 2,
+	.max_args = 2,
+	.takes_mount_options = true,
+	.run = run_export,
+};

@@ -1,0 +1,146 @@
+/*
+ * cmd_gc.c - `pytreefs gc`: remove what dead writers left.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/commit/gc.h"
+#include "tools/cli/cmd.h"
+
+struct gc {
+	bool json, dry_run, quiet;
+	unsigned shown, removed, failed;
+	uint64_t bytes;
+};
+
+static void say_json(struct gc *g, const struct gc_found *f)
+{
+	auto_buf out = { 0 };
+
+	buf_addf(&out, "%s\n{\"path\": ", g->shown ? "," : "");
+	json_put_str(&out, span_str(f->path), JSON_PRETTY);
+	buf_addf(&out, ", \"kind\": \"%s\", \"bytes\": %llu, \"removed\": %s", gc_kind_text(f->kind),
+		 (unsigned long long)f->bytes, f->removed && !g->dry_run ? "true" : "false");
+	if (g->dry_run)
+		buf_addf(&out, ", \"would_remove\": %s", f->removed ? "true" : "false");
+	if (f->failed) {
+		buf_add_str(&out, ", \"error\": ");
+		json_put_str(&out, span_str(err_text(f->failed)), JSON_PRETTY);
+	}
+	buf_add_byte(&out, '}');
+	fwrite(out.p, 1, out.n, stdout);
+}
+
+static void say(void *arg, const struct gc_found *f)
+{
+	struct gc *g = arg;
+	char size[32];
+
+	g->removed += f->removed;
+	g->bytes += f->removed ? f->bytes : 0;
+	g->failed += f->failed != 0;
+	if (g->json) {
+		say_json(g, f);
+	} else if (f->failed) {
+		print_error(err_at(f->failed, "'%s' cannot be removed", f->path));
+	} else if (!g->quiet) {
+		print_size(size, sizeof(size), f->bytes);
+		printf("%-12s ", f->removed ? g->dry_run ? "would remove" : "removed" : "kept");
+		print_name(stdout, f->path);
+		printf(" (%s, %s)\n", gc_kind_text(f->kind), size);
+	}
+	g->shown++;
+}
+
+/* "90s", "10m", "1h", "7d". */
+static bool parse_age(const char *text, int64_t *ret_ns)
+{
+	static const struct {
+		char unit;
+		int64_t seconds;
+	} units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 } };
+	size_t digits = strspn(text, "0123456789");
+	int64_t n = 0;
+
+	if (digits == 0 || digits > 6 || !text[digits] || text[digits + 1])
+		return false;
+	for (size_t i = 0; i < digits; i++)
+		n = n * 10 + text[i] - '0';
+	for (size_t i = 0; i < ARRAY_LEN(units); i++)
+		if (units[i].unit == text[digits]) {
+			*ret_ns = n * units[i].seconds * 1000000000;
+			return true;
+		}
+	return false;
+}
+
+static int collect(struct cmd_args *a, const struct gc_opts *o)
+{
+	auto_of(io_dir) struct io_dir *source = NULL;
+	struct io_engine *io;
+	int r = source_in_no_mount(a, a->arg[0]);
+
+	if (r >= 0)
+		r = io_engine_open(a->options.io, &io);
+	if (r < 0)
+		return r;
+	r = io_dir_open(io, a->arg[0], &source);
+	if (r >= 0)
+		r = gc_run(source, o);
+	io_dir_close(take(source));
+	io_engine_close(io);
+	return r;
+}
+
+static int run_gc(struct cmd_args *a)
+{
+	struct gc g = { .json = cmd_flag(a, "json"), .dry_run = cmd_flag(a, "dry-run"), .quiet = cmd_flag(a, "quiet") };
+	struct gc_opts o = { .dry_run = g.dry_run, .foreign = cmd_flag(a, "all"), .each = say, .arg = &g };
+	const char *age = cmd_value(a, "older-than");
+	char size[32];
+	int r;
+
+	if (o.foreign != (age != NULL))
+		return cmd_usage(a->cmd, "--all and --older-than go together: another program may be at work");
+	if (age && !parse_age(age, &o.older_than_ns))
+		return cmd_usage(a->cmd, "an age is a number and a unit: 90s, 10m, 1h, 7d");
+	if (g.json)
+		printf("{\"found\": [");
+	r = collect(a, &o);
+	if (g.json) {
+		printf("%s], \"removed\": %u, \"bytes\": %llu, \"dry_run\": %s}\n", g.shown ? "\n" : "", g.dry_run ? 0 : g.removed,
+		       (unsigned long long)g.bytes, g.dry_run ? "true" : "false");
+	} else if (r >= 0 && !g.quiet) {
+		print_size(size, sizeof(size), g.bytes);
+		printf("%u %s, %s\n", g.removed, g.dry_run ? "would be removed" : "removed", size);
+	}
+	return r < 0 ? r : g.failed ? EXIT_FOUND : EXIT_OK;
+}
+
+static const struct cmd_option options[] = {
+	{ "dry-run", 'n', NULL, "only tell what would be removed" },
+	{ "all", 0, NULL, "temporary directories of other programs, too (with --older-than)" },
+	{ "older-than", 0, "AGE", "of those: in which nothing changed for 90s, 10m, 1h, 7d" },
+	{ "json", 'j', NULL, "print JSON" },
+	{ "quiet", 'q', NULL, "print nothing but errors" },
+	{ 0 },
+};
+
+const struct cmd cmd_gc = {
+	.name = "gc",
+	.args = "SOURCE",
+	.summary = "remove what writers that died left behind",
+	.help = "Abandoned drafts, the rest of steps that were being deleted, lock files of commits that were\n"
+		"interrupted: in a directory of steps, and in the steps. What a living writer holds is never\n"
+		"touched. Exit status 1: something could not be removed.",
+	.example = "pytreefs gc --dry-run tests/data/sample",
+	.options = options,
+	.min_args = 1,
+	.max_args = 1,
+	.alone = true,
+	.takes_mount_options = true,
+	.run = run_gc,
+};

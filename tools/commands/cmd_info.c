@@ -1,0 +1,294 @@
+/*
+ * cmd_info.c - `pytreefs info`: one path in full, or what the program has built in.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/plugin/leaf_plugin.h"
+#include "handlers/namespace/node_parts.h"
+#include "handlers/namespace/node_tree.h"
+#include "handlers/plugin/plugins.h"
+#include "handlers/subtree/leaf_table.h"
+#include "tools/cli/cmd.h"
+
+static void add(struct buf *out, bool json, const char *name, struct span value)
+{
+	if (json) {
+		buf_addf(out, "%s\n  ", out->n > 1 ? "," : "");
+		json_put_str(out, span_str(name), JSON_PRETTY);
+		buf_addf(out, ": %.*s", SPAN_ARG(value));
+	} else {
+		buf_addf(out, "%-16s ", name);
+		buf_add_shown(out, value);
+		buf_add_byte(out, '\n');
+	}
+}
+
+static void add_text(struct buf *out, bool json, const char *name, const char *value)
+{
+	auto_buf text = { 0 };
+
+	if (json)
+		json_put_str(&text, span_str(value), JSON_PRETTY);
+	else
+		buf_add_str(&text, value);
+	add(out, json, name, buf_span(&text));
+}
+
+static void add_number(struct buf *out, bool json, const char *name, uint64_t value)
+{
+	auto_buf text = { 0 };
+
+	buf_addf(&text, "%llu", (unsigned long long)value);
+	add(out, json, name, buf_span(&text));
+}
+
+/* ---- what is built in ---- */
+
+/* The members of one object, or a line of text. */
+static void print_object(struct buf *out, bool json, bool *first)
+{
+	if (json)
+		printf("%s\n%.*s\n}", *first ? "" : ",", (int)out->n, (const char *)out->p);
+	else
+		printf("%.*s\n", (int)out->n, (const char *)out->p);
+	*first = false;
+}
+
+static void list_handler(const struct leaf_handler *h, const char *plugin, bool json, bool *first)
+{
+	auto_buf out = { 0 }, types = { 0 }, list = { 0 };
+
+	for (const char *const *t = h->typestr; *t; t++) {
+		if (json) {
+			buf_add_str(&types, t == h->typestr ? "" : ", ");
+			json_put_str(&types, span_str(*t), JSON_PRETTY);
+		} else {
+			buf_addf(&types, " %s", **t ? *t : "(type not recorded)");
+		}
+	}
+	if (json) {
+		buf_add_byte(&out, '{');
+		add_text(&out, true, "name", h->name);
+		add_text(&out, true, "form", name_ext_text(h->ext));
+		if (plugin)
+			add_text(&out, true, "plugin", plugin);
+		else
+			add(&out, true, "plugin", span_str("null"));
+		buf_addf(&list, "[%.*s]", (int)types.n, (const char *)types.p);
+		add(&out, true, "types", buf_span(&list));
+		add_text(&out, true, "summary", h->summary);
+	} else {
+		buf_addf(&out, "%-8s %s%s%s\n        %.*s", h->name, h->summary, plugin ? "; plugin " : "",
+			 plugin ? plugin : "", (int)types.n, (const char *)types.p);
+	}
+	print_object(&out, json, first);
+}
+
+static void list_values(const struct plugin *p, bool json, bool *first)
+{
+	for (uint32_t i = 0; i < p->n_values; i++) {
+		const struct pytreefs_value *v = p->values[i].value;
+		const char *summary = v->summary ? v->summary : "";
+		auto_buf out = { 0 };
+
+		if (json) {
+			buf_add_byte(&out, '{');
+			add_text(&out, true, "name", v->name);
+			add(&out, true, "value_fn", span_str("true"));
+			add_text(&out, true, "plugin", p->name);
+			add_text(&out, true, "summary", summary);
+		} else {
+			buf_addf(&out, "%-8s value function %s; plugin %s", v->name, summary, p->name);
+		}
+		print_object(&out, json, first);
+	}
+}
+
+/* In the order in which they are asked. */
+static int list_handlers(struct cmd_args *a)
+{
+	bool json = cmd_flag(a, "json"), first = true;
+
+	if (json)
+		printf("[");
+	for (const struct plugin *p = plugin_first(); p; p = p->next) {
+		if (p->leaf)
+			list_handler(&p->handler, p->name, json, &first);
+		list_values(p, json, &first);
+	}
+	for (size_t i = 0; leaf_handlers[i] && a->options.handlers == HANDLERS_ALL; i++)
+		list_handler(leaf_handlers[i], NULL, json, &first);
+	if (json)
+		printf("\n]\n");
+	return EXIT_OK;
+}
+
+/* ---- one path ---- */
+
+/* What could not be found out; the rest is told all the same. */
+struct unknown {
+	struct buf text;		/* members of a JSON object */
+	unsigned n;
+};
+
+/* Returns r when nothing more can be told after it, else 0. */
+static int add_unknown(struct unknown *u, const char *name, int r)
+{
+	if (r == -ENOMEM || r == -EINTR)
+		return r;
+	log_error("cannot tell %s: %s", name, err_text(r));
+	buf_addf(&u->text, "%s\n    ", u->n++ ? "," : "");
+	json_put_str(&u->text, span_str(name), JSON_PRETTY);
+	buf_add_str(&u->text, ": ");
+	json_put_str(&u->text, span_str(err_text(r)), JSON_PRETTY);
+	return 0;
+}
+
+/* Every user.pytree.* that the node has; their values are JSON. */
+static int add_attrs(struct buf *out, bool json, struct node *n, struct unknown *u)
+{
+	auto_buf names = { 0 };
+	int r = node_xattr_list(n, &names);
+
+	if (r < 0)
+		return add_unknown(u, "attributes", r);
+	for (size_t at = 0; at < names.n && r >= 0; at += strlen((const char *)names.p + at) + 1) {
+		const char *name = (const char *)names.p + at + strlen("user.pytree.");
+		auto_buf value = { 0 };
+
+		r = node_xattr_get(n, name, &value);
+		if (r >= 0)
+			add(out, json, name, buf_span(&value));
+		else
+			r = add_unknown(u, name, r);
+	}
+	return r;
+}
+
+/* How an item is stored: what Orbax's is_ocdbt_checkpoint() asks, and more. */
+static void add_item(struct buf *out, bool json, const struct item *item)
+{
+	add_text(out, json, "store", item->ckpt->opts.safetensors ? "safetensors" : item->is_aggregate ? "aggregate" :
+				     item->is_ocdbt ? "ocdbt" : "directories");
+	add_text(out, json, "metadata", item->tree->has_metadata ? "_METADATA" :
+					item->is_aggregate ? "aggregate file" : "none: names only");
+	add_number(out, json, "leaves", item->tree->n_leaves);
+	add(out, json, "merged", span_str(item->is_unmerged ? "false" : "true"));
+	if (item->tree->has_metadata) {
+		add_number(out, json, "zarr", item->tree->use_zarr3 ? 3 : 2);
+		add(out, json, "rich_types", span_str(item->tree->rich ? "true" : "false"));
+	}
+}
+
+/* How much of what lies below the path a checksum covers. What cannot be opened says so elsewhere. */
+static int add_sums(struct buf *out, bool json, struct node *n)
+{
+	auto_subtree st = { 0 };
+	auto_leaf_table leaf_table = { 0 };
+	struct leaf_table_sums sums;
+	auto_buf text = { 0 };
+	int r = node_open_subtree(n, &st);
+
+	if (r >= 0)
+		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, &leaf_table);
+	if (r == -ENOMEM)
+		return r;
+	if (r < 0) {
+		err_clear();
+		return 0;
+	}
+	leaf_table_sums(&leaf_table, &sums);
+	if (!json)
+		r = buf_addf(&text, "%llu leaves with %llu bytes; not: %llu leaves with %llu bytes",
+			     (unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
+			     (unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes);
+	else
+		r = buf_addf(&text, "{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, \"bytes_without\": %llu}",
+			     (unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
+			     (unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes);
+	if (r >= 0)
+		add(out, json, "checksums", buf_span(&text));
+	return r;
+}
+
+static int describe(struct cmd_args *a, struct source *s, struct buf *out, struct unknown *u)
+{
+	bool json = cmd_flag(a, "json");
+	struct stat st;
+	int r = node_stat(s->node, &st);
+
+	if (r < 0) {
+		st.st_mode = 0;
+		r = add_unknown(u, "bytes", r);
+	}
+	if (r < 0)
+		return r;
+	add_text(out, json, "source", s->source);
+	add_text(out, json, "path", s->inner);
+	add_text(out, json, "source_shape", shape_text(s->ns->ckpt->shape));
+	add_text(out, json, "engine", io_engine_name(s->ns->ckpt->io));
+	if (S_ISREG(st.st_mode)) {
+		add_number(out, json, "bytes", (uint64_t)st.st_size);
+		add_number(out, json, "blocks", (uint64_t)st.st_blocks);
+	}
+	if (s->node->ops == &node_dir_ops) {
+		const struct node_dir *d = container_of(s->node, struct node_dir, node);
+
+		if (d->is_item)
+			add_item(out, json, d->item);
+	}
+	r = add_sums(out, json, s->node);
+	return r < 0 ? r : add_attrs(out, json, s->node, u);
+}
+
+static int run_info(struct cmd_args *a)
+{
+	bool json = cmd_flag(a, "json");
+	auto_source s = { 0 };
+	struct unknown unknown = { 0 };
+	auto_buf out = { 0 };
+	int r;
+
+	if (cmd_flag(a, "handlers"))
+		return list_handlers(a);
+	if (a->n_args == 0)
+		return cmd_usage(a->cmd, "a path is missing, or --handlers");
+	r = source_open(a, a->arg[0], &s);
+	if (r >= 0 && json)
+		r = buf_add_byte(&out, '{');
+	if (r >= 0)
+		r = describe(a, &s, &out, &unknown);
+	if (r >= 0) {
+		fwrite(out.p, 1, out.n, stdout);
+		if (json && unknown.n)
+			printf(",\n  \"unknown\": {%.*s\n  }", (int)unknown.text.n, (const char *)unknown.text.p);
+		if (json)
+			printf("\n}\n");
+	}
+	buf_release(&unknown.text);
+	return r < 0 ? r : unknown.n ? EXIT_FOUND : EXIT_OK;
+}
+
+static const struct cmd_option options[] = {
+	{ "json", 0, NULL, "as one JSON object" },
+	{ "handlers", 0, NULL, "list the leaf types that are known" },
+	{ 0 },
+};
+
+const struct cmd cmd_info = {
+	.name = "info",
+	.args = "SOURCE[/PATH]",
+	.summary = "everything that is recorded of a step, item, directory or leaf",
+	.help = "",
+	.example = "pytreefs info tests/data/sample/latest/state",
+	.options = options,
+	.min_args = 0,
+	.max_args = 1,
+	.takes_mount_options = true,
+	.run = run_info,
+};

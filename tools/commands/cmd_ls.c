@@ -1,0 +1,476 @@
+/*
+ * cmd_ls.c - `pytreefs ls` and `tree`: names, with dtype, shape and size, without a mount.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "tools/cli/cmd.h"
+#include "tools/select/selected.h"
+#include "tools/select/selection.h"
+
+struct row {
+	const char *name;
+	struct stat st;
+	uint64_t stored;		/* bytes on the disk */
+	bool described;			/* st is set */
+	struct err_note why;		/* it cannot be described */
+	struct buf dtype, shape;	/* JSON, empty when there is none */
+};
+
+static void row_release(struct row *r)
+{
+	buf_release(&r->dtype);
+	buf_release(&r->shape);
+}
+
+/* What is known of one node: 0, or 1 when it cannot be described. */
+static int describe(struct node *n, struct row *ret)
+{
+	auto_buf stored = { 0 };
+	int r = node_stat(n, &ret->st);
+
+	ret->described = r >= 0;
+	if (r < 0)
+		err_save(r, &ret->why);
+	else
+		ret->stored = (uint64_t)ret->st.st_blocks * 512;
+	/* Blocks are rounded. */
+	if (r >= 0 && S_ISREG(ret->st.st_mode) && node_xattr_get(n, "stored_bytes", &stored) >= 0 && buf_str(&stored))
+		ret->stored = strtoull(buf_str(&stored), NULL, 10);
+	if (r >= 0 && (node_xattr_get(n, "dtype", &ret->dtype) < 0 ||
+		       node_xattr_get(n, "shape", &ret->shape) < 0)) {
+		buf_clear(&ret->dtype);
+		buf_clear(&ret->shape);
+	}
+	return r == -ENOMEM ? r : r < 0 ? 1 : 0;
+}
+
+/* An entry that cannot be described is listed all the same. */
+static int row_of(struct node *dir, const char *name, struct row *ret)
+{
+	auto_node *n = NULL;
+	int r = node_lookup(dir, span_str(name), &n);
+
+	*ret = (struct row){ .name = name };
+	if (r < 0) {
+		err_save(r, &ret->why);
+		return r == -ENOMEM ? r : 1;
+	}
+	return describe(n, ret);
+}
+
+static void print_json_row(FILE *to, const struct row *row)
+{
+	auto_buf out = { 0 };
+
+	buf_add_str(&out, "{\"name\": ");
+	json_put_str(&out, span_str(row->name), JSON_PRETTY);
+	if (row->described) {
+		buf_addf(&out, ", \"type\": \"%s\", \"bytes\": %lld, \"stored_bytes\": %lld",
+			 S_ISDIR(row->st.st_mode) ? "directory" : S_ISLNK(row->st.st_mode) ? "link" : "file",
+			 (long long)row->st.st_size, (long long)row->stored);
+		if (row->dtype.n)
+			buf_addf(&out, ", \"dtype\": %.*s, \"shape\": %.*s", SPAN_ARG(buf_span(&row->dtype)),
+				 SPAN_ARG(buf_span(&row->shape)));
+	} else {
+		buf_add_str(&out, ", \"error\": ");
+		json_put_str(&out, span_str(row->why.text), JSON_PRETTY);
+	}
+	fwrite(out.p, 1, out.n, to);
+}
+
+/* "bfloat16[128,64]", without the JSON quotes. */
+static void print_type(const struct row *row, char *out, size_t n)
+{
+	if (row->dtype.n > 2)
+		snprintf(out, n, "%.*s%.*s", (int)row->dtype.n - 2, (const char *)row->dtype.p + 1,
+			 SPAN_ARG(buf_span(&row->shape)));
+	else
+		snprintf(out, n, "%s", row->described && S_ISDIR(row->st.st_mode) ? "" : "-");
+}
+
+/* Behind a name. */
+static void print_why(const struct row *row)
+{
+	printf("  (");
+	print_name(stdout, row->why.text);
+	printf(")\n");
+}
+
+static void print_long_row(const struct row *row)
+{
+	char size[32], stored[32], type[160], when[32];
+	struct tm tm;
+
+	if (!row->described) {
+		printf("%10s %10s  %-28s %-16s ", "?", "?", "cannot be read", "");
+		print_name(stdout, row->name);
+		print_why(row);
+		return;
+	}
+	print_size(size, sizeof(size), (uint64_t)row->st.st_size);
+	print_size(stored, sizeof(stored), row->stored);
+	print_type(row, type, sizeof(type));
+	strftime(when, sizeof(when), "%Y-%m-%d %H:%M", localtime_r(&row->st.st_mtim.tv_sec, &tm));
+	printf("%10s %10s  %-28s %-16s ", S_ISDIR(row->st.st_mode) ? "-" : size,
+	       S_ISDIR(row->st.st_mode) ? "-" : stored, type, when);
+	print_name(stdout, row->name);
+	printf("%s\n", S_ISDIR(row->st.st_mode) ? "/" : "");
+}
+
+static int list_dir(struct cmd_args *a, struct node *dir, const struct selected *only)
+{
+	bool any = false, json = cmd_flag(a, "json"), details = cmd_flag(a, "long") || json, bad = false;
+	auto_listing l = { 0 };
+	int r = node_list(dir, &l);
+
+	if (r < 0)
+		return r;
+	if (json)
+		printf("[");
+	for (size_t i = 2; i < l.n; i++) {
+		struct row row = { .name = listing_name(&l, i) };
+
+		if (!selected_has(only, row.name))
+			continue;
+		r = details ? row_of(dir, row.name, &row) : 0;
+		if (r < 0)
+			return r;
+		bad |= r > 0;
+		if (json) {
+			printf("%s\n  ", any ? "," : "");
+			print_json_row(stdout, &row);
+			printf("}");
+		} else if (details) {
+			print_long_row(&row);
+		} else {
+			print_name(stdout, row.name);
+			printf("%s\n", l.entry[i].type == DT_DIR ? "/" : "");
+		}
+		row_release(&row);
+		any = true;
+	}
+	if (json)
+		printf("%s]\n", any ? "\n" : "");
+	return bad ? EXIT_FOUND : EXIT_OK;
+}
+
+/* A path that is a file: its one row. */
+static int show_file(const char *path, struct node *n, bool json)
+{
+	struct row row = { .name = path };
+	int r = describe(n, &row);
+
+	if (r == 0 && json) {
+		print_json_row(stdout, &row);
+		printf("}\n");
+	} else if (r == 0) {
+		print_long_row(&row);
+	}
+	row_release(&row);
+	return r > 0 ? node_stat(n, &row.st) : r;
+}
+
+static int run_ls(struct cmd_args *a)
+{
+	auto_source s = { 0 };
+	auto_selected only = { 0 };
+	struct stat st;
+	int r = source_open(a, a->arg[0], &s);
+
+	if (r >= 0)
+		r = selected_make(a, &s, &only);
+	if (r >= 0)
+		r = node_stat(s.node, &st);
+	if (r < 0)
+		return r;
+	return S_ISDIR(st.st_mode) ? list_dir(a, s.node, &only) : show_file(a->arg[0], s.node, cmd_flag(a, "json"));
+}
+
+static const struct cmd_option ls_options[] = {
+	{ "long", 'l', NULL, "with size, stored size, dtype, shape and time" },
+	OPTION_ONLY,
+	{ "json", 0, NULL, "as a JSON array" },
+	{ 0 },
+};
+
+const struct cmd cmd_ls = {
+	.name = "ls",
+	.args = "SOURCE[/PATH]",
+	.summary = "list steps, items or leaves, without a mount",
+	.help = "",
+	.example = "pytreefs ls -l tests/data/sample/latest/state/params",
+	.options = ls_options,
+	.min_args = 1,
+	.max_args = 1,
+	.takes_mount_options = true,
+	.run = run_ls,
+};
+
+/* ---- tree ---- */
+
+/* Of what is below a directory. */
+struct totals {
+	uint64_t dirs, files, elements, bytes, stored;
+};
+
+struct listing_walk {
+	struct cmd_args *a;
+	FILE *out;
+	const struct selected *only;
+	struct totals sum;		/* of all that was passed so far */
+	char path[LIMIT_PATH_BYTES + 1];	/* of a directory, from the source on */
+	bool json, bad;
+	long depth_limit;
+	char prefix[4 * (LIMIT_TREE_DEPTH + 8) + 1];
+};
+
+static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t prefix);
+
+/* Elements of a shape, "[128,32]"; 0 for what has none. */
+static uint64_t count_elements(const struct row *row)
+{
+	const char *at = (const char *)row->shape.p, *end = at + row->shape.n;
+	uint64_t n = row->shape.n > 0;
+
+	while (at < end) {
+		uint64_t one = 0;
+
+		at += *at == '[' || *at == ',' || *at == ' ';
+		if (at == end || *at < '0' || *at > '9')
+			break;
+		for (; at < end && *at >= '0' && *at <= '9'; at++)
+			one = 10 * one + (uint64_t)(*at - '0');
+		n *= one;
+	}
+	return n;
+}
+
+static void add_row(struct listing_walk *w, const struct row *row, bool is_dir)
+{
+	w->sum.dirs += is_dir;
+	w->sum.files += !is_dir;
+	if (is_dir || !row->described)
+		return;
+	w->sum.elements += count_elements(row);
+	w->sum.bytes += (uint64_t)row->st.st_size;
+	w->sum.stored += row->stored;
+}
+
+static struct totals since(const struct listing_walk *w, const struct totals *before)
+{
+	return (struct totals){ w->sum.dirs - before->dirs, w->sum.files - before->files, w->sum.elements - before->elements,
+				w->sum.bytes - before->bytes, w->sum.stored - before->stored };
+}
+
+/* "12 files, 20800 elements, 40.7 KiB" */
+static void print_totals(FILE *out, const struct totals *t)
+{
+	char size[32], stored[32];
+
+	print_size(size, sizeof(size), t->bytes);
+	print_size(stored, sizeof(stored), t->stored);
+	fprintf(out, "%llu %s, %llu elements, %s, %s stored", (unsigned long long)t->files, t->files == 1 ? "file" : "files",
+		(unsigned long long)t->elements, size, stored);
+}
+
+/* What is below comes first into memory: a directory's line has its totals. */
+static int walk_below(struct listing_walk *w, struct node *dir, const char *name, bool last, long depth, size_t prefix)
+{
+	auto_node *n = NULL;
+	auto_free char *text = NULL;
+	struct totals before = w->sum, own;
+	FILE *out = w->out;
+	size_t bytes = 0;
+	int r = node_lookup(dir, span_str(name), &n);
+
+	if (r < 0)
+		return r;
+	memcpy(w->prefix + prefix, last ? "    " : "|   ", 5);
+	if (w->json) {
+		r = walk_dir(w, n, depth + 1, prefix + 4);
+	} else {
+		w->out = open_memstream(&text, &bytes);
+		r = w->out ? walk_dir(w, n, depth + 1, prefix + 4) : fail(-ENOMEM, "cannot list '%s'", name);
+		if (w->out && fclose(w->out) != 0 && r >= 0)
+			r = fail(-ENOMEM, "cannot list '%s'", name);
+		w->out = out;
+	}
+	w->prefix[prefix] = '\0';
+	own = since(w, &before);
+	if (w->json) {
+		fprintf(out, ", \"files\": %llu, \"elements\": %llu, \"total_bytes\": %llu, \"total_stored_bytes\": %llu",
+			(unsigned long long)own.files, (unsigned long long)own.elements, (unsigned long long)own.bytes,
+			(unsigned long long)own.stored);
+		return r;
+	}
+	fputs("  ", out);
+	print_totals(out, &own);
+	fputc('\n', out);
+	if (text)
+		fwrite(text, 1, bytes, out);
+	return r;
+}
+
+static void print_entry(struct listing_walk *w, const struct row *row, const char *name, bool is_dir, bool last)
+{
+	char type[160], size[32];
+
+	fprintf(w->out, "%s%s", w->prefix, last ? "`-- " : "|-- ");
+	print_name(w->out, name);
+	fprintf(w->out, "%s", is_dir ? "/" : "");
+	if (!row->described) {
+		fprintf(w->out, "  (");
+		print_name(w->out, row->why.text);
+		fprintf(w->out, ")\n");
+	} else if (!is_dir) {
+		print_type(row, type, sizeof(type));
+		print_size(size, sizeof(size), (uint64_t)row->st.st_size);
+		fprintf(w->out, "  %s  %s\n", type, size);
+	}
+}
+
+static int walk_entry(struct listing_walk *w, struct node *dir, const char *name, bool is_dir, bool last, long depth,
+		      size_t prefix)
+{
+	size_t was = strlen(w->path);
+	struct row row;
+	int r = row_of(dir, name, &row);
+	bool described = row.described;
+
+	if (r < 0)
+		return r;
+	w->bad |= r > 0;
+	add_row(w, &row, is_dir);
+	if (w->json)
+		print_json_row(w->out, &row);
+	else
+		print_entry(w, &row, name, is_dir, last);
+	row_release(&row);
+	if (is_dir && r == 0 && depth + 1 < w->depth_limit) {
+		snprintf(w->path + was, sizeof(w->path) - was, "%s%s", was ? "/" : "", name);
+		r = walk_below(w, dir, name, last, depth, prefix);
+		w->path[was] = '\0';
+	} else if (is_dir && described && !w->json) {
+		fputc('\n', w->out);
+	}
+	if (w->json)
+		fputs("}", w->out);
+	return r < 0 ? r : 0;
+}
+
+/* One more member of a directory's object. */
+static void print_json_error(FILE *out, const char *why)
+{
+	auto_buf text = { 0 };
+
+	json_put_str(&text, span_str(why), JSON_PRETTY);
+	fprintf(out, ", \"error\": %.*s", SPAN_ARG(buf_span(&text)));
+}
+
+/* Entries that --only leaves go out of a listing. */
+static void narrow(const struct listing_walk *w, struct listing *l)
+{
+	size_t n = MIN(l->n, (size_t)2);
+
+	for (size_t i = 2; i < l->n; i++) {
+		auto_free char *path = str_fmt("%s%s%s", w->path, *w->path ? "/" : "", listing_name(l, i));
+
+		if (path && selected_has(w->only, path))
+			l->entry[n++] = l->entry[i];
+	}
+	l->n = n;
+}
+
+static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t prefix)
+{
+	auto_listing l = { 0 };
+	int r = node_list(dir, &l);
+
+	if (r < 0) {
+		w->bad = true;
+		if (r == -ENOMEM || depth == 0)
+			return r;
+		if (w->json)
+			print_json_error(w->out, err_text(r));
+		else
+			print_error(r);
+		return 0;
+	}
+	if (prefix + 5 > sizeof(w->prefix))
+		return fail(-EFBIG, "tree is deeper than %d directories", LIMIT_TREE_DEPTH);
+	narrow(w, &l);
+	if (w->json)
+		fputs(depth ? ", \"entries\": [" : "[", w->out);
+	for (size_t i = 2; i < l.n && r >= 0; i++) {
+		if (w->json && i > 2)
+			fputs(",", w->out);
+		r = walk_entry(w, dir, listing_name(&l, i), l.entry[i].type == DT_DIR, i + 1 == l.n, depth, prefix);
+	}
+	if (w->json)
+		fputs("]", w->out);
+	return r;
+}
+
+static int run_tree(struct cmd_args *a)
+{
+	struct listing_walk w = { .a = a, .out = stdout, .json = cmd_flag(a, "json"), .depth_limit = LIMIT_TREE_DEPTH };
+	const char *depth = cmd_value(a, "depth");
+	auto_source s = { 0 };
+	auto_selected only = { 0 };
+	int r;
+
+	if (depth) {
+		char *end;
+
+		w.depth_limit = strtol(depth, &end, 10);
+		if (*end || w.depth_limit < 1)
+			return cmd_wrong(a->cmd, "'%s' is not a depth: it takes a number from 1", depth);
+	}
+	r = source_open(a, a->arg[0], &s);
+	if (r >= 0)
+		r = selected_make(a, &s, &only);
+	if (r < 0)
+		return r;
+	w.only = &only;
+	if (!s.node->ops->list)
+		return show_file(a->arg[0], s.node, w.json);
+	if (!w.json) {
+		print_name(stdout, a->arg[0]);
+		printf("\n");
+	}
+	r = walk_dir(&w, s.node, 0, 0);
+	if (r < 0)
+		return r;
+	if (!w.json) {
+		printf("\n%llu directories, ", (unsigned long long)w.sum.dirs);
+		print_totals(stdout, &w.sum);
+	}
+	printf("\n");
+	return w.bad ? EXIT_FOUND : EXIT_OK;
+}
+
+static const struct cmd_option tree_options[] = {
+	{ "depth", 'd', "N", "no deeper than N directories; their totals go only as deep" },
+	OPTION_ONLY,
+	{ "json", 0, NULL, "as one JSON document" },
+	{ 0 },
+};
+
+const struct cmd cmd_tree = {
+	.name = "tree",
+	.args = "SOURCE[/PATH]",
+	.summary = "the whole tree with dtypes, shapes, sizes and totals, without a mount",
+	.help = "",
+	.example = "pytreefs tree tests/data/sample --only '**/kernel'",
+	.options = tree_options,
+	.min_args = 1,
+	.max_args = 1,
+	.takes_mount_options = true,
+	.run = run_tree,
+};

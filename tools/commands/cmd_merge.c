@@ -1,0 +1,203 @@
+/*
+ * cmd_merge.c - `pytreefs merge`: the databases that the processes of a job left behind become one, in
+ * place, as Orbax does at the end of a save.
+ *
+ * No array is copied: the new database refers to the values in the parts. What
+ * `_METADATA` asks for is looked at first, through the union of the parts.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/ocdbt/ocdbt.h"
+#include "handlers/leaf/leaf.h"
+#include "tools/cli/interrupt.h"
+#include "tools/convert/atomic_step.h"
+#include "tools/select/selection.h"
+
+#define NEW_MANIFEST "manifest.ocdbt.pytreefs-new"
+
+/* ---- what should be there ---- */
+
+static int check_leaf(struct item *item, const struct tree_node *t)
+{
+	auto_value v = { 0 };
+	uint64_t bytes, objects, wanted = 1;
+	int r = leaf_open(item, t, &v);
+
+	if (r < 0 || v.kind != VALUE_ARRAY || !item->missing_is_error)
+		return r;
+	for (unsigned i = 0; i < v.array->meta.rank; i++)
+		wanted *= v.array->meta.grid[i];
+	r = zarr_stored(v.array, &bytes, &objects);
+	if (r >= 0 && objects < wanted)
+		r = fail(-EUCLEAN, "%llu of its %llu chunks are in no part", (unsigned long long)(wanted - objects),
+			 (unsigned long long)wanted);
+	return r;
+}
+
+/* How many leaves lack something; each is said. */
+static int check_leaves(struct item *item, size_t *ret_missing)
+{
+	size_t missing = 0;
+
+	for (uint32_t i = 0; i < item->tree->n_nodes; i++) {
+		const struct tree_node *t = item->tree->nodes[i];
+		int r = t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED && leaf_handler_of(t) ? check_leaf(item, t) : 0;
+
+		if (r >= 0)
+			continue;
+		if (err_passes(r))
+			return r;
+		if (strncmp(err_text(r), "leaf '", strlen("leaf '")))
+			r = err_at(r, "leaf '%.*s'", SPAN_ARG(t->param));
+		print_error(r);
+		missing++;
+	}
+	*ret_missing = missing;
+	return 0;
+}
+
+/* ---- merging ---- */
+
+static int publish(struct io_dir *dir, const struct ocdbt_manifest *m)
+{
+	int r = io_remove_tree(dir, NEW_MANIFEST);
+
+	if (r >= 0)
+		r = ocdbt_manifest_write(dir, m, NEW_MANIFEST);
+	if (r >= 0)
+		r = interrupt_check();
+	if (r >= 0)
+		r = io_dirop(dir, IO_RENAME_NEW, NEW_MANIFEST, "manifest.ocdbt", 0);
+	if (r < 0) {
+		struct err_note why;
+
+		err_save(r, &why);
+		io_remove_tree(dir, NEW_MANIFEST);
+		return err_restore(&why);
+	}
+	return io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
+}
+
+static int merge_parts(struct ckpt *ckpt, const struct ocdbt_parts *parts, struct ocdbt_merge_stats *ret)
+{
+	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
+	struct ocdbt_config config;
+	struct ocdbt_version root;
+	int r = ocdbt_config_init(&config);
+
+	if (r >= 0)
+		r = ocdbt_data_new(ckpt->source, NULL, &data);
+	if (r < 0)
+		return r;
+	r = ocdbt_merge_dirs(ckpt->source, parts, ckpt->cache, &config, data, &root, ret);
+	if (r >= 0)
+		r = interrupt_check();
+	if (r >= 0)
+		r = ocdbt_data_sync(data);
+	if (r >= 0)
+		r = ocdbt_manifest_first(&config, &root, 0, &manifest);
+	if (r >= 0)
+		r = publish(ckpt->source, &manifest);
+	if (r < 0) {
+		struct err_note why;
+
+		err_save(r, &why);
+		ocdbt_data_discard(data);
+		return err_restore(&why);
+	}
+	return 0;
+}
+
+static int report(struct cmd_args *a, size_t parts, const struct ocdbt_merge_stats *stats, size_t missing)
+{
+	if (cmd_flag(a, "json"))
+		printf("{\"parts\": %zu, \"keys\": %llu, \"repeated\": %llu, \"missing\": %zu}\n", parts,
+		       (unsigned long long)stats->keys, (unsigned long long)stats->repeated, missing);
+	else if (!cmd_flag(a, "quiet"))
+		printf("%zu parts merged, %llu keys\n", parts, (unsigned long long)stats->keys);
+	return missing ? EXIT_FOUND : EXIT_OK;
+}
+
+static int merge_item(struct cmd_args *a, struct ns *ns, const struct ocdbt_parts *parts)
+{
+	auto_of(item) struct item *item = NULL;
+	struct ocdbt_merge_stats stats = { 0 };
+	size_t missing = 0;
+	int r = ns_item(ns, ".", &item);
+
+	if (r >= 0)
+		r = check_leaves(item, &missing);
+	if (r < 0)
+		return r;
+	if (missing && !cmd_flag(a, "force")) {
+		fprintf(stderr, "pytreefs: %zu leaves are not whole; nothing was merged (--force merges what is there)\n",
+			missing);
+		return EXIT_FOUND;
+	}
+	r = merge_parts(ns->ckpt, parts, &stats);
+	return r < 0 ? r : report(a, parts->n, &stats, missing);
+}
+
+static int run_merge(struct cmd_args *a)
+{
+	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
+	static const struct ocdbt_merge_stats none;
+	auto_of(ns) struct ns *ns = NULL;
+	struct stat st;
+	int r;
+
+	bound_memory(a);
+	interrupt_catch();
+	/* That it was never merged is no news. */
+	log_stderr_level(LOG_LEVEL_ERROR);
+	/* Also one whose name says that it was never committed. */
+	a->options.shape = SHAPE_ITEM;
+	r = source_in_no_mount(a, a->arg[0]);
+	if (r >= 0)
+		r = ns_open(a->arg[0], &a->options, &ns);
+	if (r >= 0)
+		r = ns_start(ns, NULL);
+	if (r >= 0)
+		r = ocdbt_parts_find(ns->ckpt->source, &parts);
+	if (r < 0)
+		return r;
+	r = io_stat(ns->ckpt->source, "manifest.ocdbt", &st);
+	if (r >= 0) {
+		if (cmd_flag(a, "json"))
+			return report(a, 0, &none, 0);
+		if (!cmd_flag(a, "quiet"))
+			fprintf(stderr, "pytreefs: '%s' is merged already\n", a->arg[0]);
+		return EXIT_OK;
+	}
+	if (r != -ENOENT)
+		return r;
+	err_clear();
+	if (parts.n == 0)
+		return fail(-EINVAL, "'%s' has no per-process databases", a->arg[0]);
+	return merge_item(a, ns, &parts);
+}
+
+static const struct cmd_option options[] = {
+	{ "force", 0, NULL, "merge what is there, even when leaves are not whole" },
+	OPTION_JSON, OPTION_QUIET, { 0 }
+};
+
+const struct cmd cmd_merge = {
+	.name = "merge",
+	.args = "ITEM",
+	.summary = "the databases of several processes (ocdbt.process_*) -> one, in place",
+	.help = "What Orbax does at the end of a save, for an item whose save ended before that. No array is\n"
+		"copied. Leaves that `_METADATA` asks for and that no part holds are named, nothing is merged\n"
+		"then, and the exit status is 1. An item that is merged already stays as it is.",
+	.example = "pytreefs merge tests/data/sample/1000/state",
+	.options = options,
+	.min_args = 1,
+	.max_args = 1,
+	.alone = true,
+	.takes_mount_options = true,
+	.run = run_merge,
+};

@@ -1,0 +1,330 @@
+/*
+ * cmd_mount.c - `pytreefs mount` and `umount`; also what mount(8) calls as mount.pytreefs.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/job/peers.h"
+#include "fs/fs_main.h"
+#include "tools/cli/cmd.h"
+
+#define BUSY_MS 2000		/* before a mount is said to be in use */
+#define BUSY_STEP_MS 20
+
+/* Options of mount(8) and libfuse that are passed on, and those that say nothing to us. */
+static const char *const passed[] = {
+	"allow_other", "allow_root", "default_permissions", "ro", "rw", "suid", "nosuid", "dev", "nodev",
+	"exec", "noexec", "atime", "noatime", "sync", "async", "dirsync", "auto_unmount",
+};
+static const char *const ignored[] = {
+	"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "noowner", "group", "nogroup", "_netdev", "nofail",
+	"relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "diratime", "nodiratime",
+};
+
+static bool is_one_of(const char *text, const char *const *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(text, words[i]))
+			return true;
+	return !strncmp(text, "x-", 2) || !strncmp(text, "comment=", 8);
+}
+
+int mount_option(struct options *o, const char *text, struct buf *fuse_options)
+{
+	int r = option_set(o, text, true);
+
+	if (r != -ENOENT)
+		return r;
+	if (is_one_of(text, ignored, ARRAY_LEN(ignored)))
+		return 0;
+	if (!is_one_of(text, passed, ARRAY_LEN(passed)))
+		return option_set(o, text, false);
+	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
+	if (r >= 0)
+		r = buf_add_str(fuse_options, text);
+	/* Others than the owner are let in by what the files' modes say, never past them. */
+	if (r >= 0 && !strcmp(text, "allow_other"))
+		r = buf_add_str(fuse_options, ",default_permissions");
+	return r;
+}
+
+int mount_helper(const char *name, int *ret_status)
+{
+	return fs_run_helper(name, ret_status);
+}
+
+/* "%r" in the mount point is the rank. */
+static int name_mountpoint(const char *text, int rank, struct buf *ret)
+{
+	int r = 0;
+
+	for (const char *c = text; *c && r >= 0; c++) {
+		if (c[0] == '%' && c[1] == 'r') {
+			r = buf_addf(ret, "%d", rank);
+			c++;
+		} else {
+			r = buf_add_byte(ret, (uint8_t)*c);
+		}
+	}
+	return r < 0 || buf_str(ret) ? r : -ENOMEM;
+}
+
+/* fusermount3 knows how to unmount without being root. */
+static int unmount_as_user(const char *mountpoint, bool lazy)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child < 0)
+		return err_sys("cannot start", "fusermount3");
+	if (child == 0) {
+		execlp("fusermount3", "fusermount3", lazy ? "-uz" : "-u", "--", mountpoint, (char *)NULL);
+		_exit(127);
+	}
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR)
+			return err_sys("cannot wait for", "fusermount3");
+	return status == 0 ? EXIT_OK : EXIT_FOUND;
+}
+
+/* The path without links, also where the daemon is dead, and nothing can be asked of the mount itself. */
+static char *resolve(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	auto_free char *above = slash ? str_fmt("%.*s", (int)MAX(slash - path, 1), path) : strdup(".");
+	auto_free char *dir = NULL;
+	char *whole = realpath(path, NULL);
+
+	if (whole || !above)
+		return whole;
+	dir = realpath(above, NULL);
+	return dir ? str_fmt("%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) : NULL;
+}
+
+/* A daemon that was killed leaves a mount on which every access fails. It is taken away, and said. */
+static int take_dead_mount_away(const char *dir)
+{
+	fprintf(stderr, "pytreefs: '%s' was the mount of a process that is gone: it is unmounted\n", dir);
+	if (umount2(dir, MNT_DETACH) == 0)
+		return 0;
+	if (errno == EPERM && unmount_as_user(dir, true) == EXIT_OK)
+		return 0;
+	return fail(-EBUSY, "cannot unmount the dead mount on '%s': try `pytreefs umount --lazy %s`", dir, dir);
+}
+
+static int check_empty(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+
+	/* What is wrong with it the mount itself says. */
+	if (!d)
+		return 0;
+	while ((e = readdir(d)) && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")))
+		;
+	if (e)
+		fail(-ENOTEMPTY, "cannot mount on '%s': it has '%s', which the mount would hide; -o nonempty does it", dir,
+		     e->d_name);
+	closedir(d);
+	return e ? -ENOTEMPTY : 0;
+}
+
+/* A mount hides what is below it: another mount, or files. */
+static int check_mountpoint(const struct options *o, const char *path)
+{
+	for (;;) {
+		auto_free char *dir = resolve(path), *source = NULL, *type = dir ? mounted_on(dir, &source) : NULL;
+		struct stat st;
+		int r;
+
+		if (type && !strcmp(type, "fuse.pytreefs") && stat(dir, &st) < 0 && errno == ENOTCONN) {
+			r = take_dead_mount_away(dir);
+			if (r < 0)
+				return r;
+			continue;
+		}
+		if (!dir || o->nonempty)
+			return 0;
+		if (type)
+			return fail(-EBUSY, "cannot mount on '%s': '%s' (%s) is mounted there; `pytreefs umount %s` ends a mount, "
+					    "-o nonempty mounts over it", dir, source, type, dir);
+		return check_empty(dir);
+	}
+}
+
+/* One rank of a job: begun with the others, and ended with them. */
+static int run_rank(struct cmd_args *a, struct fs_mount *m)
+{
+	auto_buf mountpoint = { 0 };
+	struct peers *peers = NULL;
+	int r = mpi_program(a);
+
+	if (r >= 0)
+		r = peers_mpi_open(a->options.job, &peers);
+	if (r < 0)
+		return r;
+	r = name_mountpoint(m->mountpoint, peers->rank, &mountpoint);
+	if (r >= 0) {
+		m->mountpoint = buf_str(&mountpoint);
+		m->peers = peers;
+		m->foreground = true;
+		/* The others have to hear of it, or they wait for this rank. */
+		m->refused = check_mountpoint(&a->options, m->mountpoint);
+		r = fs_main(m);
+	}
+	if (r < 0)
+		fprintf(stderr, "pytreefs: rank %d: %s\n", peers->rank, err_text(r));
+	peers_close(peers);
+	return r < 0 ? EXIT_FOUND : r;
+}
+
+/* The background process leaves this directory. */
+static int make_absolute(char **path)
+{
+	auto_free char *here = NULL;
+	char *whole;
+
+	if (!*path || **path == '/')
+		return 0;
+	here = getcwd(NULL, 0);
+	if (!here)
+		return err_sys("cannot find", *path);
+	whole = str_fmt("%s/%s", here, *path);
+	if (!whole)
+		return fail(-ENOMEM, "cannot find '%s'", *path);
+	free(*path);
+	*path = whole;
+	return 0;
+}
+
+static int run_mount(struct cmd_args *a)
+{
+	struct options *o = &a->options;
+	int r = source_in_no_mount(a, a->arg[0]);
+	struct fs_mount m = {
+		.source = a->arg[0],
+		.mountpoint = a->arg[1],
+		.options = o,
+		.foreground = cmd_flag(a, "foreground"),
+		.fuse_options = a->fuse_options.n ? buf_str(&a->fuse_options) : "",
+	};
+
+	if (r >= 0)
+		r = make_absolute(&o->log);
+	if (r >= 0 && strcmp(o->spill, "off") && strcmp(o->spill, "auto"))
+		r = make_absolute(&o->spill);
+	if (r < 0)
+		return r;
+	if (!m.fuse_options)
+		return -ENOMEM;
+	if (cmd_flag(a, "mpi"))
+		return run_rank(a, &m);
+	r = check_mountpoint(o, m.mountpoint);
+	return r < 0 ? r : fs_main(&m);
+}
+
+static const struct cmd_option mount_options[] = {
+	{ "foreground", 'f', NULL, "stay in front; messages go to stderr" },
+	{ "mpi", 0, NULL, "one rank of an MPI job; %r in MOUNTPOINT is its number" },
+	{ "sloppy", 's', NULL, "accepted for mount(8)" },
+	{ "verbose", 'v', NULL, "accepted for mount(8)" },
+	{ "no-mtab", 'n', NULL, "accepted for mount(8)" },
+	{ 0 },
+};
+
+const struct cmd cmd_mount = {
+	.name = "mount",
+	.args = "SOURCE MOUNTPOINT",
+	.summary = "mount a checkpoint, or a directory of checkpoints",
+	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory of steps, one\n"
+		"step, or one item; which of them is told by its contents.",
+	.example = "pytreefs mount tests/data/sample /mnt && ls /mnt/latest/state && pytreefs umount /mnt",
+	.options = mount_options,
+	.min_args = 2,
+	.max_args = 2,
+	.takes_mount_options = true,
+	.run = run_mount,
+};
+
+/* Nobody loses another file system to a slip of the hand. */
+static int check_ours(const char *path)
+{
+	auto_free char *dir = resolve(path), *source = NULL;
+	auto_free char *type = dir ? mounted_on(dir, &source) : NULL;
+
+	return !type || !strcmp(type, "fuse.pytreefs") ? 0 :
+	       fail(-EINVAL, "'%s' is a mount of %s, and not of pytreefs", path, type);
+}
+
+/* What is written to a draft is no step until it is renamed. */
+static void tell_drafts(const char *path)
+{
+	DIR *d = opendir(path);
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		auto_free char *name = str_fmt("%s/%s", path, e->d_name);
+		char state[16] = "";
+
+		if (name && e->d_name[0] != '.' && getxattr(name, "user.pytree.state", state, sizeof(state) - 1) > 0 &&
+		    !strcmp(state, "\"draft\""))
+			fprintf(stderr, "pytreefs: draft '%s' is not committed, and ends with the mount\n", e->d_name);
+	}
+	if (d)
+		closedir(d);
+}
+
+/* A mount is in use until the end of what was just closed has been told to the daemon: a moment. */
+static int unmount_soon(const char *path, int flags)
+{
+	for (int left = BUSY_MS / BUSY_STEP_MS;; left--) {
+		if (umount2(path, flags) == 0)
+			return 0;
+		if (errno != EBUSY || left == 0)
+			return -1;
+		usleep(BUSY_STEP_MS * 1000);
+	}
+}
+
+static int run_umount(struct cmd_args *a)
+{
+	bool lazy = cmd_flag(a, "lazy");
+	int r = check_ours(a->arg[0]);
+
+	if (r < 0)
+		return r;
+	tell_drafts(a->arg[0]);
+	if (unmount_soon(a->arg[0], lazy ? MNT_DETACH : 0) == 0)
+		return EXIT_OK;
+	if (errno == EPERM)
+		return unmount_as_user(a->arg[0], lazy);
+	if (errno == EBUSY)
+		return fail(-EBUSY, "'%s' is in use: close what is open there, or use --lazy", a->arg[0]);
+	if (errno == EINVAL)
+		return fail(-EINVAL, "'%s' is not a mount", a->arg[0]);
+	return err_sys("cannot unmount", a->arg[0]);
+}
+
+static const struct cmd_option umount_options[] = {
+	{ "lazy", 'l', NULL, "take it away now, and end it when it is no longer used" },
+	{ 0 },
+};
+
+const struct cmd cmd_umount = {
+	.name = "umount",
+	.args = "MOUNTPOINT",
+	.summary = "unmount",
+	.help = "",
+	.example = "pytreefs umount /mnt",
+	.options = umount_options,
+	.min_args = 1,
+	.max_args = 1,
+	.run = run_umount,
+};

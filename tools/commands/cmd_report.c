@@ -1,0 +1,431 @@
+/*
+ * cmd_report.c - `pytreefs report`: the page of D.html, with what the numbers of each array look like.
+ *
+ * All arrays are gone through twice: first for their extremes, then for the
+ * histograms between them. The page itself is leaf_table_html.c's.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "handlers/namespace/node_parts.h"
+#include "handlers/subtree/leaf_table.h"
+#include "tools/convert/atomic_file.h"
+#include "tools/scan/numbers.h"
+#include "tools/select/selection.h"
+
+/* What was found in one leaf. */
+struct found {
+	const struct tree_node *node;
+	enum dtype dtype;
+	struct numbers sum;
+	uint64_t *bins;			/* NUMBERS_BINS; NULL: no array, or one without a finite number */
+};
+
+struct report {
+	struct selection t;
+	struct found *found;		/* of the leaves of the walk, in its order */
+	size_t n, cursor;
+	pthread_mutex_t lock;		/* protects the bins */
+	struct leaf_table_sums sums;	/* what checksums cover, of one tree */
+};
+
+static void report_release(struct report *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->found[i].bins);
+	free(p->found);
+	pthread_mutex_destroy(&p->lock);
+}
+
+/* ---- extremes and sums ---- */
+
+static int sums_begin(void *arg, struct walk_leaf *leaf)
+{
+	if (leaf->value.kind != VALUE_ARRAY)
+		return 0;
+	leaf->state = calloc(leaf->n_tasks + 1, sizeof(struct numbers));
+	return leaf->state ? 0 : fail(-ENOMEM, "cannot sum up an array of %llu tasks", (unsigned long long)leaf->n_tasks);
+}
+
+static int sums_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes, struct walk_worker *worker)
+{
+	numbers_add(arg, leaf->value.array->meta.dtype, bytes, tile->n);
+	return 0;
+}
+
+static int sums_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
+{
+	return walk_tiles(leaf, task, worker, sums_tile, (struct numbers *)leaf->state + task);
+}
+
+static int sums_end(void *arg, struct walk_leaf *leaf)
+{
+	auto_free struct numbers *part = leaf->state;
+	struct report *p = arg;
+	struct found *f = &p->found[leaf->number];
+
+	f->node = leaf->node;
+	if (leaf->failed.code)
+		selection_failed(&p->t, leaf->path, &leaf->failed);
+	if (leaf->failed.code || leaf->value.kind != VALUE_ARRAY)
+		return 0;
+	f->dtype = leaf->value.array->meta.dtype;
+	for (uint64_t i = 0; i < leaf->n_tasks; i++)
+		numbers_merge(&f->sum, f->dtype, &part[i]);
+	if (!f->sum.n)
+		return 0;
+	f->bins = calloc(NUMBERS_BINS, sizeof(*f->bins));
+	return f->bins ? 0 : fail(-ENOMEM, "cannot count '%s'", leaf->path);
+}
+
+/* ---- histograms ---- */
+
+static int bins_begin(void *arg, struct walk_leaf *leaf)
+{
+	struct report *p = arg;
+
+	if (!p->found[leaf->number].bins)
+		leaf->n_tasks = 0;
+	return 0;
+}
+
+struct counting {
+	const struct numbers *sum;
+	uint64_t bins[NUMBERS_BINS];
+};
+
+static int bins_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes, struct walk_worker *worker)
+{
+	struct counting *c = arg;
+
+	numbers_histogram(leaf->value.array->meta.dtype, bytes, tile->n, c->sum->min, c->sum->max, c->bins);
+	return 0;
+}
+
+static int bins_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
+{
+	struct report *p = arg;
+	struct found *f = &p->found[leaf->number];
+	struct counting c = { .sum = &f->sum };
+	int r = walk_tiles(leaf, task, worker, bins_tile, &c);
+
+	pthread_mutex_lock(&p->lock);
+	for (unsigned i = 0; i < NUMBERS_BINS && r >= 0; i++)
+		f->bins[i] += c.bins[i];
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}
+
+/* A leaf that failed only now has a histogram of a part: none is better. */
+static int bins_end(void *arg, struct walk_leaf *leaf)
+{
+	struct report *p = arg;
+	struct found *f = &p->found[leaf->number];
+
+	if (leaf->failed.code && f->bins) {
+		selection_failed(&p->t, leaf->path, &leaf->failed);
+		free(take(f->bins));
+	}
+	return 0;
+}
+
+/* ---- the document ---- */
+
+/* Leaves are asked for in the order of the walk. */
+static const struct found *found_of(struct report *p, const struct tree_node *node)
+{
+	for (size_t i = p->cursor; i < p->n; i++) {
+		if (p->found[i].node == node) {
+			p->cursor = i + 1;
+			return &p->found[i];
+		}
+	}
+	return NULL;
+}
+
+static int put_found(void *arg, const struct leaf_info *leaf, struct buf *out)
+{
+	const struct found *f = leaf->kind == VALUE_ARRAY ? found_of(arg, leaf->leaf) : NULL;
+	int r;
+
+	if (!f || !f->dtype)
+		return 0;
+	r = buf_add_str(out, ", \"stats\": {");
+	if (r >= 0)
+		r = numbers_json(&f->sum, f->dtype, out);
+	if (r >= 0)
+		r = buf_add_byte(out, '}');
+	if (r < 0 || !f->bins)
+		return r;
+	r = buf_add_str(out, ", \"histogram\": {\"from\": ");
+	if (r >= 0)
+		r = json_put_double(out, f->sum.min, JSON_COMPACT);
+	if (r >= 0)
+		r = buf_add_str(out, ", \"to\": ");
+	if (r >= 0)
+		r = json_put_double(out, f->sum.max, JSON_COMPACT);
+	for (unsigned i = 0; i < NUMBERS_BINS && r >= 0; i++)
+		r = buf_addf(out, "%s%llu", i ? ", " : ", \"counts\": [", (unsigned long long)f->bins[i]);
+	return r < 0 ? r : buf_add_str(out, "]}");
+}
+
+static int look_at(struct report *p, const struct subtree *st)
+{
+	static const struct walk_ops sums = { .begin = sums_begin, .task = sums_task, .end = sums_end };
+	static const struct walk_ops bins = { .begin = bins_begin, .task = bins_task, .end = bins_end };
+	struct walk w;
+	int r = walk_init(&w, st, "", p->t.only);
+
+	w.passes = 2;
+	p->t.leaves = w.n;
+	if (r >= 0) {
+		p->found = calloc(w.n + 1, sizeof(*p->found));
+		r = p->found ? 0 : fail(-ENOMEM, "cannot look at %zu leaves", w.n);
+		p->n = p->found ? w.n : 0;
+	}
+	if (r >= 0)
+		r = walk_run(&w, &sums, p, &p->t.progress);
+	if (r >= 0)
+		r = walk_run(&w, &bins, p, &p->t.progress);
+	walk_release(&w);
+	return r;
+}
+
+static int write_out(struct cmd_args *a, struct span page)
+{
+	auto_atomic_file out = { 0 };
+	int r;
+
+	if (a->n_args < 2) {
+		fwrite(page.p, 1, page.n, stdout);
+		return 0;
+	}
+	r = atomic_file_begin(a->arg[1], false, cmd_flag(a, "force"), &out);
+	while (r >= 0 && page.n) {
+		ssize_t n = write(out.fd, page.p, page.n);
+
+		if (n < 0 && errno != EINTR)
+			r = err_sys("cannot write", a->arg[1]);
+		page = span_from(page, n > 0 ? (size_t)n : 0);
+	}
+	return r < 0 ? r : atomic_file_commit(&out);
+}
+
+/* The last name of the path, as in D.html. */
+static const char *title_of(char *path)
+{
+	size_t n = strlen(path);
+	char *slash;
+
+	while (n > 1 && path[n - 1] == '/')
+		path[--n] = '\0';
+	slash = strrchr(path, '/');
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+/* ---- a page of steps ---- */
+
+extern const char steps_page[];
+extern const size_t steps_page_size;
+
+struct steps {
+	struct report *p;
+	struct buf json;		/* of their rows */
+};
+
+struct step_sums {
+	uint64_t leaves, elements, bytes, stored, nan, inf;
+	double squares;
+	bool has_norm;
+};
+
+static void add_found(const struct report *p, struct step_sums *s)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		const struct found *f = &p->found[i];
+		enum dtype_kind kind = f->dtype ? dtype_info(f->dtype)->kind : DTYPE_KIND_INT;
+
+		s->nan += f->sum.nan;
+		s->inf += f->sum.inf;
+		if (!f->sum.n || (kind != DTYPE_KIND_FLOAT && kind != DTYPE_KIND_COMPLEX))
+			continue;
+		s->squares += f->sum.m2 + (double)f->sum.n * f->sum.mean * f->sum.mean;
+		s->has_norm = true;
+	}
+}
+
+static int add_survey(const struct subtree *st, const struct report *p, struct step_sums *s)
+{
+	auto_leaf_table leaf_table = { 0 };
+	int r = leaf_table_make(st, LEAF_TABLE_STORED, &leaf_table);
+
+	/* The leaves of the walk are some of those of the survey, in the same order. */
+	for (size_t i = 0, at = 0; i < leaf_table.n && r >= 0; i++) {
+		const struct leaf_info *f = &leaf_table.leaf[i];
+		uint64_t n = 1;
+
+		if (at == p->n || p->found[at].node != f->leaf)
+			continue;
+		at++;
+		s->leaves += subtree_is_leaf(f->leaf);
+		s->bytes += f->bytes;
+		s->stored += f->stored;
+		for (unsigned k = 0; k < f->rank; k++)
+			n *= f->shape[k];
+		s->elements += f->kind == VALUE_ARRAY ? n : 0;
+	}
+	return r;
+}
+
+static int put_step(struct steps *all, const char *prefix, const struct subtree *st, const struct step_sums *s, size_t unreadable)
+{
+	struct buf *out = &all->json;
+	int r = buf_add_str(out, out->n ? ",\n{\"name\": " : "\n{\"name\": ");
+
+	if (r >= 0)
+		r = json_put_str(out, span_of(prefix, strcspn(prefix, "/")), JSON_COMPACT);
+	if (r >= 0)
+		r = buf_addf(out, ", \"time\": %lld, \"leaves\": %llu, \"elements\": %llu, \"bytes\": %llu, \"stored_bytes\": %llu",
+			     (long long)st->mtime.tv_sec, (unsigned long long)s->leaves, (unsigned long long)s->elements,
+			     (unsigned long long)s->bytes, (unsigned long long)s->stored);
+	if (r >= 0)
+		r = buf_addf(out, ", \"nan\": %llu, \"inf\": %llu, \"unreadable\": %zu, \"norm\": ",
+			     (unsigned long long)s->nan, (unsigned long long)s->inf, unreadable);
+	if (r >= 0)
+		r = s->has_norm && isfinite(s->squares) ? json_put_double(out, sqrt(s->squares), JSON_COMPACT) :
+							  buf_add_str(out, "null");
+	return r < 0 ? r : buf_add_byte(out, '}');
+}
+
+static int look_at_step(struct selection *t, const struct subtree *st, const char *prefix, void *arg)
+{
+	static const struct walk_ops ops = { .begin = sums_begin, .task = sums_task, .end = sums_end };
+	struct steps *all = arg;
+	struct report *p = all->p;
+	struct step_sums s = { 0 };
+	size_t failed = t->failed;
+	struct walk w;
+	int r = walk_init(&w, st, prefix, t->only);
+
+	for (size_t i = 0; i < st->n; i++)
+		failed -= st->part[i].kind == PART_BROKEN;
+	p->found = r >= 0 ? calloc(w.n + 1, sizeof(*p->found)) : NULL;
+	p->n = p->found ? w.n : 0;
+	if (r >= 0 && !p->found)
+		r = fail(-ENOMEM, "cannot look at %zu leaves", w.n);
+	if (r >= 0)
+		r = walk_run(&w, &ops, p, &p->t.progress);
+	if (r >= 0)
+		r = add_survey(st, p, &s);
+	if (r >= 0) {
+		add_found(p, &s);
+		r = put_step(all, prefix, st, &s, t->failed - failed);
+	}
+	walk_release(&w);
+	for (size_t i = 0; i < p->n; i++)
+		free(p->found[i].bins);
+	free(take(p->found));
+	p->n = 0;
+	return r;
+}
+
+static int report_steps(struct report *p, struct source *s, struct buf *ret)
+{
+	struct cmd_args *a = p->t.a;
+	struct steps all = { .p = p };
+	auto_buf doc = { 0 };
+	auto_free char *path = realpath(s->source, NULL);
+	int r = selection_each(&p->t, s, look_at_step, &all);
+
+	if (r >= 0)
+		r = select_end(p->t.only);
+	if (r >= 0)
+		r = buf_add_str(&doc, "{\"name\": ");
+	if (r >= 0)
+		r = json_put_str(&doc, span_str(title_of(a->arg[0])), JSON_COMPACT);
+	if (r >= 0)
+		r = buf_add_str(&doc, ", \"path\": ");
+	if (r >= 0)
+		r = json_put_str(&doc, span_str(path ? path : s->source), JSON_COMPACT);
+	if (r >= 0)
+		r = buf_addf(&doc, ", \"steps\": [%.*s\n]}\n", SPAN_ARG(buf_span(&all.json)));
+	buf_release(&all.json);
+	if (r < 0)
+		return r;
+	return cmd_flag(a, "json") ? buf_add_span(ret, buf_span(&doc)) :
+				     leaf_table_page(span_of(steps_page, steps_page_size), title_of(a->arg[0]), buf_span(&doc), ret);
+}
+
+static int report_tree(struct report *p, struct source *s, struct buf *ret)
+{
+	auto_subtree st = { 0 };
+	auto_leaf_table leaf_table = { 0 };
+	int r = node_open_subtree(s->node, &st);
+
+	if (r >= 0)
+		r = selection_broken(&p->t, &st, "");
+	if (r >= 0)
+		r = look_at(p, &st);
+	if (r >= 0)
+		r = select_end(p->t.only);
+	if (r >= 0)
+		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, &leaf_table);
+	if (r >= 0)
+		leaf_table_sums(&leaf_table, &p->sums);
+	return r < 0 ? r : (cmd_flag(p->t.a, "json") ? leaf_table_json : leaf_table_html)(&leaf_table, title_of(p->t.a->arg[0]), put_found, p, ret);
+}
+
+/* When the page is in a file. Of a page of steps nothing was asked. */
+static void say_sums(const struct leaf_table_sums *n)
+{
+	if (n->leaves + n->bare_leaves)
+		printf("%llu leaves, %llu stored bytes are covered by checksums; %llu leaves, %llu bytes cannot be\n",
+		       (unsigned long long)n->leaves, (unsigned long long)n->bytes, (unsigned long long)n->bare_leaves,
+		       (unsigned long long)n->bare_bytes);
+}
+
+static int run_report(struct cmd_args *a)
+{
+	__attribute__((cleanup(report_release))) struct report p = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	auto_source s = { 0 };
+	auto_buf page = { 0 };
+	int r = selection_begin(&p.t, a);
+
+	if (r >= 0)
+		r = source_open(a, a->arg[0], &s);
+	if (r >= 0)
+		r = (s.node == s.ns->root && s.ns->ckpt->shape == SHAPE_ROOT ? report_steps : report_tree)(&p, &s, &page);
+	progress_end(&p.t.progress);
+	if (r >= 0)
+		r = write_out(a, buf_span(&page));
+	if (r >= 0 && a->n_args > 1)
+		say_sums(&p.sums);
+	return r < 0 ? r : selection_end(&p.t);
+}
+
+static const struct cmd_option options[] = {
+	{ "force", 0, NULL, "replace OUT when it is there" },
+	OPTION_ONLY,
+	OPTION_JSON,
+	OPTION_QUIET,
+	{ 0 },
+};
+
+const struct cmd cmd_report = {
+	.name = "report",
+	.args = "SOURCE[/PATH] [OUT.html]",
+	.summary = "a page for a browser: tree, search, treemap, histograms, NaN and Inf of each array",
+	.help = "The page needs no other file and no network. Without OUT it goes to the standard output.\n"
+		"Of a directory of steps it is one of steps: sizes, norms, NaN and Inf of each.\n"
+		"Without the numbers, which cost reading all data, it is the file D.html of a mount.",
+	.example = "pytreefs report tests/data/sample/latest /tmp/report.html",
+	.options = options,
+	.min_args = 1,
+	.max_args = 2,
+	.takes_mount_options = true,
+	.run = run_report,
+};

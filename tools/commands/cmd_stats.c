@@ -1,0 +1,288 @@
+/*
+ * cmd_stats.c - `pytreefs stats`: extremes, mean, spread, NaN and infinities of each leaf.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "tools/scan/numbers.h"
+#include "tools/select/selection.h"
+
+struct stats {
+	struct selection t;
+	bool json, any;			/* any: a row was printed */
+	bool fail_nan, fail_inf;	/* of --fail-on */
+	uint64_t nan, inf, leaves;	/* of leaves that have what is not to be */
+	char *first;			/* one of them */
+};
+
+static int stats_begin(void *arg, struct walk_leaf *leaf)
+{
+	/* Strings have no numbers. */
+	if (leaf->value.kind != VALUE_ARRAY)
+		return 0;
+	leaf->state = calloc(leaf->n_tasks + 1, sizeof(struct numbers));
+	return leaf->state ? 0 : fail(-ENOMEM, "cannot sum up an array of %llu tasks", (unsigned long long)leaf->n_tasks);
+}
+
+static int add_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes, struct walk_worker *worker)
+{
+	numbers_add(arg, leaf->value.array->meta.dtype, bytes, tile->n);
+	return 0;
+}
+
+static int stats_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
+{
+	return walk_tiles(leaf, task, worker, add_tile, (struct numbers *)leaf->state + task);
+}
+
+static int put_json(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
+{
+	const struct zarr_meta *m = &leaf->value.array->meta;
+
+	buf_add_str(out, "{\"path\": ");
+	json_put_str(out, span_str(leaf->path), JSON_PRETTY);
+	buf_addf(out, ", \"dtype\": \"%s\", \"shape\": [", dtype_info(m->dtype)->name);
+	for (unsigned i = 0; i < m->rank; i++)
+		buf_addf(out, i ? ", %llu" : "%llu", (unsigned long long)m->shape[i]);
+	buf_addf(out, "], \"count\": %llu, ", (unsigned long long)m->n_elements);
+	numbers_json(s, m->dtype, out);
+	return buf_add_byte(out, '}');
+}
+
+/* All but the path, which is last. */
+static int put_row(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
+{
+	const struct zarr_meta *m = &leaf->value.array->meta;
+	auto_buf lo = { 0 }, hi = { 0 }, type = { 0 };
+
+	numbers_print_min(s, m->dtype, &lo);
+	numbers_print_max(s, m->dtype, &hi);
+	buf_addf(&type, "%s[", dtype_info(m->dtype)->name);
+	for (unsigned i = 0; i < m->rank; i++)
+		buf_addf(&type, i ? ",%llu" : "%llu", (unsigned long long)m->shape[i]);
+	buf_add_byte(&type, ']');
+	if (s->n)
+		buf_addf(out, "%14s %14s %12.5g %12.5g", buf_str(&lo), buf_str(&hi), s->mean, numbers_std(s));
+	else
+		buf_addf(out, "%14s %14s %12s %12s", "-", "-", "-", "-");
+	return buf_addf(out, " %8llu %8llu  %-24s ", (unsigned long long)s->nan, (unsigned long long)s->inf, buf_str(&type));
+}
+
+/* What is to be said of a leaf: one of these bytes, and a row or the reason why there is none. */
+enum { SAY_NOTHING, SAY_ROW, SAY_FAILURE };
+
+/* Frees the leaf's state. */
+static int stats_pack(void *arg, struct walk_leaf *leaf, struct buf *out)
+{
+	auto_free struct numbers *part = leaf->state;
+	const struct stats *st = arg;
+	struct numbers sum = { 0 };
+	int r;
+
+	if (leaf->failed.code) {
+		r = buf_add_byte(out, SAY_FAILURE);
+		return r < 0 ? r : buf_add_str(out, leaf->failed.text);
+	}
+	if (leaf->value.kind != VALUE_ARRAY)
+		return buf_add_byte(out, SAY_NOTHING);
+	for (uint64_t i = 0; i < leaf->n_tasks; i++)
+		numbers_merge(&sum, leaf->value.array->meta.dtype, &part[i]);
+	r = buf_add_byte(out, SAY_ROW);
+	if (r >= 0)
+		r = wire_put_u64le(out, sum.nan);
+	if (r >= 0)
+		r = wire_put_u64le(out, sum.inf);
+	if (r >= 0)
+		r = st->json ? put_json(leaf, &sum, out) : put_row(leaf, &sum, out);
+	return r;
+}
+
+static void show_row(struct stats *st, const char *path, struct span row)
+{
+	progress_clear(&st->t.progress);
+	if (st->json) {
+		printf(st->any ? ",\n%.*s" : "\n%.*s", SPAN_ARG(row));
+	} else {
+		if (!st->any)
+			printf("%14s %14s %12s %12s %8s %8s  %-24s %s\n", "min", "max", "mean", "std", "NaN", "Inf",
+			       "type", "leaf");
+		printf("%.*s", SPAN_ARG(row));
+		print_name(stdout, path);
+		printf("\n");
+	}
+	st->any = true;
+}
+
+static void count_faults(struct stats *st, const char *path, uint64_t nan, uint64_t inf)
+{
+	if (!(st->fail_nan && nan) && !(st->fail_inf && inf))
+		return;
+	st->nan += nan;
+	st->inf += inf;
+	st->leaves++;
+	if (!st->first)
+		st->first = strdup(path);
+}
+
+static int stats_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
+{
+	struct span text = packed.n ? span_from(packed, 1) : packed;
+	struct err_note why = { .code = -EIO };
+	struct wire w = wire_of(text);
+
+	if (packed.n && packed.p[0] == SAY_ROW) {
+		uint64_t nan = wire_u64le(&w), inf = wire_u64le(&w);
+
+		count_faults(arg, leaf->path, nan, inf);
+		show_row(arg, leaf->path, wire_bytes(&w, wire_left(&w)));
+	} else if (packed.n && packed.p[0] == SAY_FAILURE) {
+		snprintf(why.text, sizeof(why.text), "%.*s", SPAN_ARG(text));
+		selection_failed(&((struct stats *)arg)->t, leaf->path, &why);
+	}
+	return 0;
+}
+
+/* ---- a leaf that all ranks share ---- */
+
+static int stats_part(void *arg, struct walk_leaf *leaf, struct buf *out)
+{
+	const struct stats *st = arg;
+	auto_free struct numbers *part = leaf->state;
+	uint64_t i, end;
+	int r = buf_add_byte(out, leaf->failed.code ? SAY_FAILURE : SAY_ROW);
+
+	walk_share(leaf, st->t.group, st->t.group->peers->rank, &i, &end);
+	if (r >= 0 && leaf->failed.code)
+		r = buf_add_str(out, leaf->failed.text);
+	for (; i < end && r >= 0 && !leaf->failed.code; i++)
+		r = numbers_pack(&part[i], out);
+	return r;
+}
+
+/* Where alone they would be: so the sums are the same to the bit. */
+static int stats_join(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
+{
+	const struct stats *st = arg;
+	struct numbers *part = leaf->state;
+	struct wire w = wire_of(packed);
+	int said = wire_u8(&w);
+	uint64_t i, end;
+
+	walk_share(leaf, st->t.group, rank, &i, &end);
+	if (said != SAY_ROW) {
+		if (!leaf->failed.code)
+			err_save(fail(-EIO, "%.*s", SPAN_ARG(wire_bytes(&w, wire_left(&w)))), &leaf->failed);
+		return 0;
+	}
+	for (; i < end && part; i++)
+		numbers_unpack(&w, &part[i]);
+	return wire_ok(&w) ? 0 : fail(-EIO, "what rank %d has summed up is cut off", rank);
+}
+
+static int stats_end(void *arg, struct walk_leaf *leaf)
+{
+	auto_buf out = { 0 };
+	int r = stats_pack(arg, leaf, &out);
+
+	return r < 0 ? r : stats_unpack(arg, leaf, buf_span(&out));
+}
+
+static int stats_of(struct selection *t, const struct subtree *st, const char *prefix, void *arg)
+{
+	static const struct walk_ops ops = { .begin = stats_begin, .task = stats_task, .end = stats_end,
+					     .pack = stats_pack, .unpack = stats_unpack,
+					     .part = stats_part, .join = stats_join };
+
+	return selection_walk(t, st, prefix, &ops, arg);
+}
+
+/* What to end with 1 for: "nan,inf". */
+static int parse_faults(const struct cmd_args *a, struct stats *st)
+{
+	const char *at = cmd_value(a, "fail-on");
+
+	while (at && *at) {
+		size_t n = strcspn(at, ",");
+
+		if (n == 3 && !strncasecmp(at, "nan", 3))
+			st->fail_nan = true;
+		else if (n == 3 && !strncasecmp(at, "inf", 3))
+			st->fail_inf = true;
+		else
+			return cmd_wrong(a->cmd, "--fail-on takes nan, inf or both (nan,inf), not '%s'", cmd_value(a, "fail-on"));
+		at += n + (at[n] == ',');
+	}
+	if (at && !st->fail_nan && !st->fail_inf)
+		return cmd_usage(a->cmd, "--fail-on takes nan, inf or both (nan,inf)");
+	return EXIT_OK;
+}
+
+/* The exit status, when nothing else was wrong. */
+static int tell_faults(const struct stats *st, int r)
+{
+	if (!st->leaves)
+		return r;
+	fprintf(stderr, "pytreefs: %llu NaN and %llu Inf in %llu %s, the first is '", (unsigned long long)st->nan,
+		(unsigned long long)st->inf, (unsigned long long)st->leaves, st->leaves == 1 ? "leaf" : "leaves");
+	print_name(stderr, st->first ? st->first : "");
+	fputs("'\n", stderr);
+	return r < 0 ? r : EXIT_FOUND;
+}
+
+static int stats_all(struct cmd_args *a, struct rank_group *group)
+{
+	struct stats st = { .json = cmd_flag(a, "json") };
+	auto_source s = { 0 };
+	int r;
+
+	parse_faults(a, &st);
+	r = selection_begin(&st.t, a);
+	selection_share(&st.t, group);
+	if (r >= 0)
+		r = source_open(a, a->arg[0], &s);
+	if (r < 0)
+		return r;
+	if (st.json && group_is_lead(group))
+		printf("[");
+	r = selection_each(&st.t, &s, stats_of, &st);
+	if (st.json && group_is_lead(group))
+		printf("\n]\n");
+	r = r < 0 ? r : selection_end(&st.t);
+	r = tell_faults(&st, r);
+	free(st.first);
+	return r;
+}
+
+static int run_stats(struct cmd_args *a)
+{
+	struct stats wanted = { 0 };
+	struct rank_group *group;
+	int r = parse_faults(a, &wanted);
+
+	if (r != EXIT_OK)
+		return r;
+	r = mpi_rank_group(a, &group);
+	return r < 0 ? r : group_end(group, stats_all(a, group));
+}
+
+static const struct cmd_option options[] = {
+	{ "fail-on", 0, "nan,inf", "exit status 1 when an array has one of these" },
+	OPTION_ONLY, OPTION_JSON, OPTION_QUIET, { 0 }
+};
+
+const struct cmd cmd_stats = {
+	.name = "stats",
+	.args = "SOURCE[/PATH]",
+	.summary = "min, max, mean, deviation, NaN and infinities of every array",
+	.help = "NaN and infinities are counted and left out of the rest; complex numbers count as two.\n"
+		"Under mpirun the leaves are shared among the ranks.",
+	.example = "pytreefs stats tests/data/sample/latest --only '**/kernel'",
+	.options = options,
+	.min_args = 1,
+	.max_args = 1,
+	.takes_mount_options = true,
+	.run = run_stats,
+};

@@ -1,0 +1,172 @@
+/*
+ * cmd_transform.c - `pytreefs transform`: what a file of rules makes of a tree, before anyone mounts it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_tree.h"
+#include "tools/cli/cmd.h"
+
+/* What is printed: one item, or those of a step, whose names then stand before their leaves. */
+struct check {
+	const struct transform *t;
+	bool json, named, any;
+};
+
+static int print_leaf(struct check *c, const struct transform *t, const char *item, const struct tree_node *leaf)
+{
+	auto_buf path = { 0 }, how = { 0 }, line = { 0 };
+	int r = c->named ? buf_addf(&path, "%s/", item) : 0;
+
+	if (r >= 0)
+		r = tree_path(leaf, &path);
+	if (r >= 0)
+		r = transform_text(t, leaf, &how);
+	if (r >= 0 && c->json) {
+		r = buf_addf(&line, "%s\n  {\"leaf\": ", c->any ? "," : "");
+		if (r >= 0)
+			r = json_put_str(&line, buf_span(&path), JSON_PRETTY);
+		if (r >= 0)
+			r = buf_add_str(&line, ", \"from\": ");
+		if (r >= 0)
+			r = json_put_str(&line, buf_span(&how), JSON_PRETTY);
+		if (r >= 0)
+			r = buf_add_byte(&line, '}');
+	} else if (r >= 0) {
+		r = buf_add_shown(&line, buf_span(&path));
+		if (r >= 0)
+			r = buf_add_str(&line, " <- ");
+		if (r >= 0)
+			r = buf_add_shown(&line, buf_span(&how));
+		if (r >= 0)
+			r = buf_add_byte(&line, '\n');
+	}
+	if (r >= 0)
+		fwrite(line.p, 1, line.n, stdout);
+	c->any = true;
+	return r;
+}
+
+/* A value that cannot be computed is better known now. */
+static int check_leaf(struct item *item, const struct tree_node *leaf)
+{
+	auto_value v = { 0 };
+
+	return leaf->derived ? leaf_open(item, leaf, &v) : 0;
+}
+
+/* Orbax takes a rule that matches nothing for one that is not needed here, so it is no error. */
+static int tell_idle(const struct check *c, const char *item, const struct tree *tree)
+{
+	auto_buf lines = { 0 };
+	int r = transform_idle(c->t, tree, &lines);
+	struct span rest = buf_span(&lines);
+
+	while (r >= 0 && rest.n) {
+		size_t n = (size_t)((const uint8_t *)memchr(rest.p, '\n', rest.n) - rest.p);
+
+		fputs("pytreefs: ", stderr);
+		print_name(stderr, c->named ? item : "");
+		fprintf(stderr, "%s%.*s\n", c->named ? ": " : "", (int)n, (const char *)rest.p);
+		rest = span_from(rest, n + 1);
+	}
+	return r;
+}
+
+static int print_item(struct check *c, const char *name, struct item *item)
+{
+	const struct transform *t = transform_is_for(c->t, item->path) ? c->t : NULL;
+	const struct tree *tree = item->tree;
+	int r = 0;
+
+	for (uint32_t i = 0; i < tree->n_nodes && r >= 0; i++) {
+		if (tree->nodes[i]->kind != TREE_LEAF)
+			continue;
+		r = check_leaf(item, tree->nodes[i]);
+		if (r >= 0)
+			r = print_leaf(c, t, name, tree->nodes[i]);
+	}
+	return r >= 0 && t ? tell_idle(c, name, tree) : r;
+}
+
+/* The one item that the path names, or the trees of the step that it names. */
+static int print_items(struct check *c, struct source *s)
+{
+	auto_listing l = { 0 };
+	const char *what = s->inner[0] ? s->inner : s->source;
+	size_t trees = 0;
+	int r;
+
+	if (s->node->ops == &node_dir_ops)
+		return print_item(c, "", container_of(s->node, struct node_dir, node)->item);
+	r = node_list(s->node, &l);
+	/* First all are opened: whether there are several, and what is wrong with one of them. */
+	for (int pass = 0; pass < 2; pass++) {
+		c->named = trees > 1;
+		for (size_t i = 0; r >= 0 && i < l.n; i++) {
+			const char *name = listing_name(&l, i);
+			auto_node *n = NULL;
+
+			if (*name == '.')
+				continue;
+			r = node_lookup(s->node, span_str(name), &n);
+			if (r < 0)
+				return err_at(r, "'%s'", name);
+			if (n->ops != &node_dir_ops)
+				continue;
+			trees++;
+			if (pass)
+				r = print_item(c, name, container_of(n, struct node_dir, node)->item);
+		}
+	}
+	return r < 0 ? r : trees ? 0 : fail(-EINVAL, "'%s' has no tree", what);
+}
+
+static int run_transform(struct cmd_args *a)
+{
+	auto_buf option = { 0 };
+	auto_source s = { 0 };
+	struct check c = { .json = cmd_flag(a, "json") };
+	int r;
+
+	if (!cmd_value(a, "check"))
+		return cmd_usage(a->cmd, "--check FILE.json is missing");
+	r = buf_addf(&option, "transforms=%s", cmd_value(a, "check"));
+	if (r >= 0)
+		r = option_set(&a->options, buf_str(&option), false);
+	if (r >= 0)
+		r = source_open(a, a->arg[0], &s);
+	if (r < 0)
+		return r;
+	c.t = a->options.transform;
+	if (c.json)
+		printf("[");
+	r = print_items(&c, &s);
+	if (c.json)
+		printf("\n]\n");
+	return r < 0 ? r : EXIT_OK;
+}
+
+static const struct cmd_option options[] = {
+	{ "check", 0, "FILE.json", "the file of rules, as for -o transforms=" },
+	{ "json", 'j', NULL, "a list of {leaf, from}" },
+	{ 0 },
+};
+
+const struct cmd cmd_transform = {
+	.name = "transform",
+	.args = "STEP|ITEM",
+	.summary = "what a file of rules makes of a tree: each leaf and where it comes from",
+	.help = "Status 1 when a rule names what is not there, or a value cannot be made. A rule whose\n"
+		"expression matches nothing is not an error; stderr names it. Of several trees in a step\n"
+		"the leaves have their item's name in front. To see the tree itself:\n"
+		"pytreefs mount -o transforms=FILE.json, or ls -o transforms=FILE.json.",
+	.example = "pytreefs transform --check tests/data/transform_rules.json tests/data/sample/latest/state",
+	.options = options,
+	.min_args = 1,
+	.max_args = 1,
+	.takes_mount_options = true,
+	.run = run_transform,
+};

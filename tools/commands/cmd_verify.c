@@ -1,0 +1,388 @@
+/*
+ * cmd_verify.c - `pytreefs verify`: is it all there, does it agree, does it decode?
+ *
+ * Works below the file tree of the mount, since what is broken is not shown
+ * there. Findings are printed as they come.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "handlers/namespace/node_tree.h"
+#include "tools/verify/verify.h"
+
+char *verify_join(const char *a, const char *b)
+{
+	if (!*a || !strcmp(a, "."))
+		return strdup(b);
+	return str_fmt("%s/%s", a, b);
+}
+
+/* ---- findings ---- */
+
+static void put_member(struct buf *out, const char *name, const char *text)
+{
+	buf_addf(out, ", \"%s\": ", name);
+	if (text)
+		json_put_str(out, span_str(text), JSON_PRETTY);
+	else
+		buf_add_str(out, "null");
+}
+
+static void say_json(const struct verify *v, const struct finding *f)
+{
+	auto_buf out = { 0 };
+
+	buf_addf(&out, "%s\n{\"severity\": \"%s\", \"level\": %d", v->errors + v->warnings ? "," : "",
+		 f->severity == SEVERITY_ERROR ? "error" : "warning", f->level);
+	put_member(&out, "leaf", f->leaf);
+	put_member(&out, "file", f->file);
+	if (f->has_range)
+		buf_addf(&out, ", \"offset\": %llu, \"length\": %llu", (unsigned long long)f->off,
+			 (unsigned long long)f->len);
+	put_member(&out, "text", f->text);
+	buf_add_byte(&out, '}');
+	fwrite(out.p, 1, out.n, stdout);
+}
+
+void verify_say(struct verify *v, const struct finding *f)
+{
+	progress_clear(&v->t.progress);
+	if (!group_is_lead(v->t.group)) {
+		/* What is no matter of a leaf rank 0 finds, too. */
+		if (!v->packed)
+			return;
+		if (verify_pack(f, v->packed) < 0)
+			v->pack_failed = true;
+	} else if (v->json) {
+		say_json(v, f);
+	} else {
+		printf("%s: ", f->severity == SEVERITY_ERROR ? "error" : "warning");
+		if (f->leaf) {
+			print_name(stdout, f->leaf);
+			printf(": ");
+		}
+		if (f->file) {
+			print_name(stdout, f->file);
+			if (f->has_range)
+				printf(":%llu:%llu", (unsigned long long)f->off, (unsigned long long)f->len);
+			printf(": ");
+		}
+		print_name(stdout, f->text);
+		printf("\n");
+	}
+	v->errors += f->severity == SEVERITY_ERROR;
+	v->warnings += f->severity == SEVERITY_WARNING;
+}
+
+void verify_file(struct verify *v, int level, const char *file, const char *fmt, ...)
+{
+	auto_buf text = { 0 };
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vaddf(&text, fmt, ap);
+	va_end(ap);
+	verify_say(v, &(struct finding){ SEVERITY_ERROR, level, NULL, file, false, 0, 0, buf_str(&text) });
+}
+
+void verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r)
+{
+	struct err_note note;
+
+	err_save(r, &note);
+	err_clear();
+	verify_say(v, &(struct finding){ SEVERITY_ERROR, level, leaf, file, false, 0, 0, note.text });
+}
+
+/* The two numbers at the end of "PATH:OFF:LEN"; what is left is the path. */
+static bool split_range(struct span *s, uint64_t *ret_off, uint64_t *ret_len)
+{
+	uint64_t number[2];
+	struct span rest = *s;
+
+	for (int i = 1; i >= 0; i--) {
+		uint64_t unit = 1;
+		size_t n = rest.n;
+
+		number[i] = 0;
+		while (n > 0 && rest.p[n - 1] >= '0' && rest.p[n - 1] <= '9') {
+			number[i] += unit * (rest.p[n - 1] - (uint64_t)'0');
+			unit *= 10;
+			n--;
+		}
+		if (n == rest.n || n == 0 || rest.p[n - 1] != ':')
+			return false;
+		rest.n = n - 1;
+	}
+	*s = rest;
+	*ret_off = number[0];
+	*ret_len = number[1];
+	return true;
+}
+
+/*
+ * How far "PATH:OFF:LEN" goes. Names may hold whatever a sentence has behind a place: so its end is the last range
+ * before the next place, and only what has none ends at a blank or a bracket.
+ */
+static struct span cut_place(const char *at, const char *const *kinds, size_t n_kinds)
+{
+	struct span whole = span_str(at);
+	uint64_t off, len;
+
+	for (size_t i = 0; i < n_kinds; i++) {
+		const char *next = strstr(at, kinds[i]);
+
+		if (next)
+			whole.n = MIN(whole.n, (size_t)(next - at));
+	}
+	for (size_t n = whole.n; n > 0; n--) {
+		struct span s = span_of(at, n);
+
+		if (split_range(&s, &off, &len))
+			return span_of(at, n);
+	}
+	whole = span_of(at, strcspn(at, " )',"));
+	while (whole.n && whole.p[whole.n - 1] == ':')
+		whole.n--;
+	return whole;
+}
+
+bool verify_place(const char *text, const char *dir, struct finding *f, char **ret_file)
+{
+	static const char *const kinds[] = { "value:", "btreenode:", "versionnode:", "file:" };
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		const char *at = strstr(text, kinds[i]);
+		auto_free char *path = NULL;
+		struct span s;
+
+		if (!at)
+			continue;
+		at += strlen(kinds[i]);
+		s = cut_place(at, kinds, ARRAY_LEN(kinds));
+		f->has_range = split_range(&s, &f->off, &f->len);
+		path = span_dup_str(s);
+		*ret_file = path ? verify_join(dir, path) : NULL;
+		f->file = *ret_file;
+		return *ret_file != NULL;
+	}
+	return false;
+}
+
+/* ---- the command ---- */
+
+static void say_size(const char *what, uint64_t bytes)
+{
+	char size[32];
+
+	print_size(size, sizeof(size), bytes);
+	printf("%s %s", size, what);
+}
+
+static void sum_up_text(const struct verify *v)
+{
+	for (size_t at = 0; at < v->drafts.n; at += strlen((const char *)v->drafts.p + at) + 1) {
+		printf("abandoned or still being written, not looked at: ");
+		print_name(stdout, (const char *)v->drafts.p + at);
+		printf("\n");
+	}
+	printf("%llu items with %llu leaves", (unsigned long long)v->items, (unsigned long long)v->leaves);
+	if (v->level >= 3) {
+		printf(", %llu chunks, ", (unsigned long long)v->chunks);
+		say_size("stored, ", v->stored_bytes);
+		say_size("decoded", v->decoded_bytes);
+	}
+	printf(": %llu errors, %llu warnings\n", (unsigned long long)v->errors, (unsigned long long)v->warnings);
+	if (v->level >= 3) {
+		uint64_t bytes = v->stored_bytes - v->raw_bytes - v->unsummed_bytes;
+
+		printf("%llu leaves, ", (unsigned long long)(v->leaves - MIN(v->leaves, v->unsummed_leaves)));
+		say_size("are covered by checksums", bytes);
+		printf("; %llu leaves, ", (unsigned long long)v->unsummed_leaves);
+		say_size("cannot be\n", v->raw_bytes + v->unsummed_bytes);
+	}
+	if (v->raw_bytes) {
+		say_size("of it are raw chunks without a checksum: a flipped bit in them cannot be seen\n",
+			 v->raw_bytes);
+	}
+	if (v->unsummed_bytes) {
+		say_size("of it are compressed without a checksum: most damage to them shows, some cannot\n",
+			 v->unsummed_bytes);
+	}
+	if (v->missing)
+		printf("%llu chunks are not stored and read as the fill value\n", (unsigned long long)v->missing);
+	if (v->unused_files)
+		printf("%llu data files belong to no database: merging leaves them behind\n",
+		       (unsigned long long)v->unused_files);
+	if (v->level < 3)
+		printf("chunks were not read: that is level 3\n");
+}
+
+static void sum_up_json(const struct verify *v)
+{
+	auto_buf out = { 0 };
+	bool first = true;
+
+	buf_add_str(&out, "\n], \"drafts\": [");
+	for (size_t at = 0; at < v->drafts.n; at += strlen((const char *)v->drafts.p + at) + 1) {
+		buf_add_str(&out, first ? "" : ", ");
+		json_put_str(&out, span_str((const char *)v->drafts.p + at), JSON_PRETTY);
+		first = false;
+	}
+	buf_addf(&out, "], \"level\": %d, \"errors\": %llu, \"warnings\": %llu, \"items\": %llu, \"leaves\": %llu", v->level,
+		 (unsigned long long)v->errors, (unsigned long long)v->warnings, (unsigned long long)v->items,
+		 (unsigned long long)v->leaves);
+	buf_addf(&out, ", \"chunks\": %llu, \"stored_bytes\": %llu, \"decoded_bytes\": %llu, \"missing_chunks\": %llu"
+		 ", \"unused_files\": %llu", (unsigned long long)v->chunks, (unsigned long long)v->stored_bytes,
+		 (unsigned long long)v->decoded_bytes, (unsigned long long)v->missing, (unsigned long long)v->unused_files);
+	buf_addf(&out, ", \"without_checksum\": {\"leaves\": %llu, \"raw_bytes\": %llu, \"compressed_bytes\": %llu}}\n",
+		 (unsigned long long)v->unsummed_leaves, (unsigned long long)v->raw_bytes,
+		 (unsigned long long)v->unsummed_bytes);
+	fwrite(out.p, 1, out.n, stdout);
+}
+
+/* What a path that is no directory means, such as ROOT/latest: the directory on disk. */
+static int resolve(struct cmd_args *a, char **ret)
+{
+	auto_free char *stored = *a->arg[0] ? source_stored_path(a->arg[0]) : NULL;
+	auto_source s = { 0 };
+	const char *path = stored ? stored : a->arg[0];
+	struct stat st;
+	int r;
+
+	if (stat(path, &st) == 0) {
+		*ret = strdup(path);
+		return *ret ? 0 : -ENOMEM;
+	}
+	path = NULL;
+	r = source_open(a, a->arg[0], &s);
+	if (r < 0)
+		return r;
+	if (s.node->ops == &node_step_ops)
+		path = node_step_path(s.node);
+	else if (s.node->ops == &node_dir_ops && container_of(s.node, struct node_dir, node)->is_item)
+		path = container_of(s.node, struct node_dir, node)->item->path;
+	if (!path)
+		return fail(-EINVAL, "'%s' is not a source, step or item; --only chooses leaves", a->arg[0]);
+	*ret = verify_join(s.source, path);
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int verify_all(struct verify *v)
+{
+	switch (v->ckpt->shape) {
+	case SHAPE_ROOT:
+		return verify_root(v);
+	case SHAPE_STEP:
+		return verify_step(v, ".");
+	default:
+		return verify_item(v, ".");
+	}
+}
+
+/* An item that is no tree, such as JSON: a directory that only its step knows. */
+static bool is_item_of_a_step(struct cmd_args *a, const char *path)
+{
+	auto_free char *real = realpath(path, NULL);
+	char *slash = real ? strrchr(real, '/') : NULL;
+	auto_of(ckpt) struct ckpt *ckpt = NULL;
+	struct err_note why;
+	bool found;
+
+	if (!slash || slash == real)
+		return false;
+	*slash = '\0';
+	err_save(-EINVAL, &why);
+	found = ns_ckpt(real, &a->options, &ckpt) >= 0 && ckpt->shape == SHAPE_STEP;
+	err_restore(&why);
+	return found;
+}
+
+/* Why a path is not a checkpoint, when it is a safetensors file, or a directory of them. */
+static int fail_not_safetensors(struct cmd_args *a, int r)
+{
+	auto_source s = { 0 };
+	struct err_note why;
+	int found;
+
+	err_save(r, &why);
+	found = source_open_safetensors(a, a->arg[0], &s);
+	if (found > 0)
+		return fail(-EINVAL, "'%s' is not a checkpoint: safetensors has no checksums; its header is right, and "
+				     "`pytreefs stats` reads all of it", a->arg[0]);
+	return found < 0 ? found : err_restore(&why);
+}
+
+static int verify_with(struct cmd_args *a, int level, struct rank_group *group)
+{
+	struct verify v = { .level = level, .json = cmd_flag(a, "json") };
+	auto_of(ckpt) struct ckpt *ckpt = NULL;
+	auto_free char *path = NULL;
+	int r;
+
+	r = selection_begin(&v.t, a);
+	selection_share(&v.t, group);
+	if (r >= 0)
+		r = resolve(a, &path);
+	if (r >= 0)
+		r = ns_ckpt(path, &a->options, &ckpt);
+	if (r == -EINVAL && is_item_of_a_step(a, path))
+		r = fail(-EINVAL, "'%s' is not a tree; verify the step that it is in", a->arg[0]);
+	else if (r == -EINVAL || r == -ENOTDIR)
+		r = fail_not_safetensors(a, r);
+	if (r >= 0)
+		r = ckpt_start(ckpt);
+	if (r < 0)
+		return r;
+	v.ckpt = ckpt;
+	if (v.json && group_is_lead(group))
+		printf("{\"findings\": [");
+	r = verify_all(&v);
+	progress_clear(&v.t.progress);
+	if (v.json && group_is_lead(group))
+		sum_up_json(&v);
+	else if (r >= 0 && !cmd_flag(a, "quiet") && group_is_lead(group))
+		sum_up_text(&v);
+	buf_release(&v.drafts);
+	if (r >= 0)
+		r = selection_end(&v.t);
+	return r < 0 ? r : r || v.errors ? EXIT_FOUND : EXIT_OK;
+}
+
+static int run_verify(struct cmd_args *a)
+{
+	const char *level = cmd_value(a, "level");
+	struct rank_group *group;
+	int r;
+
+	if (level && (strlen(level) != 1 || level[0] < '1' || level[0] > '3'))
+		return cmd_usage(a->cmd, "--level takes 1, 2 or 3");
+	r = mpi_rank_group(a, &group);
+	return r < 0 ? r : group_end(group, verify_with(a, level ? level[0] - '0' : 3, group));
+}
+
+static const struct cmd_option options[] = {
+	{ "level", 'l', "1|2|3", "how deep (default 3)" },
+	OPTION_ONLY,
+	OPTION_JSON,
+	OPTION_QUIET,
+	{ "verbose", 'v', NULL, "name the items that are looked at" },
+	{ 0 },
+};
+
+const struct cmd cmd_verify = {
+	.name = "verify",
+	.args = "SOURCE|STEP|ITEM",
+	.summary = "check every record, reference, statistic and chunk of a checkpoint",
+	.help = "Level 1 reads every metadata file and database node, 2 compares them with each other,\n"
+		"3 decodes every chunk. Exit status 1: something is wrong. What no checksum covers is said.\n"
+		"Under mpirun the leaves are shared among the ranks.",
+	.example = "pytreefs verify tests/data/sample/latest",
+	.options = options,
+	.min_args = 1,
+	.max_args = 1,
+	.takes_mount_options = true,
+	.run = run_verify,
+};

@@ -1,0 +1,302 @@
+/*
+ * atomic_step.c - begin, commit and give up the draft of a command.
+ *
+ * With --force what is there is renamed to a temporary name just before the
+ * commit, renamed back when that fails, and removed when it is done.
+ */
+#include "tools/convert/atomic_step.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/step/step_name.h"
+#include "tools/convert/input.h"
+#include "tools/job/group_work.h"
+
+int path_split(const char *path, char **ret_dir, char **ret_name)
+{
+	size_t n = strlen(path), at;
+	char *dir, *name;
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	for (at = n; at > 0 && path[at - 1] != '/';)
+		at--;
+	name = span_dup_str(span_of(path + at, n - at));
+	while (at > 1 && path[at - 1] == '/')
+		at--;
+	dir = at ? span_dup_str(span_of(path, at)) : strdup(".");
+	if (!dir || !name || !*name || !strcmp(name, ".") || !strcmp(name, "..")) {
+		int r = dir && name ? fail(-EINVAL, "'%s' is not a name for something new", path) :
+				      fail(-ENOMEM, "cannot write '%s'", path);
+
+		free(dir);
+		free(name);
+		return r;
+	}
+	*ret_dir = dir;
+	*ret_name = name;
+	return 0;
+}
+
+static bool holds(const char *dir, const char *name)
+{
+	auto_free char *path = str_fmt("%s/%s", dir, name);
+	struct stat st;
+
+	return path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* What the files of a directory say that it is: an item, a step, or SHAPE_UNKNOWN. A copy out of a mount is none. */
+static enum shape marked_shape(const char *dir)
+{
+	bool is_item = holds(dir, "_METADATA") || holds(dir, "manifest.ocdbt");
+
+	if (!is_item && !holds(dir, "_CHECKPOINT_METADATA"))
+		return SHAPE_UNKNOWN;
+	return input_is_foreign(dir) ? SHAPE_UNKNOWN : is_item ? SHAPE_ITEM : SHAPE_STEP;
+}
+
+static int check_above(const char *path, const char *dir, bool may_be_item)
+{
+	auto_free char *at = strdup(dir);
+	size_t n = at ? strlen(at) : 0;
+
+	if (!at)
+		return fail(-ENOMEM, "cannot write '%s'", path);
+	while (n > 0) {
+		enum shape shape = marked_shape(at);
+
+		if (shape == SHAPE_ITEM || (shape == SHAPE_STEP && !may_be_item))
+			return fail(-EINVAL, "'%s' is inside of the checkpoint '%s'", path, at);
+		may_be_item = false;
+		while (n > 0 && at[n - 1] != '/')
+			n--;
+		while (n > 0 && at[n - 1] == '/')
+			n--;
+		at[n] = '\0';
+	}
+	return 0;
+}
+
+int path_check_outside(const char *path, const char *dir, bool may_be_item)
+{
+	auto_free char *stored = source_stored_path(dir), *real = NULL;
+	int r;
+
+	/* A mount looks after itself. */
+	if (stored)
+		return 0;
+	/* As the user says it first, for the message. */
+	r = check_above(path, dir, may_be_item);
+	real = r < 0 ? NULL : realpath(dir, NULL);
+	return real ? check_above(path, real, may_be_item) : r;
+}
+
+/* What is made here is made beside its name on the disk, and renamed: a mount has names of its own. */
+static int check_no_mount(const char *dir, const char *name)
+{
+	auto_free char *real = realpath(dir, NULL), *stored = source_stored_path(real ? real : dir), *source = NULL;
+	auto_free char *type = NULL;
+
+	if (!stored)
+		return 0;
+	type = real ? mounted_on(real, &source) : NULL;
+	if (!type || !source || strncmp(type, "fuse", 4))
+		return fail(-EINVAL, "'%s' is in a mount of pytreefs: write to its source", dir);
+	return fail(-EINVAL, "'%s' is a mount of pytreefs: write to its source '%s', or to %s/%s.tmp", dir, source, dir, name);
+}
+
+bool option_was_given(const struct options *o, const char *name)
+{
+	for (size_t k = 0; k < option_count; k++)
+		if (!strcmp(option_table[k].name, name))
+			return strcmp(option_from_text(o, &option_table[k]), "default") != 0;
+	abort();			/* our own mistake: the table does not have it */
+}
+
+void bound_memory(struct cmd_args *a)
+{
+	static const struct {
+		const char *name, *value;
+	} bounds[] = { { "cache", "64M" }, { "read_budget", "128M" }, { "write_budget", "128M" } };
+
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "%s=%s", bounds[i].name, bounds[i].value);
+		if (!option_was_given(&a->options, bounds[i].name))
+			option_set(&a->options, text, false);
+	}
+}
+
+/* Nothing there, or what may be replaced. */
+static int check_target(struct atomic_step *n, const char *path)
+{
+	enum shape shape;
+	struct stat st;
+	int r = io_stat(n->ns->ckpt->source, n->name, &st);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	if (!n->force)
+		return fail(-EEXIST, "'%s' is there already; --force replaces it", path);
+	if (!S_ISDIR(st.st_mode))
+		return fail(-EEXIST, "'%s' is not a directory: --force replaces only checkpoints", path);
+	r = detect_shape(n->ns->ckpt->source, n->name, NULL, &shape);
+	if (r == -EINVAL || (r >= 0 && shape == SHAPE_ROOT && st.st_nlink > 2))
+		return fail(-EEXIST, "'%s' is not a checkpoint: --force replaces only those", path);
+	return r;
+}
+
+static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layout, struct atomic_step *n)
+{
+	enum shape shape = a->options.shape;
+	int r = path_split(path, &n->dir, &n->name);
+
+	if (r < 0)
+		return r;
+	if (step_name_is_tmp(span_str(n->name)) || n->name[0] == '.')
+		return fail(-EINVAL, "'%s' is not a name of a checkpoint", n->name);
+	if (strlen(n->name) + strlen(STEP_TMP) + 4 > LIMIT_NAME_BYTES)
+		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint", n->name);
+	r = check_no_mount(n->dir, n->name);
+	if (r >= 0)
+		r = path_check_outside(path, n->dir, layout == LAYOUT_DIRECT);
+	if (r < 0)
+		return r;
+	/* Other checkpoints may lie beside it, or anything. */
+	a->options.shape = SHAPE_ROOT;
+	r = ns_open(n->dir, &a->options, &n->ns);
+	a->options.shape = shape;
+	if (r >= 0)
+		r = ns_start(n->ns, NULL);
+	if (r >= 0)
+		r = check_target(n, path);
+	return r;
+}
+
+/* From here on the ranks answer each other's questions about drafts. */
+static int share(struct cmd_args *a, struct atomic_step *n, int r)
+{
+	/* Rank 0 speaks for all, and who reads what is decided already. */
+	a->options.primary = 0;
+	a->options.load_and_broadcast = false;
+	a->options.replica_parallel = false;
+	if (r >= 0)
+		r = ns_share(n->ns, n->group->peers);
+	r = group_reduce(n->group, r);
+	n->is_shared = r >= 0;
+	return r;
+}
+
+int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *path, enum layout_kind layout, bool force,
+		  struct atomic_step *ret)
+{
+	auto_atomic_step n = { .force = force, .group = group };
+	int r = open_dir(a, path, layout, &n);
+
+	if (group)
+		r = share(a, &n, r);
+	if (r >= 0)
+		r = group_reduce(group, draft_begin_as(&n.ns->drafts, span_str(n.name), layout == LAYOUT_DIRECT, &n.draft));
+	if (r < 0)
+		return r;
+	*ret = n;
+	n = (struct atomic_step){ 0 };
+	return 0;
+}
+
+static int put_aside(struct atomic_step *n)
+{
+	struct io_dir *dir = n->ns->ckpt->source;
+	struct stat st;
+	int r = io_stat(dir, n->name, &st);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0 && !(n->old = step_name_temporary(n->name, "-old")))
+		r = -ENOMEM;
+	/* Of a replacement that was cut off after its commit. */
+	if (r >= 0)
+		r = io_remove_tree(dir, n->old);
+	if (r >= 0)
+		r = io_dirop(dir, IO_RENAME_NEW, n->name, n->old, 0);
+	if (r < 0) {
+		free(take(n->old));
+		return err_at(r, "cannot replace '%s'", n->name);
+	}
+	return 0;
+}
+
+/* What force has put out of the way comes back when there is nothing new in its place. */
+static int put_back(struct atomic_step *n, int r)
+{
+	struct err_note why;
+
+	err_save(r, &why);
+	if (io_dirop(n->ns->ckpt->source, IO_RENAME_NEW, n->old, n->name, 0) < 0)
+		return fail(r, "%s; what was there is now '%s'", why.text, n->old);
+	return err_restore(&why);
+}
+
+int atomic_step_commit(struct atomic_step *n)
+{
+	bool lead = group_is_lead(n->group);
+	int r = group_broadcast(n->group, n->force && lead ? put_aside(n) : 0, NULL);
+
+	if (r < 0)
+		return r;
+	r = draft_commit(n->draft, span_str(n->name));
+	if (r < 0 && n->old)
+		r = put_back(n, r);
+	if (r >= 0)
+		draft_unref(take(n->draft));
+	if (r >= 0 && n->old)
+		r = io_remove_tree(n->ns->ckpt->source, n->old);
+	return group_reduce(n->group, r);
+}
+
+static void give_up(struct atomic_step *n)
+{
+	struct err_note why;
+	int r = draft_abort(n->draft, true);
+
+	if (r < 0 && r != -ENOENT) {
+		err_save(r, &why);
+		fprintf(stderr, "pytreefs: '%s' stays behind: %s\n", n->draft->dir->name, why.text);
+	}
+}
+
+/* When all have left a draft that they share it goes away: unless one of them died in it. */
+static void leave_together(struct atomic_step *n)
+{
+	struct draft_dir *d = n->draft ? n->draft->dir : NULL;
+	int r = group_reduce(n->group, 0);
+
+	if (r < 0 && d && group_is_lead(n->group) && draft_dir_find(d, (unsigned)n->draft->member.attempt + 1) == 0)
+		draft_dir_remove(d);
+	err_clear();
+}
+
+void atomic_step_release(struct atomic_step *n)
+{
+	if (n->draft)
+		give_up(n);
+	if (n->is_shared)
+		leave_together(n);
+	draft_unref(n->draft);
+	ns_close(n->ns);
+	free(n->dir);
+	free(n->name);
+	free(n->old);
+	*n = (struct atomic_step){ 0 };
+}

@@ -1,0 +1,189 @@
+/*
+ * export_npy.c - a directory of leaves, as a mount shows it.
+ *
+ * What names cannot say is in xattrs, as in a mount, where the file system has room for them.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "core/base/err.h"
+#include "handlers/format/value.h"
+#include "tools/convert/export.h"
+
+/* A file system without xattrs costs kinds and dtypes, not the export. */
+static void mark_json(const char *path, const char *name, struct span value)
+{
+	char full[64];
+
+	snprintf(full, sizeof(full), "user.pytree.%s", name);
+	setxattr(path, full, value.p, value.n, 0);
+}
+
+static void mark(const char *path, const char *name, const char *word)
+{
+	char value[64];
+
+	snprintf(value, sizeof(value), "\"%s\"", word);
+	mark_json(path, name, span_str(value));
+}
+
+static int mark_key(const char *path, const struct tree_node *t)
+{
+	auto_buf key = { 0 };
+	int r = tree_manifest_hidden_key(t, &key);
+
+	if (r == 1)
+		mark_json(path, "key", buf_span(&key));
+	return r;
+}
+
+static int mark_impl(const char *path, const struct export_leaf *l)
+{
+	auto_buf text = { 0 };
+	struct span impl;
+	int r = subtree_is_leaf(l->facts->leaf) ? item_prng_impl(l->part->item, l->facts->leaf, &impl) : 0;
+
+	if (r == 1)
+		r = json_put_str(&text, impl, JSON_COMPACT);
+	if (r >= 0 && text.n)
+		mark_json(path, "prng_impl", buf_span(&text));
+	return r;
+}
+
+static int make_container(struct export *x, const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_free char *full = NULL;
+	auto_buf path = { 0 }, type = { 0 };
+	int r = t == part->tree ? buf_add_str(&path, part->path) : subtree_path(part, t, &path);
+
+	/* With a slash at its end it is a directory on the way. */
+	if (r >= 0)
+		r = buf_add_byte(&path, '/');
+	if (r >= 0 && !buf_str(&path))
+		r = -ENOMEM;
+	if (r >= 0 && path.n > 1)
+		r = export_make_dirs(x, buf_str(&path));
+	if (r >= 0)
+		r = path.n > 1 ? export_path(x, buf_str(&path), &full) : (full = strdup(x->out.temp)) ? 0 : -ENOMEM;
+	if (r >= 0 && t->kind != TREE_DICT)
+		mark(full, "kind", tree_kind_text(t->kind));
+	if (r >= 0 && tree_namedtuple_json(t, &type) >= 0)
+		setxattr(full, "user.pytree.namedtuple", type.p, type.n, 0);
+	if (r >= 0 && !t->parent && part->item->tree->custom_metadata)
+		setxattr(full, "user.pytree.custom_metadata", part->item->tree->custom_metadata,
+			 strlen(part->item->tree->custom_metadata), 0);
+	return r;
+}
+
+/* Directories on the way to a leaf, too: what is not there has no mark. */
+static int mark_container(struct export *x, const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_free char *full = NULL;
+	auto_buf path = { 0 };
+	int r = t == part->tree ? 0 : subtree_path(part, t, &path);
+
+	/* What the output is made of has no name in it. */
+	if (r < 0 || t == part->tree)
+		return r;
+	r = buf_str(&path) ? export_path(x, buf_str(&path), &full) : -ENOMEM;
+	return r < 0 ? r : mark_key(full, t);
+}
+
+static void mark_step(struct export *x)
+{
+	for (size_t i = 0; i < x->st.n; i++)
+		if (*x->st.part[i].path)
+			setxattr(x->out.temp, TREE_MANIFEST_STEP, "true", strlen("true"), 0);
+}
+
+static int each_container(struct export *x, int (*fn)(struct export *x, const struct subtree_part *part,
+						     const struct tree_node *t))
+{
+	int r = 0;
+
+	for (size_t i = 0; i < x->st.n; i++) {
+		const struct subtree_part *part = &x->st.part[i];
+		uint32_t end = part->kind == PART_TREE ? subtree_end(part->tree) : 0;
+
+		for (uint32_t k = end ? part->tree->id : 0; k < end && r >= 0; k++)
+			if (part->item->tree->nodes[k]->kind != TREE_LEAF)
+				r = fn(x, part, part->item->tree->nodes[k]);
+	}
+	return r;
+}
+
+static int make_containers(struct export *x)
+{
+	int r = 0;
+
+	mark_step(x);
+	/* A list that loses members is none any more. */
+	if (!x->only)
+		r = each_container(x, make_container);
+	for (size_t i = 0; i < x->n && r >= 0; i++)
+		r = export_make_dirs(x, x->leaf[i].path);
+	return r < 0 ? r : each_container(x, mark_container);
+}
+
+static int write_leaf(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd, const char *path,
+		      struct worker *worker)
+{
+	bool big;
+	int r = export_leaf_write(x, l, ext, fd, 0, worker, NULL);
+
+	if (r < 0)
+		return r;
+	if (l->facts->kind == VALUE_ARRAY && (ext == NAME_EXT_JSON ||
+					      dtype_by_npy(span_str(dtype_info(l->dtype)->npy), &big) != l->dtype))
+		mark(path, "dtype", dtype_info(l->dtype)->name);
+	if (span_eq(l->facts->leaf->value_type, span_str("jax.Array")))
+		mark(path, "typestr", "jax.Array");
+	r = mark_impl(path, l);
+	/* A file of its own has the name that the user gave it. */
+	return r < 0 || !x->out.is_dir ? r : mark_key(path, l->facts->leaf);
+}
+
+static int export_one(void *arg, size_t i, struct worker *worker)
+{
+	struct export *x = arg;
+	const struct export_leaf *l = &x->leaf[i];
+	auto_free char *path = NULL;
+	auto_close int fd = -1;
+	int r = export_path(x, l->path, &path);
+
+	if (r < 0)
+		return r;
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return err_sys("cannot make", path);
+	return write_leaf(x, l, name_ext_of(span_str(l->path)), fd, path, worker);
+}
+
+/* The one leaf is the output itself. */
+static int export_alone(void *arg, size_t i, struct worker *worker)
+{
+	struct export *x = arg;
+
+	return write_leaf(x, &x->leaf[i], NAME_EXT_NPY, x->out.fd, x->out.temp, worker);
+}
+
+int export_npy(struct export *x)
+{
+	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
+	int r = bytes ? 0 : fail(-ENOMEM, "cannot list %zu leaves", x->n);
+
+	if (r >= 0 && !x->out.is_dir) {
+		if (x->n != 1 || x->leaf[0].facts->kind != VALUE_ARRAY)
+			r = fail(-EINVAL, "an .npy file holds one array, and '%s' is %s: name a directory", x->a->arg[0],
+				 x->n > 1 ? "more" : "none");
+		return export_workers(x, r, x->n, &x->leaf[0].bytes, export_alone, x);
+	}
+	for (size_t i = 0; i < x->n && r >= 0; i++)
+		bytes[i] = x->leaf[i].bytes;
+	if (r >= 0 && group_is_lead(x->group))
+		r = make_containers(x);
+	export_remarks(x);
+	return export_workers(x, r, x->n, bytes, export_one, x);
+}

@@ -1,0 +1,229 @@
+/*
+ * export_safetensors.c - one safetensors file, or shards of bounded size with the index that
+ * Hugging Face's libraries read.
+ *
+ * Tensors go to shards in the order of their names; one that is larger than the
+ * limit has a shard of its own. Strings, and what arrays cannot say, are in
+ * `__metadata__` of the first file.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "handlers/format/safetensors.h"
+#include "tools/convert/export.h"
+
+struct shards {
+	struct export *x;
+	struct st_tensor *tensor;	/* of all shards, those of one after another; id: the leaf */
+	size_t n;
+	size_t *first;			/* of shard i; first[n_shards] is n */
+	size_t n_shards;
+	int *fd;
+	struct st_text *text;
+	size_t n_texts;
+	struct buf tree_manifest;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
+}
+
+static int add_leaf(struct shards *s, size_t i)
+{
+	struct export *x = s->x;
+	const struct export_leaf *l = &x->leaf[i];
+	auto_buf name = { 0 };
+	struct span key, path = span_str(l->path);
+	int r = tree_manifest_key(l->part, l->facts->leaf, &style_safetensors, &name);
+
+	if (r >= 0)
+		r = arena_keep(&x->arena, buf_span(&name), &key);
+	if (r < 0)
+		return r;
+	if (l->facts->kind == VALUE_TEXT)
+		s->text[s->n_texts++] = (struct st_text){ key, path, l->facts->text };
+	if (l->facts->kind == VALUE_ARRAY)
+		s->tensor[s->n++] = (struct st_tensor){ .name = key, .path = path, .dtype = l->dtype, .rank = l->facts->rank,
+							.shape = l->facts->shape, .bytes = l->bytes, .id = (uint32_t)i };
+	return 0;
+}
+
+/* Names of one format are unique only in one file: shards are one as well. */
+static int check_names(const struct shards *s)
+{
+	for (size_t i = 1; i < s->n; i++)
+		if (span_eq(s->tensor[i - 1].name, s->tensor[i].name))
+			return fail(-EINVAL, "'%.*s' and '%.*s' would both be called '%.*s'", SPAN_ARG(s->tensor[i - 1].path),
+				    SPAN_ARG(s->tensor[i].path), SPAN_ARG(s->tensor[i].name));
+	return 0;
+}
+
+static void cut(struct shards *s)
+{
+	uint64_t bytes = 0;
+
+	s->n_shards = 1;
+	for (size_t i = 0; i < s->n; i++) {
+		uint64_t sum;
+		bool fits = add_fits(bytes, s->tensor[i].bytes, &sum) && (!s->x->max_shard || sum <= s->x->max_shard);
+
+		if (!fits && i > s->first[s->n_shards - 1]) {
+			s->first[s->n_shards++] = i;
+			sum = s->tensor[i].bytes;
+		}
+		bytes = sum;
+	}
+	s->first[s->n_shards] = s->n;
+}
+
+static void shard_name(const struct shards *s, size_t i, char ret[64])
+{
+	if (s->n_shards == 1)
+		snprintf(ret, 64, "model.safetensors");
+	else
+		snprintf(ret, 64, "model-%05zu-of-%05zu.safetensors", i + 1, s->n_shards);
+}
+
+/* Header and size of a shard, which rank 0 makes; its tensors are in the order of the file then. */
+static int begin_shard(struct shards *s, size_t i)
+{
+	struct export *x = s->x;
+	struct st_tensor *t = s->tensor + s->first[i];
+	size_t n = s->first[i + 1] - s->first[i];
+	bool lead = group_is_lead(x->group);
+	auto_free char *path = NULL;
+	auto_buf head = { 0 };
+	uint64_t size;
+	char name[64];
+	int r = 0;
+
+	shard_name(s, i, name);
+	s->fd[i] = x->out.fd;
+	if (x->out.is_dir) {
+		r = export_path(x, name, &path);
+		s->fd[i] = r < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC | (lead ? O_CREAT | O_EXCL : 0), 0666);
+		if (r >= 0 && s->fd[i] < 0)
+			r = err_sys("cannot make", path);
+	}
+	if (r >= 0)
+		r = safetensors_header(t, n, i ? NULL : s->text, i ? 0 : s->n_texts, &head);
+	if (r < 0 || !lead)
+		return r;
+	if (r >= 0)
+		r = write_fully(s->fd[i], x->out.temp, 0, head.p, head.n);
+	size = head.n;
+	for (size_t k = 0; k < n; k++)
+		size = MAX(size, t[k].off + t[k].bytes);
+	if (r >= 0 && ftruncate(s->fd[i], (off_t)size) < 0)
+		r = err_sys("cannot write", x->out.temp);
+	return r;
+}
+
+static int put_index(struct shards *s)
+{
+	auto_buf out = { 0 };
+	uint64_t total = 0;
+	char name[64];
+	int r;
+
+	for (size_t i = 0; i < s->n; i++)
+		total += s->tensor[i].bytes;
+	r = buf_addf(&out, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {", (unsigned long long)total);
+	for (size_t i = 0; i < s->n_shards; i++) {
+		shard_name(s, i, name);
+		for (size_t k = s->first[i]; k < s->first[i + 1] && r >= 0; k++) {
+			r = buf_add_str(&out, k ? ",\n    " : "\n    ");
+			if (r >= 0)
+				r = json_put_str(&out, s->tensor[k].name, JSON_PYTHON);
+			if (r >= 0)
+				r = buf_addf(&out, ": \"%s\"", name);
+		}
+	}
+	if (r >= 0)
+		r = buf_add_str(&out, "\n  }\n}\n");
+	return r < 0 ? r : export_text(s->x, "model.safetensors.index.json", buf_span(&out));
+}
+
+static int write_tensor(void *arg, size_t i, struct worker *worker)
+{
+	struct shards *s = arg;
+	const struct st_tensor *t = &s->tensor[i];
+	size_t shard = 0;
+
+	while (i >= s->first[shard + 1])
+		shard++;
+	return export_leaf_write(s->x, &s->x->leaf[t->id], NAME_EXT_BIN, s->fd[shard], t->off, worker, NULL);
+}
+
+static int list(struct shards *s)
+{
+	struct export *x = s->x;
+	int r = tree_manifest_print(&x->st, x->only, x->cast, &style_safetensors, &s->tree_manifest);
+
+	s->tensor = calloc(x->n + 1, sizeof(*s->tensor));
+	s->text = calloc(x->n + 1, sizeof(*s->text));
+	s->first = calloc(x->n + 2, sizeof(*s->first));
+	s->fd = calloc(x->n + 2, sizeof(*s->fd));
+	if (!s->tensor || !s->text || !s->first || !s->fd)
+		return fail(-ENOMEM, "cannot list %zu leaves", x->n);
+	for (size_t i = 0; i < x->n && r >= 0; i++)
+		r = add_leaf(s, i);
+	/* A plain dict of arrays needs no words. */
+	if (r >= 0 && !span_eq(buf_span(&s->tree_manifest), span_str("{}")))
+		s->text[s->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY), span_str(TREE_MANIFEST_KEY),
+							  buf_span(&s->tree_manifest) };
+	if (r < 0)
+		return r;
+	qsort(s->tensor, s->n, sizeof(*s->tensor), by_name);
+	r = check_names(s);
+	cut(s);
+	return r;
+}
+
+static int begin_all(struct shards *s, int r)
+{
+	for (size_t i = 0; i < s->n_shards && r >= 0; i++)
+		r = begin_shard(s, i);
+	return r;
+}
+
+/* The shards are made by rank 0, and opened by the others when it has. */
+static int make_files(struct shards *s, int r)
+{
+	struct export *x = s->x;
+
+	if (group_is_lead(x->group))
+		r = begin_all(s, r);
+	if (r >= 0 && x->out.is_dir && group_is_lead(x->group))
+		r = put_index(s);
+	if (x->group)
+		r = group_reduce(x->group, r);
+	return group_is_lead(x->group) ? r : begin_all(s, r);
+}
+
+int export_safetensors(struct export *x)
+{
+	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
+	struct shards s = { .x = x };
+	int r = list(&s);
+
+	if (r >= 0 && !bytes)
+		r = fail(-ENOMEM, "cannot list %zu leaves", x->n);
+	export_remarks(x);
+	r = make_files(&s, r);
+	/* In the order of the files, which the headers have made. */
+	for (size_t i = 0; i < s.n && bytes; i++)
+		bytes[i] = s.tensor[i].bytes;
+	r = export_workers(x, r, s.n, bytes, write_tensor, &s);
+	for (size_t i = 0; i < s.n_shards && x->out.is_dir; i++)
+		if (s.fd[i] > 0)
+			close(s.fd[i]);
+	free(s.tensor);
+	free(s.text);
+	free(s.first);
+	free(s.fd);
+	buf_release(&s.tree_manifest);
+	return r;
+}

@@ -1,0 +1,292 @@
+/*
+ * export_zarr.c - a zarr group with an array for each leaf, v2 or v3 and compressed as -o says.
+ *
+ * Chunks are copied as they are stored where the format is the same. Strings, and what
+ * arrays cannot say, are attributes of the group.
+ */
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/dtype/cast.h"
+#include "core/zarr/zarr_copy.h"
+#include "core/step/layout.h"
+#include "handlers/draft/draft_array.h"
+#include "tools/convert/export.h"
+#include "tools/cli/interrupt.h"
+
+struct zarr_out {
+	struct export *x;
+	struct io_dir *dir;		/* of the output; the store's */
+	struct store *store;
+	unsigned format;
+};
+
+/* ---- one array ---- */
+
+static int array_layout(const struct zarr_out *o, const struct export_leaf *l, const struct zarr_meta *m,
+			struct array_layout *ret)
+{
+	const struct save_opts *s = &o->x->a->options.save;
+	struct array_layout a = { .format = o->format, .item = dtype_info(l->dtype)->size,
+				  .compress = s->compression != SAVE_RAW, .omit_fill = !s->store_fill_value };
+	const struct layout cut = { .rank = m->rank, .shape = m->shape, .write_shape = m->shape, .item_size = a.item,
+				    .has_chunk_bytes = s->chunk_byte_size > 0, .chunk_bytes = s->chunk_byte_size,
+				    .n_axes = s->shard_axes.n, .axes = s->shard_axes.axis };
+	int r = 0;
+
+	if (a.compress)
+		a.level = s->compression != SAVE_LEVEL_DEFAULT ? s->compression : a.format == 3 ? 3 : 1;
+	if (s->chunk_byte_size || s->shard_axes.n)
+		r = layout_chunk_shape(&cut, a.chunk);
+	else
+		array_default_chunk(m->rank, m->shape, m->shape, a.item, false, a.chunk);
+	*ret = a;
+	return r;
+}
+
+struct stream {
+	struct zarr_out *o;
+	const struct format *format;
+};
+
+static int read_format(void *arg, uint64_t off, size_t n, void *p)
+{
+	const struct stream *s = arg;
+	struct segments g;
+	int r = interrupt_check();
+
+	if (r < 0)
+		return r;
+	segments_init(&g, s->o->x->src.ns->ckpt->cache);
+	r = format_read(s->format, off, n, &g);
+	if (r >= 0)
+		r = segments_copy(&g, p);
+	segments_release(&g);
+	progress_add(&s->o->x->progress, n);
+	return r;
+}
+
+/* As they are stored, in the grid that they have: 1 when that was possible. */
+static int copy_chunks(struct zarr_out *o, struct zarr *z, struct array_layout a, struct kv *kv)
+{
+	const struct save_opts *s = &o->x->a->options.save;
+	auto_buf json = { 0 };
+	int r;
+
+	/* The user asked for another grid, or a level that is not recorded. */
+	if (s->chunk_byte_size || s->shard_axes.n || (a.compress && s->compression != SAVE_LEVEL_DEFAULT))
+		return 0;
+	memcpy(a.chunk, z->leaf_chunk, sizeof(a.chunk));
+	r = array_json(&a, z->meta.dtype, z->meta.rank, z->meta.shape, &json);
+	return r < 0 ? r : zarr_copy(&o->x->src.ns->ckpt->write_env, z, kv, buf_span(&json),
+				     a.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
+}
+
+static int write_chunks(struct zarr_out *o, const struct format *f, const struct export_leaf *l,
+			const struct array_layout *a, struct kv *kv)
+{
+	const struct zarr_meta *m = &f->value.array->meta;
+	struct stream s = { o, f };
+	auto_buf json = { 0 };
+	int r = array_json(a, l->dtype, m->rank, m->shape, &json);
+
+	return r < 0 ? r : zarr_write_all(&o->x->src.ns->ckpt->write_env, kv, buf_span(&json),
+					  a->omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_format, &s);
+}
+
+/* An array that was begun is none of the group. */
+static int remove_waste(const struct zarr_out *o, struct kv *kv)
+{
+	auto_free char *path = NULL;
+	auto_buf entry = { 0 };
+	int r = store_leaf_entry(kv, &entry);
+
+	if (r >= 0)
+		r = buf_str(&entry) ? export_path(o->x, buf_str(&entry), &path) : -ENOMEM;
+	if (r >= 0)
+		remove_tree(path);
+	return r;
+}
+
+static int export_array(void *arg, size_t i, struct worker *worker)
+{
+	struct zarr_out *o = arg;
+	const struct export_leaf *l = &o->x->leaf[i];
+	auto_of(kv) struct kv *kv = NULL, *second = NULL;
+	auto_format f = { 0 };
+	struct array_layout a;
+	auto_buf key = { 0 };
+	int r = l->facts->kind != VALUE_ARRAY ? 1 : export_leaf_open(o->x, l, NAME_EXT_BIN, &f);
+
+	/* Texts and None are in the attributes. */
+	if (r != 0)
+		return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
+	r = array_layout(o, l, &f.value.array->meta, &a);
+	if (r >= 0)
+		r = store_leaf(o->store, &kv);
+	if (r >= 0)
+		r = f.view.plain ? copy_chunks(o, f.value.array, a, kv) : 0;
+	if (r == 1)
+		progress_add(&o->x->progress, f.size);
+	if (r == 0) {
+		/* What was tried is waste. */
+		r = remove_waste(o, kv);
+		if (r >= 0)
+			r = store_leaf(o->store, &second);
+		if (r >= 0)
+			r = write_chunks(o, &f, l, &a, second);
+	}
+	if (r >= 0)
+		r = tree_manifest_key(l->part, l->facts->leaf, &style_zarr, &key);
+	/* A tree that is one bare leaf is an array in the group, too. */
+	if (r >= 0)
+		r = store_leaf_place(second ? second : kv, buf_span(&key));
+	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
+}
+
+/* ---- groups ---- */
+
+static int put_group(struct zarr_out *o, const char *path, struct span attributes)
+{
+	auto_free char *name = NULL, *more = NULL;
+	auto_buf text = { 0 };
+	int r = path_join(*path ? path : ".", span_str(o->format == 3 ? "zarr.json" : ".zgroup"), &name);
+
+	if (r >= 0 && o->format == 2)
+		r = export_text(o->x, name, span_str("{\n    \"zarr_format\": 2\n}"));
+	if (r >= 0 && o->format == 2 && attributes.n) {
+		r = buf_addf(&text, "{\n    \"" TREE_MANIFEST_KEY "\": %.*s\n}", SPAN_ARG(attributes));
+		if (r >= 0)
+			r = path_join(*path ? path : ".", span_str(".zattrs"), &more);
+		return r < 0 ? r : export_text(o->x, more, buf_span(&text));
+	}
+	if (r < 0 || o->format == 2)
+		return r;
+	r = buf_add_str(&text, "{\n  \"zarr_format\": 3,\n  \"node_type\": \"group\",\n  \"attributes\": {");
+	if (r >= 0 && attributes.n)
+		r = buf_addf(&text, "\"" TREE_MANIFEST_KEY "\": %.*s", SPAN_ARG(attributes));
+	if (r >= 0)
+		r = buf_add_str(&text, "}\n}\n");
+	return r < 0 ? r : export_text(o->x, name, buf_span(&text));
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Every directory on the way to an array, once. */
+static int put_groups(struct zarr_out *o)
+{
+	auto_free const char **dir = NULL;
+	size_t n = 0, cap = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < o->x->n && r >= 0; i++)
+		for (const char *at = o->x->leaf[i].path; r >= 0 && (at = strchr(at, '/')); at++) {
+			char *one = (char *)arena_dup(&o->x->arena, span_of(o->x->leaf[i].path,
+									    (size_t)(at - o->x->leaf[i].path)));
+
+			if (n == cap) {
+				const char **bigger = reallocarray(dir, cap = cap ? 2 * cap : 64, sizeof(*dir));
+
+				dir = bigger ? bigger : dir;
+				r = bigger ? 0 : -ENOMEM;
+			}
+			if (r < 0 || !one)
+				return fail(-ENOMEM, "cannot list groups");
+			dir[n++] = one;
+		}
+	if (n)
+		qsort(dir, n, sizeof(*dir), by_text);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		auto_buf inside = { 0 };
+
+		if (i && !strcmp(dir[i], dir[i - 1]))
+			continue;
+		r = buf_addf(&inside, "%s/", dir[i]);
+		if (r >= 0)
+			r = export_make_dirs(o->x, buf_str(&inside));
+		if (r >= 0)
+			r = put_group(o, dir[i], span_of(NULL, 0));
+	}
+	return r;
+}
+
+/* Names that zarr has for files of its own, of both formats: who reads the output looks for either. */
+static bool is_taken(struct span name)
+{
+	static const char *const names[] = { "zarr.json", ".zarray", ".zattrs", ".zgroup" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (span_eq(name, span_str(names[i])))
+			return true;
+	return false;
+}
+
+static int check_names(const struct export *x)
+{
+	for (size_t i = 0; i < x->n; i++) {
+		const struct export_leaf *l = &x->leaf[i];
+		auto_buf key = { 0 };
+		int r = tree_manifest_key(l->part, l->facts->leaf, &style_zarr, &key);
+		const char *end;
+
+		if (r < 0 || !buf_str(&key))
+			return fail(-ENOMEM, "cannot list the leaves");
+		for (const char *at = buf_str(&key); at; at = end ? end + 1 : NULL) {
+			end = strchr(at, '/');
+			/* Texts and None are in the attributes, under any name. */
+			if ((end || l->facts->kind == VALUE_ARRAY) &&
+			    is_taken(end ? span_of(at, (size_t)(end - at)) : span_str(at)))
+				return fail(-EINVAL, "'%s': zarr has no place for this key, which is a name of its own",
+					    l->path);
+		}
+	}
+	return 0;
+}
+
+static int make_groups(struct zarr_out *o)
+{
+	auto_buf tree_manifest = { 0 };
+	int r = tree_manifest_print(&o->x->st, o->x->only, o->x->cast, &style_zarr, &tree_manifest);
+
+	if (r >= 0)
+		r = put_group(o, "", buf_span(&tree_manifest));
+	return r < 0 ? r : put_groups(o);
+}
+
+/* The store of this rank; temporary names in it are no other rank's. */
+static int open_store(struct export *x, struct store **ret)
+{
+	const struct rank_group *t = x->group;
+	/* All of the output is synced before it gets its name. */
+	const struct store_opts opts = {
+		.ocdbt = false, .unsynced = true, .first_leaf = t ? UINT32_MAX / (unsigned)t->peers->size * (unsigned)t->peers->rank : 0,
+	};
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	int r = io_dir_open(x->src.ns->ckpt->io, x->out.temp, &dir);
+
+	if (r >= 0)
+		r = store_new(dir, &opts, ret);
+	if (r >= 0)
+		take(dir);
+	return r;
+}
+
+int export_zarr(struct export *x)
+{
+	struct zarr_out o = { .x = x, .format = x->a->options.save.zarr == SAVE_ZARR3 ? 3 : 2 };
+	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
+	auto_of(store) struct store *store = NULL;
+	int r = bytes ? open_store(x, &store) : fail(-ENOMEM, "cannot list %zu leaves", x->n);
+
+	for (size_t i = 0; i < x->n && bytes; i++)
+		bytes[i] = x->leaf[i].bytes;
+	export_remarks(x);
+	o.store = store;
+	if (r >= 0)
+		r = check_names(x);
+	if (r >= 0 && group_is_lead(x->group))
+		r = make_groups(&o);
+	return export_workers(x, r, x->n, bytes, export_array, &o);
+}

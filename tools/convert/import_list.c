@@ -1,0 +1,491 @@
+/*
+ * import_list.c - names first, then contents, by several threads.
+ *
+ * Names are made before the first byte is read, so that an input that can be no
+ * tree is refused at once.
+ */
+#include "tools/convert/import_list.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "handlers/draft/draft_file.h"
+#include "handlers/format/npy.h"
+#include "tools/cli/interrupt.h"
+#include "tools/job/group_work.h"
+
+void import_list_release(struct import_list *f)
+{
+	free(f->dir);
+	free(f->import_entry);
+	free(f->mark);
+	arena_release(&f->arena);
+	*f = (struct import_list){ 0 };
+}
+
+/* Room for one more of size bytes. */
+static int grow(void *array, size_t n, size_t *cap, size_t size)
+{
+	size_t bigger = *cap ? 2 * *cap : 64;
+	void *more;
+
+	if (n < *cap)
+		return 0;
+	more = reallocarray(*(void **)array, bigger, size);
+	if (!more)
+		return fail(-ENOMEM, "cannot list %zu leaves", bigger);
+	*(void **)array = more;
+	*cap = bigger;
+	return 0;
+}
+
+static const char *full_path(struct import_list *f, const char *path)
+{
+	const char *at = f->at ? f->at : "";
+	size_t n = strlen(at) + strlen(path) + 2;
+	char *text = arena_alloc(&f->arena, n);
+
+	if (text)
+		snprintf(text, n, "%s%s%s", at, *at && *path ? "/" : "", path);
+	return text;
+}
+
+int import_add_dir(struct import_list *f, const char *path)
+{
+	int r = grow(&f->dir, f->n_dirs, &f->cap_dirs, sizeof(*f->dir));
+	const char *full = r < 0 ? NULL : full_path(f, path);
+
+	if (!full)
+		return fail(-ENOMEM, "cannot list '%s'", path);
+	f->dir[f->n_dirs++] = full;
+	return 0;
+}
+
+int import_list_mark(struct import_list *f, const char *path, const char *name, const char *value)
+{
+	int r = grow(&f->mark, f->n_marks, &f->cap_marks, sizeof(*f->mark));
+	struct import_mark m = { 0 };
+
+	if (r >= 0) {
+		m.path = full_path(f, path);
+		m.name = arena_str(&f->arena, name);
+		m.value = arena_str(&f->arena, value);
+	}
+	if (!m.path || !m.name || !m.value)
+		return fail(-ENOMEM, "cannot describe '%s'", path);
+	f->mark[f->n_marks++] = m;
+	return 0;
+}
+
+int import_add_file(struct import_list *f, const char *path, const char *from, const struct import_ops *ops, const void *arg,
+	       uint64_t bytes)
+{
+	int r = grow(&f->import_entry, f->n, &f->cap, sizeof(*f->import_entry));
+	struct import_entry one = { .ops = ops, .arg = arg, .bytes = bytes };
+
+	if (r >= 0) {
+		one.path = full_path(f, path);
+		one.from = arena_str(&f->arena, from);
+	}
+	if (!one.path || !one.from)
+		return fail(-ENOMEM, "cannot list '%s'", path);
+	f->import_entry[f->n++] = one;
+	return 0;
+}
+
+/* ---- texts ---- */
+
+static int text_open(struct import_reading *rd)
+{
+	rd->size = ((const struct span *)rd->import_entry->arg)->n;
+	return 0;
+}
+
+static int text_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
+{
+	memcpy(p, ((const struct span *)rd->import_entry->arg)->p + off, n);
+	return 0;
+}
+
+static void nothing_to_close(struct import_reading *rd)
+{
+}
+
+static const struct import_ops text_ops = { .open = text_open, .read = text_read, .close = nothing_to_close };
+
+int import_add_text(struct import_list *f, const char *path, const char *from, struct span text)
+{
+	struct span *copy = arena_alloc(&f->arena, sizeof(*copy));
+
+	if (copy)
+		*copy = span_of(arena_dup(&f->arena, text), text.n);
+	if (!copy || !copy->p)
+		return fail(-ENOMEM, "cannot keep '%s'", path);
+	return import_add_file(f, path, from, &text_ops, copy, text.n);
+}
+
+/* ---- ranges of files ---- */
+
+struct range {
+	int fd;				/* -1: the file that the feed comes from, opened to be read */
+	uint64_t at, bytes;
+	struct span head;		/* in front of them */
+};
+
+static int range_open(struct import_reading *rd)
+{
+	const struct range *g = rd->import_entry->arg;
+
+	rd->fd = g->fd < 0 ? open(rd->import_entry->from, O_RDONLY | O_CLOEXEC) : g->fd;
+	if (rd->fd < 0)
+		return err_sys("cannot open", rd->import_entry->from);
+	rd->size = g->head.n + g->bytes;
+	return 0;
+}
+
+static void range_close(struct import_reading *rd)
+{
+	const struct range *g = rd->import_entry->arg;
+
+	if (g->fd < 0)
+		close(rd->fd);
+}
+
+static int range_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
+{
+	const struct range *g = rd->import_entry->arg;
+	uint8_t *to = p;
+
+	if (off < g->head.n) {
+		size_t part = (size_t)MIN((uint64_t)n, g->head.n - off);
+
+		memcpy(to, g->head.p + off, part);
+		off += part;
+		to += part;
+		n -= part;
+	}
+	while (n > 0) {
+		ssize_t got = pread(rd->fd, to, n, (off_t)(g->at + off - g->head.n));
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return err_sys("cannot read", rd->import_entry->from);
+		if (got == 0)
+			return fail(-EUCLEAN, "'%s' ends at byte %llu, more was announced", rd->import_entry->from,
+				    (unsigned long long)(g->at + off - g->head.n));
+		off += (uint64_t)got;
+		to += got;
+		n -= (size_t)got;
+	}
+	return 0;
+}
+
+static const struct import_ops range_ops = { .open = range_open, .read = range_read, .close = range_close };
+
+static int add_range(struct import_list *f, const char *path, const char *from, const struct range *g)
+{
+	struct range *copy = arena_alloc(&f->arena, sizeof(*copy));
+
+	if (!copy)
+		return fail(-ENOMEM, "cannot list '%s'", path);
+	*copy = *g;
+	return import_add_file(f, path, from, &range_ops, copy, g->bytes);
+}
+
+int import_add_stored(struct import_list *f, const char *path, const char *file, uint64_t bytes)
+{
+	const struct range g = { .fd = -1, .bytes = bytes };
+
+	return add_range(f, path, file, &g);
+}
+
+int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t)
+{
+	bool big;
+
+	return dtype_by_npy(span_str(dtype_info(t)->npy), &big) == t ? 0 :
+									import_list_mark(f, path, "dtype", dtype_info(t)->name);
+}
+
+int import_add_array(struct import_list *f, const char *path, const char *from, int fd, uint64_t at, enum dtype t,
+		unsigned rank, const uint64_t *shape, uint64_t bytes)
+{
+	struct range g = { .fd = fd, .at = at, .bytes = bytes };
+	auto_buf head = { 0 };
+	int r = npy_header(t, rank, shape, &head);
+
+	if (r >= 0)
+		r = arena_keep(&f->arena, buf_span(&head), &g.head);
+	if (r >= 0)
+		r = import_list_mark_dtype(f, path, t);
+	return r < 0 ? r : add_range(f, path, from, &g);
+}
+
+int import_add_scalar(struct import_list *f, const char *path, const char *from, enum dtype t, const void *element)
+{
+	auto_buf text = { 0 };
+	int r = dtype_value_print(t, element, &text);
+
+	if (r >= 0)
+		r = import_add_text(f, path, from, buf_span(&text));
+	return r < 0 ? r : import_list_mark(f, path, "dtype", dtype_info(t)->name);
+}
+
+/* ---- names in the draft ---- */
+
+/* The node at a path, made where it is not there; the last name too, as a directory or a file. */
+static int make_path(struct draft *d, const char *path, bool is_dir, struct draft_node **ret)
+{
+	struct draft_node *at = draft_node_ref(d->root), *next;
+	int r = 0;
+
+	while (*path && r >= 0) {
+		size_t n = strcspn(path, "/");
+		struct span name = span_of(path, n);
+		bool last = !path[n];
+
+		r = draft_lookup(at, name, &next);
+		if (r == -ENOENT) {
+			err_clear();
+			r = last && !is_dir ? draft_create(at, name, &next) : draft_mkdir(at, name, &next);
+		} else if (r >= 0 && (next->is_dir != (!last || is_dir) || (last && !is_dir))) {
+			draft_node_unref(next);
+			r = fail(-EINVAL, "'%.*s' is there twice", SPAN_ARG(name));
+		}
+		if (r >= 0) {
+			draft_node_unref(at);
+			at = next;
+		}
+		path += n + (path[n] == '/');
+	}
+	if (r < 0) {
+		draft_node_unref(at);
+		return r;
+	}
+	*ret = at;
+	return 0;
+}
+
+static int make_dirs(const struct import_list *f, struct draft *d)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < f->n_dirs && r >= 0; i++) {
+		struct draft_node *n;
+
+		r = make_path(d, f->dir[i], true, &n);
+		if (r < 0)
+			return err_at(r, "'%s'", f->dir[i]);
+		draft_node_unref(n);
+	}
+	return r;
+}
+
+static int find_path(struct draft *d, const char *path, struct draft_node **ret)
+{
+	struct draft_node *at = draft_node_ref(d->root), *next;
+
+	while (*path) {
+		size_t n = strcspn(path, "/");
+		int r = draft_lookup(at, span_of(path, n), &next);
+
+		draft_node_unref(at);
+		if (r < 0)
+			return fail(r, "nothing is called so");
+		at = next;
+		path += n + (path[n] == '/');
+	}
+	*ret = at;
+	return 0;
+}
+
+static int set_mark(const struct import_mark *m, struct draft *d)
+{
+	struct span value = span_str(m->value);
+	char name[128];
+	struct draft_node *n;
+	int r = find_path(d, m->path, &n);
+
+	if (r < 0)
+		return err_at(r, "'%s'", m->path);
+	snprintf(name, sizeof(name), "user.pytree.%s", m->name);
+	r = draft_set_xattr(n, name, &value, 0);
+	draft_node_unref(n);
+	return r < 0 ? err_at(r, "'%s'", m->path) : 0;
+}
+
+static int set_marks(struct import_list *f, struct draft *d, bool all)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < f->n_marks && r >= 0; i++) {
+		struct draft_node *n;
+
+		if (!all && find_path(d, f->mark[i].path, &n) < 0) {
+			err_clear();
+			continue;
+		}
+		if (!all)
+			draft_node_unref(n);
+		r = set_mark(&f->mark[i], d);
+	}
+	return r;
+}
+
+/* The directories that a file of this rank's is in. */
+static int make_way(const struct import_entry *import_entry, struct draft *d)
+{
+	const char *slash = strrchr(import_entry->path, '/');
+	auto_free char *parent = slash ? span_dup_str(span_of(import_entry->path, (size_t)(slash - import_entry->path))) : NULL;
+	struct draft_node *n;
+	int r = slash ? parent ? make_path(d, parent, true, &n) : -ENOMEM : 0;
+
+	if (r >= 0 && slash)
+		draft_node_unref(n);
+	return r < 0 ? err_at(r, "'%s'", import_entry->path) : 0;
+}
+
+/* Rank 0 makes all directories; of others there are those that their own files are in. */
+static int make_names(struct import_list *f, struct draft *d, const struct rank_group *group)
+{
+	int rank = group ? group->peers->rank : 0, r = 0;
+
+	/* A directory's kind decides what its names may be: directories and their marks come first. */
+	if (group_is_lead(group))
+		r = make_dirs(f, d);
+	for (size_t i = 0; i < f->n && r >= 0 && !group_is_lead(group); i++)
+		if (f->import_entry[i].owner == rank)
+			r = make_way(&f->import_entry[i], d);
+	if (r >= 0)
+		r = set_marks(f, d, false);
+	for (size_t i = 0; i < f->n && r >= 0; i++) {
+		if (f->import_entry[i].owner != rank)
+			continue;
+		r = make_path(d, f->import_entry[i].path, false, &f->import_entry[i].node);
+		if (r < 0)
+			err_at(r, "'%s' (from '%s')", f->import_entry[i].path, f->import_entry[i].from);
+	}
+	return r < 0 ? r : set_marks(f, d, !group);
+}
+
+/* ---- contents ---- */
+
+struct writing {
+	struct import_list *f;
+	struct progress *progress;
+	const size_t *order;		/* in which they are written */
+};
+
+static int write_piece(struct draft_file *to, uint64_t off, const uint8_t *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t got = draft_file_write(to, off, p, n);
+
+		if (got < 0)
+			return (int)got;
+		off += (uint64_t)got;
+		p += got;
+		n -= (size_t)got;
+	}
+	return 0;
+}
+
+static int copy_bytes(struct writing *w, struct import_reading *rd, struct draft_file *to, struct worker *worker)
+{
+	int r = 0;
+
+	for (uint64_t off = 0; off < rd->size && r >= 0;) {
+		size_t n = (size_t)MIN((uint64_t)WORKER_BYTES, rd->size - off);
+
+		r = interrupt_check();
+		if (r >= 0)
+			r = rd->import_entry->ops->read(rd, off, n, worker->buf);
+		if (r >= 0)
+			r = write_piece(to, off, worker->buf, n);
+		off += n;
+		progress_add(w->progress, n);
+	}
+	return r;
+}
+
+static int write_one(void *arg, size_t i, struct worker *worker)
+{
+	struct writing *w = arg;
+	struct import_entry *import_entry = &w->f->import_entry[w->order[i]];
+	struct import_reading rd = { .import_entry = import_entry };
+	struct draft_file *to = import_entry->node->file;
+	struct err_note why = { 0 };
+	int r = import_entry->ops->open(&rd), copied = 0;
+
+	if (r < 0)
+		return err_at(r, "'%s' (from '%s')", import_entry->path, import_entry->from);
+	trace(TRACE_LEAF, "write '%s'", import_entry->path);
+	draft_file_opened(to);
+	if (rd.array) {
+		copied = r = draft_file_copy_leaf(to, rd.array);
+		progress_add(w->progress, copied > 0 ? rd.size : 0);
+	}
+	if (r >= 0 && copied == 0)
+		r = copy_bytes(w, &rd, to, worker);
+	/* Closing a file that is not whole says things of its own. */
+	if (r < 0)
+		err_save(r, &why);
+	import_entry->ops->close(&rd);
+	draft_file_closed(to, false);
+	r = r < 0 ? err_restore(&why) : draft_file_failed(to);
+	return r < 0 ? err_at(r, "'%s' (from '%s')", import_entry->path, import_entry->from) : 0;
+}
+
+/* This rank's leaves that priority= chooses, then all others, each in the order in which they came. */
+static int order_feeds(const struct import_list *f, size_t *order)
+{
+	auto_free bool *first = calloc(f->n + 1, sizeof(*first));
+	size_t n = 0;
+
+	if (!first)
+		return fail(-ENOMEM, "cannot write %zu leaves", f->n);
+	for (size_t i = 0; i < f->n; i++) {
+		int r = f->import_entry[i].node ? draft_is_priority(f->import_entry[i].node) : 0;
+
+		if (r < 0)
+			return r;
+		first[i] = r > 0;
+	}
+	for (int pass = 1; pass >= 0; pass--)
+		for (size_t i = 0; i < f->n; i++)
+			if (first[i] == pass)
+				order[n++] = i;
+	return 0;
+}
+
+static int write_own(struct import_list *f, struct draft *d, unsigned threads, struct progress *progress,
+		     const struct rank_group *group)
+{
+	auto_free int *owner = malloc((f->n + 1) * sizeof(*owner));
+	auto_free size_t *order = malloc((f->n + 1) * sizeof(*order));
+	struct writing w = { f, progress, order };
+	int r = owner && order ? make_names(f, d, group) : fail(-ENOMEM, "cannot write %zu leaves", f->n);
+
+	if (r >= 0)
+		r = order_feeds(f, order);
+	for (size_t i = 0; i < f->n && r >= 0; i++)
+		owner[i] = f->import_entry[order[i]].owner;
+	if (r >= 0)
+		r = group_parallel_for(group, threads, f->n, owner, write_one, &w);
+	/* The draft may end before the feeds do. */
+	for (size_t i = 0; i < f->n; i++)
+		draft_node_unref(take(f->import_entry[i].node));
+	return r;
+}
+
+int import_list_write(struct import_list *f, struct draft *d, unsigned threads, struct progress *progress, struct rank_group *group)
+{
+	int r = import_list_share(f, group);
+
+	for (size_t i = 0; i < f->n; i++)
+		progress_expect(progress, f->import_entry[i].bytes);
+	return r < 0 ? r : group_reduce(group, write_own(f, d, threads, progress, group));
+}

@@ -1,0 +1,105 @@
+/*
+ * import_share.c - which rank writes which entry of an import list.
+ *
+ * Inputs are listed by each rank for itself, in the order in which a directory
+ * gives its names: they are compared and shared in the order of their paths.
+ *
+ * Invariants: an item that is no tree is one rank's, as only trees are put together
+ * from what several ranks have.
+ */
+#include "core/base/err.h"
+#include "handlers/plugin/plugins.h"
+#include "tools/convert/import_list.h"
+#include "tools/job/group_work.h"
+#include "tools/convert/zip_data.h"
+
+static int by_path(const void *a, const void *b)
+{
+	return strcmp((*(struct import_entry *const *)a)->path, (*(struct import_entry *const *)b)->path);
+}
+
+/* All feeds in the order of their paths; owned by the caller. */
+static struct import_entry **sorted(struct import_list *f)
+{
+	struct import_entry **out = calloc(f->n + 1, sizeof(*out));
+
+	for (size_t i = 0; i < f->n && out; i++)
+		out[i] = &f->import_entry[i];
+	if (out && f->n)
+		qsort(out, f->n, sizeof(*out), by_path);
+	return out;
+}
+
+static bool is_below(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return !strncmp(path, dir, n) && (path[n] == '/' || n == 0);
+}
+
+/* 1: its item is stored as it is, or a plugin's. */
+static int is_whole(const struct import_list *f, const char *path)
+{
+	auto_free char *item = span_dup_str(span_of(path, strcspn(path, "/")));
+	struct plugin *plugin = NULL;
+	int r = item ? plugin_of_item(item, NULL, NULL, &plugin) : -ENOMEM;
+
+	for (size_t i = 0; i < f->n_marks && r >= 0 && !plugin; i++)
+		if (!strcmp(f->mark[i].name, "kind") && strstr(f->mark[i].value, "opaque") &&
+		    is_below(path, f->mark[i].path))
+			return 1;
+	return r < 0 ? r : plugin != NULL;
+}
+
+static int choose_owners(struct import_list *f, struct import_entry *const *at, const struct rank_group *group)
+{
+	auto_free uint64_t *bytes = calloc(f->n + 1, sizeof(*bytes));
+	auto_free int *owner = calloc(f->n + 1, sizeof(*owner));
+	int r = bytes && owner ? 0 : fail(-ENOMEM, "cannot share %zu leaves", f->n);
+
+	for (size_t i = 0; i < f->n && r >= 0; i++) {
+		r = is_whole(f, at[i]->path);
+		owner[i] = r == 1 ? 0 : -1;
+		bytes[i] = at[i]->bytes;
+	}
+	if (r >= 0)
+		r = group_split(group, f->n, bytes, owner);
+	for (size_t i = 0; i < f->n && r >= 0; i++)
+		at[i]->owner = owner[i];
+	return r;
+}
+
+static uint32_t sum_of(const struct import_list *f, struct import_entry *const *at)
+{
+	uint32_t sum = 0;
+
+	for (size_t i = 0; i < f->n; i++) {
+		sum = zip_crc(sum, at[i]->path, strlen(at[i]->path) + 1);
+		sum = zip_crc(sum, &at[i]->bytes, sizeof(at[i]->bytes));
+	}
+	return sum;
+}
+
+int import_list_share(struct import_list *f, struct rank_group *group)
+{
+	auto_free struct import_entry **at = sorted(f);
+	auto_buf theirs = { 0 };
+	uint32_t sum = 0;
+	int r = at ? 0 : fail(-ENOMEM, "cannot list %zu leaves", f->n);
+
+	if (!group)
+		return r;
+	if (r >= 0) {
+		sum = sum_of(f, at);
+		r = choose_owners(f, at, group);
+	}
+	if (r >= 0 && group_is_lead(group))
+		r = buf_add(&theirs, &sum, sizeof(sum));
+	r = group_reduce(group, r);
+	if (r < 0)
+		return r;
+	r = group_broadcast(group, 0, &theirs);
+	if (r >= 0 && (theirs.n != sizeof(sum) || memcmp(theirs.p, &sum, sizeof(sum))))
+		r = fail(-EIO, "the input holds other leaves than on rank 0: do they see the same source?");
+	return group_reduce(group, r);
+}

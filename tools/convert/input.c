@@ -1,0 +1,243 @@
+/*
+ * input.c - what a path of the user's is, told by content.
+ *
+ * A directory with .npy files in it is one of leaves, even when there is a
+ * `_METADATA` beside them: a copy out of a mount has both.
+ */
+#include "tools/convert/input.h"
+
+#include <fcntl.h>
+#include <fts.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "core/base/err.h"
+#include "handlers/namespace/node_parts.h"
+#include "handlers/format/safetensors.h"
+
+#define LOOK_AT 100000			/* names that are looked at to find a leaf */
+
+/* Whether a path exists in a directory. */
+static bool has(const char *dir, const char *name)
+{
+	auto_buf path = { 0 };
+	struct stat st;
+
+	return buf_addf(&path, "%s/%s", dir, name) >= 0 && buf_str(&path) && stat(buf_str(&path), &st) == 0;
+}
+
+/* Whether a file below dir ends in one of these. */
+static bool has_file(const char *dir, const char *const *ends, int levels)
+{
+	char *const paths[] = { (char *)dir, NULL };
+	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOSTAT | FTS_NOCHDIR, NULL);
+	bool found = false;
+	FTSENT *e;
+
+	for (int n = 0; fts && !found && n < LOOK_AT && (e = fts_read(fts)); n++) {
+		if (e->fts_info == FTS_D && e->fts_level > levels)
+			fts_set(fts, e, FTS_SKIP);
+		for (size_t i = 0; ends[i] && e->fts_info != FTS_D && e->fts_info != FTS_DP; i++)
+			found |= span_ends(span_str(e->fts_name), span_str(ends[i]));
+	}
+	if (fts)
+		fts_close(fts);
+	return found;
+}
+
+static bool is_file_of(const char *path, const char *end)
+{
+	struct stat st;
+
+	return span_ends(span_str(path), span_str(end)) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static enum input_kind kind_of_directory(const char *path)
+{
+	static const char *const leaves[] = { ".npy", ".null", NULL };
+	static const char *const shards[] = { ".safetensors", NULL };
+
+	if (has(path, ".zgroup") || (has(path, "zarr.json") && !has(path, "_METADATA")))
+		return INPUT_ZARR;
+	if (has(path, "model.safetensors.index.json") || has_file(path, shards, 0))
+		return INPUT_SAFETENSORS;
+	/* Nothing in a checkpoint is called so but directories. */
+	if (has_file(path, leaves, LIMIT_TREE_DEPTH))
+		return INPUT_FILES;
+	return INPUT_ORBAX;
+}
+
+bool input_is_export(const char *path)
+{
+	static const char *const anything[] = { "", NULL };
+
+	return kind_of_directory(path) != INPUT_ORBAX || !has_file(path, anything, LIMIT_TREE_DEPTH);
+}
+
+/* What is in the source. */
+static int open_subtree(struct input *in)
+{
+	int r;
+
+	in->is_root = in->source.node == in->source.ns->root && in->source.ns->ckpt->shape == SHAPE_ROOT;
+	if (in->is_root)
+		return 0;
+	r = node_open_subtree(in->source.node, &in->st);
+	for (size_t i = 0; i < in->st.n; i++)
+		in->is_step |= *in->st.part[i].path != '\0';
+	if (r >= 0 && in->st.n == 0)
+		r = fail(-EINVAL, "'%s' holds nothing", in->path);
+	return r;
+}
+
+static int open_orbax(struct cmd_args *a, struct input *in)
+{
+	int r = source_open(a, in->path, &in->source);
+
+	return r < 0 ? r : open_subtree(in);
+}
+
+/* Through a mount what is stored counts, not the files that it is shown as. 1; 0: it is only a file, as a view is. */
+static int open_stored(struct cmd_args *a, struct input *in)
+{
+	int r = source_open_stored(a, in->path, &in->source);
+
+	if (r <= 0)
+		return r;
+	r = open_subtree(in);
+	if (r != -EINVAL)
+		return r < 0 ? r : 1;
+	err_clear();
+	subtree_release(&in->st);
+	source_close(&in->source);
+	return 0;
+}
+
+static enum input_kind kind_of(const char *path)
+{
+	struct stat st;
+
+	if (is_file_of(path, ".safetensors"))
+		return INPUT_SAFETENSORS;
+	if (is_file_of(path, ".npz"))
+		return INPUT_NPZ;
+	if (is_file_of(path, ".npy"))
+		return INPUT_LEAF;
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? kind_of_directory(path) : INPUT_ORBAX;
+}
+
+bool input_is_foreign(const char *path)
+{
+	return kind_of(path) != INPUT_ORBAX;
+}
+
+int input_open(struct cmd_args *a, const char *path, struct input *ret)
+{
+	static const char *const texts[] = { ".json", ".txt", NULL };
+	struct input in = { .path = path };
+	struct stat st;
+	int r = open_stored(a, &in);
+
+	in.kind = r == 0 ? kind_of(path) : r > 0 ? INPUT_ORBAX : INPUT_UNKNOWN;
+	switch (in.kind) {
+	case INPUT_SAFETENSORS:
+		r = input_safetensors_open(&in);
+		break;
+	case INPUT_NPZ:
+		r = input_npz_open(&in);
+		break;
+	case INPUT_ZARR:
+		r = input_zarr_open(&in, a);
+		break;
+	case INPUT_ORBAX:
+		r = r > 0 ? 0 : open_orbax(a, &in);
+		/* A directory of numbers and texts alone is a tree, too, also beside arrays that are a checkpoint. */
+		if ((r == -EINVAL || r == -ENOENT) && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+		    has_file(path, texts, LIMIT_TREE_DEPTH)) {
+			err_clear();
+			in.kind = INPUT_FILES;
+			r = 0;
+		}
+		break;
+	case INPUT_FILES:
+	case INPUT_LEAF:
+	case INPUT_UNKNOWN:
+	default:
+		break;
+	}
+	if (in.kind == INPUT_FILES)
+		in.is_step = has(path, "_CHECKPOINT_METADATA") || getxattr(path, TREE_MANIFEST_STEP, NULL, 0) > 0;
+	if (r < 0) {
+		input_close(&in);
+		return r;
+	}
+	in.is_step |= in.tree_manifest.is_step;
+	*ret = in;
+	return 0;
+}
+
+int input_feed(struct input *in, struct select *only, struct import_list *f)
+{
+	int r;
+
+	if (only)
+		only->skip = in->is_step;
+	switch (in->kind) {
+	case INPUT_ORBAX:
+		r = input_orbax_feed(in, only, f);
+		break;
+	case INPUT_FILES:
+	case INPUT_LEAF:
+		r = input_files_feed(in, only, f);
+		break;
+	case INPUT_SAFETENSORS:
+		r = input_safetensors_feed(in, only, f);
+		break;
+	case INPUT_NPZ:
+		r = input_npz_feed(in, only, f);
+		break;
+	case INPUT_ZARR:
+		r = input_zarr_feed(in, only, f);
+		break;
+	case INPUT_UNKNOWN:
+	default:
+		r = -EINVAL;
+		break;
+	}
+	if (r >= 0)
+		r = select_end(only) < 0 ? err_at(-ENOENT, "'%s'", in->path) : 0;
+	if (r >= 0 && f->n == 0 && f->n_dirs == 0)
+		r = fail(-EINVAL, "'%s' holds no leaf", in->path);
+	return r;
+}
+
+void input_close(struct input *in)
+{
+	subtree_release(&in->st);
+	if (in->source.ns)
+		source_close(&in->source);
+	for (size_t i = 0; i < in->n_fds; i++)
+		close(in->fd[i]);
+	for (size_t i = 0; in->shard && i < in->n_fds; i++)
+		safetensors_release(&in->shard[i]);
+	free(in->shard);
+	free(in->fd);
+	tree_manifest_release(&in->tree_manifest);
+	zip_reader_release(&in->zip);
+	ns_close(in->ns);
+	*in = (struct input){ 0 };
+}
+
+int input_add_fd(struct input *in, const char *path)
+{
+	int *more = reallocarray(in->fd, in->n_fds + 1, sizeof(*more)), fd;
+
+	if (!more)
+		return fail(-ENOMEM, "cannot open '%s'", path);
+	in->fd = more;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys("cannot open", path);
+	in->fd[in->n_fds++] = fd;
+	return fd;
+}

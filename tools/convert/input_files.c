@@ -1,0 +1,143 @@
+/*
+ * input_files.c - a directory of leaves on the disk: what `cp -r` out of a mount, np.save or
+ * `export --format npy` leave. What xattrs user.pytree.* say counts, as in a draft.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/path.h"
+#include "core/tree/name.h"
+#include "handlers/namespace/ns.h"
+#include "tools/convert/input.h"
+#include "tools/convert/atomic_file.h"
+
+/* xattrs that mean something in a draft. */
+static const char *const marks[] = { "kind", "namedtuple", "dtype", "key", "custom_metadata", "sharding", "prng_impl" };
+
+static int import_xattr(const char *file, const char *path, const char *name, struct import_list *f)
+{
+	char full[64];
+	auto_free char *value = NULL;
+	ssize_t n;
+
+	snprintf(full, sizeof(full), "user.pytree.%s", name);
+	n = getxattr(file, full, NULL, 0);
+	if (n < 0)
+		return 0;
+	value = calloc(1, (size_t)n + 1);
+	if (!value)
+		return fail(-ENOMEM, "cannot describe '%s'", path);
+	n = getxattr(file, full, value, (size_t)n);
+	return n < 0 ? err_sys("cannot read an xattr of", file) : import_list_mark(f, path, name, value);
+}
+
+/* The xattrs that copies of a mount carry; user.pytree.dtype of an array is only wanted where its header lacks it. */
+static int import_xattrs(const char *file, const char *path, bool is_dir, struct import_list *f)
+{
+	auto_free char *typestr = NULL;
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(marks) && r >= 0; i++)
+		r = import_xattr(file, path, marks[i], f);
+	if (r >= 0 && !is_dir && !f->any_leaf_type) {
+		char text[32];
+		ssize_t n = getxattr(file, "user.pytree.typestr", text, sizeof(text));
+
+		if (n == (ssize_t)strlen("\"jax.Array\"") && !memcmp(text, "\"jax.Array\"", (size_t)n))
+			r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
+	}
+	return r;
+}
+
+/* What is made anew: a container's name may be the same, a file without an extension is no leaf. */
+static bool is_generated(const char *name, const struct stat *st, unsigned depth)
+{
+	if (S_ISDIR(st->st_mode))
+		return depth == 0 && !strcmp(name, ".pytreefs");
+	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
+}
+
+/* What programs leave lying about. A key may begin with a dot, so nothing else that does is left out. */
+static bool is_litter(const char *name, const struct stat *st)
+{
+	static const char *const files[] = { ".DS_Store", ".directory", ".gitattributes", ".gitignore", ".gitkeep" };
+
+	for (size_t i = 0; i < ARRAY_LEN(files) && !S_ISDIR(st->st_mode); i++)
+		if (!strcmp(name, files[i]))
+			return true;
+	return atomic_file_is_temp(name);
+}
+
+static int import_file(const char *file, const char *path, uint64_t size, struct import_list *f)
+{
+	int r = import_add_stored(f, path, file, size);
+
+	return r < 0 ? r : import_xattrs(file, path, false, f);
+}
+
+static int import_directory(const char *dir, const char *path, struct select *only, struct import_list *f,
+			  unsigned depth);
+
+static int import_entry(const char *dir, const char *name, const char *path, struct select *only,
+		      struct import_list *f, unsigned depth)
+{
+	auto_free char *file = NULL, *below = NULL;
+	struct stat st;
+	int r = path_join(dir, span_str(name), &file);
+
+	if (r >= 0)
+		r = path_join(*path ? path : ".", span_str(name), &below);
+	if (r < 0)
+		return r;
+	if (stat(file, &st) < 0)
+		return err_sys("cannot look at", file);
+	if (is_generated(name, &st, depth))
+		return 0;
+	if (is_litter(name, &st)) {
+		log_warn("'%s' is not a leaf and is left out", file);
+		return 0;
+	}
+	if (S_ISDIR(st.st_mode))
+		return import_directory(file, below, only, f, depth + 1);
+	if (!S_ISREG(st.st_mode))
+		return fail(-EINVAL, "'%s' is neither a file nor a directory", file);
+	return select_path(only, span_str(below)) ? import_file(file, below, (uint64_t)st.st_size, f) : 0;
+}
+
+static int import_directory(const char *dir, const char *path, struct select *only, struct import_list *f,
+			  unsigned depth)
+{
+	DIR *d = opendir(dir);
+	int r = 0;
+
+	if (!d)
+		return err_sys("cannot list", dir);
+	if (depth > LIMIT_TREE_DEPTH)
+		r = fail(-EFBIG, "'%s' is deeper than %d names", dir, LIMIT_TREE_DEPTH);
+	if (r >= 0 && !only)
+		r = import_add_dir(f, path);
+	if (r >= 0 && !only)
+		r = import_xattrs(dir, path, true, f);
+	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+			r = import_entry(dir, e->d_name, path, only, f, depth);
+	}
+	closedir(d);
+	return r;
+}
+
+int input_files_feed(struct input *in, struct select *only, struct import_list *f)
+{
+	struct stat st;
+
+	if (in->kind == INPUT_FILES)
+		return import_directory(in->path, "", only, f, 0);
+	/* One array is a tree of one bare leaf. */
+	if (stat(in->path, &st) < 0)
+		return err_sys("cannot look at", in->path);
+	return import_file(in->path, "%.npy", (uint64_t)st.st_size, f);
+}

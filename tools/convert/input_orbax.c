@@ -1,0 +1,273 @@
+/*
+ * input_orbax.c - a checkpoint as feeds: the leaves as a mount shows them, with all that it says of them.
+ */
+#include <dirent.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "handlers/format/format.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_tree.h"
+#include "tools/convert/input.h"
+#include "tools/select/walk.h"
+
+#define AHEAD_BYTES (16 * MiB)		/* decoded before it is asked for */
+
+struct orbax_leaf {
+	struct item *item;		/* borrowed: the input has it open */
+	const struct tree_node *leaf;
+};
+
+static int leaf_feed_open(struct import_reading *rd)
+{
+	const struct orbax_leaf *l = rd->import_entry->arg;
+	struct format *f = calloc(1, sizeof(*f));
+	auto_value v = { 0 };
+	int r = f ? leaf_open(l->item, l->leaf, &v) : fail(-ENOMEM, "cannot open a leaf");
+
+	if (r >= 0)
+		r = format_open(leaf_ext(NULL, l->leaf), &v, NULL, f);
+	if (r < 0) {
+		free(f);
+		return r;
+	}
+	rd->state = f;
+	rd->size = f->size;
+	rd->array = f->ops->ext == NAME_EXT_NPY ? f->value.array : NULL;
+	return 0;
+}
+
+static int leaf_feed_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
+{
+	const struct orbax_leaf *l = rd->import_entry->arg;
+	const struct format *f = rd->state;
+	struct segments g;
+	int r;
+
+	segments_init(&g, l->item->ckpt->cache);
+	format_prefetch(f, off + n, MIN(AHEAD_BYTES, f->size - MIN(f->size, off + n)));
+	r = format_read(f, off, n, &g);
+	if (r >= 0)
+		r = segments_copy(&g, p);
+	segments_release(&g);
+	return r;
+}
+
+static void leaf_feed_close(struct import_reading *rd)
+{
+	format_release(rd->state);
+	free(rd->state);
+}
+
+static const struct import_ops leaf_ops = { .open = leaf_feed_open, .read = leaf_feed_read, .close = leaf_feed_close };
+
+/* ---- what names cannot say ---- */
+
+static int mark_span(struct import_list *f, const char *path, const char *name, struct span value)
+{
+	auto_free char *text = span_dup_str(value);
+
+	return text ? import_list_mark(f, path, name, text) : fail(-ENOMEM, "cannot describe '%s'", path);
+}
+
+/* A name in the `~` form does not say its key. */
+static int mark_key(const struct tree_node *t, const char *path, struct import_list *f)
+{
+	auto_buf key = { 0 };
+	int r = tree_manifest_hidden_key(t, &key);
+
+	return r == 1 ? mark_span(f, path, "key", buf_span(&key)) : r;
+}
+
+static int mark_array(const struct subtree_part *part, const struct tree_node *t, const char *path, struct import_list *f)
+{
+	struct span text;
+	auto_value v = { 0 };
+	int r = leaf_open(part->item, t, &v);
+
+	if (r < 0 || v.kind != VALUE_ARRAY)
+		return r;
+	if (leaf_ext(NULL, t) == NAME_EXT_JSON)
+		return import_list_mark(f, path, "dtype", dtype_info(v.array->meta.dtype)->name);
+	f->import_entry[f->n - 1].bytes = v.array->meta.bytes;
+	r = import_list_mark_dtype(f, path, v.array->meta.dtype);
+	/* It stays what it is, unless the user wants all to be something. */
+	if (r >= 0 && span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
+		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
+	if (r >= 0)
+		r = item_sharding(part->item, t, &text);
+	if (r == 1)
+		r = mark_span(f, path, "sharding", text);
+	if (r >= 0)
+		r = item_prng_impl(part->item, t, &text);
+	return r == 1 ? mark_span(f, path, "prng_impl", text) : r;
+}
+
+static int import_leaf(const struct subtree_part *part, const struct tree_node *t, struct import_list *f)
+{
+	struct orbax_leaf *l = arena_alloc(&f->arena, sizeof(*l));
+	auto_buf path = { 0 };
+	int r = subtree_path(part, t, &path);
+
+	if (r < 0 || !l || !buf_str(&path))
+		return fail(-ENOMEM, "cannot list the leaves");
+	*l = (struct orbax_leaf){ part->item, t };
+	if (!leaf_handler_of(t))
+		return fail(-EOPNOTSUPP, "'%s' has the unknown type '%.*s'", buf_str(&path), SPAN_ARG(t->value_type));
+	r = import_add_file(f, buf_str(&path), part->item->path, &leaf_ops, l, 0);
+	if (r >= 0)
+		r = mark_key(t, buf_str(&path), f);
+	if (r >= 0 && subtree_is_leaf(t))
+		r = mark_array(part, t, buf_str(&path), f);
+	return r < 0 ? err_at(r, "'%s'", buf_str(&path)) : 0;
+}
+
+/* What only rich types say; they stay unless the user wants none. */
+static int mark_types(const struct subtree_part *part, const struct tree_node *t, const char *path, struct import_list *f)
+{
+	auto_buf type = { 0 };
+	int r = tree_namedtuple_json(t, &type);
+
+	if (r >= 0)
+		r = mark_span(f, path, "namedtuple", buf_span(&type));
+	if ((r >= 0 || r == -ENODATA) && !t->parent && part->item->tree->rich && !f->any_rich_types)
+		r = import_list_mark(f, path, "save.rich_types", "on");
+	return r == -ENODATA ? 0 : r;
+}
+
+static int import_container(const struct subtree_part *part, const struct tree_node *t, struct import_list *f)
+{
+	auto_buf path = { 0 };
+	const char *kind = tree_kind_text(t->kind);
+	int r = t == part->tree ? buf_add_str(&path, part->path) : subtree_path(part, t, &path);
+
+	if (r < 0 || !buf_str(&path))
+		return fail(-ENOMEM, "cannot list the leaves");
+	r = import_add_dir(f, buf_str(&path));
+	if (r >= 0 && strcmp(kind, "dict"))
+		r = import_list_mark(f, buf_str(&path), "kind", kind);
+	if (r >= 0)
+		r = mark_types(part, t, buf_str(&path), f);
+	if (r >= 0 && t != part->tree)
+		r = mark_key(t, buf_str(&path), f);
+	if (r >= 0 && !t->parent && part->item->tree->custom_metadata)
+		r = import_list_mark(f, buf_str(&path), "custom_metadata", part->item->tree->custom_metadata);
+	return r;
+}
+
+static int import_tree(const struct subtree_part *part, struct select *only, struct import_list *f)
+{
+	uint32_t end = subtree_end(part->tree);
+	int r = 0;
+
+	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
+		const struct tree_node *t = part->item->tree->nodes[i];
+
+		if (t->kind == TREE_LEAF)
+			r = select_leaf(only, "", part, t) ? import_leaf(part, t, f) : 0;
+		else if (!only)
+			r = import_container(part, t, f);
+	}
+	return r;
+}
+
+/* With --only, the containers on the way to what was chosen keep their kinds. */
+static int import_kinds_of_chosen(const struct subtree_part *part, struct select *only, struct import_list *f)
+{
+	uint32_t end = subtree_end(part->tree);
+	int r = 0;
+
+	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
+		const struct tree_node *t = part->item->tree->nodes[i];
+		bool chosen = false;
+		uint32_t below = t->kind == TREE_LEAF ? i : subtree_end(t);
+
+		/* A list that loses a member is none any more: its positions would have gaps. */
+		for (uint32_t k = i; k < below && !chosen; k++)
+			chosen = part->item->tree->nodes[k]->kind == TREE_LEAF &&
+				 select_leaf(only, "", part, part->item->tree->nodes[k]);
+		for (uint32_t k = i; k < below && chosen && t->kind != TREE_DICT; k++)
+			chosen = part->item->tree->nodes[k]->kind != TREE_LEAF ||
+				 select_leaf(only, "", part, part->item->tree->nodes[k]);
+		if (chosen && t->kind != TREE_LEAF)
+			r = import_container(part, t, f);
+	}
+	return r;
+}
+
+/* ---- items that are no trees ---- */
+
+static int import_stored(struct input *in, const char *source, const char *path, struct import_list *f, unsigned depth)
+{
+	auto_free char *dir = NULL;
+	DIR *d;
+	int r = path_join(in->source.source, span_str(source), &dir);
+
+	if (r < 0)
+		return r;
+	d = opendir(dir);
+	if (!d)
+		return err_sys("cannot list", dir);
+	r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "'%s' is too deep", source) : import_add_dir(f, path);
+	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
+		auto_free char *below = NULL, *inner = NULL, *file = NULL;
+		struct stat st;
+
+		if (e->d_name[0] == '.' || !strcmp(e->d_name, "commit_success.txt"))
+			continue;
+		if (path_join(source, span_str(e->d_name), &below) < 0 || path_join(path, span_str(e->d_name), &inner) < 0 ||
+		    path_join(dir, span_str(e->d_name), &file) < 0)
+			r = -ENOMEM;
+		else if (lstat(file, &st) < 0)
+			r = err_sys("cannot look at", file);
+		else if (S_ISDIR(st.st_mode))
+			r = import_stored(in, below, inner, f, depth + 1);
+		else if (S_ISREG(st.st_mode))
+			r = import_add_stored(f, inner, file, (uint64_t)st.st_size);
+	}
+	closedir(d);
+	return r;
+}
+
+/* Of the step itself. */
+static int import_step_custom(struct input *in, struct import_list *f)
+{
+	auto_buf text = { 0 };
+	int r = in->source.node->ops == &node_step_ops ? node_xattr_get(in->source.node, "custom_metadata", &text) : -ENODATA;
+
+	if (r == -ENODATA) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : mark_span(f, "", "custom_metadata", buf_span(&text));
+}
+
+int input_orbax_feed(struct input *in, struct select *only, struct import_list *f)
+{
+	int r = in->is_step ? import_step_custom(in, f) : 0;
+
+	for (size_t i = 0; i < in->st.n && r >= 0; i++) {
+		const struct subtree_part *part = &in->st.part[i];
+
+		switch (part->kind) {
+		case PART_TREE:
+			if (only)
+				r = import_kinds_of_chosen(part, only, f);
+			if (r >= 0)
+				r = import_tree(part, only, f);
+			break;
+		case PART_FILES:
+			if (only)
+				break;
+			r = import_stored(in, part->source, part->path, f, 0);
+			if (r >= 0)
+				r = import_list_mark(f, part->path, "kind", "opaque");
+			break;
+		case PART_BROKEN:
+		default:
+			r = err_restore(part->note);
+			break;
+		}
+	}
+	return r;
+}

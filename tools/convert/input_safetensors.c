@@ -1,0 +1,198 @@
+/*
+ * input_safetensors.c - a safetensors file, or a directory of shards, as feeds: a leaf for each tensor.
+ *
+ * `__metadata__` becomes custom metadata of the item, but for "format", what says the structure, and
+ * strings of the tree.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "handlers/namespace/ns.h"
+#include "handlers/format/safetensors.h"
+#include "tools/convert/input.h"
+
+const struct tree_manifest_style style_safetensors = { .separator = "." };
+
+/* ---- opening ---- */
+
+static int read_exactly(int fd, const char *path, void *p, size_t n)
+{
+	ssize_t got = pread(fd, p, n, 0);
+
+	if (got < 0)
+		return err_sys("cannot read", path);
+	return (size_t)got == n ? 0 : fail(-EUCLEAN, "'%s' is not a safetensors file: it has %zd bytes", path, got);
+}
+
+static int read_header(int fd, const char *path, struct safetensors *ret)
+{
+	auto_buf head = { 0 };
+	uint8_t length[8];
+	uint64_t n = 0;
+	struct stat st;
+	int r = read_exactly(fd, path, length, sizeof(length));
+
+	for (int i = 7; i >= 0; i--)
+		n = n << 8 | length[i];
+	if (r >= 0 && fstat(fd, &st) < 0)
+		r = err_sys("cannot look at", path);
+	if (r >= 0 && (n > SAFETENSORS_HEADER_MAX || n + 8 > (uint64_t)st.st_size))
+		r = fail(-EUCLEAN, "'%s' is not a safetensors file: a header of %llu bytes in %lld", path,
+			 (unsigned long long)n, (long long)st.st_size);
+	if (r >= 0)
+		r = buf_reserve(&head, n + 8);
+	if (r >= 0)
+		r = read_exactly(fd, path, head.p, n + 8);
+	if (r < 0)
+		return r;
+	head.n = n + 8;
+	r = safetensors_parse(buf_span(&head), ret);
+	if (r == 0)
+		r = fail(-EUCLEAN, "its header is cut off");
+	if (r < 0)
+		return err_at(r, "'%s'", path);
+	if (ret->data + ret->bytes != (uint64_t)st.st_size) {
+		r = fail(-EUCLEAN, "'%s' has %lld bytes, its header says %llu", path, (long long)st.st_size,
+			 (unsigned long long)(ret->data + ret->bytes));
+		safetensors_release(ret);
+		return r;
+	}
+	return 0;
+}
+
+static int add_shard(struct input *in, const char *path)
+{
+	struct safetensors *more;
+	int fd = input_add_fd(in, path);
+
+	if (fd < 0)
+		return fd;
+	more = reallocarray(in->shard, in->n_fds, sizeof(*more));
+	if (!more)
+		return fail(-ENOMEM, "cannot open '%s'", path);
+	in->shard = more;
+	more[in->n_fds - 1] = (struct safetensors){ 0 };
+	return read_header(fd, path, &more[in->n_fds - 1]);
+}
+
+static int is_shard(const struct dirent *e)
+{
+	return e->d_name[0] != '.' && span_ends(span_str(e->d_name), span_str(".safetensors"));
+}
+
+static int add_shards(struct input *in)
+{
+	struct dirent **name;
+	int n = scandir(in->path, &name, is_shard, alphasort), r = n < 0 ? err_sys("cannot list", in->path) : 0;
+
+	if (n == 0)
+		r = fail(-EINVAL, "'%s' has no .safetensors files", in->path);
+	for (int i = 0; i < n; i++) {
+		auto_free char *path = NULL;
+
+		if (r >= 0)
+			r = path_join(in->path, span_str(name[i]->d_name), &path);
+		if (r >= 0)
+			r = add_shard(in, path);
+		free(name[i]);
+	}
+	if (n >= 0)
+		free(name);
+	return r;
+}
+
+int input_safetensors_open(struct input *in)
+{
+	struct stat st;
+	int r = stat(in->path, &st) < 0 ? err_sys("cannot open", in->path) :
+		S_ISDIR(st.st_mode)	? add_shards(in) :
+					  add_shard(in, in->path);
+
+	/* Any shard may have it; what is exported has it in the first. */
+	for (size_t i = 0; i < in->n_fds && r >= 0; i++) {
+		auto_json doc = { 0 };
+		const struct json *text;
+
+		if (!in->shard[i].metadata || in->tree_manifest.doc.root)
+			continue;
+		r = json_parse(span_str(in->shard[i].metadata), in->path, &doc);
+		text = r < 0 ? NULL : json_member(doc.root, TREE_MANIFEST_KEY);
+		if (json_is(text, JSON_STRING))
+			r = tree_manifest_parse(text->s, in->path, &in->tree_manifest);
+	}
+	return r;
+}
+
+/* ---- feeding ---- */
+
+static int import_tensor(struct input *in, size_t shard, const struct safetensor *t, struct select *only, struct import_list *f)
+{
+	auto_buf path = { 0 };
+	uint64_t at = in->shard[shard].data + t->begin;
+	int r = tree_manifest_path(&in->tree_manifest, t->name, &style_safetensors, &path);
+	uint8_t element[LIMIT_ITEM_BYTES];
+	enum dtype number;
+
+	if (r >= 0 && !buf_str(&path))
+		r = -ENOMEM;
+	if (r < 0)
+		return err_at(r, "tensor '%.*s'", SPAN_ARG(t->name));
+	if (!select_path(only, buf_span(&path)))
+		return 0;
+	number = tree_manifest_dtype(&in->tree_manifest, buf_str(&path));
+	if (number != t->dtype || t->rank != 0 || !span_ends(buf_span(&path), span_str(".json")))
+		return import_add_array(f, buf_str(&path), in->path, in->fd[shard], at, t->dtype, t->rank, t->shape, t->bytes);
+	if (pread(in->fd[shard], element, t->bytes, (off_t)at) != (ssize_t)t->bytes)
+		return err_sys("cannot read", in->path);
+	return import_add_scalar(f, buf_str(&path), in->path, number, element);
+}
+
+/* One entry of `__metadata__` that is no string of the tree: into the custom metadata. */
+static int import_text(struct input *in, const struct json *m, struct select *only, struct import_list *f, struct buf *custom)
+{
+	const struct json *path = json_member_span(json_member(in->tree_manifest.doc.root, "leaves"), m->name);
+	int r;
+
+	if (span_eq(m->name, span_str(TREE_MANIFEST_KEY)) || (span_eq(m->name, span_str("format")) && !json_is(path, JSON_STRING)))
+		return 0;
+	if (json_is(path, JSON_STRING) && span_ends(path->s, span_str(".txt")) && m->kind == JSON_STRING)
+		return select_path(only, span_str((const char *)path->s.p)) ?
+			       import_add_text(f, (const char *)path->s.p, in->path, m->s) : 0;
+	r = buf_add_str(custom, custom->n ? ", " : "{");
+	if (r >= 0)
+		r = json_put_str(custom, m->name, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(custom, ": ");
+	return r < 0 ? r : json_print(custom, m, JSON_PYTHON);
+}
+
+int input_safetensors_feed(struct input *in, struct select *only, struct import_list *f)
+{
+	auto_buf custom = { 0 };
+	int r = tree_manifest_import(&in->tree_manifest, in->path, only, f);
+
+	for (size_t i = 0; i < in->n_fds && r >= 0; i++) {
+		const struct safetensors *st = &in->shard[i];
+		auto_json doc = { 0 };
+
+		for (size_t k = 0; k < st->n && r >= 0; k++)
+			r = import_tensor(in, i, &st->tensor[k], only, f);
+		if (r >= 0 && st->metadata) {
+			r = json_parse(span_str(st->metadata), in->path, &doc);
+			for (size_t k = 0; r >= 0 && k < doc.root->n; k++)
+				r = import_text(in, &doc.root->items[k], only, f, &custom);
+		}
+	}
+	/* What the structure says of it is better. */
+	if (r >= 0 && custom.n && !json_member(in->tree_manifest.doc.root, "custom") && !in->is_step) {
+		r = buf_add_byte(&custom, '}');
+		if (r >= 0)
+			r = import_add_dir(f, "");
+		if (r >= 0)
+			r = buf_str(&custom) ? import_list_mark(f, "", "custom_metadata", buf_str(&custom)) : -ENOMEM;
+	}
+	return r;
+}

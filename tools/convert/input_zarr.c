@@ -1,0 +1,264 @@
+/*
+ * input_zarr.c - a zarr group (v2, v3, or both mixed) as feeds: a leaf for each array below it.
+ */
+#include <dirent.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/commit/store.h"
+#include "handlers/format/npy.h"
+#include "tools/convert/input.h"
+#include "tools/convert/atomic_file.h"
+
+const struct tree_manifest_style style_zarr = { .separator = "/", .is_path = true, .texts = true };
+/* Of groups that other programs wrote: names are keys, not names of a mount. */
+static const struct tree_manifest_style style_foreign = { .separator = "/" };
+
+/* ---- opening ---- */
+
+/* The attributes of the group itself, printed: a document of its own. */
+static int attributes(struct io_dir *dir, const char *what, struct json_doc *ret)
+{
+	auto_buf text = { 0 };
+	int r = io_read_file(dir, "zarr.json", LIMIT_ZARR_META_BYTES, &text);
+
+	if (r == -ENOENT) {
+		err_clear();
+		r = io_read_file(dir, ".zattrs", LIMIT_ZARR_META_BYTES, &text);
+	}
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : json_parse(buf_span(&text), what, ret);
+}
+
+static const struct json *attributes_of(const struct json_doc *doc)
+{
+	const struct json *inner = json_member(doc->root, "attributes");
+
+	/* v3 has them inside the group's document. */
+	return json_member(doc->root, "zarr_format") ? inner : doc->root;
+}
+
+int input_zarr_open(struct input *in, struct cmd_args *a)
+{
+	enum shape shape = a->options.shape;
+	auto_json doc = { 0 };
+	auto_buf text = { 0 };
+	const struct json *tree_manifest;
+	int r;
+
+	/* Whatever it looks like: only its directories are wanted. */
+	a->options.shape = SHAPE_ROOT;
+	r = ns_open(in->path, &a->options, &in->ns);
+	a->options.shape = shape;
+	if (r >= 0)
+		r = ns_start(in->ns, NULL);
+	if (r >= 0)
+		r = attributes(in->ns->ckpt->source, in->path, &doc);
+	tree_manifest = r < 0 || !doc.root ? NULL : json_member(attributes_of(&doc), TREE_MANIFEST_KEY);
+	if (!json_is(tree_manifest, JSON_OBJECT))
+		return r;
+	r = json_print(&text, tree_manifest, JSON_PYTHON);
+	return r < 0 ? r : tree_manifest_parse(buf_span(&text), in->path, &in->tree_manifest);
+}
+
+/* ---- one array ---- */
+
+struct zarr_leaf {
+	const struct input *in;
+	const char *dir;		/* below the group */
+};
+
+static int open_array(const struct input *in, const char *rel, struct zarr **ret)
+{
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_of(kv) struct kv *kv = NULL;
+	int r = io_dir_sub(in->ns->ckpt->source, rel, &dir);
+
+	if (r >= 0)
+		r = kv_dir_open(dir, &kv);
+	if (r < 0)
+		return r;
+	take(dir);
+	r = zarr_open(&in->ns->ckpt->env, kv, span_of(NULL, 0), cache_owner(), 0, ret);
+	return r < 0 ? err_at(r, "'%s/%s'", in->path, rel) : 0;
+}
+
+struct zarr_state {
+	struct zarr *z;
+	struct zarr_view view;
+	struct buf head;
+};
+
+static void state_free(struct zarr_state *s)
+{
+	if (s->z)
+		cache_drop(s->z->env->cache, s->z->owner);
+	zarr_unref(s->z);
+	buf_release(&s->head);
+	free(s);
+}
+
+static int zarr_feed_open(struct import_reading *rd)
+{
+	const struct zarr_leaf *l = rd->import_entry->arg;
+	struct zarr_state *s = calloc(1, sizeof(*s));
+	int r = s ? open_array(l->in, l->dir, &s->z) : fail(-ENOMEM, "cannot open '%s'", l->dir);
+
+	if (r >= 0)
+		r = npy_header(s->z->meta.dtype, s->z->meta.rank, s->z->meta.shape, &s->head);
+	if (r < 0) {
+		if (s)
+			state_free(s);
+		return r;
+	}
+	zarr_view_whole(&s->z->meta, &s->view);
+	rd->state = s;
+	rd->size = s->head.n + s->view.bytes;
+	rd->array = s->z;
+	return 0;
+}
+
+static int zarr_feed_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
+{
+	const struct zarr_state *s = rd->state;
+	uint8_t *to = p;
+
+	if (off < s->head.n) {
+		size_t part = (size_t)MIN((uint64_t)n, s->head.n - off);
+
+		memcpy(to, s->head.p + off, part);
+		off += part;
+		to += part;
+		n -= part;
+	}
+	return n ? zarr_read_into(s->z, &s->view, off - s->head.n, n, to) : 0;
+}
+
+static void zarr_feed_close(struct import_reading *rd)
+{
+	state_free(rd->state);
+}
+
+static const struct import_ops zarr_ops = { .open = zarr_feed_open, .read = zarr_feed_read, .close = zarr_feed_close };
+
+static int import_array(struct input *in, const char *rel, struct select *only, struct import_list *f)
+{
+	struct zarr_leaf *l = arena_alloc(&f->arena, sizeof(*l));
+	auto_of(zarr) struct zarr *z = NULL;
+	auto_buf path = { 0 };
+	struct span key = strcmp(rel, ".") ? span_str(rel) : span_of(NULL, 0);
+	const struct tree_manifest_style *style = in->tree_manifest.doc.root ? &style_zarr : &style_foreign;
+	int r = tree_manifest_path(&in->tree_manifest, key, style, &path);
+
+	if (r < 0 || !l || !buf_str(&path))
+		return r < 0 ? r : -ENOMEM;
+	if (!select_path(only, buf_span(&path)))
+		return 0;
+	r = open_array(in, rel, &z);
+	if (r < 0)
+		return r;
+	if (span_ends(buf_span(&path), span_str(".json")) && z->meta.rank == 0) {
+		uint8_t element[LIMIT_ITEM_BYTES];
+		struct zarr_view v;
+
+		zarr_view_whole(&z->meta, &v);
+		r = zarr_read_into(z, &v, 0, v.bytes, element);
+		return r < 0 ? r : import_add_scalar(f, buf_str(&path), in->path, z->meta.dtype, element);
+	}
+	*l = (struct zarr_leaf){ in, arena_str(&f->arena, rel) };
+	r = l->dir ? import_add_file(f, buf_str(&path), rel, &zarr_ops, l, z->meta.bytes) : -ENOMEM;
+	return r < 0 ? r : import_list_mark_dtype(f, buf_str(&path), z->meta.dtype);
+}
+
+/* ---- the group ---- */
+
+enum node_type { NODE_NOTHING, NODE_GROUP, NODE_ARRAY };
+
+static int exists(struct io_dir *dir, const char *rel, const char *name)
+{
+	auto_free char *path = NULL;
+	struct stat st;
+	int r = path_join(rel, span_str(name), &path);
+
+	if (r >= 0)
+		r = io_stat(dir, path, &st);
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : 1;
+}
+
+static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
+{
+	auto_free char *path = NULL;
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	struct span type = { 0 };
+	int r = path_join(rel, span_str("zarr.json"), &path);
+
+	if (r >= 0)
+		r = io_read_file(dir, path, LIMIT_ZARR_META_BYTES, &text);
+	if (r == -ENOENT) {
+		err_clear();
+		r = exists(dir, rel, ".zarray");
+		/* A directory without metadata may be on the way to some. */
+		*ret = r == 1 ? NODE_ARRAY : NODE_GROUP;
+		return r < 0 ? r : 0;
+	}
+	if (r >= 0)
+		r = json_parse(buf_span(&text), path, &doc);
+	if (r >= 0)
+		r = json_get_str(doc.root, "node_type", path, &type);
+	*ret = span_eq(type, span_str("array")) ? NODE_ARRAY : NODE_GROUP;
+	return r < 0 ? r : 0;
+}
+
+struct names {
+	struct buf text;		/* NUL-terminated, one behind the other */
+	bool at_top;
+};
+
+static int add_name(void *arg, const char *name, unsigned char type)
+{
+	struct names *n = arg;
+
+	/* Exports of earlier versions have arrays that were begun and given up. */
+	if (type != DT_DIR || atomic_file_is_temp(name) || (n->at_top && store_is_temporary(name)))
+		return 0;
+	return buf_add(&n->text, name, strlen(name) + 1);
+}
+
+static int import_node(struct input *in, const char *rel, struct select *only, struct import_list *f, unsigned depth)
+{
+	struct io_dir *dir = in->ns->ckpt->source;
+	struct names names = { .at_top = depth == 0 };
+	enum node_type type = NODE_NOTHING;
+	int r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "'%s' is deeper than %d groups", in->path, LIMIT_TREE_DEPTH) :
+					   node_type(dir, rel, &type);
+
+	if (r < 0)
+		return r;
+	if (type == NODE_ARRAY)
+		return import_array(in, rel, only, f);
+	r = io_list(dir, rel, add_name, &names);
+	for (size_t at = 0; at < names.text.n && r >= 0; at += strlen((char *)names.text.p + at) + 1) {
+		auto_free char *below = NULL;
+
+		r = path_join(rel, span_str((char *)names.text.p + at), &below);
+		if (r >= 0)
+			r = import_node(in, below, only, f, depth + 1);
+	}
+	buf_release(&names.text);
+	return r;
+}
+
+int input_zarr_feed(struct input *in, struct select *only, struct import_list *f)
+{
+	int r = tree_manifest_import(&in->tree_manifest, in->path, only, f);
+
+	return r < 0 ? r : import_node(in, ".", only, f, 0);
+}

@@ -1,0 +1,451 @@
+/*
+ * tree_manifest.c - the tree of a checkpoint <-> the JSON text that travels with its arrays.
+ */
+#include "tools/convert/tree_manifest.h"
+
+#include "core/base/err.h"
+#include "core/tree/name.h"
+#include "handlers/leaf/leaf.h"
+#include "tools/select/walk.h"
+
+#define JAX_ARRAY "jax.Array"
+
+/* ---- printing ---- */
+
+struct printing {
+	const struct tree_manifest_style *style;
+	struct select *only;
+	enum dtype cast;
+	struct buf kinds, leaves, dtypes, texts, marks, custom;
+};
+
+static void printing_release(struct printing *p)
+{
+	buf_release(&p->kinds);
+	buf_release(&p->leaves);
+	buf_release(&p->dtypes);
+	buf_release(&p->texts);
+	buf_release(&p->marks);
+	buf_release(&p->custom);
+}
+
+/* "a": "b" into an object that is being put together. */
+static int add_pair(struct buf *out, struct span name, struct span value)
+{
+	int r = out->n ? buf_add_str(out, ", ") : 0;
+
+	if (r >= 0)
+		r = json_put_str(out, name, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(out, ": ");
+	return r < 0 ? r : json_put_str(out, value, JSON_PYTHON);
+}
+
+/* A path without the extension of ours at its end. */
+static void cut_extension(struct buf *path)
+{
+	path->n -= strlen(name_ext_text(name_ext_of(buf_span(path))));
+}
+
+int tree_manifest_key(const struct subtree_part *part, const struct tree_node *leaf, const struct tree_manifest_style *style,
+		  struct buf *ret)
+{
+	int r;
+
+	if (!style->is_path)
+		return subtree_key(part, leaf, style->separator, ret);
+	r = subtree_path(part, leaf, ret);
+	if (r >= 0)
+		cut_extension(ret);
+	return r;
+}
+
+/* Where a key would go without a structure. */
+static int default_path(struct span key, const struct tree_manifest_style *style, struct buf *ret)
+{
+	size_t sep = strlen(style->separator);
+	unsigned ours = NAME_OURS_METADATA;
+	int r = 0;
+
+	if (style->is_path) {
+		r = buf_add_span(ret, key);
+		return r < 0 ? r : buf_add_str(ret, ".npy");
+	}
+	/* No name at all: the tree is this one leaf. */
+	if (key.n == 0)
+		return buf_add_str(ret, "%.npy");
+	for (;;) {
+		const uint8_t *at = sep ? memmem(key.p, key.n, style->separator, sep) : NULL;
+		struct span one = span_of(key.p, at ? (size_t)(at - key.p) : key.n);
+
+		r = name_escape(one, at ? NAME_CONTAINER : NAME_LEAF, at ? NAME_EXT_NONE : NAME_EXT_NPY, ours, ret);
+		if (r < 0 || !at)
+			return r;
+		r = buf_add_byte(ret, '/');
+		if (r < 0)
+			return r;
+		key = span_from(key, one.n + sep);
+		ours = 0;
+	}
+}
+
+int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret)
+{
+	struct span stem = t->name;
+	int r;
+
+	if (t->kind == TREE_LEAF)
+		stem.n -= strlen(name_ext_text(name_ext_of(stem)));
+	if (!t->parent || !name_is_hashed(stem))
+		return 0;
+	r = tree_key_json(t, ret);
+	return r < 0 ? r : 1;
+}
+
+/*
+ * What is neither in the name nor in the bytes: the key behind a `~`, the kind of a random key, which is
+ * JAX's by that, and that another array is.
+ */
+static int print_marks(struct printing *p, const struct subtree_part *part, const struct tree_node *t, struct span path)
+{
+	auto_buf marks = { 0 }, key = { 0 };
+	struct span impl;
+	int r = tree_manifest_hidden_key(t, &key);
+
+	if (r == 1)
+		r = buf_addf(&marks, "\"key\": %.*s", SPAN_ARG(buf_span(&key)));
+	if (r >= 0 && subtree_is_leaf(t))
+		r = item_prng_impl(part->item, t, &impl);
+	if (r == 1)
+		r = add_pair(&marks, span_str("prng_impl"), impl);
+	else if (r >= 0 && span_eq(t->value_type, span_str(JAX_ARRAY)) && leaf_ext(NULL, t) == NAME_EXT_NPY)
+		r = add_pair(&marks, span_str("typestr"), t->value_type);
+	if (r < 0 || !marks.n)
+		return r;
+	r = p->marks.n ? buf_add_str(&p->marks, ", ") : 0;
+	if (r >= 0)
+		r = json_put_str(&p->marks, path, JSON_PYTHON);
+	return r < 0 ? r : buf_addf(&p->marks, ": {%.*s}", SPAN_ARG(buf_span(&marks)));
+}
+
+/* A list that loses members is none any more. */
+static bool is_whole(const struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+{
+	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
+		const struct tree_node *below = part->item->tree->nodes[i];
+
+		if (below->kind == TREE_LEAF && !select_leaf(p->only, "", part, below))
+			return false;
+	}
+	return true;
+}
+
+/* One that loses all of them is not there. */
+static bool is_there(const struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+{
+	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
+		const struct tree_node *below = part->item->tree->nodes[i];
+
+		if (below->kind == TREE_LEAF && select_leaf(p->only, "", part, below))
+			return true;
+	}
+	return !p->only;
+}
+
+static int print_container(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_buf path = { 0 };
+	int r = 0;
+
+	if (t == part->tree)
+		r = buf_add_str(&path, part->path);
+	else
+		r = subtree_path(part, t, &path);
+	if (r >= 0 && t != part->tree)
+		r = print_marks(p, part, t, buf_span(&path));
+	if (r < 0 || (t->kind == TREE_DICT && t->n_children) || !is_whole(p, part, t))
+		return r;
+	return add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
+}
+
+enum dtype tree_manifest_cast(enum dtype t, bool is_scalar, enum dtype cast)
+{
+	return cast != DTYPE_UNKNOWN && !is_scalar && dtype_info(t)->kind == DTYPE_KIND_FLOAT ? cast : t;
+}
+
+static int print_dtype(struct printing *p, const struct tree_node *t, struct span path, const struct value *v)
+{
+	enum dtype dtype = tree_manifest_cast(v->array->meta.dtype, v->is_scalar, p->cast);
+	bool big;
+
+	/* A dtype is said of numbers, and of arrays whose .npy header cannot say it. */
+	if (leaf_ext(NULL, t) == NAME_EXT_NPY && dtype_by_npy(span_str(dtype_info(dtype)->npy), &big) == dtype)
+		return 0;
+	return add_pair(&p->dtypes, path, span_str(dtype_info(dtype)->name));
+}
+
+static int print_leaf(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_buf path = { 0 }, key = { 0 }, plain = { 0 };
+	auto_value v = { 0 };
+	int r = subtree_path(part, t, &path);
+
+	if (r >= 0)
+		r = tree_manifest_key(part, t, p->style, &key);
+	if (r >= 0)
+		r = default_path(buf_span(&key), p->style, &plain);
+	if (r >= 0 && !span_eq(buf_span(&path), buf_span(&plain)))
+		r = add_pair(&p->leaves, buf_span(&key), buf_span(&path));
+	if (r >= 0)
+		r = print_marks(p, part, t, buf_span(&path));
+	if (r >= 0)
+		r = leaf_open(part->item, t, &v);
+	if (r >= 0 && v.kind == VALUE_ARRAY)
+		r = print_dtype(p, t, buf_span(&path), &v);
+	if (r >= 0 && v.kind == VALUE_TEXT && p->style->texts)
+		r = add_pair(&p->texts, buf_span(&key), buf_span(&v.text));
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(t->param)) : 0;
+}
+
+static int print_custom(struct printing *p, const struct subtree_part *part)
+{
+	const char *custom = part->tree->parent ? NULL : part->item->tree->custom_metadata;
+	int r;
+
+	if (!custom)
+		return 0;
+	r = p->custom.n ? buf_add_str(&p->custom, ", ") : 0;
+	if (r >= 0)
+		r = json_put_str(&p->custom, span_str(part->path), JSON_PYTHON);
+	return r < 0 ? r : buf_addf(&p->custom, ": %s", custom);
+}
+
+static int print_part(struct printing *p, const struct subtree_part *part)
+{
+	uint32_t end = subtree_end(part->tree);
+	int r = print_custom(p, part);
+
+	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
+		const struct tree_node *t = part->item->tree->nodes[i];
+
+		if (t->kind != TREE_LEAF)
+			r = is_there(p, part, t) ? print_container(p, part, t) : 0;
+		else if (select_leaf(p->only, "", part, t))
+			r = print_leaf(p, part, t);
+	}
+	return r;
+}
+
+static int put_object(struct buf *out, const char *name, struct buf *members)
+{
+	int r = 0;
+
+	if (!members->n)
+		return 0;
+	r = buf_addf(out, "%s\"%s\": {", out->n > 1 ? ", " : "", name);
+	if (r >= 0)
+		r = buf_add_span(out, buf_span(members));
+	return r < 0 ? r : buf_add_byte(out, '}');
+}
+
+int tree_manifest_print(const struct subtree *st, struct select *only, enum dtype cast, const struct tree_manifest_style *style,
+		    struct buf *ret)
+{
+	struct printing p = { .style = style, .only = only, .cast = cast };
+	auto_buf out = { 0 };
+	bool step = false;
+	int r = buf_add_byte(&out, '{');
+
+	for (size_t i = 0; i < st->n && r >= 0; i++) {
+		step |= *st->part[i].path != '\0';
+		if (st->part[i].kind == PART_TREE)
+			r = print_part(&p, &st->part[i]);
+	}
+	if (r >= 0 && step)
+		r = buf_add_str(&out, "\"step\": true");
+	if (r >= 0)
+		r = put_object(&out, "kinds", &p.kinds);
+	if (r >= 0)
+		r = put_object(&out, "leaves", &p.leaves);
+	if (r >= 0)
+		r = put_object(&out, "dtypes", &p.dtypes);
+	if (r >= 0)
+		r = put_object(&out, "texts", &p.texts);
+	if (r >= 0)
+		r = put_object(&out, "marks", &p.marks);
+	if (r >= 0)
+		r = put_object(&out, "custom", &p.custom);
+	if (r >= 0)
+		r = buf_add_byte(&out, '}');
+	if (r >= 0)
+		r = buf_add_span(ret, buf_span(&out));
+	printing_release(&p);
+	return r;
+}
+
+/* ---- reading ---- */
+
+int tree_manifest_parse(struct span text, const char *what, struct tree_manifest *ret)
+{
+	static const char *const objects[] = { "kinds", "leaves", "dtypes", "texts", "marks", "custom" };
+	struct tree_manifest s = { 0 };
+	const struct json *o;
+	int r = text.n ? json_parse(text, what, &s.doc) : 0;
+
+	if (r >= 0 && text.n && s.doc.root->kind != JSON_OBJECT)
+		r = fail(-EUCLEAN, "%s: '%s' is not an object", what, TREE_MANIFEST_KEY);
+	if (r >= 0 && text.n)
+		r = json_get_bool(s.doc.root, "step", what, &s.is_step);
+	for (size_t i = 0; i < ARRAY_LEN(objects) && r >= 0 && text.n; i++) {
+		r = json_get_object(s.doc.root, objects[i], what, &o);
+		for (size_t k = 0; r == 1 && k < o->n; k++)
+			if (o->items[k].kind != (i < 4 ? JSON_STRING : JSON_OBJECT))
+				r = fail(-EUCLEAN, "%s: '%s' holds something else than %s", what, objects[i],
+					 i < 4 ? "texts" : "objects");
+	}
+	if (r < 0) {
+		tree_manifest_release(&s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void tree_manifest_release(struct tree_manifest *s)
+{
+	json_release(&s->doc);
+	*s = (struct tree_manifest){ 0 };
+}
+
+int tree_manifest_path(const struct tree_manifest *s, struct span key, const struct tree_manifest_style *style, struct buf *ret)
+{
+	const struct json *path = json_member_span(json_member(s->doc.root, "leaves"), key);
+
+	return json_is(path, JSON_STRING) ? buf_add_span(ret, path->s) : default_path(key, style, ret);
+}
+
+enum dtype tree_manifest_dtype(const struct tree_manifest *s, const char *path)
+{
+	const struct json *t = json_member(json_member(s->doc.root, "dtypes"), path);
+
+	return json_is(t, JSON_STRING) ? dtype_by_name(t->s) : DTYPE_UNKNOWN;
+}
+
+/* Texts of a document may hold a NUL, which no name does. */
+static const char *text_of(struct span s)
+{
+	return strlen((const char *)s.p) == s.n ? (const char *)s.p : NULL;
+}
+
+static int import_kinds(const struct tree_manifest *s, const char *from, struct import_list *f)
+{
+	const struct json *kinds = json_member(s->doc.root, "kinds");
+	int r = 0;
+
+	for (size_t i = 0; kinds && i < kinds->n && r >= 0; i++) {
+		const char *path = text_of(kinds->items[i].name), *kind = text_of(kinds->items[i].s);
+
+		if (!path || !kind)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		r = import_add_dir(f, path);
+		if (r >= 0 && strcmp(kind, "dict"))
+			r = import_list_mark(f, path, "kind", kind);
+	}
+	return r;
+}
+
+/* Leaves that no array stands for. */
+static int import_leaves(const struct tree_manifest *s, const char *from, struct select *only, struct import_list *f)
+{
+	const struct json *leaves = json_member(s->doc.root, "leaves"), *texts = json_member(s->doc.root, "texts");
+	int r = 0;
+
+	for (size_t i = 0; leaves && i < leaves->n && r >= 0; i++) {
+		const char *path = text_of(leaves->items[i].s);
+		const struct json *text = json_member_span(texts, leaves->items[i].name);
+
+		if (!path)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		if (!select_path(only, span_str(path)))
+			continue;
+		if (span_ends(span_str(path), span_str(".null")))
+			r = import_add_text(f, path, from, span_str(""));
+		else if (text)
+			r = import_add_text(f, path, from, text->s);
+	}
+	return r;
+}
+
+/* An array is numpy's unless somebody says otherwise: the file, or the options for all. */
+static int import_type(const char *path, const struct json *type, struct import_list *f)
+{
+	if (f->any_leaf_type || !json_is(type, JSON_STRING) || !span_eq(type->s, span_str(JAX_ARRAY)))
+		return 0;
+	return import_list_mark(f, path, "save.leaf_type", JAX_ARRAY);
+}
+
+static int import_one_mark(const char *path, const struct json *mark, struct import_list *f)
+{
+	const char *name = text_of(mark->name);
+	auto_buf value = { 0 };
+	int r;
+
+	if (!name)
+		return fail(-EUCLEAN, "a name with a NUL");
+	if (!strcmp(name, "typestr"))
+		return import_type(path, mark, f);
+	r = json_print(&value, mark, JSON_COMPACT);
+	return r < 0 ? r : buf_str(&value) ? import_list_mark(f, path, name, buf_str(&value)) : -ENOMEM;
+}
+
+static int import_marks(const struct tree_manifest *s, const char *from, struct select *only, struct import_list *f)
+{
+	const struct json *marks = json_member(s->doc.root, "marks");
+	int r = 0;
+
+	for (size_t i = 0; marks && i < marks->n && r >= 0; i++) {
+		const char *path = text_of(marks->items[i].name);
+
+		if (!path)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		if (!select_path(only, span_str(path)))
+			continue;
+		for (size_t k = 0; k < marks->items[i].n && r >= 0; k++)
+			r = import_one_mark(path, &marks->items[i].items[k], f);
+	}
+	return r < 0 ? err_at(r, "'%s'", from) : 0;
+}
+
+static int import_custom(const struct tree_manifest *s, const char *from, struct import_list *f)
+{
+	const struct json *custom = json_member(s->doc.root, "custom");
+	int r = 0;
+
+	for (size_t i = 0; custom && i < custom->n && r >= 0; i++) {
+		const char *path = text_of(custom->items[i].name);
+		auto_buf text = { 0 };
+
+		if (!path)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		r = json_print(&text, &custom->items[i], JSON_PYTHON);
+		if (r >= 0 && !buf_str(&text))
+			r = -ENOMEM;
+		if (r >= 0)
+			r = import_add_dir(f, path);
+		if (r >= 0)
+			r = import_list_mark(f, path, "custom_metadata", buf_str(&text));
+	}
+	return r;
+}
+
+int tree_manifest_import(const struct tree_manifest *s, const char *from, struct select *only, struct import_list *f)
+{
+	/* A list that loses members is none any more. */
+	int r = only ? 0 : import_kinds(s, from, f);
+
+	if (r >= 0)
+		r = import_leaves(s, from, only, f);
+	if (r >= 0)
+		r = import_marks(s, from, only, f);
+	return r < 0 ? r : import_custom(s, from, f);
+}

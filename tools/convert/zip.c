@@ -1,0 +1,339 @@
+/*
+ * zip.c - the directory of a zip archive, bytes <-> structs. Data is zip_data.c's.
+ *
+ * Sizes and offsets beyond 32 bits are in zip64 extra fields, which we always write in local headers
+ * of large members, so that their length is known before the data is.
+ */
+#include "tools/convert/zip.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/base/wire.h"
+
+#define SIG_LOCAL 0x04034b50u
+#define SIG_ENTRY 0x02014b50u
+#define SIG_END 0x06054b50u
+#define SIG_END64 0x06064b50u
+#define SIG_WHERE64 0x07064b50u
+#define END_BYTES 22
+#define WHERE64_BYTES 20
+#define END64_BYTES 56
+#define LOCAL_BYTES 30
+#define BIG 0xffffffffu
+#define FLAG_ENCRYPTED 1u
+#define FLAG_UTF8 0x800u
+
+/* ---- reading ---- */
+
+int zip_read_at(int fd, const char *what, uint64_t off, void *p, size_t n)
+{
+	ssize_t got = pread(fd, p, n, (off_t)off);
+
+	if (got < 0)
+		return err_sys("cannot read", what);
+	return (size_t)got == n ? 0 : fail(-EUCLEAN, "'%s' is cut off at byte %llu", what,
+					   (unsigned long long)off + (unsigned long long)got);
+}
+
+struct directory {
+	uint64_t n, size, at;
+	struct span comment;
+};
+
+/* The end record: behind it there is nothing but the comment that it announces. */
+static int find_end(int fd, const char *what, uint64_t file, struct arena *a, struct directory *ret)
+{
+	uint64_t n = MIN(file, (uint64_t)END_BYTES + 65535), from = file - n;
+	uint8_t *tail = arena_alloc(a, n + 1);
+	int r = tail ? zip_read_at(fd, what, from, tail, n) : fail(-ENOMEM, "cannot read '%s'", what);
+	uint64_t i, end = 0;
+	uint8_t where[WHERE64_BYTES], big[END64_BYTES];
+
+	if (r < 0)
+		return r;
+	for (i = n; n >= END_BYTES && i-- > 0;) {
+		if (i + END_BYTES > n || get_u32le(tail + i) != SIG_END)
+			continue;
+		if (i + END_BYTES + (tail[i + 20] | tail[i + 21] << 8) == n)
+			break;
+	}
+	if (n < END_BYTES || i == UINT64_MAX || get_u32le(tail + i) != SIG_END)
+		return fail(-EUCLEAN, "'%s' is not a zip archive: it has no end record", what);
+	end = from + i;
+	*ret = (struct directory){ (uint64_t)(tail[i + 10] | tail[i + 11] << 8), get_u32le(tail + i + 12),
+				   get_u32le(tail + i + 16), span_of(tail + i + END_BYTES, n - i - END_BYTES) };
+	if (end < WHERE64_BYTES)
+		return 0;
+	r = zip_read_at(fd, what, end - WHERE64_BYTES, where, sizeof(where));
+	if (r < 0 || get_u32le(where) != SIG_WHERE64)
+		return r;
+	r = zip_read_at(fd, what, get_u64le(where + 8), big, sizeof(big));
+	if (r >= 0 && get_u32le(big) != SIG_END64)
+		r = fail(-EUCLEAN, "'%s': the zip64 end record is not where it should be", what);
+	if (r < 0)
+		return r;
+	ret->n = get_u64le(big + 32);
+	ret->size = get_u64le(big + 40);
+	ret->at = get_u64le(big + 48);
+	return 0;
+}
+
+/* Values that did not fit in the entry, in its order; false when one is cut off. */
+static bool read_zip64(struct span extra, struct zip_member *m)
+{
+	struct wire w = wire_of(extra);
+
+	while (wire_left(&w) >= 4) {
+		uint16_t id = wire_u16le(&w);
+		struct wire field = wire_of(wire_bytes(&w, wire_u16le(&w)));
+
+		if (id != 1)
+			continue;
+		if (m->size == BIG)
+			m->size = wire_u64le(&field);
+		if (m->packed == BIG)
+			m->packed = wire_u64le(&field);
+		if (m->header == BIG)
+			m->header = wire_u64le(&field);
+		if (!wire_ok(&field))
+			return false;
+	}
+	return true;
+}
+
+static int read_entry(struct wire *w, const char *what, struct zip_reader *z, struct zip_member *m)
+{
+	uint32_t sig = wire_u32le(w);
+	uint16_t flags, method, name, extra, comment;
+	struct span text;
+	bool is_whole;
+
+	wire_bytes(w, 4);
+	flags = wire_u16le(w);
+	method = wire_u16le(w);
+	wire_bytes(w, 4);
+	m->crc = wire_u32le(w);
+	m->packed = wire_u32le(w);
+	m->size = wire_u32le(w);
+	name = wire_u16le(w);
+	extra = wire_u16le(w);
+	comment = wire_u16le(w);
+	wire_bytes(w, 8);
+	m->header = wire_u32le(w);
+	text = wire_bytes(w, name);
+	is_whole = read_zip64(wire_bytes(w, extra), m);
+	wire_bytes(w, comment);
+	if (!wire_ok(w) || sig != SIG_ENTRY || !is_whole)
+		return fail(-EUCLEAN, "'%s': its directory is broken", what);
+	if (arena_keep(&z->arena, text, &m->name) < 0)
+		return fail(-ENOMEM, "cannot list '%s'", what);
+	if (memchr(text.p, '\0', text.n))
+		return fail(-EUCLEAN, "'%s': the name of a member holds a NUL", what);
+	if (flags & FLAG_ENCRYPTED || (method != 0 && method != 8))
+		return fail(-EOPNOTSUPP, "'%s': member '%.*s' is %s %u", what, SPAN_ARG(m->name),
+			    flags & FLAG_ENCRYPTED ? "encrypted, method" : "packed by method", method);
+	m->is_deflated = method == 8;
+	if (m->header > z->file_size || m->packed > z->file_size - m->header || (!m->is_deflated && m->packed != m->size))
+		return fail(-EUCLEAN, "'%s': member '%.*s' does not lie in the file", what, SPAN_ARG(m->name));
+	return 0;
+}
+
+static int read_directory(int fd, const char *what, const struct directory *d, struct zip_reader *z)
+{
+	uint8_t *bytes;
+	struct wire w;
+	int r;
+
+	if (d->at > z->file_size || d->size > z->file_size - d->at || d->n > d->size / 46)
+		return fail(-EUCLEAN, "'%s': its directory does not lie in the file", what);
+	if (d->size > ZIP_DIRECTORY_MAX)
+		return fail(-EFBIG, "'%s': a directory of %llu bytes, the limit is %llu", what, (unsigned long long)d->size,
+			    (unsigned long long)ZIP_DIRECTORY_MAX);
+	bytes = arena_alloc(&z->arena, d->size + 1);
+	z->member = arena_calloc(&z->arena, d->n + 1, sizeof(*z->member));
+	if (!bytes || !z->member)
+		return fail(-ENOMEM, "cannot list '%s'", what);
+	r = zip_read_at(fd, what, d->at, bytes, d->size);
+	w = wire_of(span_of(bytes, d->size));
+	for (; z->n < d->n && r >= 0; z->n += r >= 0)
+		r = read_entry(&w, what, z, &z->member[z->n]);
+	return r;
+}
+
+int zip_open(int fd, const char *what, struct zip_reader *ret)
+{
+	struct zip_reader z = { 0 };
+	struct directory d = { 0 };
+	struct stat st;
+	int r = fstat(fd, &st) < 0 ? err_sys("cannot look at", what) : 0;
+
+	z.file_size = r < 0 ? 0 : (uint64_t)st.st_size;
+	if (r >= 0)
+		r = find_end(fd, what, z.file_size, &z.arena, &d);
+	if (r >= 0)
+		r = read_directory(fd, what, &d, &z);
+	if (r < 0) {
+		zip_reader_release(&z);
+		return r;
+	}
+	z.comment = d.comment;
+	*ret = z;
+	return 0;
+}
+
+void zip_reader_release(struct zip_reader *z)
+{
+	arena_release(&z->arena);
+	*z = (struct zip_reader){ 0 };
+}
+
+int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t file_size, uint64_t *ret)
+{
+	uint8_t head[LOCAL_BYTES];
+	uint64_t at;
+	int r = zip_read_at(fd, what, m->header, head, sizeof(head));
+
+	if (r < 0)
+		return r;
+	at = m->header + LOCAL_BYTES + (uint64_t)(head[26] | head[27] << 8) + (uint64_t)(head[28] | head[29] << 8);
+	if (get_u32le(head) != SIG_LOCAL || at > file_size || m->packed > file_size - at)
+		return fail(-EUCLEAN, "'%s': member '%.*s' is not where the directory says", what, SPAN_ARG(m->name));
+	*ret = at;
+	return 0;
+}
+
+/* ---- writing ---- */
+
+static bool is_big(const struct zip_member *m)
+{
+	return m->size >= BIG;
+}
+
+uint64_t zip_local_size(struct span name)
+{
+	return LOCAL_BYTES + name.n + 20;
+}
+
+/* Version, flags, method, a time that says nothing (1980), crc and sizes. */
+static int put_common(const struct zip_member *m, bool big, struct buf *ret)
+{
+	int r = wire_put_u16le(ret, 45);
+
+	if (r >= 0)
+		r = wire_put_u16le(ret, FLAG_UTF8);
+	if (r >= 0)
+		r = wire_put_u16le(ret, 0);
+	if (r >= 0)
+		r = wire_put_u32le(ret, 0x00210000u);
+	if (r >= 0)
+		r = wire_put_u32le(ret, m->crc);
+	if (r >= 0)
+		r = wire_put_u32le(ret, big ? BIG : (uint32_t)m->size);
+	if (r >= 0)
+		r = wire_put_u32le(ret, big ? BIG : (uint32_t)m->size);
+	return r < 0 ? r : wire_put_u16le(ret, (uint16_t)m->name.n);
+}
+
+int zip_put_local(const struct zip_member *m, struct buf *ret)
+{
+	int r = m->name.n > 65535 ? fail(-EINVAL, "'%.*s' is too long for a zip archive", SPAN_ARG(m->name)) :
+				    wire_put_u32le(ret, SIG_LOCAL);
+
+	if (r >= 0)
+		r = put_common(m, is_big(m), ret);
+	if (r >= 0)
+		r = wire_put_u16le(ret, 20);
+	if (r >= 0)
+		r = buf_add_span(ret, m->name);
+	/* The field is there in any case; readers look at it only when a size says so. */
+	if (r >= 0)
+		r = wire_put_u16le(ret, is_big(m) ? 1 : 0xcafe);
+	if (r >= 0)
+		r = wire_put_u16le(ret, 16);
+	if (r >= 0)
+		r = wire_put_u64le(ret, m->size);
+	return r < 0 ? r : wire_put_u64le(ret, m->size);
+}
+
+static int put_entry(const struct zip_member *m, struct buf *ret)
+{
+	bool big = is_big(m), far = m->header >= BIG;
+	uint16_t extra = (uint16_t)((big || far ? 4 : 0) + (big ? 16 : 0) + (far ? 8 : 0));
+	int r = wire_put_u32le(ret, SIG_ENTRY);
+
+	if (r >= 0)
+		r = wire_put_u16le(ret, 3 << 8 | 45);
+	if (r >= 0)
+		r = put_common(m, big, ret);
+	if (r >= 0)
+		r = wire_put_u16le(ret, extra);
+	if (r >= 0)
+		r = buf_add_zero(ret, 6);
+	/* A regular file that its owner may write and all may read. */
+	if (r >= 0)
+		r = wire_put_u32le(ret, 0100644u << 16);
+	if (r >= 0)
+		r = wire_put_u32le(ret, far ? BIG : (uint32_t)m->header);
+	if (r >= 0)
+		r = buf_add_span(ret, m->name);
+	if (r >= 0 && extra)
+		r = wire_put_u16le(ret, 1);
+	if (r >= 0 && extra)
+		r = wire_put_u16le(ret, (uint16_t)(extra - 4));
+	for (int i = 0; i < 2 && big && r >= 0; i++)
+		r = wire_put_u64le(ret, m->size);
+	return r >= 0 && far ? wire_put_u64le(ret, m->header) : r;
+}
+
+static int put_end64(size_t n, uint64_t at, uint64_t size, struct buf *ret)
+{
+	const uint64_t counts[] = { n, n, size, at };
+	int r = wire_put_u32le(ret, SIG_END64);
+
+	if (r >= 0)
+		r = wire_put_u64le(ret, END64_BYTES - 12);
+	if (r >= 0)
+		r = wire_put_u32le(ret, (3u << 8 | 45) | 45u << 16);
+	if (r >= 0)
+		r = buf_add_zero(ret, 8);
+	for (size_t i = 0; i < ARRAY_LEN(counts) && r >= 0; i++)
+		r = wire_put_u64le(ret, counts[i]);
+	if (r >= 0)
+		r = wire_put_u32le(ret, SIG_WHERE64);
+	if (r >= 0)
+		r = buf_add_zero(ret, 4);
+	if (r >= 0)
+		r = wire_put_u64le(ret, at + size);
+	return r < 0 ? r : wire_put_u32le(ret, 1);
+}
+
+int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct span comment, struct buf *ret)
+{
+	size_t begin = ret->n;
+	uint64_t size;
+	uint16_t few = (uint16_t)MIN(n, (size_t)0xffff);
+	bool big;
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = put_entry(&m[i], ret);
+	size = ret->n - begin;
+	big = n >= 0xffff || at >= BIG || size >= BIG;
+	if (r >= 0 && big)
+		r = put_end64(n, at, size, ret);
+	if (r >= 0)
+		r = wire_put_u32le(ret, SIG_END);
+	if (r >= 0)
+		r = buf_add_zero(ret, 4);
+	for (int i = 0; i < 2 && r >= 0; i++)
+		r = wire_put_u16le(ret, few);
+	if (r >= 0)
+		r = wire_put_u32le(ret, size >= BIG ? BIG : (uint32_t)size);
+	if (r >= 0)
+		r = wire_put_u32le(ret, at >= BIG ? BIG : (uint32_t)at);
+	if (r >= 0)
+		r = wire_put_u16le(ret, (uint16_t)comment.n);
+	return r < 0 ? r : buf_add_span(ret, comment);
+}

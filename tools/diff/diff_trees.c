@@ -1,0 +1,367 @@
+/*
+ * diff_trees.c - which leaf of one checkpoint is which of the other, and what is on one side only.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/io/segments.h"
+#include "handlers/namespace/node_parts.h"
+#include "tools/diff/diff.h"
+
+#define FILE_BLOCK ((size_t)1 << 20)
+
+uint64_t diff_place(const struct tiling *t, const struct tile *tile, uint64_t i)
+{
+	uint64_t index[LIMIT_RANK], at = 0;
+
+	for (unsigned k = t->rank; k > 0; k--) {
+		index[k - 1] = tile->start[k - 1] + i % tile->count[k - 1];
+		i /= tile->count[k - 1];
+	}
+	for (unsigned k = 0; k < t->rank; k++)
+		at = at * t->shape[k] + index[k];
+	return at;
+}
+
+/* ---- saying ---- */
+
+void diff_say(struct diff *d, const char *path, const char *what, const char *more)
+{
+	progress_clear(&d->t.progress);
+	if (d->json) {
+		auto_buf out = { 0 };
+
+		json_put_str(&out, span_str(path), JSON_PRETTY);
+		printf("%s\n{\"path\": %s, \"what\": \"%s\"%s%s}", d->differences ? "," : "", buf_str(&out), what,
+		       *more ? ", " : "", more);
+	} else {
+		print_name(stdout, *path ? path : ".");
+		printf(": %s%s%s\n", what, *more ? ": " : "", more);
+	}
+	d->differences++;
+}
+
+void diff_say_same(struct diff *d, const char *path)
+{
+	if (d->json)
+		return;
+	print_name(stdout, path);
+	printf(": same\n");
+}
+
+static bool is_selective(const struct diff *d)
+{
+	return d->t.only != NULL;
+}
+
+/* A path below one of the sides; subtree_path() for containers too. */
+static void say_one_side(struct diff *d, const char *prefix, const struct subtree_part *part,
+			 const struct tree_node *node, bool in_a)
+{
+	auto_buf path = { 0 };
+
+	if (is_selective(d) && !select_leaf(d->t.only, prefix, part, node))
+		return;
+	if (buf_add_str(&path, prefix) >= 0 && subtree_path(part, node, &path) >= 0)
+		diff_say(d, buf_str(&path), in_a ? "only in A" : "only in B", "");
+}
+
+/* ---- pairing ---- */
+
+struct pairing {
+	struct diff *d;
+	const char *prefix;
+	const struct subtree_part *a, *b;
+	const struct tree_node **partner;	/* by the numbers of A's nodes */
+};
+
+static void say_kinds(const struct pairing *p, const struct tree_node *a, const struct tree_node *b)
+{
+	const char *ka = tree_kind_text(a->kind), *kb = tree_kind_text(b->kind);
+	auto_buf path = { 0 }, text = { 0 };
+
+	if (is_selective(p->d))
+		return;
+	buf_add_str(&path, p->prefix);
+	subtree_path(p->a, a, &path);
+	buf_addf(&text, p->d->json ? "\"a\": \"%s\", \"b\": \"%s\"" : "%s, and %s", a->kind == TREE_LEAF ? "leaf" : ka,
+		 b->kind == TREE_LEAF ? "leaf" : kb);
+	diff_say(p->d, buf_str(&path), "kind", buf_str(&text));
+}
+
+/* Names alone, as in a safetensors file, do not say whether a container is a list, or a leaf a number. */
+static bool says_kinds(const struct subtree_part *p)
+{
+	return p->item->tree->has_metadata || p->item->is_aggregate;
+}
+
+/* Only what both record: a list and a tuple are told apart by rich types alone. */
+static bool kinds_differ(const struct pairing *p, const struct tree_node *a, const struct tree_node *b)
+{
+	if ((a->kind == TREE_LEAF) != (b->kind == TREE_LEAF))
+		return true;
+	return says_kinds(p->a) && says_kinds(p->b) && p->a->item->tree->rich == p->b->item->tree->rich &&
+	       a->kind != b->kind;
+}
+
+/* Depth is bounded by LIMIT_TREE_DEPTH. */
+static void pair_nodes(const struct pairing *p, const struct tree_node *a, const struct tree_node *b)
+{
+	if (kinds_differ(p, a, b))
+		say_kinds(p, a, b);
+	if (a->kind == TREE_LEAF && b->kind == TREE_LEAF)
+		p->partner[a->id] = b;
+	if (a->kind == TREE_LEAF || b->kind == TREE_LEAF)
+		return;
+	for (uint32_t i = 0; i < a->n_children; i++) {
+		const struct tree_node *other = tree_child_by_key(b, a->children[i]->key);
+
+		if (other)
+			pair_nodes(p, a->children[i], other);
+		else
+			say_one_side(p->d, p->prefix, p->a, a->children[i], true);
+	}
+	for (uint32_t i = 0; i < b->n_children; i++)
+		if (!tree_child_by_key(a, b->children[i]->key))
+			say_one_side(p->d, p->prefix, p->b, b->children[i], false);
+}
+
+static int pair_parts(struct diff *d, const char *prefix, size_t i, const struct subtree_part *b)
+{
+	const struct subtree_part *a = &d->a->part[i];
+	struct pairing p = { d, prefix, a, b, NULL };
+
+	p.partner = calloc(a->item->tree->n_nodes, sizeof(*p.partner));
+	if (!p.partner)
+		return fail(-ENOMEM, "cannot compare %u nodes", a->item->tree->n_nodes);
+	d->partner[i] = p.partner;
+	d->part[i] = b;
+	pair_nodes(&p, a->tree, b->tree);
+	return 0;
+}
+
+const struct tree_node *diff_partner(const struct diff *d, const struct subtree_part *part,
+				     const struct tree_node *leaf, const struct subtree_part **ret_part)
+{
+	size_t i = (size_t)(part - d->a->part);
+
+	*ret_part = d->part[i];
+	return d->partner[i] ? d->partner[i][leaf->id] : NULL;
+}
+
+/* The part of the other side: the one of that name, or the only one where names are no matter. */
+static const struct subtree_part *find_part(const struct subtree *st, const struct subtree_part *part, bool single)
+{
+	for (size_t i = 0; i < st->n; i++)
+		if (st->part[i].kind == part->kind && (single || !strcmp(st->part[i].path, part->path)))
+			return &st->part[i];
+	return NULL;
+}
+
+/* A tree on its own against a tree on its own, whatever their items are called. */
+static bool is_single(const struct subtree *a, const struct subtree *b)
+{
+	return a->n == 1 && b->n == 1 && a->part[0].kind == PART_TREE && b->part[0].kind == PART_TREE;
+}
+
+static void say_part(struct diff *d, const char *prefix, const struct subtree_part *part, bool in_a)
+{
+	auto_buf path = { 0 };
+
+	if (!is_selective(d) && buf_addf(&path, "%s%s", prefix, part->path) >= 0)
+		diff_say(d, buf_str(&path), in_a ? "only in A" : "only in B", "");
+}
+
+/* ---- items that are files ---- */
+
+/* 1 the same, 0 not. */
+static int same_bytes(struct node *a, struct node *b)
+{
+	auto_of(file) struct file *fa = NULL, *fb = NULL;
+	auto_free char *pa = malloc(FILE_BLOCK), *pb = malloc(FILE_BLOCK);
+	struct stat sa, sb;
+	struct segments g;
+	int r = pa && pb ? node_stat(a, &sa) : -ENOMEM;
+
+	if (r >= 0)
+		r = node_stat(b, &sb);
+	if (r >= 0 && (sa.st_size != sb.st_size || S_ISDIR(sa.st_mode) != S_ISDIR(sb.st_mode)))
+		return 0;
+	if (r >= 0)
+		r = node_open(a, O_RDONLY, &fa);
+	if (r >= 0)
+		r = node_open(b, O_RDONLY, &fb);
+	for (uint64_t at = 0; r >= 0 && at < (uint64_t)sa.st_size; at += FILE_BLOCK) {
+		size_t n = MIN(FILE_BLOCK, (size_t)((uint64_t)sa.st_size - at));
+
+		segments_init(&g, a->ns->ckpt->cache);
+		r = file_read(fa, at, n, &g);
+		if (r >= 0)
+			r = segments_copy(&g, pa);
+		segments_release(&g);
+		segments_init(&g, b->ns->ckpt->cache);
+		if (r >= 0)
+			r = file_read(fb, at, n, &g);
+		if (r >= 0)
+			r = segments_copy(&g, pb);
+		segments_release(&g);
+		if (r >= 0 && memcmp(pa, pb, n))
+			return 0;
+	}
+	return r < 0 ? r : 1;
+}
+
+/* Depth is that of the directories on disk, whose paths the kernel bounds. */
+static int compare_files(struct diff *d, struct node *a, struct node *b, const char *path)
+{
+	auto_listing la = { 0 };
+	int r = node_list(a, &la);
+
+	for (size_t i = 2; i < la.n && r >= 0; i++) {
+		auto_node *na = NULL, *nb = NULL;
+		auto_buf below = { 0 };
+		struct span name = span_str(listing_name(&la, i));
+
+		r = buf_addf(&below, "%s/%.*s", path, SPAN_ARG(name));
+		if (r >= 0)
+			r = node_lookup(a, name, &na);
+		if (r < 0)
+			return r;
+		if (node_lookup(b, name, &nb) < 0) {
+			diff_say(d, buf_str(&below), "only in A", "");
+			continue;
+		}
+		if (la.entry[i].type == DT_DIR && nb->ops->list)
+			r = compare_files(d, na, nb, buf_str(&below));
+		else
+			r = same_bytes(na, nb);
+		if (r == 0 && la.entry[i].type != DT_DIR)
+			diff_say(d, buf_str(&below), "content", "");
+		d->compared += la.entry[i].type != DT_DIR;
+		d->same += la.entry[i].type != DT_DIR && r > 0;
+	}
+	return r < 0 ? r : 0;
+}
+
+static int compare_file_part(struct diff *d, const char *prefix, struct node *a, struct node *b,
+			     const struct subtree_part *part)
+{
+	auto_node *na = NULL, *nb = NULL;
+	auto_buf path = { 0 };
+	int r = buf_addf(&path, "%s%s", prefix, part->path);
+
+	if (r >= 0)
+		r = node_walk(a, part->path, &na);
+	if (r >= 0)
+		r = node_walk(b, part->path, &nb);
+	return r < 0 ? r : compare_files(d, na, nb, buf_str(&path));
+}
+
+/* ---- two trees or steps ---- */
+
+static int pair_all(struct diff *d, const char *prefix, struct node *na, struct node *nb)
+{
+	bool single = is_single(d->a, d->b);
+	int r = 0;
+
+	for (size_t i = 0; i < d->a->n && r >= 0; i++) {
+		const struct subtree_part *a = &d->a->part[i], *b = find_part(d->b, a, single);
+
+		if (a->kind == PART_BROKEN)
+			continue;
+		if (!b)
+			say_part(d, prefix, a, true);
+		else if (a->kind == PART_TREE)
+			r = pair_parts(d, prefix, i, b);
+		else if (!is_selective(d))
+			r = compare_file_part(d, prefix, na, nb, a);
+	}
+	for (size_t i = 0; i < d->b->n && r >= 0; i++)
+		if (d->b->part[i].kind != PART_BROKEN && !find_part(d->a, &d->b->part[i], single))
+			say_part(d, prefix, &d->b->part[i], false);
+	return r;
+}
+
+static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struct node *nb)
+{
+	auto_subtree a = { 0 }, b = { 0 };
+	int r = node_open_subtree(na, &a);
+
+	if (r >= 0)
+		r = node_open_subtree(nb, &b);
+	if (r >= 0)
+		r = selection_broken(&d->t, &a, prefix);
+	if (r >= 0)
+		r = selection_broken(&d->t, &b, prefix);
+	if (r < 0)
+		return r;
+	d->a = &a;
+	d->b = &b;
+	d->partner = calloc(a.n + 1, sizeof(*d->partner));
+	d->part = calloc(a.n + 1, sizeof(*d->part));
+	r = d->partner && d->part ? pair_all(d, prefix, na, nb) : fail(-ENOMEM, "cannot compare %zu items", a.n);
+	if (r >= 0)
+		r = diff_values(d, &a, prefix);
+	for (size_t i = 0; d->partner && i < a.n; i++)
+		free(d->partner[i]);
+	free(take(d->partner));
+	free(take(d->part));
+	return r;
+}
+
+/* ---- roots ---- */
+
+static bool is_root(const struct source *s)
+{
+	return s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT;
+}
+
+static int diff_step(struct diff *d, struct node *a, struct node *b, const char *name)
+{
+	auto_node *na = NULL, *nb = NULL;
+	auto_buf prefix = { 0 };
+	int r = buf_addf(&prefix, "%s/", name);
+
+	if (r >= 0)
+		r = node_lookup(a, span_str(name), &na);
+	if (r >= 0)
+		r = node_lookup(b, span_str(name), &nb);
+	return r < 0 ? r : diff_nodes(d, buf_str(&prefix), na, nb);
+}
+
+static bool has_entry(const struct listing *l, const char *name)
+{
+	for (size_t i = 2; i < l->n; i++)
+		if (!strcmp(listing_name(l, i), name))
+			return true;
+	return false;
+}
+
+int diff_sources(struct diff *d, struct source *a, struct source *b)
+{
+	auto_listing la = { 0 }, lb = { 0 };
+	int r;
+
+	if (is_root(a) != is_root(b))
+		return fail(-EINVAL, "'%s' is a directory of steps and '%s' is none: name one of its steps",
+			    is_root(a) ? d->name_a : d->name_b, is_root(a) ? d->name_b : d->name_a);
+	if (!is_root(a))
+		return diff_nodes(d, "", a->node, b->node);
+	r = node_list(a->node, &la);
+	if (r >= 0)
+		r = node_list(b->node, &lb);
+	for (size_t i = 2; i < la.n && r >= 0; i++) {
+		const char *name = listing_name(&la, i);
+
+		if (has_entry(&lb, name))
+			r = diff_step(d, a->node, b->node, name);
+		else
+			diff_say(d, name, "only in A", "");
+	}
+	for (size_t i = 2; i < lb.n && r >= 0; i++)
+		if (!has_entry(&la, listing_name(&lb, i)))
+			diff_say(d, listing_name(&lb, i), "only in B", "");
+	return r;
+}

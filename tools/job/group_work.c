@@ -1,0 +1,347 @@
+/*
+ * group_work.c - collective calls of the ranks of a command, shares of the work, and one progress bar.
+ *
+ * The caller defines the work. Messages are those of core/job/peers.h; no call waits for a rank that does
+ * not answer any more.
+ *
+ * Invariants: a collective call has the same number on all ranks, so a message of another call is never
+ * taken for one of this call.
+ */
+#include "tools/job/group_work.h"
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "tools/cli/cmd.h"
+#include "tools/cli/interrupt.h"
+
+#define LOOK_NS (SECOND_NS / 10)		/* between two looks for trouble while working */
+#define SLICE_NS (SECOND_NS / 5)		/* of a wait */
+#define JOB_BYTES (64 * KiB)		/* what a job costs beside its bytes */
+
+struct group_work {
+	struct progress *progress;
+	uint64_t round;			/* number of the last meeting */
+	pthread_mutex_t lock;		/* protects all below */
+	int64_t looked;
+	uint64_t told;			/* bytes that rank 0 has heard of */
+	struct err_note stopped;	/* by another rank; code 0: by none */
+};
+
+/* ---- the bar of all ranks ---- */
+
+/* Called with the lock held. */
+static void exchange_progress(struct rank_group *t)
+{
+	struct group_work *w = t->work;
+	auto_of(peers_msg) struct peers_msg *m = NULL;
+	uint64_t done = atomic_load(&w->progress->done);
+	uint8_t body[8];
+
+	if (!group_is_lead(t)) {
+		set_u64le(body, done - w->told);
+		if (done != w->told &&
+		    peers_send(t->peers, 0, &(struct peers_head){ .kind = PEERS_PROGRESS }, span_of(body, 8)) >= 0)
+			w->told = done;
+	}
+	while (group_is_lead(t) && peers_recv(t->peers, PEERS_PROGRESS, 0, -1, 0, &m) >= 0) {
+		struct wire in = wire_of(buf_span(&m->body));
+
+		progress_add(w->progress, wire_u64le(&in));
+		peers_msg_free(take(m));
+	}
+	err_clear();
+}
+
+/* ---- trouble ---- */
+
+static void tell_trouble(struct rank_group *t, int r)
+{
+	const struct peers_head head = { .kind = PEERS_TROUBLE, .code = r, .id = t->work->round + 1 };
+	struct err_note note;
+
+	err_save(r, &note);
+	for (int i = 0; i < t->peers->size; i++)
+		if (i != t->peers->rank)
+			peers_send(t->peers, i, &head, span_str(note.text));
+	err_restore(&note);
+}
+
+/* Whether somebody else has failed, for interrupt_check(). */
+static int look_for_trouble(void *arg)
+{
+	struct rank_group *t = arg;
+	struct group_work *w = t->work;
+	int64_t now = clock_ns();
+	int r = 0;
+
+	pthread_mutex_lock(&w->lock);
+	if (!w->stopped.code && now - w->looked >= LOOK_NS) {
+		auto_of(peers_msg) struct peers_msg *m = NULL;
+
+		w->looked = now;
+		exchange_progress(t);
+		if (peers_recv(t->peers, PEERS_TROUBLE, w->round + 1, -1, 0, &m) >= 0)
+			err_save(fail(-ECANCELED, "rank %d: %.*s", m->from, SPAN_ARG(buf_span(&m->body))), &w->stopped);
+		err_clear();
+	}
+	if (w->stopped.code)
+		r = err_restore(&w->stopped);
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
+void group_work_begin(struct rank_group *t, struct progress *progress)
+{
+	if (!t)
+		return;
+	t->work = calloc(1, sizeof(*t->work));
+	/* Without it the next meeting fails. */
+	if (!t->work)
+		return;
+	pthread_mutex_init(&t->work->lock, NULL);
+	t->work->progress = progress;
+	if (!group_is_lead(t))
+		progress->on = false;
+	interrupt_also(look_for_trouble, t);
+}
+
+void group_work_end(struct rank_group *t)
+{
+	if (!t || !t->work)
+		return;
+	interrupt_also(NULL, NULL);
+	pthread_mutex_destroy(&t->work->lock);
+	free(take(t->work));
+}
+
+/* ---- waiting ---- */
+
+static bool has_left(struct rank_group *t, int rank)
+{
+	auto_of(peers_msg) struct peers_msg *m = NULL;
+
+	if (peers_recv(t->peers, PEERS_TROUBLE, GROUP_LEFT, rank, 0, &m) >= 0)
+		t->left[rank] = true;
+	err_clear();
+	return t->left[rank];
+}
+
+/* An answer of another rank, for as long as it is there. */
+static int await(struct rank_group *t, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
+{
+	int64_t began = clock_ns(), pinged = began;
+
+	for (;;) {
+		int64_t now = clock_ns();
+		int r = peers_recv(t->peers, kind, id, from, t->left[from] ? 0 : now + SLICE_NS, ret);
+
+		if (r != -ETIMEDOUT)
+			return r;
+		if (has_left(t, from))
+			return fail(-EIO, "rank %d has come to its end", from);
+		pthread_mutex_lock(&t->work->lock);
+		exchange_progress(t);
+		pthread_mutex_unlock(&t->work->lock);
+		if (now - began > PEERS_GIVE_UP_SECONDS * SECOND_NS &&
+		    (peers_silence(t->peers, from) < 0 || peers_silence(t->peers, from) > PEERS_GIVE_UP_SECONDS)) {
+			t->left[from] = t->ended[from] = true;
+			t->status[from] = EXIT_FOUND;
+			return fail(-ETIMEDOUT, "rank %d does not answer", from);
+		}
+		if (now - pinged > SECOND_NS) {
+			peers_ping(t->peers, from);
+			pinged = now;
+		}
+	}
+}
+
+/* ---- meetings ---- */
+
+/* The number of a meeting, and an end to the work before it. */
+static int begin_meeting(struct rank_group *t, uint64_t *ret)
+{
+	struct group_work *w = t->work;
+
+	if (!w)
+		return fail(-ENOMEM, "cannot work with %d ranks", t->peers->size);
+	pthread_mutex_lock(&w->lock);
+	exchange_progress(t);
+	*ret = ++w->round;
+	w->stopped = (struct err_note){ 0 };
+	pthread_mutex_unlock(&w->lock);
+	return 0;
+}
+
+/* What a rank that stopped because of another one says is no news. */
+static void keep_worst(struct err_note *worst, int r)
+{
+	if (r < 0 && (worst->code >= 0 || (worst->code == -ECANCELED && r != -ECANCELED)))
+		err_save(r, worst);
+}
+
+static int count(struct rank_group *t, uint64_t id, int mine, struct buf *ret)
+{
+	struct err_note worst = { 0 };
+
+	keep_worst(&worst, mine);
+	for (int i = 1; i < t->peers->size; i++) {
+		auto_of(peers_msg) struct peers_msg *m = NULL;
+		int r = await(t, PEERS_VOTE, id, i, &m);
+
+		if (r >= 0 && m->head.code < 0)
+			r = fail(m->head.code, "rank %d: %.*s", i, SPAN_ARG(buf_span(&m->body)));
+		keep_worst(&worst, r);
+		if (r < 0 || !ret)
+			continue;
+		ret[i] = m->body;
+		m->body = (struct buf){ 0 };
+	}
+	/* Said before the votes. */
+	pthread_mutex_lock(&t->work->lock);
+	exchange_progress(t);
+	pthread_mutex_unlock(&t->work->lock);
+	for (int i = 1; i < t->peers->size; i++)
+		peers_send(t->peers, i, &(struct peers_head){ .kind = PEERS_RESULT, .code = worst.code, .id = id },
+			   worst.code ? span_str(worst.text) : span_of(NULL, 0));
+	t->agreed |= worst.code < 0;
+	return worst.code ? err_restore(&worst) : 0;
+}
+
+/* The answer of rank 0. */
+static int hear_result(struct rank_group *t, uint64_t id, struct buf *ret)
+{
+	auto_of(peers_msg) struct peers_msg *m = NULL;
+	int r = await(t, PEERS_RESULT, id, 0, &m);
+
+	if (r < 0)
+		return r;
+	t->agreed |= m->head.code < 0;
+	if (m->head.code < 0)
+		return fail(m->head.code, "%.*s", SPAN_ARG(buf_span(&m->body)));
+	return ret ? buf_add_span(ret, buf_span(&m->body)) : 0;
+}
+
+int group_gather(struct rank_group *t, int r, struct span text, struct buf *ret)
+{
+	const struct peers_head vote = { .kind = PEERS_VOTE, .code = MIN(r, 0) };
+	struct peers_head head = vote;
+	uint64_t id;
+	int e;
+
+	if (!t)
+		return r;
+	if (r < 0 && r != -ECANCELED && t->work)
+		tell_trouble(t, r);
+	/* The work is over; the note of what went wrong in it stays. */
+	{
+		struct err_note note = { 0 };
+
+		err_save(r, &note);
+		e = begin_meeting(t, &id);
+		if (e >= 0 && r < 0)
+			err_restore(&note);
+	}
+	if (e < 0)
+		return e;
+	if (group_is_lead(t))
+		return count(t, id, r, ret);
+	head.id = id;
+	e = peers_send(t->peers, 0, &head, r < 0 ? span_str(err_text(r)) : text);
+	return e < 0 ? e : hear_result(t, id, NULL);
+}
+
+int group_reduce(struct rank_group *t, int r)
+{
+	return group_gather(t, r, span_of(NULL, 0), NULL);
+}
+
+int group_broadcast(struct rank_group *t, int r, struct buf *text)
+{
+	struct err_note note = { 0 };
+	uint64_t id;
+	int e;
+
+	if (!t)
+		return r;
+	err_save(r, &note);
+	e = begin_meeting(t, &id);
+	if (e < 0 || !group_is_lead(t))
+		return e < 0 ? e : hear_result(t, id, text);
+	for (int i = 1; i < t->peers->size; i++)
+		peers_send(t->peers, i, &(struct peers_head){ .kind = PEERS_RESULT, .code = MIN(r, 0), .id = id },
+			   r < 0 ? span_str(note.text) : text ? buf_span(text) : span_of(NULL, 0));
+	return r < 0 ? err_restore(&note) : r;
+}
+
+/* ---- shares ---- */
+
+struct job {
+	uint64_t bytes;
+	size_t i;
+};
+
+static int largest_first(const void *a, const void *b)
+{
+	const struct job *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes < y->bytes ? 1 : -1;
+	return x->i < y->i ? -1 : x->i > y->i;
+}
+
+int group_split(const struct rank_group *t, size_t n, const uint64_t *bytes, int *owner)
+{
+	int size = t ? t->peers->size : 1;
+	auto_free struct job *job = calloc(n + 1, sizeof(*job));
+	auto_free uint64_t *load = calloc((size_t)size, sizeof(*load));
+	size_t left = 0;
+
+	if (!job || !load)
+		return fail(-ENOMEM, "cannot share %zu leaves", n);
+	for (size_t i = 0; i < n; i++) {
+		if (owner[i] >= 0)
+			load[owner[i]] += bytes[i] + JOB_BYTES;
+		else
+			job[left++] = (struct job){ bytes[i], i };
+	}
+	qsort(job, left, sizeof(*job), largest_first);
+	for (size_t k = 0; k < left; k++) {
+		int least = 0;
+
+		for (int i = 1; i < size; i++)
+			if (load[i] < load[least])
+				least = i;
+		owner[job[k].i] = least;
+		load[least] += job[k].bytes + JOB_BYTES;
+	}
+	return 0;
+}
+
+struct own {
+	worker_fn *fn;
+	void *arg;
+	size_t *job;
+};
+
+static int run_own(void *arg, size_t i, struct worker *worker)
+{
+	const struct own *o = arg;
+
+	return o->fn(o->arg, o->job[i], worker);
+}
+
+int group_parallel_for(const struct rank_group *t, unsigned threads, size_t n, const int *owner, worker_fn *fn, void *arg)
+{
+	auto_free size_t *job = calloc(n + 1, sizeof(*job));
+	struct own own = { fn, arg, job };
+	int rank = t ? t->peers->rank : 0;
+	size_t mine = 0;
+
+	if (!job)
+		return fail(-ENOMEM, "cannot share %zu leaves", n);
+	for (size_t i = 0; i < n; i++)
+		if (owner[i] == rank)
+			job[mine++] = i;
+	return parallel_for(threads, mine, run_own, &own);
+}

@@ -1,0 +1,209 @@
+/*
+ * rank_group.c - what the ranks of a command report to rank 0, and the exit status of all.
+ *
+ * Invariants: the last message of a rank is that of its end, so whoever waits for
+ * another one of it learns that there is none.
+ */
+#include "tools/job/rank_group.h"
+
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "tools/cli/cmd.h"
+
+enum { GROUP_END, GROUP_LEAF };		/* code of a message */
+
+static void group_free(struct rank_group *t)
+{
+	if (!t)
+		return;
+	free(t->ended);
+	free(t->status);
+	free(t->left);
+	free(t);
+}
+
+int group_new(struct peers *peers, struct rank_group **ret)
+{
+	struct rank_group *t = calloc(1, sizeof(*t));
+
+	if (t) {
+		t->ended = calloc((size_t)peers->size, sizeof(*t->ended));
+		t->status = calloc((size_t)peers->size, sizeof(*t->status));
+		t->left = calloc((size_t)peers->size, sizeof(*t->left));
+	}
+	if (!t || !t->ended || !t->status || !t->left) {
+		group_free(t);
+		peers_close(peers);
+		return fail(-ENOMEM, "cannot work with %d ranks", peers->size);
+	}
+	t->peers = peers;
+	*ret = t;
+	return 0;
+}
+
+bool group_is_lead(const struct rank_group *t)
+{
+	return !t || t->peers->rank == 0;
+}
+
+int group_owner(const struct rank_group *t, uint64_t number)
+{
+	return (int)(number % (uint64_t)t->peers->size);
+}
+
+static int send_to(struct rank_group *t, int rank, int code, struct span body)
+{
+	return peers_send(t->peers, rank, &(struct peers_head){ .kind = PEERS_PART, .code = code }, body);
+}
+
+int group_send(struct rank_group *t, const char *leaf, struct span body)
+{
+	auto_buf out = { 0 };
+	int r = wire_put_u32le(&out, (uint32_t)strlen(leaf));
+
+	if (r >= 0)
+		r = buf_add_str(&out, leaf);
+	if (r >= 0)
+		r = buf_add_span(&out, body);
+	return r < 0 ? r : send_to(t, 0, GROUP_LEAF, buf_span(&out));
+}
+
+/* The end of a rank: its status, or an errno and why. */
+static void note_end(struct rank_group *t, int rank, struct span body)
+{
+	struct wire w = wire_of(body);
+	int32_t status = (int32_t)wire_u32le(&w);
+	struct span why = wire_bytes(&w, wire_left(&w));
+
+	t->ended[rank] = true;
+	t->status[rank] = wire_ok(&w) ? status : EXIT_FOUND;
+	if (status < 0)
+		fprintf(stderr, "pytreefs: rank %d: %.*s\n", rank, SPAN_ARG(why));
+}
+
+int group_receive(struct rank_group *t, int rank, const char *leaf, struct buf *ret)
+{
+	auto_of(peers_msg) struct peers_msg *m = NULL;
+	struct wire w;
+	struct span name, body;
+	int r = t->ended[rank] ? fail(-EIO, "rank %d has come to its end", rank) :
+				 peers_wait(t->peers, PEERS_PART, 0, rank, &m);
+
+	if (r == -ETIMEDOUT) {
+		t->ended[rank] = true;
+		t->status[rank] = EXIT_FOUND;
+	}
+	if (r < 0)
+		return r;
+	if (m->head.code == GROUP_END) {
+		note_end(t, rank, buf_span(&m->body));
+		return fail(-EIO, "rank %d has come to its end before '%s'", rank, leaf);
+	}
+	w = wire_of(buf_span(&m->body));
+	name = wire_bytes(&w, wire_u32le(&w));
+	body = wire_bytes(&w, wire_left(&w));
+	if (!wire_ok(&w) || !span_eq(name, span_str(leaf)))
+		return fail(-EIO, "rank %d has '%.*s' where rank 0 has '%s': do they see the same source?", rank,
+			    SPAN_ARG(name), leaf);
+	return buf_add_span(ret, body);
+}
+
+/* ---- the end ---- */
+
+static int worst(int a, int b)
+{
+	a = a < 0 ? EXIT_FOUND : a;
+	b = b < 0 ? EXIT_FOUND : b;
+	return MAX(a, b);
+}
+
+/* Rank 0: what is left of a rank's messages, up to its end. */
+static void hear_out(struct rank_group *t, int rank)
+{
+	while (!t->ended[rank]) {
+		auto_of(peers_msg) struct peers_msg *m = NULL;
+		int r = peers_wait(t->peers, PEERS_PART, 0, rank, &m);
+
+		if (r >= 0 && m->head.code == GROUP_LEAF)
+			continue;
+		if (r >= 0) {
+			note_end(t, rank, buf_span(&m->body));
+			continue;
+		}
+		fprintf(stderr, "pytreefs: %s\n", err_text(r));
+		t->ended[rank] = true;
+		t->status[rank] = EXIT_FOUND;
+	}
+}
+
+static int end_of_lead(struct rank_group *t, int status)
+{
+	auto_buf out = { 0 };
+	struct err_note note;
+	int all = worst(status, 0);
+
+	err_save(status, &note);
+	for (int i = 1; i < t->peers->size; i++) {
+		hear_out(t, i);
+		all = worst(all, t->status[i]);
+	}
+	if (wire_put_u32le(&out, (uint32_t)all) >= 0)
+		for (int i = 1; i < t->peers->size; i++)
+			send_to(t, i, GROUP_END, buf_span(&out));
+	err_clear();
+	return status < 0 ? err_restore(&note) : all;
+}
+
+static int end_of_other(struct rank_group *t, int status)
+{
+	auto_of(peers_msg) struct peers_msg *m = NULL;
+	auto_buf out = { 0 };
+	struct wire w;
+	int r;
+
+	/* What all failed with rank 0 says. */
+	if (status < 0 && t->agreed)
+		status = EXIT_FOUND;
+	r = wire_put_u32le(&out, (uint32_t)status);
+	if (r >= 0 && status < 0)
+		r = buf_add_str(&out, err_text(status));
+	if (r >= 0)
+		r = send_to(t, 0, GROUP_END, buf_span(&out));
+	if (r >= 0)
+		r = peers_wait(t->peers, PEERS_PART, 0, 0, &m);
+	if (r < 0)
+		return r;
+	w = wire_of(buf_span(&m->body));
+	return worst((int)wire_u32le(&w), status);
+}
+
+/* Whoever waits for this rank need not. */
+static void leave(struct rank_group *t, int status)
+{
+	struct err_note note;
+
+	err_save(status, &note);
+	for (int i = 0; i < t->peers->size; i++)
+		if (i != t->peers->rank)
+			peers_send(t->peers, i, &(struct peers_head){ .kind = PEERS_TROUBLE, .id = GROUP_LEFT },
+				   span_of(NULL, 0));
+	err_restore(&note);
+}
+
+int group_end(struct rank_group *t, int status)
+{
+	struct err_note note;
+	int r;
+
+	if (!t)
+		return status;
+	if (status < 0 && !t->agreed)
+		leave(t, status);
+	r = group_is_lead(t) ? end_of_lead(t, status) : end_of_other(t, status);
+	err_save(r, &note);
+	peers_close(t->peers);
+	group_free(t);
+	return r < 0 ? err_restore(&note) : r;
+}

@@ -1,0 +1,141 @@
+/*
+ * chunk_scan.c - tiles of a large chunk, one after the other, out of its decoder.
+ *
+ * Small chunks, raw ones and those in another order of axes or bytes are left to
+ * zarr_read.c: a cut there costs little, or there is something to rearrange.
+ */
+#include "tools/scan/chunk_scan.h"
+
+#include "core/base/blocks.h"
+#include "core/base/crc32c.h"
+#include "core/base/err.h"
+
+int chunk_scan_pull(void *arg, struct span *ret)
+{
+	struct chunk_scan_input *in = arg;
+	const struct chunk *c = in->c;
+	size_t n = (size_t)MIN((uint64_t)STRAIGHT_PIECE, c->len - in->fed);
+	int r = 0;
+
+	if (c->loc.where == KV_INLINE) {
+		*ret = span_of(c->loc.bytes.p + c->off + in->fed, n);
+	} else {
+		r = n ? io_read_exact(c->loc.file, in->buf, n, c->loc.off + c->off + in->fed) : 0;
+		if (r < 0)
+			return r;
+		*ret = span_of(in->buf, n);
+		in->crc = crc32c_more(in->crc, *ret);
+	}
+	in->fed += n;
+	if (n && in->fed == c->len && c->off == 0 && chunk_is_all(c))
+		r = kv_loc_check_end(&c->loc, c->len, in->crc);
+	return MIN(r, 0);
+}
+
+static void let_go(struct chunk_scan *s)
+{
+	codec_stream_close(take(s->decoder));
+	if (s->z)
+		kv_loc_release(&s->c.loc);
+	s->z = NULL;
+}
+
+void chunk_scan_release(struct chunk_scan *s)
+{
+	let_go(s);
+	block_free(take(s->buf), STRAIGHT_PIECE);
+}
+
+/* Whether the bytes of a chunk are the elements in their order once they are decoded. */
+static bool is_plain(const struct zarr *z)
+{
+	const struct dtype_info *t = dtype_info(z->meta.dtype);
+
+	if (t->bits != 8 * t->size || !z->leaf_in_order || z->leaf->big_endian || z->leaf->codecs.n == 0 || z->leaf->bytes <= TILE_BYTES)
+		return false;
+	/* Chunks that stick out of the array have gaps between its rows, but for the last of them. */
+	for (unsigned i = 1; i < z->meta.rank; i++)
+		if (z->meta.shape[i] % z->leaf_chunk[i])
+			return false;
+	return z->meta.rank > 0;
+}
+
+/* Number in its chunk of a tile's first element; whether the tile is one run of the chunk. */
+static bool place(const struct zarr *z, const struct tile *tile, uint64_t *ret)
+{
+	bool full = true;
+	uint64_t at = 0;
+
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		at = at * z->leaf_chunk[i] + tile->start[i] % z->leaf_chunk[i];
+	for (unsigned i = z->meta.rank; i > 0; i--) {
+		if (tile->start[i - 1] % z->leaf_chunk[i - 1] + tile->count[i - 1] > z->leaf_chunk[i - 1])
+			return false;
+		if (!full && tile->count[i - 1] != 1)
+			return false;
+		full &= tile->count[i - 1] == z->leaf_chunk[i - 1];
+	}
+	*ret = at;
+	return true;
+}
+
+/* 1: a decoder at the chunk's first element; 0: the cache has to do it. */
+static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
+{
+	int r;
+
+	let_go(s);
+	if (!s->buf)
+		s->buf = block_alloc(STRAIGHT_PIECE);
+	if (!s->buf)
+		return fail(-ENOMEM, "cannot read a chunk");
+	s->c = (struct chunk){ 0 };
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		s->c.index[i] = tile->start[i] / z->leaf_chunk[i];
+	r = chunk_locate(z, &s->c, 1);
+	if (r < 0)
+		return r;
+	s->z = z;
+	s->next = 0;
+	if (s->c.loc.where == KV_ABSENT) {
+		let_go(s);
+		return 0;
+	}
+	s->in = (struct chunk_scan_input){ .c = &s->c, .buf = s->buf };
+	r = codec_stream_open(&z->leaf->codecs, chunk_scan_pull, &s->in, z->leaf->bytes, STRAIGHT_WINDOW, &s->decoder);
+	if (r >= 0)
+		return 1;
+	if (r == -EFBIG) {
+		err_clear();
+		let_go(s);
+		return 0;
+	}
+	return r;
+}
+
+int chunk_scan_read(struct chunk_scan *s, struct zarr *z, const struct tile *tile, const struct zarr_view *view,
+		  void *buf)
+{
+	auto_buf where = { 0 };
+	uint64_t at;
+	int r = is_plain(z) && place(z, tile, &at);
+
+	if (r && at == 0)
+		r = begin(s, z, tile);
+	else if (r && (s->z != z || s->next != at))
+		r = 0;
+	if (r == 0)
+		return zarr_read_into(z, view, 0, view->bytes, buf);
+	if (r > 0)
+		r = codec_stream_read(s->decoder, buf, (size_t)view->bytes);
+	if (r >= 0) {
+		s->next = at + tile->n;
+		return 0;
+	}
+	if (s->z) {
+		chunk_text(z, &s->c, &where);
+		err_at(r, "%s", buf_str(&where));
+	}
+	let_go(s);
+	return r;
+}

@@ -1,0 +1,151 @@
+/*
+ * numbers_diff.c - two arrays of elements against each other. No I/O.
+ */
+#include <math.h>
+
+#include "core/base/wire.h"
+#include "core/dtype/cast.h"
+#include "tools/scan/numbers.h"
+
+#define BLOCK 512			/* elements at a time */
+
+/* A float's bits as a number whose order is the order of the values: neighbours differ by one. */
+static int64_t place_of(enum dtype t, const uint8_t *p)
+{
+	const struct dtype_info *info = dtype_info(t);
+	uint64_t u = 0, sign;
+
+	for (unsigned i = 0; i < info->size; i++)
+		u |= (uint64_t)p[i] << (8 * i);
+	/* One without a sign: its bits are in order. */
+	if (t == DTYPE_FLOAT8_E8M0FNU)
+		return (int64_t)u;
+	sign = (uint64_t)1 << (info->bits - 1);
+	u &= 2 * sign - 1;
+	return u & sign ? -(int64_t)(u & (sign - 1)) : (int64_t)u;
+}
+
+static uint64_t distance(int64_t a, int64_t b)
+{
+	return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
+}
+
+/* The part of an element that is a float: the whole, or a half of a complex one. */
+static enum dtype word_type(enum dtype t)
+{
+	return t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : t == DTYPE_COMPLEX128 ? DTYPE_FLOAT64 : t;
+}
+
+/* |a - b| of 64-bit integers, of which doubles would lose digits. */
+static double int_distance(enum dtype t, const uint8_t *a, const uint8_t *b)
+{
+	uint64_t x = get_u64le(a), y = get_u64le(b);
+
+	if (t == DTYPE_INT64)
+		return (double)distance((int64_t)x, (int64_t)y);
+	return (double)(x > y ? x - y : y - x);
+}
+
+/* One number of two that have other bits: true when they are to be called different. */
+static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const uint8_t *b, double x,
+		   double y, double tolerance)
+{
+	double far;
+
+	if (isnan(x) || isnan(y)) {
+		d->one_nan += isnan(x) != isnan(y);
+		return isnan(x) != isnan(y);
+	}
+	far = t == DTYPE_INT64 || t == DTYPE_UINT64 ? int_distance(t, a, b) : x == y ? 0 : fabs(x - y);
+	if (tolerance > 0 && far <= tolerance)
+		return false;
+	d->max_abs = MAX(d->max_abs, far);
+	if (dtype_info(t)->kind == DTYPE_KIND_FLOAT) {
+		d->max_ulp = MAX(d->max_ulp, distance(place_of(t, a), place_of(t, b)));
+		d->has_ulp = true;
+	}
+	return true;
+}
+
+static void found(struct numbers_diff *d, uint64_t at)
+{
+	if (d->n++ == 0)
+		d->first = at;
+}
+
+void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const void *b, size_t n,
+		     double tolerance, uint64_t first)
+{
+	size_t size = dtype_info(t)->size, words = dtype_info(t)->kind == DTYPE_KIND_COMPLEX ? 2 : 1;
+	enum dtype word = word_type(t);
+	const uint8_t *pa = a, *pb = b;
+
+	for (size_t i = 0; i < n; i += BLOCK) {
+		size_t m = MIN((size_t)BLOCK, n - i);
+		double x[2 * BLOCK], y[2 * BLOCK];
+
+		/* Mostly all is the same. */
+		if (!memcmp(pa + i * size, pb + i * size, m * size))
+			continue;
+		cast(DTYPE_FLOAT64, x, word, pa + i * size, m * words);
+		cast(DTYPE_FLOAT64, y, word, pb + i * size, m * words);
+		for (size_t k = 0; k < m; k++) {
+			const uint8_t *ea = pa + (i + k) * size, *eb = pb + (i + k) * size;
+			bool is_other = false;
+
+			if (!memcmp(ea, eb, size))
+				continue;
+			for (size_t w = 0; w < words; w++) {
+				size_t at = w * size / words;
+
+				if (memcmp(ea + at, eb + at, size / words))
+					is_other |= differ(d, word, ea + at, eb + at, x[k * words + w],
+							   y[k * words + w], tolerance);
+			}
+			if (is_other)
+				found(d, first + i + k);
+		}
+	}
+}
+
+void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a, enum dtype tb,
+			   const void *b, size_t n, double tolerance, uint64_t first)
+{
+	size_t sa = dtype_info(ta)->size, sb = dtype_info(tb)->size;
+	const uint8_t *pa = a, *pb = b;
+
+	for (size_t i = 0; i < n; i += BLOCK) {
+		size_t m = MIN((size_t)BLOCK, n - i);
+		uint8_t x[16 * BLOCK], y[16 * BLOCK];
+
+		cast(DTYPE_COMPLEX128, x, ta, pa + i * sa, m);
+		cast(DTYPE_COMPLEX128, y, tb, pb + i * sb, m);
+		for (size_t k = 0; k < m; k++) {
+			bool is_other = false;
+
+			for (size_t w = 0; w < 2; w++) {
+				const uint8_t *wa = x + 16 * k + 8 * w, *wb = y + 16 * k + 8 * w;
+				double va, vb;
+
+				memcpy(&va, wa, 8);
+				memcpy(&vb, wb, 8);
+				/* Two zeros of either sign are one number in two types. */
+				if (va != vb && !(isnan(va) && isnan(vb)))
+					is_other |= differ(d, DTYPE_COMPLEX128, wa, wb, va, vb, tolerance);
+			}
+			if (is_other)
+				found(d, first + i + k);
+		}
+	}
+}
+
+void numbers_diff_merge(struct numbers_diff *d, const struct numbers_diff *from)
+{
+	if (from->n && (d->n == 0 || from->first < d->first))
+		d->first = from->first;
+	d->n += from->n;
+	d->one_nan += from->one_nan;
+	d->max_abs = MAX(d->max_abs, from->max_abs);
+	d->max_ulp = MAX(d->max_ulp, from->max_ulp);
+	d->has_ulp |= from->has_ulp;
+}

@@ -1,0 +1,133 @@
+/*
+ * selected.c - the leaves that --only chooses, by name, to be looked up while directories are listed.
+ */
+#include "tools/select/selected.h"
+
+#include <string.h>
+
+#include "core/base/err.h"
+#include "handlers/namespace/node_parts.h"
+#include "tools/select/select.h"
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int add(struct selected *s, const char *prefix, const struct subtree_part *part, const struct tree_node *leaf)
+{
+	auto_buf path = { 0 };
+	int r = buf_add_str(&path, prefix);
+
+	if (s->n == s->cap) {
+		size_t cap = s->cap ? 2 * s->cap : 64;
+		char **more = reallocarray(s->path, cap, sizeof(*more));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot list %zu leaves", cap);
+		s->path = more;
+		s->cap = cap;
+	}
+	if (r >= 0)
+		r = subtree_path(part, leaf, &path);
+	s->path[s->n] = r >= 0 ? span_dup_str(buf_span(&path)) : NULL;
+	if (!s->path[s->n])
+		return fail(-ENOMEM, "cannot name a leaf");
+	s->n++;
+	return 0;
+}
+
+/* An item that cannot be opened has no leaves; the listing says so itself. */
+static int add_tree(struct selected *s, struct node *n, const char *prefix, struct select *only)
+{
+	auto_subtree st = { 0 };
+	int r = node_open_subtree(n, &st);
+
+	for (size_t k = 0; k < st.n && r >= 0; k++) {
+		const struct subtree_part *p = &st.part[k];
+		uint32_t end = p->kind == PART_TREE ? subtree_end(p->tree) : 0;
+
+		for (uint32_t i = end ? p->tree->id : 0; i < end && r >= 0; i++) {
+			const struct tree_node *t = p->item->tree->nodes[i];
+
+			if (t->kind == TREE_LEAF && select_leaf(only, prefix, p, t))
+				r = add(s, prefix, p, t);
+		}
+	}
+	return r;
+}
+
+static int add_steps(struct selected *s, struct node *root, struct select *only)
+{
+	auto_listing l = { 0 };
+	int r = node_list(root, &l);
+
+	for (size_t i = 2; i < l.n && r >= 0; i++) {
+		auto_free char *prefix = str_fmt("%s/", listing_name(&l, i));
+		auto_node *step = NULL;
+
+		r = prefix ? node_lookup(root, span_str(listing_name(&l, i)), &step) : -ENOMEM;
+		if (r >= 0)
+			r = add_tree(s, step, prefix, only);
+		if (r < 0 && r != -ENOMEM) {
+			err_clear();
+			r = 0;
+		}
+	}
+	return r;
+}
+
+int selected_make(struct cmd_args *a, struct source *s, struct selected *ret)
+{
+	struct select *only;
+	int r = select_make(a, &only);
+
+	*ret = (struct selected){ .is_all = !only };
+	if (r < 0 || !only)
+		return r;
+	r = s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT ? add_steps(ret, s->node, only) :
+									  add_tree(ret, s->node, "", only);
+	if (r >= 0)
+		r = select_end(only);
+	if (r >= 0 && ret->n)
+		qsort(ret->path, ret->n, sizeof(*ret->path), by_name);
+	return r;
+}
+
+void selected_release(struct selected *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		free(s->path[i]);
+	free(s->path);
+	*s = (struct selected){ 0 };
+}
+
+/* The first of them that is not before a text. */
+static const char *first_from(const struct selected *s, const char *text)
+{
+	size_t lo = 0, hi = s->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (strcmp(s->path[mid], text) < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < s->n ? s->path[lo] : NULL;
+}
+
+bool selected_has(const struct selected *s, const char *path)
+{
+	auto_free char *below = s->is_all ? NULL : str_fmt("%s/", path);
+	const char *found;
+
+	if (s->is_all)
+		return true;
+	found = first_from(s, path);
+	if (found && !strcmp(found, path))
+		return true;
+	found = below ? first_from(s, below) : NULL;
+	return found && !strncmp(found, below, strlen(below));
+}

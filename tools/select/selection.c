@@ -1,0 +1,123 @@
+/*
+ * selection.c - from a path of the user's to the trees below it.
+ *
+ * The steps of a root are opened one after the other, so that memory does not
+ * depend on their number.
+ */
+#include "tools/select/selection.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "handlers/namespace/node_parts.h"
+
+int selection_begin(struct selection *t, struct cmd_args *a)
+{
+	*t = (struct selection){ .a = a };
+	progress_begin(&t->progress, a->cmd->name, cmd_flag(a, "quiet"));
+	return select_make(a, &t->only);
+}
+
+void selection_share(struct selection *t, struct rank_group *group)
+{
+	t->group = group;
+	if (!group_is_lead(group))
+		t->progress.on = false;
+}
+
+void selection_failed(struct selection *t, const char *path, const struct err_note *why)
+{
+	t->failed++;
+	if (!group_is_lead(t->group))
+		return;
+	progress_clear(&t->progress);
+	fprintf(stderr, "pytreefs: '");
+	print_name(stderr, path);
+	fprintf(stderr, "': ");
+	print_name(stderr, why->text);
+	fputc('\n', stderr);
+}
+
+int selection_broken(struct selection *t, const struct subtree *st, const char *prefix)
+{
+	for (size_t i = 0; i < st->n; i++) {
+		auto_buf path = { 0 };
+
+		if (st->part[i].kind != PART_BROKEN)
+			continue;
+		if (buf_addf(&path, "%s%s", prefix, st->part[i].path) < 0 || !buf_str(&path))
+			return fail(-ENOMEM, "cannot name an item");
+		selection_failed(t, buf_str(&path), st->part[i].note);
+	}
+	return 0;
+}
+
+static int each_tree(struct selection *t, struct node *n, const char *prefix, selection_fn *fn, void *arg)
+{
+	auto_subtree st = { 0 };
+	int r = node_open_subtree(n, &st);
+
+	if (r >= 0)
+		r = selection_broken(t, &st, prefix);
+	return r < 0 ? r : fn(t, &st, prefix, arg);
+}
+
+static int each_step(struct selection *t, struct node *root, const char *name, selection_fn *fn, void *arg)
+{
+	auto_buf prefix = { 0 };
+	auto_node *n = NULL;
+	int r = buf_addf(&prefix, "%s/", name);
+
+	if (r >= 0)
+		r = node_lookup(root, span_str(name), &n);
+	if (r < 0 && r != -ENOMEM) {
+		struct err_note why;
+
+		/* One broken step does not hide the others. */
+		err_save(r, &why);
+		selection_failed(t, name, &why);
+		return 0;
+	}
+	return r < 0 ? r : each_tree(t, n, buf_str(&prefix), fn, arg);
+}
+
+int selection_each(struct selection *t, struct source *s, selection_fn *fn, void *arg)
+{
+	auto_listing l = { 0 };
+	int r;
+
+	if (s->node != s->ns->root || s->ns->ckpt->shape != SHAPE_ROOT)
+		return each_tree(t, s->node, "", fn, arg);
+	r = node_list(s->node, &l);
+	for (size_t i = 2; i < l.n && r >= 0; i++)
+		r = each_step(t, s->node, listing_name(&l, i), fn, arg);
+	return r;
+}
+
+int selection_walk(struct selection *t, const struct subtree *st, const char *prefix, const struct walk_ops *ops,
+		 void *arg)
+{
+	struct walk w;
+	int r = walk_init(&w, st, prefix, t->only);
+
+	t->leaves += w.n;
+	if (t->group) {
+		w.group = t->group;
+		w.first = t->group->next;
+		t->group->next += w.n;
+	}
+	if (r >= 0)
+		r = walk_run(&w, ops, arg, &t->progress);
+	walk_release(&w);
+	return r;
+}
+
+int selection_end(struct selection *t)
+{
+	int r;
+
+	progress_end(&t->progress);
+	r = select_end(t->only);
+	return r < 0 ? r : t->failed ? EXIT_FOUND : EXIT_OK;
+}

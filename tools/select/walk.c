@@ -1,0 +1,399 @@
+/*
+ * walk.c - who works on which leaf.
+ *
+ * A thread takes the first task that is left of the leaves under way; when there
+ * is none it opens the next leaf; when there is no room for one it waits. So a
+ * large leaf is shared by all threads and small ones are spread over them.
+ */
+#include "tools/select/walk.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/wire.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/subtree/leaf_table.h"
+#include "tools/scan/chunk_scan.h"
+
+#define WINDOW 64			/* leaves under way */
+
+struct walk_place {
+	const struct subtree_part *part;
+	const struct tree_node *node;
+};
+
+struct walk_run {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	/* Protected by lock. Leaf i is in slot i % WINDOW from begun <= i to its end. */
+	struct walk_leaf *leaf[WINDOW];
+	size_t begun, ended;
+	bool is_ending;			/* a thread is in ops->end */
+	struct err_note failed;		/* of the walk */
+};
+
+/* ---- the list ---- */
+
+int walk_init(struct walk *w, const struct subtree *st, const char *prefix, struct select *only)
+{
+	size_t cap = 0;
+
+	*w = (struct walk){ .st = st, .prefix = prefix };
+	for (size_t k = 0; k < st->n; k++) {
+		const struct subtree_part *p = &st->part[k];
+		uint32_t end = p->kind == PART_TREE ? subtree_end(p->tree) : 0;
+
+		for (uint32_t i = end ? p->tree->id : 0; i < end; i++) {
+			const struct tree_node *t = p->item->tree->nodes[i];
+
+			if (t->kind != TREE_LEAF || !select_leaf(only, prefix, p, t))
+				continue;
+			if (w->n == cap) {
+				size_t bigger = cap ? 2 * cap : 64;
+				struct walk_place *more = reallocarray(w->place, bigger, sizeof(*more));
+
+				if (!more)
+					return fail(-ENOMEM, "cannot list %zu leaves", bigger);
+				w->place = more;
+				cap = bigger;
+			}
+			w->place[w->n++] = (struct walk_place){ p, t };
+		}
+	}
+	return 0;
+}
+
+void walk_release(struct walk *w)
+{
+	free(w->place);
+	*w = (struct walk){ 0 };
+}
+
+/* ---- one leaf ---- */
+
+static void leaf_free(struct walk_leaf *leaf)
+{
+	if (!leaf)
+		return;
+	value_release(&leaf->value);
+	free(leaf->path);
+	free(leaf);
+}
+
+static int leaf_path(const struct walk *w, struct walk_leaf *leaf)
+{
+	auto_buf path = { 0 };
+	int r = buf_add_str(&path, w->prefix);
+
+	if (r >= 0)
+		r = subtree_path(leaf->part, leaf->node, &path);
+	if (r >= 0)
+		leaf->path = span_dup_str(buf_span(&path));
+	return leaf->path ? 0 : fail(-ENOMEM, "cannot name a leaf");
+}
+
+static uint64_t leaf_bytes(const struct walk_leaf *leaf)
+{
+	const struct zarr_meta *m = leaf->value.kind == VALUE_ARRAY ? &leaf->value.array->meta : NULL;
+
+	return m ? m->n_elements * dtype_info(m->dtype)->size : 0;
+}
+
+/* A leaf of another rank is only looked at, to know whether it is large. */
+static void leave_to_others(struct walk_leaf *leaf)
+{
+	value_release(&leaf->value);
+	leaf->value = (struct value){ 0 };
+	leaf->n_tasks = 0;
+	err_clear();
+}
+
+void walk_share(const struct walk_leaf *leaf, const struct rank_group *t, int rank, uint64_t *ret_first, uint64_t *ret_end)
+{
+	uint64_t size = (uint64_t)t->peers->size, each = leaf->n_tasks / size, more = leaf->n_tasks % size;
+	uint64_t at = (uint64_t)rank;
+
+	/* The first of them have one more. */
+	*ret_first = at * each + MIN(at, more);
+	*ret_end = *ret_first + each + (at < more);
+}
+
+static void take_share(const struct walk *w, struct walk_leaf *leaf)
+{
+	uint64_t end = leaf->n_tasks;
+
+	if (leaf->is_shared)
+		walk_share(leaf, w->group, w->group->peers->rank, &leaf->first, &end);
+	leaf->n_own = end - leaf->first;
+}
+
+static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
+{
+	int r = leaf_path(w, leaf);
+
+	if (r >= 0)
+		r = leaf_open(leaf->part->item, leaf->node, &leaf->value);
+	if (r >= 0 && leaf->value.kind == VALUE_ARRAY)
+		r = tiling_init(&leaf->tiling, leaf->value.array);
+	leaf->is_shared = r >= 0 && w->group && w->ops->part && leaf_bytes(leaf) >= WALK_SPLIT_BYTES;
+	if (leaf->is_elsewhere && !leaf->is_shared) {
+		leave_to_others(leaf);
+		return leaf->path ? 0 : -ENOMEM;
+	}
+	leaf->per_task = div_up(MAX(leaf->tiling.n_tasks, (uint64_t)1), WALK_TASKS);
+	leaf->n_tasks = div_up(leaf->tiling.n_tasks, leaf->per_task);
+	if (r >= 0 && w->ops->begin)
+		r = w->ops->begin(w->arg, leaf);
+	take_share(w, leaf);
+	return r;
+}
+
+static int tell_one(struct walk *w, struct walk_leaf *leaf)
+{
+	auto_buf out = { 0 };
+	int r = wire_put_u64le(&out, leaf->is_shared ? leaf_bytes(leaf) / (uint64_t)w->group->peers->size : leaf_bytes(leaf));
+
+	if (r >= 0)
+		r = leaf->is_shared ? w->ops->part(w->arg, leaf, &out) : w->ops->pack(w->arg, leaf, &out);
+	return r < 0 ? r : group_send(w->group, leaf->path, buf_span(&out));
+}
+
+static int hear_from(struct walk *w, struct walk_leaf *leaf, int rank)
+{
+	auto_buf in = { 0 };
+	int r = group_receive(w->group, rank, leaf->path, &in);
+	struct wire wire = wire_of(buf_span(&in));
+	uint64_t bytes = wire_u64le(&wire);
+	struct span packed = wire_bytes(&wire, wire_left(&wire));
+
+	if (r < 0)
+		return r;
+	if (w->progress)
+		progress_add(w->progress, bytes);
+	return leaf->is_shared ? w->ops->join(w->arg, leaf, rank, packed) : w->ops->unpack(w->arg, leaf, packed);
+}
+
+/* The parts of all ranks, then what they come to. */
+static int end_shared(struct walk *w, struct walk_leaf *leaf)
+{
+	int r = 0;
+
+	for (int i = 1; i < w->group->peers->size && r >= 0; i++)
+		r = hear_from(w, leaf, i);
+	return r < 0 ? r : w->ops->end(w->arg, leaf);
+}
+
+/* What is to be said of a leaf, by whoever is to say it. */
+static int end_one(struct walk *w, struct walk_leaf *leaf)
+{
+	bool lead = group_is_lead(w->group);
+
+	if (!leaf->path)
+		return err_restore(&leaf->failed);
+	if (leaf->is_shared)
+		return lead ? end_shared(w, leaf) : tell_one(w, leaf);
+	if (leaf->is_elsewhere)
+		return lead ? hear_from(w, leaf, group_owner(w->group, w->first + leaf->number)) : 0;
+	return lead ? w->ops->end(w->arg, leaf) : tell_one(w, leaf);
+}
+
+/* ---- the run ---- */
+
+/* Called with the lock held, in the order of leaves. */
+static void end_leaves(struct walk *w)
+{
+	struct walk_run *run = w->run;
+
+	while (!run->is_ending && run->ended < run->begun) {
+		struct walk_leaf *leaf = run->leaf[run->ended % WINDOW];
+		int r;
+
+		if (!leaf->is_open || leaf->ended < leaf->taken || (!leaf->failed.code && leaf->taken < leaf->n_own))
+			return;
+		run->is_ending = true;
+		/* Nobody else may look at it while it is freed. */
+		run->leaf[run->ended % WINDOW] = NULL;
+		pthread_mutex_unlock(&run->lock);
+		r = end_one(w, leaf);
+		if (r < 0 && !run->failed.code)
+			err_save(r, &run->failed);
+		leaf_free(leaf);
+		pthread_mutex_lock(&run->lock);
+		run->ended++;
+		run->is_ending = false;
+		pthread_cond_broadcast(&run->changed);
+	}
+}
+
+/* Called with the lock held, which is released around the work. */
+static void open_next(struct walk *w, struct walk_leaf *leaf)
+{
+	struct walk_run *run = w->run;
+	int r;
+
+	leaf->number = run->begun;
+	leaf->part = w->place[run->begun].part;
+	leaf->node = w->place[run->begun].node;
+	leaf->is_elsewhere = w->group && group_owner(w->group, w->first + leaf->number) != w->group->peers->rank;
+	run->leaf[run->begun++ % WINDOW] = leaf;
+	pthread_mutex_unlock(&run->lock);
+	r = leaf_begin(w, leaf);
+	pthread_mutex_lock(&run->lock);
+	if (r < 0)
+		err_save(r, &leaf->failed);
+	leaf->is_open = true;
+	pthread_cond_broadcast(&run->changed);
+}
+
+static void run_task(struct walk *w, struct walk_leaf *leaf, struct walk_worker *worker)
+{
+	struct walk_run *run = w->run;
+	uint64_t task = leaf->first + leaf->taken++;
+	int r;
+
+	pthread_mutex_unlock(&run->lock);
+	r = w->ops->task(w->arg, leaf, task, worker);
+	pthread_mutex_lock(&run->lock);
+	if (r < 0 && !leaf->failed.code)
+		err_save(r, &leaf->failed);
+	leaf->ended++;
+	pthread_cond_broadcast(&run->changed);
+}
+
+static struct walk_leaf *leaf_with_tasks(const struct walk_run *run)
+{
+	for (size_t i = run->ended; i < run->begun; i++) {
+		struct walk_leaf *leaf = run->leaf[i % WINDOW];
+
+		if (leaf && leaf->is_open && !leaf->failed.code && leaf->taken < leaf->n_own)
+			return leaf;
+	}
+	return NULL;
+}
+
+static int worker_run(void *arg)
+{
+	struct walk_worker *worker = arg;
+	struct walk *w = worker->walk;
+	struct walk_run *run = w->run;
+	struct walk_leaf *leaf;
+
+	pthread_mutex_lock(&run->lock);
+	while (!run->failed.code && run->ended < w->n) {
+		leaf = leaf_with_tasks(run);
+		if (leaf) {
+			run_task(w, leaf, worker);
+		} else if (run->begun < w->n && run->begun - run->ended < WINDOW) {
+			leaf = calloc(1, sizeof(*leaf));
+			if (!leaf)
+				err_save(fail(-ENOMEM, "cannot open a leaf"), &run->failed);
+			else
+				open_next(w, leaf);
+		} else {
+			/* Others are at the last tasks, or opening leaves. */
+			end_leaves(w);
+			if (!run->failed.code && run->ended < w->n && !leaf_with_tasks(run) &&
+			    (run->begun == w->n || run->begun - run->ended == WINDOW))
+				pthread_cond_wait(&run->changed, &run->lock);
+		}
+		end_leaves(w);
+	}
+	pthread_cond_broadcast(&run->changed);
+	pthread_mutex_unlock(&run->lock);
+	for (unsigned i = 0; i < ARRAY_LEN(worker->buf); i++)
+		block_free(worker->buf[i], TILE_BYTES);
+	return 0;
+}
+
+static struct ckpt *ckpt_of(const struct walk *w)
+{
+	return w->n ? w->place[0].part->item->ckpt : NULL;
+}
+
+static int tell_sizes(struct walk *w, struct progress *progress)
+{
+	auto_leaf_table s = { 0 };
+	size_t at = 0;
+	int r = leaf_table_make(w->st, 0, &s);
+
+	/* The leaves of the walk are some of those of the survey, in the same order. */
+	for (size_t i = 0; i < s.n && at < w->n && r >= 0; i++) {
+		if (s.leaf[i].leaf != w->place[at].node)
+			continue;
+		w->bytes += s.leaf[i].bytes;
+		at++;
+	}
+	if (r >= 0)
+		progress_expect(progress, w->bytes * MAX(w->passes, 1u));
+	w->is_told = true;
+	return r;
+}
+
+int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progress *progress)
+{
+	struct walk_run run = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+	struct ckpt *ckpt = ckpt_of(w);
+	unsigned workers = ckpt ? MAX(1u, pool_threads(ckpt->pool)) : 0;
+	auto_free struct walk_worker *worker = calloc(workers + 1, sizeof(*worker));
+	int r = worker ? 0 : fail(-ENOMEM, "cannot start %u threads", workers);
+
+	if (r < 0 || !ckpt)
+		return r;
+	w->ops = ops;
+	w->arg = arg;
+	w->progress = progress;
+	w->run = &run;
+	if (progress && progress->on && !w->is_told)
+		r = tell_sizes(w, progress);
+	for (unsigned i = 0; i < workers; i++)
+		worker[i].walk = w;
+	if (r >= 0)
+		r = pool_run(ckpt->pool, worker_run, worker, sizeof(*worker), workers);
+	/* After a failure some are still there. */
+	for (size_t i = 0; i < WINDOW; i++)
+		leaf_free(run.leaf[i]);
+	w->run = NULL;
+	return r < 0 ? r : run.failed.code ? err_restore(&run.failed) : 0;
+}
+
+void *walk_buf(struct walk_worker *worker, unsigned which)
+{
+	if (!worker->buf[which])
+		worker->buf[which] = block_alloc(TILE_BYTES);
+	return worker->buf[which];
+}
+
+static int one_task(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker, void *buf, walk_tile_fn *fn,
+		    void *arg)
+{
+	struct zarr *z = leaf->value.array;
+	auto_chunk_scan chunk_scan = { 0 };
+	struct zarr_view v;
+	struct tile tile;
+	int r;
+
+	tiling_first(&leaf->tiling, task, &tile);
+	do {
+		r = tile_view(z, &tile, &v);
+		if (r >= 0)
+			r = chunk_scan_read(&chunk_scan, z, &tile, &v, buf);
+		if (r >= 0)
+			r = fn(arg, leaf, &tile, buf, worker);
+		if (r >= 0 && worker->walk->progress)
+			progress_add(worker->walk->progress, v.bytes);
+	} while (r >= 0 && tiling_next(&leaf->tiling, task, &tile));
+	return r;
+}
+
+int walk_tiles(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker, walk_tile_fn *fn, void *arg)
+{
+	uint64_t from = task * leaf->per_task, to = MIN(from + leaf->per_task, leaf->tiling.n_tasks);
+	void *buf = walk_buf(worker, 0);
+	int r = buf ? 0 : fail(-ENOMEM, "cannot read '%s'", leaf->path);
+
+	for (; from < to && r >= 0; from++)
+		r = one_task(leaf, from, worker, buf, fn, arg);
+	return r;
+}

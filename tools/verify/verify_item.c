@@ -1,0 +1,453 @@
+/*
+ * verify_item.c - one PyTree item: its small files, its databases, and that they are of one tree.
+ *
+ * Arrays and their chunks are verify_leaf.c's.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/kv/kv_table.h"
+#include "core/ocdbt/ocdbt.h"
+#include "core/step/step_name.h"
+#include "core/tree/array_metadata.h"
+#include "core/tree/sharding.h"
+#include "core/tree/strings.h"
+#include "tools/verify/verify.h"
+
+/* An item on its way through the checks. */
+struct checking {
+	struct verify *v;
+	const char *path;		/* below SOURCE */
+	struct io_dir *dir;		/* NULL for an item that is one file */
+	struct verify_tree t;
+};
+
+static void checking_release(struct checking *c)
+{
+	for (size_t i = 0; i < c->t.n_arrays; i++)
+		array_metadatas_free(c->t.arrays[i]);
+	free(c->t.arrays);
+	free(c->t.param);
+	item_unref(c->t.item);
+	io_dir_close(c->dir);
+}
+
+/* A finding about a file of the item, from the note of r. */
+static void failed_file(struct checking *c, int level, const char *name, int r)
+{
+	auto_free char *file = verify_join(c->path, name);
+
+	verify_failed(c->v, level, NULL, file, r);
+}
+
+#define say_file(c, level, name, ...)                                          \
+	do {                                                                   \
+		auto_free char *file_ = verify_join((c)->path, (name));        \
+		verify_file((c)->v, (level), file_, __VA_ARGS__);              \
+	} while (0)
+
+/* ---- databases ---- */
+
+struct finding_in {
+	struct checking *c;
+	const char *dir;		/* of the database, below SOURCE */
+};
+
+static int database_found(void *arg, const struct ocdbt_finding *of)
+{
+	struct finding_in *in = arg;
+	struct finding f = { .level = 2, .text = of->text };
+	auto_free char *file = NULL;
+	auto_buf text = { 0 };
+
+	/* Files that nothing refers to: Orbax leaves them behind when it merges. */
+	if (of->severity == OCDBT_INFO) {
+		in->c->v->unused_files++;
+		return 0;
+	}
+	f.severity = of->severity == OCDBT_ERROR ? SEVERITY_ERROR : SEVERITY_WARNING;
+	if (!verify_place(of->where, in->dir, &f, &file)) {
+		if (buf_addf(&text, "%s: %s", of->where, of->text) >= 0)
+			f.text = buf_str(&text);
+		file = verify_join(in->dir, "manifest.ocdbt");
+		f.file = file;
+	}
+	verify_say(in->c->v, &f);
+	return 0;
+}
+
+/* The database in a directory below the item's ("." for its own). */
+static int check_database(struct checking *c, const char *rel)
+{
+	auto_free char *below = verify_join(c->path, rel), *manifest = NULL;
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_of(ocdbt) struct ocdbt *db = NULL;
+	struct finding_in in = { c, strcmp(rel, ".") ? below : c->path };
+	struct ocdbt_check_opts opts = { .all_versions = true, .unused_files = true, .found = database_found,
+					 .arg = &in };
+	struct ocdbt_check_stats stats;
+	int r = io_dir_sub(c->dir, rel, &dir);
+
+	manifest = verify_join(in.dir, "manifest.ocdbt");
+	if (!below || !manifest)
+		return -ENOMEM;
+	if (r >= 0)
+		r = ocdbt_db_open(dir, c->v->ckpt->cache, &db);
+	if (r >= 0) {
+		dir = NULL;
+		r = ocdbt_check(db, &opts, &stats);
+	}
+	if (r < 0 && r != -ENOMEM) {
+		verify_failed(c->v, 1, NULL, manifest, r);
+		return 0;
+	}
+	return r;
+}
+
+static int check_databases(struct checking *c)
+{
+	struct ocdbt_parts parts = { 0 };
+	struct stat st;
+	int r = io_stat(c->dir, "manifest.ocdbt", &st);
+	bool has_own = r >= 0;
+
+	err_clear();
+	r = has_own ? check_database(c, ".") : 0;
+	if (r >= 0)
+		r = ocdbt_parts_find(c->dir, &parts);
+	for (size_t i = 0; i < parts.n && r >= 0; i++)
+		r = check_database(c, parts.name[i]);
+	if (r >= 0 && !has_own && parts.n) {
+		auto_free char *file = verify_join(c->path, "manifest.ocdbt");
+
+		verify_say(c->v, &(struct finding){ SEVERITY_WARNING, 2, NULL, file, false, 0, 0,
+						    "its parts were never merged: Orbax cannot read it" });
+	}
+	if (r >= 0 && !has_own && parts.n_bare)
+		say_file(c, 2, "", "%zu parts have no manifest: their processes never committed", parts.n_bare);
+	ocdbt_parts_release(&parts);
+	return r;
+}
+
+/* ---- small files ---- */
+
+/* 1 and its text; 0 when there is none. */
+static int read_whole_file(struct checking *c, const char *name, uint64_t limit, struct buf *ret)
+{
+	int r = io_read_file(c->dir, name, limit, ret);
+
+	if (r == -ENOENT || r == -ENOTDIR) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0 && r != -ENOMEM) {
+		failed_file(c, 1, name, r);
+		return 0;
+	}
+	return r < 0 ? r : 1;
+}
+
+static int by_span(const void *a, const void *b)
+{
+	return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+bool verify_is_param(const struct verify_tree *t, struct span name)
+{
+	return t->n_params && bsearch(&name, t->param, t->n_params, sizeof(name), by_span);
+}
+
+static void check_one_sharding(struct checking *c, const struct sharding_entry *e)
+{
+	auto_of(sharding) struct sharding *s = NULL;
+	int r = sharding_parse(e->text, "'_sharding'", &s);
+
+	/* Kinds that JAX no longer has are no damage. */
+	if (r < 0 && r != -EOPNOTSUPP && r != -ENOMEM)
+		failed_file(c, 1, "_sharding", r);
+	err_clear();
+	if (c->v->level >= 2 && c->t.item && !verify_is_param(&c->t, e->param))
+		say_file(c, 2, "_sharding", "'%.*s' is not a leaf of the tree", SPAN_ARG(e->param));
+}
+
+static int check_sharding_file(struct checking *c)
+{
+	auto_of(shardings) struct shardings *s = NULL;
+	auto_buf text = { 0 };
+	int r = read_whole_file(c, "_sharding", LIMIT_SMALL_FILE, &text);
+
+	if (r <= 0)
+		return r;
+	r = shardings_parse(buf_span(&text), "'_sharding'", &s);
+	if (r < 0 && r != -ENOMEM)
+		failed_file(c, 1, "_sharding", r);
+	for (size_t i = 0; s && i < s->n; i++)
+		check_one_sharding(c, &s->entries[i]);
+	return r == -ENOMEM ? r : 0;
+}
+
+static int check_strings(struct checking *c)
+{
+	auto_of(strings) struct strings *s = NULL;
+	auto_buf text = { 0 };
+	int r = read_whole_file(c, "_strings.json", LIMIT_STRINGS_BYTES, &text);
+
+	if (r <= 0)
+		return r;
+	r = strings_parse(buf_span(&text), "'_strings.json'", &s);
+	if (r < 0 && r != -ENOMEM)
+		failed_file(c, 1, "_strings.json", r);
+	for (size_t i = 0; s && i < s->n && c->v->level >= 2 && c->t.item; i++)
+		if (!verify_is_param(&c->t, s->entries[i].name))
+			say_file(c, 2, "_strings.json", "'%.*s' is not a leaf of the tree", SPAN_ARG(s->entries[i].name));
+	return r == -ENOMEM ? r : 0;
+}
+
+/* Values without a database; a damaged table makes each of them an error, so it is named by itself, too. */
+static int check_table(struct checking *c)
+{
+	auto_kv_table table = { 0 };
+	int r = kv_table_load(c->dir, &table);
+
+	if (r < 0 && r != -ENOMEM) {
+		failed_file(c, 1, KV_TABLE_DIR, r);
+		r = 0;
+	}
+	return MIN(r, 0);
+}
+
+static int check_arrays_file(void *arg, const char *name, unsigned char type)
+{
+	auto_of(array_metadatas) struct array_metadatas *a = NULL;
+	struct array_metadatas **more;
+	struct checking *c = arg;
+	auto_free char *file = verify_join("array_metadatas", name);
+	auto_buf text = { 0 };
+	int r = file ? read_whole_file(c, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
+
+	if (r <= 0)
+		return r;
+	r = array_metadatas_parse(buf_span(&text), name, &a);
+	if (r < 0 && r != -ENOMEM) {
+		failed_file(c, 1, file, r);
+		return 0;
+	}
+	more = r < 0 ? NULL : reallocarray(c->t.arrays, c->t.n_arrays + 1, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	for (size_t i = 0; i < a->n && c->v->level >= 2 && c->t.item; i++)
+		if (!verify_is_param(&c->t, a->entries[i].param))
+			say_file(c, 2, file, "'%.*s' is not a leaf of the tree", SPAN_ARG(a->entries[i].param));
+	c->t.arrays = more;
+	c->t.arrays[c->t.n_arrays++] = take(a);
+	return 0;
+}
+
+static int check_array_metadatas(struct checking *c)
+{
+	int r = io_list(c->dir, "array_metadatas", check_arrays_file, c);
+
+	if (r == -ENOENT || r == -ENOTDIR) {
+		err_clear();
+		return 0;
+	}
+	return r;
+}
+
+/* ---- keys of no leaf ---- */
+
+struct orphans {
+	struct checking *c;
+	struct buf last;		/* the array that was said last */
+	uint64_t said;
+};
+
+bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longer_than)
+{
+	for (size_t n = key.n; n > longer_than; n--) {
+		/* A name that ends in a slash gets no second one. */
+		if (key.p[n - 1] == '/' && ((n - 1 > longer_than && verify_is_param(t, span_of(key.p, n - 1))) ||
+					    verify_is_param(t, span_of(key.p, n))))
+			return true;
+	}
+	return false;
+}
+
+static int check_key(void *arg, struct span key, uint64_t len)
+{
+	struct orphans *o = arg;
+	const uint8_t *slash = memchr(key.p, '/', key.n);
+	struct span array = span_of(key.p, slash ? (size_t)(slash - key.p) : key.n);
+
+	/* The array of a bare tree has no name in front, and a name that is a slash is none. */
+	if (verify_is_param(&o->c->t, span_of(key.p, 0)) || verify_is_param(&o->c->t, span_str("/")) ||
+	    verify_has_owner(&o->c->t, key, 0))
+		return 0;
+	/* Once for all of an array's keys, which come together. */
+	if (o->said && span_eq(array, buf_span(&o->last)))
+		return 0;
+	buf_clear(&o->last);
+	if (buf_add_span(&o->last, array) < 0)
+		return -ENOMEM;
+	if (o->said++ < 100)
+		say_file(o->c, 2, "manifest.ocdbt", "key '%.*s' is stored, and is of no leaf of the tree", SPAN_ARG(key));
+	return 0;
+}
+
+/* Whether a leaf's files lie in the directory of that name, or below it. */
+static bool is_of_leaf(const struct checking *c, struct span name)
+{
+	for (size_t i = 0; i < c->t.n_params; i++)
+		if (span_starts(c->t.param[i], name) && (c->t.param[i].n == name.n || c->t.param[i].p[name.n] == '/'))
+			return true;
+	return false;
+}
+
+static int check_entry(void *arg, const char *name, unsigned char type)
+{
+	static const char *const own[] = { "d", "array_metadatas" };
+	struct checking *c = arg;
+	struct span s = span_str(name);
+
+	if (type != DT_DIR || detect_is_hidden(s) || step_name_is_tmp(s) || name[0] == '.')
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(own); i++)
+		if (!strcmp(name, own[i]))
+			return 0;
+	if (is_of_leaf(c, s))
+		return 0;
+	/* The chunks of a bare leaf lie in the item itself. */
+	if (verify_is_param(&c->t, span_str("")))
+		return 0;
+	say_file(c, 2, name, "a directory of no leaf of the tree");
+	return 0;
+}
+
+static int check_orphans(struct checking *c)
+{
+	struct orphans o = { .c = c };
+	int r = 0;
+
+	if (c->t.item->is_ocdbt)
+		r = kv_list(c->t.item->kv, span_of(NULL, 0), check_key, &o);
+	buf_release(&o.last);
+	if (r < 0 && r != -ENOMEM) {
+		/* The database was gone through before, and its faults were said. */
+		err_clear();
+		r = 0;
+	}
+	return r < 0 ? r : io_list(c->dir, ".", check_entry, c);
+}
+
+/* ---- the item ---- */
+
+static int list_params(struct checking *c)
+{
+	const struct tree *t = c->t.item->tree;
+
+	c->t.param = calloc(t->n_nodes + 1, sizeof(*c->t.param));
+	if (!c->t.param)
+		return fail(-ENOMEM, "cannot list %u nodes", t->n_nodes);
+	for (uint32_t i = 0; i < t->n_nodes; i++)
+		if (t->nodes[i]->kind == TREE_LEAF)
+			c->t.param[c->t.n_params++] = t->nodes[i]->param;
+	qsort(c->t.param, c->t.n_params, sizeof(*c->t.param), by_span);
+	return 0;
+}
+
+/* An item that does not open: which of its files is to blame? */
+static int blame(struct checking *c, int r)
+{
+	auto_of(tree) struct tree *t = NULL;
+	auto_buf text = { 0 };
+	struct err_note note;
+
+	err_save(r, &note);
+	r = c->dir ? io_read_file(c->dir, "_METADATA", LIMIT_JSON_BYTES, &text) : -ENOENT;
+	if (r != -ENOENT) {
+		if (r >= 0)
+			r = tree_parse_metadata(buf_span(&text), "'_METADATA'", &t);
+		if (r < 0 && r != -ENOMEM)
+			failed_file(c, 1, "_METADATA", r);
+		if (r < 0)
+			return r == -ENOMEM ? r : 0;
+	}
+	err_clear();
+	verify_say(c->v, &(struct finding){ SEVERITY_ERROR, 1, NULL, c->path, false, 0, 0, note.text });
+	return 0;
+}
+
+static int note_tmp(void *arg, const char *name, unsigned char type)
+{
+	struct checking *c = arg;
+	auto_free char *path = NULL;
+
+	/* A leaf may be called like one. */
+	if (!step_name_is_tmp(span_str(name)) || is_of_leaf(c, span_str(name)))
+		return 0;
+	path = verify_join(c->path, name);
+	c->v->n_drafts++;
+	return path && buf_add(&c->v->drafts, path, strlen(path) + 1) >= 0 ? 0 : -ENOMEM;
+}
+
+static int check_files(struct checking *c)
+{
+	int r = check_databases(c);
+
+	if (r >= 0)
+		r = check_sharding_file(c);
+	if (r >= 0)
+		r = check_strings(c);
+	if (r >= 0)
+		r = check_array_metadatas(c);
+	if (r >= 0)
+		r = check_table(c);
+	if (r >= 0)
+		r = verify_own_metadata(c->v, c->path);
+	if (r >= 0)
+		r = io_list(c->dir, ".", note_tmp, c);
+	if (r >= 0 && c->t.item && c->v->level >= 2)
+		r = check_orphans(c);
+	return r;
+}
+
+static int check_item(struct verify *v, const char *path)
+{
+	__attribute__((cleanup(checking_release))) struct checking c = { .v = v, .path = path };
+	struct stat st;
+	int r = io_stat(v->ckpt->source, path, &st);
+
+	if (cmd_flag(v->t.a, "verbose")) {
+		progress_clear(&v->t.progress);
+		print_name(stderr, path);
+		fputc('\n', stderr);
+	}
+	v->items++;
+	if (r >= 0 && S_ISDIR(st.st_mode))
+		r = io_dir_sub(v->ckpt->source, path, &c.dir);
+	if (r < 0)
+		return r;
+	r = item_open(v->ckpt, path, &c.t.item);
+	if (r == -ENOMEM)
+		return r;
+	r = r < 0 ? blame(&c, r) : list_params(&c);
+	if (r >= 0 && c.dir)
+		r = check_files(&c);
+	if (r >= 0 && c.t.item)
+		r = verify_leaves(v, &c.t);
+	return r;
+}
+
+int verify_item(struct verify *v, const char *path)
+{
+	int r = check_item(v, path);
+
+	/* Whatever cannot be listed or looked at is damage, and the next item is looked at. */
+	if (r < 0 && r != -ENOMEM && r != -EINTR) {
+		verify_failed(v, 1, NULL, path, r);
+		r = 0;
+	}
+	return r;
+}

@@ -1,0 +1,584 @@
+/*
+ * verify_leaf.c - each leaf: its metadata, which of its chunks are there, and that they decode.
+ *
+ * What is gone through is what is stored, not what could be: an array may claim
+ * any number of chunks.
+ */
+#include <pthread.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/tree/array_metadata.h"
+#include "core/tree/sharding.h"
+#include "core/zarr/chunk.h"
+#include "handlers/leaf/leaf.h"
+#include "tools/verify/verify.h"
+#include "tools/verify/verify_chunk.h"
+
+#define KEEP_FINDINGS 100		/* of one leaf */
+
+struct kept {
+	enum severity severity;
+	int level;
+	char *file, *text;
+	bool has_range;
+	uint64_t off, len;
+};
+
+struct leaf_check {
+	struct leaf_checks *all;
+	char *file;			/* to blame for what is in no chunk: where its metadata is */
+	uint64_t *object;		/* numbers of the stored objects in the grid */
+	size_t n, cap;
+	uint64_t per_task;
+	bool has_nodes;			/* what is inline lies in a node of a database */
+	char *strange;			/* a key that is of no chunk, the first */
+	uint64_t n_strange;
+	pthread_mutex_t lock;		/* protects all below */
+	struct kept *kept;
+	size_t n_kept, n_findings;
+	uint64_t chunks, stored, decoded, missing;
+	uint64_t unsummed;		/* of stored: no checksum covers them */
+};
+
+struct leaf_checks {
+	struct verify *v;
+	const struct verify_tree *t;
+	pthread_mutex_t large;		/* held by who decodes with a large window */
+};
+
+static void forget_findings(struct leaf_check *c)
+{
+	for (size_t i = 0; i < c->n_kept; i++) {
+		free(c->kept[i].file);
+		free(c->kept[i].text);
+	}
+	c->n_kept = c->n_findings = 0;
+}
+
+static void check_free(struct leaf_check *c)
+{
+	if (!c)
+		return;
+	forget_findings(c);
+	pthread_mutex_destroy(&c->lock);
+	free(c->kept);
+	free(c->file);
+	free(c->object);
+	free(c->strange);
+	free(c);
+}
+
+/* Findings of a leaf are kept until its turn comes, so that they come in order. */
+static void keep(struct leaf_check *c, const struct finding *f)
+{
+	struct kept *more;
+
+	pthread_mutex_lock(&c->lock);
+	c->n_findings++;
+	more = c->n_kept < KEEP_FINDINGS ? reallocarray(c->kept, c->n_kept + 1, sizeof(*more)) : NULL;
+	if (more) {
+		c->kept = more;
+		c->kept[c->n_kept++] = (struct kept){ f->severity, f->level, f->file ? strdup(f->file) : NULL,
+						      strdup(f->text), f->has_range, f->off, f->len };
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
+{
+	struct finding f = { .severity = SEVERITY_ERROR, .level = level, .file = c->file };
+	auto_buf text = { 0 };
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vaddf(&text, fmt, ap);
+	va_end(ap);
+	f.text = buf_str(&text);
+	if (f.text)
+		keep(c, &f);
+}
+
+/*
+ * The file to blame for a leaf when nothing narrower is known: the first of the database, or the one that has
+ * the array's metadata or the string, there or not.
+ */
+static char *blame_file(const struct leaf_checks *all, const struct tree_node *leaf, const struct zarr *z)
+{
+	const struct item *item = all->t->item;
+	bool zarr3 = z ? z->meta.format == 3 : item->tree->use_zarr3;
+	auto_buf name = { 0 };
+
+	if (span_eq(leaf->value_type, span_str("string")))
+		return verify_join(item->path, "_strings.json");
+	if (item->is_unmerged || (item->is_aggregate && !z))
+		return strdup(item->path);
+	if (item->is_ocdbt && (!z || z->kv == item->kv))
+		return verify_join(item->path, "manifest.ocdbt");
+	if (buf_addf(&name, "%.*s%s%s", SPAN_ARG(leaf->param), leaf->param.n ? "/" : "",
+		     zarr3 ? "zarr.json" : ".zarray") < 0)
+		return NULL;
+	return verify_join(item->path, buf_str(&name));
+}
+
+/* ---- metadata ---- */
+
+static bool fits(const uint64_t *part, const uint64_t *whole, unsigned rank)
+{
+	for (unsigned i = 0; i < rank; i++)
+		if (part[i] > MAX(whole[i], (uint64_t)1))
+			return false;
+	return true;
+}
+
+static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf, const struct zarr_meta *m)
+{
+	if (!leaf->has_write_shape)
+		return;
+	if (leaf->write_rank != m->rank)
+		keep_text(c, 2, "_METADATA gives it %u axes, its array has %u", leaf->write_rank, m->rank);
+	else if (!fits(leaf->write_shape, m->shape, m->rank))
+		keep_text(c, 2, "_METADATA gives it a write_shape that is larger than its array");
+}
+
+static void check_array_metadata(struct leaf_check *c, const struct tree_node *leaf, const struct zarr *z)
+{
+	const struct verify_tree *t = c->all->t;
+	bool found = false;
+
+	for (size_t i = 0; i < t->n_arrays; i++) {
+		const struct array_metadata *m = array_metadatas_find(t->arrays[i], leaf->param);
+
+		if (!m)
+			continue;
+		found = true;
+		if (m->write_rank != z->meta.rank || m->chunk_rank != z->meta.rank)
+			keep_text(c, 2, "array_metadatas give it %u axes, its array has %u", m->write_rank, z->meta.rank);
+		else if (memcmp(m->chunk_shape, z->leaf_chunk, m->chunk_rank * sizeof(uint64_t)))
+			keep_text(c, 2, "array_metadatas give it other chunks than its array has");
+		else if (!fits(m->write_shape, z->meta.shape, z->meta.rank))
+			keep_text(c, 2, "array_metadatas give it a write_shape that is larger than its array");
+	}
+	if (t->n_arrays && !found && span_eq(leaf->value_type, span_str("jax.Array")))
+		keep_text(c, 2, "array_metadatas do not have it, as they have every jax.Array");
+}
+
+static void check_sharding(struct leaf_check *c, const struct tree_node *leaf, const struct zarr_meta *m)
+{
+	auto_of(sharding) struct sharding *s = NULL;
+	struct err_note note;
+	struct span text;
+	int r;
+
+	/* A broken text has been found in its file. */
+	if (item_sharding(c->all->t->item, leaf, &text) != 1 || sharding_parse(text, "'_sharding'", &s) < 0) {
+		err_clear();
+		return;
+	}
+	r = sharding_check(s, m->shape, m->rank);
+	if (r < 0) {
+		err_save(r, &note);
+		keep_text(c, 2, "its sharding does not fit its shape: %s", note.text);
+	}
+	err_clear();
+}
+
+/* ---- which chunks are stored ---- */
+
+static uint64_t number_of(const struct zarr_meta *m, const uint64_t *index)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < m->rank; i++)
+		n = n * m->grid[i] + index[i];
+	return n;
+}
+
+struct listing_chunks {
+	struct leaf_check *c;
+	const struct zarr *z;
+};
+
+static bool is_metadata(struct span name)
+{
+	static const char *const names[] = { ".zarray", "zarr.json", ".zattrs", ".zgroup" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (span_eq(name, span_str(names[i])))
+			return true;
+	return false;
+}
+
+/*
+ * Whether a key that names no chunk is no matter of this leaf: it is of another, whose name continues
+ * this one's, or, beside a bare leaf stored as directories, one of the item's own files.
+ */
+static bool is_of_other(const struct listing_chunks *l, struct span key, struct span name)
+{
+	if (l->z->prefix_len == 0 && l->z->kv != l->c->all->t->item->kv)
+		return true;
+	if (l->z->prefix_len == 0 && !l->c->all->t->item->is_ocdbt)
+		return name.n > 0 && !span_starts(name, span_str("c/")) && !(name.p[0] >= '0' && name.p[0] <= '9');
+	return verify_has_owner(l->c->all->t, key, l->z->prefix_len);
+}
+
+static int add_chunk(void *arg, struct span key, uint64_t len)
+{
+	struct listing_chunks *l = arg;
+	struct leaf_check *c = l->c;
+	struct span name = span_from(key, l->z->prefix_len);
+	uint64_t index[LIMIT_RANK];
+
+	if (is_metadata(name))
+		return 0;
+	if (!zarr_chunk_key_parse(&l->z->meta, name, index)) {
+		if (is_of_other(l, key, name))
+			return 0;
+		c->n_strange++;
+		if (!c->strange)
+			c->strange = span_dup_str(key);
+		return 0;
+	}
+	if (c->n == c->cap) {
+		size_t cap = c->cap ? 2 * c->cap : 16;
+		uint64_t *more = reallocarray(c->object, cap, sizeof(*more));
+
+		if (!more)
+			return fail(-ENOMEM, "cannot list %zu chunks", cap);
+		c->object = more;
+		c->cap = cap;
+	}
+	c->object[c->n++] = number_of(&l->z->meta, index);
+	return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The file of a chunk that is stored in one of its own. */
+static void blame_chunk(struct leaf_check *c, const struct zarr *z, const char *key)
+{
+	auto_buf path = { 0 };
+	char *file = NULL;
+
+	if (key && buf_addf(&path, "%s%s", z->prefix, key) >= 0)
+		file = verify_join(c->all->t->item->path, buf_str(&path));
+	if (file) {
+		free(c->file);
+		c->file = file;
+	}
+}
+
+/* The first object of the grid that is not stored. */
+static void check_missing(struct leaf_check *c, const struct zarr *z)
+{
+	uint64_t grid = 1, index[LIMIT_RANK], first = 0;
+	auto_buf key = { 0 };
+
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		grid *= z->meta.grid[i];
+	if (c->n >= grid)
+		return;
+	if (!z->missing_is_error) {
+		c->missing = grid - c->n;
+		return;
+	}
+	while (first < c->n && c->object[first] == first)
+		first++;
+	for (unsigned i = z->meta.rank; i > 0; i--) {
+		uint64_t part = MAX(z->meta.grid[i - 1], (uint64_t)1);
+
+		index[i - 1] = first % part;
+		first /= part;
+	}
+	zarr_chunk_key(&z->meta, index, &key);
+	if (z->kv != c->all->t->item->kv || !c->all->t->item->is_ocdbt)
+		blame_chunk(c, z, buf_str(&key));
+	keep_text(c, 2, "%llu of %llu chunks are not stored, and the checkpoint says that all are; the first is '%s%s'",
+		  (unsigned long long)(grid - c->n), (unsigned long long)grid, z->prefix, buf_str(&key));
+}
+
+static int list_chunks(struct leaf_check *c, struct zarr *z)
+{
+	struct listing_chunks l = { c, z };
+	int r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_chunk, &l);
+
+	if (r < 0)
+		return r;
+	if (c->n)
+		qsort(c->object, c->n, sizeof(*c->object), by_number);
+	if (c->n_strange)
+		keep_text(c, 2, "%llu keys are of no chunk of its grid, the first is '%s'",
+			  (unsigned long long)c->n_strange, c->strange ? c->strange : "?");
+	check_missing(c, z);
+	return 0;
+}
+
+/* ---- decoding ---- */
+
+/* Where a chunk is stored, as far as it can be told. */
+static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index, struct finding *f, char **ret_file)
+{
+	struct chunk at = { 0 };
+
+	memcpy(at.index, index, sizeof(at.index));
+	if (chunk_locate(z, &at, 1) < 0)
+		return;
+	if (at.loc.where == KV_FILE) {
+		*ret_file = verify_join(c->all->t->item->path, at.loc.file->name);
+		f->file = *ret_file;
+		f->has_range = true;
+		f->off = at.loc.off + at.off;
+		f->len = at.len;
+	}
+	kv_loc_release(&at.loc);
+}
+
+static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *index, int r)
+{
+	struct finding f = { .severity = SEVERITY_ERROR, .level = 3 };
+	auto_free char *file = NULL;
+	struct err_note note;
+
+	err_save(r, &note);
+	f.text = note.text;
+	place_of(c, z, index, &f, &file);
+	if (!f.file)
+		verify_place(note.text, c->all->t->item->path, &f, &file);
+	if (!f.file)
+		f.file = c->file;
+	keep(c, &f);
+	err_clear();
+}
+
+static int check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *index, struct walk_worker *worker)
+{
+	struct verify_chunk found = { 0 };
+	int r = verify_chunk(z, index, worker, &k->all->large, k->has_nodes, &found);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&k->lock);
+	k->chunks += found.stored > 0;
+	k->missing += !found.stored;
+	k->stored += found.stored;
+	k->unsummed += found.is_summed ? 0 : found.stored;
+	k->decoded += found.stored ? z->leaf->bytes : 0;
+	pthread_mutex_unlock(&k->lock);
+	return 0;
+}
+
+/* The inner chunks of one stored object. A failure is one of ours, not of the chunk. */
+static int check_object(struct leaf_check *c, struct zarr *z, uint64_t object, struct walk_worker *worker)
+{
+	uint64_t first[LIMIT_RANK] = { 0 }, last[LIMIT_RANK], at[LIMIT_RANK];
+	unsigned axis;
+
+	for (unsigned i = z->meta.rank; i > 0; i--) {
+		uint64_t ratio = z->meta.chunk[i - 1] / z->leaf_chunk[i - 1];
+
+		first[i - 1] = object % z->meta.grid[i - 1] * ratio;
+		last[i - 1] = MIN(first[i - 1] + ratio, z->leaf_grid[i - 1]);
+		object /= z->meta.grid[i - 1];
+	}
+	memcpy(at, first, sizeof(at));
+	do {
+		int r = check_chunk(c, z, at, worker);
+
+		if (r == -ENOMEM)
+			return r;
+		if (r < 0)
+			chunk_failed(c, z, at, r);
+		if (worker->walk->progress)
+			progress_add(worker->walk->progress, z->leaf->bytes);
+		for (axis = z->meta.rank; axis > 0; axis--) {
+			if (++at[axis - 1] < last[axis - 1])
+				break;
+			at[axis - 1] = first[axis - 1];
+		}
+	} while (axis > 0);
+	return 0;
+}
+
+/* ---- the walk ---- */
+
+static void plan(struct leaf_check *c, struct walk_leaf *leaf, const struct zarr *z)
+{
+	uint64_t bytes = dtype_info(z->meta.dtype)->size;
+
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		if (!mul_fits(bytes, z->meta.chunk[i], &bytes))
+			bytes = UINT64_MAX;
+	c->per_task = MAX((uint64_t)1, TILE_BYTES / MAX(bytes, (uint64_t)1));
+	c->per_task = MAX(c->per_task, div_up(c->n, WALK_TASKS));
+	leaf->n_tasks = c->all->v->level >= 3 ? div_up(c->n, c->per_task) : 0;
+}
+
+static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
+{
+	struct leaf_checks *all = arg;
+	struct leaf_check *c = calloc(1, sizeof(*c));
+	struct zarr *z = leaf->value.array;
+	int r;
+
+	if (!c)
+		return fail(-ENOMEM, "cannot check '%s'", leaf->path);
+	pthread_mutex_init(&c->lock, NULL);
+	leaf->state = c;
+	leaf->n_tasks = 0;
+	c->all = all;
+	c->file = blame_file(all, leaf->node, z);
+	if (leaf->value.kind != VALUE_ARRAY)
+		return 0;
+	c->has_nodes = all->t->item->is_ocdbt && z->kv == all->t->item->kv;
+	if (all->v->level >= 2) {
+		check_write_shape(c, leaf->node, &z->meta);
+		check_array_metadata(c, leaf->node, z);
+		check_sharding(c, leaf->node, &z->meta);
+	}
+	r = all->v->level >= 2 ? list_chunks(c, z) : 0;
+	/* What is to be said of it as a whole rank 0 says. */
+	if (leaf->is_shared && !group_is_lead(all->v->t.group))
+		forget_findings(c);
+	if (r >= 0)
+		plan(c, leaf, z);
+	return r;
+}
+
+static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
+{
+	struct leaf_check *c = leaf->state;
+
+	int r = 0;
+
+	for (uint64_t i = task * c->per_task; i < MIN((task + 1) * c->per_task, c->n) && r >= 0; i++)
+		r = check_object(c, leaf->value.array, c->object[i], worker);
+	return r;
+}
+
+/* A leaf that cannot be opened: what its note says, or where its metadata is. */
+static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
+{
+	/* Types of others cannot be looked into; that is no damage. */
+	enum severity severity = leaf_handler_of(leaf->node) ? SEVERITY_ERROR : SEVERITY_WARNING;
+	struct finding f = { severity, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
+	static const char *const names[] = { ".zarray", "zarr.json" };
+	auto_free char *file = NULL;
+
+	if (!verify_place(leaf->failed.text, all->t->item->path, &f, &file)) {
+		for (size_t i = 0; i < ARRAY_LEN(names) && !f.file; i++) {
+			auto_buf key = { 0 }, where = { 0 };
+
+			if (buf_addf(&key, "%.*s/%s", SPAN_ARG(leaf->node->param), names[i]) >= 0 &&
+			    kv_where_text(all->t->item->kv, buf_span(&key), &where) >= 0 && buf_str(&where))
+				verify_place(buf_str(&where), all->t->item->path, &f, &file);
+		}
+		err_clear();
+	}
+	if (!f.file)
+		f.file = file = blame_file(all, leaf->node, NULL);
+	verify_say(all->v, &f);
+}
+
+static void add_up(struct leaf_checks *all, const struct leaf_check *c, const struct walk_leaf *leaf)
+{
+	struct verify *v = all->v;
+
+	v->chunks += c->chunks;
+	v->stored_bytes += c->stored;
+	v->decoded_bytes += c->decoded;
+	v->missing += c->missing;
+	/* A string lies in a JSON file, what a plugin reads in files of its own. */
+	v->unsummed_leaves += c->unsummed > 0 || leaf->value.kind == VALUE_TEXT || leaf->value.kind == VALUE_FILE;
+	if (leaf->value.kind == VALUE_ARRAY && leaf->value.array->leaf->codecs.n)
+		v->unsummed_bytes += c->unsummed;
+	else
+		v->raw_bytes += c->unsummed;
+}
+
+static int leaf_check_end(void *arg, struct walk_leaf *leaf)
+{
+	struct leaf_checks *all = arg;
+	struct leaf_check *c = leaf->state;
+
+	all->v->leaves++;
+	if (leaf->failed.code == -ENOMEM) {
+		check_free(c);
+		return err_restore(&leaf->failed);
+	}
+	/* A leaf that is shared has failed for all: its parts are silent. */
+	if (leaf->failed.code && !(leaf->is_shared && !group_is_lead(all->v->t.group)))
+		say_unopened(all, leaf);
+	for (size_t i = 0; c && i < c->n_kept; i++) {
+		const struct kept *k = &c->kept[i];
+
+		verify_say(all->v, &(struct finding){ k->severity, k->level, leaf->path, k->file, k->has_range, k->off,
+						      k->len, k->text ? k->text : "out of memory" });
+	}
+	if (c && c->n_findings > c->n_kept) {
+		auto_buf text = { 0 };
+
+		buf_addf(&text, "and %zu findings more", c->n_findings - c->n_kept);
+		verify_say(all->v, &(struct finding){ SEVERITY_ERROR, 3, leaf->path, c->file, false, 0, 0,
+						      buf_str(&text) });
+	}
+	if (c)
+		add_up(all, c, leaf);
+	check_free(c);
+	return 0;
+}
+
+/* On a rank that does not speak: the same, for rank 0 to say. */
+static int leaf_check_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
+{
+	struct verify *v = ((struct leaf_checks *)arg)->v;
+	const struct verify was = *v;
+	int r;
+
+	v->packed = ret;
+	r = leaf_check_end(arg, leaf);
+	v->packed = NULL;
+	if (r >= 0 && v->pack_failed)
+		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
+	/* A shared leaf is one, and counted by rank 0. */
+	v->leaves -= leaf->is_shared;
+	if (leaf->is_shared)
+		v->unsummed_leaves = was.unsummed_leaves;
+	return r < 0 ? r : verify_pack_counts(v, &was, ret);
+}
+
+static int leaf_check_join(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
+{
+	return verify_unpack(((struct leaf_checks *)arg)->v, packed);
+}
+
+static int leaf_check_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
+{
+	return verify_unpack(((struct leaf_checks *)arg)->v, packed);
+}
+
+int verify_leaves(struct verify *v, const struct verify_tree *t)
+{
+	static const struct walk_ops ops = { .begin = leaf_check_begin, .task = leaf_check_task, .end = leaf_check_end,
+					     .pack = leaf_check_pack, .unpack = leaf_check_unpack,
+					     .part = leaf_check_pack, .join = leaf_check_join };
+	struct leaf_checks all = { v, t, PTHREAD_MUTEX_INITIALIZER };
+	auto_subtree st = { 0 };
+	auto_free char *prefix = NULL;
+	const char *path = strcmp(t->item->path, ".") ? t->item->path : "";
+	size_t n = v->ckpt->shape == SHAPE_ROOT ? strcspn(path, "/") : 0;
+	int r;
+
+	/* Of a root the step is in front, as with other commands. */
+	prefix = str_fmt("%.*s%s", (int)n, path, n ? "/" : "");
+	r = prefix ? subtree_of_item(t->item, path + n + (path[n] == '/'), &st) : -ENOMEM;
+	if (r >= 0)
+		r = selection_walk(&v->t, &st, prefix, &ops, &all);
+	return r;
+}

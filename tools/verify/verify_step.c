@@ -1,0 +1,324 @@
+/*
+ * verify_step.c - roots and steps: their own metadata, and which items there should be.
+ */
+#include <dirent.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/step/step.h"
+#include "core/step/step_deletion.h"
+#include "core/step/step_meta.h"
+#include "core/step/step_name.h"
+#include "tools/verify/verify.h"
+
+#define MAX_NESTING 8			/* composite items inside composite items */
+
+struct child {
+	char *name;
+	bool is_dir;
+};
+
+struct children {
+	struct verify *v;
+	const char *path;
+	struct child *child;
+	size_t n;
+};
+
+static void children_release(struct children *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		free(c->child[i].name);
+	free(c->child);
+}
+
+static int add_child(void *arg, const char *name, unsigned char type)
+{
+	struct children *c = arg;
+	struct child *more = reallocarray(c->child, c->n + 1, sizeof(*more));
+	struct stat st;
+
+	if (!more)
+		return fail(-ENOMEM, "cannot list '%s'", c->path);
+	c->child = more;
+	more[c->n] = (struct child){ strdup(name), type == DT_DIR };
+	if (!more[c->n].name)
+		return fail(-ENOMEM, "cannot list '%s'", c->path);
+	if (type != DT_DIR && type != DT_REG) {
+		auto_free char *path = verify_join(c->path, name);
+
+		more[c->n].is_dir = path && io_stat(c->v->ckpt->source, path, &st) >= 0 && S_ISDIR(st.st_mode);
+		err_clear();
+	}
+	c->n++;
+	return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct child *)a)->name, ((const struct child *)b)->name);
+}
+
+static int list_children(struct verify *v, const char *path, struct children *c)
+{
+	int r;
+
+	*c = (struct children){ .v = v, .path = path };
+	r = io_list(v->ckpt->source, path, add_child, c);
+	if (r >= 0 && c->n)
+		qsort(c->child, c->n, sizeof(*c->child), by_name);
+	return r;
+}
+
+static int note_draft(struct verify *v, const char *path, const char *name)
+{
+	auto_free char *whole = verify_join(path, name);
+
+	v->n_drafts++;
+	return whole && buf_add(&v->drafts, whole, strlen(whole) + 1) >= 0 ? 0 : -ENOMEM;
+}
+
+/* ---- items that are no trees ---- */
+
+static bool is_json_handler(const struct step_meta *m, const char *item)
+{
+	struct span handler;
+
+	return m && step_meta_handler(m, span_str(item), &handler) == 1 && handler.p &&
+	       memmem(handler.p, handler.n, "Json", 4);
+}
+
+/* The files of a JSON item are JSON; those of others nobody can read but their handler. */
+static int check_files(struct verify *v, const char *path, bool json)
+{
+	struct children c;
+	int r = list_children(v, path, &c);
+
+	for (size_t i = 0; i < c.n && r >= 0; i++) {
+		auto_free char *file = verify_join(path, c.child[i].name);
+		auto_buf text = { 0 };
+		auto_json doc = { 0 };
+
+		if (step_name_is_tmp(span_str(c.child[i].name))) {
+			r = note_draft(v, path, c.child[i].name);
+			continue;
+		}
+		if (!json || c.child[i].is_dir || detect_is_hidden(span_str(c.child[i].name)))
+			continue;
+		r = file ? io_read_file(v->ckpt->source, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
+		if (r >= 0)
+			r = json_parse(buf_span(&text), "JSON item", &doc);
+		if (r < 0 && r != -ENOMEM) {
+			verify_failed(v, 1, NULL, file, r);
+			r = 0;
+		}
+	}
+	children_release(&c);
+	return r;
+}
+
+/* ---- steps ---- */
+
+/* 1 and the metadata; 0 when there is none, or none that is whole, which is said. */
+static int read_meta(struct verify *v, const char *path, struct step_meta **ret)
+{
+	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	int r = file ? io_read_file(v->ckpt->source, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	/* An empty one is what a process leaves that did not come to its end: as good as none for Orbax. */
+	if (r >= 0 && text.n == 0) {
+		verify_file(v, 1, file, "the file is empty");
+		return 0;
+	}
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
+	if (r >= 0)
+		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", ret);
+	if (r < 0 && r != -ENOMEM) {
+		verify_failed(v, 1, NULL, file, r);
+		return 0;
+	}
+	return r < 0 ? r : 1;
+}
+
+static void check_deletion(struct verify *v, const char *path)
+{
+	auto_free char *file = verify_join(path, "_CHECKPOINT_DELETION");
+	auto_of(step_deletion) struct step_deletion *d = NULL;
+	auto_buf text = { 0 };
+	int r = file ? io_read_file(v->ckpt->source, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
+
+	if (r >= 0)
+		r = step_deletion_parse(buf_span(&text), "'_CHECKPOINT_DELETION'", &d);
+	if (r < 0 && r != -ENOENT)
+		verify_failed(v, 1, NULL, file, r);
+	err_clear();
+}
+
+static void check_times(struct verify *v, const char *path, const struct step_meta *m)
+{
+	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
+
+	if (m->has_init && m->has_commit && m->init_ns > 0 && m->commit_ns > 0 && m->commit_ns < m->init_ns)
+		verify_file(v, 2, file, "committed at %lld, before it was begun at %lld", (long long)m->commit_ns,
+			    (long long)m->init_ns);
+}
+
+/* What the metadata names must be there. */
+static void check_named(struct verify *v, const char *path, const struct step_meta *m, const struct children *c)
+{
+	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
+
+	for (size_t i = 0; m->kind == STEP_ITEMS_MAP && i < m->n_items; i++) {
+		bool found = false;
+
+		for (size_t k = 0; k < c->n; k++)
+			found |= c->child[k].is_dir && span_eq(m->items[i].name, span_str(c->child[k].name));
+		if (!found)
+			verify_file(v, 2, file, "item '%.*s' is named, and is not there", SPAN_ARG(m->items[i].name));
+	}
+}
+
+int verify_own_metadata(struct verify *v, const char *path)
+{
+	auto_of(step_meta) struct step_meta *m = NULL;
+	int r = read_meta(v, path, &m);
+
+	if (m && v->level >= 2)
+		check_times(v, path, m);
+	if (r >= 0)
+		check_deletion(v, path);
+	return MIN(r, 0);
+}
+
+static int check_step(struct verify *v, const char *path, unsigned depth);
+
+static int check_child(struct verify *v, const char *path, const char *name, const struct step_meta *m,
+		       unsigned depth)
+{
+	auto_free char *below = verify_join(path, name);
+	enum item_kind kind;
+	int r = below ? detect_item(v->ckpt->source, below, &kind) : -ENOMEM;
+
+	if (r < 0 && r != -ENOMEM) {
+		verify_failed(v, 1, NULL, below, r);
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	if (kind == ITEM_PYTREE)
+		return verify_item(v, below);
+	if (kind == ITEM_COMPOSITE && depth < MAX_NESTING)
+		return check_step(v, below, depth + 1);
+	v->items++;
+	return check_files(v, below, is_json_handler(m, name));
+}
+
+static int check_step(struct verify *v, const char *path, unsigned depth)
+{
+	auto_of(step_meta) struct step_meta *m = NULL;
+	struct children c = { 0 };
+	int r = read_meta(v, path, &m);
+
+	if (r >= 0)
+		r = list_children(v, path, &c);
+	if (r >= 0 && m && v->level >= 2) {
+		check_times(v, path, m);
+		check_named(v, path, m, &c);
+	}
+	if (r >= 0)
+		check_deletion(v, path);
+	for (size_t i = 0; i < c.n && r >= 0; i++) {
+		const char *name = c.child[i].name;
+
+		if (step_name_is_tmp(span_str(name)))
+			r = note_draft(v, path, name);
+		else if (c.child[i].is_dir && name[0] != '.')
+			r = check_child(v, path, name, m, depth);
+	}
+	children_release(&c);
+	return r;
+}
+
+int verify_step(struct verify *v, const char *path)
+{
+	int r;
+
+	v->steps++;
+	r = check_step(v, path, 0);
+	/* As with items: the next step is looked at. */
+	if (r < 0 && r != -ENOMEM && r != -EINTR) {
+		verify_failed(v, 1, NULL, path, r);
+		r = 0;
+	}
+	return r;
+}
+
+/* ---- roots ---- */
+
+static int check_root_metadata(struct verify *v)
+{
+	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
+
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		auto_of(root_meta) struct root_meta *m = NULL;
+		auto_buf text = { 0 };
+		int r = io_read_file(v->ckpt->source, files[i], LIMIT_SMALL_FILE, &text);
+
+		if (r >= 0)
+			r = root_meta_parse(buf_span(&text), files[i], &m);
+		if (r == -ENOMEM)
+			return r;
+		if (r < 0 && r != -ENOENT && r != -ENOTDIR)
+			verify_failed(v, 1, NULL, files[i], r);
+		err_clear();
+	}
+	return 0;
+}
+
+static int verify_one(struct verify *v, const struct step_entry *e)
+{
+	enum shape shape = SHAPE_ITEM;
+	int r = e->is_file ? 0 : detect_step(v->ckpt->source, e->name, &shape);
+
+	if (r < 0 && r != -ENOMEM) {
+		verify_failed(v, 1, NULL, e->name, r);
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	if (shape == SHAPE_ITEM) {
+		v->steps++;
+		return verify_item(v, e->name);
+	}
+	if (shape == SHAPE_UNKNOWN)
+		verify_file(v, 1, e->name, "the name of a step, and nothing of one in it");
+	return verify_step(v, e->name);
+}
+
+int verify_root(struct verify *v)
+{
+	bool marker = v->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
+	auto_step_list l = { 0 };
+	struct children c;
+	int r = list_children(v, ".", &c);
+
+	for (size_t i = 0; i < c.n && r >= 0; i++)
+		if (step_name_is_tmp(span_str(c.child[i].name)))
+			r = note_draft(v, "", c.child[i].name);
+	children_release(&c);
+	if (r >= 0)
+		r = check_root_metadata(v);
+	if (r >= 0)
+		r = step_list(v->ckpt->source, marker, false, &l);
+	for (size_t i = 0; i < l.n && r >= 0; i++)
+		r = verify_one(v, &l.entry[i]);
+	return r;
+}
