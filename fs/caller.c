@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * caller.c - what the program that waits for a reply is doing.
  *
@@ -22,7 +23,9 @@ void caller_enter(fuse_req_t req, struct user *u)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 
-	*u = (struct user){ .uid = ctx->uid, .gid = ctx->gid, .umask = ctx->umask, .groups = groups, .arg = req };
+	*u = (struct user){
+		.uid = ctx->uid, .gid = ctx->gid, .umask = ctx->umask, .groups = groups, .arg = req
+	};
 	user_set(u);
 }
 

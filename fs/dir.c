@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dir.c - directories: lookup, readdir and readdirplus; making, removing and renaming names.
  *
@@ -27,7 +28,9 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	trace(TRACE_FS, "lookup '%s'", name);
 	/* What the kernel shall forget does not exist for the helper. */
-	r = dir == fs->ns->root && forget_asks(&fs->forget, fuse_req_ctx(req)->pid) ? -ENOENT : check_name(name);
+	r = dir == fs->ns->root && forget_asks(&fs->forget, fuse_req_ctx(req)->pid) ?
+		    -ENOENT :
+		    check_name(name);
 	if (r >= 0)
 		r = node_lookup(dir, span_str(name), &n);
 	if (r >= 0 && n->generated && caller_creates(req)) {
@@ -108,7 +111,8 @@ static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, 
 	if (!plus)
 		return fuse_add_direntry(req, p, room, name, &e.attr, (off_t)i + 1);
 	/* A leaf that cannot be described is listed all the same: looking it up tells why. */
-	if (!dir->ops->lazy_list && strcmp(name, ".") && strcmp(name, "..") && node_lookup(dir, span_str(name), &n) >= 0) {
+	if (!dir->ops->lazy_list && strcmp(name, ".") && strcmp(name, "..") &&
+	    node_lookup(dir, span_str(name), &n) >= 0) {
 		if (node_stat(n, &st) >= 0) {
 			fs_entry(fs, n, &st, &e);
 		} else {
@@ -138,8 +142,8 @@ static int list_again(struct node *dir, struct dir_handle *h)
 	return 0;
 }
 
-static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi,
-		     bool plus)
+static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		     struct fuse_file_info *fi, bool plus)
 {
 	struct dir_handle *h = (struct dir_handle *)(uintptr_t)fi->fh;
 	struct node *dir = fs_node(fuse_req_userdata(req), ino);
@@ -178,7 +182,8 @@ void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 	read_dir(req, ino, size, off, fi, false);
 }
 
-void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
 {
 	read_dir(req, ino, size, off, fi, true);
 }

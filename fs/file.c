@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file.c - open, create, read, write, flush, fsync, release and lseek on files.
  */
@@ -45,7 +46,8 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		file_close(f);
 }
 
-void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	       struct fuse_file_info *fi)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct node *dir = fs_node(fs, parent), *n;
@@ -108,7 +110,8 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t 
 			r = file_write(f, (uint64_t)off, copy, n);
 	}
 	block_free(copy, n);
-	/* From the pages of a map: the kernel has let go of them, takes part of them for all, and tells at most fsync(2). */
+	/* From the pages of a map: the kernel has let go of them, takes part of them for all, and
+	 * tells at most fsync(2). */
 	if (fi->writepage && r != (ssize_t)n) {
 		r = r < 0 ? r : -EIO;
 		if (f->ops->lost)
@@ -121,8 +124,9 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t 
 }
 
 /* -EOPNOTSUPP makes the kernel copy through memory. */
-void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino, off_t off, struct fuse_file_info *fi, fuse_ino_t to_ino,
-			off_t to_off, struct fuse_file_info *to_fi, size_t n, int flags)
+void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino, off_t off, struct fuse_file_info *fi,
+			fuse_ino_t to_ino, off_t to_off, struct fuse_file_info *to_fi, size_t n,
+			int flags)
 {
 	struct file *from = file_of(fi), *to = file_of(to_fi);
 	ssize_t r = file_copy(from, (uint64_t)off, to, (uint64_t)to_off, n);

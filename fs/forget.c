@@ -1,12 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * forget.c - the helper process, and the thread that starts it and waits for it.
  *
- * The thread's wait ends with a SIGKILL at once; the helper's ends with the connection. An exclusive
- * look-up makes the kernel (since 5.16) ask for a name that it still trusts. An older kernel asks when
- * it trusts the name no longer, after NS_ROOT_TTL, when somebody uses it.
+ * The thread's wait ends with a SIGKILL at once; the helper's ends with the connection. An
+ * exclusive look-up makes the kernel (since 5.16) ask for a name that it still trusts. An older
+ * kernel asks when it trusts the name no longer, after NS_ROOT_TTL, when somebody uses it.
  *
- * Invariant: the helper gets its paths only after its process number is known, so no request of it is
- * taken for somebody else's.
+ * Invariant: the helper gets its paths only after its process number is known, so no request of it
+ * is taken for somebody else's.
  */
 #include "fs/forget.h"
 
@@ -35,9 +36,11 @@ static int start_helper(int stdin_fd, pid_t *ret)
 	posix_spawn_file_actions_init(&files);
 	r = posix_spawn_file_actions_adddup2(&files, stdin_fd, STDIN_FILENO);
 	if (!r)
-		r = posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+		r = posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY,
+						     0);
 	if (!r)
-		r = posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+		r = posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY,
+						     0);
 	if (!r)
 		r = posix_spawn(ret, "/proc/self/exe", &files, NULL, argv, environ);
 	posix_spawn_file_actions_destroy(&files);
@@ -71,7 +74,8 @@ static void run_helper(struct forget *f, struct span paths)
 	}
 	close(ends[1]);
 	if (r < 0) {
-		log_info("names of the mount are forgotten late: cannot start a process: %s", strerror(-r));
+		log_info("names of the mount are forgotten late: cannot start a process: %s",
+			 strerror(-r));
 		return;
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -156,9 +160,11 @@ int forget_help(void)
 		if (n > 0 && buf_add(&paths, piece, (size_t)n) < 0)
 			return 1;
 	} while (n > 0);
-	/* Never across file systems: the name is looked up as one that must not exist, and nothing is made. */
+	/* Never across file systems: the name is looked up as one that must not exist, and nothing
+	 * is made. */
 	for (size_t at = 0; at < paths.n; at += strlen((const char *)paths.p + at) + 1)
-		if (linkat(AT_FDCWD, "/proc/self/stat", AT_FDCWD, (const char *)paths.p + at, 0) == 0)
+		if (linkat(AT_FDCWD, "/proc/self/stat", AT_FDCWD, (const char *)paths.p + at, 0) ==
+		    0)
 			return 1;
 	return 0;
 }

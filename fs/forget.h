@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * forget.h - makes the kernel forget names of the root, without ever waiting for the mount.
  *
- * FUSE's own way is a notification, for which the kernel locks the directory. A rename or a look-up in the
- * directory holds that lock until the daemon answers it: after a SIGKILL nobody does, and the thread that
- * waits for the lock keeps /dev/fuse open, so the connection never ends. A process of its own, which has
- * no /dev/fuse, may wait: it looks the names up, and the answer to it alone is that they do not exist.
+ * FUSE's own way is a notification, for which the kernel locks the directory. A rename or a look-up
+ * in the directory holds that lock until the daemon answers it: after a SIGKILL nobody does, and
+ * the thread that waits for the lock keeps /dev/fuse open, so the connection never ends. A process
+ * of its own, which has no /dev/fuse, may wait: it looks the names up, and the answer to it alone
+ * is that they do not exist.
  */
 #ifndef PYTREEFS_FS_FORGET_H
 #define PYTREEFS_FS_FORGET_H
@@ -19,10 +21,10 @@
 struct forget {
 	const char *mountpoint;
 	pthread_t thread;
-	atomic_int helper;		/* its process; 0: none runs */
-	pthread_mutex_t lock;		/* protects all below */
+	atomic_int helper;    /* its process; 0: none runs */
+	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t changed;
-	struct buf paths;		/* NUL-terminated, one after the other */
+	struct buf paths; /* NUL-terminated, one after the other */
 	bool stop;
 };
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fs.h - the FUSE layer: kernel requests -> nodes and files of handlers/namespace/node.h.
  *
@@ -15,24 +16,24 @@
 #include "handlers/namespace/ns.h"
 
 struct fs {
-	bool agreed;			/* with the other ranks of the job that all are mounted */
+	bool agreed; /* with the other ranks of the job that all are mounted */
 	struct ns *ns;
 	struct fuse_session *se;
 	const struct options *options;
-	int ready_fd;			/* told once when the first request has come; -1 when nobody waits */
+	int ready_fd; /* told once when the first request has come; -1 when nobody waits */
 	const char *mountpoint;
 	struct request_reader request_reader;
 	struct forget forget;
-	pthread_mutex_t lock;		/* protects all below */
-	bool ending;			/* the session goes away: no more notices to the kernel */
-	struct dir_handle *dirs;	/* all that are open */
+	pthread_mutex_t lock;    /* protects all below */
+	bool ending;             /* the session goes away: no more notices to the kernel */
+	struct dir_handle *dirs; /* all that are open */
 };
 
 /* What a directory handle keeps. */
 struct dir_handle {
-	struct dir_handle *next, **at;	/* protected by the lock of fs */
+	struct dir_handle *next, **at; /* protected by the lock of fs */
 	struct listing list;
-	bool is_read;			/* from its begin: the next time it is taken anew */
+	bool is_read; /* from its begin: the next time it is taken anew */
 };
 
 extern const struct fuse_lowlevel_ops fs_ops;
@@ -63,7 +64,8 @@ void reply_statfs(fuse_req_t req, const struct statvfs *st);
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
-void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi);
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 /* Those that the kernel did not release before the mount ended. */
 void dirs_free(struct fs *fs);
@@ -75,12 +77,14 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t t
 
 /* file.c */
 void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	       struct fuse_file_info *fi);
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t off,
 		  struct fuse_file_info *fi);
-void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino, off_t off, struct fuse_file_info *fi, fuse_ino_t to_ino,
-			off_t to_off, struct fuse_file_info *to_fi, size_t n, int flags);
+void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino, off_t off, struct fuse_file_info *fi,
+			fuse_ino_t to_ino, off_t to_off, struct fuse_file_info *to_fi, size_t n,
+			int flags);
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
 void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fs_main.c - options -> open -> mount -> loop -> shutdown.
  *
@@ -27,13 +28,13 @@
 
 #define THREADS_MAX 16
 #define AGREE_TIMEOUT (60 * SECOND_NS)
-#define FILES_USUAL 4096		/* open at once; more are possible */
-#define READ_AHEAD_KIB 8192		/* of the kernel, for this mount: big requests to sequential readers */
+#define FILES_USUAL 4096    /* open at once; more are possible */
+#define READ_AHEAD_KIB 8192 /* of the kernel, for this mount: big requests to sequential readers */
 
 /*
- * The kernel trusts names of the root for a second; this makes it forget at once. A notice about the root's
- * attributes takes no lock of the kernel's that waits for us, so it may be sent from here; one about a name
- * would (fs/forget.h).
+ * The kernel trusts names of the root for a second; this makes it forget at once. A notice about
+ * the root's attributes takes no lock of the kernel's that waits for us, so it may be sent from
+ * here; one about a name would (fs/forget.h).
  */
 static void root_changed(void *arg, const char *name)
 {
@@ -95,10 +96,10 @@ static bool find_device(const char *mountpoint, unsigned *ret_major, unsigned *r
 }
 
 /*
- * Raise the read-ahead of this mount, for larger requests when a file is read in order. This must happen before
- * the first request, because the kernel takes the smaller of this and the value in the reply to INIT. Only root
- * may do it, so failing is ordinary. The setting belongs to the mount's own device and disappears with it: it is
- * not system-wide.
+ * Raise the read-ahead of this mount, for larger requests when a file is read in order. This must
+ * happen before the first request, because the kernel takes the smaller of this and the value in
+ * the reply to INIT. Only root may do it, so failing is ordinary. The setting belongs to the
+ * mount's own device and disappears with it: it is not system-wide.
  */
 static void raise_read_ahead(const char *mountpoint)
 {
@@ -113,8 +114,9 @@ static void raise_read_ahead(const char *mountpoint)
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	n = snprintf(text, sizeof(text), "%d", READ_AHEAD_KIB);
 	if ((fd < 0 || write(fd, text, (size_t)n) != n) && geteuid() == 0)
-		log_info("cannot raise read_ahead_kb of the mount (%s): sequential reads use smaller requests",
-			 strerror(errno));
+		log_info(
+			"cannot raise read_ahead_kb of the mount (%s): sequential reads use smaller requests",
+			strerror(errno));
 }
 
 static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
@@ -135,8 +137,8 @@ static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 	return writev(fd, iov, n);
 }
 
-static ssize_t splice_reply(int from, off_t *from_off, int to, off_t *to_off, size_t n, unsigned flags,
-			    void *userdata)
+static ssize_t splice_reply(int from, off_t *from_off, int to, off_t *to_off, size_t n,
+			    unsigned flags, void *userdata)
 {
 	return splice(from, from_off, to, to_off, n, flags);
 }
@@ -144,10 +146,13 @@ static ssize_t splice_reply(int from, off_t *from_off, int to, off_t *to_off, si
 static int serve(struct fs *fs)
 {
 	static const struct fuse_custom_io device = {
-		.read = read_request, .writev = write_reply, .splice_send = splice_reply,
+		.read = read_request,
+		.writev = write_reply,
+		.splice_send = splice_reply,
 	};
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	int r = config ? request_reader_start(&fs->request_reader, fs->options->busy_poll) : fail(-ENOMEM, "cannot start the FUSE loop");
+	int r = config ? request_reader_start(&fs->request_reader, fs->options->busy_poll) :
+			 fail(-ENOMEM, "cannot start the FUSE loop");
 
 	if (r >= 0 && fuse_session_custom_io(fs->se, &device, fuse_session_fd(fs->se)) != 0)
 		r = fail(-ENOMEM, "cannot start the FUSE loop");
@@ -170,7 +175,8 @@ static int fuse_args(const struct fs_mount *m, struct fuse_args *ret)
 
 	/* A comma in a path would begin another option. */
 	for (const char *c = m->source; *c && r >= 0; c++)
-		r = *c == ',' || *c == '\\' ? buf_addf(&text, "\\%c", *c) : buf_add_byte(&text, (uint8_t)*c);
+		r = *c == ',' || *c == '\\' ? buf_addf(&text, "\\%c", *c) :
+					      buf_add_byte(&text, (uint8_t)*c);
 	if (r >= 0)
 		r = buf_addf(&text, ",max_read=%llu", (unsigned long long)m->options->max_read);
 	if (r >= 0 && m->fuse_options[0])
@@ -189,8 +195,11 @@ static int check_device(void)
 
 	if (fd >= 0)
 		return 0;
-	return fail(-errno, "cannot open /dev/fuse: %s; without it use `pytreefs ls`, `tree`, `info` and `cat`, "
-			    "which need no mount", strerror(errno));
+	return fail(
+		-errno,
+		"cannot open /dev/fuse: %s; without it use `pytreefs ls`, `tree`, `info` and `cat`, "
+		"which need no mount",
+		strerror(errno));
 }
 
 /* All ranks of the job are mounted, or none stays so. */
@@ -221,7 +230,8 @@ static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct
 	pthread_mutex_lock(&fs->lock);
 	fs->ending = true;
 	pthread_mutex_unlock(&fs->lock);
-	/* Unmounted first: those who wait for an answer get ENOTCONN now, and the helper that forgets names ends. */
+	/* Unmounted first: those who wait for an answer get ENOTCONN now, and the helper that
+	 * forgets names ends. */
 	fuse_session_unmount(fs->se);
 	forget_stop(&fs->forget);
 	ns_stop(fs->ns);
@@ -239,7 +249,8 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 	fs->se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
 	fuse_opt_free_args(&args);
 	if (!fs->se)
-		return fail(-EINVAL, "cannot make a FUSE session: are the options '%s' known?", m->fuse_options);
+		return fail(-EINVAL, "cannot make a FUSE session: are the options '%s' known?",
+			    m->fuse_options);
 	r = signals_start(&signals, fs->se);
 	if (r >= 0) {
 		r = serve_until_unmounted(m, fs, &signals);
@@ -250,8 +261,9 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 }
 
 /*
- * Room in the table of descriptors before there are threads: afterwards the kernel waits for all processors
- * each time that the table grows, for tens of milliseconds, and a listing of many steps opens each of them.
+ * Room in the table of descriptors before there are threads: afterwards the kernel waits for all
+ * processors each time that the table grows, for tens of milliseconds, and a listing of many steps
+ * opens each of them.
  */
 static void make_room_for_files(void)
 {
@@ -259,7 +271,8 @@ static void make_room_for_files(void)
 	int fd = -1;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-		fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, (int)MIN(limit.rlim_cur, (rlim_t)FILES_USUAL) - 1);
+		fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC,
+			   (int)MIN(limit.rlim_cur, (rlim_t)FILES_USUAL) - 1);
 	if (fd >= 0)
 		close(fd);
 }
@@ -293,7 +306,8 @@ static int run(const struct fs_mount *m, int ready_fd)
 	if (r < 0)
 		return agree(m, &fs, r);
 	if (m->peers && m->options->job)
-		log_info("rank %d of %d of job '%s'", m->peers->rank, m->peers->size, m->options->job);
+		log_info("rank %d of %d of job '%s'", m->peers->rank, m->peers->size,
+			 m->options->job);
 	fs.ns = ns;
 	pthread_mutex_init(&fs.lock, NULL);
 	r = agree(m, &fs, mount_and_serve(m, &fs));

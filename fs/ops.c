@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ops.c - the fuse_lowlevel_ops table, and the operations that are no work.
  */
@@ -33,7 +34,8 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct fs *fs = userdata;
 
-	/* Listings carry attributes always: a tree's come from memory, so a second look-up would cost more. */
+	/* Listings carry attributes always: a tree's come from memory, so a second look-up would
+	 * cost more. */
 	conn->want &= ~(unsigned)FUSE_CAP_READDIRPLUS_AUTO;
 	conn->want |= conn->capable &
 		      (FUSE_CAP_READDIRPLUS | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
@@ -78,8 +80,8 @@ static void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 }
 
 /*
- * access(2), which the kernel asks unless it checks modes itself. Modes tell programs what may be done; whose
- * they are does not matter, since nobody else gets here.
+ * access(2), which the kernel asks unless it checks modes itself. Modes tell programs what may be
+ * done; whose they are does not matter, since nobody else gets here.
  */
 static void fs_access(fuse_req_t req, fuse_ino_t ino, int mask)
 {
@@ -150,7 +152,8 @@ static void fs_refuse_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, co
 	reply_code(req, refuse(dir, name, "hard links"), "link in", dir);
 }
 
-static void fs_refuse_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+static void fs_refuse_symlink(fuse_req_t req, const char *target, fuse_ino_t parent,
+			      const char *name)
 {
 	struct node *dir = fs_node(fuse_req_userdata(req), parent);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pipes.c - the pipe of each thread in which an answer is put together before it is sent.
  *

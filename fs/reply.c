@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reply.c - the only caller of fuse_reply_*: errno mapping, one line per failure.
  *
@@ -17,7 +18,8 @@
 
 static bool is_ordinary(int code)
 {
-	return code == -ENODATA || code == -ERANGE || code == -ENXIO || code == -ENOSYS || code == -EINTR;
+	return code == -ENODATA || code == -ERANGE || code == -ENXIO || code == -ENOSYS ||
+	       code == -EINTR;
 }
 
 /* Ordinary unless somebody left a note that says why. */
@@ -28,14 +30,22 @@ static bool is_plain(int code)
 }
 
 /*
- * Whoever writes may ask for more than there can be. For all others a limit that is exceeded means that the checkpoint
- * is broken, or made to look so.
+ * Whoever writes may ask for more than there can be. For all others a limit that is exceeded means
+ * that the checkpoint is broken, or made to look so.
  */
 static int errno_of(int code, const char *op)
 {
 	static const char *const changes[] = {
-		"write", "copy to", "change", "close", "sync", "create", "create a file in", "make a directory in",
-		"rename in", "set an attribute of",
+		"write",
+		"copy to",
+		"change",
+		"close",
+		"sync",
+		"create",
+		"create a file in",
+		"make a directory in",
+		"rename in",
+		"set an attribute of",
 	};
 
 	if (code == -EFBIG) {
@@ -102,7 +112,8 @@ bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *f
 	}
 	err_clear();
 	fs_entry(fs, n, &st, &e);
-	/* Programs look at what they have just created; the kernel forgets this at the first write. */
+	/* Programs look at what they have just created; the kernel forgets this at the first write.
+	 */
 	e.attr_timeout = NS_ROOT_TTL;
 	r = fuse_reply_create(req, &e, fi);
 	take_back(r, n);
@@ -131,7 +142,8 @@ void reply_attr(fuse_req_t req, struct node *n, const char *op)
 static int reply_copy(fuse_req_t req, const struct segments *g)
 {
 	char *p = block_alloc(g->bytes);
-	int r = p ? segments_copy(g, p) : fail(-ENOMEM, "cannot answer with %llu bytes", (unsigned long long)g->bytes);
+	int r = p ? segments_copy(g, p) :
+		    fail(-ENOMEM, "cannot answer with %llu bytes", (unsigned long long)g->bytes);
 
 	if (r >= 0)
 		fuse_reply_buf(req, p, g->bytes);
@@ -155,8 +167,8 @@ static int reply_memory(fuse_req_t req, const struct segments *g)
 }
 
 /*
- * Places for pages in the pipe that libfuse moves the answer through; it asks for no more of them. Fewer than two pages
- * it would copy out of ours again.
+ * Places for pages in the pipe that libfuse moves the answer through; it asks for no more of them.
+ * Fewer than two pages it would copy out of ours again.
  */
 static size_t pages_of_libfuse(const struct segments *g)
 {
@@ -169,8 +181,9 @@ static size_t pages_of_libfuse(const struct segments *g)
 }
 
 /*
- * Ranges of data files go from the page cache into the kernel without a copy here, by way of a pipe of ours: once all
- * bytes are in there nothing can be missing from the answer. 1: not possible, and nothing was sent.
+ * Ranges of data files go from the page cache into the kernel without a copy here, by way of a pipe
+ * of ours: once all bytes are in there nothing can be missing from the answer. 1: not possible, and
+ * nothing was sent.
  */
 static int reply_splice(fuse_req_t req, const struct segments *g)
 {
@@ -193,9 +206,11 @@ static int reply_splice(fuse_req_t req, const struct segments *g)
 	v.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_RETRY;
 	v.buf[0].fd = p->out;
 	r = fuse_reply_data(req, &v, FUSE_BUF_SPLICE_MOVE);
-	/* -ENOENT: the caller went away. Else the kernel has told it EIO: a page that was cut off since, for instance. */
+	/* -ENOENT: the caller went away. Else the kernel has told it EIO: a page that was cut off
+	 * since, for instance. */
 	if (r < 0 && r != -ENOENT)
-		log_error("cannot answer with %llu bytes: %s", (unsigned long long)g->bytes, strerror(-r));
+		log_error("cannot answer with %llu bytes: %s", (unsigned long long)g->bytes,
+			  strerror(-r));
 	if (r < 0 || !pipe_is_empty(p))
 		pipe_drop(p);
 	return 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * request_reader.c - bursts of small requests, and the thread that serves them.
  *
@@ -27,19 +28,20 @@
 #include "core/base/thread.h"
 
 #define CPU_LATENCY_FILE "/dev/cpu_dma_latency"
-#define POLL_NS 200000			/* longer than most programs think between two calls */
-#define GAP_NS 200000			/* a longer pause between a reply and the next request ends a burst */
-#define SLOW_NS 1000000			/* a request that took longer was not small */
+#define POLL_NS 200000  /* longer than most programs think between two calls */
+#define GAP_NS 200000   /* a longer pause between a reply and the next request ends a burst */
+#define SLOW_NS 1000000 /* a request that took longer was not small */
 #define STREAK_BURST 8
 #define STREAK_MAX 16
-#define SMALL_BYTES 65536		/* of a read or a write */
+#define SMALL_BYTES 65536 /* of a read or a write */
 #define TICK_NS 1000000
-#define TICKS_IDLE 20			/* ticks without a request until the burst is over */
-#define LATENCY_US 10			/* longest wake-up that busy_poll=awake allows on hardware */
+#define TICKS_IDLE 20 /* ticks without a request until the burst is over */
+#define LATENCY_US 10 /* longest wake-up that busy_poll=awake allows on hardware */
 
 static bool is_burst(struct request_reader *w)
 {
-	return w->mode != BUSY_POLL_OFF && atomic_load_explicit(&w->streak, memory_order_relaxed) >= STREAK_BURST;
+	return w->mode != BUSY_POLL_OFF &&
+	       atomic_load_explicit(&w->streak, memory_order_relaxed) >= STREAK_BURST;
 }
 
 static void unpark(struct request_reader *w)
@@ -109,7 +111,8 @@ static int64_t arrived(struct request_reader *w, const void *buf, ssize_t n)
 	int left = atomic_fetch_sub(&w->waiters, 1) - 1;
 
 	atomic_fetch_add_explicit(&w->arrivals, 1, memory_order_relaxed);
-	/* A large request costs more than a wake-up, and others may run beside it: it ends the burst. */
+	/* A large request costs more than a wake-up, and others may run beside it: it ends the
+	 * burst. */
 	streak = gap > GAP_NS || !small ? 0 : MIN(streak + 1, STREAK_MAX);
 	atomic_store_explicit(&w->streak, streak, memory_order_relaxed);
 	if (left == 0 && (!small || streak < STREAK_BURST))
@@ -143,10 +146,10 @@ ssize_t request_reader_read(struct request_reader *w, int fd, void *buf, size_t 
 }
 
 /*
- * Ask the kernel for idle processors that wake up at once, until the returned file is closed; -1 where that
- * is not permitted. The request holds for the whole machine, so only busy_poll=awake makes it. A virtual
- * machine has no idle state between running and halted, and only 0 prevents halting; hardware has such
- * states, and a processor that never sleeps takes power from the others.
+ * Ask the kernel for idle processors that wake up at once, until the returned file is closed; -1
+ * where that is not permitted. The request holds for the whole machine, so only busy_poll=awake
+ * makes it. A virtual machine has no idle state between running and halted, and only 0 prevents
+ * halting; hardware has such states, and a processor that never sleeps takes power from the others.
  */
 static int hold_cpu_latency(void)
 {
@@ -155,7 +158,8 @@ static int hold_cpu_latency(void)
 	int32_t us = LATENCY_US;
 
 	if (fd >= 0) {
-		if (read(fd, governor, sizeof(governor) - 1) > 0 && !strncmp(governor, "haltpoll", 8))
+		if (read(fd, governor, sizeof(governor) - 1) > 0 &&
+		    !strncmp(governor, "haltpoll", 8))
 			us = 0;
 		close(fd);
 	}
@@ -198,7 +202,8 @@ static void *watch(void *arg)
 			continue;
 		held = w->mode == BUSY_POLL_AWAKE ? hold_cpu_latency() : -1;
 		watch_burst(w);
-		/* Before the rest, so that a thread that parks from now on wakes the watcher again. */
+		/* Before the rest, so that a thread that parks from now on wakes the watcher again.
+		 */
 		atomic_store(&w->watched, false);
 		if (held >= 0)
 			close(held);
@@ -211,10 +216,12 @@ int request_reader_start(struct request_reader *w, enum busy_poll mode)
 	int r;
 
 	memset(w, 0, sizeof(*w));
-	/* On a single processor, polling would keep the program that makes the requests from running. */
+	/* On a single processor, polling would keep the program that makes the requests from
+	 * running. */
 	w->mode = get_nprocs() > 1 ? mode : BUSY_POLL_OFF;
 	if (w->mode == BUSY_POLL_AWAKE && access(CPU_LATENCY_FILE, W_OK) < 0)
-		log_warn("busy_poll=awake: cannot write %s (%s): polling without it", CPU_LATENCY_FILE, strerror(errno));
+		log_warn("busy_poll=awake: cannot write %s (%s): polling without it",
+			 CPU_LATENCY_FILE, strerror(errno));
 	sem_init(&w->places, 0, 0);
 	sem_init(&w->watch, 0, 0);
 	r = thread_start(&w->watcher, "request_watch", watch, w);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * request_reader.h - which thread waits for the kernel's next request, and how.
  *
@@ -24,14 +25,15 @@
 
 struct request_reader {
 	enum busy_poll mode;
-	atomic_int waiters;		/* threads that poll for a request, or sleep in the kernel until one arrives */
+	atomic_int waiters; /* threads that poll for a request, or sleep in the kernel until one
+			       arrives */
 	atomic_int parked;
-	atomic_int streak;		/* small requests in a row, up to a maximum */
-	_Atomic int64_t done;		/* time of the last reply; clock_ns() */
+	atomic_int streak;    /* small requests in a row, up to a maximum */
+	_Atomic int64_t done; /* time of the last reply; clock_ns() */
 	_Atomic uint64_t arrivals;
-	atomic_bool watched;		/* the watcher runs */
+	atomic_bool watched; /* the watcher runs */
 	atomic_bool ending;
-	sem_t places;			/* parked threads wait for one */
+	sem_t places; /* parked threads wait for one */
 	sem_t watch;
 	pthread_t watcher;
 };
@@ -41,9 +43,11 @@ int request_reader_start(struct request_reader *w, enum busy_poll mode);
 /* After the threads that call request_reader_read() have ended. */
 void request_reader_stop(struct request_reader *w);
 /*
- * read(2) of the next request from /dev/fuse; any number of threads may call it, each after it has answered
- * its last request. A cancellation point. ret_polled: the request arrived while this thread polled.
+ * read(2) of the next request from /dev/fuse; any number of threads may call it, each after it has
+ * answered its last request. A cancellation point. ret_polled: the request arrived while this
+ * thread polled.
  */
-ssize_t request_reader_read(struct request_reader *w, int fd, void *buf, size_t n, bool *ret_polled);
+ssize_t request_reader_read(struct request_reader *w, int fd, void *buf, size_t n,
+			    bool *ret_polled);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * signals.c - the handler of signals, and the thread that does what they ask for.
  */
@@ -18,7 +19,7 @@
 static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
 /* All that a handler may touch. */
 static sem_t told;
-static atomic_int came;			/* the signal's number */
+static atomic_int came; /* the signal's number */
 
 static void tell(int number)
 {
@@ -41,8 +42,9 @@ static void change_handlers(void (*from)(int), void (*to)(int))
 }
 
 /*
- * The loop's thread sleeps until a worker has ended, and workers until a request comes. Both sleeps end when a
- * signal interrupts them, so that one of the handled kind is sent until it has been noticed.
+ * The loop's thread sleeps until a worker has ended, and workers until a request comes. Both sleeps
+ * end when a signal interrupts them, so that one of the handled kind is sent until it has been
+ * noticed.
  */
 static void interrupt_main(struct signals *s)
 {

@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * signals.h - a signal ends the mount, whichever thread gets it and whatever the others do then.
  *
- * libfuse's own handlers end the loop when the main thread gets the signal while it sleeps. A signal
- * that comes just before it falls asleep, or to another thread, is not noticed until the next request.
- * Here a thread interrupts the main thread's sleep until the loop has ended. No request is made for it:
- * a thread that waits for the mount keeps /dev/fuse open after a SIGKILL, and nobody ever answers.
+ * libfuse's own handlers end the loop when the main thread gets the signal while it sleeps. A
+ * signal that comes just before it falls asleep, or to another thread, is not noticed until the
+ * next request. Here a thread interrupts the main thread's sleep until the loop has ended. No
+ * request is made for it: a thread that waits for the mount keeps /dev/fuse open after a SIGKILL,
+ * and nobody ever answers.
  */
 #ifndef PYTREEFS_FS_SIGNALS_H
 #define PYTREEFS_FS_SIGNALS_H
@@ -17,13 +19,14 @@
 struct signals {
 	struct fuse_session *se;
 	pthread_t thread, main;
-	atomic_bool looping;		/* the main thread is in the session's loop, or about to be */
+	atomic_bool looping; /* the main thread is in the session's loop, or about to be */
 	atomic_bool ended;
 };
 
 /*
- * From now on SIGHUP, SIGINT and SIGTERM end the session's loop, those that were ignored before excepted.
- * The caller runs the loop. se is used until signals_stop(). One at a time in a process. Starts a thread.
+ * From now on SIGHUP, SIGINT and SIGTERM end the session's loop, those that were ignored before
+ * excepted. The caller runs the loop. se is used until signals_stop(). One at a time in a process.
+ * Starts a thread.
  */
 int signals_start(struct signals *s, struct fuse_session *se);
 /* The loop has ended: the main thread is interrupted no more. */

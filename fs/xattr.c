@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * xattr.c - leaf metadata as extended attributes: `user.pytree.*`.
  */
@@ -12,8 +13,8 @@
 
 /*
  * Names of a space that no checkpoint has (ACLs, capabilities, labels of security modules). "Not
- * supported" is what programs remember for the whole mount: `ls -l` would otherwise ask two of them for
- * each file, and take four times as long.
+ * supported" is what programs remember for the whole mount: `ls -l` would otherwise ask two of them
+ * for each file, and take four times as long.
  */
 static int absent(const char *name)
 {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every test of tests/mount and tests/interop can ask for."""
 
 import ast

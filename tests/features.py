@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which parts of Orbax's interface are shown by a test that passed: features.py REPORT.xml...
 
 One line per row: ID, verdict, what it is, a test that shows it. A test names its rows with

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes docs/page.png: the report of the sample's latest step in a browser.
 
 usage: tests/picture.py PYTREEFS        (the program that was built; needs chromium)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # build.sh - a build directory that was configured with what is installed now.
 #
 # Sourced by everything that builds: tools/quickstart, tests/run, tests/sanitize, tests/fuzz/run and

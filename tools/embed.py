@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A file as a C array: embed.py IN OUT NAME. The build calls it."""
 
 import pathlib

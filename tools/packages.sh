@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # packages.sh - the Debian packages that pytreefs needs, and how to get those that are missing.
 #
 # Sourced by tools/quickstart (packages_build and packages_tour) and tests/run (all of them). Asks dpkg first, so that a
@@ -16,7 +17,7 @@ packages_tour=(attr less python3-numpy)
 packages_mpi=(libopenmpi-dev openmpi-bin)
 # To test it.
 packages_test=(
-	libcmocka-dev clang libclang-rt-14-dev valgrind strace fio attr less rsync tar
+	libcmocka-dev clang clang-format libclang-rt-14-dev valgrind strace fio attr less rsync tar
 	e2fsprogs xfsprogs btrfs-progs bindfs dmsetup
 	python3 python3-venv git groff-base gcovr
 )

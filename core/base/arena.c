@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * arena.c - bump allocator over a list of blocks that double up to 1 MiB.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * arena.h - bump allocator: one parsed object lives in one arena.
  *
@@ -13,8 +14,8 @@ struct arena_block;
 
 struct arena {
 	struct arena_block *top;
-	size_t used, cap;		/* of the top block */
-	size_t total;			/* bytes taken from the heap: the charge of what lives here */
+	size_t used, cap; /* of the top block */
+	size_t total;     /* bytes taken from the heap: the charge of what lives here */
 };
 
 /* Memory for any type, not cleared. */

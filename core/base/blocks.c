@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * blocks.c - a short list of freed blocks in front of mmap(); small blocks are the heap's.
  *
@@ -15,9 +16,10 @@
 
 #define IDLE_BLOCKS 16
 #define IDLE_BYTES (16 * MiB)
-#define IDLE_MAX (IDLE_BYTES / 4)	/* of one block */
+#define IDLE_MAX (IDLE_BYTES / 4) /* of one block */
 #define HUGE_BYTES ((size_t)2 * MiB)
-/* Larger ones are pages. The address sanitizer sees only what is the heap's, so there all of them are. */
+/* Larger ones are pages. The address sanitizer sees only what is the heap's, so there all of them
+ * are. */
 #ifdef PYTREEFS_ASAN
 #define HEAP_MAX (SIZE_MAX / 2)
 #else
@@ -25,11 +27,11 @@
 #endif
 
 static struct {
-	pthread_mutex_t lock;		/* protects all below */
+	pthread_mutex_t lock; /* protects all below */
 	struct {
 		void *p;
 		size_t n;
-	} idle[IDLE_BLOCKS];		/* the most recently freed last */
+	} idle[IDLE_BLOCKS]; /* the most recently freed last */
 	unsigned n;
 	uint64_t bytes;
 } list = { .lock = PTHREAD_MUTEX_INITIALIZER };

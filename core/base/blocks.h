@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * blocks.h - large blocks of memory that come and go all the time.
  *

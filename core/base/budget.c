@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * budget.c - tickets serve takers in order, so that one that needs much is not overtaken
  * for ever.
@@ -39,8 +40,8 @@ int budget_take(struct budget *b, uint64_t n)
 	while (ticket != b->serving || (b->used + n > b->total && n <= b->total))
 		pthread_cond_wait(&b->freed, &b->lock);
 	if (n > b->total)
-		r = fail(-EFBIG, "an operation needs %llu bytes, %s allows %llu", (unsigned long long)n,
-			 b->name, (unsigned long long)b->total);
+		r = fail(-EFBIG, "an operation needs %llu bytes, %s allows %llu",
+			 (unsigned long long)n, b->name, (unsigned long long)b->total);
 	else
 		taken(b, n);
 	b->serving++;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * budget.h - a number of bytes that operations share.
  *
@@ -15,9 +16,9 @@
 struct budget {
 	pthread_mutex_t lock;
 	pthread_cond_t freed;
-	const char *name;		/* the option that sets it, for messages */
-	uint64_t total, used, peak;	/* protected by lock */
-	uint64_t next, serving;		/* tickets; protected by lock */
+	const char *name;           /* the option that sets it, for messages */
+	uint64_t total, used, peak; /* protected by lock */
+	uint64_t next, serving;     /* tickets; protected by lock */
 };
 
 void budget_init(struct budget *b, const char *name, uint64_t total);

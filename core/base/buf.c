@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * buf.c - growing byte buffers. Growth is by half, so adding n bytes one by one is linear.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * buf.h - struct span, borrowed bytes, and struct buf, owned bytes that grow.
  *
@@ -21,7 +22,7 @@ struct span {
 
 struct buf {
 	uint8_t *p;
-	size_t n;			/* bytes in use */
+	size_t n; /* bytes in use */
 	size_t cap;
 };
 
@@ -89,7 +90,8 @@ int buf_add_str(struct buf *b, const char *s);
 int buf_add_byte(struct buf *b, uint8_t byte);
 int buf_add_zero(struct buf *b, size_t n);
 int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A name from disk for a person: '?' for control characters, which may be made to do something to a terminal. */
+/* A name from disk for a person: '?' for control characters, which may be made to do something to a
+ * terminal. */
 int buf_add_shown(struct buf *b, struct span s);
 int buf_vaddf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 /*

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cache.c - one hash table, two lists in order of use, one lock.
  *
@@ -20,26 +21,26 @@
 #include "core/base/digest.h"
 #include "core/base/err.h"
 
-#define DROP_BEHIND_SHARE 8			/* of the limit, for drop-behind */
+#define DROP_BEHIND_SHARE 8 /* of the limit, for drop-behind */
 
 enum entry_state { ENTRY_FILLING, ENTRY_READY, ENTRY_FAILED };
 
 struct entry {
-	struct cache_entry e;		/* what the caller sees; first */
+	struct cache_entry e; /* what the caller sees; first */
 	struct entry *hash_next;
-	struct entry *newer, *older;	/* list of the unpinned */
-	bool drop_behind;			/* it is, or will be, on the drop-behind list */
+	struct entry *newer, *older; /* list of the unpinned */
+	bool drop_behind;            /* it is, or will be, on the drop-behind list */
 	enum entry_state state;
 	unsigned pins;
-	bool in_table;			/* false once dropped: freed with the last pin */
+	bool in_table; /* false once dropped: freed with the last pin */
 	uint64_t charge;
 	void (*free_value)(void *value);
-	struct err_note *note;		/* ENTRY_FAILED; may be NULL when memory is short */
+	struct err_note *note; /* ENTRY_FAILED; may be NULL when memory is short */
 	int code;
 };
 
 struct cache {
-	pthread_mutex_t lock;		/* protects everything below and all entries */
+	pthread_mutex_t lock; /* protects everything below and all entries */
 	pthread_cond_t filled;
 	struct entry **table;
 	size_t n_table, n_entries;
@@ -204,7 +205,8 @@ static struct entry *evict(struct cache *c)
 	struct entry *out = NULL;
 
 	while (c->stats.bytes > c->stats.limit && (c->drop_behind.oldest || c->used.oldest))
-		out = take_out(c, c->drop_behind.oldest ? c->drop_behind.oldest : c->used.oldest, out);
+		out = take_out(c, c->drop_behind.oldest ? c->drop_behind.oldest : c->used.oldest,
+			       out);
 	return out;
 }
 
@@ -217,7 +219,8 @@ static struct entry *evict_for(struct cache *c, uint64_t added)
 	struct entry *out = evict(c);
 	uint64_t freed = 0;
 
-	while (c->drop_behind.oldest && c->drop_behind.bytes > c->stats.limit / DROP_BEHIND_SHARE && freed < 2 * added) {
+	while (c->drop_behind.oldest && c->drop_behind.bytes > c->stats.limit / DROP_BEHIND_SHARE &&
+	       freed < 2 * added) {
 		freed += c->drop_behind.oldest->charge;
 		out = take_out(c, c->drop_behind.oldest, out);
 	}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cache.h - byte-bounded, pinned, single-flight cache of immutable values.
  *
@@ -17,9 +18,9 @@
 struct cache;
 
 struct cache_key {
-	uint64_t owner;			/* from cache_owner(): one array, one database */
-	uint64_t id;			/* what of it: chunk number, offset in a file */
-	uint64_t part;			/* further split: piece number, kind of value */
+	uint64_t owner; /* from cache_owner(): one array, one database */
+	uint64_t id;    /* what of it: chunk number, offset in a file */
+	uint64_t part;  /* further split: piece number, kind of value */
 };
 
 /* A pinned entry. value may be read while it is ready and pinned. */
@@ -29,9 +30,9 @@ struct cache_entry {
 };
 
 enum cache_state {
-	CACHE_HIT,			/* ready */
-	CACHE_MINE,			/* the caller must cache_fill() or cache_fail() it */
-	CACHE_BUSY,			/* another thread is filling it: cache_wait() */
+	CACHE_HIT,  /* ready */
+	CACHE_MINE, /* the caller must cache_fill() or cache_fail() it */
+	CACHE_BUSY, /* another thread is filling it: cache_wait() */
 };
 
 int cache_new(uint64_t bytes, struct cache **ret);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * clock.h - the time, in nanoseconds. Any thread.
  */
@@ -17,7 +18,8 @@ static inline int64_t clock_ns_of(struct timespec t)
 
 static inline struct timespec clock_timespec(int64_t ns)
 {
-	return (struct timespec){ .tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS) };
+	return (struct timespec){ .tv_sec = (time_t)(ns / SECOND_NS),
+				  .tv_nsec = (long)(ns % SECOND_NS) };
 }
 
 static inline int64_t clock_read_ns(clockid_t id)

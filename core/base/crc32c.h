@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * crc32c.h - CRC-32C (Castagnoli), as OCDBT and the zarr v3 crc32c codec use it.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * digest.c - SHA-256 through libmd; base64 in both alphabets.
  */
@@ -89,7 +90,8 @@ int base64_get(struct buf *out, struct span text, enum base64_alphabet alphabet)
 
 			if (d < 0) {
 				out->n = was;
-				return fail(-EUCLEAN, "base64 text has the byte %02x", text.p[i + k]);
+				return fail(-EUCLEAN, "base64 text has the byte %02x",
+					    text.p[i + k]);
 			}
 			v = v << 6 | (unsigned)d;
 		}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * err.c - the per-thread error note.
  *
@@ -51,7 +52,8 @@ int err_at(int code, const char *fmt, ...)
 	va_end(ap);
 	snprintf(old, sizeof(old), "%s", err_text(code));
 	shorten(old, sizeof(note.text) / 2 - 2);
-	snprintf(note.text, sizeof(note.text), "%.*s: %s", (int)(sizeof(note.text) / 2 - 2), context, old);
+	snprintf(note.text, sizeof(note.text), "%.*s: %s", (int)(sizeof(note.text) / 2 - 2),
+		 context, old);
 	if (note.code != code)
 		note_where[0] = '\0';
 	note.code = code;
@@ -100,8 +102,9 @@ int err_restore(const struct err_note *from)
 
 bool err_passes(int code)
 {
-	return code == -ENOMEM || code == -EIO || code == -EMFILE || code == -ENFILE || code == -EAGAIN ||
-	       code == -EINTR || code == -ENOSPC || code == -EDQUOT || code == -ESTALE || code == -ETIMEDOUT;
+	return code == -ENOMEM || code == -EIO || code == -EMFILE || code == -ENFILE ||
+	       code == -EAGAIN || code == -EINTR || code == -ENOSPC || code == -EDQUOT ||
+	       code == -ESTALE || code == -ETIMEDOUT;
 }
 
 int err_errno(int code)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * err.h - negative errno plus a note that says what went wrong.
  *
@@ -32,7 +33,7 @@
 #define ERR_TEXT_MAX 1024
 
 struct err_note {
-	int code;			/* negative errno; 0 when empty */
+	int code; /* negative errno; 0 when empty */
 	char text[ERR_TEXT_MAX];
 };
 

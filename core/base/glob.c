@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * glob.c - a pattern as a list of tokens, and all places in it at which a match may be, followed through the path.
+ * glob.c - a pattern as a list of tokens, and all places in it at which a match may be, followed
+ * through the path.
  *
  * There is no backtracking: each character of the path is looked at once, together with each
  * token.
@@ -13,14 +15,14 @@
 #include "core/base/mem.h"
 
 enum token_kind {
-	TOKEN_CHAR,			/* c */
-	TOKEN_ANY,			/* one character of a name */
-	TOKEN_SET,			/* one of those between '[' at `at` and its ']' */
-	TOKEN_STAR,			/* any number of characters of a name */
-	TOKEN_DEEP,			/* any number of characters */
-	TOKEN_NAMES,			/* any number of whole names with their slashes; a TOKEN_NAMES_ON follows */
-	TOKEN_NAMES_ON,			/* in the midst of them */
-	TOKEN_BELOW,			/* the end, or a slash and anything; a TOKEN_DEEP follows, then the end */
+	TOKEN_CHAR,     /* c */
+	TOKEN_ANY,      /* one character of a name */
+	TOKEN_SET,      /* one of those between '[' at `at` and its ']' */
+	TOKEN_STAR,     /* any number of characters of a name */
+	TOKEN_DEEP,     /* any number of characters */
+	TOKEN_NAMES,    /* any number of whole names with their slashes; a TOKEN_NAMES_ON follows */
+	TOKEN_NAMES_ON, /* in the midst of them */
+	TOKEN_BELOW,    /* the end, or a slash and anything; a TOKEN_DEEP follows, then the end */
 };
 
 struct token {
@@ -80,7 +82,7 @@ static bool set_has(const char *p, uint32_t c)
 	const char *end = set_end(p) - 1;
 	bool not = p[1] == '!' || p[1] == '^', found = false;
 
-	for (p += 1 + not; p < end;) {
+	for (p += 1 + not ; p < end;) {
 		uint32_t lo, hi;
 
 		p += take_member(p, &lo);
@@ -89,7 +91,7 @@ static bool set_has(const char *p, uint32_t c)
 			p += 1 + take_member(p + 1, &hi);
 		found |= c >= lo && c <= hi;
 	}
-	return found != not;
+	return found != not ;
 }
 
 /* Whether a slash is followed by nothing, or by nothing but "**". */

@@ -1,13 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * glob.h - the patterns of all options that choose leaves: rule=, aggregate=, priority=, --only.
  *
- * `*` stands for any characters within a name, `?` for one, `[a-z]` for one of a set (`[!a-z]` for one that is not in
- * it), `**` for any characters with slashes among them, and `\` before a character for that character itself. A `**`
- * that is a whole name may also stand for no name at all: `a/ **` (without the blank) matches `a`, `a/b` and `a/b/c`.
+ * `*` stands for any characters within a name, `?` for one, `[a-z]` for one of a set (`[!a-z]` for
+ * one that is not in it), `**` for any characters with slashes among them, and `\` before a
+ * character for that character itself. A `**` that is a whole name may also stand for no name at
+ * all: `a/ **` (without the blank) matches `a`, `a/b` and `a/b/c`.
  *
- * A pattern without a slash is matched against the last name of a path. One with a slash is matched against the whole
- * path. When its last name is plain, without wildcards, it may be that of a directory: all that is below it matches. A
- * slash at the end says that it is one; a slash at the front says nothing but that the pattern has one.
+ * A pattern without a slash is matched against the last name of a path. One with a slash is matched
+ * against the whole path. When its last name is plain, without wildcards, it may be that of a
+ * directory: all that is below it matches. A slash at the end says that it is one; a slash at the
+ * front says nothing but that the pattern has one.
  *
  * The time is bounded by the product of the two lengths, whatever the pattern.
  */

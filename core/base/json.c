@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * json.c - the one door to cJSON.
  *
@@ -21,7 +22,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 
-#define SORT_FROM 16			/* members from which look-ups use a sorted index */
+#define SORT_FROM 16 /* members from which look-ups use a sorted index */
 
 size_t utf8_len(struct span s)
 {
@@ -61,11 +62,11 @@ bool utf8_valid(struct span s)
 
 struct pre_escape {
 	struct span in;
-	size_t at;			/* next input byte */
+	size_t at; /* next input byte */
 	struct buf *out;
 	unsigned depth;
-	unsigned nodes;			/* values so far; a lower bound */
-	const char *bad;		/* the reason of the failure at `at` */
+	unsigned nodes;  /* values so far; a lower bound */
+	const char *bad; /* the reason of the failure at `at` */
 };
 
 static int pre_escape_bad(struct pre_escape *c, const char *bad)
@@ -82,10 +83,10 @@ bool json_hex4(struct span s, unsigned *ret)
 		return false;
 	for (size_t i = 0; i < 4; i++) {
 		uint8_t ch = s.p[i];
-		unsigned d = ch >= '0' && ch <= '9'   ? ch - 0u - '0'
-			     : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10u
-			     : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10u
-						      : 16;
+		unsigned d = ch >= '0' && ch <= '9' ? ch - 0u - '0' :
+			     ch >= 'a' && ch <= 'f' ? ch - 'a' + 10u :
+			     ch >= 'A' && ch <= 'F' ? ch - 'A' + 10u :
+						      16;
 		if (d == 16)
 			return false;
 		v = v << 4 | d;
@@ -145,7 +146,8 @@ static int pre_escape_string(struct pre_escape *c)
 			size_t n = utf8_len(span_from(c->in, c->at));
 
 			if (n < 2)
-				return pre_escape_bad(c, n ? "control character in a string" : "not UTF-8");
+				return pre_escape_bad(c, n ? "control character in a string" :
+							     "not UTF-8");
 			r = buf_add(c->out, c->in.p + c->at, n);
 			c->at += n;
 		}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * json.h - JSON documents as immutable trees, and the two spellings that we write.
  *
@@ -18,9 +19,9 @@ enum json_kind {
 	JSON_UNKNOWN,
 	JSON_NULL,
 	JSON_BOOL,
-	JSON_INT,			/* fits int64_t */
-	JSON_UINT,			/* above INT64_MAX, fits uint64_t */
-	JSON_FLOAT,			/* has a fraction or exponent, is beyond 64 bits, or NaN or infinite */
+	JSON_INT,   /* fits int64_t */
+	JSON_UINT,  /* above INT64_MAX, fits uint64_t */
+	JSON_FLOAT, /* has a fraction or exponent, is beyond 64 bits, or NaN or infinite */
 	JSON_STRING,
 	JSON_ARRAY,
 	JSON_OBJECT,
@@ -28,17 +29,18 @@ enum json_kind {
 
 struct json {
 	enum json_kind kind;
-	bool is_beyond;			/* FLOAT: an integer beyond 64 bits, or more than a double holds; d is not it */
-	struct span name;		/* member name inside an object, else empty */
+	bool is_beyond;   /* FLOAT: an integer beyond 64 bits, or more than a double holds; d is not
+			     it */
+	struct span name; /* member name inside an object, else empty */
 	union {
 		bool b;
 		int64_t i;
 		uint64_t u;
 		double d;
-		struct span s;		/* UTF-8, may hold NUL; a NUL follows it */
+		struct span s; /* UTF-8, may hold NUL; a NUL follows it */
 		struct {
-			const struct json *items;	/* in document order */
-			const uint32_t *sorted;		/* big objects: item numbers by name; else NULL */
+			const struct json *items; /* in document order */
+			const uint32_t *sorted;   /* big objects: item numbers by name; else NULL */
 			size_t n;
 		};
 	};
@@ -86,10 +88,10 @@ bool json_as_int(const struct json *j, int64_t *ret);
 bool json_as_double(const struct json *j, double *ret);
 
 enum json_style {
-	JSON_PYTHON,			/* ", " and ": ", non-ASCII as \uXXXX, bare NaN: json.dumps */
-	JSON_PYTHON_SORTED,		/* with members sorted: json.dumps(sort_keys=True) */
-	JSON_COMPACT,			/* no space, UTF-8 as it is, members sorted: TensorStore */
-	JSON_PRETTY,			/* two spaces a level, UTF-8 as it is: for people */
+	JSON_PYTHON,        /* ", " and ": ", non-ASCII as \uXXXX, bare NaN: json.dumps */
+	JSON_PYTHON_SORTED, /* with members sorted: json.dumps(sort_keys=True) */
+	JSON_COMPACT,       /* no space, UTF-8 as it is, members sorted: TensorStore */
+	JSON_PRETTY,        /* two spaces a level, UTF-8 as it is: for people */
 };
 
 int json_print(struct buf *out, const struct json *j, enum json_style style);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * json_print.c - writing JSON: Python's spelling, TensorStore's, and one for people.
  */
@@ -137,7 +138,10 @@ int json_put_uints(struct buf *out, const uint64_t *v, size_t n, enum json_style
 	int r = buf_add_byte(out, '[');
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = buf_addf(out, "%s%llu", !i ? "" : is_python(style) ? ", " : ",",
+		r = buf_addf(out, "%s%llu",
+			     !i               ? "" :
+			     is_python(style) ? ", " :
+						",",
 			     (unsigned long long)v[i]);
 	return r < 0 ? r : buf_add_byte(out, ']');
 }

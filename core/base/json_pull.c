@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * json_pull.c - JSON read value by value.
  *
@@ -86,9 +87,9 @@ int json_pull_kind(struct json_pull *p)
 static int expect(struct json_pull *p, enum json_kind kind)
 {
 	static const char *const why[] = {
-		[JSON_NULL] = "not null",	[JSON_BOOL] = "not true or false",
-		[JSON_FLOAT] = "not a number",	[JSON_STRING] = "not a string",
-		[JSON_ARRAY] = "not an array",	[JSON_OBJECT] = "not an object",
+		[JSON_NULL] = "not null",      [JSON_BOOL] = "not true or false",
+		[JSON_FLOAT] = "not a number", [JSON_STRING] = "not a string",
+		[JSON_ARRAY] = "not an array", [JSON_OBJECT] = "not an object",
 	};
 	int r = json_pull_kind(p);
 
@@ -420,9 +421,9 @@ static int walk_on(struct json_pull *p, unsigned depth, struct buf *out)
 		if (r > 0 && !first)
 			r = put(out, ", ") < 0 ? -ENOMEM : 1;
 		if (r > 0 && object && out)
-			r = json_put_str(out, name, JSON_PYTHON) < 0 || buf_add_str(out, ": ") < 0
-				    ? -ENOMEM
-				    : 1;
+			r = json_put_str(out, name, JSON_PYTHON) < 0 || buf_add_str(out, ": ") < 0 ?
+				    -ENOMEM :
+				    1;
 		if (r)
 			return r;
 		r = put(out, object ? "}" : "]");

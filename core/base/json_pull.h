@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * json_pull.h - JSON read value by value, for documents too large for a tree of nodes.
  *
@@ -19,14 +20,14 @@
 #include "core/base/limits.h"
 
 struct json_pull {
-	struct span text;		/* borrowed */
-	const char *what;		/* for messages; borrowed */
-	size_t at;			/* next byte of text */
-	unsigned depth;			/* containers that are open */
-	bool fresh;			/* nothing came yet in the innermost one */
-	int error;			/* the first failure */
-	uint64_t object[LIMIT_JSON_PULL_DEPTH / 64];	/* bit i: level i is an object */
-	struct buf name, str;		/* strings that had escapes */
+	struct span text;                            /* borrowed */
+	const char *what;                            /* for messages; borrowed */
+	size_t at;                                   /* next byte of text */
+	unsigned depth;                              /* containers that are open */
+	bool fresh;                                  /* nothing came yet in the innermost one */
+	int error;                                   /* the first failure */
+	uint64_t object[LIMIT_JSON_PULL_DEPTH / 64]; /* bit i: level i is an object */
+	struct buf name, str;                        /* strings that had escapes */
 };
 
 /* Nothing is read yet. */

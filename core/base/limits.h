@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * limits.h - every hard limit of the program, with the reason for its value.
  *
@@ -16,52 +17,54 @@
 #define GiB ((uint64_t)1 << 30)
 
 /* Names and paths. */
-#define LIMIT_NAME_BYTES 255		/* format: NAME_MAX of Linux */
-#define LIMIT_PATH_BYTES 4095		/* format: PATH_MAX of Linux, less the NUL */
-#define LIMIT_KEY_BYTES 65535		/* format: OCDBT keys and paths are 16-bit lengths */
-#define LIMIT_NAME_KEEP 200		/* design: bytes kept of a name too long to show */
+#define LIMIT_NAME_BYTES 255  /* format: NAME_MAX of Linux */
+#define LIMIT_PATH_BYTES 4095 /* format: PATH_MAX of Linux, less the NUL */
+#define LIMIT_KEY_BYTES 65535 /* format: OCDBT keys and paths are 16-bit lengths */
+#define LIMIT_NAME_KEEP 200   /* design: bytes kept of a name too long to show */
 
 /* JSON documents and the tree that they describe. */
-#define LIMIT_JSON_BYTES (1 * GiB)	/* ours: `_METADATA` of some four million leaves */
-#define LIMIT_JSON_DEPTH 256		/* ours: deeper than any tree that people build */
-#define LIMIT_JSON_NODES 1000000	/* ours: 200 MiB while a document is parsed as a whole */
-#define LIMIT_JSON_PULL_DEPTH 1024	/* ours: three levels a key of LIMIT_TREE_DEPTH */
-#define LIMIT_TREE_DEPTH 200		/* ours: bounds every walk of a tree */
-#define LIMIT_TREE_NODES 8000000	/* ours: about 1 GiB of nodes */
-#define LIMIT_TREE_TEXT (1 * GiB)	/* ours: parameter names of one tree, together */
-#define LIMIT_SMALL_FILE (64 * MiB)	/* ours: `_CHECKPOINT_METADATA` and other small JSON files */
-#define LIMIT_STRINGS_BYTES (1 * GiB)	/* ours: `_strings.json` */
-#define LIMIT_AGGREGATE_BYTES (2 * GiB)	/* ours: legacy msgpack file, read as a whole */
-#define LIMIT_SHARDING_DEVICES 1048576	/* ours: devices of one mesh */
-#define LIMIT_VIEW_TEXT (256 * MiB)	/* ours: D.json and D.html of some million leaves */
+#define LIMIT_JSON_BYTES (1 * GiB)    /* ours: `_METADATA` of some four million leaves */
+#define LIMIT_JSON_DEPTH 256          /* ours: deeper than any tree that people build */
+#define LIMIT_JSON_NODES 1000000      /* ours: 200 MiB while a document is parsed as a whole */
+#define LIMIT_JSON_PULL_DEPTH 1024    /* ours: three levels a key of LIMIT_TREE_DEPTH */
+#define LIMIT_TREE_DEPTH 200          /* ours: bounds every walk of a tree */
+#define LIMIT_TREE_NODES 8000000      /* ours: about 1 GiB of nodes */
+#define LIMIT_TREE_TEXT (1 * GiB)     /* ours: parameter names of one tree, together */
+#define LIMIT_SMALL_FILE (64 * MiB)   /* ours: `_CHECKPOINT_METADATA` and other small JSON files */
+#define LIMIT_STRINGS_BYTES (1 * GiB) /* ours: `_strings.json` */
+#define LIMIT_AGGREGATE_BYTES (2 * GiB) /* ours: legacy msgpack file, read as a whole */
+#define LIMIT_SHARDING_DEVICES 1048576  /* ours: devices of one mesh */
+#define LIMIT_VIEW_TEXT (256 * MiB)     /* ours: D.json and D.html of some million leaves */
 
 /* Arrays. */
-#define LIMIT_RANK 32			/* format: TensorStore's and numpy's limit */
-#define LIMIT_ITEM_BYTES 16		/* format: complex128 is the widest element */
-#define LIMIT_CHUNK_BYTES ((uint64_t)1 << 55)	/* ours: 2^35 pieces, so that cache keys have room for them */
-#define LIMIT_CODECS 16			/* ours: codecs in one chain */
-#define LIMIT_SUM_ENTRIES 262144		/* ours: checksums of a directory store's values; 4 MiB while it is open */
-#define LIMIT_SHARD_NESTING 4		/* ours: shards inside shards */
-#define LIMIT_SHARD_ENTRIES ((uint64_t)1 << 24)	/* ours: 256 MiB of index (TensorStore: 2^30) */
-#define LIMIT_ZARR_META_BYTES (16 * MiB)	/* ours: one `.zarray` or `zarr.json` */
-#define LIMIT_LAYOUT_AXIS ((uint64_t)1 << 48)	/* ours: finding divisors takes its square root */
-#define LIMIT_ZSTD_WINDOW_LOG 31	/* format: what TensorStore accepts; memory is bounded elsewhere */
+#define LIMIT_RANK 32       /* format: TensorStore's and numpy's limit */
+#define LIMIT_ITEM_BYTES 16 /* format: complex128 is the widest element */
+#define LIMIT_CHUNK_BYTES \
+	((uint64_t)1 << 55) /* ours: 2^35 pieces, so that cache keys have room for them */
+#define LIMIT_CODECS 16     /* ours: codecs in one chain */
+#define LIMIT_SUM_ENTRIES \
+	262144 /* ours: checksums of a directory store's values; 4 MiB while it is open */
+#define LIMIT_SHARD_NESTING 4                   /* ours: shards inside shards */
+#define LIMIT_SHARD_ENTRIES ((uint64_t)1 << 24) /* ours: 256 MiB of index (TensorStore: 2^30) */
+#define LIMIT_ZARR_META_BYTES (16 * MiB)        /* ours: one `.zarray` or `zarr.json` */
+#define LIMIT_LAYOUT_AXIS ((uint64_t)1 << 48)   /* ours: finding divisors takes its square root */
+#define LIMIT_ZSTD_WINDOW_LOG 31 /* format: what TensorStore accepts; memory is bounded elsewhere */
 
 /* OCDBT. */
-#define LIMIT_NODE_ENTRIES 1048576	/* format: entries in one B+tree node */
-#define LIMIT_INLINE_VALUE 1048576	/* format: longest value inside a node */
-#define LIMIT_BTREE_HEIGHT 64		/* ours: 2^64 leaves from nodes of two entries */
-#define LIMIT_NODE_BYTES (512 * MiB)	/* ours: one decoded node; Orbax asks for 100 MB */
-#define LIMIT_NODE_VISITS 16000000	/* ours: nodes may be shared, so a small file can list much */
-#define LIMIT_MANIFEST_BYTES (256 * MiB)	/* ours: decoded manifest */
-#define LIMIT_TABLE_FILES 1048577	/* ours: a node cannot use more data files than it has entries */
-#define LIMIT_TABLE_BYTES (256 * MiB)	/* ours: paths of one data-file table, prefixes expanded */
-#define LIMIT_WALK_KEYS 200000000	/* ours: keys of one walk; 200 TB in chunks of 1 MB */
-#define LIMIT_WALK_BYTES (128 * GiB)	/* ours: nodes decoded and keys given by one walk: minutes */
-#define LIMIT_CHECK_SEEN 4000000	/* ours: records that a check remembers; 256 MiB */
-#define LIMIT_DB_FILES 64		/* ours: data files that one database keeps open */
+#define LIMIT_NODE_ENTRIES 1048576   /* format: entries in one B+tree node */
+#define LIMIT_INLINE_VALUE 1048576   /* format: longest value inside a node */
+#define LIMIT_BTREE_HEIGHT 64        /* ours: 2^64 leaves from nodes of two entries */
+#define LIMIT_NODE_BYTES (512 * MiB) /* ours: one decoded node; Orbax asks for 100 MB */
+#define LIMIT_NODE_VISITS 16000000   /* ours: nodes may be shared, so a small file can list much */
+#define LIMIT_MANIFEST_BYTES (256 * MiB) /* ours: decoded manifest */
+#define LIMIT_TABLE_FILES 1048577 /* ours: a node cannot use more data files than it has entries */
+#define LIMIT_TABLE_BYTES (256 * MiB) /* ours: paths of one data-file table, prefixes expanded */
+#define LIMIT_WALK_KEYS 200000000     /* ours: keys of one walk; 200 TB in chunks of 1 MB */
+#define LIMIT_WALK_BYTES (128 * GiB)  /* ours: nodes decoded and keys given by one walk: minutes */
+#define LIMIT_CHECK_SEEN 4000000      /* ours: records that a check remembers; 256 MiB */
+#define LIMIT_DB_FILES 64             /* ours: data files that one database keeps open */
 
 /* Threads and files. */
-#define LIMIT_THREADS 256		/* ours: pool workers */
+#define LIMIT_THREADS 256 /* ours: pool workers */
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * log.c - one line per message to stderr, syslog or a file; the last ones are
  * retained.
@@ -18,21 +19,20 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 
-#define RETAINED_BYTES (256 << 10)		/* of the last messages; beyond it the older half is dropped */
+#define RETAINED_BYTES (256 << 10) /* of the last messages; beyond it the older half is dropped */
 #define LINE_MAX_BYTES 1200
 
 static struct {
-	pthread_mutex_t lock;		/* protects all below */
+	pthread_mutex_t lock; /* protects all below */
 	bool to_stderr, to_syslog;
 	enum log_level stderr_level;
 	FILE *file;
-	char retained[RETAINED_BYTES];		/* whole lines, each with its time */
+	char retained[RETAINED_BYTES]; /* whole lines, each with its time */
 	size_t n_retained;
 	char last[LINE_MAX_BYTES];
-	unsigned long repeats;		/* of the last message, beyond the first */
-	unsigned long told;		/* of the repeats */
-} sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true,
-	   .stderr_level = LOG_LEVEL_INFO };
+	unsigned long repeats; /* of the last message, beyond the first */
+	unsigned long told;    /* of the repeats */
+} sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true, .stderr_level = LOG_LEVEL_INFO };
 
 unsigned log_trace_mask;
 
@@ -40,9 +40,9 @@ static const struct {
 	const char *name;
 	unsigned bit;
 } categories[] = {
-	{ "fs", TRACE_FS },	  { "step", TRACE_STEP },   { "leaf", TRACE_LEAF }, { "zarr", TRACE_ZARR },
-	{ "kv", TRACE_KV },	  { "ocdbt", TRACE_OCDBT }, { "codec", TRACE_CODEC }, { "io", TRACE_IO },
-	{ "all", ~0u },
+	{ "fs", TRACE_FS },       { "step", TRACE_STEP }, { "leaf", TRACE_LEAF },
+	{ "zarr", TRACE_ZARR },   { "kv", TRACE_KV },     { "ocdbt", TRACE_OCDBT },
+	{ "codec", TRACE_CODEC }, { "io", TRACE_IO },     { "all", ~0u },
 };
 
 int log_open(bool to_stderr, bool to_syslog, const char *file)
@@ -82,12 +82,14 @@ int log_trace_set(const char *names)
 		size_t n = strcspn(names, ",:"), i;
 
 		for (i = 0; i < ARRAY_LEN(categories); i++)
-			if (strlen(categories[i].name) == n && !strncmp(categories[i].name, names, n))
+			if (strlen(categories[i].name) == n &&
+			    !strncmp(categories[i].name, names, n))
 				break;
 		if (i == ARRAY_LEN(categories))
-			return fail(-EINVAL,
-				    "unknown trace category '%.*s'; known: fs step leaf zarr kv ocdbt codec io all",
-				    (int)n, names);
+			return fail(
+				-EINVAL,
+				"unknown trace category '%.*s'; known: fs step leaf zarr kv ocdbt codec io all",
+				(int)n, names);
 		mask |= categories[i].bit;
 		names += n + (names[n] != '\0');
 	}
@@ -106,7 +108,8 @@ static void keep_line(const char *when, const char *line)
 	if (n > RETAINED_BYTES / 2)
 		return;
 	if (sink.n_retained + n > RETAINED_BYTES) {
-		const char *half = memchr(sink.retained + sink.n_retained / 2, '\n', sink.n_retained - sink.n_retained / 2);
+		const char *half = memchr(sink.retained + sink.n_retained / 2, '\n',
+					  sink.n_retained - sink.n_retained / 2);
 		size_t from = half ? (size_t)(half + 1 - sink.retained) : sink.n_retained;
 
 		sink.n_retained -= from;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * log.h - messages for people, and the trace.
  *
@@ -48,15 +49,15 @@ void log_trace_at(const char *module, const char *fmt, ...) __attribute__((forma
 #define log_info(...) log_at(LOG_LEVEL_INFO, __VA_ARGS__)
 
 /* trace(TRACE_ZARR, "read %s", ...): nothing is formatted unless the category is on. */
-#define trace(category, ...)                                                \
-	do {                                                                \
-		if (__builtin_expect(log_trace_mask & (category), 0))       \
+#define trace(category, ...)                                                         \
+	do {                                                                         \
+		if (__builtin_expect(log_trace_mask & (category), 0))                \
 			log_trace_at(&#category[sizeof("TRACE_") - 1], __VA_ARGS__); \
 	} while (0)
 
 /*
- * The retained messages, oldest first, one a line, each with its time; later ones are added at the end.
- * Repeats of the last message that were not reported yet are reported first.
+ * The retained messages, oldest first, one a line, each with its time; later ones are added at the
+ * end. Repeats of the last message that were not reported yet are reported first.
  */
 int log_text(struct buf *ret);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mem.h - ownership helpers: cleanup attributes, take(), checked arithmetic.
  *
@@ -27,15 +28,14 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
-#define container_of(p, type, member) \
-	((type *)((char *)(p) - offsetof(type, member)))
+#define container_of(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
 
 /* Move a pointer out of a local: the local becomes NULL and its cleanup does nothing. */
-#define take(p)                         \
-	({                              \
+#define take(p)                            \
+	({                                 \
 		__typeof__(p) take_ = (p); \
-		(p) = NULL;             \
-		take_;                  \
+		(p) = NULL;                \
+		take_;                     \
 	})
 
 static inline void mem_free_cleanup(void *p)
@@ -61,11 +61,11 @@ static inline void mem_close_cleanup(int *fd)
  *     auto_of(noun) type *x = NULL;
  * fn takes the pointer and accepts NULL.
  */
-#define DEFINE_AUTO(noun, type, fn)                           \
-	static inline void noun##_auto_cleanup(type **p)      \
-	{                                                     \
-		fn(*p);                                       \
-	}                                                     \
+#define DEFINE_AUTO(noun, type, fn)                      \
+	static inline void noun##_auto_cleanup(type **p) \
+	{                                                \
+		fn(*p);                                  \
+	}                                                \
 	struct noun##_auto_needs_semicolon
 #define auto_of(noun) __attribute__((cleanup(noun##_auto_cleanup)))
 

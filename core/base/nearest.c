@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nearest.c - words by the number of edits between them.
  */
@@ -36,7 +37,8 @@ static unsigned distance(const char *a, const char *b)
 void nearest_begin(struct nearest *n, const char *name)
 {
 	/* A short word may differ in less, because little of it would be left. */
-	*n = (struct nearest){ .name = name, .within = (unsigned)MIN((strlen(name) + 2) / 3 + 1, (size_t)4) };
+	*n = (struct nearest){ .name = name,
+			       .within = (unsigned)MIN((strlen(name) + 2) / 3 + 1, (size_t)4) };
 }
 
 void nearest_try(struct nearest *n, const char *word)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nearest.h - the nearest of the known words to a mistyped one: "did you mean".
  */
@@ -5,9 +6,9 @@
 #define PYTREEFS_NEAREST_H
 
 struct nearest {
-	const char *name;		/* as it was typed */
-	const char *best;		/* NULL: none is near */
-	unsigned within;		/* a word must have fewer edits than this */
+	const char *name; /* as it was typed */
+	const char *best; /* NULL: none is near */
+	unsigned within;  /* a word must have fewer edits than this */
 };
 
 void nearest_begin(struct nearest *n, const char *name);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * path.c - paths below a directory.
  */
@@ -10,7 +11,8 @@
 
 int path_join(const char *path, struct span name, char **ret)
 {
-	char *joined = strcmp(path, ".") ? str_fmt("%s/%.*s", path, SPAN_ARG(name)) : span_dup_str(name);
+	char *joined = strcmp(path, ".") ? str_fmt("%s/%.*s", path, SPAN_ARG(name)) :
+					   span_dup_str(name);
 
 	if (!joined)
 		return fail(-ENOMEM, "cannot name '%.*s' in '%s'", SPAN_ARG(name), path);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pool.c - worker threads: fork-join runs first, posted jobs after them.
  *
@@ -20,17 +21,17 @@ struct run {
 	char *args;
 	size_t size, n;
 	size_t taken, ended;
-	size_t failed_at;		/* lowest failed item; n when none */
-	struct err_note note;		/* of that item */
+	size_t failed_at;     /* lowest failed item; n when none */
+	struct err_note note; /* of that item */
 	pthread_cond_t done;
 };
 
 struct pool {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
-	struct run *runs;		/* with items left to take; protected by lock */
-	struct pool_job *head, **tail;	/* posted, oldest first; protected by lock */
-	bool stop;			/* protected by lock */
+	struct run *runs;              /* with items left to take; protected by lock */
+	struct pool_job *head, **tail; /* posted, oldest first; protected by lock */
+	bool stop;                     /* protected by lock */
 	unsigned n;
 	pthread_t thread[LIMIT_THREADS];
 };

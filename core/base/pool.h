@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pool.h - worker threads, in two ways of use.
  *
@@ -32,7 +33,7 @@ int pool_run(struct pool *pool, pool_fn *fn, void *args, size_t size, size_t n);
 
 /* Embedded in what the job needs; owned by the poster until run() is called, by run() after. */
 struct pool_job {
-	struct pool_job *next;		/* protected by the pool's lock */
+	struct pool_job *next; /* protected by the pool's lock */
 	void (*run)(struct pool_job *job);
 };
 void pool_post(struct pool *pool, struct pool_job *job);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * wire.c - fixed integers of both byte orders, and LEB128 varints.
  */

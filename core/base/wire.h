@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * wire.h - bounds-checked reading and writing of bytes from disk.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec.c - the table of codecs, their metadata, and whole objects through a chain.
  *
@@ -56,8 +57,9 @@ int codec_conf_int(const struct json *conf, const char *codec, const char *name,
 	int64_t v;
 
 	if (!j)
-		return required ? fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name)
-				: 0;
+		return required ?
+			       fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name) :
+			       0;
 	if (!json_as_int(j, &v))
 		return fail(-EUCLEAN, "codec '%s': member '%s' is not an integer", codec, name);
 	if (v < min || v > max)
@@ -73,8 +75,9 @@ int codec_conf_str(const struct json *conf, const char *codec, const char *name,
 	const struct json *j = json_member(conf, name);
 
 	if (!j)
-		return required ? fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name)
-				: 0;
+		return required ?
+			       fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name) :
+			       0;
 	if (j->kind != JSON_STRING)
 		return fail(-EUCLEAN, "codec '%s': member '%s' is not a string", codec, name);
 	*ret = j->s;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec.h - bytes -> bytes: the compressors and checksums of a chunk.
  *
@@ -24,8 +25,8 @@
 #include "core/base/limits.h"
 
 enum codec_dialect {
-	CODEC_V2,			/* {"id": ..., members beside it} */
-	CODEC_V3,			/* {"name": ..., "configuration": {...}} */
+	CODEC_V2, /* {"id": ..., members beside it} */
+	CODEC_V3, /* {"name": ..., "configuration": {...}} */
 };
 
 struct codec;
@@ -40,7 +41,7 @@ typedef int codec_sink_fn(void *arg, struct span out);
 struct codec_chain {
 	enum codec_dialect dialect;
 	unsigned n;
-	const struct codec *codec[LIMIT_CODECS];	/* in encoding order; borrowed */
+	const struct codec *codec[LIMIT_CODECS]; /* in encoding order; borrowed */
 };
 
 /*
@@ -61,8 +62,8 @@ int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 bool codec_zstd_level(const struct codec *c, int *ret);
 
 /*
- * Whether damage to an object that begins so (CODEC_HEAD_BYTES, or all of it) is found by a checksum in it: that of
- * crc32c, gzip, zlib or bz2, or of a zstd frame whose header says that it has one.
+ * Whether damage to an object that begins so (CODEC_HEAD_BYTES, or all of it) is found by a checksum
+ * in it: that of crc32c, gzip, zlib or bz2, or of a zstd frame whose header says that it has one.
  */
 #define CODEC_HEAD_BYTES 5
 bool codec_is_summed(const struct codec_chain *chain, struct span head);

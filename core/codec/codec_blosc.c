@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_blosc.c - Blosc 1, the one door to libblosc.
  *
@@ -18,19 +19,19 @@
 #define FLAG_STORED 0x02
 #define FLAG_RESERVED 0x08
 #define FLAG_NO_SPLIT 0x10
-#define SPLIT_ITEMS 128			/* format: nor is a block with fewer elements */
-#define BLOCK_LIKELY (8 * MiB)		/* no automatic block is larger */
-#define FORMATS 5			/* blosclz, lz4, snappy, zlib, zstd */
+#define SPLIT_ITEMS 128        /* format: nor is a block with fewer elements */
+#define BLOCK_LIKELY (8 * MiB) /* no automatic block is larger */
+#define FORMATS 5              /* blosclz, lz4, snappy, zlib, zstd */
 #define V2_LEVEL 5
-#define V2_SHUFFLE (-1)			/* by element size */
+#define V2_SHUFFLE (-1) /* by element size */
 
 struct blosc_codec {
 	struct codec base;
 	char cname[8];
 	int level;
-	int shuffle;			/* as in v2: -1, 0, 1, 2 */
+	int shuffle; /* as in v2: -1, 0, 1, 2 */
 	uint64_t blocksize;
-	size_t typesize;		/* of the encoder */
+	size_t typesize; /* of the encoder */
 };
 
 /* ---- metadata ---- */
@@ -145,9 +146,10 @@ static int blosc_print(const struct codec *c, enum codec_dialect dialect, struct
 				"{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
 				"\"id\":\"blosc\",\"shuffle\":%d}",
 				(unsigned long long)b->blocksize, b->level, b->cname, b->shuffle);
-	r = buf_addf(ret, "{\"configuration\":{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
-		     "\"shuffle\":\"%s\"", (unsigned long long)b->blocksize, b->level, b->cname,
-		     shuffles[b->shuffle]);
+	r = buf_addf(ret,
+		     "{\"configuration\":{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
+		     "\"shuffle\":\"%s\"",
+		     (unsigned long long)b->blocksize, b->level, b->cname, shuffles[b->shuffle]);
 	if (r >= 0 && b->shuffle)
 		r = buf_addf(ret, ",\"typesize\":%zu", b->typesize);
 	return r < 0 ? r : buf_add_str(ret, "},\"name\":\"blosc\"}");
@@ -263,7 +265,8 @@ static int blocks_check(const struct blosc_head *h, struct span in)
 
 			wire_bytes(&w, csize);
 			if (!wire_ok(&w))
-				return fail(-EUCLEAN, "blosc block %u at %u is truncated", i, start);
+				return fail(-EUCLEAN, "blosc block %u at %u is truncated", i,
+					    start);
 			r = blosc_piece_check(h, i, csize);
 			if (r < 0)
 				return r;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_blosc.h - what codec_blosc.c and codec_blosc_decoder.c share: a blosc object's header.
  */
@@ -7,13 +8,13 @@
 #include "core/codec/codec_impl.h"
 
 #define BLOSC_HEAD_BYTES 16
-#define BLOSC_SPLITS_MAX 16		/* format: a larger element is not split */
+#define BLOSC_SPLITS_MAX 16 /* format: a larger element is not split */
 
 struct blosc_head {
 	uint8_t bytes[BLOSC_HEAD_BYTES];
 	uint32_t nbytes, blocksize, cbytes;
-	uint32_t blocks;		/* 0: stored as it is */
-	uint32_t body;			/* where blocks may begin */
+	uint32_t blocks; /* 0: stored as it is */
+	uint32_t body;   /* where blocks may begin */
 };
 
 /* decoded: bytes that the object should have, or CODEC_SIZE_UNKNOWN. */
@@ -35,6 +36,6 @@ int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize);
 int blosc_run(const struct blosc_head *h, const void *object, void *out, size_t n);
 
 int blosc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		    uint64_t window, struct decoder_stage **ret);
+		      uint64_t window, struct decoder_stage **ret);
 
 #endif

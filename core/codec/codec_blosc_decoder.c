@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_blosc_decoder.c - long blosc objects, block by block.
  *
@@ -12,21 +13,21 @@
 #include "core/base/wire.h"
 #include "core/codec/codec_blosc.h"
 
-#define ONE_BLOCK (BLOSC_HEAD_BYTES + 4)	/* header and index of an object of one block */
+#define ONE_BLOCK (BLOSC_HEAD_BYTES + 4) /* header and index of an object of one block */
 #define FLAG_NO_SPLIT 0x10
 
 struct blosc_decoder {
 	struct decoder_stage base;
 	struct blosc_head h;
 	uint64_t window;
-	uint64_t given;			/* stored: bytes given out */
-	uint32_t block;			/* the next one */
-	uint32_t *start;		/* of each block; owned */
-	uint32_t *low;			/* lowest start of this block and all later ones; owned */
-	struct buf held;		/* compressed bytes from held_at on */
+	uint64_t given;  /* stored: bytes given out */
+	uint32_t block;  /* the next one */
+	uint32_t *start; /* of each block; owned */
+	uint32_t *low;   /* lowest start of this block and all later ones; owned */
+	struct buf held; /* compressed bytes from held_at on */
 	uint64_t held_at;
-	uint8_t *one;			/* an object of one block; owned */
-	uint8_t *plain;			/* a decoded block; owned */
+	uint8_t *one;   /* an object of one block; owned */
+	uint8_t *plain; /* a decoded block; owned */
 	size_t plain_n, plain_at;
 };
 
@@ -44,7 +45,8 @@ static int compare_starts(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* That what is held at one time, from the lowest start that is still needed to the end of a block, fits. */
+/* That what is held at one time, from the lowest start that is still needed to the end of a block,
+ * fits. */
 static int stage_check_order(const struct blosc_decoder *s)
 {
 	uint32_t n = s->h.blocks;
@@ -56,7 +58,8 @@ static int stage_check_order(const struct blosc_decoder *s)
 	memcpy(sorted, s->start, n * sizeof(*sorted));
 	qsort(sorted, n, sizeof(*sorted), compare_starts);
 	for (uint32_t i = 0; i < n; i++) {
-		const uint32_t *at = bsearch(&s->start[i], sorted, n, sizeof(*sorted), compare_starts);
+		const uint32_t *at =
+			bsearch(&s->start[i], sorted, n, sizeof(*sorted), compare_starts);
 		uint64_t end = (uint64_t)s->start[i] + one_bytes(&s->h);
 
 		/* Blocks may even share bytes; then the next start is none that ends this one. */
@@ -66,7 +69,8 @@ static int stage_check_order(const struct blosc_decoder *s)
 		most = MAX(most, end - s->low[i]);
 	}
 	if (most > s->window)
-		return fail(-EFBIG, "blosc blocks are out of order by %llu bytes, the limit is %llu",
+		return fail(-EFBIG,
+			    "blosc blocks are out of order by %llu bytes, the limit is %llu",
 			    (unsigned long long)most, (unsigned long long)s->window);
 	return 0;
 }
@@ -142,8 +146,8 @@ static int stage_hold(struct blosc_decoder *s, uint64_t to)
 		size_t n;
 
 		if (r <= 0)
-			return r < 0 ? r
-				     : fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
+			return r < 0 ? r :
+				       fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
 					    (unsigned long long)in->taken);
 		if (!s->held.n && at < low) {
 			/* A gap that nothing refers to. */
@@ -218,8 +222,8 @@ static int stage_end(struct blosc_decoder *s)
 		int r = codec_input_fill(s->base.in);
 
 		if (r <= 0)
-			return r < 0 ? r
-				     : fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
+			return r < 0 ? r :
+				       fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
 					    (unsigned long long)s->base.in->taken);
 		codec_input_skip(s->base.in,
 				 MIN(s->base.in->left.n, s->h.cbytes - s->base.in->taken));
@@ -294,10 +298,12 @@ static void blosc_decoder_free(struct decoder_stage *base)
 }
 
 int blosc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			   uint64_t window, struct decoder_stage **ret)
+		      uint64_t window, struct decoder_stage **ret)
 {
 	static const struct decoder_stage_ops ops = {
-		blosc_decoder_read, blosc_decoder_memory, blosc_decoder_free,
+		blosc_decoder_read,
+		blosc_decoder_memory,
+		blosc_decoder_free,
 	};
 	struct blosc_decoder *s = calloc(1, sizeof(*s));
 	int r;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_bz2.c - bzip2, one stream; v2 only.
  *
@@ -48,7 +49,8 @@ static void load(bz_stream *z, const struct level_window *w)
 
 static void store(const bz_stream *z, struct level_window *w)
 {
-	*w = (struct level_window){ (uint8_t *)z->next_in, z->avail_in, (uint8_t *)z->next_out, z->avail_out };
+	*w = (struct level_window){ (uint8_t *)z->next_in, z->avail_in, (uint8_t *)z->next_out,
+				    z->avail_out };
 }
 
 static int bz2_decode(const struct level_codec *c, void *state, struct level_window *w)

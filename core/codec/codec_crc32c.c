@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_crc32c.c - a CRC-32C after the bytes, always little-endian; v3 only.
  */
@@ -56,8 +57,8 @@ static int crc_add_trailer(struct buf *b, size_t from)
 
 struct crc_decoder {
 	struct decoder_stage base;
-	uint64_t left;			/* before the checksum; CODEC_SIZE_UNKNOWN: all */
-	uint32_t crc;			/* of what has been given out */
+	uint64_t left; /* before the checksum; CODEC_SIZE_UNKNOWN: all */
+	uint32_t crc;  /* of what has been given out */
 	/* Unknown length: the last four bytes are held back until the input turns out to go on. */
 	uint8_t held[CRC_BYTES];
 	unsigned n_held;
@@ -118,8 +119,9 @@ static int crc_decoder_known(struct crc_decoder *s, uint8_t *p, size_t n, size_t
 		return crc_decoder_end(s);
 	r = codec_input_fill(in);
 	if (r <= 0)
-		return r < 0 ? r : fail(-EUCLEAN, "crc32c stream is truncated after %llu bytes",
-					(unsigned long long)in->taken);
+		return r < 0 ? r :
+			       fail(-EUCLEAN, "crc32c stream is truncated after %llu bytes",
+				    (unsigned long long)in->taken);
 	n = MIN(MIN(n, in->left.n), s->left);
 	memcpy(p, in->left.p, n);
 	codec_input_skip(in, n);
@@ -136,8 +138,8 @@ static int crc_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, si
 	*ret_n = 0;
 	if (s->ended)
 		return 0;
-	r = s->left == CODEC_SIZE_UNKNOWN ? crc_decoder_held(s, p, n, ret_n)
-					  : crc_decoder_known(s, p, n, ret_n);
+	r = s->left == CODEC_SIZE_UNKNOWN ? crc_decoder_held(s, p, n, ret_n) :
+					    crc_decoder_known(s, p, n, ret_n);
 	if (r >= 0)
 		s->crc = crc32c_more(s->crc, span_of(p, *ret_n));
 	return r;
@@ -154,10 +156,12 @@ static void crc_decoder_free(struct decoder_stage *base)
 }
 
 static int crc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			 uint64_t window, struct decoder_stage **ret)
+			   uint64_t window, struct decoder_stage **ret)
 {
 	static const struct decoder_stage_ops ops = {
-		crc_decoder_read, crc_decoder_memory, crc_decoder_free,
+		crc_decoder_read,
+		crc_decoder_memory,
+		crc_decoder_free,
 	};
 	struct crc_decoder *s = calloc(1, sizeof(*s));
 
@@ -198,10 +202,12 @@ static void crc_encoder_free(struct encoder_stage *base)
 }
 
 static int crc_encoder_new(const struct codec *c, uint64_t total, struct codec_sink sink,
-			 struct encoder_stage **ret)
+			   struct encoder_stage **ret)
 {
 	static const struct encoder_stage_ops ops = {
-		crc_encoder_push, crc_encoder_finish, crc_encoder_free,
+		crc_encoder_push,
+		crc_encoder_finish,
+		crc_encoder_free,
 	};
 	struct crc_encoder *p = calloc(1, sizeof(*p));
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_encoder.c - long objects encoded piece by piece: encoder stages that push into one another.
  *
@@ -9,12 +10,12 @@
 #include "core/codec/codec_impl.h"
 
 struct codec_encoder {
-	uint64_t left;			/* bytes still to be pushed */
-	int error;			/* of an earlier call */
+	uint64_t left; /* bytes still to be pushed */
+	int error;     /* of an earlier call */
 	bool finished;
-	struct codec_sink sink;		/* where the object goes */
+	struct codec_sink sink; /* where the object goes */
 	unsigned n;
-	struct encoder_stage *stage[LIMIT_CODECS];	/* in encoding order; owned */
+	struct encoder_stage *stage[LIMIT_CODECS]; /* in encoding order; owned */
 };
 
 static int push_next(void *arg, struct span out)

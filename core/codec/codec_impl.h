@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_impl.h - what one codec implements. Private to this folder.
  *
@@ -18,10 +19,10 @@
 /* A pulled input, with what is left of its current piece. */
 struct codec_input {
 	codec_pull_fn *pull;
-	void *arg;			/* borrowed */
-	struct span left;		/* pulled and not yet taken; borrowed */
+	void *arg;        /* borrowed */
+	struct span left; /* pulled and not yet taken; borrowed */
 	bool ended;
-	uint64_t taken;			/* bytes taken so far */
+	uint64_t taken; /* bytes taken so far */
 };
 
 /* 1: left is not empty; 0: the input has ended. */
@@ -40,15 +41,15 @@ struct decoder_stage_ops {
 };
 
 struct decoder_stage {
-	const struct decoder_stage_ops *ops;	/* first member of every implementation */
-	struct codec_input *in;			/* borrowed */
+	const struct decoder_stage_ops *ops; /* first member of every implementation */
+	struct codec_input *in;              /* borrowed */
 };
 
 /* ---- encoding ---- */
 
 struct codec_sink {
 	codec_sink_fn *fn;
-	void *arg;			/* borrowed */
+	void *arg; /* borrowed */
 };
 
 struct encoder_stage;
@@ -60,23 +61,23 @@ struct encoder_stage_ops {
 };
 
 struct encoder_stage {
-	const struct encoder_stage_ops *ops;	/* first member of every implementation */
+	const struct encoder_stage_ops *ops; /* first member of every implementation */
 	struct codec_sink sink;
 };
 
 /* ---- a codec ---- */
 
 struct codec_ops {
-	const char *name;		/* as spelled in the metadata */
+	const char *name; /* as spelled in the metadata */
 	bool in_v2, in_v3;
-	bool exact;			/* nothing may follow it, in v3 either */
+	bool exact; /* nothing may follow it, in v3 either */
 	/*
-	 * Bytes of the trailer (a checksum) that it adds after its unchanged input; 0 for a compressor.
-	 * Such a codec has strip_trailer and add_trailer, others decode and encode.
+	 * Bytes of the trailer (a checksum) that it adds after its unchanged input; 0 for a
+	 * compressor. Such a codec has strip_trailer and add_trailer, others decode and encode.
 	 */
 	unsigned trailer;
-	bool summed;			/* every object of it has a checksum */
-	bool (*is_summed)(struct span head);	/* this one has; NULL: as `summed` says */
+	bool summed;                         /* every object of it has a checksum */
+	bool (*is_summed)(struct span head); /* this one has; NULL: as `summed` says */
 
 	/* conf: the members (v2: the whole object; v3: "configuration", NULL when absent). */
 	int (*parse)(const struct codec_ops *ops, const struct json *conf,
@@ -98,14 +99,14 @@ struct codec_ops {
 
 	/* decoded: bytes to come, or CODEC_SIZE_UNKNOWN. Reads the head of in. */
 	int (*open_decoder)(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		     uint64_t window, struct decoder_stage **ret);
+			    uint64_t window, struct decoder_stage **ret);
 	/* total: bytes to be pushed, or CODEC_SIZE_UNKNOWN. NULL: cannot be written in pieces. */
 	int (*open_encoder)(const struct codec *c, uint64_t total, struct codec_sink sink,
-		     struct encoder_stage **ret);
+			    struct encoder_stage **ret);
 };
 
 struct codec {
-	const struct codec_ops *ops;	/* first member of every implementation */
+	const struct codec_ops *ops; /* first member of every implementation */
 };
 
 extern const struct codec_ops codec_zstd, codec_gzip, codec_zlib, codec_bz2;

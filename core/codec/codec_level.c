@@ -1,13 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_level.c - what bz2, gzip and zlib share: one setting, and the two stages around their libraries.
+ * codec_level.c - what bz2, gzip and zlib share: one setting, and the two stages around their
+ * libraries.
  */
 #include "core/codec/codec_level.h"
 
 #include "core/base/err.h"
 
-#define PART_MAX (1 * GiB)		/* of one call; the libraries count in unsigned int */
-#define OUT_BYTES (64 * KiB)		/* of an encoder stage */
-#define LEVEL_V2 1			/* TensorStore's default where v2 leaves it out */
+#define PART_MAX (1 * GiB)   /* of one call; the libraries count in unsigned int */
+#define OUT_BYTES (64 * KiB) /* of an encoder stage */
+#define LEVEL_V2 1           /* TensorStore's default where v2 leaves it out */
 
 static const struct level_codec *level_codec_of(const struct codec *c)
 {
@@ -16,8 +18,9 @@ static const struct level_codec *level_codec_of(const struct codec *c)
 
 /* ---- metadata ---- */
 
-int level_parse(const struct level_library *library, const struct codec_ops *ops, const struct json *conf,
-		enum codec_dialect dialect, struct arena *arena, const struct codec **ret)
+int level_parse(const struct level_library *library, const struct codec_ops *ops,
+		const struct json *conf, enum codec_dialect dialect, struct arena *arena,
+		const struct codec **ret)
 {
 	static const char *const v2_names[] = { "id", "level", NULL };
 	static const char *const v3_names[] = { "level", NULL };
@@ -27,7 +30,8 @@ int level_parse(const struct level_library *library, const struct codec_ops *ops
 
 	if (r < 0)
 		return r;
-	r = codec_conf_int(conf, ops->name, "level", library->level_min, 9, dialect == CODEC_V3, &level);
+	r = codec_conf_int(conf, ops->name, "level", library->level_min, 9, dialect == CODEC_V3,
+			   &level);
 	if (r < 0)
 		return r;
 	z = arena_calloc(arena, 1, sizeof(*z));
@@ -44,7 +48,8 @@ int level_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 
 	if (dialect == CODEC_V2)
 		return buf_addf(ret, "{\"id\":\"%s\",\"level\":%d}", c->ops->name, level);
-	return buf_addf(ret, "{\"configuration\":{\"level\":%d},\"name\":\"%s\"}", level, c->ops->name);
+	return buf_addf(ret, "{\"configuration\":{\"level\":%d},\"name\":\"%s\"}", level,
+			c->ops->name);
 }
 
 /* ---- decoding ---- */
@@ -52,7 +57,7 @@ int level_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 struct level_decoder {
 	struct decoder_stage base;
 	const struct level_codec *codec;
-	uint64_t bytes;			/* that the library has allocated */
+	uint64_t bytes; /* that the library has allocated */
 	bool ended;
 	_Alignas(max_align_t) uint8_t state[];
 };
@@ -74,14 +79,16 @@ static int decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t
 		if (r < 0)
 			return r;
 		d->ended = r > 0;
-		/* More input is needed only after all bytes that are decoded already were given out. */
+		/* More input is needed only after all bytes that are decoded already were given
+		 * out. */
 		if (!d->ended && w.out_n == room && !base->in->left.n) {
 			r = codec_input_fill(base->in);
 			if (r < 0)
 				return r;
 			if (r == 0)
 				return fail(-EUCLEAN, "%s stream is truncated after %llu bytes",
-					    d->codec->base.ops->name, (unsigned long long)base->in->taken);
+					    d->codec->base.ops->name,
+					    (unsigned long long)base->in->taken);
 		}
 	}
 	*ret_n = room - w.out_n;
@@ -105,8 +112,8 @@ static void decoder_free(struct decoder_stage *base)
 	free(d);
 }
 
-int level_open_decoder(const struct codec *c, struct codec_input *in, uint64_t decoded, uint64_t window,
-		       struct decoder_stage **ret)
+int level_open_decoder(const struct codec *c, struct codec_input *in, uint64_t decoded,
+		       uint64_t window, struct decoder_stage **ret)
 {
 	static const struct decoder_stage_ops ops = { decoder_read, decoder_memory, decoder_free };
 	const struct level_codec *codec = level_codec_of(c);
@@ -168,7 +175,8 @@ static void encoder_free(struct encoder_stage *base)
 	free(e);
 }
 
-int level_open_encoder(const struct codec *c, uint64_t total, struct codec_sink sink, struct encoder_stage **ret)
+int level_open_encoder(const struct codec *c, uint64_t total, struct codec_sink sink,
+		       struct encoder_stage **ret)
 {
 	static const struct encoder_stage_ops ops = { encoder_push, encoder_finish, encoder_free };
 	const struct level_codec *codec = level_codec_of(c);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_level.h - bz2, gzip and zlib: codecs whose one setting is a level, and whose library moves
  * bytes from an input window to an output window. Private to this folder.
@@ -16,7 +17,8 @@ struct level_codec {
 	int level;
 };
 
-/* What a library may read and write in one call; it moves the pointers. The libraries count in unsigned int. */
+/* What a library may read and write in one call; it moves the pointers. The libraries count in
+ * unsigned int. */
 struct level_window {
 	const uint8_t *in;
 	unsigned in_n;
@@ -25,9 +27,9 @@ struct level_window {
 };
 
 struct level_library {
-	int level_min;			/* to 9 */
-	size_t state_bytes;		/* the library's struct; zeroed before open */
-	uint64_t decoder_bytes;		/* what a decoder allocates at most in the libraries that we know */
+	int level_min;          /* to 9 */
+	size_t state_bytes;     /* the library's struct; zeroed before open */
+	uint64_t decoder_bytes; /* what a decoder allocates at most in the libraries that we know */
 	/* False when memory is short. A decoder adds what it allocates to *bytes. */
 	bool (*open)(const struct level_codec *c, bool is_encoder, void *state, uint64_t *bytes);
 	/* 1: the stream has ended; 0: not yet; or an error with a note. */
@@ -37,12 +39,14 @@ struct level_library {
 	void (*close)(bool is_encoder, void *state);
 };
 
-int level_parse(const struct level_library *library, const struct codec_ops *ops, const struct json *conf,
-		enum codec_dialect dialect, struct arena *arena, const struct codec **ret);
+int level_parse(const struct level_library *library, const struct codec_ops *ops,
+		const struct json *conf, enum codec_dialect dialect, struct arena *arena,
+		const struct codec **ret);
 /* Members of struct codec_ops. */
 int level_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
-int level_open_decoder(const struct codec *c, struct codec_input *in, uint64_t decoded, uint64_t window,
-		       struct decoder_stage **ret);
-int level_open_encoder(const struct codec *c, uint64_t total, struct codec_sink sink, struct encoder_stage **ret);
+int level_open_decoder(const struct codec *c, struct codec_input *in, uint64_t decoded,
+		       uint64_t window, struct decoder_stage **ret);
+int level_open_encoder(const struct codec *c, uint64_t total, struct codec_sink sink,
+		       struct encoder_stage **ret);
 
 #endif

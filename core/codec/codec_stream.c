@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_stream.c - long objects decoded piece by piece: stages that pull from one another.
  *
@@ -11,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/codec/codec_impl.h"
 
-#define PIECE_BYTES (64 * KiB)		/* pulled at once from an outer stage */
+#define PIECE_BYTES (64 * KiB) /* pulled at once from an outer stage */
 
 /* ---- inputs ---- */
 
@@ -61,19 +62,19 @@ int codec_input_take(struct codec_input *in, void *p, size_t n, const char *code
 /* ---- a chain of stages ---- */
 
 struct link {
-	const struct codec_ops *ops;	/* NULL: the bytes themselves */
+	const struct codec_ops *ops; /* NULL: the bytes themselves */
 	struct codec_input in;
-	struct decoder_stage *stage;	/* owned; NULL: the bytes themselves */
-	uint8_t *piece;			/* owned; what the next inner stage pulled last */
+	struct decoder_stage *stage; /* owned; NULL: the bytes themselves */
+	uint8_t *piece;              /* owned; what the next inner stage pulled last */
 };
 
 struct codec_stream {
-	uint64_t left;			/* bytes still to be read */
-	bool is_exact;			/* nothing may follow the outermost stream */
-	bool is_checked;		/* the end has been reached and is right */
-	int error;			/* of an earlier read */
+	uint64_t left;   /* bytes still to be read */
+	bool is_exact;   /* nothing may follow the outermost stream */
+	bool is_checked; /* the end has been reached and is right */
+	int error;       /* of an earlier read */
 	unsigned n;
-	struct link link[LIMIT_CODECS];	/* innermost first; at least one */
+	struct link link[LIMIT_CODECS]; /* innermost first; at least one */
 };
 
 static int link_read(struct link *l, uint8_t *p, size_t n, size_t *ret_n)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_zlib.c - gzip (RFC 1952, one member) and, in v2, zlib (RFC 1950).
  *
@@ -57,7 +58,9 @@ static void store(const z_stream *z, struct level_window *w)
 static int inflate_error(const char *name, const char *msg, int r)
 {
 	static const char *const checks[] = {
-		"incorrect data check", "incorrect length check", "header crc mismatch",
+		"incorrect data check",
+		"incorrect length check",
+		"header crc mismatch",
 	};
 
 	if (r == Z_MEM_ERROR)

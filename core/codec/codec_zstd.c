@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_zstd.c - zstd, one of the two doors to libzstd.
  *
@@ -20,17 +21,17 @@
 #include "core/base/wire.h"
 #include "core/codec/codec_impl.h"
 
-#define IDLE_BYTES (16 * MiB)		/* of all idle contexts */
-#define IDLE_COUNT 64			/* of each kind */
-#define IDLE_DCTX (256 * KiB)		/* a larger one has a window */
-#define IDLE_CCTX (4 * MiB)		/* a larger one would displace all others */
+#define IDLE_BYTES (16 * MiB) /* of all idle contexts */
+#define IDLE_COUNT 64         /* of each kind */
+#define IDLE_DCTX (256 * KiB) /* a larger one has a window */
+#define IDLE_CCTX (4 * MiB)   /* a larger one would displace all others */
 #define ZSTD_MAGIC 0xfd2fb528u
-#define LEVEL_MIN (-131072)		/* ZSTD_minCLevel() */
+#define LEVEL_MIN (-131072) /* ZSTD_minCLevel() */
 #define LEVEL_MAX 22
-#define LEVEL_V2 1			/* TensorStore's default where v2 leaves it out */
-#define WINDOW_LEAST (128 * KiB)	/* the largest block, which the window limits too */
-#define HEAD_MAX 18			/* longest frame header */
-#define OUT_BYTES (128 * KiB)		/* of an encoder stage: one block */
+#define LEVEL_V2 1               /* TensorStore's default where v2 leaves it out */
+#define WINDOW_LEAST (128 * KiB) /* the largest block, which the window limits too */
+#define HEAD_MAX 18              /* longest frame header */
+#define OUT_BYTES (128 * KiB)    /* of an encoder stage: one block */
 
 struct zstd_codec {
 	struct codec base;
@@ -56,8 +57,8 @@ static int zstd_error(size_t r, const char *what)
 
 struct idle_contexts {
 	pthread_mutex_t lock;
-	size_t most;			/* bytes of one that is retained */
-	unsigned n;			/* protected by lock, as the rest */
+	size_t most; /* bytes of one that is retained */
+	unsigned n;  /* protected by lock, as the rest */
 	void *ctx[IDLE_COUNT];
 	size_t bytes[IDLE_COUNT];
 	size_t total;
@@ -122,9 +123,9 @@ static void cctx_give(ZSTD_CCtx *c)
 }
 
 /*
- * A context that is set up for the codec; NULL with a note when memory is short. Frames always carry the
- * checksum of their content: the metadata that Orbax writes says "checksum": false, or has no such member,
- * but every decoder takes a frame by its own header, and checks what is in it.
+ * A context that is set up for the codec; NULL with a note when memory is short. Frames always
+ * carry the checksum of their content: the metadata that Orbax writes says "checksum": false, or
+ * has no such member, but every decoder takes a frame by its own header, and checks what is in it.
  */
 static ZSTD_CCtx *cctx_take(const struct zstd_codec *z)
 {
@@ -202,10 +203,10 @@ static int zstd_print(const struct codec *c, enum codec_dialect dialect, struct 
 /* ---- frame header ---- */
 
 struct frame_head {
-	size_t bytes;			/* of the header */
-	size_t window_at;		/* of the window descriptor; 0: single segment */
-	uint64_t window;		/* of a single segment: the content */
-	uint64_t content;		/* CODEC_SIZE_UNKNOWN: not declared */
+	size_t bytes;     /* of the header */
+	size_t window_at; /* of the window descriptor; 0: single segment */
+	uint64_t window;  /* of a single segment: the content */
+	uint64_t content; /* CODEC_SIZE_UNKNOWN: not declared */
 };
 
 /* Bytes of a header that begins with these five; 0: they begin no frame. */
@@ -324,7 +325,7 @@ static int zstd_encode(const struct codec *codec, struct span in, struct buf *re
 
 struct zstd_decoder {
 	struct decoder_stage base;
-	ZSTD_DCtx *d;			/* owned */
+	ZSTD_DCtx *d; /* owned */
 	bool ended;
 };
 
@@ -422,10 +423,12 @@ static void zstd_decoder_free(struct decoder_stage *base)
 }
 
 static int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			  uint64_t window, struct decoder_stage **ret)
+			    uint64_t window, struct decoder_stage **ret)
 {
 	static const struct decoder_stage_ops ops = {
-		zstd_decoder_read, zstd_decoder_memory, zstd_decoder_free,
+		zstd_decoder_read,
+		zstd_decoder_memory,
+		zstd_decoder_free,
 	};
 	struct zstd_decoder *s = calloc(1, sizeof(*s));
 	int r = 0;
@@ -452,7 +455,7 @@ static int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint6
 
 struct zstd_encoder {
 	struct encoder_stage base;
-	ZSTD_CCtx *c;			/* owned */
+	ZSTD_CCtx *c; /* owned */
 	uint8_t out[OUT_BYTES];
 };
 
@@ -494,10 +497,12 @@ static void zstd_encoder_free(struct encoder_stage *base)
 }
 
 static int zstd_encoder_new(const struct codec *codec, uint64_t total, struct codec_sink sink,
-			  struct encoder_stage **ret)
+			    struct encoder_stage **ret)
 {
 	static const struct encoder_stage_ops ops = {
-		zstd_encoder_push, zstd_encoder_finish, zstd_encoder_free,
+		zstd_encoder_push,
+		zstd_encoder_finish,
+		zstd_encoder_free,
 	};
 	struct zstd_encoder *p;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * commit.c - seal -> metadata -> marker -> rename -> parent, with every sync in its place.
  *
@@ -23,7 +24,8 @@
 static int check_deadline(const struct commit *c)
 {
 	if (c->deadline_ns && clock_ns() > c->deadline_ns)
-		return fail(-ETIMEDOUT, "commit of '%s' took longer than commit_timeout", c->draft->final);
+		return fail(-ETIMEDOUT, "commit of '%s' took longer than commit_timeout",
+			    c->draft->final);
 	return 0;
 }
 
@@ -55,7 +57,8 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 			continue;
 		if (c->direct)
 			m.handler = c->items[i].handler;
-		items[m.n_items++] = (struct step_item){ outer_name(c->items[i].name), c->items[i].handler };
+		items[m.n_items++] =
+			(struct step_item){ outer_name(c->items[i].name), c->items[i].handler };
 	}
 	return step_meta_print(&m, ret);
 }
@@ -110,7 +113,8 @@ static int prepare(struct commit *c)
 	return r < 0 ? r : check_deadline(c);
 }
 
-/* It is a step, durable and whole; what stays of the draft is litter, not damage. A lock file gc removes. */
+/* It is a step, durable and whole; what stays of the draft is litter, not damage. A lock file gc
+ * removes. */
 static void let_go(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
@@ -119,8 +123,8 @@ static void let_go(struct commit *c)
 	for (size_t i = 0; i < c->n_items; i++) {
 		r = tidy_item(&c->items[i]);
 		if (r < 0)
-			log_warn("'%s/%.*s' holds values that nothing refers to: %s", d->final, SPAN_ARG(c->items[i].name),
-				 err_text(r));
+			log_warn("'%s/%.*s' holds values that nothing refers to: %s", d->final,
+				 SPAN_ARG(c->items[i].name), err_text(r));
 	}
 	r = draft_dir_unmark(d);
 	if (r < 0)
@@ -158,8 +162,10 @@ static int publish_by_rename(struct commit *c)
 	err_save(r, &note);
 	undo = io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
 	if (undo < 0)
-		return fail(undo, "'%s' was renamed and could not be made durable, and not renamed back: %s", d->final,
-			    strerror(-undo));
+		return fail(
+			undo,
+			"'%s' was renamed and could not be made durable, and not renamed back: %s",
+			d->final, strerror(-undo));
 	r = err_restore(&note);
 	return err_at(r, "'%s' could not be made durable", d->final);
 }
@@ -225,7 +231,9 @@ static int mend_names(struct commit *c)
 		return 0;
 	trace(TRACE_STEP, "names of draft '%s' are written again", c->draft->name);
 	/* A draft that is written in place is not renamed later. */
-	r = strcmp(c->draft->name, c->draft->final) ? 0 : io_name_again(c->draft->parent, c->draft->name);
+	r = strcmp(c->draft->name, c->draft->final) ?
+		    0 :
+		    io_name_again(c->draft->parent, c->draft->name);
 	if (r >= 0)
 		r = io_names_again(top.dir, ".");
 	if (r >= 0)
@@ -251,7 +259,8 @@ int commit_run(struct commit *c)
 	bool by_marker = c->atomicity == ATOMICITY_COMMIT_FILE;
 	int r = by_marker ? 0 : exists(c);
 
-	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final, c->n_items);
+	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final,
+	      c->n_items);
 	if (r >= 0)
 		r = mend_names(c);
 	if (r >= 0)
@@ -280,14 +289,17 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 	/* From here on it is gone; what is left of it is litter that gc knows by its name. */
 	r = io_remove_tree(ckpt->source, gone);
 	if (r < 0)
-		log_warn("step '%s' is deleted, and '%s' could not be removed: %s", name, gone, err_text(r));
+		log_warn("step '%s' is deleted, and '%s' could not be removed: %s", name, gone,
+			 err_text(r));
 	return 0;
 }
 
-/* A root whose last step was moved away stays one by this; in a directory that may be another user's. */
+/* A root whose last step was moved away stays one by this; in a directory that may be another
+ * user's. */
 static int mark_deleted(struct ckpt *ckpt, const char *to_dir)
 {
-	auto_free char *mark = str_fmt("%.*s/" DETECT_DELETED_FILE, (int)strcspn(to_dir, "/"), to_dir);
+	auto_free char *mark =
+		str_fmt("%.*s/" DETECT_DELETED_FILE, (int)strcspn(to_dir, "/"), to_dir);
 	auto_of(io_file) struct io_file *f = NULL;
 	int r = mark ? io_file_open(ckpt->source, mark, O_WRONLY | O_CREAT | O_EXCL, 0666, &f) :
 		       fail(-ENOMEM, "cannot mark '%s'", to_dir);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_dir.c - begin, lock, mark and remove the directory of a draft.
  */
@@ -13,7 +14,7 @@
 #include "core/step/access.h"
 #include "core/step/step_name.h"
 
-#define ATTEMPTS_AHEAD 256		/* of other ranks, while this one did not come */
+#define ATTEMPTS_AHEAD 256 /* of other ranks, while this one did not come */
 
 /* Open the lock file of a draft: 1, or 0 when it has none. */
 static int open_lock(struct io_dir *parent, const char *name, struct io_file **ret)
@@ -56,8 +57,8 @@ int draft_dir_mark(struct draft_dir *d)
 		return r;
 	if (flock(d->lock->fd, (d->shared ? LOCK_SH : LOCK_EX) | LOCK_NB) < 0)
 		return err_sys("cannot lock draft", d->name);
-	req.n = (size_t)snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n", (long)getpid(),
-				 (long long)d->init_ns);
+	req.n = (size_t)snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n",
+				 (long)getpid(), (long long)d->init_ns);
 	req.file = d->lock;
 	req.p = text;
 	return io_run(d->lock->io, &req, 1);
@@ -74,8 +75,8 @@ int draft_dir_unmark(struct draft_dir *d)
 }
 
 /*
- * Lock the draft of another writer that is gone: 1; 0 when there is no lock file. The file may be of a
- * draft that was removed between our opening and locking it: then it is begun again, and live.
+ * Lock the draft of another writer that is gone: 1; 0 when there is no lock file. The file may be
+ * of a draft that was removed between our opening and locking it: then it is begun again, and live.
  */
 static int lock_abandoned(struct io_dir *parent, const char *name, struct io_file **ret)
 {
@@ -143,9 +144,12 @@ static int make_room(struct io_dir *parent, const char *name)
 	if (state == DRAFT_LIVE)
 		return fail(-EBUSY, "draft '%s' is held by a live mount", name);
 	if (user_is_other() && st.st_uid != user_now()->uid)
-		return fail(-EPERM, "'%s' was left there by user %u, and is not yours to remove", name, st.st_uid);
-	/* Written in place it has no name of its own while it is begun: a crash may leave it empty. */
-	if (state == DRAFT_FOREIGN && !step_name_is_tmp(span_str(name)) && io_dirop(parent, IO_RMDIR, name, NULL, 0) >= 0)
+		return fail(-EPERM, "'%s' was left there by user %u, and is not yours to remove",
+			    name, st.st_uid);
+	/* Written in place it has no name of its own while it is begun: a crash may leave it empty.
+	 */
+	if (state == DRAFT_FOREIGN && !step_name_is_tmp(span_str(name)) &&
+	    io_dirop(parent, IO_RMDIR, name, NULL, 0) >= 0)
 		return 0;
 	if (state == DRAFT_FOREIGN)
 		return fail(-EEXIST, "'%s' is a temporary directory of another program", name);
@@ -153,8 +157,8 @@ static int make_room(struct io_dir *parent, const char *name)
 }
 
 /*
- * What another program, or an earlier release of ours, calls the same draft: two writers of one step would not
- * harm each other, but the later one would find out at its commit only.
+ * What another program, or an earlier release of ours, calls the same draft: two writers of one
+ * step would not harm each other, but the later one would find out at its commit only.
  */
 static int check_tmp_of_orbax(struct draft_dir *d)
 {
@@ -163,7 +167,8 @@ static int check_tmp_of_orbax(struct draft_dir *d)
 	if (!step_name_is_tmp(span_str(d->name)))
 		return 0;
 	name = str_fmt("%s" STEP_TMP, d->final);
-	return name ? make_room(d->parent, name) : fail(-ENOMEM, "cannot begin draft '%s'", d->name);
+	return name ? make_room(d->parent, name) :
+		      fail(-ENOMEM, "cannot begin draft '%s'", d->name);
 }
 
 static int any_entry(void *arg, const char *name, unsigned char type)
@@ -173,8 +178,8 @@ static int any_entry(void *arg, const char *name, unsigned char type)
 }
 
 /*
- * The draft is its user's, not the mount's. Between the making and the opening of the directory somebody else may
- * have put another one in its place: it must be as it was made.
+ * The draft is its user's, not the mount's. Between the making and the opening of the directory
+ * somebody else may have put another one in its place: it must be as it was made.
  */
 static int give_to_user(struct draft_dir *d)
 {
@@ -186,12 +191,14 @@ static int give_to_user(struct draft_dir *d)
 	if (!user_is_other())
 		return 0;
 	if (geteuid() != 0)
-		return fail(-EPERM, "draft '%s' would not be user %u's: the mount is not root's", d->final, u->uid);
+		return fail(-EPERM, "draft '%s' would not be user %u's: the mount is not root's",
+			    d->final, u->uid);
 	r = io_stat(d->dir, ".", &st);
 	if (r >= 0)
 		r = io_list(d->dir, ".", any_entry, NULL);
 	if (r > 0 || (r == 0 && st.st_uid != geteuid()))
-		r = fail(-EBUSY, "the directory of draft '%s' was taken away while it was begun", d->final);
+		r = fail(-EBUSY, "the directory of draft '%s' was taken away while it was begun",
+			 d->final);
 	self = str_fmt("/proc/self/fd/%d", d->dir->fd);
 	if (r >= 0 && !self)
 		r = -ENOMEM;
@@ -204,8 +211,8 @@ static int give_to_user(struct draft_dir *d)
 }
 
 /*
- * Make the directory and its lock so that a crash cannot leave it under its name without: it is made
- * under another one, which says whose it is.
+ * Make the directory and its lock so that a crash cannot leave it under its name without: it is
+ * made under another one, which says whose it is.
  */
 static int make_dir(struct draft_dir *d)
 {
@@ -241,8 +248,8 @@ static int make_dir(struct draft_dir *d)
 	return 0;
 }
 
-static int draft_dir_new(struct io_dir *parent, const char *name, const char *final, unsigned mode, bool shared,
-			 struct draft_dir **ret)
+static int draft_dir_new(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+			 bool shared, struct draft_dir **ret)
 {
 	auto_of(draft_dir) struct draft_dir *d = calloc(1, sizeof(*d));
 
@@ -264,8 +271,8 @@ static int draft_dir_new(struct io_dir *parent, const char *name, const char *fi
 	return 0;
 }
 
-static int begin(struct io_dir *parent, const char *name, const char *final, unsigned mode, bool shared,
-		 struct draft_dir **ret)
+static int begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		 bool shared, struct draft_dir **ret)
 {
 	auto_of(draft_dir) struct draft_dir *d = NULL;
 	int r = draft_dir_new(parent, name, final, mode, shared, &d);
@@ -290,8 +297,8 @@ int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, 
 
 /* ---- shared by the ranks of a job ---- */
 
-int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final, unsigned mode,
-			   struct draft_dir **ret)
+int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final,
+			   unsigned mode, struct draft_dir **ret)
 {
 	return begin(parent, name, final, mode, true, ret);
 }
@@ -311,8 +318,8 @@ static int share_with_user(struct draft_dir *d)
 	return 0;
 }
 
-int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode, int64_t init_ns,
-		   struct draft_dir **ret)
+int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		   int64_t init_ns, struct draft_dir **ret)
 {
 	auto_of(draft_dir) struct draft_dir *d = NULL;
 	int r = draft_dir_new(parent, name, final, mode, true, &d);
@@ -333,7 +340,8 @@ int draft_dir_join(struct io_dir *parent, const char *name, const char *final, u
 	return 0;
 }
 
-/* The name of the directory that an attempt commits; later ones know it, too, unless it was given up. */
+/* The name of the directory that an attempt commits; later ones know it, too, unless it was given
+ * up. */
 static int attempt_name(const struct draft_dir *d, unsigned attempt, char **ret)
 {
 	char *name = attempt > 1 ? str_fmt("%s-%u", d->base_name, attempt) : strdup(d->base_name);
@@ -365,9 +373,13 @@ int draft_dir_check(const struct draft_dir *d)
 
 	if (r != 0)
 		return MIN(r, 0);
-	/* Not -ESTALE: the kernel would try the rename once more, and say that there is no such draft. */
-	return fail(-EIO, "the directory of draft '%s' was removed by another program: what was written to it is lost; "
-			     "remove the draft and write it again", d->final);
+	/* Not -ESTALE: the kernel would try the rename once more, and say that there is no such
+	 * draft. */
+	return fail(
+		-EIO,
+		"the directory of draft '%s' was removed by another program: what was written to it is lost; "
+		"remove the draft and write it again",
+		d->final);
 }
 
 int draft_dir_find(struct draft_dir *d, unsigned attempt)
@@ -427,7 +439,8 @@ int draft_dir_remove(struct draft_dir *d)
 
 	/* Another program's directory is not ours to remove, whatever its name. */
 	if (r == 0) {
-		log_warn("the directory of draft '%s' had been removed by another program", d->final);
+		log_warn("the directory of draft '%s' had been removed by another program",
+			 d->final);
 		io_file_unref(take(d->lock));
 		return 0;
 	}
@@ -440,7 +453,8 @@ int draft_dir_remove(struct draft_dir *d)
 		return r;
 	r = io_remove_tree(d->parent, gone);
 	if (r < 0)
-		log_warn("draft '%s' is removed, and '%s' stays for `pytreefs gc`: %s", d->name, gone, err_text(r));
+		log_warn("draft '%s' is removed, and '%s' stays for `pytreefs gc`: %s", d->name,
+			 gone, err_text(r));
 	io_file_unref(take(d->lock));
 	return 0;
 }

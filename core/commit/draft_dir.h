@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_dir.h - a draft on the disk: a temporary directory with a name of ours (step_name.h), and the lock
- * that tells a live one from an abandoned one.
+ * draft_dir.h - a draft on the disk: a temporary directory with a name of ours (step_name.h), and
+ * the lock that tells a live one from an abandoned one.
  *
  * The file `.pytreefs-draft` in it says that it is ours; whoever writes the draft
  * holds an advisory lock on that file for as long as it lives, so a lock that can
@@ -18,28 +19,28 @@
 #include "core/io/io.h"
 
 #define DRAFT_LOCK_FILE ".pytreefs-draft"
-#define DRAFT_BEGUN "-begun-"		/* in the name of a draft whose lock is not there yet */
-#define DRAFT_REMOVED "-removed-"	/* in the name of one that is being removed */
+#define DRAFT_BEGUN "-begun-"     /* in the name of a draft whose lock is not there yet */
+#define DRAFT_REMOVED "-removed-" /* in the name of one that is being removed */
 
 struct draft_dir {
-	struct io_dir *parent;		/* SOURCE; borrowed */
-	char *name;			/* of the directory on the disk */
-	char *final;			/* what it will be called */
+	struct io_dir *parent; /* SOURCE; borrowed */
+	char *name;            /* of the directory on the disk */
+	char *final;           /* what it will be called */
 	struct io_dir *dir;
 	struct io_file *lock;
-	int64_t init_ns;		/* when it was begun */
-	uint64_t failed_dir_syncs;	/* of the engine, when all its names were written */
+	int64_t init_ns;           /* when it was begun */
+	uint64_t failed_dir_syncs; /* of the engine, when all its names were written */
 	unsigned mode;
-	bool shared;			/* with the ranks of this job */
-	char *base_name;		/* shared: the name of the first attempt */
-	unsigned named;			/* shared: the attempt whose name it has, from 1 */
+	bool shared;     /* with the ranks of this job */
+	char *base_name; /* shared: the name of the first attempt */
+	unsigned named;  /* shared: the attempt whose name it has, from 1 */
 };
 
 /*
  * Make the directory `name` (step_name_on_disk(), or final itself) beneath parent and lock it. One
  * that is there and abandoned is removed first; -EBUSY when a live writer holds it, -EEXIST when it
- * is another program's. mode: of directories, under the umask. It becomes that of user_now(), and so does all that is
- * made in it; -EPERM when one of another user would have to be removed.
+ * is another program's. mode: of directories, under the umask. It becomes that of user_now(), and
+ * so does all that is made in it; -EPERM when one of another user would have to be removed.
  */
 int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		    struct draft_dir **ret);
@@ -47,17 +48,19 @@ int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, 
  * The same for a draft that ranks share: the primary begins it, the others join what it has begun.
  * init_ns: as the primary says.
  */
-int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final, unsigned mode,
-			   struct draft_dir **ret);
-int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode, int64_t init_ns,
-		   struct draft_dir **ret);
+int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final,
+			   unsigned mode, struct draft_dir **ret);
+int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		   int64_t init_ns, struct draft_dir **ret);
 /*
- * -EIO when what has the draft's name is not its directory: another program removed it, and perhaps made its own.
+ * -EIO when what has the draft's name is not its directory: another program removed it, and perhaps
+ * made its own.
  */
 int draft_dir_check(const struct draft_dir *d);
 /*
- * Of a shared draft: find out what its directory is called now, after attempts that somebody gave up.
- * 1: it has become a step; 0: d->name and d->named are set. attempt counts from 1 and bounds the names.
+ * Of a shared draft: find out what its directory is called now, after attempts that somebody gave
+ * up. 1: it has become a step; 0: d->name and d->named are set. attempt counts from 1 and bounds
+ * the names.
  */
 int draft_dir_find(struct draft_dir *d, unsigned attempt);
 /*
@@ -77,14 +80,14 @@ void draft_dir_free(struct draft_dir *d);
 DEFINE_AUTO(draft_dir, struct draft_dir, draft_dir_free);
 
 /*
- * Remove an abandoned draft, under its lock, so that nobody begins one of that name meanwhile. -EBUSY:
- * a live writer holds it. 0 also when it is gone.
+ * Remove an abandoned draft, under its lock, so that nobody begins one of that name meanwhile.
+ * -EBUSY: a live writer holds it. 0 also when it is gone.
  */
 int draft_dir_remove_abandoned(struct io_dir *parent, const char *name);
 
 enum draft_state {
-	DRAFT_FOREIGN,			/* no lock file: another program's */
-	DRAFT_LIVE,			/* somebody holds the lock */
+	DRAFT_FOREIGN, /* no lock file: another program's */
+	DRAFT_LIVE,    /* somebody holds the lock */
 	DRAFT_ABANDONED,
 };
 /* Of a temporary directory beneath parent. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gc.c - looking for what dead writers left.
  *
@@ -17,7 +18,7 @@
 #include "core/commit/draft_dir.h"
 #include "core/step/step_name.h"
 
-#define BEGUN_NS (60 * SECOND_NS)	/* a living writer locks its draft long before that */
+#define BEGUN_NS (60 * SECOND_NS) /* a living writer locks its draft long before that */
 
 const char *gc_kind_text(enum gc_kind kind)
 {
@@ -101,7 +102,8 @@ static int kind_of_tmp(struct io_dir *dir, const char *path, const char *name, e
 		return r;
 	if (state != DRAFT_FOREIGN)
 		*ret = state == DRAFT_LIVE ? GC_LIVE : GC_DRAFT;
-	else if (!strncmp(behind, COMMIT_DELETED, strlen(COMMIT_DELETED)) || strstr(behind, DRAFT_REMOVED))
+	else if (!strncmp(behind, COMMIT_DELETED, strlen(COMMIT_DELETED)) ||
+		 strstr(behind, DRAFT_REMOVED))
 		*ret = GC_DELETED;
 	else
 		*ret = strstr(behind, DRAFT_BEGUN) ? GC_BEGUN : GC_FOREIGN;
@@ -143,7 +145,8 @@ static int remove_found(struct io_dir *dir, const struct gc_found *f)
 	return io_dirop(dir, IO_UNLINK, lock, NULL, 0);
 }
 
-static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *path, enum gc_kind kind)
+static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *path,
+		      enum gc_kind kind)
 {
 	struct gc_found f = { .path = path, .kind = kind };
 	struct measure m;
@@ -173,7 +176,7 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 /* ---- all of them ---- */
 
 struct names {
-	struct buf text;		/* each ends in NUL */
+	struct buf text; /* each ends in NUL */
 	size_t n;
 };
 
@@ -194,7 +197,8 @@ static int by_name(const void *a, const void *b)
 
 static int look_in(struct io_dir *source, const struct gc_opts *o, const char *at, unsigned depth);
 
-static int look_at(struct io_dir *source, const struct gc_opts *o, const char *at, const char *name, unsigned depth)
+static int look_at(struct io_dir *source, const struct gc_opts *o, const char *at, const char *name,
+		   unsigned depth)
 {
 	auto_free char *path = NULL;
 	enum gc_kind kind = GC_FOREIGN;

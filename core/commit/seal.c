@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * seal.c - values -> nodes -> manifest, or leaf directories; then the item's files.
  *
@@ -20,7 +21,7 @@ struct keys {
 	struct arena arena;
 	struct ocdbt_entry *entry;
 	size_t n, cap;
-	const struct commit_leaf *leaf;	/* at work */
+	const struct commit_leaf *leaf; /* at work */
 };
 
 /* Whether this rank gives that chunk. */
@@ -67,7 +68,8 @@ static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
 		return 0;
 	r = full_key(k->leaf, key, &full);
 	if (r >= 0 && full.n > LIMIT_KEY_BYTES)
-		r = fail(-EINVAL, "leaf '%.*s': its name is too long for a database", SPAN_ARG(k->leaf->param));
+		r = fail(-EINVAL, "leaf '%.*s': its name is too long for a database",
+			 SPAN_ARG(k->leaf->param));
 	if (r < 0)
 		return r;
 	if (k->n == k->cap) {
@@ -80,7 +82,8 @@ static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
 		k->cap = cap;
 	}
 	e = &k->entry[k->n];
-	*e = (struct ocdbt_entry){ .key = span_of(arena_dup(&k->arena, buf_span(&full)), full.n), .value = *value };
+	*e = (struct ocdbt_entry){ .key = span_of(arena_dup(&k->arena, buf_span(&full)), full.n),
+				   .value = *value };
 	if (!e->key.p)
 		return fail(-ENOMEM, "cannot collect keys");
 	if (is_metadata(key) && k->leaf->json.p)
@@ -121,12 +124,12 @@ static int collect(const struct commit_item *item, struct keys *k)
 struct building {
 	struct io_dir *dir;
 	const struct keys *keys;
-	const struct ocdbt_parts *parts;	/* NULL: keys */
+	const struct ocdbt_parts *parts; /* NULL: keys */
 	struct cache *cache;
 };
 
-static int build_nodes(const struct building *b, const struct ocdbt_config *config, struct ocdbt_data *nodes,
-		       struct ocdbt_version *root)
+static int build_nodes(const struct building *b, const struct ocdbt_config *config,
+		       struct ocdbt_data *nodes, struct ocdbt_version *root)
 {
 	struct ocdbt_array_source source;
 
@@ -200,7 +203,10 @@ static int merge_databases(struct commit *c, const struct commit_item *item)
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	int r = name ? io_dir_sub(c->draft->dir, name, &dir) : -ENOMEM;
 
-	return r < 0 ? r : build(c, &(struct building){ .dir = dir, .parts = item->parts, .cache = c->ckpt->cache });
+	return r < 0 ? r :
+		       build(c, &(struct building){ .dir = dir,
+						    .parts = item->parts,
+						    .cache = c->ckpt->cache });
 }
 
 /* One chunk, or the document, of a leaf that several ranks write. */
@@ -270,7 +276,8 @@ static int put_table(struct commit *c, struct span item, struct span bytes)
 
 	path = str_fmt("%.*s%s" KV_TABLE_DIR "/%016llx", SPAN_ARG(item), item.n ? "/" : "",
 		       (unsigned long long)hash64(bytes, 0));
-	r = path ? io_make_parents(c->draft->dir, path, dir_mode(c)) : fail(-ENOMEM, "cannot write checksums");
+	r = path ? io_make_parents(c->draft->dir, path, dir_mode(c)) :
+		   fail(-ENOMEM, "cannot write checksums");
 	if (r >= 0)
 		r = io_write_file(c->draft->dir, path, bytes);
 	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
@@ -320,10 +327,14 @@ static int write_long(struct io_dir *dir, const char *path, const struct commit_
 {
 	auto_of(io_file) struct io_file *out = NULL;
 	auto_free uint8_t *piece = malloc(MiB);
-	int r = piece ? io_file_open(dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &out) : -ENOMEM;
+	int r = piece ? io_file_open(dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &out) :
+			-ENOMEM;
 
 	for (uint64_t at = 0; at < f->size && r >= 0; at += MiB) {
-		struct io_req req = { .op = IO_WRITE, .file = out, .p = piece, .off = at,
+		struct io_req req = { .op = IO_WRITE,
+				      .file = out,
+				      .p = piece,
+				      .off = at,
 				      .n = (size_t)MIN((uint64_t)MiB, f->size - at) };
 
 		r = f->source(f->arg, at, req.n, piece);
@@ -338,7 +349,8 @@ static int write_file(struct commit *c, const struct commit_item *item, const st
 	auto_free char *path = NULL;
 	int r;
 
-	path = str_fmt("%.*s%s%.*s", SPAN_ARG(item->name), item->name.n ? "/" : "", SPAN_ARG(f->name));
+	path = str_fmt("%.*s%s%.*s", SPAN_ARG(item->name), item->name.n ? "/" : "",
+		       SPAN_ARG(f->name));
 	if (!path)
 		return fail(-ENOMEM, "cannot write '%.*s'", SPAN_ARG(f->name));
 	r = io_make_parents(c->draft->dir, path, dir_mode(c));
@@ -356,8 +368,8 @@ static int write_file(struct commit *c, const struct commit_item *item, const st
 
 struct cleaning {
 	const struct commit_item *item;
-	struct buf names;		/* each ends in NUL */
-	struct span *kept;		/* entries that stay, sorted */
+	struct buf names;  /* each ends in NUL */
+	struct span *kept; /* entries that stay, sorted */
 	size_t n;
 };
 
@@ -372,7 +384,8 @@ static int add_other(void *arg, const char *name, unsigned char type)
 	struct span key = span_str(name);
 
 	/* The draft's lock lies beside the files of an item that is the draft itself. */
-	if (!strcmp(name, DRAFT_LOCK_FILE) || (cl->n && bsearch(&key, cl->kept, cl->n, sizeof(key), by_name)))
+	if (!strcmp(name, DRAFT_LOCK_FILE) ||
+	    (cl->n && bsearch(&key, cl->kept, cl->n, sizeof(key), by_name)))
 		return 0;
 	return buf_add(&cl->names, name, strlen(name) + 1);
 }
@@ -384,7 +397,9 @@ static int keep_entries(struct cleaning *cl)
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv : item->kept[i - item->n_leaves], &cl->names);
+		r = store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv :
+							  item->kept[i - item->n_leaves],
+				     &cl->names);
 		if (r >= 0)
 			r = buf_add_byte(&cl->names, 0);
 	}
@@ -412,7 +427,8 @@ static int take_names_back(struct commit_item *item)
 	return r;
 }
 
-/* Only values that the draft needs stay: not what a commit that failed, or a leaf that is gone, left behind. */
+/* Only values that the draft needs stay: not what a commit that failed, or a leaf that is gone,
+ * left behind. */
 static int clean_item(struct commit_item *item)
 {
 	struct cleaning cl = { .item = item };
@@ -443,7 +459,8 @@ int seal_item(struct commit *c, struct commit_item *item)
 
 	/* Without leaves there is no database: all values are in other files. */
 	if (r >= 0 && item->store && item->n_leaves)
-		r = store_is_ocdbt(item->store) ? seal_database(c, item) : seal_directories(c, item);
+		r = store_is_ocdbt(item->store) ? seal_database(c, item) :
+						  seal_directories(c, item);
 	if (r >= 0 && item->parts)
 		r = merge_databases(c, item);
 	for (size_t i = 0; i < item->n_files && r >= 0; i++)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * seal.h - one item of a draft made durable: arrays, then the files that describe them.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store.c - the two kinds of store behind one face.
  */
@@ -7,7 +8,9 @@
 
 int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **ret)
 {
-	struct ocdbt_data_opts data = { .target_size = opts->target_size, .dir_mode = opts->dir_mode, .sums = true };
+	struct ocdbt_data_opts data = { .target_size = opts->target_size,
+					.dir_mode = opts->dir_mode,
+					.sums = true };
 	struct store *s = calloc(1, sizeof(*s));
 	int r = s ? 0 : fail(-ENOMEM, "cannot write to '%s'", dir->path);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store.h - where the values of an item go while it is being written.
  *
@@ -19,13 +20,15 @@ struct store;
 
 struct store_opts {
 	bool ocdbt;
-	uint64_t target_size;		/* of data files; 0: no limit */
-	unsigned dir_mode;		/* of new directories, under the umask; 0: 0777 */
-	bool unsynced;			/* directory per leaf: the caller makes all durable at its end, names too */
-	unsigned first_leaf;		/* directories: where temporary names begin, when another store is in the same */
+	uint64_t target_size; /* of data files; 0: no limit */
+	unsigned dir_mode;    /* of new directories, under the umask; 0: 0777 */
+	bool unsynced; /* directory per leaf: the caller makes all durable at its end, names too */
+	unsigned first_leaf; /* directories: where temporary names begin, when another store is in
+				the same */
 };
 
-/* In the item's directory, which is taken on success. Makes nothing on the disk before the first value. */
+/* In the item's directory, which is taken on success. Makes nothing on the disk before the first
+ * value. */
 int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **ret);
 /* What was not committed stays on the disk, to be removed with the draft. Accepts NULL. */
 void store_free(struct store *s);
@@ -50,29 +53,31 @@ int store_leaf_each(struct kv *leaf, store_each_fn *each, void *arg);
 int store_each_file(struct store *s, ocdbt_data_fn *each, void *arg);
 /* The entry of the item's directory that holds the leaf's values, appended to ret. */
 int store_leaf_entry(struct kv *leaf, struct buf *ret);
-/* Whether an entry of the item's directory has a temporary name: that of a leaf which has not got its own. */
+/* Whether an entry of the item's directory has a temporary name: that of a leaf which has not got
+ * its own. */
 bool store_is_temporary(const char *entry);
 /* Directory per leaf: the key and the CRC-32C of each value that was put. */
 typedef int store_sum_fn(void *arg, struct span key, uint32_t crc);
 int store_leaf_each_sum(struct kv *leaf, store_sum_fn *each, void *arg);
-/* Directory per leaf: one that has another name than this gets a temporary one, out of the way of others. */
+/* Directory per leaf: one that has another name than this gets a temporary one, out of the way of
+ * others. */
 int store_leaf_displace(struct kv *leaf, struct span param);
 /*
- * Directory per leaf: whether a leaf of that name can have one. -ENAMETOOLONG; -EINVAL: no directory can be called so, or
- * a file of the item is.
+ * Directory per leaf: whether a leaf of that name can have one. -ENAMETOOLONG; -EINVAL: no
+ * directory can be called so, or a file of the item is.
  */
 int store_leaf_check(struct span param);
 /*
- * Directory per leaf: the leaf's directory gets its name (it may hold slashes), and is durable when the
- * item's directory has been synced. May be called again, with the same name or another.
+ * Directory per leaf: the leaf's directory gets its name (it may hold slashes), and is durable when
+ * the item's directory has been synced. May be called again, with the same name or another.
  */
 int store_leaf_place(struct kv *leaf, struct span param);
 /* One value of a leaf in another place, too, where it is durable: a file below to. */
 int store_leaf_copy(struct kv *leaf, struct span key, struct io_dir *to, const char *path);
 
 /*
- * A bare leaf that a commit which failed has placed (empty param) goes back to where it was, so that it
- * may get another name. Nothing for other leaves.
+ * A bare leaf that a commit which failed has placed (empty param) goes back to where it was, so
+ * that it may get another name. Nothing for other leaves.
  */
 int store_leaf_unplace(struct kv *leaf);
 

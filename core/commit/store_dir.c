@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_dir.c - leaves of a directory store: one directory per leaf, under a temporary name until the
- * commit gives it its own.
+ * store_dir.c - leaves of a directory store: one directory per leaf, under a temporary name until
+ * the commit gives it its own.
  *
  * A file is synced when it has been written, by the thread that encoded it, so
  * that a commit has only directories left to sync.
@@ -16,31 +17,34 @@
 #include "core/commit/store_impl.h"
 
 #define COPY_PIECE ((size_t)1 << 20)
-#define BEHIND_BYTES ((uint64_t)1 << 20)	/* files from this size on are worth a word to the disk of their own */
+/* Files from this size on are worth a word to the disk of their own. */
+#define BEHIND_BYTES ((uint64_t)1 << 20)
 
 /* The checksum of a value that was written. */
 struct sum {
 	struct span key;
-	size_t number;			/* in the order of writing: of a key that was written again the last one counts */
+	size_t number; /* in the order of writing: of a key written again the last one counts */
 	uint32_t crc;
 };
 
 struct leaf {
 	struct kv base;
-	struct store *store;		/* a reference */
-	struct kv *files;		/* reads what was written */
+	struct store *store; /* a reference */
+	struct kv *files;    /* reads what was written */
 	pthread_mutex_t lock;
-	bool made;			/* protected by lock */
-	struct arena keys;		/* of sums; protected by lock */
-	struct sum *sum;		/* protected by lock */
+	bool made;         /* protected by lock */
+	struct arena keys; /* of sums; protected by lock */
+	struct sum *sum;   /* protected by lock */
 	size_t n_sums, sum_cap;
 	/*
-	 * Held by readers while they look files up, and by the commit, which is one thread, while it renames
-	 * them: a file that is not found is zeros, and one in the midst of a rename must not be.
+	 * Held by readers while they look files up, and by the commit, which is one thread, while
+	 * it renames them: a file that is not found is zeros, and one in the midst of a rename must
+	 * not be.
 	 */
 	pthread_rwlock_t place;
-	char *path;			/* of the leaf's directory, below the item's */
-	bool bare;			/* placed in the item's own directory, some or all of it; path is what it had before */
+	char *path; /* of the leaf's directory, below the item's */
+	bool bare;  /* placed in the item's own directory, some or all of it; path is what it had
+		       before */
 };
 
 static struct leaf *leaf_of(struct kv *kv)
@@ -88,7 +92,7 @@ struct piecewise {
 	struct kv_stream base;
 	struct leaf *leaf;
 	struct io_file *file;
-	struct span key;		/* in the leaf's arena */
+	struct span key; /* in the leaf's arena */
 	uint64_t at;
 	uint32_t crc;
 };
@@ -130,7 +134,10 @@ static int keep_key(struct leaf *l, struct span key, struct span *ret)
 static int piecewise_add(struct kv_stream *s, struct span piece)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
-	struct io_req req = { .op = IO_WRITE, .file = p->file, .p = (void *)(uintptr_t)piece.p, .n = piece.n,
+	struct io_req req = { .op = IO_WRITE,
+			      .file = p->file,
+			      .p = (void *)(uintptr_t)piece.p,
+			      .n = piece.n,
 			      .off = p->at };
 	int r = piece.n ? io_run(p->file->io, &req, 1) : 0;
 
@@ -170,7 +177,8 @@ static int piecewise_close(struct kv_stream *s)
 	return 0;
 }
 
-static const struct kv_stream_ops piecewise_ops = { .add = piecewise_add, .close = piecewise_close,
+static const struct kv_stream_ops piecewise_ops = { .add = piecewise_add,
+						    .close = piecewise_close,
 						    .abort = piecewise_abort };
 
 static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
@@ -183,7 +191,8 @@ static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 	if (r >= 0)
 		r = keep_key(l, key, &p->key);
 	if (r >= 0)
-		r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &p->file);
+		r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE,
+				 &p->file);
 	if (r < 0) {
 		free(p);
 		return r;
@@ -300,7 +309,8 @@ int store_dir_leaf(struct store *s, struct kv **ret)
 {
 	struct leaf *l = calloc(1, sizeof(*l));
 	struct io_dir *dir = NULL;
-	int r = l ? io_dir_sub(s->dir, ".", &dir) : fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
+	int r = l ? io_dir_sub(s->dir, ".", &dir) :
+		    fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
 
 	if (r >= 0) {
 		l->base.name = strdup("draft");
@@ -356,7 +366,8 @@ int store_leaf_entry(struct kv *kv, struct buf *ret)
 	return buf_add(ret, path, strcspn(path, "/"));
 }
 
-/* Every directory on the way to path durable, but for the item's own: that is synced once for all leaves. */
+/* Every directory on the way to path durable, but for the item's own: that is synced once for all
+ * leaves. */
 static int sync_up(struct store *s, const char *path)
 {
 	return s->opts.unsynced ? 0 : io_sync_parents(s->dir, path);
@@ -428,8 +439,8 @@ static int place_bare(struct leaf *l)
 /* What zarr keeps in an array's directory, and nothing else of an item is called. */
 static bool is_of_array(const char *name)
 {
-	return (name[0] >= '0' && name[0] <= '9') || !strcmp(name, ".zarray") || !strcmp(name, "zarr.json") ||
-	       !strcmp(name, "c");
+	return (name[0] >= '0' && name[0] <= '9') || !strcmp(name, ".zarray") ||
+	       !strcmp(name, "zarr.json") || !strcmp(name, "c");
 }
 
 static int move_down(void *arg, const char *name, unsigned char type)
@@ -503,7 +514,10 @@ static int copy_file(struct io_file *from, struct io_file *to)
 	int r = piece ? 0 : fail(-ENOMEM, "cannot copy '%s'", from->name);
 
 	for (uint64_t at = 0; at < from->size && r >= 0; at += COPY_PIECE) {
-		struct io_req req = { .op = IO_WRITE, .file = to, .p = piece, .off = at,
+		struct io_req req = { .op = IO_WRITE,
+				      .file = to,
+				      .p = piece,
+				      .off = at,
 				      .n = (size_t)MIN((uint64_t)COPY_PIECE, from->size - at) };
 
 		r = io_read_exact(from, piece, req.n, at);
@@ -540,15 +554,21 @@ int store_leaf_check(struct span param)
 	int r = param.n ? io_path_check(param, "leaf") : 0;
 
 	if (r < 0 || is_file_of_item(param))
-		return fail(-EINVAL, "'%.*s' cannot be the name of a directory, and with ocdbt=off each leaf "
-			    "is one; use ocdbt=on", SPAN_ARG(param));
+		return fail(
+			-EINVAL,
+			"'%.*s' cannot be the name of a directory, and with ocdbt=off each leaf "
+			"is one; use ocdbt=on",
+			SPAN_ARG(param));
 	for (struct span rest = param; rest.n;) {
 		const uint8_t *slash = memchr(rest.p, '/', rest.n);
 		size_t n = slash ? (size_t)(slash - rest.p) : rest.n;
 
 		if (n > LIMIT_NAME_BYTES)
-			return fail(-ENAMETOOLONG, "'%.*s' is the name of a directory with ocdbt=off, and has %zu bytes, and "
-				    "the limit is %d; use ocdbt=on", SPAN_ARG(param), n, LIMIT_NAME_BYTES);
+			return fail(
+				-ENAMETOOLONG,
+				"'%.*s' is the name of a directory with ocdbt=off, and has %zu bytes, and "
+				"the limit is %d; use ocdbt=on",
+				SPAN_ARG(param), n, LIMIT_NAME_BYTES);
 		rest = span_from(rest, MIN(n + 1, rest.n));
 	}
 	return 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store_impl.h - what the two kinds of store share; included by the files of the two stores only.
  */
@@ -9,11 +10,11 @@
 #include "core/commit/store.h"
 
 struct store {
-	struct io_dir *dir;		/* owned */
+	struct io_dir *dir; /* owned */
 	struct store_opts opts;
-	struct ocdbt_data *data;	/* database; else NULL */
-	atomic_uint refs;		/* its owner and its leaves */
-	atomic_uint next_leaf;		/* directories: number of the next one's temporary name */
+	struct ocdbt_data *data; /* database; else NULL */
+	atomic_uint refs;        /* its owner and its leaves */
+	atomic_uint next_leaf;   /* directories: number of the next one's temporary name */
 	atomic_ullong values, bytes;
 };
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store_ocdbt.c - leaves of a database that is being written: values in data files, keys in memory.
  *
@@ -9,19 +10,19 @@
 #include "core/commit/store_impl.h"
 
 struct entry {
-	struct span key;		/* in the arena */
-	struct ocdbt_value value;	/* inline bytes in the arena; paths are the data writer's */
-	uint32_t next;			/* in its hash chain: index + 1, 0 at the end */
+	struct span key;          /* in the arena */
+	struct ocdbt_value value; /* inline bytes in the arena; paths are the data writer's */
+	uint32_t next;            /* in its hash chain: index + 1, 0 at the end */
 };
 
 struct leaf {
 	struct kv base;
-	struct store *store;		/* a reference */
-	pthread_mutex_t lock;		/* protects all below */
+	struct store *store;  /* a reference */
+	pthread_mutex_t lock; /* protects all below */
 	struct arena arena;
 	struct entry *entry;
 	uint32_t n, cap;
-	uint32_t *slot;			/* n_slots, a power of two; index + 1 */
+	uint32_t *slot; /* n_slots, a power of two; index + 1 */
 	uint32_t n_slots;
 };
 
@@ -128,7 +129,8 @@ static int leaf_put(struct kv *kv, struct span key, struct span value)
 	return r < 0 ? r : keep(l, key, &v);
 }
 
-static int leaf_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len)
+static int leaf_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t off,
+			 uint64_t len)
 {
 	struct leaf *l = leaf_of(kv);
 	auto_of(ocdbt_stream) struct ocdbt_stream *s = NULL;
@@ -155,7 +157,7 @@ static int leaf_put_file(struct kv *kv, struct span key, struct io_file *from, u
 
 struct piecewise {
 	struct kv_stream base;
-	struct leaf *leaf;		/* its kv is held by who opened the stream */
+	struct leaf *leaf; /* its kv is held by who opened the stream */
 	struct ocdbt_stream *stream;
 	struct buf key;
 };
@@ -189,13 +191,15 @@ static int piecewise_close(struct kv_stream *s)
 	return r;
 }
 
-static const struct kv_stream_ops piecewise_ops = { .add = piecewise_add, .close = piecewise_close,
+static const struct kv_stream_ops piecewise_ops = { .add = piecewise_add,
+						    .close = piecewise_close,
 						    .abort = piecewise_abort };
 
 static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 {
 	struct piecewise *p = calloc(1, sizeof(*p));
-	int r = p ? buf_add_span(&p->key, key) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	int r = p ? buf_add_span(&p->key, key) :
+		    fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
 
 	if (r >= 0)
 		r = ocdbt_stream_open(leaf_of(kv)->store->data, &p->stream);
@@ -274,8 +278,8 @@ static int leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
 	if (r < 0)
 		return r;
 	if (loc.where == KV_FILE)
-		return buf_addf(ret, "value:%s:%llu:%llu", loc.file->name, (unsigned long long)loc.off,
-				(unsigned long long)loc.len);
+		return buf_addf(ret, "value:%s:%llu:%llu", loc.file->name,
+				(unsigned long long)loc.off, (unsigned long long)loc.len);
 	return loc.where == KV_INLINE ? buf_addf(ret, "inline:%llu", (unsigned long long)loc.len) :
 					buf_add_str(ret, "absent");
 }

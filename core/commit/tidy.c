@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tidy.c - what a draft needed and its step does not: data files, parts of them, and directories that no leaf
- * refers to.
+ * tidy.c - what a draft needed and its step does not: data files, parts of them, and directories
+ * that no leaf refers to.
  *
  * Leaves that were written again, removed or cast leave values in data files; arrays
  * that were put together from parts, or went into the legacy file, stay whole beside
@@ -17,11 +18,11 @@
 #include "core/base/log.h"
 #include "core/kv/kv_sum.h"
 
-#define WASTE_MIN ((uint64_t)1 << 20)	/* of a file that is looked at closely */
-#define HOLE_MIN ((uint64_t)1 << 16)	/* a hole that is worth a call */
+#define WASTE_MIN ((uint64_t)1 << 20) /* of a file that is looked at closely */
+#define HOLE_MIN ((uint64_t)1 << 16)  /* a hole that is worth a call */
 
 struct data_file {
-	struct span path;		/* borrowed from the store */
+	struct span path; /* borrowed from the store */
 	uint64_t size, used;
 	bool is_wasteful;
 };
@@ -32,10 +33,10 @@ struct range {
 };
 
 struct tidying {
-	struct data_file *file;		/* those of the store, by path */
+	struct data_file *file; /* those of the store, by path */
 	size_t n, cap;
-	size_t last;			/* the one that was found last: neighbours lie together */
-	struct range *range;		/* what leaves refer to in wasteful files */
+	size_t last;         /* the one that was found last: neighbours lie together */
+	struct range *range; /* what leaves refer to in wasteful files */
 	size_t n_ranges, cap_ranges;
 };
 
@@ -70,10 +71,12 @@ static int find_file(struct tidying *t, const struct ocdbt_value *value, struct 
 	if (value->kind != OCDBT_FILE || !value->ref.len)
 		return 0;
 	if (t->last >= t->n || t->file[t->last].path.p != want.path.p) {
-		const struct data_file *found = bsearch(&want, t->file, t->n, sizeof(want), by_path);
+		const struct data_file *found =
+			bsearch(&want, t->file, t->n, sizeof(want), by_path);
 
 		if (!found)
-			return fail(-EINVAL, "'%.*s' is not a data file of this item", SPAN_ARG(want.path));
+			return fail(-EINVAL, "'%.*s' is not a data file of this item",
+				    SPAN_ARG(want.path));
 		t->last = (size_t)(found - t->file);
 	}
 	*ret = &t->file[t->last];
@@ -157,13 +160,14 @@ static void give_back(struct io_file *file, uint64_t from, uint64_t to)
 {
 	if (from + HOLE_MIN > to)
 		return;
-	trace(TRACE_OCDBT, "no leaf refers to bytes %llu to %llu of '%s'", (unsigned long long)from, (unsigned long long)to,
-	      file->name);
+	trace(TRACE_OCDBT, "no leaf refers to bytes %llu to %llu of '%s'", (unsigned long long)from,
+	      (unsigned long long)to, file->name);
 	io_file_punch(file, from, to - from);
 }
 
 /* Ranges are those of one file, in order; several leaves may refer to the same bytes. */
-static int punch_file(struct io_dir *dir, const struct data_file *f, const struct range *range, size_t n)
+static int punch_file(struct io_dir *dir, const struct data_file *f, const struct range *range,
+		      size_t n)
 {
 	auto_of(io_file) struct io_file *file = NULL;
 	uint64_t end = 0;
@@ -192,7 +196,8 @@ static int punch_wasteful(struct tidying *t, const struct commit_item *item)
 	for (size_t at = 0, n; at < t->n_ranges && r >= 0; at += n) {
 		for (n = 1; at + n < t->n_ranges && t->range[at + n].file == t->range[at].file;)
 			n++;
-		r = punch_file(store_dir(item->store), &t->file[t->range[at].file], t->range + at, n);
+		r = punch_file(store_dir(item->store), &t->file[t->range[at].file], t->range + at,
+			       n);
 	}
 	return r;
 }

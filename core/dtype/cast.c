@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cast.c - arrays from one element type to another, in blocks through a wide type.
  *
@@ -52,8 +53,8 @@ static enum wide wide_of(enum dtype from, enum dtype to)
 		/* float would make a signalling NaN quiet on its way to double. */
 		return to == DTYPE_FLOAT64 || to == DTYPE_COMPLEX128 ? WIDE_F64 : WIDE_F32;
 	default:
-		return dtype_info(from)->kind == DTYPE_KIND_FLOAT || is_complex(from) ? WIDE_F32
-										      : WIDE_I64;
+		return dtype_info(from)->kind == DTYPE_KIND_FLOAT || is_complex(from) ? WIDE_F32 :
+											WIDE_I64;
 	}
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cast.h - conversion between element types, bit by bit as `astype` of numpy 2.4 and ml_dtypes 0.6.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cast_loops.c - loops that the compiler turns into vectors, and float16 by F16C.
  *
@@ -81,7 +82,7 @@ static void f32_to_f16_portable(const float *in, any_u16 *restrict out, size_t n
 /* The compilers' own question does not know this name everywhere. */
 static bool cpu_has_f16c(void)
 {
-	static atomic_int answer;	/* 0: not asked yet, 1: no, 2: yes */
+	static atomic_int answer; /* 0: not asked yet, 1: no, 2: yes */
 	int known = atomic_load_explicit(&answer, memory_order_relaxed);
 	unsigned a, b, c, d;
 
@@ -112,8 +113,8 @@ static bool f32_has_nan(const float *in, size_t n)
 	return found;
 }
 
-__attribute__((target("f16c,avx")))
-static void f16_to_f32_f16c(const any_u16 *in, float *restrict out, size_t n)
+__attribute__((target("f16c,avx"))) static void f16_to_f32_f16c(const any_u16 *in,
+								float *restrict out, size_t n)
 {
 	size_t k = 0;
 
@@ -123,8 +124,8 @@ static void f16_to_f32_f16c(const any_u16 *in, float *restrict out, size_t n)
 	f16_to_f32_portable(in + k, out + k, n - k);
 }
 
-__attribute__((target("f16c,avx")))
-static void f32_to_f16_f16c(const float *in, any_u16 *restrict out, size_t n)
+__attribute__((target("f16c,avx"))) static void f32_to_f16_f16c(const float *in,
+								any_u16 *restrict out, size_t n)
 {
 	size_t k = 0;
 
@@ -172,7 +173,7 @@ void cast_f32_to_f16(const float *in, void *out, size_t n)
 /* By the upper half of a float, whose last bit also stands for all of the lower half. */
 static uint8_t small_codes[SMALL_COUNT][65536];
 static atomic_bool small_ready[SMALL_COUNT];
-static pthread_mutex_t small_lock = PTHREAD_MUTEX_INITIALIZER;	/* for filling a table */
+static pthread_mutex_t small_lock = PTHREAD_MUTEX_INITIALIZER; /* for filling a table */
 
 static const uint8_t *small_table(enum dtype t)
 {
@@ -211,12 +212,12 @@ void cast_f32_to_small(enum dtype t, const float *in, uint8_t *out, size_t n)
 	}
 }
 
-#define MAP(type)                                      \
-	do {                                           \
-		const type *from = table;              \
-		type *to = out;                        \
-		for (size_t k = 0; k < n; k++)         \
-			to[k] = from[in[k]];           \
+#define MAP(type)                              \
+	do {                                   \
+		const type *from = table;      \
+		type *to = out;                \
+		for (size_t k = 0; k < n; k++) \
+			to[k] = from[in[k]];   \
 	} while (0)
 
 void cast_map(void *out, const void *table, const uint8_t *in, size_t n, size_t size)

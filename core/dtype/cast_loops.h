@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cast_loops.h - the loops of cast.c that must be fast. Private to cast.c.
  */
@@ -6,7 +7,7 @@
 
 #include "core/dtype/small_float.h"
 
-#define CAST_BLOCK 512			/* elements in one block: 4 KiB of the widest */
+#define CAST_BLOCK 512 /* elements in one block: 4 KiB of the widest */
 
 /* Elements that lie anywhere. */
 typedef int16_t any_i16 __attribute__((aligned(1)));

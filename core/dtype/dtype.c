@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dtype.c - the table of element types and their spellings.
  *
@@ -28,8 +29,8 @@ static const struct dtype_info table[DTYPE_COUNT] = {
 	[DTYPE_UINT64] = { "uint64", "<u8", "<u8", "U64", UINT, 8, 8, 64 },
 	[DTYPE_FLOAT4_E2M1FN] = { "float4_e2m1fn", "float4_e2m1fn", "<V1", NULL, FLOAT, 1, 1, 4 },
 	[DTYPE_FLOAT8_E3M4] = { "float8_e3m4", "float8_e3m4", "<V1", NULL, FLOAT, 1, 1, 8 },
-	[DTYPE_FLOAT8_E4M3FN] = { "float8_e4m3fn", "float8_e4m3fn", "<V1", "F8_E4M3", FLOAT,
-				  1, 1, 8 },
+	[DTYPE_FLOAT8_E4M3FN] = { "float8_e4m3fn", "float8_e4m3fn", "<V1", "F8_E4M3", FLOAT, 1, 1,
+				  8 },
 	[DTYPE_FLOAT8_E4M3FNUZ] = { "float8_e4m3fnuz", "float8_e4m3fnuz", "<V1", "F8_E4M3FNUZ",
 				    FLOAT, 1, 1, 8 },
 	[DTYPE_FLOAT8_E4M3B11FNUZ] = { "float8_e4m3b11fnuz", "float8_e4m3b11fnuz", "<V1", NULL,
@@ -37,8 +38,8 @@ static const struct dtype_info table[DTYPE_COUNT] = {
 	[DTYPE_FLOAT8_E5M2] = { "float8_e5m2", "float8_e5m2", "<V1", "F8_E5M2", FLOAT, 1, 1, 8 },
 	[DTYPE_FLOAT8_E5M2FNUZ] = { "float8_e5m2fnuz", "float8_e5m2fnuz", "<V1", "F8_E5M2FNUZ",
 				    FLOAT, 1, 1, 8 },
-	[DTYPE_FLOAT8_E8M0FNU] = { "float8_e8m0fnu", "float8_e8m0fnu", "<V1", "F8_E8M0", FLOAT,
-				   1, 1, 8 },
+	[DTYPE_FLOAT8_E8M0FNU] = { "float8_e8m0fnu", "float8_e8m0fnu", "<V1", "F8_E8M0", FLOAT, 1,
+				   1, 8 },
 	[DTYPE_BFLOAT16] = { "bfloat16", "bfloat16", "<V2", "BF16", FLOAT, 2, 2, 16 },
 	[DTYPE_FLOAT16] = { "float16", "<f2", "<f2", "F16", FLOAT, 2, 2, 16 },
 	[DTYPE_FLOAT32] = { "float32", "<f4", "<f4", "F32", FLOAT, 4, 4, 32 },
@@ -61,14 +62,19 @@ enum dtype dtype_by_name(struct span name)
 	return DTYPE_UNKNOWN;
 }
 
-/* "float8_e4m3fn" as "f8_e4m3fn". Types below a byte have no such name: "i4" is four bytes to numpy. */
+/* "float8_e4m3fn" as "f8_e4m3fn". Types below a byte have no such name: "i4" is four bytes to
+ * numpy. */
 static bool is_short_name(struct span name, const struct dtype_info *i)
 {
-	static const char *const kinds[][2] = { { "bfloat", "bf" }, { "float", "f" }, { "uint", "u" }, { "int", "i" },
+	static const char *const kinds[][2] = { { "bfloat", "bf" },
+						{ "float", "f" },
+						{ "uint", "u" },
+						{ "int", "i" },
 						{ "complex", "c" } };
 
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]) && i->bits >= 8; k++) {
-		struct span full = span_str(i->name), kind = span_str(kinds[k][0]), brief = span_str(kinds[k][1]);
+		struct span full = span_str(i->name), kind = span_str(kinds[k][0]),
+			    brief = span_str(kinds[k][1]);
 
 		if (full.n > kind.n && !memcmp(full.p, kind.p, kind.n))
 			return name.n > brief.n && !memcmp(name.p, brief.p, brief.n) &&
@@ -85,7 +91,8 @@ enum dtype dtype_by_user(struct span name)
 
 	/* The longest of them is shorter. */
 	for (size_t i = 0; i < folded.n; i++)
-		lower[i] = (char)(name.p[i] >= 'A' && name.p[i] <= 'Z' ? name.p[i] + ('a' - 'A') : name.p[i]);
+		lower[i] = (char)(name.p[i] >= 'A' && name.p[i] <= 'Z' ? name.p[i] + ('a' - 'A') :
+									 name.p[i]);
 	t = dtype_by_name(folded);
 	for (int i = DTYPE_BOOL; i < DTYPE_COUNT && t == DTYPE_UNKNOWN; i++)
 		if (is_short_name(folded, &table[i]))

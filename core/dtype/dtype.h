@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dtype.h - element types: names in every spelling, sizes, special values.
  *
@@ -14,33 +15,54 @@
 enum dtype {
 	DTYPE_UNKNOWN,
 	DTYPE_BOOL,
-	DTYPE_INT2, DTYPE_INT4, DTYPE_INT8, DTYPE_INT16, DTYPE_INT32, DTYPE_INT64,
-	DTYPE_UINT8, DTYPE_UINT16, DTYPE_UINT32, DTYPE_UINT64,
+	DTYPE_INT2,
+	DTYPE_INT4,
+	DTYPE_INT8,
+	DTYPE_INT16,
+	DTYPE_INT32,
+	DTYPE_INT64,
+	DTYPE_UINT8,
+	DTYPE_UINT16,
+	DTYPE_UINT32,
+	DTYPE_UINT64,
 	DTYPE_FLOAT4_E2M1FN,
-	DTYPE_FLOAT8_E3M4, DTYPE_FLOAT8_E4M3FN, DTYPE_FLOAT8_E4M3FNUZ, DTYPE_FLOAT8_E4M3B11FNUZ,
-	DTYPE_FLOAT8_E5M2, DTYPE_FLOAT8_E5M2FNUZ, DTYPE_FLOAT8_E8M0FNU,
-	DTYPE_BFLOAT16, DTYPE_FLOAT16, DTYPE_FLOAT32, DTYPE_FLOAT64,
-	DTYPE_COMPLEX64, DTYPE_COMPLEX128,
+	DTYPE_FLOAT8_E3M4,
+	DTYPE_FLOAT8_E4M3FN,
+	DTYPE_FLOAT8_E4M3FNUZ,
+	DTYPE_FLOAT8_E4M3B11FNUZ,
+	DTYPE_FLOAT8_E5M2,
+	DTYPE_FLOAT8_E5M2FNUZ,
+	DTYPE_FLOAT8_E8M0FNU,
+	DTYPE_BFLOAT16,
+	DTYPE_FLOAT16,
+	DTYPE_FLOAT32,
+	DTYPE_FLOAT64,
+	DTYPE_COMPLEX64,
+	DTYPE_COMPLEX128,
 	DTYPE_COUNT,
 };
 
 enum dtype_kind {
-	DTYPE_KIND_BOOL, DTYPE_KIND_INT, DTYPE_KIND_UINT, DTYPE_KIND_FLOAT, DTYPE_KIND_COMPLEX,
+	DTYPE_KIND_BOOL,
+	DTYPE_KIND_INT,
+	DTYPE_KIND_UINT,
+	DTYPE_KIND_FLOAT,
+	DTYPE_KIND_COMPLEX,
 };
 
 struct dtype_info {
-	const char *name;		/* numpy's, ml_dtypes' and zarr v3's name: "bfloat16" */
-	const char *v2;			/* zarr v2, as we write it: "<f4", "|b1", "bfloat16" */
-	const char *npy;		/* descr as numpy writes it: "<f4", "<V2", "<V1" */
+	const char *name; /* numpy's, ml_dtypes' and zarr v3's name: "bfloat16" */
+	const char *v2;   /* zarr v2, as we write it: "<f4", "|b1", "bfloat16" */
+	const char *npy;  /* descr as numpy writes it: "<f4", "<V2", "<V1" */
 	/*
 	 * "BF16"; NULL when the format has no name for it. float4_e2m1fn has none here: safetensors
 	 * packs two of them into a byte.
 	 */
 	const char *safetensors;
 	enum dtype_kind kind;
-	uint8_t size;			/* bytes an element */
-	uint8_t word;			/* bytes that byte order is about: half of a complex one */
-	uint8_t bits;			/* significant low bits of a byte: 2, 4; else 8 * size */
+	uint8_t size; /* bytes an element */
+	uint8_t word; /* bytes that byte order is about: half of a complex one */
+	uint8_t bits; /* significant low bits of a byte: 2, 4; else 8 * size */
 };
 
 /* Not for DTYPE_UNKNOWN. */
@@ -48,7 +70,8 @@ const struct dtype_info *dtype_info(enum dtype t);
 
 /* By the one name; DTYPE_UNKNOWN when no type has it. */
 enum dtype dtype_by_name(struct span name);
-/* As people write it: also "bf16", "f32", "i8", "f8_e4m3fn" (JAX's short names), and as safetensors has it; small or capital letters. */
+/* As people write it: also "bf16", "f32", "i8", "f8_e4m3fn" (JAX's short names), and as safetensors
+ * has it; small or capital letters. */
 enum dtype dtype_by_user(struct span name);
 /* zarr v2 spelling; sets ret_big for '>' where that means something (more than one byte). */
 enum dtype dtype_by_v2(struct span text, bool *ret_big);
@@ -83,8 +106,8 @@ int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BY
  */
 int dtype_value_print(enum dtype t, const void *element, struct buf *ret);
 /*
- * The reverse, rounding as `cast` from float64 does; -EINVAL when the text is not such a value or out
- * of range: a finite number must stay finite, and NaN and infinities need a type that has them.
+ * The reverse, rounding as `cast` from float64 does; -EINVAL when the text is not such a value or
+ * out of range: a finite number must stay finite, and NaN and infinities need a type that has them.
  */
 int dtype_value_parse(enum dtype t, const struct json *j, void *element);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dtype_fill.c - fill values of zarr metadata, as TensorStore 0.1.86 reads and writes them.
  *
@@ -22,7 +23,7 @@ static int bad_fill(enum dtype t, const char *what)
 static uint8_t e8m0_from_number(double d)
 {
 	int e;
-	double m = frexp(fabs(d), &e);	/* 0.5 <= m < 1, |d| = m * 2^e */
+	double m = frexp(fabs(d), &e); /* 0.5 <= m < 1, |d| = m * 2^e */
 
 	if (isnan(d) || isinf(d))
 		return 0xff;
@@ -148,8 +149,8 @@ static int parse_float(enum dtype t, int version, const struct json *j, uint8_t 
 			memcpy(out, &bits, dtype_info(t)->size);
 			return 0;
 		}
-		return bad_fill(t, version == 2 ? "a number or a word for one"
-						: "a number, a word for one, or hex digits");
+		return bad_fill(t, version == 2 ? "a number or a word for one" :
+						  "a number, a word for one, or hex digits");
 	}
 	if (!json_as_double(j, &d))
 		return bad_fill(t, "a number");
@@ -282,8 +283,9 @@ int dtype_fill_parse(enum dtype t, int version, const struct json *j, uint8_t re
 	case DTYPE_KIND_FLOAT:
 		/* TensorStore has no numbers for this type in v2. */
 		if (version == 2 && t == DTYPE_FLOAT4_E2M1FN)
-			r = json_is(j, JSON_STRING) && is_base64(j->s, 1, own) ? 0
-			    : bad_fill(t, "one byte in base64");
+			r = json_is(j, JSON_STRING) && is_base64(j->s, 1, own) ?
+				    0 :
+				    bad_fill(t, "one byte in base64");
 		else
 			r = parse_float(t, version, j, own);
 		break;

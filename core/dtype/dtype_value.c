@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dtype_value.c - one element <-> the JSON text that the mount shows for it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * small_float.c - float types below 32 bits, by arithmetic on their bits.
  *
@@ -10,17 +11,17 @@
 
 /* What stands for infinity and NaN. */
 enum specials {
-	LIKE_IEEE,			/* top exponent: infinity, NaN */
-	ONE_NAN,			/* "fn": all ones is NaN, no infinity */
-	NEGATIVE_ZERO,			/* "fnuz": 80 is NaN, no infinity, no -0 */
+	LIKE_IEEE,     /* top exponent: infinity, NaN */
+	ONE_NAN,       /* "fn": all ones is NaN, no infinity */
+	NEGATIVE_ZERO, /* "fnuz": 80 is NaN, no infinity, no -0 */
 	NO_SPECIALS,
 };
 
 struct format {
-	int man, bias;			/* bits of mantissa */
-	unsigned bits;			/* of the whole */
+	int man, bias; /* bits of mantissa */
+	unsigned bits; /* of the whole */
 	enum specials specials;
-	uint8_t nan, top;		/* canonical NaN; largest finite code */
+	uint8_t nan, top; /* canonical NaN; largest finite code */
 };
 
 static const struct format formats[DTYPE_COUNT] = {

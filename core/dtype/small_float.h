@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * small_float.h - one element of a float type below 32 bits, to and from float and double.
  *

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io.c - the only caller of engine ops: stacks, batches, open files, directories.
+ * io.c - the only caller of engine ops: batches, open files, directories.
  *
  * Here are the counters and what is the same for every engine: short transfers
  * are continued, interrupted calls are made again, and messages name the file, the
@@ -19,73 +20,7 @@
 #include "core/base/log.h"
 #include "core/io/io_engine.h"
 
-/* ---- engine stacks ---- */
-
-static int open_real(const char *name, struct io_engine **ret)
-{
-	int r;
-
-	if (!strcmp(name, "sync"))
-		return io_sync_new(ret);
-	if (!strcmp(name, "uring"))
-		return io_ring_new(ret);
-	if (strcmp(name, "auto"))
-		return fail(-EINVAL, "unknown I/O engine '%s'; known: auto, uring, sync, with trace: and "
-				     "fault(...): in front", name);
-	r = io_ring_new(ret);
-	if (r >= 0 || r == -ENOMEM)
-		return r;
-	log_info("%s; using pread with threads instead", err_text(r));
-	return io_sync_new(ret);
-}
-
-static int open_stack(const char *stack, struct io_engine **ret)
-{
-	struct io_engine *below = NULL;
-	auto_free char *rules = NULL;
-	const char *end;
-	int r;
-
-	if (!strncmp(stack, "trace:", 6)) {
-		r = open_stack(stack + 6, &below);
-		if (r >= 0)
-			r = io_trace_new(below, ret);
-	} else if (!strncmp(stack, "fault(", 6) && (end = strstr(stack, "):"))) {
-		rules = span_dup_str(span_of(stack + 6, (size_t)(end - stack) - 6));
-		if (!rules)
-			return fail(-ENOMEM, "cannot allocate an I/O engine");
-		r = open_stack(end + 2, &below);
-		if (r >= 0)
-			r = io_fault_new(rules, below, ret);
-	} else {
-		return open_real(stack, ret);
-	}
-	if (r < 0 && below)
-		below->ops->free(below);
-	return r;
-}
-
-static atomic_uint open_files;		/* of the process, as their limit is */
-
-int io_engine_open(const char *stack, struct io_engine **ret)
-{
-	struct io_stats *stats = calloc(1, sizeof(*stats));
-	struct io_engine *io;
-	int r;
-
-	if (!stats)
-		return fail(-ENOMEM, "cannot allocate an I/O engine");
-	/* Each wrapper takes some characters of the text, so its length bounds the depth. */
-	r = strlen(stack) > 512 ? fail(-EINVAL, "I/O engine stack is too long") : open_stack(stack, &io);
-	if (r < 0) {
-		free(stats);
-		return r;
-	}
-	for (struct io_engine *e = io; e; e = e->below)
-		e->stats = stats;
-	*ret = io;
-	return 0;
-}
+static atomic_uint open_files; /* of the process, as their limit is */
 
 bool io_files_are_many(void)
 {
@@ -93,29 +28,6 @@ bool io_files_are_many(void)
 
 	return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
 	       atomic_load_explicit(&open_files, memory_order_relaxed) >= limit.rlim_cur / 2;
-}
-
-void io_engine_close(struct io_engine *io)
-{
-	struct io_stats *stats;
-
-	if (!io)
-		return;
-	stats = io->stats;
-	io->ops->free(io);
-	free(stats);
-}
-
-const char *io_engine_name(const struct io_engine *io)
-{
-	while (io->below)
-		io = io->below;
-	return io->ops->name;
-}
-
-const struct io_stats *io_engine_stats(const struct io_engine *io)
-{
-	return io->stats;
 }
 
 /* ---- interrupted calls ---- */
@@ -151,7 +63,8 @@ int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, uns
 	unsigned tries = 0;
 	int r;
 
-	/* Descriptors become free when what nobody uses has been closed (watch_trim()), which takes a moment. */
+	/* Descriptors become free when what nobody uses has been closed (watch_trim()), which takes
+	 * a moment. */
 	do {
 		r = io->ops->open(io, dirfd, path, flags, mode);
 	} while (r < 0 && ask_again(r == -EMFILE || r == -ENFILE ? -EAGAIN : r, &tries));
@@ -172,7 +85,8 @@ static bool is_short(struct io_req *q)
 {
 	if (q->op == IO_SYNC || q->result < 0 || q->done + (size_t)q->result >= q->n)
 		return false;
-	if (q->op == IO_READ && (q->result == 0 || q->off + q->done + (size_t)q->result >= q->file->size))
+	if (q->op == IO_READ &&
+	    (q->result == 0 || q->off + q->done + (size_t)q->result >= q->file->size))
 		return false;
 	if (q->op == IO_WRITE && q->result == 0) {
 		q->result = -EIO;
@@ -189,10 +103,12 @@ static void count(struct io_engine *io, const struct io_req *q)
 		atomic_fetch_add_explicit(&s->syncs, 1, memory_order_relaxed);
 	} else if (q->op == IO_READ) {
 		atomic_fetch_add_explicit(&s->reads, 1, memory_order_relaxed);
-		atomic_fetch_add_explicit(&s->read_bytes, (uint64_t)MAX(q->result, 0), memory_order_relaxed);
+		atomic_fetch_add_explicit(&s->read_bytes, (uint64_t)MAX(q->result, 0),
+					  memory_order_relaxed);
 	} else {
 		atomic_fetch_add_explicit(&s->writes, 1, memory_order_relaxed);
-		atomic_fetch_add_explicit(&s->write_bytes, (uint64_t)MAX(q->result, 0), memory_order_relaxed);
+		atomic_fetch_add_explicit(&s->write_bytes, (uint64_t)MAX(q->result, 0),
+					  memory_order_relaxed);
 	}
 }
 
@@ -223,8 +139,9 @@ static int req_failed(const struct io_req *q, int code, int reason)
 
 	if (q->op == IO_READ)
 		io_file_doubt(q->file);
-	return fail(code, "cannot %s '%s' at offset %llu, %zu bytes: %s", names[q->op], q->file->name,
-		    (unsigned long long)q->off + q->done, q->n - q->done, strerror(-reason));
+	return fail(code, "cannot %s '%s' at offset %llu, %zu bytes: %s", names[q->op],
+		    q->file->name, (unsigned long long)q->off + q->done, q->n - q->done,
+		    strerror(-reason));
 }
 
 int io_wait(struct io_engine *io, struct io_req *req, size_t n)
@@ -259,8 +176,9 @@ int io_run(struct io_engine *io, struct io_req *req, size_t n)
 static int cut_short(const struct io_req *q)
 {
 	io_file_doubt(q->file);
-	return fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted", q->file->name,
-		    (unsigned long long)q->off + (unsigned long long)q->result, q->n, (unsigned long long)q->off);
+	return fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted",
+		    q->file->name, (unsigned long long)q->off + (unsigned long long)q->result, q->n,
+		    (unsigned long long)q->off);
 }
 
 int io_run_exact(struct io_engine *io, struct io_req *req, size_t n)
@@ -338,8 +256,11 @@ int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret)
 int io_open_failed(int r, const struct io_dir *dir, const char *what, const char *rel)
 {
 	if (r == -EXDEV)
-		return fail(-EUCLEAN, "'%s' leads out of '%s'%s", rel, dir->path, dir->io->no_links ?
-			    ", or is a symbolic link, which a mount for other users (allow_other) does not follow" : "");
+		return fail(
+			-EUCLEAN, "'%s' leads out of '%s'%s", rel, dir->path,
+			dir->io->no_links ?
+				", or is a symbolic link, which a mount for other users (allow_other) does not follow" :
+				"");
 	/* A socket. */
 	if (r == -ENXIO)
 		return fail(-EUCLEAN, "'%s' is not a regular file", rel);
@@ -377,7 +298,8 @@ void io_dir_close(struct io_dir *dir)
 	free(dir);
 }
 
-static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags, struct io_file **ret)
+static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
+		      struct io_file **ret)
 {
 	struct io_file *f = calloc(1, sizeof(*f));
 	struct stat st;
@@ -401,7 +323,8 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 	}
 	if (!S_ISREG(st.st_mode)) {
 		io_file_unref(f);
-		return fail(S_ISDIR(st.st_mode) ? -EISDIR : -EUCLEAN, "'%s' is not a regular file", name);
+		return fail(S_ISDIR(st.st_mode) ? -EISDIR : -EUCLEAN, "'%s' is not a regular file",
+			    name);
 	}
 	/*
 	 * O_NONBLOCK was needed for the open only; with it some file systems would not wait for the
@@ -417,7 +340,8 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 	return 0;
 }
 
-int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode, struct io_file **ret)
+int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
+		 struct io_file **ret)
 {
 	int fd;
 
@@ -490,7 +414,8 @@ void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
 
 int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n)
 {
-	const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+	const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+			      SYNC_FILE_RANGE_WAIT_AFTER;
 
 	if (file->io->keeps_written || !n)
 		return 0;
@@ -521,7 +446,8 @@ void io_file_punch(struct io_file *file, uint64_t off, uint64_t n)
 {
 	/* It does not go through the engine either: no reader looks at these bytes. */
 	if (n)
-		fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)n);
+		fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
+			  (off_t)n);
 }
 
 int io_file_truncate(struct io_file *file, uint64_t size)
@@ -537,9 +463,9 @@ int io_file_truncate(struct io_file *file, uint64_t size)
 
 int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode)
 {
-	static const char *const names[] = { "cannot make directory", "cannot rename", "cannot rename",
-					     "cannot remove", "cannot remove directory",
-					     "cannot sync directory" };
+	static const char *const names[] = { "cannot make directory",   "cannot rename",
+					     "cannot rename",           "cannot remove",
+					     "cannot remove directory", "cannot sync directory" };
 	unsigned tries = 0;
 	int r;
 
@@ -553,7 +479,8 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 	if (op == IO_SYNC_DIR)
 		atomic_fetch_add_explicit(&dir->io->stats->syncs, 1, memory_order_relaxed);
 	if (op == IO_SYNC_DIR && r < 0)
-		atomic_fetch_add_explicit(&dir->io->stats->failed_dir_syncs, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&dir->io->stats->failed_dir_syncs, 1,
+					  memory_order_relaxed);
 	if (r >= 0)
 		return 0;
 	if (to)

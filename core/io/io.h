@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io.h - (file, offset) -> bytes: the only way to the disk.
  *
@@ -27,12 +28,12 @@ struct io_engine;
 struct io_file {
 	struct io_engine *io;
 	int fd;
-	char *name;			/* path below its io_dir, for messages */
-	uint64_t size;			/* when it was opened, or grown through io_file_grew() */
+	char *name;    /* path below its io_dir, for messages */
+	uint64_t size; /* when it was opened, or grown through io_file_grew() */
 	struct timespec mtime;
 	uint64_t dev, ino;
 	atomic_uint refs;
-	atomic_bool doubtful;		/* io_file_doubt() */
+	atomic_bool doubtful; /* io_file_doubt() */
 	/* Called when the last reference is gone; may be NULL. */
 	void (*closed)(struct io_file *file);
 	void *closed_arg;
@@ -41,37 +42,37 @@ struct io_file {
 /* A directory that paths are resolved beneath. Owned by the caller that opened it. */
 struct io_dir {
 	struct io_engine *io;
-	int fd;				/* O_PATH or O_DIRECTORY */
-	char *path;			/* as given, for messages */
-	bool owned;			/* io_dir_own() */
+	int fd;     /* O_PATH or O_DIRECTORY */
+	char *path; /* as given, for messages */
+	bool owned; /* io_dir_own() */
 	uid_t uid;
 	gid_t gid;
 };
 
-#define IO_FILE_MODE 0666		/* of every file of a checkpoint, under the umask */
+#define IO_FILE_MODE 0666 /* of every file of a checkpoint, under the umask */
 
 enum io_op { IO_READ, IO_WRITE, IO_SYNC };
 
 struct io_req {
 	enum io_op op;
-	struct io_file *file;		/* borrowed; must outlive the wait */
-	void *p;			/* read into, or written from */
+	struct io_file *file; /* borrowed; must outlive the wait */
+	void *p;              /* read into, or written from */
 	size_t n;
 	uint64_t off;
-	int64_t result;			/* bytes (fewer than n only at the end of file), or -errno */
+	int64_t result; /* bytes (fewer than n only at the end of file), or -errno */
 
 	/* Private to the engines. */
-	size_t done;			/* bytes of earlier short transfers */
+	size_t done; /* bytes of earlier short transfers */
 	struct io_req *next;
 };
 
 enum io_dirop {
-	IO_MKDIR,			/* from: path; mode */
-	IO_RENAME,			/* from -> to; replaces a file */
-	IO_RENAME_NEW,			/* from -> to; -EEXIST when to exists */
+	IO_MKDIR,      /* from: path; mode */
+	IO_RENAME,     /* from -> to; replaces a file */
+	IO_RENAME_NEW, /* from -> to; -EEXIST when to exists */
 	IO_UNLINK,
 	IO_RMDIR,
-	IO_SYNC_DIR,			/* from: path of a directory, "." for the io_dir itself */
+	IO_SYNC_DIR, /* from: path of a directory, "." for the io_dir itself */
 };
 
 /*
@@ -86,8 +87,8 @@ void io_engine_close(struct io_engine *io);
 const char *io_engine_name(const struct io_engine *io);
 
 /* Begin the batch, then wait for it. io_wait: 0 when no request failed, else the first error with a
- * note naming file, offset and length; each result stays in its request. Short reads inside the file
- * are continued by the engine. */
+ * note naming file, offset and length; each result stays in its request. Short reads inside the
+ * file are continued by the engine. */
 int io_submit(struct io_engine *io, struct io_req *req, size_t n);
 int io_wait(struct io_engine *io, struct io_req *req, size_t n);
 /* io_submit and io_wait. */
@@ -143,11 +144,12 @@ int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n);
 void io_file_drop_cache(struct io_file *file, uint64_t off, uint64_t n);
 void io_keep_written(struct io_engine *io);
 /*
- * From now on no symbolic link is followed below a directory (-EUCLEAN): for callers that read on behalf of users
- * who could make a link to what they may not read themselves.
+ * From now on no symbolic link is followed below a directory (-EUCLEAN): for callers that read on
+ * behalf of users who could make a link to what they may not read themselves.
  */
 void io_follow_no_links(struct io_engine *io);
-/* Drop a file that was synced from the page cache: later reads come from the disk, as far as the kernel allows. */
+/* Drop a file that was synced from the page cache: later reads come from the disk, as far as the
+ * kernel allows. */
 void io_file_reread(struct io_file *file);
 /*
  * A hint: the range is not read any more, and its space may be given back. Its bytes are undefined
@@ -171,20 +173,24 @@ int io_stat(struct io_dir *dir, const char *rel, struct stat *ret);
  * The same, with the least rights that any member of the group, and any other user, has: an access
  * list may give less than the mode says. Bits as in 07.
  */
-int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group, unsigned *ret_other);
+int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group,
+		unsigned *ret_other);
 /*
  * Files and directories that are made in dir from now on, and in directories opened beneath it,
  * belong to that user. Only for root.
  */
 void io_dir_own(struct io_dir *dir, uid_t uid, gid_t gid);
-/* One call per entry but "." and "..", in no order; type is DT_*. Ends early with a non-zero return. */
+/* One call per entry but "." and "..", in no order; type is DT_*. Ends early with a non-zero
+ * return. */
 typedef int io_list_fn(void *arg, const char *name, unsigned char type);
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
-/* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent; -EUCLEAN for a directory. */
+/* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent; -EUCLEAN for a
+ * directory. */
 int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
 /* Write a whole file: create, write, sync. The name is durable only after IO_SYNC_DIR. */
 int io_write_file(struct io_dir *dir, const char *rel, struct span content);
-/* Remove a file, or a directory with all that is in it; links are removed, not followed. 0 when absent. */
+/* Remove a file, or a directory with all that is in it; links are removed, not followed. 0 when
+ * absent. */
 int io_remove_tree(struct io_dir *dir, const char *rel);
 /*
  * After a sync of the directory failed: the kernel may have dropped the names that it was to write,
@@ -194,7 +200,8 @@ int io_remove_tree(struct io_dir *dir, const char *rel);
  */
 int io_name_again(struct io_dir *dir, const char *rel);
 int io_names_again(struct io_dir *dir, const char *rel);
-/* rel joined from untrusted parts: -EUCLEAN when it is absolute, has an empty, "." or ".." component or NUL. */
+/* rel joined from untrusted parts: -EUCLEAN when it is absolute, has an empty, "." or ".."
+ * component or NUL. */
 int io_path_check(struct span rel, const char *what);
 
 struct io_stats {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_engine.h - what an engine implements. For core/io, and engines of tests.
  *
@@ -20,20 +21,21 @@ struct io_engine_ops {
 	int (*wait)(struct io_engine *io, struct io_req *req, size_t n);
 	/* Below a directory descriptor, already checked. open returns a descriptor. */
 	int (*open)(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
-	int (*dirop)(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
-		     unsigned mode);
+	int (*dirop)(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
+		     const char *to, unsigned mode);
 	int (*truncate)(struct io_engine *io, struct io_file *file, uint64_t size);
 	/* One splice(2) that does not wait for room: bytes, 0 at the end of the file, or -errno. */
-	int64_t (*splice)(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe);
+	int64_t (*splice)(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
+			  int pipe);
 	void (*free)(struct io_engine *io);
 };
 
 struct io_engine {
 	const struct io_engine_ops *ops;
-	struct io_engine *below;	/* the engine that this one wraps; NULL for a real one */
-	struct io_stats *stats;		/* owned by the top of the stack */
-	bool keeps_written;		/* of the top: io_keep_written() */
-	bool no_links;			/* of all: io_follow_no_links() */
+	struct io_engine *below; /* the engine that this one wraps; NULL for a real one */
+	struct io_stats *stats;  /* owned by the top of the stack */
+	bool keeps_written;      /* of the top: io_keep_written() */
+	bool no_links;           /* of all: io_follow_no_links() */
 };
 
 /*
@@ -49,7 +51,6 @@ int io_trace_new(struct io_engine *below, struct io_engine **ret);
 /* rules: the text between the parentheses of "fault(...)"; io_fault.c describes them. */
 int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **ret);
 
-
 /*
  * An engine that stands outside core/io, such as the simulator of power losses of tests/engine:
  * "fault(NAME:WHAT):..." opens it. Registered before any engine is opened, and for good.
@@ -57,7 +58,7 @@ int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **
 struct io_engine_kind {
 	const char *name;
 	int (*open)(const char *what, struct io_engine *below, struct io_engine **ret);
-	struct io_engine_kind *next;	/* io_fault.c's */
+	struct io_engine_kind *next; /* io_fault.c's */
 };
 void io_register_engine(struct io_engine_kind *kind);
 
@@ -67,8 +68,8 @@ void io_register_engine(struct io_engine_kind *kind);
  */
 void io_plain_run(struct io_req *req);
 int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
-int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
-		   unsigned mode);
+int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
+		   const char *to, unsigned mode);
 /* The directory that holds path, opened with O_PATH, and path's last component. */
 int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last);
 /* ops->open(), called again while it is interrupted (io.c). Returns a descriptor. */
@@ -81,6 +82,7 @@ int io_open_failed(int fd, const struct io_dir *dir, const char *what, const cha
 void io_owner_enter(const struct io_dir *dir);
 void io_owner_leave(const struct io_dir *dir);
 int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size);
-int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe);
+int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
+			int pipe);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_fault.c - wrapper: errors, short transfers and delays, as rules ask for them.
  *
@@ -38,8 +39,8 @@ enum fault_op {
 	FAULT_SYNCDIR = 1 << 8,
 	FAULT_TRUNCATE = 1 << 9,
 	FAULT_CREATE = 1 << 10,
-	FAULT_CHANGE = FAULT_WRITE | FAULT_SYNC | FAULT_MKDIR | FAULT_RENAME | FAULT_UNLINK | FAULT_RMDIR |
-		       FAULT_SYNCDIR | FAULT_TRUNCATE | FAULT_CREATE,
+	FAULT_CHANGE = FAULT_WRITE | FAULT_SYNC | FAULT_MKDIR | FAULT_RENAME | FAULT_UNLINK |
+		       FAULT_RMDIR | FAULT_SYNCDIR | FAULT_TRUNCATE | FAULT_CREATE,
 	FAULT_ANY = FAULT_CHANGE | FAULT_READ | FAULT_OPEN,
 };
 
@@ -47,9 +48,9 @@ static const struct {
 	const char *name;
 	unsigned ops;
 } op_names[] = {
-	{ "read", FAULT_READ },	      { "write", FAULT_WRITE },	  { "sync", FAULT_SYNC },
-	{ "open", FAULT_OPEN },	      { "mkdir", FAULT_MKDIR },	  { "rename", FAULT_RENAME },
-	{ "unlink", FAULT_UNLINK },   { "rmdir", FAULT_RMDIR },	  { "syncdir", FAULT_SYNCDIR },
+	{ "read", FAULT_READ },         { "write", FAULT_WRITE },   { "sync", FAULT_SYNC },
+	{ "open", FAULT_OPEN },         { "mkdir", FAULT_MKDIR },   { "rename", FAULT_RENAME },
+	{ "unlink", FAULT_UNLINK },     { "rmdir", FAULT_RMDIR },   { "syncdir", FAULT_SYNCDIR },
 	{ "truncate", FAULT_TRUNCATE }, { "create", FAULT_CREATE }, { "change", FAULT_CHANGE },
 	{ "any", FAULT_ANY },
 };
@@ -58,9 +59,8 @@ static const struct {
 	const char *name;
 	int code;
 } error_names[] = {
-	{ "eio", -EIO },       { "enospc", -ENOSPC }, { "enomem", -ENOMEM },
-	{ "eacces", -EACCES }, { "edquot", -EDQUOT }, { "erofs", -EROFS },
-	{ "eintr", -EINTR },   { "eagain", -EAGAIN },
+	{ "eio", -EIO },       { "enospc", -ENOSPC }, { "enomem", -ENOMEM }, { "eacces", -EACCES },
+	{ "edquot", -EDQUOT }, { "erofs", -EROFS },   { "eintr", -EINTR },   { "eagain", -EAGAIN },
 };
 
 enum fault_action { ACTION_ERROR, ACTION_SHORT, ACTION_TORN, ACTION_DELAY, ACTION_RATE };
@@ -68,20 +68,20 @@ enum fault_action { ACTION_ERROR, ACTION_SHORT, ACTION_TORN, ACTION_DELAY, ACTIO
 struct rule {
 	unsigned ops;
 	enum fault_action action;
-	int code;			/* ACTION_ERROR */
-	uint64_t amount;		/* milliseconds, or bytes a second */
-	uint64_t from, to;		/* which times; chance when chance > 0 */
+	int code;          /* ACTION_ERROR */
+	uint64_t amount;   /* milliseconds, or bytes a second */
+	uint64_t from, to; /* which times; chance when chance > 0 */
 	double chance;
 	uint64_t count, random;
-	double ready;			/* ACTION_RATE: when the next byte may go, in seconds */
+	double ready; /* ACTION_RATE: when the next byte may go, in seconds */
 };
 
 #define RULES_MAX 16
 
 struct io_fault {
 	struct io_engine base;
-	pthread_mutex_t lock;		/* protects the counters of rules, and where a request was torn */
-	const struct io_file *torn;	/* compared only; NULL: none */
+	pthread_mutex_t lock; /* protects the counters of rules, and where a request was torn */
+	const struct io_file *torn; /* compared only; NULL: none */
 	uint64_t torn_at;
 	struct rule rule[RULES_MAX];
 	unsigned n;
@@ -130,7 +130,8 @@ static int tear(struct io_fault *f, const struct io_file *file, uint64_t off, si
  * Apply the rules to one operation (of *n bytes at off of file, if it moves any): 0, or the error.
  * May sleep.
  */
-static int consult(struct io_engine *io, unsigned op, const struct io_file *file, uint64_t off, size_t *n)
+static int consult(struct io_engine *io, unsigned op, const struct io_file *file, uint64_t off,
+		   size_t *n)
 {
 	struct io_fault *f = container_of(io, struct io_fault, base);
 	double wait = 0;
@@ -196,7 +197,9 @@ static int fault_wait(struct io_engine *io, struct io_req *req, size_t n)
 
 static int fault_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode)
 {
-	int r = consult(io, flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)) ? FAULT_CREATE : FAULT_OPEN, NULL, 0, NULL);
+	int r = consult(io,
+			flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)) ? FAULT_CREATE : FAULT_OPEN,
+			NULL, 0, NULL);
 
 	return r < 0 ? r : io->below->ops->open(io->below, dirfd, path, flags, mode);
 }
@@ -218,7 +221,8 @@ static int fault_truncate(struct io_engine *io, struct io_file *file, uint64_t s
 	return r < 0 ? r : io->below->ops->truncate(io->below, file, size);
 }
 
-static int64_t fault_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe)
+static int64_t fault_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
+			    int pipe)
 {
 	int r = consult(io, FAULT_READ, file, off, &n);
 
@@ -272,7 +276,10 @@ static bool number_of(struct span s, uint64_t *ret)
 	if (i == 0 || i > 15)
 		return false;
 	if (i + 1 == s.n)
-		unit = s.p[i] == 'K' ? 1u << 10 : s.p[i] == 'M' ? 1u << 20 : s.p[i] == 'G' ? 1u << 30 : 0;
+		unit = s.p[i] == 'K' ? 1u << 10 :
+		       s.p[i] == 'M' ? 1u << 20 :
+		       s.p[i] == 'G' ? 1u << 30 :
+				       0;
 	if (i + 1 < s.n || !unit)
 		return false;
 	*ret = v * unit;
@@ -294,7 +301,8 @@ static bool parse_action(struct span s, struct rule *r)
 		return true;
 	}
 	r->action = word_is(name, "delay") ? ACTION_DELAY : ACTION_RATE;
-	return (word_is(name, "delay") || word_is(name, "rate")) && number_of(s, &r->amount) && r->amount;
+	return (word_is(name, "delay") || word_is(name, "rate")) && number_of(s, &r->amount) &&
+	       r->amount;
 }
 
 static bool parse_when(struct span s, struct rule *r)
@@ -345,8 +353,10 @@ int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **
 		if (span_eq(name, span_str(k->name)))
 			return k->open((const char *)rest.p, below, ret);
 	if (word_is(name, "crash"))
-		return fail(-EINVAL, "'fault(%s)': the simulator of power losses is not built in; only the "
-				     "tests of pytreefs have it", rules);
+		return fail(-EINVAL,
+			    "'fault(%s)': the simulator of power losses is not built in; only the "
+			    "tests of pytreefs have it",
+			    rules);
 	if (!f)
 		return fail(-ENOMEM, "cannot allocate an I/O engine");
 	rest = span_str(rules);
@@ -356,8 +366,10 @@ int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **
 		if (f->n == RULES_MAX)
 			return fail(-EINVAL, "more than %d rules in 'fault(%s)'", RULES_MAX, rules);
 		if (!parse_rule(one, &f->rule[f->n++]))
-			return fail(-EINVAL, "'%.*s' is not a fault rule; it is OP:ACTION:WHEN, as in read:eio:1%%",
-				    SPAN_ARG(one));
+			return fail(
+				-EINVAL,
+				"'%.*s' is not a fault rule; it is OP:ACTION:WHEN, as in read:eio:1%%",
+				SPAN_ARG(one));
 	}
 	f->base.ops = &fault_ops;
 	f->base.below = below;

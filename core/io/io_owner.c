@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_owner.c - attributes of files: the owner of new ones, modes and access lists.
  *
@@ -84,7 +85,8 @@ int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 	return 0;
 }
 
-int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group, unsigned *ret_other)
+int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group,
+		unsigned *ret_other)
 {
 	auto_close int fd = io_open_at(dir->io, dir->fd, rel, O_PATH, 0);
 	char path[64];
@@ -106,7 +108,8 @@ int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned 
 	if (n > 0)
 		read_acl(span_of(acl, (size_t)n), ret_group, ret_other);
 	else if (n < 0 && errno != ENODATA && errno != ENOTSUP && errno != ENOENT)
-		/* A list that cannot be read may keep anybody out. Without /proc there is no asking. */
+		/* A list that cannot be read may keep anybody out. Without /proc there is no
+		 * asking. */
 		*ret_group = *ret_other = 0;
 	*ret = st;
 	return 0;

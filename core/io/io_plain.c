@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_plain.c - the system calls that both real engines share.
  *
@@ -68,9 +69,11 @@ static int open_by_walk(int dirfd, const char *path, int flags, unsigned mode)
 		memcpy(part, path, n);
 		part[n] = '\0';
 		if (*rest)
-			fd = openat(at >= 0 ? at : dirfd, part, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
+			fd = openat(at >= 0 ? at : dirfd, part,
+				    O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
 		else
-			fd = openat(at >= 0 ? at : dirfd, part, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+			fd = openat(at >= 0 ? at : dirfd, part, flags | O_NOFOLLOW | O_CLOEXEC,
+				    mode);
 		if (fd < 0)
 			return errno == ELOOP ? -EXDEV : -errno;
 		if (!*rest)
@@ -93,7 +96,8 @@ int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, 
 	struct open_how how = {
 		.flags = (uint64_t)(flags | O_CLOEXEC),
 		.mode = flags & O_CREAT ? mode : 0,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (io->no_links ? RESOLVE_NO_SYMLINKS : 0),
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS |
+			   (io->no_links ? RESOLVE_NO_SYMLINKS : 0),
 	};
 	long fd;
 
@@ -152,8 +156,8 @@ static int sync_dir(struct io_engine *io, int dirfd, const char *path)
 	return fsync(fd) == 0 ? 0 : -errno;
 }
 
-int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
-		   unsigned mode)
+int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
+		   const char *to, unsigned mode)
 {
 	const char *last;
 	auto_close int fd = -1;
@@ -176,7 +180,8 @@ int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size)
 	return ftruncate(file->fd, (off_t)size) == 0 ? 0 : -errno;
 }
 
-int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe)
+int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
+			int pipe)
 {
 	off_t at = (off_t)off;
 	ssize_t r = splice(file->fd, &at, pipe, NULL, n, SPLICE_F_NONBLOCK);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_remove.c - removing a whole directory, and writing its names again, through the engine.
  */
@@ -39,7 +40,8 @@ static int remove_dir(const struct removal *rm)
 	int r;
 
 	if (rm->depth > LIMIT_TREE_DEPTH)
-		return fail(-EFBIG, "'%s' is deeper than %d directories", rm->path, LIMIT_TREE_DEPTH);
+		return fail(-EFBIG, "'%s' is deeper than %d directories", rm->path,
+			    LIMIT_TREE_DEPTH);
 	r = io_list(rm->dir, rm->path, remove_entry, (void *)(uintptr_t)rm);
 	return r < 0 ? r : io_dirop(rm->dir, IO_RMDIR, rm->path, NULL, 0);
 }

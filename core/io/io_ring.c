@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_ring.c - the liburing engine: one ring per thread.
  *
@@ -18,18 +19,18 @@
 
 struct ring {
 	struct io_ring *engine;
-	struct ring *next;		/* of the engine's; protected by its lock */
+	struct ring *next; /* of the engine's; protected by its lock */
 	struct io_uring uring;
 	bool usable;
-	unsigned generation;		/* of the process that made it */
+	unsigned generation; /* of the process that made it */
 	unsigned in_flight;
 };
 
 struct io_ring {
 	struct io_engine base;
-	pthread_key_t key;		/* a thread's struct ring */
-	pthread_mutex_t lock;		/* protects first */
-	struct ring *first;		/* of all threads: some outlive the engine */
+	pthread_key_t key;    /* a thread's struct ring */
+	pthread_mutex_t lock; /* protects first */
+	struct ring *first;   /* of all threads: some outlive the engine */
 };
 
 static void ring_close(struct ring *r)
@@ -125,7 +126,8 @@ static void prepare(struct io_uring_sqe *sqe, struct io_req *req)
 {
 	uint8_t *p = (uint8_t *)req->p + req->done;
 	uint64_t off = req->off + req->done;
-	/* The kernel moves at most 2 GiB less a page at once; the rest follows as a short transfer. */
+	/* The kernel moves at most 2 GiB less a page at once; the rest follows as a short transfer.
+	 */
 	unsigned n = (unsigned)MIN(req->n - req->done, (size_t)0x7ffff000);
 
 	if (req->op == IO_READ)
@@ -229,9 +231,11 @@ int io_ring_new(struct io_engine **ret)
 	int r = ring_probe();
 
 	if (r < 0)
-		return fail(r, "io_uring is not available: %s%s", strerror(-r),
-			    r == -EPERM ? " (see sysctl kernel.io_uring_disabled, or the container's filter)"
-					: "");
+		return fail(
+			r, "io_uring is not available: %s%s", strerror(-r),
+			r == -EPERM ?
+				" (see sysctl kernel.io_uring_disabled, or the container's filter)" :
+				"");
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return fail(-ENOMEM, "cannot allocate an I/O engine");

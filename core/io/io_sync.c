@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_sync.c - pread and pwrite engine: the reference, and the fallback where io_uring is refused.
  *
@@ -15,11 +16,11 @@
 
 struct io_sync {
 	struct io_engine base;
-	pthread_mutex_t lock;		/* protects all below, and results of queued requests */
+	pthread_mutex_t lock; /* protects all below, and results of queued requests */
 	pthread_cond_t work, done;
-	struct io_req *head, **tail;	/* submitted, not begun */
-	unsigned helpers;		/* running */
-	unsigned generation;		/* of the process that started them */
+	struct io_req *head, **tail; /* submitted, not begun */
+	unsigned helpers;            /* running */
+	unsigned generation;         /* of the process that started them */
 	bool stop;
 	pthread_t thread[HELPERS];
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_trace.c - wrapper: one trace line per request and per change of a name.
  */
@@ -11,7 +12,8 @@ static int trace_submit(struct io_engine *io, struct io_req *req, size_t n)
 
 	for (size_t i = 0; i < n; i++)
 		trace(TRACE_IO, "%s %s:%llu:%zu (%zu of %zu)", names[req[i].op], req[i].file->name,
-		      (unsigned long long)(req[i].off + req[i].done), req[i].n - req[i].done, i + 1, n);
+		      (unsigned long long)(req[i].off + req[i].done), req[i].n - req[i].done, i + 1,
+		      n);
 	return io->below->ops->submit(io->below, req, n);
 }
 
@@ -31,7 +33,8 @@ static int trace_open(struct io_engine *io, int dirfd, const char *path, int fla
 static int trace_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
 		       const char *to, unsigned mode)
 {
-	static const char *const names[] = { "mkdir", "rename", "rename-new", "unlink", "rmdir", "sync-dir" };
+	static const char *const names[] = { "mkdir",  "rename", "rename-new",
+					     "unlink", "rmdir",  "sync-dir" };
 	int r = io->below->ops->dirop(io->below, op, dirfd, from, to, mode);
 
 	trace(TRACE_IO, "%s %s%s%s: %s", names[op], from, to ? " -> " : "", to ? to : "",
@@ -45,7 +48,8 @@ static int trace_truncate(struct io_engine *io, struct io_file *file, uint64_t s
 	return io->below->ops->truncate(io->below, file, size);
 }
 
-static int64_t trace_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe)
+static int64_t trace_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
+			    int pipe)
 {
 	trace(TRACE_IO, "splice %s:%llu:%zu", file->name, (unsigned long long)off, n);
 	return io->below->ops->splice(io->below, file, off, n, pipe);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_whole.c - operations that consist of several requests and changes of names: whole small files,
  * and the directories on the way to them.
@@ -27,7 +28,8 @@ int io_make_parents(struct io_dir *dir, const char *rel, unsigned mode)
 	for (const char *at = rel; (at = strchr(at, '/')) && r >= 0; at++) {
 		auto_free char *parent = span_dup_str(span_of(rel, (size_t)(at - rel)));
 
-		r = parent ? io_mkdir(dir, parent, mode) : fail(-ENOMEM, "cannot make the directories of '%s'", rel);
+		r = parent ? io_mkdir(dir, parent, mode) :
+			     fail(-ENOMEM, "cannot make the directories of '%s'", rel);
 	}
 	return r;
 }
@@ -56,8 +58,8 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 	if (r < 0)
 		return r;
 	if (f->size > limit)
-		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", rel, (unsigned long long)f->size,
-			    (unsigned long long)limit);
+		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", rel,
+			    (unsigned long long)f->size, (unsigned long long)limit);
 	r = buf_reserve(ret, f->size);
 	if (r >= 0)
 		r = io_read_exact(f, ret->p + ret->n, f->size, 0);
@@ -93,7 +95,8 @@ int io_path_check(struct span rel, const char *what)
 		struct span part = span_of(rest.p, slash ? (size_t)(slash - rest.p) : rest.n);
 
 		if (part.n == 0 || span_eq(part, span_str(".")) || span_eq(part, span_str("..")))
-			return fail(-EUCLEAN, "%s: path '%.*s' is not inside the checkpoint", what, SPAN_ARG(rel));
+			return fail(-EUCLEAN, "%s: path '%.*s' is not inside the checkpoint", what,
+				    SPAN_ARG(rel));
 		rest = span_from(rest, part.n + 1);
 		if (!slash)
 			return 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * segments.c - the segment list of an answer.
  */
@@ -46,11 +47,13 @@ void segments_release(struct segments *g)
 static int segments_add(struct segments *g, struct segment seg)
 {
 	if (g->n == g->cap) {
-		struct segment *more = reallocarray(g->seg == g->few ? NULL : g->seg, g->cap * 2, sizeof(*more));
+		struct segment *more =
+			reallocarray(g->seg == g->few ? NULL : g->seg, g->cap * 2, sizeof(*more));
 
 		if (!more) {
 			seg_release(g, &seg);
-			return fail(-ENOMEM, "cannot allocate an answer of %zu segments", g->cap * 2);
+			return fail(-ENOMEM, "cannot allocate an answer of %zu segments",
+				    g->cap * 2);
 		}
 		if (g->seg == g->few)
 			memcpy(more, g->few, sizeof(g->few));
@@ -72,19 +75,23 @@ int segments_add_file(struct segments *g, struct io_file *file, uint64_t off, si
 	struct segment *last = g->n > g->fence ? &g->seg[g->n - 1] : NULL;
 
 	/* Neighbouring chunks often follow one another in their data file. */
-	if (last && last->kind == SEGMENT_FILE && last->file == file && last->off + last->n == off) {
+	if (last && last->kind == SEGMENT_FILE && last->file == file &&
+	    last->off + last->n == off) {
 		io_file_unref(file);
 		last->n += n;
 		g->bytes += n;
 		return 0;
 	}
-	return segments_add(g, (struct segment){ .kind = SEGMENT_FILE, .n = n, .file = file, .off = off });
+	return segments_add(
+		g, (struct segment){ .kind = SEGMENT_FILE, .n = n, .file = file, .off = off });
 }
 
 int segments_add_block(struct segments *g, void *block, size_t block_n, size_t n)
 {
-	return segments_add(g, (struct segment){ .kind = SEGMENT_MEM, .n = n, .p = block, .own = block,
-						  .own_n = block_n });
+	return segments_add(
+		g,
+		(struct segment){
+			.kind = SEGMENT_MEM, .n = n, .p = block, .own = block, .own_n = block_n });
 }
 
 int segments_add_copy(struct segments *g, const void *p, size_t n)
@@ -94,7 +101,8 @@ int segments_add_copy(struct segments *g, const void *p, size_t n)
 	if (!own)
 		return fail(-ENOMEM, "cannot allocate %zu bytes", n);
 	memcpy(own, p, n);
-	return segments_add(g, (struct segment){ .kind = SEGMENT_MEM, .n = n, .p = own, .own = own });
+	return segments_add(g,
+			    (struct segment){ .kind = SEGMENT_MEM, .n = n, .p = own, .own = own });
 }
 
 int segments_add_part(struct segments *g, struct span of, uint64_t off, size_t n)
@@ -108,7 +116,8 @@ int segments_add_zero(struct segments *g, size_t n)
 {
 	while (n > 0) {
 		size_t part = MIN(n, sizeof(zeros));
-		int r = segments_add(g, (struct segment){ .kind = SEGMENT_MEM, .n = part, .p = zeros });
+		int r = segments_add(
+			g, (struct segment){ .kind = SEGMENT_MEM, .n = part, .p = zeros });
 
 		if (r < 0)
 			return r;
@@ -137,8 +146,9 @@ int segments_copy(const struct segments *g, void *p)
 		if (s->kind == SEGMENT_MEM)
 			memcpy(at, s->p, s->n);
 		else
-			reqs[n++] = (struct io_req){ .op = IO_READ, .file = s->file, .p = at, .n = s->n,
-						     .off = s->off };
+			reqs[n++] = (struct io_req){
+				.op = IO_READ, .file = s->file, .p = at, .n = s->n, .off = s->off
+			};
 	}
 	return n ? io_run_exact(reqs[0].file->io, reqs, n) : 0;
 }
@@ -173,7 +183,8 @@ int gather_splice(const struct segments *g, int pipe)
 		const struct segment *s = &g->seg[i];
 
 		if (s->n)
-			r = s->kind == SEGMENT_FILE ? io_splice_exact(s->file, s->off, s->n, pipe) : splice_memory(s, pipe);
+			r = s->kind == SEGMENT_FILE ? io_splice_exact(s->file, s->off, s->n, pipe) :
+						      splice_memory(s, pipe);
 	}
 	return r;
 }

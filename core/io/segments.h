@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * segments.h - the bytes of an answer, wherever they lie, without copying them.
  *
@@ -17,22 +18,22 @@ enum segment_kind { SEGMENT_MEM, SEGMENT_FILE };
 struct segment {
 	enum segment_kind kind;
 	size_t n;
-	const void *p;			/* SEGMENT_MEM */
-	struct io_file *file;		/* SEGMENT_FILE; counted */
+	const void *p;        /* SEGMENT_MEM */
+	struct io_file *file; /* SEGMENT_FILE; counted */
 	uint64_t off;
-	struct cache_entry *pin;	/* given back at release; or NULL */
-	void *own;			/* freed at release; or NULL */
-	size_t own_n;			/* a block of blocks.h of this size; 0: from malloc */
+	struct cache_entry *pin; /* given back at release; or NULL */
+	void *own;               /* freed at release; or NULL */
+	size_t own_n;            /* a block of blocks.h of this size; 0: from malloc */
 };
 
 #define SEGMENT_INLINE 6
 
 struct segments {
-	struct cache *cache;		/* where pins go back; borrowed */
+	struct cache *cache; /* where pins go back; borrowed */
 	struct segment *seg;
 	size_t n, cap;
-	uint64_t bytes;			/* sum of the segments */
-	size_t fence;			/* nothing is merged into the segments before this one */
+	uint64_t bytes; /* sum of the segments */
+	size_t fence;   /* nothing is merged into the segments before this one */
 	struct segment few[SEGMENT_INLINE];
 };
 

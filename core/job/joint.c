@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * joint.c - the primary's records of shared drafts, and the ranks' calls to it.
  *
@@ -17,26 +18,26 @@
 #include "core/step/access.h"
 
 #define SERVE_THREADS 4
-#define RESULTS_MAX 64			/* decisions that are kept of one draft */
+#define RESULTS_MAX 64 /* decisions that are kept of one draft */
 
 struct vote {
 	struct vote *next;
 	int rank;
 	unsigned attempt, round;
 	int code;
-	struct buf payload;		/* or the note */
+	struct buf payload; /* or the note */
 };
 
 struct record {
 	struct record *next;
 	uint64_t epoch;
-	struct draft_dir *dir;		/* holds the lock */
-	bool *member;			/* by rank */
-	bool aborted, ended;		/* ended: committed, nobody joins any more */
+	struct draft_dir *dir; /* holds the lock */
+	bool *member;          /* by rank */
+	bool aborted, ended;   /* ended: committed, nobody joins any more */
 	struct vote *votes;
-	unsigned decided;		/* attempts */
-	unsigned leading;		/* the attempt that the primary is at, or was at last */
-	struct err_note result[RESULTS_MAX];	/* of attempt n: at n % RESULTS_MAX */
+	unsigned decided; /* attempts */
+	unsigned leading; /* the attempt that the primary is at, or was at last */
+	struct err_note result[RESULTS_MAX]; /* of attempt n: at n % RESULTS_MAX */
 };
 
 /* ---- who is who ---- */
@@ -96,7 +97,8 @@ int joint_parse_active(const char *text, int size, bool *active, int rank)
 		if (!at || (*at && *at != ':') || last < first)
 			return fail(-EINVAL, "active=%s: wanted are ranks as in '0-3:6'", text);
 		if (last >= (unsigned long)size)
-			return fail(-EINVAL, "active=%s: the job has ranks 0 to %d", text, size - 1);
+			return fail(-EINVAL, "active=%s: the job has ranks 0 to %d", text,
+				    size - 1);
 		for (unsigned long i = first; active && i <= last; i++)
 			active[i] = true;
 		has |= rank >= 0 && (unsigned long)rank >= first && (unsigned long)rank <= last;
@@ -166,7 +168,8 @@ static struct record *find_name(struct joint *j, const char *name)
 	return rec;
 }
 
-static int add_record(struct joint *j, const char *name, const char *final, unsigned mode, struct record **ret)
+static int add_record(struct joint *j, const char *name, const char *final, unsigned mode,
+		      struct record **ret)
 {
 	struct record *rec = calloc(1, sizeof(*rec));
 	int r;
@@ -191,7 +194,8 @@ static int add_record(struct joint *j, const char *name, const char *final, unsi
 }
 
 /* The primary's side of joining. */
-static int admit(struct joint *j, int rank, const char *name, const char *final, unsigned mode, struct buf *ret)
+static int admit(struct joint *j, int rank, const char *name, const char *final, unsigned mode,
+		 struct buf *ret)
 {
 	struct record *rec;
 	int r = 0;
@@ -238,17 +242,21 @@ static void dismiss(struct joint *j, int rank, uint64_t epoch, bool aborted)
 	pthread_mutex_unlock(&j->lock);
 	if (!rec || any)
 		return;
-	if (rec->aborted && !rec->ended && (draft_dir_find(rec->dir, rec->decided + 1) != 0 ||
-					    draft_dir_remove(rec->dir) < 0))
-		log_warn("draft '%s' was given up, and could not be removed: %s", rec->dir->name, err_text(-EIO));
+	if (rec->aborted && !rec->ended &&
+	    (draft_dir_find(rec->dir, rec->decided + 1) != 0 || draft_dir_remove(rec->dir) < 0))
+		log_warn("draft '%s' was given up, and could not be removed: %s", rec->dir->name,
+			 err_text(-EIO));
 	record_free(rec);
 }
 
 /* ---- votes ---- */
 
-static void tell(struct joint *j, int rank, uint64_t epoch, unsigned attempt, const struct err_note *result)
+static void tell(struct joint *j, int rank, uint64_t epoch, unsigned attempt,
+		 const struct err_note *result)
 {
-	const struct peers_head head = { .kind = PEERS_GO, .code = result->code, .id = joint_go_id(epoch, attempt) };
+	const struct peers_head head = { .kind = PEERS_GO,
+					 .code = result->code,
+					 .id = joint_go_id(epoch, attempt) };
 
 	if (peers_send(j->peers, rank, &head, span_str(result->text)) < 0)
 		log_warn("rank %d cannot be notified of a commit: %s", rank, err_text(-ENOMEM));
@@ -272,9 +280,11 @@ static bool is_awaited(const struct record *rec, unsigned attempt)
  * A rank that has missed attempts hears so once; after that, or when others wait already, it takes
  * part.
  */
-int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigned named, struct joint_entry *ret)
+int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigned named,
+		struct joint_entry *ret)
 {
-	const struct err_note gave_up = { .code = -ETIMEDOUT, .text = "others did not wait any longer for this rank" };
+	const struct err_note gave_up = { .code = -ETIMEDOUT,
+					  .text = "others did not wait any longer for this rank" };
 	struct record *rec;
 	unsigned current;
 
@@ -289,7 +299,8 @@ int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigne
 		ret->result = rec->result[rec->decided % RESULTS_MAX];
 		ret->decided = true;
 	} else if (current > m->attempt + 1 && !m->notified && !is_awaited(rec, current)) {
-		ret->result = m->attempt < rec->decided ? rec->result[rec->decided % RESULTS_MAX] : gave_up;
+		ret->result = m->attempt < rec->decided ? rec->result[rec->decided % RESULTS_MAX] :
+							  gave_up;
 		ret->decided = true;
 		ret->attempt = current - 1;
 	} else {
@@ -313,7 +324,8 @@ static void serve_attempt(struct joint *j, const struct peers_msg *msg)
 	int r;
 
 	m.notified = wire_u32le(&w);
-	r = wire_ok(&w) ? joint_enter(j, msg->from, &m, named, &e) : fail(-EINVAL, "a question is cut off");
+	r = wire_ok(&w) ? joint_enter(j, msg->from, &m, named, &e) :
+			  fail(-EINVAL, "a question is cut off");
 	if (r >= 0)
 		r = wire_put_u32le(&answer, e.attempt);
 	if (r >= 0)
@@ -349,8 +361,9 @@ static void take_vote(struct joint *j, const struct peers_msg *m)
 	if (!rec) {
 		late = (struct err_note){ .code = -ESTALE, .text = "the draft is gone" };
 	} else if (b->attempt <= rec->decided) {
-		late = b->attempt + RESULTS_MAX > rec->decided ? rec->result[b->attempt % RESULTS_MAX] :
-								 (struct err_note){ .code = -ESTALE };
+		late = b->attempt + RESULTS_MAX > rec->decided ?
+			       rec->result[b->attempt % RESULTS_MAX] :
+			       (struct err_note){ .code = -ESTALE };
 	} else {
 		b->next = rec->votes;
 		rec->votes = b;
@@ -402,7 +415,9 @@ static void serve(void *arg, const struct peers_msg *m)
 	else if (j->other)
 		j->other(j->other_arg, m);
 	else
-		peers_reply(j->peers, m, fail(-EOPNOTSUPP, "rank %d does not do that", j->peers->rank), span_of(NULL, 0));
+		peers_reply(j->peers, m,
+			    fail(-EOPNOTSUPP, "rank %d does not do that", j->peers->rank),
+			    span_of(NULL, 0));
 }
 
 int joint_new(const struct joint_opts *opts, peers_serve_fn *other, void *arg, struct joint **ret)
@@ -495,7 +510,8 @@ int joint_collect(struct joint *j, const struct joint_member *m, unsigned round,
 			continue;
 		}
 		if (b->code < 0 && worst.code >= 0)
-			err_save(fail(b->code, "rank %d: %.*s", i, SPAN_ARG(buf_span(&b->payload))), &worst);
+			err_save(fail(b->code, "rank %d: %.*s", i, SPAN_ARG(buf_span(&b->payload))),
+				 &worst);
 		if (b->code >= 0) {
 			ret[i] = b->payload;
 			b->payload = (struct buf){ 0 };
@@ -506,13 +522,16 @@ int joint_collect(struct joint *j, const struct joint_member *m, unsigned round,
 	if (!rec)
 		return fail(-ESTALE, "the draft is gone");
 	if (absent.n)
-		return fail(-ETIMEDOUT, "rank %.*s did not come within commit_timeout", SPAN_ARG(buf_span(&absent)));
+		return fail(-ETIMEDOUT, "rank %.*s did not come within commit_timeout",
+			    SPAN_ARG(buf_span(&absent)));
 	return worst.code < 0 ? err_restore(&worst) : 0;
 }
 
 int joint_go(struct joint *j, const struct joint_member *m, int rank, struct span payload)
 {
-	const struct peers_head head = { .kind = PEERS_GO, .code = 1, .id = joint_go_id(m->epoch, m->attempt) };
+	const struct peers_head head = { .kind = PEERS_GO,
+					 .code = 1,
+					 .id = joint_go_id(m->epoch, m->attempt) };
 
 	return peers_send(j->peers, rank, &head, payload);
 }
@@ -532,7 +551,8 @@ static void drop_votes(struct record *rec, unsigned attempt)
 
 void joint_decide(struct joint *j, const struct joint_member *m, int r)
 {
-	const struct err_note skipped = { .code = -ETIMEDOUT, .text = "the primary did not come in time" };
+	const struct err_note skipped = { .code = -ETIMEDOUT,
+					  .text = "the primary did not come in time" };
 	struct err_note result = { 0 };
 	struct record *rec;
 

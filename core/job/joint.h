@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * joint.h - drafts that the ranks of a job share: who is in one, and what they decide together.
  *
@@ -19,10 +20,10 @@
 struct joint;
 
 struct joint_opts {
-	struct peers *peers;		/* borrowed */
-	struct io_dir *source;		/* borrowed */
-	int primary;			/* -1: the first active rank */
-	const char *active;		/* "0-3:6"; NULL: all */
+	struct peers *peers;   /* borrowed */
+	struct io_dir *source; /* borrowed */
+	int primary;           /* -1: the first active rank */
+	const char *active;    /* "0-3:6"; NULL: all */
 };
 /*
  * -EINVAL: active is not a list of ranks, or the primary is not in it. Begins to serve requests;
@@ -34,7 +35,8 @@ void joint_free(struct joint *j);
 DEFINE_AUTO(joint, struct joint, joint_free);
 
 /*
- * "0-3:6", of a job of that many ranks, into active[] (NULL: it is only looked at). 1 when a rank is among them
+ * "0-3:6", of a job of that many ranks, into active[] (NULL: it is only looked at). 1 when a rank
+ * is among them
  * (-1: none is asked for), else 0; -EINVAL.
  */
 int joint_parse_active(const char *text, int size, bool *active, int rank);
@@ -47,17 +49,17 @@ unsigned joint_n_active(const struct joint *j);
 
 /* One rank's part in a shared draft. */
 struct joint_member {
-	uint64_t epoch;			/* which draft, in the life of the job */
-	unsigned attempt;		/* the last one that it took part in, or knows the result of */
-	bool notified; /* its last call got the result of an attempt that it had missed */
+	uint64_t epoch;   /* which draft, in the life of the job */
+	unsigned attempt; /* the last one that it took part in, or knows the result of */
+	bool notified;    /* its last call got the result of an attempt that it had missed */
 };
 
 /*
  * Join the draft with that name on the disk, which the first one makes. -EBUSY: a mount of another
  * job holds it; -EROFS: this rank is not active; -ETIMEDOUT: the primary does not answer.
  */
-int joint_join(struct joint *j, const char *name, const char *final, unsigned mode, struct joint_member *ret,
-	       struct draft_dir **ret_dir);
+int joint_join(struct joint *j, const char *name, const char *final, unsigned mode,
+	       struct joint_member *ret, struct draft_dir **ret_dir);
 /* Out of it. aborted: when all have left it so, it is removed from the disk. */
 void joint_leave(struct joint *j, const struct joint_member *m, bool aborted);
 
@@ -72,7 +74,8 @@ int joint_begin(struct joint *j, struct joint_member *m, unsigned named, int64_t
 /* This rank's result of a round, with a payload when it is 0. Not for the primary. */
 int joint_vote(struct joint *j, const struct joint_member *m, unsigned round, int r,
 	       struct span payload);
-/* The primary's answer: 1 go on (with a payload), 0 committed, or the error of all. -ETIMEDOUT: none came. */
+/* The primary's answer: 1 go on (with a payload), 0 committed, or the error of all. -ETIMEDOUT:
+ * none came. */
 int joint_await(struct joint *j, const struct joint_member *m, int64_t deadline, struct buf *ret,
 		bool *ret_notified);
 /*

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * joint_impl.h - what joint.c and joint_rank.c share.
  */
@@ -17,9 +18,9 @@ struct joint {
 	peers_serve_fn *other;
 	void *other_arg;
 
-	pthread_mutex_t lock;		/* protects all below */
+	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t changed;
-	struct record *records;		/* of the primary */
+	struct record *records; /* of the primary */
 	uint64_t last_epoch;
 };
 
@@ -30,11 +31,13 @@ static inline uint64_t joint_go_id(uint64_t epoch, unsigned attempt)
 }
 
 struct joint_entry {
-	unsigned attempt;		/* to take part in; decided: known to the rank from now on */
-	bool decided;			/* without this rank, with that result */
+	unsigned attempt; /* to take part in; decided: known to the rank from now on */
+	bool decided;     /* without this rank, with that result */
 	struct err_note result;
 };
-/* The primary: which attempt a rank takes part in that has called now, and whose draft has the name of attempt named. */
-int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigned named, struct joint_entry *ret);
+/* The primary: which attempt a rank takes part in that has called now, and whose draft has the name
+ * of attempt named. */
+int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigned named,
+		struct joint_entry *ret);
 
 #endif

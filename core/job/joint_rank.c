@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * joint_rank.c - what a rank asks of the primary, and how it waits for the answer.
  *
@@ -13,8 +14,8 @@
 
 #define JOIN_TIMEOUT (30 * SECOND_NS)
 
-int joint_join(struct joint *j, const char *name, const char *final, unsigned mode, struct joint_member *ret,
-	       struct draft_dir **ret_dir)
+int joint_join(struct joint *j, const char *name, const char *final, unsigned mode,
+	       struct joint_member *ret, struct draft_dir **ret_dir)
 {
 	auto_of(draft_dir) struct draft_dir *dir = NULL;
 	auto_buf ask = { 0 }, answer = { 0 };
@@ -33,7 +34,8 @@ int joint_join(struct joint *j, const char *name, const char *final, unsigned mo
 	if (r >= 0)
 		r = buf_addf(&ask, "%s%c%s%c", name, 0, final, 0);
 	if (r >= 0)
-		r = peers_call(j->peers, j->primary, PEERS_JOIN, buf_span(&ask), clock_ns() + JOIN_TIMEOUT, &answer);
+		r = peers_call(j->peers, j->primary, PEERS_JOIN, buf_span(&ask),
+			       clock_ns() + JOIN_TIMEOUT, &answer);
 	if (r < 0)
 		return err_at(r, "draft '%s'", name);
 	w = wire_of(buf_span(&answer));
@@ -69,8 +71,8 @@ void joint_leave(struct joint *j, const struct joint_member *m, bool aborted)
 		log_warn("cannot leave a draft: %s", err_text(-ENOMEM));
 }
 
-static int ask_for_attempt(struct joint *j, const struct joint_member *m, unsigned named, int64_t deadline,
-			   struct joint_entry *ret)
+static int ask_for_attempt(struct joint *j, const struct joint_member *m, unsigned named,
+			   int64_t deadline, struct joint_entry *ret)
 {
 	auto_buf ask = { 0 }, answer = { 0 };
 	struct span text;
@@ -84,7 +86,8 @@ static int ask_for_attempt(struct joint *j, const struct joint_member *m, unsign
 	if (r >= 0)
 		r = wire_put_u32le(&ask, m->notified);
 	if (r >= 0)
-		r = peers_call(j->peers, j->primary, PEERS_ATTEMPT, buf_span(&ask), deadline, &answer);
+		r = peers_call(j->peers, j->primary, PEERS_ATTEMPT, buf_span(&ask), deadline,
+			       &answer);
 	if (r < 0)
 		return r;
 	w = wire_of(buf_span(&answer));
@@ -139,7 +142,8 @@ int joint_await(struct joint *j, const struct joint_member *m, int64_t deadline,
 		bool *ret_notified)
 {
 	auto_of(peers_msg) struct peers_msg *msg = NULL;
-	int r = peers_recv(j->peers, PEERS_GO, joint_go_id(m->epoch, m->attempt), j->primary, deadline, &msg);
+	int r = peers_recv(j->peers, PEERS_GO, joint_go_id(m->epoch, m->attempt), j->primary,
+			   deadline, &msg);
 
 	*ret_notified = r >= 0;
 	if (r < 0)

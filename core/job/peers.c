@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peers.c - boxes of messages, requests and their answers, agreement, and the end of a job.
  *
@@ -13,9 +14,9 @@
 #include "core/base/wire.h"
 
 #define PING_EVERY SECOND_NS
-#define LOOK_EVERY (SECOND_NS / 5)	/* whether a rank's process has ended */
-#define GIVE_UP_AFTER (PEERS_GIVE_UP_SECONDS * SECOND_NS)	/* silence of a rank */
-#define GIVE_UP_AT_END (5 * SECOND_NS)	/* when nothing but the end of the job depends on it */
+#define LOOK_EVERY (SECOND_NS / 5)                        /* whether a rank's process has ended */
+#define GIVE_UP_AFTER (PEERS_GIVE_UP_SECONDS * SECOND_NS) /* silence of a rank */
+#define GIVE_UP_AT_END (5 * SECOND_NS) /* when nothing but the end of the job depends on it */
 
 void peers_msg_free(struct peers_msg *m)
 {
@@ -34,12 +35,12 @@ void peers_head_pack(const struct peers_head *head, uint8_t ret[PEERS_HEAD_BYTES
 
 void peers_head_parse(const uint8_t bytes[PEERS_HEAD_BYTES], struct peers_head *ret)
 {
-	*ret = (struct peers_head){ get_u32le(bytes), (int32_t)get_u32le(bytes + 4), get_u64le(bytes + 8) };
+	*ret = (struct peers_head){ get_u32le(bytes), (int32_t)get_u32le(bytes + 4),
+				    get_u64le(bytes + 8) };
 }
 
 int peers_init(struct peers *p, const struct peers_ops *ops, int rank, int size)
 {
-
 	p->heard = calloc((size_t)size, sizeof(*p->heard));
 	if (!p->heard)
 		return fail(-ENOMEM, "cannot join a job of %d", size);
@@ -98,7 +99,8 @@ static void push(struct peers_msg ***end, struct peers_msg *m)
 
 void peers_deliver(struct peers *p, int from, const struct peers_head *head, struct buf *body)
 {
-	struct peers_msg *m = head->kind == PEERS_PING || head->kind == PEERS_PONG ? NULL : calloc(1, sizeof(*m));
+	struct peers_msg *m =
+		head->kind == PEERS_PING || head->kind == PEERS_PONG ? NULL : calloc(1, sizeof(*m));
 	bool refused = false;
 
 	pthread_mutex_lock(&p->lock);
@@ -108,7 +110,8 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 	if (m) {
 		*m = (struct peers_msg){ .from = from, .head = *head, .body = *body };
 		*body = (struct buf){ 0 };
-		/* Its threads take what came before they are to stop, and nothing else: nobody would answer it. */
+		/* Its threads take what came before they are to stop, and nothing else: nobody
+		 * would answer it. */
 		refused = head->kind >= PEERS_REQUESTS && (!p->serve || p->stopping);
 		if (!refused && head->kind >= PEERS_REQUESTS)
 			push(&p->request_end, m);
@@ -122,7 +125,8 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 	else if (!m && head->kind != PEERS_PONG)
 		log_error("a message of rank %d is lost: not enough memory", from);
 	if (refused) {
-		peers_reply(p, m, fail(-ENOTCONN, "rank %d does not serve", p->rank), span_of(NULL, 0));
+		peers_reply(p, m, fail(-ENOTCONN, "rank %d does not serve", p->rank),
+			    span_of(NULL, 0));
 		peers_msg_free(m);
 	}
 	buf_release(body);
@@ -170,7 +174,8 @@ int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int
 	return 0;
 }
 
-int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline, struct buf *ret)
+int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline,
+	       struct buf *ret)
 {
 	auto_of(peers_msg) struct peers_msg *m = NULL;
 	struct peers_head head = { .kind = kind };
@@ -272,7 +277,8 @@ void peers_serve_end(struct peers *p)
 /* ---- agreement ---- */
 
 /* Rank 0: the worst of all, and who did not come. */
-static int count_votes(struct peers *p, uint64_t id, int mine, int64_t deadline, struct err_note *ret)
+static int count_votes(struct peers *p, uint64_t id, int mine, int64_t deadline,
+		       struct err_note *ret)
 {
 	auto_free bool *came = calloc((size_t)p->size, sizeof(*came));
 	auto_buf absent = { 0 };
@@ -289,13 +295,16 @@ static int count_votes(struct peers *p, uint64_t id, int mine, int64_t deadline,
 			break;
 		came[m->from] = true;
 		if (m->head.code < 0 && ret->code >= 0)
-			err_save(fail(m->head.code, "rank %d: %.*s", m->from, SPAN_ARG(buf_span(&m->body))), ret);
+			err_save(fail(m->head.code, "rank %d: %.*s", m->from,
+				      SPAN_ARG(buf_span(&m->body))),
+				 ret);
 	}
 	for (int i = 0; i < p->size; i++)
 		if (!came[i])
 			buf_addf(&absent, "%s%d", absent.n ? ", " : "", i);
 	if (absent.n)
-		err_save(fail(-ETIMEDOUT, "rank %.*s did not come", SPAN_ARG(buf_span(&absent))), ret);
+		err_save(fail(-ETIMEDOUT, "rank %.*s did not come", SPAN_ARG(buf_span(&absent))),
+			 ret);
 	return 0;
 }
 
@@ -318,9 +327,12 @@ int peers_agree(struct peers *p, uint64_t id, int mine, int64_t deadline)
 	if (r < 0)
 		return r;
 	for (int i = 1; i < p->size; i++) {
-		const struct peers_head head = { .kind = PEERS_RESULT, .code = result.code, .id = id };
+		const struct peers_head head = { .kind = PEERS_RESULT,
+						 .code = result.code,
+						 .id = id };
 
-		r = peers_send(p, i, &head, result.code < 0 ? span_str(result.text) : span_of(NULL, 0));
+		r = peers_send(p, i, &head,
+			       result.code < 0 ? span_str(result.text) : span_of(NULL, 0));
 		if (r < 0)
 			return r;
 	}
@@ -450,7 +462,9 @@ void peers_close(struct peers *p)
 	if (p->size > 1 && p->rank == 0) {
 		clean = wait_for_all(p);
 		for (int i = 1; i < p->size; i++)
-			peers_send(p, i, &(struct peers_head){ .kind = PEERS_END, .code = clean ? 0 : -EPIPE },
+			peers_send(p, i,
+				   &(struct peers_head){ .kind = PEERS_END,
+							 .code = clean ? 0 : -EPIPE },
 				   span_of(NULL, 0));
 	} else if (p->size > 1) {
 		peers_send(p, 0, &(struct peers_head){ .kind = PEERS_BYE }, span_of(NULL, 0));
@@ -472,7 +486,9 @@ static void alone_free(struct peers *p, bool clean)
 	free(p);
 }
 
-static const struct peers_ops alone_ops = { .name = "alone", .send = alone_send, .free = alone_free };
+static const struct peers_ops alone_ops = { .name = "alone",
+					    .send = alone_send,
+					    .free = alone_free };
 
 int peers_alone(struct peers **ret)
 {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peers.h - the processes of one job, and messages between them.
  *
@@ -45,7 +46,7 @@ enum peers_kind {
 
 struct peers_head {
 	uint32_t kind;
-	int32_t code;			/* 0 or a negative errno, or what the kind says */
+	int32_t code; /* 0 or a negative errno, or what the kind says */
 	uint64_t id;
 };
 #define PEERS_HEAD_BYTES 16
@@ -76,13 +77,13 @@ struct peers {
 	const struct peers_ops *ops;
 	int rank, size;
 
-	pthread_mutex_t lock;		/* protects all below */
-	pthread_cond_t changed;		/* of clock_cond_init() */
+	pthread_mutex_t lock;   /* protects all below */
+	pthread_cond_t changed; /* of clock_cond_init() */
 	struct peers_msg *box, **box_end;
 	struct peers_msg *request, **request_end;
-	int64_t *heard;			/* monotonic time of the last message, by rank */
+	int64_t *heard; /* monotonic time of the last message, by rank */
 	uint64_t next_id;
-	peers_serve_fn *serve;		/* NULL: requests are refused with -ENOTCONN */
+	peers_serve_fn *serve; /* NULL: requests are refused with -ENOTCONN */
 	void *serve_arg;
 	pthread_t *thread;
 	unsigned n_threads;
@@ -103,13 +104,14 @@ void peers_head_parse(const uint8_t bytes[PEERS_HEAD_BYTES], struct peers_head *
 
 /* One process. */
 int peers_alone(struct peers **ret);
-/* This process of an MPI job. name: of the communicator. -EOPNOTSUPP: the program was built without MPI. */
+/* This process of an MPI job. name: of the communicator. -EOPNOTSUPP: the program was built without
+ * MPI. */
 int peers_mpi_open(const char *name, struct peers **ret);
 /* Whether this program can do that. */
 bool peers_mpi_is_there(void);
 /*
- * Tell the others that this rank is done, wait until all are, and let go. A rank whose process has ended is
- * given up at once, one that does not answer after some seconds. Accepts NULL.
+ * Tell the others that this rank is done, wait until all are, and let go. A rank whose process has
+ * ended is given up at once, one that does not answer after some seconds. Accepts NULL.
  */
 void peers_close(struct peers *p);
 
@@ -122,16 +124,19 @@ int peers_send(struct peers *p, int to, const struct peers_head *head, struct sp
 int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t deadline,
 	       struct peers_msg **ret);
 /*
- * The same for as long as that rank gives any sign of life; -ETIMEDOUT after 20 s without one, or when its
- * process has ended.
+ * The same for as long as that rank gives any sign of life; -ETIMEDOUT after 20 s without one, or
+ * when its process has ended.
  */
-int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret);
-/* For who waits otherwise: ask for a sign of life; seconds since the last one, -1 when there was none. */
+int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from,
+	       struct peers_msg **ret);
+/* For who waits otherwise: ask for a sign of life; seconds since the last one, -1 when there was
+ * none. */
 void peers_ping(struct peers *p, int rank);
 int peers_silence(struct peers *p, int rank);
 #define PEERS_GIVE_UP_SECONDS 20
 /* Ask and wait: ret gets the answer's body. An error of the other side comes with its note. */
-int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline, struct buf *ret);
+int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline,
+	       struct buf *ret);
 /* Answer a request: r with this thread's note, or a body. */
 int peers_reply(struct peers *p, const struct peers_msg *m, int r, struct span body);
 /* Begin to serve requests with that many threads; end it, waiting for those under way. */

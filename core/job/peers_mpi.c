@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peers_mpi.c - messages by MPI: the only file that knows it.
  *
@@ -7,8 +8,8 @@
  * Between looks the thread sleeps: the longer nothing has happened the longer, up
  * to IDLE_NS.
  *
- * Collectives of MPI are not used once it has begun: one with a dead rank never ends. That a rank is dead
- * MPI does not say; of those on this machine the kernel does.
+ * Collectives of MPI are not used once it has begun: one with a dead rank never ends. That a rank
+ * is dead MPI does not say; of those on this machine the kernel does.
  */
 #include <mpi.h>
 
@@ -23,14 +24,14 @@
 #include "core/base/thread.h"
 #include "core/job/peers.h"
 
-#define BUSY_NS 20000			/* between looks while something is under way */
-#define IDLE_NS 10000000			/* when nothing has been for a while */
+#define BUSY_NS 20000    /* between looks while something is under way */
+#define IDLE_NS 10000000 /* when nothing has been for a while */
 #define SMALL 65536
 #define TAG 77
-#define MESSAGE_MAX ((size_t)1 << 30)	/* counts of MPI are ints */
-#define BACKLOG_MAX ((size_t)16 << 20)	/* bytes on their way; who wants to send more waits */
-#define BACKLOG_WAIT 10			/* seconds at most: the receiver may be dead */
-#define FLUSH_NS ((int64_t)2000000000)	/* at the end: what nobody takes by then is dropped */
+#define MESSAGE_MAX ((size_t)1 << 30)  /* counts of MPI are ints */
+#define BACKLOG_MAX ((size_t)16 << 20) /* bytes on their way; who wants to send more waits */
+#define BACKLOG_WAIT 10                /* seconds at most: the receiver may be dead */
+#define FLUSH_NS ((int64_t)2000000000) /* at the end: what nobody takes by then is dropped */
 
 struct transfer {
 	struct transfer *next;
@@ -42,24 +43,24 @@ struct transfer {
 
 /* A process, as those on the same machine can look for it. */
 struct identity {
-	char boot[40];			/* of the machine; "": unknown */
-	uint64_t pids;			/* the namespace of its number */
+	char boot[40]; /* of the machine; "": unknown */
+	uint64_t pids; /* the namespace of its number */
 	int64_t pid;
-	uint64_t began;			/* clock ticks since the machine's boot */
+	uint64_t began; /* clock ticks since the machine's boot */
 };
 
 struct mpi {
 	struct peers base;
-	struct identity *who;		/* by rank; immutable after the beginning */
+	struct identity *who; /* by rank; immutable after the beginning */
 	char *name;
 	pthread_t thread;
-	struct transfer *sending, *receiving;	/* of the thread */
+	struct transfer *sending, *receiving; /* of the thread */
 	MPI_Comm comm;
 
-	pthread_mutex_t lock;		/* protects all below */
+	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t wake, started;
 	struct transfer *queue, **queue_end;
-	int start;			/* 1: it has begun; negative: it has not */
+	int start; /* 1: it has begun; negative: it has not */
 	int rank, size;
 	bool stop, clean;
 	size_t backlog;
@@ -94,7 +95,8 @@ static int mpi_send(struct peers *p, int to, const struct peers_head *head, stru
 
 	if (body.n > MESSAGE_MAX) {
 		free(t);
-		return fail(-EFBIG, "a message of %zu bytes, the limit is %zu", body.n, MESSAGE_MAX);
+		return fail(-EFBIG, "a message of %zu bytes, the limit is %zu", body.n,
+			    MESSAGE_MAX);
 	}
 	if (t)
 		t->bytes = malloc(PEERS_HEAD_BYTES + body.n);
@@ -133,7 +135,8 @@ static bool begin_sends(struct mpi *m)
 	for (struct transfer *t = list, *next; t; t = next) {
 		next = t->next;
 		any = true;
-		if (MPI_Isend(t->bytes, (int)t->n, MPI_BYTE, t->rank, TAG, m->comm, &t->request) != MPI_SUCCESS) {
+		if (MPI_Isend(t->bytes, (int)t->n, MPI_BYTE, t->rank, TAG, m->comm, &t->request) !=
+		    MPI_SUCCESS) {
 			log_error("cannot send to rank %d", t->rank);
 			transfer_free(t);
 			continue;
@@ -154,7 +157,9 @@ static bool begin_receives(struct mpi *m)
 		struct transfer *t;
 		int found = 0, n = 0;
 
-		if (MPI_Improbe(MPI_ANY_SOURCE, TAG, m->comm, &found, &message, &status) != MPI_SUCCESS || !found)
+		if (MPI_Improbe(MPI_ANY_SOURCE, TAG, m->comm, &found, &message, &status) !=
+			    MPI_SUCCESS ||
+		    !found)
 			return any;
 		MPI_Get_count(&status, MPI_BYTE, &n);
 		t = calloc(1, sizeof(*t));
@@ -162,7 +167,8 @@ static bool begin_receives(struct mpi *m)
 			t->bytes = malloc((size_t)n + 1);
 		if (!t || !t->bytes) {
 			/* It stays matched and is never received: the sender's deadline tells. */
-			log_error("a message of %d bytes of rank %d is lost: not enough memory", n, status.MPI_SOURCE);
+			log_error("a message of %d bytes of rank %d is lost: not enough memory", n,
+				  status.MPI_SOURCE);
 			free(t);
 			continue;
 		}
@@ -296,8 +302,11 @@ static bool look_at(int64_t pid, char *ret_state, uint64_t *ret_began)
 	ok = fgets(line, sizeof(line), f) != NULL;
 	fclose(f);
 	behind_name = ok ? strrchr(line, ')') : NULL;
-	ok = behind_name && sscanf(behind_name + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-				   "%*d %*d %*d %llu", ret_state, &began) == 2;
+	ok = behind_name &&
+	     sscanf(behind_name + 1,
+		    " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+		    "%*d %*d %*d %llu",
+		    ret_state, &began) == 2;
 	*ret_began = began;
 	return ok;
 }
@@ -342,8 +351,10 @@ static int exchange_identities(struct mpi *m)
 	m->who = calloc((size_t)m->size, sizeof(*m->who));
 	if (!m->who)
 		return -ENOMEM;
-	return MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, m->who, sizeof(mine), MPI_BYTE, m->comm) == MPI_SUCCESS ?
-	       1 : -EIO;
+	return MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, m->who, sizeof(mine), MPI_BYTE,
+			     m->comm) == MPI_SUCCESS ?
+		       1 :
+		       -EIO;
 }
 
 static int begin(struct mpi *m)
@@ -420,7 +431,9 @@ static void mpi_free(struct peers *p, bool clean)
 	free(m);
 }
 
-static const struct peers_ops mpi_ops = { .name = "mpi", .is_gone = mpi_is_gone, .send = mpi_send, .free = mpi_free };
+static const struct peers_ops mpi_ops = {
+	.name = "mpi", .is_gone = mpi_is_gone, .send = mpi_send, .free = mpi_free
+};
 
 bool peers_mpi_is_there(void)
 {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peers_none.c - what stands in for peers_mpi.c in a program that has no MPI.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv.c - the only caller of kv ops: batches, whole values, trace.
  */
@@ -31,12 +32,14 @@ int kv_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t 
 /* Check the part of the value that get asks for; len is set to its bytes. */
 static int get_range(const struct kv_get *get, const struct kv_loc *loc, uint64_t *ret_len)
 {
-	uint64_t len = get->len == UINT64_MAX && get->off <= loc->len ? loc->len - get->off : get->len;
+	uint64_t len = get->len == UINT64_MAX && get->off <= loc->len ? loc->len - get->off :
+									get->len;
 
 	if (get->off > loc->len || len > loc->len - get->off)
-		return fail(-EUCLEAN, "value of '%.*s' has %llu bytes, %llu at offset %llu were wanted",
-			    SPAN_ARG(get->key), (unsigned long long)loc->len, (unsigned long long)len,
-			    (unsigned long long)get->off);
+		return fail(-EUCLEAN,
+			    "value of '%.*s' has %llu bytes, %llu at offset %llu were wanted",
+			    SPAN_ARG(get->key), (unsigned long long)loc->len,
+			    (unsigned long long)len, (unsigned long long)get->off);
 	*ret_len = len;
 	return 0;
 }
@@ -66,8 +69,11 @@ static int get_one(struct kv_get *get, const struct kv_loc *loc, struct io_req *
 	r = buf_reserve(get->ret, len + tail_of(get, loc, len));
 	if (r < 0 || len == 0)
 		return r;
-	req[(*n_req)++] = (struct io_req){ .op = IO_READ, .file = loc->file, .p = get->ret->p + get->ret->n,
-					   .n = len + tail_of(get, loc, len), .off = loc->off + get->off };
+	req[(*n_req)++] = (struct io_req){ .op = IO_READ,
+					   .file = loc->file,
+					   .p = get->ret->p + get->ret->n,
+					   .n = len + tail_of(get, loc, len),
+					   .off = loc->off + get->off };
 	get->ret->n += len;
 	return 0;
 }
@@ -80,9 +86,12 @@ static int check_one(const struct kv_get *get, const struct kv_loc *loc, size_t 
 
 	/* Of a part nothing can be said. */
 	if (loc->where == KV_FILE && get->off == 0 && len == loc->len)
-		r = kv_loc_compare(loc, span_of(get->ret->p + was, len), span_of(get->ret->p + get->ret->n, tail_of(get, loc, len)));
-	return r < 0 ? err_at(r, "value of '%.*s' (value:%s:%llu:%llu)", SPAN_ARG(get->key), loc->file->name,
-			      (unsigned long long)loc->off, (unsigned long long)loc->len) : 0;
+		r = kv_loc_compare(loc, span_of(get->ret->p + was, len),
+				   span_of(get->ret->p + get->ret->n, tail_of(get, loc, len)));
+	return r < 0 ? err_at(r, "value of '%.*s' (value:%s:%llu:%llu)", SPAN_ARG(get->key),
+			      loc->file->name, (unsigned long long)loc->off,
+			      (unsigned long long)loc->len) :
+		       0;
 }
 
 int kv_get(struct kv *kv, struct kv_get *get, size_t n)
@@ -127,8 +136,8 @@ int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret)
 	if (r < 0 || loc.where == KV_ABSENT)
 		return r;
 	if (loc.len > limit)
-		return fail(-EFBIG, "value of '%.*s' has %llu bytes, the limit is %llu", SPAN_ARG(key),
-			    (unsigned long long)loc.len, (unsigned long long)limit);
+		return fail(-EFBIG, "value of '%.*s' has %llu bytes, the limit is %llu",
+			    SPAN_ARG(key), (unsigned long long)loc.len, (unsigned long long)limit);
 	if (loc.where == KV_INLINE) {
 		r = buf_add_span(ret, buf_span(&loc.bytes));
 	} else {
@@ -159,13 +168,15 @@ int kv_put(struct kv *kv, struct span key, struct span value)
 	return kv->ops->put(kv, key, value);
 }
 
-#define PIECE ((uint64_t)1 << 20)	/* a chunk may be larger than memory */
+#define PIECE ((uint64_t)1 << 20) /* a chunk may be larger than memory */
 
-static int put_file_in_pieces(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len)
+static int put_file_in_pieces(struct kv *kv, struct span key, struct io_file *from, uint64_t off,
+			      uint64_t len)
 {
 	auto_of(kv_stream) struct kv_stream *s = NULL;
 	auto_free uint8_t *piece = malloc(PIECE);
-	int r = piece ? kv->ops->put_open(kv, key, &s) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	int r = piece ? kv->ops->put_open(kv, key, &s) :
+			fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
 
 	while (len > 0 && r >= 0) {
 		size_t n = (size_t)MIN(len, PIECE);
@@ -204,7 +215,7 @@ int kv_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t o
 
 struct kv_gather {
 	struct kv_stream base;
-	struct kv *kv;			/* borrowed */
+	struct kv *kv; /* borrowed */
 	struct buf key, value;
 };
 
@@ -232,7 +243,9 @@ static int gather_close(struct kv_stream *s)
 	return r;
 }
 
-static const struct kv_stream_ops gather_ops = { .add = segments_add, .close = gather_close, .abort = gather_abort };
+static const struct kv_stream_ops gather_ops = { .add = segments_add,
+						 .close = gather_close,
+						 .abort = gather_abort };
 
 int kv_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 {

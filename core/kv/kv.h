@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv.h - key -> bytes: where arrays keep their metadata and chunks.
  *
@@ -17,28 +18,28 @@ struct kv;
 struct kv_stream;
 
 enum kv_where {
-	KV_ABSENT,			/* no such key: for a chunk, the fill value */
-	KV_INLINE,			/* the bytes are in hand */
-	KV_FILE,			/* a range of a file */
+	KV_ABSENT, /* no such key: for a chunk, the fill value */
+	KV_INLINE, /* the bytes are in hand */
+	KV_FILE,   /* a range of a file */
 };
 
 /* Where a value is. Zeroed it is absent; release with kv_loc_release(). */
 struct kv_loc {
 	enum kv_where where;
-	uint64_t len;			/* bytes of the value */
-	struct buf bytes;		/* KV_INLINE; owned */
-	struct io_file *file;		/* KV_FILE; counted, holds at least off + len bytes */
+	uint64_t len;         /* bytes of the value */
+	struct buf bytes;     /* KV_INLINE; owned */
+	struct io_file *file; /* KV_FILE; counted, holds at least off + len bytes */
 	uint64_t off;
-	uint32_t tail;			/* KV_FILE: bytes that follow in the file and may be a checksum (kv_sum.h) */
-	bool has_sum;			/* KV_FILE: a table beside has its checksum (kv_table.h) */
+	uint32_t tail; /* KV_FILE: bytes that follow in the file and may be a checksum (kv_sum.h) */
+	bool has_sum;  /* KV_FILE: a table beside has its checksum (kv_table.h) */
 	uint32_t sum;
 };
 
 struct kv_get {
-	struct span key;		/* borrowed */
-	uint64_t off, len;		/* part of the value; len UINT64_MAX: to its end */
-	struct buf *ret;		/* appended to; borrowed */
-	bool found;			/* out */
+	struct span key;   /* borrowed */
+	uint64_t off, len; /* part of the value; len UINT64_MAX: to its end */
+	struct buf *ret;   /* appended to; borrowed */
+	bool found;        /* out */
 };
 
 /* key and len (bytes of the value); a non-zero return ends the listing and is its result. */
@@ -49,9 +50,11 @@ struct kv_ops {
 	/* Set ret[i] for each key; an absent key is no error. */
 	int (*locate)(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n);
 	int (*list)(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg);
-	int (*put)(struct kv *kv, struct span key, struct span value);	/* NULL: read-only */
-	/* A value that is a range of a file, copied without coming through memory; NULL: read and put. */
-	int (*put_file)(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len);
+	int (*put)(struct kv *kv, struct span key, struct span value); /* NULL: read-only */
+	/* A value that is a range of a file, copied without coming through memory; NULL: read and
+	 * put. */
+	int (*put_file)(struct kv *kv, struct span key, struct io_file *from, uint64_t off,
+			uint64_t len);
 	/* A value that comes in pieces; NULL: gathered and put. */
 	int (*put_open)(struct kv *kv, struct span key, struct kv_stream **ret);
 	/* Where the value lies, as text for people: "inline:12" or "value:FILE:OFF:LEN". */
@@ -72,17 +75,17 @@ struct kv_stream {
 
 struct kv {
 	const struct kv_ops *ops;
-	struct io_engine *io;		/* borrowed */
-	char *name;			/* for messages and the trace; owned */
-	atomic_uint more_refs;		/* references beyond the first */
+	struct io_engine *io;  /* borrowed */
+	char *name;            /* for messages and the trace; owned */
+	atomic_uint more_refs; /* references beyond the first */
 };
 
 /* On failure nothing in ret needs a release. */
 int kv_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n);
 void kv_loc_release(struct kv_loc *loc);
 /*
- * Locate all, then read all in one batch. A range beyond the value's end is -EUCLEAN. A whole value whose
- * checksum follows it is compared with that: -EBADMSG.
+ * Locate all, then read all in one batch. A range beyond the value's end is -EUCLEAN. A whole value
+ * whose checksum follows it is compared with that: -EBADMSG.
  */
 int kv_get(struct kv *kv, struct kv_get *get, size_t n);
 /* One whole value: 1 found, 0 absent. -EFBIG above limit. */
@@ -108,13 +111,15 @@ void kv_free(struct kv *kv);
 
 /* One file per key below a directory; keys that are no safe path are absent. dir is taken. */
 int kv_dir_open(struct io_dir *dir, struct kv **ret);
-/* Values have the checksums that a table in the directory gives them (kv_table.h), which is read when it is needed. */
+/* Values have the checksums that a table in the directory gives them (kv_table.h), which is read
+ * when it is needed. */
 void kv_dir_use_table(struct kv *kv);
-/* In memory, for any number of threads but listing while somebody puts: for tests, and for leaves inside
- * a legacy aggregate file. io may be NULL without files. */
+/* In memory, for any number of threads but listing while somebody puts: for tests, and for leaves
+ * inside a legacy aggregate file. io may be NULL without files. */
 int kv_mem_new(struct io_engine *io, struct kv **ret);
 /* A value that is a range of a file, which is counted. */
-int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off, uint64_t len);
+int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off,
+		    uint64_t len);
 
 DEFINE_AUTO(kv, struct kv, kv_free);
 DEFINE_AUTO(kv_stream, struct kv_stream, kv_stream_abort);

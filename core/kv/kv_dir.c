@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_dir.c - one file per key below a directory: arrays of the directory-per-leaf layout.
  *
@@ -16,7 +17,7 @@ struct kv_dir {
 	struct kv base;
 	struct io_dir *dir;
 	bool use_table;
-	pthread_mutex_t lock;		/* protects has_table and, until that is set, table */
+	pthread_mutex_t lock; /* protects has_table and, until that is set, table */
 	bool has_table;
 	struct kv_table table;
 };
@@ -78,7 +79,7 @@ struct walk {
 	struct span prefix;
 	kv_each_fn *each;
 	void *arg;
-	struct buf path;		/* of the directory being listed, with a slash; "" at the top */
+	struct buf path; /* of the directory being listed, with a slash; "" at the top */
 	unsigned depth;
 	int r;
 };
@@ -92,14 +93,16 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 	struct span key;
 	struct stat st;
 
-	if (span_ends(span_str(name), span_str(".__lock")) || (w->depth == 1 && !strcmp(name, KV_TABLE_DIR)))
+	if (span_ends(span_str(name), span_str(".__lock")) ||
+	    (w->depth == 1 && !strcmp(name, KV_TABLE_DIR)))
 		return 0;
 	w->r = buf_add_str(&w->path, name);
 	if (w->r >= 0 && !buf_str(&w->path))
 		w->r = -ENOMEM;
 	key = buf_span(&w->path);
 	/* Either may be longer: a directory may be the beginning of the prefix, or lie below it. */
-	if (w->r >= 0 && !span_starts(key, w->prefix) && !(type == DT_DIR && span_starts(w->prefix, key))) {
+	if (w->r >= 0 && !span_starts(key, w->prefix) &&
+	    !(type == DT_DIR && span_starts(w->prefix, key))) {
 		w->path.n = was;
 		return 0;
 	}
@@ -113,7 +116,8 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 		return 0;
 	}
 	if (w->r >= 0 && S_ISDIR(st.st_mode)) {
-		/* A link to a directory is an entry of its own for TensorStore, and not descended into. */
+		/* A link to a directory is an entry of its own for TensorStore, and not descended
+		 * into. */
 		w->r = type == DT_LNK ? 0 : buf_add_byte(&w->path, '/');
 		if (w->r >= 0 && type != DT_LNK)
 			w->r = walk_dir(w);
@@ -129,7 +133,8 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 
 static int walk_dir(struct walk *w)
 {
-	auto_free char *path = span_dup_str(w->path.n ? span_of(w->path.p, w->path.n - 1) : span_str("."));
+	auto_free char *path =
+		span_dup_str(w->path.n ? span_of(w->path.p, w->path.n - 1) : span_str("."));
 	int r;
 
 	if (!path)
@@ -143,7 +148,9 @@ static int walk_dir(struct walk *w)
 
 static int dir_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
 {
-	struct walk w = { .d = container_of(kv, struct kv_dir, base), .prefix = prefix, .each = each,
+	struct walk w = { .d = container_of(kv, struct kv_dir, base),
+			  .prefix = prefix,
+			  .each = each,
 			  .arg = arg };
 	const uint8_t *slash = prefix.n ? memrchr(prefix.p, '/', prefix.n) : NULL;
 	int r = 0;

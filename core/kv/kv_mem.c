@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_mem.c - a sorted array of keys in memory: for tests, and for arrays inside legacy files, whose
  * bytes stay in the file.
@@ -10,14 +11,14 @@
 
 struct pair {
 	struct buf key, value;
-	struct io_file *file;		/* counted; NULL: value is the value */
+	struct io_file *file; /* counted; NULL: value is the value */
 	uint64_t off, len;
 };
 
 struct kv_mem {
 	struct kv base;
-	pthread_mutex_t lock;		/* protects all below */
-	struct pair *pair;		/* ascending by key */
+	pthread_mutex_t lock; /* protects all below */
+	struct pair *pair;    /* ascending by key */
 	size_t n, cap;
 };
 
@@ -147,7 +148,8 @@ static int mem_where_text(struct kv *kv, struct span key, struct buf *ret)
 		return buf_add_str(ret, "absent");
 	if (m->pair[at].file)
 		return buf_addf(ret, "value:%s:%llu:%llu", m->pair[at].file->name,
-				(unsigned long long)m->pair[at].off, (unsigned long long)m->pair[at].len);
+				(unsigned long long)m->pair[at].off,
+				(unsigned long long)m->pair[at].len);
 	return buf_addf(ret, "inline:%zu", m->pair[at].value.n);
 }
 
@@ -188,7 +190,8 @@ int kv_mem_new(struct io_engine *io, struct kv **ret)
 	return 0;
 }
 
-int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off, uint64_t len)
+int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off,
+		    uint64_t len)
 {
 	struct pair fresh = { .off = off, .len = len };
 	int r = buf_add_span(&fresh.key, key);

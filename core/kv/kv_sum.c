@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_sum.c - trailers of values: bytes <-> checksum, and comparing it with a value.
  */
@@ -23,7 +24,9 @@ int kv_sum_parse(const uint8_t p[KV_SUM_BYTES], uint32_t *ret)
 	if (wrong > 1)
 		return 0;
 	if (wrong || got != want)
-		return fail(-EBADMSG, "the checksum that follows it is damaged: crc32c %08x, stored %08x", got, want);
+		return fail(-EBADMSG,
+			    "the checksum that follows it is damaged: crc32c %08x, stored %08x",
+			    got, want);
 	*ret = get_u32le(p + 8);
 	return 1;
 }
@@ -80,7 +83,8 @@ int kv_loc_check_end(const struct kv_loc *loc, uint64_t done, uint32_t crc)
 
 	if (loc->where != KV_FILE || (loc->tail < KV_SUM_BYTES && !loc->has_sum))
 		return 0;
-	r = io_read_exact(loc->file, end, rest + (loc->has_sum ? 0 : KV_SUM_BYTES), loc->off + done);
+	r = io_read_exact(loc->file, end, rest + (loc->has_sum ? 0 : KV_SUM_BYTES),
+			  loc->off + done);
 	if (r < 0)
 		return r;
 	crc = crc32c_more(crc, span_of(end, rest));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_sum.h - the checksum that follows a value in a file of ours.
  *
@@ -11,8 +12,8 @@
  *	     8      4  CRC-32C of the value
  *	    12      4  CRC-32C of the twelve bytes before
  *
- * What follows a value of another writer is not a trailer, but for one chance in 2^57. A magic number with one
- * wrong bit is a damaged one: a single flip in it does not turn the check off.
+ * What follows a value of another writer is not a trailer, but for one chance in 2^57. A magic
+ *number with one wrong bit is a damaged one: a single flip in it does not turn the check off.
  */
 #ifndef PYTREEFS_KV_SUM_H
 #define PYTREEFS_KV_SUM_H
@@ -20,7 +21,7 @@
 #include "core/kv/kv.h"
 
 #define KV_SUM_BYTES 16
-#define KV_SUM_MAGIC 0x9d63726333326370ULL	/* "pc23crc" and a byte that no text has */
+#define KV_SUM_MAGIC 0x9d63726333326370ULL /* "pc23crc" and a byte that no text has */
 
 void kv_sum_pack(uint32_t crc, uint8_t ret[KV_SUM_BYTES]);
 /* 1: a trailer, *ret is the value's CRC-32C; 0: it is not a trailer; -EBADMSG: a damaged one. */
@@ -36,8 +37,8 @@ int kv_loc_compare(const struct kv_loc *loc, struct span value, struct span tail
 /* The same of a located value, read piece by piece through room. A value in memory has none: 0. */
 int kv_loc_check(const struct kv_loc *loc, void *room, size_t n_room);
 /*
- * The same when its first `done` bytes, whose CRC-32C is crc, have been read already: the others, at most
- * KV_SUM_REST, and the trailer are read now.
+ * The same when its first `done` bytes, whose CRC-32C is crc, have been read already: the others,
+ * at most KV_SUM_REST, and the trailer are read now.
  */
 #define KV_SUM_REST 64
 int kv_loc_check_end(const struct kv_loc *loc, uint64_t done, uint32_t crc);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_table.c - tables of checksums: packing, parsing, and finding a value's.
  */
@@ -99,12 +100,14 @@ static int check_whole(struct span bytes, uint64_t *ret_n)
 	got = crc32c(span_of(bytes.p, bytes.n - END_BYTES));
 	want = get_u32le(bytes.p + bytes.n - END_BYTES);
 	if (got != want)
-		return fail(-EBADMSG, "the table of checksums is damaged: crc32c %08x, stored %08x", got, want);
+		return fail(-EBADMSG, "the table of checksums is damaged: crc32c %08x, stored %08x",
+			    got, want);
 	*ret_n = get_u64le(bytes.p + 8);
-	if (get_u64le(bytes.p) != KV_TABLE_MAGIC || *ret_n != (bytes.n - HEAD_BYTES - END_BYTES) / ENTRY_BYTES ||
+	if (get_u64le(bytes.p) != KV_TABLE_MAGIC ||
+	    *ret_n != (bytes.n - HEAD_BYTES - END_BYTES) / ENTRY_BYTES ||
 	    (bytes.n - HEAD_BYTES - END_BYTES) % ENTRY_BYTES)
-		return fail(-EBADMSG, "not a table of checksums: %llu values in %zu bytes", (unsigned long long)*ret_n,
-			    bytes.n);
+		return fail(-EBADMSG, "not a table of checksums: %llu values in %zu bytes",
+			    (unsigned long long)*ret_n, bytes.n);
 	return 0;
 }
 
@@ -120,7 +123,8 @@ int kv_table_parse(struct span bytes, struct kv_table *t)
 		const uint8_t *p = bytes.p + HEAD_BYTES + i * ENTRY_BYTES;
 
 		if (i && get_u64le(p) <= get_u64le(p - ENTRY_BYTES))
-			r = fail(-EBADMSG, "the table of checksums is out of order at value %llu", (unsigned long long)i);
+			r = fail(-EBADMSG, "the table of checksums is out of order at value %llu",
+				 (unsigned long long)i);
 		else
 			r = add(t, (struct kv_table_entry){ get_u64le(p), get_u32le(p + 8) });
 	}
@@ -153,7 +157,8 @@ int kv_table_load(struct io_dir *item, struct kv_table *ret)
 
 	/* The values may be right: what a reader has no memory for is not compared. */
 	if (r == -EFBIG)
-		log_warn("values of '%s' are not compared with their checksums: %s", item->path, err_text(r));
+		log_warn("values of '%s' are not compared with their checksums: %s", item->path,
+			 err_text(r));
 	if (r == -ENOENT || r == -ENOTDIR || r == -EFBIG) {
 		err_clear();
 		return 0;
@@ -170,7 +175,8 @@ int kv_table_load(struct io_dir *item, struct kv_table *ret)
 bool kv_table_find(const struct kv_table *t, struct span key, uint32_t *ret)
 {
 	struct kv_table_entry want = { .hash = hash_of(key) };
-	const struct kv_table_entry *e = t->n ? bsearch(&want, t->entry, t->n, sizeof(want), by_hash) : NULL;
+	const struct kv_table_entry *e =
+		t->n ? bsearch(&want, t->entry, t->n, sizeof(want), by_hash) : NULL;
 
 	if (e)
 		*ret = e->crc;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * btree.c - one B+tree node: bytes -> struct, and the search in it.
  *
@@ -23,7 +24,7 @@ static int no_memory(uint32_t n)
 
 /* The length columns, before the keys are expanded. */
 struct lengths {
-	uint16_t *prefix, *suffix;	/* n of each */
+	uint16_t *prefix, *suffix; /* n of each */
 };
 
 static void lengths_release(struct lengths *l)
@@ -91,7 +92,7 @@ static int keys_expand(struct ocdbt_node *node, const struct lengths *l, struct 
 		if (new.n)
 			memcpy(keys + at + l->prefix[i], new.p, new.n);
 		before = at;
-		at += l->prefix[i] + (uint32_t)new.n;
+		at += l->prefix[i] + (uint32_t) new.n;
 		end[i] = at;
 		suffix += new.n;
 	}

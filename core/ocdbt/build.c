@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * build.c - sorted entries -> B+tree nodes: where to end a node, and the levels above.
  *
@@ -19,9 +20,9 @@
 
 /* A node that was written: an entry of the level above. */
 struct built {
-	struct span key;		/* first full key; in the level's arena */
-	unsigned strip;			/* bytes that its keys leave out */
-	struct ocdbt_ref ref;		/* path borrowed from the writer */
+	struct span key;      /* first full key; in the level's arena */
+	unsigned strip;       /* bytes that its keys leave out */
+	struct ocdbt_ref ref; /* path borrowed from the writer */
 	struct ocdbt_stats stats;
 };
 
@@ -43,9 +44,9 @@ static void level_release(struct level *l)
 struct build {
 	const struct ocdbt_config *config;
 	struct ocdbt_data *data;
-	size_t path_len;		/* of the files that we write */
-	struct ocdbt_packer packer;	/* the node in the making */
-	struct level *above;		/* where finished nodes go */
+	size_t path_len;            /* of the files that we write */
+	struct ocdbt_packer packer; /* the node in the making */
+	struct level *above;        /* where finished nodes go */
 };
 
 /* ---- splitting ---- */

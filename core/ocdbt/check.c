@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * check.c - is a database sound? Small checks in a table, and the walk that applies them.
  *
@@ -16,7 +17,7 @@
 #include "core/base/err.h"
 #include "core/ocdbt/visited.h"
 
-#define MAX_DIRS 8			/* three kinds of data file, each with a directory */
+#define MAX_DIRS 8 /* three kinds of data file, each with a directory */
 
 struct check {
 	struct ocdbt *db;
@@ -24,21 +25,21 @@ struct check {
 	struct ocdbt_check_stats stats;
 	struct db_walk walk;
 	struct visited nodes;
-	struct visited files;		/* value: the size, or UINT64_MAX of what is not usable */
+	struct visited files; /* value: the size, or UINT64_MAX of what is not usable */
 	struct arena dirs_arena;
-	struct span dir[MAX_DIRS];	/* where our own data files are, each with a slash */
+	struct span dir[MAX_DIRS]; /* where our own data files are, each with a slash */
 	size_t n_dirs;
-	uint64_t generation, commit_time;	/* of the version before */
+	uint64_t generation, commit_time; /* of the version before */
 };
 
 /* A node with how it was reached. All borrowed. */
 struct visit {
 	const struct ocdbt_ref *ref;
 	const struct ocdbt_node *node;
-	struct ocdbt_stats claimed;	/* by the reference */
-	struct span prefix;		/* implicit prefix of its keys */
-	struct span low;		/* the key of the reference, less the prefix */
-	struct span high;		/* full key that its keys stay below; p NULL: none */
+	struct ocdbt_stats claimed; /* by the reference */
+	struct span prefix;         /* implicit prefix of its keys */
+	struct span low;            /* the key of the reference, less the prefix */
+	struct span high;           /* full key that its keys stay below; p NULL: none */
 };
 
 /* ---- findings: 0 to go on ---- */
@@ -346,8 +347,8 @@ static int check_version(struct check *c, const struct ocdbt_version *v)
 	if (c->stats.versions++ &&
 	    (v->generation <= c->generation || v->commit_time <= c->commit_time)) {
 		snprintf(text, sizeof(text),
-			 "does not follow generation %" PRIu64 " of time %" PRIu64,
-			 c->generation, c->commit_time);
+			 "does not follow generation %" PRIu64 " of time %" PRIu64, c->generation,
+			 c->commit_time);
 		r = found_in_version(c, v, text);
 	}
 	c->generation = v->generation;
@@ -376,7 +377,8 @@ static int check_claims(struct check *c, const struct ocdbt_version_ref *ref,
 		return 0;
 	snprintf(text, sizeof(text),
 		 "%" PRIu64 " generations from time %" PRIu64 ", the reference says %" PRIu64
-		 " from %" PRIu64, n, time, ref->num_generations, ref->commit_time);
+		 " from %" PRIu64,
+		 n, time, ref->num_generations, ref->commit_time);
 	return found_at(c, "versionnode", &ref->node, text);
 }
 
@@ -420,8 +422,8 @@ static int check_versions(struct check *c)
 
 struct listing {
 	struct check *c;
-	struct span dir;		/* with a slash */
-	bool is_ended;			/* by a finding's taker, or a failure of our own */
+	struct span dir; /* with a slash */
+	bool is_ended;   /* by a finding's taker, or a failure of our own */
 };
 
 static int check_listed(void *arg, const char *name, unsigned char type)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * data.c - data files being written: values in, references out.
  *
@@ -22,15 +23,15 @@
 #include "core/ocdbt/ocdbt.h"
 
 struct ocdbt_data {
-	struct io_dir *dir;		/* borrowed */
+	struct io_dir *dir; /* borrowed */
 	struct ocdbt_data_opts opts;
-	char *prefix;			/* owned */
+	char *prefix; /* owned */
 
-	pthread_mutex_t lock;		/* protects what follows; never held across I/O */
+	pthread_mutex_t lock; /* protects what follows; never held across I/O */
 	struct datafile *all, *idle;
 	unsigned n_busy;
-	bool has_new_names;		/* files were made since the directories were synced */
-	bool names_lost;		/* syncing the directories failed */
+	bool has_new_names; /* files were made since the directories were synced */
+	bool names_lost;    /* syncing the directories failed */
 	struct ocdbt_data_stats stats;
 };
 
@@ -178,7 +179,8 @@ static int add_sum(struct ocdbt_data *d, struct datafile *f, uint64_t start, uin
 }
 
 /* The reference of the value of len bytes at start, which is complete now. */
-static void accept(struct ocdbt_data *d, struct datafile *f, uint64_t start, uint64_t len, struct ocdbt_ref *ret)
+static void accept(struct ocdbt_data *d, struct datafile *f, uint64_t start, uint64_t len,
+		   struct ocdbt_ref *ret)
 {
 	*ret = (struct ocdbt_ref){ 0 };
 	if (len)
@@ -221,10 +223,10 @@ int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *re
 /* ---- streams ---- */
 
 struct ocdbt_stream {
-	struct ocdbt_data *data;	/* borrowed */
-	struct datafile *file;		/* busy */
+	struct ocdbt_data *data; /* borrowed */
+	struct datafile *file;   /* busy */
 	uint64_t start;
-	uint32_t crc;			/* of what was added, when the writer's values have checksums */
+	uint32_t crc; /* of what was added, when the writer's values have checksums */
 };
 
 int ocdbt_stream_open(struct ocdbt_data *d, struct ocdbt_stream **ret)
@@ -457,7 +459,8 @@ int ocdbt_data_locate(struct ocdbt_data *d, const struct ocdbt_ref *ref, struct 
 	int r = 0;
 
 	if (ref->len && !f)
-		return fail(-EINVAL, "'%.*s' is not a data file of this writer", SPAN_ARG(ref->rel));
+		return fail(-EINVAL, "'%.*s' is not a data file of this writer",
+			    SPAN_ARG(ref->rel));
 	if (f)
 		r = datafile_peek(f, ref->off, ref->len, &loc.bytes, &gathered);
 	if (r >= 0 && !gathered) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * datafile.c - one data file that is being written: gathering, large writes, taking back.
  *
@@ -19,10 +20,11 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 
-#define REQUEST_BYTES ((size_t)(8 * MiB))	/* of one write request */
-#define REQUESTS 8				/* in one batch */
-#define SETTLE_BYTES ((uint64_t)16 * MiB)	/* that the disk has not got yet, at most: then it is waited for */
-#define BEHIND_BYTES ((uint64_t)4 * MiB)	/* what the disk is told to begin with at a time */
+#define REQUEST_BYTES ((size_t)(8 * MiB)) /* of one write request */
+#define REQUESTS 8                        /* in one batch */
+#define SETTLE_BYTES \
+	((uint64_t)16 * MiB) /* that the disk has not got yet, at most: then it is waited for */
+#define BEHIND_BYTES ((uint64_t)4 * MiB) /* what the disk is told to begin with at a time */
 
 static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 {
@@ -87,7 +89,8 @@ static void note_parts(struct datafile *f, struct span s, uint64_t off)
 	while (s.n) {
 		size_t n = MIN(s.n, REQUEST_BYTES);
 
-		f->part[f->n_parts++] = (struct datafile_part){ .off = off, .len = (uint32_t)n,
+		f->part[f->n_parts++] = (struct datafile_part){ .off = off,
+								.len = (uint32_t)n,
 								.crc = crc32c(span_of(s.p, n)) };
 		s = span_from(s, n);
 		off += n;
@@ -95,8 +98,8 @@ static void note_parts(struct datafile *f, struct span s, uint64_t off)
 }
 
 /*
- * Pages that the disk has are given back. After an error none are: what did not reach the disk is there still, and
- * datafile_mend() needs it.
+ * Pages that the disk has are given back. After an error none are: what did not reach the disk is
+ * there still, and datafile_mend() needs it.
  */
 static void settle(struct datafile *f)
 {
@@ -113,8 +116,8 @@ static void settle(struct datafile *f)
 }
 
 /*
- * The disk works while the next values are encoded, so that the sync waits only for the last of them.
- * In whole pieces: a page that is still being filled would be written twice.
+ * The disk works while the next values are encoded, so that the sync waits only for the last of
+ * them. In whole pieces: a page that is still being filled would be written twice.
  */
 static void write_behind(struct datafile *f, uint64_t end)
 {
@@ -144,8 +147,10 @@ static int write_at(struct datafile *f, struct span s, uint64_t off)
 			size_t part = MIN(s.n, REQUEST_BYTES);
 
 			/* The engine writes from the memory only. */
-			req[n] = (struct io_req){ .op = IO_WRITE, .file = f->file, .off = off,
-						 .n = part,
+			req[n] = (struct io_req){ .op = IO_WRITE,
+						  .file = f->file,
+						  .off = off,
+						  .n = part,
 						  .p = (void *)(uintptr_t)s.p };
 			s = span_from(s, part);
 			off += part;
@@ -188,21 +193,23 @@ int datafile_add(struct datafile *f, struct span piece)
 	if (piece.n > DATAFILE_BUFFER)
 		f->start += piece.n;
 	else
-		buf_add_span(&f->buf, piece);	/* into room that was made above */
+		buf_add_span(&f->buf, piece); /* into room that was made above */
 	pthread_mutex_unlock(&f->lock);
 	return 0;
 }
 
 /* Checksums of what is in the file now, the first `cut` bytes and all; again: write it once more. */
-static int read_part(struct datafile *f, const struct datafile_part *p, bool again, uint32_t cut, uint32_t *ret_cut,
-		     uint32_t *ret_crc)
+static int read_part(struct datafile *f, const struct datafile_part *p, bool again, uint32_t cut,
+		     uint32_t *ret_cut, uint32_t *ret_crc)
 {
 	auto_free uint8_t *piece = malloc(DATAFILE_BUFFER);
 	uint32_t crc = 0;
 	int r = piece ? 0 : fail(-ENOMEM, "cannot read '%s' back", f->name);
 
 	for (uint32_t at = 0, n; at < p->len && r >= 0; at += n) {
-		struct io_req req = { .op = IO_WRITE, .file = f->file, .off = p->off + at, .p = piece };
+		struct io_req req = {
+			.op = IO_WRITE, .file = f->file, .off = p->off + at, .p = piece
+		};
 
 		n = MIN((uint32_t)DATAFILE_BUFFER, (at < cut ? cut : p->len) - at);
 		req.n = n;
@@ -232,13 +239,17 @@ static int read_parts(struct datafile *f, bool again)
 
 		r = read_part(f, p, again, 0, NULL, &crc);
 		if ((r >= 0 && (p->is_unknown || crc != p->crc)) || r == -EUCLEAN)
-			r = fail(-EIO, "'%s' lost %u bytes at offset %llu when a sync failed: remove this item from the "
-				       "draft and write it again", f->name, p->len, (unsigned long long)p->off);
+			r = fail(
+				-EIO,
+				"'%s' lost %u bytes at offset %llu when a sync failed: remove this item from the "
+				"draft and write it again",
+				f->name, p->len, (unsigned long long)p->off);
 	}
 	return r;
 }
 
-/* File systems have been seen to lose what they had failed to write before, and to say that it is synced. */
+/* File systems have been seen to lose what they had failed to write before, and to say that it is
+ * synced. */
 static int check(struct datafile *f)
 {
 	int r;
@@ -299,8 +310,10 @@ static void cut_parts(struct datafile *f, uint64_t end)
 	p = f->n_parts ? &f->part[f->n_parts - 1] : NULL;
 	if (!p || p->off + p->len <= end)
 		return;
-	/* What lay after the cut is still there: the rest is only known to be right if all of it is. */
-	if (f->is_lost || read_part(f, p, false, (uint32_t)(end - p->off), &crc, &all) < 0 || all != p->crc)
+	/* What lay after the cut is still there: the rest is only known to be right if all of it
+	 * is. */
+	if (f->is_lost || read_part(f, p, false, (uint32_t)(end - p->off), &crc, &all) < 0 ||
+	    all != p->crc)
 		p->is_unknown = true;
 	p->len = (uint32_t)(end - p->off);
 	p->crc = crc;

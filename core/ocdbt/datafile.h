@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * datafile.h - one data file that is being written. Private to data.c and datafile.c.
  */
@@ -8,13 +9,13 @@
 
 #include "core/io/io.h"
 
-#define DATAFILE_BUFFER ((size_t)1 << 20)	/* pieces up to this size are gathered */
+#define DATAFILE_BUFFER ((size_t)1 << 20) /* pieces up to this size are gathered */
 
 /* Bytes that were written at once, so that they can be told from what a failed sync made of them. */
 struct datafile_part {
 	uint64_t off;
-	uint32_t len, crc;		/* crc32c */
-	bool is_unknown;		/* cut by a rewind, and not read back: crc means nothing */
+	uint32_t len, crc; /* crc32c */
+	bool is_unknown;   /* cut by a rewind, and not read back: crc means nothing */
 };
 
 /*
@@ -22,23 +23,24 @@ struct datafile_part {
  * is in buf; start + buf.n is the end of the last piece that was accepted.
  */
 struct datafile {
-	struct datafile *next;		/* of all files, the newest first; data.c's */
-	struct datafile *idle_next;	/* data.c's */
-	struct io_file *file;		/* NULL: closed */
-	uint64_t high;			/* bytes ever written: more than start after a rewind */
-	uint64_t behind;		/* the disk was asked to begin with the bytes below */
-	uint64_t settled;		/* the disk has the bytes below, and the page cache forgot them */
-	int refused;			/* the disk said so meanwhile: what the next sync has to tell; 0: it did not */
-	bool is_dirty;			/* written to since it was synced */
-	bool is_lost;			/* a sync failed: datafile_mend() before anything else */
-	bool is_mended;			/* after that: what the next sync says is believed only when it was read back */
-	struct datafile_part *part;	/* all bytes below start, in order: n_parts of them */
+	struct datafile *next;      /* of all files, the newest first; data.c's */
+	struct datafile *idle_next; /* data.c's */
+	struct io_file *file;       /* NULL: closed */
+	uint64_t high;              /* bytes ever written: more than start after a rewind */
+	uint64_t behind;            /* the disk was asked to begin with the bytes below */
+	uint64_t settled; /* the disk has the bytes below, and the page cache forgot them */
+	int refused; /* the disk said so meanwhile: what the next sync has to tell; 0: it did not */
+	bool is_dirty;  /* written to since it was synced */
+	bool is_lost;   /* a sync failed: datafile_mend() before anything else */
+	bool is_mended; /* after that: what the next sync says is believed only when it was read
+			   back */
+	struct datafile_part *part; /* all bytes below start, in order: n_parts of them */
 	size_t n_parts, cap_parts;
 
-	pthread_mutex_t lock;		/* its thread takes it to change what follows */
+	pthread_mutex_t lock; /* its thread takes it to change what follows */
 	uint64_t start;
 	struct buf buf;
-	char name[];			/* path below the directory */
+	char name[]; /* path below the directory */
 };
 
 /* Make the file `<prefix><id in hex>`, and its directories when they are absent. */

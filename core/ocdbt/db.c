@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * db.c - an opened database: which manifest counts, data files kept open, nodes by reference.
  *
@@ -110,8 +111,8 @@ static struct io_file *kept_find(struct ocdbt *db, uint64_t hash, const char *pa
 }
 
 /*
- * Keep file, and give the reference of the least recently used one that made room, or NULL. When the process
- * has many files open a free place stays free.
+ * Keep file, and give the reference of the least recently used one that made room, or NULL. When
+ * the process has many files open a free place stays free.
  */
 static struct io_file *kept_add(struct ocdbt *db, uint64_t hash, struct io_file *file)
 {
@@ -178,7 +179,8 @@ int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref)
 		return 0;
 	return fail(-EUCLEAN,
 		    "data file '%s' has %" PRIu64 " bytes, %" PRIu64 " at offset %" PRIu64
-		    " are referred to", file->name, file->size, ref->len, ref->off);
+		    " are referred to",
+		    file->name, file->size, ref->len, ref->off);
 }
 
 int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
@@ -425,7 +427,7 @@ int db_vnode(struct ocdbt *db, const struct ocdbt_version_ref *ref, struct ocdbt
 /* ---- manifests ---- */
 
 #define MANIFEST "manifest.ocdbt"
-#define MANIFEST_TRIES 100		/* a numbered one may vanish before it is read */
+#define MANIFEST_TRIES 100 /* a numbered one may vanish before it is read */
 
 static int manifest_load(struct io_dir *dir, const char *name, struct ocdbt_manifest *ret)
 {
@@ -550,7 +552,7 @@ int ocdbt_db_open(struct io_dir *dir, struct cache *cache, struct ocdbt **ret)
 	db->owner = cache ? cache_owner() : 0;
 	r = db_load(db);
 	if (r < 0) {
-		db->dir = NULL;		/* still the caller's */
+		db->dir = NULL; /* still the caller's */
 		ocdbt_db_close(db);
 		return r;
 	}

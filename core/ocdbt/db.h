@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * db.h - an opened database: manifest, data files and nodes. Private to the folder.
  */
@@ -13,22 +14,22 @@
 
 /* A data file that is kept open. */
 struct db_file {
-	uint64_t hash;			/* of the path */
-	uint64_t used;			/* tick of the last use */
-	struct io_file *file;		/* counted; NULL: free place */
+	uint64_t hash;        /* of the path */
+	uint64_t used;        /* tick of the last use */
+	struct io_file *file; /* counted; NULL: free place */
 };
 
 /* Immutable after open but for what lock protects. */
 struct ocdbt {
-	struct io_dir *dir;		/* owned */
-	struct cache *cache;		/* borrowed; NULL: nodes are not kept */
-	uint64_t owner;			/* of its nodes in the cache */
+	struct io_dir *dir;  /* owned */
+	struct cache *cache; /* borrowed; NULL: nodes are not kept */
+	uint64_t owner;      /* of its nodes in the cache */
 	struct ocdbt_manifest manifest;
-	struct buf manifest_name;	/* of the file that was read, with a NUL */
+	struct buf manifest_name; /* of the file that was read, with a NUL */
 
-	pthread_mutex_t lock;		/* never held across I/O */
-	struct db_file file[LIMIT_DB_FILES];	/* protected by lock */
-	uint64_t tick;			/* protected by lock */
+	pthread_mutex_t lock;                /* never held across I/O */
+	struct db_file file[LIMIT_DB_FILES]; /* protected by lock */
+	uint64_t tick;                       /* protected by lock */
 };
 
 /*
@@ -56,7 +57,7 @@ int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref);
  * again. Not thread-safe; zeroed it is ready.
  */
 struct db_recent {
-	struct io_file *file[16];	/* counted, or NULL */
+	struct io_file *file[16]; /* counted, or NULL */
 };
 int db_file_again(struct ocdbt *db, struct db_recent *recent, const struct ocdbt_ref *ref,
 		  struct io_file **ret);
@@ -76,7 +77,7 @@ int db_ref_id(const struct ocdbt_ref *ref, uint64_t ret[2]);
 /* A node in use. Zeroed it holds none. */
 struct db_pin {
 	const struct ocdbt_node *node;
-	struct cache_entry *entry;	/* NULL: the node is owned */
+	struct cache_entry *entry; /* NULL: the node is owned */
 };
 /* From the cache or the disk. height is what the reference's place says. Counted in walk. */
 int db_pin(struct ocdbt *db, const struct ocdbt_ref *ref, unsigned height, struct db_walk *walk,
@@ -108,13 +109,13 @@ int kv_batch_order(const struct span *key, size_t n, size_t **ret);
 /* ---- several databases as one sorted sequence (mergelist.c) ---- */
 
 struct mergelist_part {
-	struct ocdbt *db;		/* borrowed */
-	const struct ocdbt_version *version;	/* borrowed */
+	struct ocdbt *db;                    /* borrowed */
+	const struct ocdbt_version *version; /* borrowed */
 };
 /* One part that holds a key. */
 struct mergelist_hit {
 	size_t part;
-	const struct ocdbt_entry *entry;	/* borrowed until the next call */
+	const struct ocdbt_entry *entry; /* borrowed until the next call */
 };
 struct mergelist;
 /* Keys from low on, before high when it is not empty; both are borrowed. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * files.c - the data-file table of a record: bytes <-> struct.
  *
@@ -21,9 +22,9 @@
 /* The columns as stored, before expansion. */
 struct columns {
 	uint32_t n;
-	uint16_t *prefix, *suffix, *base;	/* n of each */
+	uint16_t *prefix, *suffix, *base; /* n of each */
 	struct span bytes;
-	uint64_t total;			/* bytes of all paths, expanded */
+	uint64_t total; /* bytes of all paths, expanded */
 };
 
 static void columns_release(struct columns *c)
@@ -91,8 +92,8 @@ static int columns_parse(struct wire *w, size_t transitive_n, struct columns *c)
 	}
 	if (c->total > LIMIT_TABLE_BYTES)
 		return fail(-EFBIG, "paths of %u data files have %llu bytes, the limit is %llu",
-			    c->n,
-			    (unsigned long long)c->total, (unsigned long long)LIMIT_TABLE_BYTES);
+			    c->n, (unsigned long long)c->total,
+			    (unsigned long long)LIMIT_TABLE_BYTES);
 	return 0;
 }
 
@@ -108,7 +109,7 @@ static int expand(const struct columns *c, struct span transitive, struct arena 
 	if (!bytes || !end || !base_len)
 		return fail(-ENOMEM, "cannot allocate a table of %u data files", c->n);
 	for (uint32_t i = 0; i < c->n; i++) {
-		uint32_t before = i > 1 ? end[i - 2] : 0;	/* where the previous path begins */
+		uint32_t before = i > 1 ? end[i - 2] : 0; /* where the previous path begins */
 
 		if (transitive.n)
 			memcpy(bytes + at, transitive.p, transitive.n);

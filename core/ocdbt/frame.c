@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * frame.c - the envelope that all three records share: magic, length, compression, CRC-32C.
  *
@@ -15,7 +16,7 @@
 #include "core/base/err.h"
 #include "core/ocdbt/record.h"
 
-#define HEADER_BYTES 14			/* in the shortest spelling, the only one written */
+#define HEADER_BYTES 14 /* in the shortest spelling, the only one written */
 #define CRC_BYTES 4
 
 static const struct {
@@ -207,7 +208,7 @@ static int frame_put(enum ocdbt_record kind, const struct ocdbt_config *compress
 	int r = wire_put_u32be(ret, records[kind].magic);
 
 	if (r >= 0)
-		r = wire_put_u64le(ret, 0);	/* the length, once it is known */
+		r = wire_put_u64le(ret, 0); /* the length, once it is known */
 	if (r >= 0)
 		r = wire_put_varint(ret, 0);
 	if (r >= 0)

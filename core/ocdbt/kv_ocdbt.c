@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_ocdbt.c - one version of one database as a read-only kv.
  *
@@ -11,8 +12,8 @@
 
 struct kv_ocdbt {
 	struct kv base;
-	struct ocdbt *db;		/* owned */
-	struct ocdbt_version version;	/* paths in arena */
+	struct ocdbt *db;             /* owned */
+	struct ocdbt_version version; /* paths in arena */
 	struct arena arena;
 };
 
@@ -161,7 +162,7 @@ int ocdbt_open(struct io_dir *dir, struct cache *cache, const struct ocdbt_open_
 	if (r >= 0) {
 		r = find_wanted(k, &opts->when, dir->path);
 		if (r < 0)
-			k->db->dir = NULL;	/* not taken */
+			k->db->dir = NULL; /* not taken */
 	}
 	if (r < 0) {
 		free(k->base.name);

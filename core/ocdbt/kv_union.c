@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_union.c - several databases as one read-only kv: an item that was never merged.
  *
@@ -51,7 +52,8 @@ static int by_number(const void *a, const void *b)
 	return strverscmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* 1 when the directory of this name is a database, whole or not: opening it tells; 0 when it has no manifest. */
+/* 1 when the directory of this name is a database, whole or not: opening it tells; 0 when it has no
+ * manifest. */
 static int is_database(struct io_dir *dir, const char *name)
 {
 	auto_free char *path = NULL;
@@ -107,14 +109,14 @@ void ocdbt_parts_release(struct ocdbt_parts *parts)
 /* ---- the kv ---- */
 
 struct part {
-	char *name;			/* owned */
-	struct ocdbt *db;		/* owned */
-	struct ocdbt_version version;	/* paths in the union's arena */
+	char *name;                   /* owned */
+	struct ocdbt *db;             /* owned */
+	struct ocdbt_version version; /* paths in the union's arena */
 };
 
 struct kv_union {
 	struct kv base;
-	struct io_dir *dir;		/* owned */
+	struct io_dir *dir; /* owned */
 	struct arena arena;
 	size_t n;
 	struct part part[];
@@ -245,17 +247,17 @@ static int open_part(struct kv_union *u, struct io_dir *dir, const char *name, s
 	p->name = strdup(name);
 	if (!p->name)
 		return fail(-ENOMEM, "cannot open '%s'", name);
-	u->n++;				/* from here on union_free() knows of it */
+	u->n++; /* from here on union_free() knows of it */
 	r = io_dir_sub(dir, name, &sub);
 	if (r >= 0)
 		r = ocdbt_db_open(sub, cache, &p->db);
 	if (r < 0)
 		return r;
-	sub = NULL;			/* taken */
+	sub = NULL; /* taken */
 	r = ocdbt_find_version(p->db, &latest, &u->arena, &p->version);
 	if (r == 0)
 		p->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT,
-						    .root.len = OCDBT_NO_ROOT };
+						     .root.len = OCDBT_NO_ROOT };
 	return r;
 }
 

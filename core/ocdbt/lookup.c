@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lookup.c - the read path below one root: a key's value, and ranges in key order.
  *
@@ -20,27 +21,27 @@
 
 struct level {
 	struct db_pin pin;
-	uint32_t pos;			/* interior: the child gone down to; leaf: the entry */
-	uint32_t prefix_n;		/* implicit prefix: what the keys of this node leave out */
-	int bound;			/* level whose entry pos + 1 ends this subtree; -1: none */
+	uint32_t pos;      /* interior: the child gone down to; leaf: the entry */
+	uint32_t prefix_n; /* implicit prefix: what the keys of this node leave out */
+	int bound;         /* level whose entry pos + 1 ends this subtree; -1: none */
 };
 
 struct ocdbt_cursor {
 	struct ocdbt *db;
-	struct ocdbt_ref root;		/* borrowed paths */
+	struct ocdbt_ref root; /* borrowed paths */
 	unsigned root_height;
 	bool is_empty;
-	struct db_walk *walk;		/* own_walk, or the walk that this is a part of */
+	struct db_walk *walk; /* own_walk, or the walk that this is a part of */
 	struct db_walk own_walk;
-	struct buf key;			/* implicit prefixes; in a range also the key given */
-	struct buf last;		/* where the last find was */
-	bool any;			/* last is valid, and the levels are at or before it */
+	struct buf key;  /* implicit prefixes; in a range also the key given */
+	struct buf last; /* where the last find was */
+	bool any;        /* last is valid, and the levels are at or before it */
 
-	struct span low, high;		/* of the range; borrowed */
-	bool is_ranging, is_fresh;	/* is_fresh: the leaf's pos has not been given yet */
+	struct span low, high;     /* of the range; borrowed */
+	bool is_ranging, is_fresh; /* is_fresh: the leaf's pos has not been given yet */
 
-	unsigned depth;			/* levels in use */
-	struct level level[];		/* root_height + 1 */
+	unsigned depth;       /* levels in use */
+	struct level level[]; /* root_height + 1 */
 };
 
 int db_cursor_open(struct ocdbt *db, const struct ocdbt_version *v, struct db_walk *walk,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * manifest.c - the manifest: configuration and the roots of all versions, bytes <-> struct.
  *
@@ -111,8 +112,8 @@ static int check_node(const struct ocdbt_manifest *m, size_t i)
 			    (unsigned long long)v->generation, (unsigned long long)(low + 1),
 			    (unsigned long long)high);
 	if (v->generation & (((uint64_t)1 << a * v->height) - 1))
-		return fail(-EUCLEAN, "version node %zu: generation %llu is not a multiple of 2^%u", i,
-			    (unsigned long long)v->generation, a * v->height);
+		return fail(-EUCLEAN, "version node %zu: generation %llu is not a multiple of 2^%u",
+			    i, (unsigned long long)v->generation, a * v->height);
 	if (v->num_generations > (uint64_t)1 << a * (v->height + 1))
 		return fail(-EUCLEAN, "version node %zu: %llu generations in a block of 2^%u", i,
 			    (unsigned long long)v->num_generations, a * (v->height + 1));
@@ -189,8 +190,9 @@ static int versions_pack(const struct ocdbt_manifest *m, struct buf *body)
 	for (size_t i = 0; i < n; i++)
 		id[i] = index[id[i]];
 	r = ocdbt_versions_pack(m->versions, m->n_versions, id, body);
-	return r < 0 ? r : ocdbt_version_refs_pack(m->nodes, m->n_nodes, true, id + m->n_versions,
-						   body);
+	return r < 0 ? r :
+		       ocdbt_version_refs_pack(m->nodes, m->n_nodes, true, id + m->n_versions,
+					       body);
 }
 
 int ocdbt_manifest_pack(const struct ocdbt_manifest *m, const struct ocdbt_config *compress,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * merge.c - many databases into one, by reference: no value is copied.
  *
@@ -19,8 +20,8 @@ struct merge_source {
 	size_t n;
 	struct mergelist_part *list_part;
 	struct mergelist *list;
-	struct buf path;		/* base of the entry that was given */
-	unsigned round;			/* from 1 */
+	struct buf path; /* base of the entry that was given */
+	unsigned round;  /* from 1 */
 	struct ocdbt_merge_stats stats;
 };
 
@@ -118,11 +119,11 @@ static int open_one(struct io_dir *dir, const char *name, struct cache *cache, s
 		r = ocdbt_db_open(sub, cache, &ret->db);
 	if (r < 0)
 		return r;
-	sub = NULL;			/* taken */
+	sub = NULL; /* taken */
 	r = ocdbt_find_version(ret->db, &latest, a, &ret->version);
 	if (r == 0)
 		ret->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT,
-						      .root.len = OCDBT_NO_ROOT };
+						       .root.len = OCDBT_NO_ROOT };
 	if (r < 0)
 		return r;
 	ret->base = arena_alloc(a, n);
@@ -145,7 +146,7 @@ int ocdbt_merge_dirs(struct io_dir *dir, const struct ocdbt_parts *parts, struct
 		r = open_one(dir, parts->name[i], cache, &a, &opened[i]);
 		if (r >= 0)
 			part[i] = (struct ocdbt_merge_part){ opened[i].db, &opened[i].version,
-							    opened[i].base };
+							     opened[i].base };
 	}
 	if (r >= 0)
 		r = ocdbt_merge(part, parts->n, config, data, ret, ret_stats);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mergelist.c - several databases as one sequence of keys in order.
  *
@@ -15,27 +16,27 @@
 #include "core/base/err.h"
 #include "core/ocdbt/db.h"
 
-#define WINDOWS_BYTES (32 * MiB)	/* of all parts together, but for the least below */
+#define WINDOWS_BYTES (32 * MiB) /* of all parts together, but for the least below */
 #define WINDOW_LEAST (4 * KiB)
 
 struct stream {
 	struct mergelist_part part;
 	struct db_walk walk;
-	struct arena arena;		/* of the window */
-	struct ocdbt_entry *entry;	/* owned: the window */
+	struct arena arena;        /* of the window */
+	struct ocdbt_entry *entry; /* owned: the window */
 	size_t n, cap, at;
-	struct buf low;			/* where the next window begins */
-	bool is_end;			/* no further window */
+	struct buf low; /* where the next window begins */
+	bool is_end;    /* no further window */
 };
 
 struct mergelist {
 	struct stream *stream;
 	size_t n;
-	size_t *heap;			/* indices of streams */
+	size_t *heap; /* indices of streams */
 	size_t n_heap;
 	struct mergelist_hit *hit;
-	size_t n_hit;			/* of the last call: these streams are out of the heap */
-	struct span high;		/* borrowed */
+	size_t n_hit;     /* of the last call: these streams are out of the heap */
+	struct span high; /* borrowed */
 	uint64_t window;
 };
 

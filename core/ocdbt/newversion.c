@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * newversion.c - a tree that was built becomes a version: manifests, and the carry into version
  * nodes.
@@ -90,10 +91,12 @@ static int put_leaf(struct carry *c, struct ocdbt_version_ref *ret)
 {
 	const struct ocdbt_version *v = c->old->versions;
 	size_t n = c->old->n_versions;
-	struct ocdbt_vnode leaf = { .arity_log2 = c->old->config.arity_log2, .n = n,
+	struct ocdbt_vnode leaf = { .arity_log2 = c->old->config.arity_log2,
+				    .n = n,
 				    .versions = c->old->versions };
 
-	*ret = (struct ocdbt_version_ref){ .generation = v[n - 1].generation, .num_generations = n,
+	*ret = (struct ocdbt_version_ref){ .generation = v[n - 1].generation,
+					   .num_generations = n,
 					   .commit_time = v[0].commit_time };
 	return put_vnode(c, &leaf, ret);
 }

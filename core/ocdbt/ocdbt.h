@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ocdbt.h - databases in the OCDBT format: read as a kv, written, merged, checked.
  *
@@ -31,13 +32,13 @@ struct cache;
 
 /* Which version; both 0: the latest. */
 struct ocdbt_when {
-	uint64_t generation;		/* this one exactly */
-	uint64_t time;			/* the last one not later, nanoseconds since 1970 */
+	uint64_t generation; /* this one exactly */
+	uint64_t time;       /* the last one not later, nanoseconds since 1970 */
 };
 
 struct ocdbt_open_opts {
 	struct ocdbt_when when;
-	const char *name;		/* of the kv, for messages; NULL: the directory's path */
+	const char *name; /* of the kv, for messages; NULL: the directory's path */
 };
 
 /*
@@ -57,7 +58,7 @@ int ocdbt_open(struct io_dir *dir, struct cache *cache, const struct ocdbt_open_
  * n_bare others hold none: a process that wrote something and never committed it.
  */
 struct ocdbt_parts {
-	char **name;			/* owned */
+	char **name; /* owned */
 	size_t n, cap;
 	size_t n_bare;
 };
@@ -106,7 +107,8 @@ int ocdbt_cursor_open(struct ocdbt *db, const struct ocdbt_version *v, struct oc
 /* Accepts NULL. */
 void ocdbt_cursor_close(struct ocdbt_cursor *cur);
 /*
- * The value of a key: 1, or 0 when it does not exist. Fast for keys in ascending order, right in any.
+ * The value of a key: 1, or 0 when it does not exist. Fast for keys in ascending order, right in
+ * any.
  */
 int ocdbt_cursor_find(struct ocdbt_cursor *cur, struct span key, struct ocdbt_value *ret);
 /*
@@ -144,12 +146,12 @@ int ocdbt_value_equal(struct ocdbt *a, const struct ocdbt_value *va, struct ocdb
  */
 struct ocdbt_data;
 struct ocdbt_data_opts {
-	const char *prefix;		/* NULL: "d/"; its directories are made when needed */
-	uint64_t target_size;		/* a file that has reached it is full; 0: no limit */
-	unsigned dir_mode;		/* of new directories, under the umask; 0: 0777 */
-	int (*name)(void *arg, uint8_t ret[16]);	/* of each new file; NULL: random */
+	const char *prefix;   /* NULL: "d/"; its directories are made when needed */
+	uint64_t target_size; /* a file that has reached it is full; 0: no limit */
+	unsigned dir_mode;    /* of new directories, under the umask; 0: 0777 */
+	int (*name)(void *arg, uint8_t ret[16]); /* of each new file; NULL: random */
 	void *name_arg;
-	bool sums;			/* each value is followed by its checksum (kv_sum.h) */
+	bool sums; /* each value is followed by its checksum (kv_sum.h) */
 };
 /* dir is borrowed. opts may be NULL. Nothing is made on the disk before the first value. */
 int ocdbt_data_new(struct io_dir *dir, const struct ocdbt_data_opts *opts, struct ocdbt_data **ret);
@@ -177,7 +179,7 @@ int ocdbt_data_each(struct ocdbt_data *data, ocdbt_data_fn *each, void *arg);
 int ocdbt_data_locate(struct ocdbt_data *data, const struct ocdbt_ref *ref, struct kv_loc *ret);
 
 struct ocdbt_data_stats {
-	uint64_t values, bytes, files;	/* added so far; discard sets them to 0 */
+	uint64_t values, bytes, files; /* added so far; discard sets them to 0 */
 };
 void ocdbt_data_stats(struct ocdbt_data *data, struct ocdbt_data_stats *ret);
 
@@ -233,13 +235,13 @@ int ocdbt_build(struct ocdbt_source *src, const struct ocdbt_config *config,
 /* ---- writing: merging ---- */
 
 struct ocdbt_merge_part {
-	struct ocdbt *db;		/* borrowed; opened beneath its own directory */
-	const struct ocdbt_version *version;	/* borrowed */
-	const char *base;		/* that directory, with a slash; "" for the result's own */
+	struct ocdbt *db;                    /* borrowed; opened beneath its own directory */
+	const struct ocdbt_version *version; /* borrowed */
+	const char *base; /* that directory, with a slash; "" for the result's own */
 };
 struct ocdbt_merge_stats {
-	uint64_t keys;			/* of the result */
-	uint64_t repeated;		/* that an earlier part held with the same value */
+	uint64_t keys;     /* of the result */
+	uint64_t repeated; /* that an earlier part held with the same value */
 };
 /*
  * Build a tree with the keys of all parts, as ocdbt_build(). Values stay where they are and are
@@ -286,15 +288,16 @@ enum ocdbt_severity { OCDBT_INFO, OCDBT_WARN, OCDBT_ERROR };
 
 struct ocdbt_finding {
 	enum ocdbt_severity severity;
-	const char *where;		/* "btreenode:PATH:OFF:LEN", "file:PATH", "version:N" */
-	const char *text;		/* what is wrong there */
+	const char *where; /* "btreenode:PATH:OFF:LEN", "file:PATH", "version:N" */
+	const char *text;  /* what is wrong there */
 };
 /* A non-zero return ends the check and is its result. */
 typedef int ocdbt_finding_fn(void *arg, const struct ocdbt_finding *f);
 
 struct ocdbt_check_opts {
-	bool all_versions;		/* and the version nodes; else the current version */
-	bool unused_files;		/* report data files that nothing refers to, which is not a fault; with all_versions */
+	bool all_versions; /* and the version nodes; else the current version */
+	bool unused_files; /* report data files that nothing refers to, which is not a fault; with
+			      all_versions */
 	ocdbt_finding_fn *found;
 	void *arg;
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * packer.c - one B+tree node in the making: entries in key order -> bytes.
  *
@@ -35,10 +36,14 @@ static int reserve_entry(struct ocdbt_packer *p, size_t key_n, size_t bytes_n)
 		struct buf *b;
 		size_t n;
 	} need[] = {
-		{ &p->last_key, key_n }, { &p->first_key, key_n },
-		{ &p->prefix_len, 2 },	 { &p->suffix_len, 2 },
-		{ &p->suffix, key_n },	 { &p->id, 4 },
-		{ &p->off, 8 },		 { &p->len, 8 },
+		{ &p->last_key, key_n },
+		{ &p->first_key, key_n },
+		{ &p->prefix_len, 2 },
+		{ &p->suffix_len, 2 },
+		{ &p->suffix, key_n },
+		{ &p->id, 4 },
+		{ &p->off, 8 },
+		{ &p->len, 8 },
 		{ &p->inline_bytes, bytes_n },
 		{ &p->strip, p->height ? 2 : 0 },
 		{ &p->stats, p->height ? sizeof(struct ocdbt_stats) : 0 },
@@ -69,8 +74,8 @@ static int check_key(const struct ocdbt_packer *p, struct span key)
 	if (p->n >= LIMIT_NODE_ENTRIES)
 		return fail(-EINVAL, "node has %u entries already", p->n);
 	if (p->n && span_cmp(buf_span(&p->last_key), key) >= 0)
-		return fail(-EINVAL, "key '%.*s' follows '%.*s'", SPAN_ARG(key),
-			    (int)p->last_key.n, (const char *)p->last_key.p);
+		return fail(-EINVAL, "key '%.*s' follows '%.*s'", SPAN_ARG(key), (int)p->last_key.n,
+			    (const char *)p->last_key.p);
 	return 0;
 }
 
@@ -285,9 +290,9 @@ int ocdbt_packer_pack(struct ocdbt_packer *p, unsigned strip, const struct ocdbt
 
 void ocdbt_packer_clear(struct ocdbt_packer *p)
 {
-	struct buf *bufs[] = { &p->last_key, &p->first_key, &p->prefix_len, &p->suffix_len,
-			       &p->suffix, &p->id, &p->off, &p->len, &p->inline_bytes, &p->strip,
-			       &p->stats };
+	struct buf *bufs[] = { &p->last_key,     &p->first_key, &p->prefix_len, &p->suffix_len,
+			       &p->suffix,       &p->id,        &p->off,        &p->len,
+			       &p->inline_bytes, &p->strip,     &p->stats };
 
 	for (size_t i = 0; i < ARRAY_LEN(bufs); i++)
 		buf_clear(bufs[i]);
@@ -298,9 +303,9 @@ void ocdbt_packer_clear(struct ocdbt_packer *p)
 
 void ocdbt_packer_release(struct ocdbt_packer *p)
 {
-	struct buf *bufs[] = { &p->last_key, &p->first_key, &p->prefix_len, &p->suffix_len,
-			       &p->suffix, &p->id, &p->off, &p->len, &p->inline_bytes, &p->strip,
-			       &p->stats };
+	struct buf *bufs[] = { &p->last_key,     &p->first_key, &p->prefix_len, &p->suffix_len,
+			       &p->suffix,       &p->id,        &p->off,        &p->len,
+			       &p->inline_bytes, &p->strip,     &p->stats };
 
 	for (size_t i = 0; i < ARRAY_LEN(bufs); i++)
 		buf_release(bufs[i]);

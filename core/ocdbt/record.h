@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * record.h - the three records of an OCDBT database, bytes <-> struct <-> text. No I/O.
  *
@@ -20,21 +21,21 @@
 /* ---- shared parts ---- */
 
 enum ocdbt_record { OCDBT_MANIFEST, OCDBT_VERSIONNODE, OCDBT_BTREENODE };
-#define OCDBT_FRAME_BYTES 18		/* envelope around a body; nothing smaller is a record */
+#define OCDBT_FRAME_BYTES 18 /* envelope around a body; nothing smaller is a record */
 
 /* A range of a data file. The path is base and rel joined as they are, with nothing between. */
 struct ocdbt_ref {
-	struct span base;		/* read: with the transitive path in front */
+	struct span base; /* read: with the transitive path in front */
 	struct span rel;
 	uint64_t off, len;
 };
-#define OCDBT_NO_ROOT UINT64_MAX	/* off and len of the root of an empty version */
+#define OCDBT_NO_ROOT UINT64_MAX /* off and len of the root of an empty version */
 
 /* What lies below a reference to a B+tree node. Sums saturate. */
 struct ocdbt_stats {
-	uint64_t keys;			/* num_keys */
-	uint64_t tree_bytes;		/* num_tree_bytes: stored nodes, itself included */
-	uint64_t value_bytes;		/* num_indirect_value_bytes */
+	uint64_t keys;        /* num_keys */
+	uint64_t tree_bytes;  /* num_tree_bytes: stored nodes, itself included */
+	uint64_t value_bytes; /* num_indirect_value_bytes */
 };
 void ocdbt_stats_add(struct ocdbt_stats *sum, const struct ocdbt_stats *more);
 
@@ -45,10 +46,10 @@ struct ocdbt_config {
 	uint8_t uuid[16];
 	enum ocdbt_kind kind;
 	uint32_t max_inline_value_bytes;
-	uint32_t max_decoded_node_bytes;	/* 0: no limit */
-	unsigned arity_log2;			/* of the version tree: 1 to 16 */
+	uint32_t max_decoded_node_bytes; /* 0: no limit */
+	unsigned arity_log2;             /* of the version tree: 1 to 16 */
 	enum ocdbt_compression compression;
-	int32_t zstd_level;			/* 0: zstd's default */
+	int32_t zstd_level; /* 0: zstd's default */
 };
 #define OCDBT_ARITY_LOG2_MAX 16
 #define OCDBT_ZSTD_LEVEL_MIN (-131072)
@@ -68,7 +69,7 @@ int ocdbt_frame_pack(enum ocdbt_record kind, const struct ocdbt_config *compress
 /* The data-file table of a parsed record. */
 struct ocdbt_files {
 	uint32_t n;
-	const uint32_t *end;		/* where path i ends in bytes; it begins where i - 1 ends */
+	const uint32_t *end; /* where path i ends in bytes; it begins where i - 1 ends */
 	const uint16_t *base_len;
 	const uint8_t *bytes;
 };
@@ -84,7 +85,7 @@ struct ocdbt_filelist {
 	struct ocdbt_file_name *name;
 	uint32_t n;
 	size_t cap;
-	uint32_t recent[16];		/* ids + 1 by hash: most entries repeat a file */
+	uint32_t recent[16]; /* ids + 1 by hash: most entries repeat a file */
 };
 /*
  * A number for the file; the same file may get several. The paths are copied. -EINVAL when too
@@ -102,9 +103,9 @@ void ocdbt_filelist_release(struct ocdbt_filelist *t);
 struct ocdbt_version {
 	uint64_t generation;
 	unsigned root_height;
-	struct ocdbt_ref root;		/* off is OCDBT_NO_ROOT when the version is empty */
+	struct ocdbt_ref root; /* off is OCDBT_NO_ROOT when the version is empty */
 	struct ocdbt_stats stats;
-	uint64_t commit_time;		/* nanoseconds since 1970 */
+	uint64_t commit_time; /* nanoseconds since 1970 */
 };
 static inline bool ocdbt_version_is_empty(const struct ocdbt_version *v)
 {
@@ -113,19 +114,19 @@ static inline bool ocdbt_version_is_empty(const struct ocdbt_version *v)
 
 /* A reference to a version node: a subtree of older versions. */
 struct ocdbt_version_ref {
-	uint64_t generation;		/* of the last version in it */
+	uint64_t generation; /* of the last version in it */
 	struct ocdbt_ref node;
 	uint64_t num_generations;
-	uint64_t commit_time;		/* of the first version in it */
-	unsigned height;		/* in the manifest; elsewhere the parent's less 1 */
+	uint64_t commit_time; /* of the first version in it */
+	unsigned height;      /* in the manifest; elsewhere the parent's less 1 */
 };
 
 struct ocdbt_manifest {
 	struct arena arena;
 	struct ocdbt_config config;
-	struct ocdbt_version *versions;	/* ascending, current last; none if numbered */
+	struct ocdbt_version *versions; /* ascending, current last; none if numbered */
 	size_t n_versions;
-	struct ocdbt_version_ref *nodes;	/* falling height, rising generation */
+	struct ocdbt_version_ref *nodes; /* falling height, rising generation */
 	size_t n_nodes;
 };
 /* On success *ret needs ocdbt_manifest_release(). */
@@ -148,9 +149,9 @@ struct ocdbt_vnode {
 	struct arena arena;
 	unsigned arity_log2;
 	unsigned height;
-	struct ocdbt_version *versions;	/* height 0 */
-	struct ocdbt_version_ref *children;	/* height above 0 */
-	size_t n;			/* of either */
+	struct ocdbt_version *versions;     /* height 0 */
+	struct ocdbt_version_ref *children; /* height above 0 */
+	size_t n;                           /* of either */
 };
 /* transitive: base of the reference that led here. On success *ret needs ocdbt_vnode_release(). */
 int ocdbt_vnode_parse(struct span stored, struct span transitive, struct ocdbt_vnode *ret);
@@ -168,8 +169,8 @@ int ocdbt_versions_pack(const struct ocdbt_version *v, size_t n, const uint32_t 
 			struct buf *ret);
 /* has_height: as in the manifest. */
 int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, size_t max,
-			     bool has_height,
-			     struct arena *a, struct ocdbt_version_ref **ret, size_t *ret_n);
+			     bool has_height, struct arena *a, struct ocdbt_version_ref **ret,
+			     size_t *ret_n);
 int ocdbt_version_refs_pack(const struct ocdbt_version_ref *v, size_t n, bool has_height,
 			    const uint32_t *file, struct buf *ret);
 
@@ -181,12 +182,12 @@ static inline unsigned ocdbt_vnode_height_max(unsigned arity_log2)
 
 /* ---- B+tree nodes ---- */
 
-enum ocdbt_value_kind { OCDBT_INLINE, OCDBT_FILE };	/* as stored */
+enum ocdbt_value_kind { OCDBT_INLINE, OCDBT_FILE }; /* as stored */
 
 struct ocdbt_value {
 	enum ocdbt_value_kind kind;
-	struct span bytes;		/* OCDBT_INLINE */
-	struct ocdbt_ref ref;		/* OCDBT_FILE */
+	struct span bytes;    /* OCDBT_INLINE */
+	struct ocdbt_ref ref; /* OCDBT_FILE */
 };
 static inline uint64_t ocdbt_value_len(const struct ocdbt_value *v)
 {
@@ -202,7 +203,7 @@ struct ocdbt_entry {
 /* An entry of an interior node. All spans are borrowed. */
 struct ocdbt_child {
 	struct span key;
-	unsigned cut;			/* first bytes of key that the child's keys leave out */
+	unsigned cut; /* first bytes of key that the child's keys leave out */
 	struct ocdbt_ref ref;
 	struct ocdbt_stats stats;
 };
@@ -216,17 +217,17 @@ struct ocdbt_child {
  */
 struct ocdbt_node {
 	struct arena arena;
-	unsigned height;		/* 0: leaf */
-	uint32_t n;			/* 1 to LIMIT_NODE_ENTRIES */
+	unsigned height; /* 0: leaf */
+	uint32_t n;      /* 1 to LIMIT_NODE_ENTRIES */
 	struct ocdbt_files files;
 	const uint32_t *key_end;
 	const uint8_t *keys;
-	const uint32_t *file;		/* index into files; in a leaf OCDBT_FILE_NONE for inline */
-	const uint64_t *off;		/* in the file; of an inline value in inline_bytes */
+	const uint32_t *file; /* index into files; in a leaf OCDBT_FILE_NONE for inline */
+	const uint64_t *off;  /* in the file; of an inline value in inline_bytes */
 	const uint64_t *len;
-	const uint8_t *inline_bytes;	/* leaf */
-	const uint16_t *cut;		/* interior */
-	const struct ocdbt_stats *stats;	/* interior */
+	const uint8_t *inline_bytes;     /* leaf */
+	const uint16_t *cut;             /* interior */
+	const struct ocdbt_stats *stats; /* interior */
 };
 /* transitive: base of the reference that led here. */
 int ocdbt_node_parse(struct span stored, struct span transitive, struct ocdbt_node **ret);
@@ -258,17 +259,17 @@ void ocdbt_node_stats(const struct ocdbt_node *node, struct ocdbt_stats *ret);
  * the encoded node takes. Zeroed it is ready; release leaves it so.
  */
 struct ocdbt_packer {
-	unsigned height;		/* set before the first entry */
+	unsigned height; /* set before the first entry */
 	uint32_t n;
 	struct ocdbt_filelist files;
 	struct buf last_key, first_key;
-	struct buf prefix_len, suffix_len;	/* of uint16_t; full keys */
+	struct buf prefix_len, suffix_len; /* of uint16_t; full keys */
 	struct buf suffix;
-	struct buf id, off, len;	/* of uint32_t, uint64_t, uint64_t */
-	struct buf inline_bytes;	/* leaf */
-	struct buf strip, stats;	/* interior: of uint16_t, struct ocdbt_stats */
-	unsigned common;		/* bytes that all keys begin with */
-	unsigned strip_min;		/* interior: the least strip of a child */
+	struct buf id, off, len; /* of uint32_t, uint64_t, uint64_t */
+	struct buf inline_bytes; /* leaf */
+	struct buf strip, stats; /* interior: of uint16_t, struct ocdbt_stats */
+	unsigned common;         /* bytes that all keys begin with */
+	unsigned strip_min;      /* interior: the least strip of a child */
 };
 /* -EINVAL when the key does not ascend or is too long, or the node is full. */
 int ocdbt_packer_add(struct ocdbt_packer *p, const struct ocdbt_entry *e);

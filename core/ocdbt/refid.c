@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * refid.c - numbers that stand for records, for caches and for checks that meet one twice.
  */
@@ -6,12 +7,12 @@
 #include "core/ocdbt/db.h"
 
 #define PATHS_KEPT 4
-#define PATH_KEPT_MAX 112		/* longer ones are hashed each time */
+#define PATH_KEPT_MAX 112 /* longer ones are hashed each time */
 
 struct path_id {
 	uint64_t id[2];
 	uint8_t path[PATH_KEPT_MAX];
-	size_t base_n, n;		/* n 0: free */
+	size_t base_n, n; /* n 0: free */
 };
 
 static bool is_path(const struct path_id *known, const struct ocdbt_ref *ref)
@@ -52,7 +53,9 @@ static int path_id(const struct ocdbt_ref *ref, uint64_t ret[2])
 	if (r < 0 || ref->base.n > PATH_KEPT_MAX || ref->rel.n > PATH_KEPT_MAX - ref->base.n)
 		return r;
 	k = &known[oldest++ % PATHS_KEPT];
-	*k = (struct path_id){ .id = { ret[0], ret[1] }, .base_n = ref->base.n, .n = ref->base.n + ref->rel.n };
+	*k = (struct path_id){ .id = { ret[0], ret[1] },
+			       .base_n = ref->base.n,
+			       .n = ref->base.n + ref->rel.n };
 	memcpy(k->path, ref->base.p ? ref->base.p : k->path, ref->base.n);
 	memcpy(k->path + k->base_n, ref->rel.p ? ref->rel.p : k->path, ref->rel.n);
 	return 0;

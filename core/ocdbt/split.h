@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * split.h - where a node ends, as arithmetic alone. Private to build.c and its test.
  */
@@ -15,12 +16,12 @@
  *                     add it; if split_takes(): the same
  */
 struct split {
-	uint64_t max;			/* max_decoded_node_bytes; 0: no limit */
-	uint64_t least;			/* entries of a node but the last: 1 in leaves, 2 above */
-	uint64_t common;		/* bytes that all keys of the level begin with */
-	uint64_t n, sum;		/* entries in no finished node, and their sizes */
-	uint64_t node_n, node_sum;	/* those of the node in the making */
-	uint64_t target;		/* size that ends it */
+	uint64_t max;              /* max_decoded_node_bytes; 0: no limit */
+	uint64_t least;            /* entries of a node but the last: 1 in leaves, 2 above */
+	uint64_t common;           /* bytes that all keys of the level begin with */
+	uint64_t n, sum;           /* entries in no finished node, and their sizes */
+	uint64_t node_n, node_sum; /* those of the node in the making */
+	uint64_t target;           /* size that ends it */
 };
 void split_begin(struct split *s);
 /* Whether the node ends before this entry. */

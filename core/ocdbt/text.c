@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * text.c - records as text for people. The way back is undump.c.
  */
@@ -127,8 +128,8 @@ int ocdbt_manifest_text(struct buf *out, const struct ocdbt_manifest *m)
 		r = text_put(out, FMT_ARITY, U(c->arity_log2));
 	if (r >= 0)
 		r = c->compression == OCDBT_ZSTD ?
-			text_put(out, FMT_CODE_ZSTD, (int64_t)c->zstd_level) :
-			text_put(out, FMT_CODE_PLAIN);
+			    text_put(out, FMT_CODE_ZSTD, (int64_t)c->zstd_level) :
+			    text_put(out, FMT_CODE_PLAIN);
 	if (r >= 0)
 		r = versions_text(out, m->versions, m->n_versions);
 	return r < 0 ? r : version_refs_text(out, m->nodes, m->n_nodes);

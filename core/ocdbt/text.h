@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * text.h - the lines that a record is made of as text: what text.c writes and undump.c reads.
  */
@@ -29,6 +30,9 @@
 #define FMT_ZSTD "compression zstd"
 
 /* By enum ocdbt_record. */
-#define TEXT_KINDS { "manifest", "versionnode", "btreenode" }
+#define TEXT_KINDS                                     \
+	{                                              \
+		"manifest", "versionnode", "btreenode" \
+	}
 
 #endif

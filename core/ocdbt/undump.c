@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * undump.c - the text of a record back to bytes.
  *
@@ -12,8 +13,8 @@
 static const char *const kinds[] = TEXT_KINDS;
 
 struct text {
-	struct span rest;		/* lines not yet read */
-	struct span line;		/* the current one */
+	struct span rest; /* lines not yet read */
+	struct span line; /* the current one */
 	unsigned number;
 	struct arena strings;
 };

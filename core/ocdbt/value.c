@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * value.c - what a leaf says of a value -> where the value lies, and whether two are equal.
  */
@@ -22,7 +23,8 @@ int value_locate(struct ocdbt *db, struct db_recent *recent, const struct ocdbt_
 		loc.where = KV_FILE;
 		loc.off = v->ref.off;
 		r = db_file_again(db, recent, &v->ref, &loc.file);
-		/* The file holds the value, or it would have been refused; what follows is a trailer only in ours. */
+		/* The file holds the value, or it would have been refused; what follows is a
+		 * trailer only in ours. */
 		if (r >= 0 && loc.file->size - loc.off - loc.len >= KV_SUM_BYTES)
 			loc.tail = KV_SUM_BYTES;
 	}

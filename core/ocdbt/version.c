@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * version.c - version arrays and the version tree node: bytes <-> struct.
  *
@@ -193,8 +194,8 @@ static int check_version_ref(const struct ocdbt_version_ref *v, size_t i)
 }
 
 int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, size_t max,
-			     bool has_height,
-			     struct arena *a, struct ocdbt_version_ref **ret, size_t *ret_n)
+			     bool has_height, struct arena *a, struct ocdbt_version_ref **ret,
+			     size_t *ret_n)
 {
 	uint64_t n = wire_varint(w, UINT64_MAX);
 	struct ocdbt_version_ref *v;
@@ -264,8 +265,9 @@ static int check_children(const struct ocdbt_vnode *v)
 		return fail(-EUCLEAN, "version node has no children");
 	for (size_t i = 0; i < v->n; i++) {
 		if (v->children[i].generation & (stride - 1))
-			return fail(-EUCLEAN, "child %zu: generation %llu is not a multiple of %llu",
-				    i, (unsigned long long)v->children[i].generation,
+			return fail(-EUCLEAN,
+				    "child %zu: generation %llu is not a multiple of %llu", i,
+				    (unsigned long long)v->children[i].generation,
 				    (unsigned long long)stride);
 		if (v->children[i].num_generations > stride)
 			return fail(-EUCLEAN, "child %zu: %llu generations in a block of %llu", i,

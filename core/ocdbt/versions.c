@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * versions.c - the version tree: finding a version, and walking all of them.
  *
@@ -90,7 +91,7 @@ struct walk {
 	struct ocdbt *db;
 	ocdbt_version_fn *each;
 	void *arg;
-	uint64_t generation, commit_time;	/* of the last one given */
+	uint64_t generation, commit_time; /* of the last one given */
 	bool any;
 };
 
@@ -100,10 +101,12 @@ static int give(struct walk *w, const struct ocdbt_version *v, size_t n)
 
 	for (size_t i = 0; i < n && r == 0; i++) {
 		/* Nodes cannot know what is before them, so only the walk can see this. */
-		if (w->any && (v[i].generation <= w->generation ||
-			       v[i].commit_time <= w->commit_time))
-			return fail(-EUCLEAN, "generation %llu of time %llu follows generation %llu"
-				    " of time %llu", (unsigned long long)v[i].generation,
+		if (w->any &&
+		    (v[i].generation <= w->generation || v[i].commit_time <= w->commit_time))
+			return fail(-EUCLEAN,
+				    "generation %llu of time %llu follows generation %llu"
+				    " of time %llu",
+				    (unsigned long long)v[i].generation,
 				    (unsigned long long)v[i].commit_time,
 				    (unsigned long long)w->generation,
 				    (unsigned long long)w->commit_time);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * visited.c - a hash table with open addressing; ids are hashes already.
  */

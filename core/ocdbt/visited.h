@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * visited.h - which records and files a check has met, with a few numbers for each. Not thread-safe.
  */
@@ -7,15 +8,15 @@
 #include "core/ocdbt/db.h"
 
 struct visited_item {
-	uint64_t id[2];			/* db_ref_id() */
-	uint64_t value;			/* the caller's */
+	uint64_t id[2]; /* db_ref_id() */
+	uint64_t value; /* the caller's */
 	bool is_used;
 };
 
 /* Zeroed it is empty. */
 struct visited {
 	struct visited_item *item;
-	size_t n, cap;			/* cap is a power of two */
+	size_t n, cap; /* cap is a power of two */
 };
 
 /*

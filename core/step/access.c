@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * access.c - modes of several files put together, and the user on whose behalf a thread works.
  */
@@ -19,7 +20,7 @@
 struct id_map {
 	struct {
 		unsigned first, n;
-	} range[340];			/* as many as the kernel takes */
+	} range[340]; /* as many as the kernel takes */
 	size_t n;
 	bool known;
 };
@@ -31,7 +32,8 @@ static void read_map(const char *path, struct id_map *m)
 	FILE *f = fopen(path, "re");
 	unsigned inside, outside, n;
 
-	while (f && m->n < ARRAY_LEN(m->range) && fscanf(f, "%u %u %u", &inside, &outside, &n) == 3) {
+	while (f && m->n < ARRAY_LEN(m->range) &&
+	       fscanf(f, "%u %u %u", &inside, &outside, &n) == 3) {
 		m->range[m->n].first = inside;
 		m->range[m->n++].n = n;
 	}
@@ -124,7 +126,8 @@ void access_both(struct access *a, const struct access *b)
 		*a = *b;
 		return;
 	}
-	/* Where one's owner or group is not the other's, each of its classes may be any class of the other. */
+	/* Where one's owner or group is not the other's, each of its classes may be any class of
+	 * the other. */
 	if (a->uid == b->uid) {
 		owner &= b_owner;
 	} else {
@@ -172,7 +175,8 @@ static bool counts(const char *name)
 	return (name[0] != '.' || name[1] == 'z') && !step_name_is_tmp(span_str(name));
 }
 
-static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned depth, struct access *a);
+static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned depth,
+		   struct access *a);
 
 static int add_entry(void *arg, const char *name, unsigned char type)
 {
@@ -195,8 +199,9 @@ static int add_entry(void *arg, const char *name, unsigned char type)
 			return 0;
 	}
 	r = add_one(b->dir, path, type == DT_DIR, b->a);
-	return r <= 0 || type != DT_DIR || b->depth == LIMIT_TREE_DEPTH ? MIN(r, 0) :
-	       look_in(b->dir, path, true, b->depth + 1, b->a);
+	return r <= 0 || type != DT_DIR || b->depth == LIMIT_TREE_DEPTH ?
+		       MIN(r, 0) :
+		       look_in(b->dir, path, true, b->depth + 1, b->a);
 }
 
 static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned depth, struct access *a)
@@ -251,7 +256,8 @@ int access_on_the_way(struct io_dir *dir, const char *rel, struct access *a)
 	for (const char *at = rel; (at = strchr(at, '/')) && r >= 0; at++) {
 		auto_free char *parent = span_dup_str(span_of(rel, (size_t)(at - rel)));
 
-		r = parent ? add_one(dir, parent, true, a) : fail(-ENOMEM, "cannot look at '%s'", rel);
+		r = parent ? add_one(dir, parent, true, a) :
+			     fail(-ENOMEM, "cannot look at '%s'", rel);
 	}
 	return MIN(r, 0);
 }

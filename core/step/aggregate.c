@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * aggregate.c - a number or array of the legacy msgpack file as a zarr array of one chunk.
  *
@@ -18,8 +19,9 @@ struct shape_of {
 static int put_meta(struct kv *kv, const struct shape_of *s)
 {
 	uint64_t chunk[LIMIT_RANK];
-	struct zarr_create c = { .format = 2, .dtype = s->dtype, .rank = s->rank, .shape = s->shape,
-				 .chunk = chunk };
+	struct zarr_create c = {
+		.format = 2, .dtype = s->dtype, .rank = s->rank, .shape = s->shape, .chunk = chunk
+	};
 	auto_buf text = { 0 };
 	int r;
 
@@ -40,7 +42,8 @@ static int chunk_key(unsigned rank, struct buf *ret)
 }
 
 /* The pieces of an array one after the other in a temporary file. */
-static int join_pieces(struct item *item, const struct aggregate *a, uint64_t bytes, struct io_file **ret)
+static int join_pieces(struct item *item, const struct aggregate *a, uint64_t bytes,
+		       struct io_file **ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
 	uint64_t at = 0;
@@ -48,8 +51,11 @@ static int join_pieces(struct item *item, const struct aggregate *a, uint64_t by
 
 	for (uint32_t i = 0; i < a->n_chunks && r >= 0; i++) {
 		/* The engine writes from the buffer only. */
-		struct io_req req = { .op = IO_WRITE, .file = f, .p = (void *)(uintptr_t)a->chunks[i].p,
-				      .n = a->chunks[i].n, .off = at };
+		struct io_req req = { .op = IO_WRITE,
+				      .file = f,
+				      .p = (void *)(uintptr_t)a->chunks[i].p,
+				      .n = a->chunks[i].n,
+				      .off = at };
 
 		r = a->chunks[i].n ? io_run(item->ckpt->io, &req, 1) : 0;
 		at += a->chunks[i].n;
@@ -110,7 +116,8 @@ static int put_number(struct kv *kv, const struct aggregate *a, enum dtype *ret)
 		n = 16;
 		break;
 	default:
-		return fail(-EOPNOTSUPP, "a value of this kind inside an aggregate file is not a number");
+		return fail(-EOPNOTSUPP,
+			    "a value of this kind inside an aggregate file is not a number");
 	}
 	return kv_put(kv, span_str("0"), span_of(bytes, n));
 }
@@ -128,15 +135,16 @@ int aggregate_store(struct item *item, const struct aggregate *a, struct kv **re
 		if (s.dtype == DTYPE_UNKNOWN)
 			return fail(-EOPNOTSUPP, "dtype '%s' of an aggregated array", a->dtype);
 		if (a->item_size && a->item_size != dtype_info(s.dtype)->size)
-			return fail(-EUCLEAN, "aggregated array of %s has %llu bytes an element", a->dtype,
-				    (unsigned long long)a->item_size);
+			return fail(-EUCLEAN, "aggregated array of %s has %llu bytes an element",
+				    a->dtype, (unsigned long long)a->item_size);
 		r = put_array(item, kv, a);
 	} else if (a->kind == AGGREGATE_BYTES) {
 		uint64_t n = a->s.n;
 
 		s = (struct shape_of){ DTYPE_UINT8, 1, &n };
 		r = a->s.n ? kv_mem_put_file(kv, span_str("0"), item->aggregate,
-					     (uint64_t)(a->s.p - item->aggregate_bytes.p), n) : 0;
+					     (uint64_t)(a->s.p - item->aggregate_bytes.p), n) :
+			     0;
 		if (r >= 0)
 			r = put_meta(kv, &s);
 		if (r >= 0)

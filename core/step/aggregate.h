@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * aggregate.h - values inside a legacy aggregate file, as arrays.
  */
@@ -7,8 +8,8 @@
 #include "core/step/item.h"
 
 /*
- * A store that holds one array, with no prefix, for the aggregate value of a leaf: its bytes stay in
- * the file. -EOPNOTSUPP for a dtype that we do not have.
+ * A store that holds one array, with no prefix, for the aggregate value of a leaf: its bytes stay
+ * in the file. -EOPNOTSUPP for a dtype that we do not have.
  */
 int aggregate_store(struct item *item, const struct aggregate *a, struct kv **ret);
 

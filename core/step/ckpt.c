@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ckpt.c - the engine, caches and threads of an opened SOURCE.
  */
@@ -31,16 +32,19 @@ static int open_source(struct ckpt *c)
 	c->shape = c->opts.shape;
 	if (c->shape == SHAPE_UNKNOWN)
 		r = detect_shape(c->source, ".", c->opts.todelete, &c->shape);
-	trace(TRACE_STEP, "source '%s' is a %s", c->opts.source, r < 0 ? "?" : shape_text(c->shape));
+	trace(TRACE_STEP, "source '%s' is a %s", c->opts.source,
+	      r < 0 ? "?" : shape_text(c->shape));
 	return r;
 }
 
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 {
 	struct ckpt *c = calloc(1, sizeof(*c));
-	/* A decoder's history is memory beside the cache: honest frames need up to 8 MiB, the highest
-	 * levels 128 MiB, which only a large cache pays for. All decoders have half of the budget. */
-	struct streams_opts so = { .spill_dir = opts->spill_dir, .spill_limit = opts->spill_limit,
+	/* A decoder's history is memory beside the cache: honest frames need up to 8 MiB, the
+	 * highest levels 128 MiB, which only a large cache pays for. All decoders have half of the
+	 * budget. */
+	struct streams_opts so = { .spill_dir = opts->spill_dir,
+				   .spill_limit = opts->spill_limit,
 				   .window_limit = MAX(9 * MiB, opts->cache_bytes / 2),
 				   .decoder_limit = opts->read_budget / 2 };
 	int r;
@@ -50,7 +54,8 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	c->opts = *opts;
 	budget_init(&c->read_budget, "half of read_budget", opts->read_budget / 2);
 	budget_init(&c->write_budget, "write_budget", opts->write_budget);
-	budget_init(&c->inner_budget, "an eighth of read_budget", MAX(8 * MiB, opts->read_budget / 8));
+	budget_init(&c->inner_budget, "an eighth of read_budget",
+		    MAX(8 * MiB, opts->read_budget / 8));
 	r = io_engine_open(opts->io, &c->io);
 	if (r >= 0 && opts->keep_written)
 		io_keep_written(c->io);
@@ -71,8 +76,9 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	c->env.budget = &c->read_budget;
 	c->env.streams = c->streams;
 	c->env.metas = c->metas;
-	c->inner_env = (struct zarr_env){ .io = c->io, .cache = c->cache, .budget = &c->inner_budget,
-					  .streams = c->streams };
+	c->inner_env = (struct zarr_env){
+		.io = c->io, .cache = c->cache, .budget = &c->inner_budget, .streams = c->streams
+	};
 	write_env_init(&c->write_env, &c->env, &c->write_budget);
 	*ret = c;
 	return 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ckpt.h - an opened SOURCE: everything that a process needs of it, passed in, nothing global.
  *
@@ -18,46 +19,48 @@ enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };
 
 struct ckpt_opts {
 	const char *source;
-	const char *io;			/* engine stack: "auto", "trace:sync" */
-	bool keep_written;		/* what is saved stays in the page cache */
-	enum shape shape;		/* SHAPE_UNKNOWN: recognise it */
-	const char *todelete;		/* where deleted steps of a root are moved, below it; or NULL */
+	const char *io;       /* engine stack: "auto", "trace:sync" */
+	bool keep_written;    /* what is saved stays in the page cache */
+	enum shape shape;     /* SHAPE_UNKNOWN: recognise it */
+	const char *todelete; /* where deleted steps of a root are moved, below it; or NULL */
 	uint64_t cache_bytes, read_budget, write_budget;
-	const char *spill_dir;		/* NULL: no spill files */
+	const char *spill_dir; /* NULL: no spill files */
 	uint64_t spill_limit;
-	unsigned threads;		/* 0: one per processor */
+	unsigned threads; /* 0: one per processor */
 	enum missing missing;
 	enum atomicity atomicity;
-	const char *aggregate_filename;	/* of legacy items: "checkpoint" */
-	/* SOURCE is not a checkpoint: its one item is this safetensors file in it, or "." for the shards in it. NULL: it is one. */
+	const char *aggregate_filename; /* of legacy items: "checkpoint" */
+	/* SOURCE is not a checkpoint: its one item is this safetensors file in it, or "." for the
+	 * shards in it. NULL: it is one. */
 	const char *safetensors;
 	/* Which extension a leaf's default form has; from the handlers. */
 	tree_ext_fn *ext_of;
 	void *ext_arg;
-	/* Another tree in place of an item's stored one: 1 and the tree, 0 to leave it. NULL: always leave it. */
+	/* Another tree in place of an item's stored one: 1 and the tree, 0 to leave it. NULL:
+	 * always leave it. */
 	int (*retree)(void *arg, const char *path, struct tree *stored, struct tree **ret);
 	void *retree_arg;
 };
 
 struct ckpt {
-	struct ckpt_opts opts;		/* strings are borrowed from who opened it */
+	struct ckpt_opts opts; /* strings are borrowed from who opened it */
 	struct io_engine *io;
 	struct io_dir *source;
 	enum shape shape;
 	struct cache *cache;
-	struct pool *pool;		/* NULL until ckpt_start() */
+	struct pool *pool; /* NULL until ckpt_start() */
 	struct budget read_budget, write_budget;
 	struct streams *streams;
 	struct meta_cache *metas;
-	struct zarr_env env;		/* of all arrays */
+	struct zarr_env env; /* of all arrays */
 	/*
-	 * Of arrays that are read while another one, made of them, is being read: that one's reader may
-	 * hold some of the budget, and it may be a worker of the pool.
+	 * Of arrays that are read while another one, made of them, is being read: that one's reader
+	 * may hold some of the budget, and it may be a worker of the pool.
 	 */
 	struct zarr_env inner_env;
 	struct budget inner_budget;
-	struct write_env write_env;	/* of all that are written */
-	struct stat st;			/* of SOURCE, when it was opened */
+	struct write_env write_env; /* of all that are written */
+	struct stat st;             /* of SOURCE, when it was opened */
 };
 
 /* -EINVAL when SOURCE is nothing of ours (see detect_shape()). */

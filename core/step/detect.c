@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * detect.c - the table of layouts: first match wins.
  *
@@ -97,7 +98,8 @@ static bool has_prefix(const struct children *c, const char *prefix)
 	return false;
 }
 
-/* `_CHECKPOINT_METADATA` with a non-empty map of item handlers: 1 or 0. Damaged ones count as absent. */
+/* `_CHECKPOINT_METADATA` with a non-empty map of item handlers: 1 or 0. Damaged ones count as
+ * absent. */
 static int names_items(const struct children *c)
 {
 	auto_free char *path = NULL;
@@ -116,7 +118,8 @@ static int names_items(const struct children *c)
 	return json_is(items, JSON_OBJECT) && items->n > 0;
 }
 
-/* Whether a file is an array's metadata: 1 or 0. A zarr group is none; what cannot be read may have been one. */
+/* Whether a file is an array's metadata: 1 or 0. A zarr group is none; what cannot be read may have
+ * been one. */
 static int is_array(struct io_dir *dir, const char *path)
 {
 	auto_buf text = { 0 };
@@ -167,8 +170,9 @@ static int is_pytree(const struct children *c)
 	auto_free char *path = NULL;
 	int r;
 
-	if (has(c, "_METADATA", false) || has(c, "checkpoint", false) || has(c, "manifest.ocdbt", false) ||
-	    has_prefix(c, "ocdbt.process_") || has(c, ".zarray", false))
+	if (has(c, "_METADATA", false) || has(c, "checkpoint", false) ||
+	    has(c, "manifest.ocdbt", false) || has_prefix(c, "ocdbt.process_") ||
+	    has(c, ".zarray", false))
 		return 1;
 	if (!has(c, "zarr.json", false))
 		return has_arrays(c);
@@ -195,7 +199,8 @@ int detect_pytree(struct io_dir *dir, const char *rel)
 	return r;
 }
 
-/* Whether some child directory is a PyTree; stops at the first. One that cannot be read does not hide it. */
+/* Whether some child directory is a PyTree; stops at the first. One that cannot be read does not
+ * hide it. */
 static int has_pytree_child(const struct children *c)
 {
 	struct err_note bad = { 0 };
@@ -298,7 +303,8 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 				continue;
 			r = join(c->rel, c->child[i].name, &path);
 			if (r >= 0)
-				r = pass ? detect_step(c->dir, path, &shape) : detect_pytree(c->dir, path);
+				r = pass ? detect_step(c->dir, path, &shape) :
+					   detect_pytree(c->dir, path);
 			if (err_passes(r) && !bad.code)
 				err_save(r, &bad);
 			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
@@ -366,7 +372,9 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 	int r;
 
 	if (step_name_is_tmp(span_str(last ? last + 1 : path)))
-		return fail(-EBUSY, "'%s' is not committed: its name says that it is still being written", path);
+		return fail(-EBUSY,
+			    "'%s' is not committed: its name says that it is still being written",
+			    path);
 	r = list_children(dir, rel, &c);
 	if (r >= 0)
 		r = shape_of_children(&c, &shape);
@@ -383,8 +391,11 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 	if (r < 0)
 		return r;
 	if (shape == SHAPE_UNKNOWN)
-		return fail(-EINVAL, "'%s' is not a checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
-				     "no manifest.ocdbt and no arrays in it", path);
+		return fail(
+			-EINVAL,
+			"'%s' is not a checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
+			"no manifest.ocdbt and no arrays in it",
+			path);
 	*ret = shape;
 	return 0;
 }
@@ -441,12 +452,13 @@ const char *shape_text(enum shape s)
 bool detect_is_hidden(struct span name)
 {
 	static const char *const names[] = {
-		"_sharding", "_strings.json", "array_metadatas", "manifest.ocdbt", "commit_success.txt",
-		"orbax.checkpoint", "_CHECKPOINT_DELETION", ".pytreefs-draft",
+		"_sharding",          "_strings.json",    "array_metadatas",      "manifest.ocdbt",
+		"commit_success.txt", "orbax.checkpoint", "_CHECKPOINT_DELETION", ".pytreefs-draft",
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (span_eq(name, span_str(names[i])))
 			return true;
-	return span_starts(name, span_str("ocdbt.process_")) || span_starts(name, span_str("manifest."));
+	return span_starts(name, span_str("ocdbt.process_")) ||
+	       span_starts(name, span_str("manifest."));
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * item.c - opening a PyTree item: its store, and the small files beside it.
  *
@@ -58,7 +59,8 @@ static int open_database(struct item *item)
 		ocdbt_parts_release(&parts);
 		item->is_unmerged = r >= 0;
 		if (r >= 0)
-			log_info("item '%s' was never merged: it is read as the union of its parts", item->path);
+			log_info("item '%s' was never merged: it is read as the union of its parts",
+				 item->path);
 	}
 	if (r < 0)
 		return r;
@@ -90,7 +92,8 @@ static int open_stores(struct item *item)
 static int open_file_item(struct item *item, const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	auto_free char *parent = slash ? span_dup_str(span_of(path, (size_t)(slash - path))) : strdup(".");
+	auto_free char *parent = slash ? span_dup_str(span_of(path, (size_t)(slash - path))) :
+					 strdup(".");
 	int r;
 
 	if (!parent)
@@ -132,7 +135,8 @@ static int remake_tree(struct item *item)
 	return 0;
 }
 
-/* What stands beside the top of the tree, in a mount: keys that are called so must be called otherwise. */
+/* What stands beside the top of the tree, in a mount: keys that are called so must be called
+ * otherwise. */
 static unsigned names_of_ours(const struct item *item)
 {
 	const struct tree_node *root = item->tree->root;
@@ -167,11 +171,13 @@ static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct 
 	if (r >= 0 && as_shown && ckpt->opts.retree)
 		r = remake_tree(item);
 	if (r >= 0)
-		r = tree_name(item->tree, names_of_ours(item), ckpt->opts.ext_of, ckpt->opts.ext_arg);
+		r = tree_name(item->tree, names_of_ours(item), ckpt->opts.ext_of,
+			      ckpt->opts.ext_arg);
 	if (r < 0)
 		return err_at(r, "item '%s'", path);
-	item->missing_is_error = ckpt->opts.missing == MISSING_ERROR ||
-				 (ckpt->opts.missing == MISSING_AUTO && item->tree->store_fill_value);
+	item->missing_is_error =
+		ckpt->opts.missing == MISSING_ERROR ||
+		(ckpt->opts.missing == MISSING_AUTO && item->tree->store_fill_value);
 	trace(TRACE_STEP, "item '%s': %u leaves, %s%s", path, item->tree->n_leaves,
 	      item->is_ocdbt ? "ocdbt" : "directories", item->is_unmerged ? ", unmerged" : "");
 	*ret = take(item);
@@ -232,9 +238,11 @@ uint64_t item_memory(struct item *item)
 
 	pthread_mutex_lock(&item->lock);
 	if (item->strings)
-		n += item->strings->arena.total + item->strings->n * sizeof(*item->strings->entries);
+		n += item->strings->arena.total +
+		     item->strings->n * sizeof(*item->strings->entries);
 	if (item->shardings)
-		n += item->shardings->arena.total + item->shardings->n * sizeof(*item->shardings->entries);
+		n += item->shardings->arena.total +
+		     item->shardings->n * sizeof(*item->shardings->entries);
 	if (item->arrays)
 		n += item->arrays->arena.total + item->arrays->n * sizeof(*item->arrays->entries);
 	pthread_mutex_unlock(&item->lock);
@@ -243,7 +251,8 @@ uint64_t item_memory(struct item *item)
 
 /* ---- leaves ---- */
 
-static int open_array(struct item *item, const struct tree_node *leaf, struct zarr_env *env, struct zarr **ret)
+static int open_array(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
+		      struct zarr **ret)
 {
 	auto_buf prefix = { 0 };
 	struct zarr *z;
@@ -265,7 +274,8 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 			return r;
 		r = zarr_open(env, item->kv, buf_span(&prefix), item->owner, leaf->id, &z);
 		if (r == -ENOENT && item->dirs)
-			r = zarr_open(env, item->dirs, buf_span(&prefix), item->owner, leaf->id, &z);
+			r = zarr_open(env, item->dirs, buf_span(&prefix), item->owner, leaf->id,
+				      &z);
 		/* The tree has it, so its absence is damage. */
 		if (r == -ENOENT)
 			r = fail(-EUCLEAN, "'%.*s' is in the tree, and its array is not stored",
@@ -280,8 +290,11 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 
 int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret)
 {
-	const struct item_address a = { .dev = item->id.dev, .ino = item->id.ino, .ctime_s = item->id.ctime.tv_sec,
-					.ctime_ns = item->id.ctime.tv_nsec, .leaf = leaf->id };
+	const struct item_address a = { .dev = item->id.dev,
+					.ino = item->id.ino,
+					.ctime_s = item->id.ctime.tv_sec,
+					.ctime_ns = item->id.ctime.tv_nsec,
+					.leaf = leaf->id };
 	auto_of(zarr) struct zarr *z = NULL;
 	auto_buf address = { 0 };
 	int r = open_array(item, leaf, &item->ckpt->env, &z);
@@ -422,8 +435,8 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
 }
 
 /*
- * What only informs is worth a line in the log when it is absent or broken for good, not an error: 0.
- * What may pass (memory, the disk) is one, and is tried again.
+ * What only informs is worth a line in the log when it is absent or broken for good, not an error:
+ * 0. What may pass (memory, the disk) is one, and is tried again.
  */
 static int settle(const struct item *item, const char *name, int r)
 {

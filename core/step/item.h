@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * item.h - an opened PyTree item: its tree and the store of its arrays.
  *
@@ -11,7 +12,8 @@
 #include "core/step/access.h"
 #include "core/step/ckpt.h"
 
-/* One directory or file at one time: inode numbers are used again, so the time of change counts too. */
+/* One directory or file at one time: inode numbers are used again, so the time of change counts
+ * too. */
 struct file_id {
 	dev_t dev;
 	ino_t ino;
@@ -29,7 +31,7 @@ struct item_address {
 struct item_access_memo {
 	struct access top, files;
 	int64_t top_at, files_at, files_took;
-	bool has_leaf_dirs;		/* known with files */
+	bool has_leaf_dirs; /* known with files */
 };
 
 struct array_metadatas;
@@ -37,40 +39,41 @@ struct shardings;
 struct strings;
 
 struct item {
-	struct ckpt *ckpt;		/* borrowed */
-	char *path;			/* below SOURCE: "100/default", "." */
-	struct io_dir *dir;		/* of the file's directory for a flax file */
-	struct file_id id;		/* of what was opened */
-	struct kv *kv;			/* arrays: the database, or the directory */
-	struct kv *dirs;		/* arrays as directories, when kv is a database; else NULL */
+	struct ckpt *ckpt;  /* borrowed */
+	char *path;         /* below SOURCE: "100/default", "." */
+	struct io_dir *dir; /* of the file's directory for a flax file */
+	struct file_id id;  /* of what was opened */
+	struct kv *kv;      /* arrays: the database, or the directory */
+	struct kv *dirs;    /* arrays as directories, when kv is a database; else NULL */
 	struct tree *tree;
-	struct tree *stored_tree;	/* what tree was made of by ckpt_opts.retree; NULL: tree is as stored */
-	struct kv **derived;		/* of computed leaves that were opened, by id; protected by lock */
+	struct tree *stored_tree; /* what tree was made of by ckpt_opts.retree; NULL: tree is as
+				     stored */
+	struct kv **derived; /* of computed leaves that were opened, by id; protected by lock */
 	bool is_ocdbt, is_unmerged, is_aggregate;
-	bool is_file;			/* a flax or safetensors file, not a directory */
-	struct io_file *aggregate;	/* the legacy file, when there is one */
-	struct span aggregate_bytes;	/* of it, mapped or read */
-	uint64_t owner;			/* of its arrays in the cache */
-	bool missing_is_error;		/* the document says that every chunk is stored */
-	uint64_t n_arrays;		/* leaves that are arrays, scalars or strings */
+	bool is_file;                /* a flax or safetensors file, not a directory */
+	struct io_file *aggregate;   /* the legacy file, when there is one */
+	struct span aggregate_bytes; /* of it, mapped or read */
+	uint64_t owner;              /* of its arrays in the cache */
+	bool missing_is_error;       /* the document says that every chunk is stored */
+	uint64_t n_arrays;           /* leaves that are arrays, scalars or strings */
 	atomic_uint refs;
-	atomic_bool priority_asked;	/* leaves that come first are being prefetched */
-	pthread_mutex_t access_lock;	/* protects access, and the same of the nodes of leaves */
+	atomic_bool priority_asked;  /* leaves that come first are being prefetched */
+	pthread_mutex_t access_lock; /* protects access, and the same of the nodes of leaves */
 	struct item_access_memo access;
-	atomic_uint last_opened;	/* id of the leaf opened last: tells who walks the tree */
+	atomic_uint last_opened; /* id of the leaf opened last: tells who walks the tree */
 
 	/* Read when first asked for; protected by lock until then, immutable after. */
 	pthread_mutex_t lock;
 	bool strings_read, shardings_read, arrays_read;
-	struct strings *strings;	/* index of `_strings.json`; NULL: none */
+	struct strings *strings; /* index of `_strings.json`; NULL: none */
 	struct io_file *strings_file;
-	struct shardings *shardings;	/* `_sharding`; NULL: none */
-	struct array_metadatas *arrays;	/* the first of array_metadatas/process_*; NULL: none */
+	struct shardings *shardings;    /* `_sharding`; NULL: none */
+	struct array_metadatas *arrays; /* the first of array_metadatas/process_*; NULL: none */
 
 	/* Private: how the aggregate's bytes are held. */
 	struct buf aggregate_buf;
 	void *aggregate_map;
-	struct io_file *aggregate_copy;	/* what is mapped; NULL: nothing is */
+	struct io_file *aggregate_copy; /* what is mapped; NULL: nothing is */
 };
 
 /*
@@ -96,21 +99,22 @@ int item_derived_kv(struct item *item, uint32_t id, struct kv **ret);
 /* Keep one. When somebody else was faster, *kv becomes theirs. */
 int item_keep_derived(struct item *item, uint32_t id, struct kv **kv);
 /*
- * The JSON text of a leaf's recorded sharding: borrowed from the item. 1; 0 when there is none, or when
- * the file is damaged, which the log says; an error when it cannot be read now.
+ * The JSON text of a leaf's recorded sharding: borrowed from the item. 1; 0 when there is none, or
+ * when the file is damaged, which the log says; an error when it cannot be read now.
  */
 int item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret);
 /* The PRNG implementation of a leaf that is key data: "threefry2x32". Returns the same. */
 int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret);
 /*
- * Who may read it now: 0555 of the classes that may read all files which hold something of every leaf, and the
- * directory's 0222. Half a second old at most, but for the modes of very many files.
+ * Who may read it now: 0555 of the classes that may read all files which hold something of every
+ * leaf, and the directory's 0222. Half a second old at most, but for the modes of very many files.
  */
 int item_access(struct item *item, struct access *ret);
 /* a becomes that of those who may also read what the leaf has of its own. */
 int item_access_leaf(struct item *item, const struct tree_node *leaf, struct access *a);
 /* Those who may read all leaves of the item's tree from top to before the node numbered `end`. */
-int item_access_leaves(struct item *item, const struct tree_node *top, uint32_t end, struct access *ret);
+int item_access_leaves(struct item *item, const struct tree_node *top, uint32_t end,
+		       struct access *ret);
 /* Bytes that the item holds in memory: what dropping it gives back. */
 uint64_t item_memory(struct item *item);
 

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_access.c - who may read an item: whom its directory and all files that hold its values let in.
+ * item_access.c - who may read an item: whom its directory and all files that hold its values let
+ * in.
  *
- * Looked at again while somebody asks, since modes change: the directory twice in a second, the files
- * no more often than their number allows (access_fresh_ns()).
+ * Looked at again while somebody asks, since modes change: the directory twice in a second, the
+ * files no more often than their number allows (access_fresh_ns()).
  */
 #include <dirent.h>
 
@@ -53,7 +55,8 @@ static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_d
 
 static int look_at_top(struct item *item, struct access *ret)
 {
-	return is_file_item(item) ? access_of(item->ckpt->source, item->path, ret) : access_of_dir(item->dir, ret);
+	return is_file_item(item) ? access_of(item->ckpt->source, item->path, ret) :
+				    access_of_dir(item->dir, ret);
 }
 
 int item_access(struct item *item, struct access *ret)
@@ -115,7 +118,8 @@ int item_access_leaf(struct item *item, const struct tree_node *leaf, struct acc
 	return r;
 }
 
-int item_access_leaves(struct item *item, const struct tree_node *top, uint32_t end, struct access *ret)
+int item_access_leaves(struct item *item, const struct tree_node *top, uint32_t end,
+		       struct access *ret)
 {
 	int r = item_access(item, ret);
 

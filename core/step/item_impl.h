@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * item_impl.h - what item.c and item_tree.c share; included by them only.
  */
@@ -6,7 +7,8 @@
 
 #include "core/step/item.h"
 
-/* The tree of an item whose directory and stores are open; opens the aggregate file when there is one. */
+/* The tree of an item whose directory and stores are open; opens the aggregate file when there is
+ * one. */
 int item_read_tree(struct item *item);
 /* The same for a flax checkpoint: all of it is in the file `name` of the item's directory. */
 int item_read_file(struct item *item, const char *name);

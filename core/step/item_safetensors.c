@@ -1,8 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_safetensors.c - a safetensors file, or a directory of shards, as an item: for tools that compare and count.
+ * item_safetensors.c - a safetensors file, or a directory of shards, as an item: for tools that
+ * compare and count.
  *
- * Each tensor is an array of one raw chunk, which lies in the file; so all above reads it as any other
- * array, and nothing is copied. Names are split at dots, as those of arrays without `_METADATA`.
+ * Each tensor is an array of one raw chunk, which lies in the file; so all above reads it as any
+ * other array, and nothing is copied. Names are split at dots, as those of arrays without
+ * `_METADATA`.
  */
 #include <fcntl.h>
 
@@ -100,8 +103,8 @@ static int read_header(struct shard *s)
 		return r;
 	n = get_u64le(length);
 	if (n > SAFETENSORS_HEADER_MAX || n > s->file->size - sizeof(length))
-		return fail(-EUCLEAN, "a header of %llu bytes in a file of %llu", (unsigned long long)n,
-			    (unsigned long long)s->file->size);
+		return fail(-EUCLEAN, "a header of %llu bytes in a file of %llu",
+			    (unsigned long long)n, (unsigned long long)s->file->size);
 	r = buf_reserve(&head, n + sizeof(length));
 	if (r >= 0)
 		r = io_read_exact(s->file, head.p, n + sizeof(length), 0);
@@ -114,7 +117,8 @@ static int read_header(struct shard *s)
 	if (r == 0)
 		return fail(-EUCLEAN, "its header is cut off");
 	if (s->header.data + s->header.bytes != s->file->size)
-		return fail(-EUCLEAN, "it has %llu bytes, its header says %llu", (unsigned long long)s->file->size,
+		return fail(-EUCLEAN, "it has %llu bytes, its header says %llu",
+			    (unsigned long long)s->file->size,
 			    (unsigned long long)(s->header.data + s->header.bytes));
 	return 0;
 }
@@ -162,8 +166,9 @@ static int collect(const struct shards *s, struct tensor **ret, size_t *ret_n)
 	qsort(all, n, sizeof(*all), by_name);
 	for (size_t i = 1; i < n; i++)
 		if (span_eq(all[i - 1].t->name, all[i].t->name))
-			return fail(-EUCLEAN, "tensor '%.*s' is in '%s' and in '%s'", SPAN_ARG(all[i].t->name),
-				    all[i - 1].shard->name, all[i].shard->name);
+			return fail(-EUCLEAN, "tensor '%.*s' is in '%s' and in '%s'",
+				    SPAN_ARG(all[i].t->name), all[i - 1].shard->name,
+				    all[i].shard->name);
 	*ret = take(all);
 	*ret_n = n;
 	return 0;
@@ -191,16 +196,20 @@ static int check_index(struct item *item, const struct tensor *all, size_t n)
 	for (size_t i = 0; i < map->n; i++) {
 		const struct json *m = &map->items[i];
 		const struct safetensor key = { .name = m->name };
-		const struct tensor wanted = { NULL, &key }, *t = bsearch(&wanted, all, n, sizeof(*all), by_name);
+		const struct tensor wanted = { NULL, &key },
+				    *t = bsearch(&wanted, all, n, sizeof(*all), by_name);
 
 		if (!json_is(m, JSON_STRING))
-			return fail(-EUCLEAN, "'" INDEX_NAME "': '%.*s' has no file", SPAN_ARG(m->name));
+			return fail(-EUCLEAN, "'" INDEX_NAME "': '%.*s' has no file",
+				    SPAN_ARG(m->name));
 		if (!t)
-			return fail(-EUCLEAN, "tensor '%.*s' is in no file, '" INDEX_NAME "' says in '%.*s'",
+			return fail(-EUCLEAN,
+				    "tensor '%.*s' is in no file, '" INDEX_NAME "' says in '%.*s'",
 				    SPAN_ARG(m->name), SPAN_ARG(m->s));
 		if (!span_eq(span_str(t->shard->name), m->s))
-			return fail(-EUCLEAN, "tensor '%.*s' is in '%s', '" INDEX_NAME "' says in '%.*s'", SPAN_ARG(m->name),
-				    t->shard->name, SPAN_ARG(m->s));
+			return fail(-EUCLEAN,
+				    "tensor '%.*s' is in '%s', '" INDEX_NAME "' says in '%.*s'",
+				    SPAN_ARG(m->name), t->shard->name, SPAN_ARG(m->s));
 	}
 	return 1;
 }
@@ -210,7 +219,9 @@ static int check_index(struct item *item, const struct tensor *all, size_t n)
 static int put_meta(struct kv *kv, struct span prefix, const struct safetensor *t)
 {
 	uint64_t chunk[LIMIT_RANK];
-	struct zarr_create c = { .format = 2, .dtype = t->dtype, .rank = t->rank, .shape = t->shape, .chunk = chunk };
+	struct zarr_create c = {
+		.format = 2, .dtype = t->dtype, .rank = t->rank, .shape = t->shape, .chunk = chunk
+	};
 	auto_buf key = { 0 }, text = { 0 };
 	int r = buf_add_span(&key, prefix);
 
@@ -237,7 +248,8 @@ static int put_tensor(struct kv *kv, const struct tensor *all)
 	for (unsigned i = 1; i < t->rank && r >= 0; i++)
 		r = buf_add_str(&prefix, ".0");
 	if (r >= 0 && t->bytes)
-		r = kv_mem_put_file(kv, buf_span(&prefix), all->shard->file, all->shard->header.data + t->begin, t->bytes);
+		r = kv_mem_put_file(kv, buf_span(&prefix), all->shard->file,
+				    all->shard->header.data + t->begin, t->bytes);
 	return r < 0 ? err_at(r, "tensor '%.*s'", SPAN_ARG(t->name)) : 0;
 }
 

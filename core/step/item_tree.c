@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * item_tree.c - where the tree of an item comes from.
  *
@@ -14,7 +15,7 @@
 #include "core/tree/strings.h"
 #include "core/zarr/stream.h"
 
-#define AGGREGATE_IN_MEMORY (16 * MiB)	/* a larger file is copied to a temporary one and mapped */
+#define AGGREGATE_IN_MEMORY (16 * MiB) /* a larger file is copied to a temporary one and mapped */
 
 /* ---- the legacy aggregate file ---- */
 
@@ -28,7 +29,10 @@ static int map_copy(struct item *item)
 			fail(-ENOMEM, "cannot read '%s'", item->aggregate->name);
 
 	for (uint64_t at = 0; at < size && r >= 0; at += MiB) {
-		struct io_req w = { .op = IO_WRITE, .file = copy, .p = piece, .off = at,
+		struct io_req w = { .op = IO_WRITE,
+				    .file = copy,
+				    .p = piece,
+				    .off = at,
 				    .n = (size_t)MIN((uint64_t)MiB, size - at) };
 
 		r = io_read_exact(item->aggregate, piece, w.n, at);
@@ -57,8 +61,9 @@ static int open_aggregate(struct item *item, const char *name)
 		return 0;
 	}
 	if (r >= 0 && item->aggregate->size > LIMIT_AGGREGATE_BYTES)
-		r = fail(-EFBIG, "'%s' has %llu bytes, the limit for an aggregate file is %llu", name,
-			 (unsigned long long)item->aggregate->size, (unsigned long long)LIMIT_AGGREGATE_BYTES);
+		r = fail(-EFBIG, "'%s' has %llu bytes, the limit for an aggregate file is %llu",
+			 name, (unsigned long long)item->aggregate->size,
+			 (unsigned long long)LIMIT_AGGREGATE_BYTES);
 	if (r < 0)
 		return r;
 	if (item->aggregate->size > AGGREGATE_IN_MEMORY) {
@@ -73,7 +78,7 @@ static int open_aggregate(struct item *item, const char *name)
 /* ---- names alone ---- */
 
 struct stored_name {
-	struct span name;		/* in the arena */
+	struct span name; /* in the arena */
 	bool is_string;
 };
 
@@ -156,7 +161,8 @@ static int by_name(const void *a, const void *b)
 	return c ? c : x->is_string - y->is_string;
 }
 
-/* A directory lists in no order, and a name may have been met twice: in both formats, as a string too. */
+/* A directory lists in no order, and a name may have been met twice: in both formats, as a string
+ * too. */
 static void names_sort(struct names *ns)
 {
 	size_t n = 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * layout.c - chunk shapes by Orbax's greedy rule, and replica slices.
  *
@@ -31,9 +32,9 @@ static uint64_t next_divisor(uint64_t n, uint64_t d)
 /* The shape while it is being cut. */
 struct cutting {
 	const struct layout *l;
-	uint64_t whole[LIMIT_RANK];	/* write_shape, empty axes as 1 */
+	uint64_t whole[LIMIT_RANK]; /* write_shape, empty axes as 1 */
 	uint64_t now[LIMIT_RANK];
-	bool split[LIMIT_RANK];		/* cut already, by the sharding or here */
+	bool split[LIMIT_RANK]; /* cut already, by the sharding or here */
 	uint64_t elements;
 };
 

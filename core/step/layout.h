@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * layout.h - how an array is cut for storage: chunk shapes, and who writes which part.
  *
@@ -15,15 +16,15 @@
 /* What decides about the chunks of one array. */
 struct layout {
 	unsigned rank;
-	const uint64_t *shape;		/* of the whole array */
-	const uint64_t *write_shape;	/* of the block that one writer writes */
-	uint64_t item_size;		/* of the stored type */
+	const uint64_t *shape;       /* of the whole array */
+	const uint64_t *write_shape; /* of the block that one writer writes */
+	uint64_t item_size;          /* of the stored type */
 	bool has_chunk_bytes;
-	uint64_t chunk_bytes;		/* chunk_byte_size */
-	bool ocdbt;			/* without it file_size is not looked at */
-	uint64_t file_size;		/* target_data_file_size; 0: no limit */
+	uint64_t chunk_bytes; /* chunk_byte_size */
+	bool ocdbt;           /* without it file_size is not looked at */
+	uint64_t file_size;   /* target_data_file_size; 0: no limit */
 	unsigned n_axes;
-	const unsigned *axes;		/* shard_axes: cut completely, first */
+	const unsigned *axes; /* shard_axes: cut completely, first */
 };
 
 /*
@@ -34,10 +35,10 @@ int layout_chunk_shape(const struct layout *l, uint64_t ret[LIMIT_RANK]);
 
 /* How a block that several devices hold is shared out among them. */
 struct layout_replicas {
-	bool sliced;			/* false: the first replica writes it all */
-	unsigned axis;			/* cut in count equal slices */
+	bool sliced;   /* false: the first replica writes it all */
+	unsigned axis; /* cut in count equal slices */
 	uint64_t count;
-	uint64_t write_shape[LIMIT_RANK];	/* of one slice, or of the block */
+	uint64_t write_shape[LIMIT_RANK]; /* of one slice, or of the block */
 };
 
 /*

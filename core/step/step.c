@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step.c - listing the steps of a root without opening any.
  */
@@ -39,9 +40,9 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 }
 
 /*
- * By its name alone: 1 a step, 0 none, -1 only its content can tell. A number after "ckpt_" is a step
- * by Orbax's formats; after anything else ("checkpoint3" of flax, "run-7" of a format of the user's)
- * it may be one.
+ * By its name alone: 1 a step, 0 none, -1 only its content can tell. A number after "ckpt_" is a
+ * step by Orbax's formats; after anything else ("checkpoint3" of flax, "run-7" of a format of the
+ * user's) it may be one.
  */
 static int told_by_name(struct span name, bool show_tmp)
 {
@@ -84,7 +85,8 @@ static int has_marker(struct io_dir *root, const char *name)
 	return r < 0 ? r : 1;
 }
 
-int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp, struct stat *st)
+int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,
+	      struct stat *st)
 {
 	auto_free char *path = span_dup_str(name);
 	int told = told_by_name(name, show_tmp), r;
@@ -161,7 +163,8 @@ static int by_number(const void *a, const void *b)
 {
 	const struct step_entry *x = a, *y = b;
 	struct step_name nx, ny;
-	int px = step_name_parse(span_str(x->name), &nx), py = step_name_parse(span_str(y->name), &ny);
+	int px = step_name_parse(span_str(x->name), &nx),
+	    py = step_name_parse(span_str(y->name), &ny);
 
 	if (px == 1 && py == 1)
 		return step_name_cmp(&nx, &ny);

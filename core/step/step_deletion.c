@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step_deletion.c - `_CHECKPOINT_DELETION`, both ways.
  *
@@ -163,8 +164,8 @@ int step_deletion_print(const struct step_deletion *d, struct buf *ret)
 	if (r >= 0)
 		r = buf_add_str(ret, ", \"destination\": ");
 	if (r >= 0)
-		r = d->destination.p ? json_put_str(ret, d->destination, JSON_PYTHON)
-				     : buf_add_str(ret, "null");
+		r = d->destination.p ? json_put_str(ret, d->destination, JSON_PYTHON) :
+				       buf_add_str(ret, "null");
 	if (r >= 0)
 		r = buf_addf(ret, ", \"operation_id\": \"%.*s\", \"original_metadata\": ",
 			     SPAN_ARG(d->operation));

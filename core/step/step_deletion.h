@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step_deletion.h - `_CHECKPOINT_DELETION`: the record of an item that is being deleted.
  *
@@ -10,10 +11,10 @@
 
 struct step_deletion {
 	struct arena arena;
-	struct span operation;		/* 32 hex digits */
+	struct span operation; /* 32 hex digits */
 	struct span item;
-	struct span destination;	/* p NULL: removed, not moved */
-	struct span original, updated;	/* `_CHECKPOINT_METADATA`, before and after, sorted */
+	struct span destination;       /* p NULL: removed, not moved */
+	struct span original, updated; /* `_CHECKPOINT_METADATA`, before and after, sorted */
 };
 
 /*

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step_meta.c - `_CHECKPOINT_METADATA` and `_ROOT_METADATA`, both ways.
  *
@@ -20,9 +21,9 @@ struct members {
 	struct json_pull in;
 	struct arena *arena;
 	const char *const *names;
-	struct span raw[8];		/* by position in names; p NULL: absent */
+	struct span raw[8]; /* by position in names; p NULL: absent */
 	size_t n;
-	struct buf others;		/* "\"k\": v, \"l\": w" */
+	struct buf others; /* "\"k\": v, \"l\": w" */
 };
 
 static int no_memory(void)
@@ -132,7 +133,7 @@ static int take_custom(struct members *m, size_t i, const char **ret)
 enum { ITEM_HANDLERS, METRICS, PERFORMANCE_METRICS, INIT, COMMIT, CUSTOM, N_MEMBERS };
 
 static const char *const step_names[] = {
-	"item_handlers", "metrics", "performance_metrics", "init_timestamp_nsecs",
+	"item_handlers",          "metrics",         "performance_metrics", "init_timestamp_nsecs",
 	"commit_timestamp_nsecs", "custom_metadata",
 };
 
@@ -367,9 +368,9 @@ static int put_handlers(const struct step_meta *m, struct buf *out)
 		if (r >= 0)
 			r = buf_add_str(out, ": ");
 		if (r >= 0)
-			r = m->items[i].handler.p
-				    ? json_put_str(out, m->items[i].handler, JSON_PYTHON)
-				    : buf_add_str(out, "null");
+			r = m->items[i].handler.p ?
+				    json_put_str(out, m->items[i].handler, JSON_PYTHON) :
+				    buf_add_str(out, "null");
 	}
 	return r < 0 ? r : buf_add_byte(out, '}');
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step_meta.h - the small JSON files about a step and a root: `_CHECKPOINT_METADATA`,
  * `_ROOT_METADATA`.
@@ -11,26 +12,26 @@
 #include "core/base/arena.h"
 
 enum step_items {
-	STEP_ITEMS_NONE,		/* null or absent: releases before 0.11.2 */
-	STEP_ITEMS_MAP,			/* a step of items */
-	STEP_ITEMS_ONE,			/* a direct checkpoint: one handler for it all */
+	STEP_ITEMS_NONE, /* null or absent: releases before 0.11.2 */
+	STEP_ITEMS_MAP,  /* a step of items */
+	STEP_ITEMS_ONE,  /* a direct checkpoint: one handler for it all */
 };
 
 struct step_item {
-	struct span name, handler;	/* type string; p NULL when it is none */
+	struct span name, handler; /* type string; p NULL when it is none */
 };
 
 /* To be written, spans may point anywhere and texts may be NULL for "{}". */
 struct step_meta {
 	struct arena arena;
-	bool absent;			/* no file, an empty one, or one that is not JSON */
+	bool absent; /* no file, an empty one, or one that is not JSON */
 	enum step_items kind;
-	struct span handler;		/* STEP_ITEMS_ONE */
-	const struct step_item *items;	/* STEP_ITEMS_MAP, in the document's order */
+	struct span handler;           /* STEP_ITEMS_ONE */
+	const struct step_item *items; /* STEP_ITEMS_MAP, in the document's order */
 	size_t n_items;
 	bool has_init, has_commit;
 	int64_t init_ns, commit_ns;
-	const char *metrics, *performance_metrics, *custom;	/* JSON objects */
+	const char *metrics, *performance_metrics, *custom; /* JSON objects */
 };
 
 /*
@@ -50,7 +51,7 @@ DEFINE_AUTO(step_meta, struct step_meta, step_meta_free);
 /* `metadata/_ROOT_METADATA`, or the older `metadata/metadata`, which is a bare user document. */
 struct root_meta {
 	struct arena arena;
-	const char *internal, *custom;	/* JSON objects; NULL to be written: "{}" */
+	const char *internal, *custom; /* JSON objects; NULL to be written: "{}" */
 };
 
 /* An empty span stands for no file: both are "{}". -EUCLEAN: the file is broken. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step_name.c - names of step directories.
  *
@@ -106,8 +107,9 @@ int step_name_cmp(const struct step_name *a, const struct step_name *b)
 	int c = cmp_numbers(a->digits, b->digits);
 
 	/* Prefix and digits lie in one name. */
-	return c ? c : span_cmp(span_of(a->prefix.p, a->prefix.n + a->digits.n),
-				span_of(b->prefix.p, b->prefix.n + b->digits.n));
+	return c ? c :
+		   span_cmp(span_of(a->prefix.p, a->prefix.n + a->digits.n),
+			    span_of(b->prefix.p, b->prefix.n + b->digits.n));
 }
 
 int step_name_check(struct span name)
@@ -120,9 +122,10 @@ int step_name_check(struct span name)
 		return fail(-EINVAL, "'%.*s' is not a name of a step: it must end in a number",
 			    SPAN_ARG(name));
 	if (!step_name_is_orbax(&n))
-		return fail(-EINVAL,
-			    "'%.*s' is not a name of a step: '%.*s' before the number must end in '_'",
-			    SPAN_ARG(name), SPAN_ARG(n.prefix));
+		return fail(
+			-EINVAL,
+			"'%.*s' is not a name of a step: '%.*s' before the number must end in '_'",
+			SPAN_ARG(name), SPAN_ARG(n.prefix));
 	if (name.n + sizeof(STEP_TMP) - 1 > LIMIT_NAME_BYTES)
 		return fail(-EINVAL, "'%.*s' is not a name of a step: it is longer than %zu bytes",
 			    SPAN_ARG(name), LIMIT_NAME_BYTES - (sizeof(STEP_TMP) - 1));
@@ -137,7 +140,8 @@ int step_name_draft(struct span name, struct span *ret_final)
 
 	if (final.n == name.n) {
 		if (!span_ends(name, span_str(".tmp")))
-			return fail(-EINVAL, "'%.*s' is not a name of a draft: it must end in '.tmp'",
+			return fail(-EINVAL,
+				    "'%.*s' is not a name of a draft: it must end in '.tmp'",
 				    SPAN_ARG(name));
 		final.n -= strlen(".tmp");
 	}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step_name.h - names of step directories: which are steps, of which number, and what to call one.
  *
@@ -13,9 +14,10 @@
 #define STEP_TMP ".orbax-checkpoint-tmp"
 
 /*
- * Drafts of ours are called ".STEP.pytreefs-draft" on the disk. No Orbax takes that for a step, and none removes
- * it: with cleanup_tmp_directories, or when it saves a step again, Orbax removes whatever has its own STEP_TMP in
- * the name. Releases of ours that used STEP_TMP left drafts of that naming.
+ * Drafts of ours are called ".STEP.pytreefs-draft" on the disk. No Orbax takes that for a step, and
+ * none removes it: with cleanup_tmp_directories, or when it saves a step again, Orbax removes
+ * whatever has its own STEP_TMP in the name. Releases of ours that used STEP_TMP left drafts of
+ * that naming.
  */
 #define STEP_DRAFT ".pytreefs-draft"
 
@@ -27,9 +29,9 @@ struct span step_name_final(struct span name);
 struct span step_name_rest(struct span name);
 
 struct step_name {
-	struct span prefix;		/* before the digits: "", "ckpt_", "checkpoint"; borrowed */
-	struct span digits;		/* as they are, "000023"; borrowed */
-	uint64_t number;		/* UINT64_MAX when it does not fit */
+	struct span prefix; /* before the digits: "", "ckpt_", "checkpoint"; borrowed */
+	struct span digits; /* as they are, "000023"; borrowed */
+	uint64_t number;    /* UINT64_MAX when it does not fit */
 };
 
 /*
@@ -44,8 +46,8 @@ int step_name_cmp(const struct step_name *a, const struct step_name *b);
 
 /*
  * Whether a directory of that name, made in the mount, is a draft: STEP.tmp, or STEP + STEP_TMP
- * with anything after it. ret_final is STEP, borrowed. -EINVAL: not a name of a draft, or STEP is not a
- * step's.
+ * with anything after it. ret_final is STEP, borrowed. -EINVAL: not a name of a draft, or STEP is
+ * not a step's.
  */
 int step_name_draft(struct span name, struct span *ret_final);
 /* What a draft's final name must be: a step that Orbax lists. 0, or -EINVAL with the reason. */

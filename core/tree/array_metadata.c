@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * array_metadata.c - `array_metadatas/process_N`, both ways.
  *
@@ -13,8 +14,8 @@
 struct reading {
 	struct json_pull in;
 	struct array_metadatas *ret;
-	struct interner texts;		/* equal shapes' neighbours and key implementations */
-	struct buf entries;		/* of struct array_metadata */
+	struct interner texts; /* equal shapes' neighbours and key implementations */
+	struct buf entries;    /* of struct array_metadata */
 };
 
 static int no_memory(void)
@@ -55,8 +56,8 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 	}
 	/* As bytes they are texts like others, and most arrays have one of a few shapes. */
 	if (r >= 0)
-		r = interner_add(&x->texts, &x->ret->arena,
-				  span_of(shape, rank * sizeof(shape[0])), &kept);
+		r = interner_add(&x->texts, &x->ret->arena, span_of(shape, rank * sizeof(shape[0])),
+				 &kept);
 	if (r < 0)
 		return r;
 	*ret = (const void *)kept.p;
@@ -145,8 +146,8 @@ static int take_elements(struct reading *x)
 	while (r >= 0 && (r = json_pull_next(&x->in, NULL)) > 0) {
 		r = json_pull_enter(&x->in, JSON_OBJECT);
 		while (r >= 0 && (r = json_pull_next(&x->in, &name)) > 0)
-			r = span_eq(name, span_str("array_metadata")) ? take_entry(x)
-								       : json_pull_skip(&x->in);
+			r = span_eq(name, span_str("array_metadata")) ? take_entry(x) :
+									json_pull_skip(&x->in);
 	}
 	return r;
 }
@@ -157,8 +158,8 @@ static int take_document(struct reading *x)
 	int r = json_pull_enter(&x->in, JSON_OBJECT);
 
 	while (r >= 0 && (r = json_pull_next(&x->in, &name)) > 0)
-		r = span_eq(name, span_str("array_metadatas")) ? take_elements(x)
-							       : json_pull_skip(&x->in);
+		r = span_eq(name, span_str("array_metadatas")) ? take_elements(x) :
+								 json_pull_skip(&x->in);
 	return r < 0 ? r : json_pull_end(&x->in);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * array_metadata.h - `array_metadatas/process_N`: what one process wrote of its jax arrays.
  *
@@ -13,14 +14,14 @@ struct array_metadata {
 	struct span param;
 	unsigned write_rank, chunk_rank;
 	const uint64_t *write_shape, *chunk_shape;
-	struct span ext;		/* ext_metadata, JSON in Python's spelling; p NULL: null */
-	struct span key_impl;		/* ext_metadata.random_key_impl; p NULL: no PRNG key */
+	struct span ext;      /* ext_metadata, JSON in Python's spelling; p NULL: null */
+	struct span key_impl; /* ext_metadata.random_key_impl; p NULL: no PRNG key */
 };
 
 struct array_metadatas {
 	struct arena arena;
-	struct array_metadata *entries;	/* in the document's order */
-	const struct array_metadata **by_param;	/* sorted, by place where equal */
+	struct array_metadata *entries;         /* in the document's order */
+	const struct array_metadata **by_param; /* sorted, by place where equal */
 	size_t n;
 };
 

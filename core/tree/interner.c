@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * interner.c - a hash table of texts: open addressing, at most half full.
  */
@@ -7,7 +8,7 @@
 #include "core/base/err.h"
 
 struct text_slot {
-	struct span s;			/* p NULL: free */
+	struct span s; /* p NULL: free */
 	uint32_t hash;
 };
 

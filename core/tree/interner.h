@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * interner.h - texts that come again and again, each kept once; private to core/tree.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * name.c - key <-> file name.
  *
@@ -5,8 +6,8 @@
  * after the stem is name_view.c's.
  *
  * Invariants: name_unescape(name_escape(key)) is key for every key whose name is not shortened;
- * for every stem and place at most one key is accepted; no result holds '/', NUL, '[', ']' or '@', is "."
- * or "..", or is longer than LIMIT_NAME_BYTES.
+ * for every stem and place at most one key is accepted; no result holds '/', NUL, '[', ']' or '@',
+ * is "." or "..", or is longer than LIMIT_NAME_BYTES.
  */
 #include "core/tree/name.h"
 
@@ -160,7 +161,8 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 	return r < 0 ? r : buf_add_span(ret, buf_span(&name));
 }
 
-int name_escape(struct span key, enum name_use use, enum name_ext ext, unsigned ours, struct buf *ret)
+int name_escape(struct span key, enum name_use use, enum name_ext ext, unsigned ours,
+		struct buf *ret)
 {
 	size_t was = ret->n;
 	int r = escape_stem(key, is_bare(use, ext), ours, ret);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * name_view.c - the grammar of a name: a stem; [box], @cast and @shape in any order; an extension.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * py_repr.c - repr() of a Python str.
  *
@@ -12,6 +13,7 @@
 #include "core/base/json.h"
 
 /* Ranges of code points from 0x80 that are not printable in Unicode 14, ascending. */
+/* clang-format off */
 static const struct {
 	uint32_t from, to;
 } unprintable[] = {
@@ -174,6 +176,7 @@ static const struct {
 	{0x2b81e, 0x2b81f}, {0x2cea2, 0x2ceaf}, {0x2ebe1, 0x2f7ff}, {0x2fa1e, 0x2ffff},
 	{0x3134b, 0xe00ff}, {0xe01f0, 0x10ffff},
 };
+/* clang-format on */
 
 static bool is_printable(uint32_t c)
 {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * py_repr.h - texts as Python's repr() spells them; entry names of `_METADATA` are such.
  */

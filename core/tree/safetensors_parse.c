@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors_parse.c - reading the header: a length, a JSON object, and tensors that must tile the data.
+ * safetensors_parse.c - reading the header: a length, a JSON object, and tensors that must tile the
+ * data.
  */
 #include "core/tree/safetensors_header.h"
 
@@ -42,7 +44,8 @@ static int take_numbers(struct parsing *p, uint64_t *out, unsigned max, unsigned
 
 		r = json_pull_int(&p->pull, &v);
 		if (r >= 0 && (v < 0 || *ret_n == max))
-			r = fail(-EUCLEAN, "safetensors header: a list of sizes is negative or too long");
+			r = fail(-EUCLEAN,
+				 "safetensors header: a list of sizes is negative or too long");
 		if (r >= 0)
 			out[(*ret_n)++] = (uint64_t)v;
 	}
@@ -55,8 +58,8 @@ static int take_shape(struct parsing *p, struct safetensor *t)
 	int r = take_numbers(p, shape, LIMIT_RANK, &t->rank);
 
 	if (r >= 0)
-		t->shape = (const uint64_t *)(void *)arena_dup(&p->st.arena,
-							      span_of(shape, t->rank * sizeof(*shape)));
+		t->shape = (const uint64_t *)(void *)arena_dup(
+			&p->st.arena, span_of(shape, t->rank * sizeof(*shape)));
 	return r >= 0 && !t->shape ? -ENOMEM : r;
 }
 
@@ -73,8 +76,8 @@ static int take_tensor(struct parsing *p, struct span name)
 	t->name = span_of(arena_dup(&p->st.arena, name), name.n);
 	r = t->name.p ? json_pull_enter(&p->pull, JSON_OBJECT) : -ENOMEM;
 	while (r >= 0 && (r = json_pull_next(&p->pull, &member)) > 0) {
-		unsigned bit = span_eq(member, span_str("dtype"))	   ? 1 :
-			       span_eq(member, span_str("shape"))	   ? 2 :
+		unsigned bit = span_eq(member, span_str("dtype"))        ? 1 :
+			       span_eq(member, span_str("shape"))        ? 2 :
 			       span_eq(member, span_str("data_offsets")) ? 4 :
 									   0;
 		if (seen & bit)
@@ -85,15 +88,16 @@ static int take_tensor(struct parsing *p, struct span name)
 			if (r >= 0) {
 				t->dtype = dtype_by_safetensors(dtype);
 				if (t->dtype == DTYPE_UNKNOWN)
-					return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'", SPAN_ARG(t->name),
-						    SPAN_ARG(dtype));
+					return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'",
+						    SPAN_ARG(t->name), SPAN_ARG(dtype));
 			}
 		} else if (bit == 2) {
 			r = take_shape(p, t);
 		} else if (bit == 4) {
 			r = take_numbers(p, offsets, 2, &n);
 			if (r >= 0 && n != 2)
-				r = fail(-EUCLEAN, "tensor '%.*s': data_offsets", SPAN_ARG(t->name));
+				r = fail(-EUCLEAN, "tensor '%.*s': data_offsets",
+					 SPAN_ARG(t->name));
 		} else {
 			r = json_pull_skip(&p->pull);
 		}
@@ -101,14 +105,17 @@ static int take_tensor(struct parsing *p, struct span name)
 	if (r < 0)
 		return r;
 	if (seen != 7)
-		return fail(-EUCLEAN, "tensor '%.*s' lacks dtype, shape or data_offsets", SPAN_ARG(t->name));
+		return fail(-EUCLEAN, "tensor '%.*s' lacks dtype, shape or data_offsets",
+			    SPAN_ARG(t->name));
 	bytes = dtype_info(t->dtype)->size;
 	for (unsigned i = 0; i < t->rank; i++)
 		if (!mul_fits(bytes, t->shape[i], &bytes))
-			return fail(-EUCLEAN, "tensor '%.*s': the shape overflows", SPAN_ARG(t->name));
+			return fail(-EUCLEAN, "tensor '%.*s': the shape overflows",
+				    SPAN_ARG(t->name));
 	if (offsets[1] < offsets[0] || offsets[1] - offsets[0] != bytes)
-		return fail(-EUCLEAN, "tensor '%.*s': %llu bytes by its offsets, %llu by its shape", SPAN_ARG(t->name),
-			    (unsigned long long)(offsets[1] - offsets[0]), (unsigned long long)bytes);
+		return fail(-EUCLEAN, "tensor '%.*s': %llu bytes by its offsets, %llu by its shape",
+			    SPAN_ARG(t->name), (unsigned long long)(offsets[1] - offsets[0]),
+			    (unsigned long long)bytes);
 	t->begin = offsets[0];
 	t->bytes = bytes;
 	p->st.n++;
@@ -150,14 +157,18 @@ static int check_tiling(struct safetensors *st)
 		qsort(st->tensor, st->n, sizeof(*st->tensor), by_name);
 	for (size_t i = 1; i < st->n; i++)
 		if (span_eq(st->tensor[i - 1].name, st->tensor[i].name))
-			return fail(-EUCLEAN, "tensor '%.*s' is there twice", SPAN_ARG(st->tensor[i].name));
+			return fail(-EUCLEAN, "tensor '%.*s' is there twice",
+				    SPAN_ARG(st->tensor[i].name));
 	if (st->n)
 		qsort(st->tensor, st->n, sizeof(*st->tensor), by_place);
 	for (size_t i = 0; i < st->n; i++) {
 		if (st->tensor[i].begin != st->bytes)
-			return fail(-EUCLEAN, "tensor '%.*s' begins at byte %llu of the data, %llu was expected",
-				    SPAN_ARG(st->tensor[i].name), (unsigned long long)st->tensor[i].begin,
-				    (unsigned long long)st->bytes);
+			return fail(
+				-EUCLEAN,
+				"tensor '%.*s' begins at byte %llu of the data, %llu was expected",
+				SPAN_ARG(st->tensor[i].name),
+				(unsigned long long)st->tensor[i].begin,
+				(unsigned long long)st->bytes);
 		if (!add_fits(st->bytes, st->tensor[i].bytes, &st->bytes))
 			return fail(-EUCLEAN, "safetensors header: sizes overflow");
 	}
@@ -175,14 +186,15 @@ int safetensors_parse(struct span head, struct safetensors *ret)
 		return 0;
 	n = get_u64le(head.p);
 	if (n > SAFETENSORS_HEADER_MAX)
-		return fail(-EFBIG, "safetensors header of %llu bytes, the limit is %d", (unsigned long long)n,
-			    SAFETENSORS_HEADER_MAX);
+		return fail(-EFBIG, "safetensors header of %llu bytes, the limit is %d",
+			    (unsigned long long)n, SAFETENSORS_HEADER_MAX);
 	if (head.n - 8 < n)
 		return 0;
 	json_pull_init(&p.pull, span_of(head.p + 8, n), "safetensors header");
 	r = json_pull_enter(&p.pull, JSON_OBJECT);
 	while (r >= 0 && (r = json_pull_next(&p.pull, &name)) > 0)
-		r = span_eq(name, span_str("__metadata__")) ? take_metadata(&p) : take_tensor(&p, name);
+		r = span_eq(name, span_str("__metadata__")) ? take_metadata(&p) :
+							      take_tensor(&p, name);
 	if (r >= 0)
 		r = json_pull_end(&p.pull);
 	json_pull_release(&p.pull);

@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sharding.c - one sharding: text <-> struct, and the box of each device.
  *
  * The file that holds many is sharding_file.c.
  *
- * Invariants: a mesh axis occurs at most once in a spec; ids, when there are any, are as many as the
- * mesh has devices.
+ * Invariants: a mesh axis occurs at most once in a spec; ids, when there are any, are as many as
+ * the mesh has devices.
  */
 #include "core/tree/sharding.h"
 
@@ -33,8 +34,8 @@ struct parsing {
 	struct sharding *s;
 	bool has_mesh, has_names, has_spec, has_device;
 	struct span type;
-	struct span spec;		/* raw: it needs the names, which may come later */
-	struct buf ids;			/* of int64_t */
+	struct span spec; /* raw: it needs the names, which may come later */
+	struct buf ids;   /* of int64_t */
 };
 
 static int keep_text(struct parsing *p, struct span *ret)
@@ -156,8 +157,8 @@ static int take_members(struct parsing *p, unsigned *n_names, unsigned *n_types)
 			p->has_names = true;
 			r = take_texts(p, s->names, n_names);
 		} else if (span_eq(name, span_str("axis_types"))) {
-			r = json_pull_kind(&p->in) == JSON_NULL ? json_pull_skip(&p->in)
-								: take_texts(p, s->types, n_types);
+			r = json_pull_kind(&p->in) == JSON_NULL ? json_pull_skip(&p->in) :
+								  take_texts(p, s->types, n_types);
 		} else if (span_eq(name, span_str("partition_spec"))) {
 			p->has_spec = true;
 			r = json_pull_raw(&p->in, &p->spec);
@@ -330,8 +331,8 @@ static int put_spec_axis(struct buf *out, const struct sharding *s, const struct
 		names[i] = s->names[a->mesh_axes[i]];
 	if (a->format == SHARDING_WHOLE)
 		return buf_add_str(out, "null");
-	return a->format == SHARDING_ONE ? json_put_str(out, names[0], JSON_PYTHON)
-				       : put_texts(out, names, a->n);
+	return a->format == SHARDING_ONE ? json_put_str(out, names[0], JSON_PYTHON) :
+					   put_texts(out, names, a->n);
 }
 
 /* Devices as lists nested like the mesh: brackets open and close where an axis begins and ends. */
@@ -434,7 +435,7 @@ int sharding_check(const struct sharding *s, const uint64_t *shape, unsigned ran
 		if (shape[i] % parts_of(s, &s->spec[i]))
 			return fail(-EINVAL,
 				    "axis %u of %" PRIu64 " cannot be cut in %" PRIu64 " equal "
-										       "parts",
+				    "parts",
 				    i, shape[i], parts_of(s, &s->spec[i]));
 	return 0;
 }
@@ -455,8 +456,8 @@ static int64_t id_of_device(struct span text)
 void sharding_box(const struct sharding *s, const uint64_t *shape, unsigned rank, uint64_t i,
 		  struct sharding_box *ret)
 {
-	uint64_t at[LIMIT_RANK];	/* of the device in the mesh */
-	uint32_t cuts = 0;		/* mesh axes along which boxes differ */
+	uint64_t at[LIMIT_RANK]; /* of the device in the mesh */
+	uint32_t cuts = 0;       /* mesh axes along which boxes differ */
 	uint64_t left = i;
 
 	for (unsigned k = s->n_mesh; k > 0; k--) {
@@ -480,7 +481,7 @@ void sharding_box(const struct sharding *s, const uint64_t *shape, unsigned rank
 	for (unsigned k = 0; k < s->n_mesh; k++)
 		if (!(cuts >> k & 1))
 			ret->replica = ret->replica * s->mesh[k] + at[k];
-	ret->device = s->kind == SHARDING_SINGLE ? id_of_device(s->device)
-		      : s->ids                   ? s->ids[i]
-						 : (int64_t)i;
+	ret->device = s->kind == SHARDING_SINGLE ? id_of_device(s->device) :
+		      s->ids                     ? s->ids[i] :
+						   (int64_t)i;
 }

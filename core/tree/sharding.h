@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sharding.h - `_sharding`: how jax arrays were spread over devices.
  *
@@ -11,12 +12,12 @@
 #include "core/base/limits.h"
 
 struct sharding_entry {
-	struct span param, text;	/* in the arena; equal texts are one */
+	struct span param, text; /* in the arena; equal texts are one */
 };
 
 struct shardings {
 	struct arena arena;
-	struct sharding_entry *entries;	/* sorted by param */
+	struct sharding_entry *entries; /* sorted by param */
 	size_t n;
 };
 
@@ -36,22 +37,22 @@ enum sharding_kind { SHARDING_UNKNOWN, SHARDING_NAMED, SHARDING_SINGLE };
 struct sharding_axis {
 	enum { SHARDING_WHOLE, SHARDING_ONE, SHARDING_LIST } format;
 	unsigned n;
-	const uint8_t *mesh_axes;	/* positions in the mesh, the slowest first */
+	const uint8_t *mesh_axes; /* positions in the mesh, the slowest first */
 };
 
 struct sharding {
 	struct arena arena;
 	enum sharding_kind kind;
-	struct span device;		/* SINGLE: as stored, "TFRT_CPU_0" or "cpu:0" */
+	struct span device; /* SINGLE: as stored, "TFRT_CPU_0" or "cpu:0" */
 	/* NAMED */
 	unsigned n_mesh, n_spec;
-	uint64_t mesh[LIMIT_RANK];	/* shape */
+	uint64_t mesh[LIMIT_RANK]; /* shape */
 	struct span names[LIMIT_RANK];
 	bool has_types;
-	struct span types[LIMIT_RANK];	/* "AxisType.Auto" */
+	struct span types[LIMIT_RANK]; /* "AxisType.Auto" */
 	struct sharding_axis spec[LIMIT_RANK];
-	uint64_t n_devices;		/* product of mesh; 1 for SINGLE */
-	const int64_t *ids;		/* of the devices in mesh order; NULL when not recorded */
+	uint64_t n_devices; /* product of mesh; 1 for SINGLE */
+	const int64_t *ids; /* of the devices in mesh order; NULL when not recorded */
 };
 
 /*
@@ -67,8 +68,8 @@ DEFINE_AUTO(sharding, struct sharding, sharding_free);
 
 /* What one device holds of an array. */
 struct sharding_box {
-	int64_t device;			/* id; its position in the mesh when ids are not recorded */
-	uint64_t replica;		/* devices before it in the mesh that hold the same box */
+	int64_t device;   /* id; its position in the mesh when ids are not recorded */
+	uint64_t replica; /* devices before it in the mesh that hold the same box */
 	uint64_t start[LIMIT_RANK], stop[LIMIT_RANK];
 };
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sharding_file.c - the file `_sharding`: parameter -> text of its sharding.
  *
@@ -119,7 +120,7 @@ int shardings_find(const struct shardings *s, struct span param, struct span *re
 /* ---- writing ---- */
 
 struct member {
-	struct span name;		/* base64; in one buffer */
+	struct span name; /* base64; in one buffer */
 	size_t off, len;
 	const struct sharding_entry *entry;
 };

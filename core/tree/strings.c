@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * strings.c - `_strings.json`: index, texts, and writing.
  *
@@ -22,7 +23,7 @@ static int no_memory(const char *what)
 
 /* How far names reach at each level, and which element of an array comes next. */
 struct level {
-	size_t path_len;		/* of the container's own pointer */
+	size_t path_len; /* of the container's own pointer */
 	uint64_t index;
 	bool is_array;
 };
@@ -30,10 +31,10 @@ struct level {
 struct indexing {
 	struct json_pull in;
 	struct strings *strings;
-	struct buf path;		/* pointer of the value at hand, without the first '/' */
-	struct buf entries;		/* of struct strings_entry */
+	struct buf path;    /* pointer of the value at hand, without the first '/' */
+	struct buf entries; /* of struct strings_entry */
 	struct level levels[LIMIT_JSON_PULL_DEPTH];
-	uint64_t names;			/* bytes of all names so far */
+	uint64_t names; /* bytes of all names so far */
 };
 
 /* One member's name as a part of a pointer. */

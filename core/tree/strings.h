@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * strings.h - `_strings.json`: the string leaves of an item.
  *
@@ -14,14 +15,14 @@
 #include "core/base/arena.h"
 
 struct strings_entry {
-	struct span name;		/* parameter name; in the arena */
-	uint64_t off, len;		/* the value, as JSON, in the document */
-	uint64_t text_len;		/* bytes of its text */
+	struct span name;  /* parameter name; in the arena */
+	uint64_t off, len; /* the value, as JSON, in the document */
+	uint64_t text_len; /* bytes of its text */
 };
 
 struct strings {
 	struct arena arena;
-	struct strings_entry *entries;	/* sorted by name, then by place */
+	struct strings_entry *entries; /* sorted by name, then by place */
 	size_t n;
 };
 

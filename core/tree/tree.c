@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree.c - nodes: adding them, putting them in order, finding them by key.
  *
@@ -165,7 +166,8 @@ static struct tree_node *list_walk(struct tree_node *node, unsigned *depth)
 	return node ? node->next : NULL;
 }
 
-/* A namedtuple's children in the order of its fields; one without a field, of which there is none, would come last. */
+/* A namedtuple's children in the order of its fields; one without a field, of which there is none,
+ * would come last. */
 static void order_fields(struct tree_node **nodes, uint32_t n, const struct tree_type *type)
 {
 	uint32_t at = 0;
@@ -213,10 +215,12 @@ static int check_positions(const struct tree_node *node, struct tree_node *const
 	for (uint32_t i = 0; i < node->n_children; i++) {
 		snprintf(want, sizeof(want), "%u", i);
 		if (!span_eq(children[i]->key, span_str(want)))
-			return fail(code,
-				    "%s%.*s%sa sequence of %u has position '%.*s' where '%s' should be",
-				    node->key.n ? "'" : "", SPAN_ARG(node->key), node->key.n ? "': " : "",
-				    node->n_children, SPAN_ARG(children[i]->key), want);
+			return fail(
+				code,
+				"%s%.*s%sa sequence of %u has position '%.*s' where '%s' should be",
+				node->key.n ? "'" : "", SPAN_ARG(node->key),
+				node->key.n ? "': " : "", node->n_children,
+				SPAN_ARG(children[i]->key), want);
 	}
 	return 0;
 }
@@ -426,9 +430,12 @@ int tree_path(const struct tree_node *node, struct buf *ret)
 const char *tree_kind_text(enum tree_kind kind)
 {
 	static const char *const text[] = {
-		[TREE_UNKNOWN] = "unknown",	[TREE_DICT] = "dict",
-		[TREE_LIST] = "list",		[TREE_TUPLE] = "tuple",
-		[TREE_NAMEDTUPLE] = "namedtuple", [TREE_CUSTOM] = "custom",
+		[TREE_UNKNOWN] = "unknown",
+		[TREE_DICT] = "dict",
+		[TREE_LIST] = "list",
+		[TREE_TUPLE] = "tuple",
+		[TREE_NAMEDTUPLE] = "namedtuple",
+		[TREE_CUSTOM] = "custom",
 		[TREE_LEAF] = "leaf",
 	};
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree.h - the structure of one PyTree item: containers and leaves by key path.
  *
@@ -21,24 +22,33 @@ enum tree_kind {
 	TREE_UNKNOWN,
 	TREE_DICT,
 	TREE_LIST,
-	TREE_TUPLE,			/* known from rich types or an empty node */
-	TREE_NAMEDTUPLE,		/* known from rich types */
-	TREE_CUSTOM,			/* rich types name its keys, `_METADATA` only positions */
-	TREE_LEAF,			/* a value, None included */
+	TREE_TUPLE,      /* known from rich types or an empty node */
+	TREE_NAMEDTUPLE, /* known from rich types */
+	TREE_CUSTOM,     /* rich types name its keys, `_METADATA` only positions */
+	TREE_LEAF,       /* a value, None included */
 };
 
 /* Where a leaf's value is. */
 enum tree_value {
-	TREE_VALUE_STORED,		/* arrays, scalars, strings, a handler's files */
-	TREE_VALUE_NONE,		/* None, or an empty namedtuple: nothing is stored */
-	TREE_VALUE_PLACEHOLDER,		/* saved as `...`: nothing is stored */
-	TREE_VALUE_AGGREGATE,		/* inside the legacy aggregate file: aggregate below */
+	TREE_VALUE_STORED,      /* arrays, scalars, strings, a handler's files */
+	TREE_VALUE_NONE,        /* None, or an empty namedtuple: nothing is stored */
+	TREE_VALUE_PLACEHOLDER, /* saved as `...`: nothing is stored */
+	TREE_VALUE_AGGREGATE,   /* inside the legacy aggregate file: aggregate below */
 };
 
-enum aggregate_kind { AGGREGATE_NIL, AGGREGATE_BOOL, AGGREGATE_INT, AGGREGATE_UINT, AGGREGATE_FLOAT,
-		      AGGREGATE_STRING, AGGREGATE_BYTES, AGGREGATE_COMPLEX, AGGREGATE_ARRAY };
+enum aggregate_kind {
+	AGGREGATE_NIL,
+	AGGREGATE_BOOL,
+	AGGREGATE_INT,
+	AGGREGATE_UINT,
+	AGGREGATE_FLOAT,
+	AGGREGATE_STRING,
+	AGGREGATE_BYTES,
+	AGGREGATE_COMPLEX,
+	AGGREGATE_ARRAY
+};
 
-#define AGGREGATE_RANK_MAX 8		/* more is -EOPNOTSUPP */
+#define AGGREGATE_RANK_MAX 8 /* more is -EOPNOTSUPP */
 
 /* A value of the aggregate file; immutable, lives in the tree's arena or in the file's bytes. */
 struct aggregate {
@@ -46,84 +56,88 @@ struct aggregate {
 	/* AGGREGATE_ARRAY; rank 0 for numpy scalars (is_scalar). */
 	bool is_scalar;
 	uint8_t rank;
-	uint32_t n_chunks;		/* pieces to be concatenated, C order */
+	uint32_t n_chunks; /* pieces to be concatenated, C order */
 	union {
 		bool b;
 		int64_t i;
-		uint64_t u;		/* above INT64_MAX */
+		uint64_t u; /* above INT64_MAX */
 		double f;
-		struct { double re, im; };
-		struct span s;		/* STRING: UTF-8; BYTES */
-		struct {		/* ARRAY */
-			const char *dtype;	/* numpy's name, as stored: "bfloat16", "float64" */
+		struct {
+			double re, im;
+		};
+		struct span s;             /* STRING: UTF-8; BYTES */
+		struct {                   /* ARRAY */
+			const char *dtype; /* numpy's name, as stored: "bfloat16", "float64" */
 			const uint64_t *shape;
 			const struct span *chunks;
-			uint64_t item_size;	/* bytes / elements, for the handler to compare with
-						 * dtype; 0 when there are no elements */
+			uint64_t item_size; /* bytes / elements, for the handler to compare with
+					     * dtype; 0 when there are no elements */
 		};
 	};
 };
 
-struct derived;				/* of handlers/transform/transform.h */
+struct derived; /* of handlers/transform/transform.h */
 
 /* What rich types know of a namedtuple. */
 struct tree_type {
 	struct span module, clazz;
-	/* Of a tree that grows: the order that tree_sort() gives the children, which have these keys. NULL: as they are. */
+	/* Of a tree that grows: the order that tree_sort() gives the children, which have these
+	 * keys. NULL: as they are. */
 	const struct span *fields;
 	size_t n_fields;
 };
 
 struct tree_node {
-	struct tree_node *parent;	/* NULL for the root */
-	struct span key;		/* own key text; empty for the root */
+	struct tree_node *parent; /* NULL for the root */
+	struct span key;          /* own key text; empty for the root */
 	enum tree_kind kind;
-	uint32_t id;			/* position in tree->nodes: depth first, root 0 */
-	uint32_t n_children;		/* 0 for leaves and empty containers */
-	bool key_is_index;		/* key_type 1: a position in a sequence */
+	uint32_t id;         /* position in tree->nodes: depth first, root 0 */
+	uint32_t n_children; /* 0 for leaves and empty containers */
+	bool key_is_index;   /* key_type 1: a position in a sequence */
 
 	/* Containers. */
 	union {
-		struct tree_node **children;	/* in the tree's order */
-		struct tree_node *first;	/* before tree_finish() */
+		struct tree_node **children; /* in the tree's order */
+		struct tree_node *first;     /* before tree_finish() */
 	};
 	union {
-		struct tree_node **by_key;	/* by key bytes; unused for sequences */
-		struct tree_node *last;		/* before tree_finish() */
+		struct tree_node **by_key; /* by key bytes; unused for sequences */
+		struct tree_node *last;    /* before tree_finish() */
 	};
-	struct tree_node **by_name;	/* children sorted by name; set by tree_name() */
-	const struct tree_type *type;	/* TREE_NAMEDTUPLE; else NULL */
+	struct tree_node **by_name;   /* children sorted by name; set by tree_name() */
+	const struct tree_type *type; /* TREE_NAMEDTUPLE; else NULL */
 
 	/* Leaves. */
 	enum tree_value value;
 	bool has_write_shape;
 	uint8_t write_rank;
-	struct span value_type;		/* "jax.Array", "np.ndarray", "scalar", "string", ...;
-					 * empty: unknown */
-	struct span param;		/* keys joined by '.': the prefix of its stored keys;
-					 * "" for a bare leaf */
+	struct span value_type; /* "jax.Array", "np.ndarray", "scalar", "string", ...;
+				 * empty: unknown */
+	struct span param;      /* keys joined by '.': the prefix of its stored keys;
+				 * "" for a bare leaf */
 	const uint64_t *write_shape;
-	const struct aggregate *aggregate;	/* NULL: the file does not have it */
-	const struct derived *derived;	/* what a transformation makes its value of; NULL: it is stored */
+	const struct aggregate *aggregate; /* NULL: the file does not have it */
+	const struct derived
+		*derived; /* what a transformation makes its value of; NULL: it is stored */
 
 	/* Set by tree_name(): the name in the mount, extension included, unique among siblings. */
 	union {
 		struct span name;
-		struct tree_node *next;		/* before tree_finish(): the sibling after it */
+		struct tree_node *next; /* before tree_finish(): the sibling after it */
 	};
 };
 
 struct tree {
 	struct arena arena;
-	struct tree_node *root;		/* a container, or the one bare leaf */
-	struct tree_node **nodes;	/* all, depth first */
-	uint32_t n_nodes, n_leaves;	/* leaves: arrays, scalars, strings; not None and `...` */
+	struct tree_node *root;     /* a container, or the one bare leaf */
+	struct tree_node **nodes;   /* all, depth first */
+	uint32_t n_nodes, n_leaves; /* leaves: arrays, scalars, strings; not None and `...` */
 
 	/* What the document said about the whole item. */
 	bool has_use_ocdbt, use_ocdbt, use_zarr3, store_fill_value;
-	bool has_metadata;		/* built from `_METADATA` */
-	bool rich;			/* value_metadata_tree was there and used */
-	const char *custom_metadata;	/* JSON in Python's spelling; NULL when null or absent */
+	bool has_metadata;           /* built from `_METADATA` */
+	bool rich;                   /* value_metadata_tree was there and used */
+	const char *custom_metadata; /* JSON in Python's spelling; NULL when null or absent */
 };
 
 /*
@@ -156,9 +170,9 @@ int tree_print_aggregate(const struct tree *tree, struct buf *ret);
 int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret);
 
 /*
- * Give every node its name. ext_of says which default extension a leaf has (from its handler); ours,
- * bits of enum name_ours, which names of ours stand beside the tree's top. Collisions get the '~' form
- * and a log line. Must be called once, before the look-ups by name.
+ * Give every node its name. ext_of says which default extension a leaf has (from its handler);
+ * ours, bits of enum name_ours, which names of ours stand beside the tree's top. Collisions get the
+ * '~' form and a log line. Must be called once, before the look-ups by name.
  */
 typedef enum name_ext tree_ext_fn(void *arg, const struct tree_node *leaf);
 int tree_name(struct tree *tree, unsigned ours, tree_ext_fn *ext_of, void *arg);

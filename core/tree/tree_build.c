@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_build.c - finding children while a tree is being built; and trees from names alone.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_build.h - what all that build a tree from paths share.
  */
@@ -12,8 +13,8 @@
  * leaves have a few hundred different last keys.
  */
 struct tree_build {
-	struct tree *tree;		/* borrowed */
-	struct tree_node **slots;	/* hash table of (parent, key); owned */
+	struct tree *tree;        /* borrowed */
+	struct tree_node **slots; /* hash table of (parent, key); owned */
 	size_t n_slots, used;
 	struct interner texts;
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_chunks.c - arrays of the legacy aggregate file: one piece, or cut in chunks.
  *
@@ -139,4 +140,3 @@ int aggregate_join(struct tree *tree, const char *what, const struct tree_node *
 	ret->n_chunks = chunks->n_children;
 	return 0;
 }
-

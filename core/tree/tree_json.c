@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_json.c - `_METADATA` -> tree.
  *
@@ -20,29 +21,29 @@
 #include "core/tree/tree_rich.h"
 
 struct entry_key {
-	size_t off, len;		/* in keys */
+	size_t off, len; /* in keys */
 	bool is_index;
 };
 
 /* One entry of tree_metadata, before it is put into the tree. */
 struct entry {
-	struct buf keys;		/* texts of the path's keys, one after the other */
+	struct buf keys; /* texts of the path's keys, one after the other */
 	unsigned n_keys;
 	struct entry_key key[LIMIT_TREE_DEPTH];
 	bool has_path, has_type, has_skip, skip, has_write_shape;
-	struct span value_type;		/* in the arena */
+	struct span value_type; /* in the arena */
 	unsigned rank;
 	uint64_t shape[LIMIT_RANK];
 };
 
 struct metadata {
-	struct tree *tree;		/* owned */
+	struct tree *tree; /* owned */
 	struct tree_build build;
 	struct json_pull in;
 	struct entry entry;
-	struct buf rich;		/* text of value_metadata_tree */
+	struct buf rich; /* text of value_metadata_tree */
 	bool has_tree, has_rich;
-	const struct tree_node *shaped;	/* the last leaf that got a write shape */
+	const struct tree_node *shaped; /* the last leaf that got a write shape */
 };
 
 static int no_memory(void)
@@ -214,8 +215,8 @@ static int take_entry(struct metadata *m)
 	if (!e->has_path)
 		return json_pull_bad(&m->in, "key_metadata is missing");
 	if (!e->has_type || !e->has_skip)
-		return json_pull_bad(&m->in, e->has_type ? "skip_deserialize is missing"
-							 : "value_type is missing");
+		return json_pull_bad(&m->in, e->has_type ? "skip_deserialize is missing" :
+							   "value_type is missing");
 	return 0;
 }
 

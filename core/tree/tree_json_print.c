@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_json_print.c - tree -> `_METADATA`, byte for byte as Orbax 0.12.8 writes it.
  *

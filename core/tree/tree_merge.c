@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_merge.c - what an aggregate file adds to the tree from the `_METADATA` beside it.
  *

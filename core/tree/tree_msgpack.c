@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_msgpack.c - the legacy aggregate file -> tree, through msgpack-c.
  *
@@ -23,7 +24,7 @@
 #include "core/tree/tree_msgpack.h"
 
 #define CHUNKED "__msgpack_chunked_array__"
-#define DTYPE_NAME_MAX 64		/* ours: numpy's longest is half of it */
+#define DTYPE_NAME_MAX 64 /* ours: numpy's longest is half of it */
 
 static const char *const placeholders[] = { "PLACEHOLDER://", "AGGREGATED://" };
 
@@ -33,7 +34,7 @@ struct value {
 	union {
 		struct aggregate leaf;
 		struct tree_node *node;
-		unsigned level;		/* VALUE_PART: of an array's or complex number's payload */
+		unsigned level; /* VALUE_PART: of an array's or complex number's payload */
 	};
 };
 
@@ -41,7 +42,7 @@ struct value {
 struct payload {
 	bool complex;
 	uint8_t rank;
-	unsigned level, item;		/* arrays entered; items of the outer one */
+	unsigned level, item; /* arrays entered; items of the outer one */
 	uint64_t shape[AGGREGATE_RANK_MAX];
 	struct span dtype, data;
 	double part[2];
@@ -51,8 +52,8 @@ struct unpack {
 	struct tree *tree;
 	struct tree_build *build;
 	const char *what;
-	struct payload *payload;	/* NULL: the tree itself */
-	unsigned nesting;		/* of tuples, each being a document of its own */
+	struct payload *payload; /* NULL: the tree itself */
+	unsigned nesting;        /* of tuples, each being a document of its own */
 };
 
 static int unpack_bytes(struct unpack *u, struct span bytes, struct value *ret);

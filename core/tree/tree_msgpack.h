@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_msgpack.h - what the files about the legacy aggregate file share; private to core/tree.
  */

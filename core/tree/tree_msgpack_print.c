@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_msgpack_print.c - tree -> the legacy aggregate file, through msgpack-c.
  *
@@ -11,7 +12,7 @@
 #include "core/base/limits.h"
 #include "core/tree/tree_msgpack.h"
 
-#define ARRAY_BYTES_MAX (1 * GiB)	/* format: numpy's msgpack form cuts larger ones */
+#define ARRAY_BYTES_MAX (1 * GiB) /* format: numpy's msgpack form cuts larger ones */
 
 /* Where msgpack-c writes: its own results say nothing, so failures are kept here. */
 struct sink {

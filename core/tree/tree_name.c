@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_name.c - the names of a tree's nodes in the mount, and finding nodes by name.
  *
@@ -12,7 +13,7 @@
 #include "core/base/log.h"
 #include "core/tree/tree.h"
 
-#define ATTEMPTS 100			/* 64-bit hashes that collide so often do not happen */
+#define ATTEMPTS 100 /* 64-bit hashes that collide so often do not happen */
 
 /*
  * Names by key and extension: a million leaves have a few hundred different ones, so each is kept
@@ -25,11 +26,11 @@ struct known_name {
 
 struct naming {
 	struct tree *tree;
-	unsigned ours;			/* bits of enum name_ours: what stands at the tree's top */
+	unsigned ours; /* bits of enum name_ours: what stands at the tree's top */
 	tree_ext_fn *ext_of;
 	void *arg;
-	struct known_name *known;	/* N_KNOWN of them; owned */
-	struct buf text;		/* of the name being made */
+	struct known_name *known; /* N_KNOWN of them; owned */
+	struct buf text;          /* of the name being made */
 };
 
 #define N_KNOWN 4096
@@ -199,7 +200,7 @@ const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct s
 		const struct tree_node *node;
 
 		if (ext != NAME_EXT_NONE && !text[0])
-			break;		/* no more plugins */
+			break; /* no more plugins */
 		if (stem.n + strlen(text) > LIMIT_NAME_BYTES)
 			continue;
 		memcpy(name + stem.n, text, strlen(text));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_rich.c - value_metadata_tree: JSON inside a JSON string that mirrors the structure.
  *
@@ -236,7 +237,7 @@ int tree_parse_rich(struct tree *tree, struct span json, const char *what)
 static int put_value_type(const struct tree_node *node, bool rich, struct buf *ret)
 {
 	static const char *const empty[] = {
-		[TREE_DICT] = "Dict", [TREE_LIST] = "List", [TREE_TUPLE] = "Tuple",
+		[TREE_DICT] = "Dict",   [TREE_LIST] = "List",    [TREE_TUPLE] = "Tuple",
 		[TREE_CUSTOM] = "None", [TREE_UNKNOWN] = "None",
 	};
 
@@ -255,8 +256,8 @@ static int put_value_type(const struct tree_node *node, bool rich, struct buf *r
 
 int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret)
 {
-	bool stored = node->kind == TREE_LEAF && (node->value == TREE_VALUE_STORED ||
-						  node->value == TREE_VALUE_PLACEHOLDER);
+	bool stored = node->kind == TREE_LEAF &&
+		      (node->value == TREE_VALUE_STORED || node->value == TREE_VALUE_PLACEHOLDER);
 	int r = buf_add_str(ret, "{\"value_type\": ");
 
 	if (r >= 0)
@@ -276,8 +277,8 @@ static int put_node(const struct tree_node *node, struct buf *ret);
 /* Children one after the other, each after what its kind of parent puts before it. */
 static int put_children(const struct tree_node *node, struct buf *ret)
 {
-	bool fields = node->kind == TREE_NAMEDTUPLE, members = node->kind == TREE_DICT ||
-							       node->kind == TREE_CUSTOM;
+	bool fields = node->kind == TREE_NAMEDTUPLE,
+	     members = node->kind == TREE_DICT || node->kind == TREE_CUSTOM;
 	int r = 0;
 
 	for (uint32_t i = 0; i < node->n_children && r >= 0; i++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_rich.h - the member value_metadata_tree of `_METADATA`; private to core/tree.
  */

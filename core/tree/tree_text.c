@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_text.c - a tree as text for people, `dump` and tests.
  *
@@ -76,8 +77,10 @@ static int put_aggregate(struct buf *out, const struct aggregate *a)
 static int put_leaf(struct buf *out, const struct tree_node *leaf)
 {
 	static const char *const values[] = {
-		[TREE_VALUE_STORED] = "stored", [TREE_VALUE_NONE] = "none",
-		[TREE_VALUE_PLACEHOLDER] = "placeholder", [TREE_VALUE_AGGREGATE] = "aggregate",
+		[TREE_VALUE_STORED] = "stored",
+		[TREE_VALUE_NONE] = "none",
+		[TREE_VALUE_PLACEHOLDER] = "placeholder",
+		[TREE_VALUE_AGGREGATE] = "aggregate",
 	};
 	int r = buf_addf(out, " %s ", values[leaf->value]);
 
@@ -90,8 +93,7 @@ static int put_leaf(struct buf *out, const struct tree_node *leaf)
 	if (r >= 0 && leaf->has_write_shape) {
 		r = buf_add_str(out, " write_shape ");
 		if (r >= 0)
-			r = json_put_uints(out, leaf->write_shape, leaf->write_rank,
-					   JSON_COMPACT);
+			r = json_put_uints(out, leaf->write_shape, leaf->write_rank, JSON_COMPACT);
 	}
 	if (r >= 0 && leaf->aggregate) {
 		r = buf_add_str(out, ": ");
@@ -140,9 +142,9 @@ int tree_text(struct buf *out, const struct tree *tree)
 	int r = buf_addf(out,
 			 "use_ocdbt %s use_zarr3 %s store_fill_value %s rich %s custom_metadata "
 			 "%s\n",
-			 !tree->has_use_ocdbt ? "unknown"
-			 : tree->use_ocdbt    ? "true"
-					      : "false",
+			 !tree->has_use_ocdbt ? "unknown" :
+			 tree->use_ocdbt      ? "true" :
+						"false",
 			 tree->use_zarr3 ? "true" : "false",
 			 tree->store_fill_value ? "true" : "false", tree->rich ? "true" : "false",
 			 tree->custom_metadata ? tree->custom_metadata : "null");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * chunk.c - read and decode innermost chunks.
  *
@@ -13,8 +14,8 @@
 #include "core/base/log.h"
 #include "core/dtype/cast.h"
 
-#define WHOLE_MAX (4 * MiB)		/* larger chunks are streamed, so that a reader need not wait for all */
-#define WAIT_TRIES 4			/* a chunk that others failed to fill */
+#define WHOLE_MAX (4 * MiB) /* larger chunks are streamed, so that a reader need not wait for all */
+#define WAIT_TRIES 4        /* a chunk that others failed to fill */
 
 bool chunk_is_streamed(const struct zarr *z)
 {
@@ -39,9 +40,9 @@ static const uint8_t absent;
 struct whole {
 	struct zarr *z;
 	struct chunk *c;
-	uint8_t *in;			/* stored bytes: of loc, or a block of in_n */
+	uint8_t *in; /* stored bytes: of loc, or a block of in_n */
 	size_t in_n;
-	bool all;			/* it begins with the value's first byte, and has what follows the value */
+	bool all; /* it begins with the value's first byte, and has what follows the value */
 	uint8_t *out;
 };
 
@@ -59,7 +60,9 @@ static int check_value(const struct whole *w)
 {
 	const struct kv_loc *loc = &w->c->loc;
 
-	return w->all ? kv_loc_compare(loc, span_of(w->in, loc->len), span_of(w->in + loc->len, loc->tail)) : 0;
+	return w->all ? kv_loc_compare(loc, span_of(w->in, loc->len),
+				       span_of(w->in + loc->len, loc->tail)) :
+			0;
 }
 
 static int decode(void *arg)
@@ -86,7 +89,8 @@ static int decode(void *arg)
 		cast_swap(w->z->meta.dtype, w->out, leaf->bytes / t->size);
 	cast_canonical(w->z->meta.dtype, w->out, leaf->bytes / t->size);
 	atomic_fetch_add_explicit(&w->z->env->chunks_decoded, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&w->z->env->chunk_bytes_decoded, leaf->bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&w->z->env->chunk_bytes_decoded, leaf->bytes,
+				  memory_order_relaxed);
 	atomic_fetch_add_explicit(&w->z->env->chunk_bytes_stored, w->c->len, memory_order_relaxed);
 	return 0;
 }
@@ -107,7 +111,9 @@ static int whole_read(struct zarr *z, struct whole *w, size_t n)
 		w[i].in = block_alloc(w[i].in_n);
 		if (!w[i].in)
 			return fail(-ENOMEM, "cannot allocate %zu bytes", w[i].in_n);
-		req[m++] = (struct io_req){ .op = IO_READ, .file = w[i].c->loc.file, .p = w[i].in,
+		req[m++] = (struct io_req){ .op = IO_READ,
+					    .file = w[i].c->loc.file,
+					    .p = w[i].in,
 					    .n = w[i].in_n,
 					    .off = w[i].c->loc.off + (w[i].all ? 0 : w[i].c->off) };
 	}
@@ -121,7 +127,8 @@ static int whole_decode(struct zarr *z, struct whole *w, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		w[i].out = block_alloc(z->leaf->bytes);
 		if (!w[i].out)
-			return fail(-ENOMEM, "cannot allocate %llu bytes", (unsigned long long)z->leaf->bytes);
+			return fail(-ENOMEM, "cannot allocate %llu bytes",
+				    (unsigned long long)z->leaf->bytes);
 	}
 	r = whole_read(z, w, n);
 	return r < 0 ? r : pool_run(z->env->pool, decode, w, sizeof(*w), n);
@@ -181,7 +188,8 @@ static uint64_t cost_of(const struct whole *w)
 	return w->z->leaf->bytes + w->c->len;
 }
 
-/* How many of the first ones are decoded together: as many as half of the budget holds, at least one. */
+/* How many of the first ones are decoded together: as many as half of the budget holds, at least
+ * one. */
 static size_t group(const struct whole *w, size_t n, uint64_t budget, uint64_t *ret_cost)
 {
 	uint64_t cost = cost_of(&w[0]);
@@ -197,7 +205,8 @@ static int fill_group(struct zarr *z, struct whole *w, size_t n, uint64_t cost)
 {
 	int r;
 
-	/* A chunk that is larger than the whole budget has it for itself: a chunk is small (WHOLE_MAX). */
+	/* A chunk that is larger than the whole budget has it for itself: a chunk is small
+	 * (WHOLE_MAX). */
 	cost = budget_take_most(z->env->budget, cost);
 	r = whole_decode(z, w, n);
 	for (size_t i = 0; i < n; i++) {
@@ -260,7 +269,8 @@ static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
 		/* Those that were not filled: absent ones, or all after an error. */
 		if (!begun[i]->pin->value) {
 			if (r >= 0)
-				cache_fill(z->env->cache, begun[i]->pin, (void *)(uintptr_t)&absent, 0, NULL);
+				cache_fill(z->env->cache, begun[i]->pin, (void *)(uintptr_t)&absent,
+					   0, NULL);
 			else
 				cache_fail(z->env->cache, begun[i]->pin, r);
 		}
@@ -297,10 +307,10 @@ static int wait_filled(struct zarr *z, struct chunk *c)
 }
 
 /*
- * Chunks of modest size: in the cache, or brought there. All that this thread began are filled before
- * it waits for others' (cache.h), and while it fills them it waits only for what lies below: shard
- * indices, then nodes of the database, then the budget, then the disk. Whoever holds a later one of
- * these never waits for an earlier one, so nobody waits in a circle.
+ * Chunks of modest size: in the cache, or brought there. All that this thread began are filled
+ * before it waits for others' (cache.h), and while it fills them it waits only for what lies below:
+ * shard indices, then nodes of the database, then the budget, then the disk. Whoever holds a later
+ * one of these never waits for an earlier one, so nobody waits in a circle.
  */
 static int open_whole(struct zarr *z, struct chunk **c, size_t n)
 {
@@ -429,7 +439,7 @@ static int pin_again(struct zarr *z, const struct cache_entry *e, struct cache_e
 }
 
 static int segments_pin(struct zarr *z, struct cache_entry *e, const uint8_t *p, size_t n,
-		      struct segments *g)
+			struct segments *g)
 {
 	struct cache_entry *again;
 
@@ -440,7 +450,8 @@ static int segments_pin(struct zarr *z, struct cache_entry *e, const uint8_t *p,
 }
 
 /* Make the piece that holds byte off of a stream the chunk's current one. */
-static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_t **ret, size_t *ret_n)
+static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_t **ret,
+		     size_t *ret_n)
 {
 	uint64_t piece = off / PIECE_BYTES;
 	size_t skip = (size_t)(off % PIECE_BYTES), n;
@@ -464,7 +475,8 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 		c->pin_piece = piece;
 	}
 	n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
-	*ret = (c->mode == CHUNK_REMOTE ? chunk_kept(c->pin) : (const uint8_t *)c->pin->value) + skip;
+	*ret = (c->mode == CHUNK_REMOTE ? chunk_kept(c->pin) : (const uint8_t *)c->pin->value) +
+	       skip;
 	*ret_n = n - skip;
 	return 0;
 }

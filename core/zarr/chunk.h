@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * chunk.h - the innermost chunks of an array, opened for one operation.
  *
@@ -18,21 +19,21 @@ enum chunk_mode {
 	CHUNK_WHOLE,
 	CHUNK_RAW,
 	CHUNK_STREAM,
-	CHUNK_REMOTE,			/* pieces come from another process */
+	CHUNK_REMOTE, /* pieces come from another process */
 };
 
 struct chunk {
-	uint64_t index[LIMIT_RANK];	/* place in the leaf grid; set by the caller */
-	bool local;			/* whoever decodes it for all: it is decoded here; set by the caller */
-	bool in_runs;			/* the caller reads long runs: a raw range needs no cache */
+	uint64_t index[LIMIT_RANK]; /* place in the leaf grid; set by the caller */
+	bool local;   /* whoever decodes it for all: it is decoded here; set by the caller */
+	bool in_runs; /* the caller reads long runs: a raw range needs no cache */
 
-	uint64_t number;		/* C-order rank of index */
+	uint64_t number; /* C-order rank of index */
 	enum chunk_mode mode;
-	int remote_rank;		/* REMOTE */
-	struct cache_entry *pin;	/* WHOLE; STREAM, REMOTE: the piece that was read last */
+	int remote_rank;         /* REMOTE */
+	struct cache_entry *pin; /* WHOLE; STREAM, REMOTE: the piece that was read last */
 	uint64_t pin_piece;
-	struct kv_loc loc;		/* RAW; while opening, all */
-	uint64_t off, len;		/* stored bytes inside the value */
+	struct kv_loc loc; /* RAW; while opening, all */
+	uint64_t off, len; /* stored bytes inside the value */
 	struct stream *stream;
 };
 
@@ -62,14 +63,15 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
  */
 int chunk_locate(struct zarr *z, struct chunk *c, size_t n);
 /*
- * Whether the value is read whole with the chunk, to compare it with the checksum that may follow it: the chunk is
- * all of it, but for the index of a shard that holds only one.
+ * Whether the value is read whole with the chunk, to compare it with the checksum that may follow
+ * it: the chunk is all of it, but for the index of a shard that holds only one.
  */
 static inline bool chunk_is_all(const struct chunk *c)
 {
 	return kv_loc_may_have_sum(&c->loc) && c->loc.len - c->len <= KV_SUM_REST;
 }
-/* Whether a checksum covers a located chunk: 1 or 0. has_nodes: one that is inline lies in a node, which has one. */
+/* Whether a checksum covers a located chunk: 1 or 0. has_nodes: one that is inline lies in a node,
+ * which has one. */
 int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes);
 /* "chunk 0/3 (value:d/1f..:4096:812)" for messages. */
 void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out);
@@ -82,11 +84,14 @@ bool chunk_is_streamed(const struct zarr *z);
 bool chunk_is_placed(const struct zarr *z, const struct chunk *c);
 /* Whether another process decodes it; c->remote_rank is set then. */
 bool chunk_is_remote(const struct zarr *z, struct chunk *c);
-/* Pin a piece of such a chunk, fetched when it is not in the cache; its key there; fetch those of a range. */
-int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece, struct cache_entry **ret);
+/* Pin a piece of such a chunk, fetched when it is not in the cache; its key there; fetch those of a
+ * range. */
+int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece,
+		       struct cache_entry **ret);
 struct cache_key chunk_remote_key(const struct zarr *z, uint64_t number, uint64_t piece);
 void chunk_remote_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n);
-/* Fill a cache entry that this thread began with a block of n bytes, which is taken on success; its bytes. */
+/* Fill a cache entry that this thread began with a block of n bytes, which is taken on success; its
+ * bytes. */
 int chunk_keep(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n);
 const uint8_t *chunk_kept(const struct cache_entry *e);
 /* Set number from index. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * chunk_find.c - where an innermost chunk lies.
  *
@@ -27,7 +28,7 @@ static int key_of(const struct zarr *z, const struct chunk *c, struct buf *ret)
 
 struct shard_index {
 	uint64_t n;
-	uint64_t entry[];		/* offset and length by turns */
+	uint64_t entry[]; /* offset and length by turns */
 };
 
 /* The index of the shard [off, off + len) of the value; read and checked. */
@@ -63,7 +64,8 @@ static int index_read(const struct zarr_shard *s, const struct chunk *c, struct 
 
 /*
  * Read it into the cache's entry. Indices of many shards at once are bounded by the budget; beside
- * its own entry the thread may hold chunks that it began, and whoever holds budget waits for neither.
+ * its own entry the thread may hold chunks that it began, and whoever holds budget waits for
+ * neither.
  */
 static int index_fill(struct zarr *z, const struct zarr_shard *s, const struct chunk *c,
 		      struct cache_entry *e)
@@ -86,7 +88,8 @@ static int index_fill(struct zarr *z, const struct zarr_shard *s, const struct c
 static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned level, uint64_t shard,
 		       uint64_t entry, struct chunk *c)
 {
-	struct cache_key key = { z->owner, shard, (uint64_t)z->tag << 40 | 1 | (uint64_t)level << 36 };
+	struct cache_key key = { z->owner, shard,
+				 (uint64_t)z->tag << 40 | 1 | (uint64_t)level << 36 };
 	struct cache *cache = z->env->cache;
 	const struct shard_index *ix;
 	struct cache_entry *e;
@@ -120,7 +123,8 @@ static int descend(struct zarr *z, struct chunk *c)
 	unsigned depth = 0;
 	int r = 0;
 
-	/* Position of the chunk's first element, relative to the current object, per axis of the array. */
+	/* Position of the chunk's first element, relative to the current object, per axis of the
+	 * array. */
 	for (unsigned i = 0; i < z->meta.rank; i++) {
 		pos[i] = c->index[i] * z->leaf_chunk[i];
 		number = number * z->meta.grid[i] + pos[i] / z->meta.chunk[i];

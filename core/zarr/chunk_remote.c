@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * chunk_remote.c - chunks that another process decodes, and pieces of ours for others.
  *
@@ -33,7 +34,8 @@ bool chunk_is_remote(const struct zarr *z, struct chunk *c)
 		return false;
 	/* Chunks of one shard stay together: its index is read once. */
 	for (unsigned i = 0; i < z->meta.rank; i++)
-		object = object * z->meta.grid[i] + c->index[i] * z->leaf_chunk[i] / z->meta.chunk[i];
+		object = object * z->meta.grid[i] +
+			 c->index[i] * z->leaf_chunk[i] / z->meta.chunk[i];
 	return rm->is_elsewhere(rm, z, object, &c->remote_rank);
 }
 
@@ -61,10 +63,10 @@ int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, vo
 
 	for (unsigned i = 0; i < z->meta.rank; i++)
 		total *= z->leaf_grid[i];
-	if (number >= total || !add_fits(off, n, &end) || end > z->leaf->bytes || off % dtype_info(z->meta.dtype)->size ||
-	    n % dtype_info(z->meta.dtype)->size)
-		return fail(-EINVAL, "bytes at %llu of chunk %llu do not exist", (unsigned long long)off,
-			    (unsigned long long)number);
+	if (number >= total || !add_fits(off, n, &end) || end > z->leaf->bytes ||
+	    off % dtype_info(z->meta.dtype)->size || n % dtype_info(z->meta.dtype)->size)
+		return fail(-EINVAL, "bytes at %llu of chunk %llu do not exist",
+			    (unsigned long long)off, (unsigned long long)number);
 	set_index(z, number, c.index);
 	r = chunk_open(z, &c, 1);
 	if (r < 0)
@@ -91,8 +93,8 @@ static int fetch(struct zarr *z, const struct chunk *c, uint64_t piece, size_t n
 }
 
 /*
- * Not the key of a stream's piece: when another process gives none it is decoded here, as a piece of
- * a stream, while this one is being filled.
+ * Not the key of a stream's piece: when another process gives none it is decoded here, as a piece
+ * of a stream, while this one is being filled.
  */
 struct cache_key chunk_remote_key(const struct zarr *z, uint64_t number, uint64_t piece)
 {
@@ -102,7 +104,8 @@ struct cache_key chunk_remote_key(const struct zarr *z, uint64_t number, uint64_
 	return key;
 }
 
-int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece, struct cache_entry **ret)
+int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece,
+		       struct cache_entry **ret)
 {
 	struct cache_key key = chunk_remote_key(z, c->number, piece);
 	struct cache *cache = z->env->cache;
@@ -119,7 +122,8 @@ int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece, st
 		size_t n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
 		uint8_t *p = block_alloc(n);
 
-		r = p ? fetch(z, c, piece, n, p) : fail(-ENOMEM, "cannot allocate a piece of a chunk");
+		r = p ? fetch(z, c, piece, n, p) :
+			fail(-ENOMEM, "cannot allocate a piece of a chunk");
 		if (r >= 0)
 			r = chunk_keep(z, e, p, n);
 		if (r < 0) {

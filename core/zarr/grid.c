@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grid.c - ranges -> boxes -> parts. Only arithmetic.
  *
@@ -20,7 +21,8 @@ void grid_box(const struct grid *g, uint64_t first, uint64_t n, struct grid_box 
 		ret->lo[i - 1] = index[i - 1];
 		ret->hi[i - 1] = index[i - 1] + 1;
 	}
-	/* Inner axes are taken whole as long as the range begins at their start and has room for them. */
+	/* Inner axes are taken whole as long as the range begins at their start and has room for
+	 * them. */
 	for (axis = g->rank; axis > 1; axis--) {
 		uint64_t more = inner * g->axis[axis - 1].count;
 
@@ -96,7 +98,8 @@ uint64_t grid_part_elements(const struct grid *g, const struct grid_part *part)
 	return n;
 }
 
-uint64_t grid_part_at(const struct grid *g, const struct grid_box *box, const struct grid_part *part)
+uint64_t grid_part_at(const struct grid *g, const struct grid_box *box,
+		      const struct grid_part *part)
 {
 	uint64_t at = 0;
 

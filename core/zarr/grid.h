@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grid.h - the arithmetic between a range of elements and the chunks under it. No I/O.
  *
@@ -14,9 +15,9 @@
 #include "core/base/limits.h"
 
 struct grid_axis {
-	uint64_t start, step, count;	/* step >= 1; start + step * (count - 1) < 2^63 */
-	uint64_t extent;		/* positions at or beyond it are not stored: padding */
-	uint64_t chunk;			/* >= 1 */
+	uint64_t start, step, count; /* step >= 1; start + step * (count - 1) < 2^63 */
+	uint64_t extent;             /* positions at or beyond it are not stored: padding */
+	uint64_t chunk;              /* >= 1 */
 };
 
 struct grid {
@@ -32,10 +33,10 @@ struct grid_box {
 
 /* What one chunk contributes to a box. */
 struct grid_part {
-	uint64_t chunk[LIMIT_RANK];	/* its place in the grid */
-	uint64_t lo[LIMIT_RANK], hi[LIMIT_RANK];	/* in elements of the view */
-	uint64_t from[LIMIT_RANK];	/* position inside the chunk of lo */
-	bool padding;			/* nothing is stored here: zeros; chunk and from are not set */
+	uint64_t chunk[LIMIT_RANK];              /* its place in the grid */
+	uint64_t lo[LIMIT_RANK], hi[LIMIT_RANK]; /* in elements of the view */
+	uint64_t from[LIMIT_RANK];               /* position inside the chunk of lo */
+	bool padding; /* nothing is stored here: zeros; chunk and from are not set */
 };
 
 /*
@@ -50,6 +51,7 @@ bool grid_part_next(const struct grid *g, const struct grid_box *box, struct gri
 
 /* Elements of a part, and the number of its first one inside the box's own C order. */
 uint64_t grid_part_elements(const struct grid *g, const struct grid_part *part);
-uint64_t grid_part_at(const struct grid *g, const struct grid_box *box, const struct grid_part *part);
+uint64_t grid_part_at(const struct grid *g, const struct grid_box *box,
+		      const struct grid_part *part);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * meta_cache.c - a short list of parsed documents, the oldest given up first.
  *
@@ -11,12 +12,12 @@
 #include "core/base/err.h"
 
 #define MEMO_DOCS 16
-#define MEMO_BYTES 4096			/* longer documents are rare, and not remembered */
+#define MEMO_BYTES 4096 /* longer documents are rare, and not remembered */
 
 struct meta_cache {
-	pthread_mutex_t lock;		/* protects all below */
-	struct meta_shared *doc[MEMO_DOCS];	/* a reference each */
-	unsigned next;			/* to be replaced */
+	pthread_mutex_t lock;               /* protects all below */
+	struct meta_shared *doc[MEMO_DOCS]; /* a reference each */
+	unsigned next;                      /* to be replaced */
 };
 
 int meta_cache_new(struct meta_cache **ret)
@@ -82,7 +83,8 @@ static void remember(struct meta_cache *m, struct span json, struct meta_shared 
 	meta_shared_unref(out);
 }
 
-int meta_cache_parse(struct meta_cache *m, struct span json, const char *what, struct meta_shared **ret)
+int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
+		     struct meta_shared **ret)
 {
 	auto_of(meta_shared) struct meta_shared *s = NULL;
 	bool small = m && json.n > 0 && json.n <= MEMO_BYTES;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * meta_cache.h - metadata documents that were parsed a moment ago.
  *
@@ -17,14 +18,15 @@ struct meta_shared {
 	struct zarr_meta meta;
 	atomic_uint refs;
 	size_t n;
-	uint8_t *text;			/* the document; NULL when it is not remembered */
+	uint8_t *text; /* the document; NULL when it is not remembered */
 };
 
 int meta_cache_new(struct meta_cache **ret);
 /* Arrays may outlive it. Accepts NULL. */
 void meta_cache_free(struct meta_cache *m);
 /* As zarr_meta_parse(); any thread. Without a cache every document is parsed. */
-int meta_cache_parse(struct meta_cache *m, struct span json, const char *what, struct meta_shared **ret);
+int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
+		     struct meta_shared **ret);
 void meta_shared_unref(struct meta_shared *s);
 DEFINE_AUTO(meta_shared, struct meta_shared, meta_shared_unref);
 

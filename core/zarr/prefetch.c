@@ -1,16 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prefetch.c - chunks decoded before anyone asks, by jobs of the pool, and dropped after reading (drop-behind).
+ * prefetch.c - chunks decoded before anyone asks, by jobs of the pool, and dropped after reading
+ * (drop-behind).
  *
  * A hint only: every failure is met again, and reported, by the reader that
  * comes for the chunk.
  */
 #include "core/zarr/chunk.h"
 
-#define PASS_MAX 4096			/* chunks of one band; more are small, and not worth the walk */
+#define PASS_MAX 4096 /* chunks of one band; more are small, and not worth the walk */
 
 struct prefetch {
 	struct pool_job job;
-	struct zarr *z;			/* a reference */
+	struct zarr *z; /* a reference */
 	struct chunk c;
 	uint64_t off, n;
 };
@@ -27,14 +29,15 @@ static void prefetch_run(struct pool_job *job)
 	struct cache_key whole = chunk_whole_key(p->z, p->c.number);
 
 	/*
-	 * The reader may have come first, and even be gone: to touch the chunk again would keep it. Whoever
-	 * reads the chunk meets an error again and reports it.
+	 * The reader may have come first, and even be gone: to touch the chunk again would keep it.
+	 * Whoever reads the chunk meets an error again and reports it.
 	 */
 	if (!is_there(p->z, &whole) && chunk_open(p->z, &p->c, 1) >= 0) {
 		if (p->c.mode == CHUNK_REMOTE)
 			chunk_remote_ahead(p->z, &p->c, p->off, p->n);
 		if (p->c.mode == CHUNK_STREAM)
-			stream_ahead(p->c.stream, p->off / PIECE_BYTES, (p->off + p->n - 1) / PIECE_BYTES);
+			stream_ahead(p->c.stream, p->off / PIECE_BYTES,
+				     (p->off + p->n - 1) / PIECE_BYTES);
 		chunk_close(p->z, &p->c, 1);
 	}
 	zarr_unref(p->z);
@@ -84,21 +87,23 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 /* Of an array in C order: bytes that follow each other, and the chunks that they are in. */
 struct bands {
 	struct zarr *z;
-	uint64_t rows, row;		/* rows that bands divide, again and again; bytes of one */
-	uint64_t chunk_rows, per_rows;	/* rows of a band, but for the last; bands of `rows` */
-	uint64_t chunks;		/* in a band */
-	bool whole_rows;		/* a chunk holds its rows in order, and nothing beside them */
+	uint64_t rows, row;            /* rows that bands divide, again and again; bytes of one */
+	uint64_t chunk_rows, per_rows; /* rows of a band, but for the last; bands of `rows` */
+	uint64_t chunks;               /* in a band */
+	bool whole_rows; /* a chunk holds its rows in order, and nothing beside them */
 };
 
 /*
- * Chunks end together in bands: those of one place on the first axis along which a chunk has more than one
- * element, whose bytes follow each other in the array.
+ * Chunks end together in bands: those of one place on the first axis along which a chunk has more
+ * than one element, whose bytes follow each other in the array.
  */
 static void bands_of(struct zarr *z, struct bands *ret)
 {
 	unsigned axis = 0;
 
-	*ret = (struct bands){ .z = z, .row = dtype_info(z->meta.dtype)->size, .chunks = 1,
+	*ret = (struct bands){ .z = z,
+			       .row = dtype_info(z->meta.dtype)->size,
+			       .chunks = 1,
 			       .whole_rows = z->leaf_in_order };
 	while (axis + 1 < z->meta.rank && z->leaf_chunk[axis] == 1)
 		axis++;
@@ -113,12 +118,14 @@ static void bands_of(struct zarr *z, struct bands *ret)
 }
 
 /* Pieces of the one chunk of a band, which is the array's bytes [begin, end). */
-static void pass_pieces(const struct bands *b, uint64_t number, uint64_t begin, uint64_t end, uint64_t from,
-			uint64_t to)
+static void pass_pieces(const struct bands *b, uint64_t number, uint64_t begin, uint64_t end,
+			uint64_t from, uint64_t to)
 {
 	uint64_t piece = from > begin ? (from - begin) / PIECE_BYTES : 0;
 
-	for (; begin + piece * PIECE_BYTES < end && MIN(begin + (piece + 1) * PIECE_BYTES, end) <= to; piece++) {
+	for (;
+	     begin + piece * PIECE_BYTES < end && MIN(begin + (piece + 1) * PIECE_BYTES, end) <= to;
+	     piece++) {
 		struct cache_key key = stream_piece_key(b->z, number, piece);
 
 		cache_drop_behind(b->z->env->cache, &key, 1);
@@ -135,7 +142,9 @@ void zarr_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, 
 	bands_of(z, &b);
 	if (streamed ? !b.whole_rows : b.chunks > PASS_MAX)
 		return;
-	for (uint64_t band = from / (b.row * b.rows) * b.per_rows + from / b.row % b.rows / b.chunk_rows;; band++) {
+	for (uint64_t band =
+		     from / (b.row * b.rows) * b.per_rows + from / b.row % b.rows / b.chunk_rows;
+	     ; band++) {
 		uint64_t row = band / b.per_rows * b.rows + band % b.per_rows * b.chunk_rows;
 		uint64_t end = MIN(row + b.chunk_rows, (band / b.per_rows + 1) * b.rows) * b.row;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reading.c - what one read of a view works with, and how the part of a chunk is copied into the
  * answer: through strides, and a cast where the view asks for one.
@@ -8,7 +9,7 @@
 
 #include "core/dtype/cast.h"
 
-#define CAST_BYTES 8192			/* scratch of one cast */
+#define CAST_BYTES 8192 /* scratch of one cast */
 
 void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct segments *g)
 {
@@ -27,7 +28,7 @@ void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v,
 }
 
 unsigned reading_run_axes(const struct reading *rd, const struct grid_box *box,
-			 const struct grid_part *p, uint64_t *ret_elements)
+			  const struct grid_part *p, uint64_t *ret_elements)
 {
 	const struct zarr *z = rd->z;
 	uint64_t run = 1;
@@ -36,8 +37,8 @@ unsigned reading_run_axes(const struct reading *rd, const struct grid_box *box,
 	for (unsigned i = rd->grid.rank; i > 0; i--) {
 		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
 
-		if (count > 1 && (rd->grid.axis[i - 1].step != 1 ||
-				  z->leaf_stride[i - 1] != run * rd->item))
+		if (count > 1 &&
+		    (rd->grid.axis[i - 1].step != 1 || z->leaf_stride[i - 1] != run * rd->item))
 			break;
 		run *= count;
 		n++;
@@ -96,9 +97,11 @@ static int copy_run(struct reading *rd, struct chunk *c, uint64_t at, uint64_t s
 			r = chunk_copy(rd->z, c, at, part * rd->item, scratch);
 		for (uint64_t i = 0; stride != rd->item && i < part && r >= 0; i++) {
 			if (c->mode == CHUNK_WHOLE)
-				memcpy(scratch + i * rd->item, chunk_bytes(c) + at + i * stride, rd->item);
+				memcpy(scratch + i * rd->item, chunk_bytes(c) + at + i * stride,
+				       rd->item);
 			else
-				r = chunk_copy(rd->z, c, at + i * stride, rd->item, scratch + i * rd->item);
+				r = chunk_copy(rd->z, c, at + i * stride, rd->item,
+					       scratch + i * rd->item);
 		}
 		if (r < 0)
 			return r;
@@ -127,7 +130,8 @@ static struct inner inner_of(const struct reading *rd, const struct grid_box *bo
 	in.axes = reading_run_axes(rd, box, p, &in.run);
 	if (in.run > 1)
 		return in;
-	/* No run: walk the last axis that has more than one position, when those after it do not split. */
+	/* No run: walk the last axis that has more than one position, when those after it do not
+	 * split. */
 	for (unsigned i = rd->grid.rank; i > 0; i--) {
 		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
 
@@ -155,7 +159,7 @@ static bool next_row(const struct grid_part *p, unsigned axes, uint64_t *row)
 }
 
 int reading_copy_part(struct reading *rd, const struct grid_box *box, const struct grid_part *p,
-		     struct chunk *c, uint8_t *out)
+		      struct chunk *c, uint8_t *out)
 {
 	uint64_t row[LIMIT_RANK] = { 0 }, out_stride[LIMIT_RANK], stride = rd->out_item;
 	struct inner in = inner_of(rd, box, p);

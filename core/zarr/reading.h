@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reading.h - one read of a view: private to zarr_read.c and reading.c.
  */
@@ -12,16 +13,17 @@ struct reading {
 	struct zarr *z;
 	const struct zarr_view *v;
 	struct grid grid;
-	size_t item, out_item;		/* bytes an element, stored and in the answer */
+	size_t item, out_item; /* bytes an element, stored and in the answer */
 	struct segments *g;
 };
 
-void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct segments *g);
+void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v,
+		  struct segments *g);
 
 /*
- * How many trailing axes of a part are one run both in the answer's box and in the chunk: on them the
- * part covers the box, and neighbours in the answer are neighbours in the chunk. The axis before
- * them may be covered in part.
+ * How many trailing axes of a part are one run both in the answer's box and in the chunk: on them
+ * the part covers the box, and neighbours in the answer are neighbours in the chunk. The axis
+ * before them may be covered in part.
  */
 unsigned reading_run_axes(const struct reading *rd, const struct grid_box *box,
 			  const struct grid_part *p, uint64_t *ret_elements);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shard.c - the index of a shard, bytes <-> numbers. No I/O.
  */
@@ -13,15 +14,18 @@ static int entry_check(const uint64_t *e, uint64_t number, uint64_t object_len)
 
 	if (e[0] == UINT64_MAX && e[1] == UINT64_MAX)
 		return 0;
-	if (e[0] == UINT64_MAX || e[1] == UINT64_MAX || !add_fits(e[0], e[1], &end) || end > object_len)
-		return fail(-EUCLEAN,
-			    "shard index: inner chunk %llu has %llu bytes at offset %llu, the shard has %llu bytes",
-			    (unsigned long long)number, (unsigned long long)e[1], (unsigned long long)e[0],
-			    (unsigned long long)object_len);
+	if (e[0] == UINT64_MAX || e[1] == UINT64_MAX || !add_fits(e[0], e[1], &end) ||
+	    end > object_len)
+		return fail(
+			-EUCLEAN,
+			"shard index: inner chunk %llu has %llu bytes at offset %llu, the shard has %llu bytes",
+			(unsigned long long)number, (unsigned long long)e[1],
+			(unsigned long long)e[0], (unsigned long long)object_len);
 	return 0;
 }
 
-int shard_index_decode(const struct zarr_shard *s, struct span index, uint64_t object_len, uint64_t *ret)
+int shard_index_decode(const struct zarr_shard *s, struct span index, uint64_t object_len,
+		       uint64_t *ret)
 {
 	uint64_t n = 16 * s->entries;
 
@@ -55,7 +59,8 @@ int shard_index_encode(const struct zarr_shard *s, const uint64_t *entries, stru
 	int r = 0;
 
 	for (uint64_t i = 0; i < 2 * s->entries && r >= 0; i++)
-		r = wire_put_u64le(ret, s->index_big_endian ? __builtin_bswap64(entries[i]) : entries[i]);
+		r = wire_put_u64le(ret, s->index_big_endian ? __builtin_bswap64(entries[i]) :
+							      entries[i]);
 	if (r >= 0 && s->index_crc32c)
 		r = wire_put_u32le(ret, crc32c(span_of(ret->p + was, ret->n - was)));
 	return r;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * spill.c - temporary bytes of our own, outside the checkpoint.
  *

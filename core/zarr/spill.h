@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * spill.h - an unlinked file that holds the decoded pieces of one large chunk.
  */

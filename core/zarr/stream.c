@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stream.c - pieces of large chunks: one driver decodes, others wait, a spill file remembers.
  *
@@ -16,9 +17,9 @@
 #include "core/kv/kv_sum.h"
 #include "core/dtype/cast.h"
 
-#define ADVISE_BYTES ((uint64_t)2 * MiB)	/* that the kernel is asked to read ahead at once */
-#define WINDOW_USUAL ((uint64_t)2 * MiB)	/* history of frames of the usual levels */
-#define JUMP_PIECES 24			/* an access this far ahead comes from a reader that jumps */
+#define ADVISE_BYTES ((uint64_t)2 * MiB) /* that the kernel is asked to read ahead at once */
+#define WINDOW_USUAL ((uint64_t)2 * MiB) /* history of frames of the usual levels */
+#define JUMP_PIECES 24 /* an access this far ahead comes from a reader that jumps */
 
 void stream_decoder_free(struct stream *s)
 {
@@ -105,11 +106,12 @@ static int pull_input(void *arg, struct span *ret)
 	} else {
 		int r;
 
-		/* The kernel reads on while we decode. Each byte is asked for once: asking looks at every page. */
+		/* The kernel reads on while we decode. Each byte is asked for once: asking looks at
+		 * every page. */
 		if (s->fed + n > s->advised - MIN(s->advised, ADVISE_BYTES / 2)) {
 			s->advised = MAX(s->advised, s->fed + n);
-			posix_fadvise(s->loc.file->fd, (off_t)(s->loc.off + s->off + s->advised), ADVISE_BYTES,
-				      POSIX_FADV_WILLNEED);
+			posix_fadvise(s->loc.file->fd, (off_t)(s->loc.off + s->off + s->advised),
+				      ADVISE_BYTES, POSIX_FADV_WILLNEED);
 			s->advised += ADVISE_BYTES;
 		}
 		r = n ? io_read_exact(s->loc.file, s->input, n, s->loc.off + s->off + s->fed) : 0;
@@ -134,7 +136,8 @@ static int decoder_try(struct stream *s, uint64_t window)
 	s->input = block_alloc(STREAM_INPUT_BYTES);
 	r = s->input ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
 	if (r >= 0)
-		r = codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, window, &s->decoder);
+		r = codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, window,
+				      &s->decoder);
 	if (r < 0)
 		decoder_close(s);
 	else
@@ -223,16 +226,17 @@ static bool is_lasting(int code)
 }
 
 /*
- * Decode: a reader (ret set) up to the piece that it needs, which comes back pinned when it was made
- * here; a job up to `want`, which readers move on. Called with the lock held, by a thread that set
- * `driving`.
+ * Decode: a reader (ret set) up to the piece that it needs, which comes back pinned when it was
+ * made here; a job up to `want`, which readers move on. Called with the lock held, by a thread that
+ * set `driving`.
  */
 static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 {
 	int r = 0;
 
 	/* A job gives way to a reader whose piece has gone by: it has to start again. */
-	while (r >= 0 && s->pos <= (ret ? mine : s->want) && s->pos < s->pieces && (ret || !s->behind)) {
+	while (r >= 0 && s->pos <= (ret ? mine : s->want) && s->pos < s->pieces &&
+	       (ret || !s->behind)) {
 		uint64_t piece = s->pos;
 		bool spill = s->may_spill && !s->spill && piece == 0;
 		struct cache_entry *e = NULL;
@@ -316,8 +320,8 @@ static void start_again(struct stream *s)
 }
 
 /*
- * A reader that jumps ahead will jump back. Then all is decoded once more, for the spill file: better now,
- * as long as less has been decoded than lies before the reader.
+ * A reader that jumps ahead will jump back. Then all is decoded once more, for the spill file:
+ * better now, as long as less has been decoded than lies before the reader.
  */
 static void expect_jumps(struct stream *s, uint64_t piece)
 {
@@ -339,7 +343,8 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 
 	if (s->failed.code && piece >= s->pos)
 		return err_restore(&s->failed);
-	/* It was decoded between our look at the cache and the lock. To decode all again would be a pity. */
+	/* It was decoded between our look at the cache and the lock. To decode all again would be a
+	 * pity. */
 	if (piece < s->pos) {
 		struct cache_key key = stream_piece_key(s->z, s->number, piece);
 
@@ -347,7 +352,8 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 			return 0;
 	}
 	if (s->driving) {
-		/* A reader of a piece before the driver that was dropped waits for it to stop, and then starts again. */
+		/* A reader of a piece before the driver that was dropped waits for it to stop, and
+		 * then starts again. */
 		bool behind = piece < s->pos;
 
 		s->behind += behind;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stream.h - random access to chunks that are too large to hold.
  *
@@ -29,10 +30,10 @@ struct streams;
 struct stream;
 
 struct streams_opts {
-	const char *spill_dir;		/* NULL: no spill files */
+	const char *spill_dir; /* NULL: no spill files */
 	uint64_t spill_limit;
-	uint64_t window_limit;		/* most memory that one decoder may take for its history */
-	uint64_t decoder_limit;		/* of all decoders together; at least that of one */
+	uint64_t window_limit;  /* most memory that one decoder may take for its history */
+	uint64_t decoder_limit; /* of all decoders together; at least that of one */
 };
 /* Pool and cache may be set later through the env that is given to stream_get(). */
 int streams_new(const struct streams_opts *opts, struct streams **ret);
@@ -48,18 +49,18 @@ struct streams_stats {
 void streams_stats(struct streams *s, struct streams_stats *ret);
 
 /*
- * An unlinked temporary file of `size` bytes, to be written by the caller: counted in spill_limit until its
- * last reference is gone. Without a spill directory it is in /var/tmp: its bytes are nowhere else. -ENOSPC, with
- * the numbers, when the limit is reached and no other file can go.
+ * An unlinked temporary file of `size` bytes, to be written by the caller: counted in spill_limit
+ * until its last reference is gone. Without a spill directory it is in /var/tmp: its bytes are
+ * nowhere else. -ENOSPC, with the numbers, when the limit is reached and no other file can go.
  */
 int streams_file(struct streams *s, struct io_engine *io, uint64_t size, struct io_file **ret);
 
 /* Who has such a file and can make it again: asked to give it up when room is needed. */
 struct streams_user {
-	struct streams_user *next, **at;	/* in the table, oldest first; at NULL: not in it */
+	struct streams_user *next, **at; /* in the table, oldest first; at NULL: not in it */
 	/*
-	 * Take the file out, when nobody is reading it; else NULL. `open`: even when somebody has it open.
-	 * Called with the table's lock held: neither waits nor gives references back.
+	 * Take the file out, when nobody is reading it; else NULL. `open`: even when somebody has
+	 * it open. Called with the table's lock held: neither waits nor gives references back.
 	 */
 	struct io_file *(*give_up)(struct streams_user *u, bool open);
 };

@@ -1,15 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream_spill.c - the limit of all temporary files of readers: spill files of streams, and whole files of
- * values that others compute or put together.
+ * stream_spill.c - the limit of all temporary files of readers: spill files of streams, and whole
+ * files of values that others compute or put together.
  *
- * Invariants: what is counted is never more than the limit; bytes are counted from before a file is made
- * until it is closed.
+ * Invariants: what is counted is never more than the limit; bytes are counted from before a file is
+ * made until it is closed.
  *
- * Files are closed without the table's lock: the end of a large one takes its time, and comes back here.
+ * Files are closed without the table's lock: the end of a large one takes its time, and comes back
+ * here.
  */
 #include "core/zarr/stream_impl.h"
 
-#define USERS_MAX 256			/* each has a descriptor, of the thousand that a process usually has */
+#define USERS_MAX 256 /* each has a descriptor, of the thousand that a process usually has */
 
 /* Called with the table's lock held. The least recently used stream that keeps a temporary file. */
 static struct stream **idle_stream(struct streams *t)
@@ -18,7 +20,8 @@ static struct stream **idle_stream(struct streams *t)
 
 	/* A file that is somebody else's, and counted, is not idle while a stream has it. */
 	for (struct stream **at = &t->first; *at; at = &(*at)->next)
-		if ((*at)->holds == 0 && ((*at)->spill || ((*at)->loc.file && (*at)->loc.file->closed_arg == t)))
+		if ((*at)->holds == 0 &&
+		    ((*at)->spill || ((*at)->loc.file && (*at)->loc.file->closed_arg == t)))
 			oldest = at;
 	return oldest;
 }
@@ -36,7 +39,8 @@ static void user_remove(struct streams *t, struct streams_user *u)
 	t->n_users--;
 }
 
-/* Called with the table's lock held. The oldest of the files that nobody reads; first, that nobody has open. */
+/* Called with the table's lock held. The oldest of the files that nobody reads; first, that nobody
+ * has open. */
 static struct io_file *idle_file(struct streams *t)
 {
 	for (int open = 0; open < 2; open++)
@@ -65,7 +69,8 @@ static bool reserve(struct streams *t, uint64_t n, uint64_t *ret_free)
 		if (fits) {
 			t->spill_used += n;
 		} else if (n <= t->spill_limit) {
-			/* What was decoded is decoded again if need be; what was computed may cost more. */
+			/* What was decoded is decoded again if need be; what was computed may cost
+			 * more. */
 			idle = idle_stream(t);
 			if (idle)
 				stream_table_remove(t, idle, &out);
@@ -114,8 +119,11 @@ int streams_file(struct streams *t, struct io_engine *io, uint64_t size, struct 
 	int r;
 
 	if (!reserve(t, size, &rest))
-		return fail(-ENOSPC, "a temporary file of %llu bytes: spill_limit is %llu, of which %llu are free",
-			    (unsigned long long)size, (unsigned long long)t->spill_limit, (unsigned long long)rest);
+		return fail(
+			-ENOSPC,
+			"a temporary file of %llu bytes: spill_limit is %llu, of which %llu are free",
+			(unsigned long long)size, (unsigned long long)t->spill_limit,
+			(unsigned long long)rest);
 	r = io_file_temp(io, NULL, t->spill_dir ? t->spill_dir : "/var/tmp", ret);
 	if (r < 0) {
 		give_back(t, size);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stream_table.c - which streams are live, and what they may keep.
  *
@@ -16,10 +17,10 @@
 #include "core/base/clock.h"
 #include "core/base/blocks.h"
 
-#define STREAMS_MAX 64			/* live at once, held ones not counted */
-#define DECODERS_MAX 20			/* of them with a decoder's memory: a row of 16 chunks read in step */
-#define FAILED_NS SECOND_NS		/* for so long nobody tries again what could not be decoded */
-#define DECODER_BESIDE (8 * MiB)	/* what a decoder takes beside its history, at most */
+#define STREAMS_MAX 64      /* live at once, held ones not counted */
+#define DECODERS_MAX 20     /* of them with a decoder's memory: a row of 16 chunks read in step */
+#define FAILED_NS SECOND_NS /* for so long nobody tries again what could not be decoded */
+#define DECODER_BESIDE (8 * MiB) /* what a decoder takes beside its history, at most */
 
 int streams_new(const struct streams_opts *opts, struct streams **ret)
 {
@@ -123,8 +124,11 @@ void streams_drop(struct streams *t, uint64_t owner)
 void streams_stats(struct streams *t, struct streams_stats *ret)
 {
 	pthread_mutex_lock(&t->lock);
-	*ret = (struct streams_stats){ .live = t->n, .restarts = t->restarts, .spill_bytes = t->spill_used,
-				       .spill_reads = t->spill_reads, .decoder_bytes = t->decoder_used,
+	*ret = (struct streams_stats){ .live = t->n,
+				       .restarts = t->restarts,
+				       .spill_bytes = t->spill_used,
+				       .spill_reads = t->spill_reads,
+				       .decoder_bytes = t->decoder_used,
 				       .decoder_peak_bytes = t->decoder_peak };
 	pthread_mutex_unlock(&t->lock);
 }
@@ -144,7 +148,8 @@ static struct stream *shrink(struct streams *t)
 		seen++;
 		/* A held stream's decoder is its driver's business. */
 		decoders += s->holds == 0 && s->reserved;
-		if (s->holds == 0 && (seen > STREAMS_MAX || (s->reserved && decoders > DECODERS_MAX && !s->spill)))
+		if (s->holds == 0 &&
+		    (seen > STREAMS_MAX || (s->reserved && decoders > DECODERS_MAX && !s->spill)))
 			stream_table_remove(t, at, &out);
 		else
 			at = &s->next;
@@ -153,8 +158,8 @@ static struct stream *shrink(struct streams *t)
 }
 
 /*
- * What is broken is not decoded again for each request, but what was repaired must be found: after a second it is
- * another stream's turn, from a file that is opened anew.
+ * What is broken is not decoded again for each request, but what was repaired must be found: after
+ * a second it is another stream's turn, from a file that is opened anew.
  */
 static bool is_outdated(const struct stream *s)
 {
@@ -169,7 +174,8 @@ static struct stream *find(struct streams *t, const struct zarr *z, uint64_t num
 	for (struct stream **at = &t->first; *at; at = &(*at)->next) {
 		struct stream *s = *at;
 
-		if (s->number != number || s->owner != z->owner || s->z->tag != z->tag || is_outdated(s))
+		if (s->number != number || s->owner != z->owner || s->z->tag != z->tag ||
+		    is_outdated(s))
 			continue;
 		*at = s->next;
 		s->next = t->first;
@@ -264,7 +270,8 @@ void stream_hold(struct stream *s)
 
 /* ---- room for decoders ---- */
 
-/* Called with the table's lock held. The decoder of a stream that nobody drives: true when one was taken. */
+/* Called with the table's lock held. The decoder of a stream that nobody drives: true when one was
+ * taken. */
 static bool take_decoder(struct streams *t)
 {
 	struct stream *found = NULL;

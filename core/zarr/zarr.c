@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr.c - opening arrays, and the arithmetic of views.
  *
@@ -22,7 +23,8 @@ static int derive_leaf(struct zarr *z)
 	while (level->shard)
 		level = &level->shard->inner;
 	if (level->bytes > LIMIT_CHUNK_BYTES)
-		return fail(-EFBIG, "chunk of %llu bytes, the limit is 2^55", (unsigned long long)level->bytes);
+		return fail(-EFBIG, "chunk of %llu bytes, the limit is 2^55",
+			    (unsigned long long)level->bytes);
 	z->leaf = level;
 	z->leaf_in_order = true;
 	for (unsigned i = 0; i < m->rank; i++) {
@@ -37,7 +39,8 @@ static int derive_leaf(struct zarr *z)
 		uint64_t padded;
 
 		z->leaf_grid[i] = div_up(m->shape[i], z->leaf_chunk[i]);
-		/* Shards are counted with the part beyond the array's edge: their entries are numbered too. */
+		/* Shards are counted with the part beyond the array's edge: their entries are
+		 * numbered too. */
 		if (!mul_fits(m->grid[i], m->chunk[i] / z->leaf_chunk[i], &padded) ||
 		    !mul_fits(numbers, MAX(padded, (uint64_t)1), &numbers))
 			return fail(-EFBIG, "array has more than 2^64 chunks");
@@ -61,8 +64,8 @@ static int read_meta(struct zarr *z)
 			r = kv_get_all(z->kv, buf_span(&key), LIMIT_ZARR_META_BYTES, &text);
 	}
 	if (r == 0)
-		return fail(-ENOENT, "no '%s.zarray' and no 'zarr.json' beside it in '%s'", z->prefix,
-			    z->kv->name);
+		return fail(-ENOENT, "no '%s.zarray' and no 'zarr.json' beside it in '%s'",
+			    z->prefix, z->kv->name);
 	if (r < 0)
 		return r;
 	r = meta_cache_parse(z->env->metas, buf_span(&text), buf_str(&key), &z->shared);
@@ -122,8 +125,11 @@ void zarr_unref(struct zarr *z)
 
 void zarr_view_whole(const struct zarr_meta *m, struct zarr_view *ret)
 {
-	*ret = (struct zarr_view){ .rank = m->rank, .dtype = m->dtype, .n_elements = m->n_elements,
-				   .bytes = m->bytes, .plain = true };
+	*ret = (struct zarr_view){ .rank = m->rank,
+				   .dtype = m->dtype,
+				   .n_elements = m->n_elements,
+				   .bytes = m->bytes,
+				   .plain = true };
 	for (unsigned i = 0; i < m->rank; i++) {
 		ret->axis[i] = (struct zarr_axis){ 0, 1, m->shape[i], false };
 		ret->shape[i] = m->shape[i];
@@ -136,7 +142,8 @@ int zarr_view_reshape(struct zarr_view *v, unsigned rank, const uint64_t *shape)
 		return fail(-EINVAL, "a shape of %u axes for an array of %u", rank, v->rank);
 	for (unsigned i = 0; i < rank; i++) {
 		if (shape[i] > INT64_MAX)
-			return fail(-EINVAL, "extent %llu is too large", (unsigned long long)shape[i]);
+			return fail(-EINVAL, "extent %llu is too large",
+				    (unsigned long long)shape[i]);
 		v->shape[i] = shape[i];
 		v->axis[i] = (struct zarr_axis){ 0, 1, shape[i], false };
 	}
@@ -151,8 +158,8 @@ int zarr_view_cast(struct zarr_view *v, enum dtype to)
 	return zarr_view_finish(v);
 }
 
-int zarr_view_slice(struct zarr_view *v, unsigned axis, uint64_t start, uint64_t step, uint64_t count,
-		    bool drop)
+int zarr_view_slice(struct zarr_view *v, unsigned axis, uint64_t start, uint64_t step,
+		    uint64_t count, bool drop)
 {
 	uint64_t last;
 

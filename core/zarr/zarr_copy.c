@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_copy.c - stored chunks from array to array.
  *
@@ -16,7 +17,7 @@
 
 #define PIECE ((size_t)1 << 20)
 #define ZSTD_MAGIC 0xFD2FB528u
-#define BATCH 64			/* chunks that are looked up at once */
+#define BATCH 64 /* chunks that are looked up at once */
 
 static bool same_codecs(const struct codec_chain *a, const struct codec_chain *b)
 {
@@ -24,7 +25,8 @@ static bool same_codecs(const struct codec_chain *a, const struct codec_chain *b
 
 	if (a->n != b->n || a->n > 1)
 		return false;
-	return a->n == 0 || (codec_zstd_level(a->codec[0], &level) && codec_zstd_level(b->codec[0], &level));
+	return a->n == 0 ||
+	       (codec_zstd_level(a->codec[0], &level) && codec_zstd_level(b->codec[0], &level));
 }
 
 static bool fits(const struct zarr *from, const struct zarr *to)
@@ -36,7 +38,8 @@ static bool fits(const struct zarr *from, const struct zarr *to)
 	       !memcmp(from->meta.shape, to->meta.shape, rank * sizeof(uint64_t)) &&
 	       !memcmp(from->leaf_chunk, to->leaf_chunk, rank * sizeof(uint64_t)) &&
 	       !memcmp(from->meta.fill, to->meta.fill, dtype_info(to->meta.dtype)->size) &&
-	       from->leaf_in_order && (one_byte || from->leaf->big_endian == to->leaf->big_endian) &&
+	       from->leaf_in_order &&
+	       (one_byte || from->leaf->big_endian == to->leaf->big_endian) &&
 	       same_codecs(&from->leaf->codecs, &to->leaf->codecs);
 }
 
@@ -46,7 +49,7 @@ struct copying {
 	struct kv *kv;
 	enum zarr_fill fill;
 	uint8_t *piece;
-	struct buf fill_object;		/* a chunk of the fill value, encoded when the first one is needed */
+	struct buf fill_object; /* a chunk of the fill value, encoded when the first one is needed */
 };
 
 static int read_at(const struct chunk *c, uint64_t off, size_t n, void *p)
@@ -64,14 +67,18 @@ static int check_chunk(struct copying *y, const struct chunk *c)
 	int r = 0;
 
 	if (y->from->leaf->codecs.n == 0)
-		return c->len == y->from->leaf->bytes ? 0 :
-			       fail(-EUCLEAN, "it has %llu bytes, its elements take %llu", (unsigned long long)c->len,
+		return c->len == y->from->leaf->bytes ?
+			       0 :
+			       fail(-EUCLEAN, "it has %llu bytes, its elements take %llu",
+				    (unsigned long long)c->len,
 				    (unsigned long long)y->from->leaf->bytes);
 	if (c->len < 9)
-		return fail(-EUCLEAN, "its %llu bytes are not a zstd frame", (unsigned long long)c->len);
+		return fail(-EUCLEAN, "its %llu bytes are not a zstd frame",
+			    (unsigned long long)c->len);
 	r = read_at(c, 0, sizeof(magic), magic);
 	if (r >= 0 && get_u32le(magic) != ZSTD_MAGIC)
-		r = fail(-EUCLEAN, "it begins with %08x, a zstd frame with %08x", get_u32le(magic), ZSTD_MAGIC);
+		r = fail(-EUCLEAN, "it begins with %08x, a zstd frame with %08x", get_u32le(magic),
+			 ZSTD_MAGIC);
 	return r;
 }
 
@@ -130,7 +137,8 @@ static int put_absent(struct copying *y, struct span key)
 	if (!y->fill_object.n) {
 		bytes = block_alloc(n);
 		if (!bytes)
-			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes", (unsigned long long)n);
+			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
+				    (unsigned long long)n);
 		for (uint64_t at = 0; at < n; at += item)
 			memcpy(bytes + at, y->to->meta.fill, item);
 		r = encode_chunk(y->to, bytes, &y->fill_object);
@@ -147,7 +155,8 @@ static int put_chunk(struct copying *y, struct chunk *c)
 	int r = zarr_chunk_key(&y->to->meta, c->index, &key);
 
 	if (r >= 0)
-		r = c->loc.where == KV_ABSENT ? put_absent(y, buf_span(&key)) : put_stored(y, c, buf_span(&key));
+		r = c->loc.where == KV_ABSENT ? put_absent(y, buf_span(&key)) :
+						put_stored(y, c, buf_span(&key));
 	if (r < 0) {
 		auto_buf name = { 0 };
 
@@ -196,7 +205,8 @@ static int copy_all(struct copying *y)
 	return r;
 }
 
-int zarr_copy(struct write_env *we, struct zarr *from, struct kv *kv, struct span json, enum zarr_fill fill)
+int zarr_copy(struct write_env *we, struct zarr *from, struct kv *kv, struct span json,
+	      enum zarr_fill fill)
 {
 	auto_of(zarr_writer) struct zarr_writer *w = NULL;
 	struct copying y = { .we = we, .from = from, .kv = kv, .fill = fill };

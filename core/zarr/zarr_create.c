@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_create.c - the metadata documents that we write, byte for byte as TensorStore writes them
  * for Orbax: compact, members sorted.
@@ -55,8 +56,8 @@ static int put_codecs(struct buf *b, const struct zarr_create *c)
 {
 	bool has_order = dtype_info(c->dtype)->word > 1;
 	int r = buf_add_str(
-		b, has_order ? "[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"}"
-			     : "[{\"name\":\"bytes\"}");
+		b, has_order ? "[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"}" :
+			       "[{\"name\":\"bytes\"}");
 
 	if (r >= 0)
 		r = put_zstd(b, c, ",", "");
@@ -73,8 +74,8 @@ static int put_shard(struct buf *b, const struct zarr_create *c)
 		r = buf_add_str(b, ",\"codecs\":");
 	if (r >= 0)
 		r = put_codecs(b, c);
-	return r < 0 ? r
-		     : buf_add_str(b,
+	return r < 0 ? r :
+		       buf_add_str(b,
 				   ",\"index_codecs\":[{\"configuration\":{\"endian\":\"little\"},"
 				   "\"name\":\"bytes\"},{\"name\":\"crc32c\"}]},"
 				   "\"name\":\"sharding_indexed\"}]");

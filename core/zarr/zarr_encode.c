@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_encode.c - bands of an array -> chunk objects.
  *
@@ -26,7 +27,8 @@ int encode_plan(const struct zarr *z, struct encode_plan *ret)
 			p.axis = i;
 			break;
 		}
-	/* All chunks are single elements on every axis that has several: cut the last such axis whole. */
+	/* All chunks are single elements on every axis that has several: cut the last such axis
+	 * whole. */
 	if (p.axis == m->rank && m->rank > 0) {
 		p.axis = m->rank - 1;
 		p.rows = m->shape[p.axis];
@@ -41,7 +43,9 @@ int encode_plan(const struct zarr *z, struct encode_plan *ret)
 	p.band_bytes = MAX(p.rows * p.row_bytes, (uint64_t)1);
 	p.band_is_chunk = true;
 	for (unsigned i = 0; i < m->rank; i++)
-		p.band_is_chunk &= m->chunk[i] == (i < p.axis ? 1 : i == p.axis ? p.rows : m->shape[i]);
+		p.band_is_chunk &= m->chunk[i] == (i < p.axis  ? 1 :
+						   i == p.axis ? p.rows :
+								 m->shape[i]);
 	/* A copy of the chunk when it is not the band itself, and what it is encoded to. */
 	p.chunk_cost = z->leaf->bytes * (p.band_is_chunk ? 1 : 2) + 64 * KiB;
 	*ret = p;
@@ -80,9 +84,9 @@ struct encoding {
 	const struct zarr *z;
 	const struct encode_plan *plan;
 	const uint8_t *bytes;
-	uint64_t first[LIMIT_RANK];	/* position of the band's first element */
-	uint64_t rows;			/* of the axis that is cut, in this band */
-	uint64_t chunk[LIMIT_RANK];	/* the chunk at work */
+	uint64_t first[LIMIT_RANK]; /* position of the band's first element */
+	uint64_t rows;              /* of the axis that is cut, in this band */
+	uint64_t chunk[LIMIT_RANK]; /* the chunk at work */
 };
 
 static void put_fill(const struct zarr *z, uint8_t *p)
@@ -178,8 +182,8 @@ static int put_chunk(struct encoding *e)
 	return 0;
 }
 
-int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z, const struct encode_plan *plan,
-		uint64_t at, const uint8_t *bytes)
+int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
+		const struct encode_plan *plan, uint64_t at, const uint8_t *bytes)
 {
 	const struct zarr_meta *m = &z->meta;
 	struct encoding e = { .we = we, .kv = kv, .z = z, .plan = plan, .bytes = bytes };
@@ -188,8 +192,8 @@ int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z, const
 
 	if (m->n_elements == 0)
 		return 0;
-	/* Where the band begins, and the chunks that it covers: several only after the axis that is cut,
-	 * or on it when its chunks are single positions. */
+	/* Where the band begins, and the chunks that it covers: several only after the axis that is
+	 * cut, or on it when its chunks are single positions. */
 	e.rows = 1;
 	for (unsigned i = MIN(plan->axis + 1, m->rank); i > 0; i--) {
 		e.first[i - 1] = row % m->shape[i - 1];
@@ -211,7 +215,8 @@ int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z, const
 		more = false;
 		for (unsigned i = m->rank; i > plan->axis && !more; i--) {
 			more = e.chunk[i - 1] < last[i - 1];
-			e.chunk[i - 1] = more ? e.chunk[i - 1] + 1 : e.first[i - 1] / m->chunk[i - 1];
+			e.chunk[i - 1] = more ? e.chunk[i - 1] + 1 :
+						e.first[i - 1] / m->chunk[i - 1];
 		}
 	}
 	return 0;

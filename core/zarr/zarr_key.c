@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_key.c - keys of chunk objects below the array's own prefix, both ways.
  */

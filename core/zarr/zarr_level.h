@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_level.h - the codec list of zarr v3 -> levels. Private to zarr_meta.c.
  */

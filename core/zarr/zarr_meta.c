@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_meta.c - .zarray and zarr.json -> struct zarr_meta.
  *
@@ -309,8 +310,8 @@ static int check_v3_rest(const struct json *doc, const struct zarr_meta *m)
 static int check_v3_extensions(const struct json *doc)
 {
 	static const char *const known[] = {
-		"zarr_format", "node_type", "shape", "data_type", "chunk_grid",
-		"chunk_key_encoding", "fill_value", "codecs", "attributes", "dimension_names",
+		"zarr_format",          "node_type",  "shape",  "data_type",  "chunk_grid",
+		"chunk_key_encoding",   "fill_value", "codecs", "attributes", "dimension_names",
 		"storage_transformers",
 	};
 
@@ -345,8 +346,8 @@ static int parse_v3(const struct json *doc, struct zarr_meta *m)
 	if (r >= 0)
 		r = parse_v3_dtype(doc, m);
 	if (r >= 0)
-		r = fill ? dtype_fill_parse(m->dtype, 3, fill, m->fill)
-			 : fail(-EUCLEAN, "'fill_value' is missing");
+		r = fill ? dtype_fill_parse(m->dtype, 3, fill, m->fill) :
+			   fail(-EUCLEAN, "'fill_value' is missing");
 	return r < 0 ? r : zarr_levels_parse(m, json_member(doc, "codecs"), &m->level);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_read.c - a byte range of a view -> segments.
  *
@@ -13,15 +14,17 @@
 #include "core/base/log.h"
 #include "core/zarr/reading.h"
 
-#define BATCH_PARTS 32			/* chunks opened at once */
-#define RUN_BYTES 4096			/* runs from here on are read from a raw file without the cache */
-#define REFER_PARTS 128			/* most parts of a box that is answered by reference */
-#define REFER_PINNED (4 * MiB)		/* and most cache that it keeps pinned */
-#define SEGMENTS_MAX 256		/* more are copied, here rather than in the answer */
-#define SEEK_CHUNKS ((uint64_t)1 << 18)	/* in larger arrays no holes are looked for: one seek may look at all */
+#define BATCH_PARTS 32         /* chunks opened at once */
+#define RUN_BYTES 4096         /* runs from here on are read from a raw file without the cache */
+#define REFER_PARTS 128        /* most parts of a box that is answered by reference */
+#define REFER_PINNED (4 * MiB) /* and most cache that it keeps pinned */
+#define SEGMENTS_MAX 256       /* more are copied, here rather than in the answer */
+#define SEEK_CHUNKS \
+	((uint64_t)1 << 18) /* in larger arrays no holes are looked for: one seek may look at all */
 
 /* The whole part is one run in both. */
-static bool part_is_run(const struct reading *rd, const struct grid_box *box, const struct grid_part *p)
+static bool part_is_run(const struct reading *rd, const struct grid_box *box,
+			const struct grid_part *p)
 {
 	uint64_t run;
 
@@ -73,12 +76,13 @@ static int gather_part(struct reading *rd, const struct grid_part *p, struct chu
 
 struct batch {
 	struct grid_part part[BATCH_PARTS];
-	struct chunk chunk[BATCH_PARTS];	/* of the parts that are not padding, in order */
+	struct chunk chunk[BATCH_PARTS]; /* of the parts that are not padding, in order */
 	unsigned n, n_chunks;
 };
 
 /* The chunks of the parts. Parts of one box are of different chunks. */
-static int batch_open(struct reading *rd, const struct grid_box *box, bool by_reference, struct batch *b)
+static int batch_open(struct reading *rd, const struct grid_box *box, bool by_reference,
+		      struct batch *b)
 {
 	b->n_chunks = 0;
 	for (unsigned i = 0; i < b->n; i++) {
@@ -99,7 +103,8 @@ static int batch_open(struct reading *rd, const struct grid_box *box, bool by_re
 /* Parts that the cache and the budget can hold at once. */
 static unsigned batch_limit(const struct zarr *z)
 {
-	uint64_t cost = chunk_cost(z), n = cost ? budget_total(z->env->budget) / 2 / cost : BATCH_PARTS;
+	uint64_t cost = chunk_cost(z),
+		 n = cost ? budget_total(z->env->budget) / 2 / cost : BATCH_PARTS;
 
 	return (unsigned)MAX((uint64_t)1, MIN(n, (uint64_t)BATCH_PARTS));
 }
@@ -118,13 +123,15 @@ static bool box_is_runs(const struct reading *rd, const struct grid_box *box)
 	grid_part_first(&rd->grid, box, &p);
 	do {
 		parts++;
-		if (!part_is_run(rd, box, &p) || (parts > 2 && (parts > REFER_PARTS || parts * pin > REFER_PINNED)))
+		if (!part_is_run(rd, box, &p) ||
+		    (parts > 2 && (parts > REFER_PARTS || parts * pin > REFER_PINNED)))
 			return false;
 	} while (grid_part_next(&rd->grid, box, &p));
 	return !rd->g || rd->g->n + parts <= SEGMENTS_MAX;
 }
 
-static int batch_answer(struct reading *rd, const struct grid_box *box, struct batch *b, uint8_t *out)
+static int batch_answer(struct reading *rd, const struct grid_box *box, struct batch *b,
+			uint8_t *out)
 {
 	int r = batch_open(rd, box, out == NULL, b);
 	struct chunk *c = b->chunk;
@@ -173,7 +180,8 @@ static int read_box(struct reading *rd, const struct grid_box *box, struct batch
 	return segments_add_block(rd->g, out, bytes, bytes);
 }
 
-/* Take bytes off both ends of what was added since segment `from`: parts of elements nobody asked for. */
+/* Take bytes off both ends of what was added since segment `from`: parts of elements nobody asked
+ * for. */
 static void trim(struct segments *g, size_t from, uint64_t front, uint64_t back)
 {
 	for (size_t i = from; front > 0; i++) {
@@ -305,7 +313,8 @@ static int box_is_hole(struct reading *rd, const struct grid_box *box)
 	return 1;
 }
 
-/* The elements of the answer up to the next boundary of chunks on the outermost axis that is split. */
+/* The elements of the answer up to the next boundary of chunks on the outermost axis that is split.
+ */
 static uint64_t slab_elements(const struct reading *rd, uint64_t first)
 {
 	uint64_t inner = 1, at = first, to_edge;
@@ -324,7 +333,8 @@ static uint64_t slab_elements(const struct reading *rd, uint64_t first)
 	if (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at >= rd->grid.axis[axis].extent)
 		return rd->grid.axis[axis].count * inner - first;
 	to_edge = rd->grid.axis[axis].chunk -
-		  (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at) % rd->grid.axis[axis].chunk;
+		  (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at) %
+			  rd->grid.axis[axis].chunk;
 	at += div_up(to_edge, rd->grid.axis[axis].step);
 	return MIN(at, rd->grid.axis[axis].count) * inner - first;
 }
@@ -337,7 +347,8 @@ static bool has_few_chunks(const struct reading *rd)
 	for (unsigned i = 0; i < rd->grid.rank; i++) {
 		const struct grid_axis *a = &rd->grid.axis[i];
 
-		if (!mul_fits(n, MIN(a->count, div_up(a->extent, a->chunk) + 1), &n) || n > SEEK_CHUNKS)
+		if (!mul_fits(n, MIN(a->count, div_up(a->extent, a->chunk) + 1), &n) ||
+		    n > SEEK_CHUNKS)
 			return false;
 	}
 	return true;
@@ -385,18 +396,27 @@ static int explain_part(struct reading *rd, const struct grid_part *p, bool json
 	memcpy(c.index, p->chunk, sizeof(c.index));
 	chunk_number(z, &c);
 	part_span(rd, p, &from, &len);
-	key = pieces ? stream_piece_key(z, c.number, from / PIECE_BYTES) : chunk_whole_key(z, c.number);
+	key = pieces ? stream_piece_key(z, c.number, from / PIECE_BYTES) :
+		       chunk_whole_key(z, c.number);
 	cached = cache_has(z->env->cache, &key, CACHE_READY);
 	buf_add_str(out, json ? "{" : "  ");
 	(json ? chunk_json : chunk_text)(z, &c, out);
-	return buf_addf(out, json ? ", \"offset\": %llu, \"length\": %llu, \"bytes\": %llu, \"in_pieces\": %s, \"cached\": %s}" :
-				    " bytes %llu+%llu of %llu, %s, %s\n",
-			(unsigned long long)from, (unsigned long long)len, (unsigned long long)z->leaf->bytes,
-			json ? pieces ? "true" : "false" : pieces ? "in pieces" : "whole",
-			json ? cached ? "true" : "false" : cached ? "cached" : "not cached");
+	return buf_addf(
+		out,
+		json ? ", \"offset\": %llu, \"length\": %llu, \"bytes\": %llu, \"in_pieces\": %s, \"cached\": %s}" :
+		       " bytes %llu+%llu of %llu, %s, %s\n",
+		(unsigned long long)from, (unsigned long long)len,
+		(unsigned long long)z->leaf->bytes,
+		json   ? pieces ? "true" : "false" :
+		pieces ? "in pieces" :
+			 "whole",
+		json   ? cached ? "true" : "false" :
+		cached ? "cached" :
+			 "not cached");
 }
 
-int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, bool json, struct buf *out)
+int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, bool json,
+		 struct buf *out)
 {
 	struct reading rd;
 	uint64_t at, last;
@@ -412,12 +432,15 @@ int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64
 		grid_box(&rd.grid, at, last - at + 1, &box);
 		runs = box_is_runs(&rd, &box);
 		if (json)
-			r = buf_addf(out, "%s\n{\"element\": %llu, \"elements\": %llu, \"copied\": %s, \"parts\": [",
-				     at > off / rd.out_item ? "," : "", (unsigned long long)box.at, (unsigned long long)box.n,
-				     runs ? "false" : "true");
+			r = buf_addf(
+				out,
+				"%s\n{\"element\": %llu, \"elements\": %llu, \"copied\": %s, \"parts\": [",
+				at > off / rd.out_item ? "," : "", (unsigned long long)box.at,
+				(unsigned long long)box.n, runs ? "false" : "true");
 		else
-			r = buf_addf(out, "box of %llu elements from element %llu, %s\n", (unsigned long long)box.n,
-				     (unsigned long long)box.at, runs ? "by reference" : "copied");
+			r = buf_addf(out, "box of %llu elements from element %llu, %s\n",
+				     (unsigned long long)box.n, (unsigned long long)box.at,
+				     runs ? "by reference" : "copied");
 		grid_part_first(&rd.grid, &box, &p);
 		do {
 			if (json)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_sums.c - which stored bytes of an array a checksum covers, told by heads and trailers alone.
  *
@@ -23,16 +24,17 @@ int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
 	}
 	if (r < 0)
 		return r;
-	return (c->loc.where == KV_INLINE && has_nodes) || codec_is_summed(&z->leaf->codecs, span_of(head, n));
+	return (c->loc.where == KV_INLINE && has_nodes) ||
+	       codec_is_summed(&z->leaf->codecs, span_of(head, n));
 }
 
-#define LOOKED_AT 256		/* a head is a read of its own: so many of an array, then fewer and fewer */
+#define LOOKED_AT 256 /* a head is a read of its own: so many of an array, then fewer and fewer */
 
 struct summing {
 	struct zarr *z;
 	bool has_nodes;
-	uint64_t n;			/* stored objects so far */
-	bool is_summed;			/* the last one that was looked at */
+	uint64_t n;     /* stored objects so far */
+	bool is_summed; /* the last one that was looked at */
 	uint64_t unsummed;
 };
 

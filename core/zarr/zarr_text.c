@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_text.c - zarr metadata for people: `dump`, `info`, error notes.
  */
@@ -78,8 +79,8 @@ int zarr_meta_text(struct buf *out, const struct zarr_meta *m)
 		r = buf_addf(out, "keys %s '%c'\nfill ",
 			     m->keys == ZARR_KEYS_DEFAULT ? "default" : "v2", m->separator);
 	if (r >= 0)
-		r = m->fill_is_null ? buf_add_str(out, "null")
-				    : dtype_fill_print(m->dtype, (int)m->format, m->fill, out);
+		r = m->fill_is_null ? buf_add_str(out, "null") :
+				      dtype_fill_print(m->dtype, (int)m->format, m->fill, out);
 	if (r >= 0)
 		r = buf_addf(out, "\nelements %llu\nbytes %llu\n",
 			     (unsigned long long)m->n_elements, (unsigned long long)m->bytes);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_write.c - the stream of an array's bytes, cut into bands.
  *
@@ -13,32 +14,32 @@
 #include "core/zarr/stream.h"
 #include "core/zarr/zarr_encode.h"
 
-#define HAND_OVER_BYTES 65536		/* less is encoded sooner than another thread wakes up */
+#define HAND_OVER_BYTES 65536 /* less is encoded sooner than another thread wakes up */
 
 enum band_state { BAND_FILLING, BAND_ENCODING, BAND_FAILED };
 
 struct band {
 	struct pool_job job;
-	struct band *next;		/* of the writer; protected by its lock */
+	struct band *next; /* of the writer; protected by its lock */
 	struct zarr_writer *w;
-	enum band_state state;		/* protected by the writer's lock */
-	uint64_t at, n;			/* its bytes of the stream: [at, at + n) */
+	enum band_state state; /* protected by the writer's lock */
+	uint64_t at, n;        /* its bytes of the stream: [at, at + n) */
 	uint64_t filled;
-	uint8_t *bytes;			/* a block of w->band_bytes */
+	uint8_t *bytes; /* a block of w->band_bytes */
 };
 
 struct zarr_writer {
 	struct write_env *we;
-	struct kv *kv;			/* a reference */
-	struct zarr *z;			/* reads back what is stored */
+	struct kv *kv;  /* a reference */
+	struct zarr *z; /* reads back what is stored */
 	struct encode_plan plan;
-	uint64_t pos;			/* accepted; the appending thread's */
+	uint64_t pos; /* accepted; the appending thread's */
 
-	pthread_mutex_t lock;		/* protects all below */
+	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t changed;
-	struct band *bands;		/* live, in no order */
-	unsigned finishing;		/* bands whose job has not let go of the writer yet */
-	struct err_note failed;		/* of a band that could not be stored; code 0: none */
+	struct band *bands;     /* live, in no order */
+	unsigned finishing;     /* bands whose job has not let go of the writer yet */
+	struct err_note failed; /* of a band that could not be stored; code 0: none */
 };
 
 void write_env_init(struct write_env *we, struct zarr_env *env, struct budget *budget)
@@ -57,7 +58,8 @@ void write_env_release(struct write_env *we)
 int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
 		     struct zarr_writer **ret)
 {
-	const char *name = memmem(json.p, json.n, "\"zarr_format\":2", 15) ? ".zarray" : "zarr.json";
+	const char *name = memmem(json.p, json.n, "\"zarr_format\":2", 15) ? ".zarray" :
+									     "zarr.json";
 	struct zarr_writer *w = calloc(1, sizeof(*w));
 	int r;
 
@@ -272,8 +274,8 @@ int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr
 
 	*ret_taken = 0;
 	if (r >= 0 && n > w->z->meta.bytes - w->pos)
-		r = fail(-EFBIG, "%zu bytes at %llu of an array of %llu", n, (unsigned long long)w->pos,
-			 (unsigned long long)w->z->meta.bytes);
+		r = fail(-EFBIG, "%zu bytes at %llu of an array of %llu", n,
+			 (unsigned long long)w->pos, (unsigned long long)w->z->meta.bytes);
 	while (n > 0 && r >= 0) {
 		struct band *b = filling(w);
 		size_t part;
@@ -305,7 +307,8 @@ int zarr_writer_flush(struct zarr_writer *w)
 }
 
 /* Copy what a live band has of a range; how much of it that was, from its start. */
-static uint64_t read_live(struct zarr_writer *w, uint64_t off, size_t n, uint8_t *p, uint64_t *ret_gap)
+static uint64_t read_live(struct zarr_writer *w, uint64_t off, size_t n, uint8_t *p,
+			  uint64_t *ret_gap)
 {
 	uint64_t got = 0;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_write.h - arrays written as a stream: C-order bytes in, encoded chunks out.
  *
@@ -19,12 +20,13 @@
 
 /* What all writers of a process share. */
 struct write_env {
-	struct zarr_env *env;		/* pool, cache, engine; borrowed */
-	struct budget *budget;		/* write_budget */
+	struct zarr_env *env;  /* pool, cache, engine; borrowed */
+	struct budget *budget; /* write_budget */
 	pthread_mutex_t lock;
-	pthread_cond_t done;		/* a band was encoded */
-	unsigned under_way;		/* bands being encoded; protected by lock */
-	/* Counters: encoded chunks, their bytes before and after; those that were copied as stored. */
+	pthread_cond_t done; /* a band was encoded */
+	unsigned under_way;  /* bands being encoded; protected by lock */
+	/* Counters: encoded chunks, their bytes before and after; those that were copied as stored.
+	 */
 	atomic_ullong chunks, chunk_bytes, stored_bytes, copied_chunks, copied_bytes;
 };
 void write_env_init(struct write_env *we, struct zarr_env *env, struct budget *budget);
@@ -34,8 +36,8 @@ struct zarr_writer;
 
 /* Chunks that hold nothing but the fill value. */
 enum zarr_fill {
-	ZARR_FILL_STORE,		/* as any other: a chunk that is absent is damage */
-	ZARR_FILL_OMIT,			/* not stored; those that are too large to be looked at as a whole are */
+	ZARR_FILL_STORE, /* as any other: a chunk that is absent is damage */
+	ZARR_FILL_OMIT,  /* not stored; those that are too large to be looked at as a whole are */
 };
 
 /*
@@ -52,8 +54,8 @@ const struct zarr_meta *zarr_writer_meta(const struct zarr_writer *w);
 struct zarr *zarr_writer_array(const struct zarr_writer *w);
 
 enum zarr_writer_wait {
-	ZARR_WRITER_TRY,		/* -EAGAIN when memory is short and no writer will give any back */
-	ZARR_WRITER_BLOCK,		/* wait for the budget; the caller holds nothing of it */
+	ZARR_WRITER_TRY,   /* -EAGAIN when memory is short and no writer will give any back */
+	ZARR_WRITER_BLOCK, /* wait for the budget; the caller holds nothing of it */
 };
 /*
  * The next n bytes. For one thread at a time. ret_taken is how many were accepted: all of them on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_write_all.c - a whole array from a source that can be read at any offset.
  *
@@ -36,9 +37,9 @@ struct long_chunk {
 	void *arg;
 	struct codec_encoder *encoder;
 	struct kv_stream *out;
-	uint64_t stored;		/* bytes that came out of the encoder */
+	uint64_t stored; /* bytes that came out of the encoder */
 	uint8_t *piece;
-	size_t n;			/* gathered in piece */
+	size_t n; /* gathered in piece */
 };
 
 static int take_output(void *arg, struct span out)
@@ -131,7 +132,8 @@ static int put_long_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *c
 	if (r >= 0)
 		r = kv_put_open(kv, buf_span(&key), &out);
 	if (r >= 0)
-		r = codec_encoder_open(&c->z->leaf->codecs, c->z->leaf->bytes, take_output, c, &encoder);
+		r = codec_encoder_open(&c->z->leaf->codecs, c->z->leaf->bytes, take_output, c,
+				       &encoder);
 	if (r < 0)
 		return r;
 	c->out = out;

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_aggregate.c - leaves of a draft that go into the legacy msgpack file of their item.
  *
- * All of them are in memory while the commit goes on: the file is made for small values, and what does
- * not fit the write budget is refused. Invariants: such a leaf is not a leaf of the item's store; its array goes
- * with what the draft alone needs (draft_keep.c).
+ * All of them are in memory while the commit goes on: the file is made for small values, and what
+ * does not fit the write budget is refused. Invariants: such a leaf is not a leaf of the item's
+ * store; its array goes with what the draft alone needs (draft_keep.c).
  */
 #include "core/base/err.h"
 #include "handlers/commit/draft_items.h"
@@ -26,8 +27,8 @@ int plan_leaf_aggregates(const struct plan_leaf *l)
 }
 
 /* The elements as they are stored: cast, in C order. */
-static int read_elements(const struct plan_leaf *l, struct zarr_env *env, struct tree *tree, struct aggregate *a,
-			 uint64_t *left)
+static int read_elements(const struct plan_leaf *l, struct zarr_env *env, struct tree *tree,
+			 struct aggregate *a, uint64_t *left)
 {
 	auto_of(zarr) struct zarr *z = NULL;
 	struct kv *kv = l->kv ? l->kv : l->source->file->array[l->index].kv;
@@ -40,7 +41,8 @@ static int read_elements(const struct plan_leaf *l, struct zarr_env *env, struct
 	if (r < 0)
 		return r;
 	if (z->meta.bytes > *left)
-		return fail(-EFBIG, "aggregate: %llu bytes do not fit half of write_budget", (unsigned long long)z->meta.bytes);
+		return fail(-EFBIG, "aggregate: %llu bytes do not fit half of write_budget",
+			    (unsigned long long)z->meta.bytes);
 	*left -= z->meta.bytes;
 	zarr_view_whole(&z->meta, &v);
 	p = arena_alloc(&tree->arena, z->meta.bytes + 1);
@@ -49,8 +51,12 @@ static int read_elements(const struct plan_leaf *l, struct zarr_env *env, struct
 	r = zarr_read_into(z, &v, 0, z->meta.bytes, p);
 	memcpy(shape, z->meta.shape, z->meta.rank * sizeof(*shape));
 	*chunk = span_of(p, z->meta.bytes);
-	*a = (struct aggregate){ .kind = AGGREGATE_ARRAY, .rank = (uint8_t)z->meta.rank, .n_chunks = 1, .shape = shape,
-				 .dtype = dtype_info(z->meta.dtype)->name, .chunks = chunk,
+	*a = (struct aggregate){ .kind = AGGREGATE_ARRAY,
+				 .rank = (uint8_t)z->meta.rank,
+				 .n_chunks = 1,
+				 .shape = shape,
+				 .dtype = dtype_info(z->meta.dtype)->name,
+				 .chunks = chunk,
 				 .item_size = dtype_info(z->meta.dtype)->size };
 	return r;
 }
@@ -85,8 +91,12 @@ static int read_number(const struct plan_leaf *l, struct tree *tree, struct aggr
 	if (!chunk)
 		return fail(-ENOMEM, "cannot aggregate a number");
 	*chunk = span_of(l->element, dtype_info(l->dtype)->size);
-	*a = (struct aggregate){ .kind = AGGREGATE_ARRAY, .is_scalar = true, .n_chunks = 1, .chunks = chunk,
-				 .dtype = dtype_info(l->dtype)->name, .item_size = chunk->n };
+	*a = (struct aggregate){ .kind = AGGREGATE_ARRAY,
+				 .is_scalar = true,
+				 .n_chunks = 1,
+				 .chunks = chunk,
+				 .dtype = dtype_info(l->dtype)->name,
+				 .item_size = chunk->n };
 	return 0;
 }
 
@@ -106,7 +116,8 @@ static int take_leaf(struct sealing_item *it, struct plan_leaf *l, uint64_t *lef
 			r = plan_join_parts(it->plan, l, &shifted);
 		/* Parts on one grid are never put together: there is no one array to read. */
 		if (r >= 0 && shifted)
-			r = fail(-EINVAL, "an array that was written in parts cannot be aggregated");
+			r = fail(-EINVAL,
+				 "an array that was written in parts cannot be aggregated");
 		if (r >= 0)
 			r = read_elements(l, &it->plan->item->draft->env->ckpt->env, tree, a, left);
 	}

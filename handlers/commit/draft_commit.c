@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_commit.c - names and contents of a draft -> struct commit, and what comes before and after it.
+ * draft_commit.c - names and contents of a draft -> struct commit, and what comes before and after
+ * it.
  *
  * Invariants: until the commit's rename nothing is taken away that the draft needs
  * to be committed again.
@@ -18,7 +20,7 @@
 #include "handlers/commit/on_commit.h"
 #include "handlers/plan/copy_hints.h"
 
-#define CLOSE_PATIENCE_MS 2000		/* a closed file's release may come after the rename */
+#define CLOSE_PATIENCE_MS 2000 /* a closed file's release may come after the rename */
 
 struct sealing {
 	struct draft *d;
@@ -49,7 +51,8 @@ static int plan_item(struct sealing *s, struct draft_node *node)
 		draft_node_unref(node);
 		memcpy(part, inner, sizeof(part));
 		if (s->d->env->joint)
-			r = fail(-EOPNOTSUPP, "the ranks of a job do not write items inside an item");
+			r = fail(-EOPNOTSUPP,
+				 "the ranks of a job do not write items inside an item");
 	}
 	for (size_t i = 0; i < ARRAY_LEN(part) && part[i] && r >= 0; i++) {
 		r = plan_new(part[i], true, &s->item[s->n].plan);
@@ -78,7 +81,8 @@ static int plan_items(struct sealing *s)
 		struct draft_node *node = child ? child[i] : d->root;
 
 		/* Of an item that ranks share, which is the draft itself, one has nothing. */
-		if (!child && d->env->joint && !joint_is_primary(d->env->joint) && !node->n_children)
+		if (!child && d->env->joint && !joint_is_primary(d->env->joint) &&
+		    !node->n_children)
 			continue;
 		if (r >= 0 && strcmp(node->name, "_CHECKPOINT_METADATA"))
 			r = plan_item(s, node);
@@ -89,8 +93,8 @@ static int plan_items(struct sealing *s)
 	for (size_t i = 1; i < s->n && r >= 0; i++)
 		for (size_t k = 0; k < i; k++)
 			if (!strcmp(s->item[i].plan->name, s->item[k].plan->name))
-				r = fail(-EINVAL, "'%s' and '%s' are the same item", s->item[k].plan->item->name,
-					 s->item[i].plan->item->name);
+				r = fail(-EINVAL, "'%s' and '%s' are the same item",
+					 s->item[k].plan->item->name, s->item[i].plan->item->name);
 	if (r >= 0 && s->n == 0 && !d->env->joint)
 		r = fail(-EINVAL, "draft '%s' is empty", d->name);
 	return r;
@@ -126,7 +130,7 @@ static bool is_store_dir(const struct sealing *s, const char *name)
 
 struct leftovers {
 	const struct sealing *s;
-	struct buf names;		/* NUL-terminated, one after the other */
+	struct buf names; /* NUL-terminated, one after the other */
 };
 
 static int add_leftover(void *arg, const char *name, unsigned char type)
@@ -151,7 +155,8 @@ static int clean(struct sealing *s)
 {
 	struct io_dir *dir = s->d->dir->dir;
 	struct leftovers l = { .s = s };
-	/* The draft may be an item itself, with its arrays in it: then it is cleaned when it is sealed. */
+	/* The draft may be an item itself, with its arrays in it: then it is cleaned when it is
+	 * sealed. */
 	bool is_store = s->d->is_item && s->d->root->item.store;
 	int r = 0;
 
@@ -178,7 +183,8 @@ static int name_stores(struct sealing *s)
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		struct draft_node *n = plan_owner(s->item[i].plan);
 
-		if (n->item.dir && strcmp(n->item.dir, s->item[i].plan->name) && n->item.dir[0] != '.')
+		if (n->item.dir && strcmp(n->item.dir, s->item[i].plan->name) &&
+		    n->item.dir[0] != '.')
 			r = move_aside(s, n);
 	}
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
@@ -213,13 +219,18 @@ static int check_final(struct draft *d, struct span final)
 	else if (!d->is_item)
 		r = step_name_check(final);
 	else
-		r = step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) || name[0] == '.' ?
-			    fail(-EINVAL, "'%s' is not a name of an item", name) : draft_check_item_name(final);
+		r = step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) ||
+				    name[0] == '.' ?
+			    fail(-EINVAL, "'%s' is not a name of an item", name) :
+			    draft_check_item_name(final);
 	if (r < 0)
 		return r == -EINVAL ? fail(-EPERM, "%s", err_text(r)) : r;
 	if (env->options->atomicity == ATOMICITY_COMMIT_FILE)
 		return strcmp(name, d->dir->final) ?
-			       fail(-EPERM, "draft '%s' is written in place and can only become '%s'", d->name, d->dir->final) : 0;
+			       fail(-EPERM,
+				    "draft '%s' is written in place and can only become '%s'",
+				    d->name, d->dir->final) :
+			       0;
 	/* Of a shared draft the one that renames it looks. */
 	r = env->joint ? -ENOENT : io_stat(env->ckpt->source, name, &st);
 	if (r >= 0)
@@ -239,9 +250,15 @@ static int run_commit(struct sealing *s, int64_t deadline)
 	struct draft *d = s->d;
 	const struct options *o = d->env->options;
 	struct commit c = {
-		.ckpt = d->env->ckpt, .draft = d->dir, .items = s->commit_item, .n_items = s->n, .direct = d->is_item,
-		.custom = s->custom.n ? buf_str(&s->custom) : NULL, .dir_mode = (unsigned)o->mode,
-		.atomicity = o->atomicity, .deadline_ns = deadline,
+		.ckpt = d->env->ckpt,
+		.draft = d->dir,
+		.items = s->commit_item,
+		.n_items = s->n,
+		.direct = d->is_item,
+		.custom = s->custom.n ? buf_str(&s->custom) : NULL,
+		.dir_mode = (unsigned)o->mode,
+		.atomicity = o->atomicity,
+		.deadline_ns = deadline,
 	};
 	int r = 0;
 
@@ -258,9 +275,15 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		const struct sealing_item *it = &s->item[i];
 
 		s->commit_item[i] = (struct commit_item){
-			.name = span_str(it->plan->name), .handler = sealing_item_handler(it->plan),
-			.store = plan_owner(it->plan)->item.store, .leaves = it->leaf, .n_leaves = it->n_leaves,
-			.kept = it->kept, .n_kept = it->n_kept, .files = it->file, .n_files = it->n_files,
+			.name = span_str(it->plan->name),
+			.handler = sealing_item_handler(it->plan),
+			.store = plan_owner(it->plan)->item.store,
+			.leaves = it->leaf,
+			.n_leaves = it->n_leaves,
+			.kept = it->kept,
+			.n_kept = it->n_kept,
+			.files = it->file,
+			.n_files = it->n_files,
 		};
 	}
 	if (o->verify_commit) {
@@ -305,7 +328,8 @@ static int check_closed(struct draft_node *dir, unsigned *patience)
 		return r;
 	for (size_t i = 0; i < n; i++) {
 		if (r >= 0) {
-			r = child[i]->is_dir ? check_closed(child[i], patience) : check_file_closed(child[i], patience);
+			r = child[i]->is_dir ? check_closed(child[i], patience) :
+					       check_file_closed(child[i], patience);
 			if (r < 0 && child[i]->is_dir)
 				err_at(r, "'%s'", child[i]->name);
 		}
@@ -331,8 +355,9 @@ static int begin(struct draft *d)
 }
 
 /*
- * What is wrong with the draft's contents is ECANCELED to whoever renames it: mv(1) prints EINVAL as "cannot move to a
- * subdirectory of itself", which is not true here, and ECANCELED as "Operation canceled", which is.
+ * What is wrong with the draft's contents is ECANCELED to whoever renames it: mv(1) prints EINVAL
+ * as "cannot move to a subdirectory of itself", which is not true here, and ECANCELED as "Operation
+ * canceled", which is.
  */
 static int not_committed(struct draft *d, int r)
 {
@@ -345,8 +370,9 @@ static int not_committed(struct draft *d, int r)
 }
 
 /*
- * Who has a file open reads on from its chunks, wherever the step is. Those of parts belong to the whole now, under
- * other numbers or encoded anew, those in the legacy file have none, and ranks put theirs together in directories.
+ * Who has a file open reads on from its chunks, wherever the step is. Those of parts belong to the
+ * whole now, under other numbers or encoded anew, those in the legacy file have none, and ranks put
+ * theirs together in directories.
  */
 static void let_readers_know(const struct sealing *s)
 {
@@ -358,7 +384,8 @@ static void let_readers_know(const struct sealing *s)
 
 			for (size_t part = 0; part < l->n_parts; part++)
 				draft_file_moved(l->part[part]->file);
-			if (!l->n_parts && l->kind == PLAN_ARRAY && (l->aggregated || (p->joint && !p->opts.ocdbt)))
+			if (!l->n_parts && l->kind == PLAN_ARRAY &&
+			    (l->aggregated || (p->joint && !p->opts.ocdbt)))
 				draft_file_moved(l->source->file);
 		}
 	}
@@ -388,7 +415,8 @@ int draft_commit(struct draft *d, struct span final)
 	if (r >= 0)
 		r = custom_metadata(&s);
 	if (d->env->joint)
-		r = d->env->collective(d, s.item, s.n, d->dir->final, s.custom.n ? buf_span(&s.custom) : span_of(NULL, 0), r,
+		r = d->env->collective(d, s.item, s.n, d->dir->final,
+				       s.custom.n ? buf_span(&s.custom) : span_of(NULL, 0), r,
 				       deadline);
 	else if (r >= 0)
 		r = run_commit(&s, deadline);
@@ -410,7 +438,9 @@ int draft_commit(struct draft *d, struct span final)
 int draft_checkpoint_metadata(struct draft *d, struct buf *ret)
 {
 	struct draft_node **child;
-	struct step_meta m = { .kind = STEP_ITEMS_MAP, .has_init = true, .init_ns = d->dir->init_ns };
+	struct step_meta m = { .kind = STEP_ITEMS_MAP,
+			       .has_init = true,
+			       .init_ns = d->dir->init_ns };
 	struct step_item *items;
 	struct plan **plans;
 	size_t n;
@@ -430,7 +460,8 @@ int draft_checkpoint_metadata(struct draft *d, struct buf *ret)
 		}
 		/* What is not an item yet is left out. */
 		if (items && plans && plan_new(node, false, &plans[i]) >= 0) {
-			struct step_item it = { span_of(plans[i]->name, strcspn(plans[i]->name, "/")),
+			struct step_item it = { span_of(plans[i]->name,
+							strcspn(plans[i]->name, "/")),
 						sealing_item_handler(plans[i]) };
 
 			if (it.handler.p)
@@ -441,7 +472,8 @@ int draft_checkpoint_metadata(struct draft *d, struct buf *ret)
 		draft_node_unref(child[i]);
 	}
 	err_clear();
-	r = items && plans ? step_meta_print(&m, ret) : fail(-ENOMEM, "cannot describe draft '%s'", d->name);
+	r = items && plans ? step_meta_print(&m, ret) :
+			     fail(-ENOMEM, "cannot describe draft '%s'", d->name);
 	for (size_t i = 0; i < n && plans; i++)
 		plan_free(plans[i]);
 	free(plans);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_items.c - one item's plan -> the leaves and files of struct commit_item.
  *
@@ -24,8 +25,10 @@ static const char *const handlers[] = {
 	[PLAN_STORED] = NULL,
 };
 
-static const char *const jax_key = HANDLER("random_key_checkpoint_handler", "JaxRandomKeyCheckpointHandler"),
-		  *const numpy_key = HANDLER("random_key_checkpoint_handler", "NumpyRandomKeyCheckpointHandler");
+static const char *const jax_key = HANDLER("random_key_checkpoint_handler",
+					   "JaxRandomKeyCheckpointHandler"),
+			 *const numpy_key = HANDLER("random_key_checkpoint_handler",
+						    "NumpyRandomKeyCheckpointHandler");
 
 static void *grow(void *list, size_t *cap, size_t size)
 {
@@ -74,7 +77,8 @@ struct sealing_meta {
 	struct zarr_meta meta;
 };
 
-int sealing_item_meta(struct sealing_item *it, struct span json, const char *what, struct zarr_meta **ret)
+int sealing_item_meta(struct sealing_item *it, struct span json, const char *what,
+		      struct zarr_meta **ret)
 {
 	struct sealing_meta *m = arena_calloc(&it->arena, 1, sizeof(*m));
 	int r = m ? zarr_meta_parse(json, what, &m->meta) : -ENOMEM;
@@ -110,9 +114,14 @@ static int add_parts(struct sealing_item *it, struct plan_leaf *l)
 		for (unsigned k = 0; k < l->rank && r >= 0; k++)
 			shift[k] = p.start[k] / layout->chunk[k];
 		if (r >= 0)
-			r = sealing_item_add_leaf(it, &(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv, .param = l->node->param,
-								.rank = l->rank, .shift = shift, .meta = meta,
-								.json = i == 0 ? kept : span_of(NULL, 0) });
+			r = sealing_item_add_leaf(
+				it,
+				&(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv,
+						       .param = l->node->param,
+						       .rank = l->rank,
+						       .shift = shift,
+						       .meta = meta,
+						       .json = i == 0 ? kept : span_of(NULL, 0) });
 	}
 	return r;
 }
@@ -126,8 +135,10 @@ static int add_array(struct sealing_item *it, struct plan_leaf *l)
 		return r;
 	if (shifted)
 		return add_parts(it, l);
-	return sealing_item_add_leaf(it, &(struct commit_leaf){ .kv = l->kv ? l->kv : l->source->file->array[l->index].kv,
-						   .param = l->node->param });
+	return sealing_item_add_leaf(
+		it,
+		&(struct commit_leaf){ .kv = l->kv ? l->kv : l->source->file->array[l->index].kv,
+				       .param = l->node->param });
 }
 
 static int add_values(struct sealing_item *it)
@@ -142,7 +153,9 @@ static int add_values(struct sealing_item *it)
 		if (l->kind == PLAN_SCALAR) {
 			r = plan_encode_scalar(l);
 			if (r >= 0)
-				r = sealing_item_add_leaf(it, &(struct commit_leaf){ .kv = l->kv, .param = l->node->param });
+				r = sealing_item_add_leaf(
+					it, &(struct commit_leaf){ .kv = l->kv,
+								   .param = l->node->param });
 		} else if (l->kind == PLAN_ARRAY) {
 			r = add_array(it, l);
 		}
@@ -165,10 +178,12 @@ static int print_strings(struct sealing_item *it)
 		return fail(-ENOMEM, "cannot list strings");
 	for (size_t i = 0; i < p->n_leaves; i++)
 		if (p->leaf[i].kind == PLAN_STRING && !p->leaf[i].aggregated)
-			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param, buf_span(&p->leaf[i].text) };
+			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param,
+							    buf_span(&p->leaf[i].text) };
 	r = n ? strings_print(pairs, n, &it->strings) : 0;
-	return r < 0 || !n ? r : add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
-								     .text = buf_span(&it->strings) });
+	return r < 0 || !n ? r :
+			     add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
+								 .text = buf_span(&it->strings) });
 }
 
 /* Where nothing else was said, the one device that every machine has. */
@@ -185,13 +200,16 @@ static int print_shardings(struct sealing_item *it)
 		return fail(-ENOMEM, "cannot list shardings");
 	for (size_t i = 0; i < p->n_leaves; i++)
 		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax && !p->leaf[i].aggregated)
-			entries[n++] = (struct sharding_entry){ p->leaf[i].node->param, p->leaf[i].sharding.p ?
-								p->leaf[i].sharding : span_str(ONE_DEVICE) };
+			entries[n++] = (struct sharding_entry){ p->leaf[i].node->param,
+								p->leaf[i].sharding.p ?
+									p->leaf[i].sharding :
+									span_str(ONE_DEVICE) };
 	if (!n || !p->opts.sharding_file)
 		return 0;
 	r = shardings_print(entries, n, &it->sharding);
-	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("_sharding"),
-							       .text = buf_span(&it->sharding) });
+	return r < 0 ? r :
+		       add_file(it, &(struct commit_file){ .name = span_str("_sharding"),
+							   .text = buf_span(&it->sharding) });
 }
 
 /* The chunk shape that an array has, wherever its chunks come from. */
@@ -202,7 +220,8 @@ static int chunk_of(struct plan_leaf *l, uint64_t *ret)
 	int r = 0;
 
 	if (l->chunk || !l->kv) {
-		memcpy(ret, l->chunk ? l->chunk : l->source->file->array[l->index].layout.chunk, sizeof(w.layout.chunk));
+		memcpy(ret, l->chunk ? l->chunk : l->source->file->array[l->index].layout.chunk,
+		       sizeof(w.layout.chunk));
 		return 0;
 	}
 	whole.dtype = l->source->file->array[l->index].stored;
@@ -219,8 +238,11 @@ static int describe_array(struct sealing_item *it, struct plan_leaf *l, struct a
 	auto_buf ext = { 0 };
 	int r = chunk ? chunk_of(l, chunk) : -ENOMEM;
 
-	*ret = (struct array_metadata){ .param = l->node->param, .write_rank = l->rank, .chunk_rank = l->rank,
-					.write_shape = l->write ? l->write : l->shape, .chunk_shape = chunk };
+	*ret = (struct array_metadata){ .param = l->node->param,
+					.write_rank = l->rank,
+					.chunk_rank = l->rank,
+					.write_shape = l->write ? l->write : l->shape,
+					.chunk_shape = chunk };
 	if (r >= 0 && l->key_impl.p)
 		r = array_metadata_key_ext(l->key_impl, &ext);
 	if (r >= 0 && l->key_impl.p)
@@ -241,12 +263,15 @@ static int print_arrays(struct sealing_item *it)
 	if (r < 0 || !n || !p->opts.array_metadata)
 		return r;
 	r = array_metadatas_print(entries, n, &it->arrays);
-	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("array_metadatas/process_0"),
-							       .text = buf_span(&it->arrays) });
+	return r < 0 ? r :
+		       add_file(it, &(struct commit_file){
+					    .name = span_str("array_metadatas/process_0"),
+					    .text = buf_span(&it->arrays) });
 }
 
 /* Files of leaves and items that plugins made: in the directory of the leaf, or of the item. */
-static int add_plugin_files(struct sealing_item *it, struct span dir, const struct plugin_files *files)
+static int add_plugin_files(struct sealing_item *it, struct span dir,
+			    const struct plugin_files *files)
 {
 	int r = 0;
 
@@ -275,14 +300,18 @@ static int add_plugin_leaves(struct sealing_item *it)
 			continue;
 		/* Its directory is called as its parameter: one name, whatever is in the keys. */
 		r = l->node->param.n ? io_path_check(l->node->param, "leaf of a plugin") : 0;
-		if (r >= 0 && (!l->node->param.n || memchr(l->node->param.p, '/', l->node->param.n)))
-			r = fail(-EINVAL, "a leaf of a plugin needs a key without '/', which becomes a directory");
+		if (r >= 0 &&
+		    (!l->node->param.n || memchr(l->node->param.p, '/', l->node->param.n)))
+			r = fail(
+				-EINVAL,
+				"a leaf of a plugin needs a key without '/', which becomes a directory");
 		if (r >= 0)
 			r = add_plugin_files(it, l->node->param, &l->stored);
 		if (r >= 0)
 			r = plugin_finalize(l->plugin);
 		if (r < 0)
-			return err_at(r == -EUCLEAN ? -EINVAL : r, "leaf '%.*s'", SPAN_ARG(l->node->param));
+			return err_at(r == -EUCLEAN ? -EINVAL : r, "leaf '%.*s'",
+				      SPAN_ARG(l->node->param));
 	}
 	return 0;
 }
@@ -297,8 +326,9 @@ int sealing_item_describe(struct sealing_item *it)
 		r = print_arrays(it);
 	if (r >= 0)
 		r = tree_print_metadata(it->plan->tree, it->plan->opts.rich_types, &it->metadata);
-	return r < 0 ? r : add_file(it, &(struct commit_file){ .name = span_str("_METADATA"),
-							       .text = buf_span(&it->metadata) });
+	return r < 0 ? r :
+		       add_file(it, &(struct commit_file){ .name = span_str("_METADATA"),
+							   .text = buf_span(&it->metadata) });
 }
 
 static int add_tree(struct sealing_item *it)
@@ -309,7 +339,8 @@ static int add_tree(struct sealing_item *it)
 	if (r >= 0)
 		r = add_values(it);
 	if (r >= 0 && it->aggregate.n)
-		r = add_file(it, &(struct commit_file){ .name = span_str(aggregate), .text = buf_span(&it->aggregate) });
+		r = add_file(it, &(struct commit_file){ .name = span_str(aggregate),
+							.text = buf_span(&it->aggregate) });
 	if (r >= 0)
 		r = add_plugin_leaves(it);
 	return r < 0 ? r : sealing_item_describe(it);
@@ -324,7 +355,9 @@ static int read_file(void *arg, uint64_t off, size_t n, void *p)
 
 static int add_draft_file(struct sealing_item *it, struct span name, struct draft_node *n)
 {
-	struct commit_file f = { .source = read_file, .arg = n->file, .size = draft_file_size(n->file) };
+	struct commit_file f = { .source = read_file,
+				 .arg = n->file,
+				 .size = draft_file_size(n->file) };
 	/* An item that is not a tree has no arrays: its directory is its own. */
 	int r = draft_file_unstore(n->file);
 
@@ -339,9 +372,10 @@ static int check_json(struct draft_node *n)
 	uint64_t size = draft_file_size(n->file);
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
-	int r = size > LIMIT_SMALL_FILE ? fail(-EINVAL, "'%s' has %llu bytes, the limit is %llu", n->name,
-					       (unsigned long long)size, (unsigned long long)LIMIT_SMALL_FILE) :
-					  buf_reserve(&text, size + 1);
+	int r = size > LIMIT_SMALL_FILE ?
+			fail(-EINVAL, "'%s' has %llu bytes, the limit is %llu", n->name,
+			     (unsigned long long)size, (unsigned long long)LIMIT_SMALL_FILE) :
+			buf_reserve(&text, size + 1);
 
 	if (r >= 0)
 		r = draft_file_read_into(n->file, 0, size, text.p);
@@ -363,11 +397,13 @@ static int add_json(struct sealing_item *it)
 }
 
 /* All files below an opaque directory. */
-static int add_opaque(struct sealing_item *it, struct draft_node *dir, const char *path, unsigned depth)
+static int add_opaque(struct sealing_item *it, struct draft_node *dir, const char *path,
+		      unsigned depth)
 {
 	struct draft_node **child;
 	size_t n;
-	int r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "directories are too deep") : draft_children(dir, &child, &n);
+	int r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "directories are too deep") :
+					   draft_children(dir, &child, &n);
 
 	if (r < 0)
 		return r;
@@ -393,11 +429,13 @@ static int add_opaque(struct sealing_item *it, struct draft_node *dir, const cha
 }
 
 /* All files below a directory of the draft, in memory. */
-static int collect_files(struct draft_node *dir, const char *path, unsigned depth, struct plugin_files *ret)
+static int collect_files(struct draft_node *dir, const char *path, unsigned depth,
+			 struct plugin_files *ret)
 {
 	struct draft_node **child;
 	size_t n;
-	int r = depth > 16 ? fail(-EFBIG, "directories are too deep for a plugin") : draft_children(dir, &child, &n);
+	int r = depth > 16 ? fail(-EFBIG, "directories are too deep for a plugin") :
+			     draft_children(dir, &child, &n);
 
 	if (r < 0)
 		return r;
@@ -439,12 +477,15 @@ static int add_plugin_item(struct sealing_item *it)
 struct span sealing_item_handler(const struct plan *p)
 {
 	const struct options *o = p->item->draft->env->options;
-	const char *handler = p->kind == PLAN_PLUGIN_ITEM ? p->plugin->item->handler : handlers[p->kind];
+	const char *handler = p->kind == PLAN_PLUGIN_ITEM ? p->plugin->item->handler :
+							    handlers[p->kind];
 	const struct draft_node *only;
 
 	/* The outer item's, which is said once. */
 	if (plan_is_nested(p)) {
-		handler = p->kind != PLAN_TREE ? NULL : !strcmp(p->item->name, "jax_random_key") ? jax_key : numpy_key;
+		handler = p->kind != PLAN_TREE                     ? NULL :
+			  !strcmp(p->item->name, "jax_random_key") ? jax_key :
+								     numpy_key;
 	} else if (p->kind == PLAN_STORED && p->item->n_children == 1) {
 		only = p->item->child[0];
 		if (only->is_dir)
@@ -467,7 +508,9 @@ static int fill(struct sealing_item *it)
 	case PLAN_JSON:
 		return add_json(it);
 	case PLAN_PROTO:
-		return add_draft_file(it, span_str(it->plan->item->draft->env->options->proto_filename), it->plan->item);
+		return add_draft_file(it,
+				      span_str(it->plan->item->draft->env->options->proto_filename),
+				      it->plan->item);
 	case PLAN_STORED:
 		return add_opaque(it, it->plan->item, "", 0);
 	case PLAN_PLUGIN_ITEM:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_items.h - what the items of a draft bring into its commit: leaves, parts and files.
  */
@@ -13,14 +14,14 @@ struct sealing_item {
 	struct plan *plan;
 	struct commit_leaf *leaf;
 	size_t n_leaves, cap_leaves;
-	struct kv **kept;		/* arrays of the draft that are not leaves; borrowed */
+	struct kv **kept; /* arrays of the draft that are not leaves; borrowed */
 	size_t n_kept, cap_kept;
 	struct commit_file *file;
 	size_t n_files, cap_files;
 	struct buf strings, sharding, arrays, metadata, aggregate;
-	struct plugin_files made;	/* of an item that a plugin takes */
-	struct arena arena;		/* names, shifts, documents */
-	struct sealing_meta *metas;	/* of its leaves */
+	struct plugin_files made;   /* of an item that a plugin takes */
+	struct arena arena;         /* names, shifts, documents */
+	struct sealing_meta *metas; /* of its leaves */
 };
 
 /*
@@ -28,7 +29,8 @@ struct sealing_item {
  * the commit writes them. The draft must be sealed.
  */
 int sealing_item_fill(struct sealing_item *it);
-/* The leaves that options ask for go into the legacy file: it->aggregate, if any. (draft_aggregate.c) */
+/* The leaves that options ask for go into the legacy file: it->aggregate, if any.
+ * (draft_aggregate.c) */
 int sealing_item_aggregate(struct sealing_item *it);
 /* it->kept, from files and leaves; a store that nobody needs any more is dropped. (draft_keep.c) */
 int sealing_item_keep(struct sealing_item *it);
@@ -42,7 +44,8 @@ struct span sealing_item_handler(const struct plan *p);
 int sealing_item_describe(struct sealing_item *it);
 int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l);
 /* What a document says, which is kept and released with the item. The text must last as long. */
-int sealing_item_meta(struct sealing_item *it, struct span json, const char *what, struct zarr_meta **ret);
+int sealing_item_meta(struct sealing_item *it, struct span json, const char *what,
+		      struct zarr_meta **ret);
 void sealing_item_release(struct sealing_item *it);
 
 #endif

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_keep.c - arrays that a draft needs should its commit fail, and that are not leaves of the step.
+ * draft_keep.c - arrays that a draft needs should its commit fail, and that are not leaves of the
+ * step.
  *
  * Parts that are put together, what goes into the legacy file, arrays in files that
  * are a text or a plugin's: the draft reads their bytes back from an item's store.
@@ -12,7 +14,7 @@
 
 static int by_address(const void *a, const void *b)
 {
-	uintptr_t x = (uintptr_t)*(struct kv *const *)a, y = (uintptr_t)*(struct kv *const *)b;
+	uintptr_t x = (uintptr_t) * (struct kv *const *)a, y = (uintptr_t) * (struct kv *const *)b;
 
 	return x < y ? -1 : x > y;
 }

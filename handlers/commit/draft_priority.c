@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_priority.c - leaves that a commit encodes before all others: priority=GLOB.
  *
@@ -47,7 +48,8 @@ int draft_seal_priority(struct draft_node *dir, const char *glob)
 		return MIN(r, 0);
 	for (size_t i = 0; i < n; i++) {
 		if (r >= 0)
-			r = child[i]->is_dir ? draft_seal_priority(child[i], glob) : seal_first(child[i]);
+			r = child[i]->is_dir ? draft_seal_priority(child[i], glob) :
+					       seal_first(child[i]);
 		draft_node_unref(child[i]);
 	}
 	free(child);

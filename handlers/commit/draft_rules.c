@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_rules.c - what is said at a commit of patterns that choose nothing: rule=, aggregate=, priority=.
+ * draft_rules.c - what is said at a commit of patterns that choose nothing: rule=, aggregate=,
+ * priority=.
  *
  * Whoever wrote such a pattern meant something by it, and it does nothing.
  */
@@ -9,7 +11,8 @@
 #include "handlers/commit/draft_items.h"
 
 /* Whether a pattern chooses a node, or a tensor of one; its path is for messages. */
-static bool chooses(const char *glob, const struct draft_node *n, struct span tensor, struct buf *path)
+static bool chooses(const char *glob, const struct draft_node *n, struct span tensor,
+		    struct buf *path)
 {
 	unsigned skip = 0;
 	int r;
@@ -26,9 +29,12 @@ static bool chooses_leaf(const char *glob, const struct plan *p, struct buf *ret
 {
 	for (size_t i = 0; i < p->n_leaves; i++) {
 		const struct plan_leaf *l = &p->leaf[i];
-		bool is_tensor = l->kind == PLAN_ARRAY && !l->n_parts && l->source->file && l->source->file->st.n;
+		bool is_tensor = l->kind == PLAN_ARRAY && !l->n_parts && l->source->file &&
+				 l->source->file->st.n;
 
-		if (chooses(glob, l->source, is_tensor ? l->source->file->array[l->index].name : span_of(NULL, 0), ret))
+		if (chooses(glob, l->source,
+			    is_tensor ? l->source->file->array[l->index].name : span_of(NULL, 0),
+			    ret))
 			return true;
 	}
 	return false;
@@ -42,8 +48,9 @@ static bool tell_item(const struct plan *p, const struct save_rule *rule)
 		return true;
 	if (!chooses_leaf(rule->glob, p, &path))
 		return false;
-	log_warn("rule '%s' has no effect: it matches '%.*s', and %s is the same for all leaves of item '%s'", rule->text,
-		 SPAN_ARG(buf_span(&path)), rule->of_item, p->name);
+	log_warn(
+		"rule '%s' has no effect: it matches '%.*s', and %s is the same for all leaves of item '%s'",
+		rule->text, SPAN_ARG(buf_span(&path)), rule->of_item, p->name);
 	return true;
 }
 
@@ -57,7 +64,8 @@ static bool chooses_any_leaf(const char *glob, const struct sealing_item *item, 
 	return false;
 }
 
-static void tell_rule(const struct draft *d, const struct save_rule *rule, const struct sealing_item *item, size_t n)
+static void tell_rule(const struct draft *d, const struct save_rule *rule,
+		      const struct sealing_item *item, size_t n)
 {
 	bool any = false;
 
@@ -67,7 +75,8 @@ static void tell_rule(const struct draft *d, const struct save_rule *rule, const
 		any = chooses_any_leaf(rule->glob, item, n);
 	/* What other ranks have in a draft that they share is not known here. */
 	if (!any && !d->env->joint)
-		log_warn("rule '%s' matches no %s of '%s'", rule->text, rule->of_item ? "item" : "leaf", d->dir->final);
+		log_warn("rule '%s' matches no %s of '%s'", rule->text,
+			 rule->of_item ? "item" : "leaf", d->dir->final);
 }
 
 void draft_report_rules(const struct draft *d, const struct sealing_item *item, size_t n)

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_verify.c - a finished draft looked at before it becomes a step: what was planned can be opened.
+ * draft_verify.c - a finished draft looked at before it becomes a step: what was planned can be
+ * opened.
  */
 #include "handlers/commit/draft_verify.h"
 
@@ -15,7 +17,7 @@ static const struct tree_node *same_path(const struct tree *tree, const struct t
 	return n->parent ? parent ? tree_child_by_key(parent, n->key) : NULL : tree->root;
 }
 
-#define LOOKED_AT 1000			/* chunks of a leaf whose place is looked at, if it has more */
+#define LOOKED_AT 1000 /* chunks of a leaf whose place is looked at, if it has more */
 
 /* Chunks lie where the database, or their name, says. All of them, or some evenly spread. */
 static int verify_places(struct zarr *z, uint64_t n)
@@ -57,12 +59,13 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 		return r;
 	for (unsigned i = 0; i < z->meta.rank; i++)
 		wanted *= z->meta.grid[i];
-	if (l->kind == PLAN_ARRAY && (z->meta.rank != l->rank || memcmp(z->meta.shape, l->shape, l->rank * sizeof(uint64_t))))
+	if (l->kind == PLAN_ARRAY && (z->meta.rank != l->rank ||
+				      memcmp(z->meta.shape, l->shape, l->rank * sizeof(uint64_t))))
 		return fail(-EUCLEAN, "the shape that was written is not its own");
 	r = zarr_stored(z, &bytes, &objects);
 	if (r >= 0 && all_stored && objects != wanted)
-		return fail(-EUCLEAN, "%llu chunks are stored, it has %llu", (unsigned long long)objects,
-			    (unsigned long long)wanted);
+		return fail(-EUCLEAN, "%llu chunks are stored, it has %llu",
+			    (unsigned long long)objects, (unsigned long long)wanted);
 	return r < 0 ? r : verify_places(z, wanted);
 }
 

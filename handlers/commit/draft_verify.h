@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_verify.h - whether what was written is what was planned.
  */
@@ -6,7 +7,8 @@
 
 #include "handlers/commit/draft_items.h"
 
-/* Every array of the planned items can be opened in the draft's directory, with its shape and chunks. */
+/* Every array of the planned items can be opened in the draft's directory, with its shape and
+ * chunks. */
 int draft_verify(struct draft *d, struct sealing_item *item, size_t n);
 
 #endif

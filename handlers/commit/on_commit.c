@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * on_commit.c - run a command beside the mount, and say in the log how it ended.
  */
@@ -28,7 +29,8 @@ static void *wait_for(void *arg)
 	return NULL;
 }
 
-/* The environment without what would make a pytreefs in it a rank of this mount's job. Owned by the caller. */
+/* The environment without what would make a pytreefs in it a rank of this mount's job. Owned by the
+ * caller. */
 static char **environment(void)
 {
 	static const char size[] = "OMPI_COMM_WORLD_SIZE=";

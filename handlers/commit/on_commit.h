@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * on_commit.h - the command that is run when a step is durable.
  */

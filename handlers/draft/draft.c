@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft.c - drafts of a mount: beginning, finding and ending them, and where their arrays go.
  */
@@ -52,7 +53,8 @@ static int item_name_draft(struct span name, struct span *ret_final)
 	if (final.n == name.n && span_ends(name, span_str(".tmp")))
 		final.n -= strlen(".tmp");
 	if (final.n == name.n || final.n == 0)
-		return fail(-EINVAL, "'%.*s' is not a name of a draft: it must end in '.tmp'", SPAN_ARG(name));
+		return fail(-EINVAL, "'%.*s' is not a name of a draft: it must end in '.tmp'",
+			    SPAN_ARG(name));
 	*ret_final = final;
 	return draft_check_item_name(final);
 }
@@ -76,7 +78,8 @@ static int make_dir(struct draft_env *env, struct draft *d, struct span final)
 	return draft_dir_begin(env->ckpt->source, buf_str(&on_disk), to, mode, &d->dir);
 }
 
-static int begin(struct draft_env *env, struct span name, struct span final, bool is_item, bool any_name, struct draft **ret)
+static int begin(struct draft_env *env, struct span name, struct span final, bool is_item,
+		 bool any_name, struct draft **ret)
 {
 	struct draft *d = calloc(1, sizeof(*d));
 	int r;
@@ -242,7 +245,8 @@ int draft_abort(struct draft *d, bool force)
 void drafts_release(struct draft_env *env)
 {
 	for (struct draft *d; (d = env->list);) {
-		log_warn("draft '%s' was not committed; what was written stays in '%s'", d->name, d->dir->name);
+		log_warn("draft '%s' was not committed; what was written stays in '%s'", d->name,
+			 d->dir->name);
 		draft_end(d);
 	}
 }
@@ -259,11 +263,12 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	if (d->is_item && !d->env->joint)
 		return io_dir_sub(d->dir->dir, ".", ret);
 	/*
-	 * Ranks share the directory. Its number is used up, whatever happens: what a failure leaves is the
-	 * commit's to remove.
+	 * Ranks share the directory. Its number is used up, whatever happens: what a failure leaves
+	 * is the commit's to remove.
 	 */
-	name = d->env->joint ? str_fmt(".pytreefs-item-%d-%u", joint_rank(d->env->joint), d->n_stores++) :
-			      str_fmt(".pytreefs-item-%u", d->n_stores++);
+	name = d->env->joint ?
+		       str_fmt(".pytreefs-item-%d-%u", joint_rank(d->env->joint), d->n_stores++) :
+		       str_fmt(".pytreefs-item-%u", d->n_stores++);
 	if (!name)
 		return fail(-ENOMEM, "cannot write to '%s'", d->name);
 	r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, mode);
@@ -276,8 +281,11 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 
 static int make_store(struct draft *d, const struct save_opts *o, struct draft_store *ret)
 {
-	struct store_opts opts = { .dir_mode = d->env->options->mode ? (unsigned)d->env->options->mode : 0777,
-				   .ocdbt = o->ocdbt, .target_size = o->target_data_file_size,
+	struct store_opts opts = { .dir_mode = d->env->options->mode ?
+						       (unsigned)d->env->options->mode :
+						       0777,
+				   .ocdbt = o->ocdbt,
+				   .target_size = o->target_data_file_size,
 				   .first_leaf = ret->first_leaf };
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_free char *name = NULL;
@@ -294,7 +302,8 @@ static int make_store(struct draft *d, const struct save_opts *o, struct draft_s
 }
 
 /* Called with the lock held. */
-static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret, const struct store **ret_store)
+static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
+		   const struct store **ret_store)
 {
 	struct draft_node *item = draft_item_of(n);
 	struct save_opts o = { 0 };
@@ -315,7 +324,8 @@ static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret, const s
 	return r;
 }
 
-int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret, const struct store **ret_store)
+int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
+		  const struct store **ret_store)
 {
 	int r;
 
@@ -355,7 +365,8 @@ void draft_drop_store(struct draft_node *item)
 
 	pthread_mutex_lock(&item->draft->lock);
 	s = item->item;
-	item->item = (struct draft_store){ .first_leaf = s.store ? store_next_leaf(s.store) : s.first_leaf };
+	item->item = (struct draft_store){ .first_leaf = s.store ? store_next_leaf(s.store) :
+								   s.first_leaf };
 	pthread_mutex_unlock(&item->draft->lock);
 	store_free(s.store);
 	free(s.dir);
@@ -368,7 +379,8 @@ int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
 
 	/* Of an item inside another. */
 	if (r >= 0)
-		r = io_make_parents(d->dir->dir, to, d->env->options->mode ? (unsigned)d->env->options->mode : 0777);
+		r = io_make_parents(d->dir->dir, to,
+				    d->env->options->mode ? (unsigned)d->env->options->mode : 0777);
 	if (r >= 0 && strcmp(store->dir, to))
 		r = io_dirop(d->dir->dir, IO_RENAME_NEW, store->dir, to, 0);
 	if (r < 0) {

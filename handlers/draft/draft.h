@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft.h - a step that is being written through this process.
  *
@@ -26,17 +27,18 @@ struct draft_file;
 /* Where the arrays of one item go, made when its first one is written. */
 struct draft_store {
 	struct store *store;
-	char *dir;			/* its directory below the draft's, at the moment */
-	unsigned first_leaf;		/* of the next store: one that was dropped may have left its leaves */
+	char *dir;           /* its directory below the draft's, at the moment */
+	unsigned first_leaf; /* of the next store: one that was dropped may have left its leaves */
 };
 
 struct draft_xattr {
 	struct draft_xattr *next;
-	char *name;			/* after "user.pytree.": "kind", "save.zarr" */
+	char *name; /* after "user.pytree.": "kind", "save.zarr" */
 	struct buf value;
 };
 
-/* A name may be read by anyone who holds the node, without the lock, so a rename keeps the old one. */
+/* A name may be read by anyone who holds the node, without the lock, so a rename keeps the old one.
+ */
 struct draft_name {
 	struct draft_name *older;
 	char text[];
@@ -45,57 +47,60 @@ struct draft_name {
 /* A directory or file of a draft. Its draft must be held while a node is. */
 struct draft_node {
 	struct draft *draft;
-	struct draft_node *parent;	/* NULL: the draft itself, or a name that was removed */
-	const char *name;		/* the newest of names */
+	struct draft_node *parent; /* NULL: the draft itself, or a name that was removed */
+	const char *name;          /* the newest of names */
 	struct draft_name *names;
 	bool is_dir;
-	bool from_opaque;		/* of a file: copied from an item that is not a tree */
-	bool generated_hidden;		/* its generated file was removed, and not written since */
+	bool from_opaque;      /* of a file: copied from an item that is not a tree */
+	bool generated_hidden; /* its generated file was removed, and not written since */
 	uint64_t ino;
 	struct timespec mtime;
-	unsigned refs;			/* the tree's, and of those who work with it */
-	struct draft_node **child;	/* by name */
+	unsigned refs;             /* the tree's, and of those who work with it */
+	struct draft_node **child; /* by name */
 	size_t n_children, cap;
 	struct draft_xattr *xattrs;
-	struct draft_file *file;	/* of a file */
-	struct draft_store item;	/* of an item: a child of the draft */
-	struct draft_store replicas;	/* the same, of what ranks write in slices (replica_parallel_separate) */
-	struct buf hint;		/* of an item, or the draft: the generated file as a program wrote it */
-	unsigned hint_writers;		/* who is still writing that */
-	uint64_t hint_at, hint_removals;	/* the draft's changes and removals when it was written */
+	struct draft_file *file; /* of a file */
+	struct draft_store item; /* of an item: a child of the draft */
+	struct draft_store
+		replicas; /* the same, of what ranks write in slices (replica_parallel_separate) */
+	struct buf hint;  /* of an item, or the draft: the generated file as a program wrote it */
+	unsigned hint_writers;           /* who is still writing that */
+	uint64_t hint_at, hint_removals; /* the draft's changes and removals when it was written */
 	struct timespec hint_mtime;
-	uint64_t compared_at;		/* the draft's changes, and one, when it was compared with what is there; 0: never */
-	bool hint_agrees;			/* the result: it says what is there */
-	int hint_dtype;			/* of a leaf: enum dtype of the one that it was copied from */
-	struct buf hint_impl;		/* the same, of a PRNG key: its implementation */
+	uint64_t compared_at; /* the draft's changes, and one, when it was compared with what is
+				 there; 0: never */
+	bool hint_agrees;     /* the result: it says what is there */
+	int hint_dtype;       /* of a leaf: enum dtype of the one that it was copied from */
+	struct buf hint_impl; /* the same, of a PRNG key: its implementation */
 };
 
 enum draft_life { DRAFT_OPEN, DRAFT_COMMITTING, DRAFT_GONE };
 
 struct draft {
-	struct draft *next;		/* of the env; protected by the env's lock of drafts */
+	struct draft *next; /* of the env; protected by the env's lock of drafts */
 	struct draft_env *env;
-	char *name;			/* in the mount: "101.tmp" */
-	char *rules_from;		/* of a tree that is a checkpoint: the item it is made of, for rules; or NULL */
+	char *name;       /* in the mount: "101.tmp" */
+	char *rules_from; /* of a tree that is a checkpoint: the item it is made of, for rules; or
+			     NULL */
 	struct draft_dir *dir;
-	struct joint_member member;	/* of a draft that ranks share */
-	bool is_item;			/* in a mount of a step: one item, its tree at the top */
-	bool any_name;			/* its final name need not be a step's */
+	struct joint_member member; /* of a draft that ranks share */
+	bool is_item;               /* in a mount of a step: one item, its tree at the top */
+	bool any_name;              /* its final name need not be a step's */
 	atomic_uint refs;
-	pthread_mutex_t lock;		/* protects all below, and all nodes */
+	pthread_mutex_t lock; /* protects all below, and all nodes */
 	enum draft_life life;
 	struct draft_node *root;
 	uint64_t next_ino;
-	uint64_t changes;		/* of names, contents and xattrs */
-	uint64_t removals;		/* of them: a directory, or a file that may be a leaf, went away */
+	uint64_t changes;  /* of names, contents and xattrs */
+	uint64_t removals; /* of them: a directory, or a file that may be a leaf, went away */
 	unsigned n_stores;
 };
 
 /* ---- drafts of a mount (draft.c) ---- */
 
 /*
- * Begin the draft `name` as the user spells it ("101.tmp"). -EINVAL: not a name of a draft; -EBUSY: a live
- * mount holds it, this one too; -EEXIST: a temporary directory of another program.
+ * Begin the draft `name` as the user spells it ("101.tmp"). -EINVAL: not a name of a draft; -EBUSY:
+ * a live mount holds it, this one too; -EEXIST: a temporary directory of another program.
  */
 int draft_begin(struct draft_env *env, struct span name, struct draft **ret);
 /* For tools: a checkpoint of any name, of items or being one itself. */
@@ -108,9 +113,9 @@ struct draft *draft_ref(struct draft *d);
 /* Accepts NULL. */
 void draft_unref(struct draft *d);
 /*
- * Finalize as `final`: 0 only when the step would survive a power loss. On failure the draft is as it
- * was. -EBUSY: a leaf is open for writing; -ECANCELED: one is malformed, or the draft is empty; -EPERM: final
- * is not a name of a step; -EEXIST; -ETIMEDOUT.
+ * Finalize as `final`: 0 only when the step would survive a power loss. On failure the draft is as
+ * it was. -EBUSY: a leaf is open for writing; -ECANCELED: one is malformed, or the draft is empty;
+ * -EPERM: final is not a name of a step; -EEXIST; -ETIMEDOUT.
  */
 int draft_commit(struct draft *d, struct span final);
 /* Remove it from the mount and the disk; -ENOTEMPTY while there are names in it, unless force. */
@@ -137,8 +142,8 @@ int draft_create(struct draft_node *dir, struct span name, struct draft_node **r
 int draft_unlink(struct draft_node *dir, struct span name);
 int draft_rmdir(struct draft_node *dir, struct span name);
 /* Within one draft; replaces a file, as rename(2) does, but for no_replace. */
-int draft_rename(struct draft_node *from, struct span name, struct draft_node *to, struct span to_name,
-		 bool no_replace);
+int draft_rename(struct draft_node *from, struct span name, struct draft_node *to,
+		 struct span to_name, bool no_replace);
 /* Whether an item may be called that. -EINVAL: Orbax keeps the name to itself. */
 int draft_check_item_name(struct span name);
 /* Free the tree; nobody holds the draft any more. */
@@ -147,12 +152,14 @@ int draft_node_new(struct draft *d, struct draft_node *parent, struct span name,
 		   struct draft_node **ret);
 /* Called with the lock held: path below the step, "default/params/w.npy". */
 int draft_node_path(const struct draft_node *n, struct buf *ret);
-/* Called with the lock held: the item (a child of the draft) that a node is in, or is; NULL for the draft. */
+/* Called with the lock held: the item (a child of the draft) that a node is in, or is; NULL for the
+ * draft. */
 struct draft_node *draft_item_of(struct draft_node *n);
 
 /* ---- xattrs and options (draft_xattr.c) ---- */
 
-/* name is whole ("user.pytree.kind"); value NULL: remove. -EINVAL says what is accepted; -EOPNOTSUPP. */
+/* name is whole ("user.pytree.kind"); value NULL: remove. -EINVAL says what is accepted;
+ * -EOPNOTSUPP. */
 int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags);
 /* name after "user.pytree.". -ENODATA. */
 int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret);
@@ -166,34 +173,37 @@ bool draft_is_opaque(const struct draft_node *n);
 /* Whether a value of user.pytree.namedtuple is one. -EINVAL says what is accepted. (draft_rich.c) */
 int draft_check_namedtuple(struct span value);
 /*
- * What rules are matched against: the path without extensions and views, and how many of its names may be left out
- * in front. Called with the lock held.
+ * What rules are matched against: the path without extensions and views, and how many of its names
+ * may be left out in front. Called with the lock held.
  */
-int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret, unsigned *ret_skip);
-/* Rules for a tree that is a checkpoint mean what they do in a mount, where it is an item: "state", "state/params". */
+int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret,
+		    unsigned *ret_skip);
+/* Rules for a tree that is a checkpoint mean what they do in a mount, where it is an item: "state",
+ * "state/params". */
 int draft_rules_from(struct draft *d, struct span item);
 /* Whether priority= chooses a leaf of arrays: 1 or 0, or an error. Takes the lock. */
 int draft_is_priority(struct draft_node *n);
 /*
- * Called with the lock held: whether an array of that file name in dir can be stored as the options in force ask.
- * -ENAMETOOLONG or -EINVAL: it would be a directory, and none can be called so.
+ * Called with the lock held: whether an array of that file name in dir can be stored as the options
+ * in force ask. -ENAMETOOLONG or -EINVAL: it would be a directory, and none can be called so.
  */
 int draft_check_stored_name(struct draft_node *dir, struct span name);
 /* Encode the leaves below dir whose path matches, before a commit looks at all. glob NULL: none. */
 int draft_seal_priority(struct draft_node *dir, const char *glob);
 /*
- * Called with the lock held: the options in force for a node. The leaf's own win over its directories',
- * those over rules, those over the mount's. tensor: of a safetensors file, else empty.
+ * Called with the lock held: the options in force for a node. The leaf's own win over its
+ * directories', those over rules, those over the mount's. tensor: of a safetensors file, else empty.
  */
 int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret);
 
 /* ---- stores (draft.c) ---- */
 
 /*
- * A kv for one array of the node's item. replicas: in the database for what ranks write in slices, where
- * there is one (an item in directories has one store). Locks the draft.
+ * A kv for one array of the node's item. replicas: in the database for what ranks write in slices,
+ * where there is one (an item in directories has one store). Locks the draft.
  */
-int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret, const struct store **ret_store);
+int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
+		  const struct store **ret_store);
 /* Whether that is a store of the node's item. */
 bool draft_has_store(struct draft_node *n, const struct store *store);
 /* Whether it is the one for what ranks write in slices. */
@@ -205,7 +215,8 @@ int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
 
 /* ---- what generated files show (draft_shown.c); all lock the draft ---- */
 
-/* The generated file of a directory, and its time: generated now, or as a program wrote it while that says the same. */
+/* The generated file of a directory, and its time: generated now, or as a program wrote it while
+ * that says the same. */
 int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespec *ret_mtime);
 /* A program writes it: the first time, its handle's flag is set. */
 void draft_hint_open(struct draft_node *dir, bool *open);
@@ -218,7 +229,8 @@ void draft_set_mtime(struct draft_node *n, bool generated, const struct timespec
 
 /* ---- generated files (draft_tree.c) ---- */
 
-/* Whether a directory of the draft is an item that will be a tree: not bytes as they are, and not a plugin's. */
+/* Whether a directory of the draft is an item that will be a tree: not bytes as they are, and not a
+ * plugin's. */
 bool draft_is_tree(const struct draft_node *item);
 /* Called with the lock held: the generated file of a directory, or NULL. */
 const char *draft_generated_name(const struct draft_node *dir);
@@ -228,7 +240,8 @@ bool draft_is_generated(struct draft_node *dir, struct span name);
 bool draft_would_generate(struct draft_node *dir, struct span name);
 /* Shown, or not any more: tar takes a file away before it writes it. */
 void draft_hide_generated(struct draft_node *dir, bool hide);
-/* `_METADATA` of an item as it would be written now; leaves that are not whole yet are in it, too. -ENOENT: of no tree. */
+/* `_METADATA` of an item as it would be written now; leaves that are not whole yet are in it, too.
+ * -ENOENT: of no tree. */
 int draft_metadata(struct draft_node *item, struct buf *ret);
 /* `_CHECKPOINT_METADATA` as it is now. */
 int draft_checkpoint_metadata(struct draft *d, struct buf *ret);

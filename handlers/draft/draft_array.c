@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_array.c - which layout an array gets, and encoding it from bytes that lie somewhere.
  */
@@ -11,7 +12,7 @@
 #include "core/dtype/cast.h"
 #include "handlers/draft/kv_slice.h"
 
-#define DEFAULT_CHUNK (4 * MiB)		/* large enough for compression, small enough to be read alone */
+#define DEFAULT_CHUNK (4 * MiB) /* large enough for compression, small enough to be read alone */
 
 /* ---- parts ---- */
 
@@ -36,8 +37,11 @@ int draft_part_of(struct span name, struct draft_part *ret)
 		return r;
 	if (!v.has_box && !v.has_shape && !v.has_cast)
 		return 0;
-	if (v.ext != NAME_EXT_NPY || !v.has_box || !v.has_shape || v.has_cast || v.n_box != v.n_shape)
-		return fail(-EINVAL, "'%.*s' is not a part of an array: wanted is NAME[A:B,...]@SHAPE.npy", SPAN_ARG(name));
+	if (v.ext != NAME_EXT_NPY || !v.has_box || !v.has_shape || v.has_cast ||
+	    v.n_box != v.n_shape)
+		return fail(-EINVAL,
+			    "'%.*s' is not a part of an array: wanted is NAME[A:B,...]@SHAPE.npy",
+			    SPAN_ARG(name));
 	p.stem = v.stem;
 	p.rank = v.n_shape;
 	for (unsigned i = 0; i < p.rank; i++) {
@@ -47,7 +51,9 @@ int draft_part_of(struct span name, struct draft_part *ret)
 
 		if (s->kind != NAME_SLICE_RANGE || s->step != 1 || start < 0 || stop < start ||
 		    (uint64_t)stop > v.shape[i])
-			return fail(-EINVAL, "'%.*s': axis %u of the box does not lie within the shape", SPAN_ARG(name), i);
+			return fail(-EINVAL,
+				    "'%.*s': axis %u of the box does not lie within the shape",
+				    SPAN_ARG(name), i);
 		p.start[i] = (uint64_t)start;
 		p.extent[i] = (uint64_t)(stop - start);
 		p.whole[i] = v.shape[i];
@@ -85,7 +91,8 @@ void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *b
 		bytes = shape[i] ? bytes * ret[i] : bytes;
 	}
 	for (unsigned i = 0; i < rank && bytes > DEFAULT_CHUNK; i++) {
-		uint64_t inner = bytes / ret[i], rows = MAX(DEFAULT_CHUNK / MAX(inner, (uint64_t)1), (uint64_t)1);
+		uint64_t inner = bytes / ret[i],
+			 rows = MAX(DEFAULT_CHUNK / MAX(inner, (uint64_t)1), (uint64_t)1);
 		uint64_t whole = ret[i], pieces = (whole + rows - 1) / rows;
 
 		/* Evenly: eleven rows in pieces of at most five are 4, 4 and 3. */
@@ -94,7 +101,8 @@ void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *b
 	}
 }
 
-unsigned joint_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape, uint64_t item, unsigned *ret_axis)
+unsigned joint_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape,
+		      uint64_t item, unsigned *ret_axis)
 {
 	const struct options *o = env->options;
 	uint64_t bytes = item;
@@ -115,14 +123,16 @@ unsigned joint_slices(const struct draft_env *env, unsigned rank, const uint64_t
 	return 1;
 }
 
-/* The block that every writer of the array fills: the array itself, or what the parts have in common. */
-static bool block_of(const struct draft_node *n, const struct draft_array *a, uint64_t item, uint64_t *block,
-		     uint64_t *whole)
+/* The block that every writer of the array fills: the array itself, or what the parts have in
+ * common. */
+static bool block_of(const struct draft_node *n, const struct draft_array *a, uint64_t item,
+		     uint64_t *block, uint64_t *whole)
 {
 	struct draft_part p;
 	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
 
-	unsigned axis, slices = part ? 1 : joint_slices(n->draft->env, a->rank, a->shape, item, &axis);
+	unsigned axis,
+		slices = part ? 1 : joint_slices(n->draft->env, a->rank, a->shape, item, &axis);
 
 	err_clear();
 	for (unsigned i = 0; i < a->rank; i++) {
@@ -139,10 +149,16 @@ static int grid_of(const struct draft_array *a, const struct save_opts *o, const
 {
 	uint64_t bytes = ret->layout.item, limit = o->ocdbt ? o->target_data_file_size : 0;
 	struct layout l = {
-		.rank = a->rank, .shape = whole, .write_shape = block, .item_size = ret->layout.item,
-		.has_chunk_bytes = o->chunk_byte_size > 0, .chunk_bytes = o->chunk_byte_size,
-		.ocdbt = o->ocdbt, .file_size = o->target_data_file_size,
-		.n_axes = o->shard_axes.n, .axes = o->shard_axes.axis,
+		.rank = a->rank,
+		.shape = whole,
+		.write_shape = block,
+		.item_size = ret->layout.item,
+		.has_chunk_bytes = o->chunk_byte_size > 0,
+		.chunk_bytes = o->chunk_byte_size,
+		.ocdbt = o->ocdbt,
+		.file_size = o->target_data_file_size,
+		.n_axes = o->shard_axes.n,
+		.axes = o->shard_axes.axis,
 	};
 
 	/* The array's bytes fit in 64 bits, or its header would not have passed. */
@@ -154,11 +170,13 @@ static int grid_of(const struct draft_array *a, const struct save_opts *o, const
 		ret->any_chunk = false;
 	if (!ret->any_chunk)
 		return layout_chunk_shape(&l, ret->layout.chunk);
-	array_default_chunk(a->rank, whole, block, ret->layout.item, ret->is_part, ret->layout.chunk);
+	array_default_chunk(a->rank, whole, block, ret->layout.item, ret->is_part,
+			    ret->layout.chunk);
 	return 0;
 }
 
-/* The dtype that user.pytree.dtype names: 1, or 0 when there is none. Called with the draft's lock held. */
+/* The dtype that user.pytree.dtype names: 1, or 0 when there is none. Called with the draft's lock
+ * held. */
 static int named_dtype(const struct draft_node *n, enum dtype *ret)
 {
 	struct span text = draft_xattr_word(n, "dtype");
@@ -166,12 +184,14 @@ static int named_dtype(const struct draft_node *n, enum dtype *ret)
 	if (!text.p)
 		return 0;
 	*ret = dtype_by_user(text);
-	return *ret == DTYPE_UNKNOWN ? fail(-EINVAL, "user.pytree.dtype: no dtype '%.*s'", SPAN_ARG(text)) : 1;
+	return *ret == DTYPE_UNKNOWN ?
+		       fail(-EINVAL, "user.pytree.dtype: no dtype '%.*s'", SPAN_ARG(text)) :
+		       1;
 }
 
 /* What the elements are, and what they become. */
-static int choose_dtype(const struct draft_node *n, const struct draft_array *a, const struct save_opts *o,
-			struct array_wanted *ret)
+static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
+			const struct save_opts *o, struct array_wanted *ret)
 {
 	enum dtype named = DTYPE_UNKNOWN, asked = (enum dtype)o->dtype;
 	int r = named_dtype(n, &named);
@@ -180,14 +200,17 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 		return r;
 	ret->from = a->dtype;
 	if (a->dtype == DTYPE_UNKNOWN) {
-		if (named == DTYPE_UNKNOWN && n->hint_dtype != DTYPE_UNKNOWN && dtype_info((enum dtype)n->hint_dtype)->size == 1)
+		if (named == DTYPE_UNKNOWN && n->hint_dtype != DTYPE_UNKNOWN &&
+		    dtype_info((enum dtype)n->hint_dtype)->size == 1)
 			named = (enum dtype)n->hint_dtype;
 		ret->from = named != DTYPE_UNKNOWN ? named : asked;
 		if (ret->from == DTYPE_UNKNOWN)
-			return fail(-EINVAL, "its header says '<V1' or '|V1', one byte of anything; "
+			return fail(-EINVAL,
+				    "its header says '<V1' or '|V1', one byte of anything; "
 				    "set the xattr user.pytree.dtype or a rule with dtype=");
 		if (dtype_info(ret->from)->size != 1)
-			return fail(-EINVAL, "its header says one byte an element, and dtype %s has %u",
+			return fail(-EINVAL,
+				    "its header says one byte an element, and dtype %s has %u",
 				    dtype_info(ret->from)->name, dtype_info(ret->from)->size);
 	} else if (named != DTYPE_UNKNOWN && named != a->dtype) {
 		return fail(-EINVAL, "its header says dtype %s, and user.pytree.dtype %s",
@@ -268,11 +291,18 @@ int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct
 	return 0;
 }
 
-int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret)
+int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape,
+	       struct buf *ret)
 {
 	const struct zarr_create c = {
-		.format = l->format, .dtype = t, .rank = rank, .shape = shape, .chunk = l->chunk,
-		.compress = l->compress, .zstd_level = l->level, .sharded = l->format == 3,
+		.format = l->format,
+		.dtype = t,
+		.rank = rank,
+		.shape = shape,
+		.chunk = l->chunk,
+		.compress = l->compress,
+		.zstd_level = l->level,
+		.sharded = l->format == 3,
 	};
 
 	return zarr_meta_print(&c, ret);
@@ -288,11 +318,12 @@ void array_release(struct draft_array *a)
 /* ---- slices ---- */
 
 /* Which chunks this rank gives when all active ones have the array: false when it is in no slices. */
-static bool slice_of(const struct draft_node *n, const struct draft_array *a, const struct array_wanted *w,
-		     struct slice *ret)
+static bool slice_of(const struct draft_node *n, const struct draft_array *a,
+		     const struct array_wanted *w, struct slice *ret)
 {
 	const struct draft_env *env = n->draft->env;
-	unsigned axis = 0, before = 0, slices = joint_slices(env, a->rank, a->shape, w->layout.item, &axis);
+	unsigned axis = 0, before = 0,
+		 slices = joint_slices(env, a->rank, a->shape, w->layout.item, &axis);
 	struct draft_part p;
 	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
 	uint64_t chunks;
@@ -303,19 +334,21 @@ static bool slice_of(const struct draft_node *n, const struct draft_array *a, co
 	for (int i = 0; i < joint_rank(env->joint); i++)
 		before += joint_is_active(env->joint, i);
 	chunks = a->shape[axis] / slices / w->layout.chunk[axis];
-	*ret = (struct slice){ axis, before < slices ? before * chunks : 0, before < slices ? (before + 1) * chunks : 0 };
+	*ret = (struct slice){ axis, before < slices ? before * chunks : 0,
+			       before < slices ? (before + 1) * chunks : 0 };
 	return true;
 }
 
-int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w, struct span json,
-	     struct kv **ret, const struct store **ret_store)
+int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w,
+	     struct span json, struct kv **ret, const struct store **ret_store)
 {
 	const char *dir = n->draft->env->ckpt->opts.spill_dir;
 	auto_of(kv) struct kv *own = NULL;
 	const struct store *store;
 	struct slice slice;
 	bool sliced = slice_of(n, a, w, &slice);
-	int r = draft_leaf_kv(n, sliced && n->draft->env->options->replica_parallel_separate, &own, &store);
+	int r = draft_leaf_kv(n, sliced && n->draft->env->options->replica_parallel_separate, &own,
+			      &store);
 
 	/* Where nothing can be kept aside all is stored, and the commit takes its slice of that. */
 	if (r >= 0 && dir && sliced)
@@ -336,8 +369,8 @@ struct encoding {
 	enum dtype from, to;
 	array_read_fn *read;
 	void *arg;
-	uint8_t *raw;			/* PIECE bytes of the file's elements */
-	uint64_t raw_at, raw_n;		/* what is in it */
+	uint8_t *raw;           /* PIECE bytes of the file's elements */
+	uint64_t raw_at, raw_n; /* what is in it */
 };
 
 #define PIECE ((size_t)1 << 18)
@@ -385,8 +418,8 @@ static int read_window(struct encoding *e, uint64_t at, const uint8_t **ret)
 }
 
 /*
- * The same of a column-major file. Axis 0 is the fastest there, so the wanted range is taken column by
- * column: positions of the other axes in the file's order, and of axis 0 those that are wanted.
+ * The same of a column-major file. Axis 0 is the fastest there, so the wanted range is taken column
+ * by column: positions of the other axes in the file's order, and of axis 0 those that are wanted.
  */
 static int read_columns(struct encoding *e, uint64_t first, uint64_t count, uint8_t *p)
 {
@@ -427,11 +460,12 @@ static int read_stored_form(void *arg, uint64_t off, size_t n, void *p)
 	struct encoding *e = arg;
 	size_t out = dtype_info(e->to)->size;
 
-	return e->a->fortran ? read_columns(e, off / out, n / out, p) : read_in_order(e, off / out, n / out, p);
+	return e->a->fortran ? read_columns(e, off / out, n / out, p) :
+			       read_in_order(e, off / out, n / out, p);
 }
 
-int array_encode(struct draft_node *n, struct draft_array *a, const struct array_wanted *w, array_read_fn *read,
-		 void *arg)
+int array_encode(struct draft_node *n, struct draft_array *a, const struct array_wanted *w,
+		 array_read_fn *read, void *arg)
 {
 	struct encoding e = { .a = a, .from = w->from, .to = w->to, .read = read, .arg = arg };
 	auto_of(kv) struct kv *kv = NULL;
@@ -448,7 +482,8 @@ int array_encode(struct draft_node *n, struct draft_array *a, const struct array
 	}
 	if (r >= 0)
 		r = zarr_write_all(&n->draft->env->ckpt->write_env, kv, buf_span(&json),
-				   w->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_stored_form, &e);
+				   w->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
+				   read_stored_form, &e);
 	block_free(e.raw, PIECE);
 	if (r < 0)
 		return r;
@@ -484,7 +519,8 @@ int array_fits(struct draft_node *n, struct draft_array *a, const struct array_w
 		return 0;
 	r = array_json(&asked, w->to, a->rank, a->shape, &json);
 	if (r >= 0)
-		r = kv_put(a->kv, span_str(asked.format == 3 ? "zarr.json" : ".zarray"), buf_span(&json));
+		r = kv_put(a->kv, span_str(asked.format == 3 ? "zarr.json" : ".zarray"),
+			   buf_span(&json));
 	if (r < 0)
 		return r;
 	a->from = a->stored = w->to;

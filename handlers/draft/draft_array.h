@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_array.h - one array of a draft's file: how it is to be stored, and encoding it.
  *
@@ -13,72 +14,75 @@
 
 /* How an array is cut and compressed: all that its chunks depend on besides their elements. */
 struct array_layout {
-	unsigned format;		/* 2 or 3 */
-	unsigned item;			/* bytes an element, as stored */
+	unsigned format; /* 2 or 3 */
+	unsigned item;   /* bytes an element, as stored */
 	bool compress, omit_fill;
-	int level;			/* of zstd; 0 without */
+	int level; /* of zstd; 0 without */
 	uint64_t chunk[LIMIT_RANK];
 };
 
 /* One array in a file: the only one of an .npy file, or a tensor. */
 struct draft_array {
-	struct span name;		/* of a tensor; in the header's arena */
-	enum dtype dtype;		/* as the file says; DTYPE_UNKNOWN: one-byte void */
+	struct span name; /* of a tensor; in the header's arena */
+	enum dtype dtype; /* as the file says; DTYPE_UNKNOWN: one-byte void */
 	unsigned item, rank;
 	uint64_t shape[LIMIT_RANK];
-	uint64_t at, bytes;		/* in the file */
-	bool swapped, fortran;		/* the file's elements are big-endian, in column-major order */
+	uint64_t at, bytes;    /* in the file */
+	bool swapped, fortran; /* the file's elements are big-endian, in column-major order */
 	/* Its chunks, encoded or being encoded; kv NULL: none. */
 	struct kv *kv;
-	const struct store *store;	/* that kv belongs to */
-	struct array_layout layout;	/* that they were encoded for */
-	enum dtype from, stored;	/* what the file's elements were taken for, and what was stored */
-	bool copied;			/* as another array had them: chunk and level are that one's */
-	struct zarr_writer *writer;	/* while it streams */
+	const struct store *store;  /* that kv belongs to */
+	struct array_layout layout; /* that they were encoded for */
+	enum dtype from, stored; /* what the file's elements were taken for, and what was stored */
+	bool copied;             /* as another array had them: chunk and level are that one's */
+	struct zarr_writer *writer; /* while it streams */
 };
 
 /* What is asked for now. */
 struct array_wanted {
 	struct array_layout layout;
-	enum dtype from, to;		/* from differs from to: a cast */
-	bool any_chunk, any_level;	/* nobody asked for these: stored chunks may keep theirs */
+	enum dtype from, to;       /* from differs from to: a cast */
+	bool any_chunk, any_level; /* nobody asked for these: stored chunks may keep theirs */
 	bool is_part;
 };
 
 /*
- * By the options in force for the node, and by the file's name when it is a part. -EINVAL: the header
- * names no dtype and nothing else does, or an xattr names another one. Locks the draft.
+ * By the options in force for the node, and by the file's name when it is a part. -EINVAL: the
+ * header names no dtype and nothing else does, or an xattr names another one. Locks the draft.
  */
 int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret);
 /* The same for an array whose dtype is settled, whatever the file's name: its own grid, no cast. */
 int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret);
 /* The metadata document of an array of that shape. */
-int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret);
+int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape,
+	       struct buf *ret);
 /*
- * Whether what is stored has another form than the file: it cannot be read back from the chunks. Of types
- * below a byte the unused bits are lost, and with them what the bytes are when another dtype is named.
+ * Whether what is stored has another form than the file: it cannot be read back from the chunks. Of
+ * types below a byte the unused bits are lost, and with them what the bytes are when another dtype
+ * is named.
  */
 static inline bool array_is_changed(const struct draft_array *a)
 {
 	return a->swapped || a->fortran || a->from != a->stored ||
-	       (a->from != DTYPE_UNKNOWN && dtype_info(a->from)->bits < 8 && dtype_info(a->from)->kind != DTYPE_KIND_BOOL);
+	       (a->from != DTYPE_UNKNOWN && dtype_info(a->from)->bits < 8 &&
+		dtype_info(a->from)->kind != DTYPE_KIND_BOOL);
 }
 /* Let go of its chunks. */
 void array_release(struct draft_array *a);
 
 /*
- * A new kv of the node's item for an array of that document. Of an array that ranks write in slices it keeps this
- * rank's slice in the item's store, and the rest aside.
+ * A new kv of the node's item for an array of that document. Of an array that ranks write in slices
+ * it keeps this rank's slice in the item's store, and the rest aside.
  */
-int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w, struct span json,
-	     struct kv **ret, const struct store **ret_store);
+int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w,
+	     struct span json, struct kv **ret, const struct store **ret_store);
 /*
- * Encode it for `w` into a new kv of the node's item, which replaces its kv. read gives the bytes of
- * the file's elements.
+ * Encode it for `w` into a new kv of the node's item, which replaces its kv. read gives the bytes
+ * of the file's elements.
  */
 typedef int array_read_fn(void *arg, uint64_t off, size_t n, void *p);
-int array_encode(struct draft_node *n, struct draft_array *a, const struct array_wanted *w, array_read_fn *read,
-		 void *arg);
+int array_encode(struct draft_node *n, struct draft_array *a, const struct array_wanted *w,
+		 array_read_fn *read, void *arg);
 /*
  * What is stored fits `w` already, or only the document has to be given anew (which is done): 1;
  * 0 when it must be encoded.
@@ -89,7 +93,7 @@ int array_fits(struct draft_node *n, struct draft_array *a, const struct array_w
 
 /* A file name that is a part of a larger array: w[0:512,0:256]@1024x256.npy. */
 struct draft_part {
-	struct span stem;		/* of the whole's name */
+	struct span stem; /* of the whole's name */
 	unsigned rank;
 	uint64_t start[LIMIT_RANK], extent[LIMIT_RANK], whole[LIMIT_RANK];
 };
@@ -98,13 +102,14 @@ struct draft_part {
 int draft_part_of(struct span name, struct draft_part *ret);
 struct draft_env;
 /*
- * Into how many slices, along which axis, a whole array is split that all active ranks of a job write
- * (replica_parallel); 1: none.
+ * Into how many slices, along which axis, a whole array is split that all active ranks of a job
+ * write (replica_parallel); 1: none.
  */
-unsigned joint_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape, uint64_t item, unsigned *ret_axis);
+unsigned joint_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape,
+		      uint64_t item, unsigned *ret_axis);
 /*
- * The chunk shape for an array of `shape` that is written in blocks; chunks divide a block. By our own
- * choice: about 4 MiB, leading axes cut first.
+ * The chunk shape for an array of `shape` that is written in blocks; chunks divide a block. By our
+ * own choice: about 4 MiB, leading axes cut first.
  */
 void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *block, uint64_t item,
 			 bool divide, uint64_t ret[LIMIT_RANK]);

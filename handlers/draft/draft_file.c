@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_file.c - where the bytes of a file are, and how they get from one place to the next.
  *
@@ -13,8 +14,8 @@
 #include "core/base/log.h"
 #include "core/base/wire.h"
 
-#define MEMORY_MAX ((size_t)64 << 10)	/* contents that stay in memory while they are written */
-#define MEMORY_HEADER_MAX ((size_t)8 << 20)	/* header of a safetensors file that streams */
+#define MEMORY_MAX ((size_t)64 << 10) /* contents that stay in memory while they are written */
+#define MEMORY_HEADER_MAX ((size_t)8 << 20) /* header of a safetensors file that streams */
 #define PIECE ((size_t)1 << 20)
 
 int draft_file_new(struct draft_node *n, struct draft_file **ret)
@@ -75,7 +76,9 @@ uint64_t draft_file_stored(struct draft_file *f)
 static int staged_write(struct io_file *file, uint64_t off, const void *p, size_t n)
 {
 	/* The engine writes from the buffer only. */
-	struct io_req req = { .op = IO_WRITE, .file = file, .p = (void *)(uintptr_t)p, .n = n, .off = off };
+	struct io_req req = {
+		.op = IO_WRITE, .file = file, .p = (void *)(uintptr_t)p, .n = n, .off = off
+	};
 	int r = n ? io_run(file->io, &req, 1) : 0;
 
 	if (r >= 0)
@@ -102,7 +105,9 @@ static int read_written(struct draft_file *f, uint64_t off, size_t n, uint8_t *p
 /* Bytes of the file that are in its place; the rest up to its size is zeros. */
 static uint64_t written(const struct draft_file *f)
 {
-	return f->place == PLACE_STAGED ? f->staged->size : f->place == PLACE_STORED ? f->size : f->pos;
+	return f->place == PLACE_STAGED ? f->staged->size :
+	       f->place == PLACE_STORED ? f->size :
+					  f->pos;
 }
 
 int draft_file_stage(struct draft_file *f)
@@ -178,7 +183,8 @@ int draft_file_read(struct draft_file *f, uint64_t off, size_t n, struct segment
 		r = fail(-ESTALE, "'%s' is part of a committed array now", f->node->name);
 	} else if (n) {
 		block = block_alloc(n);
-		r = block ? draft_file_read_locked(f, off, n, block) : fail(-ENOMEM, "cannot allocate %zu bytes", n);
+		r = block ? draft_file_read_locked(f, off, n, block) :
+			    fail(-ENOMEM, "cannot allocate %zu bytes", n);
 	}
 	pthread_mutex_unlock(&f->lock);
 	if (r < 0) {
@@ -232,7 +238,8 @@ static int memory_write(struct draft_file *f, uint64_t off, const void *p, size_
 	return 0;
 }
 
-/* Go on from memory as a stream: the bytes after the header are the first elements. 1, or 0 when not. */
+/* Go on from memory as a stream: the bytes after the header are the first elements. 1, or 0 when
+ * not. */
 static int memory_to_stream(struct draft_file *f)
 {
 	uint64_t all = f->pos;
@@ -399,7 +406,9 @@ enum draft_open draft_file_is_open(struct draft_file *f)
 	enum draft_open open;
 
 	pthread_mutex_lock(&f->lock);
-	open = f->unsettled ? DRAFT_OPEN_WRITING : f->writers ? DRAFT_OPEN_CLOSING : DRAFT_OPEN_CLOSED;
+	open = f->unsettled ? DRAFT_OPEN_WRITING :
+	       f->writers   ? DRAFT_OPEN_CLOSING :
+			      DRAFT_OPEN_CLOSED;
 	pthread_mutex_unlock(&f->lock);
 	return open;
 }
@@ -419,7 +428,8 @@ static int settle(struct draft_file *f)
 	/* What the options may still ask otherwise is only worth encoding when it is arrays. */
 	if (r >= 0 && (f->place == PLACE_STAGED || f->place == PLACE_MEMORY))
 		r = draft_file_encode(f);
-	/* Malformed or incomplete contents stay as they are; the commit says what is wrong with them. */
+	/* Malformed or incomplete contents stay as they are; the commit says what is wrong with
+	 * them. */
 	if (r == -EINVAL || r == -EUCLEAN || r == -EOPNOTSUPP) {
 		err_clear();
 		r = 0;
@@ -457,7 +467,8 @@ void draft_file_closed(struct draft_file *f, bool settled)
 	if (f->writers == 0)
 		r = settle(f);
 	if (r < 0) {
-		/* Nobody waits for this: the next call that touches the file, or the commit, tells. */
+		/* Nobody waits for this: the next call that touches the file, or the commit, tells.
+		 */
 		err_save(r, &f->failed);
 		log_warn("'%s' is not encoded yet: %s", f->node->name, err_text(r));
 	}
@@ -505,8 +516,10 @@ int draft_file_check_lost(struct draft_file *f)
 	pthread_mutex_lock(&f->lock);
 	lost = f->lost;
 	pthread_mutex_unlock(&f->lock);
-	return lost ? fail(lost, "'%s': bytes that were written through a map are lost (%s): write it again, and sync it",
-			   f->node->name, strerror(-lost)) : 0;
+	return lost ? fail(lost,
+			   "'%s': bytes that were written through a map are lost (%s): write it again, and sync it",
+			   f->node->name, strerror(-lost)) :
+		      0;
 }
 
 int draft_file_sync(struct draft_file *f)
@@ -515,7 +528,8 @@ int draft_file_sync(struct draft_file *f)
 
 	pthread_mutex_lock(&f->lock);
 	r = tell_failure(f);
-	/* The kernel has told its program what was lost before it comes here: whoever goes on has written it again. */
+	/* The kernel has told its program what was lost before it comes here: whoever goes on has
+	 * written it again. */
 	f->lost = 0;
 	for (size_t i = 0; i < f->n_arrays && r >= 0; i++)
 		if (f->array[i].writer)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_file.h - the contents of a file of a draft.
  *
@@ -28,22 +29,22 @@
 enum draft_place { PLACE_MEMORY, PLACE_STREAM, PLACE_STAGED, PLACE_STORED };
 
 struct draft_file {
-	struct draft_node *node;	/* not counted: the node owns the file */
-	pthread_mutex_t lock;		/* protects all below */
+	struct draft_node *node; /* not counted: the node owns the file */
+	pthread_mutex_t lock;    /* protects all below */
 	enum draft_place place;
-	uint64_t size;			/* of the file */
-	uint64_t pos;			/* MEMORY, STREAM: bytes written from the front without a gap */
-	struct buf head;		/* MEMORY: all of them; else the header */
+	uint64_t size;   /* of the file */
+	uint64_t pos;    /* MEMORY, STREAM: bytes written from the front without a gap */
+	struct buf head; /* MEMORY: all of them; else the header */
 	struct io_file *staged;
-	struct safetensors st;		/* of a safetensors file that streams or is stored */
+	struct safetensors st; /* of a safetensors file that streams or is stored */
 	struct draft_array *array;
 	size_t n_arrays, at_array;
-	unsigned writers;		/* handles open for writing */
-	unsigned unsettled;		/* of them: not closed by their program since it wrote */
-	struct err_note failed;		/* of background work: reported once */
-	int lost;			/* why bytes from a map are not there: told until it is written anew, or synced */
-	bool nameless;			/* staged for good: no leaf of the step any more */
-	bool moved;			/* its chunks belong to another array since the commit: -ESTALE for readers */
+	unsigned writers;       /* handles open for writing */
+	unsigned unsettled;     /* of them: not closed by their program since it wrote */
+	struct err_note failed; /* of background work: reported once */
+	int lost; /* why bytes from a map are not there: told until it is written anew, or synced */
+	bool nameless; /* staged for good: no leaf of the step any more */
+	bool moved; /* its chunks belong to another array since the commit: -ESTALE for readers */
 };
 
 int draft_file_new(struct draft_node *n, struct draft_file **ret);
@@ -75,8 +76,8 @@ void draft_file_moved(struct draft_file *f);
 /* The failure of a commit when some are; else 0. */
 int draft_file_check_lost(struct draft_file *f);
 /*
- * Its name is gone, or another file's: whoever has it open goes on with a file of its own, and nothing that is
- * written to it comes near the step.
+ * Its name is gone, or another file's: whoever has it open goes on with a file of its own, and
+ * nothing that is written to it comes near the step.
  */
 void draft_file_unname(struct draft_file *f);
 /* Everything accepted is encoded or staged, and its values are durable: fsync(2). */
@@ -88,11 +89,14 @@ int draft_file_sync(struct draft_file *f);
  */
 int draft_file_copy_leaf(struct draft_file *f, struct zarr *source);
 
-/* ---- between draft_file.c, draft_stream.c and draft_array.c; called with the file's lock held ---- */
+/* ---- between draft_file.c, draft_stream.c and draft_array.c; called with the file's lock held
+ * ---- */
 
-/* Whether a stream can begin with what the head has: 1 arrays are set; 0 not; errors only for memory. */
+/* Whether a stream can begin with what the head has: 1 arrays are set; 0 not; errors only for
+ * memory. */
 int draft_stream_begin(struct draft_file *f);
-/* The next bytes of the elements; ret_taken of them were accepted. -EAGAIN: no memory for a stream. */
+/* The next bytes of the elements; ret_taken of them were accepted. -EAGAIN: no memory for a stream.
+ */
 int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t *ret_taken);
 /* Any bytes of the file, zeros where nothing was written. */
 int draft_file_read_locked(struct draft_file *f, uint64_t off, size_t n, uint8_t *p);
@@ -104,18 +108,21 @@ int draft_stream_finish(struct draft_file *f);
 void draft_arrays_release(struct draft_file *f);
 /* Move all contents to a staged file. On failure nothing has changed. */
 int draft_file_stage(struct draft_file *f);
-/* Encode the arrays of a staged (or small) file; the file becomes stored, or stays staged when it is cast. */
+/* Encode the arrays of a staged (or small) file; the file becomes stored, or stays staged when it
+ * is cast. */
 int draft_file_encode(struct draft_file *f);
-/* What the contents are by their first bytes, and the header when they are arrays: 1; 0 more bytes are
- * needed; -EUCLEAN or -EOPNOTSUPP: none. Sets array, st and the length of the header. */
+/* What the contents are by their first bytes, and the header when they are arrays: 1; 0 more bytes
+ * are needed; -EUCLEAN or -EOPNOTSUPP: none. Sets array, st and the length of the header. */
 int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head);
 
 /*
- * For the commit: the file's arrays encoded as the options in force ask for. Encodes what is not, or
- * encodes again what was encoded for other options. -EINVAL: malformed, incomplete, or no leaf at all.
+ * For the commit: the file's arrays encoded as the options in force ask for. Encodes what is not,
+ * or encodes again what was encoded for other options. -EINVAL: malformed, incomplete, or no leaf
+ * at all.
  */
 int draft_file_seal(struct draft_file *f);
-/* For the commit: the contents are bytes and no arrays, and leave their item's store. On failure nothing has changed. */
+/* For the commit: the contents are bytes and no arrays, and leave their item's store. On failure
+ * nothing has changed. */
 int draft_file_unstore(struct draft_file *f);
 /* Called with the file's lock held: what was encoded is an .npy array. */
 static inline bool draft_file_is_npy(const struct draft_file *f)

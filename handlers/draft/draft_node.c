@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_node.c - the tree of names of a draft.
  *
@@ -60,7 +61,8 @@ int draft_node_new(struct draft *d, struct draft_node *parent, struct span name,
 	n->refs = 1;
 	d->next_ino++;
 	/* Of the draft's own numbering, apart from those of paths. */
-	n->ino = hash64(span_of(&d->next_ino, sizeof(d->next_ino)), hash64(span_str(d->name), 1)) | 1;
+	n->ino = hash64(span_of(&d->next_ino, sizeof(d->next_ino)), hash64(span_str(d->name), 1)) |
+		 1;
 	clock_gettime(CLOCK_REALTIME, &n->mtime);
 	if (!is_dir)
 		r = draft_file_new(n, &n->file);
@@ -241,9 +243,12 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 {
 	int r = 0;
 
-	/* The draft of one item stands in its step like any other item; a tree that is a checkpoint does not. */
+	/* The draft of one item stands in its step like any other item; a tree that is a checkpoint
+	 * does not. */
 	if (!n->parent)
-		return n->draft->is_item && !n->draft->any_name ? buf_add_str(ret, n->draft->dir->final) : 0;
+		return n->draft->is_item && !n->draft->any_name ?
+			       buf_add_str(ret, n->draft->dir->final) :
+			       0;
 	r = draft_node_path(n->parent, ret);
 	if (r >= 0 && ret->n)
 		r = buf_add_byte(ret, '/');
@@ -255,16 +260,21 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 /* Names in a draft that are not an item's: Orbax keeps them to itself, or hides them. */
 int draft_check_item_name(struct span stem)
 {
-	static const char *const reserved[] = { "AUTO", "_CHECKPOINT_DELETION", "_CHECKPOINT_METADATA", "_METADATA",
-						"commit_success.txt", "orbax.checkpoint" };
+	static const char *const reserved[] = {
+		"AUTO",      "_CHECKPOINT_DELETION", "_CHECKPOINT_METADATA",
+		"_METADATA", "commit_success.txt",   "orbax.checkpoint"
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
 		if (span_eq(stem, span_str(reserved[i])))
-			return fail(-EINVAL, "'%.*s' is a name that Orbax keeps to itself", SPAN_ARG(stem));
+			return fail(-EINVAL, "'%.*s' is a name that Orbax keeps to itself",
+				    SPAN_ARG(stem));
 	if (span_eq(stem, span_str(".")) || span_eq(stem, span_str("..")))
 		return fail(-EINVAL, "'%.*s' is not a name of an item", SPAN_ARG(stem));
 	if (memmem(stem.p, stem.n, ".orbax-checkpoint-tmp", 21))
-		return fail(-EINVAL, "'%.*s' is not a name of an item: Orbax takes it for a temporary one", SPAN_ARG(stem));
+		return fail(-EINVAL,
+			    "'%.*s' is not a name of an item: Orbax takes it for a temporary one",
+			    SPAN_ARG(stem));
 	return 0;
 }
 
@@ -276,7 +286,8 @@ static struct span stem_of(struct span name)
 	return name;
 }
 
-/* Which names of ours stand in a directory of an item, bits of enum name_ours: `_METADATA` at its top. */
+/* Which names of ours stand in a directory of an item, bits of enum name_ours: `_METADATA` at its
+ * top. */
 static unsigned names_of_ours(struct draft_node *dir)
 {
 	return draft_item_of(dir) == dir ? NAME_OURS_METADATA : 0;
@@ -300,15 +311,18 @@ static int check_name(struct draft_node *dir, struct span name, bool is_dir)
 	if (of_draft && is_dir)
 		return draft_check_item_name(name);
 	if (is_dir)
-		return name_is_hashed(name) ? 0 : name_unescape(name, NAME_CONTAINER, names_of_ours(dir), &key);
+		return name_is_hashed(name) ?
+			       0 :
+			       name_unescape(name, NAME_CONTAINER, names_of_ours(dir), &key);
 	/*
-	 * rsync writes to ".NAME.XXXXXX" and renames: what is escaped in NAME stands elsewhere there, or is cut apart. Only
-	 * the name that it gets at last is a key's.
+	 * rsync writes to ".NAME.XXXXXX" and renames: what is escaped in NAME stands elsewhere
+	 * there, or is cut apart. Only the name that it gets at last is a key's.
 	 */
 	if (name.n > 1 && name.p[0] == '.' && name_ext_of(name) == NAME_EXT_NONE)
 		return 0;
 	/* The bare leaf of an item. */
-	if (span_starts(name, span_str("%.")) && name_ext_of(name) != NAME_EXT_NONE && stem_of(name).n == 1)
+	if (span_starts(name, span_str("%.")) && name_ext_of(name) != NAME_EXT_NONE &&
+	    stem_of(name).n == 1)
 		return 0;
 	r = draft_part_of(name, &part);
 	if (r != 0)
@@ -331,11 +345,14 @@ static struct span item_name_of(struct span name, bool is_dir)
 		return name;
 	if (span_ends(name, span_str(".pbtxt")))
 		return span_of(name.p, name.n - strlen(".pbtxt"));
-	return ext == NAME_EXT_JSON || ext == NAME_EXT_SAFETENSORS ? stem_of(name) : span_of(NULL, 0);
+	return ext == NAME_EXT_JSON || ext == NAME_EXT_SAFETENSORS ? stem_of(name) :
+								     span_of(NULL, 0);
 }
 
-/* "metrics.json" beside an item "metrics", or the reverse: one item, twice. self, which is being renamed, does not count. */
-static int check_item_twice(const struct draft_node *dir, struct span name, bool is_dir, const struct draft_node *self)
+/* "metrics.json" beside an item "metrics", or the reverse: one item, twice. self, which is being
+ * renamed, does not count. */
+static int check_item_twice(const struct draft_node *dir, struct span name, bool is_dir,
+			    const struct draft_node *self)
 {
 	struct span item = item_name_of(name, is_dir);
 
@@ -345,8 +362,8 @@ static int check_item_twice(const struct draft_node *dir, struct span name, bool
 		const struct draft_node *c = dir->child[i];
 
 		if (c != self && span_eq(item_name_of(span_str(c->name), c->is_dir), item))
-			return fail(-EEXIST, "'%.*s': there is an item '%.*s' already, '%s'", SPAN_ARG(name),
-				    SPAN_ARG(item), c->name);
+			return fail(-EEXIST, "'%.*s': there is an item '%.*s' already, '%s'",
+				    SPAN_ARG(name), SPAN_ARG(item), c->name);
 	}
 	return 0;
 }
@@ -367,8 +384,10 @@ static int check_depth(const struct draft_node *dir, struct span name, unsigned 
 	for (; dir->parent; dir = dir->parent)
 		n++;
 	/* The item, and the keys of a tree in it. */
-	return n <= 1 + LIMIT_TREE_DEPTH ? 0 : fail(-EFBIG, "'%.*s': more than %d directories inside each other",
-						    SPAN_ARG(name), LIMIT_TREE_DEPTH);
+	return n <= 1 + LIMIT_TREE_DEPTH ?
+		       0 :
+		       fail(-EFBIG, "'%.*s': more than %d directories inside each other",
+			    SPAN_ARG(name), LIMIT_TREE_DEPTH);
 }
 
 /* ---- changes ---- */
@@ -506,8 +525,8 @@ static int check_replaced(const struct draft_node *n, const struct draft_node *o
 	return old->n_children ? -ENOTEMPTY : 0;
 }
 
-int draft_rename(struct draft_node *from, struct span name, struct draft_node *to, struct span to_name,
-		 bool no_replace)
+int draft_rename(struct draft_node *from, struct span name, struct draft_node *to,
+		 struct span to_name, bool no_replace)
 {
 	struct draft_node *n, *old, *replaced = NULL;
 	auto_free struct draft_name *new_name = name_new(to_name);
@@ -533,7 +552,8 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 	if (r >= 0 && !old)
 		r = check_item_twice(to, to_name, n->is_dir, n);
 	if (r >= 0)
-		r = n->is_dir ? check_depth(to, to_name, height(n)) : draft_check_stored_name(to, to_name);
+		r = n->is_dir ? check_depth(to, to_name, height(n)) :
+				draft_check_stored_name(to, to_name);
 	if (r >= 0)
 		r = reserve(to);
 	if (r >= 0 && old != n) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_seal.c - whole contents -> encoded arrays: at close, for the commit, and from a stored leaf.
  *
@@ -11,7 +12,7 @@
 #include "core/zarr/zarr_copy.h"
 #include "handlers/draft/draft_file.h"
 
-#define HEAD_FIRST 65536		/* what is read before the length of a header is known */
+#define HEAD_FIRST 65536 /* what is read before the length of a header is known */
 
 /* ---- encoding whole contents ---- */
 
@@ -52,7 +53,8 @@ static int take_header(struct draft_file *f, struct buf *head)
 	if (r >= 0)
 		r = draft_file_sniff(f, buf_span(head), &header);
 	if (r == 0)
-		return fail(-EINVAL, "its %llu bytes end inside the header", (unsigned long long)f->size);
+		return fail(-EINVAL, "its %llu bytes end inside the header",
+			    (unsigned long long)f->size);
 	if (r < 0)
 		return r;
 	head->n = header;
@@ -62,8 +64,8 @@ static int take_header(struct draft_file *f, struct buf *head)
 	if (end == f->size)
 		return 0;
 	draft_arrays_release(f);
-	return fail(-EINVAL, "it has %llu bytes, and its header announces %llu", (unsigned long long)f->size,
-		    (unsigned long long)end);
+	return fail(-EINVAL, "it has %llu bytes, and its header announces %llu",
+		    (unsigned long long)f->size, (unsigned long long)end);
 }
 
 struct reading {
@@ -131,8 +133,10 @@ static int seal_stream(struct draft_file *f)
 	if (r != 0)
 		return r;
 	if (f->n_arrays && f->size < f->array[f->n_arrays - 1].at + f->array[f->n_arrays - 1].bytes)
-		return fail(-EINVAL, "it has %llu bytes, and its header announces %llu", (unsigned long long)f->size,
-			    (unsigned long long)(f->array[f->n_arrays - 1].at + f->array[f->n_arrays - 1].bytes));
+		return fail(-EINVAL, "it has %llu bytes, and its header announces %llu",
+			    (unsigned long long)f->size,
+			    (unsigned long long)(f->array[f->n_arrays - 1].at +
+						 f->array[f->n_arrays - 1].bytes));
 	return draft_file_stage(f);
 }
 
@@ -202,7 +206,8 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	if (w.any_chunk)
 		for (unsigned i = 0; i < a->rank; i++)
 			w.layout.chunk[i] = from->leaf_chunk[i];
-	if (w.layout.compress && from->leaf->codecs.n == 1 && codec_zstd_level(from->leaf->codecs.codec[0], &level)) {
+	if (w.layout.compress && from->leaf->codecs.n == 1 &&
+	    codec_zstd_level(from->leaf->codecs.codec[0], &level)) {
 		if (!w.any_level && level != w.layout.level)
 			return 0;
 		w.layout.level = level;
@@ -230,8 +235,10 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 
 int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
 {
-	struct draft_array a = { .dtype = from->meta.dtype, .item = dtype_info(from->meta.dtype)->size,
-				 .rank = from->meta.rank, .bytes = from->meta.bytes };
+	struct draft_array a = { .dtype = from->meta.dtype,
+				 .item = dtype_info(from->meta.dtype)->size,
+				 .rank = from->meta.rank,
+				 .bytes = from->meta.bytes };
 	struct draft_array *kept = calloc(1, sizeof(*kept));
 	auto_buf head = { 0 };
 	int r;
@@ -240,7 +247,8 @@ int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
 		return fail(-ENOMEM, "cannot copy to '%s'", f->node->name);
 	memcpy(a.shape, from->meta.shape, sizeof(a.shape));
 	pthread_mutex_lock(&f->lock);
-	r = f->place == PLACE_MEMORY && f->size == 0 ? npy_header(a.dtype, a.rank, a.shape, &head) : 0;
+	r = f->place == PLACE_MEMORY && f->size == 0 ? npy_header(a.dtype, a.rank, a.shape, &head) :
+						       0;
 	a.at = head.n;
 	if (r >= 0 && head.n)
 		r = copy_array(f, from, &a);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_stream.c - an .npy or safetensors file that is written from front to back.
  *
@@ -32,8 +33,12 @@ static int sniff_npy(struct draft_file *f, struct span head, uint64_t *ret_head)
 	if (!f->array)
 		return fail(-ENOMEM, "cannot write '%s'", f->node->name);
 	f->n_arrays = 1;
-	f->array[0] = (struct draft_array){ .dtype = n.dtype, .item = n.item, .rank = n.rank, .at = n.data,
-					    .bytes = n.bytes, .swapped = n.big_endian && n.item > 1,
+	f->array[0] = (struct draft_array){ .dtype = n.dtype,
+					    .item = n.item,
+					    .rank = n.rank,
+					    .at = n.data,
+					    .bytes = n.bytes,
+					    .swapped = n.big_endian && n.item > 1,
 					    .fortran = n.fortran && n.rank > 1 };
 	memcpy(f->array[0].shape, n.shape, sizeof(n.shape));
 	*ret_head = n.data;
@@ -56,8 +61,11 @@ static int sniff_safetensors(struct draft_file *f, struct span head, uint64_t *r
 		const struct safetensor *t = &f->st.tensor[i];
 		struct draft_array *a = &f->array[i];
 
-		*a = (struct draft_array){ .name = t->name, .dtype = t->dtype, .rank = t->rank,
-					   .item = dtype_info(t->dtype)->size, .at = f->st.data + t->begin,
+		*a = (struct draft_array){ .name = t->name,
+					   .dtype = t->dtype,
+					   .rank = t->rank,
+					   .item = dtype_info(t->dtype)->size,
+					   .at = f->st.data + t->begin,
 					   .bytes = t->bytes };
 		memcpy(a->shape, t->shape, t->rank * sizeof(*a->shape));
 	}
@@ -90,8 +98,10 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 	struct draft_array raw = *a;
 	int r = array_wanted(n, a, &w);
 
-	/* One-byte elements may get their name later, or another one: the bytes are the same, all bits of them. */
-	if (a->dtype == DTYPE_UNKNOWN && (r == -EINVAL || (r >= 0 && dtype_info(w.from)->bits < 8))) {
+	/* One-byte elements may get their name later, or another one: the bytes are the same, all
+	 * bits of them. */
+	if (a->dtype == DTYPE_UNKNOWN &&
+	    (r == -EINVAL || (r >= 0 && dtype_info(w.from)->bits < 8))) {
 		raw.dtype = DTYPE_UINT8;
 		r = array_wanted(n, &raw, &w);
 	}
@@ -110,7 +120,8 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 		r = array_kv(n, a, &w, buf_span(&json), &kv, &store);
 	if (r >= 0)
 		r = zarr_writer_open(&n->draft->env->ckpt->write_env, kv, buf_span(&json),
-				     w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, &a->writer);
+				     w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
+				     &a->writer);
 	if (r < 0)
 		return r;
 	a->kv = take(kv);
@@ -176,7 +187,8 @@ int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t
 		size_t part, taken;
 		int r = current(f, &a);
 
-		/* It cannot stream, or there is more than the header announced: elsewhere it can be kept. */
+		/* It cannot stream, or there is more than the header announced: elsewhere it can be
+		 * kept. */
 		if (r == -EOPNOTSUPP || (r >= 0 && !a))
 			return -EAGAIN;
 		if (r < 0)
@@ -191,7 +203,8 @@ int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t
 	return 0;
 }
 
-static int read_array(struct draft_file *f, struct draft_array *a, uint64_t off, size_t n, uint8_t *p)
+static int read_array(struct draft_file *f, struct draft_array *a, uint64_t off, size_t n,
+		      uint8_t *p)
 {
 	struct zarr_view v;
 	struct zarr *z;
@@ -199,7 +212,8 @@ static int read_array(struct draft_file *f, struct draft_array *a, uint64_t off,
 
 	if (a->writer)
 		return zarr_writer_read(a->writer, off, n, p);
-	r = zarr_open(&f->node->draft->env->ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0, &z);
+	r = zarr_open(&f->node->draft->env->ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0,
+		      &z);
 	if (r < 0)
 		return r;
 	zarr_view_whole(&z->meta, &v);

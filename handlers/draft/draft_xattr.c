@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_xattr.c - what names cannot say: kinds, dtypes, keys, custom metadata, and options for a subtree.
+ * draft_xattr.c - what names cannot say: kinds, dtypes, keys, custom metadata, and options for a
+ * subtree.
  *
  * Programs that copy xattrs set everything that they found on the source. What
  * describes bytes (shape, stored_bytes) follows from what is written, so setting it
@@ -95,17 +97,23 @@ static int remove_value(struct draft_node *n, const char *name)
 			free(x);
 			return 0;
 		}
-	/* What is shown without having been set is gone when nobody set it: rsync -X takes it away. */
-	return (n->is_dir && !strcmp(name, "kind")) || (n == n->draft->root && !strcmp(name, "state")) ? 0 : -ENODATA;
+	/* What is shown without having been set is gone when nobody set it: rsync -X takes it away.
+	 */
+	return (n->is_dir && !strcmp(name, "kind")) ||
+			       (n == n->draft->root && !strcmp(name, "state")) ?
+		       0 :
+		       -ENODATA;
 }
 
 /* ---- what each accepts ---- */
 
 static int check_kind(struct draft_node *n, struct span value)
 {
-	static const char *const kinds[] = { "dict", "list", "tuple", "namedtuple", "custom", "opaque",
-					     /* Shown of a tree that is one bare leaf, and of one that no document describes. */
-					     "leaf", "unknown" };
+	static const char *const kinds[] = {
+		"dict", "list", "tuple", "namedtuple", "custom", "opaque",
+		/* Shown of a tree that is one bare leaf, and of one that no document describes. */
+		"leaf", "unknown"
+	};
 	struct span word = unquoted(value);
 
 	if (!n->is_dir)
@@ -113,8 +121,10 @@ static int check_kind(struct draft_node *n, struct span value)
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (span_eq(word, span_str(kinds[i])))
 			return 0;
-	return fail(-EINVAL, "user.pytree.kind is dict, list, tuple, namedtuple, custom or opaque, not '%.*s'",
-		    SPAN_ARG(word));
+	return fail(
+		-EINVAL,
+		"user.pytree.kind is dict, list, tuple, namedtuple, custom or opaque, not '%.*s'",
+		SPAN_ARG(word));
 }
 
 static int check_dtype(struct draft_node *n, struct span value)
@@ -122,8 +132,12 @@ static int check_dtype(struct draft_node *n, struct span value)
 	struct span word = unquoted(value);
 
 	if (n->is_dir)
-		return fail(-EINVAL, "user.pytree.dtype is for leaves; user.pytree.save.dtype casts a subtree");
-	return dtype_by_user(word) != DTYPE_UNKNOWN ? 0 : fail(-EINVAL, "no dtype '%.*s'", SPAN_ARG(word));
+		return fail(
+			-EINVAL,
+			"user.pytree.dtype is for leaves; user.pytree.save.dtype casts a subtree");
+	return dtype_by_user(word) != DTYPE_UNKNOWN ?
+		       0 :
+		       fail(-EINVAL, "no dtype '%.*s'", SPAN_ARG(word));
 }
 
 static int check_custom(struct draft_node *n, struct span value)
@@ -136,7 +150,8 @@ static int check_custom(struct draft_node *n, struct span value)
 	r = json_parse(value, "user.pytree.custom_metadata", &doc);
 	if (r < 0)
 		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
-	return doc.root->kind == JSON_OBJECT ? 0 : fail(-EINVAL, "custom metadata is a JSON object");
+	return doc.root->kind == JSON_OBJECT ? 0 :
+					       fail(-EINVAL, "custom metadata is a JSON object");
 }
 
 static int check_key(struct draft_node *n, struct span value)
@@ -162,14 +177,18 @@ static int check_save(struct draft_node *n, const char *option, struct span valu
 	if (!text)
 		return fail(-ENOMEM, "cannot keep an option");
 	if (option_of_item(option) && n != item && n != n->draft->root)
-		return fail(-EINVAL, "%s is the same for all leaves of an item: set it there", option);
-	if ((!strcmp(option, "ocdbt") || !strcmp(option, "target_data_file_size")) && item && item->item.store)
-		return fail(-EBUSY, "%s must be set before the first array of '%s' is written", option, item->name);
+		return fail(-EINVAL, "%s is the same for all leaves of an item: set it there",
+			    option);
+	if ((!strcmp(option, "ocdbt") || !strcmp(option, "target_data_file_size")) && item &&
+	    item->item.store)
+		return fail(-EBUSY, "%s must be set before the first array of '%s' is written",
+			    option, item->name);
 	return save_opts_set(&o, option, text);
 }
 
-static const char *const derived[] = { "shape", "chunks", "codecs", "typestr", "stored_bytes", "logical_bytes",
-				       "leaf_count", "state", "write_shape" };
+static const char *const derived[] = { "shape",      "chunks",       "codecs",
+				       "typestr",    "stored_bytes", "logical_bytes",
+				       "leaf_count", "state",        "write_shape" };
 
 static bool is_derived(const char *name)
 {
@@ -185,7 +204,10 @@ static int check_sharding(struct draft_node *n, struct span value)
 	auto_of(sharding) struct sharding *s = NULL;
 	int r = n->is_dir ? -EINVAL : sharding_parse(value, "user.pytree.sharding", &s);
 
-	return r == -ENOMEM ? r : r < 0 ? fail(-EINVAL, "user.pytree.sharding is for leaves, as `_sharding` spells it") : 0;
+	return r == -ENOMEM ? r :
+	       r < 0        ? fail(-EINVAL,
+				   "user.pytree.sharding is for leaves, as `_sharding` spells it") :
+			      0;
 }
 
 static int check_prng_impl(struct draft_node *n, struct span value)
@@ -193,11 +215,14 @@ static int check_prng_impl(struct draft_node *n, struct span value)
 	struct span word = unquoted(value);
 
 	if (n->is_dir || word.n == 0)
-		return fail(-EINVAL, "user.pytree.prng_impl is for leaves: the name of an implementation");
+		return fail(-EINVAL,
+			    "user.pytree.prng_impl is for leaves: the name of an implementation");
 	for (size_t i = 0; i < word.n; i++)
 		if (!(word.p[i] == '_' || (word.p[i] >= '0' && word.p[i] <= '9') ||
 		      ((word.p[i] | 32) >= 'a' && (word.p[i] | 32) <= 'z')))
-			return fail(-EINVAL, "user.pytree.prng_impl: '%.*s' names no implementation", SPAN_ARG(word));
+			return fail(-EINVAL,
+				    "user.pytree.prng_impl: '%.*s' names no implementation",
+				    SPAN_ARG(word));
 	return 0;
 }
 
@@ -216,11 +241,14 @@ static int check(struct draft_node *n, const char *name, struct span value)
 	if (!strcmp(name, "key"))
 		return check_key(n, value);
 	if (!strcmp(name, "namedtuple"))
-		return n->is_dir ? draft_check_namedtuple(value) : fail(-EINVAL, "user.pytree.namedtuple is for directories");
+		return n->is_dir ? draft_check_namedtuple(value) :
+				   fail(-EINVAL, "user.pytree.namedtuple is for directories");
 	if (!strncmp(name, SAVE, strlen(SAVE)))
 		return check_save(n, name + strlen(SAVE), value);
-	return fail(-EINVAL, "%s%s means nothing in a draft; there are kind, namedtuple, dtype, custom_metadata, key and save.OPTION",
-		    PREFIX, name);
+	return fail(
+		-EINVAL,
+		"%s%s means nothing in a draft; there are kind, namedtuple, dtype, custom_metadata, key and save.OPTION",
+		PREFIX, name);
 }
 
 int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags)
@@ -336,7 +364,8 @@ int draft_rules_from(struct draft *d, struct span item)
 }
 
 /* Keys of tensors have slashes between them. */
-int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret, unsigned *ret_skip)
+int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret,
+		    unsigned *ret_skip)
 {
 	struct draft_part part;
 	enum name_ext ext = name_ext_of(span_str(n->name));
@@ -396,7 +425,8 @@ int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_
 
 /* ---- leaves that are directories ---- */
 
-/* The keys from below the item down to dir, each with a dot after it: 1; 0 when a shortened name does not say its key. */
+/* The keys from below the item down to dir, each with a dot after it: 1; 0 when a shortened name
+ * does not say its key. */
 static int add_keys(struct draft_node *dir, const struct draft_node *item, struct buf *ret)
 {
 	int r = dir == item ? 1 : add_keys(dir->parent, item, ret);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_slice.c - chunks of other ranks' slices, kept aside.
  *
@@ -12,13 +13,13 @@
 
 struct kv_slice {
 	struct kv base;
-	struct kv *own, *rest;		/* owned */
+	struct kv *own, *rest; /* owned */
 	struct zarr_meta meta;
 	struct slice slice;
-	atomic_ullong *aside;		/* borrowed */
+	atomic_ullong *aside; /* borrowed */
 	char *dir;
-	pthread_mutex_t lock;		/* protects all below */
-	struct io_file *file;		/* of rest; NULL until it is needed */
+	pthread_mutex_t lock; /* protects all below */
+	struct io_file *file; /* of rest; NULL until it is needed */
 	uint64_t end;
 };
 
@@ -64,7 +65,9 @@ static int reserve(struct kv_slice *s, uint64_t n, struct io_file **ret, uint64_
 static int write_at(struct io_file *f, uint64_t off, struct span bytes)
 {
 	/* The engine writes from the buffer only. */
-	struct io_req req = { .op = IO_WRITE, .file = f, .p = (void *)(uintptr_t)bytes.p, .n = bytes.n, .off = off };
+	struct io_req req = {
+		.op = IO_WRITE, .file = f, .p = (void *)(uintptr_t)bytes.p, .n = bytes.n, .off = off
+	};
 
 	return bytes.n ? io_run(f->io, &req, 1) : 0;
 }
@@ -126,7 +129,9 @@ static int aside_close(struct kv_stream *stream)
 	return r;
 }
 
-static const struct kv_stream_ops aside_ops = { .add = aside_add, .close = aside_close, .abort = aside_abort };
+static const struct kv_stream_ops aside_ops = { .add = aside_add,
+						.close = aside_close,
+						.abort = aside_abort };
 
 /* ---- the kv ---- */
 
@@ -209,8 +214,8 @@ static const struct kv_ops slice_ops = {
 	.free = slice_free,
 };
 
-int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, const char *dir, atomic_ullong *aside,
-		 struct kv **ret)
+int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, const char *dir,
+		 atomic_ullong *aside, struct kv **ret)
 {
 	struct kv_slice *s = calloc(1, sizeof(*s));
 	int r;
@@ -219,7 +224,8 @@ int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, co
 		s->base.name = strdup("slice");
 		s->dir = strdup(dir);
 	}
-	r = s && s->base.name && s->dir ? kv_mem_new(own->io, &s->rest) : fail(-ENOMEM, "cannot write a slice");
+	r = s && s->base.name && s->dir ? kv_mem_new(own->io, &s->rest) :
+					  fail(-ENOMEM, "cannot write a slice");
 	if (r >= 0)
 		r = zarr_meta_parse(json, "an array in slices", &s->meta);
 	if (r < 0) {

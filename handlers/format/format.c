@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * format.c - the table of forms, and what all of them share.
  */
@@ -5,7 +6,8 @@
 
 #include "core/base/err.h"
 
-extern const struct format_ops format_npy, format_bin, format_json, format_txt, format_null, format_plugin;
+extern const struct format_ops format_npy, format_bin, format_json, format_txt, format_null,
+	format_plugin;
 
 static const struct format_ops *const formats[] = {
 	&format_npy, &format_bin, &format_json, &format_txt, &format_null,
@@ -25,7 +27,8 @@ void format_release(struct format *f)
 	*f = (struct format){ 0 };
 }
 
-int format_open(enum name_ext ext, struct value *v, const struct zarr_view *view, struct format *ret)
+int format_open(enum name_ext ext, struct value *v, const struct zarr_view *view,
+		struct format *ret)
 {
 	struct format f = { .value = *v };
 	int r = -ENOENT;
@@ -85,7 +88,8 @@ void format_prefetch(const struct format *f, uint64_t off, uint64_t n)
 void format_drop_behind(const struct format *f, uint64_t from, uint64_t to)
 {
 	if (f->has_body && to > f->head.n)
-		zarr_drop_behind(f->value.array, &f->view, MAX(from, f->head.n) - f->head.n, to - f->head.n);
+		zarr_drop_behind(f->value.array, &f->view, MAX(from, f->head.n) - f->head.n,
+				 to - f->head.n);
 }
 
 int format_seek(const struct format *f, uint64_t off, int whence, uint64_t *ret)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * format.h - what a value looks like as a file, by extension: npy, bin, json, txt, null.
  *
@@ -16,7 +17,8 @@ struct format;
 
 struct format_ops {
 	enum name_ext ext;
-	/* Whether it can carry the value; note and -ENOENT say why not. Sets size, head, and reads small texts. */
+	/* Whether it can carry the value; note and -ENOENT say why not. Sets size, head, and reads
+	 * small texts. */
 	int (*open)(struct format *f);
 };
 
@@ -27,7 +29,7 @@ struct format_ops {
 struct format {
 	const struct format_ops *ops;
 	struct value value;
-	struct zarr_view view;		/* of VALUE_ARRAY */
+	struct zarr_view view; /* of VALUE_ARRAY */
 	struct buf head;
 	bool has_body;
 	uint64_t size;
@@ -37,7 +39,8 @@ struct format {
  * Open the form `ext` of a value, which is taken whether it succeeds or not. view NULL: the whole
  * array. -ENOENT: this extension cannot carry it.
  */
-int format_open(enum name_ext ext, struct value *v, const struct zarr_view *view, struct format *ret);
+int format_open(enum name_ext ext, struct value *v, const struct zarr_view *view,
+		struct format *ret);
 void format_release(struct format *f);
 #define auto_format __attribute__((cleanup(format_release))) struct format
 
@@ -51,8 +54,10 @@ int format_seek(const struct format *f, uint64_t off, int whence, uint64_t *ret)
 
 /*
  * The view that a name asks for, of an array of these extents. -ENOENT with the reason when its
- * parts do not fit the array (design: nothing is clipped). pad: boxes beyond the bounds read as zeros.
+ * parts do not fit the array (design: nothing is clipped). pad: boxes beyond the bounds read as
+ * zeros.
  */
-int view_of_name(const struct name_view *name, const struct zarr_meta *m, bool pad, struct zarr_view *ret);
+int view_of_name(const struct name_view *name, const struct zarr_meta *m, bool pad,
+		 struct zarr_view *ret);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * format_npy.c - arrays as .npy files, byte for byte as numpy writes them; and the bare bytes, .bin.
  */

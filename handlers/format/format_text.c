@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * format_text.c - values as text: .json, .txt, and the empty .null.
  *
@@ -40,8 +41,8 @@ static int print_axis(struct printing *p, unsigned axis)
 }
 
 /*
- * Without elements the nesting down to the first empty axis is all that there is to say. Its lists take no
- * bytes of the array, so the limit counts them.
+ * Without elements the nesting down to the first empty axis is all that there is to say. Its lists
+ * take no bytes of the array, so the limit counts them.
  */
 static int trim_empty(struct printing *p)
 {
@@ -51,8 +52,10 @@ static int trim_empty(struct printing *p)
 		if (p->shape[i] == 0) {
 			p->rank = i + 1;
 		} else if (!mul_fits(lists, p->shape[i], &lists) || lists > JSON_ARRAY_MAX) {
-			return fail(-ENOENT, "an array of that many empty lists is too large for JSON, the limit is %llu",
-				    (unsigned long long)JSON_ARRAY_MAX);
+			return fail(
+				-ENOENT,
+				"an array of that many empty lists is too large for JSON, the limit is %llu",
+				(unsigned long long)JSON_ARRAY_MAX);
 		}
 	}
 	return 0;
@@ -60,16 +63,20 @@ static int trim_empty(struct printing *p)
 
 static int json_array(struct format *f)
 {
-	struct printing p = { .dtype = f->view.dtype, .item = dtype_info(f->view.dtype)->size, .out = &f->head };
+	struct printing p = { .dtype = f->view.dtype,
+			      .item = dtype_info(f->view.dtype)->size,
+			      .out = &f->head };
 	auto_free uint8_t *bytes = NULL;
 	int r;
 
 	if (f->view.bytes > JSON_ARRAY_MAX)
-		return fail(-ENOENT, "an array of %llu bytes is too large for JSON, the limit is %llu",
+		return fail(-ENOENT,
+			    "an array of %llu bytes is too large for JSON, the limit is %llu",
 			    (unsigned long long)f->view.bytes, (unsigned long long)JSON_ARRAY_MAX);
 	bytes = malloc(f->view.bytes + 1);
 	if (!bytes)
-		return fail(-ENOMEM, "cannot allocate %llu bytes", (unsigned long long)f->view.bytes);
+		return fail(-ENOMEM, "cannot allocate %llu bytes",
+			    (unsigned long long)f->view.bytes);
 	r = zarr_read_into(f->value.array, &f->view, 0, f->view.bytes, bytes);
 	if (r < 0)
 		return r;

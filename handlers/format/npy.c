@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * npy.c - the header of an .npy file: a Python literal, read tolerantly and written as numpy does.
  *
@@ -12,12 +13,12 @@
 #include "core/base/wire.h"
 
 #define NPY_ALIGN 64
-#define NPY_GROWTH 21			/* numpy leaves room for the first extent to grow to 64 bits */
+#define NPY_GROWTH 21 /* numpy leaves room for the first extent to grow to 64 bits */
 
 /* ---- reading ---- */
 
 struct literal {
-	struct span s;			/* what is left */
+	struct span s; /* what is left */
 	bool bad;
 };
 
@@ -117,16 +118,18 @@ static int parse_literal(struct span text, struct npy *n, struct span *ret_descr
 	want_char(&l, '{');
 	while (!l.bad && !take_char(&l, '}')) {
 		struct span key = take_string(&l);
-		unsigned bit = span_eq(key, span_str("descr"))		? 1 :
+		unsigned bit = span_eq(key, span_str("descr"))         ? 1 :
 			       span_eq(key, span_str("fortran_order")) ? 2 :
-			       span_eq(key, span_str("shape"))		? 4 :
-									  0;
+			       span_eq(key, span_str("shape"))         ? 4 :
+									 0;
 		if (!bit || seen & bit)
-			return fail(-EUCLEAN, "npy header: unexpected member '%.*s'", SPAN_ARG(key));
+			return fail(-EUCLEAN, "npy header: unexpected member '%.*s'",
+				    SPAN_ARG(key));
 		seen |= bit;
 		want_char(&l, ':');
 		if (bit == 1 && take_char(&l, '['))
-			return fail(-EOPNOTSUPP, "an npy type with fields cannot be in a checkpoint");
+			return fail(-EOPNOTSUPP,
+				    "an npy type with fields cannot be in a checkpoint");
 		if (bit == 1)
 			*ret_descr = take_string(&l);
 		else if (bit == 2 && take_word(&l, "True"))
@@ -182,7 +185,8 @@ int npy_parse(struct span head, struct npy *ret)
 	fixed = head.p[6] == 1 ? 10 : 12;
 	len = head.p[6] == 1 ? head.p[8] | (size_t)head.p[9] << 8 : get_u32le(head.p + 8);
 	if (len > NPY_HEADER_MAX - fixed)
-		return fail(-EUCLEAN, "npy header of %zu bytes, the limit is %d", len, NPY_HEADER_MAX);
+		return fail(-EUCLEAN, "npy header of %zu bytes, the limit is %d", len,
+			    NPY_HEADER_MAX);
 	if (head.n < fixed + len)
 		return 0;
 	r = parse_literal(span_of(head.p + fixed, len), &n, &descr);
@@ -254,7 +258,8 @@ int npy_header(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *r
 
 	if (r >= 0)
 		r = add_literal(&text, t, rank, shape);
-	/* Magic, version and length are 10 bytes, the newline is one; there is always some padding. */
+	/* Magic, version and length are 10 bytes, the newline is one; there is always some padding.
+	 */
 	if (r >= 0)
 		r = add_spaces(&text, NPY_ALIGN - (10 + text.n + 1) % NPY_ALIGN);
 	if (r >= 0)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * safetensors.c - layout and header of a safetensors file, byte for byte as the official writer's.
  *
@@ -8,13 +9,27 @@
 #include "core/base/err.h"
 #include "core/base/wire.h"
 
-
 /* The types in the order of the format's own list, the last first in a file. */
 static const enum dtype type_order[] = {
-	DTYPE_BOOL, DTYPE_UINT8, DTYPE_INT8, DTYPE_FLOAT8_E5M2, DTYPE_FLOAT8_E4M3FN, DTYPE_FLOAT8_E8M0FNU,
-	DTYPE_FLOAT8_E4M3FNUZ, DTYPE_FLOAT8_E5M2FNUZ, DTYPE_INT16, DTYPE_UINT16, DTYPE_FLOAT16,
-	DTYPE_BFLOAT16, DTYPE_INT32, DTYPE_UINT32, DTYPE_FLOAT32, DTYPE_COMPLEX64, DTYPE_FLOAT64,
-	DTYPE_INT64, DTYPE_UINT64,
+	DTYPE_BOOL,
+	DTYPE_UINT8,
+	DTYPE_INT8,
+	DTYPE_FLOAT8_E5M2,
+	DTYPE_FLOAT8_E4M3FN,
+	DTYPE_FLOAT8_E8M0FNU,
+	DTYPE_FLOAT8_E4M3FNUZ,
+	DTYPE_FLOAT8_E5M2FNUZ,
+	DTYPE_INT16,
+	DTYPE_UINT16,
+	DTYPE_FLOAT16,
+	DTYPE_BFLOAT16,
+	DTYPE_INT32,
+	DTYPE_UINT32,
+	DTYPE_FLOAT32,
+	DTYPE_COMPLEX64,
+	DTYPE_FLOAT64,
+	DTYPE_INT64,
+	DTYPE_UINT64,
 };
 
 static unsigned order_of(enum dtype t)
@@ -62,7 +77,8 @@ static int check_name(const struct named *one)
 }
 
 /* Tensors and texts share one set of names: what was one tree must not lose a leaf. */
-static int check_names(const struct st_tensor *tensor, size_t n, const struct st_text *text, size_t n_texts)
+static int check_names(const struct st_tensor *tensor, size_t n, const struct st_text *text,
+		       size_t n_texts)
 {
 	auto_free struct named *all = calloc(n + n_texts + 1, sizeof(*all));
 	size_t m = 0;
@@ -79,7 +95,8 @@ static int check_names(const struct st_tensor *tensor, size_t n, const struct st
 		r = check_name(&all[i]);
 		if (r >= 0 && i && span_eq(all[i - 1].name, all[i].name))
 			r = fail(-EINVAL, "'%.*s' and '%.*s' are both called '%.*s' in safetensors",
-				 SPAN_ARG(all[i - 1].path), SPAN_ARG(all[i].path), SPAN_ARG(all[i].name));
+				 SPAN_ARG(all[i - 1].path), SPAN_ARG(all[i].path),
+				 SPAN_ARG(all[i].name));
 	}
 	return r;
 }
@@ -114,7 +131,8 @@ static int put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
 	if (r >= 0)
 		r = json_put_str(out, t->name, JSON_COMPACT);
 	if (r >= 0)
-		r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":[", dtype_info(t->dtype)->safetensors);
+		r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":[",
+			     dtype_info(t->dtype)->safetensors);
 	for (unsigned i = 0; i < t->rank && r >= 0; i++)
 		r = buf_addf(out, i ? ",%llu" : "%llu", (unsigned long long)t->shape[i]);
 	if (r >= 0)
@@ -125,8 +143,8 @@ static int put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
 	return r;
 }
 
-int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text *text, size_t n_texts,
-		       struct buf *ret)
+int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text *text,
+		       size_t n_texts, struct buf *ret)
 {
 	auto_buf out = { 0 };
 	uint64_t off = 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * safetensors.h - the header of a safetensors file: structs -> bytes; core/tree reads one. No I/O.
  *
@@ -12,13 +13,13 @@
 #include "core/tree/safetensors_header.h"
 
 struct st_tensor {
-	struct span name, path;		/* path: for messages */
+	struct span name, path; /* path: for messages */
 	enum dtype dtype;
 	uint8_t rank;
 	const uint64_t *shape;
 	uint64_t bytes;
-	uint64_t off;			/* out: in the file */
-	uint32_t id;			/* the caller's: tensors are sorted */
+	uint64_t off; /* out: in the file */
+	uint32_t id;  /* the caller's: tensors are sorted */
 };
 
 /* An entry of `__metadata__`. */
@@ -33,8 +34,8 @@ struct st_text {
  * "__metadata__" for a tensor, or one that is not UTF-8; -EFBIG: the header is longer than readers
  * take. Notes name the tensors.
  */
-int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text *text, size_t n_texts,
-		       struct buf *ret);
+int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text *text,
+		       size_t n_texts, struct buf *ret);
 /* -EOPNOTSUPP when the format has no name for the type. */
 int safetensors_check_dtype(enum dtype t);
 

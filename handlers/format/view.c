@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * view.c - the parts of a name -> the view of an array: shape, then box, then cast.
  */
@@ -70,16 +71,18 @@ static int apply_box(const struct name_view *name, struct zarr_view *v, bool pad
 }
 
 /*
- * Pad and truncate to the shape of the name. Who wants one axis shorter and another longer nearly always means a
- * reshape, and would get other elements.
+ * Pad and truncate to the shape of the name. Who wants one axis shorter and another longer nearly
+ * always means a reshape, and would get other elements.
  */
 static int apply_shape(const struct name_view *name, bool pad, struct zarr_view *v)
 {
 	int longer = -1, shorter = -1;
 
 	if (name->n_shape != v->rank)
-		return fail(-ENOENT, "a shape of %u axes for an array of %u: it pads and truncates, this is not a reshape",
-			    name->n_shape, v->rank);
+		return fail(
+			-ENOENT,
+			"a shape of %u axes for an array of %u: it pads and truncates, this is not a reshape",
+			name->n_shape, v->rank);
 	for (unsigned i = 0; i < v->rank; i++) {
 		if (name->shape[i] > v->shape[i])
 			longer = (int)i;
@@ -87,14 +90,19 @@ static int apply_shape(const struct name_view *name, bool pad, struct zarr_view 
 			shorter = (int)i;
 	}
 	if (longer >= 0 && shorter >= 0 && !pad)
-		return fail(-ENOENT, "the shape truncates axis %d (%llu to %llu) and pads axis %d (%llu to %llu): this is not "
-				     "a reshape; -o pad_truncate permits it",
-			    shorter, (unsigned long long)v->shape[shorter], (unsigned long long)name->shape[shorter],
-			    longer, (unsigned long long)v->shape[longer], (unsigned long long)name->shape[longer]);
+		return fail(
+			-ENOENT,
+			"the shape truncates axis %d (%llu to %llu) and pads axis %d (%llu to %llu): this is not "
+			"a reshape; -o pad_truncate permits it",
+			shorter, (unsigned long long)v->shape[shorter],
+			(unsigned long long)name->shape[shorter], longer,
+			(unsigned long long)v->shape[longer],
+			(unsigned long long)name->shape[longer]);
 	return zarr_view_reshape(v, name->n_shape, name->shape);
 }
 
-int view_of_name(const struct name_view *name, const struct zarr_meta *m, bool pad, struct zarr_view *ret)
+int view_of_name(const struct name_view *name, const struct zarr_meta *m, bool pad,
+		 struct zarr_view *ret)
 {
 	struct zarr_view v;
 	int r = 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * broadcast.c - which rank decodes a chunk, asking it, and answering.
  *
@@ -18,11 +19,11 @@
 
 #define ANSWER_TIMEOUT (60 * SECOND_NS)
 #define LEFT_OUT (30 * SECOND_NS)
-#define PIECE_MAX (4 * MiB)		/* of one request */
-#define OPEN_MAX 32			/* arrays that are kept open for others */
+#define PIECE_MAX (4 * MiB) /* of one request */
+#define OPEN_MAX 32         /* arrays that are kept open for others */
 
 struct opened {
-	struct span address;		/* owned */
+	struct span address; /* owned */
 	struct item *item;
 	struct zarr *zarr;
 	uint64_t used;
@@ -32,12 +33,12 @@ struct broadcast {
 	struct zarr_remote remote;
 	struct broadcast_opts opts;
 	struct peers *peers;
-	int *reader;			/* ranks of the primary replica */
+	int *reader; /* ranks of the primary replica */
 	unsigned n_readers;
 	atomic_ullong received_bytes, received_pieces, served_bytes, fallbacks;
 
-	pthread_mutex_t lock;		/* protects all below */
-	int64_t *out_until;		/* by rank: left out until then */
+	pthread_mutex_t lock; /* protects all below */
+	int64_t *out_until;   /* by rank: left out until then */
 	struct opened open[OPEN_MAX];
 	uint64_t tick;
 };
@@ -52,7 +53,8 @@ static int fit_mesh(const char *text, unsigned size, unsigned *axis, unsigned *r
 	for (unsigned i = 0; r >= 0 && i < *ret_n; i++)
 		product *= axis[i];
 	if (r >= 0 && product != size)
-		r = fail(-EINVAL, "mesh=%s has %u places, and the job %u ranks", text, product, size);
+		r = fail(-EINVAL, "mesh=%s has %u places, and the job %u ranks", text, product,
+			 size);
 	return r;
 }
 
@@ -65,8 +67,11 @@ static int find_readers(struct broadcast *b, const struct options *o)
 	if (r < 0)
 		return r;
 	if (o->replica_axis_index >= n || o->primary_replica_id >= axis[o->replica_axis_index])
-		return fail(-EINVAL, "replica_axis_index=%llu, primary_replica_id=%llu: the mesh has no such place",
-			    (unsigned long long)o->replica_axis_index, (unsigned long long)o->primary_replica_id);
+		return fail(
+			-EINVAL,
+			"replica_axis_index=%llu, primary_replica_id=%llu: the mesh has no such place",
+			(unsigned long long)o->replica_axis_index,
+			(unsigned long long)o->primary_replica_id);
 	for (unsigned i = n; i > o->replica_axis_index + 1; i--)
 		behind *= axis[i - 1];
 	for (unsigned rank = 0; rank < (unsigned)b->peers->size; rank++)
@@ -88,7 +93,8 @@ int broadcast_memory(const struct options *o, uint64_t *ret)
 
 /* ---- asking ---- */
 
-static bool is_elsewhere(struct zarr_remote *rm, const struct zarr *z, uint64_t object, int *ret_rank)
+static bool is_elsewhere(struct zarr_remote *rm, const struct zarr *z, uint64_t object,
+			 int *ret_rank)
 {
 	struct broadcast *b = container_of(rm, struct broadcast, remote);
 	int rank = b->reader[hash64(z->address, object) % b->n_readers];
@@ -115,7 +121,8 @@ static void leave_out(struct broadcast *b, int rank, int r)
 		log_warn("rank %d gives no chunks (%s): they are read here", rank, err_text(r));
 }
 
-static int fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number, uint64_t off, size_t n, void *p)
+static int fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number,
+		 uint64_t off, size_t n, void *p)
 {
 	struct broadcast *b = container_of(rm, struct broadcast, remote);
 	auto_buf ask = { 0 }, answer = { 0 };
@@ -128,9 +135,11 @@ static int fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_
 	if (r >= 0)
 		r = buf_add_span(&ask, z->address);
 	if (r >= 0)
-		r = peers_call(b->peers, rank, PEERS_CHUNK, buf_span(&ask), clock_ns() + ANSWER_TIMEOUT, &answer);
+		r = peers_call(b->peers, rank, PEERS_CHUNK, buf_span(&ask),
+			       clock_ns() + ANSWER_TIMEOUT, &answer);
 	if (r >= 0 && answer.n != n)
-		r = fail(-EIO, "rank %d gave %zu bytes of a chunk, %zu were wanted", rank, answer.n, n);
+		r = fail(-EIO, "rank %d gave %zu bytes of a chunk, %zu were wanted", rank, answer.n,
+			 n);
 	if (r < 0) {
 		/* Whatever it is that it has: here it may be had, or the same error is found. */
 		if (r == -ETIMEDOUT || r == -ENOTCONN)
@@ -155,7 +164,8 @@ static void close_one(struct opened *o)
 }
 
 /* The array that another rank speaks of: a reference, and one to its item. */
-static int open_array(struct broadcast *b, struct span address, struct item **ret_item, struct zarr **ret)
+static int open_array(struct broadcast *b, struct span address, struct item **ret_item,
+		      struct zarr **ret)
 {
 	auto_of(item) struct item *item = NULL;
 	auto_free char *path = NULL;
@@ -173,8 +183,9 @@ static int open_array(struct broadcast *b, struct span address, struct item **re
 		r = b->opts.open_item(b->opts.arg, path, &item);
 	if (r < 0)
 		return r;
-	if ((uint64_t)item->id.ino != a.ino || item->id.ctime.tv_sec != a.ctime_s || item->id.ctime.tv_nsec != a.ctime_ns ||
-	    a.leaf >= item->tree->n_nodes || item->tree->nodes[a.leaf]->kind != TREE_LEAF)
+	if ((uint64_t)item->id.ino != a.ino || item->id.ctime.tv_sec != a.ctime_s ||
+	    item->id.ctime.tv_nsec != a.ctime_ns || a.leaf >= item->tree->n_nodes ||
+	    item->tree->nodes[a.leaf]->kind != TREE_LEAF)
 		return fail(-ESTALE, "'%s' is another item on rank %d", path, b->peers->rank);
 	r = item_array(item, item->tree->nodes[a.leaf], ret);
 	if (r >= 0)
@@ -294,5 +305,6 @@ void broadcast_stats(struct broadcast *b, struct broadcast_stats *ret)
 {
 	*ret = (struct broadcast_stats){ 0 };
 	if (b)
-		*ret = (struct broadcast_stats){ b->received_bytes, b->received_pieces, b->served_bytes, b->fallbacks };
+		*ret = (struct broadcast_stats){ b->received_bytes, b->received_pieces,
+						 b->served_bytes, b->fallbacks };
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * broadcast.h - chunks that one rank of a job reads and decodes for all (load_and_broadcast).
  */
@@ -15,14 +16,15 @@ struct broadcast;
 typedef int broadcast_open_fn(void *arg, const char *path, struct item **ret);
 
 struct broadcast_opts {
-	struct ckpt *ckpt;		/* borrowed */
-	const struct options *options;	/* borrowed */
-	struct peers *peers;		/* borrowed */
+	struct ckpt *ckpt;             /* borrowed */
+	const struct options *options; /* borrowed */
+	struct peers *peers;           /* borrowed */
 	broadcast_open_fn *open_item;
 	void *arg;
 };
 
-/* Of which the options say how much memory decoded chunks may take. -EINVAL: scaling is not such a number. */
+/* Of which the options say how much memory decoded chunks may take. -EINVAL: scaling is not such a
+ * number. */
 int broadcast_memory(const struct options *o, uint64_t *ret);
 /* Arrays that are opened from now on are shared. -EINVAL: the mesh is none of the job's ranks. */
 int broadcast_new(const struct broadcast_opts *opts, struct broadcast **ret);

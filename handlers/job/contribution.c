@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * contribution.c - plans -> bytes -> struct contribution.
  *
@@ -87,7 +88,8 @@ static int pack_box(struct buf *b, const struct plan_leaf *l, size_t i)
 		r = pack_numbers(b, origin, l->rank);
 		if (r >= 0)
 			r = pack_numbers(b, l->shape, l->rank);
-		return r < 0 ? r : pack_layout(b, &l->source->file->array[l->index].layout, l->rank);
+		return r < 0 ? r :
+			       pack_layout(b, &l->source->file->array[l->index].layout, l->rank);
 	}
 	r = draft_part_of(span_str(l->part[i]->name), &p);
 	if (r >= 0)
@@ -120,7 +122,8 @@ static int pack_array(struct buf *b, const struct plan_leaf *l)
 
 bool plan_leaf_is_replicas(const struct plan_leaf *l)
 {
-	return l->kind == PLAN_ARRAY && !l->n_parts && draft_is_replicas(l->source, l->source->file->array[l->index].store);
+	return l->kind == PLAN_ARRAY && !l->n_parts &&
+	       draft_is_replicas(l->source, l->source->file->array[l->index].store);
 }
 
 static int pack_leaf(struct buf *b, const struct plan_leaf *l)
@@ -129,7 +132,9 @@ static int pack_leaf(struct buf *b, const struct plan_leaf *l)
 	int r = wire_put_u8(b, (uint8_t)l->kind);
 
 	if (r >= 0)
-		r = pack_flags(b, (const bool[]){ l->is_jax, l->n_parts > 0, plan_leaf_is_replicas(l) }, 3);
+		r = pack_flags(
+			b, (const bool[]){ l->is_jax, l->n_parts > 0, plan_leaf_is_replicas(l) },
+			3);
 	if (r >= 0 && l->kind == PLAN_ARRAY)
 		r = pack_array(b, l);
 	if (r >= 0 && l->kind == PLAN_STRING)
@@ -201,7 +206,8 @@ static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
 	if (r >= 0)
 		r = wire_put_u32le(b, (uint32_t)children);
 	/* As deep as directories may be, which the plan has checked. */
-	for (const struct tree_node *c = n->kind == TREE_LEAF ? NULL : n->first; c && r >= 0; c = c->next)
+	for (const struct tree_node *c = n->kind == TREE_LEAF ? NULL : n->first; c && r >= 0;
+	     c = c->next)
 		r = pack_node(b, c, count);
 	return r;
 }
@@ -234,8 +240,10 @@ static int pack_tree(struct buf *b, struct plan *p)
 		if (aggregates < 0)
 			return aggregates;
 		if (p->leaf[i].kind == PLAN_PLUGIN || aggregates)
-			return fail(-EOPNOTSUPP, "'%s': leaves of plugins and of legacy files cannot be shared by ranks",
-				    p->leaf[i].source->name);
+			return fail(
+				-EOPNOTSUPP,
+				"'%s': leaves of plugins and of legacy files cannot be shared by ranks",
+				p->leaf[i].source->name);
 		p->leaf[i].node->id = (uint32_t)i + 1;
 		r = pack_leaf(b, &p->leaf[i]);
 	}
@@ -256,8 +264,11 @@ static int pack_item(struct buf *b, struct plan *p)
 	if (r >= 0)
 		r = wire_put_u8(b, (uint8_t)p->kind);
 	if (r >= 0)
-		r = pack_flags(b, (const bool[]){ o->ocdbt, o->rich_types, o->sharding_file, o->array_metadata,
-						  o->store_fill_value, o->zarr == SAVE_ZARR3 }, 6);
+		r = pack_flags(b,
+			       (const bool[]){ o->ocdbt, o->rich_types, o->sharding_file,
+					       o->array_metadata, o->store_fill_value,
+					       o->zarr == SAVE_ZARR3 },
+			       6);
 	return r < 0 || p->kind != PLAN_TREE ? r : pack_tree(b, p);
 }
 

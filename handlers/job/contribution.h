@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * contribution.h - what one rank has of a draft, as it tells the primary.
  *
@@ -19,11 +20,11 @@ struct contribution_box {
 struct contribution_leaf {
 	enum plan_kind kind;
 	bool is_jax, in_parts;
-	bool replicas;			/* its values are in the database for slices */
-	enum dtype dtype;		/* ARRAY: as stored */
+	bool replicas;    /* its values are in the database for slices */
+	enum dtype dtype; /* ARRAY: as stored */
 	unsigned rank;
-	uint64_t shape[LIMIT_RANK];	/* of the whole */
-	struct span sharding, key_impl, text;	/* p NULL: none */
+	uint64_t shape[LIMIT_RANK];           /* of the whole */
+	struct span sharding, key_impl, text; /* p NULL: none */
 	struct contribution_box *box;
 	size_t n_boxes;
 };
@@ -34,16 +35,16 @@ struct contribution_node {
 	struct span key;
 	enum tree_value value;
 	struct span value_type;
-	size_t leaf;			/* index + 1; 0: none */
-	size_t n_children;		/* that follow, each with its own */
+	size_t leaf;       /* index + 1; 0: none */
+	size_t n_children; /* that follow, each with its own */
 };
 
 struct contribution_item {
-	struct span name, handler;	/* handler p NULL: none */
+	struct span name, handler; /* handler p NULL: none */
 	enum plan_item kind;
 	bool ocdbt, rich_types, sharding_file, array_metadata, store_fill_value;
 	enum save_zarr zarr;
-	struct span custom;		/* metadata of the item; p NULL: none */
+	struct span custom; /* metadata of the item; p NULL: none */
 	struct contribution_leaf *leaf;
 	size_t n_leaves;
 	struct contribution_node *node; /* depth first */
@@ -73,7 +74,7 @@ enum { TAKE_NOTHING, TAKE_WHOLE, TAKE_CHUNKS, TAKE_EXPORT };
 /* Of one box. */
 struct assignment {
 	uint8_t take;
-	bool document;			/* it brings the array's metadata */
+	bool document; /* it brings the array's metadata */
 	/* TAKE_WHOLE of an array that is split: chunks [from, to) of an axis; to 0: all. */
 	unsigned axis;
 	uint64_t from, to;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_joint.c - the course of a commit that ranks make together.
  *
@@ -26,7 +27,7 @@
 struct course {
 	struct draft *d;
 	struct joint *j;
-	struct sealing_item *item;	/* of this rank */
+	struct sealing_item *item; /* of this rank */
 	size_t n;
 	const char *final;
 	struct span custom;
@@ -44,10 +45,12 @@ static int give_up(struct course *c, int r)
 	err_save(r, &note);
 	done = draft_dir_fence(c->d->dir, c->d->member.attempt);
 	if (done < 0)
-		return err_at(done, "nobody answers, and draft '%s' cannot be looked at", c->d->name);
+		return err_at(done, "nobody answers, and draft '%s' cannot be looked at",
+			      c->d->name);
 	if (done == 0)
 		return err_restore(&note);
-	log_warn("'%s' was committed, and rank %d did not say so", c->d->dir->final, joint_primary(c->j));
+	log_warn("'%s' was committed, and rank %d did not say so", c->d->dir->final,
+		 joint_primary(c->j));
 	err_clear();
 	return io_dirop(c->d->dir->parent, IO_SYNC_DIR, ".", NULL, 0);
 }
@@ -148,7 +151,8 @@ static int add_database(struct arena *a, const char *name, struct ocdbt_parts *r
 }
 
 /* The databases that are merged to one: names beneath the item's directory. */
-static int name_databases(const struct joint_item *it, int n_ranks, struct arena *a, struct ocdbt_parts *ret)
+static int name_databases(const struct joint_item *it, int n_ranks, struct arena *a,
+			  struct ocdbt_parts *ret)
 {
 	int r = 0;
 
@@ -191,9 +195,17 @@ static int publish(struct course *c, struct joint_plan *jp)
 	struct publishing look_at = { c->d, desc, jp->n_items };
 	const struct options *o = c->d->env->options;
 	struct commit commit = {
-		.ckpt = c->d->env->ckpt, .draft = c->d->dir, .items = item, .n_items = jp->n_items, .direct = c->d->is_item,
-		.custom = custom, .dir_mode = (unsigned)o->mode, .deadline_ns = c->deadline, .shared = true,
-		.verify = o->verify_commit ? look : NULL, .verify_arg = &look_at,
+		.ckpt = c->d->env->ckpt,
+		.draft = c->d->dir,
+		.items = item,
+		.n_items = jp->n_items,
+		.direct = c->d->is_item,
+		.custom = custom,
+		.dir_mode = (unsigned)o->mode,
+		.deadline_ns = c->deadline,
+		.shared = true,
+		.verify = o->verify_commit ? look : NULL,
+		.verify_arg = &look_at,
 	};
 	int r = desc && item && parts ? 0 : fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 
@@ -206,8 +218,10 @@ static int publish(struct course *c, struct joint_plan *jp)
 			r = sealing_item_describe(&desc[i]);
 		if (r >= 0 && it->plan->kind == PLAN_TREE && it->plan->opts.ocdbt)
 			r = name_databases(it, jp->n_ranks, &desc[i].arena, &parts[i]);
-		item[i] = (struct commit_item){ .name = span_str(it->plan->name), .handler = it->handler,
-						.files = desc[i].file, .n_files = desc[i].n_files,
+		item[i] = (struct commit_item){ .name = span_str(it->plan->name),
+						.handler = it->handler,
+						.files = desc[i].file,
+						.n_files = desc[i].n_files,
 						.parts = parts[i].n ? &parts[i] : NULL };
 	}
 	if (r >= 0)
@@ -255,10 +269,15 @@ static int lead(struct course *c, int r)
 	return r;
 }
 
-int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, const char *final, struct span custom,
-		       int r, int64_t deadline)
+int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, const char *final,
+		       struct span custom, int r, int64_t deadline)
 {
-	struct course c = { .d = d, .j = d->env->joint, .item = item, .n = n, .final = final, .custom = custom,
+	struct course c = { .d = d,
+			    .j = d->env->joint,
+			    .item = item,
+			    .n = n,
+			    .final = final,
+			    .custom = custom,
 			    .deadline = deadline ? deadline : INT64_MAX / 2 };
 	struct err_note note = { 0 };
 	int found, begun;

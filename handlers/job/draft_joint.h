@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_joint.h - a draft that the ranks of a job commit together.
  */
@@ -8,11 +9,11 @@
 #include "handlers/job/joint_plan.h"
 
 /*
- * This rank's part of a commit whose items are planned; r: what was wrong with them. The same result
- * on all ranks when all have come; -ETIMEDOUT when one has not.
+ * This rank's part of a commit whose items are planned; r: what was wrong with them. The same
+ * result on all ranks when all have come; -ETIMEDOUT when one has not.
  */
-int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, const char *final, struct span custom,
-		       int r, int64_t deadline);
+int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, const char *final,
+		       struct span custom, int r, int64_t deadline);
 
 /* ---- parts of it ---- */
 
@@ -23,16 +24,16 @@ int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, con
 int contribution_seal(struct draft *d, struct sealing_item *item, size_t n,
 		      struct span assignments);
 /*
- * The primary, before and after the ranks do that: nothing but values of ranks is left in the items'
- * directories; parts that fit no grid are put together; what no item refers to is out of the way.
- * (joint_items.c)
+ * The primary, before and after the ranks do that: nothing but values of ranks is left in the
+ * items' directories; parts that fit no grid are put together; what no item refers to is out of the
+ * way. (joint_items.c)
  */
 int joint_items_clean(struct joint_plan *jp);
 int joint_items_join(struct joint_plan *jp);
 
 struct leftovers_dir {
-	struct draft_dir *dir;		/* NULL: none was needed */
-	struct buf names;		/* NUL-terminated, one after the other */
+	struct draft_dir *dir; /* NULL: none was needed */
+	struct buf names;      /* NUL-terminated, one after the other */
 };
 int joint_leftovers_move(struct joint_plan *jp, struct leftovers_dir *ret);
 /* Back into the draft, or away for good. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * joint_items.c - what the primary does with the directories of a shared draft.
  *
@@ -15,7 +16,7 @@
 #include "handlers/job/draft_joint.h"
 
 struct names {
-	struct buf text;		/* NUL-terminated, one after the other */
+	struct buf text; /* NUL-terminated, one after the other */
 };
 
 static int add_name(void *arg, const char *name, unsigned char type)
@@ -34,9 +35,10 @@ static int list_dir(struct io_dir *dir, const char *path, struct names *ret)
 	return r;
 }
 
-#define each_name(names, name) \
-	for (const char *name = (const char *)(names).text.p; \
-	     name && name < (const char *)(names).text.p + (names).text.n; name += strlen(name) + 1)
+#define each_name(names, name)                                             \
+	for (const char *name = (const char *)(names).text.p;              \
+	     name && name < (const char *)(names).text.p + (names).text.n; \
+	     name += strlen(name) + 1)
 
 static bool is_database(const char *name)
 {
@@ -52,7 +54,8 @@ static int clean_item(struct joint_plan *jp, const struct joint_item *it)
 	struct names inside = { { 0 } };
 	int r = list_dir(dir, *name ? name : ".", &inside);
 
-	each_name(inside, at) {
+	each_name(inside, at)
+	{
 		auto_free char *path = NULL;
 
 		if (r < 0 || (at[0] == '.' && strcmp(at, KV_TABLE_DIR)) || is_database(at))
@@ -116,7 +119,9 @@ static int open_part(struct joint_plan *jp, size_t item, const struct contributo
 		if (r < 0)
 			io_dir_close(dir);
 	}
-	return r < 0 ? r : zarr_open(&jp->draft->env->ckpt->env, ret->kv, span_of(NULL, 0), cache_owner(), 0, &ret->zarr);
+	return r < 0 ? r :
+		       zarr_open(&jp->draft->env->ckpt->env, ret->kv, span_of(NULL, 0),
+				 cache_owner(), 0, &ret->zarr);
 }
 
 static int read_box(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
@@ -130,8 +135,8 @@ static int read_box(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
 }
 
 /* The boxes that were asked for, opened. */
-static int open_boxes(struct joint_plan *jp, size_t item, const struct joint_leaf *l, struct box **ret_box,
-		      struct opened **ret, size_t *ret_n)
+static int open_boxes(struct joint_plan *jp, size_t item, const struct joint_leaf *l,
+		      struct box **ret_box, struct opened **ret, size_t *ret_n)
 {
 	size_t max = 0, n = 0;
 	int r = 0;
@@ -169,11 +174,17 @@ static int join_leaf(struct joint_plan *jp, size_t item, struct joint_leaf *l, s
 	r = array_json(&l->layout, s->dtype, s->rank, s->shape, &json);
 	if (r >= 0)
 		r = open_boxes(jp, item, l, &box, &part, &n);
-	reader = (struct box_reader){ .box = box, .n = n, .rank = s->rank, .shape = s->shape, .item = l->layout.item,
-				      .read = read_box, .arg = part };
+	reader = (struct box_reader){ .box = box,
+				      .n = n,
+				      .rank = s->rank,
+				      .shape = s->shape,
+				      .item = l->layout.item,
+				      .read = read_box,
+				      .arg = part };
 	if (r >= 0)
 		r = zarr_write_all(&d->env->ckpt->write_env, kv, buf_span(&json),
-				   l->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, boxes_read, &reader);
+				   l->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
+				   boxes_read, &reader);
 	close_parts(part, n);
 	return r;
 }
@@ -182,15 +193,20 @@ static int join_leaf(struct joint_plan *jp, size_t item, struct joint_leaf *l, s
 static int open_joined(struct joint_plan *jp, const struct joint_item *it, struct store **ret)
 {
 	struct io_dir *top = jp->draft->dir->dir, *dir = NULL;
-	struct store_opts opts = { .ocdbt = it->plan->opts.ocdbt, .dir_mode = jp->draft->dir->mode,
-				   .target_size = jp->draft->env->options->save.target_data_file_size };
+	struct store_opts opts = { .ocdbt = it->plan->opts.ocdbt,
+				   .dir_mode = jp->draft->dir->mode,
+				   .target_size =
+					   jp->draft->env->options->save.target_data_file_size };
 	const char *name = it->plan->name, *slash = *name ? "/" : "";
 	auto_free char *path = NULL;
 	int r = *name ? io_mkdir(top, name, opts.dir_mode) : 0;
 
 	if (r < 0)
 		return r;
-	path = str_fmt("%s%s%s", name, opts.ocdbt ? slash : "", opts.ocdbt ? "ocdbt.process_joined" : *name ? "" : ".");
+	path = str_fmt("%s%s%s", name, opts.ocdbt ? slash : "",
+		       opts.ocdbt ? "ocdbt.process_joined" :
+		       *name      ? "" :
+				    ".");
 	if (!path)
 		return fail(-ENOMEM, "cannot join parts of item '%s'", name);
 	r = opts.ocdbt ? io_remove_tree(top, path) : 0;
@@ -209,7 +225,9 @@ static int open_joined(struct joint_plan *jp, const struct joint_item *it, struc
 static int join_item(struct joint_plan *jp, size_t item)
 {
 	struct joint_item *it = &jp->item[item];
-	struct commit c = { .ckpt = jp->draft->env->ckpt, .draft = jp->draft->dir, .dir_mode = jp->draft->dir->mode,
+	struct commit c = { .ckpt = jp->draft->env->ckpt,
+			    .draft = jp->draft->dir,
+			    .dir_mode = jp->draft->dir->mode,
 			    .shared = true };
 	auto_free struct commit_leaf *leaf = calloc(it->n_leaves + 1, sizeof(*leaf));
 	struct commit_item ci = { .name = span_str(it->plan->name), .leaves = leaf };
@@ -265,16 +283,18 @@ static int add_databases(struct joint_plan *jp, const struct joint_item *it, str
 	struct names inside = { { 0 } };
 	int r = list_dir(jp->draft->dir->dir, *name ? name : ".", &inside);
 
-	each_name(inside, at) {
+	each_name(inside, at)
+	{
 		int rank = -1, replicas = -1;
 
-		if (r < 0 || !is_database(at) || (!strcmp(at, "ocdbt.process_joined") && it->any_exported))
+		if (r < 0 || !is_database(at) ||
+		    (!strcmp(at, "ocdbt.process_joined") && it->any_exported))
 			continue;
 		if (sscanf(at, "ocdbt.process_%d", &rank) == 1 && rank >= 0 && rank < jp->n_ranks &&
 		    it->stores[rank] & BRINGS_OWN)
 			continue;
-		if (sscanf(at, "ocdbt.process_replica_%d", &replicas) == 1 && replicas >= 0 && replicas < jp->n_ranks &&
-		    it->stores[replicas] & BRINGS_REPLICAS)
+		if (sscanf(at, "ocdbt.process_replica_%d", &replicas) == 1 && replicas >= 0 &&
+		    replicas < jp->n_ranks && it->stores[replicas] & BRINGS_REPLICAS)
 			continue;
 		r = buf_addf(ret, "%s%s%s%c", name, *name ? "/" : "", at, 0);
 	}
@@ -287,10 +307,9 @@ static int add_others(struct joint_plan *jp, struct buf *ret)
 	struct names top = { { 0 } };
 	int r = list_dir(jp->draft->dir->dir, ".", &top);
 
-	each_name(top, at)
-		if (r >= 0 && strcmp(at, DRAFT_LOCK_FILE) && !is_item(jp, at) &&
-		    (!jp->draft->is_item || !strncmp(at, ".pytreefs-", 10)))
-			r = buf_add(ret, at, strlen(at) + 1);
+	each_name(top, at) if (r >= 0 && strcmp(at, DRAFT_LOCK_FILE) && !is_item(jp, at) &&
+			       (!jp->draft->is_item || !strncmp(at, ".pytreefs-", 10)))
+		r = buf_add(ret, at, strlen(at) + 1);
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
 		r = add_databases(jp, &jp->item[i], ret);
 	buf_release(&top.text);
@@ -298,10 +317,12 @@ static int add_others(struct joint_plan *jp, struct buf *ret)
 }
 
 /* Between the draft and the directory beside it; n-th name is called "n" there. */
-static int move_one(struct joint_plan *jp, const struct leftovers_dir *l, const char *name, unsigned n, bool back)
+static int move_one(struct joint_plan *jp, const struct leftovers_dir *l, const char *name,
+		    unsigned n, bool back)
 {
 	struct draft_dir *d = jp->draft->dir;
-	auto_free char *in = str_fmt("%s/%s", d->name, name), *out = str_fmt("%s/%u", l->dir->name, n);
+	auto_free char *in = str_fmt("%s/%s", d->name, name),
+		       *out = str_fmt("%s/%u", l->dir->name, n);
 
 	if (!in || !out)
 		return fail(-ENOMEM, "cannot move '%s'", name);
@@ -347,8 +368,9 @@ void joint_leftovers_end(struct joint_plan *jp, struct leftovers_dir *l, bool co
 	struct err_note note = { 0 };
 
 	/* Somebody may have moved the draft aside meanwhile. */
-	if (l->dir && !committed && (draft_dir_find(jp->draft->dir, (unsigned)jp->draft->member.attempt + 1) != 0 ||
-				     move_all(jp, l, l->names.n, true) < 0)) {
+	if (l->dir && !committed &&
+	    (draft_dir_find(jp->draft->dir, (unsigned)jp->draft->member.attempt + 1) != 0 ||
+	     move_all(jp, l, l->names.n, true) < 0)) {
 		err_save(-EIO, &note);
 		log_warn("parts of draft '%s' stay in '%s'", jp->draft->name, l->dir->name);
 	} else if (l->dir && draft_dir_remove(l->dir) < 0) {

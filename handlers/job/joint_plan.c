@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * joint_plan.c - contributions of ranks -> one tree -> assignments.
  *
@@ -56,14 +57,19 @@ static int new_item(struct joint_plan *jp, const struct contribution_item *si, i
 	it->plan->kind = si->kind;
 	it->plan->strict = true;
 	it->plan->opts = (struct save_opts){
-		.ocdbt = si->ocdbt, .zarr = si->zarr, .rich_types = si->rich_types, .sharding_file = si->sharding_file,
-		.array_metadata = si->array_metadata, .store_fill_value = si->store_fill_value,
+		.ocdbt = si->ocdbt,
+		.zarr = si->zarr,
+		.rich_types = si->rich_types,
+		.sharding_file = si->sharding_file,
+		.array_metadata = si->array_metadata,
+		.store_fill_value = si->store_fill_value,
 	};
 	if (si->kind == PLAN_TREE)
 		r = tree_new(&it->plan->tree);
 	if (r >= 0 && si->kind == PLAN_TREE) {
 		it->plan->build.tree = it->plan->tree;
-		r = tree_add(it->plan->tree, NULL, span_of(NULL, 0), false, si->node[0].kind, &root);
+		r = tree_add(it->plan->tree, NULL, span_of(NULL, 0), false, si->node[0].kind,
+			     &root);
 	}
 	*ret = it;
 	return r;
@@ -78,11 +84,13 @@ static int find_item(struct joint_plan *jp, const struct contribution_item *si, 
 		if (!span_eq(si->name, span_str(it->plan->name)))
 			continue;
 		if (it->plan->kind != si->kind)
-			return fail(-EINVAL, "item '%s' is of one kind on rank %d and of another on rank %d", it->plan->name,
-				    it->first_rank, rank);
+			return fail(-EINVAL,
+				    "item '%s' is of one kind on rank %d and of another on rank %d",
+				    it->plan->name, it->first_rank, rank);
 		if (it->plan->opts.ocdbt != si->ocdbt || it->plan->opts.zarr != si->zarr)
-			return fail(-EINVAL, "item '%s': ranks %d and %d do not agree on ocdbt= and zarr=", it->plan->name,
-				    it->first_rank, rank);
+			return fail(-EINVAL,
+				    "item '%s': ranks %d and %d do not agree on ocdbt= and zarr=",
+				    it->plan->name, it->first_rank, rank);
 		*ret = it;
 		return 0;
 	}
@@ -141,7 +149,7 @@ struct walk {
 	struct joint_item *it;
 	const struct contribution_item *si;
 	int rank;
-	size_t at;			/* the next node */
+	size_t at; /* the next node */
 };
 
 static int fill_node(struct walk *w, struct tree_node *n, const struct contribution_node *sn)
@@ -168,8 +176,8 @@ static int add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned d
 
 		if (w->at >= w->si->n_nodes)
 			return fail(-EIO, "the share of rank %d is cut off", w->rank);
-		r = tree_build_child(&w->it->plan->build, n, w->si->node[w->at].key, w->si->node[w->at].key_is_index,
-				     &child);
+		r = tree_build_child(&w->it->plan->build, n, w->si->node[w->at].key,
+				     w->si->node[w->at].key_is_index, &child);
 		if (r >= 0)
 			r = add_node(w, child, r == 1, depth + 1);
 		if (r < 0)
@@ -190,7 +198,8 @@ static int add_item(struct joint_plan *jp, const struct contribution_item *si, i
 	if (r >= 0 && si->custom.p && !it->plan->tree->custom_metadata) {
 		auto_free char *text = span_dup_str(si->custom);
 
-		it->plan->tree->custom_metadata = text ? arena_str(&it->plan->tree->arena, text) : NULL;
+		it->plan->tree->custom_metadata = text ? arena_str(&it->plan->tree->arena, text) :
+							 NULL;
 		r = it->plan->tree->custom_metadata ? 0 : out_of_memory();
 	}
 	return r < 0 ? err_at(r, "item '%.*s'", SPAN_ARG(si->name)) : 0;
@@ -200,13 +209,16 @@ static int add_item(struct joint_plan *jp, const struct contribution_item *si, i
 
 static bool same_box(const struct box *a, const struct box *b, unsigned rank)
 {
-	return !memcmp(a->start, b->start, rank * sizeof(uint64_t)) && !memcmp(a->extent, b->extent, rank * sizeof(uint64_t));
+	return !memcmp(a->start, b->start, rank * sizeof(uint64_t)) &&
+	       !memcmp(a->extent, b->extent, rank * sizeof(uint64_t));
 }
 
 static const char *kind_text(const struct contribution_leaf *l)
 {
-	static const char *const text[] = { [PLAN_ARRAY] = "an array", [PLAN_SCALAR] = "a number",
-					    [PLAN_STRING] = "a text", [PLAN_NONE] = "None" };
+	static const char *const text[] = { [PLAN_ARRAY] = "an array",
+					    [PLAN_SCALAR] = "a number",
+					    [PLAN_STRING] = "a text",
+					    [PLAN_NONE] = "None" };
 
 	return l->kind == PLAN_ARRAY && l->in_parts ? "a part of an array" : text[l->kind];
 }
@@ -231,20 +243,24 @@ static int check_alike(const struct joint_leaf *l)
 		if (a->contribution->rank != b->contribution->rank ||
 		    memcmp(a->contribution->shape, b->contribution->shape,
 			   a->contribution->rank * sizeof(uint64_t)))
-			return fail(-EINVAL, "its shape on rank %d is not that on rank %d", a->rank, b->rank);
+			return fail(-EINVAL, "its shape on rank %d is not that on rank %d", a->rank,
+				    b->rank);
 	}
 	return 0;
 }
 
 /*
- * Whole arrays that every active rank has, encoded alike: each rank gives some of the chunks. The grid
- * was chosen for that when they were written.
+ * Whole arrays that every active rank has, encoded alike: each rank gives some of the chunks. The
+ * grid was chosen for that when they were written.
  */
 static bool split(const struct joint_plan *jp, struct joint_leaf *l)
 {
 	const struct options *o = jp->draft->env->options;
 	const struct contribution_leaf *s = l->contributors->contribution;
-	unsigned n = 0, slices = joint_slices(jp->draft->env, s->rank, s->shape, dtype_info(s->dtype)->size, &n), i = 0;
+	unsigned n = 0,
+		 slices = joint_slices(jp->draft->env, s->rank, s->shape,
+				       dtype_info(s->dtype)->size, &n),
+		 i = 0;
 	uint64_t chunks;
 
 	if (!o->replica_parallel || slices < 2)
@@ -252,7 +268,8 @@ static bool split(const struct joint_plan *jp, struct joint_leaf *l)
 	for (const struct contributor *c = l->contributors; c; c = c->next, i++)
 		if (memcmp(&c->contribution->box[0].layout, &l->layout, sizeof(l->layout)))
 			return false;
-	if (i < joint_n_active(jp->draft->env->joint) || (s->shape[n] / slices) % l->layout.chunk[n])
+	if (i < joint_n_active(jp->draft->env->joint) ||
+	    (s->shape[n] / slices) % l->layout.chunk[n])
 		return false;
 	chunks = s->shape[n] / slices / l->layout.chunk[n];
 	i = 0;
@@ -286,7 +303,8 @@ struct part {
 };
 
 /* The boxes that count: of equal ones the lowest rank's. */
-static int choose_boxes(struct joint_leaf *l, struct box **ret_box, struct part **ret_part, size_t *ret_n)
+static int choose_boxes(struct joint_leaf *l, struct box **ret_box, struct part **ret_part,
+			size_t *ret_n)
 {
 	size_t n = 0, max = 0;
 	struct box *box;
@@ -330,7 +348,8 @@ static bool fits_grid(const struct part *part, size_t n, const struct contributi
 			return false;
 		for (unsigned k = 0; k < s->rank; k++)
 			if (b->box.start[k] % first->chunk[k] ||
-			    (b->box.extent[k] % first->chunk[k] && b->box.start[k] + b->box.extent[k] != s->shape[k]))
+			    (b->box.extent[k] % first->chunk[k] &&
+			     b->box.start[k] + b->box.extent[k] != s->shape[k]))
 				return false;
 	}
 	return true;
@@ -357,7 +376,8 @@ static int resolve_parts(struct joint_leaf *l, const char *what)
 		part[i].contributor->assignment[part[i].i] =
 			(struct assignment){ .take = fits ? TAKE_CHUNKS : TAKE_EXPORT,
 					     .document = i == 0 };
-	trace(TRACE_LEAF, "%zu parts of '%s': %s", n, what, fits ? "by reference" : "encoded again");
+	trace(TRACE_LEAF, "%zu parts of '%s': %s", n, what,
+	      fits ? "by reference" : "encoded again");
 	return 0;
 }
 
@@ -397,8 +417,14 @@ static int describe(struct joint_item *it, struct joint_leaf *l, struct plan_lea
 	struct tree *tree = it->plan->tree;
 	uint64_t *write = NULL;
 
-	*ret = (struct plan_leaf){ .node = l->node, .kind = s->kind, .is_jax = s->is_jax, .has_shape = true,
-				   .rank = s->rank, .sharding = s->sharding, .key_impl = s->key_impl, .dtype = s->dtype };
+	*ret = (struct plan_leaf){ .node = l->node,
+				   .kind = s->kind,
+				   .is_jax = s->is_jax,
+				   .has_shape = true,
+				   .rank = s->rank,
+				   .sharding = s->sharding,
+				   .key_impl = s->key_impl,
+				   .dtype = s->dtype };
 	memcpy(ret->shape, s->shape, sizeof(ret->shape));
 	if (s->kind == PLAN_STRING)
 		return buf_add_span(&ret->text, s->text);
@@ -448,8 +474,9 @@ static int add_contribution(struct joint_plan *jp, int rank)
 	int r = 0;
 
 	if (!span_eq(s->final, own->final))
-		return fail(-EINVAL, "rank %d commits '%.*s', and rank %d '%.*s'", joint_rank(jp->draft->env->joint),
-			    SPAN_ARG(own->final), rank, SPAN_ARG(s->final));
+		return fail(-EINVAL, "rank %d commits '%.*s', and rank %d '%.*s'",
+			    joint_rank(jp->draft->env->joint), SPAN_ARG(own->final), rank,
+			    SPAN_ARG(s->final));
 	if (s->custom.p && !jp->custom.p)
 		jp->custom = s->custom;
 	for (size_t i = 0; i < s->n_items && r >= 0; i++)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * joint_plan.h - the contributions of all ranks put together: one tree, and what each rank is to do
  * for it.
@@ -21,22 +22,22 @@ struct contributor {
 struct joint_leaf {
 	struct tree_node *node;
 	struct contributor *contributors, **contributors_end;
-	bool exported;			/* its parts do not fit one grid: it is put together anew */
-	struct array_layout layout;	/* ARRAY: of the whole */
-	uint64_t write[LIMIT_RANK];	/* what one rank wrote */
+	bool exported;              /* its parts do not fit one grid: it is put together anew */
+	struct array_layout layout; /* ARRAY: of the whole */
+	uint64_t write[LIMIT_RANK]; /* what one rank wrote */
 };
 
 /* Of a rank: ocdbt.process_<rank>, ocdbt.process_replica_<rank>. */
 enum { BRINGS_OWN = 1, BRINGS_REPLICAS = 2 };
 
 struct joint_item {
-	struct plan *plan;		/* of a tree what is to be described; else only names */
+	struct plan *plan; /* of a tree what is to be described; else only names */
 	struct span handler;
 	const struct contribution_item *first; /* of the lowest rank that has it */
 	int first_rank;
-	struct joint_leaf *leaf;	/* as plan->leaf */
+	struct joint_leaf *leaf; /* as plan->leaf */
 	size_t n_leaves, cap;
-	uint8_t *stores;		/* by rank: which databases (or directories) of its it brings */
+	uint8_t *stores; /* by rank: which databases (or directories) of its it brings */
 	bool any_exported;
 };
 
@@ -47,7 +48,7 @@ struct joint_plan {
 	int n_ranks;
 	struct joint_item *item;
 	size_t n_items;
-	struct span custom;		/* of the step; p NULL: none */
+	struct span custom; /* of the step; p NULL: none */
 };
 
 /* bytes: the packed contribution of each rank. -EINVAL names what does not fit together, and whose

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * joint_share.c - one rank's values of a shared draft, as the primary wants them.
  *
@@ -65,7 +66,8 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 		r = zarr_open(&ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0, &z);
 	if (r < 0)
 		return r;
-	r = zarr_copy(&ckpt->write_env, z, to, buf_span(&json), a->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
+	r = zarr_copy(&ckpt->write_env, z, to, buf_span(&json),
+		      a->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
 	zarr_unref(z);
 	if (r == 0)
 		r = fail(-EIO, "'%s' cannot be copied as it is encoded", n->name);
@@ -79,11 +81,16 @@ static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct 
 	const struct array_layout *layout = &l->part[i]->file->array[0].layout;
 	uint64_t *shift = arena_calloc(&x->it->arena, l->rank + 1, sizeof(*shift));
 	struct zarr_meta *meta = NULL;
-	struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv, .param = l->node->param, .rank = l->rank, .shift = shift };
+	struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv,
+				 .param = l->node->param,
+				 .rank = l->rank,
+				 .shift = shift };
 	struct draft_part p;
 	auto_buf json = { 0 };
 	struct span kept;
-	int r = shift ? array_json(layout, l->part[i]->file->array[0].stored, l->rank, l->shape, &json) : -ENOMEM;
+	int r = shift ? array_json(layout, l->part[i]->file->array[0].stored, l->rank, l->shape,
+				   &json) :
+			-ENOMEM;
 
 	if (r >= 0)
 		r = arena_keep(&x->it->arena, buf_span(&json), &kept);
@@ -103,8 +110,13 @@ static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct 
 
 static int add_whole(struct doing *x, struct plan_leaf *l, const struct assignment *e)
 {
-	struct commit_leaf c = { .kv = l->kv, .param = l->node->param, .no_document = !e->document,
-				 .replicas = plan_leaf_is_replicas(l), .keep_axis = e->axis, .keep_from = e->from, .keep_to = e->to };
+	struct commit_leaf c = { .kv = l->kv,
+				 .param = l->node->param,
+				 .no_document = !e->document,
+				 .replicas = plan_leaf_is_replicas(l),
+				 .keep_axis = e->axis,
+				 .keep_from = e->from,
+				 .keep_to = e->to };
 	const struct slice slice = { e->axis, e->from, e->to };
 	struct zarr_meta *meta = NULL;
 	auto_buf json = { 0 };
@@ -120,8 +132,8 @@ static int add_whole(struct doing *x, struct plan_leaf *l, const struct assignme
 	if (r < 0 || !e->to)
 		return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
 	/* Which chunks these are, their keys say. */
-	r = array_json(&l->source->file->array[l->index].layout, l->source->file->array[l->index].stored, l->rank, l->shape,
-		       &json);
+	r = array_json(&l->source->file->array[l->index].layout,
+		       l->source->file->array[l->index].stored, l->rank, l->shape, &json);
 	if (r >= 0)
 		r = arena_keep(&x->it->arena, buf_span(&json), &kept);
 	if (r >= 0)
@@ -222,7 +234,9 @@ static int do_item(struct doing *x, struct commit *c)
 
 int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments)
 {
-	struct commit c = { .ckpt = d->env->ckpt, .draft = d->dir, .dir_mode = (unsigned)d->env->options->mode,
+	struct commit c = { .ckpt = d->env->ckpt,
+			    .draft = d->dir,
+			    .dir_mode = (unsigned)d->env->options->mode,
 			    .shared = true };
 	struct doing x = { .d = d, .w = wire_of(assignments) };
 	int r = 0;

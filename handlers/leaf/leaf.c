@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * leaf.c - leaf types: which handler a leaf has, and the built-in ones.
  *
@@ -16,7 +17,8 @@ int leaf_array_open(struct item *item, const struct tree_node *leaf, struct zarr
 	return leaf->derived ? derived_open(item, leaf, ret) : item_array(item, leaf, ret);
 }
 
-static int array_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf, struct value *ret)
+static int array_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
+		      struct value *ret)
 {
 	int r = leaf_array_open(item, leaf, &ret->array);
 
@@ -25,7 +27,8 @@ static int array_open(const struct leaf_handler *h, struct item *item, const str
 	return r;
 }
 
-static int scalar_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf, struct value *ret)
+static int scalar_open(const struct leaf_handler *h, struct item *item,
+		       const struct tree_node *leaf, struct value *ret)
 {
 	int r = array_open(h, item, leaf, ret);
 
@@ -40,7 +43,8 @@ static int scalar_open(const struct leaf_handler *h, struct item *item, const st
 	return 0;
 }
 
-static int string_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf, struct value *ret)
+static int string_open(const struct leaf_handler *h, struct item *item,
+		       const struct tree_node *leaf, struct value *ret)
 {
 	int r = item_string(item, leaf, &ret->text);
 
@@ -49,7 +53,8 @@ static int string_open(const struct leaf_handler *h, struct item *item, const st
 	return r;
 }
 
-static int none_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf, struct value *ret)
+static int none_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
+		     struct value *ret)
 {
 	ret->kind = VALUE_NONE;
 	return 0;
@@ -89,7 +94,8 @@ const struct leaf_handler leaf_none = {
 	.open = none_open,
 };
 
-const struct leaf_handler *const leaf_handlers[] = { &leaf_array, &leaf_scalar, &leaf_string, &leaf_none, NULL };
+const struct leaf_handler *const leaf_handlers[] = { &leaf_array, &leaf_scalar, &leaf_string,
+						     &leaf_none, NULL };
 
 /* Of plugins and built-in handlers, the one that takes a type string. */
 static const struct leaf_handler *handler_of_type(struct span typestr)
@@ -117,7 +123,8 @@ const struct leaf_handler *leaf_handler_of(const struct tree_node *leaf)
 {
 	if (leaf->value == TREE_VALUE_NONE || leaf->value == TREE_VALUE_PLACEHOLDER)
 		return &leaf_none;
-	/* What the value is counts more than what the document calls it. The file may lack it, though. */
+	/* What the value is counts more than what the document calls it. The file may lack it,
+	 * though. */
 	if (leaf->value == TREE_VALUE_AGGREGATE && leaf->aggregate)
 		return aggregate_handler(leaf->aggregate);
 	return leaf->derived ? &leaf_array : handler_of_type(leaf->value_type);
@@ -137,7 +144,8 @@ int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret
 	int r;
 
 	if (!h)
-		return fail(-EOPNOTSUPP, "no handler for leaves of type '%.*s'", SPAN_ARG(leaf->value_type));
+		return fail(-EOPNOTSUPP, "no handler for leaves of type '%.*s'",
+			    SPAN_ARG(leaf->value_type));
 	trace(TRACE_LEAF, "%s open '%.*s'", h->name, SPAN_ARG(leaf->param));
 	r = h->open(h, item, leaf, &v);
 	if (r < 0) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * attr.c - user.pytree.*: what a checkpoint records, without reading data.
  *
@@ -21,8 +22,8 @@ struct subject {
 	struct node *node;
 	struct item *item;
 	const struct tree_node *tree;
-	struct zarr *array;		/* of an array leaf: what is stored */
-	struct zarr_view view;		/* of it: what a program that reads the file gets */
+	struct zarr *array;    /* of an array leaf: what is stored */
+	struct zarr_view view; /* of it: what a program that reads the file gets */
 };
 
 struct attr {
@@ -93,7 +94,8 @@ static int attr_typestr(const struct subject *s, struct buf *ret)
 static int attr_leaf_stored(const struct subject *s, struct buf *ret)
 {
 	uint64_t bytes = 0, objects;
-	int r = s->array ? zarr_stored(s->array, &bytes, &objects) : leaf_stored(s->item, s->tree, &bytes);
+	int r = s->array ? zarr_stored(s->array, &bytes, &objects) :
+			   leaf_stored(s->item, s->tree, &bytes);
 
 	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)bytes);
 }
@@ -109,7 +111,8 @@ static bool has_stored_shape(const struct subject *s)
 	uint64_t shape[LIMIT_RANK];
 	unsigned rank = s->array ? zarr_view_result(&s->view, shape) : 0;
 
-	return s->array && rank == s->array->meta.rank && !memcmp(shape, s->array->meta.shape, rank * sizeof(*shape));
+	return s->array && rank == s->array->meta.rank &&
+	       !memcmp(shape, s->array->meta.shape, rank * sizeof(*shape));
 }
 
 static int attr_write_shape(const struct subject *s, struct buf *ret)
@@ -132,8 +135,8 @@ static bool has_keys(const struct subject *s)
 {
 	unsigned last = s->view.rank - 1;
 
-	return s->array && s->view.rank && s->view.dtype == s->array->meta.dtype && !s->view.axis[last].drop &&
-	       s->view.axis[last].count == s->array->meta.shape[last];
+	return s->array && s->view.rank && s->view.dtype == s->array->meta.dtype &&
+	       !s->view.axis[last].drop && s->view.axis[last].count == s->array->meta.shape[last];
 }
 
 static int attr_prng_impl(const struct subject *s, struct buf *ret)
@@ -156,10 +159,16 @@ static int attr_plugin(const struct subject *s, struct buf *ret)
 }
 
 static const struct attr leaf_attrs[] = {
-	{ "key", attr_key },		 { "typestr", attr_typestr },	{ "dtype", attr_dtype },
-	{ "shape", attr_shape },	 { "chunks", attr_chunks },	{ "codecs", attr_codecs },
-	{ "stored_bytes", attr_leaf_stored }, { "write_shape", attr_write_shape },
-	{ "sharding", attr_sharding },	 { "prng_impl", attr_prng_impl },
+	{ "key", attr_key },
+	{ "typestr", attr_typestr },
+	{ "dtype", attr_dtype },
+	{ "shape", attr_shape },
+	{ "chunks", attr_chunks },
+	{ "codecs", attr_codecs },
+	{ "stored_bytes", attr_leaf_stored },
+	{ "write_shape", attr_write_shape },
+	{ "sharding", attr_sharding },
+	{ "prng_impl", attr_prng_impl },
 	{ "plugin", attr_plugin },
 };
 
@@ -268,9 +277,11 @@ static int step_custom(const struct subject *s, struct buf *ret)
 	int r = access_of(node_step_dir(s->node), "_CHECKPOINT_METADATA", &a);
 
 	if (r >= 0 && !user_may(&a, 04))
-		return fail(-EACCES, "'_CHECKPOINT_METADATA' of '%s' is not yours to read", s->node->name);
+		return fail(-EACCES, "'_CHECKPOINT_METADATA' of '%s' is not yours to read",
+			    s->node->name);
 	if (r >= 0)
-		r = io_read_file(node_step_dir(s->node), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
+		r = io_read_file(node_step_dir(s->node), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE,
+				 &text);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
 	custom = r < 0 ? NULL : json_member(doc.root, "custom_metadata");
@@ -334,8 +345,9 @@ static int step_stored(const struct subject *s, struct buf *ret)
 }
 
 static const struct attr step_attrs[] = {
-	{ "state", attr_state },	   { "custom_metadata", step_custom }, { "leaf_count", step_leaf_count },
-	{ "logical_bytes", step_logical }, { "stored_bytes", step_stored },
+	{ "state", attr_state },           { "custom_metadata", step_custom },
+	{ "leaf_count", step_leaf_count }, { "logical_bytes", step_logical },
+	{ "stored_bytes", step_stored },
 };
 
 /* ---- listing and getting, by table ---- */
@@ -351,7 +363,8 @@ static int list_attrs(const struct attr *attrs, size_t n, const struct subject *
 		    attrs[i].print != step_logical && attrs[i].print != step_stored &&
 		    attrs[i].print != step_leaf_count)
 			r = attrs[i].print(s, &value);
-		/* What the kernel would not hand over is not named: copying programs would stop at it. */
+		/* What the kernel would not hand over is not named: copying programs would stop at
+		 * it. */
 		if (r == -ENODATA || (r >= 0 && value.n > XATTR_SIZE_MAX))
 			continue;
 		if (r >= 0)

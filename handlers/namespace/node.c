@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node.c - the table of nodes, and the only caller of node and file ops.
  *
@@ -25,10 +26,10 @@ struct node_name {
 };
 
 struct node_table {
-	pthread_mutex_t lock;		/* protects all below, and refs, names and links of all nodes */
+	pthread_mutex_t lock; /* protects all below, and refs, names and links of all nodes */
 	struct node **slot;
 	size_t n_slots, n;
-	struct node *lost;		/* by hash_next */
+	struct node *lost; /* by hash_next */
 	struct file *files;
 };
 
@@ -187,8 +188,8 @@ static int name_add(struct node *n, struct span name)
 	return 0;
 }
 
-int node_new(const struct node_ops *ops, struct ns *ns, struct node *dir, struct span name, size_t size,
-	     void *ret)
+int node_new(const struct node_ops *ops, struct ns *ns, struct node *dir, struct span name,
+	     size_t size, void *ret)
 {
 	struct node *n = calloc(1, size);
 
@@ -401,7 +402,8 @@ int node_list(struct node *n, struct listing *ret)
 	/* Names that are being removed one by one are not listed again. */
 	for (size_t i = 0; r >= 0 && i < ret->n; i++)
 		if (whiteout_has(n, span_str(listing_name(ret, i)))) {
-			memmove(ret->entry + i, ret->entry + i + 1, (ret->n - i - 1) * sizeof(*ret->entry));
+			memmove(ret->entry + i, ret->entry + i + 1,
+				(ret->n - i - 1) * sizeof(*ret->entry));
 			ret->n--;
 			i--;
 		}
@@ -409,9 +411,9 @@ int node_list(struct node *n, struct listing *ret)
 }
 
 /*
- * cp takes a file with fewer blocks than bytes for a sparse one, and then it reads and writes where it
- * would have asked for a copy. So while there are drafts, a leaf that somebody has open has the blocks
- * of a plain file; du, which opens nothing, still sees the stored bytes.
+ * cp takes a file with fewer blocks than bytes for a sparse one, and then it reads and writes where
+ * it would have asked for a copy. So while there are drafts, a leaf that somebody has open has the
+ * blocks of a plain file; du, which opens nothing, still sees the stored bytes.
  */
 static void count_source(struct file *f)
 {
@@ -432,7 +434,8 @@ int node_open(struct node *n, int flags, struct file **ret)
 
 	trace(TRACE_LEAF, "open %s '%s'", n->ops->name, n->name);
 	if (!n->ops->open)
-		return fail(-EISDIR, "'%s' is a directory", *n->name ? n->name : n->ns->ckpt->opts.source);
+		return fail(-EISDIR, "'%s' is a directory",
+			    *n->name ? n->name : n->ns->ckpt->opts.source);
 	r = n->ops->open(n, flags, ret);
 	if (r >= 0)
 		count_source(*ret);
@@ -472,9 +475,11 @@ int node_mkdir(struct node *dir, struct span name, unsigned mode, struct node **
 	return dir->ops->mkdir ? dir->ops->mkdir(dir, name, mode, ret) : read_only(dir);
 }
 
-int node_create(struct node *dir, struct span name, int flags, struct node **ret, struct file **ret_file)
+int node_create(struct node *dir, struct span name, int flags, struct node **ret,
+		struct file **ret_file)
 {
-	return dir->ops->create ? dir->ops->create(dir, name, flags, ret, ret_file) : read_only(dir);
+	return dir->ops->create ? dir->ops->create(dir, name, flags, ret, ret_file) :
+				  read_only(dir);
 }
 
 int node_unlink(struct node *dir, struct span name)
@@ -487,9 +492,11 @@ int node_rmdir(struct node *dir, struct span name)
 	return dir->ops->rmdir ? dir->ops->rmdir(dir, name) : whiteout_add(dir, name);
 }
 
-int node_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name, unsigned flags)
+int node_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name,
+		unsigned flags)
 {
-	return dir->ops->rename ? dir->ops->rename(dir, name, to_dir, to_name, flags) : read_only(dir);
+	return dir->ops->rename ? dir->ops->rename(dir, name, to_dir, to_name, flags) :
+				  read_only(dir);
 }
 
 int node_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
@@ -521,60 +528,6 @@ int file_new(const struct file_ops *ops, struct node *n, size_t size, void *ret)
 	pthread_mutex_unlock(&n->ns->nodes->lock);
 	*(struct file **)ret = f;
 	return 0;
-}
-
-int file_read(struct file *f, uint64_t off, size_t n, struct segments *g)
-{
-	trace(TRACE_LEAF, "read '%s' %llu+%zu", f->node->name, (unsigned long long)off, n);
-	return f->ops->read(f, off, n, g);
-}
-
-int file_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
-{
-	struct stat st;
-	int r = node_stat(f->node, &st);
-
-	if (r < 0)
-		return r;
-	if (off >= (uint64_t)st.st_size)
-		return -ENXIO;
-	if (f->ops->seek)
-		return f->ops->seek(f, off, whence, ret);
-	*ret = whence == SEEK_DATA ? off : (uint64_t)st.st_size;
-	return 0;
-}
-
-ssize_t file_write(struct file *f, uint64_t off, const void *p, size_t n)
-{
-	trace(TRACE_LEAF, "write '%s' %llu+%zu", f->node->name, (unsigned long long)off, n);
-	return f->ops->write ? f->ops->write(f, off, p, n) : fail(-EBADF, "'%s' is not open for writing",
-								 f->node->name);
-}
-
-/* A whole leaf into an empty file is the only copy that needs no bytes. */
-ssize_t file_copy(struct file *from, uint64_t from_off, struct file *to, uint64_t to_off, uint64_t n)
-{
-	struct zarr *z = from->ops->array ? from->ops->array(from) : NULL;
-	struct stat st;
-	ssize_t r;
-
-	if (from_off == 0 && to->ops->copied)
-		to->ops->copied(to, from->node);
-	if (!z || !to->ops->copy_array || from_off != 0 || node_stat(from->node, &st) < 0 || n < (uint64_t)st.st_size)
-		return -EOPNOTSUPP;
-	r = to->ops->copy_array(to, to_off, z);
-	trace(TRACE_LEAF, "copy '%s' to '%s': %zd", from->node->name, to->node->name, r);
-	return r > 0 ? (ssize_t)st.st_size : r < 0 ? r : -EOPNOTSUPP;
-}
-
-int file_flush(struct file *f)
-{
-	return f->ops->flush ? f->ops->flush(f) : 0;
-}
-
-int file_sync(struct file *f)
-{
-	return f->ops->sync ? f->ops->sync(f) : 0;
 }
 
 void file_close(struct file *f)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node.h - the namespace: what the mount shows, as a tree of named nodes.
  *
@@ -31,10 +32,10 @@ struct zarr;
 /* One directory as it was when it was opened. */
 struct listing {
 	struct listing_entry {
-		size_t name;		/* offset of a NUL-terminated name in names */
+		size_t name; /* offset of a NUL-terminated name in names */
 		uint64_t ino;
-		unsigned char type;	/* DT_* */
-	} *entry;
+		unsigned char type; /* DT_* */
+	} * entry;
 	size_t n, cap;
 	struct buf names;
 };
@@ -49,12 +50,18 @@ static inline const char *listing_name(const struct listing *l, size_t i)
 }
 
 /* Which members of a struct stat node_setattr() sets. */
-enum node_set { NODE_SET_SIZE = 1 << 0, NODE_SET_MODE = 1 << 1, NODE_SET_OWNER = 1 << 2, NODE_SET_TIMES = 1 << 3 };
+enum node_set {
+	NODE_SET_SIZE = 1 << 0,
+	NODE_SET_MODE = 1 << 1,
+	NODE_SET_OWNER = 1 << 2,
+	NODE_SET_TIMES = 1 << 3
+};
 
-/* NULL members: lookup and list -ENOTDIR, open -EISDIR, readlink -EINVAL, xattrs none, changes -EROFS. */
+/* NULL members: lookup and list -ENOTDIR, open -EISDIR, readlink -EINVAL, xattrs none, changes
+ * -EROFS. */
 struct node_ops {
-	const char *name;		/* for the trace */
-	bool lazy_list;			/* a listing does not describe its entries: that would open them */
+	const char *name; /* for the trace */
+	bool lazy_list;   /* a listing does not describe its entries: that would open them */
 	int (*stat)(struct node *n, struct stat *ret);
 	/* A fresh node for a name, with ops and private state set (node_new()); -ENOENT. */
 	int (*lookup)(struct node *dir, struct span name, struct node **ret);
@@ -69,7 +76,8 @@ struct node_ops {
 	bool (*still_valid)(struct node *n);
 
 	int (*mkdir)(struct node *dir, struct span name, unsigned mode, struct node **ret);
-	int (*create)(struct node *dir, struct span name, int flags, struct node **ret, struct file **ret_file);
+	int (*create)(struct node *dir, struct span name, int flags, struct node **ret,
+		      struct file **ret_file);
 	int (*unlink)(struct node *dir, struct span name);
 	int (*rmdir)(struct node *dir, struct span name);
 	int (*rename)(struct node *dir, struct span name, struct node *to_dir, struct span to_name,
@@ -78,35 +86,37 @@ struct node_ops {
 	/* value NULL: remove. name is the whole name ("user.pytree.kind", "user.other"). */
 	int (*xattr_set)(struct node *n, const char *name, const struct span *value, int flags);
 
-	void (*free)(struct node *n);	/* private state and the node itself */
+	void (*free)(struct node *n); /* private state and the node itself */
 };
 
 struct node {
 	const struct node_ops *ops;
 	struct ns *ns;
-	struct node *parent;		/* a reference; NULL for the root */
-	char *name;			/* "" for the root; old ones live as long as the node */
-	struct node_name *names;	/* all that it ever had; protected by the table's lock */
+	struct node *parent;     /* a reference; NULL for the root */
+	char *name;              /* "" for the root; old ones live as long as the node */
+	struct node_name *names; /* all that it ever had; protected by the table's lock */
 	uint64_t ino;
-	double ttl;			/* seconds that the kernel may trust its name and attributes */
-	double child_ttl;		/* the same for what is looked up in it */
-	uint64_t refs;			/* protected by the table's lock */
-	struct node *hash_next;		/* protected by the table's lock */
-	bool hashed, lost;		/* protected by the table's lock; lost: held, and no longer found by name */
-	bool generated;			/* there by itself, and may be created all the same */
-	atomic_uint sources;		/* open files that may be copied to a draft as they are stored */
+	double ttl;             /* seconds that the kernel may trust its name and attributes */
+	double child_ttl;       /* the same for what is looked up in it */
+	uint64_t refs;          /* protected by the table's lock */
+	struct node *hash_next; /* protected by the table's lock */
+	bool hashed,
+		lost;   /* protected by the table's lock; lost: held, and no longer found by name */
+	bool generated; /* there by itself, and may be created all the same */
+	atomic_uint sources; /* open files that may be copied to a draft as they are stored */
 };
 
 /*
  * For node_ops.lookup: size bytes with the struct node first, zeroed; refs 1, not in the table yet.
  * dir is NULL for the root.
  */
-int node_new(const struct node_ops *ops, struct ns *ns, struct node *dir, struct span name, size_t size,
-	     void *ret);
+int node_new(const struct node_ops *ops, struct ns *ns, struct node *dir, struct span name,
+	     size_t size, void *ret);
 
 /*
- * Seconds that the kernel may trust its attributes: nothing of a step changes but who may read it, and what was
- * found of that may itself be half a second old (core/step/access.h). Together that is a second.
+ * Seconds that the kernel may trust its attributes: nothing of a step changes but who may read it,
+ * and what was found of that may itself be half a second old (core/step/access.h). Together that is
+ * a second.
  */
 #define NODE_ATTR_TTL 0.5
 static inline double node_attr_ttl(const struct node *n)
@@ -135,14 +145,17 @@ int node_readlink(struct node *n, struct buf *ret);
 int node_xattr_list(struct node *n, struct buf *ret);
 int node_xattr_get(struct node *n, const char *name, struct buf *ret);
 int node_mkdir(struct node *dir, struct span name, unsigned mode, struct node **ret);
-int node_create(struct node *dir, struct span name, int flags, struct node **ret, struct file **ret_file);
+int node_create(struct node *dir, struct span name, int flags, struct node **ret,
+		struct file **ret_file);
 int node_unlink(struct node *dir, struct span name);
 int node_rmdir(struct node *dir, struct span name);
-int node_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name, unsigned flags);
+int node_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name,
+		unsigned flags);
 int node_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file);
 int node_xattr_set(struct node *n, const char *name, const struct span *value, int flags);
 
-/* Whether open(2) with these flags changes the file: O_TRUNC does, even where nothing may be written. */
+/* Whether open(2) with these flags changes the file: O_TRUNC does, even where nothing may be
+ * written. */
 static inline bool open_changes(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
@@ -172,7 +185,8 @@ struct file_ops {
 	struct zarr *(*array)(struct file *f);
 	/* Become the .npy form of an array by taking its stored chunks: 1; 0 when that cannot be. */
 	ssize_t (*copy_array)(struct file *f, uint64_t off, struct zarr *from);
-	/* Somebody copies that leaf here: what its bytes do not say may be kept. Before copy_array. */
+	/* Somebody copies that leaf here: what its bytes do not say may be kept. Before copy_array.
+	 */
 	void (*copied)(struct file *f, struct node *from);
 	int (*flush)(struct file *f);
 	int (*sync)(struct file *f);
@@ -181,11 +195,11 @@ struct file_ops {
 
 struct file {
 	const struct file_ops *ops;
-	struct node *node;		/* a reference */
-	struct file *next, **at;	/* all that are open; protected by the table's lock */
-	bool is_source;			/* counted in the node's sources */
-	bool keep_cache;		/* the kernel may keep its pages over open() */
-	bool direct;			/* the kernel must not cache: the size may change between reads */
+	struct node *node;       /* a reference */
+	struct file *next, **at; /* all that are open; protected by the table's lock */
+	bool is_source;          /* counted in the node's sources */
+	bool keep_cache;         /* the kernel may keep its pages over open() */
+	bool direct;             /* the kernel must not cache: the size may change between reads */
 };
 
 /* size bytes with the struct file first, zeroed. */
@@ -198,7 +212,8 @@ ssize_t file_write(struct file *f, uint64_t off, const void *p, size_t n);
  * Copy n bytes between open files without their coming through memory: how many. -EOPNOTSUPP: it
  * cannot be done so, nothing has changed.
  */
-ssize_t file_copy(struct file *from, uint64_t from_off, struct file *to, uint64_t to_off, uint64_t n);
+ssize_t file_copy(struct file *from, uint64_t from_off, struct file *to, uint64_t to_off,
+		  uint64_t n);
 int file_flush(struct file *f);
 int file_sync(struct file *f);
 /* Accepts NULL. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_control.c - `.pytreefs`: reachable by name, never listed by its parent.
  *
@@ -14,7 +15,7 @@
 
 struct node_control {
 	struct node node;
-	int (*print)(struct ns *ns, struct buf *ret);	/* NULL: the directory itself */
+	int (*print)(struct ns *ns, struct buf *ret); /* NULL: the directory itself */
 };
 
 struct control_file {
@@ -74,8 +75,8 @@ static int control_stat(struct node *n, struct stat *ret)
 
 static const struct node_ops control_ops;
 
-static int control_child(struct node *dir, struct span name, int (*print)(struct ns *, struct buf *),
-			 struct node **ret)
+static int control_child(struct node *dir, struct span name,
+			 int (*print)(struct ns *, struct buf *), struct node **ret)
 {
 	struct node_control *c;
 	int r = node_new(&control_ops, dir->ns, dir, name, sizeof(*c), &c);
@@ -122,7 +123,8 @@ static int control_list(struct node *n, struct listing *ret)
 	return r < 0 ? r : listing_add(ret, n, span_str("stored"), DT_DIR);
 }
 
-/* A file that is read at its end, when it is one that grows. Readers of one handle do not wait for each other. */
+/* A file that is read at its end, when it is one that grows. Readers of one handle do not wait for
+ * each other. */
 static int read_on(struct control_file *cf, uint64_t off, size_t n, struct segments *g)
 {
 	auto_buf now = { 0 };

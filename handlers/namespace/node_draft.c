@@ -1,14 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_draft.c - directories and files of a draft as nodes.
  *
  * `_METADATA` and `_CHECKPOINT_METADATA` are generated whenever somebody looks.
- * Programs that copy a step write them, too: that is accepted, and is a hint for the plan (copy_hints.h).
+ * Programs that copy a step write them, too: that is accepted, and is a hint for the plan
+ * (copy_hints.h).
  */
 #include "handlers/namespace/node_draft.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>			/* RENAME_NOREPLACE */
+#include <stdio.h> /* RENAME_NOREPLACE */
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -18,16 +20,17 @@
 
 struct node_draft {
 	struct node node;
-	struct draft *draft;		/* a reference */
-	struct draft_node *n;		/* a reference; of a generated file its directory */
+	struct draft *draft;  /* a reference */
+	struct draft_node *n; /* a reference; of a generated file its directory */
 	bool generated;
-	atomic_ullong opened_size;	/* of a generated file: as it was opened last, for who reads on when the draft has ended */
+	atomic_ullong opened_size; /* of a generated file: as it was opened last, for who reads on
+				      when the draft has ended */
 };
 
 struct draft_handle {
 	struct file file;
-	bool writes, settled;		/* writes, of a generated file: it has written */
-	struct buf text;		/* of a generated file, as it was when it was opened */
+	bool writes, settled; /* writes, of a generated file: it has written */
+	struct buf text;      /* of a generated file, as it was when it was opened */
 };
 
 static const struct node_ops draft_ops, draft_file_ops, generated_ops;
@@ -57,9 +60,12 @@ static int start_anew(struct draft_node *n)
 /* ---- making nodes ---- */
 
 /* The node's reference is taken, whether it succeeds or not. */
-static int new_node(struct node *dir, struct span name, struct draft_node *n, bool generated, struct node **ret)
+static int new_node(struct node *dir, struct span name, struct draft_node *n, bool generated,
+		    struct node **ret)
 {
-	const struct node_ops *ops = generated ? &generated_ops : n->is_dir ? &draft_ops : &draft_file_ops;
+	const struct node_ops *ops = generated ? &generated_ops :
+				     n->is_dir ? &draft_ops :
+						 &draft_file_ops;
 	struct node_draft *nd;
 	int r = node_new(ops, dir->ns, dir, name, sizeof(*nd), &nd);
 
@@ -71,8 +77,9 @@ static int new_node(struct node *dir, struct span name, struct draft_node *n, bo
 	nd->n = n;
 	nd->generated = nd->node.generated = generated;
 	/*
-	 * Directories below a draft's own come, go and move only through the kernel, which then knows. The
-	 * draft's own turns into a step, and files come by themselves (generated ones) or go (safetensors).
+	 * Directories below a draft's own come, go and move only through the kernel, which then
+	 * knows. The draft's own turns into a step, and files come by themselves (generated ones)
+	 * or go (safetensors).
 	 */
 	nd->node.ttl = !generated && n->is_dir && dir->ops == &draft_ops ? NS_ROOT_TTL : 0;
 	nd->node.child_ttl = 0;
@@ -104,7 +111,8 @@ static int draft_stat(struct node *n, struct stat *ret)
 
 	pthread_mutex_lock(&nd->draft->lock);
 	mtime = nd->n->mtime;
-	/* Who has a file of a draft open reads on when that has ended: the kernel asks for its size first. */
+	/* Who has a file of a draft open reads on when that has ended: the kernel asks for its size
+	 * first. */
 	removed = (!nd->n->parent && nd->n != nd->draft->root) || nd->draft->life == DRAFT_GONE;
 	if (nd->draft->life == DRAFT_GONE && (nd->n->is_dir && !nd->generated))
 		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
@@ -128,7 +136,8 @@ static int draft_stat(struct node *n, struct stat *ret)
 		ret->st_mode = S_IFDIR | a.mode;
 		return 0;
 	} else {
-		ns_stat_file(n->ns, &a, &mtime, draft_file_size(nd->n->file), draft_file_stored(nd->n->file), ret);
+		ns_stat_file(n->ns, &a, &mtime, draft_file_size(nd->n->file),
+			     draft_file_stored(nd->n->file), ret);
 	}
 	ret->st_mode = S_IFREG | (a.mode & 0666);
 	return r;
@@ -161,7 +170,8 @@ static bool draft_still_valid(struct node *node)
 		draft_unref(d);
 		return same;
 	}
-	if (!node_is_draft(node->parent) || draft_lookup(of(node->parent)->n, span_str(node->name), &now) < 0)
+	if (!node_is_draft(node->parent) ||
+	    draft_lookup(of(node->parent)->n, span_str(node->name), &now) < 0)
 		return false;
 	same = now == nd->n;
 	draft_node_unref(now);
@@ -183,7 +193,8 @@ static int draft_list(struct node *dir, struct listing *ret)
 		r = listing_add(ret, dir, span_str(".."), DT_DIR);
 	for (size_t i = 0; i < n; i++) {
 		if (r >= 0 && !draft_is_generated(nd->n, span_str(child[i]->name)))
-			r = listing_add(ret, dir, span_str(child[i]->name), child[i]->is_dir ? DT_DIR : DT_REG);
+			r = listing_add(ret, dir, span_str(child[i]->name),
+					child[i]->is_dir ? DT_DIR : DT_REG);
 		draft_node_unref(child[i]);
 	}
 	free(child);
@@ -220,7 +231,8 @@ static int draft_do_mkdir(struct node *dir, struct span name, unsigned mode, str
 	return r < 0 ? take_back(of(dir)->n, name, true, r) : 0;
 }
 
-static int draft_do_create(struct node *dir, struct span name, int flags, struct node **ret, struct file **ret_file)
+static int draft_do_create(struct node *dir, struct span name, int flags, struct node **ret,
+			   struct file **ret_file)
 {
 	struct node_draft *nd = of(dir);
 	struct draft_node *n;
@@ -266,8 +278,8 @@ static int draft_do_rmdir(struct node *dir, struct span name)
 	return draft_rmdir(of(dir)->n, name);
 }
 
-static int draft_do_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name,
-			   unsigned flags)
+static int draft_do_rename(struct node *dir, struct span name, struct node *to_dir,
+			   struct span to_name, unsigned flags)
 {
 	struct node_draft *nd = of(dir);
 	struct timespec mtime = { 0 };
@@ -338,7 +350,8 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 		if (r < 0)
 			return r;
 	}
-	return st->st_size ? draft_file_truncate(nd->n->file, (uint64_t)st->st_size) : start_anew(nd->n);
+	return st->st_size ? draft_file_truncate(nd->n->file, (uint64_t)st->st_size) :
+			     start_anew(nd->n);
 }
 
 static int draft_xattr_set(struct node *n, const char *name, const struct span *value, int flags)
@@ -429,7 +442,8 @@ static void handle_copied(struct file *f, struct node *from)
 		copy_hint_opaque(of(f->node)->n);
 	if (!handle_of(f)->writes || strpbrk(from->name, "@[") || is_draft_leaf(from))
 		return;
-	if (node_xattr_get(from, "dtype", &dtype) < 0 || node_xattr_get(from, "prng_impl", &impl) < 0)
+	if (node_xattr_get(from, "dtype", &dtype) < 0 ||
+	    node_xattr_get(from, "prng_impl", &impl) < 0)
 		err_clear();
 	copy_hint_leaf(of(f->node)->n, buf_span(&dtype), buf_span(&impl));
 }
@@ -511,7 +525,8 @@ static void generated_close(struct file *f)
 	free(handle_of(f));
 }
 
-static const struct file_ops generated_file_ops = { .read = generated_read, .write = generated_write,
+static const struct file_ops generated_file_ops = { .read = generated_read,
+						    .write = generated_write,
 						    .free = generated_close };
 
 static int generated_open(struct node *n, int flags, struct file **ret)

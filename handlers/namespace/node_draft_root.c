@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_draft_root.c - what the root of a mount lets pass to drafts: their begin, their end, and
  * the deletion of steps.
@@ -38,10 +39,13 @@ int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct 
 	struct span final;
 	int r;
 
-	if (step_name_draft(name, &final) < 0 && !span_ends(name, span_str(".tmp")) && !step_name_is_tmp(name)) {
+	if (step_name_draft(name, &final) < 0 && !span_ends(name, span_str(".tmp")) &&
+	    !step_name_is_tmp(name)) {
 		err_clear();
-		return fail(-EPERM, "'%.*s' cannot be made: begin with 'mkdir %.*s.tmp', and rename it when it is whole",
-			    SPAN_ARG(name), SPAN_ARG(name));
+		return fail(
+			-EPERM,
+			"'%.*s' cannot be made: begin with 'mkdir %.*s.tmp', and rename it when it is whole",
+			SPAN_ARG(name), SPAN_ARG(name));
 	}
 	r = draft_begin(&root->ns->drafts, name, &d);
 	if (r < 0)
@@ -59,7 +63,8 @@ int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct 
 	return r;
 }
 
-int draft_root_create(struct node *root, struct span name, int flags, struct node **ret, struct file **ret_file)
+int draft_root_create(struct node *root, struct span name, int flags, struct node **ret,
+		      struct file **ret_file)
 {
 	return fail(-EPERM, "'%.*s': files cannot be made beside %s", SPAN_ARG(name),
 		    root->ns->ckpt->shape == SHAPE_STEP ? "items" : "steps");
@@ -86,7 +91,8 @@ static int check_entry(void *arg, const char *name, unsigned char type)
 	if (type != DT_DIR || rm->depth == LIMIT_TREE_DEPTH)
 		return 0;
 	path = str_fmt("%s/%s", rm->path, name);
-	return path ? check_removal(rm->ns, path, rm->depth + 1) : fail(-ENOMEM, "cannot delete '%s'", rm->path);
+	return path ? check_removal(rm->ns, path, rm->depth + 1) :
+		      fail(-ENOMEM, "cannot delete '%s'", rm->path);
 }
 
 /* What `rm -r` in SOURCE needs of whoever asks: to write to each directory of the step. */
@@ -139,7 +145,8 @@ static int delete_step(struct ns *ns, struct span name)
 		r = check_may_delete(ns, step, &st);
 	if (r < 0)
 		return r;
-	r = ns->options->todelete ? commit_move_away(ns->ckpt, step, ns->options->todelete) : commit_delete(ns->ckpt, step);
+	r = ns->options->todelete ? commit_move_away(ns->ckpt, step, ns->options->todelete) :
+				    commit_delete(ns->ckpt, step);
 	if (r < 0)
 		return r;
 	log_info("step '%s' is deleted", step);
@@ -156,21 +163,29 @@ int draft_root_rmdir(struct node *root, struct span name)
 	if (d)
 		return draft_abort(d, false);
 	if (!ns->options->allow_delete || ns->ckpt->shape != SHAPE_ROOT)
-		return fail(-EROFS, ns->ckpt->shape == SHAPE_ROOT ? "'%.*s' cannot be deleted: the mount has no allow_delete" :
-			    "'%.*s' cannot be deleted: steps are deleted as a whole", SPAN_ARG(name));
+		return fail(-EROFS,
+			    ns->ckpt->shape == SHAPE_ROOT ?
+				    "'%.*s' cannot be deleted: the mount has no allow_delete" :
+				    "'%.*s' cannot be deleted: steps are deleted as a whole",
+			    SPAN_ARG(name));
 	return delete_step(ns, name);
 }
 
-int draft_root_rename(struct node *root, struct span name, struct node *to_dir, struct span to_name, unsigned flags)
+int draft_root_rename(struct node *root, struct span name, struct node *to_dir, struct span to_name,
+		      unsigned flags)
 {
 	auto_of(draft) struct draft *d = draft_find(&root->ns->drafts, name);
 
 	if (!d)
-		return fail(-EROFS, "'%.*s' cannot be renamed: committed steps are immutable", SPAN_ARG(name));
-	/* EINVAL is for directories that are moved into themselves, and EXDEV would make mv(1) copy the draft. */
+		return fail(-EROFS, "'%.*s' cannot be renamed: committed steps are immutable",
+			    SPAN_ARG(name));
+	/* EINVAL is for directories that are moved into themselves, and EXDEV would make mv(1) copy
+	 * the draft. */
 	if (to_dir != root)
-		return fail(node_is_draft(to_dir) ? -EPERM : -EROFS, "draft '%s' can only become %s beside the others, "
-			    "and '%s' is there already", d->name, d->is_item ? "an item" : "a step", to_dir->name);
+		return fail(node_is_draft(to_dir) ? -EPERM : -EROFS,
+			    "draft '%s' can only become %s beside the others, "
+			    "and '%s' is there already",
+			    d->name, d->is_item ? "an item" : "a step", to_dir->name);
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return fail(-EINVAL, "a draft cannot be exchanged with a step");
 	return draft_commit(d, to_name);

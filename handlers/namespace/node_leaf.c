@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_leaf.c - leaves as files, in their default form or as a view.
  *
@@ -14,18 +15,18 @@
 #include "handlers/namespace/node_tree.h"
 #include "handlers/subtree/subtree.h"
 
-#define AHEAD_BYTES (16 * MiB)		/* most that is decoded before it is asked for */
-#define NEAR_BYTES (8 * MiB)		/* what the kernel asks for at once, for one reader in order */
-#define PASS_STEP (2 * MiB)		/* how often what was read is let go */
+#define AHEAD_BYTES (16 * MiB) /* most that is decoded before it is asked for */
+#define NEAR_BYTES (8 * MiB)   /* what the kernel asks for at once, for one reader in order */
+#define PASS_STEP (2 * MiB)    /* how often what was read is let go */
 
 struct leaf_file {
 	struct file file;
 	struct format format;
-	atomic_ullong reached;		/* end of the furthest read of a sequential reader */
-	atomic_ullong asked;		/* end of what was prefetched */
-	atomic_ullong passed;		/* end of what was let go */
-	atomic_bool next_asked;		/* the next leaf was prefetched */
-	bool walking;			/* leaves are being opened one after another */
+	atomic_ullong reached;  /* end of the furthest read of a sequential reader */
+	atomic_ullong asked;    /* end of what was prefetched */
+	atomic_ullong passed;   /* end of what was let go */
+	atomic_bool next_asked; /* the next leaf was prefetched */
+	bool walking;           /* leaves are being opened one after another */
 };
 
 static struct node_leaf *leaf_of(struct node *n)
@@ -33,8 +34,8 @@ static struct node_leaf *leaf_of(struct node *n)
 	return container_of(n, struct node_leaf, node);
 }
 
-int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node *leaf, enum name_ext ext,
-		  bool is_view, struct node **ret)
+int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node *leaf,
+		  enum name_ext ext, bool is_view, struct node **ret)
 {
 	struct node_leaf *l;
 	int r = node_new(&node_leaf_ops, dir->node.ns, &dir->node, name, sizeof(*l), &l);
@@ -69,7 +70,8 @@ int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *re
 		else if (r >= 0 && !name_view_is_plain(&name))
 			r = fail(-ENOENT, "only arrays have boxes, shapes and casts");
 		/* As Orbax's: for arrays, and not for what is a number in the tree. */
-		if (r >= 0 && v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast && !v.is_scalar)
+		if (r >= 0 && v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast &&
+		    !v.is_scalar)
 			r = zarr_view_cast(&view, (enum dtype)o->restore_dtype);
 	}
 	if (r < 0)
@@ -176,7 +178,7 @@ static const struct tree_node *next_leaf(const struct item *item, const struct t
 
 struct next_job {
 	struct pool_job job;
-	struct item *item;		/* a reference */
+	struct item *item; /* a reference */
 	const struct tree_node *leaf;
 	uint64_t n;
 };
@@ -206,7 +208,9 @@ static void prefetch_next(struct leaf_file *lf, uint64_t n)
 	j = calloc(1, sizeof(*j));
 	if (!j)
 		return;
-	*j = (struct next_job){ .job.run = next_run, .item = item_ref(l->item), .leaf = next, .n = n };
+	*j = (struct next_job){
+		.job.run = next_run, .item = item_ref(l->item), .leaf = next, .n = n
+	};
 	pool_post(l->item->ckpt->pool, &j->job);
 }
 
@@ -216,7 +220,8 @@ static bool is_chosen(const struct item *item, const struct tree_node *leaf, con
 	unsigned skip;
 	int r = subtree_rule_path(item, leaf, &path, &skip);
 
-	return r >= 0 && glob_selects(glob, buf_span(&path), skip, strlen(name_ext_text(leaf_ext(NULL, leaf))));
+	return r >= 0 && glob_selects(glob, buf_span(&path), skip,
+				      strlen(name_ext_text(leaf_ext(NULL, leaf))));
 }
 
 /* Leaves that are to come first are decoded as soon as anybody opens a leaf of their item. */
@@ -231,14 +236,17 @@ static void prefetch_priority(struct node_leaf *l)
 	for (uint32_t i = 0; i < tree->n_nodes && left; i++) {
 		struct next_job *j;
 
-		if (tree->nodes[i]->kind != TREE_LEAF || tree->nodes[i]->value != TREE_VALUE_STORED ||
+		if (tree->nodes[i]->kind != TREE_LEAF ||
+		    tree->nodes[i]->value != TREE_VALUE_STORED ||
 		    !is_chosen(l->item, tree->nodes[i], glob))
 			continue;
 		j = calloc(1, sizeof(*j));
 		if (!j)
 			return;
 		trace(TRACE_LEAF, "prefetch '%.*s'", SPAN_ARG(tree->nodes[i]->param));
-		*j = (struct next_job){ .job.run = next_run, .item = item_ref(l->item), .leaf = tree->nodes[i],
+		*j = (struct next_job){ .job.run = next_run,
+					.item = item_ref(l->item),
+					.leaf = tree->nodes[i],
 					.n = MIN(left, MiB) };
 		left -= j->n;
 		pool_post(l->item->ckpt->pool, &j->job);
@@ -246,8 +254,8 @@ static void prefetch_priority(struct node_leaf *l)
 }
 
 /*
- * Whether decoded chunks are of use to nobody but a reader that goes through the leaf once: the kernel keeps
- * what it was given, or the next reader would find the cache full of the leaf's end.
+ * Whether decoded chunks are of use to nobody but a reader that goes through the leaf once: the
+ * kernel keeps what it was given, or the next reader would find the cache full of the leaf's end.
  */
 static bool read_once(const struct leaf_file *lf)
 {
@@ -329,7 +337,8 @@ static void leaf_close(struct file *f)
 static struct zarr *whole_array(struct file *f)
 {
 	const struct format *format = &container_of(f, struct leaf_file, file)->format;
-	bool whole = format->value.kind == VALUE_ARRAY && format->view.plain && format->ops->ext == NAME_EXT_NPY;
+	bool whole = format->value.kind == VALUE_ARRAY && format->view.plain &&
+		     format->ops->ext == NAME_EXT_NPY;
 
 	return whole ? format->value.array : NULL;
 }
@@ -363,7 +372,8 @@ static int leaf_node_open(struct node *n, int flags, struct file **ret)
 		auto_buf path = { 0 };
 
 		node_path(n, &path);
-		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable", buf_str(&path));
+		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable",
+			    buf_str(&path));
 	}
 	r = file_new(&leaf_file_ops, n, sizeof(*lf), &lf);
 	if (r < 0)
@@ -400,7 +410,8 @@ int node_view_absent(struct span name, int r)
 	struct err_note note;
 
 	/* What looks like a name of ours deserves to be told what is wrong with it. */
-	if (r < 0 && name_ext_of(name) != NAME_EXT_NONE && (memchr(name.p, '[', name.n) || memchr(name.p, '@', name.n))) {
+	if (r < 0 && name_ext_of(name) != NAME_EXT_NONE &&
+	    (memchr(name.p, '[', name.n) || memchr(name.p, '@', name.n))) {
 		err_save(r, &note);
 		return fail(-ENOENT, "%s", note.text);
 	}
@@ -424,7 +435,7 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 		auto_buf whole = { 0 };
 
 		if (!text[0])
-			break;		/* no more plugins */
+			break; /* no more plugins */
 		if (buf_add_span(&whole, v.stem) < 0 || buf_add_str(&whole, text) < 0)
 			return -ENOMEM;
 		leaf = dir->tree->kind == TREE_LEAF ?

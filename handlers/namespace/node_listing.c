@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_listing.c - the names of a directory, collected for one listing.
  */
@@ -17,7 +18,9 @@ int listing_add(struct listing *l, const struct node *dir, struct span name, uns
 		l->entry = more;
 		l->cap = cap;
 	}
-	l->entry[l->n] = (struct listing_entry){ .name = l->names.n, .ino = node_ino(dir, name), .type = type };
+	l->entry[l->n] = (struct listing_entry){ .name = l->names.n,
+						 .ino = node_ino(dir, name),
+						 .type = type };
 	r = buf_add_span(&l->names, name);
 	if (r >= 0)
 		r = buf_add_byte(&l->names, '\0');

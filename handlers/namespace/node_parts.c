@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_parts.c - finding the PyTrees below a node.
  */
@@ -9,12 +10,13 @@
 #include "core/base/path.h"
 #include "handlers/namespace/node_tree.h"
 
-#define MAX_NESTING 8			/* composite items inside composite items */
+#define MAX_NESTING 8 /* composite items inside composite items */
 
 static int add_step(struct subtree *st, struct node *step, const char *path, unsigned depth);
 
 /* One child of a step, by what kind of node it is. */
-static int add_child(struct subtree *st, struct node *step, const char *name, const char *path, unsigned depth)
+static int add_child(struct subtree *st, struct node *step, const char *name, const char *path,
+		     unsigned depth)
 {
 	auto_free char *below = NULL, *source = NULL;
 	auto_node *n = NULL;
@@ -71,8 +73,10 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 		struct name_view name;
 
 		/* A part of a leaf is none: nobody shall take the whole for it. */
-		if (l->is_view && (name_view_parse(span_str(n->name), &name) < 0 || !name_view_is_plain(&name)))
-			return fail(-EINVAL, "'%s' is a view: a leaf is wanted as it is listed", n->name);
+		if (l->is_view &&
+		    (name_view_parse(span_str(n->name), &name) < 0 || !name_view_is_plain(&name)))
+			return fail(-EINVAL, "'%s' is a view: a leaf is wanted as it is listed",
+				    n->name);
 		r = subtree_add_tree(&st, "", l->item, l->tree);
 	} else if (n->ops == &node_step_ops) {
 		r = add_step(&st, n, "", 0);

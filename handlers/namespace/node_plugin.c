@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_plugin.c - an item that a plugin takes, as the files that it makes of it.
  *
- * Decoded once, when its directory is looked up, and held while anybody holds a node of it: such items are
- * small (PYTREEFS_MAX_BYTES). One level of names: a file "a/b" of the plugin's is shown in directory "a".
+ * Decoded once, when its directory is looked up, and held while anybody holds a node of it: such
+ * items are small (PYTREEFS_MAX_BYTES). One level of names: a file "a/b" of the plugin's is shown
+ * in directory "a".
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,18 +20,18 @@
 struct shown {
 	atomic_uint refs;
 	struct timespec mtime;
-	char *path;			/* of the item below SOURCE */
-	pthread_mutex_t lock;		/* protects what follows */
+	char *path;           /* of the item below SOURCE */
+	pthread_mutex_t lock; /* protects what follows */
 	struct access access;
 	int64_t looked_at, look_took;
-	struct plugin_files files;	/* immutable */
+	struct plugin_files files; /* immutable */
 };
 
 struct node_plugin {
 	struct node node;
-	struct shown *shown;		/* a reference */
-	char *prefix;			/* of a directory: "a/", "" */
-	const struct plugin_file *file;	/* NULL: a directory */
+	struct shown *shown;            /* a reference */
+	char *prefix;                   /* of a directory: "a/", "" */
+	const struct plugin_file *file; /* NULL: a directory */
 };
 
 struct plugin_open_file {
@@ -54,8 +56,8 @@ static void shown_unref(struct shown *s)
 	free(s);
 }
 
-static int child_new(struct node *dir, struct ns *ns, struct span name, struct shown *s, const char *prefix,
-		     const struct plugin_file *file, struct node **ret)
+static int child_new(struct node *dir, struct ns *ns, struct span name, struct shown *s,
+		     const char *prefix, const struct plugin_file *file, struct node **ret)
 {
 	struct node_plugin *p;
 	int r = node_new(&plugin_node_ops, ns, dir, name, sizeof(*p), &p);
@@ -129,7 +131,8 @@ static int plugin_lookup(struct node *n, struct span name, struct node **ret)
 			return child_new(n, n->ns, name, p->shown, "", f, ret);
 		if (rest[name.n] != '/')
 			continue;
-		if (buf_addf(&prefix, "%s%.*s/", p->prefix, SPAN_ARG(name)) < 0 || !buf_str(&prefix))
+		if (buf_addf(&prefix, "%s%.*s/", p->prefix, SPAN_ARG(name)) < 0 ||
+		    !buf_str(&prefix))
 			return -ENOMEM;
 		return child_new(n, n->ns, name, p->shown, buf_str(&prefix), NULL, ret);
 	}
@@ -178,7 +181,8 @@ static int plugin_open(struct node *n, int flags, struct file **ret)
 	int r;
 
 	if (open_changes(flags))
-		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable", n->name);
+		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable",
+			    n->name);
 	if (!plugin_of(n)->file)
 		return fail(-EISDIR, "'%s' is a directory", n->name);
 	r = file_new(&plugin_file_ops, n, sizeof(*f), &f);
@@ -217,8 +221,10 @@ static int check_names(const struct plugin_files *f)
 	for (size_t i = 1; i < f->n; i++) {
 		size_t n = strlen(f->file[i - 1].name);
 
-		if (!strncmp(f->file[i - 1].name, f->file[i].name, n) && (!f->file[i].name[n] || f->file[i].name[n] == '/'))
-			return fail(-EUCLEAN, "a plugin gave '%s' and '%s'", f->file[i - 1].name, f->file[i].name);
+		if (!strncmp(f->file[i - 1].name, f->file[i].name, n) &&
+		    (!f->file[i].name[n] || f->file[i].name[n] == '/'))
+			return fail(-EUCLEAN, "a plugin gave '%s' and '%s'", f->file[i - 1].name,
+				    f->file[i].name);
 	}
 	return 0;
 }

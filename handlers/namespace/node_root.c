@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_root.c - the root of steps: one directory per committed step, `latest`, and `.pytreefs`.
  *
@@ -163,7 +164,8 @@ int node_root_new(struct ns *ns, struct node **ret)
 	int r;
 
 	if (ns->ckpt->shape == SHAPE_ITEM)
-		return node_item_new(ns, NULL, span_str(""), ns->ckpt->opts.safetensors ? ns->ckpt->opts.safetensors : ".",
+		return node_item_new(ns, NULL, span_str(""),
+				     ns->ckpt->opts.safetensors ? ns->ckpt->opts.safetensors : ".",
 				     ret);
 	if (ns->ckpt->shape == SHAPE_STEP)
 		return node_step_new(ns, NULL, span_str(""), ".", ret);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_step.c - a step: its metadata file as stored, and its items.
  *
@@ -22,13 +23,13 @@
 
 struct node_step {
 	struct node node;
-	char *path;			/* below SOURCE */
+	char *path; /* below SOURCE */
 	struct io_dir *dir;
 	struct file_id id;
-	pthread_mutex_t lock;		/* protects mtime until it is known */
+	pthread_mutex_t lock; /* protects mtime until it is known */
 	bool has_mtime;
 	struct timespec mtime;
-	struct buf deleting;		/* name of the item that is being deleted; empty: none */
+	struct buf deleting; /* name of the item that is being deleted; empty: none */
 };
 
 static struct node_step *step_of(struct node *n)
@@ -63,7 +64,8 @@ static bool is_item_name(const struct node_step *s, struct span name)
 	       name.p[0] != '.';
 }
 
-static int item_child(struct node_step *s, struct span name, const struct stat *st, struct node **ret)
+static int item_child(struct node_step *s, struct span name, const struct stat *st,
+		      struct node **ret)
 {
 	auto_free char *path = NULL;
 	enum item_kind kind;
@@ -108,7 +110,8 @@ static int is_item(void *arg, const char *name, unsigned char type)
 	return type_of(s, name, type) == DT_DIR && is_item_name(s, span_str(name));
 }
 
-/* Without items it is what a handler which is not a tree's wrote by itself: its files, as they are stored. */
+/* Without items it is what a handler which is not a tree's wrote by itself: its files, as they are
+ * stored. */
 static int has_files(struct node_step *s)
 {
 	struct stat st;
@@ -125,7 +128,8 @@ static int has_files(struct node_step *s)
 
 static bool is_file_name(const char *name)
 {
-	return name[0] != '.' && !detect_is_hidden(span_str(name)) && !step_name_is_tmp(span_str(name));
+	return name[0] != '.' && !detect_is_hidden(span_str(name)) &&
+	       !step_name_is_tmp(span_str(name));
 }
 
 static int step_lookup(struct node *n, struct span name, struct node **ret)
@@ -150,7 +154,9 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 	if (r >= 0 && S_ISDIR(st.st_mode) && is_item_name(s, name))
 		return item_child(s, name, &st, ret);
 	if (r >= 0 && S_ISREG(st.st_mode)) {
-		r = !strcmp(file, "_CHECKPOINT_METADATA") ? 1 : is_file_name(file) ? has_files(s) : 0;
+		r = !strcmp(file, "_CHECKPOINT_METADATA") ? 1 :
+		    is_file_name(file)                    ? has_files(s) :
+							    0;
 		if (r > 0)
 			r = path_join(s->path, name, &path);
 		if (r < 0 || path)
@@ -217,7 +223,8 @@ static int step_mkdir(struct node *n, struct span name, unsigned mode, struct no
 	return n == n->ns->root ? draft_root_mkdir(n, name, mode, ret) : immutable(n);
 }
 
-static int step_create(struct node *n, struct span name, int flags, struct node **ret, struct file **ret_file)
+static int step_create(struct node *n, struct span name, int flags, struct node **ret,
+		       struct file **ret_file)
 {
 	return n == n->ns->root ? draft_root_create(n, name, flags, ret, ret_file) : immutable(n);
 }
@@ -227,7 +234,8 @@ static int step_rmdir(struct node *n, struct span name)
 	return n == n->ns->root ? draft_root_rmdir(n, name) : whiteout_add(n, name);
 }
 
-static int step_rename(struct node *n, struct span name, struct node *to_dir, struct span to_name, unsigned flags)
+static int step_rename(struct node *n, struct span name, struct node *to_dir, struct span to_name,
+		       unsigned flags)
 {
 	return n == n->ns->root ? draft_root_rename(n, name, to_dir, to_name, flags) : immutable(n);
 }
@@ -292,7 +300,8 @@ static void read_deletion(struct node_step *s)
 	err_clear();
 }
 
-int node_step_new(struct ns *ns, struct node *dir, struct span name, const char *path, struct node **ret)
+int node_step_new(struct ns *ns, struct node *dir, struct span name, const char *path,
+		  struct node **ret)
 {
 	auto_of(io_dir) struct io_dir *d = NULL;
 	struct node_step *s;
@@ -308,7 +317,8 @@ int node_step_new(struct ns *ns, struct node *dir, struct span name, const char 
 	pthread_mutex_init(&s->lock, NULL);
 	s->dir = take(d);
 	s->id = (struct file_id){ st.st_dev, st.st_ino, st.st_ctim };
-	/* Not for long: a step that is being copied here has its name before its items have their files. */
+	/* Not for long: a step that is being copied here has its name before its items have their
+	 * files. */
 	s->node.child_ttl = NS_ROOT_TTL;
 	if (!dir)
 		s->node.ttl = NS_STEP_TTL;

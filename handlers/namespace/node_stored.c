@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_stored.c - files and directories as they are stored: items that are not trees, metadata
  * files, and `.pytreefs/stored`.
@@ -19,10 +20,10 @@ static const struct node_ops stored_ops;
 
 struct node_stored {
 	struct node node;
-	char *path;			/* below SOURCE */
+	char *path; /* below SOURCE */
 	bool is_dir, of_item;
-	struct timespec mtime;		/* of_item: when the step was committed */
-	struct file_id id;		/* of what was looked up */
+	struct timespec mtime; /* of_item: when the step was committed */
+	struct file_id id;     /* of what was looked up */
 };
 
 struct stored_file {
@@ -51,7 +52,8 @@ static int stored_stat(struct node *n, struct stat *ret)
 	if (S_ISDIR(st.st_mode))
 		ns_stat_dir(n->ns, &a, &st.st_mtim, ret);
 	else
-		ns_stat_file(n->ns, &a, &st.st_mtim, (uint64_t)st.st_size, (uint64_t)st.st_blocks * 512, ret);
+		ns_stat_file(n->ns, &a, &st.st_mtim, (uint64_t)st.st_size,
+			     (uint64_t)st.st_blocks * 512, ret);
 	/* Nothing is deleted here. */
 	if (!s->of_item)
 		ret->st_mode &= ~(mode_t)0222;
@@ -65,8 +67,8 @@ static bool is_root_of_steps(const struct node_stored *s)
 }
 
 /*
- * Whether it is a step, in which another program, or a mount of it, may be writing an item. Anywhere else below a
- * step a name says nothing: a leaf may be called like a temporary directory.
+ * Whether it is a step, in which another program, or a mount of it, may be writing an item.
+ * Anywhere else below a step a name says nothing: a leaf may be called like a temporary directory.
  */
 static int holds_items(struct node_stored *s)
 {
@@ -132,7 +134,8 @@ static int add_stored(void *arg, const char *name, unsigned char type)
 
 	/* Links are shown as what they lead to. */
 	if (r > 0)
-		r = listing_add(ls->list, &ls->s->node, span_str(name), type == DT_DIR ? DT_DIR : DT_REG);
+		r = listing_add(ls->list, &ls->s->node, span_str(name),
+				type == DT_DIR ? DT_DIR : DT_REG);
 	return r < 0 ? r : 0;
 }
 
@@ -159,7 +162,8 @@ static int stored_read(struct file *f, uint64_t off, size_t n, struct segments *
 
 	if (off >= sf->io->size)
 		return 0;
-	return segments_add_file(g, io_file_ref(sf->io), off, (size_t)MIN((uint64_t)n, sf->io->size - off));
+	return segments_add_file(g, io_file_ref(sf->io), off,
+				 (size_t)MIN((uint64_t)n, sf->io->size - off));
 }
 
 static int stored_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
@@ -196,7 +200,8 @@ static int stored_open(struct node *n, int flags, struct file **ret)
 	if (s->is_dir)
 		return fail(-EISDIR, "'%s' is a directory", s->path);
 	if (open_changes(flags))
-		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable", s->path);
+		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable",
+			    s->path);
 	r = file_new(&stored_file_ops, n, sizeof(*sf), &sf);
 	if (r < 0)
 		return r;
@@ -220,7 +225,8 @@ static bool is_opaque_item(struct node *n)
 
 bool node_is_of_opaque(const struct node *n)
 {
-	return n->ops == &stored_ops && n->parent && n->parent->ops == &stored_ops && is_opaque_item(n->parent);
+	return n->ops == &stored_ops && n->parent && n->parent->ops == &stored_ops &&
+	       is_opaque_item(n->parent);
 }
 
 static int stored_xattr_list(struct node *n, struct buf *ret)

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_subtree.c - `D.safetensors`, `D.json` and `D.html` beside a directory, item or step D.
  *
- * Inside D they are called `.safetensors`, `@bfloat16.safetensors` and so on: the top of a mount has
- * no place beside it. What is in the files is subtree_file.c's; here are their names and nodes. A
- * file is made when its name is looked up, since its size is part of the answer, and kept in the
+ * Inside D they are called `.safetensors`, `@bfloat16.safetensors` and so on: the top of a mount
+ * has no place beside it. What is in the files is subtree_file.c's; here are their names and nodes.
+ * A file is made when its name is looked up, since its size is part of the answer, and kept in the
  * cache.
  */
 #include <fcntl.h>
@@ -15,8 +16,8 @@
 #include "handlers/namespace/node_tree.h"
 #include "handlers/subtree/subtree_file.h"
 
-#define AHEAD_BYTES (16 * MiB)		/* most that is decoded before it is asked for */
-#define NEAR_BYTES (4 * MiB)		/* parallel requests of one sequential reader stay this close */
+#define AHEAD_BYTES (16 * MiB) /* most that is decoded before it is asked for */
+#define NEAR_BYTES (4 * MiB)   /* parallel requests of one sequential reader stay this close */
 
 struct node_subtree {
 	struct node node;
@@ -24,24 +25,26 @@ struct node_subtree {
 	enum name_ext ext;
 	enum dtype cast;
 	char *title;
-	uint64_t owner;			/* of the file in the cache */
+	uint64_t owner; /* of the file in the cache */
 	/* Of a step of a root, which may become another one; path is NULL for others. */
 	char *path;
 	struct file_id id;
-	char *link;			/* the step that `latest` meant, or NULL */
-	struct node_subtree *next, **at;	/* all that have a path; protected by the ns' drafts_lock */
-	/* Who may read all of it, when that was looked at, and how long it took. Protected by the ns' drafts_lock. */
+	char *link; /* the step that `latest` meant, or NULL */
+	struct node_subtree *next,
+		**at; /* all that have a path; protected by the ns' drafts_lock */
+	/* Who may read all of it, when that was looked at, and how long it took. Protected by the
+	 * ns' drafts_lock. */
 	struct access access;
 	int64_t looked_at, look_took;
-	bool has_size;			/* known after the first stat */
+	bool has_size; /* known after the first stat */
 	uint64_t size;
 };
 
 struct view_file {
 	struct file file;
-	struct cache_entry *pin;	/* of the subtree_file */
+	struct cache_entry *pin; /* of the subtree_file */
 	struct subtree_reader *rd;
-	atomic_ullong reached, asked;	/* ends of the furthest read, and of what was prefetched */
+	atomic_ullong reached, asked; /* ends of the furthest read, and of what was prefetched */
 };
 
 static struct node_subtree *subtree_of(struct node *n)
@@ -85,7 +88,8 @@ static int pin_file(struct node_subtree *s, struct cache_entry **ret)
 	return 0;
 }
 
-/* Those who may read all that is in the file, and get to it by its path: a view of a step lies beside the step. */
+/* Those who may read all that is in the file, and get to it by its path: a view of a step lies
+ * beside the step. */
 static int look_at_parts(const struct node_subtree *s, struct access *ret)
 {
 	struct io_dir *source = s->node.ns->ckpt->source;
@@ -98,7 +102,8 @@ static int look_at_parts(const struct node_subtree *s, struct access *ret)
 		const struct subtree_part *p = &s->st.part[i];
 		struct access a;
 
-		r = p->item ? item_access_leaves(p->item, p->tree, subtree_end(p->tree), &a) : access_of_all(source, p->source, &a);
+		r = p->item ? item_access_leaves(p->item, p->tree, subtree_end(p->tree), &a) :
+			      access_of_all(source, p->source, &a);
 		if (r >= 0)
 			r = access_on_the_way(source, p->source, &a);
 		if (r >= 0 && i == 0 && !s->path)
@@ -209,7 +214,9 @@ static void view_close(struct file *f)
 	free(vf);
 }
 
-static const struct file_ops view_file_ops = { .read = view_read, .seek = view_seek, .free = view_close };
+static const struct file_ops view_file_ops = { .read = view_read,
+					       .seek = view_seek,
+					       .free = view_close };
 
 static int subtree_node_open(struct node *n, int flags, struct file **ret)
 {
@@ -290,7 +297,7 @@ static const struct node_ops subtree_ops = {
 /* ---- names ---- */
 
 struct wanted {
-	struct span stem;		/* empty: the directory itself */
+	struct span stem; /* empty: the directory itself */
 	enum name_ext ext;
 	enum dtype cast;
 };
@@ -309,7 +316,8 @@ static int parse_name(struct span name, struct wanted *ret)
 	int r;
 
 	ret->ext = name_ext_of(name);
-	if (ret->ext != NAME_EXT_SAFETENSORS && ret->ext != NAME_EXT_JSON && ret->ext != NAME_EXT_HTML)
+	if (ret->ext != NAME_EXT_SAFETENSORS && ret->ext != NAME_EXT_JSON &&
+	    ret->ext != NAME_EXT_HTML)
 		return -ENOENT;
 	/* The grammar wants something in front. */
 	r = inside ? buf_add_byte(&whole, 'D') : 0;
@@ -343,14 +351,17 @@ static int lookup_leaf(struct node *dir, struct span stem, struct node **ret)
 	leaf = tree_child_by_stem(d->tree, stem);
 	if (d->tree->kind == TREE_LEAF)
 		leaf = span_starts(d->tree->name, stem) && d->tree->name.n > stem.n &&
-				       d->tree->name.p[stem.n] == '.' ? d->tree : NULL;
+				       d->tree->name.p[stem.n] == '.' ?
+			       d->tree :
+			       NULL;
 	if (!leaf || leaf->kind != TREE_LEAF)
 		return -ENOENT;
 	return node_lookup(dir, leaf->name, ret);
 }
 
 /* What the view is of, a reference; *ret_link is set when the name was a link's. */
-static int lookup_target(struct node *dir, const struct wanted *w, struct node **ret, struct buf *link)
+static int lookup_target(struct node *dir, const struct wanted *w, struct node **ret,
+			 struct buf *link)
 {
 	auto_node *n = NULL;
 	int r;
@@ -389,7 +400,8 @@ static int remember_step(struct node_subtree *s, struct node *target)
 	if (target->ops == &node_step_ops) {
 		path = node_step_path(target);
 		id = node_step_id(target);
-	} else if (target->ops == &node_dir_ops && container_of(target, struct node_dir, node)->is_item) {
+	} else if (target->ops == &node_dir_ops &&
+		   container_of(target, struct node_dir, node)->is_item) {
 		const struct item *item = container_of(target, struct node_dir, node)->item;
 
 		path = item->path;
@@ -416,7 +428,7 @@ void ns_drop_changed_views(struct ns *ns)
 	struct seen {
 		char *name, *path;
 		struct file_id id;
-	} *all;
+	} * all;
 	size_t n = 0;
 
 	pthread_mutex_lock(&ns->drafts.lock);
@@ -428,7 +440,8 @@ void ns_drop_changed_views(struct ns *ns)
 		all[n++] = (struct seen){ strdup(s->node.name), strdup(s->path), s->id };
 	pthread_mutex_unlock(&ns->drafts.lock);
 	while (n-- > 0) {
-		if (all[n].name && all[n].path && !ns_is_same(ns, all[n].path, &all[n].id) && ns->listener.changed)
+		if (all[n].name && all[n].path && !ns_is_same(ns, all[n].path, &all[n].id) &&
+		    ns->listener.changed)
 			ns->listener.changed(ns->listener.arg, all[n].name);
 		free(all[n].name);
 		free(all[n].path);
@@ -445,8 +458,8 @@ static char *title_of(const struct node *dir, const struct wanted *w)
 	return strdup(*dir->name ? dir->name : slash && slash[1] ? slash + 1 : source);
 }
 
-static int make_node(struct node *dir, struct span name, const struct wanted *w, struct node *target,
-		     struct buf *link, struct node **ret)
+static int make_node(struct node *dir, struct span name, const struct wanted *w,
+		     struct node *target, struct buf *link, struct node **ret)
 {
 	struct node_subtree *s;
 	int r = node_new(&subtree_ops, dir->ns, dir, name, sizeof(*s), &s);

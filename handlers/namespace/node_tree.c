@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_tree.c - the containers of a tree as directories.
  *
@@ -76,10 +77,13 @@ static int opaque_child(struct node_dir *d, struct span name, const struct tree_
 	if (r >= 0)
 		r = stored_child(d, name, file, ret);
 	if (r == -ENOENT && d->node.ns->options->handlers == HANDLERS_NONE)
-		return fail(-EOPNOTSUPP, "leaf '%s' of type '%.*s': handlers=none, and it has no files of its own", file,
-			    SPAN_ARG(leaf->value_type));
+		return fail(
+			-EOPNOTSUPP,
+			"leaf '%s' of type '%.*s': handlers=none, and it has no files of its own",
+			file, SPAN_ARG(leaf->value_type));
 	if (r == -ENOENT)
-		return fail(-EUCLEAN, "leaf '%s' of type '%.*s' has no files", file, SPAN_ARG(leaf->value_type));
+		return fail(-EUCLEAN, "leaf '%s' of type '%.*s' has no files", file,
+			    SPAN_ARG(leaf->value_type));
 	return r;
 }
 
@@ -129,17 +133,20 @@ static unsigned char type_of(const struct tree_node *t)
 	return t->kind != TREE_LEAF || !leaf_handler_of(t) ? DT_DIR : DT_REG;
 }
 
-/* With handlers=none a leaf is its files as stored: in a database it has none, and nothing is there to be shown. */
+/* With handlers=none a leaf is its files as stored: in a database it has none, and nothing is there
+ * to be shown. */
 static bool is_listed(const struct node_dir *d, const struct tree_node *t)
 {
 	auto_free char *file = NULL;
 	struct stat st;
 	bool has_files;
 
-	if (d->node.ns->options->handlers != HANDLERS_NONE || t->kind != TREE_LEAF || leaf_handler_of(t))
+	if (d->node.ns->options->handlers != HANDLERS_NONE || t->kind != TREE_LEAF ||
+	    leaf_handler_of(t))
 		return true;
 	file = span_dup_str(t->param);
-	has_files = file && io_path_check(t->param, "leaf") >= 0 && io_stat(d->item->dir, file, &st) >= 0;
+	has_files = file && io_path_check(t->param, "leaf") >= 0 &&
+		    io_stat(d->item->dir, file, &st) >= 0;
 	err_clear();
 	return has_files;
 }
@@ -158,10 +165,13 @@ static int dir_list(struct node *n, struct listing *ret)
 			r = listing_add(ret, n, span_str(own_files[i]), DT_REG);
 	}
 	if (d->tree->kind == TREE_LEAF)
-		return r < 0 || !is_listed(d, d->tree) ? r : listing_add(ret, n, d->tree->name, type_of(d->tree));
+		return r < 0 || !is_listed(d, d->tree) ?
+			       r :
+			       listing_add(ret, n, d->tree->name, type_of(d->tree));
 	for (uint32_t i = 0; i < d->tree->n_children && r >= 0; i++)
 		if (is_listed(d, d->tree->children[i]))
-			r = listing_add(ret, n, d->tree->children[i]->name, type_of(d->tree->children[i]));
+			r = listing_add(ret, n, d->tree->children[i]->name,
+					type_of(d->tree->children[i]));
 	return r;
 }
 
@@ -209,7 +219,8 @@ static int item_mtime(struct node *dir, struct item *item, struct timespec *ret)
 	return step_mtime(item->dir, ret);
 }
 
-int node_item_new(struct ns *ns, struct node *dir, struct span name, const char *path, struct node **ret)
+int node_item_new(struct ns *ns, struct node *dir, struct span name, const char *path,
+		  struct node **ret)
 {
 	auto_of(item) struct item *item = NULL;
 	struct timespec mtime;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns.c - opening a SOURCE as a file tree. Opened items are ns_items.c's.
  */
@@ -30,7 +31,8 @@ bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id)
 	return same;
 }
 
-void ns_stat_dir(const struct ns *ns, const struct access *a, const struct timespec *mtime, struct stat *ret)
+void ns_stat_dir(const struct ns *ns, const struct access *a, const struct timespec *mtime,
+		 struct stat *ret)
 {
 	/* Nothing in a step is ever written; who may delete it is told by the bits for writing. */
 	ret->st_mode = S_IFDIR | (a->mode & (ns->options->allow_delete ? 0777 : 0555));
@@ -41,8 +43,8 @@ void ns_stat_dir(const struct ns *ns, const struct access *a, const struct times
 	ret->st_blocks = 0;
 }
 
-void ns_stat_file(const struct ns *ns, const struct access *a, const struct timespec *mtime, uint64_t size,
-		  uint64_t stored, struct stat *ret)
+void ns_stat_file(const struct ns *ns, const struct access *a, const struct timespec *mtime,
+		  uint64_t size, uint64_t stored, struct stat *ret)
 {
 	ns_stat_dir(ns, a, mtime, ret);
 	ret->st_mode = S_IFREG | (a->mode & 0444);
@@ -145,8 +147,11 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 		return fail(-ENOMEM, "cannot open '%s'", source);
 	ns->options = o;
 	/* Found out now, and not at the first deletion. */
-	if (o->todelete && (o->todelete[0] == '/' || io_path_check(span_str(o->todelete), "todelete") < 0))
-		return fail(-EINVAL, "todelete='%s' is not a path within SOURCE: it is relative to it", o->todelete);
+	if (o->todelete &&
+	    (o->todelete[0] == '/' || io_path_check(span_str(o->todelete), "todelete") < 0))
+		return fail(-EINVAL,
+			    "todelete='%s' is not a path within SOURCE: it is relative to it",
+			    o->todelete);
 	pthread_mutex_init(&ns->drafts.lock, NULL);
 	clock_gettime(CLOCK_REALTIME, &ns->started);
 	r = ns_ckpt(source, o, &ns->ckpt);
@@ -174,11 +179,18 @@ int ns_share(struct ns *ns, struct peers *peers)
 {
 	const struct options *o = ns->options;
 	const struct joint_opts opts = {
-		.peers = peers, .source = ns->ckpt->source, .active = o->active,
-		.primary = o->primary || !o->active ? (int)MIN(o->primary, (uint64_t)INT32_MAX) : -1,
+		.peers = peers,
+		.source = ns->ckpt->source,
+		.active = o->active,
+		.primary = o->primary || !o->active ? (int)MIN(o->primary, (uint64_t)INT32_MAX) :
+						      -1,
 	};
 	const struct broadcast_opts shared = {
-		.ckpt = ns->ckpt, .options = o, .peers = peers, .open_item = open_item, .arg = ns,
+		.ckpt = ns->ckpt,
+		.options = o,
+		.peers = peers,
+		.open_item = open_item,
+		.arg = ns,
 	};
 	int r = 0;
 
@@ -212,8 +224,8 @@ void ns_stop(struct ns *ns)
 	drafts_release(&ns->drafts);
 	joint_free(take(ns->drafts.joint));
 	/*
-	 * Prefetch jobs hold items, and ask other ranks: they end before both do. What still runs may post more, but for
-	 * the threads that served other ranks: they have ended.
+	 * Prefetch jobs hold items, and ask other ranks: they end before both do. What still runs
+	 * may post more, but for the threads that served other ranks: they have ended.
 	 */
 	if (ns->ckpt) {
 		pool_free(ns->ckpt->pool);

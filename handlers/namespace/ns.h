@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns.h - one opened SOURCE as a file tree: the root of the namespace.
  */
@@ -27,20 +28,20 @@ struct node_subtree;
 
 struct ns {
 	struct ckpt *ckpt;
-	const struct options *options;	/* borrowed */
+	const struct options *options; /* borrowed */
 	struct node_table *nodes;
-	struct node *root;		/* a reference */
-	struct watch *watch;		/* of a root; NULL for other shapes */
+	struct node *root;   /* a reference */
+	struct watch *watch; /* of a root; NULL for other shapes */
 	struct ns_listener listener;
 	struct timespec started;
-	_Atomic uint64_t requests, requests_polled;	/* of the kernel; counted by fs */
+	_Atomic uint64_t requests, requests_polled; /* of the kernel; counted by fs */
 
 	/* Steps that are being written. Its lock protects whiteouts and views, too. */
 	struct draft_env drafts;
-	struct whiteout *whiteouts;	/* names that are being removed one by one */
-	struct node_subtree *views;	/* of whole steps of the root */
+	struct whiteout *whiteouts; /* names that are being removed one by one */
+	struct node_subtree *views; /* of whole steps of the root */
 
-	struct broadcast *broadcast;	/* load_and_broadcast; else NULL */
+	struct broadcast *broadcast; /* load_and_broadcast; else NULL */
 
 	/* Opened items, so that those nobody uses can be dropped when there are many. */
 	struct item_table *items;
@@ -51,8 +52,9 @@ int ns_ckpt(const char *source, const struct options *options, struct ckpt **ret
 /* Validates SOURCE; makes no thread. */
 int ns_open(const char *source, const struct options *options, struct ns **ret);
 /*
- * Other users will read through it: symbolic links are not followed. Whoever may write in SOURCE could make one
- * to a step that only the mount's own user may read, and put it in place after access was looked at.
+ * Other users will read through it: symbolic links are not followed. Whoever may write in SOURCE
+ * could make one to a step that only the mount's own user may read, and put it in place after
+ * access was looked at.
  */
 void ns_open_to_others(struct ns *ns);
 /* Drafts are shared with the other ranks of a job. Serves their requests until ns_stop(). */
@@ -72,22 +74,25 @@ int ns_item(struct ns *ns, const char *path, struct item **ret);
 void ns_drop_items(struct ns *ns, const char *path);
 /* Those whose path means something else by now; the listener is told of their steps. */
 void ns_drop_changed_items(struct ns *ns);
-/* The same for files of whole steps: as long as the kernel knows one, the files of its step are open. */
+/* The same for files of whole steps: as long as the kernel knows one, the files of its step are
+ * open. */
 void ns_drop_changed_views(struct ns *ns);
 /*
- * Close items that nobody holds. When those that are held are too many, and ask is set, the listener
- * is told of the steps that were used the longest ago, so that the kernel lets go of them. By the
- * watcher only. True: there are still too many.
+ * Close items that nobody holds. When those that are held are too many, and ask is set, the
+ * listener is told of the steps that were used the longest ago, so that the kernel lets go of them.
+ * By the watcher only. True: there are still too many.
  */
 bool ns_trim_items(struct ns *ns, bool ask);
 int item_table_new(struct item_table **ret);
 /* No item may be held any more but by the table. Accepts NULL. */
 void item_table_free(struct item_table *t);
 
-/* Fill in a directory or file of ours. Whoever may not read the source may not read it through the mount. */
-void ns_stat_dir(const struct ns *ns, const struct access *a, const struct timespec *mtime, struct stat *ret);
-void ns_stat_file(const struct ns *ns, const struct access *a, const struct timespec *mtime, uint64_t size,
-		  uint64_t stored, struct stat *ret);
+/* Fill in a directory or file of ours. Whoever may not read the source may not read it through the
+ * mount. */
+void ns_stat_dir(const struct ns *ns, const struct access *a, const struct timespec *mtime,
+		 struct stat *ret);
+void ns_stat_file(const struct ns *ns, const struct access *a, const struct timespec *mtime,
+		  uint64_t size, uint64_t stored, struct stat *ret);
 /* The top of a mount in which drafts are made: as SOURCE is. mtime NULL: SOURCE's. */
 int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat *ret);
 
@@ -98,10 +103,13 @@ int ns_version_json(struct buf *ret);
 
 /* Nodes of each kind; each in its own file. */
 int node_root_new(struct ns *ns, struct node **ret);
-/* A step or composite item: the directory at path (below SOURCE) and the items in it. dir NULL: the root. */
-int node_step_new(struct ns *ns, struct node *dir, struct span name, const char *path, struct node **ret);
+/* A step or composite item: the directory at path (below SOURCE) and the items in it. dir NULL: the
+ * root. */
+int node_step_new(struct ns *ns, struct node *dir, struct span name, const char *path,
+		  struct node **ret);
 /* The top of a PyTree item. */
-int node_item_new(struct ns *ns, struct node *dir, struct span name, const char *path, struct node **ret);
+int node_item_new(struct ns *ns, struct node *dir, struct span name, const char *path,
+		  struct node **ret);
 /*
  * A stored file or directory as it is. of_item: inside an item, where markers are hidden.
  */
@@ -114,7 +122,7 @@ bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id);
 
 /* Seconds that the kernel trusts names: of steps, and inside committed steps. */
 #define NS_ROOT_TTL 1.0
-#define NS_STEP_TTL 86400.0	/* of names; attributes: NODE_ATTR_TTL */
+#define NS_STEP_TTL 86400.0 /* of names; attributes: NODE_ATTR_TTL */
 /* `.pytreefs`. */
 int node_control_new(struct node *dir, struct span name, struct node **ret);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns_info.c - what a mount says of itself: counters, effective options, version.
  */
@@ -28,7 +29,8 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 	broadcast_stats(ns->broadcast, &shared);
 	streams_stats(ns->ckpt->streams, &streams);
 	clock_gettime(CLOCK_REALTIME, &now);
-	r = buf_addf(ret, "{\n  \"uptime_seconds\": %lld", (long long)(now.tv_sec - ns->started.tv_sec));
+	r = buf_addf(ret, "{\n  \"uptime_seconds\": %lld",
+		     (long long)(now.tv_sec - ns->started.tv_sec));
 	const struct {
 		const char *name;
 		uint64_t value;
@@ -92,7 +94,8 @@ int ns_config_json(struct ns *ns, struct buf *ret)
 	if (r >= 0)
 		r = json_put_str(ret, span_str(ns->ckpt->opts.source), JSON_PRETTY);
 	if (r >= 0)
-		r = buf_addf(ret, ",\n  \"shape\": \"%s\",\n  \"engine\": \"%s\",\n  \"options\": {",
+		r = buf_addf(ret,
+			     ",\n  \"shape\": \"%s\",\n  \"engine\": \"%s\",\n  \"options\": {",
 			     shape_text(ns->ckpt->shape), io_engine_name(ns->ckpt->io));
 	for (size_t i = 0; i < option_count && r >= 0; i++) {
 		const struct option *opt = &option_table[i];
@@ -112,10 +115,11 @@ int ns_config_json(struct ns *ns, struct buf *ret)
 
 int ns_version_json(struct buf *ret)
 {
-	return buf_addf(ret,
-			"{\n  \"pytreefs\": \"%s\",\n  \"compiler\": \"%s\",\n  \"io_uring\": true,\n"
-			"  \"built_with\": {\"libfuse\": \"%s\", \"liburing\": \"%s\", \"zstd\": \"%s\", \"cjson\": \"%s\","
-			" \"msgpack\": \"%s\", \"isal\": \"%s\"}\n}\n",
-			PYTREEFS_VERSION, __VERSION__, BUILT_FUSE, BUILT_URING, BUILT_ZSTD, BUILT_CJSON,
-			BUILT_MSGPACK, BUILT_ISAL);
+	return buf_addf(
+		ret,
+		"{\n  \"pytreefs\": \"%s\",\n  \"compiler\": \"%s\",\n  \"io_uring\": true,\n"
+		"  \"built_with\": {\"libfuse\": \"%s\", \"liburing\": \"%s\", \"zstd\": \"%s\", \"cjson\": \"%s\","
+		" \"msgpack\": \"%s\", \"isal\": \"%s\"}\n}\n",
+		PYTREEFS_VERSION, __VERSION__, BUILT_FUSE, BUILT_URING, BUILT_ZSTD, BUILT_CJSON,
+		BUILT_MSGPACK, BUILT_ISAL);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns_items.c - the table of opened items: opened by the first look-up, shared, and dropped in time.
  *
@@ -17,26 +18,26 @@
 #include "handlers/namespace/ns.h"
 #include "handlers/namespace/watch.h"
 
-#define ITEMS_BYTES (16 * MiB)		/* of open items together, with the nodes of their trees */
-#define ITEMS_MAX 64			/* open at once: each has files open */
-#define KEEP_IDLE 4			/* kept open though nobody holds them */
-#define NODE_BYTES 400			/* of a node of the mount, for each node of a tree */
+#define ITEMS_BYTES (16 * MiB) /* of open items together, with the nodes of their trees */
+#define ITEMS_MAX 64           /* open at once: each has files open */
+#define KEEP_IDLE 4            /* kept open though nobody holds them */
+#define NODE_BYTES 400         /* of a node of the mount, for each node of a tree */
 
 struct item_entry {
-	struct item_entry *next;	/* most recently used first */
+	struct item_entry *next; /* most recently used first */
 	char *path;
-	struct item *item;		/* a reference; NULL while it is being opened, or when that failed */
+	struct item *item; /* a reference; NULL while it is being opened, or when that failed */
 	uint64_t bytes;
 	bool opening, listed;
 	unsigned waiters;
-	struct err_note failed;		/* of the opening, for those who wait */
+	struct err_note failed; /* of the opening, for those who wait */
 };
 
 struct item_table {
-	pthread_mutex_t lock;		/* protects all below */
+	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t opened;
 	struct item_entry *first;
-	uint64_t bytes;			/* of those in the list */
+	uint64_t bytes; /* of those in the list */
 	unsigned n;
 };
 
@@ -233,7 +234,8 @@ int ns_item(struct ns *ns, const char *path, struct item **ret)
 		if (!e) {
 			e = entry_new(t, path);
 			pthread_mutex_unlock(&t->lock);
-			return e ? open_entry(ns, t, e, ret) : fail(-ENOMEM, "cannot open item '%s'", path);
+			return e ? open_entry(ns, t, e, ret) :
+				   fail(-ENOMEM, "cannot open item '%s'", path);
 		}
 		r = wait_opened(t, e, &item);
 		if (r < 0)
@@ -271,7 +273,7 @@ void ns_drop_changed_items(struct ns *ns)
 	struct opened {
 		char *path;
 		struct file_id id;
-	} *all;
+	} * all;
 	unsigned n = 0;
 
 	pthread_mutex_lock(&t->lock);
@@ -297,7 +299,8 @@ struct step_names {
 	unsigned n;
 };
 
-/* The steps, used the longest ago, whose items are beyond what may be open. Called with the lock held. */
+/* The steps, used the longest ago, whose items are beyond what may be open. Called with the lock
+ * held. */
 static void pick_steps(const struct item_table *t, struct step_names *ret)
 {
 	uint64_t bytes = 0;
@@ -309,10 +312,11 @@ static void pick_steps(const struct item_table *t, struct step_names *ret)
 		bytes += e->bytes;
 		n++;
 		/* Whoever was last is in the midst of its step, and of the step's other items. */
-		if (n == 1 || (!strncmp(e->path, t->first->path, len) && strcspn(t->first->path, "/") == len))
+		if (n == 1 ||
+		    (!strncmp(e->path, t->first->path, len) && strcspn(t->first->path, "/") == len))
 			continue;
-		if ((bytes <= ITEMS_BYTES / 2 && n <= ITEMS_MAX / 2) || e->opening || ret->n == ITEMS_MAX ||
-		    len > LIMIT_NAME_BYTES)
+		if ((bytes <= ITEMS_BYTES / 2 && n <= ITEMS_MAX / 2) || e->opening ||
+		    ret->n == ITEMS_MAX || len > LIMIT_NAME_BYTES)
 			continue;
 		memcpy(ret->name[ret->n], e->path, len);
 		ret->name[ret->n++][len] = '\0';

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * watch.c - inotify on the root, with polling of its time as the fallback.
  *
@@ -26,10 +27,10 @@
 struct watch {
 	struct ns *ns;
 	pthread_t thread;
-	int inotify;			/* -1: polling only */
-	int wake;			/* eventfd */
-	atomic_bool stop, trim;		/* why it was woken */
-	struct timespec seen;		/* the root's time when it was looked at last */
+	int inotify;            /* -1: polling only */
+	int wake;               /* eventfd */
+	atomic_bool stop, trim; /* why it was woken */
+	struct timespec seen;   /* the root's time when it was looked at last */
 };
 
 static void tell(struct watch *w, const char *name)
@@ -50,8 +51,8 @@ static void look(struct watch *w)
 	}
 	changed = st.st_mtim.tv_sec != w->seen.tv_sec || st.st_mtim.tv_nsec != w->seen.tv_nsec;
 	/*
-	 * A network file system may still show a deleted step for a while after the time of the root has changed.
-	 * Without events, everything that is open is therefore checked each time.
+	 * A network file system may still show a deleted step for a while after the time of the
+	 * root has changed. Without events, everything that is open is therefore checked each time.
 	 */
 	if (changed || w->inotify < 0) {
 		ns_drop_changed_items(w->ns);
@@ -72,13 +73,15 @@ static void read_events(struct watch *w)
 	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= n;) {
 		const struct inotify_event *e = (const struct inotify_event *)(buf + at);
 
-		/* Open files would keep the space of what is deleted, and whoever deletes wants just that. */
+		/* Open files would keep the space of what is deleted, and whoever deletes wants
+		 * just that. */
 		if (e->len && e->mask & (IN_DELETE | IN_MOVED_FROM))
 			ns_drop_items(w->ns, e->name);
 		else if (!e->len)
 			ns_drop_changed_items(w->ns);
 		gone |= !e->len || e->mask & (IN_DELETE | IN_MOVED_FROM);
-		/* The kernel does not remember that a name did not exist, so a new one needs no notice. */
+		/* The kernel does not remember that a name did not exist, so a new one needs no
+		 * notice. */
 		tell(w, e->len && !(e->mask & IN_CREATE) ? e->name : NULL);
 		at += (ssize_t)(sizeof(*e) + e->len);
 	}
@@ -89,9 +92,12 @@ static void read_events(struct watch *w)
 static void *watch_run(void *arg)
 {
 	struct watch *w = arg;
-	int wait = MAX((int)MIN(w->ns->options->poll, (uint64_t)60000) * (w->inotify >= 0 ? 10 : 1), 10);
-	struct pollfd fd[2] = { { .fd = w->wake, .events = POLLIN }, { .fd = w->inotify, .events = POLLIN } };
-	/* How many more times to look after what the kernel was asked to forget: it takes a moment. */
+	int wait = MAX((int)MIN(w->ns->options->poll, (uint64_t)60000) * (w->inotify >= 0 ? 10 : 1),
+		       10);
+	struct pollfd fd[2] = { { .fd = w->wake, .events = POLLIN },
+				{ .fd = w->inotify, .events = POLLIN } };
+	/* How many more times to look after what the kernel was asked to forget: it takes a moment.
+	 */
 	int sweeps = 0;
 
 	for (;;) {
@@ -125,7 +131,8 @@ void watch_trim(struct watch *w)
 static bool is_remote(int fd)
 {
 	static const unsigned long magic[] = {
-		0x6969, 0xff534d42, 0xfe534d42, 0x0bd00bd0, 0x65735546, 0x00c36400, 0x47504653, 0x517b,
+		0x6969,     0xff534d42, 0xfe534d42, 0x0bd00bd0,
+		0x65735546, 0x00c36400, 0x47504653, 0x517b,
 	};
 	struct statfs st;
 
@@ -144,7 +151,8 @@ static int open_inotify(struct watch *w)
 
 	/* Through the descriptor that we have: the path may have been renamed since. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", w->ns->ckpt->source->fd);
-	if (fd >= 0 && !is_remote(w->ns->ckpt->source->fd) && inotify_add_watch(fd, path, EVENTS) >= 0)
+	if (fd >= 0 && !is_remote(w->ns->ckpt->source->fd) &&
+	    inotify_add_watch(fd, path, EVENTS) >= 0)
 		return fd;
 	if (fd >= 0)
 		close(fd);

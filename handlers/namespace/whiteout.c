@@ -1,19 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * whiteout.c - the set of hidden names, by path below the mount.
  */
 #include "handlers/namespace/whiteout.h"
-
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/step/step_name.h"
 #include "handlers/namespace/ns.h"
 
-#define KEEP_SECONDS 10			/* an rm that is silent so long will not come back */
+#define KEEP_SECONDS 10 /* an rm that is silent so long will not come back */
 
 struct whiteout {
 	struct whiteout *next;
-	int64_t until;			/* clock_ns(); of the newest name of a step only */
+	int64_t until; /* clock_ns(); of the newest name of a step only */
 	char path[];
 };
 
@@ -65,8 +65,10 @@ int whiteout_add(struct node *dir, struct span name)
 
 	if (r < 0)
 		return r;
-	if (!ns->options->allow_delete || ns->ckpt->shape != SHAPE_ROOT || span_starts(buf_span(&path), span_str(".pytreefs")))
-		return fail(-EROFS, "'%s' cannot be removed: committed steps are immutable", buf_str(&path));
+	if (!ns->options->allow_delete || ns->ckpt->shape != SHAPE_ROOT ||
+	    span_starts(buf_span(&path), span_str(".pytreefs")))
+		return fail(-EROFS, "'%s' cannot be removed: committed steps are immutable",
+			    buf_str(&path));
 	w = malloc(sizeof(*w) + path.n + 1);
 	if (!w)
 		return fail(-ENOMEM, "cannot remove '%s'", buf_str(&path));

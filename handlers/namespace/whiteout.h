@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * whiteout.h - names inside committed steps that `rm -r STEP` has taken away on its way to the step.
  *

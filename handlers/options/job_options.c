@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job_options.c - what is wrong with mesh=, active=, primary= and their like, whatever the number of ranks.
+ * job_options.c - what is wrong with mesh=, active=, primary= and their like, whatever the number
+ * of ranks.
  */
 #include "handlers/options/job_options.h"
 
@@ -35,7 +37,9 @@ int job_scaling_parse(const char *text, double *ret)
 	double v = strtod(text, &end);
 
 	if (*end || end == text || !(v > 0 && v <= 1))
-		return fail(-EINVAL, "broadcast_memory_scaling=%s: wanted is a number above 0 and at most 1", text);
+		return fail(-EINVAL,
+			    "broadcast_memory_scaling=%s: wanted is a number above 0 and at most 1",
+			    text);
 	*ret = v;
 	return 0;
 }
@@ -68,11 +72,15 @@ static int check_mesh(const struct options *o)
 		return r;
 	if (o->replica_axis_index >= n)
 		return fail(-EINVAL, "replica_axis_index=%llu: mesh=%s has %u %s, counted from 0",
-			    (unsigned long long)o->replica_axis_index, o->mesh ? o->mesh : "", n, n == 1 ? "axis" : "axes");
+			    (unsigned long long)o->replica_axis_index, o->mesh ? o->mesh : "", n,
+			    n == 1 ? "axis" : "axes");
 	if (o->mesh && o->primary_replica_id >= axis[o->replica_axis_index])
-		return fail(-EINVAL, "primary_replica_id=%llu: axis %llu of mesh=%s has %u places, counted from 0",
-			    (unsigned long long)o->primary_replica_id, (unsigned long long)o->replica_axis_index, o->mesh,
-			    axis[o->replica_axis_index]);
+		return fail(
+			-EINVAL,
+			"primary_replica_id=%llu: axis %llu of mesh=%s has %u places, counted from 0",
+			(unsigned long long)o->primary_replica_id,
+			(unsigned long long)o->replica_axis_index, o->mesh,
+			axis[o->replica_axis_index]);
 	return 0;
 }
 
@@ -83,10 +91,14 @@ int job_options_check(const struct options *o)
 	if (r < 0)
 		return r;
 	if (o->primary > INT32_MAX || o->primary_replica_id > INT32_MAX)
-		return fail(-EINVAL, "primary=%llu, primary_replica_id=%llu: no job has so many ranks",
-			    (unsigned long long)o->primary, (unsigned long long)o->primary_replica_id);
+		return fail(-EINVAL,
+			    "primary=%llu, primary_replica_id=%llu: no job has so many ranks",
+			    (unsigned long long)o->primary,
+			    (unsigned long long)o->primary_replica_id);
 	/* primary=0 is the default, too: then the first one that is active is it. */
-	if (o->active && o->primary && joint_parse_active(o->active, INT32_MAX, NULL, (int)o->primary) == 0)
-		return fail(-EINVAL, "primary=%llu is not an active rank: active=%s", (unsigned long long)o->primary, o->active);
+	if (o->active && o->primary &&
+	    joint_parse_active(o->active, INT32_MAX, NULL, (int)o->primary) == 0)
+		return fail(-EINVAL, "primary=%llu is not an active rank: active=%s",
+			    (unsigned long long)o->primary, o->active);
 	return 0;
 }

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job_options.h - options that only a job of several ranks uses, checked whether there is one or not.
+ * job_options.h - options that only a job of several ranks uses, checked whether there is one or
+ * not.
  */
 #ifndef PYTREEFS_JOB_OPTIONS_H
 #define PYTREEFS_JOB_OPTIONS_H

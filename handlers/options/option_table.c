@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * option_table.c - every option of a mount: name, kind, default, what it takes, and a sentence of help.
+ * option_table.c - every option of a mount: name, kind, default, what it takes, and a sentence of
+ * help.
  *
- * Parsing and printing by it are options.c's. The options that a rule or an xattr may give come first:
- * each has a bit in save_opts.given.
+ * Parsing and printing by it are options.c's. The options that a rule or an xattr may give come
+ * first: each has a bit in save_opts.given.
  */
 #include "handlers/options/job_options.h"
 #include "handlers/options/options.h"
@@ -12,7 +14,8 @@
 const struct option option_table[] = {
 	{ "dtype", OPTION_DTYPE, AT(save.dtype), "", "NAME",
 	  "cast leaves to this dtype while they are saved: for a whole mount a floating type casts floating leaves only; "
-	  "a rule or an xattr casts integers and booleans, too", .scoped = true },
+	  "a rule or an xattr casts integers and booleans, too",
+	  .scoped = true },
 	{ "chunk_byte_size", OPTION_SIZE, AT(save.chunk_byte_size), "0", "BYTES",
 	  "largest chunk, chosen by Orbax's rule; 0 leaves it to us", .scoped = true },
 	{ "shard_axes", OPTION_AXES, AT(save.shard_axes), "", "AXIS:AXIS:...",
@@ -22,22 +25,28 @@ const struct option option_table[] = {
 	{ "leaf_type", OPTION_ENUM, AT(save.leaf_type), "np.ndarray", "np.ndarray|jax.Array",
 	  "what arrays are recorded as", .scoped = true },
 	{ "ocdbt", OPTION_BOOL, AT(save.ocdbt), "on", "on|off",
-	  "store arrays in one database, or in a directory per leaf; of a whole item", .scoped = true, .of_item = true },
-	{ "zarr", OPTION_ENUM, AT(save.zarr), "2", "2|3", "version of the array format; of a whole item",
+	  "store arrays in one database, or in a directory per leaf; of a whole item",
 	  .scoped = true, .of_item = true },
+	{ "zarr", OPTION_ENUM, AT(save.zarr), "2", "2|3",
+	  "version of the array format; of a whole item", .scoped = true, .of_item = true },
 	{ "target_data_file_size", OPTION_SIZE, AT(save.target_data_file_size), "2G", "BYTES",
-	  "data files of a database grow to this size, and no chunk exceeds it; 0: without limit; of a whole item", .scoped = true, .of_item = true },
+	  "data files of a database grow to this size, and no chunk exceeds it; 0: without limit; of a whole item",
+	  .scoped = true, .of_item = true },
 	{ "rich_types", OPTION_BOOL, AT(save.rich_types), "off", "on|off",
 	  "record tuples and namedtuples as such in _METADATA, and not as lists and dicts; a copy of an item that did does, unless this "
-	  "is off; of a whole item", .scoped = true, .of_item = true },
+	  "is off; of a whole item",
+	  .scoped = true, .of_item = true },
 	{ "sharding_file", OPTION_BOOL, AT(save.sharding_file), "on", "on|off",
-	  "write _sharding for jax.Array leaves; of a whole item", .scoped = true, .of_item = true },
+	  "write _sharding for jax.Array leaves; of a whole item", .scoped = true,
+	  .of_item = true },
 	{ "array_metadata", OPTION_BOOL, AT(save.array_metadata), "on", "on|off",
-	  "write array_metadatas for jax.Array leaves; of a whole item", .scoped = true, .of_item = true },
+	  "write array_metadatas for jax.Array leaves; of a whole item", .scoped = true,
+	  .of_item = true },
 	{ "store_fill_value", OPTION_BOOL, AT(save.store_fill_value), "on", "on|off",
 	  "store chunks that are all zeros; of a whole item", .scoped = true, .of_item = true },
 	{ "aggregate", OPTION_AGGREGATE, AT(save.aggregate), "off", "GLOB|all|off",
-	  "write leaves (whose path matches) into the legacy msgpack file of their item", .scoped = true },
+	  "write leaves (whose path matches) into the legacy msgpack file of their item",
+	  .scoped = true },
 	{ "rule", OPTION_RULE, 0, NULL, "GLOB:NAME=VALUE",
 	  "one of the options above for leaves, or for items, whose path matches" },
 	{ "commit_timeout", OPTION_UINT, AT(commit_timeout), "1200", "SECONDS",
@@ -46,14 +55,18 @@ const struct option option_table[] = {
 	  "look at every array of a draft before it becomes a step" },
 	{ "on_commit", OPTION_TEXT, AT(on_commit), NULL, "COMMAND",
 	  "run when a step is durable, with its path as argument" },
-	{ "mode", OPTION_OCTAL, AT(mode), "0", "OCTAL", "permissions of new directories, under the umask" },
-	{ "allow_delete", OPTION_BOOL, AT(allow_delete), "off", "on|off", "rmdir of a step deletes it" },
+	{ "mode", OPTION_OCTAL, AT(mode), "0", "OCTAL",
+	  "permissions of new directories, under the umask" },
+	{ "allow_delete", OPTION_BOOL, AT(allow_delete), "off", "on|off",
+	  "rmdir of a step deletes it" },
 	{ "todelete", OPTION_TEXT, AT(todelete), NULL, "DIR",
 	  "move deleted steps there (below SOURCE) instead of removing them" },
 	{ "priority", OPTION_TEXT, AT(priority), NULL, "GLOB",
 	  "leaves that save and commits encode, and readers prefetch, before the others" },
-	{ "json_filename", OPTION_TEXT, AT(json_filename), "metadata", "NAME", "file name inside JSON items" },
-	{ "proto_filename", OPTION_TEXT, AT(proto_filename), "proto.pbtxt", "NAME", "file name inside proto items" },
+	{ "json_filename", OPTION_TEXT, AT(json_filename), "metadata", "NAME",
+	  "file name inside JSON items" },
+	{ "proto_filename", OPTION_TEXT, AT(proto_filename), "proto.pbtxt", "NAME",
+	  "file name inside proto items" },
 	{ "shape", OPTION_ENUM, AT(shape), "auto", "auto|root|step|item",
 	  "what SOURCE is; auto recognises it" },
 	{ "show_tmp", OPTION_BOOL, AT(show_tmp), "off", "on|off",
@@ -113,11 +126,14 @@ const struct option option_table[] = {
 	  "refused: it means something only to a Pathways runtime, and no such runtime serves a file system" },
 	{ "primary", OPTION_UINT, AT(primary), "0", "RANK", "under MPI: the rank that commits" },
 	{ "active", OPTION_TEXT, AT(active), NULL, "RANK-RANK:RANK:...",
-	  "under MPI: the ranks that write and commit; the others read", .is_valid = job_active_is_valid },
-	{ "job", OPTION_TEXT, AT(job), NULL, "NAME", "under MPI: name of the communicator, and in messages" },
+	  "under MPI: the ranks that write and commit; the others read",
+	  .is_valid = job_active_is_valid },
+	{ "job", OPTION_TEXT, AT(job), NULL, "NAME",
+	  "under MPI: name of the communicator, and in messages" },
 	{ "load_and_broadcast", OPTION_BOOL, AT(load_and_broadcast), "off", "on|off",
 	  "under MPI: each chunk is read and decoded by one rank, and handed to the others" },
-	{ "mesh", OPTION_TEXT, AT(mesh), NULL, "AxB...", "under MPI: how the ranks are laid out, in C order; one axis",
+	{ "mesh", OPTION_TEXT, AT(mesh), NULL, "AxB...",
+	  "under MPI: how the ranks are laid out, in C order; one axis",
 	  .is_valid = job_mesh_is_valid },
 	{ "replica_axis_index", OPTION_UINT, AT(replica_axis_index), "0", "AXIS",
 	  "under MPI: the axis of the mesh that counts replicas" },
@@ -125,8 +141,9 @@ const struct option option_table[] = {
 	  "under MPI: the replica whose ranks read for all" },
 	{ "broadcast_memory_limit", OPTION_SIZE, AT(broadcast_memory_limit), "256M", "BYTES|auto",
 	  "with load_and_broadcast: bytes of decoded chunks that a rank holds, times the next one" },
-	{ "broadcast_memory_scaling", OPTION_TEXT, AT(broadcast_memory_scaling), "0.75", "0.0 to 1.0",
-	  "with load_and_broadcast: how much of that limit is used", .is_valid = job_scaling_is_valid },
+	{ "broadcast_memory_scaling", OPTION_TEXT, AT(broadcast_memory_scaling), "0.75",
+	  "0.0 to 1.0", "with load_and_broadcast: how much of that limit is used",
+	  .is_valid = job_scaling_is_valid },
 	{ "replica_parallel", OPTION_BOOL, AT(replica_parallel), "off", "on|off",
 	  "under MPI: arrays that all active ranks write alike are stored in slices, one by each; the rest stays in spill=" },
 	{ "replica_parallel_min_bytes", OPTION_SIZE, AT(replica_parallel_min_bytes), "0", "BYTES",

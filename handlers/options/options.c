@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * options.c - reading and printing the values of options, by the table of option_table.c.
  */
@@ -23,7 +24,8 @@ static const void *place_const(const struct options *o, const struct option *opt
 /* Half of what is free, within the container's limit: for "auto". */
 static uint64_t auto_size(void)
 {
-	uint64_t avail = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), limit;
+	uint64_t avail = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
+		 limit;
 	char line[256];
 	FILE *f = fopen("/proc/meminfo", "re");
 
@@ -55,11 +57,24 @@ int option_parse_size(const char *text, uint64_t *ret)
 	if (at == text)
 		return -EINVAL;
 	switch (toupper((unsigned char)*at)) {
-	case 'K': unit = KiB; at++; break;
-	case 'M': unit = MiB; at++; break;
-	case 'G': unit = GiB; at++; break;
-	case 'T': unit = 1024 * GiB; at++; break;
-	default: break;
+	case 'K':
+		unit = KiB;
+		at++;
+		break;
+	case 'M':
+		unit = MiB;
+		at++;
+		break;
+	case 'G':
+		unit = GiB;
+		at++;
+		break;
+	case 'T':
+		unit = 1024 * GiB;
+		at++;
+		break;
+	default:
+		break;
 	}
 	if (*at || !mul_fits(v, unit, ret))
 		return -EINVAL;
@@ -83,7 +98,8 @@ static int word_index(const char *words, const char *value)
 
 static int bad_value(const struct option *opt, const char *value)
 {
-	return fail(-EINVAL, "option '%s' does not accept '%s'; it takes %s", opt->name, value, opt->accepts);
+	return fail(-EINVAL, "option '%s' does not accept '%s'; it takes %s", opt->name, value,
+		    opt->accepts);
 }
 
 static int parse_uint(const char *value, uint64_t *ret)
@@ -165,7 +181,8 @@ const char *option_of_item(const char *name)
 	return NULL;
 }
 
-/* An item's path is one name: a pattern of two, "**" apart, matches what is inside of items and nothing else. */
+/* An item's path is one name: a pattern of two, "**" apart, matches what is inside of items and
+ * nothing else. */
 static bool matches_no_item(const char *glob)
 {
 	unsigned names = 0;
@@ -182,7 +199,8 @@ static bool matches_no_item(const char *glob)
 static int add_rule(struct options *o, const struct option *opt, const char *value)
 {
 	const char *colon = strchr(value, ':'), *eq = colon ? strchr(colon, '=') : NULL;
-	auto_free char *name = eq ? span_dup_str(span_of(colon + 1, (size_t)(eq - colon) - 1)) : NULL;
+	auto_free char *name = eq ? span_dup_str(span_of(colon + 1, (size_t)(eq - colon) - 1)) :
+				    NULL;
 	auto_free char *glob = eq ? span_dup_str(span_of(value, (size_t)(colon - value))) : NULL;
 	struct save_rule rule = { 0 }, *more;
 	int r;
@@ -192,7 +210,9 @@ static int add_rule(struct options *o, const struct option *opt, const char *val
 	r = save_opts_set(&rule.opts, name, eq + 1);
 	rule.of_item = option_of_item(name);
 	if (r >= 0 && rule.of_item && matches_no_item(glob))
-		r = fail(-EINVAL, "%s is the same for all leaves of an item, and '%s' matches no item", name, glob);
+		r = fail(-EINVAL,
+			 "%s is the same for all leaves of an item, and '%s' matches no item", name,
+			 glob);
 	if (r < 0)
 		return err_at(r, "rule '%s'", value);
 	rule.glob = take(glob);
@@ -252,8 +272,10 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 	case OPTION_AGGREGATE:
 		i = word_index("off|all|false|on", value);
 		if (i < 0)
-			return fail(-EINVAL, "option '%s' does not accept '%s'; a rule or an xattr takes all or off", opt->name,
-				    value);
+			return fail(
+				-EINVAL,
+				"option '%s' does not accept '%s'; a rule or an xattr takes all or off",
+				opt->name, value);
 		*(bool *)at = i & 1;
 		return 0;
 	case OPTION_UINT:
@@ -305,7 +327,9 @@ int options_init(struct options *o)
 		       "enums of the table are stored as int");
 	*o = (struct options){ 0 };
 	for (size_t i = 0; i < option_count; i++) {
-		int r = option_table[i].fallback ? set_value(o, &option_table[i], option_table[i].fallback) : 0;
+		int r = option_table[i].fallback ?
+				set_value(o, &option_table[i], option_table[i].fallback) :
+				0;
 
 		if (r < 0)
 			return r;
@@ -332,7 +356,8 @@ int options_set_environment(struct options *o)
 void options_release(struct options *o)
 {
 	for (size_t i = 0; i < option_count; i++)
-		if (option_table[i].kind == OPTION_TEXT || option_table[i].kind == OPTION_TRANSFORMS)
+		if (option_table[i].kind == OPTION_TEXT ||
+		    option_table[i].kind == OPTION_TRANSFORMS)
 			free(*(char **)place(o, &option_table[i]));
 	for (size_t i = 0; i < o->n_rules; i++) {
 		free(o->rules[i].glob);
@@ -435,7 +460,9 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 	case OPTION_OCTAL:
 		return buf_addf(ret, "%llo", (unsigned long long)*(const uint64_t *)at);
 	case OPTION_DTYPE:
-		return *(const int *)at ? buf_add_str(ret, dtype_info((enum dtype)*(const int *)at)->name) : 0;
+		return *(const int *)at ?
+			       buf_add_str(ret, dtype_info((enum dtype) * (const int *)at)->name) :
+			       0;
 	case OPTION_AXES:
 		for (unsigned i = 0, n = ((const struct axes *)at)->n; i < n; i++)
 			if (buf_addf(ret, i ? ":%u" : "%u", ((const struct axes *)at)->axis[i]) < 0)
@@ -550,7 +577,10 @@ enum dtype save_opts_dtype(const struct save_opts *s, enum dtype from)
 	if (to == DTYPE_UNKNOWN || from == DTYPE_UNKNOWN || s->dtype_is_scoped)
 		return to == DTYPE_UNKNOWN ? from : to;
 	/* Steps, counters, masks and indices beside the weights: bfloat16 makes 70144 of 70001. */
-	return dtype_info(to)->kind == DTYPE_KIND_FLOAT && dtype_info(from)->kind != DTYPE_KIND_FLOAT ? from : to;
+	return dtype_info(to)->kind == DTYPE_KIND_FLOAT &&
+			       dtype_info(from)->kind != DTYPE_KIND_FLOAT ?
+		       from :
+		       to;
 }
 
 void save_opts_for(const struct options *o, struct span path, unsigned skip, struct save_opts *ret)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * options.h - every option of a mount, in one table.
  *
@@ -16,29 +17,32 @@
  * user.pytree.save.NAME for a subtree of a draft. Plain data.
  */
 struct save_opts {
-	uint64_t given;			/* bit per option, in the table's order of scoped ones: set here */
+	uint64_t given; /* bit per option, in the table's order of scoped ones: set here */
 	/* Of a leaf. */
-	int dtype;			/* enum dtype to cast to; DTYPE_UNKNOWN: as it comes */
-	bool dtype_is_scoped;		/* a rule or an xattr says so, and not only the mount */
-	uint64_t chunk_byte_size;	/* 0: our own choice */
-	struct axes { unsigned n; unsigned axis[LIMIT_RANK]; } shard_axes;
-	int compression;		/* zstd level; SAVE_RAW: none; SAVE_LEVEL_DEFAULT: as Orbax sets it */
+	int dtype;                /* enum dtype to cast to; DTYPE_UNKNOWN: as it comes */
+	bool dtype_is_scoped;     /* a rule or an xattr says so, and not only the mount */
+	uint64_t chunk_byte_size; /* 0: our own choice */
+	struct axes {
+		unsigned n;
+		unsigned axis[LIMIT_RANK];
+	} shard_axes;
+	int compression; /* zstd level; SAVE_RAW: none; SAVE_LEVEL_DEFAULT: as Orbax sets it */
 	enum save_leaf_type { LEAF_TYPE_NUMPY, LEAF_TYPE_JAX } leaf_type;
 	/* Of an item. */
 	bool ocdbt;
 	enum save_zarr { SAVE_ZARR2, SAVE_ZARR3 } zarr;
 	uint64_t target_data_file_size;
 	bool rich_types, sharding_file, array_metadata, store_fill_value;
-	bool aggregate;			/* of a leaf */
+	bool aggregate; /* of a leaf */
 };
 #define SAVE_RAW INT32_MIN
 #define SAVE_LEVEL_DEFAULT INT32_MAX
 
 /* rule=GLOB:NAME=VALUE */
 struct save_rule {
-	char *text;			/* as it was given */
+	char *text; /* as it was given */
 	char *glob;
-	const char *of_item;		/* the option's name when it is one of a whole item; else NULL */
+	const char *of_item; /* the option's name when it is one of a whole item; else NULL */
 	struct save_opts opts;
 };
 
@@ -48,24 +52,24 @@ enum option_from { OPTION_FROM_DEFAULT, OPTION_FROM_MOUNT, OPTION_FROM_ENVIRONME
 /* How a request reader waits during a burst of small requests (fs/request_reader.h). */
 enum busy_poll {
 	BUSY_POLL_OFF,
-	BUSY_POLL_ON,			/* poll: costs processor time of this process only */
-	BUSY_POLL_AWAKE,		/* poll, and keep all processors of the machine from sleeping */
+	BUSY_POLL_ON,    /* poll: costs processor time of this process only */
+	BUSY_POLL_AWAKE, /* poll, and keep all processors of the machine from sleeping */
 };
 
-#define OPTIONS_MAX 128			/* of the table */
+#define OPTIONS_MAX 128 /* of the table */
 
 struct options {
 	struct save_opts save;
-	struct save_rule *rules;	/* in the order given: later ones win */
+	struct save_rule *rules; /* in the order given: later ones win */
 	size_t n_rules;
 	/* Drafts and commits. */
-	uint64_t commit_timeout;	/* seconds */
+	uint64_t commit_timeout; /* seconds */
 	bool verify_commit;
 	char *on_commit;
 	char *priority;
-	uint64_t mode;			/* of directories; 0: 0777 under the umask */
+	uint64_t mode; /* of directories; 0: 0777 under the umask */
 	bool allow_delete;
-	bool nonempty;			/* mount over files, or over another mount */
+	bool nonempty; /* mount over files, or over another mount */
 	char *todelete;
 	char *json_filename, *proto_filename;
 	/* What is shown. */
@@ -74,13 +78,13 @@ struct options {
 	enum missing missing;
 	enum atomicity atomicity;
 	char *aggregate_filename;
-	const char *safetensors;	/* no option, borrowed: ckpt_opts has it */
+	const char *safetensors; /* no option, borrowed: ckpt_opts has it */
 	char *safetensors_separator;
-	int restore_dtype;		/* enum dtype; DTYPE_UNKNOWN: as stored */
+	int restore_dtype; /* enum dtype; DTYPE_UNKNOWN: as stored */
 	bool pad_truncate;
 	char *transforms;
-	struct transform *transform;	/* what is in that file; NULL: none */
-	bool override;			/* with handlers: see plugin_rules() */
+	struct transform *transform; /* what is in that file; NULL: none */
+	bool override;               /* with handlers: see plugin_rules() */
 	enum { HANDLERS_ALL, HANDLERS_NONE } handlers;
 	/* Memory and I/O. */
 	uint64_t cache, read_budget, write_budget;
@@ -91,13 +95,13 @@ struct options {
 	bool direct_io, keep_written;
 	enum busy_poll busy_poll;
 	uint64_t max_read;
-	uint64_t poll;			/* milliseconds between looks where inotify does not work */
+	uint64_t poll; /* milliseconds between looks where inotify does not work */
 	/* Many processes. */
-	uint64_t primary;		/* rank */
-	char *active;			/* ranks: "0-3:6"; NULL: all */
+	uint64_t primary; /* rank */
+	char *active;     /* ranks: "0-3:6"; NULL: all */
 	char *job;
 	bool load_and_broadcast;
-	char *mesh;			/* "AxB"; NULL: one axis of all ranks */
+	char *mesh; /* "AxB"; NULL: one axis of all ranks */
 	uint64_t replica_axis_index, primary_replica_id;
 	uint64_t broadcast_memory_limit;
 	char *broadcast_memory_scaling;
@@ -109,25 +113,38 @@ struct options {
 	bool pinned_host_transfer;
 	/* By position in the table. */
 	unsigned char from[OPTIONS_MAX], setting_from;
-	bool follows[OPTIONS_MAX];	/* a size that is "auto": options_auto_size() has its value of the moment */
+	bool follows[OPTIONS_MAX]; /* a size that is "auto": options_auto_size() has its value of
+				      the moment */
 };
 
 enum option_kind {
-	OPTION_BOOL, OPTION_SIZE, OPTION_UINT, OPTION_TEXT, OPTION_ENUM, OPTION_OCTAL,
-	OPTION_DTYPE, OPTION_AXES, OPTION_COMPRESSION, OPTION_RULE,
-	OPTION_AGGREGATE, OPTION_TRANSFORMS, OPTION_PLUGIN, OPTION_BINDING, OPTION_REFUSED,
+	OPTION_BOOL,
+	OPTION_SIZE,
+	OPTION_UINT,
+	OPTION_TEXT,
+	OPTION_ENUM,
+	OPTION_OCTAL,
+	OPTION_DTYPE,
+	OPTION_AXES,
+	OPTION_COMPRESSION,
+	OPTION_RULE,
+	OPTION_AGGREGATE,
+	OPTION_TRANSFORMS,
+	OPTION_PLUGIN,
+	OPTION_BINDING,
+	OPTION_REFUSED,
 };
 
 struct option {
 	const char *name;
 	enum option_kind kind;
-	size_t at;			/* offset in struct options */
-	const char *fallback;		/* default, as text; NULL for TEXT: unset */
-	const char *accepts;		/* "64M, 1G" or the enum's words "auto|error|zero" */
-	const char *help;		/* one sentence */
-	bool scoped;			/* in save_opts: also by rule and xattr */
-	bool of_item;			/* scoped, and the same for all leaves of an item */
-	bool (*is_valid)(const char *value);	/* of TEXT; NULL: any text is */
+	size_t at;                           /* offset in struct options */
+	const char *fallback;                /* default, as text; NULL for TEXT: unset */
+	const char *accepts;                 /* "64M, 1G" or the enum's words "auto|error|zero" */
+	const char *help;                    /* one sentence */
+	bool scoped;                         /* in save_opts: also by rule and xattr */
+	bool of_item;                        /* scoped, and the same for all leaves of an item */
+	bool (*is_valid)(const char *value); /* of TEXT; NULL: any text is */
 };
 
 extern const struct option option_table[];
@@ -150,7 +167,8 @@ const char *option_from_text(const struct options *o, const struct option *opt);
 /* What PYTREEFS_OPTIONS says: defaults of the user's, which -o overrides. */
 int options_set_environment(struct options *o);
 
-/* The scoped option of that name when it is the same for all leaves of an item: its name; else NULL. */
+/* The scoped option of that name when it is the same for all leaves of an item: its name; else
+ * NULL. */
 const char *option_of_item(const char *name);
 /* One scoped option by name. -EINVAL as option_set(). */
 int save_opts_set(struct save_opts *s, const char *name, const char *value);
@@ -159,11 +177,12 @@ void save_opts_merge(struct save_opts *base, const struct save_opts *over);
 /* Whether an option of leaves and items was set, by whomever. */
 bool save_opts_given(const struct save_opts *s, const char *name);
 /*
- * What elements of that dtype are stored as. A floating dtype= of the whole mount is for floating leaves; a rule or
- * an xattr casts whatever it is of, as Orbax's SaveArgs.dtype does.
+ * What elements of that dtype are stored as. A floating dtype= of the whole mount is for floating
+ * leaves; a rule or an xattr casts whatever it is of, as Orbax's SaveArgs.dtype does.
  */
 enum dtype save_opts_dtype(const struct save_opts *s, enum dtype from);
-/* The mount's options and the rules that choose a path below the step ("default/params/w"): skip as in glob_selects(). */
+/* The mount's options and the rules that choose a path below the step ("default/params/w"): skip as
+ * in glob_selects(). */
 void save_opts_for(const struct options *o, struct span path, unsigned skip, struct save_opts *ret);
 
 /* "64M", "1G", "1024": bytes. */

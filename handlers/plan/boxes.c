@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * boxes.c - boxes of one array: whether they tile it, and reading it through them.
  *
@@ -10,7 +11,8 @@
 static bool overlap(const struct box *a, const struct box *b, unsigned rank)
 {
 	for (unsigned i = 0; i < rank; i++)
-		if (a->start[i] >= b->start[i] + b->extent[i] || b->start[i] >= a->start[i] + a->extent[i])
+		if (a->start[i] >= b->start[i] + b->extent[i] ||
+		    b->start[i] >= a->start[i] + a->extent[i])
 			return false;
 	return true;
 }
@@ -35,8 +37,9 @@ static int refuse_overlap(const struct box *a, const struct box *b, unsigned ran
 
 	if (r >= 0)
 		r = name_box(b, rank, &two);
-	return r < 0 ? r : fail(-EINVAL, "parts %.*s and %.*s of '%s' overlap", SPAN_ARG(buf_span(&one)),
-				SPAN_ARG(buf_span(&two)), what);
+	return r < 0 ? r :
+		       fail(-EINVAL, "parts %.*s and %.*s of '%s' overlap",
+			    SPAN_ARG(buf_span(&one)), SPAN_ARG(buf_span(&two)), what);
 }
 
 static bool covers(const struct box *b, const uint64_t *at, unsigned rank)
@@ -48,7 +51,8 @@ static bool covers(const struct box *b, const uint64_t *at, unsigned rank)
 }
 
 /* Where a hole begins: the smallest corner of a box's end that nobody covers. */
-static void describe_hole(const struct box *box, size_t n, unsigned rank, const uint64_t *shape, struct buf *ret)
+static void describe_hole(const struct box *box, size_t n, unsigned rank, const uint64_t *shape,
+			  struct buf *ret)
 {
 	uint64_t at[LIMIT_RANK];
 
@@ -80,7 +84,8 @@ static int by_start(const void *a, const void *b)
 	return ((*x)->start[0] > (*y)->start[0]) - ((*x)->start[0] < (*y)->start[0]);
 }
 
-/* In order of their beginning on axis 0 a box meets only those before the first that begins after it. */
+/* In order of their beginning on axis 0 a box meets only those before the first that begins after
+ * it. */
 static int check_overlaps(const struct box **order, size_t n, unsigned rank, const char *what)
 {
 	for (size_t a = 0; a < n; a++)
@@ -93,7 +98,8 @@ static int check_overlaps(const struct box **order, size_t n, unsigned rank, con
 	return 0;
 }
 
-int boxes_check(const struct box *box, size_t n, unsigned rank, const uint64_t *shape, const char *what)
+int boxes_check(const struct box *box, size_t n, unsigned rank, const uint64_t *shape,
+		const char *what)
 {
 	auto_free const struct box **order = calloc(n + 1, sizeof(*order));
 	uint64_t covered = 0, whole = 1;
@@ -122,7 +128,8 @@ int boxes_check(const struct box *box, size_t n, unsigned rank, const uint64_t *
 
 		describe_hole(box, n, rank, shape, &hole);
 		return fail(-EINVAL, "the parts of '%s' have %llu of %llu elements%.*s", what,
-			    (unsigned long long)covered, (unsigned long long)whole, SPAN_ARG(buf_span(&hole)));
+			    (unsigned long long)covered, (unsigned long long)whole,
+			    SPAN_ARG(buf_span(&hole)));
 	}
 	return 0;
 }

@@ -1,13 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * copy_hints.c - what a program copied, besides names and contents: hints for the plan.
  *
  * Programs that copy an item write its `_METADATA`, too, and programs that copy a step write its
- * `_CHECKPOINT_METADATA`. The draft generates its own, always. But a program that carries no xattrs leaves
- * no other record of which directory is a list, of the key of a shortened name, and of custom metadata. A leaf
- * that is copied within the mount keeps its dtype where its bytes name none. Names, contents and xattrs
- * always decide; handlers/plan/README.md has the rule for what a copied directory is.
+ * `_CHECKPOINT_METADATA`. The draft generates its own, always. But a program that carries no xattrs
+ * leaves no other record of which directory is a list, of the key of a shortened name, and of
+ * custom metadata. A leaf that is copied within the mount keeps its dtype where its bytes name
+ * none. Names, contents and xattrs always decide; handlers/plan/README.md has the rule for what a
+ * copied directory is.
  *
- * Invariants: a text that is not valid, or that is of another tree, changes nothing. No other step is looked at.
+ * Invariants: a text that is not valid, or that is of another tree, changes nothing. No other step
+ * is looked at.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -15,7 +18,7 @@
 #include "handlers/leaf/leaf.h"
 #include "handlers/plan/copy_hints.h"
 
-#define HINT_MAX (32 * MiB)		/* of a file; a longer one is not a hint */
+#define HINT_MAX (32 * MiB) /* of a file; a longer one is not a hint */
 
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n)
 {
@@ -35,7 +38,8 @@ void copy_hint_file(struct draft_node *dir, struct draft_file *f)
 	uint64_t size = draft_file_size(f);
 	auto_buf text = { 0 };
 
-	if (size <= HINT_MAX && buf_reserve(&text, size + 1) >= 0 && draft_file_read_into(f, 0, size, text.p) >= 0)
+	if (size <= HINT_MAX && buf_reserve(&text, size + 1) >= 0 &&
+	    draft_file_read_into(f, 0, size, text.p) >= 0)
 		copy_hint_text(dir, 0, text.p, size);
 	err_clear();
 }
@@ -64,8 +68,8 @@ void copy_hint_opaque(struct draft_node *n)
 }
 
 /*
- * The copied `_METADATA` of an item inside another, appended to ret. Programs that copy write it as any other file,
- * since it is generated for items of the step only.
+ * The copied `_METADATA` of an item inside another, appended to ret. Programs that copy write it as
+ * any other file, since it is generated for items of the step only.
  */
 static int hint_nested(const struct plan *p, struct buf *ret)
 {
@@ -137,7 +141,8 @@ int copy_hint_custom(struct draft_node *root, struct buf *ret)
 	auto_of(step_meta) struct step_meta *m = NULL;
 	int r = hint_step(root, &m);
 
-	return r < 0 || !m || !m->custom || !strcmp(m->custom, "{}") ? r : buf_add_str(ret, m->custom);
+	return r < 0 || !m || !m->custom || !strcmp(m->custom, "{}") ? r :
+								       buf_add_str(ret, m->custom);
 }
 
 int plan_hint_array(struct plan *p)
@@ -147,9 +152,11 @@ int plan_hint_array(struct plan *p)
 	struct span hint;
 	int r = 0;
 
-	if (!p->item->draft->is_item && p->n_leaves == 1 && top->n_children == 1 && top->children[0]->kind == TREE_LEAF)
+	if (!p->item->draft->is_item && p->n_leaves == 1 && top->n_children == 1 &&
+	    top->children[0]->kind == TREE_LEAF)
 		r = hint_step(p->item->draft->root, &m);
-	p->is_array = m && step_meta_handler(m, span_str(p->name), &hint) > 0 && span_eq(hint, span_str(ARRAY_HANDLER));
+	p->is_array = m && step_meta_handler(m, span_str(p->name), &hint) > 0 &&
+		      span_eq(hint, span_str(ARRAY_HANDLER));
 	return r;
 }
 
@@ -168,7 +175,8 @@ enum tree_kind plan_hint_kind(const struct plan *p, const struct tree_node *n)
 {
 	const struct tree_node *hint = plan_hint_node(p, n);
 
-	return hint && (hint->kind == TREE_LIST || hint->kind == TREE_TUPLE) ? hint->kind : TREE_DICT;
+	return hint && (hint->kind == TREE_LIST || hint->kind == TREE_TUPLE) ? hint->kind :
+									       TREE_DICT;
 }
 
 int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span stem, struct buf *ret)
@@ -195,17 +203,19 @@ int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span st
 
 /* The files of a directory, taken together. */
 struct signs {
-	size_t n;			/* files, without generated ones */
-	bool other;			/* a directory, or a leaf */
-	bool known;			/* a name that items of Orbax have */
-	bool copied;			/* all are copies of such files, or empty: no program asks for a copy of an empty file */
+	size_t n;    /* files, without generated ones */
+	bool other;  /* a directory, or a leaf */
+	bool known;  /* a name that items of Orbax have */
+	bool copied; /* all are copies of such files, or empty: no program asks for a copy of an
+			empty file */
 	bool any_copied;
 };
 
 static bool is_known(const struct options *o, const char *name)
 {
-	return !strcmp(name, o->json_filename) || !strcmp(name, o->proto_filename) || !strcmp(name, "metadata") ||
-	       !strcmp(name, "metrics") || !strcmp(name, "proto.pbtxt");
+	return !strcmp(name, o->json_filename) || !strcmp(name, o->proto_filename) ||
+	       !strcmp(name, "metadata") || !strcmp(name, "metrics") ||
+	       !strcmp(name, "proto.pbtxt");
 }
 
 static bool is_copied(struct draft_node *n)
@@ -275,7 +285,9 @@ static struct draft_node *key_of(struct draft_node *const *child, size_t n)
 	if (!other || (strcmp(key->name, "jax_random_key") && strcmp(key->name, "np_random_key")))
 		return NULL;
 	len = strlen(key->name);
-	return !strncmp(other->name, key->name, len) && !strcmp(other->name + len, KEY_METADATA) ? key : NULL;
+	return !strncmp(other->name, key->name, len) && !strcmp(other->name + len, KEY_METADATA) ?
+		       key :
+		       NULL;
 }
 
 /* Whether it is a JSON item, and not a part of a tree with such keys. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_leaf.c - one file of a draft -> the leaf, or the subtree, that it is.
  */
@@ -8,7 +9,7 @@
 #include "handlers/plan/draft_plan.h"
 #include "handlers/subtree/safetensors_lost.h"
 
-#define TEXT_MAX (64 * MiB)		/* of one string, which is in memory while it is saved */
+#define TEXT_MAX (64 * MiB) /* of one string, which is in memory while it is saved */
 
 static struct span stem(const struct draft_node *n)
 {
@@ -19,7 +20,8 @@ static struct span stem(const struct draft_node *n)
 }
 
 /* A leaf with the key that the file's name stands for; "%" alone is the tree itself. */
-static int new_leaf(struct plan *p, struct tree_node *parent, struct draft_node *n, struct plan_leaf **ret)
+static int new_leaf(struct plan *p, struct tree_node *parent, struct draft_node *n,
+		    struct plan_leaf **ret)
 {
 	auto_buf key = { 0 };
 	int r = parent ? plan_key(p, parent, n, stem(n), false, &key) : 0;
@@ -33,8 +35,8 @@ static int contents(struct draft_node *n, struct buf *ret)
 	int r;
 
 	if (size > TEXT_MAX)
-		return fail(-EINVAL, "a text of %llu bytes, the limit is %llu", (unsigned long long)size,
-			    (unsigned long long)TEXT_MAX);
+		return fail(-EINVAL, "a text of %llu bytes, the limit is %llu",
+			    (unsigned long long)size, (unsigned long long)TEXT_MAX);
 	r = buf_reserve(ret, size + 1);
 	if (r >= 0)
 		r = draft_file_read_into(n->file, 0, size, ret->p);
@@ -46,7 +48,8 @@ static int contents(struct draft_node *n, struct buf *ret)
 /* ---- arrays ---- */
 
 /* A text that the tree keeps, from an xattr; p NULL when it is not set. */
-static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bool word, struct span *ret)
+static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bool word,
+		      struct span *ret)
 {
 	struct span value;
 	int r = 0;
@@ -122,8 +125,8 @@ static int plan_npy(struct plan *p, struct tree_node *parent, struct draft_node 
 /* ---- safetensors ---- */
 
 /* The dict for "a.b" of "a.b.c" below parent, or whatever joins keys in this mount. */
-static int make_path(struct plan *p, struct tree_node *parent, struct span path, struct tree_node **ret,
-		     struct span *ret_last)
+static int make_path(struct plan *p, struct tree_node *parent, struct span path,
+		     struct tree_node **ret, struct span *ret_last)
 {
 	struct span by = span_str(p->item->draft->env->options->safetensors_separator);
 	const uint8_t *at;
@@ -174,11 +177,13 @@ static int take_metadata(struct plan *p, const struct safetensors *st)
 static int say_what_is_lost(struct plan *p, const struct tree_node *top, struct draft_node *n)
 {
 	auto_buf lost = { 0 };
-	int r = safetensors_lost_in(top, &n->file->st, p->item->draft->env->options->safetensors_separator, &lost);
+	int r = safetensors_lost_in(top, &n->file->st,
+				    p->item->draft->env->options->safetensors_separator, &lost);
 
 	if (r >= 0 && lost.n)
-		log_info("'%s' is a tree of dicts and arrays now: %.*s; None and empty containers are not in such a file", n->name,
-			 SPAN_ARG(buf_span(&lost)));
+		log_info(
+			"'%s' is a tree of dicts and arrays now: %.*s; None and empty containers are not in such a file",
+			n->name, SPAN_ARG(buf_span(&lost)));
 	return r;
 }
 
@@ -195,7 +200,9 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 		if (r >= 0)
 			r = tree_build_child(&p->build, parent, buf_span(&key), false, &top);
 		if (r == 0)
-			return p->strict ? fail(-EINVAL, "there is another '%.*s'", SPAN_ARG(buf_span(&key))) : 0;
+			return p->strict ? fail(-EINVAL, "there is another '%.*s'",
+						SPAN_ARG(buf_span(&key))) :
+					   0;
 		top->kind = TREE_DICT;
 	}
 	if (r < 0)
@@ -208,7 +215,8 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 		r = fail(-EINVAL, "it is not a safetensors file");
 	if (r >= 0 && p->strict)
 		r = say_what_is_lost(p, top, n);
-	/* The names live in the file's header, which another thread may write while the draft is only looked at. */
+	/* The names live in the file's header, which another thread may write while the draft is
+	 * only looked at. */
 	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
 		r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
 	pthread_mutex_unlock(&n->file->lock);
@@ -219,7 +227,8 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 
 static bool is_number_word(struct span s)
 {
-	return span_eq(s, span_str("NaN")) || span_eq(s, span_str("Infinity")) || span_eq(s, span_str("-Infinity"));
+	return span_eq(s, span_str("NaN")) || span_eq(s, span_str("Infinity")) ||
+	       span_eq(s, span_str("-Infinity"));
 }
 
 /* The type that Orbax gives a Python value. */
@@ -262,7 +271,8 @@ static int plan_scalar(struct plan_leaf *l, const struct json *j)
 	int r;
 
 	if (t == DTYPE_UNKNOWN)
-		return fail(-EINVAL, "a .json leaf is a number, true, false, a text, null or [re, im]");
+		return fail(-EINVAL,
+			    "a .json leaf is a number, true, false, a text, null or [re, im]");
 	pthread_mutex_lock(&l->source->draft->lock);
 	word = draft_xattr_word(l->source, "dtype");
 	named = word.p ? dtype_by_user(word) : t;
@@ -287,7 +297,8 @@ static int plan_string(struct plan_leaf *l, struct span text)
 {
 	l->kind = PLAN_STRING;
 	l->node->value_type = span_str("string");
-	return utf8_valid(text) ? buf_add_span(&l->text, text) : fail(-EINVAL, "a text that is not UTF-8");
+	return utf8_valid(text) ? buf_add_span(&l->text, text) :
+				  fail(-EINVAL, "a text that is not UTF-8");
 }
 
 static int plan_none(struct plan_leaf *l)
@@ -313,12 +324,15 @@ static int plan_json(struct plan_leaf *l, struct span text)
 		const uint8_t *end = memchr(text.p, '\n', text.n);
 
 		text.n = MIN(end ? (size_t)(end - text.p) : text.n, (size_t)100);
-		return fail(-EINVAL, "'%.*s' is more than an integer of 64 bits, or a float64, can be", SPAN_ARG(text));
+		return fail(-EINVAL,
+			    "'%.*s' is more than an integer of 64 bits, or a float64, can be",
+			    SPAN_ARG(text));
 	}
 	return plan_scalar(l, doc.root);
 }
 
-static int plan_text(struct plan *p, struct tree_node *parent, struct draft_node *n, enum name_ext ext)
+static int plan_text(struct plan *p, struct tree_node *parent, struct draft_node *n,
+		     enum name_ext ext)
 {
 	struct plan_leaf *l;
 	auto_buf text = { 0 };
@@ -332,7 +346,8 @@ static int plan_text(struct plan *p, struct tree_node *parent, struct draft_node
 	else if (r >= 0 && ext == NAME_EXT_JSON)
 		r = plan_json(l, buf_span(&text));
 	else if (r >= 0)
-		r = text.n == 0 ? plan_none(l) : fail(-EINVAL, "None has no bytes, and there are %zu", text.n);
+		r = text.n == 0 ? plan_none(l) :
+				  fail(-EINVAL, "None has no bytes, and there are %zu", text.n);
 	/* What is being written may be anything yet: it is shown as a text. */
 	if (r == -EINVAL && !p->strict) {
 		err_clear();
@@ -344,7 +359,8 @@ static int plan_text(struct plan *p, struct tree_node *parent, struct draft_node
 }
 
 /* A file of a plugin's form: what is stored of it is what the plugin says. */
-static int plan_plugin(struct plan *p, struct tree_node *parent, struct draft_node *n, enum name_ext ext)
+static int plan_plugin(struct plan *p, struct tree_node *parent, struct draft_node *n,
+		       enum name_ext ext)
 {
 	struct plugin *plugin = plugin_of_ext(ext);
 	auto_buf bytes = { 0 };
@@ -369,9 +385,11 @@ static int not_a_leaf(const struct plan *p)
 {
 	const struct draft *d = p->item->draft;
 
-	return fail(-EINVAL, "it is not a leaf: leaves are .npy, .json, .txt, .null and .safetensors files; an item of other "
-		    "files is stored as it is when it is marked: setfattr -n user.pytree.kind -v opaque '%s%s%s'", d->name,
-		    d->is_item ? "" : "/", d->is_item ? "" : p->item->name);
+	return fail(
+		-EINVAL,
+		"it is not a leaf: leaves are .npy, .json, .txt, .null and .safetensors files; an item of other "
+		"files is stored as it is when it is marked: setfattr -n user.pytree.kind -v opaque '%s%s%s'",
+		d->name, d->is_item ? "" : "/", d->is_item ? "" : p->item->name);
 }
 
 int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
@@ -431,8 +449,8 @@ int plan_encode_scalar(struct plan_leaf *l)
 	if (r >= 0)
 		r = draft_leaf_kv(l->source, false, &kv, &store);
 	if (r >= 0)
-		r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json), ZARR_FILL_STORE,
-				   read_element, l->element);
+		r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
+				   ZARR_FILL_STORE, read_element, l->element);
 	if (r >= 0)
 		l->kv = take(kv);
 	return r;

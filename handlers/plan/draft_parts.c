@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_parts.c - one array that several files hold, each its box.
  *
@@ -9,14 +10,16 @@
 #include "core/base/log.h"
 #include "handlers/plan/draft_plan.h"
 
-static int same_whole(const struct draft_part *a, const struct draft_node *na, const struct draft_part *b,
-		      const struct draft_node *nb)
+static int same_whole(const struct draft_part *a, const struct draft_node *na,
+		      const struct draft_part *b, const struct draft_node *nb)
 {
 	bool same = a->rank == b->rank;
 
 	for (unsigned i = 0; i < a->rank && same; i++)
 		same = a->whole[i] == b->whole[i];
-	return same ? 0 : fail(-EINVAL, "parts '%s' and '%s' are of arrays of different shapes", na->name, nb->name);
+	return same ? 0 :
+		      fail(-EINVAL, "parts '%s' and '%s' are of arrays of different shapes",
+			   na->name, nb->name);
 }
 
 /* No overlap and as many elements as the whole: a tiling. */
@@ -41,7 +44,8 @@ static int check_tiling(struct draft_node **parts, const struct draft_part *p, s
 }
 
 /* What the file holds is the box that its name says, and of the type of the others. */
-static int check_part(struct draft_node *n, const struct draft_part *p, struct draft_node *first, enum dtype *dtype)
+static int check_part(struct draft_node *n, const struct draft_part *p, struct draft_node *first,
+		      enum dtype *dtype)
 {
 	const struct draft_array *a;
 	int r = draft_file_seal(n->file);
@@ -53,8 +57,8 @@ static int check_part(struct draft_node *n, const struct draft_part *p, struct d
 	if (!a || a->rank != p->rank || memcmp(a->shape, p->extent, p->rank * sizeof(uint64_t)))
 		r = fail(-EINVAL, "'%s': the array in it has not the shape of the box", n->name);
 	else if (*dtype != DTYPE_UNKNOWN && a->stored != *dtype)
-		r = fail(-EINVAL, "'%s' is of dtype %s, and '%s' of %s", n->name, dtype_info(a->stored)->name, first->name,
-			 dtype_info(*dtype)->name);
+		r = fail(-EINVAL, "'%s' is of dtype %s, and '%s' of %s", n->name,
+			 dtype_info(a->stored)->name, first->name, dtype_info(*dtype)->name);
 	else
 		*dtype = a->stored;
 	pthread_mutex_unlock(&n->file->lock);
@@ -118,7 +122,8 @@ static bool aligned(const struct plan_leaf *l, const struct draft_part *p)
 			return false;
 		for (unsigned k = 0; k < l->rank; k++)
 			if (p[i].start[k] % first->chunk[k] ||
-			    (p[i].extent[k] % first->chunk[k] && p[i].start[k] + p[i].extent[k] != p[i].whole[k]))
+			    (p[i].extent[k] % first->chunk[k] &&
+			     p[i].start[k] + p[i].extent[k] != p[i].whole[k]))
 				return false;
 	}
 	return true;
@@ -132,7 +137,8 @@ static int read_part(void *arg, size_t i, uint64_t element, uint64_t n, uint8_t 
 	uint64_t item = node->file->array[0].layout.item;
 	struct zarr_view v;
 	struct zarr *z;
-	int r = zarr_open(&node->draft->env->ckpt->env, node->file->array[0].kv, span_of(NULL, 0), cache_owner(), 0, &z);
+	int r = zarr_open(&node->draft->env->ckpt->env, node->file->array[0].kv, span_of(NULL, 0),
+			  cache_owner(), 0, &z);
 
 	if (r < 0)
 		return r;
@@ -145,10 +151,17 @@ static int read_part(void *arg, size_t i, uint64_t element, uint64_t n, uint8_t 
 static int join(struct plan_leaf *l, const struct draft_part *part)
 {
 	const struct draft_array *first = &l->part[0]->file->array[0];
-	struct draft_array whole = { .dtype = first->stored, .item = first->layout.item, .rank = l->rank };
+	struct draft_array whole = { .dtype = first->stored,
+				     .item = first->layout.item,
+				     .rank = l->rank };
 	auto_free struct box *box = calloc(l->n_parts, sizeof(*box));
-	struct box_reader reader = { .box = box, .n = l->n_parts, .rank = l->rank, .shape = l->shape,
-				     .item = first->layout.item, .read = read_part, .arg = l };
+	struct box_reader reader = { .box = box,
+				     .n = l->n_parts,
+				     .rank = l->rank,
+				     .shape = l->shape,
+				     .item = first->layout.item,
+				     .read = read_part,
+				     .arg = l };
 	const struct store *store;
 	auto_of(kv) struct kv *kv = NULL;
 	struct array_wanted w;
@@ -169,7 +182,8 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 		r = draft_leaf_kv(l->source, false, &kv, &store);
 	if (r >= 0)
 		r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
-				   w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, boxes_read, &reader);
+				   w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
+				   boxes_read, &reader);
 	if (r >= 0)
 		l->kv = take(kv);
 	return r;

@@ -1,8 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_rich.c - namedtuples of a draft: which directory is one, by its xattr or by a copied `_METADATA`.
+ * draft_rich.c - namedtuples of a draft: which directory is one, by its xattr or by a copied
+ * `_METADATA`.
  *
- * The xattr user.pytree.namedtuple is {"module": ..., "clazz": ..., "fields": [...]}: what Orbax records of one with rich types.
- * A directory that has other names than these fields is a dict, which the log says.
+ * The xattr user.pytree.namedtuple is {"module": ..., "clazz": ..., "fields": [...]}: what Orbax
+ * records of one with rich types. A directory that has other names than these fields is a dict,
+ * which the log says.
  */
 #include "core/base/err.h"
 #include "core/base/json.h"
@@ -21,18 +24,23 @@ int draft_check_namedtuple(struct span value)
 	auto_json doc = { 0 };
 	const struct json *fields;
 	int r = json_parse(value, "user.pytree.namedtuple", &doc);
-	bool good = r >= 0 && doc.root->kind == JSON_OBJECT && is_text(json_member(doc.root, "module")) &&
+	bool good = r >= 0 && doc.root->kind == JSON_OBJECT &&
+		    is_text(json_member(doc.root, "module")) &&
 		    is_text(json_member(doc.root, "clazz"));
 
 	fields = good ? json_member(doc.root, "fields") : NULL;
 	good = json_is(fields, JSON_ARRAY) && fields->n > 0 && fields->n <= FIELDS_MAX;
 	for (size_t i = 0; good && i < fields->n; i++)
 		good = is_text(&fields->items[i]);
-	return good ? 0 : r == -ENOMEM ? r : fail(-EINVAL, "user.pytree.namedtuple is {\"module\": TEXT, \"clazz\": TEXT, "
-						  "\"fields\": [TEXT, ...]}");
+	return good ? 0 :
+	       r == -ENOMEM ?
+		      r :
+		      fail(-EINVAL, "user.pytree.namedtuple is {\"module\": TEXT, \"clazz\": TEXT, "
+				    "\"fields\": [TEXT, ...]}");
 }
 
-static int type_new(struct plan *p, size_t n_fields, struct tree_type **ret, struct span **ret_fields)
+static int type_new(struct plan *p, size_t n_fields, struct tree_type **ret,
+		    struct span **ret_fields)
 {
 	struct tree_type *t = arena_calloc(&p->tree->arena, 1, sizeof(*t));
 
@@ -144,7 +152,8 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 	if (r < 0)
 		return r;
 	if (r == 0 && marked)
-		say(p, dir, "neither user.pytree.namedtuple nor a copied _METADATA says which one it is");
+		say(p, dir,
+		    "neither user.pytree.namedtuple nor a copied _METADATA says which one it is");
 	if (r == 0)
 		return 0;
 	if (!has_fields(node, t))

@@ -1,10 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_shown.c - what `_METADATA` and `_CHECKPOINT_METADATA` of a draft show: what is generated, or what a program wrote.
+ * draft_shown.c - what `_METADATA` and `_CHECKPOINT_METADATA` of a draft show: what is generated,
+ * or what a program wrote.
  *
- * Programs that copy read back what they wrote, compare sizes and times, and copy again what differs. So a text that was
- * written is shown while it is open and until the next change of the draft, and further on as long as it says all that
- * is there: that is a copy on its way, and in the end a whole one. What is taken away meanwhile must not be in it.
- * The commit generates its own in any case.
+ * Programs that copy read back what they wrote, compare sizes and times, and copy again what
+ * differs. So a text that was written is shown while it is open and until the next change of the
+ * draft, and further on as long as it says all that is there: that is a copy on its way, and in the
+ * end a whole one. What is taken away meanwhile must not be in it. The commit generates its own in
+ * any case.
  */
 #include "core/base/err.h"
 #include "core/step/step_meta.h"
@@ -64,7 +67,8 @@ static const struct tree_node *at_same_path(const struct tree *hint, const struc
 
 static bool is_array(const struct tree_node *n)
 {
-	return span_eq(n->value_type, span_str("jax.Array")) || span_eq(n->value_type, span_str("np.ndarray"));
+	return span_eq(n->value_type, span_str("jax.Array")) ||
+	       span_eq(n->value_type, span_str("np.ndarray"));
 }
 
 static bool says_node(const struct tree *hint, const struct tree_node *n)
@@ -73,8 +77,9 @@ static bool says_node(const struct tree *hint, const struct tree_node *n)
 
 	if (!t || (t->kind == TREE_LEAF) != (n->kind == TREE_LEAF))
 		return false;
-	return n->kind != TREE_LEAF || (t->value == n->value && (span_eq(t->value_type, n->value_type) ||
-								(is_array(t) && is_array(n))));
+	return n->kind != TREE_LEAF ||
+	       (t->value == n->value &&
+		(span_eq(t->value_type, n->value_type) || (is_array(t) && is_array(n))));
 }
 
 /* all: and no more than that. */
@@ -82,7 +87,8 @@ static bool says_tree(struct span hint, struct span now, bool all)
 {
 	auto_of(tree) struct tree *t = NULL, *n = NULL;
 	bool says = tree_parse_metadata(hint, "a copied _METADATA", &t) >= 0 &&
-		    tree_parse_metadata(now, "_METADATA", &n) >= 0 && (!all || t->n_nodes == n->n_nodes);
+		    tree_parse_metadata(now, "_METADATA", &n) >= 0 &&
+		    (!all || t->n_nodes == n->n_nodes);
 
 	for (uint32_t i = 0; says && i < n->n_nodes; i++)
 		says = n->nodes[i]->n_children || says_node(t, n->nodes[i]);
@@ -93,8 +99,9 @@ static bool says_items(struct span hint, struct span now, bool all)
 {
 	auto_of(step_meta) struct step_meta *t = NULL, *n = NULL;
 	bool says = step_meta_parse(hint, "a copied _CHECKPOINT_METADATA", &t) >= 0 &&
-		    step_meta_parse(now, "_CHECKPOINT_METADATA", &n) >= 0 && t->kind == STEP_ITEMS_MAP &&
-		    n->kind == STEP_ITEMS_MAP && (!all || t->n_items == n->n_items);
+		    step_meta_parse(now, "_CHECKPOINT_METADATA", &n) >= 0 &&
+		    t->kind == STEP_ITEMS_MAP && n->kind == STEP_ITEMS_MAP &&
+		    (!all || t->n_items == n->n_items);
 
 	for (size_t i = 0; says && i < n->n_items; i++) {
 		bool found = false;
@@ -111,9 +118,9 @@ static bool says_items(struct span hint, struct span now, bool all)
 /* What is known of the text that was written, at one moment. */
 struct hint {
 	struct buf text;
-	bool as_new;			/* open, or nothing changed since */
+	bool as_new; /* open, or nothing changed since */
 	bool taken_away;
-	bool known, says;		/* it was compared since the last change */
+	bool known, says; /* it was compared since the last change */
 	uint64_t changes;
 	struct timespec mtime, dir_mtime;
 };
@@ -155,7 +162,8 @@ int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespe
 	if (r >= 0 && !as_written)
 		r = of_step ? draft_checkpoint_metadata(dir->draft, ret) : draft_metadata(dir, ret);
 	if (r >= 0 && !as_written && t.text.n && !t.known) {
-		t.says = (of_step ? says_items : says_tree)(buf_span(&t.text), buf_span(ret), t.taken_away);
+		t.says = (of_step ? says_items : says_tree)(buf_span(&t.text), buf_span(ret),
+							    t.taken_away);
 		err_clear();
 		keep_comparison(dir, &t);
 		as_written = t.says;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_tree.c - names of a draft -> struct tree.
  *
@@ -54,9 +55,10 @@ static int hold(struct plan *p, struct draft_node *n)
 
 /* ---- keys ---- */
 
-/* Names in the '~' form say no key: the last element of user.pytree.key, or what a copied `_METADATA` says. */
-static int key_of_shortened(struct plan *p, const struct tree_node *parent, struct draft_node *n, struct span stem,
-			    struct buf *ret)
+/* Names in the '~' form say no key: the last element of user.pytree.key, or what a copied
+ * `_METADATA` says. */
+static int key_of_shortened(struct plan *p, const struct tree_node *parent, struct draft_node *n,
+			    struct span stem, struct buf *ret)
 {
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
@@ -66,7 +68,8 @@ static int key_of_shortened(struct plan *p, const struct tree_node *parent, stru
 		err_clear();
 		r = plan_hint_key(p, parent, stem, ret);
 		if (r == 0)
-			r = fail(-EINVAL, "its name is shortened, and user.pytree.key does not say its key");
+			r = fail(-EINVAL,
+				 "its name is shortened, and user.pytree.key does not say its key");
 		return MIN(r, 0);
 	}
 	if (r >= 0)
@@ -78,8 +81,8 @@ static int key_of_shortened(struct plan *p, const struct tree_node *parent, stru
 	return buf_add_span(ret, doc.root->items[doc.root->n - 1].s);
 }
 
-int plan_key(struct plan *p, const struct tree_node *parent, struct draft_node *n, struct span stem, bool is_dir,
-	     struct buf *ret)
+int plan_key(struct plan *p, const struct tree_node *parent, struct draft_node *n, struct span stem,
+	     bool is_dir, struct buf *ret)
 {
 	if (name_is_hashed(stem))
 		return key_of_shortened(p, parent, n, stem, ret);
@@ -91,7 +94,9 @@ int plan_key(struct plan *p, const struct tree_node *parent, struct draft_node *
 
 static int already_there(struct plan *p, struct draft_node *n, struct span key)
 {
-	return p->strict ? fail(-EINVAL, "'%s' is the second leaf of key '%.*s'", n->name, SPAN_ARG(key)) : 0;
+	return p->strict ? fail(-EINVAL, "'%s' is the second leaf of key '%.*s'", n->name,
+				SPAN_ARG(key)) :
+			   0;
 }
 
 int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n, struct span key,
@@ -165,7 +170,8 @@ static struct span stem_of(const struct draft_node *n)
 
 bool plan_is_metadata(const struct draft_node *n)
 {
-	return !n->is_dir && (!strcmp(n->name, "_METADATA") || !strcmp(n->name, "_CHECKPOINT_METADATA"));
+	return !n->is_dir &&
+	       (!strcmp(n->name, "_METADATA") || !strcmp(n->name, "_CHECKPOINT_METADATA"));
 }
 
 /* Whether the names are the positions 0 to n - 1. */
@@ -179,9 +185,9 @@ static bool is_sequence(struct draft_node *const *child, size_t n)
 		uint64_t v = 0;
 
 		if (plan_is_metadata(child[i]))
-			others++;	/* of an item inside another */
+			others++; /* of an item inside another */
 		if (plan_is_metadata(child[i]) || span_eq(stem, last))
-			continue;	/* another part of the same array */
+			continue; /* another part of the same array */
 		for (size_t k = 0; k < stem.n; k++) {
 			if (stem.p[k] < '0' || stem.p[k] > '9' || stem.n > 9)
 				return false;
@@ -209,7 +215,8 @@ static int enter(struct plan *p, struct tree_node *parent, struct draft_node *n,
 	}
 	if (r >= 0)
 		r = tree_build_child(&p->build, parent, buf_span(&key),
-				     parent->kind == TREE_LIST || parent->kind == TREE_TUPLE, &node);
+				     parent->kind == TREE_LIST || parent->kind == TREE_TUPLE,
+				     &node);
 	if (r < 0)
 		return r;
 	if (r == 0)
@@ -228,15 +235,16 @@ static size_t parts_at(struct draft_node *const *child, size_t n, size_t i)
 		return 0;
 	}
 	for (k++; k < n && !child[k]->is_dir; k++)
-		if (draft_part_of(span_str(child[k]->name), &next) != 1 || !span_eq(next.stem, first.stem))
+		if (draft_part_of(span_str(child[k]->name), &next) != 1 ||
+		    !span_eq(next.stem, first.stem))
 			break;
 	err_clear();
 	return k - i;
 }
 
 /* The children of one directory; the plan holds them already. */
-static int walk_children(struct plan *p, struct tree_node *node, struct draft_node **child, size_t n,
-			 unsigned depth)
+static int walk_children(struct plan *p, struct tree_node *node, struct draft_node **child,
+			 size_t n, unsigned depth)
 {
 	int r = 0;
 
@@ -438,10 +446,15 @@ static int item_kind(struct plan *p)
 		p->kind = PLAN_PROTO;
 		name.n -= strlen(".pbtxt");
 	} else if (!strcmp(n->name, "_METADATA")) {
-		return fail(-EINVAL, "it is of a tree, and a step has items: put the tree into a directory of the draft");
+		return fail(
+			-EINVAL,
+			"it is of a tree, and a step has items: put the tree into a directory of the draft");
 	} else if (ext != NAME_EXT_SAFETENSORS) {
-		return fail(-EINVAL, "'%s' is not an item: in a draft there are directories, .json, .pbtxt and "
-			    ".safetensors files", n->name);
+		return fail(
+			-EINVAL,
+			"'%s' is not an item: in a draft there are directories, .json, .pbtxt and "
+			".safetensors files",
+			n->name);
 	}
 	if (!n->is_dir && p->kind != PLAN_PROTO)
 		name.n -= strlen(name_ext_text(ext));
@@ -482,7 +495,8 @@ bool draft_is_tree(const struct draft_node *item)
 {
 	struct plugin *plugin = NULL;
 
-	return !draft_is_opaque(item) && plugin_of_item(item->name, NULL, NULL, &plugin) >= 0 && !plugin;
+	return !draft_is_opaque(item) && plugin_of_item(item->name, NULL, NULL, &plugin) >= 0 &&
+	       !plugin;
 }
 
 /* Hidden or not. */
@@ -492,7 +506,10 @@ static const char *generated_name(const struct draft_node *dir)
 
 	if (is_root && !dir->draft->is_item)
 		return "_CHECKPOINT_METADATA";
-	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item && draft_is_tree(dir)) ? "_METADATA" : NULL;
+	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item &&
+			   draft_is_tree(dir)) ?
+		       "_METADATA" :
+		       NULL;
 }
 
 const char *draft_generated_name(const struct draft_node *dir)

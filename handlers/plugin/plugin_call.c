@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * plugin_call.c - calling a plugin, and not believing what it says.
  *
- * Invariants: what it gives is copied before it returns; names stay inside the directory; sizes that it
- * announced are those that it gives; more than the limits is an error, not memory.
+ * Invariants: what it gives is copied before it returns; names stay inside the directory; sizes
+ * that it announced are those that it gives; more than the limits is an error, not memory.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -26,7 +27,8 @@ int plugin_files_add(struct plugin_files *f, const char *name, const void *p, ui
 	if (f->n == PYTREEFS_MAX_FILES)
 		return fail(-EFBIG, "more than %d files", PYTREEFS_MAX_FILES);
 	if (n > PYTREEFS_MAX_BYTES || f->bytes + n > PYTREEFS_MAX_BYTES)
-		return fail(-EFBIG, "more than %u bytes, the limit for plugins", PYTREEFS_MAX_BYTES);
+		return fail(-EFBIG, "more than %u bytes, the limit for plugins",
+			    PYTREEFS_MAX_BYTES);
 	if (f->n == f->cap) {
 		f->cap = f->cap ? 2 * f->cap : 16;
 		more = reallocarray(f->file, f->cap, sizeof(*more));
@@ -35,7 +37,8 @@ int plugin_files_add(struct plugin_files *f, const char *name, const void *p, ui
 		f->file = more;
 	}
 	more = &f->file[f->n];
-	*more = (struct plugin_file){ arena_str(&f->arena, name), p ? arena_dup(&f->arena, span_of(p, n)) : NULL, n };
+	*more = (struct plugin_file){ arena_str(&f->arena, name),
+				      p ? arena_dup(&f->arena, span_of(p, n)) : NULL, n };
 	if (!more->name || (p && !more->p))
 		return fail(-ENOMEM, "cannot keep the files of a plugin");
 	f->n++;
@@ -45,7 +48,8 @@ int plugin_files_add(struct plugin_files *f, const char *name, const void *p, ui
 
 struct reading {
 	struct io_dir *dir;
-	const char *path, *below;	/* of the directory at work, below the source and below the first */
+	const char *path,
+		*below; /* of the directory at work, below the source and below the first */
 	bool contents;
 	unsigned depth;
 	struct plugin_files *files;
@@ -74,14 +78,18 @@ static int read_entry(void *arg, const char *name, unsigned char type)
 		in.path = path;
 		in.below = below;
 		in.depth++;
-		return in.depth > 16 ? fail(-EFBIG, "'%s' is too deep for a plugin", path) : read_dir(&in);
+		return in.depth > 16 ? fail(-EFBIG, "'%s' is too deep for a plugin", path) :
+				       read_dir(&in);
 	}
 	/* The marker of a commit is nobody's content. */
 	if (!S_ISREG(st.st_mode) || (!rd->depth && !strcmp(name, "commit_success.txt")))
 		return 0;
 	r = rd->contents ? io_read_file(rd->dir, path, PYTREEFS_MAX_BYTES, &bytes) : 0;
-	return r < 0 ? r : plugin_files_add(rd->files, below, rd->contents ? bytes.p ? (void *)bytes.p : (void *)"" : NULL,
-					    rd->contents ? bytes.n : 0);
+	return r < 0 ? r :
+		       plugin_files_add(rd->files, below,
+					rd->contents ? bytes.p ? (void *)bytes.p : (void *)"" :
+						       NULL,
+					rd->contents ? bytes.n : 0);
 }
 
 static int read_dir(struct reading *rd)
@@ -143,8 +151,10 @@ static int call_add(const struct pytreefs_host *host, const char *name, const vo
 	else if (c->bytes && c->given > 1)
 		r = fail(-EINVAL, "it gave more than one file");
 	else if (c->bytes)
-		r = n > PYTREEFS_MAX_BYTES ? fail(-EFBIG, "more than %u bytes, the limit for plugins", PYTREEFS_MAX_BYTES) :
-					     buf_add(c->bytes, p, n);
+		r = n > PYTREEFS_MAX_BYTES ?
+			    fail(-EFBIG, "more than %u bytes, the limit for plugins",
+				 PYTREEFS_MAX_BYTES) :
+			    buf_add(c->bytes, p, n);
 	else
 		r = io_path_check(span_str(name), "a name that a plugin gave");
 	if (r >= 0 && c->out)
@@ -152,12 +162,14 @@ static int call_add(const struct pytreefs_host *host, const char *name, const vo
 	return r < 0 ? plugin_call_refuse(c, r) : 0;
 }
 
-static int call_read(const struct pytreefs_host *host, uint32_t i, uint64_t off, void *p, uint64_t n)
+static int call_read(const struct pytreefs_host *host, uint32_t i, uint64_t off, void *p,
+		     uint64_t n)
 {
 	struct plugin_call *c = call_of(host);
 
 	return c->read ? c->read(c, i, off, p, n) :
-			 plugin_call_refuse(c, fail(-EINVAL, "it reads elements where there are none"));
+			 plugin_call_refuse(c, fail(-EINVAL,
+						    "it reads elements where there are none"));
 }
 
 static int call_write(const struct pytreefs_host *host, const void *p, uint64_t n)
@@ -165,7 +177,8 @@ static int call_write(const struct pytreefs_host *host, const void *p, uint64_t 
 	struct plugin_call *c = call_of(host);
 
 	return c->write ? c->write(c, p, n) :
-			  plugin_call_refuse(c, fail(-EINVAL, "it writes elements where none are asked for"));
+			  plugin_call_refuse(
+				  c, fail(-EINVAL, "it writes elements where none are asked for"));
 }
 
 static int by_text(const void *a, const void *b)
@@ -173,7 +186,8 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Two files of one name, or a file that is a directory of another, cannot be stored and not be shown. */
+/* Two files of one name, or a file that is a directory of another, cannot be stored and not be
+ * shown. */
 static int check_names(const struct plugin_files *f)
 {
 	auto_free const char **names = calloc(f->n + 1, sizeof(*names));
@@ -190,10 +204,12 @@ static int check_names(const struct plugin_files *f)
 			return fail(-ENOMEM, "cannot compare the names of files");
 		if (i && !strcmp(names[i - 1], names[i]))
 			return fail(-EINVAL, "it gave '%s' twice", names[i]);
-		for (char *slash = strrchr(above, '/'); slash && r >= 0; slash = strrchr(above, '/')) {
+		for (char *slash = strrchr(above, '/'); slash && r >= 0;
+		     slash = strrchr(above, '/')) {
 			*slash = 0;
 			if (bsearch(&above, names, f->n, sizeof(*names), by_text))
-				r = fail(-EINVAL, "it gave '%s' as a file and as a directory", above);
+				r = fail(-EINVAL, "it gave '%s' as a file and as a directory",
+					 above);
 		}
 	}
 	return r;
@@ -201,7 +217,8 @@ static int check_names(const struct plugin_files *f)
 
 void plugin_call_begin(struct plugin_call *c, struct plugin *p, uint32_t flags)
 {
-	c->host = (struct pytreefs_host){ sizeof(c->host), call_add, call_message, call_read, call_write };
+	c->host = (struct pytreefs_host){ sizeof(c->host), call_add, call_message, call_read,
+					  call_write };
 	c->plugin = p;
 	if (flags & PYTREEFS_SERIAL)
 		pthread_mutex_lock(&p->serial);
@@ -220,12 +237,14 @@ int plugin_call_end(struct plugin_call *c, uint32_t flags, int result, int code)
 			plugin_call_refuse(c, r);
 	}
 	if (c->refused.code)
-		return fail(c->refused.code == -ENOMEM ? -ENOMEM : code, "plugin '%s': %s", c->plugin->name,
-			    c->refused.text);
+		return fail(c->refused.code == -ENOMEM ? -ENOMEM : code, "plugin '%s': %s",
+			    c->plugin->name, c->refused.text);
 	if (result < 0)
-		return fail(code, "plugin '%s': %s", c->plugin->name, *c->why ? c->why : "it failed and did not say why");
+		return fail(code, "plugin '%s': %s", c->plugin->name,
+			    *c->why ? c->why : "it failed and did not say why");
 	if (result > 0)
-		return fail(code, "plugin '%s': it returned %d, which means nothing", c->plugin->name, result);
+		return fail(code, "plugin '%s': it returned %d, which means nothing",
+			    c->plugin->name, result);
 	if (c->bytes && c->given == 0)
 		return fail(code, "plugin '%s': it gave nothing", c->plugin->name);
 	return 0;
@@ -248,8 +267,8 @@ int plugin_decode_leaf(struct plugin *p, const struct plugin_files *stored, stru
 		r = l->memory_size(&size.host, files_of(stored), (uint32_t)stored->n, &announced);
 		r = plugin_call_end(&size, l->flags, r, -EUCLEAN);
 		if (r >= 0 && announced > PYTREEFS_MAX_BYTES)
-			r = fail(-EFBIG, "plugin '%s': %llu bytes, the limit is %u", p->name, (unsigned long long)announced,
-				 PYTREEFS_MAX_BYTES);
+			r = fail(-EFBIG, "plugin '%s': %llu bytes, the limit is %u", p->name,
+				 (unsigned long long)announced, PYTREEFS_MAX_BYTES);
 	}
 	if (r < 0)
 		return r;
@@ -303,7 +322,8 @@ int plugin_finalize(struct plugin *p)
 	return plugin_call_end(&c, p->leaf->flags, r, -EINVAL);
 }
 
-int plugin_decode_item(struct plugin *p, const struct plugin_files *stored, struct plugin_files *ret)
+int plugin_decode_item(struct plugin *p, const struct plugin_files *stored,
+		       struct plugin_files *ret)
 {
 	struct plugin_call c = { .out = ret };
 	int r;

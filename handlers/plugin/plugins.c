@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * plugins.c - loading plugins, and which handler takes what.
  *
- * Calling them is plugin_call.c's. The last one loaded is asked first; bound names come before probing;
- * a plugin takes a built-in type only with override.
+ * Calling them is plugin_call.c's. The last one loaded is asked first; bound names come before
+ * probing; a plugin takes a built-in type only with override.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include "handlers/plugin/plugins.h"
 #include "handlers/plugin/value_fn.h"
 
-#define VALUES_MAX 64			/* ours: value functions of one plugin */
+#define VALUES_MAX 64 /* ours: value functions of one plugin */
 
 struct binding {
 	struct binding *next;
@@ -42,8 +43,8 @@ static bool is_word(const char *s, size_t max)
 	return n > 0 && n <= max;
 }
 
-static int plugin_leaf_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
-			    struct value *ret);
+static int plugin_leaf_open(const struct leaf_handler *h, struct item *item,
+			    const struct tree_node *leaf, struct value *ret);
 
 static int check_leaf(struct plugin *p, const char *path)
 {
@@ -55,7 +56,8 @@ static int check_leaf(struct plugin *p, const char *path)
 		return refuse(path, "describes a leaf of an older, shorter form");
 	if (!is_word(l->name, 64) || !l->typestr || !*l->typestr || strlen(l->typestr) > 1024)
 		return refuse(path, "has a leaf without name or type string");
-	if (!is_word(l->extension, 16) || l->extension[0] != '.' || strchr(l->extension + 1, '.') || !l->extension[1])
+	if (!is_word(l->extension, 16) || l->extension[0] != '.' || strchr(l->extension + 1, '.') ||
+	    !l->extension[1])
 		return refuse(path, "has a leaf whose extension is not a \".word\"");
 	if (!l->decode)
 		return refuse(path, "has a leaf that cannot be decoded");
@@ -63,8 +65,11 @@ static int check_leaf(struct plugin *p, const char *path)
 	if (r < 0)
 		return err_at(r, "plugin '%s'", path);
 	p->typestr[0] = l->typestr;
-	p->handler = (struct leaf_handler){ .name = l->name, .typestr = p->typestr, .ext = ext,
-					    .summary = l->summary ? l->summary : "", .open = plugin_leaf_open };
+	p->handler = (struct leaf_handler){ .name = l->name,
+					    .typestr = p->typestr,
+					    .ext = ext,
+					    .summary = l->summary ? l->summary : "",
+					    .open = plugin_leaf_open };
 	return 0;
 }
 
@@ -83,11 +88,13 @@ static int check_item(const struct plugin *p, const char *path)
 static int check_value(const struct pytreefs_value *v, const char *path)
 {
 	if (!v || v->size < sizeof(*v))
-		return refuse(path, "describes a value function of an older, shorter form, or none");
+		return refuse(path,
+			      "describes a value function of an older, shorter form, or none");
 	if (!is_word(v->name, 64) || strpbrk(v->name, "(),") || !v->plan || !v->run)
 		return refuse(path, "has a value function without name, plan() or run()");
 	if (value_fn_by_name(span_str(v->name)) != VALUE_FN_NONE)
-		return fail(-EINVAL, "plugin '%s' has a value function '%s', which is ours", path, v->name);
+		return fail(-EINVAL, "plugin '%s' has a value function '%s', which is ours", path,
+			    v->name);
 	return 0;
 }
 
@@ -96,7 +103,8 @@ static int check_values(struct plugin *p, const struct pytreefs_plugin *d, const
 	int r = 0;
 
 	if (d->n_values > VALUES_MAX)
-		return fail(-EINVAL, "plugin '%s' has %u value functions, the limit is %d", path, d->n_values, VALUES_MAX);
+		return fail(-EINVAL, "plugin '%s' has %u value functions, the limit is %d", path,
+			    d->n_values, VALUES_MAX);
 	p->values = calloc(d->n_values + 1, sizeof(*p->values));
 	if (!p->values)
 		return fail(-ENOMEM, "cannot load plugin '%s'", path);
@@ -117,10 +125,11 @@ static int check(struct plugin *p, const struct pytreefs_plugin *d, const char *
 	if (!d)
 		return refuse(path, "describes nothing");
 	if (d->abi != PYTREEFS_ABI)
-		return fail(-EINVAL, "plugin '%s' is of version %u, this program takes %u", path, d->abi, PYTREEFS_ABI);
+		return fail(-EINVAL, "plugin '%s' is of version %u, this program takes %u", path,
+			    d->abi, PYTREEFS_ABI);
 	if (d->size < offsetof(struct pytreefs_plugin, values))
-		return fail(-EINVAL, "plugin '%s' describes itself in %u bytes, version %u has %zu", path, d->size,
-			    d->abi, offsetof(struct pytreefs_plugin, values));
+		return fail(-EINVAL, "plugin '%s' describes itself in %u bytes, version %u has %zu",
+			    path, d->size, d->abi, offsetof(struct pytreefs_plugin, values));
 	if (!is_word(d->name, 64) || (!d->leaf && !d->item && !has_values))
 		return refuse(path, "has no name, or neither leaf, item nor value function");
 	p->name = d->name;
@@ -176,7 +185,8 @@ int plugin_bind(const char *text)
 	struct binding *b;
 
 	if (!colon || colon == text || !colon[1])
-		return fail(-EINVAL, "option 'handler' does not accept '%s'; it takes ITEM:NAME", text);
+		return fail(-EINVAL, "option 'handler' does not accept '%s'; it takes ITEM:NAME",
+			    text);
 	for (const struct plugin *p = loaded; p; p = p->next)
 		if (p->item && !strcmp(p->item->name, colon + 1)) {
 			b = calloc(1, sizeof(*b));
@@ -190,7 +200,8 @@ int plugin_bind(const char *text)
 			bindings = b;
 			return 0;
 		}
-	return fail(-EINVAL, "option 'handler': no plugin given before it has an item handler '%s'", colon + 1);
+	return fail(-EINVAL, "option 'handler': no plugin given before it has an item handler '%s'",
+		    colon + 1);
 }
 
 void plugin_rules(bool override, bool builtin)
@@ -288,23 +299,26 @@ int plugin_of_item(const char *item, struct io_dir *dir, const char *path, struc
 		err_clear();
 		return 0;
 	}
-	_Static_assert(sizeof(struct plugin_file) == sizeof(struct pytreefs_file), "one is passed for the other");
+	_Static_assert(sizeof(struct plugin_file) == sizeof(struct pytreefs_file),
+		       "one is passed for the other");
 	for (struct plugin *p = loaded; p && r >= 0 && !*ret; p = p->next)
 		if (p->item && p->item->probe &&
-		    p->item->probe((const struct pytreefs_file *)files.file, (uint32_t)files.n) == 1)
+		    p->item->probe((const struct pytreefs_file *)files.file, (uint32_t)files.n) ==
+			    1)
 			*ret = p;
 	return r;
 }
 
 /* ---- leaves ---- */
 
-static int plugin_leaf_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
-			    struct value *ret)
+static int plugin_leaf_open(const struct leaf_handler *h, struct item *item,
+			    const struct tree_node *leaf, struct value *ret)
 {
 	struct plugin *p = (struct plugin *)(uintptr_t)container_of(h, struct plugin, handler);
 	auto_plugin_files stored = { 0 };
 	auto_free char *dir = span_dup_str(leaf->param);
-	int r = dir ? io_path_check(leaf->param, "leaf of a plugin") : fail(-ENOMEM, "cannot open a leaf");
+	int r = dir ? io_path_check(leaf->param, "leaf of a plugin") :
+		      fail(-ENOMEM, "cannot open a leaf");
 
 	if (r >= 0)
 		r = plugin_files_read(item->dir, dir, true, &stored);

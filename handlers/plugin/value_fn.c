@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * value_fn.c - the names of the built-in value functions of transforms=.
  */
@@ -6,9 +7,14 @@
 #include "core/base/mem.h"
 
 static const char *const fn_names[] = {
-	[VALUE_FN_NONE] = "",		[VALUE_FN_CAST] = "cast",     [VALUE_FN_TRANSPOSE] = "transpose",
-	[VALUE_FN_RESHAPE] = "reshape", [VALUE_FN_SLICE] = "slice",   [VALUE_FN_SCALE] = "scale",
-	[VALUE_FN_CONCAT] = "concat",	[VALUE_FN_STACK] = "stack",
+	[VALUE_FN_NONE] = "",
+	[VALUE_FN_CAST] = "cast",
+	[VALUE_FN_TRANSPOSE] = "transpose",
+	[VALUE_FN_RESHAPE] = "reshape",
+	[VALUE_FN_SLICE] = "slice",
+	[VALUE_FN_SCALE] = "scale",
+	[VALUE_FN_CONCAT] = "concat",
+	[VALUE_FN_STACK] = "stack",
 };
 
 enum value_fn value_fn_by_name(struct span name)

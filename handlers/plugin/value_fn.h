@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * value_fn.h - the names of the built-in value functions of transforms=.
  *
@@ -10,9 +11,15 @@
 #include "core/base/buf.h"
 
 enum value_fn {
-	VALUE_FN_NONE, VALUE_FN_CAST, VALUE_FN_TRANSPOSE, VALUE_FN_RESHAPE, VALUE_FN_SLICE, VALUE_FN_SCALE,
-	VALUE_FN_CONCAT, VALUE_FN_STACK,
-	VALUE_FN_PLUGIN,		/* a plugin's, which has a name of its own */
+	VALUE_FN_NONE,
+	VALUE_FN_CAST,
+	VALUE_FN_TRANSPOSE,
+	VALUE_FN_RESHAPE,
+	VALUE_FN_SLICE,
+	VALUE_FN_SCALE,
+	VALUE_FN_CONCAT,
+	VALUE_FN_STACK,
+	VALUE_FN_PLUGIN, /* a plugin's, which has a name of its own */
 };
 
 /* VALUE_FN_NONE when no built-in function has that name. */

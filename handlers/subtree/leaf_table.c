@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * leaf_table.c - describe all leaves of a subtree, in parallel.
  *
@@ -8,7 +9,7 @@
 
 #include "core/base/err.h"
 
-#define SLICE 128			/* leaves that one task describes */
+#define SLICE 128 /* leaves that one task describes */
 
 struct leaf_table_slice {
 	struct arena arena;
@@ -16,7 +17,7 @@ struct leaf_table_slice {
 	unsigned flags;
 	struct leaf_info *leaf;
 	size_t n;
-	const char *codecs;		/* of the leaf before: mostly the same again */
+	const char *codecs; /* of the leaf before: mostly the same again */
 };
 
 void leaf_table_sums(const struct leaf_table *s, struct leaf_table_sums *ret)
@@ -75,7 +76,8 @@ static int keep_codecs(struct leaf_table_slice *s, const struct codec_chain *c, 
 	return f->codecs ? 0 : -ENOMEM;
 }
 
-static int describe_array(struct leaf_table_slice *s, const struct item *item, struct zarr *z, struct leaf_info *f)
+static int describe_array(struct leaf_table_slice *s, const struct item *item, struct zarr *z,
+			  struct leaf_info *f)
 {
 	bool has_nodes = item->is_ocdbt && z->kv == item->kv;
 	uint64_t objects;
@@ -164,7 +166,8 @@ static void list_leaves(const struct subtree *st, struct leaf_info *at)
 
 		for (uint32_t i = end ? p->tree->id : 0; i < end; i++)
 			if (p->item->tree->nodes[i]->kind == TREE_LEAF)
-				*at++ = (struct leaf_info){ .leaf = p->item->tree->nodes[i], .part = (uint32_t)k };
+				*at++ = (struct leaf_info){ .leaf = p->item->tree->nodes[i],
+							    .part = (uint32_t)k };
 	}
 }
 
@@ -186,8 +189,10 @@ int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table 
 	list_leaves(st, s.leaf);
 	s.n_slices = div_up(s.n, SLICE);
 	for (size_t i = 0; i < s.n_slices; i++)
-		s.slice[i] = (struct leaf_table_slice){ .subtree = st, .flags = flags, .leaf = s.leaf + i * SLICE,
-						    .n = MIN((size_t)SLICE, s.n - i * SLICE) };
+		s.slice[i] = (struct leaf_table_slice){ .subtree = st,
+							.flags = flags,
+							.leaf = s.leaf + i * SLICE,
+							.n = MIN((size_t)SLICE, s.n - i * SLICE) };
 	r = pool_run(pool, describe_slice, s.slice, sizeof(*s.slice), s.n_slices);
 	if (r < 0)
 		return r;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * leaf_table.h - what is known of every leaf of a subtree without reading its data.
  *
@@ -15,29 +16,34 @@ struct leaf_info {
 	uint32_t part;
 	bool is_scalar;
 	uint8_t rank;
-	enum value_kind kind;		/* VALUE_UNKNOWN: why says what is wrong */
-	enum dtype dtype;		/* of VALUE_ARRAY, with what follows */
+	enum value_kind kind; /* VALUE_UNKNOWN: why says what is wrong */
+	enum dtype dtype;     /* of VALUE_ARRAY, with what follows */
 	const uint64_t *shape, *chunk;
-	const char *codecs;		/* JSON */
-	uint64_t bytes, stored;		/* of a text, too */
-	uint64_t unsummed;		/* of stored: no checksum covers them; when it was asked for */
-	struct span text;		/* of VALUE_TEXT, when it was asked for */
-	int error;			/* negative errno; 0 also for a leaf without a handler */
+	const char *codecs;     /* JSON */
+	uint64_t bytes, stored; /* of a text, too */
+	uint64_t unsummed;      /* of stored: no checksum covers them; when it was asked for */
+	struct span text;       /* of VALUE_TEXT, when it was asked for */
+	int error;              /* negative errno; 0 also for a leaf without a handler */
 	const char *why;
 };
 
-enum leaf_table_flags { LEAF_TABLE_STORED = 1 << 0, LEAF_TABLE_TEXTS = 1 << 1, LEAF_TABLE_SUMS = 1 << 2 };
+enum leaf_table_flags {
+	LEAF_TABLE_STORED = 1 << 0,
+	LEAF_TABLE_TEXTS = 1 << 1,
+	LEAF_TABLE_SUMS = 1 << 2
+};
 
 struct leaf_table {
-	const struct subtree *subtree;	/* borrowed */
-	struct leaf_info *leaf;	/* in the order of parts and trees */
+	const struct subtree *subtree; /* borrowed */
+	struct leaf_info *leaf;        /* in the order of parts and trees */
 	size_t n;
-	struct leaf_table_slice *slice;	/* private: memory of the facts */
+	struct leaf_table_slice *slice; /* private: memory of the facts */
 	size_t n_slices;
 };
 
 int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table *ret);
-/* What a survey with SURVEY_STORED and SURVEY_SUMS says in all: leaves and stored bytes with a checksum and without. */
+/* What a survey with SURVEY_STORED and SURVEY_SUMS says in all: leaves and stored bytes with a
+ * checksum and without. */
 struct leaf_table_sums {
 	uint64_t leaves, bytes, bare_leaves, bare_bytes;
 };
@@ -51,10 +57,12 @@ void leaf_table_release(struct leaf_table *s);
  * front. -EFBIG: longer than LIMIT_VIEW_TEXT.
  */
 typedef int leaf_table_more_fn(void *arg, const struct leaf_info *leaf, struct buf *out);
-int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_more_fn *more, void *arg, struct buf *ret);
+int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_more_fn *more,
+		    void *arg, struct buf *ret);
 /* A page of ours with a title and a document in the places of its markers. */
 int leaf_table_page(struct span page, const char *title, struct span document, struct buf *ret);
 /* The same in a page for browsers that needs nothing else. */
-int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_more_fn *more, void *arg, struct buf *ret);
+int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_more_fn *more,
+		    void *arg, struct buf *ret);
 
 #endif

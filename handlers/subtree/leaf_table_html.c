@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * leaf_table_html.c - a described subtree as a page that a browser opens without any other file.
  *
@@ -112,7 +113,8 @@ int leaf_table_page(struct span page, const char *title, struct span document, s
 	return r < 0 ? r : buf_add_span(ret, page);
 }
 
-int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_more_fn *more, void *arg, struct buf *ret)
+int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_more_fn *more,
+		    void *arg, struct buf *ret)
 {
 	struct span page = span_of(report_page, report_page_size);
 	auto_buf json = { 0 }, out = { 0 };

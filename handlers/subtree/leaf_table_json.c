@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * leaf_table_json.c - a described subtree as one JSON document.
  *
@@ -15,7 +16,7 @@ struct printing {
 	void *arg;
 	struct buf *out;
 	const struct subtree_part *part;
-	size_t at, end;			/* next leaf to print, and end of the part's */
+	size_t at, end; /* next leaf to print, and end of the part's */
 	/* Sums of the leaves before each one. */
 	uint64_t *leaves, *bytes, *stored;
 };
@@ -53,7 +54,8 @@ static int put_text(struct printing *p, const char *name, struct span text)
 	return r < 0 ? r : json_put_str(p->out, text, JSON_COMPACT);
 }
 
-/* JSON of the checkpoint's own, which need not be what a strict reader takes; nothing when it is none. */
+/* JSON of the checkpoint's own, which need not be what a strict reader takes; nothing when it is
+ * none. */
 static int put_json(struct printing *p, const char *name, struct span json)
 {
 	auto_json doc = { 0 };
@@ -90,7 +92,8 @@ static int begin(struct printing *p, struct span name, const struct span *key, c
 	int r = buf_add_str(p->out, "{\"name\": ");
 
 	if (p->out->n > LIMIT_VIEW_TEXT)
-		return fail(-EFBIG, "a description of more than %llu bytes", (unsigned long long)LIMIT_VIEW_TEXT);
+		return fail(-EFBIG, "a description of more than %llu bytes",
+			    (unsigned long long)LIMIT_VIEW_TEXT);
 	if (r >= 0)
 		r = json_put_str(p->out, name, JSON_COMPACT);
 	if (r >= 0 && key)
@@ -131,8 +134,8 @@ static int put_leaf(struct printing *p, const struct leaf_info *f, struct span n
 	if (r >= 0 && f->kind == VALUE_ARRAY)
 		r = buf_addf(p->out, ", \"codecs\": %s", f->codecs);
 	if (r >= 0 && (f->kind == VALUE_ARRAY || f->kind == VALUE_TEXT || f->kind == VALUE_FILE))
-		r = buf_addf(p->out, ", \"bytes\": %llu, \"stored_bytes\": %llu", (unsigned long long)f->bytes,
-			     (unsigned long long)f->stored);
+		r = buf_addf(p->out, ", \"bytes\": %llu, \"stored_bytes\": %llu",
+			     (unsigned long long)f->bytes, (unsigned long long)f->stored);
 	if (r >= 0 && item_sharding(p->part->item, f->leaf, &sharding) == 1)
 		r = put_json(p, "sharding", sharding);
 	if (r >= 0 && f->why)
@@ -146,7 +149,9 @@ static int put_leaf(struct printing *p, const struct leaf_info *f, struct span n
 static int put_item(struct printing *p, const struct item *item)
 {
 	int r = buf_addf(p->out, ", \"store\": \"%s\"",
-			 item->is_aggregate ? "aggregate" : item->is_ocdbt ? "ocdbt" : "directories");
+			 item->is_aggregate ? "aggregate" :
+			 item->is_ocdbt     ? "ocdbt" :
+					      "directories");
 
 	if (r >= 0 && item->is_unmerged)
 		r = buf_add_str(p->out, ", \"state\": \"unmerged\"");
@@ -227,9 +232,12 @@ static int put_step(struct printing *p, const char *name)
 	return r < 0 ? r : buf_add_str(p->out, "]}");
 }
 
-int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_more_fn *more, void *arg, struct buf *ret)
+int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_more_fn *more,
+		    void *arg, struct buf *ret)
 {
-	__attribute__((cleanup(printing_release))) struct printing p = { .s = s, .more = more, .arg = arg };
+	__attribute__((cleanup(printing_release))) struct printing p = { .s = s,
+									 .more = more,
+									 .arg = arg };
 	const struct subtree *st = s->subtree;
 	auto_buf out = { 0 };
 	int r;

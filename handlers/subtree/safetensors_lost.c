@@ -1,8 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors_lost.c - what of a tree a safetensors file does not carry, for the log: leaving it and coming back.
+ * safetensors_lost.c - what of a tree a safetensors file does not carry, for the log: leaving it
+ * and coming back.
  *
- * The format has names and tensors. None is left out, strings go into `__metadata__`, lists and tuples become names with
- * numbers, and a key with the separator in it cannot be told from two keys.
+ * The format has names and tensors. None is left out, strings go into `__metadata__`, lists and
+ * tuples become names with numbers, and a key with the separator in it cannot be told from two
+ * keys.
  */
 #include "handlers/subtree/safetensors_lost.h"
 
@@ -10,7 +13,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 
-#define NAMED_MAX 3			/* of each kind, for the message */
+#define NAMED_MAX 3 /* of each kind, for the message */
 
 /* One kind of what is lost. */
 struct loss {
@@ -28,11 +31,13 @@ static int lose(struct loss *l, struct span path)
 }
 
 /* "2 strings ('a', 'b') in __metadata__"; nothing after a failure. */
-static int say(int r, struct buf *out, struct loss *l, const char *one, const char *many, const char *what)
+static int say(int r, struct buf *out, struct loss *l, const char *one, const char *many,
+	       const char *what)
 {
 	if (r >= 0 && l->n)
-		r = buf_addf(out, "%s%u %s (%.*s%s) %s", out->n ? "; " : "", l->n, l->n == 1 ? one : many,
-			     SPAN_ARG(buf_span(&l->names)), l->n > NAMED_MAX ? ", ..." : "", what);
+		r = buf_addf(out, "%s%u %s (%.*s%s) %s", out->n ? "; " : "", l->n,
+			     l->n == 1 ? one : many, SPAN_ARG(buf_span(&l->names)),
+			     l->n > NAMED_MAX ? ", ..." : "", what);
 	buf_release(&l->names);
 	return r;
 }
@@ -57,10 +62,13 @@ int safetensors_lost_out(const struct subtree *st, const char *separator, struct
 			struct span at;
 
 			r = subtree_path(part, t, &path);
-			at = t == part->tree && t->kind != TREE_LEAF ? span_str(*part->path ? part->path : ".") : buf_span(&path);
+			at = t == part->tree && t->kind != TREE_LEAF ?
+				     span_str(*part->path ? part->path : ".") :
+				     buf_span(&path);
 			if (r >= 0 && t->kind == TREE_LEAF && !subtree_is_leaf(t))
 				r = lose(&none, at);
-			else if (r >= 0 && t->kind == TREE_LEAF && span_eq(t->value_type, span_str("string")))
+			else if (r >= 0 && t->kind == TREE_LEAF &&
+				 span_eq(t->value_type, span_str("string")))
 				r = lose(&string, at);
 			else if (r >= 0 && t->kind != TREE_LEAF && !t->n_children)
 				r = lose(&empty, at);
@@ -73,7 +81,8 @@ int safetensors_lost_out(const struct subtree *st, const char *separator, struct
 	r = say(r, ret, &none, "None", "None", "left out");
 	r = say(r, ret, &empty, "empty container", "empty containers", "left out");
 	r = say(r, ret, &string, "string", "strings", "in __metadata__");
-	r = say(r, ret, &sequence, "list, tuple or the like", "lists, tuples and the like", "as names with numbers or fields");
+	r = say(r, ret, &sequence, "list, tuple or the like", "lists, tuples and the like",
+		"as names with numbers or fields");
 	r = say(r, ret, &key, "key", "keys", "holding the separator itself");
 	return r;
 }
@@ -102,15 +111,19 @@ static bool looks_like_list(const struct tree_node *dir)
 
 static int lists_below(const struct tree_node *dir, unsigned depth, struct loss *list)
 {
-	int r = dir->kind == TREE_DICT && looks_like_list(dir) ? lose(list, dir->key.n ? dir->key : span_str(".")) : 0;
+	int r = dir->kind == TREE_DICT && looks_like_list(dir) ?
+			lose(list, dir->key.n ? dir->key : span_str(".")) :
+			0;
 
-	for (const struct tree_node *c = dir->first; c && depth < LIMIT_TREE_DEPTH && r >= 0; c = c->next)
+	for (const struct tree_node *c = dir->first; c && depth < LIMIT_TREE_DEPTH && r >= 0;
+	     c = c->next)
 		if (c->kind != TREE_LEAF)
 			r = lists_below(c, depth + 1, list);
 	return r;
 }
 
-int safetensors_lost_in(const struct tree_node *top, const struct safetensors *file, const char *separator, struct buf *ret)
+int safetensors_lost_in(const struct tree_node *top, const struct safetensors *file,
+			const char *separator, struct buf *ret)
 {
 	struct loss string = { 0 }, list = { 0 }, split = { 0 };
 	auto_json doc = { 0 };
@@ -124,8 +137,10 @@ int safetensors_lost_in(const struct tree_node *top, const struct safetensors *f
 	for (size_t i = 0; i < file->n && r >= 0; i++)
 		if (has_separator(file->tensor[i].name, separator))
 			r = lose(&split, file->tensor[i].name);
-	r = say(r, ret, &string, "text", "texts", "of __metadata__ became custom metadata, and no strings of the tree");
-	r = say(r, ret, &list, "container", "containers", "with the keys 0, 1, ... became dicts, and no lists");
+	r = say(r, ret, &string, "text", "texts",
+		"of __metadata__ became custom metadata, and no strings of the tree");
+	r = say(r, ret, &list, "container", "containers",
+		"with the keys 0, 1, ... became dicts, and no lists");
 	r = say(r, ret, &split, "name", "names", "with the separator became nested dicts");
 	return r;
 }

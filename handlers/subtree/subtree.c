@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * subtree.c - the list of PyTrees below a name, and the names of what is in them.
  */
@@ -41,7 +42,8 @@ static int add_part(struct subtree *st, enum part_kind kind, const char *path, c
 	return 0;
 }
 
-int subtree_add_tree(struct subtree *st, const char *path, struct item *item, const struct tree_node *tree)
+int subtree_add_tree(struct subtree *st, const char *path, struct item *item,
+		     const struct tree_node *tree)
 {
 	struct subtree_part *p;
 	int r = add_part(st, PART_TREE, path, item->path, &p);
@@ -71,7 +73,8 @@ int subtree_add_broken(struct subtree *st, const char *path, const char *source,
 	return 0;
 }
 
-int subtree_add_files(struct subtree *st, const char *path, const char *source, const struct file_id *id)
+int subtree_add_files(struct subtree *st, const char *path, const char *source,
+		      const struct file_id *id)
 {
 	struct subtree_part *p;
 	int r = add_part(st, PART_FILES, path, source, &p);
@@ -103,7 +106,8 @@ uint32_t subtree_end(const struct tree_node *t)
 
 bool subtree_is_leaf(const struct tree_node *t)
 {
-	return t->kind == TREE_LEAF && t->value != TREE_VALUE_NONE && t->value != TREE_VALUE_PLACEHOLDER;
+	return t->kind == TREE_LEAF && t->value != TREE_VALUE_NONE &&
+	       t->value != TREE_VALUE_PLACEHOLDER;
 }
 
 /* The nodes from below part->tree down to the leaf; the leaf alone when it is the tree. */
@@ -139,7 +143,8 @@ int subtree_path(const struct subtree_part *part, const struct tree_node *leaf, 
 struct span subtree_item_name(const struct item *item)
 {
 	/* A source that is an item has the name in its own. */
-	struct span path = span_str(strcmp(item->path, ".") ? item->path : item->ckpt->source->path);
+	struct span path =
+		span_str(strcmp(item->path, ".") ? item->path : item->ckpt->source->path);
 	const uint8_t *slash;
 
 	while (path.n > 1 && path.p[path.n - 1] == '/')
@@ -147,10 +152,12 @@ struct span subtree_item_name(const struct item *item)
 	slash = path.n ? memrchr(path.p, '/', path.n) : NULL;
 	if (slash)
 		path = span_from(path, (size_t)(slash - path.p) + 1);
-	return span_eq(path, span_str(".")) || span_eq(path, span_str("..")) ? span_of(NULL, 0) : path;
+	return span_eq(path, span_str(".")) || span_eq(path, span_str("..")) ? span_of(NULL, 0) :
+									       path;
 }
 
-int subtree_rule_path(const struct item *item, const struct tree_node *leaf, struct buf *ret, unsigned *ret_skip)
+int subtree_rule_path(const struct item *item, const struct tree_node *leaf, struct buf *ret,
+		      unsigned *ret_skip)
 {
 	struct span name = subtree_item_name(item);
 	int r = buf_add_span(ret, name);
@@ -170,8 +177,8 @@ static int add_item_name(const char *path, const char *separator, struct buf *re
 	return r;
 }
 
-int subtree_key(const struct subtree_part *part, const struct tree_node *leaf, const char *separator,
-		struct buf *ret)
+int subtree_key(const struct subtree_part *part, const struct tree_node *leaf,
+		const char *separator, struct buf *ret)
 {
 	const struct tree_node *steps[LIMIT_TREE_DEPTH + 1];
 	unsigned n = steps_to(part, leaf, steps);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * subtree_file.c - the bytes of a subtree's file: which leaf lies where, and reading them.
  *
@@ -15,14 +16,14 @@
 #include "handlers/subtree/safetensors_lost.h"
 #include "handlers/subtree/leaf_table.h"
 
-#define OPEN_ARRAYS 64			/* that one reader keeps */
-#define PREFETCH_LEAVES 32		/* of one hint */
+#define OPEN_ARRAYS 64     /* that one reader keeps */
+#define PREFETCH_LEAVES 32 /* of one hint */
 
 struct extent {
-	uint64_t off, bytes;		/* in the file; offsets ascend */
+	uint64_t off, bytes; /* in the file; offsets ascend */
 	const struct tree_node *leaf;
 	uint32_t part;
-	enum dtype dtype;		/* as it is in the file */
+	enum dtype dtype; /* as it is in the file */
 };
 
 struct subtree_file {
@@ -61,7 +62,7 @@ uint64_t subtree_file_memory(const struct subtree_file *f)
 struct making {
 	const struct leaf_table *s;
 	const struct subtree_want *want;
-	struct arena arena;		/* names and paths */
+	struct arena arena; /* names and paths */
 	struct st_tensor *tensor;
 	struct st_text *text;
 	size_t n, n_texts;
@@ -80,7 +81,8 @@ static int keep(struct making *m, const struct buf *text, struct span *ret)
 	return ret->p ? 0 : fail(-ENOMEM, "cannot name a leaf");
 }
 
-static int name_leaf(struct making *m, const struct leaf_info *f, struct span *ret_name, struct span *ret_path)
+static int name_leaf(struct making *m, const struct leaf_info *f, struct span *ret_name,
+		     struct span *ret_path)
 {
 	const struct subtree_part *part = &m->s->subtree->part[f->part];
 	auto_buf name = { 0 }, path = { 0 };
@@ -98,7 +100,8 @@ static enum dtype dtype_in_file(const struct leaf_info *f, const struct subtree_
 {
 	if (want->cast != DTYPE_UNKNOWN && dtype_info(f->dtype)->kind == DTYPE_KIND_FLOAT)
 		return want->cast;
-	return want->restore_dtype != DTYPE_UNKNOWN && !f->is_scalar ? want->restore_dtype : f->dtype;
+	return want->restore_dtype != DTYPE_UNKNOWN && !f->is_scalar ? want->restore_dtype :
+								       f->dtype;
 }
 
 static int add_tensor(struct making *m, const struct leaf_info *f)
@@ -133,7 +136,8 @@ static int add_leaf(struct making *m, const struct leaf_info *f)
 		return 0;
 	case VALUE_FILE:
 		subtree_path(part, f->leaf, &path);
-		return fail(-EOPNOTSUPP, "'%s': a leaf of a plugin is not a tensor", buf_str(&path));
+		return fail(-EOPNOTSUPP, "'%s': a leaf of a plugin is not a tensor",
+			    buf_str(&path));
 	case VALUE_UNKNOWN:
 		break;
 	}
@@ -160,7 +164,8 @@ static int make_extents(const struct making *m, struct subtree_file *f)
 		const struct st_tensor *t = &m->tensor[i];
 		const struct leaf_info *facts = &m->s->leaf[t->id];
 
-		f->extent[i] = (struct extent){ t->off, t->bytes, facts->leaf, facts->part, t->dtype };
+		f->extent[i] =
+			(struct extent){ t->off, t->bytes, facts->leaf, facts->part, t->dtype };
 		f->size = t->off + t->bytes;
 	}
 	return 0;
@@ -173,11 +178,13 @@ static int say_what_is_lost(const struct subtree *st, const struct subtree_want 
 	int r = safetensors_lost_out(st, want->separator, &lost);
 
 	if (r >= 0 && lost.n)
-		log_info("'%s.safetensors' does not carry all of the tree: %.*s", want->name, SPAN_ARG(buf_span(&lost)));
+		log_info("'%s.safetensors' does not carry all of the tree: %.*s", want->name,
+			 SPAN_ARG(buf_span(&lost)));
 	return r;
 }
 
-static int make_safetensors(const struct leaf_table *s, const struct subtree_want *want, struct subtree_file *f)
+static int make_safetensors(const struct leaf_table *s, const struct subtree_want *want,
+			    struct subtree_file *f)
 {
 	__attribute__((cleanup(making_release))) struct making m = { .s = s, .want = want };
 	int r = broken_part(s->subtree);
@@ -195,14 +202,18 @@ static int make_safetensors(const struct leaf_table *s, const struct subtree_wan
 	return r < 0 ? r : make_extents(&m, f);
 }
 
-int subtree_file_new(const struct subtree *st, const struct subtree_want *want, struct subtree_file **ret)
+int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
+		     struct subtree_file **ret)
 {
 	struct subtree_file *f = calloc(1, sizeof(*f));
 	auto_leaf_table s = { 0 };
 	int r = f ? 0 : fail(-ENOMEM, "cannot make a view of '%s'", want->name);
 
 	if (r >= 0)
-		r = leaf_table_make(st, want->ext == NAME_EXT_SAFETENSORS ? LEAF_TABLE_TEXTS : LEAF_TABLE_STORED, &s);
+		r = leaf_table_make(st,
+				    want->ext == NAME_EXT_SAFETENSORS ? LEAF_TABLE_TEXTS :
+									LEAF_TABLE_STORED,
+				    &s);
 	if (r >= 0 && want->ext == NAME_EXT_SAFETENSORS)
 		r = make_safetensors(&s, want, f);
 	else if (r >= 0 && want->ext == NAME_EXT_JSON)
@@ -223,17 +234,18 @@ int subtree_file_new(const struct subtree *st, const struct subtree_want *want, 
 
 struct open_array {
 	size_t extent;
-	struct zarr *array;		/* a reference; NULL: nothing */
+	struct zarr *array; /* a reference; NULL: nothing */
 };
 
 struct subtree_reader {
 	const struct subtree *st;
 	const struct subtree_file *f;
 	pthread_mutex_t lock;
-	struct open_array open[OPEN_ARRAYS];	/* protected by lock */
+	struct open_array open[OPEN_ARRAYS]; /* protected by lock */
 };
 
-int subtree_reader_new(const struct subtree *st, const struct subtree_file *f, struct subtree_reader **ret)
+int subtree_reader_new(const struct subtree *st, const struct subtree_file *f,
+		       struct subtree_reader **ret)
 {
 	struct subtree_reader *rd = calloc(1, sizeof(*rd));
 
@@ -268,7 +280,8 @@ static struct zarr *array_at_hand(struct subtree_reader *rd, size_t i)
 }
 
 /* The array of an extent, a reference, with the view that the file has of it. */
-static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret, struct zarr_view *ret_view)
+static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret,
+		    struct zarr_view *ret_view)
 {
 	const struct extent *e = &rd->f->extent[i];
 	struct open_array *o = &rd->open[i % OPEN_ARRAYS];
@@ -314,7 +327,8 @@ static size_t extent_at(const struct subtree_file *f, uint64_t off)
 	return lo;
 }
 
-static int read_extent(struct subtree_reader *rd, size_t i, uint64_t off, size_t n, struct segments *g)
+static int read_extent(struct subtree_reader *rd, size_t i, uint64_t off, size_t n,
+		       struct segments *g)
 {
 	auto_of(zarr) struct zarr *z = NULL;
 	struct zarr_view v;
@@ -358,7 +372,8 @@ void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n)
 	uint64_t end = MIN(off + n, f->size);
 	size_t first = extent_at(f, MAX(off, (uint64_t)f->head.n));
 
-	for (size_t i = first; i < f->n && i < first + PREFETCH_LEAVES && f->extent[i].off < end; i++) {
+	for (size_t i = first; i < f->n && i < first + PREFETCH_LEAVES && f->extent[i].off < end;
+	     i++) {
 		const struct extent *e = &f->extent[i];
 		uint64_t from = off > e->off ? off - e->off : 0, to = MIN(end - e->off, e->bytes);
 		auto_of(zarr) struct zarr *z = NULL;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * subtree_file.h - a subtree as one file: .safetensors, .json, .html.
  *
@@ -17,14 +18,15 @@ struct subtree_reader;
 /* What the file is to be. */
 struct subtree_want {
 	enum name_ext ext;
-	enum dtype cast;		/* of floating leaves; DTYPE_UNKNOWN: none */
-	const char *name;		/* of the whole, for .json and .html */
-	const char *separator;		/* of names in .safetensors */
-	enum dtype restore_dtype;	/* of all arrays; DTYPE_UNKNOWN: as they are */
+	enum dtype cast;          /* of floating leaves; DTYPE_UNKNOWN: none */
+	const char *name;         /* of the whole, for .json and .html */
+	const char *separator;    /* of names in .safetensors */
+	enum dtype restore_dtype; /* of all arrays; DTYPE_UNKNOWN: as they are */
 };
 
 /* The errors of safetensors_header(), of leaves that cannot be opened, and -EFBIG for long texts. */
-int subtree_file_new(const struct subtree *st, const struct subtree_want *want, struct subtree_file **ret);
+int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
+		     struct subtree_file **ret);
 /* Accepts NULL. */
 void subtree_file_free(struct subtree_file *f);
 uint64_t subtree_file_size(const struct subtree_file *f);
@@ -33,8 +35,10 @@ uint64_t subtree_file_head(const struct subtree_file *f);
 /* Bytes of memory that it holds. */
 uint64_t subtree_file_memory(const struct subtree_file *f);
 
-/* One who reads it: keeps a few arrays open. f and st are borrowed. Any number of threads may read. */
-int subtree_reader_new(const struct subtree *st, const struct subtree_file *f, struct subtree_reader **ret);
+/* One who reads it: keeps a few arrays open. f and st are borrowed. Any number of threads may read.
+ */
+int subtree_reader_new(const struct subtree *st, const struct subtree_file *f,
+		       struct subtree_reader **ret);
 /* Accepts NULL. */
 void subtree_reader_free(struct subtree_reader *rd);
 /* Up to n bytes from off; fewer at the end. */

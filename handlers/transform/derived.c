@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * derived.c - one array made of others: cast, transpose, reshape, slice, scale, concat, stack.
  *
  * Where the elements go is derived_store.c's.
  *
- * Invariants: what a function gives is what numpy gives for it, to the bit; no more than two pieces of
- * elements are in memory, whatever the arrays' sizes.
+ * Invariants: what a function gives is what numpy gives for it, to the bit; no more than two pieces
+ * of elements are in memory, whatever the arrays' sizes.
  */
 #include "handlers/transform/derived.h"
 
@@ -14,7 +15,7 @@
 #include "core/dtype/cast.h"
 #include "handlers/format/format.h"
 
-#define PIECE_BYTES (4 * MiB)		/* of elements in hand at once */
+#define PIECE_BYTES (4 * MiB) /* of elements in hand at once */
 
 /* ---- arguments ---- */
 
@@ -55,7 +56,9 @@ static int parse_slice(struct span args, struct name_view *ret, struct buf *text
 		r = buf_add_str(text, "].npy");
 	if (r >= 0)
 		r = name_view_parse(buf_span(text), ret);
-	return r < 0 || ret->has_box ? r : fail(-EINVAL, "slice(%.*s) takes a box as in [0:2, 3]", SPAN_ARG(args));
+	return r < 0 || ret->has_box ?
+		       r :
+		       fail(-EINVAL, "slice(%.*s) takes a box as in [0:2, 3]", SPAN_ARG(args));
 }
 
 /* The number, and whether it is written as an integer. */
@@ -80,11 +83,14 @@ int value_fn_check(enum value_fn fn, struct span args, unsigned n_inputs)
 	struct name_view v;
 	double factor;
 	bool is_int;
-	int n = fn == VALUE_FN_CAST || fn == VALUE_FN_SLICE || fn == VALUE_FN_SCALE ? 0 : integers(args, list, LIMIT_RANK);
+	int n = fn == VALUE_FN_CAST || fn == VALUE_FN_SLICE || fn == VALUE_FN_SCALE ?
+			0 :
+			integers(args, list, LIMIT_RANK);
 
 	if (n < 0 || ((fn == VALUE_FN_CONCAT || fn == VALUE_FN_STACK) && n != 1))
 		return fail(-EINVAL, "%s(%.*s): it takes %s", value_fn_name(fn), SPAN_ARG(args),
-			    fn == VALUE_FN_TRANSPOSE || fn == VALUE_FN_RESHAPE ? "integers" : "one axis");
+			    fn == VALUE_FN_TRANSPOSE || fn == VALUE_FN_RESHAPE ? "integers" :
+										 "one axis");
 	if (fn == VALUE_FN_CAST && dtype_by_user(args) == DTYPE_UNKNOWN)
 		return fail(-EINVAL, "cast(%.*s): it takes a dtype", SPAN_ARG(args));
 	if (fn == VALUE_FN_SCALE && !parse_factor(args, &factor, &whole, &is_int))
@@ -104,10 +110,13 @@ static int plan_transpose(const struct zarr_meta *m, struct span args, struct de
 		return fail(-EINVAL, "transpose of %d axes of an array of %u", n, m->rank);
 	for (unsigned i = 0; i < m->rank; i++) {
 		/* Without axes it reverses them. */
-		int64_t axis = n == 0 ? (int64_t)m->rank - 1 - i : list[i] < 0 ? list[i] + m->rank : list[i];
+		int64_t axis = n == 0      ? (int64_t)m->rank - 1 - i :
+			       list[i] < 0 ? list[i] + m->rank :
+					     list[i];
 
 		if (axis < 0 || axis >= (int64_t)m->rank || seen[axis])
-			return fail(-EINVAL, "transpose(%.*s) of an array of %u axes", SPAN_ARG(args), m->rank);
+			return fail(-EINVAL, "transpose(%.*s) of an array of %u axes",
+				    SPAN_ARG(args), m->rank);
 		seen[axis] = true;
 		p->order[i] = (unsigned)axis;
 		p->shape[i] = m->shape[axis];
@@ -135,8 +144,10 @@ static int plan_reshape(const struct zarr_meta *m, struct span args, struct deri
 		p->shape[unknown] = m->n_elements / product;
 		return 0;
 	}
-	return product == m->n_elements && unknown < 0 ? 0 :
-	       fail(-EINVAL, "reshape(%.*s) of %llu elements", SPAN_ARG(args), (unsigned long long)m->n_elements);
+	return product == m->n_elements && unknown < 0 ?
+		       0 :
+		       fail(-EINVAL, "reshape(%.*s) of %llu elements", SPAN_ARG(args),
+			    (unsigned long long)m->n_elements);
 }
 
 static int plan_slice(const struct zarr_meta *m, struct span args, struct derived_plan *p)
@@ -160,10 +171,12 @@ static int plan_scale(const struct zarr_meta *m, struct span args, struct derive
 	double factor;
 	bool is_int;
 
-	if (!parse_factor(args, &factor, &whole, &is_int) || m->dtype == DTYPE_INT2 || m->dtype == DTYPE_INT4)
+	if (!parse_factor(args, &factor, &whole, &is_int) || m->dtype == DTYPE_INT2 ||
+	    m->dtype == DTYPE_INT4)
 		return fail(-EINVAL, "scale(%.*s) of %s", SPAN_ARG(args), info->name);
 	p->factor = args;
-	/* As numpy: the factor takes the array's type, but a fraction makes integers float64, and types of ml_dtypes float32. */
+	/* As numpy: the factor takes the array's type, but a fraction makes integers float64, and
+	 * types of ml_dtypes float32. */
 	if (info->kind == DTYPE_KIND_BOOL)
 		p->dtype = is_int ? DTYPE_INT64 : DTYPE_FLOAT64;
 	else if ((info->kind == DTYPE_KIND_INT || info->kind == DTYPE_KIND_UINT) && !is_int)
@@ -184,7 +197,8 @@ static int plan_join(struct derived_plan *p, struct span args)
 	if (axis < 0)
 		axis += p->rank;
 	if (axis < 0 || axis >= (int64_t)p->rank || p->rank > LIMIT_RANK)
-		return fail(-EINVAL, "%s(%.*s) of arrays of %u axes", value_fn_name(p->fn), SPAN_ARG(args), m->rank);
+		return fail(-EINVAL, "%s(%.*s) of arrays of %u axes", value_fn_name(p->fn),
+			    SPAN_ARG(args), m->rank);
 	p->axis = (unsigned)axis;
 	for (unsigned i = 0, from = 0; i < p->rank; i++)
 		p->shape[i] = stacks && i == p->axis ? p->n_inputs : m->shape[from++];
@@ -192,15 +206,18 @@ static int plan_join(struct derived_plan *p, struct span args)
 		const struct zarr_meta *other = &p->input[i]->meta;
 
 		if (other->dtype != m->dtype || other->rank != m->rank)
-			return fail(-EINVAL, "%s of %s and %s, of %u and %u axes", value_fn_name(p->fn),
-				    dtype_info(m->dtype)->name, dtype_info(other->dtype)->name, m->rank, other->rank);
+			return fail(-EINVAL, "%s of %s and %s, of %u and %u axes",
+				    value_fn_name(p->fn), dtype_info(m->dtype)->name,
+				    dtype_info(other->dtype)->name, m->rank, other->rank);
 		for (unsigned j = 0; j < m->rank; j++) {
 			if (!stacks && j == p->axis) {
 				if (!add_fits(p->shape[j], other->shape[j], &p->shape[j]))
 					return fail(-EFBIG, "concat is too large");
 			} else if (other->shape[j] != m->shape[j]) {
-				return fail(-EINVAL, "%s: axis %u has %llu and %llu positions", value_fn_name(p->fn), j,
-					    (unsigned long long)m->shape[j], (unsigned long long)other->shape[j]);
+				return fail(-EINVAL, "%s: axis %u has %llu and %llu positions",
+					    value_fn_name(p->fn), j,
+					    (unsigned long long)m->shape[j],
+					    (unsigned long long)other->shape[j]);
 			}
 		}
 	}
@@ -210,8 +227,14 @@ static int plan_join(struct derived_plan *p, struct span args)
 int derived_plan(const struct derived *d, struct zarr *const *input, struct derived_plan *ret)
 {
 	const struct zarr_meta *m = &input[0]->meta;
-	struct derived_plan p = { .fn = d->fn, .name = derived_name(d), .plugin = d->plugin, .args = d->args,
-				  .input = input, .n_inputs = d->n_inputs, .dtype = m->dtype, .rank = m->rank };
+	struct derived_plan p = { .fn = d->fn,
+				  .name = derived_name(d),
+				  .plugin = d->plugin,
+				  .args = d->args,
+				  .input = input,
+				  .n_inputs = d->n_inputs,
+				  .dtype = m->dtype,
+				  .rank = m->rank };
 	int r = 0;
 
 	memcpy(p.shape, m->shape, sizeof(p.shape));
@@ -257,8 +280,8 @@ int derived_plan(const struct derived *d, struct zarr *const *input, struct deri
 
 /* ---- running them ---- */
 
-static int run_view(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, void *piece,
-		    derived_sink *sink, void *arg)
+static int run_view(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n,
+		    void *piece, derived_sink *sink, void *arg)
 {
 	int r = 0;
 
@@ -400,7 +423,8 @@ static int block_view(const struct derived_plan *p, const struct block *b, struc
 
 	zarr_view_whole(&p->input[0]->meta, ret);
 	for (unsigned i = 0; i <= b->axis && r >= 0; i++)
-		r = zarr_view_slice(ret, p->order[i], b->at[i], 1, i == b->axis ? b->count : 1, false);
+		r = zarr_view_slice(ret, p->order[i], b->at[i], 1, i == b->axis ? b->count : 1,
+				    false);
 	ret->plain = false;
 	return r < 0 ? r : zarr_view_finish(ret);
 }
@@ -409,7 +433,8 @@ static void permute(const struct derived_plan *p, const struct block *b, const s
 		    const uint8_t *in, uint8_t *out)
 {
 	size_t item = dtype_info(p->dtype)->size;
-	uint64_t stride[LIMIT_RANK], by_axis[LIMIT_RANK], shape[LIMIT_RANK], index[LIMIT_RANK] = { 0 }, n = 1;
+	uint64_t stride[LIMIT_RANK], by_axis[LIMIT_RANK], shape[LIMIT_RANK],
+		index[LIMIT_RANK] = { 0 }, n = 1;
 
 	for (unsigned i = p->rank; i-- > 0;) {
 		stride[i] = n * item;
@@ -445,7 +470,8 @@ static bool block_next(const struct derived_plan *p, struct block *b, uint64_t s
 	return true;
 }
 
-static int run_transpose(const struct derived_plan *p, uint8_t *piece, derived_sink *sink, void *arg)
+static int run_transpose(const struct derived_plan *p, uint8_t *piece, derived_sink *sink,
+			 void *arg)
 {
 	auto_free uint8_t *out = malloc(PIECE_BYTES);
 	struct block b = { 0 };

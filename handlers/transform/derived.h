@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * derived.h - the functions that make one array of others: what they take, and what comes out.
  *
@@ -10,15 +11,15 @@
 
 struct derived_plan {
 	enum value_fn fn;
-	const char *name;		/* of the function */
-	const struct plugin_value *plugin;	/* of VALUE_FN_PLUGIN */
-	struct span args;		/* of a plugin's */
-	struct zarr *const *input;	/* borrowed */
+	const char *name;                  /* of the function */
+	const struct plugin_value *plugin; /* of VALUE_FN_PLUGIN */
+	struct span args;                  /* of a plugin's */
+	struct zarr *const *input;         /* borrowed */
 	unsigned n_inputs;
-	struct zarr_view view[1];	/* of the first input: cast, slice, reshape, scale */
-	unsigned axis;			/* concat, stack */
-	unsigned order[LIMIT_RANK];	/* transpose */
-	struct span factor;		/* scale */
+	struct zarr_view view[1];   /* of the first input: cast, slice, reshape, scale */
+	unsigned axis;              /* concat, stack */
+	unsigned order[LIMIT_RANK]; /* transpose */
+	struct span factor;         /* scale */
 	/* What comes out. */
 	enum dtype dtype;
 	unsigned rank;

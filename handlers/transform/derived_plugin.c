@@ -1,15 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * derived_plugin.c - value functions of plugins: they read and write elements through us, piece by piece.
+ * derived_plugin.c - value functions of plugins: they read and write elements through us, piece by
+ * piece.
  *
- * Invariants: nothing outside of an input is read; what is written is as much as was announced, no more and no
- * less; an error of an input or of the disk is told as what it is, even if the plugin does not mind it.
+ * Invariants: nothing outside of an input is read; what is written is as much as was announced, no
+ * more and no less; an error of an input or of the disk is told as what it is, even if the plugin
+ * does not mind it.
  */
 #include "handlers/transform/derived.h"
 
 #include "core/base/err.h"
 #include "handlers/plugin/plugin_call.h"
 
-#define READ_BYTES (4 * MiB)		/* of an input at once */
+#define READ_BYTES (4 * MiB) /* of an input at once */
 
 const char *derived_name(const struct derived *d)
 {
@@ -29,7 +32,8 @@ static int describe_inputs(const struct derived_plan *p, struct pytreefs_array *
 	if (!*ret)
 		return fail(-ENOMEM, "cannot describe %u arrays", p->n_inputs);
 	for (unsigned i = 0; i < p->n_inputs; i++)
-		describe(p->input[i]->meta.dtype, p->input[i]->meta.rank, p->input[i]->meta.shape, &(*ret)[i]);
+		describe(p->input[i]->meta.dtype, p->input[i]->meta.rank, p->input[i]->meta.shape,
+			 &(*ret)[i]);
 	return 0;
 }
 
@@ -43,9 +47,11 @@ static int take_plan(const struct pytreefs_array *a, struct derived_plan *p)
 	if (!memchr(a->dtype, 0, sizeof(a->dtype)))
 		return fail(-EINVAL, "plugin '%s': the dtype that it gives has no end", plugin);
 	if (dtype_by_name(span_str(a->dtype)) == DTYPE_UNKNOWN)
-		return fail(-EINVAL, "plugin '%s': it gives a dtype '%s', which nobody knows", plugin, a->dtype);
+		return fail(-EINVAL, "plugin '%s': it gives a dtype '%s', which nobody knows",
+			    plugin, a->dtype);
 	if (a->rank > LIMIT_RANK)
-		return fail(-EINVAL, "plugin '%s': it gives %u axes, the limit is %d", plugin, a->rank, LIMIT_RANK);
+		return fail(-EINVAL, "plugin '%s': it gives %u axes, the limit is %d", plugin,
+			    a->rank, LIMIT_RANK);
 	p->dtype = dtype_by_name(span_str(a->dtype));
 	p->rank = a->rank;
 	memcpy(p->shape, a->shape, a->rank * sizeof(*a->shape));
@@ -95,17 +101,20 @@ static int run_read(struct plugin_call *c, uint32_t i, uint64_t off, void *p, ui
 	int r;
 
 	if (i >= plan->n_inputs)
-		return plugin_call_refuse(c, fail(-EINVAL, "it reads input %u of %u", i, plan->n_inputs));
+		return plugin_call_refuse(c, fail(-EINVAL, "it reads input %u of %u", i,
+						  plan->n_inputs));
 	zarr_view_whole(&plan->input[i]->meta, &v);
 	r = zarr_view_finish(&v);
 	if (r < 0)
 		return failed(c, r);
 	if (off > v.bytes || n > v.bytes - off || (!p && n))
-		return plugin_call_refuse(c, fail(-EINVAL, "it reads bytes [%llu, +%llu) of an input of %llu%s",
-						  (unsigned long long)off, (unsigned long long)n,
-						  (unsigned long long)v.bytes, p ? "" : ", to nowhere"));
+		return plugin_call_refuse(
+			c, fail(-EINVAL, "it reads bytes [%llu, +%llu) of an input of %llu%s",
+				(unsigned long long)off, (unsigned long long)n,
+				(unsigned long long)v.bytes, p ? "" : ", to nowhere"));
 	for (uint64_t at = 0; at < n && r >= 0; at += READ_BYTES)
-		r = zarr_read_into(plan->input[i], &v, off + at, (size_t)MIN(n - at, (uint64_t)READ_BYTES), (uint8_t *)p + at);
+		r = zarr_read_into(plan->input[i], &v, off + at,
+				   (size_t)MIN(n - at, (uint64_t)READ_BYTES), (uint8_t *)p + at);
 	return r < 0 ? failed(c, r) : 0;
 }
 
@@ -127,7 +136,10 @@ static int run_write(struct plugin_call *c, const void *p, uint64_t n)
 int derived_plugin_run(const struct derived_plan *p, derived_sink *sink, void *arg)
 {
 	const struct pytreefs_value *v = p->plugin->value;
-	struct run run = { .call = { .read = run_read, .write = run_write }, .plan = p, .sink = sink, .arg = arg };
+	struct run run = { .call = { .read = run_read, .write = run_write },
+			   .plan = p,
+			   .sink = sink,
+			   .arg = arg };
 	auto_free struct pytreefs_array *in = NULL;
 	auto_free char *args = span_dup_str(p->args);
 	struct pytreefs_array out;
@@ -140,7 +152,8 @@ int derived_plugin_run(const struct derived_plan *p, derived_sink *sink, void *a
 	r = v->run(&run.call.host, args, in, p->n_inputs, &out);
 	r = plugin_call_end(&run.call, v->flags, r, -EUCLEAN);
 	if (r >= 0 && run.written != p->bytes)
-		r = fail(-EUCLEAN, "plugin '%s': it announced %llu bytes and gave %llu", p->plugin->plugin->name,
-			 (unsigned long long)p->bytes, (unsigned long long)run.written);
+		r = fail(-EUCLEAN, "plugin '%s': it announced %llu bytes and gave %llu",
+			 p->plugin->plugin->name, (unsigned long long)p->bytes,
+			 (unsigned long long)run.written);
 	return r < 0 ? err_at(r, "%s(%.*s)", p->name, SPAN_ARG(p->args)) : 0;
 }

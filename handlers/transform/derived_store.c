@@ -1,11 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * derived_store.c - a derived array as a store of one raw chunk, so that everything above reads it as
- * any other array.
+ * derived_store.c - a derived array as a store of one raw chunk, so that everything above reads it
+ * as any other array.
  *
- * Its elements are computed into an unlinked temporary file when a byte of them is first read, once for
- * all who read; shape and size are known without. What a function makes is derived.c's. The files are counted
- * in spill_limit: one that nobody is reading goes when another needs its room, and is computed again for
- * the next reader.
+ * Its elements are computed into an unlinked temporary file when a byte of them is first read, once
+ * for all who read; shape and size are known without. What a function makes is derived.c's. The
+ * files are counted in spill_limit: one that nobody is reading goes when another needs its room,
+ * and is computed again for the next reader.
  *
  * Lock order: k->lock before that of the table of streams; the other way round it is only tried.
  */
@@ -21,13 +22,13 @@
 
 struct kv_derived {
 	struct kv base;
-	struct ckpt *ckpt;		/* borrowed */
+	struct ckpt *ckpt; /* borrowed */
 	struct derived_plan plan;
-	struct zarr **input;		/* references */
-	struct buf meta;		/* of .zarray */
-	struct buf chunk;		/* the key of the one chunk */
-	pthread_mutex_t lock;		/* protects file; held while it is being computed */
-	struct io_file *file;		/* counted; NULL: not computed yet, or given up */
+	struct zarr **input;  /* references */
+	struct buf meta;      /* of .zarray */
+	struct buf chunk;     /* the key of the one chunk */
+	pthread_mutex_t lock; /* protects file; held while it is being computed */
+	struct io_file *file; /* counted; NULL: not computed yet, or given up */
 	struct streams_user user;
 };
 
@@ -46,7 +47,9 @@ static int add_piece(void *arg, const void *p, size_t n)
 {
 	struct into_file *f = arg;
 	/* The engine writes from the buffer only. */
-	struct io_req req = { .op = IO_WRITE, .file = f->file, .p = (void *)(uintptr_t)p, .n = n, .off = f->at };
+	struct io_req req = {
+		.op = IO_WRITE, .file = f->file, .p = (void *)(uintptr_t)p, .n = n, .off = f->at
+	};
 
 	f->at += n;
 	return io_run(f->io, &req, 1);
@@ -114,7 +117,9 @@ static int derived_locate(struct kv *kv, const struct span *key, struct kv_loc *
 static int derived_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
 {
 	struct kv_derived *k = derived_of(kv);
-	int r = span_starts(span_str(".zarray"), prefix) ? each(arg, span_str(".zarray"), k->meta.n) : 0;
+	int r = span_starts(span_str(".zarray"), prefix) ?
+			each(arg, span_str(".zarray"), k->meta.n) :
+			0;
 
 	if (r == 0 && k->plan.bytes && span_starts(buf_span(&k->chunk), prefix))
 		r = each(arg, buf_span(&k->chunk), k->plan.bytes);
@@ -127,7 +132,8 @@ static int derived_where_text(struct kv *kv, struct span key, struct buf *ret)
 
 	if (span_eq(key, span_str(".zarray")))
 		return buf_addf(ret, "inline:%zu", k->meta.n);
-	return buf_add_str(ret, k->plan.bytes && span_eq(key, buf_span(&k->chunk)) ? "computed" : "absent");
+	return buf_add_str(ret, k->plan.bytes && span_eq(key, buf_span(&k->chunk)) ? "computed" :
+										     "absent");
 }
 
 static void derived_free(struct kv *kv)
@@ -153,10 +159,13 @@ static const struct kv_ops derived_ops = {
 	.free = derived_free,
 };
 
-static int print_meta(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *meta, struct buf *chunk)
+static int print_meta(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *meta,
+		      struct buf *chunk)
 {
 	uint64_t extent[LIMIT_RANK];
-	struct zarr_create c = { .format = 2, .dtype = t, .rank = rank, .shape = shape, .chunk = extent };
+	struct zarr_create c = {
+		.format = 2, .dtype = t, .rank = rank, .shape = shape, .chunk = extent
+	};
 	int r = buf_add_byte(chunk, '0');
 
 	for (unsigned i = 0; i < rank; i++)
@@ -176,9 +185,11 @@ static int open_inputs(struct item *item, const struct derived *d, struct kv_der
 		const struct tree_node *in = d->input[i];
 		int r;
 
-		if (in->kind != TREE_LEAF || in->value == TREE_VALUE_NONE || in->value == TREE_VALUE_PLACEHOLDER ||
+		if (in->kind != TREE_LEAF || in->value == TREE_VALUE_NONE ||
+		    in->value == TREE_VALUE_PLACEHOLDER ||
 		    span_eq(in->value_type, span_str("string")))
-			return fail(-EINVAL, "%s of '%.*s', which is not an array", derived_name(d), SPAN_ARG(in->param));
+			return fail(-EINVAL, "%s of '%.*s', which is not an array", derived_name(d),
+				    SPAN_ARG(in->param));
 		r = item_array_inner(item, in, &k->input[i]);
 		if (r < 0)
 			return err_at(r, "%s of '%.*s'", derived_name(d), SPAN_ARG(in->param));
@@ -242,7 +253,8 @@ static int file_store(struct item *item, const char *path, struct kv **ret)
 	if (r == 0 || (r > 0 && f->size != npy.data + npy.bytes))
 		r = fail(-EUCLEAN, "'%s' is not as long as its header says", path);
 	if (r > 0 && (npy.fortran || npy.big_endian || npy.dtype == DTYPE_UNKNOWN))
-		r = fail(-EOPNOTSUPP, "'%s' is not in C order, little-endian, of a type with a name", path);
+		r = fail(-EOPNOTSUPP,
+			 "'%s' is not in C order, little-endian, of a type with a name", path);
 	if (r >= 0)
 		r = print_meta(npy.dtype, npy.rank, npy.shape, &meta, &chunk);
 	if (r >= 0)

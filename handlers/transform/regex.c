@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * regex.c - PCRE2 behind four calls; the only file that knows it.
  *
@@ -10,7 +11,7 @@
 
 #include "core/base/err.h"
 
-#define STEPS_MAX 1000000		/* a match that needs more is refused, not waited for */
+#define STEPS_MAX 1000000 /* a match that needs more is refused, not waited for */
 
 struct regex {
 	pcre2_code *code;
@@ -37,12 +38,13 @@ int regex_new(struct span pattern, const char *what, struct regex **ret)
 
 	if (!re)
 		return fail(-ENOMEM, "cannot compile %s", what);
-	re->code = pcre2_compile(pattern.p ? pattern.p : (PCRE2_SPTR)"", pattern.n,
-				 PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &at, NULL);
+	re->code = pcre2_compile(pattern.p ? pattern.p : (PCRE2_SPTR) "", pattern.n,
+				 PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error,
+				 &at, NULL);
 	if (!re->code) {
 		pcre2_get_error_message(error, message, sizeof(message));
-		return fail(-EINVAL, "%s: '%.*s' is not a regular expression: %s at character %zu", what,
-			    SPAN_ARG(pattern), (const char *)message, at);
+		return fail(-EINVAL, "%s: '%.*s' is not a regular expression: %s at character %zu",
+			    what, SPAN_ARG(pattern), (const char *)message, at);
 	}
 	re->limits = pcre2_match_context_create(NULL);
 	if (!re->limits)
@@ -50,8 +52,8 @@ int regex_new(struct span pattern, const char *what, struct regex **ret)
 	pcre2_set_match_limit(re->limits, STEPS_MAX);
 	pcre2_pattern_info(re->code, PCRE2_INFO_CAPTURECOUNT, &groups);
 	if (groups >= REGEX_GROUPS_MAX)
-		return fail(-EINVAL, "%s: '%.*s' has %u groups, the limit is %d", what, SPAN_ARG(pattern), groups,
-			    REGEX_GROUPS_MAX - 1);
+		return fail(-EINVAL, "%s: '%.*s' has %u groups, the limit is %d", what,
+			    SPAN_ARG(pattern), groups, REGEX_GROUPS_MAX - 1);
 	re->n_groups = groups + 1;
 	*ret = take(re);
 	return 0;
@@ -66,7 +68,7 @@ int regex_match(const struct regex *re, struct span s, struct regex_match *ret)
 
 	if (!data)
 		return fail(-ENOMEM, "cannot match '%.*s'", SPAN_ARG(s));
-	found = pcre2_match(re->code, s.p ? s.p : (PCRE2_SPTR)"", s.n, 0, 0, data, re->limits);
+	found = pcre2_match(re->code, s.p ? s.p : (PCRE2_SPTR) "", s.n, 0, 0, data, re->limits);
 	at = pcre2_get_ovector_pointer(data);
 	for (int i = 0; i < found; i++)
 		if (at[2 * i] != PCRE2_UNSET)
@@ -129,11 +131,13 @@ static int escape(const struct regex *re, struct span *text, struct regex_piece 
 			     (ret->group = regex_group(re, span_of(s.p + 2, n - 3))) < 0))
 			return fail(-EINVAL, "replacement '\\%.*s': no such group", SPAN_ARG(s));
 	} else {
-		return fail(-EINVAL, "replacement '\\%.*s': only \\1, \\g<1>, \\g<NAME> and \\\\ are known", SPAN_ARG(s));
+		return fail(-EINVAL,
+			    "replacement '\\%.*s': only \\1, \\g<1>, \\g<NAME> and \\\\ are known",
+			    SPAN_ARG(s));
 	}
 	if (ret->group >= (int)re->n_groups)
-		return fail(-EINVAL, "replacement '\\%.*s': the expression has %u groups", SPAN_ARG(s),
-			    re->n_groups - 1);
+		return fail(-EINVAL, "replacement '\\%.*s': the expression has %u groups",
+			    SPAN_ARG(s), re->n_groups - 1);
 	*text = span_from(s, n);
 	return 1;
 }
@@ -154,12 +158,14 @@ int regex_piece(const struct regex *re, struct span *text, struct regex_piece *r
 		*text = rest;
 		return 1;
 	}
-	*ret = (struct regex_piece){ span_of(text->p, slash ? (size_t)(slash - text->p) : text->n), -1 };
+	*ret = (struct regex_piece){ span_of(text->p, slash ? (size_t)(slash - text->p) : text->n),
+				     -1 };
 	*text = span_from(*text, ret->text.n);
 	return 1;
 }
 
-int regex_expand(const struct regex *re, const struct regex_match *m, struct span text, struct buf *ret)
+int regex_expand(const struct regex *re, const struct regex_match *m, struct span text,
+		 struct buf *ret)
 {
 	struct regex_piece piece;
 	int r;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * regex.h - regular expressions over whole keys, in the syntax that Python's and PCRE2 share.
  *
@@ -8,7 +9,7 @@
 
 #include "core/base/buf.h"
 
-#define REGEX_GROUPS_MAX 32		/* ours: groups of one expression, the whole match included */
+#define REGEX_GROUPS_MAX 32 /* ours: groups of one expression, the whole match included */
 
 struct regex;
 
@@ -32,7 +33,8 @@ unsigned regex_count(const struct regex *re);
  * A replacement text with \1, \g<1>, \g<name> and \\ filled in, as Python's match.expand().
  * -EINVAL: a group that there is not, another escape.
  */
-int regex_expand(const struct regex *re, const struct regex_match *m, struct span text, struct buf *ret);
+int regex_expand(const struct regex *re, const struct regex_match *m, struct span text,
+		 struct buf *ret);
 
 /* A piece of a replacement text: literal bytes, or a group (group >= 0). */
 struct regex_piece {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * transform.c - reading a file of rules, and the rules backwards.
  *
@@ -11,12 +12,13 @@
 #include "handlers/plugin/plugins.h"
 #include "handlers/transform/transform_impl.h"
 
-#define FILE_MAX (16 * MiB)		/* ours: a file of rules */
-#define RULES_MAX 10000			/* ours: each is tried for each leaf */
+#define FILE_MAX (16 * MiB) /* ours: a file of rules */
+#define RULES_MAX 10000     /* ours: each is tried for each leaf */
 
 /* ---- one rule ---- */
 
-static int only_members(const struct json *obj, const char *what, const char *const *names, size_t n)
+static int only_members(const struct json *obj, const char *what, const char *const *names,
+			size_t n)
 {
 	for (size_t i = 0; i < obj->n; i++) {
 		bool known = false;
@@ -24,8 +26,8 @@ static int only_members(const struct json *obj, const char *what, const char *co
 		for (size_t j = 0; j < n; j++)
 			known |= span_eq(obj->items[i].name, span_str(names[j]));
 		if (!known)
-			return fail(-EINVAL, "%s has a member '%.*s', which nothing is known of", what,
-				    SPAN_ARG(obj->items[i].name));
+			return fail(-EINVAL, "%s has a member '%.*s', which nothing is known of",
+				    what, SPAN_ARG(obj->items[i].name));
 	}
 	return 0;
 }
@@ -46,12 +48,14 @@ static int read_originals(const struct json *j, struct rule *rule)
 	size_t n = j->kind == JSON_ARRAY ? j->n : 1;
 
 	if (n == 0 || n > RULE_INPUTS_MAX)
-		return fail(-EINVAL, "%s: original_key has %zu texts, it takes 1 to %d", rule->what, n, RULE_INPUTS_MAX);
+		return fail(-EINVAL, "%s: original_key has %zu texts, it takes 1 to %d", rule->what,
+			    n, RULE_INPUTS_MAX);
 	for (size_t i = 0; i < n; i++) {
 		const struct json *one = j->kind == JSON_ARRAY ? &j->items[i] : j;
 
 		if (one->kind != JSON_STRING)
-			return fail(-EINVAL, "%s: original_key takes a text, or a list of texts", rule->what);
+			return fail(-EINVAL, "%s: original_key takes a text, or a list of texts",
+				    rule->what);
 		rule->original[i] = one->s;
 		if (check_pieces(rule, one->s) < 0)
 			return -EINVAL;
@@ -75,8 +79,11 @@ static int read_fn(const struct json *j, struct rule *rule)
 		rule->fn = rule->plugin ? VALUE_FN_PLUGIN : VALUE_FN_NONE;
 	}
 	if (rule->fn == VALUE_FN_NONE)
-		return fail(-EINVAL, "%s: value_fn '%.*s' is none of cast, transpose, reshape, slice, scale, concat, stack, nor "
-				     "of a plugin given before", rule->what, SPAN_ARG(j->s));
+		return fail(
+			-EINVAL,
+			"%s: value_fn '%.*s' is none of cast, transpose, reshape, slice, scale, concat, stack, nor "
+			"of a plugin given before",
+			rule->what, SPAN_ARG(j->s));
 	rule->args = span_of(open + 1, (size_t)(j->s.p + j->s.n - open) - 2);
 	if (memchr(rule->args.p, 0, rule->args.n))
 		return fail(-EINVAL, "%s: value_fn has a character 0 in its arguments", rule->what);
@@ -91,12 +98,15 @@ static int read_fallback(struct transform *t, const struct json *j, struct rule 
 	rule->fallback = j;
 	rule->has_fallback = true;
 	if (j->kind == JSON_ARRAY || j->kind == JSON_OBJECT)
-		return fail(-EINVAL, "%s: use_fallback takes a number, a text, true, false, null, or an .npy file",
-			    rule->what);
+		return fail(
+			-EINVAL,
+			"%s: use_fallback takes a number, a text, true, false, null, or an .npy file",
+			rule->what);
 	if (j->kind != JSON_STRING || !span_ends(j->s, span_str(".npy")))
 		return 0;
-	joined = !copy ? NULL : j->s.p[0] == '/' ? strdup((const char *)j->s.p) :
-						   str_fmt("%s/%.*s", dirname(copy), SPAN_ARG(j->s));
+	joined = !copy            ? NULL :
+		 j->s.p[0] == '/' ? strdup((const char *)j->s.p) :
+				    str_fmt("%s/%.*s", dirname(copy), SPAN_ARG(j->s));
 	if (!joined)
 		return fail(-ENOMEM, "cannot read '%s'", t->path);
 	real = realpath(joined, NULL);
@@ -111,10 +121,14 @@ static int check_rule(const struct rule *rule)
 	int r = 0;
 
 	if (rule->has_fallback && (rule->has_original || rule->fn))
-		return fail(-EINVAL, "%s: use_fallback goes with neither original_key nor value_fn", rule->what);
+		return fail(-EINVAL, "%s: use_fallback goes with neither original_key nor value_fn",
+			    rule->what);
 	if (rule->n_originals > 1 && rule->fn != VALUE_FN_CONCAT && rule->fn != VALUE_FN_STACK &&
 	    rule->fn != VALUE_FN_PLUGIN)
-		return fail(-EINVAL, "%s: several inputs need value_fn concat(AXIS), stack(AXIS), or a plugin's", rule->what);
+		return fail(
+			-EINVAL,
+			"%s: several inputs need value_fn concat(AXIS), stack(AXIS), or a plugin's",
+			rule->what);
 	/* What a plugin takes it says when it sees the inputs. */
 	if (rule->fn && rule->fn != VALUE_FN_PLUGIN)
 		r = value_fn_check(rule->fn, rule->args, MAX(rule->n_originals, 1u));
@@ -125,7 +139,8 @@ static int read_rule(struct transform *t, const struct json *j, struct rule *rul
 {
 	static const char *const names[] = { "key", "original_key", "use_fallback", "value_fn" };
 	const struct json *key = json_member(j, "key"), *original = json_member(j, "original_key");
-	const struct json *fallback = json_member(j, "use_fallback"), *fn = json_member(j, "value_fn");
+	const struct json *fallback = json_member(j, "use_fallback"),
+			  *fn = json_member(j, "value_fn");
 	int r;
 
 	if (!json_is(j, JSON_OBJECT) || !json_is(key, JSON_STRING))
@@ -166,7 +181,8 @@ void transform_free(struct transform *t)
 /* As Orbax sorts them, whatever the order in the file: the last one first. */
 static int by_key_backwards(const void *a, const void *b)
 {
-	const struct rule *ra = *(const struct rule *const *)a, *rb = *(const struct rule *const *)b;
+	const struct rule *ra = *(const struct rule *const *)a,
+			  *rb = *(const struct rule *const *)b;
 	int c = span_cmp(rb->key_text, ra->key_text);
 
 	return c ? c : (rb > ra) - (rb < ra);
@@ -205,8 +221,9 @@ static int read_document(struct transform *t)
 {
 	static const char *const names[] = { "default_to_original", "rules", "target", "item" };
 	const struct json *rules = NULL, *root = t->doc.root;
-	int r = json_is(root, JSON_OBJECT) ? only_members(root, "the file", names, ARRAY_LEN(names)) :
-					     fail(-EINVAL, "it is not a JSON object");
+	int r = json_is(root, JSON_OBJECT) ?
+			only_members(root, "the file", names, ARRAY_LEN(names)) :
+			fail(-EINVAL, "it is not a JSON object");
 
 	t->default_to_original = true;
 	if (r >= 0)
@@ -236,7 +253,8 @@ static int read_whole_file(const char *path, struct buf *ret)
 			r = err_sys("cannot read", path);
 		ret->n += got > 0 ? (size_t)got : 0;
 		if (ret->n > FILE_MAX)
-			r = fail(-EFBIG, "'%s' is longer than %llu bytes", path, (unsigned long long)FILE_MAX);
+			r = fail(-EFBIG, "'%s' is longer than %llu bytes", path,
+				 (unsigned long long)FILE_MAX);
 	}
 	return r;
 }
@@ -250,7 +268,8 @@ int transform_open(const char *path, struct transform **ret)
 
 	if (t)
 		t->path = strdup(path);
-	r = t && t->path && what ? read_whole_file(path, &text) : fail(-ENOMEM, "cannot read '%s'", path);
+	r = t && t->path && what ? read_whole_file(path, &text) :
+				   fail(-ENOMEM, "cannot read '%s'", path);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), what, &t->doc);
 	if (r >= 0) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * transform.h - another tree in place of the stored one: renamed, computed and given leaves.
  *
@@ -8,9 +9,9 @@
  *	"original_key": [EXPANSION, ...]	several, which value_fn makes one of
  *	"use_fallback": VALUE or FILE	a number, a text, null, or an .npy file
  *
- * and "value_fn": "NAME(ARGS)". Matching is on whole keys, and the first rule that matches counts, as
- * in Orbax's apply_transformations(). With "target" those keys are the new tree. Without, they follow
- * from the rules backwards: what a leaf is renamed to, and not what it was called before.
+ * and "value_fn": "NAME(ARGS)". Matching is on whole keys, and the first rule that matches counts,
+ *as in Orbax's apply_transformations(). With "target" those keys are the new tree. Without, they
+ *follow from the rules backwards: what a leaf is renamed to, and not what it was called before.
  */
 #ifndef PYTREEFS_TRANSFORM_H
 #define PYTREEFS_TRANSFORM_H
@@ -21,13 +22,14 @@
 struct plugin_value;
 struct transform;
 
-/* What the value of a leaf is made of: tree_node.derived. Lives in the new tree's arena, or the transform's. */
+/* What the value of a leaf is made of: tree_node.derived. Lives in the new tree's arena, or the
+ * transform's. */
 struct derived {
 	enum value_fn fn;
-	const struct plugin_value *plugin;	/* of VALUE_FN_PLUGIN */
-	struct span args;		/* "0, 1": what stands between the parentheses */
-	const char *file;		/* an .npy file, absolute; NULL: inputs */
-	const struct tree_node **input;	/* leaves of the stored tree */
+	const struct plugin_value *plugin; /* of VALUE_FN_PLUGIN */
+	struct span args;                  /* "0, 1": what stands between the parentheses */
+	const char *file;                  /* an .npy file, absolute; NULL: inputs */
+	const struct tree_node **input;    /* leaves of the stored tree */
 	unsigned n_inputs;
 };
 
@@ -38,8 +40,8 @@ void transform_free(struct transform *t);
 DEFINE_AUTO(transform, struct transform, transform_free);
 
 /*
- * The new tree of a stored one, which must outlive it and keeps its nodes' ids apart from the new ones.
- * -EINVAL names the key and the rule.
+ * The new tree of a stored one, which must outlive it and keeps its nodes' ids apart from the new
+ * ones. -EINVAL names the key and the rule.
  */
 int transform_tree(const struct transform *t, struct tree *in, struct tree **ret);
 /* "state": whether it is for this item. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * transform_impl.h - what the files of transformations share: rules as they were read.
  */
@@ -7,22 +8,22 @@
 #include "handlers/transform/regex.h"
 #include "handlers/transform/transform.h"
 
-#define RULE_INPUTS_MAX 64		/* ours: inputs of one rule */
+#define RULE_INPUTS_MAX 64 /* ours: inputs of one rule */
 
 struct rule {
-	char what[32];			/* "rule 3", for messages */
-	struct span key_text;		/* all texts live in the document */
-	struct regex *key;		/* owned */
+	char what[32];        /* "rule 3", for messages */
+	struct span key_text; /* all texts live in the document */
+	struct regex *key;    /* owned */
 	bool has_original, has_fallback;
-	struct span original[RULE_INPUTS_MAX];	/* replacement texts */
+	struct span original[RULE_INPUTS_MAX]; /* replacement texts */
 	unsigned n_originals;
 	const struct json *fallback;
-	const char *file;		/* the .npy file of a fallback, absolute; NULL: none. In the arena */
+	const char *file; /* the .npy file of a fallback, absolute; NULL: none. In the arena */
 	enum value_fn fn;
-	const struct plugin_value *plugin;	/* of VALUE_FN_PLUGIN */
+	const struct plugin_value *plugin; /* of VALUE_FN_PLUGIN */
 	struct span args;
 	/* The other direction, when the expressions allow it. */
-	struct regex *inverse;		/* of the first original: owned; its groups are called g1, g2, ... */
+	struct regex *inverse; /* of the first original: owned; its groups are called g1, g2, ... */
 };
 
 struct transform {
@@ -30,15 +31,17 @@ struct transform {
 	struct json_doc doc;
 	struct arena arena;
 	bool default_to_original;
-	struct rule *rule;		/* in the order of the file */
-	const struct rule **by_key;	/* the last key first: the first one that matches counts */
+	struct rule *rule;          /* in the order of the file */
+	const struct rule **by_key; /* the last key first: the first one that matches counts */
 	size_t n_rules;
-	const struct json *target;	/* array of texts; NULL: none */
-	struct span item;		/* only for items of this name; empty: for all */
+	const struct json *target; /* array of texts; NULL: none */
+	struct span item;          /* only for items of this name; empty: for all */
 };
 
-/* The first rule that matches a key of the new tree; NULL when none does, or, with *error set, when matching fails. */
-const struct rule *rule_for(const struct transform *t, struct span key, struct regex_match *ret, int *error);
+/* The first rule that matches a key of the new tree; NULL when none does, or, with *error set, when
+ * matching fails. */
+const struct rule *rule_for(const struct transform *t, struct span key, struct regex_match *ret,
+			    int *error);
 /* Find the inverse of a rule; left NULL when there is none. */
 int rule_invert(struct rule *rule);
 /* The key that a rule makes of a stored one: 1, or 0 when it makes none. */

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * transform_inverse.c - a rule backwards: which new key a stored key is renamed to.
  *
- * A rule can be turned around when its key is literal text and groups, and its first original key uses
- * each of these groups. Each group's expression then stands in the original key in the group's place.
+ * A rule can be turned around when its key is literal text and groups, and its first original key
+ * uses each of these groups. Each group's expression then stands in the original key in the group's
+ * place.
  *
  * Invariants: what comes out matches the rule forwards again, and gives the stored key.
  */
@@ -16,7 +18,8 @@ static bool is_special(uint8_t c)
 	return c && strchr(".^$*+?{}[]|", c);
 }
 
-/* Whether the group, from the character after its parenthesis, has a number: (x), (?P<n>x), (?<n>x). */
+/* Whether the group, from the character after its parenthesis, has a number: (x), (?P<n>x),
+ * (?<n>x). */
 static bool is_counted(struct span s)
 {
 	if (s.n == 0 || s.p[0] != '?')
@@ -66,7 +69,8 @@ static int key_piece(struct span *key, int *groups, struct buf *text, struct spa
 	if (s.p[0] == '(') {
 		n = group_end(s, &count);
 		/* One that does not count, or is repeated, has no text of its own. */
-		if (n == 0 || count == 0 || (s.n > 1 && s.p[1] == '?' && s.p[2] != 'P' && s.p[2] != '<') ||
+		if (n == 0 || count == 0 ||
+		    (s.n > 1 && s.p[1] == '?' && s.p[2] != 'P' && s.p[2] != '<') ||
 		    (n < s.n && strchr("*+?{", s.p[n])))
 			return -1;
 		*ret_group = span_of(s.p, n);
@@ -89,7 +93,8 @@ static int key_piece(struct span *key, int *groups, struct buf *text, struct spa
 	return 2;
 }
 
-/* The expression of a group without its parentheses and name; empty when it refers to other groups. */
+/* The expression of a group without its parentheses and name; empty when it refers to other groups.
+ */
 static struct span inside(struct span group)
 {
 	struct span s = span_of(group.p + 1, group.n - 2);
@@ -128,7 +133,8 @@ static int key_groups(const struct rule *rule, struct span ret[REGEX_GROUPS_MAX]
 	for (at = 1; (kind = key_piece(&key, &groups, &text, &group)) > 0; at = groups + 1) {
 		if (kind != 1)
 			continue;
-		/* What is quoted or a comment looks like groups to us, and may be more than there can be. */
+		/* What is quoted or a comment looks like groups to us, and may be more than there
+		 * can be. */
 		if (at >= REGEX_GROUPS_MAX)
 			return 0;
 		ret[at] = inside(group);
@@ -157,7 +163,8 @@ int rule_invert(struct rule *rule)
 		} else if (used[piece.group]) {
 			r = buf_addf(&out, "(?P=g%d)", piece.group);
 		} else {
-			r = buf_addf(&out, "(?P<g%d>%.*s)", piece.group, SPAN_ARG(group[piece.group]));
+			r = buf_addf(&out, "(?P<g%d>%.*s)", piece.group,
+				     SPAN_ARG(group[piece.group]));
 			used[piece.group] = true;
 		}
 	}
@@ -173,7 +180,8 @@ static int fill_key(const struct rule *rule, const struct regex_match *m, struct
 	struct span key = rule->key_text, group;
 	int groups = 0, kind, r = 0;
 
-	for (int at = 1; r >= 0 && (kind = key_piece(&key, &groups, ret, &group)) > 0; at = groups + 1) {
+	for (int at = 1; r >= 0 && (kind = key_piece(&key, &groups, ret, &group)) > 0;
+	     at = groups + 1) {
 		char name[8] = { 'g', (char)('0' + at) };
 		int number;
 
@@ -202,8 +210,9 @@ int rule_new_key(const struct rule *rule, struct span old, struct buf *ret)
 	if (r >= 0)
 		r = regex_match(rule->key, span_of(ret->p + was, ret->n - was), &m);
 	if (r > 0)
-		r = regex_expand(rule->key, &m, rule->original[0], &again) < 0 ? -ENOMEM :
-									       span_eq(buf_span(&again), old);
+		r = regex_expand(rule->key, &m, rule->original[0], &again) < 0 ?
+			    -ENOMEM :
+			    span_eq(buf_span(&again), old);
 	if (r <= 0)
 		ret->n = was;
 	return r;

@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * transform_text.c - what rules made of a tree, told to people.
  *
- * The new tree does not say which rule made a leaf: the first that matches its key, as when it was made.
+ * The new tree does not say which rule made a leaf: the first that matches its key, as when it was
+ * made.
  */
 #include "core/base/err.h"
 #include "handlers/transform/transform_impl.h"
@@ -48,13 +50,16 @@ int transform_text(const struct transform *t, const struct tree_node *leaf, stru
 	if (r < 0)
 		return r;
 	if (!d)
-		return is_given(t, rule) ? buf_add_str(ret, "given") : buf_add_span(ret, leaf->param);
+		return is_given(t, rule) ? buf_add_str(ret, "given") :
+					   buf_add_span(ret, leaf->param);
 	if (d->file)
 		return buf_addf(ret, "file %s", d->file);
 	r = buf_addf(ret, "%s(", derived_name(d));
 	for (unsigned i = 0; i < d->n_inputs && r >= 0; i++)
 		r = buf_addf(ret, "%s%.*s", i ? ", " : "", SPAN_ARG(d->input[i]->param));
-	return r < 0 ? r : d->args.n ? buf_addf(ret, "; %.*s)", SPAN_ARG(d->args)) : buf_add_byte(ret, ')');
+	return r < 0     ? r :
+	       d->args.n ? buf_addf(ret, "; %.*s)", SPAN_ARG(d->args)) :
+			   buf_add_byte(ret, ')');
 }
 
 int transform_idle(const struct transform *t, const struct tree *made, struct buf *ret)
@@ -74,7 +79,7 @@ int transform_idle(const struct transform *t, const struct tree *made, struct bu
 	}
 	for (size_t i = 0; i < t->n_rules && r >= 0; i++)
 		if (!used[i])
-			r = buf_addf(ret, "%s makes no leaf: nothing is there for '%.*s'\n", t->rule[i].what,
-				     SPAN_ARG(t->rule[i].key_text));
+			r = buf_addf(ret, "%s makes no leaf: nothing is there for '%.*s'\n",
+				     t->rule[i].what, SPAN_ARG(t->rule[i].key_text));
 	return r;
 }

@@ -1,27 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * transform_tree.c - the new tree of a stored one, by rules.
  *
  * The stored tree is taken apart into leaves and empty containers by key; each new key gets one of
- * them, or a value made of several; then the new tree is put together. A container keeps the kind of
- * the stored one that its leaves come from, as far as its keys allow.
+ * them, or a value made of several; then the new tree is put together. A container keeps the kind
+ * of the stored one that its leaves come from, as far as its keys allow.
  *
- * Invariants: the new tree points into the stored one, which lives as long; no two nodes of both have
- * one id, since ids name arrays in the cache.
+ * Invariants: the new tree points into the stored one, which lives as long; no two nodes of both
+ * have one id, since ids name arrays in the cache.
  */
 #include "core/base/err.h"
 #include "core/tree/tree_build.h"
 #include "handlers/transform/transform_impl.h"
 
 struct stored {
-	struct span key;		/* in the arena */
+	struct span key; /* in the arena */
 	const struct tree_node *node;
 	bool renamed;
 };
 
 struct made {
 	struct span key;
-	const struct tree_node *from;	/* the one it is as stored; NULL for what is computed or given */
-	const struct rule *rule;	/* NULL: carried over */
+	const struct tree_node
+		*from;           /* the one it is as stored; NULL for what is computed or given */
+	const struct rule *rule; /* NULL: carried over */
 	struct derived *derived;
 	struct tree_node *node;
 };
@@ -30,7 +32,7 @@ struct remake {
 	const struct transform *t;
 	struct tree *in, *out;
 	struct arena arena;
-	struct stored *stored;		/* ascending by key, then as in the tree */
+	struct stored *stored; /* ascending by key, then as in the tree */
 	size_t n_stored;
 	struct made *made;
 	size_t n_made, cap_made;
@@ -191,26 +193,31 @@ static int keys_of_rule(struct remake *m, const struct rule *rule)
 	int r = 0;
 
 	if (is_literal(rule->key_text)) {
-		/* It asks for this key by name, as a target would: what it is made of must be there. */
+		/* It asks for this key by name, as a target would: what it is made of must be
+		 * there. */
 		r = add_made(m, rule->key_text);
 	} else if (rule->has_original && rule->inverse) {
 		r = renamed_keys(m, rule);
 	} else if (rule->has_original) {
-		return fail(-EINVAL, "%s: which keys '%.*s' stands for cannot be told from '%.*s': give a \"target\"",
-			    rule->what, SPAN_ARG(rule->key_text), SPAN_ARG(rule->original[0]));
+		return fail(
+			-EINVAL,
+			"%s: which keys '%.*s' stands for cannot be told from '%.*s': give a \"target\"",
+			rule->what, SPAN_ARG(rule->key_text), SPAN_ARG(rule->original[0]));
 	}
 	for (size_t i = first; i < m->n_made && r >= 0; i++)
 		r = use_inputs(m, rule, m->made[i].key);
 	return r;
 }
 
-/* With defaults of the original, a fallback leaves alone what an earlier rule has made of the key, as it does in Orbax. */
+/* With defaults of the original, a fallback leaves alone what an earlier rule has made of the key,
+ * as it does in Orbax. */
 static bool is_weak(const struct transform *t, const struct rule *rule)
 {
 	return rule->has_fallback && t->default_to_original;
 }
 
-const struct rule *rule_for(const struct transform *t, struct span key, struct regex_match *ret, int *error)
+const struct rule *rule_for(const struct transform *t, struct span key, struct regex_match *ret,
+			    int *error)
 {
 	const struct rule *weak = NULL;
 
@@ -259,7 +266,8 @@ static int choose_keys(struct remake *m)
 		struct regex_match match;
 		int error = 0;
 
-		if (m->stored[i].renamed || (!t->default_to_original && !rule_for(t, m->stored[i].key, &match, &error)))
+		if (m->stored[i].renamed ||
+		    (!t->default_to_original && !rule_for(t, m->stored[i].key, &match, &error)))
 			continue;
 		r = error ? error : add_made(m, m->stored[i].key);
 	}
@@ -269,14 +277,16 @@ static int choose_keys(struct remake *m)
 
 /* ---- what each of them is ---- */
 
-static int missing(const struct remake *m, const struct made *made, const struct rule *rule, struct span original)
+static int missing(const struct remake *m, const struct made *made, const struct rule *rule,
+		   struct span original)
 {
-	return fail(-EINVAL, "%s makes '%.*s' from '%.*s', which the checkpoint does not have%s", rule->what,
-		    SPAN_ARG(made->key), SPAN_ARG(original),
+	return fail(-EINVAL, "%s makes '%.*s' from '%.*s', which the checkpoint does not have%s",
+		    rule->what, SPAN_ARG(made->key), SPAN_ARG(original),
 		    m->t->item.n ? "" : " (\"item\": NAME restricts the rules to one item)");
 }
 
-/* As for Orbax, an input that is not there is an error: the others would go with it, and nobody would hear. */
+/* As for Orbax, an input that is not there is an error: the others would go with it, and nobody
+ * would hear. */
 static int find_inputs(struct remake *m, struct made *made, const struct rule *rule,
 		       const struct regex_match *match)
 {
@@ -290,8 +300,9 @@ static int find_inputs(struct remake *m, struct made *made, const struct rule *r
 	for (unsigned i = 0; i < n; i++) {
 		auto_buf original = { 0 };
 		const struct stored *s;
-		int r = rule->has_original ? regex_expand(rule->key, match, rule->original[i], &original) :
-					     buf_add_span(&original, made->key);
+		int r = rule->has_original ?
+				regex_expand(rule->key, match, rule->original[i], &original) :
+				buf_add_span(&original, made->key);
 
 		if (r < 0)
 			return r;
@@ -426,7 +437,8 @@ static int place(struct remake *m, struct tree_build *b, struct made *made)
 		struct span part = slash ? span_of(key.p, (size_t)(slash - key.p)) : key;
 
 		if (at->kind != TREE_UNKNOWN)
-			return fail(-EINVAL, "'%.*s' is below another leaf of the new tree", SPAN_ARG(made->key));
+			return fail(-EINVAL, "'%.*s' is below another leaf of the new tree",
+				    SPAN_ARG(made->key));
 		r = tree_build_child(b, at, part, false, &at);
 		if (r < 0)
 			return r;
@@ -435,7 +447,8 @@ static int place(struct remake *m, struct tree_build *b, struct made *made)
 		key = span_from(key, part.n + 1);
 	}
 	if (r == 0)
-		return fail(-EINVAL, "'%.*s' is a leaf of the new tree, and holds others", SPAN_ARG(made->key));
+		return fail(-EINVAL, "'%.*s' is a leaf of the new tree, and holds others",
+			    SPAN_ARG(made->key));
 	made->node = at;
 	return fill_leaf(m, made, at);
 }
@@ -466,7 +479,8 @@ static void claim(struct tree_node *dir, const struct tree_node *from)
 	if (dir->kind != TREE_UNKNOWN)
 		return;
 	dir->kind = TREE_DICT;
-	if (sequence ? !has_positions(dir) : from->kind != TREE_DICT && dir->n_children != from->n_children)
+	if (sequence ? !has_positions(dir) :
+		       from->kind != TREE_DICT && dir->n_children != from->n_children)
 		return;
 	dir->kind = from->kind;
 	dir->type = from->type;

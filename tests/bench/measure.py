@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds: every contender once per round, in turn, each after a gigabyte was touched and freed.
 
 Fresh memory of a virtual machine costs several times its price the first time; what the gigabyte touched

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peer.c - what benchmarks compare with, or measure with, where an interpreter would be in the way.
  *
- *   bench_peer decode FILE           one thread decodes all zstd frames of FILE, in order, to nowhere
- *   bench_peer encode FILE LEVEL     one thread encodes FILE as one zstd frame, to nowhere
+ *   bench_peer decode FILE           one thread decodes all zstd frames of FILE, in order, to
+ * nowhere bench_peer encode FILE LEVEL     one thread encodes FILE as one zstd frame, to nowhere
  *   bench_peer sum FILE              sums FILE through mmap
  *   bench_peer pread FILE BYTES [N]  reads FILE in order by N threads, each its part
  *   bench_peer random FILE COUNT     COUNT reads of 4 KiB at random places; the median is printed
@@ -25,7 +26,8 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#define WHOLE_MAX (16u << 20)		/* frames up to this are decoded in one call, as a reader of chunks would */
+#define WHOLE_MAX \
+	(16u << 20) /* frames up to this are decoded in one call, as a reader of chunks would */
 #define THREADS_MAX 16
 
 struct input {
@@ -155,7 +157,9 @@ static int read_all(const char *path, size_t block, size_t threads)
 	if (threads == 0 || threads > THREADS_MAX || block == 0)
 		return 2;
 	for (size_t i = 0; i < threads; i++) {
-		part[i] = (struct part){ .fd = in.fd, .off = in.n / threads * i, .n = in.n / threads, .block = block };
+		part[i] = (struct part){
+			.fd = in.fd, .off = in.n / threads * i, .n = in.n / threads, .block = block
+		};
 		if (pthread_create(&part[i].thread, NULL, part_read, &part[i]))
 			die("thread");
 	}
@@ -196,7 +200,8 @@ static int random_reads(const char *path, size_t count)
 		x ^= x >> 7;
 		x ^= x << 17;
 		begin = now();
-		if (pread(in.fd, buf, sizeof(buf), (off_t)(x % (in.n / sizeof(buf)) * sizeof(buf))) < 0)
+		if (pread(in.fd, buf, sizeof(buf),
+			  (off_t)(x % (in.n / sizeof(buf)) * sizeof(buf))) < 0)
 			die("pread");
 		took[i] = now() - begin;
 	}
@@ -207,8 +212,8 @@ static int random_reads(const char *path, size_t count)
 }
 
 /*
- * Run a command: its seconds and its greatest resident memory, in KiB, to fd. A process begins with the memory
- * of the one that starts it, and that counts: this one has little.
+ * Run a command: its seconds and its greatest resident memory, in KiB, to fd. A process begins with
+ * the memory of the one that starts it, and that counts: this one has little.
  */
 static int measure(int fd, char **words)
 {
@@ -243,9 +248,11 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "random") && argc > 3)
 		return random_reads(argv[2], strtoul(argv[3], NULL, 10));
 	if (!strcmp(what, "pread") && argc > 3)
-		return read_all(argv[2], strtoul(argv[3], NULL, 10), argc > 4 ? strtoul(argv[4], NULL, 10) : 1);
+		return read_all(argv[2], strtoul(argv[3], NULL, 10),
+				argc > 4 ? strtoul(argv[4], NULL, 10) : 1);
 	if (!strcmp(what, "measure") && argc > 3)
 		return measure(atoi(argv[2]), argv + 3);
-	fprintf(stderr, "usage: bench_peer decode|encode|sum|pread|random FILE ...\n       bench_peer measure FD COMMAND...\n");
+	fprintf(stderr,
+		"usage: bench_peer decode|encode|sum|pread|random FILE ...\n       bench_peer measure FD COMMAND...\n");
 	return 2;
 }

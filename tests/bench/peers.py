@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contenders that are Python: what people run today, and numpy on a mount.
 
 A function's `prepare` is called once before the first timed run: imports belong there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same conversions in Python: Orbax reads or writes the checkpoint, the format's own library the file.
 
 Everything ends durable: what a library does not sync itself is synced inside the clock.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people write today where there is `pytreefs verify`, `stats` and `diff`: restore with Orbax, then numpy."""
 
 import numpy as np

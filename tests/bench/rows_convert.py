@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """export and convert of a checkpoint of 2 GiB, against the same done in Python with Orbax and the format's
 own library. All to the same disk, durable, with the same compression; sources are in the page cache."""
 

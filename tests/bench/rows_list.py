@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names and starting: what a user waits for before any data."""
 
 from bench.bench import bench

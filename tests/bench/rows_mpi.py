@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of ranks: reading what one of them broadcasts against each reading all, from a source that they share
 and that gives so many bytes a second to all of them together."""
 

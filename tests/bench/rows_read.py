@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading leaves through a mount. Sources are in the page cache: we measure the program, not the disk."""
 
 import contextlib

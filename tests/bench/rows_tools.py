@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands that go through a whole checkpoint of 2 GiB in 128 leaves, against the same with Orbax and numpy."""
 
 from bench.bench import bench

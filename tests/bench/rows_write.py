@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing: leaves as files into a draft, and the commit. All contenders write to the same disk, and all
 end durable; what a peer does not sync itself is synced inside its clock (peers.py, sync_tree)."""
 

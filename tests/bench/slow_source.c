@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slow_source.c - LD_PRELOAD: reads of data files share one token bucket, as hosts share a file system.
+ * slow_source.c - LD_PRELOAD: reads of data files share one token bucket, as hosts share a file
+ * system.
  *
- * SLOW_BUCKET is a file of 8 bytes that all processes map: the time (monotonic, ns) at which the bytes
- * that were asked for so far have arrived. SLOW_RATE is bytes a second. Only pread() is slowed: mount
- * with io=sync.
+ * SLOW_BUCKET is a file of 8 bytes that all processes map: the time (monotonic, ns) at which the
+ * bytes that were asked for so far have arrived. SLOW_RATE is bytes a second. Only pread() is
+ * slowed: mount with io=sync.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -52,7 +54,7 @@ ssize_t pread64(int fd, void *p, size_t n, off64_t off)
 	ssize_t got;
 
 	if (!real)
-		real = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+		real = (ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
 	got = real(fd, p, n, off);
 	if (bucket && got > 4096)
 		wait_for((size_t)got);

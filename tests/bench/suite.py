@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m bench.suite [ROW...]: what tests/bench/run starts once everything is built."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of results: docs/benchmarks.md, and the same on the terminal."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that runs Python contenders: imports done before the clock starts, its own peak of memory.
 
     python -m bench.worker      reads one JSON request a line, answers one JSON line each

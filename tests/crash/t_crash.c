@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_crash.c - the power goes at every change of a save: what is found afterwards is the old state or the whole
- * new step, and after rename returned 0 the new one.
+ * t_crash.c - the power goes at every change of a save: what is found afterwards is the old state
+ * or the whole new step, and after rename returned 0 the new one.
  *
  * Every state that a power loss can leave is tried for the first set of options; of the others a
  * part, unless TEST_EVERY_CRASH is set.
@@ -16,7 +17,7 @@
 
 struct set {
 	const char *const opt[MAX_SET];
-	bool all;			/* every point in the ordinary run, too */
+	bool all; /* every point in the ordinary run, too */
 };
 
 static const struct set sets[] = {
@@ -33,7 +34,7 @@ static const char *const modes[] = { "keep", "drop", "tear" };
 
 static char root[TMP_DIR_MAX];
 static unsigned long points, begun, again;
-static unsigned changes[ARRAY_LEN(sets)];	/* of a save, about */
+static unsigned changes[ARRAY_LEN(sets)]; /* of a save, about */
 
 static struct ns *open_ns(struct options *o, const struct set *s, const char *io)
 {
@@ -76,7 +77,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	print_message("%lu crash points tried; %lu drafts begun again, %lu committed again\n", points, begun, again);
+	print_message("%lu crash points tried; %lu drafts begun again, %lu committed again\n",
+		      points, begun, again);
 	return tmp_dir_remove(root);
 }
 
@@ -189,7 +191,8 @@ static void crash_everywhere(const struct set *s, unsigned *ret_changes)
 	for (size_t m = 0; m < ARRAY_LEN(modes); m++) {
 		int r = -1;
 
-		/* Until the power goes after everything was done. The last points are tried in any case. */
+		/* Until the power goes after everything was done. The last points are tried in any
+		 * case. */
 		for (unsigned n = 1; r < 0; n += step_of(s)) {
 			char io[64];
 
@@ -202,7 +205,8 @@ static void crash_everywhere(const struct set *s, unsigned *ret_changes)
 			*ret_changes = n;
 		}
 	}
-	print_message("%s %s: %lu points\n", s->opt[0], s->opt[1] ? s->opt[1] : "", points - before);
+	print_message("%s %s: %lu points\n", s->opt[0], s->opt[1] ? s->opt[1] : "",
+		      points - before);
 	assert_true(points - before > 60 / step_of(s));
 }
 
@@ -241,7 +245,8 @@ static void what_a_failed_sync_lost_is_written_again(void **state)
 					again += r >= 0;
 				}
 				if (r < 0)
-					fail_msg("%s %s: not committed again: %s", sets[i].opt[0], io, err_text(r));
+					fail_msg("%s %s: not committed again: %s", sets[i].opt[0],
+						 io, err_text(r));
 			}
 			close_ns(ns, &o);
 			points++;

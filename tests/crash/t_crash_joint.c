@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_crash_joint.c - the power goes at every change that one of two ranks makes for a step that they
  * commit together: what is found afterwards is no step or the whole one, and the whole one when
  * rename has returned 0 on both.
  *
- * Ranks are threads, each with a namespace and an engine of its own; one engine loses what it has not
- * synced. Of all points a part is tried, unless TEST_EVERY_CRASH is set.
+ * Ranks are threads, each with a namespace and an engine of its own; one engine loses what it has
+ * not synced. Of all points a part is tried, unless TEST_EVERY_CRASH is set.
  */
 #include "tests/engine/io_crash.h"
 #include "tests/unit/lib/draft_make.h"
@@ -54,7 +55,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	print_message("%lu crash points tried, of which %lu have the step\n", points, committed_points);
+	print_message("%lu crash points tried, of which %lu have the step\n", points,
+		      committed_points);
 	return tmp_dir_remove(root);
 }
 
@@ -130,8 +132,8 @@ static void look(const struct run *run, bool committed)
 	names = root_names(ns);
 	is_there = !strcmp(names, "101 ");
 	if ((!is_there && *names) || (committed && !is_there))
-		fail_msg("%s %s: the root has '%s', and rename returned %s", run->io[0], run->io[1], names,
-			 committed ? "0" : "an error");
+		fail_msg("%s %s: the root has '%s', and rename returned %s", run->io[0], run->io[1],
+			 names, committed ? "0" : "an error");
 	wrong = is_there ? check_saved(ns, "101", true) : NULL;
 	if (is_there && !wrong)
 		wrong = check_whole(ns, "101/default/both.npy", part, 48);
@@ -144,10 +146,12 @@ static void look(const struct run *run, bool committed)
 	options_release(&o);
 }
 
-/* One commit of both ranks with the power of one going at its nth change. True: that was after all. */
+/* One commit of both ranks with the power of one going at its nth change. True: that was after all.
+ */
 static bool crash_at(const struct set *set, int victim, const char *mode, unsigned n)
 {
-	/* Who keeps its power has an engine of the same kind, since these stand still while one's power goes. */
+	/* Who keeps its power has an engine of the same kind, since these stand still while one's
+	 * power goes. */
 	struct run run = { .set = set, .io = { KEEPS_POWER, KEEPS_POWER } };
 	int made_r[HUB_MAX] = { 0 }, r[HUB_MAX] = { -1, -1 };
 	char io[64];
@@ -159,7 +163,8 @@ static bool crash_at(const struct set *set, int victim, const char *mode, unsign
 	for (int i = 0; i < RANKS; i++)
 		open_rank(&run, i);
 	hub_run(make, &run, made_r);
-	/* Who has no power any more before the commit does not come to it, which takes its time elsewhere. */
+	/* Who has no power any more before the commit does not come to it, which takes its time
+	 * elsewhere. */
 	if (made_r[0] >= 0 && made_r[1] >= 0)
 		hub_run(commit, &run, r);
 	for (int i = RANKS - 1; i >= 0; i--) {

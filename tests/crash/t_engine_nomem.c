@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_engine_nomem.c - every allocation fails once while a checkpoint of each kind is opened, listed and
- * read: -ENOMEM, nothing leaked, and the next look finds everything as it is.
+ * t_engine_nomem.c - every allocation fails once while a checkpoint of each kind is opened, listed
+ * and read: -ENOMEM, nothing leaked, and the next look finds everything as it is.
  *
  * The linker leads our calls of malloc and its kin here; those inside libraries are not ours.
  */
@@ -30,7 +31,8 @@ static void fail_each(const char *source)
 		if (r < 0) {
 			fail_at = 0;
 			if (r != -ENOMEM)
-				fail_msg("%s: allocation %u: opening gave %d: %s", source, n, r, err_text(r));
+				fail_msg("%s: allocation %u: opening gave %d: %s", source, n, r,
+					 err_text(r));
 			continue;
 		}
 		walk_all(&w, ns, &good, -ENOMEM);
@@ -41,7 +43,8 @@ static void fail_each(const char *source)
 		/* Nothing of it is remembered. */
 		walk_all(&w, ns, &good, 0);
 		if (w.wrong)
-			fail_msg("%s: after allocation %u: %s: %s", source, n, w.wrong, w.wrong_line);
+			fail_msg("%s: after allocation %u: %s: %s", source, n, w.wrong,
+				 w.wrong_line);
 		ns_close(ns);
 	}
 	print_message("%s: up to allocation %u\n", strstr(source, "data/"), n);
@@ -87,9 +90,12 @@ static void root_of_steps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(flax_file),	      cmocka_unit_test(aggregate),
-		cmocka_unit_test(parts_never_merged), cmocka_unit_test(arrays_as_directories),
-		cmocka_unit_test(shards_in_a_database), cmocka_unit_test(database),
+		cmocka_unit_test(flax_file),
+		cmocka_unit_test(aggregate),
+		cmocka_unit_test(parts_never_merged),
+		cmocka_unit_test(arrays_as_directories),
+		cmocka_unit_test(shards_in_a_database),
+		cmocka_unit_test(database),
 		cmocka_unit_test(root_of_steps),
 	};
 

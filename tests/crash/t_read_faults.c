@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_read_faults.c - each read and open of a checkpoint fails once, whole or half-way, while everything is listed and
- * read: what is shown is what was there at first, or an error that names the file; afterwards all is there again.
+ * t_read_faults.c - each read and open of a checkpoint fails once, whole or half-way, while
+ * everything is listed and read: what is shown is what was there at first, or an error that names
+ * the file; afterwards all is there again.
  *
  * Every one with TEST_EVERY_FAULT, else a part.
  */
@@ -127,7 +129,8 @@ static void chunks_without_compression(void **state)
 
 static void chunks_in_small_files(void **state)
 {
-	static const char *const set[] = { "zarr=3", "chunk_byte_size=600", "target_data_file_size=2000", NULL };
+	static const char *const set[] = { "zarr=3", "chunk_byte_size=600",
+					   "target_data_file_size=2000", NULL };
 
 	saved(set);
 }
@@ -165,8 +168,10 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(chunks_without_compression), cmocka_unit_test(chunks_in_small_files),
-		cmocka_unit_test(arrays_as_directories),      cmocka_unit_test(parts_never_merged),
+		cmocka_unit_test(chunks_without_compression),
+		cmocka_unit_test(chunks_in_small_files),
+		cmocka_unit_test(arrays_as_directories),
+		cmocka_unit_test(parts_never_merged),
 		cmocka_unit_test(aggregate),
 	};
 

@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_save_faults.c - each change of the disk, read, open and allocation of a save fails once: whoever asked for it
- * gets the error, old steps read, what was written reads back, and the same draft commits afterwards.
+ * t_save_faults.c - each change of the disk, read, open and allocation of a save fails once:
+ * whoever asked for it gets the error, old steps read, what was written reads back, and the same
+ * draft commits afterwards.
  *
  * Every one with TEST_EVERY_FAULT (and TEST_EVERY_ALLOCATION), else a part.
  */
@@ -21,8 +23,9 @@ static const struct {
 	const char *rule;
 	int code;
 } rules[] = {
-	{ "change:eio", -EIO }, { "change:enospc", -ENOSPC }, { "read:eio", -EIO }, { "open:eio", -EIO },
-	{ "any:enomem", -ENOMEM }, { "write:torn", -EIO }, { "read:torn", -EIO },
+	{ "change:eio", -EIO }, { "change:enospc", -ENOSPC }, { "read:eio", -EIO },
+	{ "open:eio", -EIO },   { "any:enomem", -ENOMEM },    { "write:torn", -EIO },
+	{ "read:torn", -EIO },
 };
 
 static char root[TMP_DIR_MAX];
@@ -56,8 +59,9 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	print_message("%lu faults tried, %lu came, %lu of them told by rename, %lu were allocations\n", points, hits,
-		      told_by_rename, allocations);
+	print_message(
+		"%lu faults tried, %lu came, %lu of them told by rename, %lu were allocations\n",
+		points, hits, told_by_rename, allocations);
 	return tmp_dir_remove(root);
 }
 
@@ -91,7 +95,8 @@ static bool save(struct ns *ns, int code)
 		told_by_rename++;
 		/* A rename that did not become durable was taken back. */
 		if (strcmp(root_names(ns), "100 101.tmp "))
-			fail_msg("%s: after rename failed the root has '%s'", trying, root_names(ns));
+			fail_msg("%s: after rename failed the root has '%s'", trying,
+				 root_names(ns));
 		wrong = check_saved(ns, "101.tmp", false);
 		if (wrong)
 			fail_msg("%s: the draft that was not committed: %s", trying, wrong);
@@ -156,11 +161,14 @@ static void operations_fail(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(sets); i++)
 		for (size_t k = 0; k < ARRAY_LEN(rules); k++) {
-			/* A fault may hurt nobody: a lock file that stays, a step that is looked for twice. */
+			/* A fault may hurt nobody: a lock file that stays, a step that is looked
+			 * for twice. */
 			unsigned quiet = 0, step = getenv("TEST_EVERY_FAULT") ? 1 : 5;
 
 			for (unsigned n = 1; quiet < 60 / step; n += step)
-				quiet = one_fault(sets[i], rules[k].rule, rules[k].code, n) ? 0 : quiet + 1;
+				quiet = one_fault(sets[i], rules[k].rule, rules[k].code, n) ?
+						0 :
+						quiet + 1;
 		}
 	assert_true(hits > 100 && told_by_rename > 20);
 }

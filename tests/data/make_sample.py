@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Write the sample checkpoint, tests/data/sample: what tools/quickstart mounts by default.
 
 usage: make_sample.py [OUT]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * crash_disk.c - the disk after a power loss, made from the one that lives.
  *
@@ -23,7 +24,7 @@ struct work {
 	struct crash_model *m;
 	enum crash_mode mode;
 	uint64_t seed, n_choices;
-	int aside;			/* directory */
+	int aside; /* directory */
 };
 
 /* Whether a thing that was not synced had reached the disk. */
@@ -68,7 +69,8 @@ static int put_bytes(struct work *w, struct crash_node *n)
 		return err_sys("cannot put back", "a file");
 	/* Behind what lives: it was cut, and the cut is not on the disk. */
 	for (uint64_t off = (uint64_t)st.st_size; off < MIN(size, (uint64_t)n->durable.n);) {
-		ssize_t r = pwrite(n->fd, n->durable.p + off, MIN(size, (uint64_t)n->durable.n) - off, (off_t)off);
+		ssize_t r = pwrite(n->fd, n->durable.p + off,
+				   MIN(size, (uint64_t)n->durable.n) - off, (off_t)off);
 
 		if (r <= 0)
 			return err_sys("cannot put back", "a file");
@@ -153,7 +155,9 @@ static int place_one(struct work *w, struct crash_node *dir, const struct crash_
 	snprintf(number, sizeof(number), "%u", n->number);
 	if (n->aside) {
 		n->aside = false;
-		return renameat(w->aside, number, dir->fd, name->name) < 0 ? err_sys("cannot place", name->name) : 0;
+		return renameat(w->aside, number, dir->fd, name->name) < 0 ?
+			       err_sys("cannot place", name->name) :
+			       0;
 	}
 	if (!n->is_dir)
 		return copy_file(n, dir->fd, name->name);
@@ -173,7 +177,7 @@ static int place_all(struct work *w)
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
 		n->placed = n->is_dir && n->was_there && !n->aside;
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
-		n->touched = false;	/* from here on: its names are dealt with */
+		n->touched = false; /* from here on: its names are dealt with */
 	while (more && r >= 0) {
 		more = false;
 		for (struct crash_node *n = w->m->nodes; n && r >= 0; n = n->next) {
@@ -189,7 +193,7 @@ static int place_all(struct work *w)
 
 static int put_names(struct work *w, struct io_engine *below, int root)
 {
-	struct io_dir dir = { .io = below, .fd = root, .path = (char *)(uintptr_t)"." };
+	struct io_dir dir = { .io = below, .fd = root, .path = (char *)(uintptr_t) "." };
 	int r = 0;
 
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
@@ -217,8 +221,8 @@ static size_t path_length(const struct crash_node *n)
 }
 
 /*
- * A directory that is not put aside itself: of those that are not ours the one with the shortest path, since
- * what holds the changed name of another is above it. NULL: no directory was changed.
+ * A directory that is not put aside itself: of those that are not ours the one with the shortest
+ * path, since what holds the changed name of another is above it. NULL: no directory was changed.
  */
 static struct crash_node *topmost(const struct crash_model *m)
 {

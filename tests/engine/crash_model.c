@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * crash_model.c - which bytes and names are durable, kept beside the files that live.
  *
@@ -176,7 +177,8 @@ static int sync_file(struct crash_node *n)
 		r = set_size(&n->durable, (uint64_t)st.st_size);
 	for (size_t i = 0; i < n->n_dirty && r >= 0; i++)
 		if (n->dirty[i] && i * CRASH_SECTOR < n->durable.n)
-			r = read_live(n, i * CRASH_SECTOR, MIN(CRASH_SECTOR, n->durable.n - i * CRASH_SECTOR),
+			r = read_live(n, i * CRASH_SECTOR,
+				      MIN(CRASH_SECTOR, n->durable.n - i * CRASH_SECTOR),
 				      n->durable.p + i * CRASH_SECTOR);
 	return r;
 }
@@ -219,8 +221,9 @@ static int remember(struct crash_node *dir, const char *name, struct crash_node 
 	return 0;
 }
 
-int crash_renamed(struct crash_node *dir, const char *name, struct crash_node *was, struct crash_node *node,
-		  const char *other, struct crash_node *other_was, struct crash_node *other_node)
+int crash_renamed(struct crash_node *dir, const char *name, struct crash_node *was,
+		  struct crash_node *node, const char *other, struct crash_node *other_was,
+		  struct crash_node *other_node)
 {
 	struct crash_change *c = calloc(1, sizeof(*c));
 	int r = c ? remember(dir, name, was) : -ENOMEM;

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crash_model.h - what a disk would still have if the power went now. For io_crash.c and crash_disk.c.
+ * crash_model.h - what a disk would still have if the power went now. For io_crash.c and
+ * crash_disk.c.
  *
  * Rules, as POSIX gives them and no better: the bytes and the size of a file are
  * durable after a sync of that file, a name after a sync of the directory that it
@@ -14,7 +16,7 @@
 
 #include "core/base/buf.h"
 
-#define CRASH_SECTOR ((size_t)512)	/* reaches the disk as a whole or not at all */
+#define CRASH_SECTOR ((size_t)512) /* reaches the disk as a whole or not at all */
 
 struct crash_node;
 struct io_engine;
@@ -29,8 +31,8 @@ struct crash_name {
 /* One change of names that is not durable yet: up to two names, both or none. */
 struct crash_change {
 	struct crash_change *next;
-	char *name[2];			/* [1] may be NULL */
-	struct crash_node *node[2];	/* what is there afterwards */
+	char *name[2];              /* [1] may be NULL */
+	struct crash_node *node[2]; /* what is there afterwards */
 };
 
 /* A file or directory that was changed, or whose name was. */
@@ -38,13 +40,13 @@ struct crash_node {
 	struct crash_node *next;
 	uint64_t dev, ino;
 	bool is_dir;
-	bool was_there;			/* not made by us: its name needs no sync */
-	int fd;				/* of what lives under that inode now */
+	bool was_there; /* not made by us: its name needs no sync */
+	int fd;         /* of what lives under that inode now */
 	/* Files. */
-	bool touched;			/* durable and dirty are meaningful */
+	bool touched; /* durable and dirty are meaningful */
 	bool size_dirty;
 	struct buf durable;
-	uint8_t *dirty;			/* a byte per sector of what lives */
+	uint8_t *dirty; /* a byte per sector of what lives */
 	size_t n_dirty;
 	/* Directories. */
 	struct crash_name *names;
@@ -75,17 +77,18 @@ int crash_synced(struct crash_node *n);
 /* Its sync failed: what was not durable will not be by another one. */
 void crash_sync_lost(struct crash_node *n);
 /*
- * The name of dir is (after the change) node's; was: what it was before. other may be NULL, or a second
- * name that changes with it.
+ * The name of dir is (after the change) node's; was: what it was before. other may be NULL, or a
+ * second name that changes with it.
  */
-int crash_renamed(struct crash_node *dir, const char *name, struct crash_node *was, struct crash_node *node,
-		  const char *other, struct crash_node *other_was, struct crash_node *other_node);
+int crash_renamed(struct crash_node *dir, const char *name, struct crash_node *was,
+		  struct crash_node *node, const char *other, struct crash_node *other_was,
+		  struct crash_node *other_node);
 
 enum crash_mode {
-	CRASH_KEEP,			/* everything had reached the disk by chance */
-	CRASH_DROP,			/* nothing that was not synced had */
-	CRASH_TEAR,			/* some of it had, sector by sector and name by name */
-	CRASH_LOSE,			/* a sync fails; the power goes later */
+	CRASH_KEEP, /* everything had reached the disk by chance */
+	CRASH_DROP, /* nothing that was not synced had */
+	CRASH_TEAR, /* some of it had, sector by sector and name by name */
+	CRASH_LOSE, /* a sync fails; the power goes later */
 };
 /*
  * Make the disk what it would be. seed: of the choice what had reached it. Nothing else works on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_crash.c - wrapper: the power goes at the nth change.
  *
@@ -16,7 +17,8 @@
  * the latest when the engine is closed. The real syncs are not made: only this
  * engine's model (crash_model.h) counts, and it takes its time already.
  *
- * Invariants: the model changes after the change that it records was made, under one lock of all such engines.
+ * Invariants: the model changes after the change that it records was made, under one lock of all
+ * such engines.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,8 +31,8 @@
 #include "tests/engine/io_crash.h"
 
 /*
- * Protects all engines of this kind; held across each call. Ranks that are threads of a test have one each, and
- * while the power of one goes the others stand still.
+ * Protects all engines of this kind; held across each call. Ranks that are threads of a test have
+ * one each, and while the power of one goes the others stand still.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned failures;
@@ -54,7 +56,8 @@ static int power_off(struct io_crash *c)
 
 	if (r < 0) {
 		failures++;
-		log_error("the power loss at change %llu could not be acted out: %s", (unsigned long long)c->at, err_text(r));
+		log_error("the power loss at change %llu could not be acted out: %s",
+			  (unsigned long long)c->at, err_text(r));
 	}
 	c->is_off = true;
 	crash_model_release(&c->model);
@@ -178,7 +181,8 @@ static int crash_truncate(struct io_engine *io, struct io_file *file, uint64_t s
 	return r;
 }
 
-static int64_t crash_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n, int pipe)
+static int64_t crash_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
+			    int pipe)
 {
 	struct io_crash *c = crash_of(io);
 	int64_t r;
@@ -192,7 +196,8 @@ static int64_t crash_splice(struct io_engine *io, struct io_file *file, uint64_t
 /* ---- names ---- */
 
 /* The directory that holds path, followed; ret_last is path's last component. */
-static int parent_of(struct io_crash *c, int dirfd, const char *path, struct crash_node **ret, const char **ret_last)
+static int parent_of(struct io_crash *c, int dirfd, const char *path, struct crash_node **ret,
+		     const char **ret_last)
 {
 	auto_close int fd = io_plain_parent(c->base.below, dirfd, path, ret_last);
 
@@ -200,7 +205,8 @@ static int parent_of(struct io_crash *c, int dirfd, const char *path, struct cra
 }
 
 /* What is there under a name, followed; NULL: nothing. */
-static int node_at(struct io_crash *c, const struct crash_node *dir, const char *name, struct crash_node **ret)
+static int node_at(struct io_crash *c, const struct crash_node *dir, const char *name,
+		   struct crash_node **ret)
 {
 	auto_close int fd = openat(dir->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
@@ -270,7 +276,8 @@ static int crash_open(struct io_engine *io, int dirfd, const char *path, int fla
 	return r;
 }
 
-static int do_rename(struct io_crash *c, enum io_dirop op, int dirfd, const char *from, const char *to)
+static int do_rename(struct io_crash *c, enum io_dirop op, int dirfd, const char *from,
+		     const char *to)
 {
 	struct crash_node *from_dir, *to_dir, *moved, *was;
 	const char *from_last, *to_last;
@@ -292,7 +299,8 @@ static int do_rename(struct io_crash *c, enum io_dirop op, int dirfd, const char
 	return r < 0 ? r : crash_renamed(from_dir, from_last, moved, NULL, NULL, NULL, NULL);
 }
 
-static int do_dirop(struct io_crash *c, enum io_dirop op, int dirfd, const char *from, const char *to, unsigned mode)
+static int do_dirop(struct io_crash *c, enum io_dirop op, int dirfd, const char *from,
+		    const char *to, unsigned mode)
 {
 	struct crash_node *dir, *was;
 	const char *last;
@@ -301,7 +309,8 @@ static int do_dirop(struct io_crash *c, enum io_dirop op, int dirfd, const char 
 	if (op == IO_RENAME || op == IO_RENAME_NEW)
 		return do_rename(c, op, dirfd, from, to);
 	if (op == IO_SYNC_DIR) {
-		auto_close int fd = io_plain_open(c->base.below, dirfd, from, O_RDONLY | O_DIRECTORY, 0);
+		auto_close int fd =
+			io_plain_open(c->base.below, dirfd, from, O_RDONLY | O_DIRECTORY, 0);
 
 		return fd < 0 ? fd : do_sync(c, fd);
 	}
@@ -317,8 +326,8 @@ static int do_dirop(struct io_crash *c, enum io_dirop op, int dirfd, const char 
 	return crash_renamed(dir, last, was, NULL, NULL, NULL, NULL);
 }
 
-static int crash_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from, const char *to,
-		       unsigned mode)
+static int crash_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
+		       const char *to, unsigned mode)
 {
 	struct io_crash *c = crash_of(io);
 	int r;
@@ -389,7 +398,10 @@ static int crash_engine_open(const char *what, struct io_engine *below, struct i
 		*ret = &c->base;
 		return 0;
 	}
-	return fail(-EINVAL, "'crash:%s' is not a power loss; it is crash:MODE@N, MODE one of keep, drop, tear, lose", what);
+	return fail(
+		-EINVAL,
+		"'crash:%s' is not a power loss; it is crash:MODE@N, MODE one of keep, drop, tear, lose",
+		what);
 }
 
 void io_crash_register(void)

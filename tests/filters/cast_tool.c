@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cast_tool.c - element types and casts as a filter, for tests/interop/test_casts.py.
  *
@@ -58,8 +59,8 @@ static int do_parse(enum dtype t, int fill_version, struct span in, struct buf *
 	int r = json_parse(in, "value", &doc);
 
 	if (r >= 0)
-		r = fill_version ? dtype_fill_parse(t, fill_version, doc.root, element)
-				 : dtype_value_parse(t, doc.root, element);
+		r = fill_version ? dtype_fill_parse(t, fill_version, doc.root, element) :
+				   dtype_value_parse(t, doc.root, element);
 	return r < 0 ? r : buf_add(out, element, dtype_info(t)->size);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * layout_tool.c - chunk shapes and replica slices, one case a line, for the interop tests.
  *
@@ -78,10 +79,11 @@ int main(void)
 		auto_buf out = { 0 };
 		int n = sscanf(line, "%15s %511s %511s %511s %511s %511s %511s", kind, text[0],
 			       text[1], text[2], text[3], text[4], text[5]);
-		int r = !strcmp(kind, "chunk") && n == 7 ? chunk(arg, &out)
-			: !strcmp(kind, "replicas") && n == 6
-				? replicas(arg, &out)
-				: fail(-EINVAL, "malformed line '%s'", line);
+		int r = !strcmp(kind, "chunk") && n == 7 ?
+				chunk(arg, &out) :
+			!strcmp(kind, "replicas") && n == 6 ?
+				replicas(arg, &out) :
+				fail(-EINVAL, "malformed line '%s'", line);
 
 		if (r < 0) {
 			fprintf(stderr, "%s\n", err_text(r));

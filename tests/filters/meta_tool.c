@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * meta_tool.c - the other files of an item from the command line, for the interop tests.
  */
@@ -143,9 +144,9 @@ static int key(char **args, struct buf *out)
 int main(int argc, char **argv)
 {
 	static const struct tool_cmd cmds[] = {
-		{ "string", 2, string }, { "strings", 1, strings_document },
+		{ "string", 2, string },           { "strings", 1, strings_document },
 		{ "sharding", 1, sharding_again }, { "boxes", 3, boxes },
-		{ "arrays", 1, arrays }, { "key", 2, key },
+		{ "arrays", 1, arrays },           { "key", 2, key },
 	};
 
 	return tool_main(cmds, ARRAY_LEN(cmds), argc, argv);

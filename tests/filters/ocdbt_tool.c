@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ocdbt_tool.c - the ocdbt module as a program, for tests/interop/test_tensorstore_ocdbt.py.
  *
@@ -10,8 +11,10 @@
  *     ocdbt_tool merge DIR       DIR/ocdbt.process_* into DIR
  *     ocdbt_tool check DIR       findings; status 1 when there is an error
  *
- * Keys and values are in hexadecimal, "-" when empty. Options: --generation G, --time T, --prefix KEY,
- * --low KEY, --high KEY, --union, --inline N, --node N, --arity N, --zstd LEVEL, --plain, --uuid HEX,
+ * Keys and values are in hexadecimal, "-" when empty. Options: --generation G, --time T, --prefix
+ * KEY,
+ * --low KEY, --high KEY, --union, --inline N, --node N, --arity N, --zstd LEVEL, --plain, --uuid
+ * HEX,
  * --name HEX (of the first data file), --target N, --one-writer, --engine STACK, --cache BYTES.
  */
 #include <inttypes.h>
@@ -181,7 +184,8 @@ static int cmd_get(struct tool *t)
 	while (r >= 0 && n < 1 << 20 && (len = getline(&line, &cap, stdin)) > 0) {
 		len -= line[len - 1] == '\n';
 		r = from_hex(span_of(line, (size_t)len), &bytes[2 * n]);
-		get[n] = (struct kv_get){ .key = buf_span(&bytes[2 * n]), .len = UINT64_MAX,
+		get[n] = (struct kv_get){ .key = buf_span(&bytes[2 * n]),
+					  .len = UINT64_MAX,
 					  .ret = &bytes[2 * n + 1] };
 		n++;
 	}
@@ -202,8 +206,8 @@ static int cmd_get(struct tool *t)
 
 static int print_version(void *arg, const struct ocdbt_version *v)
 {
-	printf("%" PRIu64 " %" PRIu64 " %u %" PRIu64 "\n", v->generation, v->commit_time, v->root_height,
-	       v->stats.keys);
+	printf("%" PRIu64 " %" PRIu64 " %u %" PRIu64 "\n", v->generation, v->commit_time,
+	       v->root_height, v->stats.keys);
 	return 0;
 }
 
@@ -321,7 +325,8 @@ static int cmd_build(struct tool *t)
 	auto_of(ocdbt_data) struct ocdbt_data *values = NULL, *other = NULL;
 	auto_of(ocdbt) struct ocdbt *db = NULL;
 	struct names names = { .first = &t->name };
-	struct ocdbt_data_opts opts = { .target_size = t->target, .name = t->name.n ? next_name : NULL,
+	struct ocdbt_data_opts opts = { .target_size = t->target,
+					.name = t->name.n ? next_name : NULL,
 					.name_arg = &names };
 	int r = !strcmp(t->command, "commit") ? open_db(t, &db) : 0;
 
@@ -359,7 +364,8 @@ static int cmd_merge(struct tool *t)
 	if (r < 0)
 		return r;
 	ocdbt_data_stats(data, &wrote);
-	printf("%zu parts, %zu bare, %" PRIu64 " keys, %" PRIu64 " repeated, %" PRIu64 " bytes written\n",
+	printf("%zu parts, %zu bare, %" PRIu64 " keys, %" PRIu64 " repeated, %" PRIu64
+	       " bytes written\n",
 	       parts.n, parts.n_bare, stats.keys, stats.repeated, wrote.bytes);
 	return 0;
 }
@@ -376,7 +382,8 @@ static int print_finding(void *arg, const struct ocdbt_finding *f)
 
 static int cmd_check(struct tool *t)
 {
-	struct ocdbt_check_opts opts = { .all_versions = t->all, .unused_files = t->all,
+	struct ocdbt_check_opts opts = { .all_versions = t->all,
+					 .unused_files = t->all,
 					 .found = print_finding };
 	struct ocdbt_check_stats s;
 	auto_of(ocdbt) struct ocdbt *db = NULL;
@@ -387,8 +394,10 @@ static int cmd_check(struct tool *t)
 	if (r < 0)
 		return r;
 	printf("versions %" PRIu64 " version_nodes %" PRIu64 " nodes %" PRIu64 " keys %" PRIu64
-	       " value_bytes %" PRIu64 " files %" PRIu64 " errors %" PRIu64 " warnings %" PRIu64 "\n",
-	       s.versions, s.version_nodes, s.nodes, s.keys, s.value_bytes, s.files, s.errors, s.warnings);
+	       " value_bytes %" PRIu64 " files %" PRIu64 " errors %" PRIu64 " warnings %" PRIu64
+	       "\n",
+	       s.versions, s.version_nodes, s.nodes, s.keys, s.value_bytes, s.files, s.errors,
+	       s.warnings);
 	return s.errors ? 1 : 0;
 }
 
@@ -398,9 +407,9 @@ static const struct {
 	const char *name;
 	int (*run)(struct tool *t);
 } commands[] = {
-	{ "list", cmd_list },	{ "values", cmd_list }, { "get", cmd_get },
+	{ "list", cmd_list },         { "values", cmd_list }, { "get", cmd_get },
 	{ "versions", cmd_versions }, { "build", cmd_build }, { "commit", cmd_build },
-	{ "merge", cmd_merge }, { "check", cmd_check },
+	{ "merge", cmd_merge },       { "check", cmd_check },
 };
 
 static int set_option(struct tool *t, const char *name, const char *value)
@@ -412,13 +421,19 @@ static int set_option(struct tool *t, const char *name, const char *value)
 		uint32_t *u32;
 		struct buf *hex;
 	} options[] = {
-		{ "--generation", &t->when.generation }, { "--time", &t->time },
-		{ "--before", &t->when.time },		 { "--target", &t->target },
-		{ "--cache", &t->cache_bytes },		 { "--inline", NULL, &t->config.max_inline_value_bytes },
+		{ "--generation", &t->when.generation },
+		{ "--time", &t->time },
+		{ "--before", &t->when.time },
+		{ "--target", &t->target },
+		{ "--cache", &t->cache_bytes },
+		{ "--inline", NULL, &t->config.max_inline_value_bytes },
 		{ "--node", NULL, &t->config.max_decoded_node_bytes },
-		{ "--arity", NULL, &t->config.arity_log2 }, { "--prefix", NULL, NULL, &t->prefix },
-		{ "--low", NULL, NULL, &t->low },	 { "--high", NULL, NULL, &t->high },
-		{ "--uuid", NULL, NULL, &t->uuid },	 { "--name", NULL, NULL, &t->name },
+		{ "--arity", NULL, &t->config.arity_log2 },
+		{ "--prefix", NULL, NULL, &t->prefix },
+		{ "--low", NULL, NULL, &t->low },
+		{ "--high", NULL, NULL, &t->high },
+		{ "--uuid", NULL, NULL, &t->uuid },
+		{ "--name", NULL, NULL, &t->name },
 	};
 
 	if (!strcmp(name, "--engine")) {
@@ -480,9 +495,11 @@ int main(int argc, char **argv)
 	if (r >= 0) {
 		size_t i = 0;
 
-		while (i < ARRAY_LEN(commands) && (!t.command || strcmp(commands[i].name, t.command)))
+		while (i < ARRAY_LEN(commands) &&
+		       (!t.command || strcmp(commands[i].name, t.command)))
 			i++;
-		r = i < ARRAY_LEN(commands) ? commands[i].run(&t) : fail(-EINVAL, "unknown command");
+		r = i < ARRAY_LEN(commands) ? commands[i].run(&t) :
+					      fail(-EINVAL, "unknown command");
 	}
 	if (r < 0)
 		fprintf(stderr, "ocdbt_tool: %s\n", err_text(r));

@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * record_tool.c - the records of core/ocdbt as a program, for tests/interop/test_tensorstore_ocdbt.py.
+ * record_tool.c - the records of core/ocdbt as a program, for
+ * tests/interop/test_tensorstore_ocdbt.py.
  *
  *     record_tool text FILE OFF LEN   a record as text; LEN 0: to the end of the file
  *     record_tool undump              a text on standard input as a record
- *     record_tool exact DIR           parse and pack every record of a database: how many come out the
- *                                     same, and how many do not
+ *     record_tool exact DIR           parse and pack every record of a database: how many come out
+ * the same, and how many do not
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -148,7 +150,7 @@ static int cmd_exact(char **args, struct buf *out)
 	if (r >= 0)
 		r = ocdbt_db_open(dir, NULL, &db);
 	if (r >= 0)
-		dir = NULL;		/* taken */
+		dir = NULL; /* taken */
 	if (r >= 0)
 		r = exact_all(&x, db);
 	if (r >= 0)

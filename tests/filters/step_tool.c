@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step_tool.c - names and small files of steps from the command line, for the interop tests.
  */
@@ -48,7 +49,8 @@ static int deletion(char **args, struct buf *out)
 	return r < 0 ? r : buf_addf(out, " %d", r);
 }
 
-/* Names on standard input, a NUL after each: those that some format of Orbax lists, each with its number. */
+/* Names on standard input, a NUL after each: those that some format of Orbax lists, each with its
+ * number. */
 static int lists(char **args, struct buf *out)
 {
 	auto_buf in = { 0 };
@@ -59,7 +61,8 @@ static int lists(char **args, struct buf *out)
 		struct step_name name;
 
 		if (step_name_parse(one, &name) && step_name_is_orbax(&name))
-			r = buf_addf(out, "%.*s %llu\n", SPAN_ARG(one), (unsigned long long)name.number);
+			r = buf_addf(out, "%.*s %llu\n", SPAN_ARG(one),
+				     (unsigned long long)name.number);
 		at += one.n + 1;
 	}
 	return r;
@@ -68,7 +71,9 @@ static int lists(char **args, struct buf *out)
 int main(int argc, char **argv)
 {
 	static const struct tool_cmd cmds[] = {
-		{ "meta", 1, meta }, { "root", 1, root }, { "deletion", 2, deletion },
+		{ "meta", 1, meta },
+		{ "root", 1, root },
+		{ "deletion", 2, deletion },
 		{ "lists", 0, lists },
 	};
 

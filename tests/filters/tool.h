@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tool.h - what the small programs for the interop tests share: files in, text out, one note on
  * failure and exit status 1.

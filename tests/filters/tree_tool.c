@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_tool.c - core/tree from the command line, for the interop tests.
  */
@@ -85,8 +86,8 @@ static int repr(char **args, struct buf *out)
 int main(int argc, char **argv)
 {
 	static const struct tool_cmd cmds[] = {
-		{ "text", 1, text },	       { "print", 1, print }, { "aggregate", 1, aggregate },
-		{ "pack", 1, pack },	       { "merge", 2, merge }, { "repr", 1, repr },
+		{ "text", 1, text }, { "print", 1, print }, { "aggregate", 1, aggregate },
+		{ "pack", 1, pack }, { "merge", 2, merge }, { "repr", 1, repr },
 	};
 
 	return tool_main(cmds, ARRAY_LEN(cmds), argc, argv);

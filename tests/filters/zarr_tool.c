@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zarr_tool.c - zarr metadata, keys and chunks as a filter, for tests/interop/test_zarr_meta.py and
  * test_codecs.py.
@@ -25,7 +26,7 @@
 struct place {
 	const struct zarr_meta *m;
 	uint8_t *out;
-	uint64_t stride[LIMIT_RANK];	/* of the chunk's axes, in bytes */
+	uint64_t stride[LIMIT_RANK]; /* of the chunk's axes, in bytes */
 };
 
 /* The next position in a C-order walk; false at the end. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz.h - what the fuzz targets share. A property that does not hold is an abort, which both
  * libFuzzer and the replay take for a finding.

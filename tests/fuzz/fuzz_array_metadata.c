@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_array_metadata.c - `array_metadatas/process_N`: what parses, prints and parses again to the
  * same.

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_btree.c - a B+tree node from any bytes: what parses, packs and parses again to the same text,
- * its keys are found where they are, and its text is a record again.
+ * fuzz_btree.c - a B+tree node from any bytes: what parses, packs and parses again to the same
+ * text, its keys are found where they are, and its text is a record again.
  *
  * The input is taken as a whole record, and as the body of one, so that the fuzzer need not guess a
  * checksum.

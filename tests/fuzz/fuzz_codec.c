@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_codec.c - arbitrary bytes through every codec, at once and as a stream: equal results; and
  * what is encoded, at once or in pieces, decodes to itself.
@@ -12,8 +13,9 @@
 
 #define ZSTD "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"checksum\":true}}"
 #define GZIP "{\"name\":\"gzip\",\"configuration\":{\"level\":1}}"
-#define BLOSC(cname, shuffle) "{\"name\":\"blosc\",\"configuration\":{\"cname\":\"" cname "\",\"clevel\":5," \
-			      "\"shuffle\":\"" shuffle "\",\"typesize\":2,\"blocksize\":256}}"
+#define BLOSC(cname, shuffle)                                                          \
+	"{\"name\":\"blosc\",\"configuration\":{\"cname\":\"" cname "\",\"clevel\":5," \
+	"\"shuffle\":\"" shuffle "\",\"typesize\":2,\"blocksize\":256}}"
 #define CRC "{\"name\":\"crc32c\"}"
 
 static const struct {

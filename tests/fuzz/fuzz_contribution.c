@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_contribution.c - what a rank says it has: all that parses lies in the input and within
  * limits; texts and assignments pack to the bytes that they came from.
@@ -25,7 +26,8 @@ static void check_leaf(struct span input, const struct contribution_leaf *l)
 	check_text(input, l->text);
 	if (l->kind != PLAN_ARRAY)
 		return;
-	must(l->rank <= LIMIT_RANK && l->dtype > DTYPE_UNKNOWN && l->dtype < DTYPE_COUNT && l->n_boxes);
+	must(l->rank <= LIMIT_RANK && l->dtype > DTYPE_UNKNOWN && l->dtype < DTYPE_COUNT &&
+	     l->n_boxes);
 	check_text(input, l->sharding);
 	check_text(input, l->key_impl);
 }
@@ -41,7 +43,8 @@ static void check_item(struct span input, const struct contribution_item *it)
 	for (size_t i = 0; i < it->n_nodes; i++) {
 		const struct contribution_node *n = &it->node[i];
 
-		must(n->kind <= TREE_LEAF && n->value <= TREE_VALUE_AGGREGATE && n->leaf <= it->n_leaves);
+		must(n->kind <= TREE_LEAF && n->value <= TREE_VALUE_AGGREGATE &&
+		     n->leaf <= it->n_leaves);
 		must(n->kind != TREE_LEAF || n->n_children == 0);
 		check_text(input, n->key);
 		check_text(input, n->value_type);
@@ -61,7 +64,8 @@ static void check_assignment(struct span input)
 	again = wire_of(buf_span(&out));
 	assignment_parse(&again, &f);
 	must(wire_ok(&again) && wire_left(&again) == 0);
-	must(e.take == f.take && e.document == f.document && e.axis == f.axis && e.from == f.from && e.to == f.to);
+	must(e.take == f.take && e.document == f.document && e.axis == f.axis && e.from == f.from &&
+	     e.to == f.to);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_dtype_value.c - arbitrary JSON as an element, and as a fill value of v2 and v3: what parses
  * prints, and parses again to the same bytes.
@@ -16,8 +17,8 @@ static int parse(enum dtype t, int version, struct span text, uint8_t *element)
 
 	if (r < 0)
 		return r;
-	return version ? dtype_fill_parse(t, version, doc.root, element)
-		       : dtype_value_parse(t, doc.root, element);
+	return version ? dtype_fill_parse(t, version, doc.root, element) :
+			 dtype_value_parse(t, doc.root, element);
 }
 
 /* version 0: a value, not a fill value. */
@@ -28,8 +29,8 @@ static void check(enum dtype t, int version, struct span text)
 
 	if (parse(t, version, text, element) < 0)
 		return;
-	assert((version ? dtype_fill_print(t, version, element, &printed)
-			: dtype_value_print(t, element, &printed)) == 0);
+	assert((version ? dtype_fill_print(t, version, element, &printed) :
+			  dtype_value_print(t, element, &printed)) == 0);
 	assert(parse(t, version, buf_span(&printed), again) == 0);
 	/* v2 writes every NaN alike. */
 	if (version == 2 && printed.n && strstr(buf_str(&printed), "NaN")) {

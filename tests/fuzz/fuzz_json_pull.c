@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_json_pull.c - the pull reader takes what json_parse() takes, but for its bounds, and what it
  * respells it reads back to the same text.

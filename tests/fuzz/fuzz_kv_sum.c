@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_kv_sum.c - trailers of values: one that parses, packs to the same bytes; the value before it passes only
- * with its own checksum.
+ * fuzz_kv_sum.c - trailers of values: one that parses, packs to the same bytes; the value before it
+ * passes only with its own checksum.
  */
 #include <string.h>
 

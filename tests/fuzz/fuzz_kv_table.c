@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_kv_table.c - tables of checksums: one that parses, packs to the same bytes, and parses again.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_manifest.c - a manifest from any bytes: what parses, packs and parses again to the same text.
  *

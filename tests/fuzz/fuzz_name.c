@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_name.c - any bytes as a name and as a key: name -> view -> key -> name, key -> name -> key.
  */

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_npy.c - heads of .npy files: what parses has sizes that fit, and written anew it says the same.
+ * fuzz_npy.c - heads of .npy files: what parses has sizes that fit, and written anew it says the
+ * same.
  */
 #include <string.h>
 

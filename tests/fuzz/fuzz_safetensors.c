@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_safetensors.c - heads of safetensors files: tensors of what parses tile the data, and each has
- * the bytes that its shape says; its names and shapes written anew parse, and say the same.
+ * fuzz_safetensors.c - heads of safetensors files: tensors of what parses tile the data, and each
+ * has the bytes that its shape says; its names and shapes written anew parse, and say the same.
  */
 #include <string.h>
 
@@ -31,9 +32,12 @@ static void check_again(const struct safetensors *st)
 
 	must(t != NULL);
 	for (size_t i = 0; i < st->n; i++)
-		t[i] = (struct st_tensor){ .name = st->tensor[i].name, .path = st->tensor[i].name,
-					   .dtype = st->tensor[i].dtype, .rank = (uint8_t)st->tensor[i].rank,
-					   .shape = st->tensor[i].shape, .bytes = st->tensor[i].bytes };
+		t[i] = (struct st_tensor){ .name = st->tensor[i].name,
+					   .path = st->tensor[i].name,
+					   .dtype = st->tensor[i].dtype,
+					   .rank = (uint8_t)st->tensor[i].rank,
+					   .shape = st->tensor[i].shape,
+					   .bytes = st->tensor[i].bytes };
 	/* Names of ours are stricter: UTF-8, and none is __metadata__. */
 	if (safetensors_header(t, st->n, NULL, 0, &head) >= 0) {
 		must(safetensors_parse(buf_span(&head), &again) == 1);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_sharding.c - `_sharding` and a single sharding's text: what parses, prints and parses again
  * to the same; boxes lie inside the array.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_step_meta.c - `_CHECKPOINT_METADATA`, `_ROOT_METADATA` and `_CHECKPOINT_DELETION`: what
  * parses, prints and parses again to the same text.

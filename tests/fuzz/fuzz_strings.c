@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_strings.c - `_strings.json`: every value that is indexed has a text of the length it says,
  * and what can be written back is found again.

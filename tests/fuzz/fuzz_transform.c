@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_transform.c - files of rules: what is read makes a tree of a small one, or says why not; a key that
- * a rule gives backwards matches it forwards.
+ * fuzz_transform.c - files of rules: what is read makes a tree of a small one, or says why not; a
+ * key that a rule gives backwards matches it forwards.
  */
 #include <stdio.h>
 #include <sys/mman.h>
@@ -12,7 +13,8 @@
 
 static struct tree *small(void)
 {
-	const struct span names[] = { span_str("a"), span_str("b.c"), span_str("b.d"), span_str("layer_1.w") };
+	const struct span names[] = { span_str("a"), span_str("b.c"), span_str("b.d"),
+				      span_str("layer_1.w") };
 	struct tree *t = NULL;
 
 	must(tree_from_names(names, NULL, ARRAY_LEN(names), &t) == 0);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_tree_json.c - `_METADATA`: what parses, prints and parses again to the same tree; its nodes
  * have names by which they are found.

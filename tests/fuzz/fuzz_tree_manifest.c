@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_tree_manifest.c - the JSON that travels with exported arrays: what parses, prints and parses again
- * with the same paths and dtypes, and is fed twice to the same files.
+ * fuzz_tree_manifest.c - the JSON that travels with exported arrays: what parses, prints and parses
+ * again with the same paths and dtypes, and is fed twice to the same files.
  */
 #include <string.h>
 
@@ -9,27 +10,34 @@
 #include "tests/fuzz/fuzz.h"
 #include "tools/convert/tree_manifest.h"
 
-static void check_path(const struct tree_manifest *a, const struct tree_manifest *b, struct span key)
+static void check_path(const struct tree_manifest *a, const struct tree_manifest *b,
+		       struct span key)
 {
-	static const struct tree_manifest_style styles[] = { { ".", false, true }, { "", false, false }, { "/", true, true } };
+	static const struct tree_manifest_style styles[] = { { ".", false, true },
+							     { "", false, false },
+							     { "/", true, true } };
 
 	for (size_t i = 0; i < ARRAY_LEN(styles); i++) {
 		auto_buf pa = { 0 }, pb = { 0 };
 
-		must(tree_manifest_path(a, key, &styles[i], &pa) == tree_manifest_path(b, key, &styles[i], &pb));
+		must(tree_manifest_path(a, key, &styles[i], &pa) ==
+		     tree_manifest_path(b, key, &styles[i], &pb));
 		must(span_eq(buf_span(&pa), buf_span(&pb)));
 		if (buf_str(&pa) && strlen(buf_str(&pa)) == pa.n)
-			must(tree_manifest_dtype(a, buf_str(&pa)) == tree_manifest_dtype(b, buf_str(&pa)));
+			must(tree_manifest_dtype(a, buf_str(&pa)) ==
+			     tree_manifest_dtype(b, buf_str(&pa)));
 	}
 }
 
 static void check_feeds(const struct tree_manifest *a, const struct tree_manifest *b)
 {
 	auto_import_list fa = { .at = "" }, fb = { .at = "" };
-	int ra = tree_manifest_import(a, "input", NULL, &fa), rb = tree_manifest_import(b, "printed", NULL, &fb);
+	int ra = tree_manifest_import(a, "input", NULL, &fa),
+	    rb = tree_manifest_import(b, "printed", NULL, &fb);
 
 	must(ra == rb);
-	/* Printing sorts the members: of two inputs that are refused, another part was read before. */
+	/* Printing sorts the members: of two inputs that are refused, another part was read before.
+	 */
 	must(ra < 0 || (fa.n == fb.n && fa.n_dirs == fb.n_dirs && fa.n_marks == fb.n_marks));
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_tree_msgpack.c - the aggregate file: what parses, packs and parses again to the same tree.
  */

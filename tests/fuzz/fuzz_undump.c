@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_undump.c - any text: what is a record's text becomes a record whose parser may refuse it; and
- * if it does not, its text is undumped to the same bytes.
+ * fuzz_undump.c - any text: what is a record's text becomes a record whose parser may refuse it;
+ * and if it does not, its text is undumped to the same bytes.
  */
 #include <assert.h>
 

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_versionnode.c - a version tree node from any bytes: what parses, packs and parses again to the
- * same text.
+ * fuzz_versionnode.c - a version tree node from any bytes: what parses, packs and parses again to
+ * the same text.
  *
  * The input is taken as a whole record, and as the body of one, so that the fuzzer need not guess a
  * checksum.

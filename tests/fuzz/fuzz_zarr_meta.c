@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_zarr_meta.c - arbitrary documents: what passes keeps the invariants of its header, says the
  * same again when it is written anew as JSON, and its first and last chunk keys come back.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_zip.c - zip archives: members lie in the file, and their data is read to the end or refused;
  * the directory written anew for them parses, and says the same.
@@ -11,7 +12,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tools/convert/zip_data.h"
 
-#define READ_MAX ((uint64_t)1 << 20)	/* of a member: what is packed may say that it is large */
+#define READ_MAX ((uint64_t)1 << 20) /* of a member: what is packed may say that it is large */
 
 static int file_of(struct span bytes)
 {
@@ -34,7 +35,8 @@ static void read_member(int fd, const struct zip_reader *z, const struct zip_mem
 		return;
 	}
 	for (uint64_t off = 0; off < MIN(m->size, READ_MAX); off += sizeof(piece))
-		if (zip_stream_read(s, piece, (size_t)MIN(m->size - off, (uint64_t)sizeof(piece))) < 0)
+		if (zip_stream_read(s, piece, (size_t)MIN(m->size - off, (uint64_t)sizeof(piece))) <
+		    0)
 			return;
 }
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Seeds of the fuzz targets that are written in Python, below tests/data/fuzz: the keys of SEEDS."""
 
 import io

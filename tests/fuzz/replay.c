@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * replay.c - the corpus of a fuzz target once through: every file of the directory that is named, each
- * whole, cut at every byte of its first 256, and with every one of those bytes changed.
+ * replay.c - the corpus of a fuzz target once through: every file of the directory that is named,
+ * each whole, cut at every byte of its first 256, and with every one of those bytes changed.
  *
  * This is what runs with every compiler; `tests/fuzz/run` searches further.
  */

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Write the golden checkpoints of older releases of Orbax: tests/data/old/<release>/.
 
 usage: make_old.py [--venvs DIR] [--out DIR] [RELEASE ...]

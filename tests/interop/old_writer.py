@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run inside the environment of one Orbax release: writes the small tree in the ways it can.
 
 usage: old_writer.py RELEASE OUT

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Casts, fill values and values as text against numpy, ml_dtypes and TensorStore.
 
 Every input of the types up to 16 bits, and about a hundred thousand of each wider one: random bits,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orbax and TensorStore read what has checksums of ours as what has none."""
 
 import os

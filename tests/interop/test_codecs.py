@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codecs against TensorStore, zarr-python and numcodecs: the same verdict on every damaged object, and
 what we encode is read by all."""
 

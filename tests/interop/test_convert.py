@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """convert, export, save and merge: round trips through every format, read by the real libraries on both sides."""
 
 import json

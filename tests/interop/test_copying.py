@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies within a mount: cp and mv alone make the next checkpoint, and stored chunks stay as they are."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What TensorStore's command line does and what Orbax's functions say of a checkpoint: our tools say the same."""
 
 import io

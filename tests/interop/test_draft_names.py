@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory of a draft beside Orbax: never a step, never a leftover to be cleaned up."""
 
 import errno

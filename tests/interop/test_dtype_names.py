@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What types are called: the short names that people use, and numpy's header of types that it does not know."""
 
 import io

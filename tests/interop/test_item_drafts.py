@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts of single items, in a step that is mounted by itself."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`_strings.json`, `_sharding` and `array_metadatas/` against real Orbax, TensorStore and JAX: what
 they write is read and printed back byte for byte, and boxes are those of jax arrays."""
 import itertools

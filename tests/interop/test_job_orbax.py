@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs on both sides: what ranks commit restores with real Orbax, in one process and in four; what four
 processes of real Orbax have saved is read, merged or not."""
 

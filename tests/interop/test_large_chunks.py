@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """stats, diff, report and verify of chunks that are decoded in pieces: every way in which they can lie in an array."""
 
 import json

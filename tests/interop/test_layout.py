@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """core/step/layout.c against Orbax's own functions: chunk shapes and replica slices of many arrays,
 and the chunk shapes that end up on disk."""
 import json

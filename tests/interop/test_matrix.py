@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What real Orbax 0.12.8, TensorStore and zarr-python wrote, read through a mount to the last bit.
 
 One test is one row: one way of storing a checkpoint.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints that older releases of Orbax (and flax) wrote, read to the last bit: tests/data/old."""
 
 import pytest

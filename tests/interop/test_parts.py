@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One array that several files hold, each its box."""
 
 import concurrent.futures

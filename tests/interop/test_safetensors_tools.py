@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A safetensors file, or a directory of shards, in place of a checkpoint: what the tools say of it, against the official library."""
 
 import json

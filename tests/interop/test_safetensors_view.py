@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """D.safetensors against the official library: bytes of the whole file, lazy loading, names, refusals."""
 
 import errno

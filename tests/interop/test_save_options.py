@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chunk shapes and casts of whole drafts, against Orbax's and numpy's: what reaches the disk."""
 
 import json

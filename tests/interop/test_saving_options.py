@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of saving: what is stored is what Orbax stores when it is asked for the same."""
 
 import itertools

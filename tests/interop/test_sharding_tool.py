@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pytreefs explain --sharding`: each device's box, and a view that holds just what that device held."""
 
 from lib import jaxenv  # noqa: F401  before jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names and small files of steps against real Orbax: the same names are listed, the same files are
 taken and refused, and what both take is written the same."""
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is around the arrays of a step that was written through a mount: items, metadata, names, deletion."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """core/ocdbt against real TensorStore, both ways: what one writes the other reads and goes on writing,
 and without compression whole databases are equal to the byte."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a JAX model's checkpoint to a torch module that computes the same: no pickle, no conversion, no copy on disk."""
 
 from lib import jaxenv  # noqa: F401  before jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """transforms=FILE.json against Orbax's apply_transformations: the same rules, the same trees."""
 
 import json

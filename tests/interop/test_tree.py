@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """core/tree against real Orbax: `_METADATA` of every container kind is parsed, and printed back byte
 for byte; texts are spelled as Python's repr() does."""
 import collections

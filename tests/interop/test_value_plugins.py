@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Value functions of plugins in transforms=: against Orbax's apply_transformations, and plugins that lie."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pytreefs verify`: every damage that can be seen is found and placed, and what is whole is left alone."""
 
 import json

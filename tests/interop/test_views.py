@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf views against numpy: any box x cast x shape, by a mount and by `pytreefs cat`, sizes included."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees written through a mount by ordinary programs, and what real Orbax and TensorStore make of them."""
 
 import jax

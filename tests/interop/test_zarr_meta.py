@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """zarr metadata against TensorStore: which documents open, what the levels of a chunk mean, what we
 write, chunk keys."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the interop tests of codecs, casts and zarr metadata share: our tools as filters, and
 TensorStore over a store in memory.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small ext4 disk with a place that cannot be read: a real error of a block device, for tests.
 
 The disk is an image behind a loop device. Where the kernel has device-mapper a block of it becomes bad (target

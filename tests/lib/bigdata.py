@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gigabyte that needs no gigabyte to be compared with: any MiB of it can be made again."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A headless Chromium for one test, driven over a pair of pipes: no driver program, no package."""
 
 import base64

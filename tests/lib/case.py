@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A case: one checkpoint on disk, and what a mount of it must show.
 
 Cases are written by the functions of the gen_*.py modules, registered with @case, each into a

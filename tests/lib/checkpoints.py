@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checkpoints that tests read: names, and where they lie once they are made.
 
     names()             every case that is made for an ordinary run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory of a mount against what the checkpoint should hold."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """coverage_table.py SUMMARY: gcovr's JSON summary as a table of folders."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random histories of files in a draft, beside the same on an ordinary file system.
 
 After every step everything reads alike: names, sizes, bytes at any place. What the files hold in the

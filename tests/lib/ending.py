@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Daemons that get SIGTERM and then SIGKILL at random moments, with callers at work, alone and as ranks of a job."""
 
 import os

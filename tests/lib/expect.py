@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a checkpoint holds, in a form that does not need Orbax: the other side of every comparison.
 
 A `Tree` is a flat mapping of key paths (tuples of text) to values, with the kind of each container.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """README's two flows, and the source files that speak in a trace."""
 
 import functools

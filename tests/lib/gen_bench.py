@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What benchmarks read: a gigabyte of weights, stored in every way that costs differently."""
 
 from lib import jaxenv  # noqa: F401  before jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases that take long to make or much room: made when a test asks for them."""
 
 from lib import jaxenv  # noqa: F401  before jax

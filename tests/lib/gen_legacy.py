@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases: forms that no release writes any more, made by hand from the format's text.
 
 What releases themselves wrote is under tests/data/old.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases: every way of storing arrays x both interfaces, every element type, chunk shapes."""
 
 import itertools

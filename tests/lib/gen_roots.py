@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases: roots of many steps, step names, and items that are no trees."""
 
 import json

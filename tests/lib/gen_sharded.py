@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases: arrays that several devices or processes wrote, and databases in parts."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tools go through: a checkpoint of 2 GiB, and one that differs from it in one leaf."""
 
 from lib import jaxenv  # noqa: F401  before jax

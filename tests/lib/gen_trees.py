@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases: shapes of trees and kinds of leaves."""
 
 import collections

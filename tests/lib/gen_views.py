@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases: arrays of every type and several ranks, in chunks and whole, whose values every cast can take."""
 
 from lib import jaxenv  # noqa: F401  before jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases: arrays made by hand, with every codec, order, shard and fill value, without `_METADATA`."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes cases: python -m lib.generate MODULE DIRECTORY NAME..., or --list MODULE.
 
 A case that cannot be made leaves a file `failed` with the reason, so that only its own test fails.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process of a JAX job on this machine, over gloo: python -m lib.jax_rank RANK SIZE PORT WHAT PATH [ZARR3]
 
 save      writes the tree of tree() with a CheckpointManager, as step 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Importing this sets JAX up for making checkpoints: CPU, eight devices, 64-bit types."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several mounts of one source as an MPI job, for one test: always ended, nothing of it left behind."""
 
 import ctypes

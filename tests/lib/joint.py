@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts of a job of ranks: a tree in parts, whether the step has it, and ranks that are killed meanwhile."""
 
 import errno

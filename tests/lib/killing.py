@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kill -9 of the daemon at random moments of a save, and what is found afterwards.
 
 tests/mount/test_kill.py does a few rounds; tests/soak/kill as many as it is asked for.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytreefs mount for one test: made with options, always unmounted, its log read afterwards."""
 
 import json

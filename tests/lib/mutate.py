@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage for checkpoints: what a bad disk, a bad copy or an enemy could leave behind.
 
 Each mutation changes a private copy of an item in place. All are chosen by a seeded generator, so a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Key paths -> names in the mount, by the rules of the design, written apart from the program."""
 
 import hashlib

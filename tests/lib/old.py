@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden checkpoints of older releases, tests/data/old, as Cases."""
 
 import json

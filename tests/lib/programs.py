@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that write a tree of leaves into a draft, each in its own way.
 
 Every function takes the expect.Tree and the directory of the item in a draft that exists; what is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What real Orbax and TensorStore make of a step, by every way of asking; imports JAX.
 
 Each way gives a Python tree; faults() says where it differs from what was saved, tree types included.

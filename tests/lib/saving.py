@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small steps that a test saves through a mount with options, and what is in force there."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks what the generators promise against Orbax and TensorStore themselves, without pytreefs.
 
 usage: selftest.py [PREFIX]     cases whose name begins with PREFIX; golden ones are called old-...

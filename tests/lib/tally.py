@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of test programs: JUnit XML of pytest, or testlog.json of meson.
 
 tally.py REPORT prints "PASSED FAILED SKIPPED"; tally.py --failures REPORT... prints what failed and

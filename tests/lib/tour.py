@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Pastes a tour: the console blocks of a Markdown section, line by line into one shell, and compares what comes out.
 
     tour.py FILE.md SECTION [DIRECTORY]      in DIRECTORY (default: here); exit 1 and the difference when something differs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage that can be seen: each function changes one file of a checkpoint so that a checksum or the structure
 shows it, says where, or returns None when its dice fell on something that nobody could notice.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads everything that a mount shows, as a hostile-input test needs it: python -m lib.walker MNT
 
 Prints one JSON document: how much was read, which errors came, what hung, what must never come. Each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing a tree through a mount, or into an ordinary directory that programs copy into one.
 
 The bytes of each leaf and the xattrs that names cannot say follow from an expect.Tree; how the bytes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may do what: what SOURCE refuses, a mount with allow_other refuses, now and not at mount time."""
 
 import json

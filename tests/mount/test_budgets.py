@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peak memory of the daemon: the sum of the options and a small constant, for any number of programs."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checksums of values come along: what ranks of a job wrote, merged, copied, backed up and converted is covered, and
 a flipped bit in the copy is found."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """save, export, convert, merge, commit and abort as commands: help, examples, JSON, exit status, progress, memory."""
 
 import fcntl

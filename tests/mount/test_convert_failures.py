@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """save, convert, export and merge when something goes wrong: nothing half-made under the final name, nothing
 left beside it, and a message that names leaf and file."""
 

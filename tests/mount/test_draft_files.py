@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files and directories of a draft, as programs use those of any file system."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaves of a draft beside ordinary files: whatever is done to both, both read alike at every moment."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A daemon that ends, whatever it does at that moment: callers have an answer, and nothing of it stays."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may lie below a mount (docs/filesystems.md): steps are read, written, refused and survive on each file system."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One flipped bit anywhere in the data files of what we write is found: by `verify`, which names file, leaf and
 offset, and by reading through a mount."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pytreefs gc: what dead writers left goes, what the living hold stays."""
 
 import errno

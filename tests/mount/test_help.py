@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the option tables make: --help, examples that work when pasted, manual pages, completions."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """1,000 damaged checkpoints behind one mount: no crash, no hang, no growth, nothing from outside.
 
 PYTREEFS_HOSTILE_SEED and PYTREEFS_HOSTILE_COUNT choose other ones; a failure names the number of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of temporary files and of what the kernel asks: what differs with each, by counters and by /proc."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts that the ranks of an MPI job write and commit together: mount --mpi under mpirun."""
 
 import contextlib

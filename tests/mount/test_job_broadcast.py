@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """load_and_broadcast: what one rank of a job reads and decodes is handed to the others."""
 
 import os

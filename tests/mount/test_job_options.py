@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of MPI jobs: what differs with each of them, told by who reads, who stores, and what is held."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands under mpirun: ranks share the leaves, rank 0 prints, all end with the worst status."""
 
 import collections

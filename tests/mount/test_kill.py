@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kill -9 of the daemon while a step is saved: the step is absent or whole, and gc removes the rest.
 
 A longer run: tests/soak/kill.

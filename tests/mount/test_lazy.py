@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing is read that nobody asked for: big roots and wide trees are cheap to mount and to list."""
 
 import os

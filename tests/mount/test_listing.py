@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ls, tree and stats: --only, totals, and an exit status for what is not a number."""
 
 import json

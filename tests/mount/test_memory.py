@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A leaf of 1 GiB that is one zstd frame: bounded memory, right bytes, and jumps that are served."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mount command: what it accepts, how it fails, when it returns, how it ends."""
 
 import json

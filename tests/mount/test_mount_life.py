@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a mount is put on, what is left when it ends, and what it says meanwhile."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Key paths as file names: every odd key has one name, and every name that is no key's does not exist."""
 
 import os

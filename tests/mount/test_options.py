@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every option of a mount changes something: what it does, with it and without it."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the subcommands print: that none of it is lost unsaid, is empty, or does something to a terminal."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """D.html in a real browser: it loads from the mount without an error or a request, and tree, search and map work."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rule for patterns: rule=, aggregate=, priority= and --only choose the same leaves, in a mount and in every command."""
 
 import json

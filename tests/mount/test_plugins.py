@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plugins: the npz leaf of Orbax's guide against its Python handler, items, and plugins that lie."""
 
 import errno

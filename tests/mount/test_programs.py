@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that know nothing of us: tar, rsync, cp, find, du, sha256sum, getfattr work unchanged."""
 
 import filecmp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A disk that cannot give part of a file: every way to read it ends with an error, never with a shorter file."""
 
 import itertools

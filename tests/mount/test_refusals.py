@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a draft refuses, with errno and reason; and that it is as it was afterwards, and commits once mended."""
 
 import concurrent.futures

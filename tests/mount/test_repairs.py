@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was damaged and is repaired on disk is read again by a mount that met the damage."""
 
 import errno

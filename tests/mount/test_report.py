@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pytreefs report`: the document of D.json with the numbers of each array."""
 
 import json

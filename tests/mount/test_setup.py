@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From sources to an installed program: what is configured again, what is installed where, the tour of README."""
 
 import json

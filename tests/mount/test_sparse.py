@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holes are holes: chunks that are not stored cost nothing and SEEK_HOLE reports them."""
 
 import os

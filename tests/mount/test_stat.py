@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """stat(2) is exact before anything is read: size, blocks, times, inodes, modes; and nothing can be changed."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """.pytreefs: the stored form for backups, counters, options, version, log."""
 
 import json

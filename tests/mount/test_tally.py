@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tests/lib/tally.py: what a report counts as, and which skips fail a run."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The subcommands that need no mount: what they print, as text and as JSON, and their exit status."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pytreefs verify` as a command: levels, drafts, what it cannot know, its output. That it finds what can be
 found is interop/test_verify.py's."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps that others commit or delete while the root is mounted appear and disappear by themselves."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trace of a write is the flow of the design: which module speaks after which, and what is durable before what."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory while leaves are written that are many times the write budget: 4 GiB with tests/soak/memory."""
 
 import pytest

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * liar.c - plugins that break their contract, one per LIE; test_plugins.py compiles them.
  */
@@ -8,16 +9,49 @@
 #include "handlers/plugin/leaf_plugin.h"
 
 enum {
-	HONEST, OLD_ABI, SHORT_PLUGIN, SHORT_LEAF, NO_NAME, BAD_EXTENSION, OUR_EXTENSION, NO_DECODE, NOTHING_AT_ALL,
-	WRONG_SIZE, HUGE_SIZE, GIVES_NOTHING, GIVES_TWICE, FAILS, FAILS_SILENTLY, ODD_RESULT, TOO_MUCH, NULL_BYTES,
+	HONEST,
+	OLD_ABI,
+	SHORT_PLUGIN,
+	SHORT_LEAF,
+	NO_NAME,
+	BAD_EXTENSION,
+	OUR_EXTENSION,
+	NO_DECODE,
+	NOTHING_AT_ALL,
+	WRONG_SIZE,
+	HUGE_SIZE,
+	GIVES_NOTHING,
+	GIVES_TWICE,
+	FAILS,
+	FAILS_SILENTLY,
+	ODD_RESULT,
+	TOO_MUCH,
+	NULL_BYTES,
 	/* while writing */
-	ESCAPES, ABSOLUTE, ENCODES_NOTHING, REFUSES, REFUSES_AT_THE_END, TOO_MANY, SLEEPS, SAME_NAME, FILE_AND_DIRECTORY,
-	EMPTY_NAME, NO_FILE_NAME, GIVES_AT_THE_END,
+	ESCAPES,
+	ABSOLUTE,
+	ENCODES_NOTHING,
+	REFUSES,
+	REFUSES_AT_THE_END,
+	TOO_MANY,
+	SLEEPS,
+	SAME_NAME,
+	FILE_AND_DIRECTORY,
+	EMPTY_NAME,
+	NO_FILE_NAME,
+	GIVES_AT_THE_END,
 	/* of items */
-	SHORT_ITEM, ITEM_WITHOUT_DECODE, ITEM_ESCAPES, ITEM_SAME_NAME, ITEM_FILE_AND_DIRECTORY, ITEM_FAILS, ITEM_TOO_MUCH,
+	SHORT_ITEM,
+	ITEM_WITHOUT_DECODE,
+	ITEM_ESCAPES,
+	ITEM_SAME_NAME,
+	ITEM_FILE_AND_DIRECTORY,
+	ITEM_FAILS,
+	ITEM_TOO_MUCH,
 };
 
-static int size(const struct pytreefs_host *host, const struct pytreefs_file *f, uint32_t n, uint64_t *ret)
+static int size(const struct pytreefs_host *host, const struct pytreefs_file *f, uint32_t n,
+		uint64_t *ret)
 {
 	*ret = (n ? f[0].n : 0) + (LIE == WRONG_SIZE);
 	if (LIE == HUGE_SIZE)
@@ -64,8 +98,13 @@ static int encode(const struct pytreefs_host *host, const void *p, uint64_t n)
 		name[6] = (char)('a' + i / 676);
 		host->add(host, name, p, n);
 	}
-	host->add(host, LIE == ESCAPES ? "../../escaped" : LIE == ABSOLUTE ? "/tmp/escaped" : LIE == EMPTY_NAME ? "" :
-		  LIE == NO_FILE_NAME ? NULL : "data", p, n);
+	host->add(host,
+		  LIE == ESCAPES      ? "../../escaped" :
+		  LIE == ABSOLUTE     ? "/tmp/escaped" :
+		  LIE == EMPTY_NAME   ? "" :
+		  LIE == NO_FILE_NAME ? NULL :
+					"data",
+		  p, n);
 	if (LIE == SAME_NAME || LIE == FILE_AND_DIRECTORY)
 		host->add(host, LIE == SAME_NAME ? "data" : "data/more", "else", 4);
 	return 0;
@@ -130,15 +169,21 @@ const struct pytreefs_plugin *pytreefs_plugin(void)
 		.flags = PYTREEFS_SERIAL,
 		.name = LIE == NO_NAME ? NULL : "liar",
 		.typestr = TYPESTR,
-		.extension = LIE == BAD_EXTENSION ? "liar/.." : LIE == OUR_EXTENSION ? ".npy" : ".liar",
+		.extension = LIE == BAD_EXTENSION ? "liar/.." :
+			     LIE == OUR_EXTENSION ? ".npy" :
+						    ".liar",
 		.memory_size = size,
 		.decode = LIE == NO_DECODE ? NULL : decode,
 		.encode = encode,
 		.finalize = finalize,
 	};
 	static const struct pytreefs_item item = {
-		.size = LIE == SHORT_ITEM ? 16 : sizeof(item), .name = "turned", .handler = "example.Turned",
-		.probe = probe_item, .decode = LIE == ITEM_WITHOUT_DECODE ? NULL : turn, .encode = turn,
+		.size = LIE == SHORT_ITEM ? 16 : sizeof(item),
+		.name = "turned",
+		.handler = "example.Turned",
+		.probe = probe_item,
+		.decode = LIE == ITEM_WITHOUT_DECODE ? NULL : turn,
+		.encode = turn,
 	};
 	static const struct pytreefs_plugin plugin = {
 		.abi = LIE == OLD_ABI ? 77 : PYTREEFS_ABI,

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * liar_value.c - value functions that break their contract, one per LIE; test_value_plugins.py compiles them. The honest
- * one, repeat(N), has its input N times along a new first axis.
+ * liar_value.c - value functions that break their contract, one per LIE; test_value_plugins.py
+ * compiles them. The honest one, repeat(N), has its input N times along a new first axis.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +9,41 @@
 #include "handlers/plugin/leaf_plugin.h"
 
 enum {
-	HONEST, SHORT_VALUE, NO_NAME, OUR_NAME, BAD_NAME, NO_PLAN, NO_RUN, TOO_MANY_VALUES, NULL_VALUE,
+	HONEST,
+	SHORT_VALUE,
+	NO_NAME,
+	OUR_NAME,
+	BAD_NAME,
+	NO_PLAN,
+	NO_RUN,
+	TOO_MANY_VALUES,
+	NULL_VALUE,
 	/* while planning */
-	REFUSES, REFUSES_SILENTLY, ODD_PLAN, UNKNOWN_DTYPE, ENDLESS_DTYPE, MANY_AXES, HUGE, HUGE_AXES, READS_TOO_EARLY,
-	WRITES_TOO_EARLY, GIVES_A_FILE,
+	REFUSES,
+	REFUSES_SILENTLY,
+	ODD_PLAN,
+	UNKNOWN_DTYPE,
+	ENDLESS_DTYPE,
+	MANY_AXES,
+	HUGE,
+	HUGE_AXES,
+	READS_TOO_EARLY,
+	WRITES_TOO_EARLY,
+	GIVES_A_FILE,
 	/* while running */
-	WRITES_LESS, WRITES_NOTHING, WRITES_MORE, WRITES_MUCH_MORE, WRITES_FROM_NOWHERE, READS_BEHIND, READS_FAR_BEHIND,
-	READS_ANOTHER, READS_TO_NOWHERE, FAILS, FAILS_SILENTLY, ODD_RESULT, DOES_NOT_MIND,
+	WRITES_LESS,
+	WRITES_NOTHING,
+	WRITES_MORE,
+	WRITES_MUCH_MORE,
+	WRITES_FROM_NOWHERE,
+	READS_BEHIND,
+	READS_FAR_BEHIND,
+	READS_ANOTHER,
+	READS_TO_NOWHERE,
+	FAILS,
+	FAILS_SILENTLY,
+	ODD_RESULT,
+	DOES_NOT_MIND,
 };
 
 static int times(const char *args)
@@ -22,8 +51,8 @@ static int times(const char *args)
 	return LIE == HONEST || LIE == DOES_NOT_MIND ? atoi(args) : 1;
 }
 
-static int plan(const struct pytreefs_host *host, const char *args, const struct pytreefs_array *in, uint32_t n,
-		struct pytreefs_array *ret)
+static int plan(const struct pytreefs_host *host, const char *args, const struct pytreefs_array *in,
+		uint32_t n, struct pytreefs_array *ret)
 {
 	char byte = 0;
 
@@ -65,8 +94,8 @@ static uint64_t bytes_of(const struct pytreefs_array *a)
 	return n;
 }
 
-static int run(const struct pytreefs_host *host, const char *args, const struct pytreefs_array *in, uint32_t n,
-	       const struct pytreefs_array *out)
+static int run(const struct pytreefs_host *host, const char *args, const struct pytreefs_array *in,
+	       uint32_t n, const struct pytreefs_array *out)
 {
 	static char some[1 << 20];
 	uint64_t size = bytes_of(&in[0]);
@@ -93,7 +122,9 @@ static int run(const struct pytreefs_host *host, const char *args, const struct 
 			now = size - at < 1000 ? size - at : 1000;
 			if (host->read(host, 0, at, some, now) < 0 && LIE != DOES_NOT_MIND)
 				return -1;
-			if (host->write(host, some, now - (LIE == WRITES_LESS && at + now == size)) < 0 && LIE != DOES_NOT_MIND)
+			if (host->write(host, some,
+					now - (LIE == WRITES_LESS && at + now == size)) < 0 &&
+			    LIE != DOES_NOT_MIND)
 				return -1;
 		}
 	if (LIE == WRITES_MORE)
@@ -108,14 +139,20 @@ const struct pytreefs_plugin *pytreefs_plugin(void)
 	static const struct pytreefs_value value = {
 		.size = LIE == SHORT_VALUE ? 16 : sizeof(value),
 		.flags = PYTREEFS_SERIAL,
-		.name = LIE == NO_NAME ? NULL : LIE == OUR_NAME ? "concat" : LIE == BAD_NAME ? "a(b" : "repeat",
+		.name = LIE == NO_NAME  ? NULL :
+			LIE == OUR_NAME ? "concat" :
+			LIE == BAD_NAME ? "a(b" :
+					  "repeat",
 		.summary = "said \"again\"\nand\tagain \\",
 		.plan = LIE == NO_PLAN ? NULL : plan,
 		.run = LIE == NO_RUN ? NULL : run,
 	};
 	static const struct pytreefs_value *const values[] = { LIE == NULL_VALUE ? NULL : &value };
 	static const struct pytreefs_plugin plugin = {
-		.abi = PYTREEFS_ABI, .size = sizeof(plugin), .name = "liar", .values = values,
+		.abi = PYTREEFS_ABI,
+		.size = sizeof(plugin),
+		.name = "liar",
+		.values = values,
 		.n_values = LIE == TOO_MANY_VALUES ? 1u << 31 : 1,
 	};
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd.c - parsing of options by table, help from the same table, and paths of the user's.
  */
@@ -13,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 
-#define STORED_DIR ".pytreefs/stored"	/* below a mountpoint */
+#define STORED_DIR ".pytreefs/stored" /* below a mountpoint */
 #ifndef FUSE_SUPER_MAGIC
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
@@ -23,14 +24,15 @@ const char *cmd_value(const struct cmd_args *a, const char *name)
 	for (int i = 0; a->cmd->options[i].name; i++)
 		if (!strcmp(a->cmd->options[i].name, name))
 			return a->value[i];
-	abort();			/* our own mistake: the table does not have it */
+	abort(); /* our own mistake: the table does not have it */
 }
 
 int cmd_usage(const struct cmd *c, const char *what)
 {
 	if (what)
 		fprintf(stderr, "pytreefs %s: %s\n", c->name, what);
-	fprintf(stderr, "usage: pytreefs %s [options] %s\ntry `pytreefs %s --help`\n", c->name, c->args, c->name);
+	fprintf(stderr, "usage: pytreefs %s [options] %s\ntry `pytreefs %s --help`\n", c->name,
+		c->args, c->name);
 	return EXIT_USAGE;
 }
 
@@ -50,22 +52,24 @@ static void print_option(FILE *out, const struct cmd_option *o)
 {
 	char left[64];
 
-	snprintf(left, sizeof(left), "%s%c%s--%s%s%s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
-		 o->letter ? ", " : "   ", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+	snprintf(left, sizeof(left), "%s%c%s--%s%s%s", o->letter ? "-" : "",
+		 o->letter ? o->letter : ' ', o->letter ? ", " : "   ", o->name, o->arg ? " " : "",
+		 o->arg ? o->arg : "");
 	fprintf(out, "  %-26s %s\n", left, o->help);
 }
 
 void cmd_help(FILE *out, const struct cmd *c)
 {
-	fprintf(out, "usage: pytreefs %s [options]%s%s\n\n%s\n", c->name, c->args[0] ? " " : "", c->args,
-		c->summary);
+	fprintf(out, "usage: pytreefs %s [options]%s%s\n\n%s\n", c->name, c->args[0] ? " " : "",
+		c->args, c->summary);
 	if (c->help[0])
 		fprintf(out, "\n%s\n", c->help);
 	fprintf(out, "\noptions:\n");
 	for (const struct cmd_option *o = c->options; o->name; o++)
 		print_option(out, o);
 	if (c->takes_mount_options)
-		fprintf(out, "  %-26s %s\n", "-o NAME[=VALUE],...", "checkpoint options: see `pytreefs help options`");
+		fprintf(out, "  %-26s %s\n", "-o NAME[=VALUE],...",
+			"checkpoint options: see `pytreefs help options`");
 	fprintf(out, "  %-26s %s\n", "-h, --help", "this text");
 	fprintf(out, "\nexample:\n  %s\n", c->example);
 }
@@ -136,15 +140,17 @@ static int try_source(struct cmd_args *a, const char *path, size_t n, struct sou
 /* Whether the first n bytes of an absolute path are where one of our mounts is. */
 static bool is_mountpoint(const char *path, size_t n)
 {
-	auto_free char *dir = str_fmt("%.*s/", (int)n, path), *stored = str_fmt("%.*s/" STORED_DIR, (int)n, path);
+	auto_free char *dir = str_fmt("%.*s/", (int)n, path),
+		       *stored = str_fmt("%.*s/" STORED_DIR, (int)n, path);
 	struct statfs fs;
 	struct stat st;
 
-	return dir && stored && stat(stored, &st) == 0 && S_ISDIR(st.st_mode) && statfs(dir, &fs) == 0 &&
-	       fs.f_type == FUSE_SUPER_MAGIC;
+	return dir && stored && stat(stored, &st) == 0 && S_ISDIR(st.st_mode) &&
+	       statfs(dir, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC;
 }
 
-/* A path from the root, without "..", behind which the text does not say where it goes. NULL: no memory. */
+/* A path from the root, without "..", behind which the text does not say where it goes. NULL: no
+ * memory. */
 static char *absolute_path(const char *path)
 {
 	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0), *text = NULL, *real = NULL;
@@ -170,7 +176,9 @@ char *source_stored_path(const char *path)
 		const char *rest = absolute + n;
 
 		if (is_mountpoint(absolute, n))
-			return !strncmp(rest, "/.pytreefs", 10) ? NULL : str_fmt("%.*s/" STORED_DIR "%s", (int)n, absolute, rest);
+			return !strncmp(rest, "/.pytreefs", 10) ?
+				       NULL :
+				       str_fmt("%.*s/" STORED_DIR "%s", (int)n, absolute, rest);
 		while (n > 0 && absolute[n - 1] != '/')
 			n--;
 		while (n > 0 && absolute[n - 1] == '/')
@@ -204,7 +212,9 @@ int source_in_no_mount(const struct cmd_args *a, const char *path)
 {
 	auto_free char *stored = source_stored_path(path);
 
-	return stored ? fail(-EINVAL, "'%s' is in a mount of pytreefs: %s takes the source of that", path, a->cmd->name) : 0;
+	return stored ? fail(-EINVAL, "'%s' is in a mount of pytreefs: %s takes the source of that",
+			     path, a->cmd->name) :
+			0;
 }
 
 static int fail_absent(const char *path)
@@ -238,7 +248,8 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 			r = 0;
 		}
 		/* What is left of ".." is not above it. */
-		if (r != 0 || span_ends(span_of(path, end), span_str("/..")) || (end == 2 && !strncmp(path, "..", 2)))
+		if (r != 0 || span_ends(span_of(path, end), span_str("/..")) ||
+		    (end == 2 && !strncmp(path, "..", 2)))
 			break;
 		while (end > 0 && path[end - 1] != '/')
 			end--;
@@ -247,7 +258,8 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		if (end == 1 && path[0] == '/')
 			break;
 	}
-	/* Who stands inside a checkpoint names what is in it without the directory itself, and not what is beside it. */
+	/* Who stands inside a checkpoint names what is in it without the directory itself, and not
+	 * what is beside it. */
 	if (r == 0 && path[0] != '/' && strncmp(path, "../", 3)) {
 		r = try_source(a, ".", 1, ret);
 		is_here = r > 0;

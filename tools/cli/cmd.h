@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd.h - what a subcommand is, and what all of them share: options, help, output.
  *
@@ -16,24 +17,25 @@ enum { EXIT_OK = 0, EXIT_FOUND = 1, EXIT_USAGE = 2 };
 struct cmd_args;
 
 struct cmd_option {
-	const char *name;		/* "json": --json; */
-	char letter;			/* 'j': -j; 0: none */
-	const char *arg;		/* placeholder of its argument; NULL: a flag */
-	const char *help;		/* one line */
-	bool repeats;			/* given again it adds a line to the value, not another value */
+	const char *name; /* "json": --json; */
+	char letter;      /* 'j': -j; 0: none */
+	const char *arg;  /* placeholder of its argument; NULL: a flag */
+	const char *help; /* one line */
+	bool repeats;     /* given again it adds a line to the value, not another value */
 };
 
 struct cmd {
 	const char *name;
-	const char *args;		/* "SOURCE[/PATH]": what comes behind the options */
-	const char *summary;		/* one line, for the list of commands */
-	const char *help;		/* what it does, a few lines; "" when the summary says it */
-	const char *example;		/* a line that works when pasted */
-	const struct cmd_option *options;	/* ends with a zeroed one */
-	unsigned min_args, max_args;	/* positional */
-	bool alone;			/* writes one result: refused when mpirun has begun several */
-	bool takes_mount_options;	/* -o OPTION[=VALUE],... of the table in handlers/options/options.c */
-	int (*run)(struct cmd_args *a);	/* exit status, or a negative errno with a note */
+	const char *args;    /* "SOURCE[/PATH]": what comes behind the options */
+	const char *summary; /* one line, for the list of commands */
+	const char *help;    /* what it does, a few lines; "" when the summary says it */
+	const char *example; /* a line that works when pasted */
+	const struct cmd_option *options; /* ends with a zeroed one */
+	unsigned min_args, max_args;      /* positional */
+	bool alone;               /* writes one result: refused when mpirun has begun several */
+	bool takes_mount_options; /* -o OPTION[=VALUE],... of the table in
+				     handlers/options/options.c */
+	int (*run)(struct cmd_args *a); /* exit status, or a negative errno with a note */
 };
 
 #define CMD_VALUES_MAX 24
@@ -41,14 +43,14 @@ struct cmd {
 struct cmd_args {
 	const struct cmd *cmd;
 	const char *program;
-	char **argv;			/* of the whole program */
-	char **arg;			/* positional; n_args of them */
+	char **argv; /* of the whole program */
+	char **arg;  /* positional; n_args of them */
 	int n_args;
-	const char *value[CMD_VALUES_MAX];	/* of cmd->options, by index; "" for a flag that is set */
-	struct arena arena;		/* of values that were put together */
-	struct options options;		/* -o */
-	struct buf fuse_options;	/* -o of mount that are the kernel's */
-	bool colour;			/* stdout is a terminal */
+	const char *value[CMD_VALUES_MAX]; /* of cmd->options, by index; "" for a flag that is set */
+	struct arena arena;                /* of values that were put together */
+	struct options options;            /* -o */
+	struct buf fuse_options;           /* -o of mount that are the kernel's */
+	bool colour;                       /* stdout is a terminal */
 };
 
 /* The value of an option, "" for a flag; NULL when it was not given. Name must be in the table. */
@@ -65,19 +67,19 @@ int cmd_wrong(const struct cmd *c, const char *fmt, ...) __attribute__((format(p
 /* Help of one command. */
 void cmd_help(FILE *out, const struct cmd *c);
 
-extern const struct cmd *const cmd_table[];	/* NULL at the end; in the order of the help */
+extern const struct cmd *const cmd_table[]; /* NULL at the end; in the order of the help */
 
 /*
- * Become the program that has MPI, which stands beside this one: returns 0 in it, and the reason why
- * there is none otherwise.
+ * Become the program that has MPI, which stands beside this one: returns 0 in it, and the reason
+ * why there is none otherwise.
  */
 int mpi_program(const struct cmd_args *a);
 
 /* How many of this program mpirun has begun; 1 without it. */
 int mpi_ranks(void);
 /*
- * The other ranks, when mpirun has begun several of this program: *ret is NULL when it has not. What the
- * command returns is given to group_end().
+ * The other ranks, when mpirun has begun several of this program: *ret is NULL when it has not.
+ * What the command returns is given to group_end().
  */
 struct rank_group;
 int mpi_rank_group(const struct cmd_args *a, struct rank_group **ret);
@@ -91,35 +93,41 @@ int mount_helper(const char *name, int *ret_status);
 /* A path of the user's: the checkpoint in it, and what is behind. */
 struct source {
 	struct ns *ns;
-	struct node *node;		/* what the whole path names; a reference */
-	char *source;			/* the part that is SOURCE */
-	char *inner;			/* the rest, "" for SOURCE itself */
+	struct node *node; /* what the whole path names; a reference */
+	char *source;      /* the part that is SOURCE */
+	char *inner;       /* the rest, "" for SOURCE itself */
 };
 
 /*
- * What a mount shows of a checkpoint has files for arrays, and is none; the mount also has it as it is stored, and
- * this is the path of that, the caller's. NULL: the path is in no mount of ours, or goes there already.
+ * What a mount shows of a checkpoint has files for arrays, and is none; the mount also has it as it
+ * is stored, and this is the path of that, the caller's. NULL: the path is in no mount of ours, or
+ * goes there already.
  */
 char *source_stored_path(const char *path);
-/* What is mounted on a directory, given without links: its type and its source, the caller's. NULL: nothing. */
+/* What is mounted on a directory, given without links: its type and its source, the caller's. NULL:
+ * nothing. */
 char *mounted_on(const char *dir, char **ret_source);
-/* For commands that change what is stored, and find nothing of it in a mount: 0, or -EINVAL for a path in one. */
+/* For commands that change what is stored, and find nothing of it in a mount: 0, or -EINVAL for a
+ * path in one. */
 int source_in_no_mount(const struct cmd_args *a, const char *path);
 /*
- * Open "SOURCE/inner/path", through a mount what is stored there: SOURCE is the longest leading part that is a
- * checkpoint. Threads are started. -ENOENT, -EINVAL as the parts say.
+ * Open "SOURCE/inner/path", through a mount what is stored there: SOURCE is the longest leading
+ * part that is a checkpoint. Threads are started. -ENOENT, -EINVAL as the parts say.
  */
 int source_open(struct cmd_args *a, const char *path, struct source *ret);
-/* The same of a path through a mount only: 1; 0: it is none, or of a draft, which is not stored under its name. */
+/* The same of a path through a mount only: 1; 0: it is none, or of a draft, which is not stored
+ * under its name. */
 int source_open_stored(struct cmd_args *a, const char *path, struct source *ret);
-/* Such a file, or a directory of shards, as an item: 1; 0: path does not go to one. source_open() asks when it finds no checkpoint. */
+/* Such a file, or a directory of shards, as an item: 1; 0: path does not go to one. source_open()
+ * asks when it finds no checkpoint. */
 int source_open_safetensors(struct cmd_args *a, const char *path, struct source *ret);
 void source_close(struct source *s);
 #define auto_source __attribute__((cleanup(source_close))) struct source
 
 /* "1.5 MiB" */
 void print_size(char *out, size_t n, uint64_t bytes);
-/* A name or text from disk, with '?' for control characters: it may be made to do something to a terminal. */
+/* A name or text from disk, with '?' for control characters: it may be made to do something to a
+ * terminal. */
 void print_name(FILE *out, const char *name);
 /* "pytreefs: reason" on stderr. */
 void print_error(int r);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * help_options.c - the option table for people: `pytreefs help options` and docs/options.md.
  */
@@ -14,8 +15,9 @@ static void print_text(FILE *out)
 	for (size_t i = 0; i < option_count; i++) {
 		const struct option *o = &option_table[i];
 
-		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts, o->fallback && *o->fallback ? " (" : "",
-			o->fallback ? o->fallback : "", o->fallback && *o->fallback ? ")" : "", o->help);
+		fprintf(out, "  %s=%s%s%s%s\n      %s\n", o->name, o->accepts,
+			o->fallback && *o->fallback ? " (" : "", o->fallback ? o->fallback : "",
+			o->fallback && *o->fallback ? ")" : "", o->help);
 	}
 }
 
@@ -36,8 +38,8 @@ static void print_rows(FILE *out, bool scoped)
 			continue;
 		fprintf(out, "| `%s` | ", o->name);
 		print_cell(out, o->accepts);
-		fprintf(out, " | %s%s%s | ", o->fallback && *o->fallback ? "`" : "", o->fallback ? o->fallback : "",
-			o->fallback && *o->fallback ? "`" : "");
+		fprintf(out, " | %s%s%s | ", o->fallback && *o->fallback ? "`" : "",
+			o->fallback ? o->fallback : "", o->fallback && *o->fallback ? "`" : "");
 		print_cell(out, o->help);
 		fprintf(out, " |\n");
 	}
@@ -46,17 +48,21 @@ static void print_rows(FILE *out, bool scoped)
 static const struct {
 	const char *pattern, *chooses;
 } pattern_rows[] = {
-	{ "kernel", "every leaf called kernel, at any depth: a pattern without a slash is matched against the last name" },
+	{ "kernel",
+	  "every leaf called kernel, at any depth: a pattern without a slash is matched against the last name" },
 	{ "w*", "every leaf whose name begins with w" },
 	{ "params/dense/kernel", "this leaf: a pattern with a slash is matched from the item on" },
 	{ "state/params/dense/kernel", "the same, in item state: its name may stand in front" },
-	{ "params/dense", "all that is below this directory: a plain name at the end may be a directory's" },
+	{ "params/dense",
+	  "all that is below this directory: a plain name at the end may be a directory's" },
 	{ "params/", "all below params; a slash at the end asks for a directory" },
 	{ "params/**", "the same: ** is any number of names" },
 	{ "params/*", "the leaves right in params, not those further down: * stays within a name" },
-	{ "**/bias", "every leaf called bias, as bias alone says, and all below directories called so" },
+	{ "**/bias",
+	  "every leaf called bias, as bias alone says, and all below directories called so" },
 	{ "/step", "the leaf step at the top of the item" },
-	{ "layers/[0-3]/*", "the leaves of layers 0 to 3: one character of a set; [!0-3] is one that is not in it" },
+	{ "layers/[0-3]/*",
+	  "the leaves of layers 0 to 3: one character of a set; [!0-3] is one that is not in it" },
 	{ "layers/1?/*", "of layers 10 to 19: ? is one character" },
 	{ "a\\*b", "the leaf called a*b: \\ takes a character as it is" },
 };
@@ -86,16 +92,17 @@ static void print_patterns(FILE *out)
 
 static void print_markdown(FILE *out)
 {
-	fprintf(out, "# Options\n\n"
-		     "Made from the program's own table by `pytreefs help options --markdown`.\n\n"
-		     "Given as `-o NAME=VALUE,NAME=VALUE` to `mount` and to every command that opens a checkpoint; lists inside\n"
-		     "a value use `:`. The environment variable `PYTREEFS_OPTIONS` holds defaults of your own in the same form.\n"
-		     "Sizes are written `64M`, `1G`. `.pytreefs/config` in a mount shows each value and where it came from.\n\n"
-		     "## How leaves and items are saved\n\n"
-		     "Also by [pattern](#patterns), `-o rule=GLOB:NAME=VALUE`, and in a draft by an xattr, `user.pytree.save.NAME` on a leaf or\n"
-		     "directory. The xattr of a leaf wins over that of a directory, over a rule, over the mount. What is of a whole item\n"
-		     "is taken from patterns that match the item (`rule=state:zarr=3`, `rule=**:zarr=3`) and from its xattr, or that of\n"
-		     "the draft.\n\n");
+	fprintf(out,
+		"# Options\n\n"
+		"Made from the program's own table by `pytreefs help options --markdown`.\n\n"
+		"Given as `-o NAME=VALUE,NAME=VALUE` to `mount` and to every command that opens a checkpoint; lists inside\n"
+		"a value use `:`. The environment variable `PYTREEFS_OPTIONS` holds defaults of your own in the same form.\n"
+		"Sizes are written `64M`, `1G`. `.pytreefs/config` in a mount shows each value and where it came from.\n\n"
+		"## How leaves and items are saved\n\n"
+		"Also by [pattern](#patterns), `-o rule=GLOB:NAME=VALUE`, and in a draft by an xattr, `user.pytree.save.NAME` on a leaf or\n"
+		"directory. The xattr of a leaf wins over that of a directory, over a rule, over the mount. What is of a whole item\n"
+		"is taken from patterns that match the item (`rule=state:zarr=3`, `rule=**:zarr=3`) and from its xattr, or that of\n"
+		"the draft.\n\n");
 	print_rows(out, true);
 	fprintf(out, "\n## The mount\n\n");
 	print_rows(out, false);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * help_options.h - the option table, and what patterns mean, as text or Markdown.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * help_topics.c - the pages of docs/ inside the program, so that an installed one has them too.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * help_topics.h - the pages of docs/ that `pytreefs help TOPIC` prints.
  */

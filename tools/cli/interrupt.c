@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * interrupt.c - the signal handler of commands that write.
  */
@@ -19,7 +20,8 @@ static void remember(int signal)
 void interrupt_catch(void)
 {
 	/* Restarting system calls: what is being written is finished, or it is not begun. */
-	struct sigaction sa = { .sa_handler = remember, .sa_flags = (int)(SA_RESETHAND | SA_RESTART) };
+	struct sigaction sa = { .sa_handler = remember,
+				.sa_flags = (int)(SA_RESETHAND | SA_RESTART) };
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
 
 	sigemptyset(&sa.sa_mask);

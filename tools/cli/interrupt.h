@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * interrupt.h - Ctrl-C as a question that is asked between two pieces of work.
  *

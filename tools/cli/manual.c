@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * manual.c - the manual pages, made of the tables that --help is made of.
  *
@@ -53,8 +54,8 @@ static void put_cmd_options(FILE *out, const struct cmd *c)
 	for (const struct cmd_option *o = c->options; o->name; o++) {
 		char term[64];
 
-		snprintf(term, sizeof(term), "%s%c%s--%s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
-			 o->letter ? ", " : "", o->name);
+		snprintf(term, sizeof(term), "%s%c%s--%s", o->letter ? "-" : "",
+			 o->letter ? o->letter : ' ', o->letter ? ", " : "", o->name);
 		put_term(out, term + (o->letter ? 0 : 1), o->arg, o->help);
 	}
 	if (c->takes_mount_options)
@@ -80,37 +81,48 @@ static void put_cmd(FILE *out, const struct cmd *c)
 /* What stands in the root of a mount besides the steps. */
 static void put_names(FILE *out)
 {
-	fprintf(out, ".SH NAMES IN A MOUNT\nThe following can be opened in the root of a mount and are not listed there.\n");
+	fprintf(out,
+		".SH NAMES IN A MOUNT\nThe following can be opened in the root of a mount and are not listed there.\n");
 	put_term(out, "latest", NULL, "a symlink to the committed step with the highest number");
-	put_term(out, ".pytreefs/log", NULL, "the last messages: why a commit was refused, why a file is EIO");
+	put_term(out, ".pytreefs/log", NULL,
+		 "the last messages: why a commit was refused, why a file is EIO");
 	put_term(out, ".pytreefs/stats", NULL, "counters, as JSON");
-	put_term(out, ".pytreefs/config", NULL, "the options that are in force, and where each of them came from");
+	put_term(out, ".pytreefs/config", NULL,
+		 "the options that are in force, and where each of them came from");
 	put_term(out, ".pytreefs/version", NULL, "the build and its libraries");
-	put_term(out, ".pytreefs/stored", NULL, "committed steps as they are stored, for a backup of the compressed form");
+	put_term(out, ".pytreefs/stored", NULL,
+		 "committed steps as they are stored, for a backup of the compressed form");
 }
 
 /* Options of `mount` that are the kernel's and FUSE's. */
 static void put_kernel_options(FILE *out)
 {
-	fprintf(out, ".SH OPTIONS OF THE MOUNT\nThese go to the kernel; in \\fB\\-o\\fP they may stand among the others.\n");
+	fprintf(out,
+		".SH OPTIONS OF THE MOUNT\nThese go to the kernel; in \\fB\\-o\\fP they may stand among the others.\n");
 	put_term(out, "ro", NULL, "nothing can be written: no drafts, no deletion");
-	put_term(out, "allow_other", NULL, "other users may enter; what SOURCE refuses to them the mount refuses (pytreefs help\n"
-		 "writing), and symbolic links in SOURCE are not followed; an ordinary user needs user_allow_other\n"
-		 "in /etc/fuse.conf");
-	put_term(out, "default_permissions", NULL, "the kernel checks modes and owners; allow_other brings it along");
-	put_term(out, "noauto, user, _netdev, nofail, x-*", NULL, "for fstab(5) only; accepted here");
+	put_term(
+		out, "allow_other", NULL,
+		"other users may enter; what SOURCE refuses to them the mount refuses (pytreefs help\n"
+		"writing), and symbolic links in SOURCE are not followed; an ordinary user needs user_allow_other\n"
+		"in /etc/fuse.conf");
+	put_term(out, "default_permissions", NULL,
+		 "the kernel checks modes and owners; allow_other brings it along");
+	put_term(out, "noauto, user, _netdev, nofail, x-*", NULL,
+		 "for fstab(5) only; accepted here");
 }
 
 static void put_environment(FILE *out)
 {
 	fprintf(out, ".SH ENVIRONMENT\n");
-	put_term(out, "PYTREEFS_OPTIONS", NULL, "options that every command begins with, NAME=VALUE,...; those of -o win");
+	put_term(out, "PYTREEFS_OPTIONS", NULL,
+		 "options that every command begins with, NAME=VALUE,...; those of -o win");
 }
 
 static void put_checkpoint_options(FILE *out)
 {
-	fprintf(out, ".SH OPTIONS OF A CHECKPOINT\n"
-		     "Given as \\fB\\-o\\fP \\fINAME\\fP=\\fIVALUE\\fP,...; \\fINAME\\fP alone means on.\n");
+	fprintf(out,
+		".SH OPTIONS OF A CHECKPOINT\n"
+		"Given as \\fB\\-o\\fP \\fINAME\\fP=\\fIVALUE\\fP,...; \\fINAME\\fP alone means on.\n");
 	for (size_t i = 0; i < option_count; i++) {
 		const struct option *o = &option_table[i];
 
@@ -137,19 +149,26 @@ static void print_program(FILE *out)
 		     ".SH NAME\npytreefs \\- Orbax (JAX) checkpoints as files\n"
 		     ".SH SYNOPSIS\n.B pytreefs\n.I COMMAND\n[options] ...\n"
 		     ".SH DESCRIPTION\n");
-	put(out, "Mounts a directory of Orbax checkpoints and shows every PyTree leaf as an ordinary file, so that any\n"
-		 "program reads and writes weights; and does around a checkpoint what needs no mount.\n");
+	put(out,
+	    "Mounts a directory of Orbax checkpoints and shows every PyTree leaf as an ordinary file, so that any\n"
+	    "program reads and writes weights; and does around a checkpoint what needs no mount.\n");
 	fprintf(out, ".PP\n");
-	put(out, "SOURCE is a directory of steps, one step, or one item. A path goes on behind it as in a mount:\n"
-		 "SOURCE/100/state/params/w.npy. Below a mount, a name that is not listed may be a view:\n");
-	put_term(out, "w[0:512,256:512].npy", NULL, "a box of the array, sliced as numpy does it, but nothing is clipped");
-	put_term(out, "w@bfloat16.npy, w@1024x512.npy", NULL, "another type; padded or truncated to another shape");
+	put(out,
+	    "SOURCE is a directory of steps, one step, or one item. A path goes on behind it as in a mount:\n"
+	    "SOURCE/100/state/params/w.npy. Below a mount, a name that is not listed may be a view:\n");
+	put_term(out, "w[0:512,256:512].npy", NULL,
+		 "a box of the array, sliced as numpy does it, but nothing is clipped");
+	put_term(out, "w@bfloat16.npy, w@1024x512.npy", NULL,
+		 "another type; padded or truncated to another shape");
 	put_term(out, "w.bin, w.json", NULL, "other formats of the same leaf");
-	put_term(out, "D.safetensors, D.json, D.html", NULL, "a whole directory, item or step as one file");
-	put(out, "`pytreefs help views` has the whole grammar, with examples; `pytreefs help writing` tells how steps are\n"
-		 "written, and `pytreefs help filesystems` on what.\n");
+	put_term(out, "D.safetensors, D.json, D.html", NULL,
+		 "a whole directory, item or step as one file");
+	put(out,
+	    "`pytreefs help views` has the whole grammar, with examples; `pytreefs help writing` tells how steps are\n"
+	    "written, and `pytreefs help filesystems` on what.\n");
 	put_names(out);
-	fprintf(out, ".SH COMMANDS\nEach describes itself with \\fB\\-h\\fP or \\fB\\-\\-help\\fP.\n");
+	fprintf(out,
+		".SH COMMANDS\nEach describes itself with \\fB\\-h\\fP or \\fB\\-\\-help\\fP.\n");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		put_cmd(out, *c);
 	put_checkpoint_options(out);
@@ -161,12 +180,15 @@ static void print_program(FILE *out)
 
 static void print_mount(FILE *out)
 {
-	fprintf(out, ".TH MOUNT.PYTREEFS 8 \"\" \"pytreefs " PYTREEFS_VERSION "\" \"System Administration\"\n"
-		     ".SH NAME\nmount.pytreefs \\- mount Orbax (JAX) checkpoints by mount(8) and fstab(5)\n"
-		     ".SH SYNOPSIS\n.B mount \\-t pytreefs\n[\\fB\\-o\\fP \\fIoptions\\fP]\n.I SOURCE MOUNTPOINT\n"
-		     ".SH DESCRIPTION\n");
+	fprintf(out,
+		".TH MOUNT.PYTREEFS 8 \"\" \"pytreefs " PYTREEFS_VERSION
+		"\" \"System Administration\"\n"
+		".SH NAME\nmount.pytreefs \\- mount Orbax (JAX) checkpoints by mount(8) and fstab(5)\n"
+		".SH SYNOPSIS\n.B mount \\-t pytreefs\n[\\fB\\-o\\fP \\fIoptions\\fP]\n.I SOURCE MOUNTPOINT\n"
+		".SH DESCRIPTION\n");
 	put(out, cmd_mount.summary);
-	fprintf(out, ".\nThe same as\n.BR \"pytreefs mount\" ,\nunder the name that\n.BR mount (8)\nlooks for.\n");
+	fprintf(out,
+		".\nThe same as\n.BR \"pytreefs mount\" ,\nunder the name that\n.BR mount (8)\nlooks for.\n");
 	put_cmd_options(out, &cmd_mount);
 	put_checkpoint_options(out);
 	put_kernel_options(out);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * parallel_for.c - threads that take the next job until there is none.
  */
@@ -14,8 +15,8 @@
 
 struct workers {
 	pthread_mutex_t lock;
-	size_t next, n;			/* protected by lock */
-	struct err_note failed;		/* protected by lock */
+	size_t next, n;         /* protected by lock */
+	struct err_note failed; /* protected by lock */
 	worker_fn *fn;
 	void *arg;
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * parallel_for.h - jobs that are done by a few threads, one after the other each.
  *
@@ -12,7 +13,7 @@
 #define WORKER_BYTES ((size_t)4 << 20)
 
 struct worker {
-	void *buf;			/* LANE_BYTES of its own */
+	void *buf; /* LANE_BYTES of its own */
 };
 
 /* Job number i. A failure ends the run. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * progress.c - one line on stderr, drawn again a few times a second by whoever does the work.
  */
@@ -13,8 +14,8 @@
 
 #define FIRST_SECONDS 1.0
 #define NEXT_SECONDS 0.2
-#define WIDTH 24			/* of the bar */
-#define WIDTH_MIN 4			/* a shorter one says nothing */
+#define WIDTH 24    /* of the bar */
+#define WIDTH_MIN 4 /* a shorter one says nothing */
 
 static double now(void)
 {
@@ -41,9 +42,11 @@ static void print_time(char *out, size_t n, double seconds)
 	if (seconds < 60)
 		snprintf(out, n, "%.0f s", seconds);
 	else if (seconds < 3600)
-		snprintf(out, n, "%.0f min %02.0f s", (double)(int)(seconds / 60), (double)((int)seconds % 60));
+		snprintf(out, n, "%.0f min %02.0f s", (double)(int)(seconds / 60),
+			 (double)((int)seconds % 60));
 	else
-		snprintf(out, n, "%.0f h %02.0f min", (double)(int)(seconds / 3600), (double)((int)seconds % 3600 / 60));
+		snprintf(out, n, "%.0f h %02.0f min", (double)(int)(seconds / 3600),
+			 (double)((int)seconds % 3600 / 60));
 }
 
 static int columns(void)
@@ -74,7 +77,8 @@ static void draw(struct progress *p, double at)
 	print_time(left, sizeof(left), part > 0 ? took / part - took : 0);
 	snprintf(tail, sizeof(tail), "of %s, %s/s, %s left", all, rate, part > 0 ? left : "?");
 	width = MIN(WIDTH, room - (int)(strlen(p->what) + strlen(" 100% [] ") + strlen(tail)));
-	/* A line that is longer than the terminal is wide would be drawn on the next one each time. */
+	/* A line that is longer than the terminal is wide would be drawn on the next one each time.
+	 */
 	if (width >= WIDTH_MIN)
 		draw_bar(bar, width, part);
 	snprintf(line, sizeof(line), "%s %3.0f%% %s%s", p->what, part * 100, bar, tail);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * progress.h - a bar with rate and time left, on a terminal, for work longer than a second.
  */
@@ -11,10 +12,10 @@
 
 struct progress {
 	const char *what;
-	bool on;			/* stderr is a terminal, and nobody wants quiet */
-	atomic_ullong total, done;	/* bytes */
-	pthread_mutex_t lock;		/* protects all below, and the line on the terminal */
-	double started, shown;		/* seconds of the monotonic clock */
+	bool on;                   /* stderr is a terminal, and nobody wants quiet */
+	atomic_ullong total, done; /* bytes */
+	pthread_mutex_t lock;      /* protects all below, and the line on the terminal */
+	double started, shown;     /* seconds of the monotonic clock */
 	bool is_drawn;
 };
 

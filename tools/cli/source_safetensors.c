@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * source_safetensors.c - a safetensors file, or a directory of shards, in place of a checkpoint.
  */
@@ -68,9 +69,12 @@ static const char *keep(struct cmd_args *a, struct span text)
 static int open_at(struct cmd_args *a, const char *path, size_t n, bool is_dir, struct source *ret)
 {
 	const char *slash = memrchr(path, '/', n);
-	struct span dir = is_dir ? span_of(path, n) : slash == path ? span_str("/") :
-			  slash ? span_of(path, (size_t)(slash - path)) : span_str(".");
-	struct span file = slash ? span_of(slash + 1, n - (size_t)(slash + 1 - path)) : span_of(path, n);
+	struct span dir = is_dir        ? span_of(path, n) :
+			  slash == path ? span_str("/") :
+			  slash         ? span_of(path, (size_t)(slash - path)) :
+					  span_str(".");
+	struct span file = slash ? span_of(slash + 1, n - (size_t)(slash + 1 - path)) :
+				   span_of(path, n);
 	const enum shape shape = a->options.shape;
 	const char *source = keep(a, dir), *item = keep(a, is_dir ? span_str(".") : file);
 	int r;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tool_main.c - the command table, dispatch, and the one place that prints an error.
  */
@@ -20,29 +21,10 @@
 #define FILES_MOST 65536
 
 const struct cmd *const cmd_table[] = {
-	&cmd_mount,
-	&cmd_umount,
-	&cmd_ls,
-	&cmd_tree,
-	&cmd_info,
-	&cmd_cat,
-	&cmd_verify,
-	&cmd_diff,
-	&cmd_stats,
-	&cmd_report,
-	&cmd_save,
-	&cmd_export,
-	&cmd_convert,
-	&cmd_transform,
-	&cmd_gc,
-	&cmd_merge,
-	&cmd_commit,
-	&cmd_abort,
-	&cmd_explain,
-	&cmd_dump,
-	&cmd_bench,
-	&cmd_completion,
-	NULL,
+	&cmd_mount,   &cmd_umount,    &cmd_ls,    &cmd_tree,       &cmd_info,   &cmd_cat,
+	&cmd_verify,  &cmd_diff,      &cmd_stats, &cmd_report,     &cmd_save,   &cmd_export,
+	&cmd_convert, &cmd_transform, &cmd_gc,    &cmd_merge,      &cmd_commit, &cmd_abort,
+	&cmd_explain, &cmd_dump,      &cmd_bench, &cmd_completion, NULL,
 };
 
 static void program_help(FILE *out)
@@ -51,9 +33,10 @@ static void program_help(FILE *out)
 		     "Orbax (JAX) checkpoints as files: every PyTree leaf is one.\n\ncommands:\n");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
-	fprintf(out, "\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o,\n"
-		     "`pytreefs help patterns` what rule= and --only take. `pytreefs --version` says which one this is.\n"
-		     "Pages, by `pytreefs help NAME`: ");
+	fprintf(out,
+		"\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o,\n"
+		"`pytreefs help patterns` what rule= and --only take. `pytreefs --version` says which one this is.\n"
+		"Pages, by `pytreefs help NAME`: ");
 	help_topics_list(out);
 	fprintf(out, ".\n");
 }
@@ -67,8 +50,9 @@ static int set_options(struct cmd_args *a, const char *text)
 		int r = !one ? -ENOMEM : 0;
 
 		if (r >= 0 && n)
-			r = a->cmd == &cmd_mount ? mount_option(&a->options, one, &a->fuse_options) :
-						   option_set(&a->options, one, false);
+			r = a->cmd == &cmd_mount ?
+				    mount_option(&a->options, one, &a->fuse_options) :
+				    option_set(&a->options, one, false);
 
 		if (r < 0)
 			return r;
@@ -85,7 +69,8 @@ static int find_option(const struct cmd *c, const char *arg, const char **ret_va
 		const struct cmd_option *o = &c->options[i];
 		size_t n = strlen(o->name);
 
-		if (!strncmp(arg, "--", 2) && !strncmp(arg + 2, o->name, n) && (!arg[2 + n] || arg[2 + n] == '=')) {
+		if (!strncmp(arg, "--", 2) && !strncmp(arg + 2, o->name, n) &&
+		    (!arg[2 + n] || arg[2 + n] == '=')) {
 			*ret_value = arg[2 + n] ? arg + 3 + n : NULL;
 			return i;
 		}
@@ -129,7 +114,8 @@ static int unknown_option(const struct cmd *c, const char *arg)
 	/* Options of a checkpoint are words of another kind. */
 	for (size_t i = 0; c->takes_mount_options && i < option_count; i++)
 		if (!strcmp(option_table[i].name, name + 2))
-			return cmd_wrong(c, "unknown option '%s'; did you mean '-o %s'?", arg, arg + 2);
+			return cmd_wrong(c, "unknown option '%s'; did you mean '-o %s'?", arg,
+					 arg + 2);
 	if (n.best)
 		return cmd_wrong(c, "unknown option '%s'; did you mean '--%s'?", arg, n.best);
 	return cmd_wrong(c, "unknown option '%s'", arg);
@@ -184,14 +170,17 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 			return EXIT_FOUND;
 	}
 	if (a->n_args < (int)c->min_args || a->n_args > (int)c->max_args) {
-		return cmd_usage(c, a->n_args < (int)c->min_args ? "an argument is missing" : "too many arguments");
+		return cmd_usage(c, a->n_args < (int)c->min_args ? "an argument is missing" :
+								   "too many arguments");
 	}
 	return 0;
 }
 
 static int run(const struct cmd *c, char **all, int argc, char **argv)
 {
-	struct cmd_args a = { .cmd = c, .program = "pytreefs", .argv = all, .colour = isatty(STDOUT_FILENO) };
+	struct cmd_args a = {
+		.cmd = c, .program = "pytreefs", .argv = all, .colour = isatty(STDOUT_FILENO)
+	};
 	int status, r;
 
 	a.arg = calloc((size_t)argc + 1, sizeof(*a.arg));
@@ -208,7 +197,9 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 		if (r >= 0)
 			r = a.options.log ? log_open(true, false, a.options.log) : 0;
 		if (r >= 0 && c->alone && mpi_ranks() > 1)
-			r = fail(-EINVAL, "'%s' writes one result: begin it once, not with %d ranks", c->name, mpi_ranks());
+			r = fail(-EINVAL,
+				 "'%s' writes one result: begin it once, not with %d ranks",
+				 c->name, mpi_ranks());
 		if (r >= 0)
 			r = c->run(&a);
 		status = r < 0 ? EXIT_FOUND : r;
@@ -238,7 +229,8 @@ static int run_as_helper(int argc, char **argv)
 
 static int wrong_format(const char *format)
 {
-	fprintf(stderr, "pytreefs: `pytreefs help options` takes --text or --markdown, not '%s'\n", format);
+	fprintf(stderr, "pytreefs: `pytreefs help options` takes --text or --markdown, not '%s'\n",
+		format);
 	return EXIT_USAGE;
 }
 
@@ -259,7 +251,9 @@ static int help(const char *what, const char *format)
 		cmd_help(stdout, c);
 	else if (strncmp(what, "--man", 5) || (what[5] && what[5] != '=') ||
 		 manual_print(stdout, what[5] ? what + 6 : "pytreefs") < 0) {
-		fprintf(stderr, "pytreefs: there is no help on '%s'; `pytreefs --help` lists the commands\n", what);
+		fprintf(stderr,
+			"pytreefs: there is no help on '%s'; `pytreefs --help` lists the commands\n",
+			what);
 		return EXIT_USAGE;
 	}
 	return EXIT_OK;
@@ -276,9 +270,11 @@ static int unknown_command(const char *name)
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		nearest_try(&n, (*c)->name);
 	if (n.best)
-		fprintf(stderr, "pytreefs: '%s' is not a command; did you mean '%s'?\n", name, n.best);
+		fprintf(stderr, "pytreefs: '%s' is not a command; did you mean '%s'?\n", name,
+			n.best);
 	else
-		fprintf(stderr, "pytreefs: '%s' is not a command; `pytreefs --help` lists them\n", name);
+		fprintf(stderr, "pytreefs: '%s' is not a command; `pytreefs --help` lists them\n",
+			name);
 	return EXIT_USAGE;
 }
 
@@ -295,7 +291,8 @@ static void take_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* What a shell allows is for programs that may still use select(2); each data file takes a descriptor. */
+/* What a shell allows is for programs that may still use select(2); each data file takes a
+ * descriptor. */
 static void take_descriptors(void)
 {
 	struct rlimit limit;
@@ -307,13 +304,14 @@ static void take_descriptors(void)
 }
 
 /*
- * Whoever started us may have closed some of the first three: a message would go into the file that is opened
- * in its place. Each is taken by one that fails as a closed one does.
+ * Whoever started us may have closed some of the first three: a message would go into the file that
+ * is opened in its place. Each is taken by one that fails as a closed one does.
  */
 static bool take_places(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
 			return false;
 	return true;
 }
@@ -332,7 +330,8 @@ static int dispatch(int argc, char **argv)
 		program_help(stderr);
 		return EXIT_USAGE;
 	}
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") ||
+	    !strcmp(argv[1], "version")) {
 		printf("pytreefs %s\n", PYTREEFS_VERSION);
 		return EXIT_OK;
 	}
@@ -361,13 +360,15 @@ static int end_output(int status)
 		return status;
 	/* What failed while the command was at work is known, but no longer why. */
 	if (r != EPIPE && !reader_is_gone())
-		fprintf(stderr, "pytreefs: cannot write the output%s%s\n", r ? ": " : "", r ? strerror(r) : "");
+		fprintf(stderr, "pytreefs: cannot write the output%s%s\n", r ? ": " : "",
+			r ? strerror(r) : "");
 	return MAX(status, EXIT_FOUND);
 }
 
 int main(int argc, char **argv)
 {
-	/* Few arenas: the memory of one per thread would count against the promise of bounded memory. */
+	/* Few arenas: the memory of one per thread would count against the promise of bounded
+	 * memory. */
 	mallopt(M_ARENA_MAX, 2);
 	if (!take_places())
 		return EXIT_FOUND;

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_bench.c - `pytreefs bench`: what the disk under a checkpoint gives each engine at each queue depth.
+ * cmd_bench.c - `pytreefs bench`: what the disk under a checkpoint gives each engine at each queue
+ * depth.
  *
- * It tells which io= to choose, and whether the disk or the program is the limit. How fast checkpoints
- * are read and written beside other programs is tests/bench/run's business.
+ * It tells which io= to choose, and whether the disk or the program is the limit. How fast
+ * checkpoints are read and written beside other programs is tests/bench/run's business.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@
 #include "core/io/io.h"
 #include "tools/cli/cmd.h"
 
-#define BLOCK_BYTES ((size_t)1 * MiB)	/* of one request: a chunk of ordinary size */
+#define BLOCK_BYTES ((size_t)1 * MiB) /* of one request: a chunk of ordinary size */
 #define DEPTH_MAX 64
 
 static const char *const engines[] = { "uring", "sync" };
@@ -23,9 +25,9 @@ static const unsigned depths[] = { 1, 4, 16, DEPTH_MAX };
 
 struct bench {
 	const char *directory;
-	uint64_t size;			/* a multiple of BLOCK_BYTES */
-	uint8_t *buf;			/* DEPTH_MAX blocks */
-	bool json, any;			/* any: a row has been printed */
+	uint64_t size;  /* a multiple of BLOCK_BYTES */
+	uint8_t *buf;   /* DEPTH_MAX blocks */
+	bool json, any; /* any: a row has been printed */
 };
 
 static double seconds(void)
@@ -43,13 +45,17 @@ static int run_batches(const struct bench *b, struct io_file *file, enum io_op o
 		unsigned n = 0;
 
 		for (; n < depth && at < b->size; n++, at += BLOCK_BYTES)
-			req[n] = (struct io_req){ .op = op, .file = file, .p = b->buf + n * BLOCK_BYTES,
-						  .n = BLOCK_BYTES, .off = at };
+			req[n] = (struct io_req){ .op = op,
+						  .file = file,
+						  .p = b->buf + n * BLOCK_BYTES,
+						  .n = BLOCK_BYTES,
+						  .off = at };
 		r = io_run(file->io, req, n);
 		for (unsigned i = 0; i < n && r >= 0; i++)
 			if (req[i].result != (int64_t)BLOCK_BYTES)
-				r = fail(-EIO, "%lld of %zu bytes at offset %llu", (long long)req[i].result,
-					 BLOCK_BYTES, (unsigned long long)req[i].off);
+				r = fail(-EIO, "%lld of %zu bytes at offset %llu",
+					 (long long)req[i].result, BLOCK_BYTES,
+					 (unsigned long long)req[i].off);
 	}
 	return r;
 }
@@ -62,7 +68,8 @@ static void put(struct bench *b, const char *engine, unsigned depth, double writ
 		printf("%-8s %6s %12s %12s\n", "engine", "depth", "write MiB/s", "read MiB/s");
 	if (b->json)
 		printf("%s\n{\"engine\": \"%s\", \"depth\": %u, \"write_mib_per_second\": %.1f, "
-		       "\"read_mib_per_second\": %.1f}", b->any ? "," : "", engine, depth, mib / write, mib / read);
+		       "\"read_mib_per_second\": %.1f}",
+		       b->any ? "," : "", engine, depth, mib / write, mib / read);
 	else
 		printf("%-8s %6u %12.0f %12.0f\n", engine, depth, mib / write, mib / read);
 	b->any = true;
@@ -120,7 +127,9 @@ static int bench_all(struct bench *b)
 
 static int run_bench(struct cmd_args *a)
 {
-	struct bench b = { .directory = a->n_args ? a->arg[0] : ".", .size = 256 * MiB, .json = cmd_flag(a, "json") };
+	struct bench b = { .directory = a->n_args ? a->arg[0] : ".",
+			   .size = 256 * MiB,
+			   .json = cmd_flag(a, "json") };
 	const char *size = cmd_value(a, "size");
 	int r = size ? option_parse_size(size, &b.size) : 0;
 	struct stat st;

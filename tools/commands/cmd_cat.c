@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_cat.c - `pytreefs cat`: one file of the mount, or a range of it, to stdout, without a mount.
  */
@@ -12,7 +13,7 @@
 
 struct cat {
 	uint64_t skip, count;
-	int lost;			/* why the output cannot be written any more; 0: it can */
+	int lost; /* why the output cannot be written any more; 0: it can */
 };
 
 static int write_all(struct cat *c, const void *p, size_t n)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_commit.c - `pytreefs commit` and `pytreefs abort`: the end of a draft, from a shell.
  *
@@ -69,9 +70,10 @@ static struct span without_time(struct span line)
 }
 
 /*
- * Why the draft was just refused: the last line of the mount's log that names it. Between the refusal and
- * now there are few others; a refusal like the one before is only counted there, which names nothing. A log
- * that is as it was before says that the kernel refused it, which the mount never heard of.
+ * Why the draft was just refused: the last line of the mount's log that names it. Between the
+ * refusal and now there are few others; a refusal like the one before is only counted there, which
+ * names nothing. A log that is as it was before says that the kernel refused it, which the mount
+ * never heard of.
  */
 static void reason(const char *dir, const char *draft, struct span before, struct buf *ret)
 {
@@ -128,7 +130,10 @@ static int run_commit(struct cmd_args *a)
 	if (stat(a->arg[0], &st) < 0)
 		return err_sys("cannot look at", a->arg[0]);
 	if (!is_in_mount(a->arg[0]))
-		return fail(-EINVAL, "'%s' is in no mount: only the mount that wrote a draft knows its names", a->arg[0]);
+		return fail(
+			-EINVAL,
+			"'%s' is in no mount: only the mount that wrote a draft knows its names",
+			a->arg[0]);
 	read_log(dir, &before);
 	if (renameat2(AT_FDCWD, a->arg[0], AT_FDCWD, to, RENAME_NOREPLACE) == 0)
 		return EXIT_OK;
@@ -147,7 +152,9 @@ static int remove_abandoned(struct cmd_args *a, const char *dir, const char *nam
 	int r;
 
 	if (!step_name_is_tmp(span_str(name)))
-		return fail(-EINVAL, "'%s' is not a draft: on disk those are called '.STEP" STEP_DRAFT "'", name);
+		return fail(-EINVAL,
+			    "'%s' is not a draft: on disk those are called '.STEP" STEP_DRAFT "'",
+			    name);
 	a->options.shape = SHAPE_ROOT;
 	r = ns_open(dir, &a->options, &ns);
 	if (r >= 0)
@@ -157,7 +164,10 @@ static int remove_abandoned(struct cmd_args *a, const char *dir, const char *nam
 	if (state == DRAFT_LIVE)
 		return fail(-EBUSY, "'%s' is held by a live mount: abort it there", name);
 	if (state == DRAFT_FOREIGN)
-		return fail(-EPERM, "'%s' is a temporary directory of another program: gc --all removes those", name);
+		return fail(
+			-EPERM,
+			"'%s' is a temporary directory of another program: gc --all removes those",
+			name);
 	return io_remove_tree(ns->ckpt->source, name);
 }
 
@@ -180,7 +190,8 @@ static int run_abort(struct cmd_args *a)
 	if (r < 0)
 		return r;
 	remove_tree(a->arg[0]);
-	return lstat(a->arg[0], &st) == 0 ? fail(-EBUSY, "'%s' could not be removed", a->arg[0]) : EXIT_OK;
+	return lstat(a->arg[0], &st) == 0 ? fail(-EBUSY, "'%s' could not be removed", a->arg[0]) :
+					    EXIT_OK;
 }
 
 static const struct cmd_option options[] = { { 0 } };

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_completion.c - `pytreefs completion SHELL`: what the TAB key offers, made of the option tables.
+ * cmd_completion.c - `pytreefs completion SHELL`: what the TAB key offers, made of the option
+ * tables.
  *
  * The scripts know commands, their options, the options of -o and their words;
  * everything else is a file name, which the shell knows itself.
@@ -14,7 +16,10 @@
 static const char *choices(const char *accepts)
 {
 	return accepts && strchr(accepts, '|') &&
-	       strspn(accepts, "abcdefghijklmnopqrstuvwxyz0123456789_|") == strlen(accepts) ? accepts : NULL;
+			       strspn(accepts, "abcdefghijklmnopqrstuvwxyz0123456789_|") ==
+				       strlen(accepts) ?
+		       accepts :
+		       NULL;
 }
 
 /* The words that the first argument of a command is one of, or "". */
@@ -64,7 +69,8 @@ static void bash_cmd(FILE *out, const struct cmd *c)
 	for (const struct cmd_option *o = c->options; o->name; o++) {
 		if (!choices(o->arg))
 			continue;
-		fprintf(out, "\t\tcase $prev in --%s%s%c) words='", o->name, o->letter ? "|-" : "", o->letter ? o->letter : ' ');
+		fprintf(out, "\t\tcase $prev in --%s%s%c) words='", o->name, o->letter ? "|-" : "",
+			o->letter ? o->letter : ' ');
 		put_words(out, o->arg);
 		fprintf(out, "' ;; esac\n");
 	}
@@ -73,22 +79,24 @@ static void bash_cmd(FILE *out, const struct cmd *c)
 
 static void bash_print(FILE *out)
 {
-	fprintf(out, "# bash completion of pytreefs; made by `pytreefs completion bash`\n"
-		     "_pytreefs() {\n"
-		     "\tlocal cur=${COMP_WORDS[COMP_CWORD]} i=$COMP_CWORD text prev options= words= item begin\n"
-		     "\ttext=$cur\n"
-		     "\tCOMPREPLY=()\n"
-		     "\t# What the shell cut at '=' and ':' is one word of ours.\n"
-		     "\twhile ((i > 1)) && [[ ${COMP_WORDS[i]} == [=:] || ${COMP_WORDS[i-1]} == [=:] ]]; do\n"
-		     "\t\t((i--))\n\t\ttext=${COMP_WORDS[i]}$text\n\tdone\n"
-		     "\tprev=${COMP_WORDS[i-1]}\n"
-		     "\tbegin=${text%%\"${text##*[=:]}\"}\n"
-		     "\tif ((i == 1)); then\n\t\tmapfile -t COMPREPLY < <(compgen -W 'help --help --version");
+	fprintf(out,
+		"# bash completion of pytreefs; made by `pytreefs completion bash`\n"
+		"_pytreefs() {\n"
+		"\tlocal cur=${COMP_WORDS[COMP_CWORD]} i=$COMP_CWORD text prev options= words= item begin\n"
+		"\ttext=$cur\n"
+		"\tCOMPREPLY=()\n"
+		"\t# What the shell cut at '=' and ':' is one word of ours.\n"
+		"\twhile ((i > 1)) && [[ ${COMP_WORDS[i]} == [=:] || ${COMP_WORDS[i-1]} == [=:] ]]; do\n"
+		"\t\t((i--))\n\t\ttext=${COMP_WORDS[i]}$text\n\tdone\n"
+		"\tprev=${COMP_WORDS[i-1]}\n"
+		"\tbegin=${text%%\"${text##*[=:]}\"}\n"
+		"\tif ((i == 1)); then\n\t\tmapfile -t COMPREPLY < <(compgen -W 'help --help --version");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fprintf(out, " %s", (*c)->name);
-	fprintf(out, "' -- \"$text\")\n\t\treturn\n\tfi\n"
-		     "\tif [[ $text == --*=* ]]; then\n\t\tprev=${text%%%%=*}\n\t\ttext=${text#*=}\n\tfi\n"
-		     "\tcase ${COMP_WORDS[1]} in\n");
+	fprintf(out,
+		"' -- \"$text\")\n\t\treturn\n\tfi\n"
+		"\tif [[ $text == --*=* ]]; then\n\t\tprev=${text%%%%=*}\n\t\ttext=${text#*=}\n\tfi\n"
+		"\tcase ${COMP_WORDS[1]} in\n");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		bash_cmd(out, *c);
 	fprintf(out, "\thelp)\n\t\twords='options --man");
@@ -113,17 +121,18 @@ static void bash_print(FILE *out)
 	fprintf(out, "\t\t*=*) ;;\n\t\t*)\n\t\t\tcompopt -o nospace 2>/dev/null\n\t\t\twords='");
 	for (size_t i = 0; i < option_count; i++)
 		fprintf(out, "%s%s=", i ? " " : "", option_table[i].name);
-	fprintf(out, "'\n\t\t\t;;\n\t\tesac\n"
-		     "\t\tmapfile -t COMPREPLY < <(compgen -P \"${text%%\"$item\"}\" -W \"$words\" -- \"$item\")\n"
-		     "\t\tCOMPREPLY=(\"${COMPREPLY[@]#\"$begin\"}\")\n"
-		     "\telif [[ -n $words && $text != -* ]]; then\n"
-		     "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$text\")\n"
-		     "\telif [[ $text == -* ]]; then\n"
-		     "\t\tmapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$text\")\n"
-		     "\telse\n"
-		     "\t\tcompopt -o filenames 2>/dev/null\n"
-		     "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
-		     "\tfi\n}\ncomplete -F _pytreefs pytreefs\n");
+	fprintf(out,
+		"'\n\t\t\t;;\n\t\tesac\n"
+		"\t\tmapfile -t COMPREPLY < <(compgen -P \"${text%%\"$item\"}\" -W \"$words\" -- \"$item\")\n"
+		"\t\tCOMPREPLY=(\"${COMPREPLY[@]#\"$begin\"}\")\n"
+		"\telif [[ -n $words && $text != -* ]]; then\n"
+		"\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$text\")\n"
+		"\telif [[ $text == -* ]]; then\n"
+		"\t\tmapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$text\")\n"
+		"\telse\n"
+		"\t\tcompopt -o filenames 2>/dev/null\n"
+		"\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
+		"\tfi\n}\ncomplete -F _pytreefs pytreefs\n");
 }
 
 /* ---- zsh ---- */
@@ -161,7 +170,8 @@ static void zsh_cmd(FILE *out, const struct cmd *c)
 	char words[128];
 
 	first_words(c, words, sizeof(words));
-	fprintf(out, "\t%s)\n\t\t_arguments -s '(-h --help)'{-h,--help}'[describe the command]'", c->name);
+	fprintf(out, "\t%s)\n\t\t_arguments -s '(-h --help)'{-h,--help}'[describe the command]'",
+		c->name);
 	for (const struct cmd_option *o = c->options; o->name; o++) {
 		char name[64];
 
@@ -172,7 +182,8 @@ static void zsh_cmd(FILE *out, const struct cmd *c)
 			zsh_option(out, o, name);
 	}
 	if (c->takes_mount_options)
-		fprintf(out, " \\\n\t\t\t'*-o[options of the checkpoint]:option:_values -s , option $pytreefs_options'");
+		fprintf(out,
+			" \\\n\t\t\t'*-o[options of the checkpoint]:option:_values -s , option $pytreefs_options'");
 	if (*words) {
 		fprintf(out, " \\\n\t\t\t':word:(");
 		put_words(out, words);
@@ -206,9 +217,10 @@ static void zsh_print(FILE *out)
 		put_quoted(out, (*c)->summary);
 		fprintf(out, "'\n");
 	}
-	fprintf(out, "\t'help:describe a command'\n)\n"
-		     "if (( CURRENT == 2 )); then\n\t_describe command pytreefs_commands\n\treturn\nfi\n"
-		     "shift words\n(( CURRENT-- ))\ncase $words[1] in\n");
+	fprintf(out,
+		"\t'help:describe a command'\n)\n"
+		"if (( CURRENT == 2 )); then\n\t_describe command pytreefs_commands\n\treturn\nfi\n"
+		"shift words\n(( CURRENT-- ))\ncase $words[1] in\n");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		zsh_cmd(out, *c);
 	fprintf(out, "\thelp)\n\t\t_describe command pytreefs_commands\n\t\t;;\nesac\n");
@@ -225,7 +237,8 @@ static void fish_cmd(FILE *out, const struct cmd *c)
 	put_quoted(out, c->summary);
 	fprintf(out, "'\n");
 	for (const struct cmd_option *o = c->options; o->name; o++) {
-		fprintf(out, "complete -c pytreefs -n '__fish_seen_subcommand_from %s' -l %s", c->name, o->name);
+		fprintf(out, "complete -c pytreefs -n '__fish_seen_subcommand_from %s' -l %s",
+			c->name, o->name);
 		if (o->letter)
 			fprintf(out, " -s %c", o->letter);
 		if (choices(o->arg)) {
@@ -240,14 +253,17 @@ static void fish_cmd(FILE *out, const struct cmd *c)
 		fprintf(out, "'\n");
 	}
 	if (*words) {
-		fprintf(out, "complete -c pytreefs -f -n '__fish_seen_subcommand_from %s; and test (count (commandline -opc)) "
-			     "-eq 2' -a '", c->name);
+		fprintf(out,
+			"complete -c pytreefs -f -n '__fish_seen_subcommand_from %s; and test (count (commandline -opc)) "
+			"-eq 2' -a '",
+			c->name);
 		put_words(out, words);
 		fprintf(out, "'\n");
 	}
 	if (!c->takes_mount_options)
 		return;
-	fprintf(out, "complete -c pytreefs -n '__fish_seen_subcommand_from %s' -s o -x -a '", c->name);
+	fprintf(out, "complete -c pytreefs -n '__fish_seen_subcommand_from %s' -s o -x -a '",
+		c->name);
 	for (size_t i = 0; i < option_count; i++)
 		fprintf(out, "%s%s=", i ? " " : "", option_table[i].name);
 	fprintf(out, "' -d 'options of the checkpoint'\n");

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_convert.c - `pytreefs convert` and `pytreefs save`: anything -> a checkpoint, as the options say.
+ * cmd_convert.c - `pytreefs convert` and `pytreefs save`: anything -> a checkpoint, as the options
+ * say.
  *
  * What is to become another format is export's; convert passes it on by the name of OUT.
  */
@@ -23,7 +25,7 @@
 struct job {
 	struct cmd_args *a;
 	struct progress progress;
-	struct rank_group *group;		/* NULL: one process does all */
+	struct rank_group *group; /* NULL: one process does all */
 	struct select *only;
 	uint64_t leaves, bytes;
 	size_t checkpoints;
@@ -37,7 +39,8 @@ static unsigned threads_of(const struct atomic_step *n)
 /* ---- one checkpoint ---- */
 
 /* Which of the two it becomes: as the user says, as the input is, or as the name of OUT suggests. */
-static int choose_layout(const struct job *j, const struct input *in, const char *out, enum layout_kind *ret)
+static int choose_layout(const struct job *j, const struct input *in, const char *out,
+			 enum layout_kind *ret)
 {
 	const char *layout = j->a->cmd == &cmd_convert ? cmd_value(j->a, "layout") : "v1";
 	auto_free char *dir = NULL, *name = NULL;
@@ -57,7 +60,10 @@ static int choose_layout(const struct job *j, const struct input *in, const char
 	if (in->is_step && cmd_value(j->a, "item"))
 		return fail(-EINVAL, "--item: '%s' has items of its own", in->path);
 	if (in->is_step && *ret == LAYOUT_DIRECT)
-		return fail(-EINVAL, "'%s' has items, and a checkpoint of layout v0 is one tree: name one of them", in->path);
+		return fail(
+			-EINVAL,
+			"'%s' has items, and a checkpoint of layout v0 is one tree: name one of them",
+			in->path);
 	return 0;
 }
 
@@ -79,7 +85,8 @@ static int tell_step(struct input *in, struct draft *d)
 	int r = 0;
 
 	if (step && step->ops == &node_step_ops)
-		r = io_read_file(node_step_dir(step), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
+		r = io_read_file(node_step_dir(step), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE,
+				 &text);
 	if (r >= 0 && text.n)
 		copy_hint_text(d->root, 0, text.p, text.n);
 	if (r == -ENOMEM)
@@ -91,7 +98,8 @@ static int tell_step(struct input *in, struct draft *d)
 /* Patterns of options mean what they do in a mount, where the tree is an item. */
 static int tell_rules(const struct input *in, struct draft *d)
 {
-	const struct subtree_part *part = in->st.n == 1 && in->st.part[0].kind == PART_TREE ? &in->st.part[0] : NULL;
+	const struct subtree_part *part =
+		in->st.n == 1 && in->st.part[0].kind == PART_TREE ? &in->st.part[0] : NULL;
 	auto_buf path = { 0 }, below = { 0 };
 	struct span name = part ? subtree_item_name(part->item) : span_of(NULL, 0);
 	int r;
@@ -280,12 +288,16 @@ static int end(struct job *j, const char *out, int r)
 		if (r >= 0)
 			r = json_put_str(&text, span_str(out), JSON_PRETTY);
 		if (r >= 0)
-			r = buf_addf(&text, ", \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, \"seconds\": %.3f}\n",
-				     j->checkpoints, (unsigned long long)j->leaves, (unsigned long long)j->bytes, seconds);
+			r = buf_addf(
+				&text,
+				", \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, \"seconds\": %.3f}\n",
+				j->checkpoints, (unsigned long long)j->leaves,
+				(unsigned long long)j->bytes, seconds);
 		if (r >= 0)
 			fwrite(text.p, 1, text.n, stdout);
 	} else if (cmd_flag(j->a, "verbose")) {
-		printf("%s: %llu leaves, %s, %.1f s\n", out, (unsigned long long)j->leaves, size, seconds);
+		printf("%s: %llu leaves, %s, %.1f s\n", out, (unsigned long long)j->leaves, size,
+		       seconds);
 	}
 	return r < 0 ? r : EXIT_OK;
 }
@@ -311,7 +323,8 @@ static int check_item(const struct cmd_args *a)
 	const char *item = cmd_value(a, "item");
 
 	if (item && (!*item || strchr(item, '/')))
-		return cmd_wrong(a->cmd, "--item is the name of one item, without '/', not '%s'", item);
+		return cmd_wrong(a->cmd, "--item is the name of one item, without '/', not '%s'",
+				 item);
 	return EXIT_OK;
 }
 
@@ -323,15 +336,18 @@ static int check_options(const struct cmd_args *a, enum export_format format)
 	if (layout && strcmp(layout, "v0") && strcmp(layout, "v1"))
 		return cmd_wrong(a->cmd, "--layout is v0 or v1, not '%s'", layout);
 	if (format != EXPORT_UNKNOWN && (layout || item))
-		return cmd_wrong(a->cmd, "--%s is for an OUT that is a checkpoint", layout ? "layout" : "item");
+		return cmd_wrong(a->cmd, "--%s is for an OUT that is a checkpoint",
+				 layout ? "layout" : "item");
 	if (format != EXPORT_UNKNOWN)
 		return export_check_options(a, format);
 	if (cmd_value(a, "cast"))
-		return cmd_usage(a->cmd, "--cast is for an OUT that is not a checkpoint; use -o dtype=");
+		return cmd_usage(a->cmd,
+				 "--cast is for an OUT that is not a checkpoint; use -o dtype=");
 	if (cmd_value(a, "max-shard-size"))
 		return cmd_usage(a->cmd, "--max-shard-size is for an OUT that is safetensors");
 	if (item && layout && !strcmp(layout, "v0"))
-		return cmd_usage(a->cmd, "--item names an item, and a checkpoint of layout v0 has none");
+		return cmd_usage(a->cmd,
+				 "--item names an item, and a checkpoint of layout v0 has none");
 	return check_item(a);
 }
 
@@ -386,20 +402,32 @@ static int run_save(struct cmd_args *a)
 	return r < 0 ? r : group_end(group, save(a, group));
 }
 
-#define OPTION_ITEM { "item", 0, "NAME", "name of the item that the tree becomes (default)" }
-#define OPTION_FORCE { "force", 0, NULL, "replace what is there" }
+#define OPTION_ITEM                                                                   \
+	{                                                                             \
+		"item", 0, "NAME", "name of the item that the tree becomes (default)" \
+	}
+#define OPTION_FORCE                                      \
+	{                                                 \
+		"force", 0, NULL, "replace what is there" \
+	}
 
 static const struct cmd_option convert_options[] = {
 	{ "layout", 0, "v0|v1", "v0: OUT is the tree; v1: an item in it (as IN)" },
-	OPTION_ITEM, OPTION_FORCE,
+	OPTION_ITEM,
+	OPTION_FORCE,
 	EXPORT_OPTIONS,
-	OPTION_ONLY, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, { 0 }
+	OPTION_ONLY,
+	OPTION_JSON,
+	OPTION_QUIET,
+	OPTION_VERBOSE,
+	{ 0 }
 };
 
 const struct cmd cmd_convert = {
 	.name = "convert",
 	.args = "IN OUT",
-	.summary = "a checkpoint or other file of arrays -> a checkpoint of other options, or a file",
+	.summary =
+		"a checkpoint or other file of arrays -> a checkpoint of other options, or a file",
 	.help = "IN is a root, step, item or part of a checkpoint, a directory of .npy files, one\n"
 		"or a directory of safetensors, an npz file, a zarr group. OUT is a checkpoint as\n"
 		"-o says (ocdbt=, zarr=, compression=, dtype=, rule=...), or by its ending what\n"
@@ -412,9 +440,9 @@ const struct cmd cmd_convert = {
 	.run = run_convert,
 };
 
-static const struct cmd_option save_options[] = {
-	OPTION_ITEM, OPTION_FORCE, OPTION_ONLY, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, { 0 }
-};
+static const struct cmd_option save_options[] = { OPTION_ITEM, OPTION_FORCE, OPTION_ONLY,
+						  OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE,
+						  { 0 } };
 
 const struct cmd cmd_save = {
 	.name = "save",

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_diff.c - `pytreefs diff`: two checkpoints, or parts of them, against each other.
  *
@@ -19,8 +20,8 @@
 struct pair {
 	struct value b;
 	enum { PAIR_SAME, PAIR_TYPE, PAIR_DTYPE, PAIR_SHAPE, PAIR_TEXT } what;
-	bool values;			/* values are compared */
-	struct numbers_diff *part;	/* of each task */
+	bool values;               /* values are compared */
+	struct numbers_diff *part; /* of each task */
 };
 
 static void pair_free(struct pair *p)
@@ -100,7 +101,7 @@ struct comparing {
 	struct diff *d;
 	struct pair *pair;
 	struct numbers_diff *part;
-	struct chunk_scan other;		/* of B's array */
+	struct chunk_scan other; /* of B's array */
 };
 
 /* Elements of a tile are not neighbours in the array: only the first one's place is said. */
@@ -110,7 +111,9 @@ static int compare_tile(void *arg, struct walk_leaf *leaf, const struct tile *ti
 	struct comparing *c = arg;
 	struct zarr *za = leaf->value.array, *zb = c->pair->b.array;
 	enum dtype ta = za->meta.dtype, tb = zb->meta.dtype;
-	void *own = dtype_info(tb)->size > dtype_info(ta)->size ? block_alloc(tile->n * dtype_info(tb)->size) : NULL;
+	void *own = dtype_info(tb)->size > dtype_info(ta)->size ?
+			    block_alloc(tile->n * dtype_info(tb)->size) :
+			    NULL;
 	void *other = own ? own : walk_buf(worker, 1);
 	struct numbers_diff d = { 0 };
 	struct zarr_view v;
@@ -165,24 +168,29 @@ static void say_values(struct diff *d, const struct walk_leaf *leaf, const struc
 	say_index(&first, m, n->first);
 	json_put_double(&far, n->max_abs, JSON_PRETTY);
 	if (d->json) {
-		buf_addf(&text, "\"differing\": %llu, \"count\": %llu, \"first\": %s, \"max_abs\": %s",
-			 (unsigned long long)n->n, (unsigned long long)m->n_elements, buf_str(&first), buf_str(&far));
+		buf_addf(&text,
+			 "\"differing\": %llu, \"count\": %llu, \"first\": %s, \"max_abs\": %s",
+			 (unsigned long long)n->n, (unsigned long long)m->n_elements,
+			 buf_str(&first), buf_str(&far));
 		if (n->has_ulp)
 			buf_addf(&text, ", \"max_ulp\": %llu", (unsigned long long)n->max_ulp);
 		buf_addf(&text, ", \"one_nan\": %llu", (unsigned long long)n->one_nan);
 	} else {
-		buf_addf(&text, "%llu of %llu elements differ, the first at %s, max abs %s", (unsigned long long)n->n,
-			 (unsigned long long)m->n_elements, buf_str(&first), buf_str(&far));
+		buf_addf(&text, "%llu of %llu elements differ, the first at %s, max abs %s",
+			 (unsigned long long)n->n, (unsigned long long)m->n_elements,
+			 buf_str(&first), buf_str(&far));
 		if (n->has_ulp)
 			buf_addf(&text, ", max ulp %llu", (unsigned long long)n->max_ulp);
 		if (n->one_nan)
-			buf_addf(&text, ", %llu times NaN on one side", (unsigned long long)n->one_nan);
+			buf_addf(&text, ", %llu times NaN on one side",
+				 (unsigned long long)n->one_nan);
 	}
 	diff_say(d, leaf->path, "values", buf_str(&text));
 }
 
 /* Two words: `a` in the first, `b` in the second. */
-static void say_both(struct diff *d, const char *path, const char *what, const char *a, const char *b)
+static void say_both(struct diff *d, const char *path, const char *what, const char *a,
+		     const char *b)
 {
 	auto_buf text = { 0 };
 
@@ -250,7 +258,9 @@ static int diff_end(void *arg, struct walk_leaf *leaf)
 
 int diff_values(struct diff *d, const struct subtree *a, const char *prefix)
 {
-	static const struct walk_ops ops = { .begin = diff_begin, .task = diff_task, .end = diff_end };
+	static const struct walk_ops ops = { .begin = diff_begin,
+					     .task = diff_task,
+					     .end = diff_end };
 
 	return selection_walk(&d->t, a, prefix, &ops, d);
 }
@@ -267,7 +277,9 @@ static int run_diff(struct cmd_args *a)
 
 		d.tolerance = strtod(tolerance, &end);
 		if (end == tolerance || *end || !(d.tolerance >= 0))
-			return cmd_wrong(a->cmd, "'%s' is not a tolerance: it takes a number from 0", tolerance);
+			return cmd_wrong(a->cmd,
+					 "'%s' is not a tolerance: it takes a number from 0",
+					 tolerance);
 	}
 	r = selection_begin(&d.t, a);
 	if (r >= 0)
@@ -281,11 +293,12 @@ static int run_diff(struct cmd_args *a)
 	r = diff_sources(&d, &sa, &sb);
 	progress_clear(&d.t.progress);
 	if (d.json)
-		printf("\n], \"compared\": %llu, \"same\": %llu, \"unreadable\": %zu}\n", (unsigned long long)d.compared,
-		       (unsigned long long)d.same, d.t.failed);
+		printf("\n], \"compared\": %llu, \"same\": %llu, \"unreadable\": %zu}\n",
+		       (unsigned long long)d.compared, (unsigned long long)d.same, d.t.failed);
 	else if (!cmd_flag(a, "quiet") && r >= 0)
-		printf("%llu leaves compared, %llu the same, %llu differences%s\n", (unsigned long long)d.compared,
-		       (unsigned long long)d.same, (unsigned long long)d.differences,
+		printf("%llu leaves compared, %llu the same, %llu differences%s\n",
+		       (unsigned long long)d.compared, (unsigned long long)d.same,
+		       (unsigned long long)d.differences,
 		       d.t.failed ? ", some could not be read" : "");
 	if (r >= 0)
 		r = selection_end(&d.t);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_dump.c - `pytreefs dump`: one record on disk as text, and back.
  *
@@ -15,7 +16,7 @@
 
 struct address {
 	char *dir, *file;
-	uint64_t off, len;		/* len UINT64_MAX: the whole file */
+	uint64_t off, len; /* len UINT64_MAX: the whole file */
 };
 
 static void address_release(struct address *at)
@@ -54,7 +55,8 @@ static int parse_address(const char *text, const char *fallback, struct address 
 			*len++ = '\0';
 			off = strrchr(path, ':');
 		}
-		if (!off || option_parse_size(off + 1, &ret->off) < 0 || option_parse_size(len, &ret->len) < 0)
+		if (!off || option_parse_size(off + 1, &ret->off) < 0 ||
+		    option_parse_size(len, &ret->len) < 0)
 			return fail(-ENOENT, "'%s' is neither a file nor FILE:OFFSET:LENGTH", text);
 		*off = '\0';
 		go_to_stored(&path);
@@ -64,7 +66,8 @@ static int parse_address(const char *text, const char *fallback, struct address 
 		return ret->file ? 0 : -ENOMEM;
 	}
 	slash = strrchr(path, '/');
-	ret->dir = slash ? span_dup_str(span_of(path, MAX((size_t)(slash - path), (size_t)1))) : strdup(".");
+	ret->dir = slash ? span_dup_str(span_of(path, MAX((size_t)(slash - path), (size_t)1))) :
+			   strdup(".");
 	ret->file = strdup(slash ? slash + 1 : path);
 	return ret->dir && ret->file ? 0 : -ENOMEM;
 }
@@ -181,7 +184,10 @@ static int run_dump(struct cmd_args *a)
 		fwrite(out.p, 1, out.n, stdout);
 		return EXIT_OK;
 	}
-	return cmd_wrong(a->cmd, "'%s' is not a kind of record: manifest, btreenode, versionnode, zarr, tree", a->arg[0]);
+	return cmd_wrong(
+		a->cmd,
+		"'%s' is not a kind of record: manifest, btreenode, versionnode, zarr, tree",
+		a->arg[0]);
 }
 
 static const struct cmd_option options[] = {

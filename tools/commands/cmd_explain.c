@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_explain.c - `pytreefs explain`: the plan of a read without doing it, the TensorStore spec of a
- * leaf, or the box that each device held of it.
+ * cmd_explain.c - `pytreefs explain`: the plan of a read without doing it, the TensorStore spec of
+ * a leaf, or the box that each device held of it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -33,11 +34,13 @@ static int print_spec(struct source *s, struct node_leaf *l)
 		auto_free char *real = realpath(buf_str(&path), NULL);
 
 		buf_clear(&path);
-		r = real ? buf_add_str(&path, real) : err_sys("cannot find", "the item's directory");
+		r = real ? buf_add_str(&path, real) :
+			   err_sys("cannot find", "the item's directory");
 	}
 	if (r < 0)
 		return r;
-	buf_addf(&out, "{\"driver\": \"%s\", \"kvstore\": ", v.array->meta.format == 2 ? "zarr" : "zarr3");
+	buf_addf(&out, "{\"driver\": \"%s\", \"kvstore\": ",
+		 v.array->meta.format == 2 ? "zarr" : "zarr3");
 	if (ocdbt)
 		buf_add_str(&out, "{\"driver\": \"ocdbt\", \"base\": ");
 	buf_add_str(&out, "{\"driver\": \"file\", \"path\": ");
@@ -62,7 +65,8 @@ static void put_box(struct buf *out, const struct sharding_box *b, unsigned rank
 }
 
 /* The file that holds what one device held: a view of the leaf. */
-static void put_device(struct buf *out, const struct sharding_box *b, unsigned rank, struct span stem, bool json)
+static void put_device(struct buf *out, const struct sharding_box *b, unsigned rank,
+		       struct span stem, bool json)
 {
 	auto_buf name = { 0 };
 
@@ -70,8 +74,8 @@ static void put_device(struct buf *out, const struct sharding_box *b, unsigned r
 	put_box(&name, b, rank);
 	buf_add_str(&name, ".npy");
 	if (!json) {
-		buf_addf(out, "device %lld, replica %llu: %s\n", (long long)b->device, (unsigned long long)b->replica,
-			 buf_str(&name));
+		buf_addf(out, "device %lld, replica %llu: %s\n", (long long)b->device,
+			 (unsigned long long)b->replica, buf_str(&name));
 		return;
 	}
 	buf_addf(out, "{\"device\": %lld, \"replica\": %llu, \"box\": [", (long long)b->device,
@@ -84,10 +88,12 @@ static void put_device(struct buf *out, const struct sharding_box *b, unsigned r
 	buf_add_byte(out, '}');
 }
 
-/* The name of a leaf's file without its ending, and of a view without what makes it one: escaped keys have neither. */
+/* The name of a leaf's file without its ending, and of a view without what makes it one: escaped
+ * keys have neither. */
 static struct span leaf_stem(const char *path)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
+		   *dot = strrchr(name, '.');
 
 	return span_of(name, MIN(dot ? (size_t)(dot - name) : strlen(name), strcspn(name, "[@")));
 }
@@ -124,10 +130,12 @@ static int print_sharding(struct source *s, struct node_leaf *l, bool json)
 	return EXIT_OK;
 }
 
-/* A file that is no array's bytes is a text, made as a whole when it is opened, of an array perhaps. */
+/* A file that is no array's bytes is a text, made as a whole when it is opened, of an array
+ * perhaps. */
 static bool is_text(const struct node_leaf *l)
 {
-	return l->ext == NAME_EXT_JSON || l->ext == NAME_EXT_TXT || l->ext == NAME_EXT_NULL || l->ext == NAME_EXT_HTML;
+	return l->ext == NAME_EXT_JSON || l->ext == NAME_EXT_TXT || l->ext == NAME_EXT_NULL ||
+	       l->ext == NAME_EXT_HTML;
 }
 
 static int put_file(struct buf *out, const struct node_leaf *l, const struct format *f, bool json)
@@ -135,15 +143,19 @@ static int put_file(struct buf *out, const struct node_leaf *l, const struct for
 	unsigned long long size = f->size, head = f->head.n;
 
 	if (is_text(l))
-		return buf_addf(out, json ? "{\"bytes\": %llu, \"made_when_opened\": true" :
-					    "file of %llu bytes: text that is made when it is opened\n", size);
-	return buf_addf(out, json ? "{\"bytes\": %llu, \"header_bytes\": %llu, \"array_bytes\": %llu" :
-				    "file of %llu bytes: %llu of header, %llu of array\n", size, head, size - head);
+		return buf_addf(out,
+				json ? "{\"bytes\": %llu, \"made_when_opened\": true" :
+				       "file of %llu bytes: text that is made when it is opened\n",
+				size);
+	return buf_addf(out,
+			json ? "{\"bytes\": %llu, \"header_bytes\": %llu, \"array_bytes\": %llu" :
+			       "file of %llu bytes: %llu of header, %llu of array\n",
+			size, head, size - head);
 }
 
 /* The part of the array that is read. */
-static int put_array(struct buf *out, const struct node_leaf *l, const struct format *f, uint64_t off, uint64_t n,
-		     bool json)
+static int put_array(struct buf *out, const struct node_leaf *l, const struct format *f,
+		     uint64_t off, uint64_t n, bool json)
 {
 	uint64_t from = off > f->head.n ? off - f->head.n : 0;
 
@@ -165,11 +177,12 @@ static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint6
 	if (r < 0)
 		return r;
 	if (off > f.size && n == UINT64_MAX)
-		return fail(-EINVAL, "byte %llu is not inside the file of %llu", (unsigned long long)off,
-			    (unsigned long long)f.size);
+		return fail(-EINVAL, "byte %llu is not inside the file of %llu",
+			    (unsigned long long)off, (unsigned long long)f.size);
 	if (off > f.size || (n != UINT64_MAX && n > f.size - off))
-		return fail(-EINVAL, "bytes %llu+%llu are not inside the file of %llu", (unsigned long long)off,
-			    (unsigned long long)n, (unsigned long long)f.size);
+		return fail(-EINVAL, "bytes %llu+%llu are not inside the file of %llu",
+			    (unsigned long long)off, (unsigned long long)n,
+			    (unsigned long long)f.size);
 	n = MIN(n, f.size - off);
 	r = put_file(&out, l, &f, json);
 	if (r >= 0 && json && f.value.kind == VALUE_ARRAY)
@@ -204,7 +217,8 @@ static int run_explain(struct cmd_args *a)
 	l = container_of(s.node, struct node_leaf, node);
 	if (cmd_flag(a, "sharding"))
 		return print_sharding(&s, l, cmd_flag(a, "json"));
-	return cmd_flag(a, "spec") ? print_spec(&s, l) : print_plan(&s, l, off, n, cmd_flag(a, "json"));
+	return cmd_flag(a, "spec") ? print_spec(&s, l) :
+				     print_plan(&s, l, off, n, cmd_flag(a, "json"));
 }
 
 static const struct cmd_option options[] = {

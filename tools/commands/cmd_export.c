@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_export.c - `pytreefs export`: what all formats have in common.
  */
@@ -17,7 +18,7 @@
 #include "tools/select/walk.h"
 #include "tools/convert/zip_data.h"
 
-#define AHEAD_BYTES (16 * MiB)		/* decoded before it is asked for */
+#define AHEAD_BYTES (16 * MiB) /* decoded before it is asked for */
 
 static const struct {
 	enum export_format format;
@@ -42,12 +43,15 @@ enum export_format export_format_of(const char *path)
 	return EXPORT_UNKNOWN;
 }
 
-/* ".foo" of "a/x.foo"; NULL: the name has no ending, or says that it is a directory. What has no letter is a number. */
+/* ".foo" of "a/x.foo"; NULL: the name has no ending, or says that it is a directory. What has no
+ * letter is a number. */
 static const char *ending_of(const char *path)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
+		   *dot = strrchr(name, '.');
 
-	if (!dot || dot == name || !strpbrk(dot, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+	if (!dot || dot == name ||
+	    !strpbrk(dot, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 		return NULL;
 	return dot;
 }
@@ -60,7 +64,9 @@ static int add_leaf(struct export *x, const struct leaf_info *facts)
 	auto_buf path = { 0 };
 	int r;
 
-	*l = (struct export_leaf){ .facts = facts, .part = &x->st.part[facts->part], .dtype = facts->dtype,
+	*l = (struct export_leaf){ .facts = facts,
+				   .part = &x->st.part[facts->part],
+				   .dtype = facts->dtype,
 				   .bytes = facts->bytes };
 	r = subtree_path(l->part, facts->leaf, &path);
 	if (r >= 0)
@@ -68,11 +74,12 @@ static int add_leaf(struct export *x, const struct leaf_info *facts)
 	if (!l->path)
 		return fail(-ENOMEM, "cannot list the leaves");
 	if (facts->kind == VALUE_UNKNOWN)
-		return fail(facts->error ? facts->error : -EOPNOTSUPP, "'%s': %s", l->path, facts->why);
+		return fail(facts->error ? facts->error : -EOPNOTSUPP, "'%s': %s", l->path,
+			    facts->why);
 	if (facts->kind == VALUE_ARRAY)
 		l->dtype = tree_manifest_cast(facts->dtype, facts->is_scalar, x->cast);
-	if (l->dtype != facts->dtype &&
-	    !mul_fits(facts->bytes / dtype_info(facts->dtype)->size, dtype_info(l->dtype)->size, &l->bytes))
+	if (l->dtype != facts->dtype && !mul_fits(facts->bytes / dtype_info(facts->dtype)->size,
+						  dtype_info(l->dtype)->size, &l->bytes))
 		return fail(-EFBIG, "'%s' would have more than 2^64 bytes", l->path);
 	x->n++;
 	return 0;
@@ -105,7 +112,8 @@ static int list_leaves(struct export *x)
 	return r;
 }
 
-int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext, struct format *ret)
+int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext,
+		     struct format *ret)
 {
 	auto_value v = { 0 };
 	struct zarr_view view;
@@ -140,7 +148,8 @@ int write_fully(int fd, const char *what, uint64_t off, const void *p, size_t n)
 	return 0;
 }
 
-static int write_format(struct export *x, const struct format *f, int fd, uint64_t at, struct worker *worker, uint32_t *crc)
+static int write_format(struct export *x, const struct format *f, int fd, uint64_t at,
+			struct worker *worker, uint32_t *crc)
 {
 	int r = 0;
 
@@ -159,7 +168,8 @@ static int write_format(struct export *x, const struct format *f, int fd, uint64
 		segments_release(&g);
 		if (r >= 0)
 			r = write_fully(fd, x->out.temp, at + off, worker->buf, n);
-		/* The disk begins now, while the next piece is decoded; a hint, whatever comes of it. */
+		/* The disk begins now, while the next piece is decoded; a hint, whatever comes of
+		 * it. */
 		if (r >= 0)
 			sync_file_range(fd, (off_t)(at + off), (off_t)n, SYNC_FILE_RANGE_WRITE);
 		if (r >= 0 && crc)
@@ -170,8 +180,8 @@ static int write_format(struct export *x, const struct format *f, int fd, uint64
 	return r;
 }
 
-int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd, uint64_t off,
-		      struct worker *worker, uint32_t *crc)
+int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd,
+		      uint64_t off, struct worker *worker, uint32_t *crc)
 {
 	auto_format f = { 0 };
 	int r = export_leaf_open(x, l, ext, &f);
@@ -193,7 +203,8 @@ int export_make_dirs(const struct export *x, const char *path)
 	auto_free char *full = NULL;
 	int r = export_path(x, path, &full);
 
-	for (char *at = r < 0 ? NULL : full + strlen(x->out.temp) + 1; at && (at = strchr(at, '/')); at++) {
+	for (char *at = r < 0 ? NULL : full + strlen(x->out.temp) + 1; at && (at = strchr(at, '/'));
+	     at++) {
 		*at = '\0';
 		if (mkdir(full, 0777) < 0 && errno != EEXIST)
 			return err_sys("cannot make", full);
@@ -216,7 +227,8 @@ int export_text(const struct export *x, const char *name, struct span text)
 
 void export_remarks(struct export *x)
 {
-	for (size_t i = 0; i < x->st.n && !cmd_flag(x->a, "quiet") && !x->only && group_is_lead(x->group); i++)
+	for (size_t i = 0;
+	     i < x->st.n && !cmd_flag(x->a, "quiet") && !x->only && group_is_lead(x->group); i++)
 		if (x->st.part[i].kind == PART_FILES) {
 			progress_clear(&x->progress);
 			fputs("pytreefs: item '", stderr);
@@ -238,24 +250,26 @@ static void export_release(struct export *x)
 	arena_release(&x->arena);
 }
 
-/* Arrays of a zarr group are cut and encoded as a checkpoint's are; the other formats leave no choice. */
+/* Arrays of a zarr group are cut and encoded as a checkpoint's are; the other formats leave no
+ * choice. */
 static int check_save_options(const struct cmd_args *a, enum export_format format)
 {
-	static const char *const of_zarr[] = { "zarr", "compression", "chunk_byte_size", "shard_axes",
-					       "store_fill_value" };
+	static const char *const of_zarr[] = { "zarr", "compression", "chunk_byte_size",
+					       "shard_axes", "store_fill_value" };
 
 	for (size_t i = 0; i < option_count; i++) {
 		const struct option *o = &option_table[i];
 		bool is_zarrs = false;
 
 		/* The environment's are for all commands. */
-		if (a->options.from[i] != OPTION_FROM_MOUNT || !(o->scoped || o->kind == OPTION_RULE))
+		if (a->options.from[i] != OPTION_FROM_MOUNT ||
+		    !(o->scoped || o->kind == OPTION_RULE))
 			continue;
 		for (size_t k = 0; k < ARRAY_LEN(of_zarr); k++)
 			is_zarrs |= !strcmp(o->name, of_zarr[k]);
 		if (!is_zarrs || format != EXPORT_ZARR)
-			return cmd_wrong(a->cmd, "-o %s= is for an OUT that is a checkpoint%s%s", o->name,
-					 is_zarrs ? " or a zarr group" : "",
+			return cmd_wrong(a->cmd, "-o %s= is for an OUT that is a checkpoint%s%s",
+					 o->name, is_zarrs ? " or a zarr group" : "",
 					 strcmp(o->name, "dtype") ? "" : "; use --cast");
 	}
 	return EXIT_OK;
@@ -302,8 +316,8 @@ static int report(struct export *x, const char *out, double seconds)
 
 		if (r < 0 || !buf_str(&text))
 			return -ENOMEM;
-		printf("{\"out\": %s, \"leaves\": %zu, \"bytes\": %llu, \"seconds\": %.3f}\n", buf_str(&text), x->n,
-		       (unsigned long long)bytes, seconds);
+		printf("{\"out\": %s, \"leaves\": %zu, \"bytes\": %llu, \"seconds\": %.3f}\n",
+		       buf_str(&text), x->n, (unsigned long long)bytes, seconds);
 	} else if (cmd_flag(x->a, "verbose")) {
 		printf("%s: %zu leaves, %s, %.1f s\n", out, x->n, size, seconds);
 	}
@@ -312,7 +326,8 @@ static int report(struct export *x, const char *out, double seconds)
 
 /* ---- one output of all ranks ---- */
 
-int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, worker_fn *fn, void *arg)
+int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, worker_fn *fn,
+		   void *arg)
 {
 	auto_free int *owner = malloc((n + 1) * sizeof(*owner));
 
@@ -358,7 +373,9 @@ static int begin_output(struct export *x, const char *out, bool is_dir)
 		return r;
 	theirs = text.n > 8 ? span_dup_str(span_of(text.p, 8)) : NULL;
 	if (!theirs || !buf_str(&text) || strtoul(theirs, NULL, 16) != sum)
-		return fail(-EIO, "'%s' holds other leaves than on rank 0: do they see the same source?", x->a->arg[0]);
+		return fail(-EIO,
+			    "'%s' holds other leaves than on rank 0: do they see the same source?",
+			    x->a->arg[0]);
 	return atomic_file_join(buf_str(&text) + 8, is_dir, &x->out);
 }
 
@@ -368,8 +385,12 @@ static int open_source(struct export *x, const char *path)
 	int r = source_open_stored(x->a, path, &x->src);
 
 	if (r == 0)
-		r = input_is_foreign(path) ? fail(-EINVAL, "'%s' is not a checkpoint: make one of it first (convert '%s' "
-						  "SOME/DIRECTORY)", path, path) : source_open(x->a, path, &x->src);
+		r = input_is_foreign(path) ?
+			    fail(-EINVAL,
+				 "'%s' is not a checkpoint: make one of it first (convert '%s' "
+				 "SOME/DIRECTORY)",
+				 path, path) :
+			    source_open(x->a, path, &x->src);
 	if (r < 0)
 		return r;
 	x->threads = MAX(1u, pool_threads(x->src.ns->ckpt->pool));
@@ -394,11 +415,12 @@ static int end_output(struct export *x)
 	r = group_reduce(x->group, r);
 	if (r < 0)
 		return r;
-	return group_broadcast(x->group, group_is_lead(x->group) ? atomic_file_commit(&x->out) : 0, NULL);
+	return group_broadcast(x->group, group_is_lead(x->group) ? atomic_file_commit(&x->out) : 0,
+			       NULL);
 }
 
-static int export_as(struct cmd_args *a, struct rank_group *group, const char *path, const char *out,
-		     enum export_format format)
+static int export_as(struct cmd_args *a, struct rank_group *group, const char *path,
+		     const char *out, enum export_format format)
 {
 	struct export x = { .a = a, .group = group };
 	bool is_dir;
@@ -409,7 +431,8 @@ static int export_as(struct cmd_args *a, struct rank_group *group, const char *p
 	interrupt_catch();
 	progress_begin(&x.progress, a->cmd->name, cmd_flag(a, "quiet"));
 	group_work_begin(group, &x.progress);
-	is_dir = format == EXPORT_NPY ? !span_ends(span_str(out), span_str(".npy")) : format == EXPORT_ZARR || x.max_shard;
+	is_dir = format == EXPORT_NPY ? !span_ends(span_str(out), span_str(".npy")) :
+					format == EXPORT_ZARR || x.max_shard;
 	if (r >= 0)
 		r = open_source(&x, path);
 	/* A name that is taken is said before the leaves are looked at, whoever looks at them. */
@@ -445,9 +468,11 @@ static int run_export(struct cmd_args *a)
 	int r;
 
 	if (format == EXPORT_UNKNOWN && !name && ending_of(a->arg[1]))
-		return cmd_wrong(a->cmd, "'%s': no format ends in '%s'. OUT ends in .npy, .npz, .safetensors or .zarr, or --format "
-				 "says what it is; a directory of .npy files has no ending, or '/' at its end", a->arg[1],
-				 ending_of(a->arg[1]));
+		return cmd_wrong(
+			a->cmd,
+			"'%s': no format ends in '%s'. OUT ends in .npy, .npz, .safetensors or .zarr, or --format "
+			"says what it is; a directory of .npy files has no ending, or '/' at its end",
+			a->arg[1], ending_of(a->arg[1]));
 	if (format == EXPORT_UNKNOWN)
 		format = EXPORT_NPY;
 	if (name)
@@ -456,7 +481,8 @@ static int run_export(struct cmd_args *a)
 		if (!strcmp(formats[i].name, name))
 			format = formats[i].format;
 	if (format == EXPORT_UNKNOWN)
-		return cmd_wrong(a->cmd, "--format is npy, npz, safetensors or zarr, not '%s'", name);
+		return cmd_wrong(a->cmd, "--format is npy, npz, safetensors or zarr, not '%s'",
+				 name);
 	r = export_check_options(a, format);
 	if (r != EXIT_OK)
 		return r;
@@ -464,12 +490,15 @@ static int run_export(struct cmd_args *a)
 	return r < 0 ? r : group_end(group, export_as(a, group, a->arg[0], a->arg[1], format));
 }
 
-static const struct cmd_option options[] = {
-	{ "format", 0, "npy|npz|safetensors|zarr", "what OUT is (else by its name)" },
-	EXPORT_OPTIONS,
-	{ "force", 0, NULL, "replace what is there" },
-	OPTION_ONLY, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, { 0 }
-};
+static const struct cmd_option options[] = { { "format", 0, "npy|npz|safetensors|zarr",
+					       "what OUT is (else by its name)" },
+					     EXPORT_OPTIONS,
+					     { "force", 0, NULL, "replace what is there" },
+					     OPTION_ONLY,
+					     OPTION_JSON,
+					     OPTION_QUIET,
+					     OPTION_VERBOSE,
+					     { 0 } };
 
 const struct cmd cmd_export = {
 	.name = "export",

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_gc.c - `pytreefs gc`: remove what dead writers left.
  */
@@ -22,8 +23,9 @@ static void say_json(struct gc *g, const struct gc_found *f)
 
 	buf_addf(&out, "%s\n{\"path\": ", g->shown ? "," : "");
 	json_put_str(&out, span_str(f->path), JSON_PRETTY);
-	buf_addf(&out, ", \"kind\": \"%s\", \"bytes\": %llu, \"removed\": %s", gc_kind_text(f->kind),
-		 (unsigned long long)f->bytes, f->removed && !g->dry_run ? "true" : "false");
+	buf_addf(&out, ", \"kind\": \"%s\", \"bytes\": %llu, \"removed\": %s",
+		 gc_kind_text(f->kind), (unsigned long long)f->bytes,
+		 f->removed && !g->dry_run ? "true" : "false");
 	if (g->dry_run)
 		buf_addf(&out, ", \"would_remove\": %s", f->removed ? "true" : "false");
 	if (f->failed) {
@@ -97,22 +99,29 @@ static int collect(struct cmd_args *a, const struct gc_opts *o)
 
 static int run_gc(struct cmd_args *a)
 {
-	struct gc g = { .json = cmd_flag(a, "json"), .dry_run = cmd_flag(a, "dry-run"), .quiet = cmd_flag(a, "quiet") };
-	struct gc_opts o = { .dry_run = g.dry_run, .foreign = cmd_flag(a, "all"), .each = say, .arg = &g };
+	struct gc g = { .json = cmd_flag(a, "json"),
+			.dry_run = cmd_flag(a, "dry-run"),
+			.quiet = cmd_flag(a, "quiet") };
+	struct gc_opts o = {
+		.dry_run = g.dry_run, .foreign = cmd_flag(a, "all"), .each = say, .arg = &g
+	};
 	const char *age = cmd_value(a, "older-than");
 	char size[32];
 	int r;
 
 	if (o.foreign != (age != NULL))
-		return cmd_usage(a->cmd, "--all and --older-than go together: another program may be at work");
+		return cmd_usage(
+			a->cmd,
+			"--all and --older-than go together: another program may be at work");
 	if (age && !parse_age(age, &o.older_than_ns))
 		return cmd_usage(a->cmd, "an age is a number and a unit: 90s, 10m, 1h, 7d");
 	if (g.json)
 		printf("{\"found\": [");
 	r = collect(a, &o);
 	if (g.json) {
-		printf("%s], \"removed\": %u, \"bytes\": %llu, \"dry_run\": %s}\n", g.shown ? "\n" : "", g.dry_run ? 0 : g.removed,
-		       (unsigned long long)g.bytes, g.dry_run ? "true" : "false");
+		printf("%s], \"removed\": %u, \"bytes\": %llu, \"dry_run\": %s}\n",
+		       g.shown ? "\n" : "", g.dry_run ? 0 : g.removed, (unsigned long long)g.bytes,
+		       g.dry_run ? "true" : "false");
 	} else if (r >= 0 && !g.quiet) {
 		print_size(size, sizeof(size), g.bytes);
 		printf("%u %s, %s\n", g.removed, g.dry_run ? "would be removed" : "removed", size);

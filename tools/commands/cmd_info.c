@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_info.c - `pytreefs info`: one path in full, or what the program has built in.
  */
@@ -83,8 +84,9 @@ static void list_handler(const struct leaf_handler *h, const char *plugin, bool 
 		add(&out, true, "types", buf_span(&list));
 		add_text(&out, true, "summary", h->summary);
 	} else {
-		buf_addf(&out, "%-8s %s%s%s\n        %.*s", h->name, h->summary, plugin ? "; plugin " : "",
-			 plugin ? plugin : "", (int)types.n, (const char *)types.p);
+		buf_addf(&out, "%-8s %s%s%s\n        %.*s", h->name, h->summary,
+			 plugin ? "; plugin " : "", plugin ? plugin : "", (int)types.n,
+			 (const char *)types.p);
 	}
 	print_object(&out, json, first);
 }
@@ -103,7 +105,8 @@ static void list_values(const struct plugin *p, bool json, bool *first)
 			add_text(&out, true, "plugin", p->name);
 			add_text(&out, true, "summary", summary);
 		} else {
-			buf_addf(&out, "%-8s value function %s; plugin %s", v->name, summary, p->name);
+			buf_addf(&out, "%-8s value function %s; plugin %s", v->name, summary,
+				 p->name);
 		}
 		print_object(&out, json, first);
 	}
@@ -132,7 +135,7 @@ static int list_handlers(struct cmd_args *a)
 
 /* What could not be found out; the rest is told all the same. */
 struct unknown {
-	struct buf text;		/* members of a JSON object */
+	struct buf text; /* members of a JSON object */
 	unsigned n;
 };
 
@@ -173,10 +176,15 @@ static int add_attrs(struct buf *out, bool json, struct node *n, struct unknown 
 /* How an item is stored: what Orbax's is_ocdbt_checkpoint() asks, and more. */
 static void add_item(struct buf *out, bool json, const struct item *item)
 {
-	add_text(out, json, "store", item->ckpt->opts.safetensors ? "safetensors" : item->is_aggregate ? "aggregate" :
-				     item->is_ocdbt ? "ocdbt" : "directories");
-	add_text(out, json, "metadata", item->tree->has_metadata ? "_METADATA" :
-					item->is_aggregate ? "aggregate file" : "none: names only");
+	add_text(out, json, "store",
+		 item->ckpt->opts.safetensors ? "safetensors" :
+		 item->is_aggregate           ? "aggregate" :
+		 item->is_ocdbt               ? "ocdbt" :
+						"directories");
+	add_text(out, json, "metadata",
+		 item->tree->has_metadata ? "_METADATA" :
+		 item->is_aggregate       ? "aggregate file" :
+					    "none: names only");
 	add_number(out, json, "leaves", item->tree->n_leaves);
 	add(out, json, "merged", span_str(item->is_unmerged ? "false" : "true"));
 	if (item->tree->has_metadata) {
@@ -206,11 +214,14 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 	if (!json)
 		r = buf_addf(&text, "%llu leaves with %llu bytes; not: %llu leaves with %llu bytes",
 			     (unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
-			     (unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes);
+			     (unsigned long long)sums.bare_leaves,
+			     (unsigned long long)sums.bare_bytes);
 	else
-		r = buf_addf(&text, "{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, \"bytes_without\": %llu}",
-			     (unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
-			     (unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes);
+		r = buf_addf(
+			&text,
+			"{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, \"bytes_without\": %llu}",
+			(unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
+			(unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes);
 	if (r >= 0)
 		add(out, json, "checksums", buf_span(&text));
 	return r;
@@ -266,7 +277,8 @@ static int run_info(struct cmd_args *a)
 	if (r >= 0) {
 		fwrite(out.p, 1, out.n, stdout);
 		if (json && unknown.n)
-			printf(",\n  \"unknown\": {%.*s\n  }", (int)unknown.text.n, (const char *)unknown.text.p);
+			printf(",\n  \"unknown\": {%.*s\n  }", (int)unknown.text.n,
+			       (const char *)unknown.text.p);
 		if (json)
 			printf("\n}\n");
 	}

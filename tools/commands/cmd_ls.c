@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_ls.c - `pytreefs ls` and `tree`: names, with dtype, shape and size, without a mount.
  */
@@ -16,10 +17,10 @@
 struct row {
 	const char *name;
 	struct stat st;
-	uint64_t stored;		/* bytes on the disk */
-	bool described;			/* st is set */
-	struct err_note why;		/* it cannot be described */
-	struct buf dtype, shape;	/* JSON, empty when there is none */
+	uint64_t stored;         /* bytes on the disk */
+	bool described;          /* st is set */
+	struct err_note why;     /* it cannot be described */
+	struct buf dtype, shape; /* JSON, empty when there is none */
 };
 
 static void row_release(struct row *r)
@@ -40,7 +41,8 @@ static int describe(struct node *n, struct row *ret)
 	else
 		ret->stored = (uint64_t)ret->st.st_blocks * 512;
 	/* Blocks are rounded. */
-	if (r >= 0 && S_ISREG(ret->st.st_mode) && node_xattr_get(n, "stored_bytes", &stored) >= 0 && buf_str(&stored))
+	if (r >= 0 && S_ISREG(ret->st.st_mode) && node_xattr_get(n, "stored_bytes", &stored) >= 0 &&
+	    buf_str(&stored))
 		ret->stored = strtoull(buf_str(&stored), NULL, 10);
 	if (r >= 0 && (node_xattr_get(n, "dtype", &ret->dtype) < 0 ||
 		       node_xattr_get(n, "shape", &ret->shape) < 0)) {
@@ -72,11 +74,13 @@ static void print_json_row(FILE *to, const struct row *row)
 	json_put_str(&out, span_str(row->name), JSON_PRETTY);
 	if (row->described) {
 		buf_addf(&out, ", \"type\": \"%s\", \"bytes\": %lld, \"stored_bytes\": %lld",
-			 S_ISDIR(row->st.st_mode) ? "directory" : S_ISLNK(row->st.st_mode) ? "link" : "file",
+			 S_ISDIR(row->st.st_mode) ? "directory" :
+			 S_ISLNK(row->st.st_mode) ? "link" :
+						    "file",
 			 (long long)row->st.st_size, (long long)row->stored);
 		if (row->dtype.n)
-			buf_addf(&out, ", \"dtype\": %.*s, \"shape\": %.*s", SPAN_ARG(buf_span(&row->dtype)),
-				 SPAN_ARG(buf_span(&row->shape)));
+			buf_addf(&out, ", \"dtype\": %.*s, \"shape\": %.*s",
+				 SPAN_ARG(buf_span(&row->dtype)), SPAN_ARG(buf_span(&row->shape)));
 	} else {
 		buf_add_str(&out, ", \"error\": ");
 		json_put_str(&out, span_str(row->why.text), JSON_PRETTY);
@@ -125,7 +129,8 @@ static void print_long_row(const struct row *row)
 
 static int list_dir(struct cmd_args *a, struct node *dir, const struct selected *only)
 {
-	bool any = false, json = cmd_flag(a, "json"), details = cmd_flag(a, "long") || json, bad = false;
+	bool any = false, json = cmd_flag(a, "json"), details = cmd_flag(a, "long") || json,
+	     bad = false;
 	auto_listing l = { 0 };
 	int r = node_list(dir, &l);
 
@@ -189,7 +194,8 @@ static int run_ls(struct cmd_args *a)
 		r = node_stat(s.node, &st);
 	if (r < 0)
 		return r;
-	return S_ISDIR(st.st_mode) ? list_dir(a, s.node, &only) : show_file(a->arg[0], s.node, cmd_flag(a, "json"));
+	return S_ISDIR(st.st_mode) ? list_dir(a, s.node, &only) :
+				     show_file(a->arg[0], s.node, cmd_flag(a, "json"));
 }
 
 static const struct cmd_option ls_options[] = {
@@ -223,8 +229,8 @@ struct listing_walk {
 	struct cmd_args *a;
 	FILE *out;
 	const struct selected *only;
-	struct totals sum;		/* of all that was passed so far */
-	char path[LIMIT_PATH_BYTES + 1];	/* of a directory, from the source on */
+	struct totals sum;               /* of all that was passed so far */
+	char path[LIMIT_PATH_BYTES + 1]; /* of a directory, from the source on */
 	bool json, bad;
 	long depth_limit;
 	char prefix[4 * (LIMIT_TREE_DEPTH + 8) + 1];
@@ -264,8 +270,9 @@ static void add_row(struct listing_walk *w, const struct row *row, bool is_dir)
 
 static struct totals since(const struct listing_walk *w, const struct totals *before)
 {
-	return (struct totals){ w->sum.dirs - before->dirs, w->sum.files - before->files, w->sum.elements - before->elements,
-				w->sum.bytes - before->bytes, w->sum.stored - before->stored };
+	return (struct totals){ w->sum.dirs - before->dirs, w->sum.files - before->files,
+				w->sum.elements - before->elements, w->sum.bytes - before->bytes,
+				w->sum.stored - before->stored };
 }
 
 /* "12 files, 20800 elements, 40.7 KiB" */
@@ -275,12 +282,13 @@ static void print_totals(FILE *out, const struct totals *t)
 
 	print_size(size, sizeof(size), t->bytes);
 	print_size(stored, sizeof(stored), t->stored);
-	fprintf(out, "%llu %s, %llu elements, %s, %s stored", (unsigned long long)t->files, t->files == 1 ? "file" : "files",
-		(unsigned long long)t->elements, size, stored);
+	fprintf(out, "%llu %s, %llu elements, %s, %s stored", (unsigned long long)t->files,
+		t->files == 1 ? "file" : "files", (unsigned long long)t->elements, size, stored);
 }
 
 /* What is below comes first into memory: a directory's line has its totals. */
-static int walk_below(struct listing_walk *w, struct node *dir, const char *name, bool last, long depth, size_t prefix)
+static int walk_below(struct listing_walk *w, struct node *dir, const char *name, bool last,
+		      long depth, size_t prefix)
 {
 	auto_node *n = NULL;
 	auto_free char *text = NULL;
@@ -296,7 +304,8 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 		r = walk_dir(w, n, depth + 1, prefix + 4);
 	} else {
 		w->out = open_memstream(&text, &bytes);
-		r = w->out ? walk_dir(w, n, depth + 1, prefix + 4) : fail(-ENOMEM, "cannot list '%s'", name);
+		r = w->out ? walk_dir(w, n, depth + 1, prefix + 4) :
+			     fail(-ENOMEM, "cannot list '%s'", name);
 		if (w->out && fclose(w->out) != 0 && r >= 0)
 			r = fail(-ENOMEM, "cannot list '%s'", name);
 		w->out = out;
@@ -304,9 +313,10 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 	w->prefix[prefix] = '\0';
 	own = since(w, &before);
 	if (w->json) {
-		fprintf(out, ", \"files\": %llu, \"elements\": %llu, \"total_bytes\": %llu, \"total_stored_bytes\": %llu",
-			(unsigned long long)own.files, (unsigned long long)own.elements, (unsigned long long)own.bytes,
-			(unsigned long long)own.stored);
+		fprintf(out,
+			", \"files\": %llu, \"elements\": %llu, \"total_bytes\": %llu, \"total_stored_bytes\": %llu",
+			(unsigned long long)own.files, (unsigned long long)own.elements,
+			(unsigned long long)own.bytes, (unsigned long long)own.stored);
 		return r;
 	}
 	fputs("  ", out);
@@ -317,7 +327,8 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 	return r;
 }
 
-static void print_entry(struct listing_walk *w, const struct row *row, const char *name, bool is_dir, bool last)
+static void print_entry(struct listing_walk *w, const struct row *row, const char *name,
+			bool is_dir, bool last)
 {
 	char type[160], size[32];
 
@@ -335,8 +346,8 @@ static void print_entry(struct listing_walk *w, const struct row *row, const cha
 	}
 }
 
-static int walk_entry(struct listing_walk *w, struct node *dir, const char *name, bool is_dir, bool last, long depth,
-		      size_t prefix)
+static int walk_entry(struct listing_walk *w, struct node *dir, const char *name, bool is_dir,
+		      bool last, long depth, size_t prefix)
 {
 	size_t was = strlen(w->path);
 	struct row row;
@@ -379,7 +390,8 @@ static void narrow(const struct listing_walk *w, struct listing *l)
 	size_t n = MIN(l->n, (size_t)2);
 
 	for (size_t i = 2; i < l->n; i++) {
-		auto_free char *path = str_fmt("%s%s%s", w->path, *w->path ? "/" : "", listing_name(l, i));
+		auto_free char *path =
+			str_fmt("%s%s%s", w->path, *w->path ? "/" : "", listing_name(l, i));
 
 		if (path && selected_has(w->only, path))
 			l->entry[n++] = l->entry[i];
@@ -410,7 +422,8 @@ static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t
 	for (size_t i = 2; i < l.n && r >= 0; i++) {
 		if (w->json && i > 2)
 			fputs(",", w->out);
-		r = walk_entry(w, dir, listing_name(&l, i), l.entry[i].type == DT_DIR, i + 1 == l.n, depth, prefix);
+		r = walk_entry(w, dir, listing_name(&l, i), l.entry[i].type == DT_DIR, i + 1 == l.n,
+			       depth, prefix);
 	}
 	if (w->json)
 		fputs("]", w->out);
@@ -419,7 +432,9 @@ static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t
 
 static int run_tree(struct cmd_args *a)
 {
-	struct listing_walk w = { .a = a, .out = stdout, .json = cmd_flag(a, "json"), .depth_limit = LIMIT_TREE_DEPTH };
+	struct listing_walk w = {
+		.a = a, .out = stdout, .json = cmd_flag(a, "json"), .depth_limit = LIMIT_TREE_DEPTH
+	};
 	const char *depth = cmd_value(a, "depth");
 	auto_source s = { 0 };
 	auto_selected only = { 0 };
@@ -430,7 +445,8 @@ static int run_tree(struct cmd_args *a)
 
 		w.depth_limit = strtol(depth, &end, 10);
 		if (*end || w.depth_limit < 1)
-			return cmd_wrong(a->cmd, "'%s' is not a depth: it takes a number from 1", depth);
+			return cmd_wrong(a->cmd, "'%s' is not a depth: it takes a number from 1",
+					 depth);
 	}
 	r = source_open(a, a->arg[0], &s);
 	if (r >= 0)

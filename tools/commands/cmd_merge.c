@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_merge.c - `pytreefs merge`: the databases that the processes of a job left behind become one, in
- * place, as Orbax does at the end of a save.
+ * cmd_merge.c - `pytreefs merge`: the databases that the processes of a job left behind become one,
+ * in place, as Orbax does at the end of a save.
  *
  * No array is copied: the new database refers to the values in the parts. What
  * `_METADATA` asks for is looked at first, through the union of the parts.
@@ -32,8 +33,8 @@ static int check_leaf(struct item *item, const struct tree_node *t)
 		wanted *= v.array->meta.grid[i];
 	r = zarr_stored(v.array, &bytes, &objects);
 	if (r >= 0 && objects < wanted)
-		r = fail(-EUCLEAN, "%llu of its %llu chunks are in no part", (unsigned long long)(wanted - objects),
-			 (unsigned long long)wanted);
+		r = fail(-EUCLEAN, "%llu of its %llu chunks are in no part",
+			 (unsigned long long)(wanted - objects), (unsigned long long)wanted);
 	return r;
 }
 
@@ -44,7 +45,10 @@ static int check_leaves(struct item *item, size_t *ret_missing)
 
 	for (uint32_t i = 0; i < item->tree->n_nodes; i++) {
 		const struct tree_node *t = item->tree->nodes[i];
-		int r = t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED && leaf_handler_of(t) ? check_leaf(item, t) : 0;
+		int r = t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED &&
+					leaf_handler_of(t) ?
+				check_leaf(item, t) :
+				0;
 
 		if (r >= 0)
 			continue;
@@ -81,7 +85,8 @@ static int publish(struct io_dir *dir, const struct ocdbt_manifest *m)
 	return io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
 }
 
-static int merge_parts(struct ckpt *ckpt, const struct ocdbt_parts *parts, struct ocdbt_merge_stats *ret)
+static int merge_parts(struct ckpt *ckpt, const struct ocdbt_parts *parts,
+		       struct ocdbt_merge_stats *ret)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
@@ -112,11 +117,13 @@ static int merge_parts(struct ckpt *ckpt, const struct ocdbt_parts *parts, struc
 	return 0;
 }
 
-static int report(struct cmd_args *a, size_t parts, const struct ocdbt_merge_stats *stats, size_t missing)
+static int report(struct cmd_args *a, size_t parts, const struct ocdbt_merge_stats *stats,
+		  size_t missing)
 {
 	if (cmd_flag(a, "json"))
-		printf("{\"parts\": %zu, \"keys\": %llu, \"repeated\": %llu, \"missing\": %zu}\n", parts,
-		       (unsigned long long)stats->keys, (unsigned long long)stats->repeated, missing);
+		printf("{\"parts\": %zu, \"keys\": %llu, \"repeated\": %llu, \"missing\": %zu}\n",
+		       parts, (unsigned long long)stats->keys, (unsigned long long)stats->repeated,
+		       missing);
 	else if (!cmd_flag(a, "quiet"))
 		printf("%zu parts merged, %llu keys\n", parts, (unsigned long long)stats->keys);
 	return missing ? EXIT_FOUND : EXIT_OK;
@@ -134,7 +141,8 @@ static int merge_item(struct cmd_args *a, struct ns *ns, const struct ocdbt_part
 	if (r < 0)
 		return r;
 	if (missing && !cmd_flag(a, "force")) {
-		fprintf(stderr, "pytreefs: %zu leaves are not whole; nothing was merged (--force merges what is there)\n",
+		fprintf(stderr,
+			"pytreefs: %zu leaves are not whole; nothing was merged (--force merges what is there)\n",
 			missing);
 		return EXIT_FOUND;
 	}
@@ -183,7 +191,9 @@ static int run_merge(struct cmd_args *a)
 
 static const struct cmd_option options[] = {
 	{ "force", 0, NULL, "merge what is there, even when leaves are not whole" },
-	OPTION_JSON, OPTION_QUIET, { 0 }
+	OPTION_JSON,
+	OPTION_QUIET,
+	{ 0 }
 };
 
 const struct cmd cmd_merge = {

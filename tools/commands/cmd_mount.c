@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_mount.c - `pytreefs mount` and `umount`; also what mount(8) calls as mount.pytreefs.
  */
@@ -15,17 +16,23 @@
 #include "fs/fs_main.h"
 #include "tools/cli/cmd.h"
 
-#define BUSY_MS 2000		/* before a mount is said to be in use */
+#define BUSY_MS 2000 /* before a mount is said to be in use */
 #define BUSY_STEP_MS 20
 
 /* Options of mount(8) and libfuse that are passed on, and those that say nothing to us. */
 static const char *const passed[] = {
-	"allow_other", "allow_root", "default_permissions", "ro", "rw", "suid", "nosuid", "dev", "nodev",
-	"exec", "noexec", "atime", "noatime", "sync", "async", "dirsync", "auto_unmount",
+	"allow_other", "allow_root",   "default_permissions",
+	"ro",          "rw",           "suid",
+	"nosuid",      "dev",          "nodev",
+	"exec",        "noexec",       "atime",
+	"noatime",     "sync",         "async",
+	"dirsync",     "auto_unmount",
 };
 static const char *const ignored[] = {
-	"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "noowner", "group", "nogroup", "_netdev", "nofail",
-	"relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "diratime", "nodiratime",
+	"defaults",      "auto",     "noauto",     "user",       "nouser",
+	"users",         "owner",    "noowner",    "group",      "nogroup",
+	"_netdev",       "nofail",   "relatime",   "norelatime", "strictatime",
+	"nostrictatime", "lazytime", "nolazytime", "diratime",   "nodiratime",
 };
 
 static bool is_one_of(const char *text, const char *const *words, size_t n)
@@ -85,7 +92,8 @@ static int unmount_as_user(const char *mountpoint, bool lazy)
 	if (child < 0)
 		return err_sys("cannot start", "fusermount3");
 	if (child == 0) {
-		execlp("fusermount3", "fusermount3", lazy ? "-uz" : "-u", "--", mountpoint, (char *)NULL);
+		execlp("fusermount3", "fusermount3", lazy ? "-uz" : "-u", "--", mountpoint,
+		       (char *)NULL);
 		_exit(127);
 	}
 	while (waitpid(child, &status, 0) < 0)
@@ -94,11 +102,13 @@ static int unmount_as_user(const char *mountpoint, bool lazy)
 	return status == 0 ? EXIT_OK : EXIT_FOUND;
 }
 
-/* The path without links, also where the daemon is dead, and nothing can be asked of the mount itself. */
+/* The path without links, also where the daemon is dead, and nothing can be asked of the mount
+ * itself. */
 static char *resolve(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	auto_free char *above = slash ? str_fmt("%.*s", (int)MAX(slash - path, 1), path) : strdup(".");
+	auto_free char *above = slash ? str_fmt("%.*s", (int)MAX(slash - path, 1), path) :
+					strdup(".");
 	auto_free char *dir = NULL;
 	char *whole = realpath(path, NULL);
 
@@ -111,12 +121,15 @@ static char *resolve(const char *path)
 /* A daemon that was killed leaves a mount on which every access fails. It is taken away, and said. */
 static int take_dead_mount_away(const char *dir)
 {
-	fprintf(stderr, "pytreefs: '%s' was the mount of a process that is gone: it is unmounted\n", dir);
+	fprintf(stderr, "pytreefs: '%s' was the mount of a process that is gone: it is unmounted\n",
+		dir);
 	if (umount2(dir, MNT_DETACH) == 0)
 		return 0;
 	if (errno == EPERM && unmount_as_user(dir, true) == EXIT_OK)
 		return 0;
-	return fail(-EBUSY, "cannot unmount the dead mount on '%s': try `pytreefs umount --lazy %s`", dir, dir);
+	return fail(-EBUSY,
+		    "cannot unmount the dead mount on '%s': try `pytreefs umount --lazy %s`", dir,
+		    dir);
 }
 
 static int check_empty(const char *dir)
@@ -130,8 +143,9 @@ static int check_empty(const char *dir)
 	while ((e = readdir(d)) && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")))
 		;
 	if (e)
-		fail(-ENOTEMPTY, "cannot mount on '%s': it has '%s', which the mount would hide; -o nonempty does it", dir,
-		     e->d_name);
+		fail(-ENOTEMPTY,
+		     "cannot mount on '%s': it has '%s', which the mount would hide; -o nonempty does it",
+		     dir, e->d_name);
 	closedir(d);
 	return e ? -ENOTEMPTY : 0;
 }
@@ -140,11 +154,13 @@ static int check_empty(const char *dir)
 static int check_mountpoint(const struct options *o, const char *path)
 {
 	for (;;) {
-		auto_free char *dir = resolve(path), *source = NULL, *type = dir ? mounted_on(dir, &source) : NULL;
+		auto_free char *dir = resolve(path), *source = NULL,
+			       *type = dir ? mounted_on(dir, &source) : NULL;
 		struct stat st;
 		int r;
 
-		if (type && !strcmp(type, "fuse.pytreefs") && stat(dir, &st) < 0 && errno == ENOTCONN) {
+		if (type && !strcmp(type, "fuse.pytreefs") && stat(dir, &st) < 0 &&
+		    errno == ENOTCONN) {
 			r = take_dead_mount_away(dir);
 			if (r < 0)
 				return r;
@@ -153,8 +169,11 @@ static int check_mountpoint(const struct options *o, const char *path)
 		if (!dir || o->nonempty)
 			return 0;
 		if (type)
-			return fail(-EBUSY, "cannot mount on '%s': '%s' (%s) is mounted there; `pytreefs umount %s` ends a mount, "
-					    "-o nonempty mounts over it", dir, source, type, dir);
+			return fail(
+				-EBUSY,
+				"cannot mount on '%s': '%s' (%s) is mounted there; `pytreefs umount %s` ends a mount, "
+				"-o nonempty mounts over it",
+				dir, source, type, dir);
 		return check_empty(dir);
 	}
 }
@@ -245,7 +264,8 @@ const struct cmd cmd_mount = {
 	.summary = "mount a checkpoint, or a directory of checkpoints",
 	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory of steps, one\n"
 		"step, or one item; which of them is told by its contents.",
-	.example = "pytreefs mount tests/data/sample /mnt && ls /mnt/latest/state && pytreefs umount /mnt",
+	.example =
+		"pytreefs mount tests/data/sample /mnt && ls /mnt/latest/state && pytreefs umount /mnt",
 	.options = mount_options,
 	.min_args = 2,
 	.max_args = 2,
@@ -259,8 +279,9 @@ static int check_ours(const char *path)
 	auto_free char *dir = resolve(path), *source = NULL;
 	auto_free char *type = dir ? mounted_on(dir, &source) : NULL;
 
-	return !type || !strcmp(type, "fuse.pytreefs") ? 0 :
-	       fail(-EINVAL, "'%s' is a mount of %s, and not of pytreefs", path, type);
+	return !type || !strcmp(type, "fuse.pytreefs") ?
+		       0 :
+		       fail(-EINVAL, "'%s' is a mount of %s, and not of pytreefs", path, type);
 }
 
 /* What is written to a draft is no step until it is renamed. */
@@ -273,9 +294,12 @@ static void tell_drafts(const char *path)
 		auto_free char *name = str_fmt("%s/%s", path, e->d_name);
 		char state[16] = "";
 
-		if (name && e->d_name[0] != '.' && getxattr(name, "user.pytree.state", state, sizeof(state) - 1) > 0 &&
+		if (name && e->d_name[0] != '.' &&
+		    getxattr(name, "user.pytree.state", state, sizeof(state) - 1) > 0 &&
 		    !strcmp(state, "\"draft\""))
-			fprintf(stderr, "pytreefs: draft '%s' is not committed, and ends with the mount\n", e->d_name);
+			fprintf(stderr,
+				"pytreefs: draft '%s' is not committed, and ends with the mount\n",
+				e->d_name);
 	}
 	if (d)
 		closedir(d);
@@ -306,7 +330,8 @@ static int run_umount(struct cmd_args *a)
 	if (errno == EPERM)
 		return unmount_as_user(a->arg[0], lazy);
 	if (errno == EBUSY)
-		return fail(-EBUSY, "'%s' is in use: close what is open there, or use --lazy", a->arg[0]);
+		return fail(-EBUSY, "'%s' is in use: close what is open there, or use --lazy",
+			    a->arg[0]);
 	if (errno == EINVAL)
 		return fail(-EINVAL, "'%s' is not a mount", a->arg[0]);
 	return err_sys("cannot unmount", a->arg[0]);

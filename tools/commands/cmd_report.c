@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_report.c - `pytreefs report`: the page of D.html, with what the numbers of each array look like.
+ * cmd_report.c - `pytreefs report`: the page of D.html, with what the numbers of each array look
+ * like.
  *
  * All arrays are gone through twice: first for their extremes, then for the
  * histograms between them. The page itself is leaf_table_html.c's.
@@ -22,15 +24,15 @@ struct found {
 	const struct tree_node *node;
 	enum dtype dtype;
 	struct numbers sum;
-	uint64_t *bins;			/* NUMBERS_BINS; NULL: no array, or one without a finite number */
+	uint64_t *bins; /* NUMBERS_BINS; NULL: no array, or one without a finite number */
 };
 
 struct report {
 	struct selection t;
-	struct found *found;		/* of the leaves of the walk, in its order */
+	struct found *found; /* of the leaves of the walk, in its order */
 	size_t n, cursor;
-	pthread_mutex_t lock;		/* protects the bins */
-	struct leaf_table_sums sums;	/* what checksums cover, of one tree */
+	pthread_mutex_t lock;        /* protects the bins */
+	struct leaf_table_sums sums; /* what checksums cover, of one tree */
 };
 
 static void report_release(struct report *p)
@@ -48,10 +50,13 @@ static int sums_begin(void *arg, struct walk_leaf *leaf)
 	if (leaf->value.kind != VALUE_ARRAY)
 		return 0;
 	leaf->state = calloc(leaf->n_tasks + 1, sizeof(struct numbers));
-	return leaf->state ? 0 : fail(-ENOMEM, "cannot sum up an array of %llu tasks", (unsigned long long)leaf->n_tasks);
+	return leaf->state ? 0 :
+			     fail(-ENOMEM, "cannot sum up an array of %llu tasks",
+				  (unsigned long long)leaf->n_tasks);
 }
 
-static int sums_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes, struct walk_worker *worker)
+static int sums_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
+		     struct walk_worker *worker)
 {
 	numbers_add(arg, leaf->value.array->meta.dtype, bytes, tile->n);
 	return 0;
@@ -98,11 +103,13 @@ struct counting {
 	uint64_t bins[NUMBERS_BINS];
 };
 
-static int bins_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes, struct walk_worker *worker)
+static int bins_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
+		     struct walk_worker *worker)
 {
 	struct counting *c = arg;
 
-	numbers_histogram(leaf->value.array->meta.dtype, bytes, tile->n, c->sum->min, c->sum->max, c->bins);
+	numbers_histogram(leaf->value.array->meta.dtype, bytes, tile->n, c->sum->min, c->sum->max,
+			  c->bins);
 	return 0;
 }
 
@@ -169,14 +176,19 @@ static int put_found(void *arg, const struct leaf_info *leaf, struct buf *out)
 	if (r >= 0)
 		r = json_put_double(out, f->sum.max, JSON_COMPACT);
 	for (unsigned i = 0; i < NUMBERS_BINS && r >= 0; i++)
-		r = buf_addf(out, "%s%llu", i ? ", " : ", \"counts\": [", (unsigned long long)f->bins[i]);
+		r = buf_addf(out, "%s%llu", i ? ", " : ", \"counts\": [",
+			     (unsigned long long)f->bins[i]);
 	return r < 0 ? r : buf_add_str(out, "]}");
 }
 
 static int look_at(struct report *p, const struct subtree *st)
 {
-	static const struct walk_ops sums = { .begin = sums_begin, .task = sums_task, .end = sums_end };
-	static const struct walk_ops bins = { .begin = bins_begin, .task = bins_task, .end = bins_end };
+	static const struct walk_ops sums = { .begin = sums_begin,
+					      .task = sums_task,
+					      .end = sums_end };
+	static const struct walk_ops bins = { .begin = bins_begin,
+					      .task = bins_task,
+					      .end = bins_end };
 	struct walk w;
 	int r = walk_init(&w, st, "", p->t.only);
 
@@ -234,7 +246,7 @@ extern const size_t steps_page_size;
 
 struct steps {
 	struct report *p;
-	struct buf json;		/* of their rows */
+	struct buf json; /* of their rows */
 };
 
 struct step_sums {
@@ -281,7 +293,8 @@ static int add_survey(const struct subtree *st, const struct report *p, struct s
 	return r;
 }
 
-static int put_step(struct steps *all, const char *prefix, const struct subtree *st, const struct step_sums *s, size_t unreadable)
+static int put_step(struct steps *all, const char *prefix, const struct subtree *st,
+		    const struct step_sums *s, size_t unreadable)
 {
 	struct buf *out = &all->json;
 	int r = buf_add_str(out, out->n ? ",\n{\"name\": " : "\n{\"name\": ");
@@ -289,21 +302,28 @@ static int put_step(struct steps *all, const char *prefix, const struct subtree 
 	if (r >= 0)
 		r = json_put_str(out, span_of(prefix, strcspn(prefix, "/")), JSON_COMPACT);
 	if (r >= 0)
-		r = buf_addf(out, ", \"time\": %lld, \"leaves\": %llu, \"elements\": %llu, \"bytes\": %llu, \"stored_bytes\": %llu",
-			     (long long)st->mtime.tv_sec, (unsigned long long)s->leaves, (unsigned long long)s->elements,
-			     (unsigned long long)s->bytes, (unsigned long long)s->stored);
+		r = buf_addf(
+			out,
+			", \"time\": %lld, \"leaves\": %llu, \"elements\": %llu, \"bytes\": %llu, \"stored_bytes\": %llu",
+			(long long)st->mtime.tv_sec, (unsigned long long)s->leaves,
+			(unsigned long long)s->elements, (unsigned long long)s->bytes,
+			(unsigned long long)s->stored);
 	if (r >= 0)
 		r = buf_addf(out, ", \"nan\": %llu, \"inf\": %llu, \"unreadable\": %zu, \"norm\": ",
 			     (unsigned long long)s->nan, (unsigned long long)s->inf, unreadable);
 	if (r >= 0)
-		r = s->has_norm && isfinite(s->squares) ? json_put_double(out, sqrt(s->squares), JSON_COMPACT) :
-							  buf_add_str(out, "null");
+		r = s->has_norm && isfinite(s->squares) ?
+			    json_put_double(out, sqrt(s->squares), JSON_COMPACT) :
+			    buf_add_str(out, "null");
 	return r < 0 ? r : buf_add_byte(out, '}');
 }
 
-static int look_at_step(struct selection *t, const struct subtree *st, const char *prefix, void *arg)
+static int look_at_step(struct selection *t, const struct subtree *st, const char *prefix,
+			void *arg)
 {
-	static const struct walk_ops ops = { .begin = sums_begin, .task = sums_task, .end = sums_end };
+	static const struct walk_ops ops = { .begin = sums_begin,
+					     .task = sums_task,
+					     .end = sums_end };
 	struct steps *all = arg;
 	struct report *p = all->p;
 	struct step_sums s = { 0 };
@@ -357,7 +377,8 @@ static int report_steps(struct report *p, struct source *s, struct buf *ret)
 	if (r < 0)
 		return r;
 	return cmd_flag(a, "json") ? buf_add_span(ret, buf_span(&doc)) :
-				     leaf_table_page(span_of(steps_page, steps_page_size), title_of(a->arg[0]), buf_span(&doc), ret);
+				     leaf_table_page(span_of(steps_page, steps_page_size),
+						     title_of(a->arg[0]), buf_span(&doc), ret);
 }
 
 static int report_tree(struct report *p, struct source *s, struct buf *ret)
@@ -376,7 +397,9 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, &leaf_table);
 	if (r >= 0)
 		leaf_table_sums(&leaf_table, &p->sums);
-	return r < 0 ? r : (cmd_flag(p->t.a, "json") ? leaf_table_json : leaf_table_html)(&leaf_table, title_of(p->t.a->arg[0]), put_found, p, ret);
+	return r < 0 ? r :
+		       (cmd_flag(p->t.a, "json") ? leaf_table_json : leaf_table_html)(
+			       &leaf_table, title_of(p->t.a->arg[0]), put_found, p, ret);
 }
 
 /* When the page is in a file. Of a page of steps nothing was asked. */
@@ -384,13 +407,14 @@ static void say_sums(const struct leaf_table_sums *n)
 {
 	if (n->leaves + n->bare_leaves)
 		printf("%llu leaves, %llu stored bytes are covered by checksums; %llu leaves, %llu bytes cannot be\n",
-		       (unsigned long long)n->leaves, (unsigned long long)n->bytes, (unsigned long long)n->bare_leaves,
-		       (unsigned long long)n->bare_bytes);
+		       (unsigned long long)n->leaves, (unsigned long long)n->bytes,
+		       (unsigned long long)n->bare_leaves, (unsigned long long)n->bare_bytes);
 }
 
 static int run_report(struct cmd_args *a)
 {
-	__attribute__((cleanup(report_release))) struct report p = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	__attribute__((
+		cleanup(report_release))) struct report p = { .lock = PTHREAD_MUTEX_INITIALIZER };
 	auto_source s = { 0 };
 	auto_buf page = { 0 };
 	int r = selection_begin(&p.t, a);
@@ -398,7 +422,9 @@ static int run_report(struct cmd_args *a)
 	if (r >= 0)
 		r = source_open(a, a->arg[0], &s);
 	if (r >= 0)
-		r = (s.node == s.ns->root && s.ns->ckpt->shape == SHAPE_ROOT ? report_steps : report_tree)(&p, &s, &page);
+		r = (s.node == s.ns->root && s.ns->ckpt->shape == SHAPE_ROOT ?
+			     report_steps :
+			     report_tree)(&p, &s, &page);
 	progress_end(&p.t.progress);
 	if (r >= 0)
 		r = write_out(a, buf_span(&page));
@@ -418,7 +444,8 @@ static const struct cmd_option options[] = {
 const struct cmd cmd_report = {
 	.name = "report",
 	.args = "SOURCE[/PATH] [OUT.html]",
-	.summary = "a page for a browser: tree, search, treemap, histograms, NaN and Inf of each array",
+	.summary =
+		"a page for a browser: tree, search, treemap, histograms, NaN and Inf of each array",
 	.help = "The page needs no other file and no network. Without OUT it goes to the standard output.\n"
 		"Of a directory of steps it is one of steps: sizes, norms, NaN and Inf of each.\n"
 		"Without the numbers, which cost reading all data, it is the file D.html of a mount.",

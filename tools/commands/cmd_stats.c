@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_stats.c - `pytreefs stats`: extremes, mean, spread, NaN and infinities of each leaf.
  */
@@ -12,10 +13,10 @@
 
 struct stats {
 	struct selection t;
-	bool json, any;			/* any: a row was printed */
-	bool fail_nan, fail_inf;	/* of --fail-on */
-	uint64_t nan, inf, leaves;	/* of leaves that have what is not to be */
-	char *first;			/* one of them */
+	bool json, any;            /* any: a row was printed */
+	bool fail_nan, fail_inf;   /* of --fail-on */
+	uint64_t nan, inf, leaves; /* of leaves that have what is not to be */
+	char *first;               /* one of them */
 };
 
 static int stats_begin(void *arg, struct walk_leaf *leaf)
@@ -24,10 +25,13 @@ static int stats_begin(void *arg, struct walk_leaf *leaf)
 	if (leaf->value.kind != VALUE_ARRAY)
 		return 0;
 	leaf->state = calloc(leaf->n_tasks + 1, sizeof(struct numbers));
-	return leaf->state ? 0 : fail(-ENOMEM, "cannot sum up an array of %llu tasks", (unsigned long long)leaf->n_tasks);
+	return leaf->state ? 0 :
+			     fail(-ENOMEM, "cannot sum up an array of %llu tasks",
+				  (unsigned long long)leaf->n_tasks);
 }
 
-static int add_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes, struct walk_worker *worker)
+static int add_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
+		    struct walk_worker *worker)
 {
 	numbers_add(arg, leaf->value.array->meta.dtype, bytes, tile->n);
 	return 0;
@@ -65,10 +69,12 @@ static int put_row(const struct walk_leaf *leaf, const struct numbers *s, struct
 		buf_addf(&type, i ? ",%llu" : "%llu", (unsigned long long)m->shape[i]);
 	buf_add_byte(&type, ']');
 	if (s->n)
-		buf_addf(out, "%14s %14s %12.5g %12.5g", buf_str(&lo), buf_str(&hi), s->mean, numbers_std(s));
+		buf_addf(out, "%14s %14s %12.5g %12.5g", buf_str(&lo), buf_str(&hi), s->mean,
+			 numbers_std(s));
 	else
 		buf_addf(out, "%14s %14s %12s %12s", "-", "-", "-", "-");
-	return buf_addf(out, " %8llu %8llu  %-24s ", (unsigned long long)s->nan, (unsigned long long)s->inf, buf_str(&type));
+	return buf_addf(out, " %8llu %8llu  %-24s ", (unsigned long long)s->nan,
+			(unsigned long long)s->inf, buf_str(&type));
 }
 
 /* What is to be said of a leaf: one of these bytes, and a row or the reason why there is none. */
@@ -107,8 +113,8 @@ static void show_row(struct stats *st, const char *path, struct span row)
 		printf(st->any ? ",\n%.*s" : "\n%.*s", SPAN_ARG(row));
 	} else {
 		if (!st->any)
-			printf("%14s %14s %12s %12s %8s %8s  %-24s %s\n", "min", "max", "mean", "std", "NaN", "Inf",
-			       "type", "leaf");
+			printf("%14s %14s %12s %12s %8s %8s  %-24s %s\n", "min", "max", "mean",
+			       "std", "NaN", "Inf", "type", "leaf");
 		printf("%.*s", SPAN_ARG(row));
 		print_name(stdout, path);
 		printf("\n");
@@ -174,7 +180,8 @@ static int stats_join(void *arg, struct walk_leaf *leaf, int rank, struct span p
 	walk_share(leaf, st->t.group, rank, &i, &end);
 	if (said != SAY_ROW) {
 		if (!leaf->failed.code)
-			err_save(fail(-EIO, "%.*s", SPAN_ARG(wire_bytes(&w, wire_left(&w)))), &leaf->failed);
+			err_save(fail(-EIO, "%.*s", SPAN_ARG(wire_bytes(&w, wire_left(&w)))),
+				 &leaf->failed);
 		return 0;
 	}
 	for (; i < end && part; i++)
@@ -192,9 +199,13 @@ static int stats_end(void *arg, struct walk_leaf *leaf)
 
 static int stats_of(struct selection *t, const struct subtree *st, const char *prefix, void *arg)
 {
-	static const struct walk_ops ops = { .begin = stats_begin, .task = stats_task, .end = stats_end,
-					     .pack = stats_pack, .unpack = stats_unpack,
-					     .part = stats_part, .join = stats_join };
+	static const struct walk_ops ops = { .begin = stats_begin,
+					     .task = stats_task,
+					     .end = stats_end,
+					     .pack = stats_pack,
+					     .unpack = stats_unpack,
+					     .part = stats_part,
+					     .join = stats_join };
 
 	return selection_walk(t, st, prefix, &ops, arg);
 }
@@ -212,7 +223,9 @@ static int parse_faults(const struct cmd_args *a, struct stats *st)
 		else if (n == 3 && !strncasecmp(at, "inf", 3))
 			st->fail_inf = true;
 		else
-			return cmd_wrong(a->cmd, "--fail-on takes nan, inf or both (nan,inf), not '%s'", cmd_value(a, "fail-on"));
+			return cmd_wrong(a->cmd,
+					 "--fail-on takes nan, inf or both (nan,inf), not '%s'",
+					 cmd_value(a, "fail-on"));
 		at += n + (at[n] == ',');
 	}
 	if (at && !st->fail_nan && !st->fail_inf)
@@ -225,8 +238,9 @@ static int tell_faults(const struct stats *st, int r)
 {
 	if (!st->leaves)
 		return r;
-	fprintf(stderr, "pytreefs: %llu NaN and %llu Inf in %llu %s, the first is '", (unsigned long long)st->nan,
-		(unsigned long long)st->inf, (unsigned long long)st->leaves, st->leaves == 1 ? "leaf" : "leaves");
+	fprintf(stderr, "pytreefs: %llu NaN and %llu Inf in %llu %s, the first is '",
+		(unsigned long long)st->nan, (unsigned long long)st->inf,
+		(unsigned long long)st->leaves, st->leaves == 1 ? "leaf" : "leaves");
 	print_name(stderr, st->first ? st->first : "");
 	fputs("'\n", stderr);
 	return r < 0 ? r : EXIT_FOUND;
@@ -268,10 +282,12 @@ static int run_stats(struct cmd_args *a)
 	return r < 0 ? r : group_end(group, stats_all(a, group));
 }
 
-static const struct cmd_option options[] = {
-	{ "fail-on", 0, "nan,inf", "exit status 1 when an array has one of these" },
-	OPTION_ONLY, OPTION_JSON, OPTION_QUIET, { 0 }
-};
+static const struct cmd_option options[] = { { "fail-on", 0, "nan,inf",
+					       "exit status 1 when an array has one of these" },
+					     OPTION_ONLY,
+					     OPTION_JSON,
+					     OPTION_QUIET,
+					     { 0 } };
 
 const struct cmd cmd_stats = {
 	.name = "stats",

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_transform.c - `pytreefs transform`: what a file of rules makes of a tree, before anyone mounts it.
+ * cmd_transform.c - `pytreefs transform`: what a file of rules makes of a tree, before anyone
+ * mounts it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +17,8 @@ struct check {
 	bool json, named, any;
 };
 
-static int print_leaf(struct check *c, const struct transform *t, const char *item, const struct tree_node *leaf)
+static int print_leaf(struct check *c, const struct transform *t, const char *item,
+		      const struct tree_node *leaf)
 {
 	auto_buf path = { 0 }, how = { 0 }, line = { 0 };
 	int r = c->named ? buf_addf(&path, "%s/", item) : 0;
@@ -118,7 +121,8 @@ static int print_items(struct check *c, struct source *s)
 				continue;
 			trees++;
 			if (pass)
-				r = print_item(c, name, container_of(n, struct node_dir, node)->item);
+				r = print_item(c, name,
+					       container_of(n, struct node_dir, node)->item);
 		}
 	}
 	return r < 0 ? r : trees ? 0 : fail(-EINVAL, "'%s' has no tree", what);
@@ -163,7 +167,8 @@ const struct cmd cmd_transform = {
 		"expression matches nothing is not an error; stderr names it. Of several trees in a step\n"
 		"the leaves have their item's name in front. To see the tree itself:\n"
 		"pytreefs mount -o transforms=FILE.json, or ls -o transforms=FILE.json.",
-	.example = "pytreefs transform --check tests/data/transform_rules.json tests/data/sample/latest/state",
+	.example =
+		"pytreefs transform --check tests/data/transform_rules.json tests/data/sample/latest/state",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,

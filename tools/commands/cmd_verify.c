@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_verify.c - `pytreefs verify`: is it all there, does it agree, does it decode?
  *
@@ -34,7 +35,8 @@ static void say_json(const struct verify *v, const struct finding *f)
 {
 	auto_buf out = { 0 };
 
-	buf_addf(&out, "%s\n{\"severity\": \"%s\", \"level\": %d", v->errors + v->warnings ? "," : "",
+	buf_addf(&out, "%s\n{\"severity\": \"%s\", \"level\": %d",
+		 v->errors + v->warnings ? "," : "",
 		 f->severity == SEVERITY_ERROR ? "error" : "warning", f->level);
 	put_member(&out, "leaf", f->leaf);
 	put_member(&out, "file", f->file);
@@ -66,7 +68,8 @@ void verify_say(struct verify *v, const struct finding *f)
 		if (f->file) {
 			print_name(stdout, f->file);
 			if (f->has_range)
-				printf(":%llu:%llu", (unsigned long long)f->off, (unsigned long long)f->len);
+				printf(":%llu:%llu", (unsigned long long)f->off,
+				       (unsigned long long)f->len);
 			printf(": ");
 		}
 		print_name(stdout, f->text);
@@ -84,7 +87,8 @@ void verify_file(struct verify *v, int level, const char *file, const char *fmt,
 	va_start(ap, fmt);
 	buf_vaddf(&text, fmt, ap);
 	va_end(ap);
-	verify_say(v, &(struct finding){ SEVERITY_ERROR, level, NULL, file, false, 0, 0, buf_str(&text) });
+	verify_say(v, &(struct finding){ SEVERITY_ERROR, level, NULL, file, false, 0, 0,
+					 buf_str(&text) });
 }
 
 void verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r)
@@ -93,7 +97,8 @@ void verify_failed(struct verify *v, int level, const char *leaf, const char *fi
 
 	err_save(r, &note);
 	err_clear();
-	verify_say(v, &(struct finding){ SEVERITY_ERROR, level, leaf, file, false, 0, 0, note.text });
+	verify_say(v,
+		   &(struct finding){ SEVERITY_ERROR, level, leaf, file, false, 0, 0, note.text });
 }
 
 /* The two numbers at the end of "PATH:OFF:LEN"; what is left is the path. */
@@ -123,8 +128,8 @@ static bool split_range(struct span *s, uint64_t *ret_off, uint64_t *ret_len)
 }
 
 /*
- * How far "PATH:OFF:LEN" goes. Names may hold whatever a sentence has behind a place: so its end is the last range
- * before the next place, and only what has none ends at a blank or a bracket.
+ * How far "PATH:OFF:LEN" goes. Names may hold whatever a sentence has behind a place: so its end is
+ * the last range before the next place, and only what has none ends at a blank or a bracket.
  */
 static struct span cut_place(const char *at, const char *const *kinds, size_t n_kinds)
 {
@@ -188,31 +193,37 @@ static void sum_up_text(const struct verify *v)
 		print_name(stdout, (const char *)v->drafts.p + at);
 		printf("\n");
 	}
-	printf("%llu items with %llu leaves", (unsigned long long)v->items, (unsigned long long)v->leaves);
+	printf("%llu items with %llu leaves", (unsigned long long)v->items,
+	       (unsigned long long)v->leaves);
 	if (v->level >= 3) {
 		printf(", %llu chunks, ", (unsigned long long)v->chunks);
 		say_size("stored, ", v->stored_bytes);
 		say_size("decoded", v->decoded_bytes);
 	}
-	printf(": %llu errors, %llu warnings\n", (unsigned long long)v->errors, (unsigned long long)v->warnings);
+	printf(": %llu errors, %llu warnings\n", (unsigned long long)v->errors,
+	       (unsigned long long)v->warnings);
 	if (v->level >= 3) {
 		uint64_t bytes = v->stored_bytes - v->raw_bytes - v->unsummed_bytes;
 
-		printf("%llu leaves, ", (unsigned long long)(v->leaves - MIN(v->leaves, v->unsummed_leaves)));
+		printf("%llu leaves, ",
+		       (unsigned long long)(v->leaves - MIN(v->leaves, v->unsummed_leaves)));
 		say_size("are covered by checksums", bytes);
 		printf("; %llu leaves, ", (unsigned long long)v->unsummed_leaves);
 		say_size("cannot be\n", v->raw_bytes + v->unsummed_bytes);
 	}
 	if (v->raw_bytes) {
-		say_size("of it are raw chunks without a checksum: a flipped bit in them cannot be seen\n",
-			 v->raw_bytes);
+		say_size(
+			"of it are raw chunks without a checksum: a flipped bit in them cannot be seen\n",
+			v->raw_bytes);
 	}
 	if (v->unsummed_bytes) {
-		say_size("of it are compressed without a checksum: most damage to them shows, some cannot\n",
-			 v->unsummed_bytes);
+		say_size(
+			"of it are compressed without a checksum: most damage to them shows, some cannot\n",
+			v->unsummed_bytes);
 	}
 	if (v->missing)
-		printf("%llu chunks are not stored and read as the fill value\n", (unsigned long long)v->missing);
+		printf("%llu chunks are not stored and read as the fill value\n",
+		       (unsigned long long)v->missing);
 	if (v->unused_files)
 		printf("%llu data files belong to no database: merging leaves them behind\n",
 		       (unsigned long long)v->unused_files);
@@ -231,15 +242,23 @@ static void sum_up_json(const struct verify *v)
 		json_put_str(&out, span_str((const char *)v->drafts.p + at), JSON_PRETTY);
 		first = false;
 	}
-	buf_addf(&out, "], \"level\": %d, \"errors\": %llu, \"warnings\": %llu, \"items\": %llu, \"leaves\": %llu", v->level,
-		 (unsigned long long)v->errors, (unsigned long long)v->warnings, (unsigned long long)v->items,
-		 (unsigned long long)v->leaves);
-	buf_addf(&out, ", \"chunks\": %llu, \"stored_bytes\": %llu, \"decoded_bytes\": %llu, \"missing_chunks\": %llu"
-		 ", \"unused_files\": %llu", (unsigned long long)v->chunks, (unsigned long long)v->stored_bytes,
-		 (unsigned long long)v->decoded_bytes, (unsigned long long)v->missing, (unsigned long long)v->unused_files);
-	buf_addf(&out, ", \"without_checksum\": {\"leaves\": %llu, \"raw_bytes\": %llu, \"compressed_bytes\": %llu}}\n",
-		 (unsigned long long)v->unsummed_leaves, (unsigned long long)v->raw_bytes,
-		 (unsigned long long)v->unsummed_bytes);
+	buf_addf(
+		&out,
+		"], \"level\": %d, \"errors\": %llu, \"warnings\": %llu, \"items\": %llu, \"leaves\": %llu",
+		v->level, (unsigned long long)v->errors, (unsigned long long)v->warnings,
+		(unsigned long long)v->items, (unsigned long long)v->leaves);
+	buf_addf(
+		&out,
+		", \"chunks\": %llu, \"stored_bytes\": %llu, \"decoded_bytes\": %llu, \"missing_chunks\": %llu"
+		", \"unused_files\": %llu",
+		(unsigned long long)v->chunks, (unsigned long long)v->stored_bytes,
+		(unsigned long long)v->decoded_bytes, (unsigned long long)v->missing,
+		(unsigned long long)v->unused_files);
+	buf_addf(
+		&out,
+		", \"without_checksum\": {\"leaves\": %llu, \"raw_bytes\": %llu, \"compressed_bytes\": %llu}}\n",
+		(unsigned long long)v->unsummed_leaves, (unsigned long long)v->raw_bytes,
+		(unsigned long long)v->unsummed_bytes);
 	fwrite(out.p, 1, out.n, stdout);
 }
 
@@ -262,10 +281,12 @@ static int resolve(struct cmd_args *a, char **ret)
 		return r;
 	if (s.node->ops == &node_step_ops)
 		path = node_step_path(s.node);
-	else if (s.node->ops == &node_dir_ops && container_of(s.node, struct node_dir, node)->is_item)
+	else if (s.node->ops == &node_dir_ops &&
+		 container_of(s.node, struct node_dir, node)->is_item)
 		path = container_of(s.node, struct node_dir, node)->item->path;
 	if (!path)
-		return fail(-EINVAL, "'%s' is not a source, step or item; --only chooses leaves", a->arg[0]);
+		return fail(-EINVAL, "'%s' is not a source, step or item; --only chooses leaves",
+			    a->arg[0]);
 	*ret = verify_join(s.source, path);
 	return *ret ? 0 : -ENOMEM;
 }
@@ -310,8 +331,11 @@ static int fail_not_safetensors(struct cmd_args *a, int r)
 	err_save(r, &why);
 	found = source_open_safetensors(a, a->arg[0], &s);
 	if (found > 0)
-		return fail(-EINVAL, "'%s' is not a checkpoint: safetensors has no checksums; its header is right, and "
-				     "`pytreefs stats` reads all of it", a->arg[0]);
+		return fail(
+			-EINVAL,
+			"'%s' is not a checkpoint: safetensors has no checksums; its header is right, and "
+			"`pytreefs stats` reads all of it",
+			a->arg[0]);
 	return found < 0 ? found : err_restore(&why);
 }
 

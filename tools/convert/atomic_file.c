@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * atomic_file.c - temporary names, syncs and the rename of what export writes.
  */
@@ -19,8 +20,8 @@
 #include "tools/cli/parallel_for.h"
 #include "tools/convert/atomic_step.h"
 
-#define TEMP_TAIL ".pytreefs-"		/* of a temporary name, before the process that writes it */
-#define SYNCS 16			/* at once */
+#define TEMP_TAIL ".pytreefs-" /* of a temporary name, before the process that writes it */
+#define SYNCS 16               /* at once */
 
 static int check_target(const struct atomic_file *n, const char *path)
 {
@@ -34,7 +35,9 @@ static int check_target(const struct atomic_file *n, const char *path)
 		return fail(-EEXIST, "'%s' is %s: --force replaces only its like", path,
 			    S_ISDIR(st.st_mode) ? "a directory" : "no directory");
 	if (n->is_dir && !input_is_export(path))
-		return fail(-EEXIST, "'%s' holds something else than leaves: --force replaces only those", path);
+		return fail(-EEXIST,
+			    "'%s' holds something else than leaves: --force replaces only those",
+			    path);
 	return 0;
 }
 
@@ -70,7 +73,8 @@ static void remove_abandoned(const struct atomic_file *n)
 	for (struct dirent *e; d && (e = readdir(d));) {
 		auto_free char *path = NULL;
 
-		if (strncmp(e->d_name, prefix, len) || !is_abandoned(n->dirfd, e->d_name, e->d_name + len))
+		if (strncmp(e->d_name, prefix, len) ||
+		    !is_abandoned(n->dirfd, e->d_name, e->d_name + len))
 			continue;
 		path = str_fmt("%s/%s", n->dir, e->d_name);
 		if (path)
@@ -107,12 +111,15 @@ bool atomic_file_is_temp(const char *name)
 
 int atomic_file_begin(const char *path, bool is_dir, bool force, struct atomic_file *ret)
 {
-	struct atomic_file n = { .is_dir = is_dir, .force = force, .dirfd = -1, .fd = -1, .lock = -1 };
+	struct atomic_file n = {
+		.is_dir = is_dir, .force = force, .dirfd = -1, .fd = -1, .lock = -1
+	};
 	int r = path_split(path, &n.dir, &n.name);
 
 	if (r >= 0)
 		r = path_check_outside(path, n.dir, false);
-	if (r >= 0 && !(n.temp = str_fmt("%s/.%.200s" TEMP_TAIL "%ld", n.dir, n.name, (long)getpid())))
+	if (r >= 0 &&
+	    !(n.temp = str_fmt("%s/.%.200s" TEMP_TAIL "%ld", n.dir, n.name, (long)getpid())))
 		r = fail(-ENOMEM, "cannot write '%s'", path);
 	if (r >= 0) {
 		n.dirfd = open(n.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -134,7 +141,9 @@ int atomic_file_begin(const char *path, bool is_dir, bool force, struct atomic_f
 
 int atomic_file_join(const char *temp, bool is_dir, struct atomic_file *ret)
 {
-	struct atomic_file n = { .is_dir = is_dir, .is_joined = true, .dirfd = -1, .fd = -1, .lock = -1 };
+	struct atomic_file n = {
+		.is_dir = is_dir, .is_joined = true, .dirfd = -1, .fd = -1, .lock = -1
+	};
 	int r = path_split(temp, &n.dir, &n.name);
 
 	n.temp = r < 0 ? NULL : strdup(temp);
@@ -225,8 +234,8 @@ static int sync_one(void *arg, size_t i, struct worker *worker)
 }
 
 /*
- * In no order: nothing of it counts before the rename. Many at once, because a file system's journal
- * makes those durable together that wait together.
+ * In no order: nothing of it counts before the rename. Many at once, because a file system's
+ * journal makes those durable together that wait together.
  */
 static int sync_tree(const char *path)
 {
@@ -240,12 +249,15 @@ static int sync_tree(const char *path)
 	return r;
 }
 
-/* A name that is taken is never replaced by accident: between look and rename somebody may have made it. */
+/* A name that is taken is never replaced by accident: between look and rename somebody may have
+ * made it. */
 static int publish(struct atomic_file *n)
 {
 	struct stat st;
 	bool is_there = fstatat(n->dirfd, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-	unsigned flags = !n->force || !is_there ? RENAME_NOREPLACE : n->is_dir ? RENAME_EXCHANGE : 0;
+	unsigned flags = !n->force || !is_there ? RENAME_NOREPLACE :
+			 n->is_dir              ? RENAME_EXCHANGE :
+						  0;
 
 	if (renameat2(AT_FDCWD, n->temp, n->dirfd, n->name, flags) == 0)
 		return flags == RENAME_EXCHANGE ? 1 : 0;
@@ -257,7 +269,9 @@ static int publish(struct atomic_file *n)
 
 int atomic_file_sync(struct atomic_file *n)
 {
-	return n->is_dir ? sync_tree(n->temp) : fsync(n->fd) < 0 ? err_sys("cannot sync", n->temp) : 0;
+	return n->is_dir        ? sync_tree(n->temp) :
+	       fsync(n->fd) < 0 ? err_sys("cannot sync", n->temp) :
+				  0;
 }
 
 int atomic_file_commit(struct atomic_file *n)

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * atomic_file.h - a file or directory that a command makes: written under a temporary name beside its own,
- * made durable, and renamed. There is all of it under its name, or what was there before.
+ * atomic_file.h - a file or directory that a command makes: written under a temporary name beside
+ * its own, made durable, and renamed. There is all of it under its name, or what was there before.
  *
  * The temporary name is ".NAME.pytreefs-PID", and a lock on it says that somebody writes it. What a
  * killed process left is removed by the next one that makes the same.
@@ -11,16 +12,18 @@
 #include <stdbool.h>
 
 struct atomic_file {
-	char *dir, *name, *temp;	/* temp: the whole path */
-	int dirfd, fd;			/* fd: of the file; -1 for a directory */
-	int lock;			/* of a directory; -1: none */
+	char *dir, *name, *temp; /* temp: the whole path */
+	int dirfd, fd;           /* fd: of the file; -1 for a directory */
+	int lock;                /* of a directory; -1: none */
 	bool is_dir, force;
-	bool is_joined;			/* another process has begun it, and ends it */
+	bool is_joined; /* another process has begun it, and ends it */
 };
 
-/* -EEXIST: there is something, and no force; force replaces a file, or a directory that an export made. */
+/* -EEXIST: there is something, and no force; force replaces a file, or a directory that an export
+ * made. */
 int atomic_file_begin(const char *path, bool is_dir, bool force, struct atomic_file *ret);
-/* A part in what another process has begun: its temporary name is known. Released, and never committed. */
+/* A part in what another process has begun: its temporary name is known. Released, and never
+ * committed. */
 int atomic_file_join(const char *temp, bool is_dir, struct atomic_file *ret);
 /* What this process has written is durable. */
 int atomic_file_sync(struct atomic_file *n);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * atomic_step.c - begin, commit and give up the draft of a command.
  *
@@ -49,7 +50,8 @@ static bool holds(const char *dir, const char *name)
 	return path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* What the files of a directory say that it is: an item, a step, or SHAPE_UNKNOWN. A copy out of a mount is none. */
+/* What the files of a directory say that it is: an item, a step, or SHAPE_UNKNOWN. A copy out of a
+ * mount is none. */
 static enum shape marked_shape(const char *dir)
 {
 	bool is_item = holds(dir, "_METADATA") || holds(dir, "manifest.ocdbt");
@@ -95,10 +97,12 @@ int path_check_outside(const char *path, const char *dir, bool may_be_item)
 	return real ? check_above(path, real, may_be_item) : r;
 }
 
-/* What is made here is made beside its name on the disk, and renamed: a mount has names of its own. */
+/* What is made here is made beside its name on the disk, and renamed: a mount has names of its own.
+ */
 static int check_no_mount(const char *dir, const char *name)
 {
-	auto_free char *real = realpath(dir, NULL), *stored = source_stored_path(real ? real : dir), *source = NULL;
+	auto_free char *real = realpath(dir, NULL), *stored = source_stored_path(real ? real : dir),
+		       *source = NULL;
 	auto_free char *type = NULL;
 
 	if (!stored)
@@ -106,7 +110,9 @@ static int check_no_mount(const char *dir, const char *name)
 	type = real ? mounted_on(real, &source) : NULL;
 	if (!type || !source || strncmp(type, "fuse", 4))
 		return fail(-EINVAL, "'%s' is in a mount of pytreefs: write to its source", dir);
-	return fail(-EINVAL, "'%s' is a mount of pytreefs: write to its source '%s', or to %s/%s.tmp", dir, source, dir, name);
+	return fail(-EINVAL,
+		    "'%s' is a mount of pytreefs: write to its source '%s', or to %s/%s.tmp", dir,
+		    source, dir, name);
 }
 
 bool option_was_given(const struct options *o, const char *name)
@@ -114,7 +120,7 @@ bool option_was_given(const struct options *o, const char *name)
 	for (size_t k = 0; k < option_count; k++)
 		if (!strcmp(option_table[k].name, name))
 			return strcmp(option_from_text(o, &option_table[k]), "default") != 0;
-	abort();			/* our own mistake: the table does not have it */
+	abort(); /* our own mistake: the table does not have it */
 }
 
 void bound_memory(struct cmd_args *a)
@@ -148,14 +154,16 @@ static int check_target(struct atomic_step *n, const char *path)
 	if (!n->force)
 		return fail(-EEXIST, "'%s' is there already; --force replaces it", path);
 	if (!S_ISDIR(st.st_mode))
-		return fail(-EEXIST, "'%s' is not a directory: --force replaces only checkpoints", path);
+		return fail(-EEXIST, "'%s' is not a directory: --force replaces only checkpoints",
+			    path);
 	r = detect_shape(n->ns->ckpt->source, n->name, NULL, &shape);
 	if (r == -EINVAL || (r >= 0 && shape == SHAPE_ROOT && st.st_nlink > 2))
 		return fail(-EEXIST, "'%s' is not a checkpoint: --force replaces only those", path);
 	return r;
 }
 
-static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layout, struct atomic_step *n)
+static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layout,
+		    struct atomic_step *n)
 {
 	enum shape shape = a->options.shape;
 	int r = path_split(path, &n->dir, &n->name);
@@ -165,7 +173,8 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	if (step_name_is_tmp(span_str(n->name)) || n->name[0] == '.')
 		return fail(-EINVAL, "'%s' is not a name of a checkpoint", n->name);
 	if (strlen(n->name) + strlen(STEP_TMP) + 4 > LIMIT_NAME_BYTES)
-		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint", n->name);
+		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint",
+			    n->name);
 	r = check_no_mount(n->dir, n->name);
 	if (r >= 0)
 		r = path_check_outside(path, n->dir, layout == LAYOUT_DIRECT);
@@ -196,8 +205,8 @@ static int share(struct cmd_args *a, struct atomic_step *n, int r)
 	return r;
 }
 
-int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *path, enum layout_kind layout, bool force,
-		  struct atomic_step *ret)
+int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *path,
+		      enum layout_kind layout, bool force, struct atomic_step *ret)
 {
 	auto_atomic_step n = { .force = force, .group = group };
 	int r = open_dir(a, path, layout, &n);
@@ -205,7 +214,8 @@ int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *
 	if (group)
 		r = share(a, &n, r);
 	if (r >= 0)
-		r = group_reduce(group, draft_begin_as(&n.ns->drafts, span_str(n.name), layout == LAYOUT_DIRECT, &n.draft));
+		r = group_reduce(group, draft_begin_as(&n.ns->drafts, span_str(n.name),
+						       layout == LAYOUT_DIRECT, &n.draft));
 	if (r < 0)
 		return r;
 	*ret = n;
@@ -282,7 +292,8 @@ static void leave_together(struct atomic_step *n)
 	struct draft_dir *d = n->draft ? n->draft->dir : NULL;
 	int r = group_reduce(n->group, 0);
 
-	if (r < 0 && d && group_is_lead(n->group) && draft_dir_find(d, (unsigned)n->draft->member.attempt + 1) == 0)
+	if (r < 0 && d && group_is_lead(n->group) &&
+	    draft_dir_find(d, (unsigned)n->draft->member.attempt + 1) == 0)
 		draft_dir_remove(d);
 	err_clear();
 }

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * atomic_step.h - a checkpoint that a command makes at a path: a draft, filled from inputs, and committed.
+ * atomic_step.h - a checkpoint that a command makes at a path: a draft, filled from inputs, and
+ * committed.
  */
 #ifndef PYTREEFS_ATOMIC_STEP_H
 #define PYTREEFS_ATOMIC_STEP_H
@@ -11,22 +13,23 @@
 enum layout_kind { LAYOUT_ITEMS, LAYOUT_DIRECT };
 
 struct atomic_step {
-	struct ns *ns;			/* of the directory that the path is in */
+	struct ns *ns; /* of the directory that the path is in */
 	struct draft *draft;
-	char *dir, *name;		/* of the path */
-	char *old;			/* name of what --force put out of the way; NULL: nothing */
+	char *dir, *name; /* of the path */
+	char *old;        /* name of what --force put out of the way; NULL: nothing */
 	bool force;
-	struct rank_group *group;		/* borrowed; NULL: one process does all */
-	bool is_shared;			/* all ranks share the draft */
+	struct rank_group *group; /* borrowed; NULL: one process does all */
+	bool is_shared;           /* all ranks share the draft */
 };
 
 /*
- * -EEXIST: there is something, and no force; with force it must be a checkpoint. All ranks share the
- * draft: all of them call each of these functions, and get the same result.
+ * -EEXIST: there is something, and no force; with force it must be a checkpoint. All ranks share
+ * the draft: all of them call each of these functions, and get the same result.
  */
-int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *path, enum layout_kind layout, bool force,
-		  struct atomic_step *ret);
-/* The checkpoint is there and durable, or nothing is (what force would have replaced is as it was). */
+int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *path,
+		      enum layout_kind layout, bool force, struct atomic_step *ret);
+/* The checkpoint is there and durable, or nothing is (what force would have replaced is as it was).
+ */
 int atomic_step_commit(struct atomic_step *n);
 /* A draft that was not committed goes away. */
 void atomic_step_release(struct atomic_step *n);
@@ -35,8 +38,8 @@ void atomic_step_release(struct atomic_step *n);
 /* "DIR/NAME" taken apart; DIR is "." when there is none. */
 int path_split(const char *path, char **ret_dir, char **ret_name);
 /*
- * Whether something new at a path, in the directory dir, leaves every checkpoint whole: -EINVAL inside of one. An
- * item may be made in a step.
+ * Whether something new at a path, in the directory dir, leaves every checkpoint whole: -EINVAL
+ * inside of one. An item may be made in a step.
  */
 int path_check_outside(const char *path, const char *dir, bool may_be_item);
 /* Whether the user gave an option of the mount; name must be in the table. */

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export.h - a checkpoint, or part of one, as files of another format.
  *
- * All formats: leaves are listed first, with types and shapes; so every place in the output is known
- * before any data is read, and several threads write at once.
+ * All formats: leaves are listed first, with types and shapes; so every place in the output is
+ * known before any data is read, and several threads write at once.
  */
 #ifndef PYTREEFS_EXPORT_H
 #define PYTREEFS_EXPORT_H
@@ -19,50 +20,55 @@
 enum export_format { EXPORT_UNKNOWN, EXPORT_NPY, EXPORT_NPZ, EXPORT_SAFETENSORS, EXPORT_ZARR };
 
 /* Options that convert has, too. */
-#define EXPORT_OPTIONS                                                                                    \
-	{ "cast", 0, "DTYPE", "cast floating leaves (OUT is not a checkpoint)" },                  \
-	{ "max-shard-size", 0, "SIZE", "safetensors: shards of at most SIZE (5G)" }
+#define EXPORT_OPTIONS                                                                  \
+	{ "cast", 0, "DTYPE", "cast floating leaves (OUT is not a checkpoint)" },       \
+	{                                                                               \
+		"max-shard-size", 0, "SIZE", "safetensors: shards of at most SIZE (5G)" \
+	}
 
 struct export_leaf {
 	const struct leaf_info *facts;
 	const struct subtree_part *part;
-	const char *path;		/* "state/params/w.npy" */
-	enum dtype dtype;		/* of an array in the output */
-	uint64_t bytes;			/* of its elements there */
+	const char *path; /* "state/params/w.npy" */
+	enum dtype dtype; /* of an array in the output */
+	uint64_t bytes;   /* of its elements there */
 };
 
-struct export {
+struct export
+{
 	struct cmd_args *a;
 	struct select *only;
 	struct source src;
 	struct subtree st;
 	struct leaf_table leaf_table;
-	struct arena arena;		/* paths */
-	struct export_leaf *leaf;	/* that --only chose */
+	struct arena arena;       /* paths */
+	struct export_leaf *leaf; /* that --only chose */
 	size_t n;
 	enum dtype cast;
-	uint64_t max_shard;		/* 0: one file */
+	uint64_t max_shard; /* 0: one file */
 	struct atomic_file out;
 	struct progress progress;
 	unsigned threads;
-	struct rank_group *group;		/* borrowed; NULL: one process does all */
+	struct rank_group *group; /* borrowed; NULL: one process does all */
 };
 
 /* By the ending of a name. */
 enum export_format export_format_of(const char *path);
-/* Whether the options of both commands mean something for that format: EXIT_OK, or EXIT_USAGE when that was said. */
+/* Whether the options of both commands mean something for that format: EXIT_OK, or EXIT_USAGE when
+ * that was said. */
 int export_check_options(const struct cmd_args *a, enum export_format format);
 /* `pytreefs convert` to a file: exit status, or an error. */
 int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out);
 
 /*
- * Bytes of a leaf in form ext to fd at off, through the lane's buffer; crc is continued when it is not
- * NULL. Messages name leaf and file.
+ * Bytes of a leaf in form ext to fd at off, through the lane's buffer; crc is continued when it is
+ * not NULL. Messages name leaf and file.
  */
-int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd, uint64_t off,
-		      struct worker *worker, uint32_t *crc);
+int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd,
+		      uint64_t off, struct worker *worker, uint32_t *crc);
 /* The leaf, cast as it is to be. */
-int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext, struct format *ret);
+int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext,
+		     struct format *ret);
 int write_fully(int fd, const char *what, uint64_t off, const void *p, size_t n);
 /* A small file in the output's directory. */
 int export_text(const struct export *x, const char *name, struct span text);
@@ -74,14 +80,15 @@ int export_path(const struct export *x, const char *path, char **ret);
 void export_remarks(struct export *x);
 
 /*
- * n jobs of that many bytes each, shared by all ranks, when they agree (r) that what the jobs need is there.
- * The result is that of all.
+ * n jobs of that many bytes each, shared by all ranks, when they agree (r) that what the jobs need
+ * is there. The result is that of all.
  */
-int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, worker_fn *fn, void *arg);
+int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, worker_fn *fn,
+		   void *arg);
 
 /*
- * One file each. The output is begun and committed by the caller. Every rank calls it: what is to be
- * there once rank 0 makes.
+ * One file each. The output is begun and committed by the caller. Every rank calls it: what is to
+ * be there once rank 0 makes.
  */
 int export_npy(struct export *x);
 int export_npz(struct export *x);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export_npy.c - a directory of leaves, as a mount shows it.
  *
@@ -43,7 +44,9 @@ static int mark_impl(const char *path, const struct export_leaf *l)
 {
 	auto_buf text = { 0 };
 	struct span impl;
-	int r = subtree_is_leaf(l->facts->leaf) ? item_prng_impl(l->part->item, l->facts->leaf, &impl) : 0;
+	int r = subtree_is_leaf(l->facts->leaf) ?
+			item_prng_impl(l->part->item, l->facts->leaf, &impl) :
+			0;
 
 	if (r == 1)
 		r = json_put_str(&text, impl, JSON_COMPACT);
@@ -52,7 +55,8 @@ static int mark_impl(const char *path, const struct export_leaf *l)
 	return r;
 }
 
-static int make_container(struct export *x, const struct subtree_part *part, const struct tree_node *t)
+static int make_container(struct export *x, const struct subtree_part *part,
+			  const struct tree_node *t)
 {
 	auto_free char *full = NULL;
 	auto_buf path = { 0 }, type = { 0 };
@@ -66,7 +70,9 @@ static int make_container(struct export *x, const struct subtree_part *part, con
 	if (r >= 0 && path.n > 1)
 		r = export_make_dirs(x, buf_str(&path));
 	if (r >= 0)
-		r = path.n > 1 ? export_path(x, buf_str(&path), &full) : (full = strdup(x->out.temp)) ? 0 : -ENOMEM;
+		r = path.n > 1                   ? export_path(x, buf_str(&path), &full) :
+		    (full = strdup(x->out.temp)) ? 0 :
+						   -ENOMEM;
 	if (r >= 0 && t->kind != TREE_DICT)
 		mark(full, "kind", tree_kind_text(t->kind));
 	if (r >= 0 && tree_namedtuple_json(t, &type) >= 0)
@@ -78,7 +84,8 @@ static int make_container(struct export *x, const struct subtree_part *part, con
 }
 
 /* Directories on the way to a leaf, too: what is not there has no mark. */
-static int mark_container(struct export *x, const struct subtree_part *part, const struct tree_node *t)
+static int mark_container(struct export *x, const struct subtree_part *part,
+			  const struct tree_node *t)
 {
 	auto_free char *full = NULL;
 	auto_buf path = { 0 };
@@ -98,8 +105,9 @@ static void mark_step(struct export *x)
 			setxattr(x->out.temp, TREE_MANIFEST_STEP, "true", strlen("true"), 0);
 }
 
-static int each_container(struct export *x, int (*fn)(struct export *x, const struct subtree_part *part,
-						     const struct tree_node *t))
+static int each_container(struct export *x,
+			  int (*fn)(struct export *x, const struct subtree_part *part,
+				    const struct tree_node *t))
 {
 	int r = 0;
 
@@ -127,16 +135,17 @@ static int make_containers(struct export *x)
 	return r < 0 ? r : each_container(x, mark_container);
 }
 
-static int write_leaf(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd, const char *path,
-		      struct worker *worker)
+static int write_leaf(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd,
+		      const char *path, struct worker *worker)
 {
 	bool big;
 	int r = export_leaf_write(x, l, ext, fd, 0, worker, NULL);
 
 	if (r < 0)
 		return r;
-	if (l->facts->kind == VALUE_ARRAY && (ext == NAME_EXT_JSON ||
-					      dtype_by_npy(span_str(dtype_info(l->dtype)->npy), &big) != l->dtype))
+	if (l->facts->kind == VALUE_ARRAY &&
+	    (ext == NAME_EXT_JSON ||
+	     dtype_by_npy(span_str(dtype_info(l->dtype)->npy), &big) != l->dtype))
 		mark(path, "dtype", dtype_info(l->dtype)->name);
 	if (span_eq(l->facts->leaf->value_type, span_str("jax.Array")))
 		mark(path, "typestr", "jax.Array");
@@ -176,8 +185,9 @@ int export_npy(struct export *x)
 
 	if (r >= 0 && !x->out.is_dir) {
 		if (x->n != 1 || x->leaf[0].facts->kind != VALUE_ARRAY)
-			r = fail(-EINVAL, "an .npy file holds one array, and '%s' is %s: name a directory", x->a->arg[0],
-				 x->n > 1 ? "more" : "none");
+			r = fail(-EINVAL,
+				 "an .npy file holds one array, and '%s' is %s: name a directory",
+				 x->a->arg[0], x->n > 1 ? "more" : "none");
 		return export_workers(x, r, x->n, &x->leaf[0].bytes, export_alone, x);
 	}
 	for (size_t i = 0; i < x->n && r >= 0; i++)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export_npz.c - one npz file: a member for each leaf, stored, as np.savez writes it.
  *
@@ -12,10 +13,10 @@
 
 struct npz {
 	struct export *x;
-	struct zip_member *member;	/* of leaf i: n_members are used */
+	struct zip_member *member; /* of leaf i: n_members are used */
 	const struct export_leaf **leaf;
 	size_t n;
-	uint64_t end;			/* of the last member */
+	uint64_t end; /* of the last member */
 };
 
 /* "<U5" and UTF-32: a string as numpy has it. */
@@ -44,7 +45,8 @@ static int text_array(struct span text, struct buf *ret)
 	for (size_t at = 0; at < text.n && r >= 0;) {
 		size_t len = utf8_len(span_from(text, at));
 		uint32_t c = len ? utf8_code(text.p + at, len) : 0xfffd;
-		const uint8_t code[4] = { (uint8_t)c, (uint8_t)(c >> 8), (uint8_t)(c >> 16), (uint8_t)(c >> 24) };
+		const uint8_t code[4] = { (uint8_t)c, (uint8_t)(c >> 8), (uint8_t)(c >> 16),
+					  (uint8_t)(c >> 24) };
 
 		r = buf_add(ret, code, sizeof(code));
 		at += MAX(len, (size_t)1);
@@ -85,7 +87,8 @@ static int add_member(struct npz *z, const struct export_leaf *l)
 	m->packed = m->size;
 	m->header = z->end;
 	z->leaf[z->n++] = l;
-	if (!add_fits(z->end, zip_local_size(m->name), &z->end) || !add_fits(z->end, m->size, &z->end))
+	if (!add_fits(z->end, zip_local_size(m->name), &z->end) ||
+	    !add_fits(z->end, m->size, &z->end))
 		return fail(-EFBIG, "an archive of more than 2^64 bytes");
 	return 0;
 }
@@ -115,14 +118,15 @@ static int write_headers(struct npz *z)
 
 		r = zip_put_local(&z->member[i], &head);
 		if (r >= 0)
-			r = write_fully(z->x->out.fd, z->x->out.temp, z->member[i].header, head.p, head.n);
+			r = write_fully(z->x->out.fd, z->x->out.temp, z->member[i].header, head.p,
+					head.n);
 	}
 	return r;
 }
 
 /*
- * What arrays cannot say: in the archive's comment, or before the directory when it is longer than a
- * comment may be, where no reader of archives looks. The comment then says where.
+ * What arrays cannot say: in the archive's comment, or before the directory when it is longer than
+ * a comment may be, where no reader of archives looks. The comment then says where.
  */
 static int put_structure(struct npz *z, struct buf *ret_comment)
 {
@@ -132,10 +136,11 @@ static int put_structure(struct npz *z, struct buf *ret_comment)
 	if (r >= 0 && tree_manifest.n <= ZIP_COMMENT_MAX)
 		return buf_add_span(ret_comment, buf_span(&tree_manifest));
 	if (r >= 0)
-		r = write_fully(z->x->out.fd, z->x->out.temp, z->end, tree_manifest.p, tree_manifest.n);
+		r = write_fully(z->x->out.fd, z->x->out.temp, z->end, tree_manifest.p,
+				tree_manifest.n);
 	if (r >= 0)
-		r = buf_addf(ret_comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %zu}", (unsigned long long)z->end,
-			     tree_manifest.n);
+		r = buf_addf(ret_comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %zu}",
+			     (unsigned long long)z->end, tree_manifest.n);
 	if (r >= 0)
 		z->end += tree_manifest.n;
 	return r;

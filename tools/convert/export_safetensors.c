@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export_safetensors.c - one safetensors file, or shards of bounded size with the index that
  * Hugging Face's libraries read.
@@ -15,9 +16,9 @@
 
 struct shards {
 	struct export *x;
-	struct st_tensor *tensor;	/* of all shards, those of one after another; id: the leaf */
+	struct st_tensor *tensor; /* of all shards, those of one after another; id: the leaf */
 	size_t n;
-	size_t *first;			/* of shard i; first[n_shards] is n */
+	size_t *first; /* of shard i; first[n_shards] is n */
 	size_t n_shards;
 	int *fd;
 	struct st_text *text;
@@ -45,8 +46,13 @@ static int add_leaf(struct shards *s, size_t i)
 	if (l->facts->kind == VALUE_TEXT)
 		s->text[s->n_texts++] = (struct st_text){ key, path, l->facts->text };
 	if (l->facts->kind == VALUE_ARRAY)
-		s->tensor[s->n++] = (struct st_tensor){ .name = key, .path = path, .dtype = l->dtype, .rank = l->facts->rank,
-							.shape = l->facts->shape, .bytes = l->bytes, .id = (uint32_t)i };
+		s->tensor[s->n++] = (struct st_tensor){ .name = key,
+							.path = path,
+							.dtype = l->dtype,
+							.rank = l->facts->rank,
+							.shape = l->facts->shape,
+							.bytes = l->bytes,
+							.id = (uint32_t)i };
 	return 0;
 }
 
@@ -55,8 +61,9 @@ static int check_names(const struct shards *s)
 {
 	for (size_t i = 1; i < s->n; i++)
 		if (span_eq(s->tensor[i - 1].name, s->tensor[i].name))
-			return fail(-EINVAL, "'%.*s' and '%.*s' would both be called '%.*s'", SPAN_ARG(s->tensor[i - 1].path),
-				    SPAN_ARG(s->tensor[i].path), SPAN_ARG(s->tensor[i].name));
+			return fail(-EINVAL, "'%.*s' and '%.*s' would both be called '%.*s'",
+				    SPAN_ARG(s->tensor[i - 1].path), SPAN_ARG(s->tensor[i].path),
+				    SPAN_ARG(s->tensor[i].name));
 	return 0;
 }
 
@@ -67,7 +74,8 @@ static void cut(struct shards *s)
 	s->n_shards = 1;
 	for (size_t i = 0; i < s->n; i++) {
 		uint64_t sum;
-		bool fits = add_fits(bytes, s->tensor[i].bytes, &sum) && (!s->x->max_shard || sum <= s->x->max_shard);
+		bool fits = add_fits(bytes, s->tensor[i].bytes, &sum) &&
+			    (!s->x->max_shard || sum <= s->x->max_shard);
 
 		if (!fits && i > s->first[s->n_shards - 1]) {
 			s->first[s->n_shards++] = i;
@@ -103,7 +111,9 @@ static int begin_shard(struct shards *s, size_t i)
 	s->fd[i] = x->out.fd;
 	if (x->out.is_dir) {
 		r = export_path(x, name, &path);
-		s->fd[i] = r < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC | (lead ? O_CREAT | O_EXCL : 0), 0666);
+		s->fd[i] = r < 0 ? -1 :
+				   open(path, O_RDWR | O_CLOEXEC | (lead ? O_CREAT | O_EXCL : 0),
+					0666);
 		if (r >= 0 && s->fd[i] < 0)
 			r = err_sys("cannot make", path);
 	}
@@ -130,7 +140,9 @@ static int put_index(struct shards *s)
 
 	for (size_t i = 0; i < s->n; i++)
 		total += s->tensor[i].bytes;
-	r = buf_addf(&out, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {", (unsigned long long)total);
+	r = buf_addf(&out,
+		     "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {",
+		     (unsigned long long)total);
 	for (size_t i = 0; i < s->n_shards; i++) {
 		shard_name(s, i, name);
 		for (size_t k = s->first[i]; k < s->first[i + 1] && r >= 0; k++) {
@@ -154,13 +166,15 @@ static int write_tensor(void *arg, size_t i, struct worker *worker)
 
 	while (i >= s->first[shard + 1])
 		shard++;
-	return export_leaf_write(s->x, &s->x->leaf[t->id], NAME_EXT_BIN, s->fd[shard], t->off, worker, NULL);
+	return export_leaf_write(s->x, &s->x->leaf[t->id], NAME_EXT_BIN, s->fd[shard], t->off,
+				 worker, NULL);
 }
 
 static int list(struct shards *s)
 {
 	struct export *x = s->x;
-	int r = tree_manifest_print(&x->st, x->only, x->cast, &style_safetensors, &s->tree_manifest);
+	int r = tree_manifest_print(&x->st, x->only, x->cast, &style_safetensors,
+				    &s->tree_manifest);
 
 	s->tensor = calloc(x->n + 1, sizeof(*s->tensor));
 	s->text = calloc(x->n + 1, sizeof(*s->text));
@@ -172,7 +186,8 @@ static int list(struct shards *s)
 		r = add_leaf(s, i);
 	/* A plain dict of arrays needs no words. */
 	if (r >= 0 && !span_eq(buf_span(&s->tree_manifest), span_str("{}")))
-		s->text[s->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY), span_str(TREE_MANIFEST_KEY),
+		s->text[s->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
+							  span_str(TREE_MANIFEST_KEY),
 							  buf_span(&s->tree_manifest) };
 	if (r < 0)
 		return r;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export_zarr.c - a zarr group with an array for each leaf, v2 or v3 and compressed as -o says.
  *
@@ -15,26 +16,35 @@
 
 struct zarr_out {
 	struct export *x;
-	struct io_dir *dir;		/* of the output; the store's */
+	struct io_dir *dir; /* of the output; the store's */
 	struct store *store;
 	unsigned format;
 };
 
 /* ---- one array ---- */
 
-static int array_layout(const struct zarr_out *o, const struct export_leaf *l, const struct zarr_meta *m,
-			struct array_layout *ret)
+static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
+			const struct zarr_meta *m, struct array_layout *ret)
 {
 	const struct save_opts *s = &o->x->a->options.save;
-	struct array_layout a = { .format = o->format, .item = dtype_info(l->dtype)->size,
-				  .compress = s->compression != SAVE_RAW, .omit_fill = !s->store_fill_value };
-	const struct layout cut = { .rank = m->rank, .shape = m->shape, .write_shape = m->shape, .item_size = a.item,
-				    .has_chunk_bytes = s->chunk_byte_size > 0, .chunk_bytes = s->chunk_byte_size,
-				    .n_axes = s->shard_axes.n, .axes = s->shard_axes.axis };
+	struct array_layout a = { .format = o->format,
+				  .item = dtype_info(l->dtype)->size,
+				  .compress = s->compression != SAVE_RAW,
+				  .omit_fill = !s->store_fill_value };
+	const struct layout cut = { .rank = m->rank,
+				    .shape = m->shape,
+				    .write_shape = m->shape,
+				    .item_size = a.item,
+				    .has_chunk_bytes = s->chunk_byte_size > 0,
+				    .chunk_bytes = s->chunk_byte_size,
+				    .n_axes = s->shard_axes.n,
+				    .axes = s->shard_axes.axis };
 	int r = 0;
 
 	if (a.compress)
-		a.level = s->compression != SAVE_LEVEL_DEFAULT ? s->compression : a.format == 3 ? 3 : 1;
+		a.level = s->compression != SAVE_LEVEL_DEFAULT ? s->compression :
+			  a.format == 3                        ? 3 :
+								 1;
 	if (s->chunk_byte_size || s->shard_axes.n)
 		r = layout_chunk_shape(&cut, a.chunk);
 	else
@@ -73,12 +83,14 @@ static int copy_chunks(struct zarr_out *o, struct zarr *z, struct array_layout a
 	int r;
 
 	/* The user asked for another grid, or a level that is not recorded. */
-	if (s->chunk_byte_size || s->shard_axes.n || (a.compress && s->compression != SAVE_LEVEL_DEFAULT))
+	if (s->chunk_byte_size || s->shard_axes.n ||
+	    (a.compress && s->compression != SAVE_LEVEL_DEFAULT))
 		return 0;
 	memcpy(a.chunk, z->leaf_chunk, sizeof(a.chunk));
 	r = array_json(&a, z->meta.dtype, z->meta.rank, z->meta.shape, &json);
-	return r < 0 ? r : zarr_copy(&o->x->src.ns->ckpt->write_env, z, kv, buf_span(&json),
-				     a.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
+	return r < 0 ? r :
+		       zarr_copy(&o->x->src.ns->ckpt->write_env, z, kv, buf_span(&json),
+				 a.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
 }
 
 static int write_chunks(struct zarr_out *o, const struct format *f, const struct export_leaf *l,
@@ -89,8 +101,10 @@ static int write_chunks(struct zarr_out *o, const struct format *f, const struct
 	auto_buf json = { 0 };
 	int r = array_json(a, l->dtype, m->rank, m->shape, &json);
 
-	return r < 0 ? r : zarr_write_all(&o->x->src.ns->ckpt->write_env, kv, buf_span(&json),
-					  a->omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_format, &s);
+	return r < 0 ? r :
+		       zarr_write_all(&o->x->src.ns->ckpt->write_env, kv, buf_span(&json),
+				      a->omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_format,
+				      &s);
 }
 
 /* An array that was begun is none of the group. */
@@ -149,19 +163,23 @@ static int put_group(struct zarr_out *o, const char *path, struct span attribute
 {
 	auto_free char *name = NULL, *more = NULL;
 	auto_buf text = { 0 };
-	int r = path_join(*path ? path : ".", span_str(o->format == 3 ? "zarr.json" : ".zgroup"), &name);
+	int r = path_join(*path ? path : ".", span_str(o->format == 3 ? "zarr.json" : ".zgroup"),
+			  &name);
 
 	if (r >= 0 && o->format == 2)
 		r = export_text(o->x, name, span_str("{\n    \"zarr_format\": 2\n}"));
 	if (r >= 0 && o->format == 2 && attributes.n) {
-		r = buf_addf(&text, "{\n    \"" TREE_MANIFEST_KEY "\": %.*s\n}", SPAN_ARG(attributes));
+		r = buf_addf(&text, "{\n    \"" TREE_MANIFEST_KEY "\": %.*s\n}",
+			     SPAN_ARG(attributes));
 		if (r >= 0)
 			r = path_join(*path ? path : ".", span_str(".zattrs"), &more);
 		return r < 0 ? r : export_text(o->x, more, buf_span(&text));
 	}
 	if (r < 0 || o->format == 2)
 		return r;
-	r = buf_add_str(&text, "{\n  \"zarr_format\": 3,\n  \"node_type\": \"group\",\n  \"attributes\": {");
+	r = buf_add_str(
+		&text,
+		"{\n  \"zarr_format\": 3,\n  \"node_type\": \"group\",\n  \"attributes\": {");
 	if (r >= 0 && attributes.n)
 		r = buf_addf(&text, "\"" TREE_MANIFEST_KEY "\": %.*s", SPAN_ARG(attributes));
 	if (r >= 0)
@@ -183,11 +201,13 @@ static int put_groups(struct zarr_out *o)
 
 	for (size_t i = 0; i < o->x->n && r >= 0; i++)
 		for (const char *at = o->x->leaf[i].path; r >= 0 && (at = strchr(at, '/')); at++) {
-			char *one = (char *)arena_dup(&o->x->arena, span_of(o->x->leaf[i].path,
-									    (size_t)(at - o->x->leaf[i].path)));
+			char *one = (char *)arena_dup(&o->x->arena,
+						      span_of(o->x->leaf[i].path,
+							      (size_t)(at - o->x->leaf[i].path)));
 
 			if (n == cap) {
-				const char **bigger = reallocarray(dir, cap = cap ? 2 * cap : 64, sizeof(*dir));
+				const char **bigger =
+					reallocarray(dir, cap = cap ? 2 * cap : 64, sizeof(*dir));
 
 				dir = bigger ? bigger : dir;
 				r = bigger ? 0 : -ENOMEM;
@@ -212,7 +232,8 @@ static int put_groups(struct zarr_out *o)
 	return r;
 }
 
-/* Names that zarr has for files of its own, of both formats: who reads the output looks for either. */
+/* Names that zarr has for files of its own, of both formats: who reads the output looks for either.
+ */
 static bool is_taken(struct span name)
 {
 	static const char *const names[] = { "zarr.json", ".zarray", ".zattrs", ".zgroup" };
@@ -238,8 +259,10 @@ static int check_names(const struct export *x)
 			/* Texts and None are in the attributes, under any name. */
 			if ((end || l->facts->kind == VALUE_ARRAY) &&
 			    is_taken(end ? span_of(at, (size_t)(end - at)) : span_str(at)))
-				return fail(-EINVAL, "'%s': zarr has no place for this key, which is a name of its own",
-					    l->path);
+				return fail(
+					-EINVAL,
+					"'%s': zarr has no place for this key, which is a name of its own",
+					l->path);
 		}
 	}
 	return 0;
@@ -261,7 +284,10 @@ static int open_store(struct export *x, struct store **ret)
 	const struct rank_group *t = x->group;
 	/* All of the output is synced before it gets its name. */
 	const struct store_opts opts = {
-		.ocdbt = false, .unsynced = true, .first_leaf = t ? UINT32_MAX / (unsigned)t->peers->size * (unsigned)t->peers->rank : 0,
+		.ocdbt = false,
+		.unsynced = true,
+		.first_leaf = t ? UINT32_MAX / (unsigned)t->peers->size * (unsigned)t->peers->rank :
+				  0,
 	};
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	int r = io_dir_open(x->src.ns->ckpt->io, x->out.temp, &dir);

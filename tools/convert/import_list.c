@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * import_list.c - names first, then contents, by several threads.
  *
@@ -79,8 +80,8 @@ int import_list_mark(struct import_list *f, const char *path, const char *name, 
 	return 0;
 }
 
-int import_add_file(struct import_list *f, const char *path, const char *from, const struct import_ops *ops, const void *arg,
-	       uint64_t bytes)
+int import_add_file(struct import_list *f, const char *path, const char *from,
+		    const struct import_ops *ops, const void *arg, uint64_t bytes)
 {
 	int r = grow(&f->import_entry, f->n, &f->cap, sizeof(*f->import_entry));
 	struct import_entry one = { .ops = ops, .arg = arg, .bytes = bytes };
@@ -113,7 +114,9 @@ static void nothing_to_close(struct import_reading *rd)
 {
 }
 
-static const struct import_ops text_ops = { .open = text_open, .read = text_read, .close = nothing_to_close };
+static const struct import_ops text_ops = { .open = text_open,
+					    .read = text_read,
+					    .close = nothing_to_close };
 
 int import_add_text(struct import_list *f, const char *path, const char *from, struct span text)
 {
@@ -129,9 +132,9 @@ int import_add_text(struct import_list *f, const char *path, const char *from, s
 /* ---- ranges of files ---- */
 
 struct range {
-	int fd;				/* -1: the file that the feed comes from, opened to be read */
+	int fd; /* -1: the file that the feed comes from, opened to be read */
 	uint64_t at, bytes;
-	struct span head;		/* in front of them */
+	struct span head; /* in front of them */
 };
 
 static int range_open(struct import_reading *rd)
@@ -174,7 +177,8 @@ static int range_read(struct import_reading *rd, uint64_t off, size_t n, void *p
 		if (got < 0)
 			return err_sys("cannot read", rd->import_entry->from);
 		if (got == 0)
-			return fail(-EUCLEAN, "'%s' ends at byte %llu, more was announced", rd->import_entry->from,
+			return fail(-EUCLEAN, "'%s' ends at byte %llu, more was announced",
+				    rd->import_entry->from,
 				    (unsigned long long)(g->at + off - g->head.n));
 		off += (uint64_t)got;
 		to += got;
@@ -183,9 +187,12 @@ static int range_read(struct import_reading *rd, uint64_t off, size_t n, void *p
 	return 0;
 }
 
-static const struct import_ops range_ops = { .open = range_open, .read = range_read, .close = range_close };
+static const struct import_ops range_ops = { .open = range_open,
+					     .read = range_read,
+					     .close = range_close };
 
-static int add_range(struct import_list *f, const char *path, const char *from, const struct range *g)
+static int add_range(struct import_list *f, const char *path, const char *from,
+		     const struct range *g)
 {
 	struct range *copy = arena_alloc(&f->arena, sizeof(*copy));
 
@@ -206,12 +213,13 @@ int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t
 {
 	bool big;
 
-	return dtype_by_npy(span_str(dtype_info(t)->npy), &big) == t ? 0 :
-									import_list_mark(f, path, "dtype", dtype_info(t)->name);
+	return dtype_by_npy(span_str(dtype_info(t)->npy), &big) == t ?
+		       0 :
+		       import_list_mark(f, path, "dtype", dtype_info(t)->name);
 }
 
-int import_add_array(struct import_list *f, const char *path, const char *from, int fd, uint64_t at, enum dtype t,
-		unsigned rank, const uint64_t *shape, uint64_t bytes)
+int import_add_array(struct import_list *f, const char *path, const char *from, int fd, uint64_t at,
+		     enum dtype t, unsigned rank, const uint64_t *shape, uint64_t bytes)
 {
 	struct range g = { .fd = fd, .at = at, .bytes = bytes };
 	auto_buf head = { 0 };
@@ -224,7 +232,8 @@ int import_add_array(struct import_list *f, const char *path, const char *from, 
 	return r < 0 ? r : add_range(f, path, from, &g);
 }
 
-int import_add_scalar(struct import_list *f, const char *path, const char *from, enum dtype t, const void *element)
+int import_add_scalar(struct import_list *f, const char *path, const char *from, enum dtype t,
+		      const void *element)
 {
 	auto_buf text = { 0 };
 	int r = dtype_value_print(t, element, &text);
@@ -250,7 +259,8 @@ static int make_path(struct draft *d, const char *path, bool is_dir, struct draf
 		r = draft_lookup(at, name, &next);
 		if (r == -ENOENT) {
 			err_clear();
-			r = last && !is_dir ? draft_create(at, name, &next) : draft_mkdir(at, name, &next);
+			r = last && !is_dir ? draft_create(at, name, &next) :
+					      draft_mkdir(at, name, &next);
 		} else if (r >= 0 && (next->is_dir != (!last || is_dir) || (last && !is_dir))) {
 			draft_node_unref(next);
 			r = fail(-EINVAL, "'%.*s' is there twice", SPAN_ARG(name));
@@ -339,7 +349,10 @@ static int set_marks(struct import_list *f, struct draft *d, bool all)
 static int make_way(const struct import_entry *import_entry, struct draft *d)
 {
 	const char *slash = strrchr(import_entry->path, '/');
-	auto_free char *parent = slash ? span_dup_str(span_of(import_entry->path, (size_t)(slash - import_entry->path))) : NULL;
+	auto_free char *parent =
+		slash ? span_dup_str(
+				span_of(import_entry->path, (size_t)(slash - import_entry->path))) :
+			NULL;
 	struct draft_node *n;
 	int r = slash ? parent ? make_path(d, parent, true, &n) : -ENOMEM : 0;
 
@@ -353,7 +366,8 @@ static int make_names(struct import_list *f, struct draft *d, const struct rank_
 {
 	int rank = group ? group->peers->rank : 0, r = 0;
 
-	/* A directory's kind decides what its names may be: directories and their marks come first. */
+	/* A directory's kind decides what its names may be: directories and their marks come first.
+	 */
 	if (group_is_lead(group))
 		r = make_dirs(f, d);
 	for (size_t i = 0; i < f->n && r >= 0 && !group_is_lead(group); i++)
@@ -366,7 +380,8 @@ static int make_names(struct import_list *f, struct draft *d, const struct rank_
 			continue;
 		r = make_path(d, f->import_entry[i].path, false, &f->import_entry[i].node);
 		if (r < 0)
-			err_at(r, "'%s' (from '%s')", f->import_entry[i].path, f->import_entry[i].from);
+			err_at(r, "'%s' (from '%s')", f->import_entry[i].path,
+			       f->import_entry[i].from);
 	}
 	return r < 0 ? r : set_marks(f, d, !group);
 }
@@ -376,7 +391,7 @@ static int make_names(struct import_list *f, struct draft *d, const struct rank_
 struct writing {
 	struct import_list *f;
 	struct progress *progress;
-	const size_t *order;		/* in which they are written */
+	const size_t *order; /* in which they are written */
 };
 
 static int write_piece(struct draft_file *to, uint64_t off, const uint8_t *p, size_t n)
@@ -393,7 +408,8 @@ static int write_piece(struct draft_file *to, uint64_t off, const uint8_t *p, si
 	return 0;
 }
 
-static int copy_bytes(struct writing *w, struct import_reading *rd, struct draft_file *to, struct worker *worker)
+static int copy_bytes(struct writing *w, struct import_reading *rd, struct draft_file *to,
+		      struct worker *worker)
 {
 	int r = 0;
 
@@ -439,7 +455,8 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 	return r < 0 ? err_at(r, "'%s' (from '%s')", import_entry->path, import_entry->from) : 0;
 }
 
-/* This rank's leaves that priority= chooses, then all others, each in the order in which they came. */
+/* This rank's leaves that priority= chooses, then all others, each in the order in which they came.
+ */
 static int order_feeds(const struct import_list *f, size_t *order)
 {
 	auto_free bool *first = calloc(f->n + 1, sizeof(*first));
@@ -461,13 +478,14 @@ static int order_feeds(const struct import_list *f, size_t *order)
 	return 0;
 }
 
-static int write_own(struct import_list *f, struct draft *d, unsigned threads, struct progress *progress,
-		     const struct rank_group *group)
+static int write_own(struct import_list *f, struct draft *d, unsigned threads,
+		     struct progress *progress, const struct rank_group *group)
 {
 	auto_free int *owner = malloc((f->n + 1) * sizeof(*owner));
 	auto_free size_t *order = malloc((f->n + 1) * sizeof(*order));
 	struct writing w = { f, progress, order };
-	int r = owner && order ? make_names(f, d, group) : fail(-ENOMEM, "cannot write %zu leaves", f->n);
+	int r = owner && order ? make_names(f, d, group) :
+				 fail(-ENOMEM, "cannot write %zu leaves", f->n);
 
 	if (r >= 0)
 		r = order_feeds(f, order);
@@ -481,7 +499,8 @@ static int write_own(struct import_list *f, struct draft *d, unsigned threads, s
 	return r;
 }
 
-int import_list_write(struct import_list *f, struct draft *d, unsigned threads, struct progress *progress, struct rank_group *group)
+int import_list_write(struct import_list *f, struct draft *d, unsigned threads,
+		      struct progress *progress, struct rank_group *group)
 {
 	int r = import_list_share(f, group);
 

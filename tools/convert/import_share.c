@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * import_share.c - which rank writes which entry of an import list.
  *
@@ -15,7 +16,8 @@
 
 static int by_path(const void *a, const void *b)
 {
-	return strcmp((*(struct import_entry *const *)a)->path, (*(struct import_entry *const *)b)->path);
+	return strcmp((*(struct import_entry *const *)a)->path,
+		      (*(struct import_entry *const *)b)->path);
 }
 
 /* All feeds in the order of their paths; owned by the caller. */
@@ -51,7 +53,8 @@ static int is_whole(const struct import_list *f, const char *path)
 	return r < 0 ? r : plugin != NULL;
 }
 
-static int choose_owners(struct import_list *f, struct import_entry *const *at, const struct rank_group *group)
+static int choose_owners(struct import_list *f, struct import_entry *const *at,
+			 const struct rank_group *group)
 {
 	auto_free uint64_t *bytes = calloc(f->n + 1, sizeof(*bytes));
 	auto_free int *owner = calloc(f->n + 1, sizeof(*owner));
@@ -100,6 +103,8 @@ int import_list_share(struct import_list *f, struct rank_group *group)
 		return r;
 	r = group_broadcast(group, 0, &theirs);
 	if (r >= 0 && (theirs.n != sizeof(sum) || memcmp(theirs.p, &sum, sizeof(sum))))
-		r = fail(-EIO, "the input holds other leaves than on rank 0: do they see the same source?");
+		r = fail(
+			-EIO,
+			"the input holds other leaves than on rank 0: do they see the same source?");
 	return group_reduce(group, r);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * input.c - what a path of the user's is, told by content.
  *
@@ -15,7 +16,7 @@
 #include "handlers/namespace/node_parts.h"
 #include "handlers/format/safetensors.h"
 
-#define LOOK_AT 100000			/* names that are looked at to find a leaf */
+#define LOOK_AT 100000 /* names that are looked at to find a leaf */
 
 /* Whether a path exists in a directory. */
 static bool has(const char *dir, const char *name)
@@ -23,7 +24,8 @@ static bool has(const char *dir, const char *name)
 	auto_buf path = { 0 };
 	struct stat st;
 
-	return buf_addf(&path, "%s/%s", dir, name) >= 0 && buf_str(&path) && stat(buf_str(&path), &st) == 0;
+	return buf_addf(&path, "%s/%s", dir, name) >= 0 && buf_str(&path) &&
+	       stat(buf_str(&path), &st) == 0;
 }
 
 /* Whether a file below dir ends in one of these. */
@@ -49,7 +51,8 @@ static bool is_file_of(const char *path, const char *end)
 {
 	struct stat st;
 
-	return span_ends(span_str(path), span_str(end)) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+	return span_ends(span_str(path), span_str(end)) && stat(path, &st) == 0 &&
+	       S_ISREG(st.st_mode);
 }
 
 static enum input_kind kind_of_directory(const char *path)
@@ -71,7 +74,8 @@ bool input_is_export(const char *path)
 {
 	static const char *const anything[] = { "", NULL };
 
-	return kind_of_directory(path) != INPUT_ORBAX || !has_file(path, anything, LIMIT_TREE_DEPTH);
+	return kind_of_directory(path) != INPUT_ORBAX ||
+	       !has_file(path, anything, LIMIT_TREE_DEPTH);
 }
 
 /* What is in the source. */
@@ -79,7 +83,8 @@ static int open_subtree(struct input *in)
 {
 	int r;
 
-	in->is_root = in->source.node == in->source.ns->root && in->source.ns->ckpt->shape == SHAPE_ROOT;
+	in->is_root = in->source.node == in->source.ns->root &&
+		      in->source.ns->ckpt->shape == SHAPE_ROOT;
 	if (in->is_root)
 		return 0;
 	r = node_open_subtree(in->source.node, &in->st);
@@ -97,7 +102,8 @@ static int open_orbax(struct cmd_args *a, struct input *in)
 	return r < 0 ? r : open_subtree(in);
 }
 
-/* Through a mount what is stored counts, not the files that it is shown as. 1; 0: it is only a file, as a view is. */
+/* Through a mount what is stored counts, not the files that it is shown as. 1; 0: it is only a
+ * file, as a view is. */
 static int open_stored(struct cmd_args *a, struct input *in)
 {
 	int r = source_open_stored(a, in->path, &in->source);
@@ -151,7 +157,8 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		break;
 	case INPUT_ORBAX:
 		r = r > 0 ? 0 : open_orbax(a, &in);
-		/* A directory of numbers and texts alone is a tree, too, also beside arrays that are a checkpoint. */
+		/* A directory of numbers and texts alone is a tree, too, also beside arrays that
+		 * are a checkpoint. */
 		if ((r == -EINVAL || r == -ENOENT) && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
 		    has_file(path, texts, LIMIT_TREE_DEPTH)) {
 			err_clear();
@@ -166,7 +173,8 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		break;
 	}
 	if (in.kind == INPUT_FILES)
-		in.is_step = has(path, "_CHECKPOINT_METADATA") || getxattr(path, TREE_MANIFEST_STEP, NULL, 0) > 0;
+		in.is_step = has(path, "_CHECKPOINT_METADATA") ||
+			     getxattr(path, TREE_MANIFEST_STEP, NULL, 0) > 0;
 	if (r < 0) {
 		input_close(&in);
 		return r;

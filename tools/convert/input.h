@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input.h - anything that `save` and `convert` read: a checkpoint, a directory of leaves, a safetensors
- * file (or a directory of shards), an npz file, a zarr group.
+ * input.h - anything that `save` and `convert` read: a checkpoint, a directory of leaves, a
+ * safetensors file (or a directory of shards), an npz file, a zarr group.
  */
 #ifndef PYTREEFS_INPUT_H
 #define PYTREEFS_INPUT_H
@@ -13,8 +14,8 @@
 enum input_kind {
 	INPUT_UNKNOWN,
 	INPUT_ORBAX,
-	INPUT_FILES,			/* a directory of .npy, .json, .txt and .null files */
-	INPUT_LEAF,			/* one .npy file */
+	INPUT_FILES, /* a directory of .npy, .json, .txt and .null files */
+	INPUT_LEAF,  /* one .npy file */
 	INPUT_SAFETENSORS,
 	INPUT_NPZ,
 	INPUT_ZARR,
@@ -22,24 +23,24 @@ enum input_kind {
 
 struct input {
 	enum input_kind kind;
-	const char *path;		/* borrowed */
-	bool is_root;			/* INPUT_ORBAX: a directory of steps */
-	bool is_step;			/* it has items of its own */
-	struct source source;		/* INPUT_ORBAX */
+	const char *path;     /* borrowed */
+	bool is_root;         /* INPUT_ORBAX: a directory of steps */
+	bool is_step;         /* it has items of its own */
+	struct source source; /* INPUT_ORBAX */
 	struct subtree st;
-	struct tree_manifest tree_manifest;	/* SAFETENSORS, NPZ, ZARR */
-	int *fd;			/* open files */
+	struct tree_manifest tree_manifest; /* SAFETENSORS, NPZ, ZARR */
+	int *fd;                            /* open files */
 	size_t n_fds;
-	struct safetensors *shard;	/* SAFETENSORS: one for each fd */
-	struct zip_reader zip;		/* NPZ */
-	struct ns *ns;			/* ZARR: what its arrays are read through */
+	struct safetensors *shard; /* SAFETENSORS: one for each fd */
+	struct zip_reader zip;     /* NPZ */
+	struct ns *ns;             /* ZARR: what its arrays are read through */
 };
 
 /* What a path is; -ENOENT, -EINVAL say why it is nothing. */
 int input_open(struct cmd_args *a, const char *path, struct input *ret);
 /*
- * Everything in it into f, whose `at` is set. only: patterns of --only, or NULL. ret_leaves: how many
- * it chose.
+ * Everything in it into f, whose `at` is set. only: patterns of --only, or NULL. ret_leaves: how
+ * many it chose.
  */
 int input_feed(struct input *in, struct select *only, struct import_list *f);
 void input_close(struct input *in);

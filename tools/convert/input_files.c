@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * input_files.c - a directory of leaves on the disk: what `cp -r` out of a mount, np.save or
  * `export --format npy` leave. What xattrs user.pytree.* say counts, as in a draft.
@@ -16,7 +17,8 @@
 #include "tools/convert/atomic_file.h"
 
 /* xattrs that mean something in a draft. */
-static const char *const marks[] = { "kind", "namedtuple", "dtype", "key", "custom_metadata", "sharding", "prng_impl" };
+static const char *const marks[] = { "kind",     "namedtuple", "dtype", "key", "custom_metadata",
+				     "sharding", "prng_impl" };
 
 static int import_xattr(const char *file, const char *path, const char *name, struct import_list *f)
 {
@@ -32,10 +34,12 @@ static int import_xattr(const char *file, const char *path, const char *name, st
 	if (!value)
 		return fail(-ENOMEM, "cannot describe '%s'", path);
 	n = getxattr(file, full, value, (size_t)n);
-	return n < 0 ? err_sys("cannot read an xattr of", file) : import_list_mark(f, path, name, value);
+	return n < 0 ? err_sys("cannot read an xattr of", file) :
+		       import_list_mark(f, path, name, value);
 }
 
-/* The xattrs that copies of a mount carry; user.pytree.dtype of an array is only wanted where its header lacks it. */
+/* The xattrs that copies of a mount carry; user.pytree.dtype of an array is only wanted where its
+ * header lacks it. */
 static int import_xattrs(const char *file, const char *path, bool is_dir, struct import_list *f)
 {
 	auto_free char *typestr = NULL;
@@ -47,7 +51,8 @@ static int import_xattrs(const char *file, const char *path, bool is_dir, struct
 		char text[32];
 		ssize_t n = getxattr(file, "user.pytree.typestr", text, sizeof(text));
 
-		if (n == (ssize_t)strlen("\"jax.Array\"") && !memcmp(text, "\"jax.Array\"", (size_t)n))
+		if (n == (ssize_t)strlen("\"jax.Array\"") &&
+		    !memcmp(text, "\"jax.Array\"", (size_t)n))
 			r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
 	}
 	return r;
@@ -61,10 +66,12 @@ static bool is_generated(const char *name, const struct stat *st, unsigned depth
 	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
 }
 
-/* What programs leave lying about. A key may begin with a dot, so nothing else that does is left out. */
+/* What programs leave lying about. A key may begin with a dot, so nothing else that does is left
+ * out. */
 static bool is_litter(const char *name, const struct stat *st)
 {
-	static const char *const files[] = { ".DS_Store", ".directory", ".gitattributes", ".gitignore", ".gitkeep" };
+	static const char *const files[] = { ".DS_Store", ".directory", ".gitattributes",
+					     ".gitignore", ".gitkeep" };
 
 	for (size_t i = 0; i < ARRAY_LEN(files) && !S_ISDIR(st->st_mode); i++)
 		if (!strcmp(name, files[i]))
@@ -79,11 +86,11 @@ static int import_file(const char *file, const char *path, uint64_t size, struct
 	return r < 0 ? r : import_xattrs(file, path, false, f);
 }
 
-static int import_directory(const char *dir, const char *path, struct select *only, struct import_list *f,
-			  unsigned depth);
+static int import_directory(const char *dir, const char *path, struct select *only,
+			    struct import_list *f, unsigned depth);
 
 static int import_entry(const char *dir, const char *name, const char *path, struct select *only,
-		      struct import_list *f, unsigned depth)
+			struct import_list *f, unsigned depth)
 {
 	auto_free char *file = NULL, *below = NULL;
 	struct stat st;
@@ -105,11 +112,13 @@ static int import_entry(const char *dir, const char *name, const char *path, str
 		return import_directory(file, below, only, f, depth + 1);
 	if (!S_ISREG(st.st_mode))
 		return fail(-EINVAL, "'%s' is neither a file nor a directory", file);
-	return select_path(only, span_str(below)) ? import_file(file, below, (uint64_t)st.st_size, f) : 0;
+	return select_path(only, span_str(below)) ?
+		       import_file(file, below, (uint64_t)st.st_size, f) :
+		       0;
 }
 
-static int import_directory(const char *dir, const char *path, struct select *only, struct import_list *f,
-			  unsigned depth)
+static int import_directory(const char *dir, const char *path, struct select *only,
+			    struct import_list *f, unsigned depth)
 {
 	DIR *d = opendir(dir);
 	int r = 0;

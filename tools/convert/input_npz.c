@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * input_npz.c - an npz file as feeds: a leaf for each member.
  *
- * Members are named "params/w.npy"; names of other files than ours are keys joined by '/' or as they are.
+ * Members are named "params/w.npy"; names of other files than ours are keys joined by '/' or as
+ * they are.
  */
 #include <fcntl.h>
 
@@ -15,7 +17,8 @@ const struct tree_manifest_style style_npz = { .separator = "/", .is_path = true
 /* Of files that say nothing of their structure: names are keys, not names of a mount. */
 static const struct tree_manifest_style style_foreign = { .separator = "/" };
 
-/* A structure that is longer than a comment may be lies where the comment says: 1; 0 it is the comment. */
+/* A structure that is longer than a comment may be lies where the comment says: 1; 0 it is the
+ * comment. */
 static int far_structure(struct input *in, struct buf *ret)
 {
 	auto_json doc = { 0 };
@@ -28,10 +31,11 @@ static int far_structure(struct input *in, struct buf *ret)
 		r = json_get_int(doc.root, NPZ_BYTES, in->path, &n);
 	if (r <= 0)
 		return r;
-	if (at < 0 || n < 0 || (uint64_t)n > ZIP_DIRECTORY_MAX || (uint64_t)at > in->zip.file_size ||
-	    (uint64_t)n > in->zip.file_size - (uint64_t)at)
-		return fail(-EUCLEAN, "'%s': the %lld bytes at %lld that its comment names do not lie in it", in->path,
-			    (long long)n, (long long)at);
+	if (at < 0 || n < 0 || (uint64_t)n > ZIP_DIRECTORY_MAX ||
+	    (uint64_t)at > in->zip.file_size || (uint64_t)n > in->zip.file_size - (uint64_t)at)
+		return fail(-EUCLEAN,
+			    "'%s': the %lld bytes at %lld that its comment names do not lie in it",
+			    in->path, (long long)n, (long long)at);
 	r = buf_reserve(ret, (size_t)n);
 	if (r >= 0)
 		r = zip_read_at(in->fd[0], in->path, (uint64_t)at, ret->p, (size_t)n);
@@ -52,7 +56,9 @@ int input_npz_open(struct input *in)
 	if (r < 0 || !in->zip.comment.n || in->zip.comment.p[0] != '{')
 		return r;
 	r = far_structure(in, &far);
-	return r < 0 ? r : tree_manifest_parse(r ? buf_span(&far) : in->zip.comment, in->path, &in->tree_manifest);
+	return r < 0 ? r :
+		       tree_manifest_parse(r ? buf_span(&far) : in->zip.comment, in->path,
+					   &in->tree_manifest);
 }
 
 struct member {
@@ -83,28 +89,34 @@ static void member_close(struct import_reading *rd)
 	zip_stream_close(rd->state);
 }
 
-static const struct import_ops member_ops = { .open = member_open, .read = member_read, .close = member_close };
+static const struct import_ops member_ops = { .open = member_open,
+					      .read = member_read,
+					      .close = member_close };
 
 /* A number: the one element of a small member. */
-static int import_number(struct input *in, const struct zip_member *m, const char *path, enum dtype t, struct import_list *f)
+static int import_number(struct input *in, const struct zip_member *m, const char *path,
+			 enum dtype t, struct import_list *f)
 {
 	auto_of(zip_stream) struct zip_stream *s = NULL;
 	uint8_t bytes[4096];
 	struct npy head;
-	int r = m->size > sizeof(bytes) ? fail(-EUCLEAN, "'%s': it is not a number", path) :
-					  zip_stream_open(in->fd[0], in->path, m, in->zip.file_size, &s);
+	int r = m->size > sizeof(bytes) ?
+			fail(-EUCLEAN, "'%s': it is not a number", path) :
+			zip_stream_open(in->fd[0], in->path, m, in->zip.file_size, &s);
 
 	if (r >= 0)
 		r = zip_stream_read(s, bytes, m->size);
 	if (r >= 0)
 		r = npy_parse(span_of(bytes, m->size), &head);
-	if (r >= 0 && (r == 0 || head.rank != 0 || head.item != dtype_info(t)->size || head.data + head.item != m->size ||
-		       head.big_endian))
-		r = fail(-EUCLEAN, "'%s': it is not a number of dtype %s", path, dtype_info(t)->name);
+	if (r >= 0 && (r == 0 || head.rank != 0 || head.item != dtype_info(t)->size ||
+		       head.data + head.item != m->size || head.big_endian))
+		r = fail(-EUCLEAN, "'%s': it is not a number of dtype %s", path,
+			 dtype_info(t)->name);
 	return r < 0 ? r : import_add_scalar(f, path, in->path, t, bytes + head.data);
 }
 
-static int import_member(struct input *in, const struct zip_member *m, struct select *only, struct import_list *f)
+static int import_member(struct input *in, const struct zip_member *m, struct select *only,
+			 struct import_list *f)
 {
 	struct span key = m->name;
 	struct member *arg = arena_alloc(&f->arena, sizeof(*arg));
@@ -117,7 +129,8 @@ static int import_member(struct input *in, const struct zip_member *m, struct se
 	if (!span_ends(key, span_str(".npy")))
 		return fail(-EINVAL, "member '%.*s' is not a .npy array", SPAN_ARG(key));
 	key.n -= strlen(".npy");
-	r = tree_manifest_path(&in->tree_manifest, key, in->tree_manifest.doc.root ? &style_npz : &style_foreign, &path);
+	r = tree_manifest_path(&in->tree_manifest, key,
+			       in->tree_manifest.doc.root ? &style_npz : &style_foreign, &path);
 	if (r < 0 || !arg || !buf_str(&path))
 		return r < 0 ? r : -ENOMEM;
 	if (!select_path(only, buf_span(&path)) || span_ends(buf_span(&path), span_str(".txt")))

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input_orbax.c - a checkpoint as feeds: the leaves as a mount shows them, with all that it says of them.
+ * input_orbax.c - a checkpoint as feeds: the leaves as a mount shows them, with all that it says of
+ * them.
  */
 #include <dirent.h>
 
@@ -11,10 +13,10 @@
 #include "tools/convert/input.h"
 #include "tools/select/walk.h"
 
-#define AHEAD_BYTES (16 * MiB)		/* decoded before it is asked for */
+#define AHEAD_BYTES (16 * MiB) /* decoded before it is asked for */
 
 struct orbax_leaf {
-	struct item *item;		/* borrowed: the input has it open */
+	struct item *item; /* borrowed: the input has it open */
 	const struct tree_node *leaf;
 };
 
@@ -59,7 +61,9 @@ static void leaf_feed_close(struct import_reading *rd)
 	free(rd->state);
 }
 
-static const struct import_ops leaf_ops = { .open = leaf_feed_open, .read = leaf_feed_read, .close = leaf_feed_close };
+static const struct import_ops leaf_ops = { .open = leaf_feed_open,
+					    .read = leaf_feed_read,
+					    .close = leaf_feed_close };
 
 /* ---- what names cannot say ---- */
 
@@ -67,7 +71,8 @@ static int mark_span(struct import_list *f, const char *path, const char *name, 
 {
 	auto_free char *text = span_dup_str(value);
 
-	return text ? import_list_mark(f, path, name, text) : fail(-ENOMEM, "cannot describe '%s'", path);
+	return text ? import_list_mark(f, path, name, text) :
+		      fail(-ENOMEM, "cannot describe '%s'", path);
 }
 
 /* A name in the `~` form does not say its key. */
@@ -79,7 +84,8 @@ static int mark_key(const struct tree_node *t, const char *path, struct import_l
 	return r == 1 ? mark_span(f, path, "key", buf_span(&key)) : r;
 }
 
-static int mark_array(const struct subtree_part *part, const struct tree_node *t, const char *path, struct import_list *f)
+static int mark_array(const struct subtree_part *part, const struct tree_node *t, const char *path,
+		      struct import_list *f)
 {
 	struct span text;
 	auto_value v = { 0 };
@@ -103,7 +109,8 @@ static int mark_array(const struct subtree_part *part, const struct tree_node *t
 	return r == 1 ? mark_span(f, path, "prng_impl", text) : r;
 }
 
-static int import_leaf(const struct subtree_part *part, const struct tree_node *t, struct import_list *f)
+static int import_leaf(const struct subtree_part *part, const struct tree_node *t,
+		       struct import_list *f)
 {
 	struct orbax_leaf *l = arena_alloc(&f->arena, sizeof(*l));
 	auto_buf path = { 0 };
@@ -113,7 +120,8 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 		return fail(-ENOMEM, "cannot list the leaves");
 	*l = (struct orbax_leaf){ part->item, t };
 	if (!leaf_handler_of(t))
-		return fail(-EOPNOTSUPP, "'%s' has the unknown type '%.*s'", buf_str(&path), SPAN_ARG(t->value_type));
+		return fail(-EOPNOTSUPP, "'%s' has the unknown type '%.*s'", buf_str(&path),
+			    SPAN_ARG(t->value_type));
 	r = import_add_file(f, buf_str(&path), part->item->path, &leaf_ops, l, 0);
 	if (r >= 0)
 		r = mark_key(t, buf_str(&path), f);
@@ -123,7 +131,8 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 }
 
 /* What only rich types say; they stay unless the user wants none. */
-static int mark_types(const struct subtree_part *part, const struct tree_node *t, const char *path, struct import_list *f)
+static int mark_types(const struct subtree_part *part, const struct tree_node *t, const char *path,
+		      struct import_list *f)
 {
 	auto_buf type = { 0 };
 	int r = tree_namedtuple_json(t, &type);
@@ -135,7 +144,8 @@ static int mark_types(const struct subtree_part *part, const struct tree_node *t
 	return r == -ENODATA ? 0 : r;
 }
 
-static int import_container(const struct subtree_part *part, const struct tree_node *t, struct import_list *f)
+static int import_container(const struct subtree_part *part, const struct tree_node *t,
+			    struct import_list *f)
 {
 	auto_buf path = { 0 };
 	const char *kind = tree_kind_text(t->kind);
@@ -151,7 +161,8 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 	if (r >= 0 && t != part->tree)
 		r = mark_key(t, buf_str(&path), f);
 	if (r >= 0 && !t->parent && part->item->tree->custom_metadata)
-		r = import_list_mark(f, buf_str(&path), "custom_metadata", part->item->tree->custom_metadata);
+		r = import_list_mark(f, buf_str(&path), "custom_metadata",
+				     part->item->tree->custom_metadata);
 	return r;
 }
 
@@ -172,7 +183,8 @@ static int import_tree(const struct subtree_part *part, struct select *only, str
 }
 
 /* With --only, the containers on the way to what was chosen keep their kinds. */
-static int import_kinds_of_chosen(const struct subtree_part *part, struct select *only, struct import_list *f)
+static int import_kinds_of_chosen(const struct subtree_part *part, struct select *only,
+				  struct import_list *f)
 {
 	uint32_t end = subtree_end(part->tree);
 	int r = 0;
@@ -197,7 +209,8 @@ static int import_kinds_of_chosen(const struct subtree_part *part, struct select
 
 /* ---- items that are no trees ---- */
 
-static int import_stored(struct input *in, const char *source, const char *path, struct import_list *f, unsigned depth)
+static int import_stored(struct input *in, const char *source, const char *path,
+			 struct import_list *f, unsigned depth)
 {
 	auto_free char *dir = NULL;
 	DIR *d;
@@ -208,14 +221,16 @@ static int import_stored(struct input *in, const char *source, const char *path,
 	d = opendir(dir);
 	if (!d)
 		return err_sys("cannot list", dir);
-	r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "'%s' is too deep", source) : import_add_dir(f, path);
+	r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "'%s' is too deep", source) :
+				       import_add_dir(f, path);
 	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
 		auto_free char *below = NULL, *inner = NULL, *file = NULL;
 		struct stat st;
 
 		if (e->d_name[0] == '.' || !strcmp(e->d_name, "commit_success.txt"))
 			continue;
-		if (path_join(source, span_str(e->d_name), &below) < 0 || path_join(path, span_str(e->d_name), &inner) < 0 ||
+		if (path_join(source, span_str(e->d_name), &below) < 0 ||
+		    path_join(path, span_str(e->d_name), &inner) < 0 ||
 		    path_join(dir, span_str(e->d_name), &file) < 0)
 			r = -ENOMEM;
 		else if (lstat(file, &st) < 0)
@@ -233,7 +248,9 @@ static int import_stored(struct input *in, const char *source, const char *path,
 static int import_step_custom(struct input *in, struct import_list *f)
 {
 	auto_buf text = { 0 };
-	int r = in->source.node->ops == &node_step_ops ? node_xattr_get(in->source.node, "custom_metadata", &text) : -ENODATA;
+	int r = in->source.node->ops == &node_step_ops ?
+			node_xattr_get(in->source.node, "custom_metadata", &text) :
+			-ENODATA;
 
 	if (r == -ENODATA) {
 		err_clear();

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input_safetensors.c - a safetensors file, or a directory of shards, as feeds: a leaf for each tensor.
+ * input_safetensors.c - a safetensors file, or a directory of shards, as feeds: a leaf for each
+ * tensor.
  *
- * `__metadata__` becomes custom metadata of the item, but for "format", what says the structure, and
- * strings of the tree.
+ * `__metadata__` becomes custom metadata of the item, but for "format", what says the structure,
+ * and strings of the tree.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,7 +26,9 @@ static int read_exactly(int fd, const char *path, void *p, size_t n)
 
 	if (got < 0)
 		return err_sys("cannot read", path);
-	return (size_t)got == n ? 0 : fail(-EUCLEAN, "'%s' is not a safetensors file: it has %zd bytes", path, got);
+	return (size_t)got == n ? 0 :
+				  fail(-EUCLEAN, "'%s' is not a safetensors file: it has %zd bytes",
+				       path, got);
 }
 
 static int read_header(int fd, const char *path, struct safetensors *ret)
@@ -40,8 +44,8 @@ static int read_header(int fd, const char *path, struct safetensors *ret)
 	if (r >= 0 && fstat(fd, &st) < 0)
 		r = err_sys("cannot look at", path);
 	if (r >= 0 && (n > SAFETENSORS_HEADER_MAX || n + 8 > (uint64_t)st.st_size))
-		r = fail(-EUCLEAN, "'%s' is not a safetensors file: a header of %llu bytes in %lld", path,
-			 (unsigned long long)n, (long long)st.st_size);
+		r = fail(-EUCLEAN, "'%s' is not a safetensors file: a header of %llu bytes in %lld",
+			 path, (unsigned long long)n, (long long)st.st_size);
 	if (r >= 0)
 		r = buf_reserve(&head, n + 8);
 	if (r >= 0)
@@ -55,8 +59,8 @@ static int read_header(int fd, const char *path, struct safetensors *ret)
 	if (r < 0)
 		return err_at(r, "'%s'", path);
 	if (ret->data + ret->bytes != (uint64_t)st.st_size) {
-		r = fail(-EUCLEAN, "'%s' has %lld bytes, its header says %llu", path, (long long)st.st_size,
-			 (unsigned long long)(ret->data + ret->bytes));
+		r = fail(-EUCLEAN, "'%s' has %lld bytes, its header says %llu", path,
+			 (long long)st.st_size, (unsigned long long)(ret->data + ret->bytes));
 		safetensors_release(ret);
 		return r;
 	}
@@ -86,7 +90,8 @@ static int is_shard(const struct dirent *e)
 static int add_shards(struct input *in)
 {
 	struct dirent **name;
-	int n = scandir(in->path, &name, is_shard, alphasort), r = n < 0 ? err_sys("cannot list", in->path) : 0;
+	int n = scandir(in->path, &name, is_shard, alphasort),
+	    r = n < 0 ? err_sys("cannot list", in->path) : 0;
 
 	if (n == 0)
 		r = fail(-EINVAL, "'%s' has no .safetensors files", in->path);
@@ -108,7 +113,7 @@ int input_safetensors_open(struct input *in)
 {
 	struct stat st;
 	int r = stat(in->path, &st) < 0 ? err_sys("cannot open", in->path) :
-		S_ISDIR(st.st_mode)	? add_shards(in) :
+		S_ISDIR(st.st_mode)     ? add_shards(in) :
 					  add_shard(in, in->path);
 
 	/* Any shard may have it; what is exported has it in the first. */
@@ -128,7 +133,8 @@ int input_safetensors_open(struct input *in)
 
 /* ---- feeding ---- */
 
-static int import_tensor(struct input *in, size_t shard, const struct safetensor *t, struct select *only, struct import_list *f)
+static int import_tensor(struct input *in, size_t shard, const struct safetensor *t,
+			 struct select *only, struct import_list *f)
 {
 	auto_buf path = { 0 };
 	uint64_t at = in->shard[shard].data + t->begin;
@@ -144,23 +150,29 @@ static int import_tensor(struct input *in, size_t shard, const struct safetensor
 		return 0;
 	number = tree_manifest_dtype(&in->tree_manifest, buf_str(&path));
 	if (number != t->dtype || t->rank != 0 || !span_ends(buf_span(&path), span_str(".json")))
-		return import_add_array(f, buf_str(&path), in->path, in->fd[shard], at, t->dtype, t->rank, t->shape, t->bytes);
+		return import_add_array(f, buf_str(&path), in->path, in->fd[shard], at, t->dtype,
+					t->rank, t->shape, t->bytes);
 	if (pread(in->fd[shard], element, t->bytes, (off_t)at) != (ssize_t)t->bytes)
 		return err_sys("cannot read", in->path);
 	return import_add_scalar(f, buf_str(&path), in->path, number, element);
 }
 
 /* One entry of `__metadata__` that is no string of the tree: into the custom metadata. */
-static int import_text(struct input *in, const struct json *m, struct select *only, struct import_list *f, struct buf *custom)
+static int import_text(struct input *in, const struct json *m, struct select *only,
+		       struct import_list *f, struct buf *custom)
 {
-	const struct json *path = json_member_span(json_member(in->tree_manifest.doc.root, "leaves"), m->name);
+	const struct json *path =
+		json_member_span(json_member(in->tree_manifest.doc.root, "leaves"), m->name);
 	int r;
 
-	if (span_eq(m->name, span_str(TREE_MANIFEST_KEY)) || (span_eq(m->name, span_str("format")) && !json_is(path, JSON_STRING)))
+	if (span_eq(m->name, span_str(TREE_MANIFEST_KEY)) ||
+	    (span_eq(m->name, span_str("format")) && !json_is(path, JSON_STRING)))
 		return 0;
-	if (json_is(path, JSON_STRING) && span_ends(path->s, span_str(".txt")) && m->kind == JSON_STRING)
+	if (json_is(path, JSON_STRING) && span_ends(path->s, span_str(".txt")) &&
+	    m->kind == JSON_STRING)
 		return select_path(only, span_str((const char *)path->s.p)) ?
-			       import_add_text(f, (const char *)path->s.p, in->path, m->s) : 0;
+			       import_add_text(f, (const char *)path->s.p, in->path, m->s) :
+			       0;
 	r = buf_add_str(custom, custom->n ? ", " : "{");
 	if (r >= 0)
 		r = json_put_str(custom, m->name, JSON_PYTHON);
@@ -187,12 +199,15 @@ int input_safetensors_feed(struct input *in, struct select *only, struct import_
 		}
 	}
 	/* What the structure says of it is better. */
-	if (r >= 0 && custom.n && !json_member(in->tree_manifest.doc.root, "custom") && !in->is_step) {
+	if (r >= 0 && custom.n && !json_member(in->tree_manifest.doc.root, "custom") &&
+	    !in->is_step) {
 		r = buf_add_byte(&custom, '}');
 		if (r >= 0)
 			r = import_add_dir(f, "");
 		if (r >= 0)
-			r = buf_str(&custom) ? import_list_mark(f, "", "custom_metadata", buf_str(&custom)) : -ENOMEM;
+			r = buf_str(&custom) ?
+				    import_list_mark(f, "", "custom_metadata", buf_str(&custom)) :
+				    -ENOMEM;
 	}
 	return r;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * input_zarr.c - a zarr group (v2, v3, or both mixed) as feeds: a leaf for each array below it.
  */
@@ -57,7 +58,8 @@ int input_zarr_open(struct input *in, struct cmd_args *a)
 		r = ns_start(in->ns, NULL);
 	if (r >= 0)
 		r = attributes(in->ns->ckpt->source, in->path, &doc);
-	tree_manifest = r < 0 || !doc.root ? NULL : json_member(attributes_of(&doc), TREE_MANIFEST_KEY);
+	tree_manifest = r < 0 || !doc.root ? NULL :
+					     json_member(attributes_of(&doc), TREE_MANIFEST_KEY);
 	if (!json_is(tree_manifest, JSON_OBJECT))
 		return r;
 	r = json_print(&text, tree_manifest, JSON_PYTHON);
@@ -68,7 +70,7 @@ int input_zarr_open(struct input *in, struct cmd_args *a)
 
 struct zarr_leaf {
 	const struct input *in;
-	const char *dir;		/* below the group */
+	const char *dir; /* below the group */
 };
 
 static int open_array(const struct input *in, const char *rel, struct zarr **ret)
@@ -142,15 +144,19 @@ static void zarr_feed_close(struct import_reading *rd)
 	state_free(rd->state);
 }
 
-static const struct import_ops zarr_ops = { .open = zarr_feed_open, .read = zarr_feed_read, .close = zarr_feed_close };
+static const struct import_ops zarr_ops = { .open = zarr_feed_open,
+					    .read = zarr_feed_read,
+					    .close = zarr_feed_close };
 
-static int import_array(struct input *in, const char *rel, struct select *only, struct import_list *f)
+static int import_array(struct input *in, const char *rel, struct select *only,
+			struct import_list *f)
 {
 	struct zarr_leaf *l = arena_alloc(&f->arena, sizeof(*l));
 	auto_of(zarr) struct zarr *z = NULL;
 	auto_buf path = { 0 };
 	struct span key = strcmp(rel, ".") ? span_str(rel) : span_of(NULL, 0);
-	const struct tree_manifest_style *style = in->tree_manifest.doc.root ? &style_zarr : &style_foreign;
+	const struct tree_manifest_style *style = in->tree_manifest.doc.root ? &style_zarr :
+									       &style_foreign;
 	int r = tree_manifest_path(&in->tree_manifest, key, style, &path);
 
 	if (r < 0 || !l || !buf_str(&path))
@@ -166,7 +172,9 @@ static int import_array(struct input *in, const char *rel, struct select *only, 
 
 		zarr_view_whole(&z->meta, &v);
 		r = zarr_read_into(z, &v, 0, v.bytes, element);
-		return r < 0 ? r : import_add_scalar(f, buf_str(&path), in->path, z->meta.dtype, element);
+		return r < 0 ? r :
+			       import_add_scalar(f, buf_str(&path), in->path, z->meta.dtype,
+						 element);
 	}
 	*l = (struct zarr_leaf){ in, arena_str(&f->arena, rel) };
 	r = l->dir ? import_add_file(f, buf_str(&path), rel, &zarr_ops, l, z->meta.bytes) : -ENOMEM;
@@ -218,7 +226,7 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 }
 
 struct names {
-	struct buf text;		/* NUL-terminated, one behind the other */
+	struct buf text; /* NUL-terminated, one behind the other */
 	bool at_top;
 };
 
@@ -232,20 +240,23 @@ static int add_name(void *arg, const char *name, unsigned char type)
 	return buf_add(&n->text, name, strlen(name) + 1);
 }
 
-static int import_node(struct input *in, const char *rel, struct select *only, struct import_list *f, unsigned depth)
+static int import_node(struct input *in, const char *rel, struct select *only,
+		       struct import_list *f, unsigned depth)
 {
 	struct io_dir *dir = in->ns->ckpt->source;
 	struct names names = { .at_top = depth == 0 };
 	enum node_type type = NODE_NOTHING;
-	int r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "'%s' is deeper than %d groups", in->path, LIMIT_TREE_DEPTH) :
-					   node_type(dir, rel, &type);
+	int r = depth > LIMIT_TREE_DEPTH ?
+			fail(-EFBIG, "'%s' is deeper than %d groups", in->path, LIMIT_TREE_DEPTH) :
+			node_type(dir, rel, &type);
 
 	if (r < 0)
 		return r;
 	if (type == NODE_ARRAY)
 		return import_array(in, rel, only, f);
 	r = io_list(dir, rel, add_name, &names);
-	for (size_t at = 0; at < names.text.n && r >= 0; at += strlen((char *)names.text.p + at) + 1) {
+	for (size_t at = 0; at < names.text.n && r >= 0;
+	     at += strlen((char *)names.text.p + at) + 1) {
 		auto_free char *below = NULL;
 
 		r = path_join(rel, span_str((char *)names.text.p + at), &below);

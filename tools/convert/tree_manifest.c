@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree_manifest.c - the tree of a checkpoint <-> the JSON text that travels with its arrays.
  */
@@ -47,8 +48,8 @@ static void cut_extension(struct buf *path)
 	path->n -= strlen(name_ext_text(name_ext_of(buf_span(path))));
 }
 
-int tree_manifest_key(const struct subtree_part *part, const struct tree_node *leaf, const struct tree_manifest_style *style,
-		  struct buf *ret)
+int tree_manifest_key(const struct subtree_part *part, const struct tree_node *leaf,
+		      const struct tree_manifest_style *style, struct buf *ret)
 {
 	int r;
 
@@ -78,7 +79,8 @@ static int default_path(struct span key, const struct tree_manifest_style *style
 		const uint8_t *at = sep ? memmem(key.p, key.n, style->separator, sep) : NULL;
 		struct span one = span_of(key.p, at ? (size_t)(at - key.p) : key.n);
 
-		r = name_escape(one, at ? NAME_CONTAINER : NAME_LEAF, at ? NAME_EXT_NONE : NAME_EXT_NPY, ours, ret);
+		r = name_escape(one, at ? NAME_CONTAINER : NAME_LEAF,
+				at ? NAME_EXT_NONE : NAME_EXT_NPY, ours, ret);
 		if (r < 0 || !at)
 			return r;
 		r = buf_add_byte(ret, '/');
@@ -103,10 +105,11 @@ int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret)
 }
 
 /*
- * What is neither in the name nor in the bytes: the key behind a `~`, the kind of a random key, which is
- * JAX's by that, and that another array is.
+ * What is neither in the name nor in the bytes: the key behind a `~`, the kind of a random key,
+ * which is JAX's by that, and that another array is.
  */
-static int print_marks(struct printing *p, const struct subtree_part *part, const struct tree_node *t, struct span path)
+static int print_marks(struct printing *p, const struct subtree_part *part,
+		       const struct tree_node *t, struct span path)
 {
 	auto_buf marks = { 0 }, key = { 0 };
 	struct span impl;
@@ -118,7 +121,8 @@ static int print_marks(struct printing *p, const struct subtree_part *part, cons
 		r = item_prng_impl(part->item, t, &impl);
 	if (r == 1)
 		r = add_pair(&marks, span_str("prng_impl"), impl);
-	else if (r >= 0 && span_eq(t->value_type, span_str(JAX_ARRAY)) && leaf_ext(NULL, t) == NAME_EXT_NPY)
+	else if (r >= 0 && span_eq(t->value_type, span_str(JAX_ARRAY)) &&
+		 leaf_ext(NULL, t) == NAME_EXT_NPY)
 		r = add_pair(&marks, span_str("typestr"), t->value_type);
 	if (r < 0 || !marks.n)
 		return r;
@@ -129,7 +133,8 @@ static int print_marks(struct printing *p, const struct subtree_part *part, cons
 }
 
 /* A list that loses members is none any more. */
-static bool is_whole(const struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+static bool is_whole(const struct printing *p, const struct subtree_part *part,
+		     const struct tree_node *t)
 {
 	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
@@ -141,7 +146,8 @@ static bool is_whole(const struct printing *p, const struct subtree_part *part, 
 }
 
 /* One that loses all of them is not there. */
-static bool is_there(const struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+static bool is_there(const struct printing *p, const struct subtree_part *part,
+		     const struct tree_node *t)
 {
 	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
@@ -152,7 +158,8 @@ static bool is_there(const struct printing *p, const struct subtree_part *part, 
 	return !p->only;
 }
 
-static int print_container(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+static int print_container(struct printing *p, const struct subtree_part *part,
+			   const struct tree_node *t)
 {
 	auto_buf path = { 0 };
 	int r = 0;
@@ -170,21 +177,26 @@ static int print_container(struct printing *p, const struct subtree_part *part, 
 
 enum dtype tree_manifest_cast(enum dtype t, bool is_scalar, enum dtype cast)
 {
-	return cast != DTYPE_UNKNOWN && !is_scalar && dtype_info(t)->kind == DTYPE_KIND_FLOAT ? cast : t;
+	return cast != DTYPE_UNKNOWN && !is_scalar && dtype_info(t)->kind == DTYPE_KIND_FLOAT ?
+		       cast :
+		       t;
 }
 
-static int print_dtype(struct printing *p, const struct tree_node *t, struct span path, const struct value *v)
+static int print_dtype(struct printing *p, const struct tree_node *t, struct span path,
+		       const struct value *v)
 {
 	enum dtype dtype = tree_manifest_cast(v->array->meta.dtype, v->is_scalar, p->cast);
 	bool big;
 
 	/* A dtype is said of numbers, and of arrays whose .npy header cannot say it. */
-	if (leaf_ext(NULL, t) == NAME_EXT_NPY && dtype_by_npy(span_str(dtype_info(dtype)->npy), &big) == dtype)
+	if (leaf_ext(NULL, t) == NAME_EXT_NPY &&
+	    dtype_by_npy(span_str(dtype_info(dtype)->npy), &big) == dtype)
 		return 0;
 	return add_pair(&p->dtypes, path, span_str(dtype_info(dtype)->name));
 }
 
-static int print_leaf(struct printing *p, const struct subtree_part *part, const struct tree_node *t)
+static int print_leaf(struct printing *p, const struct subtree_part *part,
+		      const struct tree_node *t)
 {
 	auto_buf path = { 0 }, key = { 0 }, plain = { 0 };
 	auto_value v = { 0 };
@@ -248,8 +260,8 @@ static int put_object(struct buf *out, const char *name, struct buf *members)
 	return r < 0 ? r : buf_add_byte(out, '}');
 }
 
-int tree_manifest_print(const struct subtree *st, struct select *only, enum dtype cast, const struct tree_manifest_style *style,
-		    struct buf *ret)
+int tree_manifest_print(const struct subtree *st, struct select *only, enum dtype cast,
+			const struct tree_manifest_style *style, struct buf *ret)
 {
 	struct printing p = { .style = style, .only = only, .cast = cast };
 	auto_buf out = { 0 };
@@ -287,7 +299,8 @@ int tree_manifest_print(const struct subtree *st, struct select *only, enum dtyp
 
 int tree_manifest_parse(struct span text, const char *what, struct tree_manifest *ret)
 {
-	static const char *const objects[] = { "kinds", "leaves", "dtypes", "texts", "marks", "custom" };
+	static const char *const objects[] = { "kinds", "leaves", "dtypes",
+					       "texts", "marks",  "custom" };
 	struct tree_manifest s = { 0 };
 	const struct json *o;
 	int r = text.n ? json_parse(text, what, &s.doc) : 0;
@@ -300,8 +313,8 @@ int tree_manifest_parse(struct span text, const char *what, struct tree_manifest
 		r = json_get_object(s.doc.root, objects[i], what, &o);
 		for (size_t k = 0; r == 1 && k < o->n; k++)
 			if (o->items[k].kind != (i < 4 ? JSON_STRING : JSON_OBJECT))
-				r = fail(-EUCLEAN, "%s: '%s' holds something else than %s", what, objects[i],
-					 i < 4 ? "texts" : "objects");
+				r = fail(-EUCLEAN, "%s: '%s' holds something else than %s", what,
+					 objects[i], i < 4 ? "texts" : "objects");
 	}
 	if (r < 0) {
 		tree_manifest_release(&s);
@@ -317,11 +330,13 @@ void tree_manifest_release(struct tree_manifest *s)
 	*s = (struct tree_manifest){ 0 };
 }
 
-int tree_manifest_path(const struct tree_manifest *s, struct span key, const struct tree_manifest_style *style, struct buf *ret)
+int tree_manifest_path(const struct tree_manifest *s, struct span key,
+		       const struct tree_manifest_style *style, struct buf *ret)
 {
 	const struct json *path = json_member_span(json_member(s->doc.root, "leaves"), key);
 
-	return json_is(path, JSON_STRING) ? buf_add_span(ret, path->s) : default_path(key, style, ret);
+	return json_is(path, JSON_STRING) ? buf_add_span(ret, path->s) :
+					    default_path(key, style, ret);
 }
 
 enum dtype tree_manifest_dtype(const struct tree_manifest *s, const char *path)
@@ -343,7 +358,8 @@ static int import_kinds(const struct tree_manifest *s, const char *from, struct 
 	int r = 0;
 
 	for (size_t i = 0; kinds && i < kinds->n && r >= 0; i++) {
-		const char *path = text_of(kinds->items[i].name), *kind = text_of(kinds->items[i].s);
+		const char *path = text_of(kinds->items[i].name),
+			   *kind = text_of(kinds->items[i].s);
 
 		if (!path || !kind)
 			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
@@ -355,9 +371,11 @@ static int import_kinds(const struct tree_manifest *s, const char *from, struct 
 }
 
 /* Leaves that no array stands for. */
-static int import_leaves(const struct tree_manifest *s, const char *from, struct select *only, struct import_list *f)
+static int import_leaves(const struct tree_manifest *s, const char *from, struct select *only,
+			 struct import_list *f)
 {
-	const struct json *leaves = json_member(s->doc.root, "leaves"), *texts = json_member(s->doc.root, "texts");
+	const struct json *leaves = json_member(s->doc.root, "leaves"),
+			  *texts = json_member(s->doc.root, "texts");
 	int r = 0;
 
 	for (size_t i = 0; leaves && i < leaves->n && r >= 0; i++) {
@@ -379,7 +397,8 @@ static int import_leaves(const struct tree_manifest *s, const char *from, struct
 /* An array is numpy's unless somebody says otherwise: the file, or the options for all. */
 static int import_type(const char *path, const struct json *type, struct import_list *f)
 {
-	if (f->any_leaf_type || !json_is(type, JSON_STRING) || !span_eq(type->s, span_str(JAX_ARRAY)))
+	if (f->any_leaf_type || !json_is(type, JSON_STRING) ||
+	    !span_eq(type->s, span_str(JAX_ARRAY)))
 		return 0;
 	return import_list_mark(f, path, "save.leaf_type", JAX_ARRAY);
 }
@@ -395,10 +414,13 @@ static int import_one_mark(const char *path, const struct json *mark, struct imp
 	if (!strcmp(name, "typestr"))
 		return import_type(path, mark, f);
 	r = json_print(&value, mark, JSON_COMPACT);
-	return r < 0 ? r : buf_str(&value) ? import_list_mark(f, path, name, buf_str(&value)) : -ENOMEM;
+	return r < 0           ? r :
+	       buf_str(&value) ? import_list_mark(f, path, name, buf_str(&value)) :
+				 -ENOMEM;
 }
 
-static int import_marks(const struct tree_manifest *s, const char *from, struct select *only, struct import_list *f)
+static int import_marks(const struct tree_manifest *s, const char *from, struct select *only,
+			struct import_list *f)
 {
 	const struct json *marks = json_member(s->doc.root, "marks");
 	int r = 0;
@@ -438,7 +460,8 @@ static int import_custom(const struct tree_manifest *s, const char *from, struct
 	return r;
 }
 
-int tree_manifest_import(const struct tree_manifest *s, const char *from, struct select *only, struct import_list *f)
+int tree_manifest_import(const struct tree_manifest *s, const char *from, struct select *only,
+			 struct import_list *f)
 {
 	/* A list that loses members is none any more. */
 	int r = only ? 0 : import_kinds(s, from, f);

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zip.c - the directory of a zip archive, bytes <-> structs. Data is zip_data.c's.
  *
- * Sizes and offsets beyond 32 bits are in zip64 extra fields, which we always write in local headers
- * of large members, so that their length is known before the data is.
+ * Sizes and offsets beyond 32 bits are in zip64 extra fields, which we always write in local
+ * headers of large members, so that their length is known before the data is.
  */
 #include "tools/convert/zip.h"
 
@@ -33,8 +34,9 @@ int zip_read_at(int fd, const char *what, uint64_t off, void *p, size_t n)
 
 	if (got < 0)
 		return err_sys("cannot read", what);
-	return (size_t)got == n ? 0 : fail(-EUCLEAN, "'%s' is cut off at byte %llu", what,
-					   (unsigned long long)off + (unsigned long long)got);
+	return (size_t)got == n ? 0 :
+				  fail(-EUCLEAN, "'%s' is cut off at byte %llu", what,
+				       (unsigned long long)off + (unsigned long long)got);
 }
 
 struct directory {
@@ -47,7 +49,8 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 {
 	uint64_t n = MIN(file, (uint64_t)END_BYTES + 65535), from = file - n;
 	uint8_t *tail = arena_alloc(a, n + 1);
-	int r = tail ? zip_read_at(fd, what, from, tail, n) : fail(-ENOMEM, "cannot read '%s'", what);
+	int r = tail ? zip_read_at(fd, what, from, tail, n) :
+		       fail(-ENOMEM, "cannot read '%s'", what);
 	uint64_t i, end = 0;
 	uint8_t where[WHERE64_BYTES], big[END64_BYTES];
 
@@ -62,8 +65,9 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 	if (n < END_BYTES || i == UINT64_MAX || get_u32le(tail + i) != SIG_END)
 		return fail(-EUCLEAN, "'%s' is not a zip archive: it has no end record", what);
 	end = from + i;
-	*ret = (struct directory){ (uint64_t)(tail[i + 10] | tail[i + 11] << 8), get_u32le(tail + i + 12),
-				   get_u32le(tail + i + 16), span_of(tail + i + END_BYTES, n - i - END_BYTES) };
+	*ret = (struct directory){ (uint64_t)(tail[i + 10] | tail[i + 11] << 8),
+				   get_u32le(tail + i + 12), get_u32le(tail + i + 16),
+				   span_of(tail + i + END_BYTES, n - i - END_BYTES) };
 	if (end < WHERE64_BYTES)
 		return 0;
 	r = zip_read_at(fd, what, end - WHERE64_BYTES, where, sizeof(where));
@@ -133,10 +137,13 @@ static int read_entry(struct wire *w, const char *what, struct zip_reader *z, st
 		return fail(-EUCLEAN, "'%s': the name of a member holds a NUL", what);
 	if (flags & FLAG_ENCRYPTED || (method != 0 && method != 8))
 		return fail(-EOPNOTSUPP, "'%s': member '%.*s' is %s %u", what, SPAN_ARG(m->name),
-			    flags & FLAG_ENCRYPTED ? "encrypted, method" : "packed by method", method);
+			    flags & FLAG_ENCRYPTED ? "encrypted, method" : "packed by method",
+			    method);
 	m->is_deflated = method == 8;
-	if (m->header > z->file_size || m->packed > z->file_size - m->header || (!m->is_deflated && m->packed != m->size))
-		return fail(-EUCLEAN, "'%s': member '%.*s' does not lie in the file", what, SPAN_ARG(m->name));
+	if (m->header > z->file_size || m->packed > z->file_size - m->header ||
+	    (!m->is_deflated && m->packed != m->size))
+		return fail(-EUCLEAN, "'%s': member '%.*s' does not lie in the file", what,
+			    SPAN_ARG(m->name));
 	return 0;
 }
 
@@ -149,8 +156,8 @@ static int read_directory(int fd, const char *what, const struct directory *d, s
 	if (d->at > z->file_size || d->size > z->file_size - d->at || d->n > d->size / 46)
 		return fail(-EUCLEAN, "'%s': its directory does not lie in the file", what);
 	if (d->size > ZIP_DIRECTORY_MAX)
-		return fail(-EFBIG, "'%s': a directory of %llu bytes, the limit is %llu", what, (unsigned long long)d->size,
-			    (unsigned long long)ZIP_DIRECTORY_MAX);
+		return fail(-EFBIG, "'%s': a directory of %llu bytes, the limit is %llu", what,
+			    (unsigned long long)d->size, (unsigned long long)ZIP_DIRECTORY_MAX);
 	bytes = arena_alloc(&z->arena, d->size + 1);
 	z->member = arena_calloc(&z->arena, d->n + 1, sizeof(*z->member));
 	if (!bytes || !z->member)
@@ -189,7 +196,8 @@ void zip_reader_release(struct zip_reader *z)
 	*z = (struct zip_reader){ 0 };
 }
 
-int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t file_size, uint64_t *ret)
+int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t file_size,
+		  uint64_t *ret)
 {
 	uint8_t head[LOCAL_BYTES];
 	uint64_t at;
@@ -197,9 +205,11 @@ int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t
 
 	if (r < 0)
 		return r;
-	at = m->header + LOCAL_BYTES + (uint64_t)(head[26] | head[27] << 8) + (uint64_t)(head[28] | head[29] << 8);
+	at = m->header + LOCAL_BYTES + (uint64_t)(head[26] | head[27] << 8) +
+	     (uint64_t)(head[28] | head[29] << 8);
 	if (get_u32le(head) != SIG_LOCAL || at > file_size || m->packed > file_size - at)
-		return fail(-EUCLEAN, "'%s': member '%.*s' is not where the directory says", what, SPAN_ARG(m->name));
+		return fail(-EUCLEAN, "'%s': member '%.*s' is not where the directory says", what,
+			    SPAN_ARG(m->name));
 	*ret = at;
 	return 0;
 }
@@ -238,8 +248,9 @@ static int put_common(const struct zip_member *m, bool big, struct buf *ret)
 
 int zip_put_local(const struct zip_member *m, struct buf *ret)
 {
-	int r = m->name.n > 65535 ? fail(-EINVAL, "'%.*s' is too long for a zip archive", SPAN_ARG(m->name)) :
-				    wire_put_u32le(ret, SIG_LOCAL);
+	int r = m->name.n > 65535 ?
+			fail(-EINVAL, "'%.*s' is too long for a zip archive", SPAN_ARG(m->name)) :
+			wire_put_u32le(ret, SIG_LOCAL);
 
 	if (r >= 0)
 		r = put_common(m, is_big(m), ret);
@@ -309,7 +320,8 @@ static int put_end64(size_t n, uint64_t at, uint64_t size, struct buf *ret)
 	return r < 0 ? r : wire_put_u32le(ret, 1);
 }
 
-int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct span comment, struct buf *ret)
+int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct span comment,
+		      struct buf *ret)
 {
 	size_t begin = ret->n;
 	uint64_t size;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zip.h - zip archives as npz files use them: members that are stored or deflated, of any size.
  */
@@ -8,7 +9,7 @@
 
 struct zip_member {
 	struct span name;
-	uint64_t header;		/* where its local header is */
+	uint64_t header; /* where its local header is */
 	uint64_t packed, size;
 	uint32_t crc;
 	bool is_deflated;
@@ -16,14 +17,14 @@ struct zip_member {
 
 struct zip_reader {
 	struct arena arena;
-	struct zip_member *member;	/* in the order of the directory */
+	struct zip_member *member; /* in the order of the directory */
 	size_t n;
 	struct span comment;
 	uint64_t file_size;
 };
 
-#define ZIP_COMMENT_MAX 65535		/* the format has two bytes for its length */
-#define ZIP_DIRECTORY_MAX ((uint64_t)256 << 20)	/* ours: some million members */
+#define ZIP_COMMENT_MAX 65535                   /* the format has two bytes for its length */
+#define ZIP_DIRECTORY_MAX ((uint64_t)256 << 20) /* ours: some million members */
 
 /* The directory of an archive. -EUCLEAN; -EOPNOTSUPP: encrypted, in parts, or another method. */
 int zip_open(int fd, const char *what, struct zip_reader *ret);
@@ -31,7 +32,8 @@ void zip_reader_release(struct zip_reader *z);
 /* Exactly n bytes at an offset. -EUCLEAN: the file ends before. */
 int zip_read_at(int fd, const char *what, uint64_t off, void *p, size_t n);
 /* Where the bytes of a member begin. */
-int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t file_size, uint64_t *ret);
+int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t file_size,
+		  uint64_t *ret);
 
 /* ---- writing: members are stored, their places known before their bytes ---- */
 
@@ -40,6 +42,7 @@ uint64_t zip_local_size(struct span name);
 /* That header; crc may be known only later, the length does not depend on it. */
 int zip_put_local(const struct zip_member *m, struct buf *ret);
 /* The directory, for the end of the file: `at` is where it will be. */
-int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct span comment, struct buf *ret);
+int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct span comment,
+		      struct buf *ret);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zip_data.c - members of a zip archive, inflated where they are deflated.
  */
@@ -13,7 +14,7 @@ struct zip_stream {
 	int fd;
 	const char *what;
 	const struct zip_member *m;
-	uint64_t at, end;		/* of the packed bytes that are not read yet, in the file */
+	uint64_t at, end; /* of the packed bytes that are not read yet, in the file */
 	uint64_t given;
 	uint32_t crc;
 	bool is_inflating;
@@ -26,7 +27,8 @@ uint32_t zip_crc(uint32_t crc, const void *p, size_t n)
 	return (uint32_t)crc32_z(crc, p, n);
 }
 
-int zip_stream_open(int fd, const char *what, const struct zip_member *m, uint64_t file_size, struct zip_stream **ret)
+int zip_stream_open(int fd, const char *what, const struct zip_member *m, uint64_t file_size,
+		    struct zip_stream **ret)
 {
 	auto_of(zip_stream) struct zip_stream *s = calloc(1, sizeof(*s));
 	int r = s ? 0 : fail(-ENOMEM, "cannot open '%.*s'", SPAN_ARG(m->name));
@@ -63,7 +65,8 @@ static ssize_t read_packed(struct zip_stream *s, void *p, size_t n)
 	if (got < 0)
 		return err_sys("cannot read", s->what);
 	if (got == 0)
-		return fail(-EUCLEAN, "'%s': member '%.*s' is cut off", s->what, SPAN_ARG(s->m->name));
+		return fail(-EUCLEAN, "'%s': member '%.*s' is cut off", s->what,
+			    SPAN_ARG(s->m->name));
 	s->at += (uint64_t)got;
 	return got;
 }
@@ -87,8 +90,10 @@ static int inflate_some(struct zip_stream *s, uint8_t *p, size_t n)
 		if (status == Z_STREAM_END && s->z.avail_out == 0)
 			return 0;
 		if (status != Z_OK)
-			return fail(-EUCLEAN, "'%s': member '%.*s' does not inflate to what the directory says", s->what,
-				    SPAN_ARG(s->m->name));
+			return fail(
+				-EUCLEAN,
+				"'%s': member '%.*s' does not inflate to what the directory says",
+				s->what, SPAN_ARG(s->m->name));
 	}
 	return 0;
 }
@@ -113,7 +118,7 @@ int zip_stream_read(struct zip_stream *s, void *p, size_t n)
 	s->crc = zip_crc(s->crc, p, n);
 	s->given += n;
 	if (s->given == s->m->size && s->crc != s->m->crc)
-		return fail(-EBADMSG, "'%s': member '%.*s': crc32 %08x, stored %08x", s->what, SPAN_ARG(s->m->name), s->crc,
-			    s->m->crc);
+		return fail(-EBADMSG, "'%s': member '%.*s': crc32 %08x, stored %08x", s->what,
+			    SPAN_ARG(s->m->name), s->crc, s->m->crc);
 	return 0;
 }

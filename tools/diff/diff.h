@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * diff.h - what the two files of `pytreefs diff` share.
  */
@@ -16,7 +17,7 @@ struct diff {
 	/* Of the trees that are being compared: for each part of A, for each of its nodes, B's. */
 	const struct subtree *a, *b;
 	const struct tree_node ***partner;
-	const struct subtree_part **part;	/* B's of each part of A, or NULL */
+	const struct subtree_part **part; /* B's of each part of A, or NULL */
 };
 
 /* All of it; says what it finds. */
@@ -25,8 +26,10 @@ int diff_sources(struct diff *d, struct source *a, struct source *b);
 int diff_values(struct diff *d, const struct subtree *a, const char *prefix);
 /* B's leaf for one of A's, or NULL. */
 const struct tree_node *diff_partner(const struct diff *d, const struct subtree_part *part,
-				     const struct tree_node *leaf, const struct subtree_part **ret_part);
-/* One difference: more is text, or with --json members of an object; "" when there is nothing to add. */
+				     const struct tree_node *leaf,
+				     const struct subtree_part **ret_part);
+/* One difference: more is text, or with --json members of an object; "" when there is nothing to
+ * add. */
 void diff_say(struct diff *d, const char *path, const char *what, const char *more);
 void diff_say_same(struct diff *d, const char *path);
 /* The number in its array of element i of a tile. */

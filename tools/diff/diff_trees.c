@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * diff_trees.c - which leaf of one checkpoint is which of the other, and what is on one side only.
  */
@@ -34,8 +35,8 @@ void diff_say(struct diff *d, const char *path, const char *what, const char *mo
 		auto_buf out = { 0 };
 
 		json_put_str(&out, span_str(path), JSON_PRETTY);
-		printf("%s\n{\"path\": %s, \"what\": \"%s\"%s%s}", d->differences ? "," : "", buf_str(&out), what,
-		       *more ? ", " : "", more);
+		printf("%s\n{\"path\": %s, \"what\": \"%s\"%s%s}", d->differences ? "," : "",
+		       buf_str(&out), what, *more ? ", " : "", more);
 	} else {
 		print_name(stdout, *path ? path : ".");
 		printf(": %s%s%s\n", what, *more ? ": " : "", more);
@@ -74,7 +75,7 @@ struct pairing {
 	struct diff *d;
 	const char *prefix;
 	const struct subtree_part *a, *b;
-	const struct tree_node **partner;	/* by the numbers of A's nodes */
+	const struct tree_node **partner; /* by the numbers of A's nodes */
 };
 
 static void say_kinds(const struct pairing *p, const struct tree_node *a, const struct tree_node *b)
@@ -86,28 +87,31 @@ static void say_kinds(const struct pairing *p, const struct tree_node *a, const 
 		return;
 	buf_add_str(&path, p->prefix);
 	subtree_path(p->a, a, &path);
-	buf_addf(&text, p->d->json ? "\"a\": \"%s\", \"b\": \"%s\"" : "%s, and %s", a->kind == TREE_LEAF ? "leaf" : ka,
-		 b->kind == TREE_LEAF ? "leaf" : kb);
+	buf_addf(&text, p->d->json ? "\"a\": \"%s\", \"b\": \"%s\"" : "%s, and %s",
+		 a->kind == TREE_LEAF ? "leaf" : ka, b->kind == TREE_LEAF ? "leaf" : kb);
 	diff_say(p->d, buf_str(&path), "kind", buf_str(&text));
 }
 
-/* Names alone, as in a safetensors file, do not say whether a container is a list, or a leaf a number. */
+/* Names alone, as in a safetensors file, do not say whether a container is a list, or a leaf a
+ * number. */
 static bool says_kinds(const struct subtree_part *p)
 {
 	return p->item->tree->has_metadata || p->item->is_aggregate;
 }
 
 /* Only what both record: a list and a tuple are told apart by rich types alone. */
-static bool kinds_differ(const struct pairing *p, const struct tree_node *a, const struct tree_node *b)
+static bool kinds_differ(const struct pairing *p, const struct tree_node *a,
+			 const struct tree_node *b)
 {
 	if ((a->kind == TREE_LEAF) != (b->kind == TREE_LEAF))
 		return true;
-	return says_kinds(p->a) && says_kinds(p->b) && p->a->item->tree->rich == p->b->item->tree->rich &&
-	       a->kind != b->kind;
+	return says_kinds(p->a) && says_kinds(p->b) &&
+	       p->a->item->tree->rich == p->b->item->tree->rich && a->kind != b->kind;
 }
 
 /* Depth is bounded by LIMIT_TREE_DEPTH. */
-static void pair_nodes(const struct pairing *p, const struct tree_node *a, const struct tree_node *b)
+static void pair_nodes(const struct pairing *p, const struct tree_node *a,
+		       const struct tree_node *b)
 {
 	if (kinds_differ(p, a, b))
 		say_kinds(p, a, b);
@@ -143,7 +147,8 @@ static int pair_parts(struct diff *d, const char *prefix, size_t i, const struct
 }
 
 const struct tree_node *diff_partner(const struct diff *d, const struct subtree_part *part,
-				     const struct tree_node *leaf, const struct subtree_part **ret_part)
+				     const struct tree_node *leaf,
+				     const struct subtree_part **ret_part)
 {
 	size_t i = (size_t)(part - d->a->part);
 
@@ -152,10 +157,12 @@ const struct tree_node *diff_partner(const struct diff *d, const struct subtree_
 }
 
 /* The part of the other side: the one of that name, or the only one where names are no matter. */
-static const struct subtree_part *find_part(const struct subtree *st, const struct subtree_part *part, bool single)
+static const struct subtree_part *find_part(const struct subtree *st,
+					    const struct subtree_part *part, bool single)
 {
 	for (size_t i = 0; i < st->n; i++)
-		if (st->part[i].kind == part->kind && (single || !strcmp(st->part[i].path, part->path)))
+		if (st->part[i].kind == part->kind &&
+		    (single || !strcmp(st->part[i].path, part->path)))
 			return &st->part[i];
 	return NULL;
 }
@@ -163,7 +170,8 @@ static const struct subtree_part *find_part(const struct subtree *st, const stru
 /* A tree on its own against a tree on its own, whatever their items are called. */
 static bool is_single(const struct subtree *a, const struct subtree *b)
 {
-	return a->n == 1 && b->n == 1 && a->part[0].kind == PART_TREE && b->part[0].kind == PART_TREE;
+	return a->n == 1 && b->n == 1 && a->part[0].kind == PART_TREE &&
+	       b->part[0].kind == PART_TREE;
 }
 
 static void say_part(struct diff *d, const char *prefix, const struct subtree_part *part, bool in_a)
@@ -301,7 +309,8 @@ static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struc
 	d->b = &b;
 	d->partner = calloc(a.n + 1, sizeof(*d->partner));
 	d->part = calloc(a.n + 1, sizeof(*d->part));
-	r = d->partner && d->part ? pair_all(d, prefix, na, nb) : fail(-ENOMEM, "cannot compare %zu items", a.n);
+	r = d->partner && d->part ? pair_all(d, prefix, na, nb) :
+				    fail(-ENOMEM, "cannot compare %zu items", a.n);
 	if (r >= 0)
 		r = diff_values(d, &a, prefix);
 	for (size_t i = 0; d->partner && i < a.n; i++)
@@ -345,7 +354,8 @@ int diff_sources(struct diff *d, struct source *a, struct source *b)
 	int r;
 
 	if (is_root(a) != is_root(b))
-		return fail(-EINVAL, "'%s' is a directory of steps and '%s' is none: name one of its steps",
+		return fail(-EINVAL,
+			    "'%s' is a directory of steps and '%s' is none: name one of its steps",
 			    is_root(a) ? d->name_a : d->name_b, is_root(a) ? d->name_b : d->name_a);
 	if (!is_root(a))
 		return diff_nodes(d, "", a->node, b->node);

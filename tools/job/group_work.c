@@ -1,11 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_work.c - collective calls of the ranks of a command, shares of the work, and one progress bar.
+ * group_work.c - collective calls of the ranks of a command, shares of the work, and one progress
+ * bar.
  *
- * The caller defines the work. Messages are those of core/job/peers.h; no call waits for a rank that does
- * not answer any more.
+ * The caller defines the work. Messages are those of core/job/peers.h; no call waits for a rank
+ * that does not answer any more.
  *
- * Invariants: a collective call has the same number on all ranks, so a message of another call is never
- * taken for one of this call.
+ * Invariants: a collective call has the same number on all ranks, so a message of another call is
+ * never taken for one of this call.
  */
 #include "tools/job/group_work.h"
 
@@ -15,17 +17,17 @@
 #include "tools/cli/cmd.h"
 #include "tools/cli/interrupt.h"
 
-#define LOOK_NS (SECOND_NS / 10)		/* between two looks for trouble while working */
-#define SLICE_NS (SECOND_NS / 5)		/* of a wait */
-#define JOB_BYTES (64 * KiB)		/* what a job costs beside its bytes */
+#define LOOK_NS (SECOND_NS / 10) /* between two looks for trouble while working */
+#define SLICE_NS (SECOND_NS / 5) /* of a wait */
+#define JOB_BYTES (64 * KiB)     /* what a job costs beside its bytes */
 
 struct group_work {
 	struct progress *progress;
-	uint64_t round;			/* number of the last meeting */
-	pthread_mutex_t lock;		/* protects all below */
+	uint64_t round;       /* number of the last meeting */
+	pthread_mutex_t lock; /* protects all below */
 	int64_t looked;
-	uint64_t told;			/* bytes that rank 0 has heard of */
-	struct err_note stopped;	/* by another rank; code 0: by none */
+	uint64_t told;           /* bytes that rank 0 has heard of */
+	struct err_note stopped; /* by another rank; code 0: by none */
 };
 
 /* ---- the bar of all ranks ---- */
@@ -41,7 +43,8 @@ static void exchange_progress(struct rank_group *t)
 	if (!group_is_lead(t)) {
 		set_u64le(body, done - w->told);
 		if (done != w->told &&
-		    peers_send(t->peers, 0, &(struct peers_head){ .kind = PEERS_PROGRESS }, span_of(body, 8)) >= 0)
+		    peers_send(t->peers, 0, &(struct peers_head){ .kind = PEERS_PROGRESS },
+			       span_of(body, 8)) >= 0)
 			w->told = done;
 	}
 	while (group_is_lead(t) && peers_recv(t->peers, PEERS_PROGRESS, 0, -1, 0, &m) >= 0) {
@@ -57,7 +60,9 @@ static void exchange_progress(struct rank_group *t)
 
 static void tell_trouble(struct rank_group *t, int r)
 {
-	const struct peers_head head = { .kind = PEERS_TROUBLE, .code = r, .id = t->work->round + 1 };
+	const struct peers_head head = { .kind = PEERS_TROUBLE,
+					 .code = r,
+					 .id = t->work->round + 1 };
 	struct err_note note;
 
 	err_save(r, &note);
@@ -82,7 +87,9 @@ static int look_for_trouble(void *arg)
 		w->looked = now;
 		exchange_progress(t);
 		if (peers_recv(t->peers, PEERS_TROUBLE, w->round + 1, -1, 0, &m) >= 0)
-			err_save(fail(-ECANCELED, "rank %d: %.*s", m->from, SPAN_ARG(buf_span(&m->body))), &w->stopped);
+			err_save(fail(-ECANCELED, "rank %d: %.*s", m->from,
+				      SPAN_ARG(buf_span(&m->body))),
+				 &w->stopped);
 		err_clear();
 	}
 	if (w->stopped.code)
@@ -128,13 +135,15 @@ static bool has_left(struct rank_group *t, int rank)
 }
 
 /* An answer of another rank, for as long as it is there. */
-static int await(struct rank_group *t, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
+static int await(struct rank_group *t, enum peers_kind kind, uint64_t id, int from,
+		 struct peers_msg **ret)
 {
 	int64_t began = clock_ns(), pinged = began;
 
 	for (;;) {
 		int64_t now = clock_ns();
-		int r = peers_recv(t->peers, kind, id, from, t->left[from] ? 0 : now + SLICE_NS, ret);
+		int r = peers_recv(t->peers, kind, id, from, t->left[from] ? 0 : now + SLICE_NS,
+				   ret);
 
 		if (r != -ETIMEDOUT)
 			return r;
@@ -144,7 +153,8 @@ static int await(struct rank_group *t, enum peers_kind kind, uint64_t id, int fr
 		exchange_progress(t);
 		pthread_mutex_unlock(&t->work->lock);
 		if (now - began > PEERS_GIVE_UP_SECONDS * SECOND_NS &&
-		    (peers_silence(t->peers, from) < 0 || peers_silence(t->peers, from) > PEERS_GIVE_UP_SECONDS)) {
+		    (peers_silence(t->peers, from) < 0 ||
+		     peers_silence(t->peers, from) > PEERS_GIVE_UP_SECONDS)) {
 			t->left[from] = t->ended[from] = true;
 			t->status[from] = EXIT_FOUND;
 			return fail(-ETIMEDOUT, "rank %d does not answer", from);
@@ -202,8 +212,10 @@ static int count(struct rank_group *t, uint64_t id, int mine, struct buf *ret)
 	exchange_progress(t);
 	pthread_mutex_unlock(&t->work->lock);
 	for (int i = 1; i < t->peers->size; i++)
-		peers_send(t->peers, i, &(struct peers_head){ .kind = PEERS_RESULT, .code = worst.code, .id = id },
-			   worst.code ? span_str(worst.text) : span_of(NULL, 0));
+		peers_send(
+			t->peers, i,
+			&(struct peers_head){ .kind = PEERS_RESULT, .code = worst.code, .id = id },
+			worst.code ? span_str(worst.text) : span_of(NULL, 0));
 	t->agreed |= worst.code < 0;
 	return worst.code ? err_restore(&worst) : 0;
 }
@@ -269,8 +281,12 @@ int group_broadcast(struct rank_group *t, int r, struct buf *text)
 	if (e < 0 || !group_is_lead(t))
 		return e < 0 ? e : hear_result(t, id, text);
 	for (int i = 1; i < t->peers->size; i++)
-		peers_send(t->peers, i, &(struct peers_head){ .kind = PEERS_RESULT, .code = MIN(r, 0), .id = id },
-			   r < 0 ? span_str(note.text) : text ? buf_span(text) : span_of(NULL, 0));
+		peers_send(
+			t->peers, i,
+			&(struct peers_head){ .kind = PEERS_RESULT, .code = MIN(r, 0), .id = id },
+			r < 0 ? span_str(note.text) :
+			text  ? buf_span(text) :
+				span_of(NULL, 0));
 	return r < 0 ? err_restore(&note) : r;
 }
 
@@ -331,7 +347,8 @@ static int run_own(void *arg, size_t i, struct worker *worker)
 	return o->fn(o->arg, o->job[i], worker);
 }
 
-int group_parallel_for(const struct rank_group *t, unsigned threads, size_t n, const int *owner, worker_fn *fn, void *arg)
+int group_parallel_for(const struct rank_group *t, unsigned threads, size_t n, const int *owner,
+		       worker_fn *fn, void *arg)
 {
 	auto_free size_t *job = calloc(n + 1, sizeof(*job));
 	struct own own = { fn, arg, job };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mpi_program.c - the same program with MPI in it, for those who ask for it.
  *
@@ -26,7 +27,8 @@ int mpi_program(const struct cmd_args *a)
 	slash = strrchr(own, '/');
 	strcpy(slash ? slash + 1 : own, "pytreefs-mpi");
 	if (access(own, X_OK) < 0)
-		return fail(-EOPNOTSUPP, "this pytreefs was built without MPI: there is no '%s'", own);
+		return fail(-EOPNOTSUPP, "this pytreefs was built without MPI: there is no '%s'",
+			    own);
 	execv(own, a->argv);
 	return err_sys("cannot start", own);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rank_group.c - what the ranks of a command report to rank 0, and the exit status of all.
  *
@@ -12,7 +13,7 @@
 #include "core/base/wire.h"
 #include "tools/cli/cmd.h"
 
-enum { GROUP_END, GROUP_LEAF };		/* code of a message */
+enum { GROUP_END, GROUP_LEAF }; /* code of a message */
 
 static void group_free(struct rank_group *t)
 {
@@ -55,7 +56,8 @@ int group_owner(const struct rank_group *t, uint64_t number)
 
 static int send_to(struct rank_group *t, int rank, int code, struct span body)
 {
-	return peers_send(t->peers, rank, &(struct peers_head){ .kind = PEERS_PART, .code = code }, body);
+	return peers_send(t->peers, rank, &(struct peers_head){ .kind = PEERS_PART, .code = code },
+			  body);
 }
 
 int group_send(struct rank_group *t, const char *leaf, struct span body)
@@ -105,8 +107,10 @@ int group_receive(struct rank_group *t, int rank, const char *leaf, struct buf *
 	name = wire_bytes(&w, wire_u32le(&w));
 	body = wire_bytes(&w, wire_left(&w));
 	if (!wire_ok(&w) || !span_eq(name, span_str(leaf)))
-		return fail(-EIO, "rank %d has '%.*s' where rank 0 has '%s': do they see the same source?", rank,
-			    SPAN_ARG(name), leaf);
+		return fail(
+			-EIO,
+			"rank %d has '%.*s' where rank 0 has '%s': do they see the same source?",
+			rank, SPAN_ARG(name), leaf);
 	return buf_add_span(ret, body);
 }
 
@@ -187,7 +191,8 @@ static void leave(struct rank_group *t, int status)
 	err_save(status, &note);
 	for (int i = 0; i < t->peers->size; i++)
 		if (i != t->peers->rank)
-			peers_send(t->peers, i, &(struct peers_head){ .kind = PEERS_TROUBLE, .id = GROUP_LEFT },
+			peers_send(t->peers, i,
+				   &(struct peers_head){ .kind = PEERS_TROUBLE, .id = GROUP_LEFT },
 				   span_of(NULL, 0));
 	err_restore(&note);
 }

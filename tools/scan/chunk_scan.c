@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * chunk_scan.c - tiles of a large chunk, one after the other, out of its decoder.
  *
@@ -51,7 +52,8 @@ static bool is_plain(const struct zarr *z)
 {
 	const struct dtype_info *t = dtype_info(z->meta.dtype);
 
-	if (t->bits != 8 * t->size || !z->leaf_in_order || z->leaf->big_endian || z->leaf->codecs.n == 0 || z->leaf->bytes <= TILE_BYTES)
+	if (t->bits != 8 * t->size || !z->leaf_in_order || z->leaf->big_endian ||
+	    z->leaf->codecs.n == 0 || z->leaf->bytes <= TILE_BYTES)
 		return false;
 	/* Chunks that stick out of the array have gaps between its rows, but for the last of them. */
 	for (unsigned i = 1; i < z->meta.rank; i++)
@@ -69,7 +71,8 @@ static bool place(const struct zarr *z, const struct tile *tile, uint64_t *ret)
 	for (unsigned i = 0; i < z->meta.rank; i++)
 		at = at * z->leaf_chunk[i] + tile->start[i] % z->leaf_chunk[i];
 	for (unsigned i = z->meta.rank; i > 0; i--) {
-		if (tile->start[i - 1] % z->leaf_chunk[i - 1] + tile->count[i - 1] > z->leaf_chunk[i - 1])
+		if (tile->start[i - 1] % z->leaf_chunk[i - 1] + tile->count[i - 1] >
+		    z->leaf_chunk[i - 1])
 			return false;
 		if (!full && tile->count[i - 1] != 1)
 			return false;
@@ -102,7 +105,8 @@ static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 		return 0;
 	}
 	s->in = (struct chunk_scan_input){ .c = &s->c, .buf = s->buf };
-	r = codec_stream_open(&z->leaf->codecs, chunk_scan_pull, &s->in, z->leaf->bytes, STRAIGHT_WINDOW, &s->decoder);
+	r = codec_stream_open(&z->leaf->codecs, chunk_scan_pull, &s->in, z->leaf->bytes,
+			      STRAIGHT_WINDOW, &s->decoder);
 	if (r >= 0)
 		return 1;
 	if (r == -EFBIG) {
@@ -113,8 +117,8 @@ static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 	return r;
 }
 
-int chunk_scan_read(struct chunk_scan *s, struct zarr *z, const struct tile *tile, const struct zarr_view *view,
-		  void *buf)
+int chunk_scan_read(struct chunk_scan *s, struct zarr *z, const struct tile *tile,
+		    const struct zarr_view *view, void *buf)
 {
 	auto_buf where = { 0 };
 	uint64_t at;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * numbers.c - sums, extremes and histograms of elements of every type. No I/O.
  *
@@ -10,7 +11,7 @@
 #include "core/dtype/cast.h"
 #include "core/base/wire.h"
 
-#define BLOCK 1024			/* numbers at a time: 8 KiB */
+#define BLOCK 1024 /* numbers at a time: 8 KiB */
 
 /* Elements as doubles; complex ones as two. Returns how many numbers they are. */
 static size_t to_doubles(enum dtype t, const uint8_t *p, size_t n, double *out)
@@ -154,9 +155,11 @@ void numbers_merge(struct numbers *s, enum dtype t, const struct numbers *from)
 	if (from->has_int && is_int64(t)) {
 		uint64_t lo = (uint64_t)from->int_min, hi = (uint64_t)from->int_max;
 
-		if (!s->has_int || (t == DTYPE_INT64 ? from->int_min < s->int_min : lo < (uint64_t)s->int_min))
+		if (!s->has_int ||
+		    (t == DTYPE_INT64 ? from->int_min < s->int_min : lo < (uint64_t)s->int_min))
 			s->int_min = from->int_min;
-		if (!s->has_int || (t == DTYPE_INT64 ? from->int_max > s->int_max : hi > (uint64_t)s->int_max))
+		if (!s->has_int ||
+		    (t == DTYPE_INT64 ? from->int_max > s->int_max : hi > (uint64_t)s->int_max))
 			s->int_max = from->int_max;
 		s->has_int = true;
 	}
@@ -185,8 +188,17 @@ static double double_of(uint64_t bits)
 int numbers_pack(const struct numbers *s, struct buf *out)
 {
 	const uint64_t words[] = {
-		s->n, s->nan, s->inf, s->zeros, bits_of(s->min), bits_of(s->max), bits_of(s->mean), bits_of(s->m2),
-		s->has_int, (uint64_t)s->int_min, (uint64_t)s->int_max,
+		s->n,
+		s->nan,
+		s->inf,
+		s->zeros,
+		bits_of(s->min),
+		bits_of(s->max),
+		bits_of(s->mean),
+		bits_of(s->m2),
+		s->has_int,
+		(uint64_t)s->int_min,
+		(uint64_t)s->int_max,
 	};
 	int r = 0;
 
@@ -202,9 +214,16 @@ void numbers_unpack(struct wire *w, struct numbers *ret)
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		words[i] = wire_u64le(w);
 	*ret = (struct numbers){
-		.n = words[0], .nan = words[1], .inf = words[2], .zeros = words[3],
-		.min = double_of(words[4]), .max = double_of(words[5]), .mean = double_of(words[6]),
-		.m2 = double_of(words[7]), .has_int = words[8] != 0, .int_min = (int64_t)words[9],
+		.n = words[0],
+		.nan = words[1],
+		.inf = words[2],
+		.zeros = words[3],
+		.min = double_of(words[4]),
+		.max = double_of(words[5]),
+		.mean = double_of(words[6]),
+		.m2 = double_of(words[7]),
+		.has_int = words[8] != 0,
+		.int_min = (int64_t)words[9],
 		.int_max = (int64_t)words[10],
 	};
 }
@@ -214,7 +233,8 @@ double numbers_std(const struct numbers *s)
 	return s->n ? sqrt(s->m2 / (double)s->n) : NAN;
 }
 
-static int print_extreme(const struct numbers *s, enum dtype t, double d, int64_t i, struct buf *out)
+static int print_extreme(const struct numbers *s, enum dtype t, double d, int64_t i,
+			 struct buf *out)
 {
 	uint8_t element[LIMIT_ITEM_BYTES];
 
@@ -256,10 +276,12 @@ int numbers_json(const struct numbers *s, enum dtype t, struct buf *out)
 	if (r >= 0)
 		r = buf_add_str(out, ", \"std\": ");
 	if (r >= 0)
-		r = s->n ? json_put_double(out, numbers_std(s), JSON_PRETTY) : buf_add_str(out, "null");
-	return r < 0 ? r : buf_addf(out, ", \"nan\": %llu, \"inf\": %llu, \"zeros\": %llu",
-				    (unsigned long long)s->nan, (unsigned long long)s->inf,
-				    (unsigned long long)s->zeros);
+		r = s->n ? json_put_double(out, numbers_std(s), JSON_PRETTY) :
+			   buf_add_str(out, "null");
+	return r < 0 ? r :
+		       buf_addf(out, ", \"nan\": %llu, \"inf\": %llu, \"zeros\": %llu",
+				(unsigned long long)s->nan, (unsigned long long)s->inf,
+				(unsigned long long)s->zeros);
 }
 
 void numbers_histogram(enum dtype t, const void *p, size_t n, double min, double max,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * numbers.h - what can be said of many numbers: extremes, mean, spread, and what is no number.
  *
@@ -14,13 +15,14 @@
 
 /* Complex elements count as two numbers each. Zeroed it is empty. */
 struct numbers {
-	uint64_t n;			/* finite ones */
-	uint64_t nan, inf;		/* inf: of either sign */
+	uint64_t n;        /* finite ones */
+	uint64_t nan, inf; /* inf: of either sign */
 	uint64_t zeros;
-	double min, max, mean, m2;	/* of the finite ones; m2: sum of squares of distances from the mean */
+	double min, max, mean,
+		m2; /* of the finite ones; m2: sum of squares of distances from the mean */
 	/* int64 and uint64 exactly. */
 	bool has_int;
-	int64_t int_min, int_max;	/* as uint64_t for DTYPE_UINT64 */
+	int64_t int_min, int_max; /* as uint64_t for DTYPE_UINT64 */
 };
 
 /* n elements, little-endian, aligned to nothing. */
@@ -44,11 +46,11 @@ void numbers_histogram(enum dtype t, const void *p, size_t n, double min, double
 
 /* How two arrays of elements differ. */
 struct numbers_diff {
-	uint64_t n;			/* elements that differ */
-	uint64_t first;			/* number of the first of them */
-	uint64_t one_nan;		/* of them: a number on one side only */
+	uint64_t n;       /* elements that differ */
+	uint64_t first;   /* number of the first of them */
+	uint64_t one_nan; /* of them: a number on one side only */
 	double max_abs;
-	uint64_t max_ulp;		/* of floats: representable numbers between the two, and one */
+	uint64_t max_ulp; /* of floats: representable numbers between the two, and one */
 	bool has_ulp;
 };
 

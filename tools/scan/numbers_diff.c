@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * numbers_diff.c - two arrays of elements against each other. No I/O.
  */
@@ -7,7 +8,7 @@
 #include "core/dtype/cast.h"
 #include "tools/scan/numbers.h"
 
-#define BLOCK 512			/* elements at a time */
+#define BLOCK 512 /* elements at a time */
 
 /* A float's bits as a number whose order is the order of the values: neighbours differ by one. */
 static int64_t place_of(enum dtype t, const uint8_t *p)
@@ -47,8 +48,8 @@ static double int_distance(enum dtype t, const uint8_t *a, const uint8_t *b)
 }
 
 /* One number of two that have other bits: true when they are to be called different. */
-static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const uint8_t *b, double x,
-		   double y, double tolerance)
+static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const uint8_t *b,
+		   double x, double y, double tolerance)
 {
 	double far;
 
@@ -56,7 +57,9 @@ static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const
 		d->one_nan += isnan(x) != isnan(y);
 		return isnan(x) != isnan(y);
 	}
-	far = t == DTYPE_INT64 || t == DTYPE_UINT64 ? int_distance(t, a, b) : x == y ? 0 : fabs(x - y);
+	far = t == DTYPE_INT64 || t == DTYPE_UINT64 ? int_distance(t, a, b) :
+	      x == y                                ? 0 :
+						      fabs(x - y);
 	if (tolerance > 0 && far <= tolerance)
 		return false;
 	d->max_abs = MAX(d->max_abs, far);
@@ -76,7 +79,8 @@ static void found(struct numbers_diff *d, uint64_t at)
 void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const void *b, size_t n,
 		     double tolerance, uint64_t first)
 {
-	size_t size = dtype_info(t)->size, words = dtype_info(t)->kind == DTYPE_KIND_COMPLEX ? 2 : 1;
+	size_t size = dtype_info(t)->size,
+	       words = dtype_info(t)->kind == DTYPE_KIND_COMPLEX ? 2 : 1;
 	enum dtype word = word_type(t);
 	const uint8_t *pa = a, *pb = b;
 
@@ -99,8 +103,9 @@ void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const 
 				size_t at = w * size / words;
 
 				if (memcmp(ea + at, eb + at, size / words))
-					is_other |= differ(d, word, ea + at, eb + at, x[k * words + w],
-							   y[k * words + w], tolerance);
+					is_other |= differ(d, word, ea + at, eb + at,
+							   x[k * words + w], y[k * words + w],
+							   tolerance);
 			}
 			if (is_other)
 				found(d, first + i + k);
@@ -131,7 +136,8 @@ void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a,
 				memcpy(&vb, wb, 8);
 				/* Two zeros of either sign are one number in two types. */
 				if (va != vb && !(isnan(va) && isnan(vb)))
-					is_other |= differ(d, DTYPE_COMPLEX128, wa, wb, va, vb, tolerance);
+					is_other |= differ(d, DTYPE_COMPLEX128, wa, wb, va, vb,
+							   tolerance);
 			}
 			if (is_other)
 				found(d, first + i + k);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tiling.c - arithmetic of tasks and tiles. No I/O.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * select.c - the patterns of --only.
  *
@@ -86,7 +87,8 @@ static unsigned count_names(const char *path)
 	return n;
 }
 
-bool select_leaf(struct select *s, const char *prefix, const struct subtree_part *part, const struct tree_node *leaf)
+bool select_leaf(struct select *s, const char *prefix, const struct subtree_part *part,
+		 const struct tree_node *leaf)
 {
 	auto_buf path = { 0 }, rule = { 0 };
 	bool any = false;
@@ -115,10 +117,15 @@ int select_end(const struct select *s)
 		const struct select_pattern *p = &s->pattern[i];
 
 		if (!p->hit && p->is_directory)
-			return fail(-ENOENT, "no leaf is called '%s', a directory is: --only '**/%s/' chooses what is below it",
-				    p->glob, p->glob);
+			return fail(
+				-ENOENT,
+				"no leaf is called '%s', a directory is: --only '**/%s/' chooses what is below it",
+				p->glob, p->glob);
 		if (!p->hit)
-			return fail(-ENOENT, "no leaf matches '%s'; `pytreefs help patterns` says what patterns mean", p->glob);
+			return fail(
+				-ENOENT,
+				"no leaf matches '%s'; `pytreefs help patterns` says what patterns mean",
+				p->glob);
 	}
 	return 0;
 }

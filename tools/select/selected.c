@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * selected.c - the leaves that --only chooses, by name, to be looked up while directories are listed.
+ * selected.c - the leaves that --only chooses, by name, to be looked up while directories are
+ * listed.
  */
 #include "tools/select/selected.h"
 
@@ -14,7 +16,8 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int add(struct selected *s, const char *prefix, const struct subtree_part *part, const struct tree_node *leaf)
+static int add(struct selected *s, const char *prefix, const struct subtree_part *part,
+	       const struct tree_node *leaf)
 {
 	auto_buf path = { 0 };
 	int r = buf_add_str(&path, prefix);
@@ -85,8 +88,9 @@ int selected_make(struct cmd_args *a, struct source *s, struct selected *ret)
 	*ret = (struct selected){ .is_all = !only };
 	if (r < 0 || !only)
 		return r;
-	r = s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT ? add_steps(ret, s->node, only) :
-									  add_tree(ret, s->node, "", only);
+	r = s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT ?
+		    add_steps(ret, s->node, only) :
+		    add_tree(ret, s->node, "", only);
 	if (r >= 0)
 		r = select_end(only);
 	if (r >= 0 && ret->n)

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * selected.h - the names that a listing shows when --only chooses leaves: those, and the directories above them.
+ * selected.h - the names that a listing shows when --only chooses leaves: those, and the
+ * directories above them.
  */
 #ifndef PYTREEFS_SELECTED_H
 #define PYTREEFS_SELECTED_H
@@ -7,8 +9,8 @@
 #include "tools/cli/cmd.h"
 
 struct selected {
-	bool is_all;			/* --only was not given */
-	char **path;			/* of leaves, from the node of the source on; sorted */
+	bool is_all; /* --only was not given */
+	char **path; /* of leaves, from the node of the source on; sorted */
 	size_t n, cap;
 };
 

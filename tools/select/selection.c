@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * selection.c - from a path of the user's to the trees below it.
  *
@@ -53,7 +54,8 @@ int selection_broken(struct selection *t, const struct subtree *st, const char *
 	return 0;
 }
 
-static int each_tree(struct selection *t, struct node *n, const char *prefix, selection_fn *fn, void *arg)
+static int each_tree(struct selection *t, struct node *n, const char *prefix, selection_fn *fn,
+		     void *arg)
 {
 	auto_subtree st = { 0 };
 	int r = node_open_subtree(n, &st);
@@ -63,7 +65,8 @@ static int each_tree(struct selection *t, struct node *n, const char *prefix, se
 	return r < 0 ? r : fn(t, &st, prefix, arg);
 }
 
-static int each_step(struct selection *t, struct node *root, const char *name, selection_fn *fn, void *arg)
+static int each_step(struct selection *t, struct node *root, const char *name, selection_fn *fn,
+		     void *arg)
 {
 	auto_buf prefix = { 0 };
 	auto_node *n = NULL;
@@ -95,8 +98,8 @@ int selection_each(struct selection *t, struct source *s, selection_fn *fn, void
 	return r;
 }
 
-int selection_walk(struct selection *t, const struct subtree *st, const char *prefix, const struct walk_ops *ops,
-		 void *arg)
+int selection_walk(struct selection *t, const struct subtree *st, const char *prefix,
+		   const struct walk_ops *ops, void *arg)
 {
 	struct walk w;
 	int r = walk_init(&w, st, prefix, t->only);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * selection.h - what a command that goes through leaves has in common with the others: its options,
  * the steps of a root, and saying what cannot be read.
@@ -9,22 +10,35 @@
 #include "tools/select/walk.h"
 
 /* Options that all of them have, for their tables. */
-#define OPTION_ONLY { "only", 0, "GLOB", "only leaves that match (`pytreefs help patterns`)", true }
-#define OPTION_JSON { "json", 0, NULL, "as one JSON document" }
-#define OPTION_QUIET { "quiet", 'q', NULL, "no progress bar, no remarks" }
-#define OPTION_VERBOSE { "verbose", 'v', NULL, "say more" }
+#define OPTION_ONLY                                                                          \
+	{                                                                                    \
+		"only", 0, "GLOB", "only leaves that match (`pytreefs help patterns`)", true \
+	}
+#define OPTION_JSON                                     \
+	{                                               \
+		"json", 0, NULL, "as one JSON document" \
+	}
+#define OPTION_QUIET                                              \
+	{                                                         \
+		"quiet", 'q', NULL, "no progress bar, no remarks" \
+	}
+#define OPTION_VERBOSE                           \
+	{                                        \
+		"verbose", 'v', NULL, "say more" \
+	}
 
 struct selection {
 	struct cmd_args *a;
 	struct progress progress;
-	struct select *only;		/* NULL: all leaves */
-	size_t leaves;			/* that --only chose, of all steps */
-	size_t failed;			/* leaves and items that could not be read */
-	struct rank_group *group;		/* borrowed; NULL: one process does all */
+	struct select *only;      /* NULL: all leaves */
+	size_t leaves;            /* that --only chose, of all steps */
+	size_t failed;            /* leaves and items that could not be read */
+	struct rank_group *group; /* borrowed; NULL: one process does all */
 };
 
 /* One tree or step; prefix is "100/" for a step of a root, else "". */
-typedef int selection_fn(struct selection *t, const struct subtree *st, const char *prefix, void *arg);
+typedef int selection_fn(struct selection *t, const struct subtree *st, const char *prefix,
+			 void *arg);
 
 int selection_begin(struct selection *t, struct cmd_args *a);
 /* Share the leaves with the other ranks; NULL: with nobody. Only rank 0 says anything. */
@@ -36,7 +50,7 @@ void selection_share(struct selection *t, struct rank_group *group);
 int selection_each(struct selection *t, struct source *s, selection_fn *fn, void *arg);
 /* Walk over one of them, as --only says. */
 int selection_walk(struct selection *t, const struct subtree *st, const char *prefix,
-		 const struct walk_ops *ops, void *arg);
+		   const struct walk_ops *ops, void *arg);
 /* "pytreefs: 'PATH': reason" on stderr, and one more that failed. */
 void selection_failed(struct selection *t, const char *path, const struct err_note *why);
 /* The same for each item of a tree that cannot be opened. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * walk.c - who works on which leaf.
  *
@@ -17,7 +18,7 @@
 #include "handlers/subtree/leaf_table.h"
 #include "tools/scan/chunk_scan.h"
 
-#define WINDOW 64			/* leaves under way */
+#define WINDOW 64 /* leaves under way */
 
 struct walk_place {
 	const struct subtree_part *part;
@@ -30,8 +31,8 @@ struct walk_run {
 	/* Protected by lock. Leaf i is in slot i % WINDOW from begun <= i to its end. */
 	struct walk_leaf *leaf[WINDOW];
 	size_t begun, ended;
-	bool is_ending;			/* a thread is in ops->end */
-	struct err_note failed;		/* of the walk */
+	bool is_ending;         /* a thread is in ops->end */
+	struct err_note failed; /* of the walk */
 };
 
 /* ---- the list ---- */
@@ -52,7 +53,8 @@ int walk_init(struct walk *w, const struct subtree *st, const char *prefix, stru
 				continue;
 			if (w->n == cap) {
 				size_t bigger = cap ? 2 * cap : 64;
-				struct walk_place *more = reallocarray(w->place, bigger, sizeof(*more));
+				struct walk_place *more =
+					reallocarray(w->place, bigger, sizeof(*more));
 
 				if (!more)
 					return fail(-ENOMEM, "cannot list %zu leaves", bigger);
@@ -96,7 +98,8 @@ static int leaf_path(const struct walk *w, struct walk_leaf *leaf)
 
 static uint64_t leaf_bytes(const struct walk_leaf *leaf)
 {
-	const struct zarr_meta *m = leaf->value.kind == VALUE_ARRAY ? &leaf->value.array->meta : NULL;
+	const struct zarr_meta *m = leaf->value.kind == VALUE_ARRAY ? &leaf->value.array->meta :
+								      NULL;
 
 	return m ? m->n_elements * dtype_info(m->dtype)->size : 0;
 }
@@ -110,9 +113,11 @@ static void leave_to_others(struct walk_leaf *leaf)
 	err_clear();
 }
 
-void walk_share(const struct walk_leaf *leaf, const struct rank_group *t, int rank, uint64_t *ret_first, uint64_t *ret_end)
+void walk_share(const struct walk_leaf *leaf, const struct rank_group *t, int rank,
+		uint64_t *ret_first, uint64_t *ret_end)
 {
-	uint64_t size = (uint64_t)t->peers->size, each = leaf->n_tasks / size, more = leaf->n_tasks % size;
+	uint64_t size = (uint64_t)t->peers->size, each = leaf->n_tasks / size,
+		 more = leaf->n_tasks % size;
 	uint64_t at = (uint64_t)rank;
 
 	/* The first of them have one more. */
@@ -137,7 +142,8 @@ static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
 		r = leaf_open(leaf->part->item, leaf->node, &leaf->value);
 	if (r >= 0 && leaf->value.kind == VALUE_ARRAY)
 		r = tiling_init(&leaf->tiling, leaf->value.array);
-	leaf->is_shared = r >= 0 && w->group && w->ops->part && leaf_bytes(leaf) >= WALK_SPLIT_BYTES;
+	leaf->is_shared = r >= 0 && w->group && w->ops->part &&
+			  leaf_bytes(leaf) >= WALK_SPLIT_BYTES;
 	if (leaf->is_elsewhere && !leaf->is_shared) {
 		leave_to_others(leaf);
 		return leaf->path ? 0 : -ENOMEM;
@@ -153,10 +159,13 @@ static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
 static int tell_one(struct walk *w, struct walk_leaf *leaf)
 {
 	auto_buf out = { 0 };
-	int r = wire_put_u64le(&out, leaf->is_shared ? leaf_bytes(leaf) / (uint64_t)w->group->peers->size : leaf_bytes(leaf));
+	int r = wire_put_u64le(&out, leaf->is_shared ?
+					     leaf_bytes(leaf) / (uint64_t)w->group->peers->size :
+					     leaf_bytes(leaf));
 
 	if (r >= 0)
-		r = leaf->is_shared ? w->ops->part(w->arg, leaf, &out) : w->ops->pack(w->arg, leaf, &out);
+		r = leaf->is_shared ? w->ops->part(w->arg, leaf, &out) :
+				      w->ops->pack(w->arg, leaf, &out);
 	return r < 0 ? r : group_send(w->group, leaf->path, buf_span(&out));
 }
 
@@ -172,7 +181,8 @@ static int hear_from(struct walk *w, struct walk_leaf *leaf, int rank)
 		return r;
 	if (w->progress)
 		progress_add(w->progress, bytes);
-	return leaf->is_shared ? w->ops->join(w->arg, leaf, rank, packed) : w->ops->unpack(w->arg, leaf, packed);
+	return leaf->is_shared ? w->ops->join(w->arg, leaf, rank, packed) :
+				 w->ops->unpack(w->arg, leaf, packed);
 }
 
 /* The parts of all ranks, then what they come to. */
@@ -195,7 +205,8 @@ static int end_one(struct walk *w, struct walk_leaf *leaf)
 	if (leaf->is_shared)
 		return lead ? end_shared(w, leaf) : tell_one(w, leaf);
 	if (leaf->is_elsewhere)
-		return lead ? hear_from(w, leaf, group_owner(w->group, w->first + leaf->number)) : 0;
+		return lead ? hear_from(w, leaf, group_owner(w->group, w->first + leaf->number)) :
+			      0;
 	return lead ? w->ops->end(w->arg, leaf) : tell_one(w, leaf);
 }
 
@@ -210,7 +221,8 @@ static void end_leaves(struct walk *w)
 		struct walk_leaf *leaf = run->leaf[run->ended % WINDOW];
 		int r;
 
-		if (!leaf->is_open || leaf->ended < leaf->taken || (!leaf->failed.code && leaf->taken < leaf->n_own))
+		if (!leaf->is_open || leaf->ended < leaf->taken ||
+		    (!leaf->failed.code && leaf->taken < leaf->n_own))
 			return;
 		run->is_ending = true;
 		/* Nobody else may look at it while it is freed. */
@@ -236,7 +248,8 @@ static void open_next(struct walk *w, struct walk_leaf *leaf)
 	leaf->number = run->begun;
 	leaf->part = w->place[run->begun].part;
 	leaf->node = w->place[run->begun].node;
-	leaf->is_elsewhere = w->group && group_owner(w->group, w->first + leaf->number) != w->group->peers->rank;
+	leaf->is_elsewhere = w->group && group_owner(w->group, w->first + leaf->number) !=
+						 w->group->peers->rank;
 	run->leaf[run->begun++ % WINDOW] = leaf;
 	pthread_mutex_unlock(&run->lock);
 	r = leaf_begin(w, leaf);
@@ -333,7 +346,8 @@ static int tell_sizes(struct walk *w, struct progress *progress)
 
 int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progress *progress)
 {
-	struct walk_run run = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+	struct walk_run run = { .lock = PTHREAD_MUTEX_INITIALIZER,
+				.changed = PTHREAD_COND_INITIALIZER };
 	struct ckpt *ckpt = ckpt_of(w);
 	unsigned workers = ckpt ? MAX(1u, pool_threads(ckpt->pool)) : 0;
 	auto_free struct walk_worker *worker = calloc(workers + 1, sizeof(*worker));
@@ -365,8 +379,8 @@ void *walk_buf(struct walk_worker *worker, unsigned which)
 	return worker->buf[which];
 }
 
-static int one_task(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker, void *buf, walk_tile_fn *fn,
-		    void *arg)
+static int one_task(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker, void *buf,
+		    walk_tile_fn *fn, void *arg)
 {
 	struct zarr *z = leaf->value.array;
 	auto_chunk_scan chunk_scan = { 0 };
@@ -387,9 +401,11 @@ static int one_task(struct walk_leaf *leaf, uint64_t task, struct walk_worker *w
 	return r;
 }
 
-int walk_tiles(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker, walk_tile_fn *fn, void *arg)
+int walk_tiles(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker, walk_tile_fn *fn,
+	       void *arg)
 {
-	uint64_t from = task * leaf->per_task, to = MIN(from + leaf->per_task, leaf->tiling.n_tasks);
+	uint64_t from = task * leaf->per_task,
+		 to = MIN(from + leaf->per_task, leaf->tiling.n_tasks);
 	void *buf = walk_buf(worker, 0);
 	int r = buf ? 0 : fail(-ENOMEM, "cannot read '%s'", leaf->path);
 

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify.h - what the files of `pytreefs verify` share: findings, and what was looked at.
  *
- * Level 1: every record that can be read alone: metadata files, manifests, nodes of databases, array
- * metadata. Level 2: that they agree with each other. Level 3: every chunk decodes. A record of a
- * database is only found through others, so level 1 checks their references, too.
+ * Level 1: every record that can be read alone: metadata files, manifests, nodes of databases,
+ * array metadata. Level 2: that they agree with each other. Level 3: every chunk decodes. A record
+ * of a database is only found through others, so level 1 checks their references, too.
  */
 #ifndef PYTREEFS_VERIFY_H
 #define PYTREEFS_VERIFY_H
@@ -16,10 +17,10 @@ enum severity { SEVERITY_WARNING, SEVERITY_ERROR };
 struct finding {
 	enum severity severity;
 	int level;
-	const char *leaf;		/* its path below SOURCE: "100/state/params/w.npy" */
-	const char *file;		/* below SOURCE */
+	const char *leaf; /* its path below SOURCE: "100/state/params/w.npy" */
+	const char *file; /* below SOURCE */
 	bool has_range;
-	uint64_t off, len;		/* in the file */
+	uint64_t off, len; /* in the file */
 	const char *text;
 };
 
@@ -29,15 +30,15 @@ struct verify {
 	int level;
 	bool json;
 	uint64_t errors, warnings, n_drafts;
-	struct buf drafts;		/* names, each with a NUL */
+	struct buf drafts; /* names, each with a NUL */
 	/* What was looked at. */
 	uint64_t steps, items, leaves, chunks, stored_bytes, decoded_bytes;
-	uint64_t missing;		/* chunks that are not stored, as the metadata allows */
-	uint64_t unused_files;		/* data files that no database refers to */
+	uint64_t missing;      /* chunks that are not stored, as the metadata allows */
+	uint64_t unused_files; /* data files that no database refers to */
 	/* Of stored_bytes: what no checksum covers. */
 	uint64_t raw_bytes, unsummed_bytes;
-	uint64_t unsummed_leaves;	/* that have such bytes, or are text in a file without a checksum */
-	struct buf *packed;		/* in a rank group: findings of a leaf go there, for rank 0 to report */
+	uint64_t unsummed_leaves; /* that have such bytes, or are text in a file without a checksum */
+	struct buf *packed; /* in a rank group: findings of a leaf go there, for rank 0 to report */
 	bool pack_failed;
 };
 
@@ -72,10 +73,10 @@ int verify_item(struct verify *v, const char *path);
 /* What the checks of an item know of it; all borrowed. */
 struct array_metadatas;
 struct verify_tree {
-	struct item *item;		/* NULL when it cannot be opened */
-	struct span *param;		/* of all leaves, sorted */
+	struct item *item;  /* NULL when it cannot be opened */
+	struct span *param; /* of all leaves, sorted */
 	size_t n_params;
-	struct array_metadatas **arrays;	/* of array_metadatas/, one of a process */
+	struct array_metadatas **arrays; /* of array_metadatas/, one of a process */
 	size_t n_arrays;
 };
 
@@ -83,6 +84,14 @@ struct verify_tree {
 bool verify_is_param(const struct verify_tree *t, struct span name);
 /* Whether a leading part of the key that ends before a '/', and is longer than that, is a leaf's. */
 bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longer_than);
+/*
+ * The file to blame for a leaf when nothing narrower is known: the first of the database, or the
+ * one that has the array's metadata or the string, there or not. z: its array, NULL when it could
+ * not be opened. Owned by the caller; NULL when memory is short.
+ */
+struct zarr;
+char *verify_leaf_file(const struct verify_tree *t, const struct tree_node *leaf,
+		       const struct zarr *z);
 int verify_leaves(struct verify *v, const struct verify_tree *t);
 
 #endif

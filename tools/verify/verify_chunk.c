@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify_chunk.c - one chunk, decoded and thrown away.
  *
@@ -17,8 +18,8 @@ static int read_raw(const struct chunk *c, uint64_t expected, void *buf)
 	int r = 0;
 
 	if (c->len != expected)
-		return fail(-EUCLEAN, "it has %llu bytes, %llu were expected", (unsigned long long)c->len,
-			    (unsigned long long)expected);
+		return fail(-EUCLEAN, "it has %llu bytes, %llu were expected",
+			    (unsigned long long)c->len, (unsigned long long)expected);
 	while (r >= 0 && f.fed < c->len)
 		r = chunk_scan_pull(&f, &piece);
 	return r;
@@ -40,7 +41,8 @@ static int decode_whole(struct zarr *z, const struct chunk *c, struct walk_worke
 	return r < 0 ? r : codec_decode(&z->leaf->codecs, stored, out, (size_t)z->leaf->bytes);
 }
 
-static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_worker *worker, uint64_t window)
+static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
+			 uint64_t window)
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
 	struct chunk_scan_input f = { .c = c, .buf = walk_buf(worker, 0) };
@@ -51,7 +53,8 @@ static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_work
 		return fail(-ENOMEM, "cannot decode a chunk");
 	r = codec_stream_open(&z->leaf->codecs, chunk_scan_pull, &f, z->leaf->bytes, window, &s);
 	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0; at += STRAIGHT_PIECE)
-		r = codec_stream_read(s, out, (size_t)MIN((uint64_t)STRAIGHT_PIECE, z->leaf->bytes - at));
+		r = codec_stream_read(s, out,
+				      (size_t)MIN((uint64_t)STRAIGHT_PIECE, z->leaf->bytes - at));
 	return r;
 }
 
@@ -60,14 +63,16 @@ static bool is_small(const struct zarr *z, const struct chunk *c)
 	return z->leaf->codecs.n && z->leaf->bytes <= TILE_BYTES && c->len <= TILE_BYTES;
 }
 
-static int decode(struct zarr *z, const struct chunk *c, struct walk_worker *worker, pthread_mutex_t *large)
+static int decode(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
+		  pthread_mutex_t *large)
 {
 	int r;
 
 	if (z->leaf->codecs.n == 0) {
 		void *buf = walk_buf(worker, 0);
 
-		return buf ? read_raw(c, z->leaf->bytes, buf) : fail(-ENOMEM, "cannot read a chunk");
+		return buf ? read_raw(c, z->leaf->bytes, buf) :
+			     fail(-ENOMEM, "cannot read a chunk");
 	}
 	if (is_small(z, c))
 		return decode_whole(z, c, worker);
@@ -82,21 +87,23 @@ static int decode(struct zarr *z, const struct chunk *c, struct walk_worker *wor
 }
 
 /* 1: a checksum covers it, and is right; 0: none does. */
-static int check_sum(struct zarr *z, const struct chunk *c, struct walk_worker *worker, bool has_nodes)
+static int check_sum(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
+		     bool has_nodes)
 {
 	void *buf = walk_buf(worker, 0);
 	int r = 0;
 
 	if (!buf)
 		return fail(-ENOMEM, "cannot check a chunk");
-	/* chunk_scan_pull() has compared the others; a value of many chunks is not read once for each of them. */
+	/* chunk_scan_pull() has compared the others; a value of many chunks is not read once for
+	 * each of them. */
 	if (chunk_is_all(c) && is_small(z, c))
 		r = kv_loc_check(&c->loc, buf, STRAIGHT_PIECE);
 	return r != 0 ? r : chunk_is_summed(z, c, has_nodes);
 }
 
-int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *worker, pthread_mutex_t *large,
-		 bool has_nodes, struct verify_chunk *ret)
+int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *worker,
+		 pthread_mutex_t *large, bool has_nodes, struct verify_chunk *ret)
 {
 	struct chunk c = { 0 };
 	auto_buf where = { 0 };
@@ -108,7 +115,8 @@ int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *work
 		return r;
 	if (c.loc.where == KV_ABSENT) {
 		if (z->missing_is_error)
-			r = fail(-EUCLEAN, "is not stored, and the checkpoint says that every chunk is");
+			r = fail(-EUCLEAN,
+				 "is not stored, and the checkpoint says that every chunk is");
 	} else {
 		r = decode(z, &c, worker, large);
 		if (r >= 0)

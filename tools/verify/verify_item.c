@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify_item.c - one PyTree item: its small files, its databases, and that they are of one tree.
  *
@@ -19,8 +20,8 @@
 /* An item on its way through the checks. */
 struct checking {
 	struct verify *v;
-	const char *path;		/* below SOURCE */
-	struct io_dir *dir;		/* NULL for an item that is one file */
+	const char *path;   /* below SOURCE */
+	struct io_dir *dir; /* NULL for an item that is one file */
 	struct verify_tree t;
 };
 
@@ -42,17 +43,17 @@ static void failed_file(struct checking *c, int level, const char *name, int r)
 	verify_failed(c->v, level, NULL, file, r);
 }
 
-#define say_file(c, level, name, ...)                                          \
-	do {                                                                   \
-		auto_free char *file_ = verify_join((c)->path, (name));        \
-		verify_file((c)->v, (level), file_, __VA_ARGS__);              \
+#define say_file(c, level, name, ...)                                   \
+	do {                                                            \
+		auto_free char *file_ = verify_join((c)->path, (name)); \
+		verify_file((c)->v, (level), file_, __VA_ARGS__);       \
 	} while (0)
 
 /* ---- databases ---- */
 
 struct finding_in {
 	struct checking *c;
-	const char *dir;		/* of the database, below SOURCE */
+	const char *dir; /* of the database, below SOURCE */
 };
 
 static int database_found(void *arg, const struct ocdbt_finding *of)
@@ -85,8 +86,9 @@ static int check_database(struct checking *c, const char *rel)
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_of(ocdbt) struct ocdbt *db = NULL;
 	struct finding_in in = { c, strcmp(rel, ".") ? below : c->path };
-	struct ocdbt_check_opts opts = { .all_versions = true, .unused_files = true, .found = database_found,
-					 .arg = &in };
+	struct ocdbt_check_opts opts = {
+		.all_versions = true, .unused_files = true, .found = database_found, .arg = &in
+	};
 	struct ocdbt_check_stats stats;
 	int r = io_dir_sub(c->dir, rel, &dir);
 
@@ -122,11 +124,13 @@ static int check_databases(struct checking *c)
 	if (r >= 0 && !has_own && parts.n) {
 		auto_free char *file = verify_join(c->path, "manifest.ocdbt");
 
-		verify_say(c->v, &(struct finding){ SEVERITY_WARNING, 2, NULL, file, false, 0, 0,
-						    "its parts were never merged: Orbax cannot read it" });
+		verify_say(c->v, &(struct finding){
+					 SEVERITY_WARNING, 2, NULL, file, false, 0, 0,
+					 "its parts were never merged: Orbax cannot read it" });
 	}
 	if (r >= 0 && !has_own && parts.n_bare)
-		say_file(c, 2, "", "%zu parts have no manifest: their processes never committed", parts.n_bare);
+		say_file(c, 2, "", "%zu parts have no manifest: their processes never committed",
+			 parts.n_bare);
 	ocdbt_parts_release(&parts);
 	return r;
 }
@@ -201,11 +205,13 @@ static int check_strings(struct checking *c)
 		failed_file(c, 1, "_strings.json", r);
 	for (size_t i = 0; s && i < s->n && c->v->level >= 2 && c->t.item; i++)
 		if (!verify_is_param(&c->t, s->entries[i].name))
-			say_file(c, 2, "_strings.json", "'%.*s' is not a leaf of the tree", SPAN_ARG(s->entries[i].name));
+			say_file(c, 2, "_strings.json", "'%.*s' is not a leaf of the tree",
+				 SPAN_ARG(s->entries[i].name));
 	return r == -ENOMEM ? r : 0;
 }
 
-/* Values without a database; a damaged table makes each of them an error, so it is named by itself, too. */
+/* Values without a database; a damaged table makes each of them an error, so it is named by itself,
+ * too. */
 static int check_table(struct checking *c)
 {
 	auto_kv_table table = { 0 };
@@ -239,7 +245,8 @@ static int check_arrays_file(void *arg, const char *name, unsigned char type)
 		return -ENOMEM;
 	for (size_t i = 0; i < a->n && c->v->level >= 2 && c->t.item; i++)
 		if (!verify_is_param(&c->t, a->entries[i].param))
-			say_file(c, 2, file, "'%.*s' is not a leaf of the tree", SPAN_ARG(a->entries[i].param));
+			say_file(c, 2, file, "'%.*s' is not a leaf of the tree",
+				 SPAN_ARG(a->entries[i].param));
 	c->t.arrays = more;
 	c->t.arrays[c->t.n_arrays++] = take(a);
 	return 0;
@@ -260,7 +267,7 @@ static int check_array_metadatas(struct checking *c)
 
 struct orphans {
 	struct checking *c;
-	struct buf last;		/* the array that was said last */
+	struct buf last; /* the array that was said last */
 	uint64_t said;
 };
 
@@ -268,8 +275,9 @@ bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longe
 {
 	for (size_t n = key.n; n > longer_than; n--) {
 		/* A name that ends in a slash gets no second one. */
-		if (key.p[n - 1] == '/' && ((n - 1 > longer_than && verify_is_param(t, span_of(key.p, n - 1))) ||
-					    verify_is_param(t, span_of(key.p, n))))
+		if (key.p[n - 1] == '/' &&
+		    ((n - 1 > longer_than && verify_is_param(t, span_of(key.p, n - 1))) ||
+		     verify_is_param(t, span_of(key.p, n))))
 			return true;
 	}
 	return false;
@@ -282,8 +290,8 @@ static int check_key(void *arg, struct span key, uint64_t len)
 	struct span array = span_of(key.p, slash ? (size_t)(slash - key.p) : key.n);
 
 	/* The array of a bare tree has no name in front, and a name that is a slash is none. */
-	if (verify_is_param(&o->c->t, span_of(key.p, 0)) || verify_is_param(&o->c->t, span_str("/")) ||
-	    verify_has_owner(&o->c->t, key, 0))
+	if (verify_is_param(&o->c->t, span_of(key.p, 0)) ||
+	    verify_is_param(&o->c->t, span_str("/")) || verify_has_owner(&o->c->t, key, 0))
 		return 0;
 	/* Once for all of an array's keys, which come together. */
 	if (o->said && span_eq(array, buf_span(&o->last)))
@@ -292,7 +300,8 @@ static int check_key(void *arg, struct span key, uint64_t len)
 	if (buf_add_span(&o->last, array) < 0)
 		return -ENOMEM;
 	if (o->said++ < 100)
-		say_file(o->c, 2, "manifest.ocdbt", "key '%.*s' is stored, and is of no leaf of the tree", SPAN_ARG(key));
+		say_file(o->c, 2, "manifest.ocdbt",
+			 "key '%.*s' is stored, and is of no leaf of the tree", SPAN_ARG(key));
 	return 0;
 }
 
@@ -300,7 +309,8 @@ static int check_key(void *arg, struct span key, uint64_t len)
 static bool is_of_leaf(const struct checking *c, struct span name)
 {
 	for (size_t i = 0; i < c->t.n_params; i++)
-		if (span_starts(c->t.param[i], name) && (c->t.param[i].n == name.n || c->t.param[i].p[name.n] == '/'))
+		if (span_starts(c->t.param[i], name) &&
+		    (c->t.param[i].n == name.n || c->t.param[i].p[name.n] == '/'))
 			return true;
 	return false;
 }
@@ -375,7 +385,8 @@ static int blame(struct checking *c, int r)
 			return r == -ENOMEM ? r : 0;
 	}
 	err_clear();
-	verify_say(c->v, &(struct finding){ SEVERITY_ERROR, 1, NULL, c->path, false, 0, 0, note.text });
+	verify_say(c->v,
+		   &(struct finding){ SEVERITY_ERROR, 1, NULL, c->path, false, 0, 0, note.text });
 	return 0;
 }
 
@@ -450,4 +461,23 @@ int verify_item(struct verify *v, const char *path)
 		r = 0;
 	}
 	return r;
+}
+
+char *verify_leaf_file(const struct verify_tree *t, const struct tree_node *leaf,
+		       const struct zarr *z)
+{
+	const struct item *item = t->item;
+	bool zarr3 = z ? z->meta.format == 3 : item->tree->use_zarr3;
+	auto_buf name = { 0 };
+
+	if (span_eq(leaf->value_type, span_str("string")))
+		return verify_join(item->path, "_strings.json");
+	if (item->is_unmerged || (item->is_aggregate && !z))
+		return strdup(item->path);
+	if (item->is_ocdbt && (!z || z->kv == item->kv))
+		return verify_join(item->path, "manifest.ocdbt");
+	if (buf_addf(&name, "%.*s%s%s", SPAN_ARG(leaf->param), leaf->param.n ? "/" : "",
+		     zarr3 ? "zarr.json" : ".zarray") < 0)
+		return NULL;
+	return verify_join(item->path, buf_str(&name));
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify_leaf.c - each leaf: its metadata, which of its chunks are there, and that they decode.
  *
@@ -15,7 +16,7 @@
 #include "tools/verify/verify.h"
 #include "tools/verify/verify_chunk.h"
 
-#define KEEP_FINDINGS 100		/* of one leaf */
+#define KEEP_FINDINGS 100 /* of one leaf */
 
 struct kept {
 	enum severity severity;
@@ -27,24 +28,24 @@ struct kept {
 
 struct leaf_check {
 	struct leaf_checks *all;
-	char *file;			/* to blame for what is in no chunk: where its metadata is */
-	uint64_t *object;		/* numbers of the stored objects in the grid */
+	char *file;       /* to blame for what is in no chunk: where its metadata is */
+	uint64_t *object; /* numbers of the stored objects in the grid */
 	size_t n, cap;
 	uint64_t per_task;
-	bool has_nodes;			/* what is inline lies in a node of a database */
-	char *strange;			/* a key that is of no chunk, the first */
+	bool has_nodes; /* what is inline lies in a node of a database */
+	char *strange;  /* a key that is of no chunk, the first */
 	uint64_t n_strange;
-	pthread_mutex_t lock;		/* protects all below */
+	pthread_mutex_t lock; /* protects all below */
 	struct kept *kept;
 	size_t n_kept, n_findings;
 	uint64_t chunks, stored, decoded, missing;
-	uint64_t unsummed;		/* of stored: no checksum covers them */
+	uint64_t unsummed; /* of stored: no checksum covers them */
 };
 
 struct leaf_checks {
 	struct verify *v;
 	const struct verify_tree *t;
-	pthread_mutex_t large;		/* held by who decodes with a large window */
+	pthread_mutex_t large; /* held by who decodes with a large window */
 };
 
 static void forget_findings(struct leaf_check *c)
@@ -76,11 +77,15 @@ static void keep(struct leaf_check *c, const struct finding *f)
 
 	pthread_mutex_lock(&c->lock);
 	c->n_findings++;
-	more = c->n_kept < KEEP_FINDINGS ? reallocarray(c->kept, c->n_kept + 1, sizeof(*more)) : NULL;
+	more = c->n_kept < KEEP_FINDINGS ? reallocarray(c->kept, c->n_kept + 1, sizeof(*more)) :
+					   NULL;
 	if (more) {
 		c->kept = more;
-		c->kept[c->n_kept++] = (struct kept){ f->severity, f->level, f->file ? strdup(f->file) : NULL,
-						      strdup(f->text), f->has_range, f->off, f->len };
+		c->kept[c->n_kept++] = (struct kept){
+			f->severity,     f->level,     f->file ? strdup(f->file) : NULL,
+			strdup(f->text), f->has_range, f->off,
+			f->len
+		};
 	}
 	pthread_mutex_unlock(&c->lock);
 }
@@ -101,28 +106,6 @@ static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
 		keep(c, &f);
 }
 
-/*
- * The file to blame for a leaf when nothing narrower is known: the first of the database, or the one that has
- * the array's metadata or the string, there or not.
- */
-static char *blame_file(const struct leaf_checks *all, const struct tree_node *leaf, const struct zarr *z)
-{
-	const struct item *item = all->t->item;
-	bool zarr3 = z ? z->meta.format == 3 : item->tree->use_zarr3;
-	auto_buf name = { 0 };
-
-	if (span_eq(leaf->value_type, span_str("string")))
-		return verify_join(item->path, "_strings.json");
-	if (item->is_unmerged || (item->is_aggregate && !z))
-		return strdup(item->path);
-	if (item->is_ocdbt && (!z || z->kv == item->kv))
-		return verify_join(item->path, "manifest.ocdbt");
-	if (buf_addf(&name, "%.*s%s%s", SPAN_ARG(leaf->param), leaf->param.n ? "/" : "",
-		     zarr3 ? "zarr.json" : ".zarray") < 0)
-		return NULL;
-	return verify_join(item->path, buf_str(&name));
-}
-
 /* ---- metadata ---- */
 
 static bool fits(const uint64_t *part, const uint64_t *whole, unsigned rank)
@@ -133,17 +116,20 @@ static bool fits(const uint64_t *part, const uint64_t *whole, unsigned rank)
 	return true;
 }
 
-static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf, const struct zarr_meta *m)
+static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf,
+			      const struct zarr_meta *m)
 {
 	if (!leaf->has_write_shape)
 		return;
 	if (leaf->write_rank != m->rank)
-		keep_text(c, 2, "_METADATA gives it %u axes, its array has %u", leaf->write_rank, m->rank);
+		keep_text(c, 2, "_METADATA gives it %u axes, its array has %u", leaf->write_rank,
+			  m->rank);
 	else if (!fits(leaf->write_shape, m->shape, m->rank))
 		keep_text(c, 2, "_METADATA gives it a write_shape that is larger than its array");
 }
 
-static void check_array_metadata(struct leaf_check *c, const struct tree_node *leaf, const struct zarr *z)
+static void check_array_metadata(struct leaf_check *c, const struct tree_node *leaf,
+				 const struct zarr *z)
 {
 	const struct verify_tree *t = c->all->t;
 	bool found = false;
@@ -155,17 +141,21 @@ static void check_array_metadata(struct leaf_check *c, const struct tree_node *l
 			continue;
 		found = true;
 		if (m->write_rank != z->meta.rank || m->chunk_rank != z->meta.rank)
-			keep_text(c, 2, "array_metadatas give it %u axes, its array has %u", m->write_rank, z->meta.rank);
+			keep_text(c, 2, "array_metadatas give it %u axes, its array has %u",
+				  m->write_rank, z->meta.rank);
 		else if (memcmp(m->chunk_shape, z->leaf_chunk, m->chunk_rank * sizeof(uint64_t)))
 			keep_text(c, 2, "array_metadatas give it other chunks than its array has");
 		else if (!fits(m->write_shape, z->meta.shape, z->meta.rank))
-			keep_text(c, 2, "array_metadatas give it a write_shape that is larger than its array");
+			keep_text(
+				c, 2,
+				"array_metadatas give it a write_shape that is larger than its array");
 	}
 	if (t->n_arrays && !found && span_eq(leaf->value_type, span_str("jax.Array")))
 		keep_text(c, 2, "array_metadatas do not have it, as they have every jax.Array");
 }
 
-static void check_sharding(struct leaf_check *c, const struct tree_node *leaf, const struct zarr_meta *m)
+static void check_sharding(struct leaf_check *c, const struct tree_node *leaf,
+			   const struct zarr_meta *m)
 {
 	auto_of(sharding) struct sharding *s = NULL;
 	struct err_note note;
@@ -173,7 +163,8 @@ static void check_sharding(struct leaf_check *c, const struct tree_node *leaf, c
 	int r;
 
 	/* A broken text has been found in its file. */
-	if (item_sharding(c->all->t->item, leaf, &text) != 1 || sharding_parse(text, "'_sharding'", &s) < 0) {
+	if (item_sharding(c->all->t->item, leaf, &text) != 1 ||
+	    sharding_parse(text, "'_sharding'", &s) < 0) {
 		err_clear();
 		return;
 	}
@@ -212,15 +203,16 @@ static bool is_metadata(struct span name)
 }
 
 /*
- * Whether a key that names no chunk is no matter of this leaf: it is of another, whose name continues
- * this one's, or, beside a bare leaf stored as directories, one of the item's own files.
+ * Whether a key that names no chunk is no matter of this leaf: it is of another, whose name
+ * continues this one's, or, beside a bare leaf stored as directories, one of the item's own files.
  */
 static bool is_of_other(const struct listing_chunks *l, struct span key, struct span name)
 {
 	if (l->z->prefix_len == 0 && l->z->kv != l->c->all->t->item->kv)
 		return true;
 	if (l->z->prefix_len == 0 && !l->c->all->t->item->is_ocdbt)
-		return name.n > 0 && !span_starts(name, span_str("c/")) && !(name.p[0] >= '0' && name.p[0] <= '9');
+		return name.n > 0 && !span_starts(name, span_str("c/")) &&
+		       !(name.p[0] >= '0' && name.p[0] <= '9');
 	return verify_has_owner(l->c->all->t, key, l->z->prefix_len);
 }
 
@@ -300,8 +292,11 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 	zarr_chunk_key(&z->meta, index, &key);
 	if (z->kv != c->all->t->item->kv || !c->all->t->item->is_ocdbt)
 		blame_chunk(c, z, buf_str(&key));
-	keep_text(c, 2, "%llu of %llu chunks are not stored, and the checkpoint says that all are; the first is '%s%s'",
-		  (unsigned long long)(grid - c->n), (unsigned long long)grid, z->prefix, buf_str(&key));
+	keep_text(
+		c, 2,
+		"%llu of %llu chunks are not stored, and the checkpoint says that all are; the first is '%s%s'",
+		(unsigned long long)(grid - c->n), (unsigned long long)grid, z->prefix,
+		buf_str(&key));
 }
 
 static int list_chunks(struct leaf_check *c, struct zarr *z)
@@ -323,7 +318,8 @@ static int list_chunks(struct leaf_check *c, struct zarr *z)
 /* ---- decoding ---- */
 
 /* Where a chunk is stored, as far as it can be told. */
-static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index, struct finding *f, char **ret_file)
+static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index, struct finding *f,
+		     char **ret_file)
 {
 	struct chunk at = { 0 };
 
@@ -357,7 +353,8 @@ static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *i
 	err_clear();
 }
 
-static int check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *index, struct walk_worker *worker)
+static int check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *index,
+		       struct walk_worker *worker)
 {
 	struct verify_chunk found = { 0 };
 	int r = verify_chunk(z, index, worker, &k->all->large, k->has_nodes, &found);
@@ -375,7 +372,8 @@ static int check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *ind
 }
 
 /* The inner chunks of one stored object. A failure is one of ours, not of the chunk. */
-static int check_object(struct leaf_check *c, struct zarr *z, uint64_t object, struct walk_worker *worker)
+static int check_object(struct leaf_check *c, struct zarr *z, uint64_t object,
+			struct walk_worker *worker)
 {
 	uint64_t first[LIMIT_RANK] = { 0 }, last[LIMIT_RANK], at[LIMIT_RANK];
 	unsigned axis;
@@ -433,7 +431,7 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 	leaf->state = c;
 	leaf->n_tasks = 0;
 	c->all = all;
-	c->file = blame_file(all, leaf->node, z);
+	c->file = verify_leaf_file(all->t, leaf->node, z);
 	if (leaf->value.kind != VALUE_ARRAY)
 		return 0;
 	c->has_nodes = all->t->item->is_ocdbt && z->kv == all->t->item->kv;
@@ -451,13 +449,15 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 	return r;
 }
 
-static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
+static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task,
+			   struct walk_worker *worker)
 {
 	struct leaf_check *c = leaf->state;
 
 	int r = 0;
 
-	for (uint64_t i = task * c->per_task; i < MIN((task + 1) * c->per_task, c->n) && r >= 0; i++)
+	for (uint64_t i = task * c->per_task; i < MIN((task + 1) * c->per_task, c->n) && r >= 0;
+	     i++)
 		r = check_object(c, leaf->value.array, c->object[i], worker);
 	return r;
 }
@@ -476,17 +476,19 @@ static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 			auto_buf key = { 0 }, where = { 0 };
 
 			if (buf_addf(&key, "%.*s/%s", SPAN_ARG(leaf->node->param), names[i]) >= 0 &&
-			    kv_where_text(all->t->item->kv, buf_span(&key), &where) >= 0 && buf_str(&where))
+			    kv_where_text(all->t->item->kv, buf_span(&key), &where) >= 0 &&
+			    buf_str(&where))
 				verify_place(buf_str(&where), all->t->item->path, &f, &file);
 		}
 		err_clear();
 	}
 	if (!f.file)
-		f.file = file = blame_file(all, leaf->node, NULL);
+		f.file = file = verify_leaf_file(all->t, leaf->node, NULL);
 	verify_say(all->v, &f);
 }
 
-static void add_up(struct leaf_checks *all, const struct leaf_check *c, const struct walk_leaf *leaf)
+static void add_up(struct leaf_checks *all, const struct leaf_check *c,
+		   const struct walk_leaf *leaf)
 {
 	struct verify *v = all->v;
 
@@ -495,7 +497,8 @@ static void add_up(struct leaf_checks *all, const struct leaf_check *c, const st
 	v->decoded_bytes += c->decoded;
 	v->missing += c->missing;
 	/* A string lies in a JSON file, what a plugin reads in files of its own. */
-	v->unsummed_leaves += c->unsummed > 0 || leaf->value.kind == VALUE_TEXT || leaf->value.kind == VALUE_FILE;
+	v->unsummed_leaves += c->unsummed > 0 || leaf->value.kind == VALUE_TEXT ||
+			      leaf->value.kind == VALUE_FILE;
 	if (leaf->value.kind == VALUE_ARRAY && leaf->value.array->leaf->codecs.n)
 		v->unsummed_bytes += c->unsummed;
 	else
@@ -518,15 +521,16 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	for (size_t i = 0; c && i < c->n_kept; i++) {
 		const struct kept *k = &c->kept[i];
 
-		verify_say(all->v, &(struct finding){ k->severity, k->level, leaf->path, k->file, k->has_range, k->off,
-						      k->len, k->text ? k->text : "out of memory" });
+		verify_say(all->v, &(struct finding){ k->severity, k->level, leaf->path, k->file,
+						      k->has_range, k->off, k->len,
+						      k->text ? k->text : "out of memory" });
 	}
 	if (c && c->n_findings > c->n_kept) {
 		auto_buf text = { 0 };
 
 		buf_addf(&text, "and %zu findings more", c->n_findings - c->n_kept);
-		verify_say(all->v, &(struct finding){ SEVERITY_ERROR, 3, leaf->path, c->file, false, 0, 0,
-						      buf_str(&text) });
+		verify_say(all->v, &(struct finding){ SEVERITY_ERROR, 3, leaf->path, c->file, false,
+						      0, 0, buf_str(&text) });
 	}
 	if (c)
 		add_up(all, c, leaf);
@@ -565,9 +569,13 @@ static int leaf_check_unpack(void *arg, struct walk_leaf *leaf, struct span pack
 
 int verify_leaves(struct verify *v, const struct verify_tree *t)
 {
-	static const struct walk_ops ops = { .begin = leaf_check_begin, .task = leaf_check_task, .end = leaf_check_end,
-					     .pack = leaf_check_pack, .unpack = leaf_check_unpack,
-					     .part = leaf_check_pack, .join = leaf_check_join };
+	static const struct walk_ops ops = { .begin = leaf_check_begin,
+					     .task = leaf_check_task,
+					     .end = leaf_check_end,
+					     .pack = leaf_check_pack,
+					     .unpack = leaf_check_unpack,
+					     .part = leaf_check_pack,
+					     .join = leaf_check_join };
 	struct leaf_checks all = { v, t, PTHREAD_MUTEX_INITIALIZER };
 	auto_subtree st = { 0 };
 	auto_free char *prefix = NULL;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify_pack.c - what a rank finds in a leaf, as bytes for rank 0.
  *
@@ -11,9 +12,9 @@
 
 /* Counts of a leaf; errors and warnings are counted where they are said. */
 static const size_t counts[] = {
-	offsetof(struct verify, leaves),	 offsetof(struct verify, chunks),
-	offsetof(struct verify, stored_bytes),	 offsetof(struct verify, decoded_bytes),
-	offsetof(struct verify, missing),	 offsetof(struct verify, raw_bytes),
+	offsetof(struct verify, leaves),         offsetof(struct verify, chunks),
+	offsetof(struct verify, stored_bytes),   offsetof(struct verify, decoded_bytes),
+	offsetof(struct verify, missing),        offsetof(struct verify, raw_bytes),
 	offsetof(struct verify, unsummed_bytes), offsetof(struct verify, unsummed_leaves),
 };
 
@@ -74,7 +75,8 @@ int verify_pack_counts(const struct verify *v, const struct verify *was, struct 
 static int unpack_one(struct verify *v, struct wire *w)
 {
 	auto_free char *leaf = NULL, *file = NULL, *text = NULL;
-	struct finding f = { .severity = wire_u8(w) == SEVERITY_ERROR ? SEVERITY_ERROR : SEVERITY_WARNING };
+	struct finding f = { .severity = wire_u8(w) == SEVERITY_ERROR ? SEVERITY_ERROR :
+									SEVERITY_WARNING };
 	int r;
 
 	f.level = wire_u8(w);

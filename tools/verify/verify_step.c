@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify_step.c - roots and steps: their own metadata, and which items there should be.
  */
@@ -12,7 +13,7 @@
 #include "core/step/step_name.h"
 #include "tools/verify/verify.h"
 
-#define MAX_NESTING 8			/* composite items inside composite items */
+#define MAX_NESTING 8 /* composite items inside composite items */
 
 struct child {
 	char *name;
@@ -48,7 +49,8 @@ static int add_child(void *arg, const char *name, unsigned char type)
 	if (type != DT_DIR && type != DT_REG) {
 		auto_free char *path = verify_join(c->path, name);
 
-		more[c->n].is_dir = path && io_stat(c->v->ckpt->source, path, &st) >= 0 && S_ISDIR(st.st_mode);
+		more[c->n].is_dir = path && io_stat(c->v->ckpt->source, path, &st) >= 0 &&
+				    S_ISDIR(st.st_mode);
 		err_clear();
 	}
 	c->n++;
@@ -132,7 +134,8 @@ static int read_meta(struct verify *v, const char *path, struct step_meta **ret)
 		err_clear();
 		return 0;
 	}
-	/* An empty one is what a process leaves that did not come to its end: as good as none for Orbax. */
+	/* An empty one is what a process leaves that did not come to its end: as good as none for
+	 * Orbax. */
 	if (r >= 0 && text.n == 0) {
 		verify_file(v, 1, file, "the file is empty");
 		return 0;
@@ -166,13 +169,15 @@ static void check_times(struct verify *v, const char *path, const struct step_me
 {
 	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
 
-	if (m->has_init && m->has_commit && m->init_ns > 0 && m->commit_ns > 0 && m->commit_ns < m->init_ns)
-		verify_file(v, 2, file, "committed at %lld, before it was begun at %lld", (long long)m->commit_ns,
-			    (long long)m->init_ns);
+	if (m->has_init && m->has_commit && m->init_ns > 0 && m->commit_ns > 0 &&
+	    m->commit_ns < m->init_ns)
+		verify_file(v, 2, file, "committed at %lld, before it was begun at %lld",
+			    (long long)m->commit_ns, (long long)m->init_ns);
 }
 
 /* What the metadata names must be there. */
-static void check_named(struct verify *v, const char *path, const struct step_meta *m, const struct children *c)
+static void check_named(struct verify *v, const char *path, const struct step_meta *m,
+			const struct children *c)
 {
 	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
 
@@ -180,9 +185,11 @@ static void check_named(struct verify *v, const char *path, const struct step_me
 		bool found = false;
 
 		for (size_t k = 0; k < c->n; k++)
-			found |= c->child[k].is_dir && span_eq(m->items[i].name, span_str(c->child[k].name));
+			found |= c->child[k].is_dir &&
+				 span_eq(m->items[i].name, span_str(c->child[k].name));
 		if (!found)
-			verify_file(v, 2, file, "item '%.*s' is named, and is not there", SPAN_ARG(m->items[i].name));
+			verify_file(v, 2, file, "item '%.*s' is named, and is not there",
+				    SPAN_ARG(m->items[i].name));
 	}
 }
 
@@ -200,8 +207,8 @@ int verify_own_metadata(struct verify *v, const char *path)
 
 static int check_step(struct verify *v, const char *path, unsigned depth);
 
-static int check_child(struct verify *v, const char *path, const char *name, const struct step_meta *m,
-		       unsigned depth)
+static int check_child(struct verify *v, const char *path, const char *name,
+		       const struct step_meta *m, unsigned depth)
 {
 	auto_free char *below = verify_join(path, name);
 	enum item_kind kind;

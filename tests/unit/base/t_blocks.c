@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_blocks.c - blocks of any size are one's own, and what is kept is given back.
  */
@@ -10,7 +11,8 @@
 #include "core/base/limits.h"
 #include "core/base/mem.h"
 
-static const size_t sizes[] = { 1, 15, 4096, 65536, 65537, 100000, 1 << 20, (1 << 20) + 1, 5 << 20, 20 << 20 };
+static const size_t sizes[] = { 1,      15,      4096,          65536,   65537,
+				100000, 1 << 20, (1 << 20) + 1, 5 << 20, 20 << 20 };
 
 static void every_block_is_ones_own(void **state)
 {
@@ -41,7 +43,8 @@ static void a_small_block_costs_little(void **state)
 	assert_true(block_size(1) < 64);
 	assert_true(block_size(4096) < 4200);
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
-		assert_true(block_size(sizes[i]) >= sizes[i] && block_size(sizes[i]) <= sizes[i] + sizes[i] / 8 + 4096);
+		assert_true(block_size(sizes[i]) >= sizes[i] &&
+			    block_size(sizes[i]) <= sizes[i] + sizes[i] / 8 + 4096);
 }
 
 /* Compressed chunks of one leaf: the next one is a little longer, and needs no fresh pages. */
@@ -51,7 +54,7 @@ static void a_block_serves_one_of_about_its_size(void **state)
 	uint8_t *p, *q;
 
 	if (block_size(n) == n + 16)
-		skip();		/* the address sanitizer's heap has all of them */
+		skip(); /* the address sanitizer's heap has all of them */
 	p = block_alloc(n);
 	assert_non_null(p);
 	memset(p, 1, n);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_budget.c - never more than the total; first come, first served; too much is refused.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_cache.c - the bound, single flight, failures, and dropping.
  */
@@ -52,7 +53,8 @@ static void the_least_recently_used_goes_first(void **state)
 	assert_int_equal(freed, 4);
 }
 
-/* Ten were passed, two of them are wanted again; the rest goes one by one until an eighth of the limit is left. */
+/* Ten were passed, two of them are wanted again; the rest goes one by one until an eighth of the
+ * limit is left. */
 static void what_was_left_behind_goes_bit_by_bit(void **state)
 {
 	uint64_t owner = cache_owner();
@@ -116,8 +118,8 @@ struct racer {
 	struct cache *c;
 	struct cache_key key;
 	atomic_int *fills;
-	atomic_int *came;		/* how many know whether they fill or wait */
-	int code;			/* what the filler does: 0, or fail with it */
+	atomic_int *came; /* how many know whether they fill or wait */
+	int code;         /* what the filler does: 0, or fail with it */
 	int result;
 };
 

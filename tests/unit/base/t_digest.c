@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_digest.c - SHA-256 by the standard's vectors, base64 both ways, a hash that is the same everywhere.
+ * t_digest.c - SHA-256 by the standard's vectors, base64 both ways, a hash that is the same
+ * everywhere.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -13,12 +15,14 @@ static void sha256_by_the_standards_vectors(void **state)
 	} cases[] = {
 		{ "", { 0xe3, 0xb0, 0xc4, 0x42 }, { 0x78, 0x52, 0xb8, 0x55 } },
 		{ "abc", { 0xba, 0x78, 0x16, 0xbf }, { 0xf2, 0x00, 0x15, 0xad } },
-		{ "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", { 0x24, 0x8d, 0x6a, 0x61 },
+		{ "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+		  { 0x24, 0x8d, 0x6a, 0x61 },
 		  { 0x19, 0xdb, 0x06, 0xc1 } },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct span s = span_str(cases[i].text), parts[2] = { span_of(s.p, s.n / 3), span_from(s, s.n / 3) };
+		struct span s = span_str(cases[i].text),
+			    parts[2] = { span_of(s.p, s.n / 3), span_from(s, s.n / 3) };
 		uint8_t a[32], b[32];
 
 		sha256(s, a);
@@ -32,8 +36,14 @@ static void sha256_by_the_standards_vectors(void **state)
 static void base64_both_ways(void **state)
 {
 	static const char *const cases[][2] = {
-		{ "", "" },	    { "f", "Zg==" },	 { "fo", "Zm8=" },	 { "foo", "Zm9v" },
-		{ "foob", "Zm9vYg==" }, { "fooba", "Zm9vYmE=" }, { "foobar", "Zm9vYmFy" }, { "\xfb\xff\xbf", "+/+/" },
+		{ "", "" },
+		{ "f", "Zg==" },
+		{ "fo", "Zm8=" },
+		{ "foo", "Zm9v" },
+		{ "foob", "Zm9vYg==" },
+		{ "fooba", "Zm9vYmE=" },
+		{ "foobar", "Zm9vYmFy" },
+		{ "\xfb\xff\xbf", "+/+/" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -57,16 +67,27 @@ static void every_byte_in_both_alphabets(void **state)
 		for (int a = 0; a < 2; a++) {
 			auto_buf text = { 0 }, back = { 0 };
 
-			assert_int_equal(base64_put(&text, span_of(all, n), (enum base64_alphabet)a), 0);
+			assert_int_equal(
+				base64_put(&text, span_of(all, n), (enum base64_alphabet)a), 0);
 			assert_int_equal(text.n, (n + 2) / 3 * 4);
-			assert_int_equal(base64_get(&back, buf_span(&text), (enum base64_alphabet)a), 0);
+			assert_int_equal(
+				base64_get(&back, buf_span(&text), (enum base64_alphabet)a), 0);
 			assert_true(span_eq(buf_span(&back), span_of(all, n)));
 		}
 }
 
 static void what_is_no_base64_is_refused(void **state)
 {
-	static const char *const cases[] = { "Z", "Zg", "Zg=", "====", "Z===", "Zg==Zg==", "Zm9v\n", "Zm=v", "Zm9-", "Zm 9",
+	static const char *const cases[] = { "Z",
+					     "Zg",
+					     "Zg=",
+					     "====",
+					     "Z===",
+					     "Zg==Zg==",
+					     "Zm9v\n",
+					     "Zm=v",
+					     "Zm9-",
+					     "Zm 9",
 					     "\xff\xff\xff\xff" };
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_glob.c - patterns over paths: by examples, against a model that tries everything, and counted.
  */
@@ -8,6 +9,7 @@
 
 static void examples(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *pattern, *path;
 		bool match;
@@ -45,6 +47,7 @@ static void examples(void **state)
 		{ "[a-]", "-", true },			  { "w[[]0:2]", "w[0:2]", true },
 		{ "a?b", "a/b", false },		  { "w*yy", "w.npy", false },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
 		if (glob_match(cases[i].pattern, span_str(cases[i].path)) != cases[i].match)
@@ -53,6 +56,7 @@ static void examples(void **state)
 
 static void leaves_are_chosen_from_their_item_on(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *pattern;
 		unsigned skip;
@@ -64,9 +68,11 @@ static void leaves_are_chosen_from_their_item_on(void **state)
 		{ "params/w", 0, false },	{ "params", 1, false },		{ "params/", 1, true },
 		{ "state", 1, false },		{ "state/", 1, true },		{ "params/w", 9, true },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-		if (glob_selects(cases[i].pattern, span_str("state/params/w.npy"), cases[i].skip, 4) != cases[i].chosen)
+		if (glob_selects(cases[i].pattern, span_str("state/params/w.npy"), cases[i].skip,
+				 4) != cases[i].chosen)
 			fail_msg("'%s', %u", cases[i].pattern, cases[i].skip);
 }
 
@@ -96,7 +102,8 @@ static bool try_all(const char *p, const char *s, bool at_name)
 		if (is_name && !p[3])
 			return true;
 		for (size_t i = 0;; i++) {
-			if (is_name ? i > 0 && s[i - 1] == '/' && try_all(p + 3, s + i, true) : try_all(p + n, s + i, false))
+			if (is_name ? i > 0 && s[i - 1] == '/' && try_all(p + 3, s + i, true) :
+				      try_all(p + n, s + i, false))
 				return true;
 			if (!s[i] || (n == 1 && s[i] == '/'))
 				return false;
@@ -161,8 +168,9 @@ static void the_model_agrees(void **state)
 
 static void no_pattern_takes_long(void **state)
 {
-	static const char *const patterns[] = { "**a**a**a**a**a**a**a**a**b", "*a*a*a*a*a*a*a*a*b/",
-						"**/a/**/a/**/a/**/a/**/b", "?*?*?*?*?*?*?*?*b/**x", "[a-b]*[a-b]*[!b]**c/d" };
+	static const char *const patterns[] = { "**a**a**a**a**a**a**a**a**b",
+						"*a*a*a*a*a*a*a*a*b/", "**/a/**/a/**/a/**/a/**/b",
+						"?*?*?*?*?*?*?*?*b/**x", "[a-b]*[a-b]*[!b]**c/d" };
 	char path[2001];
 
 	for (size_t k = 0; k < 2; k++) {

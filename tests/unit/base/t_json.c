@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_json.c - what cJSON alone would lose (64-bit integers, NUL, NaN), refusals with line and
  * column, and both spellings that we write.
@@ -20,8 +21,11 @@ static void integers_are_exact(void **state)
 	auto_json d = { 0 };
 	int64_t v;
 
-	assert_int_equal(parse("{\"t\": 1767225600000000001, \"f\": 5.0, \"u\": 18446744073709551615,"
-			       " \"m\": -9223372036854775808, \"g\": 1.5}", &d), 0);
+	assert_int_equal(
+		parse("{\"t\": 1767225600000000001, \"f\": 5.0, \"u\": 18446744073709551615,"
+		      " \"m\": -9223372036854775808, \"g\": 1.5}",
+		      &d),
+		0);
 	assert_int_equal(json_get_int(d.root, "t", "x", &v), 1);
 	assert_int_equal(v, 1767225600000000001);
 	assert_int_equal(json_get_int(d.root, "f", "x", &v), 1);
@@ -40,8 +44,11 @@ static void integral_floats_pass_as_integers_up_to_the_end_of_the_range(void **s
 	auto_json d = { 0 };
 	int64_t v = 7;
 
-	assert_int_equal(parse("[9007199254740994.0, -9.223372036854775808e18, 9.223372036854775e18,"
-			       " 9223372036854775808, 9.223372036854775808e18, 1e400, NaN]", &d), 0);
+	assert_int_equal(
+		parse("[9007199254740994.0, -9.223372036854775808e18, 9.223372036854775e18,"
+		      " 9223372036854775808, 9.223372036854775808e18, 1e400, NaN]",
+		      &d),
+		0);
 	assert_true(json_as_int(&d.root->items[0], &v));
 	assert_true(v == 9007199254740994);
 	assert_true(json_as_int(&d.root->items[1], &v));
@@ -57,8 +64,11 @@ static void what_no_number_holds_is_said(void **state)
 {
 	auto_json d = { 0 };
 
-	assert_int_equal(parse("[18446744073709551616, -9223372036854775809, 1e400, -1e400,"
-			       " 18446744073709551615, -9223372036854775808, 1e300, Infinity, -Infinity, NaN, 1e-400]", &d), 0);
+	assert_int_equal(
+		parse("[18446744073709551616, -9223372036854775809, 1e400, -1e400,"
+		      " 18446744073709551615, -9223372036854775808, 1e300, Infinity, -Infinity, NaN, 1e-400]",
+		      &d),
+		0);
 	for (size_t i = 0; i < d.root->n; i++)
 		assert_int_equal(d.root->items[i].is_beyond, i < 4);
 }
@@ -68,7 +78,9 @@ static void strings_keep_nul_and_marks(void **state)
 	auto_json d = { 0 };
 	struct span s;
 
-	assert_int_equal(parse("{\"a\\u0000b\": \"\\u0001n5\\u0000\", \"e\": \"\\ud83d\\ude00\\n\"}", &d), 0);
+	assert_int_equal(
+		parse("{\"a\\u0000b\": \"\\u0001n5\\u0000\", \"e\": \"\\ud83d\\ude00\\n\"}", &d),
+		0);
 	assert_int_equal(d.root->items[0].name.n, 3);
 	assert_memory_equal(d.root->items[0].name.p, "a\0b", 3);
 	assert_int_equal(d.root->items[0].kind, JSON_STRING);
@@ -171,7 +183,8 @@ static void values_are_bounded(void **state)
 
 static void truncation_never_passes(void **state)
 {
-	static const char text[] = "{\"a\": [1, 2.5e3, \"x\\u00e9\"], \"b\": {\"c\": null, \"d\": true}}";
+	static const char text[] =
+		"{\"a\": [1, 2.5e3, \"x\\u00e9\"], \"b\": {\"c\": null, \"d\": true}}";
 
 	for (size_t n = 0; n < sizeof(text) - 1; n++) {
 		struct json_doc d = { 0 };
@@ -183,14 +196,16 @@ static void truncation_never_passes(void **state)
 
 static void prints_as_python_and_tensorstore_do(void **state)
 {
-	static const char text[] = "{\"b\": [1, 0.1, 1e16, NaN], \"a\": \"\xc3\xa9\\n\x7f\", \"A\": {}}";
+	static const char text[] =
+		"{\"b\": [1, 0.1, 1e16, NaN], \"a\": \"\xc3\xa9\\n\x7f\", \"A\": {}}";
 	auto_json d = { 0 };
 	auto_buf py = { 0 }, ts = { 0 };
 
 	assert_int_equal(parse(text, &d), 0);
 	json_print(&py, d.root, JSON_PYTHON);
-	assert_string_equal(buf_str(&py),
-			    "{\"b\": [1, 0.1, 1e+16, NaN], \"a\": \"\\u00e9\\n\\u007f\", \"A\": {}}");
+	assert_string_equal(
+		buf_str(&py),
+		"{\"b\": [1, 0.1, 1e+16, NaN], \"a\": \"\\u00e9\\n\\u007f\", \"A\": {}}");
 	json_print(&ts, d.root, JSON_COMPACT);
 	assert_string_equal(buf_str(&ts),
 			    "{\"A\":{},\"a\":\"\xc3\xa9\\n\x7f\",\"b\":[1,0.1,1e+16,\"NaN\"]}");
@@ -202,17 +217,23 @@ static void doubles_are_shortest(void **state)
 		double d;
 		const char *python, *compact;
 	} cases[] = {
-		{ 0.0, "0.0", "0.0" },	       { -0.0, "-0.0", "-0.0" },
-		{ 1.0, "1.0", "1.0" },	       { 1e5, "100000.0", "100000.0" },
+		{ 0.0, "0.0", "0.0" },
+		{ -0.0, "-0.0", "-0.0" },
+		{ 1.0, "1.0", "1.0" },
+		{ 1e5, "100000.0", "100000.0" },
 		{ 1e15, "1000000000000000.0", "1e+15" },
-		{ 1e16, "1e+16", "1e+16" },    { 1e-4, "0.0001", "0.0001" },
-		{ 1e-5, "1e-05", "1e-05" },    { (double)0.1f, "0.10000000149011612", "0.10000000149011612" },
-		{ 5e-324, "5e-324", "5e-324" }, { 123.456, "123.456", "123.456" },
+		{ 1e16, "1e+16", "1e+16" },
+		{ 1e-4, "0.0001", "0.0001" },
+		{ 1e-5, "1e-05", "1e-05" },
+		{ (double)0.1f, "0.10000000149011612", "0.10000000149011612" },
+		{ 5e-324, "5e-324", "5e-324" },
+		{ 123.456, "123.456", "123.456" },
 		{ 1.7976931348623157e308, "1.7976931348623157e+308", "1.7976931348623157e+308" },
 		/* Powers of two, where rounding to sixteen digits does not find them. */
 		{ 0x1p-1017, "7.120236347223045e-307", "7.120236347223045e-307" },
 		{ -0x1p-957, "-8.209073602596753e-289", "-8.209073602596753e-289" },
-		{ -2.5, "-2.5", "-2.5" },      { 0.05, "0.05", "0.05" },
+		{ -2.5, "-2.5", "-2.5" },
+		{ 0.05, "0.05", "0.05" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_json_pull.c - the pull reader takes what json_parse() takes and refuses what it refuses, and
  * respells as json_print() does.
@@ -9,7 +10,13 @@
 #include "core/base/json_pull.h"
 
 static const char *const documents[] = {
-	"{}", "[]", " [ ] ", "null", "true", "-0.5e-3", "\"\"",
+	"{}",
+	"[]",
+	" [ ] ",
+	"null",
+	"true",
+	"-0.5e-3",
+	"\"\"",
 	"{\"a\": [1, 2.5e3, \"x\\u00e9\\n\"], \"b\": {\"c\": null, \"d\": true, \"\": []}}",
 	"[NaN, Infinity, -Infinity, 1e400, -0.0, 0, -7, 1767225600000000001]",
 	"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0000\\u0001\\ud83d\\ude00\\u20ac\"",
@@ -44,7 +51,7 @@ static void compare_with_parse(struct span text)
 	json_print(&want, d.root, JSON_PYTHON);
 	if (!span_eq(buf_span(&want), buf_span(&got)))
 		fail_msg("'%.*s': '%.*s', pull '%.*s'", SPAN_ARG(text), SPAN_ARG(want),
-				SPAN_ARG(got));
+			 SPAN_ARG(got));
 }
 
 static void respells_as_a_parsed_document_prints(void **state)
@@ -83,9 +90,11 @@ static void integers_of_any_length_are_kept(void **state)
 	auto_buf out = { 0 };
 
 	assert_int_equal(respell(span_str("[1000000000000000000000000000000, "
-			"18446744073709551615, -0, 5.0]"), &out), 0);
+					  "18446744073709551615, -0, 5.0]"),
+				 &out),
+			 0);
 	assert_string_equal(buf_str(&out), "[1000000000000000000000000000000, "
-			"18446744073709551615, 0, 5.0]");
+					   "18446744073709551615, 0, 5.0]");
 }
 
 static void typed_values_are_taken_one_by_one(void **state)
@@ -95,8 +104,9 @@ static void typed_values_are_taken_one_by_one(void **state)
 	int64_t i;
 	bool b;
 
-	json_pull_init(&p, span_str("{\"n\": 5.0, \"\\u0073\": \"a\\tb\", \"b\": true, \"l\": [1, "
-			"-2], \"x\": {}}"),
+	json_pull_init(&p,
+		       span_str("{\"n\": 5.0, \"\\u0073\": \"a\\tb\", \"b\": true, \"l\": [1, "
+				"-2], \"x\": {}}"),
 		       "x");
 	assert_int_equal(json_pull_enter(&p, JSON_OBJECT), 0);
 	assert_int_equal(json_pull_next(&p, &name), 1);
@@ -150,9 +160,10 @@ static void another_kind_is_refused_with_its_place(void **state)
 
 static void integers_out_of_range_are_refused(void **state)
 {
-	static const char *const bad[] = { "1.5", "9223372036854775808", "-9223372036854775809",
-			"NaN",
-					   "Infinity", "1e300", "123456789012345678901234567890" };
+	static const char *const bad[] = {
+		"1.5",   "9223372036854775808",           "-9223372036854775809", "NaN", "Infinity",
+		"1e300", "123456789012345678901234567890"
+	};
 	int64_t i = 77;
 
 	for (size_t k = 0; k < ARRAY_LEN(bad); k++) {
@@ -166,7 +177,7 @@ static void integers_out_of_range_are_refused(void **state)
 		auto_json_pull p = { 0 };
 
 		json_pull_init(&p, span_str(k ? "-9223372036854775808" : "9223372036854775807"),
-				"x");
+			       "x");
 		assert_int_equal(json_pull_int(&p, &i), 0);
 		assert_true(i == (k ? INT64_MIN : INT64_MAX));
 	}
@@ -182,7 +193,7 @@ static void depth_is_bounded(void **state)
 		for (unsigned i = 0; i < n; i++)
 			buf_add_byte(&b, ']');
 		assert_int_equal(respell(buf_span(&b), &out),
-				n > LIMIT_JSON_PULL_DEPTH ? -EUCLEAN : 0);
+				 n > LIMIT_JSON_PULL_DEPTH ? -EUCLEAN : 0);
 		assert_int_equal(out.n, n > LIMIT_JSON_PULL_DEPTH ? 0 : b.n);
 	}
 }

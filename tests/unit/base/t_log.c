@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_log.c - the last messages are kept, repeats are counted, no control character gets through.
  */
@@ -85,7 +86,8 @@ static void no_control_character_gets_through(void **state)
 
 	log_error("name '%s'", "a\nb\x1b[31m\r\x7f\xc2\x9b\xc2\xa0");
 	text = kept();
-	assert_non_null(strstr(text, "name 'a?b?[31m?" "???\xc2\xa0'\n"));
+	assert_non_null(strstr(text, "name 'a?b?[31m?"
+				     "???\xc2\xa0'\n"));
 	assert_null(strchr(file(), 0x1b));
 }
 

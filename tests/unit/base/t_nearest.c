@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_nearest.c - what somebody meant who mistyped a word.
  */
@@ -7,13 +8,17 @@
 
 static void words_are_found(void **state)
 {
-	static const char *const words[] = { "mount", "umount", "ls", "tree", "info", "stats", "verify", "convert" };
+	static const char *const words[] = { "mount", "umount", "ls",     "tree",
+					     "info",  "stats",  "verify", "convert" };
 	static const struct {
 		const char *typed, *meant;
 	} cases[] = {
-		{ "stat", "stats" },	  { "sttas", "stats" }, { "unmount", "umount" }, { "verfiy", "verify" },
-		{ "convret", "convert" }, { "tre", "tree" },	{ "moun", "mount" },	 { "l", "ls" },
-		{ "frobnicate", NULL },	  { "", NULL },		{ "ls", "ls" },
+		{ "stat", "stats" },      { "sttas", "stats" },
+		{ "unmount", "umount" },  { "verfiy", "verify" },
+		{ "convret", "convert" }, { "tre", "tree" },
+		{ "moun", "mount" },      { "l", "ls" },
+		{ "frobnicate", NULL },   { "", NULL },
+		{ "ls", "ls" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_pool.c - runs, errors of the lowest item, posted jobs.
  */

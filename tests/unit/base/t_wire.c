@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_wire.c - fixed integers, varints, and that a failed reader stays failed.
  */
@@ -9,7 +10,9 @@
 
 static void fixed_integers_have_their_byte_order(void **state)
 {
-	static const uint8_t bytes[] = { 0x0c, 0xdb, 0x3a, 0x2a, 1, 2, 3, 4, 5, 6, 7, 8, 0x34, 0x12 };
+	static const uint8_t bytes[] = {
+		0x0c, 0xdb, 0x3a, 0x2a, 1, 2, 3, 4, 5, 6, 7, 8, 0x34, 0x12
+	};
 	struct wire w = wire_of(span_of(bytes, sizeof(bytes)));
 
 	assert_int_equal(wire_u32be(&w), 0x0cdb3a2a);
@@ -21,7 +24,9 @@ static void fixed_integers_have_their_byte_order(void **state)
 
 static void varints_come_back(void **state)
 {
-	static const uint64_t values[] = { 0, 1, 127, 128, 300, 65535, 1u << 31, UINT64_MAX - 1, UINT64_MAX };
+	static const uint64_t values[] = { 0,         1,     127,      128,
+					   300,       65535, 1u << 31, UINT64_MAX - 1,
+					   UINT64_MAX };
 
 	for (size_t i = 0; i < ARRAY_LEN(values); i++) {
 		auto_buf b = { 0 };
@@ -49,7 +54,7 @@ static void varints_out_of_range_fail(void **state)
 		uint64_t max;
 		bool ok;
 	} cases[] = {
-		{ "\x80\x00", 2, 10, true },	/* over-long is legal */
+		{ "\x80\x00", 2, 10, true }, /* over-long is legal */
 		{ "\x0b", 1, 10, false },
 		{ "\xff\xff\xff\xff\x0f", 5, UINT32_MAX, true },
 		{ "\xff\xff\xff\xff\x1f", 5, UINT32_MAX, false },

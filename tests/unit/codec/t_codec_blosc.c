@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_codec_blosc.c - Blosc: test vectors, every compressor and shuffle, block by block, blocks in
  * any order, hostile headers.
@@ -6,8 +7,9 @@
 
 #include "core/base/wire.h"
 
-#define BLOSC3 "[{\"name\":\"blosc\",\"configuration\":{\"cname\":\"%s\",\"clevel\":%d,\"shuffle\":\"%s\"," \
-	       "\"typesize\":%d,\"blocksize\":%d}}]"
+#define BLOSC3                                                                                       \
+	"[{\"name\":\"blosc\",\"configuration\":{\"cname\":\"%s\",\"clevel\":%d,\"shuffle\":\"%s\"," \
+	"\"typesize\":%d,\"blocksize\":%d}}]"
 
 static void chain_with(struct unit_chain *u, const char *cname, int level, const char *shuffle,
 		       int typesize, int blocksize)
@@ -101,8 +103,8 @@ static void make_blocks(struct buf *object, struct buf *mixed, uint8_t *in, size
 	for (uint32_t k = 0; k < blocks; k++) {
 		uint32_t i = (k + blocks - 1) % blocks;
 		uint32_t start = get_u32le(object->p + 16 + 4 * i);
-		uint32_t end =
-			i + 1 < blocks ? get_u32le(object->p + 20 + 4 * i) : (uint32_t)object->n;
+		uint32_t end = i + 1 < blocks ? get_u32le(object->p + 20 + 4 * i) :
+						(uint32_t)object->n;
 
 		memcpy(mixed->p + at, object->p + start, end - start);
 		set_u32le(mixed->p + 16 + 4 * i, at);
@@ -167,10 +169,14 @@ static void blocks_larger_than_the_window_are_refused_with_both_numbers(void **s
 	assert_int_equal(unit_stream(&u.chain, buf_span(&mixed), 100, MANY, 65600, out, MANY),
 			 -EFBIG);
 	/* It is said at the beginning, so that who has more room can begin anew with as much. */
-	assert_int_equal(sscanf(err_text(-EFBIG), "blosc blocks are out of order by %llu bytes, the limit is 65600", &need), 1);
+	assert_int_equal(sscanf(err_text(-EFBIG),
+				"blosc blocks are out of order by %llu bytes, the limit is 65600",
+				&need),
+			 1);
 	assert_int_equal(unit_stream(&u.chain, buf_span(&mixed), 100, MANY, need, out, MANY), 0);
 	assert_memory_equal(in, out, MANY);
-	assert_int_equal(unit_stream(&u.chain, buf_span(&mixed), 100, MANY, need - 1, out, MANY), -EFBIG);
+	assert_int_equal(unit_stream(&u.chain, buf_span(&mixed), 100, MANY, need - 1, out, MANY),
+			 -EFBIG);
 }
 
 static void headers_are_checked(void **state)

@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_codec_bz2.c - bzip2: test vector, one stream, damage.
  */
 #include "tests/unit/lib/codec_unit.h"
 
-#define BZ2 "425a68313141592653598d566445000000c0007f802000219346210c08b816f39613e2ee48a70a1211aacc88a0"
+#define BZ2 \
+	"425a68313141592653598d566445000000c0007f802000219346210c08b816f39613e2ee48a70a1211aacc88a0"
 #define EMPTY "425a683117724538509000000000"
 
 static const uint8_t plain[16] = { 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_codec_crc32c.c - the checksum behind the bytes: test vector, known and unknown length, damage.
  */
@@ -44,7 +45,8 @@ static void a_checksum_at_an_unknown_place(void **state)
 	static const size_t sizes[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 65530, 65536, 200000 };
 	auto_unit_chain u = { 0 };
 
-	unit_chain_of(&u, CODEC_V3, "[{\"name\":\"gzip\",\"configuration\":{\"level\":0}}," CRC3
+	unit_chain_of(&u, CODEC_V3,
+		      "[{\"name\":\"gzip\",\"configuration\":{\"level\":0}}," CRC3
 		      ",{\"name\":\"gzip\",\"configuration\":{\"level\":1}}]");
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
 		auto_free uint8_t *in = malloc(sizes[i]), *out = malloc(sizes[i]);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_codec_encoder.c - pushing: the same objects as at once, exact totals, errors of the sink, what
  * cannot be written in pieces.
@@ -11,8 +12,14 @@
 static void chains_in_pieces_decode_to_what_went_in(void **state)
 {
 	static const char *const chains[] = {
-		"[]", "[" ZSTD3 "]", "[" GZIP3 "]", "[" CRC3 "]", "[" ZSTD3 "," CRC3 "]",
-		"[" CRC3 "," ZSTD3 "]", "[" ZSTD3 "," GZIP3 "," CRC3 "]", "[" CRC3 "," CRC3 "]",
+		"[]",
+		"[" ZSTD3 "]",
+		"[" GZIP3 "]",
+		"[" CRC3 "]",
+		"[" ZSTD3 "," CRC3 "]",
+		"[" CRC3 "," ZSTD3 "]",
+		"[" ZSTD3 "," GZIP3 "," CRC3 "]",
+		"[" CRC3 "," CRC3 "]",
 	};
 	static const size_t pieces[] = { 1, 777, 65536, 200000 };
 	auto_free uint8_t *in = malloc(200000), *out = malloc(200000);

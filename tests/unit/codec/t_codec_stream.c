@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_codec_stream.c - pulling: errors of the source pass through, a failed stream stays failed, the
  * end is checked, memory counts every stage.
@@ -10,7 +11,7 @@
 
 struct failing {
 	struct unit_source source;
-	unsigned left;			/* pulls that succeed */
+	unsigned left; /* pulls that succeed */
 };
 
 static int failing_pull(void *arg, struct span *ret)
@@ -94,9 +95,8 @@ static void the_last_read_checks_the_end(void **state)
 	assert_int_equal(codec_encode(&u.chain, span_of(in, sizeof(in)), &object), 0);
 	object.p[object.n - 1] ^= 1;
 	source = (struct unit_source){ buf_span(&object), SIZE_MAX, NULL };
-	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, sizeof(in), UINT64_MAX,
-					   &s),
-			 0);
+	assert_int_equal(
+		codec_stream_open(&u.chain, unit_pull, &source, sizeof(in), UINT64_MAX, &s), 0);
 	assert_int_equal(codec_stream_read(s, out, 999), 0);
 	assert_int_equal(codec_stream_read(s, out + 999, 1), -EBADMSG);
 	free(source.last);

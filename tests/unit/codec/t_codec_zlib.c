@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_codec_zlib.c - gzip and zlib: test vectors, one member, checksums always read.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_codec_zstd.c - one frame and nothing else, with TensorStore's verdicts; windows that cannot
  * make us allocate; frames of ours declare their size; kept contexts are bounded.
@@ -62,8 +63,10 @@ static void verdicts_are_tensorstores(void **state)
 	for (int dialect = CODEC_V2; dialect <= CODEC_V3; dialect++) {
 		auto_unit_chain u = { 0 };
 
-		unit_chain_of(&u, dialect, dialect == CODEC_V2 ? "[{\"id\":\"zstd\"}]"
-			      : "[{\"name\":\"zstd\",\"configuration\":{\"level\":1}}]");
+		unit_chain_of(&u, dialect,
+			      dialect == CODEC_V2 ?
+				      "[{\"id\":\"zstd\"}]" :
+				      "[{\"name\":\"zstd\",\"configuration\":{\"level\":1}}]");
 		for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 			auto_buf object = { 0 };
 			uint8_t out[16];
@@ -139,7 +142,7 @@ static void a_frame_that_needs_more_history_than_allowed_is_refused_with_both_nu
 	static const struct {
 		const char *head;
 		uint64_t decoded, window;
-		const char *text;	/* NULL: opens */
+		const char *text; /* NULL: opens */
 	} cases[] = {
 		{ "28b52ffd0058", 10000000, 2097152, NULL },
 		{ "28b52ffd0058", 10000000, 2097151,

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_commit.c - commits that fail and are made again, drafts that are given up, and how their directories are locked.
+ * t_commit.c - commits that fail and are made again, drafts that are given up, and how their
+ * directories are locked.
  *
  * Power losses are t_crash.c's, faults of the disk and of memory t_save_faults.c's.
  */
@@ -41,7 +43,7 @@ static bool exists(const char *name)
 /* ---- commit_run() by itself ---- */
 
 struct look {
-	int code;			/* what the look at the draft finds */
+	int code; /* what the look at the draft finds */
 	unsigned times;
 };
 
@@ -55,8 +57,11 @@ static int look_at_it(void *arg)
 	return l->code ? fail(l->code, "not as it should be") : 0;
 }
 
-static struct commit_file one_file = { .name = { (const uint8_t *)"metrics", 7 }, .text = { (const uint8_t *)"{}", 2 } };
-static struct commit_item one_item = { .name = { (const uint8_t *)"metrics", 7 }, .files = &one_file, .n_files = 1 };
+static struct commit_file one_file = { .name = { (const uint8_t *)"metrics", 7 },
+				       .text = { (const uint8_t *)"{}", 2 } };
+static struct commit_item one_item = { .name = { (const uint8_t *)"metrics", 7 },
+				       .files = &one_file,
+				       .n_files = 1 };
 
 static struct draft_dir *begin(void)
 {
@@ -70,8 +75,12 @@ static void what_the_look_finds_stops_the_commit(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
 	struct look l = { .code = -EUCLEAN };
-	struct commit c = { .ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1,
-			    .verify = look_at_it, .verify_arg = &l };
+	struct commit c = { .ckpt = ns->ckpt,
+			    .draft = d,
+			    .items = &one_item,
+			    .n_items = 1,
+			    .verify = look_at_it,
+			    .verify_arg = &l };
 
 	for (unsigned i = 1; i < 3; i++) {
 		assert_int_equal(commit_run(&c), -EUCLEAN);
@@ -89,7 +98,9 @@ static void what_the_look_finds_stops_the_commit(void **state)
 static void the_deadline_is_kept_before_the_rename(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
-	struct commit c = { .ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1, .deadline_ns = 1 };
+	struct commit c = {
+		.ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1, .deadline_ns = 1
+	};
 
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(commit_run(&c), -ETIMEDOUT);
@@ -111,7 +122,11 @@ static int pass_the_deadline(void *arg)
 static void a_late_deadline_takes_nothing_back(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
-	struct commit c = { .ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1, .verify = pass_the_deadline };
+	struct commit c = { .ckpt = ns->ckpt,
+			    .draft = d,
+			    .items = &one_item,
+			    .n_items = 1,
+			    .verify = pass_the_deadline };
 
 	c.verify_arg = &c;
 	assert_int_equal(commit_run(&c), -ETIMEDOUT);
@@ -222,7 +237,8 @@ static void a_live_draft_is_nobody_elses(void **state)
 	unsigned found = 0;
 	const struct gc_opts o = { .foreign = true, .each = kept_live, .arg = &found };
 
-	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &other), -EBUSY);
+	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &other),
+			 -EBUSY);
 	assert_int_equal(draft_dir_remove_abandoned(ns->ckpt->source, ".7.pytreefs-draft"), -EBUSY);
 	assert_int_equal(gc_run(ns->ckpt->source, &o), 0);
 	assert_int_equal(found, 1);
@@ -240,7 +256,8 @@ static void another_programs_directory_is_not_taken(void **state)
 	struct draft_dir *d;
 
 	assert_int_equal(io_dirop(ns->ckpt->source, IO_MKDIR, ".7.pytreefs-draft", NULL, 0777), 0);
-	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &d), -EEXIST);
+	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &d),
+			 -EEXIST);
 	assert_int_equal(draft_dir_remove_abandoned(ns->ckpt->source, ".7.pytreefs-draft"), 0);
 	assert_true(exists(".7.pytreefs-draft"));
 }

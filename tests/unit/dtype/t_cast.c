@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_cast.c - the rules of cast.h by example (test_casts.py compares everything with numpy), blocks,
  * memory in place and unaligned.
@@ -38,13 +39,13 @@ static void examples(void **state)
 		{ DTYPE_UINT32, DTYPE_FLOAT32, 0xbf800000, 0xffffffff },
 		{ DTYPE_UINT32, DTYPE_FLOAT32, 0x7fc00000, 0x80000000 },
 		{ DTYPE_INT8, DTYPE_FLOAT32, 0x4f32d05e, 0 },
-		{ DTYPE_INT8, DTYPE_FLOAT32, 0x43960000, 0x2c },	/* 300 */
+		{ DTYPE_INT8, DTYPE_FLOAT32, 0x43960000, 0x2c }, /* 300 */
 		{ DTYPE_UINT8, DTYPE_FLOAT32, 0xbf800000, 0xff },
 		{ DTYPE_INT64, DTYPE_FLOAT32, 0x7fc00000, 0x8000000000000000 },
 		{ DTYPE_UINT64, DTYPE_FLOAT32, 0x7fc00000, 0x8000000000000000 },
 		{ DTYPE_UINT64, DTYPE_FLOAT32, 0xbf800000, 0xffffffffffffffff },
-		{ DTYPE_UINT64, DTYPE_FLOAT32, 0x5f000000, 0x8000000000000000 },	/* 2^63 */
-		{ DTYPE_UINT64, DTYPE_FLOAT32, 0x5f800000, 0 },			/* 2^64 */
+		{ DTYPE_UINT64, DTYPE_FLOAT32, 0x5f000000, 0x8000000000000000 }, /* 2^63 */
+		{ DTYPE_UINT64, DTYPE_FLOAT32, 0x5f800000, 0 },                  /* 2^64 */
 		{ DTYPE_UINT32, DTYPE_FLOAT16, 0x7e00, 0 },
 		{ DTYPE_INT4, DTYPE_FLOAT32, 0x4f32d05e, 0 },
 		{ DTYPE_INT4, DTYPE_FLOAT32, 0xc0000000, 0x0e },

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_cast_loops.c - the fast loops give what single elements give: every float16, floats around
  * every boundary, with NaNs in a block and without.

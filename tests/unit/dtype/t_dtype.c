@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_dtype.c - every spelling of every type, and spellings that are none.
  */
@@ -30,16 +31,34 @@ static void what_people_call_them(void **state)
 		const char *text;
 		enum dtype t;
 	} cases[] = {
-		{ "bf16", DTYPE_BFLOAT16 },	{ "f16", DTYPE_FLOAT16 },	{ "f32", DTYPE_FLOAT32 },
-		{ "f64", DTYPE_FLOAT64 },	{ "i8", DTYPE_INT8 },		{ "i64", DTYPE_INT64 },
-		{ "u16", DTYPE_UINT16 },	{ "c64", DTYPE_COMPLEX64 },	{ "c128", DTYPE_COMPLEX128 },
-		{ "f8_e4m3fn", DTYPE_FLOAT8_E4M3FN }, { "F8_E4M3", DTYPE_FLOAT8_E4M3FN }, { "BF16", DTYPE_BFLOAT16 },
-		{ "Bf16", DTYPE_BFLOAT16 },	{ "FLOAT32", DTYPE_FLOAT32 },	{ "Int8", DTYPE_INT8 },
-		{ "bool", DTYPE_BOOL },		{ "bfloat16", DTYPE_BFLOAT16 }, { "int4", DTYPE_INT4 },
+		{ "bf16", DTYPE_BFLOAT16 },
+		{ "f16", DTYPE_FLOAT16 },
+		{ "f32", DTYPE_FLOAT32 },
+		{ "f64", DTYPE_FLOAT64 },
+		{ "i8", DTYPE_INT8 },
+		{ "i64", DTYPE_INT64 },
+		{ "u16", DTYPE_UINT16 },
+		{ "c64", DTYPE_COMPLEX64 },
+		{ "c128", DTYPE_COMPLEX128 },
+		{ "f8_e4m3fn", DTYPE_FLOAT8_E4M3FN },
+		{ "F8_E4M3", DTYPE_FLOAT8_E4M3FN },
+		{ "BF16", DTYPE_BFLOAT16 },
+		{ "Bf16", DTYPE_BFLOAT16 },
+		{ "FLOAT32", DTYPE_FLOAT32 },
+		{ "Int8", DTYPE_INT8 },
+		{ "bool", DTYPE_BOOL },
+		{ "bfloat16", DTYPE_BFLOAT16 },
+		{ "int4", DTYPE_INT4 },
 		/* To numpy it is an int32. */
-		{ "i4", DTYPE_UNKNOWN },	{ "f8", DTYPE_UNKNOWN },	{ "f4_e2m1fn", DTYPE_UNKNOWN },
-		{ "f", DTYPE_UNKNOWN },		{ "", DTYPE_UNKNOWN },		{ "f128", DTYPE_UNKNOWN },
-		{ "bf32", DTYPE_UNKNOWN },	{ "f32x", DTYPE_UNKNOWN },	{ "<f4", DTYPE_UNKNOWN },
+		{ "i4", DTYPE_UNKNOWN },
+		{ "f8", DTYPE_UNKNOWN },
+		{ "f4_e2m1fn", DTYPE_UNKNOWN },
+		{ "f", DTYPE_UNKNOWN },
+		{ "", DTYPE_UNKNOWN },
+		{ "f128", DTYPE_UNKNOWN },
+		{ "bf32", DTYPE_UNKNOWN },
+		{ "f32x", DTYPE_UNKNOWN },
+		{ "<f4", DTYPE_UNKNOWN },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

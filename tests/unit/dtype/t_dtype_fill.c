@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_dtype_fill.c - fill values by example, v2 and v3; test_casts.py asks TensorStore for all.
  */
@@ -28,8 +29,7 @@ static const struct {
 	{ DTYPE_INT32, 0, "-5.0", 0xfffffffb, "-5" },
 	{ DTYPE_INT32, 0, "2147483648", 0, NULL },
 	{ DTYPE_INT32, 0, "\"1\"", 0, NULL },
-	{ DTYPE_UINT64, 0, "18446744073709551615", 0xffffffffffffffff,
-	  "18446744073709551615" },
+	{ DTYPE_UINT64, 0, "18446744073709551615", 0xffffffffffffffff, "18446744073709551615" },
 	{ DTYPE_UINT64, 0, "9.3e18", 0x81103cb9fb220000, "9300000000000000000" },
 	{ DTYPE_UINT8, 0, "-1", 0, NULL },
 	{ DTYPE_INT4, 2, "8", 0x08, "-8" },

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_dtype_value.c - one element as JSON text and back; what is no value of a type.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_small_float.c - bits of the float types below 32: special values, rounding to the nearest, and
  * every code there and back.
@@ -10,7 +11,7 @@
 #include "core/dtype/small_float.h"
 
 static const enum dtype smalls[] = {
-	DTYPE_FLOAT4_E2M1FN, DTYPE_FLOAT8_E3M4, DTYPE_FLOAT8_E4M3FN, DTYPE_FLOAT8_E4M3FNUZ,
+	DTYPE_FLOAT4_E2M1FN,      DTYPE_FLOAT8_E3M4, DTYPE_FLOAT8_E4M3FN,   DTYPE_FLOAT8_E4M3FNUZ,
 	DTYPE_FLOAT8_E4M3B11FNUZ, DTYPE_FLOAT8_E5M2, DTYPE_FLOAT8_E5M2FNUZ, DTYPE_FLOAT8_E8M0FNU,
 };
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_request_reader.c - bursts of requests, served by threads that read them from a pipe.
  */
@@ -14,21 +15,22 @@
 #include "fs/request_reader.h"
 
 #define THREADS 4
-#define QUIT 4096			/* no opcode of the kernel's */
+#define QUIT 4096 /* no opcode of the kernel's */
 #define SLOW 77
 
 static struct request_reader request_reader;
-static int requests[2];			/* a pipe in packet mode: a read gets one request */
+static int requests[2]; /* a pipe in packet mode: a read gets one request */
 static int answers[2];
 static atomic_int polled_count;
-static sem_t may_end;			/* slow requests wait for it */
+static sem_t may_end; /* slow requests wait for it */
 
 static void rest(int ms)
 {
 	nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L }, NULL);
 }
 
-/* Answered at once, but for node SLOW. A LOOKUP counts as small whatever it takes, an FSYNC does not. */
+/* Answered at once, but for node SLOW. A LOOKUP counts as small whatever it takes, an FSYNC does
+ * not. */
 static void *serve(void *arg)
 {
 	char buf[65536];
@@ -36,7 +38,8 @@ static void *serve(void *arg)
 	for (;;) {
 		const struct fuse_in_header *h = (const void *)buf;
 		bool polled;
-		ssize_t n = request_reader_read(&request_reader, requests[0], buf, sizeof(buf), &polled);
+		ssize_t n = request_reader_read(&request_reader, requests[0], buf, sizeof(buf),
+						&polled);
 
 		if (n <= 0 || h->opcode == QUIT)
 			return NULL;
@@ -50,7 +53,9 @@ static void *serve(void *arg)
 
 static void ask(uint32_t opcode, uint64_t node, uint64_t unique)
 {
-	struct fuse_in_header h = { .len = sizeof(h), .opcode = opcode, .unique = unique, .nodeid = node };
+	struct fuse_in_header h = {
+		.len = sizeof(h), .opcode = opcode, .unique = unique, .nodeid = node
+	};
 
 	assert_int_equal(write(requests[1], &h, sizeof(h)), sizeof(h));
 }

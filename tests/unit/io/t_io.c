@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_io.c - both engines give the same bytes; paths stay inside; faults come when asked for.
  */
@@ -34,7 +35,8 @@ static struct io_dir *open_root(const char *stack, struct io_engine **io)
 	return dir;
 }
 
-static const char *const engines[] = { "sync", "auto", "fault(read:short:1):sync", "fault(read:short:50%):auto" };
+static const char *const engines[] = { "sync", "auto", "fault(read:short:1):sync",
+				       "fault(read:short:50%):auto" };
 
 static void batches_read_what_was_written(void **state)
 {
@@ -48,9 +50,13 @@ static void batches_read_what_was_written(void **state)
 
 		for (size_t i = 0; i < sizeof(data); i++)
 			data[i] = (uint8_t)(i * 31 + i / 256);
-		assert_int_equal(io_file_open(dir, "data", O_RDWR | O_CREAT | O_TRUNC, 0600, &f), 0);
+		assert_int_equal(io_file_open(dir, "data", O_RDWR | O_CREAT | O_TRUNC, 0600, &f),
+				 0);
 		for (int i = 0; i < N; i++)
-			req[i] = (struct io_req){ .op = IO_WRITE, .file = f, .p = data + i * SIZE, .n = SIZE,
+			req[i] = (struct io_req){ .op = IO_WRITE,
+						  .file = f,
+						  .p = data + i * SIZE,
+						  .n = SIZE,
 						  .off = (uint64_t)i * SIZE };
 		assert_int_equal(io_run(io, req, N), 0);
 		assert_int_equal(io_file_sync(f), 0);
@@ -59,20 +65,26 @@ static void batches_read_what_was_written(void **state)
 		assert_int_equal(f->size, sizeof(data));
 		/* In two batches that overlap in time, in reverse order. */
 		for (int i = 0; i < N; i++)
-			req[i] = (struct io_req){ .op = IO_READ, .file = f, .p = back + (N - 1 - i) * SIZE,
-						  .n = SIZE, .off = (uint64_t)(N - 1 - i) * SIZE };
+			req[i] = (struct io_req){ .op = IO_READ,
+						  .file = f,
+						  .p = back + (N - 1 - i) * SIZE,
+						  .n = SIZE,
+						  .off = (uint64_t)(N - 1 - i) * SIZE };
 		assert_int_equal(io_submit(io, req, N / 2), 0);
 		assert_int_equal(io_submit(io, req + N / 2, N / 2), 0);
 		assert_int_equal(io_wait(io, req + N / 2, N / 2), 0);
 		assert_int_equal(io_wait(io, req, N / 2), 0);
 		assert_memory_equal(data, back, sizeof(data));
 		/* Over the end: short, and an error from the exact reader. */
-		req[0] = (struct io_req){ .op = IO_READ, .file = f, .p = back, .n = 500, .off = sizeof(data) - 100 };
+		req[0] = (struct io_req){
+			.op = IO_READ, .file = f, .p = back, .n = 500, .off = sizeof(data) - 100
+		};
 		assert_int_equal(io_run(io, req, 1), 0);
 		assert_int_equal(req[0].result, 100);
 		assert_int_equal(io_read_exact(f, back, 500, sizeof(data) - 100), -EUCLEAN);
-		assert_string_equal(err_text(-EUCLEAN),
-				    "'data' ends at byte 300000, 500 bytes at offset 299900 were wanted");
+		assert_string_equal(
+			err_text(-EUCLEAN),
+			"'data' ends at byte 300000, 500 bytes at offset 299900 were wanted");
 		io_file_unref(f);
 		io_dir_close(dir);
 		io_engine_close(io);
@@ -114,9 +126,15 @@ static void joined_paths_are_checked(void **state)
 		const char *path;
 		int want;
 	} cases[] = {
-		{ "a", 0 },	       { "a/b.c", 0 },	       { "", -EUCLEAN },
-		{ "/a", -EUCLEAN },    { "a/", -EUCLEAN },     { "a//b", -EUCLEAN },
-		{ "a/../b", -EUCLEAN }, { "..", -EUCLEAN },     { "./a", -EUCLEAN },
+		{ "a", 0 },
+		{ "a/b.c", 0 },
+		{ "", -EUCLEAN },
+		{ "/a", -EUCLEAN },
+		{ "a/", -EUCLEAN },
+		{ "a//b", -EUCLEAN },
+		{ "a/../b", -EUCLEAN },
+		{ "..", -EUCLEAN },
+		{ "./a", -EUCLEAN },
 		{ "...", 0 },
 	};
 
@@ -153,7 +171,8 @@ static void names_change_through_the_engine(void **state)
 static void faults_come_when_asked_for(void **state)
 {
 	struct io_engine *io;
-	struct io_dir *dir = open_root("fault(write:enospc:2;sync:eio:1+;mkdir:eacces:always):sync", &io);
+	struct io_dir *dir =
+		open_root("fault(write:enospc:2;sync:eio:1+;mkdir:eacces:always):sync", &io);
 
 	assert_int_equal(io_write_file(dir, "one", span_str("x")), -EIO);
 	assert_int_equal(io_write_file(dir, "two", span_str("x")), -ENOSPC);
@@ -169,7 +188,8 @@ static void faults_come_when_asked_for(void **state)
 	assert_non_null(strstr(err_text(-EINVAL), "is not built in"));
 }
 
-/* Each kind of call once, with what was interrupted made again; a file system that never stops fails. */
+/* Each kind of call once, with what was interrupted made again; a file system that never stops
+ * fails. */
 static void interrupted_calls_are_made_again(void **state)
 {
 	static const char *const stacks[] = { "fault(any:eintr:40%;any:eagain:10%):sync",
@@ -210,7 +230,8 @@ static void who_is_always_interrupted_fails(void **state)
 	struct io_dir *dir = open_root("fault(write:eintr:always):auto", &io);
 
 	assert_int_equal(io_write_file(dir, "never", span_str("x")), -EIO);
-	assert_string_equal(err_text(-EIO), "cannot write 'never' at offset 0, 1 bytes: Interrupted system call");
+	assert_string_equal(err_text(-EIO),
+			    "cannot write 'never' at offset 0, 1 bytes: Interrupted system call");
 	io_dir_close(dir);
 	io_engine_close(io);
 }
@@ -230,12 +251,15 @@ static void a_torn_transfer_is_an_error(void **state)
 		dir = open_root(stack, &io);
 		assert_int_equal(io_write_file(dir, "t", span_of(data, sizeof(data))), 0);
 		assert_int_equal(io_write_file(dir, "u", span_of(data, sizeof(data))), -EIO);
-		assert_string_equal(err_text(-EIO),
-				    "cannot write 'u' at offset 50000, 50000 bytes: Input/output error");
+		assert_string_equal(
+			err_text(-EIO),
+			"cannot write 'u' at offset 50000, 50000 bytes: Input/output error");
 		assert_int_equal(io_file_open(dir, "t", O_RDONLY, 0, &f), 0);
 		assert_int_equal(io_read_exact(f, back, sizeof(back), 0), 0);
 		assert_int_equal(io_read_exact(f, back, 1000, 500), -EIO);
-		assert_string_equal(err_text(-EIO), "cannot read 't' at offset 1000, 500 bytes: Input/output error");
+		assert_string_equal(
+			err_text(-EIO),
+			"cannot read 't' at offset 1000, 500 bytes: Input/output error");
 		assert_int_equal(io_read_exact(f, back, 1000, 500), 0);
 		io_file_unref(f);
 		io_dir_close(dir);

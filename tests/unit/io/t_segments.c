@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_segments.c - segments of every kind add up to the answer, and everything is given back.
  */
@@ -150,8 +151,13 @@ static void a_part_is_what_the_text_has_of_it(void **state)
 		size_t n;
 		const char *want;
 	} cases[] = {
-		{ 0, 5, "hello" }, { 0, 9, "hello" }, { 1, 3, "ell" }, { 4, SIZE_MAX, "o" }, { 2, 0, "" },
-		{ 5, 1, "" }, { UINT64_MAX, SIZE_MAX, "" },
+		{ 0, 5, "hello" },
+		{ 0, 9, "hello" },
+		{ 1, 3, "ell" },
+		{ 4, SIZE_MAX, "o" },
+		{ 2, 0, "" },
+		{ 5, 1, "" },
+		{ UINT64_MAX, SIZE_MAX, "" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -159,7 +165,8 @@ static void a_part_is_what_the_text_has_of_it(void **state)
 		char got[8] = { 0 };
 
 		segments_init(&g, NULL);
-		assert_int_equal(segments_add_part(&g, span_str("hello"), cases[i].off, cases[i].n), 0);
+		assert_int_equal(segments_add_part(&g, span_str("hello"), cases[i].off, cases[i].n),
+				 0);
 		assert_int_equal(g.bytes, strlen(cases[i].want));
 		assert_int_equal(segments_copy(&g, got), 0);
 		assert_string_equal(got, cases[i].want);
@@ -199,7 +206,8 @@ static struct io_file *file_behind(const char *stack, struct io_engine **io)
 	return f;
 }
 
-/* What is sent must be there first: a range that the disk gives half of is an error, not half of an answer. */
+/* What is sent must be there first: a range that the disk gives half of is an error, not half of an
+ * answer. */
 static void a_pipe_gets_all_or_an_error(void **state)
 {
 	static const struct {
@@ -212,10 +220,14 @@ static void a_pipe_gets_all_or_an_error(void **state)
 		{ "auto", 4096, 0, NULL },
 		{ "fault(read:short:1):sync", 5, 0, NULL },
 		{ "fault(read:eintr:1):sync", 5, 0, NULL },
-		{ "fault(read:eio:1):sync", 5, -EIO, "at offset 5, 40000 bytes: Input/output error" },
-		{ "fault(read:torn:1):sync", 5, -EIO, "at offset 20005, 20000 bytes: Input/output error" },
-		{ "fault(read:torn:1):auto", 5, -EIO, "at offset 20005, 20000 bytes: Input/output error" },
-		{ "sync", 30000, -EUCLEAN, "ends at byte 65536, 40000 bytes at offset 30000 were wanted" },
+		{ "fault(read:eio:1):sync", 5, -EIO,
+		  "at offset 5, 40000 bytes: Input/output error" },
+		{ "fault(read:torn:1):sync", 5, -EIO,
+		  "at offset 20005, 20000 bytes: Input/output error" },
+		{ "fault(read:torn:1):auto", 5, -EIO,
+		  "at offset 20005, 20000 bytes: Input/output error" },
+		{ "sync", 30000, -EUCLEAN,
+		  "ends at byte 65536, 40000 bytes at offset 30000 were wanted" },
 		{ "fault(read:eagain:1):sync", 5, 1, NULL },
 	};
 

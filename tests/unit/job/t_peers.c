@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* t_peers.c - messages, requests and agreement between ranks, and who shares a draft. */
 #include "core/base/clock.h"
 #include "tests/unit/lib/unit.h"
@@ -7,7 +8,7 @@
 #include "core/job/joint.h"
 
 #define MS ((int64_t)1000000)
-#define LONG (60 * SECOND_NS)		/* nobody is late by that */
+#define LONG (60 * SECOND_NS) /* nobody is late by that */
 
 static const struct peers_head hello = { .kind = PEERS_GO, .code = 1, .id = 7 };
 
@@ -29,8 +30,10 @@ static void a_message_waits_for_who_asks_for_it(void **state)
 	hub_open(2);
 	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("first")), 0);
 	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("second")), 0);
-	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 8, 0, clock_ns() + 5 * MS, &none), -ETIMEDOUT);
-	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, 1, clock_ns() + 5 * MS, &none), -ETIMEDOUT);
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 8, 0, clock_ns() + 5 * MS, &none),
+			 -ETIMEDOUT);
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, 1, clock_ns() + 5 * MS, &none),
+			 -ETIMEDOUT);
 	assert_null(none);
 	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, -1, clock_ns() + LONG, &m), 0);
 	assert_true(span_eq(buf_span(&m->body), span_str("first")));
@@ -55,16 +58,20 @@ static void a_request_is_answered_or_refused(void **state)
 	int64_t soon = clock_ns() + LONG;
 
 	hub_open(2);
-	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), soon, &answer), -ENOTCONN);
+	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), soon, &answer),
+			 -ENOTCONN);
 	assert_int_equal(peers_serve(&hub.rank[1], 2, echo, &hub.rank[1]), 0);
 	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), soon, &answer), 0);
 	assert_true(span_eq(buf_span(&answer), span_str("x")));
-	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str(""), soon, &answer), -EDOM);
+	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str(""), soon, &answer),
+			 -EDOM);
 	assert_string_equal(err_text(-EDOM), "nothing was said");
 	assert_true(span_eq(buf_span(&answer), span_str("x")));
 	peers_serve_end(&hub.rank[1]);
 	hub.dead[1] = true;
-	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), clock_ns() + 5 * MS, &answer), -ETIMEDOUT);
+	assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"),
+				    clock_ns() + 5 * MS, &answer),
+			 -ETIMEDOUT);
 	hub_close();
 }
 
@@ -82,7 +89,9 @@ static void a_request_that_comes_when_serving_ends_is_refused(void **state)
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 	for (int i = 0; i < 100; i++)
-		assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"), clock_ns() + LONG, &answer), -ENOTCONN);
+		assert_int_equal(peers_call(&hub.rank[0], 1, PEERS_CHUNK, span_str("x"),
+					    clock_ns() + LONG, &answer),
+				 -ENOTCONN);
 	peers_serve_end(p);
 	hub_close();
 }
@@ -93,7 +102,7 @@ static int vote(int rank, void *arg)
 	bool all_come = true;
 
 	if (mine[rank] > 0)
-		return 0;		/* it does not come */
+		return 0; /* it does not come */
 	for (int i = 0; i < 3; i++)
 		all_come &= mine[i] <= 0;
 	return peers_agree(&hub.rank[rank], 3, mine[rank] < 0 ? fail(mine[rank], "own reason") : 0,
@@ -142,9 +151,11 @@ static void lists_of_ranks(void **state)
 		unsigned n;
 		int first;
 	} cases[] = {
-		{ NULL, 0, 0, 4, 0 },	    { "0-3", -1, 0, 4, 0 },	  { "1:3", -1, 0, 2, 1 }, { "2-3", 3, 0, 2, 3 },
-		{ "0-4", -1, -EINVAL, 0, 0 }, { "", -1, -EINVAL, 0, 0 },	  { "3-1", -1, -EINVAL, 0, 0 },
-		{ "1,2", -1, -EINVAL, 0, 0 }, { "1:", -1, -EINVAL, 0, 0 }, { "1-2", 0, -EINVAL, 0, 0 },
+		{ NULL, 0, 0, 4, 0 },         { "0-3", -1, 0, 4, 0 },
+		{ "1:3", -1, 0, 2, 1 },       { "2-3", 3, 0, 2, 3 },
+		{ "0-4", -1, -EINVAL, 0, 0 }, { "", -1, -EINVAL, 0, 0 },
+		{ "3-1", -1, -EINVAL, 0, 0 }, { "1,2", -1, -EINVAL, 0, 0 },
+		{ "1:", -1, -EINVAL, 0, 0 },  { "1-2", 0, -EINVAL, 0, 0 },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -152,7 +163,9 @@ static void lists_of_ranks(void **state)
 		struct joint_opts o;
 
 		hub_open(4);
-		o = (struct joint_opts){ .peers = &hub.rank[2], .active = cases[i].active, .primary = cases[i].primary };
+		o = (struct joint_opts){ .peers = &hub.rank[2],
+					 .active = cases[i].active,
+					 .primary = cases[i].primary };
 		assert_int_equal(joint_new(&o, NULL, NULL, &j), cases[i].r);
 		if (cases[i].r == 0) {
 			assert_int_equal(joint_n_active(j), cases[i].n);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_kv.c - the directory store and the one in memory answer alike.
  */
@@ -23,7 +24,10 @@ static int teardown(void **state)
 static const struct {
 	const char *key, *value;
 } pairs[] = {
-	{ "a.b/.zarray", "{}" }, { "a.b/0.0", "0123456789" }, { "a/c/0/1", "xy" }, { "top", "" },
+	{ "a.b/.zarray", "{}" },
+	{ "a.b/0.0", "0123456789" },
+	{ "a/c/0/1", "xy" },
+	{ "top", "" },
 };
 
 static struct kv *mem_store(void)
@@ -32,7 +36,8 @@ static struct kv *mem_store(void)
 
 	assert_int_equal(kv_mem_new(NULL, &kv), 0);
 	for (size_t i = ARRAY_LEN(pairs); i > 0; i--)
-		assert_int_equal(kv_put(kv, span_str(pairs[i - 1].key), span_str(pairs[i - 1].value)), 0);
+		assert_int_equal(
+			kv_put(kv, span_str(pairs[i - 1].key), span_str(pairs[i - 1].value)), 0);
 	return kv;
 }
 
@@ -74,8 +79,9 @@ static void check_store(struct kv *kv)
 		unsigned n;
 		uint64_t bytes;
 	} lists[] = {
-		{ "", 4, 14 }, { "a", 3, 14 }, { "a.b/", 2, 12 }, { "a/", 1, 2 }, { "a/c/0/", 1, 2 },
-		{ "a.b/0", 1, 10 }, { "b", 0, 0 }, { "a.b/0.0", 1, 10 }, { "x/y/", 0, 0 }, { "../", 0, 0 },
+		{ "", 4, 14 },      { "a", 3, 14 },     { "a.b/", 2, 12 }, { "a/", 1, 2 },
+		{ "a/c/0/", 1, 2 }, { "a.b/0", 1, 10 }, { "b", 0, 0 },     { "a.b/0.0", 1, 10 },
+		{ "x/y/", 0, 0 },   { "../", 0, 0 },
 	};
 	auto_buf part = { 0 }, none = { 0 }, all = { 0 };
 	struct kv_get get[3] = {

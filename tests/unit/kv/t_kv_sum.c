@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_kv_sum.c - trailers of values: every flip in value or trailer is found, and what is not a trailer is not one.
+ * t_kv_sum.c - trailers of values: every flip in value or trailer is found, and what is not a
+ * trailer is not one.
  */
 #include "tests/unit/lib/unit.h"
 

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_kv_table.c - tables of checksums: every flip in one is found, values find theirs, and limits hold.
+ * t_kv_table.c - tables of checksums: every flip in one is found, values find theirs, and limits
+ * hold.
  */
 #include "tests/unit/lib/unit.h"
 

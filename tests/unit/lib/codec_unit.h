@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_unit.h - what the tests of codecs share: chains from JSON text, bytes from hex, and
  * decoding in every way that there is.

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_make.h - a draft written through the namespace as programs do it, and the look at what became of it.
+ * draft_make.h - a draft written through the namespace as programs do it, and the look at what
+ * became of it.
  *
- * What is saved: a tree with arrays of several dtypes and sizes, a list, a scalar, strings, None, empty
- * containers; a second tree; a JSON item. Every content follows from its path.
+ * What is saved: a tree with arrays of several dtypes and sizes, a list, a scalar, strings, None,
+ * empty containers; a second tree; a JSON item. Every content follows from its path.
  */
 #ifndef PYTREEFS_DRAFT_MAKE_H
 #define PYTREEFS_DRAFT_MAKE_H
@@ -20,12 +22,12 @@
 #include "handlers/format/npy.h"
 
 struct made {
-	const char *path;		/* in the draft; ends in '/': a directory */
-	enum dtype dtype;		/* of an .npy */
+	const char *path; /* in the draft; ends in '/': a directory */
+	enum dtype dtype; /* of an .npy */
 	unsigned rank;
 	uint64_t shape[2];
-	const char *text;		/* of other files; the kind of a directory */
-	const char *in_step;		/* its path there, where that is another one */
+	const char *text;    /* of other files; the kind of a directory */
+	const char *in_step; /* its path there, where that is another one */
 };
 
 static const struct made made[] = {
@@ -34,7 +36,7 @@ static const struct made made[] = {
 	{ "default/params/w.npy", DTYPE_FLOAT32, 2, { 40, 25 } },
 	{ "default/params/b.npy", DTYPE_INT8, 1, { 7 } },
 	{ "default/params/half.npy", DTYPE_FLOAT16, 2, { 3, 5 } },
-	{ "default/a%2Fb.npy", DTYPE_INT16, 1, { 5 } },	/* a directory in a directory */
+	{ "default/a%2Fb.npy", DTYPE_INT16, 1, { 5 } }, /* a directory in a directory */
 	{ "default/zero.npy", DTYPE_INT32, 1, { 0 } },
 	{ "default/step.json", .text = "100\n" },
 	{ "default/run.txt", .text = "a string of no great length" },
@@ -46,10 +48,11 @@ static const struct made made[] = {
 	{ "state/" },
 	{ "state/count.npy", DTYPE_UINT8, 1, { 3000 } },
 	{ "state/name.txt", .text = "the second item" },
-	{ "bare/" },		/* a tree that is one array: its files lie beside the item's own */
+	{ "bare/" }, /* a tree that is one array: its files lie beside the item's own */
 	{ "bare/%.npy", DTYPE_FLOAT64, 1, { 11 } },
 	{ "metrics.json", .text = "{\"loss\": 0.5}", .in_step = "metrics/metrics" },
-	{ "notes/", .text = "opaque" },	/* bytes, which look like an array as long as nobody says so */
+	{ "notes/",
+	  .text = "opaque" }, /* bytes, which look like an array as long as nobody says so */
 	{ "notes/table.npy", DTYPE_INT32, 2, { 30, 20 } },
 	/* Two items inside one, as Orbax saves random keys; of a draft that no job shares. */
 	{ "keys/" },
@@ -96,7 +99,8 @@ static inline void made_content(const struct made *m, struct buf *ret)
 }
 
 /* As open(2) does: the file that is there, cut to nothing, or a new one. */
-static inline int open_anew(struct node *dir, struct span name, struct node **ret, struct file **ret_file)
+static inline int open_anew(struct node *dir, struct span name, struct node **ret,
+			    struct file **ret_file)
 {
 	struct stat st = { .st_size = 0 };
 	int r = node_lookup(dir, name, ret);
@@ -206,7 +210,8 @@ static inline const char *check_saved(struct ns *ns, const char *name, bool is_s
 	if (r < 0)
 		return "it cannot be looked up";
 	for (size_t i = 0; i < n_made; i++) {
-		auto_free char *path = strdup(is_step && made[i].in_step ? made[i].in_step : made[i].path);
+		auto_free char *path =
+			strdup(is_step && made[i].in_step ? made[i].in_step : made[i].path);
 		auto_buf want = { 0 }, got = { 0 };
 		auto_node *n = NULL;
 		bool is_dir = path[strlen(path) - 1] == '/';
@@ -223,7 +228,8 @@ static inline const char *check_saved(struct ns *ns, const char *name, bool is_s
 			return what;
 		}
 		if (!span_eq(buf_span(&want), buf_span(&got))) {
-			snprintf(what, sizeof(what), "%s: %zu bytes, not the %zu that were saved", path, got.n, want.n);
+			snprintf(what, sizeof(what), "%s: %zu bytes, not the %zu that were saved",
+				 path, got.n, want.n);
 			return what;
 		}
 	}
@@ -247,7 +253,8 @@ static inline const char *root_names(struct ns *ns)
 
 static inline void made_options(struct options *o, const char *const *set)
 {
-	static const char *const small[] = { "cache=1M", "write_budget=16M", "read_budget=4M", "threads=1", NULL };
+	static const char *const small[] = { "cache=1M", "write_budget=16M", "read_budget=4M",
+					     "threads=1", NULL };
 
 	assert_int_equal(options_init(o), 0);
 	for (size_t i = 0; small[i]; i++)

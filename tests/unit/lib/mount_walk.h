@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mount_walk.h - everything that a namespace shows, as lines of text: for tests that look at it again while
- * something fails, and afterwards.
+ * mount_walk.h - everything that a namespace shows, as lines of text: for tests that look at it
+ * again while something fails, and afterwards.
  *
- * A line is a path and what was found there: attributes, a hash of the contents, names of a listing,
- * attributes by name. In a walk with failures every line that is no failure must be one of the first
- * walk's, and every failure one that may be. A struct walk is large: make it static.
+ * A line is a path and what was found there: attributes, a hash of the contents, names of a
+ * listing, attributes by name. In a walk with failures every line that is no failure must be one of
+ * the first walk's, and every failure one that may be. A struct walk is large: make it static.
  */
 #ifndef PYTREEFS_MOUNT_WALK_H
 #define PYTREEFS_MOUNT_WALK_H
@@ -20,13 +21,13 @@
 #include "handlers/namespace/ns.h"
 
 struct walk {
-	const struct walk *good;	/* the first walk; NULL: this is it */
-	int may;			/* the failure that is provoked */
-	uint64_t line[1 << 15];		/* hashes of lines; sorted after the walk */
+	const struct walk *good; /* the first walk; NULL: this is it */
+	int may;                 /* the failure that is provoked */
+	uint64_t line[1 << 15];  /* hashes of lines; sorted after the walk */
 	size_t n;
-	int codes[16];			/* failures of the first walk: names that are no views, and their like */
+	int codes[16]; /* failures of the first walk: names that are no views, and their like */
 	unsigned n_codes, failures;
-	const char *wrong;		/* what must not be, or NULL */
+	const char *wrong; /* what must not be, or NULL */
 	char wrong_line[4096];
 };
 
@@ -37,7 +38,8 @@ static inline int walk_cmp(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-__attribute__((format(printf, 2, 3))) static inline void walk_put(struct walk *w, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static inline void walk_put(struct walk *w, const char *fmt,
+								  ...)
 {
 	char text[4096];
 	uint64_t hash;
@@ -47,7 +49,8 @@ __attribute__((format(printf, 2, 3))) static inline void walk_put(struct walk *w
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	hash = hash64(span_str(text), 0);
-	if (w->good && !bsearch(&hash, w->good->line, w->good->n, sizeof(hash), walk_cmp) && !w->wrong) {
+	if (w->good && !bsearch(&hash, w->good->line, w->good->n, sizeof(hash), walk_cmp) &&
+	    !w->wrong) {
 		w->wrong = "a line that was not there at first";
 		snprintf(w->wrong_line, sizeof(w->wrong_line), "%s", text);
 	}
@@ -70,12 +73,13 @@ static inline void walk_failed(struct walk *w, const char *path, const char *wha
 	w->failures++;
 	if (code != w->may && !w->wrong) {
 		w->wrong = "a failure that was not provoked";
-		snprintf(w->wrong_line, sizeof(w->wrong_line), "%.2000s %.100s: %d: %.1000s", path, what,
-			 code, err_text(code));
+		snprintf(w->wrong_line, sizeof(w->wrong_line), "%.2000s %.100s: %d: %.1000s", path,
+			 what, code, err_text(code));
 	}
 }
 
-/* The bytes of an answer as a mount sends them: through a pipe where that is possible, else copied. */
+/* The bytes of an answer as a mount sends them: through a pipe where that is possible, else copied.
+ */
 static inline int walk_answer(const struct segments *g, uint8_t *ret)
 {
 	size_t done = 0;
@@ -83,7 +87,9 @@ static inline int walk_answer(const struct segments *g, uint8_t *ret)
 
 	if (pipe2(fd, O_NONBLOCK) < 0)
 		return segments_copy(g, ret);
-	r = gather_pages(g) <= 64 && fcntl(fd[1], F_SETPIPE_SZ, 1 << 18) > 0 ? gather_splice(g, fd[1]) : 1;
+	r = gather_pages(g) <= 64 && fcntl(fd[1], F_SETPIPE_SZ, 1 << 18) > 0 ?
+		    gather_splice(g, fd[1]) :
+		    1;
 	while (r == 0 && done < g->bytes) {
 		ssize_t n = read(fd[0], ret + done, g->bytes - done);
 
@@ -125,8 +131,8 @@ static inline void walk_contents(struct walk *w, struct node *n, const char *pat
 	if (r < 0)
 		walk_failed(w, path, "read", r);
 	else
-		walk_put(w, "%s: %llu bytes %llx, hole %llu", path, (unsigned long long)off, (unsigned long long)hash,
-			 (unsigned long long)hole);
+		walk_put(w, "%s: %llu bytes %llx, hole %llu", path, (unsigned long long)off,
+			 (unsigned long long)hash, (unsigned long long)hole);
 }
 
 static inline void walk_xattrs(struct walk *w, struct node *n, const char *path)
@@ -176,7 +182,8 @@ static inline void walk_views(struct walk *w, struct node *dir, const char *path
 	if (!span_ends(name, span_str(".npy")))
 		return;
 	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-		snprintf(view, sizeof(view), "%.*s%s", (int)name.n - 4, (const char *)name.p, others[i]);
+		snprintf(view, sizeof(view), "%.*s%s", (int)name.n - 4, (const char *)name.p,
+			 others[i]);
 		walk_name(w, dir, path, span_str(view));
 	}
 }
@@ -209,9 +216,9 @@ static inline void walk_node(struct walk *w, struct node *n, const char *path)
 		walk_failed(w, path, "stat", r);
 		return;
 	}
-	walk_put(w, "%s: mode %o size %lld blocks %lld time %lld.%ld ino %llx", path, st.st_mode, (long long)st.st_size,
-		 (long long)st.st_blocks, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
-		 (unsigned long long)st.st_ino);
+	walk_put(w, "%s: mode %o size %lld blocks %lld time %lld.%ld ino %llx", path, st.st_mode,
+		 (long long)st.st_size, (long long)st.st_blocks, (long long)st.st_mtim.tv_sec,
+		 st.st_mtim.tv_nsec, (unsigned long long)st.st_ino);
 	walk_xattrs(w, n, path);
 	if (S_ISDIR(st.st_mode))
 		walk_dir(w, n, path);

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nomem.h - allocations of our own code that fail when asked for. Included by one file of a test program, which
- * is linked with --wrap of these functions.
+ * nomem.h - allocations of our own code that fail when asked for. Included by one file of a test
+ * program, which is linked with --wrap of these functions.
  */
 #ifndef PYTREEFS_NOMEM_H
 #define PYTREEFS_NOMEM_H
@@ -23,7 +24,7 @@ char *__wrap_strdup(const char *s);
 char *__wrap_str_fmt(const char *fmt, ...);
 void *__wrap_block_alloc(size_t n);
 
-static unsigned count, fail_at;		/* fail_at 0: never */
+static unsigned count, fail_at; /* fail_at 0: never */
 
 static bool fails(void)
 {

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ocdbt_test.h - what the tests of core/ocdbt share: records with a right checksum whatever they hold,
- * a directory of one's own, and databases made from tables.
+ * ocdbt_test.h - what the tests of core/ocdbt share: records with a right checksum whatever they
+ * hold, a directory of one's own, and databases made from tables.
  */
 #ifndef PYTREEFS_OCDBT_TEST_H
 #define PYTREEFS_OCDBT_TEST_H
@@ -210,7 +211,8 @@ static inline void test_build(struct io_dir *dir, const struct ocdbt_config *c,
 
 static inline struct ocdbt_entry test_entry(struct span key, struct span value)
 {
-	return (struct ocdbt_entry){ .key = key, .value = { .kind = OCDBT_INLINE, .bytes = value } };
+	return (struct ocdbt_entry){ .key = key,
+				     .value = { .kind = OCDBT_INLINE, .bytes = value } };
 }
 
 /* The current version. */
@@ -225,12 +227,12 @@ static inline const struct ocdbt_version *test_latest(struct ocdbt *db)
 
 struct test_forge {
 	struct test_dir *t;
-	struct buf file;		/* becomes d/f */
+	struct buf file; /* becomes d/f */
 };
 
 /* Append a node; its reference and what it should say of it. The packer is cleared. */
-static inline struct ocdbt_ref test_forge_node(struct test_forge *f, struct ocdbt_packer *p, unsigned strip,
-					       struct ocdbt_stats *ret_stats)
+static inline struct ocdbt_ref test_forge_node(struct test_forge *f, struct ocdbt_packer *p,
+					       unsigned strip, struct ocdbt_stats *ret_stats)
 {
 	struct ocdbt_ref ref = { .rel = S("d/f"), .off = f->file.n };
 	struct ocdbt_stats own = { 0 };
@@ -244,8 +246,9 @@ static inline struct ocdbt_ref test_forge_node(struct test_forge *f, struct ocdb
 }
 
 /* A leaf with these keys, each with the value "v". */
-static inline struct ocdbt_ref test_forge_leaf(struct test_forge *f, const char *const *key, size_t n,
-					       unsigned strip, struct ocdbt_stats *ret_stats)
+static inline struct ocdbt_ref test_forge_leaf(struct test_forge *f, const char *const *key,
+					       size_t n, unsigned strip,
+					       struct ocdbt_stats *ret_stats)
 {
 	auto_packer p = { 0 };
 
@@ -258,8 +261,8 @@ static inline struct ocdbt_ref test_forge_leaf(struct test_forge *f, const char 
 }
 
 /* Write the file and a manifest with this root as the only version; gives the buffer back. */
-static inline void test_forge_finish(struct test_forge *f, const struct ocdbt_ref *root, unsigned height,
-				     const struct ocdbt_stats *stats)
+static inline void test_forge_finish(struct test_forge *f, const struct ocdbt_ref *root,
+				     unsigned height, const struct ocdbt_stats *stats)
 {
 	struct ocdbt_version v = { .root_height = height, .root = *root, .stats = *stats };
 	struct ocdbt_config c;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peers_hub.h - ranks that are threads of one process: messages go from box to box.
  */
@@ -11,7 +12,7 @@
 struct hub {
 	struct peers rank[HUB_MAX];
 	int size;
-	bool dead[HUB_MAX];		/* nothing reaches it any more, nothing comes from it */
+	bool dead[HUB_MAX]; /* nothing reaches it any more, nothing comes from it */
 };
 
 static struct hub hub;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tmp_dir.h - the temporary directory of a unit test, and its removal.
  */
@@ -28,7 +29,8 @@ static inline int tmp_dir_make_in_memory(char path[TMP_DIR_MAX], const char *tes
 	return mkdtemp(path) ? 0 : -1;
 }
 
-static inline int tmp_dir_remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+static inline int tmp_dir_remove_one(const char *path, const struct stat *st, int type,
+				     struct FTW *at)
 {
 	return remove(path);
 }

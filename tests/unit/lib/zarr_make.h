@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_make.h - arrays of any layout in a kv of memory, made by the project's own encoders, and what
- * they hold as plain memory: for tests of reading.
+ * zarr_make.h - arrays of any layout in a kv of memory, made by the project's own encoders, and
+ * what they hold as plain memory: for tests of reading.
  *
- * The document alone says what is made. A part of the chunks is left out, inner chunks of shards too,
- * and holds the fill value; unused bits of int2 and int4 are dirty, as other writers leave them.
+ * The document alone says what is made. A part of the chunks is left out, inner chunks of shards
+ * too, and holds the fill value; unused bits of int2 and int4 are dirty, as other writers leave
+ * them.
  */
 #ifndef PYTREEFS_ZARR_MAKE_H
 #define PYTREEFS_ZARR_MAKE_H
@@ -19,13 +21,13 @@
 #include "core/zarr/zarr.h"
 
 struct made_opts {
-	const char *io;			/* NULL: "sync" */
-	unsigned threads;		/* of the pool; 0: none */
-	uint64_t cache, budget;		/* 0: 64 MiB */
-	struct streams_opts streams;	/* window_limit 0: 32 MiB */
-	bool in_file;			/* chunks are ranges of a file */
-	unsigned missing;		/* of 100 chunks */
-	bool smooth;			/* elements that compress: a slow ramp */
+	const char *io;              /* NULL: "sync" */
+	unsigned threads;            /* of the pool; 0: none */
+	uint64_t cache, budget;      /* 0: 64 MiB */
+	struct streams_opts streams; /* window_limit 0: 32 MiB */
+	bool in_file;                /* chunks are ranges of a file */
+	unsigned missing;            /* of 100 chunks */
+	bool smooth;                 /* elements that compress: a slow ramp */
 	uint64_t seed;
 };
 
@@ -36,7 +38,7 @@ struct made {
 	struct io_file *file;
 	struct zarr *z;
 	struct zarr_meta meta;
-	uint8_t *want;			/* the elements, C order, little-endian, no dirty bits */
+	uint8_t *want; /* the elements, C order, little-endian, no dirty bits */
 	const struct made_opts *opts;
 	uint64_t random, file_end;
 };
@@ -100,7 +102,8 @@ static inline void made_elements(struct made *m, const struct zarr_level *l, con
 	do {
 		for (unsigned i = 0; i < m->meta.rank; i++)
 			at[l->axis[i]] = origin[l->axis[i]] + pos[i];
-		memcpy(raw.p + raw.n, made_inside(m, at) ? m->want + made_index(m, at) * t->size : m->meta.fill,
+		memcpy(raw.p + raw.n,
+		       made_inside(m, at) ? m->want + made_index(m, at) * t->size : m->meta.fill,
 		       t->size);
 		if (t->bits < 8 * t->size)
 			raw.p[raw.n] |= (uint8_t)(made_random(m, 256) << t->bits);
@@ -235,14 +238,16 @@ static inline void made_array(struct made *m, const char *doc, const struct made
 	m->want = malloc(m->meta.bytes + 1);
 	assert_non_null(m->want);
 	for (uint64_t i = 0; i < m->meta.bytes; i++)
-		m->want[i] = (uint8_t)(o->smooth ? i / item / 700 + i / 100000 : made_random(m, 256));
+		m->want[i] =
+			(uint8_t)(o->smooth ? i / item / 700 + i / 100000 : made_random(m, 256));
 	cast_canonical(m->meta.dtype, m->want, m->meta.n_elements);
 	if (m->meta.dtype == DTYPE_BOOL)
 		for (uint64_t i = 0; i < m->meta.bytes; i++)
 			m->want[i] &= 1;
 	made_chunks(m);
 	assert_int_equal(kv_put(m->kv, span_str(m->meta.format == 2 ? "a/.zarray" : "a/zarr.json"),
-				span_str(doc)), 0);
+				span_str(doc)),
+			 0);
 	made_open(m);
 }
 

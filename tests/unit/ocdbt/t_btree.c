@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_btree.c - one B+tree node: the test vectors, every rule broken once, searching, and memory.
  */
@@ -30,6 +31,7 @@ static struct ocdbt_node *node_of(struct span stored, struct span transitive)
 
 static void inline_values_are_read(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const uint8_t *p;
 		size_t n;
@@ -166,12 +168,15 @@ static void every_rule_is_checked(void **state)
 		{ BODY(""), -EUCLEAN, "empty" },
 #undef BODY
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		auto_buf b = { 0 };
 		int r;
 
-		assert_int_equal(ocdbt_frame_pack(OCDBT_BTREENODE, NULL, span_of(cases[i].body, cases[i].n), &b), 0);
+		assert_int_equal(ocdbt_frame_pack(OCDBT_BTREENODE, NULL,
+						  span_of(cases[i].body, cases[i].n), &b),
+				 0);
 		r = parse(buf_span(&b));
 		if (r != cases[i].code || (r < 0 && !strstr(err_text(r), cases[i].text)))
 			fail_msg("case %zu: %d, %s", i, r, err_text(r));
@@ -221,7 +226,9 @@ static struct ocdbt_node *big_node(uint32_t n)
 		key_of(i, key);
 		sprintf(path, "d/%032u", i % 7);
 		e.key = span_str(key);
-		e.value.ref = (struct ocdbt_ref){ .rel = span_str(path), .off = (uint64_t)i * 4096, .len = 4096 };
+		e.value.ref = (struct ocdbt_ref){ .rel = span_str(path),
+						  .off = (uint64_t)i * 4096,
+						  .len = 4096 };
 		assert_int_equal(ocdbt_packer_add(&p, &e), 0);
 	}
 	assert_int_equal(ocdbt_packer_pack(&p, 0, NULL, &b, &stats), 0);
@@ -240,10 +247,13 @@ static void the_search_agrees_with_counting(void **state)
 		key_of(i, key);
 		/* Sometimes a key that is between two, or before or after all. */
 		if (test_random(&seed, 3) == 0)
-			key[test_random(&seed, (uint32_t)strlen(key))] = (char)test_random(&seed, 256);
-		for (uint32_t k = 0; k < n->n && span_cmp(ocdbt_node_key(n, k), span_str(key)) <= 0; k++)
+			key[test_random(&seed, (uint32_t)strlen(key))] =
+				(char)test_random(&seed, 256);
+		for (uint32_t k = 0; k < n->n && span_cmp(ocdbt_node_key(n, k), span_str(key)) <= 0;
+		     k++)
 			want++;
-		assert_int_equal(ocdbt_node_rank(n, span_str(key), test_random(&seed, n->n + 5)), want);
+		assert_int_equal(ocdbt_node_rank(n, span_str(key), test_random(&seed, n->n + 5)),
+				 want);
 	}
 	assert_int_equal(ocdbt_node_rank(n, NONE, 0), 0);
 	assert_int_equal(ocdbt_node_rank(n, S("\xff"), 0), 2000);
@@ -303,6 +313,7 @@ static void equal_keys_of_all_lengths_come_back(void **state)
 
 int main(void)
 {
+	/* clang-format off */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(inline_values_are_read),
 		cmocka_unit_test(values_in_files_are_read),
@@ -316,6 +327,7 @@ int main(void)
 		cmocka_unit_test(a_full_node_is_small_and_fast),
 		cmocka_unit_test(equal_keys_of_all_lengths_come_back),
 	};
+	/* clang-format on */
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

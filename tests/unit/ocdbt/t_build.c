@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_build.c - trees: where nodes end, what reading gives back, and what a failure leaves.
  */
@@ -54,7 +55,9 @@ static void nodes_end_where_tensorstore_ends_them(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct split s = { .max = cases[i].max, .least = cases[i].least, .common = cases[i].common,
+		struct split s = { .max = cases[i].max,
+				   .least = cases[i].least,
+				   .common = cases[i].common,
 				   .n = cases[i].n };
 		uint64_t got[8] = { 0 };
 
@@ -62,7 +65,8 @@ static void nodes_end_where_tensorstore_ends_them(void **state)
 		for (size_t k = 0; k < ARRAY_LEN(got); k++)
 			if (got[k] != cases[i].want[k])
 				fail_msg("case %zu, node %zu: %llu, should be %llu", i, k,
-					 (unsigned long long)got[k], (unsigned long long)cases[i].want[k]);
+					 (unsigned long long)got[k],
+					 (unsigned long long)cases[i].want[k]);
 	}
 }
 
@@ -131,8 +135,10 @@ static void model_init(struct model *m, uint64_t *seed, size_t n, uint32_t inlin
 
 	*m = (struct model){ .entry = calloc(n + 1, sizeof(*m->entry)) };
 	for (size_t i = 0; i < n; i++) {
-		size_t key_n = test_random(seed, 12), value_n = test_random(seed, 2 * inline_max + 2);
-		uint8_t *key = arena_alloc(&m->arena, key_n), *value = arena_alloc(&m->arena, value_n);
+		size_t key_n = test_random(seed, 12),
+		       value_n = test_random(seed, 2 * inline_max + 2);
+		uint8_t *key = arena_alloc(&m->arena, key_n),
+			*value = arena_alloc(&m->arena, value_n);
 
 		for (size_t k = 0; k < key_n; k++)
 			key[k] = (uint8_t)letters[test_random(seed, ARRAY_LEN(letters))];
@@ -169,7 +175,8 @@ static void check_stored(struct ocdbt *db, const struct ocdbt_value *got, struct
 	assert_true(span_eq(span_of(bytes, want.n), want));
 }
 
-static void check_model(struct ocdbt *db, const struct model *m, uint32_t inline_max, uint64_t *seed)
+static void check_model(struct ocdbt *db, const struct model *m, uint32_t inline_max,
+			uint64_t *seed)
 {
 	auto_of(ocdbt_cursor) struct ocdbt_cursor *cur = NULL;
 	const struct ocdbt_version *v = test_latest(db);
@@ -211,9 +218,11 @@ static void random_trees_come_back(void **state)
 	static const size_t sizes[] = { 1, 2, 3, 40, 400 };
 	uint64_t seed = 7;
 
-	for (size_t round = 0; round < ARRAY_LEN(inline_max) * ARRAY_LEN(node_max) * ARRAY_LEN(sizes); round++) {
+	for (size_t round = 0;
+	     round < ARRAY_LEN(inline_max) * ARRAY_LEN(node_max) * ARRAY_LEN(sizes); round++) {
 		uint32_t limit = inline_max[round % 3], node = node_max[round / 3 % 6];
-		const struct ocdbt_check_opts opts = { .all_versions = true, .unused_files = true,
+		const struct ocdbt_check_opts opts = { .all_versions = true,
+						       .unused_files = true,
 						       .found = no_finding };
 		struct ocdbt_check_stats stats;
 		struct cache *cache = NULL;
@@ -259,7 +268,8 @@ static void ranges_are_those_of_the_model(void **state)
 		db = test_open_db(&t, ".", NULL);
 		assert_int_equal(ocdbt_cursor_open(db, test_latest(db), &cur), 0);
 		for (int k = 0; k < 60; k++) {
-			/* From one key, or a part of it, to another; sometimes empty or the wrong way round. */
+			/* From one key, or a part of it, to another; sometimes empty or the wrong
+			 * way round. */
 			struct span low = m.entry[test_random(&seed, (uint32_t)m.n)].key;
 			struct span high = m.entry[test_random(&seed, (uint32_t)m.n)].key;
 			struct ocdbt_entry e;
@@ -290,7 +300,10 @@ static void prefixes_end_before_their_successor(void **state)
 		const char *prefix;
 		size_t n;
 		const char *end;
-	} cases[] = { { "a", 1, "b" }, { "a/\xff\xff", 4, "a0" }, { "\xff", 1, "" }, { "", 0, "" },
+	} cases[] = { { "a", 1, "b" },
+		      { "a/\xff\xff", 4, "a0" },
+		      { "\xff", 1, "" },
+		      { "", 0, "" },
 		      { "a\x00", 2, "a\x01" } };
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -303,8 +316,10 @@ static void prefixes_end_before_their_successor(void **state)
 
 static void keys_must_ascend(void **state)
 {
-	const struct ocdbt_entry entry[] = { test_entry(S("b"), S("1")), test_entry(S("a"), S("2")) };
-	const struct ocdbt_entry twice[] = { test_entry(S("b"), S("1")), test_entry(S("b"), S("2")) };
+	const struct ocdbt_entry entry[] = { test_entry(S("b"), S("1")),
+					     test_entry(S("a"), S("2")) };
+	const struct ocdbt_entry twice[] = { test_entry(S("b"), S("1")),
+					     test_entry(S("b"), S("2")) };
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct ocdbt_array_source src;
 	struct ocdbt_version root;
@@ -340,7 +355,8 @@ static int fickle_rewind(struct ocdbt_source *src)
 
 static void a_source_that_changes_is_refused(void **state)
 {
-	const struct ocdbt_entry entry[] = { test_entry(S("a"), S("1")), test_entry(S("b"), S("2")) };
+	const struct ocdbt_entry entry[] = { test_entry(S("a"), S("1")),
+					     test_entry(S("b"), S("2")) };
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct ocdbt_version root;
 	struct ocdbt_config c;

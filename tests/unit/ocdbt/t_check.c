@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_check.c - every kind of fault is found, named with its address, and does not hide the others.
  */
@@ -6,7 +7,7 @@
 #include "core/ocdbt/visited.h"
 
 struct found {
-	struct buf text;		/* "SEVERITY WHERE: TEXT\n" of each finding */
+	struct buf text; /* "SEVERITY WHERE: TEXT\n" of each finding */
 	unsigned n, stop_at;
 };
 
@@ -66,8 +67,8 @@ static void each_broken_node_is_found(void **state)
 
 	test_dir_open(&t, "sync");
 	buf_add_span(&data, VEC(data_ts));
-	data.p[0x50] ^= 1;		/* in the first leaf */
-	data.p[0x5c] ^= 1;		/* the magic of the second */
+	data.p[0x50] ^= 1; /* in the first leaf */
+	data.p[0x5c] ^= 1; /* the magic of the second */
 	write_ts(&t, buf_span(&data));
 	assert_int_equal(check_dir(&t, true, &x, &stats), 0);
 	assert_int_equal(stats.errors, 2);
@@ -90,9 +91,10 @@ static void a_short_file_is_found(void **state)
 	test_dir_open(&t, "sync");
 	write_ts(&t, span_of(vec_data_ts, 263));
 	assert_int_equal(check_dir(&t, false, &x, &stats), 0);
-	assert_string_equal((const char *)x.text.p,
-			    "error btreenode:d/085055c458ad08b9e95374b324652525:170:94: data file"
-			    " 'd/085055c458ad08b9e95374b324652525' has 263 bytes, 94 at offset 170 are referred to\n");
+	assert_string_equal(
+		(const char *)x.text.p,
+		"error btreenode:d/085055c458ad08b9e95374b324652525:170:94: data file"
+		" 'd/085055c458ad08b9e95374b324652525' has 263 bytes, 94 at offset 170 are referred to\n");
 	buf_release(&x.text);
 	test_dir_close(&t);
 }
@@ -136,8 +138,10 @@ static void forge(struct test_dir *t, int fault)
 		s2.value_bytes = 1;
 	if (fault == 4)
 		two = one, s2 = s1;
-	assert_int_equal(ocdbt_packer_add_child(&p, fault == 5 ? S("ab") : S("aa"), 0, &one, &s1), 0);
-	assert_int_equal(ocdbt_packer_add_child(&p, fault == 6 ? S("abb") : S("ba"), 0, &two, &s2), 0);
+	assert_int_equal(ocdbt_packer_add_child(&p, fault == 5 ? S("ab") : S("aa"), 0, &one, &s1),
+			 0);
+	assert_int_equal(ocdbt_packer_add_child(&p, fault == 6 ? S("abb") : S("ba"), 0, &two, &s2),
+			 0);
 	root = test_forge_node(&f, &p, 0, &stats);
 	if (fault == 7)
 		stats.keys = 0;
@@ -156,7 +160,7 @@ static void faults_between_records_are_found(void **state)
 		{ 3, "btreenode:d/f:33:33: values in files have 0 bytes, the reference says 1" },
 		{ 4, "btreenode:d/f:0:33: first key 'aa' is below 'ba', the key of its reference" },
 		{ 5, "btreenode:d/f:0:33: first key 'aa' is below 'ab', the key of its reference" },
-		{ 6, "" },		/* a separator below the first key is legal */
+		{ 6, "" }, /* a separator below the first key is legal */
 		{ 7, "has 4 keys, its reference says 0" },
 		{ 8, "height 1, should be 2" },
 	};
@@ -281,8 +285,9 @@ static void values_outside_their_files_are_found(void **state)
 		const char *key, *rel;
 		uint64_t off, len;
 	} values[] = {
-		{ "a", "d/v", 0, 10 }, { "b", "d/v", 5, 6 },	 { "c", "d/gone", 0, 1 }, { "d", "d/gone", 7, 1 },
-		{ "e", "../up", 0, 1 }, { "f", "d/nothing", 9, 0 }, { "g", "d/v", 10, 1 },
+		{ "a", "d/v", 0, 10 },   { "b", "d/v", 5, 6 },   { "c", "d/gone", 0, 1 },
+		{ "d", "d/gone", 7, 1 }, { "e", "../up", 0, 1 }, { "f", "d/nothing", 9, 0 },
+		{ "g", "d/v", 10, 1 },
 	};
 	struct ocdbt_check_stats stats;
 	struct ocdbt_stats s;
@@ -298,18 +303,20 @@ static void values_outside_their_files_are_found(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(values); i++) {
 		struct ocdbt_entry e = { .key = span_str(values[i].key), .value.kind = OCDBT_FILE };
 
-		e.value.ref = (struct ocdbt_ref){ NONE, span_str(values[i].rel), values[i].off, values[i].len };
+		e.value.ref = (struct ocdbt_ref){ NONE, span_str(values[i].rel), values[i].off,
+						  values[i].len };
 		assert_int_equal(ocdbt_packer_add(&p, &e), 0);
 	}
 	root = test_forge_node(&f, &p, 0, &s);
 	test_forge_finish(&f, &root, 0, &s);
 	assert_int_equal(check_dir(&t, true, &x, &stats), 0);
 	/* An absent file is said once, however many values it should hold. */
-	assert_string_equal((const char *)x.text.p,
-			    "error value:d/v:5:6: value of key 1 ends beyond the 10 bytes of its file\n"
-			    "error file:d/gone: data file 'd/gone' is absent\n"
-			    "error file:../up: data file: path '../up' is not inside the checkpoint\n"
-			    "error value:d/v:10:1: value of key 6 ends beyond the 10 bytes of its file\n");
+	assert_string_equal(
+		(const char *)x.text.p,
+		"error value:d/v:5:6: value of key 1 ends beyond the 10 bytes of its file\n"
+		"error file:d/gone: data file 'd/gone' is absent\n"
+		"error file:../up: data file: path '../up' is not inside the checkpoint\n"
+		"error value:d/v:10:1: value of key 6 ends beyond the 10 bytes of its file\n");
 	buf_release(&x.text);
 	test_dir_close(&t);
 }
@@ -329,8 +336,9 @@ static void unused_data_files_are_told_and_no_fault(void **state)
 	assert_int_equal(check_dir(&t, true, &x, &stats), 0);
 	assert_int_equal(stats.warnings, 0);
 	assert_int_equal(stats.errors, 0);
-	assert_string_equal((const char *)x.text.p,
-			    "info file:d/0123456789abcdef0123456789abcdef: nothing refers to this data file\n");
+	assert_string_equal(
+		(const char *)x.text.p,
+		"info file:d/0123456789abcdef0123456789abcdef: nothing refers to this data file\n");
 	/* Of the latest version alone nobody can tell. */
 	assert_int_equal(check_dir(&t, false, &y, &stats), 0);
 	assert_int_equal(y.n, 0);
@@ -343,7 +351,8 @@ static void unused_data_files_are_told_and_no_fault(void **state)
 
 static struct ocdbt_version plain_version(uint64_t g, uint64_t time)
 {
-	return (struct ocdbt_version){ .generation = g, .commit_time = time,
+	return (struct ocdbt_version){ .generation = g,
+				       .commit_time = time,
 				       .root = { .off = OCDBT_NO_ROOT, .len = OCDBT_NO_ROOT } };
 }
 
@@ -359,15 +368,24 @@ static void claims_of_version_nodes_are_checked(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct ocdbt_version v[2] = { plain_version(3, 5), plain_version(4, 6) }, last = plain_version(5, 50);
-		struct ocdbt_version_ref child = { .generation = 4, .num_generations = cases[i].num,
+		struct ocdbt_version v[2] = { plain_version(3, 5), plain_version(4, 6) },
+				     last = plain_version(5, 50);
+		struct ocdbt_version_ref child = { .generation = 4,
+						   .num_generations = cases[i].num,
 						   .commit_time = cases[i].time };
 		struct ocdbt_vnode leaf = { .arity_log2 = 2, .versions = v, .n = 2 };
-		struct ocdbt_vnode top = { .arity_log2 = 2, .height = 1, .children = &child, .n = 1 };
-		struct ocdbt_version_ref node = { .generation = 4, .height = 1, .num_generations = cases[i].num,
+		struct ocdbt_vnode top = {
+			.arity_log2 = 2, .height = 1, .children = &child, .n = 1
+		};
+		struct ocdbt_version_ref node = { .generation = 4,
+						  .height = 1,
+						  .num_generations = cases[i].num,
 						  .commit_time = cases[i].time };
-		struct ocdbt_manifest m = { .config.arity_log2 = 2, .versions = &last, .n_versions = 1,
-					    .nodes = &node, .n_nodes = 1 };
+		struct ocdbt_manifest m = { .config.arity_log2 = 2,
+					    .versions = &last,
+					    .n_versions = 1,
+					    .nodes = &node,
+					    .n_nodes = 1 };
 		auto_buf file = { 0 }, manifest = { 0 };
 		struct ocdbt_check_stats stats;
 		struct found x = { 0 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_data.c - data files being written: gathering, streams, threads, and what failures leave behind.
  */
@@ -40,7 +41,8 @@ static unsigned count_files(struct test_dir *t, const char *rel)
 
 static void values_of_all_sizes_are_stored(void **state)
 {
-	static const size_t sizes[] = { 1, 1024, 5, 1048576, 1048577, 3, 20 * MiB + 5, 7, 70 * MiB, 2 };
+	static const size_t sizes[] = { 1, 1024,         5, 1048576,  1048577,
+					3, 20 * MiB + 5, 7, 70 * MiB, 2 };
 	struct ocdbt_ref ref[ARRAY_LEN(sizes)];
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct ocdbt_data_stats stats;
@@ -216,7 +218,10 @@ static void aborted_streams_leave_no_hole(void **state)
 		assert_int_equal(ocdbt_stream_open(data, &s), 0);
 		pattern(&b, sizes[i], 9);
 		for (size_t at = 0; at < b.n; at += 700000)
-			assert_int_equal(ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, (size_t)700000))), 0);
+			assert_int_equal(
+				ocdbt_stream_add(s,
+						 span_of(b.p + at, MIN(b.n - at, (size_t)700000))),
+				0);
 		ocdbt_stream_abort(s);
 		assert_int_equal(ocdbt_data_put(data, S("after"), &after), 0);
 		assert_int_equal(after.off, 6);
@@ -266,9 +271,11 @@ static void ranges_of_files_are_copied(void **state)
 /* Every write fails once; the call is made again and the result is as if nothing had been. */
 static void a_full_disk_can_be_waited_out(void **state)
 {
-	static const char *const rules[] = { "fault(write:enospc:1):sync", "fault(write:enospc:2):sync",
-					     "fault(write:enospc:3):sync", "fault(create:enospc:1):sync",
-					     "fault(mkdir:enospc:1):sync", "fault(write:short:always):sync" };
+	static const char *const rules[] = {
+		"fault(write:enospc:1):sync", "fault(write:enospc:2):sync",
+		"fault(write:enospc:3):sync", "fault(create:enospc:1):sync",
+		"fault(mkdir:enospc:1):sync", "fault(write:short:always):sync"
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
 		static const size_t sizes[] = { 600000, 600000, 2000000, 10, 600000 };
@@ -468,7 +475,8 @@ static void *work(void *arg)
 			auto_kv_loc loc = { 0 };
 
 			w->r = ocdbt_data_locate(w->data, &w->ref[i], &loc);
-			if (w->r >= 0 && loc.where == KV_INLINE && !span_eq(buf_span(&loc.bytes), buf_span(&b)))
+			if (w->r >= 0 && loc.where == KV_INLINE &&
+			    !span_eq(buf_span(&loc.bytes), buf_span(&b)))
 				w->r = -EIO;
 		}
 	}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_data_sync.c - data files after a sync that failed.
  */
@@ -40,7 +41,7 @@ static void drop_page(struct test_dir *t, const struct ocdbt_ref *ref)
 {
 	auto_of(io_file) struct io_file *file = NULL;
 	auto_free char *path = span_dup_str(ref->rel);
-	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)"V", .n = 1 };
+	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t) "V", .n = 1 };
 
 	assert_int_equal(io_file_open(t->dir, path, O_RDWR, 0, &file), 0);
 	req.file = file;
@@ -56,7 +57,8 @@ static struct ocdbt_stream *begun_stream(struct ocdbt_data *data)
 	pattern(&b, 3 * MiB, 4);
 	assert_int_equal(ocdbt_stream_open(data, &s), 0);
 	for (size_t at = 0; at < b.n; at += 300 * KiB)
-		assert_int_equal(ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))), 0);
+		assert_int_equal(ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))),
+				 0);
 	return s;
 }
 
@@ -105,7 +107,8 @@ static void a_cut_file_is_mended(void **state)
 	test_dir_close(&t);
 }
 
-/* The page of a value was dropped before the rest of its part was given up: what is there now is no checksum. */
+/* The page of a value was dropped before the rest of its part was given up: what is there now is no
+ * checksum. */
 static void a_cut_part_is_not_trusted(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;

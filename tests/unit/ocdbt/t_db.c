@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_db.c - opening: which manifest counts, which paths a data file may have, files kept open, nodes in
- * and out of the cache.
+ * t_db.c - opening: which manifest counts, which paths a data file may have, files kept open, nodes
+ * in and out of the cache.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
@@ -29,7 +30,8 @@ static void without_a_manifest_there_is_no_database(void **state)
 	assert_non_null(strstr(err_text(-ENOENT), "'manifest.ocdbt' is absent"));
 	test_write(&t, "manifest.ocdbt", span_of(vec_manifest_inline, 50));
 	assert_int_equal(try_open(&t, &db), -EUCLEAN);
-	assert_non_null(strstr(err_text(-EUCLEAN), "manifest.ocdbt': manifest says that it has 97 bytes"));
+	assert_non_null(
+		strstr(err_text(-EUCLEAN), "manifest.ocdbt': manifest says that it has 97 bytes"));
 	test_write(&t, "manifest.ocdbt", NONE);
 	assert_int_equal(try_open(&t, &db), -EUCLEAN);
 	test_write(&t, "manifest.ocdbt", VEC(manifest_inline));
@@ -41,14 +43,17 @@ static void without_a_manifest_there_is_no_database(void **state)
 
 /* ---- the numbered kind ---- */
 
-static void write_numbered(struct test_dir *t, const char *name, enum ocdbt_kind kind, uint64_t generation,
-			   uint32_t inline_max)
+static void write_numbered(struct test_dir *t, const char *name, enum ocdbt_kind kind,
+			   uint64_t generation, uint32_t inline_max)
 {
-	struct ocdbt_version v = { .generation = generation, .commit_time = generation,
+	struct ocdbt_version v = { .generation = generation,
+				   .commit_time = generation,
 				   .root = { .off = OCDBT_NO_ROOT, .len = OCDBT_NO_ROOT } };
-	struct ocdbt_manifest m = { .config = { .kind = kind, .arity_log2 = 4,
-						.max_inline_value_bytes = inline_max },
-				    .versions = &v, .n_versions = kind == OCDBT_SINGLE };
+	struct ocdbt_manifest m = {
+		.config = { .kind = kind, .arity_log2 = 4, .max_inline_value_bytes = inline_max },
+		.versions = &v,
+		.n_versions = kind == OCDBT_SINGLE
+	};
 	auto_buf b = { 0 };
 
 	assert_int_equal(ocdbt_manifest_pack(&m, NULL, &b), 0);
@@ -126,17 +131,30 @@ static void only_usable_paths_are_opened(void **state)
 		size_t rel_n;
 		int code;
 	} cases[] = {
-		{ "", "d/file", 6, 0 },	      { "d/", "file", 4, 0 },	     { "d", "/file", 5, 0 },
-		{ "d/f", "ile", 3, 0 },	      { "", "v%/x y", 6, 0 },	     { "", "link", 4, 0 },
-		{ "", "/etc/passwd", 11, -EUCLEAN }, { "", "../x", 4, -EUCLEAN },
-		{ "", "d/../d/file", 11, -EUCLEAN }, { "", "d//file", 7, -EUCLEAN },
-		{ "", "./d/file", 8, -EUCLEAN },     { "", "", 0, -EUCLEAN },
-		{ "", "d/", 2, -EUCLEAN },	     { "", "d", 1, -EUCLEAN },
-		{ "", "d/absent", 8, -EUCLEAN },     { "", "d/file/x", 8, -EUCLEAN },
-		{ "", "d/fi\0le", 7, -EUCLEAN },     { "", "d/x.__lock", 10, -EUCLEAN },
-		{ "", "d/x.__lock/y", 12, -EUCLEAN }, { "", "d\\..\\x", 6, -EUCLEAN },
-		{ "", "fifo", 4, -EUCLEAN },	     { "", "out", 3, -EUCLEAN },
-		{ "../", "x", 1, -EUCLEAN },	     { "a/", "/b", 2, -EUCLEAN },
+		{ "", "d/file", 6, 0 },
+		{ "d/", "file", 4, 0 },
+		{ "d", "/file", 5, 0 },
+		{ "d/f", "ile", 3, 0 },
+		{ "", "v%/x y", 6, 0 },
+		{ "", "link", 4, 0 },
+		{ "", "/etc/passwd", 11, -EUCLEAN },
+		{ "", "../x", 4, -EUCLEAN },
+		{ "", "d/../d/file", 11, -EUCLEAN },
+		{ "", "d//file", 7, -EUCLEAN },
+		{ "", "./d/file", 8, -EUCLEAN },
+		{ "", "", 0, -EUCLEAN },
+		{ "", "d/", 2, -EUCLEAN },
+		{ "", "d", 1, -EUCLEAN },
+		{ "", "d/absent", 8, -EUCLEAN },
+		{ "", "d/file/x", 8, -EUCLEAN },
+		{ "", "d/fi\0le", 7, -EUCLEAN },
+		{ "", "d/x.__lock", 10, -EUCLEAN },
+		{ "", "d/x.__lock/y", 12, -EUCLEAN },
+		{ "", "d\\..\\x", 6, -EUCLEAN },
+		{ "", "fifo", 4, -EUCLEAN },
+		{ "", "out", 3, -EUCLEAN },
+		{ "../", "x", 1, -EUCLEAN },
+		{ "a/", "/b", 2, -EUCLEAN },
 	};
 	struct ocdbt *db;
 	struct test_dir t;
@@ -154,7 +172,9 @@ static void only_usable_paths_are_opened(void **state)
 	db = plain_db(&t);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct ocdbt_ref ref = { .base = span_str(cases[i].base),
-					 .rel = span_of(cases[i].rel, cases[i].rel_n), .off = 1, .len = 4 };
+					 .rel = span_of(cases[i].rel, cases[i].rel_n),
+					 .off = 1,
+					 .len = 4 };
 		auto_buf b = { 0 };
 		int r = db_read(db, &ref, 100, &b);
 
@@ -212,19 +232,22 @@ static void few_files_stay_open(void **state)
 		for (unsigned i = 0; i < n; i++)
 			for (int again = 0; again < 3; again++) {
 				char name[16], got[16] = { 0 };
-				struct ocdbt_ref ref = { .len = (uint64_t)snprintf(name, sizeof(name), "d/%u", i) };
+				struct ocdbt_ref ref = { .len = (uint64_t)snprintf(
+								 name, sizeof(name), "d/%u", i) };
 				struct io_file *file;
 
 				ref.rel = span_str(name);
 				if (again < 2)
 					assert_int_equal(db_file(db, &ref, &file), 0);
 				else
-					assert_int_equal(db_file_again(db, &recent, &ref, &file), 0);
+					assert_int_equal(db_file_again(db, &recent, &ref, &file),
+							 0);
 				assert_int_equal(io_read_exact(file, got, ref.len, 0), 0);
 				assert_string_equal(got, name);
 				io_file_unref(file);
 			}
-		/* Each is opened once in a row, and in the second round those of the first are gone. */
+		/* Each is opened once in a row, and in the second round those of the first are
+		 * gone. */
 		assert_in_range(atomic_load(&io_engine_stats(t.io)->opens) - opens, 1, n);
 	}
 	for (unsigned i = 0, n = 0; i < LIMIT_DB_FILES; i++) {
@@ -346,7 +369,8 @@ static void threads_share_nodes(void **state)
 static void records_have_their_own_numbers(void **state)
 {
 	char far[225];
-	const char *const path[][2] = { { "", "a" }, { "", "b" }, { "d/", "a" }, { "d", "/a" }, { "", "d/a" }, { "", far } };
+	const char *const path[][2] = { { "", "a" },   { "", "b" },   { "d/", "a" },
+					{ "d", "/a" }, { "", "d/a" }, { "", far } };
 	const uint64_t at[] = { 0, 1, 2, 0x100000000, 0x100000001 };
 	uint64_t id[ARRAY_LEN(path) * ARRAY_LEN(at) * ARRAY_LEN(at)][2];
 	size_t n = 0;
@@ -359,8 +383,10 @@ static void records_have_their_own_numbers(void **state)
 		for (unsigned p = 0; p < ARRAY_LEN(path); p++)
 			for (unsigned k = 0; k < ARRAY_LEN(at) * ARRAY_LEN(at); k++, i++) {
 				struct ocdbt_ref ref = {
-					.base = span_str(path[p][0]), .rel = span_str(path[p][1]),
-					.off = at[k % ARRAY_LEN(at)], .len = at[k / ARRAY_LEN(at)],
+					.base = span_str(path[p][0]),
+					.rel = span_str(path[p][1]),
+					.off = at[k % ARRAY_LEN(at)],
+					.len = at[k / ARRAY_LEN(at)],
 				};
 				uint64_t now[2];
 

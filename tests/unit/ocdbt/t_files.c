@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_files.c - data-file tables: the rules of prefixes and bases, transitive paths, the sorted packing.
+ * t_files.c - data-file tables: the rules of prefixes and bases, transitive paths, the sorted
+ * packing.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
@@ -36,7 +38,8 @@ static void files_are_packed_sorted_and_once(void **state)
 
 	for (size_t i = 0; i < ARRAY_LEN(order); i++)
 		assert_int_equal(ocdbt_filelist_add(&t, span_str(bases[order[i]].base),
-						    span_str(bases[order[i]].rel), &id[i]), 0);
+						    span_str(bases[order[i]].rel), &id[i]),
+				 0);
 	assert_int_equal(ocdbt_filelist_pack(&t, &b, index), 0);
 	assert_true(span_eq(buf_span(&b), VEC(table_bases)));
 	for (size_t i = 0; i < ARRAY_LEN(order); i++)
@@ -68,13 +71,25 @@ static void the_rules_are_checked(void **state)
 		const char *text;
 	} cases[] = {
 		/* n, prefix lengths, suffix lengths, base lengths, bytes */
-		{ "\x01\x01\x00" "a", 4, 0, "" },
-		{ "\x01\x01\x02" "a", 4, -EUCLEAN, "base of 2 bytes in a path of 1" },
-		{ "\x02\x02\x01\x01\x00\x00" "ab", 8, -EUCLEAN, "shares 2 bytes with a path of 1" },
-		{ "\x02\x01\x01\x01\x00\x01" "ab", 8, -EUCLEAN, "shares 1 bytes across bases of 0 and 1" },
-		{ "\x02\x01\x02\x01\x01\x02" "abc", 9, 0, "" },
+		{ "\x01\x01\x00"
+		  "a",
+		  4, 0, "" },
+		{ "\x01\x01\x02"
+		  "a",
+		  4, -EUCLEAN, "base of 2 bytes in a path of 1" },
+		{ "\x02\x02\x01\x01\x00\x00"
+		  "ab",
+		  8, -EUCLEAN, "shares 2 bytes with a path of 1" },
+		{ "\x02\x01\x01\x01\x00\x01"
+		  "ab",
+		  8, -EUCLEAN, "shares 1 bytes across bases of 0 and 1" },
+		{ "\x02\x01\x02\x01\x01\x02"
+		  "abc",
+		  9, 0, "" },
 		/* A base that is a prefix of the one before it is read as it is written. */
-		{ "\x02\x01\x02\x01\x02\x01" "abc", 9, 0, "" },
+		{ "\x02\x01\x02\x01\x02\x01"
+		  "abc",
+		  9, 0, "" },
 		{ "\x01\x01\x00", 3, -EUCLEAN, "truncated" },
 		{ "\x05\x00", 2, -EUCLEAN, "truncated" },
 		{ "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 10, -EFBIG, "the limit is 1048577" },
@@ -111,11 +126,13 @@ static void paths_end_at_their_limit(void **state)
 	for (int n = 2; n < 4; n++) {
 		struct wire w = wire_of(buf_span(&table));
 
-		assert_int_equal(ocdbt_files_parse(&w, span_of("abc", n), &a, &f), n == 2 ? 0 : -EUCLEAN);
+		assert_int_equal(ocdbt_files_parse(&w, span_of("abc", n), &a, &f),
+				 n == 2 ? 0 : -EUCLEAN);
 	}
 	buf_add_zero(&long_base, 65536);
 	assert_int_equal(ocdbt_filelist_add(&list, buf_span(&long_base), NONE, &id), -EINVAL);
-	assert_int_equal(ocdbt_filelist_add(&list, span_of(long_base.p, 65535), S("x"), &id), -EINVAL);
+	assert_int_equal(ocdbt_filelist_add(&list, span_of(long_base.p, 65535), S("x"), &id),
+			 -EINVAL);
 	assert_int_equal(ocdbt_filelist_add(&list, span_of(long_base.p, 65535), NONE, &id), 0);
 }
 
@@ -168,9 +185,13 @@ static void random_tables_come_back(void **state)
 
 		for (uint32_t i = 0; i < n; i++) {
 			/* Few letters, so that prefixes and repetitions are frequent. */
-			snprintf(base[i], 8, "%.*s", (int)test_random(&seed, 4), test_random(&seed, 2) ? "aa/" : "ab/");
-			snprintf(rel[i], 8, "%.*s", (int)test_random(&seed, 6), test_random(&seed, 2) ? "aaaaa" : "aabaa");
-			assert_int_equal(ocdbt_filelist_add(&t, span_str(base[i]), span_str(rel[i]), &id[i]), 0);
+			snprintf(base[i], 8, "%.*s", (int)test_random(&seed, 4),
+				 test_random(&seed, 2) ? "aa/" : "ab/");
+			snprintf(rel[i], 8, "%.*s", (int)test_random(&seed, 6),
+				 test_random(&seed, 2) ? "aaaaa" : "aabaa");
+			assert_int_equal(ocdbt_filelist_add(&t, span_str(base[i]), span_str(rel[i]),
+							    &id[i]),
+					 0);
 		}
 		assert_int_equal(ocdbt_filelist_pack(&t, &b, index), 0);
 		w = wire_of(buf_span(&b));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_frame.c - the envelope: lengths, checksum, versions, and what a zstd frame may do to memory.
  */
@@ -26,7 +27,8 @@ static void the_body_comes_out(void **state)
 	auto_buf hold = { 0 };
 	struct span plain, packed;
 
-	assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, VEC(leaf_inline), 100, &hold, &plain), 0);
+	assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, VEC(leaf_inline), 100, &hold, &plain),
+			 0);
 	assert_int_equal(plain.n, 8);
 	assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, VEC(leaf_zstd), 100, &hold, &packed), 0);
 	assert_true(span_eq(plain, packed));
@@ -45,10 +47,13 @@ static void what_is_packed_opens(void **state)
 		struct span back;
 
 		assert_int_equal(ocdbt_frame_pack(OCDBT_MANIFEST, &c, buf_span(&body), &record), 0);
-		assert_int_equal(ocdbt_frame_open(OCDBT_MANIFEST, buf_span(&record), 1 * MiB, &hold, &back), 0);
+		assert_int_equal(ocdbt_frame_open(OCDBT_MANIFEST, buf_span(&record), 1 * MiB, &hold,
+						  &back),
+				 0);
 		assert_true(span_eq(back, buf_span(&body)));
 		/* It is no record of another kind. */
-		assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, buf_span(&record), 1 * MiB, &hold, &back),
+		assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, buf_span(&record), 1 * MiB,
+						  &hold, &back),
 				 -EUCLEAN);
 	}
 }
@@ -138,7 +143,9 @@ static void frames_without_a_size_are_read(void **state)
 
 			stream_frame(&frame, sizes[i], 0, checksum);
 			wrap(buf_span(&frame), &b);
-			assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, buf_span(&b), 1 * MiB, &hold, &body), 0);
+			assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, buf_span(&b), 1 * MiB,
+							  &hold, &body),
+					 0);
 			assert_int_equal(body.n, sizes[i]);
 		}
 }
@@ -168,7 +175,8 @@ static void a_bomb_stops_at_the_limit(void **state)
 	assert_true(b.n < 2000);
 	assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, buf_span(&b), 8 * MiB, &hold, &body), 0);
 	buf_release(&hold);
-	assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, buf_span(&b), 8 * MiB - 1, &hold, &body), -EFBIG);
+	assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, buf_span(&b), 8 * MiB - 1, &hold, &body),
+			 -EFBIG);
 	assert_null(hold.p);
 	assert_non_null(strstr(err_text(-EFBIG), "8388607"));
 }

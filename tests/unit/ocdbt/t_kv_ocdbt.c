@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_kv_ocdbt.c - a database, and a union of several, as a kv: batches, threads, broken values.
  */
@@ -78,7 +79,9 @@ static void check_batch(struct kv *kv)
 	for (unsigned i = 0; i < N; i++) {
 		unsigned at = i * 7919 % N;
 
-		key[at] = i < 2 * KEYS ? span_str(keys[i % KEYS]) : i % 2 ? S("w/!") : S("w/10.10x");
+		key[at] = i < 2 * KEYS ? span_str(keys[i % KEYS]) :
+			  i % 2        ? S("w/!") :
+					 S("w/10.10x");
 	}
 	assert_int_equal(kv_locate(kv, key, loc, N), 0);
 	for (unsigned i = 0; i < N; i++) {
@@ -198,7 +201,8 @@ static void threads_read_at_once(void **state)
 		kv = is_union ? open_union(&t, cache) : open_kv(&t, cache);
 		for (unsigned i = 0; i < 6; i++) {
 			reader[i] = (struct reader){ kv, i, 0 };
-			assert_int_equal(pthread_create(&thread[i], NULL, read_values, &reader[i]), 0);
+			assert_int_equal(pthread_create(&thread[i], NULL, read_values, &reader[i]),
+					 0);
 		}
 		for (unsigned i = 0; i < 6; i++) {
 			pthread_join(thread[i], NULL);
@@ -221,7 +225,8 @@ static void values_must_lie_in_their_files(void **state)
 		const char *text;
 	} cases[] = {
 		{ "d/v", 0, 10, 0, "" },
-		{ "d/v", 1, 10, -EUCLEAN, "'k': data file 'd/v' has 10 bytes, 10 at offset 1 are referred to" },
+		{ "d/v", 1, 10, -EUCLEAN,
+		  "'k': data file 'd/v' has 10 bytes, 10 at offset 1 are referred to" },
 		{ "d/gone", 0, 1, -EUCLEAN, "'k': data file 'd/gone' is absent" },
 		{ "d", 0, 1, -EUCLEAN, "not a regular file" },
 		{ "../up", 0, 1, -EUCLEAN, "not inside" },
@@ -244,7 +249,8 @@ static void values_must_lie_in_their_files(void **state)
 
 		test_dir_open(&t, "sync");
 		f.t = &t;
-		e.value.ref = (struct ocdbt_ref){ NONE, span_str(cases[i].rel), cases[i].off, cases[i].len };
+		e.value.ref = (struct ocdbt_ref){ NONE, span_str(cases[i].rel), cases[i].off,
+						  cases[i].len };
 		test_write(&t, "d/v", S("0123456789"));
 		assert_int_equal(ocdbt_packer_add(&p, &e), 0);
 		root = test_forge_node(&f, &p, 0, &stats);
@@ -345,7 +351,9 @@ static void parts_that_disagree_are_an_error(void **state)
 		const char *one, *two;
 		bool ok;
 	} cases[] = {
-		{ "same", "same", true }, { "same", "other", false }, { "same", "sama", false },
+		{ "same", "same", true },
+		{ "same", "other", false },
+		{ "same", "sama", false },
 		{ "same as a long value that is stored in a file, more than fifty bytes",
 		  "same as a long value that is stored in a file, more than fifty bytes", true },
 		{ "same as a long value that is stored in a file, more than fifty bytes",
@@ -362,11 +370,13 @@ static void parts_that_disagree_are_an_error(void **state)
 
 		test_dir_open(&t, "sync");
 		for (int part = 0; part < 2; part++) {
-			struct ocdbt_entry e = test_entry(key, span_str(part ? cases[i].two : cases[i].one));
+			struct ocdbt_entry e =
+				test_entry(key, span_str(part ? cases[i].two : cases[i].one));
 			auto_of(io_dir) struct io_dir *dir = NULL;
 			struct ocdbt_config c;
 
-			io_dirop(t.dir, IO_MKDIR, part ? "ocdbt.process_1" : "ocdbt.process_0", NULL, 0700);
+			io_dirop(t.dir, IO_MKDIR, part ? "ocdbt.process_1" : "ocdbt.process_0",
+				 NULL, 0700);
 			dir = test_dir_again(&t, part ? "ocdbt.process_1" : "ocdbt.process_0");
 			test_config(&c, 50, 1000);
 			test_build(dir, &c, &e, 1);
@@ -375,8 +385,10 @@ static void parts_that_disagree_are_an_error(void **state)
 		r = kv_locate(kv, &key, &loc, 1);
 		assert_int_equal(r, cases[i].ok ? 0 : -EUCLEAN);
 		if (r < 0)
-			assert_string_equal(err_text(r), "'k' is in 'ocdbt.process_0' and in 'ocdbt.process_1' with"
-							 " different values");
+			assert_string_equal(
+				err_text(r),
+				"'k' is in 'ocdbt.process_0' and in 'ocdbt.process_1' with"
+				" different values");
 		kv_loc_release(&loc);
 		assert_int_equal(kv_list(kv, NONE, count_key, &n), 0);
 		assert_int_equal(n, 1);

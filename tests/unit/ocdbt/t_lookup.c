@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_lookup.c - look-ups and listings in trees that lie: bounds, heights, prefixes, shared nodes. What
- * honest trees give is in t_build.c.
+ * t_lookup.c - look-ups and listings in trees that lie: bounds, heights, prefixes, shared nodes.
+ * What honest trees give is in t_build.c.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
@@ -98,7 +99,8 @@ static void bounds_are_checked_both_ways(void **state)
 
 			setup(&fresh);
 			x = fresh;
-			two_leaves(x, cases[i].first, cases[i].second, cases[i].one, cases[i].two, strip);
+			two_leaves(x, cases[i].first, cases[i].second, cases[i].one, cases[i].two,
+				   strip);
 			r = list_all(x->cur, &keys);
 			if (r != cases[i].code)
 				fail_msg("case %zu, strip %u: %d, %s", i, strip, r, err_text(r));
@@ -108,7 +110,9 @@ static void bounds_are_checked_both_ways(void **state)
 				assert_non_null(strstr(err_text(r), cases[i].want));
 			/* A look-up in the same leaf sees the same. */
 			if (r < 0) {
-				struct span key = strstr(cases[i].want, "last") ? S("xa") : span_str(cases[i].second[1]);
+				struct span key = strstr(cases[i].want, "last") ?
+							  S("xa") :
+							  span_str(cases[i].second[1]);
 
 				r = ocdbt_cursor_find(x->cur, key, &v);
 				if (strstr(cases[i].want, "last"))
@@ -277,7 +281,8 @@ static void an_absent_child_fails_only_where_it_is_needed(void **state)
 	finish(x, &root, 1, &stats);
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("b"), &v), 1);
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("d"), &v), -EUCLEAN);
-	assert_string_equal(err_text(-EUCLEAN), "btreenode:d/gone:0:40: data file 'd/gone' is absent");
+	assert_string_equal(err_text(-EUCLEAN),
+			    "btreenode:d/gone:0:40: data file 'd/gone' is absent");
 	/* The cursor goes on after a failure. */
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("a"), &v), 1);
 	assert_int_equal(list_all(x->cur, &list), -EUCLEAN);
@@ -292,8 +297,9 @@ static void bases_are_inherited(void **state)
 	struct ocdbt_stats s, stats;
 	struct ocdbt_ref leaf, root;
 	auto_packer p = { 0 };
-	struct ocdbt_entry e = { .key = S("k"), .value = { .kind = OCDBT_FILE,
-							   .ref = { S("in/"), S("d/v"), 2, 3 } } };
+	struct ocdbt_entry e = {
+		.key = S("k"), .value = { .kind = OCDBT_FILE, .ref = { S("in/"), S("d/v"), 2, 3 } }
+	};
 	struct ocdbt_value v;
 
 	(void)key;
@@ -326,7 +332,8 @@ static void the_split_of_a_path_matters(void **state)
 	struct ocdbt_stats s, stats;
 	struct ocdbt_ref leaf, root;
 	auto_packer p = { 0 };
-	struct ocdbt_entry e = { .key = S(""), .value = { .kind = OCDBT_FILE, .ref = { NONE, S("d/v"), 0, 1 } } };
+	struct ocdbt_entry e = { .key = S(""),
+				 .value = { .kind = OCDBT_FILE, .ref = { NONE, S("d/v"), 0, 1 } } };
 	struct ocdbt_value v;
 
 	assert_int_equal(ocdbt_packer_add(&p, &e), 0);
@@ -402,7 +409,8 @@ static void damaged_trees_are_consistent_or_refused(void **state)
 			/* Behind the file name, where the keys, lengths and references are. */
 			record[0x34 + test_random(&seed, (uint32_t)records[i].n - 0x38)] ^=
 				(uint8_t)(1 + test_random(&seed, test_random(&seed, 2) ? 7 : 255));
-			set_u32le(record + records[i].n - 4, crc32c(span_of(record, records[i].n - 4)));
+			set_u32le(record + records[i].n - 4,
+				  crc32c(span_of(record, records[i].n - 4)));
 		}
 		test_write(&x->t, "d/085055c458ad08b9e95374b324652525", buf_span(&data));
 		x->db = test_open_db(&x->t, ".", x->cache);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_manifest.c - manifests: the test vectors field by field, every rule broken once, and packing.
  */
@@ -87,6 +88,7 @@ static void one_from_tensorstore_is_read(void **state)
 
 static void packing_gives_the_same_bytes(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const uint8_t *p;
 		size_t n;
@@ -96,6 +98,7 @@ static void packing_gives_the_same_bytes(void **state)
 		{ vec_manifest_two, sizeof(vec_manifest_two) },
 		{ vec_manifest_ts, sizeof(vec_manifest_ts) },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(vectors); i++) {
 		auto_manifest m = { 0 };
@@ -121,17 +124,27 @@ static struct ocdbt_version_ref nodes[3];
 
 static void fresh(struct ocdbt_manifest *m)
 {
-	*m = (struct ocdbt_manifest){ .versions = versions, .n_versions = 2, .nodes = nodes, .n_nodes = 2 };
+	*m = (struct ocdbt_manifest){
+		.versions = versions, .n_versions = 2, .nodes = nodes, .n_nodes = 2
+	};
 	m->config.arity_log2 = 2;
 	m->config.max_decoded_node_bytes = 7;
 	for (int i = 0; i < 2; i++)
-		versions[i] = (struct ocdbt_version){ .generation = 29u + (unsigned)i, .commit_time = 500u + (unsigned)i,
-						      .root.rel = S("d/a"), .root.len = 30,
+		versions[i] = (struct ocdbt_version){ .generation = 29u + (unsigned)i,
+						      .commit_time = 500u + (unsigned)i,
+						      .root.rel = S("d/a"),
+						      .root.len = 30,
 						      .stats = { 1, 30, 0 } };
-	nodes[0] = (struct ocdbt_version_ref){ .generation = 16, .height = 2, .num_generations = 16,
-					       .commit_time = 100, .node = { .rel = S("d/b"), .len = 50 } };
-	nodes[1] = (struct ocdbt_version_ref){ .generation = 28, .height = 1, .num_generations = 12,
-					       .commit_time = 300, .node = { .rel = S("d/c"), .len = 50 } };
+	nodes[0] = (struct ocdbt_version_ref){ .generation = 16,
+					       .height = 2,
+					       .num_generations = 16,
+					       .commit_time = 100,
+					       .node = { .rel = S("d/b"), .len = 50 } };
+	nodes[1] = (struct ocdbt_version_ref){ .generation = 28,
+					       .height = 1,
+					       .num_generations = 12,
+					       .commit_time = 300,
+					       .node = { .rel = S("d/c"), .len = 50 } };
 }
 
 static int pack_and_parse(const struct ocdbt_manifest *m)
@@ -145,6 +158,7 @@ static int pack_and_parse(const struct ocdbt_manifest *m)
 /* One change each; what the packer does not assert, the parser must see. */
 static void broken(int i, struct ocdbt_manifest *m)
 {
+	/* clang-format off */
 	switch (i) {
 	case 0: versions[1].generation = 29; break;
 	case 1: versions[0].generation = 0; break;
@@ -171,6 +185,7 @@ static void broken(int i, struct ocdbt_manifest *m)
 	case 22: m->config.zstd_level = -131073, m->config.compression = OCDBT_ZSTD; break;
 	default: fail_msg("no such case");
 	}
+	/* clang-format on */
 }
 
 static void every_rule_is_checked(void **state)
@@ -192,9 +207,9 @@ static void gaps_are_allowed(void **state)
 	struct ocdbt_manifest m;
 
 	fresh(&m);
-	m.n_nodes = 1;			/* height 1 is missing */
+	m.n_nodes = 1; /* height 1 is missing */
 	assert_int_equal(pack_and_parse(&m), 0);
-	m.nodes = &nodes[1];		/* height 2 is missing */
+	m.nodes = &nodes[1]; /* height 2 is missing */
 	assert_int_equal(pack_and_parse(&m), 0);
 	m.n_nodes = 0;
 	m.n_versions = 1;
@@ -206,6 +221,7 @@ static void gaps_are_allowed(void **state)
 
 static void ranges_are_those_of_the_readme(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		unsigned a;
 		uint64_t g;
@@ -221,10 +237,12 @@ static void ranges_are_those_of_the_readme(void **state)
 		{ 16, UINT64_MAX, 2, true, 0xffff000000000000, 0xffffffff00000000 },
 		{ 16, UINT64_MAX, 3, false, 0, 0 },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		uint64_t low = 0, high = 0;
-		bool ok = ocdbt_manifest_range(cases[i].a, cases[i].g, cases[i].height, &low, &high);
+		bool ok =
+			ocdbt_manifest_range(cases[i].a, cases[i].g, cases[i].height, &low, &high);
 
 		if (ok != cases[i].ok || (ok && (low != cases[i].low || high != cases[i].high)))
 			fail_msg("case %zu: %d, %llx to %llx", i, ok, (unsigned long long)low,
@@ -235,6 +253,7 @@ static void ranges_are_those_of_the_readme(void **state)
 static void configurations_have_their_ranges(void **state)
 {
 	/* Offsets in vec_manifest_inline: kind 1e, limits 1f and 20, arity 24, compression 25. */
+	/* clang-format off */
 	static const struct {
 		size_t at;
 		uint8_t byte;
@@ -244,6 +263,7 @@ static void configurations_have_their_ranges(void **state)
 		{ 0x24, 1, 0 },		  { 0x25, 2, -EOPNOTSUPP },
 		{ 0x1e, 1, -EUCLEAN },	  /* a numbered one has no versions: bytes are left over */
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		auto_buf b = { 0 };
@@ -258,8 +278,10 @@ static void configurations_have_their_ranges(void **state)
 
 static void the_numbered_kind_has_no_versions(void **state)
 {
-	struct ocdbt_manifest m = { .config = { .kind = OCDBT_NUMBERED, .arity_log2 = 4,
-						.compression = OCDBT_ZSTD, .zstd_level = -7 } };
+	struct ocdbt_manifest m = { .config = { .kind = OCDBT_NUMBERED,
+						.arity_log2 = 4,
+						.compression = OCDBT_ZSTD,
+						.zstd_level = -7 } };
 	auto_manifest back = { 0 };
 	auto_buf b = { 0 };
 
@@ -288,6 +310,7 @@ static void counts_are_compared_with_what_is_left(void **state)
 
 int main(void)
 {
+	/* clang-format off */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_smallest_one_is_read),
 		cmocka_unit_test(empty_versions_are_read),
@@ -301,6 +324,7 @@ int main(void)
 		cmocka_unit_test(the_numbered_kind_has_no_versions),
 		cmocka_unit_test(counts_are_compared_with_what_is_left),
 	};
+	/* clang-format on */
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

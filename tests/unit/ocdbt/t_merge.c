@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_merge.c - several databases into one by reference, and as one sequence of keys.
  */
@@ -5,9 +6,10 @@
 
 #include "core/ocdbt/db.h"
 
-/* A database in rel with the keys key%05u for every number that `has` says, values of value_n bytes. */
-static void build_part(struct test_dir *t, const char *rel, unsigned n, bool (*has)(unsigned i, unsigned part),
-		       unsigned part, size_t value_n)
+/* A database in rel with the keys key%05u for every number that `has` says, values of value_n
+ * bytes. */
+static void build_part(struct test_dir *t, const char *rel, unsigned n,
+		       bool (*has)(unsigned i, unsigned part), unsigned part, size_t value_n)
 {
 	auto_free struct ocdbt_entry *entry = calloc(n + 1, sizeof(*entry));
 	auto_of(io_dir) struct io_dir *dir = NULL;
@@ -116,7 +118,8 @@ static void values_stay_where_they_are(void **state)
 			assert_non_null(strstr(buf_str(&where), "value:ocdbt.process_1/d/"));
 		kv_free(kv);
 		/* The manifests of the parts are not needed any more. */
-		assert_int_equal(io_dirop(t.dir, IO_UNLINK, "ocdbt.process_1/manifest.ocdbt", NULL, 0), 0);
+		assert_int_equal(
+			io_dirop(t.dir, IO_UNLINK, "ocdbt.process_1/manifest.ocdbt", NULL, 0), 0);
 		check_merged(&t, 200, sizes[i]);
 		test_dir_close(&t);
 	}
@@ -142,9 +145,10 @@ static void repeated_keys_must_be_equal(void **state)
 		/* One more that has another value for some of them. */
 		build_part(&t, "ocdbt.process_3", 7, every_third, 0, sizes[i] + 1);
 		assert_int_equal(merge_all(&t, &stats), -EUCLEAN);
-		assert_string_equal(err_text(-EUCLEAN),
-				    "'key00000' is in 'ocdbt.process_0/' and in 'ocdbt.process_3/' with different"
-				    " values");
+		assert_string_equal(
+			err_text(-EUCLEAN),
+			"'key00000' is in 'ocdbt.process_0/' and in 'ocdbt.process_3/' with different"
+			" values");
 		test_dir_close(&t);
 	}
 }
@@ -248,12 +252,15 @@ static void a_full_disk_ends_the_merge(void **state)
 
 static void parts_are_found_by_name(void **state)
 {
-	static const char *const with_manifest[] = { "ocdbt.process_10", "ocdbt.process_2", "ocdbt.process_0",
-						     "ocdbt.process_replica_1", "ocdbt.process_0ab12",
-						     "ocdbt.process_", "ocdbt.process_x-y", "ocdbt.process_a.b",
-						     "other", "ocdbt.proces_1" };
-	static const char *const want[] = { "ocdbt.process_0", "ocdbt.process_0ab12", "ocdbt.process_2",
-					    "ocdbt.process_10", "ocdbt.process_replica_1" };
+	static const char *const with_manifest[] = {
+		"ocdbt.process_10",        "ocdbt.process_2",     "ocdbt.process_0",
+		"ocdbt.process_replica_1", "ocdbt.process_0ab12", "ocdbt.process_",
+		"ocdbt.process_x-y",       "ocdbt.process_a.b",   "other",
+		"ocdbt.proces_1"
+	};
+	static const char *const want[] = { "ocdbt.process_0", "ocdbt.process_0ab12",
+					    "ocdbt.process_2", "ocdbt.process_10",
+					    "ocdbt.process_replica_1" };
 	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
 	struct test_dir t;
 

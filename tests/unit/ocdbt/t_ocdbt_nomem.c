@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_ocdbt_nomem.c - every allocation of core/ocdbt fails once: -ENOMEM, nothing leaked, nothing broken.
+ * t_ocdbt_nomem.c - every allocation of core/ocdbt fails once: -ENOMEM, nothing leaked, nothing
+ * broken.
  *
  * The linker leads our calls of malloc and its kin here; those inside libraries are not ours.
  */
@@ -15,8 +17,8 @@ enum kind { CHANGES, READS };
  * Run it with the first allocation failing, then the second, and so on until none is left to fail.
  * prepare has memory enough. What only reads gets the same directory each time.
  */
-static void fail_each(enum kind kind, void (*prepare)(struct test_dir *t), int (*run)(struct test_dir *t),
-		      unsigned least)
+static void fail_each(enum kind kind, void (*prepare)(struct test_dir *t),
+		      int (*run)(struct test_dir *t), unsigned least)
 {
 	struct test_dir t;
 	unsigned n = 0;
@@ -49,8 +51,8 @@ static void fail_each(enum kind kind, void (*prepare)(struct test_dir *t), int (
 
 static int text_and_back(struct test_dir *t)
 {
-	const struct span vectors[] = { VEC(manifest_two), VEC(leaf_mixed), VEC(leaf_merged), VEC_TS_ROOT,
-					VEC(vnode_leaf), VEC(vnode_interior) };
+	const struct span vectors[] = { VEC(manifest_two), VEC(leaf_mixed), VEC(leaf_merged),
+					VEC_TS_ROOT,       VEC(vnode_leaf), VEC(vnode_interior) };
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(vectors) && r >= 0; i++) {
@@ -87,7 +89,9 @@ static int write_version(struct io_dir *dir, struct ocdbt *db, uint64_t time)
 
 	for (unsigned i = 0; i < KEYS; i++) {
 		snprintf(keys[i], sizeof(keys[i]), "key%03u", i);
-		entries[i] = test_entry(span_str(keys[i]), span_of("0123456789012345678901234567890123456789", i % 40));
+		entries[i] =
+			test_entry(span_str(keys[i]),
+				   span_of("0123456789012345678901234567890123456789", i % 40));
 	}
 	test_config(&c, 20, 300);
 	c.arity_log2 = 1;
@@ -320,12 +324,9 @@ static void unions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(records),
-		cmocka_unit_test(the_first_version),
-		cmocka_unit_test(a_version_more),
-		cmocka_unit_test(streams),
-		cmocka_unit_test(reading),
-		cmocka_unit_test(merging),
+		cmocka_unit_test(records),        cmocka_unit_test(the_first_version),
+		cmocka_unit_test(a_version_more), cmocka_unit_test(streams),
+		cmocka_unit_test(reading),        cmocka_unit_test(merging),
 		cmocka_unit_test(unions),
 	};
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_packer.c - nodes in the making: what may be stripped, refusals, and random nodes there and back.
  */
@@ -20,7 +21,8 @@ static void the_bytes_are_those_of_tensorstore(void **state)
 	static const char path[] = "d/085055c458ad08b9e95374b324652525";
 	const struct ocdbt_entry a[] = {
 		test_entry(S("w/a/.zarray"), S("{}")),
-		{ .key = S("w/a/0.0"), .value = { .kind = OCDBT_FILE, .ref = { .rel = S(path), .len = 8 } } },
+		{ .key = S("w/a/0.0"),
+		  .value = { .kind = OCDBT_FILE, .ref = { .rel = S(path), .len = 8 } } },
 	};
 	struct ocdbt_stats leaf_stats, root_stats;
 	auto_packer leaf = { 0 }, root = { .height = 1 };
@@ -38,8 +40,10 @@ static void the_bytes_are_those_of_tensorstore(void **state)
 		const struct ocdbt_ref ref = { .rel = S(path), .off = i ? 92 : 14, .len = 78 };
 		const struct ocdbt_stats stats = { 2, 78, i ? 6 : 8 };
 
-		assert_int_equal(ocdbt_packer_add_child(&root, i ? S("w/b/.zarray") : S("w/a/.zarray"), 4, &ref,
-							&stats), 0);
+		assert_int_equal(ocdbt_packer_add_child(&root,
+							i ? S("w/b/.zarray") : S("w/a/.zarray"), 4,
+							&ref, &stats),
+				 0);
 	}
 	assert_int_equal(ocdbt_packer_strip(&root), 2);
 	assert_int_equal(ocdbt_packer_pack(&root, 0, NULL, &root_bytes, &root_stats), 0);
@@ -65,7 +69,9 @@ static void an_interior_node_strips_no_more_than_its_children(void **state)
 
 static void what_cannot_be_stored_is_refused(void **state)
 {
-	struct ocdbt_entry far = { .key = S("z"), .value = { .kind = OCDBT_FILE, .ref = { .off = INT64_MAX, .len = 1 } } };
+	struct ocdbt_entry far = { .key = S("z"),
+				   .value = { .kind = OCDBT_FILE,
+					      .ref = { .off = INT64_MAX, .len = 1 } } };
 	auto_buf big = { 0 };
 	auto_packer p = { 0 };
 	struct ocdbt_entry e;
@@ -97,8 +103,9 @@ static void a_cleared_packer_begins_anew(void **state)
 
 	for (int round = 0; round < 3; round++) {
 		auto_of(ocdbt_node) struct ocdbt_node *node = NULL;
-		struct ocdbt_entry e = { .key = S("aa"), .value = { .kind = OCDBT_FILE,
-								    .ref = { .rel = S("d/x"), .len = 5 } } };
+		struct ocdbt_entry e = { .key = S("aa"),
+					 .value = { .kind = OCDBT_FILE,
+						    .ref = { .rel = S("d/x"), .len = 5 } } };
 		struct ocdbt_stats stats;
 
 		assert_int_equal(ocdbt_packer_add(&p, &e), 0);
@@ -133,7 +140,8 @@ static void make_entry(uint64_t *seed, uint32_t i, struct made *m)
 	if (v->kind == OCDBT_INLINE)
 		v->bytes = span_of(m->value, test_random(seed, sizeof(m->value) + 1));
 	else
-		v->ref = (struct ocdbt_ref){ span_str(m->base), span_str(m->rel), test_random(seed, 1u << 30),
+		v->ref = (struct ocdbt_ref){ span_str(m->base), span_str(m->rel),
+					     test_random(seed, 1u << 30),
 					     test_random(seed, 1u << 20) };
 }
 
@@ -162,10 +170,12 @@ static void random_leaves_come_back(void **state)
 			struct ocdbt_value v;
 
 			ocdbt_node_value(node, i, &v);
-			assert_true(span_eq(ocdbt_node_key(node, i), span_from(made[i].entry.key, strip)));
+			assert_true(span_eq(ocdbt_node_key(node, i),
+					    span_from(made[i].entry.key, strip)));
 			assert_int_equal(v.kind, want->kind);
 			assert_true(span_eq(v.bytes, want->bytes));
-			assert_true(span_eq(v.ref.base, want->ref.base) && span_eq(v.ref.rel, want->ref.rel));
+			assert_true(span_eq(v.ref.base, want->ref.base) &&
+				    span_eq(v.ref.rel, want->ref.rel));
 			assert_true(v.ref.off == want->ref.off && v.ref.len == want->ref.len);
 		}
 	}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_undump.c - records as text and back: the same bytes, and refusals that name the line.
  */
@@ -5,9 +6,11 @@
 
 static void text_goes_back_to_the_same_bytes(void **state)
 {
-	const struct span vectors[] = { VEC(manifest_inline), VEC(manifest_empty), VEC(manifest_two),
-					VEC(manifest_ts), VEC(leaf_inline), VEC(leaf_merged), VEC_TS_LEAF_A,
-					VEC_TS_LEAF_B, VEC_TS_ROOT, VEC(vnode_leaf), VEC(vnode_interior) };
+	const struct span vectors[] = {
+		VEC(manifest_inline), VEC(manifest_empty), VEC(manifest_two),  VEC(manifest_ts),
+		VEC(leaf_inline),     VEC(leaf_merged),    VEC_TS_LEAF_A,      VEC_TS_LEAF_B,
+		VEC_TS_ROOT,          VEC(vnode_leaf),     VEC(vnode_interior)
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(vectors); i++) {
 		auto_buf text = { 0 }, back = { 0 };
@@ -39,39 +42,43 @@ static void the_text_is_what_it_says(void **state)
 			    "height 0\n"
 			    "entry \"a\" inline \"b\"\n"
 			    "entry \"b\" file \"\" \"d/00112233445566778899aabbccddeeff\" 0 2\n");
-	assert_string_equal(test_text(VEC_TS_ROOT, &root),
-			    "btreenode\n"
-			    "compression none\n"
-			    "height 1\n"
-			    "child \"w/a/.zarray\" cut 4 node \"\" \"d/085055c458ad08b9e95374b324652525\" 14 78"
-			    " keys 2 tree_bytes 78 value_bytes 8\n"
-			    "child \"w/b/.zarray\" cut 4 node \"\" \"d/085055c458ad08b9e95374b324652525\" 92 78"
-			    " keys 2 tree_bytes 78 value_bytes 6\n");
-	assert_string_equal(test_text(VEC(manifest_two), &manifest),
-			    "manifest\n"
-			    "compression none\n"
-			    "uuid 000102030405060708090a0b0c0d0e0f\n"
-			    "manifest_kind 0\n"
-			    "max_inline_value_bytes 100\n"
-			    "max_decoded_node_bytes 8388608\n"
-			    "version_tree_arity_log2 4\n"
-			    "config_compression none\n"
-			    "version 1 empty \"\" \"\" time 1700000000000000000\n"
-			    "version 2 height 0 root \"\" \"d/00112233445566778899aabbccddeeff\" 0 26"
-			    " keys 1 tree_bytes 26 value_bytes 0 time 1700000000000000001\n");
-	assert_string_equal(test_text(VEC(vnode_interior), &vnode),
-			    "versionnode\n"
-			    "compression none\n"
-			    "version_tree_arity_log2 1\n"
-			    "height 1\n"
-			    "versionnode 2 height 0 node \"\" \"d/02c3a31edd2ae7a255c540622072a2d0\" 26 125"
-			    " generations 2 time 1795271261595018968\n");
+	assert_string_equal(
+		test_text(VEC_TS_ROOT, &root),
+		"btreenode\n"
+		"compression none\n"
+		"height 1\n"
+		"child \"w/a/.zarray\" cut 4 node \"\" \"d/085055c458ad08b9e95374b324652525\" 14 78"
+		" keys 2 tree_bytes 78 value_bytes 8\n"
+		"child \"w/b/.zarray\" cut 4 node \"\" \"d/085055c458ad08b9e95374b324652525\" 92 78"
+		" keys 2 tree_bytes 78 value_bytes 6\n");
+	assert_string_equal(
+		test_text(VEC(manifest_two), &manifest),
+		"manifest\n"
+		"compression none\n"
+		"uuid 000102030405060708090a0b0c0d0e0f\n"
+		"manifest_kind 0\n"
+		"max_inline_value_bytes 100\n"
+		"max_decoded_node_bytes 8388608\n"
+		"version_tree_arity_log2 4\n"
+		"config_compression none\n"
+		"version 1 empty \"\" \"\" time 1700000000000000000\n"
+		"version 2 height 0 root \"\" \"d/00112233445566778899aabbccddeeff\" 0 26"
+		" keys 1 tree_bytes 26 value_bytes 0 time 1700000000000000001\n");
+	assert_string_equal(
+		test_text(VEC(vnode_interior), &vnode),
+		"versionnode\n"
+		"compression none\n"
+		"version_tree_arity_log2 1\n"
+		"height 1\n"
+		"versionnode 2 height 0 node \"\" \"d/02c3a31edd2ae7a255c540622072a2d0\" 26 125"
+		" generations 2 time 1795271261595018968\n");
 }
 
 static void odd_bytes_survive(void **state)
 {
 	static const char bytes[] = "\0\"%\n\xff plain ~[]{}";
-	struct ocdbt_entry e = test_entry(span_of(bytes, sizeof(bytes)), span_of(bytes, sizeof(bytes)));
+	struct ocdbt_entry e =
+		test_entry(span_of(bytes, sizeof(bytes)), span_of(bytes, sizeof(bytes)));
 	auto_buf record = { 0 }, text = { 0 }, back = { 0 };
 	struct ocdbt_stats stats;
 	auto_packer p = { 0 };
@@ -104,18 +111,23 @@ static void refusals_name_the_line(void **state)
 		  "key 'a' follows 'b'" },
 		{ "btreenode\ncompression none\nheight 1\nentry \"a\" inline \"b\"\n", "line 4" },
 		{ "btreenode\ncompression none\nheight 1\nchild \"a\" cut 2 node \"\" \"\" 0 0 keys 0 tree_bytes 0"
-		  " value_bytes 0\n", "line 4" },
+		  " value_bytes 0\n",
+		  "line 4" },
 		{ "btreenode\ncompression none\nheight 0\nentry \"a\" file \"\" \"x\" 18446744073709551616 1\n",
 		  "line 4" },
-		{ "versionnode\ncompression none\nversion_tree_arity_log2 4\nheight 0\n", "with 0 entries" },
+		{ "versionnode\ncompression none\nversion_tree_arity_log2 4\nheight 0\n",
+		  "with 0 entries" },
 		{ "versionnode\ncompression none\nversion_tree_arity_log2 17\nheight 0\n"
-		  "version 1 empty \"\" \"\" time 0\n", "arity 2^17" },
+		  "version 1 empty \"\" \"\" time 0\n",
+		  "arity 2^17" },
 		{ "manifest\ncompression none\nuuid 00\n", "text ends before 'manifest_kind %u'" },
 		{ "manifest\ncompression none\nuuid 00\nmanifest_kind 0\nmax_inline_value_bytes 1\n"
-		  "max_decoded_node_bytes 1\nversion_tree_arity_log2 1\nconfig_compression none\n", "cannot be stored" },
+		  "max_decoded_node_bytes 1\nversion_tree_arity_log2 1\nconfig_compression none\n",
+		  "cannot be stored" },
 		{ "manifest\ncompression none\nuuid 00000000000000000000000000000000\nmanifest_kind 0\n"
 		  "max_inline_value_bytes 1\nmax_decoded_node_bytes 1\nversion_tree_arity_log2 1\n"
-		  "config_compression none\n", "manifest with 0 versions" },
+		  "config_compression none\n",
+		  "manifest with 0 versions" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -131,7 +143,8 @@ static void refusals_name_the_line(void **state)
 /* Every prefix of a text is refused or is a record; never anything else. */
 static void cut_texts_end_cleanly(void **state)
 {
-	const struct span vectors[] = { VEC(manifest_two), VEC_TS_ROOT, VEC(leaf_merged), VEC(vnode_leaf) };
+	const struct span vectors[] = { VEC(manifest_two), VEC_TS_ROOT, VEC(leaf_merged),
+					VEC(vnode_leaf) };
 
 	for (size_t i = 0; i < ARRAY_LEN(vectors); i++) {
 		auto_buf text = { 0 };

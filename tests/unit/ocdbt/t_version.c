@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_version.c - version tree nodes: TensorStore's own, every rule broken once, and packing.
  */
@@ -75,7 +76,8 @@ static void fresh(struct ocdbt_vnode *v)
 {
 	*v = (struct ocdbt_vnode){ .arity_log2 = 2, .height = 2, .children = children, .n = 3 };
 	for (int i = 0; i < 3; i++)
-		children[i] = (struct ocdbt_version_ref){ .generation = 16u * (unsigned)(i + 1), .num_generations = 16,
+		children[i] = (struct ocdbt_version_ref){ .generation = 16u * (unsigned)(i + 1),
+							  .num_generations = 16,
 							  .commit_time = 10u + (unsigned)i,
 							  .node = { .rel = S("d/a"), .len = 40 } };
 }
@@ -91,16 +93,35 @@ static int pack_and_parse(const struct ocdbt_vnode *v)
 static void broken(int i, struct ocdbt_vnode *v)
 {
 	switch (i) {
-	case 0: children[1].generation = 16; break;
-	case 1: children[0].generation = 0; break;
-	case 2: children[0].generation = 12; break;
-	case 3: children[2].generation = 80; break;		/* another block of 64 */
-	case 4: children[1].num_generations = 17; break;
-	case 5: children[1].num_generations = 0; break;
-	case 6: children[1].commit_time = 10; break;
-	case 7: children[2].node.off = children[2].node.len = OCDBT_NO_ROOT; break;
-	case 8: v->height = 31; break;
-	default: fail_msg("no such case");
+	case 0:
+		children[1].generation = 16;
+		break;
+	case 1:
+		children[0].generation = 0;
+		break;
+	case 2:
+		children[0].generation = 12;
+		break;
+	case 3:
+		children[2].generation = 80;
+		break; /* another block of 64 */
+	case 4:
+		children[1].num_generations = 17;
+		break;
+	case 5:
+		children[1].num_generations = 0;
+		break;
+	case 6:
+		children[1].commit_time = 10;
+		break;
+	case 7:
+		children[2].node.off = children[2].node.len = OCDBT_NO_ROOT;
+		break;
+	case 8:
+		v->height = 31;
+		break;
+	default:
+		fail_msg("no such case");
 	}
 }
 
@@ -141,9 +162,11 @@ static void a_node_without_entries_is_refused(void **state)
 	auto_buf leaf = { 0 }, interior = { 0 };
 
 	/* Arity, height, empty table, no entries. */
-	assert_int_equal(ocdbt_frame_pack(OCDBT_VERSIONNODE, NULL, S("\x02\x00\x00\x00"), &leaf), 0);
+	assert_int_equal(ocdbt_frame_pack(OCDBT_VERSIONNODE, NULL, S("\x02\x00\x00\x00"), &leaf),
+			 0);
 	assert_int_equal(parse(buf_span(&leaf)), -EUCLEAN);
-	assert_int_equal(ocdbt_frame_pack(OCDBT_VERSIONNODE, NULL, S("\x02\x01\x00\x00"), &interior), 0);
+	assert_int_equal(
+		ocdbt_frame_pack(OCDBT_VERSIONNODE, NULL, S("\x02\x01\x00\x00"), &interior), 0);
 	assert_int_equal(parse(buf_span(&interior)), -EUCLEAN);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_versions.c - version trees: where commits put version nodes, and finding every version again.
  */
@@ -76,7 +77,9 @@ static int no_finding(void *arg, const struct ocdbt_finding *f)
 /* Every version is found by its generation, its time, and a time just before the next. */
 static void check_all(struct ocdbt *db, uint64_t n)
 {
-	const struct ocdbt_check_opts opts = { .all_versions = true, .unused_files = false, .found = no_finding };
+	const struct ocdbt_check_opts opts = { .all_versions = true,
+					       .unused_files = false,
+					       .found = no_finding };
 	struct ocdbt_check_stats stats;
 	uint64_t next = 1;
 
@@ -101,8 +104,15 @@ static const struct {
 		uint64_t generation, height, num;
 	} node[7];
 } positions[] = {
-	{ 2, 7, { { 128, 7, 128 }, { 192, 6, 64 }, { 256, 5, 64 }, { 272, 4, 16 }, { 288, 3, 16 },
-		  { 296, 2, 8 }, { 298, 1, 2 } } },
+	{ 2,
+	  7,
+	  { { 128, 7, 128 },
+	    { 192, 6, 64 },
+	    { 256, 5, 64 },
+	    { 272, 4, 16 },
+	    { 288, 3, 16 },
+	    { 296, 2, 8 },
+	    { 298, 1, 2 } } },
 	{ 4, 3, { { 256, 3, 256 }, { 288, 2, 32 }, { 296, 1, 8 } } },
 	{ 4, 2, { { 256, 2, 256 }, { 296, 1, 40 } } },
 	{ 12, 2, { { 256, 2, 256 }, { 288, 1, 32 } } },
@@ -129,7 +139,8 @@ static void versions_are_carried_as_tensorstore_carries_them(void **state)
 		assert_int_equal(m->n_versions, positions[a - 1].n_inline);
 		assert_int_equal(m->n_nodes, positions[a - 1].n);
 		for (size_t i = 0; i < m->n_nodes; i++) {
-			assert_int_equal(m->nodes[i].generation, positions[a - 1].node[i].generation);
+			assert_int_equal(m->nodes[i].generation,
+					 positions[a - 1].node[i].generation);
 			assert_int_equal(m->nodes[i].height, positions[a - 1].node[i].height);
 			assert_int_equal(m->nodes[i].num_generations, positions[a - 1].node[i].num);
 		}
@@ -163,7 +174,8 @@ static void commit_times_only_rise(void **state)
 
 static struct ocdbt_version plain_version(uint64_t g, uint64_t time)
 {
-	return (struct ocdbt_version){ .generation = g, .commit_time = time,
+	return (struct ocdbt_version){ .generation = g,
+				       .commit_time = time,
 				       .root = { .off = OCDBT_NO_ROOT, .len = OCDBT_NO_ROOT } };
 }
 
@@ -183,15 +195,27 @@ static void a_version_node_must_be_what_its_reference_says(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(lies); i++) {
-		struct ocdbt_version v = plain_version(lies[i].generation, lies[i].time), last = plain_version(5, 50);
-		struct ocdbt_version_ref child = { .generation = 4, .num_generations = 1, .commit_time = 5 };
-		struct ocdbt_vnode leaf = { .arity_log2 = lies[i].arity_log2, .height = lies[i].height, .versions = &v,
-					    .children = &child, .n = 1 };
-		struct ocdbt_vnode top = { .arity_log2 = 2, .height = 1, .children = &child, .n = 1 };
-		struct ocdbt_version_ref node = { .generation = 4, .height = 1, .num_generations = 1,
-						  .commit_time = 5 };
-		struct ocdbt_manifest m = { .config.arity_log2 = 2, .versions = &last, .n_versions = 1,
-					    .nodes = &node, .n_nodes = 1 };
+		struct ocdbt_version v = plain_version(lies[i].generation, lies[i].time),
+				     last = plain_version(5, 50);
+		struct ocdbt_version_ref child = { .generation = 4,
+						   .num_generations = 1,
+						   .commit_time = 5 };
+		struct ocdbt_vnode leaf = { .arity_log2 = lies[i].arity_log2,
+					    .height = lies[i].height,
+					    .versions = &v,
+					    .children = &child,
+					    .n = 1 };
+		struct ocdbt_vnode top = {
+			.arity_log2 = 2, .height = 1, .children = &child, .n = 1
+		};
+		struct ocdbt_version_ref node = {
+			.generation = 4, .height = 1, .num_generations = 1, .commit_time = 5
+		};
+		struct ocdbt_manifest m = { .config.arity_log2 = 2,
+					    .versions = &last,
+					    .n_versions = 1,
+					    .nodes = &node,
+					    .n_nodes = 1 };
 		auto_buf file = { 0 }, manifest = { 0 };
 		auto_arena a = { 0 };
 		struct ocdbt_version found;
@@ -232,12 +256,20 @@ static int count_versions(void *arg, const struct ocdbt_version *v)
 /* The reference and the leaf agree, but the leaf's times go back behind those of a later node. */
 static void a_walk_sees_times_that_go_back(void **state)
 {
-	struct ocdbt_version v[2] = { plain_version(1, 5), plain_version(2, 500) }, last = plain_version(5, 50);
-	struct ocdbt_version_ref child = { .generation = 4, .num_generations = 2, .commit_time = 5 };
+	struct ocdbt_version v[2] = { plain_version(1, 5), plain_version(2, 500) },
+			     last = plain_version(5, 50);
+	struct ocdbt_version_ref child = { .generation = 4,
+					   .num_generations = 2,
+					   .commit_time = 5 };
 	struct ocdbt_vnode leaf = { .arity_log2 = 2, .versions = v, .n = 2 };
 	struct ocdbt_vnode top = { .arity_log2 = 2, .height = 1, .children = &child, .n = 1 };
-	struct ocdbt_version_ref node = { .generation = 4, .height = 1, .num_generations = 2, .commit_time = 5 };
-	struct ocdbt_manifest m = { .config.arity_log2 = 2, .versions = &last, .n_versions = 1, .nodes = &node,
+	struct ocdbt_version_ref node = {
+		.generation = 4, .height = 1, .num_generations = 2, .commit_time = 5
+	};
+	struct ocdbt_manifest m = { .config.arity_log2 = 2,
+				    .versions = &last,
+				    .n_versions = 1,
+				    .nodes = &node,
 				    .n_nodes = 1 };
 	auto_buf file = { 0 }, manifest = { 0 };
 	struct ocdbt *db;
@@ -256,7 +288,8 @@ static void a_walk_sees_times_that_go_back(void **state)
 	test_write(&t, "manifest.ocdbt", buf_span(&manifest));
 	db = test_open_db(&t, ".", NULL);
 	assert_int_equal(ocdbt_each_version(db, count_versions, &visited), -EUCLEAN);
-	assert_string_equal(err_text(-EUCLEAN), "generation 5 of time 50 follows generation 4 of time 500");
+	assert_string_equal(err_text(-EUCLEAN),
+			    "generation 5 of time 50 follows generation 4 of time 500");
 	assert_int_equal(visited, 2);
 	ocdbt_db_close(db);
 	test_dir_close(&t);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_layout.c - chunk shapes and replica slices. Compared with Orbax's own functions on many more
  * arrays in tests/interop.
@@ -12,15 +13,42 @@
 struct example {
 	unsigned rank;
 	uint64_t shape[4], write[4], item;
-	int64_t chunk_bytes;		/* -1: none */
-	int64_t file_size;		/* -1: no OCDBT */
+	int64_t chunk_bytes; /* -1: none */
+	int64_t file_size;   /* -1: no OCDBT */
 	unsigned n_axes, axes[4];
 	uint64_t want[4];
 	int error;
 };
 
+static void check(size_t i, const struct example *e)
+{
+	uint64_t got[LIMIT_RANK] = { 77 };
+	const struct layout l = {
+		.rank = e->rank,
+		.shape = e->shape,
+		.write_shape = e->write,
+		.item_size = e->item,
+		.has_chunk_bytes = e->chunk_bytes >= 0,
+		.chunk_bytes = (uint64_t)e->chunk_bytes,
+		.ocdbt = e->file_size >= 0,
+		.file_size = (uint64_t)e->file_size,
+		.n_axes = e->n_axes,
+		.axes = e->axes,
+	};
+	int r = layout_chunk_shape(&l, got);
+
+	if (r != e->error)
+		fail_msg("case %zu: %d %s", i, r, err_text(r));
+	if (r < 0)
+		assert_int_equal(got[0], 77);
+	for (unsigned k = 0; r == 0 && k < e->rank; k++)
+		if (got[k] != e->want[k])
+			fail_msg("case %zu: axis %u is %llu", i, k, (unsigned long long)got[k]);
+}
+
 static void chunk_shapes(void **state)
 {
+	/* clang-format off */
 	static const struct example cases[] = {
 		/* Nothing asks for a cut. */
 		{ 2, { 64, 64 }, { 64, 64 }, 4, -1, 1 << 30, 0, { 0 }, { 64, 64 } },
@@ -63,29 +91,10 @@ static void chunk_shapes(void **state)
 		  (uint64_t)1 << 40 }, 4, -1,
 		  1 << 30, 0, { 0 }, { 0 }, -EFBIG },
 	};
+	/* clang-format on */
 
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		const struct example *e = &cases[i];
-		uint64_t got[LIMIT_RANK] = { 77 };
-		const struct layout l = {
-			.rank = e->rank, .shape = e->shape, .write_shape = e->write,
-			.item_size = e->item,
-			.has_chunk_bytes = e->chunk_bytes >= 0,
-			.chunk_bytes = (uint64_t)e->chunk_bytes,
-			.ocdbt = e->file_size >= 0, .file_size = (uint64_t)e->file_size,
-			.n_axes = e->n_axes, .axes = e->axes,
-		};
-		int r = layout_chunk_shape(&l, got);
-
-		if (r != e->error)
-			fail_msg("case %zu: %d %s", i, r, err_text(r));
-		if (r < 0)
-			assert_int_equal(got[0], 77);
-		for (unsigned k = 0; r == 0 && k < e->rank; k++)
-			if (got[k] != e->want[k])
-				fail_msg("case %zu: axis %u is %llu", i, k,
-						(unsigned long long)got[k]);
-	}
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		check(i, &cases[i]);
 }
 
 /* All steps of an axis, against a list of divisors made the plain way. */
@@ -95,9 +104,12 @@ static void every_divisor_is_found(void **state)
 		uint64_t want = n;
 
 		for (uint64_t limit = n; limit > 0; limit--) {
-			const struct layout l = { .rank = 1, .shape = &n, .write_shape = &n,
-					.item_size = 1,
-						  .has_chunk_bytes = true, .chunk_bytes = limit };
+			const struct layout l = { .rank = 1,
+						  .shape = &n,
+						  .write_shape = &n,
+						  .item_size = 1,
+						  .has_chunk_bytes = true,
+						  .chunk_bytes = limit };
 			uint64_t got[LIMIT_RANK];
 
 			/* The largest divisor that is not above the limit. */
@@ -113,8 +125,9 @@ static void long_axes_are_cut_quickly(void **state)
 {
 	/* The largest prime below 2^48, and a product of two primes of 24 bits. */
 	static const uint64_t prime = 281474976710597, two = (uint64_t)16777213 * 16777199;
-	struct layout l = { .rank = 1, .item_size = 1, .has_chunk_bytes = true,
-			.chunk_bytes = 1 << 25 };
+	struct layout l = {
+		.rank = 1, .item_size = 1, .has_chunk_bytes = true, .chunk_bytes = 1 << 25
+	};
 	uint64_t got[LIMIT_RANK];
 
 	l.shape = l.write_shape = &prime;
@@ -127,6 +140,7 @@ static void long_axes_are_cut_quickly(void **state)
 
 static void replica_slices(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		unsigned rank;
 		uint64_t block[3], replicas, max, item, min;
@@ -148,13 +162,13 @@ static void replica_slices(void **state)
 		{ 2, { (uint64_t)1 << 40, (uint64_t)1 << 40 }, 2, 0, 4, 1 << 30, true, 0, 2,
 		  { (uint64_t)1 << 39, (uint64_t)1 << 40 } },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct layout_replicas r;
 
 		layout_replicas(cases[i].block, cases[i].rank, cases[i].replicas, cases[i].max,
-				cases[i].item,
-				cases[i].min, &r);
+				cases[i].item, cases[i].min, &r);
 		assert_int_equal(r.sliced, cases[i].sliced);
 		assert_int_equal(r.axis, cases[i].axis);
 		assert_int_equal(r.count, cases[i].count);

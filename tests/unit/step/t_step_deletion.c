@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_step_deletion.c - `_CHECKPOINT_DELETION`: what makes a record valid.
  */
@@ -33,12 +34,19 @@ static void the_step_must_be_before_or_after(void **state)
 	auto_of(step_deletion) struct step_deletion *d = NULL;
 
 	assert_int_equal(step_deletion_parse(span_str(record), "x", &d), 0);
-	assert_int_equal(step_deletion_matches(d, span_str(
-		"{\"metrics\":{},\"item_handlers\":{\"c\":\"g\",\"a\":\"h\"},\"\":1}")), 1);
-	assert_int_equal(step_deletion_matches(d, span_str(
-		"{\"metrics\":{},\"item_handlers\":{\"a\":\"h\"},\"\":1}")), 1);
-	assert_int_equal(step_deletion_matches(d,
-			span_str("{\"metrics\":{},\"item_handlers\":{\"a\":\"h\"}}")), 0);
+	assert_int_equal(
+		step_deletion_matches(
+			d,
+			span_str(
+				"{\"metrics\":{},\"item_handlers\":{\"c\":\"g\",\"a\":\"h\"},\"\":1}")),
+		1);
+	assert_int_equal(
+		step_deletion_matches(
+			d, span_str("{\"metrics\":{},\"item_handlers\":{\"a\":\"h\"},\"\":1}")),
+		1);
+	assert_int_equal(step_deletion_matches(
+				 d, span_str("{\"metrics\":{},\"item_handlers\":{\"a\":\"h\"}}")),
+			 0);
 	assert_int_equal(step_deletion_matches(d, span_str("{}")), 0);
 	assert_int_equal(step_deletion_matches(d, span_str("{")), -EUCLEAN);
 }

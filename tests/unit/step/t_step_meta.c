@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_step_meta.c - `_CHECKPOINT_METADATA` of every release, `_ROOT_METADATA`, and what breaks them.
  */
@@ -72,7 +73,8 @@ static void members_are_optional(void **state)
 		  "\"init_timestamp_nsecs\": 1, "
 		  "\"commit_timestamp_nsecs\": 2, \"custom_metadata\": {}}" },
 		/* What Python takes for false. */
-		{ "{\"metrics\": []}", empty }, { "{\"metrics\": 0.0}", empty },
+		{ "{\"metrics\": []}", empty },
+		{ "{\"metrics\": 0.0}", empty },
 		{ "{\"metrics\": false}", empty },
 		/* Only floats stay. */
 		{ "{\"performance_metrics\": {\"i\": 1, \"f\": 1.0, \"s\": \"x\", \"n\": null, "
@@ -110,8 +112,9 @@ static void members_are_optional(void **state)
 
 static void a_file_that_is_not_json_is_none(void **state)
 {
-	static const char *const cases[] = { "", "  ", "{", "{\"a\": }", "\xff", "nonsense",
-			"{} {}" };
+	static const char *const cases[] = {
+		"", "  ", "{", "{\"a\": }", "\xff", "nonsense", "{} {}"
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		auto_of(step_meta) struct step_meta *m = NULL;
@@ -133,13 +136,13 @@ static void wrong_types_are_refused(void **state)
 		{ "[]", "not an object" },
 		{ "5", "not an object" },
 		{ "{\"item_handlers\": []}", "member 'item_handlers' is not an object or a "
-		  "string" },
+					     "string" },
 		{ "{\"metrics\": [1]}", "member 'metrics' is not an object" },
 		{ "{\"metrics\": \"x\"}", "member 'metrics' is not an object" },
 		{ "{\"performance_metrics\": []}", "member 'performance_metrics' is not an "
-		  "object" },
+						   "object" },
 		{ "{\"init_timestamp_nsecs\": 1.0}", "member 'init_timestamp_nsecs' is not an "
-		  "integer" },
+						     "integer" },
 		{ "{\"commit_timestamp_nsecs\": \"1\"}",
 		  "member 'commit_timestamp_nsecs' is not an integer" },
 		{ "{\"commit_timestamp_nsecs\": 9223372036854775808}", "an integer of 64 bits" },
@@ -161,17 +164,17 @@ static void wrong_types_are_refused(void **state)
 static void a_new_file_is_written(void **state)
 {
 	const struct step_item item = { span_str("default"), span_str("h") };
-	const struct step_meta m = { .kind = STEP_ITEMS_MAP, .items = &item, .n_items = 1,
-			.has_init = true,
-				     .init_ns = 7 };
+	const struct step_meta m = {
+		.kind = STEP_ITEMS_MAP, .items = &item, .n_items = 1, .has_init = true, .init_ns = 7
+	};
 	auto_buf out = { 0 };
 
 	assert_int_equal(step_meta_print(&m, &out), 0);
 	assert_string_equal(buf_str(&out),
-		"{\"item_handlers\": {\"default\": \"h\"}, \"metrics\": {}, "
-		"\"performance_metrics\": {}, "
-		"\"init_timestamp_nsecs\": 7, \"commit_timestamp_nsecs\": null, "
-		"\"custom_metadata\": {}}");
+			    "{\"item_handlers\": {\"default\": \"h\"}, \"metrics\": {}, "
+			    "\"performance_metrics\": {}, "
+			    "\"init_timestamp_nsecs\": 7, \"commit_timestamp_nsecs\": null, "
+			    "\"custom_metadata\": {}}");
 }
 
 static void damage_is_refused_or_read(void **state)
@@ -202,7 +205,7 @@ static void damage_is_refused_or_read(void **state)
 static void root_files(void **state)
 {
 	static const struct {
-		const char *text, *want;	/* NULL: refused */
+		const char *text, *want; /* NULL: refused */
 	} cases[] = {
 		{ "", "{\"internal_metadata\": {}, \"custom_metadata\": {}}" },
 		{ "{}", "{\"internal_metadata\": {}, \"custom_metadata\": {}}" },

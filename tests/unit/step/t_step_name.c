@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_step_name.c - names of steps, temporary directories and drafts.
  */
@@ -9,6 +10,7 @@
 
 static void temporary_names_are_told(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *name, *final;	/* final NULL: not temporary */
 	} cases[] = {
@@ -24,6 +26,7 @@ static void temporary_names_are_told(void **state)
 		{ ".pytreefs-draft", NULL }, { "10.pytreefs-draft", NULL }, { ".10.pytreefs", NULL },
 		{ "..pytreefs-draft", NULL }, { ".", NULL },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct span name = span_str(cases[i].name), final = step_name_final(name);
@@ -36,8 +39,10 @@ static void temporary_names_are_told(void **state)
 static void the_rest_is_behind_the_mark(void **state)
 {
 	static const char *const cases[][2] = {
-		{ ".10.pytreefs-draft", "" }, { ".10.pytreefs-draft-begun-1-2", "-begun-1-2" },
-		{ "10.orbax-checkpoint-tmp-deleted-3", "-deleted-3" }, { "10", "" },
+		{ ".10.pytreefs-draft", "" },
+		{ ".10.pytreefs-draft-begun-1-2", "-begun-1-2" },
+		{ "10.orbax-checkpoint-tmp-deleted-3", "-deleted-3" },
+		{ "10", "" },
 	};
 	auto_free char *made = step_name_temporary("ckpt_7", "-old");
 
@@ -48,6 +53,7 @@ static void the_rest_is_behind_the_mark(void **state)
 
 static void numbers_are_at_the_end(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *name;
 		int is;
@@ -68,6 +74,7 @@ static void numbers_are_at_the_end(void **state)
 		{ "99999999999999999999999", 1, "", UINT64_MAX, true },
 		{ "\xd9\xa3", 0 },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct step_name n;
@@ -85,8 +92,20 @@ static void steps_are_ordered_by_number(void **state)
 {
 	/* Ascending. */
 	static const char *const names[] = {
-		"0", "00", "1", "ckpt_2", "3", "000010", "0010", "10", "x!10", "x10", "99",
-		"18446744073709551615", "18446744073709551616", "099999999999999999999999",
+		"0",
+		"00",
+		"1",
+		"ckpt_2",
+		"3",
+		"000010",
+		"0010",
+		"10",
+		"x!10",
+		"x10",
+		"99",
+		"18446744073709551615",
+		"18446744073709551616",
+		"099999999999999999999999",
 		"99999999999999999999999",
 	};
 
@@ -105,6 +124,7 @@ static void steps_are_ordered_by_number(void **state)
 
 static void drafts_have_two_spellings(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *name, *final;	/* NULL: no draft */
 	} cases[] = {
@@ -119,6 +139,7 @@ static void drafts_have_two_spellings(void **state)
 		{ ".101.pytreefs-draft", NULL }, { ".101.pytreefs-draft.tmp", NULL }, { "101.pytreefs-draft", NULL },
 		{ "101.TMP", NULL }, { "101.tmp ", NULL },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct span final = { 0 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_array_metadata.c - `array_metadatas/process_N`: entries, the PRNG implementation, and writing.
  */
@@ -60,7 +61,8 @@ static void what_is_optional(void **state)
 		{ "{\"array_metadatas\": [{}, {\"other\": 1}]}", 0 },
 		{ "{\"x\": 1, \"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", "
 		  "\"write_shape\": [1], "
-		  "\"chunk_shape\": [1], \"new\": {}}}]}", 1 },
+		  "\"chunk_shape\": [1], \"new\": {}}}]}",
+		  1 },
 		{ "{\"array_metadatas\": [{}], \"array_metadatas\": []}", 0 },
 	};
 
@@ -81,14 +83,18 @@ static void the_last_of_two_is_found(void **state)
 			       "[1], \"chunk_shape\": [1]}},"
 			       "{\"array_metadata\": {\"param_name\": \"a\", \"write_shape\": "
 			       "[2], \"chunk_shape\": [1]}}]}",
-			       &a), 0);
+			       &a),
+			 0);
 	assert_int_equal(array_metadatas_find(a, span_str("a"))->write_shape[0], 2);
 }
 
 static void malformed_files_are_refused(void **state)
 {
 	static const char *const bad[] = {
-		"", "[]", "{\"array_metadatas\": {}}", "{\"array_metadatas\": [1]}",
+		"",
+		"[]",
+		"{\"array_metadatas\": {}}",
+		"{\"array_metadatas\": [1]}",
 		"{\"array_metadatas\": [{\"array_metadata\": {}}]}",
 		"{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": \"a\", "
 		"\"write_shape\": [1]}}]}",
@@ -123,13 +129,13 @@ static void axes_are_bounded(void **state)
 		auto_buf doc = { 0 };
 
 		buf_add_str(&doc, "{\"array_metadatas\": [{\"array_metadata\": {\"param_name\": "
-				"\"a\", \"chunk_shape\": [], "
-			    "\"write_shape\": [");
+				  "\"a\", \"chunk_shape\": [], "
+				  "\"write_shape\": [");
 		for (int i = 0; i < rank; i++)
 			buf_addf(&doc, "%s1", i ? ", " : "");
 		buf_add_str(&doc, "]}}]}");
 		assert_int_equal(array_metadatas_parse(buf_span(&doc), "x", &a),
-				rank > LIMIT_RANK ? -EFBIG : 0);
+				 rank > LIMIT_RANK ? -EFBIG : 0);
 	}
 }
 

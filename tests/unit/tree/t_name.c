@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_name.c - key <-> file name: the table of the design, and that the mapping is one-to-one both
  * ways, tried on keys made of everything that a rule looks at.
@@ -11,6 +12,7 @@
 
 static void names_follow_the_table(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *key;
 		enum name_use use;
@@ -51,17 +53,20 @@ static void names_follow_the_table(void **state)
 		{ "x~0123456789ABCDEF", NAME_LEAF, NAME_EXT_NPY, false, "x~0123456789ABCDEF.npy" },
 		{ "x~0123456789abcde", NAME_LEAF, NAME_EXT_NPY, false, "x~0123456789abcde.npy" },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		auto_buf name = { 0 }, key = { 0 };
 		struct span stem;
 
 		assert_int_equal(name_escape(span_str(cases[i].key), cases[i].use, cases[i].ext,
-					     cases[i].reserved, &name), 0);
+					     cases[i].reserved, &name),
+				 0);
 		assert_string_equal(buf_str(&name), cases[i].want);
 		stem = span_of(name.p, name.n - strlen(name_ext_text(cases[i].ext)));
 		assert_int_equal(name_unescape(stem, cases[i].ext ? NAME_LEAF : NAME_CONTAINER,
-					       cases[i].reserved, &key), 0);
+					       cases[i].reserved, &key),
+				 0);
 		assert_string_equal(buf_str(&key), cases[i].key);
 	}
 }
@@ -79,6 +84,7 @@ static void a_nul_in_a_key_is_escaped(void **state)
 
 static void other_spellings_are_refused(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *stem;
 		enum name_use use;
@@ -96,21 +102,25 @@ static void other_spellings_are_refused(void **state)
 		{ "_%4DETADATA", NAME_CONTAINER }, { "%5FMETADATA", NAME_LEAF },
 		{ "a%7Eb", NAME_LEAF }, { "x~0123456789abcdef", NAME_LEAF }, { "%25%", NAME_LEAF },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		auto_buf key = { 0 };
 
-		if (name_unescape(span_str(cases[i].stem), cases[i].use, cases[i].reserved,
-				&key) != -EINVAL)
+		if (name_unescape(span_str(cases[i].stem), cases[i].use, cases[i].reserved, &key) !=
+		    -EINVAL)
 			fail_msg("'%s' was taken", cases[i].stem);
 		assert_int_equal(key.n, 0);
 	}
 }
 
-/* A copy brings the spelling of where it comes from: every key, in every place, to every other place. */
+/* A copy brings the spelling of where it comes from: every key, in every place, to every other
+ * place. */
 static void names_travel_between_places(void **state)
 {
-	static const char *const keys[] = { "_METADATA", "_CHECKPOINT_METADATA", ".pytreefs", "latest", "w", "x~0123456789abcdef" };
+	static const char *const keys[] = { "_METADATA", "_CHECKPOINT_METADATA",
+					    ".pytreefs", "latest",
+					    "w",         "x~0123456789abcdef" };
 
 	for (size_t k = 0; k < ARRAY_LEN(keys); k++)
 		for (unsigned from = 0; from <= NAME_OURS_ALL; from++)
@@ -118,11 +128,14 @@ static void names_travel_between_places(void **state)
 				auto_buf name = { 0 }, here = { 0 }, key = { 0 };
 				int r;
 
-				name_escape(span_str(keys[k]), NAME_CONTAINER, NAME_EXT_NONE, from, &name);
-				name_escape(span_str(keys[k]), NAME_CONTAINER, NAME_EXT_NONE, to, &here);
+				name_escape(span_str(keys[k]), NAME_CONTAINER, NAME_EXT_NONE, from,
+					    &name);
+				name_escape(span_str(keys[k]), NAME_CONTAINER, NAME_EXT_NONE, to,
+					    &here);
 				r = name_unescape(buf_span(&name), NAME_CONTAINER, to, &key);
 				/* Not as it is to where something of ours stands. */
-				if (span_eq(buf_span(&name), span_str(keys[k])) && !span_eq(buf_span(&here), span_str(keys[k]))) {
+				if (span_eq(buf_span(&name), span_str(keys[k])) &&
+				    !span_eq(buf_span(&here), span_str(keys[k]))) {
 					assert_int_equal(r, -EINVAL);
 					continue;
 				}
@@ -156,7 +169,7 @@ static void long_names_are_shortened(void **state)
 	buf_add_str(&want, ".npy");
 	assert_string_equal(buf_str(&name), buf_str(&want));
 	assert_int_equal(name_unescape(span_of(name.p, name.n - 4), NAME_LEAF, false, &key),
-			-EINVAL);
+			 -EINVAL);
 }
 
 static void shortening_cuts_no_character_and_no_escape(void **state)
@@ -165,9 +178,16 @@ static void shortening_cuts_no_character_and_no_escape(void **state)
 		const char *unit;
 		size_t pre, keep;
 	} cases[] = {
-		{ "\xe2\x82\xac", 0, 198 }, { "\xe2\x82\xac", 1, 199 }, { "\xe2\x82\xac", 2, 200 },
-		{ "\xf0\x9f\x98\x80", 0, 200 }, { "\xf0\x9f\x98\x80", 1, 197 }, { "/", 0, 198 },
-		{ "/", 1, 199 }, { "/", 2, 200 }, { "\xff", 0, 200 }, { "\xe2\x82", 0, 200 },
+		{ "\xe2\x82\xac", 0, 198 },
+		{ "\xe2\x82\xac", 1, 199 },
+		{ "\xe2\x82\xac", 2, 200 },
+		{ "\xf0\x9f\x98\x80", 0, 200 },
+		{ "\xf0\x9f\x98\x80", 1, 197 },
+		{ "/", 0, 198 },
+		{ "/", 1, 199 },
+		{ "/", 2, 200 },
+		{ "\xff", 0, 200 },
+		{ "\xe2\x82", 0, 200 },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -178,7 +198,8 @@ static void shortening_cuts_no_character_and_no_escape(void **state)
 		while (key.n < 300)
 			buf_add_str(&key, cases[i].unit);
 		assert_int_equal(name_escape(buf_span(&key), NAME_CONTAINER, NAME_EXT_NONE, false,
-				&name), 0);
+					     &name),
+				 0);
 		assert_int_equal(name.n, cases[i].keep + 17);
 		assert_int_equal(name.p[cases[i].keep], '~');
 	}
@@ -196,10 +217,11 @@ static void a_hashed_name_is_of_no_other_key(void **state)
 	assert_false(span_eq(buf_span(&a), buf_span(&b)));
 	/* The key that is spelled like it. */
 	assert_int_equal(name_escape(span_str("a~ca978112ca1bbdca"), NAME_LEAF, NAME_EXT_NPY, false,
-				     &natural), 0);
+				     &natural),
+			 0);
 	assert_false(span_eq(buf_span(&a), buf_span(&natural)));
 	assert_int_equal(name_unescape(span_of(natural.p, natural.n - 4), NAME_LEAF, false, &key),
-			0);
+			 0);
 	assert_string_equal(buf_str(&key), "a~ca978112ca1bbdca");
 }
 
@@ -219,12 +241,38 @@ static unsigned rnd(unsigned n)
 static void random_key(struct buf *key)
 {
 	static const char *const pieces[] = {
-		"%", "[", "]", "@", "/", ".", "..", "~", "%2E", "%7E", "a", "Z", "0123456789abcdef",
-		"~0123456789abcdef", ".npy", ".json", ".bin", ".txt", ".null", ".html",
+		"%",
+		"[",
+		"]",
+		"@",
+		"/",
+		".",
+		"..",
+		"~",
+		"%2E",
+		"%7E",
+		"a",
+		"Z",
+		"0123456789abcdef",
+		"~0123456789abcdef",
+		".npy",
+		".json",
+		".bin",
+		".txt",
+		".null",
+		".html",
 		".safetensors",
-		"_METADATA", "_CHECKPOINT_METADATA", ".pytreefs", "latest", "\xc3\xa9",
+		"_METADATA",
+		"_CHECKPOINT_METADATA",
+		".pytreefs",
+		"latest",
+		"\xc3\xa9",
 		"\xe2\x82\xac",
-		"\xff", "\xe2\x82", "\n", " ", "%5FMETADATA",
+		"\xff",
+		"\xe2\x82",
+		"\n",
+		" ",
+		"%5FMETADATA",
 	};
 	unsigned n = rnd(10) ? rnd(5) : rnd(80);
 
@@ -273,8 +321,8 @@ static void every_key_comes_back_from_its_name(void **state)
 			assert_int_equal(name_unescape(stem, use, ours, &back), -EINVAL);
 			continue;
 		}
-		if (name_unescape(stem, use, ours, &back) || !span_eq(buf_span(&key),
-				buf_span(&back)))
+		if (name_unescape(stem, use, ours, &back) ||
+		    !span_eq(buf_span(&key), buf_span(&back)))
 			fail_msg("key of '%.*s' is lost: %s", SPAN_ARG(stem), err_text(-EINVAL));
 	}
 }
@@ -340,7 +388,7 @@ static void no_two_keys_have_one_name(void **state)
 	const unsigned n_texts = 1 + 6 + 36 + 216 + 1296 + 7776;
 	char long_head[231] = "";
 	static const char *const tails[] = { "", ".npy", "~0123456789abcdef", ".pytreefs",
-			"latest" };
+					     "latest" };
 	const char *const heads[] = { "", long_head };
 	size_t n = 0, cap = 120000;
 	auto_free struct named *all = calloc(cap, sizeof(*all));
@@ -355,11 +403,12 @@ static void no_two_keys_have_one_name(void **state)
 	for (size_t i = 1; i < n; i++)
 		if (!strcmp(all[i - 1].name, all[i].name) && strcmp(all[i - 1].key, all[i].key))
 			fail_msg("'%s' and '%s' are both '%s'", all[i - 1].key, all[i].key,
-					all[i].name);
+				 all[i].name);
 }
 
 int main(void)
 {
+	/* clang-format off */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_follow_the_table),
 		cmocka_unit_test(a_nul_in_a_key_is_escaped),
@@ -372,6 +421,7 @@ int main(void)
 		cmocka_unit_test(every_name_that_is_taken_is_spelled_so),
 		cmocka_unit_test(no_two_keys_have_one_name),
 	};
+	/* clang-format on */
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

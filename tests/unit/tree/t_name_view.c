@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_name_view.c - the grammar of a name: what each part means, and what is malformed.
  */
@@ -76,20 +77,59 @@ static void parts_of_a_name(void **state)
 static void malformed_views_are_refused(void **state)
 {
 	static const char *const bad[] = {
-		"", ".npy", "[0].npy", "@int8.npy", "w[0]", "w@int8", "w@8", "w[].npy", "w[0.npy",
-		"w[0]x.npy", "w[0][1].npy", "w[0]@int8[0].npy", "w@int8[0.npy", "w@int8[0]x.npy", "w@[0].npy", "w@int8@int8.npy", "w@8@8.npy",
+		"",
+		".npy",
+		"[0].npy",
+		"@int8.npy",
+		"w[0]",
+		"w@int8",
+		"w@8",
+		"w[].npy",
+		"w[0.npy",
+		"w[0]x.npy",
+		"w[0][1].npy",
+		"w[0]@int8[0].npy",
+		"w@int8[0.npy",
+		"w@int8[0]x.npy",
+		"w@[0].npy",
+		"w@int8@int8.npy",
+		"w@8@8.npy",
 		"w@.npy",
-		"w@@int8.npy", "w@int8@.npy", "w@Int-8.npy", "w@_x.npy", "w@int 8.npy", "w@8x.npy",
+		"w@@int8.npy",
+		"w@int8@.npy",
+		"w@Int-8.npy",
+		"w@_x.npy",
+		"w@int 8.npy",
+		"w@8x.npy",
 		"w@x8.npy.",
-		"w@8xx8.npy", "w@08.npy", "w@8x08.npy", "w@+8.npy", "w@-8.npy",
+		"w@8xx8.npy",
+		"w@08.npy",
+		"w@8x08.npy",
+		"w@+8.npy",
+		"w@-8.npy",
 		"w@18446744073709551616.npy",
-		"w[ 0].npy", "w[0 ].npy", "w[+1].npy", "w[01].npy", "w[-0].npy", "w[--1].npy",
+		"w[ 0].npy",
+		"w[0 ].npy",
+		"w[+1].npy",
+		"w[01].npy",
+		"w[-0].npy",
+		"w[--1].npy",
 		"w[,].npy",
-		"w[0,].npy", "w[,0].npy", "w[1:2:3:4].npy", "w[::0].npy", "w[::-1].npy",
+		"w[0,].npy",
+		"w[,0].npy",
+		"w[1:2:3:4].npy",
+		"w[::0].npy",
+		"w[::-1].npy",
 		"w[1-2].npy",
-		"w[...,...].npy", "w[..].npy", "w[a].npy", "w[9223372036854775808].npy",
+		"w[...,...].npy",
+		"w[..].npy",
+		"w[a].npy",
+		"w[9223372036854775808].npy",
 		"w[0x1].npy",
-		"w[1:2", "w[0]@.npy", "w@8 .npy", "w@1e3.npy",
+		"w[1:2",
+		"w[0]@.npy",
+		"w@8 .npy",
+		"w@1e3.npy",
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -120,11 +160,11 @@ static void axes_are_bounded(void **state)
 		buf_add_str(&dots, "].npy");
 		buf_add_str(&shape, ".npy");
 		assert_int_equal(name_view_parse(buf_span(&box), &v),
-				n <= LIMIT_RANK ? 0 : -EINVAL);
+				 n <= LIMIT_RANK ? 0 : -EINVAL);
 		assert_int_equal(name_view_parse(buf_span(&dots), &v),
-				n <= LIMIT_RANK + 1 ? 0 : -EINVAL);
+				 n <= LIMIT_RANK + 1 ? 0 : -EINVAL);
 		assert_int_equal(name_view_parse(buf_span(&shape), &v),
-				n <= LIMIT_RANK ? 0 : -EINVAL);
+				 n <= LIMIT_RANK ? 0 : -EINVAL);
 	}
 }
 

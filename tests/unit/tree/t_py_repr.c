@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_py_repr.c - quotes, escapes, and what is printable. All code points are compared with Python in
  * tests/interop.

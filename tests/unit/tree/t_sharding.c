@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_sharding.c - one sharding's text, what is malformed in it, and boxes. All of it is compared
  * with JAX in tests/interop.
@@ -8,7 +9,7 @@
 
 #include "core/tree/sharding.h"
 
-#define NAMED(mesh, names, spec) \
+#define NAMED(mesh, names, spec)                                                             \
 	"{\"sharding_type\": \"NamedSharding\", \"shape\": " mesh ", \"axis_names\": " names \
 	", \"partition_spec\": " spec "}"
 
@@ -51,11 +52,14 @@ static void old_and_foreign_texts_are_read(void **state)
 {
 	auto_of(sharding) struct sharding *s = NULL;
 
-	assert_int_equal(sharding_parse(span_str(
-		"{\"partition_spec\": [\"x\"], \"device_mesh\": null, \"axis_types\": null, "
-		"\"memory_kind\": {}, "
-		"\"axis_names\": [\"x\"], \"shape\": [4.0], \"sharding_type\": \"NamedSharding\"}"),
-		"x", &s), 0);
+	assert_int_equal(
+		sharding_parse(
+			span_str(
+				"{\"partition_spec\": [\"x\"], \"device_mesh\": null, \"axis_types\": null, "
+				"\"memory_kind\": {}, "
+				"\"axis_names\": [\"x\"], \"shape\": [4.0], \"sharding_type\": \"NamedSharding\"}"),
+			"x", &s),
+		0);
 	assert_int_equal(s->n_devices, 4);
 	assert_null(s->ids);
 	assert_false(s->has_types);
@@ -79,8 +83,8 @@ static void malformed_texts_are_refused(void **state)
 		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": null}", -EUCLEAN,
 		  "not a string" },
 		{ "{\"sharding_type\": \"NamedSharding\", \"axis_names\": [], \"partition_spec\": "
-		  "[]}", -EUCLEAN,
-		  "is missing" },
+		  "[]}",
+		  -EUCLEAN, "is missing" },
 		{ NAMED("[2]", "[]", "[]"), -EUCLEAN, "as many names" },
 		{ NAMED("[2, 2]", "[\"x\", \"x\"]", "[]"), -EUCLEAN,
 		  "two mesh axes have one name" },
@@ -95,13 +99,16 @@ static void malformed_texts_are_refused(void **state)
 		{ NAMED("[4294967296, 4294967296]", "[\"x\", \"y\"]", "[]"), -EFBIG, "devices" },
 		{ "{\"sharding_type\": \"NamedSharding\", \"shape\": [2], \"axis_names\": "
 		  "[\"x\"], \"partition_spec\": [], "
-		  "\"device_mesh\": {\"mesh\": [{\"id\": 1}]}}", -EUCLEAN, "not as many devices" },
+		  "\"device_mesh\": {\"mesh\": [{\"id\": 1}]}}",
+		  -EUCLEAN, "not as many devices" },
 		{ "{\"sharding_type\": \"NamedSharding\", \"shape\": [1], \"axis_names\": "
 		  "[\"x\"], \"partition_spec\": [], "
-		  "\"device_mesh\": {\"mesh\": [{\"di\": 1}]}}", -EUCLEAN, "a device has no id" },
+		  "\"device_mesh\": {\"mesh\": [{\"di\": 1}]}}",
+		  -EUCLEAN, "a device has no id" },
 		{ "{\"sharding_type\": \"NamedSharding\", \"shape\": [1], \"axis_names\": "
 		  "[\"x\"], \"partition_spec\": [], "
-		  "\"axis_types\": [\"a\", \"b\"]}", -EUCLEAN, "types" },
+		  "\"axis_types\": [\"a\", \"b\"]}",
+		  -EUCLEAN, "types" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -141,7 +148,8 @@ static void boxes_of_devices(void **state)
 		unsigned rank;
 		const char *want;
 	} cases[] = {
-		{ full, shape, 3, "0/0 0:2,0:4,0:3; 2048/0 4:6,0:4,0:3; 2/0 2:4,0:4,0:3; -3/0 "
+		{ full, shape, 3,
+		  "0/0 0:2,0:4,0:3; 2048/0 4:6,0:4,0:3; 2/0 2:4,0:4,0:3; -3/0 "
 		  "6:8,0:4,0:3" },
 		{ NAMED("[2, 2]", "[\"x\", \"y\"]", "[\"y\"]"), shape, 2,
 		  "0/0 0:4,0:4; 1/0 4:8,0:4; 2/1 0:4,0:4; 3/1 4:8,0:4" },
@@ -152,7 +160,8 @@ static void boxes_of_devices(void **state)
 		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"cpu\"}", shape,
 		  1, "0/0 0:8" },
 		{ "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": "
-		  "\"99999999999999999999999999999999\"}", shape, 0, NULL },
+		  "\"99999999999999999999999999999999\"}",
+		  shape, 0, NULL },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_sharding_file.c - the file `_sharding`: names in base64, texts in strings.
  */
@@ -44,7 +45,9 @@ static void the_last_of_two_counts(void **state)
 	auto_of(shardings) struct shardings *s = NULL;
 
 	assert_int_equal(shardings_parse(span_str("{\"YQ==\": \"1\", \"Yg==\": \"2\", \"YQ==\": "
-			"\"3\"}"), "x", &s), 0);
+						  "\"3\"}"),
+					 "x", &s),
+			 0);
 	assert_int_equal(s->n, 2);
 	assert_string_equal(text_of(s, "a"), "3");
 }
@@ -64,9 +67,15 @@ static void an_empty_file_has_none(void **state)
 static void malformed_files_are_refused(void **state)
 {
 	static const char *const bad[] = {
-		"", "[]", "{\"a\": \"x\"}", "{\"YQ=\": \"x\"}", "{\"Y/==\": \"x\"}",
-		"{\"YQ==\": 5}", "{\"YQ==\": null}",
-		"{\"YQ==\": \"x\"} x", "{\"YQ==\": \"x\"",
+		"",
+		"[]",
+		"{\"a\": \"x\"}",
+		"{\"YQ=\": \"x\"}",
+		"{\"Y/==\": \"x\"}",
+		"{\"YQ==\": 5}",
+		"{\"YQ==\": null}",
+		"{\"YQ==\": \"x\"} x",
+		"{\"YQ==\": \"x\"",
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -82,11 +91,13 @@ static void writing_sorts_by_the_written_name(void **state)
 {
 	/* "a?" is YT8=, "a>" is YT4=, "b" is Yg==: not the order of the parameters. */
 	const struct sharding_entry entries[] = {
-		{ span_str("a?"), span_str("1") }, { span_str("b"), span_str("2") },
+		{ span_str("a?"), span_str("1") },
+		{ span_str("b"), span_str("2") },
 		{ span_str("a>"), span_str("3") },
 	};
 	const struct sharding_entry twice[] = {
-		{ span_str("a"), span_str("1") }, { span_str("b"), span_str("2") },
+		{ span_str("a"), span_str("1") },
+		{ span_str("b"), span_str("2") },
 		{ span_str("a"), span_str("3") },
 	};
 	auto_buf out = { 0 };

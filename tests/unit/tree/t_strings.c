@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_strings.c - `_strings.json`: names as JSON pointers, texts of other values, writing and what it
  * refuses. Compared with TensorStore in tests/interop.
@@ -39,19 +40,40 @@ static void texts_are_found_by_pointer(void **state)
 	static const struct {
 		const char *param, *want;
 	} cases[] = {
-		{ "tag", "run-A" }, { "a.b", "x" }, { "meta/author", "me" }, { "meta//", "deep" },
-		{ "meta/b~0~1c", "odd" }, { "", "bare" }, { "list/0", "p" }, { "list/1/q", "r" },
-		{ "n", "5" }, { "f", "1e-07" }, { "big", "1.2345678901234569e+23" },
+		{ "tag", "run-A" },
+		{ "a.b", "x" },
+		{ "meta/author", "me" },
+		{ "meta//", "deep" },
+		{ "meta/b~0~1c", "odd" },
+		{ "", "bare" },
+		{ "list/0", "p" },
+		{ "list/1/q", "r" },
+		{ "n", "5" },
+		{ "f", "1e-07" },
+		{ "big", "1.2345678901234569e+23" },
 		{ "u", "18446744073709551615" },
-		{ "t", "True" }, { "no", "False" }, { "nil", "None" }, { "twice", "last" },
+		{ "t", "True" },
+		{ "no", "False" },
+		{ "nil", "None" },
+		{ "twice", "last" },
 		{ "nan", "nan" },
-		{ "inf", "-inf" }, { "m0", "0" }, { "e", "" },
+		{ "inf", "-inf" },
+		{ "m0", "0" },
+		{ "e", "" },
 		/* None of these is there, or is a text. */
-		{ "meta", NULL }, { "o", NULL }, { "list", NULL }, { "list/2", NULL },
+		{ "meta", NULL },
+		{ "o", NULL },
+		{ "list", NULL },
+		{ "list/2", NULL },
 		{ "list/00", NULL },
-		{ "list/-", NULL }, { "meta/b~/c", NULL }, { "a~b", NULL }, { "tag/", NULL },
+		{ "list/-", NULL },
+		{ "meta/b~/c", NULL },
+		{ "a~b", NULL },
+		{ "tag/", NULL },
 		{ "/tag", NULL },
-		{ "a", NULL }, { "meta/", NULL }, { "~", NULL },
+		{ "a", NULL },
+		{ "meta/", NULL },
+		{ "~", NULL },
 	};
 	auto_of(strings) struct strings *s = NULL;
 	auto_buf out = { 0 };
@@ -77,9 +99,14 @@ static void other_documents(void **state)
 		int want;
 		size_t n;
 	} cases[] = {
-		{ "5", 0, 0 }, { "[]", 0, 0 }, { "{}", 0, 0 }, { "[1, 2]", 0, 2 }, { "", -EUCLEAN },
+		{ "5", 0, 0 },
+		{ "[]", 0, 0 },
+		{ "{}", 0, 0 },
+		{ "[1, 2]", 0, 2 },
+		{ "", -EUCLEAN },
 		{ "{", -EUCLEAN },
-		{ "{\"a\": \"b\"} x", -EUCLEAN }, { "{\"a\": \"\xff\"}", -EUCLEAN },
+		{ "{\"a\": \"b\"} x", -EUCLEAN },
+		{ "{\"a\": \"\xff\"}", -EUCLEAN },
 		{ "{\"a\": }", -EUCLEAN },
 	};
 
@@ -108,14 +135,16 @@ static void one_document_per_leaf(void **state)
 	auto_buf out = { 0 };
 
 	assert_int_equal(strings_parse_leaf(span_str("{\"a/b~\": \"text\"}"), "x", span_str("a/b~"),
-			&out), 0);
+					    &out),
+			 0);
 	assert_string_equal(buf_str(&out), "text");
 	assert_int_equal(strings_parse_leaf(span_str("{\"a\": \"text\"}"), "x", span_str("b"),
-			&out), -EUCLEAN);
+					    &out),
+			 -EUCLEAN);
 	assert_int_equal(strings_parse_leaf(span_str("{\"a\": [1]}"), "x", span_str("a"), &out),
-			-EUCLEAN);
+			 -EUCLEAN);
 	assert_int_equal(strings_parse_leaf(span_str("{\"a\": \"x\""), "x", span_str("a"), &out),
-			-EUCLEAN);
+			 -EUCLEAN);
 	assert_int_equal(out.n, 4);
 }
 
@@ -136,7 +165,8 @@ static void pairs_are_written_sorted_and_nested(void **state)
 	auto_buf out = { 0 };
 
 	assert_int_equal(strings_print(pairs, ARRAY_LEN(pairs), &out), 0);
-	assert_string_equal(buf_str(&out),
+	assert_string_equal(
+		buf_str(&out),
 		"{\"\":\"root\",\"0\":{\"0\":\"\",\"1\":\"z\"},\"a\":\"\x7f\\u001f\\\"\","
 		"\"a/b\":\"s\",\"b\":\"x\","
 		"\"c\":{\"\":{\"\":\"4\"},\"d\":{\"a\":\"3\",\"e\":\"1\"}},\"c-\":\"2\"}");
@@ -162,7 +192,8 @@ static void what_cannot_be_stored_is_refused(void **state)
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		const struct strings_pair pairs[] = {
-			{ span_str(cases[i].b), span_str("") }, { span_str("m"), span_str("") },
+			{ span_str(cases[i].b), span_str("") },
+			{ span_str("m"), span_str("") },
 			{ span_str(cases[i].a), span_str(cases[i].text) },
 		};
 
@@ -210,8 +241,8 @@ static void what_is_written_is_found(void **state)
 				}
 			}
 			snprintf(texts[i], sizeof(texts[i]), "%d", i);
-			pairs[i] = (struct strings_pair){ span_of(names[i], n),
-					span_str(texts[i]) };
+			pairs[i] =
+				(struct strings_pair){ span_of(names[i], n), span_str(texts[i]) };
 		}
 		if (strings_print(pairs, 6, &out) < 0)
 			continue;
@@ -224,7 +255,7 @@ static void what_is_written_is_found(void **state)
 
 			assert_non_null(e);
 			assert_int_equal(strings_text(span_of(out.p + e->off, e->len), "x", &text),
-					0);
+					 0);
 			assert_string_equal(buf_str(&text), texts[i]);
 		}
 	}
@@ -254,8 +285,9 @@ static void damage_is_refused_or_read(void **state)
 				auto_buf out = { 0 };
 
 				assert_int_equal(strings_text(span_of(text + s->entries[i].off,
-						s->entries[i].len), "x",
-							      &out), 0);
+								      s->entries[i].len),
+							      "x", &out),
+						 0);
 				assert_int_equal(out.n, s->entries[i].text_len);
 			}
 		}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tree.c - trees built by hand: order, parameters, look-ups by key, and what is refused.
  */
@@ -8,8 +9,7 @@
 #include "core/tree/tree.h"
 
 static struct tree_node *add(struct tree *tree, struct tree_node *parent, const char *key,
-		bool index,
-			     enum tree_kind kind)
+			     bool index, enum tree_kind kind)
 {
 	struct tree_node *node = NULL;
 
@@ -22,8 +22,8 @@ static struct tree_node *add(struct tree *tree, struct tree_node *parent, const 
 /* {"b": [x0, x1, ..., x11], "a": {"": y, "é": z}} with everything added out of order. */
 static struct tree *sample(void)
 {
-	static const char *const order[] = { "10", "2", "0", "11", "1", "9", "3", "8", "4", "7",
-			"5", "6" };
+	static const char *const order[] = { "10", "2", "0", "11", "1", "9",
+					     "3",  "8", "4", "7",  "5", "6" };
 	struct tree *tree = NULL;
 	struct tree_node *root, *list, *dict;
 
@@ -138,7 +138,7 @@ static void what_has_no_place_is_refused(void **state)
 	assert_int_equal(tree_add(tree, tree->root, span_str("0"), true, TREE_LEAF, &n), -EINVAL);
 	assert_int_equal(tree_add(tree, list->first, span_str("x"), false, TREE_LEAF, &n), -EINVAL);
 	assert_int_equal(tree_add(tree, tree->root, span_str("\xff"), false, TREE_LEAF, &n),
-			-EINVAL);
+			 -EINVAL);
 	assert_null(n);
 }
 

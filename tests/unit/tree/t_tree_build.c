@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tree_build.c - children by key among many, texts kept once, and trees from names alone.
  */
@@ -20,13 +21,14 @@ static void children_are_found_or_made(void **state)
 	for (int i = 0; i < 2000; i++) {
 		snprintf(key, sizeof(key), "key%d", i % 1000);
 		assert_int_equal(tree_build_child(&b, i < 1000 ? root : first[7], span_str(key),
-				false,
-						  &first[i]), 1);
+						  false, &first[i]),
+				 1);
 	}
 	for (int i = 1999; i >= 0; i--) {
 		snprintf(key, sizeof(key), "key%d", i % 1000);
 		assert_int_equal(tree_build_child(&b, i < 1000 ? root : first[7], span_str(key),
-				false, &n), 0);
+						  false, &n),
+				 0);
 		assert_ptr_equal(n, first[i]);
 	}
 	/* One copy of each key. */
@@ -53,7 +55,7 @@ static void check(const char *const *names, size_t n, const char *want)
 static void names_are_split_at_dots(void **state)
 {
 	static const char *const names[] = { "params.b", "step", "params.a.0", "params.a.1",
-			"x/y.z" };
+					     "x/y.z" };
 
 	check(names, ARRAY_LEN(names),
 	      ". dict\n"
@@ -86,7 +88,7 @@ static void a_name_that_continues_another_is_kept(void **state)
 static void empty_names_and_parts(void **state)
 {
 	static const char *const bare[] = { "" }, *const both[] = { "", ".x", "y." },
-			*const dots[] = { "..", "." };
+				 *const dots[] = { "..", "." };
 
 	check(bare, 1, ". leaf stored \"\" param \"\"\n");
 	check(both, 3,
@@ -144,8 +146,8 @@ static void every_name_finds_a_place(void **state)
 	assert_int_equal(tree->n_leaves, ARRAY_LEN(names));
 	for (uint32_t i = 0; i < tree->n_nodes; i++)
 		for (size_t k = 0; k < ARRAY_LEN(names); k++)
-			if (tree->nodes[i]->kind == TREE_LEAF && span_eq(tree->nodes[i]->param,
-					names[k]))
+			if (tree->nodes[i]->kind == TREE_LEAF &&
+			    span_eq(tree->nodes[i]->param, names[k]))
 				names[k].n = 0;
 	for (size_t k = 0; k < ARRAY_LEN(names); k++)
 		assert_int_equal(names[k].n, 0);

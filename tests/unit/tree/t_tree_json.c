@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tree_json.c - `_METADATA`: each rule of how entries make a tree, what is refused, and damage at
  * every byte.
@@ -48,15 +49,15 @@ static void the_whole_document(void **state)
 	assert_int_equal(parse(full, &tree), 0);
 	tree_text(&text, tree);
 	assert_string_equal(buf_str(&text),
-		"use_ocdbt true use_zarr3 false store_fill_value true rich false "
-		"custom_metadata {\"a\": [1, 2.5]}\n"
-		". dict\n"
-		"  \"empty\" dict\n"
-		"  \"layers\" list\n"
-		"    0 leaf stored \"np.ndarray\" param \"layers.0\"\n"
-		"    1 leaf stored \"scalar\" param \"layers.1\"\n"
-		"  \"nothing\" leaf none \"None\" param \"nothing\"\n"
-		"  \"w\" leaf stored \"jax.Array\" param \"w\" write_shape [64,0]\n");
+			    "use_ocdbt true use_zarr3 false store_fill_value true rich false "
+			    "custom_metadata {\"a\": [1, 2.5]}\n"
+			    ". dict\n"
+			    "  \"empty\" dict\n"
+			    "  \"layers\" list\n"
+			    "    0 leaf stored \"np.ndarray\" param \"layers.0\"\n"
+			    "    1 leaf stored \"scalar\" param \"layers.1\"\n"
+			    "  \"nothing\" leaf none \"None\" param \"nothing\"\n"
+			    "  \"w\" leaf stored \"jax.Array\" param \"w\" write_shape [64,0]\n");
 	assert_int_equal(tree->n_leaves, 3);
 	assert_true(tree->has_metadata);
 	assert_int_equal(tree_print_metadata(tree, false, &again), 0);
@@ -64,7 +65,7 @@ static void the_whole_document(void **state)
 }
 
 struct example {
-	const char *doc, *want;		/* lines after the first */
+	const char *doc, *want; /* lines after the first */
 };
 
 static void check(const struct example *e)
@@ -88,8 +89,8 @@ static const struct example examples[] = {
 	  ". dict\n  \"a\" leaf stored \"s\" param \"a\"\n  \"b\" leaf stored \"s\" param "
 	  "\"b\"\n" },
 	/* File order of keys stays, positions are sorted. */
-	{ DOC(ENTRY("1", K(b), V(s)) ", " ENTRY("2", K(a) "," I(1), V(t)) ", " ENTRY("3",
-	  K(a) "," I(0), V(u))),
+	{ DOC(ENTRY("1", K(b), V(s)) ", " ENTRY("2", K(a) "," I(1),
+						V(t)) ", " ENTRY("3", K(a) "," I(0), V(u))),
 	  ". dict\n  \"b\" leaf stored \"s\" param \"b\"\n  \"a\" list\n"
 	  "    0 leaf stored \"u\" param \"a.0\"\n    1 leaf stored \"t\" param "
 	  "\"a.1\"\n" },
@@ -99,16 +100,16 @@ static const struct example examples[] = {
 	/* A path that is a prefix of another is dropped, before it and after it. */
 	{ DOC(ENTRY("1", K(a), E(Dict)) ", " ENTRY("2", K(a) "," K(b), V(s))),
 	  ". dict\n  \"a\" dict\n    \"b\" leaf stored \"s\" param \"a.b\"\n" },
-	{ DOC(ENTRY("1", K(a) "," I(0), V(s)) ", " ENTRY("2", K(a), V(s)) ", " ENTRY("3",
-	  "", E(None))),
+	{ DOC(ENTRY("1", K(a) "," I(0), V(s)) ", " ENTRY("2", K(a), V(s)) ", " ENTRY("3", "",
+										     E(None))),
 	  ". dict\n  \"a\" list\n    0 leaf stored \"s\" param \"a.0\"\n" },
-	{ DOC(ENTRY("1", "", V(s)) ", " ENTRY("2", K(a),
-	  "{\"value_type\": \"j\", \"skip_deserialize\": false, "
-	  "\"write_shape\": [1]}") ", " ENTRY("3", K(a) "," K(b), V(t))),
+	{ DOC(ENTRY("1", "",
+		    V(s)) ", " ENTRY("2", K(a),
+				     "{\"value_type\": \"j\", \"skip_deserialize\": false, "
+				     "\"write_shape\": [1]}") ", " ENTRY("3", K(a) "," K(b), V(t))),
 	  ". dict\n  \"a\" dict\n    \"b\" leaf stored \"t\" param \"a.b\"\n" },
 	/* One path twice: the last counts, in a sequence the first. */
-	{ DOC(ENTRY("1", K(a), V(s)) ", " ENTRY("2", K(b), V(u)) ", " ENTRY("3", K(a),
-	  V(t))),
+	{ DOC(ENTRY("1", K(a), V(s)) ", " ENTRY("2", K(b), V(u)) ", " ENTRY("3", K(a), V(t))),
 	  ". dict\n  \"a\" leaf stored \"t\" param \"a\"\n  \"b\" leaf stored \"u\" param "
 	  "\"b\"\n" },
 	{ DOC(ENTRY("1", I(0), V(s)) ", " ENTRY("2", I(0), V(t))),
@@ -118,11 +119,15 @@ static const struct example examples[] = {
 	  ". dict\n  \"a.b\" leaf stored \"s\" param \"a.b\"\n  \"a\" dict\n"
 	  "    \"b\" leaf stored \"t\" param \"a.b\"\n" },
 	/* value_type and skip_deserialize. */
-	{ DOC(ENTRY("1", K(d), E(Dict)) ", " ENTRY("2", K(l), E(List)) ", " ENTRY("3", K(t),
-	  E(Tuple)) ", "
-	      ENTRY("4", K(n), E(None)) ", " ENTRY("5", K(e), E(NamedTuple)) ", "
-	      ENTRY("6", K(p), V(placeholder)) ", " ENTRY("7", K(a), E(np.ndarray)) ", "
-	      ENTRY("8", K(x), V(Dict)) ", " ENTRY("9", K(u), V(MyState))),
+	{ DOC(ENTRY("1", K(d), E(Dict)) ", " ENTRY("2", K(l), E(List)) ", " ENTRY("3", K(t), E(Tuple)) ", " ENTRY("4", K(n), E(None)) ", " ENTRY(
+		  "5", K(e),
+		  E(NamedTuple)) ", " ENTRY("6", K(p),
+					    V(placeholder)) ", " ENTRY("7", K(a),
+								       E(np.ndarray)) ", " ENTRY("8",
+												 K(x),
+												 V(Dict)) ", " ENTRY("9",
+														     K(u),
+														     V(MyState))),
 	  ". dict\n  \"d\" dict\n  \"l\" list\n  \"t\" tuple\n"
 	  "  \"n\" leaf none \"None\" param \"n\"\n"
 	  "  \"e\" leaf none \"NamedTuple\" param \"e\"\n"
@@ -137,14 +142,14 @@ static const struct example examples[] = {
 	  "\"key\": 0, \"q\": {}}]}}}",
 	  ". list\n  0 leaf stored \"s\" param \"0\"\n" },
 	{ DOC("\"a\": {\"key_metadata\": [{\"key\": 3, \"key_type\": 2}], "
-	  "\"value_metadata\": " V(s) "}"),
+	      "\"value_metadata\": " V(s) "}"),
 	  ". dict\n  \"3\" leaf stored \"s\" param \"3\"\n" },
 	{ DOC(ENTRY("1", "{\"key\": \"\\u0000\\u00e9.\\n\", \"key_type\": 2}", V(s))),
 	  ". dict\n  \"\\u0000\\u00e9.\\n\" leaf stored \"s\" param "
 	  "\"\\u0000\\u00e9.\\n\"\n" },
 	/* Of two members the last counts. */
-	{ "{\"tree_metadata\": {" ENTRY("1", K(a),
-	  V(s)) "}, \"tree_metadata\": {" ENTRY("1", K(b), V(s)) "}}",
+	{ "{\"tree_metadata\": {" ENTRY("1", K(a), V(s)) "}, \"tree_metadata\": {" ENTRY("1", K(b),
+											 V(s)) "}}",
 	  ". dict\n  \"b\" leaf stored \"s\" param \"b\"\n" },
 };
 
@@ -160,7 +165,7 @@ static void flags_have_defaults(void **state)
 		const char *members, *want;
 	} cases[] = {
 		{ "", "use_ocdbt unknown use_zarr3 false store_fill_value false rich false "
-		  "custom_metadata null\n" },
+		      "custom_metadata null\n" },
 		{ ", \"use_ocdbt\": null, \"use_zarr3\": null, \"custom_metadata\": null",
 		  "use_ocdbt unknown use_zarr3 false store_fill_value false rich false "
 		  "custom_metadata null\n" },
@@ -178,7 +183,7 @@ static void flags_have_defaults(void **state)
 		auto_buf doc = { 0 }, text = { 0 };
 
 		buf_addf(&doc, "{\"tree_metadata\": {%s}%s}", ENTRY("()", "", V(s)),
-				cases[i].members);
+			 cases[i].members);
 		assert_int_equal(parse(buf_str(&doc), &tree), 0);
 		tree_text(&text, tree);
 		text.n -= strlen(". leaf stored \"s\" param \"\"\n");
@@ -206,7 +211,7 @@ static void what_breaks_the_format_is_named(void **state)
 		{ DOC(ENTRY("1", I(0), V(s)) ", " ENTRY("2", I(2), V(s))),
 		  "a sequence of 2 has position '2' where '1' should be" },
 		{ DOC(ENTRY("1", I(1), V(s))), "a sequence of 1 has position '1' where '0' should "
-		  "be" },
+					       "be" },
 		{ DOC(ENTRY("1", I(-1), V(s))), "a position in a sequence is not a number" },
 		{ DOC(ENTRY("1", I(), V(s))), "a position in a sequence is empty" },
 		{ DOC(ENTRY("1", I(1x), V(s))), "a position in a sequence is not a number" },
@@ -230,11 +235,13 @@ static void what_breaks_the_format_is_named(void **state)
 		  "not a string" },
 		{ DOC(ENTRY("1", K(a), "{\"value_type\": \"s\", \"skip_deserialize\": 0}")),
 		  "not true or false" },
-		{ DOC(ENTRY("1", K(a), "{\"value_type\": \"s\", \"skip_deserialize\": true, "
-		  "\"write_shape\": null}")),
+		{ DOC(ENTRY("1", K(a),
+			    "{\"value_type\": \"s\", \"skip_deserialize\": true, "
+			    "\"write_shape\": null}")),
 		  "not an array" },
-		{ DOC(ENTRY("1", K(a), "{\"value_type\": \"s\", \"skip_deserialize\": true, "
-		  "\"write_shape\": [-1]}")),
+		{ DOC(ENTRY("1", K(a),
+			    "{\"value_type\": \"s\", \"skip_deserialize\": true, "
+			    "\"write_shape\": [-1]}")),
 		  "write_shape has a negative axis" },
 		{ "{\"use_zarr3\": 1, \"tree_metadata\": {" ENTRY("()", "", V(s)) "}}",
 		  "not true or false" },
@@ -268,14 +275,14 @@ static void limits_are_kept(void **state)
 		auto_buf doc = { 0 };
 
 		buf_add_str(&doc, "{\"tree_metadata\": {\"x\": {\"key_metadata\": [], "
-				"\"value_metadata\": "
-			    "{\"value_type\": \"s\", \"skip_deserialize\": false, "
-			    "\"write_shape\": [");
+				  "\"value_metadata\": "
+				  "{\"value_type\": \"s\", \"skip_deserialize\": false, "
+				  "\"write_shape\": [");
 		for (int i = 0; i < rank; i++)
 			buf_addf(&doc, "%s1", i ? ", " : "");
 		buf_add_str(&doc, "]}}}}");
 		assert_int_equal(tree_parse_metadata(buf_span(&doc), "x", &tree),
-				rank > LIMIT_RANK ? -EFBIG : 0);
+				 rank > LIMIT_RANK ? -EFBIG : 0);
 	}
 }
 
@@ -348,7 +355,8 @@ static void printing_by_hand(void **state)
 	tree->has_use_ocdbt = true;
 	assert_int_equal(tree_finish(tree), 0);
 	assert_int_equal(tree_print_metadata(tree, false, &plain), 0);
-	assert_string_equal(buf_str(&plain),
+	assert_string_equal(
+		buf_str(&plain),
 		"{\"tree_metadata\": {\"('t', '0')\": {\"key_metadata\": [{\"key\": \"t\", "
 		"\"key_type\": 2}, "
 		"{\"key\": \"0\", \"key_type\": 1}], \"value_metadata\": {\"value_type\": "
@@ -363,8 +371,9 @@ static void printing_by_hand(void **state)
 		"\"custom_metadata\": null}");
 	assert_int_equal(tree_print_metadata(tree, true, &rich), 0);
 	assert_non_null(strstr(buf_str(&rich), "\"value_type\": \"NamedTuple\""));
-	assert_non_null(strstr(buf_str(&rich), "\"value_metadata_tree\": \"{\\\"t\\\": "
-			"{\\\"category\\\": "
+	assert_non_null(strstr(buf_str(&rich),
+			       "\"value_metadata_tree\": \"{\\\"t\\\": "
+			       "{\\\"category\\\": "
 			       "\\\"custom\\\", \\\"clazz\\\": \\\"tuple\\\", \\\"entries\\\": "
 			       "[{"));
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tree_merge.c - `_METADATA` with an aggregate file beside it: which of the two says what.
  */
@@ -34,7 +35,7 @@ static void check(const char *bytes, size_t n, const char *want)
 	assert_string_equal(strchr(buf_str(&text), '\n') + 1, want);
 	for (uint32_t i = 0; i < tree->n_nodes; i++)
 		leaves += tree->nodes[i]->kind == TREE_LEAF &&
-				tree->nodes[i]->value != TREE_VALUE_NONE;
+			  tree->nodes[i]->value != TREE_VALUE_NONE;
 	assert_int_equal(tree->n_leaves, leaves);
 	free(copy);
 }
@@ -43,8 +44,10 @@ static void check(const char *bytes, size_t n, const char *want)
 
 static void values_and_placeholders(void **state)
 {
-	CHECK("\x84\xa1l\x91\xa1x\xa1" "a\x07\xa1" "b\xafPLACEHOLDER://b\xa1"
-			"e\xafPLACEHOLDER://e",
+	CHECK("\x84\xa1l\x91\xa1x\xa1"
+	      "a\x07\xa1"
+	      "b\xafPLACEHOLDER://b\xa1"
+	      "e\xafPLACEHOLDER://e",
 	      ". dict\n  \"l\" list\n"
 	      "    0 leaf aggregate \"np.ndarray\" param \"l.0\": string \"x\"\n"
 	      "  \"a\" leaf aggregate \"scalar\" param \"a\": int 7\n"
@@ -54,7 +57,9 @@ static void values_and_placeholders(void **state)
 
 static void maps_stand_for_sequences(void **state)
 {
-	CHECK("\x82\xa1l\x81\xa1" "0\x05\xa1" "a\x07",
+	CHECK("\x82\xa1l\x81\xa1"
+	      "0\x05\xa1"
+	      "a\x07",
 	      ". dict\n  \"l\" list\n"
 	      "    0 leaf aggregate \"np.ndarray\" param \"l.0\": int 5\n"
 	      "  \"a\" leaf aggregate \"scalar\" param \"a\": int 7\n"
@@ -64,7 +69,9 @@ static void maps_stand_for_sequences(void **state)
 
 static void a_value_beats_what_the_metadata_says_is_stored(void **state)
 {
-	CHECK("\x83\xa1" "a\xafPLACEHOLDER://a\xa1" "b\xc3\xa1l\x91\xc0",
+	CHECK("\x83\xa1"
+	      "a\xafPLACEHOLDER://a\xa1"
+	      "b\xc3\xa1l\x91\xc0",
 	      ". dict\n  \"l\" list\n"
 	      "    0 leaf none \"None\" param \"l.0\"\n"
 	      "  \"a\" leaf stored \"scalar\" param \"a\"\n"
@@ -82,12 +89,15 @@ static void what_is_missing_stays_missing(void **state)
 
 	CHECK("\x80", none);
 	CHECK("\x05", none);
-	CHECK("\x82\xa1" "a\x80\xa1l\x05", none);
+	CHECK("\x82\xa1"
+	      "a\x80\xa1l\x05",
+	      none);
 }
 
 static void arrays_outlive_the_other_tree(void **state)
 {
-	CHECK("\x81\xa1" "a\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04",
+	CHECK("\x81\xa1"
+	      "a\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04",
 	      ". dict\n  \"l\" list\n"
 	      "    0 leaf aggregate \"np.ndarray\" param \"l.0\"\n"
 	      "  \"a\" leaf aggregate \"scalar\" param \"a\": array int16 [2,1] item 2 sha256 "
@@ -103,8 +113,11 @@ static void a_broken_file_changes_nothing(void **state)
 
 	assert_int_equal(tree_parse_metadata(span_str(metadata), "x", &tree), 0);
 	tree_text(&before, tree);
-	assert_int_equal(tree_merge_aggregate(tree, span_str("\x82\xa1" "a\x07\xa1"), "x"),
-			-EUCLEAN);
+	assert_int_equal(tree_merge_aggregate(tree,
+					      span_str("\x82\xa1"
+						       "a\x07\xa1"),
+					      "x"),
+			 -EUCLEAN);
 	tree_text(&after, tree);
 	assert_string_equal(buf_str(&before), buf_str(&after));
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tree_msgpack.c - the aggregate file: every kind of value, hostile counts and depths, damage at
  * every byte, and that what is written reads back. Real files are in tests/interop.
@@ -8,7 +9,10 @@
 
 #include "core/tree/tree.h"
 
-#define BYTES(s) { s, sizeof(s) - 1 }
+#define BYTES(s)                 \
+	{                        \
+		s, sizeof(s) - 1 \
+	}
 
 struct bytes {
 	const char *p;
@@ -27,6 +31,7 @@ static const char *lines(const struct tree *tree, struct buf *out)
 }
 
 /* Files and the trees that they are. */
+/* clang-format off */
 static const struct {
 	struct bytes in;
 	const char *want;
@@ -87,6 +92,7 @@ static const struct {
 	  ". leaf aggregate \"np.ndarray\" param \"\": array int8 [0,3] item 0 sha256 "
 	  "e3b0c44298fc1c149afbf4c8996fb924\n" },
 };
+/* clang-format on */
 
 static void values_are_read(void **state)
 {
@@ -103,6 +109,7 @@ static void values_are_read(void **state)
 
 static void what_is_broken_is_refused(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		struct bytes in;
 		int want;
@@ -158,6 +165,7 @@ static void what_is_broken_is_refused(void **state)
 		  "9 axes" },
 		{ BYTES("\xc7\x07\x01\x93\x90\xa1" "a\xd4\x01\x90"), -EUCLEAN, NULL },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct tree *tree = (struct tree *)1;
@@ -192,7 +200,7 @@ static void put_chunk(struct buf *b, unsigned n, unsigned first, const char *dty
 
 /* {"__msgpack_chunked_array__": true, "shape": {"0": 2, "1": 3}, "chunks": {...}} */
 static void put_chunked(struct buf *b, const char *k0, const char *k1, unsigned n1,
-		const char *dtype)
+			const char *dtype)
 {
 	buf_add_byte(b, 0x83);
 	put_text(b, "__msgpack_chunked_array__");
@@ -213,6 +221,7 @@ static void put_chunked(struct buf *b, const char *k0, const char *k1, unsigned 
 
 static void chunks_are_joined_in_order(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *k0, *k1;
 		unsigned n1;
@@ -227,6 +236,7 @@ static void chunks_are_joined_in_order(void **state)
 		{ "0", "01", 2, "int8", "malformed shape or chunks" },
 		{ "0", "x", 2, "int8", "malformed shape or chunks" },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		auto_of(tree) struct tree *tree = NULL;
@@ -259,6 +269,7 @@ static void chunks_are_joined_in_order(void **state)
 
 static void malformed_chunks_are_refused(void **state)
 {
+	/* clang-format off */
 	static const struct bytes cases[] = {
 		BYTES("\x81\xb9__msgpack_chunked_array__\xc3"),
 		BYTES("\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x80\xa6" "chunks\x80"),
@@ -273,6 +284,7 @@ static void malformed_chunks_are_refused(void **state)
 		      "\xc7\x07\x01\x93\x91\x01\xa1" "a\xa1x" "\xc7\x07\x01\x93\x91\x01\xa1"
 		      "a\xa1y"),
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct tree *tree = NULL;
@@ -307,16 +319,17 @@ static void depth_is_bounded(void **state)
 			for (int k = 0; k < 14; k++)
 				buf_add_byte(&outer, 0x91);
 			n = (uint32_t)(inner.n + 1);
-			buf_add(&outer, (uint8_t[]){ 0xc9, (uint8_t)(n >> 24), (uint8_t)(n >> 16),
-					(uint8_t)(n >> 8),
-						     (uint8_t)n, 4, 0x91 }, 7);
+			buf_add(&outer,
+				(uint8_t[]){ 0xc9, (uint8_t)(n >> 24), (uint8_t)(n >> 16),
+					     (uint8_t)(n >> 8), (uint8_t)n, 4, 0x91 },
+				7);
 			buf_add_span(&outer, buf_span(&inner));
 			buf_release(&inner);
 			inner = outer;
 			outer = (struct buf){ 0 };
 		}
 		assert_int_equal(tree_parse_aggregate(buf_span(&inner), "x", &tree),
-				depth > 10 ? -EFBIG : 0);
+				 depth > 10 ? -EFBIG : 0);
 		tree_free(tree);
 	}
 }
@@ -325,12 +338,20 @@ static void depth_is_bounded(void **state)
 static void sample(struct buf *b)
 {
 	static const char head[] =
-		"\x8c\xa1" "a\x82\xa1" "b\xc0\xa1" "c\x93\x01\xff\xcb\x3f\xf8\0\0\0\0\0\0"
-		"\xa1" "d\xc3\xa1" "e\xc2\xa1" "f\xa3\xe2\x82\xac\xa1g\xc4\x02\0\xff"
+		"\x8c\xa1"
+		"a\x82\xa1"
+		"b\xc0\xa1"
+		"c\x93\x01\xff\xcb\x3f\xf8\0\0\0\0\0\0"
+		"\xa1"
+		"d\xc3\xa1"
+		"e\xc2\xa1"
+		"f\xa3\xe2\x82\xac\xa1g\xc4\x02\0\xff"
 		"\xa1h\xc7\x03\x02\x92\x01\xff\xa1i\xc7\x04\x04\x93\x01\x90\x80"
 		"\xa1j\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04"
-		"\xa1k\xc7\x0a\x03\x93\x90\xa4int8\xc4\x01\x05\xa1l\xa9" "AGGREGATE"
-		"\xa1m\xaf" "AGGREGATED://ab\xa1n";
+		"\xa1k\xc7\x0a\x03\x93\x90\xa4int8\xc4\x01\x05\xa1l\xa9"
+		"AGGREGATE"
+		"\xa1m\xaf"
+		"AGGREGATED://ab\xa1n";
 
 	buf_add(b, head, sizeof(head) - 1);
 	put_chunked(b, "0", "1", 2, "int8");
@@ -386,10 +407,14 @@ static void writing_needs_every_value(void **state)
 	auto_of(tree) struct tree *tree = NULL;
 	auto_buf out = { 0 };
 
-	assert_int_equal(tree_parse_metadata(span_str(
-		"{\"tree_metadata\": {\"a\": {\"key_metadata\": [{\"key\": \"a\", \"key_type\": "
-		"2}], \"value_metadata\": "
-		"{\"value_type\": \"np.ndarray\", \"skip_deserialize\": true}}}}"), "x", &tree), 0);
+	assert_int_equal(
+		tree_parse_metadata(
+			span_str(
+				"{\"tree_metadata\": {\"a\": {\"key_metadata\": [{\"key\": \"a\", \"key_type\": "
+				"2}], \"value_metadata\": "
+				"{\"value_type\": \"np.ndarray\", \"skip_deserialize\": true}}}}"),
+			"x", &tree),
+		0);
 	assert_int_equal(tree_print_aggregate(tree, &out), -EINVAL);
 	assert_int_equal(out.n, 0);
 }
@@ -397,9 +422,14 @@ static void writing_needs_every_value(void **state)
 static void an_array_too_large_to_write_is_refused(void **state)
 {
 	static const uint64_t shape[] = { (uint64_t)1 << 31 };
-	const struct span chunk = span_of("", (size_t)1 << 31);	/* never looked at */
-	struct aggregate a = { .kind = AGGREGATE_ARRAY, .rank = 1, .n_chunks = 1, .dtype = "int8",
-			       .shape = shape, .chunks = &chunk, .item_size = 1 };
+	const struct span chunk = span_of("", (size_t)1 << 31); /* never looked at */
+	struct aggregate a = { .kind = AGGREGATE_ARRAY,
+			       .rank = 1,
+			       .n_chunks = 1,
+			       .dtype = "int8",
+			       .shape = shape,
+			       .chunks = &chunk,
+			       .item_size = 1 };
 	auto_of(tree) struct tree *tree = NULL;
 	struct tree_node *root;
 	auto_buf out = { 0 };
@@ -415,6 +445,7 @@ static void an_array_too_large_to_write_is_refused(void **state)
 
 int main(void)
 {
+	/* clang-format off */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_are_read),
 		cmocka_unit_test(what_is_broken_is_refused),
@@ -425,6 +456,7 @@ int main(void)
 		cmocka_unit_test(writing_needs_every_value),
 		cmocka_unit_test(an_array_too_large_to_write_is_refused),
 	};
+	/* clang-format on */
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tree_name.c - names of a tree's nodes and finding them: by name, stem and path.
  */
@@ -16,9 +17,9 @@ static enum name_ext ext_of(void *arg, const struct tree_node *leaf)
 }
 
 struct row {
-	const char *key, *ext;		/* ext NULL: a container, in which the next rows are */
-	int up;				/* containers to leave first */
-	const char *path;		/* in the mount */
+	const char *key, *ext; /* ext NULL: a container, in which the next rows are */
+	int up;                /* containers to leave first */
+	const char *path;      /* in the mount */
 };
 
 static struct tree *build(const struct row *rows, size_t n)
@@ -32,7 +33,8 @@ static struct tree *build(const struct row *rows, size_t n)
 		for (int k = 0; k < rows[i].up; k++)
 			at = at->parent;
 		assert_int_equal(tree_add(tree, at, span_str(rows[i].key), false,
-					  rows[i].ext ? TREE_LEAF : TREE_DICT, &node), 0);
+					  rows[i].ext ? TREE_LEAF : TREE_DICT, &node),
+				 0);
 		if (rows[i].ext)
 			node->value_type = span_str(rows[i].ext);
 		else
@@ -81,12 +83,12 @@ static void stems_find_leaves_and_containers(void **state)
 	int calls = 0;
 
 	assert_int_equal(tree_name(tree, NAME_OURS_METADATA | NAME_OURS_STEP, ext_of, &calls), 0);
-	assert_ptr_equal(tree_child_by_stem(root, span_str("a")), tree_child_by_key(root,
-			span_str("a")));
-	assert_ptr_equal(tree_child_by_stem(root, span_str("a.npy")), tree_child(root,
-			span_str("a.npy")));
-	assert_ptr_equal(tree_child_by_stem(root, span_str("%")), tree_child_by_key(root,
-			span_str("")));
+	assert_ptr_equal(tree_child_by_stem(root, span_str("a")),
+			 tree_child_by_key(root, span_str("a")));
+	assert_ptr_equal(tree_child_by_stem(root, span_str("a.npy")),
+			 tree_child(root, span_str("a.npy")));
+	assert_ptr_equal(tree_child_by_stem(root, span_str("%")),
+			 tree_child_by_key(root, span_str("")));
 	assert_ptr_equal(tree_child_by_stem(root, span_str("d%2Enpy")),
 			 tree_child_by_key(root, span_str("d.npy")));
 	assert_null(tree_child_by_stem(root, span_str("d")));
@@ -112,7 +114,10 @@ static void a_bare_leaf_has_a_name(void **state)
 static void leaves_that_collide_are_both_there(void **state)
 {
 	static const struct row four[] = {
-		{ "m", ".npy" }, { "k1", ".npy" }, { "k2", ".npy" }, { "k3", ".npy" },
+		{ "m", ".npy" },
+		{ "k1", ".npy" },
+		{ "k2", ".npy" },
+		{ "k3", ".npy" },
 	};
 	auto_of(tree) struct tree *tree = build(four, ARRAY_LEN(four));
 	const struct tree_node *root = tree->root;
@@ -152,7 +157,7 @@ static void long_keys_are_found_by_their_short_names(void **state)
 		assert_int_equal(n->name.n, LIMIT_NAME_KEEP + 17 + 4);
 		assert_ptr_equal(tree_child(tree->root, n->name), n);
 		assert_ptr_equal(tree_child_by_stem(tree->root, span_of(n->name.p, n->name.n - 4)),
-				n);
+				 n);
 	}
 	tree_free(tree);
 }

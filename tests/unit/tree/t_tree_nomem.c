@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tree_nomem.c - every allocation of every parser and printer made to fail in turn: the result is
  * -ENOMEM, nothing is left behind (the address sanitizer sees that), and outputs are untouched.
@@ -41,21 +42,23 @@ static enum name_ext ext_of(void *arg, const struct tree_node *leaf)
 	return NAME_EXT_NPY;
 }
 
-#define ENTRY(name, key, type) \
-	"\"" name "\": {\"key_metadata\": [{\"key\": \"" name "\", \"key_type\": 2}, " \
-	"{\"key\": \"" key "\", \"key_type\": 2}], \"value_metadata\": {\"value_type\": \"" type "\", " \
+#define ENTRY(name, key, type)                                                                   \
+	"\"" name "\": {\"key_metadata\": [{\"key\": \"" name "\", \"key_type\": 2}, "           \
+	"{\"key\": \"" key "\", \"key_type\": 2}], \"value_metadata\": {\"value_type\": \"" type \
+	"\", "                                                                                   \
 	"\"skip_deserialize\": false, \"write_shape\": [8]}}"
 
 static int metadata(void)
 {
-	static const char doc[] =
-		"{\"tree_metadata\": {" ENTRY("\\u00e9z", "b", "x") ", " ENTRY("a", "c", "y") "}, "
-		"\"custom_metadata\": {\"k\": [1.5, \"\\n\"]}, \"value_metadata_tree\": "
-		"\"{\\\"a\\\": {\\\"category\\\": \\\"namedtuple\\\", \\\"module\\\": \\\"m\\\", "
-		"\\\"clazz\\\": \\\"C\\\", \\\"entries\\\": [{\\\"key\\\": \\\"c\\\", \\\"value\\\": "
-		"{\\\"category\\\": \\\"custom\\\", \\\"clazz\\\": \\\"ValueMetadataEntry\\\", "
-		"\\\"data\\\": {}}}]}, \\\"\\\\u00e9z\\\": {\\\"b\\\": {\\\"category\\\": "
-		"\\\"custom\\\", \\\"clazz\\\": \\\"ValueMetadataEntry\\\", \\\"data\\\": {}}}}\"}";
+	static const char doc[] = "{\"tree_metadata\": {" ENTRY("\\u00e9z", "b", "x") ", " ENTRY(
+		"a", "c",
+		"y") "}, "
+		     "\"custom_metadata\": {\"k\": [1.5, \"\\n\"]}, \"value_metadata_tree\": "
+		     "\"{\\\"a\\\": {\\\"category\\\": \\\"namedtuple\\\", \\\"module\\\": \\\"m\\\", "
+		     "\\\"clazz\\\": \\\"C\\\", \\\"entries\\\": [{\\\"key\\\": \\\"c\\\", \\\"value\\\": "
+		     "{\\\"category\\\": \\\"custom\\\", \\\"clazz\\\": \\\"ValueMetadataEntry\\\", "
+		     "\\\"data\\\": {}}}]}, \\\"\\\\u00e9z\\\": {\\\"b\\\": {\\\"category\\\": "
+		     "\\\"custom\\\", \\\"clazz\\\": \\\"ValueMetadataEntry\\\", \\\"data\\\": {}}}}\"}";
 	auto_of(tree) struct tree *tree = NULL;
 	auto_buf out = { 0 }, text = { 0 }, path = { 0 }, key = { 0 };
 	int r = tree_parse_metadata(span_str(doc), "x", &tree);
@@ -108,16 +111,23 @@ static int from_names(void)
 }
 
 static const char aggregate_file[] =
-	"\x84\xa1" "a\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04"
-	"\xa1" "b\xc7\x03\x02\x92\x01\xff\xa1" "c\xd5\x04\x91\x05\xa1" "d"
-	"\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x91\x01\xa6" "chunks\x91"
-	"\xc7\x07\x01\x93\x91\x01\xa1" "a\xa1x";
+	"\x84\xa1"
+	"a\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04"
+	"\xa1"
+	"b\xc7\x03\x02\x92\x01\xff\xa1"
+	"c\xd5\x04\x91\x05\xa1"
+	"d"
+	"\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x91\x01\xa6"
+	"chunks\x91"
+	"\xc7\x07\x01\x93\x91\x01\xa1"
+	"a\xa1x";
 
 static int aggregate(void)
 {
 	auto_of(tree) struct tree *tree = NULL;
 	auto_buf out = { 0 };
-	int r = tree_parse_aggregate(span_of(aggregate_file, sizeof(aggregate_file) - 1), "x", &tree);
+	int r = tree_parse_aggregate(span_of(aggregate_file, sizeof(aggregate_file) - 1), "x",
+				     &tree);
 
 	assert_true(r >= 0 || !tree);
 	return r < 0 ? r : tree_print_aggregate(tree, &out);
@@ -156,7 +166,8 @@ static int names(void)
 static int strings(void)
 {
 	const struct strings_pair pairs[] = {
-		{ span_str("a/~0"), span_str("x") }, { span_str("a/b"), span_str("y") },
+		{ span_str("a/~0"), span_str("x") },
+		{ span_str("a/b"), span_str("y") },
 	};
 	auto_of(strings) struct strings *s = NULL;
 	auto_buf out = { 0 }, text = { 0 }, leaf = { 0 };
@@ -227,10 +238,10 @@ static int steps(void)
 	return r < 0 ? r : root_meta_print(root, &root_out);
 }
 
-#define RUN(name) \
+#define RUN(name)                                              \
 	static void name##_can_run_out_of_memory(void **state) \
-	{ \
-		starve(name); \
+	{                                                      \
+		starve(name);                                  \
 	}
 
 RUN(metadata)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tree_rich.c - value_metadata_tree: the kinds that it adds, and that a tree in which it is wrong
  * is as if it had none.
@@ -8,28 +9,30 @@
 
 #include "core/tree/tree.h"
 
-#define LEAF \
+#define LEAF                                                                       \
 	"{\"category\": \"custom\", \"clazz\": \"ValueMetadataEntry\", \"data\": " \
 	"{\"value_type\": \"s\", \"skip_deserialize\": false}}"
 #define TUPLE(entries) \
 	"{\"category\": \"custom\", \"clazz\": \"tuple\", \"entries\": [" entries "]}"
-#define NT(entries) \
-	"{\"category\": \"namedtuple\", \"module\": \"m.x\", \"clazz\": \"C\", \"entries\": [" \
-	entries "]}"
+#define NT(entries)                                                                                    \
+	"{\"category\": \"namedtuple\", \"module\": \"m.x\", \"clazz\": \"C\", \"entries\": [" entries \
+	"]}"
 #define FIELD(k, v) "{\"key\": \"" k "\", \"value\": " v "}"
 
 /* {"n": {"a": s, "b": s}, "s": [s, s]} with this rich text: the kinds of n and s. */
 static const char *kinds(const char *rich, struct buf *out)
 {
-	static const char *const paths[][2] = { { "n", "a" }, { "n", "b" }, { "s", "0" },
-			{ "s", "1" } };
+	static const char *const paths[][2] = {
+		{ "n", "a" }, { "n", "b" }, { "s", "0" }, { "s", "1" }
+	};
 	auto_of(tree) struct tree *tree = NULL;
 	auto_buf doc = { 0 };
 
 	buf_add_str(&doc, "{\"tree_metadata\": {");
 	for (int i = 0; i < 4; i++)
-		buf_addf(&doc, "%s\"%d\": {\"key_metadata\": [{\"key\": \"%s\", \"key_type\": 2}, "
-				"{\"key\": \"%s\", "
+		buf_addf(&doc,
+			 "%s\"%d\": {\"key_metadata\": [{\"key\": \"%s\", \"key_type\": 2}, "
+			 "{\"key\": \"%s\", "
 			 "\"key_type\": %d}], \"value_metadata\": {\"value_type\": \"s\", "
 			 "\"skip_deserialize\": false}}",
 			 i ? ", " : "", i, paths[i][0], paths[i][1], i < 2 ? 2 : 1);
@@ -46,7 +49,7 @@ static const char *kinds(const char *rich, struct buf *out)
 		buf_addf(out, "%s%s", i ? " " : "", tree_kind_text(n->kind));
 		if (n->type)
 			buf_addf(out, " %.*s.%.*s", SPAN_ARG(n->type->module),
-					SPAN_ARG(n->type->clazz));
+				 SPAN_ARG(n->type->clazz));
 	}
 	/* And what is printed says the same. */
 	auto_buf printed = { 0 }, a = { 0 }, b = { 0 };
@@ -62,6 +65,7 @@ static const char *kinds(const char *rich, struct buf *out)
 
 static void kinds_are_added(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *rich, *want;
 	} cases[] = {
@@ -85,6 +89,7 @@ static void kinds_are_added(void **state)
 		  LEAF ", {\"category\": \"custom\", \"clazz\": "
 		  "\"ValueMetadataEntry\", \"y\": null, \"data\": 1}]}}", "dict tuple" },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		auto_buf out = { 0 };
@@ -95,6 +100,7 @@ static void kinds_are_added(void **state)
 
 static void a_tree_that_does_not_fit_is_left_aside(void **state)
 {
+	/* clang-format off */
 	static const char *const bad[] = {
 		"", "7", "{}", "[]", LEAF, "{\"n\": " LEAF ", \"s\": " LEAF "}",
 		/* A tuple was set before the failure. */
@@ -123,6 +129,7 @@ static void a_tree_that_does_not_fit_is_left_aside(void **state)
 		"{\"n\": {\"a\": " LEAF ", \"b\": " LEAF "}, \"s\": [" LEAF ", " TUPLE("") "]}",
 		"{\"n\": {\"a\": " LEAF ", \"b\": " LEAF "}, \"s\": [" LEAF ", " LEAF "]} x",
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		auto_buf out = { 0 };
@@ -135,11 +142,14 @@ static void what_is_no_text_is_ignored(void **state)
 {
 	auto_of(tree) struct tree *tree = NULL;
 
-	assert_int_equal(tree_parse_metadata(span_str(
-		"{\"value_metadata_tree\": null, \"tree_metadata\": {\"()\": {\"key_metadata\": "
-		"[], "
-		"\"value_metadata\": {\"value_type\": \"s\", \"skip_deserialize\": false}}}}"), "x",
-		&tree), 0);
+	assert_int_equal(
+		tree_parse_metadata(
+			span_str(
+				"{\"value_metadata_tree\": null, \"tree_metadata\": {\"()\": {\"key_metadata\": "
+				"[], "
+				"\"value_metadata\": {\"value_type\": \"s\", \"skip_deserialize\": false}}}}"),
+			"x", &tree),
+		0);
 	assert_false(tree->rich);
 }
 
@@ -149,8 +159,8 @@ static void a_bare_leaf_can_be_rich(void **state)
 	auto_buf doc = { 0 };
 
 	buf_add_str(&doc, "{\"tree_metadata\": {\"()\": {\"key_metadata\": [], \"value_metadata\": "
-		    "{\"value_type\": \"s\", \"skip_deserialize\": false}}}, "
-		    "\"value_metadata_tree\": ");
+			  "{\"value_type\": \"s\", \"skip_deserialize\": false}}}, "
+			  "\"value_metadata_tree\": ");
 	json_put_str(&doc, span_str(LEAF), JSON_PYTHON);
 	buf_add_str(&doc, "}");
 	assert_int_equal(tree_parse_metadata(buf_span(&doc), "x", &tree), 0);
@@ -162,8 +172,9 @@ static void a_key_may_be_called_category(void **state)
 	auto_of(tree) struct tree *tree = NULL;
 	auto_buf doc = { 0 };
 
-	buf_add_str(&doc, "{\"tree_metadata\": {\"x\": {\"key_metadata\": [{\"key\": "
-			"\"category\", \"key_type\": 2}], "
+	buf_add_str(&doc,
+		    "{\"tree_metadata\": {\"x\": {\"key_metadata\": [{\"key\": "
+		    "\"category\", \"key_type\": 2}], "
 		    "\"value_metadata\": {\"value_type\": \"s\", \"skip_deserialize\": false}}}, "
 		    "\"value_metadata_tree\": ");
 	json_put_str(&doc, span_str("{\"category\": " LEAF "}"), JSON_PYTHON);
@@ -175,8 +186,8 @@ static void a_key_may_be_called_category(void **state)
 
 static void truncation_never_passes(void **state)
 {
-	static const char rich[] = "{\"n\": " NT(FIELD("a", LEAF) ", " FIELD("b", LEAF)) ", \"s\": "
-				   TUPLE(LEAF ", " LEAF) "}";
+	static const char rich[] = "{\"n\": " NT(
+		FIELD("a", LEAF) ", " FIELD("b", LEAF)) ", \"s\": " TUPLE(LEAF ", " LEAF) "}";
 	char part[sizeof(rich)];
 
 	for (size_t n = 0; n < sizeof(rich) - 1; n++) {

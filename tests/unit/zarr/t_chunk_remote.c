@@ -1,13 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_chunk_remote.c - chunks that another process decodes: fetched once, and decoded here when it gives none,
- * whatever is in the cache already.
+ * t_chunk_remote.c - chunks that another process decodes: fetched once, and decoded here when it
+ * gives none, whatever is in the cache already.
  */
 #include "tests/unit/lib/zarr_make.h"
 
 #include <unistd.h>
 
-#define DOC(chunk)                                                                                          \
-	"{\"zarr_format\":2,\"shape\":[12000000],\"chunks\":[" chunk "],\"dtype\":\"|u1\",\"fill_value\":0," \
+#define DOC(chunk)                                                   \
+	"{\"zarr_format\":2,\"shape\":[12000000],\"chunks\":[" chunk \
+	"],\"dtype\":\"|u1\",\"fill_value\":0,"                      \
 	"\"filters\":null,\"order\":\"C\",\"compressor\":{\"id\":\"zstd\",\"level\":1}}"
 
 static const char *const docs[] = { DOC("12000000"), DOC("3000000"), DOC("700000") };
@@ -19,14 +21,15 @@ struct other {
 	unsigned fetched, refused;
 };
 
-static bool other_is_elsewhere(struct zarr_remote *rm, const struct zarr *z, uint64_t object, int *ret_rank)
+static bool other_is_elsewhere(struct zarr_remote *rm, const struct zarr *z, uint64_t object,
+			       int *ret_rank)
 {
 	*ret_rank = 1;
 	return container_of(rm, struct other, base)->is_asked;
 }
 
-static int other_fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number, uint64_t off, size_t n,
-		       void *p)
+static int other_fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number,
+		       uint64_t off, size_t n, void *p)
 {
 	struct other *o = container_of(rm, struct other, base);
 
@@ -51,11 +54,15 @@ static void read_all(struct made *m)
 	assert_memory_equal(got, m->want, m->meta.bytes);
 }
 
-static void begin(struct made *m, struct made *there, struct other *o, const char *doc, const struct made_opts *opts)
+static void begin(struct made *m, struct made *there, struct other *o, const char *doc,
+		  const struct made_opts *opts)
 {
 	made_array(m, doc, opts);
 	made_array(there, doc, opts);
-	*o = (struct other){ .base = { other_is_elsewhere, other_fetch }, .m = there, .is_asked = true, .gives = true };
+	*o = (struct other){ .base = { other_is_elsewhere, other_fetch },
+			     .m = there,
+			     .is_asked = true,
+			     .gives = true };
 	m->env.remote = &o->base;
 	assert_int_equal(zarr_set_address(m->z, span_str("array")), 0);
 	/* A chunk that waits for itself would do so for ever. */
@@ -138,7 +145,8 @@ static void an_error_is_that_of_our_own_look(void **state)
 		assert_int_equal(kv_put(m.kv, span_str("a/0"), span_str("no frame")), 0);
 		zarr_view_whole(&m.meta, &v);
 		assert_int_equal(zarr_read_into(m.z, &v, 0, sizeof(got), got), -EUCLEAN);
-		assert_string_equal(err_text(-EUCLEAN), "chunk 'a/0' (inline:8): no zstd frame: it begins with "
+		assert_string_equal(err_text(-EUCLEAN),
+				    "chunk 'a/0' (inline:8): no zstd frame: it begins with "
 				    "66206f6e, not fd2fb528");
 		end(&m, &there);
 	}

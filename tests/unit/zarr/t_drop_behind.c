@@ -1,17 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_drop_behind.c - chunks that a reader in order has left behind, for any grid: never one that it has not.
+ * t_drop_behind.c - chunks that a reader in order has left behind, for any grid: never one that it
+ * has not.
  */
 #include "tests/unit/lib/zarr_make.h"
 
 #include "core/zarr/chunk.h"
 
-#define V2(shape, chunks) "{\"zarr_format\":2,\"filters\":null,\"shape\":" shape ",\"chunks\":" chunks ",\"dtype\":\"<i4\"," \
+#define V2(shape, chunks)                                                            \
+	"{\"zarr_format\":2,\"filters\":null,\"shape\":" shape ",\"chunks\":" chunks \
+	",\"dtype\":\"<i4\","                                                        \
 	"\"fill_value\":0,\"order\":\"C\",\"compressor\":{\"id\":\"zstd\",\"level\":1}}"
 
 static const char *const docs[] = {
-	V2("[1000]", "[100]"), V2("[1000]", "[1]"), V2("[1001]", "[100]"), V2("[40,30]", "[8,30]"), V2("[41,30]", "[8,7]"),
-	V2("[6,20,10]", "[1,5,4]"), V2("[6,21,10]", "[1,5,10]"), V2("[3,2,10,7]", "[1,1,3,2]"), V2("[5,20]", "[1,20]"),
-	V2("[5,20]", "[5,3]"), V2("[7,8,9]", "[2,1,9]"), V2("[]", "[]"), V2("[4,0]", "[2,1]"),
+	V2("[1000]", "[100]"),       V2("[1000]", "[1]"),           V2("[1001]", "[100]"),
+	V2("[40,30]", "[8,30]"),     V2("[41,30]", "[8,7]"),        V2("[6,20,10]", "[1,5,4]"),
+	V2("[6,21,10]", "[1,5,10]"), V2("[3,2,10,7]", "[1,1,3,2]"), V2("[5,20]", "[1,20]"),
+	V2("[5,20]", "[5,3]"),       V2("[7,8,9]", "[2,1,9]"),      V2("[]", "[]"),
+	V2("[4,0]", "[2,1]"),
 };
 
 /* Byte behind the last element of a chunk, in C order of the array. */
@@ -49,7 +55,9 @@ static void squeeze(struct cache *c)
 	cache_free(other);
 	cache_stats(c, &before);
 	assert_int_equal(cache_begin(c, &key, &e), CACHE_MINE);
-	cache_fill(c, e, &key, before.limit - (before.bytes - before.drop_behind_bytes) - with.bytes, free_nothing);
+	cache_fill(c, e, &key,
+		   before.limit - (before.bytes - before.drop_behind_bytes) - with.bytes,
+		   free_nothing);
 	cache_put(c, e);
 	cache_drop(c, key.owner);
 	cache_stats(c, &st);
@@ -80,7 +88,8 @@ static void check(struct made *m, uint64_t from, uint64_t to, const char *what)
 		bool there = cache_has(m->env.cache, &key, CACHE_READY);
 
 		if (!there && end_of(m, i) > to)
-			fail_msg("%s: chunk %llu is gone at %llu", what, (unsigned long long)i, (unsigned long long)to);
+			fail_msg("%s: chunk %llu is gone at %llu", what, (unsigned long long)i,
+				 (unsigned long long)to);
 		if (there && m->meta.rank && from == 0 && to == m->meta.bytes)
 			fail_msg("%s: chunk %llu stays", what, (unsigned long long)i);
 	}
@@ -94,7 +103,8 @@ static void only_what_lies_behind_the_reader_goes(void **state)
 		made_array(&m, docs[i], &(struct made_opts){ .seed = i });
 		check(&m, 0, m.meta.bytes, docs[i]);
 		for (int k = 0; k < 50; k++) {
-			uint64_t to = made_random(&m, m.meta.bytes + 1), from = made_random(&m, to + 1);
+			uint64_t to = made_random(&m, m.meta.bytes + 1),
+				 from = made_random(&m, to + 1);
 
 			check(&m, k % 2 ? from : 0, to, docs[i]);
 		}
@@ -102,11 +112,14 @@ static void only_what_lies_behind_the_reader_goes(void **state)
 	}
 }
 
-/* Large chunks are decoded in pieces, which go one by one; not those of chunks that have others beside them. */
+/* Large chunks are decoded in pieces, which go one by one; not those of chunks that have others
+ * beside them. */
 static void pieces_of_large_chunks_go_as_well(void **state)
 {
-	static const char *const large[] = { V2("[6500000]", "[5000000]"), V2("[2,3250000]", "[1,3250000]"),
-					     V2("[6500,1000]", "[5000,1000]"), V2("[5000,1300]", "[5000,900]") };
+	static const char *const large[] = { V2("[6500000]", "[5000000]"),
+					     V2("[2,3250000]", "[1,3250000]"),
+					     V2("[6500,1000]", "[5000,1000]"),
+					     V2("[5000,1300]", "[5000,900]") };
 
 	for (size_t i = 0; i < ARRAY_LEN(large); i++) {
 		uint64_t chunk, pieces, visited = 0;
@@ -128,7 +141,8 @@ static void pieces_of_large_chunks_go_as_well(void **state)
 		squeeze(m.env.cache);
 		for (uint64_t k = 0; k < 2 * pieces && i < 3; k++) {
 			struct cache_key key = stream_piece_key(m.z, k / pieces, k % pieces);
-			uint64_t end = k / pieces * chunk + MIN((k % pieces + 1) * PIECE_BYTES, chunk);
+			uint64_t end =
+				k / pieces * chunk + MIN((k % pieces + 1) * PIECE_BYTES, chunk);
 
 			if (k / pieces * chunk + k % pieces * PIECE_BYTES >= v.bytes)
 				continue;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_grid.c - by brute force: every element of every range is met once, in its place.
  */
@@ -99,7 +100,8 @@ static void ranges_are_tiled_exactly(void **state)
 			a->step = rand() % 3 ? 1 : 1 + (uint64_t)rand() % 4;
 			a->start = (uint64_t)rand() % 4;
 			a->chunk = 1 + (uint64_t)rand() % 6;
-			a->extent = rand() % 3 ? a->start + a->step * a->count : (uint64_t)rand() % 12;
+			a->extent = rand() % 3 ? a->start + a->step * a->count :
+						 (uint64_t)rand() % 12;
 		}
 		total = 1;
 		for (unsigned i = 0; i < g.rank; i++)

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_meta_cache.c - equal documents are parsed once, others are not confused, and all outlive the memo.
+ * t_meta_cache.c - equal documents are parsed once, others are not confused, and all outlive the
+ * memo.
  */
 #include <stdio.h>
 
@@ -8,8 +10,11 @@
 
 static struct span document(char *text, size_t n, unsigned rows)
 {
-	snprintf(text, n, "{\"zarr_format\":2,\"shape\":[%u,3],\"chunks\":[2,3],\"dtype\":\"<f4\",\"fill_value\":null,"
-			  "\"filters\":null,\"order\":\"C\",\"compressor\":{\"id\":\"zstd\",\"level\":1}}", rows);
+	snprintf(
+		text, n,
+		"{\"zarr_format\":2,\"shape\":[%u,3],\"chunks\":[2,3],\"dtype\":\"<f4\",\"fill_value\":null,"
+		"\"filters\":null,\"order\":\"C\",\"compressor\":{\"id\":\"zstd\",\"level\":1}}",
+		rows);
 	return span_str(text);
 }
 
@@ -47,7 +52,8 @@ static void many_documents_push_each_other_out(void **state)
 		for (unsigned i = 1; i < 100; i++) {
 			struct meta_shared *s;
 
-			assert_int_equal(meta_cache_parse(m, document(text, sizeof(text), i), "a", &s), 0);
+			assert_int_equal(
+				meta_cache_parse(m, document(text, sizeof(text), i), "a", &s), 0);
 			assert_int_equal(s->meta.shape[0], i);
 			meta_shared_unref(s);
 		}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_shard.c - shard indices: TensorStore's own bytes, both ways, and every way of being wrong.
  */
@@ -28,6 +29,7 @@ struct vector {
 #define ABSENT FF8 FF8
 
 /* zarr.md 13.5 to 13.7: shards that TensorStore wrote. */
+/* clang-format off */
 static const struct vector vectors[] = {
 	{ "opaque chunks, index at the end", 4, false, true, 74,
 	  V(U64("\0") U64("\4") ABSENT U64("\4") U64("\2") ABSENT "\xb4\x81\x52\xb8"),
@@ -47,11 +49,14 @@ static const struct vector vectors[] = {
 	  { 0, 8, NONE, NONE, 8, 8, NONE, NONE } },
 	{ "big-endian, no checksum", 1, true, false, 100, V("\0\0\0\0\0\0\0\x05" "\0\0\0\0\0\0\0\x5f"), { 5, 0x5f } },
 };
+/* clang-format on */
 
 static struct zarr_shard shard_of(const struct vector *v)
 {
-	return (struct zarr_shard){ .entries = v->entries, .index_bytes = 16 * v->entries + (v->crc ? 4 : 0),
-				    .index_crc32c = v->crc, .index_big_endian = v->big };
+	return (struct zarr_shard){ .entries = v->entries,
+				    .index_bytes = 16 * v->entries + (v->crc ? 4 : 0),
+				    .index_crc32c = v->crc,
+				    .index_big_endian = v->big };
 }
 
 static void tensorstores_own_bytes_both_ways(void **state)
@@ -81,7 +86,8 @@ static void decoded_where_it_lies(void **state)
 		uint64_t place[10];
 
 		memcpy(place, v->bytes, v->n);
-		assert_int_equal(shard_index_decode(&s, span_of(place, v->n), v->object_len, place), 0);
+		assert_int_equal(shard_index_decode(&s, span_of(place, v->n), v->object_len, place),
+				 0);
 		assert_memory_equal(place, v->want, 16 * v->entries);
 	}
 }
@@ -97,7 +103,8 @@ static void any_other_length_is_refused(void **state)
 		memcpy(bytes, v->bytes, v->n);
 		for (size_t n = 0; n <= v->n + 1; n++)
 			if (n != v->n)
-				assert_int_equal(shard_index_decode(&s, span_of(bytes, n), v->object_len, got),
+				assert_int_equal(shard_index_decode(&s, span_of(bytes, n),
+								    v->object_len, got),
 						 -EUCLEAN);
 	}
 }
@@ -113,13 +120,16 @@ static void a_flipped_bit_is_the_checksums(void **state)
 		for (size_t bit = 0; bit < 8 * v->n && v->crc; bit++) {
 			memcpy(bytes, v->bytes, v->n);
 			bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-			assert_int_equal(shard_index_decode(&s, span_of(bytes, v->n), v->object_len, got), -EBADMSG);
+			assert_int_equal(shard_index_decode(&s, span_of(bytes, v->n), v->object_len,
+							    got),
+					 -EBADMSG);
 		}
 	}
 }
 
 static void entries_lie_inside_their_shard(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		uint64_t off, len, object;
 		int code;
@@ -130,16 +140,21 @@ static void entries_lie_inside_their_shard(void **state)
 		{ NONE, NONE, 0, 0 },	     { NONE - 1, 2, NONE, -EUCLEAN }, { NONE - 1, 1, NONE, 0 },
 		{ (uint64_t)1 << 63, (uint64_t)1 << 63, NONE, -EUCLEAN },
 	};
+	/* clang-format on */
 
 	for (int big = 0; big < 2; big++)
 		for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-			struct zarr_shard s = { .entries = 1, .index_bytes = 20, .index_crc32c = true,
+			struct zarr_shard s = { .entries = 1,
+						.index_bytes = 20,
+						.index_crc32c = true,
 						.index_big_endian = big };
 			uint64_t entry[2] = { cases[i].off, cases[i].len }, got[2];
 			auto_buf index = { 0 };
 
 			assert_int_equal(shard_index_encode(&s, entry, &index), 0);
-			assert_int_equal(shard_index_decode(&s, buf_span(&index), cases[i].object, got), cases[i].code);
+			assert_int_equal(shard_index_decode(&s, buf_span(&index), cases[i].object,
+							    got),
+					 cases[i].code);
 		}
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_spill.c - what is written comes back, and nothing is left in the directory.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_stream.c - chunks too large to hold: any piece by any reader, with and without a spill file, in
  * bounded memory, and after errors that pass and errors that last.
@@ -10,10 +11,11 @@
 #include "core/zarr/chunk.h"
 #include "core/zarr/stream_impl.h"
 
-#define DOC(codecs)                                                                                         \
-	"{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":[2,6000000],\"data_type\":\"uint8\","         \
+#define DOC(codecs)                                                                                               \
+	"{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":[2,6000000],\"data_type\":\"uint8\","               \
 	"\"fill_value\":0,\"chunk_grid\":{\"name\":\"regular\",\"configuration\":{\"chunk_shape\":[2,6000000]}}," \
-	"\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"name\":\"bytes\"}" codecs "]}"
+	"\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"name\":\"bytes\"}" codecs                   \
+	"]}"
 #define ZSTD ",{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"checksum\":true}}"
 #define GZIP ",{\"name\":\"gzip\",\"configuration\":{\"level\":1}}"
 #define CRC ",{\"name\":\"crc32c\"}"
@@ -62,14 +64,18 @@ static struct streams_stats stats_of(struct made *m)
 
 /* ---- one reader ---- */
 
-static const char *const docs[] = { zstd_doc, DOC(GZIP), DOC(ZSTD CRC), DOC(CRC), raw_doc, big_endian_doc };
+static const char *const docs[] = { zstd_doc, DOC(GZIP), DOC(ZSTD CRC),
+				    DOC(CRC), raw_doc,   big_endian_doc };
 
 static void a_sequential_reader_decodes_once(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(docs); i++)
 		for (unsigned threads = 0; threads < 3; threads += 2) {
 			/* Hardly more than a piece fits in the cache. */
-			struct made_opts o = { .smooth = true, .cache = 2 * MiB, .threads = threads, .in_file = true };
+			struct made_opts o = { .smooth = true,
+					       .cache = 2 * MiB,
+					       .threads = threads,
+					       .in_file = true };
 			struct made m;
 
 			made_array(&m, docs[i], &o);
@@ -97,7 +103,8 @@ static void jump_about(struct made *m, unsigned n)
 
 static void a_reader_that_jumps_is_served_from_the_spill_file(void **state)
 {
-	struct made_opts o = { .smooth = true, .cache = 2 * MiB,
+	struct made_opts o = { .smooth = true,
+			       .cache = 2 * MiB,
 			       .streams = { .spill_dir = "/tmp", .spill_limit = 64 * MiB } };
 	struct made m;
 
@@ -117,7 +124,7 @@ static void without_a_spill_file_it_is_slow_and_right(void **state)
 {
 	static const struct streams_opts none[] = {
 		{ .spill_dir = NULL, .spill_limit = 64 * MiB },
-		{ .spill_dir = "/tmp", .spill_limit = 11 * MiB },	/* too little */
+		{ .spill_dir = "/tmp", .spill_limit = 11 * MiB }, /* too little */
 		{ .spill_dir = "/nonexistent", .spill_limit = 64 * MiB },
 		{ .spill_dir = "/proc", .spill_limit = 64 * MiB },
 	};
@@ -137,7 +144,8 @@ static void without_a_spill_file_it_is_slow_and_right(void **state)
 
 static void a_spill_file_that_cannot_grow_is_read_as_far_as_it_goes(void **state)
 {
-	struct made_opts o = { .smooth = true, .cache = 2 * MiB,
+	struct made_opts o = { .smooth = true,
+			       .cache = 2 * MiB,
 			       .streams = { .spill_dir = "/tmp", .spill_limit = 64 * MiB } };
 	struct rlimit old, small;
 	struct made m;
@@ -157,7 +165,9 @@ static void a_spill_file_that_cannot_grow_is_read_as_far_as_it_goes(void **state
 
 static void a_cache_smaller_than_a_piece_is_enough(void **state)
 {
-	struct made_opts o = { .smooth = true, .cache = 1, .threads = 2,
+	struct made_opts o = { .smooth = true,
+			       .cache = 1,
+			       .threads = 2,
 			       .streams = { .spill_dir = "/tmp", .spill_limit = 64 * MiB } };
 	struct made m;
 
@@ -169,7 +179,10 @@ static void a_cache_smaller_than_a_piece_is_enough(void **state)
 
 static void strides_and_orders_through_pieces(void **state)
 {
-	struct made_opts o = { .smooth = true, .cache = 3 * MiB, .threads = 2, .in_file = true,
+	struct made_opts o = { .smooth = true,
+			       .cache = 3 * MiB,
+			       .threads = 2,
+			       .in_file = true,
 			       .streams = { .spill_dir = "/tmp", .spill_limit = 64 * MiB } };
 	struct made m;
 
@@ -211,7 +224,9 @@ static const char many_doc[] =
 static void decoders_stay_below_their_limit(void **state)
 {
 	/* Room for the largest decoder, and not for two. */
-	struct made_opts o = { .smooth = true, .cache = 3 * MiB, .threads = 2,
+	struct made_opts o = { .smooth = true,
+			       .cache = 3 * MiB,
+			       .threads = 2,
 			       .streams = { .window_limit = 9 * MiB, .decoder_limit = 18 * MiB } };
 	struct zarr_view v;
 	uint8_t got[20], want[20];
@@ -230,15 +245,19 @@ static void decoders_stay_below_their_limit(void **state)
 			want[i] = m.want[(size_t)i * 4400000 + 880000u * (unsigned)column];
 		assert_memory_equal(got, want, 20);
 	}
-	assert_true(stats_of(&m).decoder_peak_bytes <= 18 * MiB && stats_of(&m).decoder_peak_bytes > 0);
+	assert_true(stats_of(&m).decoder_peak_bytes <= 18 * MiB &&
+		    stats_of(&m).decoder_peak_bytes > 0);
 	made_release(&m);
 }
 
-/* With a large cache a frame may want much, and with a small budget there is little: these want less. */
+/* With a large cache a frame may want much, and with a small budget there is little: these want
+ * less. */
 static void chunks_read_in_turns_keep_their_decoders(void **state)
 {
-	static const struct streams_opts limits[] = { { .window_limit = 256 * MiB, .decoder_limit = 256 * MiB },
-						      { .window_limit = 9 * MiB, .decoder_limit = 16 * MiB } };
+	static const struct streams_opts limits[] = {
+		{ .window_limit = 256 * MiB, .decoder_limit = 256 * MiB },
+		{ .window_limit = 9 * MiB, .decoder_limit = 16 * MiB }
+	};
 
 	for (size_t k = 0; k < ARRAY_LEN(limits); k++) {
 		struct made_opts o = { .smooth = true, .cache = 16 * MiB, .streams = limits[k] };
@@ -256,7 +275,9 @@ static void chunks_read_in_turns_keep_their_decoders(void **state)
 
 static void idle_streams_do_not_pile_up(void **state)
 {
-	struct made_opts o = { .smooth = true, .cache = 1, .streams = { .spill_dir = "/tmp", .spill_limit = 5 * MiB } };
+	struct made_opts o = { .smooth = true,
+			       .cache = 1,
+			       .streams = { .spill_dir = "/tmp", .spill_limit = 5 * MiB } };
 	struct made m;
 
 	made_array(&m, many_doc, &o);
@@ -401,10 +422,12 @@ static void *run_reader(void *arg)
 
 	zarr_view_whole(&rd->m->meta, &v);
 	for (unsigned i = 0; i < rd->reads; i++) {
-		uint64_t off = rd->step ? (rd->from + i * rd->step) % v.bytes : made_random(&dice, v.bytes);
+		uint64_t off = rd->step ? (rd->from + i * rd->step) % v.bytes :
+					  made_random(&dice, v.bytes);
 		size_t n = (size_t)MIN((uint64_t)90000, v.bytes - off);
 
-		if (zarr_read_into(rd->m->z, &v, off, n, got) < 0 || memcmp(got, rd->m->want + off, n))
+		if (zarr_read_into(rd->m->z, &v, off, n, got) < 0 ||
+		    memcmp(got, rd->m->want + off, n))
 			rd->errors++;
 		if (rd->step)
 			zarr_prefetch(rd->m->z, &v, off, 4 * MiB);
@@ -428,11 +451,14 @@ static void run_readers(struct made *m, struct reader *rd, size_t n)
 
 static void two_readers_far_apart(void **state)
 {
-	static const struct streams_opts spills[] = { { .spill_dir = "/tmp", .spill_limit = 64 * MiB },
-						      { .spill_dir = NULL } };
+	static const struct streams_opts spills[] = {
+		{ .spill_dir = "/tmp", .spill_limit = 64 * MiB }, { .spill_dir = NULL }
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(spills); i++) {
-		struct made_opts o = { .smooth = true, .cache = 2 * MiB, .threads = 2, .streams = spills[i] };
+		struct made_opts o = {
+			.smooth = true, .cache = 2 * MiB, .threads = 2, .streams = spills[i]
+		};
 		struct reader rd[2] = { { .from = 0, .step = 300000, .reads = 25 },
 					{ .from = 8000000, .step = 300000, .reads = 25 } };
 		struct made m;
@@ -450,11 +476,18 @@ static void many_threads_at_once(void **state)
 	const char *const some[] = { zstd_doc, raw_doc, many_doc };
 
 	for (size_t i = 0; i < ARRAY_LEN(some); i++) {
-		struct made_opts o = { .smooth = true, .cache = 4 * MiB, .threads = 3, .in_file = true,
-				       .streams = { .spill_dir = "/tmp", .spill_limit = 30 * MiB,
-						    .window_limit = 9 * MiB, .decoder_limit = 20 * MiB } };
-		struct reader rd[8] = { { .seed = 1, .reads = 40 }, { .seed = 2, .reads = 40 },
-					{ .seed = 3, .reads = 40 }, { .seed = 4, .reads = 40 },
+		struct made_opts o = { .smooth = true,
+				       .cache = 4 * MiB,
+				       .threads = 3,
+				       .in_file = true,
+				       .streams = { .spill_dir = "/tmp",
+						    .spill_limit = 30 * MiB,
+						    .window_limit = 9 * MiB,
+						    .decoder_limit = 20 * MiB } };
+		struct reader rd[8] = { { .seed = 1, .reads = 40 },
+					{ .seed = 2, .reads = 40 },
+					{ .seed = 3, .reads = 40 },
+					{ .seed = 4, .reads = 40 },
 					{ .from = 0, .step = 90000, .reads = 100 },
 					{ .from = 0, .step = 90000, .reads = 100 },
 					{ .from = 5000000, .step = 90000, .reads = 60 },

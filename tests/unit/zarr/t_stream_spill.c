@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_stream_spill.c - temporary files of others than streams: counted in the same limit, and which of them goes
- * when room is needed.
+ * t_stream_spill.c - temporary files of others than streams: counted in the same limit, and which
+ * of them goes when room is needed.
  */
 #include "tests/unit/lib/zarr_make.h"
 
@@ -70,7 +71,8 @@ static void owners_go(struct made *m, struct owner *o, size_t n)
 
 static void files_of_others_are_counted_until_they_are_closed(void **state)
 {
-	struct made_opts o = { .smooth = true, .cache = 2 * MiB,
+	struct made_opts o = { .smooth = true,
+			       .cache = 2 * MiB,
 			       .streams = { .spill_dir = "/tmp", .spill_limit = 20 * MiB } };
 	struct io_file *a, *b;
 	struct made m;
@@ -79,7 +81,8 @@ static void files_of_others_are_counted_until_they_are_closed(void **state)
 	assert_int_equal(streams_file(m.env.streams, m.env.io, 15 * MiB, &a), 0);
 	assert_int_equal(stats_of(&m).spill_bytes, 15 * MiB);
 	assert_int_equal(streams_file(m.env.streams, m.env.io, 6 * MiB, &b), -ENOSPC);
-	assert_non_null(strstr(err_text(-ENOSPC), "spill_limit is 20971520, of which 5242880 are free"));
+	assert_non_null(
+		strstr(err_text(-ENOSPC), "spill_limit is 20971520, of which 5242880 are free"));
 	/* Nor is there room for the pieces of the chunk. */
 	jump_about(&m);
 	assert_int_equal(stats_of(&m).spill_reads, 0);

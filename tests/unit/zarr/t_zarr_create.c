@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_zarr_create.c - documents as TensorStore writes them for Orbax; what we write, we read.
  */
@@ -53,7 +54,7 @@ static void every_type_of_every_form_is_read_again(void **state)
 {
 	for (int t = DTYPE_BOOL; t < DTYPE_COUNT; t++) {
 		for (int format = 0; format < 6; format++) {
-			struct zarr_create c = { format < 2 ? 2 : 3, t,  2,        shape, chunk,
+			struct zarr_create c = { format < 2 ? 2 : 3, t,  2,          shape, chunk,
 						 format & 1,         -5, format >= 4 };
 			auto_zarr_meta m = { 0 };
 			auto_buf text = { 0 };

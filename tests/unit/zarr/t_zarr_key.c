@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_zarr_key.c - chunk keys of both encodings and separators, there and back; keys that are none.
  */

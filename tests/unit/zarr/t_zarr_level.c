@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_zarr_level.c - transposes and shards multiply out into axes; limits of shards and chains.
  */
@@ -11,8 +12,8 @@
 #define BYTES "{\"name\":\"bytes\",\"configuration\":{\"endian\":\"little\"}}"
 #define CRC "{\"name\":\"crc32c\"}"
 #define T(order) "{\"name\":\"transpose\",\"configuration\":{\"order\":" order "}}"
-#define SHARD_WITH(shape, codecs, index)                                                           \
-	"{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":" shape                 \
+#define SHARD_WITH(shape, codecs, index)                                           \
+	"{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":" shape \
 	",\"codecs\":[" codecs "],\"index_codecs\":[" index "]}}"
 #define SHARD(shape, codecs) SHARD_WITH(shape, codecs, BYTES "," CRC)
 
@@ -101,7 +102,8 @@ static void refusals(void **state)
 		{ "[4]", "{\"name\":\"bytes\"}", -EUCLEAN, "x: codec 'bytes' has no 'endian'" },
 		{ "[4]", BYTES "," T("[0]"), -EUCLEAN,
 		  "x: codec 'transpose' follows the array -> bytes codec" },
-		{ "[4]", BYTES "," BYTES, -EUCLEAN, "x: codec 'bytes' follows the array -> bytes codec" },
+		{ "[4]", BYTES "," BYTES, -EUCLEAN,
+		  "x: codec 'bytes' follows the array -> bytes codec" },
 		{ "[4]", SHARD("[2]", BYTES) "," CRC, -EUCLEAN,
 		  "x: codecs follow 'sharding_indexed'" },
 		{ "[4]", T("[1]") "," BYTES, -EUCLEAN,
@@ -145,9 +147,8 @@ static void shards_as_deep_and_as_many_as_allowed(void **state)
 {
 	auto_zarr_meta a = { 0 }, b = { 0 };
 
-	assert_int_equal(parse("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", BYTES)))),
-			       &a),
-			 0);
+	assert_int_equal(
+		parse("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", SHARD("[2]", BYTES)))), &a), 0);
 	assert_int_equal(parse("[16777216]", SHARD_WITH("[1]", BYTES, BYTES), &b), 0);
 	assert_true(b.level.shard->entries == 16777216 && b.level.shard->index_bytes == 268435456);
 	assert_false(b.level.shard->index_crc32c);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_zarr_meta.c - documents that pass and what they say, refusals by message, falsified documents.
  * test_zarr_meta.py asks TensorStore about some two hundred and fifty of them.

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_zarr_read.c - any range of any view of any layout, compared element by element with plain memory.
+ * t_zarr_read.c - any range of any view of any layout, compared element by element with plain
+ * memory.
  */
 #include "tests/unit/lib/zarr_make.h"
 
@@ -13,10 +15,11 @@
 #define ZSTD "{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"checksum\":true}}"
 #define CRC "{\"name\":\"crc32c\"}"
 #define TURN(o) "{\"name\":\"transpose\",\"configuration\":{\"order\":" o "}}"
-#define SHARD(c, codecs, index, where)                                                              \
-	"{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":" c ",\"codecs\":[" codecs \
-	"],\"index_codecs\":[" index "],\"index_location\":\"" where "\"}}"
+#define SHARD(c, codecs, index, where)                                         \
+	"{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":" c \
+	",\"codecs\":[" codecs "],\"index_codecs\":[" index "],\"index_location\":\"" where "\"}}"
 
+/* clang-format off */
 static const char *const docs[] = {
 	V2("\"shape\":[7,5,6],\"chunks\":[3,2,6],\"dtype\":\"<f4\",\"fill_value\":1.5,\"order\":\"C\","
 	   "\"compressor\":{\"id\":\"zstd\",\"level\":1}"),
@@ -51,6 +54,7 @@ static const char *const docs[] = {
 	V3("\"shape\":[2,1,3,1,2,1,1,2],\"data_type\":\"float16\",\"fill_value\":\"NaN\"," GRID("[1,1,2,1,2,1,1,1]")
 	   "," KEYS ",\"codecs\":[" LITTLE "]"),
 };
+/* clang-format on */
 
 /* ---- views ---- */
 
@@ -63,7 +67,8 @@ static void random_view(struct made *m, struct zarr_view *v)
 		uint64_t shape[LIMIT_RANK];
 
 		for (unsigned i = 0; i < rank; i++)
-			shape[i] = made_random(m, 3) ? m->meta.shape[i] : made_random(m, 2 * m->meta.shape[i] + 2);
+			shape[i] = made_random(m, 3) ? m->meta.shape[i] :
+						       made_random(m, 2 * m->meta.shape[i] + 2);
 		assert_int_equal(zarr_view_reshape(v, rank, shape), 0);
 	}
 	for (unsigned i = 0; i < rank; i++) {
@@ -77,11 +82,13 @@ static void random_view(struct made *m, struct zarr_view *v)
 		if (made_random(m, 4) == 0)
 			assert_int_equal(zarr_view_slice(v, i, start, 1, 1, true), 0);
 		else
-			assert_int_equal(zarr_view_slice(v, i, start, step, made_random(m, most + 1), false), 0);
+			assert_int_equal(zarr_view_slice(v, i, start, step,
+							 made_random(m, most + 1), false),
+					 0);
 	}
 	if (made_random(m, 3) == 0) {
-		static const enum dtype to[] = { DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_INT8, DTYPE_COMPLEX128,
-						 DTYPE_BOOL };
+		static const enum dtype to[] = { DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_INT8,
+						 DTYPE_COMPLEX128, DTYPE_BOOL };
 
 		v->dtype = to[made_random(m, ARRAY_LEN(to))];
 	}
@@ -111,8 +118,8 @@ static uint8_t *view_bytes(const struct made *m, const struct zarr_view *v)
 	return p;
 }
 
-static void check_range(struct made *m, const struct zarr_view *v, const uint8_t *want, uint64_t off,
-			size_t n, const char *what)
+static void check_range(struct made *m, const struct zarr_view *v, const uint8_t *want,
+			uint64_t off, size_t n, const char *what)
 {
 	auto_free uint8_t *got = malloc(n + 16);
 	size_t before = made_random(m, 2) ? 5 : 0;
@@ -210,7 +217,10 @@ static void with_threads_that_decode_ahead(void **state)
 static void with_next_to_no_memory(void **state)
 {
 	views_of(&(struct made_opts){ .missing = 10, .seed = 5, .cache = 1, .budget = 150 }, 30);
-	views_of(&(struct made_opts){ .missing = 10, .seed = 6, .cache = 3000, .budget = 400, .threads = 2 }, 30);
+	views_of(
+		&(struct made_opts){
+			.missing = 10, .seed = 6, .cache = 3000, .budget = 400, .threads = 2 },
+		30);
 }
 
 /* ---- many chunks, few bytes ---- */
@@ -253,7 +263,8 @@ static void chunks_of_one_byte_are_charged_what_they_cost(void **state)
 
 static void a_read_keeps_neighbouring_ranges_of_a_file_apart(void **state)
 {
-	/* The second read begins inside an element, so it takes bytes off what it added, not off the first's. */
+	/* The second read begins inside an element, so it takes bytes off what it added, not off
+	 * the first's. */
 	struct made_opts o = { .seed = 9, .in_file = true };
 	uint8_t got[36000];
 	struct zarr_view v;
@@ -285,9 +296,12 @@ static void holes_are_not_looked_for_in_endless_arrays(void **state)
 	memset(&m, 0, sizeof(m));
 	m.opts = &o;
 	made_env(&m, &o);
-	assert_int_equal(kv_put(m.kv, span_str("a/.zarray"),
-				span_str(V2("\"shape\":[1073741824,1048576,4096],\"chunks\":[1,1,1],\"dtype\":\"|u1\","
-					    "\"fill_value\":0,\"order\":\"C\",\"compressor\":null"))), 0);
+	assert_int_equal(
+		kv_put(m.kv, span_str("a/.zarray"),
+		       span_str(V2(
+			       "\"shape\":[1073741824,1048576,4096],\"chunks\":[1,1,1],\"dtype\":\"|u1\","
+			       "\"fill_value\":0,\"order\":\"C\",\"compressor\":null"))),
+		0);
 	made_open(&m);
 	zarr_view_whole(&m.z->meta, &v);
 	assert_int_equal(zarr_seek(m.z, &v, 12345, SEEK_DATA, &at), 0);
@@ -307,6 +321,7 @@ static void holes_are_not_looked_for_in_endless_arrays(void **state)
 
 static void chunks_without_end_are_refused(void **state)
 {
+	/* clang-format off */
 	static const struct {
 		const char *doc;
 		int code;
@@ -317,6 +332,7 @@ static void chunks_without_end_are_refused(void **state)
 		{ V2("\"shape\":[4611686018427387904,4611686018427387904],\"chunks\":[1,1],\"dtype\":\"|u1\","
 		     "\"fill_value\":0,\"order\":\"C\",\"compressor\":null"), -EUCLEAN },
 	};
+	/* clang-format on */
 	struct made_opts o = { .seed = 11 };
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -369,7 +385,8 @@ static void a_broken_chunk_is_named(void **state)
 	check_broken(docs[12], "a/c/0/0", span_of(junk, 132 + 4), -EBADMSG);
 	check_broken(docs[12], "a/c/0/0", span_of(NULL, 0), -EUCLEAN);
 	/* Entries that lie outside: no checksum covers this index. */
-	check_broken(docs[13], "a/c/0/0", span_of("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff", 16), -EUCLEAN);
+	check_broken(docs[13], "a/c/0/0", span_of("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff", 16),
+		     -EUCLEAN);
 }
 
 /* A chunk of no bytes behind an offset inside a shard in a file. */
@@ -421,7 +438,9 @@ static void a_failed_read_leaves_nothing_behind(void **state)
 	for (size_t d = 0; d < ARRAY_LEN(docs); d++)
 		for (unsigned n = 1;; n++) {
 			char io[64];
-			struct made_opts o = { .seed = 15, .in_file = true, .io = io, .missing = 10 };
+			struct made_opts o = {
+				.seed = 15, .in_file = true, .io = io, .missing = 10
+			};
 			auto_free uint8_t *got = NULL;
 			struct zarr_view v;
 			struct made m;
@@ -476,7 +495,11 @@ static void *read_about(void *arg)
 static void many_readers_of_one_array(void **state)
 {
 	for (size_t d = 0; d < ARRAY_LEN(docs); d++) {
-		struct made_opts o = { .seed = 16, .in_file = true, .missing = 10, .threads = 2, .cache = 3000,
+		struct made_opts o = { .seed = 16,
+				       .in_file = true,
+				       .missing = 10,
+				       .threads = 2,
+				       .cache = 3000,
 				       .budget = 1000 };
 		struct reader rd[6];
 		pthread_t thread[6];
@@ -503,7 +526,8 @@ static void *read_first_chunk(void *arg)
 
 	zarr_view_whole(&rd->m->meta, &v);
 	for (int i = 0; i < 300; i++)
-		rd->errors += zarr_read_into(rd->m->z, &v, 0, 2, got) < 0 || memcmp(got, rd->m->want, 2);
+		rd->errors += zarr_read_into(rd->m->z, &v, 0, 2, got) < 0 ||
+			      memcmp(got, rd->m->want, 2);
 	return NULL;
 }
 
@@ -535,6 +559,7 @@ static void a_broken_neighbour_does_not_fail_a_reader(void **state)
 
 int main(void)
 {
+	/* clang-format off */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_range_of_any_view_of_any_layout),
 		cmocka_unit_test(chunks_that_are_ranges_of_a_file),
@@ -552,6 +577,7 @@ int main(void)
 		cmocka_unit_test(many_readers_of_one_array),
 		cmocka_unit_test(a_broken_neighbour_does_not_fail_a_reader),
 	};
+	/* clang-format on */
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

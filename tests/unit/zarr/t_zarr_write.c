@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_zarr_write.c - what is written as a stream, in pieces of any size, reads back equal; memory that
- * runs out and stores that fail lose nothing.
+ * t_zarr_write.c - what is written as a stream, in pieces of any size, reads back equal; memory
+ * that runs out and stores that fail lose nothing.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -31,7 +32,10 @@ static void world_open(struct world *w, uint64_t budget, unsigned threads)
 	budget_init(&w->read_budget, "read_budget", 64 * MiB);
 	budget_init(&w->write_budget, "write_budget", budget);
 	assert_int_equal(streams_new(&so, &w->streams), 0);
-	w->env = (struct zarr_env){ .io = w->io, .pool = w->pool, .cache = w->cache, .budget = &w->read_budget,
+	w->env = (struct zarr_env){ .io = w->io,
+				    .pool = w->pool,
+				    .cache = w->cache,
+				    .budget = &w->read_budget,
 				    .streams = w->streams };
 	write_env_init(&w->we, &w->env, &w->write_budget);
 }
@@ -58,7 +62,8 @@ struct spec {
 
 static void spec_random(struct spec *s)
 {
-	static const enum dtype types[] = { DTYPE_UINT8, DTYPE_BFLOAT16, DTYPE_FLOAT32, DTYPE_COMPLEX128 };
+	static const enum dtype types[] = { DTYPE_UINT8, DTYPE_BFLOAT16, DTYPE_FLOAT32,
+					    DTYPE_COMPLEX128 };
 
 	*s = (struct spec){ .rank = (unsigned)rand() % 5, .format = rand() % 2 ? 2 : 3 };
 	s->compress = rand() % 2;
@@ -66,14 +71,21 @@ static void spec_random(struct spec *s)
 	s->dtype = types[rand() % 4];
 	for (unsigned i = 0; i < s->rank; i++) {
 		s->shape[i] = 1 + (uint64_t)rand() % 9;
-		s->chunk[i] = rand() % 4 ? 1 + (uint64_t)rand() % s->shape[i] : 1 + (uint64_t)rand() % 12;
+		s->chunk[i] = rand() % 4 ? 1 + (uint64_t)rand() % s->shape[i] :
+					   1 + (uint64_t)rand() % 12;
 	}
 }
 
 static void spec_json(const struct spec *s, struct buf *ret)
 {
-	struct zarr_create c = { .format = s->format, .dtype = s->dtype, .rank = s->rank, .shape = s->shape,
-				 .chunk = s->chunk, .compress = s->compress, .zstd_level = 1, .sharded = s->sharded };
+	struct zarr_create c = { .format = s->format,
+				 .dtype = s->dtype,
+				 .rank = s->rank,
+				 .shape = s->shape,
+				 .chunk = s->chunk,
+				 .compress = s->compress,
+				 .zstd_level = 1,
+				 .sharded = s->sharded };
 
 	assert_int_equal(zarr_meta_print(&c, ret), 0);
 }
@@ -181,7 +193,9 @@ static void chunks_beyond_the_budget_are_streamed(void **state)
 			n *= s.shape[i];
 		auto_free uint8_t *bytes = random_bytes(n);
 
-		assert_int_equal(zarr_write_all(&w.we, kv, buf_span(&json), ZARR_FILL_STORE, from_memory, bytes), 0);
+		assert_int_equal(zarr_write_all(&w.we, kv, buf_span(&json), ZARR_FILL_STORE,
+						from_memory, bytes),
+				 0);
 		check_stored(&w, kv, bytes, n);
 		kv_free(kv);
 		world_close(&w);
@@ -225,13 +239,19 @@ static void full_free(struct kv *kv)
 	free(container_of(kv, struct kv_full, base));
 }
 
-static const struct kv_ops full_ops = { .name = "full", .locate = full_locate, .list = full_list,
-					.put = full_put, .where_text = full_where, .free = full_free };
+static const struct kv_ops full_ops = { .name = "full",
+					.locate = full_locate,
+					.list = full_list,
+					.put = full_put,
+					.where_text = full_where,
+					.free = full_free };
 
 static void what_was_accepted_survives_a_full_store(void **state)
 {
 	static const uint64_t shape[1] = { 1000 }, chunk[1] = { 100 };
-	struct zarr_create c = { .format = 2, .dtype = DTYPE_UINT8, .rank = 1, .shape = shape, .chunk = chunk };
+	struct zarr_create c = {
+		.format = 2, .dtype = DTYPE_UINT8, .rank = 1, .shape = shape, .chunk = chunk
+	};
 
 	for (unsigned threads = 0; threads < 3; threads++) {
 		struct kv_full *f = calloc(1, sizeof(*f));
@@ -248,9 +268,12 @@ static void what_was_accepted_survives_a_full_store(void **state)
 		assert_int_equal(kv_mem_new(w.io, &f->below), 0);
 		atomic_init(&f->refuse, 25);
 		assert_int_equal(zarr_meta_print(&c, &json), 0);
-		assert_int_equal(zarr_writer_open(&w.we, &f->base, buf_span(&json), ZARR_FILL_STORE, &zw), 0);
+		assert_int_equal(zarr_writer_open(&w.we, &f->base, buf_span(&json), ZARR_FILL_STORE,
+						  &zw),
+				 0);
 		while (at < 1000) {
-			int r = zarr_writer_append(zw, bytes + at, MIN((size_t)30, 1000 - at), ZARR_WRITER_TRY, &taken);
+			int r = zarr_writer_append(zw, bytes + at, MIN((size_t)30, 1000 - at),
+						   ZARR_WRITER_TRY, &taken);
 
 			assert_true(r == 0 || r == -ENOSPC);
 			failures += r < 0;
@@ -271,7 +294,9 @@ static void what_was_accepted_survives_a_full_store(void **state)
 static void a_writer_without_memory_is_told_so(void **state)
 {
 	static const uint64_t shape[1] = { 1 << 20 }, chunk[1] = { 100000 };
-	struct zarr_create c = { .format = 2, .dtype = DTYPE_UINT8, .rank = 1, .shape = shape, .chunk = chunk };
+	struct zarr_create c = {
+		.format = 2, .dtype = DTYPE_UINT8, .rank = 1, .shape = shape, .chunk = chunk
+	};
 	auto_buf json = { 0 };
 	struct zarr_writer *a, *b;
 	struct kv *ka, *kb;

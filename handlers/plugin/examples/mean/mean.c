@@ -1,15 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mean.c - a value function as a plugin: "value_fn": "mean()" of several float32 arrays of one shape, as
- * numpy.mean(numpy.stack(inputs), 0) has it. What averages the weights of several checkpoints, or layers.
+ * mean.c - a value function as a plugin: "value_fn": "mean()" of several float32 arrays of one
+ * shape, as numpy.mean(numpy.stack(inputs), 0) has it. What averages the weights of several
+ * checkpoints, or layers.
  */
 #include <string.h>
 
 #include "handlers/plugin/leaf_plugin.h"
 
-#define PIECE 16384			/* elements in hand at once */
+#define PIECE 16384 /* elements in hand at once */
 
-static int mean_plan(const struct pytreefs_host *host, const char *args, const struct pytreefs_array *in, uint32_t n,
-		     struct pytreefs_array *ret)
+static int mean_plan(const struct pytreefs_host *host, const char *args,
+		     const struct pytreefs_array *in, uint32_t n, struct pytreefs_array *ret)
 {
 	if (*args) {
 		host->message(host, "it takes no arguments");
@@ -20,7 +22,8 @@ static int mean_plan(const struct pytreefs_host *host, const char *args, const s
 			host->message(host, "it takes float32 only");
 			return -1;
 		}
-		if (in[i].rank != in[0].rank || memcmp(in[i].shape, in[0].shape, in[0].rank * sizeof(in[0].shape[0]))) {
+		if (in[i].rank != in[0].rank ||
+		    memcmp(in[i].shape, in[0].shape, in[0].rank * sizeof(in[0].shape[0]))) {
 			host->message(host, "its inputs differ in shape");
 			return -1;
 		}
@@ -29,8 +32,8 @@ static int mean_plan(const struct pytreefs_host *host, const char *args, const s
 	return 0;
 }
 
-static int mean_run(const struct pytreefs_host *host, const char *args, const struct pytreefs_array *in, uint32_t n,
-		    const struct pytreefs_array *out)
+static int mean_run(const struct pytreefs_host *host, const char *args,
+		    const struct pytreefs_array *in, uint32_t n, const struct pytreefs_array *out)
 {
 	float sum[PIECE], next[PIECE];
 	uint64_t total = 1;
@@ -42,7 +45,8 @@ static int mean_run(const struct pytreefs_host *host, const char *args, const st
 		if (host->read(host, 0, at * sizeof(float), sum, count * sizeof(float)) < 0)
 			return -1;
 		for (uint32_t i = 1; i < n; i++) {
-			if (host->read(host, i, at * sizeof(float), next, count * sizeof(float)) < 0)
+			if (host->read(host, i, at * sizeof(float), next, count * sizeof(float)) <
+			    0)
 				return -1;
 			for (uint64_t k = 0; k < count; k++)
 				sum[k] += next[k];
@@ -58,12 +62,19 @@ static int mean_run(const struct pytreefs_host *host, const char *args, const st
 const struct pytreefs_plugin *pytreefs_plugin(void)
 {
 	static const struct pytreefs_value mean = {
-		.size = sizeof(mean), .name = "mean", .plan = mean_plan, .run = mean_run,
+		.size = sizeof(mean),
+		.name = "mean",
+		.plan = mean_plan,
+		.run = mean_run,
 		.summary = "of several float32 arrays of one shape, element by element",
 	};
 	static const struct pytreefs_value *const values[] = { &mean };
 	static const struct pytreefs_plugin plugin = {
-		.abi = PYTREEFS_ABI, .size = sizeof(plugin), .name = "mean", .values = values, .n_values = 1,
+		.abi = PYTREEFS_ABI,
+		.size = sizeof(plugin),
+		.name = "mean",
+		.values = values,
+		.n_values = 1,
 	};
 
 	return &plugin;

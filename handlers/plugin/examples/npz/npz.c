@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * npz.c - the custom leaf of Orbax's guide as a plugin: a MyState is one .npz file in a directory.
  *
- * The file in the mount is the stored one, so decoding and encoding look at it and pass it on: that it is
- * a zip archive with a directory at its end, whose members are .npy files.
+ * The file in the mount is the stored one, so decoding and encoding look at it and pass it on: that
+ * it is a zip archive with a directory at its end, whose members are .npy files.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +11,8 @@
 #include "handlers/plugin/leaf_plugin.h"
 
 #define STORED "my_state.npz"
-#define END_SIZE 22			/* of the record at the end, without a comment */
-#define ENTRY_SIZE 46			/* of a directory entry, without its name */
+#define END_SIZE 22   /* of the record at the end, without a comment */
+#define ENTRY_SIZE 46 /* of a directory entry, without its name */
 
 static uint32_t le(const uint8_t *p, int n)
 {
@@ -28,7 +29,8 @@ static int bad(const struct pytreefs_host *host, const char *why)
 	return -1;
 }
 
-/* Calls each(arg, name, length of name) for every member; -1 when it is not an archive of .npy files. */
+/* Calls each(arg, name, length of name) for every member; -1 when it is not an archive of .npy
+ * files. */
 static int members(const struct pytreefs_host *host, const void *bytes, uint64_t n,
 		   int (*each)(void *arg, const uint8_t *name, uint32_t len), void *arg)
 {
@@ -40,7 +42,8 @@ static int members(const struct pytreefs_host *host, const void *bytes, uint64_t
 		return bad(host, "it is too short for a zip archive");
 	for (end = p + n - END_SIZE; memcmp(end, "PK\5\6", 4); end--)
 		if (end == p)
-			return bad(host, "it is not a zip archive: the record at its end is missing");
+			return bad(host,
+				   "it is not a zip archive: the record at its end is missing");
 	at = le(end + 16, 4);
 	for (left = le(end + 10, 2); left > 0; left--) {
 		uint32_t name;
@@ -69,8 +72,8 @@ static const struct pytreefs_file *stored_file(const struct pytreefs_host *host,
 	return NULL;
 }
 
-static int npz_memory_size(const struct pytreefs_host *host, const struct pytreefs_file *stored, uint32_t n,
-			   uint64_t *ret)
+static int npz_memory_size(const struct pytreefs_host *host, const struct pytreefs_file *stored,
+			   uint32_t n, uint64_t *ret)
 {
 	const struct pytreefs_file *f = stored_file(host, stored, n);
 
@@ -80,7 +83,8 @@ static int npz_memory_size(const struct pytreefs_host *host, const struct pytree
 	return 0;
 }
 
-static int npz_decode(const struct pytreefs_host *host, const struct pytreefs_file *stored, uint32_t n)
+static int npz_decode(const struct pytreefs_host *host, const struct pytreefs_file *stored,
+		      uint32_t n)
 {
 	const struct pytreefs_file *f = stored_file(host, stored, n);
 
@@ -109,11 +113,13 @@ static int add_name(void *arg, const uint8_t *name, uint32_t len)
 	for (uint32_t i = 0; i < len; i++)
 		if (name[i] < ' ' || name[i] == '"' || name[i] == '\\' || name[i] > '~')
 			return -1;
-	t->n += (size_t)snprintf(t->p + t->n, sizeof(t->p) - t->n, "%s\"%.*s\"", t->n > 1 ? ", " : "", (int)len, name);
+	t->n += (size_t)snprintf(t->p + t->n, sizeof(t->p) - t->n, "%s\"%.*s\"",
+				 t->n > 1 ? ", " : "", (int)len, name);
 	return 0;
 }
 
-static int npz_metadata(const struct pytreefs_host *host, const struct pytreefs_file *stored, uint32_t n)
+static int npz_metadata(const struct pytreefs_host *host, const struct pytreefs_file *stored,
+			uint32_t n)
 {
 	const struct pytreefs_file *f = stored_file(host, stored, n);
 	struct text t = { "[", 1 };
@@ -139,7 +145,10 @@ static const struct pytreefs_leaf npz = {
 const struct pytreefs_plugin *pytreefs_plugin(void)
 {
 	static const struct pytreefs_plugin plugin = {
-		.abi = PYTREEFS_ABI, .size = sizeof(plugin), .name = "npz", .leaf = &npz,
+		.abi = PYTREEFS_ABI,
+		.size = sizeof(plugin),
+		.name = "npz",
+		.leaf = &npz,
 	};
 
 	return &plugin;

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_draft_node.c - names of a draft: who holds a node may read its name, whatever becomes of it; how deep they go.
+ * t_draft_node.c - names of a draft: who holds a node may read its name, whatever becomes of it;
+ * how deep they go.
  */
 #include "tests/unit/lib/draft_make.h"
 #include "tests/unit/lib/tmp_dir.h"
@@ -31,10 +33,12 @@ static int teardown(void **state)
 	return tmp_dir_remove(root);
 }
 
-/* A listing is looked at without the lock, and anyone may rename meanwhile: `ls -l` beside an rsync. */
+/* A listing is looked at without the lock, and anyone may rename meanwhile: `ls -l` beside an
+ * rsync. */
 static void a_name_outlives_its_rename(void **state)
 {
-	static const char *const names[] = { "one.npy", ".a-longer-name.npy.Xy12ab", "two.npy", "one.npy" };
+	static const char *const names[] = { "one.npy", ".a-longer-name.npy.Xy12ab", "two.npy",
+					     "one.npy" };
 	const char *read[ARRAY_LEN(names)];
 	struct draft_node *item, *file;
 
@@ -42,7 +46,9 @@ static void a_name_outlives_its_rename(void **state)
 	assert_int_equal(draft_create(item, span_str(names[0]), &file), 0);
 	read[0] = file->name;
 	for (size_t i = 1; i < ARRAY_LEN(names); i++) {
-		assert_int_equal(draft_rename(item, span_str(names[i - 1]), item, span_str(names[i]), false), 0);
+		assert_int_equal(draft_rename(item, span_str(names[i - 1]), item,
+					      span_str(names[i]), false),
+				 0);
 		read[i] = file->name;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -80,7 +86,8 @@ static void directories_are_no_deeper_than_a_tree(void **state)
 	assert_int_equal(nest(a, LIMIT_TREE_DEPTH), 0);
 	assert_int_equal(draft_rename(draft->root, span_str("a"), b, span_str("a"), false), -EFBIG);
 	assert_non_null(strstr(err_text(-EFBIG), "200 directories"));
-	assert_int_equal(draft_rename(draft->root, span_str("a"), draft->root, span_str("c"), false), 0);
+	assert_int_equal(
+		draft_rename(draft->root, span_str("a"), draft->root, span_str("c"), false), 0);
 	assert_int_equal(nest(b, LIMIT_TREE_DEPTH + 1), -EFBIG);
 	draft_node_unref(a);
 	draft_node_unref(b);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_npy.c - headers as numpy writes them, as it reads them, and as nobody should.
  */
@@ -20,10 +21,15 @@ static void headers_are_written_as_numpy_does(void **state)
 
 	assert_int_equal(npy_header(DTYPE_FLOAT32, 1, three, &a), 0);
 	assert_int_equal(a.n, 128);
-	assert_memory_equal(a.p, "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 67);
+	assert_memory_equal(
+		a.p,
+		"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }",
+		67);
 	assert_int_equal(a.p[127], '\n');
 	assert_int_equal(npy_header(DTYPE_BFLOAT16, 2, two, &b), 0);
-	assert_non_null(strstr((const char *)b.p + 10, "{'descr': '<V2', 'fortran_order': False, 'shape': (2, 1000000), }"));
+	assert_non_null(
+		strstr((const char *)b.p + 10,
+		       "{'descr': '<V2', 'fortran_order': False, 'shape': (2, 1000000), }"));
 	assert_int_equal(npy_header(DTYPE_INT64, 0, NULL, &c), 0);
 	assert_int_equal(c.n % 64, 0);
 	assert_non_null(strstr((const char *)c.p + 10, "'shape': (), }"));
@@ -38,13 +44,20 @@ static void what_numpy_reads_is_read(void **state)
 		uint64_t bytes;
 		bool fortran, big;
 	} cases[] = {
-		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }\n", DTYPE_FLOAT32, 1, 12, false, false },
-		{ "{\"shape\": (2, 3), \"descr\": \">i2\", \"fortran_order\": True}", DTYPE_INT16, 2, 12, true, true },
-		{ "{'descr': '|b1', 'fortran_order': False, 'shape': ()}", DTYPE_BOOL, 0, 1, false, false },
-		{ "{'descr': '<V2', 'fortran_order': False, 'shape': (0, 5)}", DTYPE_BFLOAT16, 2, 0, false, false },
-		{ "{'descr': '<f1', 'fortran_order': False, 'shape': (4L,)}", DTYPE_FLOAT8_E5M2, 1, 4, false, false },
-		{ "{'descr': '|V1', 'fortran_order': False, 'shape': (7,)}", DTYPE_UNKNOWN, 1, 7, false, false },
-		{ " { 'descr' : 'float32' , 'fortran_order' : False , 'shape' : ( 1 , 2 , ) , } ", DTYPE_FLOAT32, 2, 8, false, false },
+		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }\n", DTYPE_FLOAT32, 1,
+		  12, false, false },
+		{ "{\"shape\": (2, 3), \"descr\": \">i2\", \"fortran_order\": True}", DTYPE_INT16,
+		  2, 12, true, true },
+		{ "{'descr': '|b1', 'fortran_order': False, 'shape': ()}", DTYPE_BOOL, 0, 1, false,
+		  false },
+		{ "{'descr': '<V2', 'fortran_order': False, 'shape': (0, 5)}", DTYPE_BFLOAT16, 2, 0,
+		  false, false },
+		{ "{'descr': '<f1', 'fortran_order': False, 'shape': (4L,)}", DTYPE_FLOAT8_E5M2, 1,
+		  4, false, false },
+		{ "{'descr': '|V1', 'fortran_order': False, 'shape': (7,)}", DTYPE_UNKNOWN, 1, 7,
+		  false, false },
+		{ " { 'descr' : 'float32' , 'fortran_order' : False , 'shape' : ( 1 , 2 , ) , } ",
+		  DTYPE_FLOAT32, 2, 8, false, false },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -78,14 +91,18 @@ static void what_breaks_the_format_is_refused(void **state)
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (-3,)}", -EUCLEAN },
 		{ "{'descr': '<f4', 'fortran_order': False}", -EUCLEAN },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'x': 1}", -EUCLEAN },
-		{ "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", -EUCLEAN },
+		{ "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}",
+		  -EUCLEAN },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)} x", -EUCLEAN },
 		{ "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", -EOPNOTSUPP },
 		{ "{'descr': '<U3', 'fortran_order': False, 'shape': (3,)}", -EOPNOTSUPP },
 		{ "{'descr': '<V4', 'fortran_order': False, 'shape': (3,)}", -EOPNOTSUPP },
-		{ "{'descr': [('a', '<i4'), ('b', '<f8')], 'fortran_order': False, 'shape': (3,)}", -EOPNOTSUPP },
-		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", -EUCLEAN },
-		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", -EUCLEAN },
+		{ "{'descr': [('a', '<i4'), ('b', '<f8')], 'fortran_order': False, 'shape': (3,)}",
+		  -EOPNOTSUPP },
+		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}",
+		  -EUCLEAN },
+		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
+		  -EUCLEAN },
 		{ "__import__('os')", -EUCLEAN },
 		{ "", -EUCLEAN },
 	};
@@ -102,8 +119,12 @@ static void what_breaks_the_format_is_refused(void **state)
 			fail_msg("'%s' gave %d", cases[i].header, r);
 	}
 	assert_int_equal(npy_parse(span_str("PK\3\4"), &(struct npy){ 0 }), -EUCLEAN);
-	assert_int_equal(npy_parse(span_of("\x93NUMPY\x04\x00\x00\x00\x00\x00", 12), &(struct npy){ 0 }), -EUCLEAN);
-	assert_int_equal(npy_parse(span_of("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12), &(struct npy){ 0 }), -EUCLEAN);
+	assert_int_equal(npy_parse(span_of("\x93NUMPY\x04\x00\x00\x00\x00\x00", 12),
+				   &(struct npy){ 0 }),
+			 -EUCLEAN);
+	assert_int_equal(npy_parse(span_of("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12),
+				   &(struct npy){ 0 }),
+			 -EUCLEAN);
 }
 
 static void corrupted_bytes_never_crash(void **state)

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_safetensors.c - the header of a safetensors file: the official writer's bytes, and what is refused.
+ * t_safetensors.c - the header of a safetensors file: the official writer's bytes, and what is
+ * refused.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -7,8 +9,12 @@
 
 static struct st_tensor tensor(const char *name, enum dtype t, unsigned rank, const uint64_t *shape)
 {
-	struct st_tensor out = { .name = span_str(name), .path = span_str(name), .dtype = t,
-				 .rank = (uint8_t)rank, .shape = shape, .bytes = dtype_info(t)->size };
+	struct st_tensor out = { .name = span_str(name),
+				 .path = span_str(name),
+				 .dtype = t,
+				 .rank = (uint8_t)rank,
+				 .shape = shape,
+				 .bytes = dtype_info(t)->size };
 
 	for (unsigned i = 0; i < rank; i++)
 		out.bytes *= shape[i];
@@ -20,8 +26,8 @@ static const uint64_t one[] = { 1 }, empty[] = { 4, 0 };
 static void tensors_lie_widest_first_then_by_name(void **state)
 {
 	struct st_tensor t[] = {
-		tensor("z", DTYPE_FLOAT32, 1, one),	  tensor("b", DTYPE_INT64, 1, one),
-		tensor("a", DTYPE_FLOAT32, 0, NULL),	  tensor("m", DTYPE_BFLOAT16, 1, one),
+		tensor("z", DTYPE_FLOAT32, 1, one),       tensor("b", DTYPE_INT64, 1, one),
+		tensor("a", DTYPE_FLOAT32, 0, NULL),      tensor("m", DTYPE_BFLOAT16, 1, one),
 		tensor("e", DTYPE_FLOAT8_E4M3FN, 1, one), tensor("u", DTYPE_UINT8, 1, one),
 		tensor("k", DTYPE_BOOL, 1, one),
 	};
@@ -53,7 +59,8 @@ static void texts_are_metadata(void **state)
 	auto_buf out = { 0 }, other = { 0 };
 
 	assert_int_equal(safetensors_header(NULL, 0, text, 1, &out), 0);
-	assert_non_null(strstr(buf_str(&out) + 8, "{\"__metadata__\":{\"format\":\"pt\",\"n\\\"1\":\"line\\n\"}}"));
+	assert_non_null(strstr(buf_str(&out) + 8,
+			       "{\"__metadata__\":{\"format\":\"pt\",\"n\\\"1\":\"line\\n\"}}"));
 	/* A leaf that is called so is worth more than our own. */
 	assert_int_equal(safetensors_header(NULL, 0, text, 2, &other), 0);
 	assert_non_null(strstr(buf_str(&other) + 8, "\"format\":\"mine\""));
@@ -83,7 +90,8 @@ static void what_cannot_be_named_is_refused(void **state)
 		{ "w", "__metadata__", NULL, DTYPE_INT8, -EINVAL, "__metadata__" },
 		{ "w", "v", "__metadata__", DTYPE_INT8, -EINVAL, "__metadata__" },
 		{ "w", "\xff", NULL, DTYPE_INT8, -EINVAL, "UTF-8" },
-		{ "w", "v", NULL, DTYPE_INT4, -EOPNOTSUPP, "'w': safetensors has no name for int4" },
+		{ "w", "v", NULL, DTYPE_INT4, -EOPNOTSUPP,
+		  "'w': safetensors has no name for int4" },
 		{ "w", "v", NULL, DTYPE_COMPLEX128, -EOPNOTSUPP, "complex128" },
 		{ "w", "v", NULL, DTYPE_FLOAT4_E2M1FN, -EOPNOTSUPP, "float4_e2m1fn" },
 	};
@@ -95,7 +103,8 @@ static void what_cannot_be_named_is_refused(void **state)
 		auto_buf out = { 0 };
 
 		text.name = text.path = span_str(cases[i].text ? cases[i].text : "");
-		assert_int_equal(safetensors_header(t, 2, &text, cases[i].text != NULL, &out), cases[i].code);
+		assert_int_equal(safetensors_header(t, 2, &text, cases[i].text != NULL, &out),
+				 cases[i].code);
 		assert_non_null(strstr(err_text(cases[i].code), cases[i].says));
 		assert_int_equal(out.n, 0);
 	}
@@ -104,7 +113,8 @@ static void what_cannot_be_named_is_refused(void **state)
 static void every_type_with_a_name_has_its_place(void **state)
 {
 	for (int t = DTYPE_BOOL; t < DTYPE_COUNT; t++) {
-		struct st_tensor x[] = { tensor("w", t, 0, NULL), tensor("k", DTYPE_BOOL, 0, NULL) };
+		struct st_tensor x[] = { tensor("w", t, 0, NULL),
+					 tensor("k", DTYPE_BOOL, 0, NULL) };
 		auto_buf out = { 0 };
 
 		if (!dtype_info(t)->safetensors)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* t_contribution.c - what a rank has, packed, cut off and damaged; boxes that tile an array or do
  * not. */
 #include "tests/unit/lib/unit.h"
@@ -65,7 +66,8 @@ static void a_contribution_is_understood(void **state)
 	assert_null(s.item[0].leaf[0].sharding.p);
 	assert_true(span_eq(s.item[0].leaf[0].key_impl, span_str("impl")));
 	assert_true(span_eq(s.item[0].leaf[1].text, span_str("a text")));
-	assert_true(s.item[0].ocdbt && s.item[0].array_metadata && s.item[0].store_fill_value && !s.item[0].rich_types);
+	assert_true(s.item[0].ocdbt && s.item[0].array_metadata && s.item[0].store_fill_value &&
+		    !s.item[0].rich_types);
 	assert_null(s.custom.p);
 	assert_int_equal(s.item[0].node[0].n_children, 2);
 	contribution_release(&s);
@@ -130,14 +132,22 @@ static void boxes_tile_or_are_refused(void **state)
 	static const struct {
 		struct box box[4];
 		size_t n;
-		const char *says;	/* NULL: they tile */
+		const char *says; /* NULL: they tile */
 	} cases[] = {
 		{ { { { 0, 0 }, { 8, 6 }, 0 } }, 1, NULL },
 		{ { { { 0, 0 }, { 4, 6 }, 0 }, { { 4, 0 }, { 4, 6 }, 1 } }, 2, NULL },
-		{ { { { 4, 0 }, { 4, 3 }, 2 }, { { 0, 0 }, { 4, 6 }, 0 }, { { 4, 3 }, { 4, 3 }, 1 } }, 3, NULL },
-		{ { { { 0, 0 }, { 5, 6 }, 0 }, { { 4, 0 }, { 4, 6 }, 1 } }, 2, "[0:5,0:6] of rank 0 and [4:8,0:6] of rank 1" },
+		{ { { { 4, 0 }, { 4, 3 }, 2 },
+		    { { 0, 0 }, { 4, 6 }, 0 },
+		    { { 4, 3 }, { 4, 3 }, 1 } },
+		  3,
+		  NULL },
+		{ { { { 0, 0 }, { 5, 6 }, 0 }, { { 4, 0 }, { 4, 6 }, 1 } },
+		  2,
+		  "[0:5,0:6] of rank 0 and [4:8,0:6] of rank 1" },
 		{ { { { 0, 0 }, { 4, 6 }, 0 } }, 1, "24 of 48 elements, nobody has [4,0]" },
-		{ { { { 0, 0 }, { 8, 3 }, 0 }, { { 0, 3 }, { 4, 3 }, 1 } }, 2, "36 of 48 elements, nobody has [4,3]" },
+		{ { { { 0, 0 }, { 8, 3 }, 0 }, { { 0, 3 }, { 4, 3 }, 1 } },
+		  2,
+		  "36 of 48 elements, nobody has [4,3]" },
 		{ { { { 0, 0 }, { 0, 6 }, 0 }, { { 0, 0 }, { 8, 6 }, 1 } }, 2, NULL },
 	};
 
@@ -157,14 +167,17 @@ static const struct box halves[] = { { { 0, 0 }, { 4, 3 }, 0 }, { { 0, 3 }, { 4,
 static int read_half(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
 {
 	for (uint64_t k = first; k < first + n; k++)
-		*p++ = (uint8_t)(k / halves[i].extent[1] * 5 + halves[i].start[1] + k % halves[i].extent[1]);
+		*p++ = (uint8_t)(k / halves[i].extent[1] * 5 + halves[i].start[1] +
+				 k % halves[i].extent[1]);
 	return 0;
 }
 
 static void a_whole_is_read_through_its_boxes(void **state)
 {
 	const uint64_t shape[2] = { 4, 5 };
-	struct box_reader rd = { .box = halves, .n = 2, .rank = 2, .shape = shape, .item = 1, .read = read_half };
+	struct box_reader rd = {
+		.box = halves, .n = 2, .rank = 2, .shape = shape, .item = 1, .read = read_half
+	};
 	uint8_t out[20];
 
 	for (size_t off = 0; off < 20; off++)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_ns_items.c - opened items whose path becomes something else.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_transform.c - rules: reading them, turning them around, and the trees that they make.
  */
@@ -25,7 +26,7 @@ static int open_text(const char *text, size_t n, struct transform **ret)
 static void rules_are_turned_around_where_that_is_clear(void **state)
 {
 	static const struct {
-		const char *key, *original, *old, *new;	/* new NULL: none */
+		const char *key, *original, *old, *new; /* new NULL: none */
 	} cases[] = {
 		{ "a", "b", "b", "a" },
 		{ "a", "b", "c", NULL },
@@ -46,7 +47,8 @@ static void rules_are_turned_around_where_that_is_clear(void **state)
 		{ "(a)?", "\\\\1", "a", NULL },
 		{ "(?<=>a)(b)", "\\\\1", "b", NULL },
 		{ "(\\\\Q()()\\\\E)(x)", "\\\\1\\\\2", "()()x", NULL },
-		{ "(\\\\Q()()()()()()()()()()()()()()()()()()()()()()()()()()()()()()()\\\\E)(x)", "\\\\2", "x", NULL },
+		{ "(\\\\Q()()()()()()()()()()()()()()()()()()()()()()()()()()()()()()()\\\\E)(x)",
+		  "\\\\2", "x", NULL },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -54,13 +56,17 @@ static void rules_are_turned_around_where_that_is_clear(void **state)
 		auto_buf text = { 0 }, key = { 0 };
 		int r;
 
-		assert_int_equal(buf_addf(&text, "{\"rules\": [{\"key\": \"%s\", \"original_key\": \"%s\"}]}", cases[i].key,
-					  cases[i].original), 0);
+		assert_int_equal(
+			buf_addf(&text,
+				 "{\"rules\": [{\"key\": \"%s\", \"original_key\": \"%s\"}]}",
+				 cases[i].key, cases[i].original),
+			0);
 		r = open_text((char *)text.p, text.n, &t);
 		if (r < 0)
 			fail_msg("case %zu: %s", i, err_text(r));
 		r = rule_new_key(&t->rule[0], span_str(cases[i].old), &key);
-		if (r != (cases[i].new != NULL) || (r && !span_eq(buf_span(&key), span_str(cases[i].new))))
+		if (r != (cases[i].new != NULL) ||
+		    (r && !span_eq(buf_span(&key), span_str(cases[i].new))))
 			fail_msg("case %zu: %d '%.*s'", i, r, SPAN_ARG(buf_span(&key)));
 	}
 }
@@ -106,15 +112,19 @@ static void a_leaf_cannot_hold_another(void **state)
 	struct tree *in = NULL, *out = NULL;
 
 	assert_int_equal(tree_from_names(names, NULL, 3, &in), 0);
-	assert_int_equal(make("{\"rules\": [{\"key\": \"a/x\", \"original_key\": \"b/c\"}]}", in, &out), -EINVAL);
+	assert_int_equal(make("{\"rules\": [{\"key\": \"a/x\", \"original_key\": \"b/c\"}]}", in,
+			      &out),
+			 -EINVAL);
 	assert_null(out);
 	assert_int_equal(make("{\"rules\": [], \"target\": [\"a\", \"q\"]}", in, &out), 0);
 	assert_int_equal(out->n_nodes, 3);
 	assert_int_equal(out->root->children[1]->value, TREE_VALUE_PLACEHOLDER);
 	tree_free(out);
 	out = NULL;
-	assert_int_equal(make("{\"rules\": [{\"key\": \"z\", \"original_key\": \"none\"}], \"target\": [\"z\"]}", in, &out),
-			 -EINVAL);
+	assert_int_equal(
+		make("{\"rules\": [{\"key\": \"z\", \"original_key\": \"none\"}], \"target\": [\"z\"]}",
+		     in, &out),
+		-EINVAL);
 	assert_null(out);
 	tree_free(in);
 }
@@ -125,7 +135,9 @@ static void ids_of_both_trees_differ(void **state)
 	struct tree *in = NULL, *out = NULL;
 
 	assert_int_equal(tree_from_names(names, NULL, 2, &in), 0);
-	assert_int_equal(make("{\"rules\": [{\"key\": \"x/(.*)\", \"original_key\": \"b/\\\\1\"}]}", in, &out), 0);
+	assert_int_equal(make("{\"rules\": [{\"key\": \"x/(.*)\", \"original_key\": \"b/\\\\1\"}]}",
+			      in, &out),
+			 0);
 	for (uint32_t i = 0; i < in->n_nodes; i++)
 		assert_true(in->nodes[i]->id >= out->n_nodes);
 	tree_free(out);

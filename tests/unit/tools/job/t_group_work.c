@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* t_group_work.c - meetings of ranks, what stops them, and how work is shared. */
 #include "tests/unit/lib/unit.h"
 
@@ -131,7 +132,8 @@ static void rank_0_hears_what_each_has_to_say(void **state)
 
 static int end_instead(int rank, void *arg)
 {
-	int r = rank == *(const int *)arg ? fail(-EDOM, "had enough") : group_reduce(group[rank], 0);
+	int r = rank == *(const int *)arg ? fail(-EDOM, "had enough") :
+					    group_reduce(group[rank], 0);
 
 	group_work_end(group[rank]);
 	progress_end(&bar[rank]);
@@ -228,7 +230,8 @@ static void shares_are_about_equal_and_alike_on_all_ranks(void **state)
 		load[first[i]] += bytes[i];
 	}
 	for (int rank = 0; rank < 4; rank++)
-		assert_in_range(load[rank], total / 4 - ((uint64_t)8 << 20), total / 4 + ((uint64_t)8 << 20));
+		assert_in_range(load[rank], total / 4 - ((uint64_t)8 << 20),
+				total / 4 + ((uint64_t)8 << 20));
 	groups_close();
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_numbers.c - sums, extremes, histograms and differences of elements.
  */
@@ -65,7 +66,11 @@ static void what_is_no_number_is_counted_apart(void **state)
 	struct numbers s = { 0 };
 
 	for (size_t i = 0; i < ARRAY_LEN(x); i++)
-		x[i] = i % 10 == 3 ? NAN : i % 10 == 5 ? INFINITY : i % 10 == 7 ? -INFINITY : i % 10 == 8 ? -0.0f : 2;
+		x[i] = i % 10 == 3 ? NAN :
+		       i % 10 == 5 ? INFINITY :
+		       i % 10 == 7 ? -INFINITY :
+		       i % 10 == 8 ? -0.0f :
+				     2;
 	numbers_add(&s, DTYPE_FLOAT32, x, ARRAY_LEN(x));
 	assert_int_equal(s.nan, 300);
 	assert_int_equal(s.inf, 600);
@@ -103,7 +108,8 @@ static void extremes_of_wide_integers_are_exact(void **state)
 	numbers_print_min(&whole, DTYPE_UINT64, &out);
 	buf_add_byte(&out, ' ');
 	numbers_print_max(&whole, DTYPE_UINT64, &out);
-	assert_string_equal(buf_str(&out), "-9223372036854775807 9223372036854775807 3 18446744073709551615");
+	assert_string_equal(buf_str(&out),
+			    "-9223372036854775807 9223372036854775807 3 18446744073709551615");
 }
 
 static void nothing_has_no_extremes(void **state)
@@ -113,8 +119,9 @@ static void nothing_has_no_extremes(void **state)
 
 	numbers_add(&s, DTYPE_FLOAT32, "", 0);
 	assert_int_equal(numbers_json(&s, DTYPE_FLOAT32, &out), 0);
-	assert_string_equal(buf_str(&out),
-			    "\"min\": null, \"max\": null, \"mean\": null, \"std\": null, \"nan\": 0, \"inf\": 0, \"zeros\": 0");
+	assert_string_equal(
+		buf_str(&out),
+		"\"min\": null, \"max\": null, \"mean\": null, \"std\": null, \"nan\": 0, \"inf\": 0, \"zeros\": 0");
 }
 
 static void complex_numbers_count_twice(void **state)
@@ -149,7 +156,8 @@ static void bins_hold_every_finite_number(void **state)
 	assert_int_equal(far[NUMBERS_BINS - 1], 1);
 }
 
-static struct numbers_diff compare(enum dtype t, const double *a, const double *b, size_t n, double tolerance)
+static struct numbers_diff compare(enum dtype t, const double *a, const double *b, size_t n,
+				   double tolerance)
 {
 	uint8_t x[16 * 16], y[16 * 16];
 	struct numbers_diff d = { 0 };
@@ -185,7 +193,8 @@ static void differences(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct numbers_diff d = compare(cases[i].t, &cases[i].a, &cases[i].b, 1, cases[i].tolerance);
+		struct numbers_diff d =
+			compare(cases[i].t, &cases[i].a, &cases[i].b, 1, cases[i].tolerance);
 
 		if (d.n != cases[i].n || d.max_ulp != cases[i].ulp || d.max_abs != cases[i].abs)
 			fail_msg("case %zu: n %llu ulp %llu abs %.17g", i, (unsigned long long)d.n,
@@ -230,7 +239,8 @@ static void types_are_compared_as_numbers(void **state)
 
 static void parts_of_a_difference_add_up(void **state)
 {
-	struct numbers_diff a = { .n = 2, .first = 70, .max_abs = 1, .max_ulp = 9, .has_ulp = true }, b = { .n = 1, .first = 3, .max_abs = 4, .max_ulp = 2 };
+	struct numbers_diff a = { .n = 2, .first = 70, .max_abs = 1, .max_ulp = 9, .has_ulp = true },
+			    b = { .n = 1, .first = 3, .max_abs = 4, .max_ulp = 2 };
 
 	numbers_diff_merge(&a, &b);
 	assert_true(a.n == 3 && a.first == 3 && a.max_abs == 4 && a.max_ulp == 9);

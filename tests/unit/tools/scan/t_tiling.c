@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tiling.c - tasks and tiles cover an array once, whatever its shape, chunks and order.
  */
@@ -106,7 +107,8 @@ static void every_element_is_in_one_tile(void **state)
 
 static void a_task_is_made_of_whole_chunks(void **state)
 {
-	static const struct shape_case c = { 2, { 100, 100 }, { 30, 40 }, DTYPE_FLOAT32, false, false };
+	static const struct shape_case c = { 2,     { 100, 100 }, { 30, 40 }, DTYPE_FLOAT32,
+					     false, false };
 	struct zarr_level level;
 	struct tiling t;
 	struct zarr *z = malloc(sizeof(*z));
@@ -121,7 +123,8 @@ static void a_task_is_made_of_whole_chunks(void **state)
 
 static void one_chunk_is_cut_in_the_order_of_its_bytes(void **state)
 {
-	static const struct shape_case c = { 2, { 4096, 4096 }, { 4096, 4096 }, DTYPE_FLOAT32, true, false };
+	static const struct shape_case c = { 2,    { 4096, 4096 }, { 4096, 4096 }, DTYPE_FLOAT32,
+					     true, false };
 	struct zarr_level level;
 	struct tile tile;
 	struct tiling t;
@@ -145,7 +148,12 @@ static void absurd_arrays_are_refused(void **state)
 	struct zarr_level level;
 	struct tiling t;
 	struct zarr *z = malloc(sizeof(*z));
-	struct shape_case c = { 2, { (uint64_t)1 << 50, (uint64_t)1 << 50 }, { 1 << 20, 1 << 20 }, DTYPE_INT8, false, false };
+	struct shape_case c = { 2,
+				{ (uint64_t)1 << 50, (uint64_t)1 << 50 },
+				{ 1 << 20, 1 << 20 },
+				DTYPE_INT8,
+				false,
+				false };
 
 	make_array(&c, z, &level);
 	z->meta.n_elements = INT64_MAX;

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * io_stack.c - engines by name: "trace:fault(RULES):uring" is three of them, one above the other.
+ */
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/io/io.h"
+#include "core/io/io_engine.h"
+
+static int open_real(const char *name, struct io_engine **ret)
+{
+	int r;
+
+	if (!strcmp(name, "sync"))
+		return io_sync_new(ret);
+	if (!strcmp(name, "uring"))
+		return io_ring_new(ret);
+	if (strcmp(name, "auto"))
+		return fail(-EINVAL,
+			    "unknown I/O engine '%s'; known: auto, uring, sync, with trace: and "
+			    "fault(...): in front",
+			    name);
+	r = io_ring_new(ret);
+	if (r >= 0 || r == -ENOMEM)
+		return r;
+	log_info("%s; using pread with threads instead", err_text(r));
+	return io_sync_new(ret);
+}
+
+static int open_stack(const char *stack, struct io_engine **ret)
+{
+	struct io_engine *below = NULL;
+	auto_free char *rules = NULL;
+	const char *end;
+	int r;
+
+	if (!strncmp(stack, "trace:", 6)) {
+		r = open_stack(stack + 6, &below);
+		if (r >= 0)
+			r = io_trace_new(below, ret);
+	} else if (!strncmp(stack, "fault(", 6) && (end = strstr(stack, "):"))) {
+		rules = span_dup_str(span_of(stack + 6, (size_t)(end - stack) - 6));
+		if (!rules)
+			return fail(-ENOMEM, "cannot allocate an I/O engine");
+		r = open_stack(end + 2, &below);
+		if (r >= 0)
+			r = io_fault_new(rules, below, ret);
+	} else {
+		return open_real(stack, ret);
+	}
+	if (r < 0 && below)
+		below->ops->free(below);
+	return r;
+}
+
+int io_engine_open(const char *stack, struct io_engine **ret)
+{
+	struct io_stats *stats = calloc(1, sizeof(*stats));
+	struct io_engine *io;
+	int r;
+
+	if (!stats)
+		return fail(-ENOMEM, "cannot allocate an I/O engine");
+	/* Each wrapper takes some characters of the text, so its length bounds the depth. */
+	r = strlen(stack) > 512 ? fail(-EINVAL, "I/O engine stack is too long") :
+				  open_stack(stack, &io);
+	if (r < 0) {
+		free(stats);
+		return r;
+	}
+	for (struct io_engine *e = io; e; e = e->below)
+		e->stats = stats;
+	*ret = io;
+	return 0;
+}
+
+void io_engine_close(struct io_engine *io)
+{
+	struct io_stats *stats;
+
+	if (!io)
+		return;
+	stats = io->stats;
+	io->ops->free(io);
+	free(stats);
+}
+
+const char *io_engine_name(const struct io_engine *io)
+{
+	while (io->below)
+		io = io->below;
+	return io->ops->name;
+}
+
+const struct io_stats *io_engine_stats(const struct io_engine *io)
+{
+	return io->stats;
+}
