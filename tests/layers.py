@@ -14,6 +14,7 @@
 * the files that call a sync operation are those that core/commit/README.md lists
 * a C file is laid out as .clang-format says (its long tables say otherwise themselves)
 * a file of code begins with its licence (SPDX)
+* the root's meson.build alone looks for libraries, since tools/build.sh reads what it looks for there
 """
 
 import pathlib
@@ -291,6 +292,24 @@ def check_licences(names):
             yield f'{name}: does not begin with "{LICENCE}"'
 
 
+LOOKS_FOR = re.compile(r'(?<!declare_)\b(dependency|find_library|has_header|check_header)\s*\(\s*([^\s,)]*)')
+
+
+def check_libraries():
+    """build_found() of tools/build.sh sees what the root's meson.build names in quotes, and configures again when it changes."""
+    for path in sorted(ROOT.rglob('meson.build')):
+        name = path.relative_to(ROOT).as_posix()
+        if any(part.startswith(('.', 'build')) for part in path.relative_to(ROOT).parts):
+            continue
+        code = re.sub(r'#[^\n]*', '', path.read_text(encoding='utf-8'))
+        for m in LOOKS_FOR.finditer(code):
+            at = f'{name}:{code.count(chr(10), 0, m.start()) + 1}: {m[1]}({m[2]})'
+            if name != 'meson.build':
+                yield f'{at}: look for libraries in the meson.build of the root, which tools/build.sh reads'
+            elif m[1] not in ('dependency', 'find_library') or not re.fullmatch(r"'[^']+'", m[2]):
+                yield f"{at}: write dependency('NAME') or find_library('NAME'), which tools/build.sh finds"
+
+
 def check_format(names):
     """By the clang-format of Debian 12; another version lays out a few lines differently."""
     program = shutil.which('clang-format-14') or shutil.which('clang-format')
@@ -331,6 +350,7 @@ def main():
     faults += check_readmes()
     faults += check_syncs(names)
     faults += check_licences(names)
+    faults += check_libraries()
     faults += check_format(names)
     for fault in faults:
         print(fault, file=sys.stderr)

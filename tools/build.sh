@@ -7,16 +7,17 @@
 # written into the build directory, and when that has changed the directory is configured again.
 # shellcheck shell=bash
 
-# build_found TOP: one line for each thing that meson looks for, with its version or "none".
+# build_found TOP: one line for each thing that meson looks for, with its version or "none". The root's meson.build
+# alone looks for libraries, in this form: tests/layers.py sees to it.
 build_found() {
 	local top=$1 name
 	echo "meson $(meson --version)"
 	echo "cc $(${CC:-cc} --version 2>/dev/null | head -n 1)"
 	echo "mpicc $(command -v "${MPICC:-mpicc}" || echo none)"
-	for name in $(grep -oh "[^_]dependency('[^']*'" "$top"/meson.build "$top"/tests/*/meson.build | cut -d"'" -f2 | sort -u); do
+	for name in $(grep -oh "\bdependency('[^']*'" "$top"/meson.build | cut -d"'" -f2 | sort -u); do
 		echo "$name $(pkg-config --modversion "$name" 2>/dev/null || echo none)"
 	done
-	for name in $(grep -oh "find_library('[^']*'" "$top"/meson.build "$top"/tests/*/meson.build | cut -d"'" -f2 | sort -u); do
+	for name in $(grep -oh "find_library('[^']*'" "$top"/meson.build | cut -d"'" -f2 | sort -u); do
 		echo "lib$name.so $(build_library "$name")"
 	done
 }
