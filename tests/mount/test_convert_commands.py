@@ -23,17 +23,6 @@ TOP = SAMPLE.parents[2]
 COMMANDS = ['save', 'export', 'convert', 'merge', 'commit', 'abort']
 
 
-@pytest.mark.parametrize('command', COMMANDS)
-def test_the_example_works_when_pasted(run, program, command, tmp_path):
-    """In the top directory of the repository; what it writes to /tmp goes to a place of the test's."""
-    example = run(command, '--help').stdout.partition('example:')[2].strip().splitlines()[0]
-    assert example.startswith(f'pytreefs {command} ')
-    line = example.replace('pytreefs', f'"{program}"', 1).replace(' /tmp/', f' {tmp_path}/')
-    r = subprocess.run(line, shell=True, cwd=TOP, capture_output=True, text=True, timeout=60)
-    assert r.returncode == 0, f'{example}\n{r.stderr}'
-    assert bool(os.listdir(tmp_path)) == (' /tmp/' in example)
-
-
 @pytest.mark.parametrize('words', [['save'], ['save', 'x'], ['export', 'x'], ['convert', 'a', 'b', 'c'], ['merge'],
                                    ['commit'], ['abort', 'a', 'b'], ['convert', '--nosuch', 'a', 'b']])
 def test_wrong_usage_is_status_2(run, words):

@@ -40,23 +40,37 @@ def test_help_fits_a_screen(run, command):
         assert text.startswith(f'usage: pytreefs {command} ') and 'example:\n' in text
 
 
+def installed_sample(build):
+    """Where the sample is installed, and what is installed there."""
+    r = subprocess.run(['meson', 'introspect', '--installed', build], capture_output=True, text=True, check=True)
+    found = [(to, source) for source, to in json.loads(r.stdout).items() if to.endswith('/share/pytreefs/sample')]
+    assert len(found) == 1, r.stdout
+    return found[0]
+
+
 @pytest.mark.parametrize('command', COMMANDS)
 def test_the_example_works_when_pasted(run, build, tmp_path, command):
-    """In the top directory of the source, as it is said; only /mnt and /tmp are another place."""
+    """In an empty directory, with nothing of the sources: the sample is the installed one. Only /mnt and /tmp are another place."""
     example = run(command, '--help').stdout.partition('example:')[2].strip()
-    assert f'pytreefs {command}' in example and '\n' not in example
-    mnt, tmp = tmp_path / 'mnt', tmp_path / 'tmp'
-    mnt.mkdir()
-    tmp.mkdir()
-    here = re.sub(r'(?<=\s)/(mnt|tmp)\b', lambda at: str({'mnt': mnt, 'tmp': tmp}[at[1]]), example)
+    lines = [line.strip() for line in example.splitlines()]
+    assert f'pytreefs {command}' in lines[-1] and 'tests/' not in example
+    to, source = installed_sample(build)
+    assert (' ckpts' in lines[-1]) == (lines[0] == f'cp -r {to} ckpts'), example
+    mnt, tmp, cwd = tmp_path / 'mnt', tmp_path / 'tmp', tmp_path / 'cwd'
+    for d in (mnt, tmp, cwd):
+        d.mkdir()
+    here = '\n'.join(['set -e', *lines]).replace(f' {to} ', f' {source} ')
+    here = re.sub(r'(?<=\s)/(mnt|tmp)\b', lambda at: str({'mnt': mnt, 'tmp': tmp}[at[1]]), here)
     env = dict(os.environ, PATH=f'{build}:{os.environ["PATH"]}', TMPDIR=str(tmp))
-    paste = {'cwd': TOP, 'env': env, 'capture_output': True, 'text': True, 'timeout': 60}
+    paste = {'cwd': cwd, 'env': env, 'capture_output': True, 'text': True, 'timeout': 60}
     if command == 'umount':
         run('mount', TOP / 'tests/data/sample', mnt)
     try:
         r = subprocess.run(['bash', '-c', here], **paste)
         assert r.returncode == 0, f'{example}\n{r.stderr}'
         assert not os.path.ismount(mnt), 'it leaves a mount behind'
+        assert bool(os.listdir(tmp)) == (' /tmp/' in example)
+        assert set(os.listdir(cwd)) <= {'ckpts', 'rules.json'}
     finally:
         if os.path.ismount(mnt):
             subprocess.run(['fusermount3', '-u', mnt], check=True)

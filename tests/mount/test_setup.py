@@ -98,6 +98,18 @@ def test_mount_finds_the_helpers_of_a_default_install(build, tmp_path):
         assert to == '/usr/local/bin/pytreefs' and os.access(tmp_path / to[1:], os.X_OK), (helper, to)
 
 
+def test_the_sample_is_installed_where_help_says(build, tmp_path):
+    """`cp -r SAMPLE ckpts`, the first line of most examples, names a directory of checkpoints that `meson install` made."""
+    subprocess.run(['meson', 'install', '-C', build, '--no-rebuild', '--quiet', '--destdir', tmp_path], check=True,
+                   capture_output=True)
+    program = tmp_path / 'usr/local/bin/pytreefs'
+    text = subprocess.run([program, 'ls', '--help'], capture_output=True, text=True, check=True).stdout
+    sample = re.search(r'cp -r (\S+) ckpts', text)[1]
+    r = subprocess.run([program, 'verify', f'{tmp_path}{sample}'], capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    assert subprocess.run(['diff', '-r', f'{tmp_path}{sample}', TOP / 'tests/data/sample'], capture_output=True).returncode == 0
+
+
 @pytest.mark.parametrize('options,wanted', [
     (['--prefix', '/home/me/.local'], 'sbin'),
     (['--prefix', '/usr'], '/usr/sbin' if os.path.islink('/sbin') else '/sbin'),
@@ -133,6 +145,8 @@ def test_the_tour_of_readme(pasted):
 def test_the_examples_of_a_page(pasted, page):
     """docs/views.md and docs/writing.md, which `pytreefs help` prints: every command gives what is written below it."""
     where, env = pasted
+    if page == 'views':
+        shutil.copytree(TOP / 'tests/data/sample', where / 'ckpts')
     title = (TOP / f'docs/{page}.md').read_text().splitlines()[0].removeprefix('# ')
     assert not tour.faults(TOP / f'docs/{page}.md', title, where, env)
     assert not list((where / 'mnt').iterdir()), 'it ends with its mount unmounted'

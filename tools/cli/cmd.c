@@ -58,6 +58,13 @@ static void print_option(FILE *out, const struct cmd_option *o)
 	fprintf(out, "  %-26s %s\n", left, o->help);
 }
 
+const char cmd_copy_sample[] = "cp -r " PYTREEFS_SAMPLE " ckpts";
+
+bool cmd_needs_sample(const struct cmd *c)
+{
+	return strstr(c->example, " ckpts");
+}
+
 void cmd_help(FILE *out, const struct cmd *c)
 {
 	fprintf(out, "usage: pytreefs %s [options]%s%s\n\n%s\n", c->name, c->args[0] ? " " : "",
@@ -71,7 +78,15 @@ void cmd_help(FILE *out, const struct cmd *c)
 		fprintf(out, "  %-26s %s\n", "-o NAME[=VALUE],...",
 			"checkpoint options: see `pytreefs help options`");
 	fprintf(out, "  %-26s %s\n", "-h, --help", "this text");
-	fprintf(out, "\nexample:\n  %s\n", c->example);
+	fprintf(out, "\nexample:\n");
+	if (cmd_needs_sample(c))
+		fprintf(out, "  %s\n", cmd_copy_sample);
+	for (const char *line = c->example; *line;) {
+		size_t n = strcspn(line, "\n");
+
+		fprintf(out, "  %.*s\n", (int)n, line);
+		line += n + (line[n] != 0);
+	}
 }
 
 void print_size(char *out, size_t n, uint64_t bytes)

@@ -29,7 +29,7 @@ struct cmd {
 	const char *args;    /* "SOURCE[/PATH]": what comes behind the options */
 	const char *summary; /* one line, for the list of commands */
 	const char *help;    /* what it does, a few lines; "" when the summary says it */
-	const char *example; /* a line that works when pasted */
+	const char *example; /* lines that work when pasted; "ckpts" is a copy of the sample */
 	const struct cmd_option *options; /* ends with a zeroed one */
 	unsigned min_args, max_args;      /* positional */
 	bool alone;               /* writes one result: refused when mpirun has begun several */
@@ -66,6 +66,9 @@ int cmd_usage(const struct cmd *c, const char *what);
 int cmd_wrong(const struct cmd *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Help of one command. */
 void cmd_help(FILE *out, const struct cmd *c);
+/* Whether the example of a command begins with the line that copies the installed sample to ckpts. */
+bool cmd_needs_sample(const struct cmd *c);
+extern const char cmd_copy_sample[];
 
 extern const struct cmd *const cmd_table[]; /* NULL at the end; in the order of the help */
 

@@ -27,9 +27,14 @@ static void put(FILE *out, const char *text)
 	}
 }
 
-static void put_example(FILE *out, const char *text)
+/* before: a line that the example begins with, or NULL. */
+static void put_example(FILE *out, const char *before, const char *text)
 {
 	fprintf(out, ".PP\n.EX\n");
+	if (before) {
+		put(out, before);
+		fputc('\n', out);
+	}
 	put(out, text);
 	fprintf(out, "\n.EE\n");
 }
@@ -75,7 +80,7 @@ static void put_cmd(FILE *out, const struct cmd *c)
 		fputc('\n', out);
 	}
 	put_cmd_options(out, c);
-	put_example(out, c->example);
+	put_example(out, cmd_needs_sample(c) ? cmd_copy_sample : NULL, c->example);
 }
 
 /* What stands in the root of a mount besides the steps. */
@@ -195,7 +200,7 @@ static void print_mount(FILE *out)
 	put_environment(out);
 	put_names(out);
 	fprintf(out, ".SH EXAMPLE\nA line of /etc/fstab:\n");
-	put_example(out, "/data/ckpts  /mnt/ckpts  pytreefs  ro,allow_other,noauto  0 0");
+	put_example(out, NULL, "/data/ckpts  /mnt/ckpts  pytreefs  ro,allow_other,noauto  0 0");
 	put_statuses(out);
 	fprintf(out, ".SH SEE ALSO\n.BR pytreefs (1),\n.BR mount (8),\n.BR fstab (5)\n");
 }

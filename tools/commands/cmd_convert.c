@@ -426,13 +426,11 @@ static const struct cmd_option convert_options[] = {
 const struct cmd cmd_convert = {
 	.name = "convert",
 	.args = "IN OUT",
-	.summary =
-		"a checkpoint or other file of arrays -> a checkpoint of other options, or a file",
-	.help = "IN is a root, step, item or part of a checkpoint, a directory of .npy files, one\n"
-		"or a directory of safetensors, an npz file, a zarr group. OUT is a checkpoint as\n"
-		"-o says (ocdbt=, zarr=, compression=, dtype=, rule=...), or by its ending what\n"
-		"export makes. Unchanged chunks are copied. Ranks of mpirun share the leaves.",
-	.example = "pytreefs convert -o zarr=3 tests/data/sample/1000 /tmp/1000-v3",
+	.summary = "a checkpoint or file of arrays -> a checkpoint of other options, or a file",
+	.help = "IN is a checkpoint, a part of one, .npy files, safetensors, npz or a zarr group.\n"
+		"OUT is a checkpoint as -o says (ocdbt=, zarr=, compression=, ...), or by its\n"
+		"ending what export makes. Unchanged chunks are copied. Ranks share the leaves.",
+	.example = "pytreefs convert -o zarr=3 ckpts/1000 /tmp/1000-v3",
 	.options = convert_options,
 	.min_args = 2,
 	.max_args = 2,
@@ -453,7 +451,7 @@ const struct cmd cmd_save = {
 		"shards, a zarr group, or a checkpoint. Other files are refused (.DS_Store, .gitignore and\n"
 		"the like: left out with a warning). The step is there as a whole and durable\n"
 		"when the command ends with 0, or not at all. Ranks of mpirun share the leaves.",
-	.example = "pytreefs save tests/data/sample/1000/state/params /tmp/ckpts/1",
+	.example = "pytreefs save ckpts/1000/state/params /tmp/ckpts/1",
 	.options = save_options,
 	.min_args = 2,
 	.max_args = 2,

@@ -321,7 +321,7 @@ const struct cmd cmd_diff = {
 	.help = "A and B are sources, steps, items, directories or leaves. Exit status 1: they differ.\n"
 		"Elements are the same when their bits are, or both are NaN. A safetensors file or a directory\n"
 		"of shards is an item, too; it does not say which containers are lists and which leaves numbers.",
-	.example = "pytreefs diff tests/data/sample/1000/state tests/data/sample/1000/state",
+	.example = "pytreefs diff ckpts/1000/state ckpts/1000/state",
 	.options = options,
 	.min_args = 2,
 	.max_args = 2,

@@ -201,7 +201,7 @@ const struct cmd cmd_dump = {
 	.summary = "one record on disk as text",
 	.help = "ADDRESS is a file, FILE:OFFSET:LENGTH,\n"
 		"or (manifest, zarr, tree) the directory that holds it.",
-	.example = "pytreefs dump manifest tests/data/sample/1500/state",
+	.example = "pytreefs dump manifest ckpts/1500/state",
 	.options = options,
 	.min_args = 0,
 	.max_args = 2,

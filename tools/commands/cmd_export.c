@@ -504,12 +504,11 @@ const struct cmd cmd_export = {
 	.name = "export",
 	.args = "SOURCE/PATH OUT",
 	.summary = "a step, item or directory of leaves -> npy files, npz, safetensors, zarr",
-	.help = "OUT is a directory of leaves (npy; one array: a file, if OUT ends so), one file\n"
-		"(npz, safetensors), shards with an index (--max-shard-size) or a zarr group (as\n"
-		"-o zarr=, compression= say): whole and durable when the command ends with 0, or\n"
-		"not there. What a format cannot say (lists, None) is kept beside the arrays:\n"
-		"convert makes the same tree of it. Ranks of mpirun share the leaves.",
-	.example = "pytreefs export tests/data/sample/1000/state /tmp/model.safetensors",
+	.help = "OUT is a directory of leaves, an .npy (one array), .npz or .safetensors file,\n"
+		"shards with an index (--max-shard-size), or a zarr group (as -o zarr=).\n"
+		"It is whole and durable at exit status 0, else not there. What a format cannot\n"
+		"say (lists, None) is kept beside it, for convert. Ranks share the leaves.",
+	.example = "pytreefs export ckpts/1000/state /tmp/model.safetensors",
 	.options = options,
 	.min_args = 2,
 	.max_args = 2,

@@ -145,7 +145,7 @@ const struct cmd cmd_gc = {
 	.help = "Abandoned drafts, the rest of steps that were being deleted, lock files of commits that were\n"
 		"interrupted: in a directory of steps, and in the steps. What a living writer holds is never\n"
 		"touched. Exit status 1: something could not be removed.",
-	.example = "pytreefs gc --dry-run tests/data/sample",
+	.example = "pytreefs gc --dry-run ckpts",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,

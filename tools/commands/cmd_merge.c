@@ -203,7 +203,7 @@ const struct cmd cmd_merge = {
 	.help = "What Orbax does at the end of a save, for an item whose save ended before that. No array is\n"
 		"copied. Leaves that `_METADATA` asks for and that no part holds are named, nothing is merged\n"
 		"then, and the exit status is 1. An item that is merged already stays as it is.",
-	.example = "pytreefs merge tests/data/sample/1000/state",
+	.example = "pytreefs merge ckpts/1000/state",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,

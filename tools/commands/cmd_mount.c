@@ -264,8 +264,7 @@ const struct cmd cmd_mount = {
 	.summary = "mount a checkpoint, or a directory of checkpoints",
 	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory of steps, one\n"
 		"step, or one item; which of them is told by its contents.",
-	.example =
-		"pytreefs mount tests/data/sample /mnt && ls /mnt/latest/state && pytreefs umount /mnt",
+	.example = "pytreefs mount ckpts /mnt && ls /mnt/latest/state && pytreefs umount /mnt",
 	.options = mount_options,
 	.min_args = 2,
 	.max_args = 2,

@@ -449,7 +449,7 @@ const struct cmd cmd_report = {
 	.help = "The page needs no other file and no network. Without OUT it goes to the standard output.\n"
 		"Of a directory of steps it is one of steps: sizes, norms, NaN and Inf of each.\n"
 		"Without the numbers, which cost reading all data, it is the file D.html of a mount.",
-	.example = "pytreefs report tests/data/sample/latest /tmp/report.html",
+	.example = "pytreefs report ckpts/latest /tmp/report.html",
 	.options = options,
 	.min_args = 1,
 	.max_args = 2,

@@ -295,7 +295,7 @@ const struct cmd cmd_stats = {
 	.summary = "min, max, mean, deviation, NaN and infinities of every array",
 	.help = "NaN and infinities are counted and left out of the rest; complex numbers count as two.\n"
 		"Under mpirun the leaves are shared among the ranks.",
-	.example = "pytreefs stats tests/data/sample/latest --only '**/kernel'",
+	.example = "pytreefs stats ckpts/latest --only '**/kernel'",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,

@@ -168,7 +168,8 @@ const struct cmd cmd_transform = {
 		"the leaves have their item's name in front. To see the tree itself:\n"
 		"pytreefs mount -o transforms=FILE.json, or ls -o transforms=FILE.json.",
 	.example =
-		"pytreefs transform --check tests/data/transform_rules.json tests/data/sample/latest/state",
+		"echo '{\"rules\": [{\"key\": \"count\", \"original_key\": \"step\"}]}' >rules.json\n"
+		"pytreefs transform --check rules.json ckpts/latest/state",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,

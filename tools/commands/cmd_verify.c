@@ -403,7 +403,7 @@ const struct cmd cmd_verify = {
 	.help = "Level 1 reads every metadata file and database node, 2 compares them with each other,\n"
 		"3 decodes every chunk. Exit status 1: something is wrong. What no checksum covers is said.\n"
 		"Under mpirun the leaves are shared among the ranks.",
-	.example = "pytreefs verify tests/data/sample/latest",
+	.example = "pytreefs verify ckpts/latest",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,
