@@ -46,7 +46,7 @@ MAY_INCLUDE = {
     'handlers/transform': [
         'core/base', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'handlers/format',
         'handlers/plugin'],
-    'handlers/leaf': ['core/base', 'handlers/format', 'handlers/plugin', 'handlers/transform'],
+    'handlers/leaf': ['core/base', 'core/step', 'handlers/format', 'handlers/plugin'],
     'handlers/subtree': [
         'core/base', 'core/io', 'core/tree', 'core/step', 'handlers/format', 'handlers/leaf'],
     'handlers/options': [

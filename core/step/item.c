@@ -207,9 +207,9 @@ void item_unref(struct item *item)
 	if (item->ckpt->streams)
 		streams_drop(item->ckpt->streams, item->owner);
 	cache_drop(item->ckpt->cache, item->owner);
-	for (uint32_t i = 0; item->derived && i < item->tree->n_nodes; i++)
-		kv_free(item->derived[i]);
-	free(item->derived);
+	for (uint32_t i = 0; item->made && i < item->tree->n_nodes; i++)
+		kv_free(item->made[i]);
+	free(item->made);
 	tree_free(item->tree);
 	tree_free(item->stored_tree);
 	kv_free(item->kv);
@@ -288,6 +288,59 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 	return 0;
 }
 
+/* The store that was kept of a leaf: 1 and a reference, or 0 when there is none yet. */
+static int find_made(struct item *item, uint32_t id, struct kv **ret)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&item->lock);
+	if (item->made && item->made[id]) {
+		*ret = kv_ref(item->made[id]);
+		r = 1;
+	}
+	pthread_mutex_unlock(&item->lock);
+	return r;
+}
+
+/* Keep one. When another thread was faster, *kv becomes that one's. */
+static int keep_made(struct item *item, uint32_t id, struct kv **kv)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&item->lock);
+	if (!item->made)
+		item->made = calloc(item->tree->n_nodes, sizeof(*item->made));
+	if (!item->made) {
+		r = fail(-ENOMEM, "cannot keep a computed array");
+		kv_free(*kv);
+	} else if (item->made[id]) {
+		kv_free(*kv);
+		*kv = kv_ref(item->made[id]);
+	} else {
+		item->made[id] = kv_ref(*kv);
+	}
+	pthread_mutex_unlock(&item->lock);
+	return r;
+}
+
+/* A leaf that is not stored: what its source makes. */
+static int open_made(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+{
+	struct kv *kv;
+	int r = find_made(item, leaf->id, &kv);
+
+	if (r == 0) {
+		r = leaf->source->open(leaf->source, item, &kv);
+		if (r >= 0)
+			r = keep_made(item, leaf->id, &kv);
+	}
+	if (r < 0)
+		return r;
+	r = zarr_open(&item->ckpt->env, kv, span_of(NULL, 0), item->owner, leaf->id, ret);
+	kv_free(kv);
+	return r;
+}
+
 int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret)
 {
 	const struct item_address a = { .dev = item->id.dev,
@@ -297,8 +350,11 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 					.leaf = leaf->id };
 	auto_of(zarr) struct zarr *z = NULL;
 	auto_buf address = { 0 };
-	int r = open_array(item, leaf, &item->ckpt->env, &z);
+	int r;
 
+	if (leaf->source)
+		return open_made(item, leaf, ret);
+	r = open_array(item, leaf, &item->ckpt->env, &z);
 	/* What an aggregate file holds is in every process's memory already. */
 	if (r >= 0 && item->ckpt->env.remote && leaf->value != TREE_VALUE_AGGREGATE) {
 		r = buf_add(&address, &a, sizeof(a));
@@ -316,41 +372,6 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 int item_array_inner(struct item *item, const struct tree_node *leaf, struct zarr **ret)
 {
 	return open_array(item, leaf, &item->ckpt->inner_env, ret);
-}
-
-/* ---- stores of computed leaves ---- */
-
-int item_derived_kv(struct item *item, uint32_t id, struct kv **ret)
-{
-	int r = 0;
-
-	pthread_mutex_lock(&item->lock);
-	if (item->derived && item->derived[id]) {
-		*ret = kv_ref(item->derived[id]);
-		r = 1;
-	}
-	pthread_mutex_unlock(&item->lock);
-	return r;
-}
-
-int item_keep_derived(struct item *item, uint32_t id, struct kv **kv)
-{
-	int r = 0;
-
-	pthread_mutex_lock(&item->lock);
-	if (!item->derived)
-		item->derived = calloc(item->tree->n_nodes, sizeof(*item->derived));
-	if (!item->derived) {
-		r = fail(-ENOMEM, "cannot keep a computed array");
-		kv_free(*kv);
-	} else if (item->derived[id]) {
-		kv_free(*kv);
-		*kv = kv_ref(item->derived[id]);
-	} else {
-		item->derived[id] = kv_ref(*kv);
-	}
-	pthread_mutex_unlock(&item->lock);
-	return r;
 }
 
 /* ---- small files, read when first asked for ---- */
@@ -468,7 +489,7 @@ int item_sharding(struct item *item, const struct tree_node *leaf, struct span *
 {
 	int r;
 
-	if (leaf->derived)
+	if (leaf->source)
 		return 0;
 
 	pthread_mutex_lock(&item->lock);
@@ -532,7 +553,7 @@ int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span 
 	const struct array_metadata *m;
 	int r;
 
-	if (leaf->derived)
+	if (leaf->source)
 		return 0;
 	pthread_mutex_lock(&item->lock);
 	r = read_arrays(item);

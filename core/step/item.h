@@ -48,7 +48,8 @@ struct item {
 	struct tree *tree;
 	struct tree *stored_tree; /* what tree was made of by ckpt_opts.retree; NULL: tree is as
 				     stored */
-	struct kv **derived; /* of computed leaves that were opened, by id; protected by lock */
+	struct kv **
+		made; /* what sources of leaves (tree_node.source) gave, by id; protected by lock */
 	bool is_ocdbt, is_unmerged, is_aggregate;
 	bool is_file;                /* a flax or safetensors file, not a directory */
 	struct io_file *aggregate;   /* the legacy file, when there is one */
@@ -90,14 +91,10 @@ DEFINE_AUTO(item, struct item, item_unref);
 
 /* The text of a string leaf, appended. -ENOENT when it is not stored. */
 int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret);
-/* The array of a leaf: a reference. */
+/* The array of a leaf, stored or made by its source: a reference. */
 int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret);
 /* The same, to be read while an array that is made of it is being read. */
 int item_array_inner(struct item *item, const struct tree_node *leaf, struct zarr **ret);
-/* The store of a computed leaf: 1 and a reference, or 0 when there is none yet. */
-int item_derived_kv(struct item *item, uint32_t id, struct kv **ret);
-/* Keep one. When somebody else was faster, *kv becomes theirs. */
-int item_keep_derived(struct item *item, uint32_t id, struct kv **kv);
 /*
  * The JSON text of a leaf's recorded sharding: borrowed from the item. 1; 0 when there is none, or
  * when the file is damaged, which the log says; an error when it cannot be read now.

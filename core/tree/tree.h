@@ -76,7 +76,18 @@ struct aggregate {
 	};
 };
 
-struct derived; /* of handlers/transform/transform.h */
+struct item;
+struct kv;
+
+/*
+ * Where the values of a leaf come from that is not stored itself; embedded in what knows more of
+ * it. Lives as long as the tree.
+ */
+struct tree_source {
+	/* A store that has the one array of the leaf at "". Any thread; item_array() keeps the
+	 * store. */
+	int (*open)(const struct tree_source *s, struct item *item, struct kv **ret);
+};
 
 /* What rich types know of a namedtuple. */
 struct tree_type {
@@ -117,8 +128,7 @@ struct tree_node {
 				 * "" for a bare leaf */
 	const uint64_t *write_shape;
 	const struct aggregate *aggregate; /* NULL: the file does not have it */
-	const struct derived
-		*derived; /* what a transformation makes its value of; NULL: it is stored */
+	const struct tree_source *source; /* of a leaf that is made of others; NULL: it is stored */
 
 	/* Set by tree_name(): the name in the mount, extension included, unique among siblings. */
 	union {

@@ -10,17 +10,11 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "handlers/plugin/plugins.h"
-#include "handlers/transform/transform.h"
-
-int leaf_array_open(struct item *item, const struct tree_node *leaf, struct zarr **ret)
-{
-	return leaf->derived ? derived_open(item, leaf, ret) : item_array(item, leaf, ret);
-}
 
 static int array_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
 		      struct value *ret)
 {
-	int r = leaf_array_open(item, leaf, &ret->array);
+	int r = item_array(item, leaf, &ret->array);
 
 	if (r >= 0)
 		ret->kind = VALUE_ARRAY;
@@ -127,7 +121,7 @@ const struct leaf_handler *leaf_handler_of(const struct tree_node *leaf)
 	 * though. */
 	if (leaf->value == TREE_VALUE_AGGREGATE && leaf->aggregate)
 		return aggregate_handler(leaf->aggregate);
-	return leaf->derived ? &leaf_array : handler_of_type(leaf->value_type);
+	return leaf->source ? &leaf_array : handler_of_type(leaf->value_type);
 }
 
 enum name_ext leaf_ext(void *arg, const struct tree_node *leaf)

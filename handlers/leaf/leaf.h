@@ -18,8 +18,6 @@ extern const struct leaf_handler *const leaf_handlers[];
 /* The extension of a leaf's default form: for tree_name(). */
 enum name_ext leaf_ext(void *arg, const struct tree_node *leaf);
 int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret);
-/* The array of a leaf that has one, stored or computed: a reference. */
-int leaf_array_open(struct item *item, const struct tree_node *leaf, struct zarr **ret);
 
 extern const struct leaf_handler leaf_array, leaf_scalar, leaf_string, leaf_none;
 

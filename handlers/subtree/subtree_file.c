@@ -286,7 +286,7 @@ static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret,
 	const struct extent *e = &rd->f->extent[i];
 	struct open_array *o = &rd->open[i % OPEN_ARRAYS];
 	struct zarr *z = array_at_hand(rd, i), *old;
-	int r = z ? 0 : leaf_array_open(rd->st->part[e->part].item, e->leaf, &z);
+	int r = z ? 0 : item_array(rd->st->part[e->part].item, e->leaf, &z);
 
 	if (r < 0)
 		return err_at(r, "leaf '%.*s'", SPAN_ARG(e->leaf->param));

@@ -269,20 +269,9 @@ static int file_store(struct item *item, const char *path, struct kv **ret)
 	return 0;
 }
 
-int derived_open(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+int derived_open(const struct tree_source *s, struct item *item, struct kv **ret)
 {
-	const struct derived *d = leaf->derived;
-	struct kv *kv;
-	int r = item_derived_kv(item, leaf->id, &kv);
+	const struct derived *d = container_of(s, const struct derived, source);
 
-	if (r == 0) {
-		r = d->file ? file_store(item, d->file, &kv) : computed_store(item, d, &kv);
-		if (r >= 0)
-			r = item_keep_derived(item, leaf->id, &kv);
-	}
-	if (r < 0)
-		return r;
-	r = zarr_open(&item->ckpt->env, kv, span_of(NULL, 0), item->owner, leaf->id, ret);
-	kv_free(kv);
-	return r;
+	return d->file ? file_store(item, d->file, ret) : computed_store(item, d, ret);
 }

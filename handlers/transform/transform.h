@@ -22,9 +22,10 @@
 struct plugin_value;
 struct transform;
 
-/* What the value of a leaf is made of: tree_node.derived. Lives in the new tree's arena, or the
- * transform's. */
+/* What the value of a leaf is made of; its source is tree_node.source. Lives in the new tree's
+ * arena, or the transform's. */
 struct derived {
+	struct tree_source source;
 	enum value_fn fn;
 	const struct plugin_value *plugin; /* of VALUE_FN_PLUGIN */
 	struct span args;                  /* "0, 1": what stands between the parentheses */
@@ -51,8 +52,8 @@ int transform_text(const struct transform *t, const struct tree_node *leaf, stru
 /* A line for each rule that makes nothing of the new tree: its expression matches no key. */
 int transform_idle(const struct transform *t, const struct tree *made, struct buf *ret);
 
-/* The value of a derived leaf as an array. Nothing is computed before it is read. */
-int derived_open(struct item *item, const struct tree_node *leaf, struct zarr **ret);
+/* Of struct derived: a store of the computed array. Nothing is computed before it is read. */
+int derived_open(const struct tree_source *s, struct item *item, struct kv **ret);
 /* Whether a function takes these arguments; -EINVAL says what it takes. */
 int value_fn_check(enum value_fn fn, struct span args, unsigned n_inputs);
 /* The function's name, a plugin's too. */

@@ -43,7 +43,8 @@ static bool is_given(const struct transform *t, const struct rule *rule)
 
 int transform_text(const struct transform *t, const struct tree_node *leaf, struct buf *ret)
 {
-	const struct derived *d = leaf->derived;
+	const struct derived *d =
+		leaf->source ? container_of(leaf->source, const struct derived, source) : NULL;
 	const struct rule *rule = NULL;
 	int r = t ? rule_of(t, leaf, &rule) : 0;
 

@@ -422,7 +422,10 @@ static int fill_leaf(struct remake *m, struct made *made, struct tree_node *leaf
 	}
 	leaf->value = TREE_VALUE_STORED;
 	leaf->value_type = span_str("np.ndarray");
-	leaf->derived = made->derived;
+	if (made->derived) {
+		made->derived->source.open = derived_open;
+		leaf->source = &made->derived->source;
+	}
 	return 0;
 }
 

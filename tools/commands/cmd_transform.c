@@ -57,7 +57,7 @@ static int check_leaf(struct item *item, const struct tree_node *leaf)
 {
 	auto_value v = { 0 };
 
-	return leaf->derived ? leaf_open(item, leaf, &v) : 0;
+	return leaf->source ? leaf_open(item, leaf, &v) : 0;
 }
 
 /* Orbax takes a rule that matches nothing for one that is not needed here, so it is no error. */
