@@ -43,6 +43,7 @@ ast.literal_eval = _one_at_a_time(ast.literal_eval)
 
 def pytest_configure(config):
     config.addinivalue_line('markers', 'serial: measures time or memory, or needs much; runs alone')
+    config.addinivalue_line('markers', 'races: runs with the thread sanitizer, too (tests/run races)')
     config.addinivalue_line('markers', 'option(NAME, ...): the options whose effect this test compares with and without')
     config.addinivalue_line('markers', 'feature(ID, ...): the rows of features.py that this test shows')
 

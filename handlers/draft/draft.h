@@ -219,7 +219,7 @@ int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
  * that says the same. */
 int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespec *ret_mtime);
 /* A program writes it: the first time, its handle's flag is set. */
-void draft_hint_open(struct draft_node *dir, bool *open);
+void draft_hint_open(struct draft_node *dir, atomic_bool *open);
 /* The handle of one that did is gone. */
 void draft_hint_close(struct draft_node *dir);
 /* It was written under another name, and last changed then. */

@@ -457,13 +457,13 @@ void draft_file_unname(struct draft_file *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void draft_file_closed(struct draft_file *f, bool settled)
+void draft_file_closed(struct draft_file *f, const bool *settled)
 {
 	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
 	f->writers--;
-	f->unsettled -= !settled;
+	f->unsettled -= !*settled;
 	if (f->writers == 0)
 		r = settle(f);
 	if (r < 0) {

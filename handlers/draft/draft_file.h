@@ -59,11 +59,14 @@ int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p);
 /* Bytes accepted, all of them unless an error follows. */
 ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size_t n);
 int draft_file_truncate(struct draft_file *f, uint64_t size);
-/* One handle for writing. Its settled flag says that close(2) was seen, and nothing written since. */
+/*
+ * One handle for writing. Its settled flag says that close(2) was seen, and nothing written since;
+ * several threads may use one handle, so that the flag is only read and set under the file's lock.
+ */
 void draft_file_opened(struct draft_file *f);
 void draft_file_flush(struct draft_file *f, bool *settled, bool now);
 /* It is gone. After the last one what can be encoded is, and memory is given back. */
-void draft_file_closed(struct draft_file *f, bool settled);
+void draft_file_closed(struct draft_file *f, const bool *settled);
 /* CLOSING: all handles were closed by their programs, and the kernel has yet to let go of them. */
 enum draft_open { DRAFT_OPEN_CLOSED, DRAFT_OPEN_CLOSING, DRAFT_OPEN_WRITING };
 enum draft_open draft_file_is_open(struct draft_file *f);

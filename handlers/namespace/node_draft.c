@@ -29,8 +29,10 @@ struct node_draft {
 
 struct draft_handle {
 	struct file file;
-	bool writes, settled; /* writes, of a generated file: it has written */
-	struct buf text;      /* of a generated file, as it was when it was opened */
+	bool writes;       /* of a leaf: it was opened for writing; constant */
+	bool settled;      /* of a leaf: protected by the lock of its draft_file */
+	atomic_bool wrote; /* of a generated file: set once, under the lock of the draft */
+	struct buf text;   /* of a generated file, as it was when it was opened; constant */
 };
 
 static const struct node_ops draft_ops, draft_file_ops, generated_ops;
@@ -396,8 +398,7 @@ static ssize_t handle_write(struct file *f, uint64_t off, const void *p, size_t 
 
 	if (!h->writes)
 		return -EBADF;
-	if (h->settled)
-		draft_file_flush(contents(f), &h->settled, false);
+	draft_file_flush(contents(f), &h->settled, false);
 	return draft_file_write(contents(f), off, p, n);
 }
 
@@ -421,7 +422,7 @@ static void handle_close(struct file *f)
 	struct draft_handle *h = handle_of(f);
 
 	if (h->writes)
-		draft_file_closed(contents(f), h->settled);
+		draft_file_closed(contents(f), &h->settled);
 	buf_release(&h->text);
 	free(h);
 }
@@ -501,7 +502,7 @@ static int generated_read(struct file *f, uint64_t off, size_t n, struct segment
 	struct timespec mtime;
 	int r;
 
-	if (!h->writes)
+	if (!atomic_load(&h->wrote))
 		return segments_add_part(g, buf_span(&h->text), off, n);
 	/* Who wrote reads that, and not what was there when it was opened. */
 	r = draft_generated_text(of(f->node)->n, &text, &mtime);
@@ -512,14 +513,14 @@ static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size
 {
 	struct draft_handle *h = handle_of(f);
 
-	draft_hint_open(of(f->node)->n, &h->writes);
+	draft_hint_open(of(f->node)->n, &h->wrote);
 	copy_hint_text(of(f->node)->n, off, p, n);
 	return (ssize_t)n;
 }
 
 static void generated_close(struct file *f)
 {
-	if (handle_of(f)->writes)
+	if (atomic_load(&handle_of(f)->wrote))
 		draft_hint_close(of(f->node)->n);
 	buf_release(&handle_of(f)->text);
 	free(handle_of(f));

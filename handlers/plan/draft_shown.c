@@ -20,11 +20,10 @@ static void mark_hint(struct draft_node *dir)
 	dir->hint_removals = dir->draft->removals;
 }
 
-void draft_hint_open(struct draft_node *dir, bool *open)
+void draft_hint_open(struct draft_node *dir, atomic_bool *open)
 {
 	pthread_mutex_lock(&dir->draft->lock);
-	dir->hint_writers += !*open;
-	*open = true;
+	dir->hint_writers += !atomic_exchange(open, true);
 	mark_hint(dir);
 	clock_gettime(CLOCK_REALTIME, &dir->hint_mtime);
 	pthread_mutex_unlock(&dir->draft->lock);
