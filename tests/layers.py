@@ -42,15 +42,16 @@ MAY_INCLUDE = {
     'core/job': ['core/base', 'core/step', 'core/commit'],
     'handlers/format': [
         'core/base', 'core/io', 'core/dtype', 'core/zarr', 'core/tree', 'core/step'],
-    'handlers/plugin': ['core/base', 'handlers/format'],
+    'handlers/leaf': ['core/base', 'core/step', 'handlers/format'],
+    'handlers/plugin': ['core/base', 'core/step', 'handlers/format', 'handlers/leaf'],
     'handlers/transform': [
         'core/base', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'handlers/format',
         'handlers/plugin'],
-    'handlers/leaf': ['core/base', 'core/step', 'handlers/format', 'handlers/plugin'],
     'handlers/subtree': [
         'core/base', 'core/io', 'core/tree', 'core/step', 'handlers/format', 'handlers/leaf'],
     'handlers/options': [
-        'core/base', 'core/step', 'core/job', 'handlers/plugin', 'handlers/transform'],
+        'core/base', 'core/step', 'core/job', 'handlers/leaf', 'handlers/plugin',
+        'handlers/transform'],
     'handlers/draft': [
         'core/base', 'core/kv', 'core/dtype', 'core/zarr', 'core/tree', 'core/step',
         'core/commit', 'core/job', 'handlers/format', 'handlers/options'],

@@ -2,7 +2,7 @@
 /*
  * value.h - what a leaf holds, whatever stores it: an array, a text, or nothing.
  *
- * Leaf handlers make values from storage; forms make file bytes from values.
+ * Leaf types (handlers/leaf) make values from storage; formats make file bytes from values.
  * Neither knows the other.
  */
 #ifndef PYTREEFS_VALUE_H
@@ -28,16 +28,5 @@ struct value {
 
 void value_release(struct value *v);
 #define auto_value __attribute__((cleanup(value_release))) struct value
-
-/* ---- leaf handlers: storage -> value ---- */
-
-struct leaf_handler {
-	const char *name;           /* "array" */
-	const char *const *typestr; /* value types that it takes, NULL at the end */
-	const char *summary;        /* one line, for `info --handlers` */
-	enum name_ext ext;          /* of its default form */
-	int (*open)(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
-		    struct value *ret);
-};
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf.c - leaf types: which handler a leaf has, and the built-in ones.
+ * leaf.c - the table of leaf types, and which type a leaf has.
  *
  * Without `_METADATA` nothing is recorded: every array is an array, and what has
  * a text in a strings file is a string.
@@ -9,139 +9,94 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "handlers/plugin/plugins.h"
 
-static int array_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
-		      struct value *ret)
+/* A line for each file leaf_NAME.c. */
+/* clang-format off */
+#define LEAF_TYPES(type) \
+	type(array) \
+	type(scalar) \
+	type(string) \
+	type(none)
+/* clang-format on */
+
+#define DECLARE(name) extern const struct leaf_type leaf_##name;
+#define ADDRESS(name) &leaf_##name,
+LEAF_TYPES(DECLARE)
+const struct leaf_type *const leaf_types[] = { LEAF_TYPES(ADDRESS) NULL };
+
+/* Set while options are read. */
+static const struct leaf_type **added;
+static size_t n_added;
+static bool may_override, no_builtin;
+
+int leaf_type_add(const struct leaf_type *t)
 {
-	int r = item_array(item, leaf, &ret->array);
+	const struct leaf_type **more = reallocarray(added, n_added + 1, sizeof(*more));
 
-	if (r >= 0)
-		ret->kind = VALUE_ARRAY;
-	return r;
-}
-
-static int scalar_open(const struct leaf_handler *h, struct item *item,
-		       const struct tree_node *leaf, struct value *ret)
-{
-	int r = array_open(h, item, leaf, ret);
-
-	if (r < 0)
-		return r;
-	if (ret->array->meta.rank != 0) {
-		r = fail(-EUCLEAN, "a scalar of rank %u", ret->array->meta.rank);
-		value_release(ret);
-		return r;
-	}
-	ret->is_scalar = true;
+	if (!more)
+		return fail(-ENOMEM, "cannot add leaf type '%s'", t->name);
+	added = more;
+	added[n_added++] = t;
 	return 0;
 }
 
-static int string_open(const struct leaf_handler *h, struct item *item,
-		       const struct tree_node *leaf, struct value *ret)
+void leaf_types_allow(bool override, bool builtin)
 {
-	int r = item_string(item, leaf, &ret->text);
-
-	if (r >= 0)
-		ret->kind = VALUE_TEXT;
-	return r;
+	may_override = override;
+	no_builtin = !builtin;
 }
 
-static int none_open(const struct leaf_handler *h, struct item *item, const struct tree_node *leaf,
-		     struct value *ret)
+static bool takes(const struct leaf_type *t, struct span typestr)
 {
-	ret->kind = VALUE_NONE;
-	return 0;
+	for (const char *const *s = t->typestr; *s; s++)
+		if (span_eq(typestr, span_str(*s)))
+			return true;
+	return t->takes && t->takes(t, typestr);
 }
 
-static const char *const array_types[] = { "jax.Array", "np.ndarray", "", NULL };
-static const char *const scalar_types[] = { "scalar", NULL };
-static const char *const string_types[] = { "string", NULL };
-static const char *const none_types[] = { "None", "placeholder", NULL };
-
-const struct leaf_handler leaf_array = {
-	.name = "array",
-	.typestr = array_types,
-	.summary = "jax.Array and np.ndarray, stored by zarr: .npy",
-	.ext = NAME_EXT_NPY,
-	.open = array_open,
-};
-const struct leaf_handler leaf_scalar = {
-	.name = "scalar",
-	.typestr = scalar_types,
-	.summary = "Python and numpy numbers, stored as arrays of rank 0: .json",
-	.ext = NAME_EXT_JSON,
-	.open = scalar_open,
-};
-const struct leaf_handler leaf_string = {
-	.name = "string",
-	.typestr = string_types,
-	.summary = "str, stored in one file of the item: .txt",
-	.ext = NAME_EXT_TXT,
-	.open = string_open,
-};
-const struct leaf_handler leaf_none = {
-	.name = "none",
-	.typestr = none_types,
-	.summary = "None and placeholders, nothing stored: .null",
-	.ext = NAME_EXT_NULL,
-	.open = none_open,
-};
-
-const struct leaf_handler *const leaf_handlers[] = { &leaf_array, &leaf_scalar, &leaf_string,
-						     &leaf_none, NULL };
-
-/* Of plugins and built-in handlers, the one that takes a type string. */
-static const struct leaf_handler *handler_of_type(struct span typestr)
+/* Of added and built-in types, the one that takes a type string. */
+static const struct leaf_type *type_of_typestr(struct span typestr)
 {
-	const struct leaf_handler *builtin = NULL, *plugin;
+	const struct leaf_type *builtin = NULL;
 
-	for (size_t i = 0; leaf_handlers[i] && !builtin; i++)
-		for (const char *const *t = leaf_handlers[i]->typestr; *t; t++)
-			if (span_eq(typestr, span_str(*t)))
-				builtin = leaf_handlers[i];
-	plugin = plugin_handler_of_type(typestr, builtin != NULL);
-	return plugin || plugins_replace_builtin() ? plugin : builtin;
+	for (size_t i = 0; leaf_types[i] && !builtin && !no_builtin; i++)
+		if (takes(leaf_types[i], typestr))
+			builtin = leaf_types[i];
+	if (builtin && !may_override)
+		return builtin;
+	for (size_t i = n_added; i > 0; i--)
+		if (takes(added[i - 1], typestr))
+			return added[i - 1];
+	return builtin;
 }
 
-static const struct leaf_handler *aggregate_handler(const struct aggregate *a)
+const struct leaf_type *leaf_type_of(const struct tree_node *leaf)
 {
-	if (a->kind == AGGREGATE_NIL)
-		return &leaf_none;
-	if (a->kind == AGGREGATE_STRING)
-		return &leaf_string;
-	return a->kind == AGGREGATE_ARRAY && !a->is_scalar ? &leaf_array : &leaf_scalar;
-}
-
-const struct leaf_handler *leaf_handler_of(const struct tree_node *leaf)
-{
-	if (leaf->value == TREE_VALUE_NONE || leaf->value == TREE_VALUE_PLACEHOLDER)
-		return &leaf_none;
-	/* What the value is counts more than what the document calls it. The file may lack it,
-	 * though. */
-	if (leaf->value == TREE_VALUE_AGGREGATE && leaf->aggregate)
-		return aggregate_handler(leaf->aggregate);
-	return leaf->source ? &leaf_array : handler_of_type(leaf->value_type);
+	/* What the value is counts more than what the document calls it. */
+	for (size_t i = 0; leaf_types[i]; i++)
+		if (leaf_types[i]->recorded && leaf_types[i]->recorded(leaf))
+			return leaf_types[i];
+	return type_of_typestr(leaf->value_type);
 }
 
 enum name_ext leaf_ext(void *arg, const struct tree_node *leaf)
 {
-	const struct leaf_handler *h = leaf_handler_of(leaf);
+	const struct leaf_type *t = leaf_type_of(leaf);
 
-	return h ? h->ext : NAME_EXT_NONE;
+	return t ? t->ext : NAME_EXT_NONE;
 }
 
 int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret)
 {
-	const struct leaf_handler *h = leaf_handler_of(leaf);
+	const struct leaf_type *t = leaf_type_of(leaf);
 	struct value v = { 0 };
 	int r;
 
-	if (!h)
+	if (!t)
 		return fail(-EOPNOTSUPP, "no handler for leaves of type '%.*s'",
 			    SPAN_ARG(leaf->value_type));
-	trace(TRACE_LEAF, "%s open '%.*s'", h->name, SPAN_ARG(leaf->param));
-	r = h->open(h, item, leaf, &v);
+	trace(TRACE_LEAF, "%s open '%.*s'", t->name, SPAN_ARG(leaf->param));
+	r = t->open(t, item, leaf, &v);
 	if (r < 0) {
 		value_release(&v);
 		return err_at(r, "leaf '%.*s'", SPAN_ARG(leaf->param));

@@ -209,7 +209,7 @@ static int add_totals(struct item *item, const struct tree_node *t, struct total
 			continue;
 		ret->leaves++;
 		/* Nobody knows what its bytes are. */
-		if (!leaf_handler_of(leaf))
+		if (!leaf_type_of(leaf))
 			continue;
 		r = leaf_open(item, leaf, &v);
 		if (r >= 0 && v.kind == VALUE_ARRAY)

@@ -444,11 +444,11 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 		if (leaf && leaf->kind != TREE_LEAF)
 			leaf = NULL;
 	}
-	if (!leaf || !leaf_handler_of(leaf)) {
+	if (!leaf || !leaf_type_of(leaf)) {
 		err_clear();
 		return -ENOENT;
 	}
-	if (v.ext >= NAME_EXT_PLUGIN && v.ext != leaf_handler_of(leaf)->ext)
+	if (v.ext >= NAME_EXT_PLUGIN && v.ext != leaf_type_of(leaf)->ext)
 		return -ENOENT;
 	r = node_leaf_new(dir, name, leaf, v.ext, true, &n);
 	/* Whether the leaf can take this form is part of whether the name exists. */

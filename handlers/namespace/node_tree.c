@@ -102,7 +102,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 	if (child && child->kind != TREE_LEAF)
 		return dir_new(n->ns, n, name, d->item, child, &d->mtime, ret);
 	if (child) {
-		const struct leaf_handler *h = leaf_handler_of(child);
+		const struct leaf_type *h = leaf_type_of(child);
 
 		if (!h)
 			return opaque_child(d, name, child, ret);
@@ -130,7 +130,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 
 static unsigned char type_of(const struct tree_node *t)
 {
-	return t->kind != TREE_LEAF || !leaf_handler_of(t) ? DT_DIR : DT_REG;
+	return t->kind != TREE_LEAF || !leaf_type_of(t) ? DT_DIR : DT_REG;
 }
 
 /* With handlers=none a leaf is its files as stored: in a database it has none, and nothing is there
@@ -142,7 +142,7 @@ static bool is_listed(const struct node_dir *d, const struct tree_node *t)
 	bool has_files;
 
 	if (d->node.ns->options->handlers != HANDLERS_NONE || t->kind != TREE_LEAF ||
-	    leaf_handler_of(t))
+	    leaf_type_of(t))
 		return true;
 	file = span_dup_str(t->param);
 	has_files = file && io_path_check(t->param, "leaf") >= 0 &&

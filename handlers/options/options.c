@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/glob.h"
 #include "core/base/nearest.h"
+#include "handlers/leaf/leaf.h"
 
 static void *place(struct options *o, const struct option *opt)
 {
@@ -261,7 +262,7 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		if (i < 0)
 			return bad_value(opt, value);
 		*(bool *)at = i & 1;
-		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
+		leaf_types_allow(o->override, o->handlers == HANDLERS_ALL);
 		return 0;
 	case OPTION_SIZE:
 		o->follows[opt - option_table] = !strcmp(value, "auto");
@@ -285,7 +286,7 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		if (i < 0)
 			return bad_value(opt, value);
 		*(int *)at = i;
-		plugin_rules(o->override, o->handlers == HANDLERS_ALL);
+		leaf_types_allow(o->override, o->handlers == HANDLERS_ALL);
 		return 0;
 	case OPTION_OCTAL:
 		return parse_octal(value, at) < 0 ? bad_value(opt, value) : 0;

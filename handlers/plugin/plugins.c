@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plugins.c - loading plugins, and which handler takes what.
+ * plugins.c - loading plugins, and which of them takes an item.
  *
- * Calling them is plugin_call.c's. The last one loaded is asked first; bound names come before
- * probing; a plugin takes a built-in type only with override.
+ * Calling them is plugin_call.c's; which leaves their types take, leaf.c's. The last one loaded is
+ * asked first; bound names come before probing.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "handlers/leaf/leaf.h"
 #include "handlers/plugin/leaf_plugin.h"
 #include "handlers/plugin/plugins.h"
 #include "handlers/plugin/value_fn.h"
@@ -24,7 +25,6 @@ struct binding {
 /* Set while options are read. */
 static struct plugin *loaded;
 static struct binding *bindings;
-static bool may_override, no_builtin;
 
 /* ---- loading ---- */
 
@@ -42,9 +42,6 @@ static bool is_word(const char *s, size_t max)
 			return false;
 	return n > 0 && n <= max;
 }
-
-static int plugin_leaf_open(const struct leaf_handler *h, struct item *item,
-			    const struct tree_node *leaf, struct value *ret);
 
 static int check_leaf(struct plugin *p, const char *path)
 {
@@ -64,12 +61,7 @@ static int check_leaf(struct plugin *p, const char *path)
 	r = name_ext_add(l->extension, &ext);
 	if (r < 0)
 		return err_at(r, "plugin '%s'", path);
-	p->typestr[0] = l->typestr;
-	p->handler = (struct leaf_handler){ .name = l->name,
-					    .typestr = p->typestr,
-					    .ext = ext,
-					    .summary = l->summary ? l->summary : "",
-					    .open = plugin_leaf_open };
+	plugin_leaf_type(p, ext);
 	return 0;
 }
 
@@ -167,6 +159,8 @@ int plugin_load(const char *path)
 	if (!p)
 		return fail(-ENOMEM, "cannot load plugin '%s'", path);
 	r = check(p, describe(), path);
+	if (r >= 0 && p->leaf)
+		r = leaf_type_add(&p->type);
 	if (r < 0) {
 		free(p->values);
 		free(p);
@@ -204,12 +198,6 @@ int plugin_bind(const char *text)
 		    colon + 1);
 }
 
-void plugin_rules(bool override, bool builtin)
-{
-	may_override = override;
-	no_builtin = !builtin;
-}
-
 int plugins_print(struct buf *ret)
 {
 	int r = 0;
@@ -244,34 +232,10 @@ const struct plugin_value *plugin_value_by_name(struct span name)
 
 /* ---- who takes what ---- */
 
-bool plugins_replace_builtin(void)
-{
-	return no_builtin;
-}
-
-const struct leaf_handler *plugin_handler_of_type(struct span typestr, bool is_builtin)
-{
-	auto_free char *text = NULL;
-
-	if (is_builtin && !may_override && !no_builtin)
-		return NULL;
-	for (const struct plugin *p = loaded; p; p = p->next) {
-		if (!p->leaf)
-			continue;
-		if (span_eq(typestr, span_str(p->leaf->typestr)))
-			return &p->handler;
-		if (!text)
-			text = span_dup_str(typestr);
-		if (text && p->leaf->probe && p->leaf->probe(text) == 1)
-			return &p->handler;
-	}
-	return NULL;
-}
-
 struct plugin *plugin_of_ext(enum name_ext ext)
 {
 	for (struct plugin *p = loaded; p; p = p->next)
-		if (p->leaf && p->handler.ext == ext)
+		if (p->leaf && p->type.ext == ext)
 			return p;
 	return NULL;
 }
@@ -306,27 +270,5 @@ int plugin_of_item(const char *item, struct io_dir *dir, const char *path, struc
 		    p->item->probe((const struct pytreefs_file *)files.file, (uint32_t)files.n) ==
 			    1)
 			*ret = p;
-	return r;
-}
-
-/* ---- leaves ---- */
-
-static int plugin_leaf_open(const struct leaf_handler *h, struct item *item,
-			    const struct tree_node *leaf, struct value *ret)
-{
-	struct plugin *p = (struct plugin *)(uintptr_t)container_of(h, struct plugin, handler);
-	auto_plugin_files stored = { 0 };
-	auto_free char *dir = span_dup_str(leaf->param);
-	int r = dir ? io_path_check(leaf->param, "leaf of a plugin") :
-		      fail(-ENOMEM, "cannot open a leaf");
-
-	if (r >= 0)
-		r = plugin_files_read(item->dir, dir, true, &stored);
-	if (r == -ENOENT)
-		r = fail(-EUCLEAN, "leaf '%s' of type '%s' has no files", dir, p->leaf->typestr);
-	if (r >= 0)
-		r = plugin_decode_leaf(p, &stored, &ret->text);
-	if (r >= 0)
-		ret->kind = VALUE_FILE;
 	return r;
 }

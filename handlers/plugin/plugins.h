@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plugins.h - the registry of plugins: which of them takes a leaf or an item.
+ * plugins.h - the registry of plugins, and calling them.
  *
  * Filled while options are read, when there is one thread, and immutable after. It is the
  * process's, as loaded code is: a plugin that is loaded stays.
@@ -8,7 +8,7 @@
 #ifndef PYTREEFS_PLUGINS_H
 #define PYTREEFS_PLUGINS_H
 
-#include "handlers/format/value.h"
+#include "handlers/leaf/leaf_type.h"
 
 struct pytreefs_item;
 struct pytreefs_leaf;
@@ -28,7 +28,7 @@ struct plugin {
 	const struct pytreefs_leaf *leaf; /* or NULL */
 	const struct pytreefs_item *item; /* or NULL */
 	const char *typestr[2];
-	struct leaf_handler handler; /* of leaf */
+	struct leaf_type type; /* of leaf */
 	struct plugin_value *values;
 	uint32_t n_values;
 	pthread_mutex_t serial; /* held during calls of one that wants one thread */
@@ -38,21 +38,14 @@ struct plugin {
 int plugin_load(const char *path);
 /* "ITEM:NAME" */
 int plugin_bind(const char *text);
-/* Plugins may take types of built-in handlers; built-in handlers take part at all. */
-void plugin_rules(bool override, bool builtin);
 /* Paths, and bindings, as text with blanks between. */
 int plugins_print(struct buf *ret);
 int plugins_print_bindings(struct buf *ret);
 /* The one loaded last, then along next. */
 const struct plugin *plugin_first(void);
 
-/*
- * The handler of a plugin for a type string, the plugin loaded last first; NULL: none, also when
- * the type has a built-in handler that plugins may not replace.
- */
-const struct leaf_handler *plugin_handler_of_type(struct span typestr, bool is_builtin);
-/* Whether built-in handlers take no part at all (handlers=none). */
-bool plugins_replace_builtin(void);
+/* Sets p->type by p->leaf. (plugin_leaf.c) */
+void plugin_leaf_type(struct plugin *p, enum name_ext ext);
 /* The leaf plugin whose files have this extension; NULL: none. */
 struct plugin *plugin_of_ext(enum name_ext ext);
 

@@ -124,7 +124,7 @@ static int describe(struct leaf_table_slice *s, struct leaf_info *f)
 {
 	int r;
 
-	if (!leaf_handler_of(f->leaf)) {
+	if (!leaf_type_of(f->leaf)) {
 		f->why = "a type that no handler knows";
 		return 0;
 	}

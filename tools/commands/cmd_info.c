@@ -60,7 +60,7 @@ static void print_object(struct buf *out, bool json, bool *first)
 	*first = false;
 }
 
-static void list_handler(const struct leaf_handler *h, const char *plugin, bool json, bool *first)
+static void list_handler(const struct leaf_type *h, const char *plugin, bool json, bool *first)
 {
 	auto_buf out = { 0 }, types = { 0 }, list = { 0 };
 
@@ -121,11 +121,11 @@ static int list_handlers(struct cmd_args *a)
 		printf("[");
 	for (const struct plugin *p = plugin_first(); p; p = p->next) {
 		if (p->leaf)
-			list_handler(&p->handler, p->name, json, &first);
+			list_handler(&p->type, p->name, json, &first);
 		list_values(p, json, &first);
 	}
-	for (size_t i = 0; leaf_handlers[i] && a->options.handlers == HANDLERS_ALL; i++)
-		list_handler(leaf_handlers[i], NULL, json, &first);
+	for (size_t i = 0; leaf_types[i] && a->options.handlers == HANDLERS_ALL; i++)
+		list_handler(leaf_types[i], NULL, json, &first);
 	if (json)
 		printf("\n]\n");
 	return EXIT_OK;

@@ -45,8 +45,7 @@ static int check_leaves(struct item *item, size_t *ret_missing)
 
 	for (uint32_t i = 0; i < item->tree->n_nodes; i++) {
 		const struct tree_node *t = item->tree->nodes[i];
-		int r = t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED &&
-					leaf_handler_of(t) ?
+		int r = t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED && leaf_type_of(t) ?
 				check_leaf(item, t) :
 				0;
 

@@ -119,7 +119,7 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 	if (r < 0 || !l || !buf_str(&path))
 		return fail(-ENOMEM, "cannot list the leaves");
 	*l = (struct orbax_leaf){ part->item, t };
-	if (!leaf_handler_of(t))
+	if (!leaf_type_of(t))
 		return fail(-EOPNOTSUPP, "'%s' has the unknown type '%.*s'", buf_str(&path),
 			    SPAN_ARG(t->value_type));
 	r = import_add_file(f, buf_str(&path), part->item->path, &leaf_ops, l, 0);

@@ -466,7 +466,7 @@ static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task,
 static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 {
 	/* Types of others cannot be looked into; that is no damage. */
-	enum severity severity = leaf_handler_of(leaf->node) ? SEVERITY_ERROR : SEVERITY_WARNING;
+	enum severity severity = leaf_type_of(leaf->node) ? SEVERITY_ERROR : SEVERITY_WARNING;
 	struct finding f = { severity, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
 	static const char *const names[] = { ".zarray", "zarr.json" };
 	auto_free char *file = NULL;
