@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forget.c - the helper process, and the thread that starts it and waits for it.
+ * forget.c - the helper process, and the thread that starts it and hands it names.
  *
- * The thread's wait ends with a SIGKILL at once; the helper's ends with the connection. An
+ * The helper is started with the first name and stays until the end: when descriptors are used up,
+ * which is when names must be forgotten, no pipe could be made to a new one. The thread's wait ends
+ * with a SIGKILL at once; the helper's ends with the connection. An
  * exclusive look-up makes the kernel (since 5.16) ask for a name that it still trusts. An older
  * kernel asks when it trusts the name no longer, after NS_ROOT_TTL, when somebody uses it.
  *
@@ -47,45 +49,72 @@ static int start_helper(int stdin_fd, pid_t *ret)
 	return -r;
 }
 
-static void write_all(int fd, struct span s)
+/* false: nobody reads any more, or the write failed otherwise. */
+static bool write_all(int fd, struct span s)
 {
 	while (s.n > 0) {
 		ssize_t n = write(fd, s.p, s.n);
 
 		if (n < 0 && errno != EINTR)
-			return;
+			return false;
 		if (n > 0)
 			s = span_of(s.p + n, s.n - (size_t)n);
 	}
+	return true;
 }
 
-static void run_helper(struct forget *f, struct span paths)
+/* Start the helper. Returns the end of the pipe to write paths to, or a negative error code. */
+static int open_helper(struct forget *f)
 {
-	int ends[2], status, r;
+	int ends[2], r;
 	pid_t pid;
 
 	if (pipe2(ends, O_CLOEXEC) < 0)
-		return;
+		return -errno;
 	r = start_helper(ends[0], &pid);
 	close(ends[0]);
-	if (r >= 0) {
-		atomic_store(&f->helper, pid);
-		write_all(ends[1], paths);
-	}
-	close(ends[1]);
 	if (r < 0) {
-		log_info("names of the mount are forgotten late: cannot start a process: %s",
-			 strerror(-r));
-		return;
+		close(ends[1]);
+		return r;
 	}
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+	atomic_store(&f->helper, pid);
+	return ends[1];
+}
+
+static void close_helper(struct forget *f, int fd)
+{
+	int status;
+
+	if (fd < 0)
+		return;
+	close(fd);
+	while (waitpid(atomic_load(&f->helper), &status, 0) < 0 && errno == EINTR)
 		;
 	atomic_store(&f->helper, 0);
+}
+
+/* Somebody may have killed the helper, so a write that fails is tried with a new one, once. */
+static int send_paths(struct forget *f, int fd, struct span paths)
+{
+	for (int tries = 0; tries < 2; tries++) {
+		if (fd < 0)
+			fd = open_helper(f);
+		if (fd < 0)
+			break;
+		if (write_all(fd, paths))
+			return fd;
+		close_helper(f, fd);
+		fd = -1;
+	}
+	log_info("names of the mount are forgotten late: cannot run a process for it: %s",
+		 strerror(fd < 0 ? -fd : EPIPE));
+	return -1;
 }
 
 static void *forget_run(void *arg)
 {
 	struct forget *f = arg;
+	int fd = -1; /* to the helper; -1: it does not run */
 
 	pthread_mutex_lock(&f->lock);
 	while (!f->stop) {
@@ -98,10 +127,11 @@ static void *forget_run(void *arg)
 		paths = f->paths;
 		f->paths = (struct buf){ 0 };
 		pthread_mutex_unlock(&f->lock);
-		run_helper(f, buf_span(&paths));
+		fd = send_paths(f, fd, buf_span(&paths));
 		pthread_mutex_lock(&f->lock);
 	}
 	pthread_mutex_unlock(&f->lock);
+	close_helper(f, fd);
 	return NULL;
 }
 
@@ -148,6 +178,15 @@ void forget_stop(struct forget *f)
 
 /* ---- the helper ---- */
 
+/*
+ * A link across file systems always fails, so nothing is ever made; but the kernel has looked the
+ * name up before, as one that must not exist.
+ */
+static bool look_up(const char *path)
+{
+	return linkat(AT_FDCWD, "/proc/self/stat", AT_FDCWD, path, 0) < 0;
+}
+
 int forget_help(void)
 {
 	auto_buf paths = { 0 };
@@ -155,16 +194,19 @@ int forget_help(void)
 
 	do {
 		uint8_t piece[4096];
+		size_t at = 0;
 
 		n = read(STDIN_FILENO, piece, sizeof(piece));
 		if (n > 0 && buf_add(&paths, piece, (size_t)n) < 0)
 			return 1;
+		while (at < paths.n && memchr(paths.p + at, 0, paths.n - at)) {
+			if (!look_up((const char *)paths.p + at))
+				return 1;
+			at += strlen((const char *)paths.p + at) + 1;
+		}
+		if (at)
+			memmove(paths.p, paths.p + at, paths.n - at);
+		paths.n -= at;
 	} while (n > 0);
-	/* Never across file systems: the name is looked up as one that must not exist, and nothing
-	 * is made. */
-	for (size_t at = 0; at < paths.n; at += strlen((const char *)paths.p + at) + 1)
-		if (linkat(AT_FDCWD, "/proc/self/stat", AT_FDCWD, (const char *)paths.p + at, 0) ==
-		    0)
-			return 1;
 	return 0;
 }

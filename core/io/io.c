@@ -20,7 +20,8 @@
 #include "core/base/log.h"
 #include "core/io/io_engine.h"
 
-static atomic_uint open_files; /* of the process, as their limit is */
+/* Of the process, as the limit of descriptors is. */
+static atomic_uint open_files, open_dirs;
 
 bool io_files_are_many(void)
 {
@@ -28,6 +29,15 @@ bool io_files_are_many(void)
 
 	return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
 	       atomic_load_explicit(&open_files, memory_order_relaxed) >= limit.rlim_cur / 2;
+}
+
+bool io_descriptors_are_short(void)
+{
+	struct rlimit limit;
+	rlim_t n = atomic_load_explicit(&open_files, memory_order_relaxed) +
+		   (rlim_t)atomic_load_explicit(&open_dirs, memory_order_relaxed);
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n >= limit.rlim_cur / 4 * 3;
 }
 
 /* ---- interrupted calls ---- */
@@ -239,6 +249,7 @@ static int dir_of_fd(struct io_engine *io, int fd, const char *path, struct io_d
 	}
 	d->io = io;
 	d->fd = fd;
+	atomic_fetch_add_explicit(&open_dirs, 1, memory_order_relaxed);
 	*ret = d;
 	return 0;
 }
@@ -294,6 +305,7 @@ void io_dir_close(struct io_dir *dir)
 	if (!dir)
 		return;
 	close(dir->fd);
+	atomic_fetch_sub_explicit(&open_dirs, 1, memory_order_relaxed);
 	free(dir->path);
 	free(dir);
 }

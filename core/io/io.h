@@ -214,6 +214,8 @@ const struct io_stats *io_engine_stats(const struct io_engine *io);
  * keeps files open for later should then keep no more.
  */
 bool io_files_are_many(void);
+/* Whether files and directories together have three quarters of them: whoever can close some does. */
+bool io_descriptors_are_short(void);
 
 DEFINE_AUTO(io_file, struct io_file, io_file_unref);
 DEFINE_AUTO(io_dir, struct io_dir, io_dir_close);

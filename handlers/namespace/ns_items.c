@@ -12,6 +12,7 @@
  * an entry that is waited for outlives its place in the list.
  */
 #include <pthread.h>
+#include <time.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -123,7 +124,8 @@ static void unlist_surplus(struct item_table *t, struct item_entry **out)
 
 static bool is_too_much(const struct item_table *t)
 {
-	return t->n > 1 && (t->bytes > ITEMS_BYTES || t->n > ITEMS_MAX);
+	return t->n > 1 &&
+	       (t->bytes > ITEMS_BYTES || t->n > ITEMS_MAX || io_descriptors_are_short());
 }
 
 /* Without the lock: closing an item may take its time. */
@@ -172,6 +174,21 @@ static int wait_opened(struct item_table *t, struct item_entry *e, struct item *
 	return r;
 }
 
+/*
+ * A walk opens items faster than the kernel forgets those that it has left. It waits here before
+ * it has used up the descriptors: an error then would come too late, because forgetting needs the
+ * lock of the directory in which a look-up may be under way. So the wait is short.
+ */
+static void wait_for_descriptors(struct ns *ns)
+{
+	const struct timespec pause = { .tv_nsec = 2000000 };
+
+	for (int i = 0; i < 50 && io_descriptors_are_short(); i++) {
+		nanosleep(&pause, NULL);
+		ns_trim_items(ns, false);
+	}
+}
+
 static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e, struct item **ret)
 {
 	struct item_entry *out = NULL;
@@ -198,8 +215,10 @@ static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e,
 	too_much = is_too_much(t);
 	pthread_mutex_unlock(&t->lock);
 	free_entries(out);
-	if (too_much)
+	if (too_much) {
 		watch_trim(ns->watch);
+		wait_for_descriptors(ns);
+	}
 	return r;
 }
 
@@ -303,8 +322,8 @@ struct step_names {
  * held. */
 static void pick_steps(const struct item_table *t, struct step_names *ret)
 {
+	unsigned n = 0, most = MIN(ITEMS_MAX, io_descriptors_are_short() ? t->n : ITEMS_MAX) / 2;
 	uint64_t bytes = 0;
-	unsigned n = 0;
 
 	for (const struct item_entry *e = t->first; e; e = e->next) {
 		size_t len = strcspn(e->path, "/");
@@ -315,8 +334,8 @@ static void pick_steps(const struct item_table *t, struct step_names *ret)
 		if (n == 1 ||
 		    (!strncmp(e->path, t->first->path, len) && strcspn(t->first->path, "/") == len))
 			continue;
-		if ((bytes <= ITEMS_BYTES / 2 && n <= ITEMS_MAX / 2) || e->opening ||
-		    ret->n == ITEMS_MAX || len > LIMIT_NAME_BYTES)
+		if ((bytes <= ITEMS_BYTES / 2 && n <= most) || e->opening || ret->n == ITEMS_MAX ||
+		    len > LIMIT_NAME_BYTES)
 			continue;
 		memcpy(ret->name[ret->n], e->path, len);
 		ret->name[ret->n++][len] = '\0';

@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 
 import numpy as np
@@ -46,14 +47,35 @@ def test_twenty_thousand_leaves_read_right(mount, cases):
             assert a.tolist() == [i * 100 + j] * 4
 
 
-def test_a_thousand_steps_are_read_with_few_open_files(mount, cases):
+@pytest.mark.parametrize('limit', [1024, 256])
+def test_a_thousand_steps_are_read_with_few_open_files(mount, cases, limit):
     """Walking a long run's root must not use up the descriptors that a daemon is given."""
     case = cases('thousand-steps')
-    m = mount(case.path, under=['prlimit', '--nofile=1024:1024'])
+    m = mount(case.path, under=['prlimit', f'--nofile={limit}:{limit}'])
+    most = 0
     for step in case.steps:
         assert compare.read_all(m / step / 'state/name.txt') == b'step 0'
         compare.read_all(m / step / 'state/w.npy')
-    assert len(m.open_files()) < 1000
+        most = max(most, len(m.open_files()))
+    assert most < limit
+
+
+def test_the_process_that_forgets_names_may_die(mount, cases):
+    """The next names go to a new one."""
+    case = cases('thousand-steps')
+    m = mount(case.path, under=['prlimit', '--nofile=256:256'])
+    killed = 0
+    for i, step in enumerate(case.steps[:400]):
+        compare.read_all(m / step / 'state/w.npy')
+        for child in helpers_of(m.pid) if i % 100 == 99 else []:
+            os.kill(child, signal.SIGKILL)
+            killed += 1
+    assert killed
+
+
+def helpers_of(pid):
+    found = subprocess.run(['pgrep', '-P', str(pid), '-f', 'pytreefs-forget'], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
 
 
 def total(doc, word):
