@@ -33,6 +33,7 @@ struct ckpt_opts {
 	/* SOURCE is not a checkpoint: its one item is this safetensors file in it, or "." for the
 	 * shards in it. NULL: it is one. */
 	const char *safetensors;
+	const char *safetensors_separator; /* NULL: "." */
 	/* Which extension a leaf's default form has; from the handlers. */
 	tree_ext_fn *ext_of;
 	void *ext_arg;

@@ -4,8 +4,8 @@
  * compare and count.
  *
  * Each tensor is an array of one raw chunk, which lies in the file; so all above reads it as any
- * other array, and nothing is copied. Names are split at dots, as those of arrays without
- * `_METADATA`.
+ * other array, and nothing is copied. Names are split as `safetensors_separator` says, unless the
+ * file has a manifest of ours.
  */
 #include <fcntl.h>
 
@@ -13,6 +13,7 @@
 #include "core/base/wire.h"
 #include "core/step/item_impl.h"
 #include "core/tree/safetensors_header.h"
+#include "core/tree/tree_tensors.h"
 
 #define INDEX_NAME "model.safetensors.index.json"
 
@@ -253,15 +254,40 @@ static int put_tensor(struct kv *kv, const struct tensor *all)
 	return r < 0 ? err_at(r, "tensor '%.*s'", SPAN_ARG(t->name)) : 0;
 }
 
-static int make_tree(struct item *item, const struct tensor *all, size_t n)
+/* The metadata of the first file that has a manifest: 1; 0 when none has. */
+static int find_manifest(const struct shards *s, struct json_doc *ret)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		auto_json doc = { 0 };
+		int r = s->shard[i].header.metadata ?
+				json_parse(span_str(s->shard[i].header.metadata), "__metadata__",
+					   &doc) :
+				0;
+
+		if (r < 0)
+			return err_at(r, "'%s'", s->shard[i].name);
+		if (!json_member(doc.root, TREE_MANIFEST_KEY))
+			continue;
+		*ret = doc;
+		doc = (struct json_doc){ 0 };
+		return 1;
+	}
+	return 0;
+}
+
+static int make_tree(struct item *item, const struct shards *s, const struct tensor *all, size_t n)
 {
 	auto_free struct span *name = calloc(n, sizeof(*name));
+	auto_json metadata = { 0 };
+	const char *by = item->ckpt->opts.safetensors_separator;
+	int r;
 
 	if (!name)
 		return fail(-ENOMEM, "cannot list %zu tensors", n);
 	for (size_t i = 0; i < n; i++)
 		name[i] = all[i].t->name;
-	return tree_from_names(name, NULL, n, &item->tree);
+	r = find_manifest(s, &metadata);
+	return r < 0 ? r : tree_from_tensors(name, n, metadata.root, by ? by : ".", &item->tree);
 }
 
 int item_read_safetensors(struct item *item, const char *path)
@@ -283,5 +309,5 @@ int item_read_safetensors(struct item *item, const char *path)
 		r = check_index(item, all, n);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = put_tensor(item->kv, &all[i]);
-	return r < 0 ? r : make_tree(item, all, n);
+	return r < 0 ? r : make_tree(item, &s, all, n);
 }

@@ -178,6 +178,9 @@ int tree_print_aggregate(const struct tree *tree, struct buf *ret);
  * the dot then belongs to the key.
  */
 int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret);
+/* The same, split at another separator; at "" nowhere. The params are the names. */
+int tree_from_names_split(const struct span *names, const bool *is_string, size_t n,
+			  const char *separator, struct tree **ret);
 
 /*
  * Give every node its name. ext_of says which default extension a leaf has (from its handler);

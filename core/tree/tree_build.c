@@ -134,18 +134,19 @@ static int name_set_init(struct name_set *set, const struct span *names, size_t 
 }
 
 /*
- * Put one name into the tree. A key ends at a dot, unless the name up to there is a leaf of its
- * own. What is left after LIMIT_TREE_DEPTH dots is one key, so every name finds a place.
+ * Put one name into the tree. A key ends at a separator (a dot), unless the name up to there is a
+ * leaf of its own. What is left after LIMIT_TREE_DEPTH dots is one key, so every name finds a place.
  */
 static int add_name(struct tree_build *b, const struct name_set *set, struct span name,
-		    struct tree_node **ret)
+		    struct span by, struct tree_node **ret)
 {
 	struct tree_node *node = b->tree->root;
 	uint64_t hash = HASH_START;
 	size_t from = 0, at = 0;
 
-	for (unsigned dots = 0; dots < LIMIT_TREE_DEPTH - 1; dots++) {
-		const uint8_t *dot = at < name.n ? memchr(name.p + at, '.', name.n - at) : NULL;
+	for (unsigned dots = 0; dots < LIMIT_TREE_DEPTH - 1 && by.n; dots++) {
+		const uint8_t *dot = at < name.n ? memmem(name.p + at, name.n - at, by.p, by.n) :
+						   NULL;
 		size_t end = dot ? (size_t)(dot - name.p) : 0;
 
 		if (!dot)
@@ -158,16 +159,16 @@ static int add_name(struct tree_build *b, const struct name_set *set, struct spa
 			if (r < 0)
 				return r;
 			node->kind = TREE_DICT;
-			from = end + 1;
+			from = end + by.n;
 		}
-		hash = hash_more(hash, dot, 1);
-		at = end + 1;
+		hash = hash_more(hash, dot, by.n);
+		at = end + by.n;
 	}
 	return tree_build_child(b, node, span_from(name, from), false, ret);
 }
 
 static int add_names(struct tree_build *b, const struct name_set *set, const bool *is_string,
-		     size_t n)
+		     size_t n, struct span by)
 {
 	struct tree_node *node;
 	int r = tree_attach(b->tree, NULL, span_of(NULL, 0), false, &node);
@@ -176,9 +177,11 @@ static int add_names(struct tree_build *b, const struct name_set *set, const boo
 	if (r >= 0)
 		node->kind = TREE_DICT;
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = bare ? 0 : add_name(b, set, set->names[i], &node);
+		r = bare ? 0 : add_name(b, set, set->names[i], by, &node);
 		if (r >= 0)
 			node->kind = TREE_LEAF;
+		if (r >= 0 && !span_eq(by, span_str(".")))
+			r = arena_keep(&b->tree->arena, set->names[i], &node->param);
 		if (r >= 0 && is_string && is_string[i])
 			node->value_type = span_str("string");
 	}
@@ -186,6 +189,12 @@ static int add_names(struct tree_build *b, const struct name_set *set, const boo
 }
 
 int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret)
+{
+	return tree_from_names_split(names, is_string, n, ".", ret);
+}
+
+int tree_from_names_split(const struct span *names, const bool *is_string, size_t n,
+			  const char *separator, struct tree **ret)
 {
 	auto_of(tree) struct tree *tree = NULL;
 	struct tree_build b = { 0 };
@@ -201,7 +210,7 @@ int tree_from_names(const struct span *names, const bool *is_string, size_t n, s
 	if (r >= 0)
 		r = name_set_init(&set, names, n);
 	if (r >= 0)
-		r = add_names(&b, &set, is_string, n);
+		r = add_names(&b, &set, is_string, n, span_str(separator));
 	free(set.slots);
 	tree_build_release(&b);
 	if (r >= 0)

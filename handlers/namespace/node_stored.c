@@ -223,6 +223,14 @@ static bool is_opaque_item(struct node *n)
 	return s->of_item && s->is_dir && n->parent && n->parent->ops != n->ops;
 }
 
+bool node_is_stored(const struct node *n, bool *ret_is_dir)
+{
+	if (n->ops != &stored_ops)
+		return false;
+	*ret_is_dir = container_of(n, struct node_stored, node)->is_dir;
+	return true;
+}
+
 bool node_is_of_opaque(const struct node *n)
 {
 	return n->ops == &stored_ops && n->parent && n->parent->ops == &stored_ops &&

@@ -111,6 +111,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 		.atomicity = o->atomicity,
 		.aggregate_filename = o->aggregate_filename,
 		.safetensors = o->safetensors,
+		.safetensors_separator = o->safetensors_separator,
 		.ext_of = leaf_ext,
 		.retree = o->transform ? retree : NULL,
 		.retree_arg = o->transform,

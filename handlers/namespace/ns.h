@@ -115,6 +115,8 @@ int node_item_new(struct ns *ns, struct node *dir, struct span name, const char 
  */
 int node_stored_new(struct node *dir, struct span name, const char *path, const struct stat *st,
 		    bool of_item, struct node **ret);
+/* A file or directory that is shown as it is stored. */
+bool node_is_stored(const struct node *n, bool *ret_is_dir);
 /* A file at the top of an item that is not a tree. */
 bool node_is_of_opaque(const struct node *n);
 /* Whether path below SOURCE is still the directory that it was. */

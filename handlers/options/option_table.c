@@ -93,7 +93,7 @@ const struct option option_table[] = {
 	{ "aggregate_filename", OPTION_TEXT, AT(aggregate_filename), "checkpoint", "NAME",
 	  "name of the legacy msgpack file of an item" },
 	{ "safetensors_separator", OPTION_TEXT, AT(safetensors_separator), ".", "TEXT",
-	  "what joins the keys of a leaf to its name in D.safetensors" },
+	  "what joins the keys of a leaf to its name in D.safetensors, and splits names of files" },
 	{ "cache", OPTION_SIZE, AT(cache), "256M", "BYTES|auto",
 	  "bytes of decoded chunks, index nodes and pieces that are kept" },
 	{ "read_budget", OPTION_SIZE, AT(read_budget), "256M", "BYTES|auto",

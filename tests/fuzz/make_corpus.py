@@ -26,6 +26,19 @@ def safetensors(entries):
     return struct.pack('<Q', len(text)) + text
 
 
+def safetensors_item(entries, manifest=None, separator='.', index=None, data=b'', **texts):
+    """A file whose __metadata__ has a manifest, after the length of an index, a separator and the index."""
+    listed = json.dumps({'weight_map': index}).encode() if index is not None else b''
+    metadata = texts | ({'pytreefs': json.dumps(manifest)} if manifest is not None else {})
+    head = ({'__metadata__': metadata} if metadata else {}) | entries
+    return struct.pack('<H', len(listed)) + (separator or '\0').encode() + listed + safetensors(head) + data
+
+
+def tensors(*names):
+    """Numbers of four bytes, one after the other, and their data."""
+    return {n: {'dtype': 'F32', 'shape': [], 'data_offsets': [4 * i, 4 * i + 4]} for i, n in enumerate(names)}
+
+
 def index(entries, form, length):
     n = sum(1 for _ in entries)
     order = '>' if form & 64 else '<'
@@ -114,6 +127,30 @@ SEEDS = {
                             'b': {'dtype': 'BF16', 'shape': [], 'data_offsets': [24, 26]}}),
         'metadata': safetensors({'__metadata__': {'format': 'pt'},
                                  'w': {'dtype': 'U8', 'shape': [0, 5], 'data_offsets': [0, 0]}}),
+    },
+    'item_safetensors': {
+        'names': safetensors_item(tensors('a.b', 'a', 'c.d.e'), data=bytes(12)),
+        'slashes': safetensors_item(tensors('a/b', 'c.d'), separator='/', data=bytes(8)),
+        'unsplit': safetensors_item(tensors('a.b'), separator=None, data=bytes(4)),
+        'bare': safetensors_item(tensors(''), data=bytes(4)),
+        'manifest': safetensors_item(
+            tensors('l.0', 'l.10', 'n', 'x.y'),
+            {'kinds': {'l': 'list', 'l/1': 'tuple', 'l/2': 'namedtuple', 'e': 'dict'},
+             'leaves': {'n': 'n.json', 'x.y': 'x.y.npy', 'l.10': 'l/3.npy', 'none': 'none.null', 't': 't.txt'},
+             'marks': {'n.json': {'typestr': 'jax.Array'}}, 'custom': {'': {'a': 1}}}, data=bytes(16), t='a text'),
+        'manifest_bare': safetensors_item(tensors(''), {}, data=bytes(4)),
+        'manifest_no_list': safetensors_item(tensors('l.0', 'l.2'), {'kinds': {'l': 'list'}}, data=bytes(8)),
+        'manifest_twice': safetensors_item(tensors('a', 'b'), {'leaves': {'a': 'b.npy'}}, data=bytes(8)),
+        'manifest_inside': safetensors_item(tensors('a', 'b'), {'leaves': {'a': 'b.npy/c.npy'}, 'kinds': {'b': 'list'}}, data=bytes(8)),
+        'manifest_hashed': safetensors_item(tensors('a'), {'leaves': {'a': 'a~0123456789abcdef.npy'},
+                                                           'marks': {'a~0123456789abcdef.npy': {'key': ['k']}}}, data=bytes(4)),
+        'manifest_names': safetensors_item(tensors('a'), {'leaves': {'a': '../%FF.npy'}}, data=bytes(4)),
+        'manifest_escaped': safetensors_item(tensors('a'), {'leaves': {'a': '%FF.npy'}}, data=bytes(4)),
+        'manifest_other': safetensors_item(tensors('a'), {'kinds': [], 'leaves': {'a': 1}}, data=bytes(4)),
+        'shards': safetensors_item(tensors('a', 'b'), index={'a': 'm.safetensors', 'b': 'm.safetensors'}, data=bytes(8)),
+        'shards_elsewhere': safetensors_item(tensors('a'), index={'a': 'x.safetensors'}, data=bytes(4)),
+        'cut': safetensors_item(tensors('a'), data=bytes(3)),
+        'short': b'\0\0./',
     },
     'contribution': {
         'assignment': struct.pack('<3B2Q', 1, 1, 2, 3, 4),

@@ -2,6 +2,8 @@
 """A safetensors file, or a directory of shards, in place of a checkpoint: what the tools say of it, against the official library."""
 
 import json
+import pathlib
+import re
 import struct
 
 import ml_dtypes
@@ -151,3 +153,64 @@ def test_an_index_that_lies(run, sharded):
     index.unlink()
     write(sharded / 'more.safetensors', {'count': TREE['count']})
     assert "tensor 'count' is in '" in failed(run, 1, 'ls', sharded).stderr
+
+
+# ---- our own files, and other separators ----
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample/1500/state'
+
+
+def lines(run, *words):
+    """The leaves of `tree` with types, without sizes on disk and without what is no leaf."""
+    found = [re.sub(r'  \d+ files?, .*', '', line) for line in run('tree', *words).stdout.splitlines()[1:]]
+    return [line for line in found if '_METADATA' not in line and ' directories, ' not in line]
+
+
+@pytest.mark.parametrize('how', [[], ['--max-shard-size', '100K']], ids=['file', 'shards'])
+def test_a_file_of_ours_is_the_tree_that_it_was_made_of(run, tmp_path, how):
+    """Lists, None, texts and numbers are in the manifest of an export; tree, diff and stats read it as convert does."""
+    file = tmp_path / ('shards' if how else 'm.safetensors')
+    run('export', '--quiet', *how, SAMPLE, file, *(['--format', 'safetensors'] if how else []))
+    assert lines(run, file) == lines(run, SAMPLE)
+    assert '78 leaves compared, 78 the same, 0 differences' in run('diff', SAMPLE, file).stdout
+    assert run('cat', file / 'run_name.txt').stdout == 'sample-transformer'
+    assert run('cat', file / 'history/1.json').stdout == run('cat', SAMPLE / 'history/1.json').stdout
+    run('convert', '--quiet', file, tmp_path / 'again')
+    assert '78 the same, 0 differences' in run('diff', file, tmp_path / 'again').stdout
+
+
+def test_a_manifest_that_does_not_fit_is_refused(run, tmp_path):
+    """It says that two tensors are one leaf; the message names the leaf."""
+    file = write(tmp_path / 'm.safetensors', {'a': np.zeros(2), 'b': np.zeros(2)},
+                 metadata={'pytreefs': json.dumps({'leaves': {'a': 'b.npy'}})})
+    assert "two leaves are called 'b.npy'" in failed(run, 1, 'tree', file).stderr
+
+
+@pytest.mark.parametrize('separator,names', [
+    ('.', ['a%2Fb%2Fw/0.npy', 'c.npy']), ('/', ['a/b/w.0.npy', 'c.npy']), ('', ['a%2Fb%2Fw.0.npy', 'c.npy'])])
+def test_names_are_split_as_the_option_says(run, tmp_path, separator, names):
+    """By every command that takes such a file, and by convert and save, whose result is the same tree."""
+    file = write(tmp_path / 'm.safetensors', {'a/b/w.0': np.arange(4.0), 'c': np.ones(2)})
+    option = ['-o', f'safetensors_separator={separator}']
+    assert [leaf['path'] for leaf in json.loads(run('stats', '--json', *option, file).stdout)] == names
+    assert run('cat', *option, file / names[0].replace('.npy', '.bin'), text=False).stdout == np.arange(4.0).tobytes()
+    run('convert', '--quiet', *option, file, tmp_path / 'tree')
+    run('save', '--quiet', *option, file, tmp_path / 'ck/1')
+    for made in (tmp_path / 'tree', tmp_path / 'ck/1/default'):
+        assert '2 the same, 0 differences' in run('diff', *option, file, made).stdout
+
+
+def test_a_file_that_a_step_stores_is_a_tree(run, tmp_path):
+    """A directory that is called like a step may hold a published model; `cat` still gives the file itself."""
+    plain = write(tmp_path / 'plain.safetensors', TREE)
+    run('save', '--quiet', plain, tmp_path / 'models/5')
+    file = write(tmp_path / 'models/5/hf/model.safetensors', TREE)
+    assert run('cat', file, text=False).stdout == file.read_bytes()
+    assert run('ls', file).stdout.split() == ['a%2Fb.npy', 'count.npy', 'empty.npy', 'model/']
+    assert len(json.loads(run('stats', '--json', file).stdout)) == len(TREE)
+    assert json.loads(run('info', '--json', file).stdout)['store'] == 'safetensors'
+    assert run('ls', file.parent).stdout == run('ls', file).stdout, 'a directory of such files, too'
+    for path in (file, file.parent):
+        assert '6 leaves compared, 6 the same, 0 differences' in run('diff', path, plain).stdout
+    file.write_bytes(file.read_bytes()[:-1])
+    assert 'its header says' in failed(run, 1, 'ls', file).stderr

@@ -314,7 +314,7 @@ int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
 	return 0;
 }
 
-int source_open(struct cmd_args *a, const char *path, struct source *ret)
+int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
 {
 	int r = source_open_stored(a, path, ret);
 
@@ -329,6 +329,29 @@ int source_open(struct cmd_args *a, const char *path, struct source *ret)
 		found = source_open_safetensors(a, path, ret);
 		r = found ? found : err_restore(&why);
 	}
+	return MIN(r, 0);
+}
+
+int source_open(struct cmd_args *a, const char *path, struct source *ret)
+{
+	int r = source_open_file(a, path, ret);
+	struct source file = { 0 };
+	bool is_dir;
+
+	/* A directory that passes for a step may hold files of tensors: they are trees. */
+	if (r < 0 || !node_is_stored(ret->node, &is_dir))
+		return r;
+	r = source_open_safetensors(a, path, &file);
+	/* A directory may also be one of files that go by such names. */
+	if (r < 0 && is_dir) {
+		err_clear();
+		r = 0;
+	}
+	if (r == 0)
+		return 0;
+	source_close(ret);
+	if (r > 0)
+		*ret = file;
 	return MIN(r, 0);
 }
 

@@ -118,6 +118,8 @@ int source_in_no_mount(const struct cmd_args *a, const char *path);
  * part that is a checkpoint. Threads are started. -ENOENT, -EINVAL as the parts say.
  */
 int source_open(struct cmd_args *a, const char *path, struct source *ret);
+/* The same, where a safetensors file that is stored in a checkpoint is a file, and not a tree. */
+int source_open_file(struct cmd_args *a, const char *path, struct source *ret);
 /* The same of a path through a mount only: 1; 0: it is none, or of a draft, which is not stored
  * under its name. */
 int source_open_stored(struct cmd_args *a, const char *path, struct source *ret);

@@ -78,7 +78,7 @@ static int cat_one(struct cmd_args *a, struct cat *c, const char *path)
 {
 	auto_source s = { 0 };
 	auto_of(file) struct file *f = NULL;
-	int r = source_open(a, path, &s);
+	int r = source_open_file(a, path, &s);
 
 	if (r >= 0)
 		r = node_open(s.node, O_RDONLY, &f);

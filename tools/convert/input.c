@@ -140,7 +140,7 @@ bool input_is_foreign(const char *path)
 int input_open(struct cmd_args *a, const char *path, struct input *ret)
 {
 	static const char *const texts[] = { ".json", ".txt", NULL };
-	struct input in = { .path = path };
+	struct input in = { .path = path, .separator = a->options.safetensors_separator };
 	struct stat st;
 	int r = open_stored(a, &in);
 

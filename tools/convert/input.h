@@ -23,10 +23,11 @@ enum input_kind {
 
 struct input {
 	enum input_kind kind;
-	const char *path;     /* borrowed */
-	bool is_root;         /* INPUT_ORBAX: a directory of steps */
-	bool is_step;         /* it has items of its own */
-	struct source source; /* INPUT_ORBAX */
+	const char *path;      /* borrowed */
+	const char *separator; /* of the keys in the names of tensors; borrowed */
+	bool is_root;          /* INPUT_ORBAX: a directory of steps */
+	bool is_step;          /* it has items of its own */
+	struct source source;  /* INPUT_ORBAX */
 	struct subtree st;
 	struct tree_manifest tree_manifest; /* SAFETENSORS, NPZ, ZARR */
 	int *fd;                            /* open files */

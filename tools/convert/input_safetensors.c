@@ -136,9 +136,12 @@ int input_safetensors_open(struct input *in)
 static int import_tensor(struct input *in, size_t shard, const struct safetensor *t,
 			 struct select *only, struct import_list *f)
 {
+	/* The keys of our own files are joined by a dot, whatever the option says. */
+	const bool is_ours = in->tree_manifest.doc.root;
+	const struct tree_manifest_style style = { .separator = is_ours ? "." : in->separator };
 	auto_buf path = { 0 };
 	uint64_t at = in->shard[shard].data + t->begin;
-	int r = tree_manifest_path(&in->tree_manifest, t->name, &style_safetensors, &path);
+	int r = tree_manifest_path(&in->tree_manifest, t->name, &style, &path);
 	uint8_t element[LIMIT_ITEM_BYTES];
 	enum dtype number;
 

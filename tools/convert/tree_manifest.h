@@ -17,14 +17,13 @@
 #ifndef PYTREEFS_TREE_MANIFEST_H
 #define PYTREEFS_TREE_MANIFEST_H
 
+#include "core/tree/tree_tensors.h"
 #include "tools/convert/import_list.h"
 #include "handlers/subtree/subtree.h"
 #include "tools/select/select.h"
 
 /* Of a directory of leaves, which has xattrs for the rest: that the paths begin with items. */
 #define TREE_MANIFEST_STEP "user.pytree.step"
-#define TREE_MANIFEST_KEY \
-	"pytreefs" /* of the metadata of a safetensors file, of a zarr group's attributes */
 
 /* In an npz file whose comment is too short for it: where it is, said by the comment. */
 #define NPZ_AT "at"

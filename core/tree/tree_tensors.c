@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tree_tensors.c - the tree of a safetensors file, from its manifest or its names.
+ *
+ * Entries are added in the order of their paths; sequences and dicts are put in their own order
+ * then.
+ */
+#include "core/tree/tree_tensors.h"
+
+#include "core/base/err.h"
+#include "core/tree/name.h"
+#include "core/tree/tree_build.h"
+
+#define MANIFEST "the manifest in __metadata__"
+
+/* One leaf or container, with its path of names. */
+struct entry {
+	struct span path;
+	struct span tensor; /* its name in the file */
+	struct span text;   /* of a string */
+	bool is_container;
+};
+
+struct making {
+	struct tree_build build;
+	const struct json *manifest, *kinds, *leaves, *marks;
+	struct entry *entry;
+	size_t n;
+};
+
+/* The first name of a path; the rest goes to *path. */
+static struct span next_name(struct span *path)
+{
+	const uint8_t *slash = memchr(path->p, '/', path->n);
+	struct span name = span_of(path->p, slash ? (size_t)(slash - path->p) : path->n);
+
+	*path = span_from(*path, name.n + (slash != NULL));
+	return name;
+}
+
+static struct span without_extension(struct span name)
+{
+	name.n -= strlen(name_ext_text(name_ext_of(name)));
+	return name;
+}
+
+static int by_path(const void *a, const void *b)
+{
+	return span_cmp(((const struct entry *)a)->path, ((const struct entry *)b)->path);
+}
+
+/* ---- one entry ---- */
+
+/* The key of a name; the manifest has that of one which is shortened. */
+static int key_of(const struct making *m, struct span path, struct span stem, enum name_use use,
+		  struct buf *ret)
+{
+	const struct json *key = json_member(json_member_span(m->marks, path), "key");
+	int r;
+
+	if (name_is_hashed(stem)) {
+		if (!json_is(key, JSON_ARRAY) || !key->n ||
+		    !json_is(&key->items[key->n - 1], JSON_STRING))
+			return fail(-EUCLEAN, MANIFEST ": '%.*s' has no key", SPAN_ARG(path));
+		return buf_add_span(ret, key->items[key->n - 1].s);
+	}
+	r = name_unescape(stem, use, NAME_OURS_METADATA, ret);
+	if (r >= 0 && !utf8_valid(buf_span(ret)))
+		r = -EINVAL;
+	return r == -EINVAL ?
+		       fail(-EUCLEAN, MANIFEST ": '%.*s' is not a path of names", SPAN_ARG(path)) :
+		       r;
+}
+
+static enum tree_kind kind_of(const struct making *m, struct span path)
+{
+	const struct json *kind = json_member_span(m->kinds, path);
+
+	for (enum tree_kind k = TREE_DICT; k < TREE_LEAF; k++)
+		if (json_is(kind, JSON_STRING) && span_eq(kind->s, span_str(tree_kind_text(k))))
+			return k;
+	return TREE_DICT;
+}
+
+static bool is_sequence(const struct tree_node *t)
+{
+	return t->kind == TREE_LIST || t->kind == TREE_TUPLE;
+}
+
+static int set_text(struct tree *tree, struct tree_node *t, struct span text)
+{
+	struct aggregate *a = arena_alloc(&tree->arena, sizeof(*a));
+
+	if (!a)
+		return fail(-ENOMEM, "cannot build a tree: not enough memory");
+	*a = (struct aggregate){ .kind = AGGREGATE_STRING };
+	t->value_type = span_str("string");
+	t->value = TREE_VALUE_AGGREGATE;
+	t->aggregate = a;
+	return arena_keep(&tree->arena, text, &a->s);
+}
+
+static int set_leaf(struct making *m, const struct entry *e, struct tree_node *t)
+{
+	const struct json *type = json_member(json_member_span(m->marks, e->path), "typestr");
+
+	t->kind = TREE_LEAF;
+	switch (name_ext_of(e->path)) {
+	case NAME_EXT_NULL:
+		t->value_type = span_str("None");
+		t->value = TREE_VALUE_NONE;
+		return 0;
+	case NAME_EXT_TXT:
+		return set_text(m->build.tree, t, e->text);
+	case NAME_EXT_JSON:
+		t->value_type = span_str("scalar");
+		break;
+	default:
+		t->value_type = json_is(type, JSON_STRING) &&
+						span_eq(type->s, span_str("jax.Array")) ?
+					span_str("jax.Array") :
+					span_str("np.ndarray");
+		break;
+	}
+	return arena_keep(&m->build.tree->arena, e->tensor, &t->param);
+}
+
+/* A child that is a container: what stands there already must be one. */
+static int enter(struct making *m, struct span path, struct tree_node *parent, struct span name,
+		 struct tree_node **ret)
+{
+	auto_buf key = { 0 };
+	int r = key_of(m, path, name, NAME_CONTAINER, &key);
+
+	if (r >= 0)
+		r = tree_build_child(&m->build, parent, buf_span(&key), is_sequence(parent), ret);
+	if (r < 0)
+		return r;
+	if (r == 0 && (*ret)->kind == TREE_LEAF)
+		return fail(-EUCLEAN, MANIFEST ": '%.*s' is a leaf and a directory",
+			    SPAN_ARG(path));
+	(*ret)->kind = kind_of(m, path);
+	return 0;
+}
+
+static int add_entry(struct making *m, const struct entry *e)
+{
+	struct tree_node *t = m->build.tree->root;
+	struct span rest = e->path, name;
+	auto_buf key = { 0 };
+	unsigned depth = 0;
+	int r;
+
+	while (rest.n) {
+		name = next_name(&rest);
+		if (++depth >= LIMIT_TREE_DEPTH)
+			return fail(-EUCLEAN, MANIFEST ": '%.*s' has more than %d names",
+				    SPAN_ARG(e->path), LIMIT_TREE_DEPTH);
+		if (!rest.n && !e->is_container)
+			break;
+		r = enter(m, span_of(e->path.p, (size_t)(name.p + name.n - e->path.p)), t, name,
+			  &t);
+		if (r < 0)
+			return r;
+	}
+	if (e->is_container)
+		return 0;
+	r = key_of(m, e->path, without_extension(name), NAME_LEAF, &key);
+	/* No key at all: the tree is this one leaf. */
+	if (r >= 0 && !key.n && m->n == 1)
+		return set_leaf(m, e, t);
+	if (r >= 0)
+		r = tree_build_child(&m->build, t, buf_span(&key), is_sequence(t), &t);
+	if (r == 0)
+		return fail(-EUCLEAN, MANIFEST ": two leaves are called '%.*s'", SPAN_ARG(e->path));
+	return r < 0 ? r : set_leaf(m, e, t);
+}
+
+/* ---- all entries ---- */
+
+static bool is_path(struct span s)
+{
+	return s.n && s.p[0] != '/' && s.p[s.n - 1] != '/' && !memmem(s.p, s.n, "//", 2) &&
+	       !memchr(s.p, '\0', s.n);
+}
+
+static int add_path(struct making *m, struct entry e)
+{
+	if (!is_path(e.path))
+		return fail(-EUCLEAN, MANIFEST ": '%.*s' is not a path of names", SPAN_ARG(e.path));
+	m->entry[m->n++] = e;
+	return 0;
+}
+
+/* Where a tensor stands that the manifest does not mention: the names of its keys, in the arena. */
+static int default_path(struct making *m, struct span tensor, struct span *ret)
+{
+	auto_buf path = { 0 };
+	struct span rest = tensor;
+	int r = 0;
+
+	if (!tensor.n)
+		r = buf_add_str(&path, "%.npy");
+	while (rest.n && r >= 0) {
+		const uint8_t *dot = memchr(rest.p, '.', rest.n);
+		struct span key = span_of(rest.p, dot ? (size_t)(dot - rest.p) : rest.n);
+
+		r = name_escape(key, dot ? NAME_CONTAINER : NAME_LEAF,
+				dot ? NAME_EXT_NONE : NAME_EXT_NPY, path.n ? 0 : NAME_OURS_METADATA,
+				&path);
+		if (r >= 0 && dot)
+			r = buf_add_byte(&path, '/');
+		rest = span_from(rest, key.n + (dot != NULL));
+		if (r >= 0 && dot && !rest.n)
+			r = name_escape(rest, NAME_LEAF, NAME_EXT_NPY, 0, &path);
+	}
+	return r < 0 ? r : arena_keep(&m->build.tree->arena, buf_span(&path), ret);
+}
+
+static int add_tensors(struct making *m, const struct span *names, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		const struct json *at = json_member_span(m->leaves, names[i]);
+		struct entry e = { .tensor = names[i] };
+
+		if (json_is(at, JSON_STRING))
+			e.path = at->s;
+		else
+			r = default_path(m, names[i], &e.path);
+		if (r >= 0 &&
+		    (span_ends(e.path, span_str(".null")) || span_ends(e.path, span_str(".txt"))))
+			r = fail(-EUCLEAN, MANIFEST ": tensor '%.*s' is called '%.*s'",
+				 SPAN_ARG(names[i]), SPAN_ARG(e.path));
+		if (r >= 0)
+			r = add_path(m, e);
+	}
+	return r;
+}
+
+/* Containers, None and texts. */
+static int add_others(struct making *m, const struct json *metadata)
+{
+	int r = 0;
+
+	for (size_t i = 0; m->leaves && i < m->leaves->n && r >= 0; i++) {
+		const struct json *leaf = &m->leaves->items[i],
+				  *text = json_member_span(metadata, leaf->name);
+		struct entry e = { .path = leaf->s };
+
+		if (!json_is(leaf, JSON_STRING))
+			r = fail(-EUCLEAN, MANIFEST ": 'leaves' holds something else than texts");
+		else if (span_ends(leaf->s, span_str(".null")))
+			r = add_path(m, e);
+		else if (span_ends(leaf->s, span_str(".txt")) && json_is(text, JSON_STRING)) {
+			e.text = text->s;
+			r = add_path(m, e);
+		}
+	}
+	for (size_t i = 0; m->kinds && i < m->kinds->n && r >= 0; i++)
+		if (m->kinds->items[i].name.n)
+			r = add_path(m, (struct entry){ .path = m->kinds->items[i].name,
+							.is_container = true });
+	return r;
+}
+
+static int set_custom(struct making *m)
+{
+	const struct json *custom = json_member(json_member(m->manifest, "custom"), "");
+	auto_buf text = { 0 };
+	struct tree *tree = m->build.tree;
+	int r;
+
+	if (!json_is(custom, JSON_OBJECT))
+		return 0;
+	r = json_print(&text, custom, JSON_PYTHON);
+	if (r >= 0 && buf_str(&text))
+		tree->custom_metadata = arena_str(&tree->arena, buf_str(&text));
+	return r < 0 ? r : tree->custom_metadata ? 0 : -ENOMEM;
+}
+
+static int make_tree(struct making *m, const struct span *names, size_t n,
+		     const struct json *metadata)
+{
+	struct tree_node *root;
+	int r = tree_attach(m->build.tree, NULL, span_of(NULL, 0), false, &root);
+
+	if (r < 0)
+		return r;
+	root->kind = kind_of(m, span_of(NULL, 0));
+	m->entry = calloc(n + 1 + (m->leaves ? m->leaves->n : 0) + (m->kinds ? m->kinds->n : 0),
+			  sizeof(*m->entry));
+	r = m->entry ? add_tensors(m, names, n) :
+		       fail(-ENOMEM, "cannot build a tree: not enough memory");
+	if (r >= 0)
+		r = add_others(m, metadata);
+	if (r >= 0)
+		qsort(m->entry, m->n, sizeof(*m->entry), by_path);
+	for (size_t i = 0; i < m->n && r >= 0; i++)
+		r = add_entry(m, &m->entry[i]);
+	if (r >= 0)
+		r = set_custom(m);
+	if (r >= 0)
+		r = tree_sort(m->build.tree);
+	return r < 0 ? r : tree_finish_as(m->build.tree, -EUCLEAN);
+}
+
+int tree_from_tensors(const struct span *names, size_t n, const struct json *metadata,
+		      const char *separator, struct tree **ret)
+{
+	const struct json *text = json_member(metadata, TREE_MANIFEST_KEY);
+	auto_of(tree) struct tree *tree = NULL;
+	struct making m = { 0 };
+	auto_json doc = { 0 };
+	int r;
+
+	if (!json_is(text, JSON_STRING))
+		return tree_from_names_split(names, NULL, n, separator, ret);
+	r = json_parse(text->s, MANIFEST, &doc);
+	if (r < 0)
+		return r;
+	if (!json_is(doc.root, JSON_OBJECT))
+		return fail(-EUCLEAN, MANIFEST " is not an object");
+	m.manifest = doc.root;
+	r = json_get_object(doc.root, "kinds", MANIFEST, &m.kinds);
+	if (r >= 0)
+		r = json_get_object(doc.root, "leaves", MANIFEST, &m.leaves);
+	if (r >= 0)
+		r = json_get_object(doc.root, "marks", MANIFEST, &m.marks);
+	if (r >= 0)
+		r = tree_new(&tree);
+	m.build.tree = tree;
+	if (r >= 0)
+		r = make_tree(&m, names, n, metadata);
+	free(m.entry);
+	tree_build_release(&m.build);
+	if (r < 0)
+		return r;
+	*ret = take(tree);
+	return 0;
+}
