@@ -263,9 +263,15 @@ int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret)
 	return dir_of_fd(io, fd, path, ret);
 }
 
+const char *io_shown(const struct io_dir *dir, const char *rel)
+{
+	return strcmp(rel, ".") ? rel : dir->path;
+}
+
 /* The note for an open that failed, which is the same whatever was to be done with the file. */
 int io_open_failed(int r, const struct io_dir *dir, const char *what, const char *rel)
 {
+	rel = io_shown(dir, rel);
 	if (r == -EXDEV)
 		return fail(
 			-EUCLEAN, "'%s' leads out of '%s'%s", rel, dir->path,
@@ -511,7 +517,7 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 		return io_open_failed(fd, dir, "cannot list", rel);
 	if (!d) {
 		close(fd);
-		return fail(-ENOMEM, "cannot list '%s'", rel);
+		return fail(-ENOMEM, "cannot list '%s'", io_shown(dir, rel));
 	}
 	while (r == 0) {
 		struct dirent *e;
@@ -521,7 +527,8 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 		if (!e && ask_again(-errno, &tries))
 			continue;
 		if (!e) {
-			r = errno ? err_code(lasting(-errno), "cannot list", rel) : 0;
+			r = errno ? err_code(lasting(-errno), "cannot list", io_shown(dir, rel)) :
+				    0;
 			break;
 		}
 		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))

@@ -74,6 +74,8 @@ int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char
 int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last);
 /* ops->open(), called again while it is interrupted (io.c). Returns a descriptor. */
 int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
+/* What a message calls it: "." would not tell the reader which directory it is. */
+const char *io_shown(const struct io_dir *dir, const char *rel);
 /* The note of an open that failed with fd: links that leave the source break the checkpoint. */
 int io_open_failed(int fd, const struct io_dir *dir, const char *what, const char *path);
 /*

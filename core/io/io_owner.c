@@ -73,14 +73,12 @@ static void read_acl(struct span text, unsigned *group, unsigned *other)
 int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 {
 	auto_close int fd = io_open_at(dir->io, dir->fd, rel, O_PATH, 0);
-	/* A message that names "." would not tell the reader which directory it is. */
-	const char *shown = strcmp(rel, ".") ? rel : dir->path;
 	struct stat st;
 
 	if (fd < 0)
-		return io_open_failed(fd, dir, "cannot stat", shown);
+		return io_open_failed(fd, dir, "cannot stat", io_shown(dir, rel));
 	if (fstat(fd, &st) < 0)
-		return err_sys("cannot stat", shown);
+		return err_sys("cannot stat", io_shown(dir, rel));
 	*ret = st;
 	return 0;
 }
@@ -95,9 +93,9 @@ int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned 
 	ssize_t n;
 
 	if (fd < 0)
-		return io_open_failed(fd, dir, "cannot stat", strcmp(rel, ".") ? rel : dir->path);
+		return io_open_failed(fd, dir, "cannot stat", io_shown(dir, rel));
 	if (fstat(fd, &st) < 0)
-		return err_sys("cannot stat", strcmp(rel, ".") ? rel : dir->path);
+		return err_sys("cannot stat", io_shown(dir, rel));
 	*ret_group = st.st_mode >> 3 & 7;
 	*ret_other = st.st_mode & 7;
 	/* The descriptor names a file and is not open for reading its attributes. */

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What somebody sees who is not root: a mount by fusermount3, and messages about what may not be read."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason='only root may become somebody else')
+NOBODY = 65534
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
+
+# A /dev/fuse that everybody may open, as distributions have it, for the commands behind it alone.
+OPEN_FUSE = '''
+d=$(mktemp -d) && mount -t tmpfs none "$d" && mknod "$d/fuse" c 10 229 && chmod 666 "$d/fuse" &&
+mount --bind "$d/fuse" /dev/fuse && umount -l "$d" && rmdir "$d" || exit 77
+exec setpriv --reuid %d --regid %d --clear-groups sh -euc "$0"
+''' % (NOBODY, NOBODY)
+
+
+@pytest.fixture
+def place(program):
+    """A directory of theirs: a copy of the sample, the program (its own place may be closed to them), a mount point."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix='pytreefs-user-'))
+    shutil.copytree(SAMPLE, path / 'ckpts')
+    shutil.copy(program, path / 'pytreefs')
+    (path / 'm').mkdir()
+    for at in [path, *path.rglob('*')]:
+        os.chown(at, NOBODY, NOBODY, follow_symlinks=False)
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_mount_of_theirs(place):
+    """It reads, saves, unmounts, and does not speak of what only root may set (read_ahead_kb)."""
+    if not shutil.which('fusermount3'):
+        pytest.skip('no mount namespace can be made here')
+    script = '''
+    export PATH=.:$PATH
+    pytreefs mount ckpts m
+    trap 'pytreefs umount m' EXIT
+    cat m/latest/state/step.json
+    mkdir m/2000.tmp && cp -r m/1500/state m/2000.tmp/ && mv m/2000.tmp m/2000
+    pytreefs diff ckpts/1500/state ckpts/2000/state
+    stat -c %U m/2000
+    echo 'log:' && cat m/.pytreefs/log
+    '''
+    r = subprocess.run(['unshare', '-m', 'sh', '-c', OPEN_FUSE, script], cwd=place, capture_output=True, text=True,
+                       timeout=60)
+    if r.returncode == 77 or r.stderr.startswith('unshare:'):
+        pytest.skip('no mount namespace can be made here')
+    assert r.returncode == 0 and r.stderr == '', r.stdout + r.stderr
+    out, log = r.stdout.split('log:\n')
+    assert out.startswith('1500\n') and '78 the same, 0 differences' in out and out.endswith('nobody\n'), out
+    assert 'read_ahead' not in log and 'cannot' not in log, log
+    assert not os.listdir(place / 'm') and (place / 'ckpts/2000').is_dir()
+
+
+@pytest.mark.parametrize('mode,command,said', [
+    (0o711, 'ls', "cannot list 'ckpts'"), (0o600, 'ls', "'ckpts'"), (0o000, 'tree', "'ckpts'"), (0o711, 'verify', "cannot list 'ckpts'"),
+    (0o711, 'gc', "cannot list 'ckpts'")])
+def test_a_source_that_may_not_be_read_is_named(place, mode, command, said):
+    """By the path that was given, and never as '.'."""
+    os.chown(place / 'ckpts', 0, 0)
+    (place / 'ckpts').chmod(mode)
+    r = subprocess.run(['./pytreefs', command, 'ckpts'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and 'Permission denied' in r.stderr and said in r.stderr, r.stderr
+    assert "'.'" not in r.stderr, r.stderr
+
+
+def test_an_item_that_may_not_be_read_is_named(place):
+    """An item, given as SOURCE, whose directory may be entered and not be listed."""
+    item = place / 'ckpts/1500/state'
+    for at in (item, item / 'manifest.ocdbt'):
+        os.chown(at, 0, 0)
+    (item / 'manifest.ocdbt').chmod(0o600)
+    item.chmod(0o711)
+    r = subprocess.run(['./pytreefs', 'tree', 'ckpts/1500/state'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and 'Permission denied' in r.stderr and "'.'" not in r.stderr.replace("item '.'", ''), r.stderr
