@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pytreefs mount for one test: made with options, always unmounted, its log read afterwards."""
 
+import functools
 import json
 import os
 import pathlib
@@ -98,7 +99,7 @@ class Mount:
         """What the log should not say."""
         out = [line for line in self.log_lines() if NEVER.search(line)]
         for report in pathlib.Path(self.log).parent.glob(f'{pathlib.Path(self.log).name}.sanitizer.*'):
-            out.append(report.read_text(errors='replace')[:3000])
+            out.append(report.read_text(errors='replace')[:20000])
         if not allow_errors:
             out += [line for line in self.log_lines() if ERROR.search(line) and not NOTICE.search(line)]
         return out
@@ -151,7 +152,7 @@ def without_children(entries):
 
 def memory(pid, field='VmHWM'):
     """Bytes of a process's memory: the peak (VmHWM) or now (VmRSS). 0 under a sanitizer: it is not ours."""
-    if os.environ.get('PYTREEFS_SANITIZE'):
+    if is_sanitized(f'/proc/{pid}/exe'):
         return 0
     for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines():
         if line.startswith(field + ':'):
@@ -168,8 +169,16 @@ def wait_for(holds, seconds=20):
 
 
 def is_sanitized(program):
-    """A build with sanitizers, whose memory is not ours to judge."""
-    return b'__asan_init' in pathlib.Path(program).read_bytes()
+    """A build with sanitizers, of addresses or of threads, whose memory is not ours to judge. program: its file, or
+    that of a process."""
+    st = os.stat(program)
+    return _names_a_sanitizer(program, (st.st_dev, st.st_ino, st.st_mtime_ns))
+
+
+@functools.cache
+def _names_a_sanitizer(program, _which):
+    code = pathlib.Path(program).read_bytes()
+    return b'__asan_init' in code or b'__tsan_init' in code
 
 
 def has_ended(pid):

@@ -50,6 +50,7 @@ def meanwhile(do):
     return end
 
 
+@pytest.mark.races
 def test_metadata_while_a_safetensors_file_is_written(mount, root):
     """Whoever looks meanwhile sees none of its tensors, or all."""
     m = mount(root)
@@ -313,6 +314,7 @@ def test_a_safetensors_file_that_carries_all_says_nothing(mount, root):
     assert not lines(m, 'safetensors')
 
 
+@pytest.mark.races
 @pytest.mark.parametrize('options', [(), ('ocdbt=off', 'zarr=3'), ('dtype=float16', 'compression=none')])
 @pytest.mark.parametrize('begun', [False, True], ids=['from the front', 'begun before'])
 def test_a_reader_reads_on_after_the_commit(mount, root, options, begun):

@@ -94,9 +94,8 @@ def test_a_thousand_damaged_checkpoints(mount, hostile, cases):
     assert second['files'] == first['files'] and not second['hangs'] and not second['canary']
     # How many items are open at a moment depends on what the kernel holds; a file lost with each error is far more.
     mounts.wait_for(lambda: len(m.open_files()) <= files + COUNT // 4)
-    if not mounts.is_sanitized(m.program):
-        assert m.memory('VmRSS') <= resident + 24 * MIB, f'{resident >> 20} -> {m.memory("VmRSS") >> 20} MiB'
-        assert peak <= (64 + 64 + 64) * MIB, f'peak {peak >> 20} MiB'
+    assert m.memory('VmRSS') <= resident + 24 * MIB, f'{resident >> 20} -> {m.memory("VmRSS") >> 20} MiB'
+    assert peak <= (64 + 64 + 64) * MIB, f'peak {peak >> 20} MiB'
     assert not compare.compare(m / '999999/state', cases(BASES[0]).tree())
 
 
