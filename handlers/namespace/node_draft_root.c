@@ -148,7 +148,7 @@ static int delete_step(struct ns *ns, struct span name)
 	r = ns->options->todelete ? commit_move_away(ns->ckpt, step, ns->options->todelete) :
 				    commit_delete(ns->ckpt, step);
 	if (r < 0)
-		return r;
+		return err_at(r, "deletion of step '%s'", step);
 	log_info("step '%s' is deleted", step);
 	ns_drop_items(ns, step);
 	whiteout_clear(ns, name);

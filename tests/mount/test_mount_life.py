@@ -72,3 +72,14 @@ def test_a_dead_mount_is_taken_away(mount, run, tmp_path):
     with open('/proc/self/mountinfo') as f:
         assert sum(mounts.unescape(line.split()[4]) == str(m.path) for line in f) == 1
     m._pid = None
+
+
+def test_a_dead_mount_is_unmounted(mount, run):
+    """`umount` needs no answer of a process that is gone."""
+    m = mount(SAMPLE)
+    os.kill(m.pid, signal.SIGKILL)
+    mounts.wait_for(lambda: mounts.has_ended(m.pid))
+    assert m.mounted()
+    run('umount', m.path)
+    assert not m.mounted() and os.listdir(m.path) == []
+    m._pid = None

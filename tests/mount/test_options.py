@@ -267,6 +267,27 @@ def test_deleting_steps(mount, root):
     assert not (root / '2').exists() and (root / 'trash').exists()
 
 
+@pytest.mark.option('todelete')
+@pytest.mark.parametrize('outside', ['/', '/var/trash', '../trash', 'in/../../trash'])
+def test_deleted_steps_stay_within_the_source(program, root, tmp_path, outside):
+    """A place that no step can be renamed to is refused by the mount, and not by the first rmdir."""
+    with pytest.raises(mounts.MountError, match=f"todelete='{re.escape(outside)}'.*within SOURCE"):
+        mounts.Mount(program, root, tmp_path / 'm', tmp_path / 'log', ['shape=root', 'allow_delete', f'todelete={outside}'])
+
+
+@pytest.mark.option('todelete')
+def test_a_file_where_deleted_steps_should_go(mount, root):
+    """The step stays, whole."""
+    (root / 'trash').write_text('a file')
+    m = mount(root, 'shape=root', 'allow_delete', 'todelete=trash', allow_errors=True)
+    save(m)
+    with pytest.raises(OSError):
+        os.rmdir(m / '1')
+    assert (root / 'trash').read_text() == 'a file'
+    assert any("step '1'" in line and 'trash' in line and 'Not a directory' in line for line in m.log_lines())
+    assert np.array_equal(np.load(m / '1/default/w.npy'), ARRAY)
+
+
 @pytest.mark.option('json_filename', 'proto_filename')
 @pytest.mark.feature('E4', 'E5', 'F3')
 def test_names_of_item_files(mount, root):
