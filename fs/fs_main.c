@@ -25,6 +25,7 @@
 #include "core/job/peers.h"
 #include "fs/fs.h"
 #include "fs/signals.h"
+#include "handlers/namespace/places.h"
 
 #define THREADS_MAX 16
 #define AGREE_TIMEOUT (60 * SECOND_NS)
@@ -366,7 +367,7 @@ static int resolve(const struct fs_mount *m, char **ret_source, char **ret_mount
 	/* The kernel would mount on a file, too, and every access to it would then fail. */
 	if (!S_ISDIR(st.st_mode))
 		return fail(-ENOTDIR, "cannot mount on '%s': it is not a directory", m->mountpoint);
-	return 0;
+	return places_check(*ret_source, *ret_mountpoint, m->options);
 }
 
 int fs_main(const struct fs_mount *m)

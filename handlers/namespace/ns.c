@@ -70,8 +70,7 @@ int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat 
 
 /* ---- opening ---- */
 
-/* The directory for spill files that the options ask for; NULL: none. */
-static const char *spill_dir(const struct options *o)
+const char *ns_spill_dir(const struct options *o)
 {
 	const char *tmp = getenv("TMPDIR");
 
@@ -104,7 +103,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 		.cache_bytes = o->cache,
 		.read_budget = o->read_budget,
 		.write_budget = o->write_budget,
-		.spill_dir = spill_dir(o),
+		.spill_dir = ns_spill_dir(o),
 		.spill_limit = o->spill_limit,
 		.threads = (unsigned)MIN(o->threads, (uint64_t)LIMIT_THREADS),
 		.missing = o->missing,

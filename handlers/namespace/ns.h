@@ -47,6 +47,8 @@ struct ns {
 	struct item_table *items;
 };
 
+/* The directory for spill files that the options ask for; NULL: none. */
+const char *ns_spill_dir(const struct options *options);
 /* The checkpoint alone, as the options say: for tools that look at what cannot be shown. */
 int ns_ckpt(const char *source, const struct options *options, struct ckpt **ret);
 /* Validates SOURCE; makes no thread. */

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 
@@ -83,3 +84,65 @@ def test_a_dead_mount_is_unmounted(mount, run):
     run('umount', m.path)
     assert not m.mounted() and os.listdir(m.path) == []
     m._pid = None
+
+# ---- places that a mount may not have ----
+
+@pytest.fixture
+def there(tmp_path):
+    """A SOURCE, a mount point, and a link to either."""
+    shutil.copytree(SAMPLE, tmp_path / 'ckpts')
+    (tmp_path / 'm').mkdir()
+    (tmp_path / 'to-ckpts').symlink_to('ckpts')
+    (tmp_path / 'to-m').symlink_to('m')
+    yield tmp_path
+    for mnt in (tmp_path / 'm', tmp_path / 'ckpts/m', tmp_path / 'ckpts'):
+        while subprocess.run(['umount', '-l', mnt], capture_output=True).returncode == 0:
+            pass
+
+
+@pytest.mark.parametrize('at', ['ckpts/m', 'ckpts/1000/state/m', 'to-ckpts/m'])
+def test_a_mount_point_inside_its_source_is_refused(run, there, at):
+    """A directory of SOURCE that is the mount itself would be looked at by the daemon, which waits for itself."""
+    (there / at).mkdir()
+    r = run('mount', 'ckpts', at, ok=False, cwd=there)
+    assert r.returncode == 1 and f"inside SOURCE '{there}/ckpts'" in r.stderr, r.stderr
+    assert not os.path.ismount(there / at)
+
+
+@pytest.mark.parametrize('option,at', [('log', 'm/log'), ('log', 'to-m/log'), ('log', 'm/sub/../log'), ('spill', 'm'), ('spill', 'm/sub'),
+                                       ('spill', 'to-m/sub')])
+def test_log_and_spill_inside_the_mount_are_refused(run, there, option, at):
+    (there / 'm/sub').mkdir()
+    r = run('mount', '-o', f'nonempty,{option}={at}', 'ckpts', 'm', ok=False, cwd=there)
+    assert r.returncode == 1 and f'{option}=' in r.stderr and f"inside the mount point '{there}/m'" in r.stderr, r.stderr
+    assert not os.path.ismount(there / 'm')
+
+
+def test_a_spill_directory_that_is_chosen_is_outside_of_the_mount(run, there):
+    """`spill=auto` is $TMPDIR: a mount over that names the option which helps."""
+    (there / 'm/tmp').mkdir()
+    env = dict(os.environ, TMPDIR=str(there / 'm/tmp'))
+    r = run('mount', '-o', 'nonempty', 'ckpts', 'm', ok=False, cwd=there, env=env)
+    assert r.returncode == 1 and f"'{there}/m/tmp' is inside the mount point" in r.stderr and 'spill=' in r.stderr, r.stderr
+    run('mount', '-o', 'nonempty,spill=off', 'ckpts', 'm', cwd=there, env=env)
+    assert (there / 'm/latest/state/step.json').read_text() == '1500\n'
+
+
+def test_a_log_in_source_is_not_a_step(run, there):
+    """It may stand there, and is not shown; under the name of a step it would be in the way of one."""
+    for name in ('1600', 'checkpoint_7'):
+        r = run('mount', '-o', f'log=ckpts/{name}', 'ckpts', 'm', ok=False, cwd=there)
+        assert r.returncode == 1 and f"is called like a step of SOURCE '{there}/ckpts'" in r.stderr, r.stderr
+    run('mount', '-o', 'log=to-ckpts/my.log', 'ckpts', 'm', cwd=there)
+    with pytest.raises(OSError):
+        (there / 'm/no step').mkdir()
+    assert sorted(os.listdir(there / 'm')) == ['1000', '1500'] and 'no step' in (there / 'ckpts/my.log').read_text()
+
+
+def test_a_mount_over_its_source_writes_below_it(run, there):
+    """The daemon reaches SOURCE by what it opened before: steps are saved to the directory that the mount hides."""
+    run('mount', '-o', 'nonempty', 'ckpts', 'ckpts', cwd=there)
+    shutil.copytree(there / 'ckpts/1500', there / 'ckpts/1600.tmp')
+    (there / 'ckpts/1600.tmp').rename(there / 'ckpts/1600')
+    run('umount', 'ckpts', cwd=there)
+    assert '78 the same, 0 differences' in run('diff', there / 'ckpts/1500/state', there / 'ckpts/1600/state').stdout

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "handlers/namespace/places.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/step/step_name.h"
+#include "handlers/namespace/ns.h"
+
+/* Whether a path is a directory or below it, both absolute and without links. */
+static bool is_at_or_below(const char *path, const char *dir)
+{
+	size_t n = strcmp(dir, "/") ? strlen(dir) : 0;
+
+	return !strncmp(path, dir, n) && (path[n] == '/' || path[n] == '\0');
+}
+
+/* The path without links of a file that may not be there yet; NULL: nor is its directory. */
+static char *real_file(const char *path)
+{
+	char *whole = realpath(path, NULL);
+	const char *slash = strrchr(path, '/');
+	auto_free char *above = NULL, *dir = NULL;
+
+	if (whole)
+		return whole;
+	above = slash ? str_fmt("%.*s/", (int)(slash - path), path) : strdup(".");
+	dir = above ? realpath(above, NULL) : NULL;
+	return dir ? str_fmt("%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) : NULL;
+}
+
+static int check_log(const char *source, const char *mountpoint, const char *log)
+{
+	auto_free char *file = real_file(log);
+	size_t n = strlen(source);
+	struct step_name name;
+
+	if (!file)
+		return 0;
+	if (is_at_or_below(file, mountpoint))
+		return fail(
+			-EINVAL,
+			"log='%s' is inside the mount point '%s': the mount would write to itself",
+			log, mountpoint);
+	/* Elsewhere in SOURCE it is a file that nothing takes for a checkpoint. */
+	if (strncmp(file, source, n) || file[n] != '/' || strchr(file + n + 1, '/'))
+		return 0;
+	return step_name_parse(span_str(file + n + 1), &name) == 1 && step_name_is_orbax(&name) ?
+		       fail(-EINVAL, "log='%s' is called like a step of SOURCE '%s'", log, source) :
+		       0;
+}
+
+static int check_spill(const char *mountpoint, const struct options *o)
+{
+	const char *dir = ns_spill_dir(o);
+	auto_free char *real = dir ? realpath(dir, NULL) : NULL;
+
+	if (!real || !is_at_or_below(real, mountpoint))
+		return 0;
+	return fail(
+		-EINVAL,
+		"spill=%s: '%s' is inside the mount point '%s': the mount would write to itself; "
+		"spill= may name another directory, or be off",
+		o->spill, dir, mountpoint);
+}
+
+int places_check(const char *source, const char *mountpoint, const struct options *o)
+{
+	int r = 0;
+
+	if (strcmp(source, mountpoint) && is_at_or_below(mountpoint, source))
+		return fail(
+			-EINVAL,
+			"cannot mount on '%s': it is inside SOURCE '%s', and the mount would show itself",
+			mountpoint, source);
+	if (o->log)
+		r = check_log(source, mountpoint, o->log);
+	return r < 0 ? r : check_spill(mountpoint, o);
+}
