@@ -79,12 +79,53 @@ def test_rules_mean_the_same_in_a_mount_and_in_convert(run, mount, source, tmp_p
     assert with_dtype(run, tmp_path / 'step/state', 'float16') == wanted
     (tmp_path / 'root').mkdir()
     m = mount(tmp_path / 'root', f'rule={pattern}:dtype=float16')
-    for i, path in enumerate(PLAIN):
-        (m / '1.tmp/state' / path).parent.mkdir(parents=True, exist_ok=True)
-        np.save(m / '1.tmp/state' / f'{path}.npy', np.full((4,), i, np.float32))
-    (m / '1.tmp').rename(m / '1')
+    fill(m)
     assert with_dtype(run, tmp_path / 'root/1/state', 'float16') == wanted
     assert not [line for line in m.log_lines() if 'matches no' in line]
+
+
+def fill(m, step='1'):
+    for i, path in enumerate(PLAIN):
+        (m / f'{step}.tmp/state' / path).parent.mkdir(parents=True, exist_ok=True)
+        np.save(m / f'{step}.tmp/state' / f'{path}.npy', np.full((4,), i, np.float32))
+    (m / f'{step}.tmp').rename(m / step)
+
+
+def in_legacy_file(item):
+    """The leaves of an item in directory layout that have no directory: the legacy file holds them."""
+    chosen = [path for path in PLAIN if not (item / path.replace('/', '.') / '.zarray').exists()]
+    assert (item / 'checkpoint').exists() == bool(chosen)
+    return sorted(chosen)
+
+
+@pytest.mark.parametrize('pattern', [p for p in CHOOSES if not p.endswith('.npy')])
+@pytest.mark.option('aggregate')
+def test_aggregate_means_the_same_in_a_mount_and_in_convert(run, mount, source, tmp_path, pattern):
+    wanted = sorted(CHOOSES[pattern])
+    for n, path in enumerate(('ckpts/1/state', 'ckpts/1')):
+        run('convert', '-o', f'ocdbt=off,aggregate={pattern}', source / path, tmp_path / f'out{n}')
+    (tmp_path / 'root').mkdir()
+    fill(mount(tmp_path / 'root', 'ocdbt=off', f'aggregate={pattern}'))
+    for item in ('out0', 'out1/state', 'root/1/state'):
+        assert in_legacy_file(tmp_path / item) == wanted, item
+
+
+@pytest.mark.parametrize('pattern', [p for p in CHOOSES if not p.endswith('.npy')])
+@pytest.mark.option('priority')
+def test_priority_means_the_same_in_a_mount_and_in_convert(run, mount, source, tmp_path, pattern):
+    """The trace tells in which order one thread takes the leaves: what is chosen comes before all others."""
+    options, wanted = ('trace=leaf', 'threads=1', f'priority={pattern}'), CHOOSES[pattern]
+    for n, path in enumerate(('ckpts/1/state', 'ckpts/1')):
+        said = run('convert', '-o', ','.join((*options, 'zarr=3')), source / path, tmp_path / f'out{n}').stderr
+        order = list(dict.fromkeys(re.findall(r"write '(?:state/)?(\S+?)\.npy'", said)))
+        assert sorted(order) == sorted(PLAIN) and set(order[:len(wanted)]) == set(wanted), order
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root', *options)
+    fill(m)
+    # Here the trace has last names only, and a leaf that was chosen has its turn once more.
+    order = [name for line in m.log_lines() for name in re.findall(r"seal '(\w+)\.npy'", line)]
+    chosen, every = ([path.rpartition('/')[2] for path in paths] for paths in (wanted, PLAIN))
+    assert sorted(order) == sorted(chosen + every) and sorted(order[:len(wanted)]) == sorted(chosen), order
 
 
 def test_a_part_of_an_item_is_matched_from_the_item_too(run, source, tmp_path):
