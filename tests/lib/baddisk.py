@@ -99,7 +99,10 @@ class BadDisk:
             run('dmsetup', 'resume', '--noudevsync', self.name)
 
     def spoil(self, file, off):
-        """The block of the file with this byte cannot be read from now on; nothing of the file is in memory."""
+        """
+        The block of the file with this byte cannot be read from now on; nothing of the file is in memory. Nothing may be
+        written to the disk until mend(): a write behind the place where the image was cut makes the place a hole.
+        """
         os.sync()
         bad = self._place(file, off)
         if self.mapped:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A disk that cannot give part of a file: every way to read it ends with an error, never with a shorter file."""
 
+import errno
 import itertools
 import os
 import signal
@@ -146,4 +147,41 @@ def test_a_request_that_fails_halfway_is_no_short_answer(run, mount, tmp_path, e
             assert 'Input/output error' in str(e), e
             failed += 1
         m.unmount()
+    assert failed
+
+
+COPIES = {'by copy_file_range': ['cp', '{f}', '{x}'], 'by reading': ['sh', '-c', 'cat {f} > {x}']}
+
+
+@pytest.mark.parametrize('options', [(), ('ocdbt=off',), ('compression=zstd:3',)], ids=lambda o: ','.join(o) or 'default')
+@pytest.mark.parametrize('fault', ['eio', 'torn'])
+@pytest.mark.parametrize('how', COPIES)
+def test_a_copy_into_a_draft_is_whole_or_fails(run, mount, tmp_path, how, fault, options):
+    """Also by the stored chunks that a copy within the mount moves: the nth read fails, or gives half."""
+    os.makedirs(tmp_path / 'in')
+    np.save(tmp_path / 'in/w.npy', ARRAY)
+    run('save', '-o', 'compression=none,chunk_byte_size=1M', tmp_path / 'in', tmp_path / 'source/1')
+    failed = 0
+    for n in range(2, 30, 3):
+        try:
+            m = mount(tmp_path / 'source', f'io=fault(read:{fault}:{n}):sync', *options, allow_errors=True)
+        except mounts.MountError as e:
+            assert 'Input/output error' in e.text
+            continue
+        x = m / f'{n}.tmp/default/w.npy'
+        x.parent.mkdir(parents=True)
+        ends = subprocess.run([w.format(f=m / '1/default/w.npy', x=x) for w in COPIES[how]], capture_output=True).returncode
+        if not ends:
+            try:
+                (m / f'{n}.tmp').rename(m / str(n))
+                assert np.array_equal(np.load(m / f'{n}/default/w.npy'), ARRAY), f'read {n} failed'
+            except OSError as e:
+                assert e.errno == errno.EIO
+                ends = 1
+        failed += bool(ends)
+        assert not ends or any('Input/output error' in line for line in m.log_lines()), n
+        m.unmount()
+        run('gc', tmp_path / 'source')
+        if (tmp_path / f'source/{n}').exists():
+            run('verify', tmp_path / f'source/{n}')
     assert failed
