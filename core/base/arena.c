@@ -6,6 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/meter.h"
 
 struct arena_block {
 	struct arena_block *next;
@@ -16,11 +17,20 @@ static int arena_grow(struct arena *a, size_t n)
 {
 	size_t cap = a->cap ? MIN(a->cap * 2, (size_t)(1 * MiB)) : 1024;
 	struct arena_block *b;
+	int r;
 
 	cap = MAX(cap, n);
-	b = malloc(sizeof(*b) + cap);
-	if (!b)
+	r = a->metered ? meter_charge(sizeof(*b) + cap) : 0;
+	if (r < 0) {
+		err_refused(r);
 		return -ENOMEM;
+	}
+	b = malloc(sizeof(*b) + cap);
+	if (!b) {
+		meter_release(a->metered ? sizeof(*b) + cap : 0);
+		return -ENOMEM;
+	}
+	a->charged += a->metered ? sizeof(*b) + cap : 0;
 	b->next = a->top;
 	a->top = b;
 	a->used = 0;
@@ -94,5 +104,13 @@ void arena_release(struct arena *a)
 		free(a->top);
 		a->top = next;
 	}
+	meter_release(a->charged);
 	*a = (struct arena){ 0 };
+}
+
+void arena_unmeter(struct arena *a)
+{
+	meter_release(a->charged);
+	a->charged = 0;
+	a->metered = false;
 }

@@ -3,7 +3,8 @@
  * arena.h - bump allocator: one parsed object lives in one arena.
  *
  * Allocating returns NULL when memory is short; everything is freed by one
- * call. An arena is not thread-safe.
+ * call. An arena is not thread-safe. When the meter refuses a block, the next
+ * fail(-ENOMEM) of the thread says so (err_refused()).
  */
 #ifndef PYTREEFS_ARENA_H
 #define PYTREEFS_ARENA_H
@@ -16,6 +17,9 @@ struct arena {
 	struct arena_block *top;
 	size_t used, cap; /* of the top block */
 	size_t total;     /* bytes taken from the heap: the charge of what lives here */
+	/* Set before the first allocation: blocks are charged to the meter (meter.h). */
+	bool metered;
+	size_t charged;
 };
 
 /* Memory for any type, not cleared. */
@@ -28,6 +32,8 @@ char *arena_str(struct arena *a, const char *s);
 /* The same as a span; -ENOMEM with a note. ret may be text's own place. */
 int arena_keep(struct arena *a, struct span text, struct span *ret);
 void arena_release(struct arena *a);
+/* Somebody else counts its bytes from now on: what is charged is released. */
+void arena_unmeter(struct arena *a);
 
 #define auto_arena __attribute__((cleanup(arena_release))) struct arena
 

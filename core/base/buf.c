@@ -8,6 +8,9 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/meter.h"
+
+#define SHRINK_FROM 65536 /* less is not worth a copy */
 
 #ifdef PYTREEFS_POISON
 #define POISON_ON_RELEASE 1
@@ -26,9 +29,17 @@ int buf_reserve(struct buf *b, size_t extra)
 	if (need <= b->cap)
 		return 0;
 	cap = MAX(need, MAX((size_t)64, b->cap + b->cap / 2));
+	if (b->metered) {
+		int r = meter_charge(cap - b->cap);
+
+		if (r < 0)
+			return r;
+	}
 	p = realloc(b->p, cap);
-	if (!p)
+	if (!p) {
+		meter_release(b->metered ? cap - b->cap : 0);
 		return fail(-ENOMEM, "cannot allocate %zu bytes", cap);
+	}
 	b->p = p;
 	b->cap = cap;
 	return 0;
@@ -131,11 +142,27 @@ const char *buf_str(struct buf *b)
 	return (const char *)b->p;
 }
 
+void buf_shrink(struct buf *b)
+{
+	size_t cap = MAX(b->n, (size_t)64);
+	uint8_t *p;
+
+	if (b->cap - b->n < SHRINK_FROM)
+		return;
+	p = realloc(b->p, cap);
+	if (!p)
+		return;
+	meter_release(b->metered ? b->cap - cap : 0);
+	b->p = p;
+	b->cap = cap;
+}
+
 void buf_release(struct buf *b)
 {
 	if (POISON_ON_RELEASE && b->p)
 		memset(b->p, 0xff, MIN(b->cap, (size_t)4096));
 	free(b->p);
+	meter_release(b->metered ? b->cap : 0);
 	*b = (struct buf){ 0 };
 }
 

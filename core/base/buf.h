@@ -2,8 +2,9 @@
 /*
  * buf.h - struct span, borrowed bytes, and struct buf, owned bytes that grow.
  *
- * A zeroed struct buf is empty and ready. Adding can fail with -ENOMEM, and the
- * buffer is then unchanged.
+ * A zeroed struct buf is empty and ready. Adding can fail with -ENOMEM, and with -EFBIG
+ * when the buffer is metered; it is then unchanged. The memory of a metered one is given back by
+ * buf_release() only.
  */
 #ifndef PYTREEFS_BUF_H
 #define PYTREEFS_BUF_H
@@ -24,6 +25,7 @@ struct buf {
 	uint8_t *p;
 	size_t n; /* bytes in use */
 	size_t cap;
+	bool metered; /* cap is charged to the meter (meter.h); set while cap is 0 */
 };
 
 static inline struct span span_of(const void *p, size_t n)
@@ -103,6 +105,8 @@ static inline void buf_clear(struct buf *b)
 {
 	b->n = 0;
 }
+/* Give back what is not in use, when it is much. */
+void buf_shrink(struct buf *b);
 /* Give the memory back; the buffer is empty and usable again. Accepts a zeroed one. */
 void buf_release(struct buf *b);
 

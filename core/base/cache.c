@@ -20,6 +20,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/err.h"
+#include "core/base/meter.h"
 
 #define DROP_BEHIND_SHARE 8 /* of the limit, for drop-behind */
 
@@ -49,6 +50,7 @@ struct cache {
 		uint64_t bytes;
 	} used, drop_behind;
 	struct cache_stats stats;
+	struct meter_user meter; /* cache_give_way() */
 };
 
 static atomic_ullong next_owner = 1;
@@ -89,6 +91,7 @@ void cache_free(struct cache *c)
 {
 	if (!c)
 		return;
+	meter_leave(&c->meter);
 	for (size_t i = 0; i < c->n_table; i++)
 		while (c->table[i]) {
 			struct entry *e = c->table[i];
@@ -199,12 +202,18 @@ static struct entry *take_out(struct cache *c, struct entry *e, struct entry *ou
 	return e;
 }
 
+/* Metadata takes some of it. */
+static uint64_t limit_now(const struct cache *c)
+{
+	return c->stats.limit - MIN(c->stats.limit, meter_taken());
+}
+
 /* Take entries out until the rest fits; returns them as a list to be freed without the lock. */
 static struct entry *evict(struct cache *c)
 {
 	struct entry *out = NULL;
 
-	while (c->stats.bytes > c->stats.limit && (c->drop_behind.oldest || c->used.oldest))
+	while (c->stats.bytes > limit_now(c) && (c->drop_behind.oldest || c->used.oldest))
 		out = take_out(c, c->drop_behind.oldest ? c->drop_behind.oldest : c->used.oldest,
 			       out);
 	return out;
@@ -235,6 +244,23 @@ static void free_all(struct entry *e)
 		entry_free(e);
 		e = next;
 	}
+}
+
+static void cache_reclaim(void *cache)
+{
+	struct cache *c = cache;
+	struct entry *out;
+
+	pthread_mutex_lock(&c->lock);
+	out = evict(c);
+	pthread_mutex_unlock(&c->lock);
+	free_all(out);
+}
+
+void cache_give_way(struct cache *c)
+{
+	c->meter = (struct meter_user){ c->stats.limit, cache_reclaim, c, NULL };
+	meter_join(&c->meter);
 }
 
 int cache_begin(struct cache *c, const struct cache_key *key, struct cache_entry **ret)

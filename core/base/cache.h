@@ -36,6 +36,8 @@ enum cache_state {
 };
 
 int cache_new(uint64_t bytes, struct cache **ret);
+/* From now on metadata may take the place of what it holds (meter.h). Once. */
+void cache_give_way(struct cache *cache);
 /* Nothing may be pinned any more. Accepts NULL. */
 void cache_free(struct cache *cache);
 /* A number never given before, for cache_key.owner. */

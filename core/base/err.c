@@ -11,6 +11,7 @@
 
 static __thread struct err_note note;
 static __thread char note_where[128];
+static __thread struct err_note refusal; /* err_refused() */
 
 int err_fail(int code, const char *file, int line, const char *fmt, ...)
 {
@@ -23,6 +24,12 @@ int err_fail(int code, const char *file, int line, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	memcpy(note.text, text, sizeof(text));
+	if (code == -ENOMEM && refusal.code) {
+		code = refusal.code;
+		snprintf(note.text, sizeof(note.text), "%.*s: %.*s", ERR_TEXT_MAX / 2, text,
+			 ERR_TEXT_MAX / 2 - 3, refusal.text);
+		refusal.code = 0;
+	}
 	note.code = code;
 	snprintf(note_where, sizeof(note_where), "%s:%d", file, line);
 	errno = saved;
@@ -82,9 +89,16 @@ const char *err_where(int code)
 	return code != 0 && note.code == code ? note_where : "";
 }
 
+void err_refused(int code)
+{
+	err_save(code, &refusal);
+	note.code = 0;
+}
+
 void err_clear(void)
 {
 	note.code = 0;
+	refusal.code = 0;
 }
 
 void err_save(int code, struct err_note *ret)

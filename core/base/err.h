@@ -55,6 +55,12 @@ const char *err_text(int code);
 /* "file.c:line" of the fail() that made the note; "" when code has no note. */
 const char *err_where(int code);
 
+/*
+ * The meter refused memory with code, and its caller can only say that there is none: the next
+ * fail(-ENOMEM) of the thread yields code, and says what its note says.
+ */
+void err_refused(int code);
+
 void err_clear(void);
 /* Copy this thread's note; restore it in another thread, which returns note->code. */
 void err_save(int code, struct err_note *ret);

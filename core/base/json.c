@@ -21,8 +21,11 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/meter.h"
 
 #define SORT_FROM 16 /* members from which look-ups use a sorted index */
+/* Of a value while cJSON has it: its node, its text and its name, each an allocation. */
+#define CJSON_NODE_BYTES (sizeof(cJSON) + 16 + 2 * 32)
 
 size_t utf8_len(struct span s)
 {
@@ -373,7 +376,7 @@ static void convert(struct convert *cv, const cJSON *from, struct json *to)
 static int json_parse_escaped(struct span text, struct span escaped, const char *what,
 			      struct json_doc *ret)
 {
-	struct json_doc doc = { 0 };
+	struct json_doc doc = { .arena.metered = true };
 	struct convert cv = { &doc.arena, 0 };
 	const char *end = NULL;
 	struct json *root;
@@ -383,13 +386,15 @@ static int json_parse_escaped(struct span text, struct span escaped, const char 
 	while (c && end < (const char *)escaped.p + escaped.n && strchr(" \t\r\n", *end))
 		end++;
 	if (!c || end != (const char *)escaped.p + escaped.n) {
-		auto_buf scratch = { 0 };
+		auto_buf scratch = { .metered = true };
 		struct pre_escape again = { .in = text, .out = &scratch };
 		size_t stop = end ? (size_t)(end - (const char *)escaped.p) : 0;
+		int r;
 
 		cJSON_Delete(c);
-		if (pre_escape_run(&again, stop) == -ENOMEM)
-			return -ENOMEM;
+		r = pre_escape_run(&again, stop);
+		if (r == -ENOMEM || r == -EFBIG)
+			return r;
 		return json_bad(what, text, again.at, "not JSON");
 	}
 	root = arena_calloc(&doc.arena, 1, sizeof(*root));
@@ -409,8 +414,9 @@ static int json_parse_escaped(struct span text, struct span escaped, const char 
 
 int json_parse(struct span text, const char *what, struct json_doc *ret)
 {
-	auto_buf escaped = { 0 };
+	auto_buf escaped = { .metered = true };
 	struct pre_escape c = { .in = text, .out = &escaped };
+	uint64_t charge;
 	int r;
 
 	if (text.n > LIMIT_JSON_BYTES)
@@ -425,11 +431,19 @@ int json_parse(struct span text, const char *what, struct json_doc *ret)
 	r = buf_reserve(&escaped, text.n + text.n / 4 + 64);
 	if (r >= 0)
 		r = pre_escape_run(&c, SIZE_MAX);
-	if (r == -EFBIG)
+	if (r == -EFBIG && c.nodes > LIMIT_JSON_NODES)
 		return fail(-EFBIG, "%s: more than %d JSON values", what, LIMIT_JSON_NODES);
 	if (r < 0)
 		return c.bad ? json_bad(what, text, c.at, c.bad) : r;
-	return json_parse_escaped(text, buf_span(&escaped), what, ret);
+	/* What cJSON allocates, texts as long as all of them together. */
+	charge = escaped.n + (c.nodes + 1) * CJSON_NODE_BYTES;
+	r = meter_charge(charge);
+	if (r < 0)
+		return err_at(r, "%s: at most %u values in %zu bytes of JSON", what, c.nodes + 1,
+			      text.n);
+	r = json_parse_escaped(text, buf_span(&escaped), what, ret);
+	meter_release(charge);
+	return r;
 }
 
 void json_release(struct json_doc *doc)

@@ -16,7 +16,9 @@
 
 void json_pull_init(struct json_pull *p, struct span text, const char *what)
 {
-	*p = (struct json_pull){ .text = text, .what = what };
+	*p = (struct json_pull){
+		.text = text, .what = what, .name.metered = true, .str.metered = true
+	};
 	if (span_starts(text, span_str("\xef\xbb\xbf")))
 		p->at = 3;
 	if (text.n > LIMIT_JSON_BYTES)
@@ -37,9 +39,10 @@ int json_pull_bad(struct json_pull *p, const char *why)
 	return p->error;
 }
 
-static int out_of_memory(struct json_pull *p)
+/* Memory is short, or the meter refused it: final, as every failure. */
+static int no_memory(struct json_pull *p, int r)
 {
-	return p->error = -ENOMEM;
+	return p->error = p->error ? p->error : r;
 }
 
 /* The next byte that is not white space, or -1 at the end. */
@@ -179,6 +182,7 @@ static int take_string(struct json_pull *p, struct buf *b, struct span *ret)
 {
 	size_t from = ++p->at;
 	bool escaped = false;
+	int r = 0;
 
 	buf_clear(b);
 	for (;;) {
@@ -190,12 +194,11 @@ static int take_string(struct json_pull *p, struct buf *b, struct span *ret)
 		if (p->text.p[p->at] == '"')
 			break;
 		if (p->text.p[p->at] == '\\') {
-			int r = buf_add(b, p->text.p + from, p->at - from);
-
+			r = buf_add(b, p->text.p + from, p->at - from);
 			if (r >= 0)
 				r = take_escape(p, b);
 			if (r < 0)
-				return r == -ENOMEM ? out_of_memory(p) : r;
+				return no_memory(p, r);
 			escaped = true;
 			from = p->at;
 			continue;
@@ -205,8 +208,10 @@ static int take_string(struct json_pull *p, struct buf *b, struct span *ret)
 			return json_pull_bad(p, n ? "control character in a string" : "not UTF-8");
 		p->at += n;
 	}
-	if (escaped && buf_add(b, p->text.p + from, p->at - from) < 0)
-		return out_of_memory(p);
+	if (escaped)
+		r = buf_add(b, p->text.p + from, p->at - from);
+	if (r < 0)
+		return no_memory(p, r);
 	*ret = escaped ? buf_span(b) : span_of(p->text.p + from, p->at - from);
 	p->at++;
 	return 0;
@@ -309,11 +314,13 @@ static bool is_integer(struct span number)
 /* A number token of any length, the words too; the copy is at most as long as the document. */
 static int number_double(struct json_pull *p, struct span number, double *ret)
 {
-	auto_free char *text = span_dup_str(number);
+	auto_buf text = { .metered = true };
+	int r = buf_reserve(&text, number.n + 1);
 
-	if (!text)
-		return out_of_memory(p);
-	*ret = strtod(text, NULL);
+	if (r < 0)
+		return no_memory(p, r);
+	buf_add_span(&text, number);
+	*ret = strtod(buf_str(&text), NULL);
 	return 0;
 }
 
@@ -454,7 +461,7 @@ static int walk(struct json_pull *p, struct buf *out)
 		if (r >= 0)
 			r = walk_on(p, depth, out);
 	} while (r > 0);
-	return r == -ENOMEM ? out_of_memory(p) : r;
+	return r < 0 ? no_memory(p, r) : r;
 }
 
 int json_pull_skip(struct json_pull *p)

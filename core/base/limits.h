@@ -54,9 +54,12 @@
 #define LIMIT_NODE_ENTRIES 1048576   /* format: entries in one B+tree node */
 #define LIMIT_INLINE_VALUE 1048576   /* format: longest value inside a node */
 #define LIMIT_BTREE_HEIGHT 64        /* ours: 2^64 leaves from nodes of two entries */
-#define LIMIT_NODE_BYTES (512 * MiB) /* ours: one decoded node; Orbax asks for 100 MB */
-#define LIMIT_NODE_VISITS 16000000   /* ours: nodes may be shared, so a small file can list much */
-#define LIMIT_MANIFEST_BYTES (256 * MiB) /* ours: decoded manifest */
+#define LIMIT_NODE_BYTES (128 * MiB) /* ours: one decoded node; Orbax asks for 100 MB at most */
+#define LIMIT_NODE_KEYS \
+	(128 * MiB) /* ours: keys of one node, expanded; they count for those 100 MB */
+#define LIMIT_NODE_VISITS 16000000 /* ours: nodes may be shared, so a small file can list much */
+#define LIMIT_MANIFEST_BYTES \
+	(16 * MiB) /* ours: decoded manifest or version node; 2^16 versions take 5 MB */
 #define LIMIT_TABLE_FILES 1048577 /* ours: a node cannot use more data files than it has entries */
 #define LIMIT_TABLE_BYTES (256 * MiB) /* ours: paths of one data-file table, prefixes expanded */
 #define LIMIT_WALK_KEYS 200000000     /* ours: keys of one walk; 200 TB in chunks of 1 MB */

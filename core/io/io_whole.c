@@ -60,9 +60,12 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 	if (f->size > limit)
 		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", rel,
 			    (unsigned long long)f->size, (unsigned long long)limit);
+	/* A document that is about to be parsed; a sparse file counts by its size. */
+	ret->metered |= ret->cap == 0;
 	r = buf_reserve(ret, f->size);
-	if (r >= 0)
-		r = io_read_exact(f, ret->p + ret->n, f->size, 0);
+	if (r < 0)
+		return err_at(r, "'%s', which has %llu bytes", rel, (unsigned long long)f->size);
+	r = io_read_exact(f, ret->p + ret->n, f->size, 0);
 	if (r < 0)
 		return r;
 	ret->n += f->size;

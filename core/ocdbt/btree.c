@@ -13,6 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/meter.h"
 #include "core/ocdbt/record.h"
 
 static int no_memory(uint32_t n)
@@ -25,12 +26,12 @@ static int no_memory(uint32_t n)
 /* The length columns, before the keys are expanded. */
 struct lengths {
 	uint16_t *prefix, *suffix; /* n of each */
+	struct arena arena;        /* of these */
 };
 
 static void lengths_release(struct lengths *l)
 {
-	free(l->prefix);
-	free(l->suffix);
+	arena_release(&l->arena);
 }
 
 /* R8: lengths agree with each other. Sets the bytes of all suffixes, and of all keys expanded. */
@@ -40,8 +41,8 @@ static int lengths_parse(struct wire *w, uint32_t n, struct lengths *l, uint64_t
 	uint64_t suffixes = 0, keys = 0;
 	uint32_t before = 0;
 
-	l->prefix = calloc(n, sizeof(*l->prefix));
-	l->suffix = calloc(n, sizeof(*l->suffix));
+	l->prefix = arena_calloc(&l->arena, n, sizeof(*l->prefix));
+	l->suffix = arena_calloc(&l->arena, n, sizeof(*l->suffix));
 	if (!l->prefix || !l->suffix)
 		return no_memory(n);
 	for (uint32_t i = 1; i < n; i++)
@@ -63,9 +64,9 @@ static int lengths_parse(struct wire *w, uint32_t n, struct lengths *l, uint64_t
 		suffixes += l->suffix[i];
 		keys += len;
 	}
-	if (keys > LIMIT_NODE_BYTES)
+	if (keys > LIMIT_NODE_KEYS)
 		return fail(-EFBIG, "keys of one node have %llu bytes, the limit is %llu",
-			    (unsigned long long)keys, (unsigned long long)LIMIT_NODE_BYTES);
+			    (unsigned long long)keys, (unsigned long long)LIMIT_NODE_KEYS);
 	*ret_suffixes = suffixes;
 	*ret_keys = keys;
 	return 0;
@@ -120,7 +121,7 @@ static int cuts_parse(struct wire *w, struct ocdbt_node *node, const struct leng
 
 static int keys_parse(struct wire *w, struct ocdbt_node *node)
 {
-	__attribute__((cleanup(lengths_release))) struct lengths l = { 0 };
+	__attribute__((cleanup(lengths_release))) struct lengths l = { .arena.metered = true };
 	/* A key has two lengths and, in a leaf, a value length and a kind; else seven numbers. */
 	unsigned least = node->height ? 9 : 4;
 	uint64_t n = wire_varint(w, UINT32_MAX), suffixes = 0, total = 0;
@@ -293,6 +294,7 @@ int ocdbt_node_parse(struct span stored, struct span transitive, struct ocdbt_no
 	node = calloc(1, sizeof(*node));
 	if (!node)
 		return no_memory(0);
+	node->arena.metered = true;
 	w = wire_of(body);
 	r = node_parse_body(&w, transitive, node);
 	if (r < 0)
@@ -307,6 +309,12 @@ void ocdbt_node_free(struct ocdbt_node *node)
 		return;
 	arena_release(&node->arena);
 	free(node);
+}
+
+void ocdbt_node_unmeter(struct ocdbt_node *node)
+{
+	if (node->arena.charged < METER_SMALL)
+		arena_unmeter(&node->arena);
 }
 
 uint64_t ocdbt_node_charge(const struct ocdbt_node *node)

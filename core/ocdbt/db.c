@@ -288,9 +288,11 @@ int db_err_at(int r, const char *kind, const struct ocdbt_ref *ref)
 
 static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt_node **ret)
 {
-	auto_buf stored = { 0 };
-	int r = db_read(db, ref, LIMIT_NODE_BYTES, &stored);
+	auto_buf stored = { .metered = true };
+	int r = refusals_ask(db, ref);
 
+	if (r >= 0)
+		r = db_read(db, ref, LIMIT_NODE_BYTES, &stored);
 	if (r >= 0) {
 		r = ocdbt_node_parse(buf_span(&stored), ref->base, ret);
 		if (r < 0) {
@@ -298,6 +300,7 @@ static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt
 
 			err_save(r, &note);
 			doubt(db, ref);
+			refusals_add(db, ref, &note);
 			err_restore(&note);
 		}
 	}
@@ -336,6 +339,7 @@ static int node_cached(struct ocdbt *db, const struct ocdbt_ref *ref, struct cac
 			cache_fail(db->cache, e, r);
 		} else {
 			*ret_decoded = ocdbt_node_charge(node);
+			ocdbt_node_unmeter(node);
 			cache_fill(db->cache, e, node, *ret_decoded, node_free);
 		}
 	}
@@ -409,7 +413,7 @@ static int check_vnode(const struct ocdbt *db, const struct ocdbt_version_ref *r
 
 int db_vnode(struct ocdbt *db, const struct ocdbt_version_ref *ref, struct ocdbt_vnode *ret)
 {
-	auto_buf stored = { 0 };
+	auto_buf stored = { .metered = true };
 	auto_vnode v = { 0 };
 	int r = db_read(db, &ref->node, LIMIT_MANIFEST_BYTES, &stored);
 
@@ -573,6 +577,7 @@ void ocdbt_db_close(struct ocdbt *db)
 	pthread_mutex_destroy(&db->lock);
 	ocdbt_manifest_release(&db->manifest);
 	buf_release(&db->manifest_name);
+	free(db->refusals);
 	io_dir_close(db->dir);
 	free(db);
 }

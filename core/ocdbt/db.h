@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "core/base/cache.h"
+#include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/io/io.h"
 #include "core/ocdbt/ocdbt.h"
@@ -30,6 +31,7 @@ struct ocdbt {
 	pthread_mutex_t lock;                /* never held across I/O */
 	struct db_file file[LIMIT_DB_FILES]; /* protected by lock */
 	uint64_t tick;                       /* protected by lock */
+	struct refusals *refusals;           /* protected by lock; NULL until there is one */
 };
 
 /*
@@ -84,6 +86,13 @@ int db_pin(struct ocdbt *db, const struct ocdbt_ref *ref, unsigned height, struc
 	   struct db_pin *ret);
 /* Accepts a zeroed one, and leaves it so. */
 void db_unpin(struct ocdbt *db, struct db_pin *pin);
+
+/*
+ * Nodes that were refused (refusals.c): decoding one may cost much, so it is not done again until
+ * the file is another one. Returns the error, or 0 when nothing is remembered.
+ */
+int refusals_ask(struct ocdbt *db, const struct ocdbt_ref *ref);
+void refusals_add(struct ocdbt *db, const struct ocdbt_ref *ref, const struct err_note *note);
 
 /* As ocdbt_cursor_open(), counting in walk, which is borrowed; NULL: in one of its own. */
 int db_cursor_open(struct ocdbt *db, const struct ocdbt_version *v, struct db_walk *walk,

@@ -23,15 +23,14 @@
 struct columns {
 	uint32_t n;
 	uint16_t *prefix, *suffix, *base; /* n of each */
+	struct arena arena;               /* of these */
 	struct span bytes;
 	uint64_t total; /* bytes of all paths, expanded */
 };
 
 static void columns_release(struct columns *c)
 {
-	free(c->prefix);
-	free(c->suffix);
-	free(c->base);
+	arena_release(&c->arena);
 }
 
 /* R3: one row against the one before it. */
@@ -67,9 +66,10 @@ static int columns_parse(struct wire *w, size_t transitive_n, struct columns *c)
 	if (!wire_ok(w) || (n && wire_left(w) < 3 * n - 1))
 		return fail(-EUCLEAN, "data-file table is truncated");
 	c->n = (uint32_t)n;
-	c->prefix = calloc(n + 1, sizeof(*c->prefix));
-	c->suffix = calloc(n + 1, sizeof(*c->suffix));
-	c->base = calloc(n + 1, sizeof(*c->base));
+	c->arena.metered = true;
+	c->prefix = arena_calloc(&c->arena, n + 1, sizeof(*c->prefix));
+	c->suffix = arena_calloc(&c->arena, n + 1, sizeof(*c->suffix));
+	c->base = arena_calloc(&c->arena, n + 1, sizeof(*c->base));
 	if (!c->prefix || !c->suffix || !c->base)
 		return fail(-ENOMEM, "cannot allocate a table of %u data files", c->n);
 	for (uint32_t i = 1; i < c->n; i++)

@@ -7,7 +7,7 @@
  *
  * Invariants: nothing is decoded before the checksum has matched; decoding never
  * allocates more than the limit, whatever window or size a frame claims, because
- * it goes in one shot into memory that is measured beforehand.
+ * it goes in one shot into memory that is measured, and charged to the meter, beforehand.
  */
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -51,14 +51,15 @@ static bool zstd_skip_header(struct wire *w)
 
 /*
  * Most bytes that the one frame in src can decode to, from its block headers alone; -EUCLEAN unless
- * src is exactly one frame. The content size that a frame claims is not needed, and most have none.
+ * src is exactly one frame; and the bytes that it decodes to at least. The content size that a
+ * frame claims is not needed, and most have none.
  */
-static int zstd_bound(struct span src, uint64_t *ret)
+static int zstd_bound(struct span src, uint64_t *ret, uint64_t *ret_least)
 {
 	enum { BLOCK_RAW, BLOCK_RLE, BLOCK_COMPRESSED, BLOCK_RESERVED };
 	struct wire w = wire_of(src);
 	bool has_sum = src.n > 4 && src.p[4] & 0x04;
-	uint64_t sum = 0;
+	uint64_t sum = 0, least = 0;
 	uint32_t head;
 
 	if (!zstd_skip_header(&w))
@@ -74,6 +75,7 @@ static int zstd_bound(struct span src, uint64_t *ret)
 			return fail(-EUCLEAN, "zstd frame has a block of unknown type");
 		wire_bytes(&w, type == BLOCK_RLE ? 1 : size);
 		sum += type == BLOCK_COMPRESSED ? ZSTD_BLOCKSIZE_MAX : size;
+		least += type == BLOCK_COMPRESSED ? 0 : size;
 	} while (wire_ok(&w) && !(head & 1));
 	if (has_sum)
 		wire_u32le(&w);
@@ -82,19 +84,28 @@ static int zstd_bound(struct span src, uint64_t *ret)
 	if (wire_left(&w))
 		return fail(-EUCLEAN, "%zu bytes follow the zstd frame", wire_left(&w));
 	*ret = sum;
+	*ret_least = least;
 	return 0;
+}
+
+static int too_large(uint64_t limit)
+{
+	return fail(-EFBIG, "body decodes to more than the limit of %llu bytes",
+		    (unsigned long long)limit);
 }
 
 static int zstd_decode(struct span src, uint64_t limit, struct buf *ret)
 {
-	auto_buf out = { 0 };
-	uint64_t bound = 0, cap;
+	auto_buf out = { .metered = true };
+	uint64_t bound = 0, least = 0, cap;
 	ZSTD_DCtx *ctx;
 	size_t n;
-	int r = zstd_bound(src, &bound);
+	int r = zstd_bound(src, &bound, &least);
 
 	if (r < 0)
 		return r;
+	if (least > limit)
+		return too_large(limit);
 	cap = MIN(bound, limit);
 	/* Pages that decoding does not reach are never touched: a generous bound is free. */
 	r = buf_reserve(&out, cap);
@@ -107,14 +118,14 @@ static int zstd_decode(struct span src, uint64_t limit, struct buf *ret)
 	ZSTD_freeDCtx(ctx);
 	if (!ZSTD_isError(n)) {
 		out.n = n;
+		buf_shrink(&out);
 		buf_release(ret);
 		*ret = out;
 		out = (struct buf){ 0 };
 		return 0;
 	}
 	if (ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall && bound > limit)
-		return fail(-EFBIG, "body decodes to more than the limit of %llu bytes",
-			    (unsigned long long)limit);
+		return too_large(limit);
 	if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
 		return fail(-ENOMEM, "cannot allocate a zstd decoder");
 	return fail(-EUCLEAN, "zstd frame does not decode: %s", ZSTD_getErrorName(n));

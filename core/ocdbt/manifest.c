@@ -144,7 +144,7 @@ static int versions_parse(struct wire *w, struct ocdbt_manifest *m)
 
 int ocdbt_manifest_parse(struct span stored, struct ocdbt_manifest *ret)
 {
-	auto_manifest m = { 0 };
+	auto_manifest m = { .arena.metered = true };
 	auto_buf hold = { 0 };
 	struct span body;
 	struct wire w;

@@ -233,6 +233,11 @@ struct ocdbt_node {
 int ocdbt_node_parse(struct span stored, struct span transitive, struct ocdbt_node **ret);
 /* Accepts NULL. */
 void ocdbt_node_free(struct ocdbt_node *node);
+/*
+ * A cache counts its memory from now on. A large one stays charged to the meter too: pinned, it may
+ * be more than the cache has.
+ */
+void ocdbt_node_unmeter(struct ocdbt_node *node);
 /* Bytes of memory that it takes. */
 uint64_t ocdbt_node_charge(const struct ocdbt_node *node);
 

@@ -316,7 +316,7 @@ static int vnode_parse_body(struct wire *w, struct span transitive, struct ocdbt
 
 int ocdbt_vnode_parse(struct span stored, struct span transitive, struct ocdbt_vnode *ret)
 {
-	auto_vnode v = { 0 };
+	auto_vnode v = { .arena.metered = true };
 	auto_buf hold = { 0 };
 	struct span body;
 	struct wire w;

@@ -64,6 +64,8 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	if (r >= 0)
 		r = cache_new(opts->cache_bytes, &c->cache);
 	if (r >= 0)
+		cache_give_way(c->cache);
+	if (r >= 0)
 		r = streams_new(&so, &c->streams);
 	if (r >= 0)
 		r = meta_cache_new(&c->metas);

@@ -95,7 +95,7 @@ const struct option option_table[] = {
 	{ "safetensors_separator", OPTION_TEXT, AT(safetensors_separator), ".", "TEXT",
 	  "what joins the keys of a leaf to its name in D.safetensors, and splits names of files" },
 	{ "cache", OPTION_SIZE, AT(cache), "256M", "BYTES|auto",
-	  "bytes of decoded chunks, index nodes and pieces that are kept" },
+	  "bytes of decoded chunks, index nodes and pieces that are kept; metadata that is being read takes from it" },
 	{ "read_budget", OPTION_SIZE, AT(read_budget), "256M", "BYTES|auto",
 	  "bytes that reads under way may hold beside the cache" },
 	{ "write_budget", OPTION_SIZE, AT(write_budget), "256M", "BYTES|auto",

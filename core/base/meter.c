@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meter.c - one account for the process.
+ *
+ * Invariants: `used` is never more than the limit while there is a cache that gives way; a cache is
+ * asked to without the account's lock, since what it frees is released here.
+ */
+#include "core/base/meter.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/base/mem.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all but `users` */
+static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static struct meter_stats stats = { .limit = UINT64_MAX };
+static uint64_t wanted; /* by those that wait */
+static atomic_ullong taken;
+
+static pthread_rwlock_t users_lock = PTHREAD_RWLOCK_INITIALIZER; /* taken before `lock` */
+static struct meter_user *users;
+
+/* Called with the lock held. */
+static void count_taken(void)
+{
+	uint64_t all = stats.used + wanted;
+
+	atomic_store(&taken, stats.limit == UINT64_MAX || all < METER_FREE ? 0 : all - METER_FREE);
+}
+
+/* Called with the users' lock held for writing. */
+static void set_limit(void)
+{
+	uint64_t limit = users ? METER_FREE : UINT64_MAX;
+
+	for (const struct meter_user *u = users; u; u = u->next)
+		limit += MIN(u->bytes, UINT64_MAX - limit);
+	pthread_mutex_lock(&lock);
+	stats.limit = limit;
+	count_taken();
+	pthread_cond_broadcast(&released);
+	pthread_mutex_unlock(&lock);
+}
+
+void meter_join(struct meter_user *u)
+{
+	pthread_rwlock_wrlock(&users_lock);
+	u->next = users;
+	users = u;
+	set_limit();
+	pthread_rwlock_unlock(&users_lock);
+}
+
+void meter_leave(struct meter_user *u)
+{
+	pthread_rwlock_wrlock(&users_lock);
+	for (struct meter_user **at = &users; *at; at = &(*at)->next)
+		if (*at == u) {
+			*at = u->next;
+			break;
+		}
+	set_limit();
+	pthread_rwlock_unlock(&users_lock);
+}
+
+static void reclaim(void)
+{
+	pthread_rwlock_rdlock(&users_lock);
+	for (struct meter_user *u = users; u; u = u->next)
+		u->reclaim(u->arg);
+	pthread_rwlock_unlock(&users_lock);
+}
+
+/* Called with the lock held. */
+static bool fits(uint64_t n, uint64_t most)
+{
+	return n <= most && stats.used <= most - n;
+}
+
+/* Called with the lock held, which is dropped meanwhile. */
+static void wait_until_it_fits(uint64_t n, uint64_t most)
+{
+	struct timespec until;
+	int r = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += METER_WAIT_NS / 1000000000L;
+	stats.waits++;
+	wanted += n;
+	count_taken();
+	pthread_mutex_unlock(&lock);
+	reclaim();
+	pthread_mutex_lock(&lock);
+	while (!fits(n, most) && r == 0)
+		r = pthread_cond_timedwait(&released, &lock, &until);
+	wanted -= n;
+	count_taken();
+}
+
+int meter_charge(uint64_t n)
+{
+	uint64_t most, used;
+	bool ok;
+
+	pthread_mutex_lock(&lock);
+	most = stats.limit - (n < METER_SMALL || stats.limit == UINT64_MAX ? 0 : METER_RESERVED);
+	if (!fits(n, most) && n <= most)
+		wait_until_it_fits(n, most);
+	ok = fits(n, most);
+	used = stats.used;
+	if (ok) {
+		stats.used += n;
+		stats.peak = MAX(stats.peak, stats.used);
+		count_taken();
+	} else {
+		stats.refusals++;
+	}
+	pthread_mutex_unlock(&lock);
+	if (ok) {
+		if (atomic_load(&taken))
+			reclaim();
+		return 0;
+	}
+	if (n > most)
+		return fail(
+			-EFBIG,
+			"metadata needs %llu bytes of memory at once, cache and the %llu beside it allow %llu",
+			(unsigned long long)n, (unsigned long long)METER_FREE,
+			(unsigned long long)most);
+	return fail(-ENOMEM,
+		    "metadata needs %llu more bytes of memory, %llu of %llu are in use (see cache)",
+		    (unsigned long long)n, (unsigned long long)used, (unsigned long long)most);
+}
+
+void meter_release(uint64_t n)
+{
+	if (n == 0)
+		return;
+	pthread_mutex_lock(&lock);
+	stats.used -= n;
+	count_taken();
+	if (wanted)
+		pthread_cond_broadcast(&released);
+	pthread_mutex_unlock(&lock);
+}
+
+uint64_t meter_taken(void)
+{
+	return atomic_load(&taken);
+}
+
+uint64_t meter_most(void)
+{
+	uint64_t limit;
+
+	pthread_mutex_lock(&lock);
+	limit = stats.limit;
+	pthread_mutex_unlock(&lock);
+	return limit == UINT64_MAX ? limit : limit - METER_RESERVED;
+}
+
+void meter_stats(struct meter_stats *ret)
+{
+	pthread_mutex_lock(&lock);
+	*ret = stats;
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that are small on disk and large in memory: sparse files and compressed records.
+
+Each kind turns a copy of a healthy step, as `pytreefs save` makes it, into one that would take a reader
+hundreds of megabytes.
+"""
+
+import shutil
+import struct
+
+import google_crc32c
+
+MIB = 1 << 20
+MANIFEST, NODE = 0x0cdb3a2a, 0x0cdb20de
+DATA = 'd/' + '0b' * 16
+
+
+# ---- records of a database ----
+
+def varint(n):
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out) + bytes([n])
+
+
+def zeros_frame(n, head=b''):
+    """One zstd frame of head and n zeros: run-length blocks of 128 KiB, four bytes each."""
+    out = bytearray(struct.pack('<IBB', 0xfd2fb528, 0, (17 - 10) << 3))     # a window of 128 KiB, no size
+    if head:
+        out += struct.pack('<I', len(head) << 3)[:3] + head
+    while n > 0:
+        size = min(n, 128 << 10)
+        n -= size
+        out += struct.pack('<I', size << 3 | 1 << 1 | (n == 0))[:3] + b'\0'
+    return bytes(out)
+
+
+def record(magic, body, compressed):
+    out = struct.pack('>I', magic) + struct.pack('<Q', 12 + 2 + len(body) + 4) + bytes([0, compressed]) + body
+    return out + struct.pack('<I', google_crc32c.value(out))
+
+
+def manifest_of(root_bytes):
+    """A manifest whose only version has its root at the start of DATA."""
+    path = DATA.encode()
+    body = bytes(16) + b'\0' + varint(100) + varint(100_000_000) + b'\4' + b'\0'
+    body += varint(1) + varint(len(path)) + varint(0) + path
+    body += varint(1) + varint(1) + b'\0' + varint(0) + varint(0) + varint(root_bytes)
+    body += varint(1) + varint(root_bytes) + varint(0) + struct.pack('<Q', 1700000000)
+    return record(MANIFEST, body + varint(0), 0)
+
+
+def long_keys(n):
+    """A leaf of n keys of 65,535 bytes, of which each has two of its own."""
+    keys = [struct.pack('>H', i) for i in range(n)]
+    shared = varint(65533)
+    body = b'\0' + varint(0) + varint(n) + shared * (n - 1) + varint(65535) + varint(2) * (n - 1)
+    body += b'k' * 65533 + b''.join(keys) + varint(0) * n + b'\0' * n
+    return record(NODE, body, 0)
+
+
+def put_root(item, node):
+    for part in item.glob('ocdbt.process_*'):
+        shutil.rmtree(part)
+    (item / DATA).parent.mkdir(exist_ok=True)
+    (item / DATA).write_bytes(node)
+    (item / 'manifest.ocdbt').write_bytes(manifest_of(len(node)))
+
+
+# ---- the kinds: each gets the step and its item ----
+
+def sparse(path, size, head=b''):
+    path.parent.mkdir(exist_ok=True)
+    if path.exists():
+        path.unlink()
+    with path.open('wb') as f:
+        f.write(head)
+        f.truncate(size)
+
+
+def node_gib(step, item):
+    put_root(item, record(NODE, zeros_frame(1024 * MIB), 1))
+
+
+def node_100(step, item):
+    """Within the limit: it is decoded to be found malformed."""
+    put_root(item, record(NODE, zeros_frame(100 * MIB), 1))
+
+
+def node_keys(step, item):
+    put_root(item, long_keys(500))
+
+
+def node_sparse(step, item):
+    """Not compressed, and a hole."""
+    put_root(item, b'')
+    sparse(item / DATA, 120 * MIB, struct.pack('>IQ', NODE, 0))
+    (item / 'manifest.ocdbt').write_bytes(manifest_of(120 * MIB))
+
+
+def manifest_decoded(step, item):
+    (item / 'manifest.ocdbt').write_bytes(record(MANIFEST, zeros_frame(255 * MIB), 1))
+
+
+def manifest_sparse(step, item):
+    sparse(item / 'manifest.ocdbt', 255 * MIB)
+
+
+KINDS = {
+    'node of 1 GiB': node_gib,
+    'node of 100 MiB': node_100,
+    'node of long keys': node_keys,
+    'node that is a hole': node_sparse,
+    'manifest of 255 MiB': manifest_decoded,
+    'manifest that is a hole': manifest_sparse,
+}
+def make_root(root, kind, healthy, count=12):
+    """Steps 1 to count of that kind, and the healthy step 100. healthy: the directory of one."""
+    for i in range(1, count + 1):
+        shutil.copytree(healthy, root / str(i))
+        KINDS[kind](root / str(i), root / str(i) / 'default')
+    shutil.copytree(healthy, root / '100')
+    return root

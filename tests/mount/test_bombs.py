@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps made to take a reader's memory: twelve of a kind at once, and the daemon stays within its budgets.
+
+The peak of anonymous memory is what counts: pages of files are the kernel's to drop.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import threading
+import time
+from concurrent import futures
+
+import numpy as np
+import pytest
+
+from lib import bombs, mounts
+
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(600)]
+
+MIB = 1 << 20
+SMALL = 64 * MIB        # the constant beside cache and budgets that the design allows
+BUDGETS = {'default': ([], 3 * 256 * MIB),
+           '16M': (['cache=16M', 'read_budget=16M', 'write_budget=16M'], 3 * 16 * MIB)}
+TOO_MUCH = 2048 * MIB    # the daemon is killed, before it takes the machine's memory
+LONGEST = 60            # seconds that nothing may take: a hang, not a measure of speed
+EXPECTED = {errno.EIO, errno.ENOMEM, errno.EFBIG, errno.ENOENT, errno.ENODATA, errno.EOPNOTSUPP}
+ARRAY = np.arange(4096, dtype=np.float32).reshape(64, 64)
+
+
+@pytest.fixture(scope='module')
+def healthy(program, tmp_path_factory):
+    """A step with arrays that bombs are made of."""
+    where = tmp_path_factory.mktemp('healthy')
+    (where / 'in').mkdir()
+    np.save(where / 'in/w.npy', ARRAY)
+    np.save(where / 'in/x.npy', np.arange(3))
+    subprocess.run([program, 'save', where / 'in', where / 'root/1'], check=True, stdin=subprocess.DEVNULL)
+    return where / 'root/1'
+
+
+@contextlib.contextmanager
+def peak_of(pid):
+    """The largest RssAnon that is seen, in a list."""
+    peak, over = [0], threading.Event()
+
+    def watch():
+        while not over.is_set() and peak[0] < TOO_MUCH:
+            peak[0] = max(peak[0], mounts.memory(pid, 'RssAnon'))
+            time.sleep(0.002)
+        if peak[0] >= TOO_MUCH:
+            os.kill(pid, signal.SIGKILL)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        watcher.join()
+
+
+def read_all(path):
+    with open(path, 'rb', buffering=0) as f:
+        while f.read(MIB):
+            pass
+
+
+def entries(path):
+    """Every name below path, as far as directories list."""
+    found = [path]
+    if os.path.isdir(path) and not os.path.islink(path):
+        for name in os.listdir(path):
+            found += entries(path / name)
+    return found
+
+
+def visit(step, answers):
+    """Look at all that a step has and at its views; the errors that were met."""
+    def attempt(what, *words):
+        begin = time.monotonic()
+        try:
+            return what(*words)
+        except OSError as e:
+            answers.append((e.errno, str(words[0])))
+        finally:
+            took = time.monotonic() - begin
+            if took > LONGEST:
+                answers.append((-int(took), str(words[0])))
+    for name in attempt(entries, step) or [step]:
+        attempt(os.stat, name)
+        for attribute in attempt(os.listxattr, name) or []:
+            attempt(os.getxattr, name, attribute)
+    for path in attempt(entries, step) or []:
+        if not os.path.isdir(path):
+            attempt(read_all, path)
+    for ending in ('.safetensors', '.json', '.html'):
+        attempt(read_all, step.with_name(step.name + ending))
+        attempt(os.stat, step / f'default{ending}')
+        attempt(os.stat, step / f'default/w{ending}')
+        attempt(os.stat, step / 'default/w.npy')
+    return answers
+
+
+@pytest.mark.parametrize('budgets', BUDGETS)
+@pytest.mark.parametrize('kind', bombs.KINDS)
+def test_twelve_at_once(mount, program, healthy, tmp_path, kind, budgets):
+    options, allowed = BUDGETS[budgets]
+    (tmp_path / 'root').mkdir()
+    root = bombs.make_root(tmp_path / 'root', kind, healthy)
+    m = mount(root, *options, allow_errors=True)
+    steps = [m / str(i) for i in range(1, 13)]
+    with peak_of(m.pid) as peak, futures.ThreadPoolExecutor(12) as pool:
+        answers = sum(pool.map(visit, steps, [[] for _ in steps]), [])
+        # Its neighbours do not make a healthy step wait for long.
+        assert np.array_equal(np.load(m / '100/default/w.npy'), ARRAY)
+        answers += sum(pool.map(visit, steps, [[] for _ in steps]), [])
+    assert not [a for a in answers if a[0] not in EXPECTED], answers
+    if not mounts.is_sanitized(program):
+        assert peak[0] <= allowed + SMALL, f'{peak[0] >> 20} MiB'
+    print(f'PEAK {kind}: {budgets}: {peak[0] >> 20} MiB')

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * t_meter.c - metadata is charged before it is allocated, takes the place of what caches hold,
+ * waits for others, and is refused with both numbers.
+ */
+#include "tests/unit/lib/unit.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "core/base/arena.h"
+#include "core/base/cache.h"
+#include "core/base/json.h"
+#include "core/base/meter.h"
+
+#define CACHE_BYTES (16 * MiB)
+#define MOST (METER_FREE + CACHE_BYTES - METER_RESERVED) /* of large charges */
+
+static int setup(void **state)
+{
+	struct cache *cache;
+
+	assert_int_equal(cache_new(CACHE_BYTES, &cache), 0);
+	cache_give_way(cache);
+	*state = cache;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	cache_free(*state);
+	return 0;
+}
+
+static uint64_t used(void)
+{
+	struct meter_stats s;
+
+	meter_stats(&s);
+	return s.used;
+}
+
+static void without_a_cache_nothing_is_refused(void **state)
+{
+	assert_int_equal(meter_charge(1024 * GiB), 0);
+	assert_int_equal(meter_taken(), 0);
+	meter_release(1024 * GiB);
+	assert_int_equal(used(), 0);
+}
+
+static void what_never_fits_is_refused_at_once(void **state)
+{
+	struct meter_stats before, after;
+
+	meter_stats(&before);
+	assert_int_equal(meter_charge(MOST + 1), -EFBIG);
+	assert_non_null(strstr(err_text(-EFBIG), "needs 41943041 bytes"));
+	assert_non_null(strstr(err_text(-EFBIG), "allow 41943040"));
+	assert_int_equal(meter_charge(UINT64_MAX), -EFBIG);
+	meter_stats(&after);
+	assert_int_equal(after.waits, before.waits);
+	assert_int_equal(after.refusals, before.refusals + 2);
+	assert_int_equal(used(), 0);
+}
+
+static void what_does_not_fit_now_is_refused_in_the_end(void **state)
+{
+	assert_int_equal(meter_charge(MOST), 0);
+	assert_int_equal(meter_charge(METER_SMALL), -ENOMEM);
+	assert_non_null(strstr(err_text(-ENOMEM), "41943040 of 41943040"));
+	/* Small ones have room of their own. */
+	assert_int_equal(meter_charge(METER_SMALL - 1), 0);
+	meter_release(METER_SMALL - 1);
+	meter_release(MOST);
+	assert_int_equal(used(), 0);
+}
+
+static void *release_later(void *n)
+{
+	usleep(50000);
+	meter_release(*(uint64_t *)n);
+	return NULL;
+}
+
+static void a_charge_waits_for_others(void **state)
+{
+	uint64_t n = MOST;
+	pthread_t thread;
+
+	assert_int_equal(meter_charge(n), 0);
+	assert_int_equal(pthread_create(&thread, NULL, release_later, &n), 0);
+	assert_int_equal(meter_charge(MiB), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	meter_release(MiB);
+	assert_int_equal(used(), 0);
+}
+
+static void fill(struct cache *cache, uint64_t id, uint64_t bytes)
+{
+	struct cache_entry *e;
+
+	assert_int_equal(cache_begin(cache, &(struct cache_key){ 1, id, 0 }, &e), CACHE_MINE);
+	cache_fill(cache, e, malloc(1), bytes, free);
+	cache_put(cache, e);
+}
+
+static void metadata_takes_the_place_of_what_is_cached(void **state)
+{
+	struct cache *cache = *state;
+	struct cache_stats s;
+
+	for (uint64_t i = 0; i < 15; i++)
+		fill(cache, i, MiB);
+	assert_int_equal(meter_charge(METER_FREE), 0);
+	cache_stats(cache, &s);
+	assert_true(s.bytes > 15 * MiB);
+	assert_int_equal(meter_charge(6 * MiB), 0);
+	assert_int_equal(meter_taken(), 6 * MiB);
+	cache_stats(cache, &s);
+	assert_true(s.bytes <= 10 * MiB && s.bytes > 9 * MiB);
+	fill(cache, 99, MiB);
+	cache_stats(cache, &s);
+	assert_true(s.bytes <= 10 * MiB);
+	meter_release(METER_FREE + 6 * MiB);
+	assert_int_equal(meter_taken(), 0);
+	fill(cache, 100, 5 * MiB);
+	cache_stats(cache, &s);
+	assert_true(s.bytes > 14 * MiB);
+}
+
+static void arenas_and_buffers_charge_what_they_take(void **state)
+{
+	struct arena a = { .metered = true };
+	struct buf b = { .metered = true };
+
+	assert_non_null(arena_alloc(&a, 3 * MiB));
+	assert_int_equal(used(), a.total);
+	assert_int_equal(buf_reserve(&b, MiB), 0);
+	assert_int_equal(used(), a.total + MiB);
+	b.n = 10;
+	buf_shrink(&b);
+	assert_int_equal(used(), a.total + b.cap);
+	assert_int_equal(buf_reserve(&b, MOST + MiB), -EFBIG);
+	assert_int_equal(b.n, 10);
+	buf_release(&b);
+	assert_int_equal(used(), a.total);
+	/* Who can only say that memory is short says why. */
+	assert_null(arena_alloc(&a, MOST + 1));
+	assert_int_equal(fail(-ENOMEM, "cannot read '%s'", "x"), -EFBIG);
+	assert_non_null(strstr(err_text(-EFBIG), "cannot read 'x': metadata needs"));
+	assert_int_equal(fail(-ENOMEM, "another"), -ENOMEM);
+	assert_string_equal(err_text(-ENOMEM), "another");
+	arena_unmeter(&a);
+	assert_int_equal(used(), 0);
+	arena_release(&a);
+	assert_int_equal(used(), 0);
+}
+
+static void a_document_of_many_values_is_refused_before_it_is_parsed(void **state)
+{
+	auto_json doc = { 0 };
+	auto_buf text = { 0 };
+
+	assert_int_equal(buf_add_str(&text, "["), 0);
+	for (int i = 0; i < 400000; i++)
+		assert_int_equal(buf_add_str(&text, "[],"), 0);
+	assert_int_equal(buf_add_str(&text, "[]]"), 0);
+	assert_int_equal(json_parse(buf_span(&text), "'x'", &doc), -EFBIG);
+	assert_non_null(strstr(err_text(-EFBIG), "'x': at most 800003 values in 1200004"));
+	assert_int_equal(used(), 0);
+	/* In place of the comma after ten thousand. */
+	text.n = 30001;
+	text.p[30000] = ']';
+	assert_int_equal(json_parse(buf_span(&text), "'x'", &doc), 0);
+	assert_true(used() > 0);
+	json_release(&doc);
+	assert_int_equal(used(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_a_cache_nothing_is_refused),
+		cmocka_unit_test_setup_teardown(what_never_fits_is_refused_at_once, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(what_does_not_fit_now_is_refused_in_the_end, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_charge_waits_for_others, setup, teardown),
+		cmocka_unit_test_setup_teardown(metadata_takes_the_place_of_what_is_cached, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(arenas_and_buffers_charge_what_they_take, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			a_document_of_many_values_is_refused_before_it_is_parsed, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
