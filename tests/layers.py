@@ -42,7 +42,7 @@ MAY_INCLUDE = {
     'core/job': ['core/base', 'core/step', 'core/commit'],
     'handlers/format': [
         'core/base', 'core/io', 'core/dtype', 'core/zarr', 'core/tree', 'core/step'],
-    'handlers/leaf': ['core/base', 'core/step', 'handlers/format'],
+    'handlers/leaf': ['core/base', 'core/dtype', 'core/step', 'handlers/format'],
     'handlers/plugin': ['core/base', 'core/step', 'handlers/format', 'handlers/leaf'],
     'handlers/transform': [
         'core/base', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'handlers/format',

@@ -267,6 +267,11 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		if (r < 0)
 			err_at(r, "item '%s'", s->item[i].plan->name);
 	}
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		r = sealing_item_finalize(&s->item[i]);
+		if (r < 0)
+			err_at(r, "item '%s'", s->item[i].plan->name);
+	}
 	if (r >= 0)
 		r = clean(s);
 	if (r >= 0 && !d->is_item)
@@ -384,7 +389,7 @@ static void let_readers_know(const struct sealing *s)
 
 			for (size_t part = 0; part < l->n_parts; part++)
 				draft_file_moved(l->part[part]->file);
-			if (!l->n_parts && l->kind == PLAN_ARRAY &&
+			if (!l->n_parts && l->desc.type->in_boxes &&
 			    (l->aggregated || (p->joint && !p->opts.ocdbt)))
 				draft_file_moved(l->source->file);
 		}

@@ -100,25 +100,26 @@ static int add_parts(struct sealing_item *it, struct plan_leaf *l)
 	auto_buf json = { 0 };
 	struct span kept;
 	struct zarr_meta *meta = NULL;
-	int r = array_json(layout, l->part[0]->file->array[0].stored, l->rank, l->shape, &json);
+	int r = array_json(layout, l->part[0]->file->array[0].stored, l->desc.rank, l->desc.shape,
+			   &json);
 
 	if (r >= 0)
 		r = arena_keep(&it->arena, buf_span(&json), &kept);
 	if (r >= 0)
 		r = sealing_item_meta(it, kept, l->source->name, &meta);
 	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
-		uint64_t *shift = arena_calloc(&it->arena, l->rank + 1, sizeof(*shift));
+		uint64_t *shift = arena_calloc(&it->arena, l->desc.rank + 1, sizeof(*shift));
 		struct draft_part p;
 
 		r = shift ? draft_part_of(span_str(l->part[i]->name), &p) : -ENOMEM;
-		for (unsigned k = 0; k < l->rank && r >= 0; k++)
+		for (unsigned k = 0; k < l->desc.rank && r >= 0; k++)
 			shift[k] = p.start[k] / layout->chunk[k];
 		if (r >= 0)
 			r = sealing_item_add_leaf(
 				it,
 				&(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv,
 						       .param = l->node->param,
-						       .rank = l->rank,
+						       .rank = l->desc.rank,
 						       .shift = shift,
 						       .meta = meta,
 						       .json = i == 0 ? kept : span_of(NULL, 0) });
@@ -141,24 +142,99 @@ static int add_array(struct sealing_item *it, struct plan_leaf *l)
 				       .param = l->node->param });
 }
 
+/* A file of a leaf (dir: the leaf's directory) or of the item; bytes live as long as the item. */
+static int add_made_file(struct sealing_item *it, struct span dir, const char *name,
+			 struct span bytes)
+{
+	struct commit_file f = { .text = bytes };
+	auto_buf path = { 0 };
+	int r = dir.n ? buf_addf(&path, "%.*s/", SPAN_ARG(dir)) : 0;
+
+	if (r >= 0)
+		r = buf_add_str(&path, name);
+	if (r >= 0)
+		r = arena_keep(&it->arena, buf_span(&path), &f.name);
+	return r < 0 ? r : add_file(it, &f);
+}
+
+/* ---- values, as their types store them ---- */
+
+struct item_sink {
+	struct leaf_sink sink;
+	struct sealing_item *it;
+	struct plan_leaf *leaf;
+};
+
+static int sink_array(struct leaf_sink *to, enum dtype t, unsigned rank, const uint64_t *shape,
+		      const void *elements)
+{
+	struct item_sink *s = container_of(to, struct item_sink, sink);
+	int r = plan_store_array(s->leaf, t, rank, shape, elements);
+
+	return r < 0 ? r :
+		       sealing_item_add_leaf(
+			       s->it, &(struct commit_leaf){ .kv = s->leaf->kv,
+							     .param = s->leaf->node->param });
+}
+
+static int sink_encoded(struct leaf_sink *to)
+{
+	struct item_sink *s = container_of(to, struct item_sink, sink);
+
+	return add_array(s->it, s->leaf);
+}
+
+/* In a directory that is called as the leaf's parameter: one name, whatever is in the keys. */
+static int sink_file(struct leaf_sink *to, const char *name, struct span bytes)
+{
+	struct item_sink *s = container_of(to, struct item_sink, sink);
+	struct span dir = s->leaf->node->param;
+	int r = dir.n ? io_path_check(dir, "leaf of a plugin") : 0;
+
+	if (r >= 0 && (!dir.n || memchr(dir.p, '/', dir.n)))
+		r = fail(-EINVAL,
+			 "a leaf of a plugin needs a key without '/', which becomes a directory");
+	if (r >= 0)
+		r = arena_keep(&s->it->arena, bytes, &bytes);
+	return r < 0 ? r : add_made_file(s->it, dir, name, bytes);
+}
+
+static const struct leaf_sink_ops item_sink_ops = { .array = sink_array,
+						    .encoded = sink_encoded,
+						    .file = sink_file };
+
+static int add_value(struct sealing_item *it, struct plan_leaf *l)
+{
+	struct item_sink s = { .sink = { &item_sink_ops }, .it = it, .leaf = l };
+	struct plan_input f;
+	int r;
+
+	if (l->aggregated || !l->desc.type->encode)
+		return 0;
+	plan_leaf_input(it->plan, l, &f);
+	r = l->desc.type->encode(&l->desc, &f.input, &s.sink);
+	leaf_input_release(&f.input);
+	/* What a type says of bytes that are to be stored is no damage. */
+	return r < 0 ? err_at(r == -EUCLEAN ? -EINVAL : r, "leaf '%.*s'",
+			      SPAN_ARG(l->node->param)) :
+		       0;
+}
+
 static int add_values(struct sealing_item *it)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
-		struct plan_leaf *l = &it->plan->leaf[i];
+	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++)
+		r = add_value(it, &it->plan->leaf[i]);
+	return r;
+}
 
-		if (l->aggregated)
-			continue;
-		if (l->kind == PLAN_SCALAR) {
-			r = plan_encode_scalar(l);
-			if (r >= 0)
-				r = sealing_item_add_leaf(
-					it, &(struct commit_leaf){ .kv = l->kv,
-								   .param = l->node->param });
-		} else if (l->kind == PLAN_ARRAY) {
-			r = add_array(it, l);
-		}
+int sealing_item_finalize(const struct sealing_item *it)
+{
+	for (size_t i = 0; i < it->plan->n_leaves; i++) {
+		const struct plan_leaf *l = &it->plan->leaf[i];
+		int r = l->desc.type->finalize ? l->desc.type->finalize(l->desc.type) : 0;
+
 		if (r < 0)
 			return err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param));
 	}
@@ -166,6 +242,12 @@ static int add_values(struct sealing_item *it)
 }
 
 /* ---- files of a tree ---- */
+
+/* What files beside the arrays say of a leaf; nothing when its value is in the legacy file. */
+static struct leaf_record record_of(const struct plan_leaf *l)
+{
+	return l->aggregated ? (struct leaf_record){ 0 } : leaf_describe(&l->desc);
+}
 
 static int print_strings(struct sealing_item *it)
 {
@@ -176,10 +258,12 @@ static int print_strings(struct sealing_item *it)
 
 	if (!pairs)
 		return fail(-ENOMEM, "cannot list strings");
-	for (size_t i = 0; i < p->n_leaves; i++)
-		if (p->leaf[i].kind == PLAN_STRING && !p->leaf[i].aggregated)
-			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param,
-							    buf_span(&p->leaf[i].text) };
+	for (size_t i = 0; i < p->n_leaves; i++) {
+		struct span text = record_of(&p->leaf[i]).text;
+
+		if (text.p)
+			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param, text };
+	}
 	r = n ? strings_print(pairs, n, &it->strings) : 0;
 	return r < 0 || !n ? r :
 			     add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
@@ -199,10 +283,10 @@ static int print_shardings(struct sealing_item *it)
 	if (!entries)
 		return fail(-ENOMEM, "cannot list shardings");
 	for (size_t i = 0; i < p->n_leaves; i++)
-		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax && !p->leaf[i].aggregated)
+		if (record_of(&p->leaf[i]).is_sharded)
 			entries[n++] = (struct sharding_entry){ p->leaf[i].node->param,
-								p->leaf[i].sharding.p ?
-									p->leaf[i].sharding :
+								p->leaf[i].desc.sharding.p ?
+									p->leaf[i].desc.sharding :
 									span_str(ONE_DEVICE) };
 	if (!n || !p->opts.sharding_file)
 		return 0;
@@ -215,7 +299,7 @@ static int print_shardings(struct sealing_item *it)
 /* The chunk shape that an array has, wherever its chunks come from. */
 static int chunk_of(struct plan_leaf *l, uint64_t *ret)
 {
-	struct draft_array whole = { .rank = l->rank };
+	struct draft_array whole = { .rank = l->desc.rank };
 	struct array_wanted w;
 	int r = 0;
 
@@ -225,7 +309,7 @@ static int chunk_of(struct plan_leaf *l, uint64_t *ret)
 		return 0;
 	}
 	whole.dtype = l->source->file->array[l->index].stored;
-	memcpy(whole.shape, l->shape, sizeof(whole.shape));
+	memcpy(whole.shape, l->desc.shape, sizeof(whole.shape));
 	r = array_wanted_plain(l->source, &whole, &w);
 	if (r >= 0)
 		memcpy(ret, w.layout.chunk, sizeof(w.layout.chunk));
@@ -239,13 +323,13 @@ static int describe_array(struct sealing_item *it, struct plan_leaf *l, struct a
 	int r = chunk ? chunk_of(l, chunk) : -ENOMEM;
 
 	*ret = (struct array_metadata){ .param = l->node->param,
-					.write_rank = l->rank,
-					.chunk_rank = l->rank,
-					.write_shape = l->write ? l->write : l->shape,
+					.write_rank = l->desc.rank,
+					.chunk_rank = l->desc.rank,
+					.write_shape = l->write ? l->write : l->desc.shape,
 					.chunk_shape = chunk };
-	if (r >= 0 && l->key_impl.p)
-		r = array_metadata_key_ext(l->key_impl, &ext);
-	if (r >= 0 && l->key_impl.p)
+	if (r >= 0 && l->desc.key_impl.p)
+		r = array_metadata_key_ext(l->desc.key_impl, &ext);
+	if (r >= 0 && l->desc.key_impl.p)
 		r = arena_keep(&it->arena, buf_span(&ext), &ret->ext);
 	return r;
 }
@@ -258,7 +342,7 @@ static int print_arrays(struct sealing_item *it)
 	int r = entries ? 0 : fail(-ENOMEM, "cannot describe arrays");
 
 	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
-		if (p->leaf[i].kind == PLAN_ARRAY && p->leaf[i].is_jax && !p->leaf[i].aggregated)
+		if (record_of(&p->leaf[i]).is_sharded)
 			r = describe_array(it, &p->leaf[i], &entries[n++]);
 	if (r < 0 || !n || !p->opts.array_metadata)
 		return r;
@@ -267,53 +351,6 @@ static int print_arrays(struct sealing_item *it)
 		       add_file(it, &(struct commit_file){
 					    .name = span_str("array_metadatas/process_0"),
 					    .text = buf_span(&it->arrays) });
-}
-
-/* Files of leaves and items that plugins made: in the directory of the leaf, or of the item. */
-static int add_plugin_files(struct sealing_item *it, struct span dir,
-			    const struct plugin_files *files)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < files->n && r >= 0; i++) {
-		struct commit_file f = { .text = span_of(files->file[i].p, files->file[i].n) };
-		auto_buf name = { 0 };
-
-		r = dir.n ? buf_addf(&name, "%.*s/", SPAN_ARG(dir)) : 0;
-		if (r >= 0)
-			r = buf_add_str(&name, files->file[i].name);
-		if (r >= 0)
-			r = arena_keep(&it->arena, buf_span(&name), &f.name);
-		if (r >= 0)
-			r = add_file(it, &f);
-	}
-	return r;
-}
-
-static int add_plugin_leaves(struct sealing_item *it)
-{
-	for (size_t i = 0; i < it->plan->n_leaves; i++) {
-		const struct plan_leaf *l = &it->plan->leaf[i];
-		int r = 0;
-
-		if (l->kind != PLAN_PLUGIN)
-			continue;
-		/* Its directory is called as its parameter: one name, whatever is in the keys. */
-		r = l->node->param.n ? io_path_check(l->node->param, "leaf of a plugin") : 0;
-		if (r >= 0 &&
-		    (!l->node->param.n || memchr(l->node->param.p, '/', l->node->param.n)))
-			r = fail(
-				-EINVAL,
-				"a leaf of a plugin needs a key without '/', which becomes a directory");
-		if (r >= 0)
-			r = add_plugin_files(it, l->node->param, &l->stored);
-		if (r >= 0)
-			r = plugin_finalize(l->plugin);
-		if (r < 0)
-			return err_at(r == -EUCLEAN ? -EINVAL : r, "leaf '%.*s'",
-				      SPAN_ARG(l->node->param));
-	}
-	return 0;
 }
 
 int sealing_item_describe(struct sealing_item *it)
@@ -341,8 +378,6 @@ static int add_tree(struct sealing_item *it)
 	if (r >= 0 && it->aggregate.n)
 		r = add_file(it, &(struct commit_file){ .name = span_str(aggregate),
 							.text = buf_span(&it->aggregate) });
-	if (r >= 0)
-		r = add_plugin_leaves(it);
 	return r < 0 ? r : sealing_item_describe(it);
 }
 
@@ -470,7 +505,10 @@ static int add_plugin_item(struct sealing_item *it)
 
 	if (r >= 0)
 		r = plugin_encode_item(it->plan->plugin, &shown, &it->made);
-	return r < 0 ? r : add_plugin_files(it, span_of(NULL, 0), &it->made);
+	for (size_t i = 0; i < it->made.n && r >= 0; i++)
+		r = add_made_file(it, span_of(NULL, 0), it->made.file[i].name,
+				  span_of(it->made.file[i].p, it->made.file[i].n));
+	return r;
 }
 
 /* The type string of an item; p NULL: none. A copy of a JSON or proto item is one again. */

@@ -29,6 +29,8 @@ struct sealing_item {
  * the commit writes them. The draft must be sealed.
  */
 int sealing_item_fill(struct sealing_item *it);
+/* After all items are filled: the types of its leaves may still refuse. */
+int sealing_item_finalize(const struct sealing_item *it);
 /* The leaves that options ask for go into the legacy file: it->aggregate, if any.
  * (draft_aggregate.c) */
 int sealing_item_aggregate(struct sealing_item *it);

@@ -29,7 +29,7 @@ static bool chooses_leaf(const char *glob, const struct plan *p, struct buf *ret
 {
 	for (size_t i = 0; i < p->n_leaves; i++) {
 		const struct plan_leaf *l = &p->leaf[i];
-		bool is_tensor = l->kind == PLAN_ARRAY && !l->n_parts && l->source->file &&
+		bool is_tensor = l->desc.type->in_boxes && !l->n_parts && l->source->file &&
 				 l->source->file->st.n;
 
 		if (chooses(glob, l->source,

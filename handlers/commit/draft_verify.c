@@ -59,8 +59,8 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 		return r;
 	for (unsigned i = 0; i < z->meta.rank; i++)
 		wanted *= z->meta.grid[i];
-	if (l->kind == PLAN_ARRAY && (z->meta.rank != l->rank ||
-				      memcmp(z->meta.shape, l->shape, l->rank * sizeof(uint64_t))))
+	if (z->meta.rank != l->desc.rank ||
+	    memcmp(z->meta.shape, l->desc.shape, l->desc.rank * sizeof(uint64_t)))
 		return fail(-EUCLEAN, "the shape that was written is not its own");
 	r = zarr_stored(z, &bytes, &objects);
 	if (r >= 0 && all_stored && objects != wanted)
@@ -80,7 +80,7 @@ static int verify_item(struct draft *d, struct sealing_item *it)
 	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
 		const struct plan_leaf *l = &it->plan->leaf[i];
 
-		if ((l->kind != PLAN_ARRAY && l->kind != PLAN_SCALAR) || l->aggregated)
+		if (!l->desc.type->in_store || l->aggregated)
 			continue;
 		r = verify_leaf(item, l, it->plan->opts.store_fill_value);
 		if (r < 0)

@@ -85,72 +85,96 @@ static int pack_box(struct buf *b, const struct plan_leaf *l, size_t i)
 	int r = 0;
 
 	if (!l->n_parts) {
-		r = pack_numbers(b, origin, l->rank);
+		r = pack_numbers(b, origin, l->desc.rank);
 		if (r >= 0)
-			r = pack_numbers(b, l->shape, l->rank);
+			r = pack_numbers(b, l->desc.shape, l->desc.rank);
 		return r < 0 ? r :
-			       pack_layout(b, &l->source->file->array[l->index].layout, l->rank);
+			       pack_layout(b, &l->source->file->array[l->index].layout,
+					   l->desc.rank);
 	}
 	r = draft_part_of(span_str(l->part[i]->name), &p);
 	if (r >= 0)
-		r = pack_numbers(b, p.start, l->rank);
+		r = pack_numbers(b, p.start, l->desc.rank);
 	if (r >= 0)
-		r = pack_numbers(b, p.extent, l->rank);
-	return r < 0 ? r : pack_layout(b, &l->part[i]->file->array[0].layout, l->rank);
+		r = pack_numbers(b, p.extent, l->desc.rank);
+	return r < 0 ? r : pack_layout(b, &l->part[i]->file->array[0].layout, l->desc.rank);
 }
 
-static int pack_array(struct buf *b, const struct plan_leaf *l)
+bool plan_leaf_is_replicas(const struct plan_leaf *l)
 {
-	enum dtype dtype = l->source->file->array[l->n_parts ? 0 : l->index].stored;
-	size_t n = l->n_parts ? l->n_parts : 1;
-	int r = wire_put_u32le(b, dtype);
+	return l->desc.type->in_boxes && !l->n_parts &&
+	       draft_is_replicas(l->source, l->source->file->array[l->index].store);
+}
+
+static int pack_desc(struct buf *b, const struct leaf_desc *d)
+{
+	int r = wire_put_u8(b, (uint8_t)leaf_type_number(d->type));
 
 	if (r >= 0)
-		r = wire_put_u32le(b, l->rank);
+		r = pack_flags(b, (const bool[]){ d->has_shape, d->is_jax }, 2);
 	if (r >= 0)
-		r = pack_numbers(b, l->shape, l->rank);
+		r = wire_put_u32le(b, d->dtype);
 	if (r >= 0)
-		r = pack_text(b, l->sharding);
+		r = wire_put_u32le(b, d->rank);
 	if (r >= 0)
-		r = pack_text(b, l->key_impl);
+		r = pack_numbers(b, d->shape, d->rank);
 	if (r >= 0)
-		r = wire_put_u32le(b, (uint32_t)n);
+		r = pack_text(b, d->sharding);
+	if (r >= 0)
+		r = pack_text(b, d->key_impl);
+	/* The primary needs of values only those that it writes into documents. */
+	return r < 0 ? r : pack_text(b, leaf_describe(d).text);
+}
+
+static int pack_leaf(struct buf *b, const struct plan_leaf *l)
+{
+	size_t n = l->n_parts ? l->n_parts : 1;
+	int r = pack_desc(b, &l->desc);
+
+	if (r >= 0)
+		r = pack_flags(b, (const bool[]){ l->n_parts > 0, plan_leaf_is_replicas(l) }, 2);
+	if (r < 0 || !l->desc.type->in_boxes)
+		return r;
+	r = wire_put_u32le(b, (uint32_t)n);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = pack_box(b, l, i);
 	return r;
 }
 
-bool plan_leaf_is_replicas(const struct plan_leaf *l)
+static int parse_desc(struct wire *w, struct leaf_desc *ret)
 {
-	return l->kind == PLAN_ARRAY && !l->n_parts &&
-	       draft_is_replicas(l->source, l->source->file->array[l->index].store);
-}
+	unsigned type = wire_u8(w), bits = wire_u8(w), i = 0;
 
-static int pack_leaf(struct buf *b, const struct plan_leaf *l)
-{
-	static const uint8_t empty;
-	int r = wire_put_u8(b, (uint8_t)l->kind);
-
-	if (r >= 0)
-		r = pack_flags(
-			b, (const bool[]){ l->is_jax, l->n_parts > 0, plan_leaf_is_replicas(l) },
-			3);
-	if (r >= 0 && l->kind == PLAN_ARRAY)
-		r = pack_array(b, l);
-	if (r >= 0 && l->kind == PLAN_STRING)
-		r = pack_text(b, l->text.n ? buf_span(&l->text) : span_of(&empty, 0));
-	return r;
-}
-
-static int parse_array(struct wire *w, struct arena *a, struct contribution_leaf *ret)
-{
+	while (leaf_types[i] && i < type)
+		i++;
+	ret->type = leaf_types[i];
+	ret->has_shape = bits & 1;
+	ret->is_jax = bits & 2;
 	ret->dtype = (enum dtype)wire_u32le(w);
 	ret->rank = wire_u32le(w);
-	if (ret->rank > LIMIT_RANK || ret->dtype <= DTYPE_UNKNOWN || ret->dtype >= DTYPE_COUNT)
+	if (!ret->type || ret->rank > LIMIT_RANK || ret->dtype < DTYPE_UNKNOWN ||
+	    ret->dtype >= DTYPE_COUNT || (ret->type->in_store && ret->dtype == DTYPE_UNKNOWN))
 		return -EIO;
 	parse_numbers(w, ret->shape, ret->rank);
 	ret->sharding = parse_text(w);
 	ret->key_impl = parse_text(w);
+	ret->value = parse_text(w);
+	return 0;
+}
+
+static int parse_leaf(struct wire *w, struct arena *a, struct contribution_leaf *ret)
+{
+	unsigned rank, bits;
+	int r = parse_desc(w, &ret->desc);
+
+	if (r < 0)
+		return r;
+	rank = ret->desc.rank;
+	bits = wire_u8(w);
+	ret->in_parts = bits & 1;
+	ret->replicas = bits & 2;
+	if (!ret->desc.type->in_boxes)
+		return ret->in_parts ? -EIO : 0;
 	ret->n_boxes = wire_u32le(w);
 	if (ret->n_boxes > wire_left(w) || ret->n_boxes == 0)
 		return -EIO;
@@ -158,27 +182,11 @@ static int parse_array(struct wire *w, struct arena *a, struct contribution_leaf
 	if (!ret->box)
 		return -ENOMEM;
 	for (size_t i = 0; i < ret->n_boxes; i++) {
-		parse_numbers(w, ret->box[i].box.start, ret->rank);
-		parse_numbers(w, ret->box[i].box.extent, ret->rank);
-		parse_layout(w, ret->rank, &ret->box[i].layout);
+		parse_numbers(w, ret->box[i].box.start, rank);
+		parse_numbers(w, ret->box[i].box.extent, rank);
+		parse_layout(w, rank, &ret->box[i].layout);
 	}
 	return 0;
-}
-
-static int parse_leaf(struct wire *w, struct arena *a, struct contribution_leaf *ret)
-{
-	uint8_t bits;
-
-	ret->kind = (enum plan_kind)wire_u8(w);
-	bits = wire_u8(w);
-	ret->is_jax = bits & 1;
-	ret->in_parts = bits & 2;
-	ret->replicas = bits & 4;
-	if (ret->kind > PLAN_NONE)
-		return -EIO;
-	if (ret->kind == PLAN_STRING)
-		ret->text = parse_text(w);
-	return ret->kind == PLAN_ARRAY ? parse_array(w, a, ret) : 0;
 }
 
 /* ---- nodes ---- */
@@ -196,11 +204,7 @@ static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
 	if (r >= 0)
 		r = wire_put_u8(b, (uint8_t)n->kind);
 	if (r >= 0)
-		r = wire_put_u8(b, (uint8_t)n->value);
-	if (r >= 0)
 		r = pack_text(b, n->key);
-	if (r >= 0)
-		r = pack_text(b, n->value_type);
 	if (r >= 0)
 		r = wire_put_u32le(b, n->kind == TREE_LEAF ? n->id : 0);
 	if (r >= 0)
@@ -216,9 +220,7 @@ static void parse_node(struct wire *w, struct contribution_node *ret)
 {
 	ret->key_is_index = wire_u8(w) & 1;
 	ret->kind = (enum tree_kind)wire_u8(w);
-	ret->value = (enum tree_value)wire_u8(w);
 	ret->key = parse_text(w);
-	ret->value_type = parse_text(w);
 	ret->leaf = wire_u32le(w);
 	ret->n_children = wire_u32le(w);
 }
@@ -239,7 +241,7 @@ static int pack_tree(struct buf *b, struct plan *p)
 
 		if (aggregates < 0)
 			return aggregates;
-		if (p->leaf[i].kind == PLAN_PLUGIN || aggregates)
+		if (leaf_type_number(p->leaf[i].desc.type) < 0 || aggregates)
 			return fail(
 				-EOPNOTSUPP,
 				"'%s': leaves of plugins and of legacy files cannot be shared by ranks",
@@ -306,7 +308,6 @@ static int parse_tree(struct wire *w, struct arena *a, struct contribution_item 
 	for (size_t i = 0; i < ret->n_nodes && ret->node; i++) {
 		parse_node(w, &ret->node[i]);
 		if (ret->node[i].leaf > ret->n_leaves || ret->node[i].kind > TREE_LEAF ||
-		    ret->node[i].value > TREE_VALUE_AGGREGATE ||
 		    (ret->node[i].kind == TREE_LEAF && ret->node[i].n_children))
 			return -EIO;
 	}

@@ -18,14 +18,10 @@ struct contribution_box {
 };
 
 struct contribution_leaf {
-	enum plan_kind kind;
-	bool is_jax, in_parts;
-	bool replicas;    /* its values are in the database for slices */
-	enum dtype dtype; /* ARRAY: as stored */
-	unsigned rank;
-	uint64_t shape[LIMIT_RANK];           /* of the whole */
-	struct span sharding, key_impl, text; /* p NULL: none */
-	struct contribution_box *box;
+	struct leaf_desc desc; /* of the whole; values that no document has stay where they are */
+	bool in_parts;
+	bool replicas;                /* its values are in the database for slices */
+	struct contribution_box *box; /* where desc.type->in_boxes */
 	size_t n_boxes;
 };
 
@@ -33,8 +29,6 @@ struct contribution_node {
 	enum tree_kind kind;
 	bool key_is_index;
 	struct span key;
-	enum tree_value value;
-	struct span value_type;
 	size_t leaf;       /* index + 1; 0: none */
 	size_t n_children; /* that follow, each with its own */
 };

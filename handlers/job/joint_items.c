@@ -170,14 +170,15 @@ static int join_leaf(struct joint_plan *jp, size_t item, struct joint_leaf *l, s
 	int r;
 
 	/* Its grid is that of an array that nobody has parts of. */
-	array_default_chunk(s->rank, s->shape, s->shape, l->layout.item, false, l->layout.chunk);
-	r = array_json(&l->layout, s->dtype, s->rank, s->shape, &json);
+	array_default_chunk(s->desc.rank, s->desc.shape, s->desc.shape, l->layout.item, false,
+			    l->layout.chunk);
+	r = array_json(&l->layout, s->desc.dtype, s->desc.rank, s->desc.shape, &json);
 	if (r >= 0)
 		r = open_boxes(jp, item, l, &box, &part, &n);
 	reader = (struct box_reader){ .box = box,
 				      .n = n,
-				      .rank = s->rank,
-				      .shape = s->shape,
+				      .rank = s->desc.rank,
+				      .shape = s->desc.shape,
 				      .item = l->layout.item,
 				      .read = read_box,
 				      .arg = part };

@@ -152,21 +152,22 @@ struct walk {
 	size_t at; /* the next node */
 };
 
-static int fill_node(struct walk *w, struct tree_node *n, const struct contribution_node *sn)
+static void fill_node(struct walk *w, struct tree_node *n, const struct contribution_node *sn)
 {
-	int r = arena_keep(&w->it->plan->tree->arena, sn->value_type, &n->value_type);
-
 	n->kind = sn->kind;
-	n->value = sn->value;
-	return r;
+	/* tree_finish() counts the leaves that have a value. */
+	if (sn->leaf)
+		n->value = leaf_describe(&w->si->leaf[sn->leaf - 1].desc).stored;
 }
 
 /* The node at w->at is n; then its children. */
 static int add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned depth)
 {
 	const struct contribution_node *sn = &w->si->node[w->at++];
-	int r = is_new ? fill_node(w, n, sn) : check_same_node(n, sn, w->rank);
+	int r = is_new ? 0 : check_same_node(n, sn, w->rank);
 
+	if (is_new)
+		fill_node(w, n, sn);
 	if (r >= 0 && depth > LIMIT_TREE_DEPTH + 1)
 		r = fail(-EFBIG, "more than %d directories inside each other", LIMIT_TREE_DEPTH);
 	if (r >= 0 && sn->leaf)
@@ -215,12 +216,7 @@ static bool same_box(const struct box *a, const struct box *b, unsigned rank)
 
 static const char *kind_text(const struct contribution_leaf *l)
 {
-	static const char *const text[] = { [PLAN_ARRAY] = "an array",
-					    [PLAN_SCALAR] = "a number",
-					    [PLAN_STRING] = "a text",
-					    [PLAN_NONE] = "None" };
-
-	return l->kind == PLAN_ARRAY && l->in_parts ? "a part of an array" : text[l->kind];
+	return l->in_parts ? "a part of an array" : l->desc.type->noun;
 }
 
 /* All contributors are of one kind, dtype and shape. */
@@ -229,20 +225,20 @@ static int check_alike(const struct joint_leaf *l)
 	const struct contributor *a = l->contributors;
 
 	for (const struct contributor *b = a->next; b; b = b->next) {
-		if (a->contribution->kind != b->contribution->kind ||
+		if (a->contribution->desc.type != b->contribution->desc.type ||
 		    a->contribution->in_parts != b->contribution->in_parts)
 			return fail(-EINVAL, "it is %s on rank %d and %s on rank %d",
 				    kind_text(a->contribution), a->rank, kind_text(b->contribution),
 				    b->rank);
-		if (a->contribution->kind != PLAN_ARRAY)
+		if (!a->contribution->desc.type->in_boxes)
 			continue;
-		if (a->contribution->dtype != b->contribution->dtype)
+		if (a->contribution->desc.dtype != b->contribution->desc.dtype)
 			return fail(-EINVAL, "its dtype is %s on rank %d and %s on rank %d",
-				    dtype_info(a->contribution->dtype)->name, a->rank,
-				    dtype_info(b->contribution->dtype)->name, b->rank);
-		if (a->contribution->rank != b->contribution->rank ||
-		    memcmp(a->contribution->shape, b->contribution->shape,
-			   a->contribution->rank * sizeof(uint64_t)))
+				    dtype_info(a->contribution->desc.dtype)->name, a->rank,
+				    dtype_info(b->contribution->desc.dtype)->name, b->rank);
+		if (a->contribution->desc.rank != b->contribution->desc.rank ||
+		    memcmp(a->contribution->desc.shape, b->contribution->desc.shape,
+			   a->contribution->desc.rank * sizeof(uint64_t)))
 			return fail(-EINVAL, "its shape on rank %d is not that on rank %d", a->rank,
 				    b->rank);
 	}
@@ -258,8 +254,8 @@ static bool split(const struct joint_plan *jp, struct joint_leaf *l)
 	const struct options *o = jp->draft->env->options;
 	const struct contribution_leaf *s = l->contributors->contribution;
 	unsigned n = 0,
-		 slices = joint_slices(jp->draft->env, s->rank, s->shape,
-				       dtype_info(s->dtype)->size, &n),
+		 slices = joint_slices(jp->draft->env, s->desc.rank, s->desc.shape,
+				       dtype_info(s->desc.dtype)->size, &n),
 		 i = 0;
 	uint64_t chunks;
 
@@ -269,9 +265,9 @@ static bool split(const struct joint_plan *jp, struct joint_leaf *l)
 		if (memcmp(&c->contribution->box[0].layout, &l->layout, sizeof(l->layout)))
 			return false;
 	if (i < joint_n_active(jp->draft->env->joint) ||
-	    (s->shape[n] / slices) % l->layout.chunk[n])
+	    (s->desc.shape[n] / slices) % l->layout.chunk[n])
 		return false;
-	chunks = s->shape[n] / slices / l->layout.chunk[n];
+	chunks = s->desc.shape[n] / slices / l->layout.chunk[n];
 	i = 0;
 	for (struct contributor *c = l->contributors; c && i < slices; c = c->next, i++)
 		c->assignment[0] = (struct assignment){ .take = TAKE_WHOLE,
@@ -287,9 +283,9 @@ static void resolve_whole(struct joint_plan *jp, struct joint_leaf *l)
 {
 	const struct contribution_leaf *s = l->contributors->contribution;
 
-	if (s->kind == PLAN_ARRAY) {
+	if (s->desc.type->in_boxes) {
 		l->layout = s->box[0].layout;
-		memcpy(l->write, s->shape, sizeof(l->write));
+		memcpy(l->write, s->desc.shape, sizeof(l->write));
 		if (split(jp, l))
 			return;
 	}
@@ -320,7 +316,7 @@ static int choose_boxes(struct joint_leaf *l, struct box **ret_box, struct part 
 			size_t k = 0;
 
 			while (k < n && !(box[k].rank != c->rank &&
-					  same_box(&box[k], b, c->contribution->rank)))
+					  same_box(&box[k], b, c->contribution->desc.rank)))
 				k++;
 			if (k < n)
 				continue;
@@ -346,10 +342,10 @@ static bool fits_grid(const struct part *part, size_t n, const struct contributi
 
 		if (memcmp(&b->layout, first, sizeof(*first)))
 			return false;
-		for (unsigned k = 0; k < s->rank; k++)
+		for (unsigned k = 0; k < s->desc.rank; k++)
 			if (b->box.start[k] % first->chunk[k] ||
 			    (b->box.extent[k] % first->chunk[k] &&
-			     b->box.start[k] + b->box.extent[k] != s->shape[k]))
+			     b->box.start[k] + b->box.extent[k] != s->desc.shape[k]))
 				return false;
 	}
 	return true;
@@ -365,13 +361,13 @@ static int resolve_parts(struct joint_leaf *l, const char *what)
 	int r = choose_boxes(l, &box, &part, &n);
 
 	if (r >= 0)
-		r = boxes_check(box, n, s->rank, s->shape, what);
+		r = boxes_check(box, n, s->desc.rank, s->desc.shape, what);
 	if (r < 0)
 		return r;
 	fits = fits_grid(part, n, s);
 	l->exported = !fits;
 	l->layout = part[0].contributor->contribution->box[part[0].i].layout;
-	memcpy(l->write, fits ? box[0].extent : s->shape, sizeof(l->write));
+	memcpy(l->write, fits ? box[0].extent : s->desc.shape, sizeof(l->write));
 	for (size_t i = 0; i < n; i++)
 		part[i].contributor->assignment[part[i].i] =
 			(struct assignment){ .take = fits ? TAKE_CHUNKS : TAKE_EXPORT,
@@ -385,8 +381,7 @@ static void note_stores(struct joint_item *it, const struct joint_leaf *l)
 {
 	for (const struct contributor *c = l->contributors; c; c = c->next)
 		for (size_t i = 0; i < MAX(c->contribution->n_boxes, (size_t)1); i++)
-			if ((c->contribution->kind == PLAN_ARRAY ||
-			     c->contribution->kind == PLAN_SCALAR) &&
+			if (c->contribution->desc.type->in_store &&
 			    (c->assignment[i].take == TAKE_WHOLE ||
 			     c->assignment[i].take == TAKE_CHUNKS))
 				it->stores[c->rank] |= c->contribution->replicas ? BRINGS_REPLICAS :
@@ -414,34 +409,13 @@ static int resolve(struct joint_plan *jp, struct joint_item *it, struct joint_le
 static int describe(struct joint_item *it, struct joint_leaf *l, struct plan_leaf *ret)
 {
 	const struct contribution_leaf *s = l->contributors->contribution;
-	struct tree *tree = it->plan->tree;
-	uint64_t *write = NULL;
 
-	*ret = (struct plan_leaf){ .node = l->node,
-				   .kind = s->kind,
-				   .is_jax = s->is_jax,
-				   .has_shape = true,
-				   .rank = s->rank,
-				   .sharding = s->sharding,
-				   .key_impl = s->key_impl,
-				   .dtype = s->dtype };
-	memcpy(ret->shape, s->shape, sizeof(ret->shape));
-	if (s->kind == PLAN_STRING)
-		return buf_add_span(&ret->text, s->text);
-	if (s->kind != PLAN_ARRAY)
-		return 0;
-	ret->chunk = l->layout.chunk;
-	ret->write = l->write;
-	if (!s->is_jax)
-		return 0;
-	write = arena_calloc(&tree->arena, s->rank + 1, sizeof(*write));
-	if (!write)
-		return out_of_memory();
-	memcpy(write, l->write, s->rank * sizeof(*write));
-	l->node->has_write_shape = true;
-	l->node->write_rank = (uint8_t)s->rank;
-	l->node->write_shape = write;
-	return 0;
+	*ret = (struct plan_leaf){ .node = l->node, .desc = s->desc };
+	if (s->desc.type->in_boxes) {
+		ret->chunk = l->layout.chunk;
+		ret->write = l->write;
+	}
+	return plan_record(it->plan, ret);
 }
 
 static int finish_tree(struct joint_plan *jp, struct joint_item *it)

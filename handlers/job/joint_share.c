@@ -79,17 +79,17 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct assignment *e)
 {
 	const struct array_layout *layout = &l->part[i]->file->array[0].layout;
-	uint64_t *shift = arena_calloc(&x->it->arena, l->rank + 1, sizeof(*shift));
+	uint64_t *shift = arena_calloc(&x->it->arena, l->desc.rank + 1, sizeof(*shift));
 	struct zarr_meta *meta = NULL;
 	struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv,
 				 .param = l->node->param,
-				 .rank = l->rank,
+				 .rank = l->desc.rank,
 				 .shift = shift };
 	struct draft_part p;
 	auto_buf json = { 0 };
 	struct span kept;
-	int r = shift ? array_json(layout, l->part[i]->file->array[0].stored, l->rank, l->shape,
-				   &json) :
+	int r = shift ? array_json(layout, l->part[i]->file->array[0].stored, l->desc.rank,
+				   l->desc.shape, &json) :
 			-ENOMEM;
 
 	if (r >= 0)
@@ -98,7 +98,7 @@ static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct 
 		r = sealing_item_meta(x->it, kept, l->source->name, &meta);
 	if (r >= 0)
 		r = draft_part_of(span_str(l->part[i]->name), &p);
-	for (unsigned k = 0; k < l->rank && r >= 0; k++)
+	for (unsigned k = 0; k < l->desc.rank && r >= 0; k++)
 		shift[k] = p.start[k] / layout->chunk[k];
 	c.meta = meta;
 	if (e->document)
@@ -108,38 +108,80 @@ static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct 
 	return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
 }
 
-static int add_whole(struct doing *x, struct plan_leaf *l, const struct assignment *e)
+/* A whole leaf, or chunks of it, as its type stores it. */
+struct rank_sink {
+	struct leaf_sink sink;
+	struct doing *x;
+	struct plan_leaf *leaf;
+	const struct assignment *e;
+};
+
+static struct commit_leaf leaf_for(const struct rank_sink *s)
 {
-	struct commit_leaf c = { .kv = l->kv,
-				 .param = l->node->param,
-				 .no_document = !e->document,
-				 .replicas = plan_leaf_is_replicas(l),
-				 .keep_axis = e->axis,
-				 .keep_from = e->from,
-				 .keep_to = e->to };
+	return (struct commit_leaf){ .kv = s->leaf->kv,
+				     .param = s->leaf->node->param,
+				     .no_document = !s->e->document,
+				     .replicas = plan_leaf_is_replicas(s->leaf),
+				     .keep_axis = s->e->axis,
+				     .keep_from = s->e->from,
+				     .keep_to = s->e->to };
+}
+
+static int sink_array(struct leaf_sink *to, enum dtype t, unsigned rank, const uint64_t *shape,
+		      const void *elements)
+{
+	struct rank_sink *s = container_of(to, struct rank_sink, sink);
+	int r = plan_store_array(s->leaf, t, rank, shape, elements);
+	struct commit_leaf c = leaf_for(s);
+
+	return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);
+}
+
+static int sink_encoded(struct leaf_sink *to)
+{
+	struct rank_sink *s = container_of(to, struct rank_sink, sink);
+	const struct assignment *e = s->e;
+	const struct draft_array *a = &s->leaf->source->file->array[s->leaf->index];
 	const struct slice slice = { e->axis, e->from, e->to };
+	struct commit_leaf c = leaf_for(s);
 	struct zarr_meta *meta = NULL;
 	auto_buf json = { 0 };
 	struct span kept;
+	int r = kv_slice_give(a->kv, e->to ? &slice : NULL, &c.kv);
+
+	if (r < 0 || !e->to)
+		return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);
+	/* Which chunks these are, their keys say. */
+	r = array_json(&a->layout, a->stored, s->leaf->desc.rank, s->leaf->desc.shape, &json);
+	if (r >= 0)
+		r = arena_keep(&s->x->it->arena, buf_span(&json), &kept);
+	if (r >= 0)
+		r = sealing_item_meta(s->x->it, kept, s->leaf->source->name, &meta);
+	c.meta = meta;
+	return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);
+}
+
+static int sink_file(struct leaf_sink *to, const char *name, struct span bytes)
+{
+	return fail(-EOPNOTSUPP, "leaves that are files cannot be shared by ranks");
+}
+
+static const struct leaf_sink_ops rank_sink_ops = { .array = sink_array,
+						    .encoded = sink_encoded,
+						    .file = sink_file };
+
+static int add_whole(struct doing *x, struct plan_leaf *l, const struct assignment *e)
+{
+	struct rank_sink s = { .sink = { &rank_sink_ops }, .x = x, .leaf = l, .e = e };
+	struct plan_input f;
 	int r;
 
-	if (l->kind == PLAN_SCALAR) {
-		r = plan_encode_scalar(l);
-		c.kv = l->kv;
-		return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
-	}
-	r = kv_slice_give(l->source->file->array[l->index].kv, e->to ? &slice : NULL, &c.kv);
-	if (r < 0 || !e->to)
-		return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
-	/* Which chunks these are, their keys say. */
-	r = array_json(&l->source->file->array[l->index].layout,
-		       l->source->file->array[l->index].stored, l->rank, l->shape, &json);
-	if (r >= 0)
-		r = arena_keep(&x->it->arena, buf_span(&json), &kept);
-	if (r >= 0)
-		r = sealing_item_meta(x->it, kept, l->source->name, &meta);
-	c.meta = meta;
-	return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
+	if (!l->desc.type->encode)
+		return 0;
+	plan_leaf_input(x->it->plan, l, &f);
+	r = l->desc.type->encode(&l->desc, &f.input, &s.sink);
+	leaf_input_release(&f.input);
+	return r;
 }
 
 static int do_leaf(struct doing *x, size_t leaf)
@@ -153,7 +195,7 @@ static int do_leaf(struct doing *x, size_t leaf)
 		struct assignment e;
 
 		assignment_parse(&x->w, &e);
-		if (e.take == TAKE_WHOLE && (l->kind == PLAN_ARRAY || l->kind == PLAN_SCALAR))
+		if (e.take == TAKE_WHOLE)
 			r = add_whole(x, l, &e);
 		else if (e.take == TAKE_CHUNKS)
 			r = add_box(x, l, i, &e);

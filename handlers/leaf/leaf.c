@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf.c - the table of leaf types, and which type a leaf has.
+ * leaf.c - the table of leaf types, and which type a leaf or a file has.
  *
  * Without `_METADATA` nothing is recorded: every array is an array, and what has
  * a text in a strings file is a string.
@@ -103,4 +103,62 @@ int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret
 	}
 	*ret = v;
 	return 0;
+}
+
+/* ---- files of drafts ---- */
+
+static int classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
+{
+	*ret = (struct leaf_desc){ .type = t };
+	return t->classify ? t->classify(t, f, ret) : 0;
+}
+
+static int classify_any(struct leaf_input *f, struct leaf_desc *ret)
+{
+	int r = 0;
+
+	for (size_t i = n_added; i > 0 && r == 0; i--)
+		r = classify(added[i - 1], f, ret);
+	for (size_t i = 0; leaf_types[i] && r == 0; i++)
+		r = classify(leaf_types[i], f, ret);
+	return r;
+}
+
+int leaf_classify(struct leaf_input *f, struct leaf_desc *ret)
+{
+	int r = classify_any(f, ret);
+
+	if (r != -EINVAL || f->strict || !f->has_text)
+		return r;
+	err_clear();
+	*ret = (struct leaf_desc){ .type = &leaf_string, .value = span_str("") };
+	return 1;
+}
+
+int leaf_extensions(struct buf *ret)
+{
+	int r = 0;
+
+	for (size_t i = 0; leaf_types[i] && r >= 0; i++)
+		r = buf_addf(ret, "%s%s", i ? ", " : "", name_ext_text(leaf_types[i]->ext));
+	for (size_t i = 0; i < n_added && r >= 0; i++)
+		r = buf_addf(ret, ", %s", name_ext_text(added[i]->ext));
+	return r;
+}
+
+int leaf_type_number(const struct leaf_type *t)
+{
+	for (int i = 0; leaf_types[i]; i++)
+		if (leaf_types[i] == t)
+			return i;
+	return -1;
+}
+
+struct leaf_record leaf_describe(const struct leaf_desc *d)
+{
+	struct leaf_record ret = { .typestr = span_str(d->type->typestr[0]) };
+
+	if (d->type->describe)
+		d->type->describe(d, &ret);
+	return ret;
 }

@@ -23,4 +23,19 @@ const struct leaf_type *leaf_type_of(const struct tree_node *leaf);
 enum name_ext leaf_ext(void *arg, const struct tree_node *leaf);
 int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret);
 
+/*
+ * The type of a file of a draft: 1, and ret describes the leaf; 0: no type takes it. -EINVAL: its
+ * contents are not valid. What is not strict and has no valid text yet is described as a text.
+ */
+int leaf_classify(struct leaf_input *f, struct leaf_desc *ret);
+/* ".npy, .json, ...": what files of drafts become leaves, in the order of the table; appended. */
+int leaf_extensions(struct buf *ret);
+/* The place of a built-in type in the table, for messages between ranks; -1: it was added. */
+int leaf_type_number(const struct leaf_type *t);
+/* What the documents of its item say of a leaf. */
+struct leaf_record leaf_describe(const struct leaf_desc *d);
+
+/* The type of every element of a file of arrays: .npy, .safetensors. */
+extern const struct leaf_type leaf_array;
+
 #endif

@@ -4,8 +4,6 @@
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/tree/sharding.h"
-#include "core/dtype/cast.h"
 #include "handlers/plan/draft_plan.h"
 #include "handlers/subtree/safetensors_lost.h"
 
@@ -29,9 +27,17 @@ static int new_leaf(struct plan *p, struct tree_node *parent, struct draft_node 
 	return r < 0 ? r : plan_leaf_new(p, parent, n, buf_span(&key), ret);
 }
 
-static int contents(struct draft_node *n, struct buf *ret)
+/* ---- a file as leaf types see it ---- */
+
+static struct plan_input *plan_input_of(struct leaf_input *f)
 {
-	uint64_t size = draft_file_size(n->file);
+	return container_of(f, struct plan_input, input);
+}
+
+static int source_contents(struct leaf_input *f, struct buf *ret)
+{
+	struct draft_file *file = plan_input_of(f)->node->file;
+	uint64_t size = draft_file_size(file);
 	int r;
 
 	if (size > TEXT_MAX)
@@ -39,13 +45,11 @@ static int contents(struct draft_node *n, struct buf *ret)
 			    (unsigned long long)size, (unsigned long long)TEXT_MAX);
 	r = buf_reserve(ret, size + 1);
 	if (r >= 0)
-		r = draft_file_read_into(n->file, 0, size, ret->p);
+		r = draft_file_read_into(file, 0, size, ret->p);
 	if (r >= 0)
 		ret->n = size;
 	return r;
 }
-
-/* ---- arrays ---- */
 
 /* A text that the tree keeps, from an xattr; p NULL when it is not set. */
 static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bool word,
@@ -64,62 +68,133 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 	return r;
 }
 
-int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor)
+/* What an array is by options and xattrs. tensor: its name in the file, or empty. */
+static int array_options(struct plan *p, struct draft_node *n, struct span tensor,
+			 struct leaf_desc *ret)
 {
 	struct save_opts o;
 	int r;
 
-	l->kind = PLAN_ARRAY;
-	pthread_mutex_lock(&l->source->draft->lock);
-	r = draft_save_opts(l->source, tensor, &o);
-	pthread_mutex_unlock(&l->source->draft->lock);
+	pthread_mutex_lock(&n->draft->lock);
+	r = draft_save_opts(n, tensor, &o);
+	pthread_mutex_unlock(&n->draft->lock);
 	if (r >= 0)
-		r = keep_xattr(p, l->source, "sharding", false, &l->sharding);
+		r = keep_xattr(p, n, "sharding", false, &ret->sharding);
 	if (r >= 0)
-		r = keep_xattr(p, l->source, "prng_impl", true, &l->key_impl);
+		r = keep_xattr(p, n, "prng_impl", true, &ret->key_impl);
+	/* Only a jax array can be a typed PRNG key. */
+	ret->is_jax = r >= 0 && (o.leaf_type == LEAF_TYPE_JAX || ret->key_impl.p);
+	return r;
+}
+
+static void take_shape(struct leaf_desc *d, const struct draft_array *a)
+{
+	d->has_shape = true;
+	d->dtype = a->stored;
+	d->rank = a->rank;
+	memcpy(d->shape, a->shape, sizeof(d->shape));
+}
+
+static int source_array(struct leaf_input *f, struct leaf_desc *ret)
+{
+	struct plan_input *s = plan_input_of(f);
+	struct draft_file *file = s->node->file;
+	int r = f->strict ? draft_file_seal(file) : 0;
+
 	if (r < 0)
 		return r;
-	/* Only a jax array can be a typed PRNG key. */
-	l->is_jax = o.leaf_type == LEAF_TYPE_JAX || l->key_impl.p;
-	l->node->value_type = span_str(l->is_jax ? "jax.Array" : "np.ndarray");
-	/* What `array_metadatas` would say, and only then. */
-	if (l->is_jax && l->has_shape && p->opts.array_metadata) {
-		uint64_t *shape = arena_calloc(&p->tree->arena, l->rank + 1, sizeof(*shape));
+	pthread_mutex_lock(&file->lock);
+	if (file->n_arrays == 1 && !file->st.n)
+		take_shape(ret, &file->array[0]);
+	pthread_mutex_unlock(&file->lock);
+	if (f->strict && !ret->has_shape)
+		return fail(-EINVAL, "it holds no .npy array");
+	return array_options(s->plan, s->node, span_of(NULL, 0), ret);
+}
 
-		if (!shape)
-			return fail(-ENOMEM, "cannot describe an array");
-		memcpy(shape, l->shape, l->rank * sizeof(*shape));
-		l->node->has_write_shape = true;
-		l->node->write_rank = (uint8_t)l->rank;
-		l->node->write_shape = shape;
-	}
+static int source_dtype(struct leaf_input *f, enum dtype natural, enum dtype *ret_named,
+			enum dtype *ret_copied)
+{
+	struct plan_input *s = plan_input_of(f);
+	struct span word;
+	int r;
+
+	pthread_mutex_lock(&s->node->draft->lock);
+	word = draft_xattr_word(s->node, "dtype");
+	*ret_named = word.p ? dtype_by_user(word) : natural;
+	*ret_copied = word.p ? DTYPE_UNKNOWN : (enum dtype)s->node->hint_dtype;
+	r = draft_save_opts(s->node, span_of(NULL, 0), &s->opts);
+	pthread_mutex_unlock(&s->node->draft->lock);
+	return r;
+}
+
+static enum dtype source_stored_dtype(struct leaf_input *f, enum dtype from)
+{
+	return save_opts_dtype(&plan_input_of(f)->opts, from);
+}
+
+static int source_encoded(struct leaf_input *f, struct zarr **ret)
+{
+	const struct plan_leaf *l = plan_input_of(f)->leaf;
+	struct kv *kv = l->kv ? l->kv : l->source->file->array[l->index].kv;
+
+	return zarr_open(&l->source->draft->env->ckpt->env, kv, span_of(NULL, 0), cache_owner(), 0,
+			 ret);
+}
+
+static const struct leaf_input_ops source_ops = {
+	.contents = source_contents,
+	.array = source_array,
+	.dtype = source_dtype,
+	.stored_dtype = source_stored_dtype,
+	.encoded = source_encoded,
+};
+
+static void init_file(struct plan *p, struct draft_node *n, struct plan_input *ret)
+{
+	*ret = (struct plan_input){ .input = { .ops = &source_ops,
+					       .name = n->name,
+					       .ext = name_ext_of(span_str(n->name)),
+					       .strict = p->strict,
+					       .arena = &p->tree->arena },
+				    .plan = p,
+				    .node = n };
+}
+
+void plan_leaf_input(struct plan *p, struct plan_leaf *l, struct plan_input *ret)
+{
+	init_file(p, l->source, ret);
+	ret->leaf = l;
+}
+
+/* What the documents say of a leaf goes into its node. */
+int plan_record(struct plan *p, struct plan_leaf *l)
+{
+	const struct leaf_desc *d = &l->desc;
+	const struct leaf_record record = leaf_describe(d);
+	uint64_t *shape;
+
+	l->node->value_type = record.typestr;
+	l->node->value = record.stored;
+	/* What `array_metadatas` would say, and only then. */
+	if (!record.is_sharded || !d->has_shape || !p->opts.array_metadata)
+		return 0;
+	shape = arena_calloc(&p->tree->arena, d->rank + 1, sizeof(*shape));
+	if (!shape)
+		return fail(-ENOMEM, "cannot describe an array");
+	memcpy(shape, l->write ? l->write : d->shape, d->rank * sizeof(*shape));
+	l->node->has_write_shape = true;
+	l->node->write_rank = (uint8_t)d->rank;
+	l->node->write_shape = shape;
 	return 0;
 }
 
-static void take_shape(struct plan_leaf *l, const struct draft_array *a)
+int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor)
 {
-	l->has_shape = true;
-	l->rank = a->rank;
-	memcpy(l->shape, a->shape, sizeof(l->shape));
-}
+	int r = array_options(p, l->source, tensor, &l->desc);
 
-static int plan_npy(struct plan *p, struct tree_node *parent, struct draft_node *n)
-{
-	struct plan_leaf *l;
-	int r = p->strict ? draft_file_seal(n->file) : 0;
-
-	if (r >= 0)
-		r = new_leaf(p, parent, n, &l);
-	if (r < 0 || !l)
-		return r;
-	pthread_mutex_lock(&n->file->lock);
-	if (n->file->n_arrays == 1 && !n->file->st.n)
-		take_shape(l, &n->file->array[0]);
-	pthread_mutex_unlock(&n->file->lock);
-	if (p->strict && !l->has_shape)
-		return fail(-EINVAL, "it holds no .npy array");
-	r = plan_array(p, l, span_of(NULL, 0));
-	return r < 0 ? r : 1;
+	l->desc.type = &leaf_array;
+	return r < 0 ? r : plan_record(p, l);
 }
 
 /* ---- safetensors ---- */
@@ -160,7 +235,7 @@ static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node 
 	if (r < 0 || !l)
 		return r;
 	l->index = i;
-	take_shape(l, a);
+	take_shape(&l->desc, a);
 	return 0;
 }
 
@@ -223,203 +298,51 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 	return r < 0 ? r : 1;
 }
 
-/* ---- numbers, texts, None ---- */
-
-static bool is_number_word(struct span s)
-{
-	return span_eq(s, span_str("NaN")) || span_eq(s, span_str("Infinity")) ||
-	       span_eq(s, span_str("-Infinity"));
-}
-
-/* The type that Orbax gives a Python value. */
-static enum dtype natural_dtype(const struct json *j)
-{
-	switch (j->kind) {
-	case JSON_BOOL:
-		return DTYPE_BOOL;
-	case JSON_INT:
-		return DTYPE_INT64;
-	case JSON_UINT:
-		return DTYPE_UINT64;
-	case JSON_FLOAT:
-		return DTYPE_FLOAT64;
-	case JSON_STRING:
-		return is_number_word(j->s) ? DTYPE_FLOAT64 : DTYPE_UNKNOWN;
-	case JSON_ARRAY:
-		return j->n == 2 ? DTYPE_COMPLEX128 : DTYPE_UNKNOWN;
-	default:
-		return DTYPE_UNKNOWN;
-	}
-}
-
-/* No dtype that Orbax gives a Python value holds it: it would become another number. */
-static bool is_beyond(const struct json *j)
-{
-	bool is = j->kind == JSON_FLOAT && j->is_beyond;
-
-	for (size_t i = 0; j->kind == JSON_ARRAY && i < j->n; i++)
-		is |= j->items[i].kind == JSON_FLOAT && j->items[i].is_beyond;
-	return is;
-}
-
-static int plan_scalar(struct plan_leaf *l, const struct json *j)
-{
-	enum dtype t = natural_dtype(j), named, hint;
-	uint8_t element[LIMIT_ITEM_BYTES];
-	struct save_opts o;
-	struct span word;
-	int r;
-
-	if (t == DTYPE_UNKNOWN)
-		return fail(-EINVAL,
-			    "a .json leaf is a number, true, false, a text, null or [re, im]");
-	pthread_mutex_lock(&l->source->draft->lock);
-	word = draft_xattr_word(l->source, "dtype");
-	named = word.p ? dtype_by_user(word) : t;
-	hint = word.p ? DTYPE_UNKNOWN : (enum dtype)l->source->hint_dtype;
-	r = draft_save_opts(l->source, span_of(NULL, 0), &o);
-	pthread_mutex_unlock(&l->source->draft->lock);
-	/* A copy keeps its type, as long as it can hold what is there now. */
-	if (r >= 0 && hint != DTYPE_UNKNOWN && dtype_value_parse(hint, j, element) >= 0)
-		named = hint;
-	else if (r >= 0)
-		r = dtype_value_parse(named, j, element);
-	if (r < 0)
-		return r;
-	l->kind = PLAN_SCALAR;
-	l->node->value_type = span_str("scalar");
-	l->dtype = save_opts_dtype(&o, named);
-	cast(l->dtype, l->element, named, element, 1);
-	return 0;
-}
-
-static int plan_string(struct plan_leaf *l, struct span text)
-{
-	l->kind = PLAN_STRING;
-	l->node->value_type = span_str("string");
-	return utf8_valid(text) ? buf_add_span(&l->text, text) :
-				  fail(-EINVAL, "a text that is not UTF-8");
-}
-
-static int plan_none(struct plan_leaf *l)
-{
-	l->kind = PLAN_NONE;
-	l->node->value = TREE_VALUE_NONE;
-	l->node->value_type = span_str("None");
-	return 0;
-}
-
-static int plan_json(struct plan_leaf *l, struct span text)
-{
-	auto_json doc = { 0 };
-	int r = json_parse(text, l->source->name, &doc);
-
-	if (r < 0)
-		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
-	if (doc.root->kind == JSON_NULL)
-		return plan_none(l);
-	if (doc.root->kind == JSON_STRING && !is_number_word(doc.root->s))
-		return plan_string(l, doc.root->s);
-	if (is_beyond(doc.root)) {
-		const uint8_t *end = memchr(text.p, '\n', text.n);
-
-		text.n = MIN(end ? (size_t)(end - text.p) : text.n, (size_t)100);
-		return fail(-EINVAL,
-			    "'%.*s' is more than an integer of 64 bits, or a float64, can be",
-			    SPAN_ARG(text));
-	}
-	return plan_scalar(l, doc.root);
-}
-
-static int plan_text(struct plan *p, struct tree_node *parent, struct draft_node *n,
-		     enum name_ext ext)
-{
-	struct plan_leaf *l;
-	auto_buf text = { 0 };
-	int r = new_leaf(p, parent, n, &l);
-
-	if (r < 0 || !l)
-		return r;
-	r = contents(n, &text);
-	if (r >= 0 && ext == NAME_EXT_TXT)
-		r = plan_string(l, buf_span(&text));
-	else if (r >= 0 && ext == NAME_EXT_JSON)
-		r = plan_json(l, buf_span(&text));
-	else if (r >= 0)
-		r = text.n == 0 ? plan_none(l) :
-				  fail(-EINVAL, "None has no bytes, and there are %zu", text.n);
-	/* What is being written may be anything yet: it is shown as a text. */
-	if (r == -EINVAL && !p->strict) {
-		err_clear();
-		l->kind = PLAN_STRING;
-		l->node->value_type = span_str("string");
-		r = 0;
-	}
-	return r < 0 ? r : 1;
-}
-
-/* A file of a plugin's form: what is stored of it is what the plugin says. */
-static int plan_plugin(struct plan *p, struct tree_node *parent, struct draft_node *n,
-		       enum name_ext ext)
-{
-	struct plugin *plugin = plugin_of_ext(ext);
-	auto_buf bytes = { 0 };
-	struct plan_leaf *l;
-	int r = plugin ? new_leaf(p, parent, n, &l) : -EINVAL;
-
-	if (r < 0 || !l)
-		return r;
-	l->kind = PLAN_PLUGIN;
-	l->plugin = plugin;
-	l->node->value_type = span_str(plugin->typestr[0]);
-	if (!p->strict)
-		return 1;
-	r = contents(n, &bytes);
-	if (r >= 0)
-		r = plugin_encode_leaf(plugin, buf_span(&bytes), &l->stored);
-	return r < 0 ? r : 1;
-}
-
 /* The refusal names the command that makes an item of it. */
 static int not_a_leaf(const struct plan *p)
 {
 	const struct draft *d = p->item->draft;
+	auto_buf leaves = { 0 };
+	int r = leaf_extensions(&leaves);
 
-	return fail(
-		-EINVAL,
-		"it is not a leaf: leaves are .npy, .json, .txt, .null and .safetensors files; an item of other "
-		"files is stored as it is when it is marked: setfattr -n user.pytree.kind -v opaque '%s%s%s'",
-		d->name, d->is_item ? "" : "/", d->is_item ? "" : p->item->name);
+	return r < 0 ? r :
+		       fail(-EINVAL,
+			    "it is not a leaf: leaves are %.*s and .safetensors files; an item of other "
+			    "files is stored as it is when it is marked: setfattr -n user.pytree.kind -v opaque '%s%s%s'",
+			    SPAN_ARG(buf_span(&leaves)), d->name, d->is_item ? "" : "/",
+			    d->is_item ? "" : p->item->name);
+}
+
+static int plan_plain(struct plan *p, struct tree_node *parent, struct draft_node *n)
+{
+	struct plan_input s;
+	struct leaf_desc desc;
+	struct plan_leaf *l;
+	int r;
+
+	init_file(p, n, &s);
+	r = leaf_classify(&s.input, &desc);
+	leaf_input_release(&s.input);
+	if (r == 0 && p->strict)
+		return not_a_leaf(p);
+	if (r > 0) {
+		r = new_leaf(p, parent, n, &l);
+		if (r < 0 || !l)
+			return r;
+		l->desc = desc;
+		r = plan_record(p, l);
+	}
+	return r;
 }
 
 int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
 {
-	enum name_ext ext = name_ext_of(span_str(n->name));
 	int r;
 
-	switch (ext) {
-	case NAME_EXT_NPY:
-		r = plan_npy(p, parent, n);
-		break;
-	case NAME_EXT_SAFETENSORS:
+	if (name_ext_of(span_str(n->name)) == NAME_EXT_SAFETENSORS)
 		r = parent ? plan_safetensors(p, parent, n) : 0;
-		break;
-	case NAME_EXT_JSON:
-	case NAME_EXT_TXT:
-	case NAME_EXT_NULL:
-		r = plan_text(p, parent, n, ext);
-		break;
-	case NAME_EXT_BIN:
-	case NAME_EXT_HTML:
-	case NAME_EXT_NONE:
-	default:
-		if (ext >= NAME_EXT_PLUGIN) {
-			r = plan_plugin(p, parent, n, ext);
-			break;
-		}
-		r = p->strict ? not_a_leaf(p) : 0;
-		break;
-	}
+	else
+		r = plan_plain(p, parent, n);
 	if (r == -EINVAL && !p->strict) {
 		err_clear();
 		r = 0;
@@ -427,30 +350,34 @@ int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
 	return r;
 }
 
-/* ---- storing a number ---- */
+/* ---- storing a value that was not encoded while it was written ---- */
 
-static int read_element(void *arg, uint64_t off, size_t n, void *p)
+static int read_elements(void *arg, uint64_t off, size_t n, void *p)
 {
-	memcpy(p, (const uint8_t *)arg + off, n);
+	memcpy(p, *(const uint8_t *const *)arg + off, n);
 	return 0;
 }
 
-int plan_encode_scalar(struct plan_leaf *l)
+int plan_store_array(struct plan_leaf *l, enum dtype t, unsigned rank, const uint64_t *shape,
+		     const void *elements)
 {
-	const struct draft_array scalar = { .dtype = l->dtype, .item = dtype_info(l->dtype)->size };
+	struct draft_array a = { .dtype = t, .item = dtype_info(t)->size, .rank = rank };
 	const struct store *store;
 	auto_of(kv) struct kv *kv = NULL;
 	struct array_wanted w;
 	auto_buf json = { 0 };
-	int r = array_wanted_plain(l->source, &scalar, &w);
+	int r;
 
+	for (unsigned i = 0; i < rank; i++)
+		a.shape[i] = shape[i];
+	r = array_wanted_plain(l->source, &a, &w);
 	if (r >= 0)
-		r = array_json(&w.layout, l->dtype, 0, NULL, &json);
+		r = array_json(&w.layout, t, rank, a.shape, &json);
 	if (r >= 0)
 		r = draft_leaf_kv(l->source, false, &kv, &store);
 	if (r >= 0)
 		r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
-				   ZARR_FILL_STORE, read_element, l->element);
+				   ZARR_FILL_STORE, read_elements, &elements);
 	if (r >= 0)
 		l->kv = take(kv);
 	return r;

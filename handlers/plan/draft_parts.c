@@ -65,20 +65,21 @@ static int check_part(struct draft_node *n, const struct draft_part *p, struct d
 	return r;
 }
 
-static int check_parts(struct draft_node **parts, const struct draft_part *p, size_t n, bool joint)
+static int check_parts(struct draft_node **parts, const struct draft_part *p, size_t n, bool joint,
+		       enum dtype *dtype)
 {
-	enum dtype dtype = DTYPE_UNKNOWN;
 	/* What one rank has need not be the whole. */
 	int r = joint ? 0 : check_tiling(parts, p, n);
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = check_part(parts[i], &p[i], parts[0], &dtype);
+		r = check_part(parts[i], &p[i], parts[0], dtype);
 	return r;
 }
 
 int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **parts, size_t n)
 {
 	auto_free struct draft_part *part = calloc(n, sizeof(*part));
+	enum dtype dtype = DTYPE_UNKNOWN;
 	struct plan_leaf *l;
 	auto_buf key = { 0 };
 	int r = part ? 0 : fail(-ENOMEM, "cannot look at %zu parts", n);
@@ -86,7 +87,7 @@ int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **par
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = draft_part_of(span_str(parts[i]->name), &part[i]);
 	if (r >= 0 && p->strict)
-		r = check_parts(parts, part, n, p->joint);
+		r = check_parts(parts, part, n, p->joint, &dtype);
 	if (r >= 0 && parent)
 		r = plan_key(p, parent, parts[0], part[0].stem, false, &key);
 	if (r == -EINVAL && !p->strict) {
@@ -102,9 +103,10 @@ int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **par
 		return fail(-ENOMEM, "cannot look at %zu parts", n);
 	memcpy(l->part, parts, n * sizeof(struct draft_node *));
 	l->n_parts = n;
-	l->has_shape = true;
-	l->rank = part[0].rank;
-	memcpy(l->shape, part[0].whole, sizeof(l->shape));
+	l->desc.has_shape = true;
+	l->desc.dtype = dtype;
+	l->desc.rank = part[0].rank;
+	memcpy(l->desc.shape, part[0].whole, sizeof(l->desc.shape));
 	return plan_array(p, l, span_of(NULL, 0));
 }
 
@@ -120,7 +122,7 @@ static bool aligned(const struct plan_leaf *l, const struct draft_part *p)
 
 		if (memcmp(&a->layout, first, sizeof(*first)))
 			return false;
-		for (unsigned k = 0; k < l->rank; k++)
+		for (unsigned k = 0; k < l->desc.rank; k++)
 			if (p[i].start[k] % first->chunk[k] ||
 			    (p[i].extent[k] % first->chunk[k] &&
 			     p[i].start[k] + p[i].extent[k] != p[i].whole[k]))
@@ -153,12 +155,12 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 	const struct draft_array *first = &l->part[0]->file->array[0];
 	struct draft_array whole = { .dtype = first->stored,
 				     .item = first->layout.item,
-				     .rank = l->rank };
+				     .rank = l->desc.rank };
 	auto_free struct box *box = calloc(l->n_parts, sizeof(*box));
 	struct box_reader reader = { .box = box,
 				     .n = l->n_parts,
-				     .rank = l->rank,
-				     .shape = l->shape,
+				     .rank = l->desc.rank,
+				     .shape = l->desc.shape,
 				     .item = first->layout.item,
 				     .read = read_part,
 				     .arg = l };
@@ -174,10 +176,10 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 		memcpy(box[i].start, part[i].start, sizeof(box[i].start));
 		memcpy(box[i].extent, part[i].extent, sizeof(box[i].extent));
 	}
-	memcpy(whole.shape, l->shape, sizeof(whole.shape));
+	memcpy(whole.shape, l->desc.shape, sizeof(whole.shape));
 	r = array_wanted_plain(l->source, &whole, &w);
 	if (r >= 0)
-		r = array_json(&w.layout, first->stored, l->rank, l->shape, &json);
+		r = array_json(&w.layout, first->stored, l->desc.rank, l->desc.shape, &json);
 	if (r >= 0)
 		r = draft_leaf_kv(l->source, false, &kv, &store);
 	if (r >= 0)

@@ -13,29 +13,20 @@
 #include "core/tree/tree_build.h"
 #include "handlers/draft/draft_array.h"
 #include "handlers/draft/draft_file.h"
+#include "handlers/leaf/leaf.h"
 #include "handlers/plugin/plugins.h"
 
-enum plan_kind { PLAN_ARRAY, PLAN_SCALAR, PLAN_STRING, PLAN_NONE, PLAN_PLUGIN };
-
+/* A leaf: what it is, and which of the draft's files have it. */
 struct plan_leaf {
 	struct tree_node *node;
-	enum plan_kind kind;
+	struct leaf_desc desc;     /* of parts, of the whole array */
 	struct draft_node *source; /* borrowed from the plan; of parts the first */
-	struct draft_node **part;  /* ARRAY in parts: all of them, in no order; borrowed nodes */
+	struct draft_node **part;  /* of an array in parts: all, in no order; borrowed nodes */
 	size_t n_parts;
-	size_t index; /* ARRAY: which one of the file's */
-	bool has_shape, is_jax;
-	bool aggregated; /* its value is in the legacy file */
-	unsigned rank;   /* of the whole array */
-	uint64_t shape[LIMIT_RANK];
-	struct span sharding, key_impl; /* JAX, in the tree's arena; p NULL: none was set */
-	const uint64_t *chunk, *write;  /* of an array that several ranks hold; else NULL */
-	enum dtype dtype;               /* SCALAR */
-	uint8_t element[LIMIT_ITEM_BYTES];
-	struct buf text;            /* STRING */
-	struct plugin *plugin;      /* PLUGIN */
-	struct plugin_files stored; /* PLUGIN: what it made of the file */
-	struct kv *kv;              /* SCALAR, and parts that were put together: owned */
+	size_t index;                  /* of an array: which one of the file's */
+	bool aggregated;               /* its value is in the legacy file */
+	const uint64_t *chunk, *write; /* of an array that several ranks hold; else NULL */
+	struct kv *kv; /* encoded for the commit: a number, parts put together; owned */
 };
 
 /* What an item that is one array was saved by. */
@@ -85,8 +76,10 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 		  struct plan_leaf **ret);
 /* The tree is whole: order, names of leaves, what it says of the item. (draft_tree.c) */
 int plan_finish_tree(struct plan *p);
-/* What an array is recorded as, by options and xattrs. tensor: its name in the file, or empty. */
+/* l is an array, described by options and xattrs. tensor: its name in the file, or empty. */
 int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
+/* What the documents say of a leaf goes into its node. */
+int plan_record(struct plan *p, struct plan_leaf *l);
 
 /* Whether it is a file of a name that is of no tree: the draft makes its own. (draft_tree.c) */
 bool plan_is_metadata(const struct draft_node *n);
@@ -94,11 +87,21 @@ bool plan_is_metadata(const struct draft_node *n);
  * so. (draft_rich.c) */
 int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *node);
 
-/*
- * Encode the scalars, put parts together: kv of each leaf is set or its file has it.
- * (draft_parts.c, draft_leaf.c)
- */
-int plan_encode_scalar(struct plan_leaf *l);
+/* ---- for the commit ---- */
+
+/* The file of a leaf as its type sees it; release it with leaf_input_release(). (draft_leaf.c) */
+struct plan_input {
+	struct leaf_input input;
+	struct plan *plan;
+	struct plan_leaf *leaf; /* NULL: it is being classified */
+	struct draft_node *node;
+	struct save_opts opts; /* private to draft_leaf.c */
+};
+void plan_leaf_input(struct plan *p, struct plan_leaf *l, struct plan_input *ret);
+/* Store an array of these elements in the item's store: l->kv. */
+int plan_store_array(struct plan_leaf *l, enum dtype t, unsigned rank, const uint64_t *shape,
+		     const void *elements);
+/* Put parts together: l->kv is set, or the parts can be used as they are (shifted). */
 int plan_join_parts(struct plan *p, struct plan_leaf *l, bool *ret_shifted);
 
 /* ---- one array in boxes, wherever they lie (boxes.c) ---- */

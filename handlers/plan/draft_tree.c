@@ -16,8 +16,6 @@ void plan_free(struct plan *p)
 	if (!p)
 		return;
 	for (size_t i = 0; i < p->n_leaves; i++) {
-		buf_release(&p->leaf[i].text);
-		plugin_files_release(&p->leaf[i].stored);
 		kv_free(p->leaf[i].kv);
 		free(p->leaf[i].part);
 	}

@@ -42,15 +42,44 @@ static int plugin_open(const struct leaf_type *t, struct item *item, const struc
 	return r;
 }
 
+/* A file of its extension. What is stored of it, the plugin says when the commit encodes it. */
+static int plugin_classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
+{
+	return f->ext == t->ext;
+}
+
+static int plugin_encode(const struct leaf_desc *d, struct leaf_input *f, struct leaf_sink *to)
+{
+	auto_plugin_files stored = { 0 };
+	auto_buf bytes = { 0 };
+	int r = f->ops->contents(f, &bytes);
+
+	if (r >= 0)
+		r = plugin_encode_leaf(plugin_of(d->type), buf_span(&bytes), &stored);
+	for (size_t i = 0; i < stored.n && r >= 0; i++)
+		r = to->ops->file(to, stored.file[i].name,
+				  span_of(stored.file[i].p, stored.file[i].n));
+	return r;
+}
+
+static int plugin_leaf_finalize(const struct leaf_type *t)
+{
+	return plugin_finalize(plugin_of(t));
+}
+
 void plugin_leaf_type(struct plugin *p, enum name_ext ext)
 {
 	p->typestr[0] = p->leaf->typestr;
 	p->type = (struct leaf_type){
 		.name = p->leaf->name,
+		.noun = "a leaf of a plugin",
 		.typestr = p->typestr,
 		.summary = p->leaf->summary ? p->leaf->summary : "",
 		.ext = ext,
 		.takes = plugin_takes,
 		.open = plugin_open,
+		.classify = plugin_classify,
+		.encode = plugin_encode,
+		.finalize = plugin_leaf_finalize,
 	};
 }

@@ -22,14 +22,15 @@ static void check_text(struct span input, struct span s)
 
 static void check_leaf(struct span input, const struct contribution_leaf *l)
 {
-	must(l->kind <= PLAN_NONE);
-	check_text(input, l->text);
-	if (l->kind != PLAN_ARRAY)
-		return;
-	must(l->rank <= LIMIT_RANK && l->dtype > DTYPE_UNKNOWN && l->dtype < DTYPE_COUNT &&
-	     l->n_boxes);
-	check_text(input, l->sharding);
-	check_text(input, l->key_impl);
+	const struct leaf_desc *d = &l->desc;
+
+	must(leaf_type_number(d->type) >= 0);
+	must(d->rank <= LIMIT_RANK && d->dtype >= DTYPE_UNKNOWN && d->dtype < DTYPE_COUNT);
+	must(!d->type->in_store || d->dtype != DTYPE_UNKNOWN);
+	must(d->type->in_boxes ? l->n_boxes > 0 : !l->n_boxes && !l->in_parts);
+	check_text(input, d->value);
+	check_text(input, d->sharding);
+	check_text(input, d->key_impl);
 }
 
 static void check_item(struct span input, const struct contribution_item *it)
@@ -43,11 +44,9 @@ static void check_item(struct span input, const struct contribution_item *it)
 	for (size_t i = 0; i < it->n_nodes; i++) {
 		const struct contribution_node *n = &it->node[i];
 
-		must(n->kind <= TREE_LEAF && n->value <= TREE_VALUE_AGGREGATE &&
-		     n->leaf <= it->n_leaves);
+		must(n->kind <= TREE_LEAF && n->leaf <= it->n_leaves);
 		must(n->kind != TREE_LEAF || n->n_children == 0);
 		check_text(input, n->key);
-		check_text(input, n->value_type);
 	}
 }
 

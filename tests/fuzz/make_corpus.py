@@ -91,17 +91,24 @@ def text(s):
     return struct.pack('<I', 0) if s is None else struct.pack('<I', len(s) + 1) + s.encode()
 
 
+def desc(number, dtype=0, shape=(), impl=None, value=None, flags=0):
+    """A leaf of the type with that number, by its description."""
+    rank = len(shape)
+    return (struct.pack(f'<2B2I{rank}Q', number, 1, dtype, rank, *shape) + text(None) + text(impl) + text(value) +
+            struct.pack('<B', flags))
+
+
 def boxes(shape, parts):
     """An array leaf in boxes (start, extent)."""
     rank = len(shape)
-    out = struct.pack(f'<2B2I{rank}Q', 0, 2, 3, rank, *shape) + text(None) + text('impl') + struct.pack('<I', len(parts))
+    out = desc(0, 3, shape, 'impl', flags=1) + struct.pack('<I', len(parts))
     for start, extent in parts:
         out += struct.pack(f'<{2 * rank}QB3I{rank}Q', *start, *extent, 1, 2, 1, 3, *extent)
     return out
 
 
 def node(kind, key, leaf, children):
-    return struct.pack('<3B', 0, kind, 0) + text(key) + text('') + struct.pack('<2I', leaf, children)
+    return struct.pack('<2B', 0, kind) + text(key) + struct.pack('<2I', leaf, children)
 
 
 def share(leaves, nodes):
@@ -154,9 +161,10 @@ SEEDS = {
     },
     'contribution': {
         'assignment': struct.pack('<3B2Q', 1, 1, 2, 3, 4),
-        'tree': share([boxes((8, 4), [((0, 0), (4, 4)), ((4, 0), (4, 4))]), struct.pack('<2B', 2, 0) + text('a text'),
-                       struct.pack('<2B', 3, 0)],
-                      [node(1, '', 0, 3), node(6, 'w', 1, 0), node(6, 't', 2, 0), node(6, 'n', 3, 0)]),
+        'tree': share([boxes((8, 4), [((0, 0), (4, 4)), ((4, 0), (4, 4))]), desc(2, value='a text'), desc(3),
+                       desc(1, 7)],
+                      [node(1, '', 0, 4), node(6, 'w', 1, 0), node(6, 't', 2, 0), node(6, 'n', 3, 0),
+                       node(6, 'i', 4, 0)]),
         'no_items': text('5') + text(None) + struct.pack('<I', 0),
     },
     'tree_manifest': {

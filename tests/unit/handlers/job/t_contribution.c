@@ -5,6 +5,22 @@
 
 #include "handlers/job/contribution.h"
 
+static void packed_text(struct buf *b, const char *text)
+{
+	int number = 0;
+
+	while (strcmp(leaf_types[number]->name, "string"))
+		number++;
+	assert_int_equal(wire_put_u8(b, (uint8_t)number), 0);
+	assert_int_equal(wire_put_u8(b, 1), 0);
+	assert_int_equal(wire_put_u32le(b, DTYPE_UNKNOWN), 0);
+	assert_int_equal(wire_put_u32le(b, 0), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
+	assert_int_equal(pack_text(b, span_str(text)), 0);
+	assert_int_equal(wire_put_u8(b, 0), 0);
+}
+
 /* A share with a tree of two leaves: an array in two boxes, and a text. */
 static void packed(struct buf *b)
 {
@@ -19,14 +35,16 @@ static void packed(struct buf *b)
 	assert_int_equal(wire_put_u8(b, 1 | 8 | 16), 0);
 	assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
 	assert_int_equal(wire_put_u32le(b, 2), 0);
-	assert_int_equal(wire_put_u8(b, PLAN_ARRAY), 0);
-	assert_int_equal(wire_put_u8(b, 2), 0);
+	assert_int_equal(wire_put_u8(b, (uint8_t)leaf_type_number(&leaf_array)), 0);
+	assert_int_equal(wire_put_u8(b, 1 | 2), 0);
 	assert_int_equal(wire_put_u32le(b, DTYPE_INT8), 0);
 	assert_int_equal(wire_put_u32le(b, 2), 0);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(wire_put_u64le(b, numbers[i]), 0);
 	assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
 	assert_int_equal(pack_text(b, span_str("impl")), 0);
+	assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
+	assert_int_equal(wire_put_u8(b, 1), 0);
 	assert_int_equal(wire_put_u32le(b, 2), 0);
 	for (int k = 0; k < 2; k++) {
 		for (int i = 0; i < 4; i++)
@@ -37,16 +55,12 @@ static void packed(struct buf *b)
 		for (int i = 0; i < 2; i++)
 			assert_int_equal(wire_put_u64le(b, 4), 0);
 	}
-	assert_int_equal(wire_put_u8(b, PLAN_STRING), 0);
-	assert_int_equal(wire_put_u8(b, 0), 0);
-	assert_int_equal(pack_text(b, span_str("a text")), 0);
+	packed_text(b, "a text");
 	assert_int_equal(wire_put_u32le(b, 3), 0);
 	for (uint32_t i = 0; i < 3; i++) {
 		assert_int_equal(wire_put_u8(b, 0), 0);
 		assert_int_equal(wire_put_u8(b, i ? TREE_LEAF : TREE_DICT), 0);
-		assert_int_equal(wire_put_u8(b, TREE_VALUE_STORED), 0);
 		assert_int_equal(pack_text(b, span_str(i == 1 ? "w" : i ? "t" : "")), 0);
-		assert_int_equal(pack_text(b, span_str("string")), 0);
 		assert_int_equal(wire_put_u32le(b, i), 0);
 		assert_int_equal(wire_put_u32le(b, i ? 0 : 2), 0);
 	}
@@ -63,9 +77,13 @@ static void a_contribution_is_understood(void **state)
 	assert_int_equal(s.item[0].n_leaves, 2);
 	assert_int_equal(s.item[0].leaf[0].n_boxes, 2);
 	assert_int_equal(s.item[0].leaf[0].box[1].box.extent[0], 6);
-	assert_null(s.item[0].leaf[0].sharding.p);
-	assert_true(span_eq(s.item[0].leaf[0].key_impl, span_str("impl")));
-	assert_true(span_eq(s.item[0].leaf[1].text, span_str("a text")));
+	assert_ptr_equal(s.item[0].leaf[0].desc.type, &leaf_array);
+	assert_true(s.item[0].leaf[0].desc.is_jax && s.item[0].leaf[0].in_parts);
+	assert_int_equal(s.item[0].leaf[0].desc.shape[1], 4);
+	assert_null(s.item[0].leaf[0].desc.sharding.p);
+	assert_true(span_eq(s.item[0].leaf[0].desc.key_impl, span_str("impl")));
+	assert_string_equal(s.item[0].leaf[1].desc.type->name, "string");
+	assert_true(span_eq(s.item[0].leaf[1].desc.value, span_str("a text")));
 	assert_true(s.item[0].ocdbt && s.item[0].array_metadata && s.item[0].store_fill_value &&
 		    !s.item[0].rich_types);
 	assert_null(s.custom.p);
