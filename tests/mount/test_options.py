@@ -73,6 +73,44 @@ def test_dtype_for_the_mount_by_rule_and_by_xattr(mount, root):
         assert cast[name].dtype == ml_dtypes.bfloat16 and np.array_equal(cast[name], numbers.astype(ml_dtypes.bfloat16))
 
 
+def kept(item):
+    """What dtype=bfloat16 of a whole mount or command leaves of FLOATS_AND_NUMBERS."""
+    got = restored(item)
+    assert got['w'].dtype == ml_dtypes.bfloat16 and np.array_equal(got['w'], ARRAY.astype(ml_dtypes.bfloat16))
+    assert got['n'].dtype == np.int32 and np.array_equal(got['n'], NUMBERS) and got['mask'].dtype == bool
+    return got
+
+
+NUMBERS = np.arange(70_001, 70_101, dtype=np.int32)
+FLOATS_AND_NUMBERS = {'w.npy': ARRAY, 'n.npy': NUMBERS, 'mask.npy': NUMBERS > 70_050, 'step.json': b'70001'}
+
+
+@pytest.mark.option('dtype')
+def test_dtype_is_for_floating_leaves_whatever_brings_them(mount, run, root, tmp_path):
+    """save and convert of items, steps and roots; copies, safetensors files and parts of arrays in drafts."""
+    item = saved(mount, root, files=FLOATS_AND_NUMBERS)
+    for source, out, below in ((item, 'item', ''), (root / '1', 'step', 'default'), (root, 'other', '1/default')):
+        run('convert', '-o', 'dtype=bfloat16', source, tmp_path / out)
+        assert kept(tmp_path / out / below)['step'] == 70001
+    run('export', '--format', 'npy', item, tmp_path / 'files')
+    run('save', '-o', 'dtype=bfloat16', tmp_path / 'files', tmp_path / 'saved/1')
+    assert kept(tmp_path / 'saved/1/default')['step'] == 70001
+    m = mount(root, 'dtype=bfloat16')
+    for step in '2345':
+        (m / f'{step}.tmp').mkdir()
+    subprocess.run(['cp', '-r', m / '1/default', m / '2.tmp/'], check=True)
+    subprocess.run(['cp', '-a', m / '1/default', m / '3.tmp/'], check=True)
+    (m / '4.tmp/default.safetensors').write_bytes((m / '1/default.safetensors').read_bytes())
+    (m / '5.tmp/default').mkdir()
+    for name, array in (('w', ARRAY), ('n', NUMBERS), ('mask', FLOATS_AND_NUMBERS['mask.npy'])):
+        rest, cut = ''.join(f',0:{n}' for n in array.shape[1:]), len(array) // 3
+        for a, b in ((0, cut), (cut, len(array))):
+            np.save(m / f'5.tmp/default/{name}[{a}:{b}{rest}]@{"x".join(map(str, array.shape))}.npy', array[a:b])
+    for step in '2345':
+        os.rename(m / f'{step}.tmp', m / step)
+        assert kept(root / step / 'default').get('step', 70001) == 70001
+
+
 def test_an_integer_dtype_of_the_mount_is_for_all(mount, root):
     """Nobody asks for that without meaning it."""
     got = restored(saved(mount, root, 'dtype=int16', files={'w.npy': ARRAY, 'n.npy': np.arange(9), 's.json': b'7'}))
