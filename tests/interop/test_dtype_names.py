@@ -2,6 +2,8 @@
 """What types are called: the short names that people use, and numpy's header of types that it does not know."""
 
 import io
+import json
+import os
 
 import ml_dtypes
 import numpy as np
@@ -49,6 +51,23 @@ def test_short_names(mount, run, root, tmp_path, short, name):
         assert (tmp_path / 'x.safetensors').read_bytes() == (tmp_path / 'y.safetensors').read_bytes()
 
 
+@pytest.mark.parametrize('short,name', [('f32', 'float32'), ('BF16', 'bfloat16'), ('f8_e5m2', 'float8_e5m2'), ('i16', 'int16')])
+def test_short_names_in_attributes_and_transforms(mount, root, tmp_path, short, name):
+    m = mount(root)
+    d = save(m, {'w': W})
+    (d / 'n.json').write_text('1.5' if name[0] in 'bf' else '3')
+    os.setxattr(d / 'n.json', 'user.pytree.dtype', short.encode())
+    os.setxattr(d / 'w.npy', 'user.pytree.save.dtype', short.encode())
+    d.parent.rename(m / '1')
+    for leaf in ('n.json', 'w.npy'):
+        assert os.getxattr(m / '1/default' / leaf, 'user.pytree.dtype') == f'"{name}"'.encode(), leaf
+    (tmp_path / 'rules.json').write_text(json.dumps({'rules': [{'key': 'w', 'value_fn': f'cast({short})'}]}))
+    d = save(m, {'w': W}, 2)
+    d.parent.rename(m / '2')
+    shown = mount(root, f'transforms={tmp_path}/rules.json')
+    assert (shown / '2/default/w.npy').read_bytes() == (m / f'2/default/w@{name}.npy').read_bytes()
+
+
 @pytest.mark.parametrize('wrong', ['i4', 'f4', 'f128', 'bf', 'e4m3'])
 def test_names_that_mean_something_else_are_none(mount, run, root, wrong):
     m = mount(root)
@@ -65,7 +84,6 @@ def test_the_header_of_what_numpy_does_not_know_is_numpys(mount, root, name):
     np.save(given, a)
     m = mount(root)
     d = save(m, {'w': a})
-    import os
     os.setxattr(d / 'w.npy', 'user.pytree.dtype', name.encode())
     d.parent.rename(m / '1')
     assert (m / '1/default/w.npy').read_bytes() == given.getvalue()
