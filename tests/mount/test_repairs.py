@@ -84,6 +84,29 @@ def test_what_was_repaired_is_read(run, mount, tmp_path, kind, repair, shape):
     mounts.wait_for(reads)
 
 
+# Without its tree an item is read as Orbax reads it: from its arrays.
+@pytest.mark.parametrize('kind,shape', [(kind, shape) for kind, shape in WHERE if kind != 'the tree'])
+def test_what_was_missing_and_is_put_back_is_read(run, mount, tmp_path, kind, shape):
+    """A backup is restored while the mount is there, which has asked for the file in vain."""
+    array, find, options = KINDS[kind]
+    item = saved(run, tmp_path, array, *options)
+    file = find(item)
+    file.rename(tmp_path / 'kept')
+    m = mount(tmp_path / 'source' if shape == 'root' else item, allow_errors=True)
+    leaf = m / ('1/default/w.npy' if shape == 'root' else 'w.npy')
+    for _ in range(2):
+        with pytest.raises((OSError, ValueError)):
+            np.load(leaf)
+    (tmp_path / 'kept').rename(file)
+
+    def reads():
+        try:
+            return np.array_equal(np.load(leaf), array)
+        except OSError:
+            return False
+    mounts.wait_for(reads)
+
+
 def test_info_of_an_item_with_a_damaged_leaf_tells_the_rest(run, tmp_path):
     item = saved(run, tmp_path, SMALL, 'ocdbt=off')
     whole = json.loads(run('info', '--json', item).stdout)
