@@ -50,7 +50,7 @@ static int plan_item(struct sealing *s, struct draft_node *node)
 	if (r > 0) {
 		draft_node_unref(node);
 		memcpy(part, inner, sizeof(part));
-		if (s->d->env->joint)
+		if (s->d->env->collective)
 			r = fail(-EOPNOTSUPP,
 				 "the ranks of a job do not write items inside an item");
 	}
@@ -81,7 +81,7 @@ static int plan_items(struct sealing *s)
 		struct draft_node *node = child ? child[i] : d->root;
 
 		/* Of an item that ranks share, which is the draft itself, one has nothing. */
-		if (!child && d->env->joint && !joint_is_primary(d->env->joint) &&
+		if (!child && d->env->collective && !collective_is_primary(d->env->collective) &&
 		    !node->n_children)
 			continue;
 		if (r >= 0 && strcmp(node->name, "_CHECKPOINT_METADATA"))
@@ -95,7 +95,7 @@ static int plan_items(struct sealing *s)
 			if (!strcmp(s->item[i].plan->name, s->item[k].plan->name))
 				r = fail(-EINVAL, "'%s' and '%s' are the same item",
 					 s->item[k].plan->item->name, s->item[i].plan->item->name);
-	if (r >= 0 && s->n == 0 && !d->env->joint)
+	if (r >= 0 && s->n == 0 && !d->env->collective)
 		r = fail(-EINVAL, "draft '%s' is empty", d->name);
 	return r;
 }
@@ -232,7 +232,7 @@ static int check_final(struct draft *d, struct span final)
 				    d->name, d->dir->final) :
 			       0;
 	/* Of a shared draft the one that renames it looks. */
-	r = env->joint ? -ENOENT : io_stat(env->ckpt->source, name, &st);
+	r = env->collective ? -ENOENT : io_stat(env->ckpt->source, name, &st);
 	if (r >= 0)
 		return fail(-EEXIST, "there is a '%s' already", name);
 	if (r != -ENOENT)
@@ -390,7 +390,7 @@ static void let_readers_know(const struct sealing *s)
 			for (size_t part = 0; part < l->n_parts; part++)
 				draft_file_moved(l->part[part]->file);
 			if (!l->n_parts && l->desc.type->in_boxes &&
-			    (l->aggregated || (p->joint && !p->opts.ocdbt)))
+			    (l->aggregated || (p->collective && !p->opts.ocdbt)))
 				draft_file_moved(l->source->file);
 		}
 	}
@@ -419,10 +419,10 @@ int draft_commit(struct draft *d, struct span final)
 		draft_report_rules(d, s.item, s.n);
 	if (r >= 0)
 		r = custom_metadata(&s);
-	if (d->env->joint)
-		r = d->env->collective(d, s.item, s.n, d->dir->final,
-				       s.custom.n ? buf_span(&s.custom) : span_of(NULL, 0), r,
-				       deadline);
+	if (d->env->collective)
+		r = d->env->commit(d, s.item, s.n, d->dir->final,
+				   s.custom.n ? buf_span(&s.custom) : span_of(NULL, 0), r,
+				   deadline);
 	else if (r >= 0)
 		r = run_commit(&s, deadline);
 	if (r >= 0)
@@ -433,7 +433,7 @@ int draft_commit(struct draft *d, struct span final)
 	log_info("draft '%s' became '%s'", d->name, d->dir->final);
 	draft_end(d);
 	/* Of a job the primary runs it. */
-	if (!d->env->joint || joint_is_primary(d->env->joint))
+	if (!d->env->collective || collective_is_primary(d->env->collective))
 		on_commit_run(d->env, d->dir->final);
 	return 0;
 }

@@ -74,7 +74,7 @@ static void tell_rule(const struct draft *d, const struct save_rule *rule,
 	if (!rule->of_item)
 		any = chooses_any_leaf(rule->glob, item, n);
 	/* What other ranks have in a draft that they share is not known here. */
-	if (!any && !d->env->joint)
+	if (!any && !d->env->collective)
 		log_warn("rule '%s' matches no %s of '%s'", rule->text,
 			 rule->of_item ? "item" : "leaf", d->dir->final);
 }
@@ -89,7 +89,7 @@ void draft_report_rules(const struct draft *d, const struct sealing_item *item, 
 	for (size_t i = 0; i < o->n_rules; i++)
 		if (leaves || o->rules[i].of_item)
 			tell_rule(d, &o->rules[i], item, n);
-	if (o->priority && leaves && !d->env->joint && !chooses_any_leaf(o->priority, item, n))
+	if (o->priority && leaves && !d->env->collective && !chooses_any_leaf(o->priority, item, n))
 		log_warn("priority='%s' matches no leaf of '%s'", o->priority, d->dir->final);
 	err_clear();
 }

@@ -73,8 +73,9 @@ static int make_dir(struct draft_env *env, struct draft *d, struct span final)
 		r = -ENOMEM;
 	if (r < 0)
 		return fail(r, "cannot begin draft '%s'", d->name);
-	if (env->joint)
-		return joint_join(env->joint, buf_str(&on_disk), to, mode, &d->member, &d->dir);
+	if (env->collective)
+		return collective_join(env->collective, buf_str(&on_disk), to, mode, &d->member,
+				       &d->dir);
 	return draft_dir_begin(env->ckpt->source, buf_str(&on_disk), to, mode, &d->dir);
 }
 
@@ -188,8 +189,8 @@ static void end_as(struct draft *d, bool aborted)
 	was = d->life != DRAFT_GONE;
 	d->life = DRAFT_GONE;
 	pthread_mutex_unlock(&d->lock);
-	if (was && d->env->joint)
-		joint_leave(d->env->joint, &d->member, aborted);
+	if (was && d->env->collective)
+		collective_leave(d->env->collective, &d->member, aborted);
 	forget(d);
 }
 
@@ -230,7 +231,7 @@ int draft_abort(struct draft *d, bool force)
 	pthread_mutex_unlock(&d->lock);
 	if (r < 0)
 		return r;
-	r = d->env->joint ? remove_own(d) : draft_dir_remove(d->dir);
+	r = d->env->collective ? remove_own(d) : draft_dir_remove(d->dir);
 	if (r < 0) {
 		pthread_mutex_lock(&d->lock);
 		d->life = DRAFT_OPEN;
@@ -260,15 +261,15 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	int r;
 
 	/* A draft that is itself an item has its arrays at the top. */
-	if (d->is_item && !d->env->joint)
+	if (d->is_item && !d->env->collective)
 		return io_dir_sub(d->dir->dir, ".", ret);
 	/*
 	 * Ranks share the directory. Its number is used up, whatever happens: what a failure leaves
 	 * is the commit's to remove.
 	 */
-	name = d->env->joint ?
-		       str_fmt(".pytreefs-item-%d-%u", joint_rank(d->env->joint), d->n_stores++) :
-		       str_fmt(".pytreefs-item-%u", d->n_stores++);
+	name = d->env->collective ? str_fmt(".pytreefs-item-%d-%u",
+					    collective_rank(d->env->collective), d->n_stores++) :
+				    str_fmt(".pytreefs-item-%u", d->n_stores++);
 	if (!name)
 		return fail(-ENOMEM, "cannot write to '%s'", d->name);
 	r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, mode);

@@ -19,7 +19,7 @@
 #include <stdatomic.h>
 
 #include "core/commit/commit.h"
-#include "core/job/joint.h"
+#include "core/job/collective.h"
 #include "handlers/draft/draft_env.h"
 
 struct draft_file;
@@ -83,9 +83,9 @@ struct draft {
 	char *rules_from; /* of a tree that is a checkpoint: the item it is made of, for rules; or
 			     NULL */
 	struct draft_dir *dir;
-	struct joint_member member; /* of a draft that ranks share */
-	bool is_item;               /* in a mount of a step: one item, its tree at the top */
-	bool any_name;              /* its final name need not be a step's */
+	struct collective_member member; /* of a draft that ranks share */
+	bool is_item;                    /* in a mount of a step: one item, its tree at the top */
+	bool any_name;                   /* its final name need not be a step's */
 	atomic_uint refs;
 	pthread_mutex_t lock; /* protects all below, and all nodes */
 	enum draft_life life;

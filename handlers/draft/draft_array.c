@@ -101,12 +101,12 @@ void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *b
 	}
 }
 
-unsigned joint_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape,
-		      uint64_t item, unsigned *ret_axis)
+unsigned collective_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape,
+			   uint64_t item, unsigned *ret_axis)
 {
 	const struct options *o = env->options;
 	uint64_t bytes = item;
-	unsigned n = env->joint ? joint_n_active(env->joint) : 1;
+	unsigned n = env->collective ? collective_n_active(env->collective) : 1;
 
 	if (o->replica_parallel_max)
 		n = (unsigned)MIN((uint64_t)n, o->replica_parallel_max);
@@ -132,7 +132,8 @@ static bool block_of(const struct draft_node *n, const struct draft_array *a, ui
 	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
 
 	unsigned axis,
-		slices = part ? 1 : joint_slices(n->draft->env, a->rank, a->shape, item, &axis);
+		slices = part ? 1 :
+				collective_slices(n->draft->env, a->rank, a->shape, item, &axis);
 
 	err_clear();
 	for (unsigned i = 0; i < a->rank; i++) {
@@ -323,7 +324,7 @@ static bool slice_of(const struct draft_node *n, const struct draft_array *a,
 {
 	const struct draft_env *env = n->draft->env;
 	unsigned axis = 0, before = 0,
-		 slices = joint_slices(env, a->rank, a->shape, w->layout.item, &axis);
+		 slices = collective_slices(env, a->rank, a->shape, w->layout.item, &axis);
 	struct draft_part p;
 	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
 	uint64_t chunks;
@@ -331,8 +332,8 @@ static bool slice_of(const struct draft_node *n, const struct draft_array *a,
 	err_clear();
 	if (part || slices < 2 || (a->shape[axis] / slices) % w->layout.chunk[axis])
 		return false;
-	for (int i = 0; i < joint_rank(env->joint); i++)
-		before += joint_is_active(env->joint, i);
+	for (int i = 0; i < collective_rank(env->collective); i++)
+		before += collective_is_active(env->collective, i);
 	chunks = a->shape[axis] / slices / w->layout.chunk[axis];
 	*ret = (struct slice){ axis, before < slices ? before * chunks : 0,
 			       before < slices ? (before + 1) * chunks : 0 };

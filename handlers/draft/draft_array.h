@@ -105,8 +105,8 @@ struct draft_env;
  * Into how many slices, along which axis, a whole array is split that all active ranks of a job
  * write (replica_parallel); 1: none.
  */
-unsigned joint_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape,
-		      uint64_t item, unsigned *ret_axis);
+unsigned collective_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape,
+			   uint64_t item, unsigned *ret_axis);
 /*
  * The chunk shape for an array of `shape` that is written in blocks; chunks divide a block. By our
  * own choice: about 4 MiB, leading axes cut first.

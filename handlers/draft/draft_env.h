@@ -12,7 +12,7 @@
 #include "handlers/options/options.h"
 
 struct draft;
-struct joint;
+struct collective;
 struct sealing_item;
 
 /*
@@ -26,9 +26,10 @@ typedef int draft_commit_fn(struct draft *d, struct sealing_item *item, size_t n
 struct draft_env {
 	struct ckpt *ckpt;             /* borrowed */
 	const struct options *options; /* borrowed */
-	struct joint *joint; /* drafts are shared with the ranks of a job; NULL: one process */
-	draft_commit_fn *collective; /* with joint: how they commit */
-	pthread_mutex_t lock;        /* protects list, and what its holder keeps beside it */
+	struct collective
+		*collective;     /* drafts are shared with the ranks of a job; NULL: one process */
+	draft_commit_fn *commit; /* with collective: how they commit */
+	pthread_mutex_t lock;    /* protects list, and what its holder keeps beside it */
 	struct draft *list;
 	atomic_ullong aside_bytes; /* of chunks that other ranks of the job give (kv_slice.h) */
 };

@@ -7,7 +7,7 @@
 
 #include "core/step/ckpt.h"
 #include "core/step/item.h"
-#include "core/job/joint.h"
+#include "core/job/collective.h"
 #include "handlers/options/options.h"
 
 struct broadcast;

@@ -2,7 +2,7 @@
 /*
  * contribution.c - plans -> bytes -> struct contribution.
  *
- * What follows from the contributions of all ranks is joint_plan.c's business. Both sides
+ * What follows from the contributions of all ranks is collective_plan.c's business. Both sides
  * are the same program, so there is no version in it.
  */
 #include "handlers/job/contribution.h"

@@ -11,10 +11,10 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/job/joint.h"
+#include "core/job/collective.h"
 #include "handlers/job/broadcast.h"
 #include "handlers/draft/draft.h"
-#include "handlers/job/draft_joint.h"
+#include "handlers/job/draft_collective.h"
 #include "handlers/namespace/watch.h"
 #include "handlers/namespace/whiteout.h"
 
@@ -178,7 +178,7 @@ static int open_item(void *arg, const char *path, struct item **ret)
 int ns_share(struct ns *ns, struct peers *peers)
 {
 	const struct options *o = ns->options;
-	const struct joint_opts opts = {
+	const struct collective_opts opts = {
 		.peers = peers,
 		.source = ns->ckpt->source,
 		.active = o->active,
@@ -199,8 +199,8 @@ int ns_share(struct ns *ns, struct peers *peers)
 	if (o->load_and_broadcast)
 		r = broadcast_new(&shared, &ns->broadcast);
 	if (r >= 0)
-		r = joint_new(&opts, broadcast_serve, ns->broadcast, &ns->drafts.joint);
-	ns->drafts.collective = draft_commit_joint;
+		r = collective_new(&opts, broadcast_serve, ns->broadcast, &ns->drafts.collective);
+	ns->drafts.commit = draft_commit_collective;
 	return r;
 }
 
@@ -222,7 +222,7 @@ void ns_stop(struct ns *ns)
 {
 	watch_stop(take(ns->watch));
 	drafts_release(&ns->drafts);
-	joint_free(take(ns->drafts.joint));
+	collective_free(take(ns->drafts.collective));
 	/*
 	 * Prefetch jobs hold items, and ask other ranks: they end before both do. What still runs
 	 * may post more, but for the threads that served other ranks: they have ended.

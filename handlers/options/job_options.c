@@ -8,7 +8,7 @@
 #include <ctype.h>
 
 #include "core/base/err.h"
-#include "core/job/joint.h"
+#include "core/job/collective.h"
 
 int job_mesh_parse(const char *text, unsigned *axis, unsigned *ret_n)
 {
@@ -53,7 +53,7 @@ bool job_mesh_is_valid(const char *text)
 
 bool job_active_is_valid(const char *text)
 {
-	return joint_parse_active(text, INT32_MAX, NULL, -1) >= 0;
+	return collective_parse_active(text, INT32_MAX, NULL, -1) >= 0;
 }
 
 bool job_scaling_is_valid(const char *text)
@@ -97,7 +97,7 @@ int job_options_check(const struct options *o)
 			    (unsigned long long)o->primary_replica_id);
 	/* primary=0 is the default, too: then the first one that is active is it. */
 	if (o->active && o->primary &&
-	    joint_parse_active(o->active, INT32_MAX, NULL, (int)o->primary) == 0)
+	    collective_parse_active(o->active, INT32_MAX, NULL, (int)o->primary) == 0)
 		return fail(-EINVAL, "primary=%llu is not an active rank: active=%s",
 			    (unsigned long long)o->primary, o->active);
 	return 0;

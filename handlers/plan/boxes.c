@@ -3,7 +3,7 @@
  * boxes.c - boxes of one array: whether they tile it, and reading it through them.
  *
  * Which boxes there are, and where their elements lie, is draft_parts.c's and
- * joint_plan.c's business.
+ * collective_plan.c's business.
  */
 #include "core/base/err.h"
 #include "handlers/plan/draft_plan.h"

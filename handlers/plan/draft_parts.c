@@ -65,11 +65,11 @@ static int check_part(struct draft_node *n, const struct draft_part *p, struct d
 	return r;
 }
 
-static int check_parts(struct draft_node **parts, const struct draft_part *p, size_t n, bool joint,
-		       enum dtype *dtype)
+static int check_parts(struct draft_node **parts, const struct draft_part *p, size_t n,
+		       bool collective, enum dtype *dtype)
 {
 	/* What one rank has need not be the whole. */
-	int r = joint ? 0 : check_tiling(parts, p, n);
+	int r = collective ? 0 : check_tiling(parts, p, n);
 
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = check_part(parts[i], &p[i], parts[0], dtype);
@@ -87,7 +87,7 @@ int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **par
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = draft_part_of(span_str(parts[i]->name), &part[i]);
 	if (r >= 0 && p->strict)
-		r = check_parts(parts, part, n, p->joint, &dtype);
+		r = check_parts(parts, part, n, p->collective, &dtype);
 	if (r >= 0 && parent)
 		r = plan_key(p, parent, parts[0], part[0].stem, false, &key);
 	if (r == -EINVAL && !p->strict) {

@@ -40,7 +40,7 @@ struct plan {
 	char *name;              /* of the item */
 	enum plan_item kind;
 	bool strict;
-	bool joint;            /* a rank's share of an item: the tree is not finished yet */
+	bool collective;       /* a rank's share of an item: the tree is not finished yet */
 	struct save_opts opts; /* of the item */
 	struct plugin *plugin; /* PLAN_PLUGIN_ITEM */
 	struct tree *tree;     /* PLAN_TREE */

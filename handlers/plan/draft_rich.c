@@ -158,7 +158,7 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 		return 0;
 	if (!has_fields(node, t))
 		say(p, dir, "its names are not the fields that it had");
-	else if (p->joint)
+	else if (p->collective)
 		say(p, dir, "the ranks of a job do not keep them");
 	else if (!p->opts.rich_types && save_opts_given(&p->opts, "rich_types"))
 		say(p, dir, "rich_types=off");

@@ -395,7 +395,7 @@ static int make_tree(struct plan *p)
 	if (r >= 0)
 		r = custom_metadata(p);
 	/* The other ranks' shares are still to come. */
-	return r < 0 || p->joint ? r : plan_finish_tree(p);
+	return r < 0 || p->collective ? r : plan_finish_tree(p);
 }
 
 /* An item inside another has the other's name before its own. */
@@ -470,7 +470,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 		return fail(-ENOMEM, "cannot look at item '%s'", item->name);
 	p->item = draft_node_ref(item);
 	p->strict = strict;
-	p->joint = strict && item->draft->env->joint;
+	p->collective = strict && item->draft->env->collective;
 	r = item_kind(p);
 	if (r >= 0) {
 		pthread_mutex_lock(&item->draft->lock);
@@ -479,7 +479,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	}
 	if (r >= 0 && p->kind == PLAN_TREE)
 		r = make_tree(p);
-	if (r >= 0 && p->kind == PLAN_TREE && !p->joint)
+	if (r >= 0 && p->kind == PLAN_TREE && !p->collective)
 		r = plan_hint_array(p);
 	if (r < 0)
 		return r;

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from lib import jobs, joint, mounts
+from lib import jobs, collective, mounts
 
 STATES = ('idle', 'reading', 'writing', 'committing')
 KINDS = ('alone', 'recovery', 'no recovery')
@@ -21,7 +21,7 @@ CALLER = r'''
 import os, sys
 sys.path.insert(0, sys.argv[3])
 import numpy as np
-from lib import joint
+from lib import collective
 mnt, what = sys.argv[1], sys.argv[2]
 
 def read(n):
@@ -45,7 +45,7 @@ def commit(n):
     os.rename(f'{mnt}/{n}.tmp', f'{mnt}/{n}')
 
 def rename(n):
-    os.rename(f'{mnt}/{joint.DRAFT}', f'{mnt}/1')
+    os.rename(f'{mnt}/{collective.DRAFT}', f'{mnt}/1')
     raise OSError(0, 'committed')
 
 A = np.random.default_rng(1).random((2048, 512))
@@ -221,7 +221,7 @@ class Ender:
             j.expect = None
             pids, victim = dict(j.pids), self.rng.randrange(2)
             if state == 'committing':
-                joint.fill(j)
+                collective.fill(j)
             for r in range(2):
                 if state == 'reading' or (state == 'writing' and r == victim):
                     callers.begin(j[r], state)

@@ -11,7 +11,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from lib.joint import DRAFT, W, fill, top
+from lib.collective import DRAFT, W, fill, top
 
 STORES = {'database': ('compression=none',), 'directories': ('compression=none', 'ocdbt=off'),
           'zarr3': ('compression=none', 'ocdbt=off', 'zarr=3')}

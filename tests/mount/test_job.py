@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lib import jobs, mounts
-from lib.joint import DRAFT, W, begin, bounds, box, check, fill, killed_at, outcome, save_part, steps, top
+from lib.collective import DRAFT, W, begin, bounds, box, check, fill, killed_at, outcome, save_part, steps, top
 
 
 def databases(source, step='1'):

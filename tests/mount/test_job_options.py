@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lib import mounts
-from lib.joint import DRAFT, W, begin, top
+from lib.collective import DRAFT, W, begin, top
 
 MIB = 1 << 20
 LEAVES = {f'leaf{i}': np.random.default_rng(i).standard_normal((64, 128)).astype(np.float32) for i in range(16)}

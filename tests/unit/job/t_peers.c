@@ -5,7 +5,7 @@
 
 #include "tests/unit/lib/peers_hub.h"
 
-#include "core/job/joint.h"
+#include "core/job/collective.h"
 
 #define MS ((int64_t)1000000)
 #define LONG (60 * SECOND_NS) /* nobody is late by that */
@@ -159,20 +159,20 @@ static void lists_of_ranks(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct joint *j = NULL;
-		struct joint_opts o;
+		struct collective *j = NULL;
+		struct collective_opts o;
 
 		hub_open(4);
-		o = (struct joint_opts){ .peers = &hub.rank[2],
-					 .active = cases[i].active,
-					 .primary = cases[i].primary };
-		assert_int_equal(joint_new(&o, NULL, NULL, &j), cases[i].r);
+		o = (struct collective_opts){ .peers = &hub.rank[2],
+					      .active = cases[i].active,
+					      .primary = cases[i].primary };
+		assert_int_equal(collective_new(&o, NULL, NULL, &j), cases[i].r);
 		if (cases[i].r == 0) {
-			assert_int_equal(joint_n_active(j), cases[i].n);
-			assert_int_equal(joint_primary(j), cases[i].first);
-			assert_int_equal(joint_rank(j), 2);
+			assert_int_equal(collective_n_active(j), cases[i].n);
+			assert_int_equal(collective_primary(j), cases[i].first);
+			assert_int_equal(collective_rank(j), 2);
 		}
-		joint_free(j);
+		collective_free(j);
 		hub_close();
 	}
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * joint.h - drafts that the ranks of a job share: who is in one, and what they decide together.
+ * collective.h - drafts that the ranks of a job share: who is in one, and what they decide together.
  *
  * One rank, the primary, keeps a record of each shared draft. A commit has two
  * rounds: in each of them every active rank sends a vote, a result with a
@@ -11,15 +11,15 @@
  * An attempt is the n-th call of rename on the draft, which every rank counts for
  * itself.
  */
-#ifndef PYTREEFS_JOINT_H
-#define PYTREEFS_JOINT_H
+#ifndef PYTREEFS_COLLECTIVE_H
+#define PYTREEFS_COLLECTIVE_H
 
 #include "core/commit/draft_dir.h"
 #include "core/job/peers.h"
 
-struct joint;
+struct collective;
 
-struct joint_opts {
+struct collective_opts {
 	struct peers *peers;   /* borrowed */
 	struct io_dir *source; /* borrowed */
 	int primary;           /* -1: the first active rank */
@@ -29,26 +29,27 @@ struct joint_opts {
  * -EINVAL: active is not a list of ranks, or the primary is not in it. Begins to serve requests;
  * those that are none of ours are passed to `other`, unless arg is NULL.
  */
-int joint_new(const struct joint_opts *opts, peers_serve_fn *other, void *arg, struct joint **ret);
+int collective_new(const struct collective_opts *opts, peers_serve_fn *other, void *arg,
+		   struct collective **ret);
 /* Ends serving. Accepts NULL. */
-void joint_free(struct joint *j);
-DEFINE_AUTO(joint, struct joint, joint_free);
+void collective_free(struct collective *j);
+DEFINE_AUTO(collective, struct collective, collective_free);
 
 /*
  * "0-3:6", of a job of that many ranks, into active[] (NULL: it is only looked at). 1 when a rank
  * is among them
  * (-1: none is asked for), else 0; -EINVAL.
  */
-int joint_parse_active(const char *text, int size, bool *active, int rank);
-int joint_rank(const struct joint *j);
-int joint_size(const struct joint *j);
-int joint_primary(const struct joint *j);
-bool joint_is_primary(const struct joint *j);
-bool joint_is_active(const struct joint *j, int rank);
-unsigned joint_n_active(const struct joint *j);
+int collective_parse_active(const char *text, int size, bool *active, int rank);
+int collective_rank(const struct collective *j);
+int collective_size(const struct collective *j);
+int collective_primary(const struct collective *j);
+bool collective_is_primary(const struct collective *j);
+bool collective_is_active(const struct collective *j, int rank);
+unsigned collective_n_active(const struct collective *j);
 
 /* One rank's part in a shared draft. */
-struct joint_member {
+struct collective_member {
 	uint64_t epoch;   /* which draft, in the life of the job */
 	unsigned attempt; /* the last one that it took part in, or knows the result of */
 	bool notified;    /* its last call got the result of an attempt that it had missed */
@@ -58,10 +59,10 @@ struct joint_member {
  * Join the draft with that name on the disk, which the first one makes. -EBUSY: a mount of another
  * job holds it; -EROFS: this rank is not active; -ETIMEDOUT: the primary does not answer.
  */
-int joint_join(struct joint *j, const char *name, const char *final, unsigned mode,
-	       struct joint_member *ret, struct draft_dir **ret_dir);
+int collective_join(struct collective *j, const char *name, const char *final, unsigned mode,
+		    struct collective_member *ret, struct draft_dir **ret_dir);
 /* Out of it. aborted: when all have left it so, it is removed from the disk. */
-void joint_leave(struct joint *j, const struct joint_member *m, bool aborted);
+void collective_leave(struct collective *j, const struct collective_member *m, bool aborted);
 
 /* ---- a commit ---- */
 
@@ -70,23 +71,25 @@ void joint_leave(struct joint *j, const struct joint_member *m, bool aborted);
  * attempt whose name the draft has. 1: take part. Else the result of what was decided without this
  * rank. -ETIMEDOUT with m->notified unset: the primary has not said.
  */
-int joint_begin(struct joint *j, struct joint_member *m, unsigned named, int64_t deadline);
+int collective_begin(struct collective *j, struct collective_member *m, unsigned named,
+		     int64_t deadline);
 /* This rank's result of a round, with a payload when it is 0. Not for the primary. */
-int joint_vote(struct joint *j, const struct joint_member *m, unsigned round, int r,
-	       struct span payload);
+int collective_vote(struct collective *j, const struct collective_member *m, unsigned round, int r,
+		    struct span payload);
 /* The primary's answer: 1 go on (with a payload), 0 committed, or the error of all. -ETIMEDOUT:
  * none came. */
-int joint_await(struct joint *j, const struct joint_member *m, int64_t deadline, struct buf *ret,
-		bool *ret_notified);
+int collective_await(struct collective *j, const struct collective_member *m, int64_t deadline,
+		     struct buf *ret, bool *ret_notified);
 /*
  * The primary: the votes of all other active ranks. ret[rank] is set for each that voted for it
  * (NULL for itself, and for those that are not active). The first error of them is the result,
  * named by its rank; -ETIMEDOUT names those that did not vote.
  */
-int joint_collect(struct joint *j, const struct joint_member *m, unsigned round, int64_t deadline,
-		  struct buf *ret);
-int joint_go(struct joint *j, const struct joint_member *m, int rank, struct span payload);
+int collective_collect(struct collective *j, const struct collective_member *m, unsigned round,
+		       int64_t deadline, struct buf *ret);
+int collective_go(struct collective *j, const struct collective_member *m, int rank,
+		  struct span payload);
 /* The primary: keep the result, with this thread's note, and tell all. */
-void joint_decide(struct joint *j, const struct joint_member *m, int r);
+void collective_decide(struct collective *j, const struct collective_member *m, int r);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * joint_impl.h - what joint.c and joint_rank.c share.
+ * collective_impl.h - what collective.c and collective_rank.c share.
  */
-#ifndef PYTREEFS_JOINT_IMPL_H
-#define PYTREEFS_JOINT_IMPL_H
+#ifndef PYTREEFS_COLLECTIVE_IMPL_H
+#define PYTREEFS_COLLECTIVE_IMPL_H
 
-#include "core/job/joint.h"
+#include "core/job/collective.h"
 
 struct record;
 
-struct joint {
+struct collective {
 	struct peers *peers;
 	struct io_dir *source;
 	int primary;
@@ -25,19 +25,19 @@ struct joint {
 };
 
 /* Of the answers of an attempt. */
-static inline uint64_t joint_go_id(uint64_t epoch, unsigned attempt)
+static inline uint64_t collective_go_id(uint64_t epoch, unsigned attempt)
 {
 	return epoch << 24 | (attempt & 0xffffff);
 }
 
-struct joint_entry {
+struct collective_entry {
 	unsigned attempt; /* to take part in; decided: known to the rank from now on */
 	bool decided;     /* without this rank, with that result */
 	struct err_note result;
 };
 /* The primary: which attempt a rank takes part in that has called now, and whose draft has the name
  * of attempt named. */
-int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigned named,
-		struct joint_entry *ret);
+int collective_enter(struct collective *j, int rank, const struct collective_member *m,
+		     unsigned named, struct collective_entry *ret);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_joint.c - the course of a commit that ranks make together.
+ * draft_collective.c - the course of a commit that ranks make together.
  *
  *     every rank        the primary                        every rank
  *     plan, seal files
@@ -15,7 +15,7 @@
  * Invariants: the primary alone renames; before it does every value of every rank
  * is durable.
  */
-#include "handlers/job/draft_joint.h"
+#include "handlers/job/draft_collective.h"
 
 #include <stdio.h>
 
@@ -26,7 +26,7 @@
 
 struct course {
 	struct draft *d;
-	struct joint *j;
+	struct collective *j;
 	struct sealing_item *item; /* of this rank */
 	size_t n;
 	const char *final;
@@ -50,7 +50,7 @@ static int give_up(struct course *c, int r)
 	if (done == 0)
 		return err_restore(&note);
 	log_warn("'%s' was committed, and rank %d did not say so", c->d->dir->final,
-		 joint_primary(c->j));
+		 collective_primary(c->j));
 	err_clear();
 	return io_dirop(c->d->dir->parent, IO_SYNC_DIR, ".", NULL, 0);
 }
@@ -62,17 +62,17 @@ static int follow(struct course *c, int r)
 
 	if (r >= 0)
 		r = contribution_pack(c->final, c->custom, c->item, c->n, &contribution);
-	r = joint_vote(c->j, &c->d->member, 1, r, buf_span(&contribution));
+	r = collective_vote(c->j, &c->d->member, 1, r, buf_span(&contribution));
 	if (r >= 0)
-		r = joint_await(c->j, &c->d->member, c->deadline, &assignments, &notified);
+		r = collective_await(c->j, &c->d->member, c->deadline, &assignments, &notified);
 	if (r == -ETIMEDOUT && !notified)
 		return give_up(c, r);
 	if (r != 1)
 		return r;
 	r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments));
-	r = joint_vote(c->j, &c->d->member, 2, r, span_of(NULL, 0));
+	r = collective_vote(c->j, &c->d->member, 2, r, span_of(NULL, 0));
 	if (r >= 0)
-		r = joint_await(c->j, &c->d->member, c->deadline, NULL, &notified);
+		r = collective_await(c->j, &c->d->member, c->deadline, NULL, &notified);
 	return r == -ETIMEDOUT && !notified ? give_up(c, r) : r;
 }
 
@@ -86,11 +86,11 @@ static void release_all(struct buf *b, int n)
 }
 
 /* All contributions, and what follows from them. */
-static int first_round(struct course *c, int mine, struct joint_plan **ret,
+static int first_round(struct course *c, int mine, struct collective_plan **ret,
 		       struct buf **ret_contributions)
 {
-	struct buf *contribution = calloc((size_t)joint_size(c->j), sizeof(*contribution));
-	int rank = joint_rank(c->j), r;
+	struct buf *contribution = calloc((size_t)collective_size(c->j), sizeof(*contribution));
+	int rank = collective_rank(c->j), r;
 
 	if (!contribution)
 		return fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
@@ -103,44 +103,44 @@ static int first_round(struct course *c, int mine, struct joint_plan **ret,
 		struct err_note note = { 0 };
 
 		err_save(mine, &note);
-		r = joint_collect(c->j, &c->d->member, 1, c->deadline, contribution);
+		r = collective_collect(c->j, &c->d->member, 1, c->deadline, contribution);
 		/* Whoever did not come is worse news than what one of us has wrong. */
 		if (mine < 0 && r != -ETIMEDOUT)
 			r = err_restore(&note);
 	}
-	return r < 0 ? r : joint_plan_new(c->d, contribution, ret);
+	return r < 0 ? r : collective_plan_new(c->d, contribution, ret);
 }
 
-static int send_assignments(struct course *c, const struct joint_plan *jp)
+static int send_assignments(struct course *c, const struct collective_plan *jp)
 {
 	int r = 0;
 
-	for (int i = 0; i < joint_size(c->j) && r >= 0; i++) {
+	for (int i = 0; i < collective_size(c->j) && r >= 0; i++) {
 		auto_buf assignments = { 0 };
 
-		if (!joint_is_active(c->j, i) || i == joint_rank(c->j))
+		if (!collective_is_active(c->j, i) || i == collective_rank(c->j))
 			continue;
-		r = joint_plan_assignments(jp, i, &assignments);
+		r = collective_plan_assignments(jp, i, &assignments);
 		if (r >= 0)
-			r = joint_go(c->j, &c->d->member, i, buf_span(&assignments));
+			r = collective_go(c->j, &c->d->member, i, buf_span(&assignments));
 	}
 	return r;
 }
 
-static int second_round(struct course *c, const struct joint_plan *jp)
+static int second_round(struct course *c, const struct collective_plan *jp)
 {
 	auto_buf assignments = { 0 };
 	struct err_note note = { 0 };
 	struct buf *none;
 	int r, all;
 
-	r = joint_plan_assignments(jp, joint_rank(c->j), &assignments);
+	r = collective_plan_assignments(jp, collective_rank(c->j), &assignments);
 	if (r >= 0)
 		r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments));
 	err_save(r, &note);
-	none = calloc((size_t)joint_size(c->j), sizeof(*none));
-	all = none ? joint_collect(c->j, &c->d->member, 2, c->deadline, none) : -ENOMEM;
-	release_all(none, joint_size(c->j));
+	none = calloc((size_t)collective_size(c->j), sizeof(*none));
+	all = none ? collective_collect(c->j, &c->d->member, 2, c->deadline, none) : -ENOMEM;
+	release_all(none, collective_size(c->j));
 	return r < 0 && all != -ETIMEDOUT ? err_restore(&note) : all;
 }
 
@@ -151,7 +151,7 @@ static int add_database(struct arena *a, const char *name, struct ocdbt_parts *r
 }
 
 /* The databases that are merged to one: names beneath the item's directory. */
-static int name_databases(const struct joint_item *it, int n_ranks, struct arena *a,
+static int name_databases(const struct collective_item *it, int n_ranks, struct arena *a,
 			  struct ocdbt_parts *ret)
 {
 	int r = 0;
@@ -186,7 +186,7 @@ static int look(void *arg)
 }
 
 /* Everything is durable but what describes it: that, and the rename. */
-static int publish(struct course *c, struct joint_plan *jp)
+static int publish(struct course *c, struct collective_plan *jp)
 {
 	auto_free struct sealing_item *desc = calloc(jp->n_items + 1, sizeof(*desc));
 	auto_free struct commit_item *item = calloc(jp->n_items + 1, sizeof(*item));
@@ -210,9 +210,9 @@ static int publish(struct course *c, struct joint_plan *jp)
 	int r = desc && item && parts ? 0 : fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++) {
-		struct joint_item *it = &jp->item[i];
+		struct collective_item *it = &jp->item[i];
 
-		/* Its plan is the joint plan's. */
+		/* Its plan is the collective plan's. */
 		desc[i].plan = it->plan;
 		if (it->plan->kind == PLAN_TREE)
 			r = sealing_item_describe(&desc[i]);
@@ -235,45 +235,45 @@ static int publish(struct course *c, struct joint_plan *jp)
 
 static int run_rounds(struct course *c, int r)
 {
-	auto_of(joint_plan) struct joint_plan *jp = NULL;
+	auto_of(collective_plan) struct collective_plan *jp = NULL;
 	struct leftovers_dir left = { 0 };
 	struct buf *contributions = NULL;
 	struct err_note note = { 0 };
 
 	r = first_round(c, r, &jp, &contributions);
 	if (r >= 0)
-		r = joint_items_clean(jp);
+		r = collective_items_clean(jp);
 	if (r >= 0)
 		r = send_assignments(c, jp);
 	if (r >= 0)
 		r = second_round(c, jp);
 	if (r >= 0)
-		r = joint_items_join(jp);
+		r = collective_items_join(jp);
 	if (r >= 0)
-		r = joint_leftovers_move(jp, &left);
+		r = collective_leftovers_move(jp, &left);
 	if (r >= 0)
 		r = publish(c, jp);
 	err_save(r, &note);
 	if (jp)
-		joint_leftovers_end(jp, &left, r >= 0);
+		collective_leftovers_end(jp, &left, r >= 0);
 	/* The plan refers to the contributions' bytes. */
-	joint_plan_free(take(jp));
-	release_all(contributions, joint_size(c->j));
+	collective_plan_free(take(jp));
+	release_all(contributions, collective_size(c->j));
 	return r < 0 ? err_restore(&note) : 0;
 }
 
 static int lead(struct course *c, int r)
 {
 	r = run_rounds(c, r);
-	joint_decide(c->j, &c->d->member, r);
+	collective_decide(c->j, &c->d->member, r);
 	return r;
 }
 
-int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, const char *final,
-		       struct span custom, int r, int64_t deadline)
+int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n, const char *final,
+			    struct span custom, int r, int64_t deadline)
 {
 	struct course c = { .d = d,
-			    .j = d->env->joint,
+			    .j = d->env->collective,
 			    .item = item,
 			    .n = n,
 			    .final = final,
@@ -284,7 +284,7 @@ int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, con
 
 	err_save(r, &note);
 	found = draft_dir_find(d->dir, d->member.attempt + 1);
-	begun = joint_begin(c.j, &d->member, d->dir->named, c.deadline);
+	begun = collective_begin(c.j, &d->member, d->dir->named, c.deadline);
 	if (begun == -ETIMEDOUT && !d->member.notified)
 		return give_up(&c, begun);
 	if (begun != 1)
@@ -294,5 +294,5 @@ int draft_commit_joint(struct draft *d, struct sealing_item *item, size_t n, con
 		err_restore(&note);
 	else if (found != 0)
 		r = found < 0 ? found : fail(-EEXIST, "'%s' is committed already", d->dir->final);
-	return joint_is_primary(c.j) ? lead(&c, r) : follow(&c, r);
+	return collective_is_primary(c.j) ? lead(&c, r) : follow(&c, r);
 }

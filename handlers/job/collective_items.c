@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * joint_items.c - what the primary does with the directories of a shared draft.
+ * collective_items.c - what the primary does with the directories of a shared draft.
  *
  * Before the ranks seal: old files of an attempt that failed go. After it: parts
  * that fit no grid are put together, and what no item refers to (replicas, copies of
@@ -13,7 +13,7 @@
 #include "core/kv/kv_table.h"
 #include "core/base/log.h"
 #include "core/commit/seal.h"
-#include "handlers/job/draft_joint.h"
+#include "handlers/job/draft_collective.h"
 
 struct names {
 	struct buf text; /* NUL-terminated, one after the other */
@@ -47,7 +47,7 @@ static bool is_database(const char *name)
 
 /* ---- before ---- */
 
-static int clean_item(struct joint_plan *jp, const struct joint_item *it)
+static int clean_item(struct collective_plan *jp, const struct collective_item *it)
 {
 	struct io_dir *dir = jp->draft->dir->dir;
 	const char *name = it->plan->name;
@@ -67,7 +67,7 @@ static int clean_item(struct joint_plan *jp, const struct joint_item *it)
 	return r;
 }
 
-int joint_items_clean(struct joint_plan *jp)
+int collective_items_clean(struct collective_plan *jp)
 {
 	int r = 0;
 
@@ -93,8 +93,8 @@ static void close_parts(struct opened *o, size_t n)
 	free(o);
 }
 
-static int open_part(struct joint_plan *jp, size_t item, const struct contributor *c, size_t box,
-		     struct opened *ret)
+static int open_part(struct collective_plan *jp, size_t item, const struct contributor *c,
+		     size_t box, struct opened *ret)
 {
 	/* Numbers are those of the rank's own share. */
 	const struct contribution *s = &jp->contribution[c->rank];
@@ -107,7 +107,7 @@ static int open_part(struct joint_plan *jp, size_t item, const struct contributo
 	while (i < s->n_items && !span_eq(s->item[i].name, span_str(jp->item[item].plan->name)))
 		i++;
 	si = &s->item[i];
-	r = joint_export_path(c->rank, i, (size_t)(c->contribution - si->leaf), box, &path);
+	r = collective_export_path(c->rank, i, (size_t)(c->contribution - si->leaf), box, &path);
 	if (r >= 0)
 		r = buf_add_str(&path, "/part");
 	if (r >= 0 && !buf_str(&path))
@@ -135,7 +135,7 @@ static int read_box(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
 }
 
 /* The boxes that were asked for, opened. */
-static int open_boxes(struct joint_plan *jp, size_t item, const struct joint_leaf *l,
+static int open_boxes(struct collective_plan *jp, size_t item, const struct collective_leaf *l,
 		      struct box **ret_box, struct opened **ret, size_t *ret_n)
 {
 	size_t max = 0, n = 0;
@@ -158,7 +158,8 @@ static int open_boxes(struct joint_plan *jp, size_t item, const struct joint_lea
 	return r;
 }
 
-static int join_leaf(struct joint_plan *jp, size_t item, struct joint_leaf *l, struct kv *kv)
+static int join_leaf(struct collective_plan *jp, size_t item, struct collective_leaf *l,
+		     struct kv *kv)
 {
 	const struct contribution_leaf *s = l->contributors->contribution;
 	struct draft *d = jp->draft;
@@ -191,7 +192,8 @@ static int join_leaf(struct joint_plan *jp, size_t item, struct joint_leaf *l, s
 }
 
 /* The directory for what is put together: a database of its own, or the item's. */
-static int open_joined(struct joint_plan *jp, const struct joint_item *it, struct store **ret)
+static int open_joined(struct collective_plan *jp, const struct collective_item *it,
+		       struct store **ret)
 {
 	struct io_dir *top = jp->draft->dir->dir, *dir = NULL;
 	struct store_opts opts = { .ocdbt = it->plan->opts.ocdbt,
@@ -223,9 +225,9 @@ static int open_joined(struct joint_plan *jp, const struct joint_item *it, struc
 	return r;
 }
 
-static int join_item(struct joint_plan *jp, size_t item)
+static int join_item(struct collective_plan *jp, size_t item)
 {
-	struct joint_item *it = &jp->item[item];
+	struct collective_item *it = &jp->item[item];
 	struct commit c = { .ckpt = jp->draft->env->ckpt,
 			    .draft = jp->draft->dir,
 			    .dir_mode = jp->draft->dir->mode,
@@ -257,7 +259,7 @@ static int join_item(struct joint_plan *jp, size_t item)
 	return r;
 }
 
-int joint_items_join(struct joint_plan *jp)
+int collective_items_join(struct collective_plan *jp)
 {
 	int r = 0;
 
@@ -269,7 +271,7 @@ int joint_items_join(struct joint_plan *jp)
 
 /* ---- what no item refers to ---- */
 
-static bool is_item(const struct joint_plan *jp, const char *name)
+static bool is_item(const struct collective_plan *jp, const char *name)
 {
 	for (size_t i = 0; i < jp->n_items; i++)
 		if (!strcmp(jp->item[i].plan->name, name))
@@ -278,7 +280,8 @@ static bool is_item(const struct joint_plan *jp, const char *name)
 }
 
 /* Databases in an item's directory that this commit does not merge. */
-static int add_databases(struct joint_plan *jp, const struct joint_item *it, struct buf *ret)
+static int add_databases(struct collective_plan *jp, const struct collective_item *it,
+			 struct buf *ret)
 {
 	const char *name = it->plan->name;
 	struct names inside = { { 0 } };
@@ -303,7 +306,7 @@ static int add_databases(struct joint_plan *jp, const struct joint_item *it, str
 	return r;
 }
 
-static int add_others(struct joint_plan *jp, struct buf *ret)
+static int add_others(struct collective_plan *jp, struct buf *ret)
 {
 	struct names top = { { 0 } };
 	int r = list_dir(jp->draft->dir->dir, ".", &top);
@@ -318,7 +321,7 @@ static int add_others(struct joint_plan *jp, struct buf *ret)
 }
 
 /* Between the draft and the directory beside it; n-th name is called "n" there. */
-static int move_one(struct joint_plan *jp, const struct leftovers_dir *l, const char *name,
+static int move_one(struct collective_plan *jp, const struct leftovers_dir *l, const char *name,
 		    unsigned n, bool back)
 {
 	struct draft_dir *d = jp->draft->dir;
@@ -330,7 +333,7 @@ static int move_one(struct joint_plan *jp, const struct leftovers_dir *l, const 
 	return io_dirop(d->parent, IO_RENAME_NEW, back ? out : in, back ? in : out, 0);
 }
 
-static int move_all(struct joint_plan *jp, struct leftovers_dir *l, size_t end, bool back)
+static int move_all(struct collective_plan *jp, struct leftovers_dir *l, size_t end, bool back)
 {
 	const char *names = (const char *)l->names.p;
 	unsigned n = 0;
@@ -345,7 +348,7 @@ static int move_all(struct joint_plan *jp, struct leftovers_dir *l, size_t end, 
 	return r;
 }
 
-int joint_leftovers_move(struct joint_plan *jp, struct leftovers_dir *ret)
+int collective_leftovers_move(struct collective_plan *jp, struct leftovers_dir *ret)
 {
 	struct draft_dir *d = jp->draft->dir;
 	auto_free char *name = NULL;
@@ -364,7 +367,7 @@ int joint_leftovers_move(struct joint_plan *jp, struct leftovers_dir *ret)
 	return r;
 }
 
-void joint_leftovers_end(struct joint_plan *jp, struct leftovers_dir *l, bool committed)
+void collective_leftovers_end(struct collective_plan *jp, struct leftovers_dir *l, bool committed)
 {
 	struct err_note note = { 0 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * joint_share.c - one rank's values of a shared draft, as the primary wants them.
+ * collective_values.c - one rank's values of a shared draft, as the primary wants them.
  *
  * In a database layout a rank's values are a database of their own beside the
  * others, `ocdbt.process_<rank>`; in directories each chunk is linked to its name
@@ -14,7 +14,7 @@
 #include "core/base/log.h"
 #include "core/commit/seal.h"
 #include "core/zarr/zarr_copy.h"
-#include "handlers/job/draft_joint.h"
+#include "handlers/job/draft_collective.h"
 #include "handlers/draft/kv_slice.h"
 
 struct doing {
@@ -24,7 +24,7 @@ struct doing {
 	size_t item;
 };
 
-int joint_export_path(int rank, size_t item, size_t leaf, size_t box, struct buf *ret)
+int collective_export_path(int rank, size_t item, size_t leaf, size_t box, struct buf *ret)
 {
 	return buf_addf(ret, ".pytreefs-part-%d-%zu-%zu-%zu", rank, item, leaf, box);
 }
@@ -43,7 +43,8 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	auto_of(kv) struct kv *to = NULL;
 	auto_buf path = { 0 }, json = { 0 };
 	struct zarr *z;
-	int r = joint_export_path(joint_rank(x->d->env->joint), x->item, leaf, i, &path);
+	int r = collective_export_path(collective_rank(x->d->env->collective), x->item, leaf, i,
+				       &path);
 
 	if (r >= 0 && !buf_str(&path))
 		r = -ENOMEM;
@@ -211,7 +212,7 @@ static int do_leaf(struct doing *x, size_t leaf)
 static int place_store(struct doing *x, struct draft_store *s, const char *kind, bool wanted)
 {
 	const char *name = x->it->plan->name;
-	int rank = joint_rank(x->d->env->joint), r;
+	int rank = collective_rank(x->d->env->collective), r;
 	auto_free char *to = NULL;
 
 	if (!s->dir)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * joint.c - the primary's records of shared drafts, and the ranks' calls to it.
+ * collective.c - the primary's records of shared drafts, and the ranks' calls to it.
  *
  * What is in a vote and what follows from it is the handlers' business
- * (handlers/job/draft_joint.c); the directory is draft_dir.c's.
+ * (handlers/job/draft_collective.c); the directory is draft_dir.c's.
  *
  * Invariants: an attempt is decided once; a record lives while anybody is in the
  * draft.
  */
-#include "core/job/joint_impl.h"
+#include "core/job/collective_impl.h"
 
 #include <stdio.h>
 
@@ -42,32 +42,32 @@ struct record {
 
 /* ---- who is who ---- */
 
-int joint_rank(const struct joint *j)
+int collective_rank(const struct collective *j)
 {
 	return j->peers->rank;
 }
 
-int joint_size(const struct joint *j)
+int collective_size(const struct collective *j)
 {
 	return j->peers->size;
 }
 
-int joint_primary(const struct joint *j)
+int collective_primary(const struct collective *j)
 {
 	return j->primary;
 }
 
-bool joint_is_primary(const struct joint *j)
+bool collective_is_primary(const struct collective *j)
 {
 	return j->peers->rank == j->primary;
 }
 
-bool joint_is_active(const struct joint *j, int rank)
+bool collective_is_active(const struct collective *j, int rank)
 {
 	return j->active[rank];
 }
 
-unsigned joint_n_active(const struct joint *j)
+unsigned collective_n_active(const struct collective *j)
 {
 	return j->n_active;
 }
@@ -83,7 +83,7 @@ static const char *take_rank(const char *at, unsigned long *ret)
 	return end;
 }
 
-int joint_parse_active(const char *text, int size, bool *active, int rank)
+int collective_parse_active(const char *text, int size, bool *active, int rank)
 {
 	bool has = false;
 
@@ -107,12 +107,12 @@ int joint_parse_active(const char *text, int size, bool *active, int rank)
 	return has;
 }
 
-static int set_ranks(struct joint *j, const struct joint_opts *opts)
+static int set_ranks(struct collective *j, const struct collective_opts *opts)
 {
 	int r = 0;
 
 	if (opts->active)
-		r = joint_parse_active(opts->active, j->peers->size, j->active, -1);
+		r = collective_parse_active(opts->active, j->peers->size, j->active, -1);
 	else
 		memset(j->active, true, (size_t)j->peers->size * sizeof(*j->active));
 	if (r < 0)
@@ -150,7 +150,7 @@ static void record_free(struct record *rec)
 }
 
 /* Called with the lock held. */
-static struct record *find_record(struct joint *j, uint64_t epoch)
+static struct record *find_record(struct collective *j, uint64_t epoch)
 {
 	struct record *rec = j->records;
 
@@ -159,7 +159,7 @@ static struct record *find_record(struct joint *j, uint64_t epoch)
 	return rec;
 }
 
-static struct record *find_name(struct joint *j, const char *name)
+static struct record *find_name(struct collective *j, const char *name)
 {
 	struct record *rec = j->records;
 
@@ -168,7 +168,7 @@ static struct record *find_name(struct joint *j, const char *name)
 	return rec;
 }
 
-static int add_record(struct joint *j, const char *name, const char *final, unsigned mode,
+static int add_record(struct collective *j, const char *name, const char *final, unsigned mode,
 		      struct record **ret)
 {
 	struct record *rec = calloc(1, sizeof(*rec));
@@ -194,7 +194,7 @@ static int add_record(struct joint *j, const char *name, const char *final, unsi
 }
 
 /* The primary's side of joining. */
-static int admit(struct joint *j, int rank, const char *name, const char *final, unsigned mode,
+static int admit(struct collective *j, int rank, const char *name, const char *final, unsigned mode,
 		 struct buf *ret)
 {
 	struct record *rec;
@@ -220,7 +220,7 @@ static int admit(struct joint *j, int rank, const char *name, const char *final,
 	return r;
 }
 
-static void dismiss(struct joint *j, int rank, uint64_t epoch, bool aborted)
+static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted)
 {
 	struct record *rec, **at;
 	bool any = false;
@@ -251,12 +251,12 @@ static void dismiss(struct joint *j, int rank, uint64_t epoch, bool aborted)
 
 /* ---- votes ---- */
 
-static void tell(struct joint *j, int rank, uint64_t epoch, unsigned attempt,
+static void tell(struct collective *j, int rank, uint64_t epoch, unsigned attempt,
 		 const struct err_note *result)
 {
 	const struct peers_head head = { .kind = PEERS_GO,
 					 .code = result->code,
-					 .id = joint_go_id(epoch, attempt) };
+					 .id = collective_go_id(epoch, attempt) };
 
 	if (peers_send(j->peers, rank, &head, span_str(result->text)) < 0)
 		log_warn("rank %d cannot be notified of a commit: %s", rank, err_text(-ENOMEM));
@@ -280,15 +280,15 @@ static bool is_awaited(const struct record *rec, unsigned attempt)
  * A rank that has missed attempts hears so once; after that, or when others wait already, it takes
  * part.
  */
-int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigned named,
-		struct joint_entry *ret)
+int collective_enter(struct collective *j, int rank, const struct collective_member *m,
+		     unsigned named, struct collective_entry *ret)
 {
 	const struct err_note gave_up = { .code = -ETIMEDOUT,
 					  .text = "others did not wait any longer for this rank" };
 	struct record *rec;
 	unsigned current;
 
-	*ret = (struct joint_entry){ .attempt = m->attempt + 1 };
+	*ret = (struct collective_entry){ .attempt = m->attempt + 1 };
 	pthread_mutex_lock(&j->lock);
 	rec = find_record(j, m->epoch);
 	current = rec ? MAX(named, rec->decided + 1) : 0;
@@ -314,17 +314,17 @@ int joint_enter(struct joint *j, int rank, const struct joint_member *m, unsigne
 
 /* u64 epoch, u32 last attempt, u32 named, u32 notified -> u32 attempt, u32 decided, u32 -code, note
  */
-static void serve_attempt(struct joint *j, const struct peers_msg *msg)
+static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 {
 	struct wire w = wire_of(buf_span(&msg->body));
-	struct joint_member m = { .epoch = wire_u64le(&w), .attempt = wire_u32le(&w) };
+	struct collective_member m = { .epoch = wire_u64le(&w), .attempt = wire_u32le(&w) };
 	unsigned named = wire_u32le(&w);
-	struct joint_entry e;
+	struct collective_entry e;
 	auto_buf answer = { 0 };
 	int r;
 
 	m.notified = wire_u32le(&w);
-	r = wire_ok(&w) ? joint_enter(j, msg->from, &m, named, &e) :
+	r = wire_ok(&w) ? collective_enter(j, msg->from, &m, named, &e) :
 			  fail(-EINVAL, "a question is cut off");
 	if (r >= 0)
 		r = wire_put_u32le(&answer, e.attempt);
@@ -338,7 +338,7 @@ static void serve_attempt(struct joint *j, const struct peers_msg *msg)
 }
 
 /* u64 epoch, u32 attempt, u32 round, u32 -code, payload or note */
-static void take_vote(struct joint *j, const struct peers_msg *m)
+static void take_vote(struct collective *j, const struct peers_msg *m)
 {
 	struct wire w = wire_of(buf_span(&m->body));
 	uint64_t epoch = wire_u64le(&w);
@@ -379,7 +379,7 @@ static void take_vote(struct joint *j, const struct peers_msg *m)
 /* ---- requests ---- */
 
 /* u32 mode, then of the user for whom it is: u32 uid, u32 gid, u32 umask; name NUL final NUL */
-static void serve_join(struct joint *j, const struct peers_msg *m)
+static void serve_join(struct collective *j, const struct peers_msg *m)
 {
 	struct wire w = wire_of(buf_span(&m->body));
 	unsigned mode = wire_u32le(&w);
@@ -401,7 +401,7 @@ static void serve_join(struct joint *j, const struct peers_msg *m)
 
 static void serve(void *arg, const struct peers_msg *m)
 {
-	struct joint *j = arg;
+	struct collective *j = arg;
 	struct wire w = wire_of(buf_span(&m->body));
 
 	if (m->head.kind == PEERS_JOIN)
@@ -420,9 +420,10 @@ static void serve(void *arg, const struct peers_msg *m)
 			    span_of(NULL, 0));
 }
 
-int joint_new(const struct joint_opts *opts, peers_serve_fn *other, void *arg, struct joint **ret)
+int collective_new(const struct collective_opts *opts, peers_serve_fn *other, void *arg,
+		   struct collective **ret)
 {
-	auto_of(joint) struct joint *j = calloc(1, sizeof(*j));
+	auto_of(collective) struct collective *j = calloc(1, sizeof(*j));
 	int r;
 
 	if (!j)
@@ -445,7 +446,7 @@ int joint_new(const struct joint_opts *opts, peers_serve_fn *other, void *arg, s
 	return 0;
 }
 
-void joint_free(struct joint *j)
+void collective_free(struct collective *j)
 {
 	if (!j)
 		return;
@@ -477,7 +478,7 @@ static struct vote *find_vote(struct record *rec, int rank, unsigned attempt, un
 }
 
 /* Called with the lock held: wait for one vote. NULL at the deadline. */
-static struct vote *wait_vote(struct joint *j, struct record *rec, int rank, unsigned attempt,
+static struct vote *wait_vote(struct collective *j, struct record *rec, int rank, unsigned attempt,
 			      unsigned round, int64_t deadline)
 {
 	const struct timespec t = clock_timespec(deadline);
@@ -489,8 +490,8 @@ static struct vote *wait_vote(struct joint *j, struct record *rec, int rank, uns
 	return b;
 }
 
-int joint_collect(struct joint *j, const struct joint_member *m, unsigned round, int64_t deadline,
-		  struct buf *ret)
+int collective_collect(struct collective *j, const struct collective_member *m, unsigned round,
+		       int64_t deadline, struct buf *ret)
 {
 	auto_buf absent = { 0 };
 	struct err_note worst = { 0 };
@@ -527,11 +528,12 @@ int joint_collect(struct joint *j, const struct joint_member *m, unsigned round,
 	return worst.code < 0 ? err_restore(&worst) : 0;
 }
 
-int joint_go(struct joint *j, const struct joint_member *m, int rank, struct span payload)
+int collective_go(struct collective *j, const struct collective_member *m, int rank,
+		  struct span payload)
 {
 	const struct peers_head head = { .kind = PEERS_GO,
 					 .code = 1,
-					 .id = joint_go_id(m->epoch, m->attempt) };
+					 .id = collective_go_id(m->epoch, m->attempt) };
 
 	return peers_send(j->peers, rank, &head, payload);
 }
@@ -549,7 +551,7 @@ static void drop_votes(struct record *rec, unsigned attempt)
 	}
 }
 
-void joint_decide(struct joint *j, const struct joint_member *m, int r)
+void collective_decide(struct collective *j, const struct collective_member *m, int r)
 {
 	const struct err_note skipped = { .code = -ETIMEDOUT,
 					  .text = "the primary did not come in time" };

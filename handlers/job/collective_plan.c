@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * joint_plan.c - contributions of ranks -> one tree -> assignments.
+ * collective_plan.c - contributions of ranks -> one tree -> assignments.
  *
  * The rules: of what several ranks have alike the lowest rank's counts; boxes of
  * one array that are not equal must tile it; nothing else may be there twice.
  * Which bytes are where follows from names and descriptions alone, nothing is read.
  */
-#include "handlers/job/joint_plan.h"
+#include "handlers/job/collective_plan.h"
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -16,7 +16,7 @@ static int out_of_memory(void)
 	return fail(-ENOMEM, "cannot put together what the ranks have");
 }
 
-void joint_plan_free(struct joint_plan *jp)
+void collective_plan_free(struct collective_plan *jp)
 {
 	if (!jp)
 		return;
@@ -35,10 +35,10 @@ void joint_plan_free(struct joint_plan *jp)
 
 /* ---- items ---- */
 
-static int new_item(struct joint_plan *jp, const struct contribution_item *si, int rank,
-		    struct joint_item **ret)
+static int new_item(struct collective_plan *jp, const struct contribution_item *si, int rank,
+		    struct collective_item **ret)
 {
-	struct joint_item *more = reallocarray(jp->item, jp->n_items + 1, sizeof(*more)), *it;
+	struct collective_item *more = reallocarray(jp->item, jp->n_items + 1, sizeof(*more)), *it;
 	struct tree_node *root;
 	int r = 0;
 
@@ -46,7 +46,7 @@ static int new_item(struct joint_plan *jp, const struct contribution_item *si, i
 		return out_of_memory();
 	jp->item = more;
 	it = &more[jp->n_items];
-	*it = (struct joint_item){ .handler = si->handler, .first = si, .first_rank = rank };
+	*it = (struct collective_item){ .handler = si->handler, .first = si, .first_rank = rank };
 	it->plan = calloc(1, sizeof(*it->plan));
 	it->stores = calloc((size_t)jp->n_ranks, sizeof(*it->stores));
 	jp->n_items++;
@@ -75,11 +75,11 @@ static int new_item(struct joint_plan *jp, const struct contribution_item *si, i
 	return r;
 }
 
-static int find_item(struct joint_plan *jp, const struct contribution_item *si, int rank,
-		     struct joint_item **ret)
+static int find_item(struct collective_plan *jp, const struct contribution_item *si, int rank,
+		     struct collective_item **ret)
 {
 	for (size_t i = 0; i < jp->n_items; i++) {
-		struct joint_item *it = &jp->item[i];
+		struct collective_item *it = &jp->item[i];
 
 		if (!span_eq(si->name, span_str(it->plan->name)))
 			continue;
@@ -99,11 +99,11 @@ static int find_item(struct joint_plan *jp, const struct contribution_item *si, 
 
 /* ---- trees ---- */
 
-static int contributor_leaf(struct joint_plan *jp, struct joint_item *it, struct tree_node *node,
-			    int rank, const struct contribution_leaf *leaf)
+static int contributor_leaf(struct collective_plan *jp, struct collective_item *it,
+			    struct tree_node *node, int rank, const struct contribution_leaf *leaf)
 {
 	struct contributor *c = arena_calloc(&jp->arena, 1, sizeof(*c));
-	struct joint_leaf *l;
+	struct collective_leaf *l;
 
 	if (!c)
 		return out_of_memory();
@@ -114,14 +114,14 @@ static int contributor_leaf(struct joint_plan *jp, struct joint_item *it, struct
 	if (c->assignment && !node->param.n) {
 		if (it->n_leaves == it->cap) {
 			size_t cap = it->cap ? 2 * it->cap : 64;
-			struct joint_leaf *more = reallocarray(it->leaf, cap, sizeof(*more));
+			struct collective_leaf *more = reallocarray(it->leaf, cap, sizeof(*more));
 
 			if (!more)
 				return out_of_memory();
 			it->leaf = more;
 			it->cap = cap;
 		}
-		it->leaf[it->n_leaves] = (struct joint_leaf){ .node = node };
+		it->leaf[it->n_leaves] = (struct collective_leaf){ .node = node };
 		node->param.n = ++it->n_leaves;
 	}
 	if (!c->assignment)
@@ -145,8 +145,8 @@ static int check_same_node(const struct tree_node *n, const struct contribution_
 }
 
 struct walk {
-	struct joint_plan *jp;
-	struct joint_item *it;
+	struct collective_plan *jp;
+	struct collective_item *it;
 	const struct contribution_item *si;
 	int rank;
 	size_t at; /* the next node */
@@ -187,9 +187,9 @@ static int add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned d
 	return r;
 }
 
-static int add_item(struct joint_plan *jp, const struct contribution_item *si, int rank)
+static int add_item(struct collective_plan *jp, const struct contribution_item *si, int rank)
 {
-	struct joint_item *it = NULL;
+	struct collective_item *it = NULL;
 	struct walk w = { .jp = jp, .si = si, .rank = rank };
 	int r = find_item(jp, si, rank, &it);
 
@@ -220,7 +220,7 @@ static const char *kind_text(const struct contribution_leaf *l)
 }
 
 /* All contributors are of one kind, dtype and shape. */
-static int check_alike(const struct joint_leaf *l)
+static int check_alike(const struct collective_leaf *l)
 {
 	const struct contributor *a = l->contributors;
 
@@ -249,13 +249,13 @@ static int check_alike(const struct joint_leaf *l)
  * Whole arrays that every active rank has, encoded alike: each rank gives some of the chunks. The
  * grid was chosen for that when they were written.
  */
-static bool split(const struct joint_plan *jp, struct joint_leaf *l)
+static bool split(const struct collective_plan *jp, struct collective_leaf *l)
 {
 	const struct options *o = jp->draft->env->options;
 	const struct contribution_leaf *s = l->contributors->contribution;
 	unsigned n = 0,
-		 slices = joint_slices(jp->draft->env, s->desc.rank, s->desc.shape,
-				       dtype_info(s->desc.dtype)->size, &n),
+		 slices = collective_slices(jp->draft->env, s->desc.rank, s->desc.shape,
+					    dtype_info(s->desc.dtype)->size, &n),
 		 i = 0;
 	uint64_t chunks;
 
@@ -264,7 +264,7 @@ static bool split(const struct joint_plan *jp, struct joint_leaf *l)
 	for (const struct contributor *c = l->contributors; c; c = c->next, i++)
 		if (memcmp(&c->contribution->box[0].layout, &l->layout, sizeof(l->layout)))
 			return false;
-	if (i < joint_n_active(jp->draft->env->joint) ||
+	if (i < collective_n_active(jp->draft->env->collective) ||
 	    (s->desc.shape[n] / slices) % l->layout.chunk[n])
 		return false;
 	chunks = s->desc.shape[n] / slices / l->layout.chunk[n];
@@ -279,7 +279,7 @@ static bool split(const struct joint_plan *jp, struct joint_leaf *l)
 	return true;
 }
 
-static void resolve_whole(struct joint_plan *jp, struct joint_leaf *l)
+static void resolve_whole(struct collective_plan *jp, struct collective_leaf *l)
 {
 	const struct contribution_leaf *s = l->contributors->contribution;
 
@@ -299,7 +299,7 @@ struct part {
 };
 
 /* The boxes that count: of equal ones the lowest rank's. */
-static int choose_boxes(struct joint_leaf *l, struct box **ret_box, struct part **ret_part,
+static int choose_boxes(struct collective_leaf *l, struct box **ret_box, struct part **ret_part,
 			size_t *ret_n)
 {
 	size_t n = 0, max = 0;
@@ -351,7 +351,7 @@ static bool fits_grid(const struct part *part, size_t n, const struct contributi
 	return true;
 }
 
-static int resolve_parts(struct joint_leaf *l, const char *what)
+static int resolve_parts(struct collective_leaf *l, const char *what)
 {
 	const struct contribution_leaf *s = l->contributors->contribution;
 	auto_free struct box *box = NULL;
@@ -377,7 +377,7 @@ static int resolve_parts(struct joint_leaf *l, const char *what)
 	return 0;
 }
 
-static void note_stores(struct joint_item *it, const struct joint_leaf *l)
+static void note_stores(struct collective_item *it, const struct collective_leaf *l)
 {
 	for (const struct contributor *c = l->contributors; c; c = c->next)
 		for (size_t i = 0; i < MAX(c->contribution->n_boxes, (size_t)1); i++)
@@ -389,7 +389,8 @@ static void note_stores(struct joint_item *it, const struct joint_leaf *l)
 	it->any_exported |= l->exported;
 }
 
-static int resolve(struct joint_plan *jp, struct joint_item *it, struct joint_leaf *l)
+static int resolve(struct collective_plan *jp, struct collective_item *it,
+		   struct collective_leaf *l)
 {
 	auto_free char *what = span_dup_str(l->node->param);
 	int r = what ? check_alike(l) : out_of_memory();
@@ -406,7 +407,7 @@ static int resolve(struct joint_plan *jp, struct joint_item *it, struct joint_le
 
 /* ---- what is to be described ---- */
 
-static int describe(struct joint_item *it, struct joint_leaf *l, struct plan_leaf *ret)
+static int describe(struct collective_item *it, struct collective_leaf *l, struct plan_leaf *ret)
 {
 	const struct contribution_leaf *s = l->contributors->contribution;
 
@@ -418,7 +419,7 @@ static int describe(struct joint_item *it, struct joint_leaf *l, struct plan_lea
 	return plan_record(it->plan, ret);
 }
 
-static int finish_tree(struct joint_plan *jp, struct joint_item *it)
+static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 {
 	struct plan *p = it->plan;
 	int r;
@@ -441,15 +442,15 @@ static int finish_tree(struct joint_plan *jp, struct joint_item *it)
 
 /* ---- all together ---- */
 
-static int add_contribution(struct joint_plan *jp, int rank)
+static int add_contribution(struct collective_plan *jp, int rank)
 {
 	struct contribution *s = &jp->contribution[rank],
-			    *own = &jp->contribution[joint_rank(jp->draft->env->joint)];
+			    *own = &jp->contribution[collective_rank(jp->draft->env->collective)];
 	int r = 0;
 
 	if (!span_eq(s->final, own->final))
 		return fail(-EINVAL, "rank %d commits '%.*s', and rank %d '%.*s'",
-			    joint_rank(jp->draft->env->joint), SPAN_ARG(own->final), rank,
+			    collective_rank(jp->draft->env->collective), SPAN_ARG(own->final), rank,
 			    SPAN_ARG(s->final));
 	if (s->custom.p && !jp->custom.p)
 		jp->custom = s->custom;
@@ -458,24 +459,24 @@ static int add_contribution(struct joint_plan *jp, int rank)
 	return r;
 }
 
-int joint_plan_new(struct draft *d, const struct buf *bytes, struct joint_plan **ret)
+int collective_plan_new(struct draft *d, const struct buf *bytes, struct collective_plan **ret)
 {
-	auto_of(joint_plan) struct joint_plan *jp = calloc(1, sizeof(*jp));
-	struct joint *j = d->env->joint;
+	auto_of(collective_plan) struct collective_plan *jp = calloc(1, sizeof(*jp));
+	struct collective *j = d->env->collective;
 	int r = jp ? 0 : out_of_memory();
 
 	if (r < 0)
 		return r;
 	jp->draft = d;
-	jp->n_ranks = joint_size(j);
+	jp->n_ranks = collective_size(j);
 	jp->contribution = calloc((size_t)jp->n_ranks, sizeof(*jp->contribution));
 	if (!jp->contribution)
 		return out_of_memory();
 	for (int i = 0; i < jp->n_ranks && r >= 0; i++)
-		if (joint_is_active(j, i))
+		if (collective_is_active(j, i))
 			r = contribution_parse(buf_span(&bytes[i]), &jp->contribution[i]);
 	for (int i = 0; i < jp->n_ranks && r >= 0; i++)
-		if (joint_is_active(j, i))
+		if (collective_is_active(j, i))
 			r = add_contribution(jp, i);
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
 		if (jp->item[i].plan->kind == PLAN_TREE)
@@ -490,8 +491,8 @@ int joint_plan_new(struct draft *d, const struct buf *bytes, struct joint_plan *
 
 /* ---- assignments ---- */
 
-static const struct joint_item *item_of(const struct joint_plan *jp,
-					const struct contribution_item *si)
+static const struct collective_item *item_of(const struct collective_plan *jp,
+					     const struct contribution_item *si)
 {
 	for (size_t i = 0; i < jp->n_items; i++)
 		if (span_eq(si->name, span_str(jp->item[i].plan->name)))
@@ -499,10 +500,10 @@ static const struct joint_item *item_of(const struct joint_plan *jp,
 	return NULL;
 }
 
-static int leaf_assignments(const struct joint_item *it, const struct contribution_item *si,
+static int leaf_assignments(const struct collective_item *it, const struct contribution_item *si,
 			    const struct contribution_leaf *leaf,
 			    const struct contributor *const *contributor_of,
-			    const struct joint_leaf *const *leaf_of, struct buf *ret)
+			    const struct collective_leaf *const *leaf_of, struct buf *ret)
 {
 	size_t i = (size_t)(leaf - si->leaf);
 	int r = pack_text(ret, leaf_of[i]->node->param);
@@ -512,12 +513,13 @@ static int leaf_assignments(const struct joint_item *it, const struct contributi
 	return r;
 }
 
-static int item_assignments(const struct joint_item *it, const struct contribution_item *si,
+static int item_assignments(const struct collective_item *it, const struct contribution_item *si,
 			    int rank, struct buf *ret)
 {
 	auto_free const struct contributor **contributor_of =
 		calloc(si->n_leaves + 1, sizeof(*contributor_of));
-	auto_free const struct joint_leaf **leaf_of = calloc(si->n_leaves + 1, sizeof(*leaf_of));
+	auto_free const struct collective_leaf **leaf_of =
+		calloc(si->n_leaves + 1, sizeof(*leaf_of));
 	int r = contributor_of && leaf_of ?
 			wire_put_u8(ret, si->kind == PLAN_TREE  ? it->stores[rank] :
 					 it->first_rank == rank ? BRINGS_OWN :
@@ -537,7 +539,7 @@ static int item_assignments(const struct joint_item *it, const struct contributi
 	return r;
 }
 
-int joint_plan_assignments(const struct joint_plan *jp, int rank, struct buf *ret)
+int collective_plan_assignments(const struct collective_plan *jp, int rank, struct buf *ret)
 {
 	const struct contribution *s = &jp->contribution[rank];
 	int r = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * joint_rank.c - what a rank asks of the primary, and how it waits for the answer.
+ * collective_rank.c - what a rank asks of the primary, and how it waits for the answer.
  *
- * The primary's records are joint.c's.
+ * The primary's records are collective.c's.
  */
 #include <stdio.h>
 
@@ -10,16 +10,16 @@
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "core/step/access.h"
-#include "core/job/joint_impl.h"
+#include "core/job/collective_impl.h"
 
 #define JOIN_TIMEOUT (30 * SECOND_NS)
 
-int joint_join(struct joint *j, const char *name, const char *final, unsigned mode,
-	       struct joint_member *ret, struct draft_dir **ret_dir)
+int collective_join(struct collective *j, const char *name, const char *final, unsigned mode,
+		    struct collective_member *ret, struct draft_dir **ret_dir)
 {
 	auto_of(draft_dir) struct draft_dir *dir = NULL;
 	auto_buf ask = { 0 }, answer = { 0 };
-	struct joint_member m;
+	struct collective_member m;
 	const char *on_disk;
 	struct wire w;
 	int64_t init_ns;
@@ -48,7 +48,7 @@ int joint_join(struct joint *j, const char *name, const char *final, unsigned mo
 	on_disk = (const char *)answer.p + 20;
 	r = draft_dir_join(j->source, on_disk, final, mode, init_ns, &dir);
 	if (r < 0) {
-		joint_leave(j, &m, false);
+		collective_leave(j, &m, false);
 		return r;
 	}
 	/* Its first name, of which the others are made. */
@@ -61,7 +61,7 @@ int joint_join(struct joint *j, const char *name, const char *final, unsigned mo
 	return 0;
 }
 
-void joint_leave(struct joint *j, const struct joint_member *m, bool aborted)
+void collective_leave(struct collective *j, const struct collective_member *m, bool aborted)
 {
 	const struct peers_head head = { .kind = PEERS_LEAVE, .code = aborted };
 	uint8_t epoch[8];
@@ -71,8 +71,8 @@ void joint_leave(struct joint *j, const struct joint_member *m, bool aborted)
 		log_warn("cannot leave a draft: %s", err_text(-ENOMEM));
 }
 
-static int ask_for_attempt(struct joint *j, const struct joint_member *m, unsigned named,
-			   int64_t deadline, struct joint_entry *ret)
+static int ask_for_attempt(struct collective *j, const struct collective_member *m, unsigned named,
+			   int64_t deadline, struct collective_entry *ret)
 {
 	auto_buf ask = { 0 }, answer = { 0 };
 	struct span text;
@@ -91,7 +91,7 @@ static int ask_for_attempt(struct joint *j, const struct joint_member *m, unsign
 	if (r < 0)
 		return r;
 	w = wire_of(buf_span(&answer));
-	*ret = (struct joint_entry){ .attempt = wire_u32le(&w), .decided = wire_u32le(&w) };
+	*ret = (struct collective_entry){ .attempt = wire_u32le(&w), .decided = wire_u32le(&w) };
 	ret->result.code = -(int)wire_u32le(&w);
 	text = wire_bytes(&w, wire_left(&w));
 	if (!wire_ok(&w))
@@ -100,11 +100,12 @@ static int ask_for_attempt(struct joint *j, const struct joint_member *m, unsign
 	return 0;
 }
 
-int joint_begin(struct joint *j, struct joint_member *m, unsigned named, int64_t deadline)
+int collective_begin(struct collective *j, struct collective_member *m, unsigned named,
+		     int64_t deadline)
 {
-	struct joint_entry e = { 0 };
-	int r = joint_is_primary(j) ? joint_enter(j, j->primary, m, named, &e) :
-				      ask_for_attempt(j, m, named, deadline, &e);
+	struct collective_entry e = { 0 };
+	int r = collective_is_primary(j) ? collective_enter(j, j->primary, m, named, &e) :
+					   ask_for_attempt(j, m, named, deadline, &e);
 
 	if (r < 0) {
 		/* What it would have been; the others may see it so, too. */
@@ -119,8 +120,8 @@ int joint_begin(struct joint *j, struct joint_member *m, unsigned named, int64_t
 	return e.result.code < 0 ? fail(e.result.code, "%s", e.result.text) : 0;
 }
 
-int joint_vote(struct joint *j, const struct joint_member *m, unsigned round, int r,
-	       struct span payload)
+int collective_vote(struct collective *j, const struct collective_member *m, unsigned round, int r,
+		    struct span payload)
 {
 	const struct peers_head head = { .kind = PEERS_PREPARE };
 	struct span rest = r < 0 ? span_str(err_text(r)) : payload;
@@ -138,11 +139,11 @@ int joint_vote(struct joint *j, const struct joint_member *m, unsigned round, in
 	return e < 0 ? e : peers_send(j->peers, j->primary, &head, buf_span(&body));
 }
 
-int joint_await(struct joint *j, const struct joint_member *m, int64_t deadline, struct buf *ret,
-		bool *ret_notified)
+int collective_await(struct collective *j, const struct collective_member *m, int64_t deadline,
+		     struct buf *ret, bool *ret_notified)
 {
 	auto_of(peers_msg) struct peers_msg *msg = NULL;
-	int r = peers_recv(j->peers, PEERS_GO, joint_go_id(m->epoch, m->attempt), j->primary,
+	int r = peers_recv(j->peers, PEERS_GO, collective_go_id(m->epoch, m->attempt), j->primary,
 			   deadline, &msg);
 
 	*ret_notified = r >= 0;

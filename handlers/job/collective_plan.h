@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * joint_plan.h - the contributions of all ranks put together: one tree, and what each rank is to do
- * for it.
+ * collective_plan.h - the contributions of all ranks put together: one tree, and what each rank is
+ * to do for it.
  *
  * Made by the primary in every commit that ranks make together.
  */
-#ifndef PYTREEFS_JOINT_PLAN_H
-#define PYTREEFS_JOINT_PLAN_H
+#ifndef PYTREEFS_COLLECTIVE_PLAN_H
+#define PYTREEFS_COLLECTIVE_PLAN_H
 
-#include "core/job/joint.h"
+#include "core/job/collective.h"
 #include "handlers/job/contribution.h"
 
 /* One leaf of one rank. */
@@ -19,7 +19,7 @@ struct contributor {
 	struct assignment *assignment; /* by box; one where there are none */
 };
 
-struct joint_leaf {
+struct collective_leaf {
 	struct tree_node *node;
 	struct contributor *contributors, **contributors_end;
 	bool exported;              /* its parts do not fit one grid: it is put together anew */
@@ -30,36 +30,36 @@ struct joint_leaf {
 /* Of a rank: ocdbt.process_<rank>, ocdbt.process_replica_<rank>. */
 enum { BRINGS_OWN = 1, BRINGS_REPLICAS = 2 };
 
-struct joint_item {
+struct collective_item {
 	struct plan *plan; /* of a tree what is to be described; else only names */
 	struct span handler;
 	const struct contribution_item *first; /* of the lowest rank that has it */
 	int first_rank;
-	struct joint_leaf *leaf; /* as plan->leaf */
+	struct collective_leaf *leaf; /* as plan->leaf */
 	size_t n_leaves, cap;
 	uint8_t *stores; /* by rank: which databases (or directories) of its it brings */
 	bool any_exported;
 };
 
-struct joint_plan {
+struct collective_plan {
 	struct draft *draft;
 	struct arena arena;
 	struct contribution *contribution; /* by rank; those that are not active are empty */
 	int n_ranks;
-	struct joint_item *item;
+	struct collective_item *item;
 	size_t n_items;
 	struct span custom; /* of the step; p NULL: none */
 };
 
 /* bytes: the packed contribution of each rank. -EINVAL names what does not fit together, and whose
  * it is. */
-int joint_plan_new(struct draft *d, const struct buf *bytes, struct joint_plan **ret);
+int collective_plan_new(struct draft *d, const struct buf *bytes, struct collective_plan **ret);
 /* Accepts NULL. */
-void joint_plan_free(struct joint_plan *jp);
-DEFINE_AUTO(joint_plan, struct joint_plan, joint_plan_free);
+void collective_plan_free(struct collective_plan *jp);
+DEFINE_AUTO(collective_plan, struct collective_plan, collective_plan_free);
 
 /* For each item of its contribution whether it writes it, and for each leaf its name and
  * assignments. */
-int joint_plan_assignments(const struct joint_plan *jp, int rank, struct buf *ret);
+int collective_plan_assignments(const struct collective_plan *jp, int rank, struct buf *ret);
 
 #endif
