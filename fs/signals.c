@@ -18,15 +18,15 @@
 
 static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
 /* All that a handler may touch. */
-static sem_t told;
+static sem_t signalled;
 static atomic_int came; /* the signal's number */
 
-static void tell(int number)
+static void on_signal(int number)
 {
 	int e = errno;
 
 	atomic_store(&came, number);
-	sem_post(&told);
+	sem_post(&signalled);
 	errno = e;
 }
 
@@ -49,7 +49,7 @@ static void change_handlers(void (*from)(int), void (*to)(int))
 static void interrupt_main(struct signals *s)
 {
 	const struct timespec again = { .tv_nsec = AGAIN_NS };
-	const struct sigaction interrupting = { .sa_handler = tell };
+	const struct sigaction interrupting = { .sa_handler = on_signal };
 	int number = atomic_load(&came);
 
 	sigaction(number, &interrupting, NULL);
@@ -64,7 +64,7 @@ static void *end_the_loop(void *arg)
 {
 	struct signals *s = arg;
 
-	while (sem_wait(&told) < 0)
+	while (sem_wait(&signalled) < 0)
 		;
 	if (!atomic_load(&s->ended)) {
 		fuse_session_exit(s->se);
@@ -81,11 +81,11 @@ int signals_start(struct signals *s, struct fuse_session *se)
 	s->main = pthread_self();
 	atomic_init(&s->looping, true);
 	atomic_init(&s->ended, false);
-	sem_init(&told, 0, 0);
+	sem_init(&signalled, 0, 0);
 	r = thread_start(&s->thread, "signals", end_the_loop, s);
 	if (r < 0)
 		return fail(r, "cannot start a thread: %s", strerror(-r));
-	change_handlers(SIG_DFL, tell);
+	change_handlers(SIG_DFL, on_signal);
 	return 0;
 }
 
@@ -97,7 +97,7 @@ void signals_loop_ended(struct signals *s)
 void signals_stop(struct signals *s)
 {
 	atomic_store(&s->ended, true);
-	sem_post(&told);
+	sem_post(&signalled);
 	pthread_join(s->thread, NULL);
-	change_handlers(tell, SIG_DFL);
+	change_handlers(on_signal, SIG_DFL);
 }

@@ -64,7 +64,7 @@
 #define LIMIT_TABLE_BYTES (256 * MiB) /* ours: paths of one data-file table, prefixes expanded */
 #define LIMIT_WALK_KEYS 200000000     /* ours: keys of one walk; 200 TB in chunks of 1 MB */
 #define LIMIT_WALK_BYTES (128 * GiB)  /* ours: nodes decoded and keys given by one walk: minutes */
-#define LIMIT_CHECK_SEEN 4000000      /* ours: records that a check remembers; 256 MiB */
+#define LIMIT_CHECK_VISITED 4000000   /* ours: records that a check remembers; 256 MiB */
 #define LIMIT_DB_FILES 64             /* ours: data files that one database keeps open */
 
 /* Threads and files. */

@@ -30,8 +30,8 @@ static struct {
 	char retained[RETAINED_BYTES]; /* whole lines, each with its time */
 	size_t n_retained;
 	char last[LINE_MAX_BYTES];
-	unsigned long repeats; /* of the last message, beyond the first */
-	unsigned long told;    /* of the repeats */
+	unsigned long repeats;  /* of the last message, beyond the first */
+	unsigned long reported; /* of the repeats */
 } sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true, .stderr_level = LOG_LEVEL_INFO };
 
 unsigned log_trace_mask;
@@ -148,11 +148,11 @@ static void put_repeats(void)
 {
 	char again[64];
 
-	if (sink.repeats == sink.told)
+	if (sink.repeats == sink.reported)
 		return;
 	snprintf(again, sizeof(again), "(the last message came %lu more times)", sink.repeats);
 	put_line(LOG_LEVEL_INFO, again);
-	sink.told = sink.repeats;
+	sink.reported = sink.repeats;
 }
 
 void log_at(enum log_level level, const char *fmt, ...)
@@ -173,7 +173,7 @@ void log_at(enum log_level level, const char *fmt, ...)
 			put_repeats();
 	} else {
 		put_repeats();
-		sink.repeats = sink.told = 0;
+		sink.repeats = sink.reported = 0;
 		snprintf(sink.last, sizeof(sink.last), "%s", line);
 		put_line(level, line);
 	}

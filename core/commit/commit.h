@@ -48,8 +48,8 @@ struct commit_item {
 	size_t n_leaves;
 	/* Arrays of the store that are not leaves: the draft needs them should the commit fail.
 	 * They go when it did not. */
-	struct kv *const *kept;
-	size_t n_kept;
+	struct kv *const *retained;
+	size_t n_retained;
 	const struct commit_file *files; /* `_METADATA` and the like, in the order of writing */
 	size_t n_files;
 	const struct ocdbt_parts

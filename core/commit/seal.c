@@ -25,7 +25,7 @@ struct keys {
 };
 
 /* Whether this rank gives that chunk. */
-static bool is_kept(const struct commit_leaf *leaf, struct span key)
+static bool is_retained(const struct commit_leaf *leaf, struct span key)
 {
 	uint64_t index[LIMIT_RANK];
 
@@ -64,7 +64,7 @@ static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
 	/* Of a part's own document nothing is kept; the whole array's is given once. */
 	if (is_metadata(key) && (k->leaf->no_document || (k->leaf->rank && !k->leaf->json.p)))
 		return 0;
-	if (!is_metadata(key) && !is_kept(k->leaf, key))
+	if (!is_metadata(key) && !is_retained(k->leaf, key))
 		return 0;
 	r = full_key(k->leaf, key, &full);
 	if (r >= 0 && full.n > LIMIT_KEY_BYTES)
@@ -222,7 +222,7 @@ static int copy_value(void *arg, struct span key, uint64_t len)
 	auto_buf to = { 0 }, name = { 0 };
 	int r;
 
-	if (is_metadata(key) ? l->leaf->no_document : !is_kept(l->leaf, key))
+	if (is_metadata(key) ? l->leaf->no_document : !is_retained(l->leaf, key))
 		return 0;
 	if (l->item->name.n)
 		r = buf_addf(&to, "%.*s/", SPAN_ARG(l->item->name));
@@ -260,7 +260,7 @@ static int add_sum(void *arg, struct span key, uint32_t crc)
 	auto_buf name = { 0 };
 	int r;
 
-	if (s->c->shared && (is_metadata(key) ? s->leaf->no_document : !is_kept(s->leaf, key)))
+	if (s->c->shared && (is_metadata(key) ? s->leaf->no_document : !is_retained(s->leaf, key)))
 		return 0;
 	if (s->c->shared && is_metadata(key) && s->leaf->json.p)
 		crc = crc32c(s->leaf->json);
@@ -368,8 +368,8 @@ static int write_file(struct commit *c, const struct commit_item *item, const st
 
 struct cleaning {
 	const struct commit_item *item;
-	struct buf names;  /* each ends in NUL */
-	struct span *kept; /* entries that stay, sorted */
+	struct buf names;      /* each ends in NUL */
+	struct span *retained; /* entries that stay, sorted */
 	size_t n;
 };
 
@@ -385,7 +385,7 @@ static int add_other(void *arg, const char *name, unsigned char type)
 
 	/* The draft's lock lies beside the files of an item that is the draft itself. */
 	if (!strcmp(name, DRAFT_LOCK_FILE) ||
-	    (cl->n && bsearch(&key, cl->kept, cl->n, sizeof(key), by_name)))
+	    (cl->n && bsearch(&key, cl->retained, cl->n, sizeof(key), by_name)))
 		return 0;
 	return buf_add(&cl->names, name, strlen(name) + 1);
 }
@@ -393,22 +393,22 @@ static int add_other(void *arg, const char *name, unsigned char type)
 static int keep_entries(struct cleaning *cl)
 {
 	const struct commit_item *item = cl->item;
-	size_t at = 0, n = item->n_leaves + item->n_kept;
+	size_t at = 0, n = item->n_leaves + item->n_retained;
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		r = store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv :
-							  item->kept[i - item->n_leaves],
+							  item->retained[i - item->n_leaves],
 				     &cl->names);
 		if (r >= 0)
 			r = buf_add_byte(&cl->names, 0);
 	}
-	cl->kept = calloc(n + 1, sizeof(*cl->kept));
-	if (r < 0 || !cl->kept)
+	cl->retained = calloc(n + 1, sizeof(*cl->retained));
+	if (r < 0 || !cl->retained)
 		return r < 0 ? r : fail(-ENOMEM, "cannot look at %zu leaves", n);
-	for (; at < cl->names.n; at += cl->kept[cl->n++].n + 1)
-		cl->kept[cl->n] = span_str((char *)cl->names.p + at);
-	qsort(cl->kept, cl->n, sizeof(*cl->kept), by_name);
+	for (; at < cl->names.n; at += cl->retained[cl->n++].n + 1)
+		cl->retained[cl->n] = span_str((char *)cl->names.p + at);
+	qsort(cl->retained, cl->n, sizeof(*cl->retained), by_name);
 	return 0;
 }
 
@@ -419,10 +419,10 @@ static int take_names_back(struct commit_item *item)
 
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
 		r = store_leaf_unplace(item->leaves[i].kv);
-	for (size_t i = 0; i < item->n_kept && r >= 0 && !store_is_ocdbt(item->store); i++) {
-		r = store_leaf_unplace(item->kept[i]);
+	for (size_t i = 0; i < item->n_retained && r >= 0 && !store_is_ocdbt(item->store); i++) {
+		r = store_leaf_unplace(item->retained[i]);
 		if (r >= 0)
-			r = store_leaf_displace(item->kept[i], span_of(NULL, 0));
+			r = store_leaf_displace(item->retained[i], span_of(NULL, 0));
 	}
 	return r;
 }
@@ -440,7 +440,7 @@ static int clean_item(struct commit_item *item)
 		r = keep_entries(&cl);
 	if (r >= 0) {
 		/* The spans point into the names, which must not grow any more. */
-		struct cleaning look = { .item = item, .kept = cl.kept, .n = cl.n };
+		struct cleaning look = { .item = item, .retained = cl.retained, .n = cl.n };
 
 		r = io_list(dir, ".", add_other, &look);
 		others = look.names;
@@ -448,7 +448,7 @@ static int clean_item(struct commit_item *item)
 	for (size_t at = 0; at < others.n && r >= 0; at += strlen((char *)others.p + at) + 1)
 		r = io_remove_tree(dir, (char *)others.p + at);
 	buf_release(&cl.names);
-	free(cl.kept);
+	free(cl.retained);
 	return r;
 }
 

@@ -240,7 +240,7 @@ static int add_temporary(void *arg, const char *name, unsigned char type)
 static int tidy_directories(const struct commit_item *item)
 {
 	auto_buf names = { 0 };
-	int r = item->n_kept ? io_list(store_dir(item->store), ".", add_temporary, &names) : 0;
+	int r = item->n_retained ? io_list(store_dir(item->store), ".", add_temporary, &names) : 0;
 
 	for (size_t at = 0; at < names.n && r >= 0; at += strlen((char *)names.p + at) + 1)
 		r = io_remove_tree(store_dir(item->store), (char *)names.p + at);

@@ -251,8 +251,8 @@ static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted
 
 /* ---- votes ---- */
 
-static void tell(struct collective *j, int rank, uint64_t epoch, unsigned attempt,
-		 const struct err_note *result)
+static void send_result(struct collective *j, int rank, uint64_t epoch, unsigned attempt,
+			const struct err_note *result)
 {
 	const struct peers_head head = { .kind = PEERS_GO,
 					 .code = result->code,
@@ -372,7 +372,7 @@ static void take_vote(struct collective *j, const struct peers_msg *m)
 	pthread_mutex_unlock(&j->lock);
 	if (late.code == 1)
 		return;
-	tell(j, m->from, epoch, b->attempt, &late);
+	send_result(j, m->from, epoch, b->attempt, &late);
 	vote_free(b);
 }
 
@@ -576,5 +576,5 @@ void collective_decide(struct collective *j, const struct collective_member *m, 
 	pthread_mutex_unlock(&j->lock);
 	for (int i = 0; i < j->peers->size; i++)
 		if (j->active[i] && i != j->primary)
-			tell(j, i, m->epoch, m->attempt, &result);
+			send_result(j, i, m->epoch, m->attempt, &result);
 }

@@ -41,8 +41,8 @@ void peers_head_parse(const uint8_t bytes[PEERS_HEAD_BYTES], struct peers_head *
 
 int peers_init(struct peers *p, const struct peers_ops *ops, int rank, int size)
 {
-	p->heard = calloc((size_t)size, sizeof(*p->heard));
-	if (!p->heard)
+	p->last_message = calloc((size_t)size, sizeof(*p->last_message));
+	if (!p->last_message)
 		return fail(-ENOMEM, "cannot join a job of %d", size);
 	p->ops = ops;
 	p->rank = rank;
@@ -66,7 +66,7 @@ void peers_release(struct peers *p)
 {
 	free_all(p->box);
 	free_all(p->request);
-	free(p->heard);
+	free(p->last_message);
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lock);
 }
@@ -104,7 +104,7 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 	bool refused = false;
 
 	pthread_mutex_lock(&p->lock);
-	p->heard[from] = clock_ns();
+	p->last_message[from] = clock_ns();
 	p->n_received++;
 	p->bytes_received += body->n;
 	if (m) {
@@ -341,12 +341,12 @@ int peers_agree(struct peers *p, uint64_t id, int mine, int64_t deadline)
 
 /* ---- the end ---- */
 
-static int64_t heard(struct peers *p, int rank)
+static int64_t last_message(struct peers *p, int rank)
 {
 	int64_t at;
 
 	pthread_mutex_lock(&p->lock);
-	at = p->heard[rank];
+	at = p->last_message[rank];
 	pthread_mutex_unlock(&p->lock);
 	return at;
 }
@@ -358,7 +358,7 @@ void peers_ping(struct peers *p, int rank)
 
 int peers_silence(struct peers *p, int rank)
 {
-	int64_t at = heard(p, rank);
+	int64_t at = last_message(p, rank);
 
 	return at ? (int)((clock_ns() - at) / SECOND_NS) : -1;
 }
@@ -380,7 +380,7 @@ static int wait_for(struct peers *p, enum peers_kind kind, uint64_t id, int from
 
 		if (r == -ETIMEDOUT && gone)
 			return fail(-ETIMEDOUT, "the process of rank %d has ended", from);
-		if (r != -ETIMEDOUT || clock_ns() - MAX(heard(p, from), began) > patience)
+		if (r != -ETIMEDOUT || clock_ns() - MAX(last_message(p, from), began) > patience)
 			return r;
 		err_clear();
 		if (clock_ns() - pinged < PING_EVERY)
@@ -400,7 +400,8 @@ static const char *why_not(struct peers *p, int rank, int64_t began)
 {
 	if (is_gone(p, rank))
 		return "has ended";
-	return clock_ns() - MAX(heard(p, rank), began) > GIVE_UP_AT_END ? "does not answer" : NULL;
+	return clock_ns() - MAX(last_message(p, rank), began) > GIVE_UP_AT_END ? "does not answer" :
+										 NULL;
 }
 
 /* Rank 0 waits for all; who is silent for long is given up. False when one was. */

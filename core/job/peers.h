@@ -81,7 +81,7 @@ struct peers {
 	pthread_cond_t changed; /* of clock_cond_init() */
 	struct peers_msg *box, **box_end;
 	struct peers_msg *request, **request_end;
-	int64_t *heard; /* monotonic time of the last message, by rank */
+	int64_t *last_message; /* monotonic time of the last message, by rank */
 	uint64_t next_id;
 	peers_serve_fn *serve; /* NULL: requests are refused with -ENOTCONN */
 	void *serve_arg;

@@ -22,7 +22,7 @@
 
 #define REQUEST_BYTES ((size_t)(8 * MiB)) /* of one write request */
 #define REQUESTS 8                        /* in one batch */
-#define SETTLE_BYTES \
+#define DIRTY_MAX \
 	((uint64_t)16 * MiB) /* that the disk has not got yet, at most: then it is waited for */
 #define BEHIND_BYTES ((uint64_t)4 * MiB) /* what the disk is told to begin with at a time */
 
@@ -101,18 +101,18 @@ static void note_parts(struct datafile *f, struct span s, uint64_t off)
  * Pages that the disk has are given back. After an error none are: what did not reach the disk is
  * there still, and datafile_mend() needs it.
  */
-static void settle(struct datafile *f)
+static void flush_written(struct datafile *f)
 {
-	uint64_t to = f->behind - MIN(f->behind, SETTLE_BYTES);
+	uint64_t to = f->behind - MIN(f->behind, DIRTY_MAX);
 	int r;
 
-	if (f->refused || to <= f->settled)
+	if (f->refused || to <= f->flushed)
 		return;
-	r = io_file_flush_range(f->file, f->settled, to - f->settled);
+	r = io_file_flush_range(f->file, f->flushed, to - f->flushed);
 	if (r < 0)
 		f->refused = r;
 	else
-		f->settled = to;
+		f->flushed = to;
 }
 
 /*
@@ -127,7 +127,7 @@ static void write_behind(struct datafile *f, uint64_t end)
 		return;
 	io_file_write_behind(f->file, f->behind, to - f->behind);
 	f->behind = to;
-	settle(f);
+	flush_written(f);
 }
 
 static int write_at(struct datafile *f, struct span s, uint64_t off)
@@ -282,7 +282,7 @@ int datafile_sync(struct datafile *f)
 		return r;
 	if (f->behind)
 		io_file_drop_cache(f->file, 0, f->start);
-	f->settled = f->behind;
+	f->flushed = f->behind;
 	return f->is_mended ? check(f) : 0;
 }
 
@@ -325,7 +325,7 @@ void datafile_rewind(struct datafile *f, uint64_t end)
 	if (end < f->start)
 		cut_parts(f, end);
 	f->behind = MIN(f->behind, end);
-	f->settled = MIN(f->settled, end);
+	f->flushed = MIN(f->flushed, end);
 	pthread_mutex_lock(&f->lock);
 	if (end >= f->start) {
 		f->buf.n = (size_t)(end - f->start);

@@ -28,7 +28,7 @@ struct datafile {
 	struct io_file *file;       /* NULL: closed */
 	uint64_t high;              /* bytes ever written: more than start after a rewind */
 	uint64_t behind;            /* the disk was asked to begin with the bytes below */
-	uint64_t settled; /* the disk has the bytes below, and the page cache forgot them */
+	uint64_t flushed; /* the disk has the bytes below, and the page cache forgot them */
 	int refused; /* the disk said so meanwhile: what the next sync has to tell; 0: it did not */
 	bool is_dirty;  /* written to since it was synced */
 	bool is_lost;   /* a sync failed: datafile_mend() before anything else */

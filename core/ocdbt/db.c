@@ -92,7 +92,7 @@ static int join_path(const struct ocdbt_ref *ref, struct buf *ret)
 }
 
 /* An open file of this path with a reference for the caller, or NULL. Locked by the caller. */
-static struct io_file *kept_find(struct ocdbt *db, uint64_t hash, const char *path)
+static struct io_file *cached_find(struct ocdbt *db, uint64_t hash, const char *path)
 {
 	for (size_t i = 0; i < ARRAY_LEN(db->file); i++) {
 		struct db_file *f = &db->file[i];
@@ -114,7 +114,7 @@ static struct io_file *kept_find(struct ocdbt *db, uint64_t hash, const char *pa
  * Keep file, and give the reference of the least recently used one that made room, or NULL. When
  * the process has many files open a free place stays free.
  */
-static struct io_file *kept_add(struct ocdbt *db, uint64_t hash, struct io_file *file)
+static struct io_file *cached_add(struct ocdbt *db, uint64_t hash, struct io_file *file)
 {
 	bool many = io_files_are_many();
 	struct db_file *oldest = NULL;
@@ -153,7 +153,7 @@ static int open_file(struct ocdbt *db, const char *path, struct io_file **ret)
 	int r;
 
 	pthread_mutex_lock(&db->lock);
-	file = kept_find(db, hash, path);
+	file = cached_find(db, hash, path);
 	pthread_mutex_unlock(&db->lock);
 	if (file) {
 		*ret = file;
@@ -164,8 +164,8 @@ static int open_file(struct ocdbt *db, const char *path, struct io_file **ret)
 		return file_error(r, path);
 	pthread_mutex_lock(&db->lock);
 	/* Another thread may have been quicker; then its file is as good. */
-	other = kept_find(db, hash, path);
-	out = other ? file : kept_add(db, hash, file);
+	other = cached_find(db, hash, path);
+	out = other ? file : cached_add(db, hash, file);
 	pthread_mutex_unlock(&db->lock);
 	io_file_unref(out);
 	*ret = other ? other : file;

@@ -72,7 +72,7 @@ static int is_database(struct io_dir *dir, const char *name)
 int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret)
 {
 	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts all = { 0 };
-	size_t kept = 0;
+	size_t n_retained = 0;
 	int r = io_list(dir, ".", collect_name, &all);
 
 	if (r >= 0 && all.n)
@@ -83,16 +83,16 @@ int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret)
 		r = is_database(dir, name);
 		/* Swapped, so that the rest of the list stays freeable whatever comes. */
 		if (r > 0) {
-			all.name[i] = all.name[kept];
-			all.name[kept++] = name;
+			all.name[i] = all.name[n_retained];
+			all.name[n_retained++] = name;
 		}
 	}
 	if (r < 0)
 		return r;
-	for (size_t i = kept; i < all.n; i++)
+	for (size_t i = n_retained; i < all.n; i++)
 		free(all.name[i]);
-	all.n_bare = all.n - kept;
-	all.n = kept;
+	all.n_bare = all.n - n_retained;
+	all.n = n_retained;
 	*ret = all;
 	all = (struct ocdbt_parts){ 0 };
 	return 0;

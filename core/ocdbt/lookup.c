@@ -333,7 +333,7 @@ int ocdbt_cursor_range(struct ocdbt_cursor *cur, struct span low, struct span hi
 }
 
 /* Bring the cursor to a leaf entry that is in the range: 1, or 0 at the end. */
-static int settle(struct ocdbt_cursor *cur)
+static int seek_entry(struct ocdbt_cursor *cur)
 {
 	while (cur->depth) {
 		struct level *l = &cur->level[cur->depth - 1];
@@ -373,7 +373,7 @@ int ocdbt_cursor_next(struct ocdbt_cursor *cur, struct ocdbt_entry *ret)
 	assert(cur->is_ranging);
 	if (cur->depth && !cur->is_fresh)
 		cur->level[cur->depth - 1].pos++;
-	r = settle(cur);
+	r = seek_entry(cur);
 	if (r <= 0) {
 		climb(cur, 0);
 		return r;

@@ -6,12 +6,12 @@
 #include "core/base/wire.h"
 #include "core/ocdbt/db.h"
 
-#define PATHS_KEPT 4
-#define PATH_KEPT_MAX 112 /* longer ones are hashed each time */
+#define PATHS_CACHED 4
+#define PATH_CACHED_MAX 112 /* longer ones are hashed each time */
 
 struct path_id {
 	uint64_t id[2];
-	uint8_t path[PATH_KEPT_MAX];
+	uint8_t path[PATH_CACHED_MAX];
 	size_t base_n, n; /* n 0: free */
 };
 
@@ -39,20 +39,20 @@ static int hash_path(const struct ocdbt_ref *ref, uint64_t ret[2])
 /* Records in a row are of few files, and a hash costs more than to find a node in the cache. */
 static int path_id(const struct ocdbt_ref *ref, uint64_t ret[2])
 {
-	static _Thread_local struct path_id known[PATHS_KEPT];
+	static _Thread_local struct path_id known[PATHS_CACHED];
 	static _Thread_local unsigned oldest;
 	struct path_id *k;
 	int r;
 
-	for (unsigned i = 0; i < PATHS_KEPT; i++)
+	for (unsigned i = 0; i < PATHS_CACHED; i++)
 		if (known[i].n && is_path(&known[i], ref)) {
 			memcpy(ret, known[i].id, sizeof(known[i].id));
 			return 0;
 		}
 	r = hash_path(ref, ret);
-	if (r < 0 || ref->base.n > PATH_KEPT_MAX || ref->rel.n > PATH_KEPT_MAX - ref->base.n)
+	if (r < 0 || ref->base.n > PATH_CACHED_MAX || ref->rel.n > PATH_CACHED_MAX - ref->base.n)
 		return r;
-	k = &known[oldest++ % PATHS_KEPT];
+	k = &known[oldest++ % PATHS_CACHED];
 	*k = (struct path_id){ .id = { ret[0], ret[1] },
 			       .base_n = ref->base.n,
 			       .n = ref->base.n + ref->rel.n };

@@ -56,7 +56,7 @@ bool visited_has(const struct visited *s, const uint64_t id[2])
 
 bool visited_is_full(const struct visited *s)
 {
-	return s->n >= LIMIT_CHECK_SEEN;
+	return s->n >= LIMIT_CHECK_VISITED;
 }
 
 void visited_release(struct visited *s)

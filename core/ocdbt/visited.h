@@ -2,8 +2,8 @@
 /*
  * visited.h - which records and files a check has met, with a few numbers for each. Not thread-safe.
  */
-#ifndef PYTREEFS_OCDBT_SEEN_H
-#define PYTREEFS_OCDBT_SEEN_H
+#ifndef PYTREEFS_OCDBT_VISITED_H
+#define PYTREEFS_OCDBT_VISITED_H
 
 #include "core/ocdbt/db.h"
 

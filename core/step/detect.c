@@ -348,7 +348,7 @@ static int holds_deleted(const struct children *c, const struct child *ch, const
 
 static int leave_out_deleted(struct children *c, const char *todelete)
 {
-	size_t kept = 0;
+	size_t n_retained = 0;
 	int r = 0;
 
 	for (size_t i = 0; i < c->n; i++) {
@@ -357,9 +357,9 @@ static int leave_out_deleted(struct children *c, const char *todelete)
 		if (r > 0)
 			free(c->child[i].name);
 		else
-			c->child[kept++] = c->child[i];
+			c->child[n_retained++] = c->child[i];
 	}
-	c->n = kept;
+	c->n = n_retained;
 	return MIN(r, 0);
 }
 

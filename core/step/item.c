@@ -459,7 +459,7 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
  * What only informs is worth a line in the log when it is absent or broken for good, not an error:
  * 0. What may pass (memory, the disk) is one, and is tried again.
  */
-static int settle(const struct item *item, const char *name, int r)
+static int optional_result(const struct item *item, const char *name, int r)
 {
 	if (r >= 0 || err_passes(r))
 		return MIN(r, 0);
@@ -480,7 +480,7 @@ static int read_shardings(struct item *item)
 	r = io_read_file(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
 	if (r >= 0)
 		r = shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
-	r = settle(item, "_sharding", r);
+	r = optional_result(item, "_sharding", r);
 	item->shardings_read = r >= 0;
 	return r;
 }
@@ -543,7 +543,7 @@ static int read_arrays(struct item *item)
 
 	if (item->arrays_read)
 		return 0;
-	r = settle(item, "array_metadatas", read_first_process(item));
+	r = optional_result(item, "array_metadatas", read_first_process(item));
 	item->arrays_read = r >= 0;
 	return r;
 }

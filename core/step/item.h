@@ -28,7 +28,7 @@ struct item_address {
 };
 
 /* What was found of who may read it, and when. */
-struct item_access_memo {
+struct item_access_cache {
 	struct access top, files;
 	int64_t top_at, files_at, files_took;
 	bool has_leaf_dirs; /* known with files */
@@ -60,7 +60,7 @@ struct item {
 	atomic_uint refs;
 	atomic_bool priority_asked;  /* leaves that come first are being prefetched */
 	pthread_mutex_t access_lock; /* protects access, and the same of the nodes of leaves */
-	struct item_access_memo access;
+	struct item_access_cache access;
 	atomic_uint last_opened; /* id of the leaf opened last: tells who walks the tree */
 
 	/* Read when first asked for; protected by lock until then, immutable after. */

@@ -61,7 +61,7 @@ static int look_at_top(struct item *item, struct access *ret)
 
 int item_access(struct item *item, struct access *ret)
 {
-	struct item_access_memo m;
+	struct item_access_cache m;
 	int64_t now = clock_ns();
 	int r = 0;
 

@@ -44,7 +44,7 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
  * step by Orbax's formats; after anything else ("checkpoint3" of flax, "run-7" of a format of the
  * user's) it may be one.
  */
-static int told_by_name(struct span name, bool show_tmp)
+static int is_step_name(struct span name, bool show_tmp)
 {
 	struct step_name n;
 
@@ -55,7 +55,7 @@ static int told_by_name(struct span name, bool show_tmp)
 	return step_name_is_orbax(&n) ? 1 : -1;
 }
 
-static int told_by_content(struct io_dir *root, const char *name)
+static int is_step_content(struct io_dir *root, const char *name)
 {
 	enum shape shape;
 	int r = detect_step(root, name, &shape);
@@ -89,11 +89,11 @@ int step_find(struct io_dir *root, struct span name, bool need_marker, bool show
 	      struct stat *st)
 {
 	auto_free char *path = span_dup_str(name);
-	int told = told_by_name(name, show_tmp), r;
+	int by_name = is_step_name(name, show_tmp), r;
 
 	if (!path)
 		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
-	if (told == 0)
+	if (by_name == 0)
 		return 0;
 	r = io_stat(root, path, st);
 	if (is_absent(r)) {
@@ -106,8 +106,8 @@ int step_find(struct io_dir *root, struct span name, bool need_marker, bool show
 		return step_name_is_tmp(name) ? 0 : detect_flax_file(root, path);
 	if (!S_ISDIR(st->st_mode))
 		return 0;
-	if (told < 0)
-		r = told_by_content(root, path);
+	if (by_name < 0)
+		r = is_step_content(root, path);
 	else
 		r = 1;
 	return r > 0 && need_marker ? has_marker(root, path) : r;
@@ -124,13 +124,13 @@ static int add_step(void *arg, const char *name, unsigned char type)
 	struct listing_steps *ls = arg;
 	struct step_list *l = ls->list;
 	struct step_entry e = { 0 };
-	int told = told_by_name(span_str(name), ls->show_tmp), r;
+	int by_name = is_step_name(span_str(name), ls->show_tmp), r;
 	struct stat st;
 
-	if (told == 0)
+	if (by_name == 0)
 		return 0;
 	/* A plain directory whose name says it all needs no look of its own. */
-	if (told < 0 || type != DT_DIR || ls->need_marker) {
+	if (by_name < 0 || type != DT_DIR || ls->need_marker) {
 		r = step_find(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
 		/* What cannot be looked at is not shown; the others are. */
 		if (r < 0 && r != -ENOMEM) {

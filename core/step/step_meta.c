@@ -87,11 +87,11 @@ static enum json_kind kind_of(const struct members *m, size_t i)
 
 static int keep(struct members *m, struct span text, const char **ret)
 {
-	struct span kept;
-	int r = arena_keep(m->arena, text, &kept);
+	struct span copy;
+	int r = arena_keep(m->arena, text, &copy);
 
 	if (r >= 0)
-		*ret = (const char *)kept.p;
+		*ret = (const char *)copy.p;
 	return r;
 }
 

@@ -38,7 +38,7 @@ void array_metadatas_free(struct array_metadatas *a)
 static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_rank)
 {
 	uint64_t shape[LIMIT_RANK];
-	struct span kept;
+	struct span copy;
 	unsigned rank = 0;
 	int r = json_pull_enter(&x->in, JSON_ARRAY);
 
@@ -57,10 +57,10 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 	/* As bytes they are texts like others, and most arrays have one of a few shapes. */
 	if (r >= 0)
 		r = interner_add(&x->texts, &x->ret->arena, span_of(shape, rank * sizeof(shape[0])),
-				 &kept);
+				 &copy);
 	if (r < 0)
 		return r;
-	*ret = (const void *)kept.p;
+	*ret = (const void *)copy.p;
 	*ret_rank = rank;
 	return 0;
 }

@@ -53,7 +53,7 @@ int tree_build_child(struct tree_build *b, struct tree_node *parent, struct span
 		     bool key_is_index, struct tree_node **ret)
 {
 	struct tree_node *node = parent->last;
-	struct span kept;
+	struct span copy;
 	uint32_t hash;
 	size_t at;
 	int r;
@@ -77,9 +77,9 @@ int tree_build_child(struct tree_build *b, struct tree_node *parent, struct span
 			return 0;
 		}
 	}
-	r = tree_build_text(b, key, &kept);
+	r = tree_build_text(b, key, &copy);
 	if (r >= 0)
-		r = tree_attach(b->tree, parent, kept, key_is_index, &node);
+		r = tree_attach(b->tree, parent, copy, key_is_index, &node);
 	if (r < 0)
 		return r;
 	node->id = hash;

@@ -272,14 +272,14 @@ static int to_node(struct unpack *u, struct value v, struct tree_node **ret)
 	return 0;
 }
 
-static int put_child(struct unpack *u, struct tree_node *parent, struct span kept_key,
-		     bool is_index, struct value v)
+static int put_child(struct unpack *u, struct tree_node *parent, struct span key, bool is_index,
+		     struct value v)
 {
 	struct tree_node *child;
 	int r = to_node(u, v, &child);
 
 	if (r >= 0)
-		tree_link(parent, child, kept_key, is_index);
+		tree_link(parent, child, key, is_index);
 	return r;
 }
 
@@ -357,14 +357,14 @@ static int cb_array(struct unpack **u, unsigned n, struct value *ret)
 static int cb_array_item(struct unpack **u, struct value *in, struct value v)
 {
 	char key[16];
-	struct span kept;
+	struct span copy;
 	int r;
 
 	if ((*u)->payload)
 		return payload_item(*u, in, &v);
 	snprintf(key, sizeof(key), "%u", in->node->n_children);
-	r = arena_keep(&(*u)->tree->arena, span_str(key), &kept);
-	return r < 0 ? r : put_child(*u, in->node, kept, true, v);
+	r = arena_keep(&(*u)->tree->arena, span_str(key), &copy);
+	return r < 0 ? r : put_child(*u, in->node, copy, true, v);
 }
 
 static int cb_map(struct unpack **u, unsigned n, struct value *ret)
@@ -376,15 +376,15 @@ static int cb_map(struct unpack **u, unsigned n, struct value *ret)
 
 static int cb_map_item(struct unpack **u, struct value *in, struct value key, struct value v)
 {
-	struct span kept;
+	struct span copy;
 	int r;
 
 	if (key.what != VALUE_LEAF || key.leaf.kind != AGGREGATE_STRING)
 		return broken(*u, "a key is not a text");
 	if (span_eq(key.leaf.s, span_str(CHUNKED)))
 		in->node->kind = TREE_UNKNOWN;
-	r = tree_build_text((*u)->build, key.leaf.s, &kept);
-	return r < 0 ? r : put_child(*u, in->node, kept, false, v);
+	r = tree_build_text((*u)->build, key.leaf.s, &copy);
+	return r < 0 ? r : put_child(*u, in->node, copy, false, v);
 }
 
 static int cb_bin(struct unpack **u, const char *base, const char *p, unsigned n, struct value *ret)

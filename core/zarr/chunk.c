@@ -135,33 +135,33 @@ static int whole_decode(struct zarr *z, struct whole *w, size_t n)
 }
 
 /* Memory in the cache remembers its size. */
-struct kept {
+struct cached_chunk {
 	size_t n;
 	uint8_t *p;
 };
 
-static void kept_free(void *value)
+static void cached_chunk_free(void *value)
 {
-	struct kept *v = value;
+	struct cached_chunk *v = value;
 
 	block_free(v->p, v->n);
 	free(v);
 }
 
-int chunk_keep(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n)
+int chunk_cache(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n)
 {
-	struct kept *v = malloc(sizeof(*v));
+	struct cached_chunk *v = malloc(sizeof(*v));
 
 	if (!v)
 		return fail(-ENOMEM, "cannot allocate a cache entry");
-	*v = (struct kept){ n, p };
-	cache_fill(z->env->cache, e, v, block_size(n) + sizeof(*v), kept_free);
+	*v = (struct cached_chunk){ n, p };
+	cache_fill(z->env->cache, e, v, block_size(n) + sizeof(*v), cached_chunk_free);
 	return 0;
 }
 
-const uint8_t *chunk_kept(const struct cache_entry *e)
+const uint8_t *chunk_cached(const struct cache_entry *e)
 {
-	return ((const struct kept *)e->value)->p;
+	return ((const struct cached_chunk *)e->value)->p;
 }
 
 /* What was stored is plausible for one call: much more than it decodes to is decoded as a stream. */
@@ -212,7 +212,7 @@ static int fill_group(struct zarr *z, struct whole *w, size_t n, uint64_t cost)
 	for (size_t i = 0; i < n; i++) {
 		block_free(w[i].in, w[i].in_n);
 		if (r >= 0)
-			r = chunk_keep(z, w[i].c->pin, w[i].out, z->leaf->bytes);
+			r = chunk_cache(z, w[i].c->pin, w[i].out, z->leaf->bytes);
 		if (r < 0)
 			block_free(w[i].out, z->leaf->bytes);
 	}
@@ -428,7 +428,7 @@ void chunk_close(struct zarr *z, struct chunk *c, size_t n)
 
 const uint8_t *chunk_bytes(const struct chunk *c)
 {
-	return chunk_kept(c->pin);
+	return chunk_cached(c->pin);
 }
 
 /* Pin another reference to the same cached value, for a segment of its own. */
@@ -475,7 +475,7 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 		c->pin_piece = piece;
 	}
 	n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
-	*ret = (c->mode == CHUNK_REMOTE ? chunk_kept(c->pin) : (const uint8_t *)c->pin->value) +
+	*ret = (c->mode == CHUNK_REMOTE ? chunk_cached(c->pin) : (const uint8_t *)c->pin->value) +
 	       skip;
 	*ret_n = n - skip;
 	return 0;

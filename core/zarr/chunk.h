@@ -92,8 +92,8 @@ struct cache_key chunk_remote_key(const struct zarr *z, uint64_t number, uint64_
 void chunk_remote_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n);
 /* Fill a cache entry that this thread began with a block of n bytes, which is taken on success; its
  * bytes. */
-int chunk_keep(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n);
-const uint8_t *chunk_kept(const struct cache_entry *e);
+int chunk_cache(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n);
+const uint8_t *chunk_cached(const struct cache_entry *e);
 /* Set number from index. */
 void chunk_number(const struct zarr *z, struct chunk *c);
 /* The cache's key of a chunk that is kept whole. */

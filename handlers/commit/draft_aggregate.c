@@ -4,7 +4,7 @@
  *
  * All of them are in memory while the commit goes on: the file is made for small values, and what
  * does not fit the write budget is refused. Invariants: such a leaf is not a leaf of the item's
- * store; its array goes with what the draft alone needs (draft_keep.c).
+ * store; its array goes with what the draft alone needs (draft_retained.c).
  */
 #include "core/base/err.h"
 #include "handlers/commit/draft_items.h"

@@ -142,7 +142,7 @@ static int add_leftover(void *arg, const char *name, unsigned char type)
 	return buf_add(&l->names, name, strlen(name) + 1);
 }
 
-static int move_aside(struct sealing *s, struct draft_node *n)
+static int stage_store(struct sealing *s, struct draft_node *n)
 {
 	char temp[64];
 
@@ -165,7 +165,7 @@ static int clean(struct sealing *s)
 		struct draft_node *n = plan_owner(s->item[i].plan);
 
 		if (n->item.dir && strchr(n->item.dir, '/'))
-			r = move_aside(s, n);
+			r = stage_store(s, n);
 	}
 	if (r >= 0 && !is_store)
 		r = io_list(dir, ".", add_leftover, &l);
@@ -185,7 +185,7 @@ static int name_stores(struct sealing *s)
 
 		if (n->item.dir && strcmp(n->item.dir, s->item[i].plan->name) &&
 		    n->item.dir[0] != '.')
-			r = move_aside(s, n);
+			r = stage_store(s, n);
 	}
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		struct draft_node *n = plan_owner(s->item[i].plan);
@@ -285,8 +285,8 @@ static int run_commit(struct sealing *s, int64_t deadline)
 			.store = plan_owner(it->plan)->item.store,
 			.leaves = it->leaf,
 			.n_leaves = it->n_leaves,
-			.kept = it->kept,
-			.n_kept = it->n_kept,
+			.retained = it->retained,
+			.n_retained = it->n_retained,
 			.files = it->file,
 			.n_files = it->n_files,
 		};

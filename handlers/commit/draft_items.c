@@ -98,15 +98,15 @@ static int add_parts(struct sealing_item *it, struct plan_leaf *l)
 {
 	const struct array_layout *layout = &l->part[0]->file->array[0].layout;
 	auto_buf json = { 0 };
-	struct span kept;
+	struct span retained;
 	struct zarr_meta *meta = NULL;
 	int r = array_json(layout, l->part[0]->file->array[0].stored, l->desc.rank, l->desc.shape,
 			   &json);
 
 	if (r >= 0)
-		r = arena_keep(&it->arena, buf_span(&json), &kept);
+		r = arena_keep(&it->arena, buf_span(&json), &retained);
 	if (r >= 0)
-		r = sealing_item_meta(it, kept, l->source->name, &meta);
+		r = sealing_item_meta(it, retained, l->source->name, &meta);
 	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
 		uint64_t *shift = arena_calloc(&it->arena, l->desc.rank + 1, sizeof(*shift));
 		struct draft_part p;
@@ -116,13 +116,13 @@ static int add_parts(struct sealing_item *it, struct plan_leaf *l)
 			shift[k] = p.start[k] / layout->chunk[k];
 		if (r >= 0)
 			r = sealing_item_add_leaf(
-				it,
-				&(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv,
-						       .param = l->node->param,
-						       .rank = l->desc.rank,
-						       .shift = shift,
-						       .meta = meta,
-						       .json = i == 0 ? kept : span_of(NULL, 0) });
+				it, &(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv,
+							   .param = l->node->param,
+							   .rank = l->desc.rank,
+							   .shift = shift,
+							   .meta = meta,
+							   .json = i == 0 ? retained :
+									    span_of(NULL, 0) });
 	}
 	return r;
 }
@@ -561,7 +561,7 @@ int sealing_item_fill(struct sealing_item *it)
 {
 	int r = fill(it);
 
-	return r < 0 ? r : sealing_item_keep(it);
+	return r < 0 ? r : sealing_item_retain(it);
 }
 
 void sealing_item_release(struct sealing_item *it)
@@ -575,7 +575,7 @@ void sealing_item_release(struct sealing_item *it)
 	buf_release(&it->aggregate);
 	plugin_files_release(&it->made);
 	free(it->leaf);
-	free(it->kept);
+	free(it->retained);
 	free(it->file);
 	plan_free(it->plan);
 	arena_release(&it->arena);

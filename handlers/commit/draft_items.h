@@ -14,8 +14,8 @@ struct sealing_item {
 	struct plan *plan;
 	struct commit_leaf *leaf;
 	size_t n_leaves, cap_leaves;
-	struct kv **kept; /* arrays of the draft that are not leaves; borrowed */
-	size_t n_kept, cap_kept;
+	struct kv **retained; /* arrays of the draft that are not leaves; borrowed */
+	size_t n_retained, cap_retained;
 	struct commit_file *file;
 	size_t n_files, cap_files;
 	struct buf strings, sharding, arrays, metadata, aggregate;
@@ -34,8 +34,9 @@ int sealing_item_finalize(const struct sealing_item *it);
 /* The leaves that options ask for go into the legacy file: it->aggregate, if any.
  * (draft_aggregate.c) */
 int sealing_item_aggregate(struct sealing_item *it);
-/* it->kept, from files and leaves; a store that nobody needs any more is dropped. (draft_keep.c) */
-int sealing_item_keep(struct sealing_item *it);
+/* it->kept, from files and leaves; a store that nobody needs any more is dropped.
+ * (draft_retained.c) */
+int sealing_item_retain(struct sealing_item *it);
 /* In the log: patterns of options that choose no leaf or item of a draft. (draft_rules.c) */
 void draft_report_rules(const struct draft *d, const struct sealing_item *item, size_t n);
 /* 1: the options ask for that. */

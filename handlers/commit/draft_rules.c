@@ -40,7 +40,7 @@ static bool chooses_leaf(const char *glob, const struct plan *p, struct buf *ret
 	return false;
 }
 
-static bool tell_item(const struct plan *p, const struct save_rule *rule)
+static bool report_item(const struct plan *p, const struct save_rule *rule)
 {
 	auto_buf path = { 0 };
 
@@ -64,13 +64,13 @@ static bool chooses_any_leaf(const char *glob, const struct sealing_item *item, 
 	return false;
 }
 
-static void tell_rule(const struct draft *d, const struct save_rule *rule,
-		      const struct sealing_item *item, size_t n)
+static void report_rule(const struct draft *d, const struct save_rule *rule,
+			const struct sealing_item *item, size_t n)
 {
 	bool any = false;
 
 	for (size_t i = 0; i < n && rule->of_item; i++)
-		any |= tell_item(item[i].plan, rule);
+		any |= report_item(item[i].plan, rule);
 	if (!rule->of_item)
 		any = chooses_any_leaf(rule->glob, item, n);
 	/* What other ranks have in a draft that they share is not known here. */
@@ -88,7 +88,7 @@ void draft_report_rules(const struct draft *d, const struct sealing_item *item, 
 		leaves += item[i].plan->n_leaves;
 	for (size_t i = 0; i < o->n_rules; i++)
 		if (leaves || o->rules[i].of_item)
-			tell_rule(d, &o->rules[i], item, n);
+			report_rule(d, &o->rules[i], item, n);
 	if (o->priority && leaves && !d->env->collective && !chooses_any_leaf(o->priority, item, n))
 		log_warn("priority='%s' matches no leaf of '%s'", o->priority, d->dir->final);
 	err_clear();

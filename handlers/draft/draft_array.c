@@ -353,7 +353,7 @@ int array_kv(struct draft_node *n, const struct draft_array *a, const struct arr
 
 	/* Where nothing can be kept aside all is stored, and the commit takes its slice of that. */
 	if (r >= 0 && dir && sliced)
-		r = kv_slice_new(own, json, &slice, dir, &n->draft->env->aside_bytes, ret);
+		r = kv_slice_new(own, json, &slice, dir, &n->draft->env->staged_bytes, ret);
 	else if (r >= 0)
 		*ret = own;
 	if (r < 0)

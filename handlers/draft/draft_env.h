@@ -31,7 +31,7 @@ struct draft_env {
 	draft_commit_fn *commit; /* with collective: how they commit */
 	pthread_mutex_t lock;    /* protects list, and what its holder keeps beside it */
 	struct draft *list;
-	atomic_ullong aside_bytes; /* of chunks that other ranks of the job give (kv_slice.h) */
+	atomic_ullong staged_bytes; /* of chunks that other ranks of the job give (kv_slice.h) */
 };
 
 /* Budgets that are "auto" become what is free now. Any thread. */

@@ -386,18 +386,18 @@ void draft_file_opened(struct draft_file *f)
 {
 	pthread_mutex_lock(&f->lock);
 	f->writers++;
-	f->unsettled++;
+	f->unflushed++;
 	pthread_mutex_unlock(&f->lock);
 }
 
-void draft_file_flush(struct draft_file *f, bool *settled, bool now)
+void draft_file_flush(struct draft_file *f, bool *flushed, bool now)
 {
 	pthread_mutex_lock(&f->lock);
-	if (now && !*settled)
-		f->unsettled--;
-	else if (!now && *settled)
-		f->unsettled++;
-	*settled = now;
+	if (now && !*flushed)
+		f->unflushed--;
+	else if (!now && *flushed)
+		f->unflushed++;
+	*flushed = now;
 	pthread_mutex_unlock(&f->lock);
 }
 
@@ -406,7 +406,7 @@ enum draft_open draft_file_is_open(struct draft_file *f)
 	enum draft_open open;
 
 	pthread_mutex_lock(&f->lock);
-	open = f->unsettled ? DRAFT_OPEN_WRITING :
+	open = f->unflushed ? DRAFT_OPEN_WRITING :
 	       f->writers   ? DRAFT_OPEN_CLOSING :
 			      DRAFT_OPEN_CLOSED;
 	pthread_mutex_unlock(&f->lock);
@@ -414,7 +414,7 @@ enum draft_open draft_file_is_open(struct draft_file *f)
 }
 
 /* Everything accepted goes where it can stay without memory. */
-static int settle(struct draft_file *f)
+static int finish_writing(struct draft_file *f)
 {
 	int r = 0;
 
@@ -457,15 +457,15 @@ void draft_file_unname(struct draft_file *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void draft_file_closed(struct draft_file *f, const bool *settled)
+void draft_file_closed(struct draft_file *f, const bool *flushed)
 {
 	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
 	f->writers--;
-	f->unsettled -= !*settled;
+	f->unflushed -= !*flushed;
 	if (f->writers == 0)
-		r = settle(f);
+		r = finish_writing(f);
 	if (r < 0) {
 		/* Nobody waits for this: the next call that touches the file, or the commit, tells.
 		 */
@@ -476,7 +476,7 @@ void draft_file_closed(struct draft_file *f, const bool *settled)
 }
 
 /* Called with the lock held. */
-static int tell_failure(struct draft_file *f)
+static int report_failure(struct draft_file *f)
 {
 	int r = f->failed.code ? err_restore(&f->failed) : 0;
 
@@ -489,7 +489,7 @@ int draft_file_failed(struct draft_file *f)
 	int r;
 
 	pthread_mutex_lock(&f->lock);
-	r = tell_failure(f);
+	r = report_failure(f);
 	pthread_mutex_unlock(&f->lock);
 	return r;
 }
@@ -527,7 +527,7 @@ int draft_file_sync(struct draft_file *f)
 	int r;
 
 	pthread_mutex_lock(&f->lock);
-	r = tell_failure(f);
+	r = report_failure(f);
 	/* The kernel has told its program what was lost before it comes here: whoever goes on has
 	 * written it again. */
 	f->lost = 0;

@@ -40,7 +40,7 @@ struct draft_file {
 	struct draft_array *array;
 	size_t n_arrays, at_array;
 	unsigned writers;       /* handles open for writing */
-	unsigned unsettled;     /* of them: not closed by their program since it wrote */
+	unsigned unflushed;     /* of them: not closed by their program since it wrote */
 	struct err_note failed; /* of background work: reported once */
 	int lost; /* why bytes from a map are not there: told until it is written anew, or synced */
 	bool nameless; /* staged for good: no leaf of the step any more */
@@ -60,13 +60,13 @@ int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p);
 ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size_t n);
 int draft_file_truncate(struct draft_file *f, uint64_t size);
 /*
- * One handle for writing. Its settled flag says that close(2) was seen, and nothing written since;
+ * One handle for writing. Its flushed flag says that close(2) was seen, and nothing written since;
  * several threads may use one handle, so that the flag is only read and set under the file's lock.
  */
 void draft_file_opened(struct draft_file *f);
-void draft_file_flush(struct draft_file *f, bool *settled, bool now);
+void draft_file_flush(struct draft_file *f, bool *flushed, bool now);
 /* It is gone. After the last one what can be encoded is, and memory is given back. */
-void draft_file_closed(struct draft_file *f, const bool *settled);
+void draft_file_closed(struct draft_file *f, const bool *flushed);
 /* CLOSING: all handles were closed by their programs, and the kernel has yet to let go of them. */
 enum draft_open { DRAFT_OPEN_CLOSED, DRAFT_OPEN_CLOSING, DRAFT_OPEN_WRITING };
 enum draft_open draft_file_is_open(struct draft_file *f);

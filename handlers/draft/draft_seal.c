@@ -239,11 +239,11 @@ int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
 				 .item = dtype_info(from->meta.dtype)->size,
 				 .rank = from->meta.rank,
 				 .bytes = from->meta.bytes };
-	struct draft_array *kept = calloc(1, sizeof(*kept));
+	struct draft_array *copy = calloc(1, sizeof(*copy));
 	auto_buf head = { 0 };
 	int r;
 
-	if (!kept)
+	if (!copy)
 		return fail(-ENOMEM, "cannot copy to '%s'", f->node->name);
 	memcpy(a.shape, from->meta.shape, sizeof(a.shape));
 	pthread_mutex_lock(&f->lock);
@@ -255,14 +255,14 @@ int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
 	if (r > 0) {
 		trace(TRACE_LEAF, "copy '%s' as stored", f->node->name);
 		draft_arrays_release(f);
-		*kept = a;
-		f->array = take(kept);
+		*copy = a;
+		f->array = take(copy);
 		f->n_arrays = 1;
 		f->size = head.n + a.bytes;
 		become_stored(f, &head);
 		draft_touch(f->node);
 	}
 	pthread_mutex_unlock(&f->lock);
-	free(kept);
+	free(copy);
 	return r;
 }

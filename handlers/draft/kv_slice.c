@@ -16,7 +16,7 @@ struct kv_slice {
 	struct kv *own, *rest; /* owned */
 	struct zarr_meta meta;
 	struct slice slice;
-	atomic_ullong *aside; /* borrowed */
+	atomic_ullong *staged; /* borrowed */
 	char *dir;
 	pthread_mutex_t lock; /* protects all below */
 	struct io_file *file; /* of rest; NULL until it is needed */
@@ -72,7 +72,7 @@ static int write_at(struct io_file *f, uint64_t off, struct span bytes)
 	return bytes.n ? io_run(f->io, &req, 1) : 0;
 }
 
-static int put_aside(struct kv_slice *s, struct span key, struct span value)
+static int stage_value(struct kv_slice *s, struct span key, struct span value)
 {
 	struct io_file *f;
 	uint64_t off;
@@ -85,12 +85,12 @@ static int put_aside(struct kv_slice *s, struct span key, struct span value)
 	pthread_mutex_lock(&s->lock);
 	f->size = MAX(f->size, off + value.n);
 	pthread_mutex_unlock(&s->lock);
-	atomic_fetch_add(s->aside, value.n);
+	atomic_fetch_add(s->staged, value.n);
 	return kv_mem_put_file(s->rest, key, f, off, value.n);
 }
 
 /* A value in pieces has a file of its own: others are written at the same time. */
-struct aside {
+struct staged {
 	struct kv_stream base;
 	struct kv_slice *s;
 	struct io_file *file;
@@ -98,40 +98,40 @@ struct aside {
 	uint64_t at;
 };
 
-static int aside_add(struct kv_stream *stream, struct span piece)
+static int staged_add(struct kv_stream *stream, struct span piece)
 {
-	struct aside *a = container_of(stream, struct aside, base);
+	struct staged *a = container_of(stream, struct staged, base);
 	int r = write_at(a->file, a->at, piece);
 
 	a->at += r < 0 ? 0 : piece.n;
 	return r;
 }
 
-static void aside_abort(struct kv_stream *stream)
+static void staged_abort(struct kv_stream *stream)
 {
-	struct aside *a = container_of(stream, struct aside, base);
+	struct staged *a = container_of(stream, struct staged, base);
 
 	io_file_unref(a->file);
 	buf_release(&a->key);
 	free(a);
 }
 
-static int aside_close(struct kv_stream *stream)
+static int staged_close(struct kv_stream *stream)
 {
-	struct aside *a = container_of(stream, struct aside, base);
+	struct staged *a = container_of(stream, struct staged, base);
 	int r;
 
 	a->file->size = a->at;
-	atomic_fetch_add(a->s->aside, a->at);
+	atomic_fetch_add(a->s->staged, a->at);
 	r = kv_mem_put_file(a->s->rest, buf_span(&a->key), a->file, 0, a->at);
 	if (r >= 0)
-		aside_abort(stream);
+		staged_abort(stream);
 	return r;
 }
 
-static const struct kv_stream_ops aside_ops = { .add = aside_add,
-						.close = aside_close,
-						.abort = aside_abort };
+static const struct kv_stream_ops staged_ops = { .add = staged_add,
+						 .close = staged_close,
+						 .abort = staged_abort };
 
 /* ---- the kv ---- */
 
@@ -139,13 +139,13 @@ static int slice_put(struct kv *kv, struct span key, struct span value)
 {
 	struct kv_slice *s = of(kv);
 
-	return is_own(s, key) ? kv_put(s->own, key, value) : put_aside(s, key, value);
+	return is_own(s, key) ? kv_put(s->own, key, value) : stage_value(s, key, value);
 }
 
 static int slice_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 {
 	struct kv_slice *s = of(kv);
-	struct aside *a;
+	struct staged *a;
 	int r;
 
 	if (is_own(s, key))
@@ -160,7 +160,7 @@ static int slice_put_open(struct kv *kv, struct span key, struct kv_stream **ret
 		free(a);
 		return r;
 	}
-	a->base.ops = &aside_ops;
+	a->base.ops = &staged_ops;
 	a->s = s;
 	*ret = &a->base;
 	return 0;
@@ -215,7 +215,7 @@ static const struct kv_ops slice_ops = {
 };
 
 int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, const char *dir,
-		 atomic_ullong *aside, struct kv **ret)
+		 atomic_ullong *staged, struct kv **ret)
 {
 	struct kv_slice *s = calloc(1, sizeof(*s));
 	int r;
@@ -242,7 +242,7 @@ int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, co
 	s->base.io = own->io;
 	s->own = own;
 	s->slice = *slice;
-	s->aside = aside;
+	s->staged = staged;
 	*ret = &s->base;
 	return 0;
 }

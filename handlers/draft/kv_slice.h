@@ -21,7 +21,7 @@ struct slice {
 /* own is taken on success. json: the array's document; dir: where unlinked files may be; aside:
  * counts their bytes. */
 int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, const char *dir,
-		 atomic_ullong *aside, struct kv **ret);
+		 atomic_ullong *staged, struct kv **ret);
 /*
  * The store's own kv with all that is wanted in it (NULL: all chunks); borrowed. A kv that is none
  * of these is returned as it is. Of one thread, when nobody writes any more.

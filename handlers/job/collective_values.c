@@ -88,22 +88,22 @@ static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct 
 				 .shift = shift };
 	struct draft_part p;
 	auto_buf json = { 0 };
-	struct span kept;
+	struct span copy;
 	int r = shift ? array_json(layout, l->part[i]->file->array[0].stored, l->desc.rank,
 				   l->desc.shape, &json) :
 			-ENOMEM;
 
 	if (r >= 0)
-		r = arena_keep(&x->it->arena, buf_span(&json), &kept);
+		r = arena_keep(&x->it->arena, buf_span(&json), &copy);
 	if (r >= 0)
-		r = sealing_item_meta(x->it, kept, l->source->name, &meta);
+		r = sealing_item_meta(x->it, copy, l->source->name, &meta);
 	if (r >= 0)
 		r = draft_part_of(span_str(l->part[i]->name), &p);
 	for (unsigned k = 0; k < l->desc.rank && r >= 0; k++)
 		shift[k] = p.start[k] / layout->chunk[k];
 	c.meta = meta;
 	if (e->document)
-		c.json = kept;
+		c.json = copy;
 	else
 		c.no_document = true;
 	return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
@@ -147,7 +147,7 @@ static int sink_encoded(struct leaf_sink *to)
 	struct commit_leaf c = leaf_for(s);
 	struct zarr_meta *meta = NULL;
 	auto_buf json = { 0 };
-	struct span kept;
+	struct span copy;
 	int r = kv_slice_give(a->kv, e->to ? &slice : NULL, &c.kv);
 
 	if (r < 0 || !e->to)
@@ -155,9 +155,9 @@ static int sink_encoded(struct leaf_sink *to)
 	/* Which chunks these are, their keys say. */
 	r = array_json(&a->layout, a->stored, s->leaf->desc.rank, s->leaf->desc.shape, &json);
 	if (r >= 0)
-		r = arena_keep(&s->x->it->arena, buf_span(&json), &kept);
+		r = arena_keep(&s->x->it->arena, buf_span(&json), &copy);
 	if (r >= 0)
-		r = sealing_item_meta(s->x->it, kept, s->leaf->source->name, &meta);
+		r = sealing_item_meta(s->x->it, copy, s->leaf->source->name, &meta);
 	c.meta = meta;
 	return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);
 }

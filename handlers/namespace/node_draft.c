@@ -30,7 +30,7 @@ struct node_draft {
 struct draft_handle {
 	struct file file;
 	bool writes;       /* of a leaf: it was opened for writing; constant */
-	bool settled;      /* of a leaf: protected by the lock of its draft_file */
+	bool flushed;      /* of a leaf: protected by the lock of its draft_file */
 	atomic_bool wrote; /* of a generated file: set once, under the lock of the draft */
 	struct buf text;   /* of a generated file, as it was when it was opened; constant */
 };
@@ -398,7 +398,7 @@ static ssize_t handle_write(struct file *f, uint64_t off, const void *p, size_t 
 
 	if (!h->writes)
 		return -EBADF;
-	draft_file_flush(contents(f), &h->settled, false);
+	draft_file_flush(contents(f), &h->flushed, false);
 	return draft_file_write(contents(f), off, p, n);
 }
 
@@ -408,7 +408,7 @@ static int handle_flush(struct file *f)
 
 	if (!h->writes)
 		return 0;
-	draft_file_flush(contents(f), &h->settled, true);
+	draft_file_flush(contents(f), &h->flushed, true);
 	return draft_file_failed(contents(f));
 }
 
@@ -422,7 +422,7 @@ static void handle_close(struct file *f)
 	struct draft_handle *h = handle_of(f);
 
 	if (h->writes)
-		draft_file_closed(contents(f), &h->settled);
+		draft_file_closed(contents(f), &h->flushed);
 	buf_release(&h->text);
 	free(h);
 }

@@ -24,7 +24,7 @@ struct leaf_file {
 	struct format format;
 	atomic_ullong reached;  /* end of the furthest read of a sequential reader */
 	atomic_ullong asked;    /* end of what was prefetched */
-	atomic_ullong passed;   /* end of what was let go */
+	atomic_ullong dropped;  /* end of what was let go */
 	atomic_bool next_asked; /* the next leaf was prefetched */
 	bool walking;           /* leaves are being opened one after another */
 };
@@ -265,15 +265,15 @@ static bool read_once(const struct leaf_file *lf)
 }
 
 /* After what ends there was read. What the kernel asks for at once is answered in any order. */
-static void let_go(struct leaf_file *lf, uint64_t end)
+static void drop_behind(struct leaf_file *lf, uint64_t end)
 {
-	unsigned long long from = atomic_load(&lf->passed);
+	unsigned long long from = atomic_load(&lf->dropped);
 	bool all = end == lf->format.size;
 	uint64_t to = all ? end : end - MIN(end, NEAR_BYTES);
 
 	if (to < from + (all ? 1 : PASS_STEP) || !read_once(lf))
 		return;
-	if (atomic_compare_exchange_strong(&lf->passed, &from, to))
+	if (atomic_compare_exchange_strong(&lf->dropped, &from, to))
 		format_drop_behind(&lf->format, from, to);
 }
 
@@ -286,7 +286,7 @@ static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
 	if (off > reached + NEAR_BYTES || off + 8 * NEAR_BYTES < reached) {
 		atomic_store(&lf->reached, end);
 		atomic_store(&lf->asked, end);
-		atomic_store(&lf->passed, end);
+		atomic_store(&lf->dropped, end);
 		return;
 	}
 	if (end > reached)
@@ -313,7 +313,7 @@ static int leaf_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 	read_ahead(lf, off, MIN(off + n, lf->format.size));
 	r = format_read(&lf->format, off, n, g);
 	if (r >= 0)
-		let_go(lf, MIN(off + n, lf->format.size));
+		drop_behind(lf, MIN(off + n, lf->format.size));
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(leaf_of(f->node)->tree->param)) : r;
 }
 

@@ -425,7 +425,7 @@ static int remember_step(struct node_subtree *s, struct node *target)
 
 void ns_drop_changed_views(struct ns *ns)
 {
-	struct seen {
+	struct listed {
 		char *name, *path;
 		struct file_id id;
 	} * all;
@@ -437,7 +437,7 @@ void ns_drop_changed_views(struct ns *ns)
 	all = calloc(n + 1, sizeof(*all));
 	n = 0;
 	for (const struct node_subtree *s = ns->views; s && all; s = s->next)
-		all[n++] = (struct seen){ strdup(s->node.name), strdup(s->path), s->id };
+		all[n++] = (struct listed){ strdup(s->node.name), strdup(s->path), s->id };
 	pthread_mutex_unlock(&ns->drafts.lock);
 	while (n-- > 0) {
 		if (all[n].name && all[n].path && !ns_is_same(ns, all[n].path, &all[n].id) &&

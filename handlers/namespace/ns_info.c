@@ -53,7 +53,7 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "chunks_encoded", ns->ckpt->write_env.chunks },
 		{ "chunk_bytes_encoded", ns->ckpt->write_env.chunk_bytes },
 		{ "chunk_bytes_stored", ns->ckpt->write_env.stored_bytes },
-		{ "chunk_bytes_aside", atomic_load(&ns->drafts.aside_bytes) },
+		{ "chunk_bytes_aside", atomic_load(&ns->drafts.staged_bytes) },
 		{ "chunks_copied", ns->ckpt->write_env.copied_chunks },
 		{ "chunk_bytes_copied", ns->ckpt->write_env.copied_bytes },
 		{ "chunks_missing", env->chunks_missing },

@@ -27,13 +27,13 @@
 struct watch {
 	struct ns *ns;
 	pthread_t thread;
-	int inotify;            /* -1: polling only */
-	int wake;               /* eventfd */
-	atomic_bool stop, trim; /* why it was woken */
-	struct timespec seen;   /* the root's time when it was looked at last */
+	int inotify;               /* -1: polling only */
+	int wake;                  /* eventfd */
+	atomic_bool stop, trim;    /* why it was woken */
+	struct timespec last_mtim; /* the root's time when it was looked at last */
 };
 
-static void tell(struct watch *w, const char *name)
+static void notify(struct watch *w, const char *name)
 {
 	trace(TRACE_STEP, "root changed: %s", name ? name : "(anything)");
 	if (w->ns->listener.changed)
@@ -49,7 +49,8 @@ static void look(struct watch *w)
 		err_clear();
 		return;
 	}
-	changed = st.st_mtim.tv_sec != w->seen.tv_sec || st.st_mtim.tv_nsec != w->seen.tv_nsec;
+	changed = st.st_mtim.tv_sec != w->last_mtim.tv_sec ||
+		  st.st_mtim.tv_nsec != w->last_mtim.tv_nsec;
 	/*
 	 * A network file system may still show a deleted step for a while after the time of the
 	 * root has changed. Without events, everything that is open is therefore checked each time.
@@ -60,8 +61,8 @@ static void look(struct watch *w)
 	}
 	if (!changed)
 		return;
-	w->seen = st.st_mtim;
-	tell(w, NULL);
+	w->last_mtim = st.st_mtim;
+	notify(w, NULL);
 }
 
 static void read_events(struct watch *w)
@@ -82,7 +83,7 @@ static void read_events(struct watch *w)
 		gone |= !e->len || e->mask & (IN_DELETE | IN_MOVED_FROM);
 		/* The kernel does not remember that a name did not exist, so a new one needs no
 		 * notice. */
-		tell(w, e->len && !(e->mask & IN_CREATE) ? e->name : NULL);
+		notify(w, e->len && !(e->mask & IN_CREATE) ? e->name : NULL);
 		at += (ssize_t)(sizeof(*e) + e->len);
 	}
 	if (gone)
@@ -177,7 +178,7 @@ int watch_start(struct ns *ns, struct watch **ret)
 	}
 	w->inotify = open_inotify(w);
 	if (io_stat(ns->ckpt->source, ".", &st) >= 0)
-		w->seen = st.st_mtim;
+		w->last_mtim = st.st_mtim;
 	r = thread_start(&w->thread, "watch", watch_run, w);
 	if (r < 0) {
 		close(w->wake);

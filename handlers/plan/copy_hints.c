@@ -304,7 +304,7 @@ static int looks_stored(struct draft_node *dir)
 int draft_nested(struct draft_node *item, struct draft_node *ret[2])
 {
 	struct draft_node **child, *key;
-	size_t n, kept = 0;
+	size_t n, n_retained = 0;
 	int r = item->is_dir && !item->draft->is_item ? draft_children(item, &child, &n) : -ENOTDIR;
 
 	if (r < 0)
@@ -317,7 +317,7 @@ int draft_nested(struct draft_node *item, struct draft_node *ret[2])
 		key = NULL;
 	for (size_t i = 0; i < n; i++) {
 		if (key && child[i]->is_dir)
-			ret[kept++] = child[i];
+			ret[n_retained++] = child[i];
 		else
 			draft_node_unref(child[i]);
 	}

@@ -162,10 +162,10 @@ static int make_extents(const struct making *m, struct subtree_file *f)
 	f->size = f->head.n;
 	for (size_t i = 0; i < m->n; i++) {
 		const struct st_tensor *t = &m->tensor[i];
-		const struct leaf_info *facts = &m->s->leaf[t->id];
+		const struct leaf_info *info = &m->s->leaf[t->id];
 
 		f->extent[i] =
-			(struct extent){ t->off, t->bytes, facts->leaf, facts->part, t->dtype };
+			(struct extent){ t->off, t->bytes, info->leaf, info->part, t->dtype };
 		f->size = t->off + t->bytes;
 	}
 	return 0;

@@ -151,18 +151,18 @@ static int renamed_keys(struct remake *m, const struct rule *rule)
 {
 	for (size_t i = 0; i < m->n_stored; i++) {
 		auto_buf key = { 0 };
-		struct span kept;
+		struct span copy;
 		int r = rule_new_key(rule, m->stored[i].key, &key);
 
 		if (r > 0)
-			r = arena_keep(&m->arena, buf_span(&key), &kept);
+			r = arena_keep(&m->arena, buf_span(&key), &copy);
 		else if (r == 0)
 			continue;
 		if (r >= 0)
-			r = add_made(m, kept);
+			r = add_made(m, copy);
 		if (r < 0)
 			return r;
-		if (!span_eq(kept, m->stored[i].key))
+		if (!span_eq(copy, m->stored[i].key))
 			m->stored[i].renamed = true;
 	}
 	return 0;

@@ -33,11 +33,11 @@ static unsigned long points, hits, told_by_rename, allocations;
 
 static void pause_faults(bool begins)
 {
-	static unsigned kept;
+	static unsigned saved;
 
 	if (begins)
-		kept = fail_at;
-	fail_at = begins ? 0 : kept;
+		saved = fail_at;
+	fail_at = begins ? 0 : saved;
 }
 
 static int setup(void **state)

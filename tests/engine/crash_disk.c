@@ -18,13 +18,13 @@
 #include "tests/engine/crash_model.h"
 #include "core/io/io_engine.h"
 
-#define ASIDE ".power-lost"
+#define STAGED ".power-lost"
 
 struct work {
 	struct crash_model *m;
 	enum crash_mode mode;
 	uint64_t seed, n_choices;
-	int aside; /* directory */
+	int staged; /* directory */
 };
 
 /* Whether a thing that was not synced had reached the disk. */
@@ -99,7 +99,7 @@ static void choose_names(struct work *w, struct crash_node *dir)
 				name_of(dir, c->name[i])->node = c->node[i];
 }
 
-static int put_aside(struct work *w, struct crash_node *dir)
+static int stage(struct work *w, struct crash_node *dir)
 {
 	for (struct crash_name *at = dir->names; at; at = at->next) {
 		auto_close int fd = openat(dir->fd, at->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -111,9 +111,9 @@ static int put_aside(struct work *w, struct crash_node *dir)
 		if (!n)
 			return fail(-EIO, "'%s' is nobody's", at->name);
 		snprintf(number, sizeof(number), "%u", n->number);
-		if (renameat(dir->fd, at->name, w->aside, number) < 0)
+		if (renameat(dir->fd, at->name, w->staged, number) < 0)
 			return err_sys("cannot put aside", at->name);
-		n->aside = true;
+		n->staged = true;
 	}
 	return 0;
 }
@@ -137,7 +137,7 @@ static bool is_elsewhere(const struct crash_node *n)
 {
 	struct stat st;
 
-	return !n->aside && fstat(n->fd, &st) == 0 && st.st_nlink > 0;
+	return !n->staged && fstat(n->fd, &st) == 0 && st.st_nlink > 0;
 }
 
 static int place_one(struct work *w, struct crash_node *dir, const struct crash_name *name)
@@ -153,9 +153,9 @@ static int place_one(struct work *w, struct crash_node *dir, const struct crash_
 	}
 	n->placed = true;
 	snprintf(number, sizeof(number), "%u", n->number);
-	if (n->aside) {
-		n->aside = false;
-		return renameat(w->aside, number, dir->fd, name->name) < 0 ?
+	if (n->staged) {
+		n->staged = false;
+		return renameat(w->staged, number, dir->fd, name->name) < 0 ?
 			       err_sys("cannot place", name->name) :
 			       0;
 	}
@@ -175,7 +175,7 @@ static int place_all(struct work *w)
 	int r = 0;
 
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
-		n->placed = n->is_dir && n->was_there && !n->aside;
+		n->placed = n->is_dir && n->was_there && !n->staged;
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
 		n->touched = false; /* from here on: its names are dealt with */
 	while (more && r >= 0) {
@@ -199,15 +199,15 @@ static int put_names(struct work *w, struct io_engine *below, int root)
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
 		if (n->is_dir)
 			choose_names(w, n);
-	if (mkdirat(root, ASIDE, 0700) < 0)
-		return err_sys("cannot make", ASIDE);
-	w->aside = openat(root, ASIDE, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (mkdirat(root, STAGED, 0700) < 0)
+		return err_sys("cannot make", STAGED);
+	w->staged = openat(root, STAGED, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	for (struct crash_node *n = w->m->nodes; n && r >= 0; n = n->next)
-		r = n->is_dir ? put_aside(w, n) : 0;
+		r = n->is_dir ? stage(w, n) : 0;
 	if (r >= 0)
 		r = place_all(w);
-	close(w->aside);
-	return r < 0 ? r : io_remove_tree(&dir, ASIDE);
+	close(w->staged);
+	return r < 0 ? r : io_remove_tree(&dir, STAGED);
 }
 
 static size_t path_length(const struct crash_node *n)

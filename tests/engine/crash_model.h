@@ -53,7 +53,7 @@ struct crash_node {
 	struct crash_change *pending, **pending_end;
 	/* While the disk is put back (crash_disk.c). */
 	unsigned number;
-	bool aside, placed;
+	bool staged, placed;
 };
 
 struct crash_model {

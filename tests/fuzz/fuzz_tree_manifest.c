@@ -29,7 +29,7 @@ static void check_path(const struct tree_manifest *a, const struct tree_manifest
 	}
 }
 
-static void check_feeds(const struct tree_manifest *a, const struct tree_manifest *b)
+static void check_entries(const struct tree_manifest *a, const struct tree_manifest *b)
 {
 	auto_import_list fa = { .at = "" }, fb = { .at = "" };
 	int ra = tree_manifest_import(a, "input", NULL, &fa),
@@ -63,6 +63,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	check_path(&a, &b, span_str("a.b/c"));
 	check_path(&a, &b, span_of(NULL, 0));
-	check_feeds(&a, &b);
+	check_entries(&a, &b);
 	return 0;
 }

@@ -78,7 +78,7 @@ static const char *place_of(const struct job *j, const struct input *in, enum la
 }
 
 /* As a program that copies the step would: its own file says what saved an item. */
-static int tell_step(struct input *in, struct draft *d)
+static int hint_step(struct input *in, struct draft *d)
 {
 	struct node *step = in->is_step ? in->source.node : NULL;
 	auto_buf text = { 0 };
@@ -96,7 +96,7 @@ static int tell_step(struct input *in, struct draft *d)
 }
 
 /* Patterns of options mean what they do in a mount, where the tree is an item. */
-static int tell_rules(const struct input *in, struct draft *d)
+static int hint_rules(const struct input *in, struct draft *d)
 {
 	const struct subtree_part *part =
 		in->st.n == 1 && in->st.part[0].kind == PART_TREE ? &in->st.part[0] : NULL;
@@ -116,12 +116,12 @@ static int tell_rules(const struct input *in, struct draft *d)
 
 static int fill(struct job *j, struct input *in, struct import_list *f, struct atomic_step *n)
 {
-	int r = group_reduce(j->group, input_feed(in, j->only, f));
+	int r = group_reduce(j->group, input_list(in, j->only, f));
 
 	if (r >= 0)
-		r = group_reduce(j->group, tell_rules(in, n->draft));
+		r = group_reduce(j->group, hint_rules(in, n->draft));
 	if (r >= 0)
-		r = group_reduce(j->group, tell_step(in, n->draft));
+		r = group_reduce(j->group, hint_step(in, n->draft));
 	if (r >= 0)
 		r = import_list_write(f, n->draft, threads_of(n), &j->progress, j->group);
 	return r < 0 ? r : atomic_step_commit(n);

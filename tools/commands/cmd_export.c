@@ -58,28 +58,28 @@ static const char *ending_of(const char *path)
 
 /* ---- leaves ---- */
 
-static int add_leaf(struct export *x, const struct leaf_info *facts)
+static int add_leaf(struct export *x, const struct leaf_info *info)
 {
 	struct export_leaf *l = &x->leaf[x->n];
 	auto_buf path = { 0 };
 	int r;
 
-	*l = (struct export_leaf){ .facts = facts,
-				   .part = &x->st.part[facts->part],
-				   .dtype = facts->dtype,
-				   .bytes = facts->bytes };
-	r = subtree_path(l->part, facts->leaf, &path);
+	*l = (struct export_leaf){ .info = info,
+				   .part = &x->st.part[info->part],
+				   .dtype = info->dtype,
+				   .bytes = info->bytes };
+	r = subtree_path(l->part, info->leaf, &path);
 	if (r >= 0)
 		l->path = buf_str(&path) ? arena_str(&x->arena, buf_str(&path)) : NULL;
 	if (!l->path)
 		return fail(-ENOMEM, "cannot list the leaves");
-	if (facts->kind == VALUE_UNKNOWN)
-		return fail(facts->error ? facts->error : -EOPNOTSUPP, "'%s': %s", l->path,
-			    facts->why);
-	if (facts->kind == VALUE_ARRAY)
-		l->dtype = tree_manifest_cast(facts->dtype, facts->is_scalar, x->cast);
-	if (l->dtype != facts->dtype && !mul_fits(facts->bytes / dtype_info(facts->dtype)->size,
-						  dtype_info(l->dtype)->size, &l->bytes))
+	if (info->kind == VALUE_UNKNOWN)
+		return fail(info->error ? info->error : -EOPNOTSUPP, "'%s': %s", l->path,
+			    info->why);
+	if (info->kind == VALUE_ARRAY)
+		l->dtype = tree_manifest_cast(info->dtype, info->is_scalar, x->cast);
+	if (l->dtype != info->dtype && !mul_fits(info->bytes / dtype_info(info->dtype)->size,
+						 dtype_info(l->dtype)->size, &l->bytes))
 		return fail(-EFBIG, "'%s' would have more than 2^64 bytes", l->path);
 	x->n++;
 	return 0;
@@ -117,7 +117,7 @@ int export_leaf_open(const struct export *x, const struct export_leaf *l, enum n
 {
 	auto_value v = { 0 };
 	struct zarr_view view;
-	int r = leaf_open(l->part->item, l->facts->leaf, &v);
+	int r = leaf_open(l->part->item, l->info->leaf, &v);
 
 	if (r < 0 || v.kind != VALUE_ARRAY)
 		return r < 0 ? r : format_open(ext, &v, NULL, ret);

@@ -284,7 +284,7 @@ static int check_ours(const char *path)
 }
 
 /* What is written to a draft is no step until it is renamed. */
-static void tell_drafts(const char *path)
+static void report_drafts(const char *path)
 {
 	DIR *d = opendir(path);
 	struct dirent *e;
@@ -323,7 +323,7 @@ static int run_umount(struct cmd_args *a)
 
 	if (r < 0)
 		return r;
-	tell_drafts(a->arg[0]);
+	report_drafts(a->arg[0]);
 	if (unmount_soon(a->arg[0], lazy ? MNT_DETACH : 0) == 0)
 		return EXIT_OK;
 	if (errno == EPERM)

@@ -270,7 +270,7 @@ static void add_found(const struct report *p, struct step_sums *s)
 	}
 }
 
-static int add_survey(const struct subtree *st, const struct report *p, struct step_sums *s)
+static int add_leaf_table(const struct subtree *st, const struct report *p, struct step_sums *s)
 {
 	auto_leaf_table leaf_table = { 0 };
 	int r = leaf_table_make(st, LEAF_TABLE_STORED, &leaf_table);
@@ -340,7 +340,7 @@ static int look_at_step(struct selection *t, const struct subtree *st, const cha
 	if (r >= 0)
 		r = walk_run(&w, &ops, p, &p->t.progress);
 	if (r >= 0)
-		r = add_survey(st, p, &s);
+		r = add_leaf_table(st, p, &s);
 	if (r >= 0) {
 		add_found(p, &s);
 		r = put_step(all, prefix, st, &s, t->failed - failed);

@@ -234,7 +234,7 @@ static int parse_faults(const struct cmd_args *a, struct stats *st)
 }
 
 /* The exit status, when nothing else was wrong. */
-static int tell_faults(const struct stats *st, int r)
+static int report_faults(const struct stats *st, int r)
 {
 	if (!st->leaves)
 		return r;
@@ -265,7 +265,7 @@ static int stats_all(struct cmd_args *a, struct rank_group *group)
 	if (st.json && group_is_lead(group))
 		printf("\n]\n");
 	r = r < 0 ? r : selection_end(&st.t);
-	r = tell_faults(&st, r);
+	r = report_faults(&st, r);
 	free(st.first);
 	return r;
 }

@@ -61,7 +61,7 @@ static int check_leaf(struct item *item, const struct tree_node *leaf)
 }
 
 /* Orbax takes a rule that matches nothing for one that is not needed here, so it is no error. */
-static int tell_idle(const struct check *c, const char *item, const struct tree *tree)
+static int report_idle(const struct check *c, const char *item, const struct tree *tree)
 {
 	auto_buf lines = { 0 };
 	int r = transform_idle(c->t, tree, &lines);
@@ -91,7 +91,7 @@ static int print_item(struct check *c, const char *name, struct item *item)
 		if (r >= 0)
 			r = print_leaf(c, t, name, tree->nodes[i]);
 	}
-	return r >= 0 && t ? tell_idle(c, name, tree) : r;
+	return r >= 0 && t ? report_idle(c, name, tree) : r;
 }
 
 /* The one item that the path names, or the trees of the step that it names. */

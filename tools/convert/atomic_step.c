@@ -223,7 +223,7 @@ int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *
 	return 0;
 }
 
-static int put_aside(struct atomic_step *n)
+static int stage_old(struct atomic_step *n)
 {
 	struct io_dir *dir = n->ns->ckpt->source;
 	struct stat st;
@@ -261,7 +261,7 @@ static int put_back(struct atomic_step *n, int r)
 int atomic_step_commit(struct atomic_step *n)
 {
 	bool lead = group_is_lead(n->group);
-	int r = group_broadcast(n->group, n->force && lead ? put_aside(n) : 0, NULL);
+	int r = group_broadcast(n->group, n->force && lead ? stage_old(n) : 0, NULL);
 
 	if (r < 0)
 		return r;

@@ -27,7 +27,7 @@ enum export_format { EXPORT_UNKNOWN, EXPORT_NPY, EXPORT_NPZ, EXPORT_SAFETENSORS,
 	}
 
 struct export_leaf {
-	const struct leaf_info *facts;
+	const struct leaf_info *info;
 	const struct subtree_part *part;
 	const char *path; /* "state/params/w.npy" */
 	enum dtype dtype; /* of an array in the output */

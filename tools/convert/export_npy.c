@@ -44,8 +44,8 @@ static int mark_impl(const char *path, const struct export_leaf *l)
 {
 	auto_buf text = { 0 };
 	struct span impl;
-	int r = subtree_is_leaf(l->facts->leaf) ?
-			item_prng_impl(l->part->item, l->facts->leaf, &impl) :
+	int r = subtree_is_leaf(l->info->leaf) ?
+			item_prng_impl(l->part->item, l->info->leaf, &impl) :
 			0;
 
 	if (r == 1)
@@ -143,15 +143,15 @@ static int write_leaf(struct export *x, const struct export_leaf *l, enum name_e
 
 	if (r < 0)
 		return r;
-	if (l->facts->kind == VALUE_ARRAY &&
+	if (l->info->kind == VALUE_ARRAY &&
 	    (ext == NAME_EXT_JSON ||
 	     dtype_by_npy(span_str(dtype_info(l->dtype)->npy), &big) != l->dtype))
 		mark(path, "dtype", dtype_info(l->dtype)->name);
-	if (span_eq(l->facts->leaf->value_type, span_str("jax.Array")))
+	if (span_eq(l->info->leaf->value_type, span_str("jax.Array")))
 		mark(path, "typestr", "jax.Array");
 	r = mark_impl(path, l);
 	/* A file of its own has the name that the user gave it. */
-	return r < 0 || !x->out.is_dir ? r : mark_key(path, l->facts->leaf);
+	return r < 0 || !x->out.is_dir ? r : mark_key(path, l->info->leaf);
 }
 
 static int export_one(void *arg, size_t i, struct worker *worker)
@@ -184,7 +184,7 @@ int export_npy(struct export *x)
 	int r = bytes ? 0 : fail(-ENOMEM, "cannot list %zu leaves", x->n);
 
 	if (r >= 0 && !x->out.is_dir) {
-		if (x->n != 1 || x->leaf[0].facts->kind != VALUE_ARRAY)
+		if (x->n != 1 || x->leaf[0].info->kind != VALUE_ARRAY)
 			r = fail(-EINVAL,
 				 "an .npy file holds one array, and '%s' is %s: name a directory",
 				 x->a->arg[0], x->n > 1 ? "more" : "none");

@@ -60,8 +60,8 @@ static int size_of(struct npz *z, const struct export_leaf *l, uint64_t *ret)
 	auto_buf text = { 0 };
 	int r;
 
-	if (l->facts->kind == VALUE_TEXT) {
-		r = text_array(l->facts->text, &text);
+	if (l->info->kind == VALUE_TEXT) {
+		r = text_array(l->info->text, &text);
 		*ret = text.n;
 		return r;
 	}
@@ -74,7 +74,7 @@ static int add_member(struct npz *z, const struct export_leaf *l)
 {
 	struct zip_member *m = &z->member[z->n];
 	auto_buf name = { 0 };
-	int r = tree_manifest_key(l->part, l->facts->leaf, &style_npz, &name);
+	int r = tree_manifest_key(l->part, l->info->leaf, &style_npz, &name);
 
 	if (r >= 0)
 		r = buf_add_str(&name, ".npy");
@@ -102,9 +102,9 @@ static int write_member(void *arg, size_t i, struct worker *worker)
 	auto_buf text = { 0 };
 	int r;
 
-	if (l->facts->kind != VALUE_TEXT)
+	if (l->info->kind != VALUE_TEXT)
 		return export_leaf_write(z->x, l, NAME_EXT_NPY, z->x->out.fd, at, worker, &m->crc);
-	r = text_array(l->facts->text, &text);
+	r = text_array(l->info->text, &text);
 	m->crc = r < 0 ? 0 : zip_crc(0, text.p, text.n);
 	return r < 0 ? r : write_fully(z->x->out.fd, z->x->out.temp, at, text.p, text.n);
 }
@@ -128,7 +128,7 @@ static int write_headers(struct npz *z)
  * What arrays cannot say: in the archive's comment, or before the directory when it is longer than
  * a comment may be, where no reader of archives looks. The comment then says where.
  */
-static int put_structure(struct npz *z, struct buf *ret_comment)
+static int put_manifest(struct npz *z, struct buf *ret_comment)
 {
 	auto_buf tree_manifest = { 0 };
 	int r = tree_manifest_print(&z->x->st, z->x->only, z->x->cast, &style_npz, &tree_manifest);
@@ -149,7 +149,7 @@ static int put_structure(struct npz *z, struct buf *ret_comment)
 static int write_directory(struct npz *z)
 {
 	auto_buf tail = { 0 }, comment = { 0 };
-	int r = put_structure(z, &comment);
+	int r = put_manifest(z, &comment);
 
 	if (r >= 0)
 		r = zip_put_directory(z->member, z->n, z->end, buf_span(&comment), &tail);
@@ -185,7 +185,7 @@ static int list_members(struct npz *z, uint64_t *bytes)
 	int r = z->member && z->leaf && bytes ? 0 : fail(-ENOMEM, "cannot list %zu leaves", x->n);
 
 	for (size_t i = 0; i < x->n && r >= 0; i++)
-		if (x->leaf[i].facts->kind != VALUE_NONE)
+		if (x->leaf[i].info->kind != VALUE_NONE)
 			r = add_member(z, &x->leaf[i]);
 	for (size_t i = 0; i < z->n; i++)
 		bytes[i] = z->member[i].size;

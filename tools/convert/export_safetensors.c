@@ -37,20 +37,20 @@ static int add_leaf(struct shards *s, size_t i)
 	const struct export_leaf *l = &x->leaf[i];
 	auto_buf name = { 0 };
 	struct span key, path = span_str(l->path);
-	int r = tree_manifest_key(l->part, l->facts->leaf, &style_safetensors, &name);
+	int r = tree_manifest_key(l->part, l->info->leaf, &style_safetensors, &name);
 
 	if (r >= 0)
 		r = arena_keep(&x->arena, buf_span(&name), &key);
 	if (r < 0)
 		return r;
-	if (l->facts->kind == VALUE_TEXT)
-		s->text[s->n_texts++] = (struct st_text){ key, path, l->facts->text };
-	if (l->facts->kind == VALUE_ARRAY)
+	if (l->info->kind == VALUE_TEXT)
+		s->text[s->n_texts++] = (struct st_text){ key, path, l->info->text };
+	if (l->info->kind == VALUE_ARRAY)
 		s->tensor[s->n++] = (struct st_tensor){ .name = key,
 							.path = path,
 							.dtype = l->dtype,
-							.rank = l->facts->rank,
-							.shape = l->facts->shape,
+							.rank = l->info->rank,
+							.shape = l->info->shape,
 							.bytes = l->bytes,
 							.id = (uint32_t)i };
 	return 0;

@@ -129,7 +129,7 @@ static int export_array(void *arg, size_t i, struct worker *worker)
 	auto_format f = { 0 };
 	struct array_layout a;
 	auto_buf key = { 0 };
-	int r = l->facts->kind != VALUE_ARRAY ? 1 : export_leaf_open(o->x, l, NAME_EXT_BIN, &f);
+	int r = l->info->kind != VALUE_ARRAY ? 1 : export_leaf_open(o->x, l, NAME_EXT_BIN, &f);
 
 	/* Texts and None are in the attributes. */
 	if (r != 0)
@@ -150,7 +150,7 @@ static int export_array(void *arg, size_t i, struct worker *worker)
 			r = write_chunks(o, &f, l, &a, second);
 	}
 	if (r >= 0)
-		r = tree_manifest_key(l->part, l->facts->leaf, &style_zarr, &key);
+		r = tree_manifest_key(l->part, l->info->leaf, &style_zarr, &key);
 	/* A tree that is one bare leaf is an array in the group, too. */
 	if (r >= 0)
 		r = store_leaf_place(second ? second : kv, buf_span(&key));
@@ -249,7 +249,7 @@ static int check_names(const struct export *x)
 	for (size_t i = 0; i < x->n; i++) {
 		const struct export_leaf *l = &x->leaf[i];
 		auto_buf key = { 0 };
-		int r = tree_manifest_key(l->part, l->facts->leaf, &style_zarr, &key);
+		int r = tree_manifest_key(l->part, l->info->leaf, &style_zarr, &key);
 		const char *end;
 
 		if (r < 0 || !buf_str(&key))
@@ -257,7 +257,7 @@ static int check_names(const struct export *x)
 		for (const char *at = buf_str(&key); at; at = end ? end + 1 : NULL) {
 			end = strchr(at, '/');
 			/* Texts and None are in the attributes, under any name. */
-			if ((end || l->facts->kind == VALUE_ARRAY) &&
+			if ((end || l->info->kind == VALUE_ARRAY) &&
 			    is_taken(end ? span_of(at, (size_t)(end - at)) : span_str(at)))
 				return fail(
 					-EINVAL,

@@ -458,7 +458,7 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 
 /* This rank's leaves that priority= chooses, then all others, each in the order in which they came.
  */
-static int order_feeds(const struct import_list *f, size_t *order)
+static int order_entries(const struct import_list *f, size_t *order)
 {
 	auto_free bool *first = calloc(f->n + 1, sizeof(*first));
 	size_t n = 0;
@@ -489,7 +489,7 @@ static int write_own(struct import_list *f, struct draft *d, unsigned threads,
 				 fail(-ENOMEM, "cannot write %zu leaves", f->n);
 
 	if (r >= 0)
-		r = order_feeds(f, order);
+		r = order_entries(f, order);
 	for (size_t i = 0; i < f->n && r >= 0; i++)
 		owner[i] = f->import_entry[order[i]].owner;
 	if (r >= 0)

@@ -184,7 +184,7 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 	return 0;
 }
 
-int input_feed(struct input *in, struct select *only, struct import_list *f)
+int input_list(struct input *in, struct select *only, struct import_list *f)
 {
 	int r;
 
@@ -192,20 +192,20 @@ int input_feed(struct input *in, struct select *only, struct import_list *f)
 		only->skip = in->is_step;
 	switch (in->kind) {
 	case INPUT_ORBAX:
-		r = input_orbax_feed(in, only, f);
+		r = input_orbax_list(in, only, f);
 		break;
 	case INPUT_FILES:
 	case INPUT_LEAF:
-		r = input_files_feed(in, only, f);
+		r = input_files_list(in, only, f);
 		break;
 	case INPUT_SAFETENSORS:
-		r = input_safetensors_feed(in, only, f);
+		r = input_safetensors_list(in, only, f);
 		break;
 	case INPUT_NPZ:
-		r = input_npz_feed(in, only, f);
+		r = input_npz_list(in, only, f);
 		break;
 	case INPUT_ZARR:
-		r = input_zarr_feed(in, only, f);
+		r = input_zarr_list(in, only, f);
 		break;
 	case INPUT_UNKNOWN:
 	default:

@@ -43,7 +43,7 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret);
  * Everything in it into f, whose `at` is set. only: patterns of --only, or NULL. ret_leaves: how
  * many it chose.
  */
-int input_feed(struct input *in, struct select *only, struct import_list *f);
+int input_list(struct input *in, struct select *only, struct import_list *f);
 void input_close(struct input *in);
 #define auto_input __attribute__((cleanup(input_close))) struct input
 
@@ -56,13 +56,13 @@ bool input_is_foreign(const char *path);
 bool input_is_export(const char *path);
 
 /* Each kind in its own file. */
-int input_orbax_feed(struct input *in, struct select *only, struct import_list *f);
-int input_files_feed(struct input *in, struct select *only, struct import_list *f);
+int input_orbax_list(struct input *in, struct select *only, struct import_list *f);
+int input_files_list(struct input *in, struct select *only, struct import_list *f);
 int input_safetensors_open(struct input *in);
-int input_safetensors_feed(struct input *in, struct select *only, struct import_list *f);
+int input_safetensors_list(struct input *in, struct select *only, struct import_list *f);
 int input_npz_open(struct input *in);
-int input_npz_feed(struct input *in, struct select *only, struct import_list *f);
+int input_npz_list(struct input *in, struct select *only, struct import_list *f);
 int input_zarr_open(struct input *in, struct cmd_args *a);
-int input_zarr_feed(struct input *in, struct select *only, struct import_list *f);
+int input_zarr_list(struct input *in, struct select *only, struct import_list *f);
 
 #endif

@@ -139,7 +139,7 @@ static int import_directory(const char *dir, const char *path, struct select *on
 	return r;
 }
 
-int input_files_feed(struct input *in, struct select *only, struct import_list *f)
+int input_files_list(struct input *in, struct select *only, struct import_list *f)
 {
 	struct stat st;
 

@@ -19,7 +19,7 @@ static const struct tree_manifest_style style_foreign = { .separator = "/" };
 
 /* A structure that is longer than a comment may be lies where the comment says: 1; 0 it is the
  * comment. */
-static int far_structure(struct input *in, struct buf *ret)
+static int far_manifest(struct input *in, struct buf *ret)
 {
 	auto_json doc = { 0 };
 	int64_t at = 0, n = 0;
@@ -55,7 +55,7 @@ int input_npz_open(struct input *in)
 	/* A comment of another program is none of ours. */
 	if (r < 0 || !in->zip.comment.n || in->zip.comment.p[0] != '{')
 		return r;
-	r = far_structure(in, &far);
+	r = far_manifest(in, &far);
 	return r < 0 ? r :
 		       tree_manifest_parse(r ? buf_span(&far) : in->zip.comment, in->path,
 					   &in->tree_manifest);
@@ -143,7 +143,7 @@ static int import_member(struct input *in, const struct zip_member *m, struct se
 	return r < 0 || t == DTYPE_UNKNOWN ? r : import_list_mark_dtype(f, buf_str(&path), t);
 }
 
-int input_npz_feed(struct input *in, struct select *only, struct import_list *f)
+int input_npz_list(struct input *in, struct select *only, struct import_list *f)
 {
 	int r = tree_manifest_import(&in->tree_manifest, in->path, only, f);
 

@@ -20,7 +20,7 @@ struct orbax_leaf {
 	const struct tree_node *leaf;
 };
 
-static int leaf_feed_open(struct import_reading *rd)
+static int leaf_entry_open(struct import_reading *rd)
 {
 	const struct orbax_leaf *l = rd->import_entry->arg;
 	struct format *f = calloc(1, sizeof(*f));
@@ -39,7 +39,7 @@ static int leaf_feed_open(struct import_reading *rd)
 	return 0;
 }
 
-static int leaf_feed_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
+static int leaf_entry_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
 {
 	const struct orbax_leaf *l = rd->import_entry->arg;
 	const struct format *f = rd->state;
@@ -55,15 +55,15 @@ static int leaf_feed_read(struct import_reading *rd, uint64_t off, size_t n, voi
 	return r;
 }
 
-static void leaf_feed_close(struct import_reading *rd)
+static void leaf_entry_close(struct import_reading *rd)
 {
 	format_release(rd->state);
 	free(rd->state);
 }
 
-static const struct import_ops leaf_ops = { .open = leaf_feed_open,
-					    .read = leaf_feed_read,
-					    .close = leaf_feed_close };
+static const struct import_ops leaf_ops = { .open = leaf_entry_open,
+					    .read = leaf_entry_read,
+					    .close = leaf_entry_close };
 
 /* ---- what names cannot say ---- */
 
@@ -259,7 +259,7 @@ static int import_step_custom(struct input *in, struct import_list *f)
 	return r < 0 ? r : mark_span(f, "", "custom_metadata", buf_span(&text));
 }
 
-int input_orbax_feed(struct input *in, struct select *only, struct import_list *f)
+int input_orbax_list(struct input *in, struct select *only, struct import_list *f)
 {
 	int r = in->is_step ? import_step_custom(in, f) : 0;
 

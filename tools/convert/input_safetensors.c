@@ -184,7 +184,7 @@ static int import_text(struct input *in, const struct json *m, struct select *on
 	return r < 0 ? r : json_print(custom, m, JSON_PYTHON);
 }
 
-int input_safetensors_feed(struct input *in, struct select *only, struct import_list *f)
+int input_safetensors_list(struct input *in, struct select *only, struct import_list *f)
 {
 	auto_buf custom = { 0 };
 	int r = tree_manifest_import(&in->tree_manifest, in->path, only, f);

@@ -103,7 +103,7 @@ static void state_free(struct zarr_state *s)
 	free(s);
 }
 
-static int zarr_feed_open(struct import_reading *rd)
+static int zarr_entry_open(struct import_reading *rd)
 {
 	const struct zarr_leaf *l = rd->import_entry->arg;
 	struct zarr_state *s = calloc(1, sizeof(*s));
@@ -123,7 +123,7 @@ static int zarr_feed_open(struct import_reading *rd)
 	return 0;
 }
 
-static int zarr_feed_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
+static int zarr_entry_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
 {
 	const struct zarr_state *s = rd->state;
 	uint8_t *to = p;
@@ -139,14 +139,14 @@ static int zarr_feed_read(struct import_reading *rd, uint64_t off, size_t n, voi
 	return n ? zarr_read_into(s->z, &s->view, off - s->head.n, n, to) : 0;
 }
 
-static void zarr_feed_close(struct import_reading *rd)
+static void zarr_entry_close(struct import_reading *rd)
 {
 	state_free(rd->state);
 }
 
-static const struct import_ops zarr_ops = { .open = zarr_feed_open,
-					    .read = zarr_feed_read,
-					    .close = zarr_feed_close };
+static const struct import_ops zarr_ops = { .open = zarr_entry_open,
+					    .read = zarr_entry_read,
+					    .close = zarr_entry_close };
 
 static int import_array(struct input *in, const char *rel, struct select *only,
 			struct import_list *f)
@@ -267,7 +267,7 @@ static int import_node(struct input *in, const char *rel, struct select *only,
 	return r;
 }
 
-int input_zarr_feed(struct input *in, struct select *only, struct import_list *f)
+int input_zarr_list(struct input *in, struct select *only, struct import_list *f)
 {
 	int r = tree_manifest_import(&in->tree_manifest, in->path, only, f);
 

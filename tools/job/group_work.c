@@ -26,7 +26,7 @@ struct group_work {
 	uint64_t round;       /* number of the last meeting */
 	pthread_mutex_t lock; /* protects all below */
 	int64_t looked;
-	uint64_t told;           /* bytes that rank 0 has heard of */
+	uint64_t reported;       /* bytes that rank 0 has heard of */
 	struct err_note stopped; /* by another rank; code 0: by none */
 };
 
@@ -41,11 +41,11 @@ static void exchange_progress(struct rank_group *t)
 	uint8_t body[8];
 
 	if (!group_is_lead(t)) {
-		set_u64le(body, done - w->told);
-		if (done != w->told &&
+		set_u64le(body, done - w->reported);
+		if (done != w->reported &&
 		    peers_send(t->peers, 0, &(struct peers_head){ .kind = PEERS_PROGRESS },
 			       span_of(body, 8)) >= 0)
-			w->told = done;
+			w->reported = done;
 	}
 	while (group_is_lead(t) && peers_recv(t->peers, PEERS_PROGRESS, 0, -1, 0, &m) >= 0) {
 		struct wire in = wire_of(buf_span(&m->body));
@@ -58,7 +58,7 @@ static void exchange_progress(struct rank_group *t)
 
 /* ---- trouble ---- */
 
-static void tell_trouble(struct rank_group *t, int r)
+static void report_trouble(struct rank_group *t, int r)
 {
 	const struct peers_head head = { .kind = PEERS_TROUBLE,
 					 .code = r,
@@ -221,7 +221,7 @@ static int count(struct rank_group *t, uint64_t id, int mine, struct buf *ret)
 }
 
 /* The answer of rank 0. */
-static int hear_result(struct rank_group *t, uint64_t id, struct buf *ret)
+static int receive_result(struct rank_group *t, uint64_t id, struct buf *ret)
 {
 	auto_of(peers_msg) struct peers_msg *m = NULL;
 	int r = await(t, PEERS_RESULT, id, 0, &m);
@@ -244,7 +244,7 @@ int group_gather(struct rank_group *t, int r, struct span text, struct buf *ret)
 	if (!t)
 		return r;
 	if (r < 0 && r != -ECANCELED && t->work)
-		tell_trouble(t, r);
+		report_trouble(t, r);
 	/* The work is over; the note of what went wrong in it stays. */
 	{
 		struct err_note note = { 0 };
@@ -260,7 +260,7 @@ int group_gather(struct rank_group *t, int r, struct span text, struct buf *ret)
 		return count(t, id, r, ret);
 	head.id = id;
 	e = peers_send(t->peers, 0, &head, r < 0 ? span_str(err_text(r)) : text);
-	return e < 0 ? e : hear_result(t, id, NULL);
+	return e < 0 ? e : receive_result(t, id, NULL);
 }
 
 int group_reduce(struct rank_group *t, int r)
@@ -279,7 +279,7 @@ int group_broadcast(struct rank_group *t, int r, struct buf *text)
 	err_save(r, &note);
 	e = begin_meeting(t, &id);
 	if (e < 0 || !group_is_lead(t))
-		return e < 0 ? e : hear_result(t, id, text);
+		return e < 0 ? e : receive_result(t, id, text);
 	for (int i = 1; i < t->peers->size; i++)
 		peers_send(
 			t->peers, i,

@@ -124,7 +124,7 @@ static int worst(int a, int b)
 }
 
 /* Rank 0: what is left of a rank's messages, up to its end. */
-static void hear_out(struct rank_group *t, int rank)
+static void receive_rest(struct rank_group *t, int rank)
 {
 	while (!t->ended[rank]) {
 		auto_of(peers_msg) struct peers_msg *m = NULL;
@@ -150,7 +150,7 @@ static int end_of_lead(struct rank_group *t, int status)
 
 	err_save(status, &note);
 	for (int i = 1; i < t->peers->size; i++) {
-		hear_out(t, i);
+		receive_rest(t, i);
 		all = worst(all, t->status[i]);
 	}
 	if (wire_put_u32le(&out, (uint32_t)all) >= 0)

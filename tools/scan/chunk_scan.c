@@ -15,7 +15,7 @@ int chunk_scan_pull(void *arg, struct span *ret)
 {
 	struct chunk_scan_input *in = arg;
 	const struct chunk *c = in->c;
-	size_t n = (size_t)MIN((uint64_t)STRAIGHT_PIECE, c->len - in->fed);
+	size_t n = (size_t)MIN((uint64_t)SCAN_PIECE, c->len - in->fed);
 	int r = 0;
 
 	if (c->loc.where == KV_INLINE) {
@@ -44,7 +44,7 @@ static void let_go(struct chunk_scan *s)
 void chunk_scan_release(struct chunk_scan *s)
 {
 	let_go(s);
-	block_free(take(s->buf), STRAIGHT_PIECE);
+	block_free(take(s->buf), SCAN_PIECE);
 }
 
 /* Whether the bytes of a chunk are the elements in their order once they are decoded. */
@@ -89,7 +89,7 @@ static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 
 	let_go(s);
 	if (!s->buf)
-		s->buf = block_alloc(STRAIGHT_PIECE);
+		s->buf = block_alloc(SCAN_PIECE);
 	if (!s->buf)
 		return fail(-ENOMEM, "cannot read a chunk");
 	s->c = (struct chunk){ 0 };
@@ -106,7 +106,7 @@ static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 	}
 	s->in = (struct chunk_scan_input){ .c = &s->c, .buf = s->buf };
 	r = codec_stream_open(&z->leaf->codecs, chunk_scan_pull, &s->in, z->leaf->bytes,
-			      STRAIGHT_WINDOW, &s->decoder);
+			      SCAN_WINDOW, &s->decoder);
 	if (r >= 0)
 		return 1;
 	if (r == -EFBIG) {

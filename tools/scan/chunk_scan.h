@@ -12,14 +12,14 @@
 #include "core/zarr/chunk.h"
 #include "tools/scan/tiling.h"
 
-#define STRAIGHT_PIECE (256 * KiB) /* of stored bytes that are read at a time */
+#define SCAN_PIECE (256 * KiB) /* of stored bytes that are read at a time */
 /* A decoder of each thread may remember so much: frames of the usual levels need less. */
-#define STRAIGHT_WINDOW (9 * MiB)
+#define SCAN_WINDOW (9 * MiB)
 
 /* The stored bytes of a located chunk, for codec_stream_open(). */
 struct chunk_scan_input {
 	const struct chunk *c; /* borrowed */
-	void *buf;             /* of STRAIGHT_PIECE; borrowed */
+	void *buf;             /* of SCAN_PIECE; borrowed */
 	uint64_t fed;
 	uint32_t crc; /* of what was fed */
 };

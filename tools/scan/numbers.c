@@ -32,11 +32,11 @@ static size_t to_doubles(enum dtype t, const uint8_t *p, size_t n, double *out)
 /* Finite numbers to the front; how many there are. */
 static size_t keep_finite(struct numbers *s, double *x, size_t n)
 {
-	size_t kept = 0;
+	size_t n_retained = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		if (isfinite(x[i])) {
-			x[kept++] = x[i];
+			x[n_retained++] = x[i];
 			continue;
 		}
 		if (isnan(x[i]))
@@ -44,7 +44,7 @@ static size_t keep_finite(struct numbers *s, double *x, size_t n)
 		else
 			s->inf++;
 	}
-	return kept;
+	return n_retained;
 }
 
 static bool all_finite(const double *x, size_t n)

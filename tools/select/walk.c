@@ -156,7 +156,7 @@ static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
 	return r;
 }
 
-static int tell_one(struct walk *w, struct walk_leaf *leaf)
+static int report_leaf(struct walk *w, struct walk_leaf *leaf)
 {
 	auto_buf out = { 0 };
 	int r = wire_put_u64le(&out, leaf->is_shared ?
@@ -169,7 +169,7 @@ static int tell_one(struct walk *w, struct walk_leaf *leaf)
 	return r < 0 ? r : group_send(w->group, leaf->path, buf_span(&out));
 }
 
-static int hear_from(struct walk *w, struct walk_leaf *leaf, int rank)
+static int receive_from(struct walk *w, struct walk_leaf *leaf, int rank)
 {
 	auto_buf in = { 0 };
 	int r = group_receive(w->group, rank, leaf->path, &in);
@@ -191,7 +191,7 @@ static int end_shared(struct walk *w, struct walk_leaf *leaf)
 	int r = 0;
 
 	for (int i = 1; i < w->group->peers->size && r >= 0; i++)
-		r = hear_from(w, leaf, i);
+		r = receive_from(w, leaf, i);
 	return r < 0 ? r : w->ops->end(w->arg, leaf);
 }
 
@@ -203,11 +203,12 @@ static int end_one(struct walk *w, struct walk_leaf *leaf)
 	if (!leaf->path)
 		return err_restore(&leaf->failed);
 	if (leaf->is_shared)
-		return lead ? end_shared(w, leaf) : tell_one(w, leaf);
+		return lead ? end_shared(w, leaf) : report_leaf(w, leaf);
 	if (leaf->is_elsewhere)
-		return lead ? hear_from(w, leaf, group_owner(w->group, w->first + leaf->number)) :
+		return lead ? receive_from(w, leaf,
+					   group_owner(w->group, w->first + leaf->number)) :
 			      0;
-	return lead ? w->ops->end(w->arg, leaf) : tell_one(w, leaf);
+	return lead ? w->ops->end(w->arg, leaf) : report_leaf(w, leaf);
 }
 
 /* ---- the run ---- */
@@ -325,7 +326,7 @@ static struct ckpt *ckpt_of(const struct walk *w)
 	return w->n ? w->place[0].part->item->ckpt : NULL;
 }
 
-static int tell_sizes(struct walk *w, struct progress *progress)
+static int announce_sizes(struct walk *w, struct progress *progress)
 {
 	auto_leaf_table s = { 0 };
 	size_t at = 0;
@@ -340,7 +341,7 @@ static int tell_sizes(struct walk *w, struct progress *progress)
 	}
 	if (r >= 0)
 		progress_expect(progress, w->bytes * MAX(w->passes, 1u));
-	w->is_told = true;
+	w->is_announced = true;
 	return r;
 }
 
@@ -359,8 +360,8 @@ int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progr
 	w->arg = arg;
 	w->progress = progress;
 	w->run = &run;
-	if (progress && progress->on && !w->is_told)
-		r = tell_sizes(w, progress);
+	if (progress && progress->on && !w->is_announced)
+		r = announce_sizes(w, progress);
 	for (unsigned i = 0; i < workers; i++)
 		worker[i].walk = w;
 	if (r >= 0)

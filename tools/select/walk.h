@@ -76,9 +76,9 @@ struct walk {
 	const char *prefix;       /* in front of all paths: "100/" */
 	struct walk_place *place; /* private: the leaves */
 	size_t n;
-	uint64_t bytes;  /* of their values; 0 when nobody asked */
-	unsigned passes; /* how often it is run; 0: once */
-	bool is_told;    /* progress knows all of them */
+	uint64_t bytes;    /* of their values; 0 when nobody asked */
+	unsigned passes;   /* how often it is run; 0: once */
+	bool is_announced; /* progress knows all of them */
 	struct progress *progress;
 	const struct walk_ops *ops;
 	void *arg;

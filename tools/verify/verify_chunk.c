@@ -52,9 +52,9 @@ static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_work
 	if (!f.buf || !out)
 		return fail(-ENOMEM, "cannot decode a chunk");
 	r = codec_stream_open(&z->leaf->codecs, chunk_scan_pull, &f, z->leaf->bytes, window, &s);
-	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0; at += STRAIGHT_PIECE)
+	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0; at += SCAN_PIECE)
 		r = codec_stream_read(s, out,
-				      (size_t)MIN((uint64_t)STRAIGHT_PIECE, z->leaf->bytes - at));
+				      (size_t)MIN((uint64_t)SCAN_PIECE, z->leaf->bytes - at));
 	return r;
 }
 
@@ -76,7 +76,7 @@ static int decode(struct zarr *z, const struct chunk *c, struct walk_worker *wor
 	}
 	if (is_small(z, c))
 		return decode_whole(z, c, worker);
-	r = decode_pieces(z, c, worker, STRAIGHT_WINDOW);
+	r = decode_pieces(z, c, worker, SCAN_WINDOW);
 	if (r != -EFBIG)
 		return r;
 	/* One at a time may remember more, or memory would grow with the number of processors. */
@@ -98,7 +98,7 @@ static int check_sum(struct zarr *z, const struct chunk *c, struct walk_worker *
 	/* chunk_scan_pull() has compared the others; a value of many chunks is not read once for
 	 * each of them. */
 	if (chunk_is_all(c) && is_small(z, c))
-		r = kv_loc_check(&c->loc, buf, STRAIGHT_PIECE);
+		r = kv_loc_check(&c->loc, buf, SCAN_PIECE);
 	return r != 0 ? r : chunk_is_summed(z, c, has_nodes);
 }
 

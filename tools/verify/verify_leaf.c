@@ -18,7 +18,7 @@
 
 #define KEEP_FINDINGS 100 /* of one leaf */
 
-struct kept {
+struct retained_finding {
 	enum severity severity;
 	int level;
 	char *file, *text;
@@ -36,8 +36,8 @@ struct leaf_check {
 	char *strange;  /* a key that is of no chunk, the first */
 	uint64_t n_strange;
 	pthread_mutex_t lock; /* protects all below */
-	struct kept *kept;
-	size_t n_kept, n_findings;
+	struct retained_finding *finding;
+	size_t n_retained, n_findings;
 	uint64_t chunks, stored, decoded, missing;
 	uint64_t unsummed; /* of stored: no checksum covers them */
 };
@@ -50,11 +50,11 @@ struct leaf_checks {
 
 static void forget_findings(struct leaf_check *c)
 {
-	for (size_t i = 0; i < c->n_kept; i++) {
-		free(c->kept[i].file);
-		free(c->kept[i].text);
+	for (size_t i = 0; i < c->n_retained; i++) {
+		free(c->finding[i].file);
+		free(c->finding[i].text);
 	}
-	c->n_kept = c->n_findings = 0;
+	c->n_retained = c->n_findings = 0;
 }
 
 static void check_free(struct leaf_check *c)
@@ -63,7 +63,7 @@ static void check_free(struct leaf_check *c)
 		return;
 	forget_findings(c);
 	pthread_mutex_destroy(&c->lock);
-	free(c->kept);
+	free(c->finding);
 	free(c->file);
 	free(c->object);
 	free(c->strange);
@@ -73,15 +73,16 @@ static void check_free(struct leaf_check *c)
 /* Findings of a leaf are kept until its turn comes, so that they come in order. */
 static void keep(struct leaf_check *c, const struct finding *f)
 {
-	struct kept *more;
+	struct retained_finding *more;
 
 	pthread_mutex_lock(&c->lock);
 	c->n_findings++;
-	more = c->n_kept < KEEP_FINDINGS ? reallocarray(c->kept, c->n_kept + 1, sizeof(*more)) :
-					   NULL;
+	more = c->n_retained < KEEP_FINDINGS ?
+		       reallocarray(c->finding, c->n_retained + 1, sizeof(*more)) :
+		       NULL;
 	if (more) {
-		c->kept = more;
-		c->kept[c->n_kept++] = (struct kept){
+		c->finding = more;
+		c->finding[c->n_retained++] = (struct retained_finding){
 			f->severity,     f->level,     f->file ? strdup(f->file) : NULL,
 			strdup(f->text), f->has_range, f->off,
 			f->len
@@ -518,17 +519,17 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	/* A leaf that is shared has failed for all: its parts are silent. */
 	if (leaf->failed.code && !(leaf->is_shared && !group_is_lead(all->v->t.group)))
 		say_unopened(all, leaf);
-	for (size_t i = 0; c && i < c->n_kept; i++) {
-		const struct kept *k = &c->kept[i];
+	for (size_t i = 0; c && i < c->n_retained; i++) {
+		const struct retained_finding *k = &c->finding[i];
 
 		verify_say(all->v, &(struct finding){ k->severity, k->level, leaf->path, k->file,
 						      k->has_range, k->off, k->len,
 						      k->text ? k->text : "out of memory" });
 	}
-	if (c && c->n_findings > c->n_kept) {
+	if (c && c->n_findings > c->n_retained) {
 		auto_buf text = { 0 };
 
-		buf_addf(&text, "and %zu findings more", c->n_findings - c->n_kept);
+		buf_addf(&text, "and %zu findings more", c->n_findings - c->n_retained);
 		verify_say(all->v, &(struct finding){ SEVERITY_ERROR, 3, leaf->path, c->file, false,
 						      0, 0, buf_str(&text) });
 	}

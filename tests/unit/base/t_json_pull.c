@@ -85,7 +85,7 @@ static void agrees_with_parse_on_every_damage(void **state)
 	}
 }
 
-static void integers_of_any_length_are_kept(void **state)
+static void integers_of_any_length_are_preserved(void **state)
 {
 	auto_buf out = { 0 };
 
@@ -203,7 +203,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(respells_as_a_parsed_document_prints),
 		cmocka_unit_test(agrees_with_parse_on_every_damage),
-		cmocka_unit_test(integers_of_any_length_are_kept),
+		cmocka_unit_test(integers_of_any_length_are_preserved),
 		cmocka_unit_test(typed_values_are_taken_one_by_one),
 		cmocka_unit_test(another_kind_is_refused_with_its_place),
 		cmocka_unit_test(integers_out_of_range_are_refused),

@@ -30,7 +30,7 @@ static int teardown(void **state)
 	return unlink(path);
 }
 
-static char *kept(void)
+static char *retained(void)
 {
 	struct buf text = { 0 };
 
@@ -50,12 +50,12 @@ static char *file(void)
 	return text;
 }
 
-static void a_message_is_kept_and_written(void **state)
+static void a_message_is_retained_and_written(void **state)
 {
 	auto_free char *text = NULL;
 
 	log_warn("disk %d of %s", 3, "two");
-	text = kept();
+	text = retained();
 	assert_non_null(strstr(text, "Z disk 3 of two\n"));
 	assert_non_null(strstr(file(), "Z disk 3 of two\n"));
 }
@@ -66,14 +66,14 @@ static void repeats_are_counted(void **state)
 
 	for (int i = 0; i < 5; i++)
 		log_error("again");
-	text = kept();
+	text = retained();
 	assert_non_null(strstr(text, " again\n"));
 	assert_non_null(strstr(text, "Z (the last message came 1 more times)\n"));
 	/* Who reads the log hears of those that it did not know. */
 	assert_non_null(strstr(text, "Z (the last message came 4 more times)\n"));
 	log_error("again");
 	log_info("other");
-	later = kept();
+	later = retained();
 	/* What was there stays: who follows the log sees each line once. */
 	assert_memory_equal(later, text, strlen(text));
 	assert_non_null(strstr(later, "Z (the last message came 5 more times)\n"));
@@ -85,7 +85,7 @@ static void no_control_character_gets_through(void **state)
 	auto_free char *text = NULL;
 
 	log_error("name '%s'", "a\nb\x1b[31m\r\x7f\xc2\x9b\xc2\xa0");
-	text = kept();
+	text = retained();
 	assert_non_null(strstr(text, "name 'a?b?[31m?"
 				     "???\xc2\xa0'\n"));
 	assert_null(strchr(file(), 0x1b));
@@ -99,19 +99,19 @@ static void a_long_message_is_cut(void **state)
 	big[5000] = '\0';
 	log_error("%s", big);
 	log_error("behind");
-	text = kept();
+	text = retained();
 	assert_non_null(strstr(text, "xxx\n"));
 	assert_non_null(strstr(text, "Z behind\n"));
 	assert_true(strlen(text) < 3000);
 }
 
-static void only_the_last_ones_are_kept(void **state)
+static void only_the_last_ones_are_retained(void **state)
 {
 	auto_free char *text = NULL;
 
 	for (int i = 0; i < 20000; i++)
 		log_info("line %d", i);
-	text = kept();
+	text = retained();
 	assert_non_null(strstr(text, " line 19999\n"));
 	assert_non_null(strstr(text, " line 17000\n"));
 	assert_null(strstr(text, " line 0\n"));
@@ -170,11 +170,11 @@ static void many_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_message_is_kept_and_written),
+		cmocka_unit_test(a_message_is_retained_and_written),
 		cmocka_unit_test(repeats_are_counted),
 		cmocka_unit_test(no_control_character_gets_through),
 		cmocka_unit_test(a_long_message_is_cut),
-		cmocka_unit_test(only_the_last_ones_are_kept),
+		cmocka_unit_test(only_the_last_ones_are_retained),
 		cmocka_unit_test(traces_go_to_the_file_when_asked_for),
 		cmocka_unit_test(a_log_that_cannot_be_opened_is_an_error),
 		cmocka_unit_test(many_threads),

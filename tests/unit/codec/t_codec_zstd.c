@@ -247,7 +247,7 @@ static void *many_chunks(void *arg)
 	return NULL;
 }
 
-static void threads_share_the_kept_contexts(void **state)
+static void threads_share_the_cached_contexts(void **state)
 {
 	auto_unit_chain u = { 0 };
 	pthread_t t[4];
@@ -273,7 +273,7 @@ int main(void)
 			a_frame_that_needs_more_history_than_allowed_is_refused_with_both_numbers),
 		cmocka_unit_test(what_we_write_declares_its_size),
 		cmocka_unit_test(levels_out_of_range_are_refused),
-		cmocka_unit_test(threads_share_the_kept_contexts),
+		cmocka_unit_test(threads_share_the_cached_contexts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,7 +95,7 @@ static void what_the_look_finds_stops_the_commit(void **state)
 	assert_false(exists("7/.pytreefs-draft") || exists(".7.pytreefs-draft"));
 }
 
-static void the_deadline_is_kept_before_the_rename(void **state)
+static void the_deadline_is_met_before_the_rename(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
 	struct commit c = {
@@ -224,7 +224,7 @@ static void a_draft_that_is_given_up_is_gone_at_once(void **state)
 
 /* ---- between two mounts ---- */
 
-static void kept_live(void *arg, const struct gc_found *f)
+static void retained_live(void *arg, const struct gc_found *f)
 {
 	assert_int_equal(f->kind, GC_LIVE);
 	assert_false(f->removed);
@@ -235,7 +235,7 @@ static void a_live_draft_is_nobody_elses(void **state)
 {
 	struct draft_dir *d = begin(), *other;
 	unsigned found = 0;
-	const struct gc_opts o = { .foreign = true, .each = kept_live, .arg = &found };
+	const struct gc_opts o = { .foreign = true, .each = retained_live, .arg = &found };
 
 	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &other),
 			 -EBUSY);
@@ -268,7 +268,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(what_the_look_finds_stops_the_commit),
-		TEST(the_deadline_is_kept_before_the_rename),
+		TEST(the_deadline_is_met_before_the_rename),
 		TEST(a_late_deadline_takes_nothing_back),
 		TEST(a_step_that_is_there_is_not_replaced),
 		TEST(values_that_are_lost_are_found_by_verification),

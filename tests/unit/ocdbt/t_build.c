@@ -131,7 +131,7 @@ static int by_key(const void *a, const void *b)
 static void model_init(struct model *m, uint64_t *seed, size_t n, uint32_t inline_max)
 {
 	static const char letters[] = { 'a', 'b', '/', '\0', '\xff' };
-	size_t kept = 0;
+	size_t n_retained = 0;
 
 	*m = (struct model){ .entry = calloc(n + 1, sizeof(*m->entry)) };
 	for (size_t i = 0; i < n; i++) {
@@ -148,9 +148,9 @@ static void model_init(struct model *m, uint64_t *seed, size_t n, uint32_t inlin
 	}
 	qsort(m->entry, n, sizeof(*m->entry), by_key);
 	for (size_t i = 0; i < n; i++)
-		if (kept == 0 || !span_eq(m->entry[kept - 1].key, m->entry[i].key))
-			m->entry[kept++] = m->entry[i];
-	m->n = kept;
+		if (n_retained == 0 || !span_eq(m->entry[n_retained - 1].key, m->entry[i].key))
+			m->entry[n_retained++] = m->entry[i];
+	m->n = n_retained;
 }
 
 static void model_release(struct model *m)

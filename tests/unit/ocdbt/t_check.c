@@ -411,7 +411,7 @@ static void claims_of_version_nodes_are_checked(void **state)
 	}
 }
 
-static void what_was_seen_is_known(void **state)
+static void what_was_visited_is_known(void **state)
 {
 	struct visited s = { 0 };
 
@@ -450,7 +450,7 @@ int main(void)
 		cmocka_unit_test(values_outside_their_files_are_found),
 		cmocka_unit_test(unused_data_files_are_told_and_no_fault),
 		cmocka_unit_test(claims_of_version_nodes_are_checked),
-		cmocka_unit_test(what_was_seen_is_known),
+		cmocka_unit_test(what_was_visited_is_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,7 @@ static void names_are_split_at_dots(void **state)
 	      "    \"z\" leaf stored \"\" param \"x/y.z\"\n");
 }
 
-static void a_name_that_continues_another_is_kept(void **state)
+static void a_name_that_continues_another_is_preserved(void **state)
 {
 	static const char *const names[] = { "a.b.c", "a", "a.b", "a.b.d.e", "q.r", "q.r.s" };
 
@@ -158,7 +158,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(children_are_found_or_made),
 		cmocka_unit_test(names_are_split_at_dots),
-		cmocka_unit_test(a_name_that_continues_another_is_kept),
+		cmocka_unit_test(a_name_that_continues_another_is_preserved),
 		cmocka_unit_test(empty_names_and_parts),
 		cmocka_unit_test(a_name_twice_is_one_leaf),
 		cmocka_unit_test(strings_are_told),

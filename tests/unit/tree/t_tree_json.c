@@ -257,7 +257,7 @@ static void what_breaks_the_format_is_named(void **state)
 	}
 }
 
-static void limits_are_kept(void **state)
+static void limits_are_enforced(void **state)
 {
 	for (int depth = LIMIT_TREE_DEPTH; depth <= LIMIT_TREE_DEPTH + 1; depth++) {
 		auto_of(tree) struct tree *tree = NULL;
@@ -385,7 +385,7 @@ int main(void)
 		cmocka_unit_test(entries_make_the_tree),
 		cmocka_unit_test(flags_have_defaults),
 		cmocka_unit_test(what_breaks_the_format_is_named),
-		cmocka_unit_test(limits_are_kept),
+		cmocka_unit_test(limits_are_enforced),
 		cmocka_unit_test(damage_is_refused_or_read),
 		cmocka_unit_test(printing_refuses_what_cannot_be_read),
 		cmocka_unit_test(printing_by_hand),

@@ -98,7 +98,7 @@ static void kinds_are_added(void **state)
 	}
 }
 
-static void a_tree_that_does_not_fit_is_left_aside(void **state)
+static void a_tree_that_does_not_fit_is_ignored(void **state)
 {
 	/* clang-format off */
 	static const char *const bad[] = {
@@ -203,7 +203,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kinds_are_added),
-		cmocka_unit_test(a_tree_that_does_not_fit_is_left_aside),
+		cmocka_unit_test(a_tree_that_does_not_fit_is_ignored),
 		cmocka_unit_test(what_is_no_text_is_ignored),
 		cmocka_unit_test(a_bare_leaf_can_be_rich),
 		cmocka_unit_test(a_key_may_be_called_category),

@@ -72,7 +72,7 @@ static void the_worst_result_is_that_of_all(void **state)
 	}
 }
 
-static int hear_rank_0(int rank, void *arg)
+static int receive_from_rank_0(int rank, void *arg)
 {
 	const int *lead = arg;
 	auto_buf text = { 0 };
@@ -94,7 +94,7 @@ static void what_rank_0_says_reaches_all(void **state)
 		int got[HUB_MAX];
 
 		groups_open(4);
-		hub_run(hear_rank_0, (void *)&results[i], got);
+		hub_run(receive_from_rank_0, (void *)&results[i], got);
 		for (int rank = 0; rank < 4; rank++)
 			assert_int_equal(got[rank], results[i]);
 		groups_close();
@@ -117,7 +117,7 @@ static int gather_names(int rank, void *arg)
 	return r;
 }
 
-static void rank_0_hears_what_each_has_to_say(void **state)
+static void rank_0_receives_what_each_sends(void **state)
 {
 	int got[HUB_MAX];
 
@@ -169,7 +169,7 @@ static int fail_or_watch(int rank, void *arg)
 	return group_reduce(group[rank], r);
 }
 
-static void who_works_hears_of_a_failure_before_the_meeting(void **state)
+static void a_failure_reaches_a_working_rank_before_the_next_call(void **state)
 {
 	int got[HUB_MAX];
 
@@ -251,9 +251,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_worst_result_is_that_of_all),
 		cmocka_unit_test(what_rank_0_says_reaches_all),
-		cmocka_unit_test(rank_0_hears_what_each_has_to_say),
+		cmocka_unit_test(rank_0_receives_what_each_sends),
 		cmocka_unit_test(a_rank_that_has_ended_fails_the_meeting),
-		cmocka_unit_test(who_works_hears_of_a_failure_before_the_meeting),
+		cmocka_unit_test(a_failure_reaches_a_working_rank_before_the_next_call),
 		cmocka_unit_test(the_bar_of_rank_0_shows_what_all_have_done),
 		cmocka_unit_test(shares_are_about_equal_and_alike_on_all_ranks),
 		cmocka_unit_test(one_process_meets_nobody),

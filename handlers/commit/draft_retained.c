@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_keep.c - arrays that a draft needs should its commit fail, and that are not leaves of the
- * step.
+ * draft_retained.c - arrays that a draft needs should its commit fail, and that are not leaves of
+ * the step.
  *
  * Parts that are put together, what goes into the legacy file, arrays in files that
  * are a text or a plugin's: the draft reads their bytes back from an item's store.
@@ -19,23 +19,23 @@ static int by_address(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int add_kept(struct sealing_item *it, struct kv *kv)
+static int add_retained(struct sealing_item *it, struct kv *kv)
 {
-	if (it->n_kept == it->cap_kept) {
-		size_t cap = it->cap_kept ? 2 * it->cap_kept : 16;
-		struct kv **more = reallocarray(it->kept, cap, sizeof(struct kv *));
+	if (it->n_retained == it->cap_retained) {
+		size_t cap = it->cap_retained ? 2 * it->cap_retained : 16;
+		struct kv **more = reallocarray(it->retained, cap, sizeof(struct kv *));
 
 		if (!more)
 			return fail(-ENOMEM, "cannot look at %zu arrays", cap);
-		it->kept = more;
-		it->cap_kept = cap;
+		it->retained = more;
+		it->cap_retained = cap;
 	}
-	it->kept[it->n_kept++] = kv;
+	it->retained[it->n_retained++] = kv;
 	return 0;
 }
 
 /* leaf: the arrays that are leaves, by address. */
-static int keep_file(struct sealing_item *it, struct draft_file *f, struct kv **leaf)
+static int retain_file(struct sealing_item *it, struct draft_file *f, struct kv **leaf)
 {
 	const struct store *store = plan_owner(it->plan)->item.store;
 	bool moved = false, has_leaf = false;
@@ -48,7 +48,7 @@ static int keep_file(struct sealing_item *it, struct draft_file *f, struct kv **
 		if (kv && bsearch(&kv, leaf, it->n_leaves, sizeof(struct kv *), by_address))
 			has_leaf = true;
 		else if (kv && f->array[i].store == store)
-			r = add_kept(it, kv);
+			r = add_retained(it, kv);
 		else if (kv)
 			moved = true;
 	}
@@ -57,23 +57,23 @@ static int keep_file(struct sealing_item *it, struct draft_file *f, struct kv **
 	return r < 0 || !moved || has_leaf ? r : draft_file_unstore(f);
 }
 
-int sealing_item_keep(struct sealing_item *it)
+int sealing_item_retain(struct sealing_item *it)
 {
 	struct plan *p = it->plan;
 	auto_free struct kv **leaf = calloc(it->n_leaves + 1, sizeof(struct kv *));
 	int r = leaf ? 0 : fail(-ENOMEM, "cannot look at %zu leaves", it->n_leaves);
 
-	it->n_kept = 0;
+	it->n_retained = 0;
 	for (size_t i = 0; i < it->n_leaves && r >= 0; i++)
 		leaf[i] = it->leaf[i].kv;
 	if (r >= 0 && it->n_leaves)
 		qsort(leaf, it->n_leaves, sizeof(struct kv *), by_address);
 	for (size_t i = 0; i < p->n_held && r >= 0; i++)
 		if (!p->held[i]->is_dir)
-			r = keep_file(it, p->held[i]->file, leaf);
+			r = retain_file(it, p->held[i]->file, leaf);
 	if (r >= 0 && !p->item->is_dir)
-		r = keep_file(it, p->item->file, leaf);
-	if (r >= 0 && !it->n_leaves && !it->n_kept)
+		r = retain_file(it, p->item->file, leaf);
+	if (r >= 0 && !it->n_leaves && !it->n_retained)
 		draft_drop_store(plan_owner(p));
 	return r;
 }
