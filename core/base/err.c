@@ -50,6 +50,7 @@ static void shorten(char *text, size_t most)
 
 int err_at(int code, const char *fmt, ...)
 {
+	enum { HALF = ERR_TEXT_MAX / 2 - 2 };
 	char context[ERR_TEXT_MAX];
 	char old[ERR_TEXT_MAX];
 	va_list ap;
@@ -58,9 +59,9 @@ int err_at(int code, const char *fmt, ...)
 	vsnprintf(context, sizeof(context), fmt, ap);
 	va_end(ap);
 	snprintf(old, sizeof(old), "%s", err_text(code));
-	shorten(old, sizeof(note.text) / 2 - 2);
-	snprintf(note.text, sizeof(note.text), "%.*s: %s", (int)(sizeof(note.text) / 2 - 2),
-		 context, old);
+	shorten(context, HALF);
+	shorten(old, HALF);
+	snprintf(note.text, sizeof(note.text), "%.*s: %.*s", HALF, context, HALF, old);
 	if (note.code != code)
 		note_where[0] = '\0';
 	note.code = code;

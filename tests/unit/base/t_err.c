@@ -26,10 +26,16 @@ static void context_goes_in_front(void **state)
 
 static void a_long_context_keeps_the_cause(void **state)
 {
-	char name[3 * ERR_TEXT_MAX];
+	char name[3 * ERR_TEXT_MAX], path[600];
 
 	memset(name, 'x', sizeof(name));
 	name[sizeof(name) - 1] = '\0';
+	memset(path, 'y', sizeof(path));
+	path[sizeof(path) - 1] = '\0';
+	fail(-EUCLEAN, "the cause");
+	err_at(-EUCLEAN, "leaf '%s' from '/in/w.npy'", path);
+	assert_non_null(strstr(err_text(-EUCLEAN), "y' from '/in/w.npy': the cause"));
+	assert_non_null(strstr(err_text(-EUCLEAN), "leaf 'yy"));
 	fail(-EUCLEAN, "the cause");
 	err_at(-EUCLEAN, "leaf '%s'", name);
 	assert_non_null(strstr(err_text(-EUCLEAN), ": the cause"));
