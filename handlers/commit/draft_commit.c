@@ -376,24 +376,25 @@ static int not_committed(struct draft *d, int r)
 
 /*
  * Who has a file open reads on from its chunks, wherever the step is. Those of parts belong to the
- * whole now, under other numbers or encoded anew, those in the legacy file have none, and ranks put
- * theirs together in directories.
+ * whole then, under other numbers or encoded anew, those in the legacy file have none, and ranks
+ * put theirs together in directories: for these files.
  */
-static void let_readers_know(const struct sealing *s)
+static void each_that_moves(const struct sealing *s, void (*act)(struct draft_file *f))
 {
 	for (size_t i = 0; i < s->n; i++) {
 		const struct plan *p = s->item[i].plan;
 
-		for (size_t k = 0; k < p->n_leaves; k++) {
-			const struct plan_leaf *l = &p->leaf[k];
+		for (size_t k = 0; p && k < p->n_leaves; k++) {
+			struct plan_leaf *l = &p->leaf[k];
 
 			for (size_t part = 0; part < l->n_parts; part++)
-				draft_file_moved(l->part[part]->file);
+				act(l->part[part]->file);
 			if (!l->n_parts && l->desc.type->in_boxes &&
-			    (l->aggregated || (p->collective && !p->opts.ocdbt)))
-				draft_file_moved(l->source->file);
+			    ((p->collective && !p->opts.ocdbt) || plan_leaf_aggregates(l) > 0))
+				act(l->source->file);
 		}
 	}
+	err_clear();
 }
 
 int draft_commit(struct draft *d, struct span final)
@@ -401,6 +402,7 @@ int draft_commit(struct draft *d, struct span final)
 	struct sealing s = { .d = d };
 	int64_t deadline = deadline_of(d->env);
 	unsigned patience = CLOSE_PATIENCE_MS;
+	struct err_note why;
 	int r = begin(d);
 
 	if (r < 0)
@@ -415,8 +417,10 @@ int draft_commit(struct draft *d, struct span final)
 		r = draft_seal_priority(d->root, d->env->options->priority);
 	if (r >= 0)
 		r = plan_items(&s);
-	if (r >= 0)
+	if (r >= 0) {
 		draft_report_rules(d, s.item, s.n);
+		each_that_moves(&s, draft_file_keep);
+	}
 	if (r >= 0)
 		r = custom_metadata(&s);
 	if (d->env->collective)
@@ -425,11 +429,14 @@ int draft_commit(struct draft *d, struct span final)
 				   deadline);
 	else if (r >= 0)
 		r = run_commit(&s, deadline);
-	if (r >= 0)
-		let_readers_know(&s);
-	sealing_release(&s);
 	if (r < 0)
+		err_save(r, &why);
+	each_that_moves(&s, r < 0 ? draft_file_stays : draft_file_moved);
+	sealing_release(&s);
+	if (r < 0) {
+		err_restore(&why);
 		return not_committed(d, r);
+	}
 	log_info("draft '%s' became '%s'", d->name, d->dir->final);
 	draft_end(d);
 	/* Of a job the primary runs it. */

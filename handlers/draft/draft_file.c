@@ -36,6 +36,7 @@ void draft_file_free(struct draft_file *f)
 		return;
 	draft_arrays_release(f);
 	io_file_unref(f->staged);
+	io_file_unref(f->retained);
 	buf_release(&f->head);
 	pthread_mutex_destroy(&f->lock);
 	free(f);
@@ -110,16 +111,13 @@ static uint64_t written(const struct draft_file *f)
 					  f->pos;
 }
 
-int draft_file_stage(struct draft_file *f)
+int draft_file_copy_contents(struct draft_file *f, struct io_file **ret)
 {
 	auto_of(io_file) struct io_file *file = NULL;
 	uint8_t *piece = NULL;
 	uint64_t n = written(f);
 	int r;
 
-	if (f->place == PLACE_STAGED)
-		return 0;
-	trace(TRACE_LEAF, "stage '%s': %llu bytes", f->node->name, (unsigned long long)n);
 	r = io_file_temp(f->node->draft->env->ckpt->io, f->node->draft->dir->dir, NULL, &file);
 	if (r >= 0 && n) {
 		piece = block_alloc(PIECE);
@@ -139,9 +137,24 @@ int draft_file_stage(struct draft_file *f)
 	if (r < 0)
 		return r;
 	file->size = f->size;
+	*ret = take(file);
+	return 0;
+}
+
+int draft_file_stage(struct draft_file *f)
+{
+	struct io_file *file;
+	int r;
+
+	if (f->place == PLACE_STAGED)
+		return 0;
+	trace(TRACE_LEAF, "stage '%s': %llu bytes", f->node->name, (unsigned long long)written(f));
+	r = draft_file_copy_contents(f, &file);
+	if (r < 0)
+		return r;
 	draft_arrays_release(f);
 	buf_release(&f->head);
-	f->staged = take(file);
+	f->staged = file;
 	f->place = PLACE_STAGED;
 	return 0;
 }
@@ -498,14 +511,6 @@ void draft_file_lose(struct draft_file *f, int code)
 {
 	pthread_mutex_lock(&f->lock);
 	f->lost = code;
-	pthread_mutex_unlock(&f->lock);
-}
-
-void draft_file_moved(struct draft_file *f)
-{
-	pthread_mutex_lock(&f->lock);
-	/* Contents that lie elsewhere stay as they are. */
-	f->moved = f->place == PLACE_STORED;
 	pthread_mutex_unlock(&f->lock);
 }
 

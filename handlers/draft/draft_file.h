@@ -43,8 +43,12 @@ struct draft_file {
 	unsigned unflushed;     /* of them: not closed by their program since it wrote */
 	struct err_note failed; /* of background work: reported once */
 	int lost; /* why bytes from a map are not there: told until it is written anew, or synced */
-	bool nameless; /* staged for good: no leaf of the step any more */
-	bool moved; /* its chunks belong to another array since the commit: -ESTALE for readers */
+	bool nameless;    /* staged for good: no leaf of the step any more */
+	unsigned readers; /* handles open, for whatever */
+	/* During a commit that takes its chunks away: all bytes, for those that have it open. */
+	struct io_file *retained;
+	bool moved; /* its chunks belong to another array since the commit, and nobody had it open
+		     * when that began: -ESTALE for readers */
 };
 
 int draft_file_new(struct draft_node *n, struct draft_file **ret);
@@ -74,8 +78,16 @@ enum draft_open draft_file_is_open(struct draft_file *f);
 int draft_file_failed(struct draft_file *f);
 /* Bytes that were written through a map are lost, by that errno. */
 void draft_file_lose(struct draft_file *f, int code);
-/* For the commit: what it held is part of another array now. */
+/* One handle more, or less. */
+void draft_file_used(struct draft_file *f, bool begins);
+/*
+ * For a commit that will give its chunks to another array. Before: when somebody has it open, its
+ * bytes are copied, so that they are there until it is closed; without room for that the log says
+ * so. After: it has become a part of another one. Or the commit failed.
+ */
+void draft_file_keep(struct draft_file *f);
 void draft_file_moved(struct draft_file *f);
+void draft_file_stays(struct draft_file *f);
 /* The failure of a commit when some are; else 0. */
 int draft_file_check_lost(struct draft_file *f);
 /*
@@ -109,6 +121,8 @@ int draft_stream_read(struct draft_file *f, uint64_t off, size_t n, uint8_t *p);
 int draft_stream_finish(struct draft_file *f);
 /* Let go of the arrays. */
 void draft_arrays_release(struct draft_file *f);
+/* All contents in an unlinked file beside the draft. */
+int draft_file_copy_contents(struct draft_file *f, struct io_file **ret);
 /* Move all contents to a staged file. On failure nothing has changed. */
 int draft_file_stage(struct draft_file *f);
 /* Encode the arrays of a staged (or small) file; the file becomes stored, or stays staged when it

@@ -423,6 +423,7 @@ static void handle_close(struct file *f)
 
 	if (h->writes)
 		draft_file_closed(contents(f), &h->flushed);
+	draft_file_used(contents(f), false);
 	buf_release(&h->text);
 	free(h);
 }
@@ -478,6 +479,7 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 	if (r < 0)
 		return r;
 	h->writes = writes;
+	draft_file_used(nd->n->file, true);
 	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
 	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
 	if (writes) {

@@ -356,19 +356,80 @@ def test_a_reader_reads_on_after_the_commit(mount, root, options, begun):
 
 @pytest.mark.parametrize('options', [(), ('ocdbt=off',)])
 @pytest.mark.parametrize('cut', [1000, 300], ids=['aligned', 'not aligned'])
-def test_a_part_is_stale_after_the_commit(mount, root, options, cut):
-    """Its chunks are the whole's, or were encoded anew: an error, and never zeros or other numbers."""
-    m = mount(root, *options, allow_errors=True)
+@pytest.mark.parametrize('begun', [False, True], ids=['from the front', 'begun before'])
+def test_the_reader_of_a_part_reads_on_after_the_commit(mount, root, options, cut, begun):
+    """Its chunks are the whole's then, or were encoded anew; its own bytes are there until it is closed, also for a map."""
+    m = mount(root, *options)
     where = begin(m)
     whole = np.arange(2_000_000, dtype=np.float32).reshape(2000, 1000)
     names = [f'p[0:{cut},0:1000]@2000x1000.npy', f'p[{cut}:2000,0:1000]@2000x1000.npy']
     for name, part in zip(names, (whole[:cut], whole[cut:])):
         np.save(where / name, part)
-    with open(where / names[0], 'rb', buffering=0) as f:
-        assert f.read(100) == (where / names[0]).read_bytes()[:100]
-        (m / '7.tmp').rename(m / '7')
+    want = {name: (where / name).read_bytes() for name in names}
+    files = {name: open(where / name, 'rb', buffering=0) for name in names}
+    try:
+        check_readers(files, want, lambda: (m / '7.tmp').rename(m / '7'), begun)
+    finally:
+        for f in files.values():
+            f.close()
+    assert np.array_equal(np.load(m / '7/default/p.npy'), whole)
+
+
+def check_readers(files, want, commit, begun):
+    """Every byte of open files after the commit, by read and by a map, with nothing of them in the page cache."""
+    maps = {name: mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) for name, f in files.items()}
+    if begun:
+        assert all(f.read(100) == want[name][:100] for name, f in files.items())
+    commit()
+    for name, f in files.items():
         os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        with pytest.raises(OSError) as e:
-            os.pread(f.fileno(), 1 << 20, 1 << 19)
-        assert e.value.errno == errno.ESTALE
+        assert os.fstat(f.fileno()).st_size == len(want[name])
+        f.seek(0)
+        assert b''.join(iter(lambda f=f: f.read(1 << 20), b'')) == want[name], name
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    # A fault would end a process, and not this one.
+    script = 'import sys, mmap, os\nfor a in sys.argv[1:]:\n m = mmap.mmap(int(a), 0, prot=mmap.PROT_READ)\n m[:]\n'
+    fds = [f.fileno() for f in files.values()]
+    subprocess.run([sys.executable, '-c', script, *map(str, fds)], pass_fds=fds, check=True)
+    assert all(maps[name][:] == want[name] for name in maps)
+    for mapped in maps.values():
+        mapped.close()
+
+
+@pytest.mark.parametrize('begun', [False, True], ids=['from the front', 'begun before'])
+def test_the_reader_of_an_array_in_the_legacy_file_reads_on(mount, root, begun):
+    """No chunks of it are in the step: `aggregate=*` puts its values into one file."""
+    m = mount(root, 'aggregate=**')
+    where = begin(m)
+    want, files = {}, {}
+    for name, n in (('large.npy', 2_000_000), ('small.npy', 5)):
+        np.save(where / name, np.arange(n, dtype=np.float32))
+        want[name] = (where / name).read_bytes()
+        files[name] = open(where / name, 'rb', buffering=0)
+    try:
+        check_readers(files, want, lambda: (m / '7.tmp').rename(m / '7'), begun)
+    finally:
+        for f in files.values():
+            f.close()
+    assert (m / '7/default/large.npy').read_bytes() == want['large.npy']
+
+
+def test_a_failed_commit_keeps_nothing_for_readers(mount, root):
+    """What is written after it is what is read, and what the next commit stores."""
+    m = mount(root, allow_errors=True)
+    where = begin(m)
+    whole = np.arange(200_000, dtype=np.float32).reshape(200, 1000)
+    names = ['p[0:100,0:1000]@200x1000.npy', 'p[100:200,0:1000]@200x1000.npy']
+    for name, part in zip(names, (whole[:100], whole[100:])):
+        np.save(where / name, part)
+    (where / 'bad.npy').write_bytes(b'no array')
+    with open(where / names[0], 'rb', buffering=0) as f:
+        with pytest.raises(OSError):
+            (m / '7.tmp').rename(m / '7')
+        whole[:100] += 1
+        np.save(where / names[0], whole[:100])
+        (where / 'bad.npy').unlink()
+        want = (where / names[0]).read_bytes()
+        (m / '7.tmp').rename(m / '7')
+        assert f.read() == want
     assert np.array_equal(np.load(m / '7/default/p.npy'), whole)

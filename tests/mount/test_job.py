@@ -67,6 +67,30 @@ def test_parts_that_fit_no_grid_are_put_together(job, run, layout):
 
 
 @pytest.mark.parametrize('layout', ['database', 'directories'])
+def test_readers_read_on_after_the_commit(job, layout):
+    """Of a part, a replica and an array of one rank, whose files are renamed, put together or encoded anew meanwhile."""
+    j = job(2, 'commit_timeout=60', *LAYOUTS[layout])
+    fill(j)
+    big = np.random.default_rng(2).integers(0, 2**31, (1024, 512)).astype(np.int32)
+    for r in range(2):
+        save_part(top(j, r), 'big', r * 512, r * 512 + 512, big)
+        np.save(top(j, r) / f'own{r}.npy', big)
+    names = [(r, name) for r in range(2) for name in sorted(os.listdir(top(j, r)))]
+    want = {at: (top(j, at[0]) / at[1]).read_bytes() for at in names}
+    files = {at: open(top(j, at[0]) / at[1], 'rb', buffering=0) for at in names}
+    try:
+        assert len(files) == 8
+        assert set(j.rename(DRAFT, '1').values()) == {0}
+        for at, f in files.items():
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert b''.join(iter(lambda f=f: f.read(1 << 20), b'')) == want[at], at
+    finally:
+        for f in files.values():
+            f.close()
+    assert np.array_equal(np.load(j[1] / '1/default/params/big.npy'), big)
+
+
+@pytest.mark.parametrize('layout', ['database', 'directories'])
 @pytest.mark.parametrize('cuts', [(0, 8, 16, 24), (0, 5, 16, 24)], ids=['alike', 'uneven'])
 def test_a_tree_that_is_one_array(job, run, layout, cuts):
     j = job(3, 'commit_timeout=60', *LAYOUTS[layout])

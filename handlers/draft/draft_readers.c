@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * draft_readers.c - who has a file open while a commit takes its chunks away reads on until it is
+ * closed.
+ *
+ * The chunks of parts become those of the whole, arrays of the legacy file have none in the step,
+ * and ranks rename the files of arrays that are directories.
+ */
+#include "core/base/log.h"
+#include "handlers/draft/draft_file.h"
+
+void draft_file_used(struct draft_file *f, bool begins)
+{
+	pthread_mutex_lock(&f->lock);
+	f->readers += begins ? 1 : -1;
+	pthread_mutex_unlock(&f->lock);
+}
+
+void draft_file_keep(struct draft_file *f)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	/* Contents that lie elsewhere stay as they are. */
+	if (f->readers && f->place == PLACE_STORED && !f->retained)
+		r = draft_file_copy_contents(f, &f->retained);
+	if (r < 0) {
+		log_warn("'%s' is open, and cannot be read after the commit: %s", f->node->name,
+			 err_text(r));
+		err_clear();
+	}
+	pthread_mutex_unlock(&f->lock);
+}
+
+void draft_file_moved(struct draft_file *f)
+{
+	pthread_mutex_lock(&f->lock);
+	if (f->place == PLACE_STORED && f->retained) {
+		draft_arrays_release(f);
+		buf_release(&f->head);
+		f->staged = take(f->retained);
+		f->place = PLACE_STAGED;
+	} else if (f->place == PLACE_STORED) {
+		f->moved = true;
+	}
+	pthread_mutex_unlock(&f->lock);
+}
+
+void draft_file_stays(struct draft_file *f)
+{
+	pthread_mutex_lock(&f->lock);
+	io_file_unref(take(f->retained));
+	pthread_mutex_unlock(&f->lock);
+}
