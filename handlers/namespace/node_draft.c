@@ -23,8 +23,8 @@ struct node_draft {
 	struct draft *draft;  /* a reference */
 	struct draft_node *n; /* a reference; of a generated file its directory */
 	bool generated;
-	atomic_ullong opened_size; /* of a generated file: as it was opened last, for who reads on
-				      when the draft has ended */
+	/* Of a generated file: as it was opened last, for readers after the draft's end. */
+	atomic_ullong opened_size;
 };
 
 struct draft_handle {
@@ -489,12 +489,11 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 	}
 	if (r >= 0 && flags & O_TRUNC && writes)
 		r = start_anew(nd->n);
-	if (r < 0) {
+	if (r < 0)
 		file_close(&h->file);
-		return r;
-	}
-	*ret = &h->file;
-	return 0;
+	else
+		*ret = &h->file;
+	return r;
 }
 
 static int generated_read(struct file *f, uint64_t off, size_t n, struct segments *g)
