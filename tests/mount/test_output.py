@@ -223,6 +223,22 @@ def test_an_item_that_cannot_be_read_has_its_reason_everywhere(run, tmp_path):
     assert r.returncode == 1 and 'truncated' in r.stderr and 'truncated' in r.stdout
 
 
+@pytest.mark.parametrize('whole,broken', [('1000', '1500'), ('root', 'other')])
+def test_an_item_that_cannot_be_read_is_not_absent(run, tmp_path, whole, broken):
+    """diff tells of the rest, and that this item was not compared: not that one side has none."""
+    shutil.copytree(SAMPLE, tmp_path / 'root')
+    if broken == 'other':
+        shutil.copytree(SAMPLE, tmp_path / 'other')
+    a, b = (tmp_path / 'root' if name == 'root' else tmp_path / ('root/' * name.isdigit() + name) for name in (whole, broken))
+    (tmp_path / ('root' if broken == '1500' else 'other') / '1500/state/_METADATA').write_text('{')
+    for pair in ((a, b), (b, a)):
+        r = run('diff', *pair, ok=False)
+        assert r.returncode == 1 and 'truncated' in r.stderr and 'some could not be read' in r.stdout, r
+        assert 'only in' not in r.stdout, r.stdout
+        differences = json.loads(run('diff', '--json', *pair, ok=False).stdout)['differences']
+        assert not [d for d in differences if d['path'].endswith('state')], differences
+
+
 @pytest.mark.parametrize('command', ['ls', 'tree'])
 def test_stored_bytes_are_those_of_info(run, command):
     entries = json.loads(run(command, '--json', STATE / 'params/embed').stdout)

@@ -174,11 +174,21 @@ static bool is_single(const struct subtree *a, const struct subtree *b)
 	       b->part[0].kind == PART_TREE;
 }
 
+/* What cannot be read on the other side is not missing there; that it cannot has been said. */
+static bool is_broken(const struct subtree *st, const struct subtree_part *part)
+{
+	for (size_t i = 0; i < st->n; i++)
+		if (st->part[i].kind == PART_BROKEN && !strcmp(st->part[i].path, part->path))
+			return true;
+	return false;
+}
+
 static void say_part(struct diff *d, const char *prefix, const struct subtree_part *part, bool in_a)
 {
 	auto_buf path = { 0 };
 
-	if (!is_selective(d) && buf_addf(&path, "%s%s", prefix, part->path) >= 0)
+	if (!is_selective(d) && !is_broken(in_a ? d->b : d->a, part) &&
+	    buf_addf(&path, "%s%s", prefix, part->path) >= 0)
 		diff_say(d, buf_str(&path), in_a ? "only in A" : "only in B", "");
 }
 
