@@ -16,7 +16,8 @@
 	type(array) \
 	type(scalar) \
 	type(string) \
-	type(none)
+	type(none) \
+	type(bytes)
 /* clang-format on */
 
 #define DECLARE(name) extern const struct leaf_type leaf_##name;

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leaf_bytes.c - Python bytes, which only the legacy msgpack file can hold: files of flax, and what
+ * `aggregate=` puts there.
+ *
+ * The value is an array of uint8, so every view of one works.
+ */
+#include "core/base/err.h"
+#include "handlers/leaf/leaf.h"
+
+static const char *const typestr[] = { "bytes", NULL };
+
+static bool bytes_recorded(const struct tree_node *leaf)
+{
+	return leaf->value == TREE_VALUE_AGGREGATE && leaf->aggregate &&
+	       leaf->aggregate->kind == AGGREGATE_BYTES;
+}
+
+static int bytes_open(const struct leaf_type *t, struct item *item, const struct tree_node *leaf,
+		      struct value *ret)
+{
+	int r = item_array(item, leaf, &ret->array);
+
+	if (r >= 0)
+		ret->kind = VALUE_ARRAY;
+	return r;
+}
+
+static int bytes_classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
+{
+	return f->ext == t->ext;
+}
+
+static int bytes_encode(const struct leaf_desc *d, struct leaf_input *f, struct leaf_sink *to)
+{
+	return fail(-EINVAL, "Orbax stores bytes in the legacy file of an item alone: aggregate= "
+			     "chooses what goes there");
+}
+
+static int bytes_aggregate(const struct leaf_desc *d, struct leaf_input *f, struct aggregate *ret)
+{
+	auto_buf bytes = { 0 };
+	int r = f->ops->contents(f, &bytes);
+
+	if (r >= 0 && bytes.n > f->memory_left)
+		r = fail(-EFBIG, "aggregate: %zu bytes do not fit half of write_budget", bytes.n);
+	if (r < 0)
+		return r;
+	f->memory_left -= bytes.n;
+	ret->kind = AGGREGATE_BYTES;
+	return arena_keep(f->arena, buf_span(&bytes), &ret->s);
+}
+
+const struct leaf_type leaf_bytes = {
+	.name = "bytes",
+	.noun = "bytes",
+	.typestr = typestr,
+	.summary = "bytes, stored in the legacy msgpack file: .bin",
+	.ext = NAME_EXT_BIN,
+	.recorded = bytes_recorded,
+	.open = bytes_open,
+	.classify = bytes_classify,
+	.encode = bytes_encode,
+	.aggregate = bytes_aggregate,
+};
