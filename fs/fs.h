@@ -20,7 +20,7 @@ struct fs {
 	struct ns *ns;
 	struct fuse_session *se;
 	const struct options *options;
-	int ready_fd; /* told once when the first request has come; -1 when nobody waits */
+	int ready_fd; /* written to once when the first request has come; -1: nobody waits */
 	const char *mountpoint;
 	struct request_reader request_reader;
 	struct forget forget;

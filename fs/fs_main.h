@@ -23,7 +23,7 @@ struct fs_mount {
  * in the parent when the mount is ready, or with the reason why it cannot be.
  */
 int fs_main(const struct fs_mount *m);
-/* The mount starts this program again under other names, for small errands: 1 when name is one of
+/* The mount starts this program again under other names, for small tasks: 1 when name is one of
  * them. */
 int fs_run_helper(const char *name, int *ret_status);
 

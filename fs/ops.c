@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops.c - the fuse_lowlevel_ops table, and the operations that are no work.
+ * ops.c - the fuse_lowlevel_ops table, and the trivial operations.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -206,7 +206,7 @@ static int reply_splice(fuse_req_t req, const struct segments *g)
 	v.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_RETRY;
 	v.buf[0].fd = p->out;
 	r = fuse_reply_data(req, &v, FUSE_BUF_SPLICE_MOVE);
-	/* -ENOENT: the caller went away. Else the kernel has told it EIO: a page that was cut off
+	/* -ENOENT: the caller went away. Else the kernel has told it EIO: a page that was truncated
 	 * since, for instance. */
 	if (r < 0 && r != -ENOENT)
 		log_error("cannot answer with %llu bytes: %s", (unsigned long long)g->bytes,

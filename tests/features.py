@@ -59,7 +59,7 @@ ROWS = {
     'D7': 'options of loading arrays',
     'D8': 'which handler an item has',
     'D9': 'Pathways, which is refused',
-    'D10': 'deleted steps are moved aside',
+    'D10': 'deleted steps are renamed before they are removed',
     'D11': 'memory in bytes',
     'D12': 'options for a scope',
     # Handlers of items.

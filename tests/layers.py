@@ -111,18 +111,25 @@ DOORS = {
     r'pcre2(posix)?\.h': ['core/', 'handlers/'],
 }
 
-# Folders whose language is checked; the others follow when their words are mended.
-PLAIN = ['fs', 'tools']
-# In a message for people: (what must not be there, what is said instead).
-PHRASES = [(re.compile(r'(?<!there )\b(is|are) no (?!longer)'), 'is not a'),
-           (re.compile(r'(?<!\w)there is none\b'), 'does not exist')]
-# In a comment.
-COMMENT_PHRASES = [(re.compile(r'Kept true'), 'Invariants')]
+# Folders whose language is checked.
+PLAIN = ['core', 'handlers', 'fs', 'tools', 'tests']
+# In a message for people, a comment, a page or a test's text: (what must not be there, what is said instead).
+NEGATION = (re.compile(r'(?<!there )(?<!There )\b([Ii]s|[Aa]re) no (?!longer|more|deeper)'), 'is not a')
+PHRASES = [NEGATION, (re.compile(r'\b(is|are) none of\b'), 'is not one of'),
+           (re.compile(r'(?<!\w)there is none\b'), 'does not exist'),
+           (re.compile(r'\b(is|are) cut off\b'), 'is truncated')]
+# In a comment or a page, where a few more words have a plain one.
+COMMENT_PHRASES = [NEGATION, (re.compile(r'Kept true'), 'Invariants'), (re.compile(r'\bnone of ours\b'), 'is not ours'),
+                   (re.compile(r'\b(kept|put|left|moved) aside\b'), 'staged, or ignored'),
+                   (re.compile(r'\b(told from|told apart)\b'), 'distinguished'),
+                   (re.compile(r'\b(lanes?|errands?|ballots?|slurps?|spits?)\b'), 'worker, assignment, vote, read_file, write_file')]
 # An identifier, or a part of one between underscores -> the word of the field.
 RETIRED = {
-    'ballot': 'vote', 'errand': 'assignment', 'joint': 'collective', 'lane': 'worker', 'lanes': 'parallel_for',
-    'peel': 'strip', 'press': 'encoder', 'settle': 'flush_range', 'slurp': 'read_file', 'spit': 'write_file',
-    'team': 'rank group', 'teams': 'rank groups',
+    'aside': 'staged', 'ballot': 'vote', 'errand': 'assignment', 'facts': 'info', 'feed': 'entry', 'feeds': 'entries',
+    'hear': 'receive', 'heard': 'received', 'joint': 'collective', 'kept': 'retained', 'lane': 'worker',
+    'lanes': 'parallel_for', 'memo': 'cache', 'peel': 'strip', 'press': 'encoder', 'settle': 'flush',
+    'settled': 'flushed', 'slurp': 'read_file', 'spit': 'write_file', 'straight': 'scan', 'survey': 'leaf_table',
+    'team': 'rank group', 'teams': 'rank groups', 'told': 'reported',
 }
 
 MAX_FILE_LINES = 600
@@ -218,9 +225,30 @@ def check_words(name, text):
         if token['name']:
             yield from (f"{at}: '{token['name']}': the word for '{part}' is {RETIRED[part]}"
                         for part in token['name'].lower().split('_') if part in RETIRED)
-        for phrases, words in ((PHRASES, token['string']), (COMMENT_PHRASES, token['comment'])):
+        comment = re.sub(r'\s*\n\s*\**\s*', ' ', token['comment'] or '')
+        for phrases, words in ((PHRASES, token['string']), (COMMENT_PHRASES, comment)):
             yield from (f"{at}: '{found[0]}': say {instead}" for phrase, instead in phrases
                         if (found := phrase.search(words or '')))
+
+
+SCRIPT_TEXT = re.compile(r'(?P<comment>#[^\n]*)|(?P<string>\'\'\'.*?\'\'\'|""".*?"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')', re.S)
+
+
+def check_prose():
+    """Pages, and what the tests in Python say."""
+    for name in pages():
+        text = re.sub(r'```.*?```', lambda m: re.sub(r'[^\n]', ' ', m.group()), (ROOT / name).read_text(encoding='utf-8'), flags=re.S)
+        for phrase, instead in COMMENT_PHRASES + PHRASES[1:]:
+            yield from (f"{name}:{text.count(chr(10), 0, found.start()) + 1}: '{found[0]}': say {instead}"
+                        for found in phrase.finditer(text))
+    for path in sorted((ROOT / 'tests').rglob('*.py')):
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding='utf-8')
+        for token in SCRIPT_TEXT.finditer(text) if name != 'tests/layers.py' else ():
+            yield from (f"{name}:{text.count(chr(10), 0, token.start()) + 1}: '{found[0]}': say {instead}"
+                        for phrase, instead in PHRASES if (found := phrase.search(token.group())))
+        for found in re.finditer(r'\bdef (test_\w*_(is|are)_no_\w+)', text):
+            if not re.search('there_(is|are)_no|no_(longer|more)', found[1]):
+                yield f"{name}: '{found[1]}': say is_not"
 
 
 def check_unique(names):
@@ -345,6 +373,7 @@ def main():
         faults += check_includes(name, text)
         faults += check_sizes(name, text)
         faults += check_words(name, text)
+    faults += check_prose()
     faults += check_ladder()
     faults += check_built(names)
     faults += check_all_named(names)

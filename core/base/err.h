@@ -56,7 +56,7 @@ const char *err_text(int code);
 const char *err_where(int code);
 
 /*
- * The meter refused memory with code, and its caller can only say that there is none: the next
+ * The meter refused memory with code, and its caller can only say that none is left: the next
  * fail(-ENOMEM) of the thread yields code, and says what its note says.
  */
 void err_refused(int code);

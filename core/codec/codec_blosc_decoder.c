@@ -62,7 +62,7 @@ static int stage_check_order(const struct blosc_decoder *s)
 			bsearch(&s->start[i], sorted, n, sizeof(*sorted), compare_starts);
 		uint64_t end = (uint64_t)s->start[i] + one_bytes(&s->h);
 
-		/* Blocks may even share bytes; then the next start is none that ends this one. */
+		/* Blocks may even share bytes; then the next start does not end this one. */
 		while (at + 1 < sorted + n && at[1] == *at)
 			at++;
 		end = MIN(end, at + 1 < sorted + n ? at[1] : s->h.cbytes);

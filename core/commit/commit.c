@@ -115,7 +115,7 @@ static int prepare(struct commit *c)
 
 /* It is a step, durable and whole; what stays of the draft is litter, not damage. A lock file gc
  * removes. */
-static void let_go(struct commit *c)
+static void release_stores(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
 	int r = 0;
@@ -155,7 +155,7 @@ static int publish_by_rename(struct commit *c)
 		return r;
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0) {
-		let_go(c);
+		release_stores(c);
 		return 0;
 	}
 	/* Nobody knows whether the new name would survive: it is taken back. */
@@ -189,7 +189,7 @@ static int publish_by_marker(struct commit *c)
 		io_dirop(d->dir, IO_UNLINK, "commit_success.txt", NULL, 0);
 		return err_restore(&note);
 	}
-	let_go(c);
+	release_stores(c);
 	return 0;
 }
 

@@ -412,7 +412,7 @@ static int keep_entries(struct cleaning *cl)
 	return 0;
 }
 
-/* What an earlier commit gave a name as a leaf, and is none any more, is in no leaf's way. */
+/* A name that an earlier commit gave to a leaf, and that is not a leaf any more, blocks no leaf. */
 static int take_names_back(struct commit_item *item)
 {
 	int r = 0;

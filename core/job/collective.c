@@ -72,7 +72,7 @@ unsigned collective_n_active(const struct collective *j)
 	return j->n_active;
 }
 
-/* One number of `active`; NULL: it is none. */
+/* One number of `active`; NULL: it is not a number. */
 static const char *take_rank(const char *at, unsigned long *ret)
 {
 	char *end;
@@ -325,7 +325,7 @@ static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 
 	m.notified = wire_u32le(&w);
 	r = wire_ok(&w) ? collective_enter(j, msg->from, &m, named, &e) :
-			  fail(-EINVAL, "a question is cut off");
+			  fail(-EINVAL, "a request is truncated");
 	if (r >= 0)
 		r = wire_put_u32le(&answer, e.attempt);
 	if (r >= 0)

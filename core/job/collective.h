@@ -27,7 +27,7 @@ struct collective_opts {
 };
 /*
  * -EINVAL: active is not a list of ranks, or the primary is not in it. Begins to serve requests;
- * those that are none of ours are passed to `other`, unless arg is NULL.
+ * those that are not ours are passed to `other`, unless arg is NULL.
  */
 int collective_new(const struct collective_opts *opts, peers_serve_fn *other, void *arg,
 		   struct collective **ret);

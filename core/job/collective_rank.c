@@ -44,7 +44,7 @@ int collective_join(struct collective *j, const char *name, const char *final, u
 	m.notified = false;
 	init_ns = (int64_t)wire_u64le(&w);
 	if (!wire_ok(&w) || buf_add_byte(&answer, 0) < 0)
-		return fail(-EIO, "draft '%s': the primary's answer is cut off", name);
+		return fail(-EIO, "draft '%s': the primary's answer is truncated", name);
 	on_disk = (const char *)answer.p + 20;
 	r = draft_dir_join(j->source, on_disk, final, mode, init_ns, &dir);
 	if (r < 0) {
@@ -95,7 +95,7 @@ static int ask_for_attempt(struct collective *j, const struct collective_member 
 	ret->result.code = -(int)wire_u32le(&w);
 	text = wire_bytes(&w, wire_left(&w));
 	if (!wire_ok(&w))
-		return fail(-EIO, "the primary's answer is cut off");
+		return fail(-EIO, "the primary's answer is truncated");
 	snprintf(ret->result.text, sizeof(ret->result.text), "%.*s", SPAN_ARG(text));
 	return 0;
 }

@@ -110,8 +110,8 @@ int peers_mpi_open(const char *name, struct peers **ret);
 /* Whether this program can do that. */
 bool peers_mpi_is_there(void);
 /*
- * Tell the others that this rank is done, wait until all are, and let go. A rank whose process has
- * ended is given up at once, one that does not answer after some seconds. Accepts NULL.
+ * Tell the others that this rank is done, wait until all are, and release it. A rank whose process
+ * has ended is given up at once, one that does not answer after some seconds. Accepts NULL.
  */
 void peers_close(struct peers *p);
 

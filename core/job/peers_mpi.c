@@ -198,7 +198,7 @@ static void deliver(struct mpi *m, struct transfer *t)
 	struct buf body = { 0 };
 
 	if (t->n < PEERS_HEAD_BYTES) {
-		log_error("a message of %zu bytes of rank %d is none of ours", t->n, t->rank);
+		log_error("a message of %zu bytes of rank %d is not one of ours", t->n, t->rank);
 		return;
 	}
 	peers_head_parse(t->bytes, &head);
@@ -286,7 +286,7 @@ static void loop(struct mpi *m)
 
 /* ---- who is alive ---- */
 
-/* State and beginning of a process by its number; false when there is none. */
+/* State and beginning of a process by its number; false when it does not exist. */
 static bool look_at(int64_t pid, char *ret_state, uint64_t *ret_began)
 {
 	char path[64], line[512];

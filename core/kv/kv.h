@@ -47,7 +47,7 @@ typedef int kv_each_fn(void *arg, struct span key, uint64_t len);
 
 struct kv_ops {
 	const char *name;
-	/* Set ret[i] for each key; an absent key is no error. */
+	/* Set ret[i] for each key; an absent key is not an error. */
 	int (*locate)(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n);
 	int (*list)(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg);
 	int (*put)(struct kv *kv, struct span key, struct span value); /* NULL: read-only */
@@ -109,7 +109,7 @@ struct kv *kv_ref(struct kv *kv);
 /* Give one reference back; the last closes the store. Accepts NULL. */
 void kv_free(struct kv *kv);
 
-/* One file per key below a directory; keys that are no safe path are absent. dir is taken. */
+/* One file per key below a directory; keys that are not a safe path are absent. dir is taken. */
 int kv_dir_open(struct io_dir *dir, struct kv **ret);
 /* Values have the checksums that a table in the directory gives them (kv_table.h), which is read
  * when it is needed. */

@@ -28,7 +28,7 @@ void kv_sum_pack(uint32_t crc, uint8_t ret[KV_SUM_BYTES]);
 int kv_sum_parse(const uint8_t p[KV_SUM_BYTES], uint32_t *ret);
 
 /*
- * Compare `value` with the trailer in `tail`; a tail that is shorter than a trailer is none.
+ * Compare `value` with the trailer in `tail`; a tail that is shorter than a trailer is not one.
  * Returns as kv_sum_parse().
  */
 int kv_sum_check(struct span value, struct span tail);

@@ -22,9 +22,8 @@
 
 #define REQUEST_BYTES ((size_t)(8 * MiB)) /* of one write request */
 #define REQUESTS 8                        /* in one batch */
-#define DIRTY_MAX \
-	((uint64_t)16 * MiB) /* that the disk has not got yet, at most: then it is waited for */
-#define BEHIND_BYTES ((uint64_t)4 * MiB) /* what the disk is told to begin with at a time */
+#define DIRTY_MAX ((uint64_t)16 * MiB)    /* that the disk does not have yet, at most */
+#define BEHIND_BYTES ((uint64_t)4 * MiB)  /* written behind at a time */
 
 static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 {

@@ -11,7 +11,8 @@
 
 #define DATAFILE_BUFFER ((size_t)1 << 20) /* pieces up to this size are gathered */
 
-/* Bytes that were written at once, so that they can be told from what a failed sync made of them. */
+/* Bytes that were written at once, so that they can be distinguished from what a failed sync made
+ * of them. */
 struct datafile_part {
 	uint64_t off;
 	uint32_t len, crc; /* crc32c */
@@ -29,7 +30,7 @@ struct datafile {
 	uint64_t high;              /* bytes ever written: more than start after a rewind */
 	uint64_t behind;            /* the disk was asked to begin with the bytes below */
 	uint64_t flushed; /* the disk has the bytes below, and the page cache forgot them */
-	int refused; /* the disk said so meanwhile: what the next sync has to tell; 0: it did not */
+	int refused;    /* the disk said so meanwhile: what the next sync reports; 0: it did not */
 	bool is_dirty;  /* written to since it was synced */
 	bool is_lost;   /* a sync failed: datafile_mend() before anything else */
 	bool is_mended; /* after that: what the next sync says is believed only when it was read

@@ -32,7 +32,7 @@ _Static_assert(HEADER_BYTES + CRC_BYTES == OCDBT_FRAME_BYTES, "the envelope has 
 
 /* ---- zstd ---- */
 
-/* Skip the header of a zstd frame. False when it is none that we may read. */
+/* Skip the header of a zstd frame. False when it is not one that we may read. */
 static bool zstd_skip_header(struct wire *w)
 {
 	static const uint8_t dict_bytes[] = { 0, 1, 2, 4 }, size_bytes[] = { 0, 2, 4, 8 };

@@ -118,7 +118,7 @@ static int names_items(const struct children *c)
 	return json_is(items, JSON_OBJECT) && items->n > 0;
 }
 
-/* Whether a file is an array's metadata: 1 or 0. A zarr group is none; what cannot be read may have
+/* Whether a file is an array's metadata: 1 or 0. A zarr group is not; what cannot be read may have
  * been one. */
 static int is_array(struct io_dir *dir, const char *path)
 {

@@ -288,7 +288,7 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 	return 0;
 }
 
-/* The store that was kept of a leaf: 1 and a reference, or 0 when there is none yet. */
+/* The store that was retained for a leaf: 1 and a reference, or 0 when it has not got one yet. */
 static int find_made(struct item *item, uint32_t id, struct kv **ret)
 {
 	int r = 0;

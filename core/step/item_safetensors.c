@@ -116,7 +116,7 @@ static int read_header(struct shard *s)
 	if (r < 0)
 		return r;
 	if (r == 0)
-		return fail(-EUCLEAN, "its header is cut off");
+		return fail(-EUCLEAN, "its header is truncated");
 	if (s->header.data + s->header.bytes != s->file->size)
 		return fail(-EUCLEAN, "it has %llu bytes, its header says %llu",
 			    (unsigned long long)s->file->size,

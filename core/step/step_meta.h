@@ -18,7 +18,7 @@ enum step_items {
 };
 
 struct step_item {
-	struct span name, handler; /* type string; p NULL when it is none */
+	struct span name, handler; /* type string; p is NULL when it is not known */
 };
 
 /* To be written, spans may point anywhere and texts may be NULL for "{}". */

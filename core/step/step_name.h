@@ -36,7 +36,7 @@ struct step_name {
 
 /*
  * Take a name apart: 1, or 0 when it does not end in a digit or is temporary. A name that is not a
- * step's ("run2") cannot be told from one that is; step_name_is_orbax() is stricter.
+ * step's ("run2") cannot be distinguished from one that is; step_name_is_orbax() is stricter.
  */
 int step_name_parse(struct span name, struct step_name *ret);
 /* Whether some format of Orbax lists it: the prefix is empty or ends in '_'. */

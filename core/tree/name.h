@@ -44,7 +44,7 @@ enum name_use { NAME_LEAF, NAME_CONTAINER };
 /*
  * Names of ours that a directory with keys can hold: a set of bits says which stand in one. A key
  * equal to one that stands there gets its first byte escaped; everywhere else it is a key like any
- * other. `latest` is none of them: it stands only beside steps, whose names are not keys.
+ * other. `latest` is not one of them: it stands only beside steps, whose names are not keys.
  */
 enum name_ours {
 	NAME_OURS_METADATA = 1 << 0, /* `_METADATA`: the top of every tree */

@@ -30,7 +30,8 @@ struct strings {
 int strings_parse(struct span json, const char *what, struct strings **ret);
 /* The value of a parameter, or NULL. */
 const struct strings_entry *strings_find(const struct strings *s, struct span param);
-/* The text of a value: json is the document's bytes off to off + len. -EUCLEAN when it is none. */
+/* The text of a value: json is the document's bytes off to off + len. -EUCLEAN when it is not a
+ * string. */
 int strings_text(struct span json, const char *what, struct buf *ret);
 /* Accepts NULL. */
 void strings_free(struct strings *s);

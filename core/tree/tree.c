@@ -10,7 +10,7 @@
  * Nothing here recurses: hostile documents nest to any depth, and how deep they are is known only
  * when they have been walked.
  *
- * Kept true after tree_finish(): siblings have different keys; they are all positions or all keys;
+ * Invariants after tree_finish(): siblings have different keys; they are all positions or all keys;
  * positions are 0 to n - 1 in this order; no path is longer than LIMIT_TREE_DEPTH keys.
  */
 #include "core/tree/tree.h"

@@ -152,7 +152,7 @@ struct tree {
 
 /*
  * `_METADATA` -> tree (README.md, section 2): unknown members are ignored, the plain
- * map decides, rich types add container kinds (and are left aside with a log line when they do not
+ * map decides, rich types add container kinds (and are ignored with a log line when they do not
  * fit it). -EUCLEAN names entry and reason (mixed key types, gaps in a list, key_type out of
  * range, ...). json is not needed afterwards.
  */

@@ -462,7 +462,7 @@ int tree_parse_metadata(struct span json, const char *what, struct tree **ret)
 	if (m.has_rich) {
 		r = tree_parse_rich(m.tree, buf_span(&m.rich), what);
 		if (r == -EUCLEAN)
-			log_warn("%s: value_metadata_tree is left aside: %s", what, err_text(r));
+			log_warn("%s: value_metadata_tree is ignored: %s", what, err_text(r));
 		else if (r < 0)
 			return r;
 		m.tree->rich = r >= 0;

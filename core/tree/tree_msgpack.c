@@ -467,7 +467,7 @@ static int unpack_bytes(struct unpack *u, struct span bytes, struct value *ret)
 	if (r < 0)
 		return r;
 	if (r == 0)
-		return broken(u, "the document is cut off");
+		return broken(u, "the document is truncated");
 	if (off != bytes.n)
 		return broken(u, "something follows the document");
 	*ret = unpack_data(c);

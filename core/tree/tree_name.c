@@ -5,7 +5,7 @@
  * How a key is spelled is name.c. Different keys have different names, so siblings can collide
  * only in the hash of shortened names; the later one in the tree's order then gets another hash.
  *
- * Kept true after tree_name(): siblings have different names, by_name is sorted by them, and no
+ * Invariants after tree_name(): siblings have different names, by_name is sorted by them, and no
  * two names share a stem unless one is a container.
  */
 #include "core/base/digest.h"

@@ -11,13 +11,13 @@
 
 #include "core/base/err.h"
 
-#define MEMO_DOCS 16
-#define MEMO_BYTES 4096 /* longer documents are rare, and not remembered */
+#define CACHED_DOCS 16
+#define CACHED_BYTES 4096 /* longer documents are rare, and not remembered */
 
 struct meta_cache {
-	pthread_mutex_t lock;               /* protects all below */
-	struct meta_shared *doc[MEMO_DOCS]; /* a reference each */
-	unsigned next;                      /* to be replaced */
+	pthread_mutex_t lock;                 /* protects all below */
+	struct meta_shared *doc[CACHED_DOCS]; /* a reference each */
+	unsigned next;                        /* to be replaced */
 };
 
 int meta_cache_new(struct meta_cache **ret)
@@ -35,7 +35,7 @@ void meta_cache_free(struct meta_cache *m)
 {
 	if (!m)
 		return;
-	for (unsigned i = 0; i < MEMO_DOCS; i++)
+	for (unsigned i = 0; i < CACHED_DOCS; i++)
 		meta_shared_unref(m->doc[i]);
 	pthread_mutex_destroy(&m->lock);
 	free(m);
@@ -55,7 +55,7 @@ static struct meta_shared *find(struct meta_cache *m, struct span json)
 	struct meta_shared *s = NULL;
 
 	pthread_mutex_lock(&m->lock);
-	for (unsigned i = 0; i < MEMO_DOCS && !s; i++)
+	for (unsigned i = 0; i < CACHED_DOCS && !s; i++)
 		if (m->doc[i] && m->doc[i]->n == json.n && !memcmp(m->doc[i]->text, json.p, json.n))
 			s = m->doc[i];
 	if (s)
@@ -78,7 +78,7 @@ static void remember(struct meta_cache *m, struct span json, struct meta_shared 
 	pthread_mutex_lock(&m->lock);
 	out = m->doc[m->next];
 	m->doc[m->next] = s;
-	m->next = (m->next + 1) % MEMO_DOCS;
+	m->next = (m->next + 1) % CACHED_DOCS;
 	pthread_mutex_unlock(&m->lock);
 	meta_shared_unref(out);
 }
@@ -87,7 +87,7 @@ int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
 		     struct meta_shared **ret)
 {
 	auto_of(meta_shared) struct meta_shared *s = NULL;
-	bool small = m && json.n > 0 && json.n <= MEMO_BYTES;
+	bool small = m && json.n > 0 && json.n <= CACHED_BYTES;
 	int r;
 
 	s = small ? find(m, json) : NULL;

@@ -38,7 +38,7 @@ struct zarr_writer {
 	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t changed;
 	struct band *bands;     /* live, in no order */
-	unsigned finishing;     /* bands whose job has not let go of the writer yet */
+	unsigned finishing;     /* bands whose job still holds the writer */
 	struct err_note failed; /* of a band that could not be stored; code 0: none */
 };
 

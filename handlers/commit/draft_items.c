@@ -214,7 +214,7 @@ static int add_value(struct sealing_item *it, struct plan_leaf *l)
 	plan_leaf_input(it->plan, l, &f);
 	r = l->desc.type->encode(&l->desc, &f.input, &s.sink);
 	leaf_input_release(&f.input);
-	/* What a type says of bytes that are to be stored is no damage. */
+	/* What a type says of bytes that are to be stored is not damage. */
 	return r < 0 ? err_at(r == -EUCLEAN ? -EINVAL : r, "leaf '%.*s'",
 			      SPAN_ARG(l->node->param)) :
 		       0;

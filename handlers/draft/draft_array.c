@@ -351,7 +351,7 @@ int array_kv(struct draft_node *n, const struct draft_array *a, const struct arr
 	int r = draft_leaf_kv(n, sliced && n->draft->env->options->replica_parallel_separate, &own,
 			      &store);
 
-	/* Where nothing can be kept aside all is stored, and the commit takes its slice of that. */
+	/* Where nothing can be staged all is stored, and the commit takes its slice of that. */
 	if (r >= 0 && dir && sliced)
 		r = kv_slice_new(own, json, &slice, dir, &n->draft->env->staged_bytes, ret);
 	else if (r >= 0)

@@ -42,7 +42,7 @@ struct draft_file {
 	unsigned writers;       /* handles open for writing */
 	unsigned unflushed;     /* of them: not closed by their program since it wrote */
 	struct err_note failed; /* of background work: reported once */
-	int lost; /* why bytes from a map are not there: told until it is written anew, or synced */
+	int lost; /* why bytes from a map are lost: reported until it is written anew, or synced */
 	bool nameless;    /* staged for good: no leaf of the step any more */
 	unsigned readers; /* handles open, for whatever */
 	/* During a commit that takes its chunks away: all bytes, for those that have it open. */

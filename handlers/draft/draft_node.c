@@ -467,7 +467,7 @@ int draft_create(struct draft_node *dir, struct span name, struct draft_node **r
 }
 
 /* Without the lock: the reference of the directory that it was in. */
-static void let_go(struct draft_node *n)
+static void release_tree(struct draft_node *n)
 {
 	if (n && !n->is_dir)
 		draft_file_unname(n->file);
@@ -492,7 +492,7 @@ static int take_away(struct draft_node *dir, struct span name, bool is_dir)
 		detach(n);
 	pthread_mutex_unlock(&dir->draft->lock);
 	if (r >= 0)
-		let_go(n);
+		release_tree(n);
 	return r;
 }
 
@@ -565,6 +565,6 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 		attach(to, n);
 	}
 	pthread_mutex_unlock(&from->draft->lock);
-	let_go(replaced);
+	release_tree(replaced);
 	return r;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_slice.c - chunks of other ranks' slices, kept aside.
+ * kv_slice.c - chunks of other ranks' slices, which are staged.
  *
  * Invariants: a key is in one of the two stores; what is not a chunk is in the
  * step's own.

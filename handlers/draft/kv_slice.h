@@ -23,8 +23,8 @@ struct slice {
 int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, const char *dir,
 		 atomic_ullong *staged, struct kv **ret);
 /*
- * The store's own kv with all that is wanted in it (NULL: all chunks); borrowed. A kv that is none
- * of these is returned as it is. Of one thread, when nobody writes any more.
+ * The store's own kv with all that is wanted in it (NULL: all chunks); borrowed. A kv that is not
+ * one of these is returned as it is. Of one thread, when nobody writes any more.
  */
 int kv_slice_give(struct kv *kv, const struct slice *want, struct kv **ret);
 

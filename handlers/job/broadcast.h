@@ -26,7 +26,7 @@ struct broadcast_opts {
 /* Of which the options say how much memory decoded chunks may take. -EINVAL: scaling is not such a
  * number. */
 int broadcast_memory(const struct options *o, uint64_t *ret);
-/* Arrays that are opened from now on are shared. -EINVAL: the mesh is none of the job's ranks. */
+/* Arrays that are opened from now on are shared. -EINVAL: the mesh is not one of the job's ranks. */
 int broadcast_new(const struct broadcast_opts *opts, struct broadcast **ret);
 /* Nobody reads any more, and nothing is served. Accepts NULL. */
 void broadcast_free(struct broadcast *b);

@@ -176,7 +176,7 @@ static int add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned d
 		struct tree_node *child;
 
 		if (w->at >= w->si->n_nodes)
-			return fail(-EIO, "the share of rank %d is cut off", w->rank);
+			return fail(-EIO, "the share of rank %d is truncated", w->rank);
 		r = tree_build_child(&w->it->plan->build, n, w->si->node[w->at].key,
 				     w->si->node[w->at].key_is_index, &child);
 		if (r >= 0)

@@ -292,7 +292,7 @@ int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, stru
 			err_at(r, "item '%s'", item[i].plan->name);
 	}
 	if (r >= 0 && !wire_ok(&x.w))
-		r = fail(-EIO, "what the primary wants is cut off");
+		r = fail(-EIO, "the primary's assignments are truncated");
 	/* Items' directories that were made here, and stores that were moved into them. */
 	return r < 0 ? r : io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
 }

@@ -57,7 +57,7 @@ struct contribution {
 bool plan_leaf_is_replicas(const struct plan_leaf *l);
 int contribution_pack(const char *final, struct span custom, struct sealing_item *item, size_t n,
 		      struct buf *ret);
-/* -EIO: it is none. bytes must outlive ret. */
+/* -EIO: it is not one. bytes must outlive ret. */
 int contribution_parse(struct span bytes, struct contribution *ret);
 void contribution_release(struct contribution *s);
 

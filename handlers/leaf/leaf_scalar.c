@@ -115,7 +115,7 @@ static int take_number(struct leaf_input *f, const struct json *j, struct leaf_d
 	return 1;
 }
 
-/* All JSON but null and texts that are no number words. */
+/* All JSON but null and texts that are not number words. */
 static int scalar_classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
 {
 	const struct json *j = NULL;

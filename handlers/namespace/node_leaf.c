@@ -17,14 +17,14 @@
 
 #define AHEAD_BYTES (16 * MiB) /* most that is decoded before it is asked for */
 #define NEAR_BYTES (8 * MiB)   /* what the kernel asks for at once, for one reader in order */
-#define PASS_STEP (2 * MiB)    /* how often what was read is let go */
+#define PASS_STEP (2 * MiB)    /* how often what was read is dropped */
 
 struct leaf_file {
 	struct file file;
 	struct format format;
 	atomic_ullong reached;  /* end of the furthest read of a sequential reader */
 	atomic_ullong asked;    /* end of what was prefetched */
-	atomic_ullong dropped;  /* end of what was let go */
+	atomic_ullong dropped;  /* end of what was dropped */
 	atomic_bool next_asked; /* the next leaf was prefetched */
 	bool walking;           /* leaves are being opened one after another */
 };

@@ -72,7 +72,7 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 		struct node_leaf *l = container_of(n, struct node_leaf, node);
 		struct name_view name;
 
-		/* A part of a leaf is none: nobody shall take the whole for it. */
+		/* A part of a leaf is not a leaf, or it would be taken for the whole. */
 		if (l->is_view &&
 		    (name_view_parse(span_str(n->name), &name) < 0 || !name_view_is_plain(&name)))
 			return fail(-EINVAL, "'%s' is a view: a leaf is wanted as it is listed",

@@ -251,7 +251,7 @@ static int stored_xattr_get(struct node *n, const char *name, struct buf *ret)
 	return buf_add_str(ret, "\"opaque\"");
 }
 
-/* Files that came later may have made a tree of an item that was none. */
+/* Files that came later may have made a tree of an item that was not one. */
 static bool stored_still_valid(struct node *n)
 {
 	const struct node_stored *s = stored_of(n);

@@ -307,7 +307,7 @@ static int bad_name(struct span name, const char *why)
 	return fail(-ENOENT, "'%.*s': %s", SPAN_ARG(name), why);
 }
 
-/* Silently -ENOENT for a name that is none of ours. */
+/* Silently -ENOENT for a name that is not ours. */
 static int parse_name(struct span name, struct wanted *ret)
 {
 	struct name_view v;

@@ -48,7 +48,7 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret);
 int node_view_absent(struct span name, int r);
 /*
  * A view of a whole: `D.safetensors` for a D in dir, `.safetensors` for dir itself. Quietly -ENOENT
- * when it is none; what cannot be made says why.
+ * when it is not a view; what cannot be made says why.
  */
 int node_subtree_lookup(struct node *dir, struct span name, struct node **ret);
 /* An item that a plugin takes: 1 and its node; 0 when none does. */

@@ -63,8 +63,8 @@ DEFINE_AUTO(plan, struct plan, plan_free);
 
 /* ---- parts of it ---- */
 
-/* A leaf below parent, or the bare one (NULL): 1; 0 when it is none and need not be one; -EINVAL.
- * (draft_leaf.c) */
+/* A leaf below parent, or the bare one (NULL): 1; 0 when it is not a leaf and need not be one;
+ * -EINVAL. (draft_leaf.c) */
 int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n);
 /* The parts of one array, all of the same stem; parent as above. (draft_parts.c) */
 int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **parts, size_t n);

@@ -222,7 +222,7 @@ static int enter(struct plan *p, struct tree_node *parent, struct draft_node *n,
 	return walk(p, n, node, depth + 1);
 }
 
-/* How many names from i on are parts of one array; 0 when it is none. */
+/* How many names from i on are parts of one array; 0 when it is not one. */
 static size_t parts_at(struct draft_node *const *child, size_t n, size_t i)
 {
 	struct draft_part first, next;

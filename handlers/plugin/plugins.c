@@ -258,7 +258,7 @@ int plugin_of_item(const char *item, struct io_dir *dir, const char *path, struc
 	if (!any || !dir)
 		return 0;
 	r = plugin_files_read(dir, path, false, &files);
-	/* What is too large for any plugin is none of theirs. */
+	/* What is too large for any plugin is not offered to one. */
 	if (r == -EFBIG) {
 		err_clear();
 		return 0;

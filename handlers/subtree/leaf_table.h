@@ -37,7 +37,7 @@ struct leaf_table {
 	const struct subtree *subtree; /* borrowed */
 	struct leaf_info *leaf;        /* in the order of parts and trees */
 	size_t n;
-	struct leaf_table_slice *slice; /* private: memory of the facts */
+	struct leaf_table_slice *slice; /* private: memory of the infos */
 	size_t n_slices;
 };
 

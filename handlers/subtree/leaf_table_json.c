@@ -55,7 +55,7 @@ static int put_text(struct printing *p, const char *name, struct span text)
 }
 
 /* JSON of the checkpoint's own, which need not be what a strict reader takes; nothing when it is
- * none. */
+ * not JSON. */
 static int put_json(struct printing *p, const char *name, struct span json)
 {
 	auto_json doc = { 0 };

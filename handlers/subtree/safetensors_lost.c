@@ -4,8 +4,8 @@
  * and coming back.
  *
  * The format has names and tensors. None is left out, strings go into `__metadata__`, lists and
- * tuples become names with numbers, and a key with the separator in it cannot be told from two
- * keys.
+ * tuples become names with numbers, and a key with the separator in it cannot be distinguished from
+ * two keys.
  */
 #include "handlers/subtree/safetensors_lost.h"
 

@@ -81,7 +81,7 @@ static int read_fn(const struct json *j, struct rule *rule)
 	if (rule->fn == VALUE_FN_NONE)
 		return fail(
 			-EINVAL,
-			"%s: value_fn '%.*s' is none of cast, transpose, reshape, slice, scale, concat, stack, nor "
+			"%s: value_fn '%.*s' is not one of cast, transpose, reshape, slice, scale, concat, stack, nor "
 			"of a plugin given before",
 			rule->what, SPAN_ARG(j->s));
 	rule->args = span_of(open + 1, (size_t)(j->s.p + j->s.n - open) - 2);

@@ -201,7 +201,7 @@ static int keys_of_rule(struct remake *m, const struct rule *rule)
 	} else if (rule->has_original) {
 		return fail(
 			-EINVAL,
-			"%s: which keys '%.*s' stands for cannot be told from '%.*s': give a \"target\"",
+			"%s: which keys '%.*s' stands for cannot be distinguished from '%.*s': give a \"target\"",
 			rule->what, SPAN_ARG(rule->key_text), SPAN_ARG(rule->original[0]));
 	}
 	for (size_t i = first; i < m->n_made && r >= 0; i++)

@@ -108,7 +108,7 @@ static void count_failure(void *arg, const struct gc_found *f)
 
 static int not_a_step(void *arg, const char *name, unsigned char type)
 {
-	/* Too young to be told from one that is being begun. */
+	/* Too young to be distinguished from one that is being begun. */
 	if (strstr(name, "-begun-") || !strcmp(name, "100") || !strcmp(name, "101"))
 		return 0;
 	snprintf(arg, 100, "%s", name);

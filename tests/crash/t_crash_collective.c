@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_crash_collective.c - the power goes at every change that one of two ranks makes for a step that
- * they commit together: what is found afterwards is no step or the whole one, and the whole one
- * when rename has returned 0 on both.
+ * they commit together: what is found afterwards is either no step or the whole one, and the whole
+ * one when rename has returned 0 on both.
  *
  * Ranks are threads, each with a namespace and an engine of its own; one engine loses what it has
  * not synced. Of all points a part is tried, unless TEST_EVERY_CRASH is set.

@@ -29,7 +29,7 @@ static const struct {
 };
 
 static char root[TMP_DIR_MAX];
-static unsigned long points, hits, told_by_rename, allocations;
+static unsigned long points, hits, reported_by_rename, allocations;
 
 static void pause_faults(bool begins)
 {
@@ -60,8 +60,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	print_message(
-		"%lu faults tried, %lu came, %lu of them told by rename, %lu were allocations\n",
-		points, hits, told_by_rename, allocations);
+		"%lu faults tried, %lu came, %lu of them reported by rename, %lu were allocations\n",
+		points, hits, reported_by_rename, allocations);
 	return tmp_dir_remove(root);
 }
 
@@ -92,7 +92,7 @@ static bool save(struct ns *ns, int code)
 		while (twice(make_one(top, &made[i]), code, &hit))
 			;
 	while (twice(commit_draft(ns, "101.tmp", "101"), code, &hit)) {
-		told_by_rename++;
+		reported_by_rename++;
 		/* A rename that did not become durable was taken back. */
 		if (strcmp(root_names(ns), "100 101.tmp "))
 			fail_msg("%s: after rename failed the root has '%s'", trying,
@@ -170,7 +170,7 @@ static void operations_fail(void **state)
 						0 :
 						quiet + 1;
 		}
-	assert_true(hits > 100 && told_by_rename > 20);
+	assert_true(hits > 100 && reported_by_rename > 20);
 }
 
 /* Whatever is interrupted is done again: nobody hears of it, in neither engine. */

@@ -3,7 +3,7 @@
  * crash_disk.c - the disk after a power loss, made from the one that lives.
  *
  * First the bytes of every file become those that had reached the disk. Then all
- * that lives under a name that was ever changed is put aside, and each directory
+ * that lives under a name that was ever changed is staged, and each directory
  * gets from there what it has under these names on the disk. What is still aside
  * in the end is lost.
  */
@@ -112,7 +112,7 @@ static int stage(struct work *w, struct crash_node *dir)
 			return fail(-EIO, "'%s' is nobody's", at->name);
 		snprintf(number, sizeof(number), "%u", n->number);
 		if (renameat(dir->fd, at->name, w->staged, number) < 0)
-			return err_sys("cannot put aside", at->name);
+			return err_sys("cannot stage", at->name);
 		n->staged = true;
 	}
 	return 0;
@@ -221,7 +221,7 @@ static size_t path_length(const struct crash_node *n)
 }
 
 /*
- * A directory that is not put aside itself: of those that are not ours the one with the shortest
+ * A directory that is not staged itself: of those that are not ours the one with the shortest
  * path, since what holds the changed name of another is above it. NULL: no directory was changed.
  */
 static struct crash_node *topmost(const struct crash_model *m)

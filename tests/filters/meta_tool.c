@@ -136,7 +136,7 @@ static int key(char **args, struct buf *out)
 		return r;
 	e = array_metadatas_find(a, span_str(args[1]));
 	if (!e || !e->key_impl.p)
-		return fail(-ENOENT, "'%s' is no PRNG key", args[1]);
+		return fail(-ENOENT, "'%s' is not a PRNG key", args[1]);
 	r = buf_addf(out, "%.*s ", SPAN_ARG(e->key_impl));
 	return r < 0 ? r : array_metadata_key_ext(e->key_impl, out);
 }

@@ -33,7 +33,7 @@ def version_of(text):
 
 
 def noise(shape, dtype, seed):
-    """Arbitrary bits that are no NaN; enough of them not to fit inside a B+tree node (1 KiB)."""
+    """Arbitrary bits that are not a NaN; enough of them not to fit inside a B+tree node (1 KiB)."""
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 

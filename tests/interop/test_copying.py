@@ -336,7 +336,7 @@ def test_random_keys_are_copied(mount, program, root, how, options):
 
 
 def test_a_tree_with_keys_of_these_names_stays_one(mount, root):
-    """What is beside the key has leaves: this is no item inside another."""
+    """What is beside the key has leaves: this is not an item inside another."""
     tree = expect.flatten({'jax_random_key': {'w': values((4,), np.float32, 1)}, 'jax_random_key_metadata': {'n': 3}})
     m = mount(root)
     write(m, '100', tree)
@@ -346,7 +346,7 @@ def test_a_tree_with_keys_of_these_names_stays_one(mount, root):
 
 @pytest.mark.parametrize('fault', ['rename:eio', 'syncdir:eio'])
 def test_random_keys_after_a_failed_commit(mount, root, fault):
-    """What the failed one had put beside the arrays of the key is no item of the step."""
+    """What the failed one had put beside the arrays of the key is not an item of the step."""
     keys = saved_keys(root)
     failed = 0
     for n in range(1, 14):

@@ -112,7 +112,7 @@ def test_ocdbt_check(run, tmp_path):
 
 
 @pytest.mark.feature('A15')
-def test_a_database_is_told_from_directories(run):
+def test_a_database_is_distinguished_from_directories(run):
     """`info` says what Orbax's is_ocdbt_checkpoint says, for everything that is one item."""
     from etils import epath
     from orbax.checkpoint import type_handlers

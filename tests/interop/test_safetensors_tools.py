@@ -161,7 +161,7 @@ SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample/1500/state'
 
 
 def lines(run, *words):
-    """The leaves of `tree` with types, without sizes on disk and without what is no leaf."""
+    """The leaves of `tree` with types, without sizes on disk and without what is not a leaf."""
     found = [re.sub(r'  \d+ files?, .*', '', line) for line in run('tree', *words).stdout.splitlines()[1:]]
     return [line for line in found if '_METADATA' not in line and ' directories, ' not in line]
 

@@ -220,7 +220,7 @@ def test_a_step_of_a_root(mount, cases):
     raw = compare.read_all(m / (latest + '.safetensors'))
     assert raw == compare.read_all(m / 'latest.safetensors') == compare.read_all(m / latest / '.safetensors')
     assert all(k.startswith('state.') for k in tensors(m / 'latest.safetensors'))
-    assert not os.path.exists(m / '.safetensors'), 'a root is no tree'
+    assert not os.path.exists(m / '.safetensors'), 'a root is not a tree'
 
 
 def test_separator(mount, cases):

@@ -50,7 +50,7 @@ def test_every_combination_restores(mount, root, ocdbt, zarr, compression, limit
     assert (root / '7/default/manifest.ocdbt').exists() == (ocdbt == 'on')
     assert not restoring.by_orbax(root, 7, tree, rich=False)
     assert not list(restoring.by_tensorstore(root / '7/default', tree, ocdbt == 'on', zarr == 3))
-    # A reader that is no Orbax finds the chunks that were asked for.
+    # A reader that is not Orbax finds the chunks that were asked for.
     shape = restoring.chunk_shape(root / '7/default', 'params.cube', ocdbt == 'on', zarr == 3)
     assert (int(np.prod(shape)) * 8 <= limit) if limit else shape == [7, 5, 3]
 

@@ -77,7 +77,7 @@ def test_steps_are_taken_as_by_orbax(tmp_path, document):
     file.write_text(json.dumps(document))
     try:
         internal = step_lib.InternalCheckpointMetadata.deserialize(json.loads(file.read_text()))
-        # Statistics have defaults that are no part of the file.
+        # Statistics have defaults that are not part of the file.
         want = internal.serialize()
         want["performance_metrics"] = {k: v for k, v in (document.get("performance_metrics") or {}).items()
                                        if isinstance(v, float)}

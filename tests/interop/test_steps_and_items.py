@@ -228,8 +228,8 @@ def test_items_of_unknown_kinds(mount, root, tmp_path):
 
 
 @pytest.mark.parametrize('name,text', [('a.foo', '3'), ('w.npz', 'PK'), ('w', '1')])
-def test_a_typo_is_no_item_of_an_unknown_kind(mount, root, name, text):
-    """Files that are no leaves are refused, with how to say that they are meant: Orbax restores no such item."""
+def test_a_typo_is_not_an_item_of_an_unknown_kind(mount, root, name, text):
+    """Files that are not leaves are refused, with how to say that they are meant: Orbax restores no such item."""
     m = mount(root, allow_errors=True)
     write(m, '7', expect.flatten({'w': W}))
     commit(m, '7')
@@ -277,7 +277,7 @@ def test_copies_without_xattrs_of_items_of_unknown_kinds(mount, root, tmp_path):
 
 @pytest.mark.parametrize('kind', ['json', 'proto'])
 def test_a_checkpoint_of_files_alone(mount, program, root, kind):
-    """What a handler that is no tree's wrote by itself has no items: its files are beside its metadata, as they are stored."""
+    """What a handler that is not a tree's wrote by itself has no items: its files are beside its metadata, as they are stored."""
     from google.protobuf import timestamp_pb2
     handler, args, name = {
         'json': (ocp0.JsonCheckpointHandler(), ocp0.args.JsonSave({'a': 1}), 'metadata'),
@@ -310,7 +310,7 @@ def test_files_beside_items_are_nobodys(mount, root):
 
 
 def test_a_tree_is_put_into_an_item(mount, root):
-    """A step that is a tree is no step of items: the refusal of its copy says what to do."""
+    """A step that is a tree is not a step of items: the refusal of its copy says what to do."""
     ocp0.PyTreeCheckpointer().save(root / '7', {'w': W})
     m = mount(root, allow_errors=True)
     subprocess.run(['cp', '-r', str(m / '7'), str(m / '8.tmp')], check=True)

@@ -243,7 +243,7 @@ def test_a_large_transpose_stays_in_memory_limits(mount, tmp_path):
     ({'rules': [{'original_key': 'a'}]}, 'key'),
     ([], 'object'),
 ])
-def test_wrong_rules_are_told_before_mounting(program, saved, tmp_path, doc, word):
+def test_wrong_rules_are_reported_before_mounting(program, saved, tmp_path, doc, word):
     (tmp_path / 'rules.json').write_text(json.dumps(doc))
     with pytest.raises(mounts.MountError, match=re.escape(word)):
         mounts.Mount(program, saved, tmp_path / 'mnt', tmp_path / 'log', [f'transforms={tmp_path}/rules.json'])
@@ -251,7 +251,7 @@ def test_wrong_rules_are_told_before_mounting(program, saved, tmp_path, doc, wor
 
 @pytest.mark.parametrize('text,where', [('{"rules":[', 'line 1, column 10'), ('x', 'line 1, column 1'), ('', 'line 1'),
                                         ('{"rules": [\n1,, 2]}', 'line 2, column 3'), ('{"rules": [\xff]}', 'line 1')])
-def test_a_file_that_is_no_json_is_told_with_its_place(mount, run, saved, tmp_path, text, where):
+def test_a_file_that_is_not_json_is_reported_with_its_place(mount, run, saved, tmp_path, text, where):
     rules = tmp_path / 'rules.json'
     rules.write_bytes(text.encode('latin-1'))
     with pytest.raises(mounts.MountError) as e:
@@ -290,7 +290,7 @@ def write_rules(tmp_path, **doc):
     ({'key': 'params/(.*)', 'original_key': r'weights/\1'}, "from 'weights/"),
     ({'key': 'z/(.*)', 'original_key': [r'params/layer_1/\1', r'nix/\1'], 'value_fn': 'stack(0)'}, "from 'nix/"),
 ])
-def test_what_a_rule_names_is_there_or_it_is_told(mount, run, saved, tmp_path, rule, what):
+def test_what_a_rule_names_exists_or_is_reported(mount, run, saved, tmp_path, rule, what):
     """Orbax raises for a key that is asked for; no leaf goes without a word."""
     rules = write_rules(tmp_path, rules=[{'key': 'half', 'value_fn': 'cast(float32)'}, rule])
     r = run('transform', '--check', rules, saved, ok=False)

@@ -84,7 +84,7 @@ def trees():
     yield "named", {"opt": Moments(zeta=array(), alpha={"m": array()}), "more": [Moments(array(), array())]}
     yield "objects", {"state": State(step=3, params={"w": array()}), "o": Opaque(array(), [array()])}
     yield "empty", {"d": {}, "l": [], "t": (), "n": None, "e": Empty(), "x": {"y": {"z": {}}}, "v": array()}
-    yield "keys that are no text", {3: array(), 10: array(), -1: array()}
+    yield "keys that are not text", {3: array(), 10: array(), -1: array()}
     yield "odd keys", {
         k: array()
         for k in ["it's", 'say "hi"', "both ' and \"", "new\nline", "tab\t", "é", "日本", "😀", "a.b", "a/b",

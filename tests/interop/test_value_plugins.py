@@ -130,7 +130,7 @@ def test_info_and_check_tell_of_it(run, saved, mean, rules):
 
 def test_the_plugin_comes_before_the_rules(program, saved, mean, rules, tmp_path):
     for options in ([rules(MEAN)], [rules(MEAN), mean]):
-        with pytest.raises(mounts.MountError, match=r"'mean\(\)' is none of cast, .* nor of a plugin given before"):
+        with pytest.raises(mounts.MountError, match=r"'mean\(\)' is not one of cast, .* nor of a plugin given before"):
             mounts.Mount(program, saved, tmp_path / 'm', tmp_path / 'log', options)
 
 
@@ -216,7 +216,7 @@ def test_more_than_there_is_room_for(mount, saved, liar, rules):
     assert any('spill_limit' in line for line in m.log_lines()), m.log_lines()
 
 
-def test_an_input_that_is_damaged_is_told_as_such(mount, liar, rules, tmp_path):
+def test_a_damaged_input_is_reported_as_damaged(mount, liar, rules, tmp_path):
     """The plugin does not look at what read() returned."""
     ocp.PyTreeCheckpointer(use_ocdbt=False).save(tmp_path / 'item', {'a': np.arange(5000, dtype=np.float32)})
     chunk = tmp_path / 'item/a/0'

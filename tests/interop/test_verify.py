@@ -59,7 +59,7 @@ def test_no_false_alarm_on_the_sample(program):
 
 
 def names_the_place(finding, damage, source):
-    """Its file is the damaged one, or one that is told of it; its range has the byte that was changed."""
+    """Its file is the damaged one, or one that is reported for it; its range has the byte that was changed."""
     if os.path.normpath(source / finding['file']) != str(damage.path):
         return False
     if damage.at is None or damage.path.name.startswith('manifest'):

@@ -81,7 +81,7 @@ def random_view(rng, a):
         out = out[index]
     if rng.random() < 0.5:
         name = rng.choice(CASTS)
-        # Zero is no number of float8_e8m0fnu, so what padding casts to is a matter of taste.
+        # Zero is not a number of float8_e8m0fnu, so what padding casts to is a matter of taste.
         if shape and 'e8m0' in name + a.dtype.name:
             return None
         cast = '@' + name
@@ -162,7 +162,7 @@ def test_maps_and_seeks_of_views(mount, cases):
 
 
 def as_json(a):
-    """The nested lists that a .json view holds: numbers, and strings for what is no number."""
+    """The nested lists that a .json view holds: numbers, and strings for what is not a number."""
     def one(x):
         if isinstance(x, complex):
             return [one(x.real), one(x.imag)]

@@ -2,7 +2,7 @@
 """A small ext4 disk with a place that cannot be read: a real error of a block device, for tests.
 
 The disk is an image behind a loop device. Where the kernel has device-mapper a block of it becomes bad (target
-`error`); elsewhere the image is cut off at that place, which ext4 sees as the same EIO.
+`error`); elsewhere the image is truncated at that place, which ext4 sees as the same EIO.
 """
 
 import contextlib

@@ -114,7 +114,7 @@ def check_array(path, want):
         yield f'{path.name}: no NPY magic'
     size = want.nbytes
     if (len(raw) - size) % 64:
-        yield f'{path.name}: data begin at {len(raw) - size}, which is no multiple of 64'
+        yield f'{path.name}: data begin at {len(raw) - size}, which is not a multiple of 64'
     if expect.canonical_bytes(want) != raw[len(raw) - size:]:
         yield f'{path.name}: read() gives other bytes than np.load'
 
@@ -146,11 +146,11 @@ def check_scalar(path, want):
     if not same or np.signbit(a.real) != np.signbit(b.real) and not np.isnan(b.real):
         yield f'{path.name}: {text!r}, want {want.value!r}'
     if kind == 'b' and text.strip() not in ('true', 'false'):
-        yield f'{path.name}: {text!r} is no boolean'
+        yield f'{path.name}: {text!r} is not a boolean'
     if kind == 'f' and math.isfinite(b) and not set(text) & set('.eE'):
         yield f'{path.name}: {text!r} does not show that it is a float'
     if kind in 'iu' and set(text) & set('.eE"'):
-        yield f'{path.name}: {text!r} is no plain integer'
+        yield f'{path.name}: {text!r} is not a plain integer'
     if kind == 'f' and want.dtype.itemsize == 8 and math.isfinite(b) and digits(text) > digits(repr(float(b))):
         yield f'{path.name}: {text!r} is longer than {float(b)!r}'
 

@@ -225,7 +225,7 @@ class Model:
     # ---- the end ----
 
     def mend(self):
-        """Files that are no arrays are taken away; what is left are the leaves: {key path: array}."""
+        """Files that are not arrays are taken away; what is left are the leaves: {key path: array}."""
         out = {}
         for name in self.existing():
             path = self.roots[1] / name

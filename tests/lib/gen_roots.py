@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases: roots of many steps, step names, and items that are no trees."""
+"""Cases: roots of many steps, step names, and items that are not trees."""
 
 import json
 import os
@@ -124,7 +124,7 @@ def root_with_debris(d):
     (root / '_SNAPSHOTS').mkdir()
     shutil.copytree(root / '2', root / '_SNAPSHOTS' / '2')
     (root / 'notes.txt').write_text('not a checkpoint')
-    (root / '9').write_text('a plain file is no step')
+    (root / '9').write_text('a plain file is not a step')
     (root / 'events').mkdir()
     made = root_case(root, ('1', '2'))
     made.hidden = ['3.orbax-checkpoint-tmp', '4.orbax-checkpoint-tmp-7', 'metadata', '_SNAPSHOTS',
@@ -135,7 +135,7 @@ def root_with_debris(d):
 
 @case()
 def killed_before_the_last_rename(d):
-    """A complete-looking temporary step, marker and all, is no step."""
+    """A complete-looking temporary step, marker and all, is not a step."""
     root = managed(d, (4,))
     shutil.copytree(root / '4', root / '5.orbax-checkpoint-tmp')
     made = root_case(root, ('4',))

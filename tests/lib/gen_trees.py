@@ -244,7 +244,7 @@ def names_collide(d):
 
 @case()
 def metadata_missing(d):
-    """No `_METADATA`: the tree is told from the names of the arrays."""
+    """No `_METADATA`: the tree follows from the names of the arrays."""
     made = save('v0', d, state())
     (d / 'ckpt' / '_METADATA').unlink()
     (d / 'ckpt' / '_CHECKPOINT_METADATA').unlink()

@@ -12,7 +12,7 @@ import time
 # Lines that no run may say, and lines that only a test that provokes them may cause.
 NEVER = re.compile(r'assert|sanitizer|runtime error:|leak|segmentation|corrupted|double free', re.I)
 ERROR = re.compile(r'\b(cannot|failed|failure|error|refused)\b', re.I)
-NOTICE = re.compile(r'io_uring|passthrough|read_ahead')        # a kernel that lacks something is no error
+NOTICE = re.compile(r'io_uring|passthrough|read_ahead')        # a kernel that lacks something is not an error
 NO_RACES = pathlib.Path(__file__).resolve().parent.parent / 'thread.suppressions'
 
 
@@ -140,7 +140,7 @@ def unmount_with(*command):
 
 
 def without_children(entries):
-    """Of processes in /proc those whose parent is none of them: one that has just forked has its parent's name."""
+    """Of processes in /proc those whose parent is not among them: one that has just forked has its parent's name."""
     found = {}
     for entry in entries:
         try:

@@ -83,7 +83,7 @@ def agrees(want, got):
 
 
 def faults(tree, got, rich=False, skip=()):
-    """Every difference of a restored tree. rich: tuples are told from lists. skip: key paths not compared."""
+    """Every difference of a restored tree. rich: tuples are distinguished from lists. skip: key paths not compared."""
     out = []
 
     def walk(path, node):

@@ -85,7 +85,7 @@ def shard_index(rng, item):
 # ---- what a decoder notices ----
 
 def frames(path):
-    """(offset, end) of what begins like a zstd frame and is no record's inside."""
+    """(offset, end) of what begins like a zstd frame and is not inside a record."""
     data = path.read_bytes()
     inside = list(mutate.records(data)) if mutate.has_records(path) else []
     starts = []
@@ -130,7 +130,7 @@ def cut(rng, item):
     """Bytes are missing at the end of any file that has to be there."""
     path = rng.choice(files(item))
     data = path.read_bytes()
-    # What is cut off must have been needed: JSON that still parses is whole.
+    # What is truncated must have been needed: JSON that still parses is whole.
     short = data[:rng.choice((len(data) - 1, rng.randrange(len(data))))]
     if is_json(path) and parses(short):
         return None
@@ -176,7 +176,7 @@ def parses(text):
 
 
 def json_byte(rng, item):
-    """A byte of a JSON file, so that it is no JSON any more."""
+    """A byte of a JSON file, so that it is not JSON any more."""
     path = rng.choice(files(item, is_json))
     data = bytearray(path.read_bytes())
     at = rng.randrange(len(data))

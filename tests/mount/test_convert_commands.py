@@ -139,7 +139,7 @@ def test_names_that_begin_with_a_dot_are_leaves(run, tmp_path, form):
     assert json.loads(run('info', '--json', tmp_path / 'ck').stdout)['leaf_count'] == 4
     out = tmp_path / ('m' if form == 'npy' else f'm.{form}')
     run('export', tmp_path / 'ck', out)
-    # What a killed command left in it is no part of it.
+    # What a killed command left in it is not part of it.
     if out.is_dir():
         shutil.copytree(out, out / '.x.pytreefs-12')
     run('convert', out, tmp_path / 'back')
@@ -148,7 +148,7 @@ def test_names_that_begin_with_a_dot_are_leaves(run, tmp_path, form):
 
 @pytest.mark.parametrize('version', [2, 3])
 def test_a_zarr_group_has_only_what_was_exported(run, tmp_path, version):
-    """Chunks that cannot be copied are begun twice; what earlier versions left of that is no part of the tree."""
+    """Chunks that cannot be copied are begun twice; what earlier versions left of that is not part of the tree."""
     out = tmp_path / 'm.zarr'
     run('convert', '-o', 'ocdbt=off,zarr=3,compression=none', SAMPLE / '1000/state', tmp_path / 'ck')
     run('export', '-o', f'zarr={version}', tmp_path / 'ck', out)
@@ -159,7 +159,7 @@ def test_a_zarr_group_has_only_what_was_exported(run, tmp_path, version):
 
 
 @pytest.mark.parametrize('name', ['README.md', '.env', '.git/HEAD'])
-def test_a_hidden_file_that_is_no_leaf_is_refused(run, tmp_path, name):
+def test_a_hidden_file_that_is_not_a_leaf_is_refused(run, tmp_path, name):
     (hidden(tmp_path / 'in') / name).parent.mkdir(exist_ok=True)
     (tmp_path / 'in' / name).touch()
     r = run('convert', tmp_path / 'in', tmp_path / 'ck', ok=False)
@@ -226,7 +226,7 @@ def test_what_a_root_says_of_all_steps_goes_along(run, tmp_path, name):
     assert (out / 'metadata' / name).read_text() == '{}'
 
 
-def test_items_that_are_no_trees_are_said_to_be_left_out(run, tmp_path):
+def test_items_that_are_not_trees_are_said_to_be_left_out(run, tmp_path):
     r = run('export', SAMPLE / '1000', tmp_path / 'm.npz')
     assert "'config'" in r.stderr and "'metrics'" in r.stderr
     assert run('export', '-q', SAMPLE / '1000', tmp_path / 'n.npz').stderr == ''
@@ -436,7 +436,7 @@ def test_through_a_mount_what_is_stored_is_taken(run, mount, tmp_path):
         for name in ('a.npz', 'b.npz'):
             os.remove(tmp_path / name)
     run('convert', '--quiet', m / '1000', tmp_path / 'c.safetensors')
-    # A step of files would have lost the items that are no trees, and chunks would be cut anew.
+    # A step of files would have lost the items that are not trees, and chunks would be cut anew.
     run('convert', m / '1000', tmp_path / 'step')
     assert (tmp_path / 'step/config').is_dir() and (tmp_path / 'step/metrics').is_dir()
     run('convert', m.path, tmp_path / 'all')
@@ -481,7 +481,7 @@ def test_nothing_is_written_inside_of_a_checkpoint(run, tmp_path):
     run('convert', 'one', 'root/1/more', cwd=tmp_path)
     run('convert', '--item', 'params', 'one', 'root/2', cwd=tmp_path)
     run('convert', 'one', 'two', cwd=tmp_path)
-    # A directory of leaves is no checkpoint, though a copy out of a mount has `_METADATA`.
+    # A directory of leaves is not a checkpoint, though a copy out of a mount has `_METADATA`.
     run('export', '--format', 'npy', 'one', 'leaves', cwd=tmp_path)
     (tmp_path / 'leaves/_METADATA').write_text('{}')
     run('export', 'one', 'leaves/x.npz', cwd=tmp_path)

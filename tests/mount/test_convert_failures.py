@@ -115,7 +115,7 @@ def test_a_full_disk_leaves_nothing(program, large_checkpoint, output):
     assert 'No space left' in r.stderr and "w" in r.stderr, r.stderr
 
 
-def test_the_small_disk_is_no_fault_by_itself(program, large_checkpoint):
+def test_the_small_disk_is_not_a_fault_by_itself(program, large_checkpoint):
     """The same with room enough: so the test above tests what it says."""
     r = on_small_disk(program, words('export npy', large_checkpoint, '.'), '100m')
     assert r.stdout.splitlines()[0] == 'status 0' and './npy/w0.npy' in r.stdout

@@ -150,7 +150,7 @@ def test_what_a_map_loses_is_not_committed(mount, root, synced):
             continue
         try:
             assign(where / 'w.npy')
-        except OSError as e:        # msync told, and is told that it goes well now
+        except OSError as e:        # msync reported the error, and succeeds now
             assert synced and e.errno == errno.ENOSPC
             assign(where / 'w.npy')
             told += 1

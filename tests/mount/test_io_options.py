@@ -249,7 +249,7 @@ def test_direct_io_keeps_nothing_in_the_kernel(mount, root):
 
 @pytest.mark.option('poll')
 def test_poll_says_how_often_the_root_is_looked_at(mount, root):
-    """A new time of the root is no event that the kernel tells of: only looking finds it."""
+    """A new time of the root is not an event that the kernel reports: only looking finds it."""
     saved(mount, root)
     often, seldom = mount(root, 'poll=5', 'trace=step'), mount(root, 'poll=60000', 'trace=step')
 

@@ -373,7 +373,7 @@ def test_different_targets_are_refused(job):
 
 # ---- who comes, and who does not ----
 
-def test_a_missing_rank_is_waited_for_and_a_late_one_is_told(job):
+def test_a_missing_rank_is_waited_for_and_a_late_one_is_notified(job):
     j = job(3, 'commit_timeout=6')
     fill(j)
     assert j.rename(DRAFT, '1', ranks=[0, 1]) == {0: errno.ETIMEDOUT, 1: errno.ETIMEDOUT}
@@ -450,7 +450,7 @@ def test_a_primary_that_dies_after_its_rename_has_committed(job):
     check(j, 1)
 
 
-def test_the_draft_of_a_dead_primary_is_no_step_and_is_begun_afresh(job, mount):
+def test_the_draft_of_a_dead_primary_is_not_a_step_and_is_begun_afresh(job, mount):
     j = job(2, 'commit_timeout=2')
     fill(j)
     j.kill(0)

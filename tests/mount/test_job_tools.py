@@ -19,8 +19,8 @@ SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'sample'
 
 
 @pytest.fixture
-def team(program, mpi, tmp_path):
-    """team(n, 'verify', path, ...): (output, messages, [status by rank], [lines of the trace by rank])."""
+def rank_group(program, mpi, tmp_path):
+    """rank_group(n, 'verify', path, ...): (output, messages, [status by rank], [lines of the trace by rank])."""
     def do(n, command, *words, before=''):
         script = (f'{before}\n{program} {command} -o trace=zarr:kv,log={tmp_path}/log$OMPI_COMM_WORLD_RANK "$@"; s=$?; '
                   f'echo $s >{tmp_path}/status$OMPI_COMM_WORLD_RANK; exit 0')
@@ -42,9 +42,9 @@ def chunks_looked_for(lines):
 
 
 @pytest.mark.parametrize('words', [('stats',), ('stats', '--json'), ('verify',), ('verify', '--json')])
-def test_two_ranks_say_what_one_process_says_and_share_the_leaves(team, run, words):
+def test_two_ranks_say_what_one_process_says_and_share_the_leaves(rank_group, run, words):
     alone = run(words[0], '-o', 'trace=kv', SAMPLE, *words[1:])
-    stdout, _, status, lines = team(2, words[0], SAMPLE, *words[1:])
+    stdout, _, status, lines = rank_group(2, words[0], SAMPLE, *words[1:])
     assert stdout == alone.stdout
     assert status == [0, 0]
     wanted = chunks_looked_for(alone.stderr.splitlines())
@@ -69,19 +69,19 @@ def damaged(tmp_path):
 
 
 @pytest.mark.parametrize('n', [2, 3])
-def test_what_any_rank_finds_is_said_once_and_fails_all(team, run, damaged, n):
+def test_what_any_rank_finds_is_said_once_and_fails_all(rank_group, run, damaged, n):
     alone = run('verify', damaged, '--json', ok=False)
     found = json.loads(alone.stdout)
     assert alone.returncode == 1 and found['errors']
-    stdout, _, status, _ = team(n, 'verify', damaged, '--json')
+    stdout, _, status, _ = rank_group(n, 'verify', damaged, '--json')
     assert json.loads(stdout) == found
     assert status == [1] * n
 
 
-def test_a_leaf_that_cannot_be_read_is_said_by_rank_0(team, run, damaged):
+def test_a_leaf_that_cannot_be_read_is_said_by_rank_0(rank_group, run, damaged):
     alone = run('stats', damaged, ok=False)
     assert alone.returncode == 1
-    stdout, stderr, status, _ = team(2, 'stats', damaged)
+    stdout, stderr, status, _ = rank_group(2, 'stats', damaged)
     assert stdout == alone.stdout and status == [1, 1]
 
     def said(text):
@@ -106,9 +106,9 @@ def one_large(program, mpi, tmp_path_factory):
 
 @pytest.mark.parametrize('n', [2, 4])
 @pytest.mark.parametrize('words', [('stats', '--json'), ('verify', '--json')])
-def test_a_large_leaf_is_split_among_the_ranks_by_its_chunks(team, run, one_large, words, n):
+def test_a_large_leaf_is_split_among_the_ranks_by_its_chunks(rank_group, run, one_large, words, n):
     alone = run(words[0], '-o', 'trace=kv', one_large, *words[1:])
-    stdout, stderr, status, lines = team(n, words[0], one_large, *words[1:])
+    stdout, stderr, status, lines = rank_group(n, words[0], one_large, *words[1:])
     assert stdout == alone.stdout, stderr
     assert status == [0] * n
     got = [chunks_looked_for(of) for of in lines]
@@ -118,7 +118,7 @@ def test_a_large_leaf_is_split_among_the_ranks_by_its_chunks(team, run, one_larg
     assert sorted(sum(key.startswith('chunk/') for key in of) for of in got) == [0] * (n - 1) + [1]
 
 
-def test_what_is_wrong_in_parts_of_a_large_leaf_is_said_once(team, run, one_large, tmp_path):
+def test_what_is_wrong_in_parts_of_a_large_leaf_is_said_once(rank_group, run, one_large, tmp_path):
     shutil.copytree(one_large, tmp_path / '1')
     for p in (tmp_path / '1').rglob('*'):
         if p.parent.name == 'd' and p.stat().st_size > 1 << 18:
@@ -127,24 +127,24 @@ def test_what_is_wrong_in_parts_of_a_large_leaf_is_said_once(team, run, one_larg
                 data[at] ^= 0xff
             p.write_bytes(data)
     alone = json.loads(run('verify', '--json', tmp_path / '1', ok=False).stdout)
-    stdout, _, status, _ = team(3, 'verify', '--json', tmp_path / '1')
+    stdout, _, status, _ = rank_group(3, 'verify', '--json', tmp_path / '1')
     found = json.loads(stdout)
     assert alone['errors'] > 10 and status == [1] * 3
     assert sorted(map(str, found.pop('findings'))) == sorted(map(str, alone.pop('findings')))
     assert found == alone
     alone = run('stats', tmp_path / '1', ok=False)
-    stdout, stderr, status, _ = team(3, 'stats', tmp_path / '1')
+    stdout, stderr, status, _ = rank_group(3, 'stats', tmp_path / '1')
     assert stdout == alone.stdout and status == [1] * 3
     assert all(sum(f'{name}.npy' in line for line in stderr.splitlines()) == 1 for name in ('large', 'chunk')), stderr
 
 
 @pytest.mark.parametrize('words, status', [(['/nowhere'], 1), ([SAMPLE, '--only', 'no such leaf'], 1),
                                            ([SAMPLE, '--level', '7'], 2)])
-def test_what_fails_on_all_ranks_ends_all(team, words, status):
-    assert team(2, 'verify', *words)[2] == [status, status]
+def test_what_fails_on_all_ranks_ends_all(rank_group, words, status):
+    assert rank_group(2, 'verify', *words)[2] == [status, status]
 
 
-def test_a_command_after_a_commit_is_no_rank(job, program, tmp_path):
+def test_a_command_after_a_commit_is_not_a_rank(job, program, tmp_path):
     out = tmp_path / 'out'
     j = job(2, 'commit_timeout=60', f'on_commit={program} verify --quiet "$1" >{out} 2>&1; echo $? >{out}.status; :')
     for r in range(2):
@@ -202,11 +202,11 @@ FORMATS = {'npy': (), 'npz': (), 'zarr': (), 'zarr3': ('-o', 'zarr=3'), 'safeten
 
 @pytest.mark.parametrize('n', [1, 2, 4])
 @pytest.mark.parametrize('form', FORMATS)
-def test_an_export_by_ranks_is_that_of_one_process(team, run, tmp_path, form, n):
+def test_an_export_by_ranks_is_that_of_one_process(rank_group, run, tmp_path, form, n):
     words = ['--format', {'zarr3': 'zarr', 'shards': 'safetensors'}.get(form, form), *FORMATS[form]]
     (tmp_path / 'out').mkdir()
     run('export', *words, SAMPLE / '1000' / 'state', tmp_path / 'out' / 'one')
-    stdout, stderr, status, _ = team(n, 'export', *words, '--json', SAMPLE / '1000' / 'state', tmp_path / 'out' / 'all')
+    stdout, stderr, status, _ = rank_group(n, 'export', *words, '--json', SAMPLE / '1000' / 'state', tmp_path / 'out' / 'all')
     assert status == [0] * n, stderr
     assert json.loads(stdout)['leaves'] == 77
     assert contents(tmp_path / 'out' / 'all') == contents(tmp_path / 'out' / 'one')
@@ -214,9 +214,9 @@ def test_an_export_by_ranks_is_that_of_one_process(team, run, tmp_path, form, n)
 
 
 @pytest.mark.parametrize('form', ['npy', 'npz', 'safetensors'])
-def test_every_leaf_is_exported_by_one_rank_and_each_has_its_share(team, large, tmp_path, form):
+def test_every_leaf_is_exported_by_one_rank_and_each_has_its_share(rank_group, large, tmp_path, form):
     out = tmp_path / ('out' if form == 'npy' else f'out.{form}')
-    _, stderr, status, lines = team(4, 'export', '--format', form, large, out)
+    _, stderr, status, lines = rank_group(4, 'export', '--format', form, large, out)
     assert status == [0] * 4, stderr
     opened = [collections.Counter(line.split("'")[1] for line in of if "zarr: open '" in line) for of in lines]
     # All ranks open a leaf to know its size; who exports it opens it once more.
@@ -236,24 +236,24 @@ LAYOUTS = {'database': (), 'directories': ('-o', 'ocdbt=off'), 'zarr3': ('-o', '
 
 @pytest.mark.parametrize('n', [1, 2, 4])
 @pytest.mark.parametrize('layout', LAYOUTS)
-def test_a_checkpoint_converted_by_ranks_holds_the_same(team, run, tmp_path, layout, n):
+def test_a_checkpoint_converted_by_ranks_holds_the_same(rank_group, run, tmp_path, layout, n):
     source = SAMPLE / '1000' / ('state' if layout == 'v0' else '')
     (tmp_path / 'out').mkdir()
-    _, stderr, status, _ = team(n, 'convert', *LAYOUTS[layout], source, tmp_path / 'out' / '1')
+    _, stderr, status, _ = rank_group(n, 'convert', *LAYOUTS[layout], source, tmp_path / 'out' / '1')
     assert status == [0] * n, stderr
     assert ' 0 differences' in run('diff', source, tmp_path / 'out' / '1').stdout
     run('verify', tmp_path / 'out' / '1')
     assert os.listdir(tmp_path / 'out') == ['1']
     assert not [p for p in (tmp_path / 'out' / '1').rglob('*') if p.name.startswith('.pytreefs')]
-    if layout != 'v0':                          # what is no tree is stored byte for byte
+    if layout != 'v0':                          # what is not a tree is stored byte for byte
         got, wanted = (contents(p / 'config') for p in (tmp_path / 'out' / '1', SAMPLE / '1000'))
         assert got.pop('commit_success.txt') and wanted.pop('commit_success.txt')      # it says where it was written
         assert got == wanted and wanted
 
 
-def test_every_rank_writes_its_share_of_a_checkpoint(team, run, large, tmp_path):
+def test_every_rank_writes_its_share_of_a_checkpoint(rank_group, run, large, tmp_path):
     (tmp_path / 'out').mkdir()
-    _, stderr, status, _ = team(4, 'convert', '-o', 'compression=none', large, tmp_path / 'out' / '1')
+    _, stderr, status, _ = rank_group(4, 'convert', '-o', 'compression=none', large, tmp_path / 'out' / '1')
     assert status == [0] * 4, stderr
     share = stored(tmp_path / 'out' / '1' / 'default')
     assert sorted(share) == [f'ocdbt.process_{r}' for r in range(4)]
@@ -262,33 +262,33 @@ def test_every_rank_writes_its_share_of_a_checkpoint(team, run, large, tmp_path)
 
 
 @pytest.mark.parametrize('layout', ['v0', 'v1'])
-def test_a_tree_of_one_bare_leaf_is_converted_by_ranks(team, run, tmp_path, layout):
+def test_a_tree_of_one_bare_leaf_is_converted_by_ranks(rank_group, run, tmp_path, layout):
     np.save(tmp_path / 'bare.npy', np.arange(100.0))
-    _, stderr, status, _ = team(3, 'convert', '--layout', layout, tmp_path / 'bare.npy', tmp_path / 'c')
+    _, stderr, status, _ = rank_group(3, 'convert', '--layout', layout, tmp_path / 'bare.npy', tmp_path / 'c')
     assert status == [0] * 3, stderr
     assert run('cat', tmp_path / 'c' / ('default' if layout == 'v1' else '') / '%.bin',
                text=False).stdout == np.arange(100.0).tobytes()
 
 
-def test_a_root_is_converted_step_by_step_and_saved_files_become_a_step(team, run, tmp_path):
-    _, stderr, status, _ = team(2, 'convert', SAMPLE, tmp_path / 'root')
+def test_a_root_is_converted_step_by_step_and_saved_files_become_a_step(rank_group, run, tmp_path):
+    _, stderr, status, _ = rank_group(2, 'convert', SAMPLE, tmp_path / 'root')
     assert status == [0, 0], stderr
     assert ' 0 differences' in run('diff', SAMPLE, tmp_path / 'root').stdout
     run('export', '--format', 'npy', SAMPLE / '1500' / 'state', tmp_path / 'files')
-    assert team(3, 'save', tmp_path / 'files', tmp_path / 'root' / '7')[2] == [0] * 3
+    assert rank_group(3, 'save', tmp_path / 'files', tmp_path / 'root' / '7')[2] == [0] * 3
     assert ' 0 differences' in run('diff', SAMPLE / '1500' / 'state', tmp_path / 'root' / '7' / 'default').stdout
     assert sorted(os.listdir(tmp_path / 'root')) == ['1000', '1500', '7', 'metadata']
 
 
-def test_force_replaces_and_its_absence_refuses(team, run, tmp_path):
+def test_force_replaces_and_its_absence_refuses(rank_group, run, tmp_path):
     run('convert', SAMPLE / '1000', tmp_path / 'c')
-    _, stderr, status, _ = team(2, 'convert', SAMPLE / '1500', tmp_path / 'c')
+    _, stderr, status, _ = rank_group(2, 'convert', SAMPLE / '1500', tmp_path / 'c')
     assert status == [1, 1] and stderr.count('is there already') == 1
-    _, stderr, status, _ = team(2, 'convert', '--force', SAMPLE / '1500', tmp_path / 'c')
+    _, stderr, status, _ = rank_group(2, 'convert', '--force', SAMPLE / '1500', tmp_path / 'c')
     assert status == [0, 0], stderr
     assert ' 0 differences' in run('diff', SAMPLE / '1500', tmp_path / 'c').stdout
     for words in ([], ['--force']):
-        assert team(2, 'export', *words, '--format', 'npy', SAMPLE / '1000' / 'state', tmp_path / 'x')[2] == [0, 0]
+        assert rank_group(2, 'export', *words, '--format', 'npy', SAMPLE / '1000' / 'state', tmp_path / 'x')[2] == [0, 0]
     assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith('status')) == ['c', 'x']
 
 
@@ -298,9 +298,9 @@ SMALL_DISK = 'if [ $OMPI_COMM_WORLD_RANK = {rank} ]; then {trap} ulimit -f 12000
 
 @pytest.mark.parametrize('rank', [0, 2])
 @pytest.mark.parametrize('command, out', [('export', 'x.safetensors'), ('export', 'x.npz'), ('convert', 'c')])
-def test_a_rank_that_cannot_write_fails_all_and_nothing_is_left(team, large, tmp_path, command, out, rank):
+def test_a_rank_that_cannot_write_fails_all_and_nothing_is_left(rank_group, large, tmp_path, command, out, rank):
     (tmp_path / 'out').mkdir()
-    _, stderr, status, _ = team(3, command, large, tmp_path / 'out' / out,
+    _, stderr, status, _ = rank_group(3, command, large, tmp_path / 'out' / out,
                                 before=SMALL_DISK.format(rank=rank, trap="trap '' XFSZ;"))
     assert status == [1] * 3
     said = [line for line in stderr.splitlines() if line.startswith('pytreefs: ')]
@@ -308,21 +308,21 @@ def test_a_rank_that_cannot_write_fails_all_and_nothing_is_left(team, large, tmp
     assert os.listdir(tmp_path / 'out') == []
 
 
-def test_a_rank_that_dies_of_its_disk_leaves_nothing(team, large, tmp_path):
+def test_a_rank_that_dies_of_its_disk_leaves_nothing(rank_group, large, tmp_path):
     (tmp_path / 'out').mkdir()
-    _, stderr, status, _ = team(3, 'export', large, tmp_path / 'out' / 'x.safetensors',
+    _, stderr, status, _ = rank_group(3, 'export', large, tmp_path / 'out' / 'x.safetensors',
                                 before=SMALL_DISK.format(rank=2, trap=''))
     assert 'rank 2 does not answer' in stderr
     assert status[:2] == [1, 1] and status[2] > 128
     assert os.listdir(tmp_path / 'out') == []
 
 
-def test_a_rank_that_is_killed_in_a_draft_leaves_nothing(team, large, tmp_path):
+def test_a_rank_that_is_killed_in_a_draft_leaves_nothing(rank_group, large, tmp_path):
     (tmp_path / 'out').mkdir()
     # As soon as there is a draft, which takes seconds to fill.
     killer = (f'[ $OMPI_COMM_WORLD_RANK = 2 ] && (while [ -z "$(ls -A {tmp_path}/out)" ]; do sleep 0.02; done; '
               'pkill -KILL -P $$ pytreefs) &')
-    _, stderr, status, _ = team(3, 'convert', '-o', 'compression=zstd:19', large, tmp_path / 'out' / 'c', before=killer)
+    _, stderr, status, _ = rank_group(3, 'convert', '-o', 'compression=zstd:19', large, tmp_path / 'out' / 'c', before=killer)
     assert 'rank 2 does not answer' in stderr, (stderr, status)
     assert status == [1, 1, 137]
     assert os.listdir(tmp_path / 'out') == []
@@ -330,8 +330,8 @@ def test_a_rank_that_is_killed_in_a_draft_leaves_nothing(team, large, tmp_path):
 
 @pytest.mark.parametrize('options, why', [('aggregate=all', 'legacy files cannot be shared'),
                                           ('atomicity=commit_file', 'commit_file')])
-def test_what_ranks_cannot_share_is_refused(team, tmp_path, options, why):
+def test_what_ranks_cannot_share_is_refused(rank_group, tmp_path, options, why):
     (tmp_path / 'out').mkdir()
-    _, stderr, status, _ = team(2, 'convert', '-o', options, SAMPLE / '1000' / 'state', tmp_path / 'out' / '1')
+    _, stderr, status, _ = rank_group(2, 'convert', '-o', options, SAMPLE / '1000' / 'state', tmp_path / 'out' / '1')
     assert status == [1, 1] and why in stderr
     assert os.listdir(tmp_path / 'out') == []

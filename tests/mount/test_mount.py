@@ -63,7 +63,7 @@ def test_a_mount_point_that_is_a_file(program, cases, mnt):
     assert file.read_bytes() == b'x'
 
 
-def test_a_mount_is_no_source(program, mount, cases, mnt):
+def test_a_mount_is_not_a_source(program, mount, cases, mnt):
     """Its steps would be found there, and no leaf of theirs: what is stored lies elsewhere."""
     m = mount(cases('manager-root').path)
     for where in (m.path, m / '10'):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Key paths as file names: every odd key has one name, and every name that is no key's does not exist."""
+"""Key paths as file names: every odd key has one name, and every name that is not a key's does not exist."""
 
 import os
 import shutil

@@ -483,7 +483,7 @@ def test_separator_of_names(mount, root):
 
 
 @pytest.mark.feature('A15')
-def test_databases_are_told_from_directories(mount, root, run):
+def test_databases_are_distinguished_from_directories(mount, root, run):
     for step, option in ((1, 'ocdbt=on'), (2, 'ocdbt=off')):
         item = saved(mount, root, option, step=step)
         told = json.loads(run('info', '--json', item).stdout)
@@ -691,7 +691,7 @@ def test_a_refused_option_says_why(run, cases, given):
 
 
 def test_flags_of_fstab(mount, root):
-    """What mount(8) hands on and means nothing here is no reason not to mount."""
+    """What mount(8) hands on and means nothing here does not prevent the mount."""
     m = mount(root, 'relatime', 'norelatime', 'nodiratime', 'lazytime', 'strictatime', 'owner', 'group', 'noatime', 'user',
               '_netdev', 'nofail', 'x-systemd.automount')
     assert m.mounted()

@@ -32,7 +32,7 @@ def test_a_full_disk_is_said(program, words):
 
 
 @pytest.mark.parametrize('command', ['report', 'cat', 'tree'])
-def test_a_reader_that_has_seen_enough_is_no_error_to_tell(program, command):
+def test_a_reader_that_has_seen_enough_is_not_an_error(program, command):
     path = SAMPLE / '1000/state/params/embed/table.npy' if command == 'cat' else SAMPLE / '1000'
     r = subprocess.run(['bash', '-c', '"$0" "$1" "$2" | true; exit ${PIPESTATUS[0]}', program, command, path],
                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -70,7 +70,7 @@ def test_a_path_inside_the_checkpoint_one_stands_in(run):
     assert r.returncode == 1 and "'nosuch' does not exist" in r.stderr
 
 
-def test_a_file_that_is_no_checkpoint_is_not_said_to_be_absent(run, tmp_path):
+def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path):
     (tmp_path / 'model.pt').write_bytes(b'PK')
     for words in (['ls', 'model.pt'], ['cat', 'model.pt'], ['save', 'model.pt', 'root/1'],
                   ['convert', 'model.pt', 'out']):
@@ -287,7 +287,7 @@ def test_a_view_that_a_limit_forbids_says_so(run, tmp_path):
     assert r.returncode == 1 and "has no 'other.json'" in r.stderr
 
 
-def test_verify_of_an_item_that_is_no_tree_names_what_to_verify(run, tmp_path):
+def test_verify_of_an_item_that_is_not_a_tree_names_what_to_verify(run, tmp_path):
     for where, words in ((SAMPLE / '1000/config', {}), ('.', {'cwd': SAMPLE / '1000/config'})):
         r = run('verify', where, ok=False, **words)
         assert r.returncode == 1 and 'verify the step' in r.stderr

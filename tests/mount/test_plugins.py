@@ -79,7 +79,7 @@ def test_what_the_guides_handler_wrote_is_a_file(mount, npz, tmp_path):
     assert compare.xattrs(m / 'n/k.npz')['plugin'] == ['a', 'b']
     assert compare.xattrs(m / 'n/k.npz')['typestr'] == 'MyState'
     with pytest.raises(OSError):
-        (m / '.safetensors').read_bytes()       # it is no tensor, and nothing is left out silently
+        (m / '.safetensors').read_bytes()       # it is not a tensor, and nothing is left out silently
 
 
 @pytest.mark.feature('A8', 'A14', 'C1', 'C3', 'E6')
@@ -107,7 +107,7 @@ def test_without_the_plugin_it_is_shown_as_stored(mount, npz, tmp_path):
     assert not (m / 'n/k.npz').exists() and (mount(tmp_path / 'item', npz) / 'n/k.npz').exists()
 
 
-def test_what_is_no_archive_is_refused_by_name(mount, npz, tmp_path):
+def test_what_is_not_an_archive_is_refused_by_name(mount, npz, tmp_path):
     (tmp_path / 'root').mkdir()
     m = mount(tmp_path / 'root', npz, allow_errors=True)
     (m / '3.tmp/default').mkdir(parents=True)

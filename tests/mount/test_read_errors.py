@@ -127,7 +127,7 @@ def test_commands_say_that_a_block_is_bad(disk, step, run, tmp_path):
 
 @pytest.mark.parametrize('direct', ['', 'direct_io'])
 @pytest.mark.parametrize('engine', ['auto', 'sync'])
-def test_a_request_that_fails_halfway_is_no_short_answer(run, mount, tmp_path, engine, direct):
+def test_a_request_that_fails_halfway_is_not_a_short_answer(run, mount, tmp_path, engine, direct):
     """The disk gives half of the nth request: for each n, all bytes or an error."""
     os.makedirs(tmp_path / 'in')
     np.save(tmp_path / 'in/w.npy', ARRAY)

@@ -549,7 +549,7 @@ NOT_LEAVES = {
 
 @pytest.mark.parametrize('ocdbt', ['on', 'off'])
 @pytest.mark.parametrize('case', NOT_LEAVES)
-def test_arrays_that_are_no_leaves_outlive_a_refusal(mount, root, case, ocdbt):
+def test_arrays_that_are_not_leaves_outlive_a_refusal(mount, root, case, ocdbt):
     """What a commit puts together or stores elsewhere is in the draft until the step is there, and then gone."""
     given, options, leaves = NOT_LEAVES[case]
     m = mount(root, f'ocdbt={ocdbt}', 'compression=none', *options, allow_errors=True)

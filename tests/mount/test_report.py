@@ -91,7 +91,7 @@ def test_a_root_is_a_page_of_steps(run, tmp_path):
     for s in doc['steps']:
         a = arrays[int(s['name'])]
         finite = a['w'][np.isfinite(a['w'])].astype(np.float64)
-        assert s['norm'] == pytest.approx(np.sqrt((finite ** 2).sum()))        # counters are no weights
+        assert s['norm'] == pytest.approx(np.sqrt((finite ** 2).sum()))        # counters are not weights
         assert (s['leaves'], s['elements'], s['bytes']) == (2, 30 + len(a['n']), 120 + a['n'].nbytes)
         assert (s['nan'], s['inf'], s['unreadable']) == ((1, 1, 0) if s['name'] == '20' else (0, 0, 0))
         assert s['time'] > 1e9 and s['stored_bytes'] > 0

@@ -173,7 +173,7 @@ def test_access_says_what_modes_say(mount, cases):
     assert not os.access(path, os.W_OK) and not os.access(path, os.X_OK)
 
 
-def test_names_longer_than_any_are_told_so(mount, cases):
+def test_names_longer_than_any_are_refused(mount, cases):
     m = mount(cases('manager-root').path)
     limit = os.statvfs(m.path).f_namemax
     for call in (os.stat, os.listdir, os.mkdir):
@@ -203,7 +203,7 @@ def test_rewinding_a_directory_shows_what_is_there_now(mount, tmp_path):
 
 
 def test_attributes_that_the_kernel_does_not_carry_are_not_named(mount, tmp_path):
-    """`cp -a` and rsync ask for the value of each that is listed, and give up when there is none."""
+    """`cp -a` and rsync ask for the value of each that is listed, and give up when one has no value."""
     (tmp_path / 'root').mkdir()
     m = mount(tmp_path / 'root', allow_errors=True)
     for step, n in ((1, 100), (2, 80000)):

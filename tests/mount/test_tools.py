@@ -161,7 +161,7 @@ def test_cat_of_a_computed_leaf_ends_well(run, tmp_path, fn):
     assert '(computed)' in run('explain', '-o', options, below(SAMPLE, '1000/state/w.npy')).stdout
 
 
-def test_a_closed_pipe_is_no_crash(program):
+def test_a_closed_pipe_is_not_a_crash(program):
     r = subprocess.run(f'"{program}" tree "{SAMPLE}" | head -n 1', shell=True, capture_output=True, text=True)
     assert 'core dumped' not in r.stderr and 'sanitizer' not in r.stderr.lower()
 
@@ -264,7 +264,7 @@ def test_the_trace_of_a_read_is_the_flow_of_the_design(mount, cases):
         {f for line in spoken(read) for f in flow.files_of(*line)}
     assert not done_before & set(files), done_before
     assert modules_of(read) == READ, read
-    # Before it is looked up, the files on disk are asked who may read them; that is no part of its reading.
+    # Before it is looked up, the files on disk are asked who may read them; that is not part of its reading.
     opened = [line for line in opened if not line.startswith('trace io: open ')]
     assert modules_of(opened) == READ[:-1], opened
 
@@ -317,7 +317,7 @@ def test_through_a_mount_it_is_what_is_stored(run, mount, copy, cases):
 
 
 @pytest.mark.parametrize('command', ['ls', 'tree', 'info', 'verify', 'stats', 'convert'])
-def test_an_empty_path_is_no_path(run, tmp_path, command):
+def test_an_empty_path_is_not_a_path(run, tmp_path, command):
     """Not the directory that one happens to stand in."""
     words = ['out'] if command == 'convert' else []
     r = run(command, '', *words, ok=False, cwd=SAMPLE if command != 'convert' else tmp_path)

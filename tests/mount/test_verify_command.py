@@ -67,7 +67,7 @@ def test_a_chunk_is_seen_by_the_third(run, item):
     assert line.startswith(f'error: {found[0]["leaf"]}: {found[0]["file"]}:0:{len(data)}: ')
 
 
-def test_a_flipped_bit_in_a_raw_chunk_is_no_finding_and_it_says_so(run, item):
+def test_a_flipped_bit_in_a_raw_chunk_is_not_a_finding_and_it_says_so(run, item):
     path = item('matrix-perleaf-zarr2-none-v0')
     chunk = next(p for p in sorted(path.rglob('*')) if re.fullmatch(r'[0-9.]+', p.name) and p.stat().st_size > 100)
     data = bytearray(chunk.read_bytes())

@@ -237,7 +237,7 @@ def test_a_step_that_is_being_removed_is_gone(mount, root):
     soon(lambda: step not in os.listdir(m.path))
 
 
-def test_metadata_that_is_no_file_is_not_there(mount, root):
+def test_metadata_that_is_not_a_file_is_not_there(mount, root):
     step = '5'
     (root / step / '_CHECKPOINT_METADATA').unlink()
     os.mkfifo(root / step / '_CHECKPOINT_METADATA')

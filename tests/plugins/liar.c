@@ -76,7 +76,7 @@ static int decode(const struct pytreefs_host *host, const struct pytreefs_file *
 			return 0;
 	if (host->add(host, "", f[0].p, f[0].n) < 0)
 		return -1;
-	/* It is told no, and does not listen. */
+	/* It is refused, and ignores that. */
 	if (LIE == GIVES_TWICE)
 		host->add(host, "", f[0].p, f[0].n);
 	return LIE == ODD_RESULT ? 7 : 0;

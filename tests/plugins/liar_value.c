@@ -106,7 +106,7 @@ static int run(const struct pytreefs_host *host, const char *args, const struct 
 		return -1;
 	if (LIE == WRITES_NOTHING)
 		return 0;
-	/* It is told no, and does not listen. */
+	/* It is refused, and ignores that. */
 	if (LIE == READS_BEHIND)
 		host->read(host, 0, size - 3, some, 4);
 	if (LIE == READS_FAR_BEHIND)

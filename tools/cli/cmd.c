@@ -289,7 +289,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 	ret->inner = span_dup_str(span_of(path + MIN(end, n), n - MIN(end, n)));
 	r = ret->inner ? ns_start(ret->ns, NULL) : fail(-ENOMEM, "cannot open '%s'", path);
 	if (r >= 0) {
-		/* What was not there while the kind of checkpoint was looked for is no reason. */
+		/* What was not there while the kind of checkpoint was looked for is not a reason. */
 		err_clear();
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
 	}

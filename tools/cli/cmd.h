@@ -102,9 +102,9 @@ struct source {
 };
 
 /*
- * What a mount shows of a checkpoint has files for arrays, and is none; the mount also has it as it
- * is stored, and this is the path of that, the caller's. NULL: the path is in no mount of ours, or
- * goes there already.
+ * What a mount shows of a checkpoint has files for arrays, and is not a checkpoint; the mount also
+ * has it as it is stored, and this is the path of that, the caller's. NULL: the path is in no mount
+ * of ours, or goes there already.
  */
 char *source_stored_path(const char *path);
 /* What is mounted on a directory, given without links: its type and its source, the caller's. NULL:
@@ -120,8 +120,8 @@ int source_in_no_mount(const struct cmd_args *a, const char *path);
 int source_open(struct cmd_args *a, const char *path, struct source *ret);
 /* The same, where a safetensors file that is stored in a checkpoint is a file, and not a tree. */
 int source_open_file(struct cmd_args *a, const char *path, struct source *ret);
-/* The same of a path through a mount only: 1; 0: it is none, or of a draft, which is not stored
- * under its name. */
+/* The same of a path through a mount only: 1; 0: it is not, or it is of a draft, which is not
+ * stored under its name. */
 int source_open_stored(struct cmd_args *a, const char *path, struct source *ret);
 /* Such a file, or a directory of shards, as an item: 1; 0: path does not go to one. source_open()
  * asks when it finds no checkpoint. */

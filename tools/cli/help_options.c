@@ -21,7 +21,7 @@ static void print_text(FILE *out)
 	}
 }
 
-/* Text of a table's cell: bars would end it, and stars are no emphasis. */
+/* Text of a table's cell: bars would end it, and stars are not emphasis. */
 static void print_cell(FILE *out, const char *text)
 {
 	for (; *text; text++)
@@ -69,7 +69,7 @@ static const struct {
 
 static const char pattern_text[] =
 	"Patterns choose leaves for -o rule=, aggregate= and priority=, and for --only of the commands, which knows a\n"
-	"leaf with its extension, too. One that chooses nothing is told: in the log when a draft is committed, on stderr\n"
+	"leaf with its extension, too. A pattern that chooses nothing is reported: in the log when a draft is committed, on stderr\n"
 	"by convert and save; --only is an error then.\n";
 
 void help_patterns(FILE *out)

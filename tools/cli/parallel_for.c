@@ -50,7 +50,7 @@ int parallel_for(unsigned threads, size_t n, worker_fn *fn, void *arg)
 	pthread_t thread[LIMIT_THREADS];
 	unsigned begun = 0;
 
-	/* This one is a lane, too: fewer threads than wanted are no failure. */
+	/* This thread is a worker, too: fewer threads than wanted are not a failure. */
 	while (begun + 1 < MIN((size_t)MIN(threads, (unsigned)LIMIT_THREADS), n) &&
 	       thread_start(&thread[begun], NULL, worker_main, &l) >= 0)
 		begun++;

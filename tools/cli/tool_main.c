@@ -343,7 +343,7 @@ static int dispatch(int argc, char **argv)
 	return run(c, argv, argc - 2, argv + 2);
 }
 
-/* A reader that has seen enough, such as head(1), is none to complain to. */
+/* A reader that has seen enough, such as head(1), gets no error. */
 static bool reader_is_gone(void)
 {
 	struct pollfd p = { .fd = STDOUT_FILENO };

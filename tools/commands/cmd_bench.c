@@ -112,7 +112,7 @@ static int bench_engine(struct bench *b, const char *name)
 	return r;
 }
 
-/* An engine that the kernel refuses is told, and the others are measured; 0 when one was. */
+/* An engine that the kernel refuses is reported, and the others are measured; 0 when one was. */
 static int bench_all(struct bench *b)
 {
 	int r = 0;
@@ -136,7 +136,7 @@ static int run_bench(struct cmd_args *a)
 
 	if (r < 0 || b.size < BLOCK_BYTES || b.size > (uint64_t)1 << 50)
 		return cmd_usage(a->cmd, "--size is a number of bytes from 1M on, such as 256M");
-	/* What is wrong with the directory is no matter of engines. */
+	/* A fault of the directory is the same for every engine. */
 	r = stat(b.directory, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 	if (r < 0)
 		return err_code(r, "cannot make files in", b.directory);

@@ -103,7 +103,7 @@ static int run_cat(struct cmd_args *a)
 		int r = cat_one(a, &c, a->arg[i]);
 
 		bad |= r < 0;
-		/* A reader that has seen enough, such as head(1), is none to complain to. */
+		/* A reader that has seen enough, such as head(1), gets no error. */
 		if (r < 0 && c.lost != -EPIPE)
 			print_error(r);
 	}

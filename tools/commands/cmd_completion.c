@@ -291,7 +291,7 @@ static int run_completion(struct cmd_args *a)
 			return EXIT_OK;
 		}
 	}
-	return cmd_wrong(a->cmd, "'%s' is none of bash, zsh, fish", a->arg[0]);
+	return cmd_wrong(a->cmd, "'%s' is not one of bash, zsh, fish", a->arg[0]);
 }
 
 static const struct cmd_option options[] = { { 0 } };

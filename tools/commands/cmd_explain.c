@@ -130,7 +130,7 @@ static int print_sharding(struct source *s, struct node_leaf *l, bool json)
 	return EXIT_OK;
 }
 
-/* A file that is no array's bytes is a text, made as a whole when it is opened, of an array
+/* A file that is not an array's bytes is a text, made as a whole when it is opened, of an array
  * perhaps. */
 static bool is_text(const struct node_leaf *l)
 {

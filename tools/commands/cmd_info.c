@@ -133,7 +133,7 @@ static int list_handlers(struct cmd_args *a)
 
 /* ---- one path ---- */
 
-/* What could not be found out; the rest is told all the same. */
+/* What could not be found out; the rest is reported all the same. */
 struct unknown {
 	struct buf text; /* members of a JSON object */
 	unsigned n;

@@ -159,7 +159,7 @@ static int run_merge(struct cmd_args *a)
 
 	bound_memory(a);
 	interrupt_catch();
-	/* That it was never merged is no news. */
+	/* An item that was never merged is not reported. */
 	log_stderr_level(LOG_LEVEL_ERROR);
 	/* Also one whose name says that it was never committed. */
 	a->options.shape = SHAPE_ITEM;

@@ -19,8 +19,8 @@
 #define BUSY_MS 2000 /* before a mount is said to be in use */
 #define BUSY_STEP_MS 20
 
-/* Options of mount(8) and libfuse that are passed on, and those that say nothing to us. */
-static const char *const passed[] = {
+/* Options of mount(8) and libfuse that are accepted on, and those that say nothing to us. */
+static const char *const accepted[] = {
 	"allow_other", "allow_root",   "default_permissions",
 	"ro",          "rw",           "suid",
 	"nosuid",      "dev",          "nodev",
@@ -51,7 +51,7 @@ int mount_option(struct options *o, const char *text, struct buf *fuse_options)
 		return r;
 	if (is_one_of(text, ignored, ARRAY_LEN(ignored)))
 		return 0;
-	if (!is_one_of(text, passed, ARRAY_LEN(passed)))
+	if (!is_one_of(text, accepted, ARRAY_LEN(accepted)))
 		return option_set(o, text, false);
 	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
 	if (r >= 0)
@@ -263,7 +263,7 @@ const struct cmd cmd_mount = {
 	.args = "SOURCE MOUNTPOINT",
 	.summary = "mount a checkpoint, or a directory of checkpoints",
 	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory of steps, one\n"
-		"step, or one item; which of them is told by its contents.",
+		"step, or one item; its contents say which of them.",
 	.example = "pytreefs mount ckpts /mnt && ls /mnt/latest/state && pytreefs umount /mnt",
 	.options = mount_options,
 	.min_args = 2,
@@ -283,7 +283,7 @@ static int check_ours(const char *path)
 		       fail(-EINVAL, "'%s' is a mount of %s, and not of pytreefs", path, type);
 }
 
-/* What is written to a draft is no step until it is renamed. */
+/* What is written to a draft is not a step until it is renamed. */
 static void report_drafts(const char *path)
 {
 	DIR *d = opendir(path);

@@ -186,7 +186,7 @@ static int stats_join(void *arg, struct walk_leaf *leaf, int rank, struct span p
 	}
 	for (; i < end && part; i++)
 		numbers_unpack(&w, &part[i]);
-	return wire_ok(&w) ? 0 : fail(-EIO, "what rank %d has summed up is cut off", rank);
+	return wire_ok(&w) ? 0 : fail(-EIO, "what rank %d has summed up is truncated", rank);
 }
 
 static int stats_end(void *arg, struct walk_leaf *leaf)

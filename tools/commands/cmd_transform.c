@@ -60,7 +60,7 @@ static int check_leaf(struct item *item, const struct tree_node *leaf)
 	return leaf->source ? leaf_open(item, leaf, &v) : 0;
 }
 
-/* Orbax takes a rule that matches nothing for one that is not needed here, so it is no error. */
+/* Orbax takes a rule that matches nothing for one that is not needed here, so it is not an error. */
 static int report_idle(const struct check *c, const char *item, const struct tree *tree)
 {
 	auto_buf lines = { 0 };

@@ -52,7 +52,7 @@ void verify_say(struct verify *v, const struct finding *f)
 {
 	progress_clear(&v->t.progress);
 	if (!group_is_lead(v->t.group)) {
-		/* What is no matter of a leaf rank 0 finds, too. */
+		/* Rank 0 also finds what does not belong to a leaf. */
 		if (!v->packed)
 			return;
 		if (verify_pack(f, v->packed) < 0)
@@ -262,7 +262,7 @@ static void sum_up_json(const struct verify *v)
 	fwrite(out.p, 1, out.n, stdout);
 }
 
-/* What a path that is no directory means, such as ROOT/latest: the directory on disk. */
+/* What a path that is not a directory means, such as ROOT/latest: the directory on disk. */
 static int resolve(struct cmd_args *a, char **ret)
 {
 	auto_free char *stored = *a->arg[0] ? source_stored_path(a->arg[0]) : NULL;
@@ -303,7 +303,7 @@ static int verify_all(struct verify *v)
 	}
 }
 
-/* An item that is no tree, such as JSON: a directory that only its step knows. */
+/* An item that is not a tree, such as JSON: a directory that only its step knows. */
 static bool is_item_of_a_step(struct cmd_args *a, const char *path)
 {
 	auto_free char *real = realpath(path, NULL);

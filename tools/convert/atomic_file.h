@@ -35,7 +35,7 @@ void atomic_file_release(struct atomic_file *n);
 
 /* Whether a name is one of those temporary ones, of any process. */
 bool atomic_file_is_temp(const char *name);
-/* A file or directory that is no link is durable. */
+/* A file or directory that is not a link is durable. */
 int atomic_file_sync_path(const char *path);
 /* Remove a directory with all that is in it; links are not followed. Errors are nobody's business. */
 void remove_tree(const char *path);

@@ -51,7 +51,7 @@ static bool holds(const char *dir, const char *name)
 }
 
 /* What the files of a directory say that it is: an item, a step, or SHAPE_UNKNOWN. A copy out of a
- * mount is none. */
+ * mount is neither. */
 static enum shape marked_shape(const char *dir)
 {
 	bool is_item = holds(dir, "_METADATA") || holds(dir, "manifest.ocdbt");
@@ -235,7 +235,7 @@ static int stage_old(struct atomic_step *n)
 	}
 	if (r >= 0 && !(n->old = step_name_temporary(n->name, "-old")))
 		r = -ENOMEM;
-	/* Of a replacement that was cut off after its commit. */
+	/* Of a replacement that was interrupted after its commit. */
 	if (r >= 0)
 		r = io_remove_tree(dir, n->old);
 	if (r >= 0)

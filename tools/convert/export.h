@@ -61,8 +61,8 @@ int export_check_options(const struct cmd_args *a, enum export_format format);
 int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out);
 
 /*
- * Bytes of a leaf in form ext to fd at off, through the lane's buffer; crc is continued when it is
- * not NULL. Messages name leaf and file.
+ * Bytes of a leaf in form ext to fd at off, through the worker's buffer; crc is continued when it
+ * is not NULL. Messages name leaf and file.
  */
 int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd,
 		      uint64_t off, struct worker *worker, uint32_t *crc);
@@ -76,7 +76,7 @@ int export_text(const struct export *x, const char *name, struct span text);
 int export_make_dirs(const struct export *x, const char *path);
 /* "TEMP/path", owned by the caller. */
 int export_path(const struct export *x, const char *path, char **ret);
-/* Items that are no trees are left out, which is said. */
+/* Items that are not trees are left out, which is said. */
 void export_remarks(struct export *x);
 
 /*

@@ -127,7 +127,7 @@ static int make_containers(struct export *x)
 	int r = 0;
 
 	mark_step(x);
-	/* A list that loses members is none any more. */
+	/* A list that loses members is not a list any more. */
 	if (!x->only)
 		r = each_container(x, make_container);
 	for (size_t i = 0; i < x->n && r >= 0; i++)

@@ -107,7 +107,7 @@ static int write_chunks(struct zarr_out *o, const struct format *f, const struct
 				      &s);
 }
 
-/* An array that was begun is none of the group. */
+/* An array that was begun is not part of the group. */
 static int remove_waste(const struct zarr_out *o, struct kv *kv)
 {
 	auto_free char *path = NULL;
@@ -278,7 +278,7 @@ static int make_groups(struct zarr_out *o)
 	return r < 0 ? r : put_groups(o);
 }
 
-/* The store of this rank; temporary names in it are no other rank's. */
+/* The store of this rank; temporary names in it belong to this rank alone. */
 static int open_store(struct export *x, struct store **ret)
 {
 	const struct rank_group *t = x->group;

@@ -433,7 +433,7 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 	struct import_entry *import_entry = &w->f->import_entry[w->order[i]];
 	struct import_reading rd = { .import_entry = import_entry };
 	struct draft_file *to = import_entry->node->file;
-	const bool settled = false;
+	const bool flushed = false;
 	struct err_note why = { 0 };
 	int r = import_entry->ops->open(&rd), copied = 0;
 
@@ -451,7 +451,7 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 	if (r < 0)
 		err_save(r, &why);
 	import_entry->ops->close(&rd);
-	draft_file_closed(to, &settled);
+	draft_file_closed(to, &flushed);
 	r = r < 0 ? err_restore(&why) : draft_file_failed(to);
 	return r < 0 ? err_at(r, "'%s' (from '%s')", import_entry->path, import_entry->from) : 0;
 }

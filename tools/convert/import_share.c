@@ -5,7 +5,7 @@
  * Inputs are listed by each rank for itself, in the order in which a directory
  * gives its names: they are compared and shared in the order of their paths.
  *
- * Invariants: an item that is no tree is one rank's, as only trees are put together
+ * Invariants: an item that is not a tree is one rank's, as only trees are put together
  * from what several ranks have.
  */
 #include "core/base/err.h"

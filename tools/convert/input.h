@@ -50,7 +50,7 @@ void input_close(struct input *in);
 /* An fd that is closed with the input: its number, or -errno. */
 int input_add_fd(struct input *in, const char *path);
 
-/* Whether a path is something that can be read and is no checkpoint. */
+/* Whether a path is something that can be read and is not a checkpoint. */
 bool input_is_foreign(const char *path);
 /* Whether a directory is what an export makes, or empty. */
 bool input_is_export(const char *path);

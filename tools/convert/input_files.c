@@ -58,7 +58,8 @@ static int import_xattrs(const char *file, const char *path, bool is_dir, struct
 	return r;
 }
 
-/* What is made anew: a container's name may be the same, a file without an extension is no leaf. */
+/* What is made anew: a container's name may be the same, a file without an extension is not a leaf.
+ */
 static bool is_generated(const char *name, const struct stat *st, unsigned depth)
 {
 	if (S_ISDIR(st->st_mode))

@@ -52,7 +52,7 @@ int input_npz_open(struct input *in)
 
 	if (r >= 0)
 		r = zip_open(r, in->path, &in->zip);
-	/* A comment of another program is none of ours. */
+	/* A comment of another program is not ours. */
 	if (r < 0 || !in->zip.comment.n || in->zip.comment.p[0] != '{')
 		return r;
 	r = far_manifest(in, &far);

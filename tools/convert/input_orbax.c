@@ -194,7 +194,8 @@ static int import_kinds_of_chosen(const struct subtree_part *part, struct select
 		bool chosen = false;
 		uint32_t below = t->kind == TREE_LEAF ? i : subtree_end(t);
 
-		/* A list that loses a member is none any more: its positions would have gaps. */
+		/* A list that loses a member is not a list any more: its positions would have gaps.
+		 */
 		for (uint32_t k = i; k < below && !chosen; k++)
 			chosen = part->item->tree->nodes[k]->kind == TREE_LEAF &&
 				 select_leaf(only, "", part, part->item->tree->nodes[k]);
@@ -207,7 +208,7 @@ static int import_kinds_of_chosen(const struct subtree_part *part, struct select
 	return r;
 }
 
-/* ---- items that are no trees ---- */
+/* ---- items that are not trees ---- */
 
 static int import_stored(struct input *in, const char *source, const char *path,
 			 struct import_list *f, unsigned depth)

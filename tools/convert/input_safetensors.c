@@ -55,7 +55,7 @@ static int read_header(int fd, const char *path, struct safetensors *ret)
 	head.n = n + 8;
 	r = safetensors_parse(buf_span(&head), ret);
 	if (r == 0)
-		r = fail(-EUCLEAN, "its header is cut off");
+		r = fail(-EUCLEAN, "its header is truncated");
 	if (r < 0)
 		return err_at(r, "'%s'", path);
 	if (ret->data + ret->bytes != (uint64_t)st.st_size) {
@@ -160,7 +160,7 @@ static int import_tensor(struct input *in, size_t shard, const struct safetensor
 	return import_add_scalar(f, buf_str(&path), in->path, number, element);
 }
 
-/* One entry of `__metadata__` that is no string of the tree: into the custom metadata. */
+/* One entry of `__metadata__` that is not a string of the tree: into the custom metadata. */
 static int import_text(struct input *in, const struct json *m, struct select *only,
 		       struct import_list *f, struct buf *custom)
 {

@@ -132,7 +132,7 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 	return r < 0 ? r : buf_addf(&p->marks, ": {%.*s}", SPAN_ARG(buf_span(&marks)));
 }
 
-/* A list that loses members is none any more. */
+/* A list that loses members is not a list any more. */
 static bool is_whole(const struct printing *p, const struct subtree_part *part,
 		     const struct tree_node *t)
 {
@@ -463,7 +463,7 @@ static int import_custom(const struct tree_manifest *s, const char *from, struct
 int tree_manifest_import(const struct tree_manifest *s, const char *from, struct select *only,
 			 struct import_list *f)
 {
-	/* A list that loses members is none any more. */
+	/* A list that loses members is not a list any more. */
 	int r = only ? 0 : import_kinds(s, from, f);
 
 	if (r >= 0)

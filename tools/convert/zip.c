@@ -35,7 +35,7 @@ int zip_read_at(int fd, const char *what, uint64_t off, void *p, size_t n)
 	if (got < 0)
 		return err_sys("cannot read", what);
 	return (size_t)got == n ? 0 :
-				  fail(-EUCLEAN, "'%s' is cut off at byte %llu", what,
+				  fail(-EUCLEAN, "'%s' is truncated at byte %llu", what,
 				       (unsigned long long)off + (unsigned long long)got);
 }
 
@@ -84,7 +84,7 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 	return 0;
 }
 
-/* Values that did not fit in the entry, in its order; false when one is cut off. */
+/* Values that did not fit in the entry, in its order; false when one is truncated. */
 static bool read_zip64(struct span extra, struct zip_member *m)
 {
 	struct wire w = wire_of(extra);

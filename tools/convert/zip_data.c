@@ -65,7 +65,7 @@ static ssize_t read_packed(struct zip_stream *s, void *p, size_t n)
 	if (got < 0)
 		return err_sys("cannot read", s->what);
 	if (got == 0)
-		return fail(-EUCLEAN, "'%s': member '%.*s' is cut off", s->what,
+		return fail(-EUCLEAN, "'%s': member '%.*s' is truncated", s->what,
 			    SPAN_ARG(s->m->name));
 	s->at += (uint64_t)got;
 	return got;

@@ -99,7 +99,7 @@ static bool says_kinds(const struct subtree_part *p)
 	return p->item->tree->has_metadata || p->item->is_aggregate;
 }
 
-/* Only what both record: a list and a tuple are told apart by rich types alone. */
+/* Only what both record: only rich types distinguish a list from a tuple. */
 static bool kinds_differ(const struct pairing *p, const struct tree_node *a,
 			 const struct tree_node *b)
 {
@@ -156,7 +156,7 @@ const struct tree_node *diff_partner(const struct diff *d, const struct subtree_
 	return d->partner[i] ? d->partner[i][leaf->id] : NULL;
 }
 
-/* The part of the other side: the one of that name, or the only one where names are no matter. */
+/* The part of the other side: the one of that name, or the only one where names do not matter. */
 static const struct subtree_part *find_part(const struct subtree *st,
 					    const struct subtree_part *part, bool single)
 {
@@ -365,7 +365,7 @@ int diff_sources(struct diff *d, struct source *a, struct source *b)
 
 	if (is_root(a) != is_root(b))
 		return fail(-EINVAL,
-			    "'%s' is a directory of steps and '%s' is none: name one of its steps",
+			    "'%s' is a directory of steps and '%s' is not: name one of its steps",
 			    is_root(a) ? d->name_a : d->name_b, is_root(a) ? d->name_b : d->name_a);
 	if (!is_root(a))
 		return diff_nodes(d, "", a->node, b->node);

@@ -183,7 +183,7 @@ static int begin_meeting(struct rank_group *t, uint64_t *ret)
 	return 0;
 }
 
-/* What a rank that stopped because of another one says is no news. */
+/* What a rank that stopped because of another one says is not reported. */
 static void keep_worst(struct err_note *worst, int r)
 {
 	if (r < 0 && (worst->code >= 0 || (worst->code == -ECANCELED && r != -ECANCELED)))

@@ -33,7 +33,7 @@ int chunk_scan_pull(void *arg, struct span *ret)
 	return MIN(r, 0);
 }
 
-static void let_go(struct chunk_scan *s)
+static void release_decoder(struct chunk_scan *s)
 {
 	codec_stream_close(take(s->decoder));
 	if (s->z)
@@ -43,7 +43,7 @@ static void let_go(struct chunk_scan *s)
 
 void chunk_scan_release(struct chunk_scan *s)
 {
-	let_go(s);
+	release_decoder(s);
 	block_free(take(s->buf), SCAN_PIECE);
 }
 
@@ -87,7 +87,7 @@ static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 {
 	int r;
 
-	let_go(s);
+	release_decoder(s);
 	if (!s->buf)
 		s->buf = block_alloc(SCAN_PIECE);
 	if (!s->buf)
@@ -101,7 +101,7 @@ static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 	s->z = z;
 	s->next = 0;
 	if (s->c.loc.where == KV_ABSENT) {
-		let_go(s);
+		release_decoder(s);
 		return 0;
 	}
 	s->in = (struct chunk_scan_input){ .c = &s->c, .buf = s->buf };
@@ -111,7 +111,7 @@ static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 		return 1;
 	if (r == -EFBIG) {
 		err_clear();
-		let_go(s);
+		release_decoder(s);
 		return 0;
 	}
 	return r;
@@ -140,6 +140,6 @@ int chunk_scan_read(struct chunk_scan *s, struct zarr *z, const struct tile *til
 		chunk_text(z, &s->c, &where);
 		err_at(r, "%s", buf_str(&where));
 	}
-	let_go(s);
+	release_decoder(s);
 	return r;
 }

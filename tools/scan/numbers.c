@@ -90,7 +90,7 @@ static void add_block(struct numbers *s, const double *x, size_t n)
 		sum[i & 3] += x[i];
 	}
 	mean = (sum[0] + sum[1] + (sum[2] + sum[3])) / (double)n;
-	/* Numbers near the end of the range: their sum is none. */
+	/* Numbers near the end of the range: their sum is not finite. */
 	if (!isfinite(mean)) {
 		mean = 0;
 		for (i = 0; i < n; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * numbers.h - what can be said of many numbers: extremes, mean, spread, and what is no number.
+ * numbers.h - what can be said of many numbers: extremes, mean, spread, and what is not a number.
  *
  * Sums are taken block by block and put together as Chan, Golub and LeVeque do, so that a billion
  * elements lose no digits; put together in the same order they are the same to the bit.

@@ -31,7 +31,7 @@ struct tile {
 
 /* -EFBIG: more than 2^63 tasks. */
 int tiling_init(struct tiling *t, const struct zarr *z);
-/* The first tile of a task, and the next after one: false when there is none. */
+/* The first tile of a task, and the next after one: false when it does not exist. */
 void tiling_first(const struct tiling *t, uint64_t task, struct tile *ret);
 bool tiling_next(const struct tiling *t, uint64_t task, struct tile *tile);
 /* The view of the array that a tile is. */

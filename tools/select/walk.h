@@ -92,11 +92,12 @@ int walk_init(struct walk *w, const struct subtree *st, const char *prefix, stru
 void walk_release(struct walk *w);
 /* progress may be NULL. Tells it the sizes first, when it is on. */
 int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progress *progress);
-/* A buffer of the lane: 0 or 1. NULL when memory is short. */
+/* A buffer of the worker: 0 or 1. NULL when memory is short. */
 void *walk_buf(struct walk_worker *worker, unsigned which);
 
 /*
- * Every tile of a task, read into buffer 0 of the lane in the array's own type; progress is told.
+ * Every tile of a task, read into buffer 0 of the worker in the array's own type; progress is
+ * notified.
  */
 typedef int walk_tile_fn(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
 			 struct walk_worker *worker);

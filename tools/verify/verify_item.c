@@ -168,7 +168,7 @@ static void check_one_sharding(struct checking *c, const struct sharding_entry *
 	auto_of(sharding) struct sharding *s = NULL;
 	int r = sharding_parse(e->text, "'_sharding'", &s);
 
-	/* Kinds that JAX no longer has are no damage. */
+	/* Kinds that JAX no longer has are not damage. */
 	if (r < 0 && r != -EOPNOTSUPP && r != -ENOMEM)
 		failed_file(c, 1, "_sharding", r);
 	err_clear();
@@ -289,7 +289,7 @@ static int check_key(void *arg, struct span key, uint64_t len)
 	const uint8_t *slash = memchr(key.p, '/', key.n);
 	struct span array = span_of(key.p, slash ? (size_t)(slash - key.p) : key.n);
 
-	/* The array of a bare tree has no name in front, and a name that is a slash is none. */
+	/* The array of a bare tree has no name in front, and a name that is a slash is not one. */
 	if (verify_is_param(&o->c->t, span_of(key.p, 0)) ||
 	    verify_is_param(&o->c->t, span_str("/")) || verify_has_owner(&o->c->t, key, 0))
 		return 0;

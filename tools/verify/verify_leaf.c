@@ -204,7 +204,7 @@ static bool is_metadata(struct span name)
 }
 
 /*
- * Whether a key that names no chunk is no matter of this leaf: it is of another, whose name
+ * Whether a key that names no chunk does not concern this leaf: it is of another, whose name
  * continues this one's, or, beside a bare leaf stored as directories, one of the item's own files.
  */
 static bool is_of_other(const struct listing_chunks *l, struct span key, struct span name)
@@ -466,7 +466,7 @@ static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task,
 /* A leaf that cannot be opened: what its note says, or where its metadata is. */
 static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 {
-	/* Types of others cannot be looked into; that is no damage. */
+	/* Types of others cannot be looked into; that is not damage. */
 	enum severity severity = leaf_type_of(leaf->node) ? SEVERITY_ERROR : SEVERITY_WARNING;
 	struct finding f = { severity, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
 	static const char *const names[] = { ".zarray", "zarr.json" };

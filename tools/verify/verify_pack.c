@@ -108,6 +108,6 @@ int verify_unpack(struct verify *v, struct span packed)
 	for (size_t i = 0; i < ARRAY_LEN(counts) && r >= 0; i++)
 		*(uint64_t *)((char *)v + counts[i]) += wire_u64le(&w);
 	if (r >= 0 && !wire_ok(&w))
-		r = fail(-EIO, "what another rank has found is cut off");
+		r = fail(-EIO, "what another rank has found is truncated");
 	return r;
 }

@@ -81,7 +81,7 @@ static int note_draft(struct verify *v, const char *path, const char *name)
 	return whole && buf_add(&v->drafts, whole, strlen(whole) + 1) >= 0 ? 0 : -ENOMEM;
 }
 
-/* ---- items that are no trees ---- */
+/* ---- items that are not trees ---- */
 
 static bool is_json_handler(const struct step_meta *m, const char *item)
 {

@@ -41,7 +41,7 @@ static void more_than_all_is_refused_by_name(void **state)
 	assert_int_equal(budget_take(&b, 101), -EFBIG);
 	assert_non_null(strstr(err_text(-EFBIG), "read_budget allows 100"));
 	assert_int_equal(budget_take(&b, UINT64_MAX), -EFBIG);
-	/* A refusal is no turn for ever. */
+	/* A refusal does not hold a turn for ever. */
 	assert_int_equal(budget_take(&b, 100), 0);
 	budget_resize(&b, 50);
 	assert_false(budget_try(&b, 0));

@@ -76,7 +76,7 @@ static void every_byte_in_both_alphabets(void **state)
 		}
 }
 
-static void what_is_no_base64_is_refused(void **state)
+static void what_is_not_base64_is_refused(void **state)
 {
 	static const char *const cases[] = { "Z",
 					     "Zg",
@@ -122,7 +122,7 @@ int main(void)
 		cmocka_unit_test(sha256_by_the_standards_vectors),
 		cmocka_unit_test(base64_both_ways),
 		cmocka_unit_test(every_byte_in_both_alphabets),
-		cmocka_unit_test(what_is_no_base64_is_refused),
+		cmocka_unit_test(what_is_not_base64_is_refused),
 		cmocka_unit_test(the_hash_is_the_same_everywhere),
 	};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_dtype.c - every spelling of every type, and spellings that are none.
+ * t_dtype.c - every spelling of every type, and spellings that are not.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -119,7 +119,7 @@ static void v2_spellings(void **state)
 			fail_msg("'%s'", cases[i].text);
 		assert_int_equal(big, cases[i].big);
 	}
-	/* A NUL inside is no end. */
+	/* A NUL inside is not an end. */
 	assert_int_equal(dtype_by_v2(span_of("<i2\0", 4), &(bool){ 0 }), DTYPE_UNKNOWN);
 	assert_int_equal(dtype_by_v2(span_of("\0i2", 3), &(bool){ 0 }), DTYPE_UNKNOWN);
 }

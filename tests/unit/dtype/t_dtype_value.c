@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_dtype_value.c - one element as JSON text and back; what is no value of a type.
+ * t_dtype_value.c - one element as JSON text and back; what is not a value of a type.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -93,7 +93,7 @@ static void numbers_are_rounded_and_words_taken(void **state)
 	assert_int_equal(parse(DTYPE_COMPLEX128, "[1, \"-Infinity\"]", e), 0);
 }
 
-static void what_is_no_value_leaves_the_element_alone(void **state)
+static void what_is_not_a_value_leaves_the_element_alone(void **state)
 {
 	static const struct {
 		enum dtype t;
@@ -141,7 +141,7 @@ int main(void)
 		cmocka_unit_test(texts_there_and_back),
 		cmocka_unit_test(high_bits_of_small_types_are_not_printed),
 		cmocka_unit_test(numbers_are_rounded_and_words_taken),
-		cmocka_unit_test(what_is_no_value_leaves_the_element_alone),
+		cmocka_unit_test(what_is_not_a_value_leaves_the_element_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -268,7 +268,7 @@ static void a_pipe_gets_all_or_an_error(void **state)
 	}
 }
 
-static void a_pipe_without_room_is_no_error(void **state)
+static void a_pipe_without_room_is_not_an_error(void **state)
 {
 	struct io_engine *io;
 	struct io_file *f = file_behind("sync", &io);
@@ -296,7 +296,7 @@ int main(void)
 		cmocka_unit_test(a_part_is_what_the_text_has_of_it),
 		cmocka_unit_test(a_file_that_ends_early_is_an_error),
 		cmocka_unit_test(a_pipe_gets_all_or_an_error),
-		cmocka_unit_test(a_pipe_without_room_is_no_error),
+		cmocka_unit_test(a_pipe_without_room_is_not_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,7 +161,7 @@ static inline int unit_encode_pieces(const struct codec_chain *chain, struct spa
 }
 
 /*
- * What every codec must stand: cut off at each byte, and each byte changed in several ways. A cut
+ * What every codec must stand: truncated at each byte, and each byte changed in several ways. A cut
  * object never decodes; a changed one fails or decodes to something, and with `checked` it never
  * decodes to something else.
  */

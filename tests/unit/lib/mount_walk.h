@@ -4,8 +4,8 @@
  * again while something fails, and afterwards.
  *
  * A line is a path and what was found there: attributes, a hash of the contents, names of a
- * listing, attributes by name. In a walk with failures every line that is no failure must be one of
- * the first walk's, and every failure one that may be. A struct walk is large: make it static.
+ * listing, attributes by name. In a walk with failures every line that is not a failure must be one
+ * of the first walk's, and every failure one that may be. A struct walk is large: make it static.
  */
 #ifndef PYTREEFS_MOUNT_WALK_H
 #define PYTREEFS_MOUNT_WALK_H
@@ -25,7 +25,7 @@ struct walk {
 	int may;                 /* the failure that is provoked */
 	uint64_t line[1 << 15];  /* hashes of lines; sorted after the walk */
 	size_t n;
-	int codes[16]; /* failures of the first walk: names that are no views, and their like */
+	int codes[16]; /* failures of the first walk: names that are not views, and their like */
 	unsigned n_codes, failures;
 	const char *wrong; /* what must not be, or NULL */
 	char wrong_line[4096];

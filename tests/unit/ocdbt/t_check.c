@@ -321,7 +321,7 @@ static void values_outside_their_files_are_found(void **state)
 	test_dir_close(&t);
 }
 
-static void unused_data_files_are_told_and_no_fault(void **state)
+static void unused_data_files_are_reported_and_not_a_fault(void **state)
 {
 	static const char unused[] = "d/0123456789abcdef0123456789abcdef";
 	struct ocdbt_check_stats stats;
@@ -448,7 +448,7 @@ int main(void)
 		cmocka_unit_test(a_shared_subtree_is_held_to_each_bound),
 		cmocka_unit_test(a_bomb_of_shared_nodes_is_cheap),
 		cmocka_unit_test(values_outside_their_files_are_found),
-		cmocka_unit_test(unused_data_files_are_told_and_no_fault),
+		cmocka_unit_test(unused_data_files_are_reported_and_not_a_fault),
 		cmocka_unit_test(claims_of_version_nodes_are_checked),
 		cmocka_unit_test(what_was_visited_is_known),
 	};

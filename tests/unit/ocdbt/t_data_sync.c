@@ -107,8 +107,8 @@ static void a_cut_file_is_mended(void **state)
 	test_dir_close(&t);
 }
 
-/* The page of a value was dropped before the rest of its part was given up: what is there now is no
- * checksum. */
+/* The page of a value was dropped before the rest of its part was given up: what is there now is
+ * not a checksum. */
 static void a_cut_part_is_not_trusted(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;

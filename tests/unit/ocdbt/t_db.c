@@ -72,7 +72,7 @@ static void the_highest_number_counts(void **state)
 	ocdbt_db_close(db);
 	write_numbered(&t, "manifest.0000000000000009", OCDBT_SINGLE, 9, 5);
 	write_numbered(&t, "manifest.000000000000001f", OCDBT_SINGLE, 31, 5);
-	/* Names that are none, each of which would be higher. */
+	/* Names that are not valid, each of which would be higher. */
 	test_write(&t, "manifest.00000000000000FF", S("junk"));
 	test_write(&t, "manifest.00000000000000ff.__lock", S("junk"));
 	test_write(&t, "manifest.0000000000000ff", S("junk"));

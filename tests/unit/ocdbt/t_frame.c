@@ -51,7 +51,7 @@ static void what_is_packed_opens(void **state)
 						  &back),
 				 0);
 		assert_true(span_eq(back, buf_span(&body)));
-		/* It is no record of another kind. */
+		/* It is not a record of another kind. */
 		assert_int_equal(ocdbt_frame_open(OCDBT_BTREENODE, buf_span(&record), 1 * MiB,
 						  &hold, &back),
 				 -EUCLEAN);

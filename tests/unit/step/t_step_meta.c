@@ -93,7 +93,7 @@ static void members_are_optional(void **state)
 		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, "
 		  "\"init_timestamp_nsecs\": null, "
 		  "\"commit_timestamp_nsecs\": null, \"custom_metadata\": {\"x\": 1}}" },
-		/* A handler that is no text. */
+		/* A handler that is not text. */
 		{ "{\"item_handlers\": {\"a\": 5}}",
 		  "{\"item_handlers\": {\"a\": null}, \"metrics\": {}, \"performance_metrics\": "
 		  "{}, "

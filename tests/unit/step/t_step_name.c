@@ -8,7 +8,7 @@
 
 #include "core/step/step_name.h"
 
-static void temporary_names_are_told(void **state)
+static void temporary_names_are_recognized(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -174,7 +174,7 @@ static void final_names_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(temporary_names_are_told),
+		cmocka_unit_test(temporary_names_are_recognized),
 		cmocka_unit_test(the_rest_is_behind_the_mark),
 		cmocka_unit_test(numbers_are_at_the_end),
 		cmocka_unit_test(steps_are_ordered_by_number),

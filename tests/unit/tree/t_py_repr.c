@@ -44,7 +44,7 @@ static void nul_is_escaped(void **state)
 	assert_string_equal(buf_str(&out), "'a\\x00b'");
 }
 
-static void what_is_no_text_is_refused(void **state)
+static void what_is_not_text_is_refused(void **state)
 {
 	auto_buf out = { 0 };
 
@@ -58,7 +58,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(texts_are_spelled_as_python_does),
 		cmocka_unit_test(nul_is_escaped),
-		cmocka_unit_test(what_is_no_text_is_refused),
+		cmocka_unit_test(what_is_not_text_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

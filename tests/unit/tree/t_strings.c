@@ -119,7 +119,7 @@ static void other_documents(void **state)
 	}
 }
 
-static void a_value_that_is_no_text_is_refused(void **state)
+static void a_value_that_is_not_text_is_refused(void **state)
 {
 	auto_buf out = { 0 };
 
@@ -299,7 +299,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(texts_are_found_by_pointer),
 		cmocka_unit_test(other_documents),
-		cmocka_unit_test(a_value_that_is_no_text_is_refused),
+		cmocka_unit_test(a_value_that_is_not_text_is_refused),
 		cmocka_unit_test(one_document_per_leaf),
 		cmocka_unit_test(pairs_are_written_sorted_and_nested),
 		cmocka_unit_test(what_cannot_be_stored_is_refused),

@@ -198,7 +198,7 @@ static void depth_is_bounded(void **state)
 	}
 }
 
-static void none_and_placeholders_are_no_leaves(void **state)
+static void none_and_placeholders_are_not_leaves(void **state)
 {
 	auto_of(tree) struct tree *tree = sample();
 
@@ -223,7 +223,7 @@ int main(void)
 		cmocka_unit_test(finishing_refuses_gaps),
 		cmocka_unit_test(finishing_refuses_nothing_at_all),
 		cmocka_unit_test(depth_is_bounded),
-		cmocka_unit_test(none_and_placeholders_are_no_leaves),
+		cmocka_unit_test(none_and_placeholders_are_not_leaves),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

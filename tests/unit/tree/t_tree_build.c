@@ -115,7 +115,7 @@ static void a_name_twice_is_one_leaf(void **state)
 	      "    \"c\" leaf stored \"\" param \"a.c\"\n");
 }
 
-static void strings_are_told(void **state)
+static void strings_are_recognized(void **state)
 {
 	auto_of(tree) struct tree *tree = NULL;
 	const struct span names[] = { span_str("a"), span_str("b") };
@@ -161,7 +161,7 @@ int main(void)
 		cmocka_unit_test(a_name_that_continues_another_is_preserved),
 		cmocka_unit_test(empty_names_and_parts),
 		cmocka_unit_test(a_name_twice_is_one_leaf),
-		cmocka_unit_test(strings_are_told),
+		cmocka_unit_test(strings_are_recognized),
 		cmocka_unit_test(every_name_finds_a_place),
 	};
 

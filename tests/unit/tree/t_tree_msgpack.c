@@ -115,7 +115,7 @@ static void what_is_broken_is_refused(void **state)
 		int want;
 		const char *text;
 	} cases[] = {
-		{ BYTES(""), -EUCLEAN, "cut off" },
+		{ BYTES(""), -EUCLEAN, "truncated" },
 		{ BYTES("\xc1"), -EUCLEAN, "not msgpack" },
 		{ BYTES("\xc0\xc0"), -EUCLEAN, "something follows" },
 		{ BYTES("\x81\x01\x01"), -EUCLEAN, "a key is not a text" },
@@ -125,12 +125,12 @@ static void what_is_broken_is_refused(void **state)
 		  "two children have the key 'a'" },
 		{ BYTES("\xa1\xff"), -EUCLEAN, "not UTF-8" },
 		{ BYTES("\x81\xa1\xff\x01"), -EUCLEAN, "not UTF-8" },
-		{ BYTES("\xdd\xff\xff\xff\xff\x01"), -EUCLEAN, "cut off" },
-		{ BYTES("\xdf\xff\xff\xff\xff\xa1" "a\x01"), -EUCLEAN, "cut off" },
-		{ BYTES("\xdb\xff\xff\xff\xff" "a"), -EUCLEAN, "cut off" },
-		{ BYTES("\xc6\xff\xff\xff\xff" "a"), -EUCLEAN, "cut off" },
+		{ BYTES("\xdd\xff\xff\xff\xff\x01"), -EUCLEAN, "truncated" },
+		{ BYTES("\xdf\xff\xff\xff\xff\xa1" "a\x01"), -EUCLEAN, "truncated" },
+		{ BYTES("\xdb\xff\xff\xff\xff" "a"), -EUCLEAN, "truncated" },
+		{ BYTES("\xc6\xff\xff\xff\xff" "a"), -EUCLEAN, "truncated" },
 		{ BYTES("\xc9\xff\xff\xff\xff\x01"), -EUCLEAN, "malformed extension" },
-		{ BYTES("\xc9\xff\xff\xff\xfe\x01"), -EUCLEAN, "cut off" },
+		{ BYTES("\xc9\xff\xff\xff\xfe\x01"), -EUCLEAN, "truncated" },
 		{ BYTES("\xd4\x09x"), -EOPNOTSUPP, "extension type 9" },
 		{ BYTES("\xd6\xff\0\0\0\0"), -EOPNOTSUPP, "extension type -1" },
 		{ BYTES("\xd4\x04\x80"), -EUCLEAN, "payload of a tuple is not an array" },

@@ -138,7 +138,7 @@ static void a_tree_that_does_not_fit_is_ignored(void **state)
 	}
 }
 
-static void what_is_no_text_is_ignored(void **state)
+static void what_is_not_text_is_ignored(void **state)
 {
 	auto_of(tree) struct tree *tree = NULL;
 
@@ -204,7 +204,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kinds_are_added),
 		cmocka_unit_test(a_tree_that_does_not_fit_is_ignored),
-		cmocka_unit_test(what_is_no_text_is_ignored),
+		cmocka_unit_test(what_is_not_text_is_ignored),
 		cmocka_unit_test(a_bare_leaf_can_be_rich),
 		cmocka_unit_test(a_key_may_be_called_category),
 		cmocka_unit_test(truncation_never_passes),

@@ -155,7 +155,7 @@ static void pieces_of_large_chunks_go_as_well(void **state)
 }
 
 /* A part of an array says nothing of what else is read of it. */
-static void views_let_nothing_go(void **state)
+static void views_drop_nothing(void **state)
 {
 	struct cache_stats st;
 	struct zarr_view v;
@@ -178,7 +178,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(only_what_lies_behind_the_reader_goes),
 		cmocka_unit_test(pieces_of_large_chunks_go_as_well),
-		cmocka_unit_test(views_let_nothing_go),
+		cmocka_unit_test(views_drop_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

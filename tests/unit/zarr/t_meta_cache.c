@@ -60,7 +60,7 @@ static void many_documents_push_each_other_out(void **state)
 	meta_cache_free(m);
 }
 
-static void without_a_memo_each_is_parsed(void **state)
+static void without_a_cache_each_is_parsed(void **state)
 {
 	struct meta_shared *a, *b;
 	char text[512];
@@ -94,7 +94,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_documents_are_one),
 		cmocka_unit_test(many_documents_push_each_other_out),
-		cmocka_unit_test(without_a_memo_each_is_parsed),
+		cmocka_unit_test(without_a_cache_each_is_parsed),
 		cmocka_unit_test(what_is_broken_is_not_remembered),
 	};
 

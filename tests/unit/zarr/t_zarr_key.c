@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_zarr_key.c - chunk keys of both encodings and separators, there and back; keys that are none.
+ * t_zarr_key.c - chunk keys of both encodings and separators, there and back; keys that
+ * are not valid.
  */
 #include "tests/unit/lib/unit.h"
 

@@ -291,7 +291,7 @@ static void what_was_accepted_survives_a_full_store(void **state)
 	}
 }
 
-static void a_writer_without_memory_is_told_so(void **state)
+static void a_writer_without_memory_gets_an_error(void **state)
 {
 	static const uint64_t shape[1] = { 1 << 20 }, chunk[1] = { 100000 };
 	struct zarr_create c = {
@@ -328,7 +328,7 @@ int main(void)
 		cmocka_unit_test(streams_read_back_equal),
 		cmocka_unit_test(chunks_beyond_the_budget_are_streamed),
 		cmocka_unit_test(what_was_accepted_survives_a_full_store),
-		cmocka_unit_test(a_writer_without_memory_is_told_so),
+		cmocka_unit_test(a_writer_without_memory_gets_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ static int nest(struct draft_node *dir, unsigned n)
 }
 
 /* Walks are as deep as directories are, and the stack of a thread is not without end. */
-static void directories_are_no_deeper_than_a_tree(void **state)
+static void directories_are_not_deeper_than_a_tree(void **state)
 {
 	struct draft_node *a, *b;
 
@@ -99,7 +99,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_name_outlives_its_rename),
-		TEST(directories_are_no_deeper_than_a_tree),
+		TEST(directories_are_not_deeper_than_a_tree),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* t_contribution.c - what a rank has, packed, cut off and damaged; boxes that tile an array or do
+/* t_contribution.c - what a rank has, packed, truncated and damaged; boxes that tile an array or do
  * not. */
 #include "tests/unit/lib/unit.h"
 
@@ -91,7 +91,7 @@ static void a_contribution_is_understood(void **state)
 	contribution_release(&s);
 }
 
-static void a_contribution_that_is_cut_off_is_refused(void **state)
+static void a_contribution_that_is_truncated_is_refused(void **state)
 {
 	auto_buf b = { 0 };
 
@@ -210,7 +210,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_contribution_is_understood),
-		cmocka_unit_test(a_contribution_that_is_cut_off_is_refused),
+		cmocka_unit_test(a_contribution_that_is_truncated_is_refused),
 		cmocka_unit_test(a_damaged_contribution_is_refused_or_read),
 		cmocka_unit_test(an_assignment_is_the_same_afterwards),
 		cmocka_unit_test(boxes_tile_or_are_refused),

@@ -88,7 +88,7 @@ static void added_types_leave_the_built_in_ones_alone(void **state)
 	leaf_types_allow(false, false);
 	assert_string_equal(name_of(TREE_VALUE_STORED, "scalar", NULL, NULL), "mine");
 	assert_string_equal(name_of(TREE_VALUE_STORED, "string", NULL, NULL), "");
-	/* None and values of the legacy file are no question of type strings. */
+	/* None and values of the legacy file do not depend on type strings. */
 	assert_string_equal(name_of(TREE_VALUE_NONE, "None", NULL, NULL), "none");
 	assert_string_equal(name_of(TREE_VALUE_AGGREGATE, "x", &a_text, NULL), "string");
 	leaf_types_allow(false, true);
