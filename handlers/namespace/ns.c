@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/job/collective.h"
+#include "core/step/step_name.h"
 #include "handlers/job/broadcast.h"
 #include "handlers/draft/draft.h"
 #include "handlers/job/draft_collective.h"
@@ -138,6 +139,23 @@ void ns_open_to_others(struct ns *ns)
 	io_follow_no_links(ns->ckpt->io);
 }
 
+/* Found out when it is mounted, and not at the first deletion. */
+static int check_todelete(const char *path)
+{
+	struct span first = span_of(path, strcspn(path, "/"));
+	struct step_name step;
+
+	if (path[0] == '/' || io_path_check(span_str(path), "todelete") < 0)
+		return fail(-EINVAL,
+			    "todelete='%s' is not a path within SOURCE: it is relative to it",
+			    path);
+	/* There it would be a part of a step, or go with an abandoned draft. */
+	if (step_name_is_tmp(first) || (step_name_parse(first, &step) && step_name_is_orbax(&step)))
+		return fail(-EINVAL, "todelete='%s': '%.*s' is a name of steps or of their drafts",
+			    path, SPAN_ARG(first));
+	return 0;
+}
+
 int ns_open(const char *source, const struct options *o, struct ns **ret)
 {
 	auto_of(ns) struct ns *ns = calloc(1, sizeof(*ns));
@@ -146,12 +164,9 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	if (!ns)
 		return fail(-ENOMEM, "cannot open '%s'", source);
 	ns->options = o;
-	/* Found out now, and not at the first deletion. */
-	if (o->todelete &&
-	    (o->todelete[0] == '/' || io_path_check(span_str(o->todelete), "todelete") < 0))
-		return fail(-EINVAL,
-			    "todelete='%s' is not a path within SOURCE: it is relative to it",
-			    o->todelete);
+	r = o->todelete ? check_todelete(o->todelete) : 0;
+	if (r < 0)
+		return r;
 	pthread_mutex_init(&ns->drafts.lock, NULL);
 	clock_gettime(CLOCK_REALTIME, &ns->started);
 	r = ns_ckpt(source, o, &ns->ckpt);
