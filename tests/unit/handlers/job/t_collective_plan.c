@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * t_collective_plan.c - what two ranks have, put together: which of them writes what, and what does
+ * not fit together.
+ */
+#include "tests/unit/lib/plan_make.h"
+
+#include "handlers/job/collective_plan.h"
+#include "tests/unit/lib/peers_hub.h"
+
+static struct collective *collective;
+
+static int setup(void **state)
+{
+	struct collective_opts opts = { .primary = -1 };
+
+	assert_int_equal(plan_setup("t_collective_plan"), 0);
+	hub_open(2);
+	opts.peers = &hub.rank[0];
+	opts.source = ns->ckpt->source;
+	return collective_new(&opts, NULL, NULL, &collective);
+}
+
+static int teardown(void **state)
+{
+	collective_free(take(collective));
+	hub_close();
+	return plan_teardown();
+}
+
+/* What each rank has, and what that makes together. */
+struct both {
+	struct buf bytes[2];
+	struct collective_plan *made;
+};
+
+/* Drafts begin as one process's, so that no rank has to answer; they are planned as shared ones. */
+static int put_together(const struct given *first, const struct given *second, struct both *ret)
+{
+	const struct given *files[2] = { first, second };
+	int r;
+
+	*ret = (struct both){ 0 };
+	for (int i = 0; i < 2; i++) {
+		struct sealing_item item = { 0 };
+		struct draft_node *node = give(files[i]);
+
+		ns->drafts.collective = collective;
+		assert_int_equal(plan_new(node, true, &item.plan), 0);
+		assert_int_equal(contribution_pack("5", span_of(NULL, 0), &item, 1, &ret->bytes[i]),
+				 0);
+		ns->drafts.collective = NULL;
+		sealing_item_release(&item);
+		draft_node_unref(node);
+	}
+	ns->drafts.collective = collective;
+	r = collective_plan_new(drafts[n_drafts - 2], ret->bytes, &ret->made);
+	ns->drafts.collective = NULL;
+	return r;
+}
+
+static void both_release(struct both *b)
+{
+	collective_plan_free(b->made);
+	for (int i = 0; i < 2; i++)
+		buf_release(&b->bytes[i]);
+}
+
+/* What a rank is to take of the leaf of a key; -1: it does not have it. */
+static int takes(const struct both *b, const char *key, int rank, size_t box)
+{
+	const struct collective_item *it = &b->made->item[0];
+
+	for (size_t i = 0; i < it->n_leaves; i++)
+		for (const struct contributor *c = it->leaf[i].contributors; c; c = c->next)
+			if (span_eq(it->leaf[i].node->key, span_str(key)) && c->rank == rank)
+				return c->assignment[box].take;
+	return -1;
+}
+
+static void the_lowest_rank_writes_what_both_have(void **state)
+{
+	static const struct given first[] = { { "w.npy", NULL, DTYPE_INT8, 1, { 6 } },
+					      { "n.json", "1" },
+					      { "t.txt", "same" },
+					      { "o.null", "" },
+					      { NULL } },
+				  second[] = { { "w.npy", NULL, DTYPE_INT8, 1, { 6 } },
+					       { "n.json", "2" },
+					       { "t.txt", "other" },
+					       { "only.npy", NULL, DTYPE_INT16, 1, { 2 } },
+					       { NULL } };
+	const struct plan *p;
+	struct both b;
+
+	assert_int_equal(put_together(first, second, &b), 0);
+	p = b.made->item[0].plan;
+	assert_int_equal(p->n_leaves, 5);
+	assert_int_equal(takes(&b, "w", 0, 0), TAKE_WHOLE);
+	assert_int_equal(takes(&b, "w", 1, 0), TAKE_NOTHING);
+	assert_int_equal(takes(&b, "n", 0, 0), TAKE_WHOLE);
+	assert_int_equal(takes(&b, "n", 1, 0), TAKE_NOTHING);
+	assert_int_equal(takes(&b, "only", 0, 0), -1);
+	assert_int_equal(takes(&b, "only", 1, 0), TAKE_WHOLE);
+	assert_int_equal(b.made->item[0].stores[0], BRINGS_OWN);
+	assert_int_equal(b.made->item[0].stores[1], BRINGS_OWN);
+	for (size_t i = 0; i < p->n_leaves; i++) {
+		const struct plan_leaf *l = &p->leaf[i];
+
+		if (span_eq(l->node->key, span_str("t")))
+			assert_true(span_eq(leaf_describe(&l->desc).text, span_str("same")));
+		if (span_eq(l->node->key, span_str("o")))
+			assert_int_equal(l->node->value, TREE_VALUE_NONE);
+		if (span_eq(l->node->key, span_str("only")))
+			assert_true(l->desc.dtype == DTYPE_INT16 && l->desc.shape[0] == 2 &&
+				    span_eq(l->node->value_type, span_str("np.ndarray")));
+	}
+	both_release(&b);
+}
+
+static void a_rank_without_arrays_brings_no_store(void **state)
+{
+	static const struct given first[] = { { "w.npy", NULL, DTYPE_INT8, 1, { 6 } }, { NULL } },
+				  second[] = { { "t.txt", "text" }, { "o.null", "" }, { NULL } };
+	struct both b;
+
+	assert_int_equal(put_together(first, second, &b), 0);
+	assert_int_equal(b.made->item[0].stores[0], BRINGS_OWN);
+	assert_int_equal(b.made->item[0].stores[1], 0);
+	both_release(&b);
+}
+
+static void boxes_are_used_as_they_are_or_put_together(void **state)
+{
+	static const struct {
+		struct given part[2][2];
+		int take;
+	} cases[] = {
+		{ { { { "w[0:2]@4.npy", NULL, DTYPE_INT8, 1, { 2 } }, { NULL } },
+		    { { "w[2:4]@4.npy", NULL, DTYPE_INT8, 1, { 2 } }, { NULL } } },
+		  TAKE_CHUNKS },
+		{ { { { "w[0:2]@5.npy", NULL, DTYPE_INT8, 1, { 2 } }, { NULL } },
+		    { { "w[2:5]@5.npy", NULL, DTYPE_INT8, 1, { 3 } }, { NULL } } },
+		  TAKE_EXPORT },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct both b;
+
+		assert_int_equal(put_together(cases[i].part[0], cases[i].part[1], &b), 0);
+		assert_int_equal(takes(&b, "w", 0, 0), cases[i].take);
+		assert_int_equal(takes(&b, "w", 1, 0), cases[i].take);
+		assert_int_equal(b.made->item[0].any_exported, cases[i].take == TAKE_EXPORT);
+		both_release(&b);
+	}
+}
+
+static void what_does_not_fit_together_is_refused(void **state)
+{
+	static const struct {
+		const char *says;
+		struct given file[2][2];
+	} cases[] = {
+		{ "it is an array on rank 0 and a number on rank 1",
+		  { { { "w.npy", NULL, DTYPE_INT8, 1, { 2 } }, { NULL } },
+		    { { "w.json", "1" }, { NULL } } } },
+		{ "it is a text on rank 0 and None on rank 1",
+		  { { { "w.txt", "1" }, { NULL } }, { { "w.null", "" }, { NULL } } } },
+		{ "it is an array on rank 0 and a part of an array on rank 1",
+		  { { { "w.npy", NULL, DTYPE_INT8, 1, { 2 } }, { NULL } },
+		    { { "w[0:1]@2.npy", NULL, DTYPE_INT8, 1, { 1 } }, { NULL } } } },
+		{ "its dtype is int8 on rank 0 and int16 on rank 1",
+		  { { { "w.npy", NULL, DTYPE_INT8, 1, { 2 } }, { NULL } },
+		    { { "w.npy", NULL, DTYPE_INT16, 1, { 2 } }, { NULL } } } },
+		{ "its shape on rank 0 is not that on rank 1",
+		  { { { "w.npy", NULL, DTYPE_INT8, 1, { 2 } }, { NULL } },
+		    { { "w.npy", NULL, DTYPE_INT8, 1, { 3 } }, { NULL } } } },
+		{ "nobody has [3]",
+		  { { { "w[0:2]@4.npy", NULL, DTYPE_INT8, 1, { 2 } }, { NULL } },
+		    { { "w[2:3]@4.npy", NULL, DTYPE_INT8, 1, { 1 } }, { NULL } } } },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct both b;
+		int r = put_together(cases[i].file[0], cases[i].file[1], &b);
+
+		assert_int_equal(r, -EINVAL);
+		if (!strstr(err_text(r), cases[i].says) || !strstr(err_text(r), "leaf 'w'"))
+			fail_msg("case %zu says '%s'", i, err_text(r));
+		both_release(&b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_lowest_rank_writes_what_both_have),
+		cmocka_unit_test(a_rank_without_arrays_brings_no_store),
+		cmocka_unit_test(boxes_are_used_as_they_are_or_put_together),
+		cmocka_unit_test(what_does_not_fit_together_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
