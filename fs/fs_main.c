@@ -50,6 +50,18 @@ static void root_changed(void *arg, const char *name)
 	pthread_mutex_unlock(&fs->lock);
 }
 
+/* The loop is about to end: it waits for requests under way, so that these must not wait for long. */
+static void interrupt_requests(void *arg)
+{
+	struct fs *fs = arg;
+
+	/* The namespace has not been stopped as long as ending is not set. */
+	pthread_mutex_lock(&fs->lock);
+	if (!fs->ending)
+		ns_interrupt(fs->ns);
+	pthread_mutex_unlock(&fs->lock);
+}
+
 /* Undo the \ooo of /proc/self/mountinfo. */
 static void unescape(char *s)
 {
@@ -129,6 +141,11 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 	if (r > 0) {
 		atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&fs->ns->requests_polled, polled, memory_order_relaxed);
+	}
+	/* Unmounted by force, while requests are under way. */
+	if (r < 0 && errno == ENODEV) {
+		interrupt_requests(fs);
+		errno = ENODEV;
 	}
 	return r;
 }
@@ -252,7 +269,7 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 	if (!fs->se)
 		return fail(-EINVAL, "cannot make a FUSE session: are the options '%s' known?",
 			    m->fuse_options);
-	r = signals_start(&signals, fs->se);
+	r = signals_start(&signals, fs->se, interrupt_requests, fs);
 	if (r >= 0) {
 		r = serve_until_unmounted(m, fs, &signals);
 		signals_stop(&signals);

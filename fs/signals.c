@@ -68,16 +68,19 @@ static void *end_the_loop(void *arg)
 		;
 	if (!atomic_load(&s->ended)) {
 		fuse_session_exit(s->se);
+		s->ending(s->arg);
 		interrupt_main(s);
 	}
 	return NULL;
 }
 
-int signals_start(struct signals *s, struct fuse_session *se)
+int signals_start(struct signals *s, struct fuse_session *se, void (*ending)(void *arg), void *arg)
 {
 	int r;
 
 	s->se = se;
+	s->ending = ending;
+	s->arg = arg;
 	s->main = pthread_self();
 	atomic_init(&s->looping, true);
 	atomic_init(&s->ended, false);

@@ -18,6 +18,8 @@
 
 struct signals {
 	struct fuse_session *se;
+	void (*ending)(void *arg);
+	void *arg;
 	pthread_t thread, main;
 	atomic_bool looping; /* the main thread is in the session's loop, or about to be */
 	atomic_bool ended;
@@ -26,9 +28,10 @@ struct signals {
 /*
  * From now on SIGHUP, SIGINT and SIGTERM end the session's loop, those that were ignored before
  * excepted. The caller runs the loop. se is used until signals_stop(). One at a time in a process.
- * Starts a thread.
+ * Starts a thread, which calls ending(arg) then: requests that wait for something must not hold up
+ * the end of the loop.
  */
-int signals_start(struct signals *s, struct fuse_session *se);
+int signals_start(struct signals *s, struct fuse_session *se, void (*ending)(void *arg), void *arg);
 /* The loop has ended: the main thread is interrupted no more. */
 void signals_loop_ended(struct signals *s);
 void signals_stop(struct signals *s);

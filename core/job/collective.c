@@ -461,6 +461,15 @@ void collective_free(struct collective *j)
 	free(j);
 }
 
+void collective_interrupt(struct collective *j)
+{
+	pthread_mutex_lock(&j->lock);
+	j->interrupted = true;
+	pthread_cond_broadcast(&j->changed);
+	pthread_mutex_unlock(&j->lock);
+	peers_interrupt(j->peers);
+}
+
 /* ---- the primary's side ---- */
 
 /* Called with the lock held: the vote of a rank, out of the record. */
@@ -485,7 +494,7 @@ static struct vote *wait_vote(struct collective *j, struct record *rec, int rank
 	struct vote *b;
 	bool in_time = true;
 
-	while (!(b = find_vote(rec, rank, attempt, round)) && in_time)
+	while (!(b = find_vote(rec, rank, attempt, round)) && in_time && !j->interrupted)
 		in_time = pthread_cond_timedwait(&j->changed, &j->lock, &t) != ETIMEDOUT;
 	return b;
 }
@@ -496,6 +505,7 @@ int collective_collect(struct collective *j, const struct collective_member *m, 
 	auto_buf absent = { 0 };
 	struct err_note worst = { 0 };
 	struct record *rec;
+	bool interrupted;
 
 	pthread_mutex_lock(&j->lock);
 	/* This rank is in the draft, so the record stays. */
@@ -519,9 +529,12 @@ int collective_collect(struct collective *j, const struct collective_member *m, 
 		}
 		vote_free(b);
 	}
+	interrupted = j->interrupted;
 	pthread_mutex_unlock(&j->lock);
 	if (!rec)
 		return fail(-ESTALE, "the draft is gone");
+	if (absent.n && interrupted)
+		return fail(-ECANCELED, "the mount of rank %d is being ended", j->primary);
 	if (absent.n)
 		return fail(-ETIMEDOUT, "rank %.*s did not come within commit_timeout",
 			    SPAN_ARG(buf_span(&absent)));

@@ -6,7 +6,7 @@
  * rounds: in each of them every active rank sends a vote, a result with a
  * payload; the primary collects them, answers the first round with what each rank
  * is to do, and decides after the second. A decision is kept: who comes later is
- * notified.
+ * notified. A rank whose mount is ended gives up at once, with -ECANCELED.
  *
  * An attempt is the n-th call of rename on the draft, which every rank counts for
  * itself.
@@ -41,6 +41,11 @@ DEFINE_AUTO(collective, struct collective, collective_free);
  * (-1: none is asked for), else 0; -EINVAL.
  */
 int collective_parse_active(const char *text, int size, bool *active, int rank);
+/*
+ * This rank's mount is being ended: whoever waits for other ranks here stops, now and later, with
+ * -ECANCELED.
+ */
+void collective_interrupt(struct collective *j);
 int collective_rank(const struct collective *j);
 int collective_size(const struct collective *j);
 int collective_primary(const struct collective *j);
@@ -76,14 +81,14 @@ int collective_begin(struct collective *j, struct collective_member *m, unsigned
 /* This rank's result of a round, with a payload when it is 0. Not for the primary. */
 int collective_vote(struct collective *j, const struct collective_member *m, unsigned round, int r,
 		    struct span payload);
-/* The primary's answer: 1 go on (with a payload), 0 committed, or the error of all. -ETIMEDOUT:
- * none came. */
+/* The primary's answer: 1 go on (with a payload), 0 committed, or the error of all. -ETIMEDOUT or
+ * -ECANCELED with ret_notified unset: none came. */
 int collective_await(struct collective *j, const struct collective_member *m, int64_t deadline,
 		     struct buf *ret, bool *ret_notified);
 /*
  * The primary: the votes of all other active ranks. ret[rank] is set for each that voted for it
  * (NULL for itself, and for those that are not active). The first error of them is the result,
- * named by its rank; -ETIMEDOUT names those that did not vote.
+ * named by its rank; -ETIMEDOUT names those that did not vote; -ECANCELED: interrupted.
  */
 int collective_collect(struct collective *j, const struct collective_member *m, unsigned round,
 		       int64_t deadline, struct buf *ret);

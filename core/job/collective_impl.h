@@ -22,6 +22,7 @@ struct collective {
 	pthread_cond_t changed;
 	struct record *records; /* of the primary */
 	uint64_t last_epoch;
+	bool interrupted; /* nobody waits for votes any more */
 };
 
 /* Of the answers of an attempt. */

@@ -161,17 +161,28 @@ int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int
 	       struct peers_msg **ret)
 {
 	struct peers_msg *m;
-	bool in_time = true;
+	bool in_time = true, interrupted;
 
 	pthread_mutex_lock(&p->lock);
-	while (!(m = find(p, kind, id, from)) && in_time)
+	while (!(m = find(p, kind, id, from)) && in_time && !p->interrupted)
 		in_time = wait_until(p, deadline);
+	interrupted = p->interrupted;
 	pthread_mutex_unlock(&p->lock);
+	if (!m && interrupted)
+		return fail(-ECANCELED, "the mount of rank %d is being ended", p->rank);
 	if (!m)
 		return from >= 0 ? fail(-ETIMEDOUT, "rank %d does not answer", from) :
 				   fail(-ETIMEDOUT, "no rank answers");
 	*ret = m;
 	return 0;
+}
+
+void peers_interrupt(struct peers *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->interrupted = true;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
 }
 
 int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline,
@@ -282,6 +293,7 @@ static int count_votes(struct peers *p, uint64_t id, int mine, int64_t deadline,
 {
 	auto_free bool *came = calloc((size_t)p->size, sizeof(*came));
 	auto_buf absent = { 0 };
+	int r = 0;
 
 	if (!came)
 		return fail(-ENOMEM, "cannot count votes");
@@ -291,13 +303,18 @@ static int count_votes(struct peers *p, uint64_t id, int mine, int64_t deadline,
 	for (int n = 1; n < p->size; n++) {
 		auto_of(peers_msg) struct peers_msg *m = NULL;
 
-		if (peers_recv(p, PEERS_VOTE, id, -1, deadline, &m) < 0)
+		r = peers_recv(p, PEERS_VOTE, id, -1, deadline, &m);
+		if (r < 0)
 			break;
 		came[m->from] = true;
 		if (m->head.code < 0 && ret->code >= 0)
 			err_save(fail(m->head.code, "rank %d: %.*s", m->from,
 				      SPAN_ARG(buf_span(&m->body))),
 				 ret);
+	}
+	if (r == -ECANCELED) {
+		err_save(r, ret);
+		return 0;
 	}
 	for (int i = 0; i < p->size; i++)
 		if (!came[i])
@@ -460,6 +477,10 @@ void peers_close(struct peers *p)
 	if (!p)
 		return;
 	peers_serve_end(p);
+	/* For the others it does wait. */
+	pthread_mutex_lock(&p->lock);
+	p->interrupted = false;
+	pthread_mutex_unlock(&p->lock);
 	if (p->size > 1 && p->rank == 0) {
 		clean = wait_for_all(p);
 		for (int i = 1; i < p->size; i++)

@@ -88,6 +88,7 @@ struct peers {
 	pthread_t *thread;
 	unsigned n_threads;
 	bool stopping, lost;
+	bool interrupted; /* nobody waits for answers any more */
 	uint64_t n_sent, n_received, bytes_sent, bytes_received;
 };
 
@@ -119,7 +120,8 @@ void peers_close(struct peers *p);
 
 int peers_send(struct peers *p, int to, const struct peers_head *head, struct span body);
 /*
- * The answer of that kind and id, from one rank or (-1) any. -ETIMEDOUT at the deadline.
+ * The answer of that kind and id, from one rank or (-1) any. -ETIMEDOUT at the deadline; -ECANCELED
+ * when it has not come and this rank is being ended.
  */
 int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t deadline,
 	       struct peers_msg **ret);
@@ -129,6 +131,11 @@ int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int
  */
 int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from,
 	       struct peers_msg **ret);
+/*
+ * This rank is being ended: all that receives answers stops waiting, now and later, but for
+ * peers_close().
+ */
+void peers_interrupt(struct peers *p);
 /* For who waits otherwise: ask for a sign of life; seconds since the last one, -1 when there was
  * none. */
 void peers_ping(struct peers *p, int rank);

@@ -10,7 +10,9 @@
  *                       renamed                 ---------> the result
  *
  * A rank that has waited long enough moves the draft aside, which makes that
- * attempt fail for all, or finds that it is a step already (draft_dir_fence()).
+ * attempt fail for all, or finds that it is a step already (draft_dir_fence()). A
+ * rank whose mount is being ended (collective_interrupt()) does so at once, or votes
+ * against the attempt where it has not voted for it.
  *
  * Invariants: the primary alone renames; before it does every value of every rank
  * is durable.
@@ -55,25 +57,48 @@ static int give_up(struct course *c, int r)
 	return io_dirop(c->d->dir->parent, IO_SYNC_DIR, ".", NULL, 0);
 }
 
+/*
+ * The primary has not said what becomes of the attempt, and this rank has yet to vote in that
+ * round. When it is being ended, the others need not wait for it, and may come to this attempt: the
+ * draft keeps its name.
+ */
+static int leave(struct course *c, unsigned round, int r)
+{
+	struct err_note note;
+
+	if (r != -ECANCELED)
+		return give_up(c, r);
+	err_save(r, &note);
+	if (collective_vote(c->j, &c->d->member, round, r, span_of(NULL, 0)) < 0)
+		log_warn("the other ranks are not told that this one is being ended");
+	return err_restore(&note);
+}
+
+/* Neither a result nor what to do came from the primary. */
+static bool is_unknown(int r, bool notified)
+{
+	return (r == -ETIMEDOUT || r == -ECANCELED) && !notified;
+}
+
 static int follow(struct course *c, int r)
 {
 	auto_buf contribution = { 0 }, assignments = { 0 };
-	bool notified;
+	bool notified = false;
 
 	if (r >= 0)
 		r = contribution_pack(c->final, c->custom, c->item, c->n, &contribution);
 	r = collective_vote(c->j, &c->d->member, 1, r, buf_span(&contribution));
 	if (r >= 0)
 		r = collective_await(c->j, &c->d->member, c->deadline, &assignments, &notified);
-	if (r == -ETIMEDOUT && !notified)
-		return give_up(c, r);
+	if (is_unknown(r, notified))
+		return leave(c, 2, r);
 	if (r != 1)
 		return r;
 	r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments));
 	r = collective_vote(c->j, &c->d->member, 2, r, span_of(NULL, 0));
 	if (r >= 0)
 		r = collective_await(c->j, &c->d->member, c->deadline, NULL, &notified);
-	return r == -ETIMEDOUT && !notified ? give_up(c, r) : r;
+	return is_unknown(r, notified) ? give_up(c, r) : r;
 }
 
 /* ---- the primary ---- */
@@ -285,8 +310,8 @@ int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n
 	err_save(r, &note);
 	found = draft_dir_find(d->dir, d->member.attempt + 1);
 	begun = collective_begin(c.j, &d->member, d->dir->named, c.deadline);
-	if (begun == -ETIMEDOUT && !d->member.notified)
-		return give_up(&c, begun);
+	if (is_unknown(begun, d->member.notified))
+		return leave(&c, 1, begun);
 	if (begun != 1)
 		return begun;
 	/* Whatever is wrong here the others must hear of, or they wait. */

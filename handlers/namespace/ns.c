@@ -233,6 +233,12 @@ int ns_start(struct ns *ns, const struct ns_listener *listener)
 	return r;
 }
 
+void ns_interrupt(struct ns *ns)
+{
+	if (ns->drafts.collective)
+		collective_interrupt(ns->drafts.collective);
+}
+
 void ns_stop(struct ns *ns)
 {
 	watch_stop(take(ns->watch));

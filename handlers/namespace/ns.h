@@ -64,6 +64,11 @@ struct peers;
 int ns_share(struct ns *ns, struct peers *peers);
 /* Threads: workers, and the watcher of a root. After any fork. */
 int ns_start(struct ns *ns, const struct ns_listener *listener);
+/*
+ * The mount is being ended, and others may still work in it: a commit that waits for other ranks
+ * fails at once with -ECANCELED. Any thread may call it, before ns_stop().
+ */
+void ns_interrupt(struct ns *ns);
 /* End the threads; nodes and files may still be held. Also done by ns_close(). */
 void ns_stop(struct ns *ns);
 /* No node but the root may be held. Accepts NULL. */

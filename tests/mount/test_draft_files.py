@@ -50,7 +50,6 @@ def meanwhile(do):
     return end
 
 
-@pytest.mark.races
 def test_metadata_while_a_safetensors_file_is_written(mount, root):
     """Whoever looks meanwhile sees none of its tensors, or all."""
     m = mount(root)

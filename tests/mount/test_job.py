@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import numpy as np
@@ -423,6 +424,50 @@ def test_a_rank_that_stops_answering_holds_up_nobody_for_longer_than_the_timeout
     assert steps(j.source) == []
     assert set(j.rename(DRAFT, '1').values()) == {0}
     check(j)
+
+
+@pytest.mark.parametrize('how', ['signal', 'force'])
+@pytest.mark.parametrize('victim', [0, 1])
+def test_a_rank_that_is_ended_while_it_waits_for_others_gives_up_at_once(job, victim, how):
+    """The timeout is far longer than a test may take. The third rank has not come."""
+    j = job(3, 'commit_timeout=3600', 'trace=step')
+    fill(j)
+    before = (j.source / '.1.pytreefs-draft').stat().st_ino
+    result = {}
+
+    def one(rank):
+        try:
+            os.rename(j[rank] / DRAFT, j[rank] / '1')
+            result[rank] = 0
+        except OSError as e:
+            result[rank] = e.errno
+    ranks = [threading.Thread(target=one, args=(r,), daemon=True) for r in (0, 1, 2)]
+    for r in (0, 1):
+        ranks[r].start()
+        # Not by a look into the mount, whose root is locked while it renames.
+        mounts.wait_for(lambda: j.text().count("'1.tmp' is to become '1'") > r)
+    assert not result
+    if how == 'signal':
+        j.signal(victim, signal.SIGTERM)
+    else:
+        jobs.force_unmount(j[victim])
+    ranks[victim].join(60)
+    assert result.get(victim) == errno.ECANCELED if how == 'signal' else result[victim] in (errno.ECONNABORTED, errno.ENOTCONN)
+    mounts.wait_for(lambda: not j.mounted(victim))
+    if victim == 1:                             # the primary still waits for the third
+        assert 0 not in result
+        ranks[2].start()
+        ranks[2].join(60)
+        assert result.get(2) == errno.ECANCELED
+    ranks[0].join(60)
+    ranks[1].join(60)
+    assert result[1 - victim] == errno.ECANCELED
+    assert steps(j.source) == []
+    draft, = j.source.iterdir()
+    assert draft.stat().st_ino == before, 'the draft is another one'
+    assert np.array_equal(np.load(top(j, 2) / 'rep.npy'), W * 2)
+    line, = [t for t in (j[2] / '.pytreefs' / 'log').read_text().splitlines() if 'not committed' in t] if victim else ['']
+    assert not victim or 'the mount of rank 1 is being ended' in line
 
 
 @pytest.mark.parametrize('victim, delay', [(1, 0.0), (1, 0.008), (1, 0.02), (0, 0.0), (0, 0.012), (0, 0.025)])
