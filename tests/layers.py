@@ -94,6 +94,7 @@ MAY_INCLUDE = {
 # Single includes that the table would refuse: file -> headers.
 ALSO = {
     'tools/commands/cmd_mount.c': ['fs/fs_main.h'],      # the mount command's entry point
+    'tests/unit/io/t_io_example.c': ['io_readme.inc'],   # the build extracts it from core/io/README.md
 }
 
 # Library header (regular expression) -> where it may be included: files, or folders ending in '/'.
