@@ -63,7 +63,7 @@ static void each_file_is_a_leaf_of_its_type(void **state)
 
 	assert_int_equal(planned(files, true, &p), 0);
 	assert_int_equal(p->n_leaves, ARRAY_LEN(wanted));
-	/* None is no leaf for those who count values. */
+	/* None is not a leaf for those who count values. */
 	assert_int_equal(p->tree->n_leaves, ARRAY_LEN(wanted) - 1);
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
 		const struct plan_leaf *l = leaf_of(p, wanted[i].key);
