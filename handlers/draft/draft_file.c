@@ -369,6 +369,8 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 		f->place = PLACE_MEMORY;
 		f->pos = 0;
 		f->lost = 0;
+		/* What could not be encoded is of bytes that nobody wants any more. */
+		f->failed.code = 0;
 	} else if (size < written(f) || (f->place == PLACE_STORED && size != f->size)) {
 		if (f->place == PLACE_MEMORY) {
 			f->head.n = f->pos = size;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What may lie below a mount (docs/filesystems.md): steps are read, written, refused and survive on each file system."""
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -10,7 +11,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from lib import compare
+from lib import compare, mounts
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
 W = np.arange(70_000, dtype=np.float32).reshape(700, 100)
@@ -161,12 +162,39 @@ def test_a_full_file_system(mount, tmp_path):
         assert e.value.errno in (errno.ENOSPC, None), e.value
         assert not (at / 'ckpts/1').exists()
         (at / 'filler').unlink()
-        try:
-            np.save(m / '1.tmp/default/w.npy', big)
-        except OSError as e:
-            # Of the bytes that were still being encoded: the first later call reports them.
-            assert e.errno in (errno.ENOSPC, None), e
-            np.save(m / '1.tmp/default/w.npy', big)
+        # An error of the bytes that were still being encoded is not one of what replaces them.
+        np.save(m / '1.tmp/default/w.npy', big)
+        (m / '1.tmp').rename(m / '1')
+        assert np.array_equal(np.load(m / '1/default/w.npy'), big)
+        assert not m.unmount()
+    finally:
+        subprocess.run(['umount', '--lazy', at], check=True)
+
+
+@pytest.mark.parametrize('how', ['open', 'truncate'])
+def test_what_is_written_anew_has_no_error_of_the_old_bytes(mount, tmp_path, how):
+    """It was told to nobody, because the program had closed the file; the bytes are gone, and so is their error."""
+    at = tmp_path / 'disk'
+    at.mkdir()
+    on_tmpfs(tmp_path, at)
+    try:
+        (at / 'ckpts').mkdir()
+        m = mount(at / 'ckpts', 'shape=root', 'compression=none', allow_errors=True)
+        (m / '1.tmp/default').mkdir(parents=True)
+        path, big = m / '1.tmp/default/w.npy', np.arange(3 << 20, dtype=np.float32)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+        with open(at / 'filler', 'wb', buffering=0) as f, contextlib.suppress(OSError):
+            while f.write(bytes(1 << 20)):
+                pass
+        with contextlib.suppress(OSError):
+            np.lib.format.write_array(os.fdopen(fd, 'wb', closefd=False), big)
+        os.close(fd)
+        mounts.wait_for(lambda: any("'w.npy' is not encoded yet" in line for line in m.log_lines()))
+        (at / 'filler').unlink()
+        if how == 'truncate':
+            os.truncate(path, 0)
+        with open(path, 'wb' if how == 'open' else 'r+b', buffering=0) as f:
+            np.lib.format.write_array(f, big)
         (m / '1.tmp').rename(m / '1')
         assert np.array_equal(np.load(m / '1/default/w.npy'), big)
         assert not m.unmount()
