@@ -55,7 +55,7 @@ int draft_dir_mark(struct draft_dir *d)
 
 	if (r < 0)
 		return r;
-	if (flock(d->lock->fd, (d->shared ? LOCK_SH : LOCK_EX) | LOCK_NB) < 0)
+	if (TEMP_FAILURE_RETRY(flock(d->lock->fd, (d->shared ? LOCK_SH : LOCK_EX) | LOCK_NB)) < 0)
 		return err_sys("cannot lock draft", d->name);
 	req.n = (size_t)snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n",
 				 (long)getpid(), (long long)d->init_ns);
@@ -86,7 +86,7 @@ static int lock_abandoned(struct io_dir *parent, const char *name, struct io_fil
 
 	if (r <= 0)
 		return r;
-	if (flock(f->fd, LOCK_EX | LOCK_NB) < 0)
+	if (TEMP_FAILURE_RETRY(flock(f->fd, LOCK_EX | LOCK_NB)) < 0)
 		return fail(-EBUSY, "draft '%s' is held by a live mount", name);
 	r = io_stat(parent, f->name, &st);
 	if (r < 0 || st.st_ino != f->ino || st.st_dev != f->dev)
@@ -203,7 +203,8 @@ static int give_to_user(struct draft_dir *d)
 	if (r >= 0 && !self)
 		r = -ENOMEM;
 	/* A directory that gives its group to what is in it has given it to this one. */
-	if (r >= 0 && chown(self, u->uid, st.st_mode & S_ISGID ? (gid_t)-1 : u->gid) < 0)
+	if (r >= 0 &&
+	    TEMP_FAILURE_RETRY(chown(self, u->uid, st.st_mode & S_ISGID ? (gid_t)-1 : u->gid)) < 0)
 		r = err_sys("cannot give to its user", d->name);
 	if (r >= 0)
 		io_dir_own(d->dir, u->uid, st.st_mode & S_ISGID ? st.st_gid : u->gid);
@@ -330,7 +331,7 @@ int draft_dir_join(struct io_dir *parent, const char *name, const char *final, u
 	r = io_dir_sub(parent, name, &d->dir);
 	if (r >= 0)
 		r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR, 0, &d->lock);
-	if (r >= 0 && flock(d->lock->fd, LOCK_SH | LOCK_NB) < 0)
+	if (r >= 0 && TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_SH | LOCK_NB)) < 0)
 		r = err_sys("cannot share draft", d->name);
 	if (r >= 0)
 		r = share_with_user(d);

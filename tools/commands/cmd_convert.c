@@ -221,7 +221,7 @@ static int make_root(const char *dir, bool *ret_made)
 	auto_free char *above = NULL, *name = NULL, *self = NULL;
 	int r;
 
-	*ret_made = mkdir(dir, 0777) == 0;
+	*ret_made = TEMP_FAILURE_RETRY(mkdir(dir, 0777)) == 0;
 	if (!*ret_made)
 		return errno == EEXIST ? 0 : err_sys("cannot make", dir);
 	r = path_split(dir, &above, &name);

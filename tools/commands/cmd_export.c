@@ -206,7 +206,7 @@ int export_make_dirs(const struct export *x, const char *path)
 	for (char *at = r < 0 ? NULL : full + strlen(x->out.temp) + 1; at && (at = strchr(at, '/'));
 	     at++) {
 		*at = '\0';
-		if (mkdir(full, 0777) < 0 && errno != EEXIST)
+		if (TEMP_FAILURE_RETRY(mkdir(full, 0777)) < 0 && errno != EEXIST)
 			return err_sys("cannot make", full);
 		*at = '/';
 	}
@@ -221,7 +221,7 @@ int export_text(const struct export *x, const char *name, struct span text)
 
 	if (r < 0)
 		return r;
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	fd = TEMP_FAILURE_RETRY(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 	return fd < 0 ? err_sys("cannot make", path) : write_fully(fd, path, 0, text.p, text.n);
 }
 

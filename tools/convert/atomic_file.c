@@ -60,7 +60,7 @@ static bool is_abandoned(int dirfd, const char *name, const char *pid_text)
 		return false;
 	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	return fd >= 0 && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
-	       flock(fd, LOCK_EX | LOCK_NB) == 0;
+	       TEMP_FAILURE_RETRY(flock(fd, LOCK_EX | LOCK_NB)) == 0;
 }
 
 /* What killed processes left of the same name. A courtesy: what cannot be removed stays. */
@@ -88,15 +88,16 @@ static void remove_abandoned(const struct atomic_file *n)
 static int make_temp(struct atomic_file *n)
 {
 	if (n->is_dir) {
-		if (mkdir(n->temp, 0777) < 0)
+		if (TEMP_FAILURE_RETRY(mkdir(n->temp, 0777)) < 0)
 			return err_sys("cannot make", n->temp);
 		n->lock = open(n->temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	} else {
-		n->fd = open(n->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		n->fd = TEMP_FAILURE_RETRY(
+			open(n->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 		if (n->fd < 0)
 			return err_sys("cannot make", n->temp);
 	}
-	flock(n->is_dir ? n->lock : n->fd, LOCK_EX | LOCK_NB);
+	(void)TEMP_FAILURE_RETRY(flock(n->is_dir ? n->lock : n->fd, LOCK_EX | LOCK_NB));
 	return 0;
 }
 
@@ -175,11 +176,11 @@ void remove_tree(const char *path)
 
 int atomic_file_sync_path(const char *path)
 {
-	auto_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_close int fd = TEMP_FAILURE_RETRY(open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
 
 	if (fd < 0)
 		return err_sys("cannot open", path);
-	return fsync(fd) < 0 ? err_sys("cannot sync", path) : 0;
+	return TEMP_FAILURE_RETRY(fsync(fd)) < 0 ? err_sys("cannot sync", path) : 0;
 }
 
 /* Everything below a path, and itself. */
@@ -259,19 +260,20 @@ static int publish(struct atomic_file *n)
 			 n->is_dir              ? RENAME_EXCHANGE :
 						  0;
 
-	if (renameat2(AT_FDCWD, n->temp, n->dirfd, n->name, flags) == 0)
+	if (TEMP_FAILURE_RETRY(renameat2(AT_FDCWD, n->temp, n->dirfd, n->name, flags)) == 0)
 		return flags == RENAME_EXCHANGE ? 1 : 0;
 	/* File systems that cannot do more than rename(2). */
-	if (errno == EINVAL && !is_there && renameat(AT_FDCWD, n->temp, n->dirfd, n->name) == 0)
+	if (errno == EINVAL && !is_there &&
+	    TEMP_FAILURE_RETRY(renameat(AT_FDCWD, n->temp, n->dirfd, n->name)) == 0)
 		return 0;
 	return err_sys("cannot rename to", n->name);
 }
 
 int atomic_file_sync(struct atomic_file *n)
 {
-	return n->is_dir        ? sync_tree(n->temp) :
-	       fsync(n->fd) < 0 ? err_sys("cannot sync", n->temp) :
-				  0;
+	return n->is_dir                            ? sync_tree(n->temp) :
+	       TEMP_FAILURE_RETRY(fsync(n->fd)) < 0 ? err_sys("cannot sync", n->temp) :
+						      0;
 }
 
 int atomic_file_commit(struct atomic_file *n)
@@ -286,7 +288,7 @@ int atomic_file_commit(struct atomic_file *n)
 	if (r == 1)
 		remove_tree(n->temp);
 	free(take(n->temp));
-	return fsync(n->dirfd) < 0 ? err_sys("cannot sync", n->dir) : 0;
+	return TEMP_FAILURE_RETRY(fsync(n->dirfd)) < 0 ? err_sys("cannot sync", n->dir) : 0;
 }
 
 void atomic_file_release(struct atomic_file *n)

@@ -164,7 +164,7 @@ static int export_one(void *arg, size_t i, struct worker *worker)
 
 	if (r < 0)
 		return r;
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	fd = TEMP_FAILURE_RETRY(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 	if (fd < 0)
 		return err_sys("cannot make", path);
 	return write_leaf(x, l, name_ext_of(span_str(l->path)), fd, path, worker);

@@ -126,7 +126,7 @@ static int begin_shard(struct shards *s, size_t i)
 	size = head.n;
 	for (size_t k = 0; k < n; k++)
 		size = MAX(size, t[k].off + t[k].bytes);
-	if (r >= 0 && ftruncate(s->fd[i], (off_t)size) < 0)
+	if (r >= 0 && TEMP_FAILURE_RETRY(ftruncate(s->fd[i], (off_t)size)) < 0)
 		r = err_sys("cannot write", x->out.temp);
 	return r;
 }

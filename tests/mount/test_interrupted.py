@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""System calls that a network or FUSE file system interrupts in its own work are made again, those of commands too."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+SAMPLE = TOP / 'tests/data/sample/1500/state'
+
+
+@pytest.fixture(scope='module')
+def library(tmp_path_factory):
+    """tests/lib/interrupting.c, which interrupts every other call that changes a disk."""
+    to = tmp_path_factory.mktemp('interrupting') / 'interrupting.so'
+    subprocess.run([shutil.which('cc') or 'gcc', '-shared', '-fPIC', '-o', to, TOP / 'tests/lib/interrupting.c', '-ldl'], check=True)
+    return to
+
+
+@pytest.mark.parametrize('words,calls', [
+    (['export', SAMPLE, 'm.safetensors'], {'fsync', 'ftruncate', 'renameat2'}),
+    (['export', '--max-shard-size', '100K', '--format', 'safetensors', SAMPLE, 'shards'], {'fsync', 'ftruncate', 'mkdir', 'renameat2'}),
+    (['export', SAMPLE, 'leaves'], {'fsync', 'mkdir', 'renameat2'}),
+    (['export', SAMPLE, 'm.npz'], {'fsync', 'renameat2'}),
+    (['convert', SAMPLE, 'tree'], {'flock'}),
+    (['convert', '-o', 'ocdbt=off', SAMPLE, 'tree'], {'flock'}),
+    (['save', SAMPLE, 'ck/5'], {'flock'})], ids=lambda w: ' '.join(map(str, w[:1])) if isinstance(w, list) else '')
+def test_commands_make_interrupted_calls_again(run, program, library, tmp_path, words, calls):
+    env = dict(os.environ, LD_PRELOAD=str(library))
+    r = subprocess.run([program, words[0], '--quiet', *map(str, words[1:])], cwd=tmp_path, env=env, capture_output=True,
+                       text=True, timeout=120)
+    assert r.returncode == 0, r.stderr
+    met = {line.removeprefix('interrupted: ') for line in r.stderr.splitlines()}
+    assert {call.removesuffix('64') for call in met} >= calls, met
+    out = tmp_path / words[-1]
+    if out.name in ('leaves', 'm.npz'):
+        run('convert', '--quiet', out, tmp_path / 'again')
+        out = tmp_path / 'again'
+    assert '78 the same, 0 differences' in run('diff', SAMPLE, out / 'default' if words[0] == 'save' else out).stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='only root may become somebody else')
+def test_the_draft_of_another_user_is_theirs(run, program, library):
+    """A mount of root gives the directory of a draft to who makes it (chown)."""
+    with tempfile.TemporaryDirectory() as d:
+        top = pathlib.Path(d)
+        for name in ('.', 'ckpts', 'm'):
+            (top / name).mkdir(exist_ok=True)
+            (top / name).chmod(0o777)
+        env = dict(os.environ, LD_PRELOAD=str(library))
+        r = subprocess.run([program, 'mount', '-o', f'shape=root,allow_other,log={top}/log', top / 'ckpts', top / 'm'], env=env,
+                           capture_output=True, text=True, timeout=60)
+        assert r.returncode == 0, r.stderr
+        try:
+            script = 'mkdir 7.tmp 7.tmp/default && echo 5 >7.tmp/default/n.json && mv 7.tmp 7'
+            r = subprocess.run(['sh', '-c', script], cwd=top / 'm', user=65534, group=65534, extra_groups=[], capture_output=True,
+                               text=True, timeout=60)
+            assert r.returncode == 0, r.stderr + (top / 'log').read_text()
+            assert (top / 'ckpts/7').stat().st_uid == 65534
+        finally:
+            subprocess.run(['umount', '-l', top / 'm'], check=True)
