@@ -119,6 +119,11 @@ def test_raw_chunks_count_as_read(mount, run, tmp_path, direct):
     m = mount(tmp_path / 'source', direct)
     n = read_bytes_of(m, (m / '1/default/w.npy').read_bytes)
     assert array.nbytes <= n < array.nbytes + 100000
+    # Other forms of it, each from a mount that has read nothing yet.
+    for name, least in (('w[1000:500000].npy', 4 * 499_000), ('w@float64.npy', array.nbytes), ('../default.safetensors', array.nbytes)):
+        other = mount(tmp_path / 'source', direct, 'cache=0')
+        n = read_bytes_of(other, (other / '1/default' / name).read_bytes)
+        assert least <= n < 2 * least + 200000, (name, n)
     n = read_bytes_of(m, (m / '.pytreefs/stored/1/default/manifest.ocdbt').read_bytes)
     assert n >= (tmp_path / 'source/1/default/manifest.ocdbt').stat().st_size
 
