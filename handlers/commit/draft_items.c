@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/sharding.h"
 #include "core/tree/strings.h"
@@ -209,10 +210,10 @@ static int add_value(struct sealing_item *it, struct plan_leaf *l)
 	struct plan_input f;
 	int r;
 
-	if (l->aggregated || !l->desc.type->encode)
+	if (l->aggregated)
 		return 0;
 	plan_leaf_input(it->plan, l, &f);
-	r = l->desc.type->encode(&l->desc, &f.input, &s.sink);
+	r = leaf_encode(&l->desc, &f.input, &s.sink);
 	leaf_input_release(&f.input);
 	/* What a type says of bytes that are to be stored is not damage. */
 	return r < 0 ? err_at(r == -EUCLEAN ? -EINVAL : r, "leaf '%.*s'",
@@ -559,8 +560,10 @@ static int fill(struct sealing_item *it)
 
 int sealing_item_fill(struct sealing_item *it)
 {
-	int r = fill(it);
+	int r;
 
+	trace(TRACE_STEP, "item '%s' is stored", it->plan->name);
+	r = fill(it);
 	return r < 0 ? r : sealing_item_retain(it);
 }
 

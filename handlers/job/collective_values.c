@@ -177,10 +177,8 @@ static int add_whole(struct doing *x, struct plan_leaf *l, const struct assignme
 	struct plan_input f;
 	int r;
 
-	if (!l->desc.type->encode)
-		return 0;
 	plan_leaf_input(x->it->plan, l, &f);
-	r = l->desc.type->encode(&l->desc, &f.input, &s.sink);
+	r = leaf_encode(&l->desc, &f.input, &s.sink);
 	leaf_input_release(&f.input);
 	return r;
 }

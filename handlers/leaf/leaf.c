@@ -155,6 +155,14 @@ int leaf_type_number(const struct leaf_type *t)
 	return -1;
 }
 
+int leaf_encode(const struct leaf_desc *d, struct leaf_input *f, struct leaf_sink *to)
+{
+	if (!d->type->encode)
+		return 0;
+	trace(TRACE_LEAF, "%s encode '%s'", d->type->name, f->name);
+	return d->type->encode(d, f, to);
+}
+
 struct leaf_record leaf_describe(const struct leaf_desc *d)
 {
 	struct leaf_record ret = { .typestr = span_str(d->type->typestr[0]) };

@@ -32,6 +32,8 @@ int leaf_classify(struct leaf_input *f, struct leaf_desc *ret);
 int leaf_extensions(struct buf *ret);
 /* The place of a built-in type in the table, for messages between ranks; -1: it was added. */
 int leaf_type_number(const struct leaf_type *t);
+/* Its type stores its value; nothing where documents say all of it. */
+int leaf_encode(const struct leaf_desc *d, struct leaf_input *f, struct leaf_sink *to);
 /* What the documents of its item say of a leaf. */
 struct leaf_record leaf_describe(const struct leaf_desc *d);
 

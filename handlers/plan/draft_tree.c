@@ -470,6 +470,8 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 		return fail(-ENOMEM, "cannot look at item '%s'", item->name);
 	p->item = draft_node_ref(item);
 	p->strict = strict;
+	if (strict)
+		trace(TRACE_STEP, "item '%s' is planned", item->name);
 	p->collective = strict && item->draft->env->collective;
 	r = item_kind(p);
 	if (r >= 0) {

@@ -98,6 +98,9 @@ def test_the_files_of_a_write_are_those_of_the_readme(mount, tmp_path):
     flow.check('write(2)', [line for line in write if line not in document], others)
     rename = phase(trace, "rename '7.tmp' to '7'")
     flow.check('rename(2)', rename, others[2:] + VERIFY + ('core/ocdbt/datafile.c',))
+    # From names to types, as a read goes from a file to its type.
+    spoke = set().union(*(flow.files_of(module, text) for module, text in rename))
+    assert {'handlers/plan/draft_tree.c', 'handlers/commit/draft_items.c', 'handlers/leaf/leaf.c'} <= spoke
 
 
 def test_each_thing_is_durable_before_what_points_to_it(mount, tmp_path):
