@@ -95,7 +95,7 @@ static int lock_abandoned(struct io_dir *parent, const char *name, struct io_fil
 	return 1;
 }
 
-/* What a draft is called while it is being removed. */
+/* The name of a draft while it is being removed. */
 static int removed_name(const char *name, char **ret)
 {
 	char *gone = NULL, rest[64];
@@ -126,7 +126,7 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 	return r < 0 ? r : io_remove_tree(parent, gone);
 }
 
-/* What lies there: removed when it is an abandoned draft of ours. */
+/* An abandoned draft of ours under that name is removed. */
 static int make_room(struct io_dir *parent, const char *name)
 {
 	enum draft_state state;

@@ -90,7 +90,7 @@ static int measure(struct io_dir *dir, const char *path, struct measure *ret)
 
 /* ---- one directory ---- */
 
-/* What a temporary directory is. */
+/* Classify a temporary directory. */
 static int kind_of_tmp(struct io_dir *dir, const char *path, const char *name, enum gc_kind *ret)
 {
 	/* It reaches to the end of the name, which ends in NUL. */
@@ -255,6 +255,6 @@ int gc_run(struct io_dir *source, const struct gc_opts *o)
 {
 	int r = look_in(source, o, ".", 0);
 
-	/* What is gone stays gone; a directory that cannot be synced is found again next time. */
+	/* Removed names stay removed; a directory that cannot be synced is found again next time. */
 	return r < 0 || o->dry_run ? r : io_dirop(source, IO_SYNC_DIR, ".", NULL, 0);
 }

@@ -30,7 +30,7 @@ struct store_opts {
 /* In the item's directory, which is taken on success. Makes nothing on the disk before the first
  * value. */
 int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **ret);
-/* What was not committed stays on the disk, to be removed with the draft. Accepts NULL. */
+/* Values that were not committed stay on the disk, and are removed with the draft. Accepts NULL. */
 void store_free(struct store *s);
 bool store_is_ocdbt(const struct store *s);
 /* first_leaf for another store in the same directory. */

@@ -229,7 +229,7 @@ static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted
 	rec = find_record(j, epoch);
 	if (rec) {
 		rec->member[rank] = false;
-		/* What one left without giving it up stays on the disk. */
+		/* A draft that a rank left without aborting it stays on the disk. */
 		rec->aborted = aborted;
 		for (int i = 0; i < j->peers->size; i++)
 			any |= rec->member[i];

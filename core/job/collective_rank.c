@@ -108,7 +108,7 @@ int collective_begin(struct collective *j, struct collective_member *m, unsigned
 					   ask_for_attempt(j, m, named, deadline, &e);
 
 	if (r < 0) {
-		/* What it would have been; the others may see it so, too. */
+		/* The number that the attempt would have had; the others may count it, too. */
 		m->attempt = MAX(m->attempt + 1, named);
 		m->notified = false;
 		return r;

@@ -83,7 +83,7 @@ static int failed_at(struct check *c, const char *kind, const struct ocdbt_ref *
 		return r;
 	err_save(r, &note);
 	r = ocdbt_ref_text(&where, kind, ref);
-	/* What comes from reading has its address in front already. */
+	/* An error of a read begins with its address already. */
 	if (r >= 0 && span_starts(span_str(text), buf_span(&where)) && text[where.n] == ':')
 		text += where.n + 2;
 	return r < 0 ? r : found(c, OCDBT_ERROR, &where, text);
@@ -461,7 +461,7 @@ int ocdbt_check(struct ocdbt *db, const struct ocdbt_check_opts *opts,
 	struct check c = { .db = db, .opts = opts };
 	int r = check_versions(&c);
 
-	/* What could not be read may well refer to what seems unused. */
+	/* An unreadable node may refer to a file that seems unused. */
 	if (opts->unused_files && opts->all_versions && c.stats.errors == 0 &&
 	    !visited_is_full(&c.files))
 		for (size_t i = 0; i < c.n_dirs && r == 0; i++)

@@ -264,7 +264,7 @@ int datafile_sync(struct datafile *f)
 {
 	int r = datafile_flush(f);
 
-	/* What a rewind left after the end. */
+	/* Truncate what a rewind left after the end. */
 	if (r >= 0 && f->high > f->start) {
 		r = io_file_truncate(f->file, f->start);
 		if (r >= 0)

@@ -169,7 +169,7 @@ static int add_one(struct io_dir *dir, const char *rel, bool is_dir, struct acce
 	return 1;
 }
 
-/* What reading a checkpoint looks at. */
+/* Whether a reader of a checkpoint opens the file. */
 static bool counts(const char *name)
 {
 	return (name[0] != '.' || name[1] == 'z') && !step_name_is_tmp(span_str(name));

@@ -27,7 +27,7 @@ struct item_address {
 	uint64_t leaf;
 };
 
-/* What was found of who may read it, and when. */
+/* Cached result of the access check, and its time. */
 struct item_access_cache {
 	struct access top, files;
 	int64_t top_at, files_at, files_took;

@@ -13,7 +13,7 @@
 
 #include "core/base/limits.h"
 
-/* What decides about the chunks of one array. */
+/* The parameters that determine the chunks of one array. */
 struct layout {
 	unsigned rank;
 	const uint64_t *shape;       /* of the whole array */

@@ -28,7 +28,7 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 		*ret = clock_timespec(m->commit_ns);
 		return 0;
 	}
-	/* What passes must not give the step another time for as long as it is mounted. */
+	/* A temporary error must not give the step another time for as long as it is mounted. */
 	if (err_passes(r))
 		return r;
 	/* Damaged or missing: the directory knows when it was renamed. */
@@ -132,7 +132,7 @@ static int add_step(void *arg, const char *name, unsigned char type)
 	/* A plain directory whose name says it all needs no look of its own. */
 	if (by_name < 0 || type != DT_DIR || ls->need_marker) {
 		r = step_find(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
-		/* What cannot be looked at is not shown; the others are. */
+		/* A step that cannot be examined is not shown; the others are. */
 		if (r < 0 && r != -ENOMEM) {
 			log_warn("'%s' is left out: %s", name, err_text(r));
 			err_clear();

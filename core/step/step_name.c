@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 
-/* What a temporary name is made of; false: it is not one. */
+/* Split a temporary name into its parts; false: it is not one. */
 static bool split_tmp(struct span name, struct span *ret_final, struct span *ret_rest)
 {
 	const uint8_t *at = name.n ? memmem(name.p, name.n, STEP_TMP, sizeof(STEP_TMP) - 1) : NULL;

@@ -50,7 +50,7 @@ int step_name_cmp(const struct step_name *a, const struct step_name *b);
  * not a step's.
  */
 int step_name_draft(struct span name, struct span *ret_final);
-/* What a draft's final name must be: a step that Orbax lists. 0, or -EINVAL with the reason. */
+/* Check a draft's final name: it must be a step that Orbax lists. 0, or -EINVAL with the reason. */
 int step_name_check(struct span name);
 /* The name of a draft on disk: "." + STEP + STEP_DRAFT, also of an item in a step; appended. */
 int step_name_on_disk(struct span final, struct buf *ret);

@@ -66,7 +66,7 @@ int sharding_print(const struct sharding *s, struct buf *ret);
 void sharding_free(struct sharding *s);
 DEFINE_AUTO(sharding, struct sharding, sharding_free);
 
-/* What one device holds of an array. */
+/* The part of an array that one device holds. */
 struct sharding_box {
 	int64_t device;   /* id; its position in the mesh when ids are not recorded */
 	uint64_t replica; /* devices before it in the mesh that hold the same box */

@@ -89,7 +89,7 @@ struct tree_source {
 	int (*open)(const struct tree_source *s, struct item *item, struct kv **ret);
 };
 
-/* What rich types know of a namedtuple. */
+/* The description of a namedtuple in rich types. */
 struct tree_type {
 	struct span module, clazz;
 	/* Of a tree that grows: the order that tree_sort() gives the children, which have these
@@ -143,7 +143,7 @@ struct tree {
 	struct tree_node **nodes;   /* all, depth first */
 	uint32_t n_nodes, n_leaves; /* leaves: arrays, scalars, strings; not None and `...` */
 
-	/* What the document said about the whole item. */
+	/* Properties of the whole item, from the document. */
 	bool has_use_ocdbt, use_ocdbt, use_zarr3, store_fill_value;
 	bool has_metadata;           /* built from `_METADATA` */
 	bool rich;                   /* value_metadata_tree was there and used */

@@ -299,7 +299,7 @@ static int put_children(const struct tree_node *node, struct buf *ret)
 	return r;
 }
 
-/* What opens a namedtuple's object. */
+/* Print the members that begin a namedtuple's object. */
 static int put_type(const struct tree_node *node, struct buf *ret)
 {
 	static const struct tree_type none = { { NULL, 0 }, { NULL, 0 } };

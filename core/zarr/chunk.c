@@ -182,7 +182,7 @@ static int missing(struct zarr *z, struct chunk *c)
 		    buf_str(&where));
 }
 
-/* What decoding one takes while it is under way. */
+/* Memory that decoding one chunk takes while it is under way. */
 static uint64_t cost_of(const struct whole *w)
 {
 	return w->z->leaf->bytes + w->c->len;

@@ -31,7 +31,7 @@ struct grid_box {
 	uint64_t at, n;
 };
 
-/* What one chunk contributes to a box. */
+/* The part of a box that one chunk holds. */
 struct grid_part {
 	uint64_t chunk[LIMIT_RANK];              /* its place in the grid */
 	uint64_t lo[LIMIT_RANK], hi[LIMIT_RANK]; /* in elements of the view */

@@ -35,7 +35,7 @@ struct zarr_remote {
 		     uint64_t off, size_t n, void *p);
 };
 
-/* What arrays need of their process. Borrowed by every array; outlives them all. */
+/* Resources of the process that arrays share. Borrowed by every array; outlives them all. */
 struct zarr_env {
 	struct io_engine *io;
 	struct pool *pool; /* NULL: no decode-ahead, one thread decodes */

@@ -109,7 +109,7 @@ static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 	auto_buf tail = { 0 };
 	int r = check_chunk(y, c);
 
-	/* What is damaged does not get a new checksum. */
+	/* A damaged chunk does not get a new checksum. */
 	if (r >= 0 && chunk_is_all(c))
 		r = kv_loc_check(&c->loc, y->piece, PIECE);
 	if (r >= 0)

@@ -43,7 +43,7 @@ static int parse_shape(const struct json *doc, struct zarr_meta *m)
 	return zarr_sizes(shape, "shape", 0, m->rank, m->shape);
 }
 
-/* What follows from shape, chunk and dtype. */
+/* Compute the members that follow from shape, chunk and dtype. */
 static int count(struct zarr_meta *m)
 {
 	uint64_t n = 1;

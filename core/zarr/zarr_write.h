@@ -18,7 +18,7 @@
 
 #include "core/zarr/zarr.h"
 
-/* What all writers of a process share. */
+/* Resources that all writers of a process share. */
 struct write_env {
 	struct zarr_env *env;  /* pool, cache, engine; borrowed */
 	struct budget *budget; /* write_budget */

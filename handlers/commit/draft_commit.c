@@ -160,7 +160,7 @@ static int clean(struct sealing *s)
 	bool is_store = s->d->is_item && s->d->root->item.store;
 	int r = 0;
 
-	/* What is beside the arrays of an item inside another goes. */
+	/* Remove everything beside the arrays of a nested item. */
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		struct draft_node *n = plan_owner(s->item[i].plan);
 
@@ -470,7 +470,7 @@ int draft_checkpoint_metadata(struct draft *d, struct buf *ret)
 			draft_node_unref(inner[1]);
 			node = inner[0];
 		}
-		/* What is not an item yet is left out. */
+		/* Directories that are not items yet are left out. */
 		if (items && plans && plan_new(node, false, &plans[i]) >= 0) {
 			struct step_item it = { span_of(plans[i]->name,
 							strcspn(plans[i]->name, "/")),

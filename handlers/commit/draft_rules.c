@@ -73,7 +73,7 @@ static void report_rule(const struct draft *d, const struct save_rule *rule,
 		any |= report_item(item[i].plan, rule);
 	if (!rule->of_item)
 		any = chooses_any_leaf(rule->glob, item, n);
-	/* What other ranks have in a draft that they share is not known here. */
+	/* The contents of the other ranks of a shared draft are not known here. */
 	if (!any && !d->env->collective)
 		log_warn("rule '%s' matches no %s of '%s'", rule->text,
 			 rule->of_item ? "item" : "leaf", d->dir->final);

@@ -38,7 +38,7 @@ struct draft_array {
 	struct zarr_writer *writer; /* while it streams */
 };
 
-/* What is asked for now. */
+/* The layout that the options ask for now. */
 struct array_wanted {
 	struct array_layout layout;
 	enum dtype from, to;       /* from differs from to: a cast */

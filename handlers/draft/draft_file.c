@@ -242,7 +242,7 @@ static int memory_write(struct draft_file *f, uint64_t off, const void *p, size_
 		r = buf_reserve(&f->head, off + n - f->head.n);
 	if (r < 0)
 		return r;
-	/* What was encoded from it holds no more. */
+	/* The arrays that were encoded from it are out of date. */
 	draft_arrays_release(f);
 	memcpy(f->head.p + off, p, n);
 	f->head.n = MAX(f->head.n, off + n);
@@ -317,7 +317,7 @@ static ssize_t write_here(struct draft_file *f, uint64_t off, const uint8_t *p, 
 			return (ssize_t)n;
 		return (r = draft_file_stage(f)) < 0 ? r : 0;
 	case PLACE_STAGED:
-		/* What was encoded from it holds no more. */
+		/* The arrays that were encoded from it are out of date. */
 		draft_arrays_release(f);
 		r = staged_write(f->staged, off, p, n);
 		if (r < 0)
@@ -358,7 +358,7 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
-	/* What was encoded from it holds no more. */
+	/* The arrays that were encoded from it are out of date. */
 	if (size != f->size && (f->place == PLACE_MEMORY || f->place == PLACE_STAGED))
 		draft_arrays_release(f);
 	if (size == 0 && !f->nameless) {

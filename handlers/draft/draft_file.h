@@ -74,7 +74,7 @@ void draft_file_closed(struct draft_file *f, const bool *flushed);
 /* CLOSING: all handles were closed by their programs, and the kernel has yet to let go of them. */
 enum draft_open { DRAFT_OPEN_CLOSED, DRAFT_OPEN_CLOSING, DRAFT_OPEN_WRITING };
 enum draft_open draft_file_is_open(struct draft_file *f);
-/* What went wrong in the background, reported once; 0 when nothing did. */
+/* The error of background work, reported once; 0 when there was no error. */
 int draft_file_failed(struct draft_file *f);
 /* Bytes that were written through a map are lost, by that errno. */
 void draft_file_lose(struct draft_file *f, int code);

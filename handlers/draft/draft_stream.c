@@ -105,7 +105,7 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 		raw.dtype = DTYPE_UINT8;
 		r = array_wanted(n, &raw, &w);
 	}
-	/* What is malformed is kept, and reported by the commit. */
+	/* Malformed contents are retained, and the commit reports them. */
 	if (r == -EINVAL) {
 		err_clear();
 		return -EOPNOTSUPP;

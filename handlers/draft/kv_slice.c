@@ -28,7 +28,7 @@ static struct kv_slice *of(struct kv *kv)
 	return container_of(kv, struct kv_slice, base);
 }
 
-/* What is not a chunk is in every slice. */
+/* Metadata keys are in every slice. */
 static bool is_in(const struct kv_slice *s, const struct slice *slice, struct span key)
 {
 	uint64_t index[LIMIT_RANK];

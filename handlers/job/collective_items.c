@@ -341,7 +341,7 @@ static int move_all(struct collective_plan *jp, struct leftovers_dir *l, size_t 
 
 	for (size_t at = 0; at < end && r >= 0; at += strlen(names + at) + 1) {
 		r = move_one(jp, l, names + at, n++, back);
-		/* What was moved so far is what there is to be moved back. */
+		/* Only the names that were moved so far are moved back. */
 		if (r < 0 && !back)
 			l->names.n = at;
 	}

@@ -129,7 +129,7 @@ static int first_round(struct course *c, int mine, struct collective_plan **ret,
 
 		err_save(mine, &note);
 		r = collective_collect(c->j, &c->d->member, 1, c->deadline, contribution);
-		/* Whoever did not come is worse news than what one of us has wrong. */
+		/* A missing rank takes precedence over the error of a rank. */
 		if (mine < 0 && r != -ETIMEDOUT)
 			r = err_restore(&note);
 	}

@@ -17,7 +17,7 @@
 
 #define PREFIX "user.pytree."
 
-/* What an attribute is taken from; fields that do not apply are NULL. */
+/* The source of an attribute; fields that do not apply are NULL. */
 struct subject {
 	struct node *node;
 	struct item *item;
@@ -147,7 +147,7 @@ static int attr_prng_impl(const struct subject *s, struct buf *ret)
 	return r == 1 ? json_put_str(ret, impl, JSON_COMPACT) : r < 0 ? r : -ENODATA;
 }
 
-/* What a plugin says of its leaf. */
+/* The description that a plugin gives of its leaf. */
 static int attr_plugin(const struct subject *s, struct buf *ret)
 {
 	struct plugin *p = plugin_of_ext(leaf_ext(NULL, s->tree));

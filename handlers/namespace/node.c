@@ -69,7 +69,7 @@ void node_table_free(struct node_table *t)
 		return;
 	while (t->files)
 		file_close(t->files);
-	/* What the kernel had not forgotten when the mount ended. */
+	/* Release the nodes that the kernel had not forgotten when the mount ended. */
 	while (t->lost) {
 		struct node *n = t->lost;
 

@@ -113,8 +113,8 @@ static int draft_stat(struct node *n, struct stat *ret)
 
 	pthread_mutex_lock(&nd->draft->lock);
 	mtime = nd->n->mtime;
-	/* Who has a file of a draft open reads on when that has ended: the kernel asks for its size
-	 * first. */
+	/* An open file of a draft stays readable when the draft has ended: the kernel asks for its
+	 * size first. */
 	removed = (!nd->n->parent && nd->n != nd->draft->root) || nd->draft->life == DRAFT_GONE;
 	if (nd->draft->life == DRAFT_GONE && (nd->n->is_dir && !nd->generated))
 		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
@@ -208,7 +208,7 @@ static int draft_list(struct node *dir, struct listing *ret)
 
 /* ---- changes ---- */
 
-/* Who was told that a name could not be made must not find it there. */
+/* A name whose creation failed must not exist afterwards. */
 static int take_back(struct draft_node *dir, struct span name, bool is_dir, int r)
 {
 	struct err_note note;

@@ -54,7 +54,7 @@ int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct 
 	if (r < 0) {
 		struct err_note note;
 
-		/* Who was told that it is not there makes it again. */
+		/* A caller that got ENOENT creates it again. */
 		err_save(r, &note);
 		draft_abort(d, true);
 		r = err_restore(&note);

@@ -189,7 +189,7 @@ static void next_run(struct pool_job *job)
 	auto_value v = { 0 };
 	auto_format f = { 0 };
 
-	/* Whoever opens the leaf meets an error again, and reports it. */
+	/* The error is reported when the leaf is opened. */
 	if (leaf_open(j->item, j->leaf, &v) >= 0 && v.kind == VALUE_ARRAY &&
 	    format_open(NAME_EXT_BIN, &v, NULL, &f) >= 0)
 		format_prefetch(&f, 0, MIN(j->n, f.size));

@@ -121,7 +121,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 
 	if (r < 0)
 		return r;
-	/* What is shared between ranks has a limit of its own, for all that is decoded. */
+	/* Chunks that ranks share have a limit of their own, for all that is decoded. */
 	if (o->load_and_broadcast) {
 		uint64_t memory;
 

@@ -13,7 +13,7 @@
 #include "handlers/draft/draft_env.h"
 #include "handlers/options/options.h"
 
-/* What a mount wants to hear. NULL members: nobody listens. Called by any thread, without locks. */
+/* Events that a mount handles. NULL members: ignored. Called by any thread, without locks. */
 struct ns_listener {
 	/* The kernel should forget a name of the root, or (name NULL) the root's listing. */
 	void (*changed)(void *arg, const char *name);

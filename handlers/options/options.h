@@ -72,7 +72,7 @@ struct options {
 	bool nonempty; /* mount over files, or over another mount */
 	char *todelete;
 	char *json_filename, *proto_filename;
-	/* What is shown. */
+	/* Which steps and files are shown. */
 	enum shape shape;
 	bool show_tmp;
 	enum missing missing;
@@ -164,7 +164,7 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 bool options_auto_size(const struct options *o, const char *name, uint64_t *ret);
 /* Where the value in force comes from: "default", "mount", "environment". */
 const char *option_from_text(const struct options *o, const struct option *opt);
-/* What PYTREEFS_OPTIONS says: defaults of the user's, which -o overrides. */
+/* Parse PYTREEFS_OPTIONS: defaults of the user's, which -o overrides. */
 int options_set_environment(struct options *o);
 
 /* The scoped option of that name when it is the same for all leaves of an item: its name; else
@@ -177,8 +177,8 @@ void save_opts_merge(struct save_opts *base, const struct save_opts *over);
 /* Whether an option of leaves and items was set, by whomever. */
 bool save_opts_given(const struct save_opts *s, const char *name);
 /*
- * What elements of that dtype are stored as. A floating dtype= of the whole mount is for floating
- * leaves; a rule or an xattr casts whatever it is of, as Orbax's SaveArgs.dtype does.
+ * The dtype in which elements of that dtype are stored. A floating dtype= of the whole mount is for
+ * floating leaves; a rule or an xattr casts whatever it is of, as Orbax's SaveArgs.dtype does.
  */
 enum dtype save_opts_dtype(const struct save_opts *s, enum dtype from);
 /* The mount's options and the rules that choose a path below the step ("default/params/w"): skip as

@@ -53,7 +53,7 @@ static int type_new(struct plan *p, size_t n_fields, struct tree_type **ret,
 	return 0;
 }
 
-/* What the xattr says: 1, or 0 without one. */
+/* Parse the xattr: 1, or 0 without one. */
 static int type_of_xattr(struct plan *p, struct draft_node *dir, struct tree_type **ret)
 {
 	struct arena *arena = &p->tree->arena;
