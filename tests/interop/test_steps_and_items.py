@@ -520,6 +520,19 @@ def test_conversions_keep_namedtuples(run, rich_root, tmp_path):
     assert back['opt'] == want['opt'] and back['t'][1] == want['t'][1]
 
 
+@pytest.mark.parametrize('out', ['m.safetensors', 'm.npz', 'm.zarr'])
+def test_a_manifest_has_the_types_of_namedtuples(run, rich_root, tmp_path, out):
+    """An export to one file and back: the type, and the order of its fields; also of a namedtuple alone."""
+    want = rich(rich_root / '1/default')
+    run('export', rich_root / '1/default', tmp_path / out)
+    run('convert', tmp_path / out, tmp_path / 'again')
+    back = rich(tmp_path / 'again')
+    assert back['opt'] == want['opt'] and back['t'][1] == want['t'][1]
+    run('export', rich_root / '1/default/opt', tmp_path / f'opt-{out}')
+    run('convert', tmp_path / f'opt-{out}', tmp_path / 'opt')
+    assert rich(tmp_path / 'opt') == want['opt']
+
+
 def test_what_becomes_of_a_namedtuple_is_said(mount, rich_root):
     """One that cannot be kept, with its path and the reason."""
     m = mount(rich_root, allow_errors=True)

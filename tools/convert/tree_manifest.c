@@ -104,19 +104,49 @@ int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret)
 	return r < 0 ? r : 1;
 }
 
+/* A list that loses members is not a list any more. */
+static bool is_whole(const struct printing *p, const struct subtree_part *part,
+		     const struct tree_node *t)
+{
+	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
+		const struct tree_node *below = part->item->tree->nodes[i];
+
+		if (below->kind == TREE_LEAF && !select_leaf(p->only, "", part, below))
+			return false;
+	}
+	return true;
+}
+
+/* Which type a namedtuple has that is written as a whole. */
+static int add_namedtuple(struct buf *marks, const struct tree_node *t)
+{
+	auto_buf type = { 0 };
+	int r = tree_namedtuple_json(t, &type);
+
+	if (r == -ENODATA) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r :
+		       buf_addf(marks, "%s\"namedtuple\": %.*s", marks->n ? ", " : "",
+				SPAN_ARG(buf_span(&type)));
+}
+
 /*
- * What is neither in the name nor in the bytes: the key behind a `~`, the kind of a random key,
- * which is JAX's by that, and that another array is.
+ * What is neither in the name nor in the bytes: the key behind a `~`, the type of a namedtuple, the
+ * kind of a random key, which is JAX's by that, and that another array is.
  */
 static int print_marks(struct printing *p, const struct subtree_part *part,
 		       const struct tree_node *t, struct span path)
 {
 	auto_buf marks = { 0 }, key = { 0 };
 	struct span impl;
-	int r = tree_manifest_hidden_key(t, &key);
+	int r = t == part->tree ? 0 : tree_manifest_hidden_key(t, &key);
 
 	if (r == 1)
 		r = buf_addf(&marks, "\"key\": %.*s", SPAN_ARG(buf_span(&key)));
+	if (r >= 0 && t->kind == TREE_NAMEDTUPLE && is_whole(p, part, t))
+		r = add_namedtuple(&marks, t);
 	if (r >= 0 && subtree_is_leaf(t))
 		r = item_prng_impl(part->item, t, &impl);
 	if (r == 1)
@@ -130,19 +160,6 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 	if (r >= 0)
 		r = json_put_str(&p->marks, path, JSON_PYTHON);
 	return r < 0 ? r : buf_addf(&p->marks, ": {%.*s}", SPAN_ARG(buf_span(&marks)));
-}
-
-/* A list that loses members is not a list any more. */
-static bool is_whole(const struct printing *p, const struct subtree_part *part,
-		     const struct tree_node *t)
-{
-	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
-		const struct tree_node *below = part->item->tree->nodes[i];
-
-		if (below->kind == TREE_LEAF && !select_leaf(p->only, "", part, below))
-			return false;
-	}
-	return true;
 }
 
 /* One that loses all of them is not there. */
@@ -168,7 +185,7 @@ static int print_container(struct printing *p, const struct subtree_part *part,
 		r = buf_add_str(&path, part->path);
 	else
 		r = subtree_path(part, t, &path);
-	if (r >= 0 && t != part->tree)
+	if (r >= 0 && (t != part->tree || t->kind == TREE_NAMEDTUPLE))
 		r = print_marks(p, part, t, buf_span(&path));
 	if (r < 0 || (t->kind == TREE_DICT && t->n_children) || !is_whole(p, part, t))
 		return r;

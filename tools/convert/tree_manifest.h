@@ -3,14 +3,20 @@
  * tree_manifest.h - what safetensors, npz and zarr files cannot say of a tree, as one small JSON
  * text inside them: which containers are lists, which leaves are numbers, texts or None.
  *
- *     {"step": true,                         the paths begin with items
- *      "kinds": {"opt/0": "tuple", ...},     containers that are not dicts, and empty ones
- *      "leaves": {"KEY": "opt/0/n.json"},    leaves that are not arrays, or whose path does not
- * follow from their key in the file "dtypes": {"opt/0/n.json": "int32"},  of numbers, and of arrays
- * that .npy has no name for "texts": {"KEY": "..."},              strings, where the file has no
- * other place for them "marks": {"PATH": {"key": [...], "prng_impl": "...", "typestr":
- * "jax.Array"}, ...}, other user.pytree.* of it "custom": {"": {...}}}                custom
- * metadata of each item
+ *     {"step": true,
+ *      "kinds": {"opt/0": "tuple", ...},
+ *      "leaves": {"KEY": "opt/0/n.json"},
+ *      "dtypes": {"opt/0/n.json": "int32"},
+ *      "texts": {"KEY": "..."},
+ *      "marks": {"PATH": {"key": [...], "prng_impl": "...", "typestr": "jax.Array"},
+ *                "TUPLE": {"namedtuple": {"module": ..., "clazz": ..., "fields": [...]}}},
+ *      "custom": {"": {...}}}
+ *
+ * step: the paths begin with items. kinds: containers that are not dicts, and empty ones. leaves:
+ * those that are not arrays, or whose path does not follow from their key in the file. dtypes: of
+ * numbers, and of arrays that .npy has no name for. texts: strings, where the file has no other
+ * place for them. marks: other user.pytree.* of a leaf or container. custom: custom metadata of
+ * each item.
  *
  * A file without it is a dict of dicts of arrays.
  */
