@@ -208,6 +208,7 @@ def test_an_unmount_while_all_is_in_use(mount, root, how):
     else:
         subprocess.run(['fusermount3', '-u', '-z', str(m.path)], check=True)
     threads.end()
+    mounts.wait_for(lambda: not m.mounted(), 60)
 
 
 def read_steps_once(m):
