@@ -77,7 +77,7 @@ MAY_INCLUDE = {
         'tools/cli', 'tools/job', 'tools/scan'],
     'tools/diff': ['core/base', 'core/io', 'handlers/namespace', 'tools/select'],
     'tools/convert': [
-        'core/base', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'core/commit',
+        'core/base', 'core/io', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'core/commit',
         'handlers/format', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree',
         'handlers/draft', 'handlers/namespace', 'tools/cli', 'tools/job', 'tools/select'],
     'tools/verify': [

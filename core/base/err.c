@@ -108,6 +108,11 @@ void err_save(int code, struct err_note *ret)
 	snprintf(ret->text, sizeof(ret->text), "%s", err_text(code));
 }
 
+void err_peek(struct err_note *ret)
+{
+	*ret = note;
+}
+
 int err_restore(const struct err_note *from)
 {
 	note = *from;

@@ -65,6 +65,9 @@ void err_clear(void);
 /* Copy this thread's note; restore it in another thread, which returns note->code. */
 void err_save(int code, struct err_note *ret);
 int err_restore(const struct err_note *note);
+/* This thread's note, if any, whatever its code: for what cleans up after a failure and may leave a
+ * note of its own, before err_restore(). */
+void err_peek(struct err_note *ret);
 
 /*
  * Whether the next try may succeed: memory, the disk, descriptors. Such a failure is not

@@ -481,9 +481,10 @@ int io_file_truncate(struct io_file *file, uint64_t size)
 
 int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode)
 {
-	static const char *const names[] = { "cannot make directory",   "cannot rename",
-					     "cannot rename",           "cannot remove",
-					     "cannot remove directory", "cannot sync directory" };
+	static const char *const names[] = { "cannot make directory", "cannot rename",
+					     "cannot rename",         "cannot exchange",
+					     "cannot remove",         "cannot remove directory",
+					     "cannot sync directory" };
 	unsigned tries = 0;
 	int r;
 

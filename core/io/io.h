@@ -70,6 +70,7 @@ enum io_dirop {
 	IO_MKDIR,      /* from: path; mode */
 	IO_RENAME,     /* from -> to; replaces a file */
 	IO_RENAME_NEW, /* from -> to; -EEXIST when to exists */
+	IO_EXCHANGE,   /* each gets the other's name; -EINVAL where the file system cannot */
 	IO_UNLINK,
 	IO_RMDIR,
 	IO_SYNC_DIR, /* from: path of a directory, "." for the io_dir itself */
@@ -187,6 +188,8 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
 /* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent; -EUCLEAN for a
  * directory. */
 int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
+/* Write n bytes at off. */
+int io_write_exact(struct io_file *file, const void *p, size_t n, uint64_t off);
 /* Write a whole file: create, write, sync. The name is durable only after IO_SYNC_DIR. */
 int io_write_file(struct io_dir *dir, const char *rel, struct span content);
 /* Remove a file, or a directory with all that is in it; links are removed, not followed. 0 when

@@ -207,7 +207,7 @@ static int fault_open(struct io_engine *io, int dirfd, const char *path, int fla
 static int fault_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
 		       const char *to, unsigned mode)
 {
-	static const unsigned ops[] = { FAULT_MKDIR,  FAULT_RENAME, FAULT_RENAME,
+	static const unsigned ops[] = { FAULT_MKDIR,  FAULT_RENAME, FAULT_RENAME, FAULT_RENAME,
 					FAULT_UNLINK, FAULT_RMDIR,  FAULT_SYNCDIR };
 	int r = consult(io, ops[op], NULL, 0, NULL);
 

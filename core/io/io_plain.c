@@ -128,18 +128,21 @@ int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const cha
 	return io_plain_open(io, dirfd, parent, O_PATH | O_DIRECTORY, 0);
 }
 
-static int plain_rename(struct io_engine *io, bool must_be_new, int dirfd, const char *from,
+static int plain_rename(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
 			const char *to)
 {
+	unsigned flags = op == IO_RENAME_NEW ? RENAME_NOREPLACE :
+			 op == IO_EXCHANGE   ? RENAME_EXCHANGE :
+					       0;
 	const char *from_last, *to_last;
 	auto_close int from_fd = io_plain_parent(io, dirfd, from, &from_last);
 	auto_close int to_fd = io_plain_parent(io, dirfd, to, &to_last);
 
 	if (from_fd < 0 || to_fd < 0)
 		return from_fd < 0 ? from_fd : to_fd;
-	if (renameat2(from_fd, from_last, to_fd, to_last, must_be_new ? RENAME_NOREPLACE : 0) == 0)
+	if (renameat2(from_fd, from_last, to_fd, to_last, flags) == 0)
 		return 0;
-	if (errno != EINVAL || !must_be_new)
+	if (errno != EINVAL || op != IO_RENAME_NEW)
 		return -errno;
 	/* A file system without RENAME_NOREPLACE: looking first is the best that it offers. */
 	if (faccessat(to_fd, to_last, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
@@ -162,8 +165,8 @@ int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char
 	const char *last;
 	auto_close int fd = -1;
 
-	if (op == IO_RENAME || op == IO_RENAME_NEW)
-		return plain_rename(io, op == IO_RENAME_NEW, dirfd, from, to);
+	if (op == IO_RENAME || op == IO_RENAME_NEW || op == IO_EXCHANGE)
+		return plain_rename(io, op, dirfd, from, to);
 	if (op == IO_SYNC_DIR)
 		return sync_dir(io, dirfd, from);
 	fd = io_plain_parent(io, dirfd, from, &last);

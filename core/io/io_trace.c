@@ -33,7 +33,7 @@ static int trace_open(struct io_engine *io, int dirfd, const char *path, int fla
 static int trace_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
 		       const char *to, unsigned mode)
 {
-	static const char *const names[] = { "mkdir",  "rename", "rename-new",
+	static const char *const names[] = { "mkdir",  "rename", "rename-new", "exchange",
 					     "unlink", "rmdir",  "sync-dir" };
 	int r = io->below->ops->dirop(io->below, op, dirfd, from, to, mode);
 

@@ -72,18 +72,24 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 	return 0;
 }
 
+int io_write_exact(struct io_file *file, const void *p, size_t n, uint64_t off)
+{
+	/* The engine writes from the buffer only. */
+	struct io_req req = {
+		.op = IO_WRITE, .file = file, .p = (void *)(uintptr_t)p, .n = n, .off = off
+	};
+
+	return n ? io_run(file->io, &req, 1) : 0;
+}
+
 int io_write_file(struct io_dir *dir, const char *rel, struct span content)
 {
 	auto_of(io_file) struct io_file *f = NULL;
-	/* The engine writes from the buffer only. */
-	struct io_req req = { .op = IO_WRITE, .p = (void *)(uintptr_t)content.p, .n = content.n };
 	int r = io_file_open(dir, rel, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &f);
 
 	if (r < 0)
 		return r;
-	req.file = f;
-	if (content.n)
-		r = io_run(dir->io, &req, 1);
+	r = io_write_exact(f, content.p, content.n, 0);
 	return r < 0 ? r : io_file_sync(f);
 }
 

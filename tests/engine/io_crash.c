@@ -279,7 +279,7 @@ static int crash_open(struct io_engine *io, int dirfd, const char *path, int fla
 static int do_rename(struct io_crash *c, enum io_dirop op, int dirfd, const char *from,
 		     const char *to)
 {
-	struct crash_node *from_dir, *to_dir, *moved, *was;
+	struct crash_node *from_dir, *to_dir, *moved, *was, *left;
 	const char *from_last, *to_last;
 	int r = parent_of(c, dirfd, from, &from_dir, &from_last);
 
@@ -293,10 +293,11 @@ static int do_rename(struct io_crash *c, enum io_dirop op, int dirfd, const char
 		r = c->base.below->ops->dirop(c->base.below, op, dirfd, from, to, 0);
 	if (r < 0)
 		return r;
+	left = op == IO_EXCHANGE ? was : NULL;
 	if (from_dir == to_dir)
-		return crash_renamed(from_dir, from_last, moved, NULL, to_last, was, moved);
+		return crash_renamed(from_dir, from_last, moved, left, to_last, was, moved);
 	r = crash_renamed(to_dir, to_last, was, moved, NULL, NULL, NULL);
-	return r < 0 ? r : crash_renamed(from_dir, from_last, moved, NULL, NULL, NULL, NULL);
+	return r < 0 ? r : crash_renamed(from_dir, from_last, moved, left, NULL, NULL, NULL);
 }
 
 static int do_dirop(struct io_crash *c, enum io_dirop op, int dirfd, const char *from,
@@ -306,7 +307,7 @@ static int do_dirop(struct io_crash *c, enum io_dirop op, int dirfd, const char 
 	const char *last;
 	int r;
 
-	if (op == IO_RENAME || op == IO_RENAME_NEW)
+	if (op == IO_RENAME || op == IO_RENAME_NEW || op == IO_EXCHANGE)
 		return do_rename(c, op, dirfd, from, to);
 	if (op == IO_SYNC_DIR) {
 		auto_close int fd =

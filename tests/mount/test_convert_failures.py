@@ -18,6 +18,7 @@ import pytest
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 ITEM = SAMPLE / '1000/state'
+LAYER = ITEM / 'params/layers/0'
 OUTPUTS = ['convert ck', 'export m.npz', 'export m.safetensors', 'export m.zarr', 'export npy']
 
 
@@ -28,6 +29,16 @@ def words(output, source, where):
 
 def listing(path):
     return sorted(p.relative_to(path).as_posix() for p in pathlib.Path(path).rglob('*'))
+
+
+def contents(run, path):
+    """What an output has: the leaves of a checkpoint, whose files have random names; the names in all others."""
+    return run('tree', path).stdout.splitlines()[1:] if path.name == 'ck' else listing(path)
+
+
+def faults():
+    """Which change fails: each with TEST_EVERY_FAULT, else the first ones and a part of the others."""
+    return range(1, 5000) if os.environ.get('TEST_EVERY_FAULT') else [*range(1, 8), *range(8, 5000, 7)]
 
 
 @pytest.fixture(scope='module')
@@ -156,10 +167,10 @@ def test_everything_is_synced_before_it_has_its_name(program, tmp_path, output):
 @pytest.mark.skipif(not shutil.which('strace'), reason='no strace is installed')
 @pytest.mark.parametrize('words', [['save', ITEM, 'new/1'], ['convert', ITEM.parents[1], 'new/']], ids=lambda w: w[0])
 def test_a_new_root_is_synced_too(program, tmp_path, words):
-    subprocess.run(['strace', '-f', '-y', '-qq', '-o', 'calls', '-e', 'trace=fsync,mkdir', program, *words], check=True,
+    subprocess.run(['strace', '-f', '-y', '-qq', '-o', 'calls', '-e', 'trace=fsync,mkdirat', program, *words], check=True,
                    timeout=120, cwd=tmp_path)
     calls = (tmp_path / 'calls').read_text()
-    assert re.search(rf'mkdir\("new.*fsync\(\d+<{re.escape(str(tmp_path))}>\)', calls, re.DOTALL), calls[-2000:]
+    assert re.search(rf'mkdirat\(\d+<[^>]*>, "new".*fsync\(\d+<{re.escape(str(tmp_path))}>\)', calls, re.DOTALL), calls[-2000:]
 
 
 def test_a_root_that_got_no_step_is_not_left(run, tmp_path):
@@ -168,6 +179,56 @@ def test_a_root_that_got_no_step_is_not_left(run, tmp_path):
         run('convert', '--only', 'nosuch', ITEM.parents[1], tmp_path / out, ok=False)
         run('save', '--item', '.no', ITEM, tmp_path / out / '1', ok=False)
     assert os.listdir(tmp_path) == ['mine'] and not os.listdir(tmp_path / 'mine')
+
+
+# ---- each change of the disk fails once ----
+
+@pytest.mark.parametrize('rule', ['change:eio', 'write:torn'])
+@pytest.mark.parametrize('output', [*OUTPUTS, 'report page.html'])
+def test_every_failed_change_leaves_nothing_or_all(run, tmp_path, output, rule):
+    """The Nth change fails, for every N: the result is not there and nothing else is, or it is whole."""
+    name, failed, fine = output.split()[1], 0, 0
+    run(*words(output, LAYER, tmp_path))
+    expected = contents(run, tmp_path / name)
+    out = tmp_path / 'out'
+    for n in faults():
+        out.mkdir()
+        r = run(*words(output, LAYER, out), '-o', f'io=fault({rule}:{n}):sync', ok=False)
+        if r.returncode:
+            assert r.returncode == 1 and ('error' in r.stderr or 'No space' in r.stderr), (n, r.stderr)
+            assert not os.listdir(out), (n, r.stderr)
+            failed += 1
+            fine = 0
+        else:
+            assert (out / name).exists() and contents(run, out / name) == expected, n
+            fine += 1
+        shutil.rmtree(out)
+        if fine > 2:
+            break
+    assert failed and fine > 2
+
+
+@pytest.mark.parametrize('output', OUTPUTS)
+def test_every_failed_change_of_a_replacement_leaves_the_old(run, tmp_path, output):
+    """With --force what was there stays whole until all of the new one is there."""
+    name, fine, kept = output.split()[1], 0, 0
+    old, new = tmp_path / 'old', tmp_path / 'new'
+    for path, source in ((old, LAYER / 'mlp'), (new, LAYER)):
+        path.mkdir()
+        run(*words(output, source, path))
+    before, after = contents(run, old / name), contents(run, new / name)
+    out = tmp_path / 'out'
+    for n in faults():
+        shutil.copytree(old, out)
+        command, *rest = words(output, LAYER, out)
+        r = run(command, '--force', *rest, '-o', f'io=fault(change:eio:{n}):sync', ok=False)
+        assert contents(run, out / name) in ([before, after] if r.returncode else [after]), (n, r.stderr)
+        kept += contents(run, out / name) == before and r.returncode != 0
+        fine = 0 if r.returncode else fine + 1
+        shutil.rmtree(out)
+        if fine > 2:
+            break
+    assert kept >= 3 and fine > 2
 
 
 # ---- interrupted ----

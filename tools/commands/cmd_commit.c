@@ -7,6 +7,7 @@
  * lost its names, and can only be removed; that is what abort does to it.
  */
 #include <fcntl.h>
+#include <fts.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -169,6 +170,20 @@ static int remove_abandoned(struct cmd_args *a, const char *dir, const char *nam
 			"'%s' is a temporary directory of another program: gc --all removes those",
 			name);
 	return io_remove_tree(ns->ckpt->source, name);
+}
+
+/* Through the mount, as `rm -r` does: the mount decides what may go. What stays is looked at later.
+ */
+static void remove_tree(const char *path)
+{
+	char *const paths[] = { (char *)path, NULL };
+	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+
+	for (FTSENT *e; fts && (e = fts_read(fts));)
+		if (e->fts_info != FTS_D)
+			remove(e->fts_path);
+	if (fts)
+		fts_close(fts);
 }
 
 static int run_abort(struct cmd_args *a)

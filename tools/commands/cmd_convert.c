@@ -215,25 +215,65 @@ static int copy_metadata(const struct job *j, const struct input *in, const char
 	return r;
 }
 
-/* The first step of a new root makes it, durably: a step is not there without it. */
-static int make_root(const char *dir, bool *ret_made)
+/* A root that this command makes. */
+struct new_root {
+	struct io_engine *io;
+	struct io_dir *above; /* where it was made; NULL: it was there */
+	char *name;
+};
+
+static void new_root_release(struct new_root *n)
 {
-	auto_free char *above = NULL, *name = NULL, *self = NULL;
+	io_dir_close(n->above);
+	io_engine_close(n->io);
+	free(n->name);
+}
+#define auto_new_root __attribute__((cleanup(new_root_release))) struct new_root
+
+/* The first step of a new root makes it, durably: a step is not there without it. */
+static int make_root(struct cmd_args *a, const char *path, struct new_root *ret)
+{
+	auto_of(io_dir) struct io_dir *above = NULL;
+	auto_free char *dir = NULL;
+	struct stat st;
 	int r;
 
-	*ret_made = TEMP_FAILURE_RETRY(mkdir(dir, 0777)) == 0;
-	if (!*ret_made)
-		return errno == EEXIST ? 0 : err_sys("cannot make", dir);
-	r = path_split(dir, &above, &name);
-	/* The directory itself, when a link leads to it. */
-	self = r >= 0 ? str_fmt("%s/.", above) : NULL;
-	return self ? atomic_file_sync_path(self) : r < 0 ? r : -ENOMEM;
+	if (stat(path, &st) == 0)
+		return 0;
+	r = path_split(path, &dir, &ret->name);
+	if (r >= 0)
+		r = io_engine_open(a->options.io, &ret->io);
+	if (r >= 0)
+		r = io_dir_open(ret->io, dir, &above);
+	if (r >= 0)
+		r = io_dirop(above, IO_MKDIR, ret->name, NULL, 0777);
+	/* Another rank was faster. */
+	if (r == -EEXIST) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	ret->above = take(above);
+	return io_dirop(ret->above, IO_SYNC_DIR, ".", NULL, 0);
+}
+
+/* After a failure. It stays when it has a step. */
+static void remove_root(struct new_root *n)
+{
+	struct err_note why;
+
+	if (!n->above)
+		return;
+	err_peek(&why);
+	io_dirop(n->above, IO_RMDIR, n->name, NULL, 0);
+	err_restore(&why);
 }
 
 static int convert_root(struct job *j, struct input *in, const char *out)
 {
 	auto_listing l = { 0 };
-	bool made = false;
+	auto_new_root root = { 0 };
 	int r = node_list(in->source.node, &l);
 
 	if (r >= 0 && l.n <= 2)
@@ -241,7 +281,7 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 	if (r >= 0)
 		r = path_check_outside(out, out, true);
 	if (r >= 0)
-		r = make_root(out, &made);
+		r = make_root(j->a, out, &root);
 	r = group_reduce(j->group, r);
 	for (size_t i = 2; i < l.n && r >= 0; i++) {
 		r = convert_step(j, in->path, listing_name(&l, i), out);
@@ -250,9 +290,8 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 	}
 	if (r >= 0)
 		r = group_reduce(j->group, group_is_lead(j->group) ? copy_metadata(j, in, out) : 0);
-	/* It stays when it has a step. */
-	if (r < 0 && made)
-		rmdir(out);
+	if (r < 0)
+		remove_root(&root);
 	return r;
 }
 
@@ -367,7 +406,7 @@ static int save(struct cmd_args *a, struct rank_group *group)
 	const char *path = a->arg[0], *out = a->arg[1];
 	auto_free char *dir = NULL, *name = NULL;
 	auto_input in = { 0 };
-	bool made = false;
+	auto_new_root root = { 0 };
 	struct job j;
 	int r = begin(&j, a, group);
 
@@ -382,12 +421,12 @@ static int save(struct cmd_args *a, struct rank_group *group)
 	if (r >= 0)
 		r = path_check_outside(out, dir, false);
 	if (r >= 0)
-		r = make_root(dir, &made);
+		r = make_root(a, dir, &root);
 	r = group_reduce(group, r);
 	if (r >= 0)
 		r = write_checkpoint(&j, &in, out);
-	if (r < 0 && made)
-		rmdir(dir);
+	if (r < 0)
+		remove_root(&root);
 	return end(&j, out, r);
 }
 

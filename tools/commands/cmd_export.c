@@ -130,25 +130,7 @@ int export_leaf_open(const struct export *x, const struct export_leaf *l, enum n
 	return r < 0 ? r : format_open(ext, &v, &view, ret);
 }
 
-int write_fully(int fd, const char *what, uint64_t off, const void *p, size_t n)
-{
-	const uint8_t *from = p;
-
-	while (n > 0) {
-		ssize_t put = pwrite(fd, from, n, (off_t)off);
-
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return err_sys("cannot write", what);
-		from += put;
-		off += (uint64_t)put;
-		n -= (size_t)put;
-	}
-	return 0;
-}
-
-static int write_format(struct export *x, const struct format *f, int fd, uint64_t at,
+static int write_format(struct export *x, const struct format *f, struct io_file *file, uint64_t at,
 			struct worker *worker, uint32_t *crc)
 {
 	int r = 0;
@@ -167,11 +149,11 @@ static int write_format(struct export *x, const struct format *f, int fd, uint64
 			r = segments_copy(&g, worker->buf);
 		segments_release(&g);
 		if (r >= 0)
-			r = write_fully(fd, x->out.temp, at + off, worker->buf, n);
+			r = io_write_exact(file, worker->buf, n, at + off);
 		/* The disk begins now, while the next piece is decoded; a hint, whatever comes of
 		 * it. */
 		if (r >= 0)
-			sync_file_range(fd, (off_t)(at + off), (off_t)n, SYNC_FILE_RANGE_WRITE);
+			io_file_write_behind(file, at + off, n);
 		if (r >= 0 && crc)
 			*crc = zip_crc(*crc, worker->buf, n);
 		off += n;
@@ -180,14 +162,14 @@ static int write_format(struct export *x, const struct format *f, int fd, uint64
 	return r;
 }
 
-int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd,
-		      uint64_t off, struct worker *worker, uint32_t *crc)
+int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext,
+		      struct io_file *file, uint64_t off, struct worker *worker, uint32_t *crc)
 {
 	auto_format f = { 0 };
 	int r = export_leaf_open(x, l, ext, &f);
 
 	if (r >= 0)
-		r = write_format(x, &f, fd, off, worker, crc);
+		r = write_format(x, &f, file, off, worker, crc);
 	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
 }
 
@@ -200,29 +182,15 @@ int export_path(const struct export *x, const char *path, char **ret)
 
 int export_make_dirs(const struct export *x, const char *path)
 {
-	auto_free char *full = NULL;
-	int r = export_path(x, path, &full);
-
-	for (char *at = r < 0 ? NULL : full + strlen(x->out.temp) + 1; at && (at = strchr(at, '/'));
-	     at++) {
-		*at = '\0';
-		if (TEMP_FAILURE_RETRY(mkdir(full, 0777)) < 0 && errno != EEXIST)
-			return err_sys("cannot make", full);
-		*at = '/';
-	}
-	return r;
+	return io_make_parents(x->out.temp_dir, path, 0777);
 }
 
 int export_text(const struct export *x, const char *name, struct span text)
 {
-	auto_free char *path = NULL;
-	auto_close int fd = -1;
-	int r = export_path(x, name, &path);
+	auto_of(io_file) struct io_file *f = NULL;
+	int r = io_file_open(x->out.temp_dir, name, O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE, &f);
 
-	if (r < 0)
-		return r;
-	fd = TEMP_FAILURE_RETRY(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-	return fd < 0 ? err_sys("cannot make", path) : write_fully(fd, path, 0, text.p, text.n);
+	return r < 0 ? r : io_write_exact(f, text.p, text.n, 0);
 }
 
 void export_remarks(struct export *x)
@@ -364,7 +332,8 @@ static int begin_output(struct export *x, const char *out, bool is_dir)
 	int r = 0;
 
 	if (group_is_lead(x->group)) {
-		r = atomic_file_begin(out, is_dir, cmd_flag(x->a, "force"), &x->out);
+		r = atomic_file_begin(x->src.ns->ckpt->io, out, is_dir, cmd_flag(x->a, "force"),
+				      &x->out);
 		if (r >= 0 && x->group)
 			r = buf_addf(&text, "%08x%s", sum, x->out.temp);
 	}
@@ -376,7 +345,7 @@ static int begin_output(struct export *x, const char *out, bool is_dir)
 		return fail(-EIO,
 			    "'%s' holds other leaves than on rank 0: do they see the same source?",
 			    x->a->arg[0]);
-	return atomic_file_join(buf_str(&text) + 8, is_dir, &x->out);
+	return atomic_file_join(x->src.ns->ckpt->io, buf_str(&text) + 8, is_dir, &x->out);
 }
 
 static int open_source(struct export *x, const char *path)

@@ -207,7 +207,7 @@ static int look_at(struct report *p, const struct subtree *st)
 	return r;
 }
 
-static int write_out(struct cmd_args *a, struct span page)
+static int write_out(struct cmd_args *a, struct io_engine *io, struct span page)
 {
 	auto_atomic_file out = { 0 };
 	int r;
@@ -216,15 +216,12 @@ static int write_out(struct cmd_args *a, struct span page)
 		fwrite(page.p, 1, page.n, stdout);
 		return 0;
 	}
-	r = atomic_file_begin(a->arg[1], false, cmd_flag(a, "force"), &out);
-	while (r >= 0 && page.n) {
-		ssize_t n = write(out.fd, page.p, page.n);
-
-		if (n < 0 && errno != EINTR)
-			r = err_sys("cannot write", a->arg[1]);
-		page = span_from(page, n > 0 ? (size_t)n : 0);
-	}
-	return r < 0 ? r : atomic_file_commit(&out);
+	r = atomic_file_begin(io, a->arg[1], false, cmd_flag(a, "force"), &out);
+	if (r >= 0)
+		r = io_write_exact(out.file, page.p, page.n, 0);
+	if (r >= 0)
+		r = atomic_file_commit(&out);
+	return r < 0 ? err_at(r, "'%s' is not written", a->arg[1]) : 0;
 }
 
 /* The last name of the path, as in D.html. */
@@ -427,7 +424,7 @@ static int run_report(struct cmd_args *a)
 			     report_tree)(&p, &s, &page);
 	progress_end(&p.t.progress);
 	if (r >= 0)
-		r = write_out(a, buf_span(&page));
+		r = write_out(a, s.ns->ckpt->io, buf_span(&page));
 	if (r >= 0 && a->n_args > 1)
 		say_sums(&p.sums);
 	return r < 0 ? r : selection_end(&p.t);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * atomic_file.c - temporary names, syncs and the rename of what export writes.
+ *
+ * All changes go through the engine; what only looks (stat, locks) is plain.
  */
 #include "tools/convert/atomic_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <fts.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 #include "core/base/arena.h"
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "tools/convert/input.h"
@@ -27,7 +28,7 @@ static int check_target(const struct atomic_file *n, const char *path)
 {
 	struct stat st;
 
-	if (fstatat(n->dirfd, n->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(n->dir->fd, n->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_sys("cannot look at", path);
 	if (!n->force)
 		return fail(-EEXIST, "'%s' is there already; --force replaces it", path);
@@ -63,41 +64,51 @@ static bool is_abandoned(int dirfd, const char *name, const char *pid_text)
 	       TEMP_FAILURE_RETRY(flock(fd, LOCK_EX | LOCK_NB)) == 0;
 }
 
-/* What killed processes left of the same name. A courtesy: what cannot be removed stays. */
-static void remove_abandoned(const struct atomic_file *n)
+struct abandoned {
+	const struct atomic_file *n;
+	size_t prefix; /* bytes of the temporary name before the process */
+};
+
+static int remove_abandoned(void *arg, const char *name, unsigned char type)
 {
-	size_t len = (size_t)(strrchr(n->temp, '-') + 1 - n->temp) - strlen(n->dir) - 1;
-	const char *prefix = n->temp + strlen(n->dir) + 1;
-	DIR *d = opendir(n->dir);
+	const struct abandoned *a = arg;
 
-	for (struct dirent *e; d && (e = readdir(d));) {
-		auto_free char *path = NULL;
+	if (!strncmp(name, a->n->temp_name, a->prefix) &&
+	    is_abandoned(a->n->dir->fd, name, name + a->prefix))
+		io_remove_tree(a->n->dir, name);
+	return 0;
+}
 
-		if (strncmp(e->d_name, prefix, len) ||
-		    !is_abandoned(n->dirfd, e->d_name, e->d_name + len))
-			continue;
-		path = str_fmt("%s/%s", n->dir, e->d_name);
-		if (path)
-			remove_tree(path);
-	}
-	if (d)
-		closedir(d);
+/* What killed processes left of the same name. A courtesy: what cannot be removed stays. */
+static void remove_all_abandoned(const struct atomic_file *n)
+{
+	struct abandoned a = { n, (size_t)(strrchr(n->temp_name, '-') + 1 - n->temp_name) };
+
+	io_list(n->dir, ".", remove_abandoned, &a);
+	err_clear();
 }
 
 /* Make what is at the temporary name, locked where the file system has locks. */
 static int make_temp(struct atomic_file *n)
 {
-	if (n->is_dir) {
-		if (TEMP_FAILURE_RETRY(mkdir(n->temp, 0777)) < 0)
-			return err_sys("cannot make", n->temp);
-		n->lock = open(n->temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	} else {
-		n->fd = TEMP_FAILURE_RETRY(
-			open(n->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-		if (n->fd < 0)
-			return err_sys("cannot make", n->temp);
+	int r;
+
+	if (!n->is_dir) {
+		r = io_file_open(n->dir, n->temp_name, O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE,
+				 &n->file);
+		n->is_made = r >= 0;
+		if (r >= 0)
+			(void)TEMP_FAILURE_RETRY(flock(n->file->fd, LOCK_EX | LOCK_NB));
+		return r;
 	}
-	(void)TEMP_FAILURE_RETRY(flock(n->is_dir ? n->lock : n->fd, LOCK_EX | LOCK_NB));
+	r = io_dirop(n->dir, IO_MKDIR, n->temp_name, NULL, 0777);
+	n->is_made = r >= 0;
+	if (r >= 0)
+		r = io_dir_sub(n->dir, n->temp_name, &n->temp_dir);
+	if (r < 0)
+		return r;
+	n->lock = openat(n->dir->fd, n->temp_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	(void)TEMP_FAILURE_RETRY(flock(n->lock, LOCK_EX | LOCK_NB));
 	return 0;
 }
 
@@ -110,199 +121,210 @@ bool atomic_file_is_temp(const char *name)
 	return at && at[strlen(TEMP_TAIL)];
 }
 
-int atomic_file_begin(const char *path, bool is_dir, bool force, struct atomic_file *ret)
+/* The directory of a path, opened, and the last name. */
+static int open_above(struct io_engine *io, const char *path, struct io_dir **ret_dir,
+		      char **ret_name)
 {
-	struct atomic_file n = {
-		.is_dir = is_dir, .force = force, .dirfd = -1, .fd = -1, .lock = -1
-	};
-	int r = path_split(path, &n.dir, &n.name);
+	auto_free char *dir = NULL;
+	int r = path_split(path, &dir, ret_name);
 
 	if (r >= 0)
-		r = path_check_outside(path, n.dir, false);
-	if (r >= 0 &&
-	    !(n.temp = str_fmt("%s/.%.200s" TEMP_TAIL "%ld", n.dir, n.name, (long)getpid())))
-		r = fail(-ENOMEM, "cannot write '%s'", path);
+		r = path_check_outside(path, dir, false);
+	return r < 0 ? r : io_dir_open(io, dir, ret_dir);
+}
+
+int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool force,
+		      struct atomic_file *ret)
+{
+	auto_atomic_file n = { .is_dir = is_dir, .force = force, .lock = -1 };
+	int r = open_above(io, path, &n.dir, &n.name);
+
+	if (r < 0)
+		return r;
+	n.temp_name = str_fmt(".%.200s" TEMP_TAIL "%ld", n.name, (long)getpid());
+	n.temp = n.temp_name ? str_fmt("%s/%s", n.dir->path, n.temp_name) : NULL;
+	if (!n.temp)
+		return fail(-ENOMEM, "cannot write '%s'", path);
+	r = check_target(&n, path);
 	if (r >= 0) {
-		n.dirfd = open(n.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		r = n.dirfd < 0 ? err_sys("cannot open", n.dir) : check_target(&n, path);
-	}
-	if (r >= 0) {
-		remove_abandoned(&n);
+		remove_all_abandoned(&n);
 		r = make_temp(&n);
 	}
-	if (r < 0) {
-		/* What is at the temporary name is not ours. */
-		free(take(n.temp));
-		atomic_file_release(&n);
+	if (r < 0)
 		return r;
-	}
 	*ret = n;
+	n = (struct atomic_file){ .lock = -1 };
 	return 0;
 }
 
-int atomic_file_join(const char *temp, bool is_dir, struct atomic_file *ret)
+int atomic_file_join(struct io_engine *io, const char *temp, bool is_dir, struct atomic_file *ret)
 {
-	struct atomic_file n = {
-		.is_dir = is_dir, .is_joined = true, .dirfd = -1, .fd = -1, .lock = -1
-	};
-	int r = path_split(temp, &n.dir, &n.name);
+	auto_atomic_file n = { .is_dir = is_dir, .is_joined = true, .lock = -1 };
+	auto_free char *dir = NULL;
+	int r = path_split(temp, &dir, &n.temp_name);
 
-	n.temp = r < 0 ? NULL : strdup(temp);
-	if (r >= 0 && !n.temp)
-		r = fail(-ENOMEM, "cannot write '%s'", temp);
-	if (r >= 0 && !is_dir) {
-		n.fd = open(temp, O_RDWR | O_CLOEXEC);
-		r = n.fd < 0 ? err_sys("cannot open", temp) : 0;
-	}
-	if (r < 0) {
-		atomic_file_release(&n);
+	if (r >= 0)
+		r = io_dir_open(io, dir, &n.dir);
+	if (r < 0)
 		return r;
-	}
+	n.temp = strdup(temp);
+	if (!n.temp)
+		return fail(-ENOMEM, "cannot write '%s'", temp);
+	r = is_dir ? io_dir_sub(n.dir, n.temp_name, &n.temp_dir) :
+		     io_file_open(n.dir, n.temp_name, O_RDWR, 0, &n.file);
+	if (r < 0)
+		return r;
 	*ret = n;
+	n = (struct atomic_file){ .lock = -1 };
 	return 0;
 }
 
-void remove_tree(const char *path)
-{
-	char *const paths[] = { (char *)path, NULL };
-	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+/* ---- durable, then renamed ---- */
 
-	for (FTSENT *e; fts && (e = fts_read(fts));)
-		if (e->fts_info != FTS_D)
-			remove(e->fts_path);
-	if (fts)
-		fts_close(fts);
-}
-
-int atomic_file_sync_path(const char *path)
-{
-	auto_close int fd = TEMP_FAILURE_RETRY(open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-
-	if (fd < 0)
-		return err_sys("cannot open", path);
-	return TEMP_FAILURE_RETRY(fsync(fd)) < 0 ? err_sys("cannot sync", path) : 0;
-}
-
-/* Everything below a path, and itself. */
+/* Everything below a directory, by paths below it. */
 struct paths {
+	struct io_dir *dir;
 	struct arena arena;
-	const char **path;
+	struct path {
+		const char *path;
+		bool is_dir;
+	} * path;
 	size_t n, cap;
+	const char *in; /* being listed; NULL: dir itself */
 };
 
-static int keep_path(struct paths *p, const char *path)
+static int add_path(void *arg, const char *name, unsigned char type)
 {
-	if (p->n == p->cap) {
-		size_t cap = p->cap ? 2 * p->cap : 64;
-		const char **more = reallocarray(p->path, cap, sizeof(*more));
+	struct paths *p = arg;
+	auto_buf path = { 0 };
+	int r = p->in ? buf_addf(&path, "%s/%s", p->in, name) : buf_add_str(&path, name);
 
-		if (!more)
-			return fail(-ENOMEM, "cannot list %zu names", cap);
-		p->path = more;
-		p->cap = cap;
-	}
-	p->path[p->n] = arena_str(&p->arena, path);
-	if (!p->path[p->n])
-		return fail(-ENOMEM, "cannot list '%s'", path);
-	p->n++;
-	return 0;
+	if (r >= 0)
+		r = array_reserve(p->path, p->cap, p->n + 1) ? 0 : -ENOMEM;
+	if (r < 0 || !buf_str(&path))
+		return fail(-ENOMEM, "cannot list '%s'", p->dir->path);
+	p->path[p->n].path = arena_str(&p->arena, buf_str(&path));
+	p->path[p->n].is_dir = type == DT_DIR;
+	return p->path[p->n++].path ? 0 : fail(-ENOMEM, "cannot list '%s'", p->dir->path);
 }
 
-static int list_tree(const char *path, struct paths *ret)
+static int list_tree(struct io_dir *dir, struct paths *ret)
 {
-	char *const paths[] = { (char *)path, NULL };
-	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_NOSTAT, NULL);
-	int r = fts ? 0 : err_sys("cannot list", path);
+	int r = io_list(dir, ".", add_path, ret);
 
-	for (FTSENT *e; r >= 0 && (e = fts_read(fts));) {
-		if (e->fts_info == FTS_ERR || e->fts_info == FTS_DNR) {
-			errno = e->fts_errno;
-			r = err_sys("cannot list", e->fts_path);
-		} else if (e->fts_info != FTS_D) {
-			r = keep_path(ret, e->fts_path);
-		}
+	/* The list grows while it is gone through. */
+	for (size_t i = 0; i < ret->n && r >= 0; i++) {
+		ret->in = ret->path[i].path;
+		if (ret->path[i].is_dir)
+			r = io_list(dir, ret->in, add_path, ret);
 	}
-	if (fts)
-		fts_close(fts);
 	return r;
 }
 
 static int sync_one(void *arg, size_t i, struct worker *worker)
 {
 	const struct paths *p = arg;
+	auto_of(io_file) struct io_file *f = NULL;
+	int r;
 
-	return atomic_file_sync_path(p->path[i]);
+	if (p->path[i].is_dir)
+		return io_dirop(p->dir, IO_SYNC_DIR, p->path[i].path, NULL, 0);
+	r = io_file_open(p->dir, p->path[i].path, O_RDONLY | O_NOFOLLOW, 0, &f);
+	return r < 0 ? r : io_file_sync(f);
 }
 
 /*
  * In no order: nothing of it counts before the rename. Many at once, because a file system's
  * journal makes those durable together that wait together.
  */
-static int sync_tree(const char *path)
+static int sync_tree(struct io_dir *dir)
 {
-	struct paths p = { 0 };
-	int r = list_tree(path, &p);
+	struct paths p = { .dir = dir };
+	int r = list_tree(dir, &p);
 
 	if (r >= 0)
 		r = parallel_for(SYNCS, p.n, sync_one, &p);
+	if (r >= 0)
+		r = io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
 	free(p.path);
 	arena_release(&p.arena);
 	return r;
 }
 
-/* A name that is taken is never replaced by accident: between look and rename somebody may have
- * made it. */
-static int publish(struct atomic_file *n)
+/*
+ * A name that is taken is never replaced by accident: between look and rename somebody may have
+ * made it. What is replaced gets the temporary name, until all is durable.
+ */
+static int publish(struct atomic_file *n, enum io_dirop *ret_op)
 {
 	struct stat st;
-	bool is_there = fstatat(n->dirfd, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-	unsigned flags = !n->force || !is_there ? RENAME_NOREPLACE :
-			 n->is_dir              ? RENAME_EXCHANGE :
-						  0;
+	bool is_there = fstatat(n->dir->fd, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	int r;
 
-	if (TEMP_FAILURE_RETRY(renameat2(AT_FDCWD, n->temp, n->dirfd, n->name, flags)) == 0)
-		return flags == RENAME_EXCHANGE ? 1 : 0;
-	/* File systems that cannot do more than rename(2). */
-	if (errno == EINVAL && !is_there &&
-	    TEMP_FAILURE_RETRY(renameat(AT_FDCWD, n->temp, n->dirfd, n->name)) == 0)
-		return 0;
-	return err_sys("cannot rename to", n->name);
+	*ret_op = n->force && is_there ? IO_EXCHANGE : IO_RENAME_NEW;
+	r = io_dirop(n->dir, *ret_op, n->temp_name, n->name, 0);
+	/* A file system that cannot exchange names. */
+	if (r == -EINVAL && *ret_op == IO_EXCHANGE && !n->is_dir) {
+		*ret_op = IO_RENAME;
+		r = io_dirop(n->dir, IO_RENAME, n->temp_name, n->name, 0);
+	}
+	return r;
+}
+
+/* The rename may not be durable: all is as it was before. What a plain rename replaced is lost. */
+static void undo(struct atomic_file *n, enum io_dirop op)
+{
+	struct err_note why;
+
+	err_peek(&why);
+	if (op == IO_RENAME || io_dirop(n->dir, op, n->name, n->temp_name, 0) < 0)
+		n->is_made = false;
+	err_restore(&why);
 }
 
 int atomic_file_sync(struct atomic_file *n)
 {
-	return n->is_dir                            ? sync_tree(n->temp) :
-	       TEMP_FAILURE_RETRY(fsync(n->fd)) < 0 ? err_sys("cannot sync", n->temp) :
-						      0;
+	return n->is_dir ? sync_tree(n->temp_dir) : io_file_sync(n->file);
 }
 
 int atomic_file_commit(struct atomic_file *n)
 {
+	enum io_dirop op;
 	int r = atomic_file_sync(n);
 
 	if (r >= 0)
-		r = publish(n);
+		r = publish(n, &op);
 	if (r < 0)
 		return r;
-	/* What was replaced has the temporary name now. */
-	if (r == 1)
-		remove_tree(n->temp);
-	free(take(n->temp));
-	return TEMP_FAILURE_RETRY(fsync(n->dirfd)) < 0 ? err_sys("cannot sync", n->dir) : 0;
+	r = io_dirop(n->dir, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0) {
+		undo(n, op);
+		return r;
+	}
+	/* What was replaced; that it cannot be removed is no failure of the export. */
+	if (op == IO_EXCHANGE)
+		io_remove_tree(n->dir, n->temp_name);
+	n->is_made = false;
+	err_clear();
+	return 0;
 }
 
 void atomic_file_release(struct atomic_file *n)
 {
-	if (n->temp && !n->is_joined)
-		remove_tree(n->temp);
-	if (n->dir && n->fd >= 0)
-		close(n->fd);
+	if (n->is_made) {
+		struct err_note why;
+
+		err_peek(&why);
+		io_remove_tree(n->dir, n->temp_name);
+		err_restore(&why);
+	}
+	io_file_unref(n->file);
+	io_dir_close(n->temp_dir);
 	if (n->dir && n->lock >= 0)
 		close(n->lock);
-	if (n->dir && n->dirfd >= 0)
-		close(n->dirfd);
-	free(n->dir);
+	io_dir_close(n->dir);
 	free(n->name);
+	free(n->temp_name);
 	free(n->temp);
-	memset(n, 0, sizeof(*n));
+	*n = (struct atomic_file){ .lock = -1 };
 }

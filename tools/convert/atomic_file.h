@@ -9,22 +9,29 @@
 #ifndef PYTREEFS_ATOMIC_FILE_H
 #define PYTREEFS_ATOMIC_FILE_H
 
-#include <stdbool.h>
+#include "core/io/io.h"
 
 struct atomic_file {
-	char *dir, *name, *temp; /* temp: the whole path */
-	int dirfd, fd;           /* fd: of the file; -1 for a directory */
+	struct io_dir *dir;      /* where its name is */
+	char *name, *temp_name;  /* in dir */
+	char *temp;              /* the whole path of temp_name */
+	struct io_dir *temp_dir; /* of a directory, else NULL */
+	struct io_file *file;    /* of a file, else NULL */
 	int lock;                /* of a directory; -1: none */
 	bool is_dir, force;
 	bool is_joined; /* another process has begun it, and ends it */
+	bool is_made;   /* what is at the temporary name is ours */
 };
 
-/* -EEXIST: there is something, and no force; force replaces a file, or a directory that an export
- * made. */
-int atomic_file_begin(const char *path, bool is_dir, bool force, struct atomic_file *ret);
+/*
+ * Everything goes through io. -EEXIST: there is something, and no force; force replaces a file, or
+ * a directory that an export made.
+ */
+int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool force,
+		      struct atomic_file *ret);
 /* A part in what another process has begun: its temporary name is known. Released, and never
  * committed. */
-int atomic_file_join(const char *temp, bool is_dir, struct atomic_file *ret);
+int atomic_file_join(struct io_engine *io, const char *temp, bool is_dir, struct atomic_file *ret);
 /* What this process has written is durable. */
 int atomic_file_sync(struct atomic_file *n);
 /* All that was written is durable, then it has its name. */
@@ -35,9 +42,5 @@ void atomic_file_release(struct atomic_file *n);
 
 /* Whether a name is one of those temporary ones, of any process. */
 bool atomic_file_is_temp(const char *name);
-/* A file or directory that is not a link is durable. */
-int atomic_file_sync_path(const char *path);
-/* Remove a directory with all that is in it; links are not followed. Errors are nobody's business. */
-void remove_tree(const char *path);
 
 #endif

@@ -61,15 +61,14 @@ int export_check_options(const struct cmd_args *a, enum export_format format);
 int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out);
 
 /*
- * Bytes of a leaf in form ext to fd at off, through the worker's buffer; crc is continued when it
- * is not NULL. Messages name leaf and file.
+ * Bytes of a leaf in form ext to the file at off, through the worker's buffer; crc is continued
+ * when it is not NULL. Messages name leaf and file.
  */
-int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd,
-		      uint64_t off, struct worker *worker, uint32_t *crc);
+int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext,
+		      struct io_file *file, uint64_t off, struct worker *worker, uint32_t *crc);
 /* The leaf, cast as it is to be. */
 int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext,
 		     struct format *ret);
-int write_fully(int fd, const char *what, uint64_t off, const void *p, size_t n);
 /* A small file in the output's directory. */
 int export_text(const struct export *x, const char *name, struct span text);
 /* Directories on the way to a path in the output's directory. */

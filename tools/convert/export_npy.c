@@ -135,11 +135,11 @@ static int make_containers(struct export *x)
 	return r < 0 ? r : each_container(x, mark_container);
 }
 
-static int write_leaf(struct export *x, const struct export_leaf *l, enum name_ext ext, int fd,
-		      const char *path, struct worker *worker)
+static int write_leaf(struct export *x, const struct export_leaf *l, enum name_ext ext,
+		      struct io_file *file, const char *path, struct worker *worker)
 {
 	bool big;
-	int r = export_leaf_write(x, l, ext, fd, 0, worker, NULL);
+	int r = export_leaf_write(x, l, ext, file, 0, worker, NULL);
 
 	if (r < 0)
 		return r;
@@ -159,15 +159,13 @@ static int export_one(void *arg, size_t i, struct worker *worker)
 	struct export *x = arg;
 	const struct export_leaf *l = &x->leaf[i];
 	auto_free char *path = NULL;
-	auto_close int fd = -1;
+	auto_of(io_file) struct io_file *file = NULL;
 	int r = export_path(x, l->path, &path);
 
-	if (r < 0)
-		return r;
-	fd = TEMP_FAILURE_RETRY(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-	if (fd < 0)
-		return err_sys("cannot make", path);
-	return write_leaf(x, l, name_ext_of(span_str(l->path)), fd, path, worker);
+	if (r >= 0)
+		r = io_file_open(x->out.temp_dir, l->path, O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE,
+				 &file);
+	return r < 0 ? r : write_leaf(x, l, name_ext_of(span_str(l->path)), file, path, worker);
 }
 
 /* The one leaf is the output itself. */
@@ -175,7 +173,7 @@ static int export_alone(void *arg, size_t i, struct worker *worker)
 {
 	struct export *x = arg;
 
-	return write_leaf(x, &x->leaf[i], NAME_EXT_NPY, x->out.fd, x->out.temp, worker);
+	return write_leaf(x, &x->leaf[i], NAME_EXT_NPY, x->out.file, x->out.temp, worker);
 }
 
 int export_npy(struct export *x)

@@ -103,10 +103,11 @@ static int write_member(void *arg, size_t i, struct worker *worker)
 	int r;
 
 	if (l->info->kind != VALUE_TEXT)
-		return export_leaf_write(z->x, l, NAME_EXT_NPY, z->x->out.fd, at, worker, &m->crc);
+		return export_leaf_write(z->x, l, NAME_EXT_NPY, z->x->out.file, at, worker,
+					 &m->crc);
 	r = text_array(l->info->text, &text);
 	m->crc = r < 0 ? 0 : zip_crc(0, text.p, text.n);
-	return r < 0 ? r : write_fully(z->x->out.fd, z->x->out.temp, at, text.p, text.n);
+	return r < 0 ? r : io_write_exact(z->x->out.file, text.p, text.n, at);
 }
 
 static int write_headers(struct npz *z)
@@ -118,8 +119,7 @@ static int write_headers(struct npz *z)
 
 		r = zip_put_local(&z->member[i], &head);
 		if (r >= 0)
-			r = write_fully(z->x->out.fd, z->x->out.temp, z->member[i].header, head.p,
-					head.n);
+			r = io_write_exact(z->x->out.file, head.p, head.n, z->member[i].header);
 	}
 	return r;
 }
@@ -136,8 +136,7 @@ static int put_manifest(struct npz *z, struct buf *ret_comment)
 	if (r >= 0 && tree_manifest.n <= ZIP_COMMENT_MAX)
 		return buf_add_span(ret_comment, buf_span(&tree_manifest));
 	if (r >= 0)
-		r = write_fully(z->x->out.fd, z->x->out.temp, z->end, tree_manifest.p,
-				tree_manifest.n);
+		r = io_write_exact(z->x->out.file, tree_manifest.p, tree_manifest.n, z->end);
 	if (r >= 0)
 		r = buf_addf(ret_comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %zu}",
 			     (unsigned long long)z->end, tree_manifest.n);
@@ -153,7 +152,7 @@ static int write_directory(struct npz *z)
 
 	if (r >= 0)
 		r = zip_put_directory(z->member, z->n, z->end, buf_span(&comment), &tail);
-	return r < 0 ? r : write_fully(z->x->out.fd, z->x->out.temp, z->end, tail.p, tail.n);
+	return r < 0 ? r : io_write_exact(z->x->out.file, tail.p, tail.n, z->end);
 }
 
 /* Checksums of what other ranks have written, for the headers: rank 0 has them all then. */

@@ -20,7 +20,7 @@ struct shards {
 	size_t n;
 	size_t *first; /* of shard i; first[n_shards] is n */
 	size_t n_shards;
-	int *fd;
+	struct io_file **file;
 	struct st_text *text;
 	size_t n_texts;
 	struct buf tree_manifest;
@@ -101,34 +101,27 @@ static int begin_shard(struct shards *s, size_t i)
 	struct st_tensor *t = s->tensor + s->first[i];
 	size_t n = s->first[i + 1] - s->first[i];
 	bool lead = group_is_lead(x->group);
-	auto_free char *path = NULL;
 	auto_buf head = { 0 };
 	uint64_t size;
 	char name[64];
 	int r = 0;
 
 	shard_name(s, i, name);
-	s->fd[i] = x->out.fd;
-	if (x->out.is_dir) {
-		r = export_path(x, name, &path);
-		s->fd[i] = r < 0 ? -1 :
-				   open(path, O_RDWR | O_CLOEXEC | (lead ? O_CREAT | O_EXCL : 0),
-					0666);
-		if (r >= 0 && s->fd[i] < 0)
-			r = err_sys("cannot make", path);
-	}
+	if (!x->out.is_dir)
+		s->file[i] = io_file_ref(x->out.file);
+	else
+		r = io_file_open(x->out.temp_dir, name, O_RDWR | (lead ? O_CREAT | O_EXCL : 0),
+				 IO_FILE_MODE, &s->file[i]);
 	if (r >= 0)
 		r = safetensors_header(t, n, i ? NULL : s->text, i ? 0 : s->n_texts, &head);
 	if (r < 0 || !lead)
 		return r;
 	if (r >= 0)
-		r = write_fully(s->fd[i], x->out.temp, 0, head.p, head.n);
+		r = io_write_exact(s->file[i], head.p, head.n, 0);
 	size = head.n;
 	for (size_t k = 0; k < n; k++)
 		size = MAX(size, t[k].off + t[k].bytes);
-	if (r >= 0 && TEMP_FAILURE_RETRY(ftruncate(s->fd[i], (off_t)size)) < 0)
-		r = err_sys("cannot write", x->out.temp);
-	return r;
+	return r < 0 ? r : io_file_truncate(s->file[i], size);
 }
 
 static int put_index(struct shards *s)
@@ -166,7 +159,7 @@ static int write_tensor(void *arg, size_t i, struct worker *worker)
 
 	while (i >= s->first[shard + 1])
 		shard++;
-	return export_leaf_write(s->x, &s->x->leaf[t->id], NAME_EXT_BIN, s->fd[shard], t->off,
+	return export_leaf_write(s->x, &s->x->leaf[t->id], NAME_EXT_BIN, s->file[shard], t->off,
 				 worker, NULL);
 }
 
@@ -179,8 +172,8 @@ static int list(struct shards *s)
 	s->tensor = calloc(x->n + 1, sizeof(*s->tensor));
 	s->text = calloc(x->n + 1, sizeof(*s->text));
 	s->first = calloc(x->n + 2, sizeof(*s->first));
-	s->fd = calloc(x->n + 2, sizeof(*s->fd));
-	if (!s->tensor || !s->text || !s->first || !s->fd)
+	s->file = calloc(x->n + 2, sizeof(*s->file));
+	if (!s->tensor || !s->text || !s->first || !s->file)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
 		r = add_leaf(s, i);
@@ -232,13 +225,12 @@ int export_safetensors(struct export *x)
 	for (size_t i = 0; i < s.n && bytes; i++)
 		bytes[i] = s.tensor[i].bytes;
 	r = export_workers(x, r, s.n, bytes, write_tensor, &s);
-	for (size_t i = 0; i < s.n_shards && x->out.is_dir; i++)
-		if (s.fd[i] > 0)
-			close(s.fd[i]);
+	for (size_t i = 0; i < s.n_shards && s.file; i++)
+		io_file_unref(s.file[i]);
 	free(s.tensor);
 	free(s.text);
 	free(s.first);
-	free(s.fd);
+	free(s.file);
 	buf_release(&s.tree_manifest);
 	return r;
 }

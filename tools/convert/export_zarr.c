@@ -110,15 +110,12 @@ static int write_chunks(struct zarr_out *o, const struct format *f, const struct
 /* An array that was begun is not part of the group. */
 static int remove_waste(const struct zarr_out *o, struct kv *kv)
 {
-	auto_free char *path = NULL;
 	auto_buf entry = { 0 };
 	int r = store_leaf_entry(kv, &entry);
 
-	if (r >= 0)
-		r = buf_str(&entry) ? export_path(o->x, buf_str(&entry), &path) : -ENOMEM;
-	if (r >= 0)
-		remove_tree(path);
-	return r;
+	if (r >= 0 && !buf_str(&entry))
+		r = -ENOMEM;
+	return r < 0 ? r : io_remove_tree(o->x->out.temp_dir, buf_str(&entry));
 }
 
 static int export_array(void *arg, size_t i, struct worker *worker)
@@ -290,7 +287,7 @@ static int open_store(struct export *x, struct store **ret)
 				  0,
 	};
 	auto_of(io_dir) struct io_dir *dir = NULL;
-	int r = io_dir_open(x->src.ns->ckpt->io, x->out.temp, &dir);
+	int r = io_dir_sub(x->out.dir, x->out.temp_name, &dir);
 
 	if (r >= 0)
 		r = store_new(dir, &opts, ret);
