@@ -301,7 +301,7 @@ int atomic_file_commit(struct atomic_file *n)
 		undo(n, op);
 		return r;
 	}
-	/* What was replaced; that it cannot be removed is no failure of the export. */
+	/* What was replaced; the export has not failed when it cannot be removed. */
 	if (op == IO_EXCHANGE)
 		io_remove_tree(n->dir, n->temp_name);
 	n->is_made = false;
