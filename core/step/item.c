@@ -161,7 +161,6 @@ static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct 
 	if (!item)
 		return fail(-ENOMEM, "cannot open item '%s'", path);
 	atomic_init(&item->refs, 1);
-	atomic_init(&item->last_opened, UINT32_MAX);
 	pthread_mutex_init(&item->lock, NULL);
 	pthread_mutex_init(&item->access_lock, NULL);
 	item->ckpt = ckpt;

@@ -58,10 +58,8 @@ struct item {
 	bool missing_is_error;       /* the document says that every chunk is stored */
 	uint64_t n_arrays;           /* leaves that are arrays, scalars or strings */
 	atomic_uint refs;
-	atomic_bool priority_asked;  /* leaves that come first are being prefetched */
 	pthread_mutex_t access_lock; /* protects access, and the same of the nodes of leaves */
 	struct item_access_cache access;
-	atomic_uint last_opened; /* id of the leaf opened last: tells who walks the tree */
 
 	/* Read when first asked for; protected by lock until then, immutable after. */
 	pthread_mutex_t lock;

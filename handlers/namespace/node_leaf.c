@@ -224,6 +224,16 @@ static bool is_chosen(const struct item *item, const struct tree_node *leaf, con
 				      strlen(name_ext_text(leaf_ext(NULL, leaf))));
 }
 
+/* The top of the leaf's item: nodes hold their parents. */
+static struct node_dir *item_top(const struct node_leaf *l)
+{
+	struct node_dir *d = container_of(l->node.parent, struct node_dir, node);
+
+	while (!d->is_item)
+		d = container_of(d->node.parent, struct node_dir, node);
+	return d;
+}
+
 /* Leaves that are to come first are decoded as soon as anybody opens a leaf of their item. */
 static void prefetch_priority(struct node_leaf *l)
 {
@@ -231,7 +241,7 @@ static void prefetch_priority(struct node_leaf *l)
 	uint64_t left = MIN(AHEAD_BYTES, cache_limit(l->node.ns->ckpt->cache) / 4);
 	const struct tree *tree = l->item->tree;
 
-	if (!glob || !l->item->ckpt->pool || atomic_exchange(&l->item->priority_asked, true))
+	if (!glob || !l->item->ckpt->pool || atomic_exchange(&item_top(l)->priority_asked, true))
 		return;
 	for (uint32_t i = 0; i < tree->n_nodes && left; i++) {
 		struct next_job *j;
@@ -353,7 +363,7 @@ static const struct file_ops leaf_file_ops = {
 /* Whether the leaf opened before this one is the one before it in the tree. */
 static bool is_walk(struct node_leaf *l)
 {
-	uint32_t last = atomic_exchange(&l->item->last_opened, l->tree->id);
+	uint32_t last = atomic_exchange(&item_top(l)->last_opened, l->tree->id);
 	const struct tree_node *t;
 
 	if (last >= l->item->tree->n_nodes || last >= l->tree->id)

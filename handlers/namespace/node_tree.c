@@ -48,6 +48,7 @@ static int dir_new(struct ns *ns, struct node *parent, struct span name, struct 
 	d->item = item_ref(item);
 	d->tree = tree;
 	d->mtime = *mtime;
+	atomic_init(&d->last_opened, UINT32_MAX);
 	*ret = &d->node;
 	return 0;
 }

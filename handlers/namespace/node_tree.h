@@ -15,6 +15,10 @@ struct node_dir {
 	const struct tree_node *tree; /* of item */
 	bool is_item;                 /* the top: has the item's own files too */
 	struct timespec mtime;
+	/* Of the top, for read-ahead: the id of the leaf that was opened last, which tells who
+	 * walks the tree; whether leaves that come first are being prefetched. */
+	atomic_uint last_opened;
+	atomic_bool priority_asked;
 };
 
 /* A leaf in its default form, or any view of it. */
