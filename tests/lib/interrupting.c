@@ -38,6 +38,8 @@ CALL(fdatasync, (int fd), (fd))
 CALL(ftruncate, (int fd, off_t n), (fd, n))
 CALL(ftruncate64, (int fd, off_t n), (fd, n))
 CALL(mkdir, (const char *path, mode_t mode), (path, mode))
+CALL(mkdirat, (int fd, const char *path, mode_t mode), (fd, path, mode))
+CALL(unlinkat, (int fd, const char *path, int flags), (fd, path, flags))
 CALL(renameat2, (int a, const char *from, int b, const char *to, unsigned flags),
      (a, from, b, to, flags))
 CALL(renameat, (int a, const char *from, int b, const char *to), (a, from, b, to))
