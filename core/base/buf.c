@@ -157,6 +157,12 @@ void buf_shrink(struct buf *b)
 	b->cap = cap;
 }
 
+void buf_unmeter(struct buf *b)
+{
+	meter_release(b->metered ? b->cap : 0);
+	b->metered = false;
+}
+
 void buf_release(struct buf *b)
 {
 	if (POISON_ON_RELEASE && b->p)

@@ -107,6 +107,8 @@ static inline void buf_clear(struct buf *b)
 }
 /* Give back what is not in use, when it is much. */
 void buf_shrink(struct buf *b);
+/* Somebody else counts its memory from now on. */
+void buf_unmeter(struct buf *b);
 /* Give the memory back; the buffer is empty and usable again. Accepts a zeroed one. */
 void buf_release(struct buf *b);
 

@@ -23,16 +23,18 @@
 #define LIMIT_NAME_KEEP 200   /* design: bytes kept of a name too long to show */
 
 /* JSON documents and the tree that they describe. */
-#define LIMIT_JSON_BYTES (1 * GiB)    /* ours: `_METADATA` of some four million leaves */
-#define LIMIT_JSON_DEPTH 256          /* ours: deeper than any tree that people build */
-#define LIMIT_JSON_NODES 1000000      /* ours: 200 MiB while a document is parsed as a whole */
-#define LIMIT_JSON_PULL_DEPTH 1024    /* ours: three levels a key of LIMIT_TREE_DEPTH */
-#define LIMIT_TREE_DEPTH 200          /* ours: bounds every walk of a tree */
-#define LIMIT_TREE_NODES 8000000      /* ours: about 1 GiB of nodes */
-#define LIMIT_TREE_TEXT (1 * GiB)     /* ours: parameter names of one tree, together */
-#define LIMIT_SMALL_FILE (64 * MiB)   /* ours: `_CHECKPOINT_METADATA` and other small JSON files */
-#define LIMIT_STRINGS_BYTES (1 * GiB) /* ours: `_strings.json` */
-#define LIMIT_AGGREGATE_BYTES (2 * GiB) /* ours: legacy msgpack file, read as a whole */
+#define LIMIT_JSON_BYTES (1 * GiB)      /* ours: `_METADATA` of some four million leaves */
+#define LIMIT_JSON_DEPTH 256            /* ours: deeper than any tree that people build */
+#define LIMIT_JSON_NODES 1000000        /* ours: 200 MiB while a document is parsed as a whole */
+#define LIMIT_JSON_PULL_DEPTH 1024      /* ours: three levels a key of LIMIT_TREE_DEPTH */
+#define LIMIT_TREE_DEPTH 200            /* ours: bounds every walk of a tree */
+#define LIMIT_TREE_NODES 8000000        /* ours: about 1 GiB of nodes */
+#define LIMIT_TREE_TEXT (1 * GiB)       /* ours: parameter names of one tree, together */
+#define LIMIT_SMALL_FILE (64 * MiB)     /* ours: `_sharding` of some 100,000 leaves, and the like */
+#define LIMIT_STEP_FILE (8 * MiB)       /* ours: `_CHECKPOINT_METADATA`: items, metrics, notes */
+#define LIMIT_STRINGS_BYTES (1 * GiB)   /* ours: `_strings.json`, which is mapped */
+#define LIMIT_STRING_BYTES (64 * MiB)   /* ours: one text, which is held while its file is open */
+#define LIMIT_AGGREGATE_BYTES (2 * GiB) /* ours: legacy msgpack file, which is mapped */
 #define LIMIT_SHARDING_DEVICES 1048576  /* ours: devices of one mesh */
 #define LIMIT_VIEW_TEXT (256 * MiB)     /* ours: D.json and D.html of some million leaves */
 

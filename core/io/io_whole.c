@@ -6,6 +6,7 @@
  * Nothing here calls an engine directly; io.c does.
  */
 #include <fcntl.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -80,6 +81,22 @@ int io_write_exact(struct io_file *file, const void *p, size_t n, uint64_t off)
 	};
 
 	return n ? io_run(file->io, &req, 1) : 0;
+}
+
+int io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, uint64_t *ret_to)
+{
+	off_t from, to;
+
+	if (off >= file->size)
+		return 0;
+	from = lseek(file->fd, (off_t)off, SEEK_DATA);
+	if (from < 0 && errno == ENXIO)
+		return 0;
+	/* A file system that knows no holes has none. */
+	to = from < 0 ? -1 : lseek(file->fd, from, SEEK_HOLE);
+	*ret_from = MIN(from < 0 ? off : (uint64_t)from, file->size);
+	*ret_to = to < 0 ? file->size : MIN((uint64_t)to, file->size);
+	return *ret_from < *ret_to;
 }
 
 int io_write_file(struct io_dir *dir, const char *rel, struct span content)

@@ -82,7 +82,7 @@ static int put_array(struct item *item, struct kv *kv, const struct aggregate *a
 		r = join_pieces(item, a, bytes, &joined);
 		return r < 0 ? r : kv_mem_put_file(kv, buf_span(&key), joined, 0, bytes);
 	}
-	off = (uint64_t)(a->chunks[0].p - item->aggregate_bytes.p);
+	off = (uint64_t)(a->chunks[0].p - item->aggregate_text.text.p);
 	return kv_mem_put_file(kv, buf_span(&key), item->aggregate, off, bytes);
 }
 
@@ -143,7 +143,7 @@ int aggregate_store(struct item *item, const struct aggregate *a, struct kv **re
 
 		s = (struct shape_of){ DTYPE_UINT8, 1, &n };
 		r = a->s.n ? kv_mem_put_file(kv, span_str("0"), item->aggregate,
-					     (uint64_t)(a->s.p - item->aggregate_bytes.p), n) :
+					     (uint64_t)(a->s.p - item->aggregate_text.text.p), n) :
 			     0;
 		if (r >= 0)
 			r = put_meta(kv, &s);

@@ -109,7 +109,7 @@ static int names_items(const struct children *c)
 	int r = join(c->rel, "_CHECKPOINT_METADATA", &path);
 
 	if (r >= 0)
-		r = io_read_file(c->dir, path, LIMIT_SMALL_FILE, &text);
+		r = io_read_file(c->dir, path, LIMIT_STEP_FILE, &text);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
 	if (r < 0)
@@ -132,7 +132,7 @@ static int is_array(struct io_dir *dir, const char *path)
 		return err_passes(r) ? r : 0;
 	if (!span_ends(span_str(path), span_str("zarr.json")))
 		return 1;
-	r = io_read_file(dir, path, LIMIT_SMALL_FILE, &text);
+	r = io_read_file(dir, path, LIMIT_ZARR_META_BYTES, &text);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'zarr.json'", &doc);
 	if (r < 0)

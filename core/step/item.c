@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/mman.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -215,10 +214,7 @@ void item_unref(struct item *item)
 	kv_free(item->dirs);
 	io_dir_close(item->dir);
 	io_file_unref(item->aggregate);
-	if (item->aggregate_map)
-		munmap(item->aggregate_map, item->aggregate_bytes.n);
-	io_file_unref(item->aggregate_copy);
-	buf_release(&item->aggregate_buf);
+	document_release(&item->aggregate_text);
 	strings_free(item->strings);
 	io_file_unref(item->strings_file);
 	shardings_free(item->shardings);
@@ -231,7 +227,7 @@ void item_unref(struct item *item)
 
 uint64_t item_memory(struct item *item)
 {
-	uint64_t n = sizeof(*item) + item->tree->arena.total + item->aggregate_buf.cap;
+	uint64_t n = sizeof(*item) + item->tree->arena.total + item->aggregate_text.buf.cap;
 
 	n += item->stored_tree ? item->stored_tree->arena.total : 0;
 
@@ -378,13 +374,13 @@ int item_array_inner(struct item *item, const struct tree_node *leaf, struct zar
 static int index_strings(struct item *item)
 {
 	auto_of(strings) struct strings *strings = NULL;
-	auto_buf text = { 0 };
-	int r = io_read_file(item->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
+	auto_document text = { 0 };
+	int r = document_read(item->ckpt, item->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
 
 	if (r == -EISDIR)
 		return fail(-EUCLEAN, "'_strings.json' is a directory");
 	if (r >= 0)
-		r = strings_parse(buf_span(&text), "'_strings.json'", &strings);
+		r = strings_parse(text.text, "'_strings.json'", &strings);
 	/* The texts are read from their file one by one: together they may be large. */
 	if (r >= 0)
 		r = io_file_open(item->dir, "_strings.json", O_RDONLY, 0, &item->strings_file);
@@ -410,11 +406,21 @@ int item_read_strings(struct item *item)
 	return r;
 }
 
+static int check_length(uint64_t n)
+{
+	return n <= LIMIT_STRING_BYTES ?
+		       0 :
+		       fail(-EFBIG, "a text of %llu bytes, the limit is %llu",
+			    (unsigned long long)n, (unsigned long long)LIMIT_STRING_BYTES);
+}
+
 static int read_string(struct item *item, const struct strings_entry *e, struct buf *ret)
 {
-	auto_buf json = { 0 };
-	int r = buf_reserve(&json, e->len);
+	auto_buf json = { .metered = true };
+	int r = check_length(e->text_len);
 
+	if (r >= 0)
+		r = buf_reserve(&json, e->len);
 	if (r >= 0)
 		r = io_read_exact(item->strings_file, json.p, e->len, e->off);
 	return r < 0 ? r : strings_text(span_of(json.p, e->len), "'_strings.json'", ret);
@@ -431,7 +437,7 @@ static int read_string_leaf(struct item *item, const struct tree_node *leaf, str
 	if (r >= 0 && !buf_str(&path))
 		r = -ENOMEM;
 	if (r >= 0)
-		r = io_read_file(item->dir, (const char *)path.p, LIMIT_STRINGS_BYTES, &text);
+		r = io_read_file(item->dir, (const char *)path.p, 6 * LIMIT_STRING_BYTES, &text);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return fail(-EUCLEAN, "its text is not stored");
 	return r < 0 ? r : strings_parse_leaf(buf_span(&text), "'_strings.json'", leaf->param, ret);
@@ -442,10 +448,12 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
 	const struct strings_entry *e;
 	int r;
 
+	ret->metered |= ret->cap == 0;
 	if (leaf->value == TREE_VALUE_AGGREGATE) {
 		if (!leaf->aggregate || leaf->aggregate->kind != AGGREGATE_STRING)
 			return fail(-EUCLEAN, "the aggregate file does not have its text");
-		return buf_add_span(ret, leaf->aggregate->s);
+		r = check_length(leaf->aggregate->s.n);
+		return r < 0 ? r : buf_add_span(ret, leaf->aggregate->s);
 	}
 	r = item_read_strings(item);
 	if (r < 0)

@@ -11,6 +11,7 @@
 
 #include "core/step/access.h"
 #include "core/step/ckpt.h"
+#include "core/step/document.h"
 
 /* One directory or file at one time: inode numbers are used again, so the time of change counts
  * too. */
@@ -51,12 +52,12 @@ struct item {
 	struct kv **
 		made; /* what sources of leaves (tree_node.source) gave, by id; protected by lock */
 	bool is_ocdbt, is_unmerged, is_aggregate;
-	bool is_file;                /* a flax or safetensors file, not a directory */
-	struct io_file *aggregate;   /* the legacy file, when there is one */
-	struct span aggregate_bytes; /* of it, mapped or read */
-	uint64_t owner;              /* of its arrays in the cache */
-	bool missing_is_error;       /* the document says that every chunk is stored */
-	uint64_t n_arrays;           /* leaves that are arrays, scalars or strings */
+	bool is_file;                   /* a flax or safetensors file, not a directory */
+	struct io_file *aggregate;      /* the legacy file, when there is one */
+	struct document aggregate_text; /* of it, mapped or read */
+	uint64_t owner;                 /* of its arrays in the cache */
+	bool missing_is_error;          /* the document says that every chunk is stored */
+	uint64_t n_arrays;              /* leaves that are arrays, scalars or strings */
 	atomic_uint refs;
 	pthread_mutex_t access_lock; /* protects access, and the same of the nodes of leaves */
 	struct item_access_cache access;
@@ -68,11 +69,6 @@ struct item {
 	struct io_file *strings_file;
 	struct shardings *shardings;    /* `_sharding`; NULL: none */
 	struct array_metadatas *arrays; /* the first of array_metadatas/process_*; NULL: none */
-
-	/* Private: how the aggregate's bytes are held. */
-	struct buf aggregate_buf;
-	void *aggregate_map;
-	struct io_file *aggregate_copy; /* what is mapped; NULL: nothing is */
 };
 
 /*

@@ -91,7 +91,7 @@ static int list_shards(struct item *item, struct shards *s)
 
 static int read_header(struct shard *s)
 {
-	auto_buf head = { 0 };
+	auto_buf head = { .metered = true };
 	uint8_t length[8];
 	uint64_t n;
 	int r;

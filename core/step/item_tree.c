@@ -8,48 +8,13 @@
  * Invariants: what is stored and no document names is in the tree, or the item is an error.
  */
 #include <fcntl.h>
-#include <sys/mman.h>
 
 #include "core/base/err.h"
+#include "core/base/meter.h"
 #include "core/step/item_impl.h"
 #include "core/tree/strings.h"
-#include "core/zarr/stream.h"
-
-#define AGGREGATE_IN_MEMORY (16 * MiB) /* a larger file is copied to a temporary one and mapped */
 
 /* ---- the legacy aggregate file ---- */
-
-/* Our own copy: nobody can truncate it while we read. */
-static int map_copy(struct item *item)
-{
-	auto_of(io_file) struct io_file *copy = NULL;
-	auto_free uint8_t *piece = malloc(MiB);
-	uint64_t size = item->aggregate->size;
-	int r = piece ? streams_file(item->ckpt->streams, item->ckpt->io, size, &copy) :
-			fail(-ENOMEM, "cannot read '%s'", item->aggregate->name);
-
-	for (uint64_t at = 0; at < size && r >= 0; at += MiB) {
-		struct io_req w = { .op = IO_WRITE,
-				    .file = copy,
-				    .p = piece,
-				    .off = at,
-				    .n = (size_t)MIN((uint64_t)MiB, size - at) };
-
-		r = io_read_exact(item->aggregate, piece, w.n, at);
-		if (r >= 0)
-			r = io_run(item->ckpt->io, &w, 1);
-	}
-	if (r < 0)
-		return r;
-	item->aggregate_map = mmap(NULL, size, PROT_READ, MAP_SHARED, copy->fd, 0);
-	if (item->aggregate_map == MAP_FAILED) {
-		item->aggregate_map = NULL;
-		return err_sys("cannot map", item->aggregate->name);
-	}
-	item->aggregate_bytes = span_of(item->aggregate_map, size);
-	item->aggregate_copy = take(copy);
-	return 0;
-}
 
 /* 1 when there is such a file, and its bytes are at hand; 0 when not. */
 static int open_aggregate(struct item *item, const char *name)
@@ -66,12 +31,7 @@ static int open_aggregate(struct item *item, const char *name)
 			 (unsigned long long)LIMIT_AGGREGATE_BYTES);
 	if (r < 0)
 		return r;
-	if (item->aggregate->size > AGGREGATE_IN_MEMORY) {
-		r = map_copy(item);
-	} else {
-		r = io_read_file(item->dir, name, AGGREGATE_IN_MEMORY, &item->aggregate_buf);
-		item->aggregate_bytes = buf_span(&item->aggregate_buf);
-	}
+	r = document_of(item->ckpt, item->aggregate, &item->aggregate_text);
 	return r < 0 ? r : 1;
 }
 
@@ -86,11 +46,13 @@ struct names {
 	struct arena arena;
 	struct stored_name *name;
 	size_t n, cap;
+	uint64_t charged;
 };
 
 static void names_release(struct names *ns)
 {
 	free(ns->name);
+	meter_release(ns->charged);
 	arena_release(&ns->arena);
 }
 #define auto_names __attribute__((cleanup(names_release))) struct names
@@ -104,6 +66,13 @@ static int names_add(struct names *ns, struct span name, bool is_string)
 	if (ns->n == ns->cap) {
 		size_t cap = ns->cap ? 2 * ns->cap : 256;
 
+		/* And what tree_of_names() makes of each. */
+		uint64_t charge = (cap - ns->cap) * (sizeof(*n) + sizeof(struct span) + 1);
+		int r = meter_charge(charge);
+
+		if (r < 0)
+			return r;
+		ns->charged += charge;
 		n = reallocarray(ns->name, cap, sizeof(*n));
 		if (!n)
 			return fail(-ENOMEM, "cannot list %zu arrays", cap);
@@ -176,7 +145,7 @@ static void names_sort(struct names *ns)
 
 static int tree_of_names(struct item *item)
 {
-	auto_names ns = { 0 };
+	auto_names ns = { .arena.metered = true };
 	auto_free struct span *name = NULL;
 	auto_free bool *is_string = NULL;
 	int r = kv_list(item->kv, span_of(NULL, 0), add_key, &ns);
@@ -251,7 +220,7 @@ int item_read_file(struct item *item, const char *name)
 	if (r == 0)
 		return fail(-ENOENT, "'%s' went away", name);
 	item->is_aggregate = true;
-	return r < 0 ? r : tree_parse_aggregate(item->aggregate_bytes, name, &item->tree);
+	return r < 0 ? r : tree_parse_aggregate(item->aggregate_text.text, name, &item->tree);
 }
 
 static int read_metadata(struct item *item, struct span text, bool has_aggregate)
@@ -259,14 +228,15 @@ static int read_metadata(struct item *item, struct span text, bool has_aggregate
 	int r = tree_parse_metadata(text, "'_METADATA'", &item->tree);
 
 	if (r >= 0 && has_aggregate)
-		r = tree_merge_aggregate(item->tree, item->aggregate_bytes, "aggregate file");
+		r = tree_merge_aggregate(item->tree, item->aggregate_text.text, "aggregate file");
 	return r;
 }
 
 int item_read_tree(struct item *item)
 {
-	auto_buf text = { 0 };
-	int aggregate, r = io_read_file(item->dir, "_METADATA", LIMIT_JSON_BYTES, &text);
+	auto_document text = { 0 };
+	int aggregate,
+		r = document_read(item->ckpt, item->dir, "_METADATA", LIMIT_JSON_BYTES, &text);
 	bool has_metadata = r >= 0;
 
 	if (r < 0 && r != -ENOENT)
@@ -276,10 +246,10 @@ int item_read_tree(struct item *item)
 	if (aggregate < 0)
 		return aggregate;
 	if (has_metadata)
-		return read_metadata(item, buf_span(&text), aggregate);
+		return read_metadata(item, text.text, aggregate);
 	if (!aggregate)
 		return tree_of_names(item);
 	item->is_aggregate = true;
-	r = tree_parse_aggregate(item->aggregate_bytes, "aggregate file", &item->tree);
+	r = tree_parse_aggregate(item->aggregate_text.text, "aggregate file", &item->tree);
 	return r < 0 ? r : find_strings(item);
 }

@@ -20,7 +20,7 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 	auto_of(step_meta) struct step_meta *m = NULL;
 	auto_buf text = { 0 };
 	struct stat st;
-	int r = io_read_file(dir, "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE, &text);
+	int r = io_read_file(dir, "_CHECKPOINT_METADATA", LIMIT_STEP_FILE, &text);
 
 	if (r >= 0)
 		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &m);

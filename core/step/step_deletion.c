@@ -128,6 +128,7 @@ int step_deletion_parse(struct span json, const char *what, struct step_deletion
 
 	if (!d)
 		return no_memory();
+	d->arena.metered = true;
 	r = json_parse(json, what, &doc);
 	if (r >= 0 && doc.root->kind != JSON_OBJECT)
 		r = fail(-EUCLEAN, "%s: not an object", what);

@@ -321,6 +321,7 @@ int step_meta_parse(struct span json, const char *what, struct step_meta **ret)
 	} else if (r < 0) {
 		return r;
 	}
+	s->arena.metered = m.others.metered = true;
 	m.arena = &s->arena;
 	r = take_members(&m, json, what);
 	if (r >= 0)
@@ -417,6 +418,7 @@ int root_meta_parse(struct span json, const char *what, struct root_meta **ret)
 
 	if (!root)
 		return no_memory();
+	root->arena.metered = m.others.metered = true;
 	m.arena = &root->arena;
 	r = take_members(&m, json.n ? json : span_str("{}"), what);
 	if (r >= 0)

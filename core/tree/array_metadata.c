@@ -28,8 +28,6 @@ void array_metadatas_free(struct array_metadatas *a)
 	if (!a)
 		return;
 	arena_release(&a->arena);
-	free(a->entries);
-	free(a->by_param);
 	free(a);
 }
 
@@ -180,15 +178,17 @@ int array_metadatas_parse(struct span json, const char *what, struct array_metad
 
 	if (!a)
 		return no_memory();
+	a->arena.metered = x.entries.metered = true;
 	json_pull_init(&x.in, json, what);
 	r = take_document(&x);
 	a->n = x.entries.n / sizeof(*a->entries);
-	a->entries = (void *)x.entries.p;
+	a->entries = (void *)arena_dup(&a->arena, buf_span(&x.entries));
+	buf_release(&x.entries);
 	json_pull_release(&x.in);
 	interner_release(&x.texts);
 	if (r < 0)
 		return r;
-	a->by_param = calloc(a->n + 1, sizeof(*a->by_param));
+	a->by_param = a->entries ? arena_calloc(&a->arena, a->n + 1, sizeof(*a->by_param)) : NULL;
 	if (!a->by_param)
 		return no_memory();
 	for (size_t i = 0; i < a->n; i++)

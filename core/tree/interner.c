@@ -6,6 +6,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/err.h"
+#include "core/base/meter.h"
 
 struct text_slot {
 	struct span s; /* p NULL: free */
@@ -15,14 +16,22 @@ struct text_slot {
 void interner_release(struct interner *set)
 {
 	free(set->slots);
+	meter_release(set->charged);
 	*set = (struct interner){ 0 };
 }
 
-static int grow(struct interner *set)
+static int grow(struct interner *set, bool metered)
 {
 	size_t n = set->n_slots ? set->n_slots * 2 : 256;
-	struct text_slot *t = calloc(n, sizeof(*t));
+	uint64_t charge = metered ? n * sizeof(struct text_slot) : 0;
+	struct text_slot *t;
+	int r = meter_charge(charge);
 
+	if (r < 0)
+		return r;
+	t = calloc(n, sizeof(*t));
+	if (!t)
+		meter_release(charge);
 	if (!t)
 		return fail(-ENOMEM, "cannot keep texts: not enough memory");
 	for (size_t i = 0; i < set->n_slots; i++) {
@@ -35,6 +44,8 @@ static int grow(struct interner *set)
 		t[at] = set->slots[i];
 	}
 	free(set->slots);
+	meter_release(set->charged);
+	set->charged = charge;
 	set->slots = t;
 	set->n_slots = n;
 	return 0;
@@ -48,7 +59,7 @@ int interner_add(struct interner *set, struct arena *arena, struct span text, st
 	int r;
 
 	if (set->used * 2 >= set->n_slots) {
-		r = grow(set);
+		r = grow(set, arena->metered);
 		if (r < 0)
 			return r;
 	}

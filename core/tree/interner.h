@@ -13,6 +13,7 @@ struct text_slot;
 struct interner {
 	struct text_slot *slots;
 	size_t n_slots, used;
+	uint64_t charged; /* to the meter, when the arena is metered */
 };
 
 /* The one copy of text in the arena, which is always the same for one set; a NUL follows it. */

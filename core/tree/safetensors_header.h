@@ -24,6 +24,7 @@ struct safetensors {
 	const char *metadata; /* __metadata__ as a JSON object in Python's spelling; NULL: none */
 	uint64_t data;        /* offset of the data section in the file */
 	uint64_t bytes;       /* of the data section */
+	uint64_t charged;     /* to the meter, for tensor */
 };
 
 #define SAFETENSORS_HEADER_MAX 100000000 /* format: the library refuses more */

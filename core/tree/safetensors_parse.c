@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
+#include "core/base/meter.h"
 #include "core/base/wire.h"
 
 struct parsing {
@@ -21,8 +22,14 @@ static int add_tensor(struct parsing *p, struct safetensor **ret)
 		return fail(-EFBIG, "more than %d tensors", LIMIT_TREE_NODES);
 	if (p->st.n == p->cap) {
 		size_t cap = p->cap ? 2 * p->cap : 64;
-		struct safetensor *more = reallocarray(p->st.tensor, cap, sizeof(*more));
+		uint64_t charge = (cap - p->cap) * sizeof(struct safetensor);
+		struct safetensor *more;
+		int r = meter_charge(charge);
 
+		if (r < 0)
+			return r;
+		p->st.charged += charge;
+		more = reallocarray(p->st.tensor, cap, sizeof(*more));
 		if (!more)
 			return fail(-ENOMEM, "cannot read a header of %zu tensors", cap);
 		p->st.tensor = more;
@@ -177,7 +184,7 @@ static int check_tiling(struct safetensors *st)
 
 int safetensors_parse(struct span head, struct safetensors *ret)
 {
-	struct parsing p = { 0 };
+	struct parsing p = { .st.arena.metered = true };
 	struct span name;
 	uint64_t n;
 	int r;
@@ -212,6 +219,7 @@ int safetensors_parse(struct span head, struct safetensors *ret)
 void safetensors_release(struct safetensors *st)
 {
 	free(st->tensor);
+	meter_release(st->charged);
 	arena_release(&st->arena);
 	*st = (struct safetensors){ 0 };
 }

@@ -297,6 +297,7 @@ int sharding_parse(struct span text, const char *what, struct sharding **ret)
 
 	if (!s)
 		return no_memory();
+	s->arena.metered = p.ids.metered = true;
 	json_pull_init(&p.in, text, what);
 	r = take_members(&p, &n_names, &n_types);
 	if (r >= 0)

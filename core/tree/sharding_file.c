@@ -21,7 +21,6 @@ void shardings_free(struct shardings *s)
 	if (!s)
 		return;
 	arena_release(&s->arena);
-	free(s->entries);
 	free(s);
 }
 
@@ -45,7 +44,7 @@ static int set_entries(struct shardings *s, struct placed *all, size_t n)
 	if (!n)
 		return 0;
 	qsort(all, n, sizeof(*all), by_param);
-	s->entries = calloc(n, sizeof(*s->entries));
+	s->entries = arena_calloc(&s->arena, n, sizeof(*s->entries));
 	if (!s->entries)
 		return no_memory("shardings");
 	for (size_t i = 0; i < n; i++)
@@ -76,7 +75,7 @@ int shardings_parse(struct span json, const char *what, struct shardings **ret)
 {
 	auto_of(shardings) struct shardings *s = calloc(1, sizeof(*s));
 	auto_interner texts = { 0 };
-	auto_buf entries = { 0 };
+	auto_buf entries = { .metered = true };
 	auto_json_pull in = { 0 };
 	struct span name;
 	int r;
@@ -84,6 +83,7 @@ int shardings_parse(struct span json, const char *what, struct shardings **ret)
 	json_pull_init(&in, json, what);
 	if (!s)
 		return no_memory(what);
+	s->arena.metered = true;
 	r = json_pull_enter(&in, JSON_OBJECT);
 	while (r >= 0 && (r = json_pull_next(&in, &name)) > 0)
 		r = take_entry(&in, name, s, &texts, &entries);

@@ -172,12 +172,17 @@ int strings_parse(struct span json, const char *what, struct strings **ret)
 	if (!s || !x)
 		return no_memory(what);
 	x->strings = s;
+	s->arena.metered = x->path.metered = x->entries.metered = true;
 	json_pull_init(&x->in, json, what);
 	r = index_document(x);
 	s->n = x->entries.n / sizeof(*s->entries);
-	s->entries = (void *)take(x->entries.p);
+	if (r >= 0) {
+		s->entries = (void *)arena_dup(&s->arena, buf_span(&x->entries));
+		r = s->entries ? 0 : no_memory(what);
+	}
 	json_pull_release(&x->in);
 	buf_release(&x->path);
+	buf_release(&x->entries);
 	if (r < 0)
 		return r;
 	if (s->n)
@@ -191,7 +196,6 @@ void strings_free(struct strings *s)
 	if (!s)
 		return;
 	arena_release(&s->arena);
-	free(s->entries);
 	free(s);
 }
 

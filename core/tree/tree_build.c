@@ -9,6 +9,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/err.h"
+#include "core/base/meter.h"
 
 static int out_of_memory(void)
 {
@@ -18,6 +19,7 @@ static int out_of_memory(void)
 void tree_build_release(struct tree_build *b)
 {
 	free(b->slots);
+	meter_release(b->charged);
 	interner_release(&b->texts);
 	*b = (struct tree_build){ 0 };
 }
@@ -30,10 +32,17 @@ int tree_build_text(struct tree_build *b, struct span text, struct span *ret)
 static int grow_slots(struct tree_build *b)
 {
 	size_t n = b->n_slots ? b->n_slots * 2 : 256;
-	struct tree_node **t = calloc(n, sizeof(*t));
+	uint64_t charge = b->tree->arena.metered ? n * sizeof(struct tree_node *) : 0;
+	struct tree_node **t;
+	int r = meter_charge(charge);
 
-	if (!t)
+	if (r < 0)
+		return r;
+	t = calloc(n, sizeof(*t));
+	if (!t) {
+		meter_release(charge);
 		return out_of_memory();
+	}
 	for (size_t i = 0; i < b->n_slots; i++) {
 		size_t at = b->slots[i] ? b->slots[i]->id & (n - 1) : 0;
 
@@ -44,6 +53,8 @@ static int grow_slots(struct tree_build *b)
 		t[at] = b->slots[i];
 	}
 	free(b->slots);
+	meter_release(b->charged);
+	b->charged = charge;
 	b->slots = t;
 	b->n_slots = n;
 	return 0;
@@ -206,6 +217,8 @@ int tree_from_names_split(const struct span *names, const bool *is_string, size_
 	if (n > LIMIT_TREE_NODES)
 		return fail(-EFBIG, "the tree has more than %d nodes", LIMIT_TREE_NODES);
 	r = tree_new(&tree);
+	if (r >= 0)
+		tree->arena.metered = true;
 	b.tree = tree;
 	if (r >= 0)
 		r = name_set_init(&set, names, n);

@@ -16,6 +16,7 @@ struct tree_build {
 	struct tree *tree;        /* borrowed */
 	struct tree_node **slots; /* hash table of (parent, key); owned */
 	size_t n_slots, used;
+	uint64_t charged; /* to the meter, for the table of a tree that is metered */
 	struct interner texts;
 };
 

@@ -410,7 +410,7 @@ static int take_custom(struct metadata *m, struct buf *ret)
 static int take_document(struct metadata *m)
 {
 	struct tree *tree = m->tree;
-	auto_buf custom = { 0 };
+	auto_buf custom = { .metered = true };
 	struct span name;
 	int r = json_pull_enter(&m->in, JSON_OBJECT);
 
@@ -450,6 +450,7 @@ int tree_parse_metadata(struct span json, const char *what, struct tree **ret)
 
 	if (r < 0)
 		return r;
+	m.tree->arena.metered = m.rich.metered = m.entry.keys.metered = true;
 	json_pull_init(&m.in, json, what);
 	r = take_document(&m);
 	tree_build_release(&m.build);

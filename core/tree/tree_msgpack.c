@@ -399,8 +399,8 @@ static int cb_str(struct unpack **u, const char *base, const char *p, unsigned n
 {
 	struct span s = span_of(n ? p : base, n);
 
-	/* Old writers put an array's bytes in a text. */
-	if (!(*u)->payload && !utf8_valid(s))
+	/* Old writers put an array's bytes in a text. What is too long is never read. */
+	if (!(*u)->payload && s.n <= LIMIT_STRING_BYTES && !utf8_valid(s))
 		return broken(*u, "a text is not UTF-8");
 	*ret = leaf_of(AGGREGATE_STRING);
 	ret->leaf.s = s;
@@ -488,6 +488,7 @@ int tree_parse_aggregate(struct span bytes, const char *what, struct tree **ret)
 	r = tree_new(&tree);
 	if (r < 0)
 		return r;
+	tree->arena.metered = true;
 	u.tree = build.tree = tree;
 	r = unpack_bytes(&u, bytes, &v);
 	if (r >= 0)

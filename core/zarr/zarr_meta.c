@@ -386,6 +386,7 @@ int zarr_meta_parse(struct span json, const char *what, struct zarr_meta *ret)
 	r = json_parse(json, what, &doc);
 	if (r < 0)
 		return r;
+	m->arena.metered = true;
 	r = parse_document(doc.root, what, m);
 	if (r < 0) {
 		arena_release(&m->arena);

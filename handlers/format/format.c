@@ -30,7 +30,7 @@ void format_release(struct format *f)
 int format_open(enum name_ext ext, struct value *v, const struct zarr_view *view,
 		struct format *ret)
 {
-	struct format f = { .value = *v };
+	struct format f = { .value = *v, .head.metered = v->kind == VALUE_TEXT };
 	int r = -ENOENT;
 
 	*v = (struct value){ 0 };

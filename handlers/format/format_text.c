@@ -108,11 +108,20 @@ static int json_open(struct format *f)
 	return fail(-ENOENT, "not a value that JSON has");
 }
 
+/* The text is the file: held once. */
+static void move_text(struct format *f)
+{
+	buf_release(&f->head);
+	f->head = f->value.text;
+	f->value.text = (struct buf){ 0 };
+}
+
 static int txt_open(struct format *f)
 {
 	if (f->value.kind != VALUE_TEXT)
 		return fail(-ENOENT, "only strings have the form .txt");
-	return buf_add_span(&f->head, buf_span(&f->value.text));
+	move_text(f);
+	return 0;
 }
 
 static int null_open(struct format *f)
@@ -124,7 +133,8 @@ static int plugin_open(struct format *f)
 {
 	if (f->value.kind != VALUE_FILE)
 		return fail(-ENOENT, "only leaves of a plugin have its form");
-	return buf_add_span(&f->head, buf_span(&f->value.text));
+	move_text(f);
+	return 0;
 }
 
 const struct format_ops format_plugin = { .ext = NAME_EXT_PLUGIN, .open = plugin_open };

@@ -280,7 +280,7 @@ static int step_custom(const struct subject *s, struct buf *ret)
 		return fail(-EACCES, "'_CHECKPOINT_METADATA' of '%s' is not yours to read",
 			    s->node->name);
 	if (r >= 0)
-		r = io_read_file(node_step_dir(s->node), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE,
+		r = io_read_file(node_step_dir(s->node), "_CHECKPOINT_METADATA", LIMIT_STEP_FILE,
 				 &text);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);

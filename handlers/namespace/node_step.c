@@ -294,7 +294,7 @@ static void read_deletion(struct node_step *s)
 	auto_of(step_deletion) struct step_deletion *d = NULL;
 	auto_buf text = { 0 };
 
-	if (io_read_file(s->dir, "_CHECKPOINT_DELETION", LIMIT_SMALL_FILE, &text) >= 0 &&
+	if (io_read_file(s->dir, "_CHECKPOINT_DELETION", LIMIT_STEP_FILE, &text) >= 0 &&
 	    step_deletion_parse(buf_span(&text), "'_CHECKPOINT_DELETION'", &d) >= 0)
 		buf_add_span(&s->deleting, d->item);
 	err_clear();

@@ -161,9 +161,15 @@ static int dir_list(struct node *n, struct listing *ret)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
 	for (size_t i = 0; shows_own_files(d) && i < ARRAY_LEN(own_files) && r >= 0; i++) {
 		struct stat st;
+		int there = io_stat(d->item->dir, own_files[i], &st);
 
-		if (io_stat(d->item->dir, own_files[i], &st) == 0)
+		if (there == 0)
 			r = listing_add(ret, n, span_str(own_files[i]), DT_REG);
+		/* It may be there. */
+		else if (err_passes(there))
+			r = there;
+		else
+			err_clear();
 	}
 	if (d->tree->kind == TREE_LEAF)
 		return r < 0 || !is_listed(d, d->tree) ?

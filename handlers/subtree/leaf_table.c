@@ -41,8 +41,7 @@ void leaf_table_release(struct leaf_table *s)
 {
 	for (size_t i = 0; i < s->n_slices; i++)
 		arena_release(&s->slice[i].arena);
-	free(s->slice);
-	free(s->leaf);
+	arena_release(&s->arena);
 	*s = (struct leaf_table){ 0 };
 }
 
@@ -182,14 +181,16 @@ int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table 
 		if (st->part[i].kind == PART_TREE)
 			pool = st->part[i].item->ckpt->pool;
 	}
-	s.leaf = calloc(s.n + 1, sizeof(*s.leaf));
-	s.slice = calloc(div_up(s.n, SLICE) + 1, sizeof(*s.slice));
+	s.arena.metered = true;
+	s.leaf = arena_calloc(&s.arena, s.n + 1, sizeof(*s.leaf));
+	s.slice = arena_calloc(&s.arena, div_up(s.n, SLICE) + 1, sizeof(*s.slice));
 	if (!s.leaf || !s.slice)
 		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
 	list_leaves(st, s.leaf);
 	s.n_slices = div_up(s.n, SLICE);
 	for (size_t i = 0; i < s.n_slices; i++)
-		s.slice[i] = (struct leaf_table_slice){ .subtree = st,
+		s.slice[i] = (struct leaf_table_slice){ .arena.metered = true,
+							.subtree = st,
 							.flags = flags,
 							.leaf = s.leaf + i * SLICE,
 							.n = MIN((size_t)SLICE, s.n - i * SLICE) };

@@ -39,6 +39,7 @@ struct leaf_table {
 	size_t n;
 	struct leaf_table_slice *slice; /* private: memory of the infos */
 	size_t n_slices;
+	struct arena arena; /* private: of both tables */
 };
 
 int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table *ret);

@@ -11,6 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/meter.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/format/safetensors.h"
 #include "handlers/subtree/safetensors_lost.h"
@@ -29,6 +30,7 @@ struct extent {
 struct subtree_file {
 	struct buf head;
 	struct extent *extent;
+	struct arena arena; /* of the extents */
 	size_t n;
 	uint64_t size;
 };
@@ -38,7 +40,7 @@ void subtree_file_free(struct subtree_file *f)
 	if (!f)
 		return;
 	buf_release(&f->head);
-	free(f->extent);
+	arena_release(&f->arena);
 	free(f);
 }
 
@@ -71,8 +73,6 @@ struct making {
 static void making_release(struct making *m)
 {
 	arena_release(&m->arena);
-	free(m->tensor);
-	free(m->text);
 }
 
 static int keep(struct making *m, const struct buf *text, struct span *ret)
@@ -155,7 +155,7 @@ static int broken_part(const struct subtree *st)
 
 static int make_extents(const struct making *m, struct subtree_file *f)
 {
-	f->extent = calloc(m->n + 1, sizeof(*f->extent));
+	f->extent = arena_calloc(&f->arena, m->n + 1, sizeof(*f->extent));
 	if (!f->extent)
 		return fail(-ENOMEM, "cannot lay out %zu tensors", m->n);
 	f->n = m->n;
@@ -186,11 +186,13 @@ static int say_what_is_lost(const struct subtree *st, const struct subtree_want 
 static int make_safetensors(const struct leaf_table *s, const struct subtree_want *want,
 			    struct subtree_file *f)
 {
-	__attribute__((cleanup(making_release))) struct making m = { .s = s, .want = want };
+	__attribute__((cleanup(making_release))) struct making m = { .s = s,
+								     .want = want,
+								     .arena.metered = true };
 	int r = broken_part(s->subtree);
 
-	m.tensor = calloc(s->n + 1, sizeof(*m.tensor));
-	m.text = calloc(s->n + 1, sizeof(*m.text));
+	m.tensor = arena_calloc(&m.arena, s->n + 1, sizeof(*m.tensor));
+	m.text = arena_calloc(&m.arena, s->n + 1, sizeof(*m.text));
 	if (!m.tensor || !m.text)
 		return fail(-ENOMEM, "cannot lay out %zu leaves", s->n);
 	for (size_t i = 0; i < s->n && r >= 0; i++)
@@ -209,6 +211,8 @@ int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 	auto_leaf_table s = { 0 };
 	int r = f ? 0 : fail(-ENOMEM, "cannot make a view of '%s'", want->name);
 
+	if (f)
+		f->head.metered = f->arena.metered = true;
 	if (r >= 0)
 		r = leaf_table_make(st,
 				    want->ext == NAME_EXT_SAFETENSORS ? LEAF_TABLE_TEXTS :
@@ -226,6 +230,13 @@ int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 	}
 	if (want->ext != NAME_EXT_SAFETENSORS)
 		f->size = f->head.n;
+	buf_shrink(&f->head);
+	/* A small one is the cache's to count. A large one stays charged: pinned, it may be more
+	 * than the cache has. */
+	if (f->head.cap + f->arena.charged < METER_SMALL) {
+		buf_unmeter(&f->head);
+		arena_unmeter(&f->arena);
+	}
 	*ret = f;
 	return 0;
 }

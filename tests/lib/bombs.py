@@ -5,6 +5,8 @@ Each kind turns a copy of a healthy step, as `pytreefs save` makes it, into one 
 hundreds of megabytes.
 """
 
+import functools
+import json
 import shutil
 import struct
 
@@ -108,6 +110,44 @@ def manifest_sparse(step, item):
     sparse(item / 'manifest.ocdbt', 255 * MIB)
 
 
+def aggregate(size, step, item):
+    """A legacy file of one text."""
+    shutil.rmtree(item)
+    sparse(item / 'checkpoint', size + 8, b'\x81\xa1w\xdb' + struct.pack('>I', size))
+
+
+def metadata_sparse(step, item):
+    sparse(item / '_METADATA', 1024 * MIB, b'{"tree_metadata": {')
+
+
+def step_metadata_sparse(step, item):
+    sparse(step / '_CHECKPOINT_METADATA', 63 * MIB)
+
+
+def strings_sparse(step, item):
+    with_a_string(item)
+    sparse(item / '_strings.json', 900 * MIB, b'{"s": "')
+
+
+def with_a_string(item):
+    document = json.loads((item / '_METADATA').read_text())
+    document['tree_metadata']["('s',)"] = {'key_metadata': [{'key': 's', 'key_type': 2}],
+                                           'value_metadata': {'value_type': 'string', 'skip_deserialize': False}}
+    (item / '_METADATA').write_text(json.dumps(document))
+
+
+def sharding_sparse(step, item):
+    sparse(item / '_sharding', 63 * MIB)
+
+
+def zarray_sparse(step, item):
+    sparse(item / 'w/.zarray', 1024 * MIB)
+
+
+def json_item(step, item):
+    sparse(step / 'json/metadata', 1024 * MIB)
+
+
 KINDS = {
     'node of 1 GiB': node_gib,
     'node of 100 MiB': node_100,
@@ -115,11 +155,23 @@ KINDS = {
     'node that is a hole': node_sparse,
     'manifest of 255 MiB': manifest_decoded,
     'manifest that is a hole': manifest_sparse,
+    'aggregate file of 1 GB': functools.partial(aggregate, 1_000_000_000),
+    'aggregate file of 300 MB': functools.partial(aggregate, 300_000_000),
+    '_METADATA that is a hole': metadata_sparse,
+    '_CHECKPOINT_METADATA that is a hole': step_metadata_sparse,
+    '_strings.json that is a hole': strings_sparse,
+    '_sharding that is a hole': sharding_sparse,
+    '.zarray that is a hole': zarray_sparse,
+    'JSON item that is a hole': json_item,
 }
+# Those whose arrays are directories.
+BY_DIRECTORY = ('.zarray',)
+
+
 def make_root(root, kind, healthy, count=12):
-    """Steps 1 to count of that kind, and the healthy step 100. healthy: the directory of one."""
+    """Steps 1 to count of that kind, and the healthy step 100. healthy(kind): the directory of one."""
     for i in range(1, count + 1):
-        shutil.copytree(healthy, root / str(i))
+        shutil.copytree(healthy(kind), root / str(i))
         KINDS[kind](root / str(i), root / str(i) / 'default')
-    shutil.copytree(healthy, root / '100')
+    shutil.copytree(healthy(''), root / '100')
     return root

@@ -32,13 +32,15 @@ ARRAY = np.arange(4096, dtype=np.float32).reshape(64, 64)
 
 @pytest.fixture(scope='module')
 def healthy(program, tmp_path_factory):
-    """A step with arrays that bombs are made of."""
+    """healthy(kind): a step with one array that the bomb of that kind can be made of."""
     where = tmp_path_factory.mktemp('healthy')
     (where / 'in').mkdir()
     np.save(where / 'in/w.npy', ARRAY)
     np.save(where / 'in/x.npy', np.arange(3))
-    subprocess.run([program, 'save', where / 'in', where / 'root/1'], check=True, stdin=subprocess.DEVNULL)
-    return where / 'root/1'
+    for name in ('on', 'off'):
+        subprocess.run([program, 'save', '-o', f'ocdbt={name}', where / 'in', where / f'{name}/1'], check=True,
+                       stdin=subprocess.DEVNULL)
+    return lambda kind: where / ('off' if kind.startswith(bombs.BY_DIRECTORY) else 'on') / '1'
 
 
 @contextlib.contextmanager
@@ -76,7 +78,7 @@ def entries(path):
     return found
 
 
-def visit(step, answers):
+def visit(step, answers, read=True):
     """Look at all that a step has and at its views; the errors that were met."""
     def attempt(what, *words):
         begin = time.monotonic()
@@ -92,11 +94,11 @@ def visit(step, answers):
         attempt(os.stat, name)
         for attribute in attempt(os.listxattr, name) or []:
             attempt(os.getxattr, name, attribute)
-    for path in attempt(entries, step) or []:
+    for path in read and attempt(entries, step) or []:
         if not os.path.isdir(path):
             attempt(read_all, path)
     for ending in ('.safetensors', '.json', '.html'):
-        attempt(read_all, step.with_name(step.name + ending))
+        attempt(read_all if read else os.stat, step.with_name(step.name + ending))
         attempt(os.stat, step / f'default{ending}')
         attempt(os.stat, step / f'default/w{ending}')
         attempt(os.stat, step / 'default/w.npy')
@@ -115,7 +117,7 @@ def test_twelve_at_once(mount, program, healthy, tmp_path, kind, budgets):
         answers = sum(pool.map(visit, steps, [[] for _ in steps]), [])
         # Its neighbours do not make a healthy step wait for long.
         assert np.array_equal(np.load(m / '100/default/w.npy'), ARRAY)
-        answers += sum(pool.map(visit, steps, [[] for _ in steps]), [])
+        answers += sum(pool.map(visit, steps, [[] for _ in steps], [False] * 12), [])
     assert not [a for a in answers if a[0] not in EXPECTED], answers
     if not mounts.is_sanitized(program):
         assert peak[0] <= allowed + SMALL, f'{peak[0] >> 20} MiB'

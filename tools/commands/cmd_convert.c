@@ -85,7 +85,7 @@ static int hint_step(struct input *in, struct draft *d)
 	int r = 0;
 
 	if (step && step->ops == &node_step_ops)
-		r = io_read_file(node_step_dir(step), "_CHECKPOINT_METADATA", LIMIT_SMALL_FILE,
+		r = io_read_file(node_step_dir(step), "_CHECKPOINT_METADATA", LIMIT_STEP_FILE,
 				 &text);
 	if (r >= 0 && text.n)
 		copy_hint_text(d->root, 0, text.p, text.n);
@@ -203,7 +203,7 @@ static int copy_metadata(const struct job *j, const struct input *in, const char
 	for (size_t i = 0; i < ARRAY_LEN(files) && r >= 0; i++) {
 		auto_buf text = { 0 };
 
-		r = io_read_file(ckpt->source, files[i], LIMIT_SMALL_FILE, &text);
+		r = io_read_file(ckpt->source, files[i], LIMIT_STEP_FILE, &text);
 		if (r >= 0)
 			r = put_metadata(to, files[i], buf_span(&text), cmd_flag(j->a, "force"));
 		else if (r == -ENOENT || r == -ENOTDIR)

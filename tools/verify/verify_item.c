@@ -137,11 +137,9 @@ static int check_databases(struct checking *c)
 
 /* ---- small files ---- */
 
-/* 1 and its text; 0 when there is none. */
-static int read_whole_file(struct checking *c, const char *name, uint64_t limit, struct buf *ret)
+/* Reading it gave r: 1; 0 when there is none, or it is reported. */
+static int was_read(struct checking *c, const char *name, int r)
 {
-	int r = io_read_file(c->dir, name, limit, ret);
-
 	if (r == -ENOENT || r == -ENOTDIR) {
 		err_clear();
 		return 0;
@@ -151,6 +149,12 @@ static int read_whole_file(struct checking *c, const char *name, uint64_t limit,
 		return 0;
 	}
 	return r < 0 ? r : 1;
+}
+
+/* 1 and its text; 0 when there is none. */
+static int read_whole_file(struct checking *c, const char *name, uint64_t limit, struct buf *ret)
+{
+	return was_read(c, name, io_read_file(c->dir, name, limit, ret));
 }
 
 static int by_span(const void *a, const void *b)
@@ -195,12 +199,13 @@ static int check_sharding_file(struct checking *c)
 static int check_strings(struct checking *c)
 {
 	auto_of(strings) struct strings *s = NULL;
-	auto_buf text = { 0 };
-	int r = read_whole_file(c, "_strings.json", LIMIT_STRINGS_BYTES, &text);
+	auto_document text = { 0 };
+	int r = document_read(c->v->ckpt, c->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
 
+	r = was_read(c, "_strings.json", r);
 	if (r <= 0)
 		return r;
-	r = strings_parse(buf_span(&text), "'_strings.json'", &s);
+	r = strings_parse(text.text, "'_strings.json'", &s);
 	if (r < 0 && r != -ENOMEM)
 		failed_file(c, 1, "_strings.json", r);
 	for (size_t i = 0; s && i < s->n && c->v->level >= 2 && c->t.item; i++)
@@ -371,14 +376,15 @@ static int list_params(struct checking *c)
 static int blame(struct checking *c, int r)
 {
 	auto_of(tree) struct tree *t = NULL;
-	auto_buf text = { 0 };
+	auto_document text = { 0 };
 	struct err_note note;
 
 	err_save(r, &note);
-	r = c->dir ? io_read_file(c->dir, "_METADATA", LIMIT_JSON_BYTES, &text) : -ENOENT;
+	r = c->dir ? document_read(c->v->ckpt, c->dir, "_METADATA", LIMIT_JSON_BYTES, &text) :
+		     -ENOENT;
 	if (r != -ENOENT) {
 		if (r >= 0)
-			r = tree_parse_metadata(buf_span(&text), "'_METADATA'", &t);
+			r = tree_parse_metadata(text.text, "'_METADATA'", &t);
 		if (r < 0 && r != -ENOMEM)
 			failed_file(c, 1, "_METADATA", r);
 		if (r < 0)

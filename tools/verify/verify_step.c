@@ -108,7 +108,7 @@ static int check_files(struct verify *v, const char *path, bool json)
 		}
 		if (!json || c.child[i].is_dir || detect_is_hidden(span_str(c.child[i].name)))
 			continue;
-		r = file ? io_read_file(v->ckpt->source, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
+		r = file ? io_read_file(v->ckpt->source, file, LIMIT_STEP_FILE, &text) : -ENOMEM;
 		if (r >= 0)
 			r = json_parse(buf_span(&text), "JSON item", &doc);
 		if (r < 0 && r != -ENOMEM) {
@@ -128,7 +128,7 @@ static int read_meta(struct verify *v, const char *path, struct step_meta **ret)
 	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
-	int r = file ? io_read_file(v->ckpt->source, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
+	int r = file ? io_read_file(v->ckpt->source, file, LIMIT_STEP_FILE, &text) : -ENOMEM;
 
 	if (r == -ENOENT) {
 		err_clear();
@@ -156,7 +156,7 @@ static void check_deletion(struct verify *v, const char *path)
 	auto_free char *file = verify_join(path, "_CHECKPOINT_DELETION");
 	auto_of(step_deletion) struct step_deletion *d = NULL;
 	auto_buf text = { 0 };
-	int r = file ? io_read_file(v->ckpt->source, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
+	int r = file ? io_read_file(v->ckpt->source, file, LIMIT_STEP_FILE, &text) : -ENOMEM;
 
 	if (r >= 0)
 		r = step_deletion_parse(buf_span(&text), "'_CHECKPOINT_DELETION'", &d);
@@ -277,7 +277,7 @@ static int check_root_metadata(struct verify *v)
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		auto_of(root_meta) struct root_meta *m = NULL;
 		auto_buf text = { 0 };
-		int r = io_read_file(v->ckpt->source, files[i], LIMIT_SMALL_FILE, &text);
+		int r = io_read_file(v->ckpt->source, files[i], LIMIT_STEP_FILE, &text);
 
 		if (r >= 0)
 			r = root_meta_parse(buf_span(&text), files[i], &m);

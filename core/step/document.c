@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * document.c - read small files, map copies of large ones.
+ */
+#include "core/step/document.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "core/base/err.h"
+#include "core/base/meter.h"
+#include "core/zarr/stream.h"
+
+#define IN_MEMORY (16 * MiB) /* a larger file is mapped */
+
+void document_release(struct document *d)
+{
+	if (d->map)
+		munmap(d->map, d->text.n);
+	io_file_unref(d->copy);
+	buf_release(&d->buf);
+	*d = (struct document){ 0 };
+}
+
+/* Bytes of the file outside of its holes. */
+static int count_data(struct io_file *file, uint64_t *ret)
+{
+	uint64_t from, to = 0;
+	int r;
+
+	*ret = 0;
+	while ((r = io_file_data(file, to, &from, &to)) > 0)
+		*ret += to - from;
+	return r;
+}
+
+static int copy_range(struct io_file *file, struct io_file *copy, uint8_t *piece, uint64_t from,
+		      uint64_t to)
+{
+	int r = 0;
+
+	for (uint64_t at = from; at < to && r >= 0; at += MiB) {
+		struct io_req w = { .op = IO_WRITE,
+				    .file = copy,
+				    .p = piece,
+				    .off = at,
+				    .n = (size_t)MIN((uint64_t)MiB, to - at) };
+
+		r = io_read_exact(file, piece, w.n, at);
+		if (r >= 0)
+			r = io_run(copy->io, &w, 1);
+	}
+	return r;
+}
+
+static int copy_data(struct io_file *file, struct io_file *copy)
+{
+	auto_free uint8_t *piece = malloc(MiB);
+	uint64_t from, to = 0;
+	int r;
+
+	if (!piece)
+		return fail(-ENOMEM, "cannot read '%s'", file->name);
+	while ((r = io_file_data(file, to, &from, &to)) > 0) {
+		r = copy_range(file, copy, piece, from, to);
+		if (r < 0)
+			return r;
+	}
+	return r < 0 ? r : io_file_truncate(copy, file->size);
+}
+
+static int map_copy(struct ckpt *ckpt, struct io_file *file, struct document *d)
+{
+	uint64_t data = 0;
+	int r = count_data(file, &data);
+
+	if (r >= 0)
+		r = streams_file(ckpt->streams, ckpt->io, data, &d->copy);
+	if (r >= 0)
+		r = copy_data(file, d->copy);
+	if (r < 0)
+		return r;
+	d->map = mmap(NULL, file->size, PROT_READ, MAP_SHARED, d->copy->fd, 0);
+	if (d->map == MAP_FAILED) {
+		d->map = NULL;
+		return err_sys("cannot map", file->name);
+	}
+	d->text = span_of(d->map, file->size);
+	return 0;
+}
+
+int document_of(struct ckpt *ckpt, struct io_file *file, struct document *ret)
+{
+	auto_document d = { .buf.metered = true };
+	int r;
+
+	if (file->size > MIN((uint64_t)IN_MEMORY, meter_most() / 8)) {
+		r = map_copy(ckpt, file, &d);
+	} else {
+		r = buf_reserve(&d.buf, file->size);
+		if (r >= 0)
+			r = io_read_exact(file, d.buf.p, file->size, 0);
+		d.text = span_of(d.buf.p, file->size);
+	}
+	if (r < 0)
+		return err_at(r, "'%s', which has %llu bytes", file->name,
+			      (unsigned long long)file->size);
+	*ret = d;
+	d = (struct document){ 0 };
+	return 0;
+}
+
+int document_read(struct ckpt *ckpt, struct io_dir *dir, const char *name, uint64_t limit,
+		  struct document *ret)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+	int r = io_file_open(dir, name, O_RDONLY, 0, &file);
+
+	if (r == -EISDIR)
+		return fail(-EUCLEAN, "'%s' is not a regular file", name);
+	if (r < 0)
+		return r;
+	if (file->size > limit)
+		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", name,
+			    (unsigned long long)file->size, (unsigned long long)limit);
+	return document_of(ckpt, file, ret);
+}
