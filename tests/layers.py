@@ -12,6 +12,7 @@
 * each `x.c` or `x.h` that a comment or a README names exists
 * each folder of core and handlers has a README
 * the files that call a sync operation are those that core/commit/README.md lists
+* a leaf type is one file and one line: no other file names it
 * a C file is laid out as .clang-format says (its long tables say otherwise themselves)
 * a file of code begins with its licence (SPDX)
 * the root's meson.build alone looks for libraries, since tools/build.sh reads what it looks for there
@@ -309,6 +310,27 @@ def check_syncs(names):
     yield from (f'{SYNC_PAGE}: lists {name}, which does not sync' for name in sorted(listed - calling))
 
 
+LEAF_TABLE = 'handlers/leaf/leaf.c'
+# Type -> who may name it besides its own file and the table: a safetensors file has arrays.
+NAMES_LEAF_TYPE = {'array': {'handlers/plan/draft_leaf.c'}}
+
+
+def check_leaf_types(names):
+    """A leaf type is one file and one line of the table: nobody else knows one from another."""
+    table = re.findall(r'^\ttype\((\w+)\)', (ROOT / LEAF_TABLE).read_text(encoding='utf-8'), re.M)
+    if not table:
+        yield f'{LEAF_TABLE}: has no table of leaf types'
+    for name in names:
+        if name.startswith('tests/') or name == LEAF_TABLE:
+            continue
+        text = without_comments((ROOT / name).read_text(encoding='utf-8'))
+        for found in set(re.findall(r'&leaf_(\w+)', text)) & set(table):
+            if name not in NAMES_LEAF_TYPE.get(found, ()):
+                yield f'{name}: names leaf type {found}; ask its members or flags (handlers/leaf/leaf_type.h)'
+    yield from (f'{LEAF_TABLE}: there is no leaf_{t}.c beside it' for t in table
+                if not (ROOT / LEAF_TABLE).with_name(f'leaf_{t}.c').is_file())
+
+
 LICENCE = 'SPDX-License-Identifier: Apache-2.0'
 
 
@@ -380,6 +402,7 @@ def main():
     faults += check_all_named(names)
     faults += check_readmes()
     faults += check_syncs(names)
+    faults += check_leaf_types(names)
     faults += check_licences(names)
     faults += check_libraries()
     faults += check_format(names)

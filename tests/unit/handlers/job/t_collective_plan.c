@@ -130,6 +130,28 @@ static void a_rank_without_arrays_brings_no_store(void **state)
 	both_release(&b);
 }
 
+/* `_METADATA` has the write shape of what `array_metadatas` describes, and only of that. */
+static void a_write_shape_is_recorded_with_the_arrays_metadata(void **state)
+{
+	static const struct given file[] = { { "w.npy", NULL, DTYPE_INT8, 1, { 6 } }, { NULL } };
+
+	options.save.leaf_type = LEAF_TYPE_JAX;
+	for (int on = 0; on < 2; on++) {
+		const struct tree_node *node;
+		struct both b;
+
+		options.save.array_metadata = on;
+		assert_int_equal(put_together(file, file, &b), 0);
+		node = b.made->item[0].plan->leaf[0].node;
+		assert_true(span_eq(node->value_type, span_str("jax.Array")));
+		assert_int_equal(node->has_write_shape, on);
+		if (on)
+			assert_int_equal(node->write_shape[0], 6);
+		both_release(&b);
+	}
+	options.save.leaf_type = LEAF_TYPE_NUMPY;
+}
+
 static void boxes_are_used_as_they_are_or_put_together(void **state)
 {
 	static const struct {
@@ -196,6 +218,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_lowest_rank_writes_what_both_have),
 		cmocka_unit_test(a_rank_without_arrays_brings_no_store),
+		cmocka_unit_test(a_write_shape_is_recorded_with_the_arrays_metadata),
 		cmocka_unit_test(boxes_are_used_as_they_are_or_put_together),
 		cmocka_unit_test(what_does_not_fit_together_is_refused),
 	};
