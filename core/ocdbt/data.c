@@ -175,7 +175,7 @@ static int add_sum(struct ocdbt_data *d, struct datafile *f, uint64_t start, uin
 	if (!d->opts.sums || datafile_end(f) == start)
 		return 0;
 	kv_sum_pack(crc, sum);
-	return datafile_add(f, span_of(sum, sizeof(sum)));
+	return datafile_add(f, span_of(sum, sizeof(sum)), NULL);
 }
 
 /* The reference of the value of len bytes at start, which is complete now. */
@@ -195,6 +195,7 @@ static void accept(struct ocdbt_data *d, struct datafile *f, uint64_t start, uin
 int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *ret)
 {
 	struct datafile *f;
+	uint32_t crc = 0;
 	uint64_t start;
 	int r;
 
@@ -206,9 +207,9 @@ int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *re
 	if (r < 0)
 		return r;
 	start = datafile_end(f);
-	r = datafile_add(f, value);
+	r = datafile_add(f, value, d->opts.sums ? &crc : NULL);
 	if (r >= 0) {
-		r = add_sum(d, f, start, d->opts.sums ? crc32c(value) : 0);
+		r = add_sum(d, f, start, crc);
 		if (r < 0)
 			datafile_rewind(f, start);
 	}
@@ -249,11 +250,7 @@ int ocdbt_stream_open(struct ocdbt_data *d, struct ocdbt_stream **ret)
 
 int ocdbt_stream_add(struct ocdbt_stream *s, struct span piece)
 {
-	int r = piece.n ? datafile_add(s->file, piece) : 0;
-
-	if (r >= 0 && s->data->opts.sums)
-		s->crc = crc32c_more(s->crc, piece);
-	return r;
+	return piece.n ? datafile_add(s->file, piece, s->data->opts.sums ? &s->crc : NULL) : 0;
 }
 
 int ocdbt_stream_copy(struct ocdbt_stream *s, struct io_file *from, uint64_t off, uint64_t len)

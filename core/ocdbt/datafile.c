@@ -83,17 +83,19 @@ static int reserve_parts(struct datafile *f, size_t n)
 	return 0;
 }
 
-static void note_parts(struct datafile *f, struct span s, uint64_t off)
+/* crc: of the value's bytes before s. Returns that with s. */
+static uint32_t note_parts(struct datafile *f, struct span s, uint64_t off, uint32_t crc)
 {
 	while (s.n) {
 		size_t n = MIN(s.n, REQUEST_BYTES);
+		struct datafile_part *p = &f->part[f->n_parts++];
 
-		f->part[f->n_parts++] = (struct datafile_part){ .off = off,
-								.len = (uint32_t)n,
-								.crc = crc32c(span_of(s.p, n)) };
+		*p = (struct datafile_part){ .off = off, .len = (uint32_t)n, .from = crc };
+		p->crc = crc = crc32c_more(crc, span_of(s.p, n));
 		s = span_from(s, n);
 		off += n;
 	}
+	return crc;
 }
 
 /*
@@ -129,7 +131,8 @@ static void write_behind(struct datafile *f, uint64_t end)
 	flush_written(f);
 }
 
-static int write_at(struct datafile *f, struct span s, uint64_t off)
+/* *crc is continued by s. */
+static int write_at(struct datafile *f, struct span s, uint64_t off, uint32_t *crc)
 {
 	int failed = reserve_parts(f, s.n);
 	struct span all = s;
@@ -160,14 +163,15 @@ static int write_at(struct datafile *f, struct span s, uint64_t off)
 		if (r < 0)
 			return r;
 	}
-	note_parts(f, all, at);
+	*crc = note_parts(f, all, at, *crc);
 	write_behind(f, off);
 	return 0;
 }
 
 int datafile_flush(struct datafile *f)
 {
-	int r = write_at(f, buf_span(&f->buf), f->start);
+	uint32_t crc = 0;
+	int r = write_at(f, buf_span(&f->buf), f->start, &crc);
 
 	if (r < 0)
 		return r;
@@ -178,16 +182,19 @@ int datafile_flush(struct datafile *f)
 	return 0;
 }
 
-int datafile_add(struct datafile *f, struct span piece)
+int datafile_add(struct datafile *f, struct span piece, uint32_t *crc)
 {
+	uint32_t unasked = 0;
 	int r = f->buf.cap < DATAFILE_BUFFER ? buf_reserve(&f->buf, DATAFILE_BUFFER - f->buf.n) : 0;
 
 	if (r >= 0 && f->buf.n + piece.n > DATAFILE_BUFFER)
 		r = datafile_flush(f);
 	if (r >= 0 && piece.n > DATAFILE_BUFFER)
-		r = write_at(f, piece, f->start);
+		r = write_at(f, piece, f->start, crc ? crc : &unasked);
 	if (r < 0)
 		return r;
+	if (crc && piece.n <= DATAFILE_BUFFER)
+		*crc = crc32c_more(*crc, piece);
 	pthread_mutex_lock(&f->lock);
 	if (piece.n > DATAFILE_BUFFER)
 		f->start += piece.n;
@@ -202,7 +209,7 @@ static int read_part(struct datafile *f, const struct datafile_part *p, bool aga
 		     uint32_t *ret_cut, uint32_t *ret_crc)
 {
 	auto_free uint8_t *piece = malloc(DATAFILE_BUFFER);
-	uint32_t crc = 0;
+	uint32_t crc = p->from;
 	int r = piece ? 0 : fail(-ENOMEM, "cannot read '%s' back", f->name);
 
 	for (uint32_t at = 0, n; at < p->len && r >= 0; at += n) {

@@ -15,8 +15,9 @@
  * of them. */
 struct datafile_part {
 	uint64_t off;
-	uint32_t len, crc; /* crc32c */
-	bool is_unknown;   /* cut by a rewind, and not read back: crc means nothing */
+	uint32_t len;
+	uint32_t from, crc; /* crc32c of the value's bytes before it, and with it */
+	bool is_unknown;    /* cut by a rewind, and not read back: crc means nothing */
 };
 
 /*
@@ -55,8 +56,11 @@ static inline uint64_t datafile_end(const struct datafile *f)
 	return f->start + f->buf.n;
 }
 
-/* All of the piece or, with an error, nothing of it. */
-int datafile_add(struct datafile *f, struct span piece);
+/*
+ * All of the piece or, with an error, nothing of it. crc: NULL, or continued by the piece (crc32c),
+ * at no cost where the piece is large: the checksums of parts are continued from it.
+ */
+int datafile_add(struct datafile *f, struct span piece, uint32_t *crc);
 /* Drop what was added since the end was at `end`. */
 void datafile_rewind(struct datafile *f, uint64_t end);
 /* Write what is gathered. */
