@@ -588,7 +588,8 @@ def test_a_program_without_mpi_says_so(program, tmp_path):
 
 
 def test_a_mount_without_mpi_has_no_mpi_in_it(mount, tmp_path):
-    m = mount(tmp_path, 'shape=root')
+    (tmp_path / 'source').mkdir()
+    m = mount(tmp_path / 'source', 'shape=root')
     maps = pathlib.Path(f'/proc/{m.pid}/maps').read_text()
     assert 'libmpi' not in maps
 
