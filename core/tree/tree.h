@@ -115,8 +115,9 @@ struct tree_node {
 		struct tree_node **by_key; /* by key bytes; unused for sequences */
 		struct tree_node *last;    /* before tree_finish() */
 	};
-	struct tree_node **by_name;   /* children sorted by name; set by tree_name() */
-	const struct tree_type *type; /* TREE_NAMEDTUPLE; else NULL */
+	struct tree_node **by_name; /* children sorted by name; set by tree_name() */
+	/* TREE_NAMEDTUPLE; before tree_finish() also of a dict that may become one; else NULL. */
+	const struct tree_type *type;
 
 	/* Leaves. */
 	enum tree_value value;

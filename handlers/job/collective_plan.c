@@ -168,6 +168,8 @@ static int add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned d
 
 	if (is_new)
 		fill_node(w, n, sn);
+	if (r >= 0 && sn->type)
+		r = collective_type_add(w->jp, w->it, n, sn->type, w->rank);
 	if (r >= 0 && depth > LIMIT_TREE_DEPTH + 1)
 		r = fail(-EFBIG, "more than %d directories inside each other", LIMIT_TREE_DEPTH);
 	if (r >= 0 && sn->leaf)
@@ -426,6 +428,7 @@ static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 
 	for (size_t i = 0; i < it->n_leaves; i++)
 		it->leaf[i].node->param = span_of(NULL, 0);
+	collective_types_decide(it);
 	r = plan_finish_tree(p);
 	p->leaf = r < 0 ? NULL : calloc(it->n_leaves + 1, sizeof(*p->leaf));
 	if (r >= 0 && !p->leaf)

@@ -27,6 +27,14 @@ struct collective_leaf {
 	uint64_t write[LIMIT_RANK]; /* what one rank wrote */
 };
 
+/* A node that at least one rank has as a namedtuple: node->type is type. (collective_types.c) */
+struct collective_type {
+	struct collective_type *next;
+	struct tree_node *node;
+	struct tree_type type;
+	int rank; /* the lowest that says so */
+};
+
 /* Of a rank: ocdbt.process_<rank>, ocdbt.process_replica_<rank>. */
 enum { BRINGS_OWN = 1, BRINGS_REPLICAS = 2 };
 
@@ -39,6 +47,7 @@ struct collective_item {
 	size_t n_leaves, cap;
 	uint8_t *stores; /* by rank: which databases (or directories) of its it brings */
 	bool any_exported;
+	struct collective_type *types;
 };
 
 struct collective_plan {
@@ -61,5 +70,12 @@ DEFINE_AUTO(collective_plan, struct collective_plan, collective_plan_free);
 /* For each item of its contribution whether it writes it, and for each leaf its name and
  * assignments. */
 int collective_plan_assignments(const struct collective_plan *jp, int rank, struct buf *ret);
+
+/* A rank has n as a namedtuple of that type. -EINVAL names both ranks and what they do not agree
+ * on. */
+int collective_type_add(struct collective_plan *jp, struct collective_item *it, struct tree_node *n,
+			const struct tree_type *type, int rank);
+/* All shares are there: what has the fields of its type is a namedtuple, all else a dict. */
+void collective_types_decide(struct collective_item *it);
 
 #endif

@@ -191,6 +191,19 @@ static int parse_leaf(struct wire *w, struct arena *a, struct contribution_leaf 
 
 /* ---- nodes ---- */
 
+static int pack_type(struct buf *b, const struct tree_type *t)
+{
+	int r = pack_text(b, t->module);
+
+	if (r >= 0)
+		r = pack_text(b, t->clazz);
+	if (r >= 0)
+		r = wire_put_u32le(b, (uint32_t)t->n_fields);
+	for (size_t i = 0; i < t->n_fields && r >= 0; i++)
+		r = pack_text(b, t->fields[i]);
+	return r;
+}
+
 /* Before tree_finish() children are a list. */
 static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
 {
@@ -200,11 +213,13 @@ static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
 	for (const struct tree_node *c = n->kind == TREE_LEAF ? NULL : n->first; c; c = c->next)
 		children++;
 	(*count)++;
-	r = pack_flags(b, (const bool[]){ n->key_is_index }, 1);
+	r = pack_flags(b, (const bool[]){ n->key_is_index, n->type }, 2);
 	if (r >= 0)
 		r = wire_put_u8(b, (uint8_t)n->kind);
 	if (r >= 0)
 		r = pack_text(b, n->key);
+	if (r >= 0 && n->type)
+		r = pack_type(b, n->type);
 	if (r >= 0)
 		r = wire_put_u32le(b, n->kind == TREE_LEAF ? n->id : 0);
 	if (r >= 0)
@@ -216,13 +231,50 @@ static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
 	return r;
 }
 
-static void parse_node(struct wire *w, struct contribution_node *ret)
+static int parse_type(struct wire *w, struct arena *a, const struct tree_type **ret)
 {
-	ret->key_is_index = wire_u8(w) & 1;
+	struct tree_type *t = arena_calloc(a, 1, sizeof(*t));
+	struct span *fields;
+
+	if (!t)
+		return -ENOMEM;
+	t->module = parse_text(w);
+	t->clazz = parse_text(w);
+	t->n_fields = wire_u32le(w);
+	if (!t->module.p || !t->clazz.p || t->n_fields == 0 || t->n_fields > wire_left(w))
+		return -EIO;
+	fields = arena_calloc(a, t->n_fields, sizeof(*fields));
+	if (!fields)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->n_fields; i++) {
+		fields[i] = parse_text(w);
+		if (!fields[i].p)
+			return -EIO;
+	}
+	t->fields = fields;
+	*ret = t;
+	return 0;
+}
+
+static int parse_node(struct wire *w, struct arena *a, size_t n_leaves,
+		      struct contribution_node *ret)
+{
+	uint8_t bits = wire_u8(w);
+	int r = 0;
+
+	ret->key_is_index = bits & 1;
 	ret->kind = (enum tree_kind)wire_u8(w);
 	ret->key = parse_text(w);
+	if (bits & 2)
+		r = ret->kind == TREE_DICT ? parse_type(w, a, &ret->type) : -EIO;
+	if (r < 0)
+		return r;
 	ret->leaf = wire_u32le(w);
 	ret->n_children = wire_u32le(w);
+	return ret->leaf > n_leaves || ret->kind > TREE_LEAF ||
+			       (ret->kind == TREE_LEAF && ret->n_children) ?
+		       -EIO :
+		       0;
 }
 
 /* ---- items ---- */
@@ -269,8 +321,8 @@ static int pack_item(struct buf *b, struct plan *p)
 		r = pack_flags(b,
 			       (const bool[]){ o->ocdbt, o->rich_types, o->sharding_file,
 					       o->array_metadata, o->store_fill_value,
-					       o->zarr == SAVE_ZARR3 },
-			       6);
+					       o->zarr == SAVE_ZARR3, plan_rich_off(p) },
+			       7);
 	return r < 0 || p->kind != PLAN_TREE ? r : pack_tree(b, p);
 }
 
@@ -305,13 +357,11 @@ static int parse_tree(struct wire *w, struct arena *a, struct contribution_item 
 	if (r < 0 || ret->n_nodes == 0 || ret->n_nodes > wire_left(w))
 		return r < 0 ? r : -EIO;
 	ret->node = arena_calloc(a, ret->n_nodes, sizeof(*ret->node));
-	for (size_t i = 0; i < ret->n_nodes && ret->node; i++) {
-		parse_node(w, &ret->node[i]);
-		if (ret->node[i].leaf > ret->n_leaves || ret->node[i].kind > TREE_LEAF ||
-		    (ret->node[i].kind == TREE_LEAF && ret->node[i].n_children))
-			return -EIO;
-	}
-	return ret->node ? 0 : -ENOMEM;
+	if (!ret->node)
+		return -ENOMEM;
+	for (size_t i = 0; i < ret->n_nodes && r >= 0; i++)
+		r = parse_node(w, a, ret->n_leaves, &ret->node[i]);
+	return r;
 }
 
 static int parse_item(struct wire *w, struct arena *a, struct contribution_item *ret)
@@ -328,6 +378,7 @@ static int parse_item(struct wire *w, struct arena *a, struct contribution_item 
 	ret->array_metadata = bits & 8;
 	ret->store_fill_value = bits & 16;
 	ret->zarr = bits & 32 ? SAVE_ZARR3 : SAVE_ZARR2;
+	ret->rich_off = bits & 64;
 	if (ret->kind > PLAN_PLUGIN_ITEM)
 		return -EIO;
 	return ret->kind == PLAN_TREE ? parse_tree(w, a, ret) : 0;

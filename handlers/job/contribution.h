@@ -29,14 +29,16 @@ struct contribution_node {
 	enum tree_kind kind;
 	bool key_is_index;
 	struct span key;
-	size_t leaf;       /* index + 1; 0: none */
-	size_t n_children; /* that follow, each with its own */
+	const struct tree_type *type; /* what a dict is a namedtuple of; NULL: nothing is said */
+	size_t leaf;                  /* index + 1; 0: none */
+	size_t n_children;            /* that follow, each with its own */
 };
 
 struct contribution_item {
 	struct span name, handler; /* handler p NULL: none */
 	enum plan_item kind;
 	bool ocdbt, rich_types, sharding_file, array_metadata, store_fill_value;
+	bool rich_off; /* by an option, and not by default */
 	enum save_zarr zarr;
 	struct span custom; /* metadata of the item; p NULL: none */
 	struct contribution_leaf *leaf;

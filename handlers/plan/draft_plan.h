@@ -86,6 +86,12 @@ bool plan_is_metadata(const struct draft_node *n);
 /* Make a dict, whose children are there, a namedtuple where an xattr or the copied `_METADATA` says
  * so. (draft_rich.c) */
 int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *node);
+/* Make a dict, before its tree is finished, a namedtuple of that type: NULL, or why it stays a
+ * dict. */
+const char *plan_node_type(struct plan *p, struct tree_node *node, const struct tree_type *t,
+			   bool rich_off);
+/* Whether somebody said that the item records no types. */
+bool plan_rich_off(const struct plan *p);
 
 /* ---- for the commit ---- */
 

@@ -5,7 +5,8 @@
  *
  * The xattr user.pytree.namedtuple is {"module": ..., "clazz": ..., "fields": [...]}: what Orbax
  * records of one with rich types. A directory that has other names than these fields is a dict,
- * which the log says.
+ * which the log says. Where ranks share a draft, each has some of the names: the rank that commits
+ * compares them when it has the shares of all.
  */
 #include "core/base/err.h"
 #include "core/base/json.h"
@@ -133,11 +134,30 @@ static void say(const struct plan *p, struct draft_node *dir, const char *why)
 	log_info("namedtuple '%s' becomes a dict: %s", path.n ? buf_str(&path) : "", why);
 }
 
+bool plan_rich_off(const struct plan *p)
+{
+	return !p->opts.rich_types && save_opts_given(&p->opts, "rich_types");
+}
+
+const char *plan_node_type(struct plan *p, struct tree_node *node, const struct tree_type *t,
+			   bool rich_off)
+{
+	if (!has_fields(node, t))
+		return "its names are not the fields that it had";
+	if (rich_off)
+		return "rich_types=off";
+	node->kind = TREE_NAMEDTUPLE;
+	node->type = t;
+	p->opts.rich_types = true;
+	return NULL;
+}
+
 int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *node)
 {
+	const char *why = NULL;
 	struct tree_type *t = NULL;
 	struct span word;
-	bool marked, other;
+	bool marked, other, none;
 	int r;
 
 	pthread_mutex_lock(&dir->draft->lock);
@@ -145,8 +165,10 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 	marked = span_eq(word, span_str("namedtuple"));
 	other = word.p && !marked;
 	pthread_mutex_unlock(&dir->draft->lock);
-	r = other || !node->n_children ? 0 : type_of_xattr(p, dir, &t);
-	if (r == 0 && !other && node->n_children)
+	/* Other ranks may have the names that are missing. */
+	none = other || (!node->n_children && !p->collective);
+	r = none ? 0 : type_of_xattr(p, dir, &t);
+	if (r == 0 && !none)
 		r = type_of_hint(p, node, &t);
 	err_clear();
 	if (r < 0)
@@ -156,16 +178,11 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 		    "neither user.pytree.namedtuple nor a copied _METADATA says which one it is");
 	if (r == 0)
 		return 0;
-	if (!has_fields(node, t))
-		say(p, dir, "its names are not the fields that it had");
-	else if (p->collective)
-		say(p, dir, "the ranks of a job do not keep them");
-	else if (!p->opts.rich_types && save_opts_given(&p->opts, "rich_types"))
-		say(p, dir, "rich_types=off");
-	else {
-		node->kind = TREE_NAMEDTUPLE;
+	if (p->collective)
 		node->type = t;
-		p->opts.rich_types = true;
-	}
+	else
+		why = plan_node_type(p, node, t, plan_rich_off(p));
+	if (why)
+		say(p, dir, why);
 	return 0;
 }

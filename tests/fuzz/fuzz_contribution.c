@@ -33,6 +33,20 @@ static void check_leaf(struct span input, const struct contribution_leaf *l)
 	check_text(input, d->key_impl);
 }
 
+static void check_type(struct span input, const struct contribution_node *n)
+{
+	const struct tree_type *t = n->type;
+
+	must(n->kind == TREE_DICT && t->n_fields > 0 && t->n_fields <= input.n);
+	must(t->module.p && t->clazz.p);
+	check_text(input, t->module);
+	check_text(input, t->clazz);
+	for (size_t i = 0; i < t->n_fields; i++) {
+		must(t->fields[i].p);
+		check_text(input, t->fields[i]);
+	}
+}
+
 static void check_item(struct span input, const struct contribution_item *it)
 {
 	must(it->kind <= PLAN_PLUGIN_ITEM);
@@ -47,6 +61,8 @@ static void check_item(struct span input, const struct contribution_item *it)
 		must(n->kind <= TREE_LEAF && n->leaf <= it->n_leaves);
 		must(n->kind != TREE_LEAF || n->n_children == 0);
 		check_text(input, n->key);
+		if (n->type)
+			check_type(input, n);
 	}
 }
 

@@ -107,8 +107,12 @@ def boxes(shape, parts):
     return out
 
 
-def node(kind, key, leaf, children):
-    return struct.pack('<2B', 0, kind) + text(key) + struct.pack('<2I', leaf, children)
+def node(kind, key, leaf, children, fields=None):
+    """Of a tree; with fields a dict that is a namedtuple."""
+    out = struct.pack('<2B', 2 if fields else 0, kind) + text(key)
+    if fields:
+        out += text('m.x') + text('State') + struct.pack('<I', len(fields)) + b''.join(map(text, fields))
+    return out + struct.pack('<2I', leaf, children)
 
 
 def share(leaves, nodes):
@@ -165,6 +169,8 @@ SEEDS = {
                        desc(1, 7)],
                       [node(1, '', 0, 4), node(6, 'w', 1, 0), node(6, 't', 2, 0), node(6, 'n', 3, 0),
                        node(6, 'i', 4, 0)]),
+        'namedtuple': share([desc(2, value='a text'), desc(3)],
+                            [node(1, '', 0, 1), node(1, 'opt', 0, 2, ('nu', 'mu')), node(6, 'mu', 1, 0), node(6, 'nu', 2, 0)]),
         'no_items': text('5') + text(None) + struct.pack('<I', 0),
     },
     'tree_manifest': {

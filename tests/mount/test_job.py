@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import pathlib
 import shutil
@@ -312,6 +313,13 @@ def write_part_of_another_shape(j):
     np.save(top(j, 1) / 'w[12:25,0:10]@25x10.npy', np.zeros((13, 10), np.float32))
 
 
+def write_two_namedtuples(j):
+    for r, clazz in enumerate(('State', 'Pair')):
+        (top(j, r) / 'w').mkdir()
+        np.save(top(j, r) / 'w/nu.npy', W)
+        os.setxattr(top(j, r) / 'w', 'user.pytree.namedtuple', json.dumps({'module': 'm', 'clazz': clazz, 'fields': ['nu']}).encode())
+
+
 REFUSALS = {
     'hole': (write_hole, ['params.w', '220 of 240 elements', 'nobody has [12,0]']),
     'overlap': (write_overlap, ['params.w', '[0:14,0:10] of rank 0', '[12:24,0:10] of rank 1', 'overlap']),
@@ -320,6 +328,7 @@ REFUSALS = {
     'two shapes': (write_two_shapes, ['params.w', 'shape on rank 0', 'rank 1']),
     'two kinds': (write_two_kinds, ['params.w', 'an array on rank 0', 'a text on rank 1']),
     'leaf and container': (write_leaf_and_container, ["'w'", 'a leaf on one rank', 'on rank 1']),
+    'two namedtuples': (write_two_namedtuples, ["'w'", 'namedtuple m.State on rank 0 and m.Pair on rank 1']),
     'parts of two shapes': (write_part_of_another_shape, ['params.w', 'shape on rank 0', 'rank 1']),
 }
 
@@ -343,6 +352,32 @@ def test_what_does_not_fit_together_is_refused_on_all_ranks_and_may_be_mended(jo
         assert np.array_equal(np.load(j[0] / f'{i + 1}' / 'default' / 'params' / 'w.npy'), W), what
         (committed,) = steps(j.source)
         shutil.rmtree(j.source / committed)
+
+
+def test_namedtuples_of_a_job(job, run):
+    """Their types and the order of their fields, of which each rank has some, when one rank or all name the type."""
+    j = job(2, 'commit_timeout=60')
+    types = {name: {'module': 'm', 'clazz': name.capitalize(), 'fields': ['nu', 'count', 'mu']} for name in ('all', 'one', 'less')}
+    begin(j)
+    for name, ranks in (('all', (0, 1)), ('one', (1,)), ('less', (0, 1))):
+        for r in range(2):
+            (top(j, r) / name).mkdir()
+            save_part(top(j, r) / name, 'mu', *bounds(2, r))
+        np.save(top(j, 0) / name / 'nu.npy', W)
+        if name != 'less':
+            (top(j, 1) / name / 'count.json').write_text('5')
+        for r in ranks:
+            os.setxattr(top(j, r) / name, 'user.pytree.namedtuple', json.dumps(types[name]).encode())
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    params = j[1] / '1/default/params'
+    for name in ('all', 'one'):
+        assert os.getxattr(params / name, 'user.pytree.kind') == b'"namedtuple"', name
+        assert json.loads(os.getxattr(params / name, 'user.pytree.namedtuple')) == types[name], name
+        assert np.array_equal(np.load(params / name / 'mu.npy'), W), name
+    assert os.getxattr(params / 'less', 'user.pytree.kind') == b'"dict"'
+    log = (j[0] / '.pytreefs/log').read_text()
+    assert "namedtuple 'params/less' of rank 0 becomes a dict: its names are not the fields" in log
+    run('verify', j.source)
 
 
 def test_a_fault_of_one_rank_is_the_result_of_all(job):

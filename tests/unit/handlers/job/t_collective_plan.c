@@ -34,6 +34,11 @@ struct both {
 	struct collective_plan *made;
 };
 
+/* Types that put_together() gives to the items of both ranks; NULL: none. */
+static const char *type[2];
+/* The item of the first rank records no types. */
+static bool rich_off;
+
 /* Drafts begin as one process's, so that no rank has to answer; they are planned as shared ones. */
 static int put_together(const struct given *first, const struct given *second, struct both *ret)
 {
@@ -44,7 +49,16 @@ static int put_together(const struct given *first, const struct given *second, s
 	for (int i = 0; i < 2; i++) {
 		struct sealing_item item = { 0 };
 		struct draft_node *node = give(files[i]);
+		struct span value = type[i] ? span_str(type[i]) : span_of(NULL, 0);
 
+		if (i == 0 && rich_off)
+			assert_int_equal(
+				draft_set_xattr(node, "user.pytree.save.rich_types",
+						&(struct span){ (const uint8_t *)"off", 3 }, 0),
+				0);
+		if (type[i])
+			assert_int_equal(draft_set_xattr(node, "user.pytree.namedtuple", &value, 0),
+					 0);
 		ns->drafts.collective = collective;
 		assert_int_equal(plan_new(node, true, &item.plan), 0);
 		assert_int_equal(contribution_pack("5", span_of(NULL, 0), &item, 1, &ret->bytes[i]),
@@ -213,6 +227,95 @@ static void what_does_not_fit_together_is_refused(void **state)
 	}
 }
 
+#define TYPE(clazz, fields) \
+	"{\"module\": \"m\", \"clazz\": \"" clazz "\", \"fields\": [" fields "]}"
+
+/* Each rank has one of the two fields. */
+static int put_types_together(const char *first, const char *second, struct both *ret)
+{
+	static const struct given files[2][2] = { { { "nu.json", "1" }, { NULL } },
+						  { { "mu.json", "2" }, { NULL } } };
+	int r;
+
+	type[0] = first;
+	type[1] = second;
+	r = put_together(files[0], files[1], ret);
+	type[0] = type[1] = NULL;
+	return r;
+}
+
+static void a_namedtuple_has_its_fields_from_all_ranks(void **state)
+{
+	static const char pair[] = TYPE("Pair", "\"nu\", \"mu\""),
+			  other[] = TYPE("Pair", "\"nu\", \"xi\"");
+	static const struct {
+		const char *type[2];
+		bool is_type;
+	} cases[] = {
+		{ { pair, pair }, true },  { { pair, NULL }, true },
+		{ { NULL, pair }, true },  { { other, other }, false }, /* nobody has xi */
+		{ { NULL, NULL }, false },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		const struct tree_node *root_node;
+		const struct plan *p;
+		struct both b;
+
+		assert_int_equal(put_types_together(cases[i].type[0], cases[i].type[1], &b), 0);
+		p = b.made->item[0].plan;
+		root_node = p->tree->root;
+		if ((root_node->kind == TREE_NAMEDTUPLE) != cases[i].is_type)
+			fail_msg("case %zu: kind %s", i, tree_kind_text(root_node->kind));
+		assert_int_equal(!!root_node->type, cases[i].is_type);
+		assert_int_equal(p->opts.rich_types, cases[i].is_type);
+		if (cases[i].is_type) {
+			assert_true(span_eq(root_node->type->clazz, span_str("Pair")));
+			assert_true(span_eq(root_node->children[0]->key, span_str("nu")));
+		}
+		both_release(&b);
+	}
+}
+
+static void rich_types_of_the_lowest_rank_count(void **state)
+{
+	static const char pair[] = TYPE("Pair", "\"nu\", \"mu\"");
+	struct both b;
+
+	rich_off = true;
+	assert_int_equal(put_types_together(pair, pair, &b), 0);
+	rich_off = false;
+	assert_int_equal(b.made->item[0].plan->tree->root->kind, TREE_DICT);
+	assert_null(b.made->item[0].plan->tree->root->type);
+	assert_false(b.made->item[0].plan->opts.rich_types);
+	both_release(&b);
+}
+
+static void namedtuples_of_two_types_are_refused(void **state)
+{
+	static const char pair[] = TYPE("Pair", "\"nu\", \"mu\"");
+	static const struct {
+		const char *says, *type;
+	} cases[] = {
+		{ "namedtuple m.Pair on rank 0 and m.Other on rank 1",
+		  TYPE("Other", "\"nu\", \"mu\"") },
+		{ "namedtuple Pair has 2 fields on rank 0 and 1 on rank 1",
+		  TYPE("Pair", "\"nu\"") },
+		{ "field 0 of namedtuple Pair is 'nu' on rank 0 and 'mu' on rank 1",
+		  TYPE("Pair", "\"mu\", \"nu\"") },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct both b;
+		int r = put_types_together(pair, cases[i].type, &b);
+
+		assert_int_equal(r, -EINVAL);
+		if (!strstr(err_text(r), cases[i].says) || !strstr(err_text(r), "item 'default'"))
+			fail_msg("case %zu says '%s'", i, err_text(r));
+		both_release(&b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -221,6 +324,9 @@ int main(void)
 		cmocka_unit_test(a_write_shape_is_recorded_with_the_arrays_metadata),
 		cmocka_unit_test(boxes_are_used_as_they_are_or_put_together),
 		cmocka_unit_test(what_does_not_fit_together_is_refused),
+		cmocka_unit_test(a_namedtuple_has_its_fields_from_all_ranks),
+		cmocka_unit_test(rich_types_of_the_lowest_rank_count),
+		cmocka_unit_test(namedtuples_of_two_types_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -21,7 +21,16 @@ static void packed_text(struct buf *b, const char *text)
 	assert_int_equal(wire_put_u8(b, 0), 0);
 }
 
-/* A share with a tree of two leaves: an array in two boxes, and a text. */
+static void packed_type(struct buf *b, uint32_t n_fields)
+{
+	assert_int_equal(pack_text(b, span_str("m.x")), 0);
+	assert_int_equal(pack_text(b, span_str("Pair")), 0);
+	assert_int_equal(wire_put_u32le(b, n_fields), 0);
+	assert_int_equal(pack_text(b, span_str("w")), 0);
+	assert_int_equal(pack_text(b, span_str("t")), 0);
+}
+
+/* A share with a tree of two leaves, which is a namedtuple: an array in two boxes, and a text. */
 static void packed(struct buf *b)
 {
 	static const uint64_t numbers[] = { 8, 4 };
@@ -58,9 +67,11 @@ static void packed(struct buf *b)
 	packed_text(b, "a text");
 	assert_int_equal(wire_put_u32le(b, 3), 0);
 	for (uint32_t i = 0; i < 3; i++) {
-		assert_int_equal(wire_put_u8(b, 0), 0);
+		assert_int_equal(wire_put_u8(b, i ? 0 : 2), 0);
 		assert_int_equal(wire_put_u8(b, i ? TREE_LEAF : TREE_DICT), 0);
 		assert_int_equal(pack_text(b, span_str(i == 1 ? "w" : i ? "t" : "")), 0);
+		if (i == 0)
+			packed_type(b, 2);
 		assert_int_equal(wire_put_u32le(b, i), 0);
 		assert_int_equal(wire_put_u32le(b, i ? 0 : 2), 0);
 	}
@@ -88,7 +99,61 @@ static void a_contribution_is_understood(void **state)
 		    !s.item[0].rich_types);
 	assert_null(s.custom.p);
 	assert_int_equal(s.item[0].node[0].n_children, 2);
+	assert_true(span_eq(s.item[0].node[0].type->module, span_str("m.x")));
+	assert_true(span_eq(s.item[0].node[0].type->clazz, span_str("Pair")));
+	assert_int_equal(s.item[0].node[0].type->n_fields, 2);
+	assert_true(span_eq(s.item[0].node[0].type->fields[1], span_str("t")));
+	assert_null(s.item[0].node[1].type);
 	contribution_release(&s);
+}
+
+/* A share of one node, of that kind. */
+static void packed_node(struct buf *b, enum tree_kind kind, uint32_t n_fields)
+{
+	assert_int_equal(pack_text(b, span_str("101")), 0);
+	assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
+	assert_int_equal(wire_put_u32le(b, 1), 0);
+	assert_int_equal(pack_text(b, span_str("default")), 0);
+	assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
+	assert_int_equal(wire_put_u8(b, PLAN_TREE), 0);
+	assert_int_equal(wire_put_u8(b, 64), 0);
+	assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
+	assert_int_equal(wire_put_u32le(b, 0), 0);
+	assert_int_equal(wire_put_u32le(b, 1), 0);
+	assert_int_equal(wire_put_u8(b, 2), 0);
+	assert_int_equal(wire_put_u8(b, (uint8_t)kind), 0);
+	assert_int_equal(pack_text(b, span_str("")), 0);
+	packed_type(b, n_fields);
+	assert_int_equal(wire_put_u32le(b, 0), 0);
+	assert_int_equal(wire_put_u32le(b, 0), 0);
+}
+
+static void a_type_is_of_a_dict_and_has_its_fields(void **state)
+{
+	static const struct {
+		enum tree_kind kind;
+		uint32_t n_fields;
+		int r;
+	} cases[] = {
+		{ TREE_DICT, 2, 0 },
+		{ TREE_LIST, 2, -EIO },
+		{ TREE_LEAF, 2, -EIO },
+		{ TREE_DICT, 0, -EIO },
+		{ TREE_DICT, 3, -EIO }, /* the third is the number of a leaf, which is not a text */
+		{ TREE_DICT, UINT32_MAX, -EIO },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct contribution s = { 0 };
+		auto_buf b = { 0 };
+
+		packed_node(&b, cases[i].kind, cases[i].n_fields);
+		if (contribution_parse(buf_span(&b), &s) != cases[i].r)
+			fail_msg("case %zu", i);
+		if (cases[i].r == 0)
+			assert_true(s.item[0].rich_off);
+		contribution_release(&s);
+	}
 }
 
 static void a_contribution_that_is_truncated_is_refused(void **state)
@@ -210,6 +275,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_contribution_is_understood),
+		cmocka_unit_test(a_type_is_of_a_dict_and_has_its_fields),
 		cmocka_unit_test(a_contribution_that_is_truncated_is_refused),
 		cmocka_unit_test(a_damaged_contribution_is_refused_or_read),
 		cmocka_unit_test(an_assignment_is_the_same_afterwards),
