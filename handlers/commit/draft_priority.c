@@ -2,8 +2,9 @@
 /*
  * draft_priority.c - leaves that a commit encodes before all others: priority=GLOB.
  *
- * What streams is encoded as it comes; this is about what is left when a draft is committed: staged
- * files, and those that other options than at their writing are in force for.
+ * What is written is encoded as it comes, or when it is closed; this is about what is left when a
+ * draft is committed: leaves that other options than at their writing are in force for, and those
+ * that could not be encoded.
  */
 #include "core/base/err.h"
 #include "core/base/glob.h"

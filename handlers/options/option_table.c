@@ -62,7 +62,8 @@ const struct option option_table[] = {
 	{ "todelete", OPTION_TEXT, AT(todelete), NULL, "DIR",
 	  "move deleted steps there (below SOURCE) instead of removing them" },
 	{ "priority", OPTION_TEXT, AT(priority), NULL, "GLOB",
-	  "leaves that save and commits encode, and readers prefetch, before the others" },
+	  "leaves whose bytes come first in data files: save writes them first, a commit encodes "
+	  "them first of what is left to encode; readers prefetch them first" },
 	{ "json_filename", OPTION_TEXT, AT(json_filename), "metadata", "NAME",
 	  "file name inside JSON items" },
 	{ "proto_filename", OPTION_TEXT, AT(proto_filename), "proto.pbtxt", "NAME",

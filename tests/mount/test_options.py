@@ -400,6 +400,44 @@ def test_save_writes_priority_first(run, tmp_path):
     assert order(3, 'priority=default/deep/*') == ['default/deep/y', 'default/a', 'default/b', 'default/z']
 
 
+def order_in_data(step, arrays):
+    """The names of arrays of one chunk each, as their bytes follow each other in the data file of a step."""
+    at = {}
+    for p in (step / 'default').rglob('d/*'):
+        data = p.read_bytes()
+        at.update({name: (p, data.find(a.tobytes())) for name, a in arrays.items() if a.tobytes() in data})
+    assert len({p for p, _ in at.values()}) == 1 and set(at) == set(arrays), at
+    return sorted(at, key=lambda name: at[name][1])
+
+
+@pytest.mark.option('priority')
+@pytest.mark.feature('B8', 'D11')
+def test_bytes_of_priority_come_first(mount, run, root, tmp_path):
+    """Of save, and of a commit what it encodes anew; what is encoded as it is written is in the order of writing."""
+    rng = np.random.default_rng(3)
+    arrays = {name: rng.integers(0, 1 << 20, (64, 64)).astype(np.int32) for name in ('a', 'b', 'deep/y', 'z')}
+    plain = ('compression=none', 'threads=1')
+    files = tmp_path / 'files'
+    (files / 'deep').mkdir(parents=True)
+    for name, a in arrays.items():
+        np.save(files / f'{name}.npy', a)
+    for step, options, want in ((1, (), ['a', 'b', 'deep/y', 'z']), (2, ('priority=z',), ['z', 'a', 'b', 'deep/y']),
+                                (3, ('priority=deep/*',), ['deep/y', 'a', 'b', 'z'])):
+        run('save', '-o', ','.join((*plain, *options)), files, root / f'{step}')
+        assert order_in_data(root / f'{step}', arrays) == want, options
+    for step, changed, want in ((4, False, ['a', 'b', 'deep/y', 'z']), (5, True, ['z', 'a', 'b', 'deep/y'])):
+        m = mount(root, 'threads=1', 'priority=z', 'compression=' + ('zstd' if changed else 'none'))
+        item = m / f'{step}.tmp/default'
+        (item / 'deep').mkdir(parents=True)
+        for name, a in arrays.items():
+            np.save(item / f'{name}.npy', a)
+        if changed:
+            os.setxattr(item, 'user.pytree.save.compression', b'none')
+        os.rename(m / f'{step}.tmp', m / f'{step}')
+        m.unmount()
+        assert order_in_data(root / f'{step}', arrays) == want, changed
+
+
 # ---- what is shown ----
 
 @pytest.mark.option('restore_dtype')
