@@ -96,18 +96,22 @@ static void close_helper(struct forget *f, int fd)
 /* Somebody may have killed the helper, so a write that fails is tried with a new one, once. */
 static int send_paths(struct forget *f, int fd, struct span paths)
 {
+	int code = EPIPE;
+
 	for (int tries = 0; tries < 2; tries++) {
 		if (fd < 0)
 			fd = open_helper(f);
-		if (fd < 0)
+		if (fd < 0) {
+			code = -fd;
 			break;
+		}
 		if (write_all(fd, paths))
 			return fd;
 		close_helper(f, fd);
 		fd = -1;
 	}
 	log_info("names of the mount are forgotten late: cannot run a process for it: %s",
-		 strerror(fd < 0 ? -fd : EPIPE));
+		 strerror(code));
 	return -1;
 }
 

@@ -41,10 +41,11 @@ static void root_changed(void *arg, const char *name)
 {
 	struct fs *fs = arg;
 
-	if (name)
-		forget_name(&fs->forget, name);
-	/* The session's descriptor is open as long as ending is not set. */
+	/* The session's descriptor is open, and the thread that forgets names runs, as long as
+	 * ending is not set. */
 	pthread_mutex_lock(&fs->lock);
+	if (!fs->ending && name)
+		forget_name(&fs->forget, name);
 	if (!fs->ending)
 		fuse_lowlevel_notify_inval_inode(fs->se, FUSE_ROOT_ID, -1, 0);
 	pthread_mutex_unlock(&fs->lock);

@@ -479,19 +479,43 @@ int io_file_truncate(struct io_file *file, uint64_t size)
 	return r < 0 ? fail(lasting(r), "cannot truncate '%s': %s", file->name, strerror(-r)) : 0;
 }
 
+/*
+ * Whether a call that was interrupted has done its work all the same, as a network file system's
+ * may: made again, an exchange would undo it, and a rename would not find what it has moved. was:
+ * what `from` was before the first try (st_ino 0: unknown). A directory that is made is not known
+ * from somebody else's; that it exists is then the answer.
+ */
+static bool was_done(const struct io_dir *dir, enum io_dirop op, int r, const char *to,
+		     const struct stat *was)
+{
+	struct stat now;
+
+	if (op == IO_UNLINK || op == IO_RMDIR)
+		return r == -ENOENT;
+	return to && was->st_ino && fstatat(dir->fd, to, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       now.st_ino == was->st_ino && now.st_dev == was->st_dev;
+}
+
 int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode)
 {
 	static const char *const names[] = { "cannot make directory", "cannot rename",
 					     "cannot rename",         "cannot exchange",
 					     "cannot remove",         "cannot remove directory",
 					     "cannot sync directory" };
+	bool interrupted = false;
 	unsigned tries = 0;
+	struct stat was;
 	int r;
 
+	if (!to || fstatat(dir->fd, from, &was, AT_SYMLINK_NOFOLLOW) < 0)
+		was.st_ino = 0;
 	if (op == IO_MKDIR)
 		io_owner_enter(dir);
 	do {
 		r = dir->io->ops->dirop(dir->io, op, dir->fd, from, to, mode);
+		interrupted |= r == -EINTR;
+		if (r < 0 && interrupted && was_done(dir, op, r, to, &was))
+			r = 0;
 	} while (ask_again(r, &tries));
 	if (op == IO_MKDIR)
 		io_owner_leave(dir);
@@ -505,6 +529,19 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 	if (to)
 		return fail(lasting(r), "%s '%s' to '%s': %s", names[op], from, to, strerror(-r));
 	return fail(lasting(r), "%s '%s': %s", names[op], from, strerror(-r));
+}
+
+/* Some file systems leave the type to stat(2). False: the entry is gone. */
+static bool find_type(DIR *d, struct dirent *e)
+{
+	struct stat st;
+
+	if (e->d_type != DT_UNKNOWN)
+		return true;
+	if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno != ENOENT;
+	e->d_type = IFTODT(st.st_mode);
+	return true;
 }
 
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
@@ -532,7 +569,7 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 				    0;
 			break;
 		}
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && find_type(d, e))
 			r = each(arg, e->d_name, e->d_type);
 	}
 	closedir(d);

@@ -183,8 +183,8 @@ int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned 
  * belong to that user. Only for root.
  */
 void io_dir_own(struct io_dir *dir, uid_t uid, gid_t gid);
-/* One call per entry but "." and "..", in no order; type is DT_*. Ends early with a non-zero
- * return. */
+/* One call per entry but "." and "..", in no order; type is DT_*, and known wherever the
+ * entry can be looked at. Ends early with a non-zero return. */
 typedef int io_list_fn(void *arg, const char *name, unsigned char type);
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
 /* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent; -EUCLEAN for a

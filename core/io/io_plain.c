@@ -101,10 +101,9 @@ int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, 
 	};
 	long fd;
 
-	do {
-		fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
-		/* A rename raced with the resolution. */
-	} while (fd < 0 && errno == EAGAIN);
+	/* -EAGAIN when a rename raced with the resolution, or somebody has a lease: io.c asks
+	 * again. */
+	fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
 	if (fd >= 0)
 		return (int)fd;
 	if (errno == ENOSYS || errno == EPERM)

@@ -88,8 +88,11 @@ static int check_entry(void *arg, const char *name, unsigned char type)
 	const struct removal *rm = arg;
 	auto_free char *path = NULL;
 
-	if (type != DT_DIR || rm->depth == LIMIT_TREE_DEPTH)
+	if (type != DT_DIR)
 		return 0;
+	if (rm->depth == LIMIT_TREE_DEPTH)
+		return fail(-EFBIG, "'%s' is deeper than %d directories", rm->path,
+			    LIMIT_TREE_DEPTH);
 	path = str_fmt("%s/%s", rm->path, name);
 	return path ? check_removal(rm->ns, path, rm->depth + 1) :
 		      fail(-ENOMEM, "cannot delete '%s'", rm->path);

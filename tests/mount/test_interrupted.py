@@ -13,12 +13,53 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample/1500/state'
 
 
+def preloaded(tmp_path_factory, name):
+    to = tmp_path_factory.mktemp(name) / f'{name}.so'
+    subprocess.run([shutil.which('cc') or 'gcc', '-shared', '-fPIC', '-o', to, TOP / f'tests/lib/{name}.c', '-ldl'], check=True)
+    return to
+
+
 @pytest.fixture(scope='module')
 def library(tmp_path_factory):
     """tests/lib/interrupting.c, which interrupts every other call that changes a disk."""
-    to = tmp_path_factory.mktemp('interrupting') / 'interrupting.so'
-    subprocess.run([shutil.which('cc') or 'gcc', '-shared', '-fPIC', '-o', to, TOP / 'tests/lib/interrupting.c', '-ldl'], check=True)
-    return to
+    return preloaded(tmp_path_factory, 'interrupting')
+
+
+@pytest.fixture(scope='module')
+def untyped(tmp_path_factory):
+    return preloaded(tmp_path_factory, 'untyped')
+
+
+@pytest.mark.parametrize('after', [False, True], ids=['before', 'after'])
+@pytest.mark.parametrize('words', [['export', 'm.npz'], ['export', 'leaves'], ['export', 'm.zarr'], ['convert', 'tree'],
+                                   ['convert', '-o', 'ocdbt=off', 'tree']], ids=' '.join)
+def test_a_replacement_survives_an_interrupted_rename(run, program, library, tmp_path, words, after):
+    """An exchange of names that was done, and is done again, would bring back what was replaced."""
+    out = tmp_path / words[-1]
+    run(*words[:-1], '--quiet', SAMPLE / 'params', out)
+    env = dict(os.environ, LD_PRELOAD=str(library), **({'INTERRUPT_AFTER': '1'} if after else {}))
+    r = subprocess.run([program, *words[:-1], '--quiet', '--force', SAMPLE, out], env=env, capture_output=True, text=True, timeout=120)
+    assert r.returncode == 0 and 'interrupted: renameat2' in r.stderr, r.stderr
+    assert os.listdir(tmp_path) == [out.name]
+    if words[0] == 'export':
+        run('convert', '--quiet', out, tmp_path / 'again')
+        out = tmp_path / 'again'
+    assert '78 the same, 0 differences' in run('diff', SAMPLE, out).stdout
+
+
+def test_listings_without_types(run, program, untyped, tmp_path):
+    """Directories are found where a file system does not say what an entry is."""
+    env = dict(os.environ, LD_PRELOAD=str(untyped))
+
+    def untyped_run(*words):
+        return subprocess.run([program, *map(str, words)], env=env, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    for name in ('leaves', 'm.zarr', 'm.safetensors'):
+        untyped_run('export', '--quiet', SAMPLE, tmp_path / name)
+        untyped_run('convert', '--quiet', '-o', 'ocdbt=off,zarr=3', tmp_path / name, tmp_path / f'{name}.again')
+        assert '78 the same, 0 differences' in untyped_run('diff', SAMPLE, tmp_path / f'{name}.again')
+        untyped_run('verify', '--quiet', tmp_path / f'{name}.again')
+    assert untyped_run('ls', SAMPLE.parents[1]) == run('ls', SAMPLE.parents[1]).stdout
 
 
 @pytest.mark.parametrize('words,calls', [
