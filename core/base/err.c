@@ -10,7 +10,6 @@
 #include <string.h>
 
 static __thread struct err_note note;
-static __thread char note_where[128];
 static __thread struct err_note refusal; /* err_refused() */
 
 int err_fail(int code, const char *file, int line, const char *fmt, ...)
@@ -31,7 +30,7 @@ int err_fail(int code, const char *file, int line, const char *fmt, ...)
 		refusal.code = 0;
 	}
 	note.code = code;
-	snprintf(note_where, sizeof(note_where), "%s:%d", file, line);
+	snprintf(note.where, sizeof(note.where), "%s:%d", file, line);
 	errno = saved;
 	return code;
 }
@@ -63,7 +62,7 @@ int err_at(int code, const char *fmt, ...)
 	shorten(old, HALF);
 	snprintf(note.text, sizeof(note.text), "%.*s: %.*s", HALF, context, HALF, old);
 	if (note.code != code)
-		note_where[0] = '\0';
+		note.where[0] = '\0';
 	note.code = code;
 	return code;
 }
@@ -87,7 +86,7 @@ const char *err_text(int code)
 
 const char *err_where(int code)
 {
-	return code != 0 && note.code == code ? note_where : "";
+	return code != 0 && note.code == code ? note.where : "";
 }
 
 void err_refused(int code)
@@ -104,7 +103,12 @@ void err_clear(void)
 
 void err_save(int code, struct err_note *ret)
 {
+	if (code && note.code == code) {
+		*ret = note;
+		return;
+	}
 	ret->code = code;
+	ret->where[0] = '\0';
 	snprintf(ret->text, sizeof(ret->text), "%s", err_text(code));
 }
 
@@ -116,7 +120,6 @@ void err_peek(struct err_note *ret)
 int err_restore(const struct err_note *from)
 {
 	note = *from;
-	note_where[0] = '\0';
 	return from->code;
 }
 

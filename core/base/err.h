@@ -35,6 +35,7 @@
 struct err_note {
 	int code; /* negative errno; 0 when empty */
 	char text[ERR_TEXT_MAX];
+	char where[64]; /* "file.c:line"; "" when nobody has said why */
 };
 
 /* Store a note for this thread and return code. errno is left as it was. */

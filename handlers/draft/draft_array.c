@@ -37,8 +37,10 @@ int draft_part_of(struct span name, struct draft_part *ret)
 		return r;
 	if (!v.has_box && !v.has_shape && !v.has_cast)
 		return 0;
-	if (v.ext != NAME_EXT_NPY || !v.has_box || !v.has_shape || v.has_cast ||
-	    v.n_box != v.n_shape)
+	if (v.ext == NAME_EXT_NPY && v.has_box && v.has_shape && v.n_box != v.n_shape)
+		return fail(-EINVAL, "'%.*s': the box has %u axes, the array %u: name each",
+			    SPAN_ARG(name), v.n_box, v.n_shape);
+	if (v.ext != NAME_EXT_NPY || !v.has_box || !v.has_shape || v.has_cast)
 		return fail(-EINVAL,
 			    "'%.*s' is not a part of an array: wanted is NAME[A:B,...]@SHAPE.npy",
 			    SPAN_ARG(name));

@@ -168,9 +168,10 @@ static void print_program(FILE *out)
 	put_term(out, "w.bin, w.json", NULL, "other formats of the same leaf");
 	put_term(out, "D.safetensors, D.json, D.html", NULL,
 		 "a whole directory, item or step as one file");
+	fprintf(out, ".PP\n");
 	put(out,
 	    "`pytreefs help views` has the whole grammar, with examples; `pytreefs help writing` tells how steps are\n"
-	    "written, and `pytreefs help filesystems` on what.\n");
+	    "written, `pytreefs help filesystems` on what, and `pytreefs help transforms` how another tree is shown.\n");
 	put_names(out);
 	fprintf(out,
 		".SH COMMANDS\nEach describes itself with \\fB\\-h\\fP or \\fB\\-\\-help\\fP.\n");

@@ -55,6 +55,8 @@ static void notes_travel_between_threads(void **state)
 	assert_string_not_equal(err_text(-EFBIG), "limit of 5");
 	assert_int_equal(err_restore(&n), -EFBIG);
 	assert_string_equal(err_text(-EFBIG), "limit of 5");
+	/* That somebody has said why is known afterwards, too. */
+	assert_non_null(strstr(err_where(-EFBIG), "t_err.c:"));
 }
 
 static void format_errors_are_eio_at_the_mount(void **state)
