@@ -233,13 +233,11 @@ uint64_t item_memory(struct item *item)
 
 	pthread_mutex_lock(&item->lock);
 	if (item->strings)
-		n += item->strings->arena.total +
-		     item->strings->n * sizeof(*item->strings->entries);
+		n += item->strings->arena.total;
 	if (item->shardings)
-		n += item->shardings->arena.total +
-		     item->shardings->n * sizeof(*item->shardings->entries);
+		n += item->shardings->arena.total;
 	if (item->arrays)
-		n += item->arrays->arena.total + item->arrays->n * sizeof(*item->arrays->entries);
+		n += item->arrays->arena.total;
 	pthread_mutex_unlock(&item->lock);
 	return n;
 }
