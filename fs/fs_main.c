@@ -173,17 +173,22 @@ static int serve(struct fs *fs)
 	int r = config ? request_reader_start(&fs->request_reader, fs->options->busy_poll) :
 			 fail(-ENOMEM, "cannot start the FUSE loop");
 
-	if (r >= 0 && fuse_session_custom_io(fs->se, &device, fuse_session_fd(fs->se)) != 0)
-		r = fail(-ENOMEM, "cannot start the FUSE loop");
-	if (r < 0)
-		return r;
-	fuse_loop_cfg_set_clone_fd(config, 1);
-	fuse_loop_cfg_set_max_threads(config, THREADS_MAX);
-	fuse_loop_cfg_set_idle_threads(config, THREADS_MAX);
-	r = fuse_session_loop_mt(fs->se, config);
-	fuse_loop_cfg_destroy(config);
-	request_reader_stop(&fs->request_reader);
-	return r < 0 ? fail(r, "the FUSE loop failed: %s", strerror(-r)) : 0;
+	if (r >= 0) {
+		if (fuse_session_custom_io(fs->se, &device, fuse_session_fd(fs->se)) == 0) {
+			fuse_loop_cfg_set_clone_fd(config, 1);
+			fuse_loop_cfg_set_max_threads(config, THREADS_MAX);
+			fuse_loop_cfg_set_idle_threads(config, THREADS_MAX);
+			r = fuse_session_loop_mt(fs->se, config);
+			if (r < 0)
+				fail(r, "the FUSE loop failed: %s", strerror(-r));
+		} else {
+			r = fail(-ENOMEM, "cannot start the FUSE loop");
+		}
+		request_reader_stop(&fs->request_reader);
+	}
+	if (config)
+		fuse_loop_cfg_destroy(config);
+	return MIN(r, 0);
 }
 
 /* "fsname=...,subtype=pytreefs,..." for the kernel and mount(8). */
