@@ -366,17 +366,42 @@ int node_walk(struct node *dir, const char *path, struct node **ret)
 	return 0;
 }
 
-int node_path(const struct node *n, struct buf *ret)
+struct node *node_parent(const struct node *n)
+{
+	struct node_table *t = n->ns->nodes;
+	struct node *parent;
+
+	pthread_mutex_lock(&t->lock);
+	parent = n->parent;
+	if (parent)
+		parent->refs++;
+	pthread_mutex_unlock(&t->lock);
+	return parent;
+}
+
+static int add_path(const struct node *n, struct buf *ret)
 {
 	int r = 0;
 
 	/* Depth is bounded by LIMIT_TREE_DEPTH and the levels above a tree. */
 	if (n->parent && n->parent->parent) {
-		r = node_path(n->parent, ret);
+		r = add_path(n->parent, ret);
 		if (r >= 0)
 			r = buf_add_byte(ret, '/');
 	}
 	return r < 0 ? r : buf_add_str(ret, n->name);
+}
+
+int node_path(const struct node *n, struct buf *ret)
+{
+	struct node_table *t = n->ns->nodes;
+	int r;
+
+	/* A rename gives a node another parent, and the old one may be gone then. */
+	pthread_mutex_lock(&t->lock);
+	r = add_path(n, ret);
+	pthread_mutex_unlock(&t->lock);
+	return r;
 }
 
 /* ---- the wrappers ---- */

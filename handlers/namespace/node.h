@@ -131,6 +131,8 @@ void node_unref(struct node *n, uint64_t count);
 int node_lookup(struct node *dir, struct span name, struct node **ret);
 /* Follow a path of names separated by '/', and links; "" and "." are dir itself. */
 int node_walk(struct node *dir, const char *path, struct node **ret);
+/* With a reference, or NULL: of names of a draft it changes when they are renamed. */
+struct node *node_parent(const struct node *n);
 /* Path below the mount, for messages: "100/default/params/w.npy". */
 int node_path(const struct node *n, struct buf *ret);
 /* Take it out of the table: the next look-up of its name begins afresh. */

@@ -108,15 +108,16 @@ static int draft_stat(struct node *n, struct stat *ret)
 	struct node_draft *nd = of(n);
 	struct timespec mtime;
 	struct access a;
-	bool removed;
+	bool removed, ended;
 	int r = 0;
 
 	pthread_mutex_lock(&nd->draft->lock);
 	mtime = nd->n->mtime;
+	ended = nd->draft->life == DRAFT_GONE;
 	/* An open file of a draft stays readable when the draft has ended: the kernel asks for its
 	 * size first. */
-	removed = (!nd->n->parent && nd->n != nd->draft->root) || nd->draft->life == DRAFT_GONE;
-	if (nd->draft->life == DRAFT_GONE && (nd->n->is_dir && !nd->generated))
+	removed = (!nd->n->parent && nd->n != nd->draft->root) || ended;
+	if (ended && nd->n->is_dir && !nd->generated)
 		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
 	pthread_mutex_unlock(&nd->draft->lock);
 	/* Whose it is, and who else may write to it, is as on the disk. */
@@ -126,7 +127,7 @@ static int draft_stat(struct node *n, struct stat *ret)
 		return r;
 	/* Locks that are files are asked whether they still have their name. */
 	ret->st_nlink = !removed;
-	if (nd->generated && removed && nd->draft->life == DRAFT_GONE) {
+	if (nd->generated && ended) {
 		ns_stat_file(n->ns, &a, &mtime, nd->opened_size, nd->opened_size, ret);
 	} else if (nd->generated) {
 		auto_buf text = { 0 };
@@ -161,6 +162,7 @@ static bool draft_still_valid(struct node *node)
 {
 	struct node_draft *nd = of(node);
 	struct draft_node *now = NULL;
+	auto_node *dir = NULL;
 	bool same;
 
 	if (nd->generated)
@@ -172,8 +174,8 @@ static bool draft_still_valid(struct node *node)
 		draft_unref(d);
 		return same;
 	}
-	if (!node_is_draft(node->parent) ||
-	    draft_lookup(of(node->parent)->n, span_str(node->name), &now) < 0)
+	dir = node_parent(node);
+	if (!node_is_draft(dir) || draft_lookup(of(dir)->n, span_str(node->name), &now) < 0)
 		return false;
 	same = now == nd->n;
 	draft_node_unref(now);
