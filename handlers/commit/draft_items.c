@@ -69,7 +69,10 @@ int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l)
 			return -ENOMEM;
 		it->leaf = more;
 	}
-	it->leaf[it->n_leaves++] = *l;
+	it->leaf[it->n_leaves] = *l;
+	if (l->kv)
+		kv_ref(l->kv);
+	it->n_leaves++;
 	return 0;
 }
 
@@ -577,6 +580,8 @@ void sealing_item_release(struct sealing_item *it)
 	buf_release(&it->metadata);
 	buf_release(&it->aggregate);
 	plugin_files_release(&it->made);
+	for (size_t i = 0; i < it->n_leaves; i++)
+		kv_free(it->leaf[i].kv);
 	free(it->leaf);
 	free(it->retained);
 	free(it->file);

@@ -215,6 +215,20 @@ static int remove_own(struct draft *d)
 	return r;
 }
 
+int draft_check_life(const struct draft_node *n, bool writes)
+{
+	struct draft *d = n->draft;
+	int r = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (d->life == DRAFT_GONE)
+		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
+	else if (writes && d->life == DRAFT_COMMITTING)
+		r = fail(-EBUSY, "draft '%s' is being committed", d->name);
+	pthread_mutex_unlock(&d->lock);
+	return r;
+}
+
 int draft_abort(struct draft *d, bool force)
 {
 	int r = 0;

@@ -122,6 +122,8 @@ int draft_commit(struct draft *d, struct span final);
 int draft_abort(struct draft *d, bool force);
 /* When the mount ends: drafts stay on the disk, abandoned. */
 void drafts_release(struct draft_env *env);
+/* Whether the draft of n may be read, or written to: -ESTALE after its end, -EBUSY in a commit. */
+int draft_check_life(const struct draft_node *n, bool writes);
 /* Of the life; for draft_commit.c. */
 void draft_end(struct draft *d);
 DEFINE_AUTO(draft, struct draft, draft_unref);

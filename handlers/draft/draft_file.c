@@ -397,12 +397,24 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 
 /* ---- opening and closing ---- */
 
-void draft_file_opened(struct draft_file *f)
+int draft_file_opened(struct draft_file *f)
 {
+	int r;
+
 	pthread_mutex_lock(&f->lock);
 	f->writers++;
 	f->unflushed++;
 	pthread_mutex_unlock(&f->lock);
+	/* A commit that has begun meanwhile may have missed it. */
+	r = draft_check_life(f->node, true);
+	if (r >= 0)
+		return 0;
+	/* What other writers left unfinished is the commit's to encode. */
+	pthread_mutex_lock(&f->lock);
+	f->writers--;
+	f->unflushed--;
+	pthread_mutex_unlock(&f->lock);
+	return r;
 }
 
 void draft_file_flush(struct draft_file *f, bool *flushed, bool now)

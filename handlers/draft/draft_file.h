@@ -67,7 +67,8 @@ int draft_file_truncate(struct draft_file *f, uint64_t size);
  * One handle for writing. Its flushed flag says that close(2) was seen, and nothing written since;
  * several threads may use one handle, so that the flag is only read and set under the file's lock.
  */
-void draft_file_opened(struct draft_file *f);
+/* No commit begins until it is closed. As draft_check_life() when one has begun, or has ended. */
+int draft_file_opened(struct draft_file *f);
 void draft_file_flush(struct draft_file *f, bool *flushed, bool now);
 /* It is gone. After the last one what can be encoded is, and memory is given back. */
 void draft_file_closed(struct draft_file *f, const bool *flushed);

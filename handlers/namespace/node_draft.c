@@ -42,6 +42,11 @@ static struct node_draft *of(struct node *n)
 	return container_of(n, struct node_draft, node);
 }
 
+static struct draft_handle *handle_of(struct file *f)
+{
+	return container_of(f, struct draft_handle, file);
+}
+
 bool node_is_draft(const struct node *n)
 {
 	return n->ops == &draft_ops;
@@ -53,10 +58,11 @@ static bool is_draft_leaf(const struct node *n)
 }
 
 /* Contents from scratch are not a copy of anything. */
-static int start_anew(struct draft_node *n)
+static int set_size(struct draft_node *n, uint64_t size)
 {
-	copy_hint_leaf(n, span_of(NULL, 0), span_of(NULL, 0));
-	return draft_file_truncate(n->file, 0);
+	if (size == 0)
+		copy_hint_leaf(n, span_of(NULL, 0), span_of(NULL, 0));
+	return draft_file_truncate(n->file, size);
 }
 
 /* ---- making nodes ---- */
@@ -321,19 +327,18 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 	return r;
 }
 
-/* Whether the draft may be read, or written to. */
-static int check_life(struct node_draft *nd, bool writes)
+static int truncate_by_name(struct node_draft *nd, uint64_t size)
 {
-	enum draft_life life;
+	bool flushed = false;
+	int r = draft_check_life(nd->n, true);
 
-	pthread_mutex_lock(&nd->draft->lock);
-	life = nd->draft->life;
-	pthread_mutex_unlock(&nd->draft->lock);
-	if (life == DRAFT_GONE)
-		return fail(-ESTALE, "'%s' belongs to a draft that has ended", nd->node.name);
-	if (writes && life == DRAFT_COMMITTING)
-		return fail(-EBUSY, "draft '%s' is being committed", nd->draft->name);
-	return 0;
+	if (r >= 0)
+		r = draft_file_opened(nd->n->file);
+	if (r < 0)
+		return r;
+	r = set_size(nd->n, size);
+	draft_file_closed(nd->n->file, &flushed);
+	return r;
 }
 
 static int draft_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
@@ -347,15 +352,9 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 		return 0;
 	if (nd->n->is_dir)
 		return -EISDIR;
-	/* By its name: whoever has it open keeps the commit from beginning. */
-	if (!file) {
-		int r = check_life(nd, true);
-
-		if (r < 0)
-			return r;
-	}
-	return st->st_size ? draft_file_truncate(nd->n->file, (uint64_t)st->st_size) :
-			     start_anew(nd->n);
+	/* Whoever has it open keeps the commit from beginning. */
+	return file && handle_of(file)->writes ? set_size(nd->n, (uint64_t)st->st_size) :
+						 truncate_by_name(nd, (uint64_t)st->st_size);
 }
 
 static int draft_xattr_set(struct node *n, const char *name, const struct span *value, int flags)
@@ -378,11 +377,6 @@ static int draft_xattr_list(struct node *n, struct buf *ret)
 }
 
 /* ---- open files ---- */
-
-static struct draft_handle *handle_of(struct file *f)
-{
-	return container_of(f, struct draft_handle, file);
-}
 
 static struct draft_file *contents(struct file *f)
 {
@@ -473,24 +467,21 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 	struct node_draft *nd = of(n);
 	struct draft_handle *h;
 	bool writes = open_changes(flags);
-	int r = check_life(nd, writes);
+	int r = draft_check_life(nd->n, writes);
 
 	if (r < 0)
 		return r;
 	r = file_new(&handle_ops, n, sizeof(*h), &h);
 	if (r < 0)
 		return r;
-	h->writes = writes;
 	draft_file_used(nd->n->file, true);
 	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
 	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
-	if (writes) {
-		draft_file_opened(nd->n->file);
-		/* A commit that has begun meanwhile may have missed it. */
-		r = check_life(nd, true);
-	}
-	if (r >= 0 && flags & O_TRUNC && writes)
-		r = start_anew(nd->n);
+	if (writes)
+		r = draft_file_opened(nd->n->file);
+	h->writes = writes && r >= 0;
+	if (h->writes && flags & O_TRUNC)
+		r = set_size(nd->n, 0);
 	if (r < 0)
 		file_close(&h->file);
 	else
