@@ -271,6 +271,26 @@ int commit_run(struct commit *c)
 	return r;
 }
 
+/*
+ * A step was renamed, and nobody knows whether that would survive: it gets its name back, and r is
+ * why. Where it does not, it is gone from here, and 0 says so.
+ */
+static int undo_move(struct ckpt *ckpt, const char *name, const char *to, int r)
+{
+	struct err_note note;
+	int undo;
+
+	err_save(r, &note);
+	undo = io_dirop(ckpt->source, IO_RENAME_NEW, to, name, 0);
+	r = err_restore(&note);
+	if (undo >= 0)
+		return err_at(r, "the removal of '%s' could not be made durable", name);
+	log_warn("'%s' is '%s' now, which could not be made durable (%s), and not renamed back: %s",
+		 name, to, err_text(r), strerror(-undo));
+	err_clear();
+	return 0;
+}
+
 int commit_delete(struct ckpt *ckpt, const char *name)
 {
 	auto_free char *gone = NULL;
@@ -282,8 +302,11 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 	if (!gone)
 		return fail(-ENOMEM, "cannot delete '%s'", name);
 	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
-	if (r >= 0)
-		r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0)
+		return r;
+	r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0)
+		r = undo_move(ckpt, name, gone, r);
 	if (r < 0)
 		return r;
 	/* From here on it is gone; what is left of it is litter that gc knows by its name. */
@@ -325,7 +348,10 @@ int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir)
 	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, to, 0);
 	if (r == -EXDEV)
 		return fail(-EXDEV, "'%s' is on another file system than the checkpoints", to_dir);
+	if (r < 0)
+		return r;
+	r = io_dirop(ckpt->source, IO_SYNC_DIR, to_dir, NULL, 0);
 	if (r >= 0)
-		r = io_dirop(ckpt->source, IO_SYNC_DIR, to_dir, NULL, 0);
-	return r < 0 ? r : io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
+		r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
+	return r < 0 ? undo_move(ckpt, name, to, r) : 0;
 }

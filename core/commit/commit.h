@@ -82,7 +82,10 @@ int commit_run(struct commit *c);
 #define COMMIT_DELETED \
 	"-deleted-" /* after STEP_DRAFT in the name of a step that is being deleted */
 
-/* Delete a committed step: renamed away first, so it is there as a whole or not at all. */
+/*
+ * Delete a committed step: renamed away first, so it is there as a whole or not at all. On failure
+ * it is there, here and below: a rename that cannot be made durable is taken back.
+ */
 int commit_delete(struct ckpt *ckpt, const char *name);
 /* Move it to a directory of the same file system instead (todelete). */
 int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir);

@@ -117,6 +117,14 @@ static void check(struct ns *ns)
 		fail_msg("%s: the root has '%s'", trying, root_names(ns));
 }
 
+static int system_in_root(const char *words)
+{
+	char cmd[256];
+
+	snprintf(cmd, sizeof(cmd), "cd '%s' && %s", root, words);
+	return system(cmd);
+}
+
 static void clean(void)
 {
 	char cmd[256];
@@ -171,6 +179,97 @@ static void operations_fail(void **state)
 						quiet + 1;
 		}
 	assert_true(hits > 100 && reported_by_rename > 20);
+}
+
+static void write_one(struct ns *ns)
+{
+	assert_int_equal(make_draft(ns, "101.tmp"), 0);
+	assert_int_equal(commit_draft(ns, "101.tmp", "101"), 0);
+}
+
+/* The deletion of a step, of which one change of the disk fails. */
+static void one_deletion(const char *const *set, const char *what, unsigned n)
+{
+	char text[128];
+	struct options o;
+	struct ns *ns;
+	int r;
+
+	made_options(&o, set);
+	assert_int_equal(option_set(&o, "io=sync", false), 0);
+	assert_int_equal(ns_open(root, &o, &ns), 0);
+	write_one(ns);
+	ns_close(ns);
+	snprintf(text, sizeof(text), "io=fault(%s:%u):sync", what, n);
+	snprintf(trying, sizeof(trying), "deletion, %s, %s", set[1] ? set[1] : "", text);
+	assert_int_equal(option_set(&o, text, false), 0);
+	assert_int_equal(ns_open(root, &o, &ns), 0);
+	points++;
+	r = node_rmdir(ns->root, span_str("101"));
+	if (r < 0) {
+		/* It is there, as it was, and can be deleted. */
+		if (r != -EIO)
+			fail_msg("%s: %d: %s", trying, r, err_text(r));
+		hits++;
+		check(ns);
+		if (node_rmdir(ns->root, span_str("101")) < 0)
+			fail_msg("%s: once more: %s", trying, err_text(-EIO));
+	}
+	if (strcmp(root_names(ns), "100 "))
+		fail_msg("%s: the root has '%s'", trying, root_names(ns));
+	ns_close(ns);
+	options_release(&o);
+	/* What is left is litter, or what was moved away. */
+	assert_int_equal(system_in_root("rm -rf away .*-deleted-*"), 0);
+	assert_int_equal(system_in_root("test \"$(ls -A)\" = 100"), 0);
+}
+
+/* A step that could not be deleted is there; one that was deleted is not. */
+static void deletions_fail(void **state)
+{
+	static const char *const ways[][MAX_SET] = {
+		{ "allow_delete", NULL },
+		{ "allow_delete", "todelete=away", NULL },
+	};
+	unsigned long before = hits;
+
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+		for (unsigned n = 1; n < 7; n++) {
+			one_deletion(ways[i], "change:eio", n);
+			one_deletion(ways[i], "rename:eio", n);
+			one_deletion(ways[i], "syncdir:eio", n);
+		}
+	}
+	assert_true(hits - before >= 2 * ARRAY_LEN(ways));
+}
+
+/* Both: neither can the rename be made durable, nor be taken back. */
+static void a_deletion_that_cannot_be_taken_back_is_one(void **state)
+{
+	static const char *const ways[][MAX_SET] = {
+		{ "allow_delete", NULL },
+		{ "allow_delete", "todelete=away", NULL },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+		struct options o;
+		struct ns *ns;
+
+		made_options(&o, ways[i]);
+		assert_int_equal(option_set(&o, "io=sync", false), 0);
+		assert_int_equal(ns_open(root, &o, &ns), 0);
+		write_one(ns);
+		ns_close(ns);
+		assert_int_equal(
+			option_set(&o, "io=fault(syncdir:eio:1+;rename:eio:2+):sync", false), 0);
+		assert_int_equal(ns_open(root, &o, &ns), 0);
+		assert_int_equal(node_rmdir(ns->root, span_str("101")), 0);
+		assert_string_equal(root_names(ns), "100 ");
+		ns_close(ns);
+		options_release(&o);
+		assert_int_equal(system_in_root("rm -rf away .*-deleted-*"), 0);
+		assert_int_equal(system_in_root("test \"$(ls -A)\" = 100"), 0);
+	}
 }
 
 /* Whatever is interrupted is done again: nobody hears of it, in neither engine. */
@@ -232,6 +331,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(operations_fail),
+		cmocka_unit_test(deletions_fail),
+		cmocka_unit_test(a_deletion_that_cannot_be_taken_back_is_one),
 		cmocka_unit_test(operations_are_interrupted),
 		cmocka_unit_test(allocations_fail),
 	};
