@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/mem.h"
 
@@ -19,6 +20,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all but `us
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static struct meter_stats stats = { .limit = UINT64_MAX };
 static uint64_t wanted; /* by those that wait */
+static int64_t hurried_until;
 static atomic_ullong taken;
 
 static pthread_rwlock_t users_lock = PTHREAD_RWLOCK_INITIALIZER; /* taken before `lock` */
@@ -81,15 +83,29 @@ static bool fits(uint64_t n, uint64_t most)
 	return n <= most && stats.used <= most - n;
 }
 
+static struct timespec time_after(long ns)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_sec += ns / 1000000000L;
+	t.tv_nsec += ns % 1000000000L;
+	if (t.tv_nsec >= 1000000000L) {
+		t.tv_sec++;
+		t.tv_nsec -= 1000000000L;
+	}
+	return t;
+}
+
 /* Called with the lock held, which is dropped meanwhile. */
 static void wait_until_it_fits(uint64_t n, uint64_t most)
 {
-	struct timespec until;
+	bool hurry = n >= METER_SMALL && clock_ns() < hurried_until;
+	struct timespec until = time_after(hurry ? METER_HURRY_NS : METER_WAIT_NS);
 	int r = 0;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += METER_WAIT_NS / 1000000000L;
 	stats.waits++;
+	stats.hurried += hurry;
 	wanted += n;
 	count_taken();
 	pthread_mutex_unlock(&lock);
@@ -97,6 +113,8 @@ static void wait_until_it_fits(uint64_t n, uint64_t most)
 	pthread_mutex_lock(&lock);
 	while (!fits(n, most) && r == 0)
 		r = pthread_cond_timedwait(&released, &lock, &until);
+	if (r != 0 && !hurry && n >= METER_SMALL)
+		hurried_until = clock_ns() + METER_HURRIED_NS;
 	wanted -= n;
 	count_taken();
 }

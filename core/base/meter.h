@@ -11,8 +11,10 @@
  * process: each holds so much less meanwhile. So all of them together bound the memory.
  *
  * A charge that does not fit now waits, at most METER_WAIT_NS: a caller may hold what others need.
- * One that never fits is refused at once. Any thread may call, without a lock that releasing memory
- * takes.
+ * When one has waited for so long in vain, large ones wait for METER_HURRY_NS only, for as long as
+ * METER_HURRIED_NS: many openings at once that hold what each other needs take seconds, not
+ * minutes. One that never fits is refused at once. Any thread may call, without a lock that
+ * releasing memory takes.
  */
 #ifndef PYTREEFS_METER_H
 #define PYTREEFS_METER_H
@@ -25,6 +27,8 @@
 #define METER_SMALL (256 * KiB)   /* charges below this may use what is reserved for them */
 #define METER_RESERVED (8 * MiB)  /* so that small items open while large ones are read */
 #define METER_WAIT_NS 2000000000L /* of one charge */
+#define METER_HURRY_NS 50000000L
+#define METER_HURRIED_NS 10000000000L
 
 /* A cache that gives way. Without any of these nothing is refused. */
 struct meter_user {
@@ -47,7 +51,7 @@ uint64_t meter_taken(void);
 uint64_t meter_most(void);
 
 struct meter_stats {
-	uint64_t limit, used, peak, waits, refusals;
+	uint64_t limit, used, peak, waits, hurried, refusals;
 };
 void meter_stats(struct meter_stats *ret);
 

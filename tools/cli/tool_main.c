@@ -370,6 +370,10 @@ int main(int argc, char **argv)
 	/* Few arenas: the memory of one per thread would count against the promise of bounded
 	 * memory. */
 	mallopt(M_ARENA_MAX, 2);
+	/* What is large goes back to the system when it is freed. Left alone, the threshold grows
+	 * up to 32 MiB with what is freed, and the heap keeps that. */
+	mallopt(M_MMAP_THRESHOLD, 256 << 10);
+	mallopt(M_TRIM_THRESHOLD, 1 << 20);
 	if (!take_places())
 		return EXIT_FOUND;
 	take_signals();

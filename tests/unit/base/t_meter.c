@@ -75,6 +75,26 @@ static void what_does_not_fit_now_is_refused_in_the_end(void **state)
 	assert_int_equal(used(), 0);
 }
 
+static void after_a_wait_in_vain_large_charges_hurry(void **state)
+{
+	struct meter_stats before, after;
+
+	assert_int_equal(meter_charge(MOST), 0);
+	assert_int_equal(meter_charge(MiB), -ENOMEM);
+	meter_stats(&before);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(meter_charge(MiB), -ENOMEM);
+	meter_stats(&after);
+	assert_int_equal(after.hurried, before.hurried + 20);
+	meter_release(MOST);
+	/* What fits does not wait at all. */
+	assert_int_equal(meter_charge(MOST), 0);
+	meter_release(MOST);
+	meter_stats(&after);
+	assert_int_equal(after.waits, before.waits + 20);
+	assert_int_equal(used(), 0);
+}
+
 static void *release_later(void *n)
 {
 	usleep(50000);
@@ -183,9 +203,11 @@ int main(void)
 		cmocka_unit_test(without_a_cache_nothing_is_refused),
 		cmocka_unit_test_setup_teardown(what_never_fits_is_refused_at_once, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(a_charge_waits_for_others, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_does_not_fit_now_is_refused_in_the_end, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(a_charge_waits_for_others, setup, teardown),
+		cmocka_unit_test_setup_teardown(after_a_wait_in_vain_large_charges_hurry, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(metadata_takes_the_place_of_what_is_cached, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(arenas_and_buffers_charge_what_they_take, setup,
