@@ -421,7 +421,10 @@ static int read_string(struct item *item, const struct strings_entry *e, struct 
 		r = buf_reserve(&json, e->len);
 	if (r >= 0)
 		r = io_read_exact(item->strings_file, json.p, e->len, e->off);
-	return r < 0 ? r : strings_text(span_of(json.p, e->len), "'_strings.json'", ret);
+	if (r < 0)
+		return r;
+	json.n = e->len;
+	return strings_take(&json, e->text_len, "'_strings.json'", ret);
 }
 
 /* Releases 0.3.x wrote one file per string leaf, in a directory of its name. */

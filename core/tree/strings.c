@@ -14,6 +14,8 @@
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 
+#define PLAIN_BYTES 65536 /* a shorter text may be copied */
+
 static int no_memory(const char *what)
 {
 	return fail(-ENOMEM, "%s: not enough memory", what);
@@ -233,6 +235,31 @@ int strings_text(struct span json, const char *what, struct buf *ret)
 	}
 	r = json_pull_str(&p, &s);
 	return r < 0 ? r : buf_add_span(ret, s);
+}
+
+/* A long text that is the same in JSON, but for its quotes. */
+static bool is_plain(struct span json)
+{
+	struct span text = span_of(json.p + 1, json.n - 2);
+
+	if (json.p[0] != '"' || json.p[json.n - 1] != '"')
+		return false;
+	for (size_t i = 0; i < text.n; i++)
+		if (text.p[i] < ' ' || text.p[i] == '"' || text.p[i] == '\\')
+			return false;
+	return utf8_valid(text);
+}
+
+int strings_take(struct buf *json, uint64_t text_len, const char *what, struct buf *ret)
+{
+	if (text_len < PLAIN_BYTES || json->n != text_len + 2 || ret->cap > 0 ||
+	    !is_plain(buf_span(json)))
+		return strings_text(buf_span(json), what, ret);
+	json->n = text_len;
+	memmove(json->p, json->p + 1, json->n);
+	*ret = *json;
+	*json = (struct buf){ 0 };
+	return 0;
 }
 
 int strings_parse_leaf(struct span json, const char *what, struct span param, struct buf *ret)

@@ -33,6 +33,8 @@ const struct strings_entry *strings_find(const struct strings *s, struct span pa
 /* The text of a value: json is the document's bytes off to off + len. -EUCLEAN when it is not a
  * string. */
 int strings_text(struct span json, const char *what, struct buf *ret);
+/* The same, of an entry whose text has text_len bytes: a long one may keep the buffer of its JSON. */
+int strings_take(struct buf *json, uint64_t text_len, const char *what, struct buf *ret);
 /* Accepts NULL. */
 void strings_free(struct strings *s);
 DEFINE_AUTO(strings, struct strings, strings_free);

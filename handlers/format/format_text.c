@@ -98,6 +98,8 @@ static int json_open(struct format *f)
 		return json_array(f);
 	case VALUE_TEXT:
 		r = json_put_str(&f->head, buf_span(&f->value.text), JSON_PRETTY);
+		/* Held once: as JSON. */
+		buf_release(&f->value.text);
 		return r < 0 ? r : buf_add_byte(&f->head, '\n');
 	case VALUE_NONE:
 		return buf_add_str(&f->head, "null\n");

@@ -146,7 +146,7 @@ static int put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
 int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text *text,
 		       size_t n_texts, struct buf *ret)
 {
-	auto_buf out = { 0 };
+	auto_buf out = { .metered = ret->metered };
 	uint64_t off = 0;
 	int r = check_names(tensor, n, text, n_texts);
 

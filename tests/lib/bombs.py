@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that are small on disk and large in memory: sparse files and compressed records.
+"""Steps that are small on disk and large in memory: sparse files, compressed records, long texts.
 
 Each kind turns a copy of a healthy step, as `pytreefs save` makes it, into one that would take a reader
-hundreds of megabytes.
+hundreds of megabytes. Long texts that are not sparse are made once and linked into every step.
 """
 
 import functools
 import json
+import os
 import shutil
 import struct
 
@@ -82,6 +83,22 @@ def sparse(path, size, head=b''):
         f.truncate(size)
 
 
+def text(path, key, make):
+    """Content that is not sparse: made once for all steps beside them, and linked."""
+    first = path.parent
+    while not (first / 'texts').is_dir():
+        first = first.parent
+    first = first / 'texts' / key
+    if not first.exists():
+        with first.open('wb') as f:
+            for piece in make():
+                f.write(piece)
+    path.parent.mkdir(exist_ok=True)
+    if path.exists():
+        path.unlink()
+    os.link(first, path)
+
+
 def node_gib(step, item):
     put_root(item, record(NODE, zeros_frame(1024 * MIB), 1))
 
@@ -129,6 +146,11 @@ def strings_sparse(step, item):
     sparse(item / '_strings.json', 900 * MIB, b'{"s": "')
 
 
+def strings_text(mib, step, item):
+    with_a_string(item)
+    text(item / '_strings.json', f'string-{mib}', lambda: [b'{"s": "', *[b'x' * MIB] * mib, b'"}'])
+
+
 def with_a_string(item):
     document = json.loads((item / '_METADATA').read_text())
     document['tree_metadata']["('s',)"] = {'key_metadata': [{'key': 's', 'key_type': 2}],
@@ -157,9 +179,11 @@ KINDS = {
     'manifest that is a hole': manifest_sparse,
     'aggregate file of 1 GB': functools.partial(aggregate, 1_000_000_000),
     'aggregate file of 300 MB': functools.partial(aggregate, 300_000_000),
+    'aggregate file of 20 MB': functools.partial(aggregate, 20_000_000),
     '_METADATA that is a hole': metadata_sparse,
     '_CHECKPOINT_METADATA that is a hole': step_metadata_sparse,
     '_strings.json that is a hole': strings_sparse,
+    '_strings.json of 20 MB': functools.partial(strings_text, 20),
     '_sharding that is a hole': sharding_sparse,
     '.zarray that is a hole': zarray_sparse,
     'JSON item that is a hole': json_item,
@@ -170,6 +194,7 @@ BY_DIRECTORY = ('.zarray',)
 
 def make_root(root, kind, healthy, count=12):
     """Steps 1 to count of that kind, and the healthy step 100. healthy(kind): the directory of one."""
+    (root.parent / 'texts').mkdir(exist_ok=True)
     for i in range(1, count + 1):
         shutil.copytree(healthy(kind), root / str(i))
         KINDS[kind](root / str(i), root / str(i) / 'default')

@@ -105,8 +105,11 @@ def visit(step, answers, read=True):
     return answers
 
 
-@pytest.mark.parametrize('budgets', BUDGETS)
-@pytest.mark.parametrize('kind', bombs.KINDS)
+# Texts of 20 MB fit the default budgets, so there all their views are read: gigabytes.
+CASES = [(k, b) for k in bombs.KINDS for b in BUDGETS if b == '16M' or not k.endswith('of 20 MB')]
+
+
+@pytest.mark.parametrize(('kind', 'budgets'), CASES)
 def test_twelve_at_once(mount, program, healthy, tmp_path, kind, budgets):
     options, allowed = BUDGETS[budgets]
     (tmp_path / 'root').mkdir()

@@ -130,6 +130,42 @@ static void a_value_that_is_not_text_is_refused(void **state)
 	assert_int_equal(out.n, 0);
 }
 
+static void taken(const char *content, size_t text_len, bool same_buffer)
+{
+	auto_buf json = { 0 }, out = { 0 }, want = { 0 };
+	const uint8_t *at;
+
+	assert_int_equal(buf_add_str(&json, "\""), 0);
+	for (size_t i = 0; i < 100000; i++)
+		assert_int_equal(buf_add_byte(&json, 'x'), 0);
+	assert_int_equal(buf_add_str(&json, content), 0);
+	assert_int_equal(buf_add_str(&json, "\""), 0);
+	at = json.p;
+	assert_int_equal(strings_text(buf_span(&json), "x", &want), 0);
+	assert_int_equal(want.n, 100000 + text_len);
+	assert_int_equal(strings_take(&json, want.n, "x", &out), 0);
+	assert_true(span_eq(buf_span(&out), buf_span(&want)));
+	assert_int_equal(out.p == at, same_buffer);
+}
+
+static void a_long_text_keeps_the_buffer_of_its_json(void **state)
+{
+	auto_buf json = { 0 }, out = { 0 };
+
+	taken("", 0, true);
+	taken("\xc3\xa9", 2, true);
+	taken("\\n", 1, false);
+	/* Bytes that JSON refuses are refused, whatever their length. */
+	assert_int_equal(buf_add_str(&json, "\"\xff"), 0);
+	for (size_t i = 0; i < 100000; i++)
+		assert_int_equal(buf_add_byte(&json, 'x'), 0);
+	assert_int_equal(buf_add_str(&json, "\""), 0);
+	assert_int_equal(strings_take(&json, 100001, "x", &out), -EUCLEAN);
+	json.p[1] = '\n';
+	assert_int_equal(strings_take(&json, 100001, "x", &out), -EUCLEAN);
+	assert_int_equal(out.n, 0);
+}
+
 static void one_document_per_leaf(void **state)
 {
 	auto_buf out = { 0 };
@@ -300,6 +336,7 @@ int main(void)
 		cmocka_unit_test(texts_are_found_by_pointer),
 		cmocka_unit_test(other_documents),
 		cmocka_unit_test(a_value_that_is_not_text_is_refused),
+		cmocka_unit_test(a_long_text_keeps_the_buffer_of_its_json),
 		cmocka_unit_test(one_document_per_leaf),
 		cmocka_unit_test(pairs_are_written_sorted_and_nested),
 		cmocka_unit_test(what_cannot_be_stored_is_refused),
