@@ -49,6 +49,7 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 		.commit_ns = clock_real_ns(),
 		.custom = c->custom,
 	};
+	int r;
 
 	if (!items)
 		return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
@@ -60,7 +61,13 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 		items[m.n_items++] =
 			(struct step_item){ outer_name(c->items[i].name), c->items[i].handler };
 	}
-	return step_meta_print(&m, ret);
+	r = step_meta_print(&m, ret);
+	/* What no reader would take is not written. */
+	if (r >= 0 && ret->n > LIMIT_STEP_FILE)
+		r = fail(-EINVAL,
+			 "'_CHECKPOINT_METADATA' of '%s' would have %zu bytes, the limit is %llu",
+			 c->draft->final, ret->n, (unsigned long long)LIMIT_STEP_FILE);
+	return r;
 }
 
 /* The text that Orbax writes; nobody parses it. `where` is the directory that it speaks of. */

@@ -671,3 +671,17 @@ def test_a_leaf_that_is_called_as_a_file_of_its_item(mount, root, name):
         (where / name).unlink()
     assert re.search(r"' cannot be the name of a directory.*ocdbt=on", said(m)), said(m)
     (m / '7.tmp').rename(m / '7')
+
+
+def test_a_step_file_that_no_reader_would_take(mount, root):
+    """What is copied is below the limit, and what is written of it is not: it has escapes."""
+    m = mount(root, allow_errors=True)
+    (begin(m) / 'good.npy').write_bytes(W)
+    copied = json.dumps({'custom_metadata': {'note': 'é' * (3 << 20)}}, ensure_ascii=False)
+    (m / '7.tmp/_CHECKPOINT_METADATA').write_bytes(copied.encode())
+    refused(errno.ECANCELED, lambda: (m / '7.tmp').rename(m / '7'))
+    assert re.search(r"'_CHECKPOINT_METADATA' of '7' would have \d+ bytes, the limit is 8388608", said(m)), said(m)
+    assert not (root / '7').exists()
+    (m / '7.tmp/_CHECKPOINT_METADATA').write_bytes(b'{}')
+    (m / '7.tmp').rename(m / '7')
+    assert (m / '7/default/good.npy').read_bytes() == W
