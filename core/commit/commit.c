@@ -278,10 +278,7 @@ int commit_run(struct commit *c)
 	return r;
 }
 
-/*
- * A step was renamed, and nobody knows whether that would survive: it gets its name back, and r is
- * why. Where it does not, it is gone from here, and 0 says so.
- */
+/* A step was renamed, and nobody knows whether that would survive: it gets its name back. */
 static int undo_move(struct ckpt *ckpt, const char *name, const char *to, int r)
 {
 	struct err_note note;
@@ -290,12 +287,9 @@ static int undo_move(struct ckpt *ckpt, const char *name, const char *to, int r)
 	err_save(r, &note);
 	undo = io_dirop(ckpt->source, IO_RENAME_NEW, to, name, 0);
 	r = err_restore(&note);
-	if (undo >= 0)
-		return err_at(r, "the removal of '%s' could not be made durable", name);
-	log_warn("'%s' is '%s' now, which could not be made durable (%s), and not renamed back: %s",
-		 name, to, err_text(r), strerror(-undo));
-	err_clear();
-	return 0;
+	return undo < 0 ? err_at(r, "'%s' is '%s' now, and could not be renamed back (%s)", name,
+				 to, strerror(-undo)) :
+			  err_at(r, "the removal of '%s' could not be made durable", name);
 }
 
 int commit_delete(struct ckpt *ckpt, const char *name)
@@ -313,9 +307,7 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 		return r;
 	r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
 	if (r < 0)
-		r = undo_move(ckpt, name, gone, r);
-	if (r < 0)
-		return r;
+		return undo_move(ckpt, name, gone, r);
 	/* From here on it is gone; what is left of it is litter that gc knows by its name. */
 	r = io_remove_tree(ckpt->source, gone);
 	if (r < 0)

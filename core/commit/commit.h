@@ -84,7 +84,8 @@ int commit_run(struct commit *c);
 
 /*
  * Delete a committed step: renamed away first, so it is there as a whole or not at all. On failure
- * it is there, here and below: a rename that cannot be made durable is taken back.
+ * it is there, here and below: a rename that cannot be made durable is taken back, unless that
+ * fails, too; then it is whole under the other name, as the error says.
  */
 int commit_delete(struct ckpt *ckpt, const char *name);
 /* Move it to a directory of the same file system instead (todelete). */

@@ -134,6 +134,19 @@ static int check_may_delete(struct ns *ns, const char *step, const struct stat *
 	return 0;
 }
 
+/* Whether a deletion that failed has taken the step's name nevertheless. */
+static bool is_gone(struct ns *ns, const char *step)
+{
+	struct err_note why;
+	struct stat st;
+	int r;
+
+	err_peek(&why);
+	r = io_stat(ns->ckpt->source, step, &st);
+	err_restore(&why);
+	return r == -ENOENT;
+}
+
 static int delete_step(struct ns *ns, struct span name)
 {
 	auto_free char *step = span_dup_str(name);
@@ -150,12 +163,13 @@ static int delete_step(struct ns *ns, struct span name)
 		return r;
 	r = ns->options->todelete ? commit_move_away(ns->ckpt, step, ns->options->todelete) :
 				    commit_delete(ns->ckpt, step);
-	if (r < 0)
-		return err_at(r, "deletion of step '%s'", step);
-	log_info("step '%s' is deleted", step);
-	ns_drop_items(ns, step);
-	whiteout_clear(ns, name);
-	return 0;
+	if (r >= 0)
+		log_info("step '%s' is deleted", step);
+	if (r >= 0 || is_gone(ns, step)) {
+		ns_drop_items(ns, step);
+		whiteout_clear(ns, name);
+	}
+	return r < 0 ? err_at(r, "deletion of step '%s'", step) : 0;
 }
 
 int draft_root_rmdir(struct node *root, struct span name)
