@@ -158,8 +158,13 @@ void io_file_reread(struct io_file *file);
  */
 void io_file_punch(struct io_file *file, uint64_t off, uint64_t n);
 int io_file_truncate(struct io_file *file, uint64_t size);
-/* The next range from off on outside of holes: 1, or 0 when there is none before the end. */
-int io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, uint64_t *ret_to);
+/*
+ * The next range from off on outside of holes; false when there is none before the end, or when the
+ * file has been cut to less: io_file_check_size() tells.
+ */
+bool io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, uint64_t *ret_to);
+/* -EUCLEAN when it is shorter now than when it was opened. */
+int io_file_check_size(struct io_file *file);
 
 int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode);
 /* IO_MKDIR, and 0 also when the name exists. */

@@ -6,6 +6,7 @@
  * Nothing here calls an engine directly; io.c does.
  */
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -83,20 +84,33 @@ int io_write_exact(struct io_file *file, const void *p, size_t n, uint64_t off)
 	return n ? io_run(file->io, &req, 1) : 0;
 }
 
-int io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, uint64_t *ret_to)
+bool io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, uint64_t *ret_to)
 {
 	off_t from, to;
 
 	if (off >= file->size)
-		return 0;
+		return false;
 	from = lseek(file->fd, (off_t)off, SEEK_DATA);
 	if (from < 0 && errno == ENXIO)
-		return 0;
+		return false;
 	/* A file system that knows no holes has none. */
 	to = from < 0 ? -1 : lseek(file->fd, from, SEEK_HOLE);
 	*ret_from = MIN(from < 0 ? off : (uint64_t)from, file->size);
 	*ret_to = to < 0 ? file->size : MIN((uint64_t)to, file->size);
 	return *ret_from < *ret_to;
+}
+
+int io_file_check_size(struct io_file *file)
+{
+	struct stat st;
+
+	if (fstat(file->fd, &st) < 0)
+		return err_sys("cannot look at", file->name);
+	if ((uint64_t)st.st_size >= file->size)
+		return 0;
+	io_file_doubt(file);
+	return fail(-EUCLEAN, "'%s' ends at byte %llu, and had %llu bytes when it was opened",
+		    file->name, (unsigned long long)st.st_size, (unsigned long long)file->size);
 }
 
 int io_write_file(struct io_dir *dir, const char *rel, struct span content)

@@ -23,15 +23,13 @@ void document_release(struct document *d)
 }
 
 /* Bytes of the file outside of its holes. */
-static int count_data(struct io_file *file, uint64_t *ret)
+static uint64_t count_data(const struct io_file *file)
 {
-	uint64_t from, to = 0;
-	int r;
+	uint64_t from, to = 0, n = 0;
 
-	*ret = 0;
-	while ((r = io_file_data(file, to, &from, &to)) > 0)
-		*ret += to - from;
-	return r;
+	while (io_file_data(file, to, &from, &to))
+		n += to - from;
+	return n;
 }
 
 static int copy_range(struct io_file *file, struct io_file *copy, uint8_t *piece, uint64_t from,
@@ -53,31 +51,37 @@ static int copy_range(struct io_file *file, struct io_file *copy, uint8_t *piece
 	return r;
 }
 
-static int copy_data(struct io_file *file, struct io_file *copy)
+/* At most `most` bytes outside of holes, as many as were counted: it may be written meanwhile. */
+static int copy_data(struct io_file *file, struct io_file *copy, uint64_t most)
 {
 	auto_free uint8_t *piece = malloc(MiB);
-	uint64_t from, to = 0;
-	int r;
+	uint64_t from, to = 0, n = 0;
+	int r = 0;
 
 	if (!piece)
 		return fail(-ENOMEM, "cannot read '%s'", file->name);
-	while ((r = io_file_data(file, to, &from, &to)) > 0) {
-		r = copy_range(file, copy, piece, from, to);
-		if (r < 0)
-			return r;
+	while (r >= 0 && io_file_data(file, to, &from, &to)) {
+		n += to - from;
+		r = n > most ? fail(-EUCLEAN,
+				    "'%s' was written while it was read: %llu bytes of it were no "
+				    "holes, and %llu at offset %llu are more",
+				    file->name, (unsigned long long)most,
+				    (unsigned long long)(to - from), (unsigned long long)from) :
+			       copy_range(file, copy, piece, from, to);
 	}
+	/* Beyond the end of a file that was cut meanwhile there is no data, and no hole either. */
+	if (r >= 0)
+		r = io_file_check_size(file);
 	return r < 0 ? r : io_file_truncate(copy, file->size);
 }
 
 static int map_copy(struct ckpt *ckpt, struct io_file *file, struct document *d)
 {
-	uint64_t data = 0;
-	int r = count_data(file, &data);
+	uint64_t data = count_data(file);
+	int r = streams_file(ckpt->streams, ckpt->io, data, &d->copy);
 
 	if (r >= 0)
-		r = streams_file(ckpt->streams, ckpt->io, data, &d->copy);
-	if (r >= 0)
-		r = copy_data(file, d->copy);
+		r = copy_data(file, d->copy, data);
 	if (r < 0)
 		return r;
 	d->map = mmap(NULL, file->size, PROT_READ, MAP_SHARED, d->copy->fd, 0);
