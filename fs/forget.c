@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@
 #include "core/base/thread.h"
 
 extern char **environ;
+
+#define DESCRIPTORS_FEW 4096
 
 /* stdin is the pipe, nothing else is open. */
 static int start_helper(int stdin_fd, pid_t *ret)
@@ -115,10 +118,19 @@ static int send_paths(struct forget *f, int fd, struct span paths)
 	return -1;
 }
 
+static bool descriptors_are_few(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < DESCRIPTORS_FEW;
+}
+
 static void *forget_run(void *arg)
 {
 	struct forget *f = arg;
-	int fd = -1; /* to the helper; -1: it does not run */
+	/* To the helper; -1: it does not run. Where descriptors may run out it runs from the start.
+	 */
+	int fd = descriptors_are_few() ? open_helper(f) : -1;
 
 	pthread_mutex_lock(&f->lock);
 	while (!f->stop) {

@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -38,6 +39,26 @@ bool io_descriptors_are_short(void)
 		   (rlim_t)atomic_load_explicit(&open_dirs, memory_order_relaxed);
 
 	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n >= limit.rlim_cur / 4 * 3;
+}
+
+static pthread_mutex_t ran_out_lock = PTHREAD_MUTEX_INITIALIZER;
+static void (*ran_out)(void *arg); /* protected by ran_out_lock, as its argument */
+static void *ran_out_arg;
+
+void io_when_descriptors_run_out(void (*fn)(void *arg), void *arg)
+{
+	pthread_mutex_lock(&ran_out_lock);
+	ran_out = fn;
+	ran_out_arg = arg;
+	pthread_mutex_unlock(&ran_out_lock);
+}
+
+static void report_shortage(void)
+{
+	pthread_mutex_lock(&ran_out_lock);
+	if (ran_out)
+		ran_out(ran_out_arg);
+	pthread_mutex_unlock(&ran_out_lock);
 }
 
 /* ---- interrupted calls ---- */
@@ -77,6 +98,8 @@ int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, uns
 	 * a moment. */
 	do {
 		r = io->ops->open(io, dirfd, path, flags, mode);
+		if (r == -EMFILE && tries % TRIES_AT_ONCE == 0)
+			report_shortage();
 	} while (r < 0 && ask_again(r == -EMFILE || r == -ENFILE ? -EAGAIN : r, &tries));
 	return r < 0 ? lasting(r) : r;
 }

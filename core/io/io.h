@@ -226,6 +226,12 @@ const struct io_stats *io_engine_stats(const struct io_engine *io);
 bool io_files_are_many(void);
 /* Whether files and directories together have three quarters of them: whoever can close some does. */
 bool io_descriptors_are_short(void);
+/*
+ * fn(arg) is called, in any thread, each time that an open finds all descriptors in use, before it
+ * is tried again for about a second; it must not wait. One for the process; NULL: not any more, and
+ * no call of it is under way.
+ */
+void io_when_descriptors_run_out(void (*fn)(void *arg), void *arg);
 
 DEFINE_AUTO(io_file, struct io_file, io_file_unref);
 DEFINE_AUTO(io_dir, struct io_dir, io_dir_close);

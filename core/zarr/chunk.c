@@ -164,10 +164,12 @@ const uint8_t *chunk_cached(const struct cache_entry *e)
 	return ((const struct cached_chunk *)e->value)->p;
 }
 
-/* What was stored is plausible for one call: much more than it decodes to is decoded as a stream. */
-static bool is_bloated(const struct zarr *z, const struct chunk *c)
+int chunk_check_size(const struct zarr *z, const struct chunk *c)
 {
-	return c->len > 2 * z->leaf->bytes + 64 * KiB;
+	if (c->len <= 2 * z->leaf->bytes + 64 * KiB)
+		return 0;
+	return fail(-EUCLEAN, "chunk of %llu bytes is stored in %llu",
+		    (unsigned long long)z->leaf->bytes, (unsigned long long)c->len);
 }
 
 static int missing(struct zarr *z, struct chunk *c)
@@ -233,12 +235,8 @@ static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		struct chunk *c = begun[i];
 
-		if (c->loc.where == KV_ABSENT)
-			r = missing(z, c);
-		else if (is_bloated(z, c))
-			r = fail(-EUCLEAN, "chunk of %llu bytes is stored in %llu",
-				 (unsigned long long)z->leaf->bytes, (unsigned long long)c->len);
-		else
+		r = c->loc.where == KV_ABSENT ? missing(z, c) : chunk_check_size(z, c);
+		if (r >= 0)
 			w[m++] = (struct whole){ .z = z, .c = c };
 	}
 	for (size_t at = 0, k; at < m && r >= 0; at += k) {

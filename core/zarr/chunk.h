@@ -44,6 +44,12 @@ struct chunk {
 int chunk_open(struct zarr *z, struct chunk *c, size_t n);
 void chunk_close(struct zarr *z, struct chunk *c, size_t n);
 
+/*
+ * Whether the stored bytes are plausible for what they decode to: -EUCLEAN naming both sizes when
+ * they are more than twice as many. To be asked before they are read whole, or copied.
+ */
+int chunk_check_size(const struct zarr *z, const struct chunk *c);
+
 /* Bytes of the cache and the budget that opening one chunk takes at most. */
 uint64_t chunk_cost(const struct zarr *z);
 

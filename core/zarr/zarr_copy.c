@@ -72,6 +72,9 @@ static int check_chunk(struct copying *y, const struct chunk *c)
 			       fail(-EUCLEAN, "it has %llu bytes, its elements take %llu",
 				    (unsigned long long)c->len,
 				    (unsigned long long)y->from->leaf->bytes);
+	r = chunk_check_size(y->from, c);
+	if (r < 0)
+		return r;
 	if (c->len < 9)
 		return fail(-EUCLEAN, "its %llu bytes are not a zstd frame",
 			    (unsigned long long)c->len);

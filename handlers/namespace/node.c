@@ -404,6 +404,23 @@ int node_path(const struct node *n, struct buf *ret)
 	return r;
 }
 
+bool node_is_in_use(struct ns *ns, struct span name)
+{
+	struct node_table *t = ns->nodes;
+	bool found = false;
+
+	pthread_mutex_lock(&t->lock);
+	for (const struct file *f = t->files; f && !found; f = f->next) {
+		const struct node *n = f->node;
+
+		while (n->parent && n->parent != ns->root)
+			n = n->parent;
+		found = n->parent && span_eq(span_str(n->name), name);
+	}
+	pthread_mutex_unlock(&t->lock);
+	return found;
+}
+
 /* ---- the wrappers ---- */
 
 int node_stat(struct node *n, struct stat *ret)

@@ -3,6 +3,7 @@
  * ns_info.c - what a mount says of itself: counters, effective options, version.
  */
 #include <time.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/json.h"
@@ -15,6 +16,18 @@ static int put(struct buf *ret, const char *name, uint64_t value)
 	return buf_addf(ret, ",\n  \"%s\": %llu", name, (unsigned long long)value);
 }
 
+/* Whose counters they are. */
+static int put_process(struct ns *ns, struct buf *ret)
+{
+	struct timespec now;
+	int r = buf_addf(ret, "{\n  \"pid\": %ld", (long)getpid());
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (r >= 0 && (ns->drafts.collective || ns->broadcast))
+		r = put(ret, "in_job", 1);
+	return r < 0 ? r : put(ret, "uptime_seconds", (uint64_t)(now.tv_sec - ns->started.tv_sec));
+}
+
 int ns_stats_json(struct ns *ns, struct buf *ret)
 {
 	const struct io_stats *io = io_engine_stats(ns->ckpt->io);
@@ -22,15 +35,12 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 	struct streams_stats streams;
 	struct broadcast_stats shared;
 	struct cache_stats cache;
-	struct timespec now;
 	int r;
 
 	cache_stats(ns->ckpt->cache, &cache);
 	broadcast_stats(ns->broadcast, &shared);
 	streams_stats(ns->ckpt->streams, &streams);
-	clock_gettime(CLOCK_REALTIME, &now);
-	r = buf_addf(ret, "{\n  \"uptime_seconds\": %lld",
-		     (long long)(now.tv_sec - ns->started.tv_sec));
+	r = put_process(ns, ret);
 	const struct {
 		const char *name;
 		uint64_t value;

@@ -423,9 +423,12 @@ struct step_names {
 	unsigned n;
 };
 
-/* The steps, used the longest ago, whose items are beyond what may be open. Called with the lock
- * held. */
-static void pick_steps(const struct item_table *t, struct step_names *ret)
+/*
+ * The steps, used the longest ago, whose items are beyond what may be open. Not those in which a
+ * file is open: the kernel would forget the step's name, keep what is in use, and find no way to it
+ * afterwards. Called with the lock held.
+ */
+static void pick_steps(struct ns *ns, const struct item_table *t, struct step_names *ret)
 {
 	unsigned n = 0, most = MIN(ITEMS_MAX, io_descriptors_are_short() ? t->n : ITEMS_MAX) / 2;
 	uint64_t bytes = 0;
@@ -440,7 +443,7 @@ static void pick_steps(const struct item_table *t, struct step_names *ret)
 		    (!strncmp(e->path, t->first->path, len) && strcspn(t->first->path, "/") == len))
 			continue;
 		if ((bytes <= ITEMS_BYTES / 2 && n <= most) || e->opening || ret->n == ITEMS_MAX ||
-		    len > LIMIT_NAME_BYTES)
+		    len > LIMIT_NAME_BYTES || node_is_in_use(ns, span_of(e->path, len)))
 			continue;
 		memcpy(ret->name[ret->n], e->path, len);
 		ret->name[ret->n++][len] = '\0';
@@ -458,7 +461,7 @@ bool ns_trim_items(struct ns *ns, bool ask)
 	unlist_surplus(t, &out);
 	more = is_too_much(t);
 	if (more && ask && names)
-		pick_steps(t, names);
+		pick_steps(ns, t, names);
 	pthread_mutex_unlock(&t->lock);
 	free_entries(out);
 	for (unsigned i = 0; names && i < names->n; i++) {

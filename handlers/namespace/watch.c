@@ -128,6 +128,11 @@ void watch_trim(struct watch *w)
 		eventfd_write(w->wake, 1);
 }
 
+static void descriptors_ran_out(void *arg)
+{
+	watch_trim(arg);
+}
+
 /* Where other machines write too, the kernel does not hear of it. */
 static bool is_remote(int fd)
 {
@@ -187,6 +192,7 @@ int watch_start(struct ns *ns, struct watch **ret)
 		free(w);
 		return fail(r, "cannot start the thread that watches the root");
 	}
+	io_when_descriptors_run_out(descriptors_ran_out, w);
 	*ret = w;
 	return 0;
 }
@@ -195,6 +201,7 @@ void watch_stop(struct watch *w)
 {
 	if (!w)
 		return;
+	io_when_descriptors_run_out(NULL, NULL);
 	atomic_store(&w->stop, true);
 	eventfd_write(w->wake, 1);
 	pthread_join(w->thread, NULL);

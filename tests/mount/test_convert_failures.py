@@ -417,3 +417,21 @@ def test_flipped_bytes_never_crash(run, tmp_path, name):
         assert sorted(os.listdir(tmp_path)) == sorted([name, 'ck'] if r.returncode == 0 else [name]), at
         if r.returncode == 0:
             shutil.rmtree(tmp_path / 'ck')
+
+
+def test_a_chunk_that_is_much_too_long_is_not_copied(run, mount, tmp_path):
+    """Stored chunks go from place to place undecoded, but not three gigabytes of them for an array of 4 KiB."""
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', np.arange(1024, dtype=np.int32))
+    run('save', '-o', 'ocdbt=off', tmp_path / 'in', tmp_path / 'source/1')
+    chunk, = (p for p in (tmp_path / 'source/1').rglob('w/0') if p.is_file())
+    os.truncate(chunk, 3 << 30)
+    for words in (['convert'], ['convert', '-o', 'ocdbt=off'], ['export', '--format', 'zarr']):
+        r = run(*words, tmp_path / 'source/1', tmp_path / 'out', ok=False)
+        assert r.returncode == 1 and 'is stored in 3221225472' in r.stderr and not (tmp_path / 'out').exists()
+    m = mount(tmp_path / 'source', 'ocdbt=off', allow_errors=True)
+    (m / '2.tmp/default').mkdir(parents=True)
+    with pytest.raises(OSError):
+        shutil.copyfile(m / '1/default/w.npy', m / '2.tmp/default/w.npy')
+    used = sum(p.stat().st_blocks for p in (tmp_path / 'source').rglob('*')) * 512
+    assert used < 10_000_000

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing is read that nobody asked for: big roots and wide trees are cheap to mount and to list."""
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -71,6 +73,29 @@ def test_the_process_that_forgets_names_may_die(mount, cases):
             os.kill(child, signal.SIGKILL)
             killed += 1
     assert killed
+
+
+def test_descriptors_that_ran_out_come_back(mount, cases):
+    """What is open in too many steps fails, nothing else does for good: once it is closed all is as before."""
+    case = cases('thousand-steps')
+    m = mount(case.path, under=['prlimit', '--nofile=256:256'], allow_errors=True)
+    opened = []
+    try:
+        for step in case.steps[:300]:
+            opened.append(open(m / step / 'state/w.npy', 'rb'))
+    except OSError as e:
+        assert e.errno == errno.EMFILE
+    assert 20 < len(opened) < 300
+    for f in opened:
+        f.close()
+    deadline = time.monotonic() + 60
+    for step in case.steps[300:320]:
+        while True:
+            try:
+                assert compare.read_all(m / step / 'state/name.txt') == b'step 0'
+                break
+            except OSError as e:
+                assert e.errno == errno.EMFILE and time.monotonic() < deadline
 
 
 def helpers_of(pid):

@@ -146,3 +146,22 @@ def test_a_mount_over_its_source_writes_below_it(run, there):
     (there / 'ckpts/1600.tmp').rename(there / 'ckpts/1600')
     run('umount', 'ckpts', cwd=there)
     assert '78 the same, 0 differences' in run('diff', there / 'ckpts/1500/state', there / 'ckpts/1600/state').stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='only root may mount a tmpfs')
+def test_source_is_free_when_umount_returns(program, tmp_path):
+    """A script that unmounts what lies below next must not find it in use."""
+    source, mnt = tmp_path / 'source', tmp_path / 'mnt'
+    for path in (source, mnt):
+        path.mkdir()
+    for _ in range(5):
+        subprocess.run(['mount', '-t', 'tmpfs', 'none', source], check=True)
+        try:
+            shutil.copytree(SAMPLE / '1000', source / '1000')
+            subprocess.run([program, 'mount', source, mnt], check=True, timeout=60)
+            (mnt / '1000/state/learning_rate.json').read_bytes()
+            subprocess.run([program, 'umount', mnt], check=True, timeout=60)
+        finally:
+            r = subprocess.run(['umount', source], capture_output=True, text=True)
+            subprocess.run(['umount', '-l', mnt], capture_output=True)
+        assert r.returncode == 0, r.stderr

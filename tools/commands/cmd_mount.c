@@ -4,9 +4,12 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -18,6 +21,7 @@
 
 #define BUSY_MS 2000 /* before a mount is said to be in use */
 #define BUSY_STEP_MS 20
+#define END_MS 5000 /* for the daemon to end, after the mount has */
 
 /* Options of mount(8) and libfuse that are accepted on, and those that say nothing to us. */
 static const char *const accepted[] = {
@@ -316,18 +320,51 @@ static int unmount_soon(const char *path, int flags)
 	}
 }
 
+/*
+ * The process that serves a mount, so that its end can be waited for: it has SOURCE open for a
+ * moment longer than the mount exists. -1: not known, or a rank of a job, which waits for others.
+ */
+static int open_daemon(const char *path)
+{
+	auto_free char *stats = str_fmt("%s/.pytreefs/stats", path);
+	auto_close int fd = stats ? open(stats, O_RDONLY | O_CLOEXEC) : -1;
+	char text[128] = "", comm[64] = "";
+	auto_free char *name = NULL;
+	auto_close int of_name = -1;
+	int pid;
+
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
+	    sscanf(text, "{ \"pid\": %d", &pid) != 1 || strstr(text, "\"in_job\""))
+		return -1;
+	/* In another PID namespace the number is somebody else's. */
+	name = str_fmt("/proc/%d/comm", pid);
+	of_name = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+	if (of_name < 0 || read(of_name, comm, sizeof(comm) - 1) <= 0 ||
+	    strncmp(comm, "pytreefs", strlen("pytreefs")) != 0)
+		return -1;
+	return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
 static int run_umount(struct cmd_args *a)
 {
+	struct pollfd served = { .fd = -1, .events = POLLIN };
 	bool lazy = cmd_flag(a, "lazy");
 	int r = check_ours(a->arg[0]);
 
 	if (r < 0)
 		return r;
 	report_drafts(a->arg[0]);
-	if (unmount_soon(a->arg[0], lazy ? MNT_DETACH : 0) == 0)
-		return EXIT_OK;
-	if (errno == EPERM)
-		return unmount_as_user(a->arg[0], lazy);
+	if (!lazy)
+		served.fd = open_daemon(a->arg[0]);
+	r = unmount_soon(a->arg[0], lazy ? MNT_DETACH : 0) == 0 ? EXIT_OK :
+	    errno == EPERM                                      ? unmount_as_user(a->arg[0], lazy) :
+								  -1;
+	if (r == EXIT_OK && served.fd >= 0)
+		poll(&served, 1, END_MS);
+	if (served.fd >= 0)
+		close(served.fd);
+	if (r >= 0)
+		return r;
 	if (errno == EBUSY)
 		return fail(-EBUSY, "'%s' is in use: close what is open there, or use --lazy",
 			    a->arg[0]);
