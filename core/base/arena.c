@@ -105,7 +105,7 @@ void arena_release(struct arena *a)
 		a->top = next;
 	}
 	meter_release(a->charged);
-	*a = (struct arena){ 0 };
+	*a = (struct arena){ .metered = a->metered };
 }
 
 void arena_unmeter(struct arena *a)

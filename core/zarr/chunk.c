@@ -235,7 +235,11 @@ static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		struct chunk *c = begun[i];
 
-		r = c->loc.where == KV_ABSENT ? missing(z, c) : chunk_check_size(z, c);
+		if (c->loc.where == KV_ABSENT) {
+			r = missing(z, c);
+			continue;
+		}
+		r = chunk_check_size(z, c);
 		if (r >= 0)
 			w[m++] = (struct whole){ .z = z, .c = c };
 	}

@@ -309,8 +309,9 @@ def test_a_rank_that_cannot_write_fails_all_and_nothing_is_left(rank_group, larg
 
 
 def test_a_rank_that_dies_of_its_disk_leaves_nothing(rank_group, large, tmp_path):
+    """By a signal, which the kernel sends for a plain write; one through the ring fails instead."""
     (tmp_path / 'out').mkdir()
-    _, stderr, status, _ = rank_group(3, 'export', large, tmp_path / 'out' / 'x.safetensors',
+    _, stderr, status, _ = rank_group(3, 'export', '-o', 'io=sync', large, tmp_path / 'out' / 'x.safetensors',
                                 before=SMALL_DISK.format(rank=2, trap=''))
     assert 'rank 2 does not answer' in stderr
     assert status[:2] == [1, 1] and status[2] > 128
