@@ -16,8 +16,8 @@
 #include "handlers/namespace/node_parts.h"
 #include "handlers/subtree/leaf_table.h"
 #include "tools/convert/atomic_file.h"
-#include "tools/scan/numbers.h"
 #include "tools/select/selection.h"
+#include "tools/select/walk_numbers.h"
 
 /* What was found in one leaf. */
 struct found {
@@ -44,28 +44,6 @@ static void report_release(struct report *p)
 }
 
 /* ---- extremes and sums ---- */
-
-static int sums_begin(void *arg, struct walk_leaf *leaf)
-{
-	if (leaf->value.kind != VALUE_ARRAY)
-		return 0;
-	leaf->state = calloc(leaf->n_tasks + 1, sizeof(struct numbers));
-	return leaf->state ? 0 :
-			     fail(-ENOMEM, "cannot sum up an array of %llu tasks",
-				  (unsigned long long)leaf->n_tasks);
-}
-
-static int sums_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
-		     struct walk_worker *worker)
-{
-	numbers_add(arg, leaf->value.array->meta.dtype, bytes, tile->n);
-	return 0;
-}
-
-static int sums_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
-{
-	return walk_tiles(leaf, task, worker, sums_tile, (struct numbers *)leaf->state + task);
-}
 
 static int sums_end(void *arg, struct walk_leaf *leaf)
 {
@@ -183,8 +161,8 @@ static int put_found(void *arg, const struct leaf_info *leaf, struct buf *out)
 
 static int look_at(struct report *p, const struct subtree *st)
 {
-	static const struct walk_ops sums = { .begin = sums_begin,
-					      .task = sums_task,
+	static const struct walk_ops sums = { .begin = walk_numbers_begin,
+					      .task = walk_numbers_task,
 					      .end = sums_end };
 	static const struct walk_ops bins = { .begin = bins_begin,
 					      .task = bins_task,
@@ -318,8 +296,8 @@ static int put_step(struct steps *all, const char *prefix, const struct subtree 
 static int look_at_step(struct selection *t, const struct subtree *st, const char *prefix,
 			void *arg)
 {
-	static const struct walk_ops ops = { .begin = sums_begin,
-					     .task = sums_task,
+	static const struct walk_ops ops = { .begin = walk_numbers_begin,
+					     .task = walk_numbers_task,
 					     .end = sums_end };
 	struct steps *all = arg;
 	struct report *p = all->p;

@@ -8,8 +8,8 @@
 
 #include "core/base/err.h"
 #include "core/base/wire.h"
-#include "tools/scan/numbers.h"
 #include "tools/select/selection.h"
+#include "tools/select/walk_numbers.h"
 
 struct stats {
 	struct selection t;
@@ -18,29 +18,6 @@ struct stats {
 	uint64_t nan, inf, leaves; /* of leaves that have what is not to be */
 	char *first;               /* one of them */
 };
-
-static int stats_begin(void *arg, struct walk_leaf *leaf)
-{
-	/* Strings have no numbers. */
-	if (leaf->value.kind != VALUE_ARRAY)
-		return 0;
-	leaf->state = calloc(leaf->n_tasks + 1, sizeof(struct numbers));
-	return leaf->state ? 0 :
-			     fail(-ENOMEM, "cannot sum up an array of %llu tasks",
-				  (unsigned long long)leaf->n_tasks);
-}
-
-static int add_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
-		    struct walk_worker *worker)
-{
-	numbers_add(arg, leaf->value.array->meta.dtype, bytes, tile->n);
-	return 0;
-}
-
-static int stats_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
-{
-	return walk_tiles(leaf, task, worker, add_tile, (struct numbers *)leaf->state + task);
-}
 
 static int put_json(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
 {
@@ -199,8 +176,8 @@ static int stats_end(void *arg, struct walk_leaf *leaf)
 
 static int stats_of(struct selection *t, const struct subtree *st, const char *prefix, void *arg)
 {
-	static const struct walk_ops ops = { .begin = stats_begin,
-					     .task = stats_task,
+	static const struct walk_ops ops = { .begin = walk_numbers_begin,
+					     .task = walk_numbers_task,
 					     .end = stats_end,
 					     .pack = stats_pack,
 					     .unpack = stats_unpack,

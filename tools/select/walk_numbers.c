@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * walk_numbers.c - sums of arrays, task by task.
+ */
+#include "tools/select/walk_numbers.h"
+
+#include "core/base/err.h"
+
+int walk_numbers_begin(void *arg, struct walk_leaf *leaf)
+{
+	/* Strings have no numbers. */
+	if (leaf->value.kind != VALUE_ARRAY)
+		return 0;
+	leaf->state = calloc(leaf->n_tasks + 1, sizeof(struct numbers));
+	return leaf->state ? 0 :
+			     fail(-ENOMEM, "cannot sum up an array of %llu tasks",
+				  (unsigned long long)leaf->n_tasks);
+}
+
+static int add_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
+		    struct walk_worker *worker)
+{
+	numbers_add(arg, leaf->value.array->meta.dtype, bytes, tile->n);
+	return 0;
+}
+
+int walk_numbers_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
+{
+	return walk_tiles(leaf, task, worker, add_tile, (struct numbers *)leaf->state + task);
+}
