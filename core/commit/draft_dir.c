@@ -49,19 +49,17 @@ int draft_dir_state(struct io_dir *parent, const char *name, enum draft_state *r
 
 int draft_dir_mark(struct draft_dir *d)
 {
-	struct io_req req = { .op = IO_WRITE };
 	char text[128];
+	int n;
 	int r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
 
 	if (r < 0)
 		return r;
 	if (TEMP_FAILURE_RETRY(flock(d->lock->fd, (d->shared ? LOCK_SH : LOCK_EX) | LOCK_NB)) < 0)
 		return err_sys("cannot lock draft", d->name);
-	req.n = (size_t)snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n",
-				 (long)getpid(), (long long)d->init_ns);
-	req.file = d->lock;
-	req.p = text;
-	return io_run(d->lock->io, &req, 1);
+	n = snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n", (long)getpid(),
+		     (long long)d->init_ns);
+	return io_write_exact(d->lock, text, (size_t)n, 0);
 }
 
 int draft_dir_unmark(struct draft_dir *d)

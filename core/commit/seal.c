@@ -331,15 +331,11 @@ static int write_long(struct io_dir *dir, const char *path, const struct commit_
 			-ENOMEM;
 
 	for (uint64_t at = 0; at < f->size && r >= 0; at += MiB) {
-		struct io_req req = { .op = IO_WRITE,
-				      .file = out,
-				      .p = piece,
-				      .off = at,
-				      .n = (size_t)MIN((uint64_t)MiB, f->size - at) };
+		size_t n = (size_t)MIN((uint64_t)MiB, f->size - at);
 
-		r = f->source(f->arg, at, req.n, piece);
+		r = f->source(f->arg, at, n, piece);
 		if (r >= 0)
-			r = io_run(dir->io, &req, 1);
+			r = io_write_exact(out, piece, n, at);
 	}
 	return r < 0 ? r : io_file_sync(out);
 }

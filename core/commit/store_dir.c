@@ -134,12 +134,7 @@ static int keep_key(struct leaf *l, struct span key, struct span *ret)
 static int piecewise_add(struct kv_stream *s, struct span piece)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
-	struct io_req req = { .op = IO_WRITE,
-			      .file = p->file,
-			      .p = (void *)(uintptr_t)piece.p,
-			      .n = piece.n,
-			      .off = p->at };
-	int r = piece.n ? io_run(p->file->io, &req, 1) : 0;
+	int r = io_write_exact(p->file, piece.p, piece.n, p->at);
 
 	if (r >= 0) {
 		p->at += piece.n;
@@ -514,15 +509,11 @@ static int copy_file(struct io_file *from, struct io_file *to)
 	int r = piece ? 0 : fail(-ENOMEM, "cannot copy '%s'", from->name);
 
 	for (uint64_t at = 0; at < from->size && r >= 0; at += COPY_PIECE) {
-		struct io_req req = { .op = IO_WRITE,
-				      .file = to,
-				      .p = piece,
-				      .off = at,
-				      .n = (size_t)MIN((uint64_t)COPY_PIECE, from->size - at) };
+		size_t n = (size_t)MIN((uint64_t)COPY_PIECE, from->size - at);
 
-		r = io_read_exact(from, piece, req.n, at);
+		r = io_read_exact(from, piece, n, at);
 		if (r >= 0)
-			r = io_run(to->io, &req, 1);
+			r = io_write_exact(to, piece, n, at);
 	}
 	return r < 0 ? r : io_file_sync(to);
 }

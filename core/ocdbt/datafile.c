@@ -213,21 +213,15 @@ static int read_part(struct datafile *f, const struct datafile_part *p, bool aga
 	int r = piece ? 0 : fail(-ENOMEM, "cannot read '%s' back", f->name);
 
 	for (uint32_t at = 0, n; at < p->len && r >= 0; at += n) {
-		struct io_req req = {
-			.op = IO_WRITE, .file = f->file, .off = p->off + at, .p = piece
-		};
-
 		n = MIN((uint32_t)DATAFILE_BUFFER, (at < cut ? cut : p->len) - at);
-		req.n = n;
-
-		r = io_read_exact(f->file, piece, req.n, req.off);
+		r = io_read_exact(f->file, piece, n, p->off + at);
 		if (r < 0)
 			break;
-		crc = crc32c_more(crc, span_of(piece, req.n));
+		crc = crc32c_more(crc, span_of(piece, n));
 		if (at + n == cut)
 			*ret_cut = crc;
 		if (again)
-			r = io_run(f->file->io, &req, 1);
+			r = io_write_exact(f->file, piece, n, p->off + at);
 	}
 	if (r >= 0)
 		*ret_crc = crc;

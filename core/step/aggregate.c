@@ -50,14 +50,7 @@ static int join_pieces(struct item *item, const struct aggregate *a, uint64_t by
 	int r = streams_file(item->ckpt->streams, item->ckpt->io, bytes, &f);
 
 	for (uint32_t i = 0; i < a->n_chunks && r >= 0; i++) {
-		/* The engine writes from the buffer only. */
-		struct io_req req = { .op = IO_WRITE,
-				      .file = f,
-				      .p = (void *)(uintptr_t)a->chunks[i].p,
-				      .n = a->chunks[i].n,
-				      .off = at };
-
-		r = a->chunks[i].n ? io_run(item->ckpt->io, &req, 1) : 0;
+		r = io_write_exact(f, a->chunks[i].p, a->chunks[i].n, at);
 		at += a->chunks[i].n;
 	}
 	if (r < 0)

@@ -38,15 +38,11 @@ static int copy_range(struct io_file *file, struct io_file *copy, uint8_t *piece
 	int r = 0;
 
 	for (uint64_t at = from; at < to && r >= 0; at += MiB) {
-		struct io_req w = { .op = IO_WRITE,
-				    .file = copy,
-				    .p = piece,
-				    .off = at,
-				    .n = (size_t)MIN((uint64_t)MiB, to - at) };
+		size_t n = (size_t)MIN((uint64_t)MiB, to - at);
 
-		r = io_read_exact(file, piece, w.n, at);
+		r = io_read_exact(file, piece, n, at);
 		if (r >= 0)
-			r = io_run(copy->io, &w, 1);
+			r = io_write_exact(copy, piece, n, at);
 	}
 	return r;
 }

@@ -76,11 +76,7 @@ uint64_t draft_file_stored(struct draft_file *f)
 
 static int staged_write(struct io_file *file, uint64_t off, const void *p, size_t n)
 {
-	/* The engine writes from the buffer only. */
-	struct io_req req = {
-		.op = IO_WRITE, .file = file, .p = (void *)(uintptr_t)p, .n = n, .off = off
-	};
-	int r = n ? io_run(file->io, &req, 1) : 0;
+	int r = io_write_exact(file, p, n, off);
 
 	if (r >= 0)
 		file->size = MAX(file->size, off + n);

@@ -62,16 +62,6 @@ static int reserve(struct kv_slice *s, uint64_t n, struct io_file **ret, uint64_
 	return r;
 }
 
-static int write_at(struct io_file *f, uint64_t off, struct span bytes)
-{
-	/* The engine writes from the buffer only. */
-	struct io_req req = {
-		.op = IO_WRITE, .file = f, .p = (void *)(uintptr_t)bytes.p, .n = bytes.n, .off = off
-	};
-
-	return bytes.n ? io_run(f->io, &req, 1) : 0;
-}
-
 static int stage_value(struct kv_slice *s, struct span key, struct span value)
 {
 	struct io_file *f;
@@ -79,7 +69,7 @@ static int stage_value(struct kv_slice *s, struct span key, struct span value)
 	int r = reserve(s, value.n, &f, &off);
 
 	if (r >= 0)
-		r = write_at(f, off, value);
+		r = io_write_exact(f, value.p, value.n, off);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&s->lock);
@@ -101,7 +91,7 @@ struct staged {
 static int staged_add(struct kv_stream *stream, struct span piece)
 {
 	struct staged *a = container_of(stream, struct staged, base);
-	int r = write_at(a->file, a->at, piece);
+	int r = io_write_exact(a->file, piece.p, piece.n, a->at);
 
 	a->at += r < 0 ? 0 : piece.n;
 	return r;

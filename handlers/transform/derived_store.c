@@ -38,7 +38,6 @@ static struct kv_derived *derived_of(struct kv *kv)
 }
 
 struct into_file {
-	struct io_engine *io;
 	struct io_file *file;
 	uint64_t at;
 };
@@ -46,20 +45,17 @@ struct into_file {
 static int add_piece(void *arg, const void *p, size_t n)
 {
 	struct into_file *f = arg;
-	/* The engine writes from the buffer only. */
-	struct io_req req = {
-		.op = IO_WRITE, .file = f->file, .p = (void *)(uintptr_t)p, .n = n, .off = f->at
-	};
+	uint64_t at = f->at;
 
 	f->at += n;
-	return io_run(f->io, &req, 1);
+	return io_write_exact(f->file, p, n, at);
 }
 
 /* Called with the lock held. */
 static int compute(struct kv_derived *k)
 {
 	auto_of(io_file) struct io_file *f = NULL;
-	struct into_file to = { .io = k->ckpt->io };
+	struct into_file to = { 0 };
 	int r = streams_file(k->ckpt->streams, k->ckpt->io, k->plan.bytes, &f);
 
 	if (r < 0)
