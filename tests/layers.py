@@ -84,6 +84,9 @@ MAY_INCLUDE = {
     'tools/verify': [
         'core/base', 'core/kv', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step', 'handlers/leaf',
         'tools/scan', 'tools/select'],
+    'tools/lib': [
+        'core/base', 'core/step', 'handlers/format', 'handlers/leaf', 'handlers/subtree',
+        'handlers/namespace', 'tools/cli'],
     'tools/commands': [
         'core/base', 'core/io', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step',
         'core/commit', 'core/job', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree',

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lib_names.c - listings, attributes and files: names as a mount shows them.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "core/step/step_name.h"
+#include "handlers/namespace/node_tree.h"
+#include "tools/lib/lib.h"
+
+/* ---- listings ---- */
+
+static bool is_root(const struct pytreefs *ck, const struct node *n)
+{
+	return !n->parent && ck->source.ns->ckpt->shape == SHAPE_ROOT;
+}
+
+static int list(struct pytreefs *ck, const char *name, bool steps, pytreefs_list_fn *fn, void *arg)
+{
+	auto_node *n = NULL;
+	auto_listing l = { 0 };
+	int r = lib_node(ck, name, &n);
+
+	if (r >= 0 && steps && !is_root(ck, n))
+		return fail(-EINVAL, "'%s' is not a directory of steps", ck->source.source);
+	if (r >= 0)
+		r = node_list(n, &l);
+	/* "." and ".." come first. */
+	for (size_t i = 2; i < l.n && r == 0; i++) {
+		struct pytreefs_entry e = { .name = listing_name(&l, i), .step = UINT64_MAX };
+		struct step_name step;
+
+		e.is_directory = l.entry[i].type == DT_DIR;
+		e.is_step = is_root(ck, n) && step_name_parse(span_str(e.name), &step) == 1;
+		if (e.is_step)
+			e.step = step.number;
+		if (e.is_step || !steps)
+			r = fn(arg, &e);
+	}
+	return r;
+}
+
+int pytreefs_list(struct pytreefs *ck, const char *name, pytreefs_list_fn *fn, void *arg)
+{
+	int r = lib_begin(ck, name);
+
+	return (int)lib_end(r < 0 ? r : list(ck, name, false, fn, arg));
+}
+
+int pytreefs_steps(struct pytreefs *ck, pytreefs_list_fn *fn, void *arg)
+{
+	int r = lib_begin(ck, "");
+
+	return (int)lib_end(r < 0 ? r : list(ck, "", true, fn, arg));
+}
+
+int pytreefs_kind(struct pytreefs *ck)
+{
+	int r = lib_begin(ck, "");
+	struct pytreefs_tree *tree = NULL;
+
+	if (r < 0)
+		return (int)lib_end(r);
+	r = (int)lib_kind_of(ck, ck->source.node);
+	if (r != PYTREEFS_UNKNOWN)
+		return r;
+	r = pytreefs_describe(ck, "", &tree);
+	if (r >= 0)
+		r = (int)pytreefs_tree_node(tree, 0)->kind;
+	pytreefs_tree_free(tree);
+	return r;
+}
+
+/* ---- attributes ---- */
+
+static int node_stat_of(struct pytreefs *ck, const char *name, struct pytreefs_stat *ret)
+{
+	auto_node *n = NULL;
+	struct stat st;
+	int r = lib_node(ck, name, &n);
+
+	if (r >= 0)
+		r = node_stat(n, &st);
+	if (r < 0)
+		return r;
+	*ret = (struct pytreefs_stat){ .size = (uint64_t)st.st_size,
+				       .stored = (uint64_t)st.st_blocks * 512,
+				       .mtime_s = st.st_mtim.tv_sec,
+				       .mtime_ns = (uint32_t)st.st_mtim.tv_nsec,
+				       .is_directory = S_ISDIR(st.st_mode) };
+	return 0;
+}
+
+int pytreefs_stat(struct pytreefs *ck, const char *name, struct pytreefs_stat *ret)
+{
+	int r = lib_begin(ck, name);
+
+	return (int)lib_end(r < 0 ? r : node_stat_of(ck, name, ret));
+}
+
+static int attribute(struct pytreefs *ck, const char *name, const char *attr, char **ret)
+{
+	auto_node *n = NULL;
+	auto_buf value = { 0 };
+	int r = lib_node(ck, name, &n);
+
+	if (r >= 0)
+		r = node_xattr_get(n, attr, &value);
+	if (r == -ENODATA)
+		return fail(r, "'%s' has no attribute '%s'", name, attr);
+	if (r < 0)
+		return r;
+	*ret = span_dup_str(buf_span(&value));
+	return *ret ? 0 : fail(-ENOMEM, "cannot copy attribute '%s'", attr);
+}
+
+int pytreefs_attribute(struct pytreefs *ck, const char *name, const char *attr, char **ret)
+{
+	int r = lib_begin(ck, name);
+
+	return (int)lib_end(r < 0 ? r : attribute(ck, name, attr, ret));
+}
+
+void pytreefs_free_text(char *text)
+{
+	free(text);
+}
+
+/* ---- files ---- */
+
+struct pytreefs_file {
+	struct pytreefs *ck;
+	struct node *node;
+	struct file *file;
+	uint64_t size;
+};
+
+static int file_open_at(struct pytreefs *ck, const char *name, struct pytreefs_file *f)
+{
+	struct stat st;
+	int r = lib_node(ck, name, &f->node);
+
+	f->ck = ck;
+	if (r >= 0)
+		r = node_stat(f->node, &st);
+	if (r >= 0 && S_ISDIR(st.st_mode))
+		r = fail(-EISDIR, "'%s' is a directory", name);
+	if (r >= 0)
+		r = node_open(f->node, O_RDONLY, &f->file);
+	if (r >= 0)
+		f->size = (uint64_t)st.st_size;
+	return r;
+}
+
+static void file_release(struct pytreefs_file *f)
+{
+	file_close(f->file);
+	node_unref(f->node, 1);
+}
+
+static ssize_t file_read_at(struct pytreefs_file *f, void *p, size_t n, uint64_t off)
+{
+	struct segments g;
+	ssize_t r;
+
+	if (off >= f->size)
+		return 0;
+	n = (size_t)MIN((uint64_t)n, f->size - off);
+	for (size_t done = 0; done < n;) {
+		size_t part = MIN(n - done, (size_t)4 * MiB);
+
+		segments_init(&g, f->ck->source.ns->ckpt->cache);
+		r = file_read(f->file, off + done, part, &g);
+		if (r >= 0 && g.bytes == 0)
+			r = fail(-EIO, "the file ends at byte %llu, %llu were expected",
+				 (unsigned long long)(off + done), (unsigned long long)f->size);
+		if (r >= 0)
+			r = segments_copy(&g, (uint8_t *)p + done);
+		done += r < 0 ? 0 : g.bytes;
+		segments_release(&g);
+		if (r < 0)
+			return r;
+	}
+	return (ssize_t)n;
+}
+
+int pytreefs_file_open(struct pytreefs *ck, const char *name, struct pytreefs_file **ret)
+{
+	int r = lib_begin(ck, name);
+	struct pytreefs_file *f = r < 0 ? NULL : calloc(1, sizeof(*f));
+
+	if (r >= 0)
+		r = f ? file_open_at(ck, name, f) : fail(-ENOMEM, "cannot open '%s'", name);
+	if (r >= 0) {
+		*ret = f;
+		return 0;
+	}
+	lib_end(r);
+	if (f)
+		file_release(f);
+	free(f);
+	return r;
+}
+
+uint64_t pytreefs_file_size(const struct pytreefs_file *f)
+{
+	return f->size;
+}
+
+ssize_t pytreefs_file_read(struct pytreefs_file *f, void *p, size_t n, uint64_t off)
+{
+	int r = lib_begin(f->ck, f->node->name);
+
+	return lib_end(r < 0 ? r : file_read_at(f, p, n, off));
+}
+
+void pytreefs_file_close(struct pytreefs_file *f)
+{
+	if (!f)
+		return;
+	if (lib_begin(f->ck, NULL) >= 0)
+		file_release(f);
+	free(f);
+}
+
+static ssize_t read_once(struct pytreefs *ck, const char *name, void *p, size_t n, uint64_t off)
+{
+	struct pytreefs_file f = { 0 };
+	struct err_note why;
+	ssize_t r = file_open_at(ck, name, &f);
+
+	if (r >= 0)
+		r = file_read_at(&f, p, n, off);
+	if (r < 0)
+		err_save((int)r, &why);
+	file_release(&f);
+	return r < 0 ? err_restore(&why) : r;
+}
+
+ssize_t pytreefs_read(struct pytreefs *ck, const char *name, void *p, size_t n, uint64_t off)
+{
+	int r = lib_begin(ck, name);
+
+	return lib_end(r < 0 ? r : read_once(ck, name, p, n, off));
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lib_open.c - handles, options, and errors of the library.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/blocks.h"
+#include "core/base/log.h"
+#include "handlers/namespace/node_tree.h"
+#include "tools/lib/lib.h"
+
+/* ---- errors ---- */
+
+static __thread struct {
+	int code;
+	char text[ERR_TEXT_MAX];
+	char name[512]; /* of the call that is under way, or failed */
+} last;
+
+int lib_begin_pid(pid_t pid, const char *what, const char *name)
+{
+	err_clear();
+	snprintf(last.name, sizeof(last.name), "%s", name ? name : "");
+	if (pid != getpid())
+		return fail(-ECHILD,
+			    "the %s was opened before fork(), by process %d: open it again", what,
+			    (int)pid);
+	return 0;
+}
+
+int lib_begin(const struct pytreefs *ck, const char *name)
+{
+	return lib_begin_pid(ck->pid, "checkpoint", name);
+}
+
+ssize_t lib_end(ssize_t r)
+{
+	if (r < 0) {
+		last.code = (int)r;
+		snprintf(last.text, sizeof(last.text), "%s", err_text((int)r));
+		err_clear();
+	}
+	return r;
+}
+
+const char *pytreefs_error(void)
+{
+	return last.text;
+}
+
+const char *pytreefs_error_name(void)
+{
+	return last.name;
+}
+
+int pytreefs_error_code(void)
+{
+	return last.code;
+}
+
+int pytreefs_error_errno(void)
+{
+	return last.code ? err_errno(last.code) : 0;
+}
+
+const char *pytreefs_version(void)
+{
+	return PYTREEFS_VERSION;
+}
+
+/* ---- open ---- */
+
+static void init_once(void)
+{
+	log_open(false, false, NULL);
+}
+
+void lib_init(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, init_once);
+}
+
+static int set_one(struct options *o, const char *text, size_t n)
+{
+	auto_free char *one = malloc(n + 1);
+	size_t to = 0;
+
+	if (!one)
+		return fail(-ENOMEM, "cannot parse options");
+	for (size_t i = 0; i < n; i++) {
+		if (text[i] == '\\' && i + 1 < n && text[i + 1] == ',')
+			i++;
+		one[to++] = text[i];
+	}
+	one[to] = '\0';
+	return to ? option_set(o, one, false) : 0;
+}
+
+int lib_options(struct options *o, const char *text)
+{
+	int r = options_set_environment(o);
+
+	while (text && *text && r >= 0) {
+		size_t n = 0;
+
+		while (text[n] && (text[n] != ',' || (n && text[n - 1] == '\\')))
+			n++;
+		r = set_one(o, text, n);
+		text += n + (text[n] == ',');
+	}
+	return r;
+}
+
+static void handle_free(struct pytreefs *ck)
+{
+	if (!ck)
+		return;
+	if (ck->pid == getpid()) {
+		source_close(&ck->source);
+		options_release(&ck->args.options);
+		block_trim();
+	}
+	/* The threads of the parent are not in the child, and its locks may be held: the rest of
+	 * the handle is left alone there. */
+	free(ck);
+}
+DEFINE_AUTO(handle, struct pytreefs, handle_free);
+
+static int open_handle(const char *path, const char *options, struct pytreefs **ret)
+{
+	auto_of(handle) struct pytreefs *ck = calloc(1, sizeof(*ck));
+	int r;
+
+	if (!ck)
+		return fail(-ENOMEM, "cannot open '%s'", path);
+	ck->pid = getpid();
+	r = options_init(&ck->args.options);
+	if (r >= 0)
+		r = lib_options(&ck->args.options, options);
+	if (r >= 0)
+		r = source_open(&ck->args, path, &ck->source);
+	if (r < 0)
+		return r;
+	*ret = take(ck);
+	return 0;
+}
+
+int pytreefs_open(const char *path, const char *options, struct pytreefs **ret)
+{
+	lib_init();
+	lib_begin_pid(getpid(), "checkpoint", path);
+	return (int)lib_end(open_handle(path, options, ret));
+}
+
+void pytreefs_close(struct pytreefs *ck)
+{
+	handle_free(ck);
+}
+
+/* ---- kinds ---- */
+
+enum pytreefs_kind lib_kind_of_tree(const struct tree_node *t)
+{
+	switch (t->kind) {
+	case TREE_DICT:
+		return PYTREEFS_DICT;
+	case TREE_LIST:
+		return PYTREEFS_LIST;
+	case TREE_TUPLE:
+		return PYTREEFS_TUPLE;
+	case TREE_NAMEDTUPLE:
+		return PYTREEFS_NAMEDTUPLE;
+	case TREE_CUSTOM:
+		return PYTREEFS_CUSTOM;
+	case TREE_UNKNOWN:
+		return PYTREEFS_CONTAINER;
+	case TREE_LEAF:
+		break;
+	}
+	return t->value == TREE_VALUE_NONE        ? PYTREEFS_NONE :
+	       t->value == TREE_VALUE_PLACEHOLDER ? PYTREEFS_PLACEHOLDER :
+						    PYTREEFS_ARRAY;
+}
+
+enum pytreefs_kind lib_kind_of(const struct pytreefs *ck, struct node *n)
+{
+	struct stat st;
+	bool is_dir = node_stat(n, &st) >= 0 && S_ISDIR(st.st_mode);
+
+	if (n->ops == &node_step_ops)
+		return PYTREEFS_STEP;
+	if (n->ops == &node_dir_ops)
+		return lib_kind_of_tree(container_of(n, struct node_dir, node)->tree);
+	if (n->ops == &node_leaf_ops)
+		return PYTREEFS_UNKNOWN;
+	if (!n->parent && ck->source.ns->ckpt->shape == SHAPE_ROOT)
+		return PYTREEFS_ROOT;
+	return is_dir ? PYTREEFS_OPAQUE : PYTREEFS_FILE;
+}
+
+int lib_node(struct pytreefs *ck, const char *name, struct node **ret)
+{
+	int r = node_walk(ck->source.node, name, ret);
+
+	if (r == -ENOENT && !*err_where(r))
+		return fail(-ENOENT, "'%s' has no '%s'", ck->source.source, name);
+	return r;
+}
+
+int lib_progress(void *arg, uint64_t done)
+{
+	const struct lib_progress *l = arg;
+
+	if (!l->p)
+		return 0;
+	if (l->p->cancel && __atomic_load_n(l->p->cancel, __ATOMIC_RELAXED))
+		return fail(-ECANCELED, "canceled");
+	if (l->p->fn && l->p->fn(l->p->arg, done, l->total))
+		return fail(-ECANCELED, "canceled by the progress function");
+	return 0;
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lib_tree.c - trees as tables of nodes, and the description of one name.
+ */
+#include <string.h>
+
+#include "core/base/array.h"
+#include "handlers/format/format.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_parts.h"
+#include "handlers/namespace/node_tree.h"
+#include "handlers/subtree/leaf_table.h"
+#include "tools/lib/lib.h"
+
+struct pytreefs_tree {
+	struct arena arena; /* nodes, and all that they point to but for what the tables have */
+	struct pytreefs_node *node;
+	size_t n;
+	struct subtree subtree;   /* keeps the items open */
+	struct leaf_table leaves; /* of subtree */
+};
+
+void pytreefs_tree_free(struct pytreefs_tree *tree)
+{
+	if (!tree)
+		return;
+	leaf_table_release(&tree->leaves);
+	subtree_release(&tree->subtree);
+	arena_release(&tree->arena);
+	free(tree);
+}
+DEFINE_AUTO(tree_table, struct pytreefs_tree, pytreefs_tree_free);
+
+size_t pytreefs_tree_count(const struct pytreefs_tree *tree)
+{
+	return tree->n;
+}
+
+const struct pytreefs_node *pytreefs_tree_node(const struct pytreefs_tree *tree, size_t i)
+{
+	return i < tree->n ? &tree->node[i] : NULL;
+}
+
+static int no_memory(void)
+{
+	return fail(-ENOMEM, "cannot describe the tree");
+}
+
+/* ---- names and keys ---- */
+
+static int set_path(struct pytreefs_tree *t, struct pytreefs_node *to, const char *parent,
+		    struct span name)
+{
+	size_t n = strlen(parent);
+	char *path = arena_alloc(&t->arena, n + name.n + 2);
+
+	if (!path)
+		return no_memory();
+	memcpy(path, parent, n);
+	if (n && name.n)
+		path[n++] = '/';
+	if (name.n)
+		memcpy(path + n, name.p, name.n);
+	path[n + name.n] = '\0';
+	to->path = path;
+	to->name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	return 0;
+}
+
+static int set_key(struct pytreefs_tree *t, struct pytreefs_node *to, struct span key,
+		   enum pytreefs_key_kind kind)
+{
+	/* arena_dup() puts a NUL at the end. */
+	to->key = (const char *)arena_dup(&t->arena, key);
+	to->key_size = key.n;
+	to->key_kind = kind;
+	return to->key ? 0 : no_memory();
+}
+
+static int set_text(struct pytreefs_tree *t, struct pytreefs_node *to, struct span text)
+{
+	to->text = (const char *)arena_dup(&t->arena, text);
+	to->text_size = text.n;
+	return to->text ? 0 : no_memory();
+}
+
+static int set_type(struct pytreefs_tree *t, struct pytreefs_node *to, const struct tree_node *from)
+{
+	auto_buf text = { 0 };
+
+	to->recorded = (const char *)arena_dup(&t->arena, from->value_type);
+	if (!to->recorded)
+		return no_memory();
+	if (to->kind != PYTREEFS_NAMEDTUPLE)
+		return 0;
+	if (tree_namedtuple_json(from, &text) < 0) {
+		err_clear();
+		return 0;
+	}
+	return set_text(t, to, buf_span(&text));
+}
+
+/* ---- leaves ---- */
+
+static void set_dtype(struct pytreefs_node *to, enum dtype dtype)
+{
+	to->dtype = dtype_info(dtype)->name;
+	to->typestr = dtype_info(dtype)->npy;
+	to->item_size = dtype_info(dtype)->size;
+}
+
+static int set_scalar_text(struct pytreefs_tree *t, struct pytreefs_node *to, struct item *item,
+			   const struct tree_node *leaf)
+{
+	struct value v = { 0 };
+	auto_format f = { 0 };
+	int r = leaf_open(item, leaf, &v);
+
+	if (r >= 0)
+		r = format_open(NAME_EXT_JSON, &v, NULL, &f);
+	/* A file of text ends with a line break. */
+	while (r >= 0 && f.head.n && f.head.p[f.head.n - 1] == '\n')
+		f.head.n--;
+	return r < 0 ? r : set_text(t, to, buf_span(&f.head));
+}
+
+/* What cannot be described: the others can. */
+static int set_broken(struct pytreefs_tree *t, struct pytreefs_node *to, int code, const char *why)
+{
+	to->kind = PYTREEFS_UNKNOWN;
+	to->error = code ? code : -EOPNOTSUPP;
+	return set_text(t, to, span_str(why ? why : "it cannot be described"));
+}
+
+static int set_leaf(struct pytreefs_tree *t, struct pytreefs_node *to, const struct leaf_info *info,
+		    unsigned flags)
+{
+	struct item *item = t->subtree.part[info->part].item;
+	int r = 0;
+
+	if (to->kind == PYTREEFS_NONE || to->kind == PYTREEFS_PLACEHOLDER)
+		return 0;
+	to->bytes = info->bytes;
+	to->stored = info->stored;
+	switch (info->kind) {
+	case VALUE_ARRAY:
+		to->kind = info->is_scalar ? PYTREEFS_SCALAR : PYTREEFS_ARRAY;
+		set_dtype(to, info->dtype);
+		to->ndim = info->rank;
+		to->shape = info->shape;
+		to->chunk = info->chunk;
+		if (info->is_scalar && flags & PYTREEFS_TREE_VALUES)
+			r = set_scalar_text(t, to, item, info->leaf);
+		if (r < 0 && r != -ENOMEM) {
+			r = set_broken(t, to, r, err_text(r));
+			err_clear();
+		}
+		return r;
+	case VALUE_TEXT:
+	case VALUE_FILE:
+		to->kind = info->kind == VALUE_TEXT ? PYTREEFS_STRING : PYTREEFS_PLUGIN;
+		return info->text.p ? set_text(t, to, info->text) : 0;
+	case VALUE_NONE:
+		to->kind = PYTREEFS_NONE;
+		return 0;
+	case VALUE_UNKNOWN:
+		break;
+	}
+	return set_broken(t, to, info->error, info->why);
+}
+
+/* ---- the table ---- */
+
+static const struct pytreefs_node blank = {
+	.path = "", .name = "", .key = "", .parent = SIZE_MAX, .recorded = ""
+};
+
+static struct pytreefs_node *add_node(struct pytreefs_tree *t, size_t parent)
+{
+	struct pytreefs_node *to = &t->node[t->n++];
+
+	*to = blank;
+	to->parent = parent;
+	if (parent != SIZE_MAX)
+		t->node[parent].n_children++;
+	return to;
+}
+
+/* The nodes of one part; *leaf goes over its leaves in the table. */
+static int add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_t above,
+		    size_t *leaf, unsigned flags)
+{
+	const struct tree *tree = p->item->tree;
+	uint32_t top = p->tree->id, end = subtree_end(p->tree);
+	size_t base = t->n;
+	int r = 0;
+
+	for (uint32_t i = top; i < end && r >= 0; i++) {
+		const struct tree_node *from = tree->nodes[i];
+		size_t parent = i == top ? above : base + (from->parent->id - top);
+		struct pytreefs_node *to = add_node(t, parent);
+
+		to->kind = lib_kind_of_tree(from);
+		if (i > top)
+			r = set_path(t, to, t->node[parent].path, from->name);
+		else
+			r = set_path(t, to, p->path,
+				     from->kind == TREE_LEAF && !from->parent ? from->name :
+										span_str(""));
+		if (r >= 0 && i > top)
+			r = set_key(t, to, from->key,
+				    from->key_is_index ? PYTREEFS_KEY_INDEX : PYTREEFS_KEY_NAME);
+		else if (r >= 0 && above != SIZE_MAX)
+			r = set_key(t, to, span_str(p->path), PYTREEFS_KEY_NAME);
+		if (r >= 0)
+			r = set_type(t, to, from);
+		if (r >= 0 && from->kind == TREE_LEAF)
+			r = set_leaf(t, to, &t->leaves.leaf[(*leaf)++], flags);
+	}
+	return r;
+}
+
+static int add_part(struct pytreefs_tree *t, const struct subtree_part *p, size_t above,
+		    size_t *leaf, unsigned flags)
+{
+	struct pytreefs_node *to;
+	int r;
+
+	if (p->kind == PART_TREE)
+		return add_tree(t, p, above, leaf, flags);
+	to = add_node(t, above);
+	to->kind = PYTREEFS_OPAQUE;
+	r = set_path(t, to, p->path, span_str(""));
+	if (r >= 0)
+		r = set_key(t, to, span_str(p->path), PYTREEFS_KEY_NAME);
+	if (r >= 0 && p->kind == PART_BROKEN)
+		r = set_broken(t, to, p->note->code, p->note->text);
+	return r;
+}
+
+static int fill(struct pytreefs_tree *t, struct node *n, unsigned flags)
+{
+	unsigned table = (flags & PYTREEFS_TREE_VALUES ? LEAF_TABLE_TEXTS : 0) |
+			 (flags & PYTREEFS_TREE_STORED ? LEAF_TABLE_STORED : 0);
+	size_t count = 1, leaf = 0, above = SIZE_MAX;
+	int r = node_open_subtree(n, &t->subtree);
+
+	if (r >= 0)
+		r = leaf_table_make(&t->subtree, table, &t->leaves);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < t->subtree.n; i++) {
+		const struct subtree_part *p = &t->subtree.part[i];
+
+		count += p->kind == PART_TREE ? subtree_end(p->tree) - p->tree->id : 1;
+	}
+	t->node = arena_calloc(&t->arena, count, sizeof(*t->node));
+	if (!t->node)
+		return no_memory();
+	if (n->ops == &node_step_ops) {
+		add_node(t, SIZE_MAX)->kind = PYTREEFS_STEP;
+		above = 0;
+	}
+	for (size_t i = 0; i < t->subtree.n && r >= 0; i++)
+		r = add_part(t, &t->subtree.part[i], above, &leaf, flags);
+	/* A leaf that was asked for by its name is not below itself. */
+	if (r >= 0 && n->ops == &node_leaf_ops)
+		t->node[0].path = t->node[0].name = "";
+	return r;
+}
+
+static int tree_of(struct pytreefs *ck, const char *name, unsigned flags,
+		   struct pytreefs_tree **ret)
+{
+	auto_of(tree_table) struct pytreefs_tree *t = calloc(1, sizeof(*t));
+	auto_node *n = NULL;
+	int r = t ? lib_node(ck, name, &n) : no_memory();
+
+	if (r >= 0) {
+		t->arena.metered = true;
+		r = fill(t, n, flags);
+	}
+	if (r < 0)
+		return r;
+	*ret = take(t);
+	return 0;
+}
+
+int pytreefs_tree(struct pytreefs *ck, const char *name, unsigned flags, struct pytreefs_tree **ret)
+{
+	int r = lib_begin(ck, name);
+
+	return (int)lib_end(r < 0 ? r : tree_of(ck, name, flags, ret));
+}
+
+/* ---- one name ---- */
+
+static int describe_array(struct pytreefs_tree *t, const struct zarr *z, const struct zarr_view *v,
+			  struct pytreefs_node *to)
+{
+	uint64_t *shape = arena_calloc(&t->arena, LIMIT_RANK, sizeof(*shape)),
+		 *chunk = arena_calloc(&t->arena, LIMIT_RANK, sizeof(*chunk));
+
+	if (!shape || !chunk)
+		return no_memory();
+	set_dtype(to, v->dtype);
+	to->ndim = zarr_view_result(v, shape);
+	to->bytes = v->bytes;
+	for (unsigned i = 0, k = 0; i < v->rank; i++)
+		if (!v->axis[i].drop)
+			chunk[k++] = z->leaf_chunk[i];
+	to->shape = shape;
+	to->chunk = chunk;
+	return 0;
+}
+
+static int describe_leaf(struct pytreefs_tree *t, struct node_leaf *l, struct pytreefs_node *to)
+{
+	auto_value v = { 0 };
+	struct zarr_view view;
+	int r = set_key(t, to, l->tree->key,
+			!l->tree->parent      ? PYTREEFS_KEY_NONE :
+			l->tree->key_is_index ? PYTREEFS_KEY_INDEX :
+						PYTREEFS_KEY_NAME);
+
+	to->kind = lib_kind_of_tree(l->tree);
+	if (r >= 0)
+		r = set_type(t, to, l->tree);
+	if (r >= 0 && to->kind == PYTREEFS_ARRAY)
+		r = node_leaf_value(l, &v, &view);
+	if (r < 0 || to->kind != PYTREEFS_ARRAY)
+		return r;
+	if (v.kind == VALUE_ARRAY) {
+		to->kind = v.is_scalar ? PYTREEFS_SCALAR : PYTREEFS_ARRAY;
+		r = describe_array(t, v.array, &view, to);
+	} else if (v.kind != VALUE_NONE) {
+		to->kind = v.kind == VALUE_TEXT ? PYTREEFS_STRING : PYTREEFS_PLUGIN;
+		to->bytes = v.text.n;
+		r = set_text(t, to, buf_span(&v.text));
+	} else {
+		to->kind = PYTREEFS_NONE;
+	}
+	if (r >= 0)
+		r = leaf_stored(l->item, l->tree, &to->stored);
+	return r;
+}
+
+static int describe_dir(struct pytreefs_tree *t, struct node_dir *d, struct pytreefs_node *to)
+{
+	to->n_children = d->tree->kind == TREE_LEAF ? 1 : d->tree->n_children;
+	to->kind = lib_kind_of_tree(d->tree);
+	return set_type(t, to, d->tree);
+}
+
+static int describe_node(struct pytreefs *ck, struct pytreefs_tree *t, struct node *n,
+			 const char *name)
+{
+	struct pytreefs_node *to = arena_calloc(&t->arena, 1, sizeof(*to));
+	struct stat st;
+	int r;
+
+	if (!to)
+		return no_memory();
+	t->node = to;
+	add_node(t, SIZE_MAX);
+	r = set_path(t, to, "", span_str(name));
+	if (r < 0)
+		return r;
+	if (n->ops == &node_leaf_ops)
+		return describe_leaf(t, container_of(n, struct node_leaf, node), to);
+	if (n->ops == &node_dir_ops)
+		return describe_dir(t, container_of(n, struct node_dir, node), to);
+	to->kind = lib_kind_of(ck, n);
+	if (to->kind == PYTREEFS_FILE) {
+		r = node_stat(n, &st);
+		to->bytes = r < 0 ? 0 : (uint64_t)st.st_size;
+	}
+	return r;
+}
+
+static int describe(struct pytreefs *ck, const char *name, struct pytreefs_tree **ret)
+{
+	auto_of(tree_table) struct pytreefs_tree *t = calloc(1, sizeof(*t));
+	auto_node *n = NULL;
+	int r = t ? lib_node(ck, name, &n) : no_memory();
+
+	if (r >= 0)
+		r = describe_node(ck, t, n, name);
+	if (r < 0)
+		return r;
+	*ret = take(t);
+	return 0;
+}
+
+int pytreefs_describe(struct pytreefs *ck, const char *name, struct pytreefs_tree **ret)
+{
+	int r = lib_begin(ck, name);
+
+	return (int)lib_end(r < 0 ? r : describe(ck, name, ret));
+}
