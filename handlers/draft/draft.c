@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/step_name.h"
@@ -213,6 +214,31 @@ static int remove_own(struct draft *d)
 			r = io_remove_tree(d->dir->dir, n->replicas.dir);
 	}
 	return r;
+}
+
+int draft_access(struct draft *d, struct access *ret)
+{
+	int64_t now = clock_ns();
+	struct access a;
+	bool fresh;
+	int r;
+
+	pthread_mutex_lock(&d->lock);
+	fresh = d->access_at && now - d->access_at <= ACCESS_FRESH_NS;
+	if (fresh)
+		*ret = d->access;
+	pthread_mutex_unlock(&d->lock);
+	if (fresh)
+		return 0;
+	r = access_of_dir(d->dir->dir, &a);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&d->lock);
+	d->access = a;
+	d->access_at = now;
+	pthread_mutex_unlock(&d->lock);
+	*ret = a;
+	return 0;
 }
 
 int draft_check_life(const struct draft_node *n, bool writes)

@@ -20,6 +20,7 @@
 
 #include "core/commit/commit.h"
 #include "core/job/collective.h"
+#include "core/step/access.h"
 #include "handlers/draft/draft_env.h"
 
 struct draft_file;
@@ -94,6 +95,8 @@ struct draft {
 	uint64_t changes;  /* of names, contents and xattrs */
 	uint64_t removals; /* of them: a directory, or a file that may be a leaf, went away */
 	unsigned n_stores;
+	struct access access; /* of its directory on the disk, as found at access_at */
+	int64_t access_at;    /* clock_ns(); 0: never */
 };
 
 /* ---- drafts of a mount (draft.c) ---- */
@@ -122,6 +125,11 @@ int draft_commit(struct draft *d, struct span final);
 int draft_abort(struct draft *d, bool force);
 /* When the mount ends: drafts stay on the disk, abandoned. */
 void drafts_release(struct draft_env *env);
+/*
+ * Who may read and write it: as its directory on the disk has it, or had it ACCESS_FRESH_NS ago at
+ * most: each program that writes a file asks several times.
+ */
+int draft_access(struct draft *d, struct access *ret);
 /* Whether the draft of n may be read, or written to: -ESTALE after its end, -EBUSY in a commit. */
 int draft_check_life(const struct draft_node *n, bool writes);
 /* Of the life; for draft_commit.c. */

@@ -128,7 +128,7 @@ static int draft_stat(struct node *n, struct stat *ret)
 	pthread_mutex_unlock(&nd->draft->lock);
 	/* Whose it is, and who else may write to it, is as on the disk. */
 	if (r >= 0)
-		r = access_of_dir(nd->draft->dir->dir, &a);
+		r = draft_access(nd->draft, &a);
 	if (r < 0)
 		return r;
 	/* Locks that are files are asked whether they still have their name. */

@@ -326,6 +326,17 @@ def test_a_draft_is_its_makers(shared):
     assert sorted(os.listdir(root)) == ['1']
 
 
+def test_a_draft_that_is_closed_on_the_disk_is_closed_in_the_mount(shared):
+    """Its mode may be half a second old, since each write of a file asks for it several times."""
+    m, root, w = shared
+    assert run('owner', m, f'mkdir -p 2.tmp/default && cp {w} 2.tmp/default/w.npy').returncode == 0
+    assert run('other', m, 'cmp 2.tmp/default/w.npy ' + str(w)).returncode == 0
+    (root / '.2.pytreefs-draft').chmod(0o700)
+    mounts.wait_for(lambda: run('other', m, 'cmp 2.tmp/default/w.npy ' + str(w)).returncode != 0)
+    assert m.path.joinpath('2.tmp').stat().st_mode & 0o777 == 0o700
+    assert run('owner', m, 'cmp 2.tmp/default/w.npy ' + str(w)).returncode == 0
+
+
 @pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off', 'aggregate=all', 'zarr=3', 'io=sync', 'atomicity=commit_file'])
 def test_all_that_is_written_is_its_owners(mount, top, option):
     """Data files, metadata, markers, in every layout; and it is read and deleted as the owner's own."""
