@@ -85,7 +85,7 @@ MAY_INCLUDE = {
         'core/base', 'core/kv', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step', 'handlers/leaf',
         'tools/scan', 'tools/select'],
     'tools/lib': [
-        'core/base', 'core/step', 'handlers/format', 'handlers/leaf', 'handlers/subtree',
+        'core/base', 'core/zarr', 'core/step', 'handlers/format', 'handlers/leaf', 'handlers/subtree',
         'handlers/namespace', 'tools/cli'],
     'tools/commands': [
         'core/base', 'core/io', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step',

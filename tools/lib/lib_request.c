@@ -2,9 +2,11 @@
 /*
  * lib_request.c - read many: names -> views of arrays -> memory of the caller.
  */
+#include <pthread.h>
 #include <string.h>
 
 #include "core/base/blocks.h"
+#include "core/zarr/read_many.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/lib/lib.h"
 
@@ -60,8 +62,60 @@ struct job {
 	struct pytreefs *ck;
 	struct pytreefs_request *q;
 	struct lib_progress progress;
-	uint64_t done;
+	struct err_note failed; /* of the first request that failed */
+
+	/* The directory that a leaf was found in last: the next one is mostly there, too. */
+	pthread_mutex_t lock; /* protects both */
+	struct node *dir;
+	char *dir_name;
 };
+
+static struct node *last_dir(struct job *j, const char *name, size_t n)
+{
+	struct node *dir = NULL;
+
+	pthread_mutex_lock(&j->lock);
+	if (j->dir && strlen(j->dir_name) == n && !memcmp(j->dir_name, name, n))
+		dir = node_ref(j->dir);
+	pthread_mutex_unlock(&j->lock);
+	return dir;
+}
+
+static void set_last_dir(struct job *j, struct node *dir, const char *name, size_t n)
+{
+	char *copy = span_dup_str(span_of(name, n)), *old_name;
+	struct node *old;
+
+	if (!copy)
+		return;
+	pthread_mutex_lock(&j->lock);
+	old = j->dir;
+	old_name = j->dir_name;
+	j->dir = node_ref(dir);
+	j->dir_name = copy;
+	pthread_mutex_unlock(&j->lock);
+	node_unref(old, 1);
+	free(old_name);
+}
+
+static int find_leaf(struct job *j, const char *name, struct node **ret)
+{
+	const char *slash = strrchr(name, '/');
+	auto_node *dir = slash ? last_dir(j, name, (size_t)(slash - name)) : NULL;
+	auto_node *n = NULL;
+	int r = dir ? node_lookup(dir, span_str(slash + 1), &n) : lib_node(j->ck, name, &n);
+
+	if (r == -ENOENT && dir)
+		r = lib_node(j->ck, name, &n);
+	if (r >= 0 && n->ops != &node_leaf_ops)
+		r = fail(-EINVAL, "'%s' is not a leaf", name);
+	if (r < 0)
+		return r;
+	if (!dir && slash && n->parent)
+		set_last_dir(j, n->parent, name, (size_t)(slash - name));
+	*ret = take(n);
+	return 0;
+}
 
 static int check_size(const struct pytreefs_request *q, uint64_t bytes)
 {
@@ -71,57 +125,82 @@ static int check_size(const struct pytreefs_request *q, uint64_t bytes)
 		    (unsigned long long)bytes, (unsigned long long)q->size);
 }
 
-static int read_one(struct job *j, struct pytreefs_request *q)
+/* A text is copied at once. */
+static int read_text(const struct pytreefs_request *q, const struct value *v)
 {
+	int r = check_size(q, v->text.n);
+
+	if (r >= 0 && v->text.n)
+		memcpy(q->to, v->text.p, v->text.n);
+	return r;
+}
+
+/* Strides are of the result's axes; the reader's are of the array's. */
+static void set_strides(const struct pytreefs_request *q, struct read_target *t)
+{
+	read_target_set_order(t);
+	for (unsigned i = 0, k = 0; i < t->view.rank && q->strides; i++)
+		t->stride[i] = t->view.axis[i].drop ? 0 : q->strides[k++];
+}
+
+static int open_request(void *arg, size_t i, struct read_target *ret)
+{
+	struct job *j = arg;
+	const struct pytreefs_request *q = &j->q[i];
 	auto_node *n = NULL;
 	auto_value v = { 0 };
-	struct zarr_view view;
-	int r = lib_node(j->ck, q->name, &n);
+	int r = find_leaf(j, q->name, &n);
 
-	if (r >= 0 && n->ops != &node_leaf_ops)
-		r = fail(-EINVAL, "'%s' is not a leaf", q->name);
 	if (r >= 0)
-		r = request_view(container_of(n, struct node_leaf, node), q, &v, &view);
+		r = request_view(container_of(n, struct node_leaf, node), q, &v, &ret->view);
 	if (r < 0)
 		return r;
-	if (v.kind != VALUE_ARRAY) {
-		r = check_size(q, v.text.n);
-		if (r >= 0 && v.text.n)
-			memcpy(q->to, v.text.p, v.text.n);
+	if (v.kind != VALUE_ARRAY)
+		return read_text(q, &v);
+	r = check_size(q, ret->view.bytes);
+	if (r < 0)
 		return r;
-	}
-	if (q->strides)
-		return fail(-ENOSYS, "strides of results are not implemented yet");
-	r = check_size(q, view.bytes);
-	for (uint64_t off = 0; off < view.bytes && r >= 0; off += 4 * MiB) {
-		size_t part = (size_t)MIN(4 * MiB, view.bytes - off);
+	ret->z = take(v.array);
+	v.kind = VALUE_UNKNOWN;
+	ret->to = q->to;
+	set_strides(q, ret);
+	return 1;
+}
 
-		r = zarr_read_into(v.array, &view, off, part, (uint8_t *)q->to + off);
-		j->done += part;
-		if (r >= 0)
-			r = lib_progress(&j->progress, j->done);
-	}
-	return r;
+static void request_done(void *arg, size_t i, int result)
+{
+	struct job *j = arg;
+
+	j->q[i].result = result;
+	if (result >= 0)
+		return;
+	err_at(result, "'%s'", j->q[i].name);
+	j->q[i].error = strdup(err_text(result));
+	if (!j->failed.code)
+		err_save(result, &j->failed);
+}
+
+static int progress_of(void *arg, uint64_t done)
+{
+	return lib_progress(&((struct job *)arg)->progress, done);
 }
 
 static int read_all(struct job *j, size_t n)
 {
-	struct err_note first = { 0 };
+	static const struct read_many_ops ops = { open_request, request_done, progress_of };
+	int r = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		struct pytreefs_request *q = &j->q[i];
-
-		q->error = NULL;
-		q->result = read_one(j, q);
-		if (q->result >= 0)
-			continue;
-		q->error = strdup(err_text(q->result));
-		if (!first.code)
-			err_save(q->result, &first);
-		if (q->result == -ECANCELED)
-			return q->result;
+		j->progress.total += j->q[i].size;
+		j->q[i].result = -ECANCELED;
+		j->q[i].error = NULL;
 	}
-	return first.code ? err_restore(&first) : 0;
+	pthread_mutex_init(&j->lock, NULL);
+	r = zarr_read_many(&j->ck->source.ns->ckpt->env, n, &ops, j);
+	node_unref(j->dir, 1);
+	free(j->dir_name);
+	pthread_mutex_destroy(&j->lock);
+	return r < 0 ? r : j->failed.code ? err_restore(&j->failed) : 0;
 }
 
 int pytreefs_read_many(struct pytreefs *ck, struct pytreefs_request *request, size_t n,
@@ -130,8 +209,6 @@ int pytreefs_read_many(struct pytreefs *ck, struct pytreefs_request *request, si
 	struct job j = { .ck = ck, .q = request, .progress = { .p = progress } };
 	int r = lib_begin(ck, NULL);
 
-	for (size_t i = 0; i < n; i++)
-		j.progress.total += request[i].size;
 	return (int)lib_end(r < 0 ? r : read_all(&j, n));
 }
 

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * read_many.c - rounds of chunks, and the threads that share them.
+ *
+ * A round: views are planned (in parallel) into jobs, these are sorted by place, threads take
+ * batches of neighbours, and what could not be decoded within the budget goes through the cache at
+ * the end. The caller is one of the threads, so a busy pool only makes it slower.
+ */
+#include "core/zarr/read_many.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/blocks.h"
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/zarr/read_many_impl.h"
+
+#define BATCH_BYTES (2 * MiB)
+#define TELL_NS (20 * 1000 * 1000)
+
+void many_fail(struct many_target *t, int r)
+{
+	struct many *m = t->many;
+
+	pthread_mutex_lock(&m->lock);
+	if (!t->note) {
+		t->note = malloc(sizeof(*t->note));
+		if (t->note)
+			err_save(r, t->note);
+		atomic_store(&t->failed, r);
+	}
+	pthread_mutex_unlock(&m->lock);
+	err_clear();
+}
+
+void many_tell(struct many *m)
+{
+	int64_t now = clock_ns();
+	int r;
+
+	if (now - m->reported_at < TELL_NS || m->stopped.code)
+		return;
+	m->reported_at = now;
+	r = m->ops->progress(m->arg, atomic_load(&m->done));
+	if (r < 0) {
+		err_save(r, &m->stopped);
+		atomic_store(&m->stop, true);
+	}
+}
+
+/* ---- batches ---- */
+
+static uint64_t job_bytes(const struct many_job *j)
+{
+	return j->n ? j->n : j->loc.where == KV_FILE ? j->len : 0;
+}
+
+/* The next few jobs; false when there are none left. */
+static bool batch_take(struct many *m, struct many_batch *b)
+{
+	uint64_t bytes = 0;
+	size_t first, n = 0;
+
+	pthread_mutex_lock(&m->lock);
+	first = m->next;
+	while (m->next < m->n_jobs && n < MANY_BATCH) {
+		uint64_t more = job_bytes(m->order[m->next]);
+
+		if (n && bytes + more > m->batch_bytes)
+			break;
+		bytes += more;
+		m->next++;
+		n++;
+	}
+	m->left -= bytes;
+	pthread_mutex_unlock(&m->lock);
+	b->n = b->n_req = 0;
+	for (size_t i = 0; i < n; i++)
+		if (!many_is_off(m->order[first + i]->t))
+			many_work_init(m, m->order[first + i], &b->work[b->n++]);
+	return n > 0;
+}
+
+static int batch_room(struct many_batch *b)
+{
+	size_t need = 0;
+
+	for (unsigned i = 0; i < b->n; i++)
+		if (b->work[i].how == MANY_WHOLE && b->work[i].job->loc.where == KV_FILE)
+			need += round_up(b->work[i].n, 64);
+	if (need <= b->n_buf)
+		return 0;
+	block_free(take(b->buf), b->n_buf);
+	b->n_buf = 0;
+	b->buf = block_alloc(need);
+	if (!b->buf)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", need);
+	b->n_buf = need;
+	return 0;
+}
+
+static void batch_fail(struct many_batch *b, int r)
+{
+	struct err_note why;
+
+	err_save(r, &why);
+	for (unsigned i = 0; i < b->n; i++) {
+		err_restore(&why);
+		many_fail(b->work[i].job->t, r);
+	}
+	b->n = 0;
+}
+
+/* Have its stored bytes read; the thread goes on meanwhile. */
+static void batch_submit(struct many *m, struct many_batch *b)
+{
+	size_t at = 0;
+	int r = batch_room(b);
+
+	for (unsigned i = 0; i < b->n && r >= 0; i++) {
+		struct many_work *k = &b->work[i];
+		const struct many_job *j = k->job;
+		uint8_t *to = NULL;
+
+		if (j->loc.where != KV_FILE || !k->n)
+			continue;
+		if (k->how == MANY_RAW) {
+			to = many_place(j->t, &k->part) + j->from;
+		} else if (k->how == MANY_WHOLE) {
+			k->in = to = b->buf + at;
+			at += round_up(k->n, 64);
+		}
+		if (!to)
+			continue;
+		k->req = (int)b->n_req;
+		b->req[b->n_req++] = (struct io_req){
+			.op = IO_READ,
+			.file = j->loc.file,
+			.p = to,
+			.n = k->n,
+			.off = j->loc.off + (k->all ? 0 : j->off + k->at),
+		};
+	}
+	if (r >= 0)
+		r = io_submit(m->env->io, b->req, b->n_req);
+	if (r < 0) {
+		b->n_req = 0;
+		batch_fail(b, r);
+	}
+}
+
+static int read_result(const struct io_req *q)
+{
+	if (q->result == (int64_t)q->n)
+		return 0;
+	io_file_doubt(q->file);
+	if (q->result < 0)
+		return fail((int)q->result, "cannot read '%s' at byte %llu, %zu bytes: %s",
+			    q->file->name, (unsigned long long)q->off, q->n,
+			    strerror((int)-q->result));
+	return fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at %llu were expected",
+		    q->file->name, (unsigned long long)(q->off + (uint64_t)q->result), q->n,
+		    (unsigned long long)q->off);
+}
+
+static void batch_run(struct many_worker *w, struct many_batch *b)
+{
+	struct many *m = w->many;
+
+	/* Results are in the requests: one that failed is not the end of the others. */
+	if (b->n_req && io_wait(m->env->io, b->req, b->n_req) < 0)
+		err_clear();
+	for (unsigned i = 0; i < b->n; i++) {
+		struct many_work *k = &b->work[i];
+		struct many_target *t = k->job->t;
+		int r = 0;
+
+		if (many_is_off(t) || k->how == MANY_THROUGH)
+			continue;
+		if (k->req >= 0)
+			r = read_result(&b->req[k->req]);
+		r = r < 0 ? many_at(k->job, r) : many_work_run(w, k);
+		if (r == -EUCLEAN && k->job->loc.where == KV_FILE)
+			io_file_doubt(k->job->loc.file);
+		if (r < 0)
+			many_fail(t, r);
+		else if (w->is_caller)
+			many_tell(m);
+	}
+}
+
+/* ---- threads ---- */
+
+/* Near the end each thread has one batch only, so that none gets two while others get none. */
+static bool look_ahead(struct many *m)
+{
+	bool much;
+
+	pthread_mutex_lock(&m->lock);
+	much = m->left > 2 * m->workers * m->batch_bytes;
+	pthread_mutex_unlock(&m->lock);
+	return much;
+}
+
+static void work(struct many_worker *w)
+{
+	struct many *m = w->many;
+	struct many_batch *now = w->batch[0], *next = w->batch[1];
+	bool has_now = batch_take(m, now), has_next;
+
+	if (has_now)
+		batch_submit(m, now);
+	while (has_now) {
+		has_next = look_ahead(m) && batch_take(m, next);
+		if (has_next)
+			batch_submit(m, next);
+		batch_run(w, now);
+		if (!has_next) {
+			has_next = batch_take(m, next);
+			if (has_next)
+				batch_submit(m, next);
+		}
+		has_now = has_next;
+		next = now;
+		now = now == w->batch[0] ? w->batch[1] : w->batch[0];
+	}
+}
+
+static void work_posted(struct pool_job *job)
+{
+	struct many_worker *w = container_of(job, struct many_worker, job);
+	struct many *m = w->many;
+
+	work(w);
+	pthread_mutex_lock(&m->lock);
+	w->ended = true;
+	pthread_cond_signal(&m->ended);
+	pthread_mutex_unlock(&m->lock);
+}
+
+static void worker_free(struct many_worker *w)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(w->batch); i++) {
+		if (w->batch[i])
+			block_free(w->batch[i]->buf, w->batch[i]->n_buf);
+		free(w->batch[i]);
+	}
+	block_free(w->scratch, w->n_scratch);
+}
+
+static int worker_init(struct many *m, struct many_worker *w)
+{
+	w->many = m;
+	w->job.run = work_posted;
+	for (unsigned i = 0; i < ARRAY_LEN(w->batch); i++) {
+		w->batch[i] = malloc(sizeof(*w->batch[i]));
+		if (!w->batch[i])
+			return fail(-ENOMEM, "cannot begin to read");
+		w->batch[i]->buf = NULL;
+		w->batch[i]->n_buf = 0;
+	}
+	return 0;
+}
+
+static void wait_all(struct many *m, struct many_worker *w)
+{
+	pthread_mutex_lock(&m->lock);
+	for (unsigned i = 1; i < m->workers; i++)
+		while (!w[i].ended) {
+			struct timespec at = clock_timespec(clock_ns() + TELL_NS);
+
+			pthread_cond_timedwait(&m->ended, &m->lock, &at);
+			pthread_mutex_unlock(&m->lock);
+			many_tell(m);
+			pthread_mutex_lock(&m->lock);
+		}
+	pthread_mutex_unlock(&m->lock);
+}
+
+static int run_workers(struct many *m)
+{
+	auto_free struct many_worker *w = calloc(m->workers, sizeof(*w));
+	int r = w ? 0 : fail(-ENOMEM, "cannot begin to read");
+
+	for (unsigned i = 0; i < m->workers && r >= 0; i++)
+		r = worker_init(m, &w[i]);
+	if (r >= 0) {
+		w[0].is_caller = true;
+		for (unsigned i = 1; i < m->workers; i++)
+			pool_post(m->env->pool, &w[i].job);
+		work(&w[0]);
+		wait_all(m, w);
+	}
+	for (unsigned i = 0; w && i < m->workers; i++)
+		worker_free(&w[i]);
+	return r;
+}
+
+/* ---- a round ---- */
+
+static int by_place(const void *a, const void *b)
+{
+	const struct many_job *x = *(struct many_job *const *)a, *y = *(struct many_job *const *)b;
+	const struct io_file *f = x->loc.file, *g = y->loc.file;
+	uint64_t at_x = x->loc.off + x->off + x->from, at_y = y->loc.off + y->off + y->from;
+
+	if (f != g && (!f || !g))
+		return f ? 1 : -1;
+	if (f != g && (f->dev != g->dev || f->ino != g->ino))
+		return f->dev != g->dev ? (f->dev > g->dev ? 1 : -1) : f->ino > g->ino ? 1 : -1;
+	return (at_x > at_y) - (at_x < at_y);
+}
+
+static int collect(struct many *m, struct many_target **active, size_t n)
+{
+	m->n_jobs = m->next = 0;
+	m->left = 0;
+	for (size_t i = 0; i < n; i++)
+		m->n_jobs += active[i]->n_jobs;
+	free(m->order);
+	m->order = malloc((m->n_jobs + 1) * sizeof(struct many_job *));
+	if (!m->order)
+		return fail(-ENOMEM, "cannot list %zu chunks", m->n_jobs);
+	for (size_t i = 0, at = 0; i < n; i++)
+		for (size_t k = 0; k < active[i]->n_jobs; k++) {
+			m->order[at++] = &active[i]->job[k];
+			m->left += job_bytes(&active[i]->job[k]);
+		}
+	qsort(m->order, m->n_jobs, sizeof(struct many_job *), by_place);
+	return 0;
+}
+
+/* Threads, the size of batches, and what that takes of the budget at most. */
+static uint64_t measure(struct many *m)
+{
+	uint64_t share, most = 0, all = 0, total = budget_total(m->env->budget) / 4 * 3;
+	unsigned threads = MAX(1u, pool_threads(m->env->pool));
+
+	for (size_t i = 0; i < m->n_jobs; i++) {
+		const struct many_job *j = m->order[i];
+		uint64_t one = job_bytes(j) + (j->t->r.z->leaf_raw ? 0 : j->t->r.z->leaf->bytes);
+
+		most = MAX(most, one);
+		all += one;
+	}
+	share = total / threads;
+	m->batch_bytes = MIN(BATCH_BYTES, MAX(share / 8, (uint64_t)64 * KiB));
+	m->big_bytes = MAX(share / 2, share - MIN(share, 2 * m->batch_bytes));
+	m->workers = (unsigned)MIN((uint64_t)threads, MAX((uint64_t)1, m->left / (256 * KiB)));
+	m->workers = (unsigned)MIN((size_t)m->workers, MAX(m->n_jobs, (size_t)1));
+	return MIN(MIN(total, all), m->workers * (2 * m->batch_bytes + MIN(most, m->big_bytes)));
+}
+
+/* Waits its turn, and goes on telling of progress. */
+static void take_budget(struct many *m, uint64_t n)
+{
+	while (!budget_try(m->env->budget, n) && !atomic_load(&m->stop)) {
+		usleep(1000);
+		many_tell(m);
+	}
+}
+
+static int run_round(struct many *m, struct many_target **active, size_t n)
+{
+	uint64_t budget;
+	int r = collect(m, active, n), failed;
+
+	if (r < 0 || !m->n_jobs)
+		return r;
+	budget = measure(m);
+	take_budget(m, budget);
+	if (atomic_load(&m->stop))
+		return 0;
+	trace(TRACE_ZARR, "read %zu chunks by %u threads", m->n_jobs, m->workers);
+	r = run_workers(m);
+	budget_give(m->env->budget, budget);
+	for (size_t i = 0; i < m->n_jobs && r >= 0; i++) {
+		struct many_job *j = m->order[i];
+		struct many_work k;
+
+		if (many_is_off(j->t))
+			continue;
+		many_work_init(m, j, &k);
+		failed = k.how == MANY_THROUGH ? many_through(j) : 0;
+		if (failed < 0)
+			many_fail(j->t, failed);
+	}
+	return r;
+}
+
+/* ---- all ---- */
+
+/* The targets of this round: those that have more chunks, and new ones. */
+static size_t gather(struct many *m, size_t n, size_t *next, struct many_target **active)
+{
+	size_t n_active = 0;
+
+	for (size_t i = 0; i < m->n_targets; i++) {
+		struct many_target *t = &m->target[i];
+
+		if (!t->many && *next < n)
+			*t = (struct many_target){ .many = m, .i = (*next)++ };
+		if (t->many)
+			active[n_active++] = t;
+	}
+	for (size_t i = 0; i < n_active; i++)
+		active[i]->max_jobs = MAX((size_t)64, READ_MANY_JOBS / n_active);
+	return n_active;
+}
+
+static void finish(struct many_target *t, bool report)
+{
+	int r = atomic_load(&t->failed);
+
+	if (report) {
+		if (t->note)
+			err_restore(t->note);
+		t->many->ops->done(t->many->arg, t->i, r);
+		err_clear();
+	}
+	if (t->is_open)
+		zarr_unref(t->r.z);
+	free(t->job);
+	free(t->note);
+	*t = (struct many_target){ 0 };
+}
+
+static int read_rounds(struct many *m, size_t n, struct many_target **active)
+{
+	size_t next = 0, n_active;
+	int r = 0;
+
+	while (r >= 0 && (n_active = gather(m, n, &next, active)) > 0) {
+		r = pool_run(m->env->pool, many_plan, active, sizeof(struct many_target *),
+			     n_active);
+		many_tell(m);
+		if (r >= 0 && !atomic_load(&m->stop))
+			r = run_round(m, active, n_active);
+		for (size_t i = 0; i < n_active; i++)
+			many_jobs_release(active[i]);
+		if (atomic_load(&m->stop))
+			r = err_restore(&m->stopped);
+		for (size_t i = 0; i < n_active && r >= 0; i++)
+			if (!active[i]->more || atomic_load(&active[i]->failed))
+				finish(active[i], true);
+	}
+	return r;
+}
+
+int zarr_read_many(struct zarr_env *env, size_t n, const struct read_many_ops *ops, void *arg)
+{
+	struct many m = { .env = env, .ops = ops, .arg = arg };
+	auto_free struct many_target **active = NULL;
+	struct err_note why;
+	int r;
+
+	if (!n)
+		return 0;
+	m.n_targets = MIN(n, (size_t)READ_MANY_ARRAYS);
+	m.target = calloc(m.n_targets, sizeof(*m.target));
+	active = calloc(m.n_targets, sizeof(struct many_target *));
+	pthread_mutex_init(&m.lock, NULL);
+	clock_cond_init(&m.ended);
+	r = m.target && active ? read_rounds(&m, n, active) :
+				 fail(-ENOMEM, "cannot read %zu arrays", n);
+	err_save(r, &why);
+	for (size_t i = 0; m.target && i < m.n_targets; i++)
+		if (m.target[i].many)
+			finish(&m.target[i], false);
+	free(m.order);
+	free(m.target);
+	pthread_cond_destroy(&m.ended);
+	pthread_mutex_destroy(&m.lock);
+	return r < 0 ? err_restore(&why) : 0;
+}

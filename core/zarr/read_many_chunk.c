@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * read_many_chunk.c - one chunk into the result: how, decoding, and copying through strides.
+ */
+#include <string.h>
+
+#include "core/base/blocks.h"
+#include "core/base/crc32c.h"
+#include "core/dtype/cast.h"
+#include "core/zarr/read_many_impl.h"
+
+#define PIECE (256 * KiB)       /* of a stream: what is cast while it is in the processor's cache */
+#define INPUT (1 * MiB)         /* of a stream's stored bytes */
+#define THROUGH_BYTES (4 * MiB) /* read at once through the cache */
+#define ROW_BYTES 8192          /* gathered, cast and scattered at once */
+
+int many_at(const struct many_job *job, int r)
+{
+	struct chunk c = { .loc.where = KV_ABSENT };
+	auto_buf where = { 0 };
+	struct grid_part p;
+
+	many_part(job->t, job->number, c.index, &p);
+	chunk_text(job->t->r.z, &c, &where);
+	return err_at(r, "%s", buf_str(&where));
+}
+
+void many_fix(const struct zarr *z, void *p, size_t n)
+{
+	size_t count = n / dtype_info(z->meta.dtype)->size;
+
+	if (z->leaf->big_endian)
+		cast_swap(z->meta.dtype, p, count);
+	cast_canonical(z->meta.dtype, p, count);
+}
+
+/* ---- copying ---- */
+
+/* n elements that lie `from` bytes apart to places that are `to` bytes apart. */
+static void move_elements(uint8_t *out, int64_t to, const uint8_t *in, int64_t from, size_t item,
+			  uint64_t n)
+{
+#define MOVE(size)                                                                   \
+	case size:                                                                   \
+		for (uint64_t i = 0; i < n; i++)                                     \
+			memcpy(out + (int64_t)i * to, in + (int64_t)i * from, size); \
+		break
+	switch (item) {
+		MOVE(1);
+		MOVE(2);
+		MOVE(4);
+		MOVE(8);
+		MOVE(16);
+	}
+#undef MOVE
+}
+
+/* One row: n elements, `from` bytes apart in the chunk and `to` bytes in the result. */
+static void copy_row(const struct many_target *t, uint8_t *out, int64_t to, const uint8_t *in,
+		     int64_t from, uint64_t n)
+{
+	enum dtype have = t->r.z->meta.dtype, want = t->r.view.dtype;
+	uint8_t stored[ROW_BYTES], shown[ROW_BYTES];
+	uint64_t room = ROW_BYTES / MAX(t->item, t->out_item);
+
+	if (from == (int64_t)t->item && to == (int64_t)t->out_item) {
+		cast(want, out, have, in, n);
+		return;
+	}
+	if (have == want) {
+		move_elements(out, to, in, from, t->item, n);
+		return;
+	}
+	for (uint64_t k; n > 0; n -= k) {
+		k = MIN(n, room);
+		move_elements(stored, (int64_t)t->item, in, from, t->item, k);
+		cast(want, shown, have, stored, k);
+		move_elements(out, to, shown, (int64_t)t->out_item, t->out_item, k);
+		in += (int64_t)k * from;
+		out += (int64_t)k * to;
+	}
+}
+
+/* The same value n times. */
+static void fill_row(const struct many_target *t, uint8_t *out, int64_t to, const uint8_t *one,
+		     uint64_t n)
+{
+	bool zero = true;
+
+	for (size_t i = 0; i < t->out_item; i++)
+		zero &= one[i] == 0;
+	if (zero && to == (int64_t)t->out_item) {
+		memset(out, 0, n * t->out_item);
+		return;
+	}
+	move_elements(out, to, one, 0, t->out_item, n);
+}
+
+static bool next_row(const struct grid_part *p, unsigned axes, uint64_t *row)
+{
+	for (unsigned i = axes; i > 0; i--) {
+		if (++row[i - 1] < p->hi[i - 1] - p->lo[i - 1])
+			return true;
+		row[i - 1] = 0;
+	}
+	return false;
+}
+
+void many_copy(const struct many_target *t, const struct grid_part *p, const uint8_t *chunk,
+	       uint64_t skip)
+{
+	const struct zarr *z = t->r.z;
+	uint64_t row[LIMIT_RANK] = { 0 }, run, first = 0;
+	unsigned axes = t->grid.rank - many_run(t, p, &run);
+	int64_t from = (int64_t)t->item, to = (int64_t)t->out_item;
+	uint8_t one[LIMIT_ITEM_BYTES] = { 0 }, *base = many_place(t, p);
+
+	if (!p->padding)
+		cast(t->r.view.dtype, one, z->meta.dtype, z->meta.fill, 1);
+	for (unsigned i = 0; i < t->grid.rank && chunk; i++)
+		first += p->from[i] * z->leaf_stride[i];
+	/* No run: the last axis is walked. */
+	if (run == 1 && axes > 0) {
+		axes--;
+		run = p->hi[axes] - p->lo[axes];
+		from = (int64_t)(t->grid.axis[axes].step * z->leaf_stride[axes]);
+		to = t->r.stride[axes];
+	}
+	do {
+		uint64_t at = first;
+		uint8_t *out = base;
+
+		for (unsigned i = 0; i < axes; i++) {
+			at += row[i] * t->grid.axis[i].step * z->leaf_stride[i];
+			out += (int64_t)row[i] * t->r.stride[i];
+		}
+		if (chunk)
+			copy_row(t, out, to, chunk + (at - skip), from, run);
+		else
+			fill_row(t, out, to, one, run);
+	} while (next_row(p, axes, row));
+}
+
+/* ---- how ---- */
+
+/* The first byte of the chunk that a part touches, and how many from there. */
+static void part_span(const struct many_target *t, const struct grid_part *p, uint64_t *ret_at,
+		      uint64_t *ret_n)
+{
+	const struct zarr *z = t->r.z;
+	uint64_t at = 0, n = t->item;
+
+	for (unsigned i = 0; i < t->grid.rank; i++) {
+		at += p->from[i] * z->leaf_stride[i];
+		n += (p->hi[i] - p->lo[i] - 1) * t->grid.axis[i].step * z->leaf_stride[i];
+	}
+	*ret_at = at;
+	*ret_n = n;
+}
+
+static void raw_init(struct many *m, const struct many_job *job, bool one_run, bool summed,
+		     struct many_work *k)
+{
+	const struct many_target *t = job->t;
+	uint64_t at, n;
+
+	part_span(t, &k->part, &at, &n);
+	k->how = MANY_RAW;
+	k->at = at + job->from;
+	k->n = job->n ? job->n : n;
+	if (one_run && t->r.view.dtype == t->r.z->meta.dtype &&
+	    (!summed || n == t->r.z->leaf->bytes))
+		return;
+	k->how = n <= m->big_bytes ? MANY_WHOLE : MANY_THROUGH;
+	k->n = n;
+	k->shown = true;
+}
+
+void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
+{
+	struct many_work *k = ret;
+	const struct many_target *t = job->t;
+	const struct zarr *z = t->r.z;
+	bool one_run, whole, summed;
+	uint64_t run, room;
+
+	*k = (struct many_work){ .job = job, .req = -1 };
+	many_part(t, job->number, NULL, &k->part);
+	if (job->loc.where == KV_ABSENT)
+		return;
+	one_run = many_run(t, &k->part, &run) == t->grid.rank;
+	whole = one_run && z->leaf_in_order && run * t->item == z->leaf->bytes;
+	summed = kv_loc_may_have_sum(&job->loc) && job->loc.len - job->len <= KV_SUM_REST;
+	k->direct = whole && t->r.view.dtype == z->meta.dtype;
+	if (z->leaf_raw && job->loc.where == KV_FILE && job->len == z->leaf->bytes &&
+	    (!summed || (k->direct && !job->off))) {
+		raw_init(m, job, one_run, summed, k);
+		return;
+	}
+	k->all = summed;
+	k->n = summed ? job->loc.len + job->loc.tail : job->len;
+	room = (job->loc.where == KV_FILE ? k->n : 0) + (k->direct ? 0 : z->leaf->bytes);
+	k->how = room <= m->big_bytes ? MANY_WHOLE : whole ? MANY_STREAM : MANY_THROUGH;
+}
+
+/* ---- whole chunks ---- */
+
+static int scratch_grow(struct many_worker *w, size_t n)
+{
+	if (n <= w->n_scratch)
+		return 0;
+	block_free(take(w->scratch), w->n_scratch);
+	w->n_scratch = 0;
+	w->scratch = block_alloc(n);
+	if (!w->scratch)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", n);
+	w->n_scratch = n;
+	return 0;
+}
+
+static void count(struct many *m, const struct many_job *job, uint64_t bytes)
+{
+	struct zarr_env *env = m->env;
+
+	atomic_fetch_add_explicit(&env->chunks_decoded, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&env->chunk_bytes_decoded, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&env->chunk_bytes_stored, job->len, memory_order_relaxed);
+}
+
+static int run_whole(struct many_worker *w, struct many_work *k)
+{
+	const struct many_job *job = k->job;
+	const struct many_target *t = job->t;
+	const struct zarr *z = t->r.z;
+	struct span in = span_of(k->in + (k->all ? job->off : 0), job->len);
+	uint8_t *out;
+	int r = 0;
+
+	if (job->loc.where == KV_INLINE)
+		in = span_of(job->loc.bytes.p + job->off, job->len);
+	if (k->all && job->loc.where == KV_FILE)
+		r = kv_loc_compare(&job->loc, span_of(k->in, job->loc.len),
+				   span_of(k->in + job->loc.len, job->loc.tail));
+	/* A part of the stored elements, which are as we show them. */
+	if (r >= 0 && k->shown) {
+		many_copy(t, &k->part, k->in, k->at);
+		return 0;
+	}
+	if (r >= 0 && !k->direct)
+		r = scratch_grow(w, z->leaf->bytes);
+	if (r < 0)
+		return r;
+	out = k->direct ? many_place(t, &k->part) : w->scratch;
+	r = codec_decode(&z->leaf->codecs, in, out, z->leaf->bytes);
+	if (r < 0)
+		return r;
+	many_fix(z, out, z->leaf->bytes);
+	count(w->many, job, z->leaf->bytes);
+	if (!k->direct)
+		many_copy(t, &k->part, out, 0);
+	return 0;
+}
+
+static int run_raw(struct many_work *k)
+{
+	const struct many_job *job = k->job;
+	const struct many_target *t = job->t;
+	const uint8_t *p = many_place(t, &k->part);
+
+	atomic_fetch_add_explicit(&t->many->env->raw_bytes, k->n, memory_order_relaxed);
+	if (job->n || !kv_loc_may_have_sum(&job->loc) || job->off || k->n != t->r.z->leaf->bytes ||
+	    job->loc.len - job->len > KV_SUM_REST)
+		return 0;
+	return MIN(kv_loc_check_end(&job->loc, job->len, crc32c(span_of(p, k->n))), 0);
+}
+
+/* ---- streams ---- */
+
+struct input {
+	const struct many_job *job;
+	uint8_t *buf[2];
+	struct io_req req;
+	bool asked; /* req is under way */
+	unsigned turn;
+	uint64_t given;
+	uint32_t crc;
+	bool summed;
+};
+
+static void input_ask(struct input *in, uint64_t at)
+{
+	const struct many_job *job = in->job;
+	size_t n = (size_t)MIN(INPUT, job->len - at);
+
+	if (!n)
+		return;
+	in->req = (struct io_req){ .op = IO_READ,
+				   .file = job->loc.file,
+				   .p = in->buf[in->turn],
+				   .n = n,
+				   .off = job->loc.off + job->off + at };
+	in->asked = io_submit(job->t->many->env->io, &in->req, 1) >= 0;
+	in->turn ^= 1;
+}
+
+/* codec_pull_fn: while a piece is decoded the next one is read. */
+static int input_pull(void *arg, struct span *ret)
+{
+	struct input *in = arg;
+	const struct many_job *job = in->job;
+	struct io_engine *io = job->t->many->env->io;
+	int r;
+
+	*ret = span_of(NULL, 0);
+	if (job->loc.where == KV_INLINE) {
+		*ret = span_of(job->loc.bytes.p + job->off, in->given ? 0 : job->len);
+		in->given = job->len;
+		return 0;
+	}
+	if (in->given == job->len)
+		return 0;
+	if (!in->asked)
+		input_ask(in, in->given);
+	in->asked = false;
+	r = io_wait(io, &in->req, 1);
+	if (r >= 0 && (size_t)in->req.result != in->req.n)
+		r = fail(-EUCLEAN, "'%s' ends at byte %llu", job->loc.file->name,
+			 (unsigned long long)(in->req.off + (uint64_t)in->req.result));
+	if (r < 0)
+		return r;
+	*ret = span_of(in->req.p, in->req.n);
+	if (in->summed)
+		in->crc = crc32c_more(in->crc, *ret);
+	in->given += in->req.n;
+	if (in->given < job->len)
+		input_ask(in, in->given);
+	else if (in->summed)
+		r = MIN(kv_loc_check_end(&job->loc, job->len, in->crc), 0);
+	return r;
+}
+
+static int stream_pieces(struct many_worker *w, struct many_work *k, struct codec_stream *s)
+{
+	const struct many_target *t = k->job->t;
+	const struct zarr *z = t->r.z;
+	uint8_t *to = many_place(t, &k->part);
+	int r = k->direct ? 0 : scratch_grow(w, PIECE);
+
+	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0 && !many_is_off(t);) {
+		size_t n = (size_t)MIN(PIECE, z->leaf->bytes - at);
+		uint8_t *out = k->direct ? to + at : w->scratch;
+
+		r = codec_stream_read(s, out, n);
+		if (r < 0)
+			break;
+		many_fix(z, out, n);
+		if (!k->direct)
+			cast(t->r.view.dtype, to + at / t->item * t->out_item, z->meta.dtype, out,
+			     n / t->item);
+		at += n;
+		atomic_fetch_add(&w->many->done, n / t->item * t->out_item);
+		if (w->is_caller)
+			many_tell(w->many);
+	}
+	return r;
+}
+
+static int run_stream(struct many_worker *w, struct many_work *k)
+{
+	const struct zarr *z = k->job->t->r.z;
+	struct input in = { .job = k->job, .summed = k->all && !k->job->off };
+	auto_of(codec_stream) struct codec_stream *s = NULL;
+	int r = 0;
+
+	for (unsigned i = 0; i < ARRAY_LEN(in.buf) && r >= 0; i++) {
+		in.buf[i] = block_alloc(INPUT);
+		r = in.buf[i] ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
+	}
+	if (r >= 0)
+		r = codec_stream_open(&z->leaf->codecs, input_pull, &in, z->leaf->bytes,
+				      MAX(w->many->big_bytes, 8 * MiB), &s);
+	if (r >= 0)
+		r = stream_pieces(w, k, s);
+	if (in.asked) {
+		struct err_note why;
+
+		/* It reads into memory that is freed now. */
+		err_save(r, &why);
+		io_wait(w->many->env->io, &in.req, 1);
+		r = r < 0 ? err_restore(&why) : r;
+	}
+	codec_stream_close(take(s));
+	for (unsigned i = 0; i < ARRAY_LEN(in.buf); i++)
+		block_free(in.buf[i], INPUT);
+	if (r >= 0)
+		count(w->many, k->job, z->leaf->bytes);
+	return r;
+}
+
+int many_work_run(struct many_worker *w, struct many_work *k)
+{
+	const struct many_target *t = k->job->t;
+	int r = 0;
+
+	if (k->how == MANY_FILL)
+		many_copy(t, &k->part, NULL, 0);
+	else if (k->how == MANY_RAW)
+		r = run_raw(k);
+	else if (k->how == MANY_WHOLE)
+		r = run_whole(w, k);
+	else
+		r = run_stream(w, k);
+	if (r < 0)
+		return many_at(k->job, r);
+	if (k->how != MANY_STREAM)
+		atomic_fetch_add(&w->many->done,
+				 (k->job->n ? k->job->n / t->item :
+					      grid_part_elements(&t->grid, &k->part)) *
+					 t->out_item);
+	return 0;
+}
+
+/* ---- through the cache ---- */
+
+/* The part alone as a view. */
+static int part_view(const struct many_target *t, const struct grid_part *p, struct zarr_view *v)
+{
+	*v = t->r.view;
+	v->plain = false;
+	for (unsigned i = 0; i < t->grid.rank; i++) {
+		v->axis[i].start += v->axis[i].step * p->lo[i];
+		v->axis[i].count = p->hi[i] - p->lo[i];
+	}
+	return zarr_view_finish(v);
+}
+
+/* Elements [at, at + n) of a part, which are at p, to their places. */
+static void scatter(const struct many_target *t, const struct grid_part *p, uint64_t at, uint64_t n,
+		    const uint8_t *in)
+{
+	uint8_t *base = many_place(t, p);
+
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t rest = at + i;
+		int64_t to = 0;
+
+		for (unsigned k = t->grid.rank; k > 0; k--) {
+			uint64_t count = p->hi[k - 1] - p->lo[k - 1];
+
+			if (count > 1)
+				to += (int64_t)(rest % count) * t->r.stride[k - 1];
+			rest /= count;
+		}
+		memcpy(base + to, in + i * t->out_item, t->out_item);
+	}
+}
+
+int many_through(struct many_job *job)
+{
+	struct many_target *t = job->t;
+	size_t room = THROUGH_BYTES / t->out_item * t->out_item;
+	struct zarr_view v;
+	struct grid_part p;
+	uint8_t *buf;
+	int r;
+
+	many_part(t, job->number, NULL, &p);
+	r = part_view(t, &p, &v);
+	buf = r < 0 ? NULL : block_alloc(room);
+	if (r >= 0 && !buf)
+		r = fail(-ENOMEM, "cannot allocate %zu bytes", room);
+	for (uint64_t off = 0; r >= 0 && off < v.bytes && !many_is_off(t);) {
+		size_t n = (size_t)MIN((uint64_t)room, v.bytes - off);
+
+		r = zarr_read_into(t->r.z, &v, off, n, buf);
+		if (r >= 0)
+			scatter(t, &p, off / t->out_item, n / t->out_item, buf);
+		off += n;
+		atomic_fetch_add(&t->many->done, n);
+		many_tell(t->many);
+	}
+	block_free(buf, room);
+	return r;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * read_many_plan.c - a view -> the chunks under it, each with the place where it is stored.
+ */
+#include <string.h>
+
+#include "core/zarr/read_many_impl.h"
+#include "core/zarr/reading.h"
+
+#define LOCATE 64           /* chunks that are looked up together */
+#define RAW_RANGE (4 * MiB) /* long runs of stored elements are shared by several threads */
+
+void read_target_set_order(struct read_target *t)
+{
+	int64_t stride = dtype_info(t->view.dtype)->size;
+
+	for (unsigned i = t->view.rank; i > 0; i--) {
+		t->stride[i - 1] = stride;
+		if (!t->view.axis[i - 1].drop)
+			stride *= (int64_t)t->view.axis[i - 1].count;
+	}
+}
+
+/* ---- the part of one chunk ---- */
+
+static void part_axis(const struct grid_axis *a, uint64_t chunk, uint64_t *lo, uint64_t *hi,
+		      uint64_t *from)
+{
+	uint64_t begin = chunk * a->chunk, end = MIN(begin + a->chunk, a->extent);
+
+	*lo = begin > a->start ? div_up(begin - a->start, a->step) : 0;
+	*hi = MIN(a->count, end > a->start ? div_up(end - a->start, a->step) : 0);
+	*from = a->start + a->step * *lo - begin;
+}
+
+void many_part(const struct many_target *t, uint64_t number, uint64_t *ret_index,
+	       struct grid_part *ret)
+{
+	for (unsigned i = t->grid.rank; i > 0; i--) {
+		ret->chunk[i - 1] = number % t->r.z->leaf_grid[i - 1];
+		number /= t->r.z->leaf_grid[i - 1];
+		part_axis(&t->grid.axis[i - 1], ret->chunk[i - 1], &ret->lo[i - 1], &ret->hi[i - 1],
+			  &ret->from[i - 1]);
+	}
+	ret->padding = false;
+	if (ret_index)
+		memcpy(ret_index, ret->chunk, t->grid.rank * sizeof(*ret_index));
+}
+
+unsigned many_run(const struct many_target *t, const struct grid_part *p, uint64_t *ret_elements)
+{
+	uint64_t run = 1;
+	unsigned n = 0;
+
+	for (unsigned i = t->grid.rank; i > 0; i--, n++) {
+		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
+
+		if (count > 1 &&
+		    (t->grid.axis[i - 1].step * t->r.z->leaf_stride[i - 1] != run * t->item ||
+		     t->r.stride[i - 1] != (int64_t)(run * t->out_item)))
+			break;
+		run *= count;
+	}
+	*ret_elements = run;
+	return n;
+}
+
+uint8_t *many_place(const struct many_target *t, const struct grid_part *p)
+{
+	int64_t at = 0;
+
+	for (unsigned i = 0; i < t->grid.rank; i++)
+		at += (int64_t)p->lo[i] * (t->r.view.axis[i].drop ? 0 : t->r.stride[i]);
+	return t->r.to + at;
+}
+
+/* ---- jobs ---- */
+
+static struct many_job *add_job(struct many_target *t)
+{
+	if (t->n_jobs == t->cap_jobs) {
+		size_t cap = t->cap_jobs ? 2 * t->cap_jobs : 8;
+		struct many_job *more = reallocarray(t->job, cap, sizeof(*more));
+
+		if (!more) {
+			fail(-ENOMEM, "cannot list %zu chunks", cap);
+			return NULL;
+		}
+		t->job = more;
+		t->cap_jobs = cap;
+	}
+	t->job[t->n_jobs] = (struct many_job){ .t = t };
+	return &t->job[t->n_jobs++];
+}
+
+/* The run of stored elements of a chunk, when it can be read by ranges: its bytes, else 0. */
+static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
+			const struct grid_part *p)
+{
+	const struct zarr *z = t->r.z;
+	uint64_t run;
+
+	/* A checksum is of the whole value. */
+	if (!z->leaf_raw || c->loc.where != KV_FILE || t->r.view.dtype != z->meta.dtype ||
+	    c->len != z->leaf->bytes || chunk_is_all(c))
+		return 0;
+	return many_run(t, p, &run) == t->grid.rank ? run * t->item : 0;
+}
+
+/* One chunk that was located; its location is taken. */
+static int add_chunk(struct many_target *t, struct chunk *c)
+{
+	uint64_t bytes, from = 0;
+	struct many_job *j;
+	struct grid_part p;
+
+	many_part(t, c->number, NULL, &p);
+	bytes = raw_run(t, c, &p);
+	do {
+		j = add_job(t);
+		if (!j)
+			return -ENOMEM;
+		j->number = c->number;
+		j->off = c->off;
+		j->len = c->len;
+		if (bytes <= RAW_RANGE) {
+			j->loc = c->loc;
+			c->loc = (struct kv_loc){ 0 };
+			return 0;
+		}
+		j->loc = (struct kv_loc){ .where = KV_FILE,
+					  .len = c->loc.len,
+					  .file = io_file_ref(c->loc.file),
+					  .off = c->loc.off };
+		j->from = from;
+		j->n = MIN(RAW_RANGE, bytes - from);
+		from += j->n;
+	} while (from < bytes);
+	return 0;
+}
+
+static int missing(struct many_target *t, struct chunk *c)
+{
+	auto_buf where = { 0 };
+
+	if (!t->r.z->missing_is_error)
+		return 0;
+	chunk_text(t->r.z, c, &where);
+	return fail(-EUCLEAN, "%s is not stored, and the checkpoint says that every chunk is",
+		    buf_str(&where));
+}
+
+static int add_chunks(struct many_target *t, struct chunk *c, size_t n)
+{
+	int r = n ? chunk_locate(t->r.z, c, n) : 0;
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		if (r >= 0 && c[i].loc.where == KV_ABSENT)
+			r = missing(t, &c[i]);
+		if (r >= 0)
+			r = add_chunk(t, &c[i]);
+		kv_loc_release(&c[i].loc);
+	}
+	return r;
+}
+
+static int plan_more(struct many_target *t)
+{
+	auto_free struct chunk *c = calloc(LOCATE, sizeof(*c));
+	int r = c ? 0 : fail(-ENOMEM, "cannot look up %d chunks", LOCATE);
+
+	while (t->more && t->n_jobs < t->max_jobs && r >= 0 && !many_is_off(t)) {
+		size_t n = 0;
+
+		while (t->more && n < LOCATE) {
+			if (t->next.padding) {
+				many_copy(t, &t->next, NULL, 0);
+			} else {
+				memset(&c[n], 0, sizeof(c[n]));
+				memcpy(c[n++].index, t->next.chunk, sizeof(c[0].index));
+			}
+			t->more = grid_part_next(&t->grid, &t->box, &t->next);
+		}
+		r = add_chunks(t, c, n);
+	}
+	return r;
+}
+
+/* ---- targets ---- */
+
+static int open_target(struct many_target *t)
+{
+	struct reading rd;
+	int r = t->many->ops->open(t->many->arg, t->i, &t->r);
+
+	if (r <= 0)
+		return r;
+	t->is_open = true;
+	reading_init(&rd, t->r.z, &t->r.view, NULL);
+	t->grid = rd.grid;
+	t->item = rd.item;
+	t->out_item = rd.out_item;
+	t->more = t->r.view.n_elements > 0;
+	if (!t->more)
+		return 0;
+	grid_box(&t->grid, 0, t->r.view.n_elements, &t->box);
+	grid_part_first(&t->grid, &t->box, &t->next);
+	return 0;
+}
+
+int many_plan(void *target)
+{
+	struct many_target *t = *(struct many_target **)target;
+	int r = t->is_open ? 0 : open_target(t);
+
+	if (r >= 0 && t->more)
+		r = plan_more(t);
+	if (r < 0)
+		many_fail(t, r);
+	return 0;
+}
+
+void many_jobs_release(struct many_target *t)
+{
+	for (size_t i = 0; i < t->n_jobs; i++)
+		kv_loc_release(&t->job[i].loc);
+	t->n_jobs = 0;
+}
