@@ -87,6 +87,7 @@ MAY_INCLUDE = {
     'tools/lib': [
         'core/base', 'core/zarr', 'core/step', 'handlers/format', 'handlers/leaf', 'handlers/subtree',
         'handlers/namespace', 'tools/cli'],
+    'tools/python': ['tools/lib'],
     'tools/commands': [
         'core/base', 'core/io', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step',
         'core/commit', 'core/job', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree',
@@ -107,6 +108,7 @@ DOORS = {
     r'zstd\w*\.h|zdict\.h': ['core/codec/codec_zstd.c', 'core/ocdbt/frame.c', 'tests/bench/'],
     r'(cjson/)?cJSON\w*\.h': ['core/base/json.c'],
     r'msgpack(/.*)?\.h': ['core/tree/tree_msgpack.c', 'core/tree/tree_msgpack_print.c'],
+    r'Python\.h': ['tools/python/py_module.h'],
     r'mpi\.h': ['core/job/peers_mpi.c'],
     r'fuse\w*(/.*)?\.h|fuse3/.*': ['fs/'],
     r'(isa-l|isa-l/.*|crc)\.h|isa-l/.*': ['core/base/crc32c.c'],

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * py_module.c - the extension module pytreefs._pytreefs: its errors, its types, and what all
+ * calls need.
+ */
+#include "tools/python/py_module.h"
+
+#include <errno.h>
+#include <string.h>
+
+PyObject *py_error;
+PyTypeObject *py_file_type;
+
+PyObject *py_fail(PyObject *filename)
+{
+	const char *about = pytreefs_error_name();
+	PyObject *name = filename;
+	if (name)
+		Py_INCREF(name);
+	else
+		name = py_decode(about, strlen(about));
+	PyObject *text = py_decode(pytreefs_error(), strlen(pytreefs_error()));
+	if (name && text) {
+		PyObject *e =
+			PyObject_CallFunction(py_error, "iOO", pytreefs_error_errno(), text, name);
+		if (e) {
+			PyErr_SetObject(py_error, e);
+			Py_DECREF(e);
+		}
+	}
+	Py_XDECREF(name);
+	Py_XDECREF(text);
+	return NULL;
+}
+
+PyObject *py_fail_name(int r, PyObject *name)
+{
+	if (r == -ENOENT) {
+		PyErr_SetObject(PyExc_KeyError, name);
+		return NULL;
+	}
+	return py_fail(NULL);
+}
+
+PyObject *py_encode(PyObject *text)
+{
+	if (!PyUnicode_Check(text)) {
+		PyErr_SetString(PyExc_TypeError, "a name must be a str");
+		return NULL;
+	}
+	return PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
+}
+
+PyObject *py_decode(const char *p, size_t n)
+{
+	return PyUnicode_DecodeUTF8(p, (Py_ssize_t)n, "surrogateescape");
+}
+
+/* ---- progress ---- */
+
+/* By the calling thread: what Ctrl-C has asked for happens here. */
+static int notify(void *arg, uint64_t done, uint64_t total)
+{
+	struct py_progress *p = arg;
+	PyEval_RestoreThread(p->thread);
+	p->raised = PyErr_CheckSignals() < 0;
+	if (!p->raised && p->fn) {
+		PyObject *r = PyObject_CallFunction(p->fn, "KK", (unsigned long long)done,
+						    (unsigned long long)total);
+		p->raised = !r;
+		Py_XDECREF(r);
+	}
+	p->thread = PyEval_SaveThread();
+	return p->raised;
+}
+
+void py_progress_init(struct py_progress *p, PyObject *fn)
+{
+	*p = (struct py_progress){ .progress = { .fn = notify, .arg = p } };
+	p->fn = fn == Py_None ? NULL : fn;
+}
+
+void py_progress_begin(struct py_progress *p)
+{
+	p->thread = PyEval_SaveThread();
+}
+
+void py_progress_end(struct py_progress *p)
+{
+	PyEval_RestoreThread(p->thread);
+}
+
+/* ---- the module ---- */
+
+static PyObject *version(PyObject *self, PyObject *unused)
+{
+	return PyUnicode_FromString(pytreefs_version());
+}
+
+static PyMethodDef methods[] = {
+	{ "version", version, METH_NOARGS,
+	  PyDoc_STR("version() -> str\n\nThe version of the library.") },
+	{ NULL },
+};
+
+static int add_type(PyObject *module, PyType_Spec *spec, const char *name, PyTypeObject **ret)
+{
+	PyObject *type = PyType_FromSpec(spec);
+	if (!type)
+		return -1;
+	if (ret) {
+		Py_INCREF(type);
+		*ret = (PyTypeObject *)type;
+	}
+	int r = PyModule_AddObjectRef(module, name, type);
+	Py_DECREF(type);
+	return r;
+}
+
+static const struct {
+	const char *name;
+	long value;
+} constants[] = {
+	{ "UNKNOWN", PYTREEFS_UNKNOWN },
+	{ "ARRAY", PYTREEFS_ARRAY },
+	{ "SCALAR", PYTREEFS_SCALAR },
+	{ "STRING", PYTREEFS_STRING },
+	{ "NONE", PYTREEFS_NONE },
+	{ "PLACEHOLDER", PYTREEFS_PLACEHOLDER },
+	{ "PLUGIN", PYTREEFS_PLUGIN },
+	{ "DICT", PYTREEFS_DICT },
+	{ "LIST", PYTREEFS_LIST },
+	{ "TUPLE", PYTREEFS_TUPLE },
+	{ "NAMEDTUPLE", PYTREEFS_NAMEDTUPLE },
+	{ "CUSTOM", PYTREEFS_CUSTOM },
+	{ "CONTAINER", PYTREEFS_CONTAINER },
+	{ "ROOT", PYTREEFS_ROOT },
+	{ "STEP", PYTREEFS_STEP },
+	{ "OPAQUE", PYTREEFS_OPAQUE },
+	{ "FILE", PYTREEFS_FILE },
+	{ "TREE_VALUES", PYTREEFS_TREE_VALUES },
+	{ "TREE_STORED", PYTREEFS_TREE_STORED },
+	{ "DRAFT_ITEM", PYTREEFS_DRAFT_ITEM },
+	{ "DRAFT_REPLACE", PYTREEFS_DRAFT_REPLACE },
+};
+
+static int start(PyObject *module)
+{
+	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+		PyErr_SetString(
+			PyExc_ImportError,
+			"pytreefs works in the main interpreter only: its threads and their signals "
+			"belong to the process; import it there, or use a process of its own");
+		return -1;
+	}
+	if (!py_error) {
+		py_error = PyErr_NewExceptionWithDoc(
+			"pytreefs.Error",
+			"What failed, and why: an OSError whose filename is the file or leaf it is about.",
+			PyExc_OSError, NULL);
+	}
+	if (!py_error || PyModule_AddObjectRef(module, "Error", py_error) < 0)
+		return -1;
+	if (add_type(module, &py_checkpoint_spec, "Checkpoint", NULL) < 0 ||
+	    add_type(module, &py_file_spec, "File", &py_file_type) < 0 ||
+	    add_type(module, &py_draft_spec, "Draft", NULL) < 0)
+		return -1;
+	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
+		if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+	{ Py_mod_exec, start },
+	{ 0 },
+};
+
+static struct PyModuleDef definition = {
+	PyModuleDef_HEAD_INIT,
+	.m_name = "pytreefs._pytreefs",
+	.m_doc = PyDoc_STR("The library pytreefs.h; the package pytreefs is what to use."),
+	.m_methods = methods,
+	.m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__pytreefs(void);
+PyMODINIT_FUNC PyInit__pytreefs(void)
+{
+	return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py_module.h - what the files of the extension module share.
+ *
+ * The module is thin: each type wraps a handle of pytreefs.h, and everything that a user sees is
+ * made in Python from it (pytreefs/). It is built for the stable ABI. Functions return NULL or a
+ * negative number with an exception set on failure.
+ */
+#ifndef PYTREEFS_PY_MODULE_H
+#define PYTREEFS_PY_MODULE_H
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stddef.h>
+
+#include "tools/lib/pytreefs.h"
+
+/* pytreefs.Error; sub-interpreters are refused, so there is one. */
+extern PyObject *py_error;
+
+/* An exception from the thread's error text; filename may be NULL: what the library says. */
+PyObject *py_fail(PyObject *filename);
+/* The same; -ENOENT is a KeyError with this name. */
+PyObject *py_fail_name(int r, PyObject *name);
+
+/* Bytes of a str, for a name or key: UTF-8, undecodable bytes as os.fsdecode() has them. */
+PyObject *py_encode(PyObject *text);
+PyObject *py_decode(const char *p, size_t n);
+
+/* Progress of a call that works without the interpreter's lock: signals, and a callable. */
+struct py_progress {
+	struct pytreefs_progress progress;
+	PyObject *fn; /* borrowed; NULL: none */
+	PyThreadState *thread;
+	int raised; /* an exception is set */
+};
+void py_progress_init(struct py_progress *p, PyObject *fn);
+/* Around the call. */
+void py_progress_begin(struct py_progress *p);
+void py_progress_end(struct py_progress *p);
+
+/* An opened checkpoint. */
+struct py_checkpoint {
+	PyObject ob_base;
+	struct pytreefs *ck;
+	PyObject *path;
+	Py_ssize_t users; /* calls and files under way: the last one closes it */
+	int is_closing;
+};
+/* The handle, or NULL with ValueError when it is closed. py_done() when the call has ended. */
+struct pytreefs *py_use(struct py_checkpoint *c);
+void py_done(struct py_checkpoint *c);
+
+extern PyType_Spec py_checkpoint_spec, py_file_spec, py_draft_spec;
+extern PyTypeObject *py_file_type;
+
+/* Methods of a checkpoint that have files of their own. */
+PyObject *py_read_many(PyObject *self, PyObject *args);
+PyObject *py_tree(PyObject *self, PyObject *args);
+PyObject *py_describe(PyObject *self, PyObject *args);
+
+#endif

@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: Apache-2.0
+"""open(): a checkpoint as a lazy mapping, and its leaves."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from . import _pytreefs as lib
+from ._dtypes import dtype_of, name_of, raw
+from ._index import plan
+from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of, number
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+Key: TypeAlias = str | int
+Path: TypeAlias = str | os.PathLike[str]
+
+# What a mount answers for codes of the library that its callers do not know.
+_ERRNO = {errno.EUCLEAN: errno.EIO, errno.EBADMSG: errno.EIO}
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Keyword arguments as `-o` has them: True and False are on and off, sequences are joined by colons."""
+    def value(x: Any) -> str:
+        if isinstance(x, bool):
+            return 'on' if x else 'off'
+        if isinstance(x, (list, tuple)):
+            return ':'.join(map(str, x))
+        return str(x)
+
+    return ','.join(f'{name}={value(x)}'.replace(',', '\\,') for name, x in options.items() if x is not None)
+
+
+class Context:
+    """What the nodes of one opened checkpoint share."""
+
+    __slots__ = ('handle', 'path')
+
+    def __init__(self, path: Path, options: Mapping[str, Any]):
+        self.path = os.fspath(path)
+        self.handle = lib.Checkpoint(self.path, options_text(options))
+
+    def tree(self, name: str, flags: int = 0) -> list[Node]:
+        return [Node._make(node) for node in self.handle.tree(name, flags)]
+
+    def describe(self, name: str) -> Node:
+        return Node._make(self.handle.describe(name)[0])
+
+    def fail(self, code: int, text: str, name: str) -> lib.Error:
+        return lib.Error(_ERRNO.get(-code, -code), text, os.path.join(self.path, name) if name else self.path)
+
+    def read(self, requests: Sequence[lib.Request], progress: lib.Progress | None = None) -> None:
+        """The first request that fails is the Error; its text says how many others did."""
+        failed = self.handle.read_many(requests if isinstance(requests, list) else list(requests), progress)
+        if failed:
+            first, code, text = failed[0]
+            if len(failed) > 1:
+                text += f' (and {len(failed) - 1} more leaves)'
+            raise self.fail(code, text, requests[first][0])
+
+    def bytes_of(self, name: str) -> bytes:
+        """A whole file, as a mount shows it."""
+        f = self.handle.file(name)
+        try:
+            out = bytearray(f.size())
+            n = f.readinto(out, 0)
+        finally:
+            f.close()
+        return bytes(out[:n])
+
+
+def join(base: str, name: str) -> str:
+    return f'{base}/{name}' if base and name else base or name
+
+
+class Leaf:
+    """A value of a checkpoint: nothing is read before it is asked for.
+
+    `leaf[0:512, ::2]` is a new array with that part, read from the chunks under it; integers, slices, `...` and
+    None as in numpy. `np.asarray(leaf)` and `leaf.read()` are the whole.
+    """
+
+    __slots__ = ('_context', '_keys', '_name', '_node')
+
+    def __init__(self, context: Context, name: str, keys: tuple[Key, ...], node: Node):
+        self._context = context
+        self._name = name
+        self._keys = keys
+        self._node = node
+
+    def _check(self) -> Node:
+        if self._node.kind == lib.UNKNOWN:
+            raise self._context.fail(self._node.error or -errno.EIO, (self._node.text or b'').decode(errors='replace'),
+                                     self._name)
+        return self._node
+
+    @property
+    def kind(self) -> str:
+        """'array', 'scalar', 'string', 'none', 'placeholder', 'plugin', 'file', or 'unknown': reading says why."""
+        return KINDS[self._node.kind]
+
+    @property
+    def name(self) -> str:
+        """The name in a mount, from what was opened: 'state/params/w.npy'."""
+        return self._name
+
+    @property
+    def key(self) -> tuple[Key, ...]:
+        """The keys from what was opened; int for positions in lists and tuples."""
+        return self._keys
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements on each axis; () for scalars."""
+        return self._check().shape or ()
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        out = 1
+        for n in self.shape:
+            out *= n
+        return out
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type; of ml_dtypes for bfloat16 and others when it is installed, else as numpy loads them: <V2, |V1.
+
+        TypeError for a leaf that has no elements (a string, None).
+        """
+        node = self._check()
+        if node.dtype is None:
+            raise TypeError(f'{self._name} is a {self.kind}, which has no dtype')
+        return dtype_of(node.dtype)
+
+    @property
+    def dtype_name(self) -> str | None:
+        """The name of the element type, 'bfloat16', whether numpy knows it or not."""
+        return self._check().dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, or of the text."""
+        return self._check().nbytes
+
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes that are stored for it: compressed, and without absent chunks."""
+        self._check()
+        return self._context.tree(self._name, lib.TREE_STORED)[0].stored
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Elements on each axis of what is decoded at once."""
+        return self._check().chunks or ()
+
+    @property
+    def recorded_type(self) -> str:
+        """The type as the checkpoint records it: 'jax.Array', 'int', ...; '' when it does not."""
+        return self._check().recorded or ''
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f'{self._name} has no length: its shape is ()')
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        node = self._node
+        what = f' {node.dtype}{list(node.shape or ())}' if node.dtype else ''
+        return f'<pytreefs.Leaf {self._name!r} {self.kind}{what}>'
+
+    def __getitem__(self, index: Any) -> Any:
+        node = self._check()
+        if node.dtype is None:
+            raise TypeError(f'{self._name} is a {self.kind}: read() gives it')
+        shape = node.shape or ()
+        wanted = plan(index, shape)
+        is_whole = wanted.read_shape == shape and all(step == 1 for _, step, _, _ in wanted.box)
+        if not is_whole and '[' in self._name.rpartition('/')[2]:      # a view that is a box itself; in keys it is escaped
+            return self._array(None, None)[index]
+        a = np.empty(wanted.read_shape, dtype_of(node.dtype))
+        if a.size:
+            self._context.read([(self._name, None if is_whole else wanted.box, None, raw(a))])
+        out = a[wanted.flips].reshape(wanted.shape)
+        return out if wanted.shape or _has_dots(index) else out[()]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError(f'{self._name} is not in memory: an array of it is a copy')
+        out = self._array(None, None)
+        return out if dtype is None else out.astype(dtype, copy=False)
+
+    def _array(self, dtype: str | None, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+        node = self._check()
+        if node.dtype is None:
+            raise TypeError(f'{self._name} is a {self.kind}: read() gives it')
+        name = dtype or node.dtype
+        a = np.empty(node.shape or (), dtype_of(name)) if out is None else out
+        if a.size:
+            self._context.read([(self._name, None, None if name == node.dtype else name, raw(a))])
+        return a
+
+    def read(self, dtype: Any = None, out: np.ndarray[Any, Any] | None = None) -> Any:
+        """The value: an array, a Python number, a str, None, `...` (a placeholder), or the bytes of a file.
+
+        dtype: the elements are cast to it. out: an array of the same shape that is filled, cast to its type, and
+        returned. With one of them a number comes as an array of rank 0.
+        """
+        node = self._check()
+        if dtype is not None or out is not None:
+            if out is not None and out.shape != (node.shape or ()):
+                raise ValueError(f'{self._name}: out has shape {out.shape}, the leaf {node.shape}')
+            return self._array(name_of(dtype if out is None else out.dtype), out)
+        if node.kind == lib.ARRAY:
+            return self._array(None, None)
+        if node.kind == lib.NONE:
+            return None
+        if node.kind == lib.PLACEHOLDER:
+            return ...
+        if node.kind in (lib.SCALAR, lib.STRING):
+            node = self._context.tree(self._name, lib.TREE_VALUES)[0]
+            if node.kind == lib.STRING:
+                return (node.text or b'').decode()
+            return number(node.text or b'null', node.dtype or 'float64')
+        return self._context.bytes_of(self._name)
+
+    def __float__(self) -> float:
+        return float(self.read())
+
+    def __int__(self) -> int:
+        return int(self.read())
+
+    def __str__(self) -> str:
+        return str(self.read()) if self._node.kind in (lib.STRING, lib.SCALAR) else repr(self)
+
+
+def _has_dots(index: Any) -> bool:
+    return any(x is ... for x in (index if isinstance(index, tuple) else (index,)))
+
+
+class Checkpoint(Mapping[Key, Any]):
+    """A lazy mapping: steps of a directory, items of a step, or children of a container.
+
+    A key of a list or tuple is an int. `ck['state/params/w']` is `ck['state']['params']['w']`; a key that holds a
+    slash is found as it is first. A view is found by its name in a mount: `ck['state/params/w[0:4]@float32.npy']`.
+    Values are Checkpoints and `Leaf`s; KeyError for what is not there.
+    """
+
+    __slots__ = ('_children', '_context', '_keys', '_kind', '_name', '_nodes', '_numbers', '_owns')
+
+    def __init__(self, context: Context, name: str, keys: tuple[Key, ...], kind: int | None,
+                 nodes: tuple[list[Node], list[list[int]], int, str] | None = None, owns: bool = False):
+        self._context = context
+        self._name = name           # in a mount, from what was opened
+        self._keys = keys
+        self._kind = kind           # None: not known before the tree has been read
+        self._nodes = nodes         # nodes, the children of each, this one's number, the name of what they are of
+        self._children: dict[Key, Any] | None = None
+        self._owns = owns
+
+    # ---- life ----
+
+    def close(self) -> None:
+        """Free what it holds; only of what open() gave. Leaves of it read no more."""
+        if self._owns:
+            self._context.handle.close()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # ---- what it is ----
+
+    def _tree(self) -> tuple[list[Node], list[list[int]], int, str]:
+        if self._nodes is None:
+            nodes = self._context.tree(self._name)
+            self._nodes = nodes, children_of(nodes), 0, self._name
+        return self._nodes
+
+    @property
+    def kind(self) -> str:
+        """'root', 'step', 'opaque' (an item that is not a tree), 'dict', 'list', 'tuple', 'namedtuple', 'custom', or
+        'container' (not recorded)."""
+        if self._kind is None:
+            nodes, _, at, _ = self._tree()
+            self._kind = nodes[at].kind
+        return KINDS[self._kind]
+
+    @property
+    def name(self) -> str:
+        """The name in a mount, from what was opened; '' for that itself."""
+        return self._name
+
+    @property
+    def key(self) -> tuple[Key, ...]:
+        return self._keys
+
+    @property
+    def steps(self) -> list[int]:
+        """The committed steps of a directory of checkpoints, as numbers; ValueError for anything else."""
+        if self.kind != 'root':
+            raise ValueError(f'{self._context.path} is not a directory of steps')
+        return [step for _, _, step in self._context.handle.steps() if step is not None]
+
+    @property
+    def latest(self) -> Checkpoint:
+        """The step with the highest number; KeyError when there is none."""
+        steps = self.steps
+        if not steps:
+            raise KeyError('latest')
+        found = self[steps[-1]]
+        assert isinstance(found, Checkpoint)
+        return found
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The custom metadata that was saved with it; empty when there are none."""
+        text = self._context.handle.attribute(self._name, 'custom_metadata')
+        found = json.loads(text) if text else None
+        return found if isinstance(found, dict) else {}
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Every leaf below, in the order of the tree."""
+        for value in self.values():
+            if isinstance(value, Leaf):
+                yield value
+            else:
+                yield from value.leaves()
+
+    # ---- the mapping ----
+
+    def _listed(self) -> dict[Key, Any]:
+        if self._children is None:
+            if self.kind == 'root':
+                self._children = {
+                    name: Checkpoint(self._context, name, (name,), lib.STEP) for name, is_dir, _ in self._context.handle.steps()}
+            elif self.kind in ('step', 'opaque') and self._nodes is None:
+                self._children = self._names()
+            else:
+                self._children = self._of_tree()
+        return self._children
+
+    def _names(self) -> dict[Key, Any]:
+        """Items of a step; files of what is not a tree."""
+        out: dict[Key, Any] = {}
+        for name, is_directory, _ in self._context.handle.list(self._name):
+            path = join(self._name, name)
+            if not is_directory and self.kind == 'step':
+                continue
+            node, keys = self._context.describe(path), (*self._keys, name)
+            if not is_directory:
+                out[name] = Leaf(self._context, path, keys, node)
+            elif node.kind in CONTAINERS or node.kind == lib.OPAQUE:
+                out[name] = Checkpoint(self._context, path, keys, node.kind)
+            else:   # a tree that is one leaf
+                node = self._context.tree(path)[0]
+                out[name] = Leaf(self._context, join(path, node.path), keys, node)
+        return out
+
+    def _of_tree(self) -> dict[Key, Any]:
+        nodes, children, at, base = self._tree()
+        out: dict[Key, Any] = {}
+        for i in children[at]:
+            node = nodes[i]
+            key: Key = int(node.key) if node.is_index and nodes[at].kind in SEQUENCES else node.key
+            name, keys = join(base, node.path), (*self._keys, key)
+            if node.kind in CONTAINERS or node.kind in (lib.OPAQUE, lib.STEP):
+                out[key] = Checkpoint(self._context, name, keys, node.kind, (nodes, children, i, base))
+            else:
+                out[key] = Leaf(self._context, name, keys, node)
+        return out
+
+    def _child(self, key: Any) -> Any:
+        """The child of that very key, or None."""
+        listed = self._listed()
+        if key in listed:
+            return listed[key]
+        if self._kind == lib.ROOT:
+            if key == 'latest':
+                return self.latest
+            if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+                for name, _, step in self._context.handle.steps():
+                    if step == key:
+                        return listed.get(name)
+        elif self._kind in SEQUENCES and isinstance(key, str) and key.isdecimal():
+            return listed.get(int(key))
+        return None
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._child(key)
+        if found is not None:
+            return found
+        if isinstance(key, str) and key:
+            found = self._walk(key)
+            if found is None and (leaf := self._view(key)) is not None:
+                return leaf
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def _walk(self, path: str) -> Any:
+        """A path of keys; each may hold slashes itself."""
+        at = path.find('/')
+        while at > 0:
+            child = self._child(path[:at])
+            rest = path[at + 1:]
+            if isinstance(child, Checkpoint):
+                found = child._child(rest) if rest else child
+                if found is None:
+                    found = child._walk(rest)
+                if found is not None:
+                    return found
+            at = path.find('/', at + 1)
+        return None
+
+    def _view(self, name: str) -> Leaf | None:
+        """A name of a mount that is not listed: a view, or a leaf with its extension."""
+        path = join(self._name, name)
+        try:
+            node = self._context.describe(path)
+        except KeyError:
+            return None
+        return None if node.kind in CONTAINERS else Leaf(self._context, path, (*self._keys, name), node)
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            self[key]
+        except KeyError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._listed())
+
+    def __len__(self) -> int:
+        return len(self._listed())
+
+    def __repr__(self) -> str:
+        where = join(self._context.path, self._name)
+        return f'<pytreefs.Checkpoint {where!r} {self.kind}>'
+
+
+def open(path: Path, **options: Any) -> Checkpoint:
+    """Open a checkpoint: a directory of steps, a step, an item, or a path into one.
+
+    options are those of `-o` (`pytreefs help options`): cache='1G', threads=4, restore_dtype='float32'. Used as a
+    context manager, or closed by close(), or when nothing refers to it.
+
+    >>> with open('ckpts/latest') as ck:
+    ...     sorted(ck)
+    ...     ck['state/params/embed/table'].shape
+    ['config', 'metrics', 'state']
+    (128, 32)
+
+    Raises Error when there is no checkpoint, or it cannot be read.
+    """
+    context = Context(path, options)
+    kind = context.handle.kind()
+    if kind not in CONTAINERS and kind not in (lib.ROOT, lib.STEP, lib.OPAQUE):
+        context.handle.close()
+        raise lib.Error(errno.ENOTDIR, 'is a leaf: open what it is in, or load() it', context.path)
+    return Checkpoint(context, '', (), kind, owns=True)
+
+
+def steps(source: Path) -> list[int]:
+    """The committed steps of a directory of checkpoints, as numbers, in ascending order.
+
+    >>> steps('ckpts')
+    [1000, 1500]
+    """
+    with open(source) as root:
+        return root.steps

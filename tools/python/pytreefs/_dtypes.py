@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element types: names as pytreefs spells them, and what numpy and torch call them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+
+PLAIN = frozenset((
+    'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64',
+    'complex64', 'complex128'))
+
+
+@functools.cache
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The dtype of a name; without ml_dtypes what numpy loads for it: <V2, |V1."""
+    if name in PLAIN:
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+        return np.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError):
+        return np.dtype('<V2' if name == 'bfloat16' else '|V1')
+
+
+def name_of(dtype: Any) -> str:
+    """The name of a dtype that a user gave: of numpy, ml_dtypes, jax.numpy or torch, or a name."""
+    if isinstance(dtype, str):
+        name = dtype.lower()
+        try:
+            return np.dtype(name).name
+        except TypeError:
+            return name
+    if type(dtype).__module__ == 'torch':
+        return str(dtype).removeprefix('torch.')
+    return np.dtype(dtype).name
+
+
+def is_floating(name: str) -> bool:
+    return name.startswith(('float', 'bfloat'))
+
+
+def raw(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same elements as integers, which every buffer can name; complex128 stays."""
+    return a.view(f'u{a.itemsize}') if a.itemsize <= 8 else a
+
+
+def empty(shape: tuple[int, ...], name: str) -> np.ndarray[Any, Any]:
+    return np.empty(shape, dtype_of(name))
+
+
+def is_torch(x: object) -> bool:
+    torch = sys.modules.get('torch')
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def to_torch(a: np.ndarray[Any, Any], name: str) -> Any:
+    """A tensor over the memory of an array; TypeError where torch has no such type."""
+    import torch
+    if name in PLAIN:
+        return torch.from_numpy(a)
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or dtype.itemsize != a.itemsize:
+        raise TypeError(f'torch has no type {name}')
+    return torch.from_numpy(raw(a).view(f'i{a.itemsize}')).view(dtype)
+
+
+def from_torch(t: Any) -> tuple[np.ndarray[Any, Any], str]:
+    """(array of integers or plain numbers, name of the type) over the memory of a tensor on the CPU."""
+    import torch
+    t = t.detach().cpu().resolve_conj().resolve_neg()
+    name = str(t.dtype).removeprefix('torch.')
+    if name in PLAIN:
+        return t.numpy(), name
+    integers = {1: torch.int8, 2: torch.int16}.get(t.dtype.itemsize)
+    if integers is None or name.startswith('q'):
+        raise TypeError(f'{name} is not a type of checkpoints')
+    return t.view(integers).numpy(), name

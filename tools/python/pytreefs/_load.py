@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""load(): whole trees, or parts of them, in one batch of all processors."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from . import _dtypes
+from . import _pytreefs as lib
+from ._checkpoint import Context, Path, join
+from ._node import CONTAINERS, SEQUENCES, Node, children_of, make, number, parts_of
+from ._patterns import Patterns
+
+Framework: TypeAlias = Literal['numpy', 'torch']
+Only: TypeAlias = str | Sequence[str] | Callable[[str], object] | None
+
+ABSENT = object()       # of a node that was not asked for
+
+
+class Loading:
+    """One load: what is read, and the value of each node."""
+
+    def __init__(self, path: Path, dtype: Any, framework: Framework, options: dict[str, Any]):
+        if framework not in ('numpy', 'torch'):
+            raise ValueError(f"framework is 'numpy' or 'torch', not {framework!r}")
+        self.context = Context(path, options)
+        self.dtype = None if dtype is None else _dtypes.name_of(dtype)
+        self.framework = framework
+        try:
+            self.base, self.nodes = self._read_tree()
+        except BaseException:
+            self.context.handle.close()
+            raise
+        self.children = children_of(self.nodes)
+        self.values: list[Any] = [ABSENT] * len(self.nodes)
+        self.requests: list[lib.Request] = []
+        # Arrays that become tensors once they are read.
+        self.arrays: list[tuple[int, np.ndarray[Any, Any], str]] = []
+
+    def __enter__(self) -> Loading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.handle.close()
+
+    def _read_tree(self) -> tuple[str, list[Node]]:
+        """The nodes, and the name of the top of them: of a step that has the item `default`, that item."""
+        handle = self.context.handle
+        kind = handle.kind()
+        if kind == lib.ROOT:
+            raise lib.Error(errno.EISDIR, 'is a directory of steps: name one, as in ' + join(self.context.path, 'latest'),
+                            self.context.path)
+        if kind != lib.STEP:
+            return '', self.context.tree('', lib.TREE_VALUES)
+        items = [name for name, is_directory, _ in handle.list('') if is_directory]
+        if 'default' in items:
+            nodes = self.context.tree('default', lib.TREE_VALUES)
+            if nodes[0].kind != lib.OPAQUE:
+                return 'default', nodes
+        return '', self.context.tree('', lib.TREE_VALUES)
+
+    def fail(self, text: str, name: str = '') -> lib.Error:
+        return self.context.fail(-errno.EINVAL, text, name)
+
+    # ---- leaves ----
+
+    def keys(self, i: int) -> tuple[str, ...]:
+        out: list[str] = []
+        while self.nodes[i].parent >= 0:
+            out.append(self.nodes[i].key)
+            i = self.nodes[i].parent
+        return tuple(reversed(out))
+
+    def is_leaf(self, i: int) -> bool:
+        return self.nodes[i].kind not in CONTAINERS and self.nodes[i].kind not in (lib.STEP, lib.OPAQUE, lib.FILE)
+
+    def read_array(self, i: int, name: str | None = None, into: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """The array that the batch will fill; name: the dtype it is cast to."""
+        node = self.nodes[i]
+        stored = node.dtype or 'uint8'
+        name = name or stored
+        a = np.empty(node.shape or (), _dtypes.dtype_of(name)) if into is None else into
+        if a.size:
+            self.requests.append((join(self.base, node.path), None, None if name == stored else name, _dtypes.raw(a)))
+        return a
+
+    def cast_of(self, node: Node) -> str:
+        """The dtype that an array is loaded as: casts are for floating types."""
+        stored = node.dtype or 'uint8'
+        return self.dtype if self.dtype and _dtypes.is_floating(stored) else stored
+
+    def ask(self, i: int) -> None:
+        """A leaf as it was saved."""
+        node = self.nodes[i]
+        if node.kind == lib.UNKNOWN:
+            raise self.context.fail(node.error or -errno.EIO, (node.text or b'').decode(errors='replace'),
+                                    join(self.base, node.path))
+        if node.kind == lib.ARRAY:
+            name = self.cast_of(node)
+            a = self.read_array(i, name)
+            self.values[i] = a
+            if self.framework == 'torch':
+                self.arrays.append((i, a, name))
+        elif node.kind == lib.SCALAR:
+            self.values[i] = number(node.text or b'null', node.dtype or 'float64')
+        elif node.kind == lib.STRING:
+            self.values[i] = (node.text or b'').decode()
+        elif node.kind == lib.NONE:
+            self.values[i] = None
+        elif node.kind == lib.PLACEHOLDER:
+            self.values[i] = ...
+        else:
+            self.values[i] = node.text if node.text is not None else self.context.bytes_of(join(self.base, node.path))
+
+    def run(self, progress: lib.Progress | None) -> None:
+        self.context.read(self.requests, progress)
+        for i, a, name in self.arrays:
+            try:
+                self.values[i] = _dtypes.to_torch(a, name)
+            except TypeError as e:
+                raise self.fail(str(e), join(self.base, self.nodes[i].path)) from None
+
+    # ---- trees ----
+
+    def choose(self, only: Only) -> list[int]:
+        """The leaves that are asked for, in the order of the tree."""
+        leaves = [i for i in range(len(self.nodes)) if self.is_leaf(i)]
+        if only is None:
+            return leaves
+        if callable(only):
+            return [i for i in leaves if only('/'.join(self.keys(i)))]
+        patterns = Patterns([only] if isinstance(only, str) else only)
+        if self.nodes[0].kind == lib.STEP:
+            chosen = [i for i in leaves if patterns.choose(*reversed(self.nodes[i].path.split('/', 1)))]
+        else:
+            item = self.base or self.context.path.rstrip('/').rpartition('/')[2]
+            chosen = [i for i in leaves if patterns.choose(self.nodes[i].path, item)]
+        if unused := patterns.unused():
+            raise self.fail(f'{unused[0]!r} matches no leaf')
+        return chosen
+
+    def build(self, is_whole: bool) -> Any:
+        """The tree of the values. is_whole: also containers in which nothing was asked for."""
+        values = self.values
+        for i in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[i]
+            if self.is_leaf(i) or node.kind in (lib.OPAQUE, lib.FILE):
+                continue
+            below = [(self.nodes[c].key, values[c]) for c in self.children[i] if values[c] is not ABSENT]
+            if not below and not is_whole and i:
+                continue
+            if len(below) < len(self.children[i]) and node.kind == lib.NAMEDTUPLE:
+                below = [(self.nodes[c].key, ... if values[c] is ABSENT else values[c]) for c in self.children[i]]
+            if node.kind in SEQUENCES and len(below) < len(self.children[i]):
+                below = [(self.nodes[c].key, ... if values[c] is ABSENT else values[c]) for c in self.children[i]]
+            values[i] = make(node.kind, node.text, below)
+        return values[0]
+
+
+class Matching:
+    """A tree that a user has, against what is stored: a plan of what is read, and where the two differ."""
+
+    def __init__(self, loading: Loading, in_place: bool, only: set[int] | None):
+        self.loading = loading
+        self.in_place = in_place
+        self.only = only
+        self.differences: list[str] = []
+        self.made: list[tuple[int, Any]] = []
+
+    def match(self, x: Any, i: int, path: str) -> Callable[[], Any]:
+        """What gives the value once everything is read."""
+        node = self.loading.nodes[i]
+        if x is ... or self.only is not None and self.loading.is_leaf(i) and i not in self.only:
+            return lambda: x
+        parts = parts_of(x)
+        if parts is not None and not (not parts.children and node.kind == lib.NONE):
+            return self._container(x, parts, i, path)
+        if node.kind in CONTAINERS or node.kind == lib.STEP:
+            self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a container in the checkpoint')
+            return lambda: x
+        return self._leaf(x, i, path)
+
+    def _container(self, x: Any, parts: Any, i: int, path: str) -> Callable[[], Any]:
+        nodes, children = self.loading.nodes, self.loading.children
+        if self.loading.is_leaf(i):
+            self.differences.append(f'{path or "the top"}: a container here, a leaf in the checkpoint')
+            return lambda: x
+        stored = {nodes[c].key: c for c in children[i] if nodes[c].kind not in (lib.OPAQUE, lib.FILE)}
+        made: list[Callable[[], Any]] = []
+        for key, child in parts.children:
+            where = f'{path}/{key}' if path else key
+            if key in stored:
+                made.append(self.match(child, stored.pop(key), where))
+            elif child is not ...:
+                self.differences.append(f'{where}: is not in the checkpoint')
+            else:
+                made.append(lambda: ...)
+        for key, c in stored.items():
+            if self.only is None or c in self.only:
+                self.differences.append(f'{path + "/" if path else ""}{key}: is in the checkpoint alone')
+        return (lambda: self._keep(x, made)) if self.in_place else lambda: parts.remake([m() for m in made])
+
+    @staticmethod
+    def _keep(x: Any, made: list[Callable[[], Any]]) -> Any:
+        for m in made:
+            m()
+        return x
+
+    def _leaf(self, x: Any, i: int, path: str) -> Callable[[], Any]:
+        loading, node = self.loading, self.loading.nodes[i]
+        is_array = hasattr(x, 'shape') and hasattr(x, 'dtype')
+        if not is_array or node.dtype is None:
+            same = (x is None) == (node.kind == lib.NONE) and isinstance(x, str) == (node.kind == lib.STRING)
+            if not same or is_array:
+                self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a {_stored_kind(node)} in the checkpoint')
+                return lambda: x
+            loading.ask(i)
+            return lambda: _as_number(x, loading.values[i])
+        shape, stored = tuple(x.shape), node.shape or ()
+        if shape != stored:
+            self.differences.append(f'{path or "the top"}: shape {list(shape)} here, {list(stored)} in the checkpoint')
+            return lambda: x
+        if self.in_place:
+            return self._into(x, i, path)
+        name = loading.dtype if loading.dtype and _dtypes.is_floating(node.dtype) else _dtypes.name_of(x.dtype)
+        a = loading.read_array(i, name)
+        if loading.framework == 'torch':
+            loading.arrays.append((i, a, name))
+            return lambda: loading.values[i]
+        return lambda: a
+
+    def _into(self, x: Any, i: int, path: str) -> Callable[[], Any]:
+        if _dtypes.is_torch(x):
+            a, name = _dtypes.from_torch(x)
+            if x.device.type != 'cpu':
+                raise self.loading.fail('a tensor to read into must be on the CPU', path)
+        else:
+            a, name = x, _dtypes.name_of(x.dtype)
+        if not isinstance(a, np.ndarray) or not a.flags.writeable:
+            raise self.loading.fail('what is read into must be a writable array', path)
+        self.loading.read_array(i, name, a)
+        return lambda: x
+
+
+def _kind(x: Any) -> str:
+    return 'None' if x is None else type(x).__name__
+
+
+def _stored_kind(node: Node) -> str:
+    if node.dtype:
+        return f'{node.dtype}{list(node.shape or ())}'
+    return {lib.NONE: 'None', lib.STRING: 'string', lib.PLACEHOLDER: 'placeholder'}.get(node.kind, 'leaf')
+
+
+def _as_number(x: Any, value: Any) -> Any:
+    """A number of the type that was asked for."""
+    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
+        value = value.item() if hasattr(value, 'item') else value
+        return type(x)(value)
+    return value
+
+
+def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out: Any = None,
+         framework: Framework = 'numpy', progress: lib.Progress | None = None, **options: Any) -> Any:
+    """A whole tree as it was saved: dicts, lists, tuples where recorded, None, numbers, strings, arrays.
+
+    path is an item, a directory of it, a leaf, or a step: of a step, its item `default` when it has one, as Orbax's
+    CheckpointManager.restore() does, else a dict of its items; items that are not trees are left out (open() has them).
+
+    only       a pattern or several (`pytreefs help patterns`), or a function of the path 'params/dense/kernel'. Dicts
+               have only what was chosen, positions of sequences that were not hold `...`
+    dtype      floating arrays are cast to it
+    like       a tree to match, of arrays, anything with shape and dtype (jax.ShapeDtypeStruct), numbers, strings, None:
+               its containers and its dtypes are the result's, `...` in it is not read. Error tells each difference
+    out        a tree of arrays or tensors that are filled in place, and returned; matched as `like` is
+    framework  'torch': arrays come as tensors, over the memory that they were read into
+    progress   called with bytes done and bytes in all, some 20 times a second; an exception of it ends the load
+    options    those of `-o` (`pytreefs help options`)
+
+    >>> tree = load('ckpts/latest/state')
+    >>> tree['params']['embed']['table'].shape, tree['step']
+    ((128, 32), 1500)
+    >>> list(load('ckpts/latest/state', only='params/embed/')['params'])
+    ['embed']
+
+    Raises Error when something cannot be read, with the leaf as filename.
+    """
+    if like is not None and out is not None:
+        raise ValueError('like and out are two trees to match: give one of them')
+    with Loading(path, dtype, framework, options) as loading:
+        chosen = loading.choose(only)
+        target = like if out is None else out
+        if target is None:
+            for i in chosen:
+                loading.ask(i)
+            loading.run(progress)
+            return loading.build(only is None)
+        matching = Matching(loading, out is not None, None if only is None else set(chosen))
+        made = matching.match(target, 0, '')
+        if matching.differences:
+            more = len(matching.differences) - 10
+            raise loading.fail('is another tree: ' + '; '.join(matching.differences[:10]) +
+                               (f'; and {more} more differences' if more > 0 else ''))
+        loading.run(progress)
+        return made()
+
+
+def load_flat(path: Path, separator: str = '.', only: Only = None, dtype: Any = None, framework: Framework = 'numpy',
+              progress: lib.Progress | None = None, **options: Any) -> dict[str, Any]:
+    """The leaves as one dict, for load_state_dict: keys joined by the separator, numbers as arrays of rank 0, strings;
+    None and placeholders are left out. Otherwise as load().
+
+    >>> load_flat('ckpts/latest/state/params', only='embed/')['embed.table'].shape
+    (128, 32)
+
+    Raises Error, also when two leaves get the same name.
+    """
+    with Loading(path, dtype, framework, options) as loading:
+        names: dict[str, int] = {}
+        for i in loading.choose(only):
+            node = loading.nodes[i]
+            if node.kind in (lib.NONE, lib.PLACEHOLDER):
+                continue
+            name = separator.join(loading.keys(i))
+            if name in names:
+                raise loading.fail(f'two leaves are called {name!r}: another separator may help', join(loading.base, node.path))
+            names[name] = i
+            if node.kind == lib.SCALAR:
+                a = loading.read_array(i, cast := loading.cast_of(node))
+                loading.values[i] = a
+                if framework == 'torch':
+                    loading.arrays.append((i, a, cast))
+            else:
+                loading.ask(i)
+        loading.run(progress)
+        return {name: loading.values[i] for name, i in names.items()}

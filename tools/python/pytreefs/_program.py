@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program pytreefs, and what its commands print as JSON."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ._checkpoint import Path, options_text
+from ._pytreefs import Error
+
+if TYPE_CHECKING:
+    import subprocess
+
+
+def _of_package() -> str | None:
+    """The program that this package was installed with."""
+    import importlib.metadata
+    try:
+        files = importlib.metadata.files('pytreefs') or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for f in files:
+        if f.name == 'pytreefs' and f.parent.name in ('bin', 'scripts'):
+            found = os.path.realpath(str(f.locate()))
+            return found if os.access(found, os.X_OK) else None
+    return None
+
+
+def program() -> str:
+    """The path of the program: PYTREEFS_PROGRAM of the environment, the one of this package, or the one on PATH."""
+    import shutil
+    beside = os.path.join(os.path.dirname(sys.executable), 'pytreefs')
+    found = os.environ.get('PYTREEFS_PROGRAM') or _of_package() or (
+        beside if os.access(beside, os.X_OK) else None) or shutil.which('pytreefs')
+    if not found:
+        raise Error(errno.ENOENT, 'the program pytreefs is neither beside this Python nor on PATH', 'pytreefs')
+    return found
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    import subprocess
+    return subprocess.run([program(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, errors='replace', check=False)
+
+
+def _command(name: str, paths: list[str], words: list[str], options: dict[str, Any]) -> Any:
+    """What a command prints with --json. Status 1 with a document: it found something."""
+    import json
+    if options:
+        words = [*words, '-o', options_text(options)]
+    r = run(name, '--json', '--quiet', *words, '--', *paths)
+    try:
+        return json.loads(r.stdout)
+    except ValueError:
+        text = r.stderr.strip().removeprefix('pytreefs: ') or f'the command {name} ended with status {r.returncode}'
+        raise Error(errno.EINVAL if r.returncode == 2 else errno.EIO, text, paths[0]) from None
+
+
+def _words(only: str | None, **given: Any) -> list[str]:
+    out = [] if only is None else ['--only', only]
+    for name, value in given.items():
+        if value is not None:
+            out += ['--' + name, str(value)]
+    return out
+
+
+def verify(path: Path, level: int = 3, only: str | None = None, **options: Any) -> dict[str, Any]:
+    """What `pytreefs verify --json` says of a directory of steps, a step or an item: every record, reference,
+    statistic and chunk (level 1: metadata; 2: references; 3: chunks).
+
+    >>> verify('ckpts/latest')['problems']
+    0
+    """
+    found: dict[str, Any] = _command('verify', [os.fspath(path)], _words(only, level=level), options)
+    return found
+
+
+def diff(a: Path, b: Path, tolerance: float = 0, only: str | None = None, **options: Any) -> dict[str, Any]:
+    """What `pytreefs diff --json` says: how two checkpoints differ in structure, dtypes, shapes and values.
+
+    >>> diff('ckpts/1000/state', 'ckpts/1000/state')['differences']
+    []
+    """
+    found: dict[str, Any] = _command('diff', [os.fspath(a), os.fspath(b)],
+                                     _words(only, tolerance=tolerance if tolerance else None), options)
+    return found
+
+
+def stats(path: Path, only: str | None = None, **options: Any) -> list[dict[str, Any]]:
+    """What `pytreefs stats --json` says: least, greatest, mean, std, NaN and Inf counts of each leaf.
+
+    >>> stats('ckpts/latest/state', only='step')[0]['max']
+    1500
+    """
+    found: list[dict[str, Any]] = _command('stats', [os.fspath(path)], _words(only), options)
+    return found

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""save(): a tree of Python objects becomes a checkpoint."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _dtypes
+from . import _pytreefs as lib
+from ._checkpoint import Leaf, Path, options_text
+from ._node import SEQUENCES, parts_of
+
+_NUMBERS = ((bool, 'bool'), (int, 'int64'), (float, 'float64'), (complex, 'complex128'))
+
+
+def _array(x: Any) -> tuple[np.ndarray[Any, Any], str] | None:
+    """(elements, dtype name) of whatever holds an array, without a copy where it is on the CPU; None: not an array."""
+    if _dtypes.is_torch(x):
+        return _dtypes.from_torch(x)
+    if str(getattr(x, 'dtype', '')).startswith('key<'):
+        raise TypeError('a typed PRNG key is saved by jax.random.key_data(key)')
+    if isinstance(x, (np.ndarray, np.generic, Leaf)) or hasattr(x, '__array__'):
+        a = np.asarray(x)
+    elif hasattr(x, '__dlpack__'):
+        a = np.from_dlpack(x)
+    else:
+        return None
+    if not a.dtype.isnative:
+        a = a.astype(a.dtype.newbyteorder('='))
+    name = a.dtype.name
+    if a.dtype.kind == 'V' and a.dtype.names is None and a.dtype.itemsize == 2 and name == 'void16':
+        name = 'bfloat16'       # as an .npy file has it
+    if name not in _dtypes.PLAIN and name != 'bfloat16' and not name.startswith(('float', 'int', 'uint')) or a.dtype.kind == 'M':
+        raise TypeError(f'{a.dtype} is not a type of checkpoints')
+    return a, name
+
+
+def _leaf(x: Any) -> tuple[int, str | None, Any]:
+    """(kind, dtype name, buffer) of a leaf."""
+    if x is None:
+        return lib.NONE, None, None
+    if isinstance(x, (str, np.str_)):
+        return lib.STRING, None, str(x).encode()
+    if isinstance(x, Leaf) and x.dtype_name is None:
+        return _leaf(x.read())
+    if not isinstance(x, np.generic):
+        for cls, name in _NUMBERS:
+            if isinstance(x, cls):
+                if cls is int and not -1 << 63 <= x < 1 << 63:
+                    name = 'uint64'
+                return lib.SCALAR, name, _dtypes.raw(np.asarray(x, name))
+    found = _array(x)
+    if found is None:
+        raise TypeError(f'a {type(x).__module__}.{type(x).__qualname__} is not a leaf of checkpoints')
+    a, name = found
+    kind = lib.SCALAR if isinstance(x, np.generic) or isinstance(x, Leaf) and x.kind == 'scalar' else lib.ARRAY
+    return kind, name, _dtypes.raw(a)
+
+
+def _flatten(tree: Any, first: tuple[str | int, ...], path: str) -> list[lib.Value]:
+    """The values of a tree, containers that say their kind before what they hold."""
+    out: list[lib.Value] = []
+    stack: list[tuple[tuple[str | int, ...], Any]] = [(first, tree)]
+    while stack:
+        keys, x = stack.pop()
+        parts = parts_of(x)
+        if parts is None:
+            try:
+                kind, dtype, data = _leaf(x)
+            except (TypeError, OverflowError) as e:
+                name = '/'.join(map(str, keys))
+                raise lib.Error(errno.EINVAL, f'{name!r} cannot be saved: {e}', os.path.join(path, name)) from None
+            out.append((keys, kind, dtype, data))
+            continue
+        if parts.kind == lib.NAMEDTUPLE and not parts.children:
+            out.append((keys, lib.NONE, None, None))
+            continue
+        text = None
+        if parts.kind == lib.NAMEDTUPLE:
+            text = json.dumps({'module': type(x).__module__, 'clazz': type(x).__qualname__,
+                               'fields': [key for key, _ in parts.children]}).encode()
+        out.append((keys, parts.kind, None, text))
+        is_sequence = parts.kind in SEQUENCES
+        for key, child in reversed(parts.children):
+            stack.append(((*keys, int(key) if is_sequence else key), child))
+    return out
+
+
+def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = False,
+         metadata: Mapping[str, Any] | None = None, overwrite: bool = False, progress: lib.Progress | None = None,
+         **options: Any) -> None:
+    """Write a checkpoint: atomic, and durable when it returns. What fails leaves nothing behind.
+
+    path is a step, and the tree becomes its item `default`, which is what Orbax restores when it is asked for a step.
+    The directory that it lies in must exist.
+
+    tree       dicts, lists, tuples, and what else is registered as a pytree by jax when jax is loaded, of arrays of
+               numpy, jax or torch (those on the CPU are not copied), Python and numpy numbers, strings, None
+    item       the item's name; None: path is an item itself, a single tree
+    items      True: the tree is a dict of items
+    metadata   custom metadata of the step (of the item when item is None): what JSON can say
+    overwrite  replace the checkpoint that is there
+    progress   called with bytes done and bytes in all; an exception of it ends the save, and nothing is written
+    options    those of `-o` (`pytreefs help options`): compression='zstd:3', zarr=3, ocdbt=False, rich_types=True
+
+    >>> save('ckpts/7', {'params': {'w': np.ones((4, 2), np.float32)}, 'step': 7})
+    >>> load('ckpts/7')['step']
+    7
+
+    Raises Error with the leaf that cannot be saved as filename.
+    """
+    where = os.fspath(path)
+    flags = (lib.DRAFT_REPLACE if overwrite else 0) | (lib.DRAFT_ITEM if item is None and not items else 0)
+    values: list[lib.Value] = []
+    if items:
+        for name, part in tree.items():
+            values += _flatten(part, (str(name),), where)
+    else:
+        values = _flatten(tree, () if item is None else (item,), where)
+    draft = lib.Draft(where, options_text(options), flags)
+    try:
+        draft.put(values, progress)
+        if metadata is not None:
+            draft.attribute((), 'custom_metadata', json.dumps(dict(metadata)))
+        draft.commit(progress)
+    finally:
+        # Nothing after a commit; and an exception must not wait for the collector to remove what was written.
+        draft.abort()
