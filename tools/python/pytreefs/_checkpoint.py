@@ -377,11 +377,20 @@ class Checkpoint(Mapping[Key, Any]):
             node = nodes[i]
             key: Key = int(node.key) if node.is_index and nodes[at].kind in SEQUENCES else node.key
             name, keys = join(base, node.path), (*self._keys, key)
-            if node.kind in CONTAINERS or node.kind in (lib.OPAQUE, lib.STEP):
+            if node.kind == lib.UNKNOWN and node.error == -errno.EOPNOTSUPP and self._is_files(name):
+                out[key] = Checkpoint(self._context, name, keys, lib.OPAQUE)
+            elif node.kind in CONTAINERS or node.kind in (lib.OPAQUE, lib.STEP):
                 out[key] = Checkpoint(self._context, name, keys, node.kind, (nodes, children, i, base))
             else:
                 out[key] = Leaf(self._context, name, keys, node)
         return out
+
+    def _is_files(self, name: str) -> bool:
+        """Whether a leaf of somebody's own type is shown as the files that are stored for it."""
+        try:
+            return self._context.describe(name).kind == lib.OPAQUE
+        except (KeyError, lib.Error):
+            return False
 
     def _child(self, key: Any) -> Any:
         """The child of that very key, or None."""
