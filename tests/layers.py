@@ -85,8 +85,8 @@ MAY_INCLUDE = {
         'core/base', 'core/kv', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step', 'handlers/leaf',
         'tools/scan', 'tools/select'],
     'tools/lib': [
-        'core/base', 'core/zarr', 'core/step', 'handlers/format', 'handlers/leaf', 'handlers/subtree',
-        'handlers/namespace', 'tools/cli'],
+        'core/base', 'core/zarr', 'core/tree', 'core/step', 'handlers/format', 'handlers/leaf',
+        'handlers/subtree', 'handlers/draft', 'handlers/namespace', 'tools/cli', 'tools/convert'],
     'tools/python': ['tools/lib'],
     'tools/commands': [
         'core/base', 'core/io', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step',

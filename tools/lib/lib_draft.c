@@ -1,53 +1,99 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lib_draft.c - write a checkpoint.
+ * lib_draft.c - write a checkpoint: begin, commit, abort.
  */
-#include "tools/lib/lib.h"
+#include "tools/lib/lib_draft.h"
 
-static int not_yet(void)
+#include "core/base/blocks.h"
+
+static void draft_free(struct pytreefs_draft *d)
 {
-	return (int)lib_end(fail(-ENOSYS, "writing is not implemented yet"));
+	if (!d)
+		return;
+	/* In the child of a fork the parent's threads are not there: the handle is only forgotten. */
+	if (d->pid == getpid()) {
+		atomic_step_release(&d->step);
+		options_release(&d->args.options);
+		block_trim();
+	}
+	free(d);
+}
+DEFINE_AUTO(lib_draft, struct pytreefs_draft, draft_free);
+
+static int begin(const char *path, const char *options, unsigned flags, struct pytreefs_draft **ret)
+{
+	auto_of(lib_draft) struct pytreefs_draft *d = calloc(1, sizeof(*d));
+	int r;
+
+	if (!d)
+		return fail(-ENOMEM, "cannot write '%s'", path);
+	d->pid = getpid();
+	d->is_item = flags & PYTREEFS_DRAFT_ITEM;
+	r = options_init(&d->args.options);
+	if (r >= 0)
+		r = lib_options(&d->args.options, options);
+	if (r >= 0)
+		r = atomic_step_begin(&d->args, NULL, path,
+				      d->is_item ? LAYOUT_DIRECT : LAYOUT_ITEMS,
+				      flags & PYTREEFS_DRAFT_REPLACE, &d->step);
+	if (r < 0)
+		return r;
+	*ret = take(d);
+	return 0;
 }
 
 int pytreefs_draft_begin(const char *path, const char *options, unsigned flags,
 			 struct pytreefs_draft **ret)
 {
-	return not_yet();
+	lib_init();
+	lib_begin_pid(getpid(), "draft", path);
+	return (int)lib_end(begin(path, options, flags, ret));
 }
 
-int pytreefs_draft_put(struct pytreefs_draft *d, const struct pytreefs_value *value, size_t n,
-		       const struct pytreefs_progress *progress)
+static int set_attribute(struct pytreefs_draft *d, const struct pytreefs_key *key, size_t n_keys,
+			 const char *attribute, const char *text)
 {
-	return not_yet();
+	auto_free char *name = str_fmt("user.pytree.%s", attribute);
+	struct span value = span_str(text);
+	auto_buf where = { 0 };
+	struct draft_node *n = NULL;
+	int r = name ? lib_draft_find(d, key, n_keys, &n) :
+		       fail(-ENOMEM, "cannot set attribute '%s'", attribute);
+
+	if (r >= 0)
+		r = draft_set_xattr(n, name, &value, 0);
+	draft_node_unref(n);
+	if (r >= 0)
+		return 0;
+	lib_key_text(key, n_keys, &where);
+	return err_at(r, "'%.*s'", SPAN_ARG(buf_span(&where)));
 }
 
 int pytreefs_draft_attribute(struct pytreefs_draft *d, const struct pytreefs_key *key,
 			     size_t n_keys, const char *attribute, const char *text)
 {
-	return not_yet();
-}
+	int r = lib_begin_pid(d->pid, "draft", d->step.name);
 
-int pytreefs_draft_stream(struct pytreefs_draft *d, const struct pytreefs_value *value,
-			  struct pytreefs_writer **ret)
-{
-	return not_yet();
-}
-
-int pytreefs_writer_write(struct pytreefs_writer *w, const void *p, size_t n)
-{
-	return not_yet();
-}
-
-int pytreefs_writer_close(struct pytreefs_writer *w)
-{
-	return not_yet();
+	return (int)lib_end(r < 0 ? r : set_attribute(d, key, n_keys, attribute, text));
 }
 
 int pytreefs_draft_commit(struct pytreefs_draft *d, const struct pytreefs_progress *progress)
 {
-	return not_yet();
+	struct lib_progress p = { .p = progress };
+	int r = lib_begin_pid(d->pid, "draft", d->step.name);
+
+	/* A commit that has begun is not canceled: whether it was done would not be known. */
+	if (r >= 0)
+		r = lib_progress(&p, 0);
+	if (r >= 0)
+		r = atomic_step_commit(&d->step);
+	lib_end(r);
+	if (r >= 0)
+		draft_free(d);
+	return r;
 }
 
 void pytreefs_draft_abort(struct pytreefs_draft *d)
 {
+	draft_free(d);
 }

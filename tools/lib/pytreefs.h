@@ -250,7 +250,7 @@ PYTREEFS_API void pytreefs_requests_release(struct pytreefs_request *request, si
 PYTREEFS_API void *pytreefs_alloc(size_t n);
 PYTREEFS_API void pytreefs_free(void *p, size_t n);
 
-/* ---- write (not implemented yet: -ENOSYS) ---- */
+/* ---- write ---- */
 
 /* One part of a key path. */
 struct pytreefs_key {
@@ -268,15 +268,20 @@ struct pytreefs_value {
 	 */
 	const struct pytreefs_key *key;
 	size_t n_keys;
-	enum pytreefs_kind kind; /* ARRAY, SCALAR, STRING, NONE, DICT, LIST, TUPLE, NAMEDTUPLE */
+	/*
+	 * ARRAY, SCALAR, STRING, NONE; DICT, LIST, TUPLE, NAMEDTUPLE: an empty container, or the
+	 * kind of one that has members; FILE: of a step, with one key: a file as it is
+	 * ("metrics.json").
+	 */
+	enum pytreefs_kind kind;
 	/* ARRAY, SCALAR (ndim 0). */
 	const char *dtype;
 	size_t ndim;
 	const uint64_t *shape;
 	const int64_t *strides; /* bytes; may be 0 or negative; NULL: C order */
-	/* ARRAY, SCALAR: elements, little-endian; STRING: UTF-8; NAMEDTUPLE: JSON, or NULL. */
+	/* ARRAY, SCALAR: elements, little-endian; STRING: UTF-8; NAMEDTUPLE: JSON, or NULL; FILE. */
 	const void *data;
-	size_t size; /* of STRING and NAMEDTUPLE */
+	size_t size; /* of STRING, NAMEDTUPLE and FILE */
 	uint64_t reserved[4];
 };
 
@@ -291,7 +296,10 @@ enum pytreefs_draft_flags {
  */
 PYTREEFS_API int pytreefs_draft_begin(const char *path, const char *options, unsigned flags,
 				      struct pytreefs_draft **ret);
-/* Write n values, encoded by all processors; what they point to is borrowed until it returns. */
+/*
+ * Write n values, encoded by all processors; what they point to is borrowed until it returns. After
+ * a failure some may be there: abort the draft.
+ */
 PYTREEFS_API int pytreefs_draft_put(struct pytreefs_draft *d, const struct pytreefs_value *value,
 				    size_t n, const struct pytreefs_progress *progress);
 /* Attribute user.pytree.ATTRIBUTE of a node that was put (n_keys 0: the step or item): "kind",
@@ -305,8 +313,9 @@ PYTREEFS_API int pytreefs_writer_write(struct pytreefs_writer *w, const void *p,
 /* The array is whole, or an error. Frees w. */
 PYTREEFS_API int pytreefs_writer_close(struct pytreefs_writer *w);
 /*
- * Make it durable and visible, atomically; frees d. On failure nothing is visible, the draft is
- * removed, and the error says why.
+ * Make it durable and visible, atomically, and free d. On failure nothing is visible, the error
+ * says why, and the draft is as it was: more can be put, or it is aborted. What progress says
+ * counts before the commit begins only.
  */
 PYTREEFS_API int pytreefs_draft_commit(struct pytreefs_draft *d,
 				       const struct pytreefs_progress *progress);

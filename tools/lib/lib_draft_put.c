@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lib_draft_put.c - values into the files of a draft, several at once.
+ *
+ * A value becomes what a program would write through a mount: the header and the elements of an
+ * .npy file, or a text. Threads copy; the pool encodes.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/thread.h"
+#include "handlers/format/npy.h"
+#include "tools/lib/lib_draft.h"
+
+#define PIECE (1 * MiB)
+#define THREADS 8
+#define TELL_NS (20 * 1000 * 1000)
+
+int lib_value_elements(const struct pytreefs_value *v, enum dtype *ret, uint64_t *ret_bytes)
+{
+	enum dtype t = v->dtype ? dtype_by_user(span_str(v->dtype)) : DTYPE_UNKNOWN;
+	size_t ndim = v->kind == PYTREEFS_SCALAR ? 0 : v->ndim;
+	uint64_t n;
+
+	if (t == DTYPE_UNKNOWN)
+		return fail(-EINVAL, "'%s' is not a dtype", v->dtype ? v->dtype : "");
+	if (ndim > LIMIT_RANK)
+		return fail(-EINVAL, "an array of %zu axes, the limit is %d", ndim, LIMIT_RANK);
+	n = dtype_info(t)->size;
+	for (size_t i = 0; i < ndim; i++)
+		if (!mul_fits(n, v->shape[i], &n) || n > INT64_MAX)
+			return fail(-EFBIG, "an array of more than 2^63 bytes");
+	*ret = t;
+	*ret_bytes = n;
+	return 0;
+}
+
+/* ---- a job ---- */
+
+struct put {
+	struct pytreefs_draft *d;
+	const struct pytreefs_value *value;
+	struct draft_node **node;
+	size_t n;
+	struct lib_progress progress;
+	atomic_size_t next;
+	atomic_ullong done;
+	atomic_bool stop;
+	pthread_t caller;
+	int64_t reported_at;  /* the caller's */
+	pthread_mutex_t lock; /* protects what follows */
+	pthread_cond_t ended;
+	unsigned running;       /* threads beside the caller */
+	struct err_note failed; /* the first */
+};
+
+static void put_failed(struct put *p, int r)
+{
+	pthread_mutex_lock(&p->lock);
+	if (!p->failed.code)
+		err_save(r, &p->failed);
+	pthread_mutex_unlock(&p->lock);
+	atomic_store(&p->stop, true);
+}
+
+/* By the caller, now and then. */
+static void put_report(struct put *p)
+{
+	int64_t now = clock_ns();
+	int r;
+
+	if (!pthread_equal(pthread_self(), p->caller) || now - p->reported_at < TELL_NS)
+		return;
+	p->reported_at = now;
+	r = lib_progress(&p->progress, atomic_load(&p->done));
+	if (r < 0)
+		put_failed(p, r);
+}
+
+/* ---- one value ---- */
+
+struct sink {
+	struct put *p; /* NULL: nobody is to be told */
+	struct draft_file *file;
+	uint64_t off;
+};
+
+static int sink_add(struct sink *s, const void *data, size_t n)
+{
+	const uint8_t *at = data;
+
+	while (n > 0) {
+		ssize_t got = draft_file_write(s->file, s->off, at, MIN(n, (size_t)PIECE));
+
+		if (got < 0)
+			return (int)got;
+		s->off += (uint64_t)got;
+		at += got;
+		n -= (size_t)got;
+		if (s->p) {
+			atomic_fetch_add(&s->p->done, (unsigned long long)got);
+			put_report(s->p);
+			/* Whoever stopped it has said why. */
+			if (atomic_load(&s->p->stop))
+				return fail(-ECANCELED, "canceled");
+		}
+	}
+	return 0;
+}
+
+static bool is_in_order(const struct pytreefs_value *v, size_t item)
+{
+	int64_t stride = (int64_t)item;
+
+	for (size_t i = v->strides ? v->ndim : 0; i > 0; i--) {
+		if (v->shape[i - 1] > 1 && v->strides[i - 1] != stride)
+			return false;
+		stride *= (int64_t)v->shape[i - 1];
+	}
+	return true;
+}
+
+static void copy_elements(uint8_t *out, const uint8_t *in, int64_t stride, size_t item, uint64_t n)
+{
+#define COPY(size)                                                                \
+	case size:                                                                \
+		for (uint64_t i = 0; i < n; i++)                                  \
+			memcpy(out + i * (size), in + (int64_t)i * stride, size); \
+		break
+	if (stride == (int64_t)item) {
+		memcpy(out, in, n * item);
+		return;
+	}
+	switch (item) {
+		COPY(1);
+		COPY(2);
+		COPY(4);
+		COPY(8);
+		COPY(16);
+	}
+#undef COPY
+}
+
+/* Elements that lie anywhere, gathered piece by piece. */
+static int add_strided(struct sink *s, const struct pytreefs_value *v, size_t item, uint64_t bytes)
+{
+	auto_free uint8_t *piece = malloc(PIECE);
+	uint64_t index[LIMIT_RANK] = { 0 }, left = bytes / item;
+	const uint8_t *at = v->data;
+	size_t last = v->ndim - 1, n = 0;
+	int r = piece ? 0 : fail(-ENOMEM, "cannot allocate %d bytes", (int)PIECE);
+
+	while (left > 0 && r >= 0) {
+		uint64_t k = MIN(v->shape[last] - index[last], (PIECE - n) / item);
+
+		copy_elements(piece + n, at, v->strides[last], item, k);
+		n += k * item;
+		left -= k;
+		index[last] += k;
+		at += (int64_t)k * v->strides[last];
+		for (size_t i = v->ndim; i > 1 && index[i - 1] == v->shape[i - 1]; i--) {
+			at -= (int64_t)v->shape[i - 1] * v->strides[i - 1];
+			at += v->strides[i - 2];
+			index[i - 1] = 0;
+			index[i - 2]++;
+		}
+		if (n == PIECE || left == 0) {
+			r = sink_add(s, piece, n);
+			n = 0;
+		}
+	}
+	return r;
+}
+
+static int add_array(struct sink *s, const struct pytreefs_value *v)
+{
+	auto_buf head = { 0 };
+	enum dtype t;
+	uint64_t bytes;
+	int r = lib_value_elements(v, &t, &bytes);
+
+	if (r >= 0)
+		r = npy_header(t, (unsigned)v->ndim, v->shape, &head);
+	if (r >= 0)
+		r = sink_add(&(struct sink){ .file = s->file }, head.p, head.n);
+	s->off = head.n;
+	if (r < 0 || !bytes)
+		return r;
+	return is_in_order(v, dtype_info(t)->size) ? sink_add(s, v->data, bytes) :
+						     add_strided(s, v, dtype_info(t)->size, bytes);
+}
+
+static int add_scalar(struct sink *s, const struct pytreefs_value *v)
+{
+	auto_buf text = { 0 };
+	enum dtype t;
+	uint64_t bytes;
+	int r = lib_value_elements(v, &t, &bytes);
+
+	if (r >= 0)
+		r = dtype_value_print(t, v->data, &text);
+	return r < 0 ? r : sink_add(s, text.p, text.n);
+}
+
+static int add_value(struct sink *s, const struct pytreefs_value *v)
+{
+	switch (v->kind) {
+	case PYTREEFS_ARRAY:
+		return add_array(s, v);
+	case PYTREEFS_SCALAR:
+		return add_scalar(s, v);
+	case PYTREEFS_STRING:
+	case PYTREEFS_FILE:
+		return sink_add(s, v->data, v->size);
+	default:
+		return 0;
+	}
+}
+
+static int end_file(struct draft_file *f, int r)
+{
+	const bool flushed = false;
+	struct err_note why;
+
+	/* Closing a file that is not whole says things of its own. */
+	err_save(r, &why);
+	draft_file_closed(f, &flushed);
+	return r < 0 ? err_restore(&why) : draft_file_failed(f);
+}
+
+static void put_one(struct put *p, size_t i)
+{
+	const struct pytreefs_value *v = &p->value[i];
+	struct draft_node *node = p->node[i];
+	struct sink s = { .p = p, .file = node->file };
+	auto_buf name = { 0 };
+	int r;
+
+	if (node->is_dir)
+		return;
+	r = draft_file_opened(node->file);
+	if (r >= 0)
+		r = end_file(node->file, add_value(&s, v));
+	if (r >= 0)
+		return;
+	if (r != -ECANCELED)
+		lib_key_text(v->key, v->n_keys, &name);
+	put_failed(p, name.n ? err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name))) : r);
+}
+
+/* ---- threads ---- */
+
+static void put_some(struct put *p)
+{
+	size_t i;
+
+	while (!atomic_load(&p->stop) && (i = atomic_fetch_add(&p->next, 1)) < p->n) {
+		put_one(p, i);
+		put_report(p);
+	}
+}
+
+static void *put_thread(void *arg)
+{
+	struct put *p = arg;
+
+	put_some(p);
+	pthread_mutex_lock(&p->lock);
+	p->running--;
+	pthread_cond_signal(&p->ended);
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+static void run(struct put *p, unsigned threads)
+{
+	pthread_t thread[THREADS];
+	unsigned n = 0;
+
+	/* With fewer than wanted, or none, it is only slower. */
+	p->running = threads;
+	while (n < threads && thread_start(&thread[n], "put", put_thread, p) >= 0)
+		n++;
+	err_clear();
+	pthread_mutex_lock(&p->lock);
+	p->running -= threads - n;
+	pthread_mutex_unlock(&p->lock);
+	put_some(p);
+	pthread_mutex_lock(&p->lock);
+	while (p->running) {
+		struct timespec at = clock_timespec(clock_ns() + TELL_NS);
+
+		pthread_cond_timedwait(&p->ended, &p->lock, &at);
+		pthread_mutex_unlock(&p->lock);
+		put_report(p);
+		pthread_mutex_lock(&p->lock);
+	}
+	pthread_mutex_unlock(&p->lock);
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(thread[i], NULL);
+}
+
+static int make_names(struct put *p)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < p->n && r >= 0; i++) {
+		const struct pytreefs_value *v = &p->value[i];
+		enum dtype t;
+		uint64_t bytes = v->size;
+
+		if (v->kind == PYTREEFS_ARRAY || v->kind == PYTREEFS_SCALAR)
+			r = lib_value_elements(v, &t, &bytes);
+		if (r >= 0)
+			r = lib_draft_make(p->d, v, &p->node[i]);
+		if (r < 0) {
+			auto_buf name = { 0 };
+
+			lib_key_text(v->key, v->n_keys, &name);
+			return err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name)));
+		}
+		p->progress.total += v->kind >= PYTREEFS_DICT && v->kind != PYTREEFS_FILE ? 0 :
+											    bytes;
+	}
+	return r;
+}
+
+static int put_all(struct pytreefs_draft *d, const struct pytreefs_value *value, size_t n,
+		   const struct pytreefs_progress *progress)
+{
+	auto_free struct draft_node **node = calloc(n + 1, sizeof(*node));
+	struct put p = { .d = d,
+			 .value = value,
+			 .node = node,
+			 .n = n,
+			 .progress = { .p = progress },
+			 .caller = pthread_self() };
+	unsigned threads = MIN(pool_threads(d->step.ns->ckpt->pool), (unsigned)THREADS);
+	int r = node ? make_names(&p) : fail(-ENOMEM, "cannot write %zu values", n);
+
+	pthread_mutex_init(&p.lock, NULL);
+	clock_cond_init(&p.ended);
+	if (r >= 0)
+		run(&p, n > 1 && threads ? (unsigned)MIN((size_t)threads - 1, n - 1) : 0);
+	pthread_cond_destroy(&p.ended);
+	pthread_mutex_destroy(&p.lock);
+	for (size_t i = 0; node && i < n; i++)
+		draft_node_unref(node[i]);
+	return r < 0 ? r : p.failed.code ? err_restore(&p.failed) : 0;
+}
+
+int pytreefs_draft_put(struct pytreefs_draft *d, const struct pytreefs_value *value, size_t n,
+		       const struct pytreefs_progress *progress)
+{
+	int r = lib_begin_pid(d->pid, "draft", d->step.name);
+
+	return (int)lib_end(r < 0 ? r : put_all(d, value, n, progress));
+}
+
+/* ---- streams ---- */
+
+struct pytreefs_writer {
+	struct pytreefs_draft *d;
+	struct draft_node *node;
+	struct sink sink;
+	uint64_t end; /* of the file */
+	int failed;
+};
+
+static int stream_open(struct pytreefs_draft *d, const struct pytreefs_value *v,
+		       struct pytreefs_writer *w)
+{
+	auto_buf head = { 0 };
+	enum dtype t;
+	uint64_t bytes;
+	int r = v->kind == PYTREEFS_ARRAY ? lib_value_elements(v, &t, &bytes) :
+					    fail(-EINVAL, "only arrays are written piece by piece");
+
+	if (r >= 0)
+		r = npy_header(t, (unsigned)v->ndim, v->shape, &head);
+	if (r >= 0)
+		r = lib_draft_make(d, v, &w->node);
+	if (r < 0)
+		return r;
+	w->d = d;
+	w->sink.file = w->node->file;
+	w->end = head.n + bytes;
+	r = draft_file_opened(w->sink.file);
+	if (r >= 0) {
+		r = sink_add(&w->sink, head.p, head.n);
+		if (r < 0)
+			end_file(w->sink.file, r);
+	}
+	if (r < 0)
+		draft_node_unref(w->node);
+	return r;
+}
+
+int pytreefs_draft_stream(struct pytreefs_draft *d, const struct pytreefs_value *value,
+			  struct pytreefs_writer **ret)
+{
+	int r = lib_begin_pid(d->pid, "draft", d->step.name);
+	auto_free struct pytreefs_writer *w = r < 0 ? NULL : calloc(1, sizeof(*w));
+	auto_buf name = { 0 };
+
+	if (r >= 0)
+		r = w ? stream_open(d, value, w) : fail(-ENOMEM, "cannot write an array");
+	if (r < 0 && r != -ECHILD) {
+		lib_key_text(value->key, value->n_keys, &name);
+		err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name)));
+	}
+	if (r >= 0)
+		*ret = take(w);
+	return (int)lib_end(r);
+}
+
+int pytreefs_writer_write(struct pytreefs_writer *w, const void *p, size_t n)
+{
+	int r = lib_begin_pid(w->d->pid, "draft", w->node->name);
+
+	if (r >= 0 && n > w->end - w->sink.off)
+		r = fail(-EINVAL, "'%s' has %llu bytes left, %zu are too many", w->node->name,
+			 (unsigned long long)(w->end - w->sink.off), n);
+	if (r >= 0)
+		r = sink_add(&w->sink, p, n);
+	if (r < 0)
+		w->failed = r;
+	return (int)lib_end(r);
+}
+
+int pytreefs_writer_close(struct pytreefs_writer *w)
+{
+	int r = lib_begin_pid(w->d->pid, "draft", w->node->name);
+
+	if (r >= 0) {
+		if (w->failed)
+			r = fail(w->failed, "'%s' could not be written", w->node->name);
+		else if (w->sink.off != w->end)
+			r = fail(-EINVAL, "'%s' ends %llu bytes too early", w->node->name,
+				 (unsigned long long)(w->end - w->sink.off));
+		r = end_file(w->sink.file, r);
+		draft_node_unref(w->node);
+	}
+	free(w);
+	return (int)lib_end(r);
+}
