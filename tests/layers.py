@@ -51,7 +51,7 @@ MAY_INCLUDE = {
     'handlers/subtree': [
         'core/base', 'core/io', 'core/tree', 'core/step', 'handlers/format', 'handlers/leaf'],
     'handlers/options': [
-        'core/base', 'core/step', 'core/job', 'handlers/leaf', 'handlers/plugin',
+        'core/base', 'core/codec', 'core/step', 'core/job', 'handlers/leaf', 'handlers/plugin',
         'handlers/transform'],
     'handlers/draft': [
         'core/base', 'core/kv', 'core/dtype', 'core/zarr', 'core/tree', 'core/step',

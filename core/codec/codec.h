@@ -54,6 +54,8 @@ int codec_parse(const struct json *spec, enum codec_dialect dialect, size_t item
 /* Known as a bytes -> bytes codec of v3 ("zstd", "gzip", "blosc", "crc32c"). */
 bool codec_is_known(struct span name);
 /* A zstd codec for writing. -EINVAL for a level that zstd does not have. */
+#define CODEC_ZSTD_LEVEL_MIN (-131072) /* ZSTD_minCLevel() */
+#define CODEC_ZSTD_LEVEL_MAX 22
 int codec_zstd_new(struct arena *arena, int level, const struct codec **ret);
 /* The metadata object, byte for byte as TensorStore writes it. Appends. */
 int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
@@ -67,6 +69,14 @@ bool codec_zstd_level(const struct codec *c, int *ret);
  */
 #define CODEC_HEAD_BYTES 5
 bool codec_is_summed(const struct codec_chain *chain, struct span head);
+
+/*
+ * What the first CODEC_START_BYTES of an object (or all of it) of a chain of one zstd or blosc
+ * codec say: -EUCLEAN when they cannot be of one with `stored` bytes that decodes to `decoded`.
+ */
+#define CODEC_START_BYTES 16
+int codec_check_start(const struct codec_chain *chain, const uint8_t start[CODEC_START_BYTES],
+		      uint64_t stored, uint64_t decoded);
 
 /*
  * Decode a whole object to exactly n bytes. -EBADMSG for a checksum, -EUCLEAN for everything else
@@ -100,6 +110,8 @@ uint64_t codec_stream_memory(const struct codec_stream *s);
 /* Accepts NULL. */
 void codec_stream_close(struct codec_stream *s);
 
+/* Whether codec_encoder_open() takes the chain. */
+bool codec_writes_pieces(const struct codec_chain *chain);
 /*
  * Streaming encode, for chunks too large to hold: push pieces, then finish. Output goes to sink as
  * it comes. total: exact number of bytes that will be pushed (a zstd frame declares it).

@@ -155,6 +155,59 @@ static int blosc_print(const struct codec *c, enum codec_dialect dialect, struct
 	return r < 0 ? r : buf_add_str(ret, "},\"name\":\"blosc\"}");
 }
 
+/* ---- as options say it ---- */
+
+bool blosc_has(const char *cname)
+{
+	return blosc_compname_to_compcode(cname) >= 0;
+}
+
+bool compression_blosc_fits(uint64_t n)
+{
+	return n > 0 && n <= BLOSC_MAX_BUFFERSIZE;
+}
+
+int blosc_new(struct arena *arena, const struct compression *c, enum codec_dialect dialect,
+	      size_t item_bytes, const struct codec **ret)
+{
+	const char *cname = compression_cnames[c->cname];
+	struct blosc_codec *b = arena_calloc(arena, 1, sizeof(*b));
+
+	if (!b)
+		return fail(-ENOMEM, "cannot make a codec: not enough memory");
+	if (!blosc_has(cname))
+		return fail(-EINVAL, "this libblosc does not have the codec '%s'", cname);
+	b->base.ops = &codec_blosc;
+	memcpy(b->cname, cname, strlen(cname) + 1);
+	b->level = c->level;
+	b->shuffle = c->shuffle;
+	b->blocksize = c->block;
+	b->typesize = c->typesize ? (size_t)c->typesize : item_bytes;
+	/* Only the metadata of v2 has a word for "by element size". */
+	if (b->shuffle < 0 && dialect == CODEC_V3)
+		b->shuffle = b->typesize == 1 ? BLOSC_BITSHUFFLE : BLOSC_SHUFFLE;
+	*ret = &b->base;
+	return 0;
+}
+
+bool blosc_settings(const struct codec *c, struct compression *ret)
+{
+	const struct blosc_codec *b = (const struct blosc_codec *)c;
+	int cname = 0;
+
+	if (c->ops != &codec_blosc)
+		return false;
+	while (strcmp(compression_cnames[cname], b->cname) != 0)
+		cname++;
+	*ret = (struct compression){ .kind = COMPRESSION_BLOSC,
+				     .level = b->level,
+				     .cname = cname,
+				     .shuffle = b->shuffle,
+				     .block = b->blocksize,
+				     .typesize = b->typesize };
+	return true;
+}
+
 /* ---- header, index, blocks ---- */
 
 static uint8_t head_flags(const struct blosc_head *h)
@@ -343,7 +396,10 @@ static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 		return fail(-EOPNOTSUPP, "cannot encode blosc: no '%s' in this libblosc", b->cname);
 	r = buf_reserve(ret, in.n + BLOSC_MAX_OVERHEAD);
 	if (r >= 0)
-		r = memory_check(MIN(in.n, (size_t)BLOCK_LIKELY), "encode");
+		r = memory_check(MIN(in.n, b->blocksize && b->blocksize < BLOCK_LIKELY ?
+						   (size_t)b->blocksize :
+						   (size_t)BLOCK_LIKELY),
+				 "encode");
 	if (r < 0)
 		return r;
 	if (shuffle < 0)

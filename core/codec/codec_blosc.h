@@ -6,6 +6,7 @@
 #define PYTREEFS_CODEC_BLOSC_H
 
 #include "core/codec/codec_impl.h"
+#include "core/codec/compression.h"
 
 #define BLOSC_HEAD_BYTES 16
 #define BLOSC_SPLITS_MAX 16 /* format: a larger element is not split */
@@ -34,6 +35,12 @@ uint32_t blosc_piece_most(uint32_t n);
 int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize);
 /* A whole object that has been checked, in blocks of that header -> exactly n bytes. */
 int blosc_run(const struct blosc_head *h, const void *object, void *out, size_t n);
+
+/* For compression.c: whether this libblosc has the codec; a codec for writing; and what one is. */
+bool blosc_has(const char *cname);
+int blosc_new(struct arena *arena, const struct compression *c, enum codec_dialect dialect,
+	      size_t item_bytes, const struct codec **ret);
+bool blosc_settings(const struct codec *c, struct compression *ret);
 
 int blosc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
 		      uint64_t window, struct decoder_stage **ret);

@@ -54,6 +54,14 @@ static int open_stages(struct codec_encoder *e, const struct codec_chain *chain,
 	return 0;
 }
 
+bool codec_writes_pieces(const struct codec_chain *chain)
+{
+	for (unsigned i = 0; i < chain->n; i++)
+		if (!chain->codec[i]->ops->open_encoder)
+			return false;
+	return true;
+}
+
 int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_sink_fn *sink,
 		       void *arg, struct codec_encoder **ret)
 {

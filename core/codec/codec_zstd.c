@@ -26,8 +26,6 @@
 #define IDLE_DCTX (256 * KiB) /* a larger one has a window */
 #define IDLE_CCTX (4 * MiB)   /* a larger one would displace all others */
 #define ZSTD_MAGIC 0xfd2fb528u
-#define LEVEL_MIN (-131072) /* ZSTD_minCLevel() */
-#define LEVEL_MAX 22
 #define LEVEL_V2 1               /* TensorStore's default where v2 leaves it out */
 #define WINDOW_LEAST (128 * KiB) /* the largest block, which the window limits too */
 #define HEAD_MAX 18              /* longest frame header */
@@ -157,9 +155,9 @@ static int zstd_codec_new(struct arena *arena, int level, bool checksum, const s
 
 int codec_zstd_new(struct arena *arena, int level, const struct codec **ret)
 {
-	if (level < LEVEL_MIN || level > LEVEL_MAX)
-		return fail(-EINVAL, "zstd level %d is not from %d to %d", level, LEVEL_MIN,
-			    LEVEL_MAX);
+	if (level < CODEC_ZSTD_LEVEL_MIN || level > CODEC_ZSTD_LEVEL_MAX)
+		return fail(-EINVAL, "zstd level %d is not from %d to %d", level,
+			    CODEC_ZSTD_LEVEL_MIN, CODEC_ZSTD_LEVEL_MAX);
 	return zstd_codec_new(arena, level, false, ret);
 }
 
@@ -183,8 +181,8 @@ static int zstd_parse(const struct codec_ops *ops, const struct json *conf,
 	int r = codec_conf_only(conf, ops->name, dialect == CODEC_V2 ? v2_names : v3_names);
 
 	if (r >= 0)
-		r = codec_conf_int(conf, ops->name, "level", LEVEL_MIN, LEVEL_MAX,
-				   dialect == CODEC_V3, &level);
+		r = codec_conf_int(conf, ops->name, "level", CODEC_ZSTD_LEVEL_MIN,
+				   CODEC_ZSTD_LEVEL_MAX, dialect == CODEC_V3, &level);
 	if (r >= 0 && dialect == CODEC_V3)
 		r = json_get_bool(conf, "checksum", "codec 'zstd'", &checksum);
 	return r < 0 ? r : zstd_codec_new(arena, (int)level, checksum, ret);

@@ -11,22 +11,18 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/base/wire.h"
 #include "core/zarr/chunk.h"
 #include "core/zarr/zarr_encode.h"
 
 #define PIECE ((size_t)1 << 20)
-#define ZSTD_MAGIC 0xFD2FB528u
 #define BATCH 64 /* chunks that are looked up at once */
 
 static bool same_codecs(const struct codec_chain *a, const struct codec_chain *b)
 {
-	int level;
+	struct compression x, y;
 
-	if (a->n != b->n || a->n > 1)
-		return false;
-	return a->n == 0 ||
-	       (codec_zstd_level(a->codec[0], &level) && codec_zstd_level(b->codec[0], &level));
+	/* A decoder needs no level, and nothing of blosc's settings. */
+	return compression_of(a, &x) && compression_of(b, &y) && x.kind == y.kind;
 }
 
 static bool fits(const struct zarr *from, const struct zarr *to)
@@ -63,26 +59,23 @@ static int read_at(const struct chunk *c, uint64_t off, size_t n, void *p)
 /* What can be told of a stored chunk without decoding it. */
 static int check_chunk(struct copying *y, const struct chunk *c)
 {
-	uint8_t magic[4];
+	const struct zarr_level *leaf = y->from->leaf;
+	uint8_t head[CODEC_START_BYTES];
 	int r = 0;
 
-	if (y->from->leaf->codecs.n == 0)
-		return c->len == y->from->leaf->bytes ?
+	if (leaf->codecs.n == 0)
+		return c->len == leaf->bytes ?
 			       0 :
 			       fail(-EUCLEAN, "it has %llu bytes, its elements take %llu",
-				    (unsigned long long)c->len,
-				    (unsigned long long)y->from->leaf->bytes);
+				    (unsigned long long)c->len, (unsigned long long)leaf->bytes);
 	r = chunk_check_size(y->from, c);
 	if (r < 0)
 		return r;
 	if (c->len < 9)
-		return fail(-EUCLEAN, "its %llu bytes are not a zstd frame",
+		return fail(-EUCLEAN, "its %llu bytes are not a compressed chunk",
 			    (unsigned long long)c->len);
-	r = read_at(c, 0, sizeof(magic), magic);
-	if (r >= 0 && get_u32le(magic) != ZSTD_MAGIC)
-		r = fail(-EUCLEAN, "it begins with %08x, a zstd frame with %08x", get_u32le(magic),
-			 ZSTD_MAGIC);
-	return r;
+	r = read_at(c, 0, (size_t)MIN(c->len, (uint64_t)sizeof(head)), head);
+	return r < 0 ? r : codec_check_start(&leaf->codecs, head, c->len, leaf->bytes);
 }
 
 /* A chunk, followed by its index. */

@@ -16,19 +16,20 @@ static int put_sizes(struct buf *b, const uint64_t *sizes, unsigned rank)
 }
 
 /* The compressor's object, or instead of it `none`. */
-static int put_zstd(struct buf *b, const struct zarr_create *c, const char *before,
-		    const char *none)
+static int put_compressor(struct buf *b, const struct zarr_create *c, const char *before,
+			  const char *none)
 {
+	enum codec_dialect dialect = c->format == 2 ? CODEC_V2 : CODEC_V3;
 	auto_arena arena = { 0 };
-	const struct codec *zstd;
+	const struct codec *codec;
 	int r;
 
-	if (!c->compress)
+	if (c->compression.kind == COMPRESSION_NONE)
 		return buf_add_str(b, none);
-	r = codec_zstd_new(&arena, c->zstd_level, &zstd);
+	r = compression_codec(&c->compression, dialect, dtype_info(c->dtype)->size, &arena, &codec);
 	if (r >= 0)
 		r = buf_add_str(b, before);
-	return r < 0 ? r : codec_print(zstd, c->format == 2 ? CODEC_V2 : CODEC_V3, b);
+	return r < 0 ? r : codec_print(codec, dialect, b);
 }
 
 static int print_v2(const struct zarr_create *c, struct buf *b)
@@ -40,7 +41,7 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
 	if (r >= 0)
 		r = buf_add_str(b, ",\"compressor\":");
 	if (r >= 0)
-		r = put_zstd(b, c, "", "null");
+		r = put_compressor(b, c, "", "null");
 	if (r >= 0)
 		r = buf_addf(b,
 			     ",\"dimension_separator\":\".\",\"dtype\":\"%s\",\"fill_value\":null,"
@@ -51,7 +52,7 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":2}");
 }
 
-/* [bytes] or [bytes, zstd]: of the chunk, or of the one inner chunk of a shard. */
+/* [bytes] or [bytes, compressor]: of the chunk, or of the one inner chunk of a shard. */
 static int put_codecs(struct buf *b, const struct zarr_create *c)
 {
 	bool has_order = dtype_info(c->dtype)->word > 1;
@@ -60,7 +61,7 @@ static int put_codecs(struct buf *b, const struct zarr_create *c)
 			       "[{\"name\":\"bytes\"}");
 
 	if (r >= 0)
-		r = put_zstd(b, c, ",", "");
+		r = put_compressor(b, c, ",", "");
 	return r < 0 ? r : buf_add_byte(b, ']');
 }
 

@@ -13,6 +13,8 @@
 #include "core/base/log.h"
 #include "core/zarr/shard.h"
 
+#define BLOCKS_BESIDE (2 * MiB) /* that a codec of blocks takes */
+
 int encode_plan(const struct zarr *z, struct encode_plan *ret)
 {
 	const struct zarr_meta *m = &z->meta;
@@ -48,6 +50,8 @@ int encode_plan(const struct zarr *z, struct encode_plan *ret)
 								 m->shape[i]);
 	/* A copy of the chunk when it is not the band itself, and what it is encoded to. */
 	p.chunk_cost = z->leaf->bytes * (p.band_is_chunk ? 1 : 2) + 64 * KiB;
+	if (!codec_writes_pieces(&z->leaf->codecs))
+		p.chunk_cost += MIN(4 * z->leaf->bytes, BLOCKS_BESIDE);
 	*ret = p;
 	return 0;
 }

@@ -11,7 +11,7 @@
 #ifndef PYTREEFS_ZARR_META_H
 #define PYTREEFS_ZARR_META_H
 
-#include "core/codec/codec.h"
+#include "core/codec/compression.h"
 #include "core/dtype/dtype.h"
 
 struct zarr_shard;
@@ -72,16 +72,15 @@ void zarr_meta_release(struct zarr_meta *m);
 
 #define auto_zarr_meta __attribute__((cleanup(zarr_meta_release))) struct zarr_meta
 
-/* What to create. Codecs: zstd of this level, or none. */
+/* What to create. */
 struct zarr_create {
 	unsigned format; /* 2 or 3 */
 	enum dtype dtype;
 	unsigned rank;
 	const uint64_t *shape;
-	const uint64_t *chunk; /* grid */
-	bool compress;
-	int zstd_level; /* Orbax: 1 in v2, 3 in v3 */
-	bool sharded;   /* v3: one inner chunk in a shard, as Orbax writes */
+	const uint64_t *chunk;          /* grid */
+	struct compression compression; /* not AUTO */
+	bool sharded;                   /* v3: one inner chunk in a shard, as Orbax writes */
 };
 /* The document, byte for byte as TensorStore 0.1.86 writes it for Orbax. */
 int zarr_meta_print(const struct zarr_create *c, struct buf *ret);

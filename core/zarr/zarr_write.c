@@ -33,7 +33,9 @@ struct zarr_writer {
 	struct kv *kv;  /* a reference */
 	struct zarr *z; /* reads back what is stored */
 	struct encode_plan plan;
-	uint64_t pos; /* accepted; the appending thread's */
+	uint64_t pos;           /* accepted; the appending thread's */
+	zarr_choose_fn *choose; /* NULL: the document is settled; the appending thread's */
+	void *choose_arg;
 
 	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t changed;
@@ -55,11 +57,19 @@ void write_env_release(struct write_env *we)
 	pthread_mutex_destroy(&we->lock);
 }
 
-int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
-		     struct zarr_writer **ret)
+/* The array's document, and the array by it. */
+static int put_document(struct zarr_writer *w, struct span json, struct zarr **ret)
 {
 	const char *name = memmem(json.p, json.n, "\"zarr_format\":2", 15) ? ".zarray" :
 									     "zarr.json";
+	int r = kv_put(w->kv, span_str(name), json);
+
+	return r < 0 ? r : zarr_open(w->we->env, w->kv, span_of(NULL, 0), cache_owner(), 0, ret);
+}
+
+int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
+		     struct zarr_writer **ret)
+{
 	struct zarr_writer *w = calloc(1, sizeof(*w));
 	int r;
 
@@ -69,9 +79,7 @@ int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum
 	w->kv = kv_ref(kv);
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->changed, NULL);
-	r = kv_put(kv, span_str(name), json);
-	if (r >= 0)
-		r = zarr_open(we->env, kv, span_of(NULL, 0), cache_owner(), 0, &w->z);
+	r = put_document(w, json, &w->z);
 	if (r >= 0)
 		r = encode_plan(w->z, &w->plan);
 	w->plan.omit_fill = fill == ZARR_FILL_OMIT;
@@ -81,6 +89,12 @@ int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum
 	}
 	*ret = w;
 	return 0;
+}
+
+void zarr_writer_defer(struct zarr_writer *w, zarr_choose_fn *choose, void *arg)
+{
+	w->choose = choose;
+	w->choose_arg = arg;
 }
 
 const struct zarr_meta *zarr_writer_meta(const struct zarr_writer *w)
@@ -266,6 +280,27 @@ static int retry(struct zarr_writer *w)
 	return r;
 }
 
+/* A full band goes to be encoded, the first one when it is known how. */
+static int band_done(struct zarr_writer *w, struct band *b)
+{
+	auto_buf json = { 0 };
+	struct zarr *z = NULL;
+	int r = w->choose ? w->choose(w->choose_arg, span_of(b->bytes, b->n), &json) : 0;
+
+	if (r >= 0 && w->choose)
+		r = put_document(w, buf_span(&json), &z);
+	if (r < 0)
+		return r;
+	if (z) {
+		/* Nothing was encoded, so nobody else has seen the old one. */
+		zarr_unref(w->z);
+		w->z = z;
+		w->choose = NULL;
+	}
+	band_submit(w, b);
+	return 0;
+}
+
 int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr_writer_wait wait,
 		       size_t *ret_taken)
 {
@@ -292,18 +327,24 @@ int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr
 		n -= part;
 		*ret_taken += part;
 		if (b->filled == b->n)
-			band_submit(w, b);
+			r = band_done(w, b);
 	}
 	return r;
 }
 
 int zarr_writer_flush(struct zarr_writer *w)
 {
+	struct band *b = filling(w);
+	int r = 0;
+
+	/* One whose document could not be settled is still here. */
+	if (b && b->filled == b->n)
+		r = band_done(w, b);
 	pthread_mutex_lock(&w->lock);
 	while (w->finishing)
 		pthread_cond_wait(&w->changed, &w->lock);
 	pthread_mutex_unlock(&w->lock);
-	return retry(w);
+	return r < 0 ? r : retry(w);
 }
 
 /* Copy what a live band has of a range; how much of it that was, from its start. */

@@ -28,6 +28,8 @@ struct write_env {
 	/* Counters: encoded chunks, their bytes before and after; those that were copied as stored.
 	 */
 	atomic_ullong chunks, chunk_bytes, stored_bytes, copied_chunks, copied_bytes;
+	/* Arrays for which compression=auto chose each enum compression_kind by a sample. */
+	atomic_ullong chosen[COMPRESSION_AUTO];
 };
 void write_env_init(struct write_env *we, struct zarr_env *env, struct budget *budget);
 void write_env_release(struct write_env *we);
@@ -47,6 +49,13 @@ enum zarr_fill {
  */
 int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
 		     struct zarr_writer **ret);
+/*
+ * The array's document is not settled: before anything is encoded, choose() gets the first band,
+ * which has all bytes of the first chunk that are within the array, and appends another document
+ * of the same array, other codecs apart. To be called before the first byte is written.
+ */
+typedef int zarr_choose_fn(void *arg, struct span band, struct buf *ret_json);
+void zarr_writer_defer(struct zarr_writer *w, zarr_choose_fn *choose, void *arg);
 /* Bytes that one band takes from the budget. */
 uint64_t zarr_writer_cost(const struct zarr_writer *w);
 const struct zarr_meta *zarr_writer_meta(const struct zarr_writer *w);

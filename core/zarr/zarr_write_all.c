@@ -2,15 +2,16 @@
 /*
  * zarr_write_all.c - a whole array from a source that can be read at any offset.
  *
- * Ordinary chunks go through the bands of zarr_write.c. A chunk that does not fit
- * the write budget is encoded as a stream: it is never in memory as a whole, on
- * neither side of the compressor.
+ * Ordinary chunks go through the bands of zarr_write.c. Where a band does not fit
+ * the write budget, each chunk is encoded as a stream: it is never in memory as a whole, on
+ * neither side of the compressor. A codec that cannot do that (blosc) gets one chunk at a time.
  */
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/zarr/zarr_encode.h"
 
 #define PIECE ((size_t)1 << 20)
+#define CODEC_BESIDE (4 * MiB) /* memory of a codec that takes whole chunks */
 
 static int write_bands(struct zarr_writer *w, zarr_source_fn *source, void *arg)
 {
@@ -35,8 +36,9 @@ struct long_chunk {
 	const struct zarr *z;
 	zarr_source_fn *source;
 	void *arg;
-	struct codec_encoder *encoder;
+	struct codec_encoder *encoder; /* NULL: the chunk is put together in whole */
 	struct kv_stream *out;
+	struct buf whole;
 	uint64_t stored; /* bytes that came out of the encoder */
 	uint8_t *piece;
 	size_t n; /* gathered in piece */
@@ -52,8 +54,12 @@ static int take_output(void *arg, struct span out)
 
 static int push_piece(struct long_chunk *c)
 {
-	int r = c->n ? codec_encoder_push(c->encoder, span_of(c->piece, c->n)) : 0;
+	struct span piece = span_of(c->piece, c->n);
+	int r = 0;
 
+	if (c->n)
+		r = c->encoder ? codec_encoder_push(c->encoder, piece) :
+				 buf_add_span(&c->whole, piece);
 	c->n = 0;
 	return r;
 }
@@ -122,6 +128,22 @@ static int push_chunk(struct long_chunk *c, const uint64_t *chunk)
 	return push_piece(c);
 }
 
+/* The chunk in memory, and what it becomes. */
+static int put_whole_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *chunk)
+{
+	auto_buf key = { 0 }, object = { 0 };
+	int r = zarr_chunk_key(&c->z->meta, chunk, &key);
+
+	c->n = c->whole.n = 0;
+	if (r >= 0)
+		r = buf_reserve(&c->whole, c->z->leaf->bytes);
+	if (r >= 0)
+		r = push_chunk(c, chunk);
+	if (r >= 0)
+		r = encode_chunk(c->z, c->whole.p, &object);
+	return r < 0 ? r : kv_put(kv, buf_span(&key), buf_span(&object));
+}
+
 static int put_long_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *chunk)
 {
 	auto_of(kv_stream) struct kv_stream *out = NULL;
@@ -154,15 +176,20 @@ static int put_long_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *c
 	return r;
 }
 
-static int write_long_chunks(struct kv *kv, const struct zarr *z, zarr_source_fn *source, void *arg)
+static int write_long_chunks(struct write_env *we, struct kv *kv, const struct zarr *z,
+			     zarr_source_fn *source, void *arg)
 {
 	struct long_chunk c = { .z = z, .source = source, .arg = arg, .piece = block_alloc(PIECE) };
-	uint64_t chunk[LIMIT_RANK] = { 0 };
+	bool in_pieces = codec_writes_pieces(&z->leaf->codecs);
+	uint64_t chunk[LIMIT_RANK] = { 0 }, cost = 0;
 	bool more = z->meta.n_elements > 0;
 	int r = c.piece ? 0 : fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
 
+	/* Who chose such a codec has looked whether the budget holds a chunk: it may be less now. */
+	if (r >= 0 && !in_pieces)
+		cost = budget_take_most(we->budget, 2 * z->leaf->bytes + CODEC_BESIDE);
 	while (more && r >= 0) {
-		r = put_long_chunk(kv, &c, chunk);
+		r = in_pieces ? put_long_chunk(kv, &c, chunk) : put_whole_chunk(kv, &c, chunk);
 		more = false;
 		for (unsigned i = z->meta.rank; i > 0 && !more; i--) {
 			more = ++chunk[i - 1] < z->meta.grid[i - 1];
@@ -170,6 +197,8 @@ static int write_long_chunks(struct kv *kv, const struct zarr *z, zarr_source_fn
 				chunk[i - 1] = 0;
 		}
 	}
+	budget_give(we->budget, cost);
+	buf_release(&c.whole);
 	block_free(c.piece, PIECE);
 	return r;
 }
@@ -184,5 +213,5 @@ int zarr_write_all(struct write_env *we, struct kv *kv, struct span json, enum z
 		return r;
 	if (zarr_writer_cost(w) <= budget_total(we->budget))
 		return write_bands(w, source, arg);
-	return write_long_chunks(kv, zarr_writer_array(w), source, arg);
+	return write_long_chunks(we, kv, zarr_writer_array(w), source, arg);
 }

@@ -244,11 +244,10 @@ static void set_layout(const struct save_opts *o, enum dtype to, struct array_wa
 {
 	w->layout.format = o->zarr == SAVE_ZARR3 ? 3 : 2;
 	w->layout.item = dtype_info(to)->size;
-	w->layout.compress = o->compression != SAVE_RAW;
 	w->layout.omit_fill = !o->store_fill_value;
-	w->any_level = o->compression == SAVE_LEVEL_DEFAULT;
-	if (w->layout.compress)
-		w->layout.level = !w->any_level ? o->compression : w->layout.format == 3 ? 3 : 1;
+	w->layout.asked = o->compression;
+	w->any_level = o->compression.kind == COMPRESSION_ZSTD &&
+		       o->compression.level == COMPRESSION_ORBAX;
 }
 
 int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
@@ -271,6 +270,7 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 	r = grid_of(a, &o, whole, block, &w);
 	if (r < 0)
 		return r;
+	array_resolve(n->draft->env, w.to, a->rank, a->shape, w.is_part, &w.layout);
 	*ret = w;
 	return 0;
 }
@@ -290,25 +290,9 @@ int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct
 	r = grid_of(a, &o, a->shape, a->shape, &w);
 	if (r < 0)
 		return r;
+	array_resolve(n->draft->env, w.to, a->rank, a->shape, false, &w.layout);
 	*ret = w;
 	return 0;
-}
-
-int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape,
-	       struct buf *ret)
-{
-	const struct zarr_create c = {
-		.format = l->format,
-		.dtype = t,
-		.rank = rank,
-		.shape = shape,
-		.chunk = l->chunk,
-		.compress = l->compress,
-		.zstd_level = l->level,
-		.sharded = l->format == 3,
-	};
-
-	return zarr_meta_print(&c, ret);
 }
 
 void array_release(struct draft_array *a)
@@ -473,19 +457,21 @@ int array_encode(struct draft_node *n, struct draft_array *a, const struct array
 	struct encoding e = { .a = a, .from = w->from, .to = w->to, .read = read, .arg = arg };
 	auto_of(kv) struct kv *kv = NULL;
 	const struct store *store;
+	struct array_layout layout = w->layout;
 	auto_buf json = { 0 };
-	int r = array_json(&w->layout, w->to, a->rank, a->shape, &json);
+	int r = 0;
 
+	e.raw = block_alloc(PIECE);
+	if (!e.raw)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+	r = array_choose(n->draft->env, &layout, w->to, a->rank, a->shape, read_stored_form, &e);
+	if (r >= 0)
+		r = array_json(&layout, w->to, a->rank, a->shape, &json);
 	if (r >= 0)
 		r = array_kv(n, a, w, buf_span(&json), &kv, &store);
-	if (r >= 0) {
-		e.raw = block_alloc(PIECE);
-		if (!e.raw)
-			r = fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
-	}
 	if (r >= 0)
 		r = zarr_write_all(&n->draft->env->ckpt->write_env, kv, buf_span(&json),
-				   w->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
+				   layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
 				   read_stored_form, &e);
 	block_free(e.raw, PIECE);
 	if (r < 0)
@@ -494,7 +480,7 @@ int array_encode(struct draft_node *n, struct draft_array *a, const struct array
 	array_release(a);
 	a->kv = take(kv);
 	a->store = store;
-	a->layout = w->layout;
+	a->layout = layout;
 	a->from = w->from;
 	a->stored = w->to;
 	a->copied = false;
@@ -509,10 +495,11 @@ int array_fits(struct draft_node *n, struct draft_array *a, const struct array_w
 
 	if (a->copied && w->any_chunk && !w->is_part)
 		memcpy(asked.chunk, a->layout.chunk, sizeof(asked.chunk));
-	if (a->copied && w->any_level) {
-		asked.compress = a->layout.compress;
-		asked.level = a->layout.level;
-	}
+	if (a->copied && w->any_level)
+		asked.asked = a->layout.asked;
+	/* What was chosen by a sample stays, as long as nobody asks for another choice. */
+	if (!memcmp(&asked.asked, &a->layout.asked, sizeof(asked.asked)))
+		asked.compression = a->layout.compression;
 	if (!a->kv || !draft_has_store(n, a->store) || memcmp(&a->layout, &asked, sizeof(asked)))
 		return 0;
 	if (a->from == w->from && a->stored == w->to)

@@ -16,8 +16,9 @@
 struct array_layout {
 	unsigned format; /* 2 or 3 */
 	unsigned item;   /* bytes an element, as stored */
-	bool compress, omit_fill;
-	int level; /* of zstd; 0 without */
+	bool omit_fill;
+	/* By the options; and what that is for this array: AUTO until its elements are looked at. */
+	struct compression asked, compression;
 	uint64_t chunk[LIMIT_RANK];
 };
 
@@ -35,7 +36,8 @@ struct draft_array {
 	struct array_layout layout; /* that they were encoded for */
 	enum dtype from, stored; /* what the file's elements were taken for, and what was stored */
 	bool copied;             /* as another array had them: chunk and level are that one's */
-	struct zarr_writer *writer; /* while it streams */
+	struct zarr_writer *writer;  /* while it streams */
+	const struct draft_env *env; /* with writer */
 };
 
 /* The layout that the options ask for now. */
@@ -53,7 +55,11 @@ struct array_wanted {
 int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret);
 /* The same for an array whose dtype is settled, whatever the file's name: its own grid, no cast. */
 int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret);
-/* The metadata document of an array of that shape. */
+/* What was asked for, made what it is for this array; the guess of an array that several write. */
+void array_resolve(const struct draft_env *env, enum dtype t, unsigned rank, const uint64_t *shape,
+		   bool is_part, struct array_layout *l);
+/* The metadata document of an array of that shape; what compression is AUTO has blosc, as a
+ * placeholder. */
 int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape,
 	       struct buf *ret);
 /*
@@ -76,11 +82,23 @@ void array_release(struct draft_array *a);
  */
 int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w,
 	     struct span json, struct kv **ret, const struct store **ret_store);
+typedef int array_read_fn(void *arg, uint64_t off, size_t n, void *p);
+/*
+ * Settle a compression of AUTO by the array's first elements, which read gives as they are to be
+ * stored. The bytes that it may read begin at 0 and are at most array_sample_bytes().
+ */
+int array_choose(const struct draft_env *env, struct array_layout *l, enum dtype t, unsigned rank,
+		 const uint64_t *shape, array_read_fn *read, void *arg);
+uint64_t array_sample_bytes(const struct array_layout *l, unsigned rank, const uint64_t *shape);
+/*
+ * Whether the chunks of a stored array are compressed as the layout asks for: 1, and the layout has
+ * their compression then; 0, they are not. What AUTO is, a sample of the array says.
+ */
+int array_takes_stored(const struct draft_env *env, struct array_layout *l, struct zarr *from);
 /*
  * Encode it for `w` into a new kv of the node's item, which replaces its kv. read gives the bytes
  * of the file's elements.
  */
-typedef int array_read_fn(void *arg, uint64_t off, size_t n, void *p);
 int array_encode(struct draft_node *n, struct draft_array *a, const struct array_wanted *w,
 		 array_read_fn *read, void *arg);
 /*

@@ -197,7 +197,7 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	const struct store *store;
 	struct array_wanted w;
 	auto_buf json = { 0 };
-	int level, r = array_wanted(f->node, a, &w);
+	int r = array_wanted(f->node, a, &w);
 
 	if (r < 0 || w.from != w.to || w.is_part) {
 		err_clear();
@@ -206,17 +206,13 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	if (w.any_chunk)
 		for (unsigned i = 0; i < a->rank; i++)
 			w.layout.chunk[i] = from->leaf_chunk[i];
-	if (w.layout.compress && from->leaf->codecs.n == 1 &&
-	    codec_zstd_level(from->leaf->codecs.codec[0], &level)) {
-		if (!w.any_level && level != w.layout.level)
-			return 0;
-		w.layout.level = level;
-	}
-	/* Nobody asked for compression: what is stored without it moves as it is, too. */
-	if (w.any_level && from->leaf->codecs.n == 0) {
-		w.layout.compress = false;
-		w.layout.level = 0;
-	}
+	/* Nobody asked for a compression: what is stored with another, or without, moves as it is,
+	 * too. */
+	r = w.any_level && compression_of(&from->leaf->codecs, &w.layout.compression) ?
+		    1 :
+		    array_takes_stored(f->node->draft->env, &w.layout, from);
+	if (r <= 0)
+		return r;
 	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
 	if (r >= 0)
 		r = draft_leaf_kv(f->node, false, &kv, &store);

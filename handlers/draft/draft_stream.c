@@ -87,6 +87,21 @@ int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head)
 	return sniff_safetensors(f, head, ret_head);
 }
 
+static int read_band(void *arg, uint64_t off, size_t n, void *p)
+{
+	memcpy(p, ((const struct span *)arg)->p + off, n);
+	return 0;
+}
+
+/* zarr_choose_fn of an array that streams. */
+static int choose(void *arg, struct span band, struct buf *ret_json)
+{
+	struct draft_array *a = arg;
+	int r = array_choose(a->env, &a->layout, a->stored, a->rank, a->shape, read_band, &band);
+
+	return r < 0 ? r : array_json(&a->layout, a->stored, a->rank, a->shape, ret_json);
+}
+
 /* The array's writer, for the layout that is asked for now. -EOPNOTSUPP: it cannot stream. */
 static int open_writer(struct draft_file *f, struct draft_array *a)
 {
@@ -128,6 +143,9 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 	a->store = store;
 	a->layout = w.layout;
 	a->from = a->stored = w.to;
+	a->env = n->draft->env;
+	if (w.layout.compression.kind == COMPRESSION_AUTO)
+		zarr_writer_defer(a->writer, choose, a);
 	return 0;
 }
 

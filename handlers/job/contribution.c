@@ -56,25 +56,49 @@ static int pack_flags(struct buf *b, const bool *flag, unsigned n)
 
 static int pack_layout(struct buf *b, const struct array_layout *l, unsigned rank)
 {
-	int r = pack_flags(b, (const bool[]){ l->compress, l->omit_fill }, 2);
+	const struct compression *c = &l->compression;
+	const uint64_t sizes[] = { c->block, c->typesize };
+	int r = pack_flags(b, &l->omit_fill, 1);
 
 	if (r >= 0)
 		r = wire_put_u32le(b, l->format);
 	if (r >= 0)
 		r = wire_put_u32le(b, l->item);
 	if (r >= 0)
-		r = wire_put_u32le(b, (uint32_t)l->level);
+		r = wire_put_u8(b, (uint8_t)c->kind);
+	if (r >= 0)
+		r = wire_put_u32le(b, (uint32_t)c->level);
+	if (r >= 0)
+		r = wire_put_u8(b, (uint8_t)c->cname);
+	if (r >= 0)
+		r = wire_put_u8(b, (uint8_t)c->shuffle);
+	if (r >= 0)
+		r = pack_numbers(b, sizes, 2);
 	return r < 0 ? r : pack_numbers(b, l->chunk, rank);
+}
+
+static void parse_compression(struct wire *w, struct compression *ret)
+{
+	ret->kind = wire_u8(w);
+	ret->level = (int)wire_u32le(w);
+	ret->cname = wire_u8(w);
+	ret->shuffle = (int8_t)wire_u8(w);
+	ret->block = wire_u64le(w);
+	ret->typesize = wire_u64le(w);
+	if (!compression_is_sound(ret))
+		w->bad = true;
 }
 
 static void parse_layout(struct wire *w, unsigned rank, struct array_layout *ret)
 {
 	uint8_t bits = wire_u8(w);
 
-	*ret = (struct array_layout){ .compress = bits & 1, .omit_fill = bits & 2 };
+	memset(ret, 0, sizeof(*ret)); /* layouts are compared as bytes */
+	ret->omit_fill = bits & 1;
 	ret->format = wire_u32le(w);
 	ret->item = wire_u32le(w);
-	ret->level = (int)wire_u32le(w);
+	parse_compression(w, &ret->compression);
+	ret->asked = ret->compression;
 	parse_numbers(w, ret->chunk, rank);
 }
 

@@ -20,8 +20,12 @@ const struct option option_table[] = {
 	  "largest chunk, chosen by Orbax's rule; 0 leaves it to us", .scoped = true },
 	{ "shard_axes", OPTION_AXES, AT(save.shard_axes), "", "AXIS:AXIS:...",
 	  "axes that are cut completely, first", .scoped = true },
-	{ "compression", OPTION_COMPRESSION, AT(save.compression), "zstd", "zstd|zstd:LEVEL|none",
-	  "compression of chunks", .scoped = true },
+	{ "compression", OPTION_COMPRESSION, AT(save.compression), "zstd",
+	  "zstd|zstd:LEVEL|blosc|blosc:CODEC:LEVEL:SHUFFLE|auto|none",
+	  "compression of chunks; blosc sorts the bytes of the elements by weight, in blocks that are read alone (CODEC: zstd lz4 lz4hc "
+	  "zlib blosclz snappy; LEVEL: 0 to 9; SHUFFLE: byte bit none); auto chooses for each leaf by a sample: blosc where it saves 3 % of what zstd leaves, else zstd, else none "
+	  "where that saves less than 3 %",
+	  .scoped = true },
 	{ "leaf_type", OPTION_ENUM, AT(save.leaf_type), "np.ndarray", "np.ndarray|jax.Array",
 	  "what arrays are recorded as", .scoped = true },
 	{ "ocdbt", OPTION_BOOL, AT(save.ocdbt), "on", "on|off",

@@ -152,28 +152,6 @@ static int parse_axes(const char *value, struct axes *ret)
 	return 0;
 }
 
-static int parse_compression(const char *value, int *ret)
-{
-	char *end;
-	long level;
-
-	if (!strcmp(value, "none")) {
-		*ret = SAVE_RAW;
-		return 0;
-	}
-	if (!strcmp(value, "zstd")) {
-		*ret = SAVE_LEVEL_DEFAULT;
-		return 0;
-	}
-	if (strncmp(value, "zstd:", 5))
-		return -EINVAL;
-	level = strtol(value + 5, &end, 10);
-	if (*end || end == value + 5 || level < -131072 || level > 22)
-		return -EINVAL;
-	*ret = (int)level;
-	return 0;
-}
-
 const char *option_of_item(const char *name)
 {
 	for (size_t i = 0; i < option_count; i++)
@@ -295,7 +273,7 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 	case OPTION_AXES:
 		return parse_axes(value, at) < 0 ? bad_value(opt, value) : 0;
 	case OPTION_COMPRESSION:
-		return parse_compression(value, at) < 0 ? bad_value(opt, value) : 0;
+		return compression_parse(value, at) < 0 ? bad_value(opt, value) : 0;
 	case OPTION_RULE:
 		return add_rule(o, opt, value);
 	case OPTION_TRANSFORMS:
@@ -470,9 +448,7 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 				return -ENOMEM;
 		return 0;
 	case OPTION_COMPRESSION:
-		if (*(const int *)at == SAVE_RAW || *(const int *)at == SAVE_LEVEL_DEFAULT)
-			return buf_add_str(ret, *(const int *)at == SAVE_RAW ? "none" : "zstd");
-		return buf_addf(ret, "zstd:%d", *(const int *)at);
+		return compression_print(at, ret);
 	case OPTION_RULE:
 		for (size_t i = 0; i < o->n_rules; i++)
 			if (buf_addf(ret, "%s%s", i ? " " : "", o->rules[i].text) < 0)
@@ -538,8 +514,9 @@ static size_t scoped_size(enum option_kind kind)
 		return sizeof(struct axes);
 	case OPTION_ENUM:
 	case OPTION_DTYPE:
-	case OPTION_COMPRESSION:
 		return sizeof(int);
+	case OPTION_COMPRESSION:
+		return sizeof(struct compression);
 	case OPTION_TEXT:
 	case OPTION_RULE:
 	case OPTION_TRANSFORMS:

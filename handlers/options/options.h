@@ -8,6 +8,7 @@
 #ifndef PYTREEFS_OPTIONS_H
 #define PYTREEFS_OPTIONS_H
 
+#include "core/codec/compression.h"
 #include "core/step/ckpt.h"
 #include "handlers/plugin/plugins.h"
 #include "handlers/transform/transform.h"
@@ -26,7 +27,7 @@ struct save_opts {
 		unsigned n;
 		unsigned axis[LIMIT_RANK];
 	} shard_axes;
-	int compression; /* zstd level; SAVE_RAW: none; SAVE_LEVEL_DEFAULT: as Orbax sets it */
+	struct compression compression;
 	enum save_leaf_type { LEAF_TYPE_NUMPY, LEAF_TYPE_JAX } leaf_type;
 	/* Of an item. */
 	bool ocdbt;
@@ -35,8 +36,6 @@ struct save_opts {
 	bool rich_types, sharding_file, array_metadata, store_fill_value;
 	bool aggregate; /* of a leaf */
 };
-#define SAVE_RAW INT32_MIN
-#define SAVE_LEVEL_DEFAULT INT32_MAX
 
 /* rule=GLOB:NAME=VALUE */
 struct save_rule {

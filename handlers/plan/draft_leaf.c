@@ -372,6 +372,9 @@ int plan_store_array(struct plan_leaf *l, enum dtype t, unsigned rank, const uin
 		a.shape[i] = shape[i];
 	r = array_wanted_plain(l->source, &a, &w);
 	if (r >= 0)
+		r = array_choose(l->source->draft->env, &w.layout, t, rank, a.shape, read_elements,
+				 &elements);
+	if (r >= 0)
 		r = array_json(&w.layout, t, rank, a.shape, &json);
 	if (r >= 0)
 		r = draft_leaf_kv(l->source, false, &kv, &store);

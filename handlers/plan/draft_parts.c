@@ -179,6 +179,9 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 	memcpy(whole.shape, l->desc.shape, sizeof(whole.shape));
 	r = array_wanted_plain(l->source, &whole, &w);
 	if (r >= 0)
+		r = array_choose(l->source->draft->env, &w.layout, first->stored, l->desc.rank,
+				 l->desc.shape, boxes_read, &reader);
+	if (r >= 0)
 		r = array_json(&w.layout, first->stored, l->desc.rank, l->desc.shape, &json);
 	if (r >= 0)
 		r = draft_leaf_kv(l->source, false, &kv, &store);

@@ -200,8 +200,9 @@ static int create(const char *spec, struct buf *out)
 		   chunk) != 6)
 		return fail(-EINVAL, "spec");
 	c.dtype = dtype_by_name(span_str(dtype));
-	c.compress = strcmp(level, "none") != 0;
-	c.zstd_level = atoi(level);
+	if (compression_parse(level, &c.compression) < 0)
+		c.compression =
+			(struct compression){ .kind = COMPRESSION_ZSTD, .level = atoi(level) };
 	c.sharded = strcmp(format, "sharded") == 0;
 	c.rank = sizes(shape, shape_of);
 	sizes(chunk, chunk_of);

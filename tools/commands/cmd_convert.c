@@ -28,6 +28,7 @@ struct job {
 	struct rank_group *group; /* NULL: one process does all */
 	struct select *only;
 	uint64_t leaves, bytes;
+	uint64_t chosen[COMPRESSION_AUTO]; /* arrays, as compression=auto chose; of this rank */
 	size_t checkpoints;
 };
 
@@ -150,6 +151,8 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 		return err_restore(&why);
 	}
 	j->leaves += f.n;
+	for (size_t i = 0; i < ARRAY_LEN(j->chosen); i++)
+		j->chosen[i] += n.ns->ckpt->write_env.chosen[i];
 	for (size_t i = 0; i < f.n; i++)
 		j->bytes += f.import_entry[i].bytes;
 	j->checkpoints++;
@@ -308,6 +311,20 @@ static int begin(struct job *j, struct cmd_args *a, struct rank_group *group)
 	return select_make(a, &j->only);
 }
 
+/* What compression=auto chose, when it was asked. */
+static int put_chosen(const struct job *j, bool json, struct buf *out)
+{
+	if (!j->chosen[COMPRESSION_NONE] && !j->chosen[COMPRESSION_ZSTD] &&
+	    !j->chosen[COMPRESSION_BLOSC])
+		return 0;
+	return buf_addf(out,
+			json ? ", \"auto\": {\"blosc\": %llu, \"zstd\": %llu, \"none\": %llu}" :
+			       "; compression: %llu blosc, %llu zstd, %llu none",
+			(unsigned long long)j->chosen[COMPRESSION_BLOSC],
+			(unsigned long long)j->chosen[COMPRESSION_ZSTD],
+			(unsigned long long)j->chosen[COMPRESSION_NONE]);
+}
+
 static int end(struct job *j, const char *out, int r)
 {
 	double seconds = progress_seconds(&j->progress);
@@ -329,14 +346,21 @@ static int end(struct job *j, const char *out, int r)
 		if (r >= 0)
 			r = buf_addf(
 				&text,
-				", \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, \"seconds\": %.3f}\n",
+				", \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, \"seconds\": %.3f",
 				j->checkpoints, (unsigned long long)j->leaves,
 				(unsigned long long)j->bytes, seconds);
 		if (r >= 0)
+			r = put_chosen(j, true, &text);
+		if (r >= 0)
+			r = buf_add_str(&text, "}\n");
+		if (r >= 0)
 			fwrite(text.p, 1, text.n, stdout);
 	} else if (cmd_flag(j->a, "verbose")) {
-		printf("%s: %llu leaves, %s, %.1f s\n", out, (unsigned long long)j->leaves, size,
-		       seconds);
+		auto_buf chosen = { 0 };
+
+		r = put_chosen(j, false, &chosen);
+		printf("%s: %llu leaves, %s, %.1f s%s\n", out, (unsigned long long)j->leaves, size,
+		       seconds, r < 0 ? "" : buf_str(&chosen));
 	}
 	return r < 0 ? r : EXIT_OK;
 }

@@ -29,8 +29,8 @@ static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
 	const struct save_opts *s = &o->x->a->options.save;
 	struct array_layout a = { .format = o->format,
 				  .item = dtype_info(l->dtype)->size,
-				  .compress = s->compression != SAVE_RAW,
-				  .omit_fill = !s->store_fill_value };
+				  .omit_fill = !s->store_fill_value,
+				  .asked = s->compression };
 	const struct layout cut = { .rank = m->rank,
 				    .shape = m->shape,
 				    .write_shape = m->shape,
@@ -41,14 +41,12 @@ static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
 				    .axes = s->shard_axes.axis };
 	int r = 0;
 
-	if (a.compress)
-		a.level = s->compression != SAVE_LEVEL_DEFAULT ? s->compression :
-			  a.format == 3                        ? 3 :
-								 1;
 	if (s->chunk_byte_size || s->shard_axes.n)
 		r = layout_chunk_shape(&cut, a.chunk);
 	else
 		array_default_chunk(m->rank, m->shape, m->shape, a.item, false, a.chunk);
+	if (r >= 0)
+		array_resolve(&o->x->src.ns->drafts, l->dtype, m->rank, m->shape, false, &a);
 	*ret = a;
 	return r;
 }
@@ -56,6 +54,7 @@ static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
 struct stream {
 	struct zarr_out *o;
 	const struct format *format;
+	bool is_sample; /* these bytes are read again */
 };
 
 static int read_format(void *arg, uint64_t off, size_t n, void *p)
@@ -71,7 +70,8 @@ static int read_format(void *arg, uint64_t off, size_t n, void *p)
 	if (r >= 0)
 		r = segments_copy(&g, p);
 	segments_release(&g);
-	progress_add(&s->o->x->progress, n);
+	if (!s->is_sample)
+		progress_add(&s->o->x->progress, n);
 	return r;
 }
 
@@ -82,11 +82,13 @@ static int copy_chunks(struct zarr_out *o, struct zarr *z, struct array_layout a
 	auto_buf json = { 0 };
 	int r;
 
-	/* The user asked for another grid, or a level that is not recorded. */
-	if (s->chunk_byte_size || s->shard_axes.n ||
-	    (a.compress && s->compression != SAVE_LEVEL_DEFAULT))
+	/* The user asked for another grid, or for another compression. */
+	if (s->chunk_byte_size || s->shard_axes.n)
 		return 0;
 	memcpy(a.chunk, z->leaf_chunk, sizeof(a.chunk));
+	r = array_takes_stored(&o->x->src.ns->drafts, &a, z);
+	if (r <= 0)
+		return r;
 	r = array_json(&a, z->meta.dtype, z->meta.rank, z->meta.shape, &json);
 	return r < 0 ? r :
 		       zarr_copy(&o->x->src.ns->ckpt->write_env, z, kv, buf_span(&json),
@@ -94,13 +96,17 @@ static int copy_chunks(struct zarr_out *o, struct zarr *z, struct array_layout a
 }
 
 static int write_chunks(struct zarr_out *o, const struct format *f, const struct export_leaf *l,
-			const struct array_layout *a, struct kv *kv)
+			struct array_layout *a, struct kv *kv)
 {
 	const struct zarr_meta *m = &f->value.array->meta;
-	struct stream s = { o, f };
+	struct stream s = { o, f, true };
 	auto_buf json = { 0 };
-	int r = array_json(a, l->dtype, m->rank, m->shape, &json);
+	int r = array_choose(&o->x->src.ns->drafts, a, l->dtype, m->rank, m->shape, read_format,
+			     &s);
 
+	s.is_sample = false;
+	if (r >= 0)
+		r = array_json(a, l->dtype, m->rank, m->shape, &json);
 	return r < 0 ? r :
 		       zarr_write_all(&o->x->src.ns->ckpt->write_env, kv, buf_span(&json),
 				      a->omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_format,

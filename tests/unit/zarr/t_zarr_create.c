@@ -10,20 +10,34 @@
 
 static const uint64_t shape[] = { 128, 64 }, chunk[] = { 64, 64 };
 
+#define NONE                             \
+	{                                \
+		.kind = COMPRESSION_NONE \
+	}
+#define ZSTD(of)                                      \
+	{                                             \
+		.kind = COMPRESSION_ZSTD, .level = of \
+	}
+#define BLOSC(name, of, how)                                                           \
+	{                                                                              \
+		.kind = COMPRESSION_BLOSC, .cname = name, .level = of, .shuffle = how, \
+		.block = 524288                                                        \
+	}
+
 static void documents_of_orbax(void **state)
 {
 	static const struct {
 		struct zarr_create c;
 		const char *text;
 	} cases[] = {
-		{ { 2, DTYPE_FLOAT32, 2, shape, chunk, true, 1, false },
+		{ { 2, DTYPE_FLOAT32, 2, shape, chunk, ZSTD(1), false },
 		  "{\"chunks\":[64,64],\"compressor\":{\"id\":\"zstd\",\"level\":1},\"dimension_separator\":\".\","
 		  "\"dtype\":\"<f4\",\"fill_value\":null,\"filters\":null,\"order\":\"C\",\"shape\":[128,64],"
 		  "\"zarr_format\":2}" },
-		{ { 2, DTYPE_BFLOAT16, 0, shape, chunk, false, 1, false },
+		{ { 2, DTYPE_BFLOAT16, 0, shape, chunk, NONE, false },
 		  "{\"chunks\":[],\"compressor\":null,\"dimension_separator\":\".\",\"dtype\":\"bfloat16\","
 		  "\"fill_value\":null,\"filters\":null,\"order\":\"C\",\"shape\":[],\"zarr_format\":2}" },
-		{ { 3, DTYPE_FLOAT32, 2, shape, chunk, true, 3, true },
+		{ { 3, DTYPE_FLOAT32, 2, shape, chunk, ZSTD(3), true },
 		  "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":[64,64]},\"name\":\"regular\"},"
 		  "\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"configuration\":{\"chunk_shape\":"
 		  "[64,64],\"codecs\":[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"},"
@@ -31,10 +45,21 @@ static void documents_of_orbax(void **state)
 		  "{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"},{\"name\":\"crc32c\"}]},"
 		  "\"name\":\"sharding_indexed\"}],\"data_type\":\"float32\",\"fill_value\":0.0,\"node_type\":"
 		  "\"array\",\"shape\":[128,64],\"zarr_format\":3}" },
-		{ { 3, DTYPE_BOOL, 1, shape, chunk, false, 3, false },
+		{ { 3, DTYPE_BOOL, 1, shape, chunk, NONE, false },
 		  "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":[64]},\"name\":\"regular\"},"
 		  "\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"name\":\"bytes\"}],"
 		  "\"data_type\":\"bool\",\"fill_value\":false,\"node_type\":\"array\",\"shape\":[128],"
+		  "\"zarr_format\":3}" },
+		{ { 2, DTYPE_BFLOAT16, 2, shape, chunk, BLOSC(0, 1, 1), false },
+		  "{\"chunks\":[64,64],\"compressor\":{\"blocksize\":524288,\"clevel\":1,\"cname\":\"zstd\","
+		  "\"id\":\"blosc\",\"shuffle\":1},\"dimension_separator\":\".\",\"dtype\":\"bfloat16\","
+		  "\"fill_value\":null,\"filters\":null,\"order\":\"C\",\"shape\":[128,64],\"zarr_format\":2}" },
+		{ { 3, DTYPE_FLOAT32, 1, shape, chunk, BLOSC(1, 5, 2), false },
+		  "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":[64]},\"name\":\"regular\"},"
+		  "\"chunk_key_encoding\":{\"name\":\"default\"},\"codecs\":[{\"configuration\":{\"endian\":"
+		  "\"little\"},\"name\":\"bytes\"},{\"configuration\":{\"blocksize\":524288,\"clevel\":5,"
+		  "\"cname\":\"lz4\",\"shuffle\":\"bitshuffle\",\"typesize\":4},\"name\":\"blosc\"}],"
+		  "\"data_type\":\"float32\",\"fill_value\":0.0,\"node_type\":\"array\",\"shape\":[128],"
 		  "\"zarr_format\":3}" },
 	};
 
@@ -54,8 +79,8 @@ static void every_type_of_every_form_is_read_again(void **state)
 {
 	for (int t = DTYPE_BOOL; t < DTYPE_COUNT; t++) {
 		for (int format = 0; format < 6; format++) {
-			struct zarr_create c = { format < 2 ? 2 : 3, t,  2,          shape, chunk,
-						 format & 1,         -5, format >= 4 };
+			struct zarr_create c = { format < 2 ? 2 : 3, t,          2, shape, chunk,
+						 ZSTD(-5),           format >= 4 };
 			auto_zarr_meta m = { 0 };
 			auto_buf text = { 0 };
 
@@ -71,10 +96,10 @@ static void every_type_of_every_form_is_read_again(void **state)
 static void nonsense_is_refused(void **state)
 {
 	static const struct zarr_create cases[] = {
-		{ 4, DTYPE_FLOAT32, 2, shape, chunk, true, 1, false },
-		{ 3, DTYPE_FLOAT32, 33, shape, chunk, true, 1, false },
-		{ 2, DTYPE_FLOAT32, 2, shape, chunk, true, 1, true },
-		{ 2, DTYPE_FLOAT32, 2, shape, chunk, true, 23, false },
+		{ 4, DTYPE_FLOAT32, 2, shape, chunk, ZSTD(1), false },
+		{ 3, DTYPE_FLOAT32, 33, shape, chunk, ZSTD(1), false },
+		{ 2, DTYPE_FLOAT32, 2, shape, chunk, ZSTD(1), true },
+		{ 2, DTYPE_FLOAT32, 2, shape, chunk, ZSTD(23), false },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

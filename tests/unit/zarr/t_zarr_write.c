@@ -56,7 +56,8 @@ struct spec {
 	unsigned rank;
 	uint64_t shape[4], chunk[4];
 	unsigned format;
-	bool compress, sharded;
+	struct compression compression;
+	bool sharded;
 	enum dtype dtype;
 };
 
@@ -66,7 +67,12 @@ static void spec_random(struct spec *s)
 					    DTYPE_COMPLEX128 };
 
 	*s = (struct spec){ .rank = (unsigned)rand() % 5, .format = rand() % 2 ? 2 : 3 };
-	s->compress = rand() % 2;
+	s->compression = rand() % 3 == 0 ?
+				 compression_blosc() :
+				 (struct compression){
+					 .kind = rand() % 2 ? COMPRESSION_ZSTD : COMPRESSION_NONE,
+					 .level = 1,
+				 };
 	s->sharded = s->format == 3 && rand() % 3;
 	s->dtype = types[rand() % 4];
 	for (unsigned i = 0; i < s->rank; i++) {
@@ -83,8 +89,7 @@ static void spec_json(const struct spec *s, struct buf *ret)
 				 .rank = s->rank,
 				 .shape = s->shape,
 				 .chunk = s->chunk,
-				 .compress = s->compress,
-				 .zstd_level = 1,
+				 .compression = s->compression,
 				 .sharded = s->sharded };
 
 	assert_int_equal(zarr_meta_print(&c, ret), 0);

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * array_compression.c - what the chunks of an array are compressed with: as asked for, or chosen by
+ * its first elements; and the document that says so.
+ */
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "handlers/draft/draft_array.h"
+
+#define REGION (4 * MiB)       /* of an array's start, from which a sample is taken */
+#define BLOSC_BESIDE (4 * MiB) /* memory that encoding takes beside a chunk and what it becomes */
+
+static const struct compression usual = { .kind = COMPRESSION_ZSTD, .level = COMPRESSION_ORBAX };
+
+static uint64_t chunk_bytes(const struct array_layout *l, unsigned rank)
+{
+	uint64_t bytes = l->item;
+
+	for (unsigned i = 0; i < rank; i++)
+		if (!mul_fits(bytes, l->chunk[i], &bytes))
+			return UINT64_MAX;
+	return bytes;
+}
+
+/* A blosc object begins with its size, so it is made in memory, beside its chunk. */
+static bool may_be_blosc(const struct draft_env *env, const struct array_layout *l, unsigned rank)
+{
+	uint64_t bytes = chunk_bytes(l, rank), budget = budget_total(env->ckpt->write_env.budget);
+
+	return compression_blosc_fits(bytes) && budget >= BLOSC_BESIDE &&
+	       bytes <= (budget - BLOSC_BESIDE) / 2;
+}
+
+/* The level as a number, so that equal ones compare as equal. */
+static void set_level(struct array_layout *l)
+{
+	if (l->compression.kind == COMPRESSION_ZSTD && l->compression.level == COMPRESSION_ORBAX)
+		l->compression.level = l->format == 3 ? 3 : 1;
+}
+
+void array_resolve(const struct draft_env *env, enum dtype t, unsigned rank, const uint64_t *shape,
+		   bool is_part, struct array_layout *l)
+{
+	const struct dtype_info *info = dtype_info(t);
+	bool may_blosc = may_be_blosc(env, l, rank), empty = false;
+
+	for (unsigned i = 0; i < rank; i++)
+		empty |= shape[i] == 0;
+	l->compression = l->asked;
+	/* Each writer of a part must choose the same, and none knows the others' elements. */
+	if (l->asked.kind == COMPRESSION_AUTO && (is_part || empty))
+		l->compression =
+			compression_guess(info->kind == DTYPE_KIND_FLOAT && !empty, info->size);
+	if (l->compression.kind == COMPRESSION_BLOSC && !may_blosc) {
+		if (l->asked.kind == COMPRESSION_BLOSC)
+			log_info(
+				"chunks of %llu bytes are compressed with zstd: blosc needs twice as "
+				"much of write_budget, and takes at most 2 GiB",
+				(unsigned long long)chunk_bytes(l, rank));
+		l->compression = usual;
+	}
+	set_level(l);
+}
+
+uint64_t array_sample_bytes(const struct array_layout *l, unsigned rank, const uint64_t *shape)
+{
+	uint64_t bytes = l->item;
+
+	/* What a whole chunk is made of is written before any chunk is encoded. */
+	for (unsigned i = 0; i < rank; i++)
+		if (!mul_fits(bytes, MIN(l->chunk[i], shape[i]), &bytes))
+			return REGION;
+	return MIN(bytes, (uint64_t)REGION);
+}
+
+static int choose(const struct draft_env *env, struct array_layout *l, enum dtype t, unsigned rank,
+		  const uint64_t *shape, array_read_fn *read, void *arg)
+{
+	struct compression_sample s;
+	auto_buf text = { 0 };
+	uint8_t *p;
+	size_t n;
+	int r = 0;
+
+	if (l->compression.kind != COMPRESSION_AUTO)
+		return 0;
+	compression_sample(array_sample_bytes(l, rank, shape), l->item, &s);
+	n = s.n * s.piece_bytes;
+	p = block_alloc(n);
+	if (!p)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", n);
+	for (unsigned i = 0; i < s.n && r >= 0; i++)
+		r = read(arg, s.at[i], s.piece_bytes, p + i * s.piece_bytes);
+	if (r >= 0)
+		r = compression_choose(span_of(p, n), l->item, l->format == 2 ? CODEC_V2 : CODEC_V3,
+				       may_be_blosc(env, l, rank), &l->compression);
+	block_free(p, n);
+	if (r < 0)
+		return r;
+	set_level(l);
+	compression_print(&l->compression, &text);
+	trace(TRACE_LEAF, "compression=auto: %s for elements of %s", buf_str(&text),
+	      dtype_info(t)->name);
+	return 0;
+}
+
+static void count(const struct draft_env *env, const struct array_layout *l)
+{
+	atomic_fetch_add_explicit(&env->ckpt->write_env.chosen[l->compression.kind], 1,
+				  memory_order_relaxed);
+}
+
+int array_choose(const struct draft_env *env, struct array_layout *l, enum dtype t, unsigned rank,
+		 const uint64_t *shape, array_read_fn *read, void *arg)
+{
+	bool is_asked = l->compression.kind == COMPRESSION_AUTO;
+	int r = choose(env, l, t, rank, shape, read, arg);
+
+	if (r >= 0 && is_asked)
+		count(env, l);
+	return r;
+}
+
+static int read_stored(void *arg, uint64_t off, size_t n, void *p)
+{
+	struct zarr *from = arg;
+	struct zarr_view v;
+
+	zarr_view_whole(&from->meta, &v);
+	return zarr_read_into(from, &v, off, n, p);
+}
+
+static bool is_same(const struct array_layout *l, const struct compression *stored)
+{
+	struct compression a = l->compression, b = *stored;
+
+	/* Any level will do where none was asked for. */
+	if (a.kind == COMPRESSION_ZSTD && b.kind == COMPRESSION_ZSTD &&
+	    (l->asked.kind != COMPRESSION_ZSTD || l->asked.level == COMPRESSION_ORBAX))
+		return true;
+	/* Of blosc, by what the elements are where the metadata does not say more. */
+	if (a.kind == COMPRESSION_BLOSC && b.kind == COMPRESSION_BLOSC) {
+		if (b.shuffle < 0)
+			b.shuffle = l->item == 1 ? 2 : 1;
+		a.typesize = a.typesize ? a.typesize : l->item;
+		b.typesize = b.typesize && b.shuffle ? b.typesize : l->item;
+	}
+	return !memcmp(&a, &b, sizeof(a));
+}
+
+int array_takes_stored(const struct draft_env *env, struct array_layout *l, struct zarr *from)
+{
+	bool is_asked = l->compression.kind == COMPRESSION_AUTO;
+	struct compression stored;
+	int r;
+
+	if (!compression_of(&from->leaf->codecs, &stored))
+		return 0;
+	r = choose(env, l, from->meta.dtype, from->meta.rank, from->meta.shape, read_stored, from);
+	if (r < 0 || !is_same(l, &stored))
+		return MIN(r, 0);
+	if (is_asked)
+		count(env, l);
+	l->compression = stored;
+	return 1;
+}
+
+int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape,
+	       struct buf *ret)
+{
+	const struct zarr_create c = {
+		.format = l->format,
+		.dtype = t,
+		.rank = rank,
+		.shape = shape,
+		.chunk = l->chunk,
+		.compression = l->compression.kind == COMPRESSION_AUTO ? compression_blosc() :
+									 l->compression,
+		.sharded = l->format == 3,
+	};
+
+	return zarr_meta_print(&c, ret);
+}
