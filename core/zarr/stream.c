@@ -311,11 +311,11 @@ static int read_spilled(struct stream *s, uint64_t piece, struct cache_entry **r
 	return piece_keep(s, piece, block, ret);
 }
 
-static void start_again(struct stream *s)
+static void start_again(struct stream *s, bool may_spill)
 {
 	s->pos = 0;
 	s->want = 0;
-	s->may_spill = true;
+	s->may_spill |= may_spill;
 	atomic_fetch_add_explicit(&s->table->restarts, 1, memory_order_relaxed);
 }
 
@@ -330,7 +330,7 @@ static void expect_jumps(struct stream *s, uint64_t piece)
 	if (s->pos == 0)
 		s->may_spill = true;
 	else if (s->pos <= piece - s->pos)
-		start_again(s);
+		start_again(s, true);
 }
 
 /*
@@ -361,10 +361,16 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 		s->behind -= behind;
 		return 0;
 	}
-	if (piece < s->pos)
-		start_again(s);
-	else
+	if (piece < s->pos) {
+		/* Who reads all of it for the second time does not jump, and the kernel may keep
+		 * what is read now. */
+		bool second = piece == 0 && s->pos == s->pieces && !s->second_pass;
+
+		s->second_pass |= second;
+		start_again(s, !second);
+	} else {
 		expect_jumps(s, piece);
+	}
 	s->driving = *drove = true;
 	r = drive(s, piece, ret);
 	return r < 0 ? r : *ret != NULL;

@@ -32,6 +32,7 @@ struct stream {
 	uint64_t pos, want; /* next piece to decode; a job stops after want */
 	uint64_t spilled;
 	bool may_spill;         /* a reader jumped, and there may be a spill file */
+	bool second_pass;       /* all was decoded, and a reader began again at the first piece */
 	struct err_note failed; /* the bytes are broken; code 0 when not */
 	_Atomic int64_t
 		failed_at; /* when reading or decoding failed the last time; clock_ns(), 0: never */

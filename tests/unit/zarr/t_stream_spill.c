@@ -102,6 +102,43 @@ static void files_of_others_are_counted_until_they_are_closed(void **state)
 	made_release(&m);
 }
 
+/* From the first byte to the last. */
+static void pass_through(struct made *m)
+{
+	uint64_t off = 0;
+	struct zarr_view v;
+	uint8_t got[60000];
+
+	zarr_view_whole(&m->meta, &v);
+	for (; off < m->meta.bytes; off += sizeof(got)) {
+		assert_int_equal(zarr_read_into(m->z, &v, off, sizeof(got), got), 0);
+		assert_memory_equal(got, m->want + off, sizeof(got));
+	}
+}
+
+static void a_second_pass_is_decoded_and_not_remembered(void **state)
+{
+	struct made_opts o = { .smooth = true,
+			       .cache = 2 * MiB,
+			       .streams = { .spill_dir = "/tmp", .spill_limit = 20 * MiB } };
+	struct made m;
+
+	made_array(&m, zstd_doc, &o);
+	for (unsigned i = 0; i < 2; i++) {
+		pass_through(&m);
+		assert_int_equal(stats_of(&m).restarts, i);
+		assert_int_equal(stats_of(&m).spill_bytes, 0);
+	}
+	/* Whoever comes a third time may come for ever. */
+	for (unsigned i = 0; i < 2; i++) {
+		pass_through(&m);
+		assert_int_equal(stats_of(&m).restarts, 2);
+		assert_int_equal(stats_of(&m).spill_bytes, m.meta.bytes);
+	}
+	assert_true(stats_of(&m).spill_reads > 0);
+	made_release(&m);
+}
+
 static void the_oldest_that_nobody_has_open_goes_first(void **state)
 {
 	struct made_opts o = { .smooth = true, .streams = { .spill_limit = 10 * MiB } };
@@ -148,6 +185,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_of_others_are_counted_until_they_are_closed),
+		cmocka_unit_test(a_second_pass_is_decoded_and_not_remembered),
 		cmocka_unit_test(the_oldest_that_nobody_has_open_goes_first),
 		cmocka_unit_test(descriptors_do_not_pile_up),
 	};
