@@ -13,6 +13,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 #define IDLE_BLOCKS 16
 #define IDLE_BYTES (16 * MiB)
@@ -35,6 +36,13 @@ static struct {
 	unsigned n;
 	uint64_t bytes;
 } list = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void forked(void)
+{
+	if (lock_was_held(&list.lock))
+		list.n = list.bytes = 0;
+}
+AT_FORK_CHILD(forked);
 
 static void *take_at(unsigned i)
 {

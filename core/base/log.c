@@ -18,6 +18,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/thread.h"
 
 #define RETAINED_BYTES (256 << 10) /* of the last messages; beyond it the older half is dropped */
 #define LINE_MAX_BYTES 1200
@@ -33,6 +34,13 @@ static struct {
 	unsigned long repeats;  /* of the last message, beyond the first */
 	unsigned long reported; /* of the repeats */
 } sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true, .stderr_level = LOG_LEVEL_INFO };
+
+static void forked(void)
+{
+	if (lock_was_held(&sink.lock))
+		sink.n_retained = 0;
+}
+AT_FORK_CHILD(forked);
 
 unsigned log_trace_mask;
 

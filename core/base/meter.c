@@ -15,6 +15,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/mem.h"
+#include "core/base/thread.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all but `users` */
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
@@ -25,6 +26,16 @@ static atomic_ullong taken;
 
 static pthread_rwlock_t users_lock = PTHREAD_RWLOCK_INITIALIZER; /* taken before `lock` */
 static struct meter_user *users;
+
+/* The list of users is changed under both locks, and counts by the second alone. */
+static void forked(void)
+{
+	pthread_rwlock_init(&users_lock, NULL);
+	pthread_cond_init(&released, NULL);
+	lock_was_held(&lock);
+	wanted = 0;
+}
+AT_FORK_CHILD(forked);
 
 /* Called with the lock held. */
 static void count_taken(void)

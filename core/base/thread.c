@@ -19,3 +19,13 @@ int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *a
 		pthread_setname_np(*ret, name);
 	return -e;
 }
+
+bool lock_was_held(pthread_mutex_t *lock)
+{
+	if (pthread_mutex_trylock(lock) == 0) {
+		pthread_mutex_unlock(lock);
+		return false;
+	}
+	pthread_mutex_init(lock, NULL);
+	return true;
+}

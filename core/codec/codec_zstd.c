@@ -18,6 +18,7 @@
 #include <zstd_errors.h>
 
 #include "core/base/err.h"
+#include "core/base/thread.h"
 #include "core/base/wire.h"
 #include "core/codec/codec_impl.h"
 
@@ -64,6 +65,15 @@ struct idle_contexts {
 
 static struct idle_contexts idle_d = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = IDLE_DCTX };
 static struct idle_contexts idle_c = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = IDLE_CCTX };
+
+static void forked(void)
+{
+	if (lock_was_held(&idle_d.lock))
+		idle_d.n = idle_d.total = 0;
+	if (lock_was_held(&idle_c.lock))
+		idle_c.n = idle_c.total = 0;
+}
+AT_FORK_CHILD(forked);
 
 static void *idle_take(struct idle_contexts *k)
 {

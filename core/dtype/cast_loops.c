@@ -7,6 +7,7 @@
  * portable way.
  */
 #include "core/dtype/cast_loops.h"
+#include "core/base/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -174,6 +175,13 @@ void cast_f32_to_f16(const float *in, void *out, size_t n)
 static uint8_t small_codes[SMALL_COUNT][65536];
 static atomic_bool small_ready[SMALL_COUNT];
 static pthread_mutex_t small_lock = PTHREAD_MUTEX_INITIALIZER; /* for filling a table */
+
+/* A table that is half filled is not ready, and filled anew. */
+static void forked(void)
+{
+	lock_was_held(&small_lock);
+}
+AT_FORK_CHILD(forked);
 
 static const uint8_t *small_table(enum dtype t)
 {
