@@ -266,12 +266,14 @@ static int run_raw(struct many_work *k)
 	const struct many_job *job = k->job;
 	const struct many_target *t = job->t;
 	const uint8_t *p = many_place(t, &k->part);
+	int r;
 
 	atomic_fetch_add_explicit(&t->many->env->raw_bytes, k->n, memory_order_relaxed);
 	if (job->n || !kv_loc_may_have_sum(&job->loc) || job->off || k->n != t->r.z->leaf->bytes ||
 	    job->loc.len - job->len > KV_SUM_REST)
 		return 0;
-	return MIN(kv_loc_check_end(&job->loc, job->len, crc32c(span_of(p, k->n))), 0);
+	r = kv_loc_has_sum(&job->loc);
+	return r > 0 ? MIN(kv_loc_check_end(&job->loc, job->len, crc32c(span_of(p, k->n))), 0) : r;
 }
 
 /* ---- streams ---- */
