@@ -245,7 +245,7 @@ static void t_damage(void **state)
 
 /* ---- progress and canceling ---- */
 
-struct told {
+struct reported {
 	pthread_t by;
 	uint64_t done, total;
 	unsigned n;
@@ -254,7 +254,7 @@ struct told {
 
 static int tell(void *arg, uint64_t done, uint64_t total)
 {
-	struct told *t = arg;
+	struct reported *t = arg;
 
 	assert_true(pthread_equal(t->by, pthread_self()));
 	assert_true(done >= t->done && done <= total);
@@ -266,21 +266,21 @@ static int tell(void *arg, uint64_t done, uint64_t total)
 
 static void t_cancel(void **state)
 {
-	struct told told = { .by = pthread_self() };
+	struct reported reported = { .by = pthread_self() };
 	const int canceled = 1;
-	struct pytreefs_progress p = { .fn = tell, .arg = &told };
+	struct pytreefs_progress p = { .fn = tell, .arg = &reported };
 	struct load l = { .ck = open_it(STEP) };
 	uint64_t bytes = 0;
 
 	assert_int_equal(load(&l, &p), 0);
 	for (size_t i = 0; i < l.n; i++)
 		bytes += l.q[i].size;
-	assert_true(told.n > 0);
-	assert_int_equal(told.total, bytes);
+	assert_true(reported.n > 0);
+	assert_int_equal(reported.total, bytes);
 	unload(&l);
-	told = (struct told){ .by = pthread_self(), .stop = 1 };
+	reported = (struct reported){ .by = pthread_self(), .stop = 1 };
 	assert_int_equal(load(&l, &p), -ECANCELED);
-	assert_int_equal(told.n, 1);
+	assert_int_equal(reported.n, 1);
 	unload(&l);
 	p = (struct pytreefs_progress){ .cancel = &canceled };
 	assert_int_equal(load(&l, &p), -ECANCELED);
@@ -308,7 +308,7 @@ static void *load_often(void *arg)
 		unload(&l);
 		/* The error of a thread is its own. */
 		if (pytreefs_stat(l.ck, "none", &(struct pytreefs_stat){ 0 }) != -ENOENT)
-			return "there is none";
+			return "it exists";
 		if (own)
 			pytreefs_close(l.ck);
 	}

@@ -114,6 +114,15 @@ static void check_bytes(struct pytreefs *ck, const struct pytreefs_node *n, cons
 
 /* ---- kinds and keys ---- */
 
+static void check_kind(const struct pytreefs_tree *tree, const struct pytreefs_key key[3],
+		       enum pytreefs_kind want)
+{
+	const struct pytreefs_node *n = find(tree, key, key[2].key ? 3 : 2);
+
+	if (!n || n->kind != want)
+		fail_msg("%s: kind %d", key[1].key, n ? (int)n->kind : -1);
+}
+
 static void t_kinds(void **state)
 {
 	static const char long_key[] =
@@ -157,23 +166,17 @@ static void t_kinds(void **state)
 					    PYTREEFS_STRING, PYTREEFS_DICT,   PYTREEFS_ARRAY,
 					    PYTREEFS_ARRAY,  PYTREEFS_STRING, PYTREEFS_NONE,
 					    PYTREEFS_TUPLE,  PYTREEFS_LIST };
-	/* A tuple with members is told from a list by rich types alone. */
+	/* Rich types alone say that a sequence with members is a tuple. */
 	struct pytreefs_draft *d = begin("1", "rich_types", 0);
 	struct pytreefs_tree *tree = NULL;
 	struct pytreefs *ck;
-	const struct pytreefs_node *n;
 
 	must(pytreefs_draft_put(d, value, sizeof(value) / sizeof(*value), NULL));
 	must(pytreefs_draft_attribute(d, NULL, 0, "custom_metadata", "{\"run\": 5}"));
 	must(pytreefs_draft_commit(d, NULL));
 	ck = open_it("1", &tree);
-	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
-		size_t depth = key[i][2].key ? 3 : 2;
-
-		n = find(tree, key[i], depth);
-		if (!n || n->kind != want[i])
-			fail_msg("%s: kind %d", key[i][1].key, n ? (int)n->kind : -1);
-	}
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++)
+		check_kind(tree, key[i], want[i]);
 	check_bytes(ck, find(tree, key[0], 2), w, sizeof(w));
 	check_bytes(ck, find(tree, key[5], 2), brain, sizeof(brain));
 	check_bytes(ck, find(tree, key[6], 2), w, sizeof(w));
