@@ -40,7 +40,7 @@ struct pytreefs_tree;
 struct pytreefs_draft;
 struct pytreefs_writer;
 
-/* "0.1.0" */
+/* Of the library that is linked, such as "1.2.3". */
 PYTREEFS_API const char *pytreefs_version(void);
 
 /* ---- errors: of the calling thread's last call that failed ---- */
