@@ -15,6 +15,8 @@ import pytest
 
 TESTS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS))
+# Here alone, and before any test is imported: every other place reads it.
+os.environ.setdefault('PYTREEFS_BUILD', str(TESTS.parent / 'build'))
 
 import features  # noqa: E402
 from lib import checkpoints, jobs, mounts  # noqa: E402
@@ -60,9 +62,9 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope='session')
 def build():
     """The build directory; ninja has run."""
-    path = pathlib.Path(os.environ.get('PYTREEFS_BUILD', TESTS.parent / 'build'))
+    path = pathlib.Path(os.environ['PYTREEFS_BUILD'])
     if not (path / 'pytreefs').exists():
-        pytest.exit(f'{path}/pytreefs is not there: build first (tests/run does)', 1)
+        pytest.exit(f"'{path}/pytreefs' does not exist: build first with `ninja -C {path}`, or use tests/run", 1)
     return path.resolve()
 
 

@@ -4,7 +4,6 @@ they write is read and printed back byte for byte, and boxes are those of jax ar
 import itertools
 import json
 import os
-import pathlib
 import subprocess
 
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -17,7 +16,7 @@ ocp = pytest.importorskip("orbax.checkpoint")
 import tensorstore as ts
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
-BUILD = os.environ.get("PYTREEFS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")
+BUILD = os.environ["PYTREEFS_BUILD"]
 TOOL = os.path.join(BUILD, "tests", "unit", "meta_tool")
 
 

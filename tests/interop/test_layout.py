@@ -4,7 +4,6 @@ and the chunk shapes that end up on disk."""
 import json
 import math
 import os
-import pathlib
 import random
 import subprocess
 
@@ -20,7 +19,7 @@ from orbax.checkpoint._src.arrays import subchunking
 from orbax.checkpoint._src.serialization import replica_slices
 from orbax.checkpoint._src.serialization import tensorstore_utils as ts_utils
 
-BUILD = os.environ.get("PYTREEFS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")
+BUILD = os.environ["PYTREEFS_BUILD"]
 TOOL = os.path.join(BUILD, "tests", "unit", "layout_tool")
 DTYPES = [np.dtype(t) for t in ("int8", "float16", "float32", "float64", "complex128")]
 

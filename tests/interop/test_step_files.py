@@ -17,7 +17,7 @@ from orbax.checkpoint._src.metadata import step_metadata_serialization as step_l
 from orbax.checkpoint._src.path import step as path_lib
 from orbax.checkpoint.experimental.v1._src.deletion import metadata as deletion_lib
 
-BUILD = os.environ.get("PYTREEFS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")
+BUILD = os.environ["PYTREEFS_BUILD"]
 TOOL = os.path.join(BUILD, "tests", "unit", "step_tool")
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from orbax.checkpoint import msgpack_utils
 from orbax.checkpoint import v1 as ocp1
 from orbax.checkpoint._src.metadata import pytree_metadata_options as options_lib
 
-BUILD = os.environ.get("PYTREEFS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build")
+BUILD = os.environ["PYTREEFS_BUILD"]
 TOOL = os.path.join(BUILD, "tests", "unit", "tree_tool")
 
 

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get('PYTREEFS_BUILD', TOP / 'build'))
+BUILD = pathlib.Path(os.environ['PYTREEFS_BUILD'])
 
 
 def listed():

@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 
-BUILD = pathlib.Path(os.environ.get('PYTREEFS_BUILD', pathlib.Path(__file__).resolve().parents[2] / 'build')).resolve()
+BUILD = pathlib.Path(os.environ['PYTREEFS_BUILD']).resolve()
 PACKAGE = BUILD / 'tools' / 'python'
 
 sys.path.insert(0, str(PACKAGE))
