@@ -39,6 +39,7 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	set_handle(fs, fi, f);
+	f->reader = (uint32_t)fuse_req_ctx(req)->pid;
 	/* It has other blocks than the kernel remembers: handlers/namespace/node.c tells why. */
 	if (f->is_source)
 		fuse_lowlevel_notify_inval_inode(fs->se, ino, -1, 0);

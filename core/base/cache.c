@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cache.c - one hash table, two lists in order of use, one lock.
+ * cache.c - one hash table, three lists in order of use, one lock.
  *
  * The lock is held for look-ups and list moves only, never while a value is made
  * or freed. One lock is enough: the values are nodes and megabytes, so look-ups
@@ -8,7 +8,8 @@
  *
  * Entries that a sequential reader has read (drop-behind) are on a list of their own,
  * which is short: a scan of a large leaf reuses its memory while that is still in the
- * processor's cache, and does not displace what others read.
+ * processor's cache, and does not displace what others read. Those that were filled ahead of
+ * readers are on one of their own, too, so that it is known how many there are.
  *
  * Invariants: an entry that is being filled or is pinned is on no list; the bytes
  * of the table never exceed the limit but for what is pinned.
@@ -23,6 +24,7 @@
 #include "core/base/meter.h"
 
 #define DROP_BEHIND_SHARE 8 /* of the limit, for drop-behind */
+#define AHEAD_SHARE 3       /* what is ahead of readers and takes more is freed before the rest */
 
 enum entry_state { ENTRY_FILLING, ENTRY_READY, ENTRY_FAILED };
 
@@ -31,6 +33,7 @@ struct entry {
 	struct entry *hash_next;
 	struct entry *newer, *older; /* list of the unpinned */
 	bool drop_behind;            /* it is, or will be, on the drop-behind list */
+	bool ahead;                  /* nobody has asked for it yet; not pinned */
 	enum entry_state state;
 	unsigned pins;
 	bool in_table; /* false once dropped: freed with the last pin */
@@ -48,7 +51,7 @@ struct cache {
 	struct list {
 		struct entry *newest, *oldest;
 		uint64_t bytes;
-	} used, drop_behind;
+	} used, drop_behind, ahead;
 	struct cache_stats stats;
 	struct meter_user meter; /* cache_give_way() */
 };
@@ -147,7 +150,7 @@ static void grow(struct cache *c)
 
 static struct list *list_of(struct cache *c, const struct entry *e)
 {
-	return e->drop_behind ? &c->drop_behind : &c->used;
+	return e->drop_behind ? &c->drop_behind : e->ahead ? &c->ahead : &c->used;
 }
 
 static void list_remove(struct cache *c, struct entry *e)
@@ -177,8 +180,10 @@ static void pin(struct cache *c, struct entry *e)
 		list_remove(c, e);
 		c->stats.pinned_bytes += e->charge;
 	}
-	/* Somebody has asked for it again. */
-	e->drop_behind = false;
+	if (e->ahead)
+		c->stats.ahead_used += e->charge;
+	/* Somebody has asked for it, or asked again. */
+	e->ahead = e->drop_behind = false;
 }
 
 static void table_remove(struct cache *c, struct entry *e)
@@ -191,6 +196,8 @@ static void table_remove(struct cache *c, struct entry *e)
 	e->in_table = false;
 	c->n_entries--;
 	c->stats.bytes -= e->charge;
+	if (e->ahead)
+		c->stats.ahead_wasted += e->charge;
 }
 
 static struct entry *take_out(struct cache *c, struct entry *e, struct entry *out)
@@ -202,20 +209,29 @@ static struct entry *take_out(struct cache *c, struct entry *e, struct entry *ou
 	return e;
 }
 
-/* Metadata takes some of it. */
-static uint64_t limit_now(const struct cache *c)
+uint64_t cache_limit_now(const struct cache *c)
 {
 	return c->stats.limit - MIN(c->stats.limit, meter_taken());
+}
+
+/* What goes first; NULL when all is pinned. */
+static struct entry *first_to_go(const struct cache *c)
+{
+	if (c->drop_behind.oldest)
+		return c->drop_behind.oldest;
+	if (c->ahead.oldest &&
+	    (!c->used.oldest || c->ahead.bytes > cache_limit_now(c) / AHEAD_SHARE))
+		return c->ahead.oldest;
+	return c->used.oldest;
 }
 
 /* Take entries out until the rest fits; returns them as a list to be freed without the lock. */
 static struct entry *evict(struct cache *c)
 {
-	struct entry *out = NULL;
+	struct entry *out = NULL, *e;
 
-	while (c->stats.bytes > limit_now(c) && (c->drop_behind.oldest || c->used.oldest))
-		out = take_out(c, c->drop_behind.oldest ? c->drop_behind.oldest : c->used.oldest,
-			       out);
+	while (c->stats.bytes > cache_limit_now(c) && (e = first_to_go(c)))
+		out = take_out(c, e, out);
 	return out;
 }
 
@@ -381,7 +397,7 @@ int cache_wait(struct cache *c, struct cache_entry *ce)
 	return r;
 }
 
-void cache_put(struct cache *c, struct cache_entry *ce)
+static void put(struct cache *c, struct cache_entry *ce, bool ahead)
 {
 	struct entry *e, *out = NULL;
 
@@ -389,6 +405,13 @@ void cache_put(struct cache *c, struct cache_entry *ce)
 		return;
 	e = container_of(ce, struct entry, e);
 	pthread_mutex_lock(&c->lock);
+	if (ahead && e->state == ENTRY_READY) {
+		c->stats.ahead_started += e->charge;
+		/* Somebody came meanwhile, or nobody can any more. */
+		e->ahead = e->pins == 1 && e->in_table;
+		if (!e->ahead)
+			c->stats.ahead_used += e->charge;
+	}
 	if (--e->pins == 0) {
 		if (e->state == ENTRY_READY)
 			c->stats.pinned_bytes -= e->charge;
@@ -402,6 +425,34 @@ void cache_put(struct cache *c, struct cache_entry *ce)
 	}
 	pthread_mutex_unlock(&c->lock);
 	free_all(out);
+}
+
+void cache_put(struct cache *c, struct cache_entry *e)
+{
+	put(c, e, false);
+}
+
+void cache_put_ahead(struct cache *c, struct cache_entry *e)
+{
+	put(c, e, true);
+}
+
+static void to_drop_behind(struct cache *c, struct entry *e)
+{
+	list_remove(c, e);
+	e->drop_behind = true;
+	list_add(c, e);
+}
+
+void cache_end_ahead(struct cache *c, uint64_t owner)
+{
+	pthread_mutex_lock(&c->lock);
+	for (struct entry *e = c->ahead.oldest, *newer; e; e = newer) {
+		newer = e->newer;
+		if (e->e.key.owner == owner)
+			to_drop_behind(c, e);
+	}
+	pthread_mutex_unlock(&c->lock);
 }
 
 void cache_drop_behind(struct cache *c, const struct cache_key *first, uint64_t n)
@@ -418,9 +469,7 @@ void cache_drop_behind(struct cache *c, const struct cache_key *first, uint64_t 
 			e->drop_behind = true;
 			continue;
 		}
-		list_remove(c, e);
-		e->drop_behind = true;
-		list_add(c, e);
+		to_drop_behind(c, e);
 	}
 	pthread_mutex_unlock(&c->lock);
 }
@@ -442,6 +491,8 @@ void cache_drop(struct cache *c, uint64_t owner)
 			e->in_table = false;
 			c->n_entries--;
 			c->stats.bytes -= e->charge;
+			if (e->ahead)
+				c->stats.ahead_wasted += e->charge;
 			if (e->pins)
 				continue;
 			list_remove(c, e);
@@ -458,6 +509,7 @@ void cache_stats(struct cache *c, struct cache_stats *ret)
 	*ret = c->stats;
 	ret->entries = c->n_entries;
 	ret->drop_behind_bytes = c->drop_behind.bytes;
+	ret->ahead_bytes = c->ahead.bytes;
 	pthread_mutex_unlock(&c->lock);
 }
 

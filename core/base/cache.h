@@ -6,7 +6,8 @@
  * shard indices and B+tree nodes. A value is filled once, by the first thread that
  * asks, while others wait for it; it is freed when it is not pinned and the bytes
  * are needed, least recently used first. Entries that cache_drop_behind() names are
- * freed first.
+ * freed first. Those that were made before anybody asked (cache_put_ahead()) have a part of
+ * the limit, and are counted: which of them were of use.
  *
  * All functions may be called by any thread. Values are immutable once filled.
  */
@@ -65,6 +66,10 @@ void cache_fail(struct cache *cache, struct cache_entry *e, int code);
 int cache_wait(struct cache *cache, struct cache_entry *e);
 /* Give the pin back. Accepts NULL. */
 void cache_put(struct cache *cache, struct cache_entry *e);
+/* The same by who filled it for readers that may come: it is `ahead` until one asks. */
+void cache_put_ahead(struct cache *cache, struct cache_entry *e);
+/* Nobody is expected any more to ask for what an owner has that is ahead: freed before all others. */
+void cache_end_ahead(struct cache *cache, uint64_t owner);
 /*
  * A sequential reader has read n entries with consecutive ids: they are freed before all others,
  * and take only a small part of the limit together. An entry that is asked for again is an ordinary
@@ -77,8 +82,12 @@ void cache_drop(struct cache *cache, uint64_t owner);
 struct cache_stats {
 	uint64_t bytes, peak_bytes, limit, entries, pinned_bytes, drop_behind_bytes;
 	uint64_t hits, misses, waits, evictions;
+	uint64_t ahead_bytes;                             /* that nobody has asked for yet */
+	uint64_t ahead_started, ahead_used, ahead_wasted; /* bytes: all, asked for, freed before */
 };
 void cache_stats(struct cache *cache, struct cache_stats *ret);
 uint64_t cache_limit(const struct cache *cache);
+/* What it may hold at this time: metadata takes some of the limit. */
+uint64_t cache_limit_now(const struct cache *cache);
 
 #endif

@@ -50,7 +50,8 @@ static const struct {
 } categories[] = {
 	{ "fs", TRACE_FS },       { "step", TRACE_STEP }, { "leaf", TRACE_LEAF },
 	{ "zarr", TRACE_ZARR },   { "kv", TRACE_KV },     { "ocdbt", TRACE_OCDBT },
-	{ "codec", TRACE_CODEC }, { "io", TRACE_IO },     { "all", ~0u },
+	{ "codec", TRACE_CODEC }, { "io", TRACE_IO },     { "ahead", TRACE_AHEAD },
+	{ "all", ~0u },
 };
 
 int log_open(bool to_stderr, bool to_syslog, const char *file)

@@ -30,6 +30,7 @@ enum log_trace {
 	TRACE_OCDBT = 1 << 5,
 	TRACE_CODEC = 1 << 6,
 	TRACE_IO = 1 << 7,
+	TRACE_AHEAD = 1 << 8, /* what is decoded before it is asked for */
 };
 
 /* Where messages go besides memory. Call before threads start. file may be NULL. */

@@ -29,9 +29,11 @@ struct run {
 struct pool {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
-	struct run *runs;              /* with items left to take; protected by lock */
-	struct pool_job *head, **tail; /* posted, oldest first; protected by lock */
-	bool stop;                     /* protected by lock */
+	struct run *runs; /* with items left to take; protected by lock */
+	struct queue {
+		struct pool_job *head, **tail; /* oldest first */
+	} posted, idle;                        /* protected by lock */
+	bool stop;                             /* protected by lock */
 	unsigned n;
 	pthread_t thread[LIMIT_THREADS];
 };
@@ -67,20 +69,38 @@ static void run_item(struct pool *pool, struct run *run)
 		pthread_cond_signal(&run->done);
 }
 
+/* Called with the lock held. */
+static void queue_add(struct pool *pool, struct queue *q, struct pool_job *job)
+{
+	job->next = NULL;
+	*q->tail = job;
+	q->tail = &job->next;
+	pthread_cond_signal(&pool->work);
+}
+
+/* Called with the lock held; NULL when there is none. */
+static struct pool_job *queue_take(struct queue *q)
+{
+	struct pool_job *job = q->head;
+
+	if (!job)
+		return NULL;
+	q->head = job->next;
+	if (!q->head)
+		q->tail = &q->head;
+	return job;
+}
+
 static void *worker(void *arg)
 {
 	struct pool *pool = arg;
+	struct pool_job *job;
 
 	pthread_mutex_lock(&pool->lock);
 	for (;;) {
 		if (pool->runs) {
 			run_item(pool, pool->runs);
-		} else if (pool->head) {
-			struct pool_job *job = pool->head;
-
-			pool->head = job->next;
-			if (!pool->head)
-				pool->tail = &pool->head;
+		} else if ((job = queue_take(&pool->posted)) || (job = queue_take(&pool->idle))) {
 			pthread_mutex_unlock(&pool->lock);
 			job->run(job);
 			pthread_mutex_lock(&pool->lock);
@@ -102,7 +122,8 @@ int pool_new(unsigned threads, struct pool **ret)
 		return fail(-ENOMEM, "cannot start %u threads", threads);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->work, NULL);
-	pool->tail = &pool->head;
+	pool->posted.tail = &pool->posted.head;
+	pool->idle.tail = &pool->idle.head;
 	threads = MAX(1u, MIN(threads, (unsigned)LIMIT_THREADS));
 	for (; pool->n < threads; pool->n++) {
 		char name[16];
@@ -175,10 +196,53 @@ int pool_run(struct pool *pool, pool_fn *fn, void *args, size_t size, size_t n)
 
 void pool_post(struct pool *pool, struct pool_job *job)
 {
-	job->next = NULL;
 	pthread_mutex_lock(&pool->lock);
-	*pool->tail = job;
-	pool->tail = &job->next;
+	queue_add(pool, &pool->posted, job);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void pool_post_idle(struct pool *pool, struct pool_job *job)
+{
+	pthread_mutex_lock(&pool->lock);
+	queue_add(pool, &pool->idle, job);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void pool_resume_idle(struct pool *pool, struct pool_job *job)
+{
+	struct queue *q = &pool->idle;
+
+	pthread_mutex_lock(&pool->lock);
+	job->next = q->head;
+	if (!q->head)
+		q->tail = &job->next;
+	q->head = job;
 	pthread_cond_signal(&pool->work);
 	pthread_mutex_unlock(&pool->lock);
+}
+
+void pool_hurry(struct pool *pool, struct pool_job *job)
+{
+	struct queue *q = &pool->idle;
+
+	pthread_mutex_lock(&pool->lock);
+	for (struct pool_job **at = &q->head; *at; at = &(*at)->next)
+		if (*at == job) {
+			*at = job->next;
+			if (!*at)
+				q->tail = at;
+			queue_add(pool, &pool->posted, job);
+			break;
+		}
+	pthread_mutex_unlock(&pool->lock);
+}
+
+bool pool_is_wanted(struct pool *pool)
+{
+	bool wanted;
+
+	pthread_mutex_lock(&pool->lock);
+	wanted = pool->runs || pool->posted.head;
+	pthread_mutex_unlock(&pool->lock);
+	return wanted;
 }

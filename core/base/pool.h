@@ -5,7 +5,8 @@
  * pool_run() runs n tasks and returns when all are done; the caller works too,
  * so it cannot deadlock, however busy the pool is. pool_post() hands over a job
  * that runs some time later: decode-ahead, prefetch, and encoding while a
- * writer goes on. Tasks of pool_run() go first.
+ * writer goes on. Tasks of pool_run() go first. pool_post_idle() hands over what is
+ * worth doing only while a thread has nothing else to do: guesses.
  *
  * A task or job may do its own I/O (each thread has its own ring) and may take a
  * cache entry that another thread is filling; it never waits for a posted job.
@@ -37,5 +38,13 @@ struct pool_job {
 	void (*run)(struct pool_job *job);
 };
 void pool_post(struct pool *pool, struct pool_job *job);
+/* After all that is posted or run. A long one asks pool_is_wanted() now and then, and is posted
+ * again, by pool_resume_idle(): the first of its kind. */
+void pool_post_idle(struct pool *pool, struct pool_job *job);
+void pool_resume_idle(struct pool *pool, struct pool_job *job);
+/* It is idle work no more, if it was posted so and has not begun. */
+void pool_hurry(struct pool *pool, struct pool_job *job);
+/* Whether something waits for a thread that is not idle work. */
+bool pool_is_wanted(struct pool *pool);
 
 #endif

@@ -60,8 +60,9 @@ int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct
 /* The same, copied. Not for FILL. */
 int chunk_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p);
 
-/* Decode in the background what [off, off + n) of the chunk needs. */
-void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_t n);
+/* Decode in the background what [off, off + n) of the chunk needs; guess NULL: somebody reads on. */
+void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_t n,
+		    struct zarr_guess *guess);
 
 /*
  * Where the chunk is: sets loc, off and len of c; loc.where KV_ABSENT when it is not stored.

@@ -216,3 +216,17 @@ void chunk_json(struct zarr *z, const struct chunk *c, struct buf *out)
 	else
 		json_put_str(out, buf_span(&place), JSON_PRETTY);
 }
+
+int zarr_place(struct zarr *z, struct zarr_place *ret)
+{
+	struct chunk c = { 0 };
+	int r = chunk_locate(z, &c, 1);
+
+	if (r < 0)
+		return r;
+	r = c.loc.where == KV_FILE;
+	if (r)
+		*ret = (struct zarr_place){ c.loc.file->ino, c.loc.off + c.off };
+	kv_loc_release(&c.loc);
+	return r;
+}

@@ -6,6 +6,7 @@
  * A hint only: every failure is met again, and reported, by the reader that
  * comes for the chunk.
  */
+#include "core/base/err.h"
 #include "core/zarr/chunk.h"
 
 #define PASS_MAX 4096 /* chunks of one band; more are small, and not worth the walk */
@@ -15,6 +16,7 @@ struct prefetch {
 	struct zarr *z; /* a reference */
 	struct chunk c;
 	uint64_t off, n;
+	struct zarr_guess *guess; /* a reference, or NULL */
 };
 
 /* The cache has it, or somebody is making it. */
@@ -23,28 +25,51 @@ static bool is_there(const struct zarr *z, const struct cache_key *key)
 	return cache_has(z->env->cache, key, CACHE_READY_OR_BUSY);
 }
 
+/* Whether readers miss nothing that the chunk takes while it is decoded. */
+static bool has_room(const struct zarr *z)
+{
+	uint64_t cost = chunk_cost(z);
+	bool room = budget_try(z->env->budget, 2 * cost);
+
+	if (room)
+		budget_give(z->env->budget, 2 * cost);
+	return room;
+}
+
+static void prefetch_chunk(struct prefetch *p)
+{
+	if (chunk_open(p->z, &p->c, 1) < 0) {
+		/* Whoever reads the chunk meets it again and reports it. */
+		err_clear();
+		return;
+	}
+	if (p->c.mode == CHUNK_REMOTE)
+		chunk_remote_ahead(p->z, &p->c, p->off, p->n);
+	if (p->c.mode == CHUNK_STREAM)
+		stream_ahead(p->c.stream, p->off / PIECE_BYTES, (p->off + p->n - 1) / PIECE_BYTES,
+			     p->guess);
+	if (p->c.mode == CHUNK_WHOLE && p->guess)
+		cache_put_ahead(p->z->env->cache, take(p->c.pin));
+	chunk_close(p->z, &p->c, 1);
+}
+
 static void prefetch_run(struct pool_job *job)
 {
 	struct prefetch *p = container_of(job, struct prefetch, job);
 	struct cache_key whole = chunk_whole_key(p->z, p->c.number);
 
-	/*
-	 * The reader may have come first, and even be gone: to touch the chunk again would keep it.
-	 * Whoever reads the chunk meets an error again and reports it.
+	/* The reader may have come first, and even be gone: to touch the chunk again would keep it.
 	 */
-	if (!is_there(p->z, &whole) && chunk_open(p->z, &p->c, 1) >= 0) {
-		if (p->c.mode == CHUNK_REMOTE)
-			chunk_remote_ahead(p->z, &p->c, p->off, p->n);
-		if (p->c.mode == CHUNK_STREAM)
-			stream_ahead(p->c.stream, p->off / PIECE_BYTES,
-				     (p->off + p->n - 1) / PIECE_BYTES);
-		chunk_close(p->z, &p->c, 1);
-	}
+	if (!is_there(p->z, &whole) &&
+	    (!p->guess || (!zarr_guess_is_over(p->guess) && has_room(p->z))))
+		prefetch_chunk(p);
+	zarr_guess_unref(p->guess);
 	zarr_unref(p->z);
 	free(p);
 }
 
-void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_t n)
+void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_t n,
+		    struct zarr_guess *guess)
 {
 	struct chunk c = { .in_runs = true };
 	struct prefetch *p;
@@ -62,10 +87,12 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 	} else if (chunk_is_streamed(z)) {
 		s = stream_find(z, c.number);
 		if (s) {
-			stream_ahead(s, off / PIECE_BYTES, (off + n - 1) / PIECE_BYTES);
+			stream_ahead(s, off / PIECE_BYTES, (off + n - 1) / PIECE_BYTES, guess);
 			stream_put(s);
 			return;
 		}
+		if (stream_has_pieces(z, c.number, off / PIECE_BYTES, (off + n - 1) / PIECE_BYTES))
+			return;
 	} else {
 		struct cache_key key = chunk_whole_key(z, c.number);
 
@@ -80,8 +107,9 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 	p->c = c;
 	p->off = off;
 	p->n = n;
+	p->guess = zarr_guess_ref(guess);
 	atomic_fetch_add_explicit(&z->env->prefetches, 1, memory_order_relaxed);
-	pool_post(z->env->pool, &p->job);
+	(guess ? pool_post_idle : pool_post)(z->env->pool, &p->job);
 }
 
 /* Of an array in C order: bytes that follow each other, and the chunks that they are in. */

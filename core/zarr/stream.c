@@ -226,6 +226,20 @@ static bool is_lasting(int code)
 }
 
 /*
+ * Whether the one who decodes goes on to the next piece. A job gives way to a reader whose piece
+ * has gone by: it has to start again. One that decodes for a guess gives way to all other work.
+ */
+static bool goes_on(const struct stream *s, bool reader, uint64_t mine)
+{
+	if (s->pos >= s->pieces)
+		return false;
+	if (reader)
+		return s->pos <= mine;
+	return s->pos <= s->want && !s->behind &&
+	       !(s->guess && (zarr_guess_is_over(s->guess) || pool_is_wanted(s->z->env->pool)));
+}
+
+/*
  * Decode: a reader (ret set) up to the piece that it needs, which comes back pinned when it was
  * made here; a job up to `want`, which readers move on. Called with the lock held, by a thread that
  * set `driving`.
@@ -234,9 +248,8 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 {
 	int r = 0;
 
-	/* A job gives way to a reader whose piece has gone by: it has to start again. */
-	while (r >= 0 && s->pos <= (ret ? mine : s->want) && s->pos < s->pieces &&
-	       (ret || !s->behind)) {
+	while (r >= 0 && goes_on(s, ret != NULL, mine)) {
+		bool guessed = !ret && s->guess;
 		uint64_t piece = s->pos;
 		bool spill = s->may_spill && !s->spill && piece == 0;
 		struct cache_entry *e = NULL;
@@ -251,7 +264,7 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 		if (r >= 0 && ret && piece == mine && !*ret)
 			*ret = e;
 		else
-			cache_put(s->z->env->cache, e);
+			(guessed ? cache_put_ahead : cache_put)(s->z->env->cache, e);
 		pthread_mutex_lock(&s->lock);
 	}
 	if (r < 0) {
@@ -333,6 +346,12 @@ static void expect_jumps(struct stream *s, uint64_t piece)
 		start_again(s, true);
 }
 
+/* What is decoded from now on is asked for. Called with the lock held. */
+static void reader_came(struct stream *s)
+{
+	zarr_guess_unref(take(s->guess));
+}
+
 /*
  * One attempt at a piece that is not in the cache: 1 when it was made here and pinned, 0 to look
  * again, or an error. Called with the lock held.
@@ -341,6 +360,7 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 {
 	int r;
 
+	reader_came(s);
 	if (s->failed.code && piece >= s->pos)
 		return err_restore(&s->failed);
 	/* It was decoded between our look at the cache and the lock. To decode all again would be a
@@ -413,30 +433,69 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 void stream_job_run(struct pool_job *job)
 {
 	struct stream *s = container_of(job, struct stream, job);
+	/* Asked without the stream's lock: the table's comes first. */
+	bool ample = stream_room_is_ample(s->table, WINDOW_USUAL), again;
+	int r;
 
 	pthread_mutex_lock(&s->lock);
-	s->job_posted = false;
-	if (!s->driving) {
+	s->job_posted = again = false;
+	if (!s->driving && (ample || !s->guess || s->decoder)) {
 		s->driving = true;
 		/* An error is met again, and reported, by the reader that comes for the piece. */
-		drive(s, 0, NULL);
+		r = drive(s, 0, NULL);
+		if (r < 0)
+			err_clear();
+		/* It gave way. */
+		again = s->guess && !zarr_guess_is_over(s->guess) && !s->behind && r >= 0 &&
+			s->pos <= s->want && s->pos < s->pieces;
+		s->job_posted = again;
 	}
 	pthread_mutex_unlock(&s->lock);
 	stream_room_wake(s->table);
-	stream_put(s);
+	if (again)
+		pool_resume_idle(s->z->env->pool, &s->job);
+	else
+		stream_put(s);
 }
 
-void stream_ahead(struct stream *s, uint64_t first, uint64_t last)
+bool stream_has_pieces(const struct zarr *z, uint64_t number, uint64_t first, uint64_t last)
+{
+	last = MIN(last, (z->leaf->bytes - 1) / PIECE_BYTES);
+	for (uint64_t piece = first; piece <= last; piece++) {
+		struct cache_key key = stream_piece_key(z, number, piece);
+
+		if (!cache_has(z->env->cache, &key, CACHE_READY))
+			return false;
+	}
+	return true;
+}
+
+/* A guess is of use only for a chunk that no reader has come to. Called with the lock held. */
+static bool may_guess(struct stream *s, struct zarr_guess *guess)
+{
+	if (!s->guess && (s->pos > 0 || s->driving || s->job_posted))
+		return false;
+	zarr_guess_unref(s->guess);
+	s->guess = zarr_guess_ref(guess);
+	return true;
+}
+
+void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess)
 {
 	struct pool *pool = s->z->env->pool;
-	bool post;
+	bool post, hurry = false;
 
 	if (!pool || s->z->leaf->codecs.n == 0)
 		return;
 	pthread_mutex_lock(&s->lock);
 	last = MIN(last, s->pieces - 1);
+	if (!guess) {
+		hurry = s->guess && s->job_posted;
+		reader_came(s);
+	}
 	/* Not when the decoder would only repeat what the spill file has. */
-	post = last >= s->pos && last >= s->spilled && !s->failed.code;
+	post = last >= s->pos && last >= s->spilled && !s->failed.code &&
+	       (!guess || may_guess(s, guess));
 	/* The job may come before the reader, who would find all decoded and nothing spilled. */
 	if (post && !s->driving)
 		expect_jumps(s, MIN(first, last));
@@ -445,8 +504,10 @@ void stream_ahead(struct stream *s, uint64_t first, uint64_t last)
 	post = post && !s->driving && !s->job_posted;
 	s->job_posted |= post;
 	pthread_mutex_unlock(&s->lock);
+	if (hurry)
+		pool_hurry(pool, &s->job);
 	if (!post)
 		return;
 	stream_hold(s);
-	pool_post(pool, &s->job);
+	(guess ? pool_post_idle : pool_post)(pool, &s->job);
 }

@@ -22,6 +22,7 @@
 #ifndef PYTREEFS_STREAM_H
 #define PYTREEFS_STREAM_H
 
+#include "core/zarr/guess.h"
 #include "core/zarr/zarr.h"
 
 #define PIECE_BYTES ((size_t)1 << 20)
@@ -81,8 +82,13 @@ void stream_put(struct stream *s);
 
 /* Pin one piece; ret_bytes is its length (the last may be short). */
 int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, size_t *ret_bytes);
-/* Let a job of the pool decode up to and including `last`, for a reader that is at `first`. */
-void stream_ahead(struct stream *s, uint64_t first, uint64_t last);
+/*
+ * Let a job of the pool decode up to and including `last`, for a reader that is at `first`; or,
+ * with a guess, for one that may come.
+ */
+void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess);
+/* Whether the cache has all of those pieces: then they need no decoder. */
+bool stream_has_pieces(const struct zarr *z, uint64_t number, uint64_t first, uint64_t last);
 
 /* The cache's key of a piece; for explain. */
 struct cache_key stream_piece_key(const struct zarr *z, uint64_t number, uint64_t piece);

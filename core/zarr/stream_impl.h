@@ -28,8 +28,9 @@ struct stream {
 	pthread_mutex_t lock;               /* protects all below but what the driver owns */
 	pthread_cond_t moved[STREAM_WAITS]; /* by the piece that is waited for: few wake for each */
 	bool driving, job_posted;
-	unsigned behind;    /* readers that wait for a piece that the driver has passed */
-	uint64_t pos, want; /* next piece to decode; a job stops after want */
+	struct zarr_guess *guess; /* a reference; NULL: readers have come, or nobody has */
+	unsigned behind;          /* readers that wait for a piece that the driver has passed */
+	uint64_t pos, want;       /* next piece to decode; a job stops after want */
 	uint64_t spilled;
 	bool may_spill;         /* a reader jumped, and there may be a spill file */
 	bool second_pass;       /* all was decoded, and a reader began again at the first piece */
@@ -80,6 +81,8 @@ void stream_hold(struct stream *s);
  */
 void stream_room_take(struct stream *s, uint64_t window);
 void stream_room_shrink(struct stream *s, uint64_t bytes);
+/* Whether there is so much that readers do not miss what a guess takes. */
+bool stream_room_is_ample(struct streams *t, uint64_t window);
 /* A driver has stopped: its decoder may be taken. Called without the stream's lock. */
 void stream_room_wake(struct streams *t);
 /* stream.c */

@@ -49,6 +49,7 @@ int streams_new(const struct streams_opts *opts, struct streams **ret)
 static void stream_free(struct stream *s)
 {
 	stream_decoder_free(s);
+	zarr_guess_unref(s->guess);
 	spill_close(s->spill);
 	kv_loc_release(&s->loc);
 	zarr_unref(s->z);
@@ -315,6 +316,16 @@ void stream_room_take(struct stream *s, uint64_t window)
 	t->decoder_peak = MAX(t->decoder_peak, t->decoder_used);
 	s->reserved = n;
 	pthread_mutex_unlock(&t->lock);
+}
+
+bool stream_room_is_ample(struct streams *t, uint64_t window)
+{
+	bool ample;
+
+	pthread_mutex_lock(&t->lock);
+	ample = !t->waiting && t->decoder_used + window + DECODER_BESIDE <= t->decoder_limit / 2;
+	pthread_mutex_unlock(&t->lock);
+	return ample;
 }
 
 void stream_room_shrink(struct stream *s, uint64_t bytes)

@@ -20,6 +20,7 @@
 struct meta_cache;
 struct meta_shared;
 struct streams;
+struct zarr_guess;
 
 struct zarr;
 
@@ -129,8 +130,12 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	      struct segments *g);
 /* The same, copied to p. */
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p);
-/* Begin to decode the chunks of a range in the background. Never fails: it is only a hint. */
-void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n);
+/*
+ * Begin to decode the chunks of a range in the background. Never fails: it is only a hint. guess
+ * (guess.h): for a reader that may come; NULL for one that reads on.
+ */
+void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n,
+		   struct zarr_guess *guess);
 /*
  * A reader in order that had read the first `from` bytes of the view has now read `to`, and will
  * not come back: decoded chunks that lie before that may go. Whole arrays only; nothing happens to
@@ -144,6 +149,13 @@ void zarr_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, 
  * array of very many chunks, or whose fill value is not zero, is all data.
  */
 int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whence, uint64_t *ret);
+
+/* Where the first chunk of an array is stored. */
+struct zarr_place {
+	uint64_t ino, off; /* of its file; in it */
+};
+/* 1; 0 when it is not stored, or not in a file of its own. */
+int zarr_place(struct zarr *z, struct zarr_place *ret);
 
 /* Bytes and number of stored chunk objects, metadata not counted. */
 int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects);

@@ -19,6 +19,8 @@
 #define REFER_PARTS 128        /* most parts of a box that is answered by reference */
 #define REFER_PINNED (4 * MiB) /* and most cache that it keeps pinned */
 #define SEGMENTS_MAX 256       /* more are copied, here rather than in the answer */
+#define AHEAD_PARTS 64         /* parts that one call decodes ahead of who reads on */
+#define GUESS_PARTS 512        /* and of who may come */
 #define SEEK_CHUNKS \
 	((uint64_t)1 << 18) /* in larger arrays no holes are looked for: one seek may look at all */
 
@@ -259,9 +261,10 @@ static void part_span(const struct reading *rd, const struct grid_part *p, uint6
 	*ret_n = end;
 }
 
-void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n)
+void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n,
+		   struct zarr_guess *guess)
 {
-	unsigned budget = 64;
+	unsigned budget = guess ? GUESS_PARTS : AHEAD_PARTS;
 	struct reading rd;
 	uint64_t at, last;
 
@@ -282,7 +285,7 @@ void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint
 			if (p.padding)
 				continue;
 			part_span(&rd, &p, &from, &len);
-			chunk_prefetch(z, p.chunk, from, len);
+			chunk_prefetch(z, p.chunk, from, len, guess);
 		} while (--budget && grid_part_next(&rd.grid, &box, &p));
 		at += box.n;
 	}

@@ -74,7 +74,7 @@ int format_read(const struct format *f, uint64_t off, size_t n, struct segments 
 	return zarr_read(f->value.array, &f->view, off + part - f->head.n, n - part, g);
 }
 
-void format_prefetch(const struct format *f, uint64_t off, uint64_t n)
+void format_prefetch(const struct format *f, uint64_t off, uint64_t n, struct zarr_guess *guess)
 {
 	if (!f->has_body || off + n <= f->head.n)
 		return;
@@ -82,7 +82,7 @@ void format_prefetch(const struct format *f, uint64_t off, uint64_t n)
 		n -= f->head.n - off;
 		off = f->head.n;
 	}
-	zarr_prefetch(f->value.array, &f->view, off - f->head.n, n);
+	zarr_prefetch(f->value.array, &f->view, off - f->head.n, n, guess);
 }
 
 void format_drop_behind(const struct format *f, uint64_t from, uint64_t to)

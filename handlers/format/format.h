@@ -46,7 +46,7 @@ void format_release(struct format *f);
 
 /* Up to n bytes from off; fewer at the end. */
 int format_read(const struct format *f, uint64_t off, size_t n, struct segments *g);
-void format_prefetch(const struct format *f, uint64_t off, uint64_t n);
+void format_prefetch(const struct format *f, uint64_t off, uint64_t n, struct zarr_guess *guess);
 /* A reader in order has gone from byte `from` to byte `to`: zarr_drop_behind(). */
 void format_drop_behind(const struct format *f, uint64_t from, uint64_t to);
 /* whence SEEK_HOLE or SEEK_DATA; off inside the file. -ENXIO: no data after off. */

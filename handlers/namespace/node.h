@@ -201,9 +201,10 @@ struct file {
 	const struct file_ops *ops;
 	struct node *node;       /* a reference */
 	struct file *next, **at; /* all that are open; protected by the table's lock */
-	bool is_source;          /* counted in the node's sources */
-	bool keep_cache;         /* the kernel may keep its pages over open() */
-	bool direct;             /* the kernel must not cache: the size may change between reads */
+	uint32_t reader; /* the thread that opened it, as the kernel calls it; 0: not known */
+	bool is_source;  /* counted in the node's sources */
+	bool keep_cache; /* the kernel may keep its pages over open() */
+	bool direct;     /* the kernel must not cache: the size may change between reads */
 };
 
 /* size bytes with the struct file first, zeroed. */

@@ -15,18 +15,18 @@
 #include "handlers/namespace/node_tree.h"
 #include "handlers/subtree/subtree.h"
 
-#define AHEAD_BYTES (16 * MiB) /* most that is decoded before it is asked for */
-#define NEAR_BYTES (8 * MiB)   /* what the kernel asks for at once, for one reader in order */
-#define PASS_STEP (2 * MiB)    /* how often what was read is dropped */
+#define AHEAD_BYTES (16 * MiB)  /* most that is decoded before it is asked for */
+#define NEAR_BYTES (8 * MiB)    /* what the kernel asks for at once, for one reader in order */
+#define PASS_STEP (2 * MiB)     /* how often what was read is dropped */
+#define BEGUN_BYTES (256 * KiB) /* who has read so much in order did not only look at the head */
 
 struct leaf_file {
 	struct file file;
 	struct format format;
-	atomic_ullong reached;  /* end of the furthest read of a sequential reader */
-	atomic_ullong asked;    /* end of what was prefetched */
-	atomic_ullong dropped;  /* end of what was dropped */
-	atomic_bool next_asked; /* the next leaf was prefetched */
-	bool walking;           /* leaves are being opened one after another */
+	atomic_ullong reached; /* end of the furthest read of a sequential reader */
+	atomic_ullong asked;   /* end of what was prefetched */
+	atomic_ullong dropped; /* end of what was dropped */
+	atomic_bool begun;     /* a reader in order has come to BEGUN_BYTES */
 };
 
 static struct node_leaf *leaf_of(struct node *n)
@@ -164,18 +164,6 @@ static uint64_t ahead_bytes(const struct leaf_file *lf)
 	return MIN(AHEAD_BYTES, cache_limit(lf->file.node->ns->ckpt->cache) / 4);
 }
 
-/* The leaf that a program which walks the tree opens next. */
-static const struct tree_node *next_leaf(const struct item *item, const struct tree_node *leaf)
-{
-	for (uint32_t i = leaf->id + 1; i < item->tree->n_nodes; i++) {
-		const struct tree_node *t = item->tree->nodes[i];
-
-		if (t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED)
-			return t;
-	}
-	return NULL;
-}
-
 struct next_job {
 	struct pool_job job;
 	struct item *item; /* a reference */
@@ -192,26 +180,9 @@ static void next_run(struct pool_job *job)
 	/* The error is reported when the leaf is opened. */
 	if (leaf_open(j->item, j->leaf, &v) >= 0 && v.kind == VALUE_ARRAY &&
 	    format_open(NAME_EXT_BIN, &v, NULL, &f) >= 0)
-		format_prefetch(&f, 0, MIN(j->n, f.size));
+		format_prefetch(&f, 0, MIN(j->n, f.size), NULL);
 	item_unref(j->item);
 	free(j);
-}
-
-static void prefetch_next(struct leaf_file *lf, uint64_t n)
-{
-	struct node_leaf *l = leaf_of(lf->file.node);
-	const struct tree_node *next = next_leaf(l->item, l->tree);
-	struct next_job *j;
-
-	if (!next || !l->item->ckpt->pool || atomic_exchange(&lf->next_asked, true))
-		return;
-	j = calloc(1, sizeof(*j));
-	if (!j)
-		return;
-	*j = (struct next_job){
-		.job.run = next_run, .item = item_ref(l->item), .leaf = next, .n = n
-	};
-	pool_post(l->item->ckpt->pool, &j->job);
 }
 
 static bool is_chosen(const struct item *item, const struct tree_node *leaf, const char *glob)
@@ -287,6 +258,25 @@ static void drop_behind(struct leaf_file *lf, uint64_t end)
 		format_drop_behind(&lf->format, from, to);
 }
 
+/* Whether all of the leaf is in the file: what comes after it in some order is another leaf. */
+static bool is_whole(const struct format *f)
+{
+	return f->value.kind != VALUE_ARRAY ||
+	       f->view.n_elements == f->value.array->meta.n_elements;
+}
+
+/* A reader in order has come to `end`. */
+static void begin_leaf(struct leaf_file *lf, uint64_t end)
+{
+	struct node_leaf *l = leaf_of(lf->file.node);
+
+	if (end < MIN(lf->format.size, BEGUN_BYTES) || !is_whole(&lf->format) ||
+	    atomic_load_explicit(&lf->begun, memory_order_relaxed) ||
+	    atomic_exchange(&lf->begun, true))
+		return;
+	ahead_begun(item_top(l)->ahead, lf->file.reader, l->tree, lf->format.size);
+}
+
 static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
 {
 	uint64_t reached = atomic_load(&lf->reached), asked = atomic_load(&lf->asked);
@@ -307,10 +297,9 @@ static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
 
 		atomic_store(&lf->asked, to);
 		if (from < to)
-			format_prefetch(&lf->format, from, to - from);
+			format_prefetch(&lf->format, from, to - from, NULL);
 	}
-	if (lf->walking && to == lf->format.size)
-		prefetch_next(lf, ahead);
+	begin_leaf(lf, end);
 }
 
 static int leaf_read(struct file *f, uint64_t off, size_t n, struct segments *g)
@@ -360,18 +349,6 @@ static const struct file_ops leaf_file_ops = {
 	.free = leaf_close,
 };
 
-/* Whether the leaf opened before this one is the one before it in the tree. */
-static bool is_walk(struct node_leaf *l)
-{
-	uint32_t last = atomic_exchange(&item_top(l)->last_opened, l->tree->id);
-	const struct tree_node *t;
-
-	if (last >= l->item->tree->n_nodes || last >= l->tree->id)
-		return false;
-	t = next_leaf(l->item, l->item->tree->nodes[last]);
-	return t == l->tree;
-}
-
 static int leaf_node_open(struct node *n, int flags, struct file **ret)
 {
 	struct node_leaf *l = leaf_of(n);
@@ -394,7 +371,6 @@ static int leaf_node_open(struct node *n, int flags, struct file **ret)
 		return r;
 	}
 	lf->file.keep_cache = true;
-	lf->walking = is_walk(l);
 	prefetch_priority(l);
 	*ret = &lf->file;
 	return 0;

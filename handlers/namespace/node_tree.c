@@ -48,7 +48,6 @@ static int dir_new(struct ns *ns, struct node *parent, struct span name, struct 
 	d->item = item_ref(item);
 	d->tree = tree;
 	d->mtime = *mtime;
-	atomic_init(&d->last_opened, UINT32_MAX);
 	*ret = &d->node;
 	return 0;
 }
@@ -192,6 +191,7 @@ static bool dir_still_valid(struct node *n)
 
 static void dir_free(struct node *n)
 {
+	ahead_free(dir_of(n)->ahead);
 	item_unref(dir_of(n)->item);
 	free(dir_of(n));
 }
@@ -240,6 +240,11 @@ int node_item_new(struct ns *ns, struct node *dir, struct span name, const char 
 		r = dir_new(ns, dir, name, item, item->tree->root, &mtime, &n);
 	if (r < 0)
 		return r;
+	r = ahead_new(item, &dir_of(n)->ahead);
+	if (r < 0) {
+		node_unref(n, 1);
+		return r;
+	}
 	dir_of(n)->is_item = true;
 	n->child_ttl = NS_STEP_TTL;
 	*ret = n;

@@ -6,6 +6,7 @@
 #define PYTREEFS_NODE_TREE_H
 
 #include "handlers/format/format.h"
+#include "handlers/namespace/ahead.h"
 #include "handlers/namespace/ns.h"
 
 /* A container of a tree; the item itself is the top one. */
@@ -15,9 +16,9 @@ struct node_dir {
 	const struct tree_node *tree; /* of item */
 	bool is_item;                 /* the top: has the item's own files too */
 	struct timespec mtime;
-	/* Of the top, for read-ahead: the id of the leaf that was opened last, which tells who
-	 * walks the tree; whether leaves that come first are being prefetched. */
-	atomic_uint last_opened;
+	/* Of the top, for decode-ahead: who reads leaf after leaf; whether leaves that come first
+	 * are being prefetched. */
+	struct ahead *ahead;
 	atomic_bool priority_asked;
 };
 

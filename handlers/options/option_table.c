@@ -159,6 +159,6 @@ const struct option option_table[] = {
 	  "the slices go to databases of their own, ocdbt.process_replica_N, apart from what is not split" },
 	{ "log", OPTION_TEXT, AT(log), NULL, "FILE", "append messages to a file" },
 	{ "trace", OPTION_TEXT, AT(trace), NULL, "CATEGORY:...",
-	  "trace requests: fs step leaf zarr kv ocdbt codec io all" },
+	  "trace requests: fs step leaf zarr kv ocdbt codec io ahead all" },
 };
 const size_t option_count = ARRAY_LEN(option_table);

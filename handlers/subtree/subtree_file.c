@@ -392,7 +392,7 @@ void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n)
 
 		/* Whoever reads it meets the error again, and reports it. */
 		if (from < to && array_of(rd, i, &z, &v) >= 0)
-			zarr_prefetch(z, &v, from, to - from);
+			zarr_prefetch(z, &v, from, to - from, NULL);
 	}
 	err_clear();
 }

@@ -143,7 +143,7 @@ static int write_format(struct export *x, const struct format *f, struct io_file
 		if (r < 0)
 			return r;
 		segments_init(&g, x->src.ns->ckpt->cache);
-		format_prefetch(f, off + n, MIN(AHEAD_BYTES, f->size - off - n));
+		format_prefetch(f, off + n, MIN(AHEAD_BYTES, f->size - off - n), NULL);
 		r = format_read(f, off, n, &g);
 		if (r >= 0)
 			r = segments_copy(&g, worker->buf);

@@ -47,7 +47,7 @@ static int leaf_entry_read(struct import_reading *rd, uint64_t off, size_t n, vo
 	int r;
 
 	segments_init(&g, l->item->ckpt->cache);
-	format_prefetch(f, off + n, MIN(AHEAD_BYTES, f->size - MIN(f->size, off + n)));
+	format_prefetch(f, off + n, MIN(AHEAD_BYTES, f->size - MIN(f->size, off + n)), NULL);
 	r = format_read(f, off, n, &g);
 	if (r >= 0)
 		r = segments_copy(&g, p);

@@ -93,6 +93,45 @@ static void what_was_left_behind_goes_bit_by_bit(void **state)
 	assert_int_equal(freed, 15);
 }
 
+static void what_is_ahead_is_counted(void **state)
+{
+	uint64_t owner = cache_owner(), other = cache_owner();
+	struct cache_entry *e, *again;
+	struct cache_stats st;
+	struct cache *c;
+
+	freed = 0;
+	assert_int_equal(cache_new(100000, &c), 0);
+	for (uint64_t i = 0; i < 4; i++)
+		cache_put_ahead(c, put_one(c, i == 3 ? other : owner, i, 9000));
+	/* Somebody has come while it was made. */
+	e = put_one(c, owner, 9, 9000);
+	assert_true(cache_peek(c, &e->key, &again));
+	cache_put_ahead(c, e);
+	cache_put(c, again);
+	/* To look whether it is there is not to use it. */
+	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
+	cache_put(c, e);
+	cache_stats(c, &st);
+	assert_true(st.ahead_started > 5 * 9000 && st.ahead_started < 6 * 9000);
+	assert_true(st.ahead_used > 2 * 9000 && st.ahead_used < 3 * 9000);
+	assert_int_equal(st.ahead_used + st.ahead_bytes, st.ahead_started);
+	assert_int_equal(st.ahead_wasted, 0);
+	/* Of one owner nobody is expected any more: gone before what was used longer ago. */
+	cache_end_ahead(c, owner);
+	cache_put(c, put_one(c, owner, 10, 55000));
+	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
+	assert_false(cache_has(c, &(struct cache_key){ owner, 1, 0 }, CACHE_READY));
+	assert_true(cache_has(c, &(struct cache_key){ other, 3, 0 }, CACHE_READY));
+	cache_drop(c, other);
+	cache_drop(c, owner);
+	cache_stats(c, &st);
+	assert_int_equal(st.ahead_bytes, 0);
+	assert_int_equal(st.ahead_used + st.ahead_wasted, st.ahead_started);
+	cache_free(c);
+}
+
 static void pinned_values_stay(void **state)
 {
 	uint64_t owner = cache_owner();
@@ -217,6 +256,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_least_recently_used_goes_first),
 		cmocka_unit_test(what_was_left_behind_goes_bit_by_bit),
+		cmocka_unit_test(what_is_ahead_is_counted),
 		cmocka_unit_test(pinned_values_stay),
 		cmocka_unit_test(one_thread_fills_and_the_others_wait),
 		cmocka_unit_test(waiters_get_the_error_and_the_note),

@@ -93,12 +93,64 @@ static void posted_jobs_run_before_the_end(void **state)
 	assert_int_equal(count, 50);
 }
 
+struct ordered {
+	struct pool_job job;
+	struct pool *pool;
+	atomic_int *turn;
+	int at; /* which of them it was */
+	bool wanted;
+};
+
+static void ordered_run(struct pool_job *j)
+{
+	struct ordered *o = container_of(j, struct ordered, job);
+
+	o->wanted = pool_is_wanted(o->pool);
+	o->at = atomic_fetch_add(o->turn, 1);
+}
+
+static void slow_run(struct pool_job *j)
+{
+	usleep(50000);
+	ordered_run(j);
+}
+
+static void idle_jobs_come_last(void **state)
+{
+	struct ordered slow, idle[3], urgent;
+	atomic_int turn = 0;
+	struct pool *pool;
+
+	assert_int_equal(pool_new(1, &pool), 0);
+	slow = (struct ordered){ { NULL, slow_run }, pool, &turn, -1, false };
+	urgent = (struct ordered){ { NULL, ordered_run }, pool, &turn, -1, false };
+	for (int i = 0; i < 3; i++)
+		idle[i] = urgent;
+	pool_post(pool, &slow.job);
+	pool_post_idle(pool, &idle[0].job);
+	pool_post_idle(pool, &idle[1].job);
+	pool_resume_idle(pool, &idle[2].job);
+	pool_post(pool, &urgent.job);
+	/* The last one of the queue, twice: the second time it is not idle work any more. */
+	pool_hurry(pool, &idle[1].job);
+	pool_hurry(pool, &idle[1].job);
+	pool_free(pool);
+	assert_int_equal(slow.at, 0);
+	assert_true(slow.wanted);
+	assert_int_equal(urgent.at, 1);
+	assert_int_equal(idle[1].at, 2);
+	assert_int_equal(idle[2].at, 3);
+	assert_int_equal(idle[0].at, 4);
+	assert_false(idle[0].wanted);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_run_does_every_item_once),
 		cmocka_unit_test(a_task_may_run_tasks),
 		cmocka_unit_test(posted_jobs_run_before_the_end),
+		cmocka_unit_test(idle_jobs_come_last),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,7 +205,7 @@ static void what_was_asked_for_in_time_is_there(void **state)
 
 	made_array(&m, zstd_doc, &o);
 	zarr_view_whole(&m.meta, &v);
-	zarr_prefetch(m.z, &v, 0, 5 * MiB);
+	zarr_prefetch(m.z, &v, 0, 5 * MiB, NULL);
 	/* Posted jobs run before the pool ends. */
 	pool_free(m.env.pool);
 	m.env.pool = NULL;
@@ -430,7 +430,7 @@ static void *run_reader(void *arg)
 		    memcmp(got, rd->m->want + off, n))
 			rd->errors++;
 		if (rd->step)
-			zarr_prefetch(rd->m->z, &v, off, 4 * MiB);
+			zarr_prefetch(rd->m->z, &v, off, 4 * MiB, NULL);
 	}
 	return NULL;
 }

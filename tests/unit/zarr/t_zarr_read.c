@@ -178,7 +178,7 @@ static void check_view(struct made *m, const char *what)
 		size_t n = made_random(m, MIN(v.bytes - off, (uint64_t)300) + 1);
 
 		check_range(m, &v, want, off, n, what);
-		zarr_prefetch(m->z, &v, off, n);
+		zarr_prefetch(m->z, &v, off, n, NULL);
 	}
 	if (v.bytes)
 		check_seek(m, &v, want);

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ahead.c - cursors that follow readers, and the guesses that they make.
+ *
+ * Invariants: a guess is in the table from when it is made until its leaf is begun or it ends; its
+ * token is ended only when the guess was wrong. The lock is held for arithmetic only, never while a
+ * leaf is opened or decoded.
+ */
+#include "handlers/namespace/ahead.h"
+
+#include <pthread.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/zarr/guess.h"
+#include "handlers/format/format.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/leaf_order.h"
+
+#define READERS 17 /* that are followed; the first stands for all together */
+#define REACH 4    /* leaves that a trusted reader may leave out, or several threads read at once */
+#define LOST 4     /* a reader is gone when it was awaited so many times longer than usual */
+#define GUESSES 64
+#define RECENT 4             /* begun leaves that an order which is made late starts with */
+#define LEAST_PART (1 * MiB) /* of a leaf, that is worth a job */
+
+/* Where a reader is in one order. */
+struct cursor {
+	uint32_t at;
+	uint32_t skipped[REACH]; /* left out, and still expected; LEAF_NONE: none */
+	unsigned hits;
+};
+
+struct reader {
+	uint32_t id;        /* of file.reader */
+	uint64_t when, gap; /* when it began a leaf, in begun leaves; and about how often it does */
+	struct cursor cursor[ORDERS];
+};
+
+struct guess {
+	uint32_t leaf;
+	bool is_known; /* `bytes` is its size, no estimate */
+	uint64_t bytes, asked;
+	struct zarr_guess *token; /* a reference */
+};
+
+struct ahead {
+	pthread_mutex_t lock; /* protects all below but refs */
+	atomic_uint more_refs;
+	struct item *item; /* borrowed from who made this, until it is closed; jobs have their own */
+	bool closed;
+	struct leaf_orders orders;
+	bool places_asked;
+	struct reader reader[READERS];
+	uint64_t now;    /* leaves begun */
+	uint64_t missed; /* of them, in a row, those that nothing expected */
+	uint32_t recent[RECENT];
+	struct guess guess[GUESSES];
+	unsigned n_guesses;
+	uint64_t asked; /* of all guesses */
+};
+
+struct job {
+	struct pool_job job;
+	struct ahead *ahead; /* a reference */
+	struct item *item;   /* a reference */
+	uint32_t leaf;
+	uint64_t from, n;
+	struct zarr_guess *token; /* a reference */
+};
+
+static void cursor_init(struct cursor *c, uint32_t at)
+{
+	*c = (struct cursor){ .at = at };
+	for (int i = 0; i < REACH; i++)
+		c->skipped[i] = LEAF_NONE;
+}
+
+static void reader_init(struct reader *rd, uint32_t id)
+{
+	*rd = (struct reader){ .id = id };
+	for (int o = 0; o < ORDERS; o++)
+		cursor_init(&rd->cursor[o], LEAF_NONE);
+}
+
+int ahead_new(struct item *item, struct ahead **ret)
+{
+	struct ahead *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return fail(-ENOMEM, "cannot follow readers");
+	pthread_mutex_init(&a->lock, NULL);
+	a->item = item;
+	leaf_orders_init(&a->orders, item->tree);
+	for (int i = 0; i < READERS; i++)
+		reader_init(&a->reader[i], 0);
+	for (int i = 0; i < RECENT; i++)
+		a->recent[i] = LEAF_NONE;
+	*ret = a;
+	return 0;
+}
+
+static void ahead_unref(struct ahead *a)
+{
+	if (atomic_fetch_sub_explicit(&a->more_refs, 1, memory_order_acq_rel) != 0)
+		return;
+	leaf_orders_release(&a->orders);
+	pthread_mutex_destroy(&a->lock);
+	free(a);
+}
+
+/* ---- the table of guesses; with the lock held ---- */
+
+static struct guess *guess_find(struct ahead *a, uint32_t leaf)
+{
+	for (unsigned i = 0; i < a->n_guesses; i++)
+		if (a->guess[i].leaf == leaf)
+			return &a->guess[i];
+	return NULL;
+}
+
+static void guess_remove(struct ahead *a, struct guess *g)
+{
+	a->asked -= g->asked;
+	zarr_guess_unref(g->token);
+	*g = a->guess[--a->n_guesses];
+}
+
+static void guess_end(struct ahead *a, struct guess *g)
+{
+	trace(TRACE_AHEAD, "not '%.*s'", SPAN_ARG(a->item->tree->nodes[g->leaf]->param));
+	zarr_guess_end(g->token);
+	guess_remove(a, g);
+}
+
+void ahead_free(struct ahead *a)
+{
+	if (!a)
+		return;
+	pthread_mutex_lock(&a->lock);
+	a->closed = true;
+	while (a->n_guesses)
+		guess_end(a, &a->guess[0]);
+	pthread_mutex_unlock(&a->lock);
+	ahead_unref(a);
+}
+
+/* ---- jobs ---- */
+
+static void job_free(struct job *j)
+{
+	zarr_guess_unref(j->token);
+	ahead_unref(j->ahead);
+	item_unref(j->item);
+	free(j);
+}
+
+static bool job_post(struct ahead *a, const struct guess *g, uint64_t n,
+		     void (*run)(struct pool_job *job))
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return false;
+	atomic_fetch_add_explicit(&a->more_refs, 1, memory_order_relaxed);
+	*j = (struct job){ .job.run = run, .ahead = a, .item = item_ref(a->item) };
+	if (g) {
+		j->leaf = g->leaf;
+		j->from = g->is_known ? g->asked : 0;
+		j->n = n;
+		j->token = zarr_guess_ref(g->token);
+	}
+	pool_post_idle(a->item->ckpt->pool, &j->job);
+	return true;
+}
+
+static uint64_t window(const struct item *item)
+{
+	const struct ckpt *c = item->ckpt;
+	uint64_t n = MIN(cache_limit_now(c->cache) / 4, budget_total(c->env.budget) / 2);
+
+	return n < AHEAD_LEAST ? 0 : n;
+}
+
+/* What of the window is free: with the lock held. */
+static uint64_t window_left(const struct ahead *a)
+{
+	struct cache_stats cs;
+	uint64_t all = window(a->item);
+
+	/* Other items have readers, too. */
+	cache_stats(a->item->ckpt->cache, &cs);
+	return all - MIN(all, MAX(a->asked, cs.ahead_bytes));
+}
+
+/* The size of a leaf is known now: how much of it is to be decoded. */
+static uint64_t job_size(struct job *j, uint64_t bytes)
+{
+	struct ahead *a = j->ahead;
+	uint64_t n = 0;
+	struct guess *g;
+
+	pthread_mutex_lock(&a->lock);
+	g = guess_find(a, j->leaf);
+	if (g && g->token == j->token && !g->is_known) {
+		a->asked -= g->asked;
+		n = MIN(bytes, MAX(window_left(a), a->n_guesses == 1 ? LEAST_PART : 0));
+		g->is_known = true;
+		g->bytes = bytes;
+		g->asked = n;
+		a->asked += n;
+	} else if (g && g->token == j->token) {
+		n = j->n;
+	}
+	pthread_mutex_unlock(&a->lock);
+	return n;
+}
+
+static void job_run(struct pool_job *job)
+{
+	struct job *j = container_of(job, struct job, job);
+	const struct tree_node *leaf = j->item->tree->nodes[j->leaf];
+	auto_value v = { 0 };
+	auto_format f = { 0 };
+	uint64_t n;
+
+	if (!zarr_guess_is_over(j->token) && leaf_open(j->item, leaf, &v) >= 0 &&
+	    format_open(v.kind == VALUE_ARRAY ? NAME_EXT_BIN : leaf_ext(NULL, leaf), &v, NULL,
+			&f) >= 0) {
+		n = job_size(j, f.size);
+		trace(TRACE_AHEAD, "'%.*s' %llu+%llu of %llu", SPAN_ARG(leaf->param),
+		      (unsigned long long)j->from, (unsigned long long)n,
+		      (unsigned long long)f.size);
+		if (n)
+			format_prefetch(&f, j->from, n, j->token);
+	}
+	/* Who opens the leaf meets the error again, and tells it. */
+	err_clear();
+	job_free(j);
+}
+
+/* ---- cursors; with the lock held ---- */
+
+static bool is_trusted(const struct cursor *c)
+{
+	return c->at != LEAF_NONE && c->hits >= AHEAD_HITS;
+}
+
+static bool take_skipped(struct cursor *c, uint32_t leaf)
+{
+	for (int i = 0; i < REACH; i++)
+		if (c->skipped[i] == leaf) {
+			c->skipped[i] = LEAF_NONE;
+			return true;
+		}
+	return false;
+}
+
+/* Those that were left out long ago are not expected any more. */
+static void add_skipped(struct cursor *c, uint32_t leaf)
+{
+	for (int i = REACH - 1; i > 0; i--)
+		c->skipped[i] = c->skipped[i - 1];
+	c->skipped[0] = leaf;
+}
+
+/* Whether the leaf is one that the cursor expects; the cursor is there then, or starts there. */
+static bool cursor_move(struct ahead *a, enum leaf_order order, struct cursor *c, uint32_t leaf)
+{
+	unsigned reach = is_trusted(c) ? REACH : 1;
+	uint32_t x = c->at;
+
+	/* Others read the same, or a thread comes later than its neighbours. */
+	if (c->at == leaf || take_skipped(c, leaf))
+		return true;
+	for (unsigned i = 0; i < reach && x != leaf && x != LEAF_NONE; i++)
+		x = leaf_after(&a->orders, order, x);
+	if (x != leaf) {
+		cursor_init(c, leaf);
+		return false;
+	}
+	for (x = leaf_after(&a->orders, order, c->at); x != leaf;
+	     x = leaf_after(&a->orders, order, x))
+		add_skipped(c, x);
+	c->hits++;
+	c->at = leaf;
+	return true;
+}
+
+static struct reader *reader_find(struct ahead *a, uint32_t id)
+{
+	struct reader *old = &a->reader[1];
+
+	for (int i = 1; i < READERS; i++) {
+		if (a->reader[i].id == id)
+			return &a->reader[i];
+		if (a->reader[i].when < old->when)
+			old = &a->reader[i];
+	}
+	reader_init(old, id);
+	return old;
+}
+
+/* The order in which the reader goes on for the longest time; *ret_expected: in any. */
+static const struct cursor *reader_move(struct ahead *a, struct reader *rd, uint32_t leaf,
+					enum leaf_order *ret, bool *ret_expected)
+{
+	const struct cursor *best = NULL;
+
+	for (int o = 0; o < ORDERS; o++) {
+		struct cursor *c = &rd->cursor[o];
+		bool hit = cursor_move(a, (enum leaf_order)o, c, leaf);
+
+		*ret_expected |= hit && c->hits;
+		if (is_trusted(c) && (!best || c->hits > best->hits)) {
+			best = c;
+			*ret = (enum leaf_order)o;
+		}
+	}
+	rd->gap = rd->when ? MAX(a->now - rd->when, 3 * rd->gap / 4) : 1;
+	rd->when = a->now;
+	return best;
+}
+
+/* Readers that have gone: nothing more is decoded for them. */
+static void lose_readers(struct ahead *a)
+{
+	for (int i = 0; i < READERS; i++) {
+		struct reader *rd = &a->reader[i];
+
+		if (rd->when && a->now - rd->when >= LOST * rd->gap)
+			reader_init(rd, 0);
+	}
+}
+
+static bool is_expected_by(const struct ahead *a, enum leaf_order order, const struct cursor *c,
+			   uint32_t leaf)
+{
+	uint32_t x = c->at;
+
+	for (int i = 0; i < REACH; i++)
+		if (c->skipped[i] == leaf)
+			return true;
+	for (int i = 0; i < GUESSES && x != LEAF_NONE; i++) {
+		x = leaf_after(&a->orders, order, x);
+		if (x == leaf)
+			return true;
+	}
+	return false;
+}
+
+static bool is_expected(const struct ahead *a, uint32_t leaf)
+{
+	for (int i = 0; i < READERS; i++)
+		for (int o = 0; o < ORDERS; o++) {
+			const struct cursor *c = &a->reader[i].cursor[o];
+
+			if (is_trusted(c) && is_expected_by(a, (enum leaf_order)o, c, leaf))
+				return true;
+		}
+	return false;
+}
+
+static void end_unexpected(struct ahead *a)
+{
+	bool ended = false;
+
+	for (unsigned i = a->n_guesses; i-- > 0;)
+		if (!is_expected(a, a->guess[i].leaf)) {
+			guess_end(a, &a->guess[i]);
+			ended = true;
+		}
+	if (ended && a->n_guesses == 0)
+		cache_end_ahead(a->item->ckpt->cache, a->item->owner);
+}
+
+/* ---- guessing ---- */
+
+/* False: there is no room. bytes: the estimate of its size. */
+static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes)
+{
+	struct guess *g = &a->guess[a->n_guesses];
+
+	if (a->n_guesses == GUESSES || (a->asked && window_left(a) < MIN(bytes, window(a->item))))
+		return false;
+	*g = (struct guess){ .leaf = leaf, .bytes = bytes, .asked = MIN(bytes, window_left(a)) };
+	g->token = calloc(1, sizeof(*g->token));
+	if (!g->token || !job_post(a, g, 0, job_run)) {
+		free(g->token);
+		return false;
+	}
+	a->asked += g->asked;
+	a->n_guesses++;
+	return true;
+}
+
+/* More of a leaf that did not fit. False: there is no room. */
+static bool guess_more(struct ahead *a, struct guess *g)
+{
+	uint64_t rest = g->bytes - g->asked, n = MIN(rest, window_left(a));
+
+	if (!g->is_known || rest == 0)
+		return true;
+	if (n < MIN(rest, LEAST_PART) || !job_post(a, g, n, job_run))
+		return false;
+	g->asked += n;
+	a->asked += n;
+	return n == rest;
+}
+
+/* As many of the leaves after the cursor as the window holds. */
+static void guess_on(struct ahead *a, enum leaf_order order, const struct cursor *c, uint64_t bytes)
+{
+	uint32_t leaf = c->at;
+	bool room = window(a->item) > 0;
+
+	for (int i = 0; i < GUESSES && room; i++) {
+		struct guess *g;
+
+		leaf = leaf_after(&a->orders, order, leaf);
+		if (leaf == LEAF_NONE)
+			return;
+		g = guess_find(a, leaf);
+		room = g ? guess_more(a, g) : guess_add(a, leaf, bytes);
+	}
+}
+
+/* ---- orders that are made when no other explains what is read; with the lock held ---- */
+
+/* For all readers together, as if the order had been known when they began the last leaves. */
+static void replay(struct ahead *a, enum leaf_order order)
+{
+	for (int i = RECENT - 1; i > 0; i--)
+		if (a->recent[i] != LEAF_NONE)
+			cursor_move(a, order, &a->reader[0].cursor[order], a->recent[i]);
+}
+
+static void places_run(struct pool_job *job)
+{
+	struct job *j = container_of(job, struct job, job);
+	struct ahead *a = j->ahead;
+	uint32_t *places = leaf_places(j->item);
+
+	pthread_mutex_lock(&a->lock);
+	a->orders.next[ORDER_PLACES] = places;
+	if (places)
+		replay(a, ORDER_PLACES);
+	pthread_mutex_unlock(&a->lock);
+	job_free(j);
+}
+
+static void want_orders(struct ahead *a)
+{
+	if (a->missed < 2)
+		return;
+	if (!a->orders.next[ORDER_NAMES]) {
+		leaf_orders_names(&a->orders);
+		if (a->orders.next[ORDER_NAMES])
+			replay(a, ORDER_NAMES);
+	}
+	if (a->missed > 2 && !a->places_asked)
+		a->places_asked = job_post(a, NULL, 0, places_run);
+}
+
+void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes)
+{
+	const struct cursor *own, *all;
+	enum leaf_order own_order, all_order;
+	bool expected = false;
+	struct guess *g;
+
+	if (!a || !a->item->ckpt->pool)
+		return;
+	pthread_mutex_lock(&a->lock);
+	a->now++;
+	g = guess_find(a, leaf->id);
+	if (g)
+		guess_remove(a, g);
+	for (int i = RECENT - 1; i > 0; i--)
+		a->recent[i] = a->recent[i - 1];
+	a->recent[0] = leaf->id;
+	want_orders(a);
+	all = reader_move(a, &a->reader[0], leaf->id, &all_order, &expected);
+	own = reader_move(a, reader_find(a, reader), leaf->id, &own_order, &expected);
+	a->missed = expected ? 0 : a->missed + 1;
+	leaf_orders_pass(&a->orders, leaf->id);
+	lose_readers(a);
+	if (own && !a->closed)
+		guess_on(a, own_order, own, bytes);
+	else if (all && !a->closed)
+		guess_on(a, all_order, all, bytes);
+	end_unexpected(a);
+	pthread_mutex_unlock(&a->lock);
+}

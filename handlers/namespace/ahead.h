@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ahead.h - decode-ahead across the leaves of an item: who reads leaves one after the other finds
+ * the next ones decoded.
+ *
+ * Who reads a leaf in order tells when it has begun. Each reader (a thread of a program), and all
+ * of them together (a pool of threads that share the work), are followed in each of the orders of
+ * leaf_order.h by a cursor. A cursor that was moved to the next leaf AHEAD_HITS times in a row is
+ * trusted: the leaves that come next in its order are guesses (core/zarr/guess.h), of which as many
+ * are decoded as the window holds. A guess ends when its leaf is begun, or when no trusted cursor
+ * expects it any more: then nothing more of it is decoded, and what was, is the first to leave the
+ * cache.
+ *
+ * The window is a quarter of the cache, and no more than a quarter of read_budget, in decoded bytes
+ * that nobody has asked for. Less than AHEAD_LEAST: nothing is guessed, since memory is short.
+ *
+ * A guess is a hint: what goes wrong is met again, and told, by who reads the leaf.
+ */
+#ifndef PYTREEFS_AHEAD_H
+#define PYTREEFS_AHEAD_H
+
+#include "core/step/item.h"
+
+#define AHEAD_HITS 2
+#define AHEAD_LEAST (8 * MiB)
+
+struct ahead;
+
+/* Of one item, which is counted as long as there are jobs. */
+int ahead_new(struct item *item, struct ahead **ret);
+/* All guesses end; jobs that are under way free the rest. Accepts NULL. */
+void ahead_free(struct ahead *a);
+/* A reader in order (file.reader) has begun with a leaf, whose file has so many bytes. Any thread. */
+void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes);
+
+#endif

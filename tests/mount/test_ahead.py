@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decode-ahead across leaves: who reads leaf after leaf finds the next ones decoded; who jumps pays for nothing twice.
+
+Requests go to the daemon itself (direct_io), so that its counters tell what was decoded for whom.
+"""
+
+import os
+import random
+import time
+
+import numpy as np
+import pytest
+
+MIB = 1 << 20
+LEAVES = 16
+EACH = 5 * MIB                  # larger than a chunk that is decoded whole: a stream of pieces
+TOTAL = LEAVES * EACH
+KINDS = {'streams': [], 'small chunks': ['chunk_byte_size=1M'], 'zarr3': ['zarr=3', 'ocdbt=off']}
+
+
+def content(i):
+    """What leaf i holds: compresses, and no two are equal."""
+    return np.random.default_rng(i).integers(0, 16, EACH // 2, dtype=np.uint8).repeat(2) ^ np.uint8(i)
+
+
+def name(i):
+    return f'layer_{i:02d}.npy'
+
+
+@pytest.fixture(scope='module')
+def written():
+    """In which order the leaves lie in the data file."""
+    order = list(range(LEAVES))
+    random.Random(3).shuffle(order)
+    return order
+
+
+@pytest.fixture
+def tree(mount, tmp_path, written):
+    def make(*options):
+        source = tmp_path / 'source'
+        source.mkdir()
+        m = mount(source, *options)
+        draft = m / '1.tmp/state'
+        os.makedirs(draft)
+        for i in written:
+            np.save(draft / name(i), content(i))
+        os.rename(m / '1.tmp', m / '1')
+        assert not m.unmount()
+        return source
+    return make
+
+
+def settled(m):
+    """The counters when nothing more is decoded."""
+    last, still = m.stats(), 0
+    while still < 3:
+        time.sleep(0.03)
+        now = m.stats()
+        same = all(now[k] == last[k] for k in ('chunk_bytes_decoded', 'ahead_started', 'ahead_bytes', 'prefetches'))
+        last, still = now, still + 1 if same else 0
+    return last
+
+
+def read_all(m, order):
+    """One leaf after the other, compared; then the counters."""
+    for i in order:
+        assert np.array_equal(np.load(m / '1/state' / name(i)), content(i)), name(i)
+        settled(m)
+    return settled(m)
+
+
+def begin(m, i, n=300 * 1024):
+    """So much of a leaf that its reader counts as one in order."""
+    fd = os.open(m / '1/state' / name(i), os.O_RDONLY)
+    try:
+        assert len(os.pread(fd, n, 0)) == n
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_loop_over_the_tree_finds_leaves_decoded(mount, tree, kind):
+    m = mount(tree(*KINDS[kind]), 'direct_io', 'cache=128M')
+    s = read_all(m, range(LEAVES))
+    assert TOTAL <= s['chunk_bytes_decoded'] <= TOTAL + LEAVES * 4096, 'something was decoded twice'
+    # The first three show that it is a loop.
+    assert s['ahead_used'] >= TOTAL - 4 * EACH, s
+    assert s['ahead_started'] == s['ahead_used'] and s['ahead_wasted'] == s['ahead_bytes'] == 0
+    assert m.memory('VmHWM') <= (128 + 64) * MIB
+
+
+def test_the_order_of_the_data_file_is_followed(mount, tree, written):
+    m = mount(tree(), 'direct_io', 'cache=128M')
+    s = read_all(m, written)
+    assert s['ahead_used'] >= TOTAL // 2, s
+    assert s['chunk_bytes_decoded'] <= TOTAL + s['ahead_wasted'] + LEAVES * 4096
+
+
+def test_the_order_of_the_last_pass_is_followed(mount, tree):
+    """Any order, the second time; the cache holds too little of the first."""
+    m = mount(tree(), 'direct_io', 'cache=48M')
+    order = list(range(LEAVES))
+    random.Random(5).shuffle(order)
+    first = read_all(m, order)
+    second = read_all(m, order)
+    assert second['ahead_used'] - first['ahead_used'] >= TOTAL // 2, (first, second)
+
+
+def test_four_threads_share_the_work(mount, tree):
+    m = mount(tree(), 'direct_io', 'cache=256M')
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(4) as ex:
+        right = list(ex.map(lambda i: np.array_equal(np.load(m / '1/state' / name(i)), content(i)), range(LEAVES)))
+    assert all(right)
+    s = settled(m)
+    assert s['chunk_bytes_decoded'] <= TOTAL + LEAVES * 4096, 'something was decoded twice'
+    assert s['ahead_wasted'] == 0
+
+
+def test_random_opens_after_a_wrong_guess_decode_nothing_twice(mount, tree):
+    m = mount(tree(), 'direct_io', 'cache=256M')
+    for i in range(4):
+        begin(m, i)
+    rng = random.Random(7)
+    for _ in range(1000):
+        begin(m, rng.randrange(LEAVES))
+    s = settled(m)
+    assert s['ahead_started'], 'there was no guess'
+    assert s['chunk_bytes_decoded'] <= TOTAL + LEAVES * 4096
+    assert s['stream_restarts'] == 0
+
+
+def test_a_wrong_guess_is_bounded_and_given_up(mount, tree):
+    """Three leaves in order, then one again and again: nothing more than the window is decoded for nobody."""
+    m = mount(tree(), 'direct_io', 'cache=64M')
+    for i in range(3):
+        begin(m, i)
+    for _ in range(20):
+        begin(m, 14)
+    s = settled(m)
+    assert s['ahead_started'] <= 16 * MIB + EACH, s
+    begin(m, 14)
+    assert settled(m)['chunk_bytes_decoded'] == s['chunk_bytes_decoded']
+
+
+def test_who_looks_at_heads_decodes_no_leaf_ahead(mount, tree):
+    m = mount(tree(), 'direct_io', 'cache=256M')
+    for i in range(LEAVES):
+        begin(m, i, 128)
+    assert settled(m)['ahead_started'] == 0
+
+
+def test_little_memory_turns_it_off(mount, tree):
+    source = tree()
+    for options in (['cache=16M'], ['read_budget=8M']):
+        m = mount(source, 'direct_io', *options)
+        s = read_all(m, range(LEAVES))
+        assert s['ahead_started'] == 0, options
+        assert not m.unmount()
+
+
+@pytest.mark.parametrize('how', ['damaged', 'deleted'])
+def test_a_broken_leaf_is_told_to_who_reads_it(mount, tree, how):
+    source = tree('ocdbt=off')
+    chunk, = (source / '1/state/layer_05').glob('0')
+    if how == 'damaged':
+        b = bytearray(chunk.read_bytes())
+        b[len(b) // 2:len(b) // 2 + 1000] = bytes(1000)
+        chunk.write_bytes(b)
+    else:
+        chunk.unlink()
+    m = mount(source, 'direct_io', 'cache=128M', allow_errors=True)
+    for i in range(5):
+        assert np.array_equal(np.load(m / '1/state' / name(i)), content(i))
+    s = settled(m)
+    assert s['ahead_started'] > 2 * EACH, 'the leaves after it were not looked at'
+    assert not m.faults(False), 'the log tells of a leaf that nobody has read'
+    with pytest.raises(OSError):
+        np.load(m / '1/state' / name(5))
+    assert any('layer_05' in line for line in m.log_lines())
+    assert np.array_equal(np.load(m / '1/state' / name(6)), content(6))
