@@ -8,9 +8,7 @@
  * know that nobody else has put anything there. So such a caller is told that the
  * name is free. Where /proc does not tell, the name is there for everybody.
  */
-#include <fcntl.h>
 #include <stdio.h>
-#include <sys/syscall.h>
 
 #include "fs/fs.h"
 
@@ -36,25 +34,10 @@ void caller_leave(void)
 
 bool caller_creates(fuse_req_t req)
 {
-	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	unsigned long long arg[3] = { 0 };
-	char path[64];
-	bool creates = false;
-	long call = -1;
-	FILE *f;
+	struct fs *fs = fuse_req_userdata(req);
+	char pid[24];
 
-	snprintf(path, sizeof(path), "/proc/%ld/syscall", (long)ctx->pid);
-	f = fopen(path, "re");
-	if (!f)
-		return false;
-	if (fscanf(f, "%ld %llx %llx %llx", &call, &arg[0], &arg[1], &arg[2]) == 4) {
-		const unsigned long long both = O_CREAT | O_EXCL;
-
-		creates = call == SYS_openat && (arg[2] & both) == both;
-#ifdef SYS_open
-		creates |= call == SYS_open && (arg[1] & both) == both;
-#endif
-	}
-	fclose(f);
-	return creates;
+	/* This process may look at no other. */
+	snprintf(pid, sizeof(pid), "%ld", (long)fuse_req_ctx(req)->pid);
+	return broker_ask(&fs->broker, BROKER_IS_CREATING, pid, NULL, 0) == 1;
 }

@@ -2,11 +2,12 @@
 /*
  * forget.c - the helper process, and the thread that starts it and hands it names.
  *
- * The helper is started with the first name and stays until the end: when descriptors are used up,
- * which is when names must be forgotten, no pipe could be made to a new one. The thread's wait ends
- * with a SIGKILL at once; the helper's ends with the connection. An
- * exclusive look-up makes the kernel (since 5.16) ask for a name that it still trusts. An older
- * kernel asks when it trusts the name no longer, after NS_ROOT_TTL, when somebody uses it.
+ * The broker starts the helper with the first name (core/sandbox/broker.h), since this process may
+ * not. It stays until the end: when descriptors are used up, which is when names must be forgotten,
+ * no pipe could be made to a new one. The thread's wait ends with a SIGKILL at once; the helper's
+ * ends with the connection. An exclusive look-up makes the kernel (since 5.16) ask for a name that
+ * it still trusts. An older kernel asks when it trusts the name no longer, after NS_ROOT_TTL, when
+ * somebody uses it.
  *
  * Invariant: the helper gets its paths only after its process number is known, so no request of it
  * is taken for somebody else's.
@@ -15,11 +16,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -27,30 +25,7 @@
 #include "core/base/mem.h"
 #include "core/base/thread.h"
 
-extern char **environ;
-
 #define DESCRIPTORS_FEW 4096
-
-/* stdin is the pipe, nothing else is open. */
-static int start_helper(int stdin_fd, pid_t *ret)
-{
-	char *argv[] = { FORGET_HELPER, NULL };
-	posix_spawn_file_actions_t files;
-	int r;
-
-	posix_spawn_file_actions_init(&files);
-	r = posix_spawn_file_actions_adddup2(&files, stdin_fd, STDIN_FILENO);
-	if (!r)
-		r = posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY,
-						     0);
-	if (!r)
-		r = posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY,
-						     0);
-	if (!r)
-		r = posix_spawn(ret, "/proc/self/exe", &files, NULL, argv, environ);
-	posix_spawn_file_actions_destroy(&files);
-	return -r;
-}
 
 /* false: nobody reads any more, or the write failed otherwise. */
 static bool write_all(int fd, struct span s)
@@ -66,56 +41,72 @@ static bool write_all(int fd, struct span s)
 	return true;
 }
 
-/* Start the helper. Returns the end of the pipe to write paths to, or a negative error code. */
-static int open_helper(struct forget *f)
-{
-	int ends[2], r;
-	pid_t pid;
+struct pipe_ends {
+	int to;    /* the helper's stdin; negative: it does not run */
+	int alive; /* ends when the helper does */
+};
 
-	if (pipe2(ends, O_CLOEXEC) < 0)
+/* Start the helper. A negative error code without a note. */
+static int open_helper(struct forget *f, struct pipe_ends *ret)
+{
+	auto_close int in = -1, held = -1;
+	int to[2], alive[2], r;
+
+	if (pipe2(to, O_CLOEXEC) < 0)
 		return -errno;
-	r = start_helper(ends[0], &pid);
-	close(ends[0]);
-	if (r < 0) {
-		close(ends[1]);
+	in = to[0];
+	ret->to = to[1];
+	if (pipe2(alive, O_CLOEXEC) < 0) {
+		r = -errno;
+		close(to[1]);
+		ret->to = -1;
 		return r;
 	}
-	atomic_store(&f->helper, pid);
-	return ends[1];
+	held = alive[1];
+	ret->alive = alive[0];
+	r = broker_ask(f->broker, BROKER_FORGET, "", (int[]){ in, held }, 2);
+	if (r >= 0) {
+		atomic_store(&f->helper, r);
+		return 0;
+	}
+	close(ret->to);
+	close(ret->alive);
+	ret->to = ret->alive = -1;
+	return r;
 }
 
-static void close_helper(struct forget *f, int fd)
+static void close_helper(struct forget *f, struct pipe_ends *p)
 {
-	int status;
+	char none;
 
-	if (fd < 0)
+	if (p->to < 0)
 		return;
-	close(fd);
-	while (waitpid(atomic_load(&f->helper), &status, 0) < 0 && errno == EINTR)
+	close(p->to);
+	while (read(p->alive, &none, 1) < 0 && errno == EINTR)
 		;
+	close(p->alive);
+	p->to = p->alive = -1;
 	atomic_store(&f->helper, 0);
 }
 
 /* Somebody may have killed the helper, so a write that fails is tried with a new one, once. */
-static int send_paths(struct forget *f, int fd, struct span paths)
+static void send_paths(struct forget *f, struct pipe_ends *p, struct span paths)
 {
 	int code = EPIPE;
 
 	for (int tries = 0; tries < 2; tries++) {
-		if (fd < 0)
-			fd = open_helper(f);
-		if (fd < 0) {
-			code = -fd;
+		int r = p->to < 0 ? open_helper(f, p) : 0;
+
+		if (r < 0) {
+			code = -r;
 			break;
 		}
-		if (write_all(fd, paths))
-			return fd;
-		close_helper(f, fd);
-		fd = -1;
+		if (write_all(p->to, paths))
+			return;
+		close_helper(f, p);
 	}
 	log_info("names of the mount are forgotten late: cannot run a process for it: %s",
 		 strerror(code));
-	return -1;
 }
 
 static bool descriptors_are_few(void)
@@ -128,10 +119,11 @@ static bool descriptors_are_few(void)
 static void *forget_run(void *arg)
 {
 	struct forget *f = arg;
-	/* To the helper; -1: it does not run. Where descriptors may run out it runs from the start.
-	 */
-	int fd = descriptors_are_few() ? open_helper(f) : -1;
+	struct pipe_ends helper = { -1, -1 };
 
+	/* Where descriptors may run out it runs from the start. */
+	if (descriptors_are_few())
+		open_helper(f, &helper);
 	pthread_mutex_lock(&f->lock);
 	while (!f->stop) {
 		auto_buf paths = { 0 };
@@ -143,19 +135,19 @@ static void *forget_run(void *arg)
 		paths = f->paths;
 		f->paths = (struct buf){ 0 };
 		pthread_mutex_unlock(&f->lock);
-		fd = send_paths(f, fd, buf_span(&paths));
+		send_paths(f, &helper, buf_span(&paths));
 		pthread_mutex_lock(&f->lock);
 	}
 	pthread_mutex_unlock(&f->lock);
-	close_helper(f, fd);
+	close_helper(f, &helper);
 	return NULL;
 }
 
-int forget_start(struct forget *f, const char *mountpoint)
+int forget_start(struct forget *f, const char *mountpoint, struct broker *broker)
 {
 	int r;
 
-	*f = (struct forget){ .mountpoint = mountpoint };
+	*f = (struct forget){ .mountpoint = mountpoint, .broker = broker };
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_cond_init(&f->changed, NULL);
 	r = thread_start(&f->thread, "forget", forget_run, f);

@@ -16,10 +16,12 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "core/sandbox/broker.h"
 #include "core/base/buf.h"
 
 struct forget {
 	const char *mountpoint;
+	struct broker *broker; /* starts the helper */
 	pthread_t thread;
 	atomic_int helper;    /* its process; 0: none runs */
 	pthread_mutex_t lock; /* protects all below */
@@ -28,8 +30,8 @@ struct forget {
 	bool stop;
 };
 
-/* mountpoint is used until forget_stop(). Starts a thread. */
-int forget_start(struct forget *f, const char *mountpoint);
+/* Both are used until forget_stop(). Starts a thread. */
+int forget_start(struct forget *f, const char *mountpoint, struct broker *broker);
 /* The name is forgotten soon. Never waits. Any thread. */
 void forget_name(struct forget *f, const char *name);
 /* Whether a request of that process is the helper's, for which no name exists. */

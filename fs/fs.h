@@ -15,6 +15,8 @@
 #include "fs/request_reader.h"
 #include "handlers/namespace/ns.h"
 
+#define FS_THREADS_MAX 16 /* that serve requests */
+
 struct fs {
 	bool agreed; /* with the other ranks of the job that all are mounted */
 	struct ns *ns;
@@ -23,6 +25,7 @@ struct fs {
 	int ready_fd; /* written to once when the first request has come; -1: nobody waits */
 	const char *mountpoint;
 	struct request_reader request_reader;
+	struct broker broker;
 	struct forget forget;
 	pthread_mutex_t lock;    /* protects all below */
 	bool ending;             /* the session goes away: no more notices to the kernel */

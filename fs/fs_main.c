@@ -10,6 +10,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -23,11 +25,12 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/job/peers.h"
+#include "fs/broker_main.h"
+#include "fs/confine.h"
 #include "fs/fs.h"
 #include "fs/signals.h"
 #include "handlers/namespace/places.h"
 
-#define THREADS_MAX 16
 #define AGREE_TIMEOUT (60 * SECOND_NS)
 #define FILES_USUAL 4096    /* open at once; more are possible */
 #define READ_AHEAD_KIB 8192 /* of the kernel, for this mount: big requests to sequential readers */
@@ -176,8 +179,8 @@ static int serve(struct fs *fs)
 	if (r >= 0) {
 		if (fuse_session_custom_io(fs->se, &device, fuse_session_fd(fs->se)) == 0) {
 			fuse_loop_cfg_set_clone_fd(config, 1);
-			fuse_loop_cfg_set_max_threads(config, THREADS_MAX);
-			fuse_loop_cfg_set_idle_threads(config, THREADS_MAX);
+			fuse_loop_cfg_set_max_threads(config, FS_THREADS_MAX);
+			fuse_loop_cfg_set_idle_threads(config, FS_THREADS_MAX);
 			r = fuse_session_loop_mt(fs->se, config);
 			if (r < 0)
 				fail(r, "the FUSE loop failed: %s", strerror(-r));
@@ -235,18 +238,35 @@ static int agree(const struct fs_mount *m, struct fs *fs, int r)
 	return peers_agree(m->peers, 1, r, clock_ns() + AGREE_TIMEOUT);
 }
 
+/*
+ * This process may neither unmount nor start a program that may: the broker does it, and libfuse
+ * has to find that nothing is left to do. It looks for an error of the device, which a pipe without
+ * a reader in the device's place has. Replacing the device ends the connection.
+ */
+static void unmount(struct fs *fs)
+{
+	struct pollfd device = { .fd = fuse_session_fd(fs->se) };
+	bool is_mounted = poll(&device, 1, 0) != 1 || !(device.revents & POLLERR);
+	int ends[2], r;
+
+	if (pipe2(ends, O_CLOEXEC) == 0) {
+		close(ends[0]);
+		dup3(ends[1], device.fd, O_CLOEXEC);
+		close(ends[1]);
+	}
+	fuse_session_unmount(fs->se);
+	r = is_mounted ? broker_ask(&fs->broker, BROKER_UNMOUNT, "", NULL, 0) : 0;
+	if (r < 0 && r != -EINVAL)
+		log_error("cannot unmount '%s': %s", fs->mountpoint, strerror(-r));
+}
+
 static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct signals *signals)
 {
 	struct ns_listener listener = { .changed = root_changed, .arg = fs };
-	int r = forget_start(&fs->forget, m->mountpoint);
+	int r = forget_start(&fs->forget, m->mountpoint, &fs->broker);
 
 	if (r < 0)
 		return r;
-	if (fuse_session_mount(fs->se, m->mountpoint) < 0) {
-		forget_stop(&fs->forget);
-		return fail(-EIO, "cannot mount on '%s'", m->mountpoint);
-	}
-	raise_read_ahead(m->mountpoint);
 	r = agree(m, fs, ns_start(fs->ns, &listener));
 	if (r >= 0)
 		r = serve(fs);
@@ -256,16 +276,42 @@ static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct
 	pthread_mutex_unlock(&fs->lock);
 	/* Unmounted first: those who wait for an answer get ENOTCONN now, and the helper that
 	 * forgets names ends. */
-	fuse_session_unmount(fs->se);
+	unmount(fs);
 	forget_stop(&fs->forget);
 	ns_stop(fs->ns);
+	return r;
+}
+
+/* Mount, give up all rights that serving does not need, and only then start threads. */
+static int mount_confined(const struct fs_mount *m, struct fs *fs)
+{
+	struct signals signals;
+	sigset_t old;
+	int r;
+
+	/* Before there is somebody to unmount, they wait. */
+	signals_hold(&old);
+	if (fuse_session_mount(fs->se, m->mountpoint) < 0) {
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+		return fail(-EIO, "cannot mount on '%s'", m->mountpoint);
+	}
+	raise_read_ahead(m->mountpoint);
+	r = confine(m, fs, signals_refused);
+	if (r >= 0)
+		r = signals_start(&signals, fs->se, interrupt_requests, fs);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r < 0) {
+		unmount(fs);
+		return r;
+	}
+	r = serve_until_unmounted(m, fs, &signals);
+	signals_stop(&signals);
 	return r;
 }
 
 static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
-	struct signals signals;
 	int r = fuse_args(m, &args);
 
 	if (r < 0)
@@ -275,10 +321,10 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 	if (!fs->se)
 		return fail(-EINVAL, "cannot make a FUSE session: are the options '%s' known?",
 			    m->fuse_options);
-	r = signals_start(&signals, fs->se, interrupt_requests, fs);
+	r = broker_start(&fs->broker, m->mountpoint, m->options->on_commit, !m->foreground);
 	if (r >= 0) {
-		r = serve_until_unmounted(m, fs, &signals);
-		signals_stop(&signals);
+		fs->ns->drafts.broker = &fs->broker;
+		r = mount_confined(m, fs);
 	}
 	fuse_session_destroy(fs->se);
 	return r;
@@ -335,6 +381,8 @@ static int run(const struct fs_mount *m, int ready_fd)
 	fs.ns = ns;
 	pthread_mutex_init(&fs.lock, NULL);
 	r = agree(m, &fs, mount_and_serve(m, &fs));
+	if (ns->drafts.broker)
+		broker_stop(&fs.broker);
 	dirs_free(&fs);
 	pthread_mutex_destroy(&fs.lock);
 	return r;
@@ -342,9 +390,12 @@ static int run(const struct fs_mount *m, int ready_fd)
 
 int fs_run_helper(const char *name, int *ret_status)
 {
-	if (strcmp(name, FORGET_HELPER))
+	if (!strcmp(name, FORGET_HELPER))
+		*ret_status = forget_help();
+	else if (!strcmp(name, BROKER_PROGRAM))
+		*ret_status = broker_main();
+	else
 		return 0;
-	*ret_status = forget_help();
 	return 1;
 }
 

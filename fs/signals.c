@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/base/thread.h"
+#include "core/sandbox/sandbox.h"
 
 #define AGAIN_NS 10000000
 
@@ -60,12 +61,28 @@ static void interrupt_main(struct signals *s)
 	}
 }
 
+void signals_refused(void)
+{
+	sem_post(&signalled);
+}
+
+void signals_hold(sigset_t *ret_old)
+{
+	sigset_t held;
+
+	sigemptyset(&held);
+	for (unsigned i = 0; i < ARRAY_LEN(ends); i++)
+		sigaddset(&held, ends[i]);
+	pthread_sigmask(SIG_BLOCK, &held, ret_old);
+}
+
 static void *end_the_loop(void *arg)
 {
 	struct signals *s = arg;
 
-	while (sem_wait(&signalled) < 0)
-		;
+	while (!atomic_load(&s->ended) && !atomic_load(&came))
+		if (sem_wait(&signalled) == 0)
+			sandbox_log_refused();
 	if (!atomic_load(&s->ended)) {
 		fuse_session_exit(s->se);
 		s->ending(s->arg);
@@ -84,6 +101,7 @@ int signals_start(struct signals *s, struct fuse_session *se, void (*ending)(voi
 	s->main = pthread_self();
 	atomic_init(&s->looping, true);
 	atomic_init(&s->ended, false);
+	atomic_store(&came, 0);
 	sem_init(&signalled, 0, 0);
 	r = thread_start(&s->thread, "signals", end_the_loop, s);
 	if (r < 0)

@@ -13,6 +13,7 @@
 
 #include <fuse_lowlevel.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -32,6 +33,10 @@ struct signals {
  * the end of the loop.
  */
 int signals_start(struct signals *s, struct fuse_session *se, void (*ending)(void *arg), void *arg);
+/* Those signals wait until the caller sets the mask that it gets. */
+void signals_hold(sigset_t *ret_old);
+/* In a signal handler: the thread is to log that a system call was refused. */
+void signals_refused(void);
 /* The loop has ended: the main thread is interrupted no more. */
 void signals_loop_ended(struct signals *s);
 void signals_stop(struct signals *s);

@@ -30,6 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # prefix counts.
 MAY_INCLUDE = {
     'core/base': [],
+    'core/sandbox': ['core/base'],
     'core/io': ['core/base'],
     'core/kv': ['core/base', 'core/io'],
     'core/codec': ['core/base'],
@@ -51,26 +52,26 @@ MAY_INCLUDE = {
     'handlers/subtree': [
         'core/base', 'core/io', 'core/tree', 'core/step', 'handlers/format', 'handlers/leaf'],
     'handlers/options': [
-        'core/base', 'core/codec', 'core/step', 'core/job', 'handlers/leaf', 'handlers/plugin',
+        'core/base', 'core/sandbox', 'core/codec', 'core/step', 'core/job', 'handlers/leaf', 'handlers/plugin',
         'handlers/transform'],
     'handlers/draft': [
-        'core/base', 'core/kv', 'core/dtype', 'core/zarr', 'core/tree', 'core/step',
+        'core/base', 'core/sandbox', 'core/kv', 'core/dtype', 'core/zarr', 'core/tree', 'core/step',
         'core/commit', 'core/job', 'handlers/format', 'handlers/options'],
     'handlers/plan': [
         'core/base', 'core/dtype', 'core/tree', 'core/step', 'handlers/plugin', 'handlers/leaf',
         'handlers/subtree', 'handlers/draft'],
     'handlers/commit': [
-        'core/base', 'core/tree', 'core/step', 'core/commit', 'handlers/plugin', 'handlers/draft',
+        'core/base', 'core/sandbox', 'core/tree', 'core/step', 'core/commit', 'handlers/plugin', 'handlers/draft',
         'handlers/plan'],
     'handlers/job': [
         'core/base', 'core/kv', 'core/zarr', 'core/step', 'core/commit', 'core/job', 'handlers/options',
         'handlers/draft', 'handlers/commit'],
     'handlers/namespace': [
-        'core/base', 'core/io', 'core/zarr', 'core/step', 'core/job', 'handlers/format',
+        'core/base', 'core/sandbox', 'core/io', 'core/zarr', 'core/step', 'core/job', 'handlers/format',
         'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/options',
         'handlers/draft', 'handlers/plan', 'handlers/job'],
-    'fs': ['core/base', 'core/job', 'handlers/options', 'handlers/namespace'],
-    'tools/cli': ['core/base', 'handlers/options', 'handlers/namespace'],
+    'fs': ['core/base', 'core/sandbox', 'core/io', 'core/job', 'handlers/options', 'handlers/namespace'],
+    'tools/cli': ['core/base', 'core/sandbox', 'handlers/options', 'handlers/namespace'],
     'tools/job': ['core/base', 'core/job', 'tools/cli'],
     'tools/scan': ['core/base', 'core/codec', 'core/dtype', 'core/zarr'],
     'tools/select': [
@@ -89,7 +90,7 @@ MAY_INCLUDE = {
         'handlers/subtree', 'handlers/draft', 'handlers/namespace', 'tools/cli', 'tools/convert'],
     'tools/python': ['tools/lib'],
     'tools/commands': [
-        'core/base', 'core/io', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step',
+        'core/base', 'core/sandbox', 'core/io', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step',
         'core/commit', 'core/job', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree',
         'handlers/draft', 'handlers/plan', 'handlers/namespace', 'fs', 'tools/cli', 'tools/job', 'tools/scan',
         'tools/select', 'tools/diff', 'tools/convert', 'tools/verify'],
@@ -115,6 +116,7 @@ DOORS = {
     r'blosc\w*\.h': ['core/codec/codec_blosc.c'],
     r'bzlib\.h': ['core/codec/'],
     r'zlib\.h': ['core/codec/', 'tools/convert/zip_data.c'],
+    r'seccomp\.h': ['core/sandbox/system_calls.c'],
     r'pcre2(posix)?\.h': ['core/', 'handlers/'],
 }
 

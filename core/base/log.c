@@ -65,7 +65,7 @@ int log_open(bool to_stderr, bool to_syslog, const char *file)
 		setvbuf(f, NULL, _IOLBF, 0);
 	}
 	if (to_syslog)
-		openlog("pytreefs", LOG_PID, LOG_DAEMON);
+		openlog("pytreefs", LOG_PID | LOG_NDELAY, LOG_DAEMON);
 	pthread_mutex_lock(&sink.lock);
 	sink.to_stderr = to_stderr;
 	sink.to_syslog = to_syslog;

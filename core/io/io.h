@@ -84,6 +84,11 @@ enum io_dirop {
  */
 int io_engine_open(const char *stack, struct io_engine **ret);
 void io_engine_close(struct io_engine *io);
+/*
+ * Make what that many threads need, now: from here on no more is made, whichever way a thread that
+ * gets nothing then works. For a process that is about to give up making it (core/sandbox).
+ */
+void io_reserve(struct io_engine *io, unsigned threads);
 /* The real engine at the bottom: "uring" or "sync". */
 const char *io_engine_name(const struct io_engine *io);
 

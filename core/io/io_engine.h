@@ -3,7 +3,7 @@
  * io_engine.h - what an engine implements. For core/io, and engines of tests.
  *
  * Rules of the idiom: ops is static const and never NULL, every member is
- * required, and only io.c calls through it.
+ * required unless it says otherwise, and only io.c calls through it.
  */
 #ifndef PYTREEFS_IO_ENGINE_H
 #define PYTREEFS_IO_ENGINE_H
@@ -27,6 +27,8 @@ struct io_engine_ops {
 	/* One splice(2) that does not wait for room: bytes, 0 at the end of the file, or -errno. */
 	int64_t (*splice)(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
 			  int pipe);
+	/* io_reserve(); NULL where there is nothing to make. */
+	void (*reserve)(struct io_engine *io, unsigned threads);
 	void (*free)(struct io_engine *io);
 };
 

@@ -6,22 +6,28 @@
  * lock, no generation counters. A request's result says whether it is done, so
  * completions of another batch of the same thread may be met on the way.
  *
+ * Rings are made when a thread needs its first, or all before (io_reserve()), restricted to what is
+ * done with them here; those go from thread to thread.
+ *
  * A thread whose ring cannot be made (a limit on locked memory, say) works with
  * plain system calls: the results are the same.
  */
 #include <liburing.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "core/base/err.h"
 #include "core/io/io_engine.h"
 
 #define RING_DEPTH 64
+#define DESCRIPTORS_PER_RING 16 /* that are allowed, for each that is reserved */
 
 struct ring {
 	struct io_ring *engine;
 	struct ring *next; /* of the engine's; protected by its lock */
 	struct io_uring uring;
 	bool usable;
+	bool reserved;       /* by ring_reserve() */
 	unsigned generation; /* of the process that made it */
 	unsigned in_flight;
 };
@@ -29,8 +35,10 @@ struct ring {
 struct io_ring {
 	struct io_engine base;
 	pthread_key_t key;    /* a thread's struct ring */
-	pthread_mutex_t lock; /* protects first */
+	pthread_mutex_t lock; /* protects all below */
 	struct ring *first;   /* of all threads: some outlive the engine */
+	struct ring *spare;   /* made by ring_reserve(), and of no thread now */
+	bool reserved;        /* no more are made */
 };
 
 static void ring_close(struct ring *r)
@@ -51,25 +59,91 @@ static void at_thread_exit(void *arg)
 			*at = r->next;
 			break;
 		}
+	if (r->reserved) {
+		r->next = e->spare;
+		e->spare = r;
+		r = NULL;
+	}
 	pthread_mutex_unlock(&e->lock);
-	ring_close(r);
+	if (r)
+		ring_close(r);
 }
 
 /* One that cannot be used yet, in the engine's list. */
 static struct ring *ring_new(struct io_ring *e)
 {
-	struct ring *r = calloc(1, sizeof(*r));
+	struct ring *r = NULL;
 
-	if (!r || pthread_setspecific(e->key, r) != 0) {
-		free(r);
-		return NULL;
+	pthread_mutex_lock(&e->lock);
+	if (e->spare) {
+		r = e->spare;
+		e->spare = r->next;
 	}
+	pthread_mutex_unlock(&e->lock);
+	if (!r)
+		r = calloc(1, sizeof(*r));
+	if (!r)
+		return NULL;
 	r->engine = e;
 	pthread_mutex_lock(&e->lock);
 	r->next = e->first;
 	e->first = r;
 	pthread_mutex_unlock(&e->lock);
-	return r;
+	if (pthread_setspecific(e->key, r) == 0)
+		return r;
+	at_thread_exit(r);
+	return NULL;
+}
+
+/*
+ * Reads, writes and syncs only, for good: whoever takes over this process finds no way past its
+ * filter of system calls here.
+ */
+static int ring_init_restricted(struct io_uring *ret)
+{
+	static const unsigned ops[] = { IORING_OP_READ, IORING_OP_WRITE, IORING_OP_FSYNC };
+	struct io_uring_restriction only[ARRAY_LEN(ops)] = { 0 };
+	int r = io_uring_queue_init(RING_DEPTH, ret, IORING_SETUP_R_DISABLED);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
+		only[i].opcode = IORING_RESTRICTION_SQE_OP;
+		only[i].sqe_op = (uint8_t)ops[i];
+	}
+	r = io_uring_register((unsigned)ret->ring_fd, IORING_REGISTER_RESTRICTIONS, only,
+			      ARRAY_LEN(only));
+	if (r >= 0)
+		r = io_uring_register((unsigned)ret->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL,
+				      0);
+	if (r < 0)
+		io_uring_queue_exit(ret);
+	return MIN(r, 0);
+}
+
+static void ring_reserve(struct io_engine *io, unsigned threads)
+{
+	struct io_ring *e = container_of(io, struct io_ring, base);
+	struct rlimit files;
+
+	/* Each takes a descriptor, of which checkpoints need most. */
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+		threads = (unsigned)MIN(threads, files.rlim_cur / DESCRIPTORS_PER_RING);
+	pthread_mutex_lock(&e->lock);
+	for (; threads > 0; threads--) {
+		struct ring *r = calloc(1, sizeof(*r));
+
+		if (!r || ring_init_restricted(&r->uring) < 0) {
+			free(r);
+			break;
+		}
+		r->usable = r->reserved = true;
+		r->generation = io_fork_generation();
+		r->next = e->spare;
+		e->spare = r;
+	}
+	e->reserved = true;
+	pthread_mutex_unlock(&e->lock);
 }
 
 /* This thread's ring, or NULL when it has none and cannot have one. */
@@ -83,8 +157,14 @@ static struct ring *ring_of_thread(struct io_ring *e)
 		r = ring_new(e);
 	if (!r)
 		return NULL;
+	if (r->usable && r->generation == io_fork_generation())
+		return r;
 	r->generation = io_fork_generation();
 	r->in_flight = 0;
+	if (e->reserved) {
+		r->usable = false;
+		return NULL;
+	}
 	r->usable = io_uring_queue_init(RING_DEPTH, &r->uring, 0) == 0;
 	return r->usable ? r : NULL;
 }
@@ -191,6 +271,12 @@ static void ring_free(struct io_engine *io)
 		e->first = r->next;
 		ring_close(r);
 	}
+	while (e->spare) {
+		struct ring *r = e->spare;
+
+		e->spare = r->next;
+		ring_close(r);
+	}
 	pthread_mutex_destroy(&e->lock);
 	free(e);
 }
@@ -203,6 +289,7 @@ static const struct io_engine_ops ring_ops = {
 	.dirop = io_plain_dirop,
 	.truncate = io_plain_truncate,
 	.splice = io_plain_splice,
+	.reserve = ring_reserve,
 	.free = ring_free,
 };
 

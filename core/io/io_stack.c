@@ -85,6 +85,14 @@ void io_engine_close(struct io_engine *io)
 	free(stats);
 }
 
+void io_reserve(struct io_engine *io, unsigned threads)
+{
+	while (io->below)
+		io = io->below;
+	if (io->ops->reserve)
+		io->ops->reserve(io, threads);
+}
+
 const char *io_engine_name(const struct io_engine *io)
 {
 	while (io->below)

@@ -86,9 +86,14 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	return 0;
 }
 
+unsigned ckpt_threads(const struct ckpt *c)
+{
+	return c->opts.threads ? c->opts.threads : processors();
+}
+
 int ckpt_start(struct ckpt *c)
 {
-	int r = pool_new(c->opts.threads ? c->opts.threads : processors(), &c->pool);
+	int r = pool_new(ckpt_threads(c), &c->pool);
 
 	c->env.pool = c->pool;
 	return r;

@@ -66,6 +66,8 @@ struct ckpt {
 
 /* -EINVAL when SOURCE is nothing of ours (see detect_shape()). */
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret);
+/* How many threads ckpt_start() starts. */
+unsigned ckpt_threads(const struct ckpt *c);
 int ckpt_start(struct ckpt *ckpt);
 /* Everything that was opened through it must be closed. Accepts NULL. */
 void ckpt_close(struct ckpt *ckpt);

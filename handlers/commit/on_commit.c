@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * on_commit.c - run a command beside the mount, and say in the log how it ended.
+ *
+ * A mount's process may start no other: its broker does. A command that commits runs it itself.
  */
 #include "handlers/commit/on_commit.h"
 
-#include <signal.h>
-#include <spawn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include "core/sandbox/command.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 
-extern char **environ;
+static void report(int status)
+{
+	if (WIFSIGNALED(status))
+		log_warn("on_commit was ended by signal %d", WTERMSIG(status));
+	else if (WEXITSTATUS(status))
+		log_warn("on_commit ended with status %d", WEXITSTATUS(status));
+}
 
 static void *wait_for(void *arg)
 {
@@ -22,68 +30,73 @@ static void *wait_for(void *arg)
 
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	if (WIFSIGNALED(status))
-		log_warn("on_commit was ended by signal %d", WTERMSIG(status));
-	else if (WEXITSTATUS(status))
-		log_warn("on_commit ended with status %d", WEXITSTATUS(status));
+	report(status);
 	return NULL;
 }
 
-/* The environment without what would make a pytreefs in it a rank of this mount's job. Owned by the
- * caller. */
-static char **environment(void)
+static void *wait_for_broker(void *arg)
 {
-	static const char size[] = "OMPI_COMM_WORLD_SIZE=";
-	size_t n = 0, at = 0;
-	char **env;
+	auto_close int fd = (int)(intptr_t)arg;
+	struct broker_ended ended = { 0 };
+	ssize_t n;
 
-	while (environ[n])
-		n++;
-	env = calloc(n + 1, sizeof(*env));
-	for (size_t i = 0; env && i < n; i++)
-		if (strncmp(environ[i], size, sizeof(size) - 1))
-			env[at++] = environ[i];
-	return env;
+	do {
+		n = read(fd, &ended, sizeof(ended));
+	} while (n < 0 && errno == EINTR);
+	if (n == sizeof(ended) && ended.error)
+		log_warn("on_commit was not run: %s", strerror(-ended.error));
+	else if (n == sizeof(ended))
+		report(ended.status);
+	return NULL;
+}
+
+/* What is left to wait for goes to a thread: arg is for run(). */
+static void wait_in_thread(void *(*run)(void *), int arg, const char *step)
+{
+	pthread_t thread;
+
+	/* Without a thread it stays unwaited for until the mount ends, which does no harm. */
+	if (thread_start(&thread, "on_commit", run, (void *)(intptr_t)arg) < 0)
+		log_warn("on_commit for '%s' runs unwatched", step);
+	else
+		pthread_detach(thread);
+}
+
+static int run_by_broker(struct broker *broker, const char *path, const char *step)
+{
+	auto_close int to = -1;
+	int ends[2], r;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
+	to = ends[1];
+	r = broker_ask(broker, BROKER_ON_COMMIT, path, &to, 1);
+	if (r >= 0)
+		wait_in_thread(wait_for_broker, ends[0], step);
+	else
+		close(ends[0]);
+	return r;
 }
 
 void on_commit_run(const struct draft_env *drafts, const char *step)
 {
-	auto_free char *script = NULL, *path = NULL;
-	auto_free char **env = NULL;
-	posix_spawnattr_t how;
-	sigset_t none, pipe;
-	pthread_t thread;
+	const char *command = drafts->options->on_commit;
+	auto_free char *path = NULL;
 	pid_t pid;
 	int r;
 
-	if (!drafts->options->on_commit || !*drafts->options->on_commit)
+	if (!command || !*command)
 		return;
-	script = str_fmt("%s \"$1\"", drafts->options->on_commit);
 	path = str_fmt("%s/%s", drafts->ckpt->source->path, step);
-	env = environment();
-	if (!script || !path || !env) {
-		log_warn("on_commit was not run for '%s': no memory", step);
-		return;
+	if (!path) {
+		r = -ENOMEM;
+	} else if (drafts->broker) {
+		r = run_by_broker(drafts->broker, path, step);
+	} else {
+		r = command_spawn(command, path, &pid);
+		if (r >= 0)
+			wait_in_thread(wait_for, (int)pid, step);
 	}
-	char *argv[] = { "sh", "-c", script, "pytreefs", path, NULL };
-
-	/* The mount's threads block signals, and it ignores SIGPIPE: that is not for the command. */
-	sigemptyset(&none);
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
-	posix_spawnattr_init(&how);
-	posix_spawnattr_setsigmask(&how, &none);
-	posix_spawnattr_setsigdefault(&how, &pipe);
-	posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	r = posix_spawn(&pid, "/bin/sh", NULL, &how, argv, env);
-	posix_spawnattr_destroy(&how);
-	if (r) {
-		log_warn("on_commit was not run for '%s': %s", step, strerror(r));
-		return;
-	}
-	/* Without a thread it stays unwaited for until the mount ends, which does no harm. */
-	if (thread_start(&thread, "on_commit", wait_for, (void *)(intptr_t)pid) < 0)
-		log_warn("on_commit for '%s' runs unwatched", step);
-	else
-		pthread_detach(thread);
+	if (r < 0)
+		log_warn("on_commit was not run for '%s': %s", step, strerror(-r));
 }

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "core/sandbox/broker.h"
 #include "core/step/ckpt.h"
 #include "handlers/options/options.h"
 
@@ -28,6 +29,7 @@ struct draft_env {
 	const struct options *options; /* borrowed */
 	struct collective
 		*collective;     /* drafts are shared with the ranks of a job; NULL: one process */
+	struct broker *broker;   /* runs on_commit=; NULL: this process may do so itself */
 	draft_commit_fn *commit; /* with collective: how they commit */
 	pthread_mutex_t lock;    /* protects list, and what its holder keeps beside it */
 	struct draft *list;

@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/sandbox/sandbox.h"
 #include "core/zarr/stream.h"
 #include "handlers/job/broadcast.h"
 #include "handlers/namespace/ns.h"
@@ -111,9 +112,12 @@ int ns_config_json(struct ns *ns, struct buf *ret)
 	if (r >= 0)
 		r = json_put_str(ret, span_str(ns->ckpt->opts.source), JSON_PRETTY);
 	if (r >= 0)
-		r = buf_addf(ret,
-			     ",\n  \"shape\": \"%s\",\n  \"engine\": \"%s\",\n  \"options\": {",
+		r = buf_addf(ret, ",\n  \"shape\": \"%s\",\n  \"engine\": \"%s\",\n  \"sandbox\": ",
 			     shape_text(ns->ckpt->shape), io_engine_name(ns->ckpt->io));
+	if (r >= 0)
+		r = sandbox_print(ret);
+	if (r >= 0)
+		r = buf_add_str(ret, ",\n  \"options\": {");
 	for (size_t i = 0; i < option_count && r >= 0; i++) {
 		const struct option *opt = &option_table[i];
 

@@ -157,6 +157,8 @@ const struct option option_table[] = {
 	  "at most so many slices; 0: one for each rank" },
 	{ "replica_parallel_separate", OPTION_BOOL, AT(replica_parallel_separate), "off", "on|off",
 	  "the slices go to databases of their own, ocdbt.process_replica_N, apart from what is not split" },
+	{ "sandbox", OPTION_ENUM, AT(sandbox), "auto", "auto|off|require",
+	  "what the process gives up: rights, files, system calls; auto: as far as the system can, require: all or an error" },
 	{ "log", OPTION_TEXT, AT(log), NULL, "FILE", "append messages to a file" },
 	{ "trace", OPTION_TEXT, AT(trace), NULL, "CATEGORY:...",
 	  "trace requests: fs step leaf zarr kv ocdbt codec io ahead all" },

@@ -9,6 +9,7 @@
 #define PYTREEFS_OPTIONS_H
 
 #include "core/codec/compression.h"
+#include "core/sandbox/sandbox.h"
 #include "core/step/ckpt.h"
 #include "handlers/plugin/plugins.h"
 #include "handlers/transform/transform.h"
@@ -106,6 +107,7 @@ struct options {
 	char *broadcast_memory_scaling;
 	bool replica_parallel, replica_parallel_separate;
 	uint64_t replica_parallel_min_bytes, replica_parallel_max;
+	enum sandbox_mode sandbox;
 	/* Messages. */
 	char *log;
 	char *trace;

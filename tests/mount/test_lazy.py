@@ -99,7 +99,13 @@ def test_descriptors_that_ran_out_come_back(mount, cases):
 
 
 def helpers_of(pid):
-    found = subprocess.run(['pgrep', '-P', str(pid), '-f', 'pytreefs-forget'], capture_output=True, text=True)
+    """Children of the mount's broker, which starts them."""
+    broker = pgrep(pid, 'pytreefs-broker')
+    return pgrep(broker[0], 'pytreefs-forget') if broker else []
+
+
+def pgrep(parent, name):
+    found = subprocess.run(['pgrep', '-P', str(parent), '-f', name], capture_output=True, text=True)
     return [int(line) for line in found.stdout.split()]
 
 

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * broker.c - starts the broker and sends it requests; fs/broker_main.c answers them.
+ *
+ * A request is one packet: the task, its text, and files. The reply is a result. One request is
+ * under way at a time, since each takes a moment only.
+ */
+#include "core/sandbox/broker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/base/mem.h"
+
+extern char **environ;
+
+static int spawn(int socket, bool quiet, pid_t *ret)
+{
+	char *argv[] = { BROKER_PROGRAM, NULL };
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t how;
+	sigset_t blocked;
+	int e;
+
+	/* What ends a mount is not for it: a terminal and systemd send such signals to all. */
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGHUP);
+	sigaddset(&blocked, SIGINT);
+	sigaddset(&blocked, SIGQUIT);
+	sigaddset(&blocked, SIGTERM);
+	posix_spawnattr_init(&how);
+	posix_spawnattr_setsigmask(&how, &blocked);
+	posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
+	posix_spawn_file_actions_init(&files);
+	e = posix_spawn_file_actions_adddup2(&files, socket, STDIN_FILENO);
+	for (int fd = STDOUT_FILENO; quiet && !e && fd <= STDERR_FILENO; fd++)
+		e = posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_WRONLY, 0);
+	if (!e)
+		e = posix_spawn(ret, "/proc/self/exe", &files, &how, argv, environ);
+	posix_spawn_file_actions_destroy(&files);
+	posix_spawnattr_destroy(&how);
+	return -e;
+}
+
+/* The first packet: "MOUNTPOINT\0COMMAND\0". */
+static int send_parameters(int fd, const char *mountpoint, const char *on_commit)
+{
+	auto_buf text = { 0 };
+	int r = buf_addf(&text, "%s%c%s%c", mountpoint, 0, on_commit ? on_commit : "", 0);
+
+	if (r >= 0 && text.n > BROKER_TEXT_MAX)
+		return -E2BIG;
+	if (r >= 0 && send(fd, text.p, text.n, MSG_NOSIGNAL) != (ssize_t)text.n)
+		r = -errno;
+	return MIN(r, 0);
+}
+
+int broker_start(struct broker *b, const char *mountpoint, const char *on_commit, bool quiet)
+{
+	int ends[2], r;
+
+	*b = (struct broker){ .fd = -1 };
+	pthread_mutex_init(&b->lock, NULL);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+		return err_sys("cannot make", "socket");
+	r = spawn(ends[1], quiet, &b->pid);
+	close(ends[1]);
+	b->fd = ends[0];
+	if (r >= 0)
+		r = send_parameters(b->fd, mountpoint, on_commit);
+	if (r >= 0)
+		return 0;
+	broker_stop(b);
+	return fail(r, "cannot start the process that unmounts: %s", strerror(-r));
+}
+
+static int ask(int fd, struct span packet, const int *files, unsigned n_files)
+{
+	char control[CMSG_SPACE(BROKER_FILES_MAX * sizeof(int))] = { 0 };
+	struct iovec part = { .iov_base = (void *)packet.p, .iov_len = packet.n };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	int32_t result;
+	ssize_t n;
+
+	if (n_files) {
+		struct cmsghdr *c;
+
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(n_files * sizeof(int));
+		c = CMSG_FIRSTHDR(&message);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(n_files * sizeof(int));
+		memcpy(CMSG_DATA(c), files, n_files * sizeof(int));
+	}
+	do {
+		n = sendmsg(fd, &message, MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return errno == ECONNRESET ? -EPIPE : -errno;
+	do {
+		n = read(fd, &result, sizeof(result));
+	} while (n < 0 && errno == EINTR);
+	return n == sizeof(result) ? result : -EPIPE;
+}
+
+int broker_ask(struct broker *b, enum broker_task task, const char *text, const int *files,
+	       unsigned n_files)
+{
+	auto_buf packet = { 0 };
+	int r = buf_add_byte(&packet, (uint8_t)task);
+
+	if (b->fd < 0)
+		return -EPIPE;
+	if (r >= 0)
+		r = buf_add_str(&packet, text);
+	if (r < 0)
+		return -ENOMEM;
+	if (packet.n >= BROKER_TEXT_MAX)
+		return -E2BIG;
+	pthread_mutex_lock(&b->lock);
+	r = ask(b->fd, buf_span(&packet), files, n_files);
+	pthread_mutex_unlock(&b->lock);
+	return r;
+}
+
+void broker_stop(struct broker *b)
+{
+	if (b->fd >= 0)
+		close(b->fd);
+	b->fd = -1;
+	pthread_mutex_destroy(&b->lock);
+}

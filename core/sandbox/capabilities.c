@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * capabilities.c - what is left of root's rights.
+ *
+ * A mount by root reads sources of other users whose modes shut root's group out (DAC_OVERRIDE,
+ * DAC_READ_SEARCH), makes files in the name of who asked for them (SETUID, SETGID, of which the
+ * filter of system calls leaves setfsuid() and setfsgid()), and gives them the modes that they
+ * chose (CHOWN, FOWNER, FSETID). An ordinary user has none to begin with.
+ */
+#include <errno.h>
+#include <linux/capability.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/base/mem.h"
+#include "core/sandbox/sandbox_layers.h"
+
+static const struct {
+	const char *name;
+	unsigned number;
+	bool of_writers; /* not of those that only read */
+} needed[] = {
+	{ "chown", CAP_CHOWN, true },
+	{ "dac_override", CAP_DAC_OVERRIDE, true },
+	{ "dac_read_search", CAP_DAC_READ_SEARCH, false },
+	{ "fowner", CAP_FOWNER, true },
+	{ "fsetid", CAP_FSETID, true },
+	{ "setgid", CAP_SETGID, true },
+	{ "setuid", CAP_SETUID, true },
+};
+
+static int get(uint64_t *ret)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	if (syscall(SYS_capget, &head, data) < 0)
+		return -errno;
+	*ret = data[0].permitted | (uint64_t)data[1].permitted << 32;
+	return 0;
+}
+
+int capabilities_drop(const struct sandbox_rules *rules)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2] = { 0 };
+	uint64_t have, keep = 0;
+	int r = get(&have);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+		if (rules->changes_owners || !needed[i].of_writers)
+			keep |= UINT64_C(1) << needed[i].number;
+	keep &= have;
+	/* Fails without CAP_SETPCAP, where no program could give them back either: no new
+	 * privileges. */
+	for (unsigned c = 0; prctl(PR_CAPBSET_READ, c, 0, 0, 0) >= 0; c++)
+		if (!(keep >> c & 1) && prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0)
+			break;
+	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	data[0].permitted = data[0].effective = (uint32_t)keep;
+	data[1].permitted = data[1].effective = (uint32_t)(keep >> 32);
+	return syscall(SYS_capset, &head, data) < 0 ? -errno : 0;
+}
+
+int capabilities_print(struct buf *ret)
+{
+	uint64_t have;
+	bool first = true;
+	int r = get(&have);
+
+	for (size_t i = 0; i < ARRAY_LEN(needed) && r >= 0; i++) {
+		if (!(have >> needed[i].number & 1))
+			continue;
+		r = buf_addf(ret, "%s\"%s\"", first ? "" : ", ", needed[i].name);
+		have &= ~(UINT64_C(1) << needed[i].number);
+		first = false;
+	}
+	if (r >= 0 && have)
+		r = buf_addf(ret, "%s\"others\"", first ? "" : ", ");
+	return r;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/sandbox/command.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/mem.h"
+
+extern char **environ;
+
+/* The environment without what would make a pytreefs in it a rank of this mount's job. Owned by the
+ * caller. */
+static char **environment(void)
+{
+	static const char size[] = "OMPI_COMM_WORLD_SIZE=";
+	size_t n = 0, at = 0;
+	char **env;
+
+	while (environ[n])
+		n++;
+	env = calloc(n + 1, sizeof(*env));
+	for (size_t i = 0; env && i < n; i++)
+		if (strncmp(environ[i], size, sizeof(size) - 1))
+			env[at++] = environ[i];
+	return env;
+}
+
+int command_spawn(const char *command, const char *argument, pid_t *ret)
+{
+	auto_free char *script = str_fmt("%s \"$1\"", command), *value = strdup(argument);
+	auto_free char **env = environment();
+	posix_spawnattr_t how;
+	sigset_t none, pipe;
+	int e;
+
+	if (!script || !value || !env)
+		return -ENOMEM;
+	char *argv[] = { "sh", "-c", script, "pytreefs", value, NULL };
+
+	/* This program's threads block signals, and it ignores SIGPIPE: that is not for the
+	 * command. */
+	sigemptyset(&none);
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	posix_spawnattr_init(&how);
+	posix_spawnattr_setsigmask(&how, &none);
+	posix_spawnattr_setsigdefault(&how, &pipe);
+	posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	e = posix_spawn(ret, "/bin/sh", NULL, &how, argv, env);
+	posix_spawnattr_destroy(&how);
+	return -e;
+}

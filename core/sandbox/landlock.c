@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * landlock.c - which files may be opened and which names changed, by the kernel's Landlock.
+ *
+ * A rule holds for a directory and all below it, also what is made there later. It is asked when a
+ * file is opened or a name changed: what is open stays usable. The C library has no functions for
+ * it. Headers may be older than the kernel, so what later versions added is defined here.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/base/mem.h"
+#include "core/sandbox/sandbox_layers.h"
+
+#ifndef SYS_landlock_create_ruleset
+#define SYS_landlock_create_ruleset 444
+#define SYS_landlock_add_rule 445
+#define SYS_landlock_restrict_self 446
+#endif
+#define VERSION_ASKED 1u /* LANDLOCK_CREATE_RULESET_VERSION */
+#define RULE_PATH_BENEATH 1
+
+/* Rights of <linux/landlock.h>. */
+enum {
+	RIGHT_EXECUTE = 1 << 0,
+	RIGHT_WRITE_FILE = 1 << 1,
+	RIGHT_READ_FILE = 1 << 2,
+	RIGHT_READ_DIR = 1 << 3,
+	RIGHT_REMOVE_DIR = 1 << 4,
+	RIGHT_REMOVE_FILE = 1 << 5,
+	RIGHT_MAKE_DIR = 1 << 7,
+	RIGHT_MAKE_REG = 1 << 8,
+	RIGHT_FIRST = (1 << 13) - 1, /* all of version 1 */
+	RIGHT_REFER = 1 << 13,       /* version 2: rename between directories */
+	RIGHT_TRUNCATE = 1 << 14,    /* 3 */
+	RIGHT_IOCTL_DEV = 1 << 15,   /* 5 */
+};
+enum { NET_BIND_TCP = 1, NET_CONNECT_TCP = 2 };     /* 4 */
+enum { SCOPE_ABSTRACT_UNIX = 1, SCOPE_SIGNAL = 2 }; /* 6 */
+
+struct ruleset {
+	uint64_t files, net, scoped;
+};
+struct path_beneath {
+	uint64_t rights;
+	int32_t parent;
+} __attribute__((packed));
+
+/* As many bytes as the version knows. */
+static size_t ruleset_size(int version)
+{
+	return version >= 6 ? 24 : version >= 4 ? 16 : 8;
+}
+
+static uint64_t rights_of(unsigned access, bool is_dir)
+{
+	uint64_t rights = 0;
+
+	if (access & SANDBOX_READ)
+		rights |= RIGHT_READ_FILE | (is_dir ? RIGHT_READ_DIR : 0);
+	if (access & SANDBOX_WRITE)
+		rights |= RIGHT_WRITE_FILE | RIGHT_TRUNCATE |
+			  (is_dir ? RIGHT_REMOVE_DIR | RIGHT_REMOVE_FILE | RIGHT_MAKE_DIR |
+					    RIGHT_MAKE_REG | RIGHT_REFER :
+				    0);
+	if (access & SANDBOX_DEVICE)
+		rights |= RIGHT_IOCTL_DEV;
+	return rights;
+}
+
+static int add_place(int ruleset, uint64_t handled, const struct sandbox_place *p)
+{
+	auto_close int opened = p->path ? open(p->path, O_PATH | O_CLOEXEC) : -1;
+	struct path_beneath rule = { .parent = p->path ? opened : p->fd };
+	struct stat st;
+
+	if (rule.parent < 0)
+		return 0;
+	if (fstat(rule.parent, &st) < 0)
+		return -errno;
+	rule.rights = rights_of(p->access, S_ISDIR(st.st_mode)) & handled;
+	if (!rule.rights)
+		return 0;
+	return syscall(SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &rule, 0) < 0 ? -errno :
+											  0;
+}
+
+int landlock_enter(const struct sandbox_rules *rules)
+{
+	static const struct sandbox_place everything = { .path = "/", .access = SANDBOX_READ };
+	int version = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, VERSION_ASKED), r = 0;
+	auto_close int ruleset = -1;
+	struct ruleset handled = { 0 };
+
+	if (version < 0)
+		return -errno;
+	/* The first version never lets a file be renamed to another directory: no commit could. */
+	if (version < 2)
+		return -EOPNOTSUPP;
+	if (!rules->writes_everywhere)
+		handled.files = RIGHT_FIRST | RIGHT_REFER | (version >= 3 ? RIGHT_TRUNCATE : 0) |
+				(version >= 5 ? RIGHT_IOCTL_DEV : 0);
+	else
+		handled.files = RIGHT_EXECUTE;
+	handled.net = NET_BIND_TCP | NET_CONNECT_TCP;
+	handled.scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;
+	ruleset = (int)syscall(SYS_landlock_create_ruleset, &handled, ruleset_size(version), 0);
+	if (ruleset < 0)
+		return -errno;
+	if (rules->reads_everywhere)
+		r = add_place(ruleset, handled.files, &everything);
+	for (size_t i = 0; i < rules->n_places && r >= 0; i++)
+		r = add_place(ruleset, handled.files, &rules->place[i]);
+	if (r >= 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+		r = -errno;
+	return r < 0 ? r : version;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox.c - the layers in their order, and what of them is in force.
+ *
+ * Capabilities go first, since dropping them takes one; Landlock and the filter need that no new
+ * privileges can be had.
+ */
+#include "core/sandbox/sandbox.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/sandbox/sandbox_layers.h"
+
+/* Sanitizers and coverage open files, map memory and start programs of their own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(PYTREEFS_COVERAGE)
+#define INSTRUMENTED true
+#else
+#define INSTRUMENTED false
+#endif
+
+static struct {
+	enum sandbox_mode mode;
+	bool entered, no_new_privs, capabilities, system_calls;
+	int landlock;        /* its version; 0: not in force */
+	const char *missing; /* the first layer that is not; NULL: all are */
+	const char *reason;  /* why */
+} now = { .mode = SANDBOX_OFF };
+
+static void miss(const char *layer, const char *reason)
+{
+	if (now.missing)
+		return;
+	now.missing = layer;
+	now.reason = reason;
+}
+
+/* What the C library opens only when it is needed, and could not then. */
+static void open_early(void)
+{
+	/* pthread_cancel() and pthread_exit() end the process without it. */
+	dlopen("libgcc_s.so.1", RTLD_NOW);
+	tzset();
+}
+
+static void enter_files(const struct sandbox_rules *rules)
+{
+	int r = landlock_enter(rules);
+
+	if (r >= 0)
+		now.landlock = r;
+	else
+		miss("landlock", r == -EOPNOTSUPP || r == -ENOSYS ? "the kernel does not have it" :
+								    strerror(-r));
+}
+
+static void enter_calls(const struct sandbox_rules *rules)
+{
+	int r = system_calls_filter(rules);
+
+	now.system_calls = r >= 0;
+	if (r < 0)
+		miss("seccomp",
+		     r == -EOPNOTSUPP ? "it was built without libseccomp" : strerror(-r));
+}
+
+int sandbox_enter(const struct sandbox_rules *rules)
+{
+	int r;
+
+	now.mode = rules->mode;
+	if (rules->mode == SANDBOX_OFF)
+		return 0;
+	open_early();
+	r = capabilities_drop(rules);
+	now.capabilities = r >= 0;
+	if (r < 0)
+		miss("capabilities", strerror(-r));
+	now.no_new_privs = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+	if (!now.no_new_privs)
+		miss("no_new_privs", strerror(errno));
+	if (INSTRUMENTED) {
+		miss("landlock", "the program was built with sanitizers or coverage");
+	} else if (rules->is_rank) {
+		miss("landlock", "MPI opens files and sockets of its own");
+	} else if (now.no_new_privs) {
+		enter_files(rules);
+		enter_calls(rules);
+	}
+	now.entered = true;
+	if (rules->mode == SANDBOX_REQUIRE && now.missing)
+		return fail(-EPERM, "sandbox=require: %s is not in force: %s", now.missing,
+			    now.reason);
+	return 0;
+}
+
+int sandbox_print(struct buf *ret)
+{
+	static const char *const words[] = { "auto", "off", "require" };
+	int r = buf_addf(ret, "{\"mode\": \"%s\", \"no_new_privs\": %s, \"capabilities\": [",
+			 words[now.mode], now.no_new_privs ? "true" : "false");
+
+	if (r >= 0)
+		r = capabilities_print(ret);
+	if (r >= 0)
+		r = buf_addf(ret, "], \"landlock\": %d, \"seccomp\": %s", now.landlock,
+			     now.system_calls ? "true" : "false");
+	if (r >= 0 && now.missing) {
+		r = buf_addf(ret, ", \"missing\": \"%s: ", now.missing);
+		for (const char *c = now.reason; *c && r >= 0; c++)
+			r = buf_add_byte(ret, (uint8_t)(*c == '"' || *c == '\\' ? '\'' : *c));
+		if (r >= 0)
+			r = buf_add_byte(ret, '"');
+	}
+	return r < 0 ? r : buf_add_byte(ret, '}');
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * system_calls.c - the system calls that are left, by libseccomp.
+ *
+ * Any other call fails with ENOSYS and is logged, once for each: a library that asks for something
+ * newer then takes the older way, and a mount that jobs rely on does not end because of a call that
+ * nobody has thought of. For an intruder the difference is none. The filter raises SIGSYS, whose
+ * handler gives the result, since a filter alone could not be noticed.
+ *
+ * No call makes a process, a socket or another program, changes mounts, looks into other processes,
+ * or makes memory executable. io_uring would carry out operations past the filter: rings are made
+ * before, with reads, writes and syncs only (core/io/io_ring.c), unless a command still makes some.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/sandbox/sandbox_layers.h"
+
+#ifdef HAVE_SECCOMP
+#include <seccomp.h>
+
+#define NUMBERS 1024 /* of system calls; all are below */
+#ifndef FUSE_DEV_IOC_CLONE
+#define FUSE_DEV_IOC_CLONE _IOR(229, 0, uint32_t)
+#endif
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41
+#endif
+
+static atomic_bool refused[NUMBERS], logged[NUMBERS];
+static void (*notify)(void);
+
+/* Not all are on every processor: unknown names are left out. */
+/* clang-format off */
+static const char *const allowed[] = {
+	/* Memory. */
+	"brk", "munmap", "mremap", "madvise",
+	/* Contents of files. */
+	"read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev",
+	"preadv2", "pwritev2", "lseek", "ftruncate", "truncate", "fallocate", "fsync",
+	"fdatasync", "syncfs", "sync_file_range", "fadvise64", "readahead", "copy_file_range",
+	"sendfile", "splice", "tee", "vmsplice", "io_uring_enter",
+	/* Names and attributes of files. */
+	"open", "openat", "openat2", "creat", "close", "close_range", "stat", "fstat", "lstat",
+	"newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat", "faccessat2",
+	"getdents64", "readlink", "readlinkat", "mkdir", "mkdirat", "rmdir", "unlink",
+	"unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "chmod", "fchmod",
+	"fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "umask", "utimensat",
+	"utime", "utimes", "futimesat", "getxattr", "lgetxattr", "fgetxattr", "listxattr",
+	"llistxattr", "flistxattr", "setxattr", "lsetxattr", "fsetxattr", "removexattr",
+	"lremovexattr", "fremovexattr", "setfsuid", "setfsgid", "getcwd", "flock", "fcntl",
+	"inotify_init1", "inotify_add_watch", "inotify_rm_watch",
+	/* Descriptors. */
+	"dup", "eventfd2", "dup2", "dup3", "pipe", "pipe2", "poll", "ppoll", "select",
+	"pselect6",
+	/* Threads and time. */
+	"futex", "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "membarrier",
+	"sched_yield", "sched_getaffinity", "nanosleep", "clock_nanosleep", "clock_gettime",
+	"clock_getres", "gettimeofday", "time", "times", "exit", "exit_group",
+	"restart_syscall",
+	/* Signals; tgkill() for this process alone, below. */
+	"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigpending", "rt_sigtimedwait",
+	"rt_sigsuspend", "sigaltstack",
+	/* What this process is. */
+	"getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "getgroups",
+	"getresuid", "getresgid", "getrandom", "uname", "sysinfo", "getrlimit", "getrusage",
+	"capget", "arch_prctl",
+};
+/* clang-format on */
+static const char *const for_rings[] = { "io_uring_setup", "io_uring_register" };
+
+static int allow(scmp_filter_ctx f, const char *name)
+{
+	int number = seccomp_syscall_resolve_name(name);
+	int r = number == __NR_SCMP_ERROR ? 0 : seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 0);
+
+	return r == -EDOM ? 0 : r;
+}
+
+/* A call with one argument that decides. */
+static int allow_if(scmp_filter_ctx f, int number, struct scmp_arg_cmp argument)
+{
+	return seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 1, argument);
+}
+
+static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
+{
+	static const unsigned long ioctls[] = { FUSE_DEV_IOC_CLONE, FIONREAD, TCGETS, TIOCGWINSZ };
+	static const int prctls[] = { PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, PR_CAPBSET_READ };
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(ioctls) && r >= 0; i++)
+		r = allow_if(f, SCMP_SYS(ioctl),
+			     SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, ioctls[i]));
+	for (size_t i = 0; i < ARRAY_LEN(prctls) && r >= 0; i++)
+		r = allow_if(f, SCMP_SYS(prctl),
+			     SCMP_A0(SCMP_CMP_MASKED_EQ, 0xffffffff, (unsigned)prctls[i]));
+	if (r >= 0)
+		r = allow_if(f, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	if (r >= 0)
+		r = allow_if(f, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	/* A thread, and no process. Flags of clone3() cannot be looked at: the C library then
+	 * takes clone(). */
+	if (r >= 0)
+		r = allow_if(f, SCMP_SYS(clone),
+			     SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEWUSER,
+				     CLONE_THREAD));
+	if (r >= 0)
+		r = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+	if (r >= 0)
+		r = allow_if(f, SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (unsigned)getpid()));
+	/* Its own limits, and not those of others. */
+	if (r >= 0)
+		r = allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));
+	/* On sockets that exist: to syslog where it is connected to, files to the broker. */
+	if (r >= 0)
+		r = allow_if(f, SCMP_SYS(sendto), SCMP_A4(SCMP_CMP_EQ, 0));
+	if (r >= 0 && rules->broker >= 0)
+		r = allow_if(f, SCMP_SYS(sendmsg), SCMP_A0(SCMP_CMP_EQ, (unsigned)rules->broker));
+	return r;
+}
+
+/* Between the system call and what follows it: nothing but atomics and semaphores. */
+static void on_sigsys(int number, siginfo_t *info, void *context)
+{
+	ucontext_t *c = context;
+	int call = info->si_syscall;
+
+	if (call >= 0 && call < NUMBERS && !atomic_exchange(&refused[call], true) && notify)
+		notify();
+#if defined(__x86_64__)
+	c->uc_mcontext.gregs[REG_RAX] = -ENOSYS;
+#elif defined(__aarch64__)
+	c->uc_mcontext.regs[0] = (unsigned long long)-ENOSYS;
+#endif
+}
+
+int system_calls_filter(const struct sandbox_rules *rules)
+{
+#if defined(__x86_64__) || defined(__aarch64__)
+	struct sigaction handler = { .sa_sigaction = on_sigsys,
+				     .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART };
+	scmp_filter_ctx f = seccomp_init(SCMP_ACT_TRAP);
+	int r = f ? 0 : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < ARRAY_LEN(allowed) && r >= 0; i++)
+		r = allow(f, allowed[i]);
+	for (size_t i = 0; i < ARRAY_LEN(for_rings) && r >= 0 && rules->makes_rings; i++)
+		r = allow(f, for_rings[i]);
+	if (r >= 0)
+		r = allow_parts(f, rules);
+	/* All threads, should a library have started some; looked up by a tree; for this
+	 * processor's calls only. */
+	if (r >= 0)
+		r = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
+	if (r >= 0)
+		seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	if (r >= 0) {
+		notify = rules->on_refused;
+		r = sigaction(SIGSYS, &handler, NULL) < 0 ? -errno : seccomp_load(f);
+	}
+	seccomp_release(f);
+	return MIN(r, 0);
+#else
+	return -EOPNOTSUPP;
+#endif
+}
+
+void sandbox_log_refused(void)
+{
+	for (int i = 0; i < NUMBERS; i++) {
+		char *name;
+
+		if (!atomic_load(&refused[i]) || atomic_exchange(&logged[i], true))
+			continue;
+		name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, i);
+		log_warn(
+			"the sandbox refuses system call %s (%d) with ENOSYS; -o sandbox=off allows it",
+			name ? name : "?", i);
+		free(name);
+	}
+}
+
+#else
+
+int system_calls_filter(const struct sandbox_rules *rules)
+{
+	return -EOPNOTSUPP;
+}
+
+void sandbox_log_refused(void)
+{
+}
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * broker_main.c - the process that keeps the rights that a mount gives up, and its four tasks.
+ *
+ * It never touches the mount by name but to unmount it, and has no /dev/fuse. A mount that was
+ * taken over can have it run the command that the user gave, with another argument; forget names;
+ * unmount its own mount point; and learn which processes create files.
+ */
+#include "fs/broker_main.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/sandbox/broker.h"
+#include "core/sandbox/command.h"
+#include "core/base/mem.h"
+#include "fs/forget.h"
+
+extern char **environ;
+
+struct request {
+	char text[BROKER_TEXT_MAX + 1]; /* NUL-terminated */
+	size_t n;
+	int file[BROKER_FILES_MAX]; /* -1: not given */
+};
+
+struct parameters {
+	char text[BROKER_TEXT_MAX + 1];
+	const char *mountpoint, *on_commit;
+};
+
+/* false: the mount's process is gone. */
+static bool receive(int fd, struct request *q)
+{
+	char control[CMSG_SPACE(BROKER_FILES_MAX * sizeof(int))];
+	struct iovec part = { .iov_base = q->text, .iov_len = BROKER_TEXT_MAX };
+	struct msghdr m = { .msg_iov = &part,
+			    .msg_iovlen = 1,
+			    .msg_control = control,
+			    .msg_controllen = sizeof(control) };
+	struct cmsghdr *c;
+	ssize_t n;
+
+	q->file[0] = q->file[1] = -1;
+	do {
+		n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return false;
+	q->n = (size_t)n;
+	q->text[n] = '\0';
+	c = CMSG_FIRSTHDR(&m);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(q->file, CMSG_DATA(c), MIN(c->cmsg_len - CMSG_LEN(0), sizeof(q->file)));
+	return true;
+}
+
+static void reply(int fd, int result)
+{
+	int32_t value = result;
+
+	while (send(fd, &value, sizeof(value), MSG_NOSIGNAL) < 0 && errno == EINTR)
+		;
+}
+
+static int wait_for(pid_t pid)
+{
+	int status = 0;
+
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return -1;
+	return status;
+}
+
+/* A process of its own waits for the command. It replies when the command runs, or cannot. */
+static void run_on_commit(int fd, const char *command, const struct request *q)
+{
+	struct broker_ended ended = { 0 };
+	pid_t waiting = fork(), pid;
+
+	if (waiting != 0) {
+		if (waiting < 0)
+			reply(fd, -errno);
+		return;
+	}
+	ended.error = *command ? command_spawn(command, q->text + 1, &pid) : -EPERM;
+	reply(fd, 0);
+	close(fd);
+	if (!ended.error)
+		ended.status = wait_for(pid);
+	/* Nobody may read it any more. */
+	signal(SIGPIPE, SIG_IGN);
+	_exit(write(q->file[0], &ended, sizeof(ended)) == sizeof(ended) ? 0 : 1);
+}
+
+static int run_forget(const struct request *q)
+{
+	char *argv[] = { FORGET_HELPER, NULL };
+	posix_spawn_file_actions_t files;
+	pid_t pid;
+	int e;
+
+	if (q->file[0] < 0 || q->file[1] < 0)
+		return -EINVAL;
+	posix_spawn_file_actions_init(&files);
+	e = posix_spawn_file_actions_adddup2(&files, q->file[0], STDIN_FILENO);
+	if (!e)
+		e = posix_spawn_file_actions_adddup2(&files, q->file[1], STDOUT_FILENO);
+	if (!e)
+		e = posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY,
+						     0);
+	if (!e)
+		e = posix_spawn(&pid, "/proc/self/exe", &files, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&files);
+	return e ? -e : (int)pid;
+}
+
+/* As libfuse does it, which cannot when its process may neither unmount nor start one that may. */
+static int unmount(const char *mountpoint)
+{
+	char *path = (char *)mountpoint;
+	char *argv[] = { "fusermount3", "-u", "-q", "-z", "--", path, NULL };
+	pid_t pid;
+	int e;
+
+	if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
+		return 0;
+	if (errno != EPERM)
+		return -errno;
+	e = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
+	if (e)
+		return -e;
+	return wait_for(pid) == 0 ? 0 : -EPERM;
+}
+
+/* What /proc says of a process that waits for a reply. Where it does not tell: 0. */
+static int is_creating(const char *number)
+{
+	const unsigned long long both = O_CREAT | O_EXCL;
+	unsigned long long arg[3] = { 0 };
+	char path[64];
+	long call = -1;
+	int creates = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%ld/syscall", strtol(number, NULL, 10));
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%ld %llx %llx %llx", &call, &arg[0], &arg[1], &arg[2]) == 4) {
+		creates = call == SYS_openat && (arg[2] & both) == both;
+#ifdef SYS_open
+		creates |= call == SYS_open && (arg[1] & both) == both;
+#endif
+	}
+	fclose(f);
+	return creates;
+}
+
+static void serve(int fd, const struct parameters *p, struct request *q)
+{
+	switch (q->text[0]) {
+	case BROKER_ON_COMMIT:
+		run_on_commit(fd, p->on_commit, q);
+		break;
+	case BROKER_FORGET:
+		reply(fd, run_forget(q));
+		break;
+	case BROKER_UNMOUNT:
+		reply(fd, unmount(p->mountpoint));
+		break;
+	case BROKER_IS_CREATING:
+		reply(fd, is_creating(q->text + 1));
+		break;
+	default:
+		reply(fd, -EINVAL);
+	}
+	for (unsigned i = 0; i < BROKER_FILES_MAX; i++)
+		if (q->file[i] >= 0)
+			close(q->file[i]);
+	/* Those that it has started and that have ended. */
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+}
+
+int broker_main(void)
+{
+	int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	static struct parameters p;
+	static struct request q;
+
+	if (fd < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 || !receive(fd, &q))
+		return 1;
+	close(null);
+	memcpy(p.text, q.text, sizeof(p.text));
+	p.mountpoint = p.text;
+	p.on_commit = p.text + MIN(strlen(p.text) + 1, q.n);
+	while (receive(fd, &q))
+		serve(fd, &p, &q);
+	return 0;
+}

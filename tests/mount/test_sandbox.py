@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a mount's process gives up: tried from inside, by a plugin that stands for a parser that was taken over."""
+
+import errno
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+import pytest
+
+from lib import mounts
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+SAMPLE = TOP / 'tests/data/sample'
+FORBIDDEN_FILES = ['read-passwd', 'read-environ', 'list-root', 'read-outside', 'write-outside', 'make-outside']
+FORBIDDEN_CALLS = ['fork', 'execve', 'ptrace', 'process_vm_readv', 'kill', 'setuid', 'unshare', 'bpf', 'socket-inet',
+                   'socket-unix', 'io_uring', 'mount', 'umount', 'chroot', 'executable']
+CAPABILITIES = {'chown', 'dac_override', 'dac_read_search', 'fowner', 'fsetid', 'setgid', 'setuid'}
+
+
+def in_force(m):
+    return json.loads((m / '.pytreefs/config').read_text())['sandbox']
+
+
+@pytest.fixture
+def confined(program):
+    """Skips where the kernel or the build has not all layers."""
+    if mounts.is_sanitized(program):
+        pytest.skip('sanitizers need what the sandbox forbids')
+    r = subprocess.run([program, 'info', '-o', 'sandbox=require', SAMPLE], capture_output=True, text=True)
+    if 'sandbox=require' in r.stderr:
+        pytest.skip(f'no whole sandbox here: {r.stderr.strip()}')
+
+
+@pytest.fixture(scope='module')
+def intruder(tmp_path_factory):
+    so = tmp_path_factory.mktemp('intruder') / 'intruder.so'
+    subprocess.run(['cc', '-shared', '-fPIC', '-D_GNU_SOURCE', f'-I{TOP}', '-o', so, TOP / 'tests/plugins/intruder.c'], check=True)
+    return f'plugin={so}'
+
+
+def attempts(m, root, outside):
+    """What became of each attempt: its errno, 0 where it succeeded."""
+    (outside / 'secret').write_text('secret')
+    (root / 'known').write_text('known')
+    (m / '1.tmp/default').mkdir(parents=True)
+    (m / '1.tmp/default/l.intruder').write_text(f'{outside}\n{root}\n')
+    os.rename(m / '1.tmp', m / '1')
+    lines = (root / '1/default/l/data').read_text().splitlines()
+    return {name: int(number) for name, number in (line.split() for line in lines)}
+
+
+@pytest.fixture
+def places(tmp_path):
+    for name in ('root', 'outside'):
+        (tmp_path / name).mkdir()
+    return tmp_path / 'root', tmp_path / 'outside'
+
+
+@pytest.mark.option('sandbox')
+def test_an_intruder_can_do_what_the_mount_does_and_nothing_else(mount, confined, intruder, places, tmp_path):
+    root, outside = places
+    m = mount(root, intruder, f'spill={root}', allow_errors=True)
+    found = attempts(m, root, outside)
+    assert {name: found[name] for name in FORBIDDEN_FILES} == dict.fromkeys(FORBIDDEN_FILES, errno.EACCES)
+    assert found['link-outside'] in (errno.EACCES, errno.EXDEV)
+    assert {name: found[name] for name in FORBIDDEN_CALLS} == dict.fromkeys(FORBIDDEN_CALLS, errno.ENOSYS)
+    # What serving needs goes on.
+    assert {name: found[name] for name in ('read-source', 'make-source', 'thread')} == {'read-source': 0, 'make-source': 0, 'thread': 0}
+    assert not (outside / 'made').exists() and (outside / 'secret').read_text() == 'secret'
+    # Each refused call is in the log, by its name, once.
+    mounts.wait_for(lambda: all(any(f'system call {name} ' in line for line in m.log_lines()) for name in ('socket', 'execve', 'ptrace')))
+    assert sum('system call socket ' in line for line in m.log_lines()) == 1
+    (m / '2.tmp').mkdir()
+    (m / '2.tmp').rmdir()
+
+
+def test_without_it_the_intruder_succeeds(mount, intruder, places):
+    """The same attempts, so that it is the sandbox that they fail by."""
+    root, outside = places
+    m = mount(root, intruder, 'sandbox=off', allow_errors=True)
+    found = attempts(m, root, outside)
+    assert {found[name] for name in ['read-passwd', 'list-root', 'read-outside', 'write-outside', 'make-outside']} == {0}
+    assert {found[name] for name in ['fork', 'socket-inet', 'socket-unix', 'executable', 'unshare']} == {0}
+    assert found['execve'] == errno.ENOENT
+    assert in_force(m) == dict(in_force(m), mode='off', no_new_privs=False, landlock=0, seccomp=False)
+
+
+def test_config_says_what_is_in_force(mount, confined):
+    m = mount(SAMPLE, 'sandbox=require')
+    now = in_force(m)
+    assert now['mode'] == 'require' and now['no_new_privs'] and now['seccomp'] and now['landlock'] >= 2
+    assert 'missing' not in now and set(now['capabilities']) <= CAPABILITIES
+    status = dict(line.split(':\t', 1) for line in pathlib.Path(f'/proc/{m.pid}/status').read_text().splitlines() if ':\t' in line)
+    assert status['NoNewPrivs'] == '1' and status['Seccomp'] == '2'
+    assert bin(int(status['CapEff'], 16)).count('1') == len(now['capabilities'])
+    # Every thread of it.
+    for task in pathlib.Path(f'/proc/{m.pid}/task').iterdir():
+        assert re.search(r'^Seccomp:\t2$', (task / 'status').read_text(), re.M), task
+
+
+def test_a_mount_that_only_reads_keeps_less(mount, confined, places, intruder):
+    m = mount(SAMPLE, 'ro')
+    assert set(in_force(m)['capabilities']) <= {'dac_read_search'}
+    assert (m / 'latest/state/step.json').read_text() == '1500\n'
+
+
+def test_a_signal_unmounts(mount, confined):
+    """The process may not unmount any more: its broker does, in the background and in front."""
+    for front in (False, True):
+        m = mount(SAMPLE, foreground=front)
+        os.kill(m.pid, signal.SIGTERM)
+        mounts.wait_for(lambda: not m.mounted())
+
+
+def test_the_broker_ends_with_the_mount(mount, confined):
+    """Whichever way that ends; its name is in ps(1), so that nobody wonders."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        m = mount(SAMPLE)
+        brokers = children(m.pid)
+        assert [name for _, name in brokers] == ['pytreefs-broker']
+        os.kill(m.pid, how)
+        mounts.wait_for(lambda: all(mounts.has_ended(pid) for pid, _ in brokers))
+        if how == signal.SIGKILL:
+            subprocess.run(['umount', '-l', m.path], check=True)
+
+
+def children(pid):
+    found = subprocess.run(['ps', '-o', 'pid=,args=', '--ppid', str(pid)], capture_output=True, text=True).stdout
+    return [(int(line.split()[0]), line.split()[1]) for line in found.splitlines()]
+
+
+def test_a_mount_outlives_its_broker(mount, confined):
+    """What it did is missing, with a line in the log; all else goes on."""
+    m = mount(SAMPLE)
+    os.kill(children(m.pid)[0][0], signal.SIGKILL)
+    assert (m / 'latest/state/step.json').read_text() == '1500\n'
+
+
+def test_on_commit_has_the_rights_of_who_mounted(mount, confined, places):
+    """It runs outside of the sandbox, with the command that was given at the start."""
+    root, outside = places
+    m = mount(root, f'on_commit=grep -E "NoNewPrivs|Seccomp:" /proc/self/status >{outside}/status; :')
+    (m / '1.tmp/default').mkdir(parents=True)
+    (m / '1.tmp/default/a.json').write_text('1')
+    os.rename(m / '1.tmp', m / '1')
+    mounts.wait_for(lambda: (outside / 'status').exists() and len((outside / 'status').read_text().split()) == 4)
+    assert (outside / 'status').read_text().split() == ['NoNewPrivs:', '0', 'Seccomp:', '0']
