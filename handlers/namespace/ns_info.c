@@ -29,16 +29,44 @@ static int put_process(struct ns *ns, struct buf *ret)
 	return r < 0 ? r : put(ret, "uptime_seconds", (uint64_t)(now.tv_sec - ns->started.tv_sec));
 }
 
+static int put_cache(struct cache *c, struct buf *ret)
+{
+	struct cache_stats cache;
+	int r = 0;
+
+	cache_stats(c, &cache);
+	const struct {
+		const char *name;
+		uint64_t value;
+	} rows[] = {
+		{ "cache_bytes", cache.bytes },
+		{ "cache_peak_bytes", cache.peak_bytes },
+		{ "cache_limit_bytes", cache.limit },
+		{ "cache_pinned_bytes", cache.pinned_bytes },
+		{ "cache_passed_bytes", cache.drop_behind_bytes },
+		{ "cache_entries", cache.entries },
+		{ "cache_hits", cache.hits },
+		{ "cache_misses", cache.misses },
+		{ "cache_evictions", cache.evictions },
+		{ "ahead_started", cache.ahead_started },
+		{ "ahead_used", cache.ahead_used },
+		{ "ahead_wasted", cache.ahead_wasted },
+		{ "ahead_bytes", cache.ahead_bytes },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows) && r >= 0; i++)
+		r = put(ret, rows[i].name, rows[i].value);
+	return r;
+}
+
 int ns_stats_json(struct ns *ns, struct buf *ret)
 {
 	const struct io_stats *io = io_engine_stats(ns->ckpt->io);
 	const struct zarr_env *env = &ns->ckpt->env, *inner = &ns->ckpt->inner_env;
 	struct streams_stats streams;
 	struct broadcast_stats shared;
-	struct cache_stats cache;
 	int r;
 
-	cache_stats(ns->ckpt->cache, &cache);
 	broadcast_stats(ns->broadcast, &shared);
 	streams_stats(ns->ckpt->streams, &streams);
 	r = put_process(ns, ret);
@@ -73,19 +101,6 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "chunks_missing", env->chunks_missing },
 		{ "raw_bytes", env->raw_bytes },
 		{ "prefetches", env->prefetches },
-		{ "cache_bytes", cache.bytes },
-		{ "cache_peak_bytes", cache.peak_bytes },
-		{ "cache_limit_bytes", cache.limit },
-		{ "cache_pinned_bytes", cache.pinned_bytes },
-		{ "cache_passed_bytes", cache.drop_behind_bytes },
-		{ "cache_entries", cache.entries },
-		{ "cache_hits", cache.hits },
-		{ "cache_misses", cache.misses },
-		{ "cache_evictions", cache.evictions },
-		{ "ahead_started", cache.ahead_started },
-		{ "ahead_used", cache.ahead_used },
-		{ "ahead_wasted", cache.ahead_wasted },
-		{ "ahead_bytes", cache.ahead_bytes },
 		{ "read_budget_bytes", 2 * budget_total(&ns->ckpt->read_budget) },
 		{ "write_budget_bytes", budget_total(&ns->ckpt->write_budget) },
 		{ "read_budget_peak_bytes", budget_peak(&ns->ckpt->read_budget) },
@@ -101,6 +116,8 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 
 	for (size_t i = 0; i < ARRAY_LEN(rows) && r >= 0; i++)
 		r = put(ret, rows[i].name, rows[i].value);
+	if (r >= 0)
+		r = put_cache(ns->ckpt->cache, ret);
 	return r < 0 ? r : buf_add_str(ret, "\n}\n");
 }
 
