@@ -4,7 +4,7 @@
  *
  * What one codec does is in codec_<name>.c; pieces of long objects are decoded in
  * codec_stream.c and encoded in codec_encoder.c. Which codecs may stand where in
- * the list of v3 ("bytes", "transpose", "sharding_indexed") is zarr_meta.c's
+ * the list of v3 ("bytes", "transpose", "sharding_indexed") is zarr_level.c's
  * business.
  *
  * Invariants: a chain with one compressor decodes straight into the caller's
@@ -13,10 +13,8 @@
 #include "core/base/err.h"
 #include "core/codec/codec_impl.h"
 
-/* In no order that matters: names are unique. */
-static const struct codec_ops *const table[] = {
-	&codec_zstd, &codec_blosc, &codec_gzip, &codec_zlib, &codec_bz2, &codec_crc32c,
-};
+#define ADDRESS(name) &codec_##name,
+static const struct codec_ops *const table[] = { CODECS(ADDRESS) };
 
 static const struct codec_ops *codec_find(struct span name, enum codec_dialect dialect)
 {

@@ -2,8 +2,8 @@
 /*
  * codec_impl.h - what one codec implements. Private to this folder.
  *
- * A codec is one file with one const struct codec_ops and one line in the table
- * of codec.c. Decoding is written once, as a decoder stage that turns a
+ * A codec is one file with one const struct codec_ops and one line in the list
+ * CODECS below. Decoding is written once, as a decoder stage that turns a
  * pulled input into a read output; a codec that is faster over whole objects has `decode` as
  * well (zstd, blosc).
  */
@@ -79,10 +79,14 @@ struct codec_ops {
 	bool summed;                         /* every object of it has a checksum */
 	bool (*is_summed)(struct span head); /* this one has; NULL: as `summed` says */
 
-	/* conf: the members (v2: the whole object; v3: "configuration", NULL when absent). */
+	/*
+	 * conf: the members (v2: the whole object, so "id" is among them; v3: "configuration", NULL
+	 * when absent).
+	 */
 	int (*parse)(const struct codec_ops *ops, const struct json *conf,
 		     enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
 		     const struct codec **ret);
+	/* Members in the order of their names, without spaces: that is how TensorStore writes. */
 	int (*print)(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
 
 	/*
@@ -109,8 +113,20 @@ struct codec {
 	const struct codec_ops *ops; /* first member of every implementation */
 };
 
-extern const struct codec_ops codec_zstd, codec_gzip, codec_zlib, codec_bz2;
-extern const struct codec_ops codec_blosc, codec_crc32c;
+/* A line for each, in no order that matters: codec_NAME is in codec_NAME.c, or beside a relative. */
+/* clang-format off */
+#define CODECS(codec) \
+	codec(zstd) \
+	codec(blosc) \
+	codec(gzip) \
+	codec(zlib) \
+	codec(bz2) \
+	codec(crc32c)
+/* clang-format on */
+
+#define CODEC_DECLARE(name) extern const struct codec_ops codec_##name;
+CODECS(CODEC_DECLARE)
+#undef CODEC_DECLARE
 
 /* ---- members of a configuration ---- */
 

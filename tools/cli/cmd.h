@@ -34,7 +34,7 @@ struct cmd {
 	unsigned min_args, max_args;      /* positional */
 	bool alone;               /* writes one result: refused when mpirun has begun several */
 	bool takes_mount_options; /* -o OPTION[=VALUE],... of the table in
-				     handlers/options/options.c */
+				     handlers/options/option_table.c */
 	int (*run)(struct cmd_args *a); /* exit status, or a negative errno with a note */
 };
 
@@ -70,7 +70,7 @@ void cmd_help(FILE *out, const struct cmd *c);
 bool cmd_needs_sample(const struct cmd *c);
 extern const char cmd_copy_sample[];
 
-extern const struct cmd *const cmd_table[]; /* NULL at the end; in the order of the help */
+extern const struct cmd *const cmd_table[]; /* of COMMANDS; NULL at the end */
 
 /*
  * Become the program that has MPI, which stands beside this one: returns 0 in it, and the reason
@@ -137,28 +137,35 @@ void print_name(FILE *out, const char *name);
 /* "pytreefs: reason" on stderr. */
 void print_error(int r);
 
-/* One a line. */
-extern const struct cmd cmd_abort;
-extern const struct cmd cmd_bench;
-extern const struct cmd cmd_cat;
-extern const struct cmd cmd_completion;
-extern const struct cmd cmd_commit;
-extern const struct cmd cmd_convert;
-extern const struct cmd cmd_diff;
-extern const struct cmd cmd_dump;
-extern const struct cmd cmd_explain;
-extern const struct cmd cmd_export;
-extern const struct cmd cmd_gc;
-extern const struct cmd cmd_info;
-extern const struct cmd cmd_ls;
-extern const struct cmd cmd_merge;
-extern const struct cmd cmd_mount;
-extern const struct cmd cmd_report;
-extern const struct cmd cmd_save;
-extern const struct cmd cmd_stats;
-extern const struct cmd cmd_transform;
-extern const struct cmd cmd_tree;
-extern const struct cmd cmd_umount;
-extern const struct cmd cmd_verify;
+/* In the order of the help: cmd_NAME is in cmd_NAME.c of tools/commands, or beside a relative. */
+/* clang-format off */
+#define COMMANDS(command) \
+	command(mount) \
+	command(umount) \
+	command(ls) \
+	command(tree) \
+	command(info) \
+	command(cat) \
+	command(verify) \
+	command(diff) \
+	command(stats) \
+	command(report) \
+	command(save) \
+	command(export) \
+	command(convert) \
+	command(transform) \
+	command(gc) \
+	command(merge) \
+	command(commit) \
+	command(abort) \
+	command(explain) \
+	command(dump) \
+	command(bench) \
+	command(completion)
+/* clang-format on */
+
+#define CMD_DECLARE(name) extern const struct cmd cmd_##name;
+COMMANDS(CMD_DECLARE)
+#undef CMD_DECLARE
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_main.c - the command table, dispatch, and the one place that prints an error.
+ * tool_main.c - the command that was asked for: options, dispatch, and the one place that prints an
+ * error.
  */
 #include <fcntl.h>
 #include <malloc.h>
@@ -20,12 +21,8 @@
 
 #define FILES_MOST 65536
 
-const struct cmd *const cmd_table[] = {
-	&cmd_mount,   &cmd_umount,    &cmd_ls,    &cmd_tree,       &cmd_info,   &cmd_cat,
-	&cmd_verify,  &cmd_diff,      &cmd_stats, &cmd_report,     &cmd_save,   &cmd_export,
-	&cmd_convert, &cmd_transform, &cmd_gc,    &cmd_merge,      &cmd_commit, &cmd_abort,
-	&cmd_explain, &cmd_dump,      &cmd_bench, &cmd_completion, NULL,
-};
+#define ADDRESS(name) &cmd_##name,
+const struct cmd *const cmd_table[] = { COMMANDS(ADDRESS) NULL };
 
 static void program_help(FILE *out)
 {
