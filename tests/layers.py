@@ -13,6 +13,7 @@
 * each folder of core and handlers has a README
 * the files that call a sync operation are those that core/commit/README.md lists
 * a leaf type is one file and one line: no other file names it
+* what is in a list of the code is where its readers and its fuzz target look for it (LISTS)
 * a C file is laid out as .clang-format says (its long tables say otherwise themselves)
 * a file of code begins with its licence (SPDX)
 * the root's meson.build alone looks for libraries, since tools/build.sh reads what it looks for there
@@ -338,6 +339,24 @@ def check_leaf_types(names):
                 if not (ROOT / LEAF_TABLE).with_name(f'leaf_{t}.c').is_file())
 
 
+# A list in the code -> (its file, a line of it, where each of its names is, how it looks there).
+LISTS = {
+    'CODECS': ('core/codec/codec_impl.h', r'^\tcodec\((\w+)\)', 'tests/fuzz/fuzz_codec.c', r'\\"(?:id|name)\\":\\"{}\\"'),
+    'COMMANDS': ('tools/cli/cmd.h', r'^\tcommand\((\w+)\)', 'README.md', r'(?m)^\|[^|]*`{}`'),
+}
+
+
+def check_lists():
+    """A name that is added to a list of the code is also in the test or on the page that nothing else asks for."""
+    for table, (home, line, page, look) in LISTS.items():
+        found = re.findall(line, (ROOT / home).read_text(encoding='utf-8'), re.M)
+        if not found:
+            yield f'{home}: has no list {table}'
+        text = (ROOT / page).read_text(encoding='utf-8')
+        yield from (f"{page}: '{name}' is missing, which the list {table} of {home} has" for name in found
+                    if not re.search(look.format(name), text))
+
+
 LICENCE = 'SPDX-License-Identifier: Apache-2.0'
 
 
@@ -377,8 +396,11 @@ def check_format(names):
         print(f'layers: the layout is not checked: clang-format 14 is wanted, here is {version.strip() or "none"}')
         return
     found = subprocess.run([program, '--dry-run', *names], capture_output=True, text=True, cwd=ROOT).stderr
-    yield from (f'{m[1]}: not as .clang-format says; clang-format -i {m[1].split(":")[0]}'
-                for m in re.finditer(r'^(\S+?:\d+):\d+: warning: code should be clang-formatted', found, re.M))
+    first = {}
+    for name, line in re.findall(r'^(\S+?):(\d+):\d+: warning: code should be clang-formatted', found, re.M):
+        first.setdefault(name, line)
+    yield from (f'{name}:{line}: not as .clang-format says, here first; {pathlib.Path(program).name} -i {name}'
+                for name, line in first.items())
 
 
 def pages():
@@ -410,6 +432,7 @@ def main():
     faults += check_readmes()
     faults += check_syncs(names)
     faults += check_leaf_types(names)
+    faults += check_lists()
     faults += check_licences(names)
     faults += check_libraries()
     faults += check_format(names)
