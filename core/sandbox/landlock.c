@@ -92,7 +92,11 @@ static int add_place(int ruleset, uint64_t handled, const struct sandbox_place *
 
 int landlock_enter(const struct sandbox_rules *rules)
 {
-	static const struct sandbox_place everything = { .path = "/", .access = SANDBOX_READ };
+	const struct sandbox_place everything = {
+		.path = "/",
+		.access = (rules->reads_everywhere ? SANDBOX_READ : 0u) |
+			  (rules->writes_everywhere ? SANDBOX_WRITE : 0u),
+	};
 	int version = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, VERSION_ASKED), r = 0;
 	auto_close int ruleset = -1;
 	struct ruleset handled = { 0 };
@@ -106,13 +110,14 @@ int landlock_enter(const struct sandbox_rules *rules)
 		handled.files = RIGHT_FIRST | RIGHT_REFER | (version >= 3 ? RIGHT_TRUNCATE : 0) |
 				(version >= 5 ? RIGHT_IOCTL_DEV : 0);
 	else
-		handled.files = RIGHT_EXECUTE;
+		/* The kernel refuses renames between directories wherever no rule allows them. */
+		handled.files = RIGHT_EXECUTE | RIGHT_REFER;
 	handled.net = NET_BIND_TCP | NET_CONNECT_TCP;
 	handled.scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;
 	ruleset = (int)syscall(SYS_landlock_create_ruleset, &handled, ruleset_size(version), 0);
 	if (ruleset < 0)
 		return -errno;
-	if (rules->reads_everywhere)
+	if (everything.access)
 		r = add_place(ruleset, handled.files, &everything);
 	for (size_t i = 0; i < rules->n_places && r >= 0; i++)
 		r = add_place(ruleset, handled.files, &rules->place[i]);

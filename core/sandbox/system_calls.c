@@ -120,6 +120,9 @@ static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
 		r = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (unsigned)getpid()));
+	/* Whether the process that left a file behind is still there; no signal is sent. */
+	if (r >= 0 && rules->writes_everywhere)
+		r = allow_if(f, SCMP_SYS(kill), SCMP_A1(SCMP_CMP_EQ, 0));
 	/* Its own limits, and not those of others. */
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));

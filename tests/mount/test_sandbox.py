@@ -149,3 +149,30 @@ def test_on_commit_has_the_rights_of_who_mounted(mount, confined, places):
     os.rename(m / '1.tmp', m / '1')
     mounts.wait_for(lambda: (outside / 'status').exists() and len((outside / 'status').read_text().split()) == 4)
     assert (outside / 'status').read_text().split() == ['NoNewPrivs:', '0', 'Seccomp:', '0']
+
+
+# ---- commands ----
+
+def test_a_command_that_reads_is_confined(run, confined):
+    now = json.loads(run('info', '--json', '-o', 'sandbox=require', SAMPLE / '1500/state').stdout)['sandbox']
+    assert now['no_new_privs'] and now['seccomp'] and now['landlock'] >= 2 and set(now['capabilities']) <= {'dac_read_search'}
+    assert json.loads(run('info', '--json', '-o', 'sandbox=off', SAMPLE / '1500/state').stdout)['sandbox']['landlock'] == 0
+
+
+def test_an_intruder_in_a_command_changes_nothing(run, confined, intruder, mount, places):
+    """A value that the plugin decodes: it may read what the user may, and write nothing."""
+    root, outside = places
+    m = mount(root, intruder, 'sandbox=off', allow_errors=True)
+    attempts(m, root, outside)
+    m.unmount()
+    (root / '1/default/l/data').write_text(f'{outside}\n{root}\n')
+    (outside / 'made').unlink()
+    (root / 'made').unlink()
+    r = run('cat', '-o', f'{intruder},spill=off', root / '1/default/l.intruder')
+    found = {name: int(number) for name, number in (line.split() for line in r.stdout.splitlines())}
+    writes = ['write-outside', 'make-outside', 'make-source']
+    assert {name: found[name] for name in writes} == dict.fromkeys(writes, errno.EACCES)
+    calls = [name for name in FORBIDDEN_CALLS if name != 'io_uring']
+    assert {name: found[name] for name in calls} == dict.fromkeys(calls, errno.ENOSYS)
+    assert not (outside / 'made').exists() and not (root / 'made').exists()
+    assert 'the sandbox refuses system call socket' in r.stderr

@@ -32,6 +32,11 @@ struct cmd {
 	const char *example; /* lines that work when pasted; "ckpts" is a copy of the sample */
 	const struct cmd_option *options; /* ends with a zeroed one */
 	unsigned min_args, max_args;      /* positional */
+	enum cmd_confined {
+		CMD_FREE,  /* runs other programs, or reads nothing that others made */
+		CMD_READS, /* writes to its output only: -o sandbox= holds for it */
+		CMD_WRITES /* files, too, wherever the user says */
+	} confined;
 	bool alone;               /* writes one result: refused when mpirun has begun several */
 	bool takes_mount_options; /* -o OPTION[=VALUE],... of the table in
 				     handlers/options/option_table.c */

@@ -14,6 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/nearest.h"
+#include "core/sandbox/sandbox.h"
 #include "tools/cli/cmd.h"
 #include "tools/cli/help_options.h"
 #include "tools/cli/help_topics.h"
@@ -173,6 +174,33 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 	return 0;
 }
 
+/* A command that reads what others made gives up what it does not need, as a mount does. */
+static int confine(struct cmd_args *a)
+{
+	const struct options *o = &a->options;
+	const struct sandbox_place places[] = {
+		{ .path = ns_spill_dir(o), .fd = -1, .access = SANDBOX_READ | SANDBOX_WRITE },
+		{ .path = o->log, .fd = -1, .access = SANDBOX_WRITE },
+		{ .path = "/dev/null", .access = SANDBOX_READ | SANDBOX_WRITE },
+	};
+	const struct sandbox_rules rules = {
+		.mode = o->sandbox,
+		.place = places,
+		.n_places = ARRAY_LEN(places),
+		.reads_everywhere = true,
+		.writes_everywhere = a->cmd->confined == CMD_WRITES,
+		.changes_owners = a->cmd->confined == CMD_WRITES,
+		.makes_rings = true,
+		.broker = -1,
+	};
+
+	/* Ranks become another program, and on_commit= is one. */
+	if (a->cmd->confined == CMD_FREE || mpi_ranks() > 1 ||
+	    (a->cmd->confined == CMD_WRITES && o->on_commit))
+		return 0;
+	return sandbox_enter(&rules);
+}
+
 static int run(const struct cmd *c, char **all, int argc, char **argv)
 {
 	struct cmd_args a = {
@@ -198,7 +226,10 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 				 "'%s' writes one result: begin it once, not with %d ranks",
 				 c->name, mpi_ranks());
 		if (r >= 0)
+			r = confine(&a);
+		if (r >= 0)
 			r = c->run(&a);
+		sandbox_log_refused();
 		status = r < 0 ? EXIT_FOUND : r;
 		if (r < 0)
 			print_error(r);

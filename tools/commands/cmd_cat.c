@@ -126,5 +126,6 @@ const struct cmd cmd_cat = {
 	.min_args = 1,
 	.max_args = 1000000,
 	.takes_mount_options = true,
+	.confined = CMD_READS,
 	.run = run_cat,
 };

@@ -498,6 +498,7 @@ const struct cmd cmd_convert = {
 	.min_args = 2,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.confined = CMD_WRITES,
 	.run = run_convert,
 };
 
@@ -519,5 +520,6 @@ const struct cmd cmd_save = {
 	.min_args = 2,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.confined = CMD_WRITES,
 	.run = run_save,
 };

@@ -326,5 +326,6 @@ const struct cmd cmd_diff = {
 	.min_args = 2,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.confined = CMD_READS,
 	.run = run_diff,
 };

@@ -205,5 +205,6 @@ const struct cmd cmd_dump = {
 	.options = options,
 	.min_args = 0,
 	.max_args = 2,
+	.confined = CMD_READS,
 	.run = run_dump,
 };

@@ -238,5 +238,6 @@ const struct cmd cmd_explain = {
 	.min_args = 1,
 	.max_args = 3,
 	.takes_mount_options = true,
+	.confined = CMD_READS,
 	.run = run_explain,
 };

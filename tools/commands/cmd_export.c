@@ -482,5 +482,6 @@ const struct cmd cmd_export = {
 	.min_args = 2,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.confined = CMD_WRITES,
 	.run = run_export,
 };

@@ -151,5 +151,6 @@ const struct cmd cmd_gc = {
 	.max_args = 1,
 	.alone = true,
 	.takes_mount_options = true,
+	.confined = CMD_WRITES,
 	.run = run_gc,
 };

@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/sandbox/sandbox.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/plugin/leaf_plugin.h"
 #include "handlers/namespace/node_parts.h"
@@ -230,6 +231,7 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 static int describe(struct cmd_args *a, struct source *s, struct buf *out, struct unknown *u)
 {
 	bool json = cmd_flag(a, "json");
+	auto_buf sandbox = { 0 };
 	struct stat st;
 	int r = node_stat(s->node, &st);
 
@@ -243,6 +245,10 @@ static int describe(struct cmd_args *a, struct source *s, struct buf *out, struc
 	add_text(out, json, "path", s->inner);
 	add_text(out, json, "source_shape", shape_text(s->ns->ckpt->shape));
 	add_text(out, json, "engine", io_engine_name(s->ns->ckpt->io));
+	r = sandbox_print(&sandbox);
+	if (r < 0)
+		return r;
+	add(out, json, "sandbox", buf_span(&sandbox));
 	if (S_ISREG(st.st_mode)) {
 		add_number(out, json, "bytes", (uint64_t)st.st_size);
 		add_number(out, json, "blocks", (uint64_t)st.st_blocks);
@@ -302,5 +308,6 @@ const struct cmd cmd_info = {
 	.min_args = 0,
 	.max_args = 1,
 	.takes_mount_options = true,
+	.confined = CMD_READS,
 	.run = run_info,
 };

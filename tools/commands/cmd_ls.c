@@ -215,6 +215,7 @@ const struct cmd cmd_ls = {
 	.min_args = 1,
 	.max_args = 1,
 	.takes_mount_options = true,
+	.confined = CMD_READS,
 	.run = run_ls,
 };
 
@@ -488,5 +489,6 @@ const struct cmd cmd_tree = {
 	.min_args = 1,
 	.max_args = 1,
 	.takes_mount_options = true,
+	.confined = CMD_READS,
 	.run = run_tree,
 };

@@ -208,5 +208,6 @@ const struct cmd cmd_merge = {
 	.max_args = 1,
 	.alone = true,
 	.takes_mount_options = true,
+	.confined = CMD_WRITES,
 	.run = run_merge,
 };

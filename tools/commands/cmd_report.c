@@ -429,5 +429,6 @@ const struct cmd cmd_report = {
 	.min_args = 1,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.confined = CMD_WRITES,
 	.run = run_report,
 };

@@ -277,5 +277,6 @@ const struct cmd cmd_stats = {
 	.min_args = 1,
 	.max_args = 1,
 	.takes_mount_options = true,
+	.confined = CMD_READS,
 	.run = run_stats,
 };

@@ -174,5 +174,6 @@ const struct cmd cmd_transform = {
 	.min_args = 1,
 	.max_args = 1,
 	.takes_mount_options = true,
+	.confined = CMD_READS,
 	.run = run_transform,
 };

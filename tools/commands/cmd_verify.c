@@ -408,5 +408,6 @@ const struct cmd cmd_verify = {
 	.min_args = 1,
 	.max_args = 1,
 	.takes_mount_options = true,
+	.confined = CMD_READS,
 	.run = run_verify,
 };
