@@ -62,6 +62,9 @@ PyObject *py_decode(const char *p, size_t n)
 static int notify(void *arg, uint64_t done, uint64_t total)
 {
 	struct py_progress *p = arg;
+	/* The exception waits for the call's end; nothing of Python may run meanwhile. */
+	if (p->raised)
+		return 1;
 	PyEval_RestoreThread(p->thread);
 	p->raised = PyErr_CheckSignals() < 0;
 	if (!p->raised && p->fn) {

@@ -192,7 +192,8 @@ class Leaf:
         a = np.empty(wanted.read_shape, dtype_of(node.dtype))
         if a.size:
             self._context.read([(self._name, None if is_whole else wanted.box, None, raw(a))])
-        out = a[wanted.flips].reshape(wanted.shape)
+        flips: Any = (..., *wanted.flips)       # with `...` it is a view, never a scalar
+        out = a[flips].reshape(wanted.shape)
         return out if wanted.shape or _has_dots(index) else out[()]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

@@ -21,7 +21,8 @@ def dtype_of(name: str) -> np.dtype[Any]:
         return np.dtype(name)
     try:
         import ml_dtypes
-        return np.dtype(getattr(ml_dtypes, name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
     except (ImportError, AttributeError):
         return np.dtype('<V2' if name == 'bfloat16' else '|V1')
 
@@ -36,7 +37,8 @@ def name_of(dtype: Any) -> str:
             return name
     if type(dtype).__module__ == 'torch':
         return str(dtype).removeprefix('torch.')
-    return np.dtype(dtype).name
+    found: np.dtype[Any] = np.dtype(dtype)
+    return found.name
 
 
 def is_floating(name: str) -> bool:

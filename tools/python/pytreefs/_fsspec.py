@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import fsspec
+import fsspec     # type: ignore[import-untyped]
 import numpy as np
 
 from . import _pytreefs as lib

@@ -74,7 +74,9 @@ def _namedtuple(text: bytes | None, children: list[tuple[str, Any]]) -> Any:
             order = [f if isinstance(f, str) else f['key'] for f in recorded.get('fields', [])]
         except (TypeError, KeyError):
             order = []
-        found = namedtuple(name.rpartition('.')[2], order if sorted(order) == sorted(fields) else fields)   # type: ignore[misc]
+        names = order if sorted(order) == sorted(fields) else fields
+        made = namedtuple(name.rpartition('.')[2], names)       # type: ignore[misc]
+        return made(**dict(children))
     return found(**dict(children))
 
 

@@ -71,7 +71,7 @@ def verify(path: Path, level: int = 3, only: str | None = None, **options: Any) 
     """What `pytreefs verify --json` says of a directory of steps, a step or an item: every record, reference,
     statistic and chunk (level 1: metadata; 2: references; 3: chunks).
 
-    >>> verify('ckpts/latest')['problems']
+    >>> verify('ckpts/latest')['errors']
     0
     """
     found: dict[str, Any] = _command('verify', [os.fspath(path)], _words(only, level=level), options)

@@ -52,7 +52,7 @@ def _leaf(x: Any) -> tuple[int, str | None, Any]:
     if not isinstance(x, np.generic):
         for cls, name in _NUMBERS:
             if isinstance(x, cls):
-                if cls is int and not -1 << 63 <= x < 1 << 63:
+                if name == 'int64' and not -1 << 63 <= int(x.real) < 1 << 63:
                     name = 'uint64'
                 return lib.SCALAR, name, _dtypes.raw(np.asarray(x, name))
     found = _array(x)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What load() can be asked for besides the whole tree, and how it says what is wrong."""
+
+import collections
+import pathlib
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pytreefs
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+STATE = SAMPLE / '1500' / 'state'
+
+
+@pytest.fixture(scope='module')
+def whole():
+    return pytreefs.load(STATE)
+
+
+def equal(a, b):
+    if isinstance(a, dict):
+        return type(b) is dict and a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return type(a) is type(b) and a == b
+
+
+# ---- only ----
+
+# Patterns, and what `pytreefs ls --only` chooses: leaves of the sample.
+PATTERNS = ['table', 'tab*', 'params/embed/table', 'state/params/embed/table', 'params/embed', 'params/', 'params/**', 'params/*',
+            '**/bias', '/step', 'layers/[0-1]/*', 'opt_state/0/mu/layers/?/**', 'opt_state/**/scale', '[!a-p]*', 'step.json', '*.npy']
+
+
+@pytest.mark.parametrize('pattern', PATTERNS)
+def test_patterns_choose_what_the_commands_choose(run, pattern):
+    r = run('stats', '--json', '--only', pattern, STATE, ok=False)
+    chosen = {line.split('"')[3].rpartition('.')[0] for line in r.stdout.splitlines() if '"path"' in line}
+    try:
+        # The command has no numbers of strings and None.
+        got = {k for k, v in pytreefs.load_flat(STATE, '/', only=pattern).items() if not isinstance(v, str)}
+    except pytreefs.Error as e:
+        assert 'matches no leaf' in str(e)
+        got = set()
+    assert got == chosen
+
+
+def test_only_keeps_the_structure(whole):
+    got = pytreefs.load(STATE, only=['history/1', 'params/embed/'])
+    assert equal(got, {'history': [..., whole['history'][1], ...], 'params': {'embed': whole['params']['embed']}})
+    assert equal(pytreefs.load(STATE, only=lambda path: path == 'step'), {'step': 1500})
+    with pytest.raises(pytreefs.Error, match="'nothing' matches no leaf"):
+        pytreefs.load(STATE, only=['step', 'nothing'])
+
+
+def test_a_part_by_its_path(whole):
+    assert equal(pytreefs.load(STATE / 'params' / 'embed'), whole['params']['embed'])
+    assert equal(pytreefs.load(STATE / 'params' / 'embed' / 'table.npy'), whole['params']['embed']['table'])
+    assert equal(pytreefs.load(SAMPLE / 'latest')['state'], whole)
+    with pytest.raises(pytreefs.Error, match='latest'):
+        pytreefs.load(SAMPLE)
+
+
+# ---- dtype, frameworks, flat ----
+
+def test_dtype_casts_floating_leaves(whole):
+    got = pytreefs.load(STATE, dtype='float16')
+    assert got['params']['embed']['table'].dtype == np.float16
+    assert np.array_equal(got['params']['embed']['table'], whole['params']['embed']['table'].astype(np.float16))
+    assert got['opt_state'][0]['count'].dtype == whole['opt_state'][0]['count'].dtype == np.int32
+    assert pytreefs.load(STATE, dtype=ml_dtypes.bfloat16)['opt_state'][0]['mu']['embed']['table'].dtype == ml_dtypes.bfloat16
+
+
+def test_torch_tensors(whole):
+    import torch
+    got = pytreefs.load(STATE, framework='torch')
+    table = got['params']['embed']['table']
+    assert table.dtype == torch.bfloat16 and got['step'] == 1500 and got['ema'] is None
+    assert np.array_equal(table.view(torch.int16).numpy(), whole['params']['embed']['table'].view(np.int16))
+    flat = pytreefs.load_flat(STATE / 'params', framework='torch')
+    assert all(isinstance(t, torch.Tensor) for t in flat.values())
+    assert flat['embed.table'].dtype == torch.bfloat16
+    assert pytreefs.load(STATE, framework='torch', dtype=torch.float32)['params']['embed']['table'].dtype == torch.float32
+    with pytest.raises(ValueError, match='framework'):
+        pytreefs.load(STATE, framework='jax')
+
+
+def test_flat_names(whole):
+    flat = pytreefs.load_flat(STATE, '/')
+    assert equal(flat['params/embed/table'], whole['params']['embed']['table'])
+    assert flat['step'].shape == () and flat['step'].dtype == np.int64 and flat['run_name'] == whole['run_name']
+    assert 'ema' not in flat and flat['history/2'] == whole['history'][2]
+
+
+def test_flat_names_that_collide_are_an_error(tmp_path):
+    pytreefs.save(tmp_path / '1', {'a': {'b': 1}, 'a_b': 2})
+    with pytest.raises(pytreefs.Error, match="'a_b'"):
+        pytreefs.load_flat(tmp_path / '1', '_')
+    assert set(pytreefs.load_flat(tmp_path / '1')) == {'a.b', 'a_b'}
+
+
+# ---- like, out ----
+
+Pair = collections.namedtuple('Pair', 'first second')
+
+
+def test_like_gives_its_containers_and_types(tmp_path):
+    import jax
+    pytreefs.save(tmp_path / '1', {'p': {'first': np.arange(3.0), 'second': [1, 2.5]}, 'n': None, 's': 'text'})
+    like = {'p': Pair(jax.ShapeDtypeStruct((3,), np.float32), (0, 0.0)), 'n': None, 's': ''}
+    got = pytreefs.load(tmp_path / '1', like=like)
+    assert type(got['p']) is Pair and got['p'].second == (1, 2.5) and got['p'].first.dtype == np.float32
+    assert got['p'].first.tolist() == [0, 1, 2] and got['n'] is None and got['s'] == 'text'
+    like['p'] = Pair(..., like['p'].second)
+    assert pytreefs.load(tmp_path / '1', like=like)['p'].first is ...
+
+
+def test_like_of_what_jax_has_registered(tmp_path):
+    import jax
+    made = jax.tree_util.Partial(print, np.ones(2), key=np.zeros(3))
+    pytreefs.save(tmp_path / '1', {'f': made})
+    got = pytreefs.load(tmp_path / '1', like={'f': made})['f']
+    assert isinstance(got, jax.tree_util.Partial) and np.array_equal(got.args[0], np.ones(2))
+    assert np.array_equal(got.keywords['key'], np.zeros(3))
+
+
+def test_like_tells_every_difference(whole):
+    like = {'step': 0, 'params': {'embed': {'table': np.zeros((2, 2))}, 'more': 1}, 'ema': 'text', 'run_name': None, 'rng': {'a': 1},
+            'history': [0.0]}
+    with pytest.raises(pytreefs.Error) as e:
+        pytreefs.load(STATE, like=like)
+    text = str(e.value)
+    for part in ('params/embed/table: shape [2, 2] here, [128, 32] in the checkpoint', 'params/more: is not in the checkpoint',
+                 'params/layers: is in the checkpoint alone', 'ema: a str here, a None in the checkpoint',
+                 'rng: a container here, a leaf', 'history/1: is in the checkpoint alone', 'more differences'):
+        assert part in text, text
+    assert e.value.filename == str(STATE)
+
+
+def test_out_is_filled_in_place(whole):
+    import torch
+    table = whole['params']['embed']['table']
+    out = {'params': {'embed': {'table': np.zeros(table.shape, np.float32)}}}
+    got = pytreefs.load(STATE, out=out, only='params/embed/')
+    assert got is out and np.array_equal(out['params']['embed']['table'], table.astype(np.float32))
+    tensor = torch.zeros(table.shape, dtype=torch.bfloat16)
+    pytreefs.load(STATE, out={'params': {'embed': {'table': tensor}}}, only='params/embed/')
+    assert np.array_equal(tensor.float().numpy(), table.astype(np.float32))
+    strided = np.zeros((table.shape[1], table.shape[0] * 2), np.float32).T[::2]
+    pytreefs.load(STATE, out={'params': {'embed': {'table': strided}}}, only='params/embed/')
+    assert np.array_equal(strided, table.astype(np.float32))
+    frozen = np.zeros(table.shape, np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(pytreefs.Error, match='writable'):
+        pytreefs.load(STATE, out={'params': {'embed': {'table': frozen}}}, only='params/embed/')
+
+
+# ---- progress, errors, options ----
+
+def test_progress_reaches_the_end():
+    seen = []
+    pytreefs.load(STATE, progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen) and all(0 <= done <= total for done, total in seen)
+
+    def stop(done, total):
+        raise RuntimeError('enough')
+    with pytest.raises(RuntimeError, match='enough'):
+        pytreefs.load(STATE, progress=stop)
+
+
+def test_errors_are_oserrors_with_a_name(tmp_path):
+    with pytest.raises(pytreefs.Error) as e:
+        pytreefs.open(tmp_path / 'nothing')
+    assert isinstance(e.value, OSError) and e.value.errno == 2 and e.value.filename == str(tmp_path / 'nothing')
+    with pytest.raises(pytreefs.Error, match='no_such_option'):
+        pytreefs.open(STATE, no_such_option=1)
+    with pytest.raises(pytreefs.Error):
+        pytreefs.steps(tmp_path / 'nothing')
+    with pytest.raises(ValueError, match='steps'):
+        pytreefs.steps(STATE)
+    assert pytreefs.steps(tmp_path) == []
+
+
+def test_damage_names_its_leaf(copy, cases):
+    """The leaf whose bytes are broken, and only it."""
+    source = copy(cases('matrix-perleaf-zarr2-zstd-v0'))
+    chunk = max((p for p in source.rglob('*') if p.is_file() and p.name[0].isdigit()), key=lambda p: p.stat().st_size)
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    with pytest.raises(pytreefs.Error) as e:
+        pytreefs.load(source)
+    assert e.value.errno == 5
+    leaf = pathlib.Path(e.value.filename)
+    with pytreefs.open(source) as ck:
+        for other in ck.leaves():
+            if leaf != source / other.name:
+                other.read()
+            else:
+                with pytest.raises(pytreefs.Error):
+                    other.read()
+
+
+def test_options_are_those_of_a_mount(whole):
+    with pytreefs.open(SAMPLE, pad_truncate=True, cache='1M') as ck:
+        assert ck['1500/state/params/embed/table[0:200].npy'].shape == (200, 32)
+    with pytreefs.open(SAMPLE) as ck:
+        assert 'state/params/embed/table[0:200].npy' not in ck.latest
+    assert equal(pytreefs.load(STATE, io='sync', threads=1), whole)
+
+
+def test_without_ml_dtypes():
+    """bfloat16 as numpy loads our .npy of it."""
+    program = '''
+import sys
+sys.modules['ml_dtypes'] = None
+import numpy as np, pytreefs
+a = pytreefs.load(sys.argv[1], only='table')['params']['embed']['table']
+assert a.dtype == np.dtype('<V2'), a.dtype
+with pytreefs.open(sys.argv[1]) as ck:
+    leaf = ck['params/embed/table']
+    assert leaf.dtype == np.dtype('<V2') and leaf.dtype_name == 'bfloat16' and leaf[3:5, ::-1].tobytes() == a[3:5, ::-1].tobytes()
+    assert leaf.read(dtype='float32').dtype == np.float32
+'''
+    subprocess.run([sys.executable, '-c', program, STATE], check=True)

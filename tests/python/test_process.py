@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads, forks, signals, interpreters, and what stays behind."""
+
+import concurrent.futures
+import gc
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import pytreefs
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+STATE = SAMPLE / '1500' / 'state'
+
+
+def python(text, *args, status=0):
+    """A program in a process of its own; what it prints."""
+    r = subprocess.run([sys.executable, '-c', textwrap.dedent(text), *map(str, args)], capture_output=True, text=True, timeout=60)
+    assert r.returncode == status, r.stdout + r.stderr
+    return r.stdout
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[k].view(np.uint8) if a[k].ndim else a[k], b[k].view(np.uint8) if b[k].ndim else b[k])
+                                        for k in a if not isinstance(a[k], str))
+
+
+def test_eight_loads_at_once():
+    want = pytreefs.load_flat(STATE)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for got in pool.map(lambda _: pytreefs.load_flat(STATE), range(24)):
+            assert same(got, want)
+
+
+def test_one_handle_for_eight_threads():
+    want = pytreefs.load_flat(STATE, '/')
+    with pytreefs.open(STATE) as ck:
+        def work(n):
+            for name in sorted(want)[n::8]:
+                if not isinstance(want[name], str):
+                    assert np.asarray(ck[name]).tobytes() == want[name].tobytes()
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
+
+
+def test_close_waits_for_calls_that_are_under_way():
+    """close() in one thread while others read: each call ends, or says that it is closed."""
+    for _ in range(20):
+        ck = pytreefs.open(STATE)
+        leaf = ck['params/embed/table']
+        want = np.asarray(leaf).tobytes()
+        faults = []
+
+        def work():
+            try:
+                for _ in range(50):
+                    if np.asarray(leaf).tobytes() != want:
+                        faults.append('other bytes')
+            except ValueError as e:
+                if 'is closed' not in str(e):
+                    faults.append(e)
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for t in threads:
+            t.start()
+        ck.close()
+        for t in threads:
+            t.join()
+        assert not faults
+
+
+def test_other_threads_run_meanwhile(tmp_path):
+    """While one thread saves and loads, another one goes on computing in Python."""
+    tree = {f'w{i}': np.random.default_rng(i).normal(size=(1 << 19)) for i in range(12)}
+    ticks, stop = [], threading.Event()
+
+    def tick():
+        while not stop.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.001)
+    t = threading.Thread(target=tick)
+    t.start()
+    try:
+        begin = time.monotonic()
+        pytreefs.save(tmp_path / '1', tree)
+        pytreefs.load(tmp_path / '1')
+        end = time.monotonic()
+    finally:
+        stop.set()
+        t.join()
+    during = [x for x in ticks if begin < x < end]
+    assert len(during) >= 5, (len(during), end - begin)
+
+
+def test_a_fork_says_what_to_do():
+    out = python('''
+        import os, sys, pytreefs
+        ck = pytreefs.open(sys.argv[1])
+        leaf = ck['params/embed/table']
+        leaf[0]
+        pid = os.fork()
+        if pid == 0:
+            try:
+                leaf[0]
+            except pytreefs.Error as e:
+                print(e, flush=True)
+            ck.close()
+            print(pytreefs.load(sys.argv[1], only='step'), flush=True)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        leaf[0]
+        ''', STATE)
+    assert 'fork' in out and "{'step': 1500}" in out, out
+
+
+def test_workers_of_multiprocessing():
+    out = python('''
+        import multiprocessing, sys, pytreefs
+        def work(path):
+            return pytreefs.load(path, only='step')['step']
+        pytreefs.load(sys.argv[1])
+        with multiprocessing.get_context('fork').Pool(2) as pool:
+            print(pool.map(work, [sys.argv[1]] * 4))
+        ''', STATE)
+    assert out == '[1500, 1500, 1500, 1500]\n'
+
+
+def test_a_sub_interpreter_is_refused():
+    code = ('import sys; sys.path.insert(0, sys.argv[1])\n'
+            'try:\n import pytreefs._pytreefs\n'
+            'except ImportError as e:\n print(e)\n')
+    probe = subprocess.run([sys.executable, '-c', 'import _xxsubinterpreters'], capture_output=True)
+    if probe.returncode:
+        pytest.skip('this Python has no sub-interpreters')
+    package = next(p for p in sys.path if (pathlib.Path(p) / 'pytreefs').is_dir())
+    out = python('''
+        import sys, _xxsubinterpreters as interpreters
+        i = interpreters.create()
+        interpreters.run_string(i, sys.argv[1])
+        ''', f'import sys; sys.argv = ["", {package!r}]\n' + code)
+    assert 'main interpreter' in out, out
+
+
+LOADING = '''
+import signal, sys, time, pytreefs
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print("ready", flush=True)
+begin = time.monotonic()
+try:
+    while True:
+        pytreefs.load(sys.argv[1])
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(7)
+'''
+
+
+def test_ctrl_c_ends_a_load(tmp_path):
+    """It is asked every 50 ms; how quickly it ends is measured elsewhere."""
+    pytreefs.save(tmp_path / '1', {f'w{i}': np.random.default_rng(i).normal(size=1 << 19) for i in range(24)})
+    p = subprocess.Popen([sys.executable, '-c', LOADING, tmp_path / '1'], stdout=subprocess.PIPE, text=True)
+    try:
+        assert p.stdout.readline() == 'ready\n'
+        time.sleep(0.15)
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=30)
+    finally:
+        p.kill()
+        p.wait()
+    assert out == 'interrupted\n' and p.returncode == 7
+
+
+def test_ctrl_c_ends_a_save_and_leaves_nothing(tmp_path):
+    p = subprocess.Popen([sys.executable, '-c', '''
+import signal, sys, numpy as np, pytreefs
+signal.signal(signal.SIGINT, signal.default_int_handler)
+tree = {f"w{i}": np.random.default_rng(i % 3).normal(size=1 << 20) for i in range(60)}
+print("ready", flush=True)
+try:
+    pytreefs.save(sys.argv[1], tree)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+''', tmp_path / '1'], stdout=subprocess.PIPE, text=True)
+    try:
+        assert p.stdout.readline() == 'ready\n'
+        time.sleep(0.3)
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=30)
+    finally:
+        p.kill()
+        p.wait()
+    assert out == 'interrupted\n' and os.listdir(tmp_path) == []
+
+
+def state_of_process():
+    gc.collect()
+    with open('/proc/self/statm') as f:
+        pages = int(f.read().split()[1])
+    return len(os.listdir('/proc/self/fd')), len(os.listdir('/proc/self/task')), pages * os.sysconf('SC_PAGESIZE')
+
+
+def test_a_thousand_opens_leave_nothing_behind():
+    def cycle(n):
+        for _ in range(n):
+            with pytreefs.open(STATE, threads=2) as ck:
+                ck['params/embed/table'][0]
+    cycle(100)
+    files, threads, memory = state_of_process()
+    cycle(1000)
+    after = state_of_process()
+    assert after[:2] == (files, threads)
+    assert after[2] - memory < 16 << 20, (memory, after[2])
+
+
+def test_loads_give_their_memory_back():
+    for _ in range(20):
+        pytreefs.load(STATE)
+    before = state_of_process()
+    for _ in range(300):
+        pytreefs.load(STATE)
+    after = state_of_process()
+    assert after[:2] == before[:2] and after[2] - before[2] < 16 << 20, (before, after)
+
+
+def test_import_takes_nothing_but_numpy():
+    """Modules that take time to import are imported by what needs them."""
+    out = python('''
+        import sys, numpy
+        before = set(sys.modules)
+        import pytreefs
+        print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before}))
+        ''')
+    assert set(out.split()) <= {'pytreefs', '_json', 'contextlib', 'json', 'errno', '__future__', 'typing', 'collections', 'functools'}, out
+
+
+def test_the_module_can_be_imported_anew():
+    python('''
+        import sys, pytreefs
+        for name in [m for m in sys.modules if m.startswith('pytreefs')]:
+            del sys.modules[name]
+        import pytreefs
+        print(pytreefs.load(sys.argv[1], only='step'))
+        ''', STATE)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs the program: mount(), verify(), diff(), stats(), python -m pytreefs; and fsspec."""
+
+import io
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import pytreefs
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+
+
+def mounts_below(path):
+    with open('/proc/self/mountinfo') as f:
+        return [line.split()[4] for line in f if line.split()[4].startswith(str(path))]
+
+
+# ---- mount ----
+
+def test_a_mount_for_a_block():
+    with pytreefs.mount(SAMPLE) as path:
+        assert sorted(os.listdir(path)) == ['1000', '1500']
+        a = np.load(f'{path}/latest/state/rng.npy')
+    assert not os.path.exists(path) and np.array_equal(a, pytreefs.load(SAMPLE / 'latest/state/rng.npy'))
+
+
+def test_a_mount_survives_an_exception_and_open_files(tmp_path):
+    where = tmp_path / 'mnt with blank'
+    with pytest.raises(RuntimeError, match='mine'), pytreefs.mount(SAMPLE, where, restore_dtype='float32') as path:
+        f = open(f'{path}/latest/state/params/embed/table.npy', 'rb')
+        assert np.load(f).dtype == np.float32
+        raise RuntimeError('mine')
+    f.close()
+    assert not mounts_below(tmp_path) and not where.exists()
+
+
+def test_a_mount_whose_daemon_is_dead(tmp_path):
+    where = tmp_path / 'mnt'
+    where.mkdir()
+    with pytreefs.mount(SAMPLE, where) as path:
+        pids = [p for p in os.listdir('/proc') if p.isdigit() and is_daemon_of(p, path)]
+        assert len(pids) == 1
+        os.kill(int(pids[0]), signal.SIGKILL)
+        for _ in range(200):
+            try:
+                os.listdir(path)
+            except OSError:
+                break
+            time.sleep(0.05)
+    assert not mounts_below(tmp_path) and where.is_dir() and not os.listdir(where)
+
+
+def is_daemon_of(pid, path):
+    try:
+        return path.encode() in pathlib.Path('/proc', pid, 'cmdline').read_bytes().split(b'\0') and \
+            os.path.basename(os.readlink(f'/proc/{pid}/exe')).startswith('pytreefs')
+    except OSError:
+        return False
+
+
+def test_a_mount_that_cannot_be(tmp_path):
+    with pytest.raises(pytreefs.Error, match='No such file') as e:
+        with pytreefs.mount(tmp_path / 'nothing'):
+            pass
+    assert e.value.filename == str(tmp_path / 'nothing')
+    with pytest.raises(pytreefs.Error, match='no_such_option'):
+        with pytreefs.mount(SAMPLE, no_such_option=1):
+            pass
+
+
+def test_the_missing_package_is_named(monkeypatch):
+    from pytreefs import _mount
+    monkeypatch.setattr(_mount, '_helper', lambda: None)
+    monkeypatch.setattr(_mount.os, 'geteuid', lambda: 1000)
+    with pytest.raises(pytreefs.Error, match='package fuse3'):
+        with pytreefs.mount(SAMPLE):
+            pass
+
+
+# ---- commands ----
+
+def test_commands_as_objects(tmp_path):
+    shutil.copytree(SAMPLE, tmp_path / 'ckpts')
+    got = pytreefs.verify(tmp_path / 'ckpts' / '1000')
+    assert isinstance(got, dict) and got
+    assert pytreefs.diff(SAMPLE / '1000/state', SAMPLE / '1500/state')['differences']
+    assert not pytreefs.diff(SAMPLE / '1000/state', SAMPLE / '1000/state', tolerance=1e-3)['differences']
+    rows = pytreefs.stats(SAMPLE / '1000/state', only='params/')
+    assert rows and all(row['path'].startswith('params/') for row in rows)
+    with pytest.raises(pytreefs.Error, match='nothing') as e:
+        pytreefs.stats(tmp_path / 'nothing')
+    assert e.value.filename == str(tmp_path / 'nothing')
+
+
+def test_python_m_is_the_program():
+    r = subprocess.run([sys.executable, '-m', 'pytreefs', 'ls', SAMPLE], capture_output=True, text=True, check=True)
+    assert r.stdout.split() == ['1000/', '1500/']
+    assert subprocess.run([sys.executable, '-m', 'pytreefs', 'nonsense'], capture_output=True).returncode == 2
+
+
+# ---- fsspec ----
+
+@pytest.fixture
+def fs():
+    fsspec = pytest.importorskip('fsspec')
+    from pytreefs._fsspec import FileSystem
+    fsspec.register_implementation('pytreefs', FileSystem, clobber=True)
+    return fsspec.filesystem('pytreefs', skip_instance_cache=True)
+
+
+def test_fsspec_lists_what_a_mount_shows(fs):
+    with pytreefs.mount(SAMPLE) as mnt:
+        for where in ('', '/1500', '/1500/state', '/1500/state/params/embed'):
+            got = {e['name'].rpartition('/')[2]: e for e in fs.ls(f'pytreefs://{SAMPLE}{where}')}
+            assert set(got) == set(os.listdir(mnt + where))
+            for name, entry in got.items():
+                st = os.stat(f'{mnt}{where}/{name}')
+                assert entry['type'] == ('directory' if os.path.isdir(f'{mnt}{where}/{name}') else 'file')
+                assert entry['type'] == 'directory' or entry['size'] == st.st_size
+        files = sorted(os.path.relpath(os.path.join(d, f), mnt) for d, _, names in os.walk(mnt) for f in names)
+        found = fs.find(str(SAMPLE))
+        assert sorted(os.path.relpath(f, SAMPLE) for f in found) == files
+        for name in files[::5]:
+            assert fs.cat_file(f'{SAMPLE}/{name}') == pathlib.Path(mnt, name).read_bytes()
+    assert fs.isdir(f'{SAMPLE}/1500') and not fs.exists(f'{SAMPLE}/1500/nope')
+    with pytest.raises(FileNotFoundError):
+        fs.info(f'{SAMPLE}/1500/nope')
+
+
+def test_fsspec_files_are_seekable(fs):
+    import fsspec
+    path = f'{SAMPLE}/1500/state/params/embed/table@float32.npy'
+    with fsspec.open(f'pytreefs://{path}') as f:
+        a = np.load(f)
+        f.seek(-4, io.SEEK_END)
+        assert f.read() == a.tobytes()[-4:] and f.read(1) == b''
+    assert a.dtype == np.float32
+    with pytest.raises(OSError), fsspec.open(f'pytreefs://{path}', 'wb') as f:
+        pass
+
+
+def test_cat_ranges_cut_anything(fs, cases):
+    """Random ranges of every file, across headers, elements and rows, in one batch."""
+    import random
+    r = random.Random(16)
+    for name in ('chunked-ocdbt-zarr2-v0', 'dtypes-ocdbt-zarr2'):
+        root = cases(name).path
+        files = [f for f in fs.find(str(root)) if not f.rpartition('/')[2].startswith('_')]
+        whole = dict(zip(files, fs.cat_ranges(files, [None] * len(files), [None] * len(files))))
+        paths = [r.choice(files) for _ in range(300)]
+        starts = [r.choice([None, 0, r.randrange(len(whole[p]) + 1)]) for p in paths]
+        ends = [r.choice([None, r.randrange(len(whole[p]) + 9), -r.randrange(9)]) for p in paths]
+        got = fs.cat_ranges(paths, starts, ends)
+        for p, a, b, data in zip(paths, starts, ends, got):
+            assert data == whole[p][slice(a, b)], (p, a, b)
+        with pytreefs.open(root) as ck:
+            for f in files:
+                if f.endswith('.npy'):
+                    a = np.load(io.BytesIO(whole[f]))
+                    assert a.tobytes() == np.asarray(ck[f[len(str(root)) + 1:]]).tobytes()
+    got = fs.cat_ranges([files[0], str(root / 'nope.npy')], [0, 0], [4, 4])
+    assert got[0] == whole[files[0]][:4] and isinstance(got[1], FileNotFoundError)
+
+
+def test_readers_of_others(fs, tmp_path):
+    """safetensors takes the bytes of a view, and text files open as text."""
+    import safetensors.numpy
+    data = fs.cat_file(f'{SAMPLE}/1500/state/params@float32.safetensors')
+    assert safetensors.numpy.load(data)['embed.table'].shape == (128, 32)
+    import fsspec
+    with fsspec.open(f'pytreefs://{SAMPLE}/1500/state/step.json', 'rt') as f:
+        assert f.read() == '1500\n'

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""save(): what is written restores with Orbax, TensorStore and load(), and is there as a whole or not at all."""
+
+import collections
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pytreefs
+from lib import expect, loading
+
+Point = collections.namedtuple('Point', 'x y')
+
+
+def tree():
+    r = np.random.default_rng(16)
+    return {
+        'params': {'dense': {'kernel': r.normal(size=(300, 130)).astype(np.float32), 'bias': np.zeros(130, np.float16)},
+                   'embed': r.normal(size=(64, 32)).astype(ml_dtypes.bfloat16)},
+        'layers': [{'w': np.arange(12, dtype=np.int32).reshape(3, 4).T}, {'w': np.arange(7)[::-2]}],
+        'small': r.normal(size=(5,)).astype(ml_dtypes.float8_e4m3fn), 'flags': np.array([True, False]),
+        'z': np.array([1 + 2j, 3]), 'rank0': np.array(3, np.int16), 'big_endian': np.arange(3, dtype='>i4'),
+        'step': 7, 'rate': 1e-3, 'on': True, 'off': False, 'name': 'süß\n', 'nothing': None, 'empty': {}, 'none': [],
+        'odd/ke%y': {'': np.ones(2), '.': np.ones(1)}, 'np': np.float32(2.5),
+    }
+
+
+def saved(like):
+    """The tree as it comes back."""
+    return expect.flatten(like)
+
+
+def test_a_step_comes_back(tmp_path):
+    source = tree()
+    pytreefs.save(tmp_path / '7', source, metadata={'by': 'me'})
+    assert pytreefs.steps(tmp_path) == [7]
+    wanted = saved(source)
+    wanted.leaves['big_endian',] = np.arange(3, dtype=np.int32)
+    assert not loading.faults(wanted, pytreefs.load(tmp_path / '7'))
+    with pytreefs.open(tmp_path / '7') as ck:
+        assert list(ck) == ['default'] and ck.metadata == {'by': 'me'}
+
+
+@pytest.mark.parametrize('options', [{}, {'zarr': 3}, {'ocdbt': False}, {'compression': 'none'}], ids=str)
+def test_orbax_and_tensorstore_restore_it(tmp_path, options):
+    from lib import restoring
+    source = tree()
+    for key in ('z', 'small', 'flags', 'big_endian', 'odd/ke%y'):
+        del source[key]
+    pytreefs.save(tmp_path / '7', source, **options)
+    wanted = saved(source)
+    faults = restoring.by_orbax(tmp_path, 7, wanted)
+    faults += list(restoring.by_tensorstore(tmp_path / '7/default', wanted, ocdbt=options.get('ocdbt', True),
+                                            zarr3=options.get('zarr') == 3))
+    assert not faults, '\n'.join(faults)
+
+
+def test_items_and_bare_items(tmp_path):
+    pytreefs.save(tmp_path / '1', {'a': {'x': 1}, 'b': [np.ones(3)]}, items=True)
+    assert pytreefs.load(tmp_path / '1')['a'] == {'x': 1}
+    pytreefs.save(tmp_path / '2', {'x': 1}, item='state')
+    assert pytreefs.load(tmp_path / '2') == {'state': {'x': 1}}
+    pytreefs.save(tmp_path / 'item', {'x': 1, 'w': np.ones(2)}, item=None, metadata={'k': [1]})
+    with pytreefs.open(tmp_path / 'item') as ck:
+        assert ck.kind == 'dict' and ck['x'].read() == 1
+    import orbax.checkpoint as ocp
+    assert ocp.PyTreeCheckpointer().restore(tmp_path / 'item')['x'] == 1
+
+
+def test_rich_types(tmp_path):
+    source = {'t': (1, (np.ones(2),)), 'p': Point(1, 'two')}
+    pytreefs.save(tmp_path / '1', source, rich_types=True)
+    got = pytreefs.load(tmp_path / '1')
+    assert got['t'][0] == 1 and type(got['t'][1]) is tuple
+    assert type(got['p']).__name__ == 'Point' and tuple(got['p']) == (1, 'two')
+
+
+def test_jax_and_torch(tmp_path):
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    source = {'j': jnp.arange(6.0).reshape(2, 3), 'jb': jnp.ones((4,), jnp.bfloat16), 't': torch.arange(5),
+              'tb': torch.full((3, 2), 1.5, dtype=torch.bfloat16).t(), 'p': torch.nn.Parameter(torch.ones(2)),
+              't8': torch.ones(3).to(torch.float8_e4m3fn), 'part': jax.tree_util.Partial(print, jnp.ones(2))}
+    pytreefs.save(tmp_path / '1', source)
+    got = pytreefs.load(tmp_path / '1')
+    assert np.array_equal(got['j'], np.asarray(source['j'])) and got['jb'].dtype == ml_dtypes.bfloat16
+    assert got['t'].tolist() == [0, 1, 2, 3, 4] and got['tb'].shape == (2, 3) and float(got['tb'][0, 0]) == 1.5
+    assert got['p'].tolist() == [1, 1] and got['t8'].dtype == ml_dtypes.float8_e4m3fn
+    torch_tree = pytreefs.load(tmp_path / '1', framework='torch')
+    assert torch.equal(torch_tree['tb'], source['tb']) and torch_tree['t8'].dtype == torch.float8_e4m3fn
+
+
+@pytest.mark.parametrize('bad', [object(), np.array(['a']), np.array([object()]), np.zeros(2, 'M8[s]'), b'bytes', 1 << 70, ...],
+                         ids=['object', 'text', 'objects', 'dates', 'bytes', 'large', 'placeholder'])
+def test_what_cannot_be_saved_is_named_and_leaves_nothing(tmp_path, bad):
+    with pytest.raises(pytreefs.Error, match='a/b') as e:
+        pytreefs.save(tmp_path / '1', {'a': {'b': bad}, 'w': np.ones(3)})
+    assert e.value.filename.endswith('1/default/a/b')
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_existing_step_stays_unless_overwrite(tmp_path):
+    pytreefs.save(tmp_path / '1', {'x': 1})
+    with pytest.raises(pytreefs.Error):
+        pytreefs.save(tmp_path / '1', {'x': 2})
+    assert pytreefs.load(tmp_path / '1') == {'x': 1}
+    pytreefs.save(tmp_path / '1', {'x': 2}, overwrite=True)
+    assert pytreefs.load(tmp_path / '1') == {'x': 2} and os.listdir(tmp_path) == ['1']
+
+
+def test_progress_can_end_a_save(tmp_path):
+    def stop(done, total):
+        raise RuntimeError('enough')
+    with pytest.raises(RuntimeError, match='enough'):
+        pytreefs.save(tmp_path / '1', {f'w{i}': np.random.default_rng(i).normal(size=1 << 19) for i in range(40)}, progress=stop)
+    assert os.listdir(tmp_path) == []
+
+
+SAVER = '''
+import sys, numpy as np, pytreefs
+tree = {f"w{i}": np.random.default_rng(i).normal(size=(64, 1024)).astype(np.float32) for i in range(24)}
+print("ready", flush=True)
+sys.stdin.readline()
+pytreefs.save(sys.argv[1], tree)
+print("saved", flush=True)
+'''
+
+
+def test_killed_while_it_saves(tmp_path):
+    """SIGKILL at ten moments of a save: the step is there as a whole, or not at all."""
+    whole = 0
+    taken = None
+    for n in range(11):
+        root = tmp_path / str(n)
+        root.mkdir()
+        p = subprocess.Popen([sys.executable, '-c', SAVER, root / '5'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert p.stdout.readline() == 'ready\n'
+        begin = time.monotonic()
+        p.stdin.write('\n')
+        p.stdin.flush()
+        if taken is None:       # the first one says how long it takes
+            assert p.stdout.readline() == 'saved\n'
+            taken = time.monotonic() - begin
+        else:
+            time.sleep(taken * n / 10)
+            p.send_signal(signal.SIGKILL)
+        p.communicate()
+        steps = pytreefs.steps(root)
+        assert steps in ([], [5])
+        if steps:
+            whole += 1
+            got = pytreefs.load(root / '5')
+            assert len(got) == 24 and all(a.shape == (64, 1024) for a in got.values())
+            assert pytreefs.verify(root / '5')
+        subprocess.run([os.environ['PYTREEFS_PROGRAM'], 'gc', root], check=True, stdout=subprocess.DEVNULL)
+        assert [x for x in os.listdir(root)] == (['5'] if steps else [])
+    assert whole
