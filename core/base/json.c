@@ -412,7 +412,7 @@ static int json_parse_escaped(struct span text, struct span escaped, const char 
 	return 0;
 }
 
-int json_parse(struct span text, const char *what, struct json_doc *ret)
+static int parse_document(struct span text, const char *what, struct json_doc *ret)
 {
 	auto_buf escaped = { .metered = true };
 	struct pre_escape c = { .in = text, .out = &escaped };
@@ -443,6 +443,16 @@ int json_parse(struct span text, const char *what, struct json_doc *ret)
 			      text.n);
 	r = json_parse_escaped(text, buf_span(&escaped), what, ret);
 	meter_release(charge);
+	return r;
+}
+
+int json_parse(struct span text, const char *what, struct json_doc *ret)
+{
+	int r;
+
+	meter_begin();
+	r = parse_document(text, what, ret);
+	meter_end();
 	return r;
 }
 

@@ -24,6 +24,9 @@ static uint64_t wanted; /* by those that wait */
 static int64_t hurried_until;
 static atomic_ullong taken;
 
+static __thread unsigned operations; /* that the thread has begun and not ended */
+static __thread uint64_t held;       /* charged by the thread since it began the first of them */
+
 static pthread_rwlock_t users_lock = PTHREAD_RWLOCK_INITIALIZER; /* taken before `lock` */
 static struct meter_user *users;
 
@@ -130,14 +133,47 @@ static void wait_until_it_fits(uint64_t n, uint64_t most)
 	count_taken();
 }
 
+void meter_begin(void)
+{
+	if (operations++ == 0)
+		held = 0;
+}
+
+void meter_end(void)
+{
+	operations--;
+}
+
+static int refuse(uint64_t n, uint64_t most, uint64_t used)
+{
+	uint64_t own = operations ? held : 0;
+
+	if (n > most)
+		return fail(-EFBIG,
+			    "metadata needs %llu bytes of memory at once, the option cache and the "
+			    "%llu beside it allow %llu",
+			    (unsigned long long)n, (unsigned long long)METER_FREE,
+			    (unsigned long long)most);
+	if (own > most - n)
+		return fail(-EFBIG,
+			    "metadata needs %llu more bytes of memory beside %llu of its own, the "
+			    "option cache and the %llu beside it allow %llu",
+			    (unsigned long long)n, (unsigned long long)own,
+			    (unsigned long long)METER_FREE, (unsigned long long)most);
+	return fail(-ENOMEM,
+		    "metadata needs %llu more bytes of memory, %llu of %llu are in use (see the "
+		    "option cache)",
+		    (unsigned long long)n, (unsigned long long)used, (unsigned long long)most);
+}
+
 int meter_charge(uint64_t n)
 {
-	uint64_t most, used;
+	uint64_t most, used, own = operations ? held : 0;
 	bool ok;
 
 	pthread_mutex_lock(&lock);
 	most = stats.limit - (n < METER_SMALL || stats.limit == UINT64_MAX ? 0 : METER_RESERVED);
-	if (!fits(n, most) && n <= most)
+	if (!fits(n, most) && n <= most && own <= most - n)
 		wait_until_it_fits(n, most);
 	ok = fits(n, most);
 	used = stats.used;
@@ -149,26 +185,19 @@ int meter_charge(uint64_t n)
 		stats.refusals++;
 	}
 	pthread_mutex_unlock(&lock);
-	if (ok) {
-		if (atomic_load(&taken))
-			reclaim();
-		return 0;
-	}
-	if (n > most)
-		return fail(
-			-EFBIG,
-			"metadata needs %llu bytes of memory at once, cache and the %llu beside it allow %llu",
-			(unsigned long long)n, (unsigned long long)METER_FREE,
-			(unsigned long long)most);
-	return fail(-ENOMEM,
-		    "metadata needs %llu more bytes of memory, %llu of %llu are in use (see cache)",
-		    (unsigned long long)n, (unsigned long long)used, (unsigned long long)most);
+	if (!ok)
+		return refuse(n, most, used);
+	held += n;
+	if (atomic_load(&taken))
+		reclaim();
+	return 0;
 }
 
 void meter_release(uint64_t n)
 {
 	if (n == 0)
 		return;
+	held -= MIN(n, held);
 	pthread_mutex_lock(&lock);
 	stats.used -= n;
 	count_taken();

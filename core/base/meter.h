@@ -13,8 +13,8 @@
  * A charge that does not fit now waits, at most METER_WAIT_NS: a caller may hold what others need.
  * When one has waited for so long in vain, large ones wait for METER_HURRY_NS only, for as long as
  * METER_HURRIED_NS: many openings at once that hold what each other needs take seconds, not
- * minutes. One that never fits is refused at once. Any thread may call, without a lock that
- * releasing memory takes.
+ * minutes. One that never fits is refused at once; so is one that cannot fit beside what its own
+ * operation holds (meter_begin()). Any thread may call, without a lock that releasing memory takes.
  */
 #ifndef PYTREEFS_METER_H
 #define PYTREEFS_METER_H
@@ -45,6 +45,13 @@ void meter_leave(struct meter_user *u);
 /* -EFBIG: it never fits; -ENOMEM: it does not fit now. Both name both numbers. */
 int meter_charge(uint64_t n);
 void meter_release(uint64_t n);
+/*
+ * The calling thread begins to read something as a whole, and keeps what it charges until
+ * meter_end(): a charge that does not fit beside these is refused at once, with -EFBIG, since
+ * another try would be in vain. May nest.
+ */
+void meter_begin(void);
+void meter_end(void);
 /* Bytes that each cache holds less. */
 uint64_t meter_taken(void);
 /* The largest charge that is not refused at once. */

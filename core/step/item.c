@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/meter.h"
 #include "core/ocdbt/ocdbt.h"
 #include "core/step/aggregate.h"
 #include "core/step/item_impl.h"
@@ -182,14 +183,24 @@ static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct 
 	return 0;
 }
 
+static int open_metered(struct ckpt *ckpt, const char *path, bool as_shown, struct item **ret)
+{
+	int r;
+
+	meter_begin();
+	r = open_item(ckpt, path, as_shown, ret);
+	meter_end();
+	return r;
+}
+
 int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
 {
-	return open_item(ckpt, path, false, ret);
+	return open_metered(ckpt, path, false, ret);
 }
 
 int item_open_shown(struct ckpt *ckpt, const char *path, struct item **ret)
 {
-	return open_item(ckpt, path, true, ret);
+	return open_metered(ckpt, path, true, ret);
 }
 
 struct item *item_ref(struct item *item)
@@ -393,7 +404,9 @@ int item_read_strings(struct item *item)
 
 	pthread_mutex_lock(&item->lock);
 	if (!item->strings_read) {
+		meter_begin();
 		r = index_strings(item);
+		meter_end();
 		if (r == -ENOENT) {
 			err_clear();
 			r = 0;

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/meter.h"
 #include "core/zarr/meta_cache.h"
 
 /* The innermost level, in axes of the array. -EFBIG when its chunks cannot be numbered. */
@@ -52,7 +53,7 @@ static int derive_leaf(struct zarr *z)
 static int read_meta(struct zarr *z)
 {
 	static const char *const names[] = { ".zarray", "zarr.json" };
-	auto_buf key = { 0 }, text = { 0 };
+	auto_buf key = { 0 }, text = { .metered = true };
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(names) && r == 0; i++) {
@@ -95,7 +96,9 @@ int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t 
 	z->tag = tag;
 	atomic_init(&z->refs, 1);
 	trace(TRACE_ZARR, "open '%s'", z->prefix);
+	meter_begin();
 	r = read_meta(z);
+	meter_end();
 	if (r >= 0)
 		r = derive_leaf(z);
 	if (r < 0) {

@@ -18,13 +18,15 @@
 #include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/meter.h"
 #include "handlers/namespace/ns.h"
 #include "handlers/namespace/watch.h"
 
-#define ITEMS_BYTES (16 * MiB)   /* of open items together, with the nodes of their trees */
-#define ITEMS_MAX 64             /* open at once: each has files open */
-#define KEEP_IDLE 4              /* kept open though nobody holds them */
-#define REFUSED_MAX 16           /* refused items that are remembered */
+#define ITEMS_BYTES (16 * MiB) /* of open items together, with the nodes of their trees */
+#define ITEMS_MAX 64           /* open at once: each has files open */
+#define LARGE_PART 16  /* of the memory for metadata: documents of one item that are large */
+#define KEEP_IDLE 4    /* kept open though nobody holds them */
+#define REFUSED_MAX 16 /* refused items that are remembered */
 #define REFUSED_COST_NS 50000000 /* only those that took that long */
 #define REFUSED_NS 10000000000   /* and so long */
 #define NODE_BYTES 400           /* of a node of the mount, for each node of a tree */
@@ -51,6 +53,11 @@ struct refused_item {
 };
 
 struct item_table {
+	/*
+	 * Held by the thread that opens an item of large documents; taken before `lock`. So many
+	 * such openings at once do not each hold a part of what one needs.
+	 */
+	pthread_mutex_t large;
 	pthread_mutex_t lock; /* protects all below */
 	struct refused_item refused[REFUSED_MAX];
 	unsigned next_refused;
@@ -67,6 +74,7 @@ int item_table_new(struct item_table **ret)
 	if (!t)
 		return fail(-ENOMEM, "cannot allocate the table of items");
 	pthread_mutex_init(&t->lock, NULL);
+	pthread_mutex_init(&t->large, NULL);
 	pthread_cond_init(&t->opened, NULL);
 	*ret = t;
 	return 0;
@@ -168,6 +176,7 @@ void item_table_free(struct item_table *t)
 		free(t->refused[i].path);
 	pthread_cond_destroy(&t->opened);
 	pthread_mutex_destroy(&t->lock);
+	pthread_mutex_destroy(&t->large);
 	free(t);
 }
 
@@ -209,12 +218,12 @@ static void wait_for_descriptors(struct ns *ns)
 	}
 }
 
-/* What an item's documents are now. */
-static uint64_t mark_of(struct ns *ns, const char *path)
+/* What an item's documents are now, and their bytes together. */
+static uint64_t mark_of(struct ns *ns, const char *path, uint64_t *ret_bytes)
 {
 	const char *const names[] = { "", "/_METADATA", "/manifest.ocdbt", "/_strings.json", "/" };
 	const char *aggregate = ns->ckpt->opts.aggregate_filename;
-	uint64_t mark = 1;
+	uint64_t mark = 1, bytes = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		bool last = i + 1 == ARRAY_LEN(names);
@@ -226,12 +235,15 @@ static uint64_t mark_of(struct ns *ns, const char *path)
 		if (r >= 0) {
 			v[1] = mix64((uint64_t)st.st_dev) + (uint64_t)st.st_ino;
 			v[2] = (uint64_t)st.st_size;
+			bytes += S_ISREG(st.st_mode) ? v[2] : 0;
 			v[3] = (uint64_t)clock_ns_of(st.st_mtim);
 			v[4] = (uint64_t)clock_ns_of(st.st_ctim);
 		}
 		mark = hash64(span_of(v, sizeof(v)), mark);
 		err_clear();
 	}
+	if (ret_bytes)
+		*ret_bytes = bytes;
 	return mark;
 }
 
@@ -251,7 +263,7 @@ static int ask_refused(struct ns *ns, struct item_table *t, const char *path)
 		}
 	}
 	pthread_mutex_unlock(&t->lock);
-	return mark && mark == mark_of(ns, path) ? err_restore(&note) : 0;
+	return mark && mark == mark_of(ns, path, NULL) ? err_restore(&note) : 0;
 }
 
 /* Opening it took long, and failed with this note; mark is from before. */
@@ -262,7 +274,7 @@ static void remember_refused(struct ns *ns, struct item_table *t, const char *pa
 	char *copy = strdup(path);
 
 	/* What changed meanwhile may be right by now. */
-	if (!copy || mark != mark_of(ns, path)) {
+	if (!copy || mark != mark_of(ns, path, NULL)) {
 		free(copy);
 		return;
 	}
@@ -279,14 +291,20 @@ static void remember_refused(struct ns *ns, struct item_table *t, const char *pa
 
 static int open_item(struct ns *ns, struct item_table *t, const char *path, struct item **ret)
 {
-	uint64_t mark = mark_of(ns, path);
-	int64_t begin = clock_ns();
+	uint64_t bytes, mark = mark_of(ns, path, &bytes);
+	bool large = bytes > meter_most() / LARGE_PART;
 	struct err_note note;
+	int64_t begin;
 	int r = ask_refused(ns, t, path);
 
 	if (r < 0)
 		return r;
+	if (large)
+		pthread_mutex_lock(&t->large);
+	begin = clock_ns();
 	r = item_open_shown(ns->ckpt, path, ret);
+	if (large)
+		pthread_mutex_unlock(&t->large);
 	if (r >= 0 || err_passes(r) || clock_ns() - begin < REFUSED_COST_NS)
 		return r;
 	err_save(r, &note);

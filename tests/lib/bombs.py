@@ -5,6 +5,7 @@ Each kind turns a copy of a healthy step, as `pytreefs save` makes it, into one 
 hundreds of megabytes. Long texts that are not sparse are made once and linked into every step.
 """
 
+import base64
 import functools
 import json
 import os
@@ -170,6 +171,80 @@ def json_item(step, item):
     sparse(step / 'json/metadata', 1024 * MIB)
 
 
+def entry(keys, value='jax.Array'):
+    """A leaf as `_METADATA` has it, but for its name."""
+    keys = ', '.join(f'{{"key": "{k}", "key_type": 2}}' for k in keys)
+    return f'{{"key_metadata": [{keys}], "value_metadata": {{"value_type": "{value}", "skip_deserialize": false}}}}'
+
+
+def metadata(key, make, step, item):
+    """make(): what follows in `_METADATA`'s tree, and in the document."""
+    first = f'"w": {entry(["w"])}'
+    document = json.loads((item / '_METADATA').read_text())
+    del document['tree_metadata']
+    flags = json.dumps(document)[1:-1]
+    text(item / '_METADATA', key, lambda: [f'{{{flags}, "tree_metadata": {{{first}'.encode(), *make(), b'}'])
+
+
+def one_text(mib):
+    return [f', "t": {entry("t", "x|")}'.encode().replace(b'|', b'y' * MIB * mib), b'}']
+
+
+def rich_text(mib):
+    return [b'}, "value_metadata_tree": "', b'y' * MIB * mib, b'"']
+
+
+def custom_text(mib):
+    return [b'}, "custom_metadata": {"a": "', b'y' * MIB * mib, b'"}']
+
+
+def many_leaves(n):
+    return [f', "{i}": {entry([f"a{i // 1000}", i % 1000])}'.encode() for i in range(n)] + [b'}']
+
+
+def long_names(n):
+    return [f', "{i}": {entry(["k" * MIB + str(i)])}'.encode() for i in range(n)] + [b'}']
+
+
+def sharding_text(mib, step, item):
+    name = base64.urlsafe_b64encode(b'w').decode()
+    text(item / '_sharding', f'sharding-{mib}', lambda: [f'{{"{name}": "'.encode(), b'x' * MIB * mib, b'"}'])
+
+
+def sharding_names(mib, step, item):
+    text(item / '_sharding', f'sharding-names-{mib}', lambda: [b'{"', b'eHh4' * (MIB // 4) * mib, b'": "x"}'])
+
+
+def sharding_many(n, step, item):
+    names = (base64.urlsafe_b64encode(b'%d' % i).decode() for i in range(n))
+    text(item / '_sharding', f'sharding-many-{n}',
+         lambda: [b'{', ', '.join(f'"{k}": "x"' for k in names).encode(), b'}'])
+
+
+def array_metadatas(n, step, item):
+    one = '{"array_metadata": {"param_name": "|", "write_shape": [], "chunk_shape": [], "ext_metadata": null}}'
+    text(item / 'array_metadatas/process_0', f'array-metadatas-{n}',
+         lambda: [b'{"array_metadatas": [', ', '.join(one.replace('|', str(i)) for i in range(n)).encode(), b']}'])
+
+
+def array_metadatas_text(mib, step, item):
+    one = b'{"array_metadata": {"param_name": "w", "write_shape": [], "chunk_shape": [], "ext_metadata": "'
+    text(item / 'array_metadatas/process_0', f'array-metadatas-{mib}',
+         lambda: [b'{"array_metadatas": [', one, b'x' * MIB * mib, b'"}}]}'])
+
+
+def zarray(key, value, step, item):
+    """Its attribute `more` is that text, which nobody needs to read."""
+    old = json.dumps(json.loads((item / 'w/.zarray').read_text()))
+    text(item / 'w/.zarray', key, lambda: [old[:-1].encode(), b', "more": ', value(), b'}'])
+
+
+def string_leaf(step, item):
+    """As releases 0.3.x stored strings: a hole in it."""
+    with_a_string(item)
+    sparse(item / 's/_strings.json', 380 * MIB, b'{"": "')
+
+
 KINDS = {
     'node of 1 GiB': node_gib,
     'node of 100 MiB': node_100,
@@ -187,9 +262,29 @@ KINDS = {
     '_sharding that is a hole': sharding_sparse,
     '.zarray that is a hole': zarray_sparse,
     'JSON item that is a hole': json_item,
+    '_METADATA of one text': functools.partial(metadata, 'one-text', lambda: one_text(40)),
+    '_METADATA of one rich text': functools.partial(metadata, 'rich-text', lambda: rich_text(40)),
+    '_METADATA of one custom text': functools.partial(metadata, 'custom-text', lambda: custom_text(40)),
+    '_METADATA of 200,000 leaves': functools.partial(metadata, 'many-leaves', lambda: many_leaves(200_000)),
+    '_METADATA of names of 1 MiB': functools.partial(metadata, 'long-names', lambda: long_names(30)),
+    '_sharding of one text': functools.partial(sharding_text, 60),
+    '_sharding of one name': functools.partial(sharding_names, 60),
+    '_sharding of many leaves': functools.partial(sharding_many, 300_000),
+    'array_metadatas of many leaves': functools.partial(array_metadatas, 300_000),
+    'array_metadatas of one text': functools.partial(array_metadatas_text, 60),
+    '.zarray of a long list': functools.partial(zarray, 'list', lambda: b'[' + b'0,' * 900_000 + b'0]'),
+    '.zarray of deep lists': functools.partial(
+        zarray, 'deep', lambda: b'[' + (b'[' * 200 + b']' * 200 + b',') * 4000 + b'0]'),
+    '.zarray of one text': functools.partial(zarray, 'text', lambda: b'"' + b'x' * 15 * MIB + b'"'),
+    'string leaf that is a hole': string_leaf,
 }
+# Those that fit the default budgets: reading all their views there takes long, and shows nothing.
+LONG = ('aggregate file of 20 MB', '_strings.json of 20 MB', '_METADATA of one text', '_METADATA of one rich text',
+        '_METADATA of one custom text', '_METADATA of 200,000 leaves', '_METADATA of names of 1 MiB',
+        '_sharding of one text', '_sharding of one name', '_sharding of many leaves', 'array_metadatas of many leaves',
+        '.zarray of one text')
 # Those whose arrays are directories.
-BY_DIRECTORY = ('.zarray',)
+BY_DIRECTORY = ('.zarray', 'string leaf')
 
 
 def make_root(root, kind, healthy, count=12):

@@ -95,6 +95,44 @@ static void after_a_wait_in_vain_large_charges_hurry(void **state)
 	assert_int_equal(used(), 0);
 }
 
+static void what_does_not_fit_beside_its_own_is_refused_at_once(void **state)
+{
+	struct meter_stats before, after;
+
+	meter_begin();
+	assert_int_equal(meter_charge(MOST - MiB), 0);
+	meter_stats(&before);
+	assert_int_equal(meter_charge(2 * MiB), -EFBIG);
+	assert_non_null(strstr(err_text(-EFBIG), "2097152 more bytes of memory beside 40894464"));
+	meter_begin();
+	assert_int_equal(meter_charge(2 * MiB), -EFBIG);
+	meter_end();
+	meter_stats(&after);
+	assert_int_equal(after.waits, before.waits);
+	/* What was given back is not its own. */
+	meter_release(MOST - MiB);
+	assert_int_equal(meter_charge(MOST), 0);
+	meter_end();
+	/* Whoever comes later holds nothing himself. */
+	meter_begin();
+	assert_int_equal(meter_charge(MiB), -ENOMEM);
+	meter_end();
+	meter_release(MOST);
+	assert_int_equal(used(), 0);
+}
+
+static void an_arena_that_was_emptied_is_still_charged(void **state)
+{
+	struct arena a = { .metered = true };
+
+	for (int i = 0; i < 3; i++) {
+		assert_non_null(arena_alloc(&a, MiB));
+		assert_true(used() > MiB && used() == a.total);
+		arena_release(&a);
+		assert_int_equal(used(), 0);
+	}
+}
+
 static void *release_later(void *n)
 {
 	usleep(50000);
@@ -207,6 +245,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_does_not_fit_now_is_refused_in_the_end, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(after_a_wait_in_vain_large_charges_hurry, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(what_does_not_fit_beside_its_own_is_refused_at_once,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(an_arena_that_was_emptied_is_still_charged, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(metadata_takes_the_place_of_what_is_cached, setup,
 						teardown),

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "core/base/cache.h"
+#include "core/base/meter.h"
 #include "core/tree/tree.h"
 
 /* Shorthand for entries: K(a) a mapping key, I(0) a position, V(type) a leaf, E(type) empty. */
@@ -378,6 +380,24 @@ static void printing_by_hand(void **state)
 			       "[{"));
 }
 
+static void a_tree_is_charged(void **state)
+{
+	auto_of(tree) struct tree *tree = NULL;
+	struct meter_stats before, after;
+	struct cache *cache;
+
+	assert_int_equal(cache_new(MiB, &cache), 0);
+	cache_give_way(cache);
+	meter_stats(&before);
+	assert_int_equal(parse(full, &tree), 0);
+	meter_stats(&after);
+	assert_int_equal(after.used - before.used, tree->arena.total);
+	tree_free(take(tree));
+	meter_stats(&after);
+	assert_int_equal(after.used, before.used);
+	cache_free(cache);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -389,6 +409,7 @@ int main(void)
 		cmocka_unit_test(damage_is_refused_or_read),
 		cmocka_unit_test(printing_refuses_what_cannot_be_read),
 		cmocka_unit_test(printing_by_hand),
+		cmocka_unit_test(a_tree_is_charged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
