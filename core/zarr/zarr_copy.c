@@ -46,6 +46,7 @@ struct copying {
 	enum zarr_fill fill;
 	uint8_t *piece;
 	struct buf fill_object; /* a chunk of the fill value, encoded when the first one is needed */
+	uint64_t cost, held;    /* of write_budget: for that chunk, and taken for it */
 };
 
 static int read_at(const struct chunk *c, uint64_t off, size_t n, void *p)
@@ -131,6 +132,10 @@ static int put_absent(struct copying *y, struct span key)
 	if (y->fill == ZARR_FILL_OMIT)
 		return 0;
 	if (!y->fill_object.n) {
+		r = budget_take(y->we->budget, y->cost);
+		if (r < 0)
+			return r;
+		y->held = y->cost;
 		bytes = block_alloc(n);
 		if (!bytes)
 			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
@@ -217,10 +222,16 @@ int zarr_copy(struct write_env *we, struct zarr *from, struct kv *kv, struct spa
 	y.to = zarr_writer_array(w);
 	if (!fits(from, y.to))
 		return 0;
+	/* An absent chunk may have to be made, and one that is too large is made as a stream. */
+	y.cost = zarr_writer_cost(w);
+	if (fill != ZARR_FILL_OMIT && !from->missing_is_error && y.cost > budget_total(we->budget))
+		return 0;
 	y.piece = block_alloc(PIECE);
 	r = y.piece ? copy_all(&y) : fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
 	block_free(y.piece, PIECE);
 	buf_release(&y.fill_object);
+	if (y.held)
+		budget_give(we->budget, y.held);
 	trace(TRACE_ZARR, "copied chunks: %s", r < 0 ? err_text(r) : "all");
 	return r < 0 ? r : 1;
 }

@@ -7,7 +7,9 @@
 
 #include <stdlib.h>
 
+#include "core/base/wire.h"
 #include "core/zarr/stream.h"
+#include "core/zarr/zarr_copy.h"
 #include "core/zarr/zarr_write.h"
 
 struct world {
@@ -327,9 +329,54 @@ static void a_writer_without_memory_gets_an_error(void **state)
 	world_close(&w);
 }
 
+/* A copy of an array of which nothing is stored, within that budget. */
+static int copy_absent(uint64_t budget, uint64_t *ret_peak)
+{
+	static const char json[] =
+		"{\"zarr_format\": 2, \"shape\": [2, 65536], \"chunks\": [1, 65536], "
+		"\"dtype\": \"<f4\", \"compressor\": null, \"fill_value\": 1.5, "
+		"\"filters\": null, \"order\": \"C\"}";
+	struct world w;
+	struct kv *from, *to;
+	struct zarr *z;
+	int r;
+
+	world_open(&w, budget, 0);
+	assert_int_equal(kv_mem_new(w.io, &from), 0);
+	assert_int_equal(kv_mem_new(w.io, &to), 0);
+	assert_int_equal(kv_put(from, span_str(".zarray"), span_str(json)), 0);
+	assert_int_equal(zarr_open(&w.env, from, span_of(NULL, 0), cache_owner(), 0, &z), 0);
+	r = zarr_copy(&w.we, z, to, span_str(json), ZARR_FILL_STORE);
+	if (r > 0) {
+		auto_buf chunk = { 0 };
+
+		assert_int_equal(kv_get_all(to, span_str("1.0"), MiB, &chunk), 1);
+		assert_int_equal(chunk.n, 65536 * 4);
+		assert_int_equal(get_u32le(chunk.p + chunk.n - 4), 0x3fc00000);
+	}
+	*ret_peak = budget_peak(&w.write_budget);
+	zarr_unref(z);
+	kv_free(from);
+	kv_free(to);
+	world_close(&w);
+	return r;
+}
+
+static void chunks_that_are_made_for_absent_ones_are_of_the_budget(void **state)
+{
+	uint64_t peak;
+
+	assert_int_equal(copy_absent(4 * MiB, &peak), 1);
+	assert_true(peak >= 256 * KiB);
+	/* Then the caller writes the array as a stream. */
+	assert_int_equal(copy_absent(128 * KiB, &peak), 0);
+	assert_int_equal(peak, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(chunks_that_are_made_for_absent_ones_are_of_the_budget),
 		cmocka_unit_test(streams_read_back_equal),
 		cmocka_unit_test(chunks_beyond_the_budget_are_streamed),
 		cmocka_unit_test(what_was_accepted_survives_a_full_store),
