@@ -72,6 +72,7 @@ struct draft_node {
 				 there; 0: never */
 	bool hint_agrees;     /* the result: it says what is there */
 	int hint_dtype;       /* of a leaf: enum dtype of the one that it was copied from */
+	bool hint_jax;        /* the same: it is recorded as jax.Array */
 	struct buf hint_impl; /* the same, of a PRNG key: its implementation */
 };
 

@@ -190,8 +190,17 @@ static const char *const derived[] = { "shape",      "chunks",       "codecs",
 				       "typestr",    "stored_bytes", "logical_bytes",
 				       "leaf_count", "state",        "write_shape" };
 
-static bool is_derived(const char *name)
+static bool is_array_type(struct span word)
 {
+	return span_eq(word, span_str("jax.Array")) || span_eq(word, span_str("np.ndarray"));
+}
+
+static bool is_derived(const struct draft_node *n, const char *name, struct span value)
+{
+	/* Of other leaves the contents say what they are. A file may become `.npy`: rsync renames. */
+	if (!strcmp(name, "typestr"))
+		return n->is_dir || (name_ext_of(span_str(n->name)) != NAME_EXT_NPY &&
+				     !is_array_type(unquoted(value)));
 	for (size_t i = 0; i < ARRAY_LEN(derived); i++)
 		if (!strcmp(name, derived[i]))
 			return true;
@@ -208,6 +217,18 @@ static int check_sharding(struct draft_node *n, struct span value)
 	       r < 0        ? fail(-EINVAL,
 				   "user.pytree.sharding is for leaves, as `_sharding` spells it") :
 			      0;
+}
+
+/* What an array is recorded as. */
+static int check_typestr(struct span value)
+{
+	struct span word = unquoted(value);
+
+	if (is_array_type(word))
+		return 0;
+	return fail(-EINVAL,
+		    "user.pytree.typestr of an array is jax.Array or np.ndarray, not '%.*s'",
+		    SPAN_ARG(word));
 }
 
 static int check_prng_impl(struct draft_node *n, struct span value)
@@ -230,6 +251,8 @@ static int check(struct draft_node *n, const char *name, struct span value)
 {
 	if (!strcmp(name, "sharding"))
 		return check_sharding(n, value);
+	if (!strcmp(name, "typestr"))
+		return check_typestr(value);
 	if (!strcmp(name, "prng_impl"))
 		return check_prng_impl(n, value);
 	if (!strcmp(name, "kind"))
@@ -261,7 +284,7 @@ int draft_set_xattr(struct draft_node *n, const char *name, const struct span *v
 	if (strncmp(name, PREFIX, strlen(PREFIX)))
 		return fail(-EOPNOTSUPP, "a checkpoint has no place for the xattr '%s'", name);
 	name += strlen(PREFIX);
-	if (value && is_derived(name))
+	if (value && is_derived(n, name, *value))
 		return 0;
 	pthread_mutex_lock(&n->draft->lock);
 	if (n->draft->life == DRAFT_COMMITTING)

@@ -61,7 +61,7 @@ static bool is_draft_leaf(const struct node *n)
 static int set_size(struct draft_node *n, uint64_t size)
 {
 	if (size == 0)
-		copy_hint_leaf(n, span_of(NULL, 0), span_of(NULL, 0));
+		copy_hint_leaf(n, NULL);
 	return draft_file_truncate(n->file, size);
 }
 
@@ -434,16 +434,21 @@ static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
 /* A view is another array than its leaf: of its names alone '@' and '[' are not escaped. */
 static void handle_copied(struct file *f, struct node *from)
 {
-	auto_buf dtype = { 0 }, impl = { 0 };
+	static const char *const names[] = { "dtype", "typestr", "prng_impl" };
+	auto_buf dtype = { 0 }, typestr = { 0 }, impl = { 0 };
+	struct buf *const value[] = { &dtype, &typestr, &impl };
 
 	if (handle_of(f)->writes && node_is_of_opaque(from))
 		copy_hint_opaque(of(f->node)->n);
 	if (!handle_of(f)->writes || strpbrk(from->name, "@[") || is_draft_leaf(from))
 		return;
-	if (node_xattr_get(from, "dtype", &dtype) < 0 ||
-	    node_xattr_get(from, "prng_impl", &impl) < 0)
-		err_clear();
-	copy_hint_leaf(of(f->node)->n, buf_span(&dtype), buf_span(&impl));
+	/* Each may be absent. */
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (node_xattr_get(from, names[i], value[i]) < 0)
+			err_clear();
+	copy_hint_leaf(of(f->node)->n, &(struct copied_leaf){ .dtype = buf_span(&dtype),
+							      .typestr = buf_span(&typestr),
+							      .prng_impl = buf_span(&impl) });
 }
 
 static void handle_lost(struct file *f, int code)

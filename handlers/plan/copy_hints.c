@@ -49,12 +49,15 @@ static struct span word(struct span s)
 	return s.n >= 2 && s.p[0] == '"' && s.p[s.n - 1] == '"' ? span_of(s.p + 1, s.n - 2) : s;
 }
 
-void copy_hint_leaf(struct draft_node *n, struct span dtype, struct span impl)
+void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 {
+	struct copied_leaf c = from ? *from : (struct copied_leaf){ 0 };
+
 	pthread_mutex_lock(&n->draft->lock);
-	n->hint_dtype = dtype.n ? (int)dtype_by_name(word(dtype)) : DTYPE_UNKNOWN;
+	n->hint_dtype = c.dtype.n ? (int)dtype_by_name(word(c.dtype)) : DTYPE_UNKNOWN;
+	n->hint_jax = span_eq(word(c.typestr), span_str("jax.Array"));
 	buf_release(&n->hint_impl);
-	if (impl.n && buf_add_span(&n->hint_impl, word(impl)) < 0)
+	if (c.prng_impl.n && buf_add_span(&n->hint_impl, word(c.prng_impl)) < 0)
 		buf_release(&n->hint_impl);
 	pthread_mutex_unlock(&n->draft->lock);
 	err_clear();

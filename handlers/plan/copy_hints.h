@@ -16,9 +16,12 @@
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n);
 /* A program wrote all of it to a file of another name. */
 void copy_hint_file(struct draft_node *dir, struct draft_file *f);
-/* A leaf is a copy of one with that dtype (JSON text), and maybe a key of that implementation; {}:
- * not a copy. */
-void copy_hint_leaf(struct draft_node *n, struct span dtype, struct span impl);
+/* What the leaf that another one was copied from shows of itself: JSON texts, empty: nothing. */
+struct copied_leaf {
+	struct span dtype, typestr, prng_impl;
+};
+/* A leaf is a copy of that one; NULL: it is not a copy. */
+void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from);
 /* A file is a copy of one of an item that is not a tree. */
 void copy_hint_opaque(struct draft_node *n);
 

@@ -68,6 +68,19 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 	return r;
 }
 
+/*
+ * Whether an array is recorded as jax.Array: as options and xattrs ask for, and without these as it
+ * was where it was copied from. Called with the draft's lock held.
+ */
+static bool is_jax(const struct draft_node *n, const struct save_opts *o)
+{
+	struct span word = draft_xattr_word(n, "typestr");
+
+	if (save_opts_given(o, "leaf_type"))
+		return o->leaf_type == LEAF_TYPE_JAX;
+	return word.p ? span_eq(word, span_str("jax.Array")) : n->hint_jax;
+}
+
 /* What an array is by options and xattrs. tensor: its name in the file, or empty. */
 static int array_options(struct plan *p, struct draft_node *n, struct span tensor,
 			 struct leaf_desc *ret)
@@ -77,13 +90,14 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 
 	pthread_mutex_lock(&n->draft->lock);
 	r = draft_save_opts(n, tensor, &o);
+	ret->is_jax = r >= 0 && is_jax(n, &o);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r >= 0)
 		r = keep_xattr(p, n, "sharding", false, &ret->sharding);
 	if (r >= 0)
 		r = keep_xattr(p, n, "prng_impl", true, &ret->key_impl);
 	/* Only a jax array can be a typed PRNG key. */
-	ret->is_jax = r >= 0 && (o.leaf_type == LEAF_TYPE_JAX || ret->key_impl.p);
+	ret->is_jax |= r >= 0 && ret->key_impl.p;
 	return r;
 }
 

@@ -489,3 +489,49 @@ def test_every_attribute_that_is_shown_is_accepted_when_it_comes_back(mount, roo
     for path in (m / '100').rglob('*'):
         copied = m / '101' / path.relative_to(m / '100')
         assert set(os.listxattr(path)) == set(os.listxattr(copied)), path
+
+
+def recorded(item):
+    """What Orbax's documents say of every array: {key path: (value type, write shape, has metadata of an array)}."""
+    document = json.loads((item / '_METADATA').read_text())['tree_metadata']
+    files = [json.loads(f.read_text()) for f in (item / 'array_metadatas').glob('process_*')]
+    described = {m['array_metadata']['param_name'] for f in files for m in f['array_metadatas']}
+    found = {}
+    for entry in document.values():
+        keys = tuple(k['key'] for k in entry['key_metadata'])
+        value = entry['value_metadata']
+        found[keys] = value['value_type'], tuple(value.get('write_shape') or ()), '.'.join(keys) in described
+    return found
+
+
+@pytest.mark.parametrize('by', [*CARRIED, 'cp -r'])
+def test_a_copy_of_what_orbax_wrote_keeps_what_arrays_are(mount, root, by):
+    """jax.Array and np.ndarray, by the attributes, and within a mount also without them."""
+    tree = {'jax': jax.numpy.asarray(W), 'numpy': W, 'n': 7, 's': 'x', 'none': None, 'list': [jax.numpy.zeros(3), np.zeros(4)],
+            'scalar': jax.numpy.float32(1.5)}
+    save_v0(root / '100/default', tree)
+    m = mount(root)
+    (m / '101.tmp').mkdir()
+    r = shell('set -o pipefail; ' + CARRIED.get(by, 'cp -r MNT/100/default MNT/101.tmp/'), m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    commit(m, '101')
+    before = recorded(root / '100/default')
+    assert {v[0] for v in before.values()} >= {'jax.Array', 'np.ndarray', 'scalar'} and any(v[2] for v in before.values())
+    assert recorded(root / '101/default') == before
+    assert not restoring.by_orbax(root, 101, expect.flatten(tree), ('v0', 'v1'))
+
+
+def test_the_type_of_an_array_can_be_set(mount, root):
+    m = mount(root, allow_errors=True)
+    (m / '1.tmp/default').mkdir(parents=True)
+    for name in ('a', 'b', 'c'):
+        np.save(m / f'1.tmp/default/{name}.npy', W)
+    os.setxattr(m / '1.tmp/default/a.npy', 'user.pytree.typestr', b'jax.Array')
+    os.setxattr(m / '1.tmp/default/b.npy', 'user.pytree.typestr', b'"jax.Array"')
+    os.setxattr(m / '1.tmp/default/b.npy', 'user.pytree.save.leaf_type', b'np.ndarray')
+    with pytest.raises(OSError, match='Invalid argument'):
+        os.setxattr(m / '1.tmp/default/c.npy', 'user.pytree.typestr', b'"scalar"')
+    assert any("jax.Array or np.ndarray, not 'scalar'" in line for line in m.log_lines())
+    assert os.getxattr(m / '1.tmp/default/a.npy', 'user.pytree.typestr') == b'jax.Array'
+    commit(m, '1')
+    assert {k[0]: v[0] for k, v in recorded(root / '1/default').items()} == {'a': 'jax.Array', 'b': 'np.ndarray', 'c': 'np.ndarray'}
