@@ -180,7 +180,7 @@ static int add_entry(struct making *m, const struct entry *e)
 
 static bool is_path(struct span s)
 {
-	return s.n && s.p[0] != '/' && s.p[s.n - 1] != '/' && !memmem(s.p, s.n, "//", 2) &&
+	return s.n && s.p && s.p[0] != '/' && s.p[s.n - 1] != '/' && !memmem(s.p, s.n, "//", 2) &&
 	       !memchr(s.p, '\0', s.n);
 }
 
