@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 
 #include "core/base/err.h"
+#include "core/base/thread.h"
 #include "core/io/io_engine.h"
 
 #define RING_DEPTH 64
@@ -34,12 +35,26 @@ struct ring {
 
 struct io_ring {
 	struct io_engine base;
+	struct io_ring *next_open;
 	pthread_key_t key;    /* a thread's struct ring */
 	pthread_mutex_t lock; /* protects all below */
 	struct ring *first;   /* of all threads: some outlive the engine */
 	struct ring *spare;   /* made by ring_reserve(), and of no thread now */
 	bool reserved;        /* no more are made */
 };
+
+/* A thread may end while another one closes the engine: its ring may be gone, and the engine too. */
+static struct {
+	pthread_mutex_t lock; /* protects first; taken before an engine's */
+	struct io_ring *first;
+} engines = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void forked(void)
+{
+	if (lock_was_held(&engines.lock))
+		engines.first = NULL;
+}
+AT_FORK_CHILD(forked);
 
 static void ring_close(struct ring *r)
 {
@@ -48,25 +63,36 @@ static void ring_close(struct ring *r)
 	free(r);
 }
 
-static void at_thread_exit(void *arg)
+/* Whether it is in the engine's list; it is taken out. Called with the engine's lock held. */
+static bool ring_take(struct io_ring *e, const struct ring *r)
 {
-	struct ring *r = arg;
-	struct io_ring *e = r->engine;
-
-	pthread_mutex_lock(&e->lock);
 	for (struct ring **at = &e->first; *at; at = &(*at)->next)
 		if (*at == r) {
 			*at = r->next;
-			break;
+			return true;
 		}
-	if (r->reserved) {
-		r->next = e->spare;
-		e->spare = r;
-		r = NULL;
+	return false;
+}
+
+static void at_thread_exit(void *arg)
+{
+	struct ring *r = NULL;
+
+	pthread_mutex_lock(&engines.lock);
+	for (struct io_ring *e = engines.first; e && !r; e = e->next_open) {
+		pthread_mutex_lock(&e->lock);
+		if (ring_take(e, arg)) {
+			r = arg;
+			if (r->reserved) {
+				r->next = e->spare;
+				e->spare = r;
+			}
+		}
+		pthread_mutex_unlock(&e->lock);
 	}
-	pthread_mutex_unlock(&e->lock);
-	if (r)
+	if (r && !r->reserved)
 		ring_close(r);
+	pthread_mutex_unlock(&engines.lock);
 }
 
 /* One that cannot be used yet, in the engine's list. */
@@ -265,6 +291,13 @@ static void ring_free(struct io_engine *io)
 	struct io_ring *e = container_of(io, struct io_ring, base);
 
 	pthread_key_delete(e->key);
+	pthread_mutex_lock(&engines.lock);
+	for (struct io_ring **at = &engines.first; *at; at = &(*at)->next_open)
+		if (*at == e) {
+			*at = e->next_open;
+			break;
+		}
+	pthread_mutex_unlock(&engines.lock);
 	while (e->first) {
 		struct ring *r = e->first;
 
@@ -331,6 +364,10 @@ int io_ring_new(struct io_engine **ret)
 		return fail(-r, "cannot make a thread key for io_uring");
 	pthread_mutex_init(&e->lock, NULL);
 	e->base.ops = &ring_ops;
+	pthread_mutex_lock(&engines.lock);
+	e->next_open = engines.first;
+	engines.first = e;
+	pthread_mutex_unlock(&engines.lock);
 	*ret = &take(e)->base;
 	return 0;
 }
