@@ -20,9 +20,12 @@
 #define READERS 17 /* that are followed; the first stands for all together */
 #define REACH 4    /* leaves that a trusted reader may leave out, or several threads read at once */
 #define LOST 4     /* a reader is gone when it was awaited so many times longer than usual */
+#define LOST_LEAST 4 /* of what is usual */
 #define GUESSES 64
-#define RECENT 4             /* begun leaves that an order which is made late starts with */
-#define LEAST_PART (1 * MiB) /* of a leaf, that is worth a job */
+#define PASSED_MAX ((uint32_t)1 << 17) /* nodes; in larger trees nobody looks who has read what */
+#define RECENT 4                /* begun leaves that an order which is made late starts with */
+#define THREAD_BYTES (16 * MiB) /* of the window, for each thread that decodes */
+#define LEAST_PART (1 * MiB)    /* of a leaf, that is worth a job */
 
 /* Where a reader is in one order. */
 struct cursor {
@@ -55,6 +58,7 @@ struct ahead {
 	uint64_t now;    /* leaves begun */
 	uint64_t missed; /* of them, in a row, those that nothing expected */
 	uint32_t recent[RECENT];
+	uint32_t *passed; /* by leaf: bits of the readers that have read all of it; NULL: none yet */
 	struct guess guess[GUESSES];
 	unsigned n_guesses;
 	uint64_t asked; /* of all guesses */
@@ -105,6 +109,7 @@ static void ahead_unref(struct ahead *a)
 	if (atomic_fetch_sub_explicit(&a->more_refs, 1, memory_order_acq_rel) != 0)
 		return;
 	leaf_orders_release(&a->orders);
+	free(a->passed);
 	pthread_mutex_destroy(&a->lock);
 	free(a);
 }
@@ -174,11 +179,12 @@ static bool job_post(struct ahead *a, const struct guess *g, uint64_t n,
 	return true;
 }
 
-static uint64_t window(const struct item *item)
+uint64_t ahead_window(const struct ckpt *c)
 {
-	const struct ckpt *c = item->ckpt;
 	uint64_t n = MIN(cache_limit_now(c->cache) / 4, budget_total(c->env.budget) / 2);
 
+	/* More than keeps all threads busy only leaves the processors' caches. */
+	n = MIN(n, (pool_threads(c->pool) + 1) * THREAD_BYTES);
 	return n < AHEAD_LEAST ? 0 : n;
 }
 
@@ -186,7 +192,7 @@ static uint64_t window(const struct item *item)
 static uint64_t window_left(const struct ahead *a)
 {
 	struct cache_stats cs;
-	uint64_t all = window(a->item);
+	uint64_t all = ahead_window(a->item->ckpt);
 
 	/* Other items have readers, too. */
 	cache_stats(a->item->ckpt->cache, &cs);
@@ -287,6 +293,16 @@ static bool cursor_move(struct ahead *a, enum leaf_order order, struct cursor *c
 	return true;
 }
 
+/* Its place is for another one. */
+static void reader_drop(struct ahead *a, struct reader *rd)
+{
+	uint32_t bit = (uint32_t)1 << (rd - a->reader);
+
+	for (uint32_t i = 0; a->passed && rd->id && i < a->item->tree->n_nodes; i++)
+		a->passed[i] &= ~bit;
+	reader_init(rd, 0);
+}
+
 static struct reader *reader_find(struct ahead *a, uint32_t id)
 {
 	struct reader *old = &a->reader[1];
@@ -297,7 +313,8 @@ static struct reader *reader_find(struct ahead *a, uint32_t id)
 		if (a->reader[i].when < old->when)
 			old = &a->reader[i];
 	}
-	reader_init(old, id);
+	reader_drop(a, old);
+	old->id = id;
 	return old;
 }
 
@@ -328,8 +345,8 @@ static void lose_readers(struct ahead *a)
 	for (int i = 0; i < READERS; i++) {
 		struct reader *rd = &a->reader[i];
 
-		if (rd->when && a->now - rd->when >= LOST * rd->gap)
-			reader_init(rd, 0);
+		if (rd->when && a->now - rd->when >= LOST * MAX(rd->gap, LOST_LEAST))
+			reader_drop(a, rd);
 	}
 }
 
@@ -381,7 +398,8 @@ static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes)
 {
 	struct guess *g = &a->guess[a->n_guesses];
 
-	if (a->n_guesses == GUESSES || (a->asked && window_left(a) < MIN(bytes, window(a->item))))
+	if (a->n_guesses == GUESSES ||
+	    (a->asked && window_left(a) < MIN(bytes, ahead_window(a->item->ckpt))))
 		return false;
 	*g = (struct guess){ .leaf = leaf, .bytes = bytes, .asked = MIN(bytes, window_left(a)) };
 	g->token = calloc(1, sizeof(*g->token));
@@ -412,7 +430,7 @@ static bool guess_more(struct ahead *a, struct guess *g)
 static void guess_on(struct ahead *a, enum leaf_order order, const struct cursor *c, uint64_t bytes)
 {
 	uint32_t leaf = c->at;
-	bool room = window(a->item) > 0;
+	bool room = ahead_window(a->item->ckpt) > 0;
 
 	for (int i = 0; i < GUESSES && room; i++) {
 		struct guess *g;
@@ -491,4 +509,28 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 		guess_on(a, all_order, all, bytes);
 	end_unexpected(a);
 	pthread_mutex_unlock(&a->lock);
+}
+
+bool ahead_passed(struct ahead *a, uint32_t reader, const struct tree_node *leaf)
+{
+	uint32_t bits = 0, all = 0, readers = 0;
+
+	pthread_mutex_lock(&a->lock);
+	if (!a->passed && a->item->tree->n_nodes <= PASSED_MAX)
+		a->passed = calloc(a->item->tree->n_nodes, sizeof(*a->passed));
+	for (unsigned i = 1; i < READERS; i++) {
+		if (!a->reader[i].when)
+			continue;
+		readers++;
+		all |= (uint32_t)1 << i;
+		if (a->reader[i].id == reader)
+			bits |= (uint32_t)1 << i;
+	}
+	if (a->passed) {
+		bits |= a->passed[leaf->id];
+		/* Who reads it once more begins a new round. */
+		a->passed[leaf->id] = all & ~bits ? bits : 0;
+	}
+	pthread_mutex_unlock(&a->lock);
+	return a->passed && readers > 1 && !(all & ~bits);
 }

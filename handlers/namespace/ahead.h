@@ -11,8 +11,12 @@
  * expects it any more: then nothing more of it is decoded, and what was, is the first to leave the
  * cache.
  *
- * The window is a quarter of the cache, and no more than a quarter of read_budget, in decoded bytes
- * that nobody has asked for. Less than AHEAD_LEAST: nothing is guessed, since memory is short.
+ * The window is a quarter of the cache, no more than a quarter of read_budget, and no more than
+ * keeps the threads busy, in decoded bytes that nobody has asked for. Less than AHEAD_LEAST:
+ * nothing is guessed, since memory is short.
+ *
+ * Readers that come behind others take what those had decoded from the cache, as long as it is
+ * there. So that it is, what all have read to its end leaves the cache first (ahead_passed()).
  *
  * A guess is a hint: what goes wrong is met again, and told, by who reads the leaf.
  */
@@ -26,11 +30,19 @@
 
 struct ahead;
 
+/* Decoded bytes that may be ahead of all readers now; 0 when memory is short. */
+uint64_t ahead_window(const struct ckpt *c);
+
 /* Of one item, which is counted as long as there are jobs. */
 int ahead_new(struct item *item, struct ahead **ret);
 /* All guesses end; jobs that are under way free the rest. Accepts NULL. */
 void ahead_free(struct ahead *a);
 /* A reader in order (file.reader) has begun with a leaf, whose file has so many bytes. Any thread. */
 void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes);
+/*
+ * It has read the leaf to its end. True when several readers are under way and all of them have:
+ * then what was decoded of it is of no use to those who come behind.
+ */
+bool ahead_passed(struct ahead *a, uint32_t reader, const struct tree_node *leaf);
 
 #endif

@@ -252,6 +252,13 @@ static void drop_behind(struct leaf_file *lf, uint64_t end)
 	bool all = end == lf->format.size;
 	uint64_t to = all ? end : end - MIN(end, NEAR_BYTES);
 
+	struct node_leaf *l = leaf_of(lf->file.node);
+
+	/* Of what the cache keeps for a second pass, what no reader that is under way comes to. */
+	if (!read_once(lf) && all && from < end && atomic_load(&lf->begun) &&
+	    atomic_compare_exchange_strong(&lf->dropped, &from, end) &&
+	    ahead_passed(item_top(l)->ahead, lf->file.reader, l->tree))
+		format_drop_behind(&lf->format, 0, end);
 	if (to < from + (all ? 1 : PASS_STEP) || !read_once(lf))
 		return;
 	if (atomic_compare_exchange_strong(&lf->dropped, &from, to))

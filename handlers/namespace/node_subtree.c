@@ -12,12 +12,15 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/zarr/guess.h"
 #include "handlers/namespace/node_parts.h"
 #include "handlers/namespace/node_tree.h"
 #include "handlers/subtree/subtree_file.h"
 
 #define AHEAD_BYTES (16 * MiB) /* most that is decoded before it is asked for */
-#define NEAR_BYTES (4 * MiB)   /* parallel requests of one sequential reader stay this close */
+#define NEAR_BYTES (8 * MiB)   /* parallel requests of one sequential reader stay this close */
+#define SURE_BYTES (4 * MiB)   /* who has read so much in order reads on: more is worth a guess */
+#define PASS_STEP (2 * MiB)    /* how often what was read is dropped */
 
 struct node_subtree {
 	struct node node;
@@ -44,7 +47,11 @@ struct view_file {
 	struct file file;
 	struct cache_entry *pin; /* of the subtree_file */
 	struct subtree_reader *rd;
-	atomic_ullong reached, asked; /* ends of the furthest read, and of what was prefetched */
+	pthread_mutex_t lock; /* protects all below */
+	/* Of a reader in order: where it began; ends of the furthest read, of what was prefetched,
+	 * of what was guessed, and of what was dropped. */
+	uint64_t first, reached, asked, guessed, dropped;
+	struct zarr_guess *guess; /* a reference, or NULL */
 };
 
 static struct node_subtree *subtree_of(struct node *n)
@@ -164,26 +171,90 @@ static int subtree_stat(struct node *n, struct stat *ret)
 
 /* ---- reading ---- */
 
-static void read_ahead(struct view_file *vf, uint64_t off, uint64_t end)
+/* What was guessed will not be read. Called with the lock held. */
+static void end_guess(struct view_file *vf)
 {
-	uint64_t reached = atomic_load(&vf->reached), asked = atomic_load(&vf->asked);
+	if (!vf->guess)
+		return;
+	zarr_guess_end(vf->guess);
+	zarr_guess_unref(take(vf->guess));
+	subtree_end_ahead(vf->rd);
+}
+
+/*
+ * What a reader in order is to find: what comes next, decoded for it, and what comes after that,
+ * decoded by processors that have nothing else to do. A map that is touched in order is such a
+ * reader: the kernel asks for its pages in order.
+ */
+struct ahead_plan {
+	uint64_t from, n;             /* for the reader */
+	uint64_t guess_from, guess_n; /* for a guess */
+	uint64_t drop_from, drop_to;
+	struct zarr_guess *guess; /* a reference */
+};
+
+/* Called with the lock held. */
+static void plan_guess(struct view_file *vf, uint64_t near, struct ahead_plan *p)
+{
+	uint64_t window = ahead_window(vf->file.node->ns->ckpt);
+	uint64_t size = subtree_file_size(vf->pin->value), to = MIN(near + window, size);
+
+	vf->guessed = MAX(vf->guessed, near);
+	if (!window || vf->reached - vf->first < SURE_BYTES || to <= vf->guessed ||
+	    (to < size && to - vf->guessed < window / 8))
+		return;
+	if (!vf->guess)
+		vf->guess = calloc(1, sizeof(*vf->guess));
+	if (!vf->guess)
+		return;
+	p->guess = zarr_guess_ref(vf->guess);
+	p->guess_from = vf->guessed;
+	p->guess_n = to - vf->guessed;
+	vf->guessed = to;
+}
+
+/* Called with the lock held. */
+static void plan_ahead(struct view_file *vf, uint64_t off, uint64_t end, struct ahead_plan *p)
+{
 	uint64_t ahead = MIN(AHEAD_BYTES, cache_limit(vf->file.node->ns->ckpt->cache) / 4);
 
 	/* A reader that jumps has no next byte. */
-	if (off > reached + NEAR_BYTES || off + 8 * NEAR_BYTES < reached) {
-		atomic_store(&vf->reached, end);
-		atomic_store(&vf->asked, end);
+	if (off > vf->reached + NEAR_BYTES || off + 8 * NEAR_BYTES < vf->reached) {
+		end_guess(vf);
+		vf->first = off;
+		vf->reached = vf->asked = vf->guessed = vf->dropped = end;
 		return;
 	}
-	if (end > reached)
-		atomic_store(&vf->reached, end);
+	vf->reached = MAX(vf->reached, end);
 	/* In steps, so that not every request pays for the arithmetic. */
-	if (end + ahead >= asked + ahead / 8) {
-		uint64_t from = MAX(asked, end);
-
-		atomic_store(&vf->asked, end + ahead);
-		subtree_prefetch(vf->rd, from, end + ahead - from);
+	if (end + ahead >= vf->asked + ahead / 8) {
+		p->from = MAX(vf->asked, end);
+		p->n = end + ahead - p->from;
+		vf->asked = end + ahead;
+		plan_guess(vf, vf->asked, p);
 	}
+	/* The kernel keeps what it was given. */
+	if (!vf->file.node->ns->options->direct_io &&
+	    vf->reached > vf->dropped + NEAR_BYTES + PASS_STEP) {
+		p->drop_from = vf->dropped;
+		p->drop_to = vf->dropped = vf->reached - NEAR_BYTES;
+	}
+}
+
+static void read_ahead(struct view_file *vf, uint64_t off, uint64_t end)
+{
+	struct ahead_plan p = { 0 };
+
+	pthread_mutex_lock(&vf->lock);
+	plan_ahead(vf, off, end, &p);
+	pthread_mutex_unlock(&vf->lock);
+	if (p.n)
+		subtree_prefetch(vf->rd, p.from, p.n, NULL);
+	if (p.guess_n)
+		subtree_prefetch(vf->rd, p.guess_from, p.guess_n, p.guess);
+	zarr_guess_unref(p.guess);
+	if (p.drop_to)
+		subtree_drop_behind(vf->rd, p.drop_from, p.drop_to);
 }
 
 static int view_read(struct file *f, uint64_t off, size_t n, struct segments *g)
@@ -209,7 +280,10 @@ static void view_close(struct file *f)
 {
 	struct view_file *vf = container_of(f, struct view_file, file);
 
+	if (vf->rd)
+		end_guess(vf);
 	subtree_reader_free(vf->rd);
+	pthread_mutex_destroy(&vf->lock);
 	cache_put(f->node->ns->ckpt->cache, vf->pin);
 	free(vf);
 }
@@ -230,6 +304,7 @@ static int subtree_node_open(struct node *n, int flags, struct file **ret)
 	if (r < 0)
 		return r;
 	vf->file.keep_cache = true;
+	pthread_mutex_init(&vf->lock, NULL);
 	r = pin_file(s, &vf->pin);
 	if (r >= 0)
 		r = subtree_reader_new(&s->st, vf->pin->value, &vf->rd);

@@ -377,14 +377,18 @@ int subtree_read(struct subtree_reader *rd, uint64_t off, size_t n, struct segme
 	return r;
 }
 
-void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n)
+/* A part of one leaf's bytes, in the range that a hint is about. */
+typedef void hint_fn(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to,
+		     struct zarr_guess *guess);
+
+static void hint(struct subtree_reader *rd, uint64_t off, uint64_t end, size_t leaves, hint_fn *fn,
+		 struct zarr_guess *guess)
 {
 	const struct subtree_file *f = rd->f;
-	uint64_t end = MIN(off + n, f->size);
 	size_t first = extent_at(f, MAX(off, (uint64_t)f->head.n));
 
-	for (size_t i = first; i < f->n && i < first + PREFETCH_LEAVES && f->extent[i].off < end;
-	     i++) {
+	end = MIN(end, f->size);
+	for (size_t i = first; i < f->n && i - first < leaves && f->extent[i].off < end; i++) {
 		const struct extent *e = &f->extent[i];
 		uint64_t from = off > e->off ? off - e->off : 0, to = MIN(end - e->off, e->bytes);
 		auto_of(zarr) struct zarr *z = NULL;
@@ -392,9 +396,41 @@ void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n)
 
 		/* Whoever reads it meets the error again, and reports it. */
 		if (from < to && array_of(rd, i, &z, &v) >= 0)
-			zarr_prefetch(z, &v, from, to - from, NULL);
+			fn(z, &v, from, to, guess);
 	}
 	err_clear();
+}
+
+static void hint_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to,
+			  struct zarr_guess *guess)
+{
+	zarr_prefetch(z, v, from, to - from, guess);
+}
+
+void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n, struct zarr_guess *guess)
+{
+	hint(rd, off, off + n, PREFETCH_LEAVES, hint_prefetch, guess);
+}
+
+static void hint_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to,
+			     struct zarr_guess *guess)
+{
+	zarr_drop_behind(z, v, from, to);
+}
+
+void subtree_drop_behind(struct subtree_reader *rd, uint64_t from, uint64_t to)
+{
+	hint(rd, from, to, OPEN_ARRAYS, hint_drop_behind, NULL);
+}
+
+void subtree_end_ahead(struct subtree_reader *rd)
+{
+	for (size_t i = 0; i < rd->st->n; i++) {
+		const struct item *item = rd->st->part[i].item;
+
+		if (item)
+			cache_end_ahead(item->ckpt->cache, item->owner);
+	}
 }
 
 int subtree_seek(struct subtree_reader *rd, uint64_t off, int whence, uint64_t *ret)

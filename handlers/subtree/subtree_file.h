@@ -43,8 +43,14 @@ int subtree_reader_new(const struct subtree *st, const struct subtree_file *f,
 void subtree_reader_free(struct subtree_reader *rd);
 /* Up to n bytes from off; fewer at the end. */
 int subtree_read(struct subtree_reader *rd, uint64_t off, size_t n, struct segments *g);
-/* Begin to decode a range in the background: a hint. */
-void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n);
+/* Begin to decode a range in the background: a hint. guess as in zarr_prefetch(). */
+struct zarr_guess;
+void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n,
+		      struct zarr_guess *guess);
+/* What was decoded for guesses is not expected to be asked for any more. */
+void subtree_end_ahead(struct subtree_reader *rd);
+/* A reader in order has gone from byte `from` to byte `to`: zarr_drop_behind(). */
+void subtree_drop_behind(struct subtree_reader *rd, uint64_t from, uint64_t to);
 /* As format_seek(). */
 int subtree_seek(struct subtree_reader *rd, uint64_t off, int whence, uint64_t *ret);
 

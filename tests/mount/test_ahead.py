@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decode-ahead across leaves: who reads leaf after leaf finds the next ones decoded; who jumps pays for nothing twice.
 
-Requests go to the daemon itself (direct_io), so that its counters tell what was decoded for whom.
+Requests go to the daemon itself (direct_io), so that its counters tell what was decoded for whom; but for maps.
 """
 
+import concurrent.futures
+import json
+import mmap
 import os
 import random
 import time
@@ -109,8 +112,7 @@ def test_the_order_of_the_last_pass_is_followed(mount, tree):
 
 def test_four_threads_share_the_work(mount, tree):
     m = mount(tree(), 'direct_io', 'cache=256M')
-    from concurrent.futures import ThreadPoolExecutor
-    with ThreadPoolExecutor(4) as ex:
+    with concurrent.futures.ThreadPoolExecutor(4) as ex:
         right = list(ex.map(lambda i: np.array_equal(np.load(m / '1/state' / name(i)), content(i)), range(LEAVES)))
     assert all(right)
     s = settled(m)
@@ -180,3 +182,54 @@ def test_a_broken_leaf_is_told_to_who_reads_it(mount, tree, how):
         np.load(m / '1/state' / name(5))
     assert any('layer_05' in line for line in m.log_lines())
     assert np.array_equal(np.load(m / '1/state' / name(6)), content(6))
+
+
+def test_a_slower_reader_finds_what_a_faster_one_decoded(mount, tree):
+    """The tree is larger than the cache; what both have read makes room for what one has still to read."""
+    m = mount(tree(), 'direct_io', 'cache=48M')
+    ahead = 5
+    with concurrent.futures.ThreadPoolExecutor(1) as fast, concurrent.futures.ThreadPoolExecutor(1) as slow:
+        for i in range(ahead):
+            fast.submit(read_all, m, [i]).result()
+        for i in range(LEAVES):
+            slow.submit(read_all, m, [i]).result()
+            if i + ahead < LEAVES:
+                fast.submit(read_all, m, [i + ahead]).result()
+    s = settled(m)
+    assert s['chunk_bytes_decoded'] <= TOTAL + 2 * EACH, 'what was still to be read was not kept'
+    assert m.memory('VmHWM') <= (48 + 64) * MIB
+
+
+@pytest.mark.parametrize('options', [[], ['cache=16M']], ids=['default', 'little memory'])
+def test_a_map_of_the_whole_tree_that_is_touched_in_order(mount, tree, options):
+    m = mount(tree(), *options)
+    with open(m / '1/state.safetensors', 'rb') as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as b:
+        head = 8 + int.from_bytes(b[:8], 'little')
+        tensors = {k: v['data_offsets'] for k, v in json.loads(b[8:head]).items() if k != '__metadata__'}
+        for i, key in enumerate(sorted(tensors, key=lambda k: tensors[k])):
+            begin, end = tensors[key]
+            got = np.frombuffer(b[head + begin:head + end], np.uint8)
+            assert np.array_equal(got, content(int(key.removeprefix('layer_')))), key
+            settled(m)
+    s = settled(m)
+    assert s['chunk_bytes_decoded'] <= TOTAL + s['ahead_wasted'] + LEAVES * 4096
+    if options:
+        assert s['ahead_started'] == 0
+    else:
+        assert s['ahead_used'] >= TOTAL // 4, s
+    assert s['ahead_wasted'] == 0
+
+
+def test_jumps_in_a_map_end_the_guess(mount, tree):
+    m = mount(tree(), 'cache=128M')
+    with open(m / '1/state.safetensors', 'rb') as f:
+        for off in range(0, 3 * EACH, MIB):
+            os.pread(f.fileno(), MIB, off)
+        started = settled(m)['ahead_started']
+        assert 0 < started <= 48 * MIB
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        for i in (14, 3, 12, 5, 9):
+            os.pread(f.fileno(), 4096, i * EACH)
+    s = settled(m)
+    assert s['ahead_started'] <= started + 2 * MIB
+    assert s['chunk_bytes_decoded'] <= TOTAL + LEAVES * 4096
