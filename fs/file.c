@@ -16,11 +16,13 @@ static struct file *file_of(const struct fuse_file_info *fi)
 	return (struct file *)(uintptr_t)fi->fh;
 }
 
-static void set_handle(struct fs *fs, struct fuse_file_info *fi, struct file *f)
+static void set_handle(struct fs *fs, fuse_req_t req, struct fuse_file_info *fi, struct file *f)
 {
+	f->reader = (uint32_t)fuse_req_ctx(req)->pid;
+	direct_opened(fs, f);
 	fi->fh = (uint64_t)(uintptr_t)f;
 	fi->keep_cache = f->keep_cache;
-	fi->direct_io = f->direct || fs->options->direct_io;
+	fi->direct_io = f->direct;
 	/* Nothing is written back at close. */
 	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY;
 }
@@ -38,8 +40,7 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		reply_code(req, r, "open", n);
 		return;
 	}
-	set_handle(fs, fi, f);
-	f->reader = (uint32_t)fuse_req_ctx(req)->pid;
+	set_handle(fs, req, fi, f);
 	/* It has other blocks than the kernel remembers: handlers/namespace/node.c tells why. */
 	if (f->is_source)
 		fuse_lowlevel_notify_inval_inode(fs->se, ino, -1, 0);
@@ -61,7 +62,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		reply_code(req, r, "create a file in", dir);
 		return;
 	}
-	set_handle(fs, fi, f);
+	set_handle(fs, req, fi, f);
 	if (!reply_create(req, n, fi))
 		file_close(f);
 }
@@ -75,6 +76,8 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	trace(TRACE_FS, "read '%s' %lld+%zu", f->node->name, (long long)off, size);
 	segments_init(&g, f->node->ns->ckpt->cache);
 	r = file_read(f, (uint64_t)off, size, &g);
+	if (r >= 0)
+		direct_count(f, g.bytes);
 	if (r < 0)
 		reply_code(req, r, "read", f->node);
 	else
@@ -158,6 +161,7 @@ void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	trace(TRACE_FS, "release '%s'", file_of(fi)->node->name);
+	direct_closed(fuse_req_userdata(req), file_of(fi));
 	file_close(file_of(fi));
 	reply_code(req, 0, "close", NULL);
 }

@@ -11,6 +11,7 @@
 #include <fuse_lowlevel.h>
 #include <pthread.h>
 
+#include "fs/direct.h"
 #include "fs/forget.h"
 #include "fs/request_reader.h"
 #include "handlers/namespace/ns.h"
@@ -27,6 +28,7 @@ struct fs {
 	struct request_reader request_reader;
 	struct broker broker;
 	struct forget forget;
+	struct direct direct;
 	pthread_mutex_t lock;    /* protects all below */
 	bool ending;             /* the session goes away: no more notices to the kernel */
 	struct dir_handle *dirs; /* all that are open */

@@ -143,6 +143,7 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 	ssize_t r = request_reader_read(&fs->request_reader, fd, buf, n, &polled);
 
 	if (r > 0) {
+		direct_see_request(fs, buf, (size_t)r);
 		atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&fs->ns->requests_polled, polled, memory_order_relaxed);
 	}
@@ -156,6 +157,7 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 
 static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 {
+	direct_complete_reply(userdata, iov, n);
 	return writev(fd, iov, n);
 }
 

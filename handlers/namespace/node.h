@@ -103,7 +103,8 @@ struct node {
 	bool hashed,
 		lost;   /* protected by the table's lock; lost: held, and no longer found by name */
 	bool generated; /* there by itself, and may be created all the same */
-	atomic_uint sources; /* open files that may be copied to a draft as they are stored */
+	atomic_uint sources;      /* open files that may be copied to a draft as they are stored */
+	atomic_ullong bytes_read; /* of its file, by the kernel */
 };
 
 /*
@@ -204,7 +205,10 @@ struct file {
 	uint32_t reader; /* the thread that opened it, as the kernel calls it; 0: not known */
 	bool is_source;  /* counted in the node's sources */
 	bool keep_cache; /* the kernel may keep its pages over open() */
-	bool direct;     /* the kernel must not cache: the size may change between reads */
+	bool direct; /* the kernel does not cache: set where the size may change between reads */
+	bool direct_by_choice; /* fs/direct.h: what its reader does says how the next one is read */
+	atomic_ullong bytes_read; /* by the kernel, with so many requests */
+	atomic_uint reads;
 };
 
 /* size bytes with the struct file first, zeroed. */

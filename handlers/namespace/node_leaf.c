@@ -236,13 +236,15 @@ static void prefetch_priority(struct node_leaf *l)
 
 /*
  * Whether decoded chunks are of use to nobody but a reader that goes through the leaf once: the
- * kernel keeps what it was given, or the next reader would find the cache full of the leaf's end.
+ * kernel keeps what it was given, at the latest the second time, or the next reader would find the
+ * cache full of the leaf's end.
  */
 static bool read_once(const struct leaf_file *lf)
 {
 	const struct ns *ns = lf->file.node->ns;
 
-	return !ns->options->direct_io || lf->format.size > cache_limit(ns->ckpt->cache) / 2;
+	return ns->options->direct_io != DIRECT_IO_ON ||
+	       lf->format.size > cache_limit(ns->ckpt->cache) / 2;
 }
 
 /* After what ends there was read. What the kernel asks for at once is answered in any order. */

@@ -112,8 +112,11 @@ const struct option option_table[] = {
 	{ "io", OPTION_TEXT, AT(io), "auto", "auto|uring|sync|trace:ENGINE|fault(RULES):ENGINE",
 	  "how files are read and written; auto is io_uring where the kernel allows it" },
 	{ "threads", OPTION_UINT, AT(threads), "0", "N", "worker threads; 0 is one per processor" },
-	{ "direct_io", OPTION_BOOL, AT(direct_io), "off", "on|off",
-	  "do not keep file contents in the kernel's page cache" },
+	{ "direct_io", OPTION_ENUM, AT(direct_io), "auto", "auto|on|off",
+	  "read past the kernel's page cache: auto the first time that a file is read, on always, off never" },
+	{ "direct_mmap", OPTION_BOOL, AT(direct_mmap), "on", "on|off",
+	  "let files that are read directly be mapped, where the kernel has that (6.6 or later); without it direct_io=auto is off, "
+	  "and direct_io=on has no shared maps" },
 	{ "keep_written", OPTION_BOOL, AT(keep_written), "off", "on|off",
 	  "leave what is saved in the page cache, for programs that read it at once (off: it makes room)" },
 	{ "nonempty", OPTION_BOOL, AT(nonempty), "off", "on|off",

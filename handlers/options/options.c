@@ -390,6 +390,13 @@ static int aggregate_rule(struct options *o, const char *glob)
 	return r < 0 ? r : add_rule(o, find_option("rule"), buf_str(&text));
 }
 
+/* Whether its name alone switches it on. */
+static bool may_stand_alone(const struct option *opt)
+{
+	return opt->kind == OPTION_BOOL ||
+	       (opt->kind == OPTION_ENUM && word_index(opt->accepts, "on") >= 0);
+}
+
 int option_set(struct options *o, const char *text, bool known_only)
 {
 	const char *eq = strchr(text, '=');
@@ -403,7 +410,7 @@ int option_set(struct options *o, const char *text, bool known_only)
 		if (strcmp(opt->name, name))
 			continue;
 		/* One that is refused takes no value, and says why. */
-		if (!eq && opt->kind != OPTION_BOOL && opt->kind != OPTION_REFUSED)
+		if (!eq && !may_stand_alone(opt) && opt->kind != OPTION_REFUSED)
 			return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
 		o->from[i] = o->setting_from;
 		/* A pattern is a rule with another name. */

@@ -56,6 +56,9 @@ enum busy_poll {
 	BUSY_POLL_AWAKE, /* poll, and keep all processors of the machine from sleeping */
 };
 
+/* When what is read of a file goes past the kernel's page cache (fs/direct.h). */
+enum direct_io { DIRECT_IO_AUTO, DIRECT_IO_ON, DIRECT_IO_OFF };
+
 #define OPTIONS_MAX 128 /* of the table */
 
 struct options {
@@ -92,7 +95,8 @@ struct options {
 	uint64_t spill_limit;
 	char *io;
 	uint64_t threads;
-	bool direct_io, keep_written;
+	enum direct_io direct_io;
+	bool direct_mmap, keep_written;
 	enum busy_poll busy_poll;
 	uint64_t max_read;
 	uint64_t poll; /* milliseconds between looks where inotify does not work */
@@ -155,8 +159,8 @@ extern const size_t option_count;
 int options_init(struct options *o);
 void options_release(struct options *o);
 /*
- * "name=value", or "name" for a bool. -EINVAL names the option and what it accepts, or the nearest
- * name for an unknown one. -ENOENT, quietly, when known_only and the name is not ours.
+ * "name=value", or "name" for what can be "on". -EINVAL names the option and what it accepts, or
+ * the nearest name for an unknown one. -ENOENT, quietly, when known_only and the name is not ours.
  */
 int option_set(struct options *o, const char *text, bool known_only);
 /* The value in force as text. */

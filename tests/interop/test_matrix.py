@@ -77,7 +77,7 @@ def test_both_engines(mount, cases, name, io):
 
 @pytest.mark.parametrize('name', ['matrix-ocdbt-zarr2-zstd-v0', 'mesh-ocdbt-zarr3-v1'])
 def test_direct_io(mount, cases, name):
-    """With direct_io every read comes to the daemon; maps of it do not work, reads do."""
+    """With direct_io every read comes to the daemon; reads at random places too."""
     case = cases(name)
     m = mount(case.path, 'direct_io')
     for where, tree in case.trees.items():
