@@ -396,6 +396,7 @@ static size_t gather(struct many *m, size_t n, size_t *next, struct many_target 
 {
 	size_t n_active = 0;
 
+	atomic_store(&m->in_hand, 0);
 	for (size_t i = 0; i < m->n_targets; i++) {
 		struct many_target *t = &m->target[i];
 

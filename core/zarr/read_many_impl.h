@@ -89,6 +89,7 @@ struct many {
 	const struct read_many_ops *ops;
 	void *arg;
 	atomic_ullong done;      /* bytes of results */
+	atomic_ullong in_hand;   /* bytes of stored values that jobs of this round hold */
 	atomic_bool stop;        /* nothing new is begun */
 	struct err_note stopped; /* why; by the caller */
 	int64_t reported_at;     /* when progress was called last; the caller's */

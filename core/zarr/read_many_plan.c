@@ -7,8 +7,9 @@
 #include "core/zarr/read_many_impl.h"
 #include "core/zarr/reading.h"
 
-#define LOCATE 64           /* chunks that are looked up together */
-#define RAW_RANGE (4 * MiB) /* long runs of stored elements are shared by several threads */
+#define LOCATE 64               /* chunks that are looked up together */
+#define IN_HAND_BYTES (8 * MiB) /* of values that lie in nodes, and were copied from there */
+#define RAW_RANGE (4 * MiB)     /* long runs of stored elements are shared by several threads */
 
 void read_target_set_order(struct read_target *t)
 {
@@ -120,6 +121,15 @@ static int add_chunk(struct many_target *t, struct chunk *c)
 	struct many_job *j;
 	struct grid_part p;
 
+	/* Beyond that it is not read at all. */
+	if (!chunk_is_streamed(t->r.z) && chunk_check_size(t->r.z, c) < 0) {
+		auto_buf where = { 0 };
+
+		chunk_text(t->r.z, c, &where);
+		return err_at(-EUCLEAN, "%s", buf_str(&where));
+	}
+	if (c->loc.where == KV_INLINE)
+		atomic_fetch_add(&t->many->in_hand, c->loc.len);
 	many_part(t, c->number, NULL, &p);
 	bytes = raw_run(t, c, &p);
 	do {
@@ -172,15 +182,22 @@ static int add_chunks(struct many_target *t, struct chunk *c, size_t n)
 	return r;
 }
 
+/* Whether a view may have more jobs in this round. One is never too many. */
+static bool may_add(const struct many_target *t)
+{
+	return !t->n_jobs ||
+	       (t->n_jobs < t->max_jobs && atomic_load(&t->many->in_hand) < IN_HAND_BYTES);
+}
+
 static int plan_more(struct many_target *t)
 {
 	auto_free struct chunk *c = calloc(LOCATE, sizeof(*c));
 	int r = c ? 0 : fail(-ENOMEM, "cannot look up %d chunks", LOCATE);
 
-	while (t->more && t->n_jobs < t->max_jobs && r >= 0 && !many_is_off(t)) {
-		size_t n = 0;
+	while (t->more && may_add(t) && r >= 0 && !many_is_off(t)) {
+		size_t n = 0, most = atomic_load(&t->many->in_hand) < IN_HAND_BYTES ? LOCATE : 1;
 
-		while (t->more && n < LOCATE) {
+		while (t->more && n < most) {
 			if (t->next.padding) {
 				many_copy(t, &t->next, NULL, 0);
 			} else {

@@ -290,6 +290,25 @@ static void a_read_that_fails_fails_its_request(void **state)
 	}
 }
 
+/* Stored in far more bytes than it decodes to: it is not read. */
+static void a_chunk_that_is_too_long(void **state)
+{
+	const struct made_opts o = { .seed = 16 };
+	auto_buf value = { 0 };
+	struct made m;
+	struct job j;
+
+	made_array(&m, docs[0], &o);
+	assert_int_equal(buf_add_zero(&value, 70000), 0);
+	assert_int_equal(kv_put(m.kv, span_str("a/0.0.0"), buf_span(&value)), 0);
+	job_make(&j, &m, 1, true);
+	assert_int_equal(run(&j), 0);
+	assert_int_equal(failed(&j, -EUCLEAN), 1);
+	assert_non_null(strstr(j.one[0].error, "stored in 70000"));
+	job_release(&j);
+	made_release(&m);
+}
+
 static void a_request_that_cannot_be_opened(void **state)
 {
 	const struct made_opts o = { .seed = 14, .threads = 2 };
@@ -342,6 +361,7 @@ int main(void)
 		cmocka_unit_test(large_chunks_are_streams),
 		cmocka_unit_test(a_damaged_chunk_fails_its_request),
 		cmocka_unit_test(a_read_that_fails_fails_its_request),
+		cmocka_unit_test(a_chunk_that_is_too_long),
 		cmocka_unit_test(a_request_that_cannot_be_opened),
 		cmocka_unit_test(progress_ends_the_job),
 	};
