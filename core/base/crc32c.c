@@ -25,6 +25,39 @@ uint32_t crc32c_more(uint32_t crc, struct span s)
 	return ~reg;
 }
 
+/*
+ * Polynomials over two elements, modulo that of the checksum: the highest bit is the coefficient of
+ * x^0.
+ */
+#define POLYNOMIAL 0x82f63b78u
+#define ONE (1u << 31)
+#define X_TO_8 (1u << 23)
+
+static uint32_t times(uint32_t a, uint32_t b)
+{
+	uint32_t product = 0;
+
+	for (uint32_t bit = ONE; bit; bit >>= 1) {
+		if (a & bit)
+			product ^= b;
+		b = b & 1 ? (b >> 1) ^ POLYNOMIAL : b >> 1;
+	}
+	return product;
+}
+
+uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t n_b)
+{
+	uint32_t shift = ONE, square = X_TO_8;
+
+	/* n_b bytes of zeros after a: it is multiplied by x^8 so often. */
+	for (; n_b; n_b >>= 1) {
+		if (n_b & 1)
+			shift = times(shift, square);
+		square = times(square, square);
+	}
+	return times(shift, a) ^ b;
+}
+
 uint32_t crc32c(struct span s)
 {
 	return crc32c_more(0, s);

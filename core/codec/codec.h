@@ -110,6 +110,40 @@ uint64_t codec_stream_memory(const struct codec_stream *s);
 /* Accepts NULL. */
 void codec_stream_close(struct codec_stream *s);
 
+/*
+ * Long objects any range of which is decoded from a part of their bytes, by many threads at once:
+ * those of one blosc codec.
+ */
+struct codec_blocks;
+/* Bytes [off, off + n) of the object. */
+typedef int codec_read_fn(void *arg, uint64_t off, size_t n, void *p);
+/* Whether an object of the chain may be one. */
+bool codec_has_blocks(const struct codec_chain *chain);
+/*
+ * Reads the head of the object, whose length is `stored`: 1; or 0: its blocks are not in order, too
+ * small or too large, so it is decoded as a stream. The index of blocks is charged to the meter.
+ */
+int codec_blocks_open(const struct codec_chain *chain, codec_read_fn *read, void *arg,
+		      uint64_t stored, uint64_t decoded, struct codec_blocks **ret);
+/* Length of that head; the blocks follow. */
+size_t codec_blocks_head_bytes(const struct codec_blocks *b);
+/* The stored bytes that [off, off + n) of the decoded ones come from; n is not 0. */
+void codec_blocks_span(const struct codec_blocks *b, uint64_t off, size_t n, uint64_t *ret_at,
+		       size_t *ret_n);
+/*
+ * Decode [off, off + n) from the in_n bytes of that span. They are overwritten, and so are
+ * CODEC_BLOCKS_FRONT bytes in front of them. -ERANGE: a block has
+ * bytes where another one is, so the object is decoded as a stream.
+ */
+#define CODEC_BLOCKS_FRONT 512
+int codec_blocks_decode(const struct codec_blocks *b, uint64_t off, size_t n, uint8_t *in,
+			size_t in_n, void *out);
+/* Most memory that this takes, beside what it is given. */
+uint64_t codec_blocks_memory(const struct codec_blocks *b);
+/* Accepts NULL. */
+void codec_blocks_close(struct codec_blocks *b);
+DEFINE_AUTO(codec_blocks, struct codec_blocks, codec_blocks_close);
+
 /* Whether codec_encoder_open() takes the chain. */
 bool codec_writes_pieces(const struct codec_chain *chain);
 /*

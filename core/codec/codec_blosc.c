@@ -18,7 +18,6 @@
 
 #define FLAG_STORED 0x02
 #define FLAG_RESERVED 0x08
-#define FLAG_NO_SPLIT 0x10
 #define SPLIT_ITEMS 128        /* format: nor is a block with fewer elements */
 #define BLOCK_LIKELY (8 * MiB) /* no automatic block is larger */
 #define FORMATS 5              /* blosclz, lz4, snappy, zlib, zstd */
@@ -282,7 +281,7 @@ uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i)
 {
 	uint8_t typesize = head_typesize(h);
 
-	if (head_flags(h) & FLAG_NO_SPLIT || typesize > BLOSC_SPLITS_MAX ||
+	if (head_flags(h) & BLOSC_NO_SPLIT || typesize > BLOSC_SPLITS_MAX ||
 	    blosc_block_bytes(h, i) < h->blocksize || h->blocksize / typesize < SPLIT_ITEMS)
 		return 1;
 	return typesize;
@@ -302,28 +301,42 @@ int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize)
 	return fail(-EUCLEAN, "blosc block %u has a piece of %u bytes, decoded %u", i, csize, n);
 }
 
+uint32_t blosc_block_most(const struct blosc_head *h)
+{
+	return blosc_piece_most(h->blocksize) + BLOSC_SPLITS_MAX * (4 + 32);
+}
+
+int blosc_block_check(const struct blosc_head *h, uint32_t i, struct span in)
+{
+	uint32_t splits = blosc_block_splits(h, i);
+	struct wire w = wire_of(in);
+
+	for (uint32_t k = 0; k < splits; k++) {
+		uint32_t csize = wire_u32le(&w);
+		int r;
+
+		wire_bytes(&w, csize);
+		if (!wire_ok(&w))
+			return fail(-ERANGE, "blosc block %u is longer than %zu bytes", i, in.n);
+		r = blosc_piece_check(h, i, csize);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 static int blocks_check(const struct blosc_head *h, struct span in)
 {
 	for (uint32_t i = 0; i < h->blocks; i++) {
 		uint32_t start = get_u32le(in.p + BLOSC_HEAD_BYTES + 4 * (size_t)i);
-		uint32_t splits = blosc_block_splits(h, i);
-		struct wire w;
 		int r = blosc_start_check(h, start);
 
+		if (r >= 0)
+			r = blosc_block_check(h, i, span_from(in, start));
+		if (r == -ERANGE)
+			return fail(-EUCLEAN, "blosc block %u at %u is truncated", i, start);
 		if (r < 0)
 			return r;
-		w = wire_of(span_from(in, start));
-		for (uint32_t k = 0; k < splits; k++) {
-			uint32_t csize = wire_u32le(&w);
-
-			wire_bytes(&w, csize);
-			if (!wire_ok(&w))
-				return fail(-EUCLEAN, "blosc block %u at %u is truncated", i,
-					    start);
-			r = blosc_piece_check(h, i, csize);
-			if (r < 0)
-				return r;
-		}
 	}
 	return 0;
 }

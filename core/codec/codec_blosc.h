@@ -9,6 +9,7 @@
 #include "core/codec/compression.h"
 
 #define BLOSC_HEAD_BYTES 16
+#define BLOSC_NO_SPLIT 0x10 /* flag: blocks are not split */
 #define BLOSC_SPLITS_MAX 16 /* format: a larger element is not split */
 
 struct blosc_head {
@@ -33,6 +34,10 @@ uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i);
 uint32_t blosc_piece_most(uint32_t n);
 /* The length in front of a piece of block i. */
 int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize);
+/* Most bytes of a block: its pieces and their lengths. */
+uint32_t blosc_block_most(const struct blosc_head *h);
+/* Block i, which lies within in: -ERANGE when it does not. */
+int blosc_block_check(const struct blosc_head *h, uint32_t i, struct span in);
 /* A whole object that has been checked, in blocks of that header -> exactly n bytes. */
 int blosc_run(const struct blosc_head *h, const void *object, void *out, size_t n);
 

@@ -14,7 +14,6 @@
 #include "core/codec/codec_blosc.h"
 
 #define ONE_BLOCK (BLOSC_HEAD_BYTES + 4) /* header and index of an object of one block */
-#define FLAG_NO_SPLIT 0x10
 
 struct blosc_decoder {
 	struct decoder_stage base;
@@ -34,8 +33,7 @@ struct blosc_decoder {
 /* Compressed bytes that a block may have: its pieces and their lengths. */
 static size_t one_bytes(const struct blosc_head *h)
 {
-	return ONE_BLOCK + (size_t)blosc_piece_most(h->blocksize) +
-	       BLOSC_SPLITS_MAX * (size_t)(4 + 32);
+	return ONE_BLOCK + (size_t)blosc_block_most(h);
 }
 
 static int compare_starts(const void *a, const void *b)
@@ -204,7 +202,7 @@ static int stage_decode(struct blosc_decoder *s, uint8_t *out)
 	memcpy(s->one, s->h.bytes, 4);
 	/* A short last block is not split; in an object of its own it is not short. */
 	if (blosc_block_splits(&s->h, s->block) == 1)
-		s->one[2] |= FLAG_NO_SPLIT;
+		s->one[2] |= BLOSC_NO_SPLIT;
 	set_u32le(s->one + 4, n);
 	set_u32le(s->one + 8, n);
 	set_u32le(s->one + 12, (uint32_t)(ONE_BLOCK + block.n));

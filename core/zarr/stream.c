@@ -10,12 +10,10 @@
 
 #include <fcntl.h>
 
-#include "core/base/blocks.h"
 #include "core/base/clock.h"
 #include "core/base/crc32c.h"
 #include "core/base/log.h"
 #include "core/kv/kv_sum.h"
-#include "core/dtype/cast.h"
 
 #define ADVISE_BYTES ((uint64_t)2 * MiB) /* that the kernel is asked to read ahead at once */
 #define WINDOW_USUAL ((uint64_t)2 * MiB) /* history of frames of the usual levels */
@@ -42,16 +40,6 @@ struct cache_key stream_piece_key(const struct zarr *z, uint64_t number, uint64_
 	return (struct cache_key){ z->owner, number, (uint64_t)z->tag << 40 | (piece + 2) };
 }
 
-static size_t piece_size(const struct stream *s, uint64_t piece)
-{
-	return (size_t)MIN((uint64_t)PIECE_BYTES, s->bytes - piece * PIECE_BYTES);
-}
-
-static void piece_free_full(void *p)
-{
-	block_free(p, PIECE_BYTES);
-}
-
 /* Put a decoded block into the cache, pinned; the block is taken. */
 static int piece_keep(struct stream *s, uint64_t piece, void *block, struct cache_entry **ret)
 {
@@ -74,16 +62,6 @@ static int piece_keep(struct stream *s, uint64_t piece, void *block, struct cach
 	}
 	*ret = e;
 	return 0;
-}
-
-/* Stored elements -> elements as we show them. */
-static void piece_fix(const struct stream *s, void *p, size_t n)
-{
-	const struct dtype_info *t = dtype_info(s->z->meta.dtype);
-
-	if (s->z->leaf->big_endian)
-		cast_swap(s->z->meta.dtype, p, n / t->size);
-	cast_canonical(s->z->meta.dtype, p, n / t->size);
 }
 
 /* ---- the decoder ---- */
@@ -412,6 +390,11 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 			r = read_raw(s, piece, &e);
 			break;
 		}
+		r = stream_has_blocks(s);
+		if (r > 0)
+			r = stream_blocks_piece(s, piece, &e);
+		if (r != 0)
+			break;
 		pthread_mutex_lock(&s->lock);
 		spilled = piece < s->spilled;
 		if (!spilled)
@@ -484,8 +467,16 @@ void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_g
 {
 	struct pool *pool = s->z->env->pool;
 	bool post, hurry = false;
+	int r;
 
 	if (!pool || s->z->leaf->codecs.n == 0)
+		return;
+	r = stream_has_blocks(s);
+	if (r < 0)
+		err_clear();
+	if (r > 0)
+		stream_blocks_ahead(s, first, last, guess);
+	if (r != 0)
 		return;
 	pthread_mutex_lock(&s->lock);
 	last = MIN(last, s->pieces - 1);

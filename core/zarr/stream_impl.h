@@ -1,19 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream_impl.h - a stream and the table of streams: shared by stream.c and stream_table.c only.
+ * stream_impl.h - a stream and the table of streams: shared by stream.c, stream_blocks.c,
+ * stream_spill.c and stream_table.c only.
  */
 #ifndef PYTREEFS_STREAM_IMPL_H
 #define PYTREEFS_STREAM_IMPL_H
 
 #include <pthread.h>
 
+#include "core/base/blocks.h"
 #include "core/base/err.h"
+#include "core/dtype/cast.h"
 #include "core/zarr/spill.h"
 #include "core/zarr/stream.h"
 
 #define STREAM_INPUT_BYTES ((size_t)512 << 10)
 
 #define STREAM_WAITS 16
+
+/* How its pieces are decoded: one after the other, or each alone (stream_blocks.c). */
+enum stream_way { WAY_UNKNOWN, WAY_OPENING, WAY_IN_ORDER, WAY_BLOCKS };
+
+struct piece_sum {
+	uint32_t crc; /* of the stored bytes */
+	bool known;
+};
 
 struct stream {
 	struct stream *next; /* in the table, most recently used first; protected by its lock */
@@ -37,6 +48,13 @@ struct stream {
 	struct err_note failed; /* the bytes are broken; code 0 when not */
 	_Atomic int64_t
 		failed_at; /* when reading or decoding failed the last time; clock_ns(), 0: never */
+
+	enum stream_way way;
+	struct codec_blocks *blocks; /* WAY_BLOCKS: immutable */
+	struct piece_sum *sums;      /* of each piece; NULL: the value has no checksum */
+	uint64_t summed;             /* of them, known */
+	uint32_t head_crc;           /* of what lies before the blocks */
+	uint64_t ahead[2]; /* WAY_BLOCKS: pieces before it were posted, for readers and for guesses */
 
 	/* The driver's own; while nobody drives, of who holds both locks. */
 	struct codec_stream *decoder;
@@ -65,6 +83,32 @@ struct streams {
 	atomic_ullong restarts, spill_reads;
 };
 
+static inline size_t piece_size(const struct stream *s, uint64_t piece)
+{
+	return (size_t)MIN((uint64_t)PIECE_BYTES, s->bytes - piece * PIECE_BYTES);
+}
+
+static inline void piece_free_full(void *p)
+{
+	block_free(p, PIECE_BYTES);
+}
+
+/* Stored elements -> elements as we show them. */
+static inline void piece_fix(const struct stream *s, void *p, size_t n)
+{
+	const struct dtype_info *t = dtype_info(s->z->meta.dtype);
+
+	if (s->z->leaf->big_endian)
+		cast_swap(s->z->meta.dtype, p, n / t->size);
+	cast_canonical(s->z->meta.dtype, p, n / t->size);
+}
+
+/* stream_blocks.c: whether its pieces are decoded each alone; opens it the first time. */
+int stream_has_blocks(struct stream *s);
+/* Such a piece: 1, pinned; 0: its pieces are decoded in order after all. */
+int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **ret);
+/* Let jobs of the pool decode pieces first to last. */
+void stream_blocks_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess);
 /* stream_spill.c: whether this chunk may have a spill file; its bytes are taken from the limit. */
 bool stream_spill_reserve(struct stream *s);
 void stream_spill_give_back(struct stream *s);

@@ -50,6 +50,8 @@ static void stream_free(struct stream *s)
 {
 	stream_decoder_free(s);
 	zarr_guess_unref(s->guess);
+	codec_blocks_close(s->blocks);
+	free(s->sums);
 	spill_close(s->spill);
 	kv_loc_release(&s->loc);
 	zarr_unref(s->z);

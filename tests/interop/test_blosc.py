@@ -187,9 +187,59 @@ def test_damage_to_a_chunk_is_found(run, tmp_path, root):
     assert r.returncode == 1 and 'crc32c' in r.stdout and "'w/0" in r.stdout + r.stderr, r.stdout + r.stderr
 
 
+@pytest.mark.parametrize('where', [20, 1000, 0.3, 0.99])
+def test_damage_to_a_block_of_a_large_chunk_is_found(mount, run, tmp_path, root, big, where):
+    """Its blocks are decoded each alone: the checksum is compared when all of them were."""
+    item = save(run, tmp_path, {'w': big}, 'ocdbt=off,compression=blosc,chunk_byte_size=64M')
+    chunk = item / 'w/0'
+    raw = bytearray(chunk.read_bytes())
+    raw[where if isinstance(where, int) else int(where * len(raw))] ^= 1
+    chunk.write_bytes(raw)
+    r = run('verify', item, ok=False)
+    assert r.returncode == 1 and 'w/0' in r.stdout, r.stdout
+    m = mount(root, allow_errors=True)
+    with pytest.raises(OSError):
+        (m / '1/default/w.bin').read_bytes()
+    assert any('w/0' in line for line in m.log_lines())
+
+
 def test_a_chunk_that_blosc_cannot_take_is_zstds(run, tmp_path, root):
     """A blosc object is made in memory: not where write_budget does not hold its chunk twice."""
     tree = expect.flatten({'w': ARRAYS['f64'], 'big': np.zeros((40 << 20) // 4, np.float32)})
     item = save(run, tmp_path, {k: v for (k,), v in tree.leaves.items()}, 'compression=blosc,chunk_byte_size=1G,write_budget=64M')
     assert compressor(item, 'big', True, False)['id'] == 'zstd' and compressor(item, 'w', True, False)['id'] == 'blosc'
     assert not list(restoring.by_tensorstore(item, tree))
+
+
+@pytest.fixture
+def big():
+    """24 MiB."""
+    return RNG.normal(0, 0.02, 3 << 21).astype(np.float32)
+
+
+@pytest.mark.parametrize('cname,block', [('lz4', 0), ('zstd', 0), ('zstd', 1 << 19), ('zlib', 100000), ('blosclz', 1 << 22)])
+@pytest.mark.parametrize('zarr', [2, 3])
+def test_blocks_of_others_are_read_alone_too(mount, run, tmp_path, root, big, zarr, cname, block):
+    """A chunk that is larger than any piece: from front to back, in pieces from the back, and by small reads anywhere."""
+    item = save(run, tmp_path, {'w': big[:10]}, f'ocdbt=off,zarr={zarr},compression=none')
+    for path in (item / 'w').rglob('*'):
+        path.unlink() if path.is_file() else None
+    for path in item.glob('.crc32c/*'):
+        path.unlink()
+    codec = {'cname': cname, 'clevel': 5, 'blocksize': block}
+    meta = {2: {'shape': list(big.shape), 'chunks': list(big.shape), 'dtype': '<f4', 'compressor': {'id': 'blosc', 'shuffle': 1, **codec}},
+            3: {'shape': list(big.shape), 'data_type': 'float32',
+                'chunk_grid': {'name': 'regular', 'configuration': {'chunk_shape': list(big.shape)}},
+                'codecs': ['bytes', {'name': 'blosc', 'configuration': {'shuffle': 'shuffle', **codec}}]}}[zarr]
+    spec = {'driver': {2: 'zarr', 3: 'zarr3'}[zarr], 'kvstore': f'file://{item}/w/', 'metadata': meta, 'create': True}
+    ts.open(spec).result().write(big).result()
+    (item / '.crc32c').exists() and (item / '.crc32c').rmdir()
+    m = mount(root)
+    data = big.tobytes()
+    with open(m / '1/default/w.bin', 'rb') as f:
+        for off in (17 << 20, 5, (23 << 20) + 77, 1 << 20):
+            assert os.pread(f.fileno(), 4096, off) == data[off:off + 4096]
+    # A few pieces at most, whatever the kernel reads ahead; but a block of 4 MiB belongs to a stream.
+    assert block == 1 << 22 or m.stats()['chunk_bytes_decoded'] < len(data), m.stats()
+    assert (m / '1/default/w.bin').read_bytes() == data
+    assert np.array_equal(np.load(m / '1/default/w[5000000:].npy'), big[5000000:])

@@ -90,6 +90,10 @@ static void checksums_match_published_values(void **state)
 	assert_int_equal(crc32c(span_str("123456789")), 0xe3069283);
 	assert_int_equal(crc32c(span_of(zeros, 32)), 0x8a9136aa);
 	assert_int_equal(crc32c_more(crc32c(span_str("1234")), span_str("56789")), 0xe3069283);
+	assert_int_equal(crc32c_join(crc32c(span_str("1234")), crc32c(span_str("56789")), 5),
+			 0xe3069283);
+	assert_int_equal(crc32c_join(0, crc32c(span_of(zeros, 32)), 32), 0x8a9136aa);
+	assert_int_equal(crc32c_join(crc32c(span_of(zeros, 32)), 0, 0), 0x8a9136aa);
 	sha256(span_str("abc"), d);
 	assert_int_equal(d[0], 0xba);
 	assert_int_equal(d[31], 0xad);

@@ -127,6 +127,37 @@ static void blocks_may_be_in_any_order(void **state)
 	assert_memory_equal(in, out, n);
 }
 
+/* The way of ranges is taken where it can be. */
+static void ranges_are_decoded_from_the_blocks_under_them(void **state)
+{
+	size_t n = MANY, in_n;
+	auto_free uint8_t *in = malloc(n), *out = malloc(n);
+	auto_buf object = { 0 }, mixed = { 0 }, shared = { 0 };
+	auto_unit_chain u = { 0 };
+	auto_of(codec_blocks) struct codec_blocks *b = NULL;
+	struct span s;
+	uint64_t at;
+
+	make_blocks(&object, &mixed, in, n);
+	chain_with(&u, "zstd", 1, "noshuffle", 1, 0);
+	for (size_t piece = 1000; piece <= n; piece *= 3) {
+		assert_int_equal(unit_ranges(&u.chain, buf_span(&object), piece, out, n), 0);
+		assert_memory_equal(in, out, n);
+	}
+	/* Blocks that are not in order, or share bytes, are for the stream. */
+	assert_int_equal(unit_ranges(&u.chain, buf_span(&mixed), 1000, out, n), 1);
+	buf_add(&shared, object.p, object.n);
+	set_u32le(shared.p + 20, get_u32le(shared.p + 16) + 100);
+	assert_int_equal(unit_ranges(&u.chain, buf_span(&shared), 1000, out, n), 1);
+	/* One byte costs one block. */
+	s = buf_span(&object);
+	assert_int_equal(codec_blocks_open(&u.chain, unit_read, &s, s.n, n, &b), 1);
+	codec_blocks_span(b, 65536 * 3 + 7, 1, &at, &in_n);
+	assert_int_equal(at, get_u32le(object.p + 16 + 12));
+	assert_int_equal(at + in_n, get_u32le(object.p + 16 + 16));
+	assert_int_equal(codec_blocks_head_bytes(b), 16 + 4 * 8);
+}
+
 static void memory_is_a_few_blocks(void **state)
 {
 	size_t n = 4000000;
@@ -293,6 +324,7 @@ int main(void)
 		cmocka_unit_test(the_vectors),
 		cmocka_unit_test(everything_comes_back_at_once_and_block_by_block),
 		cmocka_unit_test(blocks_may_be_in_any_order),
+		cmocka_unit_test(ranges_are_decoded_from_the_blocks_under_them),
 		cmocka_unit_test(memory_is_a_few_blocks),
 		cmocka_unit_test(blocks_larger_than_the_window_are_refused_with_both_numbers),
 		cmocka_unit_test(headers_are_checked),

@@ -97,6 +97,47 @@ static inline int unit_stream(const struct codec_chain *chain, struct span in, s
 	return r;
 }
 
+static inline int unit_read(void *arg, uint64_t off, size_t n, void *p)
+{
+	const struct span *s = arg;
+
+	if (off > s->n || n > s->n - off)
+		return fail(-EUCLEAN, "read beyond the end");
+	memcpy(p, s->p + off, n);
+	return 0;
+}
+
+/*
+ * Decode by ranges of `piece` bytes, the last one first, each from its own bytes: 0 or an error; 1
+ * when the object is not decoded so.
+ */
+static inline int unit_ranges(const struct codec_chain *chain, struct span in, size_t piece,
+			      uint8_t *out, size_t n)
+{
+	auto_of(codec_blocks) struct codec_blocks *b = NULL;
+	int r = codec_blocks_open(chain, unit_read, &in, in.n, n, &b);
+
+	if (r <= 0)
+		return r < 0 ? r : 1;
+	for (size_t i = (n + piece - 1) / piece; i-- > 0;) {
+		size_t len = MIN(piece, n - i * piece), in_n;
+		uint64_t at;
+		uint8_t *p;
+
+		codec_blocks_span(b, i * piece, len, &at, &in_n);
+		/* Exactly what may be touched. */
+		p = malloc(CODEC_BLOCKS_FRONT + in_n);
+		r = unit_read(&in, at, in_n, p + CODEC_BLOCKS_FRONT);
+		if (r >= 0)
+			r = codec_blocks_decode(b, i * piece, len, p + CODEC_BLOCKS_FRONT, in_n,
+						out + i * piece);
+		free(p);
+		if (r < 0)
+			return r == -ERANGE ? 1 : r;
+	}
+	return 0;
+}
+
 /*
  * Decode at once, and as streams of several piece sizes: all must agree. The result of the first;
  * out (n bytes) is set when it is 0.
@@ -124,6 +165,15 @@ static inline int unit_decode(const struct codec_chain *chain, struct span in, v
 			fail_msg("at once %d, as a stream (pieces of %zu and %zu) %d: %s", r,
 				 pieces[i][0], pieces[i][1], q, err_text(r < 0 ? r : q));
 		if (r >= 0)
+			assert_memory_equal(a, b, n);
+	}
+	for (size_t piece = n > 10000 ? 20011 : 129; piece <= 1000000; piece *= 7) {
+		memset(b, 0xee, n);
+		q = n ? unit_ranges(chain, span_of(copy, in.n), piece, b, n) : 1;
+		if (q <= 0 && (r < 0) != (q < 0))
+			fail_msg("at once %d, by ranges of %zu %d: %s", r, piece, q,
+				 err_text(r < 0 ? r : q));
+		if (r >= 0 && q == 0)
 			assert_memory_equal(a, b, n);
 	}
 	if (r >= 0 && n)

@@ -18,6 +18,9 @@
 	"]}"
 #define ZSTD ",{\"name\":\"zstd\",\"configuration\":{\"level\":1,\"checksum\":true}}"
 #define GZIP ",{\"name\":\"gzip\",\"configuration\":{\"level\":1}}"
+#define BLOSC(block)                                                               \
+	",{\"name\":\"blosc\",\"configuration\":{\"cname\":\"zstd\",\"clevel\":1," \
+	"\"shuffle\":\"shuffle\",\"typesize\":2,\"blocksize\":" block "}}"
 #define CRC ",{\"name\":\"crc32c\"}"
 
 static const char zstd_doc[] = DOC(ZSTD);
@@ -64,8 +67,8 @@ static struct streams_stats stats_of(struct made *m)
 
 /* ---- one reader ---- */
 
-static const char *const docs[] = { zstd_doc, DOC(GZIP), DOC(ZSTD CRC),
-				    DOC(CRC), raw_doc,   big_endian_doc };
+static const char *const docs[] = { zstd_doc, DOC(GZIP),      DOC(ZSTD CRC),           DOC(CRC),
+				    raw_doc,  big_endian_doc, DOC(BLOSC("524288") CRC) };
 
 static void a_sequential_reader_decodes_once(void **state)
 {
@@ -118,6 +121,49 @@ static void a_reader_that_jumps_is_served_from_the_spill_file(void **state)
 	jump_about(&m, 100);
 	assert_true(decoded(&m) <= 2 * bytes_of(&m));
 	made_release(&m);
+}
+
+/* Block sizes that divide a piece, that do not, and that are larger than one. */
+static const char *const blosc_docs[] = { DOC(BLOSC("524288")), DOC(BLOSC("393216")),
+					  DOC(BLOSC("2000000")) };
+
+static void blocks_are_decoded_alone(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(blosc_docs); i++) {
+		struct made_opts o = { .smooth = true, .cache = 4 * MiB, .in_file = true };
+		struct made m;
+
+		made_array(&m, blosc_docs[i], &o);
+		/* The bytes of one piece, and of the block or two that it is in. */
+		check_read(&m, 7 * MiB + 100, 4096);
+		assert_int_equal(decoded(&m), PIECE_BYTES);
+		assert_true(m.env.chunk_bytes_stored > 0 &&
+			    m.env.chunk_bytes_stored < bytes_of(&m) / 3);
+		jump_about(&m, 100);
+		assert_int_equal(stats_of(&m).restarts, 0);
+		assert_int_equal(stats_of(&m).spill_bytes, 0);
+		assert_int_equal(stats_of(&m).decoder_peak_bytes, 0);
+		made_release(&m);
+	}
+}
+
+static void blocks_are_decoded_side_by_side(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(blosc_docs); i++) {
+		struct made_opts o = { .smooth = true, .cache = 32 * MiB, .threads = 2 };
+		struct zarr_view v;
+		struct made m;
+
+		made_array(&m, blosc_docs[i], &o);
+		zarr_view_whole(&m.meta, &v);
+		for (uint64_t off = 0; off < bytes_of(&m); off += 2 * MiB) {
+			zarr_prefetch(m.z, &v, off, 4 * MiB, NULL);
+			check_read(&m, off, (size_t)MIN(2 * MiB, bytes_of(&m) - off));
+		}
+		/* Once, whoever was first. */
+		assert_int_equal(decoded(&m), bytes_of(&m));
+		made_release(&m);
+	}
 }
 
 static void without_a_spill_file_it_is_slow_and_right(void **state)
@@ -505,6 +551,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_sequential_reader_decodes_once),
 		cmocka_unit_test(a_reader_that_jumps_is_served_from_the_spill_file),
+		cmocka_unit_test(blocks_are_decoded_alone),
+		cmocka_unit_test(blocks_are_decoded_side_by_side),
 		cmocka_unit_test(without_a_spill_file_it_is_slow_and_right),
 		cmocka_unit_test(a_spill_file_that_cannot_grow_is_read_as_far_as_it_goes),
 		cmocka_unit_test(a_cache_smaller_than_a_piece_is_enough),

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stream_blocks.c - pieces of large chunks whose blocks can be decoded alone (blosc): in any order,
+ * by many threads, each from only the stored bytes under it.
+ *
+ * Such a stream has no driver, no decoder that goes on and no spill file. Whoever needs a piece
+ * decodes it into the cache, and jobs of the pool decode those that a sequential reader comes to.
+ *
+ * The checksum of the value is compared when each piece was decoded once: those of their stored
+ * bytes are joined, which lie one after the other in what one thread wrote.
+ */
+#include "core/zarr/stream_impl.h"
+
+#include "core/base/blocks.h"
+#include "core/base/clock.h"
+#include "core/base/crc32c.h"
+#include "core/base/log.h"
+#include "core/kv/kv_sum.h"
+
+#define FRONT CODEC_BLOCKS_FRONT
+#define GUESS_ROOM (4 * MiB) /* of the budget, that a guess leaves to readers */
+
+/* codec_read_fn of the stored chunk. */
+static int read_stored(void *arg, uint64_t off, size_t n, void *p)
+{
+	const struct stream *s = arg;
+
+	if (off > s->len || n > s->len - off)
+		return fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
+			    (unsigned long long)s->len);
+	if (s->loc.where != KV_INLINE)
+		return io_read_exact(s->loc.file, p, n, s->loc.off + s->off + off);
+	memcpy(p, s->loc.bytes.p + s->off + off, n);
+	return 0;
+}
+
+/* ---- the checksum of the value ---- */
+
+/* Room for the sums of all pieces, where there is one to compare with. */
+static int sums_begin(struct stream *s)
+{
+	size_t n = codec_blocks_head_bytes(s->blocks);
+	auto_free uint8_t *head = NULL;
+	int r = s->off || s->loc.len - s->len > KV_SUM_REST || !kv_loc_may_have_sum(&s->loc) ?
+			0 :
+			kv_loc_has_sum(&s->loc);
+
+	if (r <= 0)
+		return r;
+	head = malloc(n);
+	s->sums = calloc(s->pieces, sizeof(*s->sums));
+	if (!head || !s->sums)
+		return fail(-ENOMEM, "cannot decode a chunk: not enough memory");
+	r = read_stored(s, 0, n, head);
+	s->head_crc = r < 0 ? 0 : crc32c(span_of(head, n));
+	return r;
+}
+
+/* Called when all are known: the CRC-32C of the value, or false when its pieces are not all of it. */
+static bool sums_join(const struct stream *s, uint32_t *ret)
+{
+	uint64_t at = codec_blocks_head_bytes(s->blocks), from;
+	uint32_t crc = s->head_crc;
+	size_t n;
+
+	for (uint64_t i = 0; i < s->pieces; i++) {
+		codec_blocks_span(s->blocks, i * PIECE_BYTES, piece_size(s, i), &from, &n);
+		if (from != at)
+			return false;
+		crc = crc32c_join(crc, s->sums[i].crc, n);
+		at += n;
+	}
+	*ret = crc;
+	return at == s->len;
+}
+
+/* One more piece was read. The one that makes them complete compares. */
+static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
+{
+	bool complete = false;
+	uint32_t all = 0;
+	int r;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->sums && !s->sums[piece].known) {
+		s->sums[piece] = (struct piece_sum){ crc, true };
+		complete = ++s->summed == s->pieces && sums_join(s, &all);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!complete)
+		return 0;
+	r = kv_loc_check_end(&s->loc, s->len, all);
+	return MIN(r, 0);
+}
+
+/* ---- opening ---- */
+
+static int open_blocks(struct stream *s)
+{
+	int r = codec_blocks_open(&s->z->leaf->codecs, read_stored, s, s->len, s->bytes,
+				  &s->blocks);
+
+	if (r <= 0)
+		return r;
+	r = sums_begin(s);
+	if (r < 0) {
+		codec_blocks_close(take(s->blocks));
+		free(take(s->sums));
+	}
+	return r < 0 ? r : 1;
+}
+
+static void note_failure(struct stream *s, int code)
+{
+	if (code != -ENOMEM && s->loc.where == KV_FILE)
+		io_file_doubt(s->loc.file);
+	atomic_store(&s->failed_at, clock_ns());
+}
+
+int stream_has_blocks(struct stream *s)
+{
+	enum stream_way way;
+	int r;
+
+	if (!codec_has_blocks(&s->z->leaf->codecs))
+		return 0;
+	pthread_mutex_lock(&s->lock);
+	while (s->way == WAY_OPENING)
+		pthread_cond_wait(&s->moved[0], &s->lock);
+	way = s->way;
+	if (way == WAY_UNKNOWN)
+		s->way = WAY_OPENING;
+	pthread_mutex_unlock(&s->lock);
+	if (way != WAY_UNKNOWN)
+		return way == WAY_BLOCKS;
+	r = open_blocks(s);
+	if (r < 0)
+		note_failure(s, r);
+	pthread_mutex_lock(&s->lock);
+	s->way = r < 0 ? WAY_UNKNOWN : r ? WAY_BLOCKS : WAY_IN_ORDER;
+	pthread_cond_broadcast(&s->moved[0]);
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+/* ---- pieces ---- */
+
+static int decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
+{
+	size_t n = piece_size(s, piece), in_n;
+	uint64_t at, cost;
+	uint32_t crc = 0;
+	uint8_t *in;
+	int r;
+
+	codec_blocks_span(s->blocks, piece * PIECE_BYTES, n, &at, &in_n);
+	cost = budget_take_most(s->z->env->budget, FRONT + in_n + codec_blocks_memory(s->blocks));
+	in = block_alloc(FRONT + in_n);
+	r = in ? read_stored(s, at, in_n, in + FRONT) :
+		 fail(-ENOMEM, "cannot allocate %zu bytes", FRONT + in_n);
+	trace(TRACE_CODEC, "decode blocks %zu -> %zu", in_n, n);
+	if (r >= 0) {
+		crc = s->sums ? crc32c(span_of(in + FRONT, in_n)) : 0;
+		r = codec_blocks_decode(s->blocks, piece * PIECE_BYTES, n, in + FRONT, in_n, out);
+	}
+	if (in)
+		block_free(in, FRONT + in_n);
+	budget_give(s->z->env->budget, cost);
+	if (r >= 0)
+		r = sums_add(s, piece, crc);
+	if (r < 0)
+		return r;
+	piece_fix(s, out, n);
+	atomic_fetch_add_explicit(&s->z->env->chunk_bytes_decoded, n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->z->env->chunk_bytes_stored, in_n, memory_order_relaxed);
+	return 0;
+}
+
+/* Decode a piece that this thread began in the cache. */
+static int fill_piece(struct stream *s, uint64_t piece, struct cache_entry *e)
+{
+	struct cache *cache = s->z->env->cache;
+	uint8_t *block = block_alloc(PIECE_BYTES);
+	int r = block ? decode_piece(s, piece, block) :
+			fail(-ENOMEM, "cannot allocate a piece of %zu bytes", PIECE_BYTES);
+
+	if (r >= 0) {
+		cache_fill(cache, e, block, PIECE_BYTES, piece_free_full);
+		return 0;
+	}
+	block_free(block, PIECE_BYTES);
+	cache_fail(cache, e, r);
+	return r;
+}
+
+/* What is wrong with all of the chunk; called after a failure. */
+static void fail_piece(struct stream *s, int code)
+{
+	if (code != -ERANGE)
+		note_failure(s, code);
+	pthread_mutex_lock(&s->lock);
+	if (code == -ERANGE)
+		s->way = WAY_IN_ORDER;
+	else if (code == -EBADMSG)
+		err_save(code, &s->failed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)
+{
+	struct cache_key key = stream_piece_key(s->z, s->number, piece);
+	struct cache *cache = s->z->env->cache;
+	struct cache_entry *e;
+	int r = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->failed.code)
+		r = err_restore(&s->failed);
+	pthread_mutex_unlock(&s->lock);
+	if (r >= 0)
+		r = cache_begin(cache, &key, &e);
+	if (r < 0)
+		return r;
+	if (r == CACHE_MINE) {
+		r = fill_piece(s, piece, e);
+		if (r < 0)
+			fail_piece(s, r);
+	} else if (r == CACHE_BUSY) {
+		r = cache_wait(cache, e);
+	}
+	if (r < 0) {
+		cache_put(cache, e);
+		if (r != -ERANGE)
+			return r;
+		err_clear();
+		return 0;
+	}
+	*ret = e;
+	return 1;
+}
+
+/* ---- ahead of a reader ---- */
+
+struct piece_job {
+	struct pool_job job;
+	struct stream *s; /* held */
+	uint64_t piece;
+	struct zarr_guess *guess; /* a reference, or NULL */
+};
+
+static bool is_there(const struct stream *s, uint64_t piece)
+{
+	struct cache_key key = stream_piece_key(s->z, s->number, piece);
+
+	return cache_has(s->z->env->cache, &key, CACHE_READY_OR_BUSY);
+}
+
+/* Whether the reader of a guess may still come, and others do not miss the memory. */
+static bool is_wanted(const struct piece_job *p)
+{
+	struct budget *budget = p->s->z->env->budget;
+	bool room;
+
+	if (!p->guess)
+		return true;
+	room = !zarr_guess_is_over(p->guess) && budget_try(budget, GUESS_ROOM);
+	if (room)
+		budget_give(budget, GUESS_ROOM);
+	return room;
+}
+
+static void piece_run(struct pool_job *job)
+{
+	struct piece_job *p = container_of(job, struct piece_job, job);
+	struct cache *cache = p->s->z->env->cache;
+	struct cache_entry *e = NULL;
+
+	/* To touch one that is there would keep it; an error is met again by its reader. */
+	if (is_wanted(p) && !is_there(p->s, p->piece) &&
+	    stream_blocks_piece(p->s, p->piece, &e) < 0)
+		err_clear();
+	(p->guess && e ? cache_put_ahead : cache_put)(cache, e);
+	zarr_guess_unref(p->guess);
+	stream_put(p->s);
+	free(p);
+}
+
+static void post_piece(struct stream *s, uint64_t piece, struct zarr_guess *guess)
+{
+	struct piece_job *p = is_there(s, piece) ? NULL : calloc(1, sizeof(*p));
+
+	if (!p)
+		return;
+	p->job.run = piece_run;
+	p->s = s;
+	p->piece = piece;
+	p->guess = zarr_guess_ref(guess);
+	stream_hold(s);
+	(guess ? pool_post_idle : pool_post)(s->z->env->pool, &p->job);
+}
+
+void stream_blocks_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess)
+{
+	uint64_t *ahead = &s->ahead[guess != NULL], from;
+
+	last = MIN(last, s->pieces - 1);
+	pthread_mutex_lock(&s->lock);
+	/* Those before `ahead` were posted, as long as the reader goes on from there. */
+	from = last + 1 >= *ahead && first <= *ahead ? MAX(first, *ahead) : first;
+	*ahead = last + 1;
+	pthread_mutex_unlock(&s->lock);
+	for (uint64_t piece = from; piece <= last; piece++)
+		post_piece(s, piece, guess);
+}
