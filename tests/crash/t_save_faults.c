@@ -213,7 +213,7 @@ static void one_deletion(const char *const *set, const char *what, unsigned n)
 		hits++;
 		check(ns);
 		if (node_rmdir(ns->root, span_str("101")) < 0)
-			fail_msg("%s: once more: %s", trying, err_text(-EIO));
+			fail_msg("%s: once more: %s", trying, unit_last_note());
 	}
 	if (strcmp(root_names(ns), "100 "))
 		fail_msg("%s: the root has '%s'", trying, root_names(ns));

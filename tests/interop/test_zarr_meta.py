@@ -267,10 +267,10 @@ def test_documents_open_where_tensorstore_opens_them(tool, version, result, memb
         refusal = e
     try:
         tool.run("text", document)
-        ours = 0
+        ours, note = 0, ""
     except Refused as e:
-        ours = e.code
-    assert ours == result
+        ours, note = e.code, e.text
+    assert ours == result, f"{members}: {note or 'it opens'}; TensorStore: {refusal or 'it opens'}"
     if result in (0, EUCLEAN):
         assert (refusal is None) == (result == 0), refusal
 

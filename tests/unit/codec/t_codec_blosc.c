@@ -39,7 +39,7 @@ static void the_vectors(void **state)
 
 		unit_hex(&object, objects[i]);
 		if (unit_decode(&u.chain, buf_span(&object), out, sizeof(out)) < 0)
-			fail_msg("vector %zu: %s", i, err_text(-EUCLEAN));
+			fail_msg("vector %zu: %s", i, unit_last_note());
 		for (size_t k = 0; k < sizeof(out); k++)
 			assert_int_equal(out[k], k % 4 + 1);
 	}
@@ -76,7 +76,7 @@ static void everything_comes_back_at_once_and_block_by_block(void **state)
 							fail_msg("%s %s %d %d %zu: %s", cnames[c],
 								 shuffles[s], typesizes[t],
 								 blocksizes[b], sizes[k],
-								 err_text(-EUCLEAN));
+								 unit_last_note());
 						assert_memory_equal(in, out, sizes[k]);
 					}
 				}

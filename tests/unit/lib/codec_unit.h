@@ -45,7 +45,7 @@ static inline int unit_chain_parse(struct unit_chain *u, enum codec_dialect dial
 static inline void unit_chain_of(struct unit_chain *u, enum codec_dialect dialect, const char *text)
 {
 	if (unit_chain_parse(u, dialect, text, 4) < 0)
-		fail_msg("%s: %s", text, err_text(-EUCLEAN));
+		fail_msg("%s: %s", text, unit_last_note());
 }
 
 /* Two hex digits a byte, spaces ignored. */

@@ -26,4 +26,27 @@
 
 #include "core/base/err.h"
 
+/* This thread's last note, whatever its code: for a call that failed in a way that nobody expected.
+ */
+static inline const char *unit_last_note(void)
+{
+	static _Thread_local struct err_note note;
+
+	err_peek(&note);
+	return note.code ? note.text : "without a note";
+}
+
+/* cmocka prints the two numbers in hex; where the first is an error, its note says more. */
+static inline void unit_int_equal(uint64_t a, uint64_t b, const char *file, int line)
+{
+	int code = (int)(int64_t)a;
+
+	if (a != b && code < 0 && *err_where(code))
+		print_error("%d at %s: %s\n", code, err_where(code), err_text(code));
+	_assert_int_equal(a, b, file, line);
+}
+#undef assert_int_equal
+#define assert_int_equal(a, b) \
+	unit_int_equal((uint64_t)(int64_t)(a), (uint64_t)(int64_t)(b), __FILE__, __LINE__)
+
 #endif

@@ -233,7 +233,7 @@ static inline void made_array(struct made *m, const char *doc, const struct made
 	m->random = o->seed * 0x9e3779b97f4a7c15 + 1;
 	made_env(m, o);
 	if (zarr_meta_parse(span_str(doc), "doc", &m->meta) < 0)
-		fail_msg("%s: %s", doc, err_text(-EUCLEAN));
+		fail_msg("%s: %s", doc, unit_last_note());
 	item = dtype_info(m->meta.dtype)->size;
 	m->want = malloc(m->meta.bytes + 1);
 	assert_non_null(m->want);

@@ -96,7 +96,7 @@ static void malformed_records_are_refused(void **state)
 		buf_add_str(&text, at + strlen(cases[i].from));
 		if (step_deletion_parse(buf_span(&text), "x", &d) != -EUCLEAN ||
 		    !strstr(err_text(-EUCLEAN), cases[i].want))
-			fail_msg("case %zu: %s", i, err_text(-EUCLEAN));
+			fail_msg("case %zu: %s", i, unit_last_note());
 		assert_null(d);
 	}
 }

@@ -34,7 +34,7 @@ static void check(const char *text, const char *want)
 	auto_buf out = { 0 };
 
 	if (parse(text, &m) < 0)
-		fail_msg("'%s': %s", text, err_text(-EUCLEAN));
+		fail_msg("'%s': %s", text, unit_last_note());
 	assert_int_equal(step_meta_print(m, &out), 0);
 	assert_string_equal(buf_str(&out), want);
 }

@@ -42,7 +42,7 @@ static void texts_are_printed_back(void **state)
 		auto_buf out = { 0 };
 
 		if (sharding_parse(span_str(cases[i]), "x", &s) < 0)
-			fail_msg("'%s': %s", cases[i], err_text(-EUCLEAN));
+			fail_msg("'%s': %s", cases[i], unit_last_note());
 		assert_int_equal(sharding_print(s, &out), 0);
 		assert_string_equal(buf_str(&out), cases[i]);
 	}

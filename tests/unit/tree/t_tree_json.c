@@ -76,7 +76,7 @@ static void check(const struct example *e)
 	auto_buf text = { 0 };
 
 	if (parse(e->doc, &tree) < 0)
-		fail_msg("'%s': %s", e->doc, err_text(-EUCLEAN));
+		fail_msg("'%s': %s", e->doc, unit_last_note());
 	tree_text(&text, tree);
 	assert_string_equal(strchr(buf_str(&text), '\n') + 1, e->want);
 }
@@ -297,7 +297,7 @@ static void check_again(const struct tree *tree)
 	tree_text(&a, tree);
 	assert_int_equal(tree_print_metadata(tree, tree->rich, &printed), 0);
 	if (tree_parse_metadata(buf_span(&printed), "again", &again) < 0)
-		fail_msg("'%.*s': %s", SPAN_ARG(printed), err_text(-EUCLEAN));
+		fail_msg("'%.*s': %s", SPAN_ARG(printed), unit_last_note());
 	tree_text(&b, again);
 	assert_string_equal(buf_str(&a), buf_str(&b));
 }

@@ -40,7 +40,7 @@ static const char *kinds(const char *rich, struct buf *out)
 	json_put_str(&doc, span_str(rich), JSON_PYTHON);
 	buf_add_str(&doc, "}");
 	if (tree_parse_metadata(buf_span(&doc), "x", &tree) < 0)
-		fail_msg("'%s': %s", rich, err_text(-EUCLEAN));
+		fail_msg("'%s': %s", rich, unit_last_note());
 	if (!tree->rich)
 		buf_add_str(out, "plain ");
 	for (unsigned i = 0; i < 2; i++) {

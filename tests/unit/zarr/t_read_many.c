@@ -156,7 +156,7 @@ static void views_of(const struct made_opts *o)
 
 			job_make(&j, &m, VIEWS, false);
 			if (run(&j) < 0)
-				fail_msg("%s: %s", docs[i], err_text(-EINVAL));
+				fail_msg("%s: %s", docs[i], unit_last_note());
 			for (size_t k = 0; k < j.n; k++) {
 				if (j.one[k].result)
 					fail_msg("%s: %s", docs[i], j.one[k].error);

@@ -117,7 +117,7 @@ static void check_stored(struct world *w, struct kv *kv, const uint8_t *want, ui
 	zarr_view_whole(&z->meta, &v);
 	z->missing_is_error = true;
 	if (zarr_read_into(z, &v, 0, n, got) < 0)
-		fail_msg("cannot read back: %s", err_text(-EUCLEAN));
+		fail_msg("cannot read back: %s", unit_last_note());
 	assert_memory_equal(got, want, n);
 	zarr_unref(z);
 }
@@ -159,7 +159,7 @@ static void streams_read_back_equal(void **state)
 		world_open(&w, 4 * MiB, (unsigned)rand() % 3);
 		assert_int_equal(kv_mem_new(w.io, &kv), 0);
 		if (zarr_writer_open(&w.we, kv, buf_span(&json), ZARR_FILL_STORE, &zw) < 0)
-			fail_msg("cannot open for %s: %s", buf_str(&json), err_text(-EOPNOTSUPP));
+			fail_msg("cannot open for %s: %s", buf_str(&json), unit_last_note());
 		n = zarr_writer_meta(zw)->bytes;
 		auto_free uint8_t *bytes = random_bytes(n);
 

@@ -66,7 +66,7 @@ static void what_numpy_reads_is_read(void **state)
 
 		file_with(&b, cases[i].header);
 		if (npy_parse(buf_span(&b), &n) != 1)
-			fail_msg("%s: %s", cases[i].header, err_text(-EUCLEAN));
+			fail_msg("%s: %s", cases[i].header, unit_last_note());
 		assert_int_equal(n.dtype, cases[i].dtype);
 		assert_int_equal(n.rank, cases[i].rank);
 		assert_int_equal(n.bytes, cases[i].bytes);
