@@ -154,3 +154,33 @@ def safetensors_write(directory, path):
     """Every .npy file below a directory as one safetensors file."""
     from safetensors.numpy import save_file
     save_file({str(p.relative_to(directory)): np.load(p) for p in pathlib.Path(directory).rglob('*.npy')}, path)
+
+
+# ---- blosc ----
+
+def _blosc():
+    from numcodecs import blosc
+    blosc.set_nthreads(1)
+    blosc.use_threads = False
+
+
+def bfloat16_leaves(directory):
+    """40 arrays of weights."""
+    import ml_dtypes
+    rng = np.random.default_rng(0)
+    for i in range(40):
+        w = (rng.standard_normal((3072, 2048), dtype=np.float32) * 0.02).astype(ml_dtypes.bfloat16)
+        np.save(pathlib.Path(directory) / f'w{i:02d}.npy', w)
+
+
+@prepared(_blosc)
+def blosc_decode(path):
+    """One object, by one thread, into memory that is there: what costs besides is not counted."""
+    from numcodecs import blosc
+    if path not in _HELD:
+        data = pathlib.Path(path).read_bytes()
+        _HELD[path] = data, np.zeros(int.from_bytes(data[4:8], 'little'), np.uint8)
+    data, out = _HELD[path]
+    begin = time.perf_counter()
+    blosc.decompress(data, out)
+    return time.perf_counter() - begin

@@ -69,6 +69,12 @@ def save_zstd(b):
 
 
 @bench
+def save_auto(b):
+    """The same with compression=auto, against Orbax's zstd."""
+    whole_tree(b, 'auto', 1.0, 'whole tree, auto, durable')
+
+
+@bench
 def save_raw(b):
     """The same without compression."""
     whole_tree(b, 'none', 1.3, 'whole tree, uncompressed, durable')
