@@ -89,3 +89,13 @@ def test_examples_of_docstrings(tmp_path, monkeypatch):
             result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
             assert not result.failed, name
     assert tried >= 10
+
+
+def test_the_tour_of_the_readme(tmp_path, build):
+    """Its lines, pasted beside a copy of the sample."""
+    text = (TOP / 'README.md').read_text().split('## From Python, without a mount\n', 1)[1]
+    code = re.search(r'```python\n(.*?)```', text, re.S)[1]
+    shutil.copytree(SAMPLE, tmp_path / 'ckpts')
+    r = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    assert r.stdout.startswith('(128, 32) bfloat16 [[') and '(32,)' not in r.stdout

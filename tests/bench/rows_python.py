@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python package against TensorStore and Orbax, each in a process of its own with its imports done. Sources are in the
+page cache."""
+
+import shutil
+
+from bench.bench import bench
+
+
+def whole(b, case, peers, ours_function='load', **ours):
+    source = b.case(case)
+    b.warm(source)
+    b.contender('pytreefs.load', b.python(f'peers_python:{ours_function}', source, **ours))
+    for name, function in peers.items():
+        b.contender(name, b.python(function, source))
+    return source
+
+
+@bench
+def python_load(b):
+    """pytreefs.load of 1 GiB in 64 leaves of one zstd frame (OCDBT) into numpy."""
+    whole(b, 'bench-leaves-zstd', {'TensorStore': 'peers_python:tensorstore_tree', 'Orbax restore': 'orbax_restore'})
+    b.row('pytreefs.load, whole zstd tree', 'pytreefs.load', 'TensorStore', rate=2.0)
+    b.row('pytreefs.load, whole zstd tree', 'pytreefs.load', 'Orbax restore', rate=2.5)
+
+
+@bench
+def python_load_raw(b):
+    """The same without compression: 1 GiB, one chunk."""
+    whole(b, 'bench-one-raw', {'TensorStore': 'peers_python:tensorstore_tree'})
+    b.row('pytreefs.load, not compressed', 'pytreefs.load', 'TensorStore', rate=1.5)
+
+
+@bench
+def python_load_chunks(b):
+    """One leaf of 1 GiB in zstd frames of 4 MiB."""
+    whole(b, 'bench-many-zstd', {'TensorStore': 'peers_python:tensorstore_tree'})
+    b.row('pytreefs.load, one leaf of many chunks', 'pytreefs.load', 'TensorStore', rate=2.0)
+
+
+@bench
+def python_leaf(b):
+    """A leaf of 1 MiB, imports done; and a whole process that imports and reads it."""
+    source = b.case('bench-small')
+    b.warm(source)
+    b.contender('pytreefs', b.python('peers_python:load', source, only='w0'))
+    b.contender('TensorStore', b.python('tensorstore_read', source, 'w0'))
+    b.contender('python, pytreefs', b.python('peers_python:process', source))
+    b.contender('python, TensorStore', b.python('peers_python:process_tensorstore', source))
+    b.row('pytreefs.load of a 1 MiB leaf', 'pytreefs', 'TensorStore', rate=1.0)
+    b.row('the same, a whole Python process', 'python, pytreefs', 'python, TensorStore', rate=2.5)
+
+
+@bench
+def python_boxes(b):
+    """30 boxes at random, leaf[...] of a checkpoint that is open, against TensorStore with a cache pool."""
+    source = b.case('bench-many-zstd')
+    b.warm(source)
+    b.contender('leaf[...]', b.python('peers_python:boxes', source))
+    b.contender('TensorStore', b.python('peers_python:tensorstore_boxes', source))
+    b.row('30 random boxes of a leaf of many chunks', 'leaf[...]', 'TensorStore', rate=2.0)
+
+
+@bench
+def python_describe(b):
+    """Open and describe all of 20,000 leaves; Orbax takes long: one round."""
+    source = b.case('leaves-20000')
+    b.most_rounds = 1
+    b.contender('pytreefs', b.python('peers_python:describe', source))
+    b.contender('Orbax metadata()', b.python('orbax_metadata', source))
+    b.row('open and describe 20,000 leaves', 'pytreefs', 'Orbax metadata()', rate=50)
+
+
+@bench
+def python_import(b):
+    """What `import pytreefs` takes over numpy's import."""
+    b.contender('import', b.python('peers_python:import_over_numpy'))
+    b.row('import pytreefs, over numpy', 'import', within=0.02)
+
+
+@bench
+def python_save(b):
+    """1 GiB in 64 leaves from numpy, zstd:1, durable, against Orbax."""
+    target = b.scratch()
+    b.contender('pytreefs.save', b.python('peers_python:save', target / 'ours'),
+                after=lambda: shutil.rmtree(target / 'ours'))
+    b.contender('Orbax save', b.python('peers_python:orbax_save', target / 'peer'),
+                after=lambda: shutil.rmtree(target / 'peer'))
+    b.row('pytreefs.save, zstd:1, durable', 'pytreefs.save', 'Orbax save', rate=1.4)
