@@ -27,9 +27,13 @@ def list_20000(b):
     b.contender('tmpfs', [*words, same])
     b.contender('ls', [*words, m.path], before=m.fresh, memory=m.memory)
     b.contender('ls again', [*words, again.path])
+    find = ['sh', '-c', 'find "$0" >/dev/null']
+    b.contender('tmpfs find', [*find, same])
+    b.contender('find again', [*find, again.path])
     b.contender('mount + ls', run, before=m.close, memory=m.memory)
     b.row('ls -lR of 20,000 leaves, cold', 'ls', 'tmpfs', rate=0.6)
-    b.row('ls -lR of 20,000 leaves, warm', 'ls again', 'tmpfs')
+    b.row('ls -lR of 20,000 leaves, warm', 'ls again', 'tmpfs', rate=0.9)
+    b.row('find of 20,000 leaves, warm', 'find again', 'tmpfs find', rate=0.8)
     b.row('mount + ls -lR of 20,000 leaves', 'mount + ls', within=1.0)
 
 
