@@ -49,8 +49,10 @@ static uint8_t *file_bytes(struct pytreefs *ck, const char *name, size_t *n)
 static void stem_of(const char *path, char ret[PATH_MAX])
 {
 	const char *slash = strrchr(path, '/'), *dot;
+	size_t n = strlen(path);
 
-	snprintf(ret, PATH_MAX, "%s", path);
+	assert_true(n < PATH_MAX);
+	memcpy(ret, path, n + 1);
 	dot = strrchr(slash ? slash : path, '.');
 	if (dot)
 		ret[dot - path] = '\0';
