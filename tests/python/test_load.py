@@ -211,6 +211,10 @@ def test_options_are_those_of_a_mount(whole):
     with pytreefs.open(SAMPLE) as ck:
         assert 'state/params/embed/table[0:200].npy' not in ck.latest
     assert equal(pytreefs.load(STATE, io='sync', threads=1), whole)
+    with pytreefs.open(SAMPLE, restore_dtype='float64') as ck:
+        assert ck['1500/state/params/embed/table'].dtype == np.float64
+    table = pytreefs.load(STATE, restore_dtype='float64', only='params/embed/')['params']['embed']['table']
+    assert np.array_equal(table, whole['params']['embed']['table'].astype(np.float64)) and table.dtype == np.float64
 
 
 def test_without_ml_dtypes():

@@ -41,14 +41,23 @@ def options_text(options: Mapping[str, Any]) -> str:
 class Context:
     """What the nodes of one opened checkpoint share."""
 
-    __slots__ = ('handle', 'path')
+    __slots__ = ('casts', 'handle', 'path')
 
     def __init__(self, path: Path, options: Mapping[str, Any]):
         self.path = os.fspath(path)
         self.handle = lib.Checkpoint(self.path, options_text(options))
+        self.casts = 'restore_dtype' in options or 'restore_dtype' in os.environ.get('PYTREEFS_OPTIONS', '')
 
     def tree(self, name: str, flags: int = 0) -> list[Node]:
-        return [Node._make(node) for node in self.handle.tree(name, flags)]
+        nodes = [Node._make(node) for node in self.handle.tree(name, flags)]
+        return [self._as_shown(name, node) for node in nodes] if self.casts else nodes
+
+    def _as_shown(self, name: str, node: Node) -> Node:
+        """A tree says what is stored; a mount with restore_dtype shows arrays cast to it."""
+        if node.kind != lib.ARRAY:
+            return node
+        shown = self.describe(join(name, node.path))
+        return node._replace(dtype=shown.dtype, typestr=shown.typestr, nbytes=shown.nbytes)
 
     def describe(self, name: str) -> Node:
         return Node._make(self.handle.describe(name)[0])
