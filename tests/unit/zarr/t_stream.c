@@ -139,7 +139,7 @@ static void blocks_are_decoded_alone(void **state)
 		assert_int_equal(decoded(&m), PIECE_BYTES);
 		assert_true(m.env.chunk_bytes_stored > 0 &&
 			    m.env.chunk_bytes_stored < bytes_of(&m) / 3);
-		jump_about(&m, 100);
+		jump_about(&m, 20);
 		assert_int_equal(stats_of(&m).restarts, 0);
 		assert_int_equal(stats_of(&m).spill_bytes, 0);
 		assert_int_equal(stats_of(&m).decoder_peak_bytes, 0);
