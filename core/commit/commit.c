@@ -207,7 +207,7 @@ struct again {
 	const char *rel;
 };
 
-static int names_again(void *arg, const char *name, unsigned char type)
+static int write_names_below(void *arg, const char *name, unsigned char type)
 {
 	const struct again *up = arg;
 	auto_free char *rel = NULL;
@@ -224,7 +224,7 @@ static int names_again(void *arg, const char *name, unsigned char type)
 	}
 	/* As deep as we made it. */
 	r = io_names_again(a.dir, a.rel);
-	return r < 0 ? r : io_list(a.dir, a.rel, names_again, &a);
+	return r < 0 ? r : io_list(a.dir, a.rel, write_names_below, &a);
 }
 
 /* A directory of the draft whose sync failed may have lost names: all are written again. */
@@ -244,7 +244,7 @@ static int mend_names(struct commit *c)
 	if (r >= 0)
 		r = io_names_again(top.dir, ".");
 	if (r >= 0)
-		r = io_list(top.dir, ".", names_again, &top);
+		r = io_list(top.dir, ".", write_names_below, &top);
 	if (r >= 0)
 		c->draft->failed_dir_syncs = failed;
 	return r;

@@ -75,9 +75,3 @@ int store_each_file(struct store *s, ocdbt_data_fn *each, void *arg)
 {
 	return s->data ? ocdbt_data_each(s->data, each, arg) : 0;
 }
-
-void store_stats(struct store *s, struct store_stats *ret)
-{
-	ret->values = atomic_load(&s->values);
-	ret->bytes = atomic_load(&s->bytes);
-}

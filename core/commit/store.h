@@ -81,11 +81,6 @@ int store_leaf_copy(struct kv *leaf, struct span key, struct io_dir *to, const c
  */
 int store_leaf_unplace(struct kv *leaf);
 
-struct store_stats {
-	uint64_t values, bytes;
-};
-void store_stats(struct store *s, struct store_stats *ret);
-
 DEFINE_AUTO(store, struct store, store_free);
 
 #endif

@@ -16,7 +16,6 @@
 #include "core/base/limits.h"
 #include "core/commit/store_impl.h"
 
-#define COPY_PIECE ((size_t)1 << 20)
 /* Files from this size on are worth a word to the disk of their own. */
 #define BEHIND_BYTES ((uint64_t)1 << 20)
 
@@ -78,12 +77,6 @@ static int file_path(struct leaf *l, struct span key, char **ret)
 	pthread_mutex_unlock(&l->lock);
 	*ret = path;
 	return 0;
-}
-
-static void count(struct store *s, uint64_t bytes)
-{
-	atomic_fetch_add_explicit(&s->values, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&s->bytes, bytes, memory_order_relaxed);
 }
 
 /* ---- values in pieces ---- */
@@ -167,7 +160,6 @@ static int piecewise_close(struct kv_stream *s)
 		else
 			io_file_drop_cache(p->file, 0, p->at);
 	}
-	count(p->leaf->store, p->at);
 	piecewise_abort(s);
 	return 0;
 }
@@ -503,21 +495,6 @@ int store_leaf_displace(struct kv *kv, struct span param)
 	return rename_leaf(l, &temp);
 }
 
-static int copy_file(struct io_file *from, struct io_file *to)
-{
-	auto_free uint8_t *piece = malloc(COPY_PIECE);
-	int r = piece ? 0 : fail(-ENOMEM, "cannot copy '%s'", from->name);
-
-	for (uint64_t at = 0; at < from->size && r >= 0; at += COPY_PIECE) {
-		size_t n = (size_t)MIN((uint64_t)COPY_PIECE, from->size - at);
-
-		r = io_read_exact(from, piece, n, at);
-		if (r >= 0)
-			r = io_write_exact(to, piece, n, at);
-	}
-	return r < 0 ? r : io_file_sync(to);
-}
-
 int store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, const char *path)
 {
 	struct leaf *l = leaf_of(kv);
@@ -531,7 +508,9 @@ int store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, const cha
 	r = io_file_open(l->store->dir, from, O_RDONLY, 0, &in);
 	if (r >= 0)
 		r = io_file_open(to, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &out);
-	return r < 0 ? r : copy_file(in, out);
+	if (r >= 0)
+		r = io_copy_range(in, out, 0, in->size);
+	return r < 0 ? r : io_file_sync(out);
 }
 
 /* What says of an item which store it is in, and what its leaves are. */

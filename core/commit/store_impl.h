@@ -15,7 +15,6 @@ struct store {
 	struct ocdbt_data *data; /* database; else NULL */
 	atomic_uint refs;        /* its owner and its leaves */
 	atomic_uint next_leaf;   /* directories: number of the next one's temporary name */
-	atomic_ullong values, bytes;
 };
 
 struct store *store_ref(struct store *s);

@@ -109,11 +109,7 @@ static int keep(struct leaf *l, struct span key, const struct ocdbt_value *value
 	pthread_mutex_lock(&l->lock);
 	r = set(l, key, value);
 	pthread_mutex_unlock(&l->lock);
-	if (r < 0)
-		return r;
-	atomic_fetch_add_explicit(&l->store->values, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&l->store->bytes, ocdbt_value_len(value), memory_order_relaxed);
-	return 0;
+	return MIN(r, 0);
 }
 
 static int leaf_put(struct kv *kv, struct span key, struct span value)

@@ -91,6 +91,7 @@ static int lasting(int code)
 
 int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode)
 {
+	bool interrupted = false;
 	unsigned tries = 0;
 	int r;
 
@@ -100,6 +101,10 @@ int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, uns
 		r = io->ops->open(io, dirfd, path, flags, mode);
 		if (r == -EMFILE && tries % TRIES_AT_ONCE == 0)
 			report_shortage();
+		interrupted |= r == -EINTR;
+		/* The call that was interrupted has made the file. */
+		if (r == -EEXIST && interrupted)
+			r = io->ops->open(io, dirfd, path, flags & ~(O_CREAT | O_EXCL), 0);
 	} while (r < 0 && ask_again(r == -EMFILE || r == -ENFILE ? -EAGAIN : r, &tries));
 	return r < 0 ? lasting(r) : r;
 }
@@ -446,51 +451,6 @@ int io_file_sync(struct io_file *file)
 	return io_run(file->io, &req, 1);
 }
 
-void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
-{
-	/* It does not go through the engine: what is durable, and when, is the same without it. */
-	if (n)
-		sync_file_range(file->fd, (off_t)off, (off_t)n, SYNC_FILE_RANGE_WRITE);
-}
-
-int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n)
-{
-	const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-			      SYNC_FILE_RANGE_WAIT_AFTER;
-
-	if (file->io->keeps_written || !n)
-		return 0;
-	if (sync_file_range(file->fd, (off_t)off, (off_t)n, wait) < 0)
-		/* Any other error means that the file system cannot do it: its pages stay. */
-		return errno == EIO || errno == ENOSPC || errno == EDQUOT ? -errno : 0;
-	io_file_drop_cache(file, off, n);
-	return 0;
-}
-
-void io_file_drop_cache(struct io_file *file, uint64_t off, uint64_t n)
-{
-	if (!file->io->keeps_written && n)
-		posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_DONTNEED);
-}
-
-void io_file_reread(struct io_file *file)
-{
-	posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
-}
-
-void io_keep_written(struct io_engine *io)
-{
-	io->keeps_written = true;
-}
-
-void io_file_punch(struct io_file *file, uint64_t off, uint64_t n)
-{
-	/* It does not go through the engine either: no reader looks at these bytes. */
-	if (n)
-		fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
-			  (off_t)n);
-}
-
 int io_file_truncate(struct io_file *file, uint64_t size)
 {
 	unsigned tries = 0;
@@ -505,8 +465,7 @@ int io_file_truncate(struct io_file *file, uint64_t size)
 /*
  * Whether a call that was interrupted has done its work all the same, as a network file system's
  * may: made again, an exchange would undo it, and a rename would not find what it has moved. was:
- * what `from` was before the first try (st_ino 0: unknown). A directory that is made is not known
- * from somebody else's; that it exists is then the answer.
+ * what `from` was before the first try (st_ino 0: unknown, or not there).
  */
 static bool was_done(const struct io_dir *dir, enum io_dirop op, int r, const char *to,
 		     const struct stat *was)
@@ -515,6 +474,8 @@ static bool was_done(const struct io_dir *dir, enum io_dirop op, int r, const ch
 
 	if (op == IO_UNLINK || op == IO_RMDIR)
 		return r == -ENOENT;
+	if (op == IO_MKDIR)
+		return r == -EEXIST && !was->st_ino;
 	return to && was->st_ino && fstatat(dir->fd, to, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       now.st_ino == was->st_ino && now.st_dev == was->st_dev;
 }
@@ -530,7 +491,7 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 	struct stat was;
 	int r;
 
-	if (!to || fstatat(dir->fd, from, &was, AT_SYMLINK_NOFOLLOW) < 0)
+	if ((!to && op != IO_MKDIR) || fstatat(dir->fd, from, &was, AT_SYMLINK_NOFOLLOW) < 0)
 		was.st_ino = 0;
 	if (op == IO_MKDIR)
 		io_owner_enter(dir);

@@ -202,6 +202,8 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
 int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
 /* Write n bytes at off. */
 int io_write_exact(struct io_file *file, const void *p, size_t n, uint64_t off);
+/* The same range of another file, a piece at a time. */
+int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64_t n);
 /* Write a whole file: create, write, sync. The name is durable only after IO_SYNC_DIR. */
 int io_write_file(struct io_dir *dir, const char *rel, struct span content);
 /* Remove a file, or a directory with all that is in it; links are removed, not followed. 0 when

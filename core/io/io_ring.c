@@ -9,14 +9,16 @@
  * Rings are made when a thread needs its first, or all before (io_reserve()), restricted to what is
  * done with them here; those go from thread to thread.
  *
- * A thread whose ring cannot be made (a limit on locked memory, say) works with
- * plain system calls: the results are the same.
+ * A thread whose ring cannot be made (a limit on locked memory, say), or does not work any more,
+ * works with plain system calls: the results are the same.
  */
 #include <liburing.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/base/thread.h"
 #include "core/io/io_engine.h"
 
@@ -30,7 +32,9 @@ struct ring {
 	bool usable;
 	bool reserved;       /* by ring_reserve() */
 	unsigned generation; /* of the process that made it */
-	unsigned in_flight;
+	unsigned in_flight;  /* prepared ones included */
+	unsigned n_prepared; /* that the kernel does not have yet, in the order of the ring */
+	struct io_req *prepared[RING_DEPTH];
 };
 
 struct io_ring {
@@ -186,7 +190,7 @@ static struct ring *ring_of_thread(struct io_ring *e)
 	if (r->usable && r->generation == io_fork_generation())
 		return r;
 	r->generation = io_fork_generation();
-	r->in_flight = 0;
+	r->in_flight = r->n_prepared = 0;
 	if (e->reserved) {
 		r->usable = false;
 		return NULL;
@@ -204,11 +208,44 @@ static void reap_one(struct ring *r, struct io_uring_cqe *cqe)
 	r->in_flight--;
 }
 
+/* The kernel has taken n of the prepared requests, the first ones; negative: none. */
+static void submitted(struct ring *r, int n)
+{
+	if (n <= 0)
+		return;
+	r->n_prepared -= (unsigned)n;
+	memmove(r->prepared, r->prepared + n, r->n_prepared * sizeof(struct io_req *));
+}
+
+/*
+ * The ring does not work any more. What the kernel does not have is done without it; the memory of
+ * what it has belongs to callers, so that is waited for.
+ */
+static void give_up(struct ring *r, int code)
+{
+	const struct timespec pause = { .tv_nsec = 100000 };
+	struct io_uring_cqe *cqe;
+
+	log_warn("io_uring: cannot wait: %s: this thread goes on with plain system calls",
+		 strerror(-code));
+	for (unsigned i = 0; i < r->n_prepared; i++)
+		io_plain_run(r->prepared[i]);
+	r->in_flight -= r->n_prepared;
+	r->n_prepared = 0;
+	while (r->in_flight)
+		if (io_uring_peek_cqe(&r->uring, &cqe) == 0)
+			reap_one(r, cqe);
+		else
+			nanosleep(&pause, NULL);
+	io_uring_queue_exit(&r->uring);
+	r->usable = false;
+}
+
 /*
  * Take the completions that have arrived; if none has, submit what is prepared and wait for at
- * least one.
+ * least one. The ring may be unusable afterwards, and then has nothing in flight.
  */
-static int reap(struct ring *r)
+static void reap(struct ring *r)
 {
 	struct io_uring_cqe *cqe;
 	/*
@@ -217,15 +254,14 @@ static int reap(struct ring *r)
 	 */
 	int e = io_uring_cq_ready(&r->uring) ? 0 : io_uring_submit_and_wait(&r->uring, 1);
 
-	/*
-	 * These errors pass. To return would leave requests in flight whose memory belongs to the
-	 * caller.
-	 */
-	if (e < 0 && e != -EINTR && e != -EAGAIN && e != -EBUSY && e != -ENOMEM)
-		return fail(e, "io_uring: cannot wait: %s", strerror(-e));
+	submitted(r, e);
+	/* These pass. */
+	if (e < 0 && e != -EINTR && e != -EAGAIN && e != -EBUSY && e != -ENOMEM) {
+		give_up(r, e);
+		return;
+	}
 	while (r->in_flight && io_uring_peek_cqe(&r->uring, &cqe) == 0)
 		reap_one(r, cqe);
-	return 0;
 }
 
 static void prepare(struct io_uring_sqe *sqe, struct io_req *req)
@@ -250,24 +286,27 @@ static int ring_submit(struct io_engine *io, struct io_req *req, size_t n)
 	struct ring *r = ring_of_thread(container_of(io, struct io_ring, base));
 
 	for (size_t i = 0; i < n; i++) {
-		struct io_uring_sqe *sqe;
+		struct io_uring_sqe *sqe = NULL;
 
 		req[i].result = IO_PENDING;
 		if (!r) {
 			io_plain_run(&req[i]);
 			continue;
 		}
-		while (r->in_flight >= RING_DEPTH || !(sqe = io_uring_get_sqe(&r->uring))) {
-			int e = reap(r);
-
-			if (e < 0)
-				return e;
+		while (r->usable &&
+		       (r->in_flight >= RING_DEPTH || !(sqe = io_uring_get_sqe(&r->uring))))
+			reap(r);
+		if (!r->usable) {
+			r = NULL;
+			io_plain_run(&req[i]);
+			continue;
 		}
 		prepare(sqe, &req[i]);
+		r->prepared[r->n_prepared++] = &req[i];
 		r->in_flight++;
 	}
 	if (r)
-		io_uring_submit(&r->uring);
+		submitted(r, io_uring_submit(&r->uring));
 	return 0;
 }
 
@@ -276,12 +315,8 @@ static int ring_wait(struct io_engine *io, struct io_req *req, size_t n)
 	struct ring *r = ring_of_thread(container_of(io, struct io_ring, base));
 
 	for (size_t i = 0; i < n; i++)
-		while (req[i].result == IO_PENDING) {
-			int e = reap(r);
-
-			if (e < 0)
-				return e;
-		}
+		while (req[i].result == IO_PENDING)
+			reap(r);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_whole.c - operations that consist of several requests and changes of names: whole small files,
- * and the directories on the way to them.
+ * and the directories on the way to them; and hints, which no engine is asked for.
  *
  * Nothing here calls an engine directly; io.c does.
  */
@@ -11,7 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/io/io.h"
+#include "core/io/io_engine.h"
 
 int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode)
 {
@@ -123,6 +123,70 @@ int io_write_file(struct io_dir *dir, const char *rel, struct span content)
 	r = io_write_exact(f, content.p, content.n, 0);
 	return r < 0 ? r : io_file_sync(f);
 }
+
+int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64_t n)
+{
+	auto_free uint8_t *piece = malloc(MIN(n, MiB) + 1);
+	int r = piece ? 0 : fail(-ENOMEM, "cannot copy '%s'", from->name);
+
+	for (uint64_t at = off; at < off + n && r >= 0; at += MiB) {
+		size_t part = (size_t)MIN(MiB, off + n - at);
+
+		r = io_read_exact(from, piece, part, at);
+		if (r >= 0)
+			r = io_write_exact(to, piece, part, at);
+	}
+	return r;
+}
+
+/* ---- hints ---- */
+
+void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
+{
+	/* It does not go through the engine: what is durable, and when, is the same without it. */
+	if (n)
+		sync_file_range(file->fd, (off_t)off, (off_t)n, SYNC_FILE_RANGE_WRITE);
+}
+
+int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n)
+{
+	const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+			      SYNC_FILE_RANGE_WAIT_AFTER;
+
+	if (file->io->keeps_written || !n)
+		return 0;
+	if (sync_file_range(file->fd, (off_t)off, (off_t)n, wait) < 0)
+		/* Any other error means that the file system cannot do it: its pages stay. */
+		return errno == EIO || errno == ENOSPC || errno == EDQUOT ? -errno : 0;
+	io_file_drop_cache(file, off, n);
+	return 0;
+}
+
+void io_file_drop_cache(struct io_file *file, uint64_t off, uint64_t n)
+{
+	if (!file->io->keeps_written && n)
+		posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_DONTNEED);
+}
+
+void io_file_reread(struct io_file *file)
+{
+	posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void io_keep_written(struct io_engine *io)
+{
+	io->keeps_written = true;
+}
+
+void io_file_punch(struct io_file *file, uint64_t off, uint64_t n)
+{
+	/* It does not go through the engine either: no reader looks at these bytes. */
+	if (n)
+		fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
+			  (off_t)n);
+}
+
+/* ---- paths ---- */
 
 int io_path_check(struct span rel, const char *what)
 {

@@ -32,30 +32,12 @@ static uint64_t count_data(const struct io_file *file)
 	return n;
 }
 
-static int copy_range(struct io_file *file, struct io_file *copy, uint8_t *piece, uint64_t from,
-		      uint64_t to)
-{
-	int r = 0;
-
-	for (uint64_t at = from; at < to && r >= 0; at += MiB) {
-		size_t n = (size_t)MIN((uint64_t)MiB, to - at);
-
-		r = io_read_exact(file, piece, n, at);
-		if (r >= 0)
-			r = io_write_exact(copy, piece, n, at);
-	}
-	return r;
-}
-
 /* At most `most` bytes outside of holes, as many as were counted: it may be written meanwhile. */
 static int copy_data(struct io_file *file, struct io_file *copy, uint64_t most)
 {
-	auto_free uint8_t *piece = malloc(MiB);
 	uint64_t from, to = 0, n = 0;
 	int r = 0;
 
-	if (!piece)
-		return fail(-ENOMEM, "cannot read '%s'", file->name);
 	while (r >= 0 && io_file_data(file, to, &from, &to)) {
 		n += to - from;
 		r = n > most ? fail(-EUCLEAN,
@@ -63,7 +45,7 @@ static int copy_data(struct io_file *file, struct io_file *copy, uint64_t most)
 				    "holes, and %llu at offset %llu are more",
 				    file->name, (unsigned long long)most,
 				    (unsigned long long)(to - from), (unsigned long long)from) :
-			       copy_range(file, copy, piece, from, to);
+			       io_copy_range(file, copy, from, to - from);
 	}
 	/* Beyond the end of a file that was cut meanwhile there is no data, and no hole either. */
 	if (r >= 0)
