@@ -47,8 +47,9 @@ struct draft_file {
 	unsigned readers; /* handles open, for whatever */
 	/* During a commit that takes its chunks away: all bytes, for those that have it open. */
 	struct io_file *retained;
-	bool moved; /* its chunks belong to another array since the commit, and nobody had it open
-		     * when that began: -ESTALE for readers */
+	bool moving; /* such a commit is under way */
+	bool moved;  /* its chunks belong to another array since the commit, and nobody had it open:
+		      * -ESTALE for readers */
 };
 
 int draft_file_new(struct draft_node *n, struct draft_file **ret);
@@ -79,12 +80,12 @@ enum draft_open draft_file_is_open(struct draft_file *f);
 int draft_file_failed(struct draft_file *f);
 /* Bytes that were written through a map are lost, by that errno. */
 void draft_file_lose(struct draft_file *f, int code);
-/* One handle more, or less. */
-void draft_file_used(struct draft_file *f, bool begins);
+/* One handle more, or less. -ESTALE for one more: its chunks are another array's. */
+int draft_file_used(struct draft_file *f, bool begins);
 /*
- * For a commit that will give its chunks to another array. Before: when somebody has it open, its
- * bytes are copied, so that they are there until it is closed; without room for that the log says
- * so. After: it has become a part of another one. Or the commit failed.
+ * For a commit that will give its chunks to another array. Before: when somebody has it open, or
+ * opens it meanwhile, its bytes are copied, so that they are there until it is closed; without room
+ * for that the log says so. After: it has become a part of another one. Or the commit failed.
  */
 void draft_file_keep(struct draft_file *f);
 void draft_file_moved(struct draft_file *f);

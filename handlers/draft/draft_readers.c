@@ -6,35 +6,52 @@
  * The chunks of parts become those of the whole, arrays of the legacy file have none in the step,
  * and ranks rename the files of arrays that are directories.
  */
+#include "core/base/err.h"
 #include "core/base/log.h"
 #include "handlers/draft/draft_file.h"
 
-void draft_file_used(struct draft_file *f, bool begins)
+/* Called with the file's lock held. */
+static void retain(struct draft_file *f)
 {
-	pthread_mutex_lock(&f->lock);
-	f->readers += begins ? 1 : -1;
-	pthread_mutex_unlock(&f->lock);
-}
+	int r;
 
-void draft_file_keep(struct draft_file *f)
-{
-	int r = 0;
-
-	pthread_mutex_lock(&f->lock);
 	/* Contents that lie elsewhere stay as they are. */
-	if (f->readers && f->place == PLACE_STORED && !f->retained)
-		r = draft_file_copy_contents(f, &f->retained);
+	if (!f->readers || f->place != PLACE_STORED || f->retained)
+		return;
+	r = draft_file_copy_contents(f, &f->retained);
 	if (r < 0) {
 		log_warn("'%s' is open, and cannot be read after the commit: %s", f->node->name,
 			 err_text(r));
 		err_clear();
 	}
+}
+
+int draft_file_used(struct draft_file *f, bool begins)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	f->readers += begins ? 1 : -1;
+	if (begins && f->moving)
+		retain(f);
+	if (begins && f->moved)
+		r = fail(-ESTALE, "'%s' is part of a committed array now", f->node->name);
+	pthread_mutex_unlock(&f->lock);
+	return r;
+}
+
+void draft_file_keep(struct draft_file *f)
+{
+	pthread_mutex_lock(&f->lock);
+	f->moving = true;
+	retain(f);
 	pthread_mutex_unlock(&f->lock);
 }
 
 void draft_file_moved(struct draft_file *f)
 {
 	pthread_mutex_lock(&f->lock);
+	f->moving = false;
 	if (f->place == PLACE_STORED && f->retained) {
 		draft_arrays_release(f);
 		buf_release(&f->head);
@@ -49,6 +66,7 @@ void draft_file_moved(struct draft_file *f)
 void draft_file_stays(struct draft_file *f)
 {
 	pthread_mutex_lock(&f->lock);
+	f->moving = false;
 	io_file_unref(take(f->retained));
 	pthread_mutex_unlock(&f->lock);
 }

@@ -479,10 +479,10 @@ static int draft_open(struct node *n, int flags, struct file **ret)
 	r = file_new(&handle_ops, n, sizeof(*h), &h);
 	if (r < 0)
 		return r;
-	draft_file_used(nd->n->file, true);
+	r = draft_file_used(nd->n->file, true);
 	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
 	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
-	if (writes)
+	if (r >= 0 && writes)
 		r = draft_file_opened(nd->n->file);
 	h->writes = writes && r >= 0;
 	if (h->writes && flags & O_TRUNC)

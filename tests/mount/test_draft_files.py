@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -368,6 +369,34 @@ def test_the_reader_of_a_part_reads_on_after_the_commit(mount, root, options, cu
     files = {name: open(where / name, 'rb', buffering=0) for name in names}
     try:
         check_readers(files, want, lambda: (m / '7.tmp').rename(m / '7'), begun)
+    finally:
+        for f in files.values():
+            f.close()
+    assert np.array_equal(np.load(m / '7/default/p.npy'), whole)
+
+
+@pytest.mark.parametrize('options', [(), ('ocdbt=off',)])
+def test_whoever_opens_a_part_during_the_commit_reads_on(mount, root, options):
+    m = mount(root, 'io=fault(sync:delay=200:always):auto', *options, allow_errors=True)
+    where = begin(m)
+    whole = np.arange(200_000, dtype=np.float32).reshape(200, 1000)
+    names = ['p[0:70,0:1000]@200x1000.npy', 'p[70:200,0:1000]@200x1000.npy']
+    for name, part in zip(names, (whole[:70], whole[70:])):
+        np.save(where / name, part)
+    want = {name: (where / name).read_bytes() for name in names}
+    files = {}
+    with futures.ThreadPoolExecutor(1) as pool:
+        done = pool.submit((m / '7.tmp').rename, m / '7')
+        while not files:
+            try:
+                os.close(os.open(where / names[0], os.O_WRONLY))
+            except OSError as e:
+                assert e.errno == errno.EBUSY, e
+                files = {name: open(where / name, 'rb', buffering=0) for name in names}
+        assert not done.done()
+        done.result()
+    try:
+        check_readers(files, want, lambda: None, False)
     finally:
         for f in files.values():
             f.close()
