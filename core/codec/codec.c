@@ -121,12 +121,8 @@ int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 /* Bytes of codec i's input when n bytes go into the chain; unknown after a compressor. */
 static uint64_t size_before(const struct codec_chain *chain, unsigned i, uint64_t n)
 {
-	for (unsigned k = 0; k < i; k++) {
-		unsigned trailer = chain->codec[k]->ops->trailer;
-
-		if (!trailer || !add_fits(n, trailer, &n))
-			return CODEC_SIZE_UNKNOWN;
-	}
+	for (unsigned k = 0; k < i; k++)
+		n = codec_size_after(chain->codec[k], n);
 	return n;
 }
 

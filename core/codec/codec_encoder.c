@@ -30,11 +30,8 @@ static int open_stages(struct codec_encoder *e, const struct codec_chain *chain,
 	uint64_t size[LIMIT_CODECS];
 
 	for (unsigned i = 0; i < chain->n; i++) {
-		unsigned trailer = chain->codec[i]->ops->trailer;
-
 		size[i] = total;
-		if (!trailer || total == CODEC_SIZE_UNKNOWN || !add_fits(total, trailer, &total))
-			total = CODEC_SIZE_UNKNOWN;
+		total = codec_size_after(chain->codec[i], total);
 	}
 	/* From the last to the first, since each stage needs the one that its output goes to. */
 	for (unsigned i = chain->n; i-- > 0;) {

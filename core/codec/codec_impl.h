@@ -128,6 +128,16 @@ struct codec {
 CODECS(CODEC_DECLARE)
 #undef CODEC_DECLARE
 
+/* Bytes that it makes of n: known of what adds a trailer, CODEC_SIZE_UNKNOWN after a compressor. */
+static inline uint64_t codec_size_after(const struct codec *c, uint64_t n)
+{
+	unsigned trailer = c->ops->trailer;
+
+	if (n == CODEC_SIZE_UNKNOWN || !trailer || !add_fits(n, trailer, &n))
+		return CODEC_SIZE_UNKNOWN;
+	return n;
+}
+
 /* ---- members of a configuration ---- */
 
 /* -EUCLEAN for a member that is not among names (NULL-terminated). conf may be NULL. */

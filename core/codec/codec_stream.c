@@ -130,10 +130,8 @@ static int stream_links(struct codec_stream *s, const struct codec_chain *chain,
 	/* What each stage gives: known up to the innermost compressor. */
 	for (unsigned i = 0; i < s->n; i++) {
 		size[i] = decoded;
-		if (chain->n && decoded != CODEC_SIZE_UNKNOWN &&
-		    (!chain->codec[i]->ops->trailer ||
-		     !add_fits(decoded, chain->codec[i]->ops->trailer, &decoded)))
-			decoded = CODEC_SIZE_UNKNOWN;
+		if (chain->n)
+			decoded = codec_size_after(chain->codec[i], decoded);
 	}
 	/* The outermost first, since opening a stage reads the head of its input. */
 	for (unsigned i = s->n; i-- > 0;) {
