@@ -34,7 +34,7 @@ struct ckpt_opts {
 	 * shards in it. NULL: it is one. */
 	const char *safetensors;
 	const char *safetensors_separator; /* NULL: "." */
-	/* Which extension a leaf's default form has; from the handlers. */
+	/* Which extension a leaf's default format has; from the handlers. */
 	tree_ext_fn *ext_of;
 	void *ext_arg;
 	/* Another tree in place of an item's stored one: 1 and the tree, 0 to leave it. NULL:

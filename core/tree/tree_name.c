@@ -205,7 +205,7 @@ const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct s
 			continue;
 		memcpy(name + stem.n, text, strlen(text));
 		node = tree_child(dir, span_of(name, stem.n + strlen(text)));
-		/* A container called "w.npy" is not a form of "w". */
+		/* A container called "w.npy" is not a format of "w". */
 		if (node && (ext == NAME_EXT_NONE || node->kind == TREE_LEAF))
 			return node;
 	}

@@ -97,7 +97,7 @@ struct zarr_axis {
 	bool drop; /* an integer index: the axis is not in the result */
 };
 
-/* A form of an array: shape applied first, then box, then cast. Plain data. */
+/* What is shown of an array: shape applied first, then box, then cast. Plain data. */
 struct zarr_view {
 	unsigned rank; /* of the array */
 	struct zarr_axis axis[LIMIT_RANK];

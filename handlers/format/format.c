@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * format.c - the table of forms, and what all of them share.
+ * format.c - the table of file formats, and what all of them share.
  */
 #include "handlers/format/format.h"
 
@@ -48,7 +48,7 @@ int format_open(enum name_ext ext, struct value *v, const struct zarr_view *view
 	if (f.ops)
 		r = f.ops->open(&f);
 	else
-		fail(r, "'%s' is not a form of a leaf", name_ext_text(ext));
+		fail(r, "'%s' is not a file format of a leaf", name_ext_text(ext));
 	if (r < 0) {
 		format_release(&f);
 		return r;

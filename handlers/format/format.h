@@ -2,7 +2,7 @@
 /*
  * format.h - what a value looks like as a file, by extension: npy, bin, json, txt, null.
  *
- * A form knows arrays and texts, never storage. Its size is exact and known
+ * A format knows arrays and texts, never storage. Its size is exact and known
  * before any data is read. Immutable after format_open(); reads may come from
  * several threads.
  */
@@ -36,7 +36,7 @@ struct format {
 };
 
 /*
- * Open the form `ext` of a value, which is taken whether it succeeds or not. view NULL: the whole
+ * Open the format `ext` of a value, which is taken whether it succeeds or not. view NULL: the whole
  * array. -ENOENT: this extension cannot carry it.
  */
 int format_open(enum name_ext ext, struct value *v, const struct zarr_view *view,

@@ -12,7 +12,7 @@ static int npy_open(struct format *f)
 	unsigned rank;
 
 	if (f->value.kind != VALUE_ARRAY)
-		return fail(-ENOENT, "only arrays and numbers have the form .npy");
+		return fail(-ENOENT, "only arrays and numbers have the format .npy");
 	rank = zarr_view_result(&f->view, shape);
 	f->has_body = true;
 	return npy_header(f->view.dtype, rank, shape, &f->head);

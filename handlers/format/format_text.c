@@ -2,7 +2,7 @@
 /*
  * format_text.c - values as text: .json, .txt, and the empty .null.
  *
- * Texts are made whole when the form is opened: their size is not known before.
+ * Texts are made whole when the file is opened: their size is not known before.
  * An array becomes nested lists, as long as its elements take no more than 1 MiB.
  */
 #include "core/base/blocks.h"
@@ -121,20 +121,20 @@ static void move_text(struct format *f)
 static int txt_open(struct format *f)
 {
 	if (f->value.kind != VALUE_TEXT)
-		return fail(-ENOENT, "only strings have the form .txt");
+		return fail(-ENOENT, "only strings have the format .txt");
 	move_text(f);
 	return 0;
 }
 
 static int null_open(struct format *f)
 {
-	return f->value.kind == VALUE_NONE ? 0 : fail(-ENOENT, "only None has the form .null");
+	return f->value.kind == VALUE_NONE ? 0 : fail(-ENOENT, "only None has the format .null");
 }
 
 static int plugin_open(struct format *f)
 {
 	if (f->value.kind != VALUE_FILE)
-		return fail(-ENOENT, "only leaves of a plugin have its form");
+		return fail(-ENOENT, "only leaves of a plugin have its format");
 	move_text(f);
 	return 0;
 }

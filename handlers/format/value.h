@@ -16,7 +16,7 @@ enum value_kind {
 	VALUE_ARRAY,
 	VALUE_TEXT, /* UTF-8 of a string leaf */
 	VALUE_NONE,
-	VALUE_FILE, /* what a plugin makes of it: bytes of its form */
+	VALUE_FILE, /* what a plugin makes of it: bytes of its format */
 };
 
 struct value {

@@ -186,9 +186,9 @@ struct file_ops {
 	ssize_t (*write)(struct file *f, uint64_t off, const void *p, size_t n);
 	/* Bytes that a program wrote through a map could not be written: nobody waits to be told. */
 	void (*lost)(struct file *f, int code);
-	/* The array whose .npy form this is, as a whole; NULL: none. Borrowed. */
+	/* The array whose .npy file this is, as a whole; NULL: none. Borrowed. */
 	struct zarr *(*array)(struct file *f);
-	/* Become the .npy form of an array by taking its stored chunks: 1; 0 when that cannot be. */
+	/* Become the .npy file of an array by taking its stored chunks: 1; 0 when that cannot be. */
 	ssize_t (*copy_array)(struct file *f, uint64_t off, struct zarr *from);
 	/* Somebody copies that leaf here: what its bytes do not say may be kept. Before copy_array.
 	 */

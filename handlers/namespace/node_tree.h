@@ -22,7 +22,7 @@ struct node_dir {
 	atomic_bool priority_asked;
 };
 
-/* A leaf in its default form, or any view of it. */
+/* A leaf in its default format, or any view of it. */
 struct node_leaf {
 	struct node node;
 	struct item *item;
@@ -61,7 +61,7 @@ int node_plugin_lookup(struct node *dir, struct span name, const char *path, str
 /* A leaf's value, and for an array the view of it that the node's name and the mount's options ask
  * for. */
 int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *ret_view);
-/* The form that a leaf's node stands for. */
+/* The format that a leaf's node stands for. */
 int node_leaf_format(struct node_leaf *l, struct format *ret);
 
 /* user.pytree.* of leaves and directories. */

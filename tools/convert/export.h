@@ -61,7 +61,7 @@ int export_check_options(const struct cmd_args *a, enum export_format format);
 int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out);
 
 /*
- * Bytes of a leaf in form ext to the file at off, through the worker's buffer; crc is continued
+ * Bytes of a leaf in format ext to the file at off, through the worker's buffer; crc is continued
  * when it is not NULL. Messages name leaf and file.
  */
 int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext,

@@ -23,7 +23,7 @@ struct rank_group;
 struct import_reading {
 	const struct import_entry *import_entry;
 	uint64_t size;      /* set by open() */
-	struct zarr *array; /* set by open(): the file is the .npy form of this; borrowed; or NULL */
+	struct zarr *array; /* set by open(): the file is this as .npy; borrowed; or NULL */
 	int fd;             /* of open() and close() */
 	void *state;
 };
