@@ -4,6 +4,7 @@
 A function's `prepare` is called once before the first timed run: imports belong there.
 """
 
+import concurrent.futures
 import os
 import pathlib
 import time
@@ -43,6 +44,46 @@ def load_tree(directory):
     return None if kept else 1 / 0
 
 
+def leaves_below(directory, first):
+    """The first so many .npy files below a directory; None: all."""
+    return sorted(pathlib.Path(directory).rglob('*.npy'))[:first]
+
+
+def load_in_threads(directory, threads):
+    """The same by threads, each of which takes the next file."""
+    with concurrent.futures.ThreadPoolExecutor(threads) as ex:
+        kept = list(ex.map(np.load, leaves_below(directory, None)))
+    return None if kept else 1 / 0
+
+
+def load_first(directory, first):
+    """The first leaves in a loop, all kept."""
+    kept = [np.load(p) for p in leaves_below(directory, first)]
+    return None if kept else 1 / 0
+
+
+def plain_write(directory, target, first):
+    """The first leaves as plain .npy files."""
+    for p in leaves_below(directory, first):
+        to = pathlib.Path(target) / p.relative_to(directory)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        np.save(to, np.load(p))
+
+
+def together(processes, function, *args):
+    """So many processes that do the same at the same time; seconds until the last has ended."""
+    from bench.worker import Worker
+    key = ('together', function)
+    if key not in _HELD:
+        _HELD[key] = [Worker() for _ in range(processes)]
+        for w in _HELD[key]:
+            w.ask({'import': function})
+    begin = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(processes) as ex:
+        list(ex.map(lambda w: w.call(function, *args), _HELD[key]))
+    return time.perf_counter() - begin
+
+
 def save_tree(source, draft, final):
     """np.save of every array below `source`, as files of a draft, and its commit."""
     arrays = _arrays(source)
@@ -73,6 +114,17 @@ def tensorstore_read(source, leaf='w'):
     """One leaf into memory; opening it counts, as it does for a file."""
     import tensorstore as ts
     ts.open(_spec(source, leaf), open=True).result().read().result()
+
+
+@prepared(_tensorstore)
+def tensorstore_tree(source, leaves):
+    """Leaves into memory, all of them at once."""
+    import tensorstore as ts
+    context = ts.Context()
+    opened = [ts.open(_spec(source, leaf), open=True, context=context) for leaf in leaves]
+    reads = [x.result().read() for x in opened]
+    kept = [r.result() for r in reads]
+    return None if kept else 1 / 0
 
 
 @prepared(_tensorstore)

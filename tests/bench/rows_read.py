@@ -150,6 +150,48 @@ def auto_tree(b):
     b.row('tree of bfloat16, compression=auto, np.load of each leaf', 'auto', 'zstd', rate=1.3)
 
 
+def arrays_of(m, first=None):
+    """The names of a checkpoint's first arrays, as they are stored."""
+    leaves = sorted(m.path.rglob('*.npy'))[:first]
+    return ['.'.join(p.relative_to(m.path).with_suffix('').parts) for p in leaves]
+
+
+@bench
+def whole_tree(b):
+    """The same 64 leaves, into numpy: in a loop, by 4 threads and through safetensors, with the options that a mount
+    has by default."""
+    m = cold(b, 'bench-leaves-zstd')
+    fresh_contender(b, 'loop', m, b.python('load_tree', m.path))
+    fresh_contender(b, '4 threads', m, b.python('load_in_threads', m.path, 4))
+    fresh_contender(b, 'load_file', m, b.python('safetensors_load', m / '.safetensors'))
+    b.contender('TensorStore', b.python('tensorstore_tree', m.source, arrays_of(m)))
+    b.contender('Orbax restore', b.python('orbax_restore', m.source))
+    b.row('whole zstd tree, np.load in a loop', 'loop', 'TensorStore', rate=1.25)
+    b.row('whole zstd tree, np.load in a loop', 'loop', 'Orbax restore', rate=1.35)
+    b.row('whole zstd tree, np.load by 4 threads', '4 threads', 'TensorStore', rate=1.4)
+    b.row('whole zstd tree, load_file of D.safetensors', 'load_file', 'TensorStore', rate=1.1)
+
+
+@bench
+def eight_processes(b):
+    """8 processes load the same 28 leaves (448 MiB) at the same time; against 8 TensorStores, and plain files on
+    the disk's file system."""
+    first = 28
+    m = cold(b, 'bench-leaves-zstd')
+    direct = cold(b, 'bench-leaves-zstd', 'direct_io')
+    plain = b.scratch()
+    with contextlib.closing(Worker()) as w:
+        w.call('plain_write', m.path, plain, first)
+    fresh_contender(b, 'mount', m, b.python('together', 8, 'load_first', m.path, first))
+    fresh_contender(b, 'mount direct_io', direct, b.python('together', 8, 'load_first', direct.path, first))
+    b.contender('TensorStore', b.python('together', 8, 'tensorstore_tree', m.source, arrays_of(m, first)))
+    b.contender('plain', b.python('together', 8, 'load_first', plain, first), before=lambda: b.warm(plain))
+    b.row('8 processes load one tree', 'mount', 'TensorStore', rate=2)
+    b.row('8 processes load one tree', 'mount', 'plain', rate=0.9)
+    b.row('8 processes load one tree, direct_io', 'mount direct_io', 'TensorStore')
+    b.row('8 processes load one tree, direct_io', 'mount direct_io', 'plain')
+
+
 def safetensors_of(b, m):
     """The same tensors as a safetensors file in memory."""
     target = b.scratch(memory=True) / 'all.safetensors'
