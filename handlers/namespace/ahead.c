@@ -58,7 +58,11 @@ struct ahead {
 	uint64_t now;    /* leaves begun */
 	uint64_t missed; /* of them, in a row, those that nothing expected */
 	uint32_t recent[RECENT];
-	uint32_t *passed; /* by leaf: bits of the readers that have read all of it; NULL: none yet */
+	/* By leaf: bits of the readers that have begun it, and that have read all of it. NULL: none
+	 * yet. */
+	uint32_t *begun, *passed;
+	uint64_t shared_at; /* when a reader began what another one had begun before */
+	atomic_bool shared; /* read without the lock */
 	struct guess guess[GUESSES];
 	unsigned n_guesses;
 	uint64_t asked; /* of all guesses */
@@ -109,6 +113,7 @@ static void ahead_unref(struct ahead *a)
 	if (atomic_fetch_sub_explicit(&a->more_refs, 1, memory_order_acq_rel) != 0)
 		return;
 	leaf_orders_release(&a->orders);
+	free(a->begun);
 	free(a->passed);
 	pthread_mutex_destroy(&a->lock);
 	free(a);
@@ -298,8 +303,10 @@ static void reader_drop(struct ahead *a, struct reader *rd)
 {
 	uint32_t bit = (uint32_t)1 << (rd - a->reader);
 
-	for (uint32_t i = 0; a->passed && rd->id && i < a->item->tree->n_nodes; i++)
+	for (uint32_t i = 0; a->passed && rd->id && i < a->item->tree->n_nodes; i++) {
+		a->begun[i] &= ~bit;
 		a->passed[i] &= ~bit;
+	}
 	reader_init(rd, 0);
 }
 
@@ -480,11 +487,37 @@ static void want_orders(struct ahead *a)
 		a->places_asked = job_post(a, NULL, 0, places_run);
 }
 
+/* Who has begun the same leaf: threads that share the work never do. */
+static void note_shared(struct ahead *a, uint32_t leaf, const struct reader *rd)
+{
+	uint32_t bit = (uint32_t)1 << (rd - a->reader), n = a->item->tree->n_nodes;
+
+	if (!a->passed && n <= PASSED_MAX) {
+		a->begun = calloc(n, sizeof(*a->begun));
+		a->passed = a->begun ? calloc(n, sizeof(*a->passed)) : NULL;
+		if (!a->passed)
+			free(take(a->begun));
+	}
+	if (!a->passed)
+		return;
+	if (a->begun[leaf] & ~bit)
+		a->shared_at = a->now;
+	a->begun[leaf] |= bit;
+	atomic_store_explicit(&a->shared, a->shared_at && a->now - a->shared_at < READERS,
+			      memory_order_relaxed);
+}
+
+bool ahead_is_shared(const struct ahead *a)
+{
+	return atomic_load_explicit(&a->shared, memory_order_relaxed);
+}
+
 void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes)
 {
 	const struct cursor *own, *all;
 	enum leaf_order own_order, all_order;
 	bool expected = false;
+	struct reader *rd;
 	struct guess *g;
 
 	if (!a || !a->item->ckpt->pool)
@@ -499,7 +532,9 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	a->recent[0] = leaf->id;
 	want_orders(a);
 	all = reader_move(a, &a->reader[0], leaf->id, &all_order, &expected);
-	own = reader_move(a, reader_find(a, reader), leaf->id, &own_order, &expected);
+	rd = reader_find(a, reader);
+	own = reader_move(a, rd, leaf->id, &own_order, &expected);
+	note_shared(a, leaf->id, rd);
 	a->missed = expected ? 0 : a->missed + 1;
 	leaf_orders_pass(&a->orders, leaf->id);
 	lose_readers(a);
@@ -516,8 +551,6 @@ bool ahead_passed(struct ahead *a, uint32_t reader, const struct tree_node *leaf
 	uint32_t bits = 0, all = 0, readers = 0;
 
 	pthread_mutex_lock(&a->lock);
-	if (!a->passed && a->item->tree->n_nodes <= PASSED_MAX)
-		a->passed = calloc(a->item->tree->n_nodes, sizeof(*a->passed));
 	for (unsigned i = 1; i < READERS; i++) {
 		if (!a->reader[i].when)
 			continue;
@@ -530,6 +563,7 @@ bool ahead_passed(struct ahead *a, uint32_t reader, const struct tree_node *leaf
 		bits |= a->passed[leaf->id];
 		/* Who reads it once more begins a new round. */
 		a->passed[leaf->id] = all & ~bits ? bits : 0;
+		a->begun[leaf->id] &= all & ~bits ? all : 0;
 	}
 	pthread_mutex_unlock(&a->lock);
 	return a->passed && readers > 1 && !(all & ~bits);

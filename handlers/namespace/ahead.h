@@ -39,6 +39,8 @@ int ahead_new(struct item *item, struct ahead **ret);
 void ahead_free(struct ahead *a);
 /* A reader in order (file.reader) has begun with a leaf, whose file has so many bytes. Any thread. */
 void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes);
+/* Whether several readers are under way that read the same leaves. */
+bool ahead_is_shared(const struct ahead *a);
 /*
  * It has read the leaf to its end. True when several readers are under way and all of them have:
  * then what was decoded of it is of no use to those who come behind.

@@ -237,14 +237,16 @@ static void prefetch_priority(struct node_leaf *l)
 /*
  * Whether decoded chunks are of use to nobody but a reader that goes through the leaf once: the
  * kernel keeps what it was given, at the latest the second time, or the next reader would find the
- * cache full of the leaf's end.
+ * cache full of the leaf's end. But what the kernel does not keep is for all that read the item now.
  */
 static bool read_once(const struct leaf_file *lf)
 {
 	const struct ns *ns = lf->file.node->ns;
 
-	return ns->options->direct_io != DIRECT_IO_ON ||
-	       lf->format.size > cache_limit(ns->ckpt->cache) / 2;
+	if (lf->format.size > cache_limit(ns->ckpt->cache) / 2)
+		return true;
+	return ns->options->direct_io != DIRECT_IO_ON &&
+	       !(lf->file.direct && ahead_is_shared(item_top(leaf_of(lf->file.node))->ahead));
 }
 
 /* After what ends there was read. What the kernel asks for at once is answered in any order. */
