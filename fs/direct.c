@@ -34,6 +34,15 @@ static bool is_read_again(const struct node *n, uint64_t size)
 	return atomic_load_explicit(&n->bytes_read, memory_order_relaxed) >= MIN(size / 2, REREAD);
 }
 
+/*
+ * Whether the file's bytes lie in the source as they are: then they are in the page cache of the
+ * source after the first read, and a second one would only copy them to have them there twice.
+ */
+static bool is_stored_plain(const struct stat *st)
+{
+	return (uint64_t)st->st_blocks * 512 >= (uint64_t)st->st_size / 16 * 15;
+}
+
 void direct_opened(struct fs *fs, struct file *f)
 {
 	struct stat st;
@@ -48,7 +57,7 @@ void direct_opened(struct fs *fs, struct file *f)
 	if (!fs->direct.mmap || !f->keep_cache || node_stat(f->node, &st) < 0)
 		return;
 	f->direct = (uint64_t)st.st_size > SMALL_FILE &&
-		    !is_read_again(f->node, (uint64_t)st.st_size) &&
+		    (is_stored_plain(&st) || !is_read_again(f->node, (uint64_t)st.st_size)) &&
 		    atomic_load_explicit(reader_slot(fs, f), memory_order_relaxed) != f->reader;
 	f->direct_by_choice = f->direct;
 	trace(TRACE_FS, "open '%s' %s", f->node->name,

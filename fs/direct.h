@@ -9,7 +9,8 @@
  *
  *  - a small file goes through the page cache: it is one request either way;
  *  - so does a file of which a good part was read before: it is being read again, and from then on
- *    comes from memory;
+ *    comes from memory; but not one whose bytes are stored uncompressed, which the page cache of
+ *    SOURCE has already;
  *  - so does the next file of a reader that asked for a large one in small pieces (tar, C++
  * streams): each piece would be a request, and the kernel reads ahead in large ones;
  *  - any other file is read directly: most files of a checkpoint are read once, in one piece.

@@ -128,6 +128,9 @@ def test_a_file_is_direct_until_it_is_read_again(mount, root):
     asked = requests(m, 'packed.npy')
     read_in(path, MIB)
     assert requests(m, 'packed.npy') == asked                           # the kernel has it
+    for _ in range(2):                                                  # SOURCE's page cache has what is stored as it is
+        read_in(m / '1/default/plain.npy', MIB)
+    assert opened(m, 'plain.npy') == ['directly'] * 2
     read_in(m / '1/default/small.npy', MIB)
     assert opened(m, 'small.npy') == ['by the page cache']              # one request either way
 
