@@ -76,7 +76,7 @@ static bool is_jax(const struct draft_node *n, const struct save_opts *o)
 {
 	struct span word = draft_xattr_word(n, "typestr");
 
-	if (save_opts_given(o, "leaf_type"))
+	if (o->leaf_type == LEAF_TYPE_JAX || save_opts_given(o, "leaf_type"))
 		return o->leaf_type == LEAF_TYPE_JAX;
 	return word.p ? span_eq(word, span_str("jax.Array")) : n->hint_jax;
 }

@@ -30,6 +30,22 @@ static void packed_type(struct buf *b, uint32_t n_fields)
 	assert_int_equal(pack_text(b, span_str("t")), 0);
 }
 
+/* Chunks of 4 by 4 elements in a format and an item of any number, and blosc of all its fields. */
+static void packed_layout(struct buf *b)
+{
+	assert_int_equal(wire_put_u8(b, 1), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(wire_put_u32le(b, 2), 0);
+	assert_int_equal(wire_put_u8(b, COMPRESSION_BLOSC), 0);
+	assert_int_equal(wire_put_u32le(b, 5), 0);
+	assert_int_equal(wire_put_u8(b, 1), 0);
+	assert_int_equal(wire_put_u8(b, (uint8_t)-1), 0);
+	assert_int_equal(wire_put_u64le(b, 512 * KiB), 0);
+	assert_int_equal(wire_put_u64le(b, 2), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(wire_put_u64le(b, 4), 0);
+}
+
 /* A share with a tree of two leaves, which is a namedtuple: an array in two boxes, and a text. */
 static void packed(struct buf *b)
 {
@@ -58,11 +74,7 @@ static void packed(struct buf *b)
 	for (int k = 0; k < 2; k++) {
 		for (int i = 0; i < 4; i++)
 			assert_int_equal(wire_put_u64le(b, (uint64_t)(4 * k + i)), 0);
-		assert_int_equal(wire_put_u8(b, 1), 0);
-		for (int i = 0; i < 3; i++)
-			assert_int_equal(wire_put_u32le(b, 2), 0);
-		for (int i = 0; i < 2; i++)
-			assert_int_equal(wire_put_u64le(b, 4), 0);
+		packed_layout(b);
 	}
 	packed_text(b, "a text");
 	assert_int_equal(wire_put_u32le(b, 3), 0);
@@ -79,6 +91,7 @@ static void packed(struct buf *b)
 
 static void a_contribution_is_understood(void **state)
 {
+	const struct compression *c;
 	struct contribution s;
 	auto_buf b = { 0 };
 
@@ -91,6 +104,10 @@ static void a_contribution_is_understood(void **state)
 	assert_ptr_equal(s.item[0].leaf[0].desc.type, &leaf_array);
 	assert_true(s.item[0].leaf[0].desc.is_jax && s.item[0].leaf[0].in_parts);
 	assert_int_equal(s.item[0].leaf[0].desc.shape[1], 4);
+	c = &s.item[0].leaf[0].box[1].layout.compression;
+	assert_int_equal(c->kind, COMPRESSION_BLOSC);
+	assert_true(c->level == 5 && c->cname == 1 && c->shuffle == -1);
+	assert_true(c->block == 512 * KiB && c->typesize == 2);
 	assert_null(s.item[0].leaf[0].desc.sharding.p);
 	assert_true(span_eq(s.item[0].leaf[0].desc.key_impl, span_str("impl")));
 	assert_string_equal(s.item[0].leaf[1].desc.type->name, "string");
