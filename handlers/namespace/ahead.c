@@ -538,10 +538,12 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	a->missed = expected ? 0 : a->missed + 1;
 	leaf_orders_pass(&a->orders, leaf->id);
 	lose_readers(a);
-	if (own && !a->closed)
-		guess_on(a, own_order, own, bytes);
-	else if (all && !a->closed)
-		guess_on(a, all_order, all, bytes);
+	if (bytes >= AHEAD_SMALL && !a->closed) {
+		if (own)
+			guess_on(a, own_order, own, bytes);
+		else if (all)
+			guess_on(a, all_order, all, bytes);
+	}
 	end_unexpected(a);
 	pthread_mutex_unlock(&a->lock);
 }

@@ -15,6 +15,9 @@
  * keeps the threads busy, in decoded bytes that nobody has asked for. Less than AHEAD_LEAST:
  * nothing is guessed, since memory is short.
  *
+ * A leaf of less than AHEAD_SMALL moves cursors, and nothing is guessed after it: decoding it takes
+ * no longer than asking for it, and a program that copies a step reads just its numbers.
+ *
  * Readers that come behind others take what those had decoded from the cache, as long as it is
  * there. So that it is, what all have read to its end leaves the cache first (ahead_passed()).
  *
@@ -27,6 +30,7 @@
 
 #define AHEAD_HITS 2
 #define AHEAD_LEAST (8 * MiB)
+#define AHEAD_SMALL (128 * KiB)
 
 struct ahead;
 
