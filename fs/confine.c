@@ -2,13 +2,18 @@
 /*
  * confine.c - the files that a mount opens while it serves, and nothing else.
  *
- * SOURCE, where spill files go, the log, and a few that say how much memory and how many processors
- * there are. Everything else was read before: options, rules, plugins.
+ * SOURCE, where spill files go, the log, .npy files that the rules of transforms= name, and a few
+ * that say how much memory and how many processors there are. Everything else was read before:
+ * options, rules, plugins.
  */
 #include "fs/confine.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/base/err.h"
+#include "core/base/mem.h"
 #include "core/io/io.h"
 #include "core/sandbox/sandbox.h"
 
@@ -22,6 +27,28 @@ static bool is_read_only(const char *options)
 			return true;
 	}
 	return false;
+}
+
+/* places, n of them, and the files of options behind them; to be freed. */
+static int add_files(const struct sandbox_place *places, size_t n, const struct options *o,
+		     struct sandbox_place **ret, size_t *ret_n)
+{
+	size_t more = 0;
+	struct sandbox_place *all;
+
+	while (options_file(o, more))
+		more++;
+	all = calloc(n + more, sizeof(*all));
+	if (!all)
+		return fail(-ENOMEM, "cannot list what a mount opens");
+	memcpy(all, places, n * sizeof(*all));
+	for (size_t i = 0; i < more; i++)
+		all[n + i] = (struct sandbox_place){ .path = options_file(o, i),
+						     .fd = -1,
+						     .access = SANDBOX_READ };
+	*ret = all;
+	*ret_n = n + more;
+	return 0;
 }
 
 int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
@@ -42,16 +69,20 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 		{ .path = "/sys/fs/cgroup", .access = SANDBOX_READ },
 		{ .path = "/sys/devices/system/cpu", .access = SANDBOX_READ },
 	};
-	const struct sandbox_rules rules = {
+	auto_free struct sandbox_place *all = NULL;
+	struct sandbox_rules rules = {
 		.mode = o->sandbox,
-		.place = places,
-		.n_places = ARRAY_LEN(places),
 		.changes_owners = source & SANDBOX_WRITE,
 		.is_rank = m->peers,
 		.broker = fs->broker.fd,
 		.on_refused = on_refused,
 	};
 
+	int r = add_files(places, ARRAY_LEN(places), o, &all, &rules.n_places);
+
+	if (r < 0)
+		return r;
+	rules.place = all;
 	if (o->sandbox != SANDBOX_OFF && !m->peers)
 		io_reserve(fs->ns->ckpt->io,
 			   FS_THREADS_MAX + ckpt_threads(fs->ns->ckpt) + THREADS_OTHER);

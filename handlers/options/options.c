@@ -209,6 +209,11 @@ static int add_rule(struct options *o, const struct option *opt, const char *val
 }
 
 /* The file is read at once: who mounts should hear what is wrong with it. */
+const char *options_file(const struct options *o, size_t i)
+{
+	return o->transform ? transform_file(o->transform, i) : NULL;
+}
+
 static int set_transforms(struct options *o, const struct option *opt, const char *value)
 {
 	struct transform *t;

@@ -158,6 +158,9 @@ extern const size_t option_count;
 /* All defaults. Release with options_release(). */
 int options_init(struct options *o);
 void options_release(struct options *o);
+/* The i-th file, absolute, that is read not now but when a leaf is (of transforms=); NULL after the
+ * last. Borrowed. */
+const char *options_file(const struct options *o, size_t i);
 /*
  * "name=value", or "name" for what can be "on". -EINVAL names the option and what it accepts, or
  * the nearest name for an unknown one. -ENOENT, quietly, when known_only and the name is not ours.

@@ -162,6 +162,14 @@ static int read_rule(struct transform *t, const struct json *j, struct rule *rul
 
 /* ---- the file ---- */
 
+const char *transform_file(const struct transform *t, size_t i)
+{
+	for (size_t k = 0; k < t->n_rules; k++)
+		if (t->rule[k].file && i-- == 0)
+			return t->rule[k].file;
+	return NULL;
+}
+
 void transform_free(struct transform *t)
 {
 	if (!t)

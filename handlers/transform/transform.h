@@ -39,6 +39,8 @@ int transform_open(const char *path, struct transform **ret);
 /* Trees made by it must be gone. Accepts NULL. */
 void transform_free(struct transform *t);
 DEFINE_AUTO(transform, struct transform, transform_free);
+/* The i-th of the .npy files that rules name, absolute; NULL after the last. Borrowed. */
+const char *transform_file(const struct transform *t, size_t i);
 
 /*
  * The new tree of a stored one, which must outlive it and keeps its nodes' ids apart from the new
