@@ -114,7 +114,7 @@ class Mount:
         return why or self._ended(pid)
 
     def _ended(self, pid):
-        end = time.monotonic() + 15
+        end = time.monotonic() + 60
         while pid and time.monotonic() < end:
             if self.process:
                 if self.process.poll() is not None:
@@ -125,7 +125,7 @@ class Mount:
         if not pid:
             return ''
         os.kill(pid, 9)
-        return 'the daemon did not end within 15 s of the unmount'
+        return 'the daemon did not end within 60 s of the unmount'
 
 
 def unmount_with(*command):
