@@ -381,6 +381,7 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 	int r = 0;
 
 	*ret_bytes = piece_size(s, piece);
+	r = stream_blocks_refuse(s);
 	while (r == 0) {
 		bool spilled, drove = false;
 

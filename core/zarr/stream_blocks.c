@@ -7,7 +7,10 @@
  * decodes it into the cache, and jobs of the pool decode those that a sequential reader comes to.
  *
  * The checksum of the value is compared when each piece was decoded once: those of their stored
- * bytes are joined, which lie one after the other in what one thread wrote.
+ * bytes are joined, which lie one after the other in what one thread wrote. A mismatch fails every
+ * later read of the chunk. A stream that comes after one that failed cannot know which pieces
+ * readers and the cache have from that one: it compares the whole value before it gives out any
+ * piece.
  */
 #include "core/zarr/stream_impl.h"
 
@@ -36,6 +39,18 @@ static int read_stored(void *arg, uint64_t off, size_t n, void *p)
 
 /* ---- the checksum of the value ---- */
 
+/* The checksum of the whole value, of a stream that comes after one that failed. */
+static int check_whole(const struct stream *s)
+{
+	uint8_t *room = block_alloc(PIECE_BYTES);
+	int r = room ? kv_loc_check(&s->loc, room, PIECE_BYTES) :
+		       fail(-ENOMEM, "cannot allocate %zu bytes", PIECE_BYTES);
+
+	if (room)
+		block_free(room, PIECE_BYTES);
+	return MIN(r, 0);
+}
+
 /* Room for the sums of all pieces, where there is one to compare with. */
 static int sums_begin(struct stream *s)
 {
@@ -47,6 +62,8 @@ static int sums_begin(struct stream *s)
 
 	if (r <= 0)
 		return r;
+	if (s->suspect)
+		return check_whole(s);
 	head = malloc(n);
 	s->sums = calloc(s->pieces, sizeof(*s->sums));
 	if (!head || !s->sums)
@@ -79,18 +96,28 @@ static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
 {
 	bool complete = false;
 	uint32_t all = 0;
-	int r;
+	int r = 0;
 
 	pthread_mutex_lock(&s->lock);
-	if (s->sums && !s->sums[piece].known) {
+	/* It may have failed while this piece was decoded. */
+	if (s->failed.code) {
+		r = err_restore(&s->failed);
+	} else if (s->sums && !s->sums[piece].known) {
 		s->sums[piece] = (struct piece_sum){ crc, true };
 		complete = ++s->summed == s->pieces && sums_join(s, &all);
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (!complete)
-		return 0;
+		return r;
 	r = kv_loc_check_end(&s->loc, s->len, all);
-	return MIN(r, 0);
+	if (r >= 0)
+		return 0;
+	/* Without an answer, whoever decodes this piece again asks again. */
+	pthread_mutex_lock(&s->lock);
+	s->sums[piece].known = false;
+	s->summed--;
+	pthread_mutex_unlock(&s->lock);
+	return r;
 }
 
 /* ---- opening ---- */
@@ -120,7 +147,7 @@ static void note_failure(struct stream *s, int code)
 int stream_has_blocks(struct stream *s)
 {
 	enum stream_way way;
-	int r;
+	int r = 0;
 
 	if (!codec_has_blocks(&s->z->leaf->codecs))
 		return 0;
@@ -128,17 +155,33 @@ int stream_has_blocks(struct stream *s)
 	while (s->way == WAY_OPENING)
 		pthread_cond_wait(&s->moved[0], &s->lock);
 	way = s->way;
-	if (way == WAY_UNKNOWN)
+	if (way == WAY_UNKNOWN && s->failed.code)
+		r = err_restore(&s->failed);
+	else if (way == WAY_UNKNOWN)
 		s->way = WAY_OPENING;
 	pthread_mutex_unlock(&s->lock);
-	if (way != WAY_UNKNOWN)
-		return way == WAY_BLOCKS;
+	if (way != WAY_UNKNOWN || r < 0)
+		return r < 0 ? r : way == WAY_BLOCKS;
 	r = open_blocks(s);
 	if (r < 0)
 		note_failure(s, r);
 	pthread_mutex_lock(&s->lock);
+	if (r == -EBADMSG)
+		err_save(r, &s->failed);
 	s->way = r < 0 ? WAY_UNKNOWN : r ? WAY_BLOCKS : WAY_IN_ORDER;
 	pthread_cond_broadcast(&s->moved[0]);
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+int stream_blocks_refuse(struct stream *s)
+{
+	int r = s->suspect ? stream_has_blocks(s) : 0;
+
+	if (r < 0 || !atomic_load(&s->failed_at))
+		return MIN(r, 0);
+	pthread_mutex_lock(&s->lock);
+	r = s->way == WAY_BLOCKS && s->failed.code ? err_restore(&s->failed) : 0;
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }
@@ -176,6 +219,20 @@ static int decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 	return 0;
 }
 
+/* What is wrong with all of the chunk; called after a failure, before others are told of it:
+ * who decodes the piece once more must find it. */
+static void fail_piece(struct stream *s, int code)
+{
+	if (code != -ERANGE)
+		note_failure(s, code);
+	pthread_mutex_lock(&s->lock);
+	if (code == -ERANGE)
+		s->way = WAY_IN_ORDER;
+	else if (code == -EBADMSG)
+		err_save(code, &s->failed);
+	pthread_mutex_unlock(&s->lock);
+}
+
 /* Decode a piece that this thread began in the cache. */
 static int fill_piece(struct stream *s, uint64_t piece, struct cache_entry *e)
 {
@@ -188,22 +245,11 @@ static int fill_piece(struct stream *s, uint64_t piece, struct cache_entry *e)
 		cache_fill(cache, e, block, PIECE_BYTES, piece_free_full);
 		return 0;
 	}
-	block_free(block, PIECE_BYTES);
+	if (block)
+		block_free(block, PIECE_BYTES);
+	fail_piece(s, r);
 	cache_fail(cache, e, r);
 	return r;
-}
-
-/* What is wrong with all of the chunk; called after a failure. */
-static void fail_piece(struct stream *s, int code)
-{
-	if (code != -ERANGE)
-		note_failure(s, code);
-	pthread_mutex_lock(&s->lock);
-	if (code == -ERANGE)
-		s->way = WAY_IN_ORDER;
-	else if (code == -EBADMSG)
-		err_save(code, &s->failed);
-	pthread_mutex_unlock(&s->lock);
 }
 
 int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)
@@ -223,8 +269,6 @@ int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **r
 		return r;
 	if (r == CACHE_MINE) {
 		r = fill_piece(s, piece, e);
-		if (r < 0)
-			fail_piece(s, r);
 	} else if (r == CACHE_BUSY) {
 		r = cache_wait(cache, e);
 	}

@@ -49,6 +49,7 @@ struct stream {
 	_Atomic int64_t
 		failed_at; /* when reading or decoding failed the last time; clock_ns(), 0: never */
 
+	bool suspect; /* one before it failed: the whole value is compared first; immutable */
 	enum stream_way way;
 	struct codec_blocks *blocks; /* WAY_BLOCKS: immutable */
 	struct piece_sum *sums;      /* of each piece; NULL: the value has no checksum */
@@ -105,6 +106,8 @@ static inline void piece_fix(const struct stream *s, void *p, size_t n)
 
 /* stream_blocks.c: whether its pieces are decoded each alone; opens it the first time. */
 int stream_has_blocks(struct stream *s);
+/* The error of a chunk that is known to be damaged: its pieces in the cache are refused, too. */
+int stream_blocks_refuse(struct stream *s);
 /* Such a piece: 1, pinned; 0: its pieces are decoded in order after all. */
 int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **ret);
 /* Let jobs of the pool decode pieces first to last. */

@@ -171,14 +171,28 @@ static bool is_outdated(const struct stream *s)
 	return at && clock_ns() - at > FAILED_NS;
 }
 
+static bool is_stream_of(const struct stream *s, const struct zarr *z, uint64_t number)
+{
+	return s->number == number && s->owner == z->owner && s->z->tag == z->tag;
+}
+
+/* Whether a stream of this chunk failed, however long ago. Called with the table's lock held. */
+static bool has_failed(const struct streams *t, const struct zarr *z, uint64_t number)
+{
+	const struct stream *s = t->first;
+
+	while (s && !(is_stream_of(s, z, number) && atomic_load(&s->failed_at)))
+		s = s->next;
+	return s;
+}
+
 /* Called with the table's lock held; moves what it finds to the front. */
 static struct stream *find(struct streams *t, const struct zarr *z, uint64_t number)
 {
 	for (struct stream **at = &t->first; *at; at = &(*at)->next) {
 		struct stream *s = *at;
 
-		if (s->number != number || s->owner != z->owner || s->z->tag != z->tag ||
-		    is_outdated(s))
+		if (!is_stream_of(s, z, number) || is_outdated(s))
 			continue;
 		*at = s->next;
 		s->next = t->first;
@@ -235,6 +249,7 @@ int stream_get(struct zarr *z, uint64_t number, struct kv_loc *loc, uint64_t off
 	if (!s) {
 		s = fresh;
 		s->loc = *loc;
+		s->suspect = has_failed(t, z, number);
 		s->next = t->first;
 		t->first = s;
 		t->n++;
