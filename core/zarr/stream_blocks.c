@@ -231,6 +231,9 @@ static void fail_piece(struct stream *s, int code)
 	else if (code == -EBADMSG)
 		err_save(code, &s->failed);
 	pthread_mutex_unlock(&s->lock);
+	/* Any of its pieces may be the damaged one, and would outlive a repair. */
+	if (code == -EBADMSG)
+		cache_drop(s->z->env->cache, s->owner);
 }
 
 /* Decode a piece that this thread began in the cache. */

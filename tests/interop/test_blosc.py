@@ -209,7 +209,7 @@ def test_a_chunk_that_was_found_damaged_stays_so(mount, run, tmp_path, root, big
     item = save(run, tmp_path, {'w': big}, 'ocdbt=off,compression=blosc,chunk_byte_size=64M')
     chunk = item / 'w/0'
     raw = bytearray(chunk.read_bytes())
-    raw[-1000] ^= 1
+    raw[300000] ^= 1
     chunk.write_bytes(raw)
     m = mount(root, 'direct_io=on', allow_errors=True)
     with open(m / '1/default/w.bin', 'rb', buffering=0) as f:
@@ -224,6 +224,11 @@ def test_a_chunk_that_was_found_damaged_stays_so(mount, run, tmp_path, root, big
         for _ in range(2):
             time.sleep(1.2)   # what failed is tried again after a second
             assert all([is_refused(at) for at in pieces])
+        raw[300000] ^= 1
+        chunk.write_bytes(raw)
+        time.sleep(1.2)
+        data = big.tobytes()
+        assert all([os.pread(f.fileno(), 1 << 20, at) == data[at:at + (1 << 20)] for at in pieces])
 
 
 def test_a_chunk_that_blosc_cannot_take_is_zstds(run, tmp_path, root):
