@@ -19,8 +19,9 @@
 
 #define AHEAD_BYTES (16 * MiB) /* most that is decoded before it is asked for */
 #define NEAR_BYTES (8 * MiB)   /* parallel requests of one sequential reader stay this close */
-#define SURE_BYTES (4 * MiB)   /* who has read so much in order reads on: more is worth a guess */
-#define PASS_STEP (2 * MiB)    /* how often what was read is dropped */
+/* Who has read so much in order reads on: more than the kernel asks for around one touched page. */
+#define SURE_BYTES (2 * NEAR_BYTES)
+#define PASS_STEP (2 * MiB) /* how often what was read is dropped */
 
 struct node_subtree {
 	struct node node;
@@ -197,11 +198,14 @@ struct ahead_plan {
 static void plan_guess(struct view_file *vf, uint64_t near, struct ahead_plan *p)
 {
 	uint64_t window = ahead_window(vf->file.node->ns->ckpt);
-	uint64_t size = subtree_file_size(vf->pin->value), to = MIN(near + window, size);
+	uint64_t size = subtree_file_size(vf->pin->value), got = vf->reached - vf->first, to;
 
 	vf->guessed = MAX(vf->guessed, near);
-	if (!window || vf->reached - vf->first < SURE_BYTES || to <= vf->guessed ||
-	    (to < size && to - vf->guessed < window / 8))
+	if (!window || got <= SURE_BYTES)
+		return;
+	/* Never more than what made it likely. */
+	to = MIN(near + MIN(window, got - SURE_BYTES), size);
+	if (to <= vf->guessed || (to < size && to - vf->guessed < window / 8))
 		return;
 	if (!vf->guess)
 		vf->guess = calloc(1, sizeof(*vf->guess));
