@@ -53,5 +53,8 @@ bool grid_part_next(const struct grid *g, const struct grid_box *box, struct gri
 uint64_t grid_part_elements(const struct grid *g, const struct grid_part *part);
 uint64_t grid_part_at(const struct grid *g, const struct grid_box *box,
 		      const struct grid_part *part);
+/* row: a position on the first `axes` axes, from the part's lo on; becomes the next one in C order.
+ * False, and zeros again, after the last. */
+bool grid_part_next_row(const struct grid_part *part, unsigned axes, uint64_t *row);
 
 #endif

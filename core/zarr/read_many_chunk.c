@@ -96,16 +96,6 @@ static void fill_row(const struct many_target *t, uint8_t *out, int64_t to, cons
 	move_elements(out, to, one, 0, t->out_item, n);
 }
 
-static bool next_row(const struct grid_part *p, unsigned axes, uint64_t *row)
-{
-	for (unsigned i = axes; i > 0; i--) {
-		if (++row[i - 1] < p->hi[i - 1] - p->lo[i - 1])
-			return true;
-		row[i - 1] = 0;
-	}
-	return false;
-}
-
 void many_copy(const struct many_target *t, const struct grid_part *p, const uint8_t *chunk,
 	       uint64_t skip)
 {
@@ -138,7 +128,7 @@ void many_copy(const struct many_target *t, const struct grid_part *p, const uin
 			copy_row(t, out, to, chunk + (at - skip), from, run);
 		else
 			fill_row(t, out, to, one, run);
-	} while (next_row(p, axes, row));
+	} while (grid_part_next_row(p, axes, row));
 }
 
 /* ---- how ---- */

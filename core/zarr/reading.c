@@ -147,17 +147,6 @@ static struct inner inner_of(const struct reading *rd, const struct grid_box *bo
 	return in;
 }
 
-/* Next position of the outer axes [0, axes): false when all have been. */
-static bool next_row(const struct grid_part *p, unsigned axes, uint64_t *row)
-{
-	for (unsigned i = axes; i > 0; i--) {
-		if (++row[i - 1] < p->hi[i - 1] - p->lo[i - 1])
-			return true;
-		row[i - 1] = 0;
-	}
-	return false;
-}
-
 int reading_copy_part(struct reading *rd, const struct grid_box *box, const struct grid_part *p,
 		      struct chunk *c, uint8_t *out)
 {
@@ -187,6 +176,6 @@ int reading_copy_part(struct reading *rd, const struct grid_box *box, const stru
 			r = copy_run(rd, c, at, in.stride, in.run, to);
 		if (r < 0)
 			return r;
-	} while (next_row(p, outer, row));
+	} while (grid_part_next_row(p, outer, row));
 	return 0;
 }
