@@ -32,6 +32,18 @@ void py_done(struct py_checkpoint *c)
 		close_now(c);
 }
 
+int py_use_name(struct py_checkpoint *c, PyObject *name, struct py_name *ret)
+{
+	PyObject *bytes = py_encode(name);
+	struct pytreefs *ck = bytes ? py_use(c) : NULL;
+	if (!ck) {
+		Py_XDECREF(bytes);
+		return -1;
+	}
+	*ret = (struct py_name){ ck, bytes, PyBytes_AsString(bytes) };
+	return 0;
+}
+
 static PyObject *checkpoint_close(PyObject *self, PyObject *unused)
 {
 	struct py_checkpoint *c = (struct py_checkpoint *)self;
@@ -171,18 +183,14 @@ static PyObject *checkpoint_stat(PyObject *self, PyObject *args)
 	PyObject *name;
 	if (!PyArg_ParseTuple(args, "U", &name))
 		return NULL;
-	PyObject *bytes = py_encode(name);
-	struct pytreefs *ck = bytes ? py_use(c) : NULL;
-	if (!ck) {
-		Py_XDECREF(bytes);
+	struct py_name n;
+	if (py_use_name(c, name, &n) < 0)
 		return NULL;
-	}
-	const char *p = PyBytes_AsString(bytes);
 	struct pytreefs_stat st;
 	int r;
-	Py_BEGIN_ALLOW_THREADS r = pytreefs_stat(ck, p, &st);
+	Py_BEGIN_ALLOW_THREADS r = pytreefs_stat(n.ck, n.text, &st);
 	Py_END_ALLOW_THREADS py_done(c);
-	Py_DECREF(bytes);
+	Py_DECREF(n.bytes);
 	if (r < 0)
 		return py_fail_name(r, name);
 	return Py_BuildValue("KKdO", (unsigned long long)st.size, (unsigned long long)st.stored,
@@ -197,18 +205,14 @@ static PyObject *checkpoint_attribute(PyObject *self, PyObject *args)
 	const char *attribute;
 	if (!PyArg_ParseTuple(args, "Us", &name, &attribute))
 		return NULL;
-	PyObject *bytes = py_encode(name);
-	struct pytreefs *ck = bytes ? py_use(c) : NULL;
-	if (!ck) {
-		Py_XDECREF(bytes);
+	struct py_name n;
+	if (py_use_name(c, name, &n) < 0)
 		return NULL;
-	}
-	const char *p = PyBytes_AsString(bytes);
 	char *text = NULL;
 	int r;
-	Py_BEGIN_ALLOW_THREADS r = pytreefs_attribute(ck, p, attribute, &text);
+	Py_BEGIN_ALLOW_THREADS r = pytreefs_attribute(n.ck, n.text, attribute, &text);
 	Py_END_ALLOW_THREADS py_done(c);
-	Py_DECREF(bytes);
+	Py_DECREF(n.bytes);
 	if (r == -ENODATA)
 		Py_RETURN_NONE;
 	if (r < 0)
@@ -233,17 +237,13 @@ static PyObject *checkpoint_file(PyObject *self, PyObject *args)
 	PyObject *name;
 	if (!PyArg_ParseTuple(args, "U", &name))
 		return NULL;
-	PyObject *bytes = py_encode(name);
-	struct pytreefs *ck = bytes ? py_use(c) : NULL;
-	if (!ck) {
-		Py_XDECREF(bytes);
+	struct py_name n;
+	if (py_use_name(c, name, &n) < 0)
 		return NULL;
-	}
-	const char *p = PyBytes_AsString(bytes);
 	struct pytreefs_file *f = NULL;
 	int r;
-	Py_BEGIN_ALLOW_THREADS r = pytreefs_file_open(ck, p, &f);
-	Py_END_ALLOW_THREADS Py_DECREF(bytes);
+	Py_BEGIN_ALLOW_THREADS r = pytreefs_file_open(n.ck, n.text, &f);
+	Py_END_ALLOW_THREADS Py_DECREF(n.bytes);
 	struct py_file *made = r < 0 ? NULL :
 				       (struct py_file *)PyType_GenericAlloc(py_file_type, 0);
 	if (!made) {

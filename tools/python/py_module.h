@@ -52,6 +52,13 @@ struct py_checkpoint {
 /* The handle, or NULL with ValueError when it is closed. py_done() when the call has ended. */
 struct pytreefs *py_use(struct py_checkpoint *c);
 void py_done(struct py_checkpoint *c);
+/* The same for a call that takes a name: negative with an exception set. Release bytes. */
+struct py_name {
+	struct pytreefs *ck;
+	PyObject *bytes; /* holds text */
+	const char *text;
+};
+int py_use_name(struct py_checkpoint *c, PyObject *name, struct py_name *ret);
 
 extern PyType_Spec py_checkpoint_spec, py_file_spec, py_draft_spec;
 extern PyTypeObject *py_file_type;

@@ -89,18 +89,14 @@ static PyObject *nodes(const struct pytreefs_tree *tree)
 static PyObject *tree_of(PyObject *self, PyObject *name, unsigned flags, int is_alone)
 {
 	struct py_checkpoint *c = (struct py_checkpoint *)self;
-	PyObject *bytes = py_encode(name);
-	struct pytreefs *ck = bytes ? py_use(c) : NULL;
-	if (!ck) {
-		Py_XDECREF(bytes);
+	struct py_name n;
+	if (py_use_name(c, name, &n) < 0)
 		return NULL;
-	}
-	const char *p = PyBytes_AsString(bytes);
 	struct pytreefs_tree *tree = NULL;
 	int r;
-	Py_BEGIN_ALLOW_THREADS r = is_alone ? pytreefs_describe(ck, p, &tree) :
-					      pytreefs_tree(ck, p, flags, &tree);
-	Py_END_ALLOW_THREADS Py_DECREF(bytes);
+	Py_BEGIN_ALLOW_THREADS r = is_alone ? pytreefs_describe(n.ck, n.text, &tree) :
+					      pytreefs_tree(n.ck, n.text, flags, &tree);
+	Py_END_ALLOW_THREADS Py_DECREF(n.bytes);
 	PyObject *ret = r < 0 ? py_fail_name(r, name) : nodes(tree);
 	if (r >= 0)
 		pytreefs_tree_free(tree);
