@@ -27,8 +27,6 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int r;
 
 	trace(TRACE_FS, "lookup '%s'", name);
-	/* A request before that succeeded may have left the note of what it looked for in vain. */
-	err_clear();
 	/* What the kernel shall forget does not exist for the helper. */
 	r = dir == fs->ns->root && forget_asks(&fs->forget, fuse_req_ctx(req)->pid) ?
 		    -ENOENT :

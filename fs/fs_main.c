@@ -143,6 +143,8 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 	ssize_t r = request_reader_read(&fs->request_reader, fd, buf, n, &polled);
 
 	if (r > 0) {
+		/* The request before may have succeeded, and left the note of what it tried first. */
+		err_clear();
 		direct_see_request(fs, buf, (size_t)r);
 		atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&fs->ns->requests_polled, polled, memory_order_relaxed);
