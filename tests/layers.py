@@ -32,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAY_INCLUDE = {
     'core/base': [],
     'core/sandbox': ['core/base'],
+    'core/http': ['core/base'],
     'core/io': ['core/base'],
     'core/kv': ['core/base', 'core/io'],
     'core/codec': ['core/base'],
@@ -111,6 +112,7 @@ DOORS = {
     r'(cjson/)?cJSON\w*\.h': ['core/base/json.c'],
     r'msgpack(/.*)?\.h': ['core/tree/tree_msgpack.c', 'core/tree/tree_msgpack_print.c'],
     r'Python\.h': ['tools/python/py_module.h'],
+    r'curl(/.*)?\.h|curl/.*': ['core/http/', 'tests/'],
     r'mpi\.h': ['core/job/peers_mpi.c'],
     r'fuse\w*(/.*)?\.h|fuse3/.*': ['fs/'],
     r'(isa-l|isa-l/.*|crc)\.h|isa-l/.*': ['core/base/crc32c.c'],

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * http.c - the thread that runs requests: which of them, when, and how often.
+ *
+ * The thread is started by the first request, and ends with http_quiesce() or http_free(). All that
+ * is libcurl's is its own; others reach it through the list of submitted requests.
+ *
+ * A retry costs one of a number of tokens that successes slowly refill, so that a server that fails
+ * everything is asked little more often than one that works.
+ */
+#include "core/http/http.h"
+
+#include <curl/curl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+#include "core/http/http_impl.h"
+
+#define MS_NS 1000000
+#define PAUSE_MAX_MS 10000
+#define IDLE_MS 1000
+#define TOKENS 64
+#define TOKENS_PER_SUCCESS 0.1
+
+struct http {
+	struct http_opts opts;
+	pthread_mutex_t lock; /* protects what follows, and `done` of requests */
+	pthread_cond_t done;
+	struct http_request *submitted, **tail;
+	bool running, stop;
+	pthread_t thread;
+	pid_t process; /* that started it: it does not survive a fork */
+	CURLM *multi;
+	struct http_stats stats;
+	/* The thread's alone. */
+	struct http_request *pending; /* by not_before */
+	struct transfer *idle;
+	unsigned active;
+	double tokens;
+	uint64_t random;
+};
+
+/* ---- the thread ---- */
+
+/* In order of time; those of equal times in the order in which they came. */
+static void add_pending(struct http *h, struct http_request *q)
+{
+	struct http_request **at = &h->pending;
+
+	while (*at && (*at)->not_before <= q->not_before)
+		at = &(*at)->next;
+	q->next = *at;
+	*at = q;
+}
+
+static void publish(struct http *h, struct http_request *q)
+{
+	trace(TRACE_IO, "http %s %s %" PRIu64 ":%" PRIu64 ": %s%s (%u tries, %lld us)",
+	      q->is_head ? "HEAD" : "GET", q->name ? q->name : q->url, q->off, q->n,
+	      q->result < 0 ? "failed: " : "ok", q->why, q->tries,
+	      (long long)(clock_ns() - q->began) / 1000);
+	pthread_mutex_lock(&h->lock);
+	h->stats.requests++;
+	h->stats.retries += q->tries ? q->tries - 1 : 0;
+	h->stats.bytes += q->received + q->body.n;
+	q->done = true;
+	pthread_cond_broadcast(&h->done);
+	pthread_mutex_unlock(&h->lock);
+}
+
+/* Half of the pause is chance, so that clients that failed together do not come back together. */
+static int64_t pause_ns(struct http *h, const struct http_request *q)
+{
+	int64_t ms = MIN((int64_t)h->opts.first_pause_ms << MIN(q->tries - 1, 16u), PAUSE_MAX_MS);
+
+	h->random = h->random * 6364136223846793005u + 1442695040888963407u;
+	return (ms / 2 + (int64_t)((h->random >> 33) % (uint64_t)(ms / 2 + 1))) * MS_NS;
+}
+
+static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
+{
+	int64_t now = clock_ns(), left = q->began + (int64_t)h->opts.request_ms * MS_NS - now;
+	int64_t pause = after_ms >= 0 ? after_ms * MS_NS : pause_ns(h, q);
+	size_t n = strlen(q->why);
+
+	if (q->tries >= h->opts.tries || pause >= left || h->tokens < 1) {
+		snprintf(q->why + n, sizeof(q->why) - n, ", after %u tries%s", q->tries,
+			 h->tokens < 1 ? " (too many requests fail for more)" : "");
+		publish(h, q);
+		return;
+	}
+	trace(TRACE_IO, "http %s: %s; again in %lld ms", q->name ? q->name : q->url, q->why,
+	      (long long)(pause / MS_NS));
+	h->tokens -= 1;
+	q->not_before = now + pause;
+	add_pending(h, q);
+}
+
+static void end_try(struct http *h, struct transfer *t, CURLcode code)
+{
+	struct http_request *q = t->req;
+	int64_t after_ms;
+	enum try_end end = transfer_end(t, code, &after_ms);
+
+	curl_multi_remove_handle(h->multi, t->easy);
+	t->req = NULL;
+	t->next = h->idle;
+	h->idle = t;
+	h->active--;
+	if (end == TRY_AGAIN) {
+		try_again(h, q, after_ms);
+		return;
+	}
+	if (q->result >= 0)
+		h->tokens = MIN(h->tokens + TOKENS_PER_SUCCESS, TOKENS);
+	publish(h, q);
+}
+
+static int begin_try(struct http *h, struct http_request *q, int64_t now)
+{
+	int64_t left = q->began + (int64_t)h->opts.request_ms * MS_NS - now;
+	struct transfer *t = h->idle;
+	int r = t ? 0 : transfer_new(&h->opts, &t);
+
+	if (r < 0)
+		return r;
+	if (t == h->idle)
+		h->idle = t->next;
+	q->tries++;
+	r = transfer_begin(t, q, left);
+	if (r >= 0 && curl_multi_add_handle(h->multi, t->easy) != CURLM_OK)
+		r = fail(-ENOMEM, "cannot begin a request");
+	if (r < 0) {
+		t->req = NULL;
+		t->next = h->idle;
+		h->idle = t;
+		return r;
+	}
+	h->active++;
+	return 0;
+}
+
+static void begin_some(struct http *h)
+{
+	int64_t now = clock_ns();
+
+	while (h->pending && h->active < h->opts.connections && h->pending->not_before <= now) {
+		struct http_request *q = h->pending;
+		int r;
+
+		h->pending = q->next;
+		if (!q->began)
+			q->began = now;
+		r = begin_try(h, q, now);
+		if (r < 0) {
+			q->result = r;
+			snprintf(q->why, sizeof(q->why), "%s", err_text(r));
+			publish(h, q);
+		}
+	}
+}
+
+/* False: it is to end, and nothing is left to do. */
+static bool take_submitted(struct http *h)
+{
+	struct http_request *q;
+	bool goes_on;
+
+	pthread_mutex_lock(&h->lock);
+	q = h->submitted;
+	h->submitted = NULL;
+	h->tail = &h->submitted;
+	goes_on = !h->stop || q || h->pending || h->active;
+	pthread_mutex_unlock(&h->lock);
+	while (q) {
+		struct http_request *next = q->next;
+
+		add_pending(h, q);
+		q = next;
+	}
+	return goes_on;
+}
+
+static int wait_ms(const struct http *h)
+{
+	int64_t ns = h->pending && h->active < h->opts.connections ?
+			     h->pending->not_before - clock_ns() :
+			     (int64_t)IDLE_MS * MS_NS;
+
+	return (int)MIN(MAX(ns / MS_NS + 1, 0), IDLE_MS);
+}
+
+static void *run(void *arg)
+{
+	struct http *h = arg;
+
+	while (take_submitted(h)) {
+		CURLMsg *m;
+		int n;
+
+		begin_some(h);
+		curl_multi_perform(h->multi, &n);
+		while ((m = curl_multi_info_read(h->multi, &n))) {
+			struct transfer *t = NULL;
+			CURLcode code = m->data.result;
+
+			if (m->msg != CURLMSG_DONE)
+				continue;
+			curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&t);
+			end_try(h, t, code);
+		}
+		curl_multi_poll(h->multi, NULL, 0, wait_ms(h), NULL);
+	}
+	return NULL;
+}
+
+/* ---- the others ---- */
+
+static void global_init(void)
+{
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+int http_new(const struct http_opts *opts, struct http **ret)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct http *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return fail(-ENOMEM, "cannot make a client for http");
+	pthread_once(&once, global_init);
+	h->opts = *opts;
+	h->tail = &h->submitted;
+	h->tokens = TOKENS;
+	h->random = (uint64_t)clock_real_ns() ^ (uint64_t)(uintptr_t)h;
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_cond_init(&h->done, NULL);
+	*ret = h;
+	return 0;
+}
+
+/* Called with the lock held. What another process had, before a fork, stays its own. */
+static int start(struct http *h)
+{
+	int r;
+
+	if (h->running && h->process == getpid())
+		return 0;
+	h->multi = curl_multi_init();
+	h->idle = NULL;
+	h->pending = NULL;
+	h->active = 0;
+	h->stop = false;
+	if (!h->multi)
+		return fail(-ENOMEM, "cannot make a client for http");
+	curl_multi_setopt(h->multi, CURLMOPT_MAXCONNECTS, (long)h->opts.connections);
+	curl_multi_setopt(h->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)h->opts.connections);
+	r = thread_start(&h->thread, "http", run, h);
+	if (r < 0) {
+		curl_multi_cleanup(h->multi);
+		return fail(r, "cannot start the thread of requests over http");
+	}
+	h->process = getpid();
+	h->running = true;
+	return 0;
+}
+
+int http_submit(struct http *h, struct http_request *q)
+{
+	int r;
+
+	q->result = 0;
+	q->why[0] = '\0';
+	q->answer = (struct http_answer){ .mtime = -1 };
+	q->done = false;
+	q->tries = 0;
+	q->began = q->not_before = 0;
+	q->received = 0;
+	q->next = NULL;
+	pthread_mutex_lock(&h->lock);
+	r = start(h);
+	if (r >= 0) {
+		*h->tail = q;
+		h->tail = &q->next;
+		curl_multi_wakeup(h->multi);
+	}
+	pthread_mutex_unlock(&h->lock);
+	return r;
+}
+
+int http_wait(struct http *h, struct http_request *q)
+{
+	const char *name = q->name ? q->name : q->url;
+
+	pthread_mutex_lock(&h->lock);
+	while (!q->done)
+		pthread_cond_wait(&h->done, &h->lock);
+	pthread_mutex_unlock(&h->lock);
+	if (q->result >= 0)
+		return 0;
+	if (q->n_pieces)
+		return fail(q->result,
+			    "cannot read '%s' at offset %" PRIu64 ", %" PRIu64 " bytes: %s", name,
+			    q->off, q->n, q->why);
+	return fail(q->result, "cannot read '%s': %s", name, q->why);
+}
+
+void http_quiesce(struct http *h)
+{
+	pthread_mutex_lock(&h->lock);
+	if (!h->running || h->process != getpid()) {
+		pthread_mutex_unlock(&h->lock);
+		return;
+	}
+	h->stop = true;
+	curl_multi_wakeup(h->multi);
+	pthread_mutex_unlock(&h->lock);
+	pthread_join(h->thread, NULL);
+	h->running = false;
+	while (h->idle) {
+		struct transfer *t = h->idle;
+
+		h->idle = t->next;
+		transfer_free(t);
+	}
+	curl_multi_cleanup(h->multi);
+}
+
+void http_free(struct http *h)
+{
+	if (!h)
+		return;
+	http_quiesce(h);
+	pthread_cond_destroy(&h->done);
+	pthread_mutex_destroy(&h->lock);
+	free(h);
+}
+
+void http_stats(struct http *h, struct http_stats *ret)
+{
+	pthread_mutex_lock(&h->lock);
+	*ret = h->stats;
+	pthread_mutex_unlock(&h->lock);
+}

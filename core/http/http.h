@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * http.h - ranges and small documents from web servers, many at a time.
+ *
+ * One thread runs all transfers of a client over connections that it keeps. A request is the
+ * caller's memory from http_submit() until http_wait() has returned, and so are the places that its
+ * bytes go to. What may be tried again is, within the limits of struct http_opts: a range goes on
+ * where its last connection ended.
+ *
+ * Nothing of a header that the caller adds is ever part of a message or of the trace.
+ */
+#ifndef PYTREEFS_CORE_HTTP_HTTP_H
+#define PYTREEFS_CORE_HTTP_HTTP_H
+
+#include "core/base/buf.h"
+
+#define HTTP_TAG_MAX 256
+#define HTTP_WHY_MAX 384
+
+struct http;
+
+struct http_opts {
+	unsigned connections;    /* open at once */
+	unsigned progress_ms;    /* without a byte, and the try has failed */
+	unsigned request_ms;     /* a request, all its tries and pauses */
+	unsigned tries;          /* of one request */
+	unsigned first_pause_ms; /* about; it doubles with each try */
+	const char *ca_file;     /* certificates to trust instead of the system's; or NULL */
+};
+#define HTTP_OPTS_DEFAULT                                                                  \
+	{                                                                                  \
+		.connections = 32, .progress_ms = 10000, .request_ms = 120000, .tries = 6, \
+		.first_pause_ms = 100                                                      \
+	}
+
+/* Where a part of a range goes. */
+struct http_piece {
+	void *p;
+	uint64_t off; /* in the object */
+	size_t n;
+};
+
+/* What the last answer said of the object. */
+struct http_answer {
+	int status; /* 0: there was none */
+	bool has_size;
+	uint64_t size;          /* of the whole object */
+	char tag[HTTP_TAG_MAX]; /* ETag with its quotes; "" without one */
+	int64_t mtime;          /* Last-Modified, seconds since 1970; -1 without one */
+};
+
+/* Add a header, "Name: value", to the try that is about to begin. */
+struct http_headers;
+int http_header(struct http_headers *h, const char *line);
+
+struct http_request {
+	const char *url;
+	const char *name; /* in messages; NULL: the URL */
+	bool is_head;     /* only what the answer says of the object */
+	/* A part of an object, in pieces in ascending order; bytes between them are dropped. */
+	const struct http_piece *piece;
+	size_t n_pieces;
+	uint64_t off, n;
+	/* Or, without pieces, the whole document, of at most limit bytes. */
+	struct buf body;
+	size_t limit;
+	/* The object that is meant: another one is -ESTALE. */
+	const char *tag; /* NULL or "": any */
+	uint64_t size;   /* with a range: of the whole object */
+	bool follow;     /* redirects */
+	/* Called in the client's thread for each try: adds what authorizes it. May be NULL. */
+	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
+	void *arg;
+
+	/* The result: 0, -ENOENT, -EACCES, -ESTALE, -EUCLEAN (the object ends before the range),
+	 * -EFBIG (a document above its limit) or -EIO; and why. */
+	int result;
+	char why[HTTP_WHY_MAX];
+	struct http_answer answer;
+
+	/* The client's. */
+	bool done;
+	unsigned tries;
+	int64_t began, not_before;
+	uint64_t received; /* of the range */
+	struct http_request *next;
+};
+
+/* -EOPNOTSUPP, naming libcurl, in a build without it. Makes no thread. */
+int http_new(const struct http_opts *opts, struct http **ret);
+/* Nothing may be under way. Accepts NULL. */
+void http_free(struct http *h);
+int http_submit(struct http *h, struct http_request *req);
+/* Until it has a result, which is returned with a note that names the object, the range and why. */
+int http_wait(struct http *h, struct http_request *req);
+/*
+ * Close the connections and end the thread, until the next request: before a process gives up
+ * rights, which belong to threads. Nothing may be under way.
+ */
+void http_quiesce(struct http *h);
+
+struct http_stats {
+	uint64_t requests, retries, bytes;
+};
+void http_stats(struct http *h, struct http_stats *ret);
+
+#endif

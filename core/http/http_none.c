@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * http_none.c - in place of http.c and http_transfer.c in a build without libcurl.
+ */
+#include "core/base/err.h"
+#include "core/http/http.h"
+
+static int missing(void)
+{
+	return fail(-EOPNOTSUPP, "URLs cannot be read: this pytreefs was built without libcurl "
+				 "(libcurl4-openssl-dev)");
+}
+
+int http_new(const struct http_opts *opts, struct http **ret)
+{
+	return missing();
+}
+
+void http_free(struct http *h)
+{
+}
+
+int http_submit(struct http *h, struct http_request *req)
+{
+	return missing();
+}
+
+int http_wait(struct http *h, struct http_request *req)
+{
+	return missing();
+}
+
+int http_header(struct http_headers *h, const char *line)
+{
+	return missing();
+}
+
+void http_quiesce(struct http *h)
+{
+}
+
+void http_stats(struct http *h, struct http_stats *ret)
+{
+	*ret = (struct http_stats){ 0 };
+}

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * http_transfer.c - one try of a request: what is asked, whether the answer is one to it, and where
+ * its bytes go.
+ *
+ * An answer is believed only as far as it says itself what it is: the status, the range and the
+ * size in Content-Range, the length, the tag. No byte of an answer to something else is stored.
+ */
+#include <curl/curl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <strings.h>
+
+#include "core/base/err.h"
+#include "core/http/http_impl.h"
+
+#define REDIRECTS 5
+#define RETRY_AFTER_MAX 60
+
+int http_header(struct http_headers *h, const char *line)
+{
+	struct curl_slist *more = curl_slist_append(h->list, line);
+
+	if (!more)
+		return fail(-ENOMEM, "cannot make a request");
+	h->list = more;
+	return 0;
+}
+
+static void no_headers(struct transfer *t)
+{
+	curl_slist_free_all(t->headers.list);
+	t->headers.list = NULL;
+}
+
+static bool is_ranged(const struct http_request *q)
+{
+	return q->n_pieces > 0;
+}
+
+/* Only a strong tag says that two answers have the same bytes. */
+static bool is_strong(const char *tag)
+{
+	return tag && tag[0] == '"';
+}
+
+/* ---- the answer ---- */
+
+static int refuse(struct transfer *t, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int refuse(struct transfer *t, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(t->why, sizeof(t->why), fmt, ap);
+	va_end(ap);
+	t->refused = code;
+	return code;
+}
+
+static void begin_answer(struct transfer *t, const char *line)
+{
+	t->answer = (struct http_answer){ .mtime = -1 };
+	t->has_range = t->has_length = false;
+	t->retry_after = -1;
+	sscanf(line, "HTTP/%*s %d", &t->answer.status);
+}
+
+/* "bytes 0-9/100"; the size may be "*". */
+static void parse_range(struct transfer *t, const char *text)
+{
+	unsigned long long from, to, size;
+	int n = sscanf(text, "bytes %llu-%llu/%llu", &from, &to, &size);
+
+	if (n < 2 || to < from)
+		return;
+	t->has_range = true;
+	t->range_from = from;
+	t->range_to = to + 1;
+	t->answer.has_size = n == 3;
+	t->answer.size = n == 3 ? size : 0;
+}
+
+static const char *value_of(const char *line, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (strncasecmp(line, name, n) != 0 || line[n] != ':')
+		return NULL;
+	return line + n + 1 + strspn(line + n + 1, " \t");
+}
+
+static size_t on_header(char *p, size_t size, size_t n, void *arg)
+{
+	struct transfer *t = arg;
+	auto_free char *line = span_dup_str(span_of(p, size * n));
+	const char *v;
+
+	if (!line)
+		return 0;
+	line[strcspn(line, "\r\n")] = '\0';
+	if (!strncmp(line, "HTTP/", 5))
+		begin_answer(t, line);
+	else if ((v = value_of(line, "Content-Range")))
+		parse_range(t, v);
+	else if ((v = value_of(line, "Content-Length")))
+		t->has_length = sscanf(v, "%" SCNu64, &t->length) == 1;
+	else if ((v = value_of(line, "ETag")) && strlen(v) < HTTP_TAG_MAX)
+		strcpy(t->answer.tag, v);
+	else if ((v = value_of(line, "Last-Modified")))
+		t->answer.mtime = (int64_t)curl_getdate(v, NULL);
+	else if ((v = value_of(line, "Retry-After")) && sscanf(v, "%d", &t->retry_after) != 1)
+		t->retry_after = -1;
+	return size * n;
+}
+
+/* Whether the object is still the one that was meant. */
+static int check_tag(struct transfer *t)
+{
+	const struct http_request *q = t->req;
+
+	if (q->tag && q->tag[0] && t->answer.tag[0] && strcmp(q->tag, t->answer.tag) != 0)
+		return refuse(t, -ESTALE, "it was replaced: its tag is %s, and was %s",
+			      t->answer.tag, q->tag);
+	if (is_ranged(q) && t->answer.has_size && t->answer.size != q->size)
+		return refuse(t, -ESTALE,
+			      "it was replaced: it has %" PRIu64 " bytes, and had %" PRIu64,
+			      t->answer.size, q->size);
+	return 0;
+}
+
+static int check_range(struct transfer *t)
+{
+	const struct http_request *q = t->req;
+	uint64_t from = q->off + q->received, to = q->off + q->n;
+
+	if (t->answer.status == 200) {
+		/* A server without ranges answers with the whole object: right if that was asked. */
+		if (!t->has_length || t->length != q->n || q->off != 0)
+			return refuse(
+				t, -EIO,
+				"the server gives the whole object (status 200) in place of the range");
+		t->req->received = 0;
+	} else if (!t->has_range) {
+		return refuse(t, -EIO, "the server does not say which range it gives");
+	} else if (t->range_from != from || t->range_to != to) {
+		return refuse(t, -EIO,
+			      "the server gives the range %" PRIu64 "-%" PRIu64 " in its place",
+			      t->range_from, t->range_to);
+	} else if (t->has_length && t->length != to - from) {
+		return refuse(t, -EIO, "the answer has %" PRIu64 " bytes, the range %" PRIu64,
+			      t->length, to - from);
+	}
+	return 0;
+}
+
+static bool is_success(const struct transfer *t)
+{
+	return t->answer.status == 200 || (t->answer.status == 206 && is_ranged(t->req));
+}
+
+static int check_answer(struct transfer *t)
+{
+	int r = 0;
+
+	if (t->checked)
+		return t->refused;
+	t->checked = true;
+	if (!is_success(t))
+		return 0;
+	if (t->has_length && !is_ranged(t->req)) {
+		t->answer.has_size = true;
+		t->answer.size = t->length;
+	}
+	if (t->answer.status == 200 && is_ranged(t->req) && t->has_length) {
+		t->answer.has_size = true;
+		t->answer.size = t->length;
+	}
+	r = check_tag(t);
+	return r < 0 || !is_ranged(t->req) ? r : check_range(t);
+}
+
+/* ---- bytes ---- */
+
+/* The next bytes of the range. */
+static void store(struct http_request *q, const uint8_t *p, size_t n)
+{
+	uint64_t at = q->off + q->received, end = at + n;
+
+	for (size_t i = 0; i < q->n_pieces; i++) {
+		const struct http_piece *piece = &q->piece[i];
+		uint64_t from = MAX(at, piece->off), to = MIN(end, piece->off + piece->n);
+
+		if (from < to)
+			memcpy((uint8_t *)piece->p + (from - piece->off), p + (from - at),
+			       (size_t)(to - from));
+	}
+	q->received += n;
+}
+
+static size_t on_body(char *p, size_t size, size_t n, void *arg)
+{
+	struct transfer *t = arg;
+	struct http_request *q = t->req;
+
+	n *= size;
+	if (check_answer(t) < 0)
+		return 0;
+	if (!is_success(t)) {
+		size_t some = MIN(n, REFUSAL_MAX - t->refusal_n);
+
+		memcpy(t->refusal + t->refusal_n, p, some);
+		t->refusal_n += some;
+		return n;
+	}
+	if (is_ranged(q)) {
+		if (n > q->n - q->received) {
+			refuse(t, -EIO, "the answer is longer than the range");
+			return 0;
+		}
+		store(q, (const uint8_t *)p, n);
+		return n;
+	}
+	if (n > q->limit - MIN(q->body.n, q->limit)) {
+		refuse(t, -EFBIG, "it has more than %zu bytes", q->limit);
+		return 0;
+	}
+	return buf_add(&q->body, p, n) < 0 ? 0 : n;
+}
+
+/* ---- begin ---- */
+
+static int add_headers(struct transfer *t)
+{
+	struct http_request *q = t->req;
+	auto_free char *pin = is_strong(q->tag) ? str_fmt("If-Match: %s", q->tag) : NULL;
+	int r = pin ? http_header(&t->headers, pin) : 0;
+
+	if (is_strong(q->tag) && !pin)
+		r = fail(-ENOMEM, "cannot make a request");
+	if (r >= 0)
+		r = http_header(&t->headers, "Accept-Encoding: identity");
+	if (r >= 0 && q->authorize)
+		r = q->authorize(q->arg, q, &t->headers);
+	return r;
+}
+
+static void set_range(struct transfer *t)
+{
+	const struct http_request *q = t->req;
+	char text[64];
+
+	if (is_ranged(q))
+		snprintf(text, sizeof(text), "%" PRIu64 "-%" PRIu64, q->off + q->received,
+			 q->off + q->n - 1);
+	curl_easy_setopt(t->easy, CURLOPT_RANGE, is_ranged(q) ? text : NULL);
+}
+
+int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
+{
+	CURL *c = t->easy;
+	int r;
+
+	t->req = q;
+	t->error[0] = t->why[0] = '\0';
+	t->refused = 0;
+	t->refusal_n = 0;
+	t->checked = false;
+	begin_answer(t, "");
+	no_headers(t);
+	/* Without a tag nothing says that the rest is one of the same object. */
+	if (!is_strong(q->tag))
+		q->received = 0;
+	buf_clear(&q->body);
+	r = add_headers(t);
+	if (r < 0)
+		return r;
+	set_range(t);
+	curl_easy_setopt(c, CURLOPT_URL, q->url);
+	curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers.list);
+	curl_easy_setopt(c, CURLOPT_NOBODY, q->is_head ? 1L : 0L);
+	if (!q->is_head)
+		curl_easy_setopt(c, CURLOPT_HTTPGET, 1L);
+	curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, q->follow ? 1L : 0L);
+	/* A source with certificates does not lead to one without. */
+	curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR,
+			 strncmp(q->url, "https:", 6) ? "http,https" : "https");
+	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)MAX(left_ns / 1000000, 1));
+	return 0;
+}
+
+int transfer_new(const struct http_opts *opts, struct transfer **ret)
+{
+	struct transfer *t = calloc(1, sizeof(*t));
+	CURL *c = t ? curl_easy_init() : NULL;
+
+	if (!c) {
+		free(t);
+		return fail(-ENOMEM, "cannot make a request");
+	}
+	t->opts = opts;
+	t->easy = c;
+	curl_easy_setopt(c, CURLOPT_PRIVATE, t);
+	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, t->error);
+	curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
+	curl_easy_setopt(c, CURLOPT_HEADERDATA, t);
+	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
+	curl_easy_setopt(c, CURLOPT_WRITEDATA, t);
+	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)REDIRECTS);
+	curl_easy_setopt(c, CURLOPT_USERAGENT, "pytreefs/" PYTREEFS_VERSION);
+	/* Of a bucket many connections carry more than many streams of one. */
+	curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(c, CURLOPT_BUFFERSIZE, 256L * 1024);
+	curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
+	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)opts->progress_ms);
+	curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
+	curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)MAX(opts->progress_ms / 1000, 1));
+	if (opts->ca_file)
+		curl_easy_setopt(c, CURLOPT_CAINFO, opts->ca_file);
+	*ret = t;
+	return 0;
+}
+
+void transfer_free(struct transfer *t)
+{
+	if (!t)
+		return;
+	curl_easy_cleanup(t->easy);
+	no_headers(t);
+	free(t);
+}
+
+/* ---- end ---- */
+
+/* The reason in the document that a bucket sends with a failure: <Code>AccessDenied</Code>. */
+static void add_reason(struct transfer *t, char *why, size_t n)
+{
+	const char *from, *to = NULL;
+	size_t len = strlen(why);
+
+	t->refusal[t->refusal_n] = '\0';
+	from = strstr(t->refusal, "<Code>");
+	if (from)
+		to = strchr(from + 6, '<');
+	if (!to || to - from > 70)
+		return;
+	for (const char *c = from + 6; c < to; c++)
+		if ((*c | 0x20) < 'a' || (*c | 0x20) > 'z')
+			return;
+	snprintf(why + len, n - len, " (%.*s)", (int)(to - from - 6), from + 6);
+}
+
+static int of_status(int status)
+{
+	switch (status) {
+	case 401:
+	case 403:
+		return -EACCES;
+	case 404:
+	case 410:
+		return -ENOENT;
+	case 412:
+		return -ESTALE;
+	case 416:
+		return -EUCLEAN;
+	default:
+		return -EIO;
+	}
+}
+
+static bool may_pass(int status)
+{
+	return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
+	       status == 504;
+}
+
+static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
+{
+	struct http_request *q = t->req;
+
+	q->result = of_status(t->answer.status);
+	if (t->answer.status == 412)
+		snprintf(q->why, sizeof(q->why), "it was replaced: its tag is not %s any more",
+			 q->tag ? q->tag : "the one it was");
+	else if (t->answer.status == 416)
+		snprintf(q->why, sizeof(q->why), "it ends before the range (status 416)");
+	else if (t->answer.status / 100 == 3)
+		snprintf(q->why, sizeof(q->why), "status %d: it is elsewhere", t->answer.status);
+	else
+		snprintf(q->why, sizeof(q->why), "status %d", t->answer.status);
+	add_reason(t, q->why, sizeof(q->why));
+	if (!may_pass(t->answer.status))
+		return TRY_DONE;
+	if (t->retry_after >= 0)
+		*ret_after_ms = (int64_t)MIN(t->retry_after, RETRY_AFTER_MAX) * 1000;
+	return TRY_AGAIN;
+}
+
+/* Whether the same request may go another way the next time. */
+static bool may_change(CURLcode code)
+{
+	switch (code) {
+	case CURLE_COULDNT_RESOLVE_HOST:
+	case CURLE_COULDNT_CONNECT:
+	case CURLE_PARTIAL_FILE:
+	case CURLE_OPERATION_TIMEDOUT:
+	case CURLE_GOT_NOTHING:
+	case CURLE_SEND_ERROR:
+	case CURLE_RECV_ERROR:
+	case CURLE_SSL_CONNECT_ERROR:
+	case CURLE_WEIRD_SERVER_REPLY:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static enum try_end failed_code(struct transfer *t, CURLcode code)
+{
+	struct http_request *q = t->req;
+
+	q->result = code == CURLE_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+	snprintf(q->why, sizeof(q->why), "%s", t->error[0] ? t->error : curl_easy_strerror(code));
+	return may_change(code) ? TRY_AGAIN : TRY_DONE;
+}
+
+enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_ms)
+{
+	struct http_request *q = t->req;
+
+	*ret_after_ms = -1;
+	if (code == CURLE_OK || code == CURLE_WRITE_ERROR)
+		check_answer(t);
+	q->answer = t->answer;
+	no_headers(t);
+	if (t->refused) {
+		q->result = t->refused;
+		snprintf(q->why, sizeof(q->why), "%s", t->why);
+		return TRY_DONE;
+	}
+	if (code != CURLE_OK)
+		return failed_code(t, code);
+	if (!is_success(t))
+		return failed_status(t, ret_after_ms);
+	if (is_ranged(q) && q->received != q->n) {
+		q->result = -EIO;
+		snprintf(q->why, sizeof(q->why),
+			 "the answer ends after %" PRIu64 " of %" PRIu64 " bytes", q->received,
+			 q->n);
+		return TRY_AGAIN;
+	}
+	q->result = 0;
+	q->why[0] = '\0';
+	return TRY_DONE;
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * t_http.c - the client against a server that answers each connection with the next line of a
+ * script: right and wrong ranges, failures that pass, and objects that change.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/http/http.h"
+#include "tests/unit/lib/unit.h"
+
+#define ANSWERS 8
+#define SIZE 100
+
+struct server {
+	int fd;
+	char url[64];
+	const char *answer[ANSWERS]; /* "": the connection is closed without one */
+	unsigned n, asked;
+	char request[ANSWERS][1024];
+	pthread_t thread;
+};
+
+static void receive(int fd, char *text, size_t n)
+{
+	size_t have = 0;
+
+	while (have < n - 1 && !strstr(text, "\r\n\r\n")) {
+		ssize_t got = read(fd, text + have, n - 1 - have);
+
+		if (got <= 0)
+			break;
+		have += (size_t)got;
+		text[have] = '\0';
+	}
+}
+
+static void *serve(void *arg)
+{
+	struct server *s = arg;
+
+	for (unsigned i = 0; i < s->n; i++) {
+		int fd = accept(s->fd, NULL, NULL);
+
+		if (fd < 0)
+			break;
+		receive(fd, s->request[i], sizeof(s->request[i]));
+		s->asked++;
+		if (s->answer[i][0])
+			assert_true(write(fd, s->answer[i], strlen(s->answer[i])) > 0);
+		close(fd);
+	}
+	return NULL;
+}
+
+static void server_start(struct server *s)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(a);
+
+	while (s->n < ANSWERS && s->answer[s->n])
+		s->n++;
+	s->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(s->fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(s->fd, 16), 0);
+	assert_int_equal(getsockname(s->fd, (struct sockaddr *)&a, &len), 0);
+	snprintf(s->url, sizeof(s->url), "http://127.0.0.1:%d/object", ntohs(a.sin_port));
+	assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
+}
+
+static void server_stop(struct server *s)
+{
+	shutdown(s->fd, SHUT_RDWR);
+	pthread_join(s->thread, NULL);
+	close(s->fd);
+}
+
+/* Bytes 10 to 19 of an object of 100, with the tag "a", in two pieces without the byte between
+ * them. */
+struct reading {
+	uint8_t low[4], high[5];
+	struct http_piece piece[2];
+	struct http_request req;
+};
+
+static int read_range(struct server *s, struct reading *ret)
+{
+	struct http_opts opts = HTTP_OPTS_DEFAULT;
+	struct http *h;
+	int r;
+
+	opts.first_pause_ms = 1;
+	opts.tries = 3;
+	*ret = (struct reading){ 0 };
+	ret->piece[0] = (struct http_piece){ ret->low, 10, 4 };
+	ret->piece[1] = (struct http_piece){ ret->high, 15, 5 };
+	ret->req = (struct http_request){ .url = s->url,
+					  .name = "object",
+					  .piece = ret->piece,
+					  .n_pieces = 2,
+					  .off = 10,
+					  .n = 10,
+					  .tag = "\"a\"",
+					  .size = SIZE };
+	server_start(s);
+	assert_int_equal(http_new(&opts, &h), 0);
+	assert_int_equal(http_submit(h, &ret->req), 0);
+	r = http_wait(h, &ret->req);
+	http_free(h);
+	server_stop(s);
+	return r;
+}
+
+#define RANGE_HEAD                                                                          \
+	"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 10-19/100\r\nETag: \"a\"\r\n" \
+	"Connection: close\r\n"
+#define GOOD RANGE_HEAD "Content-Length: 10\r\n\r\n0123456789"
+#define BUSY "HTTP/1.1 503 Slow Down\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n"
+
+static void check_bytes(const struct reading *g)
+{
+	assert_memory_equal(g->low, "0123", 4);
+	assert_memory_equal(g->high, "56789", 5);
+}
+
+static void check_untouched(const struct reading *g)
+{
+	static const uint8_t zero[5];
+
+	assert_memory_equal(g->low, zero, 4);
+	assert_memory_equal(g->high, zero, 5);
+}
+
+static void test_range(void **state)
+{
+	struct server s = { .answer = { GOOD } };
+	struct reading g;
+
+	assert_int_equal(read_range(&s, &g), 0);
+	check_bytes(&g);
+	assert_non_null(strstr(s.request[0], "Range: bytes=10-19\r\n"));
+	assert_non_null(strstr(s.request[0], "If-Match: \"a\"\r\n"));
+	assert_int_equal(g.req.tries, 1);
+}
+
+static void test_failures_that_pass(void **state)
+{
+	struct server s = { .answer = { BUSY, "", GOOD } };
+	struct reading g;
+
+	assert_int_equal(read_range(&s, &g), 0);
+	check_bytes(&g);
+	assert_int_equal(g.req.tries, 3);
+}
+
+static void test_too_many_failures(void **state)
+{
+	struct server s = { .answer = { BUSY, BUSY, BUSY, GOOD } };
+	struct reading g;
+
+	assert_int_equal(read_range(&s, &g), -EIO);
+	assert_string_equal(
+		err_text(-EIO),
+		"cannot read 'object' at offset 10, 10 bytes: status 503, after 3 tries");
+	check_untouched(&g);
+	assert_int_equal(s.asked, 3);
+}
+
+/* The rest comes from where the connection ended. */
+static void test_truncated(void **state)
+{
+	struct server s = {
+		.answer = { RANGE_HEAD "Content-Length: 10\r\n\r\n012345",
+			    "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\n"
+			    "Content-Range: bytes 16-19/100\r\nContent-Length: 4\r\n\r\n6789" }
+	};
+	struct reading g;
+
+	assert_int_equal(read_range(&s, &g), 0);
+	check_bytes(&g);
+	assert_non_null(strstr(s.request[1], "Range: bytes=16-19\r\n"));
+}
+
+static void refused(const char *answer, int code, const char *why)
+{
+	struct server s = { .answer = { answer } };
+	struct reading g;
+
+	assert_int_equal(read_range(&s, &g), code);
+	assert_non_null(strstr(err_text(code), "'object' at offset 10, 10 bytes: "));
+	if (!strstr(err_text(code), why))
+		fail_msg("'%s' is not in '%s'", why, err_text(code));
+	check_untouched(&g);
+	assert_int_equal(s.asked, 1);
+}
+
+static void test_wrong_answers(void **state)
+{
+	refused("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n0123456789", -EIO, "status 200");
+	refused("HTTP/1.1 206 P\r\nContent-Range: bytes 0-9/100\r\nContent-Length: 10\r\n\r\n0123456789",
+		-EIO, "the range 0-10 in its place");
+	refused("HTTP/1.1 206 P\r\nContent-Length: 10\r\n\r\n0123456789", -EIO, "does not say");
+	refused("HTTP/1.1 206 P\r\nContent-Range: bytes 10-19/100\r\nContent-Length: 11\r\n\r\n0123456789x",
+		-EIO, "has 11 bytes");
+	refused("HTTP/1.1 416 R\r\nContent-Length: 0\r\n\r\n", -EUCLEAN, "ends before");
+	refused("HTTP/1.1 302 F\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+		-EIO, "elsewhere");
+}
+
+/* Of a length that is not known before: the bytes of the range were right. */
+static void test_longer(void **state)
+{
+	struct server s = { .answer = { RANGE_HEAD "\r\n0123456789x" } };
+	struct reading g;
+
+	assert_int_equal(read_range(&s, &g), -EIO);
+	assert_non_null(strstr(err_text(-EIO), "longer than the range"));
+}
+
+static void test_replaced(void **state)
+{
+	refused("HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n", -ESTALE,
+		"was replaced");
+	refused("HTTP/1.1 206 P\r\nETag: \"b\"\r\nContent-Range: bytes 10-19/100\r\n"
+		"Content-Length: 10\r\n\r\n0123456789",
+		-ESTALE, "its tag is \"b\", and was \"a\"");
+	refused("HTTP/1.1 206 P\r\nETag: \"a\"\r\nContent-Range: bytes 10-19/99\r\n"
+		"Content-Length: 10\r\n\r\n0123456789",
+		-ESTALE, "it has 99 bytes, and had 100");
+}
+
+static void test_absent_and_forbidden(void **state)
+{
+	refused("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", -ENOENT, "status 404");
+	refused("HTTP/1.1 403 F\r\nContent-Length: 43\r\n\r\n<Error><Code>InvalidAccessKey</Code></Error>",
+		-EACCES, "status 403 (InvalidAccessKey)");
+}
+
+static int add_secret(void *arg, const struct http_request *req, struct http_headers *ret)
+{
+	return http_header(ret, "Authorization: secret");
+}
+
+static void test_document(void **state)
+{
+	struct server s = {
+		.answer = { "HTTP/1.1 301 M\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n",
+			    "HTTP/1.1 200 OK\r\nETag: W/\"x\"\r\nLast-Modified: Thu, 01 Jan 1970 "
+			    "00:00:07 GMT\r\nContent-Length: 5\r\n\r\nhello" }
+	};
+	struct http_opts opts = HTTP_OPTS_DEFAULT;
+	struct http_request q = { .limit = 5, .follow = true, .authorize = add_secret };
+	struct http *h;
+
+	server_start(&s);
+	q.url = s.url;
+	assert_int_equal(http_new(&opts, &h), 0);
+	assert_int_equal(http_submit(h, &q), 0);
+	assert_int_equal(http_wait(h, &q), 0);
+	assert_int_equal(q.body.n, 5);
+	assert_memory_equal(q.body.p, "hello", 5);
+	assert_string_equal(q.answer.tag, "W/\"x\"");
+	assert_int_equal(q.answer.mtime, 7);
+	assert_int_equal(q.answer.size, 5);
+	assert_non_null(strstr(s.request[0], "Authorization: secret\r\n"));
+	buf_release(&q.body);
+	http_free(h);
+	server_stop(&s);
+}
+
+static void test_document_too_large(void **state)
+{
+	struct server s = { .answer = { "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello!" } };
+	struct http_opts opts = HTTP_OPTS_DEFAULT;
+	struct http_request q = { .limit = 5 };
+	struct http *h;
+
+	server_start(&s);
+	q.url = s.url;
+	assert_int_equal(http_new(&opts, &h), 0);
+	assert_int_equal(http_submit(h, &q), 0);
+	assert_int_equal(http_wait(h, &q), -EFBIG);
+	buf_release(&q.body);
+	http_free(h);
+	server_stop(&s);
+}
+
+/* A redirect to another port is one to another host: what authorizes the request stays here. */
+static void test_redirect_without_credentials(void **state)
+{
+	struct server there = { .answer = { "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" } },
+		      here = { 0 };
+	struct http_opts opts = HTTP_OPTS_DEFAULT;
+	struct http_request q = { .limit = 5, .follow = true, .authorize = add_secret };
+	char answer[256];
+	struct http *h;
+
+	server_start(&there);
+	snprintf(answer, sizeof(answer),
+		 "HTTP/1.1 302 F\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n", there.url);
+	here.answer[0] = answer;
+	server_start(&here);
+	q.url = here.url;
+	assert_int_equal(http_new(&opts, &h), 0);
+	assert_int_equal(http_submit(h, &q), 0);
+	assert_int_equal(http_wait(h, &q), 0);
+	assert_non_null(strstr(here.request[0], "secret"));
+	assert_null(strstr(there.request[0], "secret"));
+	buf_release(&q.body);
+	/* Used again after it has been at rest. */
+	http_quiesce(h);
+	http_free(h);
+	server_stop(&here);
+	server_stop(&there);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_range),
+		cmocka_unit_test(test_failures_that_pass),
+		cmocka_unit_test(test_too_many_failures),
+		cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_wrong_answers),
+		cmocka_unit_test(test_longer),
+		cmocka_unit_test(test_replaced),
+		cmocka_unit_test(test_absent_and_forbidden),
+		cmocka_unit_test(test_document),
+		cmocka_unit_test(test_document_too_large),
+		cmocka_unit_test(test_redirect_without_credentials),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
