@@ -7,7 +7,7 @@
 * file names are unique
 * a file has at most 600 lines, a function at most 70, and nothing jumps (`goto`)
 * words that are retired do not come back (PHRASES, RETIRED)
-* every unit test is built
+* every unit test is built, and calls a library where it could run a shell
 * the ladder has no cycle: a folder may use only those that MAY_INCLUDE lists before it
 * each `x.c` or `x.h` that a comment or a README names exists
 * each folder of core and handlers has a README
@@ -202,6 +202,8 @@ def check_built(names):
         base = name.rsplit('/', 1)[-1]
         if base.startswith('t_') and base.endswith('.c') and f"'{base[2:-2]}'" not in text:
             yield f'{name}: is not in tests/unit/meson.build'
+        if name.startswith('tests/') and re.search(r'\b(system|popen)\s*\(', without_comments((ROOT / name).read_text())):
+            yield f'{name}: runs a shell; tests/unit/lib/tmp_dir.h copies, counts and removes files'
 
 
 def check_ladder():

@@ -5,6 +5,8 @@
  */
 #include "tests/unit/lib/unit.h"
 
+#include "tests/unit/lib/tmp_dir.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -55,14 +57,14 @@ static void what_is_not_a_trailer(void **state)
 
 static void a_located_value_is_read_in_pieces(void **state)
 {
-	char root[] = "/tmp/t_kv_sum.XXXXXX", path[64];
+	char root[TMP_DIR_MAX], path[TMP_DIR_MAX + 2];
 	struct io_engine *io;
 	struct io_dir *dir;
 	struct kv_loc loc = { .where = KV_FILE, .off = 3, .len = VALUE, .tail = KV_SUM_BYTES };
 	uint8_t p[3 + VALUE + KV_SUM_BYTES] = { 0 }, room[64];
 	int fd;
 
-	assert_non_null(mkdtemp(root));
+	assert_int_equal(tmp_dir_make(root, "t_kv_sum"), 0);
 	snprintf(path, sizeof(path), "%s/f", root);
 	fill(p + 3);
 	fd = open(path, O_RDWR | O_CREAT, 0600);
@@ -87,8 +89,7 @@ static void a_located_value_is_read_in_pieces(void **state)
 	io_dir_close(dir);
 	io_engine_close(io);
 	close(fd);
-	unlink(path);
-	rmdir(root);
+	assert_int_equal(tmp_dir_remove(root), 0);
 }
 
 int main(void)

@@ -5,6 +5,8 @@
  */
 #include "tests/unit/lib/unit.h"
 
+#include "tests/unit/lib/tmp_dir.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -72,7 +74,7 @@ static void what_makes_no_table(void **state)
 /* A directory with one value, and what a reader of it makes of its table. */
 static void a_directory_uses_its_table(void **state)
 {
-	char root[] = "/tmp/t_kv_table.XXXXXX", path[128];
+	char root[TMP_DIR_MAX];
 	auto_kv_table t = { 0 };
 	struct kv_get get = { .key = span_str("w/0"), .len = UINT64_MAX };
 	auto_buf value = { 0 }, table = { 0 };
@@ -80,7 +82,7 @@ static void a_directory_uses_its_table(void **state)
 	struct io_dir *dir;
 	struct kv *kv;
 
-	assert_non_null(mkdtemp(root));
+	assert_int_equal(tmp_dir_make(root, "t_kv_table"), 0);
 	assert_int_equal(io_engine_open("sync", &io), 0);
 	assert_int_equal(io_dir_open(io, root, &dir), 0);
 	assert_int_equal(io_mkdir(dir, "w", 0777), 0);
@@ -100,8 +102,7 @@ static void a_directory_uses_its_table(void **state)
 	assert_int_equal(kv_get(kv, &get, 1), 0);
 	kv_free(kv);
 	io_engine_close(io);
-	snprintf(path, sizeof(path), "rm -r %s", root);
-	assert_int_equal(system(path), 0);
+	assert_int_equal(tmp_dir_remove(root), 0);
 }
 
 int main(void)

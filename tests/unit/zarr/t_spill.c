@@ -4,7 +4,8 @@
  */
 #include "tests/unit/lib/unit.h"
 
-#include <dirent.h>
+#include "tests/unit/lib/tmp_dir.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -13,28 +14,16 @@
 #include "core/base/mem.h"
 #include "core/zarr/spill.h"
 
-static char dir[64];
+static char dir[TMP_DIR_MAX];
 
 static int setup(void **state)
 {
-	snprintf(dir, sizeof(dir), "/tmp/t_spill.XXXXXX");
-	return mkdtemp(dir) ? 0 : -1;
+	return tmp_dir_make(dir, "t_spill");
 }
 
 static int teardown(void **state)
 {
 	return rmdir(dir);
-}
-
-static unsigned entries(void)
-{
-	DIR *d = opendir(dir);
-	unsigned n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n - 2;
 }
 
 static void what_is_written_comes_back(void **state)
@@ -45,7 +34,7 @@ static void what_is_written_comes_back(void **state)
 	for (size_t i = 0; i < sizeof(in); i++)
 		in[i] = (uint8_t)(i * 7);
 	assert_int_equal(spill_open(dir, &s), 0);
-	assert_int_equal(entries(), 0);
+	assert_int_equal(tmp_dir_matching(dir, "*", false), 0);
 	assert_int_equal(spill_write(s, in, sizeof(in), 0), 0);
 	assert_int_equal(spill_write(s, in, 5000, sizeof(in)), 0);
 	assert_int_equal(spill_read(s, out, sizeof(out), 0), 0);
@@ -55,10 +44,10 @@ static void what_is_written_comes_back(void **state)
 	assert_memory_equal(out + 5000, in, 5000);
 	/* Beyond what was written is an error, never zeros. */
 	assert_int_equal(spill_read(s, out, 10000, 5001), -EIO);
-	assert_int_equal(entries(), 0);
+	assert_int_equal(tmp_dir_matching(dir, "*", false), 0);
 	spill_close(s);
 	spill_close(NULL);
-	assert_int_equal(entries(), 0);
+	assert_int_equal(tmp_dir_matching(dir, "*", false), 0);
 }
 
 static void a_directory_that_takes_no_files_is_named(void **state)

@@ -4,21 +4,9 @@
  */
 #include "tests/unit/lib/unit.h"
 
-#include <stdlib.h>
-#include <unistd.h>
+#include "tests/unit/lib/tmp_dir.h"
 
 #include "handlers/namespace/ns.h"
-
-__attribute__((format(printf, 1, 2))) static void shell(const char *fmt, ...)
-{
-	char cmd[400];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(cmd, sizeof(cmd), fmt, ap);
-	va_end(ap);
-	assert_int_equal(system(cmd), 0);
-}
 
 /* The item that was open is given back, and nothing is handed over in its place. */
 static void an_item_that_is_no_more(void **state)
@@ -27,22 +15,24 @@ static void an_item_that_is_no_more(void **state)
 	struct item *item = nothing;
 	struct options o;
 	struct ns *ns;
-	char root[] = "/tmp/t_ns_items.XXXXXX";
+	char root[TMP_DIR_MAX], step[TMP_DIR_MAX + 2], state_of_step[TMP_DIR_MAX + 8];
 
-	assert_non_null(mkdtemp(root));
-	shell("cp -r '" DATA "/sample/1000' %s/5", root);
+	assert_int_equal(tmp_dir_make(root, "t_ns_items"), 0);
+	snprintf(step, sizeof(step), "%s/5", root);
+	snprintf(state_of_step, sizeof(state_of_step), "%s/state", step);
+	assert_int_equal(tmp_dir_copy(DATA "/sample/1000", step), 0);
 	assert_int_equal(options_init(&o), 0);
 	assert_int_equal(ns_open(root, &o, &ns), 0);
 	assert_int_equal(ns_item(ns, "5/state", &item), 0);
 	item_unref(item);
 	item = nothing;
-	shell("rm -r %s/5/state", root);
+	assert_int_equal(tmp_dir_remove(state_of_step), 0);
 	assert_int_equal(ns_item(ns, "5/state", &item), -ENOENT);
 	assert_ptr_equal(item, nothing);
 	err_clear();
 	ns_close(ns);
 	options_release(&o);
-	shell("rm -r %s", root);
+	assert_int_equal(tmp_dir_remove(root), 0);
 }
 
 int main(void)

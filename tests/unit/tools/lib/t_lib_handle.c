@@ -21,6 +21,7 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/lib/tmp_dir.h"
 #include "tools/lib/pytreefs.h"
 
 #define STEP DATA "/sample/1000"
@@ -182,22 +183,33 @@ static bool is_same(const struct load *a, const struct load *b, size_t i)
 /* ---- damage ---- */
 
 /* The first byte of a chunk's frame, somewhere in a data file. */
-static void damage(const char *dir)
+/* A data file that is large enough for what damage() looks for. */
+static void find_large(const char *dir, char path[PATH_MAX])
+{
+	DIR *d = opendir(dir);
+	struct stat st = { .st_size = 0 };
+
+	while (!S_ISREG(st.st_mode) || st.st_size <= 40 << 10) {
+		struct dirent *e = readdir(d);
+
+		assert_non_null(e);
+		snprintf(path, PATH_MAX, "%s/%s", dir, e->d_name);
+		assert_int_equal(stat(path, &st), 0);
+	}
+	closedir(d);
+}
+
+static void damage(const char *step)
 {
 	static const uint8_t magic[] = { 0x28, 0xb5, 0x2f, 0xfd };
 	static uint8_t bytes[1 << 20];
-	char path[PATH_MAX], command[2 * PATH_MAX];
+	char dir[128], path[PATH_MAX];
 	const uint8_t *at;
 	ssize_t n;
-	FILE *list;
 	int fd;
 
-	snprintf(command, sizeof(command), "find %s/state/ocdbt.process_0/d -type f -size +40k",
-		 dir);
-	list = popen(command, "r");
-	assert_non_null(fgets(path, sizeof(path), list));
-	pclose(list);
-	path[strcspn(path, "\n")] = '\0';
+	snprintf(dir, sizeof(dir), "%s/state/ocdbt.process_0/d", step);
+	find_large(dir, path);
 	fd = open(path, O_RDWR);
 	n = read(fd, bytes, sizeof(bytes));
 	at = memmem(bytes + 10000, (size_t)n - 10000, magic, sizeof(magic));
@@ -208,15 +220,14 @@ static void damage(const char *dir)
 
 static void t_damage(void **state)
 {
-	char dir[] = "/tmp/t_lib_handle.XXXXXX", command[2 * PATH_MAX], step[PATH_MAX];
+	char dir[TMP_DIR_MAX], step[TMP_DIR_MAX + 8];
 	struct load whole = { .ck = open_it(STEP) }, broken = { NULL };
 	unsigned failed = 0;
 	int r;
 
-	assert_non_null(mkdtemp(dir));
+	assert_int_equal(tmp_dir_make(dir, "t_lib_handle"), 0);
 	snprintf(step, sizeof(step), "%s/1000", dir);
-	snprintf(command, sizeof(command), "cp -r " STEP " %s", dir);
-	assert_int_equal(system(command), 0);
+	assert_int_equal(tmp_dir_copy(STEP, step), 0);
 	damage(step);
 	broken.ck = open_it(step);
 	assert_int_equal(load(&whole, NULL), 0);
@@ -239,8 +250,7 @@ static void t_damage(void **state)
 	unload(&broken);
 	pytreefs_close(whole.ck);
 	pytreefs_close(broken.ck);
-	snprintf(command, sizeof(command), "rm -rf %s", dir);
-	assert_int_equal(system(command), 0);
+	assert_int_equal(tmp_dir_remove(dir), 0);
 }
 
 /* ---- progress and canceling ---- */

@@ -3,7 +3,6 @@
  * t_lib_write.c - checkpoints written over the public header, and read back: kinds of containers,
  * keys that names must escape, arrays of any strides, streams, refusals, and nothing left behind.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -17,33 +16,19 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/lib/tmp_dir.h"
 #include "tools/lib/pytreefs.h"
 
-static char root[64];
+static char root[TMP_DIR_MAX];
 
 static int make_root(void **state)
 {
-	snprintf(root, sizeof(root), "/tmp/t_lib_write.XXXXXX");
-	return mkdtemp(root) ? 0 : -1;
+	return tmp_dir_make(root, "t_lib_write");
 }
 
 static int remove_root(void **state)
 {
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf %s", root);
-	return system(command);
-}
-
-static unsigned entries(const char *dir)
-{
-	DIR *d = opendir(dir);
-	unsigned n = 0;
-
-	for (struct dirent *e; (e = readdir(d));)
-		n += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
-	closedir(d);
-	return n;
+	return tmp_dir_remove(root);
 }
 
 static void must(int r)
@@ -188,7 +173,7 @@ static void t_kinds(void **state)
 	assert_int_equal(find(tree, key[1], 2)->kind, PYTREEFS_LIST);
 	pytreefs_tree_free(tree);
 	pytreefs_close(ck);
-	assert_int_equal(entries(root), 1);
+	assert_int_equal(tmp_dir_matching(root, "*", false), 1);
 }
 
 /* ---- arrays ---- */
@@ -312,7 +297,7 @@ static void t_refused(void **state)
 	const struct pytreefs_key key[2] = { named("default"), named("w") };
 	struct pytreefs_value v = { key, 2, PYTREEFS_ARRAY, "float32", 1, shape, NULL, w };
 	const struct pytreefs_progress stop = { .fn = stop_at_once };
-	unsigned before = entries(root);
+	unsigned before = tmp_dir_matching(root, "*", false);
 	struct pytreefs_draft *d = begin("9", NULL, 0), *other = NULL;
 	char path[PATH_MAX];
 
@@ -330,14 +315,14 @@ static void t_refused(void **state)
 	assert_true(pytreefs_draft_begin(path, NULL, 0, &other) < 0);
 	assert_int_equal(pytreefs_draft_commit(d, &stop), -ECANCELED);
 	pytreefs_draft_abort(d);
-	assert_int_equal(entries(root), before);
+	assert_int_equal(tmp_dir_matching(root, "*", false), before);
 	/* What is there is not replaced unasked. */
 	snprintf(path, sizeof(path), "%s/1", root);
 	assert_int_equal(pytreefs_draft_begin(path, NULL, 0, &d), -EEXIST);
 	assert_int_equal(pytreefs_draft_begin(path, "no_such_option=1", 0, &d), -EINVAL);
 	snprintf(path, sizeof(path), "%s/none/1", root);
 	assert_true(pytreefs_draft_begin(path, NULL, 0, &d) < 0);
-	assert_int_equal(entries(root), before);
+	assert_int_equal(tmp_dir_matching(root, "*", false), before);
 }
 
 int main(void)
