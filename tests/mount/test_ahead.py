@@ -226,7 +226,7 @@ def test_a_map_of_the_whole_tree_that_is_touched_in_order(mount, tree, options):
 def test_jumps_in_a_map_end_the_guess(mount, tree):
     m = mount(tree(), 'cache=128M')
     with open(m / '1/state.safetensors', 'rb') as f:
-        for off in range(0, 3 * EACH, MIB):
+        for off in range(0, 5 * EACH, MIB):
             os.pread(f.fileno(), MIB, off)
         started = settled(m)['ahead_started']
         assert 0 < started <= 48 * MIB
