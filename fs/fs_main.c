@@ -66,52 +66,6 @@ static void interrupt_requests(void *arg)
 	pthread_mutex_unlock(&fs->lock);
 }
 
-/* Undo the \ooo of /proc/self/mountinfo. */
-static void unescape(char *s)
-{
-	char *to = s;
-
-	while (*s) {
-		unsigned c;
-
-		if (s[0] == '\\' && sscanf(s + 1, "%3o", &c) == 1) {
-			*to++ = (char)c;
-			s += 4;
-		} else {
-			*to++ = *s++;
-		}
-	}
-	*to = '\0';
-}
-
-/* The device number of our mount, without asking the file system, which nobody serves yet. */
-static bool find_device(const char *mountpoint, unsigned *ret_major, unsigned *ret_minor)
-{
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL;
-	bool found = false;
-	size_t cap = 0;
-
-	while (f && getline(&line, &cap, f) > 0) {
-		auto_free char *path = malloc(cap);
-		unsigned a, b;
-
-		/* The last one of a path lies on top. */
-		if (path && sscanf(line, "%*u %*u %u:%u %*s %s", &a, &b, path) == 3) {
-			unescape(path);
-			if (!strcmp(path, mountpoint)) {
-				*ret_major = a;
-				*ret_minor = b;
-				found = true;
-			}
-		}
-	}
-	free(line);
-	if (f)
-		fclose(f);
-	return found;
-}
-
 /*
  * Raise the read-ahead of this mount, for larger requests when a file is read in order. This must
  * happen before the first request, because the kernel takes the smaller of this and the value in
@@ -122,12 +76,14 @@ static void raise_read_ahead(const char *mountpoint)
 {
 	char path[96], text[32];
 	auto_close int fd = -1;
-	unsigned dev_major, dev_minor;
+	struct statx st;
 	int n;
 
-	if (!find_device(mountpoint, &dev_major, &dev_minor))
+	/* Without a request, which nobody serves yet. */
+	if (statx(AT_FDCWD, mountpoint, AT_STATX_DONT_SYNC, 0, &st) < 0)
 		return;
-	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", dev_major, dev_minor);
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", st.stx_dev_major,
+		 st.stx_dev_minor);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	n = snprintf(text, sizeof(text), "%d", READ_AHEAD_KIB);
 	if ((fd < 0 || write(fd, text, (size_t)n) != n) && geteuid() == 0)

@@ -165,3 +165,15 @@ def test_source_is_free_when_umount_returns(program, tmp_path):
             r = subprocess.run(['umount', source], capture_output=True, text=True)
             subprocess.run(['umount', '-l', mnt], capture_output=True)
         assert r.returncode == 0, r.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='only root may set it')
+def test_the_kernel_reads_far_ahead_in_this_mount_alone(mount, tmp_path):
+    """The limit is that of the mount's own device, found before anybody serves a request."""
+    def limit(path):
+        device = os.stat(path).st_dev
+        bdi = pathlib.Path(f'/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb')
+        return int(bdi.read_text()) if os.access(bdi, os.W_OK) else None
+    before = limit(tmp_path)
+    m = mount(SAMPLE)
+    assert limit(m.path) in (8192, None) and limit(tmp_path) == before

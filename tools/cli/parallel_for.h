@@ -13,7 +13,7 @@
 #define WORKER_BYTES ((size_t)4 << 20)
 
 struct worker {
-	void *buf; /* LANE_BYTES of its own */
+	void *buf; /* WORKER_BYTES of its own */
 };
 
 /* Job number i. A failure ends the run. */
