@@ -113,8 +113,10 @@ int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, uns
 
 int io_submit(struct io_engine *io, struct io_req *req, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		req[i].done = 0;
+		req[i].why = NULL;
+	}
 	return n ? io->ops->submit(io, req, n) : 0;
 }
 
@@ -179,7 +181,14 @@ static int req_failed(const struct io_req *q, int code, int reason)
 		io_file_doubt(q->file);
 	return fail(code, "cannot %s '%s' at offset %llu, %zu bytes: %s", names[q->op],
 		    q->file->name, (unsigned long long)q->off + q->done, q->n - q->done,
-		    strerror(-reason));
+		    q->why ? q->why : strerror(-reason));
+}
+
+/* What an engine said of failures has been passed on. */
+static void forget_reasons(struct io_req *req, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(take(req[i].why));
 }
 
 int io_wait(struct io_engine *io, struct io_req *req, size_t n)
@@ -201,7 +210,9 @@ int io_wait(struct io_engine *io, struct io_req *req, size_t n)
 		}
 		req[i].result = lasting((int)req[i].result);
 	}
-	return bad ? req_failed(bad, (int)bad->result, why) : 0;
+	r = bad ? req_failed(bad, (int)bad->result, why) : 0;
+	forget_reasons(req, n);
+	return r;
 }
 
 int io_run(struct io_engine *io, struct io_req *req, size_t n)
@@ -314,10 +325,12 @@ int io_open_failed(int r, const struct io_dir *dir, const char *what, const char
 
 int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 {
-	int fd = io_open_at(dir->io, dir->fd, rel, O_PATH | O_DIRECTORY, 0);
 	auto_free char *path = NULL;
-	int r;
+	int fd, r;
 
+	if (io_dir_in_store(dir))
+		return io_store_sub(dir, rel, ret);
+	fd = io_open_at(dir->io, dir->fd, rel, O_PATH | O_DIRECTORY, 0);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot open directory", rel);
 	if (!strcmp(rel, "."))
@@ -338,9 +351,12 @@ void io_dir_close(struct io_dir *dir)
 {
 	if (!dir)
 		return;
-	close(dir->fd);
-	atomic_fetch_sub_explicit(&open_dirs, 1, memory_order_relaxed);
+	if (dir->fd >= 0) {
+		close(dir->fd);
+		atomic_fetch_sub_explicit(&open_dirs, 1, memory_order_relaxed);
+	}
 	free(dir->path);
+	free(dir->prefix);
 	free(dir);
 }
 
@@ -391,6 +407,10 @@ int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
 {
 	int fd;
 
+	if (io_dir_in_store(dir)) {
+		atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
+		return io_store_open(dir, rel, flags, ret);
+	}
 	if (flags & O_CREAT)
 		io_owner_enter(dir);
 	/* O_NONBLOCK: a FIFO put where a data file should be must not stop us. */
@@ -408,6 +428,8 @@ int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir, s
 	auto_close int at = dir ? -1 : open(tmpdir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int fd;
 
+	if (dir && io_dir_in_store(dir))
+		return io_store_read_only(dir, "a temporary file");
 	if (!dir && at < 0)
 		return err_sys("cannot open directory", tmpdir);
 	fd = io_open_at(io, dir ? dir->fd : at, ".", O_TMPFILE | O_RDWR, 0600);
@@ -426,11 +448,15 @@ void io_file_unref(struct io_file *file)
 {
 	if (!file || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	close(file->fd);
-	atomic_fetch_sub_explicit(&open_files, 1, memory_order_relaxed);
+	if (file->fd >= 0) {
+		close(file->fd);
+		atomic_fetch_sub_explicit(&open_files, 1, memory_order_relaxed);
+	}
 	if (file->closed)
 		file->closed(file);
 	free(file->name);
+	free(file->key);
+	free(file->tag);
 	free(file);
 }
 
@@ -491,6 +517,8 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 	struct stat was;
 	int r;
 
+	if (io_dir_in_store(dir))
+		return io_store_read_only(dir, from);
 	if ((!to && op != IO_MKDIR) || fstatat(dir->fd, from, &was, AT_SYMLINK_NOFOLLOW) < 0)
 		was.st_ino = 0;
 	if (op == IO_MKDIR)
@@ -530,11 +558,14 @@ static bool find_type(DIR *d, struct dirent *e)
 
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 {
-	int fd = io_open_at(dir->io, dir->fd, rel, O_RDONLY | O_DIRECTORY, 0);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	unsigned tries = 0;
-	int r = 0;
+	int fd, r = 0;
+	DIR *d;
 
+	if (io_dir_in_store(dir))
+		return io_store_list(dir, rel, each, arg);
+	fd = io_open_at(dir->io, dir->fd, rel, O_RDONLY | O_DIRECTORY, 0);
+	d = fd < 0 ? NULL : fdopendir(fd);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot list", rel);
 	if (!d) {

@@ -13,6 +13,9 @@
  * All paths are relative to a struct io_dir and resolved beneath it by the
  * kernel (openat2): absolute paths, ".." above it and symbolic links that leave
  * it fail with -EUCLEAN. Only regular files are opened.
+ *
+ * Directories and files of a store (io_store.h: a bucket, a web server) are the same without a
+ * descriptor: they are read, and never written (-EROFS).
  */
 #ifndef PYTREEFS_IO_H
 #define PYTREEFS_IO_H
@@ -27,8 +30,10 @@ struct io_engine;
 /* An open file. Counted: io_file_ref/unref; closed with the last reference. */
 struct io_file {
 	struct io_engine *io;
-	int fd;
+	int fd;        /* -1: in a store (io_store.h) */
 	char *name;    /* path below its io_dir, for messages */
+	char *key;     /* in a store: from its root on; NULL: a local file */
+	char *tag;     /* of what was opened there */
 	uint64_t size; /* when it was opened, or grown through io_file_grew() */
 	struct timespec mtime;
 	uint64_t dev, ino;
@@ -42,9 +47,10 @@ struct io_file {
 /* A directory that paths are resolved beneath. Owned by the caller that opened it. */
 struct io_dir {
 	struct io_engine *io;
-	int fd;     /* O_PATH or O_DIRECTORY */
-	char *path; /* as given, for messages */
-	bool owned; /* io_dir_own() */
+	int fd;       /* O_PATH or O_DIRECTORY; -1: in a store */
+	char *path;   /* as given, for messages */
+	char *prefix; /* in a store: from its root on, "" the root itself; NULL: a local one */
+	bool owned;   /* io_dir_own() */
 	uid_t uid;
 	gid_t gid;
 };
@@ -64,6 +70,8 @@ struct io_req {
 	/* Private to the engines. */
 	size_t done; /* bytes of earlier short transfers */
 	struct io_req *next;
+	void *under_way; /* a store's */
+	char *why;       /* it failed, when the code does not say it; freed by io_wait() */
 };
 
 enum io_dirop {
@@ -89,6 +97,11 @@ void io_engine_close(struct io_engine *io);
  * gets nothing then works. For a process that is about to give up making it (core/sandbox).
  */
 void io_reserve(struct io_engine *io, unsigned threads);
+/*
+ * End the threads and connections of a store, until they are used again: before a process gives up
+ * rights, which belong to threads. Nothing may be under way.
+ */
+void io_quiesce(struct io_engine *io);
 /* The real engine at the bottom: "uring" or "sync". */
 const char *io_engine_name(const struct io_engine *io);
 

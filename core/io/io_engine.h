@@ -9,6 +9,7 @@
 #define PYTREEFS_IO_ENGINE_H
 
 #include "core/io/io.h"
+#include "core/io/io_store.h"
 
 /* result of a request that is still under way */
 #define IO_PENDING INT64_MIN
@@ -27,6 +28,11 @@ struct io_engine_ops {
 	/* One splice(2) that does not wait for room: bytes, 0 at the end of the file, or -errno. */
 	int64_t (*splice)(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
 			  int pipe);
+	/* Of a store (io_store.h); NULL in real engines, which have none. */
+	int (*lookup)(struct io_engine *io, const char *path, struct io_object *ret);
+	int (*list)(struct io_engine *io, const char *path, io_store_fn *each, void *arg);
+	/* io_quiesce(); NULL: it has nothing to end. */
+	void (*quiesce)(struct io_engine *io);
 	/* io_reserve(); NULL where there is nothing to make. */
 	void (*reserve)(struct io_engine *io, unsigned threads);
 	void (*free)(struct io_engine *io);
@@ -50,6 +56,8 @@ int io_sync_new(struct io_engine **ret);
 /* -ENOSYS, -EPERM and the like when the kernel or the container refuses io_uring. */
 int io_ring_new(struct io_engine **ret);
 int io_trace_new(struct io_engine *below, struct io_engine **ret);
+/* Over a real engine. The store is the engine's, when it is made. */
+int io_store_new(struct io_store *store, struct io_engine *below, struct io_engine **ret);
 /* rules: the text between the parentheses of "fault(...)"; io_fault.c describes them. */
 int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **ret);
 
@@ -88,5 +96,12 @@ void io_owner_leave(const struct io_dir *dir);
 int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size);
 int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
 			int pipe);
+
+/* What io.c does with directories and files, of a store (io_store.c). */
+int io_store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret);
+int io_store_open(struct io_dir *dir, const char *rel, int flags, struct io_file **ret);
+int io_store_stat(struct io_dir *dir, const char *rel, struct stat *ret);
+int io_store_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
+int io_store_read_only(const struct io_dir *dir, const char *rel);
 
 #endif

@@ -229,6 +229,22 @@ static int64_t fault_splice(struct io_engine *io, struct io_file *file, uint64_t
 	return r < 0 ? r : io->below->ops->splice(io->below, file, off, n, pipe);
 }
 
+static int fault_lookup(struct io_engine *io, const char *path, struct io_object *ret)
+{
+	int r = consult(io, FAULT_OPEN, NULL, 0, NULL);
+
+	return r < 0 ? err_code(r, "cannot look up", path) :
+		       io->below->ops->lookup(io->below, path, ret);
+}
+
+static int fault_list(struct io_engine *io, const char *path, io_store_fn *each, void *arg)
+{
+	int r = consult(io, FAULT_OPEN, NULL, 0, NULL);
+
+	return r < 0 ? err_code(r, "cannot list", path) :
+		       io->below->ops->list(io->below, path, each, arg);
+}
+
 static void fault_free(struct io_engine *io)
 {
 	struct io_fault *f = container_of(io, struct io_fault, base);
@@ -246,6 +262,8 @@ static const struct io_engine_ops fault_ops = {
 	.dirop = fault_dirop,
 	.truncate = fault_truncate,
 	.splice = fault_splice,
+	.lookup = fault_lookup,
+	.list = fault_list,
 	.free = fault_free,
 };
 

@@ -27,7 +27,25 @@ static int open_real(const char *name, struct io_engine **ret)
 	return io_sync_new(ret);
 }
 
-static int open_stack(const char *stack, struct io_engine **ret)
+/* The real engine, and the store's on it. */
+static int open_bottom(const char *name, struct io_store *store, struct io_engine **ret)
+{
+	struct io_engine *real;
+	int r = open_real(name, &real);
+
+	if (r < 0 || !store) {
+		if (r >= 0)
+			*ret = real;
+		return r;
+	}
+	r = io_store_new(store, real, ret);
+	if (r < 0)
+		real->ops->free(real);
+	return r;
+}
+
+/* *store is NULL once it is an engine's. */
+static int open_stack(const char *stack, struct io_store **store, struct io_engine **ret)
 {
 	struct io_engine *below = NULL;
 	auto_free char *rules = NULL;
@@ -35,36 +53,40 @@ static int open_stack(const char *stack, struct io_engine **ret)
 	int r;
 
 	if (!strncmp(stack, "trace:", 6)) {
-		r = open_stack(stack + 6, &below);
+		r = open_stack(stack + 6, store, &below);
 		if (r >= 0)
 			r = io_trace_new(below, ret);
 	} else if (!strncmp(stack, "fault(", 6) && (end = strstr(stack, "):"))) {
 		rules = span_dup_str(span_of(stack + 6, (size_t)(end - stack) - 6));
 		if (!rules)
 			return fail(-ENOMEM, "cannot allocate an I/O engine");
-		r = open_stack(end + 2, &below);
+		r = open_stack(end + 2, store, &below);
 		if (r >= 0)
 			r = io_fault_new(rules, below, ret);
 	} else {
-		return open_real(stack, ret);
+		r = open_bottom(stack, *store, ret);
+		if (r >= 0)
+			*store = NULL;
+		return r;
 	}
 	if (r < 0 && below)
 		below->ops->free(below);
 	return r;
 }
 
-int io_engine_open(const char *stack, struct io_engine **ret)
+int io_engine_open_store(const char *stack, struct io_store *store, struct io_engine **ret)
 {
 	struct io_stats *stats = calloc(1, sizeof(*stats));
 	struct io_engine *io;
 	int r;
 
-	if (!stats)
-		return fail(-ENOMEM, "cannot allocate an I/O engine");
 	/* Each wrapper takes some characters of the text, so its length bounds the depth. */
-	r = strlen(stack) > 512 ? fail(-EINVAL, "I/O engine stack is too long") :
-				  open_stack(stack, &io);
+	r = !stats              ? fail(-ENOMEM, "cannot allocate an I/O engine") :
+	    strlen(stack) > 512 ? fail(-EINVAL, "I/O engine stack is too long") :
+				  open_stack(stack, &store, &io);
 	if (r < 0) {
+		if (store)
+			store->ops->free(store);
 		free(stats);
 		return r;
 	}
@@ -72,6 +94,11 @@ int io_engine_open(const char *stack, struct io_engine **ret)
 		e->stats = stats;
 	*ret = io;
 	return 0;
+}
+
+int io_engine_open(const char *stack, struct io_engine **ret)
+{
+	return io_engine_open_store(stack, NULL, ret);
 }
 
 void io_engine_close(struct io_engine *io)
@@ -91,6 +118,13 @@ void io_reserve(struct io_engine *io, unsigned threads)
 		io = io->below;
 	if (io->ops->reserve)
 		io->ops->reserve(io, threads);
+}
+
+void io_quiesce(struct io_engine *io)
+{
+	for (; io; io = io->below)
+		if (io->ops->quiesce)
+			io->ops->quiesce(io);
 }
 
 const char *io_engine_name(const struct io_engine *io)

@@ -55,6 +55,20 @@ static int64_t trace_splice(struct io_engine *io, struct io_file *file, uint64_t
 	return io->below->ops->splice(io->below, file, off, n, pipe);
 }
 
+static int trace_lookup(struct io_engine *io, const char *path, struct io_object *ret)
+{
+	int r = io->below->ops->lookup(io->below, path, ret);
+
+	trace(TRACE_IO, "lookup %s: %s", path, r < 0 ? strerror(-r) : "ok");
+	return r;
+}
+
+static int trace_list(struct io_engine *io, const char *path, io_store_fn *each, void *arg)
+{
+	trace(TRACE_IO, "list %s", path);
+	return io->below->ops->list(io->below, path, each, arg);
+}
+
 static void trace_free(struct io_engine *io)
 {
 	io->below->ops->free(io->below);
@@ -69,6 +83,8 @@ static const struct io_engine_ops trace_ops = {
 	.dirop = trace_dirop,
 	.truncate = trace_truncate,
 	.splice = trace_splice,
+	.lookup = trace_lookup,
+	.list = trace_list,
 	.free = trace_free,
 };
 

@@ -90,6 +90,12 @@ bool io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, 
 
 	if (off >= file->size)
 		return false;
+	/* An object has no holes. */
+	if (file->fd < 0) {
+		*ret_from = off;
+		*ret_to = file->size;
+		return true;
+	}
 	from = lseek(file->fd, (off_t)off, SEEK_DATA);
 	if (from < 0 && errno == ENXIO)
 		return false;
@@ -104,6 +110,9 @@ int io_file_check_size(struct io_file *file)
 {
 	struct stat st;
 
+	/* Each read of an object checks that it is the one that was opened. */
+	if (file->fd < 0)
+		return 0;
 	if (fstat(file->fd, &st) < 0)
 		return err_sys("cannot look at", file->name);
 	if ((uint64_t)st.st_size >= file->size)
@@ -144,7 +153,7 @@ int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
 {
 	/* It does not go through the engine: what is durable, and when, is the same without it. */
-	if (n)
+	if (n && file->fd >= 0)
 		sync_file_range(file->fd, (off_t)off, (off_t)n, SYNC_FILE_RANGE_WRITE);
 }
 
@@ -164,13 +173,14 @@ int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n)
 
 void io_file_drop_cache(struct io_file *file, uint64_t off, uint64_t n)
 {
-	if (!file->io->keeps_written && n)
+	if (!file->io->keeps_written && n && file->fd >= 0)
 		posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_DONTNEED);
 }
 
 void io_file_reread(struct io_file *file)
 {
-	posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+	if (file->fd >= 0)
+		posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
 void io_keep_written(struct io_engine *io)

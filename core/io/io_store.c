@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * io_store.c - directories and files of a store, and the engine that hands their reads to it.
+ *
+ * The engine stands on a real one, which has the local files of the same process: spill files, and
+ * copies of documents.
+ */
+#include "core/io/io_store.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/io/io_engine.h"
+
+struct io_remote {
+	struct io_engine base;
+	struct io_store *store;
+};
+
+static struct io_store *store_of(struct io_engine *io)
+{
+	return container_of(io, struct io_remote, base)->store;
+}
+
+static bool is_in_store(const struct io_req *q)
+{
+	return q->file->key != NULL;
+}
+
+/* As many from the first on as go the same way. */
+static size_t run_of(const struct io_req *req, size_t n)
+{
+	size_t i = 1;
+
+	while (i < n && is_in_store(&req[i]) == is_in_store(&req[0]))
+		i++;
+	return i;
+}
+
+static int remote_submit(struct io_engine *io, struct io_req *req, size_t n)
+{
+	struct io_store *s = store_of(io);
+	int r = 0;
+
+	for (size_t at = 0, run; at < n && r >= 0; at += run) {
+		run = run_of(req + at, n - at);
+		r = is_in_store(&req[at]) ? s->ops->submit(s, req + at, run) :
+					    io->below->ops->submit(io->below, req + at, run);
+	}
+	return r;
+}
+
+static int remote_wait(struct io_engine *io, struct io_req *req, size_t n)
+{
+	struct io_store *s = store_of(io);
+	int r = 0;
+
+	for (size_t at = 0, run; at < n && r >= 0; at += run) {
+		run = run_of(req + at, n - at);
+		r = is_in_store(&req[at]) ? s->ops->wait(s, req + at, run) :
+					    io->below->ops->wait(io->below, req + at, run);
+	}
+	return r;
+}
+
+static int remote_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode)
+{
+	return io->below->ops->open(io->below, dirfd, path, flags, mode);
+}
+
+static int remote_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
+			const char *to, unsigned mode)
+{
+	return io->below->ops->dirop(io->below, op, dirfd, from, to, mode);
+}
+
+static int remote_truncate(struct io_engine *io, struct io_file *file, uint64_t size)
+{
+	return io->below->ops->truncate(io->below, file, size);
+}
+
+static int64_t remote_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
+			     int pipe)
+{
+	return file->key ? -EINVAL : io->below->ops->splice(io->below, file, off, n, pipe);
+}
+
+static int remote_lookup(struct io_engine *io, const char *path, struct io_object *ret)
+{
+	struct io_store *s = store_of(io);
+
+	return s->ops->lookup(s, path, ret);
+}
+
+static int remote_list(struct io_engine *io, const char *path, io_store_fn *each, void *arg)
+{
+	struct io_store *s = store_of(io);
+
+	return s->ops->list(s, path, each, arg);
+}
+
+static void remote_quiesce(struct io_engine *io)
+{
+	struct io_store *s = store_of(io);
+
+	s->ops->quiesce(s);
+}
+
+static void remote_free(struct io_engine *io)
+{
+	struct io_remote *m = container_of(io, struct io_remote, base);
+
+	m->store->ops->free(m->store);
+	io->below->ops->free(io->below);
+	free(m);
+}
+
+static const struct io_engine_ops remote_ops = {
+	.name = "store",
+	.submit = remote_submit,
+	.wait = remote_wait,
+	.open = remote_open,
+	.dirop = remote_dirop,
+	.truncate = remote_truncate,
+	.splice = remote_splice,
+	.lookup = remote_lookup,
+	.list = remote_list,
+	.quiesce = remote_quiesce,
+	.free = remote_free,
+};
+
+int io_store_new(struct io_store *store, struct io_engine *below, struct io_engine **ret)
+{
+	struct io_remote *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return fail(-ENOMEM, "cannot allocate an I/O engine");
+	m->base.ops = &remote_ops;
+	m->base.below = below;
+	m->store = store;
+	*ret = &m->base;
+	return 0;
+}
+
+/* ---- directories ---- */
+
+static int dir_of_prefix(struct io_engine *io, const char *prefix, const char *url,
+			 struct io_dir **ret)
+{
+	struct io_dir *d = calloc(1, sizeof(*d));
+
+	if (d) {
+		d->io = io;
+		d->fd = -1;
+		d->prefix = strdup(prefix);
+		d->path = strdup(url);
+	}
+	if (!d || !d->prefix || !d->path) {
+		io_dir_close(d);
+		return fail(-ENOMEM, "cannot open directory '%s'", url);
+	}
+	*ret = d;
+	return 0;
+}
+
+int io_store_root(struct io_engine *io, struct io_dir **ret)
+{
+	struct io_engine *at = io;
+	struct io_object o;
+	int r;
+
+	while (at && at->ops != &remote_ops)
+		at = at->below;
+	if (!at)
+		return fail(-EINVAL, "this engine has no store");
+	r = io->ops->lookup(io, "", &o);
+	if (r >= 0 && !o.is_dir)
+		r = fail(-ENOTDIR, "'%s' is not a directory", store_of(at)->url);
+	return r < 0 ? r : dir_of_prefix(io, "", store_of(at)->url, ret);
+}
+
+/* rel beneath dir, from the store's root on. */
+static int path_in_store(const struct io_dir *dir, const char *rel, char **ret)
+{
+	char *path;
+	int r = strcmp(rel, ".") ? io_path_check(span_str(rel), dir->path) : 0;
+
+	if (r < 0)
+		return r;
+	if (!strcmp(rel, "."))
+		path = strdup(dir->prefix);
+	else
+		path = str_fmt("%s%s%s", dir->prefix, *dir->prefix ? "/" : "", rel);
+	if (!path)
+		return fail(-ENOMEM, "cannot open '%s'", rel);
+	*ret = path;
+	return 0;
+}
+
+static int look(struct io_dir *dir, const char *rel, char **ret_path, struct io_object *ret)
+{
+	auto_free char *path = NULL;
+	int r = path_in_store(dir, rel, &path);
+
+	if (r >= 0)
+		r = dir->io->ops->lookup(dir->io, path, ret);
+	if (r >= 0 && ret_path)
+		*ret_path = take(path);
+	return r;
+}
+
+int io_store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
+{
+	auto_free char *path = NULL, *url = NULL;
+	struct io_object o = { .is_dir = true };
+	int r;
+
+	if (!strcmp(rel, "."))
+		return dir_of_prefix(dir->io, dir->prefix, dir->path, ret);
+	r = look(dir, rel, &path, &o);
+	if (r >= 0 && !o.is_dir)
+		r = fail(-ENOTDIR, "cannot open directory '%s': it is an object", rel);
+	if (r < 0)
+		return r;
+	url = str_fmt("%s/%s", dir->path, rel);
+	if (!url)
+		return fail(-ENOMEM, "cannot open directory '%s'", rel);
+	return dir_of_prefix(dir->io, path, url, ret);
+}
+
+int io_store_read_only(const struct io_dir *dir, const char *rel)
+{
+	return fail(-EROFS, "cannot write '%s' in '%s': a source with a URL is only read", rel,
+		    dir->path);
+}
+
+int io_store_open(struct io_dir *dir, const char *rel, int flags, struct io_file **ret)
+{
+	auto_free char *path = NULL;
+	struct io_object o;
+	struct io_file *f;
+	int r;
+
+	if ((flags & O_ACCMODE) != O_RDONLY || flags & (O_CREAT | O_TRUNC))
+		return io_store_read_only(dir, rel);
+	r = look(dir, rel, &path, &o);
+	if (r >= 0 && o.is_dir)
+		r = fail(-EISDIR, "'%s' is not a regular file", rel);
+	if (r < 0)
+		return r;
+	f = calloc(1, sizeof(*f));
+	if (f) {
+		f->io = dir->io;
+		f->fd = -1;
+		f->key = take(path);
+		f->tag = strdup(o.tag);
+		f->name = strdup(rel);
+		f->size = o.size;
+		f->mtime = o.mtime;
+		atomic_init(&f->refs, 1);
+	}
+	if (!f || !f->name || !f->tag) {
+		io_file_unref(f);
+		return fail(-ENOMEM, "cannot open '%s'", rel);
+	}
+	f->ino = hash64(span_str(f->tag), hash64(span_str(f->key), 0));
+	*ret = f;
+	return 0;
+}
+
+int io_store_stat(struct io_dir *dir, const char *rel, struct stat *ret)
+{
+	auto_free char *path = NULL;
+	struct io_object o;
+	int r = look(dir, rel, &path, &o);
+
+	if (r < 0)
+		return r;
+	/* Whoever may use the mount reads what its credentials may read. */
+	*ret = (struct stat){ .st_mode = o.is_dir ? S_IFDIR | 0555 : S_IFREG | 0444,
+			      .st_nlink = 1,
+			      .st_uid = geteuid(),
+			      .st_gid = getegid(),
+			      .st_ino = hash64(span_str(o.tag), hash64(span_str(path), 0)),
+			      .st_size = (off_t)o.size,
+			      .st_blocks = (blkcnt_t)div_up(o.size, 512),
+			      .st_blksize = 4096,
+			      .st_mtim = o.mtime,
+			      .st_ctim = o.mtime,
+			      .st_atim = o.mtime };
+	return 0;
+}
+
+struct listing_store {
+	io_list_fn *each;
+	void *arg;
+};
+
+static int list_one(void *arg, const char *name, const struct io_object *o)
+{
+	struct listing_store *l = arg;
+
+	return l->each(l->arg, name, o->is_dir ? DT_DIR : DT_REG);
+}
+
+int io_store_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
+{
+	struct listing_store l = { each, arg };
+	auto_free char *path = NULL;
+	int r = path_in_store(dir, rel, &path);
+
+	return r < 0 ? r : dir->io->ops->list(dir->io, path, list_one, &l);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * io_store.h - what a source that is not in a file system implements: a bucket, a web server.
+ *
+ * A store looks up a path, lists a directory and reads ranges of objects, in batches. It gives no
+ * descriptors: what needs one (splice, a map, a lock) gets none, and has another way. A store is
+ * read, and never written.
+ *
+ * Paths are relative to the store's root, already checked: no "..", no empty part; "" is the root.
+ * Messages of a store name the whole URL, and no secret.
+ */
+#ifndef PYTREEFS_IO_STORE_H
+#define PYTREEFS_IO_STORE_H
+
+#include "core/io/io.h"
+
+#define IO_TAG_MAX 256
+
+struct io_store;
+
+/* An object, or a directory: what paths below it begin with. */
+struct io_object {
+	bool is_dir;
+	uint64_t size;
+	struct timespec mtime; /* 0 of a directory */
+	char tag[IO_TAG_MAX];  /* changes with the bytes; "" when the store has none */
+};
+
+/* Stops early with a non-zero return. */
+typedef int io_store_fn(void *arg, const char *name, const struct io_object *object);
+
+struct io_store_ops {
+	const char *name;
+	/* -ENOENT with a note when it is neither an object nor a directory. */
+	int (*lookup)(struct io_store *store, const char *path, struct io_object *ret);
+	int (*list)(struct io_store *store, const char *path, io_store_fn *each, void *arg);
+	/*
+	 * As of an engine: reads of files of this store, from `done` on. What a file has are its
+	 * path
+	 * (`key`), tag and size; another object of that path is -ESTALE.
+	 */
+	int (*submit)(struct io_store *store, struct io_req *req, size_t n);
+	int (*wait)(struct io_store *store, struct io_req *req, size_t n);
+	/* io_quiesce() */
+	void (*quiesce)(struct io_store *store);
+	void (*free)(struct io_store *store);
+};
+
+struct io_store {
+	const struct io_store_ops *ops;
+	char *url; /* of the root, without credentials; the store's own */
+};
+
+/*
+ * io_engine_open() of an engine that reads this store, too, as a part of the stack; the store is
+ * the engine's then, also on failure.
+ */
+int io_engine_open_store(const char *stack, struct io_store *store, struct io_engine **ret);
+/* The store's root. -ENOENT when nothing is there. */
+int io_store_root(struct io_engine *io, struct io_dir **ret);
+/* Whether paths beneath dir are a store's. */
+static inline bool io_dir_in_store(const struct io_dir *dir)
+{
+	return dir->prefix != NULL;
+}
+
+#endif
