@@ -132,11 +132,12 @@ static int left_over(const struct codec_ops *ops, size_t n)
 }
 
 static int decode_one(const struct codec_chain *chain, bool is_object, struct span in, void *out,
-		      size_t n)
+		      size_t n, size_t need)
 {
 	const struct codec *c = chain->codec[0];
 	size_t used = 0;
-	int r = c->ops->decode(c, in, out, n, &used);
+	int r = need < n ? c->ops->decode_front(c, in, out, n, need, &used) :
+			   c->ops->decode(c, in, out, n, &used);
 
 	if (r < 0)
 		return r;
@@ -164,7 +165,7 @@ int codec_decode(const struct codec_chain *chain, struct span in, void *out, siz
 		is_object = false;
 	}
 	if (last == 1 && chain->codec[0]->ops->decode)
-		return decode_one(chain, is_object, in, out, n);
+		return decode_one(chain, is_object, in, out, n, n);
 	if (last > 0)
 		return codec_decode_staged(chain, last, is_object, in, out, n);
 	if (in.n != n)
@@ -172,6 +173,16 @@ int codec_decode(const struct codec_chain *chain, struct span in, void *out, siz
 	if (n)
 		memcpy(out, in.p, n);
 	return 0;
+}
+
+int codec_decode_front(const struct codec_chain *chain, struct span in, void *out, size_t n,
+		       size_t need)
+{
+	const struct codec *c = chain->n == 1 ? chain->codec[0] : NULL;
+
+	if (need >= n || !c || !c->ops->decode_front || codec_is_summed(chain, in))
+		return codec_decode(chain, in, out, n);
+	return decode_one(chain, true, in, out, n, need);
 }
 
 /* codec_sink_fn that appends. */

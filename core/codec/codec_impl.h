@@ -94,6 +94,9 @@ struct codec_ops {
 	 * way of a decoder stage.
 	 */
 	int (*decode)(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used);
+	/* The same up to byte `need` at least, of the n that there is room for. NULL: all or none. */
+	int (*decode_front)(const struct codec *c, struct span in, void *out, size_t n, size_t need,
+			    size_t *ret_used);
 	/* Appends. NULL: by way of an encoder stage. */
 	int (*encode)(const struct codec *c, struct span in, struct buf *ret);
 	/* Check and remove the trailer after n bytes, or (CODEC_SIZE_UNKNOWN) at the end of in. */

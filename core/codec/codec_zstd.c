@@ -21,16 +21,14 @@
 #include "core/base/thread.h"
 #include "core/base/wire.h"
 #include "core/codec/codec_impl.h"
+#include "core/codec/codec_zstd_frame.h"
 
 #define IDLE_BYTES (16 * MiB) /* of all idle contexts */
 #define IDLE_COUNT 64         /* of each kind */
-#define IDLE_DCTX (256 * KiB) /* a larger one has a window */
+#define IDLE_DCTX (384 * KiB) /* a larger one has a window */
 #define IDLE_CCTX (4 * MiB)   /* a larger one would displace all others */
-#define ZSTD_MAGIC 0xfd2fb528u
-#define LEVEL_V2 1               /* TensorStore's default where v2 leaves it out */
-#define WINDOW_LEAST (128 * KiB) /* the largest block, which the window limits too */
-#define HEAD_MAX 18              /* longest frame header */
-#define OUT_BYTES (128 * KiB)    /* of an encoder stage: one block */
+#define LEVEL_V2 1            /* TensorStore's default where v2 leaves it out */
+#define OUT_BYTES (128 * KiB) /* of an encoder stage: one block */
 
 struct zstd_codec {
 	struct codec base;
@@ -208,90 +206,17 @@ static int zstd_print(const struct codec *c, enum codec_dialect dialect, struct 
 			z->checksum ? "true" : "false", z->level);
 }
 
-/* ---- frame header ---- */
-
-struct frame_head {
-	size_t bytes;     /* of the header */
-	size_t window_at; /* of the window descriptor; 0: single segment */
-	uint64_t window;  /* of a single segment: the content */
-	uint64_t content; /* CODEC_SIZE_UNKNOWN: not declared */
-};
-
-/* Bytes of a header that begins with these five; 0: they begin no frame. */
-static size_t frame_head_bytes(const uint8_t head[5])
-{
-	static const uint8_t dictionary[] = { 0, 1, 2, 4 };
-	static const uint8_t content[] = { 0, 2, 4, 8 };
-	uint8_t flags = head[4];
-	bool single = flags & 0x20;
-
-	if (get_u32le(head) != ZSTD_MAGIC)
-		return 0;
-	return 5 + !single + dictionary[flags & 3] + (flags >> 6 ? content[flags >> 6] : single);
-}
-
-static uint64_t window_of(uint8_t descriptor)
-{
-	uint64_t base = (uint64_t)1 << (10 + (descriptor >> 3));
-
-	return base + base / 8 * (descriptor & 7);
-}
-
-static int frame_head_parse(struct span in, struct frame_head *ret)
-{
-	struct frame_head h = { .bytes = in.n >= 5 ? frame_head_bytes(in.p) : 0 };
-	const uint8_t *p = in.p;
-
-	if (in.n < 5)
-		return fail(-EUCLEAN, "zstd stream is truncated after %zu bytes", in.n);
-	if (!h.bytes)
-		return fail(-EUCLEAN, "no zstd frame: it begins with %08x, not %08x", get_u32le(p),
-			    ZSTD_MAGIC);
-	if (in.n < h.bytes)
-		return fail(-EUCLEAN, "zstd stream is truncated after %zu bytes", in.n);
-	h.window_at = p[4] & 0x20 ? 0 : 5;
-	switch (p[4] >> 6) {
-	case 0:
-		h.content = h.window_at ? CODEC_SIZE_UNKNOWN : p[h.bytes - 1];
-		break;
-	case 1:
-		h.content = 256u + p[h.bytes - 2] + ((unsigned)p[h.bytes - 1] << 8);
-		break;
-	case 2:
-		h.content = get_u32le(p + h.bytes - 4);
-		break;
-	default:
-		h.content = get_u64le(p + h.bytes - 8);
-		break;
-	}
-	h.window = h.window_at ? window_of(p[5]) : h.content;
-	if (h.window_at && h.window > (uint64_t)1 << LIMIT_ZSTD_WINDOW_LOG)
-		return fail(-EFBIG, "zstd frame has a window of %llu bytes, the limit is 2^%d",
-			    (unsigned long long)h.window, LIMIT_ZSTD_WINDOW_LOG);
-	*ret = h;
-	return 0;
-}
-
-static int frame_head_expect(const struct frame_head *h, uint64_t decoded)
-{
-	if (h->content == CODEC_SIZE_UNKNOWN || decoded == CODEC_SIZE_UNKNOWN ||
-	    h->content == decoded)
-		return 0;
-	return fail(-EUCLEAN, "zstd frame declares %llu bytes, expected %llu",
-		    (unsigned long long)h->content, (unsigned long long)decoded);
-}
-
 /* ---- whole frames ---- */
 
 static int zstd_decode(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used)
 {
-	struct frame_head h;
+	struct zstd_head h;
 	size_t frame, got;
 	ZSTD_DCtx *d;
-	int r = frame_head_parse(in, &h);
+	int r = zstd_head_parse(in, &h);
 
 	if (r >= 0)
-		r = frame_head_expect(&h, n);
+		r = zstd_head_expect(&h, n);
 	if (r < 0)
 		return r;
 	frame = ZSTD_findFrameCompressedSize(in.p, in.n);
@@ -308,6 +233,62 @@ static int zstd_decode(const struct codec *c, struct span in, void *out, size_t 
 		return fail(-EUCLEAN, "zstd frame decodes to %zu bytes, expected %zu", got, n);
 	*ret_used = frame;
 	return 0;
+}
+
+/* ZSTD_d_stableOutBuffer: the output stays where it is, so blocks are decoded right into it. */
+#define STABLE_OUT ZSTD_d_experimentalParam2
+
+/* Block by block, until there is enough. */
+static int decode_blocks(ZSTD_DCtx *d, struct span frame, const struct zstd_head *h,
+			 ZSTD_outBuffer *out, size_t need)
+{
+	ZSTD_inBuffer in = { frame.p, h->bytes, 0 };
+	size_t left = 1;
+
+	while (left && out->pos < need) {
+		if (in.size + ZSTD_BLOCK_HEAD > frame.n)
+			return fail(-EUCLEAN, "zstd frame ends after %zu bytes, %zu were expected",
+				    out->pos, out->size);
+		in.size += zstd_block_bytes(frame.p + in.size);
+		if (in.size > frame.n)
+			return fail(-EUCLEAN, "zstd frame is truncated after %zu bytes", frame.n);
+		left = ZSTD_decompressStream(d, out, &in);
+		if (ZSTD_isError(left))
+			return zstd_error(left, "decode");
+	}
+	if (out->pos >= need)
+		return 0;
+	return fail(-EUCLEAN, "zstd frame decodes to %zu bytes, expected %zu", out->pos, out->size);
+}
+
+static int zstd_decode_front(const struct codec *c, struct span in, void *out, size_t n,
+			     size_t need, size_t *ret_used)
+{
+	ZSTD_outBuffer to = { out, n, 0 };
+	struct zstd_head h;
+	bool is_stable;
+	size_t frame;
+	ZSTD_DCtx *d;
+	int r = zstd_head_parse(in, &h);
+
+	if (r >= 0)
+		r = zstd_head_expect(&h, n);
+	if (r < 0)
+		return r;
+	frame = ZSTD_findFrameCompressedSize(in.p, in.n);
+	if (ZSTD_isError(frame))
+		return zstd_error(frame, "decode");
+	d = dctx_take();
+	if (!d)
+		return fail(-ENOMEM, "cannot decode zstd: not enough memory");
+	is_stable = !ZSTD_isError(ZSTD_DCtx_setParameter(d, STABLE_OUT, 1)) &&
+		    !ZSTD_isError(
+			    ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG));
+	if (is_stable)
+		r = decode_blocks(d, span_of(in.p, frame), &h, &to, need);
+	dctx_give(d);
+	*ret_used = frame;
+	return is_stable ? r : zstd_decode(c, in, out, n, ret_used);
 }
 
 static int zstd_encode(const struct codec *codec, struct span in, struct buf *ret)
@@ -337,47 +318,28 @@ struct zstd_decoder {
 	bool ended;
 };
 
-/*
- * The smallest descriptor that is large enough for everything that can be referred to. Blocks are
- * limited by the window too, so it never goes below the largest block.
- */
-static void frame_head_shrink(struct frame_head *h, uint8_t *head, uint64_t decoded)
-{
-	uint64_t need = MAX(MIN(h->content, decoded), WINDOW_LEAST);
-
-	if (!h->window_at || h->window <= need)
-		return;
-	for (unsigned descriptor = 0; descriptor < head[h->window_at]; descriptor++) {
-		if (window_of((uint8_t)descriptor) >= need) {
-			head[h->window_at] = (uint8_t)descriptor;
-			h->window = window_of((uint8_t)descriptor);
-			return;
-		}
-	}
-}
-
 static int stage_head(struct zstd_decoder *s, uint64_t decoded, uint64_t window)
 {
 	ZSTD_outBuffer out = { &(uint8_t){ 0 }, 0, 0 };
-	uint8_t head[HEAD_MAX];
-	struct frame_head h;
+	uint8_t head[ZSTD_HEAD_MAX];
+	struct zstd_head h;
 	size_t n, got;
 	int r = codec_input_take(s->base.in, head, 5, "zstd");
 
 	if (r < 0)
 		return r;
-	n = frame_head_bytes(head);
+	n = zstd_head_bytes(head);
 	if (n) {
 		r = codec_input_take(s->base.in, head + 5, n - 5, "zstd");
 		if (r < 0)
 			return r;
 	}
-	r = frame_head_parse(span_of(head, MAX(n, (size_t)5)), &h);
+	r = zstd_head_parse(span_of(head, MAX(n, (size_t)5)), &h);
 	if (r >= 0)
-		r = frame_head_expect(&h, decoded);
+		r = zstd_head_expect(&h, decoded);
 	if (r < 0)
 		return r;
-	frame_head_shrink(&h, head, decoded);
+	zstd_head_shrink(&h, head, decoded);
 	if (MIN(h.window, h.content) > window)
 		return fail(-EFBIG, "zstd frame needs %llu bytes of history, the limit is %llu",
 			    (unsigned long long)MIN(h.window, h.content),
@@ -544,6 +506,7 @@ const struct codec_ops codec_zstd = {
 	.parse = zstd_parse,
 	.print = zstd_print,
 	.decode = zstd_decode,
+	.decode_front = zstd_decode_front,
 	.encode = zstd_encode,
 	.open_decoder = zstd_decoder_new,
 	.open_encoder = zstd_encoder_new,

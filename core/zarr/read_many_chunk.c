@@ -12,6 +12,7 @@
 #define PIECE (256 * KiB)       /* of a stream: what is cast while it is in the processor's cache */
 #define INPUT (1 * MiB)         /* of a stream's stored bytes */
 #define THROUGH_BYTES (4 * MiB) /* read at once through the cache */
+#define FRONT_CHUNK (4 * MiB)   /* of larger ones no more is read than what is decoded */
 #define ROW_BYTES 8192          /* gathered, cast and scattered at once */
 
 int many_at(const struct many_job *job, int r)
@@ -172,7 +173,7 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 	const struct many_target *t = job->t;
 	const struct zarr *z = t->r.z;
 	bool one_run, whole, summed;
-	uint64_t run, room;
+	uint64_t run, room, at, n;
 
 	*k = (struct many_work){ .job = job, .req = -1 };
 	many_part(t, job->number, NULL, &k->part);
@@ -187,10 +188,19 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 		raw_init(m, job, one_run, summed, k);
 		return;
 	}
+	part_span(t, &k->part, &at, &n);
+	k->need = at + n;
 	k->all = summed;
 	k->n = summed ? job->loc.len + job->loc.tail : job->len;
 	room = (job->loc.where == KV_FILE ? k->n : 0) + (k->direct ? 0 : z->leaf->bytes);
 	k->how = room <= m->big_bytes ? MANY_WHOLE : whole ? MANY_STREAM : MANY_THROUGH;
+	/* A good part of it is not needed. */
+	if (!whole && job->loc.where == KV_FILE && z->leaf->bytes > FRONT_CHUNK &&
+	    k->need <= z->leaf->bytes / 4 * 3 && k->need + 2 * INPUT <= m->big_bytes) {
+		k->how = MANY_FRONT;
+		k->all = false;
+		k->n = 0;
+	}
 }
 
 /* ---- whole chunks ---- */
@@ -208,13 +218,13 @@ static int scratch_grow(struct many_worker *w, size_t n)
 	return 0;
 }
 
-static void count(struct many *m, const struct many_job *job, uint64_t bytes)
+static void count(struct many *m, uint64_t bytes, uint64_t stored)
 {
 	struct zarr_env *env = m->env;
 
 	atomic_fetch_add_explicit(&env->chunks_decoded, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&env->chunk_bytes_decoded, bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&env->chunk_bytes_stored, job->len, memory_order_relaxed);
+	atomic_fetch_add_explicit(&env->chunk_bytes_stored, stored, memory_order_relaxed);
 }
 
 static int run_whole(struct many_worker *w, struct many_work *k)
@@ -241,11 +251,11 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	if (r < 0)
 		return r;
 	out = k->direct ? many_place(t, &k->part) : w->scratch;
-	r = codec_decode(&z->leaf->codecs, in, out, z->leaf->bytes);
+	r = codec_decode_front(&z->leaf->codecs, in, out, z->leaf->bytes, k->need);
 	if (r < 0)
 		return r;
-	many_fix(z, out, z->leaf->bytes);
-	count(w->many, job, z->leaf->bytes);
+	many_fix(z, out, k->need);
+	count(w->many, k->need, job->len);
 	if (!k->direct)
 		many_copy(t, &k->part, out, 0);
 	return 0;
@@ -357,10 +367,30 @@ static int stream_pieces(struct many_worker *w, struct many_work *k, struct code
 	return r;
 }
 
+/* Up to what is needed, and no further: neither the end nor a checksum that follows is looked at. */
+static int stream_front(struct many_worker *w, struct many_work *k, struct codec_stream *s)
+{
+	const struct many_target *t = k->job->t;
+	int r = scratch_grow(w, k->need);
+
+	for (size_t at = 0, n; at < k->need && r >= 0 && !many_is_off(t); at += n) {
+		n = MIN(PIECE, k->need - at);
+		r = codec_stream_read(s, w->scratch + at, n);
+		if (r >= 0 && w->is_caller)
+			many_tell(w->many);
+	}
+	if (r < 0 || many_is_off(t))
+		return r;
+	many_fix(t->r.z, w->scratch, k->need);
+	many_copy(t, &k->part, w->scratch, 0);
+	return 0;
+}
+
 static int run_stream(struct many_worker *w, struct many_work *k)
 {
 	const struct zarr *z = k->job->t->r.z;
 	struct input in = { .job = k->job, .summed = k->all && !k->job->off };
+	bool front = k->how == MANY_FRONT;
 	auto_of(codec_stream) struct codec_stream *s = NULL;
 	int r = 0;
 
@@ -372,7 +402,7 @@ static int run_stream(struct many_worker *w, struct many_work *k)
 		r = codec_stream_open(&z->leaf->codecs, input_pull, &in, z->leaf->bytes,
 				      MAX(w->many->big_bytes, 8 * MiB), &s);
 	if (r >= 0)
-		r = stream_pieces(w, k, s);
+		r = front ? stream_front(w, k, s) : stream_pieces(w, k, s);
 	if (in.asked) {
 		struct err_note why;
 
@@ -385,7 +415,7 @@ static int run_stream(struct many_worker *w, struct many_work *k)
 	for (unsigned i = 0; i < ARRAY_LEN(in.buf); i++)
 		block_free(in.buf[i], INPUT);
 	if (r >= 0)
-		count(w->many, k->job, z->leaf->bytes);
+		count(w->many, front ? k->need : z->leaf->bytes, in.given);
 	return r;
 }
 

@@ -47,6 +47,7 @@ enum many_how {
 	MANY_RAW,     /* its bytes are read into the result */
 	MANY_WHOLE,   /* its stored bytes are read, or in hand, and decoded at once */
 	MANY_STREAM,  /* it is decoded piece by piece */
+	MANY_FRONT,   /* so are the elements up to the last one of the part */
 	MANY_THROUGH, /* through the cache, after the others */
 };
 
@@ -60,6 +61,7 @@ struct many_work {
 	bool shown;  /* WHOLE: what is read are elements as we show them, from byte at on */
 	uint64_t at; /* RAW too: the first byte of the chunk that is read */
 	size_t n;    /* bytes that are read */
+	size_t need; /* WHOLE, FRONT: bytes of the decoded chunk up to the last one of the part */
 	uint8_t *in; /* WHOLE: the bytes */
 	int req;     /* its request; -1: none */
 };

@@ -230,6 +230,54 @@ static void levels_out_of_range_are_refused(void **state)
 	}
 }
 
+#define FRONT 1000000
+
+static void check_front(const struct codec_chain *chain, struct span object, const uint8_t *in,
+			size_t need)
+{
+	auto_free uint8_t *out = malloc(FRONT);
+
+	assert_non_null(out);
+	memset(out, 0xa5, FRONT);
+	if (codec_decode_front(chain, object, out, FRONT, need) < 0)
+		fail_msg("%zu bytes: %s", need, unit_last_note());
+	assert_memory_equal(in, out, need);
+	/* One block more at most was decoded; libzstd puts literals of a block after it. */
+	for (size_t i = need + 320 * KiB; i < FRONT; i++)
+		assert_int_equal(out[i], 0xa5);
+}
+
+static void the_front_of_a_frame(void **state)
+{
+	static const size_t needs[] = { 1, 131071, 131072, 131073, 500000, FRONT - 1 };
+	auto_unit_chain u = { 0 };
+	auto_buf raw = { 0 }, object = { 0 };
+	auto_free uint8_t *in = malloc(FRONT), *out = malloc(FRONT);
+
+	unit_chain_of(&u, CODEC_V2, "[{\"id\":\"zstd\",\"level\":1}]");
+	for (size_t i = 0; i < FRONT; i++)
+		in[i] = (uint8_t)(i * i / 1000);
+	raw_frame(&raw, 20, in, FRONT);
+	assert_int_equal(codec_encode(&u.chain, span_of(in, FRONT), &object), 0);
+
+	/* A frame with a checksum is decoded to its end, where damage is found. */
+	object.p[object.n - 1] ^= 1;
+	assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, FRONT, 1), -EBADMSG);
+	object.p[4] &= (uint8_t)~4;
+	object.n -= 4;
+	for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
+		check_front(&u.chain, buf_span(&object), in, needs[i]);
+		check_front(&u.chain, buf_span(&raw), in, needs[i]);
+	}
+	/* Its blocks are all there, and nothing follows them. */
+	assert_int_equal(codec_decode_front(&u.chain, span_of(raw.p, raw.n - 1), out, FRONT, 1),
+			 -EUCLEAN);
+	buf_add_byte(&raw, 0);
+	assert_int_equal(codec_decode_front(&u.chain, buf_span(&raw), out, FRONT, 1), -EUCLEAN);
+	assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, FRONT - 1, 1),
+			 -EUCLEAN);
+}
+
 static void *many_chunks(void *arg)
 {
 	const struct codec_chain *chain = arg;
@@ -273,6 +321,7 @@ int main(void)
 			a_frame_that_needs_more_history_than_allowed_is_refused_with_both_numbers),
 		cmocka_unit_test(what_we_write_declares_its_size),
 		cmocka_unit_test(levels_out_of_range_are_refused),
+		cmocka_unit_test(the_front_of_a_frame),
 		cmocka_unit_test(threads_share_the_cached_contexts),
 	};
 

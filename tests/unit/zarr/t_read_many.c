@@ -226,6 +226,42 @@ static void large_chunks_are_streams(void **state)
 	}
 }
 
+/* Of a large chunk no more is decoded, and read, than what the view needs. */
+static void boxes_of_large_chunks(void **state)
+{
+	static const char *const large[] = {
+		V3("\"shape\":[6,300000],\"data_type\":\"float32\",\"fill_value\":0," GRID(
+			"[6,300000]") "," KEYS ",\"codecs\":[" LITTLE "," ZSTD "," CRC "]"),
+		V3("\"shape\":[12,300000],\"data_type\":\"uint16\",\"fill_value\":0," GRID(
+			"[12,300000]") "," KEYS ",\"codecs\":[" BIG "," ZSTD "]"),
+	};
+	const struct made_opts o = { .seed = 13, .in_file = true, .threads = 2, .budget = 64 * MiB };
+
+	for (size_t i = 0; i < ARRAY_LEN(large); i++) {
+		struct made m;
+		struct job j;
+
+		made_array(&m, large[i], &o);
+		for (unsigned first = 0; first < 6; first += 5) {
+			uint64_t before = atomic_load(&m.env.chunk_bytes_decoded), decoded;
+
+			job_make(&j, &m, 1, true);
+			assert_int_equal(zarr_view_slice(&j.one[0].v, 0, first, 1, 1, true), 0);
+			assert_int_equal(zarr_view_slice(&j.one[0].v, 1, 7, 3, 90000, false), 0);
+			assert_int_equal(zarr_view_finish(&j.one[0].v), 0);
+			free(j.one[0].memory);
+			any_memory(&j.one[0]);
+			assert_int_equal(run(&j), 0);
+			assert_int_equal(j.one[0].result, 0);
+			check_memory(&j.one[0], large[i]);
+			decoded = atomic_load(&m.env.chunk_bytes_decoded) - before;
+			assert_true(decoded <= (first + 1) * m.z->leaf->bytes / m.meta.shape[0]);
+			job_release(&j);
+		}
+		made_release(&m);
+	}
+}
+
 /* ---- failures ---- */
 
 /* The number of requests that failed, each for that reason and naming its chunk. */
@@ -359,6 +395,7 @@ int main(void)
 		cmocka_unit_test(any_view_of_any_layout),
 		cmocka_unit_test(with_next_to_no_memory),
 		cmocka_unit_test(large_chunks_are_streams),
+		cmocka_unit_test(boxes_of_large_chunks),
 		cmocka_unit_test(a_damaged_chunk_fails_its_request),
 		cmocka_unit_test(a_read_that_fails_fails_its_request),
 		cmocka_unit_test(a_chunk_that_is_too_long),

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * codec_zstd_frame.h - headers of zstd frames and of their blocks (RFC 8878), without libzstd.
+ */
+#ifndef PYTREEFS_CODEC_ZSTD_FRAME_H
+#define PYTREEFS_CODEC_ZSTD_FRAME_H
+
+#include "core/base/buf.h"
+
+#define ZSTD_MAGIC 0xfd2fb528u
+#define ZSTD_HEAD_MAX 18 /* longest frame header */
+#define ZSTD_BLOCK_HEAD 3
+
+struct zstd_head {
+	size_t bytes;     /* of the header */
+	size_t window_at; /* of the window descriptor; 0: single segment */
+	uint64_t window;  /* of a single segment: the content */
+	uint64_t content; /* CODEC_SIZE_UNKNOWN: not declared */
+};
+
+/* Bytes of a header that begins with these five; 0: they do not begin a frame. */
+size_t zstd_head_bytes(const uint8_t head[5]);
+int zstd_head_parse(struct span in, struct zstd_head *ret);
+/* -EUCLEAN when it declares another number of bytes; CODEC_SIZE_UNKNOWN matches all. */
+int zstd_head_expect(const struct zstd_head *h, uint64_t decoded);
+/*
+ * The smallest descriptor that is large enough for everything that can be referred to. Blocks are
+ * limited by the window too, so it never goes below the largest block.
+ */
+void zstd_head_shrink(struct zstd_head *h, uint8_t *head, uint64_t decoded);
+/* Bytes of the block whose header (ZSTD_BLOCK_HEAD bytes) is at p. */
+size_t zstd_block_bytes(const uint8_t *p);
+
+#endif
