@@ -91,6 +91,8 @@ static int batch_room(struct many_batch *b)
 			need += round_up(b->work[i].n, 64);
 	if (need <= b->n_buf)
 		return 0;
+	/* Chunks of one array differ by some bytes, and each new block is cleared by the kernel. */
+	need += need / 8;
 	block_free(take(b->buf), b->n_buf);
 	b->n_buf = 0;
 	b->buf = block_alloc(need);

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from . import _pytreefs as lib
-from ._dtypes import dtype_of, name_of, raw
+from ._dtypes import dtype_of, empty, name_of, raw
 from ._index import plan
 from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of, number
 
@@ -198,7 +198,7 @@ class Leaf:
         is_whole = wanted.read_shape == shape and all(step == 1 for _, step, _, _ in wanted.box)
         if not is_whole and '[' in self._name.rpartition('/')[2]:      # a view that is a box itself; in keys it is escaped
             return self._array(None, None)[index]
-        a = np.empty(wanted.read_shape, dtype_of(node.dtype))
+        a = empty(wanted.read_shape, node.dtype)
         if a.size:
             self._context.read([(self._name, None if is_whole else wanted.box, None, raw(a))])
         flips: Any = (..., *wanted.flips)       # with `...` it is a view, never a scalar
@@ -216,7 +216,7 @@ class Leaf:
         if node.dtype is None:
             raise TypeError(f'{self._name} is a {self.kind}: read() gives it')
         name = dtype or node.dtype
-        a = np.empty(node.shape or (), dtype_of(name)) if out is None else out
+        a = empty(node.shape or (), name) if out is None else out
         if a.size:
             self._context.read([(self._name, None, None if name == node.dtype else name, raw(a))])
         return a
