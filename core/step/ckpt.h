@@ -37,9 +37,8 @@ struct ckpt_opts {
 	/* Which extension a leaf's default format has; from the handlers. */
 	tree_ext_fn *ext_of;
 	void *ext_arg;
-	/* Another tree in place of an item's stored one: 1 and the tree, 0 to leave it. NULL:
-	 * always leave it. */
-	int (*retree)(void *arg, const char *path, struct tree *stored, struct tree **ret);
+	/* May put another tree, made of it, in the place of an item's stored one; or NULL. */
+	int (*retree)(void *arg, const char *path, struct tree **tree);
 	void *retree_arg;
 };
 

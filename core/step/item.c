@@ -123,18 +123,6 @@ static int open_parts(struct item *item, const char *path)
 	return r < 0 ? r : item_read_tree(item);
 }
 
-static int remake_tree(struct item *item)
-{
-	struct tree *tree;
-	int r = item->ckpt->opts.retree(item->ckpt->opts.retree_arg, item->path, item->tree, &tree);
-
-	if (r <= 0)
-		return r;
-	item->stored_tree = item->tree;
-	item->tree = tree;
-	return 0;
-}
-
 /* What stands beside the top of the tree, in a mount: keys that are called so must be called
  * otherwise. */
 static unsigned names_of_ours(const struct item *item)
@@ -168,7 +156,7 @@ static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct 
 	item->path = strdup(path);
 	r = item->path ? open_parts(item, path) : fail(-ENOMEM, "cannot open item '%s'", path);
 	if (r >= 0 && as_shown && ckpt->opts.retree)
-		r = remake_tree(item);
+		r = ckpt->opts.retree(ckpt->opts.retree_arg, path, &item->tree);
 	if (r >= 0)
 		r = tree_name(item->tree, names_of_ours(item), ckpt->opts.ext_of,
 			      ckpt->opts.ext_arg);
@@ -220,7 +208,6 @@ void item_unref(struct item *item)
 		kv_free(item->made[i]);
 	free(item->made);
 	tree_free(item->tree);
-	tree_free(item->stored_tree);
 	kv_free(item->kv);
 	kv_free(item->dirs);
 	io_dir_close(item->dir);
@@ -238,10 +225,10 @@ void item_unref(struct item *item)
 
 uint64_t item_memory(struct item *item)
 {
-	uint64_t n = sizeof(*item) + item->tree->arena.total + item->aggregate_text.buf.cap;
+	uint64_t n = sizeof(*item) + item->aggregate_text.buf.cap;
 
-	n += item->stored_tree ? item->stored_tree->arena.total : 0;
-
+	for (const struct tree *t = item->tree; t; t = t->made_of)
+		n += t->arena.total;
 	pthread_mutex_lock(&item->lock);
 	if (item->strings)
 		n += item->strings->arena.total;

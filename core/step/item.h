@@ -47,8 +47,6 @@ struct item {
 	struct kv *kv;      /* arrays: the database, or the directory */
 	struct kv *dirs;    /* arrays as directories, when kv is a database; else NULL */
 	struct tree *tree;
-	struct tree *stored_tree; /* what tree was made of by ckpt_opts.retree; NULL: tree is as
-				     stored */
 	struct kv **
 		made; /* what sources of leaves (tree_node.source) gave, by id; protected by lock */
 	bool is_ocdbt, is_unmerged, is_aggregate;

@@ -34,6 +34,7 @@ void tree_free(struct tree *tree)
 {
 	if (!tree)
 		return;
+	tree_free(tree->made_of);
 	arena_release(&tree->arena);
 	free(tree);
 }

@@ -140,6 +140,7 @@ struct tree_node {
 
 struct tree {
 	struct arena arena;
+	struct tree *made_of;       /* what this one refers to, and frees at its end; or NULL */
 	struct tree_node *root;     /* a container, or the one bare leaf */
 	struct tree_node **nodes;   /* all, depth first */
 	uint32_t n_nodes, n_leaves; /* leaves: arrays, scalars, strings; not None and `...` */

@@ -24,7 +24,7 @@ static struct node_dir *dir_of(struct node *n)
 /* They describe the tree that is stored: not one that was made of it. */
 static bool shows_own_files(const struct node_dir *d)
 {
-	return d->is_item && !d->item->stored_tree;
+	return d->is_item && !d->item->tree->made_of;
 }
 
 static int dir_stat(struct node *n, struct stat *ret)

@@ -85,12 +85,12 @@ const char *ns_spill_dir(const struct options *o)
 	return access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
 }
 
-static int retree(void *arg, const char *path, struct tree *stored, struct tree **ret)
+static int retree(void *arg, const char *path, struct tree **tree)
 {
 	const struct transform *t = arg;
-	int r = transform_is_for(t, path) ? transform_tree(t, stored, ret) : 0;
+	int r = transform_is_for(t, path) ? transform_tree(t, tree) : 0;
 
-	return r < 0 ? err_at(r, "transforms") : transform_is_for(t, path);
+	return r < 0 ? err_at(r, "transforms") : 0;
 }
 
 int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)

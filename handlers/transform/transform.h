@@ -43,10 +43,10 @@ DEFINE_AUTO(transform, struct transform, transform_free);
 const char *transform_file(const struct transform *t, size_t i);
 
 /*
- * The new tree of a stored one, which must outlive it and keeps its nodes' ids apart from the new
- * ones. -EINVAL names the key and the rule.
+ * The new tree, in the place of the stored one, which it is made of and keeps; their nodes' ids
+ * differ. -EINVAL names the key and the rule, and leaves the stored one.
  */
-int transform_tree(const struct transform *t, struct tree *in, struct tree **ret);
+int transform_tree(const struct transform *t, struct tree **tree);
 /* "state": whether it is for this item. */
 bool transform_is_for(const struct transform *t, const char *item_path);
 /* For `transform --check`: where the value of a leaf of the new tree comes from. */

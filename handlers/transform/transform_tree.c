@@ -532,8 +532,9 @@ static int put_together(struct remake *m)
 	return r;
 }
 
-int transform_tree(const struct transform *t, struct tree *in, struct tree **ret)
+int transform_tree(const struct transform *t, struct tree **tree)
 {
+	struct tree *in = *tree;
 	auto_remake m = { .t = t, .in = in };
 	size_t n = 0;
 	int r = tree_new(&m.out);
@@ -570,6 +571,7 @@ int transform_tree(const struct transform *t, struct tree *in, struct tree **ret
 	m.out->custom_metadata = in->custom_metadata;
 	for (uint32_t i = 0; i < in->n_nodes; i++)
 		in->nodes[i]->id += m.out->n_nodes;
-	*ret = take(m.out);
+	m.out->made_of = in;
+	*tree = take(m.out);
 	return 0;
 }

@@ -98,50 +98,47 @@ static void files_that_are_cut_or_changed_are_refused_or_mean_something(void **s
 	}
 }
 
-static int make(const char *rules, struct tree *in, struct tree **ret)
+static int make(const char *rules, struct tree **tree)
 {
 	auto_of(transform) struct transform *t = NULL;
 	int r = open_text(rules, strlen(rules), &t);
 
-	return r < 0 ? r : transform_tree(t, in, ret);
+	return r < 0 ? r : transform_tree(t, tree);
 }
 
 static void a_leaf_cannot_hold_another(void **state)
 {
 	const struct span names[] = { span_str("a"), span_str("b.c"), span_str("b.d") };
-	struct tree *in = NULL, *out = NULL;
+	auto_of(tree) struct tree *tree = NULL;
+	struct tree *in;
 
-	assert_int_equal(tree_from_names(names, NULL, 3, &in), 0);
-	assert_int_equal(make("{\"rules\": [{\"key\": \"a/x\", \"original_key\": \"b/c\"}]}", in,
-			      &out),
+	assert_int_equal(tree_from_names(names, NULL, 3, &tree), 0);
+	in = tree;
+	assert_int_equal(make("{\"rules\": [{\"key\": \"a/x\", \"original_key\": \"b/c\"}]}",
+			      &tree),
 			 -EINVAL);
-	assert_null(out);
-	assert_int_equal(make("{\"rules\": [], \"target\": [\"a\", \"q\"]}", in, &out), 0);
-	assert_int_equal(out->n_nodes, 3);
-	assert_int_equal(out->root->children[1]->value, TREE_VALUE_PLACEHOLDER);
-	tree_free(out);
-	out = NULL;
 	assert_int_equal(
 		make("{\"rules\": [{\"key\": \"z\", \"original_key\": \"none\"}], \"target\": [\"z\"]}",
-		     in, &out),
+		     &tree),
 		-EINVAL);
-	assert_null(out);
-	tree_free(in);
+	assert_ptr_equal(tree, in);
+	assert_int_equal(make("{\"rules\": [], \"target\": [\"a\", \"q\"]}", &tree), 0);
+	assert_ptr_equal(tree->made_of, in);
+	assert_int_equal(tree->n_nodes, 3);
+	assert_int_equal(tree->root->children[1]->value, TREE_VALUE_PLACEHOLDER);
 }
 
 static void ids_of_both_trees_differ(void **state)
 {
 	const struct span names[] = { span_str("a"), span_str("b.c") };
-	struct tree *in = NULL, *out = NULL;
+	auto_of(tree) struct tree *tree = NULL;
 
-	assert_int_equal(tree_from_names(names, NULL, 2, &in), 0);
+	assert_int_equal(tree_from_names(names, NULL, 2, &tree), 0);
 	assert_int_equal(make("{\"rules\": [{\"key\": \"x/(.*)\", \"original_key\": \"b/\\\\1\"}]}",
-			      in, &out),
+			      &tree),
 			 0);
-	for (uint32_t i = 0; i < in->n_nodes; i++)
-		assert_true(in->nodes[i]->id >= out->n_nodes);
-	tree_free(out);
-	tree_free(in);
+	for (uint32_t i = 0; i < tree->made_of->n_nodes; i++)
+		assert_true(tree->made_of->nodes[i]->id >= tree->n_nodes);
 }
 
 int main(void)
