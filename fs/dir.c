@@ -2,8 +2,9 @@
 /*
  * dir.c - directories: lookup, readdir and readdirplus; making, removing and renaming names.
  *
- * A listing is taken when a directory is opened, and again after rewinddir(3), so that an
- * offset stays meaningful whatever happens to the directory in between.
+ * A listing is taken when a directory is opened (of one that never changes: when it is read), and
+ * again after rewinddir(3), so that an offset stays meaningful whatever happens to the directory in
+ * between.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -13,6 +14,41 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "fs/fs.h"
+
+/*
+ * Names of a directory that never changes are kept by the kernel: who lists it again (find, a
+ * shell's
+ * *) gets them without a request. Attributes are not: who wants those too (ls -l) is served better
+ * by a listing with attributes than by a request for each name. Nobody says so beforehand, but
+ * whoever has asked for one file of a directory will for the rest, and for those of the next one.
+ * What is noted of callers are hints, as in direct.c.
+ */
+static _Atomic uint32_t *stat_slot(fuse_req_t req, uint32_t *ret_caller)
+{
+	struct fs *fs = fuse_req_userdata(req);
+
+	*ret_caller = (uint32_t)fuse_req_ctx(req)->pid;
+	return &fs->stat_caller[*ret_caller % STAT_CALLERS];
+}
+
+void dir_note_stat(fuse_req_t req, const struct node *n)
+{
+	uint32_t caller;
+	_Atomic uint32_t *slot = stat_slot(req, &caller);
+
+	/* find(1) asks for directories, too. */
+	if (!n->ops->list)
+		atomic_store_explicit(slot, caller, memory_order_relaxed);
+}
+
+/* Of a caller in another namespace, of which nothing is known, too. */
+static bool wants_attributes(fuse_req_t req)
+{
+	uint32_t caller;
+	_Atomic uint32_t *slot = stat_slot(req, &caller);
+
+	return atomic_load_explicit(slot, memory_order_relaxed) == caller || caller == 0;
+}
 
 /* The kernel lets through what statfs(2) says is too long. */
 static int check_name(const char *name)
@@ -44,6 +80,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		}
 		reply_code(req, r, "look up in", dir);
 	} else {
+		dir_note_stat(req, n);
 		reply_entry(req, n, "stat");
 	}
 }
@@ -64,10 +101,16 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct fs *fs = fuse_req_userdata(req);
 	struct node *n = fs_node(fs, ino);
 	struct dir_handle *h = calloc(1, sizeof(*h));
-	int r;
+	int r = h ? 0 : -ENOMEM;
 
-	trace(TRACE_FS, "opendir '%s'", n->name);
-	r = h ? node_list(n, &h->list) : -ENOMEM;
+	fi->keep_cache = node_list_is_fixed(n);
+	fi->cache_readdir = fi->keep_cache && !wants_attributes(req);
+	trace(TRACE_FS, "opendir '%s'%s", n->name, fi->cache_readdir ? ", to be kept" : "");
+	/* What the kernel has kept is not asked for. */
+	if (r >= 0 && !fi->keep_cache) {
+		r = node_list(n, &h->list);
+		h->is_listed = true;
+	}
 	if (r < 0) {
 		if (h)
 			listing_release(&h->list);
@@ -128,7 +171,7 @@ static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, 
 }
 
 /* The kernel lets nobody else read by this handle meanwhile. */
-static int list_again(struct node *dir, struct dir_handle *h)
+static int list_now(struct node *dir, struct dir_handle *h)
 {
 	struct listing fresh = { 0 };
 	int r = node_list(dir, &fresh);
@@ -139,6 +182,7 @@ static int list_again(struct node *dir, struct dir_handle *h)
 	}
 	listing_release(&h->list);
 	h->list = fresh;
+	h->is_listed = true;
 	return 0;
 }
 
@@ -153,8 +197,8 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	size_t at = 0, n = 0;
 	int r = p && counted ? 0 : -ENOMEM;
 
-	if (r >= 0 && off == 0 && h->is_read)
-		r = list_again(dir, h);
+	if (r >= 0 && (!h->is_listed || (off == 0 && h->is_read)))
+		r = list_now(dir, h);
 	if (r < 0) {
 		reply_code(req, r, "list", dir);
 		return;

@@ -17,6 +17,7 @@
 #include "handlers/namespace/ns.h"
 
 #define FS_THREADS_MAX 16 /* that serve requests */
+#define STAT_CALLERS 64
 
 struct fs {
 	bool agreed; /* with the other ranks of the job that all are mounted */
@@ -29,6 +30,9 @@ struct fs {
 	struct broker broker;
 	struct forget forget;
 	struct direct direct;
+	/* Threads of other programs that ask for the attributes of files one by one; others of the
+	 * same hash replace them. */
+	_Atomic uint32_t stat_caller[STAT_CALLERS];
 	pthread_mutex_t lock;    /* protects all below */
 	bool ending;             /* the session goes away: no more notices to the kernel */
 	struct dir_handle *dirs; /* all that are open */
@@ -38,6 +42,7 @@ struct fs {
 struct dir_handle {
 	struct dir_handle *next, **at; /* protected by the lock of fs */
 	struct listing list;
+	bool is_listed;
 	bool is_read; /* from its begin: the next time it is taken anew */
 };
 
@@ -66,6 +71,8 @@ void reply_link(fuse_req_t req, const char *target);
 void reply_statfs(fuse_req_t req, const struct statvfs *st);
 
 /* dir.c */
+/* The caller has asked for a name or for attributes by a request of its own. */
+void dir_note_stat(fuse_req_t req, const struct node *n);
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);

@@ -76,7 +76,10 @@ static void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 
 static void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	reply_attr(req, fs_node(fuse_req_userdata(req), ino), "stat");
+	struct node *n = fs_node(fuse_req_userdata(req), ino);
+
+	dir_note_stat(req, n);
+	reply_attr(req, n, "stat");
 }
 
 /*

@@ -434,6 +434,12 @@ int node_stat(struct node *n, struct stat *ret)
 	return r;
 }
 
+bool node_list_is_fixed(const struct node *n)
+{
+	/* Names that are being removed are shown again when the rest stays (whiteout.h). */
+	return n->ops->list_is_fixed && !n->ns->options->allow_delete && n->ops->list_is_fixed(n);
+}
+
 int node_list(struct node *n, struct listing *ret)
 {
 	int r;

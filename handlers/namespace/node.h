@@ -66,6 +66,8 @@ struct node_ops {
 	/* A fresh node for a name, with ops and private state set (node_new()); -ENOENT. */
 	int (*lookup)(struct node *dir, struct span name, struct node **ret);
 	int (*list)(struct node *dir, struct listing *ret);
+	/* Whether it lists the same names as long as it lives. NULL: no. */
+	bool (*list_is_fixed)(const struct node *dir);
 	int (*open)(struct node *n, int flags, struct file **ret);
 	int (*readlink)(struct node *n, struct buf *ret);
 	/* NUL-terminated names, one after the other. */
@@ -145,6 +147,8 @@ int node_moved(struct node *n, struct node *to_dir, struct span to_name);
 
 int node_stat(struct node *n, struct stat *ret);
 int node_list(struct node *n, struct listing *ret);
+/* Whether every listing of it is the same, so that the kernel may keep one. */
+bool node_list_is_fixed(const struct node *n);
 int node_open(struct node *n, int flags, struct file **ret);
 int node_readlink(struct node *n, struct buf *ret);
 int node_xattr_list(struct node *n, struct buf *ret);

@@ -181,6 +181,17 @@ static int dir_list(struct node *n, struct listing *ret)
 	return r;
 }
 
+/*
+ * A tree is immutable, and a step that is replaced gets other nodes. The item's own files are of
+ * the disk, though, and so are those that handlers=none shows.
+ */
+static bool dir_list_is_fixed(const struct node *n)
+{
+	const struct node_dir *d = container_of(n, const struct node_dir, node);
+
+	return !d->is_item && n->ns->options->handlers != HANDLERS_NONE;
+}
+
 /* Of an item that was copied here file by file, what was opened first may not have been all. */
 static bool dir_still_valid(struct node *n)
 {
@@ -201,6 +212,7 @@ const struct node_ops node_dir_ops = {
 	.stat = dir_stat,
 	.lookup = dir_lookup,
 	.list = dir_list,
+	.list_is_fixed = dir_list_is_fixed,
 	.xattr_list = dir_xattr_list,
 	.xattr_get = dir_xattr_get,
 	.still_valid = dir_still_valid,

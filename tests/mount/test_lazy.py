@@ -40,6 +40,31 @@ def test_twenty_thousand_leaves_are_listed(mount, cases, name):
     assert n == case.notes['layers'] * case.notes['leaves'] + 2       # and the two metadata files
 
 
+def test_names_that_never_change_are_listed_again_without_a_request(mount, cases):
+    """Two requests for each directory are left, one to open and one to close it. Programs that want attributes still get
+    them with the names, not by a request for each file, and every listing says the same."""
+    case = cases('leaves-20000')
+    m = mount(case.path)
+    directories, leaves = case.notes['layers'], case.notes['layers'] * case.notes['leaves']
+
+    def run(*words):
+        before = m.stats()['requests']
+        out = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        return out, m.stats()['requests'] - before
+
+    names, first = run('find', m.path)
+    assert len(names.splitlines()) == 1 + directories + leaves + 2
+    again, requests = run('find', m.path)
+    assert again == names and requests < first - directories and requests < 3 * directories
+    rows, requests = run('ls', '-lR', m.path)
+    assert requests < leaves / 2
+    for _ in range(2):
+        time.sleep(0.6)                 # the kernel has to ask for the attributes again
+        again, requests = run('ls', '-lR', m.path)
+        assert again == rows and requests < leaves / 2
+    assert run('find', m.path)[0] == names
+
+
 def test_twenty_thousand_leaves_read_right(mount, cases):
     case = cases('leaves-20000')
     m = mount(case.path)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from lib import compare
@@ -111,6 +112,43 @@ def test_a_step_that_is_replaced_shows_the_new_one(mount, root):
     commit(root, root / '10', 5)
     soon(lambda: os.path.exists(m / '5/state/name.txt'))
     assert compare.read_all(m / '5/state/name.txt') == b'step 10'
+
+
+def test_names_below_a_step_that_is_replaced_are_the_new_ones(run, mount, tmp_path):
+    """The kernel keeps the names of committed directories, and the new step has other ones."""
+    root = tmp_path / 'root'
+    for name in ('old', 'new'):
+        (tmp_path / name / 'layer').mkdir(parents=True)
+        np.save(tmp_path / name / 'layer' / f'{name}.npy', np.arange(3))
+        np.save(tmp_path / name / 'layer/same.npy', np.arange(3))
+    run('save', tmp_path / 'old', root / '5')
+    m = mount(root, allow_errors=True)
+    layer = m / '5/default/layer'
+
+    def listed():
+        return subprocess.run(['ls', layer], check=True, capture_output=True, text=True).stdout.split()
+
+    assert listed() == listed() == ['old.npy', 'same.npy']
+    run('save', tmp_path / 'new', root / '6')
+    shutil.rmtree(root / '5')
+    soon(lambda: not os.path.exists(layer))
+    os.rename(root / '6', root / '5')
+    soon(lambda: os.path.exists(layer))
+    assert listed() == listed() == ['new.npy', 'same.npy']
+
+
+def test_names_that_an_interrupted_removal_hid_come_back(run, mount, tmp_path):
+    """What `rm -r STEP` took away is shown again when the step itself stays; the kernel must not have kept the rest."""
+    (tmp_path / 'in/layer').mkdir(parents=True)
+    for name in 'ab':
+        np.save(tmp_path / 'in/layer' / f'{name}.npy', np.arange(3))
+    run('save', tmp_path / 'in', tmp_path / 'root/5')
+    m = mount(tmp_path / 'root', 'allow_delete=on')
+    layer = m / '5/default/layer'
+    assert sorted(os.listdir(layer)) == ['a.npy', 'b.npy']
+    os.unlink(layer / 'a.npy')
+    assert os.listdir(layer) == os.listdir(layer) == ['b.npy']
+    soon(lambda: sorted(os.listdir(layer)) == ['a.npy', 'b.npy'])
 
 
 def test_the_first_step_of_an_empty_root(mount, cases, tmp_path):
