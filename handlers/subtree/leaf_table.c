@@ -27,9 +27,10 @@ void leaf_table_sums(const struct leaf_table *s, struct leaf_table_sums *ret)
 		const struct leaf_info *f = &s->leaf[i];
 		bool bare = f->unsummed > 0 || f->kind == VALUE_TEXT || f->kind == VALUE_FILE;
 
-		/* What cannot be opened is neither. */
-		if (f->kind == VALUE_UNKNOWN)
+		if (f->kind == VALUE_UNKNOWN) {
+			ret->unopened_leaves++;
 			continue;
+		}
 		ret->leaves += !bare;
 		ret->bare_leaves += bare;
 		ret->bytes += f->stored - MIN(f->stored, f->unsummed);

@@ -47,6 +47,7 @@ int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table 
  * checksum and without. */
 struct leaf_table_sums {
 	uint64_t leaves, bytes, bare_leaves, bare_bytes;
+	uint64_t unopened_leaves; /* neither is known of them */
 };
 void leaf_table_sums(const struct leaf_table *s, struct leaf_table_sums *ret);
 void leaf_table_release(struct leaf_table *s);

@@ -146,6 +146,20 @@ def test_info_and_report_say_what_is_covered(run, step, options, bare):
     assert leaf['leaves'] + leaf['leaves_without'] == 1 and (leaf['bytes_without'] > 0) == bare
 
 
+def test_a_leaf_that_cannot_be_opened_is_not_covered(run, step):
+    """Nor bare: verify, info and report count it as neither."""
+    one = step('ocdbt=off')
+    (one / 'default/rows/.zarray').unlink()
+    doc = json.loads(run('verify', '--json', one, ok=False).stdout)
+    said = json.loads(run('info', '--json', one / 'default', ok=False).stdout)['checksums']
+    assert doc['leaves'] == 5 and doc['unopened_leaves'] == said['leaves_unopened'] == 1
+    assert said['leaves'] == 4 and said['leaves_without'] == doc['without_checksum']['leaves'] == 0
+    words = r'^4 leaves, .* are covered by checksums; 0 leaves, 0 \w+ cannot be; 1 leaves cannot be opened$'
+    assert re.search(words, run('verify', one, ok=False).stdout, re.M)
+    assert re.search(words, run('report', one, one.parent.parent / 'page.html', ok=False).stdout, re.M)
+    assert '; cannot be opened: 1 leaves' in run('info', one / 'default', ok=False).stdout
+
+
 def test_a_flip_is_found_before_it_is_copied(run, step, mount, tmp_path):
     """A copy by reference does not give a damaged value a new checksum."""
     one = step('compression=none')

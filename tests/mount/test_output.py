@@ -114,6 +114,16 @@ def test_a_wrong_option_is_status_2(run, tmp_path, words):
     assert not list(tmp_path.iterdir())
 
 
+def test_info_of_a_directory_of_steps(run, tmp_path):
+    for name in ('9', '10', '11'):
+        shutil.copytree(STATE.parent, tmp_path / 'ckpts' / name)
+    (tmp_path / 'ckpts/12.orbax-checkpoint-tmp-1').mkdir()
+    doc = json.loads(run('info', '--json', tmp_path / 'ckpts').stdout)
+    assert {k: doc[k] for k in ('source_shape', 'steps', 'first', 'latest', 'unfinished')} == {
+        'source_shape': 'root', 'steps': 3, 'first': '9', 'latest': '11', 'unfinished': 1}
+    assert re.search(r'^latest +11$', run('info', tmp_path / 'ckpts').stdout, re.M)
+
+
 def test_no_member_of_info_twice(run):
     def once(pairs):
         assert len({k for k, _ in pairs}) == len(pairs), pairs

@@ -9,6 +9,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/sandbox/sandbox.h"
+#include "core/step/step.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/plugin/leaf_plugin.h"
 #include "handlers/namespace/node_parts.h"
@@ -212,20 +213,41 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 		return 0;
 	}
 	leaf_table_sums(&leaf_table, &sums);
-	if (!json)
-		r = buf_addf(&text, "%llu leaves with %llu bytes; not: %llu leaves with %llu bytes",
-			     (unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
-			     (unsigned long long)sums.bare_leaves,
-			     (unsigned long long)sums.bare_bytes);
-	else
-		r = buf_addf(
-			&text,
-			"{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, \"bytes_without\": %llu}",
-			(unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
-			(unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes);
+	r = buf_addf(
+		&text,
+		json ? "{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, \"bytes_without\": %llu" :
+		       "%llu leaves with %llu bytes; not: %llu leaves with %llu bytes",
+		(unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
+		(unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes);
+	if (r >= 0 && (json || sums.unopened_leaves))
+		r = buf_addf(&text,
+			     json ? ", \"leaves_unopened\": %llu}" :
+				    "; cannot be opened: %llu leaves",
+			     (unsigned long long)sums.unopened_leaves);
 	if (r >= 0)
 		add(out, json, "checksums", buf_span(&text));
 	return r;
+}
+
+/* Which steps a root has. Opens none of them. */
+static int add_steps(struct buf *out, bool json, const struct ns *ns)
+{
+	bool need_marker = ns->options->atomicity == ATOMICITY_COMMIT_FILE;
+	auto_step_list steps = { 0 }, all = { 0 };
+	int r = step_list(ns->ckpt->source, need_marker, false, &steps);
+
+	if (r >= 0)
+		r = step_list(ns->ckpt->source, need_marker, true, &all);
+	if (r < 0)
+		return r;
+	add_number(out, json, "steps", steps.n);
+	if (steps.n) {
+		add_text(out, json, "first", steps.entry[0].name);
+		add_text(out, json, "latest", steps.entry[steps.n - 1].name);
+	}
+	/* Of any program: being written, or left behind by one that was ended. */
+	add_number(out, json, "unfinished", all.n - MIN(all.n, steps.n));
+	return 0;
 }
 
 static int describe(struct cmd_args *a, struct source *s, struct buf *out, struct unknown *u)
@@ -252,6 +274,11 @@ static int describe(struct cmd_args *a, struct source *s, struct buf *out, struc
 	if (S_ISREG(st.st_mode)) {
 		add_number(out, json, "bytes", (uint64_t)st.st_size);
 		add_number(out, json, "blocks", (uint64_t)st.st_blocks);
+	}
+	if (s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT) {
+		r = add_steps(out, json, s->ns);
+		if (r < 0)
+			return r;
 	}
 	if (s->node->ops == &node_dir_ops) {
 		const struct node_dir *d = container_of(s->node, struct node_dir, node);
@@ -302,7 +329,8 @@ const struct cmd cmd_info = {
 	.name = "info",
 	.args = "SOURCE[/PATH]",
 	.summary = "everything that is recorded of a step, item, directory or leaf",
-	.help = "",
+	.help = "Of a directory of steps: how many there are, the first, the latest, and those that are\n"
+		"not finished.\n",
 	.example = "pytreefs info ckpts/latest/state",
 	.options = options,
 	.min_args = 0,

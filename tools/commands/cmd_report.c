@@ -332,7 +332,7 @@ static int report_steps(struct report *p, struct source *s, struct buf *ret)
 {
 	struct cmd_args *a = p->t.a;
 	struct steps all = { .p = p };
-	auto_buf doc = { 0 };
+	auto_buf doc = { .metered = true };
 	auto_free char *path = realpath(s->source, NULL);
 	int r = selection_each(&p->t, s, look_at_step, &all);
 
@@ -380,10 +380,14 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 /* When the page is in a file. Of a page of steps nothing was asked. */
 static void say_sums(const struct leaf_table_sums *n)
 {
-	if (n->leaves + n->bare_leaves)
-		printf("%llu leaves, %llu stored bytes are covered by checksums; %llu leaves, %llu bytes cannot be\n",
-		       (unsigned long long)n->leaves, (unsigned long long)n->bytes,
-		       (unsigned long long)n->bare_leaves, (unsigned long long)n->bare_bytes);
+	if (n->leaves + n->bare_leaves + n->unopened_leaves == 0)
+		return;
+	printf("%llu leaves, %llu stored bytes are covered by checksums; %llu leaves, %llu bytes cannot be",
+	       (unsigned long long)n->leaves, (unsigned long long)n->bytes,
+	       (unsigned long long)n->bare_leaves, (unsigned long long)n->bare_bytes);
+	if (n->unopened_leaves)
+		printf("; %llu leaves cannot be opened", (unsigned long long)n->unopened_leaves);
+	printf("\n");
 }
 
 static int run_report(struct cmd_args *a)
@@ -391,7 +395,7 @@ static int run_report(struct cmd_args *a)
 	__attribute__((
 		cleanup(report_release))) struct report p = { .lock = PTHREAD_MUTEX_INITIALIZER };
 	auto_source s = { 0 };
-	auto_buf page = { 0 };
+	auto_buf page = { .metered = true };
 	int r = selection_begin(&p.t, a);
 
 	if (r >= 0)

@@ -204,12 +204,16 @@ static void sum_up_text(const struct verify *v)
 	       (unsigned long long)v->warnings);
 	if (v->level >= 3) {
 		uint64_t bytes = v->stored_bytes - v->raw_bytes - v->unsummed_bytes;
+		uint64_t others = v->unsummed_leaves + v->unopened_leaves;
 
-		printf("%llu leaves, ",
-		       (unsigned long long)(v->leaves - MIN(v->leaves, v->unsummed_leaves)));
+		printf("%llu leaves, ", (unsigned long long)(v->leaves - MIN(v->leaves, others)));
 		say_size("are covered by checksums", bytes);
 		printf("; %llu leaves, ", (unsigned long long)v->unsummed_leaves);
-		say_size("cannot be\n", v->raw_bytes + v->unsummed_bytes);
+		say_size("cannot be", v->raw_bytes + v->unsummed_bytes);
+		if (v->unopened_leaves)
+			printf("; %llu leaves cannot be opened",
+			       (unsigned long long)v->unopened_leaves);
+		printf("\n");
 	}
 	if (v->raw_bytes) {
 		say_size(
@@ -256,9 +260,10 @@ static void sum_up_json(const struct verify *v)
 		(unsigned long long)v->unused_files);
 	buf_addf(
 		&out,
+		", \"unopened_leaves\": %llu"
 		", \"without_checksum\": {\"leaves\": %llu, \"raw_bytes\": %llu, \"compressed_bytes\": %llu}}\n",
-		(unsigned long long)v->unsummed_leaves, (unsigned long long)v->raw_bytes,
-		(unsigned long long)v->unsummed_bytes);
+		(unsigned long long)v->unopened_leaves, (unsigned long long)v->unsummed_leaves,
+		(unsigned long long)v->raw_bytes, (unsigned long long)v->unsummed_bytes);
 	fwrite(out.p, 1, out.n, stdout);
 }
 

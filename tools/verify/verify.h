@@ -38,6 +38,7 @@ struct verify {
 	/* Of stored_bytes: what no checksum covers. */
 	uint64_t raw_bytes, unsummed_bytes;
 	uint64_t unsummed_leaves; /* that have such bytes, or are text in a file without a checksum */
+	uint64_t unopened_leaves; /* of which neither is known */
 	struct buf *packed; /* in a rank group: findings of a leaf go there, for rank 0 to report */
 	bool pack_failed;
 };

@@ -512,6 +512,7 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	struct leaf_check *c = leaf->state;
 
 	all->v->leaves++;
+	all->v->unopened_leaves += leaf->failed.code != 0;
 	if (leaf->failed.code == -ENOMEM) {
 		check_free(c);
 		return err_restore(&leaf->failed);
@@ -553,8 +554,10 @@ static int leaf_check_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
 		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
 	/* A shared leaf is one, and counted by rank 0. */
 	v->leaves -= leaf->is_shared;
-	if (leaf->is_shared)
+	if (leaf->is_shared) {
 		v->unsummed_leaves = was.unsummed_leaves;
+		v->unopened_leaves = was.unopened_leaves;
+	}
 	return r < 0 ? r : verify_pack_counts(v, &was, ret);
 }
 

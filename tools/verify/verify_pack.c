@@ -12,10 +12,11 @@
 
 /* Counts of a leaf; errors and warnings are counted where they are said. */
 static const size_t counts[] = {
-	offsetof(struct verify, leaves),         offsetof(struct verify, chunks),
-	offsetof(struct verify, stored_bytes),   offsetof(struct verify, decoded_bytes),
-	offsetof(struct verify, missing),        offsetof(struct verify, raw_bytes),
-	offsetof(struct verify, unsummed_bytes), offsetof(struct verify, unsummed_leaves),
+	offsetof(struct verify, leaves),          offsetof(struct verify, chunks),
+	offsetof(struct verify, stored_bytes),    offsetof(struct verify, decoded_bytes),
+	offsetof(struct verify, missing),         offsetof(struct verify, raw_bytes),
+	offsetof(struct verify, unsummed_bytes),  offsetof(struct verify, unsummed_leaves),
+	offsetof(struct verify, unopened_leaves),
 };
 
 static uint64_t count_of(const struct verify *v, size_t i)
