@@ -223,7 +223,7 @@ static int write_names_below(void *arg, const char *name, unsigned char type)
 		a.rel = rel;
 	}
 	/* As deep as we made it. */
-	r = io_names_again(a.dir, a.rel);
+	r = io_rewrite_names_in(a.dir, a.rel);
 	return r < 0 ? r : io_list(a.dir, a.rel, write_names_below, &a);
 }
 
@@ -240,9 +240,9 @@ static int mend_names(struct commit *c)
 	/* A draft that is written in place is not renamed later. */
 	r = strcmp(c->draft->name, c->draft->final) ?
 		    0 :
-		    io_name_again(c->draft->parent, c->draft->name);
+		    io_rewrite_name(c->draft->parent, c->draft->name);
 	if (r >= 0)
-		r = io_names_again(top.dir, ".");
+		r = io_rewrite_names_in(top.dir, ".");
 	if (r >= 0)
 		r = io_list(top.dir, ".", write_names_below, &top);
 	if (r >= 0)

@@ -224,12 +224,13 @@ int io_write_file(struct io_dir *dir, const char *rel, struct span content);
 int io_remove_tree(struct io_dir *dir, const char *rel);
 /*
  * After a sync of the directory failed: the kernel may have dropped the names that it was to write,
- * so each (or this one) is renamed there and back before the next sync. Nobody else may work in the
+ * so each is renamed there and back before the next sync: io_rewrite_name() one entry,
+ * io_rewrite_names_in() all entries of a directory. Nobody else may work in the
  * directory. On failure a name may be left with the ending ".pytreefs-again"; the next call
  * restores it.
  */
-int io_name_again(struct io_dir *dir, const char *rel);
-int io_names_again(struct io_dir *dir, const char *rel);
+int io_rewrite_name(struct io_dir *dir, const char *rel);
+int io_rewrite_names_in(struct io_dir *dir, const char *rel);
 /* rel joined from untrusted parts: -EUCLEAN when it is absolute, has an empty, "." or ".."
  * component or NUL. */
 int io_path_check(struct span rel, const char *what);

@@ -70,7 +70,7 @@ static int add_name(void *arg, const char *name, unsigned char type)
 	return buf_add(arg, name, strlen(name) + 1);
 }
 
-int io_name_again(struct io_dir *dir, const char *rel)
+int io_rewrite_name(struct io_dir *dir, const char *rel)
 {
 	struct span own = span_str(rel);
 	bool is_there = span_ends(own, span_str(AGAIN));
@@ -88,7 +88,7 @@ int io_name_again(struct io_dir *dir, const char *rel)
 	return r < 0 ? r : io_dirop(dir, IO_RENAME_NEW, other, name, 0);
 }
 
-int io_names_again(struct io_dir *dir, const char *rel)
+int io_rewrite_names_in(struct io_dir *dir, const char *rel)
 {
 	auto_buf names = { 0 };
 	int r = io_list(dir, rel, add_name, &names);
@@ -99,7 +99,7 @@ int io_names_again(struct io_dir *dir, const char *rel)
 		path = str_fmt("%s/%s", rel, (char *)names.p + at);
 		if (!path)
 			return fail(-ENOMEM, "cannot write the names in '%s' again", rel);
-		r = io_name_again(dir, path);
+		r = io_rewrite_name(dir, path);
 	}
 	return r;
 }

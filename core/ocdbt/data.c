@@ -342,14 +342,14 @@ static void give_all(struct ocdbt_data *d, struct datafile *list)
 static int sync_dirs(struct ocdbt_data *d, bool again)
 {
 	const char *slash;
-	int r = again ? io_names_again(d->dir, ".") : 0;
+	int r = again ? io_rewrite_names_in(d->dir, ".") : 0;
 
 	for (slash = strchr(d->prefix, '/'); slash && r >= 0; slash = strchr(slash + 1, '/')) {
 		auto_free char *dir = span_dup_str(span_of(d->prefix, (size_t)(slash - d->prefix)));
 
 		r = dir ? 0 : fail(-ENOMEM, "cannot sync '%s'", d->prefix);
 		if (r >= 0 && again)
-			r = io_names_again(d->dir, dir);
+			r = io_rewrite_names_in(d->dir, dir);
 		if (r >= 0)
 			r = io_dirop(d->dir, IO_SYNC_DIR, dir, NULL, 0);
 	}
