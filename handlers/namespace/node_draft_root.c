@@ -33,6 +33,23 @@ int draft_root_list(struct node *root, struct listing *ret)
 	return draft_each(&root->ns->drafts, list_draft, &l);
 }
 
+/* A directory that is not a draft: what can be made, and how. */
+static int refuse_name(const struct node *root, struct span name)
+{
+	if (root->ns->ckpt->shape == SHAPE_ROOT && step_name_check(name) < 0) {
+		err_clear();
+		return fail(-EPERM,
+			    "'%.*s' cannot be made: a step's name is a number, also after a word "
+			    "and '_' ('7', 'step_7'); begin with 'mkdir 7.tmp', and rename it to "
+			    "'7' when it is whole",
+			    SPAN_ARG(name));
+	}
+	return fail(-EPERM,
+		    "'%.*s' cannot be made: begin with 'mkdir %.*s.tmp', and rename it when it is "
+		    "whole",
+		    SPAN_ARG(name), SPAN_ARG(name));
+}
+
 int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct node **ret)
 {
 	struct draft *d;
@@ -42,10 +59,7 @@ int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct 
 	if (step_name_draft(name, &final) < 0 && !span_ends(name, span_str(".tmp")) &&
 	    !step_name_is_tmp(name)) {
 		err_clear();
-		return fail(
-			-EPERM,
-			"'%.*s' cannot be made: begin with 'mkdir %.*s.tmp', and rename it when it is whole",
-			SPAN_ARG(name), SPAN_ARG(name));
+		return refuse_name(root, name);
 	}
 	r = draft_begin(&root->ns->drafts, name, &d);
 	if (r < 0)

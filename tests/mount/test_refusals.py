@@ -194,7 +194,10 @@ def said(m):
 def test_names_of_drafts(mount, root):
     m = mount(root, allow_errors=True)
     refused(errno.EPERM, lambda: (m / '7').mkdir())
-    assert "mkdir 7.tmp" in said(m)
+    assert "begin with 'mkdir 7.tmp'" in said(m)
+    # Not 'mkdir words.tmp', which is refused, too.
+    refused(errno.EPERM, lambda: (m / 'words').mkdir())
+    assert "a step's name is a number" in said(m) and "'step_7'" in said(m) and 'words.tmp' not in said(m)
     refused(errno.EPERM, lambda: (m / 'file').write_bytes(b''))
     refused(errno.EINVAL, lambda: (m / 'words.tmp').mkdir())
     refused(errno.EINVAL, lambda: (m / 'x7.tmp').mkdir())
