@@ -231,35 +231,64 @@ static int same_bytes(struct node *a, struct node *b)
 	return r < 0 ? r : 1;
 }
 
+/* The type (DT_DIR) of the entry of that name, or -1. */
+static int type_of(const struct listing *l, const char *name)
+{
+	for (size_t i = 2; i < l->n; i++)
+		if (!strcmp(listing_name(l, i), name))
+			return l->entry[i].type;
+	return -1;
+}
+
+static void say_only_in_b(struct diff *d, const char *prefix, const struct listing *la,
+			  const struct listing *lb)
+{
+	for (size_t i = 2; i < lb->n; i++) {
+		const char *name = listing_name(lb, i);
+		auto_buf path = { 0 };
+
+		if (type_of(la, name) < 0 && buf_addf(&path, "%s%s", prefix, name) >= 0)
+			diff_say(d, buf_str(&path), "only in B", "");
+	}
+}
+
 /* Depth is that of the directories on disk, whose paths the kernel bounds. */
 static int compare_files(struct diff *d, struct node *a, struct node *b, const char *path)
 {
-	auto_listing la = { 0 };
-	int r = node_list(a, &la);
+	auto_listing la = { 0 }, lb = { 0 };
+	auto_buf prefix = { 0 };
+	int r = buf_addf(&prefix, "%s/", path);
 
+	if (r >= 0)
+		r = node_list(a, &la);
+	if (r >= 0)
+		r = node_list(b, &lb);
 	for (size_t i = 2; i < la.n && r >= 0; i++) {
 		auto_node *na = NULL, *nb = NULL;
 		auto_buf below = { 0 };
 		struct span name = span_str(listing_name(&la, i));
+		bool is_dir = la.entry[i].type == DT_DIR;
+		int other = type_of(&lb, listing_name(&la, i));
 
 		r = buf_addf(&below, "%s/%.*s", path, SPAN_ARG(name));
-		if (r >= 0)
-			r = node_lookup(a, name, &na);
-		if (r < 0)
-			return r;
-		if (node_lookup(b, name, &nb) < 0) {
-			diff_say(d, buf_str(&below), "only in A", "");
+		if (r >= 0 && (other < 0 || (other == DT_DIR) != is_dir)) {
+			diff_say(d, buf_str(&below), other < 0 ? "only in A" : "kind", "");
 			continue;
 		}
-		if (la.entry[i].type == DT_DIR && nb->ops->list)
-			r = compare_files(d, na, nb, buf_str(&below));
-		else
-			r = same_bytes(na, nb);
-		if (r == 0 && la.entry[i].type != DT_DIR)
+		if (r >= 0)
+			r = node_lookup(a, name, &na);
+		if (r >= 0)
+			r = node_lookup(b, name, &nb);
+		if (r < 0)
+			return r;
+		r = is_dir ? compare_files(d, na, nb, buf_str(&below)) : same_bytes(na, nb);
+		if (r == 0 && !is_dir)
 			diff_say(d, buf_str(&below), "content", "");
-		d->compared += la.entry[i].type != DT_DIR;
-		d->same += la.entry[i].type != DT_DIR && r > 0;
+		d->compared += !is_dir;
+		d->same += !is_dir && r > 0;
 	}
+	if (r >= 0)
+		say_only_in_b(d, buf_str(&prefix), &la, &lb);
 	return r < 0 ? r : 0;
 }
 
@@ -350,14 +379,6 @@ static int diff_step(struct diff *d, struct node *a, struct node *b, const char 
 	return r < 0 ? r : diff_nodes(d, buf_str(&prefix), na, nb);
 }
 
-static bool has_entry(const struct listing *l, const char *name)
-{
-	for (size_t i = 2; i < l->n; i++)
-		if (!strcmp(listing_name(l, i), name))
-			return true;
-	return false;
-}
-
 int diff_sources(struct diff *d, struct source *a, struct source *b)
 {
 	auto_listing la = { 0 }, lb = { 0 };
@@ -375,13 +396,12 @@ int diff_sources(struct diff *d, struct source *a, struct source *b)
 	for (size_t i = 2; i < la.n && r >= 0; i++) {
 		const char *name = listing_name(&la, i);
 
-		if (has_entry(&lb, name))
+		if (type_of(&lb, name) >= 0)
 			r = diff_step(d, a->node, b->node, name);
 		else
 			diff_say(d, name, "only in A", "");
 	}
-	for (size_t i = 2; i < lb.n && r >= 0; i++)
-		if (!has_entry(&la, listing_name(&lb, i)))
-			diff_say(d, listing_name(&lb, i), "only in B", "");
+	if (r >= 0)
+		say_only_in_b(d, "", &la, &lb);
 	return r;
 }

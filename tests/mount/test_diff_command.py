@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `diff` says of two checkpoints besides values: what only one of them has, and what is of another kind."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two copies of the sample."""
+    return [shutil.copytree(SAMPLE, tmp_path / name) for name in 'ab']
+
+
+def lines(run, a, b, *options):
+    r = run('diff', *options, a, b, ok=False)
+    assert r.stderr == '' and r.returncode in (0, 1)
+    return r.stdout.splitlines()
+
+
+def test_stored_files_that_only_one_has(run, two):
+    """In both directions, in directories, and also where names are alike."""
+    for path, name in zip(two, ('of-a', 'of-b')):
+        (path / '1500/config' / name).write_text('text')
+        (path / '1500/config/below').mkdir()
+        (path / '1500/config/below' / name).write_text('text')
+        (path / '1500/config/both').write_text(name)
+    (two[0] / '1500/config/kind').write_text('a file')
+    (two[1] / '1500/config/kind').mkdir()
+    found = lines(run, two[0] / '1500', two[1] / '1500')
+    assert sorted(found[:-1]) == ['config/below/of-a: only in A', 'config/below/of-b: only in B', 'config/both: content',
+                                  'config/kind: kind', 'config/of-a: only in A', 'config/of-b: only in B']
+    assert found[-1].endswith(' 6 differences')
+
+
+def test_steps_that_only_one_has(run, two):
+    shutil.rmtree(two[1] / '1000')
+    for order, side in ((two, 'A'), (two[::-1], 'B')):
+        found = lines(run, *order)
+        assert found[0] == f'1000: only in {side}' and found[-1].endswith(' 1 differences'), found
+    r = run('diff', two[0], two[1] / '1500', ok=False)
+    assert r.returncode == 1 and 'is a directory of steps' in r.stderr and 'name one of its steps' in r.stderr
+
+
+def test_a_leaf_in_the_place_of_a_directory(run, tmp_path):
+    for name, file in (('a', 'x.json'), ('b', 'x/y.json')):
+        (tmp_path / name / file).parent.mkdir(parents=True)
+        (tmp_path / name / file).write_text('1')
+        run('save', tmp_path / name, tmp_path / 'ckpts' / str(len(name + file)))
+    a, b = sorted((tmp_path / 'ckpts').glob('[0-9]*'))
+    assert lines(run, a, b)[0] == 'default/x.json: kind: leaf, and dict'
+    said = json.loads(run('diff', '--json', a, b, ok=False).stdout)
+    assert said['differences'][0] == {'path': 'default/x.json', 'what': 'kind', 'a': 'leaf', 'b': 'dict'}, said
+    assert not any('kind' in line for line in lines(run, a, b, '--only', 'default/x'))
+
+
+def test_verbose_names_what_is_the_same(run, two):
+    found = lines(run, two[0] / '1500/state', two[1] / '1500/state', '--verbose')
+    assert 'step.json: same' in found and found[-1].endswith(' 0 differences')
