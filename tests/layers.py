@@ -46,7 +46,7 @@ MAY_INCLUDE = {
     'core/job': ['core/base', 'core/step', 'core/commit'],
     'handlers/format': [
         'core/base', 'core/io', 'core/dtype', 'core/zarr', 'core/tree', 'core/step'],
-    'handlers/leaf': ['core/base', 'core/dtype', 'core/step', 'handlers/format'],
+    'handlers/leaf': ['core/base', 'core/dtype', 'core/tree', 'core/step', 'handlers/format'],
     'handlers/plugin': ['core/base', 'core/step', 'handlers/format', 'handlers/leaf'],
     'handlers/transform': [
         'core/base', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'handlers/format',
@@ -63,11 +63,11 @@ MAY_INCLUDE = {
         'core/base', 'core/dtype', 'core/tree', 'core/step', 'handlers/plugin', 'handlers/leaf',
         'handlers/subtree', 'handlers/draft'],
     'handlers/commit': [
-        'core/base', 'core/sandbox', 'core/tree', 'core/step', 'core/commit', 'handlers/plugin', 'handlers/draft',
-        'handlers/plan'],
+        'core/base', 'core/sandbox', 'core/tree', 'core/step', 'core/commit', 'handlers/plugin', 'handlers/leaf',
+        'handlers/draft', 'handlers/plan'],
     'handlers/job': [
-        'core/base', 'core/kv', 'core/zarr', 'core/step', 'core/commit', 'core/job', 'handlers/options',
-        'handlers/draft', 'handlers/commit'],
+        'core/base', 'core/kv', 'core/zarr', 'core/tree', 'core/step', 'core/commit', 'core/job',
+        'handlers/options', 'handlers/draft', 'handlers/commit'],
     'handlers/namespace': [
         'core/base', 'core/sandbox', 'core/io', 'core/zarr', 'core/step', 'core/job', 'handlers/format',
         'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/options',

@@ -23,6 +23,36 @@ void sha256(struct span s, uint8_t ret[32])
 	sha256_parts(&s, 1, ret);
 }
 
+struct sha256 {
+	SHA2_CTX ctx;
+};
+
+int sha256_new(struct sha256 **ret)
+{
+	struct sha256 *s = malloc(sizeof(*s));
+
+	if (!s)
+		return fail(-ENOMEM, "cannot compute a SHA-256: not enough memory");
+	SHA256Init(&s->ctx);
+	*ret = s;
+	return 0;
+}
+
+void sha256_add(struct sha256 *s, struct span piece)
+{
+	SHA256Update(&s->ctx, piece.p, piece.n);
+}
+
+void sha256_end(struct sha256 *s, uint8_t ret[32])
+{
+	SHA256Final(ret, &s->ctx);
+}
+
+void sha256_free(struct sha256 *s)
+{
+	free(s);
+}
+
 uint64_t hash64(struct span s, uint64_t seed)
 {
 	uint64_t h = 0xcbf29ce484222325 ^ seed;

@@ -10,6 +10,15 @@
 void sha256(struct span s, uint8_t ret[32]);
 /* The same of n pieces, one after the other. */
 void sha256_parts(const struct span *parts, size_t n, uint8_t ret[32]);
+/* The same, piece by piece. */
+struct sha256;
+int sha256_new(struct sha256 **ret);
+void sha256_add(struct sha256 *s, struct span piece);
+/* Of all pieces so far; nothing may be added afterwards. */
+void sha256_end(struct sha256 *s, uint8_t ret[32]);
+/* Accepts NULL. */
+void sha256_free(struct sha256 *s);
+DEFINE_AUTO(sha256, struct sha256, sha256_free);
 /* 64-bit hash of bytes, stable across processes and machines (FNV-1a, finished by a mixer). */
 uint64_t hash64(struct span s, uint64_t seed);
 /* Scatters a number over all 64 bits. No two numbers have the same result. */

@@ -72,7 +72,8 @@ bool codec_is_summed(const struct codec_chain *chain, struct span head);
 
 /*
  * What the first CODEC_START_BYTES of an object (or all of it) of a chain of one zstd or blosc
- * codec say: -EUCLEAN when they cannot be of one with `stored` bytes that decodes to `decoded`.
+ * codec, or that and crc32c, say: -EUCLEAN when they cannot be of one with `stored` bytes that
+ * decodes to `decoded`.
  */
 #define CODEC_START_BYTES 16
 int codec_check_start(const struct codec_chain *chain, const uint8_t start[CODEC_START_BYTES],

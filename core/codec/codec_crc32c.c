@@ -7,8 +7,6 @@
 #include "core/base/wire.h"
 #include "core/codec/codec_impl.h"
 
-#define CRC_BYTES 4
-
 static int crc_parse(const struct codec_ops *ops, const struct json *conf,
 		     enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
 		     const struct codec **ret)
@@ -27,7 +25,7 @@ static int crc_print(const struct codec *c, enum codec_dialect dialect, struct b
 	return buf_add_str(ret, "{\"name\":\"crc32c\"}");
 }
 
-static int crc_compare(uint32_t computed, const uint8_t stored[CRC_BYTES])
+static int crc_compare(uint32_t computed, const uint8_t stored[CODEC_CRC32C_BYTES])
 {
 	if (computed == get_u32le(stored))
 		return 0;
@@ -39,9 +37,9 @@ static int crc_strip_trailer(struct span in, uint64_t n, struct span *ret)
 	struct span inner;
 	int r;
 
-	if (in.n < CRC_BYTES || (n != CODEC_SIZE_UNKNOWN && in.n - CRC_BYTES < n))
+	if (in.n < CODEC_CRC32C_BYTES || (n != CODEC_SIZE_UNKNOWN && in.n - CODEC_CRC32C_BYTES < n))
 		return fail(-EUCLEAN, "crc32c stream is truncated after %zu bytes", in.n);
-	inner = span_of(in.p, n == CODEC_SIZE_UNKNOWN ? in.n - CRC_BYTES : (size_t)n);
+	inner = span_of(in.p, n == CODEC_SIZE_UNKNOWN ? in.n - CODEC_CRC32C_BYTES : (size_t)n);
 	r = crc_compare(crc32c(inner), inner.p + inner.n);
 	if (r >= 0)
 		*ret = inner;
@@ -60,7 +58,7 @@ struct crc_decoder {
 	uint64_t left; /* before the checksum; CODEC_SIZE_UNKNOWN: all */
 	uint32_t crc;  /* of what has been given out */
 	/* Unknown length: the last four bytes are held back until the input turns out to go on. */
-	uint8_t held[CRC_BYTES];
+	uint8_t held[CODEC_CRC32C_BYTES];
 	unsigned n_held;
 	bool ended;
 };
@@ -68,8 +66,8 @@ struct crc_decoder {
 /* The checksum itself, when its place is known. */
 static int crc_decoder_end(struct crc_decoder *s)
 {
-	uint8_t stored[CRC_BYTES];
-	int r = codec_input_take(s->base.in, stored, CRC_BYTES, "crc32c");
+	uint8_t stored[CODEC_CRC32C_BYTES];
+	int r = codec_input_take(s->base.in, stored, CODEC_CRC32C_BYTES, "crc32c");
 
 	s->ended = true;
 	return r < 0 ? r : crc_compare(s->crc, stored);
@@ -81,7 +79,7 @@ static int crc_decoder_held(struct crc_decoder *s, uint8_t *p, size_t n, size_t 
 	struct codec_input *in = s->base.in;
 	int r = codec_input_fill(in);
 
-	while (r > 0 && s->n_held < CRC_BYTES) {
+	while (r > 0 && s->n_held < CODEC_CRC32C_BYTES) {
 		s->held[s->n_held++] = in->left.p[0];
 		codec_input_skip(in, 1);
 		r = codec_input_fill(in);
@@ -90,7 +88,7 @@ static int crc_decoder_held(struct crc_decoder *s, uint8_t *p, size_t n, size_t 
 		return r;
 	if (r == 0) {
 		s->ended = true;
-		if (s->n_held < CRC_BYTES)
+		if (s->n_held < CODEC_CRC32C_BYTES)
 			return fail(-EUCLEAN, "crc32c stream is truncated after %llu bytes",
 				    (unsigned long long)in->taken);
 		return crc_compare(s->crc, s->held);
@@ -98,12 +96,12 @@ static int crc_decoder_held(struct crc_decoder *s, uint8_t *p, size_t n, size_t 
 	n = MIN(n, in->left.n);
 	/* out = held ‖ input, shifted by four; held = the last four of both. */
 	for (size_t i = 0; i < n; i++)
-		p[i] = i < CRC_BYTES ? s->held[i] : in->left.p[i - CRC_BYTES];
-	if (n >= CRC_BYTES) {
-		memcpy(s->held, in->left.p + n - CRC_BYTES, CRC_BYTES);
+		p[i] = i < CODEC_CRC32C_BYTES ? s->held[i] : in->left.p[i - CODEC_CRC32C_BYTES];
+	if (n >= CODEC_CRC32C_BYTES) {
+		memcpy(s->held, in->left.p + n - CODEC_CRC32C_BYTES, CODEC_CRC32C_BYTES);
 	} else {
-		memmove(s->held, s->held + n, CRC_BYTES - n);
-		memcpy(s->held + CRC_BYTES - n, in->left.p, n);
+		memmove(s->held, s->held + n, CODEC_CRC32C_BYTES - n);
+		memcpy(s->held + CODEC_CRC32C_BYTES - n, in->left.p, n);
 	}
 	codec_input_skip(in, n);
 	*ret_n = n;
@@ -190,10 +188,10 @@ static int crc_encoder_push(struct encoder_stage *base, struct span in)
 
 static int crc_encoder_finish(struct encoder_stage *base)
 {
-	uint8_t bytes[CRC_BYTES];
+	uint8_t bytes[CODEC_CRC32C_BYTES];
 
 	set_u32le(bytes, ((struct crc_encoder *)base)->crc);
-	return base->sink.fn(base->sink.arg, span_of(bytes, CRC_BYTES));
+	return base->sink.fn(base->sink.arg, span_of(bytes, CODEC_CRC32C_BYTES));
 }
 
 static void crc_encoder_free(struct encoder_stage *base)
@@ -221,7 +219,7 @@ static int crc_encoder_new(const struct codec *c, uint64_t total, struct codec_s
 const struct codec_ops codec_crc32c = {
 	.name = "crc32c",
 	.in_v3 = true,
-	.trailer = CRC_BYTES,
+	.trailer = CODEC_CRC32C_BYTES,
 	.parse = crc_parse,
 	.print = crc_print,
 	.strip_trailer = crc_strip_trailer,

@@ -13,6 +13,7 @@
 #include "core/codec/codec.h"
 
 #define CODEC_SIZE_UNKNOWN UINT64_MAX
+#define CODEC_CRC32C_BYTES 4
 
 /* ---- decoding ---- */
 

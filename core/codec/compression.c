@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "core/codec/codec_blosc.h"
+#include "core/codec/codec_impl.h"
 
 /*
  * blosc's blocks. zstd cuts what it compresses into blocks of 128 KiB of its own: in smaller blocks
@@ -116,7 +117,7 @@ bool compression_is_sound(const struct compression *c)
 {
 	return c->kind >= COMPRESSION_NONE && c->kind <= COMPRESSION_AUTO && c->cname >= 0 &&
 	       c->cname + 1 < (int)ARRAY_LEN(compression_cnames) && c->shuffle >= -1 &&
-	       c->shuffle <= 2;
+	       c->shuffle <= 2 && c->summed <= 1;
 }
 
 int compression_print(const struct compression *c, struct buf *ret)
@@ -154,14 +155,18 @@ int compression_codec(const struct compression *c, enum codec_dialect dialect, s
 
 bool compression_of(const struct codec_chain *chain, struct compression *ret)
 {
+	unsigned n = chain->n;
+	bool summed = n && chain->codec[n - 1]->ops == &codec_crc32c;
 	struct compression c = { 0 };
 
-	if (chain->n > 1)
+	n -= summed;
+	if (n > 1)
 		return false;
-	if (chain->n == 1 && codec_zstd_level(chain->codec[0], &c.level))
+	if (n == 1 && codec_zstd_level(chain->codec[0], &c.level))
 		c.kind = COMPRESSION_ZSTD;
-	else if (chain->n == 1 && !blosc_settings(chain->codec[0], &c))
+	else if (n == 1 && !blosc_settings(chain->codec[0], &c))
 		return false;
+	c.summed = summed;
 	*ret = c;
 	return true;
 }
@@ -173,8 +178,17 @@ int codec_check_start(const struct codec_chain *chain, const uint8_t start[CODEC
 	struct blosc_head h;
 	int r;
 
-	if (!compression_of(chain, &c) || c.kind == COMPRESSION_NONE)
-		return fail(-EINVAL, "not a chain of one zstd or blosc codec");
+	if (!compression_of(chain, &c) || (c.kind == COMPRESSION_NONE && !c.summed))
+		return fail(-EINVAL, "not a chain of one zstd or blosc codec, or crc32c");
+	if (c.summed && stored < CODEC_CRC32C_BYTES)
+		return fail(-EUCLEAN, "its %llu bytes have no crc32c", (unsigned long long)stored);
+	if (c.summed)
+		stored -= CODEC_CRC32C_BYTES;
+	if (c.kind == COMPRESSION_NONE)
+		return stored == decoded ?
+			       0 :
+			       fail(-EUCLEAN, "it has %llu bytes before its crc32c, not %llu",
+				    (unsigned long long)stored, (unsigned long long)decoded);
 	if (c.kind == COMPRESSION_ZSTD)
 		return stored >= 4 && get_u32le(start) == ZSTD_MAGIC ?
 			       0 :

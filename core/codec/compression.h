@@ -26,6 +26,8 @@ struct compression {
 	int shuffle;       /* as in zarr v2: -1 by element size, 0 none, 1 bytes, 2 bits */
 	uint64_t block;    /* bytes; 0: libblosc's own choice */
 	uint64_t typesize; /* 0: the element's size */
+	/* 1: a CRC-32C follows, by a codec of its own (zarr v3); also after kind NONE. */
+	uint64_t summed;
 };
 
 /* blosc's codecs, as the metadata names them; NULL-terminated. */
@@ -44,7 +46,7 @@ int compression_print(const struct compression *c, struct buf *ret);
  * name in this libblosc. */
 int compression_codec(const struct compression *c, enum codec_dialect dialect, size_t item_bytes,
 		      struct arena *arena, const struct codec **ret);
-/* What a chain is, if it is one of these. */
+/* What a chain is, if it is one of these, or that and crc32c. */
 bool compression_of(const struct codec_chain *chain, struct compression *ret);
 /* blosc with our block size, and the defaults of "blosc". */
 struct compression compression_blosc(void);

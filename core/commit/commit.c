@@ -109,8 +109,8 @@ static int prepare(struct commit *c)
 		if (r >= 0)
 			r = check_deadline(c);
 	}
-	if (r >= 0 && c->verify)
-		r = c->verify(c->verify_arg);
+	if (r >= 0 && c->finish)
+		r = c->finish(c->finish_arg);
 	if (r >= 0)
 		r = mark_items(c);
 	if (r >= 0)

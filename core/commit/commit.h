@@ -68,9 +68,10 @@ struct commit {
 	bool shared;         /* several ranks write to the items' directories */
 	int64_t deadline_ns; /* monotonic; 0: none. -ETIMEDOUT when it passes before the rename */
 	uint64_t *merged;    /* bytes of nodes that merging wrote are added; NULL: nobody asks */
-	/* Looks at the finished draft before it becomes a step; NULL: nobody does. */
-	int (*verify)(void *arg);
-	void *verify_arg;
+	/* Looks at the finished draft before it becomes a step, and may add files (seal_file());
+	 * NULL: nobody does. */
+	int (*finish)(void *arg);
+	void *finish_arg;
 };
 
 /*

@@ -340,7 +340,7 @@ static int write_long(struct io_dir *dir, const char *path, const struct commit_
 	return r < 0 ? r : io_file_sync(out);
 }
 
-static int write_file(struct commit *c, const struct commit_item *item, const struct commit_file *f)
+int seal_file(struct commit *c, const struct commit_item *item, const struct commit_file *f)
 {
 	auto_free char *path = NULL;
 	int r;
@@ -460,7 +460,7 @@ int seal_item(struct commit *c, struct commit_item *item)
 	if (r >= 0 && item->parts)
 		r = merge_databases(c, item);
 	for (size_t i = 0; i < item->n_files && r >= 0; i++)
-		r = write_file(c, item, &item->files[i]);
+		r = seal_file(c, item, &item->files[i]);
 	if (r >= 0 && item->name.n) {
 		auto_free char *dir = span_dup_str(item->name);
 

@@ -9,5 +9,7 @@
 
 /* The item's directory is complete and durable when this returns 0. May be called again. */
 int seal_item(struct commit *c, struct commit_item *item);
+/* A file more of an item that is sealed: durable when this returns 0. */
+int seal_file(struct commit *c, const struct commit_item *item, const struct commit_file *f);
 
 #endif

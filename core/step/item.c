@@ -17,6 +17,7 @@
 #include "core/step/aggregate.h"
 #include "core/step/item_impl.h"
 #include "core/tree/array_metadata.h"
+#include "core/tree/digests.h"
 #include "core/tree/sharding.h"
 #include "core/tree/strings.h"
 #include "core/zarr/stream.h"
@@ -217,6 +218,7 @@ void item_unref(struct item *item)
 	io_file_unref(item->strings_file);
 	shardings_free(item->shardings);
 	array_metadatas_free(item->arrays);
+	digests_free(item->digests);
 	pthread_mutex_destroy(&item->lock);
 	pthread_mutex_destroy(&item->access_lock);
 	free(item->path);
@@ -236,6 +238,8 @@ uint64_t item_memory(struct item *item)
 		n += item->shardings->arena.total;
 	if (item->arrays)
 		n += item->arrays->arena.total;
+	if (item->digests)
+		n += item->digests->arena.total;
 	pthread_mutex_unlock(&item->lock);
 	return n;
 }
@@ -463,11 +467,7 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
 	return e ? read_string(item, e, ret) : read_string_leaf(item, leaf, ret);
 }
 
-/*
- * What only informs is worth a line in the log when it is absent or broken for good, not an error:
- * 0. What may pass (memory, the disk) is one, and is tried again.
- */
-static int optional_result(const struct item *item, const char *name, int r)
+int item_optional(const struct item *item, const char *name, int r)
 {
 	if (r >= 0 || err_passes(r))
 		return MIN(r, 0);
@@ -488,7 +488,7 @@ static int read_shardings(struct item *item)
 	r = io_read_file(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
 	if (r >= 0)
 		r = shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
-	r = optional_result(item, "_sharding", r);
+	r = item_optional(item, "_sharding", r);
 	item->shardings_read = r >= 0;
 	return r;
 }
@@ -551,7 +551,7 @@ static int read_arrays(struct item *item)
 
 	if (item->arrays_read)
 		return 0;
-	r = optional_result(item, "array_metadatas", read_first_process(item));
+	r = item_optional(item, "array_metadatas", read_first_process(item));
 	item->arrays_read = r >= 0;
 	return r;
 }

@@ -36,6 +36,7 @@ struct item_access_cache {
 };
 
 struct array_metadatas;
+struct digests;
 struct shardings;
 struct strings;
 
@@ -67,6 +68,8 @@ struct item {
 	struct io_file *strings_file;
 	struct shardings *shardings;    /* `_sharding`; NULL: none */
 	struct array_metadatas *arrays; /* the first of array_metadatas/process_*; NULL: none */
+	bool digests_read;
+	struct digests *digests; /* `.sha256sums`; NULL: none */
 };
 
 /*
@@ -92,6 +95,11 @@ int item_array_inner(struct item *item, const struct tree_node *leaf, struct zar
  * when the file is damaged, which the log says; an error when it cannot be read now.
  */
 int item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret);
+/*
+ * `.sha256sums`: borrowed from the item. NULL when it has none, or when the file is damaged, which
+ * the log says; an error when it cannot be read now.
+ */
+int item_digests(struct item *item, const struct digests **ret);
 /* The PRNG implementation of a leaf that is key data: "threefry2x32". Returns the same. */
 int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret);
 /*

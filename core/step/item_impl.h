@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_impl.h - what item.c and item_tree.c share; included by them only.
+ * item_impl.h - what the files item*.c share; included by them only.
  */
 #ifndef PYTREEFS_ITEM_IMPL_H
 #define PYTREEFS_ITEM_IMPL_H
@@ -16,5 +16,10 @@ int item_read_file(struct item *item, const char *name);
 int item_read_safetensors(struct item *item, const char *path);
 /* Index `_strings.json`, once. A missing file is not an error. */
 int item_read_strings(struct item *item);
+/*
+ * The result of reading a file that only informs. That it is absent or broken for good is worth a
+ * line in the log, not an error: 0. What may pass (memory, the disk) is one, and is tried again.
+ */
+int item_optional(const struct item *item, const char *name, int r);
 
 #endif

@@ -22,7 +22,8 @@ static bool same_codecs(const struct codec_chain *a, const struct codec_chain *b
 	struct compression x, y;
 
 	/* A decoder needs no level, and nothing of blosc's settings. */
-	return compression_of(a, &x) && compression_of(b, &y) && x.kind == y.kind;
+	return compression_of(a, &x) && compression_of(b, &y) && x.kind == y.kind &&
+	       x.summed == y.summed;
 }
 
 static bool fits(const struct zarr *from, const struct zarr *to)
@@ -62,6 +63,8 @@ static int check_chunk(struct copying *y, const struct chunk *c)
 {
 	const struct zarr_level *leaf = y->from->leaf;
 	uint8_t head[CODEC_START_BYTES];
+	struct compression how;
+	uint64_t least = 9; /* of a compressed chunk */
 	int r = 0;
 
 	if (leaf->codecs.n == 0)
@@ -72,7 +75,9 @@ static int check_chunk(struct copying *y, const struct chunk *c)
 	r = chunk_check_size(y->from, c);
 	if (r < 0)
 		return r;
-	if (c->len < 9)
+	if (!compression_of(&leaf->codecs, &how) || how.kind == COMPRESSION_NONE)
+		least = 0;
+	if (c->len < least)
 		return fail(-EUCLEAN, "its %llu bytes are not a compressed chunk",
 			    (unsigned long long)c->len);
 	r = read_at(c, 0, (size_t)MIN(c->len, (uint64_t)sizeof(head)), head);

@@ -52,7 +52,8 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":2}");
 }
 
-/* [bytes] or [bytes, compressor]: of the chunk, or of the one inner chunk of a shard. */
+/* [bytes], compressor and checksum where they are asked for: of the chunk, or of the one inner
+ * chunk of a shard. */
 static int put_codecs(struct buf *b, const struct zarr_create *c)
 {
 	bool has_order = dtype_info(c->dtype)->word > 1;
@@ -62,6 +63,8 @@ static int put_codecs(struct buf *b, const struct zarr_create *c)
 
 	if (r >= 0)
 		r = put_compressor(b, c, ",", "");
+	if (r >= 0 && c->compression.summed)
+		r = buf_add_str(b, ",{\"name\":\"crc32c\"}");
 	return r < 0 ? r : buf_add_byte(b, ']');
 }
 
@@ -113,9 +116,10 @@ int zarr_meta_print(const struct zarr_create *c, struct buf *ret)
 	int r;
 
 	if ((c->format != 2 && c->format != 3) || c->rank > LIMIT_RANK ||
-	    (c->sharded && c->format == 2))
-		return fail(-EINVAL, "cannot create a zarr array of format %u and rank %u%s",
-			    c->format, c->rank, c->sharded ? ", sharded" : "");
+	    ((c->sharded || c->compression.summed) && c->format == 2))
+		return fail(-EINVAL, "cannot create a zarr array of format %u and rank %u%s%s",
+			    c->format, c->rank, c->sharded ? ", sharded" : "",
+			    c->compression.summed ? ", with crc32c" : "");
 	r = c->format == 2 ? print_v2(c, ret) : print_v3(c, ret);
 	if (r < 0)
 		ret->n = at;

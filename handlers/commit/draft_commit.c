@@ -15,6 +15,7 @@
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
 #include "core/step/step_name.h"
+#include "handlers/commit/draft_digests.h"
 #include "handlers/commit/draft_items.h"
 #include "handlers/commit/draft_verify.h"
 #include "handlers/commit/on_commit.h"
@@ -28,6 +29,7 @@ struct sealing {
 	struct commit_item *commit_item;
 	size_t n;
 	struct buf custom;
+	struct commit *commit; /* that runs */
 };
 
 static void sealing_release(struct sealing *s)
@@ -198,11 +200,12 @@ static int name_stores(struct sealing *s)
 
 /* ---- the commit ---- */
 
-static int verify(void *arg)
+static int finish(void *arg)
 {
 	struct sealing *s = arg;
+	int r = s->d->env->options->verify_commit ? draft_verify(s->d, s->item, s->n) : 0;
 
-	return draft_verify(s->d, s->item, s->n);
+	return r < 0 ? r : draft_digests(s->d, s->item, s->n, s->commit);
 }
 
 static int check_final(struct draft *d, struct span final)
@@ -259,6 +262,8 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		.dir_mode = (unsigned)o->mode,
 		.atomicity = o->atomicity,
 		.deadline_ns = deadline,
+		.finish = finish,
+		.finish_arg = s,
 	};
 	int r = 0;
 
@@ -291,10 +296,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 			.n_files = it->n_files,
 		};
 	}
-	if (o->verify_commit) {
-		c.verify = verify;
-		c.verify_arg = s;
-	}
+	s->commit = &c;
 	return r < 0 ? r : commit_run(&c);
 }
 

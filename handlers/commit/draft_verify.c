@@ -9,10 +9,9 @@
 #include "core/base/path.h"
 #include "core/step/item.h"
 
-/* The node of the opened tree with the key path of one that was planned. */
-static const struct tree_node *same_path(const struct tree *tree, const struct tree_node *n)
+const struct tree_node *draft_written(const struct tree *tree, const struct tree_node *n)
 {
-	const struct tree_node *parent = n->parent ? same_path(tree, n->parent) : NULL;
+	const struct tree_node *parent = n->parent ? draft_written(tree, n->parent) : NULL;
 
 	return n->parent ? parent ? tree_child_by_key(parent, n->key) : NULL : tree->root;
 }
@@ -48,7 +47,7 @@ static int verify_places(struct zarr *z, uint64_t n)
 static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_stored)
 {
 	auto_of(zarr) struct zarr *z = NULL;
-	const struct tree_node *leaf = same_path(item->tree, l->node);
+	const struct tree_node *leaf = draft_written(item->tree, l->node);
 	uint64_t bytes, objects, wanted = 1;
 	int r;
 

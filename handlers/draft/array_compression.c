@@ -32,9 +32,10 @@ static bool may_be_blosc(const struct draft_env *env, const struct array_layout 
 	       bytes <= (budget - BLOSC_BESIDE) / 2;
 }
 
-/* The level as a number, so that equal ones compare as equal. */
-static void set_level(struct array_layout *l)
+/* The level as a number, so that equal ones compare as equal; a checksum follows in any case. */
+static void complete(struct array_layout *l)
 {
+	l->compression.summed = l->asked.summed;
 	if (l->compression.kind == COMPRESSION_ZSTD && l->compression.level == COMPRESSION_ORBAX)
 		l->compression.level = l->format == 3 ? 3 : 1;
 }
@@ -60,7 +61,7 @@ void array_resolve(const struct draft_env *env, enum dtype t, unsigned rank, con
 				(unsigned long long)chunk_bytes(l, rank));
 		l->compression = usual;
 	}
-	set_level(l);
+	complete(l);
 }
 
 uint64_t array_sample_bytes(const struct array_layout *l, unsigned rank, const uint64_t *shape)
@@ -98,7 +99,7 @@ static int choose(const struct draft_env *env, struct array_layout *l, enum dtyp
 	block_free(p, n);
 	if (r < 0)
 		return r;
-	set_level(l);
+	complete(l);
 	compression_print(&l->compression, &text);
 	trace(TRACE_LEAF, "compression=auto: %s for elements of %s", buf_str(&text),
 	      dtype_info(t)->name);
@@ -136,7 +137,7 @@ static bool is_same(const struct array_layout *l, const struct compression *stor
 	struct compression a = l->compression, b = *stored;
 
 	/* Any level will do where none was asked for. */
-	if (a.kind == COMPRESSION_ZSTD && b.kind == COMPRESSION_ZSTD &&
+	if (a.kind == COMPRESSION_ZSTD && b.kind == COMPRESSION_ZSTD && a.summed == b.summed &&
 	    (l->asked.kind != COMPRESSION_ZSTD || l->asked.level == COMPRESSION_ORBAX))
 		return true;
 	/* Of blosc, by what the elements are where the metadata does not say more. */
@@ -169,16 +170,19 @@ int array_takes_stored(const struct draft_env *env, struct array_layout *l, stru
 int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape,
 	       struct buf *ret)
 {
-	const struct zarr_create c = {
+	struct compression placeholder = compression_blosc();
+	struct zarr_create c = {
 		.format = l->format,
 		.dtype = t,
 		.rank = rank,
 		.shape = shape,
 		.chunk = l->chunk,
-		.compression = l->compression.kind == COMPRESSION_AUTO ? compression_blosc() :
-									 l->compression,
+		.compression = l->compression,
 		.sharded = l->format == 3,
 	};
 
+	placeholder.summed = l->compression.summed;
+	if (c.compression.kind == COMPRESSION_AUTO)
+		c.compression = placeholder;
 	return zarr_meta_print(&c, ret);
 }

@@ -74,6 +74,8 @@ struct draft_node {
 	int hint_dtype;       /* of a leaf: enum dtype of the one that it was copied from */
 	bool hint_jax;        /* the same: it is recorded as jax.Array */
 	struct buf hint_impl; /* the same, of a PRNG key: its implementation */
+	bool has_hint_sha256; /* the same: its item records this of its value */
+	uint8_t hint_sha256[32];
 };
 
 enum draft_life { DRAFT_OPEN, DRAFT_COMMITTING, DRAFT_GONE };
@@ -174,6 +176,8 @@ struct draft_node *draft_item_of(struct draft_node *n);
 int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags);
 /* name after "user.pytree.". -ENODATA. */
 int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret);
+/* What the item of the leaf that is being copied to n records of its value; NULL: nothing. */
+void draft_hint_sha256(struct draft_node *n, const uint8_t *sha256);
 int draft_list_xattr(struct draft_node *n, struct buf *ret);
 /* Called with the lock held: the value of user.pytree.NAME; p NULL when it is not set. */
 struct span draft_xattr_value(const struct draft_node *n, const char *name);

@@ -246,6 +246,8 @@ static void set_layout(const struct save_opts *o, enum dtype to, struct array_wa
 	w->layout.item = dtype_info(to)->size;
 	w->layout.omit_fill = !o->store_fill_value;
 	w->layout.asked = o->compression;
+	w->layout.asked.summed = o->crc32c && o->zarr == SAVE_ZARR3;
+	w->any_sum = !save_opts_given(o, "crc32c");
 	w->any_level = o->compression.kind == COMPRESSION_ZSTD &&
 		       o->compression.level == COMPRESSION_ORBAX;
 }
@@ -497,6 +499,8 @@ int array_fits(struct draft_node *n, struct draft_array *a, const struct array_w
 		memcpy(asked.chunk, a->layout.chunk, sizeof(asked.chunk));
 	if (a->copied && w->any_level)
 		asked.asked = a->layout.asked;
+	if (a->copied && !w->any_sum)
+		asked.asked.summed = w->layout.asked.summed;
 	/* What was chosen by a sample stays, as long as nobody asks for another choice. */
 	if (!memcmp(&asked.asked, &a->layout.asked, sizeof(asked.asked)))
 		asked.compression = a->layout.compression;

@@ -43,8 +43,9 @@ struct draft_array {
 /* The layout that the options ask for now. */
 struct array_wanted {
 	struct array_layout layout;
-	enum dtype from, to;       /* from differs from to: a cast */
-	bool any_chunk, any_level; /* nobody asked for these: stored chunks may keep theirs */
+	enum dtype from, to; /* from differs from to: a cast */
+	/* Nobody asked for these: stored chunks may keep theirs. */
+	bool any_chunk, any_level, any_sum;
 	bool is_part;
 };
 

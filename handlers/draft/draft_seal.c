@@ -195,6 +195,7 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 {
 	auto_of(kv) struct kv *kv = NULL;
 	const struct store *store;
+	struct compression stored;
 	struct array_wanted w;
 	auto_buf json = { 0 };
 	int r = array_wanted(f->node, a, &w);
@@ -208,9 +209,15 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 			w.layout.chunk[i] = from->leaf_chunk[i];
 	/* Nobody asked for a compression: what is stored with another, or without, moves as it is,
 	 * too. */
-	r = w.any_level && compression_of(&from->leaf->codecs, &w.layout.compression) ?
-		    1 :
-		    array_takes_stored(f->node->draft->env, &w.layout, from);
+	if (compression_of(&from->leaf->codecs, &stored) && w.any_sum && w.layout.format == 3)
+		w.layout.asked.summed = w.layout.compression.summed = stored.summed;
+	if (w.any_level && compression_of(&from->leaf->codecs, &stored) &&
+	    stored.summed == w.layout.asked.summed) {
+		w.layout.compression = stored;
+		r = 1;
+	} else {
+		r = array_takes_stored(f->node->draft->env, &w.layout, from);
+	}
 	if (r <= 0)
 		return r;
 	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);

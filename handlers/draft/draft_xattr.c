@@ -186,9 +186,9 @@ static int check_save(struct draft_node *n, const char *option, struct span valu
 	return save_opts_set(&o, option, text);
 }
 
-static const char *const derived[] = { "shape",      "chunks",       "codecs",
-				       "typestr",    "stored_bytes", "logical_bytes",
-				       "leaf_count", "state",        "write_shape" };
+static const char *const derived[] = { "shape",        "chunks",        "codecs",     "typestr",
+				       "stored_bytes", "logical_bytes", "leaf_count", "state",
+				       "write_shape",  "sha256" };
 
 static bool is_array_type(struct span word)
 {
@@ -302,6 +302,15 @@ int draft_set_xattr(struct draft_node *n, const char *name, const struct span *v
 	n->draft->changes++;
 	pthread_mutex_unlock(&n->draft->lock);
 	return r;
+}
+
+void draft_hint_sha256(struct draft_node *n, const uint8_t *sha256)
+{
+	pthread_mutex_lock(&n->draft->lock);
+	n->has_hint_sha256 = sha256 != NULL;
+	if (sha256)
+		memcpy(n->hint_sha256, sha256, sizeof(n->hint_sha256));
+	pthread_mutex_unlock(&n->draft->lock);
 }
 
 int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret)

@@ -13,6 +13,7 @@
 #include "core/kv/kv_table.h"
 #include "core/base/log.h"
 #include "core/commit/seal.h"
+#include "core/tree/digests.h"
 #include "handlers/job/draft_collective.h"
 
 struct names {
@@ -58,7 +59,9 @@ static int clean_item(struct collective_plan *jp, const struct collective_item *
 	{
 		auto_free char *path = NULL;
 
-		if (r < 0 || (at[0] == '.' && strcmp(at, KV_TABLE_DIR)) || is_database(at))
+		if (r < 0 ||
+		    (at[0] == '.' && strcmp(at, KV_TABLE_DIR) && strcmp(at, DIGESTS_FILE)) ||
+		    is_database(at))
 			continue;
 		path = str_fmt("%s%s%s", name, *name ? "/" : "", at);
 		r = path ? io_remove_tree(dir, path) : -ENOMEM;

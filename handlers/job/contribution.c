@@ -57,7 +57,7 @@ static int pack_flags(struct buf *b, const bool *flag, unsigned n)
 static int pack_layout(struct buf *b, const struct array_layout *l, unsigned rank)
 {
 	const struct compression *c = &l->compression;
-	const uint64_t sizes[] = { c->block, c->typesize };
+	const uint64_t sizes[] = { c->block, c->typesize, c->summed };
 	int r = pack_flags(b, &l->omit_fill, 1);
 
 	if (r >= 0)
@@ -73,7 +73,7 @@ static int pack_layout(struct buf *b, const struct array_layout *l, unsigned ran
 	if (r >= 0)
 		r = wire_put_u8(b, (uint8_t)c->shuffle);
 	if (r >= 0)
-		r = pack_numbers(b, sizes, 2);
+		r = pack_numbers(b, sizes, 3);
 	return r < 0 ? r : pack_numbers(b, l->chunk, rank);
 }
 
@@ -85,6 +85,7 @@ static void parse_compression(struct wire *w, struct compression *ret)
 	ret->shuffle = (int8_t)wire_u8(w);
 	ret->block = wire_u64le(w);
 	ret->typesize = wire_u64le(w);
+	ret->summed = wire_u64le(w);
 	if (!compression_is_sound(ret))
 		w->bad = true;
 }

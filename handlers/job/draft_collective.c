@@ -24,6 +24,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/commit/seal.h"
+#include "handlers/commit/draft_digests.h"
 #include "handlers/commit/draft_verify.h"
 
 struct course {
@@ -201,13 +202,15 @@ struct publishing {
 	struct draft *d;
 	struct sealing_item *desc;
 	size_t n;
+	struct commit *commit;
 };
 
-static int look(void *arg)
+static int finish(void *arg)
 {
 	struct publishing *p = arg;
+	int r = p->d->env->options->verify_commit ? draft_verify(p->d, p->desc, p->n) : 0;
 
-	return draft_verify(p->d, p->desc, p->n);
+	return r < 0 ? r : draft_digests(p->d, p->desc, p->n, p->commit);
 }
 
 /* Everything is durable but what describes it: that, and the rename. */
@@ -217,7 +220,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 	auto_free struct commit_item *item = calloc(jp->n_items + 1, sizeof(*item));
 	auto_free struct ocdbt_parts *parts = calloc(jp->n_items + 1, sizeof(*parts));
 	auto_free char *custom = jp->custom.p ? span_dup_str(jp->custom) : NULL;
-	struct publishing look_at = { c->d, desc, jp->n_items };
+	struct publishing finishing = { .d = c->d, .desc = desc, .n = jp->n_items };
 	const struct options *o = c->d->env->options;
 	struct commit commit = {
 		.ckpt = c->d->env->ckpt,
@@ -229,8 +232,8 @@ static int publish(struct course *c, struct collective_plan *jp)
 		.dir_mode = (unsigned)o->mode,
 		.deadline_ns = c->deadline,
 		.shared = true,
-		.verify = o->verify_commit ? look : NULL,
-		.verify_arg = &look_at,
+		.finish = finish,
+		.finish_arg = &finishing,
 	};
 	int r = desc && item && parts ? 0 : fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 
@@ -249,6 +252,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 						.n_files = desc[i].n_files,
 						.parts = parts[i].n ? &parts[i] : NULL };
 	}
+	finishing.commit = &commit;
 	if (r >= 0)
 		r = commit_run(&commit);
 	for (size_t i = 0; i < jp->n_items && desc; i++) {

@@ -10,7 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
-#include "handlers/leaf/leaf.h"
+#include "handlers/leaf/leaf_digest.h"
 #include "handlers/namespace/node_tree.h"
 #include "handlers/plugin/plugins.h"
 #include "handlers/namespace/node_parts.h"
@@ -147,6 +147,19 @@ static int attr_prng_impl(const struct subject *s, struct buf *ret)
 	return r == 1 ? json_put_str(ret, impl, JSON_COMPACT) : r < 0 ? r : -ENODATA;
 }
 
+/* Of the whole value as it is stored. */
+static int attr_sha256(const struct subject *s, struct buf *ret)
+{
+	uint8_t sha256[DIGEST_BYTES];
+	char text[DIGEST_TEXT];
+	int r = s->array && !s->view.plain ? 0 : leaf_digest_recorded(s->item, s->tree, sha256);
+
+	if (r <= 0)
+		return r < 0 ? r : -ENODATA;
+	digest_text(sha256, text);
+	return buf_addf(ret, "\"%s\"", text);
+}
+
 /* The description that a plugin gives of its leaf. */
 static int attr_plugin(const struct subject *s, struct buf *ret)
 {
@@ -169,6 +182,7 @@ static const struct attr leaf_attrs[] = {
 	{ "write_shape", attr_write_shape },
 	{ "sharding", attr_sharding },
 	{ "prng_impl", attr_prng_impl },
+	{ "sha256", attr_sha256 },
 	{ "plugin", attr_plugin },
 };
 

@@ -434,21 +434,22 @@ static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
 /* A view is another array than its leaf: of its names alone '@' and '[' are not escaped. */
 static void handle_copied(struct file *f, struct node *from)
 {
-	static const char *const names[] = { "dtype", "typestr", "prng_impl" };
-	auto_buf dtype = { 0 }, typestr = { 0 }, impl = { 0 };
-	struct buf *const value[] = { &dtype, &typestr, &impl };
+	static const char *const names[] = { "dtype", "typestr", "prng_impl", "sha256" };
+	auto_buf dtype = { 0 }, typestr = { 0 }, impl = { 0 }, sha256 = { 0 };
+	struct buf *const value[] = { &dtype, &typestr, &impl, &sha256 };
 
-	if (handle_of(f)->writes && node_is_of_opaque(from))
-		copy_hint_opaque(of(f->node)->n);
-	if (!handle_of(f)->writes || strpbrk(from->name, "@[") || is_draft_leaf(from))
+	if (!handle_of(f)->writes)
 		return;
-	/* Each may be absent. */
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+	if (node_is_of_opaque(from))
+		copy_hint_opaque(of(f->node)->n);
+	draft_hint_sha256(of(f->node)->n, NULL);
+	if (strpbrk(from->name, "@[") || is_draft_leaf(from))
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) /* each may be absent */
 		if (node_xattr_get(from, names[i], value[i]) < 0)
 			err_clear();
-	copy_hint_leaf(of(f->node)->n, &(struct copied_leaf){ .dtype = buf_span(&dtype),
-							      .typestr = buf_span(&typestr),
-							      .prng_impl = buf_span(&impl) });
+	copy_hint_leaf(of(f->node)->n, &(struct copied_leaf){ buf_span(&dtype), buf_span(&typestr),
+							      buf_span(&impl), buf_span(&sha256) });
 }
 
 static void handle_lost(struct file *f, int code)

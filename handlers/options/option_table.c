@@ -26,6 +26,9 @@ const struct option option_table[] = {
 	  "zlib blosclz snappy; LEVEL: 0 to 9; SHUFFLE: byte bit none); auto chooses for each leaf by a sample: blosc where it saves 3 % of what zstd leaves, else zstd, else none "
 	  "where that saves less than 3 %",
 	  .scoped = true },
+	{ "crc32c", OPTION_BOOL, AT(save.crc32c), "off", "on|off",
+	  "a CRC-32C after each chunk, by the codec of zarr v3, which every reader compares; of zarr=2 it does nothing",
+	  .scoped = true },
 	{ "leaf_type", OPTION_ENUM, AT(save.leaf_type), "np.ndarray", "np.ndarray|jax.Array",
 	  "what arrays are recorded as", .scoped = true },
 	{ "ocdbt", OPTION_BOOL, AT(save.ocdbt), "on", "on|off",
@@ -48,6 +51,10 @@ const struct option option_table[] = {
 	  .of_item = true },
 	{ "store_fill_value", OPTION_BOOL, AT(save.store_fill_value), "on", "on|off",
 	  "store chunks that are all zeros; of a whole item", .scoped = true, .of_item = true },
+	{ "manifest", OPTION_BOOL, AT(save.manifest), "off", "on|off",
+	  "write the SHA-256 of each leaf's value into .sha256sums of the item, which verify compares; a copy of an item that has one "
+	  "does, unless this is off; of a whole item",
+	  .scoped = true, .of_item = true },
 	{ "aggregate", OPTION_AGGREGATE, AT(save.aggregate), "off", "GLOB|all|off",
 	  "write leaves (whose path matches) into the legacy msgpack file of their item",
 	  .scoped = true },

@@ -29,12 +29,13 @@ struct save_opts {
 		unsigned axis[LIMIT_RANK];
 	} shard_axes;
 	struct compression compression;
+	bool crc32c;
 	enum save_leaf_type { LEAF_TYPE_NUMPY, LEAF_TYPE_JAX } leaf_type;
 	/* Of an item. */
 	bool ocdbt;
 	enum save_zarr { SAVE_ZARR2, SAVE_ZARR3 } zarr;
 	uint64_t target_data_file_size;
-	bool rich_types, sharding_file, array_metadata, store_fill_value;
+	bool rich_types, sharding_file, array_metadata, store_fill_value, manifest;
 	bool aggregate; /* of a leaf */
 };
 

@@ -15,6 +15,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
+#include "core/tree/digests.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/plan/copy_hints.h"
 
@@ -55,6 +56,7 @@ void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 
 	pthread_mutex_lock(&n->draft->lock);
 	n->hint_dtype = c.dtype.n ? (int)dtype_by_name(word(c.dtype)) : DTYPE_UNKNOWN;
+	n->has_hint_sha256 = digest_of_text(word(c.sha256), n->hint_sha256);
 	n->hint_jax = span_eq(word(c.typestr), span_str("jax.Array"));
 	buf_release(&n->hint_impl);
 	if (c.prng_impl.n && buf_add_span(&n->hint_impl, word(c.prng_impl)) < 0)

@@ -18,7 +18,7 @@ void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t 
 void copy_hint_file(struct draft_node *dir, struct draft_file *f);
 /* What the leaf that another one was copied from shows of itself: JSON texts, empty: nothing. */
 struct copied_leaf {
-	struct span dtype, typestr, prng_impl;
+	struct span dtype, typestr, prng_impl, sha256;
 };
 /* A leaf is a copy of that one; NULL: it is not a copy. */
 void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from);

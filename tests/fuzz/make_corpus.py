@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Seeds of the fuzz targets that are written in Python, below tests/data/fuzz: the keys of SEEDS."""
 
+import hashlib
 import io
 import json
 import pathlib
@@ -53,6 +54,10 @@ def crc32c(data):
         for _ in range(8):
             crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
     return crc ^ 0xffffffff
+
+
+def sums(*names):
+    return ''.join(f'{hashlib.sha256(n.encode()).hexdigest()}  {n}\n' for n in names).encode()
 
 
 def summed(value, magic=0x9d63726333326370, crc=None):
@@ -196,6 +201,14 @@ SEEDS = {
         'packed': archive({'a': b'a' * 300, 'b': bytes(range(40))}, zipfile.ZIP_DEFLATED),
         'empty': archive({}),
         'zip64': zip64_end(archive({'a': b'data'}), 1),
+    },
+    'digests': {
+        'two': sums('params/w.bin', 'in/b.bin'),
+        'escaped': b'\\' + sums('a\\nb\\rc\\\\d.bin'),
+        'empty': b'',
+        'twice': sums('w.bin', 'w.bin'),
+        'cut_off': sums('w.bin')[:-1],
+        'escape': b'\\' + sums('a\\tb'),
     },
     'kv_sum': {
         'right': summed(b'elements of a chunk'),

@@ -2,6 +2,7 @@
 """save(): what is written restores with Orbax, TensorStore and load(), and is there as a whole or not at all."""
 
 import collections
+import hashlib
 import os
 import pathlib
 import signal
@@ -164,3 +165,11 @@ def test_killed_while_it_saves(tmp_path):
         subprocess.run([os.environ['PYTREEFS_PROGRAM'], 'gc', root], check=True, stdout=subprocess.DEVNULL)
         assert [x for x in os.listdir(root)] == (['5'] if steps else [])
     assert whole
+
+
+def test_options_of_integrity(tmp_path):
+    w = np.arange(5, dtype=np.float64)
+    pytreefs.save(tmp_path / '1', {'w': w}, manifest=True, zarr=3, crc32c=True, ocdbt=False)
+    assert (tmp_path / '1/default/.sha256sums').read_text() == f'{hashlib.sha256(w.tobytes()).hexdigest()}  w.bin\n'
+    assert 'crc32c' in (tmp_path / '1/default/w/zarr.json').read_text().split('index_codecs')[0]
+    assert pytreefs.verify(tmp_path / '1')['sha256'] == {'leaves': 1, 'bytes': w.nbytes}

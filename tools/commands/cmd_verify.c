@@ -225,6 +225,9 @@ static void sum_up_text(const struct verify *v)
 			"of it are compressed without a checksum: most damage to them shows, some cannot\n",
 			v->unsummed_bytes);
 	}
+	if (v->digest_leaves)
+		printf("%llu of %llu leaves have a SHA-256 in .sha256sums, with which their values were compared\n",
+		       (unsigned long long)v->digest_leaves, (unsigned long long)v->leaves);
 	if (v->missing)
 		printf("%llu chunks are not stored and read as the fill value\n",
 		       (unsigned long long)v->missing);
@@ -261,9 +264,11 @@ static void sum_up_json(const struct verify *v)
 	buf_addf(
 		&out,
 		", \"unopened_leaves\": %llu"
-		", \"without_checksum\": {\"leaves\": %llu, \"raw_bytes\": %llu, \"compressed_bytes\": %llu}}\n",
+		", \"without_checksum\": {\"leaves\": %llu, \"raw_bytes\": %llu, \"compressed_bytes\": %llu}"
+		", \"sha256\": {\"leaves\": %llu, \"bytes\": %llu}}\n",
 		(unsigned long long)v->unopened_leaves, (unsigned long long)v->unsummed_leaves,
-		(unsigned long long)v->raw_bytes, (unsigned long long)v->unsummed_bytes);
+		(unsigned long long)v->raw_bytes, (unsigned long long)v->unsummed_bytes,
+		(unsigned long long)v->digest_leaves, (unsigned long long)v->digest_bytes);
 	fwrite(out.p, 1, out.n, stdout);
 }
 

@@ -41,6 +41,7 @@ static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
 				    .axes = s->shard_axes.axis };
 	int r = 0;
 
+	a.asked.summed = s->crc32c && o->format == 3;
 	if (s->chunk_byte_size || s->shard_axes.n)
 		r = layout_chunk_shape(&cut, a.chunk);
 	else

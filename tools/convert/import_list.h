@@ -24,7 +24,9 @@ struct import_reading {
 	const struct import_entry *import_entry;
 	uint64_t size;      /* set by open() */
 	struct zarr *array; /* set by open(): the file is this as .npy; borrowed; or NULL */
-	int fd;             /* of open() and close() */
+	bool has_sha256;    /* set by open(): the input records this of the array's elements */
+	uint8_t sha256[32];
+	int fd; /* of open() and close() */
 	void *state;
 };
 

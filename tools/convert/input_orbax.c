@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/path.h"
 #include "handlers/format/format.h"
-#include "handlers/leaf/leaf.h"
+#include "handlers/leaf/leaf_digest.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/convert/input.h"
 #include "tools/select/walk.h"
@@ -36,6 +36,11 @@ static int leaf_entry_open(struct import_reading *rd)
 	rd->state = f;
 	rd->size = f->size;
 	rd->array = f->ops->ext == NAME_EXT_NPY ? f->value.array : NULL;
+	r = rd->array ? leaf_digest_recorded(l->item, l->leaf, rd->sha256) : 0;
+	rd->has_sha256 = r == 1;
+	/* One that cannot be read now is computed anew, where it is asked for. */
+	if (r < 0)
+		err_clear();
 	return 0;
 }
 

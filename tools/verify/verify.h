@@ -39,6 +39,8 @@ struct verify {
 	uint64_t raw_bytes, unsummed_bytes;
 	uint64_t unsummed_leaves; /* that have such bytes, or are text in a file without a checksum */
 	uint64_t unopened_leaves; /* of which neither is known */
+	/* Leaves whose values were compared with their SHA-256, and bytes of these. */
+	uint64_t digest_leaves, digest_bytes;
 	struct buf *packed; /* in a rank group: findings of a leaf go there, for rank 0 to report */
 	bool pack_failed;
 };
@@ -93,6 +95,11 @@ bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longe
 struct zarr;
 char *verify_leaf_file(const struct verify_tree *t, const struct tree_node *leaf,
 		       const struct zarr *z);
+/* Over the leaves of an item, as --only says. */
+int verify_walk(struct verify *v, const struct verify_tree *t, const struct walk_ops *ops,
+		void *arg);
 int verify_leaves(struct verify *v, const struct verify_tree *t);
+/* `.sha256sums` of an item that could be opened, and the values of its leaves (verify_digest.c). */
+int verify_digests(struct verify *v, const struct verify_tree *t);
 
 #endif

@@ -430,6 +430,21 @@ static int check_files(struct checking *c)
 	return r;
 }
 
+int verify_walk(struct verify *v, const struct verify_tree *t, const struct walk_ops *ops,
+		void *arg)
+{
+	const char *path = strcmp(t->item->path, ".") ? t->item->path : "";
+	size_t n = v->ckpt->shape == SHAPE_ROOT ? strcspn(path, "/") : 0;
+	auto_free char *prefix = NULL;
+	auto_subtree st = { 0 };
+	int r;
+
+	/* Of a root the step is in front, as with other commands. */
+	prefix = str_fmt("%.*s%s", (int)n, path, n ? "/" : "");
+	r = prefix ? subtree_of_item(t->item, path + n + (path[n] == '/'), &st) : -ENOMEM;
+	return r < 0 ? r : selection_walk(&v->t, &st, prefix, ops, arg);
+}
+
 static int check_item(struct verify *v, const char *path)
 {
 	__attribute__((cleanup(checking_release))) struct checking c = { .v = v, .path = path };
@@ -454,6 +469,8 @@ static int check_item(struct verify *v, const char *path)
 		r = check_files(&c);
 	if (r >= 0 && c.t.item)
 		r = verify_leaves(v, &c.t);
+	if (r >= 0 && c.t.item && c.dir)
+		r = verify_digests(v, &c.t);
 	return r;
 }
 

@@ -581,16 +581,6 @@ int verify_leaves(struct verify *v, const struct verify_tree *t)
 					     .part = leaf_check_pack,
 					     .join = leaf_check_join };
 	struct leaf_checks all = { v, t, PTHREAD_MUTEX_INITIALIZER };
-	auto_subtree st = { 0 };
-	auto_free char *prefix = NULL;
-	const char *path = strcmp(t->item->path, ".") ? t->item->path : "";
-	size_t n = v->ckpt->shape == SHAPE_ROOT ? strcspn(path, "/") : 0;
-	int r;
 
-	/* Of a root the step is in front, as with other commands. */
-	prefix = str_fmt("%.*s%s", (int)n, path, n ? "/" : "");
-	r = prefix ? subtree_of_item(t->item, path + n + (path[n] == '/'), &st) : -ENOMEM;
-	if (r >= 0)
-		r = selection_walk(&v->t, &st, prefix, &ops, &all);
-	return r;
+	return verify_walk(v, t, &ops, &all);
 }

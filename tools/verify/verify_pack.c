@@ -16,7 +16,8 @@ static const size_t counts[] = {
 	offsetof(struct verify, stored_bytes),    offsetof(struct verify, decoded_bytes),
 	offsetof(struct verify, missing),         offsetof(struct verify, raw_bytes),
 	offsetof(struct verify, unsummed_bytes),  offsetof(struct verify, unsummed_leaves),
-	offsetof(struct verify, unopened_leaves),
+	offsetof(struct verify, unopened_leaves), offsetof(struct verify, digest_leaves),
+	offsetof(struct verify, digest_bytes),
 };
 
 static uint64_t count_of(const struct verify *v, size_t i)

@@ -79,8 +79,8 @@ static void what_the_look_finds_stops_the_commit(void **state)
 			    .draft = d,
 			    .items = &one_item,
 			    .n_items = 1,
-			    .verify = look_at_it,
-			    .verify_arg = &l };
+			    .finish = look_at_it,
+			    .finish_arg = &l };
 
 	for (unsigned i = 1; i < 3; i++) {
 		assert_int_equal(commit_run(&c), -EUCLEAN);
@@ -126,12 +126,12 @@ static void a_late_deadline_takes_nothing_back(void **state)
 			    .draft = d,
 			    .items = &one_item,
 			    .n_items = 1,
-			    .verify = pass_the_deadline };
+			    .finish = pass_the_deadline };
 
-	c.verify_arg = &c;
+	c.finish_arg = &c;
 	assert_int_equal(commit_run(&c), -ETIMEDOUT);
 	assert_true(exists(".7.pytreefs-draft/_CHECKPOINT_METADATA") && !exists("7"));
-	c.verify = NULL;
+	c.finish = NULL;
 	c.deadline_ns = 0;
 	assert_int_equal(commit_run(&c), 0);
 	assert_true(exists("7/_CHECKPOINT_METADATA"));

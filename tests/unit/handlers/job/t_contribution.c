@@ -42,6 +42,7 @@ static void packed_layout(struct buf *b)
 	assert_int_equal(wire_put_u8(b, (uint8_t)-1), 0);
 	assert_int_equal(wire_put_u64le(b, 512 * KiB), 0);
 	assert_int_equal(wire_put_u64le(b, 2), 0);
+	assert_int_equal(wire_put_u64le(b, 1), 0);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(wire_put_u64le(b, 4), 0);
 }

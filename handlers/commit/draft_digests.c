@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * draft_digests.c - the SHA-256 of every leaf of an item that is about to become part of a step.
+ *
+ * The finished draft is read back, so that what is hashed is what a reader will get. Leaves whose
+ * stored chunks were copied are not read: their digest is the one that the step they come from
+ * records, and still tells whether they are what was once saved there.
+ */
+#include "handlers/commit/draft_digests.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/base/thread.h"
+#include "core/commit/seal.h"
+#include "core/step/item.h"
+#include "handlers/commit/draft_verify.h"
+#include "handlers/leaf/leaf_digest.h"
+
+#define THREADS_MAX 8
+
+struct leaf_sum {
+	const struct tree_node *leaf; /* NULL: the node is not a leaf that can be looked into */
+	bool has;                     /* known, or computed */
+	uint8_t sha256[DIGEST_BYTES];
+};
+
+/* One item's leaves, hashed by several threads. */
+struct summing {
+	struct item *item;
+	struct leaf_sum *sum; /* by the node's id */
+	size_t n;
+	atomic_size_t next;
+	pthread_mutex_t lock; /* protects why */
+	struct err_note why;  /* the first failure */
+};
+
+/* The digest that the leaf's array was copied with. */
+static const uint8_t *copied_digest(const struct plan_leaf *l)
+{
+	const struct draft_file *f = l->source ? l->source->file : NULL;
+
+	if (!f || l->n_parts || l->aggregated || l->kv || l->index >= f->n_arrays ||
+	    !f->array[l->index].copied || !l->source->has_hint_sha256)
+		return NULL;
+	return l->source->hint_sha256;
+}
+
+static bool is_wanted(const struct plan *p)
+{
+	if (p->kind != PLAN_TREE)
+		return false;
+	if (save_opts_given(&p->opts, "manifest"))
+		return p->opts.manifest;
+	for (size_t i = 0; i < p->n_leaves && !p->collective; i++)
+		if (copied_digest(&p->leaf[i]))
+			return true;
+	return false;
+}
+
+/* ---- hashing ---- */
+
+static int hash_leaf(struct summing *s, struct leaf_sum *sum)
+{
+	auto_value v = { 0 };
+	int r = leaf_open(s->item, sum->leaf, &v);
+
+	if (r >= 0)
+		r = leaf_digest(&v, sum->sha256);
+	sum->has = r == 1;
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(sum->leaf->param)) : 0;
+}
+
+static void *hash_leaves(void *arg)
+{
+	struct summing *s = arg;
+
+	for (size_t i; (i = atomic_fetch_add(&s->next, 1)) < s->n;) {
+		struct leaf_sum *sum = &s->sum[i];
+		int r = sum->has || !sum->leaf ? 0 : hash_leaf(s, sum);
+
+		if (r >= 0)
+			continue;
+		pthread_mutex_lock(&s->lock);
+		if (!s->why.code)
+			err_save(r, &s->why);
+		pthread_mutex_unlock(&s->lock);
+		/* The others need not be looked at. */
+		atomic_store(&s->next, s->n);
+	}
+	return NULL;
+}
+
+static int hash_all(struct summing *s, uint64_t threads)
+{
+	long online = sysconf(_SC_NPROCESSORS_ONLN);
+	pthread_t thread[THREADS_MAX];
+	size_t n = 0, want = threads ? threads : online > 0 ? (size_t)online : 1;
+
+	want = MIN(MIN(want, (size_t)THREADS_MAX), s->n);
+	/* This thread hashes, too; what does not start, it does alone. */
+	while (n + 1 < want && thread_start(&thread[n], "digest", hash_leaves, s) >= 0)
+		n++;
+	err_clear();
+	hash_leaves(s);
+	for (size_t i = 0; i < n; i++)
+		pthread_join(thread[i], NULL);
+	return s->why.code ? err_restore(&s->why) : 0;
+}
+
+/* ---- one item ---- */
+
+static int list_leaves(struct summing *s, const struct plan *p)
+{
+	const struct tree *t = s->item->tree;
+
+	s->n = t->n_nodes;
+	s->sum = calloc(s->n + 1, sizeof(*s->sum));
+	if (!s->sum)
+		return fail(-ENOMEM, "cannot list the leaves of %zu nodes", s->n);
+	for (size_t i = 0; i < s->n; i++)
+		if (t->nodes[i]->kind == TREE_LEAF && leaf_type_of(t->nodes[i]))
+			s->sum[i].leaf = t->nodes[i];
+	for (size_t i = 0; i < p->n_leaves && !p->collective; i++) {
+		const uint8_t *copied = copied_digest(&p->leaf[i]);
+		const struct tree_node *n = copied ? draft_written(t, p->leaf[i].node) : NULL;
+
+		if (!n || !s->sum[n->id].leaf)
+			continue;
+		s->sum[n->id].has = true;
+		memcpy(s->sum[n->id].sha256, copied, DIGEST_BYTES);
+	}
+	return 0;
+}
+
+static int print(const struct summing *s, struct buf *ret)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		auto_buf name = { 0 };
+
+		if (!s->sum[i].has)
+			continue;
+		r = leaf_digest_name(s->sum[i].leaf, &name);
+		if (r >= 0)
+			r = digests_print(buf_span(&name), s->sum[i].sha256, ret);
+	}
+	return r;
+}
+
+static int sum_item(struct draft *d, struct sealing_item *it, const struct commit_item *item,
+		    struct commit *c)
+{
+	struct summing s = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	auto_of(item) struct item *opened = NULL;
+	auto_free char *path = NULL;
+	auto_buf text = { 0 };
+	int r = path_join(d->dir->name, span_str(it->plan->name), &path);
+
+	if (r >= 0)
+		r = item_open(d->env->ckpt, d->is_item ? d->dir->name : path, &opened);
+	s.item = opened;
+	if (r >= 0)
+		r = list_leaves(&s, it->plan);
+	if (r >= 0)
+		r = hash_all(&s, d->env->options->threads);
+	if (r >= 0)
+		r = print(&s, &text);
+	free(s.sum);
+	/* What no reader would take is not written. */
+	if (r >= 0 && text.n > LIMIT_SMALL_FILE)
+		r = fail(-EINVAL, "'" DIGESTS_FILE "' would have %zu bytes, the limit is %llu",
+			 text.n, (unsigned long long)LIMIT_SMALL_FILE);
+	return r < 0 ? r :
+		       seal_file(c, item,
+				 &(struct commit_file){ .name = span_str(DIGESTS_FILE),
+							.text = buf_span(&text) });
+}
+
+int draft_digests(struct draft *d, struct sealing_item *item, size_t n, struct commit *c)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		if (!is_wanted(item[i].plan))
+			continue;
+		r = sum_item(d, &item[i], &c->items[i], c);
+		if (r < 0)
+			err_at(r, "manifest: item '%s'", item[i].plan->name);
+	}
+	return r;
+}
