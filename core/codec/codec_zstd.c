@@ -25,7 +25,7 @@
 
 #define IDLE_BYTES (16 * MiB) /* of all idle contexts */
 #define IDLE_COUNT 64         /* of each kind */
-#define IDLE_DCTX (384 * KiB) /* a larger one has a window */
+#define IDLE_DCTX (1 * MiB)   /* with the window of level 1, which most frames have */
 #define IDLE_CCTX (4 * MiB)   /* a larger one would displace all others */
 #define LEVEL_V2 1            /* TensorStore's default where v2 leaves it out */
 #define OUT_BYTES (128 * KiB) /* of an encoder stage: one block */

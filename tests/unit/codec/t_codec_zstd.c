@@ -5,7 +5,9 @@
  */
 #include "tests/unit/lib/codec_unit.h"
 
+#include <malloc.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #define PLAIN "000102030405060708090a0b0c0d0e0f"
 
@@ -135,6 +137,36 @@ static void a_large_window_costs_no_more_than_the_content(void **state)
 	assert_int_equal(codec_stream_read(s, out, 400000), 0);
 	assert_memory_equal(in, out, 400000);
 	free(source.last);
+}
+
+#define LONG (4 * MiB)
+
+/* Of leaves that are read one after the other, each has the window of level 1. */
+static void a_usual_window_is_used_again(void **state)
+{
+	auto_unit_chain u = { 0 };
+	auto_buf object = { 0 };
+	auto_free uint8_t *in = malloc(LONG), *out = malloc(LONG);
+	struct rusage first, last;
+
+	/* As the program: without this glibc would keep the memory of the first one. */
+	mallopt(M_MMAP_THRESHOLD, 256 << 10);
+	unit_chain_of(&u, CODEC_V2, "[{\"id\":\"zstd\"}]");
+	unit_fill(in, LONG, 1);
+	raw_frame(&object, 19, in, LONG);
+	for (int i = 0; i < 9; i++) {
+		auto_of(codec_stream) struct codec_stream *s = NULL;
+		struct unit_source source = { buf_span(&object), 100000, NULL };
+
+		assert_int_equal(
+			codec_stream_open(&u.chain, unit_pull, &source, LONG, 512 * KiB, &s), 0);
+		assert_int_equal(codec_stream_read(s, out, LONG), 0);
+		assert_memory_equal(in, out, LONG);
+		free(source.last);
+		getrusage(RUSAGE_SELF, i == 0 ? &first : &last);
+	}
+	/* A window of its own would be more than 128 pages each time. */
+	assert_true(last.ru_minflt - first.ru_minflt < 8 * 64);
 }
 
 static void a_frame_that_needs_more_history_than_allowed_is_refused_with_both_numbers(void **state)
@@ -317,6 +349,7 @@ int main(void)
 		cmocka_unit_test(verdicts_are_tensorstores),
 		cmocka_unit_test(falsified_frames_never_pass_for_what_they_were),
 		cmocka_unit_test(a_large_window_costs_no_more_than_the_content),
+		cmocka_unit_test(a_usual_window_is_used_again),
 		cmocka_unit_test(
 			a_frame_that_needs_more_history_than_allowed_is_refused_with_both_numbers),
 		cmocka_unit_test(what_we_write_declares_its_size),
