@@ -16,11 +16,12 @@ A failure is an `Error`: an OSError with the file or leaf that it is about as `f
 checkpoint is a KeyError.
 """
 
+# First, since it refuses sub-interpreters, which numpy loads in with a warning, and may not come out of.
+from ._pytreefs import Error, version
 from ._checkpoint import Checkpoint, Leaf, open, steps
 from ._load import load, load_flat
 from ._mount import mount
 from ._program import diff, stats, verify
-from ._pytreefs import Error, version
 from ._save import save
 
 __version__ = version()
