@@ -57,6 +57,7 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 	unsigned source = SANDBOX_READ | (is_read_only(m->fuse_options) ? 0 : SANDBOX_WRITE);
 	unsigned awake = o->busy_poll == BUSY_POLL_AWAKE ? SANDBOX_WRITE : 0;
 	const struct sandbox_place places[] = {
+		/* -1 when it is not in a file system. */
 		{ .fd = fs->ns->ckpt->source->fd, .access = source },
 		{ .path = ns_spill_dir(o), .fd = -1, .access = SANDBOX_READ | SANDBOX_WRITE },
 		{ .path = o->log, .fd = -1, .access = SANDBOX_WRITE },
@@ -73,6 +74,7 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 	struct sandbox_rules rules = {
 		.mode = o->sandbox,
 		.changes_owners = source & SANDBOX_WRITE,
+		.uses_network = fs->ns->ckpt->source->fd < 0,
 		.is_rank = m->peers,
 		.broker = fs->broker.fd,
 		.on_refused = on_refused,
@@ -86,5 +88,6 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 	if (o->sandbox != SANDBOX_OFF && !m->peers)
 		io_reserve(fs->ns->ckpt->io,
 			   FS_THREADS_MAX + ckpt_threads(fs->ns->ckpt) + THREADS_OTHER);
+	io_quiesce(fs->ns->ckpt->io);
 	return sandbox_enter(&rules);
 }

@@ -24,6 +24,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
 #include "core/job/peers.h"
 #include "fs/broker_main.h"
 #include "fs/confine.h"
@@ -392,7 +393,7 @@ static int resolve(const struct fs_mount *m, char **ret_source, char **ret_mount
 {
 	struct stat st;
 
-	*ret_source = realpath(m->source, NULL);
+	*ret_source = path_is_url(m->source) ? strdup(m->source) : realpath(m->source, NULL);
 	if (!*ret_source)
 		return err_sys("cannot open", m->source);
 	*ret_mountpoint = realpath(m->mountpoint, NULL);

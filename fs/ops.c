@@ -184,9 +184,11 @@ static void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 static void fs_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct fs *fs = fuse_req_userdata(req);
-	struct statvfs st;
+	struct statvfs st = { .f_bsize = 4096, .f_frsize = 4096 };
+	int fd = fs->ns->ckpt->source->fd;
 
-	if (fstatvfs(fs->ns->ckpt->source->fd, &st) < 0) {
+	/* A source with a URL does not say how much space it has. */
+	if (fd >= 0 && fstatvfs(fd, &st) < 0) {
 		reply_code(req, -errno, "stat", fs->ns->root);
 		return;
 	}

@@ -34,6 +34,7 @@ MAY_INCLUDE = {
     'core/sandbox': ['core/base'],
     'core/http': ['core/base'],
     'core/io': ['core/base'],
+    'core/store': ['core/base', 'core/http', 'core/io'],
     'core/kv': ['core/base', 'core/io'],
     'core/codec': ['core/base'],
     'core/ocdbt': ['core/base', 'core/io', 'core/kv'],
@@ -41,7 +42,7 @@ MAY_INCLUDE = {
     'core/zarr': ['core/base', 'core/io', 'core/kv', 'core/codec', 'core/dtype'],
     'core/tree': ['core/base', 'core/dtype'],
     'core/step': [
-        'core/base', 'core/io', 'core/ocdbt', 'core/dtype', 'core/zarr', 'core/tree'],
+        'core/base', 'core/io', 'core/store', 'core/ocdbt', 'core/dtype', 'core/zarr', 'core/tree'],
     'core/commit': ['core/base', 'core/io', 'core/kv', 'core/ocdbt', 'core/step'],
     'core/job': ['core/base', 'core/step', 'core/commit'],
     'handlers/format': [

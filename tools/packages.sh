@@ -19,7 +19,7 @@ packages_mpi=(libopenmpi-dev openmpi-bin)
 packages_test=(
 	libcmocka-dev g++ clang clang-format libclang-rt-14-dev valgrind strace fio attr less rsync tar
 	e2fsprogs xfsprogs btrfs-progs bindfs dmsetup
-	python3 python3-venv python3-dev git groff-base gcovr
+	python3 python3-venv python3-dev git groff-base gcovr nginx-light openssl
 )
 # To look at its pages as a browser does; large, and not built for every processor.
 packages_browser=(chromium)

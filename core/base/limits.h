@@ -70,6 +70,7 @@
 #define LIMIT_DB_FILES 64             /* ours: data files that one database keeps open */
 
 /* Threads and files. */
-#define LIMIT_THREADS 256 /* ours: pool workers */
+#define LIMIT_THREADS 256     /* ours: pool workers */
+#define LIMIT_CONNECTIONS 256 /* to a server */
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include "core/base/path.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -18,4 +19,13 @@ int path_join(const char *path, struct span name, char **ret)
 		return fail(-ENOMEM, "cannot name '%.*s' in '%s'", SPAN_ARG(name), path);
 	*ret = joined;
 	return 0;
+}
+
+bool path_is_url(const char *source)
+{
+	size_t n = 0;
+
+	while (islower((unsigned char)source[n]) || (n && isdigit((unsigned char)source[n])))
+		n++;
+	return n > 1 && !strncmp(source + n, "://", 3);
 }

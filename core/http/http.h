@@ -47,6 +47,7 @@ struct http_answer {
 	uint64_t size;          /* of the whole object */
 	char tag[HTTP_TAG_MAX]; /* ETag with its quotes; "" without one */
 	int64_t mtime;          /* Last-Modified, seconds since 1970; -1 without one */
+	bool is_directory;      /* a redirect led to a URL that ends in '/' */
 };
 
 /* Add a header, "Name: value", to the try that is about to begin. */

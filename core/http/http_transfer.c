@@ -428,6 +428,14 @@ static enum try_end failed_code(struct transfer *t, CURLcode code)
 	return may_change(code) ? TRY_AGAIN : TRY_DONE;
 }
 
+static bool ends_in_slash(struct transfer *t)
+{
+	const char *url = NULL;
+
+	curl_easy_getinfo(t->easy, CURLINFO_EFFECTIVE_URL, &url);
+	return url && *url && url[strlen(url) - 1] == '/';
+}
+
 enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_ms)
 {
 	struct http_request *q = t->req;
@@ -435,6 +443,7 @@ enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_
 	*ret_after_ms = -1;
 	if (code == CURLE_OK || code == CURLE_WRITE_ERROR)
 		check_answer(t);
+	t->answer.is_directory = q->follow && ends_in_slash(t);
 	q->answer = t->answer;
 	no_headers(t);
 	if (t->refused) {

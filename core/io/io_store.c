@@ -288,7 +288,8 @@ int io_store_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 			      .st_blocks = (blkcnt_t)div_up(o.size, 512),
 			      .st_blksize = 4096,
 			      .st_mtim = o.mtime,
-			      .st_ctim = o.mtime,
+			      /* What a directory is does not change with what is in it. */
+			      .st_ctim = o.is_dir ? (struct timespec){ 0 } : o.mtime,
 			      .st_atim = o.mtime };
 	return 0;
 }

@@ -22,7 +22,7 @@ struct io_store;
 struct io_object {
 	bool is_dir;
 	uint64_t size;
-	struct timespec mtime; /* 0 of a directory */
+	struct timespec mtime; /* of a directory: of the newest of what is in it, or 0 */
 	char tag[IO_TAG_MAX];  /* changes with the bytes; "" when the store has none */
 };
 

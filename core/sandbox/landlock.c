@@ -90,6 +90,32 @@ static int add_place(int ruleset, uint64_t handled, const struct sandbox_place *
 											  0;
 }
 
+/* What finding the address of a server reads, and checking its certificate. */
+static int add_network_places(int ruleset, uint64_t handled)
+{
+	static const char *const paths[] = {
+		"/etc/resolv.conf",
+		"/etc/hosts",
+		"/etc/nsswitch.conf",
+		"/etc/gai.conf",
+		"/etc/host.conf",
+		"/etc/services",
+		"/run/systemd/resolve",
+		"/etc/ssl",
+		"/usr/lib/ssl",
+		"/usr/share/ca-certificates",
+		"/usr/local/share/ca-certificates",
+	};
+	struct sandbox_place p = { .path = getenv("SSL_CERT_FILE"), .access = SANDBOX_READ };
+	int r = p.path ? add_place(ruleset, handled, &p) : 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(paths) && r >= 0; i++) {
+		p.path = paths[i];
+		r = add_place(ruleset, handled, &p);
+	}
+	return r;
+}
+
 int landlock_enter(const struct sandbox_rules *rules)
 {
 	const struct sandbox_place everything = {
@@ -112,13 +138,15 @@ int landlock_enter(const struct sandbox_rules *rules)
 	else
 		/* The kernel refuses renames between directories wherever no rule allows them. */
 		handled.files = RIGHT_EXECUTE | RIGHT_REFER;
-	handled.net = NET_BIND_TCP | NET_CONNECT_TCP;
+	handled.net = NET_BIND_TCP | (rules->uses_network ? 0u : NET_CONNECT_TCP);
 	handled.scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;
 	ruleset = (int)syscall(SYS_landlock_create_ruleset, &handled, ruleset_size(version), 0);
 	if (ruleset < 0)
 		return -errno;
 	if (everything.access)
 		r = add_place(ruleset, handled.files, &everything);
+	if (r >= 0 && rules->uses_network && !rules->reads_everywhere)
+		r = add_network_places(ruleset, handled.files);
 	for (size_t i = 0; i < rules->n_places && r >= 0; i++)
 		r = add_place(ruleset, handled.files, &rules->place[i]);
 	if (r >= 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)

@@ -42,6 +42,7 @@ struct sandbox_rules {
 	bool writes_everywhere;
 	bool changes_owners; /* of what it writes, in another user's name */
 	bool makes_rings;    /* rings of io_uring are not all made yet */
+	bool uses_network;   /* it connects to servers, by name */
 	bool is_rank;        /* MPI opens files, sockets and shared memory whenever it wants */
 	int broker;          /* the socket on which files are sent; -1: none */
 	/* Called in a signal handler when a system call was refused; NULL: nobody. */

@@ -20,6 +20,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -78,6 +79,12 @@ static const char *const allowed[] = {
 	"capget", "arch_prctl",
 };
 /* clang-format on */
+/* Connections to servers, and their addresses; sockets themselves by their kind, below. */
+static const char *const for_network[] = {
+	"connect",    "bind",     "getsockname", "getpeername", "getsockopt",
+	"setsockopt", "sendto",   "sendmsg",     "sendmmsg",    "recvfrom",
+	"recvmsg",    "recvmmsg", "shutdown",    "socketpair",
+};
 static const char *const for_rings[] = { "io_uring_setup", "io_uring_register" };
 
 static int allow(scmp_filter_ctx f, const char *name)
@@ -92,6 +99,24 @@ static int allow(scmp_filter_ctx f, const char *name)
 static int allow_if(scmp_filter_ctx f, int number, struct scmp_arg_cmp argument)
 {
 	return seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 1, argument);
+}
+
+static int allow_network(scmp_filter_ctx f)
+{
+	static const int families[] = { AF_INET, AF_INET6, AF_NETLINK };
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(for_network) && r >= 0; i++)
+		r = allow(f, for_network[i]);
+	for (size_t i = 0; i < ARRAY_LEN(families) && r >= 0; i++)
+		r = allow_if(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, (unsigned)families[i]));
+	/* A daemon that caches names is asked for first, and done without. */
+	if (r >= 0)
+		r = seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+				     SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+	if (r >= 0)
+		r = allow_if(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, FIONBIO));
+	return r;
 }
 
 static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
@@ -127,6 +152,8 @@ static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));
 	/* On sockets that exist: to syslog where it is connected to, files to the broker. */
+	if (r >= 0 && rules->uses_network)
+		return allow_network(f);
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(sendto), SCMP_A4(SCMP_CMP_EQ, 0));
 	if (r >= 0 && rules->broker >= 0)

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/io/io_store.h"
 #include "core/step/step_name.h"
 
 #define GROUPS_MAX 65536
@@ -207,7 +208,8 @@ static int add_entry(void *arg, const char *name, unsigned char type)
 static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned depth, struct access *a)
 {
 	struct below b = { dir, rel, deep, depth, a };
-	int r = io_list(dir, rel, add_entry, &b);
+	/* In a store all that is in a directory has its access. */
+	int r = io_dir_in_store(dir) ? 0 : io_list(dir, rel, add_entry, &b);
 
 	/* Gone meanwhile; and what this process may not list, nobody reads through it. */
 	if (r == -ENOENT || r == -EACCES || r == -ENOTDIR) {

@@ -9,6 +9,9 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
+#include "core/step/known_names.h"
+#include "core/store/url_store.h"
 #include "core/zarr/meta_cache.h"
 #include "core/zarr/stream.h"
 
@@ -23,7 +26,8 @@ static unsigned processors(void)
 
 static int open_source(struct ckpt *c)
 {
-	int r = io_dir_open(c->io, c->opts.source, &c->source);
+	int r = path_is_url(c->opts.source) ? io_store_root(c->io, &c->source) :
+					      io_dir_open(c->io, c->opts.source, &c->source);
 
 	if (r >= 0)
 		r = io_stat(c->source, ".", &c->st);
@@ -35,6 +39,18 @@ static int open_source(struct ckpt *c)
 	trace(TRACE_STEP, "source '%s' is a %s", c->opts.source,
 	      r < 0 ? "?" : shape_text(c->shape));
 	return r;
+}
+
+static int open_engine(struct ckpt *c)
+{
+	const struct store_opts so = { .connections = c->opts.connections, .names = known_names };
+	struct io_store *store;
+	int r;
+
+	if (!path_is_url(c->opts.source))
+		return io_engine_open(c->opts.io, &c->io);
+	r = store_open(c->opts.source, &so, &store);
+	return r < 0 ? r : io_engine_open_store(c->opts.io, store, &c->io);
 }
 
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
@@ -56,7 +72,7 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	budget_init(&c->write_budget, "write_budget", opts->write_budget);
 	budget_init(&c->inner_budget, "an eighth of read_budget",
 		    MAX(8 * MiB, opts->read_budget / 8));
-	r = io_engine_open(opts->io, &c->io);
+	r = open_engine(c);
 	if (r >= 0 && opts->keep_written)
 		io_keep_written(c->io);
 	if (r >= 0)

@@ -18,7 +18,8 @@ enum missing { MISSING_AUTO, MISSING_ERROR, MISSING_ZERO };
 enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };
 
 struct ckpt_opts {
-	const char *source;
+	const char *source;   /* a path, or a URL (core/store) */
+	unsigned connections; /* to a URL; 0: the default */
 	const char *io;       /* engine stack: "auto", "trace:sync" */
 	bool keep_written;    /* what is saved stays in the page cache */
 	enum shape shape;     /* SHAPE_UNKNOWN: recognise it */

@@ -97,6 +97,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 {
 	struct ckpt_opts co = {
 		.source = source,
+		.connections = (unsigned)MIN(o->connections, (uint64_t)LIMIT_CONNECTIONS),
 		.io = o->io,
 		.keep_written = o->keep_written,
 		.shape = o->shape,

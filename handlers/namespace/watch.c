@@ -153,8 +153,12 @@ static bool is_remote(int fd)
 static int open_inotify(struct watch *w)
 {
 	char path[64];
-	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	int fd;
 
+	/* Its listings are asked for again after a while. */
+	if (w->ns->ckpt->source->fd < 0)
+		return -1;
+	fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	/* Through the descriptor that we have: the path may have been renamed since. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", w->ns->ckpt->source->fd);
 	if (fd >= 0 && !is_remote(w->ns->ckpt->source->fd) &&

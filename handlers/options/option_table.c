@@ -119,6 +119,8 @@ const struct option option_table[] = {
 	{ "io", OPTION_TEXT, AT(io), "auto", "auto|uring|sync|trace:ENGINE|fault(RULES):ENGINE",
 	  "how files are read and written; auto is io_uring where the kernel allows it" },
 	{ "threads", OPTION_UINT, AT(threads), "0", "N", "worker threads; 0 is one per processor" },
+	{ "connections", OPTION_UINT, AT(connections), "32", "N",
+	  "requests under way at once to a SOURCE with a URL, each over a connection that stays open; at most 256" },
 	{ "direct_io", OPTION_ENUM, AT(direct_io), "auto", "auto|on|off",
 	  "read past the kernel's page cache: auto the first time that a file is read, on always, off never" },
 	{ "direct_mmap", OPTION_BOOL, AT(direct_mmap), "on", "on|off",

@@ -95,7 +95,7 @@ struct options {
 	char *spill;
 	uint64_t spill_limit;
 	char *io;
-	uint64_t threads;
+	uint64_t threads, connections;
 	enum direct_io direct_io;
 	bool direct_mmap, keep_written;
 	enum busy_poll busy_poll;

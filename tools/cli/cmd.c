@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/base/log.h"
 
 #define STORED_DIR ".pytreefs/stored" /* below a mountpoint */
@@ -135,6 +136,12 @@ static int try_source(struct cmd_args *a, const char *path, size_t n, struct sou
 
 	if (!dir)
 		return fail(-ENOMEM, "cannot open '%s'", path);
+	if (path_is_url(path)) {
+		r = ns_open(dir, &a->options, &ret->ns);
+		ret->source = r < 0 ? NULL : take(dir);
+		free(dir);
+		return r < 0 ? r : 1;
+	}
 	r = stat(dir, &st) < 0 ? -errno : 0;
 	if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -ENAMETOOLONG)
 		r = err_code(r, "cannot look at", dir);
@@ -185,7 +192,7 @@ static char *absolute_path(const char *path)
 
 char *source_stored_path(const char *path)
 {
-	auto_free char *absolute = absolute_path(path);
+	auto_free char *absolute = path_is_url(path) ? NULL : absolute_path(path);
 
 	for (size_t n = absolute ? strlen(absolute) : 0; n > 0;) {
 		const char *rest = absolute + n;
@@ -241,9 +248,18 @@ static int fail_absent(const char *path)
 	return fail(-ENOENT, "'%s' does not exist", path);
 }
 
+/* Where the path of a URL begins; 0: not a URL. No directory ends before it. */
+static size_t url_host(const char *path)
+{
+	const char *host = path_is_url(path) ? strstr(path, "://") + 3 : NULL;
+
+	return host ? (size_t)(host - path) + strcspn(host, "/") : 0;
+}
+
 static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 {
-	size_t n = strlen(path), end;
+	size_t n = strlen(path), end, host = url_host(path);
+	bool is_url = host > 0;
 	struct err_note first = { 0 };
 	bool is_here = false;
 	int r = 0;
@@ -256,7 +272,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 	/* From the whole path upwards: the first directory that is a checkpoint. */
 	for (end = n; end > 0 && r == 0;) {
 		r = try_source(a, path, end, ret);
-		if (r == -EINVAL) {
+		if (r == -EINVAL || (r == -ENOENT && is_url)) {
 			/* A directory, but no checkpoint: perhaps one above it is. */
 			if (!first.code)
 				err_save(r, &first);
@@ -270,12 +286,12 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 			end--;
 		while (end > 1 && path[end - 1] == '/')
 			end--;
-		if (end == 1 && path[0] == '/')
+		if ((end == 1 && path[0] == '/') || end < host)
 			break;
 	}
 	/* Who stands inside a checkpoint names what is in it without the directory itself, and not
 	 * what is beside it. */
-	if (r == 0 && path[0] != '/' && strncmp(path, "../", 3)) {
+	if (r == 0 && !is_url && path[0] != '/' && strncmp(path, "../", 3)) {
 		r = try_source(a, ".", 1, ret);
 		is_here = r > 0;
 		r = r == -EINVAL ? 0 : r;

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/base/log.h"
 #include "core/base/nearest.h"
 #include "core/sandbox/sandbox.h"
@@ -183,7 +184,7 @@ static int confine(struct cmd_args *a)
 		{ .path = o->log, .fd = -1, .access = SANDBOX_WRITE },
 		{ .path = "/dev/null", .access = SANDBOX_READ | SANDBOX_WRITE },
 	};
-	const struct sandbox_rules rules = {
+	struct sandbox_rules rules = {
 		.mode = o->sandbox,
 		.place = places,
 		.n_places = ARRAY_LEN(places),
@@ -194,6 +195,8 @@ static int confine(struct cmd_args *a)
 		.broker = -1,
 	};
 
+	for (int i = 0; i < a->n_args; i++)
+		rules.uses_network |= path_is_url(a->arg[i]);
 	/* Ranks become another program, and on_commit= is one. */
 	if (a->cmd->confined == CMD_FREE || mpi_ranks() > 1 ||
 	    (a->cmd->confined == CMD_WRITES && o->on_commit))

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/verify/verify.h"
 
@@ -281,7 +282,7 @@ static int resolve(struct cmd_args *a, char **ret)
 	struct stat st;
 	int r;
 
-	if (stat(path, &st) == 0) {
+	if (!path_is_url(path) && stat(path, &st) == 0) {
 		*ret = strdup(path);
 		return *ret ? 0 : -ENOMEM;
 	}

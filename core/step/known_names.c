@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * known_names.c - by which names a checkpoint is known, for sources that cannot list.
+ *
+ * Those of the documents of a step, of an item and of an array; a step says in
+ * _CHECKPOINT_METADATA which items it has.
+ */
+#include "core/step/known_names.h"
+
+#include "core/base/json.h"
+
+static const char *const names[] = {
+	"_METADATA",
+	"_CHECKPOINT_METADATA",
+	"manifest.ocdbt",
+	"checkpoint",
+	"commit_success.txt",
+	"orbax.checkpoint",
+	"_sharding",
+	"_strings.json",
+	"array_metadatas/process_0",
+	".zarray",
+	"zarr.json",
+	/* Of items that are not trees. */
+	"metadata",
+	"metrics",
+	"proto.pbtxt",
+	NULL,
+};
+
+/* A document that is damaged names nothing. */
+static int items_of(struct span text, int (*add)(void *arg, const char *name), void *arg)
+{
+	auto_json doc = { 0 };
+	const struct json *items;
+	int r = json_parse(text, "'_CHECKPOINT_METADATA'", &doc);
+
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	items = json_member(doc.root, "item_handlers");
+	for (size_t i = 0; json_is(items, JSON_OBJECT) && i < items->n && r >= 0; i++) {
+		auto_free char *name = span_dup_str(items->items[i].name);
+
+		r = name ? add(arg, name) : -ENOMEM;
+	}
+	return r;
+}
+
+const struct store_names known_names = {
+	.name = names,
+	.document = "_CHECKPOINT_METADATA",
+	.directories = items_of,
+};

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * url_store.c - URL -> store; look-ups and listings, which are asked of the server once in a while.
+ */
+#include "core/store/url_store.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/store/url_store_impl.h"
+
+static struct store *store_of(struct io_store *base)
+{
+	return container_of(base, struct store, base);
+}
+
+/* ---- URLs ---- */
+
+int store_escape(struct buf *ret, const char *path)
+{
+	int r = 0;
+
+	for (const char *c = path; *c && r >= 0; c++)
+		r = isalnum((unsigned char)*c) || strchr("-._~/", *c) ?
+			    buf_add_byte(ret, (uint8_t)*c) :
+			    buf_addf(ret, "%%%02X", (unsigned char)*c);
+	return r;
+}
+
+int store_url(const struct store *s, const char *path, char **ret)
+{
+	auto_buf url = { 0 };
+	int r = buf_add_str(&url, s->root);
+
+	if (r >= 0 && *path)
+		r = buf_add_byte(&url, '/');
+	if (r >= 0)
+		r = store_escape(&url, path);
+	if (r < 0 || !buf_str(&url))
+		return fail(-ENOMEM, "cannot ask for '%s'", path);
+	*ret = (char *)take(url.p);
+	return 0;
+}
+
+int store_request(struct store *s, const char *path, struct http_request *ret)
+{
+	char *url, *name;
+	int r = store_url(s, path, &url);
+
+	if (r < 0)
+		return r;
+	name = str_fmt("%s%s%s", s->base.url, *path ? "/" : "", path);
+	if (!name) {
+		free(url);
+		return fail(-ENOMEM, "cannot ask for '%s'", path);
+	}
+	*ret = (struct http_request){ .url = url,
+				      .name = name,
+				      .follow = s->kind->follows,
+				      .authorize = s->kind->authorize,
+				      .arg = s };
+	return 0;
+}
+
+void store_request_release(struct http_request *q)
+{
+	buf_release(&q->body);
+	free((char *)(uintptr_t)q->url);
+	free((char *)(uintptr_t)q->name);
+	*q = (struct http_request){ 0 };
+}
+
+/* ---- what is there ---- */
+
+int store_directory(struct store *s, const char *path, struct object_list **ret)
+{
+	struct object_list *l = object_lists_get(&s->listings, path);
+	int r = 0;
+
+	if (!l) {
+		r = s->kind->fetch(s, path, &l);
+		if (r >= 0)
+			object_lists_put(&s->listings, l);
+	}
+	if (r >= 0)
+		*ret = l;
+	return r;
+}
+
+/* 1 and the object, 0 when a listing knows that it does not exist, -1 when none says. */
+static int look_in_listings(struct store *s, const char *path, struct io_object *ret)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	auto_free char *parent = slash ? span_dup_str(span_of(path, (size_t)(slash - path))) :
+					 strdup("");
+	struct object_list *l = parent ? object_lists_get(&s->listings, parent) : NULL;
+	int found;
+
+	if (!l)
+		return -1;
+	found = object_list_find(l, name, ret) ? 1 : l->is_partial ? -1 : 0;
+	object_lists_unref(&s->listings, l);
+	return found;
+}
+
+static int lookup(struct io_store *base, const char *path, struct io_object *ret)
+{
+	struct store *s = store_of(base);
+	struct object_list *own = object_lists_get(&s->listings, path);
+	int found;
+
+	if (own) {
+		*ret = (struct io_object){ .is_dir = true, .mtime = object_list_newest(own) };
+		object_lists_unref(&s->listings, own);
+		return 0;
+	}
+	found = *path ? look_in_listings(s, path, ret) : -1;
+	if (found < 0)
+		return s->kind->look(s, path, ret);
+	return found ? 0 : fail(-ENOENT, "'%s/%s' does not exist", base->url, path);
+}
+
+static int list(struct io_store *base, const char *path, io_store_fn *each, void *arg)
+{
+	struct store *s = store_of(base);
+	struct object_list *l;
+	int r = store_directory(s, path, &l);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < l->n && r == 0; i++) {
+		struct io_object o;
+
+		if (object_list_find(l, l->entry[i].name, &o))
+			r = each(arg, l->entry[i].name, &o);
+	}
+	object_lists_unref(&s->listings, l);
+	return r;
+}
+
+static void quiesce(struct io_store *base)
+{
+	http_quiesce(store_of(base)->http);
+}
+
+static void store_free(struct io_store *base)
+{
+	struct store *s = store_of(base);
+
+	http_free(s->http);
+	object_lists_release(&s->listings);
+	free(s->root);
+	free(s->base.url);
+	free(s);
+}
+
+static const struct io_store_ops ops = {
+	.name = "url",
+	.lookup = lookup,
+	.list = list,
+	.submit = store_submit,
+	.wait = store_wait,
+	.quiesce = quiesce,
+	.free = store_free,
+};
+
+/* ---- opening ---- */
+
+/* Of http: the URL itself. */
+static int check_http(const char *url)
+{
+	const char *host = strstr(url, "://") + 3;
+	size_t n = strcspn(host, "/");
+
+	if (!n || strpbrk(url, "?#"))
+		return fail(-EINVAL, "'%s' is not the URL of a directory: http://HOST/PATH", url);
+	/* Everybody sees it in the list of processes. */
+	if (memchr(host, '@', n))
+		return fail(
+			-EINVAL,
+			"a URL with a user's name or a password in front of its host is not taken");
+	return 0;
+}
+
+static int find_kind(const char *url, const struct store_kind **ret)
+{
+	int r;
+
+	if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
+		return fail(-EINVAL, "'%s': a source is a path, or a URL of http or https", url);
+	r = check_http(url);
+	if (r >= 0)
+		*ret = &store_http;
+	return r;
+}
+
+static int fill(struct store *s, const char *url, const struct store_opts *opts)
+{
+	struct http_opts ho = HTTP_OPTS_DEFAULT;
+	size_t n = strlen(url);
+
+	while (url[n - 1] == '/' || (n > 2 && url[n - 1] == '.' && url[n - 2] == '/'))
+		n--;
+	s->opts = *opts;
+	s->base.ops = &ops;
+	s->base.url = span_dup_str(span_of(url, n));
+	s->root = span_dup_str(span_of(url, n));
+	if (!s->base.url || !s->root)
+		return fail(-ENOMEM, "cannot open '%s'", url);
+	if (opts->connections)
+		ho.connections = opts->connections;
+	/* As OpenSSL names it; libcurl does not ask for it itself. */
+	ho.ca_file = getenv("SSL_CERT_FILE");
+	return http_new(&ho, &s->http);
+}
+
+int store_open(const char *url, const struct store_opts *opts, struct io_store **ret)
+{
+	const struct store_kind *kind = NULL;
+	struct store *s;
+	int r = find_kind(url, &kind);
+
+	if (r < 0)
+		return r;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return fail(-ENOMEM, "cannot open '%s'", url);
+	s->kind = kind;
+	object_lists_init(&s->listings);
+	r = fill(s, url, opts);
+	if (r < 0) {
+		store_free(&s->base);
+		return r;
+	}
+	*ret = &s->base;
+	return 0;
+}

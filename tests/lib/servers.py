@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers of files on this machine: nginx, and one that answers as a test tells it to."""
+
+import contextlib
+import email.utils
+import hashlib
+import http.server
+import os
+import pathlib
+import re
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def certificate(directory, host='127.0.0.1'):
+    """A certificate of our own and its key: the paths of both."""
+    cert, key = directory / f'{host}.pem', directory / f'{host}.key'
+    subprocess.run(['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', f'/CN={host}',
+                    '-addext', f'subjectAltName=IP:{host}', '-out', cert, '-keyout', key], check=True, capture_output=True)
+    return cert, key
+
+
+@contextlib.contextmanager
+def nginx(directory, root, tls=None):
+    """An nginx that serves root; gives its URL. tls: certificate and key."""
+    port = free_port()
+    directory.mkdir()
+    secure = f'ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]};' if tls else ''
+    temporary = ' '.join(f'{name}_temp_path {directory};' for name in ('client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'))
+    (directory / 'nginx.conf').write_text(f'''
+        worker_processes 1; daemon off; pid {directory}/pid; error_log {directory}/errors;
+        {'user root;' if os.getuid() == 0 else ''}
+        events {{ worker_connections 512; }}
+        http {{ access_log {directory}/access; {temporary} keepalive_requests 10000;
+            server {{ listen 127.0.0.1:{port}{' ssl' if tls else ''}; root {root}; {secure} }} }}
+    ''')
+    program = '/usr/sbin/nginx' if os.path.exists('/usr/sbin/nginx') else 'nginx'
+    process = subprocess.Popen([program, '-c', directory / 'nginx.conf', '-e', directory / 'errors'],
+                               stdin=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(('127.0.0.1', port), 1).close()
+                break
+            except OSError:
+                assert process.poll() is None and time.monotonic() < end, (directory / 'errors').read_text()
+                time.sleep(0.02)
+        yield f'http{"s" if tls else ""}://127.0.0.1:{port}'
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+
+    def log_message(self, *_):
+        pass
+
+    def do_HEAD(self):
+        self._answer(False)
+
+    def do_GET(self):
+        self._answer(True)
+
+    def _head(self, status, length, **headers):
+        self.send_response(status)
+        self.send_header('Content-Length', str(length))
+        for name, value in headers.items():
+            self.send_header(name.replace('_', '-'), value)
+        self.end_headers()
+
+    def reset(self):
+        """End the connection as one that is lost does."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+        self.close_connection = True
+        self.connection.close()
+
+    def _answer(self, with_body):
+        path = pathlib.Path(self.server.root) / self.path.lstrip('/')
+        if not path.is_file():
+            return self._head(404, 0)
+        content = path.read_bytes()
+        tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+        said = re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', ''))
+        start, end = (int(said[1]), int(said[2]) + 1) if said else (0, len(content))
+        fault = self.server.fault(self.path, start) if said else None
+        if fault and fault(self, content, start, end):
+            return None
+        if self.headers.get('If-Match', tag) != tag:
+            return self._head(412, 0)
+        headers = {'ETag': tag, 'Last-Modified': email.utils.formatdate(path.stat().st_mtime, usegmt=True)}
+        if said:
+            headers['Content_Range'] = f'bytes {start}-{end - 1}/{len(content)}'
+        self._head(206 if said else 200, end - start, **headers)
+        if with_body:
+            self.wfile.write(content[start:end])
+        return None
+
+
+@contextlib.contextmanager
+def faulty(root, fault=None):
+    """Serves root, with ranges and tags. fault(path, offset), for each range: None, or a function of handler, bytes of
+    the object, start and end, which answers and returns True, or returns False."""
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_):
+            pass                    # connections that a test ends
+    server = Server(('127.0.0.1', 0), _Handler)
+    server.root, server.fault = root, fault or (lambda path, offset: None)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f'http://127.0.0.1:{server.server_address[1]}'
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A source with a URL: a web server's steps and items, byte for byte those of the disk, and its faults."""
+
+import os
+import pathlib
+import shutil
+import threading
+
+import pytest
+
+from lib import compare, servers
+
+SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
+LEAF = 'state/params/embed/table.npy'
+
+
+def files_of(root):
+    return {os.path.relpath(os.path.join(where, name), root): compare.read_all(os.path.join(where, name))
+            for where, _, names in os.walk(root) for name in names}
+
+
+@pytest.fixture
+def web(tmp_path):
+    with servers.nginx(tmp_path / 'nginx', SAMPLE.parent) as url:
+        yield url
+
+
+@pytest.fixture
+def leaf(run):
+    """The leaf as the disk has it."""
+    return run('cat', SAMPLE / '1500' / LEAF, text=False).stdout
+
+
+def test_a_step_is_the_same_as_on_disk(mount, web):
+    assert files_of(mount(f'{web}/sample/1500').path) == files_of(mount(SAMPLE / '1500').path)
+
+
+def test_commands(run, web, leaf):
+    step = f'{web}/sample/1500'
+    assert run('cat', f'{step}/{LEAF}', text=False).stdout == leaf
+    assert run('cat', f'{step}/state/params/embed/table[0:2,3].npy', text=False).stdout == \
+        run('cat', SAMPLE / '1500/state/params/embed/table[0:2,3].npy', text=False).stdout
+    for words in (['ls'], ['tree'], ['stats', '--only', 'step']):
+        got = run(*words, f'{step}/state').stdout.replace(f'{step}/state', 'X').splitlines()
+        want = run(*words, SAMPLE / '1500/state').stdout.replace(str(SAMPLE / '1500/state'), 'X').splitlines()
+        # The sum of tree counts blocks of the disk.
+        assert got[:-1] == want[:-1] and (got == want or words == ['tree'])
+    assert '"dtype": "bfloat16"' in run('info', '--json', f'{step}/{LEAF}').stdout
+    assert '0 errors, 0 warnings' in run('verify', step).stdout
+    assert '0 errors, 0 warnings' in run('verify', f'{step}/state').stdout
+    assert run('diff', step, SAMPLE / '1500').returncode == 0
+
+
+@pytest.mark.parametrize('name', ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'matrix-ocdbt-zarr3-zstd-v1',
+                                  'aggregate-by-hand'])
+def test_layouts(mount, cases, tmp_path, name):
+    case = cases(name)
+    with servers.nginx(tmp_path / 'server', case.path) as url:
+        assert not compare.compare_case(mount(url).path, case)
+
+
+def test_it_is_read_only(mount, web):
+    m = mount(f'{web}/sample/1500', allow_errors=True)
+    with pytest.raises(OSError):
+        os.mkdir(m / 'x.tmp')
+    with pytest.raises(OSError):
+        (m / LEAF).write_bytes(b'')
+
+
+def test_certificates(run, tmp_path, leaf):
+    cert = servers.certificate(tmp_path)
+    with servers.nginx(tmp_path / 'tls', SAMPLE.parent, cert) as url:
+        where = f'{url}/sample/1500/{LEAF}'
+        assert run('cat', where, text=False, env=dict(os.environ, SSL_CERT_FILE=str(cert[0]))).stdout == leaf
+        r = run('cat', where, ok=False)
+        assert r.returncode == 1 and 'certificate' in r.stderr, r.stderr
+
+
+def test_a_mount_over_https(mount, tmp_path, monkeypatch, leaf):
+    cert = servers.certificate(tmp_path)
+    monkeypatch.setenv('SSL_CERT_FILE', str(cert[0]))
+    with servers.nginx(tmp_path / 'tls', SAMPLE.parent, cert) as url:
+        assert (mount(f'{url}/sample/1500') / LEAF).read_bytes() == leaf
+
+
+@pytest.mark.parametrize('url, why', [
+    ('{}/sample', 'nothing can be listed'),
+    ('{}/sample/none', 'nothing can be listed'),
+    ('http://user:secret@127.0.0.1/x', 'a password in front of its host is not taken'),
+    ('ftp://127.0.0.1/x', 'a source is a path, or a URL of http or https'),
+    ('{}/sample/1500?y', 'is not the URL of a directory'),
+])
+def test_refusals(run, web, url, why):
+    r = run('ls', url.format(web), ok=False)
+    assert r.returncode == 1 and why in r.stderr, r.stderr
+    assert 'secret' not in r.stderr
+
+
+# ---- faults ----
+
+
+def reset(h, *_):
+    h.reset()
+    return True
+
+
+def busy(h, *_):
+    h._head(503, 0, Retry_After='0')
+    return True
+
+
+def whole(h, content, start, end):
+    h._head(200, len(content))
+    h.wfile.write(content)
+    return True
+
+
+def longer(h, content, start, end):
+    h._head(206, end - start + 1, Content_Range=f'bytes {start}-{end - 1}/{len(content)}')
+    h.wfile.write(content[start:end] + b'x')
+    return True
+
+
+def other(h, content, start, end):
+    h._head(206, end - start, Content_Range=f'bytes 0-{end - start - 1}/{len(content)}')
+    h.wfile.write(content[:end - start])
+    return True
+
+
+def truncated(h, content, start, end):
+    h.send_response(206)
+    h.send_header('Content-Range', f'bytes {start}-{end - 1}/{len(content)}')
+    h.send_header('Content-Length', str(end - start))
+    h.end_headers()
+    h.wfile.write(content[start:end][:(end - start) // 2])
+    h.reset()
+    return True
+
+
+class Times:
+    """The fault of ranges of data files, the first n times that one is asked for."""
+
+    def __init__(self, fault, n):
+        self.fault, self.left, self.lock = fault, n, threading.Lock()
+
+    def __call__(self, path, offset):
+        with self.lock:
+            if '/d/' not in path or not self.left:
+                return None
+            self.left -= 1
+            return self.fault
+
+
+@pytest.mark.parametrize('fault', [reset, busy, truncated])
+def test_a_fault_that_passes(run, leaf, fault):
+    with servers.faulty(SAMPLE, Times(fault, 2)) as url:
+        assert run('cat', f'{url}/1500/{LEAF}', text=False).stdout == leaf
+
+
+@pytest.mark.parametrize('fault, why', [
+    (reset, 'after 6 tries'), (busy, 'status 503, after 6 tries'),
+    (whole, 'the whole object (status 200) in place of the range'),
+    (longer, 'the answer has'), (other, 'in its place'),
+])
+def test_a_fault_that_stays(run, fault, why):
+    with servers.faulty(SAMPLE, Times(fault, 1000)) as url:
+        r = run('cat', f'{url}/1500/{LEAF}', ok=False, text=False)
+        said = r.stderr.decode()
+        assert r.returncode == 1 and why in said and '/d/' in said and ' bytes' in said and 'offset' in said, said
+
+
+def test_an_object_that_is_replaced(mount, tmp_path):
+    """Between two reads of a file that is open: an error that names it, and never some of both."""
+    shutil.copytree(SAMPLE / '1500', tmp_path / 'step')
+    with servers.faulty(tmp_path / 'step') as url:
+        m = mount(url, 'cache=0', allow_errors=True)
+        os.stat(m / LEAF)
+        compare.read_all(m / 'state/params/embed/table[0:1].npy')
+        for where, _, names in os.walk(tmp_path / 'step'):
+            for name in names:
+                if os.path.basename(where) == 'd':
+                    file = pathlib.Path(where) / name
+                    file.write_bytes(bytes(b ^ 1 for b in file.read_bytes()))
+        with pytest.raises(OSError):
+            compare.read_all(m / LEAF)
+        assert any('was replaced' in line and '/d/' in line for line in m.log_lines()), m.log_lines()
+
+
+def test_without_ranges_nothing_is_guessed(run):
+    """A server that knows no ranges at all gives small files, which are whole, and no part of a larger one."""
+    with servers.faulty(SAMPLE, lambda path, offset: whole) as url:
+        r = run('cat', f'{url}/1500/{LEAF}', ok=False, text=False)
+        assert r.returncode == 1 and b'status 200' in r.stderr, r.stderr
