@@ -29,7 +29,7 @@ static bool is_read_only(const char *options)
 	return false;
 }
 
-/* places, n of them, and the files of options behind them; to be freed. */
+/* places, n of them, and the files of options after them; to be freed. */
 static int add_files(const struct sandbox_place *places, size_t n, const struct options *o,
 		     struct sandbox_place **ret, size_t *ret_n)
 {

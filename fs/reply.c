@@ -193,12 +193,12 @@ static int reply_splice(fuse_req_t req, const struct segments *g)
 	int r;
 
 	/* The header takes a place, too. */
-	if (gather_pages(g) + 1 > pages)
+	if (segments_pages(g) + 1 > pages)
 		return 1;
 	p = pipe_of_thread(pages);
 	if (!p)
 		return 1;
-	r = gather_splice(g, p->in);
+	r = segments_splice(g, p->in);
 	if (r != 0) {
 		pipe_drop(p);
 		return r;

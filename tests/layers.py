@@ -130,9 +130,10 @@ PLAIN = ['core', 'handlers', 'fs', 'tools', 'tests']
 NEGATION = (re.compile(r'(?<!there )(?<!There )\b([Ii]s|[Aa]re) no (?!longer|more|deeper)'), 'is not a')
 PHRASES = [NEGATION, (re.compile(r'\b(is|are) none of\b'), 'is not one of'),
            (re.compile(r'(?<!\w)there is none\b'), 'does not exist'),
-           (re.compile(r'\b(is|are) cut off\b'), 'is truncated')]
+           (re.compile(r'\b(is|are) cut off\b'), 'is truncated'),
+           (re.compile(r'\bBehind\b|\bbehind (it|them|its|the|a|an|one|another|others|that|which|everything|all)\b'), 'after')]
 # In a comment or a page, where a few more words have a plain one.
-COMMENT_PHRASES = [NEGATION, (re.compile(r'Kept true'), 'Invariants'), (re.compile(r'\bnone of ours\b'), 'is not ours'),
+COMMENT_PHRASES = [NEGATION, PHRASES[-1], (re.compile(r'\bof one thread\b'), 'not thread-safe'), (re.compile(r'Kept true'), 'Invariants'), (re.compile(r'\bnone of ours\b'), 'is not ours'),
                    (re.compile(r'\b(kept|put|left|moved) aside\b'), 'staged, or ignored'),
                    (re.compile(r'\b(told from|told apart)\b'), 'distinguished'),
                    (re.compile(r'\b(lanes?|errands?|ballots?|slurps?|spits?)\b'), 'worker, assignment, vote, read_file, write_file')]
@@ -140,9 +141,10 @@ COMMENT_PHRASES = [NEGATION, (re.compile(r'Kept true'), 'Invariants'), (re.compi
 RETIRED = {
     'aside': 'staged', 'ballot': 'vote', 'errand': 'assignment', 'facts': 'info', 'feed': 'entry', 'feeds': 'entries',
     'hear': 'receive', 'heard': 'received', 'joint': 'collective', 'kept': 'retained', 'lane': 'worker',
-    'lanes': 'parallel_for', 'memo': 'cache', 'peel': 'strip', 'press': 'encoder', 'settle': 'flush',
+    'lanes': 'parallel_for', 'let_go': 'drop_behind', 'memo': 'cache', 'newfile': 'atomic_file', 'newstep': 'atomic_step',
+    'peel': 'strip', 'press': 'encoder', 'settle': 'flush',
     'settled': 'flushed', 'slurp': 'read_file', 'spit': 'write_file', 'straight': 'scan', 'survey': 'leaf_table',
-    'team': 'rank group', 'teams': 'rank groups', 'told': 'reported',
+    'team': 'rank group', 'teams': 'rank groups', 'text_set': 'interner', 'told': 'reported',
 }
 
 MAX_FILE_LINES = 600
@@ -232,6 +234,11 @@ def check_sizes(name, text):
 TOKEN = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<string>"(?:\\.|[^"\\\n])*")|\'(?:\\.|[^\'\\\n])*\'|(?P<name>[A-Za-z_]\w*)', re.S)
 
 
+def is_negation(name):
+    """Whether the name of a test says "is no" for "is not"."""
+    return re.search('_(is|are)_no_', name) and not re.search('there_(is|are)_no|no_(longer|more)', name)
+
+
 def check_words(name, text):
     if module_of(name, PLAIN) is None:
         return
@@ -239,7 +246,9 @@ def check_words(name, text):
         at = f'{name}:{text.count(chr(10), 0, token.start()) + 1}'
         if token['name']:
             yield from (f"{at}: '{token['name']}': the word for '{part}' is {RETIRED[part]}"
-                        for part in token['name'].lower().split('_') if part in RETIRED)
+                        for part in RETIRED if f'_{part}_' in f"_{token['name'].lower()}_")
+            if is_negation(token['name']):
+                yield f"{at}: '{token['name']}': say is_not"
         comment = re.sub(r'\s*\n\s*\**\s*', ' ', token['comment'] or '')
         for phrases, words in ((PHRASES, token['string']), (COMMENT_PHRASES, comment)):
             yield from (f"{at}: '{found[0]}': say {instead}" for phrase, instead in phrases
@@ -250,20 +259,18 @@ SCRIPT_TEXT = re.compile(r'(?P<comment>#[^\n]*)|(?P<string>\'\'\'.*?\'\'\'|""".*
 
 
 def check_prose():
-    """Pages, and what the tests in Python say."""
+    """Pages, and what programs in Python say: tests, the package, tools."""
     for name in pages():
         text = re.sub(r'```.*?```', lambda m: re.sub(r'[^\n]', ' ', m.group()), (ROOT / name).read_text(encoding='utf-8'), flags=re.S)
-        for phrase, instead in COMMENT_PHRASES + PHRASES[1:]:
+        for phrase, instead in COMMENT_PHRASES + PHRASES[1:-1]:
             yield from (f"{name}:{text.count(chr(10), 0, found.start()) + 1}: '{found[0]}': say {instead}"
                         for found in phrase.finditer(text))
-    for path in sorted((ROOT / 'tests').rglob('*.py')):
+    for path in sorted([*(ROOT / 'tests').rglob('*.py'), *(ROOT / 'tools').rglob('*.py')]):
         name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding='utf-8')
         for token in SCRIPT_TEXT.finditer(text) if name != 'tests/layers.py' else ():
             yield from (f"{name}:{text.count(chr(10), 0, token.start()) + 1}: '{found[0]}': say {instead}"
                         for phrase, instead in PHRASES if (found := phrase.search(token.group())))
-        for found in re.finditer(r'\bdef (test_\w*_(is|are)_no_\w+)', text):
-            if not re.search('there_(is|are)_no|no_(longer|more)', found[1]):
-                yield f"{name}: '{found[1]}': say is_not"
+        yield from (f"{name}: '{found}': say is_not" for found in re.findall(r'\bdef (test_\w+)', text) if is_negation(found))
 
 
 def check_unique(names):

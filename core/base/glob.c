@@ -113,7 +113,7 @@ static void put_below(struct tokens *t)
 	put(t, TOKEN_DEEP);
 }
 
-/* Behind stars: what they are, and where the pattern goes on. */
+/* After stars: what they are, and where the pattern goes on. */
 static const char *put_stars(struct tokens *t, const char *p, bool at_name)
 {
 	size_t n = strspn(p, "*");

@@ -153,7 +153,7 @@ int segments_copy(const struct segments *g, void *p)
 	return n ? io_run_exact(reqs[0].file->io, reqs, n) : 0;
 }
 
-size_t gather_pages(const struct segments *g)
+size_t segments_pages(const struct segments *g)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t pages = 0;
@@ -175,7 +175,7 @@ static int splice_memory(const struct segment *s, int pipe)
 	return vmsplice(pipe, &iov, 1, SPLICE_F_NONBLOCK) == (ssize_t)s->n ? 0 : 1;
 }
 
-int gather_splice(const struct segments *g, int pipe)
+int segments_splice(const struct segments *g, int pipe)
 {
 	int r = 0;
 

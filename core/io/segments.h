@@ -45,7 +45,7 @@ void segments_release(struct segments *g);
  * Segments that are added from now on are not merged with earlier ones, so that a caller can trim
  * what it added.
  */
-static inline void gather_fence(struct segments *g)
+static inline void segments_fence(struct segments *g)
 {
 	g->fence = g->n;
 }
@@ -64,12 +64,12 @@ int segments_add_part(struct segments *g, struct span of, uint64_t off, size_t n
 /* All bytes into p, which has room for g->bytes; file ranges are read in one batch. */
 int segments_copy(const struct segments *g, void *p);
 /* How many slots of a pipe the bytes take: one for each page that a segment touches. */
-size_t gather_pages(const struct segments *g);
+size_t segments_pages(const struct segments *g);
 /*
  * All bytes into an empty pipe that has the room, without copying them: file ranges as pages of the
  * page cache, memory as it is, so that it must stay until the pipe was emptied or closed. 1: not
  * possible here; copy them. After any result but 0 the pipe must be closed.
  */
-int gather_splice(const struct segments *g, int pipe);
+int segments_splice(const struct segments *g, int pipe);
 
 #endif

@@ -345,7 +345,7 @@ static int open_whole(struct zarr *z, struct chunk **c, size_t n)
 }
 
 /* Raw ranges and streams: found, but not read yet. */
-static int open_placed(struct zarr *z, struct chunk *c)
+static int open_direct(struct zarr *z, struct chunk *c)
 {
 	int r;
 
@@ -379,7 +379,7 @@ static int open_placed(struct zarr *z, struct chunk *c)
 }
 
 /* Small raw chunks that are read in long runs are answered from their file, as large ones do. */
-bool chunk_is_placed(const struct zarr *z, const struct chunk *c)
+bool chunk_is_direct(const struct zarr *z, const struct chunk *c)
 {
 	return chunk_is_streamed(z) || (z->leaf_raw && c->in_runs && z->leaf->bytes >= 4 * KiB);
 }
@@ -403,8 +403,8 @@ int chunk_open(struct zarr *z, struct chunk *c, size_t n)
 		if (chunk_is_remote(z, &c[i])) {
 			chunk_number(z, &c[i]);
 			c[i].mode = CHUNK_REMOTE;
-		} else if (chunk_is_placed(z, &c[i])) {
-			r = open_placed(z, &c[i]);
+		} else if (chunk_is_direct(z, &c[i])) {
+			r = open_direct(z, &c[i]);
 		} else {
 			whole[m++] = &c[i];
 		}

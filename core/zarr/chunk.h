@@ -88,7 +88,7 @@ void chunk_json(struct zarr *z, const struct chunk *c, struct buf *out);
 /* Large enough to be decoded in pieces. */
 bool chunk_is_streamed(const struct zarr *z);
 /* Opening only finds it: a stream, or a raw range that is read in long runs. */
-bool chunk_is_placed(const struct zarr *z, const struct chunk *c);
+bool chunk_is_direct(const struct zarr *z, const struct chunk *c);
 /* Whether another process decodes it; c->remote_rank is set then. */
 bool chunk_is_remote(const struct zarr *z, struct chunk *c);
 /* Pin a piece of such a chunk, fetched when it is not in the cache; its key there; fetch those of a

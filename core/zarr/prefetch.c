@@ -77,7 +77,7 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 
 	memcpy(c.index, index, sizeof(c.index));
 	chunk_number(z, &c);
-	if (!z->env->pool || n == 0 || (z->leaf_raw && chunk_is_placed(z, &c)))
+	if (!z->env->pool || n == 0 || (z->leaf_raw && chunk_is_direct(z, &c)))
 		return;
 	if (chunk_is_remote(z, &c)) {
 		struct cache_key key = chunk_remote_key(z, c.number, off / PIECE_BYTES);

@@ -219,7 +219,7 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	b = malloc(sizeof(*b));
 	if (!b)
 		return fail(-ENOMEM, "cannot read '%s'", z->prefix);
-	gather_fence(g);
+	segments_fence(g);
 	reading_init(&rd, z, v, g);
 	first = off / rd.out_item;
 	last = (off + n - 1) / rd.out_item;

@@ -185,7 +185,7 @@ static int current(struct draft_file *f, struct draft_array **ret)
 			return r;
 		if (f->pos < a->at + a->bytes)
 			break;
-		/* Behind its end: complete it. Its bands go on in the background. */
+		/* After its end: complete it. Its bands go on in the background. */
 		if (a->writer) {
 			r = zarr_writer_flush(a->writer);
 			if (r < 0)

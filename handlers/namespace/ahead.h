@@ -18,7 +18,7 @@
  * A leaf of less than AHEAD_SMALL moves cursors, and nothing is guessed after it: decoding it takes
  * no longer than asking for it, and a program that copies a step reads just its numbers.
  *
- * Readers that come behind others take what those had decoded from the cache, as long as it is
+ * Readers that follow others take what those had decoded from the cache, as long as it is
  * there. So that it is, what all have read to its end leaves the cache first (ahead_passed()).
  *
  * A guess is a hint: what goes wrong is met again, and told, by who reads the leaf.
@@ -47,7 +47,7 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 bool ahead_is_shared(const struct ahead *a);
 /*
  * It has read the leaf to its end. True when several readers are under way and all of them have:
- * then what was decoded of it is of no use to those who come behind.
+ * then what was decoded of it is of no use to those who follow.
  */
 bool ahead_passed(struct ahead *a, uint32_t reader, const struct tree_node *leaf);
 

@@ -89,14 +89,14 @@ void leaf_orders_names(struct leaf_orders *o)
 		add_by_name(o->tree->root, LEAF_NONE, o->next[ORDER_NAMES]);
 }
 
-struct placed {
+struct ordered_leaf {
 	struct zarr_place at;
 	uint32_t leaf;
 };
 
 static int by_place(const void *a, const void *b)
 {
-	const struct placed *x = a, *y = b;
+	const struct ordered_leaf *x = a, *y = b;
 
 	if (x->at.ino != y->at.ino)
 		return x->at.ino < y->at.ino ? -1 : 1;
@@ -106,7 +106,7 @@ static int by_place(const void *a, const void *b)
 uint32_t *leaf_places(struct item *item)
 {
 	const struct tree *tree = item->tree;
-	auto_free struct placed *p = NULL;
+	auto_free struct ordered_leaf *p = NULL;
 	uint32_t *next = tree->n_leaves <= PLACES_MAX ? table_new(tree, LEAF_NONE) : NULL;
 	size_t n = 0;
 

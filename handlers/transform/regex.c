@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * regex.c - PCRE2 behind four calls; the only file that knows it.
+ * regex.c - PCRE2, as four calls; the only file that knows it.
  *
  * Which keys are matched, and what follows, is transform.c's.
  */

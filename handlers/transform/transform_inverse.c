@@ -29,7 +29,7 @@ static bool is_counted(struct span s)
 	return s.n > 2 && s.p[1] == '<' && s.p[2] != '=' && s.p[2] != '!';
 }
 
-/* Behind the group that begins at s, or 0; counts the groups inside. */
+/* After the group that begins at s, or 0; counts the groups inside. */
 static size_t group_end(struct span s, int *count)
 {
 	unsigned depth = 0;

@@ -21,7 +21,7 @@ static int key_of(const struct tree_node *n, struct buf *ret)
 	return r < 0 ? r : buf_add_span(ret, n->key);
 }
 
-/* The rule behind a node of the new tree: *ret is NULL for what was carried over. */
+/* The rule that gave a node of the new tree: *ret is NULL for what was carried over. */
 static int rule_of(const struct transform *t, const struct tree_node *n, const struct rule **ret)
 {
 	struct regex_match match;

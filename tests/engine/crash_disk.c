@@ -67,7 +67,7 @@ static int put_bytes(struct work *w, struct crash_node *n)
 	size = MAX(size, end);
 	if (ftruncate(n->fd, (off_t)size) < 0)
 		return err_sys("cannot put back", "a file");
-	/* Behind what lives: it was cut, and the cut is not on the disk. */
+	/* After what lives: it was cut, and the cut is not on the disk. */
 	for (uint64_t off = (uint64_t)st.st_size; off < MIN(size, (uint64_t)n->durable.n);) {
 		ssize_t r = pwrite(n->fd, n->durable.p + off,
 				   MIN(size, (uint64_t)n->durable.n) - off, (off_t)off);

@@ -97,7 +97,7 @@ int crash_node_of(struct crash_model *m, int fd, bool is_new, struct crash_node 
 
 /* ---- bytes ---- */
 
-/* Read [off, off + n) of what lives; zeros behind its end. */
+/* Read [off, off + n) of what lives; zeros after its end. */
 static int read_live(const struct crash_node *n, uint64_t off, size_t len, uint8_t *ret)
 {
 	size_t done = 0;

@@ -256,7 +256,7 @@ def test_blosc_of_many_threads_and_blocks_decodes(tool, seed):
     plain = whole.tobytes() if hasattr(whole, "tobytes") else whole
     document = v3_document([BLOSC], shape=[len(plain)], chunk_grid=grid(len(plain)))
     assert tool.run("decode", document, encoded) == plain
-    # Behind another codec it is decoded block by block.
+    # After another codec it is decoded block by block.
     document = v3_document([BLOSC, GZIP], shape=[len(plain)], chunk_grid=grid(len(plain)))
     assert tool.run("decode", document, gz(encoded)) == plain
 

@@ -427,7 +427,7 @@ def test_copies_under_restore_dtype(mount, program, root):
 
 @pytest.mark.parametrize('how', ['-a', '-aX'])
 def test_rsync_of_names_with_escapes(mount, root, how):
-    """rsync puts a dot before and six letters behind a name: no key is spelled so, and none is meant."""
+    """rsync puts a dot before and six letters after a name: no key is spelled so, and none is meant."""
     w = values((4, 3), np.float32, 1)
     tree = expect.flatten({k: w + i for i, k in enumerate(
         ['..', '.', '%', 'a/b', 'x[0]', '@', '.hidden', '..a', 'json.', 'ä' * 60, '/' * 70, 'w'])})

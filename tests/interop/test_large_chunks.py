@@ -100,7 +100,7 @@ def test_report_counts_every_element(run, pair):
 
 
 def test_a_damaged_piece_is_named(run, pair, tmp_path):
-    """Behind pieces that were read right, in stats as in verify."""
+    """After pieces that were read right, in stats as in verify."""
     copy = tmp_path / 'copy'
     shutil.copytree(pair[0], copy)
     path = copy / 'one' / '0.0'

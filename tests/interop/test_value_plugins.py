@@ -136,7 +136,7 @@ def test_the_plugin_comes_before_the_rules(program, saved, mean, rules, tmp_path
 
 @pytest.mark.feature('A14')
 def test_a_plugin_of_the_time_before_value_functions_loads(run, tmp_path, cases):
-    """Its description ends in front of them, and what lies behind it is anything."""
+    """Its description ends in front of them, and what lies after it is anything."""
     (tmp_path / 'old.c').write_text('''
         #include <stddef.h>
         #include "handlers/plugin/leaf_plugin.h"

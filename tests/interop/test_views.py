@@ -54,7 +54,7 @@ def random_slice(rng, n):
 
 
 def random_box(rng, shape):
-    """(text, index): some axes may be left to an ellipsis, or to nothing behind the last."""
+    """(text, index): some axes may be left to an ellipsis, or to nothing after the last."""
     n = rng.randrange(1, len(shape) + 1) if shape else 0
     dots = rng.random() < 0.3 or n == 0
     front = rng.randrange(n + 1) if dots else n

@@ -107,7 +107,7 @@ BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 
 
 def v3_document(behind, **members):
-    """behind: the codecs behind BYTES."""
+    """behind: the codecs after BYTES."""
     document = {
         "zarr_format": 3, "node_type": "array", "shape": [16], "data_type": "uint8",
         "chunk_grid": grid(16), "chunk_key_encoding": {"name": "default"}, "fill_value": 0,

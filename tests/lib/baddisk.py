@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small ext4 disk with a place that cannot be read: a real error of a block device, for tests.
 
-The disk is an image behind a loop device. Where the kernel has device-mapper a block of it becomes bad (target
+The disk is an image under a loop device. Where the kernel has device-mapper a block of it becomes bad (target
 `error`); elsewhere the image is truncated at that place, which ext4 sees as the same EIO.
 """
 
@@ -101,7 +101,7 @@ class BadDisk:
     def spoil(self, file, off):
         """
         The block of the file with this byte cannot be read from now on; nothing of the file is in memory. Nothing may be
-        written to the disk until mend(): a write behind the place where the image was cut makes the place a hole.
+        written to the disk until mend(): a write after the place where the image was cut makes the place a hole.
         """
         os.sync()
         bad = self._place(file, off)

@@ -244,7 +244,7 @@ class Model:
 
     @staticmethod
     def is_whole(path, array):
-        """np.load passes over bytes behind the array; a commit does not."""
+        """np.load passes over bytes after the array; a commit does not."""
         head = path.read_bytes()[:12]
         data = 10 + int.from_bytes(head[8:10], 'little') if head[6] == 1 else 12 + int.from_bytes(head[8:12], 'little')
         return data + array.nbytes == path.stat().st_size

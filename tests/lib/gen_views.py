@@ -60,7 +60,7 @@ case('views-perleaf-zarr2')(make(False, False, None))
 
 @case(heavy=True)
 def one_gib_chunked(d):
-    """One leaf of 1 GiB in chunks of 1 MiB, and a small one behind it."""
+    """One leaf of 1 GiB in chunks of 1 MiB, and a small one after it."""
     w = bigdata.array(1024).reshape(16384, 16384)
     t = {'w': w, 'z': np.arange(5, dtype=np.float32)}
     save_v0(d / 'ckpt', t, save_args=jax.tree.map(lambda _: ocp0.SaveArgs(chunk_byte_size=1 << 20), t))

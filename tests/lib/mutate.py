@@ -164,7 +164,7 @@ def deepen_json(rng, path):
     path.write_bytes(rng.choice((b'[' * n, b'{"a":' * n, b'[' * n + b']' * n, b'{"x":"' + b'y' * n)))
 
 
-# ---- OCDBT records: damage behind a right checksum ----
+# ---- OCDBT records: damage under a right checksum ----
 
 def records(data):
     """(offset, length) of every record of the envelope in a file."""

@@ -3,7 +3,7 @@
 shows it, says where, or returns None when its dice fell on something that nobody could notice.
 
 What can be seen is judged by others than the program under test: CRC-32C of whole records, libzstd for
-chunks, Python's json for text, TensorStore for databases whose records were changed behind a right checksum.
+chunks, Python's json for text, TensorStore for databases whose records were changed under a right checksum.
 """
 
 import ctypes
@@ -139,7 +139,7 @@ def cut(rng, item):
 
 
 def tail(rng, item):
-    """Bytes too many behind a chunk that is a file of its own."""
+    """Bytes too many after a chunk that is a file of its own."""
     path = rng.choice(files(item, is_chunk) or [None])
     if not path:
         return None
@@ -265,7 +265,7 @@ def other_type(rng, kind, doc):
     return True
 
 
-# ---- databases behind a right checksum ----
+# ---- databases under a right checksum ----
 
 def listing(root):
     """{key: length} of the database, or None when TensorStore finds fault with it."""

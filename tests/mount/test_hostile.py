@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""1,000 damaged checkpoints behind one mount: no crash, no hang, no growth, nothing from outside.
+"""1,000 damaged checkpoints in one mount: no crash, no hang, no growth, nothing from outside.
 
 PYTREEFS_HOSTILE_SEED and PYTREEFS_HOSTILE_COUNT choose other ones; a failure names the number of the
 damaged step and what was done to it.

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason='only root may become s
 NOBODY = 65534
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
 
-# A /dev/fuse that everybody may open, as distributions have it, for the commands behind it alone.
+# A /dev/fuse that everybody may open, as distributions have it, for the commands after it alone.
 OPEN_FUSE = '''
 d=$(mktemp -d) && mount -t tmpfs none "$d" && mknod "$d/fuse" c 10 229 && chmod 666 "$d/fuse" &&
 mount --bind "$d/fuse" /dev/fuse && umount -l "$d" && rmdir "$d" || exit 77

@@ -35,7 +35,7 @@ def modules(trace):
 
 
 def positions(trace, *patterns):
-    """Where each pattern is found, each behind the one before it."""
+    """Where each pattern is found, each after the one before it."""
     at = -1
     for pattern in patterns:
         at = next((i for i, (module, text) in enumerate(trace) if i > at and module == 'io' and

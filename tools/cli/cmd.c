@@ -171,7 +171,7 @@ static bool is_mountpoint(const char *path, size_t n)
 	       statfs(dir, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC;
 }
 
-/* A path from the root, without "..", behind which the text does not say where it goes. NULL: no
+/* A path from the root, without "..", after which the text does not say where it goes. NULL: no
  * memory. */
 static char *absolute_path(const char *path)
 {

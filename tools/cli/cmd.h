@@ -26,7 +26,7 @@ struct cmd_option {
 
 struct cmd {
 	const char *name;
-	const char *args;    /* "SOURCE[/PATH]": what comes behind the options */
+	const char *args;    /* "SOURCE[/PATH]": what follows the options */
 	const char *summary; /* one line, for the list of commands */
 	const char *help;    /* what it does, a few lines; "" when the summary says it */
 	const char *example; /* lines that work when pasted; "ckpts" is a copy of the sample */
@@ -98,7 +98,7 @@ int mount_option(struct options *o, const char *text, struct buf *fuse_options);
 /* This process is one that a mount started for itself: 1, with its exit status. */
 int mount_helper(const char *name, int *ret_status);
 
-/* A path of the user's: the checkpoint in it, and what is behind. */
+/* A path of the user's: the checkpoint in it, and what follows. */
 struct source {
 	struct ns *ns;
 	struct node *node; /* what the whole path names; a reference */

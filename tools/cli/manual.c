@@ -159,7 +159,7 @@ static void print_program(FILE *out)
 	    "program reads and writes weights; and does around a checkpoint what needs no mount.\n");
 	fprintf(out, ".PP\n");
 	put(out,
-	    "SOURCE is a directory of steps, one step, or one item. A path goes on behind it as in a mount:\n"
+	    "SOURCE is a directory of steps, one step, or one item. A path goes on after it as in a mount:\n"
 	    "SOURCE/100/state/params/w.npy. Below a mount, a name that is not listed may be a view:\n");
 	put_term(out, "w[0:512,256:512].npy", NULL,
 		 "a box of the array, sliced as numpy does it, but nothing is clipped");

@@ -98,7 +98,7 @@ static void print_type(const struct row *row, char *out, size_t n)
 		snprintf(out, n, "%s", row->described && S_ISDIR(row->st.st_mode) ? "" : "-");
 }
 
-/* Behind a name. */
+/* After a name. */
 static void print_why(const struct row *row)
 {
 	printf("  (");

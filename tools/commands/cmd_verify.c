@@ -129,7 +129,7 @@ static bool split_range(struct span *s, uint64_t *ret_off, uint64_t *ret_len)
 }
 
 /*
- * How far "PATH:OFF:LEN" goes. Names may hold whatever a sentence has behind a place: so its end is
+ * How far "PATH:OFF:LEN" goes. Names may hold whatever a sentence has after a place: so its end is
  * the last range before the next place, and only what has none ends at a blank or a bracket.
  */
 static struct span cut_place(const char *at, const char *const *kinds, size_t n_kinds)

@@ -48,7 +48,7 @@ struct import_entry {
 };
 
 struct import_mark {
-	const char *path, *name, *value; /* name behind "user.pytree." */
+	const char *path, *name, *value; /* name after "user.pytree." */
 };
 
 struct import_list {

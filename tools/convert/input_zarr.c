@@ -226,7 +226,7 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 }
 
 struct names {
-	struct buf text; /* NUL-terminated, one behind the other */
+	struct buf text; /* NUL-terminated, one after the other */
 	bool at_top;
 };
 

@@ -133,7 +133,7 @@ static int add_namedtuple(struct buf *marks, const struct tree_node *t)
 }
 
 /*
- * What is neither in the name nor in the bytes: the key behind a `~`, the type of a namedtuple, the
+ * What is neither in the name nor in the bytes: the key after a `~`, the type of a namedtuple, the
  * kind of a random key, which is JAX's by that, and that another array is.
  */
 static int print_marks(struct printing *p, const struct subtree_part *part,

@@ -72,7 +72,7 @@ int tree_manifest_parse(struct span text, const char *what, struct tree_manifest
 void tree_manifest_release(struct tree_manifest *s);
 #define auto_tree_manifest __attribute__((cleanup(tree_manifest_release))) struct tree_manifest
 
-/* The path of a key: as it was recorded, or the key split at the separator with ".npy" behind it. */
+/* The path of a key: as it was recorded, or the key split at the separator with ".npy" after it. */
 int tree_manifest_path(const struct tree_manifest *s, struct span key,
 		       const struct tree_manifest_style *style, struct buf *ret);
 /* The dtype of a number; DTYPE_UNKNOWN when it is not recorded. */

@@ -44,7 +44,7 @@ struct directory {
 	struct span comment;
 };
 
-/* The end record: behind it there is nothing but the comment that it announces. */
+/* The end record: after it there is nothing but the comment that it announces. */
 static int find_end(int fd, const char *what, uint64_t file, struct arena *a, struct directory *ret)
 {
 	uint64_t n = MIN(file, (uint64_t)END_BYTES + 65535), from = file - n;

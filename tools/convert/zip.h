@@ -37,7 +37,7 @@ int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t
 
 /* ---- writing: members are stored, their places known before their bytes ---- */
 
-/* Bytes of the local header of a member; its data comes behind. */
+/* Bytes of the local header of a member; its data follows. */
 uint64_t zip_local_size(struct span name);
 /* That header; crc may be known only later, the length does not depend on it. */
 int zip_put_local(const struct zip_member *m, struct buf *ret);

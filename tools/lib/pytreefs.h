@@ -137,7 +137,7 @@ enum pytreefs_key_kind {
 struct pytreefs_node {
 	const char *path; /* from what the tree was asked of: "params/w.npy"; "" for the top */
 	const char *name; /* the last name of path */
-	const char *key;  /* own key, as it is, with a NUL behind it; key_size bytes (it may hold
+	const char *key;  /* own key, as it is, with a NUL after it; key_size bytes (it may hold
 			     NULs) */
 	size_t key_size;
 	enum pytreefs_key_kind key_kind;

@@ -25,7 +25,7 @@ struct chunk_scan_input {
 };
 int chunk_scan_pull(void *arg, struct span *ret);
 
-/* A chunk under way. Zeroed it is not one; of one thread. */
+/* A chunk under way. Zeroed it is not one. Not thread-safe. */
 struct chunk_scan {
 	struct zarr *z; /* borrowed while there is a decoder */
 	struct chunk c;

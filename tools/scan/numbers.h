@@ -27,7 +27,7 @@ struct numbers {
 
 /* n elements, little-endian, aligned to nothing. */
 void numbers_add(struct numbers *s, enum dtype t, const void *p, size_t n);
-/* Those of `from` behind those of s. */
+/* Those of `from` after those of s. */
 void numbers_merge(struct numbers *s, enum dtype t, const struct numbers *from);
 /* All of it as bytes, and back. */
 int numbers_pack(const struct numbers *s, struct buf *out);

@@ -44,7 +44,7 @@ struct walk_leaf {
 void walk_share(const struct walk_leaf *leaf, const struct rank_group *t, int rank,
 		uint64_t *ret_first, uint64_t *ret_end);
 
-/* Memory of one thread, made when it is asked for. */
+/* Memory of a thread, made when it is asked for. */
 struct walk_worker {
 	struct walk *walk;
 	void *buf[2]; /* of TILE_BYTES */

@@ -98,10 +98,10 @@ static void a_long_message_is_cut(void **state)
 	memset(big, 'x', 5000);
 	big[5000] = '\0';
 	log_error("%s", big);
-	log_error("behind");
+	log_error("after it");
 	text = retained();
 	assert_non_null(strstr(text, "xxx\n"));
-	assert_non_null(strstr(text, "Z behind\n"));
+	assert_non_null(strstr(text, "Z after it\n"));
 	assert_true(strlen(text) < 3000);
 }
 

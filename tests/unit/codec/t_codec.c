@@ -148,14 +148,14 @@ static void an_error_names_codec_and_member(void **state)
 	assert_string_equal(err_text(-EOPNOTSUPP), "codec 'pcodec' is not supported");
 }
 
-/* A checksum behind everything so far. */
+/* A checksum after everything so far. */
 static void add_crc(struct buf *b)
 {
 	wire_put_u32le(b, crc32c(buf_span(b)));
 }
 
 /*
- * What follows an object is ignored only in v3, only behind the whole object, and not behind what
+ * What follows an object is ignored only in v3, only after the whole object, and not after what
  * knows its own end. All verdicts are TensorStore's.
  */
 static void where_an_object_ends(void **state)

@@ -237,7 +237,7 @@ static void headers_are_checked(void **state)
 		{ "object size less by one", 12, 4, UINT32_MAX, false, -EUCLEAN },
 		{ "block at the header", 16, 4, 0, false, -EUCLEAN },
 		{ "block in the index", 16, 4, 20, false, -EUCLEAN },
-		{ "block behind the end", 16, 4, 0x7fffffff, false, -EUCLEAN },
+		{ "block after the end", 16, 4, 0x7fffffff, false, -EUCLEAN },
 		{ "block at -1", 16, 4, 0xffffffff, false, -EUCLEAN },
 		{ "stored: element size 0", 3, 1, 0, true, -EUCLEAN },
 		{ "stored: any format", 2, 1, 0xe2, true, 0 },

@@ -17,9 +17,9 @@ static void vector_and_verdicts(void **state)
 		int r;
 	} cases[] = {
 		{ "one stream", BZ2, 0 },
-		{ "a byte behind", BZ2 "78", -EUCLEAN },
+		{ "a byte after it", BZ2 "78", -EUCLEAN },
 		{ "a second stream", BZ2 BZ2, -EUCLEAN },
-		{ "an empty stream behind", BZ2 EMPTY, -EUCLEAN },
+		{ "an empty stream after it", BZ2 EMPTY, -EUCLEAN },
 		{ "an empty stream before", EMPTY BZ2, -EUCLEAN },
 		{ "an empty stream", EMPTY, -EUCLEAN },
 		{ "nothing", "", -EUCLEAN },

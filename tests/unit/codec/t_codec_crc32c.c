@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_codec_crc32c.c - the checksum behind the bytes: test vector, known and unknown length, damage.
+ * t_codec_crc32c.c - the checksum after the bytes: test vector, known and unknown length, damage.
  */
 #include "tests/unit/lib/codec_unit.h"
 
@@ -39,7 +39,7 @@ static void a_mismatch_names_both_values(void **state)
 	assert_int_equal(unit_stream(&u.chain, buf_span(&object), 3, 2, 0, out, 16), -EBADMSG);
 }
 
-/* Behind a compressor the place of the checksum shows only when the input ends. */
+/* After a compressor the place of the checksum shows only when the input ends. */
 static void a_checksum_at_an_unknown_place(void **state)
 {
 	static const size_t sizes[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 65530, 65536, 200000 };

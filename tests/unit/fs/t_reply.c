@@ -267,7 +267,7 @@ static void give_parts(fuse_req_t req)
 	for (unsigned i = 0; i < n_parts * repeat; i++) {
 		const struct part *p = &parts[i % n_parts];
 
-		gather_fence(&g);
+		segments_fence(&g);
 		if (p->what == MEM)
 			assert_int_equal(segments_add_copy(&g, data + p->at, p->n), 0);
 		else if (p->what == ZERO)

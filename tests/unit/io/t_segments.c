@@ -115,7 +115,7 @@ static void neighbouring_ranges_of_a_file_are_one(void **state)
 	assert_int_equal(g.n, 1);
 	assert_int_equal(segments_add_file(&g, io_file_ref(w.file), 36, 5), 0);
 	assert_int_equal(g.n, 2);
-	gather_fence(&g);
+	segments_fence(&g);
 	assert_int_equal(segments_add_file(&g, io_file_ref(w.file), 41, 5), 0);
 	assert_int_equal(g.n, 3);
 	assert_int_equal(segments_copy(&g, got), 0);
@@ -189,7 +189,7 @@ static void a_file_that_ends_early_is_an_error(void **state)
 	world_close(&w);
 }
 
-/* A file of 64 KiB behind an engine stack. */
+/* A file of 64 KiB, by an engine stack. */
 static struct io_file *file_behind(const char *stack, struct io_engine **io)
 {
 	static uint8_t bytes[65536];
@@ -242,9 +242,9 @@ static void a_pipe_gets_all_or_an_error(void **state)
 		assert_int_equal(segments_add_copy(&g, "header", 6), 0);
 		assert_int_equal(segments_add_file(&g, io_file_ref(f), cases[i].off, 40000), 0);
 		assert_int_equal(segments_add_zero(&g, 10), 0);
-		assert_true(gather_pages(&g) >= 12 && gather_pages(&g) <= 15);
+		assert_true(segments_pages(&g) >= 12 && segments_pages(&g) <= 15);
 		assert_int_equal(pipe2(fd, O_NONBLOCK), 0);
-		r = gather_splice(&g, fd[1]);
+		r = segments_splice(&g, fd[1]);
 		if (r != cases[i].want)
 			fail_msg("case %zu: %d: %s", i, r, err_text(r));
 		if (cases[i].why)
@@ -279,7 +279,7 @@ static void a_pipe_without_room_is_not_an_error(void **state)
 	assert_int_equal(segments_add_file(&g, io_file_ref(f), 0, 60000), 0);
 	assert_int_equal(pipe2(fd, O_NONBLOCK), 0);
 	assert_true(fcntl(fd[1], F_SETPIPE_SZ, 8192) > 0);
-	assert_int_equal(gather_splice(&g, fd[1]), 1);
+	assert_int_equal(segments_splice(&g, fd[1]), 1);
 	close(fd[0]);
 	close(fd[1]);
 	segments_release(&g);

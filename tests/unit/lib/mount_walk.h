@@ -87,8 +87,8 @@ static inline int walk_answer(const struct segments *g, uint8_t *ret)
 
 	if (pipe2(fd, O_NONBLOCK) < 0)
 		return segments_copy(g, ret);
-	r = gather_pages(g) <= 64 && fcntl(fd[1], F_SETPIPE_SZ, 1 << 18) > 0 ?
-		    gather_splice(g, fd[1]) :
+	r = segments_pages(g) <= 64 && fcntl(fd[1], F_SETPIPE_SZ, 1 << 18) > 0 ?
+		    segments_splice(g, fd[1]) :
 		    1;
 	while (r == 0 && done < g->bytes) {
 		ssize_t n = read(fd[0], ret + done, g->bytes - done);

@@ -121,7 +121,7 @@ static inline void test_dir_reopen(struct test_dir *t, const char *engine)
 	assert_int_equal(io_dir_open(t->io, t->path, &t->dir), 0);
 }
 
-/* The bytes behind a reference, read from the disk. */
+/* The bytes that a reference names, read from the disk. */
 static inline void expect_stored(struct test_dir *t, const struct ocdbt_ref *ref, struct span want)
 {
 	auto_of(io_file) struct io_file *file = NULL;

@@ -249,7 +249,7 @@ static void a_child_out_of_the_range_is_not_read(void **state)
 	uint64_t before;
 
 	two_leaves(x, first, second, "aa", "ba", 1);
-	/* Below the first, between the two by prefix, and behind the last. */
+	/* Below the first, between the two by prefix, and after the last. */
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("a"), &v), 0);
 	before = atomic_load(&stats->reads);
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("A"), &v), 0);
@@ -257,7 +257,7 @@ static void a_child_out_of_the_range_is_not_read(void **state)
 	assert_true(atomic_load(&stats->reads) - before <= 1);
 	before = atomic_load(&stats->reads);
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("b!"), &v), 0);
-	/* A range that begins behind all of the first leaf, judged by its prefix. */
+	/* A range that begins after all of the first leaf, judged by its prefix. */
 	assert_int_equal(ocdbt_cursor_range(x->cur, S("b"), NONE), 0);
 	assert_int_equal(ocdbt_cursor_next(x->cur, &e), 1);
 	assert_true(span_eq(e.key, S("ba")));
@@ -406,7 +406,7 @@ static void damaged_trees_are_consistent_or_refused(void **state)
 			size_t i = test_random(&seed, 3);
 			uint8_t *record = data.p + records[i].at;
 
-			/* Behind the file name, where the keys, lengths and references are. */
+			/* After the file name, where the keys, lengths and references are. */
 			record[0x34 + test_random(&seed, (uint32_t)records[i].n - 0x38)] ^=
 				(uint8_t)(1 + test_random(&seed, test_random(&seed, 2) ? 7 : 255));
 			set_u32le(record + records[i].n - 4,

@@ -253,7 +253,7 @@ static int count_versions(void *arg, const struct ocdbt_version *v)
 	return 0;
 }
 
-/* The reference and the leaf agree, but the leaf's times go back behind those of a later node. */
+/* The reference and the leaf agree, but the leaf's times are earlier than those of a later node. */
 static void a_walk_sees_times_that_go_back(void **state)
 {
 	struct ocdbt_version v[2] = { plain_version(1, 5), plain_version(2, 500) },

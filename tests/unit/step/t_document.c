@@ -76,7 +76,7 @@ static void a_sparse_file_is_mapped_with_its_holes(void **state)
 	assert_int_equal(io_file_check_size(f), 0);
 }
 
-static void a_file_that_was_cut_is_no_hole(void **state)
+static void a_file_that_was_truncated_is_not_a_hole(void **state)
 {
 	auto_of(io_file) struct io_file *f = sparse();
 	auto_document d = { 0 };
@@ -106,7 +106,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_sparse_file_is_mapped_with_its_holes),
-		cmocka_unit_test(a_file_that_was_cut_is_no_hole),
+		cmocka_unit_test(a_file_that_was_truncated_is_not_a_hole),
 		cmocka_unit_test(a_file_that_was_filled_meets_the_limit),
 	};
 

@@ -20,7 +20,7 @@ static const char *const docs[] = {
 	V2("[4,0]", "[2,1]"),
 };
 
-/* Byte behind the last element of a chunk, in C order of the array. */
+/* Byte after the last element of a chunk, in C order of the array. */
 static uint64_t end_of(const struct made *m, uint64_t number)
 {
 	uint64_t last[LIMIT_RANK];

@@ -276,7 +276,7 @@ static void a_broken_chunk_is_named(void **state)
 		     -EUCLEAN);
 }
 
-/* A chunk of no bytes behind an offset inside a shard in a file. */
+/* A chunk of no bytes after an offset inside a shard in a file. */
 static void an_inner_chunk_without_bytes_is_an_error(void **state)
 {
 	struct made_opts o = { .seed = 13, .in_file = true };

@@ -327,7 +327,7 @@ class Checkpoint(Mapping[Key, Any]):
 
     @property
     def latest(self) -> Checkpoint:
-        """The step with the highest number; KeyError when there is none."""
+        """The step with the highest number; KeyError without steps."""
         steps = self.steps
         if not steps:
             raise KeyError('latest')
