@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/step/step_name.h"
 #include "tools/convert/input.h"
 #include "tools/job/group_work.h"
@@ -282,7 +283,8 @@ static void give_up(struct atomic_step *n)
 
 	if (r < 0 && r != -ENOENT) {
 		err_save(r, &why);
-		fprintf(stderr, "pytreefs: '%s' stays behind: %s\n", n->draft->dir->name, why.text);
+		/* The library prints nothing: its log is in memory. */
+		log_warn("'%s' stays behind: %s", n->draft->dir->name, why.text);
 	}
 }
 
