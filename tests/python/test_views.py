@@ -93,6 +93,7 @@ def test_casts_and_memory_of_the_caller(leaf):
     out = np.zeros(want.shape, np.float64)
     assert leaf.read(out=out) is out and np.array_equal(out, want.astype(np.float64))
     assert np.asarray(leaf, dtype=np.float64).dtype == np.float64
+    assert np.array_equal(np.from_dlpack(leaf), want)
     with pytest.raises(ValueError, match='not in memory'):
         np.array(leaf, copy=False)
     with pytest.raises(ValueError, match='shape'):

@@ -211,6 +211,13 @@ class Leaf:
         out = self._array(None, None)
         return out if dtype is None else out.astype(dtype, copy=False)
 
+    def __dlpack__(self, **how: Any) -> Any:
+        """What was read, for torch.from_dlpack() and others. BufferError for types that numpy does not have."""
+        return self._array(None, None).__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0     # kDLCPU
+
     def _array(self, dtype: str | None, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
         node = self._check()
         if node.dtype is None:
