@@ -8,7 +8,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import ml_dtypes
 import numpy as np
@@ -100,6 +99,24 @@ def test_jax_and_torch(tmp_path):
     assert torch.equal(torch_tree['tb'], source['tb']) and torch_tree['t8'].dtype == torch.float8_e4m3fn
 
 
+def test_typed_prng_keys(tmp_path):
+    """Orbax restores them as keys of the same implementation; their integers are what load() gives."""
+    import jax
+    import orbax.checkpoint as ocp
+
+    tree = {'key': jax.random.key(7), 'many': jax.random.split(jax.random.key(1, impl='rbg'), 3),
+            'inner': {'old': jax.random.PRNGKey(3)}}
+    pytreefs.save(tmp_path / '1', tree)
+    got = pytreefs.load(tmp_path / '1')
+    assert np.array_equal(got['key'], jax.random.key_data(tree['key'])) and got['many'].shape == (3, 4)
+    with ocp.PyTreeCheckpointer() as c:
+        restored = c.restore(tmp_path / '1' / 'default')
+    for name in ('key', 'many'):
+        assert restored[name].dtype == tree[name].dtype
+        assert np.array_equal(jax.random.key_data(restored[name]), jax.random.key_data(tree[name]))
+    assert np.array_equal(restored['inner']['old'], tree['inner']['old'])
+
+
 @pytest.mark.parametrize('bad', [object(), np.array(['a']), np.array([object()]), np.zeros(2, 'M8[s]'), b'bytes', 1 << 70, ...],
                          ids=['object', 'text', 'objects', 'dates', 'bytes', 'large', 'placeholder'])
 def test_what_cannot_be_saved_is_named_and_leaves_nothing(tmp_path, bad):
@@ -127,43 +144,49 @@ def test_progress_can_end_a_save(tmp_path):
 
 
 SAVER = '''
-import sys, numpy as np, pytreefs
+import os, signal, sys, time, numpy as np, pytreefs
 tree = {f"w{i}": np.random.default_rng(i).normal(size=(64, 1024)).astype(np.float32) for i in range(24)}
-print("ready", flush=True)
-sys.stdin.readline()
-pytreefs.save(sys.argv[1], tree)
-print("saved", flush=True)
+for line in sys.stdin:
+    delay, path = line.rstrip().split(" ", 1)
+    begin = time.monotonic()
+    pid = os.fork()
+    if not pid:
+        try:
+            pytreefs.save(path, tree)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    if delay != "never":
+        time.sleep(float(delay))
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    print(status, time.monotonic() - begin, flush=True)
 '''
 
 
 def test_killed_while_it_saves(tmp_path):
-    """SIGKILL at ten moments of a save: the step is there as a whole, or not at all."""
-    whole = 0
-    taken = None
-    for n in range(11):
-        root = tmp_path / str(n)
-        root.mkdir()
-        p = subprocess.Popen([sys.executable, '-c', SAVER, root / '5'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert p.stdout.readline() == 'ready\n'
-        begin = time.monotonic()
-        p.stdin.write('\n')
-        p.stdin.flush()
-        if taken is None:       # the first one says how long it takes
-            assert p.stdout.readline() == 'saved\n'
-            taken = time.monotonic() - begin
-        else:
-            time.sleep(taken * n / 10)
-            p.send_signal(signal.SIGKILL)
-        p.communicate()
-        steps = pytreefs.steps(root)
-        assert steps in ([], [5])
-        if steps:
-            whole += 1
-            got = pytreefs.load(root / '5')
-            assert len(got) == 24 and all(a.shape == (64, 1024) for a in got.values())
-            assert pytreefs.verify(root / '5')
-        subprocess.run([os.environ['PYTREEFS_PROGRAM'], 'gc', root], check=True, stdout=subprocess.DEVNULL)
-        assert [x for x in os.listdir(root)] == (['5'] if steps else [])
+    """SIGKILL at fifty moments of a save: the step is there as a whole, or not at all, and gc removes the rest."""
+    whole, taken = 0, 0.0
+    with subprocess.Popen([sys.executable, '-c', SAVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as p:
+        for n in range(51):
+            root = tmp_path / str(n)
+            root.mkdir()
+            # The first one says how long it takes.
+            p.stdin.write(f'{taken * n / 50 if n else "never"} {root / "5"}\n')
+            p.stdin.flush()
+            status, seconds = p.stdout.readline().split()
+            assert int(status) in ((0, -signal.SIGKILL) if n else (0,))
+            taken = taken or float(seconds)
+            steps = pytreefs.steps(root)
+            assert steps in ([], [5]) and (steps or int(status))
+            if steps:
+                whole += 1
+                got = pytreefs.load(root / '5')
+                assert len(got) == 24 and all(a.shape == (64, 1024) for a in got.values())
+                assert pytreefs.verify(root / '5')['errors'] == 0
+            subprocess.run([os.environ['PYTREEFS_PROGRAM'], 'gc', root], check=True, stdout=subprocess.DEVNULL)
+            assert os.listdir(root) == (['5'] if steps else [])
+        p.stdin.close()
     assert whole
 
 

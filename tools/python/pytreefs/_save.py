@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from . import _pytreefs as lib
 from ._checkpoint import Leaf, Path, options_text
 from ._node import SEQUENCES, parts_of
 
+Keys: TypeAlias = tuple[str | int, ...]
+
 _NUMBERS = ((bool, 'bool'), (int, 'int64'), (float, 'float64'), (complex, 'complex128'))
 
 
@@ -23,8 +25,6 @@ def _array(x: Any) -> tuple[np.ndarray[Any, Any], str] | None:
     """(elements, dtype name) of whatever holds an array, without a copy where it is on the CPU; None: not an array."""
     if _dtypes.is_torch(x):
         return _dtypes.from_torch(x)
-    if str(getattr(x, 'dtype', '')).startswith('key<'):
-        raise TypeError('a typed PRNG key is saved by jax.random.key_data(key)')
     if isinstance(x, (np.ndarray, np.generic, Leaf)) or hasattr(x, '__array__'):
         a = np.asarray(x)
     elif hasattr(x, '__dlpack__'):
@@ -39,6 +39,14 @@ def _array(x: Any) -> tuple[np.ndarray[Any, Any], str] | None:
     if name not in _dtypes.PLAIN and name != 'bfloat16' and not name.startswith(('float', 'int', 'uint')) or a.dtype.kind == 'M':
         raise TypeError(f'{a.dtype} is not a type of checkpoints')
     return a, name
+
+
+def _prng_key(x: Any) -> tuple[Any, str | None]:
+    """(integers, name of the implementation) of a typed PRNG key of jax; of anything else (x, None)."""
+    if not str(getattr(x, 'dtype', '')).startswith('key<'):
+        return x, None
+    import jax
+    return jax.random.key_data(x), str(jax.random.key_impl(x))
 
 
 def _leaf(x: Any) -> tuple[int, str | None, Any]:
@@ -63,20 +71,23 @@ def _leaf(x: Any) -> tuple[int, str | None, Any]:
     return kind, name, _dtypes.raw(a)
 
 
-def _flatten(tree: Any, first: tuple[str | int, ...], path: str) -> list[lib.Value]:
-    """The values of a tree, containers that say their kind before what they hold."""
+def _flatten(tree: Any, first: Keys, path: str, prng: dict[Keys, str]) -> list[lib.Value]:
+    """The values of a tree, containers that say their kind before what they hold. prng: gets what typed PRNG keys are of."""
     out: list[lib.Value] = []
-    stack: list[tuple[tuple[str | int, ...], Any]] = [(first, tree)]
+    stack: list[tuple[Keys, Any]] = [(first, tree)]
     while stack:
         keys, x = stack.pop()
         parts = parts_of(x)
         if parts is None:
             try:
+                x, impl = _prng_key(x)
                 kind, dtype, data = _leaf(x)
             except (TypeError, OverflowError) as e:
                 name = '/'.join(map(str, keys))
                 raise lib.Error(errno.EINVAL, f'{name!r} cannot be saved: {e}', os.path.join(path, name)) from None
             out.append((keys, kind, dtype, data))
+            if impl is not None:
+                prng[keys] = impl
             continue
         if parts.kind == lib.NAMEDTUPLE and not parts.children:
             out.append((keys, lib.NONE, None, None))
@@ -101,7 +112,8 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     The directory that it lies in must exist.
 
     tree       dicts, lists, tuples, and what else is registered as a pytree by jax when jax is loaded, of arrays of
-               numpy, jax or torch (those on the CPU are not copied), Python and numpy numbers, strings, None
+               numpy, jax or torch (those on the CPU are not copied), Python and numpy numbers, strings, None; typed PRNG keys of jax, which
+               Orbax restores as such and load() as their integers
     item       the item's name; None: path is an item itself, a single tree
     items      True: the tree is a dict of items
     metadata   custom metadata of the step (of the item when item is None): what JSON can say
@@ -118,14 +130,17 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     where = os.fspath(path)
     flags = (lib.DRAFT_REPLACE if overwrite else 0) | (lib.DRAFT_ITEM if item is None and not items else 0)
     values: list[lib.Value] = []
+    prng: dict[Keys, str] = {}
     if items:
         for name, part in tree.items():
-            values += _flatten(part, (str(name),), where)
+            values += _flatten(part, (str(name),), where, prng)
     else:
-        values = _flatten(tree, () if item is None else (item,), where)
+        values = _flatten(tree, () if item is None else (item,), where, prng)
     draft = lib.Draft(where, options_text(options), flags)
     try:
         draft.put(values, progress)
+        for keys, impl in prng.items():
+            draft.attribute(keys, 'prng_impl', impl)
         if metadata is not None:
             draft.attribute((), 'custom_metadata', json.dumps(dict(metadata)))
         draft.commit(progress)
