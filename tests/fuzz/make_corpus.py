@@ -56,6 +56,10 @@ def crc32c(data):
     return crc ^ 0xffffffff
 
 
+def lines(*texts):
+    return '\n'.join(texts).encode()
+
+
 def sums(*names):
     return ''.join(f'{hashlib.sha256(n.encode()).hexdigest()}  {n}\n' for n in names).encode()
 
@@ -209,6 +213,23 @@ SEEDS = {
         'twice': sums('w.bin', 'w.bin'),
         'cut_off': sums('w.bin')[:-1],
         'escape': b'\\' + sums('a\\tb'),
+    },
+    'namespace': {
+        'views': lines('l1/default/p/w.npy', 'l1/default/p/w[0:2,::-1]@float64.npy', 'l1/default/p/w@4x3.bin', 'llatest/default.safetensors',
+                       'l1/default/p@bfloat16.safetensors', 'l1/default.json', 'l1.html', 'l1/default/n.npy', 'l1/default/s.bin',
+                       'l1/default/_METADATA', 'l.pytreefs/stats', 'l.pytreefs/stored/1/default/manifest.ocdbt', 'l1/default/../../1'),
+        'draft': lines('m2.tmp', 'm2.tmp/default', 'n2.tmp/default/w.npy', 'w2.tmp/default/n.json\t7', 'x2.tmp/default\tkind=list',
+                       'x2.tmp/default/w.npy\tsave.compression=blosc', 'l2.tmp/default/_METADATA', 'r2.tmp\t2', 'l2/default/w.npy', 'd2'),
+        'parts': lines('m3.tmp', 'm3.tmp/d', 'n3.tmp/d/w[0:3,0:4]@6x4.npy', 'n3.tmp/d/w[3:6,0:4]@6x4.npy', 'r3.tmp\t3', 'l3/d/w[5].npy'),
+        'refused': lines('m4', 'n4.tmp/w.npy', 'm4.tmp', 'm4.tmp/a%2Fb', 'w4.tmp/a%2Fb/x.npy\tno array', 'r4.tmp\t4', 'r4.tmp/a%2Fb\t4.tmp/c',
+                         'u4.tmp/c/x.npy', 'd4.tmp/c', 'd4.tmp', 'u1/default/p/w.npy', 'r1/default/s.txt\t1/default/t.txt'),
+    },
+    'options': {
+        'saving': lines('zarr=3', 'compression=blosc:lz4:5:bit', 'crc32c', 'shard_axes=0:1', 'manifest=on', 'dtype=bfloat16', 'default/params/w'),
+        'rules': lines('rule=**/w:dtype=float16', 'rule=state:zarr=3', 'rule=params/*:chunk_byte_size=64K', 'aggregate=*bias', 'priority=opt/**'),
+        'sizes': lines('cache=auto', 'read_budget=1G', 'write_budget=64M', 'threads=3', 'mode=750', 'max_read=1M', 'poll=50', 'cach=1'),
+        'words': lines('missing=zero', 'shape=step', 'atomicity=commit_file', 'direct_io=off', 'sandbox=require', 'busy_poll=awake', 'pathways=1'),
+        'job': lines('active=0-3:6', 'mesh=2x4', 'broadcast_memory_scaling=0.5', 'primary=1', 'io=fault(read:eio:1%):sync', 'trace=fs:io'),
     },
     'kv_sum': {
         'right': summed(b'elements of a chunk'),
