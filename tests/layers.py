@@ -114,6 +114,7 @@ DOORS = {
     r'msgpack(/.*)?\.h': ['core/tree/tree_msgpack.c', 'core/tree/tree_msgpack_print.c'],
     r'Python\.h': ['tools/python/py_module.h'],
     r'curl(/.*)?\.h|curl/.*': ['core/http/', 'tests/'],
+    r'openssl/.*': ['core/store/'],
     r'mpi\.h': ['core/job/peers_mpi.c'],
     r'fuse\w*(/.*)?\.h|fuse3/.*': ['fs/'],
     r'(isa-l|isa-l/.*|crc)\.h|isa-l/.*': ['core/base/crc32c.c'],

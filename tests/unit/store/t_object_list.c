@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * t_object_list.c - listings of a store's directories: names, and the last ones that are kept.
+ */
+#include "core/store/object_list.h"
+#include "tests/unit/lib/unit.h"
+
+static struct object_list *list_of(const char *path, const char *const *names, size_t n)
+{
+	struct object_list *l;
+
+	assert_int_equal(object_list_new(path, &l), 0);
+	for (size_t i = 0; i < n; i++) {
+		struct io_object o = { .size = i, .mtime.tv_sec = (time_t)i, .tag = "t" };
+		size_t len = strlen(names[i]);
+
+		o.is_dir = len && names[i][len - 1] == '/';
+		assert_int_equal(object_list_add(l, span_of(names[i], len - o.is_dir), &o), 0);
+	}
+	object_list_finish(l);
+	return l;
+}
+
+static void test_names(void **state)
+{
+	static const char *const names[] = { "b", "a", "b/", "..", ".", "" };
+	struct object_list *l = list_of("x", names, ARRAY_LEN(names));
+	struct io_object o;
+
+	/* What no directory has is not there; a directory hides an object of its name. */
+	assert_int_equal(l->n, 2);
+	assert_true(object_list_find(l, "a", &o) && !o.is_dir && o.size == 1);
+	assert_string_equal(o.tag, "t");
+	assert_true(object_list_find(l, "b", &o) && o.is_dir);
+	assert_false(object_list_find(l, "..", &o));
+	assert_int_equal(object_list_newest(l).tv_sec, 2);
+	object_list_free(l);
+}
+
+static void test_the_last_ones_are_kept(void **state)
+{
+	static const char *const names[] = { "a" };
+	struct object_lists c;
+	struct object_list *l;
+	char path[16];
+
+	object_lists_init(&c);
+	for (int i = 0; i < 200; i++) {
+		snprintf(path, sizeof(path), "d%d", i);
+		l = list_of(path, names, 1);
+		object_lists_put(&c, l);
+		object_lists_unref(&c, l);
+	}
+	assert_null(object_lists_get(&c, "d0"));
+	l = object_lists_get(&c, "d199");
+	assert_non_null(l);
+	/* One that is in use outlives its place. */
+	l->expires = 0;
+	assert_null(object_lists_get(&c, "d199"));
+	object_lists_put(&c, list_of("other", names, 1));
+	assert_string_equal(l->path, "d199");
+	object_lists_unref(&c, l);
+	l = object_lists_get(&c, "other");
+	object_lists_unref(&c, l);
+	object_lists_unref(&c, l);
+	object_lists_release(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_the_last_ones_are_kept),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
