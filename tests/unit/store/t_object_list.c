@@ -37,7 +37,7 @@ static void test_names(void **state)
 	object_list_free(l);
 }
 
-static void test_the_last_ones_are_kept(void **state)
+static void test_the_last_ones_are_remembered(void **state)
 {
 	static const char *const names[] = { "a" };
 	struct object_lists c;
@@ -70,7 +70,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names),
-		cmocka_unit_test(test_the_last_ones_are_kept),
+		cmocka_unit_test(test_the_last_ones_are_remembered),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
