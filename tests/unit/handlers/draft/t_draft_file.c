@@ -3,18 +3,13 @@
  * t_draft_file.c - the four places of a file's contents: which writes lead from one to the next,
  * and that what was accepted reads back from each, also when the disk is full.
  */
-#include "tests/unit/lib/draft_make.h"
-#include "tests/unit/lib/tmp_dir.h"
+#include "tests/unit/lib/one_draft.h"
 
 #include "core/base/wire.h"
 #include "handlers/draft/draft_file.h"
 
 #define ROOM ((size_t)1 << 20)
 
-static char root[TMP_DIR_MAX];
-static struct options options;
-static struct ns *ns;
-static struct draft *draft;
 static struct draft_node *item;
 
 /* One file, the handle that is open for writing, and the bytes that it must have. */
@@ -27,15 +22,8 @@ static size_t model_n;
 static void begin(const char *io)
 {
 	const char *const set[] = { io, "chunk_byte_size=40000", NULL };
-	int r = -ENOSPC;
 
-	assert_int_equal(tmp_dir_make_in_memory(root, "t_draft_file"), 0);
-	made_options(&options, set);
-	assert_int_equal(ns_open(root, &options, &ns), 0);
-	/* On a full disk a draft needs more than one attempt. */
-	for (int i = 0; i < 50 && r < 0; i++)
-		r = draft_begin(&ns->drafts, span_str("7.tmp"), &draft);
-	assert_int_equal(r, 0);
+	one_draft_begin("t_draft_file", set);
 	assert_int_equal(draft_mkdir(draft->root, span_str("default"), &item), 0);
 	model = calloc(1, ROOM);
 }
@@ -43,10 +31,7 @@ static void begin(const char *io)
 static void end(void)
 {
 	draft_node_unref(take(item));
-	draft_unref(take(draft));
-	ns_close(take(ns));
-	options_release(&options);
-	assert_int_equal(tmp_dir_remove(root), 0);
+	one_draft_end();
 	free(take(model));
 }
 

@@ -3,34 +3,23 @@
  * t_draft_node.c - names of a draft: who holds a node may read its name, whatever becomes of it;
  * how deep they go.
  */
-#include "tests/unit/lib/draft_make.h"
-#include "tests/unit/lib/tmp_dir.h"
+#include "tests/unit/lib/one_draft.h"
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
-
-static char root[TMP_DIR_MAX];
-static struct options options;
-static struct ns *ns;
-static struct draft *draft;
 
 static int setup(void **state)
 {
 	static const char *const none[] = { "io=sync", NULL };
 
-	assert_int_equal(tmp_dir_make(root, "t_draft_node"), 0);
-	made_options(&options, none);
-	assert_int_equal(ns_open(root, &options, &ns), 0);
-	assert_int_equal(draft_begin(&ns->drafts, span_str("7.tmp"), &draft), 0);
+	one_draft_begin("t_draft_node", none);
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	draft_unref(take(draft));
-	ns_close(take(ns));
-	options_release(&options);
-	return tmp_dir_remove(root);
+	one_draft_end();
+	return 0;
 }
 
 /* A listing is looked at without the lock, and anyone may rename meanwhile: `ls -l` beside an
