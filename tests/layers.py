@@ -10,6 +10,7 @@
 * every unit test is built, and calls a library where it could run a shell
 * the ladder has no cycle: a folder may use only those that MAY_INCLUDE lists before it
 * each `x.c` or `x.h` that a comment or a README names exists
+* the tests that SECURITY.md names exist
 * each folder of core and handlers has a README
 * the files that call a sync operation are those that core/commit/README.md lists
 * a leaf type is one file and one line: no other file names it
@@ -308,6 +309,20 @@ def check_all_named(names):
         yield from check_named(name, (ROOT / name).read_text(encoding='utf-8'), exists)
 
 
+PROMISED = re.compile(r'`((?:tests/)?[\w/]*\btest_\w+\.py|(?:tests/)?\w*fuzz_\w+\.c|tests/[\w/.]+)`')
+
+
+def check_promises():
+    """A test that SECURITY.md names as what shows a promise is there."""
+    text = (ROOT / 'SECURITY.md').read_text(encoding='utf-8')
+    found = PROMISED.findall(text)
+    if len(found) < 20:
+        yield f'SECURITY.md: names {len(found)} tests'
+    for name in found:
+        if not (ROOT / name).exists() and not list((ROOT / 'tests').glob(f'*/{name}')):
+            yield f"SECURITY.md: names '{name}', which does not exist"
+
+
 def check_readmes():
     for folder in MAY_INCLUDE:
         if folder.startswith(('core/', 'handlers/')) and folder.count('/') == 1:
@@ -442,6 +457,7 @@ def main():
     faults += check_ladder()
     faults += check_built(names)
     faults += check_all_named(names)
+    faults += check_promises()
     faults += check_readmes()
     faults += check_syncs(names)
     faults += check_leaf_types(names)

@@ -142,10 +142,8 @@ static void set_xattr(const char *path, const char *value)
 
 static void do_line(char *line)
 {
-	char *path = line + 1, *second = strchr(path, '\t');
+	char *path = *line ? line + 1 : line, *second = strchr(path, '\t');
 
-	if (!*line)
-		return;
 	if (second)
 		*second++ = '\0';
 	else

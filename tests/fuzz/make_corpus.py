@@ -221,6 +221,7 @@ SEEDS = {
         'draft': lines('m2.tmp', 'm2.tmp/default', 'n2.tmp/default/w.npy', 'w2.tmp/default/n.json\t7', 'x2.tmp/default\tkind=list',
                        'x2.tmp/default/w.npy\tsave.compression=blosc', 'l2.tmp/default/_METADATA', 'r2.tmp\t2', 'l2/default/w.npy', 'd2'),
         'parts': lines('m3.tmp', 'm3.tmp/d', 'n3.tmp/d/w[0:3,0:4]@6x4.npy', 'n3.tmp/d/w[3:6,0:4]@6x4.npy', 'r3.tmp\t3', 'l3/d/w[5].npy'),
+        'nothing': b'',
         'refused': lines('m4', 'n4.tmp/w.npy', 'm4.tmp', 'm4.tmp/a%2Fb', 'w4.tmp/a%2Fb/x.npy\tno array', 'r4.tmp\t4', 'r4.tmp/a%2Fb\t4.tmp/c',
                          'u4.tmp/c/x.npy', 'd4.tmp/c', 'd4.tmp', 'u1/default/p/w.npy', 'r1/default/s.txt\t1/default/t.txt'),
     },
