@@ -16,12 +16,11 @@
 #include "fs/fs.h"
 
 /*
- * Names of a directory that never changes are kept by the kernel: who lists it again (find, a
- * shell's
- * *) gets them without a request. Attributes are not: who wants those too (ls -l) is served better
- * by a listing with attributes than by a request for each name. Nobody says so beforehand, but
- * whoever has asked for one file of a directory will for the rest, and for those of the next one.
- * What is noted of callers are hints, as in direct.c.
+ * Names of a directory that never changes are kept by the kernel: who lists it again (find, or a
+ * shell that expands a pattern) gets them without a request. Attributes are not: who wants those
+ * too (ls -l) is served better by a listing with attributes than by a request for each name. Nobody
+ * says so beforehand, but whoever has asked for one file of a directory will for the rest, and for
+ * those of the next one. What is noted of callers are hints, as in direct.c.
  */
 static _Atomic uint32_t *stat_slot(fuse_req_t req, uint32_t *ret_caller)
 {
