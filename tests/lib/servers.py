@@ -64,6 +64,17 @@ def nginx(directory, root, tls=None):
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
 
+    def setup(self):
+        with self.server.lock:
+            self.server.connections += 1
+            self.server.most_connections = max(self.server.most_connections, self.server.connections)
+        super().setup()
+
+    def finish(self):
+        super().finish()
+        with self.server.lock:
+            self.server.connections -= 1
+
     def log_message(self, *_):
         pass
 
@@ -109,8 +120,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def faulty(root, fault=None):
-    """Serves root, with ranges and tags. fault(path, offset), for each range: None, or a function of handler, bytes of
+def faulty(root, fault=None, made=None):
+    """Serves root, with ranges and tags. made: a list that gets the server, which counts connections. fault(path, offset), for each range: None, or a function of handler, bytes of
     the object, start and end, which answers and returns True, or returns False."""
     class Server(http.server.ThreadingHTTPServer):
         daemon_threads = True
@@ -118,6 +129,9 @@ def faulty(root, fault=None):
         def handle_error(self, *_):
             pass                    # connections that a test ends
     server = Server(('127.0.0.1', 0), _Handler)
+    server.lock, server.connections, server.most_connections = threading.Lock(), 0, 0
+    if made is not None:
+        made.append(server)
     server.root, server.fault = root, fault or (lambda path, offset: None)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()

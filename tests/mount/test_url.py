@@ -96,6 +96,16 @@ def test_refusals(run, web, url, why):
     assert 'secret' not in r.stderr
 
 
+@pytest.mark.option('connections')
+def test_connections(run, leaf):
+    """Many requests at once for the names of a directory; over two connections the result is the same."""
+    made = []
+    for options in ((), ('-o', 'connections=2')):
+        with servers.faulty(SAMPLE, made=made) as url:
+            assert run('cat', *options, f'{url}/1500/{LEAF}', text=False).stdout == leaf
+    assert made[0].most_connections > 2 and made[1].most_connections == 2
+
+
 # ---- faults ----
 
 
