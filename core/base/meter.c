@@ -211,6 +211,16 @@ uint64_t meter_taken(void)
 	return atomic_load(&taken);
 }
 
+uint64_t meter_room(void)
+{
+	uint64_t room;
+
+	pthread_mutex_lock(&lock);
+	room = stats.limit - MIN(stats.limit, stats.used);
+	pthread_mutex_unlock(&lock);
+	return room;
+}
+
 uint64_t meter_most(void)
 {
 	uint64_t limit;

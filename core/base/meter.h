@@ -54,6 +54,8 @@ void meter_begin(void);
 void meter_end(void);
 /* Bytes that each cache holds less. */
 uint64_t meter_taken(void);
+/* Bytes that fit now. */
+uint64_t meter_room(void);
 /* The largest charge that is not refused at once. */
 uint64_t meter_most(void);
 

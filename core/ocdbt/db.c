@@ -299,6 +299,8 @@ static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt
 			struct err_note note;
 
 			err_save(r, &note);
+			/* Before the room that is left is noted. */
+			buf_release(&stored);
 			doubt(db, ref);
 			refusals_add(db, ref, &note);
 			err_restore(&note);

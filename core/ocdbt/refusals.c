@@ -7,6 +7,7 @@
  */
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/meter.h"
 #include "core/ocdbt/db.h"
 
 #define REFUSALS_MAX 4
@@ -16,7 +17,8 @@ struct refusal {
 	uint64_t id[2];
 	uint64_t dev, ino, size;
 	struct timespec mtime;
-	int64_t at; /* 0: none */
+	int64_t at;    /* 0: none */
+	uint64_t room; /* of the meter, for what did not fit beside others */
 	struct err_note note;
 };
 
@@ -67,7 +69,8 @@ int refusals_ask(struct ocdbt *db, const struct ocdbt_ref *ref)
 	for (size_t i = 0; i < REFUSALS_MAX && !found; i++) {
 		const struct refusal *f = &db->refusals->at[i];
 
-		found = f->at && clock_ns() - f->at < REFUSAL_NS && is_same(f, &now);
+		found = f->at && clock_ns() - f->at < REFUSAL_NS && is_same(f, &now) &&
+			(f->note.code != -ENOMEM || meter_room() < f->room + METER_RESERVED);
 		if (found)
 			now.note = f->note;
 	}
@@ -79,9 +82,10 @@ void refusals_add(struct ocdbt *db, const struct ocdbt_ref *ref, const struct er
 {
 	struct refusal now = { .at = clock_ns(), .note = *note };
 
-	/* Whoever asks next meets it again, as without memory. */
-	if (err_passes(note->code) || describe(db, ref, &now) < 0)
+	/* Whoever asks next meets it again. */
+	if ((err_passes(note->code) && note->code != -ENOMEM) || describe(db, ref, &now) < 0)
 		return;
+	now.room = meter_room();
 	pthread_mutex_lock(&db->lock);
 	if (!db->refusals)
 		db->refusals = calloc(1, sizeof(*db->refusals));

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/meter.h"
@@ -249,7 +250,7 @@ uint64_t item_memory(struct item *item)
 static int open_array(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
 		      struct zarr **ret)
 {
-	auto_buf prefix = { 0 };
+	auto_buf prefix = { .metered = true };
 	struct zarr *z;
 	int r;
 
@@ -389,15 +390,29 @@ static int index_strings(struct item *item)
 	return r;
 }
 
+/* Read one of these files, or have the error of a moment ago. Called with the item's lock held. */
+static int read_small(struct item *item, const char *name, int (*read)(struct item *item),
+		      struct refusal *refusal)
+{
+	uint64_t bytes = 0, mark = document_mark(item->dir, name, 1, &bytes);
+	int64_t began = clock_ns();
+	int r = refusal_ask(refusal, mark);
+
+	if (r < 0)
+		return r;
+	meter_begin();
+	r = read(item);
+	meter_end();
+	return refusal_keep(refusal, mark, began, r);
+}
+
 int item_read_strings(struct item *item)
 {
 	int r = 0;
 
 	pthread_mutex_lock(&item->lock);
 	if (!item->strings_read) {
-		meter_begin();
-		r = index_strings(item);
-		meter_end();
+		r = read_small(item, "_strings.json", index_strings, &item->strings_refused);
 		if (r == -ENOENT) {
 			err_clear();
 			r = 0;
@@ -477,17 +492,22 @@ int item_optional(const struct item *item, const char *name, int r)
 	return 0;
 }
 
+static int parse_shardings(struct item *item)
+{
+	auto_buf text = { 0 };
+	int r = io_read_file(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
+
+	return r < 0 ? r : shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
+}
+
 /* Called with the item's lock held. */
 static int read_shardings(struct item *item)
 {
-	auto_buf text = { 0 };
 	int r;
 
 	if (item->shardings_read)
 		return 0;
-	r = io_read_file(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
-	if (r >= 0)
-		r = shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
+	r = read_small(item, "_sharding", parse_shardings, &item->shardings_refused);
 	r = item_optional(item, "_sharding", r);
 	item->shardings_read = r >= 0;
 	return r;
@@ -551,7 +571,8 @@ static int read_arrays(struct item *item)
 
 	if (item->arrays_read)
 		return 0;
-	r = item_optional(item, "array_metadatas", read_first_process(item));
+	r = read_small(item, "array_metadatas", read_first_process, &item->arrays_refused);
+	r = item_optional(item, "array_metadatas", r);
 	item->arrays_read = r >= 0;
 	return r;
 }

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include "core/base/refusal.h"
 #include "core/step/access.h"
 #include "core/step/ckpt.h"
 #include "core/step/document.h"
@@ -64,6 +65,7 @@ struct item {
 	/* Read when first asked for; protected by lock until then, immutable after. */
 	pthread_mutex_t lock;
 	bool strings_read, shardings_read, arrays_read;
+	struct refusal strings_refused, shardings_refused, arrays_refused;
 	struct strings *strings; /* index of `_strings.json`; NULL: none */
 	struct io_file *strings_file;
 	struct shardings *shardings;    /* `_sharding`; NULL: none */

@@ -238,7 +238,7 @@ static int put_meta(struct kv *kv, struct span prefix, const struct safetensor *
 static int put_tensor(struct kv *kv, const struct tensor *all)
 {
 	const struct safetensor *t = all->t;
-	auto_buf prefix = { 0 };
+	auto_buf prefix = { .metered = true };
 	int r = zarr_key_prefix(t->name, &prefix);
 
 	if (r >= 0)

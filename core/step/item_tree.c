@@ -176,7 +176,7 @@ static int tree_of_names(struct item *item)
 /* 1 when the text of a leaf is in a strings file, 0 when not. */
 static int is_string(struct item *item, const struct tree_node *leaf)
 {
-	auto_buf path = { 0 };
+	auto_buf path = { .metered = true };
 	struct stat st;
 	int r;
 

@@ -33,7 +33,7 @@ static int no_memory(void)
 
 static int take_member(struct members *m, struct span name)
 {
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	int r;
 
 	for (size_t i = 0; i < m->n; i++)
@@ -99,7 +99,7 @@ static int keep(struct members *m, struct span text, const char **ret)
 static int take_object(struct members *m, size_t i, const char **ret)
 {
 	auto_json_pull p = { 0 };
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	enum json_kind kind = kind_of(m, i);
 	int r;
 
@@ -115,7 +115,7 @@ static int take_object(struct members *m, size_t i, const char **ret)
 /* custom_metadata, or in its place the members that nobody knows. */
 static int take_custom(struct members *m, size_t i, const char **ret)
 {
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	int r = take_object(m, i, ret);
 
 	if (r < 0 || !m->others.n)
@@ -159,7 +159,7 @@ static int take_item(struct members *m, struct json_pull *p, struct span name, s
 static int take_items(struct members *m, struct step_meta *ret)
 {
 	auto_json_pull p = { 0 };
-	auto_buf items = { 0 };
+	auto_buf items = { .metered = true };
 	struct span name;
 	int r;
 
@@ -216,7 +216,7 @@ static int take_time(struct members *m, size_t i, bool *ret_has, int64_t *ret)
 static int take_metrics(struct members *m, struct step_meta *ret)
 {
 	auto_json_pull p = { 0 };
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	static const char *const falsy[] = {
 		"{}", "[]", "\"\"", "0", "0.0", "-0.0", "false", "null"
 	};
@@ -247,7 +247,7 @@ static bool is_float(struct span number)
 static int take_performance(struct members *m, struct step_meta *ret)
 {
 	auto_json_pull p = { 0 };
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	struct span name, raw;
 	int r;
 

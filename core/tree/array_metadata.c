@@ -95,7 +95,7 @@ static int find_key_impl(struct reading *x, struct span ext, struct span *ret)
 
 static int take_ext(struct reading *x, struct array_metadata *e)
 {
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	int r = json_pull_kind(&x->in);
 
 	e->ext = e->key_impl = span_of(NULL, 0);

@@ -144,7 +144,7 @@ static int hash_key(struct span key, unsigned attempt, uint8_t ret[32])
 int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, unsigned attempt,
 		       struct buf *ret)
 {
-	auto_buf name = { 0 };
+	auto_buf name = { .metered = true };
 	uint8_t digest[32];
 	int r = escape_stem(key, is_bare(use, ext), 0, &name);
 

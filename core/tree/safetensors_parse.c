@@ -131,7 +131,7 @@ static int take_tensor(struct parsing *p, struct span name)
 
 static int take_metadata(struct parsing *p)
 {
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	int r;
 
 	if (p->st.metadata)

@@ -57,7 +57,7 @@ static int take_entry(struct json_pull *in, struct span name, struct shardings *
 		      struct interner *texts, struct buf *entries)
 {
 	struct placed placed = { .place = entries->n / sizeof(placed) };
-	auto_buf param = { 0 };
+	auto_buf param = { .metered = true };
 	struct span text;
 	int r = base64_get(&param, name, BASE64_URL);
 

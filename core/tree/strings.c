@@ -117,7 +117,7 @@ static int scalar_text(struct span raw, struct buf *ret)
 
 static int take_scalar(struct indexing *x, int kind)
 {
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	size_t from = x->in.at;
 	struct span raw, s;
 	int r;

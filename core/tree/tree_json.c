@@ -132,7 +132,7 @@ static int take_key(struct metadata *m, struct buf *text)
 static int take_path(struct metadata *m)
 {
 	struct entry *e = &m->entry;
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	int r = json_pull_enter(&m->in, JSON_ARRAY);
 
 	e->n_keys = 0;

@@ -94,7 +94,7 @@ static bool is_sorted(struct tree_node *const *nodes, uint32_t n)
 
 static int rename_node(struct naming *nm, struct tree_node *node, unsigned attempt)
 {
-	auto_buf key = { 0 };
+	auto_buf key = { .metered = true };
 	int r;
 
 	buf_clear(&nm->text);
@@ -152,7 +152,12 @@ static int sort_children(struct naming *nm, struct tree_node *dir)
 int tree_name(struct tree *tree, unsigned ours, tree_ext_fn *ext, void *arg)
 {
 	auto_free struct known_name *known = calloc(N_KNOWN, sizeof(*known));
-	struct naming nm = { .tree = tree, .ours = ours, .ext_of = ext, .arg = arg, .known = known };
+	struct naming nm = { .tree = tree,
+			     .ours = ours,
+			     .ext_of = ext,
+			     .arg = arg,
+			     .known = known,
+			     .text.metered = true };
 	int r = 0;
 
 	if (!known)

@@ -129,7 +129,7 @@ static int set_leaf(struct making *m, const struct entry *e, struct tree_node *t
 static int enter(struct making *m, struct span path, struct tree_node *parent, struct span name,
 		 struct tree_node **ret)
 {
-	auto_buf key = { 0 };
+	auto_buf key = { .metered = true };
 	int r = key_of(m, path, name, NAME_CONTAINER, &key);
 
 	if (r >= 0)
@@ -147,7 +147,7 @@ static int add_entry(struct making *m, const struct entry *e)
 {
 	struct tree_node *t = m->build.tree->root;
 	struct span rest = e->path, name;
-	auto_buf key = { 0 };
+	auto_buf key = { .metered = true };
 	unsigned depth = 0;
 	int r;
 
@@ -195,7 +195,7 @@ static int add_path(struct making *m, struct entry e)
 /* Where a tensor stands that the manifest does not mention: the names of its keys, in the arena. */
 static int default_path(struct making *m, struct span tensor, struct span *ret)
 {
-	auto_buf path = { 0 };
+	auto_buf path = { .metered = true };
 	struct span rest = tensor;
 	int r = 0;
 
@@ -268,7 +268,7 @@ static int add_others(struct making *m, const struct json *metadata)
 static int set_custom(struct making *m)
 {
 	const struct json *custom = json_member(json_member(m->manifest, "custom"), "");
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	struct tree *tree = m->build.tree;
 	int r;
 

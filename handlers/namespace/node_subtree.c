@@ -15,6 +15,7 @@
 #include "core/zarr/guess.h"
 #include "handlers/namespace/node_parts.h"
 #include "handlers/namespace/node_tree.h"
+#include "handlers/namespace/refused.h"
 #include "handlers/subtree/subtree_file.h"
 
 #define AHEAD_BYTES (16 * MiB) /* most that is decoded before it is asked for */
@@ -80,7 +81,7 @@ static int pin_file(struct node_subtree *s, struct cache_entry **ret)
 	if (r < 0)
 		return r;
 	if (r == CACHE_MINE) {
-		r = subtree_file_new(&s->st, &want, &f);
+		r = refused_or_new_file(s->node.ns, &s->st, &want, &f);
 		if (r >= 0)
 			cache_fill(cache, e, f, subtree_file_memory(f), free_file);
 		else

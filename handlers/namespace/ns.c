@@ -5,6 +5,7 @@
 #include "handlers/options/job_options.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/ns.h"
+#include "handlers/namespace/refused.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -177,6 +178,8 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 		r = node_table_new(&ns->nodes);
 	if (r >= 0)
 		r = item_table_new(&ns->items);
+	if (r >= 0)
+		r = refused_new(&ns->refused);
 	if (r < 0)
 		return r;
 	r = node_root_new(ns, &ns->root);
@@ -268,6 +271,7 @@ void ns_close(struct ns *ns)
 	}
 	node_table_free(ns->nodes);
 	item_table_free(ns->items);
+	refused_free(ns->refused);
 	ckpt_close(ns->ckpt);
 	whiteout_release(ns);
 	pthread_mutex_destroy(&ns->drafts.lock);

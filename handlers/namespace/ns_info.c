@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/base/meter.h"
 #include "core/sandbox/sandbox.h"
 #include "core/zarr/stream.h"
 #include "handlers/job/broadcast.h"
@@ -65,8 +66,10 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 	const struct zarr_env *env = &ns->ckpt->env, *inner = &ns->ckpt->inner_env;
 	struct streams_stats streams;
 	struct broadcast_stats shared;
+	struct meter_stats metadata;
 	int r;
 
+	meter_stats(&metadata);
 	broadcast_stats(ns->broadcast, &shared);
 	streams_stats(ns->ckpt->streams, &streams);
 	r = put_process(ns, ret);
@@ -111,6 +114,11 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "spill_reads", streams.spill_reads },
 		{ "decoder_bytes", streams.decoder_bytes },
 		{ "decoder_peak_bytes", streams.decoder_peak_bytes },
+		{ "metadata_bytes", metadata.used },
+		{ "metadata_peak_bytes", metadata.peak },
+		{ "metadata_limit_bytes", metadata.limit },
+		{ "metadata_waits", metadata.waits },
+		{ "metadata_refusals", metadata.refusals },
 		{ "nodes", node_table_count(ns->nodes) },
 	};
 

@@ -15,21 +15,18 @@
 #include <time.h>
 
 #include "core/base/clock.h"
-#include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/meter.h"
 #include "handlers/namespace/ns.h"
+#include "handlers/namespace/refused.h"
 #include "handlers/namespace/watch.h"
 
 #define ITEMS_BYTES (16 * MiB) /* of open items together, with the nodes of their trees */
 #define ITEMS_MAX 64           /* open at once: each has files open */
 #define LARGE_PART 16  /* of the memory for metadata: documents of one item that are large */
 #define KEEP_IDLE 4    /* kept open though nobody holds them */
-#define REFUSED_MAX 16 /* refused items that are remembered */
-#define REFUSED_COST_NS 50000000 /* only those that took that long */
-#define REFUSED_NS 10000000000   /* and so long */
-#define NODE_BYTES 400           /* of a node of the mount, for each node of a tree */
+#define NODE_BYTES 400 /* of a node of the mount, for each node of a tree */
 
 struct item_entry {
 	struct item_entry *next; /* most recently used first */
@@ -41,17 +38,6 @@ struct item_entry {
 	struct err_note failed; /* of the opening, for those who wait */
 };
 
-/*
- * An item that took long to be refused: the next look-up answers at once, until its documents
- * change. Others may have changed too, so it is remembered for a few seconds only.
- */
-struct refused_item {
-	char *path; /* NULL: none */
-	uint64_t mark;
-	int64_t at;
-	struct err_note note;
-};
-
 struct item_table {
 	/*
 	 * Held by the thread that opens an item of large documents; taken before `lock`. So many
@@ -59,8 +45,6 @@ struct item_table {
 	 */
 	pthread_mutex_t large;
 	pthread_mutex_t lock; /* protects all below */
-	struct refused_item refused[REFUSED_MAX];
-	unsigned next_refused;
 	pthread_cond_t opened;
 	struct item_entry *first;
 	uint64_t bytes; /* of those in the list */
@@ -172,8 +156,6 @@ void item_table_free(struct item_table *t)
 	if (!t)
 		return;
 	free_entries(t->first);
-	for (unsigned i = 0; i < REFUSED_MAX; i++)
-		free(t->refused[i].path);
 	pthread_cond_destroy(&t->opened);
 	pthread_mutex_destroy(&t->lock);
 	pthread_mutex_destroy(&t->large);
@@ -218,98 +200,26 @@ static void wait_for_descriptors(struct ns *ns)
 	}
 }
 
-/* What an item's documents are now, and their bytes together. */
-static uint64_t mark_of(struct ns *ns, const char *path, uint64_t *ret_bytes)
-{
-	const char *const names[] = { "", "/_METADATA", "/manifest.ocdbt", "/_strings.json", "/" };
-	const char *aggregate = ns->ckpt->opts.aggregate_filename;
-	uint64_t mark = 1, bytes = 0;
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		bool last = i + 1 == ARRAY_LEN(names);
-		auto_free char *file = str_fmt("%s%s%s", path, names[i], last ? aggregate : "");
-		struct stat st;
-		int r = file ? io_stat(ns->ckpt->source, file, &st) : -ENOMEM;
-		uint64_t v[] = { (uint64_t)-r, 0, 0, 0, 0 };
-
-		if (r >= 0) {
-			v[1] = mix64((uint64_t)st.st_dev) + (uint64_t)st.st_ino;
-			v[2] = (uint64_t)st.st_size;
-			bytes += S_ISREG(st.st_mode) ? v[2] : 0;
-			v[3] = (uint64_t)clock_ns_of(st.st_mtim);
-			v[4] = (uint64_t)clock_ns_of(st.st_ctim);
-		}
-		mark = hash64(span_of(v, sizeof(v)), mark);
-		err_clear();
-	}
-	if (ret_bytes)
-		*ret_bytes = bytes;
-	return mark;
-}
-
-/* The error of an item that was refused a moment ago and did not change; or 0. */
-static int ask_refused(struct ns *ns, struct item_table *t, const char *path)
-{
-	struct err_note note = { 0 };
-	uint64_t mark = 0;
-
-	pthread_mutex_lock(&t->lock);
-	for (unsigned i = 0; i < REFUSED_MAX && !mark; i++) {
-		const struct refused_item *f = &t->refused[i];
-
-		if (f->path && !strcmp(f->path, path) && clock_ns() - f->at < REFUSED_NS) {
-			mark = f->mark;
-			note = f->note;
-		}
-	}
-	pthread_mutex_unlock(&t->lock);
-	return mark && mark == mark_of(ns, path, NULL) ? err_restore(&note) : 0;
-}
-
-/* Opening it took long, and failed with this note; mark is from before. */
-static void remember_refused(struct ns *ns, struct item_table *t, const char *path, uint64_t mark,
-			     const struct err_note *note)
-{
-	struct refused_item *f = NULL;
-	char *copy = strdup(path);
-
-	/* What changed meanwhile may be right by now. */
-	if (!copy || mark != mark_of(ns, path, NULL)) {
-		free(copy);
-		return;
-	}
-	pthread_mutex_lock(&t->lock);
-	for (unsigned i = 0; i < REFUSED_MAX && !f; i++)
-		if (t->refused[i].path && !strcmp(t->refused[i].path, path))
-			f = &t->refused[i];
-	if (!f)
-		f = &t->refused[t->next_refused++ % REFUSED_MAX];
-	free(f->path);
-	*f = (struct refused_item){ copy, mark, clock_ns(), *note };
-	pthread_mutex_unlock(&t->lock);
-}
-
 static int open_item(struct ns *ns, struct item_table *t, const char *path, struct item **ret)
 {
-	uint64_t bytes, mark = mark_of(ns, path, &bytes);
+	uint64_t bytes, mark = refused_mark(ns, path, &bytes);
 	bool large = bytes > meter_most() / LARGE_PART;
-	struct err_note note;
-	int64_t begin;
-	int r = ask_refused(ns, t, path);
+	int64_t began;
+	int r = refused_ask(ns->refused, path, mark);
 
 	if (r < 0)
 		return r;
-	if (large)
+	if (large) {
 		pthread_mutex_lock(&t->large);
-	begin = clock_ns();
-	r = item_open_shown(ns->ckpt, path, ret);
+		/* Who waited may have waited for another one that was refused. */
+		r = refused_ask(ns->refused, path, mark);
+	}
+	began = clock_ns();
+	if (r >= 0)
+		r = item_open_shown(ns->ckpt, path, ret);
 	if (large)
 		pthread_mutex_unlock(&t->large);
-	if (r >= 0 || err_passes(r) || clock_ns() - begin < REFUSED_COST_NS)
-		return r;
-	err_save(r, &note);
-	remember_refused(ns, t, path, mark, &note);
-	return err_restore(&note);
+	return refused_keep(ns->refused, path, mark, began, r);
 }
 
 static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e, struct item **ret)

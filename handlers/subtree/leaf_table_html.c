@@ -88,7 +88,7 @@ static int put_path(const struct subtree *st, struct buf *out)
 /* {"path": ..., "time": ...}: what is not of the checkpoint but of this copy of it. */
 static int put_source(const struct subtree *st, struct buf *out)
 {
-	auto_buf path = { 0 }, json = { 0 };
+	auto_buf path = { .metered = true }, json = { .metered = true };
 	int r = put_path(st, &path);
 
 	if (r >= 0)
@@ -117,7 +117,7 @@ int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_mor
 		    void *arg, struct buf *ret)
 {
 	struct span page = span_of(report_page, report_page_size);
-	auto_buf json = { 0 }, out = { 0 };
+	auto_buf json = { .metered = true }, out = { .metered = true };
 	int r = leaf_table_json(s, name, more, arg, &json);
 
 	if (r >= 0)

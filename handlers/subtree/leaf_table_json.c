@@ -239,7 +239,7 @@ int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_mor
 									 .more = more,
 									 .arg = arg };
 	const struct subtree *st = s->subtree;
-	auto_buf out = { 0 };
+	auto_buf out = { .metered = true };
 	int r;
 
 	p.out = &out;

@@ -58,7 +58,7 @@ int safetensors_lost_out(const struct subtree *st, const char *separator, struct
 
 		for (uint32_t k = end ? part->tree->id : 0; k < end && r >= 0; k++) {
 			const struct tree_node *t = part->item->tree->nodes[k];
-			auto_buf path = { 0 };
+			auto_buf path = { .metered = true };
 			struct span at;
 
 			r = subtree_path(part, t, &path);

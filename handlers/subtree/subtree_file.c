@@ -85,7 +85,7 @@ static int name_leaf(struct making *m, const struct leaf_info *f, struct span *r
 		     struct span *ret_path)
 {
 	const struct subtree_part *part = &m->s->subtree->part[f->part];
-	auto_buf name = { 0 }, path = { 0 };
+	auto_buf name = { .metered = true }, path = { .metered = true };
 	int r = subtree_key(part, f->leaf, m->want->separator, &name);
 
 	if (r >= 0)
@@ -174,7 +174,7 @@ static int make_extents(const struct making *m, struct subtree_file *f)
 /* Whoever copies the file elsewhere shall know. */
 static int say_what_is_lost(const struct subtree *st, const struct subtree_want *want)
 {
-	auto_buf lost = { 0 };
+	auto_buf lost = { .metered = true };
 	int r = safetensors_lost_out(st, want->separator, &lost);
 
 	if (r >= 0 && lost.n)

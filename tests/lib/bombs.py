@@ -15,7 +15,7 @@ import struct
 import google_crc32c
 
 MIB = 1 << 20
-MANIFEST, NODE = 0x0cdb3a2a, 0x0cdb20de
+MANIFEST, NODE, VERSIONS = 0x0cdb3a2a, 0x0cdb20de, 0x0cdb1234
 DATA = 'd/' + '0b' * 16
 
 
@@ -46,14 +46,24 @@ def record(magic, body, compressed):
     return out + struct.pack('<I', google_crc32c.value(out))
 
 
-def manifest_of(root_bytes):
-    """A manifest whose only version has its root at the start of DATA."""
+def manifest_of(root_bytes, older=0):
+    """A manifest whose only version has its root at the start of DATA; after that the node of older versions."""
     path = DATA.encode()
     body = bytes(16) + b'\0' + varint(100) + varint(100_000_000) + b'\4' + b'\0'
     body += varint(1) + varint(len(path)) + varint(0) + path
-    body += varint(1) + varint(1) + b'\0' + varint(0) + varint(0) + varint(root_bytes)
+    body += varint(1) + varint(17 if older else 1) + b'\0' + varint(0) + varint(0) + varint(root_bytes)
     body += varint(1) + varint(root_bytes) + varint(0) + struct.pack('<Q', 1700000000)
-    return record(MANIFEST, body + varint(0), 0)
+    if older:
+        # The generations 1 to 16, as a node of height 1 that ends with the last.
+        body += varint(1) + varint(16) + varint(0) + varint(root_bytes) + varint(older) + varint(16)
+        body += struct.pack('<Q', 1600000000) + b'\1'
+    return record(MANIFEST, body if older else body + varint(0), 0)
+
+
+def one_key(key, value):
+    """A leaf with an inline value."""
+    body = b'\0' + varint(0) + varint(1) + varint(len(key)) + key + varint(len(value)) + b'\0' + value
+    return record(NODE, body, 0)
 
 
 def long_keys(n):
@@ -65,12 +75,12 @@ def long_keys(n):
     return record(NODE, body, 0)
 
 
-def put_root(item, node):
+def put_root(item, node, older=b''):
     for part in item.glob('ocdbt.process_*'):
         shutil.rmtree(part)
     (item / DATA).parent.mkdir(exist_ok=True)
-    (item / DATA).write_bytes(node)
-    (item / 'manifest.ocdbt').write_bytes(manifest_of(len(node)))
+    (item / DATA).write_bytes(node + older)
+    (item / 'manifest.ocdbt').write_bytes(manifest_of(len(node), len(older)))
 
 
 # ---- the kinds: each gets the step and its item ----
@@ -120,6 +130,22 @@ def node_sparse(step, item):
     (item / 'manifest.ocdbt').write_bytes(manifest_of(120 * MIB))
 
 
+ARRAY_OF_NOTHING = (b'{"zarr_format": 2, "shape": [0], "chunks": [1], "dtype": "<f4", "compressor": null, '
+                    b'"fill_value": null, "order": "C", "filters": null}')
+
+
+def older_versions(mib, step, item):
+    put_root(item, one_key(b'w/.zarray', ARRAY_OF_NOTHING), record(VERSIONS, zeros_frame(mib * MIB), 1))
+
+
+def older_versions_sparse(step, item):
+    """Not compressed, and a hole."""
+    older_versions(1, step, item)
+    root = one_key(b'w/.zarray', ARRAY_OF_NOTHING)
+    sparse(item / DATA, len(root) + 200 * MIB, root + struct.pack('>IQ', VERSIONS, 0))
+    (item / 'manifest.ocdbt').write_bytes(manifest_of(len(root), 200 * MIB))
+
+
 def manifest_decoded(step, item):
     (item / 'manifest.ocdbt').write_bytes(record(MANIFEST, zeros_frame(255 * MIB), 1))
 
@@ -132,6 +158,18 @@ def aggregate(size, step, item):
     """A legacy file of one text."""
     shutil.rmtree(item)
     sparse(item / 'checkpoint', size + 8, b'\x81\xa1w\xdb' + struct.pack('>I', size))
+
+
+def aggregate_key(size, step, item):
+    """A legacy file whose only key is a hole."""
+    shutil.rmtree(item)
+    sparse(item / 'checkpoint', size + 7, b'\x81\xdb' + struct.pack('>I', size))
+
+
+def aggregate_many(n, step, item):
+    """A legacy file of a list of zeros, each a byte."""
+    shutil.rmtree(item)
+    sparse(item / 'checkpoint', n + 8, b'\x81\xa1w\xdd' + struct.pack('>I', n))
 
 
 def metadata_sparse(step, item):
@@ -147,9 +185,20 @@ def strings_sparse(step, item):
     sparse(item / '_strings.json', 900 * MIB, b'{"s": "')
 
 
-def strings_text(mib, step, item):
+def strings_text(mib, step, item, begin=b'', what=b'x'):
     with_a_string(item)
-    text(item / '_strings.json', f'string-{mib}', lambda: [b'{"s": "', *[b'x' * MIB] * mib, b'"}'])
+    text(item / '_strings.json', f'string-{mib}-{len(begin)}',
+         lambda: [b'{"s": "' + begin, *[what * (MIB // len(what))] * mib, b'"}'])
+
+
+def strings_name(mib, step, item):
+    with_a_string(item)
+    text(item / '_strings.json', f'strings-name-{mib}', lambda: [b'{"', *[b'x' * MIB] * mib, b'": "x"}'])
+
+
+def strings_number(mib, step, item):
+    with_a_string(item)
+    text(item / '_strings.json', f'strings-number-{mib}', lambda: [b'{"s": 1', *[b'1' * MIB] * mib, b'}'])
 
 
 def with_a_string(item):
@@ -169,6 +218,14 @@ def zarray_sparse(step, item):
 
 def json_item(step, item):
     sparse(step / 'json/metadata', 1024 * MIB)
+
+
+def json_text(mib, step, item):
+    text(step / 'json/metadata', f'json-text-{mib}', lambda: [b'{"s": "', *[b'x' * MIB] * mib, b'"}'])
+
+
+def proto_text(mib, step, item):
+    text(step / 'proto/proto.pbtxt', f'proto-text-{mib}', lambda: [b's: "', *[b'x' * MIB] * mib, b'"\n'])
 
 
 def entry(keys, value='jax.Array'):
@@ -196,6 +253,17 @@ def rich_text(mib):
 
 def custom_text(mib):
     return [b'}, "custom_metadata": {"a": "', b'y' * MIB * mib, b'"}']
+
+
+def one_key_of(mib):
+    """A leaf whose key is that long."""
+    return [b', "t": {"key_metadata": [{"key": "', *[b'y' * MIB] * mib,
+            b'", "key_type": 2}], "value_metadata": {"value_type": "None", "skip_deserialize": false}}}']
+
+
+def one_key_path(mib, what=b'y'):
+    """A leaf whose name, which nobody needs to read, is that long."""
+    return [b', "(\'', *[what * (MIB // len(what))] * mib, f'\',)": {entry("t", "None")}}}'.encode()]
 
 
 def many_leaves(n):
@@ -277,9 +345,31 @@ KINDS = {
         zarray, 'deep', lambda: b'[' + (b'[' * 200 + b']' * 200 + b',') * 4000 + b'0]'),
     '.zarray of one text': functools.partial(zarray, 'text', lambda: b'"' + b'x' * 15 * MIB + b'"'),
     'string leaf that is a hole': string_leaf,
+    'older versions of 200 MiB': functools.partial(older_versions, 200),
+    'older versions of 15 MiB': functools.partial(older_versions, 15),
+    'older versions that are a hole': older_versions_sparse,
+    'aggregate file of one key': functools.partial(aggregate_key, 200_000_000),
+    'aggregate file of 200,000,000 numbers': functools.partial(aggregate_many, 200_000_000),
+    '_strings.json of one text of 200 MiB': functools.partial(strings_text, 200),
+    '_strings.json of one escaped text': functools.partial(strings_text, 60, begin=b'\\n'),
+    '_strings.json of escapes': functools.partial(strings_text, 60, begin=b'\\n\\n', what=b'\\n'),
+    '_strings.json of one name': functools.partial(strings_name, 60),
+    '_strings.json of one number': functools.partial(strings_number, 60),
+    '_METADATA of one text of 200 MiB': functools.partial(metadata, 'one-text-200', lambda: one_text(200)),
+    '_METADATA of one key of 200 MiB': functools.partial(metadata, 'one-key', lambda: one_key_of(200)),
+    '_METADATA of one key path of 200 MiB': functools.partial(metadata, 'key-path', lambda: one_key_path(200)),
+    '_METADATA of one escaped key path': functools.partial(
+        metadata, 'escaped-key-path', lambda: one_key_path(60, b'\\n')),
+    'JSON item of one text': functools.partial(json_text, 60),
+    'pbtxt item of one text': functools.partial(proto_text, 60),
 }
-# Those that fit the default budgets: reading all their views there takes long, and shows nothing.
-LONG = ('aggregate file of 20 MB', '_strings.json of 20 MB', '_METADATA of one text', '_METADATA of one rich text',
+# Those that fit the default budgets, or are long to read: all of that takes long there, and shows nothing more.
+LONG = ('aggregate file of one key', 'aggregate file of 200,000,000 numbers', '_strings.json of one text of 200 MiB',
+        '_strings.json of one escaped text', '_strings.json of escapes', '_strings.json of one name',
+        '_strings.json of one number', '_METADATA of one text of 200 MiB', '_METADATA of one key of 200 MiB',
+        '_METADATA of one key path of 200 MiB', '_METADATA of one escaped key path', 'JSON item of one text',
+        'pbtxt item of one text',
+        'aggregate file of 20 MB', '_strings.json of 20 MB', '_METADATA of one text', '_METADATA of one rich text',
         '_METADATA of one custom text', '_METADATA of 200,000 leaves', '_METADATA of names of 1 MiB',
         '_sharding of one text', '_sharding of one name', '_sharding of many leaves', 'array_metadatas of many leaves',
         '.zarray of one text')

@@ -7,6 +7,7 @@ The peak of anonymous memory is what counts: pages of files are the kernel's to 
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -126,3 +127,28 @@ def test_twelve_at_once(mount, program, healthy, tmp_path, kind, budgets):
     if not mounts.is_sanitized(program):
         assert peak[0] <= allowed + SMALL, f'{peak[0] >> 20} MiB'
     print(f'PEAK {kind}: {budgets}: {peak[0] >> 20} MiB')
+
+
+@pytest.mark.parametrize(('kind', 'name'), [('_METADATA of one key of 200 MiB', 'default'), ('_strings.json of one name', 'default/s.txt'),
+                                            ('aggregate file of one key', 'default')])
+def test_a_refusal_is_remembered_until_the_file_changes(mount, healthy, tmp_path, kind, name):
+    """Also when it was for want of memory: whoever asks again costs nothing."""
+    (tmp_path / 'root').mkdir()
+    root = bombs.make_root(tmp_path / 'root', kind, healthy, count=1)
+    m = mount(root, *BUDGETS['16M'][0], allow_errors=True)
+
+    def refused():
+        with pytest.raises(OSError):
+            os.stat(m / '1' / name)
+        return m.stats()['metadata_refusals']
+    before = refused()
+    assert before > 0
+    assert [refused() for _ in range(5)] == [before] * 5
+    if name.endswith('.txt'):
+        (root / '1/default/_strings.json').unlink()
+        (root / '1/default/_strings.json').write_text('{"s": "short"}')
+        assert (m / '1' / name).read_text() == 'short'
+    else:
+        shutil.rmtree(root / '1/default')
+        shutil.copytree(healthy(kind) / 'default', root / '1/default')
+    assert np.array_equal(np.load(m / '1/default/w.npy'), ARRAY)

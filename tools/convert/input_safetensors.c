@@ -33,7 +33,7 @@ static int read_exactly(int fd, const char *path, void *p, size_t n)
 
 static int read_header(int fd, const char *path, struct safetensors *ret)
 {
-	auto_buf head = { 0 };
+	auto_buf head = { .metered = true };
 	uint8_t length[8];
 	uint64_t n = 0;
 	struct stat st;
