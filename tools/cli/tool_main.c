@@ -402,9 +402,10 @@ int main(int argc, char **argv)
 	 * memory. */
 	mallopt(M_ARENA_MAX, 2);
 	/* What is large goes back to the system when it is freed. Left alone, the threshold grows
-	 * up to 32 MiB with what is freed, and the heap keeps that. */
-	mallopt(M_MMAP_THRESHOLD, 256 << 10);
-	mallopt(M_TRIM_THRESHOLD, 1 << 20);
+	 * up to 32 MiB with what is freed, and the heap keeps that. What libblosc takes for each of
+	 * its calls, two blocks of 512 KiB, is below: mapping it anew costs as much as decoding. */
+	mallopt(M_MMAP_THRESHOLD, 1280 << 10);
+	mallopt(M_TRIM_THRESHOLD, 2560 << 10);
 	if (!take_places())
 		return EXIT_FOUND;
 	take_signals();
