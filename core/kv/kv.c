@@ -290,6 +290,12 @@ int kv_where_text(struct kv *kv, struct span key, struct buf *ret)
 	return kv->ops->where_text(kv, key, ret);
 }
 
+void kv_close_files(struct kv *kv)
+{
+	if (kv->ops->close_files)
+		kv->ops->close_files(kv);
+}
+
 struct kv *kv_ref(struct kv *kv)
 {
 	atomic_fetch_add_explicit(&kv->more_refs, 1, memory_order_relaxed);

@@ -59,6 +59,7 @@ struct kv_ops {
 	int (*put_open)(struct kv *kv, struct span key, struct kv_stream **ret);
 	/* Where the value lies, as text for people: "inline:12" or "value:FILE:OFF:LEN". */
 	int (*where_text)(struct kv *kv, struct span key, struct buf *ret);
+	void (*close_files)(struct kv *kv); /* NULL: keeps none open */
 	void (*free)(struct kv *kv);
 };
 
@@ -104,6 +105,8 @@ int kv_stream_close(struct kv_stream *s);
 /* Accepts NULL. */
 void kv_stream_abort(struct kv_stream *s);
 int kv_where_text(struct kv *kv, struct span key, struct buf *ret);
+/* Close what is kept open for the next reader, who opens it again by name. */
+void kv_close_files(struct kv *kv);
 /* A store is counted: an open array and its decoders keep it beyond the item that opened it. */
 struct kv *kv_ref(struct kv *kv);
 /* Give one reference back; the last closes the store. Accepts NULL. */

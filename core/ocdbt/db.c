@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * db.c - an opened database: which manifest counts, data files kept open, nodes by reference.
+ * db.c - an opened database: which manifest counts, nodes by reference.
  *
  * Meaning is elsewhere: versions.c finds a version, lookup.c keys.
  *
- * Invariants: no path is opened that R12 forbids; what a reference names lies
- * inside its file before anything is allocated for it; the lock is not held
- * while a file is opened, closed or read.
+ * Invariant: the lock is not held while a file is opened, closed or read.
  */
 #include "core/ocdbt/db.h"
 
@@ -14,9 +12,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "core/base/digest.h"
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/refusal.h"
 
 /* ---- limits of a walk ---- */
 
@@ -49,208 +48,6 @@ bool db_walk_is_over(const struct db_walk *w)
 {
 	return w->visits > LIMIT_NODE_VISITS || w->keys > LIMIT_WALK_KEYS ||
 	       w->bytes > LIMIT_WALK_BYTES;
-}
-
-/* ---- data files ---- */
-
-/* R12: what TensorStore's file driver would refuse as a name, or what would leave the directory. */
-static int check_path(struct span path)
-{
-	struct span rest = path;
-	int r = path.n ? io_path_check(path, "data file") :
-			 fail(-EUCLEAN, "data file without a path");
-
-	if (r < 0)
-		return r;
-	while (rest.n) {
-		struct span part = rest;
-
-		/* Not a separator on Linux, but one for that driver. */
-		for (part.n = 0; part.n < rest.n; part.n++)
-			if (rest.p[part.n] == '/' || rest.p[part.n] == '\\')
-				break;
-		if (part.n == 0 || span_eq(part, span_str(".")) || span_eq(part, span_str("..")) ||
-		    span_ends(part, span_str(".__lock")))
-			return fail(-EUCLEAN, "data file: '%.*s' is not a usable path",
-				    SPAN_ARG(path));
-		rest = span_from(rest, part.n + 1);
-	}
-	return 0;
-}
-
-static int join_path(const struct ocdbt_ref *ref, struct buf *ret)
-{
-	int r = buf_add_span(ret, ref->base);
-
-	if (r >= 0)
-		r = buf_add_span(ret, ref->rel);
-	if (r >= 0)
-		r = check_path(buf_span(ret));
-	if (r >= 0 && !buf_str(ret))
-		r = -ENOMEM;
-	return r;
-}
-
-/* An open file of this path with a reference for the caller, or NULL. Locked by the caller. */
-static struct io_file *cached_find(struct ocdbt *db, uint64_t hash, const char *path)
-{
-	for (size_t i = 0; i < ARRAY_LEN(db->file); i++) {
-		struct db_file *f = &db->file[i];
-
-		if (!f->file || f->hash != hash || strcmp(f->file->name, path))
-			continue;
-		/* It may have been repaired: opened anew, and this one is the next to go. */
-		if (io_file_is_doubtful(f->file)) {
-			f->used = 0;
-			continue;
-		}
-		f->used = ++db->tick;
-		return io_file_ref(f->file);
-	}
-	return NULL;
-}
-
-/*
- * Keep file, and give the reference of the least recently used one that made room, or NULL. When
- * the process has many files open a free place stays free.
- */
-static struct io_file *cached_add(struct ocdbt *db, uint64_t hash, struct io_file *file)
-{
-	bool many = io_files_are_many();
-	struct db_file *oldest = NULL;
-	struct io_file *out;
-
-	for (size_t i = 0; i < ARRAY_LEN(db->file); i++)
-		if ((db->file[i].file || !many) && (!oldest || db->file[i].used < oldest->used))
-			oldest = &db->file[i];
-	if (!oldest)
-		return NULL;
-	out = oldest->file;
-	*oldest = (struct db_file){ hash, ++db->tick, io_file_ref(file) };
-	return out;
-}
-
-/* What is wrong with a data file is wrong with the database, whatever the kernel calls it. */
-static int file_error(int r, const char *path)
-{
-	switch (r) {
-	case -ENOENT:
-	case -ENOTDIR:
-		return fail(-EUCLEAN, "data file '%s' is absent", path);
-	case -EISDIR:
-		return fail(-EUCLEAN, "data file '%s' is not a regular file", path);
-	case -ENAMETOOLONG:
-		return fail(-EUCLEAN, "data file '%s': the name is too long", path);
-	default:
-		return r;
-	}
-}
-
-static int open_file(struct ocdbt *db, const char *path, struct io_file **ret)
-{
-	uint64_t hash = hash64(span_str(path), 0);
-	struct io_file *file, *out, *other;
-	int r;
-
-	pthread_mutex_lock(&db->lock);
-	file = cached_find(db, hash, path);
-	pthread_mutex_unlock(&db->lock);
-	if (file) {
-		*ret = file;
-		return 0;
-	}
-	r = io_file_open(db->dir, path, O_RDONLY, 0, &file);
-	if (r < 0)
-		return file_error(r, path);
-	pthread_mutex_lock(&db->lock);
-	/* Another thread may have been quicker; then its file is as good. */
-	other = cached_find(db, hash, path);
-	out = other ? file : cached_add(db, hash, file);
-	pthread_mutex_unlock(&db->lock);
-	io_file_unref(out);
-	*ret = other ? other : file;
-	return 0;
-}
-
-int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref)
-{
-	/* The parsers have checked that the sum stays below 2^63. */
-	if (ref->off + ref->len <= file->size)
-		return 0;
-	return fail(-EUCLEAN,
-		    "data file '%s' has %" PRIu64 " bytes, %" PRIu64 " at offset %" PRIu64
-		    " are referred to",
-		    file->name, file->size, ref->len, ref->off);
-}
-
-int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
-{
-	auto_of(io_file) struct io_file *file = NULL;
-	auto_buf path = { 0 };
-	int r = join_path(ref, &path);
-
-	if (r >= 0)
-		r = open_file(db, (const char *)path.p, &file);
-	if (r >= 0)
-		r = db_check_range(file, ref);
-	if (r < 0) {
-		if (file)
-			io_file_doubt(file);
-		return r;
-	}
-	*ret = take(file);
-	return 0;
-}
-
-/* What a reference names was read, and is broken. */
-static void doubt(struct ocdbt *db, const struct ocdbt_ref *ref)
-{
-	auto_of(io_file) struct io_file *file = NULL;
-
-	if (db_file(db, ref, &file) >= 0)
-		io_file_doubt(file);
-}
-
-/* Whether the file is the one that the reference names. */
-static bool is_named(const struct io_file *file, const struct ocdbt_ref *ref)
-{
-	size_t n = strlen(file->name);
-
-	return n == ref->base.n + ref->rel.n && span_starts(span_of(file->name, n), ref->base) &&
-	       span_ends(span_of(file->name, n), ref->rel);
-}
-
-int db_file_again(struct ocdbt *db, struct db_recent *recent, const struct ocdbt_ref *ref,
-		  struct io_file **ret)
-{
-	unsigned slot = 0;
-	int r;
-
-	for (size_t i = 0; i < 4 && i < ref->rel.n; i++)
-		slot = slot * 31 + ref->rel.p[ref->rel.n - 1 - i];
-	slot %= ARRAY_LEN(recent->file);
-	if (recent->file[slot] && is_named(recent->file[slot], ref)) {
-		r = db_check_range(recent->file[slot], ref);
-		if (r < 0)
-			return r;
-	} else {
-		struct io_file *file;
-
-		r = db_file(db, ref, &file);
-		if (r < 0)
-			return r;
-		io_file_unref(recent->file[slot]);
-		recent->file[slot] = file;
-	}
-	*ret = io_file_ref(recent->file[slot]);
-	return 0;
-}
-
-void db_recent_release(struct db_recent *recent)
-{
-	for (size_t i = 0; i < ARRAY_LEN(recent->file); i++)
-		io_file_unref(recent->file[i]);
-	*recent = (struct db_recent){ 0 };
 }
 
 int db_read(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t limit, struct buf *ret)
@@ -289,6 +86,7 @@ int db_err_at(int r, const char *kind, const struct ocdbt_ref *ref)
 static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt_node **ret)
 {
 	auto_buf stored = { .metered = true };
+	int64_t began = clock_ns();
 	int r = refusals_ask(db, ref);
 
 	if (r >= 0)
@@ -301,8 +99,10 @@ static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt
 			err_save(r, &note);
 			/* Before the room that is left is noted. */
 			buf_release(&stored);
-			doubt(db, ref);
-			refusals_add(db, ref, &note);
+			db_file_doubt(db, ref);
+			/* Memory that was short for a moment is asked for again. */
+			if (r != -ENOMEM || refusal_pays(r, began))
+				refusals_add(db, ref, &note);
 			err_restore(&note);
 		}
 	}
@@ -572,8 +372,7 @@ void ocdbt_db_close(struct ocdbt *db)
 {
 	if (!db)
 		return;
-	for (size_t i = 0; i < ARRAY_LEN(db->file); i++)
-		io_file_unref(db->file[i].file);
+	ocdbt_db_close_files(db);
 	if (db->cache)
 		cache_drop(db->cache, db->owner);
 	pthread_mutex_destroy(&db->lock);

@@ -52,6 +52,8 @@ bool db_walk_is_over(const struct db_walk *w);
  * absent, not a file, too short, or has a path that no data file can have.
  */
 int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret);
+/* What a reference names was read, and is broken: the file may be repaired, and is opened anew. */
+void db_file_doubt(struct ocdbt *db, const struct ocdbt_ref *ref);
 /* That off + len lies inside the file. */
 int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref);
 /*

@@ -115,11 +115,17 @@ static void ocdbt_free(struct kv *kv)
 	free(k);
 }
 
+static void close_files(struct kv *kv)
+{
+	ocdbt_db_close_files(container_of(kv, struct kv_ocdbt, base)->db);
+}
+
 static const struct kv_ops ocdbt_ops = {
 	.name = "ocdbt",
 	.locate = ocdbt_locate,
 	.list = ocdbt_list,
 	.where_text = ocdbt_where_text,
+	.close_files = close_files,
 	.free = ocdbt_free,
 };
 

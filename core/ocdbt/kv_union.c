@@ -229,11 +229,20 @@ static void union_free(struct kv *kv)
 	free(u);
 }
 
+static void union_close_files(struct kv *kv)
+{
+	struct kv_union *u = container_of(kv, struct kv_union, base);
+
+	for (size_t i = 0; i < u->n; i++)
+		ocdbt_db_close_files(u->part[i].db);
+}
+
 static const struct kv_ops union_ops = {
 	.name = "ocdbt-union",
 	.locate = union_locate,
 	.list = union_list,
 	.where_text = union_where_text,
+	.close_files = union_close_files,
 	.free = union_free,
 };
 

@@ -85,6 +85,8 @@ struct ocdbt;
 int ocdbt_db_open(struct io_dir *dir, struct cache *cache, struct ocdbt **ret);
 /* No cursor may be left. Accepts NULL. */
 void ocdbt_db_close(struct ocdbt *db);
+/* Close the data files that are kept open for the next reference to them. */
+void ocdbt_db_close_files(struct ocdbt *db);
 /* Of the newest manifest. Immutable; lives as long as db. */
 const struct ocdbt_manifest *ocdbt_db_manifest(const struct ocdbt *db);
 /* The file that it was read from: "manifest.ocdbt" or a numbered one. */

@@ -199,52 +199,6 @@ struct item *item_ref(struct item *item)
 	return item;
 }
 
-void item_unref(struct item *item)
-{
-	if (!item || atomic_fetch_sub_explicit(&item->refs, 1, memory_order_acq_rel) != 1)
-		return;
-	if (item->ckpt->streams)
-		streams_drop(item->ckpt->streams, item->owner);
-	cache_drop(item->ckpt->cache, item->owner);
-	for (uint32_t i = 0; item->made && i < item->tree->n_nodes; i++)
-		kv_free(item->made[i]);
-	free(item->made);
-	tree_free(item->tree);
-	kv_free(item->kv);
-	kv_free(item->dirs);
-	io_dir_close(item->dir);
-	io_file_unref(item->aggregate);
-	document_release(&item->aggregate_text);
-	strings_free(item->strings);
-	io_file_unref(item->strings_file);
-	shardings_free(item->shardings);
-	array_metadatas_free(item->arrays);
-	digests_free(item->digests);
-	pthread_mutex_destroy(&item->lock);
-	pthread_mutex_destroy(&item->access_lock);
-	free(item->path);
-	free(item);
-}
-
-uint64_t item_memory(struct item *item)
-{
-	uint64_t n = sizeof(*item) + item->aggregate_text.buf.cap;
-
-	for (const struct tree *t = item->tree; t; t = t->made_of)
-		n += t->arena.total;
-	pthread_mutex_lock(&item->lock);
-	if (item->strings)
-		n += item->strings->arena.total;
-	if (item->shardings)
-		n += item->shardings->arena.total;
-	if (item->arrays)
-		n += item->arrays->arena.total;
-	if (item->digests)
-		n += item->digests->arena.total;
-	pthread_mutex_unlock(&item->lock);
-	return n;
-}
-
 /* ---- leaves ---- */
 
 static int open_array(struct item *item, const struct tree_node *leaf, struct zarr_env *env,

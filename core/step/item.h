@@ -85,6 +85,11 @@ struct item *item_ref(struct item *item);
 /* Accepts NULL. */
 void item_unref(struct item *item);
 DEFINE_AUTO(item, struct item, item_unref);
+/*
+ * Give back what is kept for the next reader, decoded bytes and open data files: for an item that
+ * is gone, while somebody still holds it. Any thread.
+ */
+void item_close_files(struct item *item);
 
 /* The text of a string leaf, appended. -ENOENT when it is not stored. */
 int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret);

@@ -415,7 +415,8 @@ bool node_is_in_use(struct ns *ns, struct span name)
 
 		while (n->parent && n->parent != ns->root)
 			n = n->parent;
-		found = n->parent && span_eq(span_str(n->name), name);
+		found = span_eq(name, span_str(".")) ||
+			(n->parent && span_eq(span_str(n->name), name));
 	}
 	pthread_mutex_unlock(&t->lock);
 	return found;

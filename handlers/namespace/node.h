@@ -138,7 +138,7 @@ int node_walk(struct node *dir, const char *path, struct node **ret);
 struct node *node_parent(const struct node *n);
 /* Path below the mount, for messages: "100/default/params/w.npy". */
 int node_path(const struct node *n, struct buf *ret);
-/* Whether a file is open below the entry of the root that has this name. */
+/* Whether a file is open below the entry of the root that has this name; ".": any file. */
 bool node_is_in_use(struct ns *ns, struct span name);
 /* Take it out of the table: the next look-up of its name begins afresh. */
 void node_forget_name(struct node *n);

@@ -8,6 +8,10 @@
  * items take more than ITEMS_BYTES; what nobody holds any more is closed at the
  * next opening, or by the watcher, but for the few that were used last.
  *
+ * The kernel may keep a name below a step that is gone, and which nobody can use any more, for as
+ * long as it has memory. Items of such steps are kept in a list of their own until no file of them
+ * is open; then their data files are closed, so that the space that somebody wanted is free.
+ *
  * Invariants: an entry is in the list until its item is dropped or failed to open;
  * an entry that is waited for outlives its place in the list.
  */
@@ -49,6 +53,7 @@ struct item_table {
 	struct item_entry *first;
 	uint64_t bytes; /* of those in the list */
 	unsigned n;
+	struct item_entry *gone; /* dropped, and still held; in neither count */
 };
 
 int item_table_new(struct item_table **ret)
@@ -88,7 +93,17 @@ static void list_entry(struct item_table *t, struct item_entry *e)
 	t->n++;
 }
 
-/* Out of the list; onto `out` when nobody needs it any more. */
+/* It is in no list: onto `out` when nobody needs it any more. */
+static void retire(struct item_table *t, struct item_entry *e, struct item_entry **out)
+{
+	struct item_entry **to = e->item && atomic_load(&e->item->refs) > 1 ? &t->gone : out;
+
+	if (e->opening || e->waiters)
+		return;
+	e->next = *to;
+	*to = e;
+}
+
 static void unlist_at(struct item_table *t, struct item_entry **at, struct item_entry **out)
 {
 	struct item_entry *e = *at;
@@ -98,10 +113,7 @@ static void unlist_at(struct item_table *t, struct item_entry **at, struct item_
 	e->next = NULL;
 	t->n--;
 	t->bytes -= e->bytes;
-	if (!e->opening && !e->waiters) {
-		e->next = *out;
-		*out = e;
-	}
+	retire(t, e, out);
 }
 
 static void unlist(struct item_table *t, struct item_entry *e, struct item_entry **out)
@@ -156,6 +168,7 @@ void item_table_free(struct item_table *t)
 	if (!t)
 		return;
 	free_entries(t->first);
+	free_entries(t->gone);
 	pthread_cond_destroy(&t->opened);
 	pthread_mutex_destroy(&t->lock);
 	pthread_mutex_destroy(&t->large);
@@ -178,8 +191,8 @@ static int wait_opened(struct item_table *t, struct item_entry *e, struct item *
 		*ret = item_ref(e->item);
 	else
 		r = err_restore(&e->failed);
-	if (!e->listed && !e->waiters)
-		out = e;
+	if (!e->listed)
+		retire(t, e, &out);
 	pthread_mutex_unlock(&t->lock);
 	free_entries(out);
 	return r;
@@ -241,8 +254,8 @@ static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e,
 	}
 	if (r < 0 && e->listed)
 		unlist(t, e, &out);
-	else if (!e->listed && !e->waiters)
-		out = e;
+	else if (!e->listed)
+		retire(t, e, &out);
 	pthread_cond_broadcast(&t->opened);
 	unlist_surplus(t, &out);
 	too_much = is_too_much(t);
@@ -317,6 +330,34 @@ void ns_drop_items(struct ns *ns, const char *path)
 	}
 	pthread_mutex_unlock(&t->lock);
 	free_entries(out);
+}
+
+void ns_close_gone(struct ns *ns)
+{
+	struct item_table *t = ns->items;
+	struct item_entry *all, *done = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	all = take(t->gone);
+	pthread_mutex_unlock(&t->lock);
+	while (all) {
+		struct item_entry *e = all;
+		bool in_use = atomic_load(&e->item->refs) > 1 &&
+			      node_is_in_use(ns, span_of(e->path, strcspn(e->path, "/")));
+
+		all = e->next;
+		if (!in_use) {
+			item_close_files(e->item);
+			e->next = done;
+			done = e;
+			continue;
+		}
+		pthread_mutex_lock(&t->lock);
+		e->next = t->gone;
+		t->gone = e;
+		pthread_mutex_unlock(&t->lock);
+	}
+	free_entries(done);
 }
 
 void ns_drop_changed_items(struct ns *ns)

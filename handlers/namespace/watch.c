@@ -116,6 +116,8 @@ static void *watch_run(void *arg)
 			sweeps = ns_trim_items(w->ns, false) ? sweeps - 1 : 0;
 		else if (n == 0)
 			look(w);
+		if (n == 0)
+			ns_close_gone(w->ns);
 		if (n > 0 && fd[1].revents)
 			read_events(w);
 	}

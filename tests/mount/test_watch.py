@@ -239,6 +239,26 @@ def test_the_space_of_a_deleted_step_is_free(mount, root, how, tmp_path):
     assert compare.read_all(m / '200/state/w.npy')
 
 
+@pytest.mark.parametrize('how', ['a file', 'a directory'])
+def test_the_space_of_a_step_that_was_deleted_while_in_use_is_free(mount, root, how):
+    """The kernel keeps names below it that nobody can reach any more: their data files are closed all the same."""
+    m = mount(root, 'poll=100', allow_errors=True)
+    for step in ('5', '10'):
+        compare.read_all(m / step / 'state/w.npy')
+    used = os.open(m / '10/state' / ('w.npy' if how == 'a file' else ''), os.O_RDONLY)
+    try:
+        shutil.rmtree(root / '10')
+        soon(lambda: '10' not in os.listdir(m.path))
+        if how == 'a file':
+            assert os.pread(used, 6, 0) == b'\x93NUMPY'
+            time.sleep(3)
+            assert any('/d/' in path and '(deleted)' in path for path in m.open_files())
+    finally:
+        os.close(used)
+    soon(lambda: not any('/d/' in path and '(deleted)' in path for path in m.open_files()))
+    assert compare.read_all(m / '5/state/w.npy')
+
+
 @pytest.mark.parametrize('view', ['10.safetensors', '10@float16.safetensors', '10.json', 'latest.safetensors'])
 def test_a_file_of_a_whole_step_keeps_no_space(mount, root, view):
     """Its name is beside the step's, and nobody asks for it again."""
