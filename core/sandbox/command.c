@@ -34,21 +34,22 @@ int command_spawn(const char *command, const char *argument, pid_t *ret)
 	auto_free char *script = str_fmt("%s \"$1\"", command), *value = strdup(argument);
 	auto_free char **env = environment();
 	posix_spawnattr_t how;
-	sigset_t none, pipe;
+	sigset_t none, ignored;
 	int e;
 
 	if (!script || !value || !env)
 		return -ENOMEM;
 	char *argv[] = { "sh", "-c", script, "pytreefs", value, NULL };
 
-	/* This program's threads block signals, and it ignores SIGPIPE: that is not for the
-	 * command. */
+	/* This program's threads block signals, and it ignores SIGPIPE and SIGXFSZ: that is not
+	 * for the command. */
 	sigemptyset(&none);
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
+	sigemptyset(&ignored);
+	sigaddset(&ignored, SIGPIPE);
+	sigaddset(&ignored, SIGXFSZ);
 	posix_spawnattr_init(&how);
 	posix_spawnattr_setsigmask(&how, &none);
-	posix_spawnattr_setsigdefault(&how, &pipe);
+	posix_spawnattr_setsigdefault(&how, &ignored);
 	posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 	e = posix_spawn(ret, "/bin/sh", NULL, &how, argv, env);
 	posix_spawnattr_destroy(&how);

@@ -320,6 +320,9 @@ static void take_signals(void)
 		sigaddset(&set, ours[i]);
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	/* A file that may not grow any more is an error of its write (EFBIG), whichever thread it
+	 * is in. */
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 /* What a shell allows is for programs that may still use select(2); each data file takes a
