@@ -208,23 +208,32 @@ static int zstd_print(const struct codec *c, enum codec_dialect dialect, struct 
 
 /* ---- whole frames ---- */
 
+/* What begins `in` must be a frame of n bytes decoded: its head, its stored bytes, and a context. */
+static int frame_begin(struct span in, size_t n, struct zstd_head *ret_head, size_t *ret_frame,
+		       ZSTD_DCtx **ret)
+{
+	int r = zstd_head_parse(in, ret_head);
+
+	if (r >= 0)
+		r = zstd_head_expect(ret_head, n);
+	if (r < 0)
+		return r;
+	*ret_frame = ZSTD_findFrameCompressedSize(in.p, in.n);
+	if (ZSTD_isError(*ret_frame))
+		return zstd_error(*ret_frame, "decode");
+	*ret = dctx_take();
+	return *ret ? 0 : fail(-ENOMEM, "cannot decode zstd: not enough memory");
+}
+
 static int zstd_decode(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used)
 {
 	struct zstd_head h;
 	size_t frame, got;
 	ZSTD_DCtx *d;
-	int r = zstd_head_parse(in, &h);
+	int r = frame_begin(in, n, &h, &frame, &d);
 
-	if (r >= 0)
-		r = zstd_head_expect(&h, n);
 	if (r < 0)
 		return r;
-	frame = ZSTD_findFrameCompressedSize(in.p, in.n);
-	if (ZSTD_isError(frame))
-		return zstd_error(frame, "decode");
-	d = dctx_take();
-	if (!d)
-		return fail(-ENOMEM, "cannot decode zstd: not enough memory");
 	got = ZSTD_decompressDCtx(d, out, n, in.p, frame);
 	dctx_give(d);
 	if (ZSTD_isError(got))
@@ -269,18 +278,10 @@ static int zstd_decode_front(const struct codec *c, struct span in, void *out, s
 	bool is_stable;
 	size_t frame;
 	ZSTD_DCtx *d;
-	int r = zstd_head_parse(in, &h);
+	int r = frame_begin(in, n, &h, &frame, &d);
 
-	if (r >= 0)
-		r = zstd_head_expect(&h, n);
 	if (r < 0)
 		return r;
-	frame = ZSTD_findFrameCompressedSize(in.p, in.n);
-	if (ZSTD_isError(frame))
-		return zstd_error(frame, "decode");
-	d = dctx_take();
-	if (!d)
-		return fail(-ENOMEM, "cannot decode zstd: not enough memory");
 	is_stable = !ZSTD_isError(ZSTD_DCtx_setParameter(d, STABLE_OUT, 1)) &&
 		    !ZSTD_isError(
 			    ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG));
