@@ -417,9 +417,10 @@ static void handle_close(struct file *f)
 {
 	struct draft_handle *h = handle_of(f);
 
+	/* Once it is closed a commit begins, which would copy the contents for this reader. */
+	draft_file_used(contents(f), false);
 	if (h->writes)
 		draft_file_closed(contents(f), &h->flushed);
-	draft_file_used(contents(f), false);
 	buf_release(&h->text);
 	free(h);
 }
