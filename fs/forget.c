@@ -24,22 +24,9 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/thread.h"
+#include "core/base/write_all.h"
 
 #define DESCRIPTORS_FEW 4096
-
-/* false: nobody reads any more, or the write failed otherwise. */
-static bool write_all(int fd, struct span s)
-{
-	while (s.n > 0) {
-		ssize_t n = write(fd, s.p, s.n);
-
-		if (n < 0 && errno != EINTR)
-			return false;
-		if (n > 0)
-			s = span_of(s.p + n, s.n - (size_t)n);
-	}
-	return true;
-}
 
 struct pipe_ends {
 	int to;    /* the helper's stdin; negative: it does not run */
@@ -101,7 +88,7 @@ static void send_paths(struct forget *f, struct pipe_ends *p, struct span paths)
 			code = -r;
 			break;
 		}
-		if (write_all(p->to, paths))
+		if (write_all(p->to, paths) >= 0)
 			return;
 		close_helper(f, p);
 	}

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/write_all.h"
 #include "tools/cli/cmd.h"
 
 #define BLOCK (4 * MiB)
@@ -16,21 +17,11 @@ struct cat {
 	int lost; /* why the output cannot be written any more; 0: it can */
 };
 
-static int write_all(struct cat *c, const void *p, size_t n)
+static int write_output(struct cat *c, const void *p, size_t n)
 {
-	const char *at = p;
+	int r = write_all(STDOUT_FILENO, span_of(p, n));
 
-	while (n > 0) {
-		ssize_t w = write(STDOUT_FILENO, at, n);
-
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w < 0)
-			return c->lost = err_sys("cannot write", "output");
-		at += w;
-		n -= (size_t)w;
-	}
-	return 0;
+	return r < 0 ? (c->lost = err_code(r, "cannot write", "output")) : 0;
 }
 
 static int write_gather(struct cat *c, const struct segments *g)
@@ -40,13 +31,13 @@ static int write_gather(struct cat *c, const struct segments *g)
 		int r = 0;
 
 		if (s->kind == SEGMENT_MEM) {
-			r = write_all(c, s->p, s->n);
+			r = write_output(c, s->p, s->n);
 		} else {
 			auto_free void *p = malloc(s->n ? s->n : 1);
 
 			r = p ? io_read_exact(s->file, p, s->n, s->off) : -ENOMEM;
 			if (r >= 0)
-				r = write_all(c, p, s->n);
+				r = write_output(c, p, s->n);
 		}
 		if (r < 0)
 			return r;
