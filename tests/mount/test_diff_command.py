@@ -4,6 +4,7 @@
 import json
 import pathlib
 import shutil
+import subprocess
 
 import pytest
 
@@ -18,7 +19,8 @@ def two(tmp_path):
 
 def lines(run, a, b, *options):
     r = run('diff', *options, a, b, ok=False)
-    assert r.stderr == '' and r.returncode in (0, 1)
+    # As diff(1): 1 is for what differs alone.
+    assert r.stderr == '' and r.returncode == (0 if r.stdout.endswith(' 0 differences\n') else 1)
     return r.stdout.splitlines()
 
 
@@ -43,7 +45,7 @@ def test_steps_that_only_one_has(run, two):
         found = lines(run, *order)
         assert found[0] == f'1000: only in {side}' and found[-1].endswith(' 1 differences'), found
     r = run('diff', two[0], two[1] / '1500', ok=False)
-    assert r.returncode == 1 and 'is a directory of steps' in r.stderr and 'name one of its steps' in r.stderr
+    assert r.returncode == 2 and 'is a directory of steps' in r.stderr and 'name one of its steps' in r.stderr
 
 
 def test_a_leaf_in_the_place_of_a_directory(run, tmp_path):
@@ -61,3 +63,24 @@ def test_a_leaf_in_the_place_of_a_directory(run, tmp_path):
 def test_verbose_names_what_is_the_same(run, two):
     found = lines(run, two[0] / '1500/state', two[1] / '1500/state', '--verbose')
     assert 'step.json: same' in found and found[-1].endswith(' 0 differences')
+
+
+def test_what_cannot_be_compared_has_another_status_than_what_differs(run, program, two):
+    """2, as of diff(1): also where a part that can be read differs, and where the answer cannot be written."""
+    def status(*words):
+        r = run('diff', *words, ok=False)
+        assert bool(r.stderr) == (r.returncode == 2), r
+        return r.returncode
+    a, b = two
+    assert status(a, b) == 0
+    for words in ((a, b / 'nosuch'), (a / 'nosuch', b), (a, b.parent), (a, b / '1500'), ('--only', 'nosuch', a, b), (a,),
+                  ('--frobnicate', a, b), ('-o', 'io=nosuch', a, b), ('-t', '-1', a, b)):
+        assert status(*words) == 2, words
+    with open('/dev/full', 'wb') as full:
+        r = subprocess.run([program, 'diff', a, b], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert r.returncode == 2 and 'cannot write the output' in r.stderr
+    (b / '1500/config/more').write_text('text')
+    assert status(a, b) == 1
+    (b / '1500/state/_METADATA').write_text('{')
+    r = run('diff', a, b, ok=False)
+    assert r.returncode == 2 and '1500/config/more: only in B' in r.stdout and 'some could not be read' in r.stdout

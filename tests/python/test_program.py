@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs the program: mount(), verify(), diff(), stats(), python -m pytreefs; and fsspec."""
 
+import errno
 import io
 import os
 import pathlib
@@ -93,6 +94,14 @@ def test_commands_as_objects(tmp_path):
     assert isinstance(got, dict) and got
     assert pytreefs.diff(SAMPLE / '1000/state', SAMPLE / '1500/state')['differences']
     assert not pytreefs.diff(SAMPLE / '1000/state', SAMPLE / '1000/state', tolerance=1e-3)['differences']
+    with pytest.raises(pytreefs.Error, match='is a directory of steps') as e:
+        pytreefs.diff(SAMPLE, SAMPLE / '1500')
+    assert e.value.errno == errno.EIO
+    with pytest.raises(pytreefs.Error, match='not a tolerance') as e:
+        pytreefs.diff(SAMPLE, SAMPLE, tolerance=-1)
+    assert e.value.errno == errno.EINVAL
+    (tmp_path / 'ckpts/1500/state/_METADATA').write_text('{')
+    assert pytreefs.diff(SAMPLE, tmp_path / 'ckpts')['unreadable'] == 1
     rows = pytreefs.stats(SAMPLE / '1000/state', only='params/')
     assert rows and all(row['path'].startswith('params/') for row in rows)
     with pytest.raises(pytreefs.Error, match='nothing') as e:

@@ -11,8 +11,8 @@
 
 #include "handlers/namespace/ns.h"
 
-/* Exit statuses. */
-enum { EXIT_OK = 0, EXIT_FOUND = 1, EXIT_USAGE = 2 };
+/* Exit statuses; the manual page tells users of them (manual.c). */
+enum { EXIT_OK = 0, EXIT_FOUND = 1, EXIT_USAGE = 2, EXIT_TROUBLE = 2 };
 
 struct cmd_args;
 
@@ -37,9 +37,10 @@ struct cmd {
 		CMD_READS, /* writes to its output only: -o sandbox= holds for it */
 		CMD_WRITES /* files, too, wherever the user says */
 	} confined;
-	bool alone;               /* writes one result: refused when mpirun has begun several */
-	bool takes_mount_options; /* -o OPTION[=VALUE],... of the table in
-				     handlers/options/option_table.c */
+	bool alone;    /* writes one result: refused when mpirun has begun several */
+	bool compares; /* status 1 is an answer, as diff(1)'s, so an error is EXIT_TROUBLE */
+	bool takes_mount_options;       /* -o OPTION[=VALUE],... of the table in
+					   handlers/options/option_table.c */
 	int (*run)(struct cmd_args *a); /* exit status, or a negative errno with a note */
 };
 
@@ -58,6 +59,11 @@ struct cmd_args {
 	bool colour;                       /* stdout is a terminal */
 };
 
+/* The exit status of an error of a command; NULL: of the program. */
+static inline int cmd_error_status(const struct cmd *c)
+{
+	return c && c->compares ? EXIT_TROUBLE : EXIT_FOUND;
+}
 /* The value of an option, "" for a flag; NULL when it was not given. Name must be in the table. */
 const char *cmd_value(const struct cmd_args *a, const char *name);
 static inline bool cmd_flag(const struct cmd_args *a, const char *name)

@@ -148,6 +148,21 @@ static void put_statuses(FILE *out)
 	put_term(out, "2", NULL, "It was called in a way that makes no sense.");
 }
 
+static void put_statuses_of_commands(FILE *out)
+{
+	fprintf(out, ".PP\nBeside an error, status 1 means\n");
+	put_term(out, "verify", NULL, "something is damaged;");
+	put_term(out, "stats", NULL, "a value is what --fail-on asks for;");
+	put_term(out, "merge", NULL, "a data file is missing;");
+	put_term(out, "gc", NULL, "something could not be removed, the rest was;");
+	put_term(out, "cat, ls, tree, info, stats", NULL,
+		 "something could not be read, the rest was shown;");
+	put_term(
+		out, "diff", NULL,
+		"A and B differ, and nothing else: an error, and a part that could not be read and may differ\n"
+		"or not, is status 2, as for diff(1).");
+}
+
 static void print_program(FILE *out)
 {
 	fprintf(out, ".TH PYTREEFS 1 \"\" \"pytreefs " PYTREEFS_VERSION "\" \"User Commands\"\n"
@@ -181,6 +196,7 @@ static void print_program(FILE *out)
 	put_kernel_options(out);
 	put_environment(out);
 	put_statuses(out);
+	put_statuses_of_commands(out);
 	fprintf(out, ".SH SEE ALSO\n.BR mount.pytreefs (8),\n.BR mount.fuse3 (8)\n");
 }
 

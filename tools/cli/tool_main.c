@@ -166,7 +166,7 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 			return cmd_wrong(c, "no argument is taken by '%s'", argv[i]);
 		}
 		if (!add_value(a, at, value ? value : ""))
-			return EXIT_FOUND;
+			return cmd_error_status(c);
 	}
 	if (a->n_args < (int)c->min_args || a->n_args > (int)c->max_args) {
 		return cmd_usage(c, a->n_args < (int)c->min_args ? "an argument is missing" :
@@ -214,7 +214,7 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 	a.arg = calloc((size_t)argc + 1, sizeof(*a.arg));
 	if (!a.arg || options_init(&a.options) < 0) {
 		fprintf(stderr, "pytreefs: not enough memory\n");
-		return EXIT_FOUND;
+		return cmd_error_status(c);
 	}
 	r = c->takes_mount_options ? options_set_environment(&a.options) : 0;
 	if (r < 0)
@@ -233,7 +233,7 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 		if (r >= 0)
 			r = c->run(&a);
 		sandbox_log_refused();
-		status = r < 0 ? EXIT_FOUND : r;
+		status = r < 0 ? cmd_error_status(c) : r;
 		if (r < 0)
 			print_error(r);
 	}
@@ -386,7 +386,7 @@ static bool reader_is_gone(void)
 }
 
 /* A full disk or a closed pipe shows here at the latest: the exit status. */
-static int end_output(int status)
+static int end_output(int status, int status_of_error)
 {
 	int r = fflush(stdout) ? errno : 0;
 
@@ -396,11 +396,13 @@ static int end_output(int status)
 	if (r != EPIPE && !reader_is_gone())
 		fprintf(stderr, "pytreefs: cannot write the output%s%s\n", r ? ": " : "",
 			r ? strerror(r) : "");
-	return MAX(status, EXIT_FOUND);
+	return MAX(status, status_of_error);
 }
 
 int main(int argc, char **argv)
 {
+	int status_of_error = cmd_error_status(argc > 1 ? find_cmd(argv[1]) : NULL);
+
 	/* Few arenas: the memory of one per thread would count against the promise of bounded
 	 * memory. */
 	mallopt(M_ARENA_MAX, 2);
@@ -410,8 +412,8 @@ int main(int argc, char **argv)
 	mallopt(M_MMAP_THRESHOLD, 1280 << 10);
 	mallopt(M_TRIM_THRESHOLD, 2560 << 10);
 	if (!take_places())
-		return EXIT_FOUND;
+		return status_of_error;
 	take_signals();
 	take_descriptors();
-	return end_output(dispatch(argc, argv));
+	return end_output(dispatch(argc, argv), status_of_error);
 }

@@ -302,7 +302,10 @@ static int run_diff(struct cmd_args *a)
 		       d.t.failed ? ", some could not be read" : "");
 	if (r >= 0)
 		r = selection_end(&d.t);
-	return r < 0 ? r : r || d.differences ? EXIT_FOUND : EXIT_OK;
+	if (r < 0)
+		return r;
+	/* What could not be read may differ or not. */
+	return r != EXIT_OK ? EXIT_TROUBLE : d.differences ? EXIT_FOUND : EXIT_OK;
 }
 
 static const struct cmd_option options[] = {
@@ -318,13 +321,16 @@ const struct cmd cmd_diff = {
 	.name = "diff",
 	.args = "A B",
 	.summary = "how two checkpoints differ: structure, dtypes, shapes, values",
-	.help = "A and B are sources, steps, items, directories or leaves. Exit status 1: they differ.\n"
-		"Elements are the same when their bits are, or both are NaN. A safetensors file or a directory\n"
-		"of shards is an item, too; it does not say which containers are lists and which leaves numbers.",
+	.help = "A and B are sources, steps, items, directories or leaves. Exit status as of\n"
+		"diff(1): 0 the same, 1 different, 2 an error, or some could not be read.\n"
+		"Elements are the same when their bits are, or both are NaN. A safetensors file\n"
+		"or a directory of shards is an item, too; it does not say which containers are\n"
+		"lists and which leaves numbers.",
 	.example = "pytreefs diff ckpts/1000/state ckpts/1000/state",
 	.options = options,
 	.min_args = 2,
 	.max_args = 2,
+	.compares = true,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
 	.run = run_diff,

@@ -47,16 +47,21 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _command(name: str, paths: list[str], words: list[str], options: dict[str, Any]) -> Any:
-    """What a command prints with --json. Status 1 with a document: it found something."""
+    """What a command prints with --json. Status 1 with a document: it found something. Status 2 of diff: it could not compare, or
+    not all, and then the document counts what is unreadable."""
     import json
     if options:
         words = [*words, '-o', options_text(options)]
     r = run(name, '--json', '--quiet', *words, '--', *paths)
     try:
-        return json.loads(r.stdout)
+        found = json.loads(r.stdout)
+        if name != 'diff' or r.returncode != 2 or found['unreadable']:
+            return found
     except ValueError:
-        text = r.stderr.strip().removeprefix('pytreefs: ') or f'the command {name} ended with status {r.returncode}'
-        raise Error(errno.EINVAL if r.returncode == 2 else errno.EIO, text, paths[0]) from None
+        pass
+    text = r.stderr.strip().removeprefix('pytreefs: ') or f'the command {name} ended with status {r.returncode}'
+    wrong = r.returncode == 2 and (name != 'diff' or text.startswith('pytreefs diff: '))
+    raise Error(errno.EINVAL if wrong else errno.EIO, text, paths[0])
 
 
 def _words(only: str | None, **given: Any) -> list[str]:
