@@ -196,7 +196,12 @@ int io_sync_parents(struct io_dir *dir, const char *rel);
 /* Follows symbolic links that stay beneath dir. */
 int io_stat(struct io_dir *dir, const char *rel, struct stat *ret);
 /*
- * The same, with the least rights that any member of the group, and any other user, has: an access
+ * What tells a file from what it was or will be, mixed into seed: its identity, size and times, or
+ * the error of looking. Its size is added to *bytes. Leaves no note.
+ */
+uint64_t io_mark(struct io_dir *dir, const char *rel, uint64_t seed, uint64_t *bytes);
+/*
+ * io_stat(), with the least rights that any member of the group, and any other user, has: an access
  * list may give less than the mode says. Bits as in 07.
  */
 int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group,

@@ -13,6 +13,8 @@
 #include <sys/fsuid.h>
 #include <sys/xattr.h>
 
+#include "core/base/clock.h"
+#include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/base/wire.h"
 #include "core/io/io_engine.h"
@@ -84,6 +86,23 @@ int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 		return err_sys("cannot stat", io_shown(dir, rel));
 	*ret = st;
 	return 0;
+}
+
+uint64_t io_mark(struct io_dir *dir, const char *rel, uint64_t seed, uint64_t *bytes)
+{
+	struct stat st;
+	int r = io_stat(dir, rel, &st);
+	uint64_t v[] = { (uint64_t)-r, 0, 0, 0, 0 };
+
+	if (r >= 0) {
+		v[1] = mix64((uint64_t)st.st_dev) + (uint64_t)st.st_ino;
+		v[2] = (uint64_t)st.st_size;
+		*bytes += S_ISREG(st.st_mode) ? v[2] : 0;
+		v[3] = (uint64_t)clock_ns_of(st.st_mtim);
+		v[4] = (uint64_t)clock_ns_of(st.st_ctim);
+	}
+	err_clear();
+	return hash64(span_of(v, sizeof(v)), seed);
 }
 
 int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group,

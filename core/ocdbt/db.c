@@ -15,7 +15,8 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/base/refusal.h"
+
+#define REFUSALS_MAX 4 /* nodes of one database */
 
 /* ---- limits of a walk ---- */
 
@@ -83,27 +84,63 @@ int db_err_at(int r, const char *kind, const struct ocdbt_ref *ref)
 	return err_at(r, "%s", (const char *)at.p);
 }
 
+/* Which node, and what its file is now. */
+static int node_mark(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t ret_id[2],
+		     uint64_t *ret)
+{
+	auto_buf path = { 0 };
+	uint64_t bytes = 0;
+	int r = db_ref_id(ref, ret_id);
+
+	if (r >= 0)
+		r = db_file_path(ref, &path);
+	if (r >= 0)
+		*ret = io_mark(db->dir, (const char *)path.p, 1, &bytes);
+	return r;
+}
+
+/* The error of a node that was refused a moment ago: decoding it may cost much. */
+static int ask_refusals(struct ocdbt *db, const struct ocdbt_ref *ref)
+{
+	uint64_t id[2], mark;
+	int r;
+
+	if (!refusals_any(&db->refusals))
+		return 0;
+	r = node_mark(db, ref, id, &mark);
+	return r < 0 ? r : refusals_ask(&db->refusals, span_of(id, sizeof(id)), mark);
+}
+
+/* Memory that was short for a moment is asked for again; anything else is remembered however soon
+ * it was found, since a look-up of each key of the node meets it. */
+static int keep_refusal(struct ocdbt *db, const struct ocdbt_ref *ref, int64_t began, int r)
+{
+	struct err_note note;
+	uint64_t id[2], mark;
+
+	err_save(r, &note);
+	db_file_doubt(db, ref);
+	if (node_mark(db, ref, id, &mark) < 0)
+		return err_restore(&note);
+	err_restore(&note);
+	return refusals_keep(&db->refusals, span_of(id, sizeof(id)), mark, r == -ENOMEM ? began : 0,
+			     r);
+}
+
 static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt_node **ret)
 {
 	auto_buf stored = { .metered = true };
 	int64_t began = clock_ns();
-	int r = refusals_ask(db, ref);
+	int r = ask_refusals(db, ref);
 
 	if (r >= 0)
 		r = db_read(db, ref, LIMIT_NODE_BYTES, &stored);
 	if (r >= 0) {
 		r = ocdbt_node_parse(buf_span(&stored), ref->base, ret);
 		if (r < 0) {
-			struct err_note note;
-
-			err_save(r, &note);
 			/* Before the room that is left is noted. */
 			buf_release(&stored);
-			db_file_doubt(db, ref);
-			/* Memory that was short for a moment is asked for again. */
-			if (r != -ENOMEM || refusal_pays(r, began))
-				refusals_add(db, ref, &note);
-			err_restore(&note);
+			r = keep_refusal(db, ref, began, r);
 		}
 	}
 	if (r < 0)
@@ -353,6 +390,7 @@ int ocdbt_db_open(struct io_dir *dir, struct cache *cache, struct ocdbt **ret)
 	if (!db)
 		return fail(-ENOMEM, "cannot open the database in '%s'", dir->path);
 	pthread_mutex_init(&db->lock, NULL);
+	refusals_init(&db->refusals, REFUSALS_MAX);
 	db->dir = dir;
 	db->cache = cache;
 	db->owner = cache ? cache_owner() : 0;
@@ -378,7 +416,7 @@ void ocdbt_db_close(struct ocdbt *db)
 	pthread_mutex_destroy(&db->lock);
 	ocdbt_manifest_release(&db->manifest);
 	buf_release(&db->manifest_name);
-	free(db->refusals);
+	refusals_release(&db->refusals);
 	io_dir_close(db->dir);
 	free(db);
 }

@@ -10,6 +10,7 @@
 #include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/refusal.h"
 #include "core/io/io.h"
 #include "core/ocdbt/ocdbt.h"
 
@@ -31,7 +32,7 @@ struct ocdbt {
 	pthread_mutex_t lock;                /* never held across I/O */
 	struct db_file file[LIMIT_DB_FILES]; /* protected by lock */
 	uint64_t tick;                       /* protected by lock */
-	struct refusals *refusals;           /* protected by lock; NULL until there is one */
+	struct refusals refusals;            /* nodes that were refused */
 };
 
 /*
@@ -52,6 +53,8 @@ bool db_walk_is_over(const struct db_walk *w);
  * absent, not a file, too short, or has a path that no data file can have.
  */
 int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret);
+/* Its path in the database's directory, with a NUL. */
+int db_file_path(const struct ocdbt_ref *ref, struct buf *ret);
 /* What a reference names was read, and is broken: the file may be repaired, and is opened anew. */
 void db_file_doubt(struct ocdbt *db, const struct ocdbt_ref *ref);
 /* That off + len lies inside the file. */
@@ -88,13 +91,6 @@ int db_pin(struct ocdbt *db, const struct ocdbt_ref *ref, unsigned height, struc
 	   struct db_pin *ret);
 /* Accepts a zeroed one, and leaves it so. */
 void db_unpin(struct ocdbt *db, struct db_pin *pin);
-
-/*
- * Nodes that were refused (refusals.c): decoding one may cost much, so it is not done again until
- * the file is another one. Returns the error, or 0 when nothing is remembered.
- */
-int refusals_ask(struct ocdbt *db, const struct ocdbt_ref *ref);
-void refusals_add(struct ocdbt *db, const struct ocdbt_ref *ref, const struct err_note *note);
 
 /* As ocdbt_cursor_open(), counting in walk, which is borrowed; NULL: in one of its own. */
 int db_cursor_open(struct ocdbt *db, const struct ocdbt_version *v, struct db_walk *walk,

@@ -37,7 +37,7 @@ static int check_path(struct span path)
 	return 0;
 }
 
-static int join_path(const struct ocdbt_ref *ref, struct buf *ret)
+int db_file_path(const struct ocdbt_ref *ref, struct buf *ret)
 {
 	int r = buf_add_span(ret, ref->base);
 
@@ -146,7 +146,7 @@ int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
 {
 	auto_of(io_file) struct io_file *file = NULL;
 	auto_buf path = { 0 };
-	int r = join_path(ref, &path);
+	int r = db_file_path(ref, &path);
 
 	if (r >= 0)
 		r = open_file(db, (const char *)path.p, &file);

@@ -7,8 +7,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "core/base/clock.h"
-#include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/base/meter.h"
 #include "core/zarr/stream.h"
@@ -108,21 +106,4 @@ int document_read(struct ckpt *ckpt, struct io_dir *dir, const char *name, uint6
 		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", name,
 			    (unsigned long long)file->size, (unsigned long long)limit);
 	return document_of(ckpt, file, ret);
-}
-
-uint64_t document_mark(struct io_dir *dir, const char *name, uint64_t seed, uint64_t *bytes)
-{
-	struct stat st;
-	int r = io_stat(dir, name, &st);
-	uint64_t v[] = { (uint64_t)-r, 0, 0, 0, 0 };
-
-	if (r >= 0) {
-		v[1] = mix64((uint64_t)st.st_dev) + (uint64_t)st.st_ino;
-		v[2] = (uint64_t)st.st_size;
-		*bytes += S_ISREG(st.st_mode) ? v[2] : 0;
-		v[3] = (uint64_t)clock_ns_of(st.st_mtim);
-		v[4] = (uint64_t)clock_ns_of(st.st_ctim);
-	}
-	err_clear();
-	return hash64(span_of(v, sizeof(v)), seed);
 }

@@ -23,11 +23,6 @@ int document_of(struct ckpt *ckpt, struct io_file *file, struct document *ret);
 /* As io_read_file(): -EFBIG above limit, -ENOENT when absent, -EUCLEAN for a directory. */
 int document_read(struct ckpt *ckpt, struct io_dir *dir, const char *name, uint64_t limit,
 		  struct document *ret);
-/*
- * What tells a file from what it was or will be, mixed into seed: its identity, size and times, or
- * the error of looking. Its size is added to *bytes. Leaves no note.
- */
-uint64_t document_mark(struct io_dir *dir, const char *name, uint64_t seed, uint64_t *bytes);
 /* Accepts a zeroed one. */
 void document_release(struct document *d);
 #define auto_document __attribute__((cleanup(document_release))) struct document

@@ -348,7 +348,7 @@ static int index_strings(struct item *item)
 static int read_small(struct item *item, const char *name, int (*read)(struct item *item),
 		      struct refusal *refusal)
 {
-	uint64_t bytes = 0, mark = document_mark(item->dir, name, 1, &bytes);
+	uint64_t bytes = 0, mark = io_mark(item->dir, name, 1, &bytes);
 	int64_t began = clock_ns();
 	int r = refusal_ask(refusal, mark);
 

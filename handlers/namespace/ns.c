@@ -5,7 +5,6 @@
 #include "handlers/options/job_options.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/ns.h"
-#include "handlers/namespace/refused.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -19,6 +18,8 @@
 #include "handlers/job/draft_collective.h"
 #include "handlers/namespace/watch.h"
 #include "handlers/namespace/whiteout.h"
+
+#define REFUSED_MAX 64 /* items and views whose errors are remembered */
 
 bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id)
 {
@@ -170,6 +171,7 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	if (r < 0)
 		return r;
 	pthread_mutex_init(&ns->drafts.lock, NULL);
+	refusals_init(&ns->refused, REFUSED_MAX);
 	clock_gettime(CLOCK_REALTIME, &ns->started);
 	r = ns_ckpt(source, o, &ns->ckpt);
 	ns->drafts.ckpt = ns->ckpt;
@@ -178,8 +180,6 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 		r = node_table_new(&ns->nodes);
 	if (r >= 0)
 		r = item_table_new(&ns->items);
-	if (r >= 0)
-		r = refused_new(&ns->refused);
 	if (r < 0)
 		return r;
 	r = node_root_new(ns, &ns->root);
@@ -271,7 +271,7 @@ void ns_close(struct ns *ns)
 	}
 	node_table_free(ns->nodes);
 	item_table_free(ns->items);
-	refused_free(ns->refused);
+	refusals_release(&ns->refused);
 	ckpt_close(ns->ckpt);
 	whiteout_release(ns);
 	pthread_mutex_destroy(&ns->drafts.lock);

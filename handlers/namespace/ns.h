@@ -45,7 +45,7 @@ struct ns {
 
 	/* Opened items, so that those nobody uses can be dropped when there are many. */
 	struct item_table *items;
-	struct refused *refused; /* items and views that were refused a moment ago */
+	struct refusals refused; /* items and views, by name */
 };
 
 /* The directory for spill files that the options ask for; NULL: none. */

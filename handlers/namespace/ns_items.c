@@ -218,21 +218,21 @@ static int open_item(struct ns *ns, struct item_table *t, const char *path, stru
 	uint64_t bytes, mark = refused_mark(ns, path, &bytes);
 	bool large = bytes > meter_most() / LARGE_PART;
 	int64_t began;
-	int r = refused_ask(ns->refused, path, mark);
+	int r = refusals_ask(&ns->refused, span_str(path), mark);
 
 	if (r < 0)
 		return r;
 	if (large) {
 		pthread_mutex_lock(&t->large);
 		/* Who waited may have waited for another one that was refused. */
-		r = refused_ask(ns->refused, path, mark);
+		r = refusals_ask(&ns->refused, span_str(path), mark);
 	}
 	began = clock_ns();
 	if (r >= 0)
 		r = item_open_shown(ns->ckpt, path, ret);
 	if (large)
 		pthread_mutex_unlock(&t->large);
-	return refused_keep(ns->refused, path, mark, began, r);
+	return refusals_keep(&ns->refused, span_str(path), mark, began, r);
 }
 
 static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e, struct item **ret)

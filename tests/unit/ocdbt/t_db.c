@@ -6,6 +6,7 @@
 #include "tests/unit/lib/ocdbt_test.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include "core/ocdbt/db.h"
 
@@ -312,6 +313,58 @@ static void a_node_larger_than_the_cache_works(void **state)
 	}
 }
 
+/* The clock of files may be too coarse to tell two changes apart. */
+static void flip(const char *path, uint64_t at, time_t time)
+{
+	const struct timespec times[2] = { { .tv_sec = time }, { .tv_sec = time } };
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	uint8_t byte;
+
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+	byte ^= 1;
+	assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+	assert_int_equal(futimens(fd, times), 0);
+	close(fd);
+}
+
+static int find_one(struct ocdbt *db)
+{
+	auto_of(ocdbt_cursor) struct ocdbt_cursor *cur = NULL;
+	struct ocdbt_value v;
+	int r = ocdbt_cursor_open(db, test_latest(db), &cur);
+
+	return r < 0 ? r : ocdbt_cursor_find(cur, S("key000007"), &v);
+}
+
+static void a_refused_node_is_remembered_until_its_file_changes(void **state)
+{
+	const struct ocdbt_ref *root;
+	struct ocdbt *db;
+	struct test_dir t;
+	char path[512];
+
+	test_dir_open(&t, "sync");
+	build_many(&t, entries, keys, 50, 100000000);
+	db = test_open_db(&t, ".", NULL);
+	root = &test_latest(db)->root;
+	assert_int_equal(root->base.n, 0);
+	snprintf(path, sizeof(path), "%s/%.*s", t.path, SPAN_ARG(root->rel));
+	assert_int_equal(find_one(db), 1);
+	assert_false(refusals_any(&db->refusals));
+	flip(path, root->off + root->len / 2, 1000);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(find_one(db), -EBADMSG);
+		assert_non_null(strstr(err_text(-EBADMSG), "btreenode"));
+		assert_true(refusals_any(&db->refusals));
+	}
+	/* At once, though the file is open. */
+	flip(path, root->off + root->len / 2, 1001);
+	assert_int_equal(find_one(db), 1);
+	ocdbt_db_close(db);
+	test_dir_close(&t);
+}
+
 struct reader {
 	struct ocdbt *db;
 	unsigned seed;
@@ -412,6 +465,7 @@ int main(void)
 		cmocka_unit_test(short_files_are_named_with_their_size),
 		cmocka_unit_test(few_files_stay_open),
 		cmocka_unit_test(a_node_larger_than_the_cache_works),
+		cmocka_unit_test(a_refused_node_is_remembered_until_its_file_changes),
 		cmocka_unit_test(threads_share_nodes),
 		cmocka_unit_test(records_have_their_own_numbers),
 	};
