@@ -1,64 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_draft.c - directories and files of a draft as nodes.
+ * node_draft.c - directories and files of a draft as nodes; node_draft_file.c opens them.
  *
  * `_METADATA` and `_CHECKPOINT_METADATA` are generated whenever somebody looks.
  * Programs that copy a step write them, too: that is accepted, and is a hint for the plan
  * (copy_hints.h).
  */
-#include "handlers/namespace/node_draft.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h> /* RENAME_NOREPLACE */
 
 #include "core/base/err.h"
-#include "core/base/log.h"
-#include "handlers/draft/draft.h"
 #include "handlers/draft/draft_file.h"
+#include "handlers/namespace/node_draft_impl.h"
 #include "handlers/plan/copy_hints.h"
 
-struct node_draft {
-	struct node node;
-	struct draft *draft;  /* a reference */
-	struct draft_node *n; /* a reference; of a generated file its directory */
-	bool generated;
-	/* Of a generated file: as it was opened last, for readers after the draft's end. */
-	atomic_ullong opened_size;
-};
-
-struct draft_handle {
-	struct file file;
-	bool writes;       /* of a leaf: it was opened for writing; constant */
-	bool flushed;      /* of a leaf: protected by the lock of its draft_file */
-	atomic_bool wrote; /* of a generated file: set once, under the lock of the draft */
-	struct buf text;   /* of a generated file, as it was when it was opened; constant */
-};
-
 static const struct node_ops draft_ops, draft_file_ops, generated_ops;
-
-static struct node_draft *of(struct node *n)
-{
-	return container_of(n, struct node_draft, node);
-}
-
-static struct draft_handle *handle_of(struct file *f)
-{
-	return container_of(f, struct draft_handle, file);
-}
 
 bool node_is_draft(const struct node *n)
 {
 	return n->ops == &draft_ops;
 }
 
-static bool is_draft_leaf(const struct node *n)
+bool node_is_draft_leaf(const struct node *n)
 {
 	return n->ops == &draft_file_ops;
 }
 
-/* Contents from scratch are not a copy of anything. */
-static int set_size(struct draft_node *n, uint64_t size)
+int draft_set_size(struct draft_node *n, uint64_t size)
 {
 	if (size == 0)
 		copy_hint_leaf(n, NULL);
@@ -100,7 +69,7 @@ static int new_node(struct node *dir, struct span name, struct draft_node *n, bo
 
 static void draft_node_close(struct node *n)
 {
-	struct node_draft *nd = of(n);
+	struct node_draft *nd = node_draft_of(n);
 
 	draft_node_unref(nd->n);
 	draft_unref(nd->draft);
@@ -111,7 +80,7 @@ static void draft_node_close(struct node *n)
 
 static int draft_stat(struct node *n, struct stat *ret)
 {
-	struct node_draft *nd = of(n);
+	struct node_draft *nd = node_draft_of(n);
 	struct timespec mtime;
 	struct access a;
 	bool removed, ended;
@@ -154,7 +123,7 @@ static int draft_stat(struct node *n, struct stat *ret)
 
 static int draft_node_lookup(struct node *dir, struct span name, struct node **ret)
 {
-	struct node_draft *nd = of(dir);
+	struct node_draft *nd = node_draft_of(dir);
 	struct draft_node *n;
 	int r;
 
@@ -166,7 +135,7 @@ static int draft_node_lookup(struct node *dir, struct span name, struct node **r
 
 static bool draft_still_valid(struct node *node)
 {
-	struct node_draft *nd = of(node);
+	struct node_draft *nd = node_draft_of(node);
 	struct draft_node *now = NULL;
 	auto_node *dir = NULL;
 	bool same;
@@ -181,7 +150,8 @@ static bool draft_still_valid(struct node *node)
 		return same;
 	}
 	dir = node_parent(node);
-	if (!node_is_draft(dir) || draft_lookup(of(dir)->n, span_str(node->name), &now) < 0)
+	if (!node_is_draft(dir) ||
+	    draft_lookup(node_draft_of(dir)->n, span_str(node->name), &now) < 0)
 		return false;
 	same = now == nd->n;
 	draft_node_unref(now);
@@ -190,7 +160,7 @@ static bool draft_still_valid(struct node *node)
 
 static int draft_list(struct node *dir, struct listing *ret)
 {
-	struct node_draft *nd = of(dir);
+	struct node_draft *nd = node_draft_of(dir);
 	struct draft_node **child;
 	const char *generated;
 	size_t n;
@@ -232,19 +202,19 @@ static int take_back(struct draft_node *dir, struct span name, bool is_dir, int 
 static int draft_do_mkdir(struct node *dir, struct span name, unsigned mode, struct node **ret)
 {
 	struct draft_node *n;
-	int r = draft_mkdir(of(dir)->n, name, &n);
+	int r = draft_mkdir(node_draft_of(dir)->n, name, &n);
 
 	if (r < 0)
 		return r;
 	draft_node_unref(n);
 	r = node_lookup(dir, name, ret);
-	return r < 0 ? take_back(of(dir)->n, name, true, r) : 0;
+	return r < 0 ? take_back(node_draft_of(dir)->n, name, true, r) : 0;
 }
 
 static int draft_do_create(struct node *dir, struct span name, int flags, struct node **ret,
 			   struct file **ret_file)
 {
-	struct node_draft *nd = of(dir);
+	struct node_draft *nd = node_draft_of(dir);
 	struct draft_node *n;
 	struct node *made = NULL;
 	bool is_new = false;
@@ -274,7 +244,7 @@ static int draft_do_create(struct node *dir, struct span name, int flags, struct
 
 static int draft_do_unlink(struct node *dir, struct span name)
 {
-	struct node_draft *nd = of(dir);
+	struct node_draft *nd = node_draft_of(dir);
 
 	if (draft_is_generated(nd->n, name)) {
 		draft_hide_generated(nd->n, true);
@@ -285,42 +255,43 @@ static int draft_do_unlink(struct node *dir, struct span name)
 
 static int draft_do_rmdir(struct node *dir, struct span name)
 {
-	return draft_rmdir(of(dir)->n, name);
+	return draft_rmdir(node_draft_of(dir)->n, name);
 }
 
 static int draft_do_rename(struct node *dir, struct span name, struct node *to_dir,
 			   struct span to_name, unsigned flags)
 {
-	struct node_draft *nd = of(dir);
+	struct node_draft *nd = node_draft_of(dir);
 	struct timespec mtime = { 0 };
 	struct node *n = NULL;
 	int r;
 
-	if (!node_is_draft(to_dir) || of(to_dir)->draft != nd->draft)
+	if (!node_is_draft(to_dir) || node_draft_of(to_dir)->draft != nd->draft)
 		return fail(-EXDEV, "'%.*s' cannot leave its draft", SPAN_ARG(name));
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return fail(-EINVAL, "names of a draft cannot be exchanged");
 	if (draft_is_generated(nd->n, name))
 		return fail(-EPERM, "'%.*s' is generated", SPAN_ARG(name));
 	/* A copy that was written under a temporary name: as if it had been written in place. */
-	if (draft_would_generate(of(to_dir)->n, to_name)) {
+	if (draft_would_generate(node_draft_of(to_dir)->n, to_name)) {
 		struct draft_node *written;
 
 		if (draft_lookup(nd->n, name, &written) >= 0) {
 			if (!written->is_dir)
-				copy_hint_file(of(to_dir)->n, written->file);
+				copy_hint_file(node_draft_of(to_dir)->n, written->file);
 			mtime = written->mtime;
 			draft_node_unref(written);
 		}
-		draft_hide_generated(of(to_dir)->n, false);
+		draft_hide_generated(node_draft_of(to_dir)->n, false);
 		r = draft_unlink(nd->n, name);
 		if (r >= 0)
-			draft_hint_renamed(of(to_dir)->n, &mtime);
+			draft_hint_renamed(node_draft_of(to_dir)->n, &mtime);
 		return r;
 	}
 	r = node_lookup(dir, name, &n);
 	if (r >= 0)
-		r = draft_rename(nd->n, name, of(to_dir)->n, to_name, flags & RENAME_NOREPLACE);
+		r = draft_rename(nd->n, name, node_draft_of(to_dir)->n, to_name,
+				 flags & RENAME_NOREPLACE);
 	if (r >= 0)
 		r = node_moved(n, to_dir, to_name);
 	node_unref(n, 1);
@@ -336,14 +307,14 @@ static int truncate_by_name(struct node_draft *nd, uint64_t size)
 		r = draft_file_opened(nd->n->file);
 	if (r < 0)
 		return r;
-	r = set_size(nd->n, size);
+	r = draft_set_size(nd->n, size);
 	draft_file_closed(nd->n->file, &flushed);
 	return r;
 }
 
 static int draft_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
 {
-	struct node_draft *nd = of(n);
+	struct node_draft *nd = node_draft_of(n);
 
 	if (which & NODE_SET_TIMES && !(which & NODE_SET_SIZE))
 		draft_set_mtime(nd->n, nd->generated, &st->st_mtim);
@@ -353,13 +324,14 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 	if (nd->n->is_dir)
 		return -EISDIR;
 	/* Whoever has it open keeps the commit from beginning. */
-	return file && handle_of(file)->writes ? set_size(nd->n, (uint64_t)st->st_size) :
-						 truncate_by_name(nd, (uint64_t)st->st_size);
+	return file && draft_handle_of(file)->writes ?
+		       draft_set_size(nd->n, (uint64_t)st->st_size) :
+		       truncate_by_name(nd, (uint64_t)st->st_size);
 }
 
 static int draft_xattr_set(struct node *n, const char *name, const struct span *value, int flags)
 {
-	struct node_draft *nd = of(n);
+	struct node_draft *nd = node_draft_of(n);
 
 	if (nd->generated)
 		return value ? 0 : -ENODATA;
@@ -368,186 +340,13 @@ static int draft_xattr_set(struct node *n, const char *name, const struct span *
 
 static int draft_xattr_get(struct node *n, const char *name, struct buf *ret)
 {
-	return of(n)->generated ? -ENODATA : draft_get_xattr(of(n)->n, name, ret);
+	return node_draft_of(n)->generated ? -ENODATA :
+					     draft_get_xattr(node_draft_of(n)->n, name, ret);
 }
 
 static int draft_xattr_list(struct node *n, struct buf *ret)
 {
-	return of(n)->generated ? 0 : draft_list_xattr(of(n)->n, ret);
-}
-
-/* ---- open files ---- */
-
-static struct draft_file *contents(struct file *f)
-{
-	return of(f->node)->n->file;
-}
-
-static int handle_read(struct file *f, uint64_t off, size_t n, struct segments *g)
-{
-	return draft_file_read(contents(f), off, n, g);
-}
-
-static ssize_t handle_write(struct file *f, uint64_t off, const void *p, size_t n)
-{
-	struct draft_handle *h = handle_of(f);
-
-	if (!h->writes)
-		return -EBADF;
-	draft_file_flush(contents(f), &h->flushed, false);
-	return draft_file_write(contents(f), off, p, n);
-}
-
-static int handle_flush(struct file *f)
-{
-	struct draft_handle *h = handle_of(f);
-
-	if (!h->writes)
-		return 0;
-	draft_file_flush(contents(f), &h->flushed, true);
-	return draft_file_failed(contents(f));
-}
-
-static int handle_sync(struct file *f)
-{
-	return draft_file_sync(contents(f));
-}
-
-static void handle_close(struct file *f)
-{
-	struct draft_handle *h = handle_of(f);
-
-	/* Once it is closed a commit begins, which would copy the contents for this reader. */
-	draft_file_used(contents(f), false);
-	if (h->writes)
-		draft_file_closed(contents(f), &h->flushed);
-	buf_release(&h->text);
-	free(h);
-}
-
-static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
-{
-	if (!handle_of(f)->writes)
-		return -EBADF;
-	return off == 0 ? draft_file_copy_leaf(contents(f), from) : 0;
-}
-
-/* A view is another array than its leaf: of its names alone '@' and '[' are not escaped. */
-static void handle_copied(struct file *f, struct node *from)
-{
-	static const char *const names[] = { "dtype", "typestr", "prng_impl", "sha256" };
-	auto_buf dtype = { 0 }, typestr = { 0 }, impl = { 0 }, sha256 = { 0 };
-	struct buf *const value[] = { &dtype, &typestr, &impl, &sha256 };
-
-	if (!handle_of(f)->writes)
-		return;
-	if (node_is_of_opaque(from))
-		copy_hint_opaque(of(f->node)->n);
-	draft_hint_sha256(of(f->node)->n, NULL);
-	if (strpbrk(from->name, "@[") || is_draft_leaf(from))
-		return;
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) /* each may be absent */
-		if (node_xattr_get(from, names[i], value[i]) < 0)
-			err_clear();
-	copy_hint_leaf(of(f->node)->n, &(struct copied_leaf){ buf_span(&dtype), buf_span(&typestr),
-							      buf_span(&impl), buf_span(&sha256) });
-}
-
-static void handle_lost(struct file *f, int code)
-{
-	draft_file_lose(contents(f), code);
-}
-
-static const struct file_ops handle_ops = {
-	.read = handle_read,
-	.write = handle_write,
-	.lost = handle_lost,
-	.copy_array = handle_copy,
-	.copied = handle_copied,
-	.flush = handle_flush,
-	.sync = handle_sync,
-	.free = handle_close,
-};
-
-static int draft_open(struct node *n, int flags, struct file **ret)
-{
-	struct node_draft *nd = of(n);
-	struct draft_handle *h;
-	bool writes = open_changes(flags);
-	int r = draft_check_life(nd->n, writes);
-
-	if (r < 0)
-		return r;
-	r = file_new(&handle_ops, n, sizeof(*h), &h);
-	if (r < 0)
-		return r;
-	r = draft_file_used(nd->n->file, true);
-	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
-	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
-	if (r >= 0 && writes)
-		r = draft_file_opened(nd->n->file);
-	h->writes = writes && r >= 0;
-	if (h->writes && flags & O_TRUNC)
-		r = set_size(nd->n, 0);
-	if (r < 0)
-		file_close(&h->file);
-	else
-		*ret = &h->file;
-	return r;
-}
-
-static int generated_read(struct file *f, uint64_t off, size_t n, struct segments *g)
-{
-	struct draft_handle *h = handle_of(f);
-	auto_buf text = { 0 };
-	struct timespec mtime;
-	int r;
-
-	if (!atomic_load(&h->wrote))
-		return segments_add_part(g, buf_span(&h->text), off, n);
-	/* Who wrote reads that, and not what was there when it was opened. */
-	r = draft_generated_text(of(f->node)->n, &text, &mtime);
-	return r < 0 ? r : segments_add_part(g, buf_span(&text), off, n);
-}
-
-static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size_t n)
-{
-	struct draft_handle *h = handle_of(f);
-
-	draft_hint_open(of(f->node)->n, &h->wrote);
-	copy_hint_text(of(f->node)->n, off, p, n);
-	return (ssize_t)n;
-}
-
-static void generated_close(struct file *f)
-{
-	if (atomic_load(&handle_of(f)->wrote))
-		draft_hint_close(of(f->node)->n);
-	buf_release(&handle_of(f)->text);
-	free(handle_of(f));
-}
-
-static const struct file_ops generated_file_ops = { .read = generated_read,
-						    .write = generated_write,
-						    .free = generated_close };
-
-static int generated_open(struct node *n, int flags, struct file **ret)
-{
-	struct draft_handle *h;
-	struct timespec mtime;
-	int r = file_new(&generated_file_ops, n, sizeof(*h), &h);
-
-	if (r < 0)
-		return r;
-	r = draft_generated_text(of(n)->n, &h->text, &mtime);
-	if (r < 0) {
-		file_close(&h->file);
-		return r;
-	}
-	h->file.direct = true;
-	atomic_store(&of(n)->opened_size, h->text.n);
-	*ret = &h->file;
-	return 0;
+	return node_draft_of(n)->generated ? 0 : draft_list_xattr(node_draft_of(n)->n, ret);
 }
 
 static const struct node_ops draft_ops = {
@@ -583,7 +382,7 @@ static const struct node_ops draft_file_ops = {
 static const struct node_ops generated_ops = {
 	.name = "generated",
 	.stat = draft_stat,
-	.open = generated_open,
+	.open = draft_open_generated,
 	.still_valid = draft_still_valid,
 	.setattr = draft_setattr,
 	.xattr_set = draft_xattr_set,

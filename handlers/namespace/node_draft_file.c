@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node_draft_file.c - open files of a draft: leaves, and generated files.
+ */
+#include <fcntl.h>
+
+#include "core/base/err.h"
+#include "handlers/draft/draft_file.h"
+#include "handlers/namespace/node_draft_impl.h"
+#include "handlers/plan/copy_hints.h"
+
+static struct draft_file *contents(struct file *f)
+{
+	return node_draft_of(f->node)->n->file;
+}
+
+static int handle_read(struct file *f, uint64_t off, size_t n, struct segments *g)
+{
+	return draft_file_read(contents(f), off, n, g);
+}
+
+static ssize_t handle_write(struct file *f, uint64_t off, const void *p, size_t n)
+{
+	struct draft_handle *h = draft_handle_of(f);
+
+	if (!h->writes)
+		return -EBADF;
+	draft_file_flush(contents(f), &h->flushed, false);
+	return draft_file_write(contents(f), off, p, n);
+}
+
+static int handle_flush(struct file *f)
+{
+	struct draft_handle *h = draft_handle_of(f);
+
+	if (!h->writes)
+		return 0;
+	draft_file_flush(contents(f), &h->flushed, true);
+	return draft_file_failed(contents(f));
+}
+
+static int handle_sync(struct file *f)
+{
+	return draft_file_sync(contents(f));
+}
+
+static void handle_close(struct file *f)
+{
+	struct draft_handle *h = draft_handle_of(f);
+
+	/* Once it is closed a commit begins, which would copy the contents for this reader. */
+	draft_file_used(contents(f), false);
+	if (h->writes)
+		draft_file_closed(contents(f), &h->flushed);
+	buf_release(&h->text);
+	free(h);
+}
+
+static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
+{
+	if (!draft_handle_of(f)->writes)
+		return -EBADF;
+	return off == 0 ? draft_file_copy_leaf(contents(f), from) : 0;
+}
+
+/* A view is another array than its leaf: of its names alone '@' and '[' are not escaped. */
+static void handle_copied(struct file *f, struct node *from)
+{
+	static const char *const names[] = { "dtype", "typestr", "prng_impl", "sha256" };
+	auto_buf dtype = { 0 }, typestr = { 0 }, impl = { 0 }, sha256 = { 0 };
+	struct buf *const value[] = { &dtype, &typestr, &impl, &sha256 };
+
+	if (!draft_handle_of(f)->writes)
+		return;
+	if (node_is_of_opaque(from))
+		copy_hint_opaque(node_draft_of(f->node)->n);
+	draft_hint_sha256(node_draft_of(f->node)->n, NULL);
+	if (strpbrk(from->name, "@[") || node_is_draft_leaf(from))
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) /* each may be absent */
+		if (node_xattr_get(from, names[i], value[i]) < 0)
+			err_clear();
+	copy_hint_leaf(node_draft_of(f->node)->n,
+		       &(struct copied_leaf){ buf_span(&dtype), buf_span(&typestr), buf_span(&impl),
+					      buf_span(&sha256) });
+}
+
+static void handle_lost(struct file *f, int code)
+{
+	draft_file_lose(contents(f), code);
+}
+
+static const struct file_ops handle_ops = {
+	.read = handle_read,
+	.write = handle_write,
+	.lost = handle_lost,
+	.copy_array = handle_copy,
+	.copied = handle_copied,
+	.flush = handle_flush,
+	.sync = handle_sync,
+	.free = handle_close,
+};
+
+int draft_open(struct node *n, int flags, struct file **ret)
+{
+	struct node_draft *nd = node_draft_of(n);
+	struct draft_handle *h;
+	bool writes = open_changes(flags);
+	int r = draft_check_life(nd->n, writes);
+
+	if (r < 0)
+		return r;
+	r = file_new(&handle_ops, n, sizeof(*h), &h);
+	if (r < 0)
+		return r;
+	r = draft_file_used(nd->n->file, true);
+	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
+	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
+	if (r >= 0 && writes)
+		r = draft_file_opened(nd->n->file);
+	h->writes = writes && r >= 0;
+	if (h->writes && flags & O_TRUNC)
+		r = draft_set_size(nd->n, 0);
+	if (r < 0)
+		file_close(&h->file);
+	else
+		*ret = &h->file;
+	return r;
+}
+
+static int generated_read(struct file *f, uint64_t off, size_t n, struct segments *g)
+{
+	struct draft_handle *h = draft_handle_of(f);
+	auto_buf text = { 0 };
+	struct timespec mtime;
+	int r;
+
+	if (!atomic_load(&h->wrote))
+		return segments_add_part(g, buf_span(&h->text), off, n);
+	/* Who wrote reads that, and not what was there when it was opened. */
+	r = draft_generated_text(node_draft_of(f->node)->n, &text, &mtime);
+	return r < 0 ? r : segments_add_part(g, buf_span(&text), off, n);
+}
+
+static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size_t n)
+{
+	struct draft_handle *h = draft_handle_of(f);
+
+	draft_hint_open(node_draft_of(f->node)->n, &h->wrote);
+	copy_hint_text(node_draft_of(f->node)->n, off, p, n);
+	return (ssize_t)n;
+}
+
+static void generated_close(struct file *f)
+{
+	if (atomic_load(&draft_handle_of(f)->wrote))
+		draft_hint_close(node_draft_of(f->node)->n);
+	buf_release(&draft_handle_of(f)->text);
+	free(draft_handle_of(f));
+}
+
+static const struct file_ops generated_file_ops = { .read = generated_read,
+						    .write = generated_write,
+						    .free = generated_close };
+
+int draft_open_generated(struct node *n, int flags, struct file **ret)
+{
+	struct draft_handle *h;
+	struct timespec mtime;
+	int r = file_new(&generated_file_ops, n, sizeof(*h), &h);
+
+	if (r < 0)
+		return r;
+	r = draft_generated_text(node_draft_of(n)->n, &h->text, &mtime);
+	if (r < 0) {
+		file_close(&h->file);
+		return r;
+	}
+	h->file.direct = true;
+	atomic_store(&node_draft_of(n)->opened_size, h->text.n);
+	*ret = &h->file;
+	return 0;
+}
