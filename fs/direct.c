@@ -16,7 +16,7 @@
 #define SMALL_FILE (128 * KiB) /* about one request through the page cache, too */
 #define REREAD (4 * MiB) /* so much was read of a file before, or half of it: it is read again */
 #define SMALL_READ (64 * KiB) /* of a reader's requests, in the mean */
-#define FEW_READS 8           /* say nothing about a reader */
+#define FEW_READS 8           /* say nothing about a reader: it is judged after so many more */
 
 /* Of protocol 7.39; in the second word of flags. */
 #ifndef FUSE_DIRECT_IO_ALLOW_MMAP
@@ -64,28 +64,33 @@ void direct_opened(struct fs *fs, struct file *f)
 	      f->direct ? "directly" : "by the page cache");
 }
 
-void direct_count(struct file *f, size_t n)
+/*
+ * What the reader does with this file says how its next one is read. It is judged while it reads:
+ * the kernel tells that a file was closed some time later, when the next one may be open already.
+ */
+static void judge_reader(struct fs *fs, const struct file *f, uint64_t mean)
 {
-	atomic_fetch_add_explicit(&f->node->bytes_read, n, memory_order_relaxed);
-	if (!f->direct_by_choice)
-		return;
-	atomic_fetch_add_explicit(&f->bytes_read, n, memory_order_relaxed);
-	atomic_fetch_add_explicit(&f->reads, 1, memory_order_relaxed);
-}
-
-void direct_closed(struct fs *fs, struct file *f)
-{
-	unsigned reads = atomic_load_explicit(&f->reads, memory_order_relaxed);
-	uint64_t bytes = atomic_load_explicit(&f->bytes_read, memory_order_relaxed);
 	_Atomic uint32_t *slot = reader_slot(fs, f);
 	uint32_t same = f->reader;
 
-	if (!f->direct_by_choice || reads < FEW_READS)
-		return;
-	if (bytes / reads < SMALL_READ)
+	if (mean < SMALL_READ)
 		atomic_store_explicit(slot, f->reader, memory_order_relaxed);
 	else
 		atomic_compare_exchange_strong(slot, &same, 0);
+}
+
+void direct_count(struct fs *fs, struct file *f, size_t n)
+{
+	uint64_t bytes;
+	unsigned reads;
+
+	atomic_fetch_add_explicit(&f->node->bytes_read, n, memory_order_relaxed);
+	if (!f->direct_by_choice)
+		return;
+	bytes = atomic_fetch_add_explicit(&f->bytes_read, n, memory_order_relaxed) + n;
+	reads = atomic_fetch_add_explicit(&f->reads, 1, memory_order_relaxed) + 1;
+	if (reads % FEW_READS == 0)
+		judge_reader(fs, f, bytes / reads);
 }
 
 void direct_see_request(struct fs *fs, const void *buf, size_t n)

@@ -45,10 +45,8 @@ struct direct {
 
 /* Choose for a file that f->reader is opening: sets f->direct. */
 void direct_opened(struct fs *fs, struct file *f);
-/* A request for n bytes of it was answered. */
-void direct_count(struct file *f, size_t n);
-/* Nobody reads it any more: before file_close(). */
-void direct_closed(struct fs *fs, struct file *f);
+/* A request for n bytes of it is about to be answered. */
+void direct_count(struct fs *fs, struct file *f, size_t n);
 
 /* Every request that the kernel sends, before libfuse sees it. */
 void direct_see_request(struct fs *fs, const void *buf, size_t n);

@@ -77,7 +77,7 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	segments_init(&g, f->node->ns->ckpt->cache);
 	r = file_read(f, (uint64_t)off, size, &g);
 	if (r >= 0)
-		direct_count(f, g.bytes);
+		direct_count(fuse_req_userdata(req), f, g.bytes);
 	if (r < 0)
 		reply_code(req, r, "read", f->node);
 	else
@@ -161,7 +161,6 @@ void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	trace(TRACE_FS, "release '%s'", file_of(fi)->node->name);
-	direct_closed(fuse_req_userdata(req), file_of(fi));
 	file_close(file_of(fi));
 	reply_code(req, 0, "close", NULL);
 }
