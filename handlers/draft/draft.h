@@ -233,10 +233,11 @@ int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
 /* The generated file of a directory, and its time: generated now, or as a program wrote it while
  * that says the same. */
 int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespec *ret_mtime);
-/* A program writes it: the first time, its handle's flag is set. */
+/* A program writes it: its handle's flag is set. */
 void draft_hint_open(struct draft_node *dir, atomic_bool *open);
-/* The handle of one that did is gone. */
-void draft_hint_close(struct draft_node *dir);
+/* It has closed it, which the flag says then: the text is as new as the draft. Nothing, if it was
+ * not set. */
+void draft_hint_close(struct draft_node *dir, atomic_bool *open);
 /* It was written under another name, and last changed then. */
 void draft_hint_renamed(struct draft_node *dir, const struct timespec *mtime);
 /* utimens(2) of a node, or of its generated file: remembered until its contents change. */

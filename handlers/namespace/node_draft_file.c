@@ -146,22 +146,32 @@ static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size
 {
 	struct draft_handle *h = draft_handle_of(f);
 
-	draft_hint_open(node_draft_of(f->node)->n, &h->wrote);
+	draft_hint_open(node_draft_of(f->node)->n, &h->is_writing);
+	atomic_store(&h->wrote, true);
 	copy_hint_text(node_draft_of(f->node)->n, off, p, n);
 	return (ssize_t)n;
 }
 
+/* The kernel lets go of a file some time after its program has closed it, and changed others. */
+static int generated_flush(struct file *f)
+{
+	draft_hint_close(node_draft_of(f->node)->n, &draft_handle_of(f)->is_writing);
+	return 0;
+}
+
 static void generated_close(struct file *f)
 {
-	if (atomic_load(&draft_handle_of(f)->wrote))
-		draft_hint_close(node_draft_of(f->node)->n);
+	generated_flush(f);
 	buf_release(&draft_handle_of(f)->text);
 	free(draft_handle_of(f));
 }
 
-static const struct file_ops generated_file_ops = { .read = generated_read,
-						    .write = generated_write,
-						    .free = generated_close };
+static const struct file_ops generated_file_ops = {
+	.read = generated_read,
+	.write = generated_write,
+	.flush = generated_flush,
+	.free = generated_close,
+};
 
 int draft_open_generated(struct node *n, int flags, struct file **ret)
 {

@@ -20,10 +20,11 @@ struct node_draft {
 
 struct draft_handle {
 	struct file file;
-	bool writes;       /* of a leaf: it was opened for writing; constant */
-	bool flushed;      /* of a leaf: protected by the lock of its draft_file */
-	atomic_bool wrote; /* of a generated file: set once, under the lock of the draft */
-	struct buf text;   /* of a generated file, as it was when it was opened; constant */
+	bool writes;  /* of a leaf: it was opened for writing; constant */
+	bool flushed; /* of a leaf: protected by the lock of its draft_file */
+	/* Of a generated file: ever; and since close(2) was seen, set under the draft's lock. */
+	atomic_bool wrote, is_writing;
+	struct buf text; /* of a generated file, as it was when it was opened; constant */
 };
 
 static inline struct node_draft *node_draft_of(struct node *n)

@@ -29,11 +29,13 @@ void draft_hint_open(struct draft_node *dir, atomic_bool *open)
 	pthread_mutex_unlock(&dir->draft->lock);
 }
 
-void draft_hint_close(struct draft_node *dir)
+void draft_hint_close(struct draft_node *dir, atomic_bool *open)
 {
 	pthread_mutex_lock(&dir->draft->lock);
-	dir->hint_writers--;
-	mark_hint(dir);
+	if (atomic_exchange(open, false)) {
+		dir->hint_writers--;
+		mark_hint(dir);
+	}
 	pthread_mutex_unlock(&dir->draft->lock);
 }
 

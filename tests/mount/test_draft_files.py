@@ -254,6 +254,28 @@ def test_a_generated_file_shows_what_was_written_until_the_next_change(mount, ro
     assert os.listdir(m / '7/default') != os.listdir(m / '1/default')
 
 
+def test_a_document_that_was_closed_is_generated_again_after_a_change(mount, root):
+    """Whenever the kernel lets go of it, which a second descriptor puts off here."""
+    where = begin(mount(root))
+    np.save(where / 'w.npy', np.ones(3))
+    fd = os.open(where / '_METADATA', os.O_RDWR)
+    try:
+        os.write(fd, b'no JSON')
+        os.close(os.dup(fd))
+        assert (where / '_METADATA').read_bytes() == os.pread(fd, 100, 0) == b'no JSON'
+        np.save(where / 'other.npy', np.ones(3))
+        generated = (where / '_METADATA').read_bytes()
+        assert json.loads(generated)['tree_metadata'].keys() == {"('w',)", "('other',)"}
+        os.pwrite(fd, b'once more', 0)
+        assert (where / '_METADATA').read_bytes() == b'once more'
+        np.save(where / 'third.npy', np.ones(3))            # nobody has closed it since
+        assert (where / '_METADATA').read_bytes() == b'once more'
+    finally:
+        os.close(fd)
+    np.save(where / 'third.npy', np.ones(4))
+    assert len(json.loads((where / '_METADATA').read_text())['tree_metadata']) == 3
+
+
 def test_a_copied_document_is_shown_while_it_says_what_is_there(mount, root):
     """A copy on its way: its document comes first, leaves later; what is taken away ends it."""
     m = mount(root)
