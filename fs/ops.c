@@ -166,7 +166,7 @@ static void fs_refuse_symlink(fuse_req_t req, const char *target, fuse_ino_t par
 static void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
 	struct node *dir = fs_node(fuse_req_userdata(req), parent), *n;
-	auto_of(file) struct file *f = NULL;
+	struct file *f;
 	int r;
 
 	if (!S_ISREG(mode) && (mode & S_IFMT)) {
@@ -174,10 +174,13 @@ static void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 		return;
 	}
 	r = node_create(dir, span_str(name), O_WRONLY | O_EXCL, &n, &f);
-	if (r < 0)
+	if (r < 0) {
 		reply_code(req, r, "create a file in", dir);
-	else
-		reply_entry(req, n, "stat");
+		return;
+	}
+	/* Nobody has it open: whoever hears of it may commit at once. */
+	file_close(f);
+	reply_entry(req, n, "stat");
 }
 
 /* Space is the source's. */

@@ -254,6 +254,16 @@ def test_a_generated_file_shows_what_was_written_until_the_next_change(mount, ro
     assert os.listdir(m / '7/default') != os.listdir(m / '1/default')
 
 
+def test_what_mknod_made_is_open_to_nobody(mount, root):
+    """A commit may follow at once."""
+    m = mount(root)
+    for step in range(20):
+        where = begin(m, str(step))
+        np.save(where / 'w.npy', np.ones(3))
+        os.mknod(where / 'note.txt')
+        (m / f'{step}.tmp').rename(m / str(step))
+
+
 def test_a_document_that_was_closed_is_generated_again_after_a_change(mount, root):
     """Whenever the kernel lets go of it, which a second descriptor puts off here."""
     where = begin(mount(root))
