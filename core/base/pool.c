@@ -33,6 +33,7 @@ struct pool {
 	struct queue {
 		struct pool_job *head, **tail; /* oldest first */
 	} posted, idle;                        /* protected by lock */
+	unsigned pending;                      /* of both, and running; protected by lock */
 	bool stop;                             /* protected by lock */
 	unsigned n;
 	pthread_t thread[LIMIT_THREADS];
@@ -104,6 +105,7 @@ static void *worker(void *arg)
 			pthread_mutex_unlock(&pool->lock);
 			job->run(job);
 			pthread_mutex_lock(&pool->lock);
+			pool->pending--;
 		} else if (pool->stop) {
 			break;
 		} else {
@@ -197,6 +199,7 @@ int pool_run(struct pool *pool, pool_fn *fn, void *args, size_t size, size_t n)
 void pool_post(struct pool *pool, struct pool_job *job)
 {
 	pthread_mutex_lock(&pool->lock);
+	pool->pending++;
 	queue_add(pool, &pool->posted, job);
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -204,6 +207,7 @@ void pool_post(struct pool *pool, struct pool_job *job)
 void pool_post_idle(struct pool *pool, struct pool_job *job)
 {
 	pthread_mutex_lock(&pool->lock);
+	pool->pending++;
 	queue_add(pool, &pool->idle, job);
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -213,6 +217,7 @@ void pool_resume_idle(struct pool *pool, struct pool_job *job)
 	struct queue *q = &pool->idle;
 
 	pthread_mutex_lock(&pool->lock);
+	pool->pending++;
 	job->next = q->head;
 	if (!q->head)
 		q->tail = &job->next;
@@ -245,4 +250,16 @@ bool pool_is_wanted(struct pool *pool)
 	wanted = pool->runs || pool->posted.head;
 	pthread_mutex_unlock(&pool->lock);
 	return wanted;
+}
+
+unsigned pool_pending(struct pool *pool)
+{
+	unsigned n;
+
+	if (!pool)
+		return 0;
+	pthread_mutex_lock(&pool->lock);
+	n = pool->pending;
+	pthread_mutex_unlock(&pool->lock);
+	return n;
 }

@@ -46,5 +46,7 @@ void pool_resume_idle(struct pool *pool, struct pool_job *job);
 void pool_hurry(struct pool *pool, struct pool_job *job);
 /* Whether something waits for a thread that is not idle work. */
 bool pool_is_wanted(struct pool *pool);
+/* Posted jobs, of either kind, that have not ended. Of no pool, 0. */
+unsigned pool_pending(struct pool *pool);
 
 #endif

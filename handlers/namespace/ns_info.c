@@ -104,6 +104,7 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "chunks_missing", env->chunks_missing },
 		{ "raw_bytes", env->raw_bytes },
 		{ "prefetches", env->prefetches },
+		{ "background_jobs", pool_pending(ns->ckpt->pool) },
 		{ "read_budget_bytes", 2 * budget_total(&ns->ckpt->read_budget) },
 		{ "write_budget_bytes", budget_total(&ns->ckpt->write_budget) },
 		{ "read_budget_peak_bytes", budget_peak(&ns->ckpt->read_budget) },

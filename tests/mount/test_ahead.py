@@ -63,13 +63,14 @@ def wait_for_guess(m):
 
 
 def settled(m):
-    """The counters when nothing more is decoded."""
-    last, still = m.stats(), 0
+    """The counters when nothing more is decoded: no job is left, and no request of the kernel's own posts another."""
+    last, still, end = m.stats(), 0, time.monotonic() + 60
     while still < 4:
+        assert time.monotonic() < end, last
         time.sleep(0.05)
         now = m.stats()
         same = all(now[k] == last[k] for k in ('chunk_bytes_decoded', 'ahead_started', 'ahead_bytes', 'prefetches'))
-        last, still = now, still + 1 if same else 0
+        last, still = now, still + 1 if same and not now['background_jobs'] else 0
     return last
 
 

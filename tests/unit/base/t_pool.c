@@ -4,6 +4,7 @@
  */
 #include "tests/unit/lib/unit.h"
 
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -109,24 +110,29 @@ static void ordered_run(struct pool_job *j)
 	o->at = atomic_fetch_add(o->turn, 1);
 }
 
-static void slow_run(struct pool_job *j)
+static sem_t all_posted;
+
+static void first_run(struct pool_job *j)
 {
-	usleep(50000);
+	while (sem_wait(&all_posted) < 0)
+		;
 	ordered_run(j);
 }
 
 static void idle_jobs_come_last(void **state)
 {
-	struct ordered slow, idle[3], urgent;
+	struct ordered first, idle[3], urgent;
 	atomic_int turn = 0;
 	struct pool *pool;
 
 	assert_int_equal(pool_new(1, &pool), 0);
-	slow = (struct ordered){ { NULL, slow_run }, pool, &turn, -1, false };
+	assert_int_equal(sem_init(&all_posted, 0, 0), 0);
+	first = (struct ordered){ { NULL, first_run }, pool, &turn, -1, false };
 	urgent = (struct ordered){ { NULL, ordered_run }, pool, &turn, -1, false };
 	for (int i = 0; i < 3; i++)
 		idle[i] = urgent;
-	pool_post(pool, &slow.job);
+	assert_int_equal(pool_pending(pool), 0);
+	pool_post(pool, &first.job);
 	pool_post_idle(pool, &idle[0].job);
 	pool_post_idle(pool, &idle[1].job);
 	pool_resume_idle(pool, &idle[2].job);
@@ -134,9 +140,15 @@ static void idle_jobs_come_last(void **state)
 	/* The last one of the queue, twice: the second time it is not idle work any more. */
 	pool_hurry(pool, &idle[1].job);
 	pool_hurry(pool, &idle[1].job);
+	assert_int_equal(pool_pending(pool), 5);
+	sem_post(&all_posted);
+	while (pool_pending(pool))
+		usleep(1000);
 	pool_free(pool);
-	assert_int_equal(slow.at, 0);
-	assert_true(slow.wanted);
+	sem_destroy(&all_posted);
+	assert_int_equal(pool_pending(NULL), 0);
+	assert_int_equal(first.at, 0);
+	assert_true(first.wanted);
 	assert_int_equal(urgent.at, 1);
 	assert_int_equal(idle[1].at, 2);
 	assert_int_equal(idle[2].at, 3);
