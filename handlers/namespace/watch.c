@@ -15,11 +15,13 @@
 #include <sys/inotify.h>
 #include <sys/vfs.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "handlers/namespace/ns.h"
 
+#define MS 1000000
 #define SWEEP_MS 100
 #define SWEEPS 20
 #define EVENTS (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR)
@@ -100,9 +102,13 @@ static void *watch_run(void *arg)
 	/* How many more times to look after what the kernel was asked to forget: it takes a moment.
 	 */
 	int sweeps = 0;
+	/* When the root is looked at next, however much happens in it until then. */
+	int64_t due = clock_ns() + wait * MS;
 
 	for (;;) {
-		int n = poll(fd, 2, sweeps ? SWEEP_MS : wait);
+		int64_t left = MAX(due - clock_ns(), (int64_t)0);
+		int n = poll(fd, 2, sweeps ? SWEEP_MS : (int)((left + MS - 1) / MS));
+		bool is_due = clock_ns() >= due;
 		eventfd_t count;
 
 		if (fd[0].revents)
@@ -114,10 +120,12 @@ static void *watch_run(void *arg)
 			sweeps = ns_trim_items(w->ns, true) ? SWEEPS : 0;
 		else if (n == 0 && sweeps)
 			sweeps = ns_trim_items(w->ns, false) ? sweeps - 1 : 0;
-		else if (n == 0)
+		if (is_due)
 			look(w);
-		if (n == 0)
+		if (n == 0 || is_due)
 			ns_close_gone(w->ns);
+		if (is_due)
+			due = clock_ns() + wait * MS;
 		if (n > 0 && fd[1].revents)
 			read_events(w);
 	}

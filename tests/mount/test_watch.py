@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -257,6 +258,28 @@ def test_the_space_of_a_step_that_was_deleted_while_in_use_is_free(mount, root, 
         os.close(used)
     soon(lambda: not any('/d/' in path and '(deleted)' in path for path in m.open_files()))
     assert compare.read_all(m / '5/state/w.npy')
+
+
+def test_that_space_is_free_while_names_come_and_go(mount, root):
+    """The watcher hears of something all the time, and looks after what it has to, all the same."""
+    m = mount(root, 'poll=100', allow_errors=True)
+    over = threading.Event()
+
+    def come_and_go():
+        while not over.wait(0.02):
+            (root / 'other').mkdir()
+            (root / 'other').rmdir()
+    others = threading.Thread(target=come_and_go)
+    others.start()
+    try:
+        compare.read_all(m / '10/state/w.npy')
+        with open(m / '10/state/w.npy', 'rb'):
+            shutil.rmtree(root / '10')
+            soon(lambda: '10' not in os.listdir(m.path))
+        soon(lambda: not any('/d/' in path and '(deleted)' in path for path in m.open_files()))
+    finally:
+        over.set()
+        others.join()
 
 
 @pytest.mark.parametrize('view', ['10.safetensors', '10@float16.safetensors', '10.json', 'latest.safetensors'])
