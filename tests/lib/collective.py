@@ -7,6 +7,8 @@ import time
 
 import numpy as np
 
+from lib import mounts
+
 W = np.arange(24 * 10, dtype=np.float32).reshape(24, 10)
 DRAFT = '1.tmp'
 
@@ -49,9 +51,7 @@ def fill(job, ranks=None, draft=DRAFT):
 def check(job, rank=0, step='1', ranks=None):
     """The step is whole, read through a rank's mount."""
     item = job[rank] / step / 'default'
-    deadline = time.monotonic() + 10
-    while not item.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    mounts.wait_for(item.exists)
     assert np.array_equal(np.load(item / 'params' / 'w.npy'), W)
     assert np.array_equal(np.load(item / 'params' / 'rep.npy'), W * 2)
     assert (item / 'name.txt').read_text() == 'a text'

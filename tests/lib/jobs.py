@@ -131,14 +131,9 @@ class Job:
         while not mounts.has_ended(self.pids[rank]):
             time.sleep(0.005)
 
-    def threads(self, rank):
-        return set(os.listdir(f'/proc/{self.pids[rank]}/task'))
-
-    def sleeping(self, rank):
-        """The threads of a rank that are asleep at the moment."""
-        task = f'/proc/{self.pids[rank]}/task'
-        return {t for t in os.listdir(task)
-                if pathlib.Path(task, t, 'stat').read_text().rpartition(')')[2].split()[0] in 'SD'}
+    def is_asleep(self, rank):
+        """Every thread of a rank, at the moment."""
+        return all(stat.rpartition(')')[2].split()[0] in 'SD' for stat in mounts.threads(self.pids[rank], 'stat').values())
 
     def memory(self, rank, field='VmHWM'):
         return mounts.memory(self.pids[rank], field)
@@ -162,7 +157,7 @@ class Job:
                 faults += [why] if self.expect == 0 else []
                 force_unmount(self[r])
         try:
-            status = self.process.wait(20 if self.expect == 0 else 0.5)
+            status = self.process.wait(60 if self.expect == 0 else 0.5)
             if self.expect is not None and status != self.expect:
                 faults.append(f'mpirun ended with {status}: {self.text()[-2000:]}')
         except subprocess.TimeoutExpired:
@@ -177,6 +172,12 @@ class Job:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        # Until then they have what they have locked.
+        for rank, pid in self.pids.items():
+            try:
+                mounts.wait_for(lambda pid=pid: mounts.has_ended(pid))
+            except AssertionError:
+                faults.append(f'rank {rank} did not end')
         faults += [f'rank {r} is still mounted' for r in range(self.n) if self.mounted(r)]
         faults += [line for line in self.text().splitlines() if mounts.NEVER.search(line)]
         return '\n'.join(faults)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pytreefs mount for one test: made with options, always unmounted, its log read afterwards."""
 
+import contextlib
 import functools
 import json
 import os
@@ -160,12 +161,21 @@ def memory(pid, field='VmHWM'):
     raise KeyError(field)
 
 
-def wait_for(holds, seconds=20):
-    """Until holds() is true."""
+def wait_for(holds, seconds=60):
+    """Until holds() is true. How long that takes is the machine's affair, too: this ends a test that hangs."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, f'not so within {seconds} s'
         time.sleep(0.05)
+
+
+def threads(pid, file='status'):
+    """{id: text of that file of /proc} of a process's threads; not of those that end meanwhile."""
+    found = {}
+    for task in pathlib.Path(f'/proc/{pid}/task').iterdir():
+        with contextlib.suppress(OSError):
+            found[int(task.name)] = (task / file).read_text()
+    return found
 
 
 def is_sanitized(program):

@@ -8,12 +8,11 @@ import pathlib
 import re
 import shutil
 import subprocess
-import time
 
 import numpy as np
 import pytest
 
-from lib import jobs
+from lib import jobs, mounts
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'sample'
 
@@ -153,9 +152,7 @@ def test_a_command_after_a_commit_is_not_a_rank(job, program, tmp_path):
     (j[0] / '1.tmp' / 'default' / 'n.json').write_text('7')
     assert set(j.rename('1.tmp', '1').values()) == {0}
     status = pathlib.Path(f'{out}.status')
-    end = time.monotonic() + 30
-    while not (status.exists() and status.read_text()) and time.monotonic() < end:
-        time.sleep(0.02)
+    mounts.wait_for(lambda: status.exists() and status.read_text())
     assert status.read_text() == '0\n', out.read_text()
 
 

@@ -625,8 +625,9 @@ def test_auto_follows_the_memory_that_is_free(mount, root):
 
 @pytest.mark.option('threads')
 def test_threads(mount, root):
-    count = lambda m: len(os.listdir(f'/proc/{m.pid}/task'))  # noqa: E731
-    assert count(mount(root, 'threads=9')) >= count(mount(root, 'threads=1')) + 8
+    for n in (9, 1):
+        names = mounts.threads(mount(root, f'threads={n}').pid, 'comm').values()
+        assert sum(name.startswith('worker-') for name in names) == n, names
 
 
 @pytest.mark.option('io')

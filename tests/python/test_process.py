@@ -151,9 +151,8 @@ def test_a_sub_interpreter_is_refused():
 LOADING = '''
 import signal, sys, time, pytreefs
 signal.signal(signal.SIGINT, signal.default_int_handler)
-print("ready", flush=True)
-begin = time.monotonic()
 try:
+    print("ready", flush=True)
     while True:
         pytreefs.load(sys.argv[1])
 except KeyboardInterrupt:
@@ -182,8 +181,8 @@ def test_ctrl_c_ends_a_save_and_leaves_nothing(tmp_path):
 import signal, sys, numpy as np, pytreefs
 signal.signal(signal.SIGINT, signal.default_int_handler)
 tree = {f"w{i}": np.random.default_rng(i % 3).normal(size=1 << 20) for i in range(60)}
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     pytreefs.save(sys.argv[1], tree)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
