@@ -29,11 +29,9 @@ def certificate(directory, host='127.0.0.1'):
     return cert, key
 
 
-@contextlib.contextmanager
-def nginx(directory, root, tls=None):
-    """An nginx that serves root; gives its URL. tls: certificate and key."""
+def _start_nginx(directory, root, tls):
+    """(the process, its port), or (None, why) when it has ended: somebody else may have taken the port meanwhile."""
     port = free_port()
-    directory.mkdir()
     secure = f'ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]};' if tls else ''
     temporary = ' '.join(f'{name}_temp_path {directory};' for name in ('client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'))
     (directory / 'nginx.conf').write_text(f'''
@@ -46,15 +44,24 @@ def nginx(directory, root, tls=None):
     program = '/usr/sbin/nginx' if os.path.exists('/usr/sbin/nginx') else 'nginx'
     process = subprocess.Popen([program, '-c', directory / 'nginx.conf', '-e', directory / 'errors'],
                                stdin=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    # It writes its number when it listens.
+    while process.poll() is None and not (directory / 'pid').exists():
+        assert time.monotonic() < end, 'nginx does not begin'
+        time.sleep(0.02)
+    return (process, port) if process.poll() is None else (None, (directory / 'errors').read_text())
+
+
+@contextlib.contextmanager
+def nginx(directory, root, tls=None):
+    """An nginx that serves root; gives its URL. tls: certificate and key."""
+    directory.mkdir()
+    for _ in range(5):
+        process, port = _start_nginx(directory, root, tls)
+        if process:
+            break
+    assert process, port
     try:
-        end = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(('127.0.0.1', port), 1).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < end, (directory / 'errors').read_text()
-                time.sleep(0.02)
         yield f'http{"s" if tls else ""}://127.0.0.1:{port}'
     finally:
         process.terminate()
