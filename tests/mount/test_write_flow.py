@@ -3,12 +3,11 @@
 
 import os
 import re
-import time
 
 import numpy as np
 import pytest
 
-from lib import flow
+from lib import flow, mounts
 
 
 def words(lines):
@@ -56,13 +55,12 @@ def save(mount, tmp_path, *options):
         for _ in range(9):
             f.write(rng.bytes(1 << 20))
     (item / 'run.txt').write_text('a string')
-    # The workers encode on; a rename that came meanwhile would wait for them, and their lines stand among its own.
-    before = -1
-    while len(m.log_lines()) != before:
-        before = len(m.log_lines())
-        time.sleep(0.3)
+    # The workers encode on, and the kernel lets go of files some time after close(2); a rename that came meanwhile would
+    # wait for both, and their lines stand among its own.
+    mounts.wait_for(lambda: {('fs', "release 'w.npy'"), ('fs', "release 'run.txt'")} <= set(words(m.log_lines())))
+    mounts.wait_for(lambda: not m.stats()['background_jobs'])
     os.rename(m / '7.tmp', m / '7')
-    return words(m.log_lines())
+    return [line for line in words(m.log_lines()) if "'stats'" not in line[1] and "'.pytreefs'" not in line[1]]
 
 
 def test_modules_follow_each_other_as_the_design_says(mount, tmp_path):
