@@ -13,8 +13,8 @@
 
 /*
  * Start a thread that has all signals blocked, and what it starts too. name: as in ps(1), at most
- * 15 characters; NULL for the name of the caller's. The caller joins or detaches it. -EAGAIN
- * without a note when the limit of threads is reached.
+ * 15 characters; NULL for the name of the caller's. The caller joins or detaches it. Without a
+ * note: -EAGAIN when the limit of threads is reached, -ENOMEM.
  */
 int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *arg);
 

@@ -626,8 +626,10 @@ def test_auto_follows_the_memory_that_is_free(mount, root):
 @pytest.mark.option('threads')
 def test_threads(mount, root):
     for n in (9, 1):
-        names = mounts.threads(mount(root, f'threads={n}').pid, 'comm').values()
-        assert sum(name.startswith('worker-') for name in names) == n, names
+        pid = mount(root, f'threads={n}').pid
+        workers = {f'worker-{i}\n' for i in range(n)}
+        mounts.wait_for(lambda pid=pid, workers=workers: workers <= set(mounts.threads(pid, 'comm').values()))
+        assert f'worker-{n}\n' not in mounts.threads(pid, 'comm').values()
 
 
 @pytest.mark.option('io')
