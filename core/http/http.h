@@ -54,10 +54,21 @@ struct http_answer {
 struct http_headers;
 int http_header(struct http_headers *h, const char *line);
 
+/* An answer whose status is a failure, and the first bytes of the document that came with it. */
+struct http_refusal {
+	int status;
+	struct span document;
+	void *easy;
+};
+/* The value of a header of it, until the function that was given it returns; or NULL. */
+const char *http_refusal_header(const struct http_refusal *refusal, const char *name);
+
 struct http_request {
 	const char *url;
-	const char *name; /* in messages; NULL: the URL */
-	bool is_head;     /* only what the answer says of the object */
+	const char *name;   /* in messages; NULL: the URL */
+	bool is_head;       /* only what the answer says of the object */
+	const char *method; /* "PUT", "POST"; NULL: HEAD or GET */
+	struct span send;   /* with a method: what is sent, the caller's */
 	/* A part of an object, in pieces in ascending order; bytes between them are dropped. */
 	const struct http_piece *piece;
 	size_t n_pieces;
@@ -71,6 +82,11 @@ struct http_request {
 	bool follow;     /* redirects */
 	/* Called in the client's thread for each try: adds what authorizes it. May be NULL. */
 	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
+	/*
+	 * Called in the client's thread: may set another result and why of a refused try. True: it
+	 * may be tried again, within the limits. May be NULL.
+	 */
+	bool (*explain)(void *arg, const struct http_refusal *refusal, struct http_request *req);
 	void *arg;
 
 	/* The result: 0, -ENOENT, -EACCES, -ESTALE, -EUCLEAN (the object ends before the range),

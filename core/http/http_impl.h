@@ -30,7 +30,7 @@ struct transfer {
 	int retry_after; /* seconds; -1: it did not say */
 	int refused;     /* what is wrong with the answer; 0: nothing */
 	char why[HTTP_WHY_MAX / 2];
-	char refusal[REFUSAL_MAX + 1];
+	char refusal[REFUSAL_MAX];
 	size_t refusal_n;
 };
 

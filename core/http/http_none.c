@@ -35,6 +35,11 @@ int http_header(struct http_headers *h, const char *line)
 	return missing();
 }
 
+const char *http_refusal_header(const struct http_refusal *refusal, const char *name)
+{
+	return NULL;
+}
+
 void http_quiesce(struct http *h)
 {
 }

@@ -258,6 +258,21 @@ static void set_range(struct transfer *t)
 	curl_easy_setopt(t->easy, CURLOPT_RANGE, is_ranged(q) ? text : NULL);
 }
 
+static void set_method(struct transfer *t)
+{
+	const struct http_request *q = t->req;
+	CURL *c = t->easy;
+
+	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, q->method);
+	curl_easy_setopt(c, CURLOPT_NOBODY, q->is_head ? 1L : 0L);
+	if (q->method) {
+		curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)q->send.n);
+		curl_easy_setopt(c, CURLOPT_POSTFIELDS, q->send.n ? (const char *)q->send.p : "");
+	} else if (!q->is_head) {
+		curl_easy_setopt(c, CURLOPT_HTTPGET, 1L);
+	}
+}
+
 int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 {
 	CURL *c = t->easy;
@@ -280,9 +295,9 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	set_range(t);
 	curl_easy_setopt(c, CURLOPT_URL, q->url);
 	curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers.list);
-	curl_easy_setopt(c, CURLOPT_NOBODY, q->is_head ? 1L : 0L);
-	if (!q->is_head)
-		curl_easy_setopt(c, CURLOPT_HTTPGET, 1L);
+	/* What was signed is sent as it is. */
+	curl_easy_setopt(c, CURLOPT_PATH_AS_IS, q->authorize ? 1L : 0L);
+	set_method(t);
 	curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, q->follow ? 1L : 0L);
 	/* A source with certificates does not lead to one without. */
 	curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR,
@@ -336,22 +351,13 @@ void transfer_free(struct transfer *t)
 
 /* ---- end ---- */
 
-/* The reason in the document that a bucket sends with a failure: <Code>AccessDenied</Code>. */
-static void add_reason(struct transfer *t, char *why, size_t n)
+const char *http_refusal_header(const struct http_refusal *refusal, const char *name)
 {
-	const char *from, *to = NULL;
-	size_t len = strlen(why);
+	struct curl_header *h;
 
-	t->refusal[t->refusal_n] = '\0';
-	from = strstr(t->refusal, "<Code>");
-	if (from)
-		to = strchr(from + 6, '<');
-	if (!to || to - from > 70)
-		return;
-	for (const char *c = from + 6; c < to; c++)
-		if ((*c | 0x20) < 'a' || (*c | 0x20) > 'z')
-			return;
-	snprintf(why + len, n - len, " (%.*s)", (int)(to - from - 6), from + 6);
+	return curl_easy_header(refusal->easy, name, 0, CURLH_HEADER, -1, &h) == CURLHE_OK ?
+		       h->value :
+		       NULL;
 }
 
 static int of_status(int status)
@@ -380,7 +386,10 @@ static bool may_pass(int status)
 
 static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
 {
+	const struct http_refusal refusal = { t->answer.status, span_of(t->refusal, t->refusal_n),
+					      t->easy };
 	struct http_request *q = t->req;
+	bool again;
 
 	q->result = of_status(t->answer.status);
 	if (t->answer.status == 412)
@@ -392,8 +401,10 @@ static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
 		snprintf(q->why, sizeof(q->why), "status %d: it is elsewhere", t->answer.status);
 	else
 		snprintf(q->why, sizeof(q->why), "status %d", t->answer.status);
-	add_reason(t, q->why, sizeof(q->why));
-	if (!may_pass(t->answer.status))
+	again = may_pass(t->answer.status);
+	if (q->explain)
+		again |= q->explain(q->arg, &refusal, q);
+	if (!again)
 		return TRY_DONE;
 	if (t->retry_after >= 0)
 		*ret_after_ms = (int64_t)MIN(t->retry_after, RETRY_AFTER_MAX) * 1000;

@@ -235,8 +235,46 @@ static void test_replaced(void **state)
 static void test_absent_and_forbidden(void **state)
 {
 	refused("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", -ENOENT, "status 404");
-	refused("HTTP/1.1 403 F\r\nContent-Length: 43\r\n\r\n<Error><Code>InvalidAccessKey</Code></Error>",
-		-EACCES, "status 403 (InvalidAccessKey)");
+	refused("HTTP/1.1 403 F\r\nContent-Length: 2\r\n\r\nno", -EACCES, "status 403");
+}
+
+static bool explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
+{
+	const char *where = http_refusal_header(refusal, "X-Region");
+
+	snprintf(req->why, sizeof(req->why), "%d '%.*s' at %s", refusal->status,
+		 SPAN_ARG(refusal->document), where ? where : "?");
+	req->result = -EPERM;
+	return refusal->status == 400;
+}
+
+/* Whoever knows the server says what its refusal means, and whether to try again. */
+static void test_explained(void **state)
+{
+	struct server s = {
+		.answer = { "HTTP/1.1 400 B\r\nContent-Length: 3\r\n\r\nold",
+			    "HTTP/1.1 403 F\r\nx-region: there\r\nContent-Length: 2\r\n\r\nno" }
+	};
+	struct http_opts opts = HTTP_OPTS_DEFAULT;
+	struct http_request q = { .name = "x",
+				  .limit = 5,
+				  .method = "PUT",
+				  .send = { (const uint8_t *)"abc", 3 },
+				  .explain = explain };
+	struct http *h;
+
+	opts.first_pause_ms = 1;
+	server_start(&s);
+	q.url = s.url;
+	assert_int_equal(http_new(&opts, &h), 0);
+	assert_int_equal(http_submit(h, &q), 0);
+	assert_int_equal(http_wait(h, &q), -EPERM);
+	assert_string_equal(err_text(-EPERM), "cannot read 'x': 403 'no' at there");
+	assert_memory_equal(s.request[1], "PUT /object ", 12);
+	assert_non_null(strstr(s.request[1], "Content-Length: 3\r\n"));
+	buf_release(&q.body);
+	http_free(h);
+	server_stop(&s);
 }
 
 static int add_secret(void *arg, const struct http_request *req, struct http_headers *ret)
@@ -328,6 +366,7 @@ int main(void)
 		cmocka_unit_test(test_longer),
 		cmocka_unit_test(test_replaced),
 		cmocka_unit_test(test_absent_and_forbidden),
+		cmocka_unit_test(test_explained),
 		cmocka_unit_test(test_document),
 		cmocka_unit_test(test_document_too_large),
 		cmocka_unit_test(test_redirect_without_credentials),
