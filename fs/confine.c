@@ -2,9 +2,9 @@
 /*
  * confine.c - the files that a mount opens while it serves, and nothing else.
  *
- * SOURCE, where spill files go, the log, .npy files that the rules of transforms= name, and a few
- * that say how much memory and how many processors there are. Everything else was read before:
- * options, rules, plugins.
+ * SOURCE, or the credentials that it is asked with, where spill files go, the log, .npy files that
+ * the rules of transforms= name, and a few that say how much memory and how many processors there
+ * are. Everything else was read before: options, rules, plugins.
  */
 #include "fs/confine.h"
 
@@ -14,7 +14,7 @@
 
 #include "core/base/err.h"
 #include "core/base/mem.h"
-#include "core/io/io.h"
+#include "core/io/io_store.h"
 #include "core/sandbox/sandbox.h"
 
 #define THREADS_OTHER 8 /* that may read or write, besides FUSE's and the pool's */
@@ -29,25 +29,32 @@ static bool is_read_only(const char *options)
 	return false;
 }
 
-/* places, n of them, and the files of options after them; to be freed. */
-static int add_files(const struct sandbox_place *places, size_t n, const struct options *o,
+/* places, n of them, and the files of options and of the source after them; to be freed. */
+static int add_files(const struct sandbox_place *places, size_t n, const struct fs *fs,
 		     struct sandbox_place **ret, size_t *ret_n)
 {
-	size_t more = 0;
+	const struct options *o = fs->ns->options;
+	struct io_engine *io = fs->ns->ckpt->io;
+	size_t of_options = 0, of_source = 0;
 	struct sandbox_place *all;
 
-	while (options_file(o, more))
-		more++;
-	all = calloc(n + more, sizeof(*all));
+	while (options_file(o, of_options))
+		of_options++;
+	while (io_store_file(io, of_source))
+		of_source++;
+	all = calloc(n + of_options + of_source, sizeof(*all));
 	if (!all)
 		return fail(-ENOMEM, "cannot list what a mount opens");
 	memcpy(all, places, n * sizeof(*all));
-	for (size_t i = 0; i < more; i++)
-		all[n + i] = (struct sandbox_place){ .path = options_file(o, i),
-						     .fd = -1,
-						     .access = SANDBOX_READ };
+	for (size_t i = 0; i < of_options + of_source; i++)
+		all[n + i] =
+			(struct sandbox_place){ .path = i < of_options ?
+								options_file(o, i) :
+								io_store_file(io, i - of_options),
+						.fd = -1,
+						.access = SANDBOX_READ };
 	*ret = all;
-	*ret_n = n + more;
+	*ret_n = n + of_options + of_source;
 	return 0;
 }
 
@@ -80,7 +87,7 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 		.on_refused = on_refused,
 	};
 
-	int r = add_files(places, ARRAY_LEN(places), o, &all, &rules.n_places);
+	int r = add_files(places, ARRAY_LEN(places), fs, &all, &rules.n_places);
 
 	if (r < 0)
 		return r;

@@ -116,6 +116,7 @@ DOORS = {
     r'Python\.h': ['tools/python/py_module.h'],
     r'curl(/.*)?\.h|curl/.*': ['core/http/', 'tests/'],
     r'openssl/.*': ['core/store/'],
+    r'expat\.h': ['core/store/s3_xml.c'],
     r'mpi\.h': ['core/job/peers_mpi.c'],
     r'fuse\w*(/.*)?\.h|fuse3/.*': ['fs/'],
     r'(isa-l|isa-l/.*|crc)\.h|isa-l/.*': ['core/base/crc32c.c'],

@@ -9,7 +9,7 @@
 packages_build=(
 	gcc libc6-dev meson ninja-build pkg-config
 	fuse3 libfuse3-dev liburing-dev libmd-dev libcjson-dev libmsgpack-dev libpcre2-dev
-	libisal-dev libzstd-dev libblosc-dev libseccomp-dev libcurl4-openssl-dev libssl-dev zlib1g-dev liblz4-dev libbz2-dev
+	libisal-dev libzstd-dev libblosc-dev libseccomp-dev libcurl4-openssl-dev libssl-dev libexpat1-dev zlib1g-dev liblz4-dev libbz2-dev
 )
 # To look around as README's tour does.
 packages_tour=(attr less python3-numpy)

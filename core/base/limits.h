@@ -17,10 +17,11 @@
 #define GiB ((uint64_t)1 << 30)
 
 /* Names and paths. */
-#define LIMIT_NAME_BYTES 255  /* format: NAME_MAX of Linux */
-#define LIMIT_PATH_BYTES 4095 /* format: PATH_MAX of Linux, less the NUL */
-#define LIMIT_KEY_BYTES 65535 /* format: OCDBT keys and paths are 16-bit lengths */
-#define LIMIT_NAME_KEEP 200   /* design: bytes kept of a name too long to show */
+#define LIMIT_NAME_BYTES 255        /* format: NAME_MAX of Linux */
+#define LIMIT_PATH_BYTES 4095       /* format: PATH_MAX of Linux, less the NUL */
+#define LIMIT_KEY_BYTES 65535       /* format: OCDBT keys and paths are 16-bit lengths */
+#define LIMIT_LISTING_NAMES 1000000 /* ours: of one directory of a bucket; some 100 MiB */
+#define LIMIT_NAME_KEEP 200         /* design: bytes kept of a name too long to show */
 
 /* JSON documents and the tree that they describe. */
 #define LIMIT_JSON_BYTES (1 * GiB)      /* ours: `_METADATA` of some four million leaves */

@@ -165,14 +165,26 @@ static int dir_of_prefix(struct io_engine *io, const char *prefix, const char *u
 	return 0;
 }
 
+static struct io_engine *remote_of(struct io_engine *io)
+{
+	while (io && io->ops != &remote_ops)
+		io = io->below;
+	return io;
+}
+
+const char *io_store_file(struct io_engine *io, size_t i)
+{
+	struct io_engine *at = remote_of(io);
+
+	return at ? store_of(at)->ops->file(store_of(at), i) : NULL;
+}
+
 int io_store_root(struct io_engine *io, struct io_dir **ret)
 {
-	struct io_engine *at = io;
+	struct io_engine *at = remote_of(io);
 	struct io_object o;
 	int r;
 
-	while (at && at->ops != &remote_ops)
-		at = at->below;
 	if (!at)
 		return fail(-EINVAL, "this engine has no store");
 	r = io->ops->lookup(io, "", &o);

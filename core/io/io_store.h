@@ -43,12 +43,15 @@ struct io_store_ops {
 	int (*wait)(struct io_store *store, struct io_req *req, size_t n);
 	/* io_quiesce() */
 	void (*quiesce)(struct io_store *store);
+	/* The i-th file or directory of this machine that it will read; NULL after the last. */
+	const char *(*file)(struct io_store *store, size_t i);
 	void (*free)(struct io_store *store);
 };
 
 struct io_store {
 	const struct io_store_ops *ops;
-	char *url; /* of the root, without credentials; the store's own */
+	char *url;      /* of the root, without credentials; the store's own */
+	bool no_rename; /* a directory appears file by file: a step in it is one with its marker */
 };
 
 /*
@@ -58,6 +61,8 @@ struct io_store {
 int io_engine_open_store(const char *stack, struct io_store *store, struct io_engine **ret);
 /* The store's root. -ENOENT when nothing is there. */
 int io_store_root(struct io_engine *io, struct io_dir **ret);
+/* `file` of the store that this engine reads; NULL when it has none. */
+const char *io_store_file(struct io_engine *io, size_t i);
 /* Whether paths beneath dir are a store's. */
 static inline bool io_dir_in_store(const struct io_dir *dir)
 {

@@ -11,7 +11,6 @@
 #include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/step/known_names.h"
-#include "core/store/url_store.h"
 #include "core/zarr/meta_cache.h"
 #include "core/zarr/stream.h"
 
@@ -43,14 +42,18 @@ static int open_source(struct ckpt *c)
 
 static int open_engine(struct ckpt *c)
 {
-	const struct store_opts so = { .connections = c->opts.connections, .names = known_names };
 	struct io_store *store;
 	int r;
 
 	if (!path_is_url(c->opts.source))
 		return io_engine_open(c->opts.io, &c->io);
-	r = store_open(c->opts.source, &so, &store);
-	return r < 0 ? r : io_engine_open_store(c->opts.io, store, &c->io);
+	c->opts.store.names = known_names;
+	r = store_open(c->opts.source, &c->opts.store, &store);
+	if (r < 0)
+		return r;
+	if (store->no_rename && c->opts.atomicity == ATOMICITY_AUTO)
+		c->opts.atomicity = ATOMICITY_COMMIT_FILE;
+	return io_engine_open_store(c->opts.io, store, &c->io);
 }
 
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)

@@ -10,6 +10,7 @@
 
 #include "core/base/budget.h"
 #include "core/step/detect.h"
+#include "core/store/url_store.h"
 #include "core/tree/tree.h"
 #include "core/zarr/zarr.h"
 #include "core/zarr/zarr_write.h"
@@ -18,11 +19,11 @@ enum missing { MISSING_AUTO, MISSING_ERROR, MISSING_ZERO };
 enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };
 
 struct ckpt_opts {
-	const char *source;   /* a path, or a URL (core/store) */
-	unsigned connections; /* to a URL; 0: the default */
-	const char *io;       /* engine stack: "auto", "trace:sync" */
-	bool keep_written;    /* what is saved stays in the page cache */
-	enum shape shape;     /* SHAPE_UNKNOWN: recognise it */
+	const char *source;          /* a path, or a URL (core/store) */
+	struct url_store_opts store; /* of a URL; its names are ours */
+	const char *io;              /* engine stack: "auto", "trace:sync" */
+	bool keep_written;           /* what is saved stays in the page cache */
+	enum shape shape;            /* SHAPE_UNKNOWN: recognise it */
 	const char *todelete; /* where deleted steps of a root are moved, below it; or NULL */
 	uint64_t cache_bytes, read_budget, write_budget;
 	const char *spill_dir; /* NULL: no spill files */

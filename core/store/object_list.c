@@ -119,9 +119,9 @@ void object_list_free(struct object_list *l)
 
 /* ---- the last ones ---- */
 
-void object_lists_init(struct object_lists *c)
+void object_lists_init(struct object_lists *c, unsigned lifetime_ms)
 {
-	*c = (struct object_lists){ 0 };
+	*c = (struct object_lists){ .lifetime_ns = (int64_t)lifetime_ms * 1000000 };
 	pthread_mutex_init(&c->lock, NULL);
 }
 
@@ -185,7 +185,7 @@ void object_lists_put(struct object_lists *c, struct object_list *l)
 {
 	pthread_mutex_lock(&c->lock);
 	drop_some(c, l->path);
-	l->expires = clock_ns() + (int64_t)LISTING_MS * 1000000;
+	l->expires = clock_ns() + c->lifetime_ns;
 	l->refs++;
 	l->next = c->newest;
 	c->newest = l;

@@ -9,8 +9,6 @@
 
 #include "core/io/io_store.h"
 
-#define LISTING_MS 10000 /* a step that was committed is seen after at most this */
-
 struct object_list_entry {
 	char *name, *tag;
 	bool is_dir;
@@ -22,7 +20,8 @@ struct object_list {
 	char *path;
 	struct object_list_entry *entry; /* sorted by name once it is finished */
 	size_t n, cap;
-	bool is_partial; /* what it does not have may exist */
+	bool is_partial;   /* what it does not have may exist */
+	bool is_truncated; /* only the first page of it: partial, and not one to show */
 	int64_t expires;
 	unsigned refs; /* protected by the lock of struct object_lists, once it is there */
 	struct object_list *next;
@@ -40,9 +39,10 @@ void object_list_free(struct object_list *l);
 struct object_lists {
 	pthread_mutex_t lock;
 	struct object_list *newest;
+	int64_t lifetime_ns;
 };
 
-void object_lists_init(struct object_lists *c);
+void object_lists_init(struct object_lists *c, unsigned lifetime_ms);
 void object_lists_release(struct object_lists *c);
 /* One that has not expired, with a reference; or NULL. */
 struct object_list *object_lists_get(struct object_lists *c, const char *path);

@@ -14,18 +14,10 @@
 #define DOCUMENT_MAX (1 << 20)
 #define PROBES_MAX 64
 
-/* What an answer to HEAD says. -ENOENT without a note: it is a page about a directory. */
+/* -ENOENT without a note: it is a page about a directory. */
 static int object_of(const struct http_request *q, struct io_object *ret)
 {
-	if (q->answer.is_directory)
-		return -ENOENT;
-	if (!q->answer.has_size)
-		return fail(-EIO, "cannot read '%s': the server does not say how long it is",
-			    q->name);
-	*ret = (struct io_object){ .size = q->answer.size,
-				   .mtime.tv_sec = (time_t)MAX(q->answer.mtime, 0) };
-	memcpy(ret->tag, q->answer.tag, strlen(q->answer.tag) + 1);
-	return 0;
+	return q->answer.is_directory ? -ENOENT : store_object_of(q, ret);
 }
 
 static int head(struct store *s, const char *path, struct io_object *ret)
@@ -235,8 +227,24 @@ static int look(struct store *s, const char *path, struct io_object *ret)
 	return 0;
 }
 
+/* The URL itself. */
+static int open_http(struct store *s, const char *url)
+{
+	const char *host = strstr(url, "://") + 3;
+	size_t n = strcspn(host, "/");
+
+	if (!n || strpbrk(url, "?#"))
+		return fail(-EINVAL, "'%s' is not the URL of a directory: http://HOST/PATH", url);
+	/* Everybody sees it in the list of processes. */
+	if (memchr(host, '@', n))
+		return fail(
+			-EINVAL,
+			"a URL with a user's name or a password in front of its host is not taken");
+	return store_set_urls(s, url, url);
+}
+
 const struct store_kind store_http = {
-	.scheme = "http",
+	.open = open_http,
 	.follows = true,
 	.fetch = fetch,
 	.look = look,

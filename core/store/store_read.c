@@ -149,6 +149,8 @@ int store_submit(struct io_store *base, struct io_req *req, size_t n)
 	if (r >= 0 && b->n)
 		qsort(b->part, b->n, sizeof(*b->part), by_place);
 	if (r >= 0)
+		r = store_prepare(s);
+	if (r >= 0)
 		r = make_requests(s, b);
 	while (r >= 0 && b->begun < b->n_requests) {
 		r = http_submit(s->http, &b->request[b->begun]);

@@ -10,6 +10,8 @@
 #include "core/base/err.h"
 #include "core/store/url_store_impl.h"
 
+#define LISTING_MS 30000
+
 static struct store *store_of(struct io_store *base)
 {
 	return container_of(base, struct store, base);
@@ -17,15 +19,25 @@ static struct store *store_of(struct io_store *base)
 
 /* ---- URLs ---- */
 
-int store_escape(struct buf *ret, const char *path)
+static int escape(struct buf *ret, const char *text, const char *unchanged)
 {
 	int r = 0;
 
-	for (const char *c = path; *c && r >= 0; c++)
-		r = isalnum((unsigned char)*c) || strchr("-._~/", *c) ?
+	for (const char *c = text; *c && r >= 0; c++)
+		r = isalnum((unsigned char)*c) || strchr(unchanged, *c) ?
 			    buf_add_byte(ret, (uint8_t)*c) :
 			    buf_addf(ret, "%%%02X", (unsigned char)*c);
 	return r;
+}
+
+int store_escape(struct buf *ret, const char *path)
+{
+	return escape(ret, path, "-._~/");
+}
+
+int store_escape_value(struct buf *ret, const char *value)
+{
+	return escape(ret, value, "-._~");
 }
 
 int store_url(const struct store *s, const char *path, char **ret)
@@ -59,6 +71,7 @@ int store_request(struct store *s, const char *path, struct http_request *ret)
 				      .name = name,
 				      .follow = s->kind->follows,
 				      .authorize = s->kind->authorize,
+				      .explain = s->kind->explain,
 				      .arg = s };
 	return 0;
 }
@@ -71,6 +84,17 @@ void store_request_release(struct http_request *q)
 	*q = (struct http_request){ 0 };
 }
 
+int store_object_of(const struct http_request *q, struct io_object *ret)
+{
+	if (!q->answer.has_size)
+		return fail(-EIO, "cannot read '%s': the server does not say how long it is",
+			    q->name);
+	*ret = (struct io_object){ .size = q->answer.size,
+				   .mtime.tv_sec = (time_t)MAX(q->answer.mtime, 0) };
+	memcpy(ret->tag, q->answer.tag, strlen(q->answer.tag) + 1);
+	return 0;
+}
+
 /* ---- what is there ---- */
 
 int store_directory(struct store *s, const char *path, struct object_list **ret)
@@ -78,6 +102,10 @@ int store_directory(struct store *s, const char *path, struct object_list **ret)
 	struct object_list *l = object_lists_get(&s->listings, path);
 	int r = 0;
 
+	if (l && l->is_truncated) {
+		object_lists_unref(&s->listings, l);
+		l = NULL;
+	}
 	if (!l) {
 		r = s->kind->fetch(s, path, &l);
 		if (r >= 0)
@@ -88,8 +116,7 @@ int store_directory(struct store *s, const char *path, struct object_list **ret)
 	return r;
 }
 
-/* 1 and the object, 0 when a listing knows that it does not exist, -1 when none says. */
-static int look_in_listings(struct store *s, const char *path, struct io_object *ret)
+int store_find(struct store *s, const char *path, struct io_object *ret)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	auto_free char *parent = slash ? span_dup_str(span_of(path, (size_t)(slash - path))) :
@@ -115,7 +142,7 @@ static int lookup(struct io_store *base, const char *path, struct io_object *ret
 		object_lists_unref(&s->listings, own);
 		return 0;
 	}
-	found = *path ? look_in_listings(s, path, ret) : -1;
+	found = *path ? store_find(s, path, ret) : -1;
 	if (found < 0)
 		return s->kind->look(s, path, ret);
 	return found ? 0 : fail(-ENOENT, "'%s/%s' does not exist", base->url, path);
@@ -144,11 +171,20 @@ static void quiesce(struct io_store *base)
 	http_quiesce(store_of(base)->http);
 }
 
+static const char *file_of(struct io_store *base, size_t i)
+{
+	struct store *s = store_of(base);
+
+	return s->kind->file ? s->kind->file(s, i) : NULL;
+}
+
 static void store_free(struct io_store *base)
 {
 	struct store *s = store_of(base);
 
 	http_free(s->http);
+	if (s->kind->close)
+		s->kind->close(s);
 	object_lists_release(&s->listings);
 	free(s->root);
 	free(s->base.url);
@@ -162,52 +198,53 @@ static const struct io_store_ops ops = {
 	.submit = store_submit,
 	.wait = store_wait,
 	.quiesce = quiesce,
+	.file = file_of,
 	.free = store_free,
 };
 
 /* ---- opening ---- */
 
-/* Of http: the URL itself. */
-static int check_http(const char *url)
+int store_prepare(struct store *s)
 {
-	const char *host = strstr(url, "://") + 3;
-	size_t n = strcspn(host, "/");
+	return s->kind->prepare ? s->kind->prepare(s) : 0;
+}
 
-	if (!n || strpbrk(url, "?#"))
-		return fail(-EINVAL, "'%s' is not the URL of a directory: http://HOST/PATH", url);
-	/* Everybody sees it in the list of processes. */
-	if (memchr(host, '@', n))
-		return fail(
-			-EINVAL,
-			"a URL with a user's name or a password in front of its host is not taken");
-	return 0;
+int store_set_urls(struct store *s, const char *url, const char *root)
+{
+	size_t n = strlen(url), m = strlen(root);
+
+	while (url[n - 1] == '/' || (n > 2 && url[n - 1] == '.' && url[n - 2] == '/'))
+		n--;
+	while (root[m - 1] == '/' || (m > 2 && root[m - 1] == '.' && root[m - 2] == '/'))
+		m--;
+	s->base.url = span_dup_str(span_of(url, n));
+	s->root = span_dup_str(span_of(root, m));
+	return s->base.url && s->root ? 0 : fail(-ENOMEM, "cannot open '%s'", url);
 }
 
 static int find_kind(const char *url, const struct store_kind **ret)
 {
-	int r;
-
-	if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
-		return fail(-EINVAL, "'%s': a source is a path, or a URL of http or https", url);
-	r = check_http(url);
-	if (r >= 0)
+	if (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8))
 		*ret = &store_http;
-	return r;
+	else if (!strncmp(url, "s3://", 5))
+		*ret = &store_s3;
+	else
+		return fail(-EINVAL, "'%s': a source is a path, or a URL of http, https or s3",
+			    url);
+	return 0;
 }
 
-static int fill(struct store *s, const char *url, const struct store_opts *opts)
+static int fill(struct store *s, const char *url, const struct url_store_opts *opts)
 {
 	struct http_opts ho = HTTP_OPTS_DEFAULT;
-	size_t n = strlen(url);
+	int r;
 
-	while (url[n - 1] == '/' || (n > 2 && url[n - 1] == '.' && url[n - 2] == '/'))
-		n--;
 	s->opts = *opts;
 	s->base.ops = &ops;
-	s->base.url = span_dup_str(span_of(url, n));
-	s->root = span_dup_str(span_of(url, n));
-	if (!s->base.url || !s->root)
-		return fail(-ENOMEM, "cannot open '%s'", url);
+	s->base.no_rename = s->kind->no_rename;
+	r = s->kind->open(s, url);
+	if (r < 0)
+		return r;
 	if (opts->connections)
 		ho.connections = opts->connections;
 	/* As OpenSSL names it; libcurl does not ask for it itself. */
@@ -215,7 +252,7 @@ static int fill(struct store *s, const char *url, const struct store_opts *opts)
 	return http_new(&ho, &s->http);
 }
 
-int store_open(const char *url, const struct store_opts *opts, struct io_store **ret)
+int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret)
 {
 	const struct store_kind *kind = NULL;
 	struct store *s;
@@ -227,7 +264,7 @@ int store_open(const char *url, const struct store_opts *opts, struct io_store *
 	if (!s)
 		return fail(-ENOMEM, "cannot open '%s'", url);
 	s->kind = kind;
-	object_lists_init(&s->listings);
+	object_lists_init(&s->listings, opts->listing_ms ? opts->listing_ms : LISTING_MS);
 	r = fill(s, url, opts);
 	if (r < 0) {
 		store_free(&s->base);

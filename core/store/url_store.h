@@ -4,6 +4,7 @@
  *
  *     http://HOST[:PORT]/PATH  https://...     any server with ranges; nothing can be listed there,
  * so a directory has those of the known names that exist
+ *     s3://BUCKET/PREFIX                       S3, and what speaks like it
  */
 #ifndef PYTREEFS_CORE_STORE_URL_STORE_H
 #define PYTREEFS_CORE_STORE_URL_STORE_H
@@ -19,12 +20,21 @@ struct store_names {
 	int (*directories)(struct span text, int (*add)(void *arg, const char *name), void *arg);
 };
 
-struct store_opts {
+/* Where the name of a bucket is: in the path, or before the host. Automatic: the path at an
+ * endpoint that was given. */
+enum url_addressing { URL_ADDRESSING_AUTO, URL_ADDRESSING_PATH, URL_ADDRESSING_VIRTUAL };
+
+struct url_store_opts {
 	unsigned connections; /* 0: the default */
+	unsigned listing_ms;  /* a new name is seen after at most this; 0: the default */
 	struct store_names names;
+	/* Of buckets. NULL: what the environment and the vendor's files say, then a default. */
+	const char *endpoint, *region;
+	enum url_addressing addressing;
+	bool anonymous; /* ask without credentials */
 };
 
 /* Asks the server nothing yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */
-int store_open(const char *url, const struct store_opts *opts, struct io_store **ret);
+int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret);
 
 #endif

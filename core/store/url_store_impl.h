@@ -12,33 +12,52 @@
 struct store {
 	struct io_store base;
 	const struct store_kind *kind;
-	struct store_opts opts;
+	struct url_store_opts opts;
 	struct http *http;
 	char *root; /* URL of the root as it is asked for, without a slash at the end */
+	void *own;  /* the kind's */
 	struct object_lists listings;
 };
 
 struct store_kind {
-	const char *scheme;
-	bool follows; /* redirects */
+	bool follows;   /* redirects */
+	bool no_rename; /* io_store.h */
+	/* Sets base.url, root and own; frees nothing on failure. */
+	int (*open)(struct store *s, const char *url);
+	void (*close)(struct store *s);
+	/* Before requests are made, by who waits for them; NULL: nothing is to be done. */
+	int (*prepare)(struct store *s);
 	/* All that is in a directory. -ENOENT with a note when nothing is. */
 	int (*fetch)(struct store *s, const char *path, struct object_list **ret);
 	/* What no listing that is at hand says. */
 	int (*look)(struct store *s, const char *path, struct io_object *ret);
 	/* What authorizes a request, or NULL (http.h); arg is the store. */
 	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
+	bool (*explain)(void *arg, const struct http_refusal *refusal, struct http_request *req);
+	/* As in io_store_ops; NULL: none. */
+	const char *(*file)(struct store *s, size_t i);
 };
 
-extern const struct store_kind store_http;
+extern const struct store_kind store_http, store_s3;
 
+/* Sets both from a URL whose end may have slashes: what is shown, and what is asked for. */
+int store_set_urls(struct store *s, const char *url, const char *root);
 /* Bytes of a path in a URL: all but unreserved characters and '/' are escaped. */
 int store_escape(struct buf *ret, const char *path);
+/* Of a parameter's value: '/' is, too. */
+int store_escape_value(struct buf *ret, const char *value);
 /* The URL of a path. */
 int store_url(const struct store *s, const char *path, char **ret);
 /* A request for it, ready to be completed: url is the caller's to free, as name. */
 int store_request(struct store *s, const char *path, struct http_request *ret);
 void store_request_release(struct http_request *q);
-/* As in io_store_ops; the directory comes from a listing that is at most LISTING_MS old. */
+/* What the last listings say: 1 and the object, 0 when it does not exist, -1 when none says. */
+int store_find(struct store *s, const char *path, struct io_object *ret);
+/* What an answer says of an object. -EIO without its size. */
+int store_object_of(const struct http_request *q, struct io_object *ret);
+/* prepare() of the kind. */
+int store_prepare(struct store *s);
+/* As in io_store_ops; the directory comes from one of the last listings, if these have it. */
 int store_directory(struct store *s, const char *path, struct object_list **ret);
 int store_submit(struct io_store *base, struct io_req *req, size_t n);
 int store_wait(struct io_store *base, struct io_req *req, size_t n);

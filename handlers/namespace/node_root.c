@@ -21,7 +21,7 @@ struct node_latest {
 
 static bool need_marker(const struct ns *ns)
 {
-	return ns->options->atomicity == ATOMICITY_COMMIT_FILE;
+	return ns->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
 }
 
 static int root_stat(struct node *n, struct stat *ret)

@@ -86,7 +86,7 @@ static int holds_items(struct node_stored *s)
 
 static int is_shown(struct node_stored *s, struct span name)
 {
-	bool marker = s->node.ns->options->atomicity == ATOMICITY_COMMIT_FILE;
+	bool marker = s->node.ns->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
 	struct stat st;
 
 	if (is_root_of_steps(s))

@@ -99,7 +99,15 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 {
 	struct ckpt_opts co = {
 		.source = source,
-		.connections = (unsigned)MIN(o->connections, (uint64_t)LIMIT_CONNECTIONS),
+		.store = { .connections =
+				   (unsigned)MIN(o->connections, (uint64_t)LIMIT_CONNECTIONS),
+			   .listing_ms = options_given(o, "poll") ?
+						 (unsigned)MIN(MAX(o->poll, 100u), 3600000u) :
+						 0,
+			   .endpoint = o->endpoint,
+			   .region = o->region,
+			   .addressing = o->addressing,
+			   .anonymous = o->anonymous },
 		.io = o->io,
 		.keep_written = o->keep_written,
 		.shape = o->shape,

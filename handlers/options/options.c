@@ -377,6 +377,11 @@ static const struct option *find_option(const char *name)
 	return NULL;
 }
 
+bool options_given(const struct options *o, const char *name)
+{
+	return o->from[find_option(name) - option_table] != OPTION_FROM_DEFAULT;
+}
+
 bool options_auto_size(const struct options *o, const char *name, uint64_t *ret)
 {
 	if (!o->follows[find_option(name) - option_table])

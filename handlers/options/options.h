@@ -96,6 +96,10 @@ struct options {
 	uint64_t spill_limit;
 	char *io;
 	uint64_t threads, connections;
+	/* Of a bucket; NULL: what the environment says. */
+	char *endpoint, *region;
+	enum url_addressing addressing;
+	bool anonymous;
 	enum direct_io direct_io;
 	bool direct_mmap, keep_written;
 	enum busy_poll busy_poll;
@@ -173,6 +177,8 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 bool options_auto_size(const struct options *o, const char *name, uint64_t *ret);
 /* Where the value in force comes from: "default", "mount", "environment". */
 const char *option_from_text(const struct options *o, const struct option *opt);
+/* Whether somebody gave it. */
+bool options_given(const struct options *o, const char *name);
 /* Parse PYTREEFS_OPTIONS: defaults of the user's, which -o overrides. */
 int options_set_environment(struct options *o);
 

@@ -92,6 +92,12 @@ def read_all(path):
         return f.read()
 
 
+def contents(root):
+    """{path: bytes} of all files below a directory."""
+    return {os.path.relpath(os.path.join(where, name), root): read_all(os.path.join(where, name))
+            for where, _, names in os.walk(root) for name in names}
+
+
 def npy_array(path, dtype, mmap_mode=None):
     """np.load, with the type that numpy's header cannot name put back."""
     a = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)

@@ -126,25 +126,37 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return None
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """An HTTP server on a port of its own, in threads of this process, which is served within `with`."""
+    daemon_threads = True
+
+    def __init__(self, handler):
+        super().__init__(('127.0.0.1', 0), handler)
+        self.lock = threading.Lock()
+        self.url = f'http://127.0.0.1:{self.server_address[1]}'
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.05,))
+
+    def handle_error(self, *_):
+        pass                    # connections that a test ends
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+
 @contextlib.contextmanager
 def faulty(root, fault=None, made=None):
-    """Serves root, with ranges and tags. made: a list that gets the server, which counts connections. fault(path, offset), for each range: None, or a function of handler, bytes of
-    the object, start and end, which answers and returns True, or returns False."""
-    class Server(http.server.ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_):
-            pass                    # connections that a test ends
-    server = Server(('127.0.0.1', 0), _Handler)
-    server.lock, server.connections, server.most_connections = threading.Lock(), 0, 0
+    """Serves root, with ranges and tags. made: a list that gets the server, which counts connections. fault(path, offset), for each
+    range: None, or a function of handler, bytes of the object, start and end, which answers and returns True, or returns False."""
+    server = Server(_Handler)
+    server.connections, server.most_connections = 0, 0
     if made is not None:
         made.append(server)
     server.root, server.fault = root, fault or (lambda path, offset: None)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f'http://127.0.0.1:{server.server_address[1]}'
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with server:
+        yield server.url

@@ -14,11 +14,6 @@ SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
 
 
-def files_of(root):
-    return {os.path.relpath(os.path.join(where, name), root): compare.read_all(os.path.join(where, name))
-            for where, _, names in os.walk(root) for name in names}
-
-
 @pytest.fixture
 def web(tmp_path):
     with servers.nginx(tmp_path / 'nginx', SAMPLE.parent) as url:
@@ -32,7 +27,7 @@ def leaf(run):
 
 
 def test_a_step_is_the_same_as_on_disk(mount, web):
-    assert files_of(mount(f'{web}/sample/1500').path) == files_of(mount(SAMPLE / '1500').path)
+    assert compare.contents(mount(f'{web}/sample/1500').path) == compare.contents(mount(SAMPLE / '1500').path)
 
 
 def test_commands(run, web, leaf):
@@ -87,7 +82,7 @@ def test_a_mount_over_https(mount, tmp_path, monkeypatch, leaf):
     ('{}/sample', 'nothing can be listed'),
     ('{}/sample/none', 'nothing can be listed'),
     ('http://user:secret@127.0.0.1/x', 'a password in front of its host is not taken'),
-    ('ftp://127.0.0.1/x', 'a source is a path, or a URL of http or https'),
+    ('ftp://127.0.0.1/x', 'a source is a path, or a URL of http, https or s3'),
     ('{}/sample/1500?y', 'is not the URL of a directory'),
 ])
 def test_refusals(run, web, url, why):

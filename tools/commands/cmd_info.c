@@ -232,7 +232,7 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 /* Which steps a root has. Opens none of them. */
 static int add_steps(struct buf *out, bool json, const struct ns *ns)
 {
-	bool need_marker = ns->options->atomicity == ATOMICITY_COMMIT_FILE;
+	bool need_marker = ns->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
 	auto_step_list steps = { 0 }, all = { 0 };
 	int r = step_list(ns->ckpt->source, need_marker, false, &steps);
 

@@ -290,7 +290,9 @@ static int resolve(struct cmd_args *a, char **ret)
 	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;
-	if (s.node->ops == &node_step_ops)
+	if (s.node == s.ns->root)
+		path = ".";
+	else if (s.node->ops == &node_step_ops)
 		path = node_step_path(s.node);
 	else if (s.node->ops == &node_dir_ops &&
 		 container_of(s.node, struct node_dir, node)->is_item)

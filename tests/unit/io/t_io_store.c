@@ -99,6 +99,11 @@ static void memory_quiesce(struct io_store *s)
 	container_of(s, struct memory, base)->quiesced++;
 }
 
+static const char *memory_file(struct io_store *s, size_t i)
+{
+	return i ? NULL : "/token";
+}
+
 static void memory_free(struct io_store *s)
 {
 	freed++;
@@ -111,6 +116,7 @@ static const struct io_store_ops memory_ops = {
 	.submit = memory_submit,
 	.wait = memory_wait,
 	.quiesce = memory_quiesce,
+	.file = memory_file,
 	.free = memory_free,
 };
 

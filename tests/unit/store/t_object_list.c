@@ -44,7 +44,7 @@ static void test_the_last_ones_are_remembered(void **state)
 	struct object_list *l;
 	char path[16];
 
-	object_lists_init(&c);
+	object_lists_init(&c, 60000);
 	for (int i = 0; i < 200; i++) {
 		snprintf(path, sizeof(path), "d%d", i);
 		l = list_of(path, names, 1);

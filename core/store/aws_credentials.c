@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * aws_credentials.c - who asks: the chain of places, and renewal.
+ *
+ * Two locks: `finding` is held while servers are asked, `lock` for a copy only, so that the
+ * client's thread, which signs, never waits for a server.
+ */
+#include "core/store/aws_credentials.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+#define RENEW_BEFORE 300 /* seconds */
+#define AGAIN_AFTER 10
+#define REPLACED_FOR 60
+
+struct aws_credentials {
+	char *profile, *config_file, *credentials_file;
+	char *region, *endpoint;
+	pthread_mutex_t finding;
+	pthread_mutex_t lock; /* protects what follows */
+	struct aws_keys keys;
+	int64_t renew_at, replaced_at; /* seconds since 1970; 0: never */
+	bool is_found, is_expired;
+};
+
+void aws_keys_release(struct aws_keys *k)
+{
+	aws_secret_free(k->id);
+	aws_secret_free(k->secret);
+	aws_secret_free(k->token);
+	*k = (struct aws_keys){ 0 };
+}
+
+static int keys_of(const char *id, const char *secret, const char *token, struct aws_keys *ret)
+{
+	struct aws_keys k = { .id = strdup(id), .secret = strdup(secret) };
+
+	k.token = token && *token ? strdup(token) : NULL;
+	if (!k.id || !k.secret || (token && *token && !k.token)) {
+		aws_keys_release(&k);
+		return fail(-ENOMEM, "cannot hold credentials");
+	}
+	*ret = k;
+	return 0;
+}
+
+/* NULL when it is not set, or empty. */
+static const char *variable(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v && *v ? v : NULL;
+}
+
+/* ---- the files ---- */
+
+/* A file that does not exist says nothing. */
+static int read_profile(const struct aws_credentials *c, enum aws_file kind,
+			struct aws_profile *ret)
+{
+	const char *path = kind == AWS_CONFIG_FILE ? c->config_file : c->credentials_file;
+	auto_buf text = { 0 };
+	int r = path ? aws_read_file(path, &text) : -ENOENT;
+
+	if (r == -ENOENT || r == -ENOTDIR) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = aws_profile_parse(buf_span(&text), kind, c->profile, path, ret);
+	if (text.p)
+		explicit_bzero(text.p, text.n);
+	return r;
+}
+
+struct profiles {
+	struct aws_profile credentials, config;
+};
+
+static void profiles_release(struct profiles *p)
+{
+	aws_profile_release(&p->credentials);
+	aws_profile_release(&p->config);
+}
+
+static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
+{
+	int r = read_profile(c, AWS_CREDENTIALS_FILE, &ret->credentials);
+
+	if (r >= 0)
+		r = read_profile(c, AWS_CONFIG_FILE, &ret->config);
+	if (r >= 0 && variable("AWS_PROFILE") && !ret->credentials.found && !ret->config.found)
+		r = fail(-EINVAL, "the profile '%s' (AWS_PROFILE) is neither in '%s' nor in '%s'",
+			 c->profile, c->credentials_file ? c->credentials_file : "",
+			 c->config_file ? c->config_file : "");
+	return r;
+}
+
+static int path_of(const char *name, const char *standard, char **ret)
+{
+	const char *given = variable(name), *home = variable("HOME");
+
+	*ret = given ? strdup(given) : home ? str_fmt("%s/.aws/%s", home, standard) : NULL;
+	return *ret || (!given && !home) ? 0 : fail(-ENOMEM, "cannot hold credentials");
+}
+
+/* The first that is there, as a copy; all of them may be absent. */
+static int first_of(const char *const *from, size_t n, char **ret)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (!from[i])
+			continue;
+		*ret = strdup(from[i]);
+		return *ret ? 0 : fail(-ENOMEM, "cannot hold credentials");
+	}
+	return 0;
+}
+
+static int read_settings(struct aws_credentials *c)
+{
+	struct profiles p = { 0 };
+	int r = read_profiles(c, &p);
+	const char *region[] = { variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"),
+				 p.config.region, p.credentials.region };
+	const char *endpoint[] = { variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"),
+				   p.config.endpoint, p.credentials.endpoint };
+
+	if (r >= 0)
+		r = first_of(region, ARRAY_LEN(region), &c->region);
+	if (r >= 0)
+		r = first_of(endpoint, ARRAY_LEN(endpoint), &c->endpoint);
+	profiles_release(&p);
+	return r;
+}
+
+int aws_credentials_new(struct aws_credentials **ret)
+{
+	struct aws_credentials *c = calloc(1, sizeof(*c));
+	const char *profile = variable("AWS_PROFILE");
+	int r;
+
+	if (!c)
+		return fail(-ENOMEM, "cannot hold credentials");
+	pthread_mutex_init(&c->finding, NULL);
+	pthread_mutex_init(&c->lock, NULL);
+	c->profile = strdup(profile ? profile : "default");
+	r = c->profile ? path_of("AWS_CONFIG_FILE", "config", &c->config_file) :
+			 fail(-ENOMEM, "cannot hold credentials");
+	if (r >= 0)
+		r = path_of("AWS_SHARED_CREDENTIALS_FILE", "credentials", &c->credentials_file);
+	if (r >= 0)
+		r = read_settings(c);
+	if (r < 0) {
+		aws_credentials_free(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+void aws_credentials_free(struct aws_credentials *c)
+{
+	if (!c)
+		return;
+	aws_keys_release(&c->keys);
+	pthread_mutex_destroy(&c->finding);
+	pthread_mutex_destroy(&c->lock);
+	free(c->profile);
+	free(c->config_file);
+	free(c->credentials_file);
+	free(c->region);
+	free(c->endpoint);
+	free(c);
+}
+
+const char *aws_region(const struct aws_credentials *c)
+{
+	return c->region;
+}
+
+const char *aws_endpoint(const struct aws_credentials *c)
+{
+	return c->endpoint;
+}
+
+const char *aws_credentials_file(const struct aws_credentials *c, size_t i)
+{
+	const char *const path[] = { c->config_file, c->credentials_file };
+
+	for (size_t k = 0; k < ARRAY_LEN(path); k++)
+		if (path[k] && i-- == 0)
+			return path[k];
+	return NULL;
+}
+
+/* ---- the chain: each gives 1 and keys, 0 when it has none, or an error ---- */
+
+static int from_environment(struct aws_keys *ret)
+{
+	static const char *const name[] = { "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+					    "AWS_SESSION_TOKEN" };
+	const char *v[ARRAY_LEN(name)];
+	int r;
+
+	for (size_t i = 0; i < ARRAY_LEN(name); i++) {
+		v[i] = variable(name[i]);
+		if (v[i] && !aws_value_is_valid(span_str(v[i])))
+			return fail(-EINVAL, "the value of %s is not one", name[i]);
+	}
+	if (!v[0] && !v[1])
+		return 0;
+	if (!v[0] || !v[1])
+		return fail(-EINVAL, "%s is set, and %s is not", name[!v[0]], name[!!v[0]]);
+	r = keys_of(v[0], v[1], v[2], ret);
+	return r < 0 ? r : 1;
+}
+
+static int from_profile(const struct aws_credentials *c, struct aws_keys *ret)
+{
+	struct profiles p = { 0 };
+	const struct aws_profile *const from[] = { &p.credentials, &p.config };
+	int r = read_profiles(c, &p), found = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(from) && r >= 0 && !found; i++) {
+		if (from[i]->key_id && from[i]->secret) {
+			r = keys_of(from[i]->key_id, from[i]->secret, from[i]->token, ret);
+			found = 1;
+		} else if (from[i]->key_id || from[i]->secret) {
+			r = fail(-EINVAL,
+				 "the profile '%s' has only one of aws_access_key_id and "
+				 "aws_secret_access_key",
+				 c->profile);
+		}
+	}
+	for (size_t i = 0; i < ARRAY_LEN(from) && r >= 0 && !found; i++)
+		if (from[i]->other || from[i]->role)
+			r = fail(
+				-EINVAL,
+				"the profile '%s' has '%s', which is not followed here: export the "
+				"credentials with `aws configure export-credentials --format env`",
+				c->profile, from[i]->other ? from[i]->other : "role_arn");
+	profiles_release(&p);
+	return r < 0 ? r : found;
+}
+
+/* What is found without asking anybody. */
+static int find_at_hand(const struct aws_credentials *c, struct aws_keys *ret)
+{
+	int r = from_environment(ret);
+
+	return r == 0 ? from_profile(c, ret) : r;
+}
+
+static int find(const struct aws_credentials *c, struct aws_keys *ret)
+{
+	int r = find_at_hand(c, ret);
+
+	if (r == 0)
+		r = fail(-EACCES,
+			 "no credentials: neither AWS_ACCESS_KEY_ID nor the profile '%s' of "
+			 "'%s' has any; -o anonymous asks without",
+			 c->profile, c->credentials_file ? c->credentials_file : "credentials");
+	return MIN(r, 0);
+}
+
+/* ---- what is at hand ---- */
+
+/* The time until which nothing is to be done. Called with the lock held. */
+static bool is_fresh(const struct aws_credentials *c, int64_t now)
+{
+	return c->is_found && !c->is_expired && (!c->renew_at || now < c->renew_at);
+}
+
+static bool is_usable(const struct aws_credentials *c, int64_t now)
+{
+	return c->is_found && !c->is_expired && (!c->keys.expires || now < c->keys.expires);
+}
+
+/* Called with the lock held. The keys are the object's. */
+static void replace(struct aws_credentials *c, struct aws_keys *keys, int64_t now)
+{
+	int64_t left = keys->expires - now;
+
+	aws_keys_release(&c->keys);
+	c->keys = *keys;
+	c->is_found = true;
+	c->is_expired = false;
+	c->renew_at = keys->expires ? keys->expires - MIN(RENEW_BEFORE, MAX(left, 0) / 4) : 0;
+}
+
+static int renew(struct aws_credentials *c)
+{
+	struct aws_keys keys = { 0 };
+	int64_t now = time(NULL);
+	int r;
+
+	/* Another thread may have done it meanwhile. */
+	pthread_mutex_lock(&c->lock);
+	r = is_fresh(c, now);
+	pthread_mutex_unlock(&c->lock);
+	if (r)
+		return 0;
+	r = find(c, &keys);
+	pthread_mutex_lock(&c->lock);
+	if (r >= 0) {
+		replace(c, &keys, now);
+	} else if (is_usable(c, now)) {
+		log_warn("credentials could not be renewed: %s", err_text(r));
+		c->renew_at = now + AGAIN_AFTER;
+		r = 0;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+int aws_credentials_ensure(struct aws_credentials *c)
+{
+	int64_t now = time(NULL);
+	bool fresh, usable;
+	int r;
+
+	pthread_mutex_lock(&c->lock);
+	fresh = is_fresh(c, now);
+	usable = is_usable(c, now);
+	pthread_mutex_unlock(&c->lock);
+	if (fresh)
+		return 0;
+	/* One renews, and the others go on with what there is. */
+	if (usable && pthread_mutex_trylock(&c->finding) != 0)
+		return 0;
+	if (!usable)
+		pthread_mutex_lock(&c->finding);
+	r = renew(c);
+	pthread_mutex_unlock(&c->finding);
+	return r;
+}
+
+int aws_credentials_get(struct aws_credentials *c, struct aws_keys *ret)
+{
+	int r;
+
+	pthread_mutex_lock(&c->lock);
+	r = c->is_found ? keys_of(c->keys.id, c->keys.secret, c->keys.token, ret) :
+			  fail(-EACCES, "there are no credentials yet");
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+static bool is_same(const struct aws_keys *a, const struct aws_keys *b)
+{
+	return !strcmp(a->id, b->id) && !strcmp(a->secret, b->secret) &&
+	       !strcmp(a->token ? a->token : "", b->token ? b->token : "");
+}
+
+bool aws_credentials_expired(struct aws_credentials *c)
+{
+	struct aws_keys keys = { 0 };
+	int64_t now = time(NULL);
+	int r = find_at_hand(c, &keys);
+	bool others;
+
+	pthread_mutex_lock(&c->lock);
+	if (r > 0 && !is_same(&keys, &c->keys)) {
+		replace(c, &keys, now);
+		c->replaced_at = now;
+	} else {
+		aws_keys_release(&keys);
+		err_clear();
+	}
+	/* A request that was under way with the old ones may be refused after that. */
+	others = c->replaced_at && now - c->replaced_at < REPLACED_FOR;
+	c->is_expired |= !others;
+	pthread_mutex_unlock(&c->lock);
+	return others;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * s3_xml.h - the documents of S3: a page of a listing, and what comes with a failure.
+ *
+ * Pure: bytes of a server, which are hostile, to what they say. A document with a document type,
+ * deeper than these are, or with a value that is not one, is refused.
+ */
+#ifndef PYTREEFS_CORE_STORE_S3_XML_H
+#define PYTREEFS_CORE_STORE_S3_XML_H
+
+#include "core/base/buf.h"
+#include "core/io/io_store.h"
+
+#define S3_PAGE_BYTES \
+	(16 << 20) /* a page: 1,000 keys of 1,024 bytes, escaped, and what is said of them */
+#define S3_CODE_MAX 64
+#define S3_REGION_MAX 64
+
+/* An object (is_dir: what keys that go on after a '/' have in common), by its whole key. */
+typedef int s3_entry_fn(void *arg, struct span key, const struct io_object *o);
+
+struct s3_page {
+	bool is_truncated;
+	struct buf next; /* the token of the page that follows; the caller's */
+	size_t n;        /* entries */
+};
+
+/* A ListBucketResult of version 2. -EUCLEAN with a note, -ENOMEM, or what `each` returned. */
+int s3_parse_page(struct span text, s3_entry_fn *each, void *arg, struct s3_page *ret);
+
+/* "" is what it does not say. */
+struct s3_error {
+	char code[S3_CODE_MAX];
+	char region[S3_REGION_MAX];
+	char time[S3_REGION_MAX]; /* of the server */
+};
+/* As much as the document, which may be truncated, says. Words with other characters than theirs
+ * are left out. */
+void s3_parse_error(struct span text, struct s3_error *ret);
+
+#endif

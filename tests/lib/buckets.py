@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buckets of S3 on this machine: moto's server, and a proxy before it that checks what moto does not.
+
+moto takes any signature. The proxy computes each anew with Python's hmac, as AWS describes it, and compares.
+"""
+
+import contextlib
+import datetime
+import hashlib
+import hmac
+import http.client
+import http.server
+import pathlib
+import subprocess
+import sys
+import urllib.parse
+
+from lib import servers
+
+KEY_ID, SECRET = 'AKIDPYTREEFSTESTS', 'wJalr/XUtnFEMI+K7MDENGbPxRfiCYTESTSECRET'
+REGION = 'eu-west-7'
+PUBLIC = {'x-amz-acl': 'public-read'}
+HOP = {'connection', 'keep-alive', 'transfer-encoding', 'host', 'content-length', 'server', 'date'}
+SERVER = '''
+import sys, threading
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+'''
+
+
+@contextlib.contextmanager
+def moto():
+    """moto's server in a process of its own; gives its address."""
+    process = subprocess.Popen([sys.executable, '-c', SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)
+    try:
+        line = process.stdout.readline()
+        assert line, f'moto did not start: status {process.wait(30)}'
+        yield f'127.0.0.1:{int(line)}'
+    finally:
+        process.kill()
+        process.wait(30)
+        process.stdin.close()
+        process.stdout.close()
+
+
+def _ask(address, method, path, body=None, **headers):
+    c = http.client.HTTPConnection(address, timeout=60)
+    try:
+        # moto refuses what nobody signed.
+        c.request(method, urllib.parse.quote(path), body, {
+            'Authorization': f'AWS4-HMAC-SHA256 Credential=test/20200101/{REGION}/s3/aws4_request', **headers})
+        answer = c.getresponse()
+        assert answer.status in (200, 204), (method, path, answer.status, answer.read())
+        return answer.read()
+    finally:
+        c.close()
+
+
+class Bucket:
+    """A bucket of moto's, asked past the proxy."""
+
+    def __init__(self, address, name, **headers):
+        self.address, self.name = address, name
+        _ask(address, 'PUT', f'/{name}', f'<CreateBucketConfiguration><LocationConstraint>{REGION}</LocationConstraint>'
+                                         '</CreateBucketConfiguration>', **headers)
+
+    def put(self, key, content, **headers):
+        _ask(self.address, 'PUT', f'/{self.name}/{key}', content, **headers)
+
+    def get(self, key):
+        return _ask(self.address, 'GET', f'/{self.name}/{key}')
+
+    def delete(self, key):
+        _ask(self.address, 'DELETE', f'/{self.name}/{key}')
+
+    def upload(self, directory, prefix, **headers):
+        for p in sorted(p for p in pathlib.Path(directory).rglob('*') if p.is_file()):
+            self.put(f'{prefix}/{p.relative_to(directory).as_posix()}', p.read_bytes(), **headers)
+
+
+def _hmac(key, text):
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+
+def signature(secret, method, path, query, headers, signed, stamp, scope):
+    """Signature Version 4 of a request without a body, from what was received."""
+    canonical = '\n'.join([method, path, '&'.join(sorted(query.split('&'))) if query else '',
+                           *(f'{name}:{" ".join(headers[name].split())}' for name in signed), '',
+                           ';'.join(signed), headers['x-amz-content-sha256']])
+    text = '\n'.join(['AWS4-HMAC-SHA256', stamp, '/'.join(scope), hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f'AWS4{secret}'.encode()
+    for part in scope:
+        key = _hmac(key, part)
+    return _hmac(key, text).hex()
+
+
+class _Proxy(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    # Headers and a document are two writes: without it the second waits for the first's receipt.
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
+
+    def refuse(self, status, code, more='', **headers):
+        body = (f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message>{more}</Error>').encode()
+        self.answer(status, [(k.replace('_', '-'), v) for k, v in headers.items()], body)
+
+    def answer(self, status, headers, body):
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if self.command != 'HEAD' or not any(n.lower() == 'content-length' for n, _ in headers):
+            self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        if self.command != 'HEAD':
+            self.wfile.write(body)
+
+    def _is_allowed(self, path, query):
+        """Whether the signature is right; answers otherwise."""
+        p, headers = self.server, {k.lower(): v for k, v in self.headers.items()}
+        given = headers.get('authorization')
+        if not given:
+            return p.anonymous or self.refuse(403, 'AccessDenied')
+        parts = dict(part.strip().split('=', 1) for part in given.removeprefix('AWS4-HMAC-SHA256 ').split(','))
+        key_id, *scope = parts['Credential'].split('/')
+        signed, stamp = parts['SignedHeaders'].split(';'), headers['x-amz-date']
+        if key_id not in p.keys:
+            return self.refuse(403, 'InvalidAccessKeyId')
+        secret, token = p.keys[key_id]
+        if key_id in p.expired:
+            return self.refuse(400, 'ExpiredToken')
+        age = p.now() - datetime.datetime.strptime(stamp, '%Y%m%dT%H%M%SZ').replace(tzinfo=datetime.UTC)
+        if abs(age) > datetime.timedelta(minutes=15):
+            return self.refuse(403, 'RequestTimeTooSkewed', f'<ServerTime>{p.now():%Y-%m-%dT%H:%M:%SZ}</ServerTime>')
+        assert scope[0] == stamp[:8] and scope[2:] == ['s3', 'aws4_request'], given
+        assert {'host', *(h for h in headers if h.startswith('x-amz-'))} <= set(signed) == set(sorted(signed)), given
+        if signature(secret, self.command, path, query, headers, signed, stamp, scope) != parts['Signature']:
+            return self.refuse(403, 'SignatureDoesNotMatch', f'<StringToSign>{secret}</StringToSign>')
+        if headers.get('x-amz-security-token') != token:
+            return self.refuse(400, 'InvalidToken')
+        if scope[1] != REGION:
+            return self.refuse(400, 'AuthorizationHeaderMalformed', f'<Region>{REGION}</Region>')
+        return True
+
+    def _forward(self, path, query):
+        p = self.server
+        host = self.headers['Host'].rsplit(':', 1)[0]
+        if host.endswith('.localhost'):
+            path = f'/{host.removesuffix(".localhost")}{path}'
+        if p.page and 'list-type=2' in query:
+            query += f'&max-keys={p.page}'
+        c = http.client.HTTPConnection(p.moto, timeout=60)
+        try:
+            c.request(self.command, path + (f'?{query}' if query else ''),
+                      headers={k: v for k, v in self.headers.items() if k.lower() not in HOP})
+            a = c.getresponse()
+            body = a.read()
+            kept = [(k, v) for k, v in a.getheaders()
+                    if k.lower() not in HOP or (self.command == 'HEAD' and k.lower() == 'content-length')]
+            return a.status, kept, body
+        finally:
+            c.close()
+
+    def _serve(self):
+        p = self.server
+        path, _, query = self.path.partition('?')
+        with p.lock:
+            p.hosts.append(self.headers['Host'])
+            p.requests.append((self.command, urllib.parse.unquote(self.path), self.headers.get('Range')))
+        if self._is_allowed(path, query) and not (p.fault and p.fault(self)):
+            self.answer(*self._forward(path, query))
+
+    do_GET = do_HEAD = _serve
+
+
+class Proxy(servers.Server):
+    """Checks signatures, and hands on to moto. keys: id -> (secret, session token or None); page: the most keys of a page of a
+    listing; fault(handler): answers and returns True instead."""
+
+    def __init__(self, moto_address):
+        super().__init__(_Proxy)
+        self.moto, self.keys, self.expired = moto_address, {KEY_ID: (SECRET, None)}, set()
+        self.anonymous, self.page, self.fault, self.requests = False, None, None, []
+        self.hosts = []
+        self.skew = datetime.timedelta()
+
+    def now(self):
+        return datetime.datetime.now(datetime.UTC) + self.skew
+
+    def environment(self, directory):
+        """What a process needs to ask the proxy as AWS's own tools would; no files, unless they are made in directory."""
+        return {'AWS_ACCESS_KEY_ID': KEY_ID, 'AWS_SECRET_ACCESS_KEY': SECRET, 'AWS_REGION': REGION,
+                'AWS_ENDPOINT_URL': self.url, 'AWS_EC2_METADATA_DISABLED': 'true',
+                'AWS_CONFIG_FILE': f'{directory}/config', 'AWS_SHARED_CREDENTIALS_FILE': f'{directory}/credentials'}
