@@ -3,6 +3,7 @@
 
 import errno
 import io
+import json
 import os
 import pathlib
 import shutil
@@ -10,13 +11,17 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
+import mesonpy
 import numpy as np
 import pytest
 
 import pytreefs
 
-SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+TOP = pathlib.Path(__file__).resolve().parents[2]
+SAMPLE = TOP / 'tests' / 'data' / 'sample'
+BUILD = pathlib.Path(os.environ['PYTREEFS_BUILD'])
 
 
 def mounts_below(path):
@@ -187,3 +192,15 @@ def test_readers_of_others(fs, tmp_path):
     import fsspec
     with fsspec.open(f'pytreefs://{SAMPLE}/1500/state/step.json', 'rt') as f:
         assert f.read() == '1500\n'
+
+
+# ---- the wheel ----
+
+def test_a_wheel_has_a_place_for_every_file():
+    """What is installed for a wheel lies in directories that meson-python knows; of any other it makes no wheel."""
+    project = tomllib.loads((TOP / 'pyproject.toml').read_text())
+    (tags,) = (o.removeprefix('--tags=').split(',') for o in project['tool']['meson-python']['args']['install'])
+    plan = json.loads((BUILD / 'meson-info' / 'intro-install_plan.json').read_text())
+    places = [e['destination'] for files in plan.values() for e in files.values() if e.get('tag') in tags]
+    assert '{datadir}/man/man1/pytreefs.1' in places and '{py_platlib}/pytreefs/_pytreefs.abi3.so' in places
+    assert not [p for p in places if p.split('/')[0] not in mesonpy._INSTALLATION_PATH_MAP]
