@@ -19,7 +19,7 @@ sys.path.insert(0, str(TESTS))
 os.environ.setdefault('PYTREEFS_BUILD', str(TESTS.parent / 'build'))
 
 import features  # noqa: E402
-from lib import checkpoints, jobs, mounts  # noqa: E402
+from lib import buckets, checkpoints, jobs, mounts  # noqa: E402
 
 
 # Who starts tests in the background ignores these, all programs inherit it, and some are to be ended by them.
@@ -139,6 +139,24 @@ def job(program, mpi, tmp_path):
     yield do
     faults = [why for j in reversed(made) if (why := j.end())]
     assert not faults, '\n'.join(faults)
+
+
+@pytest.fixture(scope='session')
+def moto():
+    """The address of moto's server of S3."""
+    with buckets.moto() as address:
+        yield address
+
+
+@pytest.fixture
+def s3(moto, tmp_path, monkeypatch):
+    """The proxy before moto (lib/buckets.py); the environment of this test and of what it starts has keys and the endpoint."""
+    for name in [n for n in os.environ if n.startswith('AWS_')]:
+        monkeypatch.delenv(name)
+    with buckets.Proxy(moto) as proxy:
+        for name, value in proxy.environment(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        yield proxy
 
 
 @pytest.fixture

@@ -8,10 +8,12 @@
 #include "core/store/aws_credentials.h"
 
 #include <pthread.h>
+#include <strings.h>
 #include <time.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/store/aws_metadata.h"
 
 #define RENEW_BEFORE 300 /* seconds */
 #define AGAIN_AFTER 10
@@ -19,6 +21,8 @@
 
 struct aws_credentials {
 	char *profile, *config_file, *credentials_file;
+	/* Files that others replace: a web identity's, a container's; their directories. */
+	char *identity_file, *container_file, *identity_dir, *container_dir;
 	char *region, *endpoint;
 	pthread_mutex_t finding;
 	pthread_mutex_t lock; /* protects what follows */
@@ -100,12 +104,40 @@ static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
 	return r;
 }
 
+/* A copy from the root on: a mount leaves this directory. */
+static int absolute(const char *path, char **ret)
+{
+	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+
+	*ret = str_fmt("%s%s%s", here ? here : "", here ? "/" : "", path);
+	return *ret ? 0 : fail(-ENOMEM, "cannot hold credentials");
+}
+
 static int path_of(const char *name, const char *standard, char **ret)
 {
 	const char *given = variable(name), *home = variable("HOME");
+	auto_free char *own = home ? str_fmt("%s/.aws/%s", home, standard) : NULL;
 
-	*ret = given ? strdup(given) : home ? str_fmt("%s/.aws/%s", home, standard) : NULL;
-	return *ret || (!given && !home) ? 0 : fail(-ENOMEM, "cannot hold credentials");
+	if (!given && !home)
+		return 0;
+	return given || own ? absolute(given ? given : own, ret) :
+			      fail(-ENOMEM, "cannot hold credentials");
+}
+
+/* A file with a token, and the directory in which another one takes its place. */
+static int token_of(const char *path, char **ret, char **ret_dir)
+{
+	int r = path ? absolute(path, ret) : 0;
+	const char *slash;
+
+	if (r < 0 || !path)
+		return r;
+	slash = strrchr(*ret, '/');
+	/* Not all that there is. */
+	if (slash == *ret)
+		slash = *ret + strlen(*ret) - 1;
+	*ret_dir = span_dup_str(span_of(*ret, (size_t)(slash - *ret) + 1));
+	return *ret_dir ? 0 : fail(-ENOMEM, "cannot hold credentials");
 }
 
 /* The first that is there, as a copy; all of them may be absent. */
@@ -122,6 +154,7 @@ static int first_of(const char *const *from, size_t n, char **ret)
 
 static int read_settings(struct aws_credentials *c)
 {
+	const char *identity = variable("AWS_WEB_IDENTITY_TOKEN_FILE");
 	struct profiles p = { 0 };
 	int r = read_profiles(c, &p);
 	const char *region[] = { variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"),
@@ -133,6 +166,12 @@ static int read_settings(struct aws_credentials *c)
 		r = first_of(region, ARRAY_LEN(region), &c->region);
 	if (r >= 0)
 		r = first_of(endpoint, ARRAY_LEN(endpoint), &c->endpoint);
+	if (r >= 0)
+		r = token_of(identity ? identity : p.config.token_file, &c->identity_file,
+			     &c->identity_dir);
+	if (r >= 0)
+		r = token_of(variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"), &c->container_file,
+			     &c->container_dir);
 	profiles_release(&p);
 	return r;
 }
@@ -172,6 +211,10 @@ void aws_credentials_free(struct aws_credentials *c)
 	free(c->profile);
 	free(c->config_file);
 	free(c->credentials_file);
+	free(c->identity_file);
+	free(c->container_file);
+	free(c->identity_dir);
+	free(c->container_dir);
 	free(c->region);
 	free(c->endpoint);
 	free(c);
@@ -189,7 +232,8 @@ const char *aws_endpoint(const struct aws_credentials *c)
 
 const char *aws_credentials_file(const struct aws_credentials *c, size_t i)
 {
-	const char *const path[] = { c->config_file, c->credentials_file };
+	const char *const path[] = { c->config_file, c->credentials_file, c->identity_dir,
+				     c->container_dir };
 
 	for (size_t k = 0; k < ARRAY_LEN(path); k++)
 		if (path[k] && i-- == 0)
@@ -237,7 +281,7 @@ static int from_profile(const struct aws_credentials *c, struct aws_keys *ret)
 		}
 	}
 	for (size_t i = 0; i < ARRAY_LEN(from) && r >= 0 && !found; i++)
-		if (from[i]->other || from[i]->role)
+		if (from[i]->other || (from[i]->role && !from[i]->token_file))
 			r = fail(
 				-EINVAL,
 				"the profile '%s' has '%s', which is not followed here: export the "
@@ -247,12 +291,62 @@ static int from_profile(const struct aws_credentials *c, struct aws_keys *ret)
 	return r < 0 ? r : found;
 }
 
+static bool has_identity(void)
+{
+	return variable("AWS_WEB_IDENTITY_TOKEN_FILE") && variable("AWS_ROLE_ARN");
+}
+
+static int ask_identity(const struct aws_credentials *c, const char *role, const char *session,
+			struct aws_keys *ret)
+{
+	const struct aws_web_identity who = { .role = role,
+					      .session = session,
+					      .token_file = c->identity_file,
+					      .region = c->region };
+	int r = aws_ask_web_identity(&who, ret);
+
+	return r < 0 ? r : 1;
+}
+
+static int from_identity(const struct aws_credentials *c, struct aws_keys *ret)
+{
+	struct profiles p = { 0 };
+	int r;
+
+	if (has_identity())
+		return ask_identity(c, variable("AWS_ROLE_ARN"), variable("AWS_ROLE_SESSION_NAME"),
+				    ret);
+	r = read_profiles(c, &p);
+	if (r >= 0 && p.config.role && p.config.token_file && c->identity_file)
+		r = ask_identity(c, p.config.role, p.config.session, ret);
+	profiles_release(&p);
+	return r;
+}
+
+static int from_container(const struct aws_credentials *c, struct aws_keys *ret)
+{
+	int r = aws_has_container() ? aws_ask_container(c->container_file, ret) : 0;
+
+	return r < 0 || !aws_has_container() ? r : 1;
+}
+
+static int from_instance(struct aws_keys *ret)
+{
+	const char *disabled = variable("AWS_EC2_METADATA_DISABLED");
+	int r;
+
+	if (disabled && !strcasecmp(disabled, "true"))
+		return 0;
+	r = aws_ask_instance(ret);
+	return r < 0 ? r : 1;
+}
+
 /* What is found without asking anybody. */
 static int find_at_hand(const struct aws_credentials *c, struct aws_keys *ret)
 {
 	int r = from_environment(ret);
 
-	return r == 0 ? from_profile(c, ret) : r;
+	return r == 0 && !has_identity() ? from_profile(c, ret) : r;
 }
 
 static int find(const struct aws_credentials *c, struct aws_keys *ret)
@@ -260,11 +354,20 @@ static int find(const struct aws_credentials *c, struct aws_keys *ret)
 	int r = find_at_hand(c, ret);
 
 	if (r == 0)
-		r = fail(-EACCES,
-			 "no credentials: neither AWS_ACCESS_KEY_ID nor the profile '%s' of "
-			 "'%s' has any; -o anonymous asks without",
-			 c->profile, c->credentials_file ? c->credentials_file : "credentials");
-	return MIN(r, 0);
+		r = from_identity(c, ret);
+	if (r == 0)
+		r = from_container(c, ret);
+	if (r != 0)
+		return MIN(r, 0);
+	r = from_instance(ret);
+	if (r == 0)
+		r = fail(-EACCES, "no credentials");
+	return r < 0 ? err_at(r,
+			      "neither AWS_ACCESS_KEY_ID nor the profile '%s' of '%s' has any (-o "
+			      "anonymous asks without)",
+			      c->profile,
+			      c->credentials_file ? c->credentials_file : "credentials") :
+		       0;
 }
 
 /* ---- what is at hand ---- */

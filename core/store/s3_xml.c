@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_xml.c - the documents of S3, by expat.
+ * s3_xml.c - the documents of S3 and STS, by expat.
  *
  * Elements are known by their path from the root. Text is taken of those whose value is used, up to
  * a limit, and everything else is passed over.
@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/store/aws_profile.h"
 #include "core/store/aws_sign.h"
 
 #define DEPTH_MAX 16
@@ -36,6 +37,8 @@ struct s3_parser {
 	struct io_object object;
 	/* Of an error. */
 	struct s3_error *error;
+	/* Of keys. */
+	struct sts_keys *keys;
 };
 
 static void stop(struct s3_parser *p, int code)
@@ -308,4 +311,64 @@ void s3_parse_error(struct span text, struct s3_error *ret)
 	parse(&p, text);
 	err_clear();
 	buf_release(&p.text);
+}
+
+/* ---- keys ---- */
+
+static void end_in_keys(struct s3_parser *p, struct span text)
+{
+	static const char within[] =
+		"/AssumeRoleWithWebIdentityResponse/AssumeRoleWithWebIdentityResult/Credentials/";
+	struct sts_keys *k = p->keys;
+	const char *name = p->path + strlen(within);
+	struct buf *to;
+	time_t t;
+
+	if (p->result < 0 || strncmp(p->path, within, strlen(within)) != 0)
+		return;
+	to = !strcmp(name, "AccessKeyId")     ? &k->id :
+	     !strcmp(name, "SecretAccessKey") ? &k->secret :
+	     !strcmp(name, "SessionToken")    ? &k->token :
+						NULL;
+	if (!strcmp(name, "Expiration") && aws_time_parse(text, &t))
+		k->expires = t;
+	if (!to)
+		return;
+	buf_clear(to);
+	if (!aws_value_is_valid(text))
+		stop(p, fail(-EUCLEAN, "a key in the answer is not one"));
+	else if (buf_add_span(to, text) < 0)
+		stop(p, -ENOMEM);
+}
+
+int sts_parse_keys(struct span text, struct sts_keys *ret)
+{
+	struct sts_keys k = { 0 };
+	struct s3_parser p = { .end = end_in_keys, .keys = &k };
+	int r = parse(&p, text);
+
+	if (p.text.p)
+		explicit_bzero(p.text.p, p.text.cap);
+	buf_release(&p.text);
+	if (r >= 0 && (!k.id.n || !k.secret.n || !k.token.n || !k.expires))
+		r = fail(-EUCLEAN, "the answer has no keys");
+	else if (r < 0 && r != -ENOMEM)
+		r = fail(-EUCLEAN, "the answer is malformed");
+	if (r < 0) {
+		sts_keys_release(&k);
+		return r;
+	}
+	*ret = k;
+	return 0;
+}
+
+void sts_keys_release(struct sts_keys *k)
+{
+	struct buf *const secret[] = { &k->id, &k->secret, &k->token };
+
+	for (size_t i = 0; i < ARRAY_LEN(secret); i++) {
+		if (secret[i]->p)
+			explicit_bzero(secret[i]->p, secret[i]->cap);
+		buf_release(secret[i]);
+	}
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_xml.h - the documents of S3: a page of a listing, and what comes with a failure.
+ * s3_xml.h - the documents of S3 and STS: a page of a listing, what comes with a failure, and keys.
  *
  * Pure: bytes of a server, which are hostile, to what they say. A document with a document type,
  * deeper than these are, or with a value that is not one, is refused.
@@ -37,5 +37,14 @@ struct s3_error {
 /* As much as the document, which may be truncated, says. Words with other characters than theirs
  * are left out. */
 void s3_parse_error(struct span text, struct s3_error *ret);
+
+/* What STS answers to who assumes a role. Secrets: released by sts_keys_release(). */
+struct sts_keys {
+	struct buf id, secret, token;
+	int64_t expires; /* seconds since 1970 */
+};
+/* -EUCLEAN with a note that quotes nothing, or -ENOMEM. */
+int sts_parse_keys(struct span text, struct sts_keys *ret);
+void sts_keys_release(struct sts_keys *k);
 
 #endif

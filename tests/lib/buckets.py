@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import http.client
 import http.server
+import json
 import pathlib
 import subprocess
 import sys
@@ -128,6 +129,7 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
             return p.anonymous or self.refuse(403, 'AccessDenied')
         parts = dict(part.strip().split('=', 1) for part in given.removeprefix('AWS4-HMAC-SHA256 ').split(','))
         key_id, *scope = parts['Credential'].split('/')
+        p.seen.add(key_id)
         signed, stamp = parts['SignedHeaders'].split(';'), headers['x-amz-date']
         if key_id not in p.keys:
             return self.refuse(403, 'InvalidAccessKeyId')
@@ -178,6 +180,74 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
     do_GET = do_HEAD = _serve
 
 
+class _Vendor(http.server.BaseHTTPRequestHandler):
+    """Credentials of a container, of an instance (metadata, version 2), and for a web identity."""
+
+    def log_message(self, *_):
+        pass
+
+    def _answer(self, status, text=''):
+        self.send_response(status)
+        self.send_header('Content-Length', str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_PUT(self):
+        ok = self.path == '/latest/api/token' and int(self.headers['X-aws-ec2-metadata-token-ttl-seconds']) > 0
+        self._answer(200 if ok else 404, 'of-the-instance')
+
+    def do_GET(self):
+        role = '/latest/meta-data/iam/security-credentials/'
+        if self.path == '/container' and self.headers['Authorization'] == 'Basic of-the-container':
+            return self._answer(200, self._json())
+        if self.headers['X-aws-ec2-metadata-token'] != 'of-the-instance':
+            return self._answer(401)
+        return self._answer(200, {role: 'train\n', role + 'train': self._json()}.get(self.path, ''))
+
+    def do_POST(self):
+        form = urllib.parse.parse_qs(self.rfile.read(int(self.headers['Content-Length'])).decode())
+        if form != {'Action': ['AssumeRoleWithWebIdentity'], 'Version': ['2011-06-15'], 'RoleArn': ['arn:aws:iam::1:role/r'],
+                    'RoleSessionName': ['pytreefs'], 'WebIdentityToken': ['of/the+identity']}:
+            return self._answer(400, '<ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>')
+        k = self._keys()
+        members = ''.join(f'<{n}>{k[m]}</{n}>' for n, m in (('AccessKeyId',) * 2, ('SecretAccessKey',) * 2,
+                                                          ('SessionToken', 'Token'), ('Expiration',) * 2))
+        return self._answer(200, f'<AssumeRoleWithWebIdentityResponse xmlns="x"><AssumeRoleWithWebIdentityResult><Credentials>{members}'
+                                 '</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>')
+
+    def _keys(self):
+        s = self.server
+        with s.lock:
+            s.given.append(f'ASIAGIVEN{len(s.given)}')
+            key_id = s.given[-1]
+            s.proxy.keys[key_id] = f'secret-of-{key_id}', f'token-of-{key_id}'
+        expires = datetime.datetime.now(datetime.UTC) + s.lifetime
+        return {'Code': 'Success', 'AccessKeyId': key_id, 'SecretAccessKey': f'secret-of-{key_id}', 'Token': f'token-of-{key_id}',
+                'Expiration': f'{expires:%Y-%m-%dT%H:%M:%SZ}'}
+
+    def _json(self):
+        return json.dumps(self._keys())
+
+
+class Vendor(servers.Server):
+    """Gives keys that the proxy knows, each time others."""
+
+    def __init__(self, proxy, lifetime=3600):
+        super().__init__(_Vendor)
+        self.proxy, self.given, self.lifetime = proxy, [], datetime.timedelta(seconds=lifetime)
+
+    def environment(self, kind, directory):
+        """What leads there, kind: 'container', 'instance' or 'identity'."""
+        token = directory / 'token'
+        if kind == 'instance':
+            return {'AWS_EC2_METADATA_DISABLED': 'false', 'AWS_EC2_METADATA_SERVICE_ENDPOINT': f'{self.url}/'}
+        if kind == 'container':
+            token.write_text('Basic of-the-container\n')
+            return {'AWS_CONTAINER_CREDENTIALS_FULL_URI': f'{self.url}/container', 'AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE': str(token)}
+        token.write_text('of/the+identity\n')
+        return {'AWS_WEB_IDENTITY_TOKEN_FILE': str(token), 'AWS_ROLE_ARN': 'arn:aws:iam::1:role/r', 'AWS_ENDPOINT_URL_STS': self.url}
+
+
 class Proxy(servers.Server):
     """Checks signatures, and hands on to moto. keys: id -> (secret, session token or None); page: the most keys of a page of a
     listing; fault(handler): answers and returns True instead."""
@@ -186,7 +256,7 @@ class Proxy(servers.Server):
         super().__init__(_Proxy)
         self.moto, self.keys, self.expired = moto_address, {KEY_ID: (SECRET, None)}, set()
         self.anonymous, self.page, self.fault, self.requests = False, None, None, []
-        self.hosts = []
+        self.hosts, self.seen = [], set()
         self.skew = datetime.timedelta()
 
     def now(self):

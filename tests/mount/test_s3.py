@@ -18,12 +18,6 @@ MARKER = 'commit_success.txt'
 
 
 @pytest.fixture(scope='module')
-def moto():
-    with buckets.moto() as address:
-        yield address
-
-
-@pytest.fixture(scope='module')
 def bucket(moto):
     """A bucket whose run/ is the sample, which everybody may read; tests write elsewhere in it."""
     b = buckets.Bucket(moto, 'checkpoints', **buckets.PUBLIC)
@@ -32,14 +26,8 @@ def bucket(moto):
 
 
 @pytest.fixture
-def s3(moto, bucket, tmp_path, monkeypatch):
-    """The proxy; the environment of this test and of what it starts has credentials and the endpoint."""
-    for name in [n for n in os.environ if n.startswith('AWS_')]:
-        monkeypatch.delenv(name)
-    with buckets.Proxy(moto) as proxy:
-        for name, value in proxy.environment(tmp_path).items():
-            monkeypatch.setenv(name, value)
-        yield proxy
+def s3(bucket, s3):
+    return s3
 
 
 @pytest.mark.parametrize('page', [None, 3])
@@ -199,6 +187,33 @@ def test_expired_credentials_are_read_again(mount, s3, tmp_path, monkeypatch):
     write('ASIATHIRD', 'third/secret', 'third-token')
     s3.expired.add('ASIASECOND')
     assert compare.read_all(m / LEAF) == compare.read_all(mount(SAMPLE / '1500') / LEAF)
+
+
+@pytest.mark.parametrize('kind', ['container', 'instance', 'identity'])
+def test_credentials_that_a_server_gives(mount, run, s3, tmp_path, monkeypatch, kind):
+    """They are asked for again before they expire, by a mount that has given up its rights; the rest of the chain is empty."""
+    for name in ('AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY'):
+        monkeypatch.delenv(name)
+    (tmp_path / 'vendor').mkdir()
+    with buckets.Vendor(s3, lifetime=3) as vendor:
+        for name, value in vendor.environment(kind, tmp_path / 'vendor').items():
+            monkeypatch.setenv(name, value)
+        m = mount('s3://checkpoints/run/1500', 'cache=0', 'sandbox=require', 'trace=all')
+        want = compare.read_all(m / 'state/params/embed/table[0:1].npy')
+        end = time.monotonic() + 60
+        while len(s3.seen) < 3:
+            assert compare.read_all(m / 'state/params/embed/table[0:1].npy') == want
+            os.listdir(m / '.pytreefs/stored')
+            assert time.monotonic() < end, (s3.seen, vendor.given)
+            time.sleep(0.1)
+        log = pathlib.Path(m.log).read_text()
+        assert not any(f'{what}-of-{key}' in log for what in ('secret', 'token') for key in vendor.given)
+        assert 'of-the-' not in log and 'of/the+' not in log and 'of%2F' not in log
+        monkeypatch.setenv('AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE', '/dev/null')
+        monkeypatch.setenv('AWS_ROLE_ARN', 'other')
+        monkeypatch.setenv('AWS_EC2_METADATA_SERVICE_ENDPOINT', s3.url)
+        r = run('ls', 's3://checkpoints/run', ok=False)
+        assert r.returncode == 1 and 'no credentials: ' in r.stderr, r.stderr
 
 
 @pytest.mark.option('anonymous')

@@ -3,7 +3,7 @@
  * t_aws_credentials.c - the files of AWS's tools, and which of the places that have credentials
  * wins.
  */
-#include "core/store/aws_credentials.h"
+#include "core/store/aws_metadata.h"
 #include "tests/unit/lib/tmp_dir.h"
 #include "tests/unit/lib/unit.h"
 
@@ -182,7 +182,7 @@ static void test_refused(void **state)
 	set_file("AWS_CONFIG_FILE", "config", "[default]\ncredential_process = x\n");
 	refused(-EINVAL, "has 'credential_process', which is not followed here");
 	set_file("AWS_CONFIG_FILE", "config", "");
-	refused(-EACCES, "no credentials: neither AWS_ACCESS_KEY_ID nor the profile 'default'");
+	refused(-EACCES, "neither AWS_ACCESS_KEY_ID nor the profile 'default' of '");
 	assert_int_equal(aws_credentials_new(&c), 0);
 	assert_int_equal(aws_credentials_get(c, &k), -EACCES);
 	aws_credentials_free(c);
@@ -209,11 +209,66 @@ static void test_expired(void **state)
 	aws_credentials_free(c);
 }
 
+/* ---- what servers answer ---- */
+
+static void test_answers(void **state)
+{
+	static const char *const bad[] = {
+		"",
+		"[]",
+		"{}",
+		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"secret\\n\"}",
+		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":7}",
+		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"secret\",\"Expiration\":\"soon\"}",
+		"{\"Code\":\"Failed\",\"Message\":\"secret\"}",
+	};
+	struct aws_keys k = { 0 };
+
+	assert_int_equal(aws_keys_parse(span_str("{\"Code\":\"Success\",\"AccessKeyId\":\"A\","
+						 "\"SecretAccessKey\":\"b\",\"Token\":\"c\","
+						 "\"Expiration\":\"1970-01-01T00:01:00Z\"}"),
+					"it", &k),
+			 0);
+	assert_string_equal(k.secret, "b");
+	assert_string_equal(k.token, "c");
+	assert_int_equal(k.expires, 60);
+	aws_keys_release(&k);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		assert_int_equal(aws_keys_parse(span_str(bad[i]), "it", &k), -EUCLEAN);
+		assert_null(strstr(err_text(-EUCLEAN), "secret"));
+		assert_null(k.id);
+	}
+}
+
+static void asks_no_container(const char *url)
+{
+	struct aws_keys k = { 0 };
+
+	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
+	assert_true(aws_has_container());
+	assert_int_equal(aws_ask_container(NULL, &k), -EINVAL);
+	assert_non_null(
+		strstr(err_text(-EINVAL), "is neither a URL of https nor one of this machine"));
+}
+
+/* A token is sent in the clear to this machine alone. */
+static void test_where_tokens_go(void **state)
+{
+	asks_no_container("http://127.0.0.1.example.org/");
+	asks_no_container("http://example.org/");
+	asks_no_container("http://localhost@example.org/");
+	asks_no_container("ftp://localhost/");
+	unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+	assert_false(aws_has_container());
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_profiles),
 		cmocka_unit_test(test_values_that_no_header_can_have),
+		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_where_tokens_go),
 		cmocka_unit_test_setup_teardown(test_order, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_expired, setup, teardown),

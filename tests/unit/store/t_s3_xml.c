@@ -118,13 +118,42 @@ static void test_error(void **state)
 	assert_string_equal(e.code, "");
 }
 
+#define KEYS "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>"
+#define KEYS_END \
+	"</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
+
+static void test_keys(void **state)
+{
+	struct sts_keys k = { 0 };
+
+	assert_int_equal(
+		sts_parse_keys(span_str(KEYS
+					"<AccessKeyId>A</AccessKeyId><SecretAccessKey>b/+="
+					"</SecretAccessKey><SessionToken>c</SessionToken>"
+					"<Expiration>1970-01-01T00:01:00Z</Expiration>" KEYS_END),
+			       &k),
+		0);
+	assert_string_equal(buf_str(&k.id), "A");
+	assert_string_equal(buf_str(&k.secret), "b/+=");
+	assert_string_equal(buf_str(&k.token), "c");
+	assert_int_equal(k.expires, 60);
+	sts_keys_release(&k);
+	assert_int_equal(sts_parse_keys(span_str(KEYS "<AccessKeyId>A</AccessKeyId>" KEYS_END), &k),
+			 -EUCLEAN);
+	assert_string_equal(err_text(-EUCLEAN), "the answer has no keys");
+	assert_int_equal(
+		sts_parse_keys(span_str(KEYS "<SecretAccessKey>se cret</SecretAccessKey>" KEYS_END),
+			       &k),
+		-EUCLEAN);
+	assert_null(strstr(err_text(-EUCLEAN), "cret"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_page),
-		cmocka_unit_test(test_escaped),
-		cmocka_unit_test(test_malformed),
-		cmocka_unit_test(test_error),
+		cmocka_unit_test(test_page),      cmocka_unit_test(test_escaped),
+		cmocka_unit_test(test_malformed), cmocka_unit_test(test_error),
+		cmocka_unit_test(test_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
