@@ -10,11 +10,13 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <paths.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <syslog.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
@@ -54,6 +56,15 @@ static const struct {
 	{ "all", ~0u },
 };
 
+/*
+ * Containers have none, as a rule, and the C library makes a socket for every message that it
+ * cannot send: a call that the sandbox refuses, and that would be reported.
+ */
+static bool has_syslog(void)
+{
+	return access(_PATH_LOG, F_OK) == 0;
+}
+
 int log_open(bool to_stderr, bool to_syslog, const char *file)
 {
 	FILE *f = NULL;
@@ -65,7 +76,7 @@ int log_open(bool to_stderr, bool to_syslog, const char *file)
 		setvbuf(f, NULL, _IOLBF, 0);
 	}
 	if (to_syslog)
-		openlog("pytreefs", LOG_PID | LOG_NDELAY, LOG_DAEMON);
+		openlog("pytreefs", LOG_PID | (has_syslog() ? LOG_NDELAY : 0), LOG_DAEMON);
 	pthread_mutex_lock(&sink.lock);
 	sink.to_stderr = to_stderr;
 	sink.to_syslog = to_syslog;
@@ -139,7 +150,7 @@ static void put_line(enum log_level level, const char *line)
 	keep_line(when, line);
 	if (sink.to_stderr && level <= sink.stderr_level)
 		fprintf(stderr, "pytreefs: %s\n", line);
-	if (sink.to_syslog)
+	if (sink.to_syslog && has_syslog())
 		syslog(priority[level], "%s", line);
 	if (sink.file)
 		fprintf(sink.file, "%s %s\n", when, line);
