@@ -63,8 +63,10 @@ def test_commands(run, s3, tmp_path):
     run('export', f'{step}/state', tmp_path / 'bucket.safetensors')
     run('export', SAMPLE / '1500/state', tmp_path / 'disk.safetensors')
     assert (tmp_path / 'bucket.safetensors').read_bytes() == (tmp_path / 'disk.safetensors').read_bytes()
-    run('convert', f'{step}/state', tmp_path / 'copy')
-    assert run('diff', SAMPLE / '1500/state', tmp_path / 'copy').returncode == 0
+    run('convert', step, tmp_path / 'copy')
+    assert run('diff', SAMPLE / '1500', tmp_path / 'copy').returncode == 0
+    for name in ('config/metadata', 'metrics/metrics'):
+        assert compare.read_all(tmp_path / 'copy' / name) == compare.read_all(SAMPLE / '1500' / name)
 
 
 def test_few_requests_one_after_the_other(run, s3):

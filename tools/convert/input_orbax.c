@@ -4,6 +4,7 @@
  * them.
  */
 #include <dirent.h>
+#include <fcntl.h>
 
 #include "core/base/err.h"
 #include "core/base/path.h"
@@ -215,39 +216,94 @@ static int import_kinds_of_chosen(const struct subtree_part *part, struct select
 
 /* ---- items that are not trees ---- */
 
-static int import_stored(struct input *in, const char *source, const char *path,
-			 struct import_list *f, unsigned depth)
+struct stored_file {
+	struct io_dir *dir; /* the source, borrowed */
+	const char *path;
+};
+
+/* It is open only while it is read: there may be more of them than descriptors. */
+static int stored_open(struct import_reading *rd)
 {
-	auto_free char *dir = NULL;
-	DIR *d;
-	int r = path_join(in->source.source, span_str(source), &dir);
+	const struct stored_file *s = rd->import_entry->arg;
+	struct io_file *file;
+	int r = io_file_open(s->dir, s->path, O_RDONLY, 0, &file);
 
 	if (r < 0)
 		return r;
-	d = opendir(dir);
-	if (!d)
-		return err_sys("cannot list", dir);
-	r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "'%s' is too deep", source) :
-				       import_add_dir(f, path);
-	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
-		auto_free char *below = NULL, *inner = NULL, *file = NULL;
-		struct stat st;
+	rd->state = file;
+	rd->size = rd->import_entry->bytes;
+	return 0;
+}
 
-		if (e->d_name[0] == '.' || !strcmp(e->d_name, "commit_success.txt"))
-			continue;
-		if (path_join(source, span_str(e->d_name), &below) < 0 ||
-		    path_join(path, span_str(e->d_name), &inner) < 0 ||
-		    path_join(dir, span_str(e->d_name), &file) < 0)
-			r = -ENOMEM;
-		else if (lstat(file, &st) < 0)
-			r = err_sys("cannot look at", file);
-		else if (S_ISDIR(st.st_mode))
-			r = import_stored(in, below, inner, f, depth + 1);
-		else if (S_ISREG(st.st_mode))
-			r = import_add_stored(f, inner, file, (uint64_t)st.st_size);
+static int stored_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
+{
+	return io_read_exact(rd->state, p, n, off);
+}
+
+static void stored_close(struct import_reading *rd)
+{
+	io_file_unref(rd->state);
+}
+
+static const struct import_ops stored_ops = { .open = stored_open,
+					      .read = stored_read,
+					      .close = stored_close };
+
+struct import_files {
+	struct import_list *f;
+	struct io_dir *dir;
+	const char *source, *path; /* of the directory: in the source, in the draft */
+	unsigned depth;
+};
+
+static int import_stored(struct import_files *d);
+
+static int import_stored_file(struct import_files *d, const char *source, const char *path,
+			      uint64_t bytes)
+{
+	struct stored_file *s = arena_alloc(&d->f->arena, sizeof(*s));
+	auto_free char *from = str_fmt("%s/%s", d->dir->path, source);
+
+	if (s)
+		*s = (struct stored_file){ d->dir, arena_str(&d->f->arena, source) };
+	if (!s || !s->path || !from)
+		return fail(-ENOMEM, "cannot list '%s'", source);
+	return import_add_file(d->f, path, from, &stored_ops, s, bytes);
+}
+
+static int import_stored_one(void *arg, const char *name, unsigned char type)
+{
+	struct import_files *d = arg;
+	auto_free char *source = NULL, *path = NULL;
+	struct stat st;
+	int r;
+
+	if (name[0] == '.' || type == DT_LNK || !strcmp(name, "commit_success.txt"))
+		return 0;
+	r = path_join(d->source, span_str(name), &source);
+	if (r >= 0)
+		r = path_join(d->path, span_str(name), &path);
+	if (r >= 0)
+		r = io_stat(d->dir, source, &st);
+	if (r >= 0 && S_ISDIR(st.st_mode)) {
+		struct import_files below = *d;
+
+		below.source = source;
+		below.path = path;
+		below.depth++;
+		return import_stored(&below);
 	}
-	closedir(d);
-	return r;
+	return r >= 0 && S_ISREG(st.st_mode) ?
+		       import_stored_file(d, source, path, (uint64_t)st.st_size) :
+		       r;
+}
+
+static int import_stored(struct import_files *d)
+{
+	int r = d->depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "'%s' is too deep", d->source) :
+					      import_add_dir(d->f, d->path);
+
+	return r < 0 ? r : io_list(d->dir, d->source, import_stored_one, d);
 }
 
 /* Of the step itself. */
@@ -271,6 +327,7 @@ int input_orbax_list(struct input *in, struct select *only, struct import_list *
 
 	for (size_t i = 0; i < in->st.n && r >= 0; i++) {
 		const struct subtree_part *part = &in->st.part[i];
+		struct import_files files;
 
 		switch (part->kind) {
 		case PART_TREE:
@@ -282,7 +339,11 @@ int input_orbax_list(struct input *in, struct select *only, struct import_list *
 		case PART_FILES:
 			if (only)
 				break;
-			r = import_stored(in, part->source, part->path, f, 0);
+			files = (struct import_files){ .f = f,
+						       .dir = in->source.ns->ckpt->source,
+						       .source = part->source,
+						       .path = part->path };
+			r = import_stored(&files);
 			if (r >= 0)
 				r = import_list_mark(f, part->path, "kind", "opaque");
 			break;
