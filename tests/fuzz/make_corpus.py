@@ -131,7 +131,34 @@ def share(leaves, nodes):
 
 
 NONE = (1 << 64) - 1
+def page(*parts):
+    return ('<?xml version="1.0"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">' + ''.join(parts)
+            + '</ListBucketResult>').encode()
+
+
+def entry(key, size=1, more=''):
+    return f'<Contents><Key>{key}</Key><Size>{size}</Size>{more}</Contents>'
+
+
 SEEDS = {
+    'aws_profile': {
+        'credentials': lines('[default]', 'aws_access_key_id = A', 'aws_secret_access_key=b/+=', '', '[other]', 'region = x'),
+        'config': lines('# of a tool', '[profile "default"]', '[default]\r', 'region = eu-west-1', 's3 =', '  endpoint_url = no',
+                        'endpoint_url = https://host', 'sso_session = s'),
+        'identity': lines('[profile x]', '[default]', 'role_arn=arn:aws:iam::1:role/r', 'web_identity_token_file = /a b',
+                          'aws_session_token = t', 'aws_session_token ='),
+        'control': lines('[default]', 'aws_session_token = a\x01b'),
+    },
+    's3_page': {
+        'page': page('<IsTruncated>true</IsTruncated><NextContinuationToken>a/+=</NextContinuationToken>',
+                     entry('a/b', 7, '<ETag>&quot;x&quot;</ETag><LastModified>2024-05-06T07:08:09.000Z</LastModified>'),
+                     '<CommonPrefixes><Prefix>a/c/</Prefix></CommonPrefixes>'),
+        'escaped': page(entry('a%01%2B+'), '<EncodingType>url</EncodingType>'),
+        'bad_escape': page(entry('a%0'), '<EncodingType>url</EncodingType>'),
+        'doctype': b'<!DOCTYPE a [<!ENTITY b "c">]><ListBucketResult>&b;</ListBucketResult>',
+        'deep': b'<a>' * 40,
+        'error': b'<Error><Code>PermanentRedirect</Code><Region>eu-west-1</Region><ServerTime>2026-01-02T03:04:05Z</ServerTime></Error>',
+    },
     'npy': {
         'float32': npy(head('<f4', '(3, 4)')),
         'big_endian': npy(head('>i8', '(7,)')),
