@@ -123,11 +123,28 @@ static int root_lookup(struct node *n, struct span name, struct node **ret)
 	return step_child(n, name, &st, ret);
 }
 
+/* Whoever copied steps into a bucket has no marker there, and would see nothing. */
+static void say_unmarked(struct ns *ns)
+{
+	auto_step_list all = { 0 };
+
+	if (ns->options->atomicity != ATOMICITY_AUTO || !need_marker(ns))
+		return;
+	if (step_list(ns->ckpt->source, false, false, &all) < 0)
+		err_clear();
+	if (all.n && !atomic_flag_test_and_set(&ns->said_unmarked))
+		log_warn("no step of '%s' has commit_success.txt, %zu are without it: "
+			 "-o atomicity=rename shows them",
+			 ns->ckpt->source->path, all.n);
+}
+
 static int root_list(struct node *n, struct listing *ret)
 {
 	auto_step_list l = { 0 };
 	int r = step_list(n->ns->ckpt->source, need_marker(n->ns), n->ns->options->show_tmp, &l);
 
+	if (r >= 0 && l.n == 0)
+		say_unmarked(n->ns);
 	if (r >= 0)
 		r = listing_add(ret, n, span_str("."), DT_DIR);
 	if (r >= 0)

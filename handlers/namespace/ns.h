@@ -35,6 +35,7 @@ struct ns {
 	struct ns_listener listener;
 	struct timespec started;
 	_Atomic uint64_t requests, requests_polled; /* of the kernel; counted by fs */
+	atomic_flag said_unmarked;                  /* why a root in a bucket looks empty */
 
 	/* Steps that are being written. Its lock protects whiteouts and views, too. */
 	struct draft_env drafts;

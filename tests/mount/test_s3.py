@@ -99,6 +99,16 @@ def wait_until(what, m):
         time.sleep(0.1)
 
 
+def test_steps_without_markers(run, bucket, s3):
+    """As `aws s3 cp` may leave them: the message says how to see them."""
+    bucket.upload(SAMPLE / '1000/state', 'copied/1000/state')
+    r = run('ls', 's3://checkpoints/copied')
+    assert r.stdout == '' and 'no step of \'s3://checkpoints/copied\' has commit_success.txt, 1 are without it' in r.stderr, r
+    r = run('ls', '-o', 'atomicity=rename', 's3://checkpoints/copied')
+    assert r.stdout == '1000/\n' and not r.stderr
+    assert run('ls', 's3://checkpoints/copied/1000').stdout == 'state/\n'
+
+
 # ---- credentials ----
 
 
