@@ -105,6 +105,11 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	return 0;
 }
 
+int ckpt_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
+{
+	return store_reach(url, opts, ret);
+}
+
 unsigned ckpt_threads(const struct ckpt *c)
 {
 	return c->opts.threads ? c->opts.threads : processors();

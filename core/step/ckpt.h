@@ -67,6 +67,8 @@ struct ckpt {
 
 /* -EINVAL when SOURCE is nothing of ours (see detect_shape()). */
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret);
+/* How much of a path of a URL is a directory there, as store_reach(). */
+int ckpt_reach(const char *url, const struct url_store_opts *opts, size_t *ret);
 /* How many threads ckpt_start() starts. */
 unsigned ckpt_threads(const struct ckpt *c);
 int ckpt_start(struct ckpt *ckpt);

@@ -187,7 +187,8 @@ static char *prefix_of(const struct store *s, const char *path)
 	return str_fmt("%s%s%s%s", prefix, *prefix ? "/" : "", path, *path ? "/" : "");
 }
 
-static int page_url(const struct store *s, const char *prefix, struct buf *token, struct buf *ret)
+static int page_url(const struct store *s, const char *prefix, struct buf *token, bool one,
+		    struct buf *ret)
 {
 	int r = buf_addf(ret, "%s%s?", s3_of(s)->place.url, s3_of(s)->place.is_virtual ? "/" : "");
 
@@ -200,21 +201,23 @@ static int page_url(const struct store *s, const char *prefix, struct buf *token
 			r = buf_add_byte(ret, '&');
 	}
 	if (r >= 0)
-		r = buf_add_str(ret, "delimiter=%2F&encoding-type=url&list-type=2&prefix=");
+		r = buf_addf(ret, "delimiter=%%2F&encoding-type=url&list-type=2%s&prefix=",
+			     one ? "&max-keys=1" : "");
 	return r < 0 ? r : store_escape_value(ret, prefix);
 }
 
-static int page_request(struct store *s, const char *path, struct buf *token,
+/* For a page; one: of one name, which says whether there is any. */
+static int page_request(struct store *s, const char *path, struct buf *token, bool one,
 			struct http_request *ret)
 {
 	auto_free char *prefix = prefix_of(s, path);
 	auto_buf url = { 0 };
 	struct http_request q;
-	int r = prefix ? page_url(s, prefix, token, &url) : -ENOMEM;
+	int r = prefix ? page_url(s, prefix, token, one, &url) : -ENOMEM;
 
 	if (r >= 0)
-		r = store_request(s, path, &q);
-	if (r < 0 || !buf_str(&url))
+		r = buf_str(&url) ? store_request(s, path, &q) : -ENOMEM;
+	if (r < 0)
 		return fail(-ENOMEM, "cannot list '%s'", path);
 	free((char *)(uintptr_t)q.url);
 	q.url = (char *)take(url.p);
@@ -307,7 +310,7 @@ static int list_pages(struct store *s, const char *path, bool all, struct object
 	for (size_t i = 0; r >= 0 && (i == 0 || (all && page.is_truncated)); i++) {
 		struct http_request q = { 0 };
 
-		r = i < PAGES_MAX ? page_request(s, path, &page.next, &q) :
+		r = i < PAGES_MAX ? page_request(s, path, &page.next, false, &q) :
 				    fail(-EFBIG, "the listing of '%s/%s' has more than %d pages",
 					 s->base.url, path, PAGES_MAX);
 		if (r >= 0)
@@ -404,6 +407,68 @@ static int look(struct store *s, const char *path, struct io_object *ret)
 			   fail(-ENOENT, "'%s/%s' does not exist", s->base.url, path);
 }
 
+/* ---- how far a path goes ---- */
+
+#define REACH_MAX 32 /* parts of a path; of a longer one the rest counts as one that may be there */
+
+struct reach {
+	struct http_request req;
+	size_t n; /* of the path */
+};
+
+static int count_key(void *arg, struct span key, const struct io_object *o)
+{
+	return 0;
+}
+
+/* Whether anything is in a directory: what cannot be asked for may be there, and does not matter. */
+static bool has_any(struct store *s, struct reach *p)
+{
+	struct s3_page page = { 0 };
+	int r = http_wait(s->http, &p->req);
+
+	if (r >= 0)
+		r = s3_parse_page(buf_span(&p->req.body), count_key, NULL, &page);
+	err_clear();
+	buf_release(&page.next);
+	return r >= 0 && page.n > 0;
+}
+
+static int reach(struct store *s, const char *path, size_t *ret)
+{
+	struct reach part[REACH_MAX];
+	struct buf no_token = { 0 };
+	struct err_note why = { 0 };
+	size_t n = 0, begun = 0;
+	int r = store_prepare(s);
+
+	*ret = strlen(path);
+	for (size_t at = 0; path[at] && n < REACH_MAX && r >= 0; n++) {
+		auto_free char *dir = NULL;
+
+		at += strcspn(path + at, "/");
+		part[n].n = at;
+		dir = span_dup_str(span_of(path, at));
+		r = dir ? page_request(s, dir, &no_token, true, &part[n].req) : -ENOMEM;
+		if (r < 0)
+			break;
+		r = http_submit(s->http, &part[n].req);
+		begun += r >= 0;
+		at += path[at] == '/';
+	}
+	if (r < 0)
+		err_save(r, &why);
+	for (size_t i = 0, found = 0; i < n; i++) {
+		if (i < begun && has_any(s, &part[i]))
+			found = part[i].n;
+		store_request_release(&part[i].req);
+		/* The last ones may not have been asked for. */
+		if (i == n - 1 && found && !(n == REACH_MAX && found == part[i].n))
+			*ret = found;
+	}
+	return r < 0 ? err_restore(&why) : 0;
+}
+
 /* ---- opening ---- */
 
 static int open_s3(struct store *s, const char *url)
@@ -449,6 +514,7 @@ const struct store_kind store_s3 = {
 	.prepare = prepare,
 	.fetch = fetch,
 	.look = look,
+	.reach = reach,
 	.authorize = authorize,
 	.explain = explain,
 	.file = file_of,

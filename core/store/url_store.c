@@ -273,3 +273,30 @@ int store_open(const char *url, const struct url_store_opts *opts, struct io_sto
 	*ret = &s->base;
 	return 0;
 }
+
+int store_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
+{
+	const struct store_kind *kind = NULL;
+	size_t host, n = 0;
+	auto_free char *top = NULL;
+	struct io_store *base;
+	int r = find_kind(url, &kind);
+
+	if (r < 0)
+		return r;
+	host = (size_t)(strstr(url, "://") + 3 - url);
+	host += strcspn(url + host, "/");
+	if (!kind->reach || !url[host]) {
+		*ret = strlen(url);
+		return 0;
+	}
+	top = span_dup_str(span_of(url, host));
+	r = top ? store_open(top, opts, &base) : fail(-ENOMEM, "cannot open '%s'", url);
+	if (r < 0)
+		return r;
+	r = kind->reach(store_of(base), url + host + 1, &n);
+	store_free(base);
+	if (r >= 0)
+		*ret = n ? host + 1 + n : host;
+	return r;
+}

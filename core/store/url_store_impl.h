@@ -31,6 +31,11 @@ struct store_kind {
 	int (*fetch)(struct store *s, const char *path, struct object_list **ret);
 	/* What no listing that is at hand says. */
 	int (*look)(struct store *s, const char *path, struct io_object *ret);
+	/*
+	 * How much of a path from the root on is a directory, by whole parts: all are asked for at
+	 * once. NULL: it would cost more than to ask for one after the other.
+	 */
+	int (*reach)(struct store *s, const char *path, size_t *ret);
 	/* What authorizes a request, or NULL (http.h); arg is the store. */
 	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
 	bool (*explain)(void *arg, const struct http_refusal *refusal, struct http_request *req);

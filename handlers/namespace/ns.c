@@ -95,19 +95,31 @@ static int retree(void *arg, const char *path, struct tree **tree)
 	return r < 0 ? err_at(r, "transforms") : 0;
 }
 
+static struct url_store_opts store_opts_of(const struct options *o)
+{
+	return (struct url_store_opts){
+		.connections = (unsigned)MIN(o->connections, (uint64_t)LIMIT_CONNECTIONS),
+		.listing_ms =
+			options_given(o, "poll") ? (unsigned)MIN(MAX(o->poll, 100u), 3600000u) : 0,
+		.endpoint = o->endpoint,
+		.region = o->region,
+		.addressing = o->addressing,
+		.anonymous = o->anonymous,
+	};
+}
+
+int ns_reach(const char *url, const struct options *o, size_t *ret)
+{
+	const struct url_store_opts so = store_opts_of(o);
+
+	return ckpt_reach(url, &so, ret);
+}
+
 int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 {
 	struct ckpt_opts co = {
 		.source = source,
-		.store = { .connections =
-				   (unsigned)MIN(o->connections, (uint64_t)LIMIT_CONNECTIONS),
-			   .listing_ms = options_given(o, "poll") ?
-						 (unsigned)MIN(MAX(o->poll, 100u), 3600000u) :
-						 0,
-			   .endpoint = o->endpoint,
-			   .region = o->region,
-			   .addressing = o->addressing,
-			   .anonymous = o->anonymous },
+		.store = store_opts_of(o),
 		.io = o->io,
 		.keep_written = o->keep_written,
 		.shape = o->shape,

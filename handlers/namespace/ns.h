@@ -53,6 +53,9 @@ struct ns {
 const char *ns_spill_dir(const struct options *options);
 /* The checkpoint alone, as the options say: for tools that look at what cannot be shown. */
 int ns_ckpt(const char *source, const struct options *options, struct ckpt **ret);
+/* How much of a URL is a directory, by whole parts of its path, where one question tells
+ * (store_reach()). */
+int ns_reach(const char *url, const struct options *options, size_t *ret);
 /* Validates SOURCE; makes no thread. */
 int ns_open(const char *source, const struct options *options, struct ns **ret);
 /*

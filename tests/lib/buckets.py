@@ -154,7 +154,7 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         host = self.headers['Host'].rsplit(':', 1)[0]
         if host.endswith('.localhost'):
             path = f'/{host.removesuffix(".localhost")}{path}'
-        if p.page and 'list-type=2' in query:
+        if p.page and 'list-type=2' in query and 'max-keys=' not in query:
             query += f'&max-keys={p.page}'
         c = http.client.HTTPConnection(p.moto, timeout=60)
         try:

@@ -256,6 +256,28 @@ static size_t url_host(const char *path)
 	return host ? (size_t)(host - path) + strcspn(host, "/") : 0;
 }
 
+/* The name of a file: a leaf, or a view. Steps and items have names without a dot. */
+static bool names_file(const char *path, size_t n)
+{
+	while (n > 0 && path[n - 1] != '/' && path[n - 1] != '.')
+		n--;
+	return n > 0 && path[n - 1] == '.';
+}
+
+/* Where to begin to look for the checkpoint of a URL: one question instead of one for each part. */
+static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_t *ret)
+{
+	auto_free char *url = NULL;
+	int r;
+
+	*ret = n;
+	if (!names_file(path + url_host(path), n - url_host(path)))
+		return 0;
+	url = span_dup_str(span_of(path, n));
+	r = url ? ns_reach(url, &a->options, ret) : fail(-ENOMEM, "cannot open '%s'", path);
+	return r;
+}
+
 static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 {
 	size_t n = strlen(path), end, host = url_host(path);
@@ -269,8 +291,13 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		return fail(-EINVAL, "'' is not a path");
 	while (n > 1 && path[n - 1] == '/')
 		n--;
+	end = n;
+	if (is_url)
+		r = begin_of_search(a, path, n, &end);
+	if (r < 0)
+		return r;
 	/* From the whole path upwards: the first directory that is a checkpoint. */
-	for (end = n; end > 0 && r == 0;) {
+	while (end > 0 && r == 0) {
 		r = try_source(a, path, end, ret);
 		if (r == -EINVAL || (r == -ENOENT && is_url)) {
 			/* A directory, but no checkpoint: perhaps one above it is. */
