@@ -21,7 +21,7 @@
 #include "core/base/thread.h"
 #include "handlers/namespace/ns.h"
 
-#define MS 1000000
+#define MS ((int64_t)1000000)
 #define SWEEP_MS 100
 #define SWEEPS 20
 #define EVENTS (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR)
