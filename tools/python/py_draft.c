@@ -246,7 +246,9 @@ static PyObject *draft_commit(PyObject *self, PyObject *args)
 	int r = pytreefs_draft_commit(d, &p.progress);
 	py_progress_end(&p);
 	w->is_busy = 0;
-	w->d = NULL;
+	/* What failed is still there, and held: abort() removes it. */
+	if (r >= 0)
+		w->d = NULL;
 	if (p.raised)
 		return NULL;
 	if (r < 0)
@@ -273,7 +275,8 @@ static PyMethodDef methods[] = {
 	{ "attribute", draft_attribute, METH_VARARGS,
 	  PyDoc_STR("attribute(keys, attribute, text)") },
 	{ "commit", draft_commit, METH_VARARGS,
-	  PyDoc_STR("commit(progress)\n\nIt has ended then, also when it fails.") },
+	  PyDoc_STR(
+		  "commit(progress)\n\nWhen it fails the draft is as it was: abort() removes it.") },
 	{ "abort", draft_abort, METH_NOARGS, PyDoc_STR("abort()") },
 	{ NULL },
 };
