@@ -149,6 +149,15 @@ def test_fsspec_lists_what_a_mount_shows(fs):
         fs.info(f'{SAMPLE}/1500/nope')
 
 
+def test_fsspec_has_the_latest_step(fs, tmp_path):
+    """As every path of the package; it is the step that is the latest when the name is used."""
+    for step in (9, 10):
+        pytreefs.save(tmp_path / str(step), {'x': step})
+        assert fs.cat_file(f'{tmp_path}/latest/default/x.json') == b'%d\n' % step
+        assert set(map(os.path.basename, fs.ls(f'{tmp_path}/latest', detail=False))) == {'_CHECKPOINT_METADATA', 'default'}
+        assert 'latest' not in map(os.path.basename, fs.ls(str(tmp_path), detail=False))
+
+
 def test_fsspec_files_are_seekable(fs):
     import fsspec
     path = f'{SAMPLE}/1500/state/params/embed/table@float32.npy'

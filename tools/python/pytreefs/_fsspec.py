@@ -99,8 +99,16 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
         return name if name.startswith(_PROTOCOL + '://') else f'{_PROTOCOL}://{name}'
 
     def find_context(self, path: str) -> tuple[Context, str]:
-        """The opened checkpoint that holds a path, and the name in it."""
-        path = self._strip_protocol(path)
+        """The opened checkpoint that holds a path, and the name in it: of `latest` the step that it is now."""
+        context, name = self._find_context(self._strip_protocol(path))
+        first, _, rest = name.partition('/')
+        if first == 'latest' and context.handle.kind() == lib.ROOT:
+            steps = [step for step, _, number in context.handle.steps() if number is not None]
+            if steps:
+                name = join(steps[-1], rest) if rest else steps[-1]
+        return context, name
+
+    def _find_context(self, path: str) -> tuple[Context, str]:
         tried: lib.Error | None = None
         parts = path.split('/')
         for n in range(1, len(parts) + 1):
@@ -119,7 +127,7 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
                 tried = tried or e
                 continue
             # The widest: a root shows its steps, a step its items.
-            wider = self._widen(parts, n, context)
+            wider = None if context.handle.kind() == lib.ROOT else self._widen(parts, n, context)
             if wider is not None:
                 context, n = wider
             self._contexts['/'.join(parts[:n]) or '/'] = context
