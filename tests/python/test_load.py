@@ -174,6 +174,11 @@ def test_progress_reaches_the_end():
         pytreefs.load(STATE, progress=stop)
 
 
+def test_dlpack_names_what_it_cannot_pass_on():
+    with pytreefs.open(STATE) as ck, pytest.raises(BufferError, match="table.npy.*bfloat16.*framework='torch'"):
+        ck['params/embed/table'].__dlpack__()
+
+
 def test_errors_are_oserrors_with_a_name(tmp_path):
     with pytest.raises(pytreefs.Error) as e:
         pytreefs.open(tmp_path / 'nothing')
@@ -182,6 +187,9 @@ def test_errors_are_oserrors_with_a_name(tmp_path):
         pytreefs.open(STATE, no_such_option=1)
     with pytest.raises(pytreefs.Error):
         pytreefs.steps(tmp_path / 'nothing')
+    with pytest.raises(pytreefs.Error, match='not a step, item') as e:
+        pytreefs.load(SAMPLE / '1500' / 'metrics')
+    assert e.value.filename == str(SAMPLE / '1500' / 'metrics')
     with pytest.raises(ValueError, match='steps'):
         pytreefs.steps(STATE)
     assert pytreefs.steps(tmp_path) == []

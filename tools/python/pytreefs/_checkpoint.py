@@ -49,7 +49,12 @@ class Context:
         self.casts = 'restore_dtype' in options or 'restore_dtype' in os.environ.get('PYTREEFS_OPTIONS', '')
 
     def tree(self, name: str, flags: int = 0) -> list[Node]:
-        nodes = [Node._make(node) for node in self.handle.tree(name, flags)]
+        try:
+            nodes = [Node._make(node) for node in self.handle.tree(name, flags)]
+        except lib.Error as e:
+            if e.filename:
+                raise
+            raise self.fail(-(e.errno or errno.EIO), e.strerror or '', name) from None
         return [self._as_shown(name, node) for node in nodes] if self.casts else nodes
 
     def _as_shown(self, name: str, node: Node) -> Node:
@@ -213,7 +218,12 @@ class Leaf:
 
     def __dlpack__(self, **how: Any) -> Any:
         """What was read, for torch.from_dlpack() and others. BufferError for types that numpy does not have."""
-        return self._array(None, None).__dlpack__(**how)
+        a = self._array(None, None)
+        try:
+            return a.__dlpack__(**how)
+        except BufferError:
+            raise BufferError(f"{self._name}: DLPack has no {self.dtype_name} of numpy's; load(..., framework='torch') makes tensors "
+                              'of it') from None
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0     # kDLCPU
