@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
@@ -55,6 +56,17 @@ static int check_name(const char *name)
 	return strlen(name) > LIMIT_NAME_BYTES ? -ENAMETOOLONG : 0;
 }
 
+/* Why a name that could be a view is none: of which step and leaf, too. */
+static void report_absent(const struct node *dir, const char *name, int r)
+{
+	auto_buf path = { 0 };
+
+	node_path(dir, &path);
+	log_info("no '%s%s%s': %s", path.n ? buf_str(&path) : "", path.n ? "/" : "", name,
+		 err_text(r));
+	err_clear();
+}
+
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fs *fs = fuse_req_userdata(req);
@@ -73,10 +85,8 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		r = -ENOENT;
 	}
 	if (r < 0) {
-		if (r == -ENOENT && *err_where(r)) {
-			log_info("no '%s': %s", name, err_text(r));
-			err_clear();
-		}
+		if (r == -ENOENT && *err_where(r))
+			report_absent(dir, name, r);
 		reply_code(req, r, "look up in", dir);
 	} else {
 		dir_note_stat(req, n);

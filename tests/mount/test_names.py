@@ -2,6 +2,7 @@
 """Key paths as file names: every odd key has one name, and every name that is not a key's does not exist."""
 
 import os
+import pathlib
 import shutil
 import subprocess
 
@@ -36,6 +37,14 @@ def test_names_of_no_key(mount, cases, wrong):
     m = mount(case.path)
     with pytest.raises(FileNotFoundError):
         os.stat(m / 'leaf' / wrong)
+
+
+def test_the_log_says_which_view_is_absent_and_why(mount):
+    """With the whole path: many leaves have the same last name."""
+    m = mount(pathlib.Path(__file__).resolve().parents[1] / 'data/sample')
+    assert not os.path.exists(m / '1000/state/params/embed/table@float31.npy')
+    assert any(line.endswith(" no '1000/state/params/embed/table@float31.npy': 'float31' is not a dtype")
+               for line in m.log_lines()), m.log_lines()
 
 
 def test_a_name_longer_than_any_file_system_takes(mount, cases):
