@@ -27,7 +27,8 @@ const char *gc_kind_text(enum gc_kind kind)
 		[GC_BEGUN] = "draft that was never begun in full",
 		[GC_DELETED] = "rest of a deleted step",
 		[GC_LOCK] = "lock file of a commit that was interrupted",
-		[GC_FOREIGN] = "temporary directory of another program; --all removes it",
+		[GC_FOREIGN] =
+			"temporary directory of another program; --all with --older-than removes it",
 		[GC_LIVE] = "held by a living writer",
 	};
 
