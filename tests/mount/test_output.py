@@ -180,6 +180,11 @@ def test_merge_of_what_is_merged_prints_its_document(run):
     assert json.loads(run('merge', '--json', STATE).stdout) == {'parts': 0, 'keys': 0, 'repeated': 0, 'missing': 0}
 
 
+def test_merge_of_a_step_asks_for_an_item(run):
+    r = run('merge', STATE.parent, ok=False)
+    assert r.returncode == 1 and f"'{STATE.parent}' has no per-process databases; an item of a step is wanted" in r.stderr
+
+
 def test_a_conversion_that_a_signal_stops_says_so(program, tmp_path):
     source = tmp_path / 'in'
     source.mkdir()

@@ -155,6 +155,7 @@ static int run_merge(struct cmd_args *a)
 	static const struct ocdbt_merge_stats none;
 	auto_of(ns) struct ns *ns = NULL;
 	struct stat st;
+	bool is_merged;
 	int r;
 
 	bound_memory(a);
@@ -167,24 +168,29 @@ static int run_merge(struct cmd_args *a)
 	if (r >= 0)
 		r = ns_open(a->arg[0], &a->options, &ns);
 	if (r >= 0)
-		r = ns_start(ns, NULL);
-	if (r >= 0)
 		r = ocdbt_parts_find(ns->ckpt->source, &parts);
 	if (r < 0)
 		return r;
 	r = io_stat(ns->ckpt->source, "manifest.ocdbt", &st);
-	if (r >= 0) {
+	if (r < 0 && r != -ENOENT)
+		return r;
+	err_clear();
+	is_merged = r >= 0;
+	/* A step, for instance: said before somebody opens it as an item. */
+	if (!is_merged && parts.n == 0)
+		return fail(-EINVAL,
+			    "'%s' has no per-process databases; an item of a step is wanted",
+			    a->arg[0]);
+	r = ns_start(ns, NULL);
+	if (r < 0)
+		return r;
+	if (is_merged) {
 		if (cmd_flag(a, "json"))
 			return report(a, 0, &none, 0);
 		if (!cmd_flag(a, "quiet"))
 			fprintf(stderr, "pytreefs: '%s' is merged already\n", a->arg[0]);
 		return EXIT_OK;
 	}
-	if (r != -ENOENT)
-		return r;
-	err_clear();
-	if (parts.n == 0)
-		return fail(-EINVAL, "'%s' has no per-process databases", a->arg[0]);
 	return merge_item(a, ns, &parts);
 }
 
