@@ -25,6 +25,7 @@ struct http_opts {
 	unsigned request_ms;     /* a request, all its tries and pauses */
 	unsigned tries;          /* of one request */
 	unsigned first_pause_ms; /* about; it doubles with each try */
+	bool no_proxy;           /* also where the environment names one */
 	const char *ca_file;     /* certificates to trust instead of the system's; or NULL */
 };
 #define HTTP_OPTS_DEFAULT                                                                  \

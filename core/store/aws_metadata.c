@@ -92,7 +92,8 @@ static int ask(struct http *h, struct question *q, struct buf *ret)
 	return refused(r, "no credentials");
 }
 
-static int client(unsigned progress_ms, struct http **ret)
+/* near: it is this machine, or one that no proxy may be asked for. */
+static int client(unsigned progress_ms, bool near, struct http **ret)
 {
 	struct http_opts opts = HTTP_OPTS_DEFAULT;
 
@@ -100,6 +101,7 @@ static int client(unsigned progress_ms, struct http **ret)
 	opts.progress_ms = progress_ms;
 	opts.request_ms = REQUEST_MS;
 	opts.tries = 2;
+	opts.no_proxy = near;
 	opts.ca_file = getenv("SSL_CERT_FILE");
 	return http_new(&opts, ret);
 }
@@ -249,7 +251,7 @@ int aws_ask_container(const char *token_file, struct aws_keys *ret)
 	if (r >= 0)
 		r = container_header(token_file, &header);
 	if (r >= 0)
-		r = client(PROGRESS_MS, &h);
+		r = client(PROGRESS_MS, true, &h);
 	q.url = url;
 	q.header = header;
 	if (r >= 0)
@@ -306,7 +308,7 @@ int aws_ask_instance(struct aws_keys *ret)
 	while (n && server[n - 1] == '/')
 		n--;
 	tidy = span_dup_str(span_of(server, n));
-	r = tidy ? client(INSTANCE_MS, &h) : fail(-ENOMEM, "cannot hold credentials");
+	r = tidy ? client(INSTANCE_MS, true, &h) : fail(-ENOMEM, "cannot hold credentials");
 	if (r >= 0)
 		r = ask_instance(h, tidy, ret);
 	http_free(h);
@@ -394,7 +396,7 @@ int aws_ask_web_identity(const struct aws_web_identity *who, struct aws_keys *re
 	if (r >= 0)
 		r = identity_url(who, &url);
 	if (r >= 0)
-		r = client(PROGRESS_MS, &h);
+		r = client(PROGRESS_MS, false, &h);
 	q.url = url;
 	q.send = buf_span(&form);
 	if (r >= 0)

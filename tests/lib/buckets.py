@@ -238,12 +238,12 @@ class Vendor(servers.Server):
 
     def environment(self, kind, directory):
         """What leads there, kind: 'container', 'instance' or 'identity'."""
-        token = directory / 'token'
+        token, here = directory / 'token', self.url.replace('127.0.0.1', 'localhost')
         if kind == 'instance':
-            return {'AWS_EC2_METADATA_DISABLED': 'false', 'AWS_EC2_METADATA_SERVICE_ENDPOINT': f'{self.url}/'}
+            return {'AWS_EC2_METADATA_DISABLED': 'false', 'AWS_EC2_METADATA_SERVICE_ENDPOINT': f'{here}/'}
         if kind == 'container':
             token.write_text('Basic of-the-container\n')
-            return {'AWS_CONTAINER_CREDENTIALS_FULL_URI': f'{self.url}/container', 'AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE': str(token)}
+            return {'AWS_CONTAINER_CREDENTIALS_FULL_URI': f'{here}/container', 'AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE': str(token)}
         token.write_text('of/the+identity\n')
         return {'AWS_WEB_IDENTITY_TOKEN_FILE': str(token), 'AWS_ROLE_ARN': 'arn:aws:iam::1:role/r', 'AWS_ENDPOINT_URL_STS': self.url}
 
@@ -252,8 +252,8 @@ class Proxy(servers.Server):
     """Checks signatures, and hands on to moto. keys: id -> (secret, session token or None); page: the most keys of a page of a
     listing; fault(handler): answers and returns True instead."""
 
-    def __init__(self, moto_address):
-        super().__init__(_Proxy)
+    def __init__(self, moto_address, tls=None):
+        super().__init__(_Proxy, tls)
         self.moto, self.keys, self.expired = moto_address, {KEY_ID: (SECRET, None)}, set()
         self.anonymous, self.page, self.fault, self.requests = False, None, None, []
         self.hosts, self.seen = [], set()

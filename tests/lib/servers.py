@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import socket
+import ssl
 import struct
 import subprocess
 import threading
@@ -130,10 +131,16 @@ class Server(http.server.ThreadingHTTPServer):
     """An HTTP server on a port of its own, in threads of this process, which is served within `with`."""
     daemon_threads = True
 
-    def __init__(self, handler):
+    def __init__(self, handler, tls=None):
+        """tls: certificate and key."""
         super().__init__(('127.0.0.1', 0), handler)
         self.lock = threading.Lock()
-        self.url = f'http://127.0.0.1:{self.server_address[1]}'
+        self.url = f'http{"s" if tls else ""}://127.0.0.1:{self.server_address[1]}'
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            # Each connection's own thread shakes hands.
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.thread = threading.Thread(target=self.serve_forever, args=(0.05,))
 
     def handle_error(self, *_):

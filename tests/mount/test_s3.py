@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from lib import buckets, compare
+from lib import buckets, compare, servers
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
@@ -217,6 +217,9 @@ def test_credentials_that_a_server_gives(mount, run, s3, tmp_path, monkeypatch, 
     with buckets.Vendor(s3, lifetime=3) as vendor:
         for name, value in vendor.environment(kind, tmp_path / 'vendor').items():
             monkeypatch.setenv(name, value)
+        # No proxy is asked for what only this machine or its host may give.
+        monkeypatch.setenv('http_proxy', 'http://127.0.0.1:1')
+        monkeypatch.setenv('no_proxy', '127.0.0.1')
         m = mount('s3://checkpoints/run/1500', 'cache=0', 'sandbox=require', 'trace=all')
         want = compare.read_all(m / 'state/params/embed/table[0:1].npy')
         end = time.monotonic() + 60
@@ -262,6 +265,41 @@ def test_where_requests_go(run, s3, tmp_path):
     assert s3.hosts[-1].startswith('checkpoints.localhost:')
     assert run('ls', '-o', f'endpoint={local},addressing=path', url).stdout == want
     assert s3.hosts[-1].startswith('localhost:')
+
+
+def test_the_commands_of_the_page(program, moto, s3, tmp_path):
+    """Those of docs/buckets.md that name a bucket, as they stand there."""
+    buckets.Bucket(moto, 'models').upload(SAMPLE, 'run7')
+    page = (SAMPLE.parent.parent.parent / 'docs/buckets.md').read_text()
+    commands = [line for line in page.split('```')[1].splitlines() if 's3://' in line]
+    assert len(commands) >= 5
+    (tmp_path / 'mnt').mkdir()
+    env = dict(os.environ, PATH=f'{pathlib.Path(program).parent}:{os.environ["PATH"]}')
+    try:
+        for line in commands:
+            subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
+        assert compare.contents(tmp_path / 'mnt/1500/state/params').keys() and (tmp_path / 'table.npy').read_bytes()
+    finally:
+        if os.path.ismount(tmp_path / 'mnt'):
+            subprocess.run(['umount', tmp_path / 'mnt'], check=True)
+
+
+def test_certificates(run, moto, s3, tmp_path):
+    """A mount of a bucket is not more trusting than one of a web server; nothing is asked before the certificate is checked."""
+    cert = servers.certificate(tmp_path)
+    with buckets.Proxy(moto, cert) as secure:
+        env = dict(os.environ, AWS_ENDPOINT_URL=secure.url)
+        r = run('ls', 's3://checkpoints/run', ok=False, env=env)
+        assert r.returncode == 1 and 'certificate' in r.stderr and not secure.requests, r.stderr
+        assert run('ls', 's3://checkpoints/run', env=dict(env, SSL_CERT_FILE=str(cert[0]))).stdout == '1000/\n1500/\n'
+
+
+def test_no_redirect_is_followed(run, moto, s3):
+    """Credentials are not carried to another host."""
+    with buckets.Proxy(moto) as other:
+        s3.fault = lambda h: h.refuse(307, 'TemporaryRedirect', Location=other.url + h.path) or True
+        r = run('ls', 's3://checkpoints/run', ok=False)
+        assert r.returncode == 1 and 'status 307 (TemporaryRedirect)' in r.stderr and not other.requests, r.stderr
 
 
 # ---- faults ----
