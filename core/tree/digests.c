@@ -142,8 +142,12 @@ static int parse(struct span text, const char *what, struct digests *d)
 int digests_parse(struct span text, const char *what, struct digests **ret)
 {
 	auto_of(digests) struct digests *d = calloc(1, sizeof(*d));
-	int r = d ? parse(text, what, d) : fail(-ENOMEM, "%s: not enough memory", what);
+	int r;
 
+	if (!d)
+		return fail(-ENOMEM, "%s: not enough memory", what);
+	d->arena.metered = true;
+	r = parse(text, what, d);
 	if (r >= 0)
 		*ret = take(d);
 	return r;

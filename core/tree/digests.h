@@ -30,7 +30,7 @@ struct digests {
 	size_t n;
 };
 
-/* -EUCLEAN names the line: not of that form, or a name that comes twice. */
+/* -EUCLEAN names the line: not of that form, or a name that comes twice. The table is metered. */
 int digests_parse(struct span text, const char *what, struct digests **ret);
 /* The digest of a name, or NULL. */
 const struct digests_entry *digests_find(const struct digests *d, struct span name);

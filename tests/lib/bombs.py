@@ -307,6 +307,11 @@ def zarray(key, value, step, item):
     text(item / 'w/.zarray', key, lambda: [old[:-1].encode(), b', "more": ', value(), b'}'])
 
 
+def digests(n, step, item):
+    """`.sha256sums` of that many leaves."""
+    text(item / '.sha256sums', f'digests-{n}', lambda: [b'%064x  a%d\n' % (i, i) for i in range(n)])
+
+
 def string_leaf(step, item):
     """As releases 0.3.x stored strings: a hole in it."""
     with_a_string(item)
@@ -344,6 +349,7 @@ KINDS = {
     '.zarray of deep lists': functools.partial(
         zarray, 'deep', lambda: b'[' + (b'[' * 200 + b']' * 200 + b',') * 4000 + b'0]'),
     '.zarray of one text': functools.partial(zarray, 'text', lambda: b'"' + b'x' * 15 * MIB + b'"'),
+    '.sha256sums of many leaves': functools.partial(digests, 200_000),
     'string leaf that is a hole': string_leaf,
     'older versions of 200 MiB': functools.partial(older_versions, 200),
     'older versions of 15 MiB': functools.partial(older_versions, 15),
