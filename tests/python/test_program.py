@@ -149,6 +149,18 @@ def test_fsspec_lists_what_a_mount_shows(fs):
         fs.info(f'{SAMPLE}/1500/nope')
 
 
+def test_fsspec_takes_a_box_for_a_view_before_a_pattern(fs):
+    table = f'{SAMPLE}/1500/state/params/embed/table'
+    with fs.open(f'{table}[0:2].npy') as f:
+        want = f.read()
+    assert fs.cat_file(f'{table}[0:2].npy') == want and fs.cat_file(f'{table}[0:2].npy', 100, 140) == want[100:140]
+    assert fs.cat(f'pytreefs://{table}[0:2].npy') == want
+    for other in ('table@64x32.npy', 'table@float32.bin', 'table@64x32[60:]@float32.npy'):
+        with fs.open(os.path.join(os.path.dirname(table), other)) as f:
+            assert fs.cat_file(f.path, 3, 999) == f.read()[3:999]
+    assert fs.glob(f'{SAMPLE}/1500/state/params/embed/tabl[e].npy') == [f'{table}.npy']
+
+
 def test_fsspec_has_the_latest_step(fs, tmp_path):
     """As every path of the package; it is the step that is the latest when the name is used."""
     for step in (9, 10):

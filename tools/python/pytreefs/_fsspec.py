@@ -170,6 +170,13 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
             return [join(path, n) for n in names]
         return [self._entry(join(path, n), context, join(name, n)) for n in names]
 
+    def glob(self, path: str, maxdepth: int | None = None, **how: Any) -> Any:
+        """`w[0:2].npy` is a view where there is one, as for cat(), and else a pattern."""
+        name = self._strip_protocol(path)
+        if '[' in name and self.isfile(name):
+            return {name: self.info(name)} if how.get('detail') else [name]
+        return super().glob(path, maxdepth, **how)
+
     def modified(self, path: str) -> Any:
         import datetime
         return datetime.datetime.fromtimestamp(self.info(path)['mtime'], datetime.timezone.utc)
@@ -226,7 +233,9 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
             size = f.size()
             first, last, _ = slice(start, end).indices(size)
             out = bytearray(max(last - first, 0))
-            node = Node._make(context.describe(name)) if out and name.endswith(('.npy', '.bin')) else None
+            # Of a view that is a box itself no boxes are read; in keys the bracket is escaped.
+            has_boxes = name.endswith(('.npy', '.bin')) and '[' not in name.rpartition('/')[2]
+            node = Node._make(context.describe(name)) if out and has_boxes else None
             if node is None or node.kind != lib.ARRAY or not node.shape:
                 f.readinto(out, first)
                 return out
