@@ -139,6 +139,8 @@ def test_info_and_report_say_what_is_covered(run, step, options, bare):
     assert said['leaves_without'] == without['leaves'] == (5 if bare else 0)
     assert said['bytes_without'] == without['raw_bytes'] == (verified['stored_bytes'] if bare else 0)
     assert said['leaves'] == 5 - said['leaves_without']
+    covered = f"{said['leaves']} leaves, {said['bytes']} bytes are covered; "
+    assert re.search(rf"^checksums +{covered}{said['leaves_without']} leaves, .* cannot be$", run('info', one / 'default').stdout, re.M)
     page = run('report', one, one.parent.parent / 'page.html').stdout
     assert f"{said['leaves']} leaves, {said['bytes']} stored bytes are covered by checksums; " in page
     assert f"; {said['leaves_without']} leaves, {said['bytes_without']} bytes cannot be" in page
@@ -157,7 +159,7 @@ def test_a_leaf_that_cannot_be_opened_is_not_covered(run, step):
     words = r'^4 leaves, .* are covered by checksums; 0 leaves, 0 \w+ cannot be; 1 leaves cannot be opened$'
     assert re.search(words, run('verify', one, ok=False).stdout, re.M)
     assert re.search(words, run('report', one, one.parent.parent / 'page.html', ok=False).stdout, re.M)
-    assert '; cannot be opened: 1 leaves' in run('info', one / 'default', ok=False).stdout
+    assert '; 1 leaves cannot be opened' in run('info', one / 'default', ok=False).stdout
 
 
 def test_a_flip_is_found_before_it_is_copied(run, step, mount, tmp_path):

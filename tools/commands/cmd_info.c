@@ -216,13 +216,13 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 	r = buf_addf(
 		&text,
 		json ? "{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, \"bytes_without\": %llu" :
-		       "%llu leaves with %llu bytes; not: %llu leaves with %llu bytes",
+		       "%llu leaves, %llu bytes are covered; %llu leaves, %llu bytes cannot be",
 		(unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
 		(unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes);
 	if (r >= 0 && (json || sums.unopened_leaves))
 		r = buf_addf(&text,
 			     json ? ", \"leaves_unopened\": %llu}" :
-				    "; cannot be opened: %llu leaves",
+				    "; %llu leaves cannot be opened",
 			     (unsigned long long)sums.unopened_leaves);
 	if (r >= 0)
 		add(out, json, "checksums", buf_span(&text));
