@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 
-#define LISTINGS_MAX 64
+#define LISTINGS_MAX 512
 #define ENTRIES_MAX 100000 /* of all that are kept */
 
 int object_list_new(const char *path, struct object_list **ret)

@@ -6,6 +6,7 @@ import errno
 import os
 import pathlib
 import subprocess
+import threading
 import time
 
 import pytest
@@ -104,6 +105,27 @@ def wait_until(what, m):
         assert time.monotonic() < end
         os.listdir(m.path)
         time.sleep(0.1)
+
+
+def test_markers_of_many_steps_are_looked_for_at_once(run, bucket, s3):
+    """The second look into a directory of steps takes those that follow along: four wait here until all four have come."""
+    steps = [str(100 + i) for i in range(6)]
+    for step in steps:
+        bucket.put(f'many/{step}/{MARKER}', b'')
+        bucket.put(f'many/{step}/_CHECKPOINT_METADATA', b'{"item_handlers": {"state": "x"}}')
+    under_way, changed = set(), threading.Condition()
+
+    def together(h):
+        step = h.path.partition('prefix=many%2F')[2].removesuffix('%2F')
+        if step in steps[2:]:
+            with changed:
+                under_way.add(step)
+                changed.notify_all()
+                assert changed.wait_for(lambda: under_way >= set(steps[2:]), 30)
+        return False
+    s3.fault = together
+    assert run('ls', 's3://checkpoints/many').stdout.split() == [f'{step}/' for step in steps]
+    assert under_way == set(steps[2:])
 
 
 def test_steps_without_markers(run, bucket, s3):

@@ -45,20 +45,20 @@ static void test_the_last_ones_are_remembered(void **state)
 	char path[16];
 
 	object_lists_init(&c, 60000);
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < 600; i++) {
 		snprintf(path, sizeof(path), "d%d", i);
 		l = list_of(path, names, 1);
 		object_lists_put(&c, l);
 		object_lists_unref(&c, l);
 	}
 	assert_null(object_lists_get(&c, "d0"));
-	l = object_lists_get(&c, "d199");
+	l = object_lists_get(&c, "d599");
 	assert_non_null(l);
 	/* One that is in use outlives its place. */
 	l->expires = 0;
-	assert_null(object_lists_get(&c, "d199"));
+	assert_null(object_lists_get(&c, "d599"));
 	object_lists_put(&c, list_of("other", names, 1));
-	assert_string_equal(l->path, "d199");
+	assert_string_equal(l->path, "d599");
 	object_lists_unref(&c, l);
 	l = object_lists_get(&c, "other");
 	object_lists_unref(&c, l);

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * s3_look.c - what is in a bucket: listings by ListObjectsV2, and look-ups, which they answer.
+ *
+ * A look-up lists the directory that the name is in, which answers all its siblings, too. Where
+ * that has more names than a page, the object and the directory of that name are asked for, both at
+ * once. Whoever looks into one directory after the other, as for the markers of steps, has those
+ * that follow listed along.
+ */
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/store/s3_xml.h"
+#include "core/store/store_s3.h"
+
+#define PAGES_MAX 10000
+
+/* ---- listings ---- */
+
+/* What all keys in the directory begin with. */
+static char *prefix_of(const struct store *s, const char *path)
+{
+	const char *prefix = s3_of(s)->place.prefix;
+
+	return str_fmt("%s%s%s%s", prefix, *prefix ? "/" : "", path, *path ? "/" : "");
+}
+
+static int page_url(const struct store *s, const char *prefix, struct buf *token, bool one,
+		    struct buf *ret)
+{
+	int r = buf_addf(ret, "%s%s?", s3_of(s)->place.url, s3_of(s)->place.is_virtual ? "/" : "");
+
+	/* In order of their names, as they are signed. */
+	if (r >= 0 && token->n) {
+		r = buf_add_str(ret, "continuation-token=");
+		if (r >= 0)
+			r = buf_str(token) ? store_escape_value(ret, buf_str(token)) : -ENOMEM;
+		if (r >= 0)
+			r = buf_add_byte(ret, '&');
+	}
+	if (r >= 0)
+		r = buf_addf(ret, "delimiter=%%2F&encoding-type=url&list-type=2%s&prefix=",
+			     one ? "&max-keys=1" : "");
+	return r < 0 ? r : store_escape_value(ret, prefix);
+}
+
+/* For a page; one: of one name, which says whether there is any. */
+static int page_request(struct store *s, const char *path, struct buf *token, bool one,
+			struct http_request *ret)
+{
+	auto_free char *prefix = prefix_of(s, path);
+	auto_buf url = { 0 };
+	struct http_request q;
+	int r = prefix ? page_url(s, prefix, token, one, &url) : -ENOMEM;
+
+	if (r >= 0)
+		r = buf_str(&url) ? store_request(s, path, &q) : -ENOMEM;
+	if (r < 0)
+		return fail(-ENOMEM, "cannot list '%s'", path);
+	free((char *)(uintptr_t)q.url);
+	q.url = (char *)take(url.p);
+	q.limit = S3_PAGE_BYTES;
+	*ret = q;
+	return 0;
+}
+
+struct paging {
+	struct store *s;
+	const char *name;
+	struct object_list *l;
+	char *prefix;
+	bool has_any; /* also the object that some tools make for the directory itself */
+};
+
+static int add_key(void *arg, struct span key, const struct io_object *o)
+{
+	struct paging *p = arg;
+	struct span name;
+
+	if (!span_starts(key, span_str(p->prefix)))
+		return fail(-EUCLEAN, "it has a key that does not begin with the prefix '%s'",
+			    p->prefix);
+	p->has_any = true;
+	name = span_from(key, strlen(p->prefix));
+	if (o->is_dir && span_ends(name, span_str("/")))
+		name.n--;
+	if (name.n && memchr(name.p, '/', name.n))
+		return fail(-EUCLEAN, "it has keys of directories below '%s'", p->prefix);
+	if (p->l->n >= LIMIT_LISTING_NAMES)
+		return fail(-EFBIG, "it has more than %d names", LIMIT_LISTING_NAMES);
+	return object_list_add(p->l, name, o);
+}
+
+/* An answer to the request for a page, and what it is of. */
+static int take_page(struct paging *p, struct http_request *q, struct s3_page *page)
+{
+	int r = http_wait(p->s->http, q);
+
+	if (r >= 0) {
+		r = s3_parse_page(buf_span(&q->body), add_key, p, page);
+		if (r < 0)
+			r = err_at(r, "the listing of '%s'", q->name);
+	}
+	store_request_release(q);
+	return r;
+}
+
+static void paging_release(struct paging *p)
+{
+	object_list_free(p->l);
+	free(p->prefix);
+}
+
+static int paging_init(struct paging *p, struct store *s, const char *path)
+{
+	int r;
+
+	*p = (struct paging){ .s = s, .name = path, .prefix = prefix_of(s, path) };
+	r = p->prefix ? object_list_new(path, &p->l) : fail(-ENOMEM, "cannot list '%s'", path);
+	if (r < 0)
+		free(p->prefix);
+	return r;
+}
+
+/* -ENOENT when nothing is there. The listing is the caller's, with a reference. */
+static int paging_end(struct paging *p, const struct s3_page *page, struct object_list **ret)
+{
+	if (!p->has_any && !page->is_truncated)
+		return fail(-ENOENT, "'%s%s%s' does not exist: no key begins with '%s'",
+			    p->s->base.url, *p->name ? "/" : "", p->name, p->prefix);
+	object_list_finish(p->l);
+	p->l->is_truncated = p->l->is_partial = page->is_truncated;
+	*ret = take(p->l);
+	return 0;
+}
+
+/* The first page of what is in a directory, or all of it. */
+static int list_pages(struct store *s, const char *path, bool all, struct object_list **ret)
+{
+	struct s3_page page = { 0 };
+	struct paging p;
+	int r = store_prepare(s);
+
+	if (r >= 0)
+		r = paging_init(&p, s, path);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; r >= 0 && (i == 0 || (all && page.is_truncated)); i++) {
+		struct http_request q = { 0 };
+
+		r = i < PAGES_MAX ? page_request(s, path, &page.next, false, &q) :
+				    fail(-EFBIG, "the listing of '%s/%s' has more than %d pages",
+					 s->base.url, path, PAGES_MAX);
+		if (r >= 0)
+			r = http_submit(s->http, &q);
+		if (r >= 0)
+			r = take_page(&p, &q, &page);
+		else
+			store_request_release(&q);
+	}
+	if (r >= 0)
+		r = paging_end(&p, &page, ret);
+	buf_release(&page.next);
+	paging_release(&p);
+	return r;
+}
+
+int s3_fetch(struct store *s, const char *path, struct object_list **ret)
+{
+	return list_pages(s, path, true, ret);
+}
+
+/* ---- look-ups ---- */
+
+/* The first page, which the last listings keep. */
+static int look_into(struct store *s, const char *path, struct io_object *ret)
+{
+	struct object_list *l;
+	int r = list_pages(s, path, false, &l);
+
+	if (r < 0)
+		return r;
+	object_lists_put(&s->listings, l);
+	*ret = (struct io_object){ .is_dir = true, .mtime = object_list_newest(l) };
+	object_lists_unref(&s->listings, l);
+	return 0;
+}
+
+/* The object of that name, while the directory of that name is asked for. */
+static int ask_both(struct store *s, const char *path, struct io_object *ret)
+{
+	struct http_request q = { 0 };
+	struct err_note why = { 0 };
+	int r = store_prepare(s), as_directory, as_object;
+
+	if (r >= 0)
+		r = store_request(s, path, &q);
+	if (r < 0)
+		return r;
+	q.is_head = true;
+	r = http_submit(s->http, &q);
+	if (r < 0) {
+		store_request_release(&q);
+		return r;
+	}
+	as_directory = look_into(s, path, ret);
+	if (as_directory < 0 && as_directory != -ENOENT)
+		err_save(as_directory, &why);
+	as_object = http_wait(s->http, &q);
+	if (as_directory >= 0) {
+		err_clear();
+		r = 0;
+	} else if (why.code) {
+		r = err_restore(&why);
+	} else {
+		r = as_object < 0 ? as_object : store_object_of(&q, ret);
+	}
+	store_request_release(&q);
+	return r;
+}
+
+/* NULL: memory is short. */
+static char *parent_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? span_dup_str(span_of(path, (size_t)(slash - path))) : strdup("");
+}
+
+/* ---- look-ups ahead ---- */
+
+#define AHEAD 32
+
+struct ahead {
+	struct paging p;
+	struct http_request req;
+	char *path;
+};
+
+static int ahead_begin(struct store *s, const char *path, struct ahead *a)
+{
+	struct buf no_token = { 0 };
+	int r;
+
+	a->path = strdup(path);
+	r = a->path ? paging_init(&a->p, s, a->path) : fail(-ENOMEM, "cannot list '%s'", path);
+	if (r >= 0) {
+		r = page_request(s, path, &no_token, false, &a->req);
+		if (r >= 0)
+			r = http_submit(s->http, &a->req);
+		if (r < 0)
+			paging_release(&a->p);
+	}
+	if (r < 0) {
+		store_request_release(&a->req);
+		free(a->path);
+	}
+	return r;
+}
+
+static int ahead_end(struct store *s, struct ahead *a)
+{
+	struct s3_page page = { 0 };
+	struct object_list *l = NULL;
+	int r = take_page(&a->p, &a->req, &page);
+
+	if (r >= 0)
+		r = paging_end(&a->p, &page, &l);
+	if (r >= 0) {
+		object_lists_put(&s->listings, l);
+		object_lists_unref(&s->listings, l);
+	}
+	buf_release(&page.next);
+	paging_release(&a->p);
+	free(a->path);
+	return r;
+}
+
+/* Whether names were looked for in another directory of `within` just before. */
+static bool is_next(struct s3 *s3, const char *within)
+{
+	char *copy = strdup(within);
+	bool next;
+
+	pthread_mutex_lock(&s3->lock);
+	next = s3->last_within && !strcmp(s3->last_within, within);
+	free(s3->last_within);
+	s3->last_within = copy;
+	pthread_mutex_unlock(&s3->lock);
+	return next;
+}
+
+/* The first page of a directory of `within`, and of those that follow it there, all at once. */
+static int list_some(struct store *s, const char *path, const struct object_list *within)
+{
+	auto_free struct ahead *a = calloc(AHEAD, sizeof(*a));
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	size_t n = 0, up = (size_t)(name - path);
+	struct err_note why = { 0 };
+	int r = a ? ahead_begin(s, path, &a[0]) : fail(-ENOMEM, "cannot list '%s'", path);
+
+	if (r < 0)
+		return r;
+	n = 1;
+	for (size_t i = 0; i < within->n && n < AHEAD; i++) {
+		const struct object_list_entry *e = &within->entry[i];
+		auto_free char *next = NULL;
+		struct object_list *known;
+
+		if (!e->is_dir || strcmp(e->name, name) <= 0)
+			continue;
+		next = str_fmt("%.*s%s", (int)up, path, e->name);
+		known = next ? object_lists_get(&s->listings, next) : NULL;
+		if (known)
+			object_lists_unref(&s->listings, known);
+		else if (!next || ahead_begin(s, next, &a[n]) < 0)
+			break;
+		else
+			n++;
+	}
+	for (size_t i = 0; i < n; i++) {
+		r = ahead_end(s, &a[i]);
+		if (i == 0 && r < 0)
+			err_save(r, &why);
+	}
+	err_clear();
+	return why.code ? err_restore(&why) : 0;
+}
+
+/* The first page, and those of the directories that will be looked into next. */
+static int look_ahead(struct store *s, const char *path, struct io_object *ret)
+{
+	auto_free char *up = parent_of(path);
+	struct object_list *within = *path && up ? object_lists_get(&s->listings, up) : NULL;
+	int r = 0;
+
+	if (!within)
+		return look_into(s, path, ret);
+	if (within->is_truncated || !is_next(s3_of(s), up)) {
+		r = look_into(s, path, ret);
+	} else {
+		r = store_prepare(s);
+		if (r >= 0)
+			r = list_some(s, path, within);
+	}
+	object_lists_unref(&s->listings, within);
+	return r;
+}
+
+int s3_look(struct store *s, const char *path, struct io_object *ret)
+{
+	auto_free char *parent = parent_of(path);
+	struct object_list *l;
+	struct io_object dir;
+	int r, found;
+
+	if (!parent)
+		return fail(-ENOMEM, "cannot look for '%s'", path);
+	if (!*path)
+		return look_into(s, path, ret);
+	l = object_lists_get(&s->listings, parent);
+	if (l)
+		object_lists_unref(&s->listings, l);
+	r = l ? 0 : look_ahead(s, parent, &dir);
+	if (r < 0)
+		return r;
+	found = store_find(s, path, ret);
+	if (found > 0)
+		return 0;
+	return found < 0 ? ask_both(s, path, ret) :
+			   fail(-ENOENT, "'%s/%s' does not exist", s->base.url, path);
+}
+
+/* ---- how far a path goes ---- */
+
+#define REACH_MAX 32 /* parts of a path; of a longer one the rest counts as one that may be there */
+
+struct reach {
+	struct http_request req;
+	size_t n; /* of the path */
+};
+
+static int count_key(void *arg, struct span key, const struct io_object *o)
+{
+	return 0;
+}
+
+/* Whether anything is in a directory: what cannot be asked for may be there, and does not matter. */
+static bool has_any(struct store *s, struct reach *p)
+{
+	struct s3_page page = { 0 };
+	int r = http_wait(s->http, &p->req);
+
+	if (r >= 0)
+		r = s3_parse_page(buf_span(&p->req.body), count_key, NULL, &page);
+	err_clear();
+	buf_release(&page.next);
+	return r >= 0 && page.n > 0;
+}
+
+int s3_reach(struct store *s, const char *path, size_t *ret)
+{
+	struct reach part[REACH_MAX];
+	struct buf no_token = { 0 };
+	struct err_note why = { 0 };
+	size_t n = 0, begun = 0;
+	int r = store_prepare(s);
+
+	*ret = strlen(path);
+	for (size_t at = 0; path[at] && n < REACH_MAX && r >= 0; n++) {
+		auto_free char *dir = NULL;
+
+		at += strcspn(path + at, "/");
+		part[n].n = at;
+		dir = span_dup_str(span_of(path, at));
+		r = dir ? page_request(s, dir, &no_token, true, &part[n].req) : -ENOMEM;
+		if (r < 0)
+			break;
+		r = http_submit(s->http, &part[n].req);
+		begun += r >= 0;
+		at += path[at] == '/';
+	}
+	if (r < 0)
+		err_save(r, &why);
+	for (size_t i = 0, found = 0; i < n; i++) {
+		if (i < begun && has_any(s, &part[i]))
+			found = part[i].n;
+		store_request_release(&part[i].req);
+		/* The last ones may not have been asked for. */
+		if (i == n - 1 && found && !(n == REACH_MAX && found == part[i].n))
+			*ret = found;
+	}
+	return r < 0 ? err_restore(&why) : 0;
+}
