@@ -139,7 +139,7 @@ def test_a_refused_commit_leaves_nothing(tmp_path):
 
 def test_an_existing_step_stays_unless_overwrite(tmp_path):
     pytreefs.save(tmp_path / '1', {'x': 1})
-    with pytest.raises(pytreefs.Error):
+    with pytest.raises(pytreefs.Error, match='is there already, and is not to be replaced'):
         pytreefs.save(tmp_path / '1', {'x': 2})
     assert pytreefs.load(tmp_path / '1') == {'x': 1}
     pytreefs.save(tmp_path / '1', {'x': 2}, overwrite=True)

@@ -140,7 +140,7 @@ void bound_memory(struct cmd_args *a)
 }
 
 /* Nothing there, or what may be replaced. */
-static int check_target(struct atomic_step *n, const char *path)
+static int check_target(const struct cmd_args *a, struct atomic_step *n, const char *path)
 {
 	enum shape shape;
 	struct stat st;
@@ -152,14 +152,16 @@ static int check_target(struct atomic_step *n, const char *path)
 	}
 	if (r < 0)
 		return r;
+	/* The library has no command, and a name of its own for what replaces. */
 	if (!n->force)
-		return fail(-EEXIST, "'%s' is there already; --force replaces it", path);
+		return fail(-EEXIST, "'%s' is there already%s", path,
+			    a->cmd ? "; --force replaces it" : ", and is not to be replaced");
 	if (!S_ISDIR(st.st_mode))
-		return fail(-EEXIST, "'%s' is not a directory: --force replaces only checkpoints",
+		return fail(-EEXIST, "'%s' is not a directory: only checkpoints are replaced",
 			    path);
 	r = detect_shape(n->ns->ckpt->source, n->name, NULL, &shape);
 	if (r == -EINVAL || (r >= 0 && shape == SHAPE_ROOT && st.st_nlink > 2))
-		return fail(-EEXIST, "'%s' is not a checkpoint: --force replaces only those", path);
+		return fail(-EEXIST, "'%s' is not a checkpoint: only those are replaced", path);
 	return r;
 }
 
@@ -188,7 +190,7 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	if (r >= 0)
 		r = ns_start(n->ns, NULL);
 	if (r >= 0)
-		r = check_target(n, path);
+		r = check_target(a, n, path);
 	return r;
 }
 
