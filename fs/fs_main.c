@@ -25,7 +25,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
-#include "core/job/peers.h"
+#include "core/job/agree.h"
 #include "fs/broker_main.h"
 #include "fs/confine.h"
 #include "fs/fs.h"
@@ -191,12 +191,16 @@ static int check_device(void)
 }
 
 /* All ranks of the job are mounted, or none stays so. */
-static int agree(const struct fs_mount *m, struct fs *fs, int r)
+static int agree_to_mount(const struct fs_mount *m, struct fs *fs, int r)
 {
+	const struct agreement a = { .peers = m->peers,
+				     .id = 1,
+				     .deadline = clock_ns() + AGREE_TIMEOUT };
+
 	if (!m->peers || fs->agreed)
 		return r;
 	fs->agreed = true;
-	return peers_agree(m->peers, 1, r, clock_ns() + AGREE_TIMEOUT);
+	return agree(&a, r, span_of(NULL, 0), NULL, NULL);
 }
 
 /*
@@ -228,7 +232,7 @@ static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct
 
 	if (r < 0)
 		return r;
-	r = agree(m, fs, ns_start(fs->ns, &listener));
+	r = agree_to_mount(m, fs, ns_start(fs->ns, &listener));
 	if (r >= 0)
 		r = serve(fs);
 	signals_loop_ended(signals);
@@ -335,13 +339,13 @@ static int run(const struct fs_mount *m, int ready_fd)
 	if (r >= 0 && m->peers)
 		r = ns_share(ns, m->peers);
 	if (r < 0)
-		return agree(m, &fs, r);
+		return agree_to_mount(m, &fs, r);
 	if (m->peers && m->options->job)
 		log_info("rank %d of %d of job '%s'", m->peers->rank, m->peers->size,
 			 m->options->job);
 	fs.ns = ns;
 	pthread_mutex_init(&fs.lock, NULL);
-	r = agree(m, &fs, mount_and_serve(m, &fs));
+	r = agree_to_mount(m, &fs, mount_and_serve(m, &fs));
 	if (ns->drafts.broker)
 		broker_stop(&fs.broker);
 	dirs_free(&fs);
@@ -415,7 +419,7 @@ int fs_main(const struct fs_mount *m)
 	int r = m->refused < 0 ? m->refused : resolve(m, &source, &mountpoint);
 
 	if (r < 0)
-		return agree(m, &early, r);
+		return agree_to_mount(m, &early, r);
 	resolved.source = source;
 	resolved.mountpoint = mountpoint;
 	if (m->foreground)

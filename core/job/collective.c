@@ -10,33 +10,23 @@
  */
 #include "core/job/collective_impl.h"
 
-#include <stdio.h>
-
-#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "core/step/access.h"
 
 #define SERVE_THREADS 4
-#define RESULTS_MAX 64 /* decisions that are kept of one draft */
-
-struct vote {
-	struct vote *next;
-	int rank;
-	unsigned attempt, round;
-	int code;
-	struct buf payload; /* or the note */
-};
+#define RESULTS_MAX 64  /* decisions that are kept of one draft */
+#define ATTEMPT_BITS 24 /* of the number of an agreement, below the epoch */
+#define ATTEMPT_MAX ((1u << ATTEMPT_BITS) - 1)
 
 struct record {
 	struct record *next;
 	uint64_t epoch;
-	struct draft_dir *dir; /* holds the lock */
-	bool *member;          /* by rank */
-	bool aborted, ended;   /* ended: committed, nobody joins any more */
-	struct vote *votes;
-	unsigned decided; /* attempts */
-	unsigned leading; /* the attempt that the primary is at, or was at last */
+	struct draft_dir *dir;               /* holds the lock */
+	bool *member;                        /* by rank */
+	bool aborted, ended;                 /* ended: committed, nobody joins any more */
+	unsigned decided;                    /* attempts */
+	unsigned entered;                    /* the last attempt that a rank was let into */
 	struct err_note result[RESULTS_MAX]; /* of attempt n: at n % RESULTS_MAX */
 };
 
@@ -128,22 +118,29 @@ static int set_ranks(struct collective *j, const struct collective_opts *opts)
 	return 0;
 }
 
-/* ---- records ---- */
-
-static void vote_free(struct vote *b)
+/* Of an attempt, the same on all ranks. */
+static uint64_t agreement_id(uint64_t epoch, unsigned attempt)
 {
-	buf_release(&b->payload);
-	free(b);
+	return epoch << ATTEMPT_BITS | (attempt & ATTEMPT_MAX);
 }
+
+struct agreement collective_attempt(const struct collective *j, const struct collective_member *m,
+				    int64_t deadline)
+{
+	return (struct agreement){ .peers = j->peers,
+				   .root = j->primary,
+				   .active = j->active,
+				   .id = agreement_id(m->epoch, m->attempt),
+				   .deadline = deadline,
+				   .within = "commit_timeout" };
+}
+
+/* ---- records ---- */
 
 static void record_free(struct record *rec)
 {
 	if (!rec)
 		return;
-	for (struct vote *b = rec->votes, *next; b; b = next) {
-		next = b->next;
-		vote_free(b);
-	}
 	draft_dir_free(rec->dir);
 	free(rec->member);
 	free(rec);
@@ -242,6 +239,7 @@ static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted
 	pthread_mutex_unlock(&j->lock);
 	if (!rec || any)
 		return;
+	agree_forget(j->peers, agreement_id(epoch, 0), agreement_id(epoch, ATTEMPT_MAX));
 	if (rec->aborted && !rec->ended &&
 	    (draft_dir_find(rec->dir, rec->decided + 1) != 0 || draft_dir_remove(rec->dir) < 0))
 		log_warn("draft '%s' was given up, and could not be removed: %s", rec->dir->name,
@@ -249,30 +247,7 @@ static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted
 	record_free(rec);
 }
 
-/* ---- votes ---- */
-
-static void send_result(struct collective *j, int rank, uint64_t epoch, unsigned attempt,
-			const struct err_note *result)
-{
-	const struct peers_head head = { .kind = PEERS_GO,
-					 .code = result->code,
-					 .id = collective_go_id(epoch, attempt) };
-
-	if (peers_send(j->peers, rank, &head, span_str(result->text)) < 0)
-		log_warn("rank %d cannot be notified of a commit: %s", rank, err_text(-ENOMEM));
-}
-
 /* ---- attempts ---- */
-
-/* Whether somebody takes part in that attempt already. Called with the lock held. */
-static bool is_awaited(const struct record *rec, unsigned attempt)
-{
-	const struct vote *b = rec->votes;
-
-	while (b && b->attempt != attempt)
-		b = b->next;
-	return b || (rec->leading == attempt && rec->decided < attempt);
-}
 
 /*
  * The attempt that a rank takes part in follows from what all of them see, and not by how often
@@ -298,15 +273,13 @@ int collective_enter(struct collective *j, int rank, const struct collective_mem
 	} else if (rec->ended) {
 		ret->result = rec->result[rec->decided % RESULTS_MAX];
 		ret->decided = true;
-	} else if (current > m->attempt + 1 && !m->notified && !is_awaited(rec, current)) {
+	} else if (current > m->attempt + 1 && !m->notified && rec->entered != current) {
 		ret->result = m->attempt < rec->decided ? rec->result[rec->decided % RESULTS_MAX] :
 							  gave_up;
 		ret->decided = true;
 		ret->attempt = current - 1;
 	} else {
-		ret->attempt = current;
-		if (rank == j->primary)
-			rec->leading = current;
+		ret->attempt = rec->entered = current;
 	}
 	pthread_mutex_unlock(&j->lock);
 	return 0;
@@ -335,45 +308,6 @@ static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 	if (r >= 0)
 		r = buf_add_str(&answer, e.result.text);
 	peers_reply(j->peers, msg, r, buf_span(&answer));
-}
-
-/* u64 epoch, u32 attempt, u32 round, u32 -code, payload or note */
-static void take_vote(struct collective *j, const struct peers_msg *m)
-{
-	struct wire w = wire_of(buf_span(&m->body));
-	uint64_t epoch = wire_u64le(&w);
-	struct vote *b = calloc(1, sizeof(*b));
-	struct err_note late = { .code = 1 };
-	struct record *rec;
-	struct span rest;
-
-	if (!b)
-		return;
-	*b = (struct vote){ .rank = m->from, .attempt = wire_u32le(&w), .round = wire_u32le(&w) };
-	b->code = -(int)wire_u32le(&w);
-	rest = wire_bytes(&w, wire_left(&w));
-	if (!wire_ok(&w) || buf_add_span(&b->payload, rest) < 0) {
-		vote_free(b);
-		return;
-	}
-	pthread_mutex_lock(&j->lock);
-	rec = find_record(j, epoch);
-	if (!rec) {
-		late = (struct err_note){ .code = -ESTALE, .text = "the draft is gone" };
-	} else if (b->attempt <= rec->decided) {
-		late = b->attempt + RESULTS_MAX > rec->decided ?
-			       rec->result[b->attempt % RESULTS_MAX] :
-			       (struct err_note){ .code = -ESTALE };
-	} else {
-		b->next = rec->votes;
-		rec->votes = b;
-		pthread_cond_broadcast(&j->changed);
-	}
-	pthread_mutex_unlock(&j->lock);
-	if (late.code == 1)
-		return;
-	send_result(j, m->from, epoch, b->attempt, &late);
-	vote_free(b);
 }
 
 /* ---- requests ---- */
@@ -408,8 +342,6 @@ static void serve(void *arg, const struct peers_msg *m)
 		serve_join(j, m);
 	else if (m->head.kind == PEERS_LEAVE)
 		dismiss(j, m->from, wire_u64le(&w), m->head.code != 0);
-	else if (m->head.kind == PEERS_PREPARE)
-		take_vote(j, m);
 	else if (m->head.kind == PEERS_ATTEMPT)
 		serve_attempt(j, m);
 	else if (j->other)
@@ -433,7 +365,6 @@ int collective_new(const struct collective_opts *opts, peers_serve_fn *other, vo
 	j->other = arg ? other : NULL;
 	j->other_arg = arg;
 	pthread_mutex_init(&j->lock, NULL);
-	clock_cond_init(&j->changed);
 	j->active = calloc((size_t)j->peers->size, sizeof(*j->active));
 	if (!j->active)
 		return fail(-ENOMEM, "cannot join the job");
@@ -455,7 +386,6 @@ void collective_free(struct collective *j)
 		next = rec->next;
 		record_free(rec);
 	}
-	pthread_cond_destroy(&j->changed);
 	pthread_mutex_destroy(&j->lock);
 	free(j->active);
 	free(j);
@@ -463,111 +393,14 @@ void collective_free(struct collective *j)
 
 void collective_interrupt(struct collective *j)
 {
-	pthread_mutex_lock(&j->lock);
-	j->interrupted = true;
-	pthread_cond_broadcast(&j->changed);
-	pthread_mutex_unlock(&j->lock);
 	peers_interrupt(j->peers);
-}
-
-/* ---- the primary's side ---- */
-
-/* Called with the lock held: the vote of a rank, out of the record. */
-static struct vote *find_vote(struct record *rec, int rank, unsigned attempt, unsigned round)
-{
-	for (struct vote **at = &rec->votes; *at; at = &(*at)->next) {
-		struct vote *b = *at;
-
-		if (b->rank == rank && b->attempt == attempt && b->round == round) {
-			*at = b->next;
-			return b;
-		}
-	}
-	return NULL;
-}
-
-/* Called with the lock held: wait for one vote. NULL at the deadline. */
-static struct vote *wait_vote(struct collective *j, struct record *rec, int rank, unsigned attempt,
-			      unsigned round, int64_t deadline)
-{
-	const struct timespec t = clock_timespec(deadline);
-	struct vote *b;
-	bool in_time = true;
-
-	while (!(b = find_vote(rec, rank, attempt, round)) && in_time && !j->interrupted)
-		in_time = pthread_cond_timedwait(&j->changed, &j->lock, &t) != ETIMEDOUT;
-	return b;
-}
-
-int collective_collect(struct collective *j, const struct collective_member *m, unsigned round,
-		       int64_t deadline, struct buf *ret)
-{
-	auto_buf absent = { 0 };
-	struct err_note worst = { 0 };
-	struct record *rec;
-	bool interrupted;
-
-	pthread_mutex_lock(&j->lock);
-	/* This rank is in the draft, so the record stays. */
-	rec = find_record(j, m->epoch);
-	for (int i = 0; rec && i < j->peers->size; i++) {
-		struct vote *b;
-
-		if (!j->active[i] || i == j->primary)
-			continue;
-		b = wait_vote(j, rec, i, m->attempt, round, deadline);
-		if (!b) {
-			buf_addf(&absent, "%s%d", absent.n ? ", " : "", i);
-			continue;
-		}
-		if (b->code < 0 && worst.code >= 0)
-			err_save(fail(b->code, "rank %d: %.*s", i, SPAN_ARG(buf_span(&b->payload))),
-				 &worst);
-		if (b->code >= 0) {
-			ret[i] = b->payload;
-			b->payload = (struct buf){ 0 };
-		}
-		vote_free(b);
-	}
-	interrupted = j->interrupted;
-	pthread_mutex_unlock(&j->lock);
-	if (!rec)
-		return fail(-ESTALE, "the draft is gone");
-	if (absent.n && interrupted)
-		return fail(-ECANCELED, "the mount of rank %d is being ended", j->primary);
-	if (absent.n)
-		return fail(-ETIMEDOUT, "rank %.*s did not come within commit_timeout",
-			    SPAN_ARG(buf_span(&absent)));
-	return worst.code < 0 ? err_restore(&worst) : 0;
-}
-
-int collective_go(struct collective *j, const struct collective_member *m, int rank,
-		  struct span payload)
-{
-	const struct peers_head head = { .kind = PEERS_GO,
-					 .code = 1,
-					 .id = collective_go_id(m->epoch, m->attempt) };
-
-	return peers_send(j->peers, rank, &head, payload);
-}
-
-/* Those of attempts up to that one. */
-static void drop_votes(struct record *rec, unsigned attempt)
-{
-	for (struct vote **at = &rec->votes, *b; (b = *at);) {
-		if (b->attempt > attempt) {
-			at = &b->next;
-		} else {
-			*at = b->next;
-			vote_free(b);
-		}
-	}
 }
 
 void collective_decide(struct collective *j, const struct collective_member *m, int r)
 {
 	const struct err_note skipped = { .code = -ETIMEDOUT,
 					  .text = "the primary did not come in time" };
+	const struct agreement a = collective_attempt(j, m, 0);
 	struct err_note result = { 0 };
 	struct record *rec;
 
@@ -582,12 +415,8 @@ void collective_decide(struct collective *j, const struct collective_member *m, 
 		rec->decided = m->attempt;
 		rec->result[m->attempt % RESULTS_MAX] = result;
 		rec->ended = r >= 0;
-		/* Votes of this attempt's second round may still be on their way; they are notified
-		 * by then. */
-		drop_votes(rec, m->attempt);
 	}
 	pthread_mutex_unlock(&j->lock);
-	for (int i = 0; i < j->peers->size; i++)
-		if (j->active[i] && i != j->primary)
-			send_result(j, i, m->epoch, m->attempt, &result);
+	agree_forget(j->peers, agreement_id(m->epoch, 0), a.id);
+	agree_answer(&a, -1, MIN(r, 0), span_of(NULL, 0));
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective.h - drafts that the ranks of a job share: who is in one, and what they decide together.
+ * collective.h - drafts that the ranks of a job share: who is in one, and what they decide
+ * together.
  *
- * One rank, the primary, keeps a record of each shared draft. A commit has two
- * rounds: in each of them every active rank sends a vote, a result with a
- * payload; the primary collects them, answers the first round with what each rank
- * is to do, and decides after the second. A decision is kept: who comes later is
- * notified. A rank whose mount is ended gives up at once, with -ECANCELED.
+ * One rank, the primary, keeps a record of each shared draft. An attempt at a commit is an
+ * agreement (agree.h) of the active ranks in two rounds: the primary answers the first with what
+ * each rank is to do, and decides after the second. A decision is kept: who comes later gets it. A
+ * rank whose mount is ended gives up at once, with -ECANCELED.
  *
  * An attempt is the n-th call of rename on the draft, which every rank counts for
  * itself.
@@ -15,7 +15,7 @@
 #define PYTREEFS_COLLECTIVE_H
 
 #include "core/commit/draft_dir.h"
-#include "core/job/peers.h"
+#include "core/job/agree.h"
 
 struct collective;
 
@@ -78,23 +78,11 @@ void collective_leave(struct collective *j, const struct collective_member *m, b
  */
 int collective_begin(struct collective *j, struct collective_member *m, unsigned named,
 		     int64_t deadline);
-/* This rank's result of a round, with a payload when it is 0. Not for the primary. */
-int collective_vote(struct collective *j, const struct collective_member *m, unsigned round, int r,
-		    struct span payload);
-/* The primary's answer: 1 go on (with a payload), 0 committed, or the error of all. -ETIMEDOUT or
- * -ECANCELED with ret_notified unset: none came. */
-int collective_await(struct collective *j, const struct collective_member *m, int64_t deadline,
-		     struct buf *ret, bool *ret_notified);
-/*
- * The primary: the votes of all other active ranks. ret[rank] is set for each that voted for it
- * (NULL for itself, and for those that are not active). The first error of them is the result,
- * named by its rank; -ETIMEDOUT names those that did not vote; -ECANCELED: interrupted.
- */
-int collective_collect(struct collective *j, const struct collective_member *m, unsigned round,
-		       int64_t deadline, struct buf *ret);
-int collective_go(struct collective *j, const struct collective_member *m, int rank,
-		  struct span payload);
-/* The primary: keep the result, with this thread's note, and tell all. */
+/* That attempt: the votes of active ranks, and the primary's answer. Its code is 1 to go on, 0 for
+ * committed, or the error of all. */
+struct agreement collective_attempt(const struct collective *j, const struct collective_member *m,
+				    int64_t deadline);
+/* The primary: keep the result, with this thread's note, and answer all. */
 void collective_decide(struct collective *j, const struct collective_member *m, int r);
 
 #endif

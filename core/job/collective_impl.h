@@ -18,18 +18,10 @@ struct collective {
 	peers_serve_fn *other;
 	void *other_arg;
 
-	pthread_mutex_t lock; /* protects all below */
-	pthread_cond_t changed;
+	pthread_mutex_t lock;   /* protects all below */
 	struct record *records; /* of the primary */
 	uint64_t last_epoch;
-	bool interrupted; /* nobody waits for votes any more */
 };
-
-/* Of the answers of an attempt. */
-static inline uint64_t collective_go_id(uint64_t epoch, unsigned attempt)
-{
-	return epoch << 24 | (attempt & 0xffffff);
-}
 
 struct collective_entry {
 	unsigned attempt; /* to take part in; decided: known to the rank from now on */

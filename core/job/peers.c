@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.c - boxes of messages, requests and their answers, agreement, and the end of a job.
+ * peers.c - boxes of messages, requests and their answers, and the end of a job.
  *
  * How messages get from one process to another is not here: peers_mpi.c.
  *
@@ -177,6 +177,26 @@ int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int
 	return 0;
 }
 
+void peers_drop(struct peers *p, enum peers_kind kind, uint64_t first, uint64_t last)
+{
+	struct peers_msg *dropped = NULL;
+
+	pthread_mutex_lock(&p->lock);
+	p->box_end = &p->box;
+	for (struct peers_msg **at = &p->box, *m; (m = *at);) {
+		if (m->head.kind == kind && m->head.id >= first && m->head.id <= last) {
+			*at = m->next;
+			m->next = dropped;
+			dropped = m;
+		} else {
+			at = &m->next;
+			p->box_end = at;
+		}
+	}
+	pthread_mutex_unlock(&p->lock);
+	free_all(dropped);
+}
+
 void peers_interrupt(struct peers *p)
 {
 	pthread_mutex_lock(&p->lock);
@@ -283,77 +303,6 @@ void peers_serve_end(struct peers *p)
 	pthread_mutex_unlock(&p->lock);
 	free(take(p->thread));
 	p->n_threads = 0;
-}
-
-/* ---- agreement ---- */
-
-/* Rank 0: the worst of all, and who did not come. */
-static int count_votes(struct peers *p, uint64_t id, int mine, int64_t deadline,
-		       struct err_note *ret)
-{
-	auto_free bool *came = calloc((size_t)p->size, sizeof(*came));
-	auto_buf absent = { 0 };
-	int r = 0;
-
-	if (!came)
-		return fail(-ENOMEM, "cannot count votes");
-	came[0] = true;
-	err_save(mine, ret);
-	ret->code = MIN(mine, 0);
-	for (int n = 1; n < p->size; n++) {
-		auto_of(peers_msg) struct peers_msg *m = NULL;
-
-		r = peers_recv(p, PEERS_VOTE, id, -1, deadline, &m);
-		if (r < 0)
-			break;
-		came[m->from] = true;
-		if (m->head.code < 0 && ret->code >= 0)
-			err_save(fail(m->head.code, "rank %d: %.*s", m->from,
-				      SPAN_ARG(buf_span(&m->body))),
-				 ret);
-	}
-	if (r == -ECANCELED) {
-		err_save(r, ret);
-		return 0;
-	}
-	for (int i = 0; i < p->size; i++)
-		if (!came[i])
-			buf_addf(&absent, "%s%d", absent.n ? ", " : "", i);
-	if (absent.n)
-		err_save(fail(-ETIMEDOUT, "rank %.*s did not come", SPAN_ARG(buf_span(&absent))),
-			 ret);
-	return 0;
-}
-
-int peers_agree(struct peers *p, uint64_t id, int mine, int64_t deadline)
-{
-	auto_of(peers_msg) struct peers_msg *m = NULL;
-	const struct peers_head vote = { .kind = PEERS_VOTE, .code = MIN(mine, 0), .id = id };
-	struct err_note result = { 0 };
-	int r;
-
-	if (p->rank != 0) {
-		r = peers_send(p, 0, &vote, mine < 0 ? span_str(err_text(mine)) : span_of(NULL, 0));
-		if (r >= 0)
-			r = peers_recv(p, PEERS_RESULT, id, 0, deadline + SECOND_NS, &m);
-		if (r >= 0 && m->head.code < 0)
-			r = fail(m->head.code, "%.*s", SPAN_ARG(buf_span(&m->body)));
-		return r;
-	}
-	r = count_votes(p, id, mine, deadline, &result);
-	if (r < 0)
-		return r;
-	for (int i = 1; i < p->size; i++) {
-		const struct peers_head head = { .kind = PEERS_RESULT,
-						 .code = result.code,
-						 .id = id };
-
-		r = peers_send(p, i, &head,
-			       result.code < 0 ? span_str(result.text) : span_of(NULL, 0));
-		if (r < 0)
-			return r;
-	}
-	return result.code < 0 ? err_restore(&result) : 0;
 }
 
 /* ---- the end ---- */

@@ -24,11 +24,10 @@
 enum peers_kind {
 	/* Answers. */
 	PEERS_REPLY = 1, /* to peers_call() */
-	PEERS_VOTE,      /* of peers_agree(), and its result */
-	PEERS_RESULT,
+	PEERS_VOTE,      /* of agree.h */
+	PEERS_ANSWER,
 	PEERS_BYE, /* of the end of the job */
 	PEERS_END,
-	PEERS_GO,       /* of a commit; code 1: go on, else its result */
 	PEERS_PART,     /* of what a command of several ranks says */
 	PEERS_TROUBLE,  /* of a rank of a command: what it is about to vote, or that it has ended */
 	PEERS_PROGRESS, /* of a command: bytes that a rank has done */
@@ -39,7 +38,6 @@ enum peers_kind {
 	PEERS_REQUESTS,
 	PEERS_JOIN = PEERS_REQUESTS, /* a draft */
 	PEERS_LEAVE,
-	PEERS_PREPARE,
 	PEERS_ATTEMPT, /* which attempt at a commit a rank takes part in */
 	PEERS_CHUNK,   /* a decoded chunk */
 };
@@ -125,9 +123,11 @@ int peers_send(struct peers *p, int to, const struct peers_head *head, struct sp
  */
 int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t deadline,
 	       struct peers_msg **ret);
+/* Answers that nobody will ask for: of that kind, with ids from first to last. */
+void peers_drop(struct peers *p, enum peers_kind kind, uint64_t first, uint64_t last);
 /*
- * The same for as long as that rank gives any sign of life; -ETIMEDOUT after 20 s without one, or
- * when its process has ended.
+ * As peers_recv(), for as long as that rank gives any sign of life; -ETIMEDOUT after 20 s without
+ * one, or when its process has ended.
  */
 int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from,
 	       struct peers_msg **ret);
@@ -149,11 +149,5 @@ int peers_reply(struct peers *p, const struct peers_msg *m, int r, struct span b
 /* Begin to serve requests with that many threads; end it, waiting for those under way. */
 int peers_serve(struct peers *p, unsigned threads, peers_serve_fn *serve, void *arg);
 void peers_serve_end(struct peers *p);
-
-/*
- * All ranks call it with the same id: the worst result of all, with its note, on each of them.
- * -ETIMEDOUT names the ranks that did not come.
- */
-int peers_agree(struct peers *p, uint64_t id, int mine, int64_t deadline);
 
 #endif

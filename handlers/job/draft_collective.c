@@ -27,6 +27,8 @@
 #include "handlers/commit/draft_digests.h"
 #include "handlers/commit/draft_verify.h"
 
+#define SECOND_ROUND 1 /* of votes; the first is 0 */
+
 struct course {
 	struct draft *d;
 	struct collective *j;
@@ -34,7 +36,7 @@ struct course {
 	size_t n;
 	const char *final;
 	struct span custom;
-	int64_t deadline;
+	struct agreement attempt;
 };
 
 /* ---- a rank that waits ---- */
@@ -70,36 +72,38 @@ static int leave(struct course *c, unsigned round, int r)
 	if (r != -ECANCELED)
 		return give_up(c, r);
 	err_save(r, &note);
-	if (collective_vote(c->j, &c->d->member, round, r, span_of(NULL, 0)) < 0)
+	c->attempt.round = round;
+	if (agree_vote(&c->attempt, r, span_of(NULL, 0)) < 0)
 		log_warn("the other ranks are not told that this one is being ended");
 	return err_restore(&note);
 }
 
 /* Neither a result nor what to do came from the primary. */
-static bool is_unknown(int r, bool notified)
+static bool is_unknown(int r, bool answered)
 {
-	return (r == -ETIMEDOUT || r == -ECANCELED) && !notified;
+	return (r == -ETIMEDOUT || r == -ECANCELED) && !answered;
 }
 
 static int follow(struct course *c, int r)
 {
 	auto_buf contribution = { 0 }, assignments = { 0 };
-	bool notified = false;
+	bool answered = false;
 
 	if (r >= 0)
 		r = contribution_pack(c->final, c->custom, c->item, c->n, &contribution);
-	r = collective_vote(c->j, &c->d->member, 1, r, buf_span(&contribution));
+	r = agree_vote(&c->attempt, r, buf_span(&contribution));
 	if (r >= 0)
-		r = collective_await(c->j, &c->d->member, c->deadline, &assignments, &notified);
-	if (is_unknown(r, notified))
-		return leave(c, 2, r);
+		r = agree_await(&c->attempt, &assignments, &answered);
+	if (is_unknown(r, answered))
+		return leave(c, SECOND_ROUND, r);
 	if (r != 1)
 		return r;
 	r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments));
-	r = collective_vote(c->j, &c->d->member, 2, r, span_of(NULL, 0));
+	c->attempt.round = SECOND_ROUND;
+	r = agree_vote(&c->attempt, r, span_of(NULL, 0));
 	if (r >= 0)
-		r = collective_await(c->j, &c->d->member, c->deadline, NULL, &notified);
-	return is_unknown(r, notified) ? give_up(c, r) : r;
+		r = agree_await(&c->attempt, NULL, &answered);
+	return is_unknown(r, answered) ? give_up(c, r) : r;
 }
 
 /* ---- the primary ---- */
@@ -125,15 +129,7 @@ static int first_round(struct course *c, int mine, struct collective_plan **ret,
 		mine = contribution_pack(c->final, c->custom, c->item, c->n, &contribution[rank]);
 	else
 		err_at(mine, "rank %d", rank);
-	{
-		struct err_note note = { 0 };
-
-		err_save(mine, &note);
-		r = collective_collect(c->j, &c->d->member, 1, c->deadline, contribution);
-		/* A missing rank takes precedence over the error of a rank. */
-		if (mine < 0 && r != -ETIMEDOUT)
-			r = err_restore(&note);
-	}
+	r = agree_collect(&c->attempt, mine, contribution);
 	return r < 0 ? r : collective_plan_new(c->d, contribution, ret);
 }
 
@@ -148,7 +144,7 @@ static int send_assignments(struct course *c, const struct collective_plan *jp)
 			continue;
 		r = collective_plan_assignments(jp, i, &assignments);
 		if (r >= 0)
-			r = collective_go(c->j, &c->d->member, i, buf_span(&assignments));
+			r = agree_answer(&c->attempt, i, 1, buf_span(&assignments));
 	}
 	return r;
 }
@@ -156,18 +152,12 @@ static int send_assignments(struct course *c, const struct collective_plan *jp)
 static int second_round(struct course *c, const struct collective_plan *jp)
 {
 	auto_buf assignments = { 0 };
-	struct err_note note = { 0 };
-	struct buf *none;
-	int r, all;
+	int r = collective_plan_assignments(jp, collective_rank(c->j), &assignments);
 
-	r = collective_plan_assignments(jp, collective_rank(c->j), &assignments);
 	if (r >= 0)
 		r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments));
-	err_save(r, &note);
-	none = calloc((size_t)collective_size(c->j), sizeof(*none));
-	all = none ? collective_collect(c->j, &c->d->member, 2, c->deadline, none) : -ENOMEM;
-	release_all(none, collective_size(c->j));
-	return r < 0 && all != -ETIMEDOUT ? err_restore(&note) : all;
+	c->attempt.round = SECOND_ROUND;
+	return agree_collect(&c->attempt, r, NULL);
 }
 
 static int add_database(struct arena *a, const char *name, struct ocdbt_parts *ret)
@@ -230,7 +220,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 		.direct = c->d->is_item,
 		.custom = custom,
 		.dir_mode = (unsigned)o->mode,
-		.deadline_ns = c->deadline,
+		.deadline_ns = c->attempt.deadline,
 		.shared = true,
 		.finish = finish,
 		.finish_arg = &finishing,
@@ -306,16 +296,17 @@ int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n
 			    .item = item,
 			    .n = n,
 			    .final = final,
-			    .custom = custom,
-			    .deadline = deadline ? deadline : INT64_MAX / 2 };
+			    .custom = custom };
 	struct err_note note = { 0 };
 	int found, begun;
 
+	deadline = deadline ? deadline : INT64_MAX / 2;
 	err_save(r, &note);
 	found = draft_dir_find(d->dir, d->member.attempt + 1);
-	begun = collective_begin(c.j, &d->member, d->dir->named, c.deadline);
+	begun = collective_begin(c.j, &d->member, d->dir->named, deadline);
+	c.attempt = collective_attempt(c.j, &d->member, deadline);
 	if (is_unknown(begun, d->member.notified))
-		return leave(&c, 1, begun);
+		return leave(&c, 0, begun);
 	if (begun != 1)
 		return begun;
 	/* Whatever is wrong here the others must hear of, or they wait. */

@@ -3,8 +3,8 @@
  * group_work.c - collective calls of the ranks of a command, shares of the work, and one progress
  * bar.
  *
- * The caller defines the work. Messages are those of core/job/peers.h; no call waits for a rank
- * that does not answer any more.
+ * The caller defines the work. A collective call is an agreement (core/job/agree.h); none waits for
+ * a rank that does not answer any more.
  *
  * Invariants: a collective call has the same number on all ranks, so a message of another call is
  * never taken for one of this call.
@@ -14,6 +14,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/wire.h"
+#include "core/job/agree.h"
 #include "tools/cli/cmd.h"
 #include "tools/cli/interrupt.h"
 
@@ -134,10 +135,10 @@ static bool has_left(struct rank_group *t, int rank)
 	return t->left[rank];
 }
 
-/* An answer of another rank, for as long as it is there. */
-static int await(struct rank_group *t, enum peers_kind kind, uint64_t id, int from,
-		 struct peers_msg **ret)
+/* A message of another rank, for as long as it is there. */
+static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
 {
+	struct rank_group *t = arg;
 	int64_t began = clock_ns(), pinged = began;
 
 	for (;;) {
@@ -168,99 +169,49 @@ static int await(struct rank_group *t, enum peers_kind kind, uint64_t id, int fr
 
 /* ---- meetings ---- */
 
-/* The number of a meeting, and an end to the work before it. */
-static int begin_meeting(struct rank_group *t, uint64_t *ret)
+/* The next agreement, and an end to the work before it; the note of what went wrong in that stays. */
+static int begin_meeting(struct rank_group *t, int r, struct agreement *ret)
 {
 	struct group_work *w = t->work;
+	struct err_note note;
 
 	if (!w)
 		return fail(-ENOMEM, "cannot work with %d ranks", t->peers->size);
+	err_save(r, &note);
 	pthread_mutex_lock(&w->lock);
 	exchange_progress(t);
-	*ret = ++w->round;
+	*ret = (struct agreement){ .peers = t->peers, .id = ++w->round, .wait = await, .arg = t };
 	w->stopped = (struct err_note){ 0 };
 	pthread_mutex_unlock(&w->lock);
-	return 0;
-}
-
-/* What a rank that stopped because of another one says is not reported. */
-static void keep_worst(struct err_note *worst, int r)
-{
-	if (r < 0 && (worst->code >= 0 || (worst->code == -ECANCELED && r != -ECANCELED)))
-		err_save(r, worst);
-}
-
-static int count(struct rank_group *t, uint64_t id, int mine, struct buf *ret)
-{
-	struct err_note worst = { 0 };
-
-	keep_worst(&worst, mine);
-	for (int i = 1; i < t->peers->size; i++) {
-		auto_of(peers_msg) struct peers_msg *m = NULL;
-		int r = await(t, PEERS_VOTE, id, i, &m);
-
-		if (r >= 0 && m->head.code < 0)
-			r = fail(m->head.code, "rank %d: %.*s", i, SPAN_ARG(buf_span(&m->body)));
-		keep_worst(&worst, r);
-		if (r < 0 || !ret)
-			continue;
-		ret[i] = m->body;
-		m->body = (struct buf){ 0 };
-	}
-	/* Said before the votes. */
-	pthread_mutex_lock(&t->work->lock);
-	exchange_progress(t);
-	pthread_mutex_unlock(&t->work->lock);
-	for (int i = 1; i < t->peers->size; i++)
-		peers_send(
-			t->peers, i,
-			&(struct peers_head){ .kind = PEERS_RESULT, .code = worst.code, .id = id },
-			worst.code ? span_str(worst.text) : span_of(NULL, 0));
-	t->agreed |= worst.code < 0;
-	return worst.code ? err_restore(&worst) : 0;
-}
-
-/* The answer of rank 0. */
-static int receive_result(struct rank_group *t, uint64_t id, struct buf *ret)
-{
-	auto_of(peers_msg) struct peers_msg *m = NULL;
-	int r = await(t, PEERS_RESULT, id, 0, &m);
-
 	if (r < 0)
-		return r;
-	t->agreed |= m->head.code < 0;
-	if (m->head.code < 0)
-		return fail(m->head.code, "%.*s", SPAN_ARG(buf_span(&m->body)));
-	return ret ? buf_add_span(ret, buf_span(&m->body)) : 0;
+		err_restore(&note);
+	return 0;
 }
 
 int group_gather(struct rank_group *t, int r, struct span text, struct buf *ret)
 {
-	const struct peers_head vote = { .kind = PEERS_VOTE, .code = MIN(r, 0) };
-	struct peers_head head = vote;
-	uint64_t id;
+	struct agreement a;
+	struct err_note note;
+	bool answered;
 	int e;
 
 	if (!t)
 		return r;
 	if (r < 0 && r != -ECANCELED && t->work)
 		report_trouble(t, r);
-	/* The work is over; the note of what went wrong in it stays. */
-	{
-		struct err_note note = { 0 };
-
-		err_save(r, &note);
-		e = begin_meeting(t, &id);
-		if (e >= 0 && r < 0)
-			err_restore(&note);
-	}
+	e = begin_meeting(t, r, &a);
 	if (e < 0)
 		return e;
-	if (group_is_lead(t))
-		return count(t, id, r, ret);
-	head.id = id;
-	e = peers_send(t->peers, 0, &head, r < 0 ? span_str(err_text(r)) : text);
-	return e < 0 ? e : receive_result(t, id, NULL);
+	r = agree(&a, r, text, ret, &answered);
+	t->agreed |= r < 0 && answered;
+	if (!group_is_lead(t))
+		return r;
+	/* What was said before the votes. */
+	err_save(r, &note);
+	pthread_mutex_lock(&t->work->lock);
+	exchange_progress(t);
+	pthread_mutex_unlock(&t->work->lock);
+	return r < 0 ? err_restore(&note) : 0;
 }
 
 int group_reduce(struct rank_group *t, int r)
@@ -270,24 +221,22 @@ int group_reduce(struct rank_group *t, int r)
 
 int group_broadcast(struct rank_group *t, int r, struct buf *text)
 {
-	struct err_note note = { 0 };
-	uint64_t id;
+	struct agreement a;
+	bool answered;
 	int e;
 
 	if (!t)
 		return r;
-	err_save(r, &note);
-	e = begin_meeting(t, &id);
-	if (e < 0 || !group_is_lead(t))
-		return e < 0 ? e : receive_result(t, id, text);
-	for (int i = 1; i < t->peers->size; i++)
-		peers_send(
-			t->peers, i,
-			&(struct peers_head){ .kind = PEERS_RESULT, .code = MIN(r, 0), .id = id },
-			r < 0 ? span_str(note.text) :
-			text  ? buf_span(text) :
-				span_of(NULL, 0));
-	return r < 0 ? err_restore(&note) : r;
+	e = begin_meeting(t, r, &a);
+	if (e < 0)
+		return e;
+	if (group_is_lead(t)) {
+		e = agree_answer(&a, -1, MIN(r, 0), text ? buf_span(text) : span_of(NULL, 0));
+		return r < 0 || e >= 0 ? r : e;
+	}
+	r = agree_await(&a, text, &answered);
+	t->agreed |= r < 0 && answered;
+	return r;
 }
 
 /* ---- shares ---- */

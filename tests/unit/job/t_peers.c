@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* t_peers.c - messages, requests and agreement between ranks, and who shares a draft. */
+/* t_peers.c - messages and requests between ranks, and who shares a draft. */
 #include "core/base/clock.h"
 #include "tests/unit/lib/unit.h"
 
@@ -10,7 +10,7 @@
 #define MS ((int64_t)1000000)
 #define LONG (60 * SECOND_NS) /* nobody is late by that */
 
-static const struct peers_head hello = { .kind = PEERS_GO, .code = 1, .id = 7 };
+static const struct peers_head hello = { .kind = PEERS_ANSWER, .code = 1, .id = 7 };
 
 static void a_head_is_the_same_after_the_wire(void **state)
 {
@@ -30,15 +30,52 @@ static void a_message_waits_for_who_asks_for_it(void **state)
 	hub_open(2);
 	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("first")), 0);
 	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("second")), 0);
-	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 8, 0, clock_ns() + 5 * MS, &none),
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_ANSWER, 8, 0, clock_ns() + 5 * MS, &none),
 			 -ETIMEDOUT);
-	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, 1, clock_ns() + 5 * MS, &none),
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_ANSWER, 7, 1, clock_ns() + 5 * MS, &none),
 			 -ETIMEDOUT);
 	assert_null(none);
-	assert_int_equal(peers_recv(&hub.rank[1], PEERS_GO, 7, -1, clock_ns() + LONG, &m), 0);
+	assert_int_equal(peers_recv(&hub.rank[1], PEERS_ANSWER, 7, -1, clock_ns() + LONG, &m), 0);
 	assert_true(span_eq(buf_span(&m->body), span_str("first")));
 	assert_int_equal(m->from, 0);
 	assert_int_equal(peers_send(&hub.rank[0], 2, &hello, span_str("")), -EINVAL);
+	hub_close();
+}
+
+static void messages_that_nobody_asks_for_are_dropped(void **state)
+{
+	static const uint64_t left[] = { 1, 2, 6 };
+
+	hub_open(2);
+	for (uint64_t id = 1; id <= 6; id++) {
+		const struct peers_head head = { .kind = PEERS_VOTE, .id = id };
+
+		assert_int_equal(peers_send(&hub.rank[0], 1, &head, span_str("x")), 0);
+	}
+	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("another kind")), 0);
+	peers_drop(&hub.rank[1], PEERS_VOTE, 3, 5);
+	peers_drop(&hub.rank[1], PEERS_ANSWER, 8, UINT64_MAX);
+	peers_drop(&hub.rank[0], PEERS_VOTE, 0, UINT64_MAX);
+	for (size_t i = 0; i < ARRAY_LEN(left); i++) {
+		auto_of(peers_msg) struct peers_msg *m = NULL;
+
+		assert_int_equal(peers_recv(&hub.rank[1], PEERS_VOTE, left[i], 0, 0, &m), 0);
+	}
+	for (uint64_t id = 3; id <= 5; id++) {
+		struct peers_msg *m;
+
+		assert_int_equal(peers_recv(&hub.rank[1], PEERS_VOTE, id, 0, 0, &m), -ETIMEDOUT);
+	}
+	/* What was at the end is not there any more: what comes next is found all the same. */
+	peers_drop(&hub.rank[1], PEERS_ANSWER, 0, UINT64_MAX);
+	assert_null(hub.rank[1].box);
+	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("next")), 0);
+	{
+		auto_of(peers_msg) struct peers_msg *m = NULL;
+
+		assert_int_equal(peers_recv(&hub.rank[1], PEERS_ANSWER, 7, 0, 0, &m), 0);
+		assert_true(span_eq(buf_span(&m->body), span_str("next")));
+	}
 	hub_close();
 }
 
@@ -96,53 +133,6 @@ static void a_request_that_comes_when_serving_ends_is_refused(void **state)
 	hub_close();
 }
 
-static int vote(int rank, void *arg)
-{
-	const int *mine = arg;
-	bool all_come = true;
-
-	if (mine[rank] > 0)
-		return 0; /* it does not come */
-	for (int i = 0; i < 3; i++)
-		all_come &= mine[i] <= 0;
-	return peers_agree(&hub.rank[rank], 3, mine[rank] < 0 ? fail(mine[rank], "own reason") : 0,
-			   clock_ns() + (all_come ? LONG : 100 * MS));
-}
-
-static void all_agree_on_the_worst(void **state)
-{
-	static const struct {
-		int vote[3], result;
-	} cases[] = {
-		{ { 0, 0, 0 }, 0 },
-		{ { 0, 0, -ENOSPC }, -ENOSPC },
-		{ { -EIO, 0, 0 }, -EIO },
-		{ { 0, 1, 0 }, -ETIMEDOUT },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		int result[HUB_MAX];
-
-		hub_open(3);
-		hub_run(vote, (void *)(uintptr_t)cases[i].vote, result);
-		for (int k = 0; k < 3; k++)
-			if (cases[i].vote[k] <= 0)
-				assert_int_equal(result[k], cases[i].result);
-		hub_close();
-	}
-}
-
-static void one_process_agrees_with_itself(void **state)
-{
-	struct peers *p;
-
-	assert_int_equal(peers_alone(&p), 0);
-	assert_int_equal(peers_agree(p, 1, 0, clock_ns() + LONG), 0);
-	assert_int_equal(peers_agree(p, 2, fail(-EPERM, "no"), clock_ns() + LONG), -EPERM);
-	peers_close(p);
-	peers_close(NULL);
-}
-
 static void lists_of_ranks(void **state)
 {
 	static const struct {
@@ -182,10 +172,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_head_is_the_same_after_the_wire),
 		cmocka_unit_test(a_message_waits_for_who_asks_for_it),
+		cmocka_unit_test(messages_that_nobody_asks_for_are_dropped),
 		cmocka_unit_test(a_request_is_answered_or_refused),
 		cmocka_unit_test(a_request_that_comes_when_serving_ends_is_refused),
-		cmocka_unit_test(all_agree_on_the_worst),
-		cmocka_unit_test(one_process_agrees_with_itself),
 		cmocka_unit_test(lists_of_ranks),
 	};
 

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * t_agree.c - ranks come to one decision: which result is the worst, who is missing, what late and
+ * repeated votes count for, and that an answer belongs to its agreement.
+ */
+#include "tests/unit/lib/unit.h"
+
+#include "core/base/clock.h"
+#include "core/job/agree.h"
+#include "tests/unit/lib/peers_hub.h"
+
+#define MS ((int64_t)1000000)
+#define LONG (60 * SECOND_NS) /* nobody is late by that */
+#define NOTHING span_of(NULL, 0)
+#define ABSENT 1 /* in the place of a vote */
+#define NOT_ACTIVE 2
+
+struct vote_case {
+	int size, root, vote[4], result;
+	const char *says; /* a part of the note of all, or NULL */
+};
+
+/* Who stays away does so from the beginning, so a short deadline can only be missed by it. */
+static int vote(int rank, void *arg)
+{
+	const struct vote_case *c = arg;
+	bool active[HUB_MAX], all_come = true;
+	struct agreement a = {
+		.peers = &hub.rank[rank], .root = c->root, .active = active, .id = 3
+	};
+	bool answered = false;
+	int r;
+
+	for (int i = 0; i < c->size; i++) {
+		active[i] = c->vote[i] != NOT_ACTIVE;
+		all_come &= c->vote[i] != ABSENT;
+	}
+	if (c->vote[rank] > 0)
+		return 0;
+	/* Those that wait for the root do so for as long as it takes. */
+	a.deadline = clock_ns() + (all_come || rank != c->root ? LONG : 100 * MS);
+	r = c->vote[rank] < 0 ? fail(c->vote[rank], "reason of %d", rank) : 0;
+	r = agree(&a, r, NOTHING, NULL, &answered);
+	assert_true(answered);
+	assert_int_equal(r, c->result);
+	if (c->says)
+		assert_non_null(strstr(err_text(r), c->says));
+	return r;
+}
+
+static void all_have_the_worst_result(void **state)
+{
+	static const struct vote_case cases[] = {
+		{ 3, 0, { 0, 0, 0 }, 0, NULL },
+		{ 3, 0, { 0, 0, -ENOSPC }, -ENOSPC, "rank 2: reason of 2" },
+		{ 3, 0, { -EIO, 0, 0 }, -EIO, "reason of 0" },
+		{ 3, 0, { 0, -EIO, -ENOSPC }, -EIO, "rank 1: reason of 1" },
+		{ 3, 0, { -EPERM, -EIO, 0 }, -EPERM, "reason of 0" },
+		/* Another root, whose own error is the first. */
+		{ 3, 2, { 0, -EIO, 0 }, -EIO, "rank 1: reason of 1" },
+		{ 3, 2, { -EIO, 0, -EPERM }, -EPERM, "reason of 2" },
+		/* Who stopped because of somebody else is not the reason. */
+		{ 3, 0, { -ECANCELED, 0, -EIO }, -EIO, "rank 2: reason of 2" },
+		{ 3, 0, { 0, -ECANCELED, -EIO }, -EIO, "rank 2: reason of 2" },
+		{ 3, 0, { 0, -ECANCELED, 0 }, -ECANCELED, "rank 1: reason of 1" },
+		/* A vote of -ETIMEDOUT is a vote. */
+		{ 3, 0, { 0, -ETIMEDOUT, 0 }, -ETIMEDOUT, "rank 1: reason of 1" },
+		/* Who is missing is said before what others say. */
+		{ 3, 0, { 0, ABSENT, 0 }, -ETIMEDOUT, "rank 1 did not come in time" },
+		{ 4, 0, { -EIO, ABSENT, -EIO, ABSENT }, -ETIMEDOUT, "rank 1, 3 did not come" },
+		{ 4, 3, { ABSENT, -ECANCELED, 0, 0 }, -ETIMEDOUT, "rank 0 did not come" },
+		/* Who takes no part is not waited for. */
+		{ 4, 1, { NOT_ACTIVE, 0, 0, NOT_ACTIVE }, 0, NULL },
+		{ 4, 1, { NOT_ACTIVE, 0, -EIO, NOT_ACTIVE }, -EIO, "rank 2: reason of 2" },
+		{ 1, 0, { 0 }, 0, NULL },
+		{ 1, 0, { -EPERM }, -EPERM, "reason of 0" },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int result[HUB_MAX];
+
+		hub_open(cases[i].size);
+		hub_run(vote, (void *)(uintptr_t)&cases[i], result);
+		for (int k = 0; k < cases[i].size; k++)
+			assert_int_equal(result[k], cases[i].vote[k] > 0 ? 0 : cases[i].result);
+		hub_close();
+	}
+}
+
+/* ---- the parts ---- */
+
+static struct agreement of(int rank, uint64_t id)
+{
+	return (struct agreement){ .peers = &hub.rank[rank],
+				   .id = id,
+				   .deadline = clock_ns() + LONG,
+				   .within = "some_option" };
+}
+
+static void release(struct buf *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		buf_release(&b[i]);
+}
+
+static void the_root_has_the_bytes_of_each_and_answers_each_with_its_own(void **state)
+{
+	struct agreement root, one, two;
+	struct buf got[3] = { { 0 } };
+	auto_buf answer = { 0 };
+	bool answered = false;
+
+	hub_open(3);
+	root = of(0, 5);
+	one = of(1, 5);
+	two = of(2, 5);
+	assert_int_equal(agree_vote(&one, 0, span_str("of one")), 0);
+	assert_int_equal(agree_vote(&two, 0, NOTHING), 0);
+	assert_int_equal(agree_collect(&root, 0, got), 0);
+	assert_int_equal(got[0].n, 0);
+	assert_true(span_eq(buf_span(&got[1]), span_str("of one")));
+	assert_int_equal(got[2].n, 0);
+	assert_int_equal(agree_answer(&root, 1, 1, span_str("go on")), 0);
+	assert_int_equal(agree_answer(&root, 2, fail(-EXDEV, "not you"), NOTHING), 0);
+	assert_int_equal(agree_await(&one, &answer, &answered), 1);
+	assert_true(answered);
+	assert_true(span_eq(buf_span(&answer), span_str("go on")));
+	assert_int_equal(agree_await(&two, &answer, &answered), -EXDEV);
+	assert_string_equal(err_text(-EXDEV), "not you");
+	assert_true(span_eq(buf_span(&answer), span_str("go on")));
+	/* Nobody else was answered. */
+	one.deadline = two.deadline = 0;
+	assert_int_equal(agree_await(&two, NULL, &answered), -ETIMEDOUT);
+	assert_false(answered);
+	release(got, 3);
+	hub_close();
+}
+
+static void rounds_and_agreements_are_not_mixed_up(void **state)
+{
+	struct agreement root, one;
+	struct buf got[2] = { { 0 } };
+
+	hub_open(2);
+	root = of(0, 5);
+	one = of(1, 5);
+	/* The second round comes first, and another agreement before both. */
+	one.id = 6;
+	assert_int_equal(agree_vote(&one, fail(-EDOM, "of another"), NOTHING), 0);
+	one.id = 5;
+	one.round = 1;
+	assert_int_equal(agree_vote(&one, fail(-ERANGE, "in the second"), NOTHING), 0);
+	one.round = 0;
+	assert_int_equal(agree_vote(&one, 0, span_str("first")), 0);
+	assert_int_equal(agree_collect(&root, 0, got), 0);
+	assert_true(span_eq(buf_span(&got[1]), span_str("first")));
+	root.round = 1;
+	assert_int_equal(agree_collect(&root, 0, NULL), -ERANGE);
+	root.deadline = 0;
+	root.round = 2;
+	assert_int_equal(agree_collect(&root, 0, NULL), -ETIMEDOUT);
+	assert_string_equal(err_text(-ETIMEDOUT), "rank 1 did not come within some_option");
+	/* An answer is for the round that the other one waits in, whichever that is. */
+	root.id = 7;
+	assert_int_equal(agree_answer(&root, -1, 2, NOTHING), 0);
+	root.id = 5;
+	assert_int_equal(agree_answer(&root, -1, 3, NOTHING), 0);
+	assert_int_equal(agree_await(&one, NULL, NULL), 3);
+	release(got, 2);
+	hub_close();
+}
+
+static void the_newest_vote_counts_and_late_ones_are_forgotten(void **state)
+{
+	struct agreement root, one;
+	struct buf got[2] = { { 0 } };
+
+	hub_open(2);
+	root = of(0, 5);
+	one = of(1, 5);
+	assert_int_equal(agree_vote(&one, fail(-EIO, "a try before"), NOTHING), 0);
+	assert_int_equal(agree_vote(&one, 0, span_str("old")), 0);
+	assert_int_equal(agree_vote(&one, 0, span_str("new")), 0);
+	assert_int_equal(agree_collect(&root, 0, got), 0);
+	assert_true(span_eq(buf_span(&got[1]), span_str("new")));
+	for (one.id = 4; one.id <= 7; one.id++)
+		for (one.round = 0; one.round < 4; one.round++)
+			assert_int_equal(agree_vote(&one, 0, span_str("late")), 0);
+	agree_forget(&hub.rank[0], 5, 6);
+	root.deadline = 0;
+	for (root.id = 4; root.id <= 7; root.id++)
+		for (root.round = 0; root.round < 4; root.round++)
+			assert_int_equal(agree_collect(&root, 0, NULL),
+					 root.id == 5 || root.id == 6 ? -ETIMEDOUT : 0);
+	assert_null(hub.rank[0].box);
+	release(got, 2);
+	hub_close();
+}
+
+static void who_is_being_ended_does_not_wait(void **state)
+{
+	struct agreement root, one;
+	bool answered = true;
+
+	hub_open(3);
+	root = of(0, 5);
+	one = of(1, 5);
+	assert_int_equal(agree_vote(&one, fail(-EIO, "of one"), NOTHING), 0);
+	peers_interrupt(&hub.rank[0]);
+	peers_interrupt(&hub.rank[1]);
+	/* What has come counts: an error is a better reason than the end. */
+	assert_int_equal(agree_collect(&root, 0, NULL), -EIO);
+	assert_int_equal(agree_collect(&root, 0, NULL), -ECANCELED);
+	assert_int_equal(agree_await(&one, NULL, &answered), -ECANCELED);
+	assert_false(answered);
+	assert_int_equal(agree_answer(&root, -1, fail(-ECANCELED, "by the root"), NOTHING), 0);
+	assert_int_equal(agree_await(&one, NULL, &answered), -ECANCELED);
+	assert_true(answered);
+	assert_string_equal(err_text(-ECANCELED), "by the root");
+	hub_close();
+}
+
+static int wait_in_vain(void *arg, enum peers_kind kind, uint64_t id, int from,
+			struct peers_msg **ret)
+{
+	struct peers *p = arg;
+
+	return from == 2 ? fail(-ETIMEDOUT, "rank 2 is lost") :
+			   peers_recv(p, kind, id, from, 0, ret);
+}
+
+static void what_another_way_to_wait_returns_is_the_result_of_that_rank(void **state)
+{
+	struct agreement root, one;
+
+	hub_open(3);
+	root = of(0, 5);
+	one = of(1, 5);
+	root.wait = wait_in_vain;
+	root.arg = root.peers;
+	assert_int_equal(agree_vote(&one, fail(-EIO, "of one"), NOTHING), 0);
+	assert_int_equal(agree_collect(&root, 0, NULL), -EIO);
+	assert_int_equal(agree_vote(&one, 0, NOTHING), 0);
+	assert_int_equal(agree_collect(&root, 0, NULL), -ETIMEDOUT);
+	assert_string_equal(err_text(-ETIMEDOUT), "rank 2 is lost");
+	hub_close();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_have_the_worst_result),
+		cmocka_unit_test(the_root_has_the_bytes_of_each_and_answers_each_with_its_own),
+		cmocka_unit_test(rounds_and_agreements_are_not_mixed_up),
+		cmocka_unit_test(the_newest_vote_counts_and_late_ones_are_forgotten),
+		cmocka_unit_test(who_is_being_ended_does_not_wait),
+		cmocka_unit_test(what_another_way_to_wait_returns_is_the_result_of_that_rank),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
