@@ -209,6 +209,8 @@ def test_bash_completes_the_options_of_a_command(run, build, command):
     (['mount', '-o', 'zarr=3,ocd'], ['3,ocdbt=']),
     (['mount', '-o', 'zarr=3,ocdbt=of'], ['off']),
     (['ls', 'tests/data/sam'], ['tests/data/sample']),
+    (['help', 'v'], ['views', 'verify']),
+    (['help', 'p'], ['patterns']),
 ])
 def test_bash_completes_what_is_begun(build, words, want):
     assert complete(build, 'pytreefs', *words) == want
@@ -218,6 +220,8 @@ def test_bash_completes_what_is_begun(build, words, want):
 def test_the_scripts_are_printed_and_parse(run, shell):
     text = run('completion', shell).stdout
     assert all(c in text for c in COMMANDS)
+    pages = run('--help').stdout.partition('Pages, by `pytreefs help NAME`: ')[2].strip().rstrip('.').split(', ')
+    assert len(pages) >= 4 and ' '.join(['options', 'patterns', *pages]) in text
     if shutil.which(shell):
         r = subprocess.run([shell, '-n'], input=text, capture_output=True, text=True)
         assert r.returncode == 0, r.stderr

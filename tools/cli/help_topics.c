@@ -33,8 +33,8 @@ bool help_topic(FILE *out, const char *name)
 	return false;
 }
 
-void help_topics_list(FILE *out)
+void help_topics_list(FILE *out, const char *separator)
 {
 	for (size_t i = 0; i < TOPICS; i++)
-		fprintf(out, "%s%s", i ? ", " : "", topics[i].name);
+		fprintf(out, "%s%s", i ? separator : "", topics[i].name);
 }

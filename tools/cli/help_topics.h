@@ -10,7 +10,7 @@
 
 /* Print the page of that name; false when there is not one. */
 bool help_topic(FILE *out, const char *name);
-/* "views, writing": the names of all pages. */
-void help_topics_list(FILE *out);
+/* The names of all pages, as "views, writing" with the separator ", ". */
+void help_topics_list(FILE *out, const char *separator);
 
 #endif

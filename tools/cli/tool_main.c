@@ -36,7 +36,7 @@ static void program_help(FILE *out)
 		"\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o,\n"
 		"`pytreefs help patterns` what rule= and --only take. `pytreefs --version` says which one this is.\n"
 		"Pages, by `pytreefs help NAME`: ");
-	help_topics_list(out);
+	help_topics_list(out, ", ");
 	fprintf(out, ".\n");
 }
 

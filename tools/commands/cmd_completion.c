@@ -11,6 +11,7 @@
 
 #include "core/base/err.h"
 #include "tools/cli/cmd.h"
+#include "tools/cli/help_topics.h"
 
 /* "a|b|c" when a text is a choice of plain words; NULL: anything. */
 static const char *choices(const char *accepts)
@@ -77,6 +78,13 @@ static void bash_cmd(FILE *out, const struct cmd *c)
 	fprintf(out, "\t\t;;\n");
 }
 
+/* What `pytreefs help` takes beside the commands. */
+static void put_topics(FILE *out)
+{
+	fprintf(out, "options patterns ");
+	help_topics_list(out, " ");
+}
+
 static void bash_print(FILE *out)
 {
 	fprintf(out,
@@ -99,7 +107,8 @@ static void bash_print(FILE *out)
 		"\tcase ${COMP_WORDS[1]} in\n");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		bash_cmd(out, *c);
-	fprintf(out, "\thelp)\n\t\twords='options --man");
+	fprintf(out, "\thelp)\n\t\twords='--man ");
+	put_topics(out);
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fprintf(out, " %s", (*c)->name);
 	fprintf(out, "'\n\t\t;;\n\tesac\n"
@@ -223,7 +232,9 @@ static void zsh_print(FILE *out)
 		"shift words\n(( CURRENT-- ))\ncase $words[1] in\n");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		zsh_cmd(out, *c);
-	fprintf(out, "\thelp)\n\t\t_describe command pytreefs_commands\n\t\t;;\nesac\n");
+	fprintf(out, "\thelp)\n\t\t_describe command pytreefs_commands\n\t\tcompadd ");
+	put_topics(out);
+	fprintf(out, "\n\t\t;;\nesac\n");
 }
 
 /* ---- fish ---- */
@@ -274,6 +285,13 @@ static void fish_print(FILE *out)
 	fprintf(out, "# made by `pytreefs completion fish`\n");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fish_cmd(out, *c);
+	fprintf(out,
+		"complete -c pytreefs -f -n __fish_use_subcommand -a help -d 'describe a command'\n"
+		"complete -c pytreefs -f -n '__fish_seen_subcommand_from help' -a '");
+	put_topics(out);
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		fprintf(out, " %s", (*c)->name);
+	fprintf(out, "'\n");
 }
 
 /* ---- the command ---- */
