@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Key paths as file names: every odd key has one name, and every name that is not a key's does not exist."""
 
+import errno
 import os
 import pathlib
 import shutil
@@ -45,6 +46,18 @@ def test_the_log_says_which_view_is_absent_and_why(mount):
     assert not os.path.exists(m / '1000/state/params/embed/table@float31.npy')
     assert any(line.endswith(" no '1000/state/params/embed/table@float31.npy': 'float31' is not a dtype")
                for line in m.log_lines()), m.log_lines()
+
+
+def test_the_log_says_how_a_key_is_written(mount, tmp_path):
+    (tmp_path / 'source').mkdir()
+    m = mount(tmp_path / 'source', 'shape=root', allow_errors=True)
+    (m / '1.tmp/default').mkdir(parents=True)
+    with pytest.raises(OSError) as e:
+        np.save(m / '1.tmp/default/a@b.npy', np.ones(2))
+    assert e.value.errno == errno.EINVAL and "'@' are written %5B, %5D and %40" in m.log_lines()[-1]
+    np.save(m / '1.tmp/default/a%40b.npy', np.ones(2))
+    os.rename(m / '1.tmp', m / '1')
+    assert os.path.exists(m / '1/default/a%40b.npy')
 
 
 def test_a_name_longer_than_any_file_system_takes(mount, cases):
