@@ -124,6 +124,8 @@ def test_twelve_at_once(mount, program, healthy, tmp_path, kind, budgets):
         assert np.array_equal(np.load(m / '100/default/w.npy'), ARRAY)
         answers += sum(pool.map(visit, steps, [[] for _ in steps], [False] * 12), [])
     assert not [a for a in answers if a[0] not in EXPECTED], answers
+    # The bomb was met, and not a checksum of the healthy step's value.
+    assert not [line for line in m.log_lines() if 'value of' in line and 'crc32c' in line]
     if not mounts.is_sanitized(program):
         assert peak[0] <= allowed + SMALL, f'{peak[0] >> 20} MiB'
     print(f'PEAK {kind}: {budgets}: {peak[0] >> 20} MiB')
