@@ -69,19 +69,30 @@ def nginx(directory, root, tls=None):
         process.wait(30)
 
 
+def _is_open(connection):
+    """Whether the other end has it open. One that it has closed may have a thread here that has yet to find out."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b''
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
 
     def setup(self):
         with self.server.lock:
-            self.server.connections += 1
-            self.server.most_connections = max(self.server.most_connections, self.server.connections)
+            self.server.connections.add(self.request)
+            self.server.most_connections = max(self.server.most_connections,
+                                               sum(map(_is_open, self.server.connections)))
         super().setup()
 
     def finish(self):
         super().finish()
         with self.server.lock:
-            self.server.connections -= 1
+            self.server.connections.discard(self.request)
 
     def log_message(self, *_):
         pass
@@ -161,7 +172,7 @@ def faulty(root, fault=None, made=None):
     """Serves root, with ranges and tags. made: a list that gets the server, which counts connections. fault(path, offset), for each
     range: None, or a function of handler, bytes of the object, start and end, which answers and returns True, or returns False."""
     server = Server(_Handler)
-    server.connections, server.most_connections = 0, 0
+    server.connections, server.most_connections = set(), 0
     if made is not None:
         made.append(server)
     server.root, server.fault = root, fault or (lambda path, offset: None)
