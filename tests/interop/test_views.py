@@ -224,7 +224,7 @@ def test_names_that_make_no_sense(mount, cases):
     log = '\n'.join(m.log_lines())
     for name in WRONG:
         if '.' in name.rpartition(']')[2]:
-            assert f"'embed{name}'" in log, name
+            assert f"'params/embed{name}'" in log, name
     assert 'axis 0, which has 40 positions' in log
     assert 'truncates axis 0 (40 to 20) and pads axis 1 (12 to 20): this is not a reshape' in log
     assert 'a shape of 1 axes for an array of 2: it pads and truncates, this is not a reshape' in log
