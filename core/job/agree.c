@@ -46,16 +46,7 @@ int agree_await(const struct agreement *a, struct buf *ret, bool *ret_answered)
 
 	if (ret_answered)
 		*ret_answered = r >= 0;
-	if (r < 0)
-		return r;
-	if (m->head.code < 0)
-		return fail(m->head.code, "%.*s", SPAN_ARG(buf_span(&m->body)));
-	if (ret) {
-		buf_release(ret);
-		*ret = m->body;
-		m->body = (struct buf){ 0 };
-	}
-	return m->head.code;
+	return r < 0 ? r : peers_answer(m, ret);
 }
 
 /* ---- the root ---- */

@@ -177,6 +177,18 @@ int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int
 	return 0;
 }
 
+int peers_answer(struct peers_msg *m, struct buf *ret)
+{
+	if (m->head.code < 0)
+		return fail(m->head.code, "%.*s", SPAN_ARG(buf_span(&m->body)));
+	if (ret) {
+		buf_release(ret);
+		*ret = m->body;
+		m->body = (struct buf){ 0 };
+	}
+	return m->head.code;
+}
+
 void peers_drop(struct peers *p, enum peers_kind kind, uint64_t first, uint64_t last)
 {
 	struct peers_msg *dropped = NULL;
@@ -219,16 +231,9 @@ int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, 
 	/* An answer that comes too late stays in the box: its number is not given again. */
 	if (r >= 0)
 		r = peers_recv(p, PEERS_REPLY, head.id, to, deadline, &m);
-	if (r < 0)
-		return r;
-	if (m->head.code < 0)
-		return fail(m->head.code, "%.*s", SPAN_ARG(buf_span(&m->body)));
-	if (ret) {
-		buf_release(ret);
-		*ret = m->body;
-		m->body = (struct buf){ 0 };
-	}
-	return 0;
+	if (r >= 0)
+		r = peers_answer(m, ret);
+	return MIN(r, 0);
 }
 
 int peers_reply(struct peers *p, const struct peers_msg *m, int r, struct span body)

@@ -123,6 +123,11 @@ int peers_send(struct peers *p, int to, const struct peers_head *head, struct sp
  */
 int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t deadline,
 	       struct peers_msg **ret);
+/*
+ * What an answer says: its code, and ret (NULL: not wanted) gets its bytes, which it loses; or its
+ * error, with the sender's note.
+ */
+int peers_answer(struct peers_msg *m, struct buf *ret);
 /* Answers that nobody will ask for: of that kind, with ids from first to last. */
 void peers_drop(struct peers *p, enum peers_kind kind, uint64_t first, uint64_t last);
 /*
