@@ -108,13 +108,12 @@ static void explain_clock(struct http_request *req, const struct s3_error *e)
 	req->result = -EACCES;
 }
 
-static void explain_region(struct http_request *req, const struct s3_error *e, const char *region,
-			   const char *own)
+static void explain_region(struct http_request *req, const struct s3_error *e, const char *own)
 {
 	snprintf(req->why, sizeof(req->why),
 		 "status %d (%s): the bucket is in the region '%s', and '%s' was asked: give "
 		 "region=%s, or AWS_REGION",
-		 req->answer.status, e->code, region, own, region);
+		 req->answer.status, e->code, e->region, own, e->region);
 	req->result = -EIO;
 }
 
@@ -138,7 +137,7 @@ static bool explain(void *arg, const struct http_refusal *refusal, struct http_r
 	}
 	if (*e.region && strcmp(e.region, own) != 0 &&
 	    (refusal->status / 100 == 3 || refusal->status == 400)) {
-		explain_region(req, &e, e.region, own);
+		explain_region(req, &e, own);
 		return false;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(refusal_texts); i++) {
