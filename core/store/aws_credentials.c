@@ -52,14 +52,6 @@ static int keys_of(const char *id, const char *secret, const char *token, struct
 	return 0;
 }
 
-/* NULL when it is not set, or empty. */
-static const char *variable(const char *name)
-{
-	const char *v = getenv(name);
-
-	return v && *v ? v : NULL;
-}
-
 /* ---- the files ---- */
 
 /* A file that does not exist says nothing. */
@@ -67,7 +59,7 @@ static int read_profile(const struct aws_credentials *c, enum aws_file kind,
 			struct aws_profile *ret)
 {
 	const char *path = kind == AWS_CONFIG_FILE ? c->config_file : c->credentials_file;
-	auto_buf text = { 0 };
+	auto_secret text = { 0 };
 	int r = path ? aws_read_file(path, &text) : -ENOENT;
 
 	if (r == -ENOENT || r == -ENOTDIR) {
@@ -76,8 +68,6 @@ static int read_profile(const struct aws_credentials *c, enum aws_file kind,
 	}
 	if (r >= 0)
 		r = aws_profile_parse(buf_span(&text), kind, c->profile, path, ret);
-	if (text.p)
-		explicit_bzero(text.p, text.n);
 	return r;
 }
 
@@ -97,7 +87,7 @@ static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
 
 	if (r >= 0)
 		r = read_profile(c, AWS_CONFIG_FILE, &ret->config);
-	if (r >= 0 && variable("AWS_PROFILE") && !ret->credentials.found && !ret->config.found)
+	if (r >= 0 && aws_variable("AWS_PROFILE") && !ret->credentials.found && !ret->config.found)
 		r = fail(-EINVAL, "the profile '%s' (AWS_PROFILE) is neither in '%s' nor in '%s'",
 			 c->profile, c->credentials_file ? c->credentials_file : "",
 			 c->config_file ? c->config_file : "");
@@ -115,7 +105,7 @@ static int absolute(const char *path, char **ret)
 
 static int path_of(const char *name, const char *standard, char **ret)
 {
-	const char *given = variable(name), *home = variable("HOME");
+	const char *given = aws_variable(name), *home = aws_variable("HOME");
 	auto_free char *own = home ? str_fmt("%s/.aws/%s", home, standard) : NULL;
 
 	if (!given && !home)
@@ -154,13 +144,14 @@ static int first_of(const char *const *from, size_t n, char **ret)
 
 static int read_settings(struct aws_credentials *c)
 {
-	const char *identity = variable("AWS_WEB_IDENTITY_TOKEN_FILE");
+	const char *identity = aws_variable("AWS_WEB_IDENTITY_TOKEN_FILE");
 	struct profiles p = { 0 };
 	int r = read_profiles(c, &p);
-	const char *region[] = { variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"),
+	const char *region[] = { aws_variable("AWS_REGION"), aws_variable("AWS_DEFAULT_REGION"),
 				 p.config.region, p.credentials.region };
-	const char *endpoint[] = { variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"),
-				   p.config.endpoint, p.credentials.endpoint };
+	const char *endpoint[] = { aws_variable("AWS_ENDPOINT_URL_S3"),
+				   aws_variable("AWS_ENDPOINT_URL"), p.config.endpoint,
+				   p.credentials.endpoint };
 
 	if (r >= 0)
 		r = first_of(region, ARRAY_LEN(region), &c->region);
@@ -170,8 +161,8 @@ static int read_settings(struct aws_credentials *c)
 		r = token_of(identity ? identity : p.config.token_file, &c->identity_file,
 			     &c->identity_dir);
 	if (r >= 0)
-		r = token_of(variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"), &c->container_file,
-			     &c->container_dir);
+		r = token_of(aws_variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+			     &c->container_file, &c->container_dir);
 	profiles_release(&p);
 	return r;
 }
@@ -179,7 +170,7 @@ static int read_settings(struct aws_credentials *c)
 int aws_credentials_new(struct aws_credentials **ret)
 {
 	struct aws_credentials *c = calloc(1, sizeof(*c));
-	const char *profile = variable("AWS_PROFILE");
+	const char *profile = aws_variable("AWS_PROFILE");
 	int r;
 
 	if (!c)
@@ -251,7 +242,7 @@ static int from_environment(struct aws_keys *ret)
 	int r;
 
 	for (size_t i = 0; i < ARRAY_LEN(name); i++) {
-		v[i] = variable(name[i]);
+		v[i] = aws_variable(name[i]);
 		if (v[i] && !aws_value_is_valid(span_str(v[i])))
 			return fail(-EINVAL, "the value of %s is not one", name[i]);
 	}
@@ -293,7 +284,7 @@ static int from_profile(const struct aws_credentials *c, struct aws_keys *ret)
 
 static bool has_identity(void)
 {
-	return variable("AWS_WEB_IDENTITY_TOKEN_FILE") && variable("AWS_ROLE_ARN");
+	return aws_variable("AWS_WEB_IDENTITY_TOKEN_FILE") && aws_variable("AWS_ROLE_ARN");
 }
 
 static int ask_identity(const struct aws_credentials *c, const char *role, const char *session,
@@ -314,8 +305,8 @@ static int from_identity(const struct aws_credentials *c, struct aws_keys *ret)
 	int r;
 
 	if (has_identity())
-		return ask_identity(c, variable("AWS_ROLE_ARN"), variable("AWS_ROLE_SESSION_NAME"),
-				    ret);
+		return ask_identity(c, aws_variable("AWS_ROLE_ARN"),
+				    aws_variable("AWS_ROLE_SESSION_NAME"), ret);
 	r = read_profiles(c, &p);
 	if (r >= 0 && p.config.role && p.config.token_file && c->identity_file)
 		r = ask_identity(c, p.config.role, p.config.session, ret);
@@ -332,7 +323,7 @@ static int from_container(const struct aws_credentials *c, struct aws_keys *ret)
 
 static int from_instance(struct aws_keys *ret)
 {
-	const char *disabled = variable("AWS_EC2_METADATA_DISABLED");
+	const char *disabled = aws_variable("AWS_EC2_METADATA_DISABLED");
 	int r;
 
 	if (disabled && !strcasecmp(disabled, "true"))

@@ -23,13 +23,6 @@
 #define CONTAINER_HOST "http://169.254.170.2"
 #define INSTANCE "http://169.254.169.254"
 
-static const char *variable(const char *name)
-{
-	const char *v = getenv(name);
-
-	return v && *v ? v : NULL;
-}
-
 /* Whatever it was, there are no credentials; and that is what was wrong. */
 static int refused(int r, const char *what)
 {
@@ -86,9 +79,7 @@ static int ask(struct http *h, struct question *q, struct buf *ret)
 		r = http_wait(h, &req);
 	if (r >= 0)
 		r = buf_add_span(ret, buf_span(&req.body));
-	if (req.body.p)
-		explicit_bzero(req.body.p, req.body.n);
-	buf_release(&req.body);
+	aws_secret_release(&req.body);
 	return refused(r, "no credentials");
 }
 
@@ -171,13 +162,11 @@ int aws_keys_parse(struct span text, const char *what, struct aws_keys *ret)
 
 static int ask_for_keys(struct http *h, struct question *q, struct aws_keys *ret)
 {
-	auto_buf text = { 0 };
+	auto_secret text = { 0 };
 	int r = ask(h, q, &text);
 
 	if (r >= 0)
 		r = refused(aws_keys_parse(buf_span(&text), q->name, ret), "no credentials");
-	if (text.p)
-		explicit_bzero(text.p, text.n);
 	return r;
 }
 
@@ -185,8 +174,8 @@ static int ask_for_keys(struct http *h, struct question *q, struct aws_keys *ret
 
 bool aws_has_container(void)
 {
-	return variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") ||
-	       variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+	return aws_variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") ||
+	       aws_variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
 }
 
 /* A token goes to this machine, to the two addresses of the services, or over https. */
@@ -210,8 +199,8 @@ static bool may_have_token(const char *url)
 
 static int container_url(char **ret)
 {
-	const char *relative = variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-	const char *full = variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+	const char *relative = aws_variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+	const char *full = aws_variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
 
 	*ret = relative ? str_fmt(CONTAINER_HOST "%s%s", relative[0] == '/' ? "" : "/", relative) :
 			  strdup(full ? full : "");
@@ -227,8 +216,8 @@ static int container_url(char **ret)
 /* NULL: none is given. */
 static int container_header(const char *file, char **ret)
 {
-	const char *token = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-	auto_buf text = { 0 };
+	const char *token = aws_variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+	auto_secret text = { 0 };
 	int r = file ? aws_read_file(file, &text) : 0;
 
 	*ret = NULL;
@@ -269,7 +258,8 @@ static int ask_instance(struct http *h, const char *server, struct aws_keys *ret
 	auto_free char *roles_url =
 		str_fmt("%s/latest/meta-data/iam/security-credentials/", server);
 	auto_free char *keys_url = NULL;
-	auto_buf token = { 0 }, roles = { 0 };
+	auto_secret token = { 0 };
+	auto_buf roles = { 0 };
 	struct question q = { .name = "the instance's metadata",
 			      .url = token_url,
 			      .method = "PUT",
@@ -297,7 +287,7 @@ static int ask_instance(struct http *h, const char *server, struct aws_keys *ret
 
 int aws_ask_instance(struct aws_keys *ret)
 {
-	const char *server = variable("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+	const char *server = aws_variable("AWS_EC2_METADATA_SERVICE_ENDPOINT");
 	auto_free char *tidy = NULL;
 	struct http *h = NULL;
 	size_t n;
@@ -328,7 +318,7 @@ static int add_field(struct buf *b, const char *name, struct span value)
 
 static int identity_form(const struct aws_web_identity *who, struct buf *ret)
 {
-	auto_buf token = { 0 };
+	auto_secret token = { 0 };
 	struct span text;
 	int r = aws_read_file(who->token_file, &token);
 
@@ -346,16 +336,14 @@ static int identity_form(const struct aws_web_identity *who, struct buf *ret)
 			      span_str(who->session ? who->session : "pytreefs"));
 	if (r >= 0)
 		r = add_field(ret, "WebIdentityToken", text);
-	if (token.p)
-		explicit_bzero(token.p, token.n);
 	return r;
 }
 
 static int identity_url(const struct aws_web_identity *who, char **ret)
 {
-	const char *given = variable("AWS_ENDPOINT_URL_STS");
+	const char *given = aws_variable("AWS_ENDPOINT_URL_STS");
 
-	given = given ? given : variable("AWS_ENDPOINT_URL");
+	given = given ? given : aws_variable("AWS_ENDPOINT_URL");
 	*ret = given       ? strdup(given) :
 	       who->region ? str_fmt("https://sts.%s.amazonaws.com%s/", who->region,
 				     strncmp(who->region, "cn-", 3) ? "" : ".cn") :
@@ -388,7 +376,7 @@ static int take_identity(struct span text, struct aws_keys *ret)
 int aws_ask_web_identity(const struct aws_web_identity *who, struct aws_keys *ret)
 {
 	auto_free char *url = NULL;
-	auto_buf form = { 0 }, text = { 0 };
+	auto_secret form = { 0 }, text = { 0 };
 	struct question q = { .name = "the credentials for the web identity", .method = "POST" };
 	struct http *h = NULL;
 	int r = refused(identity_form(who, &form), "no credentials");
@@ -404,9 +392,5 @@ int aws_ask_web_identity(const struct aws_web_identity *who, struct aws_keys *re
 	http_free(h);
 	if (r >= 0)
 		r = take_identity(buf_span(&text), ret);
-	if (form.p)
-		explicit_bzero(form.p, form.n);
-	if (text.p)
-		explicit_bzero(text.p, text.n);
 	return r;
 }

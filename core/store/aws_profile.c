@@ -138,6 +138,20 @@ void aws_secret_free(char *secret)
 	free(secret);
 }
 
+void aws_secret_release(struct buf *b)
+{
+	if (b->p)
+		OPENSSL_cleanse(b->p, b->cap);
+	buf_release(b);
+}
+
+const char *aws_variable(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v && *v ? v : NULL;
+}
+
 void aws_profile_release(struct aws_profile *p)
 {
 	aws_secret_free(p->key_id);

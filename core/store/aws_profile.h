@@ -36,6 +36,11 @@ void aws_profile_release(struct aws_profile *p);
 bool aws_value_is_valid(struct span value);
 /* Leaves no trace of it in memory. Accepts NULL. */
 void aws_secret_free(char *secret);
+/* The same of a buffer, as buf_release(). */
+void aws_secret_release(struct buf *b);
+#define auto_secret __attribute__((cleanup(aws_secret_release))) struct buf
+/* Of the environment; NULL when it is not set, or empty. */
+const char *aws_variable(const char *name);
 /* The text of a small file. -errno with a note; -EFBIG above AWS_FILE_BYTES. */
 int aws_read_file(const char *path, struct buf *ret);
 

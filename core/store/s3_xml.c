@@ -347,9 +347,7 @@ int sts_parse_keys(struct span text, struct sts_keys *ret)
 	struct s3_parser p = { .end = end_in_keys, .keys = &k };
 	int r = parse(&p, text);
 
-	if (p.text.p)
-		explicit_bzero(p.text.p, p.text.cap);
-	buf_release(&p.text);
+	aws_secret_release(&p.text);
 	if (r >= 0 && (!k.id.n || !k.secret.n || !k.token.n || !k.expires))
 		r = fail(-EUCLEAN, "the answer has no keys");
 	else if (r < 0 && r != -ENOMEM)
@@ -364,11 +362,7 @@ int sts_parse_keys(struct span text, struct sts_keys *ret)
 
 void sts_keys_release(struct sts_keys *k)
 {
-	struct buf *const secret[] = { &k->id, &k->secret, &k->token };
-
-	for (size_t i = 0; i < ARRAY_LEN(secret); i++) {
-		if (secret[i]->p)
-			explicit_bzero(secret[i]->p, secret[i]->cap);
-		buf_release(secret[i]);
-	}
+	aws_secret_release(&k->id);
+	aws_secret_release(&k->secret);
+	aws_secret_release(&k->token);
 }
