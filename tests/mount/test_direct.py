@@ -39,6 +39,11 @@ def requests(m, name):
     return sum(f"trace fs: read '{name}'" in line for line in m.log_lines())
 
 
+def kept_by_kernel(m, name, asked, one_pass):
+    """Since asked requests, less than half a pass was asked for again: the kernel may take single pages away at any time."""
+    return requests(m, name) - asked < one_pass / 2
+
+
 def read_in(path, n):
     with open(path, 'rb', buffering=0) as f:
         while f.read(n):
@@ -122,12 +127,14 @@ def test_fio_finds_what_it_wrote(mount, tmp_path, mode):
 def test_a_file_is_direct_until_it_is_read_again(mount, root):
     m = mount(root, 'trace=fs')
     path = m / '1/default/packed.npy'
-    for _ in range(3):
+    read_in(path, MIB)
+    one_pass = requests(m, 'packed.npy')
+    for _ in range(2):
         read_in(path, MIB)
     assert opened(m, 'packed.npy') == ['directly', 'by the page cache', 'by the page cache']
     asked = requests(m, 'packed.npy')
     read_in(path, MIB)
-    assert requests(m, 'packed.npy') == asked                           # the kernel has it
+    assert kept_by_kernel(m, 'packed.npy', asked, one_pass)
     for _ in range(2):                                                  # SOURCE's page cache has what is stored as it is
         read_in(m / '1/default/plain.npy', MIB)
     assert opened(m, 'plain.npy') == ['directly'] * 2
@@ -162,12 +169,13 @@ def test_a_map_of_a_file_stays_in_memory(mount, root):
     """Maps of a file that was read before: none of them throws away what the others have."""
     m = mount(root, 'trace=fs')
     path = m / '1/default/packed.npy'
-    for _ in range(2):
-        assert np.array_equal(np.load(path, mmap_mode='r'), PACKED)
+    assert np.array_equal(np.load(path, mmap_mode='r'), PACKED)
+    one_pass = requests(m, 'packed.npy')
+    assert np.array_equal(np.load(path, mmap_mode='r'), PACKED)
     asked = requests(m, 'packed.npy')
     for _ in range(3):
         assert np.array_equal(np.load(path, mmap_mode='r'), PACKED)
-    assert requests(m, 'packed.npy') == asked
+    assert kept_by_kernel(m, 'packed.npy', asked, one_pass)
 
 
 def test_an_older_kernel_has_the_page_cache(mount, root):
@@ -175,7 +183,7 @@ def test_an_older_kernel_has_the_page_cache(mount, root):
     read_in(m / '1/default/packed.npy', MIB)
     asked = requests(m, 'packed.npy')
     read_in(m / '1/default/packed.npy', MIB)
-    assert requests(m, 'packed.npy') == asked and not opened(m, 'packed.npy')
+    assert kept_by_kernel(m, 'packed.npy', asked, asked) and not opened(m, 'packed.npy')
 
 
 def test_drafts_are_chosen_for_as_before(mount, root):
