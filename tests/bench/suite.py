@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 
-from bench import measure, table
+from bench import measure, plot, table
 from bench.bench import BENCHES, Bench
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -73,7 +73,8 @@ def main():
     print(f'{len(results)} rows, {len(missed)} below their target, {len(broken)} benches failed, '
           f'{time.monotonic() - begin:.0f} s')
     if (not args.rows or args.write) and not broken:
-        table.write(results, [(n, note_of(BENCHES[n])) for n in wanted], args.rounds, load)
+        pictures = plot.write(results, lambda name: BENCHES[name].__module__.rpartition('.')[2])
+        table.write(results, [(n, note_of(BENCHES[n])) for n in wanted], args.rounds, load, pictures)
     return 1 if broken else 0
 
 

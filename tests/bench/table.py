@@ -59,11 +59,11 @@ def machine():
             f', libzstd {zstd}']
 
 
-def write(results, notes, rounds, load):
+def write(results, notes, rounds, load, pictures):
     """Everything between the two marks is replaced; the text around it stays."""
     body = [BEGIN, '', *(f'* {fact}' for fact in machine()),
             f'* {rounds} rounds unless a line says otherwise; load average when it began: {load:.1f}', '',
-            markdown(results), *(f'* `{name}`: {note}' for name, note in notes), '', END]
+            markdown(results), *(line for shown in pictures for line in (shown, '')), *(f'* `{name}`: {note}' for name, note in notes), '', END]
     doc = DOC.read_text()
     before, rest = doc.split(BEGIN)
     DOC.write_text(before + '\n'.join(body) + rest.split(END)[1])
