@@ -1,56 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aws_credentials.c - who asks: the chain of places, and renewal.
- *
- * Two locks: `finding` is held while servers are asked, `lock` for a copy only, so that the
- * client's thread, which signs, never waits for a server.
+ * aws_credentials.c - who asks: the chain of places.
  */
 #include "core/store/aws_credentials.h"
 
-#include <pthread.h>
 #include <strings.h>
-#include <time.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/store/aws_metadata.h"
-
-#define RENEW_BEFORE 300 /* seconds */
-#define AGAIN_AFTER 10
-#define REPLACED_FOR 60
 
 struct aws_credentials {
 	char *profile, *config_file, *credentials_file;
 	/* Files that others replace: a web identity's, a container's; their directories. */
 	char *identity_file, *container_file, *identity_dir, *container_dir;
 	char *region, *endpoint;
-	pthread_mutex_t finding;
-	pthread_mutex_t lock; /* protects what follows */
-	struct aws_keys keys;
-	int64_t renew_at, replaced_at; /* seconds since 1970; 0: never */
-	bool is_found, is_expired;
+	struct credentials_cache cache;
 };
-
-void aws_keys_release(struct aws_keys *k)
-{
-	aws_secret_free(k->id);
-	aws_secret_free(k->secret);
-	aws_secret_free(k->token);
-	*k = (struct aws_keys){ 0 };
-}
-
-static int keys_of(const char *id, const char *secret, const char *token, struct aws_keys *ret)
-{
-	struct aws_keys k = { .id = strdup(id), .secret = strdup(secret) };
-
-	k.token = token && *token ? strdup(token) : NULL;
-	if (!k.id || !k.secret || (token && *token && !k.token)) {
-		aws_keys_release(&k);
-		return fail(-ENOMEM, "cannot hold credentials");
-	}
-	*ret = k;
-	return 0;
-}
 
 /* ---- the files ---- */
 
@@ -60,7 +25,7 @@ static int read_profile(const struct aws_credentials *c, enum aws_file kind,
 {
 	const char *path = kind == AWS_CONFIG_FILE ? c->config_file : c->credentials_file;
 	auto_secret text = { 0 };
-	int r = path ? aws_read_file(path, &text) : -ENOENT;
+	int r = path ? secret_read_file(path, &text) : -ENOENT;
 
 	if (r == -ENOENT || r == -ENOTDIR) {
 		err_clear();
@@ -87,37 +52,28 @@ static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
 
 	if (r >= 0)
 		r = read_profile(c, AWS_CONFIG_FILE, &ret->config);
-	if (r >= 0 && aws_variable("AWS_PROFILE") && !ret->credentials.found && !ret->config.found)
+	if (r >= 0 && env_value("AWS_PROFILE") && !ret->credentials.found && !ret->config.found)
 		r = fail(-EINVAL, "the profile '%s' (AWS_PROFILE) is neither in '%s' nor in '%s'",
 			 c->profile, c->credentials_file ? c->credentials_file : "",
 			 c->config_file ? c->config_file : "");
 	return r;
 }
 
-/* A copy from the root on: a mount leaves this directory. */
-static int absolute(const char *path, char **ret)
-{
-	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
-
-	*ret = str_fmt("%s%s%s", here ? here : "", here ? "/" : "", path);
-	return *ret ? 0 : fail(-ENOMEM, "cannot hold credentials");
-}
-
 static int path_of(const char *name, const char *standard, char **ret)
 {
-	const char *given = aws_variable(name), *home = aws_variable("HOME");
+	const char *given = env_value(name), *home = env_value("HOME");
 	auto_free char *own = home ? str_fmt("%s/.aws/%s", home, standard) : NULL;
 
 	if (!given && !home)
 		return 0;
-	return given || own ? absolute(given ? given : own, ret) :
+	return given || own ? secret_file_path(given ? given : own, ret) :
 			      fail(-ENOMEM, "cannot hold credentials");
 }
 
 /* A file with a token, and the directory in which another one takes its place. */
 static int token_of(const char *path, char **ret, char **ret_dir)
 {
-	int r = path ? absolute(path, ret) : 0;
+	int r = path ? secret_file_path(path, ret) : 0;
 	const char *slash;
 
 	if (r < 0 || !path)
@@ -144,14 +100,13 @@ static int first_of(const char *const *from, size_t n, char **ret)
 
 static int read_settings(struct aws_credentials *c)
 {
-	const char *identity = aws_variable("AWS_WEB_IDENTITY_TOKEN_FILE");
+	const char *identity = env_value("AWS_WEB_IDENTITY_TOKEN_FILE");
 	struct profiles p = { 0 };
 	int r = read_profiles(c, &p);
-	const char *region[] = { aws_variable("AWS_REGION"), aws_variable("AWS_DEFAULT_REGION"),
+	const char *region[] = { env_value("AWS_REGION"), env_value("AWS_DEFAULT_REGION"),
 				 p.config.region, p.credentials.region };
-	const char *endpoint[] = { aws_variable("AWS_ENDPOINT_URL_S3"),
-				   aws_variable("AWS_ENDPOINT_URL"), p.config.endpoint,
-				   p.credentials.endpoint };
+	const char *endpoint[] = { env_value("AWS_ENDPOINT_URL_S3"), env_value("AWS_ENDPOINT_URL"),
+				   p.config.endpoint, p.credentials.endpoint };
 
 	if (r >= 0)
 		r = first_of(region, ARRAY_LEN(region), &c->region);
@@ -161,22 +116,156 @@ static int read_settings(struct aws_credentials *c)
 		r = token_of(identity ? identity : p.config.token_file, &c->identity_file,
 			     &c->identity_dir);
 	if (r >= 0)
-		r = token_of(aws_variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+		r = token_of(env_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
 			     &c->container_file, &c->container_dir);
 	profiles_release(&p);
 	return r;
 }
 
+/* ---- the chain: each gives 1 and keys, 0 when it has none, or an error ---- */
+
+static int from_environment(struct credentials *ret)
+{
+	static const char *const name[] = { "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+					    "AWS_SESSION_TOKEN" };
+	const char *v[ARRAY_LEN(name)];
+	int r;
+
+	for (size_t i = 0; i < ARRAY_LEN(name); i++) {
+		v[i] = env_value(name[i]);
+		if (v[i] && !secret_is_valid(span_str(v[i])))
+			return fail(-EINVAL, "the value of %s is not one", name[i]);
+	}
+	if (!v[0] && !v[1])
+		return 0;
+	if (!v[0] || !v[1])
+		return fail(-EINVAL, "%s is set, and %s is not", name[!v[0]], name[!!v[0]]);
+	r = credentials_of(v[0], v[1], v[2], ret);
+	return r < 0 ? r : 1;
+}
+
+static int from_profile(const struct aws_credentials *c, struct credentials *ret)
+{
+	struct profiles p = { 0 };
+	const struct aws_profile *const from[] = { &p.credentials, &p.config };
+	int r = read_profiles(c, &p), found = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(from) && r >= 0 && !found; i++) {
+		if (from[i]->key_id && from[i]->secret) {
+			r = credentials_of(from[i]->key_id, from[i]->secret, from[i]->token, ret);
+			found = 1;
+		} else if (from[i]->key_id || from[i]->secret) {
+			r = fail(-EINVAL,
+				 "the profile '%s' has only one of aws_access_key_id and "
+				 "aws_secret_access_key",
+				 c->profile);
+		}
+	}
+	for (size_t i = 0; i < ARRAY_LEN(from) && r >= 0 && !found; i++)
+		if (from[i]->other || (from[i]->role && !from[i]->token_file))
+			r = fail(
+				-EINVAL,
+				"the profile '%s' has '%s', which is not followed here: export the "
+				"credentials with `aws configure export-credentials --format env`",
+				c->profile, from[i]->other ? from[i]->other : "role_arn");
+	profiles_release(&p);
+	return r < 0 ? r : found;
+}
+
+static bool has_identity(void)
+{
+	return env_value("AWS_WEB_IDENTITY_TOKEN_FILE") && env_value("AWS_ROLE_ARN");
+}
+
+static int ask_identity(const struct aws_credentials *c, const char *role, const char *session,
+			struct credentials *ret)
+{
+	const struct aws_web_identity who = { .role = role,
+					      .session = session,
+					      .token_file = c->identity_file,
+					      .region = c->region };
+	int r = aws_ask_web_identity(&who, ret);
+
+	return r < 0 ? r : 1;
+}
+
+static int from_identity(const struct aws_credentials *c, struct credentials *ret)
+{
+	struct profiles p = { 0 };
+	int r;
+
+	if (has_identity())
+		return ask_identity(c, env_value("AWS_ROLE_ARN"),
+				    env_value("AWS_ROLE_SESSION_NAME"), ret);
+	r = read_profiles(c, &p);
+	if (r >= 0 && p.config.role && p.config.token_file && c->identity_file)
+		r = ask_identity(c, p.config.role, p.config.session, ret);
+	profiles_release(&p);
+	return r;
+}
+
+static int from_container(const struct aws_credentials *c, struct credentials *ret)
+{
+	int r = aws_has_container() ? aws_ask_container(c->container_file, ret) : 0;
+
+	return r < 0 || !aws_has_container() ? r : 1;
+}
+
+static int from_instance(struct credentials *ret)
+{
+	const char *disabled = env_value("AWS_EC2_METADATA_DISABLED");
+	int r;
+
+	if (disabled && !strcasecmp(disabled, "true"))
+		return 0;
+	r = aws_ask_instance(ret);
+	return r < 0 ? r : 1;
+}
+
+/* What is found without asking anybody. */
+static int find_at_hand(void *arg, struct credentials *ret)
+{
+	const struct aws_credentials *c = arg;
+	int r = from_environment(ret);
+
+	return r == 0 && !has_identity() ? from_profile(c, ret) : r;
+}
+
+static int find(void *arg, struct credentials *ret)
+{
+	const struct aws_credentials *c = arg;
+	int r = find_at_hand(arg, ret);
+
+	if (r == 0)
+		r = from_identity(c, ret);
+	if (r == 0)
+		r = from_container(c, ret);
+	if (r != 0)
+		return MIN(r, 0);
+	r = from_instance(ret);
+	if (r == 0)
+		r = fail(-EACCES, "no credentials");
+	return r < 0 ? err_at(r,
+			      "neither AWS_ACCESS_KEY_ID nor the profile '%s' of '%s' has any (-o "
+			      "anonymous asks without)",
+			      c->profile,
+			      c->credentials_file ? c->credentials_file : "credentials") :
+		       0;
+}
+
+/* ---- opening ---- */
+
+static const struct credentials_source source = { find, find_at_hand };
+
 int aws_credentials_new(struct aws_credentials **ret)
 {
 	struct aws_credentials *c = calloc(1, sizeof(*c));
-	const char *profile = aws_variable("AWS_PROFILE");
+	const char *profile = env_value("AWS_PROFILE");
 	int r;
 
 	if (!c)
 		return fail(-ENOMEM, "cannot hold credentials");
-	pthread_mutex_init(&c->finding, NULL);
-	pthread_mutex_init(&c->lock, NULL);
+	credentials_cache_init(&c->cache, &source, c);
 	c->profile = strdup(profile ? profile : "default");
 	r = c->profile ? path_of("AWS_CONFIG_FILE", "config", &c->config_file) :
 			 fail(-ENOMEM, "cannot hold credentials");
@@ -196,9 +285,7 @@ void aws_credentials_free(struct aws_credentials *c)
 {
 	if (!c)
 		return;
-	aws_keys_release(&c->keys);
-	pthread_mutex_destroy(&c->finding);
-	pthread_mutex_destroy(&c->lock);
+	credentials_cache_release(&c->cache);
 	free(c->profile);
 	free(c->config_file);
 	free(c->credentials_file);
@@ -232,242 +319,7 @@ const char *aws_credentials_file(const struct aws_credentials *c, size_t i)
 	return NULL;
 }
 
-/* ---- the chain: each gives 1 and keys, 0 when it has none, or an error ---- */
-
-static int from_environment(struct aws_keys *ret)
+struct credentials_cache *aws_credentials_cache(struct aws_credentials *c)
 {
-	static const char *const name[] = { "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-					    "AWS_SESSION_TOKEN" };
-	const char *v[ARRAY_LEN(name)];
-	int r;
-
-	for (size_t i = 0; i < ARRAY_LEN(name); i++) {
-		v[i] = aws_variable(name[i]);
-		if (v[i] && !aws_value_is_valid(span_str(v[i])))
-			return fail(-EINVAL, "the value of %s is not one", name[i]);
-	}
-	if (!v[0] && !v[1])
-		return 0;
-	if (!v[0] || !v[1])
-		return fail(-EINVAL, "%s is set, and %s is not", name[!v[0]], name[!!v[0]]);
-	r = keys_of(v[0], v[1], v[2], ret);
-	return r < 0 ? r : 1;
-}
-
-static int from_profile(const struct aws_credentials *c, struct aws_keys *ret)
-{
-	struct profiles p = { 0 };
-	const struct aws_profile *const from[] = { &p.credentials, &p.config };
-	int r = read_profiles(c, &p), found = 0;
-
-	for (size_t i = 0; i < ARRAY_LEN(from) && r >= 0 && !found; i++) {
-		if (from[i]->key_id && from[i]->secret) {
-			r = keys_of(from[i]->key_id, from[i]->secret, from[i]->token, ret);
-			found = 1;
-		} else if (from[i]->key_id || from[i]->secret) {
-			r = fail(-EINVAL,
-				 "the profile '%s' has only one of aws_access_key_id and "
-				 "aws_secret_access_key",
-				 c->profile);
-		}
-	}
-	for (size_t i = 0; i < ARRAY_LEN(from) && r >= 0 && !found; i++)
-		if (from[i]->other || (from[i]->role && !from[i]->token_file))
-			r = fail(
-				-EINVAL,
-				"the profile '%s' has '%s', which is not followed here: export the "
-				"credentials with `aws configure export-credentials --format env`",
-				c->profile, from[i]->other ? from[i]->other : "role_arn");
-	profiles_release(&p);
-	return r < 0 ? r : found;
-}
-
-static bool has_identity(void)
-{
-	return aws_variable("AWS_WEB_IDENTITY_TOKEN_FILE") && aws_variable("AWS_ROLE_ARN");
-}
-
-static int ask_identity(const struct aws_credentials *c, const char *role, const char *session,
-			struct aws_keys *ret)
-{
-	const struct aws_web_identity who = { .role = role,
-					      .session = session,
-					      .token_file = c->identity_file,
-					      .region = c->region };
-	int r = aws_ask_web_identity(&who, ret);
-
-	return r < 0 ? r : 1;
-}
-
-static int from_identity(const struct aws_credentials *c, struct aws_keys *ret)
-{
-	struct profiles p = { 0 };
-	int r;
-
-	if (has_identity())
-		return ask_identity(c, aws_variable("AWS_ROLE_ARN"),
-				    aws_variable("AWS_ROLE_SESSION_NAME"), ret);
-	r = read_profiles(c, &p);
-	if (r >= 0 && p.config.role && p.config.token_file && c->identity_file)
-		r = ask_identity(c, p.config.role, p.config.session, ret);
-	profiles_release(&p);
-	return r;
-}
-
-static int from_container(const struct aws_credentials *c, struct aws_keys *ret)
-{
-	int r = aws_has_container() ? aws_ask_container(c->container_file, ret) : 0;
-
-	return r < 0 || !aws_has_container() ? r : 1;
-}
-
-static int from_instance(struct aws_keys *ret)
-{
-	const char *disabled = aws_variable("AWS_EC2_METADATA_DISABLED");
-	int r;
-
-	if (disabled && !strcasecmp(disabled, "true"))
-		return 0;
-	r = aws_ask_instance(ret);
-	return r < 0 ? r : 1;
-}
-
-/* What is found without asking anybody. */
-static int find_at_hand(const struct aws_credentials *c, struct aws_keys *ret)
-{
-	int r = from_environment(ret);
-
-	return r == 0 && !has_identity() ? from_profile(c, ret) : r;
-}
-
-static int find(const struct aws_credentials *c, struct aws_keys *ret)
-{
-	int r = find_at_hand(c, ret);
-
-	if (r == 0)
-		r = from_identity(c, ret);
-	if (r == 0)
-		r = from_container(c, ret);
-	if (r != 0)
-		return MIN(r, 0);
-	r = from_instance(ret);
-	if (r == 0)
-		r = fail(-EACCES, "no credentials");
-	return r < 0 ? err_at(r,
-			      "neither AWS_ACCESS_KEY_ID nor the profile '%s' of '%s' has any (-o "
-			      "anonymous asks without)",
-			      c->profile,
-			      c->credentials_file ? c->credentials_file : "credentials") :
-		       0;
-}
-
-/* ---- what is at hand ---- */
-
-/* The time until which nothing is to be done. Called with the lock held. */
-static bool is_fresh(const struct aws_credentials *c, int64_t now)
-{
-	return c->is_found && !c->is_expired && (!c->renew_at || now < c->renew_at);
-}
-
-static bool is_usable(const struct aws_credentials *c, int64_t now)
-{
-	return c->is_found && !c->is_expired && (!c->keys.expires || now < c->keys.expires);
-}
-
-/* Called with the lock held. The keys are the object's. */
-static void replace(struct aws_credentials *c, struct aws_keys *keys, int64_t now)
-{
-	int64_t left = keys->expires - now;
-
-	aws_keys_release(&c->keys);
-	c->keys = *keys;
-	c->is_found = true;
-	c->is_expired = false;
-	c->renew_at = keys->expires ? keys->expires - MIN(RENEW_BEFORE, MAX(left, 0) / 4) : 0;
-}
-
-static int renew(struct aws_credentials *c)
-{
-	struct aws_keys keys = { 0 };
-	int64_t now = time(NULL);
-	int r;
-
-	/* Another thread may have done it meanwhile. */
-	pthread_mutex_lock(&c->lock);
-	r = is_fresh(c, now);
-	pthread_mutex_unlock(&c->lock);
-	if (r)
-		return 0;
-	r = find(c, &keys);
-	pthread_mutex_lock(&c->lock);
-	if (r >= 0) {
-		replace(c, &keys, now);
-	} else if (is_usable(c, now)) {
-		log_warn("credentials could not be renewed: %s", err_text(r));
-		c->renew_at = now + AGAIN_AFTER;
-		r = 0;
-	}
-	pthread_mutex_unlock(&c->lock);
-	return r;
-}
-
-int aws_credentials_ensure(struct aws_credentials *c)
-{
-	int64_t now = time(NULL);
-	bool fresh, usable;
-	int r;
-
-	pthread_mutex_lock(&c->lock);
-	fresh = is_fresh(c, now);
-	usable = is_usable(c, now);
-	pthread_mutex_unlock(&c->lock);
-	if (fresh)
-		return 0;
-	/* One renews, and the others go on with what there is. */
-	if (usable && pthread_mutex_trylock(&c->finding) != 0)
-		return 0;
-	if (!usable)
-		pthread_mutex_lock(&c->finding);
-	r = renew(c);
-	pthread_mutex_unlock(&c->finding);
-	return r;
-}
-
-int aws_credentials_get(struct aws_credentials *c, struct aws_keys *ret)
-{
-	int r;
-
-	pthread_mutex_lock(&c->lock);
-	r = c->is_found ? keys_of(c->keys.id, c->keys.secret, c->keys.token, ret) :
-			  fail(-EACCES, "there are no credentials yet");
-	pthread_mutex_unlock(&c->lock);
-	return r;
-}
-
-static bool is_same(const struct aws_keys *a, const struct aws_keys *b)
-{
-	return !strcmp(a->id, b->id) && !strcmp(a->secret, b->secret) &&
-	       !strcmp(a->token ? a->token : "", b->token ? b->token : "");
-}
-
-bool aws_credentials_expired(struct aws_credentials *c)
-{
-	struct aws_keys keys = { 0 };
-	int64_t now = time(NULL);
-	int r = find_at_hand(c, &keys);
-	bool others;
-
-	pthread_mutex_lock(&c->lock);
-	if (r > 0 && !is_same(&keys, &c->keys)) {
-		replace(c, &keys, now);
-		c->replaced_at = now;
-	} else {
-		aws_keys_release(&keys);
-		err_clear();
-	}
-	/* A request that was under way with the old ones may be refused after that. */
-	others = c->replaced_at && now - c->replaced_at < REPLACED_FOR;
-	c->is_expired |= !others;
-	pthread_mutex_unlock(&c->lock);
-	return others;
+	return &c->cache;
 }

@@ -4,11 +4,10 @@
  */
 #include "core/store/aws_profile.h"
 
-#include <fcntl.h>
-#include <openssl/crypto.h>
 #include <strings.h>
 
 #include "core/base/err.h"
+#include "core/store/secret.h"
 
 static struct span strip(struct span s)
 {
@@ -38,14 +37,6 @@ static bool is_section(struct span name, enum aws_file kind, const char *profile
 	if (name.n >= 2 && strchr("\"'", name.p[0]) && name.p[0] == name.p[name.n - 1])
 		name = span_of(name.p + 1, name.n - 2);
 	return span_eq(name, span_str(profile));
-}
-
-bool aws_value_is_valid(struct span value)
-{
-	for (size_t i = 0; i < value.n; i++)
-		if (value.p[i] <= ' ' || value.p[i] >= 0x7f)
-			return false;
-	return value.n > 0 && value.n <= AWS_VALUE_MAX;
 }
 
 static char **member_of(struct aws_profile *p, struct span name, bool *ret_is_path)
@@ -86,10 +77,10 @@ static int set(struct aws_profile *p, struct span name, struct span value, const
 	/* An empty value is one that is not given. */
 	if (!member || !value.n)
 		return 0;
-	if (is_path ? value.n > AWS_VALUE_MAX : !aws_value_is_valid(value))
+	if (is_path ? value.n > SECRET_MAX : !secret_is_valid(value))
 		return fail(-EINVAL, "'%s', line %zu: the value of '%.*s' is not one", what, line,
 			    SPAN_ARG(name));
-	aws_secret_free(*member);
+	secret_free(*member);
 	*member = span_dup_str(value);
 	return *member ? 0 : fail(-ENOMEM, "cannot read '%s'", what);
 }
@@ -131,32 +122,11 @@ int aws_profile_parse(struct span text, enum aws_file kind, const char *profile,
 	return 0;
 }
 
-void aws_secret_free(char *secret)
-{
-	if (secret)
-		OPENSSL_cleanse(secret, strlen(secret));
-	free(secret);
-}
-
-void aws_secret_release(struct buf *b)
-{
-	if (b->p)
-		OPENSSL_cleanse(b->p, b->cap);
-	buf_release(b);
-}
-
-const char *aws_variable(const char *name)
-{
-	const char *v = getenv(name);
-
-	return v && *v ? v : NULL;
-}
-
 void aws_profile_release(struct aws_profile *p)
 {
-	aws_secret_free(p->key_id);
-	aws_secret_free(p->secret);
-	aws_secret_free(p->token);
+	secret_free(p->key_id);
+	secret_free(p->secret);
+	secret_free(p->token);
 	free(p->region);
 	free(p->endpoint);
 	free(p->role);
@@ -164,24 +134,4 @@ void aws_profile_release(struct aws_profile *p)
 	free(p->token_file);
 	free(p->other);
 	*p = (struct aws_profile){ 0 };
-}
-
-int aws_read_file(const char *path, struct buf *ret)
-{
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	ssize_t n = 1;
-
-	if (fd < 0)
-		return err_sys("cannot open", path);
-	while (n > 0) {
-		if (ret->n > AWS_FILE_BYTES)
-			return fail(-EFBIG, "'%s' has more than %d bytes", path, AWS_FILE_BYTES);
-		if (buf_reserve(ret, 4096) < 0)
-			return fail(-ENOMEM, "cannot read '%s'", path);
-		n = read(fd, ret->p + ret->n, 4096);
-		if (n < 0)
-			return err_sys("cannot read", path);
-		ret->n += (size_t)n;
-	}
-	return 0;
 }

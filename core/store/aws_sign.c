@@ -26,24 +26,6 @@ void aws_time(time_t t, char ret[AWS_TIME_MAX])
 	strftime(ret, AWS_TIME_MAX, "%Y%m%dT%H%M%SZ", &tm);
 }
 
-bool aws_time_parse(struct span text, time_t *ret)
-{
-	struct tm tm = { 0 };
-	char s[40];
-
-	if (text.n >= sizeof(s))
-		return false;
-	memcpy(s, text.p, text.n);
-	s[text.n] = '\0';
-	if (sscanf(s, "%4d-%2d-%2dT%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
-		   &tm.tm_min, &tm.tm_sec) != 6)
-		return false;
-	tm.tm_year -= 1900;
-	tm.tm_mon -= 1;
-	*ret = timegm(&tm);
-	return true;
-}
-
 static int add_hex(struct buf *b, const uint8_t *p)
 {
 	int r = 0;

@@ -35,8 +35,6 @@ struct aws_request {
 };
 
 void aws_time(time_t t, char ret[AWS_TIME_MAX]);
-/* "2024-05-06T07:08:09.000Z", as answers have it; the fraction may be absent. */
-bool aws_time_parse(struct span text, time_t *ret);
 /* Append the value of the header Authorization. -ENOMEM. */
 int aws_authorization(const struct aws_request *q, struct buf *ret);
 

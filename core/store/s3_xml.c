@@ -12,8 +12,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/store/aws_profile.h"
-#include "core/store/aws_sign.h"
+#include "core/store/secret.h"
 
 #define DEPTH_MAX 16
 #define PATH_MAX_BYTES 256
@@ -29,9 +28,9 @@ struct s3_parser {
 	void (*end)(struct s3_parser *p, struct span text);
 	int result;
 	/* Of a page. */
-	s3_entry_fn *each;
+	bucket_entry_fn *each;
 	void *arg;
-	struct s3_page *page;
+	struct bucket_page *page;
 	bool is_escaped, has_key, has_size;
 	struct buf key;
 	struct io_object object;
@@ -106,8 +105,8 @@ static int parse(struct s3_parser *p, struct span text)
 	XML_SetElementHandler(p->xml, on_start, on_end);
 	XML_SetCharacterDataHandler(p->xml, on_text);
 	XML_SetStartDoctypeDeclHandler(p->xml, on_doctype);
-	if (text.n > S3_PAGE_BYTES)
-		fail(r, "it has more than %d bytes", S3_PAGE_BYTES);
+	if (text.n > BUCKET_PAGE_BYTES)
+		fail(r, "it has more than %d bytes", BUCKET_PAGE_BYTES);
 	else if (XML_Parse(p->xml, (const char *)text.p, (int)text.n, 1) == XML_STATUS_OK)
 		r = 0;
 	else if (p->result < 0)
@@ -147,19 +146,6 @@ static int unescape(struct span s, struct buf *ret)
 		}
 	}
 	return r;
-}
-
-static bool parse_size(struct span text, uint64_t *ret)
-{
-	uint64_t v = 0;
-
-	for (size_t i = 0; i < text.n; i++) {
-		if (text.p[i] < '0' || text.p[i] > '9' || v > (UINT64_MAX >> 1) / 10 - 1)
-			return false;
-		v = 10 * v + (text.p[i] - '0');
-	}
-	*ret = v;
-	return text.n > 0;
 }
 
 /* As the header ETag has it: some servers leave out the quotes here. */
@@ -217,8 +203,7 @@ static void end_in_contents(struct s3_parser *p, const char *name, struct span t
 	} else if (!strcmp(name, "ETag") && text.n) {
 		if (!set_tag(&p->object, text))
 			refuse_page(p, "a tag that is too long", text);
-	} else if (!strcmp(name, "LastModified") &&
-		   !aws_time_parse(text, &p->object.mtime.tv_sec)) {
+	} else if (!strcmp(name, "LastModified") && !parse_time(text, &p->object.mtime.tv_sec)) {
 		refuse_page(p, "a time that is not one", text);
 	}
 }
@@ -259,7 +244,7 @@ static void find_encoding(struct s3_parser *p, struct span text)
 		p->is_escaped = span_eq(text, span_str("url"));
 }
 
-int s3_parse_page(struct span text, s3_entry_fn *each, void *arg, struct s3_page *ret)
+int s3_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct bucket_page *ret)
 {
 	struct s3_parser first = { .end = find_encoding };
 	struct s3_parser p = { .end = end_in_page, .each = each, .arg = arg, .page = ret };
@@ -330,12 +315,12 @@ static void end_in_keys(struct s3_parser *p, struct span text)
 	     !strcmp(name, "SecretAccessKey") ? &k->secret :
 	     !strcmp(name, "SessionToken")    ? &k->token :
 						NULL;
-	if (!strcmp(name, "Expiration") && aws_time_parse(text, &t))
+	if (!strcmp(name, "Expiration") && parse_time(text, &t))
 		k->expires = t;
 	if (!to)
 		return;
 	buf_clear(to);
-	if (!aws_value_is_valid(text))
+	if (!secret_is_valid(text))
 		stop(p, fail(-EUCLEAN, "a key in the answer is not one"));
 	else if (buf_add_span(to, text) < 0)
 		stop(p, -ENOMEM);
@@ -347,7 +332,7 @@ int sts_parse_keys(struct span text, struct sts_keys *ret)
 	struct s3_parser p = { .end = end_in_keys, .keys = &k };
 	int r = parse(&p, text);
 
-	aws_secret_release(&p.text);
+	secret_release(&p.text);
 	if (r >= 0 && (!k.id.n || !k.secret.n || !k.token.n || !k.expires))
 		r = fail(-EUCLEAN, "the answer has no keys");
 	else if (r < 0 && r != -ENOMEM)
@@ -362,7 +347,7 @@ int sts_parse_keys(struct span text, struct sts_keys *ret)
 
 void sts_keys_release(struct sts_keys *k)
 {
-	aws_secret_release(&k->id);
-	aws_secret_release(&k->secret);
-	aws_secret_release(&k->token);
+	secret_release(&k->id);
+	secret_release(&k->secret);
+	secret_release(&k->token);
 }

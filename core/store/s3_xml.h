@@ -8,25 +8,13 @@
 #ifndef PYTREEFS_CORE_STORE_S3_XML_H
 #define PYTREEFS_CORE_STORE_S3_XML_H
 
-#include "core/base/buf.h"
-#include "core/io/io_store.h"
+#include "core/store/bucket_page.h"
 
-#define S3_PAGE_BYTES \
-	(16 << 20) /* a page: 1,000 keys of 1,024 bytes, escaped, and what is said of them */
 #define S3_CODE_MAX 64
 #define S3_REGION_MAX 64
 
-/* An object (is_dir: what keys that go on after a '/' have in common), by its whole key. */
-typedef int s3_entry_fn(void *arg, struct span key, const struct io_object *o);
-
-struct s3_page {
-	bool is_truncated;
-	struct buf next; /* the token of the page that follows; the caller's */
-	size_t n;        /* entries */
-};
-
 /* A ListBucketResult of version 2. -EUCLEAN with a note, -ENOMEM, or what `each` returned. */
-int s3_parse_page(struct span text, s3_entry_fn *each, void *arg, struct s3_page *ret);
+int s3_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct bucket_page *ret);
 
 /* "" is what it does not say. */
 struct s3_error {

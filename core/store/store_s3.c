@@ -7,25 +7,25 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/store/aws_credentials.h"
 #include "core/store/aws_sign.h"
+#include "core/store/bucket.h"
+#include "core/store/s3_place.h"
 #include "core/store/s3_xml.h"
-#include "core/store/store_s3.h"
+
+struct s3 {
+	struct s3_place place;
+	struct aws_credentials *credentials;
+};
+
+static struct s3 *s3_of(const struct store *s)
+{
+	return bucket_of(s)->own;
+}
 
 /* ---- requests ---- */
 
-static int prepare(struct store *s)
-{
-	return s->opts.anonymous ? 0 : aws_credentials_ensure(s3_of(s)->credentials);
-}
-
-static int add_line(struct http_headers *h, const char *name, const char *value)
-{
-	auto_free char *line = str_fmt("%s: %s", name, value);
-
-	return line ? http_header(h, line) : fail(-ENOMEM, "cannot make a request");
-}
-
-static int sign(const struct s3 *s3, const struct aws_keys *keys, const struct http_request *req,
+static int sign(const struct s3 *s3, const struct credentials *keys, const struct http_request *req,
 		struct http_headers *ret)
 {
 	const char *path = strchr(strstr(req->url, "://") + 3, '/');
@@ -55,25 +55,44 @@ static int sign(const struct s3 *s3, const struct aws_keys *keys, const struct h
 	if (r >= 0)
 		r = aws_authorization(&q, &value);
 	for (size_t i = 1; i < q.n_headers && r >= 0; i++)
-		r = add_line(ret, header[i].name, header[i].value);
+		r = bucket_header(ret, header[i].name, header[i].value);
 	if (r >= 0)
-		r = buf_str(&value) ? add_line(ret, "Authorization", buf_str(&value)) : -ENOMEM;
+		r = buf_str(&value) ? bucket_header(ret, "Authorization", buf_str(&value)) :
+				      -ENOMEM;
 	return r;
 }
 
-static int authorize(void *arg, const struct http_request *req, struct http_headers *ret)
+static int authorize(const struct store *s, const struct credentials *keys,
+		     const struct http_request *req, struct http_headers *ret)
 {
-	const struct store *s = arg;
-	struct aws_keys keys = { 0 };
-	int r;
+	return sign(s3_of(s), keys, req, ret);
+}
 
-	if (s->opts.anonymous)
-		return 0;
-	r = aws_credentials_get(s3_of(s)->credentials, &keys);
+/* ---- listings and objects ---- */
+
+static int page_url(const struct store *s, const char *prefix, const char *token, bool one,
+		    struct buf *ret)
+{
+	int r = buf_addf(ret, "%s%s?", bucket_of(s)->url, s3_of(s)->place.is_virtual ? "/" : "");
+
+	/* In order of their names, as they are signed. */
+	if (r >= 0 && *token) {
+		r = buf_add_str(ret, "continuation-token=");
+		if (r >= 0)
+			r = store_escape_value(ret, token);
+		if (r >= 0)
+			r = buf_add_byte(ret, '&');
+	}
 	if (r >= 0)
-		r = sign(s3_of(s), &keys, req, ret);
-	aws_keys_release(&keys);
-	return r;
+		r = buf_addf(ret, "delimiter=%%2F&encoding-type=url&list-type=2%s&prefix=",
+			     one ? "&max-keys=1" : "");
+	return r < 0 ? r : store_escape_value(ret, prefix);
+}
+
+static int about(const struct store *s, const char *path, struct http_request *q)
+{
+	q->is_head = true;
+	return 0;
 }
 
 /* ---- refusals ---- */
@@ -117,9 +136,8 @@ static void explain_region(struct http_request *req, const struct s3_error *e, c
 	req->result = -EIO;
 }
 
-static bool explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
+static bool explain(struct store *s, const struct http_refusal *refusal, struct http_request *req)
 {
-	const struct store *s = arg;
 	const char *in_header = http_refusal_header(refusal, "x-amz-bucket-region");
 	const char *own = s3_of(s)->place.region;
 	struct s3_error e;
@@ -128,7 +146,6 @@ static bool explain(void *arg, const struct http_refusal *refusal, struct http_r
 	if (!*e.region && in_header && s3_region_is_valid(in_header) &&
 	    strlen(in_header) < sizeof(e.region))
 		strcpy(e.region, in_header);
-	req->answer.status = refusal->status;
 	if (*e.code && req->result != -ESTALE)
 		snprintf(req->why, sizeof(req->why), "status %d (%s)", refusal->status, e.code);
 	if (!strcmp(e.code, "RequestTimeTooSkewed")) {
@@ -152,7 +169,7 @@ static bool explain(void *arg, const struct http_refusal *refusal, struct http_r
 		req->result = t->result;
 	}
 	if (!strcmp(e.code, "ExpiredToken") || !strcmp(e.code, "TokenRefreshRequired"))
-		return !s->opts.anonymous && aws_credentials_expired(s3_of(s)->credentials);
+		return bucket_of(s)->credentials && credentials_expired(bucket_of(s)->credentials);
 	return !strcmp(e.code, "RequestTimeout");
 }
 
@@ -160,24 +177,20 @@ static bool explain(void *arg, const struct http_refusal *refusal, struct http_r
 
 static int open_s3(struct store *s, const char *url)
 {
+	struct bucket *b = bucket_of(s);
 	struct s3 *s3 = calloc(1, sizeof(*s3));
-	auto_free char *root = NULL;
-	auto_buf escaped = { 0 };
 	int r = s3 ? aws_credentials_new(&s3->credentials) : fail(-ENOMEM, "cannot open '%s'", url);
 
-	s->own = s3;
-	if (s3)
-		pthread_mutex_init(&s3->lock, NULL);
+	b->own = s3;
 	if (r >= 0)
 		r = s3_place(url, &s->opts, aws_endpoint(s3->credentials),
 			     aws_region(s3->credentials), &s3->place);
 	if (r < 0)
 		return r;
-	r = store_escape(&escaped, s3->place.prefix);
-	root = r < 0 || !buf_str(&escaped) ?
-		       NULL :
-		       str_fmt("%s%s%s", s3->place.url, escaped.n ? "/" : "", buf_str(&escaped));
-	return root ? store_set_urls(s, url, root) : fail(-ENOMEM, "cannot open '%s'", url);
+	b->url = strdup(s3->place.url);
+	b->prefix = strdup(s3->place.prefix);
+	b->credentials = s->opts.anonymous ? NULL : aws_credentials_cache(s3->credentials);
+	return b->url && b->prefix ? 0 : fail(-ENOMEM, "cannot open '%s'", url);
 }
 
 static void close_s3(struct store *s)
@@ -188,25 +201,24 @@ static void close_s3(struct store *s)
 		return;
 	aws_credentials_free(s3->credentials);
 	s3_place_release(&s3->place);
-	pthread_mutex_destroy(&s3->lock);
-	free(s3->last_within);
 	free(s3);
 }
 
 static const char *file_of(struct store *s, size_t i)
 {
-	return s->opts.anonymous ? NULL : aws_credentials_file(s3_of(s)->credentials, i);
+	return aws_credentials_file(s3_of(s)->credentials, i);
 }
 
-const struct store_kind store_s3 = {
-	.no_rename = true,
+static const struct bucket_dialect dialect = {
 	.open = open_s3,
 	.close = close_s3,
-	.prepare = prepare,
-	.fetch = s3_fetch,
-	.look = s3_look,
-	.reach = s3_reach,
+	.page_url = page_url,
+	.parse_page = s3_parse_page,
+	.about = about,
+	.take_about = store_object_of,
 	.authorize = authorize,
 	.explain = explain,
 	.file = file_of,
 };
+
+const struct store_kind store_s3 = { BUCKET_KIND, .dialect = &dialect };

@@ -19,9 +19,12 @@ struct store {
 	struct object_lists listings;
 };
 
+struct bucket_dialect;
+
 struct store_kind {
-	bool follows;   /* redirects */
-	bool no_rename; /* io_store.h */
+	const struct bucket_dialect *dialect; /* of a bucket (bucket.h) */
+	bool follows;                         /* redirects */
+	bool no_rename;                       /* io_store.h */
 	/* Sets base.url, root and own; frees nothing on failure. */
 	int (*open)(struct store *s, const char *url);
 	void (*close)(struct store *s);

@@ -4,11 +4,12 @@
  * the same when it was printed.
  */
 #include "core/store/aws_profile.h"
+#include "core/store/secret.h"
 #include "tests/fuzz/fuzz.h"
 
 static void print(struct buf *out, const char *name, const char *value)
 {
-	must(!value || aws_value_is_valid(span_str(value)));
+	must(!value || secret_is_valid(span_str(value)));
 	must(!value || buf_addf(out, "%s = %s\n", name, value) >= 0);
 }
 

@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	auto_buf xml = { 0 }, again = { 0 };
 	struct printing p = { .xml = &xml }, q = { .xml = &again };
-	struct s3_page page = { 0 };
+	struct bucket_page page = { 0 };
 	struct s3_error e;
 
 	s3_parse_error(span_of(data, size), &e);

@@ -52,8 +52,8 @@ static void test_values_that_no_header_can_have(void **state)
 	assert_string_equal(err_text(r),
 			    "'file', line 3: the value of 'aws_session_token' is not one");
 	assert_null(p.token);
-	assert_false(aws_value_is_valid(span_str("a\r\nX: y")));
-	assert_false(aws_value_is_valid(span_str("")));
+	assert_false(secret_is_valid(span_str("a\r\nX: y")));
+	assert_false(secret_is_valid(span_str("")));
 }
 
 /* ---- the chain ---- */
@@ -99,14 +99,14 @@ static int teardown(void **state)
 
 static void check_keys(struct aws_credentials *c, const char *want)
 {
-	struct aws_keys k = { 0 };
+	struct credentials k = { 0 };
 	auto_free char *got = NULL;
 
-	assert_int_equal(aws_credentials_ensure(c), 0);
-	assert_int_equal(aws_credentials_get(c, &k), 0);
+	assert_int_equal(credentials_ensure(aws_credentials_cache(c)), 0);
+	assert_int_equal(credentials_get(aws_credentials_cache(c), &k), 0);
 	got = str_fmt("%s %s %s", k.id, k.secret, k.token ? k.token : "-");
 	assert_string_equal(got, want);
-	aws_keys_release(&k);
+	credentials_release(&k);
 }
 
 static void finds(const char *want)
@@ -155,7 +155,7 @@ static void refused(int code, const char *why)
 	int r = aws_credentials_new(&c);
 
 	if (r >= 0)
-		r = aws_credentials_ensure(c);
+		r = credentials_ensure(aws_credentials_cache(c));
 	assert_int_equal(r, code);
 	if (!strstr(err_text(r), why))
 		fail_msg("'%s' is not in '%s'", why, err_text(r));
@@ -165,7 +165,7 @@ static void refused(int code, const char *why)
 static void test_refused(void **state)
 {
 	struct aws_credentials *c;
-	struct aws_keys k;
+	struct credentials k;
 
 	setenv("AWS_PROFILE", "none", 1);
 	refused(-EINVAL, "the profile 'none' (AWS_PROFILE) is neither in '");
@@ -184,7 +184,7 @@ static void test_refused(void **state)
 	set_file("AWS_CONFIG_FILE", "config", "");
 	refused(-EACCES, "neither AWS_ACCESS_KEY_ID nor the profile 'default' of '");
 	assert_int_equal(aws_credentials_new(&c), 0);
-	assert_int_equal(aws_credentials_get(c, &k), -EACCES);
+	assert_int_equal(credentials_get(aws_credentials_cache(c), &k), -EACCES);
 	aws_credentials_free(c);
 }
 
@@ -195,17 +195,17 @@ static void test_expired(void **state)
 
 	assert_int_equal(aws_credentials_new(&c), 0);
 	check_keys(c, "A b -");
-	assert_false(aws_credentials_expired(c));
+	assert_false(credentials_expired(aws_credentials_cache(c)));
 	set_file("AWS_SHARED_CREDENTIALS_FILE", "credentials",
 		 "[default]\naws_access_key_id=A\naws_secret_access_key=b\naws_session_token=t\n");
 	check_keys(c, "A b t");
 	set_file("AWS_SHARED_CREDENTIALS_FILE", "credentials",
 		 "[default]\naws_access_key_id=A\naws_secret_access_key=b\naws_session_token=u\n");
 	check_keys(c, "A b t");
-	assert_true(aws_credentials_expired(c));
+	assert_true(credentials_expired(aws_credentials_cache(c)));
 	check_keys(c, "A b u");
 	/* Another request may have been under way with the old ones. */
-	assert_true(aws_credentials_expired(c));
+	assert_true(credentials_expired(aws_credentials_cache(c)));
 	aws_credentials_free(c);
 }
 
@@ -222,7 +222,7 @@ static void test_answers(void **state)
 		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"secret\",\"Expiration\":\"soon\"}",
 		"{\"Code\":\"Failed\",\"Message\":\"secret\"}",
 	};
-	struct aws_keys k = { 0 };
+	struct credentials k = { 0 };
 
 	assert_int_equal(aws_keys_parse(span_str("{\"Code\":\"Success\",\"AccessKeyId\":\"A\","
 						 "\"SecretAccessKey\":\"b\",\"Token\":\"c\","
@@ -232,7 +232,7 @@ static void test_answers(void **state)
 	assert_string_equal(k.secret, "b");
 	assert_string_equal(k.token, "c");
 	assert_int_equal(k.expires, 60);
-	aws_keys_release(&k);
+	credentials_release(&k);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		assert_int_equal(aws_keys_parse(span_str(bad[i]), "it", &k), -EUCLEAN);
 		assert_null(strstr(err_text(-EUCLEAN), "secret"));
@@ -242,7 +242,7 @@ static void test_answers(void **state)
 
 static void asks_no_container(const char *url)
 {
-	struct aws_keys k = { 0 };
+	struct credentials k = { 0 };
 
 	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
 	assert_true(aws_has_container());

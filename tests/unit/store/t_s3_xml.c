@@ -16,16 +16,16 @@ static int print(void *arg, struct span key, const struct io_object *o)
 			(unsigned long long)o->size, o->tag, (long long)o->mtime.tv_sec);
 }
 
-static int parse(const char *text, struct buf *out, struct s3_page *page)
+static int parse(const char *text, struct buf *out, struct bucket_page *page)
 {
-	*page = (struct s3_page){ 0 };
+	*page = (struct bucket_page){ 0 };
 	return s3_parse_page(span_str(text), print, out, page);
 }
 
 static void check(const char *text, const char *want, bool truncated, const char *next)
 {
 	auto_buf out = { 0 };
-	struct s3_page page;
+	struct bucket_page page;
 
 	assert_int_equal(parse(text, &out, &page), 0);
 	assert_string_equal(buf_str(&out), want);
@@ -62,7 +62,7 @@ static void test_escaped(void **state)
 static void refused(const char *text, const char *why)
 {
 	auto_buf out = { 0 };
-	struct s3_page page;
+	struct bucket_page page;
 
 	assert_int_equal(parse(text, &out, &page), -EUCLEAN);
 	if (!strstr(err_text(-EUCLEAN), why))

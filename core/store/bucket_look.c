@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_look.c - what is in a bucket: listings by ListObjectsV2, and look-ups, which they answer.
+ * bucket_look.c - what is in a bucket: listings, and look-ups, which they answer.
  *
  * A look-up lists the directory that the name is in, which answers all its siblings, too. Where
  * that has more names than a page, the object and the directory of that name are asked for, both at
@@ -11,8 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/store/s3_xml.h"
-#include "core/store/store_s3.h"
+#include "core/store/bucket.h"
 
 #define PAGES_MAX 10000
 
@@ -21,28 +20,9 @@
 /* What all keys in the directory begin with. */
 static char *prefix_of(const struct store *s, const char *path)
 {
-	const char *prefix = s3_of(s)->place.prefix;
+	const char *prefix = bucket_of(s)->prefix;
 
 	return str_fmt("%s%s%s%s", prefix, *prefix ? "/" : "", path, *path ? "/" : "");
-}
-
-static int page_url(const struct store *s, const char *prefix, struct buf *token, bool one,
-		    struct buf *ret)
-{
-	int r = buf_addf(ret, "%s%s?", s3_of(s)->place.url, s3_of(s)->place.is_virtual ? "/" : "");
-
-	/* In order of their names, as they are signed. */
-	if (r >= 0 && token->n) {
-		r = buf_add_str(ret, "continuation-token=");
-		if (r >= 0)
-			r = buf_str(token) ? store_escape_value(ret, buf_str(token)) : -ENOMEM;
-		if (r >= 0)
-			r = buf_add_byte(ret, '&');
-	}
-	if (r >= 0)
-		r = buf_addf(ret, "delimiter=%%2F&encoding-type=url&list-type=2%s&prefix=",
-			     one ? "&max-keys=1" : "");
-	return r < 0 ? r : store_escape_value(ret, prefix);
 }
 
 /* For a page; one: of one name, which says whether there is any. */
@@ -52,7 +32,8 @@ static int page_request(struct store *s, const char *path, struct buf *token, bo
 	auto_free char *prefix = prefix_of(s, path);
 	auto_buf url = { 0 };
 	struct http_request q;
-	int r = prefix ? page_url(s, prefix, token, one, &url) : -ENOMEM;
+	const char *from = token->n ? buf_str(token) : "";
+	int r = prefix && from ? s->kind->dialect->page_url(s, prefix, from, one, &url) : -ENOMEM;
 
 	if (r >= 0)
 		r = buf_str(&url) ? store_request(s, path, &q) : -ENOMEM;
@@ -60,7 +41,7 @@ static int page_request(struct store *s, const char *path, struct buf *token, bo
 		return fail(-ENOMEM, "cannot list '%s'", path);
 	free((char *)(uintptr_t)q.url);
 	q.url = (char *)take(url.p);
-	q.limit = S3_PAGE_BYTES;
+	q.limit = BUCKET_PAGE_BYTES;
 	*ret = q;
 	return 0;
 }
@@ -93,12 +74,12 @@ static int add_key(void *arg, struct span key, const struct io_object *o)
 }
 
 /* An answer to the request for a page, and what it is of. */
-static int take_page(struct paging *p, struct http_request *q, struct s3_page *page)
+static int take_page(struct paging *p, struct http_request *q, struct bucket_page *page)
 {
 	int r = http_wait(p->s->http, q);
 
 	if (r >= 0) {
-		r = s3_parse_page(buf_span(&q->body), add_key, p, page);
+		r = p->s->kind->dialect->parse_page(buf_span(&q->body), add_key, p, page);
 		if (r < 0)
 			r = err_at(r, "the listing of '%s'", q->name);
 	}
@@ -124,7 +105,7 @@ static int paging_init(struct paging *p, struct store *s, const char *path)
 }
 
 /* -ENOENT when nothing is there. The listing is the caller's, with a reference. */
-static int paging_end(struct paging *p, const struct s3_page *page, struct object_list **ret)
+static int paging_end(struct paging *p, const struct bucket_page *page, struct object_list **ret)
 {
 	if (!p->has_any && !page->is_truncated)
 		return fail(-ENOENT, "'%s%s%s' does not exist: no key begins with '%s'",
@@ -138,7 +119,7 @@ static int paging_end(struct paging *p, const struct s3_page *page, struct objec
 /* The first page of what is in a directory, or all of it. */
 static int list_pages(struct store *s, const char *path, bool all, struct object_list **ret)
 {
-	struct s3_page page = { 0 };
+	struct bucket_page page = { 0 };
 	struct paging p;
 	int r = store_prepare(s);
 
@@ -166,7 +147,7 @@ static int list_pages(struct store *s, const char *path, bool all, struct object
 	return r;
 }
 
-int s3_fetch(struct store *s, const char *path, struct object_list **ret)
+int bucket_fetch(struct store *s, const char *path, struct object_list **ret)
 {
 	return list_pages(s, path, true, ret);
 }
@@ -198,8 +179,9 @@ static int ask_both(struct store *s, const char *path, struct io_object *ret)
 		r = store_request(s, path, &q);
 	if (r < 0)
 		return r;
-	q.is_head = true;
-	r = http_submit(s->http, &q);
+	r = s->kind->dialect->about(s, path, &q);
+	if (r >= 0)
+		r = http_submit(s->http, &q);
 	if (r < 0) {
 		store_request_release(&q);
 		return r;
@@ -214,7 +196,7 @@ static int ask_both(struct store *s, const char *path, struct io_object *ret)
 	} else if (why.code) {
 		r = err_restore(&why);
 	} else {
-		r = as_object < 0 ? as_object : store_object_of(&q, ret);
+		r = as_object < 0 ? as_object : s->kind->dialect->take_about(&q, ret);
 	}
 	store_request_release(&q);
 	return r;
@@ -261,7 +243,7 @@ static int ahead_begin(struct store *s, const char *path, struct ahead *a)
 
 static int ahead_end(struct store *s, struct ahead *a)
 {
-	struct s3_page page = { 0 };
+	struct bucket_page page = { 0 };
 	struct object_list *l = NULL;
 	int r = take_page(&a->p, &a->req, &page);
 
@@ -278,16 +260,16 @@ static int ahead_end(struct store *s, struct ahead *a)
 }
 
 /* Whether names were looked for in another directory of `within` just before. */
-static bool is_next(struct s3 *s3, const char *within)
+static bool is_next(struct bucket *b, const char *within)
 {
 	char *copy = strdup(within);
 	bool next;
 
-	pthread_mutex_lock(&s3->lock);
-	next = s3->last_within && !strcmp(s3->last_within, within);
-	free(s3->last_within);
-	s3->last_within = copy;
-	pthread_mutex_unlock(&s3->lock);
+	pthread_mutex_lock(&b->lock);
+	next = b->last_within && !strcmp(b->last_within, within);
+	free(b->last_within);
+	b->last_within = copy;
+	pthread_mutex_unlock(&b->lock);
 	return next;
 }
 
@@ -337,7 +319,7 @@ static int look_ahead(struct store *s, const char *path, struct io_object *ret)
 
 	if (!within)
 		return look_into(s, path, ret);
-	if (within->is_truncated || !is_next(s3_of(s), up)) {
+	if (within->is_truncated || !is_next(bucket_of(s), up)) {
 		r = look_into(s, path, ret);
 	} else {
 		r = store_prepare(s);
@@ -348,7 +330,7 @@ static int look_ahead(struct store *s, const char *path, struct io_object *ret)
 	return r;
 }
 
-int s3_look(struct store *s, const char *path, struct io_object *ret)
+int bucket_look(struct store *s, const char *path, struct io_object *ret)
 {
 	auto_free char *parent = parent_of(path);
 	struct object_list *l;
@@ -389,17 +371,17 @@ static int count_key(void *arg, struct span key, const struct io_object *o)
 /* Whether anything is in a directory: what cannot be asked for may be there, and does not matter. */
 static bool has_any(struct store *s, struct reach *p)
 {
-	struct s3_page page = { 0 };
+	struct bucket_page page = { 0 };
 	int r = http_wait(s->http, &p->req);
 
 	if (r >= 0)
-		r = s3_parse_page(buf_span(&p->req.body), count_key, NULL, &page);
+		r = s->kind->dialect->parse_page(buf_span(&p->req.body), count_key, NULL, &page);
 	err_clear();
 	buf_release(&page.next);
 	return r >= 0 && page.n > 0;
 }
 
-int s3_reach(struct store *s, const char *path, size_t *ret)
+int bucket_reach(struct store *s, const char *path, size_t *ret)
 {
 	struct reach part[REACH_MAX];
 	struct buf no_token = { 0 };

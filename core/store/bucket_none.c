@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_s3_none.c - in place of store_s3.c in a build without one of its libraries.
+ * bucket_none.c - in place of store_s3.c in a build without one of its libraries.
  */
 #include "core/base/err.h"
 #include "core/store/url_store_impl.h"
