@@ -69,6 +69,7 @@ struct pre_escape {
 	struct buf *out;
 	unsigned depth;
 	unsigned nodes;  /* values so far; a lower bound */
+	uint64_t most;   /* of them; beyond, it ends with -EFBIG */
 	const char *bad; /* the reason of the failure at `at` */
 };
 
@@ -227,7 +228,7 @@ static int pre_escape_run(struct pre_escape *c, size_t stop)
 			/* cJSON takes every control character for white space. */
 			if (ch < 0x20 && ch != '\t' && ch != '\n' && ch != '\r')
 				return pre_escape_bad(c, "control character outside a string");
-			if ((ch == ',' || ch == '[' || ch == '{') && ++c->nodes > LIMIT_JSON_NODES)
+			if ((ch == ',' || ch == '[' || ch == '{') && ++c->nodes > c->most)
 				return -EFBIG;
 			r = buf_add_byte(c->out, ch);
 			c->at++;
@@ -387,12 +388,11 @@ static int json_parse_escaped(struct span text, struct span escaped, const char 
 		end++;
 	if (!c || end != (const char *)escaped.p + escaped.n) {
 		auto_buf scratch = { .metered = true };
-		struct pre_escape again = { .in = text, .out = &scratch };
+		struct pre_escape again = { .in = text, .out = &scratch, .most = UINT64_MAX };
 		size_t stop = end ? (size_t)(end - (const char *)escaped.p) : 0;
-		int r;
+		int r = pre_escape_run(&again, stop);
 
 		cJSON_Delete(c);
-		r = pre_escape_run(&again, stop);
 		if (r == -ENOMEM || r == -EFBIG)
 			return r;
 		return json_bad(what, text, again.at, "not JSON");
@@ -412,6 +412,17 @@ static int json_parse_escaped(struct span text, struct span escaped, const char 
 	return 0;
 }
 
+/* The text has more values than any memory holds: the reason. -ENOMEM: by now some would do. */
+static int too_many_values(struct span text, const char *what, const struct pre_escape *c)
+{
+	uint64_t charge = c->out->n + c->nodes * CJSON_NODE_BYTES;
+	int r = meter_charge(charge);
+
+	meter_release(r < 0 ? 0 : charge);
+	return err_at(r < 0 ? r : -ENOMEM, "%s: more than %u values in %zu bytes of JSON", what,
+		      c->nodes - 1, text.n);
+}
+
 static int parse_document(struct span text, const char *what, struct json_doc *ret)
 {
 	auto_buf escaped = { .metered = true };
@@ -428,11 +439,14 @@ static int parse_document(struct span text, const char *what, struct json_doc *r
 	/* One: cJSON would skip another. */
 	if (span_starts(span_from(text, c.at), span_str("\xef\xbb\xbf")))
 		return json_bad(what, text, c.at, "a second byte-order mark");
+	c.most = MIN((uint64_t)LIMIT_JSON_NODES, meter_most() / CJSON_NODE_BYTES);
 	r = buf_reserve(&escaped, text.n + text.n / 4 + 64);
 	if (r >= 0)
 		r = pre_escape_run(&c, SIZE_MAX);
 	if (r == -EFBIG && c.nodes > LIMIT_JSON_NODES)
 		return fail(-EFBIG, "%s: more than %d JSON values", what, LIMIT_JSON_NODES);
+	if (r == -EFBIG && c.nodes > c.most)
+		return too_many_values(text, what, &c);
 	if (r < 0)
 		return c.bad ? json_bad(what, text, c.at, c.bad) : r;
 	/* What cJSON allocates, texts as long as all of them together. */

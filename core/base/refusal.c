@@ -95,6 +95,16 @@ static struct refusal *make_room(struct refusals *t, struct span key)
 	return buf_add_span(&k->key, key) < 0 ? NULL : &k->refusal;
 }
 
+bool refusals_have(struct refusals *t, struct span key)
+{
+	bool have;
+
+	pthread_mutex_lock(&t->lock);
+	have = find(t, key);
+	pthread_mutex_unlock(&t->lock);
+	return have;
+}
+
 int refusals_ask(struct refusals *t, struct span key, uint64_t mark)
 {
 	const struct refusal *f;

@@ -49,6 +49,8 @@ void refusals_init(struct refusals *t, unsigned max);
 void refusals_release(struct refusals *t);
 /* False: none is remembered, so no mark has to be made to ask for one. */
 bool refusals_any(struct refusals *t);
+/* False: none is remembered of that key. */
+bool refusals_have(struct refusals *t, struct span key);
 /* The same two, of a key. */
 int refusals_ask(struct refusals *t, struct span key, uint64_t mark);
 int refusals_keep(struct refusals *t, struct span key, uint64_t mark, int64_t began, int r);

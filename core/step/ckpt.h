@@ -9,6 +9,7 @@
 #define PYTREEFS_CKPT_H
 
 #include "core/base/budget.h"
+#include "core/base/refusal.h"
 #include "core/step/detect.h"
 #include "core/store/url_store.h"
 #include "core/tree/tree.h"
@@ -54,7 +55,8 @@ struct ckpt {
 	struct budget read_budget, write_budget;
 	struct streams *streams;
 	struct meta_cache *metas;
-	struct zarr_env env; /* of all arrays */
+	struct refusals refused_arrays; /* by item and leaf */
+	struct zarr_env env;            /* of all arrays */
 	/*
 	 * Of arrays that are read while another one, made of them, is being read: that one's reader
 	 * may hold some of the budget, and it may be a worker of the pool.

@@ -15,7 +15,6 @@
 #include "core/base/log.h"
 #include "core/base/meter.h"
 #include "core/ocdbt/ocdbt.h"
-#include "core/step/aggregate.h"
 #include "core/step/item_impl.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/digests.h"

@@ -2,12 +2,13 @@
 /*
  * item_array.c - opening the arrays of an item.
  */
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/step/aggregate.h"
 #include "core/step/item_impl.h"
 
-static int open_array(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
-		      struct zarr **ret)
+static int open_stored(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
+		       struct zarr **ret)
 {
 	auto_buf prefix = { .metered = true };
 	struct zarr *z;
@@ -41,6 +42,72 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 	z->missing_is_error = item->missing_is_error && leaf->value != TREE_VALUE_AGGREGATE;
 	*ret = z;
 	return 0;
+}
+
+/* ---- arrays that were refused ---- */
+
+/* What the metadata of the leaf's array is read from. */
+static int array_mark(struct item *item, const struct tree_node *leaf, uint64_t *ret)
+{
+	static const char *const names[] = { ".zarray", "zarr.json" };
+	uint64_t bytes = 0, mark = io_mark(item->dir, "manifest.ocdbt", leaf->id + 1, &bytes);
+	auto_buf path = { .metered = true };
+	int r = 0;
+
+	if (leaf->value != TREE_VALUE_AGGREGATE && !leaf->source)
+		r = zarr_key_prefix(leaf->param, &path);
+	for (size_t i = 0, n = path.n; i < ARRAY_LEN(names) && r >= 0; i++) {
+		path.n = n;
+		r = buf_add_str(&path, names[i]);
+		if (r >= 0)
+			mark = io_mark(item->dir, buf_str(&path), mark, &bytes);
+	}
+	*ret = mark;
+	return r;
+}
+
+/* Items come and go with the memory that they take, so what is remembered is the checkpoint's. */
+static int refused_key(const struct item *item, const struct tree_node *leaf, struct buf *ret)
+{
+	int r = buf_add(ret, &leaf->id, sizeof(leaf->id));
+
+	if (r >= 0)
+		r = buf_add(ret, &item->id.ino, sizeof(item->id.ino));
+	if (r >= 0)
+		r = buf_add_str(ret, item->path);
+	return r;
+}
+
+/*
+ * Open the array, or have the error of a moment ago. What needs too much memory is remembered
+ * however soon that was found: every look-up, listing and view of the leaf asks again, and each
+ * reads the whole document.
+ */
+static int open_array(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
+		      struct zarr **ret)
+{
+	struct refusals *refused = &item->ckpt->refused_arrays;
+	int64_t began = clock_ns();
+	auto_buf key = { 0 };
+	struct err_note note;
+	uint64_t mark;
+	int r = refused_key(item, leaf, &key);
+
+	if (r >= 0 && refusals_have(refused, buf_span(&key))) {
+		r = array_mark(item, leaf, &mark);
+		if (r >= 0)
+			r = refusals_ask(refused, buf_span(&key), mark);
+	}
+	if (r < 0)
+		return r;
+	r = open_stored(item, leaf, env, ret);
+	if (r >= 0)
+		return r;
+	err_save(r, &note);
+	if (array_mark(item, leaf, &mark) < 0)
+		return err_restore(&note);
+	err_restore(&note);
+	return refusals_keep(refused, buf_span(&key), mark, r == -EFBIG ? 0 : began, r);
 }
 
 /* The store that was retained for a leaf: 1 and a reference, or 0 when it has not got one yet. */

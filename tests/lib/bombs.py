@@ -346,7 +346,7 @@ KINDS = {
     '_sharding of many leaves': functools.partial(sharding_many, 300_000),
     'array_metadatas of many leaves': functools.partial(array_metadatas, 300_000),
     'array_metadatas of one text': functools.partial(array_metadatas_text, 60),
-    '.zarray of a long list': functools.partial(zarray, 'list', lambda: b'[' + b'0,' * 100_000 + b'0]'),
+    '.zarray of a long list': functools.partial(zarray, 'list', lambda: b'[' + b'0,' * 900_000 + b'0]'),
     '.zarray of deep lists': functools.partial(
         zarray, 'deep', lambda: b'[' + (b'[' * 200 + b']' * 200 + b',') * 4000 + b'0]'),
     '.zarray of one text': functools.partial(zarray, 'text', lambda: b'"' + b'x' * 15 * MIB + b'"'),

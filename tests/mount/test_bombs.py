@@ -132,7 +132,8 @@ def test_twelve_at_once(mount, program, healthy, tmp_path, kind, budgets):
 
 
 @pytest.mark.parametrize(('kind', 'name'), [('_METADATA of one key of 200 MiB', 'default'), ('_strings.json of one name', 'default/s.txt'),
-                                            ('aggregate file of one key', 'default')])
+                                            ('aggregate file of one key', 'default'), ('.zarray of a long list', 'default/w.npy'),
+                                            ('.zarray of one text', 'default/w.npy')])
 def test_a_refusal_is_remembered_until_the_file_changes(mount, healthy, tmp_path, kind, name):
     """Also when it was for want of memory: whoever asks again costs nothing."""
     (tmp_path / 'root').mkdir()
@@ -150,6 +151,9 @@ def test_a_refusal_is_remembered_until_the_file_changes(mount, healthy, tmp_path
         (root / '1/default/_strings.json').unlink()
         (root / '1/default/_strings.json').write_text('{"s": "short"}')
         assert (m / '1' / name).read_text() == 'short'
+    elif name.endswith('.npy'):
+        (root / '1/default/w/.zarray').unlink()
+        shutil.copy(healthy(kind) / 'default/w/.zarray', root / '1/default/w/.zarray')
     else:
         shutil.rmtree(root / '1/default')
         shutil.copytree(healthy(kind) / 'default', root / '1/default')
