@@ -13,6 +13,7 @@
 * the tests that SECURITY.md names exist
 * each folder of core and handlers has a README
 * the files that call a sync operation are those that core/commit/README.md lists
+* a wait with a deadline is of the monotonic clock: who steps the clock of the machine neither ends nor prolongs one
 * a leaf type is one file and one line: no other file names it
 * what is in a list of the code is where its readers and its fuzz target look for it (LISTS)
 * a C file is laid out as .clang-format says (its long tables say otherwise themselves)
@@ -347,6 +348,16 @@ def check_syncs(names):
     yield from (f'{SYNC_PAGE}: lists {name}, which does not sync' for name in sorted(listed - calling))
 
 
+def check_waits(names):
+    """A condition that is waited for until a deadline is made by clock_cond_init(); nothing else is waited for so."""
+    for name in names:
+        text = without_comments((ROOT / name).read_text(encoding='utf-8'))
+        if re.search(r'\b(sem_timedwait|pthread_mutex_timedlock|pthread_rwlock_timed\w+|mtx_timedlock|cnd_timedwait)\s*\(', text):
+            yield f'{name}: waits by the clock of the day'
+        if 'pthread_cond_timedwait(' in text and ('clock_cond_init(' not in text or 'CLOCK_REALTIME' in text):
+            yield f'{name}: waits for a condition that clock_cond_init() did not make'
+
+
 LEAF_TABLE = 'handlers/leaf/leaf.c'
 # Type -> who may name it besides its own file and the table: a safetensors file has arrays.
 NAMES_LEAF_TYPE = {'array': {'handlers/plan/draft_leaf.c'}}
@@ -461,6 +472,7 @@ def main():
     faults += check_promises()
     faults += check_readmes()
     faults += check_syncs(names)
+    faults += check_waits(names)
     faults += check_leaf_types(names)
     faults += check_lists()
     faults += check_licences(names)

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <time.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -18,7 +17,7 @@
 #include "core/base/thread.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all but `users` */
-static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t released;                          /* of clock_cond_init() */
 static struct meter_stats stats = { .limit = UINT64_MAX };
 static uint64_t wanted; /* by those that wait */
 static int64_t hurried_until;
@@ -30,11 +29,16 @@ static __thread uint64_t held;       /* charged by the thread since it began the
 static pthread_rwlock_t users_lock = PTHREAD_RWLOCK_INITIALIZER; /* taken before `lock` */
 static struct meter_user *users;
 
+__attribute__((constructor)) static void begin(void)
+{
+	clock_cond_init(&released);
+}
+
 /* The list of users is changed under both locks, and counts by the second alone. */
 static void forked(void)
 {
 	pthread_rwlock_init(&users_lock, NULL);
-	pthread_cond_init(&released, NULL);
+	clock_cond_init(&released);
 	lock_was_held(&lock);
 	wanted = 0;
 }
@@ -97,25 +101,12 @@ static bool fits(uint64_t n, uint64_t most)
 	return n <= most && stats.used <= most - n;
 }
 
-static struct timespec time_after(long ns)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_sec += ns / 1000000000L;
-	t.tv_nsec += ns % 1000000000L;
-	if (t.tv_nsec >= 1000000000L) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000L;
-	}
-	return t;
-}
-
 /* Called with the lock held, which is dropped meanwhile. */
 static void wait_until_it_fits(uint64_t n, uint64_t most)
 {
 	bool hurry = n >= METER_SMALL && clock_ns() < hurried_until;
-	struct timespec until = time_after(hurry ? METER_HURRY_NS : METER_WAIT_NS);
+	const struct timespec until =
+		clock_timespec(clock_ns() + (hurry ? METER_HURRY_NS : METER_WAIT_NS));
 	int r = 0;
 
 	stats.waits++;
