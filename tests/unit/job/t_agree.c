@@ -5,6 +5,8 @@
  */
 #include "tests/unit/lib/unit.h"
 
+#include <unistd.h>
+
 #include "core/base/clock.h"
 #include "core/job/agree.h"
 #include "tests/unit/lib/peers_hub.h"
@@ -20,11 +22,27 @@ struct vote_case {
 	const char *says; /* a part of the note of all, or NULL */
 };
 
-/* Who stays away does so from the beginning, so a short deadline can only be missed by it. */
+/* Until that many messages wait for a rank. */
+static void await_messages(struct peers *p, int n)
+{
+	for (int found = -1; found < n;) {
+		if (found >= 0)
+			usleep(1000);
+		found = 0;
+		pthread_mutex_lock(&p->lock);
+		for (const struct peers_msg *m = p->box; m; m = m->next)
+			found++;
+		pthread_mutex_unlock(&p->lock);
+	}
+}
+
+/* A root that waits for one who stays away does so when all others have voted: nobody else can be
+ * late. */
 static int vote(int rank, void *arg)
 {
 	const struct vote_case *c = arg;
 	bool active[HUB_MAX], all_come = true;
+	int others = 0;
 	struct agreement a = {
 		.peers = &hub.rank[rank], .root = c->root, .active = active, .id = 3
 	};
@@ -34,9 +52,12 @@ static int vote(int rank, void *arg)
 	for (int i = 0; i < c->size; i++) {
 		active[i] = c->vote[i] != NOT_ACTIVE;
 		all_come &= c->vote[i] != ABSENT;
+		others += i != c->root && c->vote[i] <= 0;
 	}
 	if (c->vote[rank] > 0)
 		return 0;
+	if (!all_come && rank == c->root)
+		await_messages(&hub.rank[rank], others);
 	/* Those that wait for the root do so for as long as it takes. */
 	a.deadline = clock_ns() + (all_come || rank != c->root ? LONG : 100 * MS);
 	r = c->vote[rank] < 0 ? fail(c->vote[rank], "reason of %d", rank) : 0;
