@@ -66,7 +66,7 @@ static void begin(struct made *m, struct made *there, struct other *o, const cha
 	m->env.remote = &o->base;
 	assert_int_equal(zarr_set_address(m->z, span_str("array")), 0);
 	/* A chunk that waits for itself would do so for ever. */
-	alarm(60);
+	alarm(300);
 }
 
 static void end(struct made *m, struct made *there)
