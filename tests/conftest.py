@@ -19,7 +19,7 @@ sys.path.insert(0, str(TESTS))
 os.environ.setdefault('PYTREEFS_BUILD', str(TESTS.parent / 'build'))
 
 import features  # noqa: E402
-from lib import buckets, checkpoints, jobs, mounts  # noqa: E402
+from lib import buckets, checkpoints, gcs as gcs_server, jobs, mounts  # noqa: E402
 
 
 # Who starts tests in the background ignores these, all programs inherit it, and some are to be ended by them.
@@ -146,6 +146,25 @@ def moto():
     """The address of moto's server of S3."""
     with buckets.moto() as address:
         yield address
+
+
+@pytest.fixture(scope='session')
+def gcs():
+    """The address of the emulator of Google Cloud Storage."""
+    with gcs_server.emulator() as address:
+        yield address
+
+
+@pytest.fixture
+def gs(gcs, tmp_path, monkeypatch):
+    """The proxy before the emulator (lib/gcs.py); the environment of this test and of what it starts leads there."""
+    for name in [n for n in os.environ if n.startswith(('GOOGLE_', 'CLOUDSDK_', 'GCE_', 'STORAGE_EMULATOR', 'TENSORSTORE_GCS'))]:
+        monkeypatch.delenv(name)
+    with gcs_server.Proxy(gcs) as proxy:
+        for name, value in proxy.environment(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        proxy.anonymous = True
+        yield proxy
 
 
 @pytest.fixture

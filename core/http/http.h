@@ -46,7 +46,7 @@ struct http_answer {
 	int status; /* 0: there was none */
 	bool has_size;
 	uint64_t size;          /* of the whole object */
-	char tag[HTTP_TAG_MAX]; /* ETag with its quotes; "" without one */
+	char tag[HTTP_TAG_MAX]; /* ETag with its quotes, or tag_header's value; "" without one */
 	int64_t mtime;          /* Last-Modified, seconds since 1970; -1 without one */
 	bool is_directory;      /* a redirect led to a URL that ends in '/' */
 };
@@ -79,8 +79,11 @@ struct http_request {
 	size_t limit;
 	/* The object that is meant: another one is -ESTALE. */
 	const char *tag; /* NULL or "": any */
-	uint64_t size;   /* with a range: of the whole object */
-	bool follow;     /* redirects */
+	/* The header that has the tag, which the URL asks for then; NULL: ETag, asked for by
+	 * If-Match. */
+	const char *tag_header;
+	uint64_t size; /* with a range: of the whole object */
+	bool follow;   /* redirects */
 	/* Called in the client's thread for each try: adds what authorizes it. May be NULL. */
 	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
 	/*

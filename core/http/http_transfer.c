@@ -39,9 +39,9 @@ static bool is_ranged(const struct http_request *q)
 }
 
 /* Only a strong tag says that two answers have the same bytes. */
-static bool is_strong(const char *tag)
+static bool has_strong_tag(const struct http_request *q)
 {
-	return tag && tag[0] == '"';
+	return q->tag && (q->tag_header ? q->tag[0] != '\0' : q->tag[0] == '"');
 }
 
 /* ---- the answer ---- */
@@ -107,7 +107,8 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 		parse_range(t, v);
 	else if ((v = value_of(line, "Content-Length")))
 		t->has_length = sscanf(v, "%" SCNu64, &t->length) == 1;
-	else if ((v = value_of(line, "ETag")) && strlen(v) < HTTP_TAG_MAX)
+	else if ((v = value_of(line, t->req->tag_header ? t->req->tag_header : "ETag")) &&
+		 strlen(v) < HTTP_TAG_MAX)
 		strcpy(t->answer.tag, v);
 	else if ((v = value_of(line, "Last-Modified")))
 		t->answer.mtime = (int64_t)curl_getdate(v, NULL);
@@ -235,10 +236,11 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 static int add_headers(struct transfer *t)
 {
 	struct http_request *q = t->req;
-	auto_free char *pin = is_strong(q->tag) ? str_fmt("If-Match: %s", q->tag) : NULL;
+	bool is_pinned = has_strong_tag(q) && !q->tag_header;
+	auto_free char *pin = is_pinned ? str_fmt("If-Match: %s", q->tag) : NULL;
 	int r = pin ? http_header(&t->headers, pin) : 0;
 
-	if (is_strong(q->tag) && !pin)
+	if (is_pinned && !pin)
 		r = fail(-ENOMEM, "cannot make a request");
 	if (r >= 0)
 		r = http_header(&t->headers, "Accept-Encoding: identity");
@@ -286,7 +288,7 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	begin_answer(t, "");
 	no_headers(t);
 	/* Without a tag nothing says that the rest is one of the same object. */
-	if (!is_strong(q->tag))
+	if (!has_strong_tag(q))
 		q->received = 0;
 	buf_clear(&q->body);
 	r = add_headers(t);

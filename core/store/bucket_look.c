@@ -30,19 +30,15 @@ static int page_request(struct store *s, const char *path, struct buf *token, bo
 			struct http_request *ret)
 {
 	auto_free char *prefix = prefix_of(s, path);
-	auto_buf url = { 0 };
-	struct http_request q;
 	const char *from = token->n ? buf_str(token) : "";
+	auto_buf url = { 0 };
 	int r = prefix && from ? s->kind->dialect->page_url(s, prefix, from, one, &url) : -ENOMEM;
 
 	if (r >= 0)
-		r = buf_str(&url) ? store_request(s, path, &q) : -ENOMEM;
+		r = buf_str(&url) ? store_request_url(s, path, (char *)take(url.p), ret) : -ENOMEM;
 	if (r < 0)
 		return fail(-ENOMEM, "cannot list '%s'", path);
-	free((char *)(uintptr_t)q.url);
-	q.url = (char *)take(url.p);
-	q.limit = BUCKET_PAGE_BYTES;
-	*ret = q;
+	ret->limit = BUCKET_PAGE_BYTES;
 	return 0;
 }
 
@@ -176,7 +172,7 @@ static int ask_both(struct store *s, const char *path, struct io_object *ret)
 	int r = store_prepare(s), as_directory, as_object;
 
 	if (r >= 0)
-		r = store_request(s, path, &q);
+		r = store_request(s, path, NULL, &q);
 	if (r < 0)
 		return r;
 	r = s->kind->dialect->about(s, path, &q);
@@ -378,7 +374,7 @@ static bool has_any(struct store *s, struct reach *p)
 		r = s->kind->dialect->parse_page(buf_span(&p->req.body), count_key, NULL, &page);
 	err_clear();
 	buf_release(&page.next);
-	return r >= 0 && page.n > 0;
+	return r >= 0 && (page.n > 0 || page.is_truncated);
 }
 
 int bucket_reach(struct store *s, const char *path, size_t *ret)

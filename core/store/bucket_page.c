@@ -4,6 +4,7 @@
  */
 #include "core/store/bucket_page.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 bool parse_time(struct span text, time_t *ret)
@@ -35,4 +36,13 @@ bool parse_size(struct span text, uint64_t *ret)
 	}
 	*ret = v;
 	return text.n > 0;
+}
+
+void parse_word(struct span text, char *ret, size_t max)
+{
+	for (size_t i = 0; i < text.n; i++)
+		if (!isalnum(text.p[i]) && !strchr("-_.:", text.p[i]))
+			return;
+	if (text.n < max)
+		snprintf(ret, max, "%.*s", SPAN_ARG(text));
 }

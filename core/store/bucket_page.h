@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket_page.h - a page of what is in a bucket, as its parser gives it (s3_xml.h), and
+ * bucket_page.h - a page of what is in a bucket, as its parsers give it (s3_xml.h, gcs_json.h), and
  * values of such documents.
  */
 #ifndef PYTREEFS_CORE_STORE_BUCKET_PAGE_H
@@ -27,5 +27,7 @@ struct bucket_page {
 bool parse_time(struct span text, time_t *ret);
 /* A number of bytes, in decimal digits. */
 bool parse_size(struct span text, uint64_t *ret);
+/* A word of a server's, as of the code of an error; others, and longer ones, are left out. */
+void parse_word(struct span text, char *ret, size_t max);
 
 #endif

@@ -7,7 +7,6 @@
  */
 #include "core/store/s3_xml.h"
 
-#include <ctype.h>
 #include <expat.h>
 #include <stdio.h>
 
@@ -267,25 +266,16 @@ int s3_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct buc
 
 /* ---- an error ---- */
 
-static void take_word(char *ret, size_t max, struct span text)
-{
-	for (size_t i = 0; i < text.n; i++)
-		if (!isalnum(text.p[i]) && !strchr("-_.:", text.p[i]))
-			return;
-	if (text.n < max)
-		snprintf(ret, max, "%.*s", SPAN_ARG(text));
-}
-
 static void end_in_error(struct s3_parser *p, struct span text)
 {
 	struct s3_error *e = p->error;
 
 	if (!strcmp(p->path, "/Error/Code"))
-		take_word(e->code, sizeof(e->code), text);
+		parse_word(text, e->code, sizeof(e->code));
 	else if (!strcmp(p->path, "/Error/Region"))
-		take_word(e->region, sizeof(e->region), text);
+		parse_word(text, e->region, sizeof(e->region));
 	else if (!strcmp(p->path, "/Error/ServerTime"))
-		take_word(e->time, sizeof(e->time), text);
+		parse_word(text, e->time, sizeof(e->time));
 }
 
 void s3_parse_error(struct span text, struct s3_error *ret)

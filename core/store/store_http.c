@@ -23,7 +23,7 @@ static int object_of(const struct http_request *q, struct io_object *ret)
 static int head(struct store *s, const char *path, struct io_object *ret)
 {
 	struct http_request q = { 0 };
-	int r = store_request(s, path, &q);
+	int r = store_request(s, path, NULL, &q);
 
 	if (r < 0)
 		return r;
@@ -70,7 +70,7 @@ static int add_probe(struct probing *p, const char *name)
 	b->name = span_of(b->path + n, first);
 	b->names_a_directory = name[first] == '/';
 	p->n++;
-	return store_request(p->s, b->path, &b->req);
+	return store_request(p->s, b->path, NULL, &b->req);
 }
 
 /* "a/b" is looked for in the directory that has a, and in a. */
@@ -111,7 +111,7 @@ static int add_named(struct probing *p, const char *path)
 {
 	const struct store_names *names = &p->s->opts.names;
 	struct http_request q = { 0 };
-	int r = store_request(p->s, path, &q);
+	int r = store_request(p->s, path, NULL, &q);
 
 	if (r < 0)
 		return r;

@@ -111,14 +111,13 @@ static int make_requests(struct store *s, struct batch *b)
 		uint64_t end;
 
 		n = group_of(b, at, &end);
-		r = store_request(s, file->key, q);
+		r = store_request(s, file->key, file->tag, q);
 		if (r < 0)
 			break;
 		q->piece = b->piece + at;
 		q->n_pieces = n;
 		q->off = b->part[at].off;
 		q->n = end - q->off;
-		q->tag = file->tag;
 		q->size = file->size;
 		b->first[b->n_requests++] = at;
 		b->first[b->n_requests] = at + n;

@@ -40,7 +40,7 @@ int store_escape_value(struct buf *ret, const char *value)
 	return escape(ret, value, "-._~");
 }
 
-int store_url(const struct store *s, const char *path, char **ret)
+static int object_url(const struct store *s, const char *path, char **ret)
 {
 	auto_buf url = { 0 };
 	int r = buf_add_str(&url, s->root);
@@ -55,25 +55,35 @@ int store_url(const struct store *s, const char *path, char **ret)
 	return 0;
 }
 
-int store_request(struct store *s, const char *path, struct http_request *ret)
+int store_request_url(struct store *s, const char *path, char *url, struct http_request *ret)
 {
-	char *url, *name;
-	int r = store_url(s, path, &url);
+	char *name = str_fmt("%s%s%s", s->base.url, *path ? "/" : "", path);
 
-	if (r < 0)
-		return r;
-	name = str_fmt("%s%s%s", s->base.url, *path ? "/" : "", path);
 	if (!name) {
 		free(url);
 		return fail(-ENOMEM, "cannot ask for '%s'", path);
 	}
 	*ret = (struct http_request){ .url = url,
 				      .name = name,
+				      .tag_header = s->kind->tag_header,
 				      .follow = s->kind->follows,
 				      .authorize = s->kind->authorize,
 				      .explain = s->kind->explain,
 				      .arg = s };
 	return 0;
+}
+
+int store_request(struct store *s, const char *path, const char *tag, struct http_request *ret)
+{
+	char *url;
+	int r = s->kind->object_url ? s->kind->object_url(s, path, tag ? tag : "", &url) :
+				      object_url(s, path, &url);
+
+	if (r >= 0)
+		r = store_request_url(s, path, url, ret);
+	if (r >= 0)
+		ret->tag = tag;
+	return r;
 }
 
 void store_request_release(struct http_request *q)
@@ -228,8 +238,10 @@ static int find_kind(const char *url, const struct store_kind **ret)
 		*ret = &store_http;
 	else if (!strncmp(url, "s3://", 5))
 		*ret = &store_s3;
+	else if (!strncmp(url, "gs://", 5))
+		*ret = &store_gcs;
 	else
-		return fail(-EINVAL, "'%s': a source is a path, or a URL of http, https or s3",
+		return fail(-EINVAL, "'%s': a source is a path, or a URL of http, https, s3 or gs",
 			    url);
 	return 0;
 }

@@ -5,6 +5,7 @@
  *     http://HOST[:PORT]/PATH  https://...     any server with ranges; nothing can be listed there,
  * so a directory has those of the known names that exist
  *     s3://BUCKET/PREFIX                       S3, and what speaks like it
+ *     gs://BUCKET/PREFIX                       Google Cloud Storage
  */
 #ifndef PYTREEFS_CORE_STORE_URL_STORE_H
 #define PYTREEFS_CORE_STORE_URL_STORE_H

@@ -39,6 +39,12 @@ struct store_kind {
 	 * once. NULL: it would cost more than to ask for one after the other.
 	 */
 	int (*reach)(struct store *s, const char *path, size_t *ret);
+	/*
+	 * The URL that reads an object, and that object alone when it has a tag; NULL: the root's
+	 * and the path, and If-Match.
+	 */
+	int (*object_url)(const struct store *s, const char *path, const char *tag, char **ret);
+	const char *tag_header; /* as in struct http_request */
 	/* What authorizes a request, or NULL (http.h); arg is the store. */
 	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
 	bool (*explain)(void *arg, const struct http_refusal *refusal, struct http_request *req);
@@ -46,7 +52,7 @@ struct store_kind {
 	const char *(*file)(struct store *s, size_t i);
 };
 
-extern const struct store_kind store_http, store_s3;
+extern const struct store_kind store_http, store_s3, store_gcs;
 
 /* Sets both from a URL whose end may have slashes: what is shown, and what is asked for. */
 int store_set_urls(struct store *s, const char *url, const char *root);
@@ -54,10 +60,13 @@ int store_set_urls(struct store *s, const char *url, const char *root);
 int store_escape(struct buf *ret, const char *path);
 /* Of a parameter's value: '/' is, too. */
 int store_escape_value(struct buf *ret, const char *value);
-/* The URL of a path. */
-int store_url(const struct store *s, const char *path, char **ret);
-/* A request for it, ready to be completed: url is the caller's to free, as name. */
-int store_request(struct store *s, const char *path, struct http_request *ret);
+/*
+ * A request for an object, ready to be completed, which borrows the tag: of that one alone, unless
+ * it is NULL or "".
+ */
+int store_request(struct store *s, const char *path, const char *tag, struct http_request *ret);
+/* The same with a URL, which becomes the request's, also on failure. */
+int store_request_url(struct store *s, const char *path, char *url, struct http_request *ret);
 void store_request_release(struct http_request *q);
 /* What the last listings say: 1 and the object, 0 when it does not exist, -1 when none says. */
 int store_find(struct store *s, const char *path, struct io_object *ret);

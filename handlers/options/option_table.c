@@ -123,14 +123,15 @@ const struct option option_table[] = {
 	{ "connections", OPTION_UINT, AT(connections), "32", "N",
 	  "requests under way at once to a SOURCE with a URL, each over a connection that stays open; at most 256" },
 	{ "endpoint", OPTION_TEXT, AT(endpoint), NULL, "URL",
-	  "of s3://: the server, https://HOST; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile, or Amazon's of the region" },
+	  "of s3:// and gs://: the server, https://HOST; else, of s3://, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile, or Amazon's "
+	  "of the region; of gs://, STORAGE_EMULATOR_HOST, TENSORSTORE_GCS_HTTP_URL, or Google's" },
 	{ "region", OPTION_TEXT, AT(region), NULL, "NAME",
 	  "of s3://: the bucket's; else AWS_REGION, AWS_DEFAULT_REGION, the profile, or us-east-1" },
 	{ "addressing", OPTION_ENUM, AT(addressing), "auto", "auto|path|virtual",
 	  "of s3://: whether the bucket is in the path of a request or in the name of its host; auto is the path at an endpoint that was "
 	  "given, and the host at Amazon's" },
 	{ "anonymous", OPTION_BOOL, AT(anonymous), "off", "on|off",
-	  "of s3://: ask without credentials, as public buckets allow" },
+	  "of s3:// and gs://: ask without credentials, as public buckets allow" },
 	{ "direct_io", OPTION_ENUM, AT(direct_io), "auto", "auto|on|off",
 	  "read past the kernel's page cache: auto the first time that a file is read, on always, off never" },
 	{ "direct_mmap", OPTION_BOOL, AT(direct_mmap), "on", "on|off",

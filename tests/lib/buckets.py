@@ -48,39 +48,55 @@ def moto():
         process.stdout.close()
 
 
-def _ask(address, method, path, body=None, **headers):
+def ask(address, method, path, body=None, headers=None):
+    """(status, headers, body) of an answer; path: escaped, with the query."""
     c = http.client.HTTPConnection(address, timeout=60)
     try:
-        # moto refuses what nobody signed.
-        c.request(method, urllib.parse.quote(path), body, {
-            'Authorization': f'AWS4-HMAC-SHA256 Credential=test/20200101/{REGION}/s3/aws4_request', **headers})
+        c.request(method, path, body, headers or {})
         answer = c.getresponse()
-        assert answer.status in (200, 204), (method, path, answer.status, answer.read())
-        return answer.read()
+        return answer.status, answer.getheaders(), answer.read()
     finally:
         c.close()
 
 
-class Bucket:
-    """A bucket of moto's, asked past the proxy."""
+class AnyBucket:
+    """A bucket, asked past the proxy."""
 
-    def __init__(self, address, name, **headers):
+    def __init__(self, address, name):
         self.address, self.name = address, name
-        _ask(address, 'PUT', f'/{name}', f'<CreateBucketConfiguration><LocationConstraint>{REGION}</LocationConstraint>'
-                                         '</CreateBucketConfiguration>', **headers)
 
-    def put(self, key, content, **headers):
-        _ask(self.address, 'PUT', f'/{self.name}/{key}', content, **headers)
-
-    def get(self, key):
-        return _ask(self.address, 'GET', f'/{self.name}/{key}')
-
-    def delete(self, key):
-        _ask(self.address, 'DELETE', f'/{self.name}/{key}')
+    def ask(self, method, path, body=None, **headers):
+        status, _, answer = ask(self.address, method, path, body, headers)
+        assert status in (200, 204), (method, path, status, answer)
+        return answer
 
     def upload(self, directory, prefix, **headers):
         for p in sorted(p for p in pathlib.Path(directory).rglob('*') if p.is_file()):
             self.put(f'{prefix}/{p.relative_to(directory).as_posix()}', p.read_bytes(), **headers)
+
+
+class Bucket(AnyBucket):
+    """One of moto's."""
+    scheme = 's3'
+
+    def __init__(self, address, name, **headers):
+        super().__init__(address, name)
+        self._ask('PUT', '', f'<CreateBucketConfiguration><LocationConstraint>{REGION}</LocationConstraint>'
+                             '</CreateBucketConfiguration>', **headers)
+
+    def _ask(self, method, key, body=None, **headers):
+        # moto refuses what nobody signed.
+        return self.ask(method, urllib.parse.quote(f'/{self.name}{key}'), body,
+                        Authorization=f'AWS4-HMAC-SHA256 Credential=test/20200101/{REGION}/s3/aws4_request', **headers)
+
+    def put(self, key, content, **headers):
+        self._ask('PUT', f'/{key}', content, **headers)
+
+    def get(self, key):
+        return self._ask('GET', f'/{key}')
+
+    def delete(self, key):
+        self._ask('DELETE', f'/{key}')
 
 
 def _hmac(key, text):
@@ -99,17 +115,14 @@ def signature(secret, method, path, query, headers, signed, stamp, scope):
     return _hmac(key, text).hex()
 
 
-class _Proxy(http.server.BaseHTTPRequestHandler):
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Of a proxy before a bucket: is_allowed() answers what it refuses; forward() gives an answer, or has answered."""
     protocol_version = 'HTTP/1.1'
     # Headers and a document are two writes: without it the second waits for the first's receipt.
     disable_nagle_algorithm = True
 
     def log_message(self, *_):
         pass
-
-    def refuse(self, status, code, more='', **headers):
-        body = (f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message>{more}</Error>').encode()
-        self.answer(status, [(k.replace('_', '-'), v) for k, v in headers.items()], body)
 
     def answer(self, status, headers, body):
         self.send_response(status)
@@ -121,7 +134,33 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         if self.command != 'HEAD':
             self.wfile.write(body)
 
-    def _is_allowed(self, path, query):
+    def _serve(self):
+        p = self.server
+        path, _, query = self.path.partition('?')
+        with p.lock:
+            p.hosts.append(self.headers['Host'])
+            p.requests.append((self.command, urllib.parse.unquote(self.path), self.headers.get('Range')))
+        if self.is_allowed(path, query) and not (p.fault and p.fault(self)):
+            answer = self.forward(path, query)
+            if answer:
+                self.answer(*answer)
+
+    def ask(self, address, path, body=None):
+        """What that server answers to the same request, with another path."""
+        status, headers, answer = ask(address, self.command, path, body,
+                                      {k: v for k, v in self.headers.items() if k.lower() not in HOP})
+        return status, [(k, v) for k, v in headers
+                        if k.lower() not in HOP or (self.command == 'HEAD' and k.lower() == 'content-length')], answer
+
+    do_GET = do_HEAD = _serve
+
+
+class _Handler(Handler):
+    def refuse(self, status, code, more='', **headers):
+        body = (f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message>{more}</Error>').encode()
+        self.answer(status, [(k.replace('_', '-'), v) for k, v in headers.items()], body)
+
+    def is_allowed(self, path, query):
         """Whether the signature is right; answers otherwise."""
         p, headers = self.server, {k.lower(): v for k, v in self.headers.items()}
         given = headers.get('authorization')
@@ -149,35 +188,14 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
             return self.refuse(400, 'AuthorizationHeaderMalformed', f'<Region>{REGION}</Region>')
         return True
 
-    def _forward(self, path, query):
+    def forward(self, path, query):
         p = self.server
         host = self.headers['Host'].rsplit(':', 1)[0]
         if host.endswith('.localhost'):
             path = f'/{host.removesuffix(".localhost")}{path}'
         if p.page and 'list-type=2' in query and 'max-keys=' not in query:
             query += f'&max-keys={p.page}'
-        c = http.client.HTTPConnection(p.moto, timeout=60)
-        try:
-            c.request(self.command, path + (f'?{query}' if query else ''),
-                      headers={k: v for k, v in self.headers.items() if k.lower() not in HOP})
-            a = c.getresponse()
-            body = a.read()
-            kept = [(k, v) for k, v in a.getheaders()
-                    if k.lower() not in HOP or (self.command == 'HEAD' and k.lower() == 'content-length')]
-            return a.status, kept, body
-        finally:
-            c.close()
-
-    def _serve(self):
-        p = self.server
-        path, _, query = self.path.partition('?')
-        with p.lock:
-            p.hosts.append(self.headers['Host'])
-            p.requests.append((self.command, urllib.parse.unquote(self.path), self.headers.get('Range')))
-        if self._is_allowed(path, query) and not (p.fault and p.fault(self)):
-            self.answer(*self._forward(path, query))
-
-    do_GET = do_HEAD = _serve
+        return self.ask(p.address, path + (f'?{query}' if query else ''))
 
 
 class _Vendor(http.server.BaseHTTPRequestHandler):
@@ -248,16 +266,33 @@ class Vendor(servers.Server):
         return {'AWS_WEB_IDENTITY_TOKEN_FILE': str(token), 'AWS_ROLE_ARN': 'arn:aws:iam::1:role/r', 'AWS_ENDPOINT_URL_STS': self.url}
 
 
-class Proxy(servers.Server):
-    """Checks signatures, and hands on to moto. keys: id -> (secret, session token or None); page: the most keys of a page of a
-    listing; fault(handler): answers and returns True instead."""
+class AnyProxy(servers.Server):
+    """Checks who asks, and hands on to the server of buckets at address. page: the most keys of a page of a listing;
+    fault(handler): answers and returns True instead."""
 
-    def __init__(self, moto_address, tls=None):
-        super().__init__(_Proxy, tls)
-        self.moto, self.keys, self.expired = moto_address, {KEY_ID: (SECRET, None)}, set()
-        self.anonymous, self.page, self.fault, self.requests = False, None, None, []
-        self.hosts, self.seen = [], set()
+    def __init__(self, handler, address, tls=None):
+        super().__init__(handler, tls)
+        self.address, self.anonymous, self.page, self.fault = address, False, None, None
+        self.requests, self.hosts = [], []
+
+    def count(self, kind):
+        """Of the requests, those for a 'page' (the first), a 'next' page, 'any' name, what is said 'about' an object."""
+        return sum(self.kind_of(method, path) == kind for method, path, _ in self.requests)
+
+
+class Proxy(AnyProxy):
+    """Before moto. keys: id -> (secret, session token or None)."""
+
+    def __init__(self, address, tls=None):
+        super().__init__(_Handler, address, tls)
+        self.keys, self.expired, self.seen = {KEY_ID: (SECRET, None)}, set(), set()
         self.skew = datetime.timedelta()
+
+    @staticmethod
+    def kind_of(method, path):
+        if 'list-type=2' not in path:
+            return 'about' if method == 'HEAD' else 'read'
+        return 'next' if 'continuation-token=' in path else 'any' if 'max-keys=1' in path else 'page'
 
     def now(self):
         return datetime.datetime.now(datetime.UTC) + self.skew

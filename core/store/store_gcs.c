@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_gcs.c - the dialect of Google Cloud Storage: its JSON API, and what refusals mean.
+ *
+ * An object is pinned by its generation, which each request for a part of it has as a condition.
+ */
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/store/bucket.h"
+#include "core/store/bucket_place.h"
+#include "core/store/gcs_json.h"
+
+#define STANDARD "https://storage.googleapis.com"
+#define ABOUT_BYTES (64 << 10)
+
+/* ---- requests ---- */
+
+static int page_url(const struct store *s, const char *prefix, const char *token, bool one,
+		    struct buf *ret)
+{
+	int r = buf_addf(ret,
+			 "%s/o?delimiter=%%2F&fields=nextPageToken%%2Cprefixes%%2Citems(name%%2C"
+			 "size%%2Cgeneration%%2Cupdated)%s&prefix=",
+			 bucket_of(s)->url, one ? "&maxResults=1" : "");
+
+	if (r >= 0)
+		r = store_escape_value(ret, prefix);
+	if (r >= 0 && *token) {
+		r = buf_add_str(ret, "&pageToken=");
+		if (r >= 0)
+			r = store_escape_value(ret, token);
+	}
+	return r;
+}
+
+static int url_of(const struct store *s, const char *path, const char *query, const char *tag,
+		  char **ret)
+{
+	const struct bucket *b = bucket_of(s);
+	auto_free char *key = str_fmt("%s%s%s", b->prefix, *b->prefix && *path ? "/" : "", path);
+	auto_buf url = { 0 };
+	int r = key ? buf_addf(&url, "%s/o/", b->url) : -ENOMEM;
+
+	if (r >= 0)
+		r = store_escape_value(&url, key);
+	if (r >= 0)
+		r = buf_addf(&url, "?%s%s%s", query, *tag ? "&ifGenerationMatch=" : "", tag);
+	if (r < 0 || !buf_str(&url))
+		return fail(-ENOMEM, "cannot ask for '%s'", path);
+	*ret = (char *)take(url.p);
+	return 0;
+}
+
+static int object_url(const struct store *s, const char *path, const char *tag, char **ret)
+{
+	return url_of(s, path, "alt=media", tag, ret);
+}
+
+static int about(const struct store *s, const char *path, struct http_request *q)
+{
+	char *url;
+	int r = url_of(s, path, "fields=name%2Csize%2Cgeneration%2Cupdated", "", &url);
+
+	if (r < 0)
+		return r;
+	free((char *)(uintptr_t)q->url);
+	q->url = url;
+	q->limit = ABOUT_BYTES;
+	return 0;
+}
+
+static int take_about(const struct http_request *q, struct io_object *ret)
+{
+	int r = gcs_parse_object(buf_span(&q->body), ret);
+
+	return r < 0 ? err_at(r, "what '%s' is", q->name) : r;
+}
+
+/* ---- refusals ---- */
+
+static bool is_listing(const struct store *s, const struct http_request *req)
+{
+	size_t n = strlen(bucket_of(s)->url);
+
+	return !strncmp(req->url + n, "/o?", 3);
+}
+
+static const char *text_of(const struct store *s, const struct http_request *req, int status,
+			   const char *reason)
+{
+	if (status == 400 && !strcmp(reason, "required"))
+		return "its readers pay for requests, which cannot be done here";
+	if (status == 404 && is_listing(s, req))
+		return "the bucket does not exist";
+	if (status != 401 && status != 403)
+		return NULL;
+	if (!bucket_of(s)->credentials)
+		return "it may not be read without credentials";
+	return status == 401 ? "the server does not take the credentials" :
+			       "it may not be read with these credentials";
+}
+
+static bool explain(struct store *s, const struct http_refusal *refusal, struct http_request *req)
+{
+	char reason[GCS_REASON_MAX];
+	const char *text;
+
+	gcs_parse_error(refusal->document, reason, sizeof(reason));
+	if (!strcmp(reason, "rateLimitExceeded") || !strcmp(reason, "userRateLimitExceeded")) {
+		snprintf(req->why, sizeof(req->why), "status %d (%s)", refusal->status, reason);
+		req->result = -EIO;
+		return true;
+	}
+	text = text_of(s, req, refusal->status, reason);
+	if (req->result != -ESTALE && (*reason || text))
+		snprintf(req->why, sizeof(req->why), "status %d%s%s%s%s%s", refusal->status,
+			 *reason ? " (" : "", reason, *reason ? ")" : "", text ? ": " : "",
+			 text ? text : "");
+	if (refusal->status == 404 && is_listing(s, req))
+		req->result = -EIO;
+	return false;
+}
+
+/* ---- opening ---- */
+
+/* The options', then those that other programs have for tests, then Google's. */
+static const char *endpoint_of(const struct store *s, bool *ret_is_emulator)
+{
+	const char *emulator = env_value("STORAGE_EMULATOR_HOST");
+	const char *other = env_value("TENSORSTORE_GCS_HTTP_URL");
+
+	*ret_is_emulator = !s->opts.endpoint && emulator;
+	return s->opts.endpoint ? s->opts.endpoint : emulator ? emulator : other ? other : STANDARD;
+}
+
+static int set_url(struct bucket *b, const char *endpoint, const char *bucket)
+{
+	/* "HOST:PORT" is enough for Google's own programs. */
+	auto_free char *whole = str_fmt("%s%s", strstr(endpoint, "://") ? "" : "http://", endpoint);
+	auto_free char *host = NULL;
+	struct endpoint e;
+	int r = whole ? endpoint_parse(whole, &e) : fail(-ENOMEM, "cannot open a bucket");
+
+	if (r < 0)
+		return r;
+	host = span_dup_str(e.host);
+	if (!host)
+		return fail(-ENOMEM, "cannot open a bucket");
+	endpoint_tidy_host(host, e.scheme.n == strlen("https://"));
+	b->url = str_fmt("%.*s%s%.*s/storage/v1/b/%s", SPAN_ARG(e.scheme), host, SPAN_ARG(e.path),
+			 bucket);
+	return b->url ? 0 : fail(-ENOMEM, "cannot open a bucket");
+}
+
+static int open_gcs(struct store *s, const char *url)
+{
+	struct bucket *b = bucket_of(s);
+	auto_free char *bucket = NULL;
+	bool is_emulator;
+	const char *endpoint = endpoint_of(s, &is_emulator);
+	int r = bucket_split(url, &bucket, &b->prefix);
+
+	if (r >= 0)
+		r = set_url(b, endpoint, bucket);
+	if (r >= 0 && !s->opts.anonymous && !is_emulator)
+		r = fail(-EOPNOTSUPP, "'%s' can be read without credentials alone: -o anonymous",
+			 url);
+	return r;
+}
+
+static void close_gcs(struct store *s)
+{
+}
+
+static const struct bucket_dialect dialect = {
+	.open = open_gcs,
+	.close = close_gcs,
+	.page_url = page_url,
+	.parse_page = gcs_parse_page,
+	.about = about,
+	.take_about = take_about,
+	.explain = explain,
+};
+
+const struct store_kind store_gcs = {
+	BUCKET_KIND,
+	.dialect = &dialect,
+	.object_url = object_url,
+	.tag_header = "x-goog-generation",
+};

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A source in a bucket, of each vendor: byte for byte what the disk has, by requests of which a proxy checks who asks."""
+
+import os
+import pathlib
+import subprocess
+import threading
+import time
+
+import pytest
+
+from lib import buckets, compare, gcs, servers
+
+SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
+LEAF = 'state/params/embed/table.npy'
+MARKER = 'commit_success.txt'
+# scheme, which is also the fixture of the proxy -> the fixture that starts the server, and its buckets
+VENDORS = {'s3': ('moto', buckets.Bucket), 'gs': ('gcs', gcs.Bucket)}
+
+
+@pytest.fixture(scope='module', params=VENDORS)
+def bucket(request):
+    """A bucket whose run/ is the sample; tests write elsewhere in it."""
+    server, kind = VENDORS[request.param]
+    b = kind(request.getfixturevalue(server), 'shared')
+    b.upload(SAMPLE, 'run')
+    return b
+
+
+@pytest.fixture
+def proxy(request, bucket):
+    return request.getfixturevalue(bucket.scheme)
+
+
+@pytest.fixture
+def url(bucket):
+    return f'{bucket.scheme}://shared'
+
+
+@pytest.mark.parametrize('page', [None, 3])
+def test_a_root_is_the_same_as_on_disk(mount, url, proxy, page):
+    """Also with pages of three names, so that look-ups cannot be answered by one page."""
+    proxy.page = page
+    m = mount(f'{url}/run', 'sandbox=require')
+    assert compare.contents(m.path) == compare.contents(mount(SAMPLE).path)
+    subprocess.run(['ls', '-lR', m.path], check=True, stdout=subprocess.DEVNULL)
+    assert bool(proxy.count('next')) == bool(proxy.count('about')) == bool(page)
+    assert compare.read_all(m / '.pytreefs/stored/1500/state/_METADATA') == \
+        compare.read_all(SAMPLE / '1500/state/_METADATA')
+
+
+@pytest.mark.parametrize('name', ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'aggregate-by-hand',
+                                  'unmerged-two-processes'])
+def test_layouts(mount, cases, bucket, url, proxy, name):
+    case = cases(name)
+    bucket.upload(case.path, name)
+    # Steps that were copied have no marker.
+    assert not compare.compare_case(mount(f'{url}/{name}', 'atomicity=rename').path, case)
+
+
+def test_commands(run, url, proxy, tmp_path):
+    step = f'{url}/run/1500'
+    for leaf in (LEAF, 'state/params/embed/table[0:2,3].npy'):
+        assert run('cat', f'{step}/{leaf}', text=False).stdout == run('cat', SAMPLE / '1500' / leaf, text=False).stdout
+    assert run('ls', f'{step}/state').stdout == run('ls', SAMPLE / '1500/state').stdout
+    assert '0 errors, 0 warnings' in run('verify', f'{url}/run').stdout
+    assert run('diff', step, SAMPLE / '1500').returncode == 0
+    assert run('diff', step, f'{url}/run/1000', ok=False).returncode == 1
+    run('export', f'{step}/state', tmp_path / 'bucket.safetensors')
+    run('export', SAMPLE / '1500/state', tmp_path / 'disk.safetensors')
+    assert (tmp_path / 'bucket.safetensors').read_bytes() == (tmp_path / 'disk.safetensors').read_bytes()
+    run('convert', step, tmp_path / 'copy')
+    assert run('diff', SAMPLE / '1500', tmp_path / 'copy').returncode == 0
+    for name in ('config/metadata', 'metrics/metrics'):
+        assert compare.read_all(tmp_path / 'copy' / name) == compare.read_all(SAMPLE / '1500' / name)
+
+
+def test_few_requests_one_after_the_other(run, url, proxy):
+    """For each part of the path at once, for the checkpoint, and for what it needs."""
+    run('cat', f'{url}/run/1500/{LEAF}', text=False)
+    parts = proxy.count('any')
+    assert parts == 6 and len(proxy.requests) - parts <= 7, proxy.requests
+    # Where a policy refuses the listing of what is above, the rest answers.
+    proxy.fault = lambda h: 'prefix=&' in f'{h.path}&' and (h.refuse(403, 'AccessDenied') or True)
+    assert run('cat', f'{url}/run/1500/{LEAF}', text=False).stdout
+    r = run('cat', f'{url}/run/1500/state/params/none/table.npy', ok=False)
+    assert r.returncode == 1 and f"'{url}/run/1500/state' has no 'params/none/table.npy'" in r.stderr, r.stderr
+
+
+def test_a_new_step_appears_with_its_marker(mount, bucket, url, proxy):
+    files = {p.relative_to(SAMPLE).as_posix(): p.read_bytes() for p in (SAMPLE / '1000').rglob('*') if p.is_file()}
+    for name, content in files.items():
+        bucket.put(f'grows/{name}', content)
+    m = mount(f'{url}/grows', 'poll=300')
+    assert os.listdir(m.path) == ['1000']
+    for name, content in files.items():
+        if MARKER not in name:
+            bucket.put(f'grows/{name.replace("1000", "2000", 1)}', content)
+    # The step is there, and not complete.
+    wait_until(lambda: any('prefix=grows/2000/' in q for _, q, _ in proxy.requests), m)
+    assert '2000' not in os.listdir(m.path)
+    bucket.put(f'grows/2000/{MARKER}', b'')
+    wait_until(lambda: '2000' in os.listdir(m.path), m)
+    assert compare.contents(m / '2000') == compare.contents(m / '1000')
+
+
+def wait_until(what, m):
+    end = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < end
+        os.listdir(m.path)
+        time.sleep(0.1)
+
+
+def test_markers_of_many_steps_are_looked_for_at_once(run, bucket, url, proxy):
+    """The second look into a directory of steps takes those that follow along: four wait here until all four have come."""
+    steps = [str(100 + i) for i in range(6)]
+    for step in steps:
+        bucket.put(f'many/{step}/{MARKER}', b'')
+        bucket.put(f'many/{step}/_CHECKPOINT_METADATA', b'{"item_handlers": {"state": "x"}}')
+    under_way, changed = set(), threading.Condition()
+
+    def together(h):
+        step = h.path.partition('prefix=many%2F')[2].removesuffix('%2F')
+        if step in steps[2:]:
+            with changed:
+                under_way.add(step)
+                changed.notify_all()
+                assert changed.wait_for(lambda: under_way >= set(steps[2:]), 30)
+        return False
+    proxy.fault = together
+    assert run('ls', f'{url}/many').stdout.split() == [f'{step}/' for step in steps]
+    assert under_way == set(steps[2:])
+
+
+def test_steps_without_markers(run, bucket, url, proxy):
+    """As `aws s3 cp` may leave them: the message says how to see them."""
+    bucket.upload(SAMPLE / '1000/state', 'copied/1000/state')
+    r = run('ls', f'{url}/copied')
+    assert r.stdout == '' and f'no step of \'{url}/copied\' has commit_success.txt, 1 are without it' in r.stderr, r
+    r = run('ls', '-o', 'atomicity=rename', f'{url}/copied')
+    assert r.stdout == '1000/\n' and not r.stderr
+    assert run('ls', f'{url}/copied/1000').stdout == 'state/\n'
+
+
+def test_the_commands_of_the_page(program, bucket, proxy, tmp_path):
+    """Those of docs/buckets.md that name a bucket of the vendor's, as they stand there."""
+    type(bucket)(bucket.address, 'models').upload(SAMPLE, 'run7')
+    page = (SAMPLE.parent.parent.parent / 'docs/buckets.md').read_text()
+    commands = [line for line in ''.join(page.split('```')[1::2]).splitlines()
+                if f'{bucket.scheme}://' in line and 'ACCOUNT' not in line]
+    assert sorted(line.split()[1] for line in commands) == ['cat', 'convert', 'ls', 'mount', 'verify']
+    (tmp_path / 'mnt').mkdir()
+    env = dict(os.environ, PATH=f'{pathlib.Path(program).parent}:{os.environ["PATH"]}')
+    try:
+        for line in commands:
+            subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
+        assert compare.contents(tmp_path / 'mnt/1500/state/params').keys() and (tmp_path / 'table.npy').read_bytes()
+    finally:
+        if os.path.ismount(tmp_path / 'mnt'):
+            subprocess.run(['umount', tmp_path / 'mnt'], check=True)
+
+
+def test_certificates(run, bucket, url, proxy, tmp_path):
+    """A mount of a bucket is not more trusting than one of a web server; nothing is asked before the certificate is checked."""
+    cert = servers.certificate(tmp_path)
+    with type(proxy)(bucket.address, cert) as secure:
+        secure.anonymous = True
+        env = dict(os.environ, AWS_ENDPOINT_URL=secure.url, STORAGE_EMULATOR_HOST=secure.url)
+        r = run('ls', f'{url}/run', ok=False, env=env)
+        assert r.returncode == 1 and 'certificate' in r.stderr and not secure.requests, r.stderr
+        assert run('ls', f'{url}/run', env=dict(env, SSL_CERT_FILE=str(cert[0]))).stdout == '1000/\n1500/\n'
+
+
+def test_no_redirect_is_followed(run, bucket, url, proxy):
+    """Credentials are not carried to another host."""
+    with type(proxy)(bucket.address) as other:
+        proxy.fault = lambda h: h.refuse(307, 'TemporaryRedirect', Location=other.url + h.path) or True
+        r = run('ls', f'{url}/run', ok=False)
+        assert r.returncode == 1 and 'status 307 (TemporaryRedirect)' in r.stderr and not other.requests, r.stderr
+
+
+# ---- faults ----
+
+
+def test_an_object_that_is_replaced(mount, bucket, url, proxy):
+    """Between two reads of a file that is open: an error that names it, and never some of both."""
+    bucket.upload(SAMPLE / '1500', 'replaced')
+    m = mount(f'{url}/replaced', 'cache=0', allow_errors=True)
+    os.stat(m / LEAF)
+    compare.read_all(m / 'state/params/embed/table[0:1].npy')
+    for p in (SAMPLE / '1500').rglob('d/*'):
+        bucket.put(f'replaced/{p.relative_to(SAMPLE / "1500").as_posix()}', bytes(b ^ 1 for b in p.read_bytes()))
+    with pytest.raises(OSError):
+        compare.read_all(m / LEAF)
+    assert any('was replaced' in line and f'{url}/replaced/' in line and '/d/' in line
+               for line in m.log_lines()), m.log_lines()
+
+
+def test_a_server_that_is_busy(run, url, proxy):
+    """Two of each three requests are refused at first."""
+    seen = []
+
+    def slow_down(h):
+        seen.append(h.path)
+        return len(seen) % 3 and (h.refuse(503, 'SlowDown', Retry_After='0') or True)
+    proxy.fault = slow_down
+    assert run('cat', f'{url}/run/1500/{LEAF}', text=False).stdout == \
+        run('cat', SAMPLE / '1500' / LEAF, text=False).stdout
