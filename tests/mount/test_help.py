@@ -149,6 +149,17 @@ def test_the_manual_tells_of_what_is_in_no_table(run, page):
     assert ('\n.B diff\n' in statuses) == (page == 'pytreefs')
 
 
+def test_the_manual_says_what_a_command_has_found_with_status_1(run):
+    """Those that end with it beside an error; mount and umount pass on that another program has failed."""
+    statuses = run('help', '--man').stdout.partition('.SH EXIT STATUS')[2].partition('.SH')[0]
+    said = re.findall(r'^\.B ([a-z]+)$', statuses, re.M)
+    for path in (TOP / 'tools/commands').glob('cmd_*.c'):
+        text = path.read_text()
+        if path.name != 'cmd_mount.c' and re.search(r'EXIT_FOUND|selection_end', text):
+            for command in re.findall(r'^const struct cmd cmd_(\w+) =', text, re.M):
+                assert command in said, f'{path.name} returns EXIT_FOUND, and its struct cmd has no .found'
+
+
 @pytest.mark.skipif(not shutil.which('groff'), reason='no groff is installed')
 @pytest.mark.parametrize('page', ['pytreefs.1', 'mount.pytreefs.8'])
 def test_the_manual_page_is_without_a_warning(build, page):

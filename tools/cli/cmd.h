@@ -37,8 +37,9 @@ struct cmd {
 		CMD_READS, /* writes to its output only: -o sandbox= holds for it */
 		CMD_WRITES /* files, too, wherever the user says */
 	} confined;
-	bool alone;    /* writes one result: refused when mpirun has begun several */
-	bool compares; /* status 1 is an answer, as diff(1)'s, so an error is EXIT_TROUBLE */
+	const char *found; /* what status 1 means beside an error, for the manual; NULL: nothing */
+	bool alone;        /* writes one result: refused when mpirun has begun several */
+	bool compares;     /* status 1 is an answer, as diff(1)'s, so an error is EXIT_TROUBLE */
 	bool takes_mount_options;       /* -o OPTION[=VALUE],... of the table in
 					   handlers/options/option_table.c */
 	int (*run)(struct cmd_args *a); /* exit status, or a negative errno with a note */

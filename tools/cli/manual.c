@@ -151,16 +151,9 @@ static void put_statuses(FILE *out)
 static void put_statuses_of_commands(FILE *out)
 {
 	fprintf(out, ".PP\nBeside an error, status 1 means\n");
-	put_term(out, "verify", NULL, "something is damaged;");
-	put_term(out, "stats", NULL, "a value is what --fail-on asks for;");
-	put_term(out, "merge", NULL, "a data file is missing;");
-	put_term(out, "gc", NULL, "something could not be removed, the rest was;");
-	put_term(out, "cat, ls, tree, info, stats", NULL,
-		 "something could not be read, the rest was shown;");
-	put_term(
-		out, "diff", NULL,
-		"A and B differ, and nothing else: an error, and a part that could not be read and may differ\n"
-		"or not, is status 2, as for diff(1).");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		if ((*c)->found)
+			put_term(out, (*c)->name, NULL, (*c)->found);
 }
 
 static void print_program(FILE *out)

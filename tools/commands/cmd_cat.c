@@ -118,5 +118,6 @@ const struct cmd cmd_cat = {
 	.max_args = 1000000,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
+	.found = "something could not be read, the rest was shown.",
 	.run = run_cat,
 };

@@ -333,5 +333,8 @@ const struct cmd cmd_diff = {
 	.compares = true,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
+	.found =
+		"A and B differ, and nothing else: an error, and a part that could not be read and may differ\n"
+		"or not, is status 2, as for diff(1).",
 	.run = run_diff,
 };

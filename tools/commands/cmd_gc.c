@@ -152,5 +152,6 @@ const struct cmd cmd_gc = {
 	.alone = true,
 	.takes_mount_options = true,
 	.confined = CMD_WRITES,
+	.found = "something could not be removed, the rest was.",
 	.run = run_gc,
 };

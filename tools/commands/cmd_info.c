@@ -337,5 +337,6 @@ const struct cmd cmd_info = {
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
+	.found = "something could not be read, the rest was shown.",
 	.run = run_info,
 };

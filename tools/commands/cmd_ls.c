@@ -216,6 +216,7 @@ const struct cmd cmd_ls = {
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
+	.found = "something could not be read, the rest was shown.",
 	.run = run_ls,
 };
 
@@ -490,5 +491,6 @@ const struct cmd cmd_tree = {
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
+	.found = "something could not be read, the rest was shown.",
 	.run = run_tree,
 };

@@ -215,5 +215,6 @@ const struct cmd cmd_merge = {
 	.alone = true,
 	.takes_mount_options = true,
 	.confined = CMD_WRITES,
+	.found = "a data file is missing.",
 	.run = run_merge,
 };

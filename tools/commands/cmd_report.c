@@ -434,5 +434,6 @@ const struct cmd cmd_report = {
 	.max_args = 2,
 	.takes_mount_options = true,
 	.confined = CMD_WRITES,
+	.found = "something could not be read; the page has the rest.",
 	.run = run_report,
 };

@@ -278,5 +278,7 @@ const struct cmd cmd_stats = {
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
+	.found =
+		"something could not be read, or a value is what --fail-on asks for; the rest was shown.",
 	.run = run_stats,
 };

@@ -422,5 +422,6 @@ const struct cmd cmd_verify = {
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
+	.found = "something is damaged.",
 	.run = run_verify,
 };
