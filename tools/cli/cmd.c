@@ -25,7 +25,9 @@ const char *cmd_value(const struct cmd_args *a, const char *name)
 	for (int i = 0; a->cmd->options[i].name; i++)
 		if (!strcmp(a->cmd->options[i].name, name))
 			return a->value[i];
-	abort(); /* our own mistake: the table does not have it */
+	/* Our own mistake. */
+	fprintf(stderr, "pytreefs: the table of options of '%s' has no '%s'\n", a->cmd->name, name);
+	abort();
 }
 
 int cmd_usage(const struct cmd *c, const char *what)

@@ -9,7 +9,10 @@
 #include "tools/cli/cmd.h"
 #include "tools/select/walk.h"
 
-/* Options that all of them have, for their tables. */
+/*
+ * Options for their tables. selection_begin() looks for --only and --quiet, so all have these; the
+ * others are for those that ask for them.
+ */
 #define OPTION_ONLY                                                                          \
 	{                                                                                    \
 		"only", 0, "GLOB", "only leaves that match (`pytreefs help patterns`)", true \
