@@ -26,9 +26,13 @@ struct walk_leaf {
 	char *path;           /* from the node that was named: "state/params/w.npy" */
 	struct value value;   /* VALUE_UNKNOWN when it could not be opened */
 	struct tiling tiling; /* of VALUE_ARRAY */
-	uint64_t n_tasks;     /* of an array: at most WALK_TASKS; begin() may set another number */
-	uint64_t per_task;    /* tasks of the tiling in one of these */
-	void *state;          /* of the command */
+	/*
+	 * Of an array: at most WALK_TASKS; of others 0. begin() may set another number: 0 for what
+	 * the metadata say, of which no chunk is read.
+	 */
+	uint64_t n_tasks;
+	uint64_t per_task;      /* tasks of the tiling in one of these */
+	void *state;            /* of the command */
 	struct err_note failed; /* code 0: nothing failed */
 	bool is_shared;         /* all ranks work on it; only rank 0 reports leaf-level findings */
 
@@ -57,12 +61,15 @@ struct walk_worker {
 struct walk_ops {
 	/* value is open. May be NULL. Any thread. */
 	int (*begin)(void *arg, struct walk_leaf *leaf);
-	/* One task. Any thread. A failure ends the leaf, not the walk. */
+	/* One task. Any thread. A failure ends the leaf, not the walk. NULL: no leaf has tasks. */
 	int (*task)(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker);
-	/* In the order of the tree, one at a time; frees state. A failure ends the walk. */
+	/*
+	 * In the order of the tree, one at a time, also of leaves that failed (leaf->failed), whose
+	 * value may be VALUE_UNKNOWN; frees state. A failure ends the walk.
+	 */
 	int (*end)(void *arg, struct walk_leaf *leaf);
-	/* For commands that run in rank groups: pack what end() would report, freeing state; and
-	 * report it. */
+	/* For commands that run in rank groups (selection_share()), NULL in others: pack what end()
+	 * would report, freeing state; and report it. */
 	int (*pack)(void *arg, struct walk_leaf *leaf, struct buf *ret);
 	int (*unpack)(void *arg, struct walk_leaf *leaf, struct span packed);
 	/* Of a leaf that is shared: what this rank's tasks came to, freeing state; and add that to
