@@ -7,7 +7,7 @@
 * file names are unique
 * a file has at most 600 lines, a function at most 70, and nothing jumps (`goto`)
 * words that are retired do not come back (PHRASES, RETIRED)
-* every unit test is built, and calls a library where it could run a shell
+* every file of code, unit test and fuzz target is in a meson.build; a test calls a library where it could run a shell
 * the ladder has no cycle: a folder may use only those that MAY_INCLUDE lists before it
 * each `x.c` or `x.h` that a comment or a README names exists
 * the tests that SECURITY.md names exist
@@ -171,7 +171,7 @@ def without_comments(text):
 def check_includes(name, text):
     module = module_of(name, MAY_INCLUDE)
     if module is None:
-        yield f'{name}: in no module of MAY_INCLUDE'
+        yield f'{name}: no folder of MAY_INCLUDE (tests/layers.py) has it; a new folder stands there with those that it may include'
         return
     allowed = MAY_INCLUDE[module] + [module]
     for quote, header in INCLUDE.findall(text):
@@ -179,13 +179,14 @@ def check_includes(name, text):
             for library, doors in DOORS.items():
                 if re.fullmatch(library, header) and module != 'tests' and not any(
                         name == d or (d.endswith('/') and name.startswith(d)) for d in doors):
-                    yield f'{name}: <{header}> has its door at {", ".join(doors)}'
+                    yield f'{name}: <{header}> may be included only in {", ".join(doors)} (DOORS of tests/layers.py)'
         elif header in ALSO.get(name, []):
             continue
         elif not (ROOT / header).is_file():
-            yield f'{name}: "{header}" is not a path from the root'
+            yield f'{name}: includes "{header}", which does not exist; the path is that from the root'
         elif not any(header.startswith(a + '/') for a in allowed):
-            yield f'{name}: includes "{header}", which is not below {module} on the ladder'
+            yield (f'{name}: includes "{header}", and MAY_INCLUDE (tests/layers.py) lists for {module} only '
+                   f'{", ".join(MAY_INCLUDE[module]) or "itself"}')
 
 
 def functions(text):
@@ -203,12 +204,19 @@ def functions(text):
 
 
 def check_built(names):
-    """Every unit test is in tests/unit/meson.build: one that is not built passes for ever."""
+    """Every file of code is compiled, every unit test and fuzz target too: one that is not built passes for ever."""
     text = (ROOT / 'tests/unit/meson.build').read_text(encoding='utf-8')
+    fuzz = (ROOT / 'tests/fuzz/meson.build').read_text(encoding='utf-8')
+    code = ''.join(path.read_text(encoding='utf-8') for top in ('core', 'handlers', 'fs', 'tools')
+                   for path in [*sorted((ROOT / top).rglob('meson.build')), ROOT / 'meson.build'])
     for name in names:
         base = name.rsplit('/', 1)[-1]
         if base.startswith('t_') and base.endswith('.c') and f"'{base[2:-2]}'" not in text:
             yield f'{name}: is not in tests/unit/meson.build'
+        if base.startswith('fuzz_') and base.endswith('.c') and f"'{base[5:-2]}'" not in fuzz:
+            yield f'{name}: is not in tests/fuzz/meson.build'
+        if not name.startswith('tests/') and '/examples/' not in name and base.endswith('.c') and not re.search(rf"['/]{re.escape(base)}'", code):
+            yield f'{name}: is in no meson.build, so it is not compiled'
         if name.startswith('tests/') and re.search(r'\b(system|popen)\s*\(', without_comments((ROOT / name).read_text())):
             yield f'{name}: runs a shell; tests/unit/lib/tmp_dir.h copies, counts and removes files'
 
@@ -232,7 +240,7 @@ def check_sizes(name, text):
             yield f'{name}:{line}: {function}() has {length} lines, at most {MAX_FUNCTION_LINES}'
     for i, line in enumerate(without_comments(text).split('\n')):
         if re.search(r'\bgoto\b', line):
-            yield f'{name}:{i + 1}: goto'
+            yield f'{name}:{i + 1}: goto; the cleanup attributes of core/base/mem.h release locals'
 
 
 TOKEN = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<string>"(?:\\.|[^"\\\n])*")|\'(?:\\.|[^\'\\\n])*\'|(?P<name>[A-Za-z_]\w*)', re.S)
