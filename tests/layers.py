@@ -387,22 +387,28 @@ def check_leaf_types(names):
                 if not (ROOT / LEAF_TABLE).with_name(f'leaf_{t}.c').is_file())
 
 
-# A list in the code -> (its file, a line of it, where each of its names is, how it looks there).
-LISTS = {
-    'CODECS': ('core/codec/codec_impl.h', r'^\tcodec\((\w+)\)', 'tests/fuzz/fuzz_codec.c', r'\\"(?:id|name)\\":\\"{}\\"'),
-    'COMMANDS': ('tools/cli/cmd.h', r'^\tcommand\((\w+)\)', 'README.md', r'(?m)^\|[^|]*`{}`'),
-}
+# A list in the code: its name, its file, a line of it, and each page that has all of its names, with how they look there.
+LISTS = [
+    ('CODECS', 'core/codec/codec_impl.h', r'^\tcodec\((\w+)\)', {
+        'tests/fuzz/fuzz_codec.c': r'\\"(?:id|name)\\":\\"{}\\"',
+        'tests/unit/codec/t_codec.c': r'\\"(?:id|name)\\":\\"{}\\"',
+        'core/codec/README.md': r'`{}`',
+        'README.md': r'`{}`',
+    }),
+    ('COMMANDS', 'tools/cli/cmd.h', r'^\tcommand\((\w+)\)', {'README.md': r'(?m)^\|[^|]*`{}`'}),
+]
 
 
 def check_lists():
     """A name that is added to a list of the code is also in the test or on the page that nothing else asks for."""
-    for table, (home, line, page, look) in LISTS.items():
+    for table, home, line, pages_of_it in LISTS:
         found = re.findall(line, (ROOT / home).read_text(encoding='utf-8'), re.M)
         if not found:
             yield f'{home}: has no list {table}'
-        text = (ROOT / page).read_text(encoding='utf-8')
-        yield from (f"{page}: '{name}' is missing, which the list {table} of {home} has" for name in found
-                    if not re.search(look.format(name), text))
+        for page, look in pages_of_it.items():
+            text = (ROOT / page).read_text(encoding='utf-8')
+            yield from (f"{page}: '{name}' is missing, which the list {table} of {home} has" for name in found
+                        if not re.search(look.format(name), text))
 
 
 LICENCE = 'SPDX-License-Identifier: Apache-2.0'
