@@ -44,6 +44,12 @@ static int open_stages(struct codec_encoder *e, const struct codec_chain *chain,
 		if (!c->ops->open_encoder)
 			return fail(-EOPNOTSUPP, "cannot write codec '%s' piece by piece",
 				    c->ops->name);
+		if (c->ops->encoder_needs_total && size[i] == CODEC_SIZE_UNKNOWN)
+			return fail(
+				-EOPNOTSUPP,
+				"cannot write codec '%s' piece by piece after another compressor: "
+				"it must declare its content size",
+				c->ops->name);
 		r = c->ops->open_encoder(c, size[i], sink, &e->stage[i]);
 		if (r < 0)
 			return r;
@@ -53,9 +59,15 @@ static int open_stages(struct codec_encoder *e, const struct codec_chain *chain,
 
 bool codec_writes_pieces(const struct codec_chain *chain)
 {
-	for (unsigned i = 0; i < chain->n; i++)
-		if (!chain->codec[i]->ops->open_encoder)
+	uint64_t size = 0; /* known: before the first codec it always is */
+
+	for (unsigned i = 0; i < chain->n; i++) {
+		const struct codec_ops *ops = chain->codec[i]->ops;
+
+		if (!ops->open_encoder || (ops->encoder_needs_total && size == CODEC_SIZE_UNKNOWN))
 			return false;
+		size = codec_size_after(chain->codec[i], size);
+	}
 	return true;
 }
 

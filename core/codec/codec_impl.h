@@ -108,9 +108,11 @@ struct codec_ops {
 	/* decoded: bytes to come, or CODEC_SIZE_UNKNOWN. Reads the head of in. */
 	int (*open_decoder)(const struct codec *c, struct codec_input *in, uint64_t decoded,
 			    uint64_t window, struct decoder_stage **ret);
-	/* total: bytes to be pushed, or CODEC_SIZE_UNKNOWN. NULL: cannot be written in pieces. */
+	/* total: bytes to be pushed, or CODEC_SIZE_UNKNOWN (after a compressor). NULL: cannot be
+	 * written in pieces. */
 	int (*open_encoder)(const struct codec *c, uint64_t total, struct codec_sink sink,
 			    struct encoder_stage **ret);
+	bool encoder_needs_total; /* it is opened with a known total only */
 };
 
 struct codec {

@@ -475,13 +475,8 @@ static int zstd_encoder_new(const struct codec *codec, uint64_t total, struct co
 		zstd_encoder_finish,
 		zstd_encoder_free,
 	};
-	struct zstd_encoder *p;
+	struct zstd_encoder *p = calloc(1, sizeof(*p));
 
-	if (total == CODEC_SIZE_UNKNOWN)
-		return fail(-EOPNOTSUPP,
-			    "cannot write zstd piece by piece after another compressor: "
-			    "the frame must declare its content size");
-	p = calloc(1, sizeof(*p));
 	if (!p)
 		return fail(-ENOMEM, "cannot encode zstd: not enough memory");
 	p->base = (struct encoder_stage){ &ops, sink };
@@ -510,6 +505,7 @@ const struct codec_ops codec_zstd = {
 	.decode_front = zstd_decode_front,
 	.encode = zstd_encode,
 	.open_decoder = zstd_decoder_new,
+	.encoder_needs_total = true,
 	.open_encoder = zstd_encoder_new,
 	.is_summed = zstd_is_summed,
 };

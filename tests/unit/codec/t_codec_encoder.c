@@ -29,6 +29,7 @@ static void chains_in_pieces_decode_to_what_went_in(void **state)
 		auto_unit_chain u = { 0 };
 
 		unit_chain_of(&u, CODEC_V3, chains[i]);
+		assert_true(codec_writes_pieces(&u.chain));
 		for (size_t k = 0; k < ARRAY_LEN(pieces); k++) {
 			size_t n = pieces[k] == 1 ? 3000 : 200000;
 			auto_buf object = { 0 };
@@ -109,8 +110,8 @@ static void what_cannot_be_written_in_pieces_says_so(void **state)
 		  "\"noshuffle\",\"blocksize\":0}}]",
 		  "cannot write codec 'blosc' piece by piece" },
 		{ "[" GZIP3 "," ZSTD3 "]",
-		  "cannot write zstd piece by piece after another compressor: "
-		  "the frame must declare its content size" },
+		  "cannot write codec 'zstd' piece by piece after another compressor: "
+		  "it must declare its content size" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -119,6 +120,7 @@ static void what_cannot_be_written_in_pieces_says_so(void **state)
 		auto_buf out = { 0 };
 
 		unit_chain_of(&u, CODEC_V3, cases[i].chain);
+		assert_false(codec_writes_pieces(&u.chain));
 		assert_int_equal(codec_encoder_open(&u.chain, 10, unit_sink, &out, &e),
 				 -EOPNOTSUPP);
 		assert_string_equal(err_text(-EOPNOTSUPP), cases[i].text);
