@@ -35,8 +35,13 @@ int codec_input_take(struct codec_input *in, void *p, size_t n, const char *code
 struct decoder_stage;
 
 struct decoder_stage_ops {
-	/* The next bytes, 1 to n; ret_n is 0 only at the stream's end, which is checked by then. */
+	/*
+	 * The next bytes, 1 to n; ret_n is 0 only at the stream's end, which is checked by then. n
+	 * is at least 1 and follows nothing: an element may be cut anywhere. Not called again after
+	 * a failure.
+	 */
 	int (*read)(struct decoder_stage *s, uint8_t *p, size_t n, size_t *ret_n);
+	/* Bytes that it holds, those of a library included. */
 	uint64_t (*memory)(const struct decoder_stage *s);
 	void (*free)(struct decoder_stage *s);
 };
@@ -56,7 +61,9 @@ struct codec_sink {
 struct encoder_stage;
 
 struct encoder_stage_ops {
+	/* Any number of bytes, cut anywhere; output goes to the sink at once or later. */
 	int (*push)(struct encoder_stage *p, struct span in);
+	/* The rest of the output. What the sink belongs to is finished after it, by the caller. */
 	int (*finish)(struct encoder_stage *p);
 	void (*free)(struct encoder_stage *p);
 };
@@ -105,11 +112,13 @@ struct codec_ops {
 	/* Append the trailer of everything from `from` on. */
 	int (*add_trailer)(struct buf *b, size_t from);
 
-	/* decoded: bytes to come, or CODEC_SIZE_UNKNOWN. Reads the head of in. */
+	/*
+	 * decoded: bytes that the stage will give; CODEC_SIZE_UNKNOWN where a compressor stands
+	 * before it in the chain. window: see codec_stream_open(). May read the head of in.
+	 */
 	int (*open_decoder)(const struct codec *c, struct codec_input *in, uint64_t decoded,
 			    uint64_t window, struct decoder_stage **ret);
-	/* total: bytes to be pushed, or CODEC_SIZE_UNKNOWN (after a compressor). NULL: cannot be
-	 * written in pieces. */
+	/* total: bytes to be pushed, known as above. NULL: cannot be written in pieces. */
 	int (*open_encoder)(const struct codec *c, uint64_t total, struct codec_sink sink,
 			    struct encoder_stage **ret);
 	bool encoder_needs_total; /* it is opened with a known total only */
