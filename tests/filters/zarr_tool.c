@@ -7,11 +7,11 @@
  * "ok LENGTH" or "error CODE LENGTH" and LENGTH bytes:
  *   text DOC -        zarr_meta_text()
  *   decode DOC OBJECT a chunk object -> the whole chunk, C order of the array, little-endian
- *   encode DOC CHUNK  the reverse through the codecs (one level of elements)
- *   encode-pieces DOC CHUNK    the same, pushed in pieces
- *   keys DOC -        every chunk key, one a line
- *   create SPEC -     a document; SPEC is "FORMAT DTYPE LEVEL|none sharded|plain SHAPE CHUNK",
- *                     sizes with commas ("-" for rank 0)
+ *   encode DOC ELEMENTS    through the codecs only: bytes in the order that the chunk stores them
+ * in, so not those of decode where it is "F", transposed or big-endian (no shards) encode-pieces
+ * DOC ELEMENTS    the same, pushed in pieces keys DOC -        every chunk key, one a line create
+ * SPEC -     a document; SPEC is "FORMAT DTYPE LEVEL|none sharded|plain SHAPE CHUNK", sizes with
+ * commas ("-" for rank 0)
  */
 #include <stdio.h>
 #include <stdlib.h>
