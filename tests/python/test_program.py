@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 
 import mesonpy
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 import pytreefs
+from lib import mounts
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests' / 'data' / 'sample'
@@ -55,13 +55,17 @@ def test_a_mount_whose_daemon_is_dead(tmp_path):
         pids = [p for p in os.listdir('/proc') if p.isdigit() and is_daemon_of(p, path)]
         assert len(pids) == 1
         os.kill(int(pids[0]), signal.SIGKILL)
-        for _ in range(200):
-            try:
-                os.listdir(path)
-            except OSError:
-                break
-            time.sleep(0.05)
+        mounts.wait_for(lambda: is_dead(path))
     assert not mounts_below(tmp_path) and where.is_dir() and not os.listdir(where)
+
+
+def is_dead(path):
+    """A mount whose daemon does not answer any more."""
+    try:
+        os.listdir(path)
+    except OSError:
+        return True
+    return False
 
 
 def is_daemon_of(pid, path):
