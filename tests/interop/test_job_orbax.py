@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -16,7 +15,7 @@ import orbax.checkpoint as ocp
 import pytest
 from orbax.checkpoint import v1 as ocp1
 
-from lib import jax_rank, jobs
+from lib import jax_rank, jobs, servers
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 EXPECTED = jax_rank.expected(np)
@@ -24,18 +23,17 @@ EXPECTED = jax_rank.expected(np)
 
 def jax_job(size, what, path, *more):
     """Run lib.jax_rank in that many processes."""
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        port = str(s.getsockname()[1])
     env = {k: v for k, v in os.environ.items() if k != 'XLA_FLAGS'} | {'PYTHONPATH': str(TESTS)}
-    ranks = [subprocess.Popen([sys.executable, '-m', 'lib.jax_rank', str(r), str(size), port, what, str(path), *more],
-                              env=env, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-             for r in range(size)]
-    try:
-        outputs = [r.communicate(timeout=200)[0].decode(errors='replace') for r in ranks]
-    finally:
-        for r in ranks:
-            r.kill()
+    with servers.port_for_grpc() as port:
+        ranks = [subprocess.Popen([sys.executable, '-m', 'lib.jax_rank', str(r), str(size), str(port), what, str(path), *more],
+                                  env=env, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                 for r in range(size)]
+        try:
+            outputs = [r.communicate(timeout=600)[0].decode(errors='replace') for r in ranks]
+        finally:
+            for r in ranks:
+                r.kill()
+                r.wait()
     assert not any(r.returncode for r in ranks), '\n'.join(o[-2000:] for o in outputs)
 
 
@@ -144,7 +142,7 @@ def test_what_ranks_convert_restores_with_orbax(program, mpi, tmp_path, n, optio
     ocp.PyTreeCheckpointer().save(tmp_path / 'in', tree)
     words = [program, 'convert', *(['-o', ','.join(options)] if options else []), str(tmp_path / 'in'), str(tmp_path / 'out')]
     r = subprocess.run(['mpirun', '--enable-recovery', '-n', str(n), *words], env=jobs.environment(),
-                       capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL)
+                       capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
     assert (tmp_path / 'out').exists(), r.stderr
     got, wanted = (ocp.PyTreeCheckpointer().restore(tmp_path / d) for d in ('out', 'in'))
     assert jax.tree.structure(got) == jax.tree.structure(wanted)

@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -20,7 +19,7 @@ import tensorstore as ts
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from orbax.checkpoint import v1 as ocp1
 
-from lib import expect
+from lib import expect, servers
 from lib.case import Case, case
 from lib.gen_matrix import context, save, values
 
@@ -212,14 +211,12 @@ with ocp.Checkpointer(handler) as checkpointer:
 
 def two_processes(d, zarr3):
     """A save by two processes of one JAX job on this machine."""
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        port = str(s.getsockname()[1])
     env = {k: v for k, v in os.environ.items() if k != 'XLA_FLAGS'}
-    ranks = [subprocess.Popen([sys.executable, '-c', PROCESS, str(r), port, str((d / 'ckpt').resolve()),
-                               str(int(zarr3))], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-             for r in (0, 1)]
-    outputs = [r.communicate(timeout=120)[0].decode(errors='replace') for r in ranks]
+    with servers.port_for_grpc() as port:
+        ranks = [subprocess.Popen([sys.executable, '-c', PROCESS, str(r), str(port), str((d / 'ckpt').resolve()),
+                                   str(int(zarr3))], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                 for r in (0, 1)]
+        outputs = [r.communicate(timeout=600)[0].decode(errors='replace') for r in ranks]
     if any(r.returncode for r in ranks):
         raise RuntimeError('\n'.join(outputs))
     w = values((64, 64), np.float32, 1)

@@ -22,6 +22,16 @@ def free_port():
         return s.getsockname()[1]
 
 
+@contextlib.contextmanager
+def port_for_grpc():
+    """A port that nobody else gets before the process that is told of it listens there, as a server of gRPC does."""
+    with socket.socket() as s:
+        # Such a server shares its port with whoever has asked for that, too; what does not listen gets no connection.
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        s.bind(('127.0.0.1', 0))
+        yield s.getsockname()[1]
+
+
 def certificate(directory, host='127.0.0.1'):
     """A certificate of our own and its key: the paths of both."""
     cert, key = directory / f'{host}.pem', directory / f'{host}.key'
@@ -66,7 +76,7 @@ def nginx(directory, root, tls=None):
         yield f'http{"s" if tls else ""}://127.0.0.1:{port}'
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def _is_open(connection):
@@ -141,6 +151,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 class Server(http.server.ThreadingHTTPServer):
     """An HTTP server on a port of its own, in threads of this process, which is served within `with`."""
     daemon_threads = True
+    # A connection that finds no place in the queue tries again after a second, then after longer and longer.
+    request_queue_size = 128
 
     def __init__(self, handler, tls=None):
         """tls: certificate and key."""
