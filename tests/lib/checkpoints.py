@@ -58,7 +58,10 @@ def _index():
                     r = _run('--list', module)
                     if r.returncode:
                         raise RuntimeError(f'lib.{module} cannot be listed:\n{r.stdout}')
-                    path.write_text(r.stdout)
+                    # As a whole: others look without the lock.
+                    new = path.with_name('index.new')
+                    new.write_text(r.stdout)
+                    new.rename(path)
         lines += [(line.split(), module) for line in path.read_text().splitlines()]
     return {words[0]: (module, words[1] == 'heavy') for words, module in lines}
 
