@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorstore as ts
 
-from lib import expect, restoring
+from lib import expect, mounts, restoring
 from test_copying import counted
 from test_writing import commit, write
 
@@ -226,7 +226,7 @@ def test_a_chunk_that_was_found_damaged_stays_so(mount, run, tmp_path, root, big
             assert all([is_refused(at) for at in pieces])
         raw[300000] ^= 1
         chunk.write_bytes(raw)
-        time.sleep(1.2)
+        mounts.wait_for(lambda: not any([is_refused(at) for at in pieces]))
         data = big.tobytes()
         assert all([os.pread(f.fileno(), 1 << 20, at) == data[at:at + (1 << 20)] for at in pieces])
 
