@@ -181,7 +181,7 @@ def s3(moto, tmp_path, monkeypatch):
 @pytest.fixture
 def run(program):
     """run('ls', path, ...): the program's subcommand; returns the CompletedProcess with text output."""
-    def do(*words, ok=True, text=True, timeout=60, **options):
+    def do(*words, ok=True, text=True, timeout=240, **options):
         r = subprocess.run([program, *map(str, words)], capture_output=True, text=text, timeout=timeout,
                            stdin=subprocess.DEVNULL, **options)
         if ok:

@@ -39,7 +39,7 @@ class Filter:
 
     def close(self):
         self.process.stdin.close()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(120) == 0
 
 
 class CastTool(Filter):

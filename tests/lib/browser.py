@@ -17,7 +17,7 @@ def program():
 
 
 class Browser:
-    def __init__(self, directory, width=1280, height=800, seconds=30):
+    def __init__(self, directory, width=1280, height=800, seconds=120):
         self.seconds, self.number, self.rest = seconds, 0, b''
         self.events = []
         to_child, self.write_fd = os.pipe()

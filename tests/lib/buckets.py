@@ -39,11 +39,11 @@ def moto():
                                stderr=subprocess.DEVNULL, text=True)
     try:
         line = process.stdout.readline()
-        assert line, f'moto did not start: status {process.wait(30)}'
+        assert line, f'moto did not start: status {process.wait(120)}'
         yield f'127.0.0.1:{int(line)}'
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(120)
         process.stdin.close()
         process.stdout.close()
 

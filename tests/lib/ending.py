@@ -95,7 +95,7 @@ class Callers:
     def kill(self):
         for p in self.all:
             p.kill()
-            p.wait(10)
+            p.wait(120)
             p.stdout.close()
         self.all = []
 
@@ -134,13 +134,13 @@ def let_go(path):
         return
     # A request that is under way when the connection ends is ECONNABORTED.
     for _ in range(2):
-        r = subprocess.run(['ls', str(path)], capture_output=True, text=True, timeout=10,
+        r = subprocess.run(['ls', str(path)], capture_output=True, text=True, timeout=120,
                            env={**os.environ, 'LC_ALL': 'C'})
         if 'connection abort' not in r.stderr:
             break
     if 'endpoint is not connected' not in r.stderr:
         raise Fault(f'the dead mount says {r.stdout}{r.stderr}')
-    r = subprocess.run(['fusermount3', '-u', str(path)], capture_output=True, text=True, timeout=10)
+    r = subprocess.run(['fusermount3', '-u', str(path)], capture_output=True, text=True, timeout=120)
     if r.returncode or is_mounted(path):
         raise Fault(f'the dead mount stays: {r.stderr}')
 
@@ -232,7 +232,7 @@ class Ender:
             if recovery:
                 os.kill(pids[1 - victim], signal.SIGTERM)
             else:
-                j.process.wait(30)
+                j.process.wait(120)
             # Who commits with a rank that is gone has its answer after commit_timeout.
             ended(pids.values(), self.seconds if not recovery else self.seconds + 4)
             callers.answered(self.seconds)

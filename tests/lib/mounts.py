@@ -34,14 +34,14 @@ class Mount:
                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
             self._wait_until_ready()
         else:
-            r = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+            r = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
                                env=env)
             if r.returncode:
                 raise MountError(r.returncode, r.stderr)
         self._pid = self.process.pid if self.process else None
 
     def _wait_until_ready(self):
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not self.mounted():
             if self.process.poll() is not None or time.monotonic() > end:
                 raise MountError(self.process.poll(), 'the mount in the foreground did not become ready')
@@ -132,7 +132,7 @@ class Mount:
 
 def unmount_with(*command):
     """Run a command that unmounts, again while a read-ahead under way keeps the mount busy; '' or its error."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while True:
         r = subprocess.run([*map(str, command)], capture_output=True, text=True)
         why = r.stderr.strip() if r.returncode else ''

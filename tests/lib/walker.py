@@ -15,7 +15,7 @@ import sys
 
 from lib.mutate import CANARY
 
-LIMIT = 20              # seconds that one operation may take
+LIMIT = 60              # seconds that one operation may take
 PIECE = 1 << 20
 ALLOWED = {errno.EIO, errno.EOPNOTSUPP, errno.ENOENT, errno.ENODATA, errno.EINVAL, errno.ENOTSUP,
            errno.ENXIO}         # SEEK_HOLE in an empty file
