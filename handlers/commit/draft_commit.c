@@ -21,7 +21,7 @@
 #include "handlers/commit/on_commit.h"
 #include "handlers/plan/copy_hints.h"
 
-#define CLOSE_PATIENCE_MS 2000 /* a closed file's release may come after the rename */
+#define CLOSE_PATIENCE_MS 10000 /* a closed file's release may come after the rename */
 
 struct sealing {
 	struct draft *d;

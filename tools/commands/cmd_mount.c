@@ -21,7 +21,7 @@
 
 #define BUSY_MS 2000 /* before a mount is said to be in use */
 #define BUSY_STEP_MS 20
-#define END_MS 5000 /* for the daemon to end, after the mount has */
+#define END_MS 30000 /* for the daemon to end, after the mount has */
 
 /* Options of mount(8) and libfuse that are accepted on, and those that say nothing to us. */
 static const char *const accepted[] = {
