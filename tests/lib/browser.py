@@ -120,7 +120,7 @@ class Browser:
     def close(self):
         self.process.terminate()
         try:
-            self.process.wait(10)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

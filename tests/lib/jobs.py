@@ -71,7 +71,7 @@ class Job:
         return self.log.read_text(errors='replace')
 
     def _wait(self):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while not all(self.mounted(r) for r in range(self.n)):
             if self.process.poll() is not None or time.monotonic() > end:
                 raise mounts.MountError(self.process.poll(), self.text())
@@ -157,7 +157,7 @@ class Job:
                 faults += [why] if self.expect == 0 else []
                 force_unmount(self[r])
         try:
-            status = self.process.wait(60 if self.expect == 0 else 0.5)
+            status = self.process.wait(120 if self.expect == 0 else 0.5)
             if self.expect is not None and status != self.expect:
                 faults.append(f'mpirun ended with {status}: {self.text()[-2000:]}')
         except subprocess.TimeoutExpired:
@@ -168,7 +168,7 @@ class Job:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(10)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -126,7 +126,7 @@ def test_markers_of_many_steps_are_looked_for_at_once(run, bucket, url, proxy):
             with changed:
                 under_way.add(step)
                 changed.notify_all()
-                assert changed.wait_for(lambda: under_way >= set(steps[2:]), 30)
+                assert changed.wait_for(lambda: under_way >= set(steps[2:]), 120)
         return False
     proxy.fault = together
     assert run('ls', f'{url}/many').stdout.split() == [f'{step}/' for step in steps]

@@ -62,7 +62,7 @@ def test_the_example_works_when_pasted(run, build, tmp_path, command):
     here = '\n'.join(['set -e', *lines]).replace(f' {to} ', f' {source} ')
     here = re.sub(r'(?<=\s)/(mnt|tmp)\b', lambda at: str({'mnt': mnt, 'tmp': tmp}[at[1]]), here)
     env = dict(os.environ, PATH=f'{build}:{os.environ["PATH"]}', TMPDIR=str(tmp))
-    paste = {'cwd': cwd, 'env': env, 'capture_output': True, 'text': True, 'timeout': 60}
+    paste = {'cwd': cwd, 'env': env, 'capture_output': True, 'text': True, 'timeout': 240}
     if command == 'umount':
         run('mount', TOP / 'tests/data/sample', mnt)
     try:
@@ -188,7 +188,7 @@ complete -p pytreefs >&2 || exit 9
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
 _pytreefs
 printf '%s\\n' "${{COMPREPLY[@]}}"'''
-    r = subprocess.run(['bash', '-c', script, 'bash', *cut], capture_output=True, text=True, cwd=TOP, timeout=20)
+    r = subprocess.run(['bash', '-c', script, 'bash', *cut], capture_output=True, text=True, cwd=TOP, timeout=120)
     assert r.returncode == 0 and r.stderr.strip() == 'complete -F _pytreefs pytreefs', r.stderr
     return [line for line in r.stdout.splitlines() if line]
 

@@ -10,6 +10,7 @@ from lib import killing
 
 
 @pytest.mark.serial
+@pytest.mark.timeout(1200)
 def test_a_killed_daemon_leaves_no_half_step(program, tmp_path):
     k = killing.Killer(program, tmp_path, 'seven')
     while k.n < 15 or (k.absent < 3 and k.n < 60):

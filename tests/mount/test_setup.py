@@ -16,10 +16,12 @@ from lib import tour
 TOP = pathlib.Path(__file__).resolve().parents[2]
 OPTIONAL = ('cmocka', 'mpi')
 
+pytestmark = pytest.mark.timeout(1200)
+
 
 def configure(build, env):
     script = f'. {TOP}/tools/build.sh && build_configure {TOP} {build}'
-    r = subprocess.run(['bash', '-c', script], env=env, capture_output=True, text=True, timeout=250)
+    r = subprocess.run(['bash', '-c', script], env=env, capture_output=True, text=True, timeout=600)
     assert r.returncode == 0, r.stdout + r.stderr
     return r.stdout
 
@@ -71,7 +73,7 @@ def test_options_of_a_build_stay(tmp_path):
     script = f'. {TOP}/tools/build.sh && build_configure {TOP} {build} '
     for options, said in (('-Dpoison=true -Dmpi=disabled', 'setting up'), ('', ''), ('-Dpoison=true -Dmpi=disabled', ''),
                           ('-Dpoison=false', 'options -Dpoison=false'), ('', '')):
-        r = subprocess.run(['bash', '-c', script + options], env=env, capture_output=True, text=True, timeout=250)
+        r = subprocess.run(['bash', '-c', script + options], env=env, capture_output=True, text=True, timeout=600)
         assert r.returncode == 0 and (said in r.stdout if said else r.stdout == ''), (options, r.stdout, r.stderr)
     r = subprocess.run(['meson', 'introspect', '--buildoptions', build], capture_output=True, text=True, check=True)
     options = {o['name']: o['value'] for o in json.loads(r.stdout)}
