@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon that ends, whatever it does at that moment: callers have an answer, and nothing of it stays."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -20,7 +21,7 @@ def test_term_and_then_kill(program, tmp_path, kind, state):
     """A few of the moments that tests/soak/ends tries."""
     if kind != 'alone' and (why := jobs.missing(program)):
         pytest.skip(why)
-    e = ending.Ender(program, tmp_path, SAMPLE, f'{kind} {state}', seconds=15)
+    e = ending.Ender(program, tmp_path, SAMPLE, f'{kind} {state}', seconds=60)
     for _ in range(4 if kind == 'alone' else 1):
         e.round(kind, state)
 
@@ -33,8 +34,8 @@ def test_a_job_ends_without_its_dead_rank(job, dead):
     jobs.force_unmount(j[dead])
     assert not j.unmount(1 - dead)
     mounts.wait_for(lambda: mounts.has_ended(j.pids[1 - dead]))
-    if dead:
-        assert 'rank 1 has ended: the job ends without it' in j.text()
+    if dead:                                    # mpirun hands it on, in its own time
+        mounts.wait_for(lambda: 'rank 1 has ended: the job ends without it' in j.text())
     assert 'does not answer' not in j.text()
 
 
@@ -56,9 +57,10 @@ def test_killed_in_a_commit_after_a_term(mount, tmp_path, changes):
             time.sleep(0.3)
         os.kill(pid, signal.SIGTERM)
         time.sleep(0.3)
-        os.kill(pid, signal.SIGKILL)
-        ending.ended([pid], 15)
-        callers.answered(15)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        ending.ended([pid], 60)
+        callers.answered(60)
         ending.let_go(m.path)
     finally:
         ending.rescue([pid], [m.path])
