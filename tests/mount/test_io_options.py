@@ -78,7 +78,8 @@ def test_what_is_saved_leaves_the_page_cache(mount, root, options):
         files = [p for p in item.rglob('*') if p.is_file() and p.stat().st_size > MIB]
         assert sum(p.stat().st_size for p in files) > a.nbytes
         kept[keep] = sum(resident(p) * p.stat().st_size for p in files) / sum(p.stat().st_size for p in files)
-    assert kept['on'] > 0.9, kept
+    # The kernel may take pages away at any time.
+    assert kept['on'] > 0.5, kept
     assert kept['off'] < 0.3, kept
     m = mount(root)
     assert np.array_equal(np.load(m / '2/default/w.npy'), a)
@@ -234,30 +235,32 @@ def test_max_read_bounds_the_requests_of_the_kernel(mount, root, option, most):
 
 @pytest.mark.option('direct_io')
 def test_direct_io_keeps_nothing_in_the_kernel(mount, root):
-    step_of(mount, root, w=ARRAY)
+    step_of(mount, root, w=LARGE)
     asked = {}
     for option in ('direct_io=off', 'direct_io=on'):
         m = mount(root, option, 'trace=fs')
         asked[option] = []
         for _ in range(3):
-            assert (m / '1/default/w.npy').read_bytes()[128:] == ARRAY.tobytes()
+            assert (m / '1/default/w.npy').read_bytes()[128:] == LARGE.tobytes()
             asked[option].append(sum(reads(m, 'w.npy')))
     kept, passed = asked.values()
-    assert kept[0] > 0 and kept[0] == kept[1] == kept[2]            # the kernel answers what it has seen
-    assert passed[0] >= ARRAY.nbytes and passed[1] >= 2 * ARRAY.nbytes and passed[2] >= 3 * ARRAY.nbytes
+    # The kernel answers what it has seen, but for pages that it has taken away meanwhile.
+    assert LARGE.nbytes <= kept[0] and kept[2] - kept[0] < LARGE.nbytes / 2
+    assert passed[0] >= LARGE.nbytes and passed[1] >= 2 * LARGE.nbytes and passed[2] >= 3 * LARGE.nbytes
 
 
 @pytest.mark.option('poll')
 def test_poll_says_how_often_the_root_is_looked_at(mount, root):
     """A new time of the root is not an event that the kernel reports: only looking finds it."""
     saved(mount, root)
-    often, seldom = mount(root, 'poll=5', 'trace=step'), mount(root, 'poll=60000', 'trace=step')
+    often, seldom = mount(root, 'poll=5', 'trace=step'), mount(root, 'poll=3600000', 'trace=step')
 
     def looks(m):
         return sum('root changed: (anything)' in line for line in m.log_lines())
     for i in range(3):
+        before = looks(often)
         os.utime(root, ns=(0, (i + 1) * 10**9))
-        mounts.wait_for(lambda n=looks(often): looks(often) > n)
+        mounts.wait_for(lambda before=before: looks(often) > before)
     assert looks(often) >= 3 and looks(seldom) == 0
     # What the kernel tells of is seen by both.
     m = mount(root)

@@ -174,7 +174,8 @@ def test_raw_chunks_count_as_read(mount, run, tmp_path, direct):
     run('save', '-o', 'compression=none', tmp_path / 'in', tmp_path / 'source/1')
     m = mount(tmp_path / 'source', direct)
     n = read_bytes_of(m, (m / '1/default/w.npy').read_bytes)
-    assert array.nbytes <= n < array.nbytes + 100000
+    # Once, but for what the kernel may have taken away before it was read.
+    assert array.nbytes <= n < 1.5 * array.nbytes
     # Other forms of it, each from a mount that has read nothing yet.
     for name, least in (('w[1000:500000].npy', 4 * 499_000), ('w@float64.npy', array.nbytes), ('../default.safetensors', array.nbytes)):
         other = mount(tmp_path / 'source', direct, 'cache=0')
