@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """save, export, convert, merge, commit and abort as commands: help, examples, JSON, exit status, progress, memory."""
 
-import fcntl
+import contextlib
 import json
 import os
 import pathlib
 import pty
+import select
 import shutil
 import signal
 import subprocess
@@ -330,18 +331,18 @@ def test_memory_is_bounded_whatever_the_chunk(program, large, tmp_path, words):
 def test_a_progress_bar_on_a_terminal_only(program, large, tmp_path):
     """Rate and time left after a second; nothing when piped (above)."""
     main, sub = pty.openpty()
-    p = subprocess.Popen([program, 'convert', '-o', 'compression=zstd:12', large / 'in', tmp_path / 'ck'], stderr=sub,
+    # It takes far longer than anybody waits here, and is interrupted.
+    p = subprocess.Popen([program, 'convert', '-o', 'compression=zstd:19', large / 'in', tmp_path / 'ck'], stderr=sub,
                          stdout=sub, stdin=subprocess.DEVNULL)
     os.close(sub)
-    fcntl.fcntl(main, fcntl.F_SETFL, os.O_NONBLOCK)
-    seen, until = b'', time.monotonic() + 60
-    while b'left' not in seen and p.poll() is None and time.monotonic() < until:
-        try:
-            seen += os.read(main, 4096)
-        except BlockingIOError:
-            time.sleep(0.02)
+    seen, until = b'', time.monotonic() + 120
+    # The end of a terminal that nobody has any more is EIO.
+    with contextlib.suppress(OSError):
+        while b'left' not in seen and time.monotonic() < until:
+            if select.select([main], [], [], 1)[0]:
+                seen += os.read(main, 4096)
     p.send_signal(signal.SIGINT)
-    p.wait(timeout=60)
+    p.wait(timeout=120)
     os.close(main)
     assert b'convert' in seen and b'%' in seen and b'/s' in seen and b'left' in seen, seen
     assert not os.listdir(tmp_path)
@@ -413,12 +414,14 @@ def test_abort_of_what_a_dead_mount_left(run, program, tmp_path):
     np.save(tmp_path / 'in/w.npy', np.random.default_rng(1).integers(0, 256, 64 << 20, np.uint8))
     (tmp_path / 'root').mkdir()
     draft = tmp_path / 'root/.5.pytreefs-draft'
-    p = subprocess.Popen([program, 'save', '-o', 'compression=zstd:15', tmp_path / 'in', tmp_path / 'root/5'])
-    while p.poll() is None and not draft.exists():
-        time.sleep(0.0005)
-    p.kill()
-    p.wait()
-    assert draft.exists()
+    # On a busy machine it may have ended before it is killed.
+    while not draft.exists():
+        shutil.rmtree(tmp_path / 'root/5', ignore_errors=True)
+        p = subprocess.Popen([program, 'save', '-o', 'compression=zstd:19', tmp_path / 'in', tmp_path / 'root/5'])
+        while p.poll() is None and not draft.exists():
+            time.sleep(0.0005)
+        p.kill()
+        p.wait()
     run('abort', draft)
     assert os.listdir(tmp_path / 'root') == []
 

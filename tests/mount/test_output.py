@@ -52,7 +52,7 @@ def test_a_mount_with_closed_descriptors(program, tmp_path, closed):
     (tmp_path / 'm').mkdir()
     try:
         r = subprocess.run(['bash', '-c', f'"$0" mount "$1" "$2" {closed}', program, SAMPLE, tmp_path / 'm'],
-                           timeout=30)
+                           timeout=120)
         assert r.returncode == 0 and (tmp_path / 'm/1000/state/step.json').read_text() == '1000\n'
     finally:
         subprocess.run(['umount', '-l', tmp_path / 'm'])
@@ -189,7 +189,7 @@ def test_a_conversion_that_a_signal_stops_says_so(program, tmp_path):
     source = tmp_path / 'in'
     source.mkdir()
     np.save(source / 'w.npy', np.random.default_rng(0).random(4_000_000))
-    with subprocess.Popen([program, 'convert', '-o', 'compression=zstd:15,chunk_byte_size=256K', source, tmp_path / 'out'],
+    with subprocess.Popen([program, 'convert', '-o', 'compression=zstd:19,chunk_byte_size=256K', source, tmp_path / 'out'],
                           stderr=subprocess.PIPE, text=True) as p:
         while p.poll() is None and len(os.listdir(tmp_path)) == 1:
             time.sleep(0.0005)
