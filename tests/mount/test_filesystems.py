@@ -89,7 +89,7 @@ def disk(tmp_path, request):
     finally:
         for place in (at, tmp_path / 'below'):
             if os.path.ismount(place):
-                subprocess.run(['umount', place], check=True)
+                assert not mounts.unmount_with('umount', place)
 
 
 @pytest.mark.parametrize('disk', KINDS, indirect=True)
@@ -121,7 +121,9 @@ def test_steps_are_read_and_written(disk, mount, run, io):
         assert e.value.errno == errno.EXDEV and (m / '1000/state/step.json').exists()
         shutil.rmtree(disk / 'ckpts/1000')
     assert not m.unmount()
-    # FUSE file systems keep files that are open under another name, so that a rest of a deleted step may stay for gc.
+    # FUSE file systems keep files that are open under another name, so that a rest of a deleted step may stay for gc. They
+    # hear some time after the mount has ended that none is open any more.
+    mounts.wait_for(lambda: not any('.fuse_hidden' in name for _, _, files in os.walk(disk / 'ckpts') for name in files))
     run('gc', disk / 'ckpts')
     run('verify', disk / 'ckpts/2000')
     run('verify', disk / 'ckpts/2001')

@@ -247,6 +247,8 @@ def test_on_commit_runs_and_its_failure_undoes_nothing(mount, root, tmp_path):
     m = mount(root, f'on_commit={script}', allow_errors=True)
     save(m)
     assert (m / '1/default/w.npy').exists()
+    # The command runs beside the mount, which does not wait for it.
+    mounts.wait_for(lambda: (tmp_path / 'told').exists() and (tmp_path / 'told').read_text().endswith('\n'))
     m.unmount()
     assert (tmp_path / 'told').read_text().split() == [str(root / '1')]
 
@@ -259,7 +261,7 @@ def test_on_commit_can_be_ended_by_signals(mount, root, tmp_path):
     script.chmod(0o755)
     m = mount(root, f'on_commit={script}')
     save(m)
-    m.unmount()
+    mounts.wait_for(lambda: (tmp_path / 'told').exists() and (tmp_path / 'told').read_text().count('\n') == 2)
     masks = dict(line.split() for line in (tmp_path / 'told').read_text().splitlines())
     assert int(masks['SigBlk:'], 16) == 0 and not int(masks['SigIgn:'], 16) & 1 << signal.SIGPIPE - 1, masks
 
@@ -430,6 +432,8 @@ def test_bytes_of_priority_come_first(mount, run, root, tmp_path):
     (item / 'deep').mkdir(parents=True)
     for name, a in arrays.items():
         np.save(item / f'{name}.npy', a)
+    # What is encoded when the kernel lets go of a file, some time after close(2), would follow the attribute already.
+    mounts.wait_for(lambda: m.stats()['chunks_encoded'] == len(arrays))
     os.setxattr(item, 'user.pytree.save.compression', b'none')
     os.rename(m / '4.tmp', m / '4')
     m.unmount()
