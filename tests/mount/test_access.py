@@ -169,6 +169,21 @@ def test_what_the_source_refuses_the_mount_refuses(mount, source, user):
     assert (refused == 0) == (user == 'root')
 
 
+def test_allow_other_checks_permissions(mount, cases):
+    m = mount(cases('manager-root').path, 'allow_other')
+    r = as_user('other', 'cat', m / '10/state/name.txt')
+    assert r.stdout == 'step 10', r.stderr
+    with open('/proc/self/mountinfo') as f:
+        line = next(x for x in f if mounts.unescape(x.split()[4]) == str(m.path))
+    assert 'allow_other' in line and 'default_permissions' in line
+
+
+def test_without_allow_other_it_is_private(mount, cases):
+    m = mount(cases('manager-root').path)
+    assert as_user('other', 'ls', m.path.parent).returncode == 0
+    assert as_user('other', 'ls', m.path).returncode != 0
+
+
 def test_owners_and_modes_are_those_of_the_step(mount, source):
     m = mount(source, 'allow_other')
 
@@ -333,7 +348,7 @@ def test_a_draft_that_is_closed_on_the_disk_is_closed_in_the_mount(shared):
     assert run('other', m, 'cmp 2.tmp/default/w.npy ' + str(w)).returncode == 0
     (root / '.2.pytreefs-draft').chmod(0o700)
     mounts.wait_for(lambda: run('other', m, 'cmp 2.tmp/default/w.npy ' + str(w)).returncode != 0)
-    assert m.path.joinpath('2.tmp').stat().st_mode & 0o777 == 0o700
+    mounts.wait_for(lambda: m.path.joinpath('2.tmp').stat().st_mode & 0o777 == 0o700)
     assert run('owner', m, 'cmp 2.tmp/default/w.npy ' + str(w)).returncode == 0
 
 

@@ -237,30 +237,6 @@ def test_the_kind_of_file_system_is_ours(mount, cases):
     assert kind == 'fuse.pytreefs' and source
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason='only root may become somebody else')
-def test_allow_other_checks_permissions(mount, cases):
-    m = mount(cases('manager-root').path, 'allow_other')
-    os.chmod(m.path.parent, 0o755)
-    for parent in list(m.path.parents)[:4]:
-        if str(parent).startswith('/tmp/'):
-            os.chmod(parent, 0o755)
-    r = subprocess.run(['cat', m / '10/state/name.txt'], capture_output=True, user=65534, group=65534)
-    assert r.stdout == b'step 10', r.stderr
-    with open('/proc/self/mountinfo') as f:
-        line = next(x for x in f if mounts.unescape(x.split()[4]) == str(m.path))
-    assert 'allow_other' in line and 'default_permissions' in line
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason='only root may become somebody else')
-def test_without_allow_other_it_is_private(mount, cases):
-    m = mount(cases('manager-root').path)
-    for parent in list(m.path.parents)[:4]:
-        if str(parent).startswith('/tmp/'):
-            os.chmod(parent, 0o755)
-    r = subprocess.run(['ls', m.path], capture_output=True, user=65534, group=65534)
-    assert r.returncode != 0
-
-
 @pytest.mark.parametrize('helper', ['mount.pytreefs', 'mount.fuse.pytreefs'])
 def test_the_helper_of_mount_dash_t(program, cases, tmp_path, helper):
     """mount -t pytreefs (fuse.pytreefs) and fstab run the program by the name of a helper, options last."""
