@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """D.html in a real browser: it loads from the mount without an error or a request, and tree, search and map work."""
 
+import os
 import pathlib
 import re
 import urllib.parse
@@ -123,23 +124,22 @@ def test_names_are_text_and_never_markup(mount, chromium, cases):
 
 @pytest.mark.serial
 def test_twenty_thousand_leaves_open_in_less_than_three_seconds(mount, chromium, cases):
-    """From the click to the first rows, the daemon's work included; again where the machine is busy. The page's
-    own process is held to it by its own clock, at once."""
+    """From the click to the first rows, the daemon's work included; of the processor, whatever else the machine does."""
     m = mount(cases('leaves-20000').path)
-    url = address(m / '.html')
     chromium.call('Performance.enable', timeDomain='threadTicks')
-    seconds = chromium.open(url, "document.querySelectorAll('#rows .row').length")
+    before = processor_seconds(m.pid)
+    chromium.open(address(m / '.html'), "document.querySelectorAll('#rows .row').length")
     metrics = {v['name']: v['value'] for v in chromium.call('Performance.getMetrics')['metrics']}
-    assert metrics['ProcessTime'] < 3.0, metrics
+    took = metrics['ProcessTime'], processor_seconds(m.pid) - before
+    assert sum(took) < 3.0, took
     assert search(chromium, 'layer150/w77').split()[0] == '1'
     assert chromium.complaints() == []
-    for _ in range(3):
-        if seconds < 3.0:
-            break
-        chromium.open('about:blank', 'document.readyState === "complete"')
-        url = address(mount(cases('leaves-20000').path) / '.html')
-        seconds = chromium.open(url, "document.querySelectorAll('#rows .row').length")
-    assert seconds < 3.0
+
+
+def processor_seconds(pid):
+    """What a process has taken of the processors, of its own and in the kernel."""
+    fields = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
 def test_a_report_shows_histograms(run, chromium, tmp_path):
