@@ -2,9 +2,11 @@
 """save(): what is written restores with Orbax, TensorStore and load(), and is there as a whole or not at all."""
 
 import collections
+import errno
 import hashlib
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -152,6 +154,26 @@ def test_progress_can_end_a_save(tmp_path):
     with pytest.raises(RuntimeError, match='enough'):
         pytreefs.save(tmp_path / '1', {f'w{i}': np.random.default_rng(i).normal(size=1 << 19) for i in range(40)}, progress=stop)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_fault_of_the_disk_is_an_error_and_leaves_nothing(tmp_path):
+    """Changes of the disk fail, one after the other: the error has a name, nothing is there, and no descriptor stays open."""
+    descriptors = len(os.listdir('/proc/self/fd'))
+    failed = quiet = 0
+    n = 1
+    while quiet < 3:        # a fault may hurt nobody
+        n += 3
+        try:
+            pytreefs.save(tmp_path / '1', {'w': np.ones(300), 'x': {'y': 'text'}}, io=f'fault(change:enospc:{n}):sync')
+        except pytreefs.Error as e:
+            failed, quiet = failed + 1, 0
+            assert e.errno == errno.ENOSPC and e.filename and "'" in e.strerror
+            assert os.listdir(tmp_path) == [] and len(os.listdir('/proc/self/fd')) == descriptors
+        else:
+            quiet += 1
+            assert pytreefs.load(tmp_path / '1')['x'] == {'y': 'text'}
+            shutil.rmtree(tmp_path / '1')
+    assert failed > 5
 
 
 SAVER = '''

@@ -111,7 +111,7 @@ void print_name(FILE *out, const char *name)
 	fwrite(shown.p, 1, shown.n, out);
 }
 
-void print_error(int r)
+void print_failure(int r)
 {
 	fputs("pytreefs: ", stderr);
 	print_name(stderr, err_text(r));

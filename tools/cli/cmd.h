@@ -147,7 +147,7 @@ void print_size(char *out, size_t n, uint64_t bytes);
  * terminal. */
 void print_name(FILE *out, const char *name);
 /* "pytreefs: reason" on stderr. */
-void print_error(int r);
+void print_failure(int r);
 
 /* In the order of the help: cmd_NAME is in cmd_NAME.c of tools/commands, or beside a relative. */
 /* clang-format off */

@@ -235,7 +235,7 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 		sandbox_log_refused();
 		status = r < 0 ? cmd_error_status(c) : r;
 		if (r < 0)
-			print_error(r);
+			print_failure(r);
 	}
 	options_release(&a.options);
 	arena_release(&a.arena);

@@ -96,7 +96,7 @@ static int run_cat(struct cmd_args *a)
 		bad |= r < 0;
 		/* A reader that has seen enough, such as head(1), gets no error. */
 		if (r < 0 && c.lost != -EPIPE)
-			print_error(r);
+			print_failure(r);
 	}
 	return bad ? EXIT_FOUND : EXIT_OK;
 }

@@ -47,7 +47,7 @@ static void say(void *arg, const struct gc_found *f)
 	if (g->json) {
 		say_json(g, f);
 	} else if (f->failed) {
-		print_error(err_at(f->failed, "'%s' cannot be removed", f->path));
+		print_failure(err_at(f->failed, "'%s' cannot be removed", f->path));
 	} else if (!g->quiet) {
 		print_size(size, sizeof(size), f->bytes);
 		printf("%-12s ", f->removed ? g->dry_run ? "would remove" : "removed" : "kept");

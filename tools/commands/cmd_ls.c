@@ -413,7 +413,7 @@ static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t
 		if (w->json)
 			print_json_error(w->out, err_text(r));
 		else
-			print_error(r);
+			print_failure(r);
 		return 0;
 	}
 	if (prefix + 5 > sizeof(w->prefix))

@@ -55,7 +55,7 @@ static int check_leaves(struct item *item, size_t *ret_missing)
 			return r;
 		if (strncmp(err_text(r), "leaf '", strlen("leaf '")))
 			r = err_at(r, "leaf '%.*s'", SPAN_ARG(t->param));
-		print_error(r);
+		print_failure(r);
 		missing++;
 	}
 	*ret_missing = missing;

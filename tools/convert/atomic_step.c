@@ -13,6 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/commit/draft_dir.h"
 #include "core/step/step_name.h"
 #include "tools/convert/input.h"
 #include "tools/job/group_work.h"
@@ -139,6 +140,40 @@ void bound_memory(struct cmd_args *a)
 	}
 }
 
+static int one_entry(void *arg, const char *name, unsigned char type)
+{
+	return 1;
+}
+
+/*
+ * Where the marker makes a step (atomicity=commit_file): whether a directory of that name is what
+ * is left of a save that was interrupted, or of one that is under way. The draft removes it, or
+ * says that somebody writes it.
+ */
+static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
+			 const struct stat *st)
+{
+	auto_free char *marker = str_fmt("%s/commit_success.txt", n->name);
+	struct io_dir *dir = n->ns->ckpt->source;
+	enum draft_state state;
+	struct stat marked;
+	int r;
+
+	if (a->options.atomicity != ATOMICITY_COMMIT_FILE || !S_ISDIR(st->st_mode))
+		return 0;
+	r = marker ? io_stat(dir, marker, &marked) :
+		     fail(-ENOMEM, "cannot look for the marker of '%s'", n->name);
+	if (r != -ENOENT)
+		return r < 0 ? r : 0;
+	err_clear();
+	r = draft_dir_state(dir, n->name, &state);
+	if (r < 0 || state != DRAFT_FOREIGN)
+		return r < 0 ? r : 1;
+	/* Its first file was still to be made. */
+	r = io_list(dir, n->name, one_entry, NULL);
+	return r < 0 ? r : r == 0;
+}
+
 /* Nothing there, or what may be replaced. */
 static int check_target(const struct cmd_args *a, struct atomic_step *n, const char *path)
 {
@@ -150,8 +185,10 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 		err_clear();
 		return 0;
 	}
-	if (r < 0)
-		return r;
+	if (r >= 0)
+		r = is_unfinished(a, n, &st);
+	if (r != 0)
+		return MIN(r, 0);
 	/* The library has no command, and a name of its own for what replaces. */
 	if (!n->force)
 		return fail(-EEXIST, "'%s' is there already%s", path,
