@@ -41,6 +41,7 @@ int cache_new(uint64_t bytes, struct cache **ret);
 void cache_give_way(struct cache *cache);
 /* Nothing may be pinned any more. Accepts NULL. */
 void cache_free(struct cache *cache);
+DEFINE_AUTO(cache, struct cache, cache_free);
 /* A number never given before, for cache_key.owner. */
 uint64_t cache_owner(void);
 

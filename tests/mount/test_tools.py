@@ -201,6 +201,20 @@ def test_dump_of_garbage_is_status_1(run, tmp_path):
         assert r.returncode == 1 and 'bad' in r.stderr, (kind, r.stderr)
 
 
+def test_dump_of_a_record_that_is_too_large_takes_no_memory(run, tmp_path):
+    """A hole takes nothing on disk: what each kind may have is compared before a byte is read."""
+    for kind, said in (('manifest', '16777216'), ('versionnode', '16777216'), ('zarr', '16777216'), ('btreenode', '134217728'),
+                       ('tree', 'option cache')):
+        with open(tmp_path / kind, 'wb') as f:
+            f.truncate(1 << 30)
+        r = run('dump', '-o', 'cache=256M', kind, tmp_path / kind, ok=False)
+        assert r.returncode == 1 and str(1 << 30) in r.stderr and said in r.stderr, r.stderr
+    # A larger cache allows more: this one is read, and is not JSON.
+    os.truncate(tmp_path / 'tree', 300 << 20)
+    assert 'option cache' in run('dump', '-o', 'cache=256M', 'tree', tmp_path / 'tree', ok=False).stderr
+    assert 'not JSON' in run('dump', '-o', 'cache=512M', 'tree', tmp_path / 'tree', ok=False).stderr
+
+
 # ---- explain ----
 
 def test_explain_names_chunks_and_where_they_lie(run, cases):

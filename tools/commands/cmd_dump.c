@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/ocdbt/ocdbt.h"
 #include "core/zarr/zarr_meta.h"
@@ -72,7 +73,8 @@ static int parse_address(const char *text, const char *fallback, struct address 
 	return ret->dir && ret->file ? 0 : -ENOMEM;
 }
 
-static int read_record(const struct address *at, struct buf *ret)
+/* The whole record, which is charged to the meter. */
+static int read_record(const struct address *at, uint64_t limit, struct buf *ret)
 {
 	struct io_engine *io;
 	struct io_dir *dir = NULL;
@@ -87,8 +89,9 @@ static int read_record(const struct address *at, struct buf *ret)
 		r = io_file_open(dir, at->file, 0, 0, &f);
 	if (r >= 0) {
 		n = at->len == UINT64_MAX ? f->size : at->len;
-		if (n > LIMIT_JSON_BYTES)
-			r = fail(-EFBIG, "a record of %llu bytes", (unsigned long long)n);
+		if (n > limit)
+			r = fail(-EFBIG, "a record of %llu bytes, the limit is %llu",
+				 (unsigned long long)n, (unsigned long long)limit);
 		if (r >= 0)
 			r = buf_reserve(ret, n);
 		if (r >= 0)
@@ -126,18 +129,19 @@ static int text_of_tree(struct buf *out, struct span bytes)
 
 static const struct {
 	const char *name, *file;
+	uint64_t limit; /* of whoever reads it in a checkpoint */
 	int (*text)(struct buf *out, struct span bytes);
 } kinds[] = {
-	{ "manifest", "manifest.ocdbt", ocdbt_record_text },
-	{ "btreenode", "", ocdbt_record_text },
-	{ "versionnode", "", ocdbt_record_text },
-	{ "zarr", ".zarray", text_of_zarr },
-	{ "tree", "_METADATA", text_of_tree },
+	{ "manifest", "manifest.ocdbt", LIMIT_MANIFEST_BYTES, ocdbt_record_text },
+	{ "btreenode", "", LIMIT_NODE_BYTES, ocdbt_record_text },
+	{ "versionnode", "", LIMIT_MANIFEST_BYTES, ocdbt_record_text },
+	{ "zarr", ".zarray", LIMIT_ZARR_META_BYTES, text_of_zarr },
+	{ "tree", "_METADATA", LIMIT_JSON_BYTES, text_of_tree },
 };
 
 static int undump(void)
 {
-	auto_buf text = { 0 }, bytes = { 0 };
+	auto_buf text = { .metered = true }, bytes = { .metered = true };
 	int r = 0;
 
 	while (r >= 0) {
@@ -163,20 +167,24 @@ static int undump(void)
 static int run_dump(struct cmd_args *a)
 {
 	__attribute__((cleanup(address_release))) struct address at = { 0 };
-	auto_buf bytes = { 0 }, out = { 0 };
+	auto_buf bytes = { .metered = true }, out = { .metered = true };
+	auto_of(cache) struct cache *cache = NULL;
+	int r = cache_new(a->options.cache, &cache);
 
+	if (r < 0)
+		return r;
+	/* It stays empty: records have its bytes, as in a mount. */
+	cache_give_way(cache);
 	if (cmd_flag(a, "undump"))
 		return undump();
 	if (a->n_args != 2)
 		return cmd_usage(a->cmd, "the kind of record and an ADDRESS are needed");
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		int r;
-
 		if (strcmp(kinds[i].name, a->arg[0]))
 			continue;
 		r = parse_address(a->arg[1], kinds[i].file, &at);
 		if (r >= 0)
-			r = read_record(&at, &bytes);
+			r = read_record(&at, kinds[i].limit, &bytes);
 		if (r >= 0)
 			r = kinds[i].text(&out, buf_span(&bytes));
 		if (r < 0)
@@ -206,5 +214,6 @@ const struct cmd cmd_dump = {
 	.min_args = 0,
 	.max_args = 2,
 	.confined = CMD_READS,
+	.takes_mount_options = true,
 	.run = run_dump,
 };
