@@ -385,8 +385,7 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 	}
 	if (!S_ISREG(st.st_mode)) {
 		io_file_unref(f);
-		return fail(S_ISDIR(st.st_mode) ? -EISDIR : -EUCLEAN, "'%s' is not a regular file",
-			    name);
+		return io_not_regular(name, st.st_mode);
 	}
 	/*
 	 * O_NONBLOCK was needed for the open only; with it some file systems would not wait for the
@@ -405,12 +404,16 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
 		 struct io_file **ret)
 {
-	int fd;
+	int fd, r = 0;
 
 	if (io_dir_in_store(dir)) {
 		atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
 		return io_store_open(dir, rel, flags, ret);
 	}
+	if (!(flags & O_CREAT))
+		r = io_look_first(dir, rel);
+	if (r < 0)
+		return r;
 	if (flags & O_CREAT)
 		io_owner_enter(dir);
 	/* O_NONBLOCK: a FIFO put where a data file should be must not stop us. */

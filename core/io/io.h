@@ -215,6 +215,9 @@ void io_dir_own(struct io_dir *dir, uid_t uid, gid_t gid);
  * entry can be looked at. Ends early with a non-zero return. */
 typedef int io_list_fn(void *arg, const char *name, unsigned char type);
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
+/* A file outside of a checkpoint by its path, to be read: a descriptor. What is not a regular file
+ * is not opened: -EISDIR or -EUCLEAN. */
+int io_open_regular(const char *path);
 /* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent; -EUCLEAN for a
  * directory. */
 int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);

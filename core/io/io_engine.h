@@ -84,6 +84,10 @@ int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char
 int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last);
 /* ops->open(), called again while it is interrupted (io.c). Returns a descriptor. */
 int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
+/* 0 for a regular file; what else stands there is not opened (io_look.c). */
+int io_look_first(struct io_dir *dir, const char *rel);
+/* -EISDIR or -EUCLEAN, with a note that says what it is. */
+int io_not_regular(const char *name, mode_t mode);
 /* What a message calls it: "." would not tell the reader which directory it is. */
 const char *io_shown(const struct io_dir *dir, const char *rel);
 /* The note of an open that failed with fd: links that leave the source break the checkpoint. */

@@ -5,15 +5,18 @@ PYTREEFS_HOSTILE_SEED and PYTREEFS_HOSTILE_COUNT choose other ones; a failure na
 damaged step and what was done to it.
 """
 
+import errno
 import json
 import os
 import pathlib
 import random
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 
+import numpy as np
 import pytest
 
 from lib import compare, mounts, mutate
@@ -187,6 +190,40 @@ def test_a_flipped_bit_behind_a_checksum_is_eio(mount, copy, cases):
     for name in damaged:
         assert not compare.is_eio(m / f'{name}.npy'), name
     assert not compare.compare(m.path, tree, also=[f'{n}.npy' for n in damaged])
+
+
+KINDS_OF_FILES = {'a FIFO': stat.S_IFIFO, 'a character device': stat.S_IFCHR, 'a block device': stat.S_IFBLK, 'a socket': stat.S_IFSOCK}
+
+
+@pytest.mark.parametrize('kind', KINDS_OF_FILES)
+def test_what_is_not_a_file_is_not_opened(program, mount, tmp_path, kind):
+    """Opening it may do something, or wait. No driver has the number of the devices, so an open of them would say so."""
+    def replace(path):
+        path.unlink(missing_ok=True)
+        try:
+            os.mknod(path, KINDS_OF_FILES[kind] | 0o600, os.makedev(511, 77))
+        except PermissionError:
+            pytest.skip('no device can be made here')
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', np.arange(3))
+    places = {'1': 'default/_METADATA', '2': 'default/w/.zarray', '3': 'default/w/0', '4': '_CHECKPOINT_METADATA'}
+    for step, place in places.items():
+        subprocess.run([program, 'save', '-q', '-o', 'ocdbt=off', tmp_path / 'in', tmp_path / 'root' / step], check=True)
+        replace(tmp_path / 'root' / step / place)
+    m = mount(tmp_path / 'root', allow_errors=True)
+    for step, place in places.items():
+        try:
+            (m / step / 'default/w.npy').read_bytes()
+        except OSError as e:
+            assert e.errno == errno.EIO
+        said = [line for line in m.log_lines() if place.rpartition('/')[2] in line and f'is not a regular file, it is {kind}' in line]
+        assert said or step == '4', m.log_lines()
+    (tmp_path / 'shards').mkdir()
+    replace(tmp_path / 'shards/a.safetensors')
+    for command, name in ((['convert', tmp_path / 'shards', tmp_path / 'out'], 'a.safetensors'), (['ls', tmp_path / 'root/1/default'], '_METADATA'),
+                          (['dump', 'tree', tmp_path / 'shards/a.safetensors'], 'a.safetensors')):
+        r = subprocess.run([program, *command], capture_output=True, text=True, timeout=60)
+        assert r.returncode == 1 and f'{name}\' is not a regular file, it is {kind}' in r.stderr, r.stderr
 
 
 @pytest.mark.parametrize('content', [b'', b'{', b'[]', b'{"tree_metadata": {}}', b'\xff\xfe', b'[' * 100000,

@@ -59,7 +59,11 @@ static bool is_abandoned(int dirfd, const char *name, const char *pid_text)
 		return false;
 	if (pid != getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH))
 		return false;
-	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	/* Opening what is neither may do something. */
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    !(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
+		return false;
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	return fd >= 0 && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
 	       TEMP_FAILURE_RETRY(flock(fd, LOCK_EX | LOCK_NB)) == 0;
 }

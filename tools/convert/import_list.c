@@ -141,9 +141,9 @@ static int range_open(struct import_reading *rd)
 {
 	const struct range *g = rd->import_entry->arg;
 
-	rd->fd = g->fd < 0 ? open(rd->import_entry->from, O_RDONLY | O_CLOEXEC) : g->fd;
+	rd->fd = g->fd < 0 ? io_open_regular(rd->import_entry->from) : g->fd;
 	if (rd->fd < 0)
-		return err_sys("cannot open", rd->import_entry->from);
+		return rd->fd;
 	rd->size = g->head.n + g->bytes;
 	return 0;
 }

@@ -243,9 +243,9 @@ int input_add_fd(struct input *in, const char *path)
 	if (!more)
 		return fail(-ENOMEM, "cannot open '%s'", path);
 	in->fd = more;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = io_open_regular(path);
 	if (fd < 0)
-		return err_sys("cannot open", path);
+		return fd;
 	in->fd[in->n_fds++] = fd;
 	return fd;
 }

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * io_look.c - what a name is, before it is opened.
+ *
+ * Whoever made a checkpoint may have put a device, a terminal or a FIFO where a file should be, and
+ * opening one does something: it rewinds a tape, takes a terminal, wakes who writes to a FIFO.
+ * O_PATH opens none of them. Who changes the name between the look and the open is met by the look
+ * at what was opened, which is O_NONBLOCK and O_NOCTTY.
+ */
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/io/io_engine.h"
+
+int io_not_regular(const char *name, mode_t mode)
+{
+	const char *kind = S_ISFIFO(mode) ? "a FIFO" :
+			   S_ISCHR(mode)  ? "a character device" :
+			   S_ISBLK(mode)  ? "a block device" :
+			   S_ISSOCK(mode) ? "a socket" :
+					    "of another kind";
+
+	if (S_ISDIR(mode))
+		return fail(-EISDIR, "'%s' is not a regular file, it is a directory", name);
+	return fail(-EUCLEAN, "'%s' is not a regular file, it is %s", name, kind);
+}
+
+static int look_at(int fd, const char *name)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_sys("cannot stat", name);
+	return S_ISREG(st.st_mode) ? 0 : io_not_regular(name, st.st_mode);
+}
+
+int io_look_first(struct io_dir *dir, const char *rel)
+{
+	struct io_engine *io = dir->io;
+	auto_close int fd = -1;
+
+	/* What is traced, and made to fail, is the open that follows. */
+	while (io->below)
+		io = io->below;
+	fd = io_open_at(io, dir->fd, rel, O_PATH, 0);
+	return fd < 0 ? io_open_failed(fd, dir, "cannot open", rel) : look_at(fd, rel);
+}
+
+int io_open_regular(const char *path)
+{
+	auto_close int at = open(path, O_PATH | O_CLOEXEC);
+	int fd, r = at < 0 ? err_sys("cannot open", path) : look_at(at, path);
+
+	if (r < 0)
+		return r;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return err_sys("cannot open", path);
+	r = look_at(fd, path);
+	/* Some file systems would not wait for the disk. */
+	if (r >= 0 && fcntl(fd, F_SETFL, 0) < 0)
+		r = err_sys("cannot open", path);
+	if (r < 0)
+		close(fd);
+	return r < 0 ? r : fd;
+}
