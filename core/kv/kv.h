@@ -120,6 +120,8 @@ void kv_dir_use_table(struct kv *kv);
 /* In memory, for any number of threads but listing while somebody puts: for tests, and for leaves
  * inside a legacy aggregate file. io may be NULL without files. */
 int kv_mem_new(struct io_engine *io, struct kv **ret);
+/* What is put into it from now on is charged to the meter: before the first, for metadata. */
+void kv_mem_meter(struct kv *kv);
 /* A value that is a range of a file, which is counted. */
 int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off,
 		    uint64_t len);

@@ -7,7 +7,10 @@
 
 #include "core/base/array.h"
 #include "core/base/err.h"
+#include "core/base/meter.h"
 #include "core/kv/kv.h"
+
+#define FIRST_PAIRS 8 /* as array.c */
 
 struct pair {
 	struct buf key, value;
@@ -20,6 +23,8 @@ struct kv_mem {
 	pthread_mutex_t lock; /* protects all below */
 	struct pair *pair;    /* ascending by key */
 	size_t n, cap;
+	uint64_t charged; /* of `pair` */
+	bool metered;
 };
 
 /* Where key is or belongs. */
@@ -95,18 +100,34 @@ static void pair_release(struct pair *p)
 	io_file_unref(p->file);
 }
 
+/* Room for one more. */
+static int reserve(struct kv_mem *m)
+{
+	uint64_t charge = MAX(m->cap, (size_t)FIRST_PAIRS) * sizeof(*m->pair);
+	int r = m->n < m->cap || !m->metered ? 0 : meter_charge(charge);
+
+	if (r < 0)
+		return r;
+	m->charged += m->n < m->cap || !m->metered ? 0 : charge;
+	if (!array_reserve(m->pair, m->cap, m->n + 1))
+		return fail(-ENOMEM, "cannot store %zu keys", m->n + 1);
+	return 0;
+}
+
 static int insert(struct kv_mem *m, struct pair fresh)
 {
 	size_t at = mem_find(m, buf_span(&fresh.key));
+	int r;
 
 	if (at < m->n && span_eq(buf_span(&m->pair[at].key), buf_span(&fresh.key))) {
 		pair_release(&m->pair[at]);
 		m->pair[at] = fresh;
 		return 0;
 	}
-	if (!array_reserve(m->pair, m->cap, m->n + 1)) {
+	r = reserve(m);
+	if (r < 0) {
 		pair_release(&fresh);
-		return fail(-ENOMEM, "cannot store %zu keys", m->n + 1);
+		return r;
 	}
 	memmove(&m->pair[at + 1], &m->pair[at], (m->n - at) * sizeof(*m->pair));
 	m->pair[at] = fresh;
@@ -127,7 +148,10 @@ static int mem_insert(struct kv_mem *m, struct pair fresh)
 
 static int mem_put(struct kv *kv, struct span key, struct span value)
 {
-	struct pair fresh = { .len = value.n };
+	struct kv_mem *m = container_of(kv, struct kv_mem, base);
+	struct pair fresh = { .key.metered = m->metered,
+			      .value.metered = m->metered,
+			      .len = value.n };
 	int r = buf_add_span(&fresh.key, key);
 
 	if (r >= 0)
@@ -136,7 +160,7 @@ static int mem_put(struct kv *kv, struct span key, struct span value)
 		pair_release(&fresh);
 		return r;
 	}
-	return mem_insert(container_of(kv, struct kv_mem, base), fresh);
+	return mem_insert(m, fresh);
 }
 
 static int mem_where_text(struct kv *kv, struct span key, struct buf *ret)
@@ -160,6 +184,7 @@ static void mem_free(struct kv *kv)
 	for (size_t i = 0; i < m->n; i++)
 		pair_release(&m->pair[i]);
 	pthread_mutex_destroy(&m->lock);
+	meter_release(m->charged);
 	free(m->pair);
 	free(m);
 }
@@ -190,14 +215,20 @@ int kv_mem_new(struct io_engine *io, struct kv **ret)
 	return 0;
 }
 
+void kv_mem_meter(struct kv *kv)
+{
+	container_of(kv, struct kv_mem, base)->metered = true;
+}
+
 int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off,
 		    uint64_t len)
 {
-	struct pair fresh = { .off = off, .len = len };
+	struct kv_mem *m = container_of(kv, struct kv_mem, base);
+	struct pair fresh = { .key.metered = m->metered, .off = off, .len = len };
 	int r = buf_add_span(&fresh.key, key);
 
 	if (r < 0)
 		return r;
 	fresh.file = io_file_ref(file);
-	return mem_insert(container_of(kv, struct kv_mem, base), fresh);
+	return mem_insert(m, fresh);
 }

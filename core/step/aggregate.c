@@ -123,6 +123,7 @@ int aggregate_store(struct item *item, const struct aggregate *a, struct kv **re
 
 	if (r < 0)
 		return r;
+	kv_mem_meter(kv);
 	if (a->kind == AGGREGATE_ARRAY) {
 		s = (struct shape_of){ dtype_by_name(span_str(a->dtype)), a->rank, a->shape };
 		if (s.dtype == DTYPE_UNKNOWN)

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 
 #include "core/base/err.h"
+#include "core/base/meter.h"
 #include "core/base/wire.h"
 #include "core/step/item_impl.h"
 #include "core/tree/safetensors_header.h"
@@ -18,7 +19,7 @@
 #define INDEX_NAME "model.safetensors.index.json"
 
 struct shard {
-	char *name;
+	const char *name;
 	struct io_file *file;
 	struct safetensors header;
 };
@@ -26,41 +27,46 @@ struct shard {
 struct shards {
 	struct shard *shard;
 	size_t n, cap;
+	struct arena arena; /* of names, and of what lists the tensors of all */
+	uint64_t charged;   /* of `shard` */
 };
 
 static void shards_release(struct shards *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
-		free(s->shard[i].name);
 		io_file_unref(s->shard[i].file);
 		safetensors_release(&s->shard[i].header);
 	}
 	free(s->shard);
+	meter_release(s->charged);
+	arena_release(&s->arena);
 }
 #define auto_shards __attribute__((cleanup(shards_release))) struct shards
 
 /* ---- which files ---- */
 
-static int add_shard(struct shards *s, struct span name)
+static int add_shard(struct shards *s, const char *name)
 {
-	struct shard *more;
+	const char *copy = arena_str(&s->arena, name);
 
-	for (size_t i = 0; i < s->n; i++)
-		if (span_eq(span_str(s->shard[i].name), name))
-			return 0;
+	if (!copy)
+		return fail(-ENOMEM, "cannot list '%s'", name);
 	if (s->n == s->cap) {
 		size_t cap = s->cap ? 2 * s->cap : 16;
+		uint64_t charge = (cap - s->cap) * sizeof(struct shard);
+		struct shard *more;
+		int r = meter_charge(charge);
 
+		if (r < 0)
+			return r;
+		s->charged += charge;
 		more = reallocarray(s->shard, cap, sizeof(*more));
 		if (!more)
 			return fail(-ENOMEM, "cannot list %zu safetensors files", cap);
 		s->shard = more;
 		s->cap = cap;
 	}
-	s->shard[s->n] = (struct shard){ .name = span_dup_str(name) };
-	if (!s->shard[s->n].name)
-		return fail(-ENOMEM, "cannot list '%.*s'", SPAN_ARG(name));
-	s->n++;
+	s->shard[s->n++] = (struct shard){ .name = copy };
 	return 0;
 }
 
@@ -68,7 +74,7 @@ static int add_listed(void *arg, const char *name, unsigned char type)
 {
 	if (name[0] == '.' || !span_ends(span_str(name), span_str(".safetensors")))
 		return 0;
-	return add_shard(arg, span_str(name));
+	return add_shard(arg, name);
 }
 
 static int by_file_name(const void *a, const void *b)
@@ -147,9 +153,10 @@ static int by_name(const void *a, const void *b)
 	return span_cmp(((const struct tensor *)a)->t->name, ((const struct tensor *)b)->t->name);
 }
 
-static int collect(const struct shards *s, struct tensor **ret, size_t *ret_n)
+/* In the arena of the shards. */
+static int collect(struct shards *s, struct tensor **ret, size_t *ret_n)
 {
-	auto_free struct tensor *all = NULL;
+	struct tensor *all;
 	size_t n = 0, at = 0;
 
 	for (size_t i = 0; i < s->n; i++)
@@ -158,7 +165,7 @@ static int collect(const struct shards *s, struct tensor **ret, size_t *ret_n)
 		return fail(-EUCLEAN, "'%s' holds no tensor", s->shard[0].name);
 	if (n > LIMIT_TREE_NODES)
 		return fail(-EFBIG, "%zu tensors, the limit is %d", n, LIMIT_TREE_NODES);
-	all = calloc(n, sizeof(*all));
+	all = arena_calloc(&s->arena, n, sizeof(*all));
 	if (!all)
 		return fail(-ENOMEM, "cannot list %zu tensors", n);
 	for (size_t i = 0; i < s->n; i++)
@@ -170,7 +177,7 @@ static int collect(const struct shards *s, struct tensor **ret, size_t *ret_n)
 			return fail(-EUCLEAN, "tensor '%.*s' is in '%s' and in '%s'",
 				    SPAN_ARG(all[i].t->name), all[i - 1].shard->name,
 				    all[i].shard->name);
-	*ret = take(all);
+	*ret = all;
 	*ret_n = n;
 	return 0;
 }
@@ -178,7 +185,7 @@ static int collect(const struct shards *s, struct tensor **ret, size_t *ret_n)
 /* The index says in which file each tensor is: 1; 0 when there is none. */
 static int check_index(struct item *item, const struct tensor *all, size_t n)
 {
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	auto_json doc = { 0 };
 	const struct json *map;
 	int r = io_read_file(item->dir, INDEX_NAME, LIMIT_JSON_BYTES, &text);
@@ -275,9 +282,9 @@ static int find_manifest(const struct shards *s, struct json_doc *ret)
 	return 0;
 }
 
-static int make_tree(struct item *item, const struct shards *s, const struct tensor *all, size_t n)
+static int make_tree(struct item *item, struct shards *s, const struct tensor *all, size_t n)
 {
-	auto_free struct span *name = calloc(n, sizeof(*name));
+	struct span *name = arena_calloc(&s->arena, n, sizeof(*name));
 	auto_json metadata = { 0 };
 	const char *by = item->ckpt->opts.safetensors_separator;
 	int r;
@@ -292,15 +299,17 @@ static int make_tree(struct item *item, const struct shards *s, const struct ten
 
 int item_read_safetensors(struct item *item, const char *path)
 {
-	auto_shards s = { 0 };
-	auto_free struct tensor *all = NULL;
+	auto_shards s = { .arena.metered = true };
+	struct tensor *all = NULL;
 	size_t n = 0;
 	int r = io_dir_sub(item->ckpt->source, ".", &item->dir);
 
 	if (r >= 0)
 		r = kv_mem_new(item->ckpt->io, &item->kv);
 	if (r >= 0)
-		r = item->is_file ? add_shard(&s, span_str(path)) : list_shards(item, &s);
+		kv_mem_meter(item->kv);
+	if (r >= 0)
+		r = item->is_file ? add_shard(&s, path) : list_shards(item, &s);
 	for (size_t i = 0; i < s.n && r >= 0; i++)
 		r = open_shard(item, &s.shard[i]);
 	if (r >= 0)
