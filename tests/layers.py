@@ -15,7 +15,7 @@
 * the files that call a sync operation are those that core/commit/README.md lists
 * a wait with a deadline is of the monotonic clock: who steps the clock of the machine neither ends nor prolongs one
 * a leaf type is one file and one line: no other file names it
-* what is in a list of the code is where its readers and its fuzz target look for it (LISTS)
+* what a list of the code is for is in it, and where readers, tests and its fuzz target look for it (LISTS)
 * a C file is laid out as .clang-format says (its long tables say otherwise themselves)
 * a file of code begins with its licence (SPDX)
 * the root's meson.build alone looks for libraries, since tools/build.sh reads what it looks for there
@@ -387,25 +387,33 @@ def check_leaf_types(names):
                 if not (ROOT / LEAF_TABLE).with_name(f'leaf_{t}.c').is_file())
 
 
-# A list in the code: its name, its file, a line of it, and each page that has all of its names, with how they look there.
+# A list in the code: its name, its file and a line of it; the folder of what it lists, and how that is defined there; each page
+# that has all of its names, with how they look there.
 LISTS = [
-    ('CODECS', 'core/codec/codec_impl.h', r'^\tcodec\((\w+)\)', {
+    ('CODECS', 'core/codec/codec_impl.h', r'^\tcodec\((\w+)\)', 'core/codec', r'^const struct codec_ops codec_(\w+) = ', {
         'tests/fuzz/fuzz_codec.c': r'\\"(?:id|name)\\":\\"{}\\"',
         'tests/unit/codec/t_codec.c': r'\\"(?:id|name)\\":\\"{}\\"',
         'core/codec/README.md': r'`{}`',
         'README.md': r'`{}`',
     }),
-    ('COMMANDS', 'tools/cli/cmd.h', r'^\tcommand\((\w+)\)', {'README.md': r'(?m)^\|[^|]*`{}`'}),
+    ('COMMANDS', 'tools/cli/cmd.h', r'^\tcommand\((\w+)\)', 'tools/commands', r'^const struct cmd cmd_(\w+) = ', {
+        'README.md': r'(?m)^\|[^|]*`{}`',
+    }),
+    ('LEAF_TYPES', LEAF_TABLE, r'^\ttype\((\w+)\)', 'handlers/leaf', r'^const struct leaf_type leaf_(\w+) = ', {}),
+    ('formats', 'handlers/format/format.c', r'&format_(\w+)\b', 'handlers/format', r'^const struct format_ops format_(\w+) = ', {}),
 ]
 
 
 def check_lists():
-    """A name that is added to a list of the code is also in the test or on the page that nothing else asks for."""
-    for table, home, line, pages_of_it in LISTS:
+    """What is defined is in the list of its kind; and a name of a list is also in the test or on the page that nothing else asks for."""
+    for table, home, line, folder, definition, where in LISTS:
         found = re.findall(line, (ROOT / home).read_text(encoding='utf-8'), re.M)
         if not found:
             yield f'{home}: has no list {table}'
-        for page, look in pages_of_it.items():
+        for path in sorted((ROOT / folder).glob('*.c')):
+            yield from (f"{path.relative_to(ROOT)}: defines '{name}', which is not in the list {table} of {home}, so nothing finds it"
+                        for name in re.findall(definition, path.read_text(encoding='utf-8'), re.M) if name not in found)
+        for page, look in where.items():
             text = (ROOT / page).read_text(encoding='utf-8')
             yield from (f"{page}: '{name}' is missing, which the list {table} of {home} has" for name in found
                         if not re.search(look.format(name), text))
