@@ -47,8 +47,12 @@ build_configure() {
 		meson setup "$dir" "$top" "$@" >"$dir.log" 2>&1 || { tail -n 20 "$dir.log" >&2; return 1; }
 		mv "$dir.log" "$dir/setup.log"
 	elif [ "$(cat "$stamp" 2>/dev/null)" != "$found" ]; then
-		echo "configuring $dir again, since this has changed:" \
-			"$(grep -vxF -f "$stamp" <<<"$found" 2>/dev/null | paste -sd , | cut -c1-200)"
+		if [ -f "$stamp" ]; then
+			echo "configuring $dir again, since this has changed:" \
+				"$(grep -vxF -f "$stamp" <<<"$found" | paste -sd , | cut -c1-200)"
+		else
+			echo "configuring $dir again: it was set up by hand, and what was found then is not recorded"
+		fi
 		rm -f "$stamp"
 		# What was found before may be gone; meson would take it from its cache.
 		meson configure "$dir" --clearcache >/dev/null &&

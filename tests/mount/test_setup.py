@@ -75,6 +75,10 @@ def test_options_of_a_build_stay(tmp_path):
                           ('-Dpoison=false', 'options -Dpoison=false'), ('', '')):
         r = subprocess.run(['bash', '-c', script + options], env=env, capture_output=True, text=True, timeout=600)
         assert r.returncode == 0 and (said in r.stdout if said else r.stdout == ''), (options, r.stdout, r.stderr)
+    # As `meson setup` by hand leaves it, which records nothing.
+    (build / 'found-at-setup').unlink()
+    assert re.fullmatch(r'configuring \S+ again: it was set up by hand, .*\n', configure(build, env))
+    assert configure(build, env) == ''
     r = subprocess.run(['meson', 'introspect', '--buildoptions', build], capture_output=True, text=True, check=True)
     options = {o['name']: o['value'] for o in json.loads(r.stdout)}
     assert options['poison'] is False and options['mpi'] == 'disabled'
