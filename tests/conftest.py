@@ -157,13 +157,15 @@ def gcs():
 
 @pytest.fixture
 def gs(gcs, tmp_path, monkeypatch):
-    """The proxy before the emulator (lib/gcs.py); the environment of this test and of what it starts leads there."""
+    """The proxy before the emulator (lib/gcs.py); the environment of this test and of what it starts has the endpoint, and credentials for
+    which a vendor gives tokens."""
     for name in [n for n in os.environ if n.startswith(('GOOGLE_', 'CLOUDSDK_', 'GCE_', 'STORAGE_EMULATOR', 'TENSORSTORE_GCS'))]:
         monkeypatch.delenv(name)
-    with gcs_server.Proxy(gcs) as proxy:
-        for name, value in proxy.environment(tmp_path).items():
+    monkeypatch.delenv('NO_GCE_CHECK', raising=False)
+    with gcs_server.Proxy(gcs) as proxy, gcs_server.Vendor(proxy) as vendor:
+        for name, value in gcs_server.environment(proxy, vendor, tmp_path).items():
             monkeypatch.setenv(name, value)
-        proxy.anonymous = True
+        proxy.vendor = vendor
         yield proxy
 
 

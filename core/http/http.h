@@ -84,6 +84,9 @@ struct http_request {
 	const char *tag_header;
 	uint64_t size; /* with a range: of the whole object */
 	bool follow;   /* redirects */
+	/* "Name: value", a header that an answer has to have: another server's is -EIO. NULL: none.
+	 */
+	const char *expect;
 	/* Called in the client's thread for each try: adds what authorizes it. May be NULL. */
 	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
 	/*

@@ -25,7 +25,7 @@ struct transfer {
 	char error[CURL_ERROR_SIZE];
 	/* The answer, as far as it has come. */
 	struct http_answer answer;
-	bool has_range, has_length, checked;
+	bool has_range, has_length, has_expected, checked;
 	uint64_t range_from, range_to, length;
 	int retry_after; /* seconds; -1: it did not say */
 	int refused;     /* what is wrong with the answer; 0: nothing */

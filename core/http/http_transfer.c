@@ -27,8 +27,11 @@ int http_header(struct http_headers *h, const char *line)
 	return 0;
 }
 
+/* They may have secrets. */
 static void no_headers(struct transfer *t)
 {
+	for (struct curl_slist *l = t->headers.list; l; l = l->next)
+		explicit_bzero(l->data, strlen(l->data));
 	curl_slist_free_all(t->headers.list);
 	t->headers.list = NULL;
 }
@@ -63,7 +66,7 @@ static int refuse(struct transfer *t, int code, const char *fmt, ...)
 static void begin_answer(struct transfer *t, const char *line)
 {
 	t->answer = (struct http_answer){ .mtime = -1 };
-	t->has_range = t->has_length = false;
+	t->has_range = t->has_length = t->has_expected = false;
 	t->retry_after = -1;
 	sscanf(line, "HTTP/%*s %d", &t->answer.status);
 }
@@ -101,6 +104,8 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 	if (!line)
 		return 0;
 	line[strcspn(line, "\r\n")] = '\0';
+	if (t->req->expect && !strcasecmp(line, t->req->expect))
+		t->has_expected = true;
 	if (!strncmp(line, "HTTP/", 5))
 		begin_answer(t, line);
 	else if ((v = value_of(line, "Content-Range")))
@@ -171,6 +176,8 @@ static int check_answer(struct transfer *t)
 	t->checked = true;
 	if (!is_success(t))
 		return 0;
+	if (t->req->expect && !t->has_expected)
+		return refuse(t, -EIO, "the answer has no header '%s'", t->req->expect);
 	if (t->has_length && !is_ranged(t->req)) {
 		t->answer.has_size = true;
 		t->answer.size = t->length;

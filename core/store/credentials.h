@@ -2,7 +2,7 @@
 /*
  * credentials.h - what proves who asks, as it is kept, and renewed before it expires.
  *
- * Where it comes from is the source's: aws_credentials.h.
+ * Where it comes from is the source's: aws_credentials.h, google_credentials.h.
  */
 #ifndef PYTREEFS_CORE_STORE_CREDENTIALS_H
 #define PYTREEFS_CORE_STORE_CREDENTIALS_H

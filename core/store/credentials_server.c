@@ -52,6 +52,7 @@ int credentials_ask(struct http *h, struct credentials_question *q, struct buf *
 				    .limit = ANSWER_BYTES,
 				    .authorize = add_header,
 				    .explain = explain,
+				    .expect = q->expect,
 				    .arg = q };
 	int r = http_submit(h, &req);
 

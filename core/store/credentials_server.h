@@ -21,6 +21,7 @@ struct credentials_question {
 	const char *name, *url;
 	const char *method; /* NULL: GET */
 	const char *header; /* "Name: value", a secret; NULL: none */
+	const char *expect; /* as in struct http_request */
 	struct span send;
 	/* A word for a refusal, from the document that came with it; "": none. May be NULL. */
 	void (*code)(struct span document, char *ret, size_t max);

@@ -9,7 +9,9 @@
 #include "core/base/err.h"
 #include "core/store/bucket.h"
 #include "core/store/bucket_place.h"
+#include "core/store/credentials_server.h"
 #include "core/store/gcs_json.h"
+#include "core/store/google_credentials.h"
 
 #define STANDARD "https://storage.googleapis.com"
 #define ABOUT_BYTES (64 << 10)
@@ -77,6 +79,17 @@ static int take_about(const struct http_request *q, struct io_object *ret)
 	return r < 0 ? err_at(r, "what '%s' is", q->name) : r;
 }
 
+static int authorize(const struct store *s, const struct credentials *keys,
+		     const struct http_request *req, struct http_headers *ret)
+{
+	char *value = str_fmt("Bearer %s", keys->token);
+	int r = value ? bucket_header(ret, "Authorization", value) :
+			fail(-ENOMEM, "cannot make a request");
+
+	secret_free(value);
+	return r;
+}
+
 /* ---- refusals ---- */
 
 static bool is_listing(const struct store *s, const struct http_request *req)
@@ -119,7 +132,8 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 			 text ? text : "");
 	if (refusal->status == 404 && is_listing(s, req))
 		req->result = -EIO;
-	return false;
+	return refusal->status == 401 && bucket_of(s)->credentials &&
+	       credentials_expired(bucket_of(s)->credentials);
 }
 
 /* ---- opening ---- */
@@ -153,6 +167,24 @@ static int set_url(struct bucket *b, const char *endpoint, const char *bucket)
 	return b->url ? 0 : fail(-ENOMEM, "cannot open a bucket");
 }
 
+static int open_credentials(struct bucket *b)
+{
+	struct google_credentials *c;
+	int r;
+
+	if (!credentials_may_go_to(b->url, NULL, 0))
+		return fail(-EINVAL,
+			    "a token would be sent to '%s' in the clear: the endpoint has to be "
+			    "https://HOST, or is asked with -o anonymous",
+			    b->url);
+	r = google_credentials_new(&c);
+	if (r < 0)
+		return r;
+	b->own = c;
+	b->credentials = google_credentials_cache(c);
+	return 0;
+}
+
 static int open_gcs(struct store *s, const char *url)
 {
 	struct bucket *b = bucket_of(s);
@@ -163,14 +195,17 @@ static int open_gcs(struct store *s, const char *url)
 
 	if (r >= 0)
 		r = set_url(b, endpoint, bucket);
-	if (r >= 0 && !s->opts.anonymous && !is_emulator)
-		r = fail(-EOPNOTSUPP, "'%s' can be read without credentials alone: -o anonymous",
-			 url);
-	return r;
+	return r < 0 || s->opts.anonymous || is_emulator ? r : open_credentials(b);
 }
 
 static void close_gcs(struct store *s)
 {
+	google_credentials_free(bucket_of(s)->own);
+}
+
+static const char *file_of(struct store *s, size_t i)
+{
+	return google_credentials_file(bucket_of(s)->own, i);
 }
 
 static const struct bucket_dialect dialect = {
@@ -180,7 +215,9 @@ static const struct bucket_dialect dialect = {
 	.parse_page = gcs_parse_page,
 	.about = about,
 	.take_about = take_about,
+	.authorize = authorize,
 	.explain = explain,
+	.file = file_of,
 };
 
 const struct store_kind store_gcs = {

@@ -149,6 +149,23 @@ SEEDS = {
                           'aws_session_token = t', 'aws_session_token ='),
         'control': lines('[default]', 'aws_session_token = a\x01b'),
     },
+    'gcs_page': {
+        'page': b'{"kind": "storage#objects", "nextPageToken": "Cg9h+/=", "prefixes": ["a/c/"], "items": [{"name": "a/b", "size": "7", '
+                b'"generation": "1360887697105000", "updated": "2024-05-06T07:08:09.123Z", "metadata": {"k": [1, null]}}]}',
+        'escaped': b'{"items": [{"name": "\\u00e9\\ud83d\\ude00\\n", "size": 7}]}',
+        'empty': b'{}',
+        'object': b'{"name": "a/b", "size": "7", "generation": "12", "updated": "2024-05-06T07:08:09Z"}',
+        'error': b'{"error": {"code": 403, "message": "no", "errors": [{"domain": "global", "reason": "forbidden"}]}}',
+        'oauth': b'{"error": "invalid_grant", "error_description": "Invalid JWT Signature."}',
+        'deep': b'{"items": ' + b'[' * 1100,
+    },
+    'google_account': {
+        'service': b'{"type": "service_account", "client_email": "a@b", "private_key": "-----BEGIN\\n", "private_key_id": "7"}',
+        'user': b'{"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "1//r", "token_uri": "https://h"}',
+        'other': b'{"type": "external_account", "audience": "//iam"}',
+        'token': b'{"access_token": "ya29.a", "expires_in": 3599, "token_type": "Bearer", "scope": "s"}',
+        'token_zero': b'{"access_token": "a b", "expires_in": -1}',
+    },
     's3_page': {
         'page': page('<IsTruncated>true</IsTruncated><NextContinuationToken>a/+=</NextContinuationToken>',
                      entry('a/b', 7, '<ETag>&quot;x&quot;</ETag><LastModified>2024-05-06T07:08:09.000Z</LastModified>'),

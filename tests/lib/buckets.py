@@ -249,6 +249,7 @@ class _Vendor(http.server.BaseHTTPRequestHandler):
 
 class Vendor(servers.Server):
     """Gives keys that the proxy knows, each time others."""
+    KINDS = 'container', 'instance', 'identity'
 
     def __init__(self, proxy, lifetime=3600):
         super().__init__(_Vendor)
@@ -257,13 +258,23 @@ class Vendor(servers.Server):
     def environment(self, kind, directory):
         """What leads there, kind: 'container', 'instance' or 'identity'."""
         token, here = directory / 'token', self.url.replace('127.0.0.1', 'localhost')
+        none = {'AWS_ACCESS_KEY_ID': '', 'AWS_SECRET_ACCESS_KEY': ''}
         if kind == 'instance':
-            return {'AWS_EC2_METADATA_DISABLED': 'false', 'AWS_EC2_METADATA_SERVICE_ENDPOINT': f'{here}/'}
+            return {**none, 'AWS_EC2_METADATA_DISABLED': 'false', 'AWS_EC2_METADATA_SERVICE_ENDPOINT': f'{here}/'}
         if kind == 'container':
             token.write_text('Basic of-the-container\n')
-            return {'AWS_CONTAINER_CREDENTIALS_FULL_URI': f'{here}/container', 'AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE': str(token)}
+            return {**none, 'AWS_CONTAINER_CREDENTIALS_FULL_URI': f'{here}/container', 'AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE': str(token)}
         token.write_text('of/the+identity\n')
-        return {'AWS_WEB_IDENTITY_TOKEN_FILE': str(token), 'AWS_ROLE_ARN': 'arn:aws:iam::1:role/r', 'AWS_ENDPOINT_URL_STS': self.url}
+        return {**none, 'AWS_WEB_IDENTITY_TOKEN_FILE': str(token), 'AWS_ROLE_ARN': 'arn:aws:iam::1:role/r', 'AWS_ENDPOINT_URL_STS': self.url}
+
+    def secrets(self):
+        """What must be in no output."""
+        return [*(f'{what}-of-{key}' for what in ('secret', 'token') for key in self.given), 'of-the-', 'of/the+', 'of%2F']
+
+    def wrong_environment(self, directory):
+        """What leads to the proxy, which gives no credentials."""
+        return {'AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE': '/dev/null', 'AWS_ROLE_ARN': 'other',
+                'AWS_EC2_METADATA_SERVICE_ENDPOINT': self.proxy.url}
 
 
 class AnyProxy(servers.Server):

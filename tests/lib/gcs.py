@@ -6,15 +6,21 @@ The emulator takes any token, or none; it gives all names in one page, knows no 
 bytes, and has no conditions.
 """
 
+import base64
 import contextlib
+import functools
+import http.server
 import json
 import subprocess
 import sys
+import time
 import urllib.parse
 
-from lib import buckets
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-TOKEN = 'ya29.tokenOfTheTests'
+from lib import buckets, servers
+
 SERVER = '''
 import sys
 from gcp_storage_emulator.server import create_server
@@ -124,7 +130,7 @@ class Proxy(buckets.AnyProxy):
 
     def __init__(self, address, tls=None):
         super().__init__(_Handler, address, tls)
-        self.tokens, self.seen, self.allows = {TOKEN}, set(), True
+        self.tokens, self.seen, self.allows = set(), set(), True
 
     @staticmethod
     def kind_of(method, path):
@@ -132,6 +138,105 @@ class Proxy(buckets.AnyProxy):
             return 'read' if 'alt=media' in path else 'about'
         return 'next' if 'pageToken=' in path else 'any' if 'maxResults=1' in path else 'page'
 
-    def environment(self, directory):
-        """What a process needs to ask the proxy, as an emulator: without credentials."""
-        return {'STORAGE_EMULATOR_HOST': self.url}
+
+EMAIL, SCOPE = 'train@project.iam.gserviceaccount.com', 'https://www.googleapis.com/auth/devstorage.read_only'
+USER = {'client_id': 'id+of/the&tests', 'client_secret': 'GOCSPX+secret/of&the=tests', 'refresh_token': '1//refresh+of&the=tests'}
+METADATA = '/computeMetadata/v1/instance/service-accounts/default/token'
+
+
+@functools.cache
+def service_key():
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def service_pem():
+    return service_key().private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                                       serialization.NoEncryption()).decode()
+
+
+def _claims(assertion, audience):
+    """Of a JSON Web Token, when it is one that Google takes."""
+    head, claims, signature = [base64.urlsafe_b64decode(part + '=' * (-len(part) % 4)) for part in assertion.split('.')]
+    service_key().public_key().verify(signature, assertion.rpartition('.')[0].encode(), padding.PKCS1v15(), hashes.SHA256())
+    assert json.loads(head) == {'alg': 'RS256', 'typ': 'JWT', 'kid': 'number-7'}, head
+    claims = json.loads(claims)
+    assert claims.keys() == {'iss', 'scope', 'aud', 'iat', 'exp'} and claims['aud'] == audience and claims['scope'] == SCOPE, claims
+    assert claims['iss'] == EMAIL and abs(claims['iat'] - time.time()) < 300 and 0 < claims['exp'] - claims['iat'] <= 3600, claims
+    return claims
+
+
+class _Vendor(http.server.BaseHTTPRequestHandler):
+    """A token endpoint, and the metadata server of a machine."""
+
+    def log_message(self, *_):
+        pass
+
+    def _answer(self, status, document, flavor=None):
+        text = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header('Content-Length', str(len(text)))
+        if flavor:
+            self.send_header('Metadata-Flavor', flavor)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self):
+        assert self.headers['Metadata-Flavor'] == 'Google'
+        known = self.path == METADATA
+        self._answer(200 if known else 404, self.server.token() if known else {}, self.server.flavor)
+
+    def do_POST(self):
+        form = dict(urllib.parse.parse_qsl(self.rfile.read(int(self.headers['Content-Length'])).decode(), strict_parsing=True))
+        if self.path != '/token':
+            return self._answer(400, {'error': 'invalid_grant', 'error_description': f'of {form}'})
+        if form['grant_type'] == 'refresh_token':
+            assert form == {'grant_type': 'refresh_token', **USER}, form
+        else:
+            assert form.keys() == {'grant_type', 'assertion'} and form['grant_type'] == 'urn:ietf:params:oauth:grant-type:jwt-bearer'
+            _claims(form['assertion'], f'{self.server.url}/token')
+        return self._answer(200, self.server.token())
+
+
+class Vendor(servers.Server):
+    """Gives tokens that the proxy takes, each time another."""
+    KINDS = 'service', 'user', 'machine'
+
+    def __init__(self, proxy, lifetime=3600):
+        super().__init__(_Vendor)
+        self.proxy, self.given, self.lifetime, self.flavor = proxy, [], lifetime, 'Google'
+
+    def token(self):
+        with self.lock:
+            self.given.append(f'ya29.token-{len(self.given)}-of-{self.server_address[1]}')
+            self.proxy.tokens.add(self.given[-1])
+            return {'access_token': self.given[-1], 'expires_in': self.lifetime, 'token_type': 'Bearer'}
+
+    def secrets(self):
+        """What must be in no output."""
+        return [*self.given, *USER.values(), 'BEGIN PRIVATE KEY', service_pem().splitlines()[3], 'assertion=']
+
+    def account(self, kind, **other):
+        return {'token_uri': f'{self.url}/token',
+                **({'type': 'authorized_user', **USER} if kind == 'user' else
+                   {'type': 'service_account', 'client_email': EMAIL, 'private_key': service_pem(), 'private_key_id': 'number-7'}),
+                **other}
+
+    def environment(self, kind, directory):
+        """What leads there, kind: one of KINDS."""
+        if kind == 'machine':
+            return {'GOOGLE_APPLICATION_CREDENTIALS': '', 'GCE_METADATA_HOST': f'localhost:{self.server_address[1]}', 'NO_GCE_CHECK': ''}
+        file = directory / 'credentials.json'
+        file.write_text(json.dumps(self.account(kind)))
+        return {'GOOGLE_APPLICATION_CREDENTIALS': str(file)}
+
+    def wrong_environment(self, directory):
+        """What leads to the proxy, which gives no credentials."""
+        file = directory / 'wrong.json'
+        file.write_text(json.dumps(self.account('user', token_uri=f'{self.url}/other')))
+        return {'GOOGLE_APPLICATION_CREDENTIALS': str(file)}
+
+
+def environment(proxy, vendor, directory):
+    """What a process needs to ask the proxy as Google's own programs would, with a token of the vendor's."""
+    return {'TENSORSTORE_GCS_HTTP_URL': proxy.url, 'CLOUDSDK_CONFIG': str(directory), 'NO_GCE_CHECK': 'true',
+            **vendor.environment('user', directory)}

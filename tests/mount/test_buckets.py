@@ -14,17 +14,30 @@ from lib import buckets, compare, gcs, servers
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
 MARKER = 'commit_success.txt'
-# scheme, which is also the fixture of the proxy -> the fixture that starts the server, and its buckets
-VENDORS = {'s3': ('moto', buckets.Bucket), 'gs': ('gcs', gcs.Bucket)}
+# By scheme, which is also the fixture of the proxy: who gives credentials.
+VENDORS = {'s3': buckets.Vendor, 'gs': gcs.Vendor}
 
 
-@pytest.fixture(scope='module', params=VENDORS)
-def bucket(request):
+def filled(b):
     """A bucket whose run/ is the sample; tests write elsewhere in it."""
-    server, kind = VENDORS[request.param]
-    b = kind(request.getfixturevalue(server), 'shared')
     b.upload(SAMPLE, 'run')
     return b
+
+
+# The names of these two are the scheme's, and "_bucket".
+@pytest.fixture(scope='module')
+def s3_bucket(moto):
+    return filled(buckets.Bucket(moto, 'shared'))
+
+
+@pytest.fixture(scope='module')
+def gs_bucket(request):
+    return filled(gcs.Bucket(request.getfixturevalue('gcs'), 'shared'))
+
+
+@pytest.fixture(params=VENDORS)
+def bucket(request):
+    return request.getfixturevalue(f'{request.param}_bucket')
 
 
 @pytest.fixture
@@ -165,11 +178,12 @@ def test_certificates(run, bucket, url, proxy, tmp_path):
     """A mount of a bucket is not more trusting than one of a web server; nothing is asked before the certificate is checked."""
     cert = servers.certificate(tmp_path)
     with type(proxy)(bucket.address, cert) as secure:
-        secure.anonymous = True
-        env = dict(os.environ, AWS_ENDPOINT_URL=secure.url, STORAGE_EMULATOR_HOST=secure.url)
-        r = run('ls', f'{url}/run', ok=False, env=env)
+        if bucket.scheme == 'gs':
+            secure.tokens = proxy.tokens
+        options = '-o', f'endpoint={secure.url}'
+        r = run('ls', *options, f'{url}/run', ok=False)
         assert r.returncode == 1 and 'certificate' in r.stderr and not secure.requests, r.stderr
-        assert run('ls', f'{url}/run', env=dict(env, SSL_CERT_FILE=str(cert[0]))).stdout == '1000/\n1500/\n'
+        assert run('ls', *options, f'{url}/run', env=dict(os.environ, SSL_CERT_FILE=str(cert[0]))).stdout == '1000/\n1500/\n'
 
 
 def test_no_redirect_is_followed(run, bucket, url, proxy):
@@ -178,6 +192,38 @@ def test_no_redirect_is_followed(run, bucket, url, proxy):
         proxy.fault = lambda h: h.refuse(307, 'TemporaryRedirect', Location=other.url + h.path) or True
         r = run('ls', f'{url}/run', ok=False)
         assert r.returncode == 1 and 'status 307 (TemporaryRedirect)' in r.stderr and not other.requests, r.stderr
+
+
+# ---- credentials ----
+
+
+@pytest.mark.parametrize('bucket, kind', [(scheme, kind) for scheme, vendor in VENDORS.items() for kind in vendor.KINDS],
+                         indirect=['bucket'])
+def test_credentials_that_a_server_gives(mount, run, bucket, url, proxy, tmp_path, monkeypatch, kind):
+    """They are asked for again before they expire, by a mount that has given up its rights; the rest of the chain is empty."""
+    (tmp_path / 'vendor').mkdir()
+    with VENDORS[bucket.scheme](proxy, lifetime=3) as vendor:
+        for name, value in vendor.environment(kind, tmp_path / 'vendor').items():
+            monkeypatch.setenv(name, value)
+        # No proxy is asked for what only this machine or its host may give.
+        monkeypatch.setenv('http_proxy', 'http://127.0.0.1:1')
+        monkeypatch.setenv('no_proxy', '127.0.0.1')
+        m = mount(f'{url}/run/1500', 'cache=0', 'sandbox=require', 'trace=all')
+        want = compare.read_all(m / 'state/params/embed/table[0:1].npy')
+        end = time.monotonic() + 60
+        while len(proxy.seen) < 3:
+            assert compare.read_all(m / 'state/params/embed/table[0:1].npy') == want
+            os.listdir(m / '.pytreefs/stored')
+            assert time.monotonic() < end, (proxy.seen, vendor.given)
+            time.sleep(0.1)
+        said = (pathlib.Path(m.log).read_bytes() + compare.read_all(m / '.pytreefs/config')
+                + pathlib.Path(f'/proc/{m.pid}/cmdline').read_bytes())
+        assert b'http GET' in said and not any(secret.encode() in said for secret in vendor.secrets())
+        for name, value in vendor.wrong_environment(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        r = run('ls', '-o', 'trace=all', f'{url}/run', ok=False)
+        assert r.returncode == 1 and 'no credentials: ' in r.stderr, r.stderr
+        assert not any(secret in r.stderr for secret in vendor.secrets())
 
 
 # ---- faults ----

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only buckets of Google Cloud Storage have: names that are escaped, generations, its JSON. The rest is in test_buckets.py."""
+"""What only buckets of Google Cloud Storage have: names that are escaped, generations, its JSON, the chain of Google's
+credentials. The rest is in test_buckets.py."""
 
+import errno
+import json
 import os
 import pathlib
 
@@ -46,8 +49,8 @@ def test_what_is_asked(run, gs):
 
 
 @pytest.mark.parametrize('status, reason, why', [
-    (401, 'required', 'status 401 (required): it may not be read without credentials'),
-    (403, 'forbidden', 'status 403 (forbidden): it may not be read without credentials'),
+    (401, 'authError', 'status 401 (authError): the server does not take the credentials'),
+    (403, 'forbidden', 'status 403 (forbidden): it may not be read with these credentials'),
     (404, 'notFound', 'status 404 (notFound): the bucket does not exist'),
     (400, 'required', 'status 400 (required): its readers pay for requests'),
     (429, 'rateLimitExceeded', 'status 429 (rateLimitExceeded), after 6 tries'),
@@ -87,18 +90,99 @@ def test_a_listing_that_is_malformed(run, gs, answer, why):
     assert r.returncode == 1 and why in r.stderr, r.stderr
 
 
-def test_where_requests_go(run, gs):
-    """Options, then STORAGE_EMULATOR_HOST, with or without a scheme, then TENSORSTORE_GCS_HTTP_URL."""
-    url = 'gs://checkpoints/run/1500'
+# ---- credentials and places ----
+
+
+@pytest.mark.option('anonymous')
+def test_anonymous(run, gs):
+    url = 'gs://checkpoints/run'
     want = run('ls', url).stdout
-    bare = {k: v for k, v in os.environ.items() if k != 'STORAGE_EMULATOR_HOST'}
-    nowhere = 'http://127.0.0.1:1'
-    for env, options in (({'STORAGE_EMULATOR_HOST': gs.url.removeprefix('http://'), 'TENSORSTORE_GCS_HTTP_URL': nowhere}, ()),
-                         ({'TENSORSTORE_GCS_HTTP_URL': f'{gs.url}/'}, ('-o', 'anonymous')),
-                         ({'STORAGE_EMULATOR_HOST': nowhere}, ('-o', f'anonymous,endpoint={gs.url}'))):
+    r = run('ls', '-o', 'anonymous', url, ok=False)
+    assert r.returncode == 1 and 'status 401 (required): it may not be read without credentials' in r.stderr, r.stderr
+    gs.anonymous = True
+    gs.seen.clear()
+    assert run('ls', '-o', 'anonymous', url, env=dict(os.environ, GOOGLE_APPLICATION_CREDENTIALS='/none')).stdout == want
+    assert not gs.seen
+
+
+@pytest.mark.option('endpoint')
+def test_where_requests_go(run, gs):
+    """Options, then STORAGE_EMULATOR_HOST, with or without a scheme and never with a token, then TENSORSTORE_GCS_HTTP_URL."""
+    url, nowhere = 'gs://checkpoints/run/1500', 'http://127.0.0.1:1'
+    want = run('ls', url).stdout
+    gs.anonymous = True
+    for env, options, has_token in (
+            ({'STORAGE_EMULATOR_HOST': gs.url.removeprefix('http://'), 'TENSORSTORE_GCS_HTTP_URL': nowhere}, (), False),
+            ({'STORAGE_EMULATOR_HOST': '', 'TENSORSTORE_GCS_HTTP_URL': f'{gs.url}/'}, (), True),
+            ({'STORAGE_EMULATOR_HOST': nowhere}, ('-o', f'endpoint={gs.url}'), True)):
         gs.requests.clear()
-        assert run('ls', *options, url, env=dict(bare, **env)).stdout == want
-        assert gs.requests
+        gs.seen.clear()
+        assert run('ls', *options, url, env=dict(os.environ, **env)).stdout == want
+        assert gs.requests and bool(gs.seen) == has_token
+    r = run('ls', '-o', 'endpoint=http://storage.example.org', url, ok=False)
+    assert r.returncode == 1 and "a token would be sent to 'http://storage.example.org/" in r.stderr, r.stderr
     for bad, why in (('https://u:secret@host', 'an endpoint with a user'), ('ftp://host', "the endpoint 'ftp://host' is not a URL")):
         r = run('ls', '-o', f'endpoint={bad}', url, ok=False)
         assert r.returncode == 1 and why in r.stderr and 'secret@' not in r.stderr, r.stderr
+
+
+def test_the_file_of_gcloud(run, gs, tmp_path):
+    """That of `gcloud auth application-default login`, when nothing names another; a key of a service when one is named."""
+    def ask(kind, **env):
+        before = len(gs.vendor.given)
+        (tmp_path / '.config/gcloud').mkdir(parents=True, exist_ok=True)
+        (tmp_path / '.config/gcloud/application_default_credentials.json').write_text(json.dumps(gs.vendor.account(kind)))
+        r = run('ls', 'gs://checkpoints/run', env=dict(os.environ, GOOGLE_APPLICATION_CREDENTIALS='', **env))
+        assert r.stdout == '1000/\n1500/\n' and len(gs.vendor.given) == before + 1
+    ask('user', CLOUDSDK_CONFIG='', HOME=str(tmp_path))
+    ask('service', CLOUDSDK_CONFIG=str(tmp_path / '.config/gcloud'))
+
+
+@pytest.mark.parametrize('change, why', [
+    ({'type': 'external_account'}, "has credentials of the type 'external_account', which are not followed here: give the key of a service"),
+    ({'type': None}, 'does not say of which type its credentials are'),
+    ({'refresh_token': None}, "has no 'refresh_token'"),
+    ({'type': 'service_account'}, "has no 'client_email'"),
+    ({'type': 'service_account', 'client_email': 'a', 'private_key': 'secret'}, 'the private key is not an RSA key in PEM'),
+    ({'token_uri': 'http://example.org/token'}, 'is neither a URL of https nor one of this machine'),
+    ({'client_secret': ''}, 'has a value that no file of credentials has'),
+])
+def test_files_that_are_refused(run, gs, tmp_path, change, why):
+    file = tmp_path / 'changed.json'
+    file.write_text(json.dumps(gs.vendor.account('user', **change)))
+    r = run('ls', 'gs://checkpoints/run', ok=False, env=dict(os.environ, GOOGLE_APPLICATION_CREDENTIALS=str(file)))
+    assert r.returncode == 1 and why in r.stderr and str(file) in r.stderr, r.stderr
+    assert 'secret' not in r.stderr.replace('client_secret', '') and not gs.requests
+
+
+@pytest.mark.parametrize('env, why', [
+    ({'GOOGLE_APPLICATION_CREDENTIALS': '/none/such.json'}, "no credentials: cannot open '/none/such.json'"),
+    ({'GOOGLE_APPLICATION_CREDENTIALS': '/etc/hostname'}, "'/etc/hostname' is not a file of credentials: it is not JSON"),
+    ({'GOOGLE_APPLICATION_CREDENTIALS': ''}, "GOOGLE_APPLICATION_CREDENTIALS is not set, and '"),
+    ({'GOOGLE_APPLICATION_CREDENTIALS': '', 'NO_GCE_CHECK': '', 'GCE_METADATA_HOST': '127.0.0.1:1'}, "cannot read 'the machine's metadata'"),
+    ({'GOOGLE_APPLICATION_CREDENTIALS': '', 'NO_GCE_CHECK': '', 'GCE_METADATA_HOST': 'a/b?'}, 'the value of GCE_METADATA_HOST is not HOST'),
+])
+def test_no_credentials(run, gs, env, why):
+    r = run('ls', 'gs://checkpoints/run', ok=False, env=dict(os.environ, **env))
+    assert r.returncode == 1 and why in r.stderr and not gs.requests, r.stderr
+
+
+def test_another_server_in_place_of_the_metadata(run, gs, tmp_path):
+    """Whose answer does not say that it is one of metadata: no token of it is sent."""
+    gs.vendor.flavor = None
+    r = run('ls', 'gs://checkpoints/run', ok=False, env=dict(os.environ, **gs.vendor.environment('machine', tmp_path)))
+    assert r.returncode == 1 and "the answer has no header 'Metadata-Flavor: Google'" in r.stderr and not gs.requests, r.stderr
+
+
+def test_a_token_that_is_not_taken_any_more(mount, gs):
+    """One read fails, and those after it have another token, which was asked for once."""
+    m = mount('gs://checkpoints/run/1500', 'cache=0', allow_errors=True)
+    want = compare.read_all(m / 'state/params/embed/table[0:1].npy')
+    assert len(gs.vendor.given) == 1
+    gs.tokens.clear()
+    with pytest.raises(OSError) as e:
+        compare.read_all(m / LEAF)
+    assert e.value.errno == errno.EACCES
+    assert any('the server does not take the credentials' in line for line in m.log_lines())
+    assert compare.read_all(m / 'state/params/embed/table[0:1].npy') == want
+    assert len(gs.vendor.given) == 2
