@@ -7,29 +7,39 @@ import numpy as np
 import pytest
 
 import pytreefs
-from lib import buckets
+from lib import buckets, gcs as gcs_server
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 
 
 @pytest.fixture(scope='module')
-def bucket(moto):
+def s3_bucket(moto):
     b = buckets.Bucket(moto, 'of-python')
     b.upload(SAMPLE, 'run')
     return b
 
 
-def test_load(bucket, s3):
-    want = pytreefs.load_flat(SAMPLE / '1500/state')
-    for source in ('s3://of-python/run/1500/state', 's3://of-python/run/latest/state'):
+@pytest.fixture(scope='module')
+def gs_bucket(gcs):
+    b = gcs_server.Bucket(gcs, 'of-python')
+    b.upload(SAMPLE, 'run')
+    return b
+
+
+@pytest.mark.parametrize('scheme, options', [('s3', {'region': buckets.REGION}), ('gs', {})])
+def test_load(request, scheme, options):
+    request.getfixturevalue(f'{scheme}_bucket')
+    proxy = request.getfixturevalue(scheme)
+    root, want = f'{scheme}://of-python/run', pytreefs.load_flat(SAMPLE / '1500/state')
+    for source in (f'{root}/1500/state', f'{root}/latest/state'):
         got = pytreefs.load_flat(source)
         assert got.keys() == want.keys()
         assert all(np.array_equal(got[k], v) if isinstance(v, np.ndarray) else got[k] == v for k, v in want.items())
-    with pytreefs.open('s3://of-python/run', region=buckets.REGION) as ck:
+    with pytreefs.open(root, endpoint=proxy.url, **options) as ck:
         assert sorted(ck) == sorted(p.name for p in SAMPLE.iterdir() if p.name != 'metadata')
 
 
-def test_refused(bucket, s3):
+def test_refused(s3_bucket, s3):
     with pytest.raises(pytreefs.Error, match='AuthorizationHeaderMalformed') as e:
         pytreefs.load('s3://of-python/run/1500', region='us-east-1')
     assert buckets.SECRET not in str(e.value)

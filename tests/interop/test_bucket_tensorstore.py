@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What TensorStore's s3 and gcs drivers write into a bucket, and read from it."""
+
+import io
+
+import numpy as np
+import pytest
+import tensorstore as ts
+
+from lib import buckets, gcs as gcs_server
+
+VALUE = np.arange(35, dtype='f4').reshape(7, 5)
+ZARR2 = {'driver': 'zarr', 'metadata': {'shape': [7, 5], 'chunks': [4, 3], 'dtype': '<f4',
+                                        'compressor': {'id': 'zstd', 'level': 1}}}
+ZARR3 = {'driver': 'zarr3', 'metadata': {'shape': [7, 5], 'data_type': 'float32'}}
+# Its driver has one for the process: the first that it finds.
+TOKEN = 'ya29.of-tensorstore'
+
+
+@pytest.fixture(scope='module')
+def s3_bucket(moto):
+    return buckets.Bucket(moto, 'tensorstore')
+
+
+@pytest.fixture(scope='module')
+def gs_bucket(gcs):
+    return gcs_server.Bucket(gcs, 'tensorstore')
+
+
+@pytest.fixture(params=['s3', 'gs'])
+def bucket(request):
+    return request.getfixturevalue(f'{request.param}_bucket')
+
+
+@pytest.fixture
+def proxy(request, bucket):
+    return request.getfixturevalue(bucket.scheme)
+
+
+@pytest.fixture
+def kvstore(bucket, proxy, monkeypatch):
+    """kvstore(address, path): at that server, moto's or the emulator's, or the proxy's, which checks who asks."""
+    def of_s3(address, path):
+        return {'driver': 's3', 'bucket': 'tensorstore', 'endpoint': f'http://{address}', 'aws_region': buckets.REGION, 'path': path}
+
+    def of_gs(address, path):
+        monkeypatch.setenv('TENSORSTORE_GCS_HTTP_URL', f'http://{address}')
+        return {'driver': 'gcs', 'bucket': 'tensorstore', 'path': path}
+    if bucket.scheme == 'gs':
+        monkeypatch.setenv('GOOGLE_AUTH_TOKEN_FOR_TESTING', TOKEN)
+        proxy.tokens.add(TOKEN)
+    return of_s3 if bucket.scheme == 's3' else of_gs
+
+
+@pytest.mark.parametrize('zarr, in_database', [(ZARR2, False), (ZARR2, True), (ZARR3, False), (ZARR3, True)])
+def test_an_array_that_tensorstore_wrote(run, bucket, proxy, kvstore, zarr, in_database):
+    where = f'{zarr["driver"]}-{"database" if in_database else "files"}'
+    source = f'{bucket.scheme}://tensorstore/{where}'
+
+    def spec(address):
+        """The same item by the server's address, or by the proxy's."""
+        if in_database:
+            return {**zarr, 'kvstore': {'driver': 'ocdbt', 'base': kvstore(address, f'{where}/'), 'path': 'a/'}}
+        return {**zarr, 'kvstore': kvstore(address, f'{where}/a/')}
+    ts.open(spec(bucket.address), create=True).result().write(VALUE).result()
+    options = '-o', f'endpoint={proxy.url}'
+    assert run('ls', *options, source).stdout.split() == ['a.npy']
+    got = np.load(io.BytesIO(run('cat', *options, f'{source}/a.npy', text=False).stdout))
+    assert got.dtype == VALUE.dtype and np.array_equal(got, VALUE)
+    # The proxy takes another program for what it is, too.
+    proxy.requests.clear()
+    assert np.array_equal(ts.open(spec(proxy.url.removeprefix('http://')), open=True, create=False).result().read().result(), VALUE)
+    assert proxy.requests
