@@ -27,9 +27,10 @@ from test_writing import commit, leaves, write
 
 @pytest.fixture
 def root(tmp_path):
-    """In memory where there is some: thousands of small files are synced here, and nothing is said about that."""
+    """In memory where there is enough: thousands of small files are synced here, and nothing is said about that."""
     memory = pathlib.Path('/dev/shm')
-    path = pathlib.Path(tempfile.mkdtemp(prefix='root-', dir=memory if os.access(memory, os.W_OK) else tmp_path))
+    enough = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 1 << 30
+    path = pathlib.Path(tempfile.mkdtemp(prefix='root-', dir=memory if enough else tmp_path))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

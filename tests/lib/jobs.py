@@ -23,13 +23,16 @@ _SETTINGS = {
     'OMPI_MCA_plm_rsh_agent': '/bin/false',
 }
 # Two mpirun that begin at once both make the folder of the machine's sessions, and the later one fails with "File
-# exists", so each has a place of its own; of a short name, for sockets. Python removes it when it ends.
+# exists", so each has a place of its own; of a short name, for sockets. Python removes it when it ends. What ranks share is there,
+# too, since /dev/shm of a container is small: it holds a dozen ranks, and less when others use it.
 _sessions = tempfile.TemporaryDirectory(prefix='pt', dir='/tmp', ignore_cleanup_errors=True)
 
 
 def environment(more=None):
     """The environment of one mpirun of a test; more: {name: value} on top of it."""
-    return {**os.environ, **_SETTINGS, 'OMPI_MCA_orte_tmpdir_base': tempfile.mkdtemp(dir=_sessions.name), **(more or {})}
+    place = tempfile.mkdtemp(dir=_sessions.name)
+    return {**os.environ, **_SETTINGS, 'OMPI_MCA_orte_tmpdir_base': place, 'OMPI_MCA_btl_vader_backing_directory': place,
+            **(more or {})}
 
 
 def missing(program):
@@ -71,7 +74,7 @@ class Job:
         return self.log.read_text(errors='replace')
 
     def _wait(self):
-        end = time.monotonic() + 120
+        end = time.monotonic() + 180
         while not all(self.mounted(r) for r in range(self.n)):
             if self.process.poll() is not None or time.monotonic() > end:
                 raise mounts.MountError(self.process.poll(), self.text())
@@ -96,7 +99,7 @@ class Job:
         with open('/proc/self/mountinfo') as f:
             return any(mounts.unescape(line.split()[4]) == str(self[rank]) for line in f)
 
-    def each(self, call, ranks=None, timeout=120):
+    def each(self, call, ranks=None, timeout=300):
         """call(rank) in a thread each: {rank: what it returned, or the exception}."""
         out = {}
 
@@ -157,7 +160,7 @@ class Job:
                 faults += [why] if self.expect == 0 else []
                 force_unmount(self[r])
         try:
-            status = self.process.wait(120 if self.expect == 0 else 0.5)
+            status = self.process.wait(180 if self.expect == 0 else 0.5)
             if self.expect is not None and status != self.expect:
                 faults.append(f'mpirun ended with {status}: {self.text()[-2000:]}')
         except subprocess.TimeoutExpired:

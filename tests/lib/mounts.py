@@ -116,7 +116,7 @@ class Mount:
         return why or self._ended(pid)
 
     def _ended(self, pid):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while pid and time.monotonic() < end:
             if self.process:
                 if self.process.poll() is not None:
@@ -127,7 +127,7 @@ class Mount:
         if not pid:
             return ''
         os.kill(pid, 9)
-        return 'the daemon did not end within 60 s of the unmount'
+        return 'the daemon did not end within 180 s of the unmount'
 
 
 def unmount_with(*command):
@@ -164,7 +164,7 @@ def memory(pid, field='VmHWM'):
     raise KeyError(field)
 
 
-def wait_for(holds, seconds=60):
+def wait_for(holds, seconds=120):
     """Until holds() is true. How long that takes is the machine's affair, too: this ends a test that hangs."""
     end = time.monotonic() + seconds
     while not holds():
