@@ -16,7 +16,7 @@
 #define PING_EVERY SECOND_NS
 #define LOOK_EVERY (SECOND_NS / 5)                        /* whether a rank's process has ended */
 #define GIVE_UP_AFTER (PEERS_GIVE_UP_SECONDS * SECOND_NS) /* silence of a rank */
-#define GIVE_UP_AT_END (5 * SECOND_NS) /* when nothing but the end of the job depends on it */
+#define GIVE_UP_AT_END (15 * SECOND_NS) /* when nothing but the end of the job depends on it */
 
 void peers_msg_free(struct peers_msg *m)
 {
@@ -327,11 +327,13 @@ void peers_ping(struct peers *p, int rank)
 	peers_send(p, rank, &(struct peers_head){ .kind = PEERS_PING }, span_of(NULL, 0));
 }
 
-int peers_silence(struct peers *p, int rank)
+int64_t peers_silent_for(struct peers *p, int rank, int64_t look_ns, struct peers_silence *s)
 {
-	int64_t at = last_message(p, rank);
+	int64_t last = last_message(p, rank);
 
-	return at ? (int)((clock_ns() - at) / SECOND_NS) : -1;
+	s->ns = last == s->last ? s->ns + look_ns : 0;
+	s->last = last;
+	return s->ns;
 }
 
 static bool is_gone(struct peers *p, int rank)
@@ -342,7 +344,8 @@ static bool is_gone(struct peers *p, int rank)
 static int wait_for(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t patience,
 		    struct peers_msg **ret)
 {
-	int64_t began = clock_ns(), pinged = began;
+	struct peers_silence silence = { 0 };
+	int64_t pinged = clock_ns();
 
 	for (;;) {
 		/* Asked first: what it sent before its end is there by now. */
@@ -351,7 +354,7 @@ static int wait_for(struct peers *p, enum peers_kind kind, uint64_t id, int from
 
 		if (r == -ETIMEDOUT && gone)
 			return fail(-ETIMEDOUT, "the process of rank %d has ended", from);
-		if (r != -ETIMEDOUT || clock_ns() - MAX(last_message(p, from), began) > patience)
+		if (r != -ETIMEDOUT || peers_silent_for(p, from, LOOK_EVERY, &silence) > patience)
 			return r;
 		err_clear();
 		if (clock_ns() - pinged < PING_EVERY)
@@ -367,11 +370,11 @@ int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, str
 }
 
 /* Why the job ends without a rank that has not said that it is done, or NULL. */
-static const char *why_not(struct peers *p, int rank, int64_t began)
+static const char *why_not(struct peers *p, int rank, struct peers_silence *silence)
 {
 	if (is_gone(p, rank))
 		return "has ended";
-	return clock_ns() - MAX(last_message(p, rank), began) > GIVE_UP_AT_END ? "does not answer" :
+	return peers_silent_for(p, rank, LOOK_EVERY, silence) > GIVE_UP_AT_END ? "does not answer" :
 										 NULL;
 }
 
@@ -379,11 +382,12 @@ static const char *why_not(struct peers *p, int rank, int64_t began)
 static bool wait_for_all(struct peers *p)
 {
 	auto_free bool *gone = calloc((size_t)p->size, sizeof(*gone));
-	int64_t began = clock_ns(), pinged = began;
+	auto_free struct peers_silence *silence = calloc((size_t)p->size, sizeof(*silence));
+	int64_t pinged = clock_ns();
 	int left = p->size - 1;
-	bool clean = gone != NULL, ping;
+	bool clean = gone && silence, ping;
 
-	while (gone && left > 0) {
+	while (gone && silence && left > 0) {
 		auto_of(peers_msg) struct peers_msg *m = NULL;
 
 		if (peers_recv(p, PEERS_BYE, 0, -1, clock_ns() + LOOK_EVERY, &m) >= 0) {
@@ -395,7 +399,7 @@ static bool wait_for_all(struct peers *p)
 		if (ping)
 			pinged = clock_ns();
 		for (int i = 1; i < p->size; i++) {
-			const char *why = gone[i] ? NULL : why_not(p, i, began);
+			const char *why = gone[i] ? NULL : why_not(p, i, &silence[i]);
 
 			if (why) {
 				log_warn("rank %d %s: the job ends without it", i, why);

@@ -131,8 +131,8 @@ int peers_answer(struct peers_msg *m, struct buf *ret);
 /* Answers that nobody will ask for: of that kind, with ids from first to last. */
 void peers_drop(struct peers *p, enum peers_kind kind, uint64_t first, uint64_t last);
 /*
- * As peers_recv(), for as long as that rank gives any sign of life; -ETIMEDOUT after 20 s without
- * one, or when its process has ended.
+ * As peers_recv(), for as long as that rank gives any sign of life; -ETIMEDOUT when this one has
+ * looked for 20 s without seeing one, or when its process has ended.
  */
 int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from,
 	       struct peers_msg **ret);
@@ -141,10 +141,17 @@ int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from,
  * peers_close().
  */
 void peers_interrupt(struct peers *p);
-/* For who waits otherwise: ask for a sign of life; seconds since the last one, -1 when there was
- * none. */
+/* For who waits otherwise: ask for a sign of life. */
 void peers_ping(struct peers *p, int rank);
-int peers_silence(struct peers *p, int rank);
+/*
+ * How long a rank has been silent, called after each look of that length that was in vain. Looks
+ * are added up, and not the time between them: while the machine stands still, the other one cannot
+ * answer either. s: zeros before the first.
+ */
+struct peers_silence {
+	int64_t last, ns;
+};
+int64_t peers_silent_for(struct peers *p, int rank, int64_t look_ns, struct peers_silence *s);
 #define PEERS_GIVE_UP_SECONDS 20
 /* Ask and wait: ret gets the answer's body. An error of the other side comes with its note. */
 int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline,

@@ -139,7 +139,8 @@ static bool has_left(struct rank_group *t, int rank)
 static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
 {
 	struct rank_group *t = arg;
-	int64_t began = clock_ns(), pinged = began;
+	struct peers_silence silence = { 0 };
+	int64_t pinged = clock_ns();
 
 	for (;;) {
 		int64_t now = clock_ns();
@@ -153,9 +154,8 @@ static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct 
 		pthread_mutex_lock(&t->work->lock);
 		exchange_progress(t);
 		pthread_mutex_unlock(&t->work->lock);
-		if (now - began > PEERS_GIVE_UP_SECONDS * SECOND_NS &&
-		    (peers_silence(t->peers, from) < 0 ||
-		     peers_silence(t->peers, from) > PEERS_GIVE_UP_SECONDS)) {
+		if (peers_silent_for(t->peers, from, SLICE_NS, &silence) >
+		    PEERS_GIVE_UP_SECONDS * SECOND_NS) {
 			t->left[from] = t->ended[from] = true;
 			t->status[from] = EXIT_FOUND;
 			return fail(-ETIMEDOUT, "rank %d does not answer", from);

@@ -133,6 +133,58 @@ static void a_request_that_comes_when_serving_ends_is_refused(void **state)
 	hub_close();
 }
 
+/* ---- a machine that stands still ---- */
+
+static int64_t stood_still; /* by so much the clock is ahead of the kernel's */
+static unsigned waits, still_at, sent_at;
+
+int __real_clock_gettime(clockid_t id, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
+int __real_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *t);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *t);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
+{
+	int r = __real_clock_gettime(id, ret);
+
+	if (r == 0 && id == CLOCK_MONOTONIC)
+		*ret = clock_timespec(clock_ns_of(*ret) + stood_still);
+	return r;
+}
+
+/* Nobody runs during the wait of that number; another one sends a message before a later one. */
+int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *t)
+{
+	struct timespec until = clock_timespec(clock_ns_of(*t) - stood_still);
+	int r;
+
+	if (++waits == sent_at) {
+		pthread_mutex_unlock(m);
+		assert_int_equal(peers_send(&hub.rank[1], 0, &hello, span_str("at last")), 0);
+		pthread_mutex_lock(m);
+		return 0;
+	}
+	r = __real_pthread_cond_timedwait(c, m, &until);
+	if (waits == still_at)
+		stood_still += 3600 * SECOND_NS;
+	return r;
+}
+
+static void who_could_not_answer_was_not_silent(void **state)
+{
+	auto_of(peers_msg) struct peers_msg *m = NULL;
+
+	hub_open(2);
+	waits = 0;
+	still_at = 1;
+	sent_at = 3;
+	assert_int_equal(peers_wait(&hub.rank[0], PEERS_ANSWER, 7, 1, &m), 0);
+	assert_true(span_eq(buf_span(&m->body), span_str("at last")));
+	assert_int_equal(waits, 3);
+	still_at = sent_at = 0;
+	hub_close();
+}
+
 static void lists_of_ranks(void **state)
 {
 	static const struct {
@@ -175,6 +227,7 @@ int main(void)
 		cmocka_unit_test(messages_that_nobody_asks_for_are_dropped),
 		cmocka_unit_test(a_request_is_answered_or_refused),
 		cmocka_unit_test(a_request_that_comes_when_serving_ends_is_refused),
+		cmocka_unit_test(who_could_not_answer_was_not_silent),
 		cmocka_unit_test(lists_of_ranks),
 	};
 
