@@ -132,12 +132,12 @@ static int left_over(const struct codec_ops *ops, size_t n)
 }
 
 static int decode_one(const struct codec_chain *chain, bool is_object, struct span in, void *out,
-		      size_t n, size_t need)
+		      size_t n, size_t need, const struct codec_watch *watch)
 {
 	const struct codec *c = chain->codec[0];
 	size_t used = 0;
-	int r = need < n ? c->ops->decode_front(c, in, out, n, need, &used) :
-			   c->ops->decode(c, in, out, n, &used);
+	int r = need < n || watch ? c->ops->decode_front(c, in, out, n, need, watch, &used) :
+				    c->ops->decode(c, in, out, n, &used);
 
 	if (r < 0)
 		return r;
@@ -146,7 +146,8 @@ static int decode_one(const struct codec_chain *chain, bool is_object, struct sp
 	return 0;
 }
 
-int codec_decode(const struct codec_chain *chain, struct span in, void *out, size_t n)
+static int decode_object(const struct codec_chain *chain, struct span in, void *out, size_t n,
+			 const struct codec_watch *watch)
 {
 	bool is_object = true;
 	unsigned last;
@@ -164,10 +165,11 @@ int codec_decode(const struct codec_chain *chain, struct span in, void *out, siz
 		in = inner;
 		is_object = false;
 	}
-	if (last == 1 && chain->codec[0]->ops->decode)
-		return decode_one(chain, is_object, in, out, n, n);
+	if (last == 1 && (watch ? chain->codec[0]->ops->decode_front != NULL :
+				  chain->codec[0]->ops->decode != NULL))
+		return decode_one(chain, is_object, in, out, n, n, watch);
 	if (last > 0)
-		return codec_decode_staged(chain, last, is_object, in, out, n);
+		return codec_decode_staged(chain, last, is_object, in, out, n, watch);
 	if (in.n != n)
 		return fail(-EUCLEAN, "%zu bytes where %zu are expected", in.n, n);
 	if (n)
@@ -175,14 +177,19 @@ int codec_decode(const struct codec_chain *chain, struct span in, void *out, siz
 	return 0;
 }
 
+int codec_decode(const struct codec_chain *chain, struct span in, void *out, size_t n)
+{
+	return decode_object(chain, in, out, n, NULL);
+}
+
 int codec_decode_front(const struct codec_chain *chain, struct span in, void *out, size_t n,
-		       size_t need)
+		       size_t need, const struct codec_watch *watch)
 {
 	const struct codec *c = chain->n == 1 ? chain->codec[0] : NULL;
 
 	if (need >= n || !c || !c->ops->decode_front || codec_is_summed(chain, in))
-		return codec_decode(chain, in, out, n);
-	return decode_one(chain, true, in, out, n, need);
+		return decode_object(chain, in, out, n, watch);
+	return decode_one(chain, true, in, out, n, need, watch);
 }
 
 /* codec_sink_fn that appends. */

@@ -84,13 +84,18 @@ int codec_check_start(const struct codec_chain *chain, const uint8_t start[CODEC
  * that is wrong with the object. out may be half written on failure.
  */
 int codec_decode(const struct codec_chain *chain, struct span in, void *out, size_t n);
+/* Asked while a large object is decoded, with the bytes of out that are there: an error ends it. */
+struct codec_watch {
+	int (*fn)(void *arg, size_t done);
+	void *arg;
+};
 /*
  * Decode at least the first `need` bytes of an object of n into out, which has room for n. The
  * rest of a zstd frame is not decoded, so that only its form is checked; a frame that has a
- * checksum is decoded to its end.
+ * checksum is decoded to its end. watch: asked after every MiB at most; NULL: nobody is.
  */
 int codec_decode_front(const struct codec_chain *chain, struct span in, void *out, size_t n,
-		       size_t need);
+		       size_t need, const struct codec_watch *watch);
 /* Appends; ret is as before on failure. -EFBIG: blosc cannot take 2 GiB or more. */
 int codec_encode(const struct codec_chain *chain, struct span in, struct buf *ret);
 

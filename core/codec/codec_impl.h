@@ -14,6 +14,7 @@
 
 #define CODEC_SIZE_UNKNOWN UINT64_MAX
 #define CODEC_CRC32C_BYTES 4
+#define WATCHED_BYTES (1 * MiB) /* decoded between two questions of a watch, about */
 
 /* ---- decoding ---- */
 
@@ -102,9 +103,10 @@ struct codec_ops {
 	 * way of a decoder stage.
 	 */
 	int (*decode)(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used);
-	/* The same up to byte `need` at least, of the n that there is room for. NULL: all or none. */
+	/* The same up to byte `need` at least, of the n that there is room for; watch, which may be
+	 * NULL, is asked on the way. NULL: all or none. */
 	int (*decode_front)(const struct codec *c, struct span in, void *out, size_t n, size_t need,
-			    size_t *ret_used);
+			    const struct codec_watch *watch, size_t *ret_used);
 	/* Appends. NULL: by way of an encoder stage. */
 	int (*encode)(const struct codec *c, struct span in, struct buf *ret);
 	/* Check and remove the trailer after n bytes, or (CODEC_SIZE_UNKNOWN) at the end of in. */
@@ -170,6 +172,10 @@ int codec_conf_str(const struct json *conf, const char *codec, const char *name,
  * whole object, after which v3 ignores bytes.
  */
 int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool is_object,
-			struct span in, void *out, size_t n);
+			struct span in, void *out, size_t n, const struct codec_watch *watch);
+static inline int codec_watched(const struct codec_watch *watch, size_t done)
+{
+	return watch ? watch->fn(watch->arg, done) : 0;
+}
 
 #endif

@@ -281,10 +281,22 @@ static int span_pull(void *arg, struct span *ret)
 }
 
 int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool is_object,
-			struct span in, void *out, size_t n)
+			struct span in, void *out, size_t n, const struct codec_watch *watch)
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
+	size_t most = watch ? (size_t)WATCHED_BYTES : n, done = 0;
 	int r = stream_new(chain, codecs, is_object, span_pull, &in, n, UINT64_MAX, &s);
 
-	return r < 0 ? r : codec_stream_read(s, out, n);
+	/* Once at least: the read that reaches the end checks that it is one. */
+	while (r >= 0) {
+		size_t piece = MIN(most, n - done);
+
+		r = codec_stream_read(s, (uint8_t *)out + done, piece);
+		done += piece;
+		if (done == n)
+			break;
+		if (r >= 0)
+			r = codec_watched(watch, done);
+	}
+	return r;
 }

@@ -247,18 +247,27 @@ static int zstd_decode(const struct codec *c, struct span in, void *out, size_t 
 /* ZSTD_d_stableOutBuffer: the output stays where it is, so blocks are decoded right into it. */
 #define STABLE_OUT ZSTD_d_experimentalParam2
 
-/* Block by block, until there is enough. */
+/* Block by block, until there is enough; when all is needed, to the frame's end. */
 static int decode_blocks(ZSTD_DCtx *d, struct span frame, const struct zstd_head *h,
-			 ZSTD_outBuffer *out, size_t need)
+			 ZSTD_outBuffer *out, size_t need, const struct codec_watch *watch)
 {
 	ZSTD_inBuffer in = { frame.p, h->bytes, 0 };
-	size_t left = 1;
+	size_t left = 1, asked_at = WATCHED_BYTES;
+	bool all = need == out->size, last = false;
 
-	while (left && out->pos < need) {
-		if (in.size + ZSTD_BLOCK_HEAD > frame.n)
+	while (left && (all || out->pos < need)) {
+		int r = out->pos >= asked_at ? codec_watched(watch, out->pos) : 0;
+
+		if (r < 0)
+			return r;
+		if (out->pos >= asked_at)
+			asked_at = out->pos + WATCHED_BYTES;
+		if (last || in.size + ZSTD_BLOCK_HEAD > frame.n)
 			return fail(-EUCLEAN, "zstd frame ends after %zu bytes, %zu were expected",
 				    out->pos, out->size);
-		in.size += zstd_block_bytes(frame.p + in.size);
+		last = zstd_block_is_last(frame.p + in.size);
+		/* A checksum follows the last one. */
+		in.size = last ? frame.n : in.size + zstd_block_bytes(frame.p + in.size);
 		if (in.size > frame.n)
 			return fail(-EUCLEAN, "zstd frame is truncated after %zu bytes", frame.n);
 		left = ZSTD_decompressStream(d, out, &in);
@@ -271,7 +280,7 @@ static int decode_blocks(ZSTD_DCtx *d, struct span frame, const struct zstd_head
 }
 
 static int zstd_decode_front(const struct codec *c, struct span in, void *out, size_t n,
-			     size_t need, size_t *ret_used)
+			     size_t need, const struct codec_watch *watch, size_t *ret_used)
 {
 	ZSTD_outBuffer to = { out, n, 0 };
 	struct zstd_head h;
@@ -285,8 +294,10 @@ static int zstd_decode_front(const struct codec *c, struct span in, void *out, s
 	is_stable = !ZSTD_isError(ZSTD_DCtx_setParameter(d, STABLE_OUT, 1)) &&
 		    !ZSTD_isError(
 			    ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG));
+	/* libzstd takes no larger window in pieces. */
+	is_stable = is_stable && h.window <= (uint64_t)1 << LIMIT_ZSTD_WINDOW_LOG;
 	if (is_stable)
-		r = decode_blocks(d, span_of(in.p, frame), &h, &to, need);
+		r = decode_blocks(d, span_of(in.p, frame), &h, &to, need, watch);
 	dctx_give(d);
 	*ret_used = frame;
 	return is_stable ? r : zstd_decode(c, in, out, n, ret_used);

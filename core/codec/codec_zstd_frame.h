@@ -30,5 +30,9 @@ int zstd_head_expect(const struct zstd_head *h, uint64_t decoded);
 void zstd_head_shrink(struct zstd_head *h, uint8_t *head, uint64_t decoded);
 /* Bytes of the block whose header (ZSTD_BLOCK_HEAD bytes) is at p. */
 size_t zstd_block_bytes(const uint8_t *p);
+static inline bool zstd_block_is_last(const uint8_t *p)
+{
+	return p[0] & 1;
+}
 
 #endif

@@ -36,8 +36,8 @@ struct read_many_ops {
 	/* For each i that open() was called for, by the calling thread: 0, or an error with its
 	 * note. */
 	void (*done)(void *arg, size_t i, int result);
-	/* By the calling thread, every 20 ms but while one chunk is decoded: bytes of results so
-	 * far. A failure ends the job. */
+	/* By the calling thread, every 20 ms, inside of large chunks too: bytes of results so far.
+	 * A failure ends the job. */
 	int (*progress)(void *arg, uint64_t done);
 };
 

@@ -14,6 +14,7 @@
 #define THROUGH_BYTES (4 * MiB) /* read at once through the cache */
 #define FRONT_CHUNK (4 * MiB)   /* of larger ones no more is read than what is decoded */
 #define ROW_BYTES 8192          /* gathered, cast and scattered at once */
+#define WATCHED (16 * MiB)      /* in larger chunks it is asked now and then whether to go on */
 
 int many_at(const struct many_job *job, int r)
 {
@@ -227,8 +228,65 @@ static void count(struct many *m, uint64_t bytes, uint64_t stored)
 	atomic_fetch_add_explicit(&env->chunk_bytes_stored, stored, memory_order_relaxed);
 }
 
+/* ---- inside of a large chunk ---- */
+
+struct watched {
+	struct many_worker *w;
+	struct many_work *k;
+};
+
+/* codec_watch: the caller tells of progress, and whoever decodes stops when it is to. */
+static int go_on(void *arg, size_t done)
+{
+	const struct watched *x = arg;
+	struct many *m = x->w->many;
+
+	if (x->k->direct) {
+		atomic_fetch_add(&m->done, done - x->k->reported);
+		x->k->reported = done;
+	}
+	if (x->w->is_caller)
+		many_tell(m);
+	return many_is_off(x->k->job->t) ? fail(-ECANCELED, "canceled") : 0;
+}
+
+/* It is not stored: along its longest axis, some of it at a time. */
+static int run_fill(struct many_worker *w, struct many_work *k)
+{
+	const struct many_target *t = k->job->t;
+	struct grid_part piece = k->part;
+	unsigned axis = 0;
+	uint64_t count = 1, per, room;
+
+	for (unsigned i = 0; i < t->grid.rank; i++)
+		if (piece.hi[i] - piece.lo[i] > piece.hi[axis] - piece.lo[axis])
+			axis = i;
+	if (t->grid.rank)
+		count = piece.hi[axis] - piece.lo[axis];
+	per = grid_part_elements(&t->grid, &k->part) / MAX(count, (uint64_t)1) * t->out_item;
+	room = MAX((uint64_t)1, WATCHED / MAX(per, (uint64_t)1));
+	if (count <= room) {
+		many_copy(t, &piece, NULL, 0);
+		return 0;
+	}
+	for (uint64_t at = 0; at < count && !many_is_off(t); at += room) {
+		piece.lo[axis] = k->part.lo[axis] + at;
+		piece.hi[axis] = MIN(piece.lo[axis] + room, k->part.hi[axis]);
+		many_copy(t, &piece, NULL, 0);
+		per = grid_part_elements(&t->grid, &piece) * t->out_item;
+		atomic_fetch_add(&w->many->done, per);
+		k->reported += per;
+		if (w->is_caller)
+			many_tell(w->many);
+	}
+	return 0;
+}
+
+/* ---- chunks in memory ---- */
+
 static int run_whole(struct many_worker *w, struct many_work *k)
 {
+	const struct codec_watch watch = { go_on, &(struct watched){ w, k } };
 	const struct many_job *job = k->job;
 	const struct many_target *t = job->t;
 	const struct zarr *z = t->r.z;
@@ -251,7 +309,8 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	if (r < 0)
 		return r;
 	out = k->direct ? many_place(t, &k->part) : w->scratch;
-	r = codec_decode_front(&z->leaf->codecs, in, out, z->leaf->bytes, k->need);
+	r = codec_decode_front(&z->leaf->codecs, in, out, z->leaf->bytes, k->need,
+			       z->leaf->bytes > WATCHED ? &watch : NULL);
 	if (r < 0)
 		return r;
 	many_fix(z, out, k->need);
@@ -425,7 +484,7 @@ int many_work_run(struct many_worker *w, struct many_work *k)
 	int r = 0;
 
 	if (k->how == MANY_FILL)
-		many_copy(t, &k->part, NULL, 0);
+		r = run_fill(w, k);
 	else if (k->how == MANY_RAW)
 		r = run_raw(k);
 	else if (k->how == MANY_WHOLE)
@@ -438,7 +497,8 @@ int many_work_run(struct many_worker *w, struct many_work *k)
 		atomic_fetch_add(&w->many->done,
 				 (k->job->n ? k->job->n / t->item :
 					      grid_part_elements(&t->grid, &k->part)) *
-					 t->out_item);
+						 t->out_item -
+					 k->reported);
 	return 0;
 }
 

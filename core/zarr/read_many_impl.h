@@ -64,6 +64,7 @@ struct many_work {
 	size_t need; /* WHOLE, FRONT: bytes of the decoded chunk up to the last one of the part */
 	uint8_t *in; /* WHOLE: the bytes */
 	int req;     /* its request; -1: none */
+	uint64_t reported; /* bytes of the result that `done` counts already */
 };
 
 #define MANY_BATCH 64

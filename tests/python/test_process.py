@@ -184,6 +184,35 @@ def test_ctrl_c_ends_a_load(tmp_path):
     assert out == 'interrupted\n' and p.returncode == 7
 
 
+def test_ctrl_c_inside_of_one_chunk(tmp_path):
+    """A leaf whose only chunk is 2 GiB when it is decoded: what has begun to decode it ends at once."""
+    pytreefs.save(tmp_path / '1', {'w': np.broadcast_to(np.float32(1), 1 << 29)})
+    assert sum(f.stat().st_size for f in (tmp_path / '1').rglob('*') if f.is_file()) < 1 << 20
+    p = subprocess.Popen([sys.executable, '-c', '''
+import signal, sys, time, pytreefs
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def progress(done, total):
+    if 0 < done < total:
+        print("decoding", flush=True)
+try:
+    while True:
+        pytreefs.load(sys.argv[1], progress=progress)
+        print("loaded", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+''', tmp_path / '1'], stdout=subprocess.PIPE, text=True)
+    try:
+        assert p.stdout.readline() == 'decoding\n'
+        begin = time.monotonic()
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=60)
+        print(f'ended after {time.monotonic() - begin:.3f} s')
+    finally:
+        p.kill()
+        p.wait()
+    assert out.endswith('interrupted\n')
+
+
 def test_ctrl_c_ends_a_save_and_leaves_nothing(tmp_path):
     """Of a terabyte of zeros, which take no memory: it is not done before the signal comes, whatever the machine does."""
     p = subprocess.Popen([sys.executable, '-c', '''

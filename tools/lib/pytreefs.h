@@ -224,8 +224,8 @@ struct pytreefs_request {
 
 struct pytreefs_progress {
 	/*
-	 * Called by the calling thread, at least every 50 ms while a call works (a single chunk may
-	 * take longer). Bytes of results. Non-zero: stop; the call returns -ECANCELED, and no
+	 * Called by the calling thread, at least every 50 ms while a call works, inside of large
+	 * chunks too. Bytes of results. Non-zero: stop; the call returns -ECANCELED, and no
 	 * thread touches memory of requests any more.
 	 */
 	int (*fn)(void *arg, uint64_t done, uint64_t total);

@@ -274,12 +274,66 @@ static void check_front(const struct codec_chain *chain, struct span object, con
 
 	assert_non_null(out);
 	memset(out, 0xa5, FRONT);
-	if (codec_decode_front(chain, object, out, FRONT, need) < 0)
+	if (codec_decode_front(chain, object, out, FRONT, need, NULL) < 0)
 		fail_msg("%zu bytes: %s", need, unit_last_note());
 	assert_memory_equal(in, out, need);
 	/* One block more at most was decoded; libzstd puts literals of a block after it. */
 	for (size_t i = need + 320 * KiB; i < FRONT; i++)
 		assert_int_equal(out[i], 0xa5);
+}
+
+struct watcher {
+	size_t done, stop_at;
+	unsigned n;
+};
+
+static int count_bytes(void *arg, size_t done)
+{
+	struct watcher *w = arg;
+
+	assert_true(done > w->done);
+	w->done = done;
+	w->n++;
+	return done >= w->stop_at ? fail(-ECANCELED, "enough") : 0;
+}
+
+/* A large object is decoded to the same bytes, by any codec, and checked in the same way; whoever
+ * watches may end it on the way. */
+static void a_watched_object(void **state)
+{
+	static const char *const specs[] = { "[{\"id\":\"zstd\",\"level\":1}]",
+					     "[{\"id\":\"zlib\",\"level\":1}]" };
+	const size_t n = 8 * MiB + 5;
+	auto_free uint8_t *in = malloc(n), *out = malloc(n);
+
+	for (size_t i = 0; i < n; i++)
+		in[i] = (uint8_t)(i >> 12);
+	for (size_t k = 0; k < ARRAY_LEN(specs); k++) {
+		struct watcher all = { .stop_at = SIZE_MAX }, part = { .stop_at = 3 * MiB };
+		auto_unit_chain u = { 0 };
+		auto_buf object = { 0 };
+
+		unit_chain_of(&u, CODEC_V2, specs[k]);
+		assert_int_equal(codec_encode(&u.chain, span_of(in, n), &object), 0);
+		memset(out, 0xa5, n);
+		assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, n, n,
+						    &(struct codec_watch){ count_bytes, &all }),
+				 0);
+		assert_memory_equal(in, out, n);
+		assert_true(all.n >= 6);
+		memset(out, 0xa5, n);
+		assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, n, n,
+						    &(struct codec_watch){ count_bytes, &part }),
+				 -ECANCELED);
+		assert_true(part.done < 5 * MiB);
+		for (size_t i = 6 * MiB; i < n; i++)
+			assert_int_equal(out[i], 0xa5);
+		object.p[object.n - 1] ^= 1;
+		all.done = 0;
+		assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, n, n,
+						    &(struct codec_watch){ count_bytes, &all }),
+				 -EBADMSG);
+	}
 }
 
 static void the_front_of_a_frame(void **state)
@@ -297,7 +351,8 @@ static void the_front_of_a_frame(void **state)
 
 	/* A frame with a checksum is decoded to its end, where damage is found. */
 	object.p[object.n - 1] ^= 1;
-	assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, FRONT, 1), -EBADMSG);
+	assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, FRONT, 1, NULL),
+			 -EBADMSG);
 	object.p[4] &= (uint8_t)~4;
 	object.n -= 4;
 	for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
@@ -305,11 +360,13 @@ static void the_front_of_a_frame(void **state)
 		check_front(&u.chain, buf_span(&raw), in, needs[i]);
 	}
 	/* Its blocks are all there, and nothing follows them. */
-	assert_int_equal(codec_decode_front(&u.chain, span_of(raw.p, raw.n - 1), out, FRONT, 1),
+	assert_int_equal(codec_decode_front(&u.chain, span_of(raw.p, raw.n - 1), out, FRONT, 1,
+					    NULL),
 			 -EUCLEAN);
 	buf_add_byte(&raw, 0);
-	assert_int_equal(codec_decode_front(&u.chain, buf_span(&raw), out, FRONT, 1), -EUCLEAN);
-	assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, FRONT - 1, 1),
+	assert_int_equal(codec_decode_front(&u.chain, buf_span(&raw), out, FRONT, 1, NULL),
+			 -EUCLEAN);
+	assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, FRONT - 1, 1, NULL),
 			 -EUCLEAN);
 }
 
@@ -357,6 +414,7 @@ int main(void)
 			a_frame_that_needs_more_history_than_allowed_is_refused_with_both_numbers),
 		cmocka_unit_test(what_we_write_declares_its_size),
 		cmocka_unit_test(levels_out_of_range_are_refused),
+		cmocka_unit_test(a_watched_object),
 		cmocka_unit_test(the_front_of_a_frame),
 		cmocka_unit_test(threads_share_the_cached_contexts),
 	};

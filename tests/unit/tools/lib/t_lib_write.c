@@ -262,6 +262,50 @@ static void t_stream(void **state)
 	pytreefs_close(ck);
 }
 
+static int stop_on_the_way(void *arg, uint64_t done, uint64_t total)
+{
+	uint64_t *seen = arg;
+
+	*seen = done;
+	return done > 0 && done < total;
+}
+
+/* A single chunk of half a GiB, stored in next to nothing or not at all: what a progress function
+ * says counts inside of it. */
+static void t_cancel_inside_a_chunk(void **state)
+{
+	static const char *const options[] = { "chunk_byte_size=1G",
+					       "chunk_byte_size=1G,store_fill_value=off" };
+	const uint64_t shape[] = { (uint64_t)512 << 20 };
+	const struct pytreefs_key key = named("w");
+	char *memory = pytreefs_alloc(shape[0]);
+
+	assert_non_null(memory);
+	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
+		uint64_t seen = 0;
+		const struct pytreefs_progress p = { .fn = stop_on_the_way, .arg = &seen };
+		struct pytreefs_value v = { &key, 1, PYTREEFS_ARRAY, "int8", 1, shape };
+		struct pytreefs_draft *d =
+			begin("large", options[i], PYTREEFS_DRAFT_ITEM | PYTREEFS_DRAFT_REPLACE);
+		struct pytreefs_request q = { .name = "w.npy", .to = memory, .size = shape[0] };
+		struct pytreefs_tree *tree = NULL;
+		struct pytreefs *ck;
+
+		memset(memory, i == 0, shape[0]);
+		v.data = memory;
+		must(pytreefs_draft_put(d, &v, 1, NULL));
+		must(pytreefs_draft_commit(d, NULL));
+		ck = open_it("large", &tree);
+		assert_int_equal(pytreefs_tree_node(tree, 1)->chunk[0], shape[0]);
+		assert_int_equal(pytreefs_read_many(ck, &q, 1, &p), -ECANCELED);
+		assert_true(seen > 0 && seen < shape[0]);
+		pytreefs_requests_release(&q, 1);
+		pytreefs_tree_free(tree);
+		pytreefs_close(ck);
+	}
+	pytreefs_free(memory, shape[0]);
+}
+
 /* A tree that is one array alone. */
 static void t_bare_leaf(void **state)
 {
@@ -330,7 +374,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(t_kinds),   cmocka_unit_test(t_strides),
 		cmocka_unit_test(t_stream),  cmocka_unit_test(t_bare_leaf),
-		cmocka_unit_test(t_refused),
+		cmocka_unit_test(t_refused), cmocka_unit_test(t_cancel_inside_a_chunk),
 	};
 
 	return cmocka_run_group_tests(tests, make_root, remove_root);
