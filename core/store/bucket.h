@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bucket.h - one opened bucket: what those of all vendors share (bucket.c), what is in it
- * (bucket_look.c), and what differs, which is a dialect (store_s3.c).
+ * (bucket_look.c), and what differs, which is a dialect (store_s3.c, store_gcs.c).
  */
 #ifndef PYTREEFS_CORE_STORE_BUCKET_H
 #define PYTREEFS_CORE_STORE_BUCKET_H

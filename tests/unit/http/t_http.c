@@ -100,15 +100,16 @@ static void server_stop(struct server *s)
 	close(s->fd);
 }
 
-/* Bytes 10 to 19 of an object of 100, with the tag "a", in two pieces without the byte between
- * them. */
+/* Bytes 10 to 19 of an object of 100, with the tag "a", or one of another header, in two pieces
+ * without the byte between them. */
 struct reading {
 	uint8_t low[4], high[5];
 	struct http_piece piece[2];
 	struct http_request req;
 };
 
-static int read_range(struct server *s, struct reading *ret)
+static int read_pinned(struct server *s, const char *tag, const char *tag_header,
+		       struct reading *ret)
 {
 	struct http_opts opts = HTTP_OPTS_DEFAULT;
 	struct http *h;
@@ -125,7 +126,8 @@ static int read_range(struct server *s, struct reading *ret)
 					  .n_pieces = 2,
 					  .off = 10,
 					  .n = 10,
-					  .tag = "\"a\"",
+					  .tag = tag,
+					  .tag_header = tag_header,
 					  .size = SIZE };
 	server_start(s);
 	assert_int_equal(http_new(&opts, &h), 0);
@@ -134,6 +136,11 @@ static int read_range(struct server *s, struct reading *ret)
 	http_free(h);
 	server_stop(s);
 	return r;
+}
+
+static int read_range(struct server *s, struct reading *ret)
+{
+	return read_pinned(s, "\"a\"", NULL, ret);
 }
 
 #define RANGE_HEAD \
@@ -203,6 +210,29 @@ static void test_truncated(void **state)
 	assert_int_equal(read_range(&s, &g), 0);
 	check_bytes(&g);
 	assert_non_null(strstr(s.request[1], "Range: bytes=16-19\r\n"));
+}
+
+/* The same, when the URL asks for the object that is meant, and another header says which it is. */
+static void test_tag_of_another_header(void **state)
+{
+	struct server s = {
+		.answer = { "HTTP/1.1 206 P\r\nX-Goog-Generation: 7\r\nETag: C7\r\n"
+			    "Content-Range: bytes 10-19/100\r\nContent-Length: 10\r\n\r\n012345",
+			    "HTTP/1.1 206 P\r\nX-Goog-Generation: 7\r\nETag: C7\r\n"
+			    "Content-Range: bytes 16-19/100\r\nContent-Length: 4\r\n\r\n6789" }
+	};
+	struct server other = { .answer = { "HTTP/1.1 206 P\r\nX-Goog-Generation: 8\r\n"
+					    "Content-Range: bytes 10-19/100\r\n"
+					    "Content-Length: 10\r\n\r\n0123456789" } };
+	struct reading g;
+
+	assert_int_equal(read_pinned(&s, "7", "x-goog-generation", &g), 0);
+	check_bytes(&g);
+	assert_non_null(strstr(s.request[1], "Range: bytes=16-19\r\n"));
+	assert_null(strstr(s.request[0], "If-Match"));
+	assert_int_equal(read_pinned(&other, "7", "x-goog-generation", &g), -ESTALE);
+	assert_non_null(strstr(err_text(-ESTALE), "its tag is 8, and was 7"));
+	check_untouched(&g);
 }
 
 static void refused(const char *answer, int code, const char *why)
@@ -347,6 +377,32 @@ static void test_document_too_large(void **state)
 	server_stop(&s);
 }
 
+/* Of a server that may be another than the one that is meant. */
+static void test_expected_header(void **state)
+{
+	struct server s = {
+		.answer = { "HTTP/1.1 200 OK\r\nx-kind: That\r\nContent-Length: 2\r\n\r\nok",
+			    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" }
+	};
+	struct http_opts opts = HTTP_OPTS_DEFAULT;
+	struct http_request q = { .limit = 5, .expect = "X-Kind: That" };
+	struct http *h;
+
+	server_start(&s);
+	q.url = s.url;
+	assert_int_equal(http_new(&opts, &h), 0);
+	assert_int_equal(http_submit(h, &q), 0);
+	assert_int_equal(http_wait(h, &q), 0);
+	assert_int_equal(q.body.n, 2);
+	assert_int_equal(http_submit(h, &q), 0);
+	assert_int_equal(http_wait(h, &q), -EIO);
+	assert_non_null(strstr(err_text(-EIO), "the answer has no header 'X-Kind: That'"));
+	assert_int_equal(q.body.n, 0);
+	buf_release(&q.body);
+	http_free(h);
+	server_stop(&s);
+}
+
 /* A redirect to another port is one to another host: what authorizes the request stays here. */
 static void test_redirect_without_credentials(void **state)
 {
@@ -383,6 +439,7 @@ int main(void)
 		cmocka_unit_test(test_failures_that_pass),
 		cmocka_unit_test(test_too_many_failures),
 		cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_tag_of_another_header),
 		cmocka_unit_test(test_wrong_answers),
 		cmocka_unit_test(test_longer),
 		cmocka_unit_test(test_replaced),
@@ -390,6 +447,7 @@ int main(void)
 		cmocka_unit_test(test_explained),
 		cmocka_unit_test(test_document),
 		cmocka_unit_test(test_document_too_large),
+		cmocka_unit_test(test_expected_header),
 		cmocka_unit_test(test_redirect_without_credentials),
 	};
 
