@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -53,6 +54,9 @@ static int open_helper(struct forget *f, struct pipe_ends *ret)
 	ret->alive = alive[0];
 	r = broker_ask(f->broker, BROKER_FORGET, "", (int[]){ in, held }, 2);
 	if (r >= 0) {
+		pthread_mutex_lock(&f->lock);
+		f->alive = ret->alive;
+		pthread_mutex_unlock(&f->lock);
 		atomic_store(&f->helper, r);
 		return 0;
 	}
@@ -71,9 +75,12 @@ static void close_helper(struct forget *f, struct pipe_ends *p)
 	close(p->to);
 	while (read(p->alive, &none, 1) < 0 && errno == EINTR)
 		;
+	atomic_store(&f->helper, 0);
+	pthread_mutex_lock(&f->lock);
+	f->alive = -1;
+	pthread_mutex_unlock(&f->lock);
 	close(p->alive);
 	p->to = p->alive = -1;
-	atomic_store(&f->helper, 0);
 }
 
 /* Somebody may have killed the helper, so a write that fails is tried with a new one, once. */
@@ -134,7 +141,7 @@ int forget_start(struct forget *f, const char *mountpoint, struct broker *broker
 {
 	int r;
 
-	*f = (struct forget){ .mountpoint = mountpoint, .broker = broker };
+	*f = (struct forget){ .mountpoint = mountpoint, .broker = broker, .alive = -1 };
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_cond_init(&f->changed, NULL);
 	r = thread_start(&f->thread, "forget", forget_run, f);
@@ -156,7 +163,18 @@ void forget_name(struct forget *f, const char *name)
 
 bool forget_asks(struct forget *f, pid_t pid)
 {
-	return pid && pid == atomic_load(&f->helper);
+	struct pollfd end = { .events = POLLIN };
+
+	if (!pid || pid != atomic_load(&f->helper))
+		return false;
+	/* When somebody has killed the helper, another process may have its number by now: a pipe
+	 * of the helper has ended before the number is free. */
+	pthread_mutex_lock(&f->lock);
+	end.fd = f->alive;
+	if (end.fd < 0 || poll(&end, 1, 0) != 0)
+		end.fd = -1;
+	pthread_mutex_unlock(&f->lock);
+	return end.fd >= 0;
 }
 
 void forget_stop(struct forget *f)

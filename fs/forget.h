@@ -27,6 +27,7 @@ struct forget {
 	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t changed;
 	struct buf paths; /* NUL-terminated, one after the other */
+	int alive;        /* ends when the helper does; the thread's; -1: none runs */
 	bool stop;
 };
 

@@ -100,6 +100,40 @@ def test_the_process_that_forgets_names_may_die(mount, cases):
     assert killed
 
 
+def test_who_gets_the_number_of_the_dead_helper_sees_names(mount, cases):
+    """No name exists for the process that makes the kernel forget; another one of its number is not that process."""
+    try:
+        last_pid = os.open('/proc/sys/kernel/ns_last_pid', os.O_WRONLY)
+    except OSError:
+        pytest.skip('the next number of a process cannot be chosen here')
+    case = cases('thousand-steps')
+    # Where descriptors are few the helper runs from the start.
+    m = mount(case.path, under=['prlimit', '--nofile=512:512'])
+    deadline = time.monotonic() + 30
+    while not (helper := helpers_of(m.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    # The number is free when who started it has ended too.
+    for pid in helper[0], pgrep(m.pid, 'pytreefs-broker')[0]:
+        os.kill(pid, signal.SIGKILL)
+    while os.path.exists(f'/proc/{helper[0]}'):
+        if time.monotonic() > deadline:
+            pytest.skip('nobody takes up processes that have lost their parent')
+        time.sleep(0.01)
+    for step in case.steps:
+        os.pwrite(last_pid, str(helper[0] - 1).encode(), 0)
+        child = os.fork()
+        if not child:
+            # A name that the kernel has not asked for.
+            os._exit(0 if os.getpid() != helper[0] or os.path.exists(m / step) else 1)
+        assert os.waitpid(child, 0)[1] == 0, step
+        if child == helper[0]:
+            break
+    else:
+        pytest.skip('others took the number each time')
+    os.close(last_pid)
+
+
 def test_descriptors_that_ran_out_come_back(mount, cases):
     """What is open in too many steps fails, nothing else does for good: once it is closed all is as before."""
     case = cases('thousand-steps')
