@@ -53,10 +53,14 @@ static bool wants_attributes(fuse_req_t req)
 /* The kernel lets through what statfs(2) says is too long. */
 static int check_name(const char *name)
 {
-	return strlen(name) > LIMIT_NAME_BYTES ? -ENAMETOOLONG : 0;
+	if (strlen(name) > LIMIT_NAME_BYTES)
+		return fail(-ENAMETOOLONG, "a name of %zu bytes, the limit is %d", strlen(name),
+			    LIMIT_NAME_BYTES);
+	return 0;
 }
 
-/* Why a name that could be a view is none: of which step and leaf, too. */
+/* Why a name that could be a view is none: of which step and leaf, too. Who makes a name looks it
+ * up before, so one that is too long is refused here. */
 static void report_absent(const struct node *dir, const char *name, int r)
 {
 	auto_buf path = { 0 };
@@ -85,7 +89,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		r = -ENOENT;
 	}
 	if (r < 0) {
-		if (r == -ENOENT && *err_where(r))
+		if ((r == -ENOENT || strlen(name) > LIMIT_NAME_BYTES) && *err_where(r))
 			report_absent(dir, name, r);
 		reply_code(req, r, "look up in", dir);
 	} else {

@@ -43,7 +43,9 @@ int err_fail(int code, const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5), cold));
 #define fail(code, ...) err_fail((code), __FILE__, __LINE__, __VA_ARGS__)
 
-/* Put "context: " in front of the note of code; makes one when code has no note. Returns code. */
+/* Put "context: " in front of the note of code; makes one when code has no note, which then says
+ * nothing of why: another code for an error that has a note is fail(code, "...: %s", err_text(r)).
+ * Returns code. */
 int err_at(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 
 /* -errno with a note "what 'subject': strerror"; for a failed system call. Returns -errno. */

@@ -219,9 +219,9 @@ static int add_value(struct sealing_item *it, struct plan_leaf *l)
 	r = leaf_encode(&l->desc, &f.input, &s.sink);
 	leaf_input_release(&f.input);
 	/* What a type says of bytes that are to be stored is not damage. */
-	return r < 0 ? err_at(r == -EUCLEAN ? -EINVAL : r, "leaf '%.*s'",
-			      SPAN_ARG(l->node->param)) :
-		       0;
+	if (r == -EUCLEAN)
+		return fail(-EINVAL, "leaf '%.*s': %s", SPAN_ARG(l->node->param), err_text(r));
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param)) : 0;
 }
 
 static int add_values(struct sealing_item *it)

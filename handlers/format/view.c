@@ -113,7 +113,7 @@ int view_of_name(const struct name_view *name, const struct zarr_meta *m, bool p
 	if (r >= 0 && name->has_box)
 		r = apply_box(name, &v, pad);
 	if (r < 0)
-		return r == -EINVAL ? err_at(-ENOENT, "box") : r;
+		return r == -EINVAL ? fail(-ENOENT, "box: %s", err_text(r)) : r;
 	if (name->has_cast) {
 		v.dtype = dtype_by_user(name->cast);
 		if (v.dtype == DTYPE_UNKNOWN)

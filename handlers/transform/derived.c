@@ -159,7 +159,9 @@ static int plan_slice(const struct zarr_meta *m, struct span args, struct derive
 	if (r >= 0)
 		r = view_of_name(&v, m, false, p->view);
 	if (r < 0)
-		return r == -ENOENT ? err_at(-EINVAL, "slice(%.*s)", SPAN_ARG(args)) : r;
+		return r == -ENOENT ?
+			       fail(-EINVAL, "slice(%.*s): %s", SPAN_ARG(args), err_text(r)) :
+			       r;
 	p->rank = zarr_view_result(p->view, p->shape);
 	return 0;
 }

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import stat
 import subprocess
 
@@ -181,6 +182,9 @@ def test_names_longer_than_any_are_refused(mount, cases):
             with pytest.raises(OSError) as e:
                 call(m / where / ('3' * (limit + 1)))
             assert e.value.errno == errno.ENAMETOOLONG, (call, where)
+    log = '\n'.join(m.log_lines())
+    for where in ('', '10/', '10/state/'):
+        assert re.search(rf"no '{where}3{{{limit + 1}}}': a name of {limit + 1} bytes, the limit is {limit}", log), log
 
 
 def test_rewinding_a_directory_shows_what_is_there_now(mount, tmp_path):

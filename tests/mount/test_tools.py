@@ -161,6 +161,14 @@ def test_cat_of_a_computed_leaf_ends_well(run, tmp_path, fn):
     assert '(computed)' in run('explain', '-o', options, below(SAMPLE, '1000/state/w.npy')).stdout
 
 
+def test_a_slice_that_the_array_has_not_says_why(run, tmp_path):
+    """The reason comes from where a view's name is read, and with another code there."""
+    rule = {'key': 'w', 'original_key': 'params/layers/0/mlp/up/kernel', 'value_fn': 'slice(0:2,0:2,0:2)'}
+    (tmp_path / 'rules.json').write_text(json.dumps({'rules': [rule], 'target': ['w']}))
+    r = run('transform', '--check', tmp_path / 'rules.json', below(SAMPLE, '1000/state'), ok=False)
+    assert r.returncode == 1 and 'slice(0:2,0:2,0:2): a box of 3 axes of an array of 2' in r.stderr, r.stderr
+
+
 def test_a_closed_pipe_is_not_a_crash(program):
     r = subprocess.run(f'"{program}" tree "{SAMPLE}" | head -n 1', shell=True, capture_output=True, text=True)
     assert 'core dumped' not in r.stderr and 'sanitizer' not in r.stderr.lower()
