@@ -23,7 +23,7 @@ def array(i, count):
 
 def together(n, do, items):
     """do(item, start) by n threads, each of which says start() when it has what it needs: the first n go at once."""
-    first, left = threading.Barrier(n, timeout=120), iter(range(n))
+    first, left = threading.Barrier(n, timeout=240), iter(range(n))
 
     def start():
         if next(left, None) is not None:

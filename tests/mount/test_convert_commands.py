@@ -257,7 +257,7 @@ def test_many_leaves_there_and_back_with_few_descriptors(run, program, many, tmp
     """No file is open but while it is read, and what arrays cannot say is kept however much it is."""
     def few(*words):
         r = subprocess.run(['sh', '-c', 'ulimit -n 48; exec "$@"', 'sh', program, *map(str, words)],
-                           capture_output=True, text=True, timeout=120)
+                           capture_output=True, text=True, timeout=240)
         assert r.returncode == 0 and r.stderr == '', r.stderr
     few('convert', many, tmp_path / 'first')
     few('convert' if form == 'ck' else 'export', tmp_path / 'first', tmp_path / form)
@@ -342,7 +342,7 @@ def test_a_progress_bar_on_a_terminal_only(program, large, tmp_path):
             if select.select([main], [], [], 1)[0]:
                 seen += os.read(main, 4096)
     p.send_signal(signal.SIGINT)
-    p.wait(timeout=120)
+    p.wait(timeout=240)
     os.close(main)
     assert b'convert' in seen and b'%' in seen and b'/s' in seen and b'left' in seen, seen
     assert not os.listdir(tmp_path)

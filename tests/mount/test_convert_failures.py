@@ -120,7 +120,7 @@ def on_small_disk(program, command, size):
     script = ('mount -t tmpfs -o size=%s none "$0" || exit 77; cd "$0"; "$@"; echo "status $?"; find . -mindepth 1' % size)
     with tempfile.TemporaryDirectory() as d:
         r = subprocess.run(['unshare', '-rm', 'sh', '-c', script, d, program, *command], capture_output=True, text=True,
-                           timeout=120)
+                           timeout=240)
     if 'status' not in r.stdout:
         pytest.skip('no mount namespace can be made here')
     return r
@@ -151,7 +151,7 @@ def test_everything_is_synced_before_it_has_its_name(program, tmp_path, output):
     where.mkdir()
     # Data files are synced through the ring where there is one; here every call is to be seen.
     subprocess.run(['strace', '-f', '-y', '-qq', '-o', log, '-e', 'trace=fsync,fdatasync,renameat2', program, command,
-                    '-o', 'io=sync', *options, ITEM, where / name], check=True, timeout=120)
+                    '-o', 'io=sync', *options, ITEM, where / name], check=True, timeout=240)
     synced, published = set(), False
     for line in log.read_text().splitlines():
         call = re.search(r'(fsync|fdatasync)\(\d+<([^>]*)>', line)
@@ -175,7 +175,7 @@ def test_everything_is_synced_before_it_has_its_name(program, tmp_path, output):
 @pytest.mark.parametrize('words', [['save', ITEM, 'new/1'], ['convert', ITEM.parents[1], 'new/']], ids=lambda w: w[0])
 def test_a_new_root_is_synced_too(program, tmp_path, words):
     subprocess.run(['strace', '-f', '-y', '-qq', '-o', 'calls', '-e', 'trace=fsync,mkdirat', program, *words], check=True,
-                   timeout=120, cwd=tmp_path)
+                   timeout=240, cwd=tmp_path)
     calls = (tmp_path / 'calls').read_text()
     assert re.search(rf'mkdirat\(\d+<[^>]*>, "new".*fsync\(\d+<{re.escape(str(tmp_path))}>\)', calls, re.DOTALL), calls[-2000:]
 
@@ -254,7 +254,7 @@ def test_interrupted(program, large_checkpoint, tmp_path, output, sig):
         while p.poll() is None and not os.listdir(tmp_path):
             time.sleep(0.0005)
         p.send_signal(sig)
-        err = p.communicate(timeout=120)[1].decode()
+        err = p.communicate(timeout=240)[1].decode()
         if p.returncode not in (0, -signal.SIGKILL) or not os.path.exists(out):
             break
         # It was done before the signal came; a kill may come between the rename and the end.

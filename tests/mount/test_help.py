@@ -188,7 +188,7 @@ complete -p pytreefs >&2 || exit 9
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
 _pytreefs
 printf '%s\\n' "${{COMPREPLY[@]}}"'''
-    r = subprocess.run(['bash', '-c', script, 'bash', *cut], capture_output=True, text=True, cwd=TOP, timeout=120)
+    r = subprocess.run(['bash', '-c', script, 'bash', *cut], capture_output=True, text=True, cwd=TOP, timeout=240)
     assert r.returncode == 0 and r.stderr.strip() == 'complete -F _pytreefs pytreefs', r.stderr
     return [line for line in r.stdout.splitlines() if line]
 

@@ -38,7 +38,7 @@ def test_a_replacement_survives_an_interrupted_rename(run, program, library, tmp
     out = tmp_path / words[-1]
     run(*words[:-1], '--quiet', SAMPLE / 'params', out)
     env = dict(os.environ, LD_PRELOAD=str(library), **({'INTERRUPT_AFTER': '1'} if after else {}))
-    r = subprocess.run([program, *words[:-1], '--quiet', '--force', SAMPLE, out], env=env, capture_output=True, text=True, timeout=120)
+    r = subprocess.run([program, *words[:-1], '--quiet', '--force', SAMPLE, out], env=env, capture_output=True, text=True, timeout=240)
     assert r.returncode == 0 and 'interrupted: renameat2' in r.stderr, r.stderr
     assert os.listdir(tmp_path) == [out.name]
     if words[0] == 'export':
@@ -52,7 +52,7 @@ def test_listings_without_types(run, program, untyped, tmp_path):
     env = dict(os.environ, LD_PRELOAD=str(untyped))
 
     def untyped_run(*words):
-        return subprocess.run([program, *map(str, words)], env=env, capture_output=True, text=True, timeout=120, check=True).stdout
+        return subprocess.run([program, *map(str, words)], env=env, capture_output=True, text=True, timeout=240, check=True).stdout
 
     for name in ('leaves', 'm.zarr', 'm.safetensors'):
         untyped_run('export', '--quiet', SAMPLE, tmp_path / name)
@@ -73,7 +73,7 @@ def test_listings_without_types(run, program, untyped, tmp_path):
 def test_commands_make_interrupted_calls_again(run, program, library, tmp_path, words, calls):
     env = dict(os.environ, LD_PRELOAD=str(library))
     r = subprocess.run([program, words[0], '--quiet', *map(str, words[1:])], cwd=tmp_path, env=env, capture_output=True,
-                       text=True, timeout=120)
+                       text=True, timeout=240)
     assert r.returncode == 0, r.stderr
     met = {line.removeprefix('interrupted: ') for line in r.stderr.splitlines()}
     assert {call.removesuffix('64') for call in met} >= calls, met
@@ -95,12 +95,12 @@ def test_the_draft_of_another_user_is_theirs(run, program, library):
             (top / name).chmod(0o777)
         env = dict(os.environ, LD_PRELOAD=str(library))
         r = subprocess.run([program, 'mount', '-o', f'shape=root,allow_other,log={top}/log', top / 'ckpts', top / 'm'], env=env,
-                           capture_output=True, text=True, timeout=60)
+                           capture_output=True, text=True, timeout=240)
         assert r.returncode == 0, r.stderr
         try:
             script = 'mkdir 7.tmp 7.tmp/default && echo 5 >7.tmp/default/n.json && mv 7.tmp 7'
             r = subprocess.run(['sh', '-c', script], cwd=top / 'm', user=65534, group=65534, extra_groups=[], capture_output=True,
-                               text=True, timeout=60)
+                               text=True, timeout=240)
             assert r.returncode == 0, r.stderr + (top / 'log').read_text()
             assert (top / 'ckpts/7').stat().st_uid == 65534
         finally:

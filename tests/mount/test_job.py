@@ -604,7 +604,7 @@ def test_a_rank_that_cannot_mount_fails_the_whole_job(program, tmp_path, job):
     (tmp_path / 'r0').mkdir()
     # With --enable-recovery mpirun ends with status 0 whatever becomes of the ranks.
     r = subprocess.run(['mpirun', '-n', '2', program, 'mount', '--mpi', str(tmp_path / 'source'), str(tmp_path / 'r%r')],
-                       env=jobs.environment(), capture_output=True, text=True, timeout=100)
+                       env=jobs.environment(), capture_output=True, text=True, timeout=240)
     assert r.returncode == 1
     assert "cannot mount on" in r.stderr and 'rank 1' in r.stderr, r.stderr
     assert not os.path.ismount(tmp_path / 'r0')
@@ -613,7 +613,7 @@ def test_a_rank_that_cannot_mount_fails_the_whole_job(program, tmp_path, job):
 def test_a_program_without_mpi_says_so(program, tmp_path):
     alone = tmp_path / 'pytreefs'
     shutil.copy(program, alone)
-    r = subprocess.run([alone, 'mount', '--mpi', tmp_path, tmp_path], capture_output=True, text=True, timeout=30)
+    r = subprocess.run([alone, 'mount', '--mpi', tmp_path, tmp_path], capture_output=True, text=True, timeout=240)
     assert r.returncode == 1 and 'built without MPI' in r.stderr
 
 

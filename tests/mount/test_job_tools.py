@@ -24,7 +24,7 @@ def rank_group(program, mpi, tmp_path):
         script = (f'{before}\n{program} {command} -o trace=zarr:kv,log={tmp_path}/log$OMPI_COMM_WORLD_RANK "$@"; s=$?; '
                   f'echo $s >{tmp_path}/status$OMPI_COMM_WORLD_RANK; exit 0')
         r = subprocess.run(['mpirun', '--enable-recovery', '-n', str(n), 'sh', '-c', script, 'sh', *map(str, words)],
-                           env=jobs.environment(), capture_output=True, text=True, timeout=100,
+                           env=jobs.environment(), capture_output=True, text=True, timeout=240,
                            stdin=subprocess.DEVNULL)
         log = [tmp_path / f'log{i}' for i in range(n)]
         lines = [p.read_text().splitlines() if p.exists() else [] for p in log]

@@ -158,9 +158,9 @@ def test_source_is_free_when_umount_returns(program, tmp_path):
         subprocess.run(['mount', '-t', 'tmpfs', 'none', source], check=True)
         try:
             shutil.copytree(SAMPLE / '1000', source / '1000')
-            subprocess.run([program, 'mount', source, mnt], check=True, timeout=60)
+            subprocess.run([program, 'mount', source, mnt], check=True, timeout=240)
             (mnt / '1000/state/learning_rate.json').read_bytes()
-            subprocess.run([program, 'umount', mnt], check=True, timeout=60)
+            subprocess.run([program, 'umount', mnt], check=True, timeout=240)
         finally:
             r = subprocess.run(['umount', source], capture_output=True, text=True)
             subprocess.run(['umount', '-l', mnt], capture_output=True)
@@ -174,7 +174,7 @@ def test_a_machine_without_syslog_is_nothing_to_report(program, tmp_path):
     mnt.mkdir()
     look = f'set -e; "$0" mount {SAMPLE} {mnt}; ls {mnt}/none 2>&1 || true; cat {mnt}/.pytreefs/log; "$0" umount {mnt}'
     hide = 'mount -t tmpfs none /dev && mknod -m 666 /dev/fuse c 10 229 && mknod -m 666 /dev/null c 1 3 && '
-    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide + look, program], capture_output=True, text=True, timeout=60)
+    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide + look, program], capture_output=True, text=True, timeout=240)
     assert r.returncode == 0, r.stderr
     assert 'No such file' in r.stdout and 'sandbox' not in r.stdout and len(r.stdout.splitlines()) == 1
 

@@ -50,7 +50,7 @@ def test_a_mount_of_theirs(place):
     echo 'log:' && cat m/.pytreefs/log
     '''
     r = subprocess.run(['unshare', '-m', 'sh', '-c', OPEN_FUSE, script], cwd=place, capture_output=True, text=True,
-                       timeout=60)
+                       timeout=240)
     if r.returncode == 77 or r.stderr.startswith('unshare:'):
         pytest.skip('no mount namespace can be made here')
     assert r.returncode == 0 and r.stderr == '', r.stdout + r.stderr
@@ -68,7 +68,7 @@ def test_a_source_that_may_not_be_read_is_named(place, mode, command, said):
     os.chown(place / 'ckpts', 0, 0)
     (place / 'ckpts').chmod(mode)
     r = subprocess.run(['./pytreefs', command, 'ckpts'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
-                       capture_output=True, text=True, timeout=60)
+                       capture_output=True, text=True, timeout=240)
     assert r.returncode == 1 and 'Permission denied' in r.stderr and said in r.stderr, r.stderr
     assert "'.'" not in r.stderr, r.stderr
 
@@ -81,5 +81,5 @@ def test_an_item_that_may_not_be_read_is_named(place):
     (item / 'manifest.ocdbt').chmod(0o600)
     item.chmod(0o711)
     r = subprocess.run(['./pytreefs', 'tree', 'ckpts/1500/state'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
-                       capture_output=True, text=True, timeout=60)
+                       capture_output=True, text=True, timeout=240)
     assert r.returncode == 1 and 'Permission denied' in r.stderr and "'.'" not in r.stderr.replace("item '.'", ''), r.stderr

@@ -52,7 +52,7 @@ def test_a_mount_with_closed_descriptors(program, tmp_path, closed):
     (tmp_path / 'm').mkdir()
     try:
         r = subprocess.run(['bash', '-c', f'"$0" mount "$1" "$2" {closed}', program, SAMPLE, tmp_path / 'm'],
-                           timeout=120)
+                           timeout=240)
         assert r.returncode == 0 and (tmp_path / 'm/1000/state/step.json').read_text() == '1000\n'
     finally:
         subprocess.run(['umount', '-l', tmp_path / 'm'])

@@ -72,7 +72,7 @@ def every_program(path, tmp_path, whole):
     wrong, size = [], os.stat(path).st_size
     for n, (name, words) in enumerate(PROGRAMS.items()):
         x = tmp_path / f'copy{n}'
-        r = subprocess.run([w.format(f=path, x=x) for w in words], capture_output=True, text=True, timeout=60)
+        r = subprocess.run([w.format(f=path, x=x) for w in words], capture_output=True, text=True, timeout=240)
         got = copy_of(path, whole, x)
         if r.returncode == 0:
             wrong.append(f'{name} {path}: status 0, {got} of {size} bytes')

@@ -70,7 +70,7 @@ def test_it_is_written_whole_or_not_at_all(run, tmp_path):
 
 def test_why_it_could_not_be_written(program, tmp_path):
     r = subprocess.run(['sh', '-c', 'ulimit -f 8; exec "$@"', 'sh', program, 'report',
-                        SAMPLE / 'latest/state', tmp_path / 'r.html'], capture_output=True, text=True, timeout=60)
+                        SAMPLE / 'latest/state', tmp_path / 'r.html'], capture_output=True, text=True, timeout=240)
     assert r.returncode == 1 and f"'{tmp_path}/r.html' is not written" in r.stderr
     assert 'bytes: File too large' in r.stderr
     assert not os.listdir(tmp_path)
