@@ -2,7 +2,10 @@
 """What load() can be asked for besides the whole tree, and how it says what is wrong."""
 
 import collections
+import errno
 import pathlib
+import pickle
+import shutil
 import subprocess
 import sys
 
@@ -49,6 +52,60 @@ def test_patterns_choose_what_the_commands_choose(run, pattern):
         assert 'matches no leaf' in str(e)
         got = set()
     assert got == chosen
+
+
+
+def test_errors_are_those_of_python_too(tmp_path):
+    """Of the class that a program would catch for a file, whichever function meets it; with the number and the name."""
+    missing = tmp_path / 'nothing' / '7'
+    calls = [pytreefs.open, pytreefs.load, pytreefs.load_flat, pytreefs.steps, pytreefs.verify, pytreefs.stats,
+             lambda p: pytreefs.diff(p, SAMPLE), lambda p: pytreefs.diff(SAMPLE / '1500', p), lambda p: pytreefs.save(p, {'x': 1})]
+    for call in calls:
+        with pytest.raises(FileNotFoundError) as e:
+            call(missing)
+        assert isinstance(e.value, pytreefs.NotFoundError) and isinstance(e.value, pytreefs.Error)
+        assert e.value.errno == errno.ENOENT and e.value.filename == str(missing)
+    with pytest.raises(FileNotFoundError, match="has no 'parms'"):
+        pytreefs.load(SAMPLE / '1500' / 'state' / 'parms')
+    pytreefs.save(tmp_path / '1', {'x': 1})
+    with pytest.raises(FileExistsError) as e:
+        pytreefs.save(tmp_path / '1', {'x': 1})
+    assert isinstance(e.value, pytreefs.ExistsError)
+    assert isinstance(pickle.loads(pickle.dumps(e.value)), pytreefs.ExistsError)
+    refused = pytreefs._pytreefs.error(errno.EACCES, 'refused', 'f')
+    assert isinstance(refused, pytreefs.AccessError) and isinstance(refused, PermissionError) and refused.filename == 'f'
+    assert type(pytreefs._pytreefs.error(errno.EIO, 'broken', 'f')) is pytreefs.Error
+
+
+def test_a_mistyped_key_is_told_the_nearest():
+    with pytreefs.open(SAMPLE / '1500') as ck:
+        for key, near in (('stat', 'state'), ('state/parms/embed', 'state/params/embed'), ('state/params/embed/tabel', 'state/params/embed/table'),
+                          ('state/parms/nothing', 'state/params'), ('qqqq', None)):
+            with pytest.raises(KeyError) as e:
+                ck[key]
+            assert e.value.args == (key,) and getattr(e.value, '__notes__', []) == ([f'did you mean {near!r}?'] if near else [])
+            assert key not in ck and ck.get(key) is None and ck.get(key, 5) == 5
+
+
+def test_json_items_and_files(tmp_path):
+    with pytreefs.open(SAMPLE / '1500') as ck:
+        assert ck.json('metrics')['accuracy'] == 0.375 and ck['metrics'].json() == ck.json('metrics/metrics')
+        assert ck.json('state/step') == 1500 and ck['state/run_name'].json() == ck['state/run_name'].read()
+        for key in ('state', 'state/rng', None):
+            with pytest.raises(ValueError, match='not JSON'):
+                ck.json(key)
+        with pytest.raises(KeyError):
+            ck.json('nothing')
+    shutil.copytree(SAMPLE / '1500', tmp_path / '1')
+    (tmp_path / '1/metrics/metrics').write_text('{"loss": ')
+    (tmp_path / '1/config/other').write_text('3')
+    with pytreefs.open(tmp_path / '1') as ck:
+        with pytest.raises(pytreefs.Error, match='is not JSON') as e:
+            ck.json('metrics')
+        assert e.value.filename == str(tmp_path / '1/metrics/metrics')
+        with pytest.raises(ValueError, match='holds 2 files'):
+            ck.json('config')
+        assert ck['config'].json('other') == 3
 
 
 def test_only_keeps_the_structure(whole):

@@ -77,7 +77,7 @@ def is_daemon_of(pid, path):
 
 
 def test_a_mount_that_cannot_be(tmp_path):
-    with pytest.raises(pytreefs.Error, match='No such file') as e:
+    with pytest.raises(pytreefs.NotFoundError, match='No such file') as e:
         with pytreefs.mount(tmp_path / 'nothing'):
             pass
     assert e.value.filename == str(tmp_path / 'nothing')
@@ -113,7 +113,7 @@ def test_commands_as_objects(tmp_path):
     assert pytreefs.diff(SAMPLE, tmp_path / 'ckpts')['unreadable'] == 1
     rows = pytreefs.stats(SAMPLE / '1000/state', only='params/')
     assert rows and all(row['path'].startswith('params/') for row in rows)
-    with pytest.raises(pytreefs.Error, match='nothing') as e:
+    with pytest.raises(pytreefs.NotFoundError, match='nothing') as e:
         pytreefs.stats(tmp_path / 'nothing')
     assert e.value.filename == str(tmp_path / 'nothing')
 

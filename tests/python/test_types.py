@@ -35,8 +35,13 @@ with pytreefs.mount('ckpts') as path:
     where: str = path
 try:
     pass
+except pytreefs.NotFoundError as e:
+    missing: FileNotFoundError = e
 except pytreefs.Error as e:
     number: int | None = e.errno
+with pytreefs.open('ckpts/latest') as step:
+    loss: float = step.json('metrics')['loss']
+    table = step.get('state/params/w')
 '''
 # What a type checker must find: a wrong argument each.
 WRONG = '''

@@ -9,7 +9,34 @@
 #include <string.h>
 
 PyObject *py_error;
+
+/* Errors that are one of Python's own, too, by errno. */
+static struct {
+	const char *name, *doc;
+	PyObject **base;
+	int code;
+	PyObject *type;
+} kinds[] = {
+	{ "pytreefs.NotFoundError", "There is no such checkpoint, directory or file.",
+	  &PyExc_FileNotFoundError, ENOENT },
+	{ "pytreefs.ExistsError", "What is to be written is there already.", &PyExc_FileExistsError,
+	  EEXIST },
+	{ "pytreefs.AccessError", "The file system refuses access.", &PyExc_PermissionError,
+	  EACCES },
+	{ .code = EPERM }, /* of the class before */
+};
+#define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 PyTypeObject *py_file_type;
+
+static PyObject *error_of(int code, PyObject *text, PyObject *name)
+{
+	PyObject *type = py_error;
+	for (size_t i = 0; i < N_KINDS; i++) {
+		if (kinds[i].code == code)
+			type = kinds[i].type;
+	}
+	return PyObject_CallFunction(type, "iOO", code, text, name);
+}
 
 PyObject *py_fail(PyObject *filename)
 {
@@ -21,10 +48,9 @@ PyObject *py_fail(PyObject *filename)
 		name = py_decode(about, strlen(about));
 	PyObject *text = py_decode(pytreefs_error(), strlen(pytreefs_error()));
 	if (name && text) {
-		PyObject *e =
-			PyObject_CallFunction(py_error, "iOO", pytreefs_error_errno(), text, name);
+		PyObject *e = error_of(pytreefs_error_errno(), text, name);
 		if (e) {
-			PyErr_SetObject(py_error, e);
+			PyErr_SetObject((PyObject *)Py_TYPE(e), e);
 			Py_DECREF(e);
 		}
 	}
@@ -100,7 +126,17 @@ static PyObject *version(PyObject *self, PyObject *unused)
 	return PyUnicode_FromString(pytreefs_version());
 }
 
+static PyObject *error(PyObject *self, PyObject *args)
+{
+	PyObject *text, *name;
+	int code;
+	return PyArg_ParseTuple(args, "iUO", &code, &text, &name) ? error_of(code, text, name) :
+								    NULL;
+}
+
 static PyMethodDef methods[] = {
+	{ "error", error, METH_VARARGS,
+	  PyDoc_STR("error(errno, text, filename) -> Error\n\nOf the class that fits the number.") },
 	{ "version", version, METH_NOARGS,
 	  PyDoc_STR("version() -> str\n\nThe version of the library.") },
 	{ NULL },
@@ -147,6 +183,36 @@ static const struct {
 	{ "DRAFT_REPLACE", PYTREEFS_DRAFT_REPLACE },
 };
 
+static int add_errors(PyObject *module)
+{
+	if (!py_error) {
+		py_error = PyErr_NewExceptionWithDoc(
+			"pytreefs.Error",
+			"What failed, and why: an OSError whose filename is the file or leaf it is about.",
+			PyExc_OSError, NULL);
+	}
+	if (!py_error || PyModule_AddObjectRef(module, "Error", py_error) < 0)
+		return -1;
+	for (size_t i = 0; i < N_KINDS; i++) {
+		if (!kinds[i].name) {
+			kinds[i].type = kinds[i - 1].type;
+			continue;
+		}
+		if (!kinds[i].type) {
+			PyObject *bases = PyTuple_Pack(2, py_error, *kinds[i].base);
+			if (!bases)
+				return -1;
+			kinds[i].type =
+				PyErr_NewExceptionWithDoc(kinds[i].name, kinds[i].doc, bases, NULL);
+			Py_DECREF(bases);
+		}
+		if (!kinds[i].type || PyModule_AddObjectRef(module, strchr(kinds[i].name, '.') + 1,
+							    kinds[i].type) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 static int start(PyObject *module)
 {
 	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
@@ -156,13 +222,7 @@ static int start(PyObject *module)
 			"belong to the process; import it there, or use a process of its own");
 		return -1;
 	}
-	if (!py_error) {
-		py_error = PyErr_NewExceptionWithDoc(
-			"pytreefs.Error",
-			"What failed, and why: an OSError whose filename is the file or leaf it is about.",
-			PyExc_OSError, NULL);
-	}
-	if (!py_error || PyModule_AddObjectRef(module, "Error", py_error) < 0)
+	if (add_errors(module) < 0)
 		return -1;
 	if (add_type(module, &py_checkpoint_spec, "Checkpoint", NULL) < 0 ||
 	    add_type(module, &py_file_spec, "File", &py_file_type) < 0 ||

@@ -12,12 +12,12 @@
 PATH is what the program `pytreefs` takes: a directory of steps, a step, an item of it, or a path into one
 ("ckpts/latest/state/params"). Names, views and options are those of the program, which `python -m pytreefs` is.
 
-A failure is an `Error`: an OSError with the file or leaf that it is about as `filename`. A name that is not in a
-checkpoint is a KeyError.
+A failure is an `Error`: an OSError with the file or leaf that it is about as `filename`. `NotFoundError`, `ExistsError` and
+`AccessError` are FileNotFoundError, FileExistsError and PermissionError, too. A name that is not in a checkpoint is a KeyError.
 """
 
 # First, since it refuses sub-interpreters, which numpy loads in with a warning, and may not come out of.
-from ._pytreefs import Error, version
+from ._pytreefs import AccessError, Error, ExistsError, NotFoundError, version
 from ._checkpoint import Checkpoint, Leaf, open, steps
 from ._load import load, load_flat
 from ._mount import mount
@@ -26,4 +26,4 @@ from ._save import save
 
 __version__ = version()
 
-__all__ = ['Checkpoint', 'Error', 'Leaf', 'diff', 'load', 'load_flat', 'mount', 'open', 'save', 'stats', 'steps', 'verify']
+__all__ = ['AccessError', 'Checkpoint', 'Error', 'ExistsError', 'Leaf', 'NotFoundError', 'diff', 'load', 'load_flat', 'mount', 'open', 'save', 'stats', 'steps', 'verify']

@@ -25,6 +25,9 @@ Path: TypeAlias = str | os.PathLike[str]
 # What a mount answers for codes of the library that its callers do not know.
 _ERRNO = {errno.EUCLEAN: errno.EIO, errno.EBADMSG: errno.EIO}
 
+# Of more keys none is looked for that is near to a mistyped one.
+_SUGGEST = 2000
+
 
 def options_text(options: Mapping[str, Any]) -> str:
     """Keyword arguments as `-o` has them: True and False are on and off, sequences are joined by colons."""
@@ -68,7 +71,7 @@ class Context:
         return Node._make(self.handle.describe(name)[0])
 
     def fail(self, code: int, text: str, name: str) -> lib.Error:
-        return lib.Error(_ERRNO.get(-code, -code), text, os.path.join(self.path, name) if name else self.path)
+        return lib.error(_ERRNO.get(-code, -code), text, os.path.join(self.path, name) if name else self.path)
 
     def read(self, requests: Sequence[lib.Request], progress: lib.Progress | None = None) -> None:
         """The first request that fails is the Error; its text says how many others did."""
@@ -262,6 +265,17 @@ class Leaf:
             return number(node.text or b'null', node.dtype or 'float64')
         return self._context.bytes_of(self._name)
 
+    def json(self) -> Any:
+        """What a file of JSON says; a number, a string or None is itself. ValueError for an array, and Error when it is not JSON."""
+        if self.kind in ('scalar', 'string', 'none'):
+            return self.read()
+        if self.kind != 'file':
+            raise ValueError(f'{self._name} is a {self.kind}, not JSON')
+        try:
+            return json.loads(self._context.bytes_of(self._name))
+        except ValueError as e:
+            raise self._context.fail(-errno.EIO, f'is not JSON: {e}', self._name) from None
+
     def __float__(self) -> float:
         return float(self.read())
 
@@ -359,6 +373,25 @@ class Checkpoint(Mapping[Key, Any]):
         found = json.loads(text) if text else None
         return found if isinstance(found, dict) else {}
 
+    def json(self, key: Key | None = None) -> Any:
+        """What an item or file of JSON says, of what this holds: Orbax's JsonSave, metrics, the iterators of data sets.
+
+        key: as of ck[key]; None: this item itself.
+
+        >>> open('ckpts/latest').json('metrics')['accuracy']
+        0.375
+
+        ValueError for what is not JSON by its kind (a tree, an array, an item of several files); Error when a file is damaged.
+        """
+        found = self if key is None else self[key]
+        if isinstance(found, Leaf):
+            return found.json()
+        files = list(found.values()) if found.kind == 'opaque' else []
+        if len(files) == 1 and isinstance(files[0], Leaf):
+            return files[0].json()
+        what = f'holds {len(files)} files: name one' if files else f'is a {found.kind}, not JSON'
+        raise ValueError(f'{join(self._context.path, found._name)} {what}')
+
     def leaves(self) -> Iterator[Leaf]:
         """Every leaf below, in the order of the tree."""
         for value in self.values():
@@ -435,17 +468,44 @@ class Checkpoint(Mapping[Key, Any]):
             return listed.get(int(key))
         return None
 
-    def __getitem__(self, key: Any) -> Any:
+    def _find(self, key: Any) -> Any:
         found = self._child(key)
-        if found is not None:
-            return found
-        if isinstance(key, str) and key:
+        if found is None and isinstance(key, str) and key:
             found = self._walk(key)
-            if found is None and (leaf := self._view(key)) is not None:
-                return leaf
-        if found is None:
-            raise KeyError(key)
+            if found is None:
+                found = self._view(key)
         return found
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._find(key)
+        if found is None:
+            raise self._missing(key)
+        return found
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        found = self._find(key)
+        return default if found is None else found
+
+    def _missing(self, key: Any) -> KeyError:
+        """The error for a key that is not there; the nearest one that is there is a note of it."""
+        error = KeyError(key)
+        if not isinstance(key, str):
+            return error
+        import difflib
+        at, base, rest = self, '', key
+        while True:
+            name, slash, tail = rest.partition('/')
+            child = at._child(name) if slash else None
+            if not isinstance(child, Checkpoint):
+                break
+            at, base, rest = child, join(base, name), tail
+        near = difflib.get_close_matches(name, map(str, at), 1) if len(at) <= _SUGGEST else []
+        if near:
+            child = at._child(near[0])
+            if tail and isinstance(child, Checkpoint) and tail in child:
+                near[0] = join(near[0], tail)
+            error.add_note(f'did you mean {join(base, near[0])!r}?')
+        return error
 
     def _walk(self, path: str) -> Any:
         """A path of keys; each may hold slashes itself."""
@@ -472,11 +532,7 @@ class Checkpoint(Mapping[Key, Any]):
         return None if node.kind in CONTAINERS else Leaf(self._context, path, (*self._keys, name), node)
 
     def __contains__(self, key: object) -> bool:
-        try:
-            self[key]
-        except KeyError:
-            return False
-        return True
+        return self._find(key) is not None
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._listed())

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ._checkpoint import Path, options_text
-from ._program import run
-from ._pytreefs import Error
+from ._program import is_missing, run
+from ._pytreefs import Error, NotFoundError
 
 
 def _is_mounted(where: str) -> bool:
@@ -59,7 +59,7 @@ def mount(source: Path, mountpoint: Path | None = None, **options: Any) -> Itera
         raise Error(errno.ENODEV, 'there is no /dev/fuse: the kernel module fuse is not loaded, or a container hides it',
                     os.fspath(source))
     if _helper() is None and os.geteuid() != 0:
-        raise Error(errno.ENOENT, 'fusermount3 is missing: install the package fuse3 (Debian, Fedora) of your system',
+        raise NotFoundError(errno.ENOENT, 'fusermount3 is missing: install the package fuse3 (Debian, Fedora) of your system',
                     'fusermount3')
     made = None
     if mountpoint is None:
@@ -76,6 +76,8 @@ def mount(source: Path, mountpoint: Path | None = None, **options: Any) -> Itera
             text = r.stderr.strip().removeprefix('pytreefs: ')
             if _helper() is None:
                 text += ' (fusermount3 is missing: install the package fuse3)'
+            if is_missing(os.fspath(source)):
+                raise NotFoundError(errno.ENOENT, text, os.fspath(source))
             raise Error(errno.EIO, text or 'cannot be mounted', os.fspath(source))
         try:
             yield where

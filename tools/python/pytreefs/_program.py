@@ -8,8 +8,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from . import _pytreefs as lib
 from ._checkpoint import Path, options_text
-from ._pytreefs import Error
+from ._pytreefs import Error, NotFoundError
 
 if TYPE_CHECKING:
     import subprocess
@@ -36,8 +37,21 @@ def program() -> str:
     found = os.environ.get('PYTREEFS_PROGRAM') or _of_package() or (
         beside if os.access(beside, os.X_OK) else None) or shutil.which('pytreefs')
     if not found:
-        raise Error(errno.ENOENT, 'the program pytreefs is neither beside this Python nor on PATH', 'pytreefs')
+        raise NotFoundError(errno.ENOENT, 'the program pytreefs is neither beside this Python nor on PATH', 'pytreefs')
     return found
+
+
+def is_missing(path: str) -> bool:
+    """Whether there is nothing of that name, for a command that failed; names like `latest` are not those of files."""
+    if '://' in path:
+        return False
+    try:
+        lib.Checkpoint(path, '').close()
+    except NotFoundError:
+        return True
+    except Error:
+        pass
+    return False
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -61,6 +75,9 @@ def _command(name: str, paths: list[str], words: list[str], options: dict[str, A
         pass
     text = r.stderr.strip().removeprefix('pytreefs: ') or f'the command {name} ended with status {r.returncode}'
     wrong = r.returncode == 2 and (name != 'diff' or text.startswith('pytreefs diff: '))
+    for path in paths:
+        if not wrong and is_missing(path):
+            raise NotFoundError(errno.ENOENT, text, path)
     raise Error(errno.EINVAL if wrong else errno.EIO, text, paths[0])
 
 
