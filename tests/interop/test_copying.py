@@ -131,8 +131,8 @@ def test_the_copy_of_the_tour(mount, tmp_path):
     said, = re.findall(r'^  "chunks_copied": (\d+),$', (TESTS.parent / 'README.md').read_text(), re.M)
     numbers = len(list((m / '1000/state').rglob('*.json')))
     assert moved['chunks_copied'] == int(said)
-    # A program that opens one leaf after another may have the next one decoded ahead.
-    assert numbers <= moved['chunks_decoded'] <= numbers + 1
+    # A program that opens one leaf after another may have the next ones decoded ahead; to decode for the copy would be all.
+    assert numbers <= moved['chunks_decoded'] < numbers + moved['chunks_copied'] / 4
 
 
 def test_a_step_that_shares_most_leaves(mount, root):
