@@ -268,6 +268,8 @@ static int print_strings(struct sealing_item *it)
 		if (text.p)
 			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param, text };
 	}
+	/* Escapes make a text up to six times as long. */
+	it->strings.metered = true;
 	r = n ? strings_print(pairs, n, &it->strings) : 0;
 	return r < 0 || !n ? r :
 			     add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),

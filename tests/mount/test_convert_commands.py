@@ -328,6 +328,16 @@ def test_memory_is_bounded_whatever_the_chunk(program, large, tmp_path, words):
     assert peak([program, command, '-q', *options, large / source, tmp_path / out]) <= 512 << 20
 
 
+def test_a_text_that_is_long_with_its_escapes_is_charged(run, tmp_path):
+    """Nine million NULs are six times as many bytes of JSON, which are written as a whole."""
+    (tmp_path / 'ck').mkdir()
+    (tmp_path / 'ck/checkpoint').write_bytes(b'\x81\xa1w\xdb' + (9_000_000).to_bytes(4, 'big') + bytes(9_000_000))
+    r = run('convert', '-q', '-o', 'cache=16M', tmp_path / 'ck', tmp_path / 'small', ok=False)
+    assert r.returncode == 1 and 'option cache' in r.stderr and not (tmp_path / 'small').exists(), r.stderr
+    run('convert', '-q', '-o', 'cache=512M', tmp_path / 'ck', tmp_path / 'large')
+    assert (tmp_path / 'large/_strings.json').stat().st_size > 54_000_000
+
+
 def test_a_progress_bar_on_a_terminal_only(program, large, tmp_path):
     """Rate and time left after a second; nothing when piped (above)."""
     main, sub = pty.openpty()
