@@ -317,3 +317,12 @@ def test_help_on_options_in_no_form_that_there_is(run):
 def test_bench_of_no_directory_says_so_once(run):
     r = run('bench', '/nonexistent', ok=False)
     assert r.returncode == 1 and not r.stdout and r.stderr.count('nonexistent') == 1
+
+
+@pytest.mark.parametrize('typed, near', [
+    ('parms/embed', 'params'), ('params/embed/tabel', 'params/embed/table.npy'), ('lerning_rate.json', 'learning_rate.json'),
+    ('qqqqqq', None)])
+def test_a_mistyped_name_is_told_the_nearest(run, typed, near):
+    r = run('cat', SAMPLE / '1500/state' / typed, ok=False)
+    assert r.returncode == 1 and f"1500/state' has no '{typed}'" in r.stderr, r.stderr
+    assert (f"; did you mean '{near}'?" in r.stderr) if near else ('did you mean' not in r.stderr), r.stderr

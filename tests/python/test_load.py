@@ -65,7 +65,7 @@ def test_errors_are_those_of_python_too(tmp_path):
             call(missing)
         assert isinstance(e.value, pytreefs.NotFoundError) and isinstance(e.value, pytreefs.Error)
         assert e.value.errno == errno.ENOENT and e.value.filename == str(missing)
-    with pytest.raises(FileNotFoundError, match="has no 'parms'"):
+    with pytest.raises(FileNotFoundError, match="has no 'parms'; did you mean 'params'"):
         pytreefs.load(SAMPLE / '1500' / 'state' / 'parms')
     pytreefs.save(tmp_path / '1', {'x': 1})
     with pytest.raises(FileExistsError) as e:

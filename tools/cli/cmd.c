@@ -342,7 +342,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		r = first.code ? err_restore(&first) : fail_absent(path);
 	else if (r == -ENOENT)
 		r = *err_where(r) ? err_at(r, "'%s' in '%s'", ret->inner, ret->source) :
-				    fail(-ENOENT, "'%s' has no '%s'", ret->source, ret->inner);
+				    fail_absent_name(ret->ns->root, ret->source, ret->inner);
 	if (r < 0)
 		source_close(ret);
 	return r;

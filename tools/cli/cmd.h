@@ -139,6 +139,9 @@ int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
  * asks when it finds no checkpoint. */
 int source_open_safetensors(struct cmd_args *a, const char *path, struct source *ret);
 void source_close(struct source *s);
+/* -ENOENT: path is not in dir, which the user knows as `source`. The nearest name that is there is
+ * suggested. */
+int fail_absent_name(struct node *dir, const char *source, const char *path);
 #define auto_source __attribute__((cleanup(source_close))) struct source
 
 /* "1.5 MiB" */

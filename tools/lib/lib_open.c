@@ -207,7 +207,7 @@ int lib_node(struct pytreefs *ck, const char *name, struct node **ret)
 	int r = node_walk(ck->source.node, name, ret);
 
 	if (r == -ENOENT && !*err_where(r))
-		return fail(-ENOENT, "'%s' has no '%s'", ck->source.source, name);
+		return fail_absent_name(ck->source.node, ck->source.source, name);
 	return r;
 }
 
