@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -217,6 +218,29 @@ def test_readers_of_others(fs, tmp_path):
     import fsspec
     with fsspec.open(f'pytreefs://{SAMPLE}/1500/state/step.json', 'rt') as f:
         assert f.read() == '1500\n'
+
+
+def test_the_example_of_the_page(tmp_path, monkeypatch):
+    """Its lines, pasted beside a copy of the sample, with the protocol found as an entry point or registered."""
+    pytest.importorskip('fsspec')
+    page = (TOP / 'docs' / 'python.md').read_text()
+    code = re.search(r'```python\nimport json\nimport fsspec.*?```', page, re.S)[0].removeprefix('```python\n').removesuffix('```')
+    shutil.copytree(SAMPLE, tmp_path / 'ckpts')
+    register = "import fsspec\nfrom pytreefs._fsspec import FileSystem\nfsspec.register_implementation('pytreefs', FileSystem, clobber=True)\n"
+    r = subprocess.run([sys.executable, '-c', register + code], cwd=tmp_path, capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    assert r.stdout == '(128, 32) True embed.table 0.375\n'
+
+
+def test_a_reader_that_seeks_in_small_pieces(fs):
+    """A buffer of a few bytes over a file of ours: each seek and read reaches the file."""
+    for name in ('params/embed/table@float32.npy', 'params.safetensors', 'run_name.txt'):
+        with fs.open(f'{SAMPLE}/1500/state/{name}') as f:
+            whole = f.read()
+            buffered = io.BufferedReader(f, 8)
+            for at in (0, len(whole) // 2, 3, max(len(whole) - 7, 0), len(whole), 1):
+                buffered.seek(at)
+                assert buffered.read(7) == whole[at:at + 7]
 
 
 # ---- the wheel ----
