@@ -2,12 +2,15 @@
 """Nothing is read that nobody asked for: big roots and wide trees are cheap to mount and to list."""
 
 import errno
+import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
+import google_crc32c
 import numpy as np
 import pytest
 import safetensors
@@ -241,6 +244,31 @@ def test_a_box_of_one_percent_reads_three_percent_at_most(mount, cases, box, ind
 
     n = read_bytes_of(m, read)
     assert n <= 0.03 * stored, f'{n} of {stored} bytes'
+
+
+def test_the_index_of_a_shard_is_read_once(mount, run, tmp_path):
+    """Many small reads of a shard of 128 inner chunks: its index stays in the cache."""
+    array = np.arange(1 << 16, dtype=np.int32).reshape(256, 256)
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', array)
+    run('save', '-o', 'zarr=3,ocdbt=off,compression=none', tmp_path / 'in', tmp_path / 'root/1')
+    leaf = tmp_path / 'root/1/default/w'
+    shutil.rmtree(leaf.parent / '.crc32c')
+    meta = json.loads((leaf / 'zarr.json').read_text())
+    little = {'name': 'bytes', 'configuration': {'endian': 'little'}}
+    meta['codecs'] = [{'name': 'sharding_indexed', 'configuration': {
+        'chunk_shape': [8, 64], 'codecs': [little], 'index_codecs': [little, {'name': 'crc32c'}], 'index_location': 'end'}}]
+    (leaf / 'zarr.json').write_text(json.dumps(meta))
+    chunks = [array[i:i + 8, j:j + 64].tobytes() for i in range(0, 256, 8) for j in range(0, 256, 64)]
+    index = b''.join(struct.pack('<QQ', i * 2048, 2048) for i in range(len(chunks)))
+    shard = b''.join(chunks) + index + struct.pack('<I', google_crc32c.value(index))
+    (leaf / 'c/0/0').write_bytes(shard)
+    m = mount(tmp_path / 'root', 'trace=io', 'io=trace:sync', 'direct_io')
+    fd = os.open(m / '1/default/w.npy', os.O_RDONLY)
+    for at in range(0, array.nbytes - 256, 4099 & ~3):
+        assert os.pread(fd, 256, 128 + at) == array.tobytes()[at:at + 256]
+    os.close(fd)
+    assert len([line for line in m.log_lines() if f'c/0/0:{len(shard) - len(index) - 4}:' in line]) == 1
 
 
 def test_a_safetensors_view_costs_what_is_read(mount, cases):
