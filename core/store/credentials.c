@@ -83,6 +83,17 @@ static void replace(struct credentials_cache *c, struct credentials *keys, int64
 	c->renew_at = keys->expires ? keys->expires - MIN(RENEW_BEFORE, MAX(left, 0) / 4) : 0;
 }
 
+static bool is_equal(const char *a, const char *b)
+{
+	return !strcmp(a ? a : "", b ? b : "");
+}
+
+static bool is_same(const struct credentials *a, const struct credentials *b)
+{
+	return is_equal(a->id, b->id) && is_equal(a->secret, b->secret) &&
+	       is_equal(a->token, b->token);
+}
+
 static int renew(struct credentials_cache *c)
 {
 	struct credentials keys = { 0 };
@@ -98,6 +109,9 @@ static int renew(struct credentials_cache *c)
 	r = c->source->find(c->arg, &keys);
 	pthread_mutex_lock(&c->lock);
 	if (r >= 0) {
+		/* As in credentials_expired(): others may be refused with the old ones yet. */
+		if (c->is_expired && !is_same(&keys, &c->keys))
+			c->replaced_at = now;
 		replace(c, &keys, now);
 	} else if (is_usable(c, now)) {
 		log_warn("credentials could not be renewed: %s", err_text(r));
@@ -139,17 +153,6 @@ int credentials_get(struct credentials_cache *c, struct credentials *ret)
 			  fail(-EACCES, "there are no credentials yet");
 	pthread_mutex_unlock(&c->lock);
 	return r;
-}
-
-static bool is_equal(const char *a, const char *b)
-{
-	return !strcmp(a ? a : "", b ? b : "");
-}
-
-static bool is_same(const struct credentials *a, const struct credentials *b)
-{
-	return is_equal(a->id, b->id) && is_equal(a->secret, b->secret) &&
-	       is_equal(a->token, b->token);
 }
 
 bool credentials_expired(struct credentials_cache *c)
