@@ -341,6 +341,10 @@ static void leave_together(struct atomic_step *n)
 
 void atomic_step_release(struct atomic_step *n)
 {
+	struct err_note why;
+
+	/* Why there is a step to give up, of which the caller has yet to speak. */
+	err_peek(&why);
 	if (n->draft)
 		give_up(n);
 	if (n->is_shared)
@@ -351,4 +355,5 @@ void atomic_step_release(struct atomic_step *n)
 	free(n->name);
 	free(n->old);
 	*n = (struct atomic_step){ 0 };
+	err_restore(&why);
 }
