@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import tomllib
 
 import mesonpy
@@ -114,9 +115,15 @@ def test_commands_as_objects(tmp_path):
     assert pytreefs.diff(SAMPLE, tmp_path / 'ckpts')['unreadable'] == 1
     rows = pytreefs.stats(SAMPLE / '1000/state', only='params/')
     assert rows and all(row['path'].startswith('params/') for row in rows)
-    with pytest.raises(pytreefs.NotFoundError, match='nothing') as e:
-        pytreefs.stats(tmp_path / 'nothing')
-    assert e.value.filename == str(tmp_path / 'nothing')
+    # In a checkpoint, and where no directory above it is one (/tmp may hold some of other runs).
+    with tempfile.TemporaryDirectory(dir='/var/tmp') as elsewhere:
+        (pathlib.Path(elsewhere) / 'notes.txt').write_text('not empty, which would be a place for steps')
+        for where in (tmp_path / 'ckpts', pathlib.Path(elsewhere)):
+            with pytest.raises(pytreefs.NotFoundError, match='nothing') as e:
+                pytreefs.stats(where / 'nothing')
+            assert e.value.filename == str(where / 'nothing')
+            with pytest.raises(pytreefs.NotFoundError, match='nothing'):
+                pytreefs.open(where / 'nothing')
 
 
 def test_python_m_is_the_program():

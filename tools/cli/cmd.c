@@ -280,6 +280,16 @@ static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_
 	return r;
 }
 
+/* No directory from the path upwards is a checkpoint; why is of the first that is a directory. */
+static int fail_no_checkpoint(const char *path, bool is_url, const struct err_note *why)
+{
+	struct stat st;
+
+	if (!is_url && why->code == -EINVAL && stat(path, &st) < 0 && errno == ENOENT)
+		return fail(-ENOENT, "'%s' does not exist; %s", path, why->text);
+	return err_restore(why);
+}
+
 static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 {
 	size_t n = strlen(path), end, host = url_host(path);
@@ -326,7 +336,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		r = r == -EINVAL ? 0 : r;
 	}
 	if (r == 0)
-		r = first.code ? err_restore(&first) : fail_absent(path);
+		r = first.code ? fail_no_checkpoint(path, is_url, &first) : fail_absent(path);
 	if (r < 0)
 		return r;
 	while (path[end] == '/')
@@ -339,7 +349,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
 	}
 	if (r == -ENOENT && is_here)
-		r = first.code ? err_restore(&first) : fail_absent(path);
+		r = first.code ? fail_no_checkpoint(path, is_url, &first) : fail_absent(path);
 	else if (r == -ENOENT)
 		r = *err_where(r) ? err_at(r, "'%s' in '%s'", ret->inner, ret->source) :
 				    fail_absent_name(ret->ns->root, ret->source, ret->inner);
