@@ -41,8 +41,9 @@ def _module_dir(module):
 
 
 def _run(*args):
-    # A fresh process: eight devices and 64-bit types must be asked for before JAX is imported.
-    env = dict(os.environ, PYTHONPATH=str(TESTS), PYTHONDONTWRITEBYTECODE='1')
+    # A fresh process: eight devices and 64-bit types must be asked for before JAX is imported, whatever the caller has asked for.
+    env = {name: value for name, value in os.environ.items() if name != 'XLA_FLAGS'}
+    env |= {'PYTHONPATH': str(TESTS), 'PYTHONDONTWRITEBYTECODE': '1'}
     return subprocess.run([sys.executable, '-m', 'lib.generate', *args], cwd=TESTS, env=env,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
