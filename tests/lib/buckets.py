@@ -33,19 +33,24 @@ sys.stdin.read()
 
 
 @contextlib.contextmanager
-def moto():
-    """moto's server in a process of its own; gives its address."""
-    process = subprocess.Popen([sys.executable, '-c', SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+def process_of(script, what):
+    """A server in a process of its own, whose first line is its port and which ends with its input; gives its address."""
+    process = subprocess.Popen([sys.executable, '-c', script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, text=True)
     try:
         line = process.stdout.readline()
-        assert line, f'moto did not start: status {process.wait(120)}'
+        assert line, f'{what} did not start: status {process.wait(120)}'
         yield f'127.0.0.1:{int(line)}'
     finally:
         process.kill()
         process.wait(120)
         process.stdin.close()
         process.stdout.close()
+
+
+def moto():
+    """moto's server; gives its address."""
+    return process_of(SERVER, 'moto')
 
 
 def ask(address, method, path, body=None, headers=None):

@@ -7,12 +7,9 @@ bytes, and has no conditions.
 """
 
 import base64
-import contextlib
 import functools
 import http.server
 import json
-import subprocess
-import sys
 import time
 import urllib.parse
 
@@ -33,20 +30,9 @@ OBJECT = {'name', 'size', 'generation', 'updated'}
 PAGE_FIELDS = 'nextPageToken,prefixes,items(name,size,generation,updated)'
 
 
-@contextlib.contextmanager
 def emulator():
-    """The emulator in a process of its own; gives its address."""
-    process = subprocess.Popen([sys.executable, '-c', SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, text=True)
-    try:
-        line = process.stdout.readline()
-        assert line, f'the emulator did not start: status {process.wait(30)}'
-        yield f'127.0.0.1:{int(line)}'
-    finally:
-        process.kill()
-        process.wait(30)
-        process.stdin.close()
-        process.stdout.close()
+    """The emulator; gives its address."""
+    return buckets.process_of(SERVER, 'the emulator')
 
 
 class Bucket(buckets.AnyBucket):
