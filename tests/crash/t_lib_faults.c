@@ -9,6 +9,7 @@
  */
 #include "core/base/mem.h"
 #include "tests/engine/io_crash.h"
+#include "tests/unit/lib/fault_rules.h"
 #include "tests/unit/lib/nomem.h"
 #include "tests/unit/lib/tmp_dir.h"
 #include "tools/lib/pytreefs.h"
@@ -23,15 +24,6 @@ static const char *const sets[] = {
 };
 
 static const char *const modes[] = { "keep", "drop", "tear" };
-
-static const struct {
-	const char *rule;
-	int code;
-} rules[] = {
-	{ "change:eio", -EIO }, { "change:enospc", -ENOSPC }, { "read:eio", -EIO },
-	{ "open:eio", -EIO },   { "any:enomem", -ENOMEM },    { "write:torn", -EIO },
-	{ "read:torn", -EIO },
-};
 
 static char root[TMP_DIR_MAX];
 static char trying[300]; /* for messages */
@@ -322,18 +314,18 @@ static void operations_fail(void **state)
 {
 	unsigned step = getenv("TEST_EVERY_FAULT") ? 1 : 7;
 
-	for (size_t i = 0; i < ARRAY_LEN(sets) * ARRAY_LEN(rules); i++) {
-		size_t k = i % ARRAY_LEN(rules);
+	for (size_t i = 0; i < ARRAY_LEN(sets) * ARRAY_LEN(fault_rules); i++) {
+		size_t k = i % ARRAY_LEN(fault_rules);
 		unsigned quiet = 0; /* A fault may hurt nobody. */
 
-		set = sets[i / ARRAY_LEN(rules)];
+		set = sets[i / ARRAY_LEN(fault_rules)];
 		for (unsigned n = 1; quiet < 60 / step; n += step) {
 			char io[64];
 			bool hit;
 
-			snprintf(io, sizeof(io), "fault(%s:%u):sync", rules[k].rule, n);
+			snprintf(io, sizeof(io), "fault(%s:%u):sync", fault_rules[k].rule, n);
 			snprintf(trying, sizeof(trying), "%s %s", set, io);
-			hit = save(io, rules[k].code);
+			hit = save(io, fault_rules[k].code);
 			quiet = hit ? 0 : quiet + 1;
 			faults++;
 			hits += hit;

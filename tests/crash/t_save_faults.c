@@ -7,6 +7,7 @@
  * Every one with TEST_EVERY_FAULT (and TEST_EVERY_ALLOCATION), else a part.
  */
 #include "tests/unit/lib/draft_make.h"
+#include "tests/unit/lib/fault_rules.h"
 #include "tests/unit/lib/nomem.h"
 #include "tests/unit/lib/tmp_dir.h"
 
@@ -19,15 +20,6 @@ static const char *const sets[][MAX_SET] = {
 	{ "zarr=3", "chunk_byte_size=600", "target_data_file_size=2000", NULL },
 	{ "ocdbt=off", "leaf_type=jax.Array", NULL },
 	{ "ocdbt=off", "zarr=3", "atomicity=commit_file", NULL },
-};
-
-static const struct {
-	const char *rule;
-	int code;
-} rules[] = {
-	{ "change:eio", -EIO }, { "change:enospc", -ENOSPC }, { "read:eio", -EIO },
-	{ "open:eio", -EIO },   { "any:enomem", -ENOMEM },    { "write:torn", -EIO },
-	{ "read:torn", -EIO },
 };
 
 static char root[TMP_DIR_MAX];
@@ -180,13 +172,14 @@ static bool one_fault(const char *const *set, const char *rule, int code, unsign
 static void operations_fail(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(sets); i++)
-		for (size_t k = 0; k < ARRAY_LEN(rules); k++) {
+		for (size_t k = 0; k < ARRAY_LEN(fault_rules); k++) {
 			/* A fault may hurt nobody: a lock file that stays, a step that is looked
 			 * for twice. */
 			unsigned quiet = 0, step = getenv("TEST_EVERY_FAULT") ? 1 : 5;
 
 			for (unsigned n = 1; quiet < 60 / step; n += step)
-				quiet = one_fault(sets[i], rules[k].rule, rules[k].code, n) ?
+				quiet = one_fault(sets[i], fault_rules[k].rule, fault_rules[k].code,
+						  n) ?
 						0 :
 						quiet + 1;
 		}
