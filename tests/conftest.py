@@ -87,6 +87,14 @@ def cases():
 
 
 @pytest.fixture
+def root(tmp_path):
+    """An empty directory to mount."""
+    path = tmp_path / 'root'
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
 def copy(tmp_path):
     """copy(case): a private copy of a checkpoint that the test may change; returns its source path."""
     def make(case, name='copy'):

@@ -38,13 +38,6 @@ ARRAYS = {
 CHOICE = {'bf16': 'blosc', 'f32': 'blosc', 'mask': 'zstd', 'noise': None, 'text': 'zstd', 'scalar': None, 'zeros': 'zstd'}
 
 
-@pytest.fixture
-def root(tmp_path):
-    path = tmp_path / 'root'
-    path.mkdir()
-    return path
-
-
 def save(run, tmp_path, arrays, options, step=1, big=()):
     files = tmp_path / f'files-{step}'
     files.mkdir()

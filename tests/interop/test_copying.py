@@ -24,13 +24,6 @@ ARRAYS = {f'a{i}': bits((40, 30 + i), dtype_of(t), i) for i, t in enumerate(
 W = values((20, 30), np.float32, 1)
 
 
-@pytest.fixture
-def root(tmp_path):
-    path = tmp_path / 'root'
-    path.mkdir()
-    return path
-
-
 def shell(command, m):
     return subprocess.run(command.replace('MNT', str(m.path)), shell=True, executable='/bin/bash', capture_output=True, text=True,
                           timeout=120)

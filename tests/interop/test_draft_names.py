@@ -16,13 +16,6 @@ W = values((20, 30), np.float32, 1)
 DRAFT = '.7.pytreefs-draft'
 
 
-@pytest.fixture
-def root(tmp_path):
-    path = tmp_path / 'root'
-    path.mkdir()
-    return path
-
-
 def save(manager, step, value):
     assert manager.save(step, args=ocp0.args.StandardSave({'w': value}), force=True)
     manager.wait_until_finished()

@@ -18,12 +18,6 @@ from test_writing import commit, leaves, write
 SUMS = '.sha256sums'
 
 
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / 'root').mkdir()
-    return tmp_path / 'root'
-
-
 def sums(item):
     """{name: digest} of an item."""
     lines = (item / SUMS).read_text().splitlines()

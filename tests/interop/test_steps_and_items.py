@@ -29,13 +29,6 @@ from test_writing import commit, leaves, write
 W = values((20, 30), np.float32, 1)
 
 
-@pytest.fixture
-def root(tmp_path):
-    path = tmp_path / 'root'
-    path.mkdir()
-    return path
-
-
 @pytest.mark.feature('B6')
 def test_rich_types(mount, root):
     """B6: tuples are recorded as tuples, and v0 restores them so."""

@@ -17,13 +17,6 @@ import pytest
 import safetensors.numpy
 
 
-@pytest.fixture
-def root(tmp_path):
-    path = tmp_path / 'root'
-    path.mkdir()
-    return path
-
-
 def begin(m, name='7', item='default'):
     where = m / f'{name}.tmp' / item
     where.mkdir(parents=True)

@@ -21,12 +21,6 @@ LARGE = np.arange(6 * MIB, dtype=np.float32).reshape(6, MIB)        # one chunk,
 
 
 @pytest.fixture
-def root(tmp_path):
-    (tmp_path / 'root').mkdir()
-    return tmp_path / 'root'
-
-
-@pytest.fixture
 def temporary(tmp_path):
     (tmp_path / 'temporary').mkdir()
     return tmp_path / 'temporary'

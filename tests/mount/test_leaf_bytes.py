@@ -22,12 +22,6 @@ def npy(array):
 BYTES = {'text': b'hello', 'none': b'', 'wild': bytes(range(256)) * 5000, 'npy_head': b'\x93NUMPY\x01\x00', 'npy': npy(ARRAY)}
 
 
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / 'root').mkdir()
-    return tmp_path / 'root'
-
-
 def draft_files(**more):
     return {'w.npy': ARRAY, 's.json': b'3', **{f'n/{name}.bin': value for name, value in BYTES.items()}, **more}
 

@@ -28,13 +28,6 @@ ENDED = GONE | {errno.ENOTCONN, errno.ECONNABORTED, errno.EBADF, errno.EINTR}
 pytestmark = pytest.mark.races
 
 
-@pytest.fixture
-def root(tmp_path):
-    path = tmp_path / 'root'
-    path.mkdir()
-    return path
-
-
 def leaves(step):
     """What a step holds follows from its number."""
     w = (np.arange(64 * 48, dtype=np.float32) + step).reshape(64, 48)

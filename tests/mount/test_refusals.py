@@ -26,13 +26,6 @@ def npy(array):
 W = npy(np.arange(12, dtype=np.float32).reshape(3, 4))
 
 
-@pytest.fixture
-def root(tmp_path):
-    path = tmp_path / 'root'
-    path.mkdir()
-    return path
-
-
 def refused(why, do):
     with pytest.raises(OSError) as e:
         do()
