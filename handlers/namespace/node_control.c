@@ -160,7 +160,7 @@ static int control_open(struct node *n, int flags, struct file **ret)
 	if (!control_of(n)->print)
 		return fail(-EISDIR, "'%s' is a directory", n->name);
 	if (open_changes(flags))
-		return fail(-EACCES, "'.pytreefs/%s' cannot be written", n->name);
+		return fail(-EROFS, "'.pytreefs/%s' cannot be written", n->name);
 	r = file_new(&control_file_ops, n, sizeof(*cf), &cf);
 	if (r < 0)
 		return r;

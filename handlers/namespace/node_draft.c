@@ -266,6 +266,9 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 	struct node *n = NULL;
 	int r;
 
+	if (!to_dir->ops->create)
+		return fail(-EROFS, "'%.*s' cannot go to '%s': committed steps are immutable",
+			    SPAN_ARG(name), to_dir->name);
 	if (!node_is_draft(to_dir) || node_draft_of(to_dir)->draft != nd->draft)
 		return fail(-EXDEV, "'%.*s' cannot leave its draft", SPAN_ARG(name));
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
