@@ -77,6 +77,7 @@ static int open_stack(const char *stack, struct io_store **store, struct io_engi
 int io_engine_open_store(const char *stack, struct io_store *store, struct io_engine **ret)
 {
 	struct io_stats *stats = calloc(1, sizeof(*stats));
+	struct io_store *opened = store;
 	struct io_engine *io;
 	int r;
 
@@ -92,6 +93,11 @@ int io_engine_open_store(const char *stack, struct io_store *store, struct io_en
 	}
 	for (struct io_engine *e = io; e; e = e->below)
 		e->stats = stats;
+	r = opened && opened->ops->begin ? opened->ops->begin(opened, io) : 0;
+	if (r < 0) {
+		io_engine_close(io);
+		return r;
+	}
 	*ret = io;
 	return 0;
 }

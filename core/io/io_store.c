@@ -179,6 +179,16 @@ const char *io_store_file(struct io_engine *io, size_t i)
 	return at ? store_of(at)->ops->file(store_of(at), i) : NULL;
 }
 
+bool io_store_stats(struct io_engine *io, struct io_store_stats *ret)
+{
+	struct io_engine *at = remote_of(io);
+
+	if (!at || !store_of(at)->ops->stats)
+		return false;
+	store_of(at)->ops->stats(store_of(at), ret);
+	return true;
+}
+
 int io_store_root(struct io_engine *io, struct io_dir **ret)
 {
 	struct io_engine *at = remote_of(io);

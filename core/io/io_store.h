@@ -29,8 +29,20 @@ struct io_object {
 /* Stops early with a non-zero return. */
 typedef int io_store_fn(void *arg, const char *name, const struct io_object *object);
 
+/* Of what was read; a store without a cache on disk has none. */
+struct io_store_stats {
+	uint64_t cache_hits, cache_misses; /* pieces: read from disk, and fetched */
+	uint64_t cache_hit_bytes, fetched_bytes;
+	uint64_t cache_stored, cache_evicted, cache_damaged; /* pieces */
+};
+
 struct io_store_ops {
 	const char *name;
+	/*
+	 * The top of the stack that the store is a part of, for files of its own on this machine.
+	 * Called once, before anything else; NULL: it has none.
+	 */
+	int (*begin)(struct io_store *store, struct io_engine *io);
 	/* -ENOENT with a note when it is neither an object nor a directory. */
 	int (*lookup)(struct io_store *store, const char *path, struct io_object *ret);
 	int (*list)(struct io_store *store, const char *path, io_store_fn *each, void *arg);
@@ -45,6 +57,8 @@ struct io_store_ops {
 	void (*quiesce)(struct io_store *store);
 	/* The i-th file or directory of this machine that it will read; NULL after the last. */
 	const char *(*file)(struct io_store *store, size_t i);
+	void (*stats)(struct io_store *store,
+		      struct io_store_stats *ret); /* NULL: it counts nothing */
 	void (*free)(struct io_store *store);
 };
 
@@ -63,6 +77,8 @@ int io_engine_open_store(const char *stack, struct io_store *store, struct io_en
 int io_store_root(struct io_engine *io, struct io_dir **ret);
 /* `file` of the store that this engine reads; NULL when it has none. */
 const char *io_store_file(struct io_engine *io, size_t i);
+/* Of the store that this engine reads; false when it has none, or that counts nothing. */
+bool io_store_stats(struct io_engine *io, struct io_store_stats *ret);
 /* Whether paths beneath dir are a store's. */
 static inline bool io_dir_in_store(const struct io_dir *dir)
 {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/store/store_cache.h"
 #include "core/store/url_store_impl.h"
 
 #define LISTING_MS 30000
@@ -264,7 +265,8 @@ static int fill(struct store *s, const char *url, const struct url_store_opts *o
 	return http_new(&ho, &s->http);
 }
 
-int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret)
+/* Without a cache on disk. */
+static int open_store(const char *url, const struct url_store_opts *opts, struct store **ret)
 {
 	const struct store_kind *kind = NULL;
 	struct store *s;
@@ -282,8 +284,25 @@ int store_open(const char *url, const struct url_store_opts *opts, struct io_sto
 		store_free(&s->base);
 		return r;
 	}
-	*ret = &s->base;
+	*ret = s;
 	return 0;
+}
+
+int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret)
+{
+	struct store *s;
+	int r = open_store(url, opts, &s);
+
+	if (r < 0)
+		return r;
+	*ret = &s->base;
+	if (!opts->cache_dir)
+		return 0;
+	const struct store_cache_opts cache = { .dir = opts->cache_dir,
+						.limit = opts->cache_dir_limit,
+						.root = s->root };
+
+	return store_cache_new(&cache, &s->base, ret);
 }
 
 int store_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
@@ -291,7 +310,7 @@ int store_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
 	const struct store_kind *kind = NULL;
 	size_t host, n = 0;
 	auto_free char *top = NULL;
-	struct io_store *base;
+	struct store *s;
 	int r = find_kind(url, &kind);
 
 	if (r < 0)
@@ -303,11 +322,11 @@ int store_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
 		return 0;
 	}
 	top = span_dup_str(span_of(url, host));
-	r = top ? store_open(top, opts, &base) : fail(-ENOMEM, "cannot open '%s'", url);
+	r = top ? open_store(top, opts, &s) : fail(-ENOMEM, "cannot open '%s'", url);
 	if (r < 0)
 		return r;
-	r = kind->reach(store_of(base), url + host + 1, &n);
-	store_free(base);
+	r = kind->reach(s, url + host + 1, &n);
+	store_free(&s->base);
 	if (r >= 0)
 		*ret = n ? host + 1 + n : host;
 	return r;

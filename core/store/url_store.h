@@ -33,6 +33,9 @@ struct url_store_opts {
 	const char *endpoint, *region;
 	enum url_addressing addressing;
 	bool anonymous; /* ask without credentials */
+	/* What was read is kept there (store_cache.h); NULL: nowhere. */
+	const char *cache_dir;
+	uint64_t cache_dir_limit;
 };
 
 /* Asks the server nothing yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */

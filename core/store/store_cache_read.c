@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_cache_read.c - a batch of reads -> pieces: those that the disk has come from there, the
+ * others from the store below, and are stored on disk.
+ *
+ * A piece whose bytes all go to one place of the caller's is read or fetched right there; of
+ * another one a copy is made in memory first. Objects without a tag are not stored.
+ *
+ * Invariants: no byte that comes from the disk is handed out, or left in the caller's memory as a
+ * result, before its checksum was compared.
+ */
+#include "core/base/array.h"
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/store/store_cache_impl.h"
+
+#define ROUND 32          /* files of the cache that a batch has open at once */
+#define COPIES (16 * MiB) /* of pieces that are read or fetched, of all batches */
+
+/* What one request wants of one piece. */
+struct part {
+	struct io_req *req;
+	uint64_t off; /* in the object */
+	size_t n;
+};
+
+enum piece_state { PIECE_NEW, PIECE_READING, PIECE_MISSING, PIECE_FETCHING, PIECE_DONE };
+
+struct piece {
+	enum piece_state state;
+	bool is_retained; /* on disk, when it was fetched */
+	uint64_t off;     /* in the object */
+	size_t n;
+	size_t first, n_parts;
+	struct piece_id id;
+	struct io_file *file; /* of the cache; while it is read */
+	uint8_t *p, *copy;    /* where it goes; a copy of its own, or NULL */
+	size_t from, len;     /* of the piece, what goes there */
+	uint8_t tail[PIECE_TAIL_MAX];
+};
+
+struct batch {
+	struct store_cache *c;
+	struct part *part; /* sorted by object and offset */
+	struct piece *piece;
+	struct io_req *fetch;  /* of the store below */
+	size_t *fetched_piece; /* of each */
+	size_t n, cap, n_pieces, n_fetch;
+	struct io_req local[2 * ROUND]; /* tail and data of each piece that is read */
+	size_t reading[ROUND], n_reading;
+	size_t next;   /* piece to be looked for on disk */
+	size_t n_reqs; /* whose results were not taken yet */
+	bool is_done;
+};
+
+static void add(atomic_ullong *counter, uint64_t n)
+{
+	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* ---- parts and pieces ---- */
+
+static void batch_free(struct batch *b)
+{
+	if (!b)
+		return;
+	free(b->part);
+	free(b->piece);
+	free(b->fetch);
+	free(b->fetched_piece);
+	free(b);
+}
+
+static int add_parts(struct batch *b, struct io_req *q)
+{
+	uint64_t at = q->off + q->done, end = MIN(q->off + q->n, q->file->size);
+
+	while (at < end) {
+		size_t n = (size_t)MIN(PIECE_BYTES - at % PIECE_BYTES, end - at);
+
+		if (!array_reserve(b->part, b->cap, b->n + 1))
+			return fail(-ENOMEM, "cannot read '%s'", q->file->name);
+		b->part[b->n++] = (struct part){ q, at, n };
+		at += n;
+	}
+	return 0;
+}
+
+static int by_object(const struct part *a, const struct part *b)
+{
+	const struct io_file *x = a->req->file, *y = b->req->file;
+	int c = x == y ? 0 : strcmp(x->key, y->key);
+
+	if (c == 0 && x != y)
+		c = strcmp(x->tag, y->tag);
+	return c ? c : (x->size > y->size) - (x->size < y->size);
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+	int c = by_object(x, y);
+
+	return c ? c : (x->off > y->off) - (x->off < y->off);
+}
+
+static int make_pieces(struct batch *b)
+{
+	struct piece_id object;
+
+	if (b->n)
+		qsort(b->part, b->n, sizeof(*b->part), by_place);
+	b->piece = calloc(b->n + 1, sizeof(*b->piece));
+	b->fetch = calloc(b->n + 1, sizeof(*b->fetch));
+	b->fetched_piece = calloc(b->n + 1, sizeof(*b->fetched_piece));
+	if (!b->piece || !b->fetch || !b->fetched_piece)
+		return fail(-ENOMEM, "cannot read %zu pieces", b->n);
+	for (size_t i = 0; i < b->n; i++) {
+		const struct part *part = &b->part[i];
+		const struct io_file *file = part->req->file;
+		uint64_t off = part->off - part->off % PIECE_BYTES;
+		bool is_same = i && !by_object(part - 1, part);
+		struct piece *p;
+
+		if (!is_same && *file->tag)
+			piece_object_id(b->c->root, file->key, file->tag, file->size, &object);
+		if (!is_same || b->piece[b->n_pieces - 1].off != off) {
+			p = &b->piece[b->n_pieces++];
+			*p = (struct piece){ .off = off,
+					     .n = (size_t)MIN(PIECE_BYTES, file->size - off),
+					     .first = i };
+			p->is_retained = *file->tag;
+			p->state = p->is_retained ? PIECE_NEW : PIECE_MISSING;
+			if (p->is_retained)
+				piece_id_of(&object, off / PIECE_BYTES, &p->id);
+		}
+		b->piece[b->n_pieces - 1].n_parts++;
+	}
+	return 0;
+}
+
+static uint8_t *place_of(const struct part *part)
+{
+	return (uint8_t *)part->req->p + (part->off - part->req->off);
+}
+
+/* Where bytes from..from+len of a piece go to. False: there is no room for a copy. */
+static bool find_place(struct batch *b, struct piece *p, size_t from, size_t len, bool must)
+{
+	const struct part *part = &b->part[p->first];
+
+	p->from = from;
+	p->len = len;
+	if (p->n_parts == 1 && part->off == p->off + from && part->n == len) {
+		p->p = place_of(part);
+		return true;
+	}
+	if (atomic_fetch_add(&b->c->copies, len) + len > COPIES && !must) {
+		atomic_fetch_sub(&b->c->copies, len);
+		return false;
+	}
+	p->p = p->copy = block_alloc(len);
+	if (!p->copy)
+		atomic_fetch_sub(&b->c->copies, len);
+	return p->copy;
+}
+
+static void leave_place(struct batch *b, struct piece *p)
+{
+	if (!p->copy)
+		return;
+	block_free(take(p->copy), p->len);
+	atomic_fetch_sub(&b->c->copies, p->len);
+}
+
+/* To those that want it. */
+static void hand_out(struct batch *b, struct piece *p)
+{
+	for (size_t i = p->first; i < p->first + p->n_parts && p->copy; i++)
+		memcpy(place_of(&b->part[i]), p->copy + (b->part[i].off - p->off - p->from),
+		       b->part[i].n);
+	leave_place(b, p);
+	p->state = PIECE_DONE;
+}
+
+/* ---- from the disk ---- */
+
+/* The blocks that parts of it want. */
+static void window_of(const struct batch *b, const struct piece *p, size_t *ret_from,
+		      size_t *ret_len)
+{
+	uint64_t from = b->part[p->first].off, to = 0;
+
+	for (size_t i = p->first; i < p->first + p->n_parts; i++)
+		to = MAX(to, b->part[i].off + b->part[i].n);
+	from = (from - p->off) / PIECE_BLOCK * PIECE_BLOCK;
+	*ret_from = (size_t)from;
+	*ret_len = (size_t)(MIN(round_up(to - p->off, PIECE_BLOCK), p->n) - from);
+}
+
+/* Whether this round of reads has room for it. */
+static bool add_read(struct batch *b, size_t i)
+{
+	struct piece *p = &b->piece[i];
+	size_t from, len;
+	struct io_req *q = &b->local[2 * b->n_reading];
+
+	if (b->n_reading == ROUND)
+		return false;
+	p->file = piece_dir_get(b->c->dir, &p->id, p->n);
+	if (!p->file) {
+		p->state = PIECE_MISSING;
+		return true;
+	}
+	window_of(b, p, &from, &len);
+	if (!find_place(b, p, from, len, !b->n_reading)) {
+		io_file_unref(take(p->file));
+		/* When memory is short for one alone. */
+		p->state = b->n_reading ? PIECE_NEW : PIECE_MISSING;
+		return !b->n_reading;
+	}
+	q[0] = (struct io_req){ .op = IO_READ,
+				.file = p->file,
+				.p = p->tail,
+				.n = piece_tail_bytes(p->n),
+				.off = p->n,
+				.result = -EIO };
+	q[1] = (struct io_req){
+		.op = IO_READ, .file = p->file, .p = p->p, .n = len, .off = from, .result = -EIO
+	};
+	p->state = PIECE_READING;
+	b->reading[b->n_reading++] = i;
+	return true;
+}
+
+/* As many as one round takes; what is not on disk is missing then. */
+static void begin_reads(struct batch *b)
+{
+	for (; b->next < b->n_pieces; b->next++)
+		if (b->piece[b->next].state == PIECE_NEW && !add_read(b, b->next))
+			break;
+	if (b->n_reading && io_submit(b->local[0].file->io, b->local, 2 * b->n_reading) < 0) {
+		for (size_t i = 0; i < b->n_reading; i++) {
+			struct piece *p = &b->piece[b->reading[i]];
+
+			io_file_unref(take(p->file));
+			leave_place(b, p);
+			p->state = PIECE_MISSING;
+		}
+		b->n_reading = 0;
+	}
+}
+
+static bool is_whole(const struct io_req *q, const struct piece *p)
+{
+	return q[0].result == (int64_t)q[0].n && q[1].result == (int64_t)q[1].n &&
+	       piece_tail_is_of(p->tail, &p->id, p->n) &&
+	       piece_blocks_match(p->tail, p->from, span_of(p->p, p->len));
+}
+
+static void end_reads(struct batch *b)
+{
+	if (b->n_reading)
+		io_wait(b->local[0].file->io, b->local, 2 * b->n_reading);
+	for (size_t i = 0; i < b->n_reading; i++) {
+		struct piece *p = &b->piece[b->reading[i]];
+
+		if (is_whole(&b->local[2 * i], p)) {
+			piece_dir_used(b->c->dir, p->file);
+			add(&b->c->hits, 1);
+			add(&b->c->hit_bytes, p->len);
+			hand_out(b, p);
+		} else {
+			piece_dir_damaged(b->c->dir, &p->id);
+			leave_place(b, p);
+			p->state = PIECE_MISSING;
+		}
+		io_file_unref(take(p->file));
+	}
+	b->n_reading = 0;
+	err_clear();
+}
+
+/* ---- from the store below ---- */
+
+static void add_fetch(struct batch *b, size_t i, uint8_t *to, uint64_t off, size_t n)
+{
+	struct io_file *file = b->part[b->piece[i].first].req->file;
+
+	b->fetched_piece[b->n_fetch] = i;
+	b->fetch[b->n_fetch++] = (struct io_req){
+		.op = IO_READ, .file = file, .p = to, .n = n, .off = off, .result = -EIO
+	};
+	b->piece[i].state = PIECE_FETCHING;
+}
+
+/* Without the rest of the piece. */
+static void fetch_parts(struct batch *b, size_t i)
+{
+	struct piece *p = &b->piece[i];
+
+	p->is_retained = false;
+	for (size_t k = p->first; k < p->first + p->n_parts; k++)
+		add_fetch(b, i, place_of(&b->part[k]), b->part[k].off, b->part[k].n);
+}
+
+/*
+ * Pieces that are missing, as many as there is memory for; the others follow when these are there,
+ * unless that is none. -errno with a note: nothing is under way.
+ */
+static int begin_fetch(struct batch *b)
+{
+	int r;
+
+	for (size_t i = 0; i < b->n_pieces; i++) {
+		struct piece *p = &b->piece[i];
+
+		if (p->state != PIECE_MISSING)
+			continue;
+		if (!p->is_retained)
+			fetch_parts(b, i);
+		else if (find_place(b, p, 0, p->n, false))
+			add_fetch(b, i, p->p, p->off, p->n);
+	}
+	for (size_t i = 0; i < b->n_pieces && !b->n_fetch; i++)
+		if (b->piece[i].state == PIECE_MISSING)
+			fetch_parts(b, i);
+	if (!b->n_fetch)
+		return 0;
+	r = b->c->below->ops->submit(b->c->below, b->fetch, b->n_fetch);
+	if (r >= 0)
+		return 0;
+	for (size_t i = 0; i < b->n_pieces; i++)
+		if (b->piece[i].state == PIECE_FETCHING)
+			leave_place(b, &b->piece[i]);
+	b->n_fetch = 0;
+	return r;
+}
+
+/* Requests that want of a piece what could not be fetched. */
+static void set_failed(struct batch *b, const struct piece *p, int code, const char *why)
+{
+	for (size_t i = p->first; i < p->first + p->n_parts; i++) {
+		struct io_req *q = b->part[i].req;
+
+		if (q->result < 0)
+			continue;
+		q->result = code;
+		q->why = why ? strdup(why) : NULL;
+	}
+}
+
+static void end_fetch(struct batch *b)
+{
+	int r = b->n_fetch ? b->c->below->ops->wait(b->c->below, b->fetch, b->n_fetch) : 0;
+
+	for (size_t i = 0; i < b->n_fetch; i++) {
+		struct io_req *q = &b->fetch[i];
+		struct piece *p = &b->piece[b->fetched_piece[i]];
+		bool is_right = r >= 0 && q->result == (int64_t)q->n;
+
+		if (is_right)
+			add(&b->c->fetched_bytes, q->n);
+		else
+			set_failed(b, p, r < 0 ? r : q->result < 0 ? (int)q->result : -EIO, q->why);
+		if (is_right && p->is_retained)
+			piece_dir_put(b->c->dir, &p->id, span_of(p->p, p->n));
+		if (is_right)
+			hand_out(b, p);
+		leave_place(b, p);
+		p->state = PIECE_DONE;
+		free(take(q->why));
+	}
+	b->n_fetch = 0;
+	err_clear();
+}
+
+/* ---- batches ---- */
+
+static size_t missing(const struct batch *b)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < b->n_pieces; i++)
+		n += b->piece[i].state == PIECE_MISSING;
+	return n;
+}
+
+/* A batch of other requests is the store's below. */
+static bool is_read(const struct io_req *req, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (req[i].op != IO_READ)
+			return false;
+	return true;
+}
+
+/* The result, unless it fails. */
+static int64_t bytes_of(const struct io_req *q)
+{
+	uint64_t at = q->off + q->done, size = q->file->size;
+
+	return at < size ? (int64_t)MIN(q->n - q->done, size - at) : 0;
+}
+
+int store_cache_submit(struct io_store *base, struct io_req *req, size_t n)
+{
+	struct store_cache *c = container_of(base, struct store_cache, base);
+	struct batch *b;
+	int r;
+
+	if (!is_read(req, n))
+		return c->below->ops->submit(c->below, req, n);
+	b = calloc(1, sizeof(*b));
+	r = b ? 0 : fail(-ENOMEM, "cannot read %zu ranges", n);
+	if (r >= 0)
+		b->c = c;
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = add_parts(b, &req[i]);
+		req[i].result = bytes_of(&req[i]);
+	}
+	if (r >= 0)
+		r = make_pieces(b);
+	if (r >= 0)
+		begin_reads(b);
+	while (r >= 0 && b->next < b->n_pieces) {
+		end_reads(b);
+		begin_reads(b);
+	}
+	if (r >= 0) {
+		add(&c->misses, missing(b));
+		r = begin_fetch(b);
+	}
+	if (r < 0) {
+		struct err_note why;
+
+		err_save(r, &why);
+		if (b)
+			end_reads(b);
+		batch_free(b);
+		return err_restore(&why);
+	}
+	b->n_reqs = n;
+	for (size_t i = 0; i < n; i++)
+		req[i].under_way = b;
+	return 0;
+}
+
+/* What comes next is known when what was under way has come: a file that was damaged is missing. */
+static void finish(struct batch *b)
+{
+	end_reads(b);
+	end_fetch(b);
+	while (missing(b)) {
+		int r = begin_fetch(b);
+
+		for (size_t i = 0; i < b->n_pieces && r < 0; i++)
+			if (b->piece[i].state == PIECE_MISSING ||
+			    b->piece[i].state == PIECE_FETCHING) {
+				set_failed(b, &b->piece[i], r, err_text(r));
+				b->piece[i].state = PIECE_DONE;
+			}
+		end_fetch(b);
+	}
+	b->is_done = true;
+}
+
+int store_cache_wait(struct io_store *base, struct io_req *req, size_t n)
+{
+	struct store_cache *c = container_of(base, struct store_cache, base);
+
+	if (!is_read(req, n))
+		return c->below->ops->wait(c->below, req, n);
+	for (size_t i = 0; i < n; i++) {
+		struct batch *b = take(req[i].under_way);
+
+		if (!b->is_done)
+			finish(b);
+		if (--b->n_reqs == 0)
+			batch_free(b);
+	}
+	return 0;
+}
