@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_manifest.c - the tree of a checkpoint <-> the JSON text that travels with its arrays.
+ * tree_manifest.c - the tree of a checkpoint -> the JSON text that travels with its arrays.
  */
 #include "tools/convert/tree_manifest.h"
 
@@ -8,8 +8,6 @@
 #include "core/tree/name.h"
 #include "handlers/leaf/leaf.h"
 #include "tools/select/walk.h"
-
-#define JAX_ARRAY "jax.Array"
 
 /* ---- printing ---- */
 
@@ -61,8 +59,8 @@ int tree_manifest_key(const struct subtree_part *part, const struct tree_node *l
 	return r;
 }
 
-/* Where a key would go without a structure. */
-static int default_path(struct span key, const struct tree_manifest_style *style, struct buf *ret)
+int tree_manifest_default_path(struct span key, const struct tree_manifest_style *style,
+			       struct buf *ret)
 {
 	size_t sep = strlen(style->separator);
 	unsigned ours = NAME_OURS_METADATA;
@@ -222,7 +220,7 @@ static int print_leaf(struct printing *p, const struct subtree_part *part,
 	if (r >= 0)
 		r = tree_manifest_key(part, t, p->style, &key);
 	if (r >= 0)
-		r = default_path(buf_span(&key), p->style, &plain);
+		r = tree_manifest_default_path(buf_span(&key), p->style, &plain);
 	if (r >= 0 && !span_eq(buf_span(&path), buf_span(&plain)))
 		r = add_pair(&p->leaves, buf_span(&key), buf_span(&path));
 	if (r >= 0)
@@ -310,182 +308,4 @@ int tree_manifest_print(const struct subtree *st, struct select *only, enum dtyp
 		r = buf_add_span(ret, buf_span(&out));
 	printing_release(&p);
 	return r;
-}
-
-/* ---- reading ---- */
-
-int tree_manifest_parse(struct span text, const char *what, struct tree_manifest *ret)
-{
-	static const char *const objects[] = { "kinds", "leaves", "dtypes",
-					       "texts", "marks",  "custom" };
-	struct tree_manifest s = { 0 };
-	const struct json *o;
-	int r = text.n ? json_parse(text, what, &s.doc) : 0;
-
-	if (r >= 0 && text.n && s.doc.root->kind != JSON_OBJECT)
-		r = fail(-EUCLEAN, "%s: '%s' is not an object", what, TREE_MANIFEST_KEY);
-	if (r >= 0 && text.n)
-		r = json_get_bool(s.doc.root, "step", what, &s.is_step);
-	for (size_t i = 0; i < ARRAY_LEN(objects) && r >= 0 && text.n; i++) {
-		r = json_get_object(s.doc.root, objects[i], what, &o);
-		for (size_t k = 0; r == 1 && k < o->n; k++)
-			if (o->items[k].kind != (i < 4 ? JSON_STRING : JSON_OBJECT))
-				r = fail(-EUCLEAN, "%s: '%s' holds something else than %s", what,
-					 objects[i], i < 4 ? "texts" : "objects");
-	}
-	if (r < 0) {
-		tree_manifest_release(&s);
-		return r;
-	}
-	*ret = s;
-	return 0;
-}
-
-void tree_manifest_release(struct tree_manifest *s)
-{
-	json_release(&s->doc);
-	*s = (struct tree_manifest){ 0 };
-}
-
-int tree_manifest_path(const struct tree_manifest *s, struct span key,
-		       const struct tree_manifest_style *style, struct buf *ret)
-{
-	const struct json *path = json_member_span(json_member(s->doc.root, "leaves"), key);
-
-	return json_is(path, JSON_STRING) ? buf_add_span(ret, path->s) :
-					    default_path(key, style, ret);
-}
-
-enum dtype tree_manifest_dtype(const struct tree_manifest *s, const char *path)
-{
-	const struct json *t = json_member(json_member(s->doc.root, "dtypes"), path);
-
-	return json_is(t, JSON_STRING) ? dtype_by_name(t->s) : DTYPE_UNKNOWN;
-}
-
-/* Texts of a document may hold a NUL, which no name does. */
-static const char *text_of(struct span s)
-{
-	return strlen((const char *)s.p) == s.n ? (const char *)s.p : NULL;
-}
-
-static int import_kinds(const struct tree_manifest *s, const char *from, struct import_list *f)
-{
-	const struct json *kinds = json_member(s->doc.root, "kinds");
-	int r = 0;
-
-	for (size_t i = 0; kinds && i < kinds->n && r >= 0; i++) {
-		const char *path = text_of(kinds->items[i].name),
-			   *kind = text_of(kinds->items[i].s);
-
-		if (!path || !kind)
-			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
-		r = import_add_dir(f, path);
-		if (r >= 0 && strcmp(kind, "dict"))
-			r = import_list_mark(f, path, "kind", kind);
-	}
-	return r;
-}
-
-/* Leaves that no array stands for. */
-static int import_leaves(const struct tree_manifest *s, const char *from, struct select *only,
-			 struct import_list *f)
-{
-	const struct json *leaves = json_member(s->doc.root, "leaves"),
-			  *texts = json_member(s->doc.root, "texts");
-	int r = 0;
-
-	for (size_t i = 0; leaves && i < leaves->n && r >= 0; i++) {
-		const char *path = text_of(leaves->items[i].s);
-		const struct json *text = json_member_span(texts, leaves->items[i].name);
-
-		if (!path)
-			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
-		if (!select_path(only, span_str(path)))
-			continue;
-		if (span_ends(span_str(path), span_str(".null")))
-			r = import_add_text(f, path, from, span_str(""));
-		else if (text)
-			r = import_add_text(f, path, from, text->s);
-	}
-	return r;
-}
-
-/* An array is numpy's unless somebody says otherwise: the file, or the options for all. */
-static int import_type(const char *path, const struct json *type, struct import_list *f)
-{
-	if (f->any_leaf_type || !json_is(type, JSON_STRING) ||
-	    !span_eq(type->s, span_str(JAX_ARRAY)))
-		return 0;
-	return import_list_mark(f, path, "save.leaf_type", JAX_ARRAY);
-}
-
-static int import_one_mark(const char *path, const struct json *mark, struct import_list *f)
-{
-	const char *name = text_of(mark->name);
-	auto_buf value = { 0 };
-	int r;
-
-	if (!name)
-		return fail(-EUCLEAN, "a name with a NUL");
-	if (!strcmp(name, "typestr"))
-		return import_type(path, mark, f);
-	r = json_print(&value, mark, JSON_COMPACT);
-	return r < 0           ? r :
-	       buf_str(&value) ? import_list_mark(f, path, name, buf_str(&value)) :
-				 -ENOMEM;
-}
-
-static int import_marks(const struct tree_manifest *s, const char *from, struct select *only,
-			struct import_list *f)
-{
-	const struct json *marks = json_member(s->doc.root, "marks");
-	int r = 0;
-
-	for (size_t i = 0; marks && i < marks->n && r >= 0; i++) {
-		const char *path = text_of(marks->items[i].name);
-
-		if (!path)
-			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
-		if (!select_path(only, span_str(path)))
-			continue;
-		for (size_t k = 0; k < marks->items[i].n && r >= 0; k++)
-			r = import_one_mark(path, &marks->items[i].items[k], f);
-	}
-	return r < 0 ? err_at(r, "'%s'", from) : 0;
-}
-
-static int import_custom(const struct tree_manifest *s, const char *from, struct import_list *f)
-{
-	const struct json *custom = json_member(s->doc.root, "custom");
-	int r = 0;
-
-	for (size_t i = 0; custom && i < custom->n && r >= 0; i++) {
-		const char *path = text_of(custom->items[i].name);
-		auto_buf text = { 0 };
-
-		if (!path)
-			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
-		r = json_print(&text, &custom->items[i], JSON_PYTHON);
-		if (r >= 0 && !buf_str(&text))
-			r = -ENOMEM;
-		if (r >= 0)
-			r = import_add_dir(f, path);
-		if (r >= 0)
-			r = import_list_mark(f, path, "custom_metadata", buf_str(&text));
-	}
-	return r;
-}
-
-int tree_manifest_import(const struct tree_manifest *s, const char *from, struct select *only,
-			 struct import_list *f)
-{
-	/* A list that loses members is not a list any more. */
-	int r = only ? 0 : import_kinds(s, from, f);
-
-	if (r >= 0)
-		r = import_leaves(s, from, only, f);
-	if (r >= 0)
-		r = import_marks(s, from, only, f);
-	return r < 0 ? r : import_custom(s, from, f);
 }

@@ -31,6 +31,9 @@
 /* Of a directory of leaves, which has xattrs for the rest: that the paths begin with items. */
 #define TREE_MANIFEST_STEP "user.pytree.step"
 
+/* A leaf type, in "marks". */
+#define JAX_ARRAY "jax.Array"
+
 /* In an npz file whose comment is too short for it: where it is, said by the comment. */
 #define NPZ_AT "at"
 #define NPZ_BYTES "bytes"
@@ -57,6 +60,9 @@ enum dtype tree_manifest_cast(enum dtype t, bool is_scalar, enum dtype cast);
 /* The key of one leaf in the file. */
 int tree_manifest_key(const struct subtree_part *part, const struct tree_node *leaf,
 		      const struct tree_manifest_style *style, struct buf *ret);
+/* Where a key of a file would go that says nothing of its structure. */
+int tree_manifest_default_path(struct span key, const struct tree_manifest_style *style,
+			       struct buf *ret);
 /* The key that a name in the `~` form does not say, as JSON: 1; 0 for a name that says it. */
 int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret);
 
