@@ -7,7 +7,10 @@
 #include "handlers/format/safetensors.h"
 
 #include "core/base/err.h"
-#include "core/base/wire.h"
+
+#define LENGTH_BYTES 8     /* of the field in front of the header */
+#define TEXT_BYTES 6       /* what an entry of `__metadata__` has beside name and text */
+#define METADATA_BYTES 256 /* what `__metadata__` has beside its entries */
 
 /* The types in the order of the format's own list, the last first in a file. */
 static const enum dtype type_order[] = {
@@ -101,13 +104,26 @@ static int check_names(const struct st_tensor *tensor, size_t n, const struct st
 	return r;
 }
 
+static int too_long(void)
+{
+	return fail(-EFBIG, "a header of more than %d bytes", SAFETENSORS_HEADER_MAX);
+}
+
 static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 {
 	bool has_format = false;
-	int r = buf_add_str(out, "{\"__metadata__\":{");
+	uint64_t least = 0;
+	int r;
 
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		has_format |= span_eq(text[i].name, span_str("format"));
+		least += text[i].text.n + text[i].name.n + TEXT_BYTES;
+	}
+	if (least > SAFETENSORS_HEADER_MAX)
+		return too_long();
+	r = buf_reserve(out, least + METADATA_BYTES);
+	if (r >= 0)
+		r = buf_add_str(out, "{\"__metadata__\":{");
 	if (r >= 0 && !has_format)
 		r = buf_add_str(out, n ? "\"format\":\"pt\"," : "\"format\":\"pt\"");
 	for (size_t i = 0; i < n && r >= 0; i++) {
@@ -118,8 +134,8 @@ static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 			r = buf_add_byte(out, ':');
 		if (r >= 0)
 			r = json_put_str(out, text[i].text, JSON_COMPACT);
-		if (r >= 0 && out->n > SAFETENSORS_HEADER_MAX)
-			r = fail(-EFBIG, "a header of more than %d bytes", SAFETENSORS_HEADER_MAX);
+		if (r >= 0 && out->n > LENGTH_BYTES + SAFETENSORS_HEADER_MAX)
+			r = too_long();
 	}
 	return r < 0 ? r : buf_add_byte(out, '}');
 }
@@ -138,8 +154,8 @@ static int put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
 	if (r >= 0)
 		r = buf_addf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)off,
 			     (unsigned long long)(off + t->bytes));
-	if (r >= 0 && out->n > SAFETENSORS_HEADER_MAX)
-		return fail(-EFBIG, "a header of more than %d bytes", SAFETENSORS_HEADER_MAX);
+	if (r >= 0 && out->n > LENGTH_BYTES + SAFETENSORS_HEADER_MAX)
+		return too_long();
 	return r;
 }
 
@@ -156,6 +172,8 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 			err_at(r, "'%.*s'", SPAN_ARG(tensor[i].path));
 	}
 	if (r >= 0)
+		r = buf_add_zero(&out, LENGTH_BYTES);
+	if (r >= 0)
 		r = put_metadata(text, n_texts, &out);
 	if (r < 0)
 		return r;
@@ -170,9 +188,14 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 		r = buf_add_byte(&out, '}');
 	while (r >= 0 && out.n % 8)
 		r = buf_add_byte(&out, ' ');
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < n; i++)
-		tensor[i].off += 8 + out.n;
-	if (r >= 0)
-		r = wire_put_u64le(ret, out.n);
-	return r < 0 ? r : buf_add_span(ret, buf_span(&out));
+		tensor[i].off += out.n;
+	for (unsigned i = 0; i < LENGTH_BYTES; i++)
+		out.p[i] = (uint8_t)((out.n - LENGTH_BYTES) >> 8 * i);
+	buf_release(ret);
+	*ret = out;
+	out = (struct buf){ 0 };
+	return 0;
 }

@@ -28,7 +28,8 @@ struct st_text {
 };
 
 /*
- * The length field and the header, appended to ret; tensors are put into the order of the file.
+ * The length field and the header, in place of what ret holds; tensors are put into the order of
+ * the file.
  * {"format": "pt"} is added to the texts, unless one of them is called so.
  * -EOPNOTSUPP: a dtype that the format cannot name; -EINVAL: two names that are equal, or
  * "__metadata__" for a tensor, or one that is not UTF-8; -EFBIG: the header is longer than readers

@@ -17,7 +17,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from lib import names
+from lib import mounts, names
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 TOP = SAMPLE.parents[2]
@@ -336,6 +336,26 @@ def test_a_text_that_is_long_with_its_escapes_is_charged(run, tmp_path):
     assert r.returncode == 1 and 'option cache' in r.stderr and not (tmp_path / 'small').exists(), r.stderr
     run('convert', '-q', '-o', 'cache=512M', tmp_path / 'ck', tmp_path / 'large')
     assert (tmp_path / 'large/_strings.json').stat().st_size > 54_000_000
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize(('form', 'options'), [('npz', []), ('zarr', []), ('zarr', ['-o', 'zarr=3'])])
+def test_a_long_text_is_never_held_in_the_form_of_its_export(program, run, tmp_path, form, options):
+    """UTF-32 takes twice as much as this text, JSON with escapes 2.5 times: both are made while they are written."""
+    text = 'x\u00e9\u20ac\U0001f388\n' * 1_800_000
+    raw = text.encode()
+    (tmp_path / 'ck').mkdir()
+    (tmp_path / 'ck/checkpoint').write_bytes(b'\x81\xa1w\xdb' + len(raw).to_bytes(4, 'big') + raw)
+    out = tmp_path / f'm.{form}'
+    budgets = ['-o', 'cache=16M,read_budget=16M,write_budget=16M']
+    # Pages of the program and of the file, which is mapped, count here, too.
+    used = peak([program, 'export', '-q', *budgets, *options, tmp_path / 'ck', out])
+    assert mounts.is_sanitized(program) or used <= (3 * 16 + 64) << 20, f'{used >> 20} MiB'
+    if form == 'npz':
+        with np.load(out) as z:
+            assert str(z['w']) == text
+    run('convert', '-q', '-o', 'cache=512M', out, tmp_path / 'back')
+    assert json.loads((tmp_path / 'back/_strings.json').read_bytes()) == {'w': text}
 
 
 def test_a_progress_bar_on_a_terminal_only(program, large, tmp_path):

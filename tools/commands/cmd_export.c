@@ -85,15 +85,17 @@ static int add_leaf(struct export *x, const struct leaf_info *info)
 	return 0;
 }
 
-static int list_leaves(struct export *x)
+/* The header of a safetensors file has all texts; other formats take one after the other. */
+static int list_leaves(struct export *x, enum export_format format)
 {
+	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;
 	int r = node_open_subtree(x->src.node, &x->st);
 
 	for (size_t i = 0; i < x->st.n && r >= 0; i++)
 		if (x->st.part[i].kind == PART_BROKEN)
 			r = err_restore(x->st.part[i].note);
 	if (r >= 0)
-		r = leaf_table_make(&x->st, LEAF_TABLE_TEXTS, &x->leaf_table);
+		r = leaf_table_make(&x->st, flags, &x->leaf_table);
 	if (r < 0)
 		return r;
 	x->leaf = calloc(x->leaf_table.n + 1, sizeof(*x->leaf));
@@ -408,7 +410,7 @@ static int export_as(struct cmd_args *a, struct rank_group *group, const char *p
 	if (r >= 0 && !group)
 		r = begin_output(&x, out, is_dir);
 	if (r >= 0)
-		r = list_leaves(&x);
+		r = list_leaves(&x, format);
 	r = group_reduce(group, r);
 	if (r >= 0 && group)
 		r = group_reduce(group, begin_output(&x, out, is_dir));

@@ -3,11 +3,16 @@
  * export_npz.c - one npz file: a member for each leaf, stored, as np.savez writes it.
  *
  * Members have their places before the first byte is written, so threads write
- * them at once; headers and directory follow, when all checksums are known.
+ * them at once; headers and directory follow, when all checksums are known. A
+ * string is an array of UTF-32, which is made while it is written.
  */
+#include <pthread.h>
+
 #include "core/base/err.h"
 #include "core/base/wire.h"
 #include "handlers/format/value.h"
+#include "handlers/leaf/leaf.h"
+#include "tools/cli/interrupt.h"
 #include "tools/convert/export.h"
 #include "tools/convert/zip_data.h"
 
@@ -17,16 +22,23 @@ struct npz {
 	const struct export_leaf **leaf;
 	size_t n;
 	uint64_t end; /* of the last member */
+	pthread_mutex_t text_lock;
 };
 
-/* "<U5" and UTF-32: a string as numpy has it. */
-static int text_array(struct span text, struct buf *ret)
+/* The bytes of one character; what is not UTF-8 is a character each, too. */
+static size_t char_len(struct span text)
+{
+	return MAX(utf8_len(text), (size_t)1);
+}
+
+/* "<U5" and UTF-32: a string as numpy has it. The header, and the bytes of header and array. */
+static int text_header(struct span text, struct buf *ret, uint64_t *ret_bytes)
 {
 	auto_buf dict = { 0 };
 	size_t n = 0, pad;
 	int r = 0;
 
-	for (size_t at = 0; at < text.n; at += MAX(utf8_len(span_from(text, at)), (size_t)1))
+	for (size_t at = 0; at < text.n; at += char_len(span_from(text, at)))
 		n++;
 	r = buf_addf(&dict, "{'descr': '<U%zu', 'fortran_order': False, 'shape': (), }", n);
 	pad = (64 - (10 + dict.n + 1) % 64) % 64;
@@ -42,31 +54,42 @@ static int text_array(struct span text, struct buf *ret)
 		r = buf_add_byte(ret, (uint8_t)(dict.n >> 8));
 	if (r >= 0)
 		r = buf_add_span(ret, buf_span(&dict));
-	for (size_t at = 0; at < text.n && r >= 0;) {
-		size_t len = utf8_len(span_from(text, at));
-		uint32_t c = len ? utf8_code(text.p + at, len) : 0xfffd;
-		const uint8_t code[4] = { (uint8_t)c, (uint8_t)(c >> 8), (uint8_t)(c >> 16),
-					  (uint8_t)(c >> 24) };
-
-		r = buf_add(ret, code, sizeof(code));
-		at += MAX(len, (size_t)1);
-	}
+	*ret_bytes = ret->n + 4 * (uint64_t)n;
 	return r;
+}
+
+/* Characters from *at on, as many as there is room for: the bytes that they take. */
+static size_t put_chars(struct span text, size_t *at, uint8_t *to, size_t room)
+{
+	size_t n = 0;
+
+	for (; *at < text.n && room - n >= 4; n += 4) {
+		struct span rest = span_from(text, *at);
+		size_t len = utf8_len(rest);
+		uint32_t c = len ? utf8_code(rest.p, len) : 0xfffd;
+
+		for (unsigned i = 0; i < 4; i++)
+			to[n + i] = (uint8_t)(c >> 8 * i);
+		*at += MAX(len, (size_t)1);
+	}
+	return n;
 }
 
 static int size_of(struct npz *z, const struct export_leaf *l, uint64_t *ret)
 {
 	auto_format f = { 0 };
-	auto_buf text = { 0 };
+	auto_value v = { 0 };
+	auto_buf head = { 0 };
 	int r;
 
 	if (l->info->kind == VALUE_TEXT) {
-		r = text_array(l->info->text, &text);
-		*ret = text.n;
-		return r;
+		r = leaf_open(l->part->item, l->info->leaf, &v);
+		if (r >= 0)
+			r = text_header(buf_span(&v.text), &head, ret);
+	} else {
+		r = export_leaf_open(z->x, l, NAME_EXT_NPY, &f);
+		*ret = f.size;
 	}
-	r = export_leaf_open(z->x, l, NAME_EXT_NPY, &f);
-	*ret = f.size;
 	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
 }
 
@@ -93,21 +116,59 @@ static int add_member(struct npz *z, const struct export_leaf *l)
 	return 0;
 }
 
+/* Through the worker's buffer: in UTF-32 a text is four times as long. */
+static int write_chars(struct npz *z, struct zip_member *m, struct span text, uint64_t at,
+		       struct worker *worker)
+{
+	auto_buf head = { 0 };
+	uint64_t bytes;
+	int r = text_header(text, &head, &bytes);
+
+	if (r >= 0 && bytes != m->size)
+		r = fail(-EIO, "the text has changed");
+	if (r >= 0)
+		r = io_write_exact(z->x->out.file, head.p, head.n, at);
+	m->crc = r < 0 ? 0 : zip_crc(0, head.p, head.n);
+	at += head.n;
+	for (size_t done = 0; done < text.n && r >= 0;) {
+		size_t n = put_chars(text, &done, worker->buf, WORKER_BYTES);
+
+		r = interrupt_check();
+		if (r >= 0)
+			r = io_write_exact(z->x->out.file, worker->buf, n, at);
+		m->crc = zip_crc(m->crc, worker->buf, n);
+		at += n;
+	}
+	return r;
+}
+
+/* One at a time, since each is in memory as a whole. */
+static int write_text(struct npz *z, const struct export_leaf *l, struct zip_member *m, uint64_t at,
+		      struct worker *worker)
+{
+	auto_value v = { 0 };
+	int r;
+
+	pthread_mutex_lock(&z->text_lock);
+	r = leaf_open(l->part->item, l->info->leaf, &v);
+	if (r >= 0)
+		r = write_chars(z, m, buf_span(&v.text), at, worker);
+	value_release(&v);
+	pthread_mutex_unlock(&z->text_lock);
+	progress_add(&z->x->progress, l->bytes);
+	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
+}
+
 static int write_member(void *arg, size_t i, struct worker *worker)
 {
 	struct npz *z = arg;
 	struct zip_member *m = &z->member[i];
 	const struct export_leaf *l = z->leaf[i];
 	uint64_t at = m->header + zip_local_size(m->name);
-	auto_buf text = { 0 };
-	int r;
 
-	if (l->info->kind != VALUE_TEXT)
-		return export_leaf_write(z->x, l, NAME_EXT_NPY, z->x->out.file, at, worker,
-					 &m->crc);
-	r = text_array(l->info->text, &text);
-	m->crc = r < 0 ? 0 : zip_crc(0, text.p, text.n);
-	return r < 0 ? r : io_write_exact(z->x->out.file, text.p, text.n, at);
+	return l->info->kind == VALUE_TEXT ? write_text(z, l, m, at, worker) :
+					     export_leaf_write(z->x, l, NAME_EXT_NPY,
+							       z->x->out.file, at, worker, &m->crc);
 }
 
 static int write_headers(struct npz *z)
@@ -128,20 +189,46 @@ static int write_headers(struct npz *z)
  * What arrays cannot say: in the archive's comment, or before the directory when it is longer than
  * a comment may be, where no reader of archives looks. The comment then says where.
  */
+struct manifest {
+	struct npz *z;
+	struct buf comment; /* all of it, while it is that short */
+	uint64_t bytes;     /* that were written; 0: it is that short */
+};
+
+static int write_manifest(struct manifest *m, struct span piece)
+{
+	int r = io_write_exact(m->z->x->out.file, piece.p, piece.n, m->z->end + m->bytes);
+
+	m->bytes += piece.n;
+	return r;
+}
+
+static int put_piece(void *arg, struct span piece)
+{
+	struct manifest *m = arg;
+	int r;
+
+	if (m->bytes)
+		return write_manifest(m, piece);
+	r = buf_add_span(&m->comment, piece);
+	if (r < 0 || m->comment.n <= ZIP_COMMENT_MAX)
+		return r;
+	return write_manifest(m, buf_span(&m->comment));
+}
+
 static int put_manifest(struct npz *z, struct buf *ret_comment)
 {
-	auto_buf tree_manifest = { 0 };
-	int r = tree_manifest_print(&z->x->st, z->x->only, z->x->cast, &style_npz, &tree_manifest);
+	struct export *x = z->x;
+	struct manifest m = { .z = z };
+	int r = tree_manifest_write(&x->st, x->only, x->cast, &style_npz, put_piece, &m);
 
-	if (r >= 0 && tree_manifest.n <= ZIP_COMMENT_MAX)
-		return buf_add_span(ret_comment, buf_span(&tree_manifest));
-	if (r >= 0)
-		r = io_write_exact(z->x->out.file, tree_manifest.p, tree_manifest.n, z->end);
-	if (r >= 0)
-		r = buf_addf(ret_comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %zu}",
-			     (unsigned long long)z->end, tree_manifest.n);
-	if (r >= 0)
-		z->end += tree_manifest.n;
+	if (r >= 0 && !m.bytes)
+		r = buf_add_span(ret_comment, buf_span(&m.comment));
+	else if (r >= 0)
+		r = buf_addf(ret_comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %llu}",
+			     (unsigned long long)z->end, (unsigned long long)m.bytes);
+	z->end += m.bytes;
+	buf_release(&m.comment);
 	return r;
 }
 
@@ -193,7 +280,7 @@ static int list_members(struct npz *z, uint64_t *bytes)
 
 int export_npz(struct export *x)
 {
-	struct npz z = { .x = x };
+	struct npz z = { .x = x, .text_lock = PTHREAD_MUTEX_INITIALIZER };
 	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
 	int r;
 

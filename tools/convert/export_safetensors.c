@@ -101,7 +101,7 @@ static int begin_shard(struct shards *s, size_t i)
 	struct st_tensor *t = s->tensor + s->first[i];
 	size_t n = s->first[i + 1] - s->first[i];
 	bool lead = group_is_lead(x->group);
-	auto_buf head = { 0 };
+	auto_buf head = { .metered = true };
 	uint64_t size;
 	char name[64];
 	int r = 0;

@@ -5,6 +5,8 @@
  * Chunks are copied as they are stored where the format is the same. Strings, and what
  * arrays cannot say, are attributes of the group.
  */
+#include <fcntl.h>
+
 #include "core/base/err.h"
 #include "core/base/path.h"
 #include "core/dtype/cast.h"
@@ -163,32 +165,57 @@ static int export_array(void *arg, size_t i, struct worker *worker)
 
 /* ---- groups ---- */
 
-static int put_group(struct zarr_out *o, const char *path, struct span attributes)
+static const char *group_file(const struct zarr_out *o)
 {
-	auto_free char *name = NULL, *more = NULL;
-	auto_buf text = { 0 };
-	int r = path_join(*path ? path : ".", span_str(o->format == 3 ? "zarr.json" : ".zgroup"),
-			  &name);
+	return o->format == 3 ? "zarr.json" : ".zgroup";
+}
 
-	if (r >= 0 && o->format == 2)
-		r = export_text(o->x, name, span_str("{\n    \"zarr_format\": 2\n}"));
-	if (r >= 0 && o->format == 2 && attributes.n) {
-		r = buf_addf(&text, "{\n    \"" TREE_MANIFEST_KEY "\": %.*s\n}",
-			     SPAN_ARG(attributes));
-		if (r >= 0)
-			r = path_join(*path ? path : ".", span_str(".zattrs"), &more);
-		return r < 0 ? r : export_text(o->x, more, buf_span(&text));
-	}
-	if (r < 0 || o->format == 2)
-		return r;
-	r = buf_add_str(
-		&text,
-		"{\n  \"zarr_format\": 3,\n  \"node_type\": \"group\",\n  \"attributes\": {");
-	if (r >= 0 && attributes.n)
-		r = buf_addf(&text, "\"" TREE_MANIFEST_KEY "\": %.*s", SPAN_ARG(attributes));
+#define GROUP_V2 "{\n    \"zarr_format\": 2\n}"
+#define GROUP_V3 "{\n  \"zarr_format\": 3,\n  \"node_type\": \"group\",\n  \"attributes\": {"
+
+static int put_group(struct zarr_out *o, const char *path)
+{
+	auto_free char *name = NULL;
+	int r = path_join(path, span_str(group_file(o)), &name);
+
+	return r < 0 ? r :
+		       export_text(o->x, name,
+				   span_str(o->format == 3 ? GROUP_V3 "}\n}\n" : GROUP_V2));
+}
+
+/* The attributes of the group at the top, which may be long. */
+struct attributes {
+	struct io_file *file;
+	uint64_t at;
+};
+
+static int put_piece(void *arg, struct span piece)
+{
+	struct attributes *a = arg;
+	int r = io_write_exact(a->file, piece.p, piece.n, a->at);
+
+	a->at += piece.n;
+	return r;
+}
+
+static int put_top(struct zarr_out *o)
+{
+	struct export *x = o->x;
+	const char *begin = o->format == 3 ? GROUP_V3 "\"" TREE_MANIFEST_KEY "\": " :
+					     "{\n    \"" TREE_MANIFEST_KEY "\": ";
+	auto_of(io_file) struct io_file *file = NULL;
+	struct attributes a = { 0 };
+	int r = o->format == 3 ? 0 : put_group(o, ".");
+
 	if (r >= 0)
-		r = buf_add_str(&text, "}\n}\n");
-	return r < 0 ? r : export_text(o->x, name, buf_span(&text));
+		r = io_file_open(x->out.temp_dir, o->format == 3 ? group_file(o) : ".zattrs",
+				 O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE, &file);
+	a.file = file;
+	if (r >= 0)
+		r = put_piece(&a, span_str(begin));
+	if (r >= 0)
+		r = tree_manifest_write(&x->st, x->only, x->cast, &style_zarr, put_piece, &a);
+	return r < 0 ? r : put_piece(&a, span_str(o->format == 3 ? "}\n}\n" : "\n}"));
 }
 
 static int by_text(const void *a, const void *b)
@@ -231,7 +258,7 @@ static int put_groups(struct zarr_out *o)
 		if (r >= 0)
 			r = export_make_dirs(o->x, buf_str(&inside));
 		if (r >= 0)
-			r = put_group(o, dir[i], span_of(NULL, 0));
+			r = put_group(o, dir[i]);
 	}
 	return r;
 }
@@ -274,11 +301,8 @@ static int check_names(const struct export *x)
 
 static int make_groups(struct zarr_out *o)
 {
-	auto_buf tree_manifest = { 0 };
-	int r = tree_manifest_print(&o->x->st, o->x->only, o->x->cast, &style_zarr, &tree_manifest);
+	int r = put_top(o);
 
-	if (r >= 0)
-		r = put_group(o, "", buf_span(&tree_manifest));
 	return r < 0 ? r : put_groups(o);
 }
 

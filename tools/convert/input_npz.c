@@ -47,7 +47,7 @@ static int far_manifest(struct input *in, struct buf *ret)
 
 int input_npz_open(struct input *in)
 {
-	auto_buf far = { 0 };
+	auto_buf far = { .metered = true };
 	int r = input_add_fd(in, in->path);
 
 	if (r >= 0)

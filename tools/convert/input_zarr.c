@@ -11,6 +11,9 @@
 #include "tools/convert/input.h"
 #include "tools/convert/atomic_file.h"
 
+/* The attributes of ours hold texts, too; they are charged to the meter. */
+#define GROUP_BYTES (256 * MiB)
+
 const struct tree_manifest_style style_zarr = { .separator = "/", .is_path = true, .texts = true };
 /* Of groups that other programs wrote: names are keys, not names of a mount. */
 static const struct tree_manifest_style style_foreign = { .separator = "/" };
@@ -21,11 +24,11 @@ static const struct tree_manifest_style style_foreign = { .separator = "/" };
 static int attributes(struct io_dir *dir, const char *what, struct json_doc *ret)
 {
 	auto_buf text = { 0 };
-	int r = io_read_file(dir, "zarr.json", LIMIT_ZARR_META_BYTES, &text);
+	int r = io_read_file(dir, "zarr.json", GROUP_BYTES, &text);
 
 	if (r == -ENOENT) {
 		err_clear();
-		r = io_read_file(dir, ".zattrs", LIMIT_ZARR_META_BYTES, &text);
+		r = io_read_file(dir, ".zattrs", GROUP_BYTES, &text);
 	}
 	if (r == -ENOENT) {
 		err_clear();
@@ -46,7 +49,7 @@ int input_zarr_open(struct input *in, struct cmd_args *a)
 {
 	enum shape shape = a->options.shape;
 	auto_json doc = { 0 };
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 	const struct json *tree_manifest;
 	int r;
 
@@ -209,7 +212,7 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 	int r = path_join(rel, span_str("zarr.json"), &path);
 
 	if (r >= 0)
-		r = io_read_file(dir, path, LIMIT_ZARR_META_BYTES, &text);
+		r = io_read_file(dir, path, GROUP_BYTES, &text);
 	if (r == -ENOENT) {
 		err_clear();
 		r = exists(dir, rel, ".zarray");

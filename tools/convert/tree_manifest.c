@@ -9,13 +9,27 @@
 #include "handlers/leaf/leaf.h"
 #include "tools/select/walk.h"
 
+#define PIECE_BYTES ((size_t)256 << 10) /* that are put at once */
+
 /* ---- printing ---- */
+
+/* Where a string leaf is. */
+struct text_place {
+	const struct subtree_part *part;
+	const struct tree_node *leaf;
+};
 
 struct printing {
 	const struct tree_manifest_style *style;
 	struct select *only;
 	enum dtype cast;
-	struct buf kinds, leaves, dtypes, texts, marks, custom;
+	struct buf kinds, leaves, dtypes, marks, custom;
+	struct buf texts; /* of struct text_place */
+
+	tree_manifest_put_fn *put;
+	void *arg;
+	struct buf out; /* that is not put yet */
+	bool is_first;  /* nothing is in the object yet */
 };
 
 static void printing_release(struct printing *p)
@@ -26,6 +40,7 @@ static void printing_release(struct printing *p)
 	buf_release(&p->texts);
 	buf_release(&p->marks);
 	buf_release(&p->custom);
+	buf_release(&p->out);
 }
 
 /* "a": "b" into an object that is being put together. */
@@ -230,7 +245,7 @@ static int print_leaf(struct printing *p, const struct subtree_part *part,
 	if (r >= 0 && v.kind == VALUE_ARRAY)
 		r = print_dtype(p, t, buf_span(&path), &v);
 	if (r >= 0 && v.kind == VALUE_TEXT && p->style->texts)
-		r = add_pair(&p->texts, buf_span(&key), buf_span(&v.text));
+		r = buf_add(&p->texts, &(struct text_place){ part, t }, sizeof(struct text_place));
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(t->param)) : 0;
 }
 
@@ -263,49 +278,177 @@ static int print_part(struct printing *p, const struct subtree_part *part)
 	return r;
 }
 
-static int put_object(struct buf *out, const char *name, struct buf *members)
+/* ---- putting it out ---- */
+
+static int put_out(struct printing *p)
+{
+	int r = p->put(p->arg, buf_span(&p->out));
+
+	buf_clear(&p->out);
+	return r;
+}
+
+static int put_span(struct printing *p, struct span text)
 {
 	int r = 0;
 
-	if (!members->n)
-		return 0;
-	r = buf_addf(out, "%s\"%s\": {", out->n > 1 ? ", " : "", name);
-	if (r >= 0)
-		r = buf_add_span(out, buf_span(members));
-	return r < 0 ? r : buf_add_byte(out, '}');
+	while (text.n && r >= 0) {
+		size_t n = MIN(text.n, PIECE_BYTES);
+
+		r = buf_add(&p->out, text.p, n);
+		if (r >= 0 && p->out.n >= PIECE_BYTES)
+			r = put_out(p);
+		text = span_from(text, n);
+	}
+	return r;
 }
 
-int tree_manifest_print(const struct subtree *st, struct select *only, enum dtype cast,
-			const struct tree_manifest_style *style, struct buf *ret)
+static int begin_object(struct printing *p, const char *name)
 {
-	struct printing p = { .style = style, .only = only, .cast = cast };
-	auto_buf out = { 0 };
+	int r = buf_addf(&p->out, "%s\"%s\": {", p->is_first ? "" : ", ", name);
+
+	p->is_first = false;
+	return r;
+}
+
+static int put_object(struct printing *p, const char *name, struct buf *members)
+{
+	int r = members->n ? begin_object(p, name) : 0;
+
+	if (r >= 0 && members->n)
+		r = put_span(p, buf_span(members));
+	if (r >= 0 && members->n)
+		r = buf_add_byte(&p->out, '}');
+	buf_release(members);
+	return r;
+}
+
+/* The bytes of a text that are escaped at once; no sequence of UTF-8 is cut. */
+static size_t escape_length(struct span text)
+{
+	size_t n = PIECE_BYTES;
+
+	if (text.n <= n)
+		return text.n;
+	for (int i = 0; i < 3 && (text.p[n] & 0xc0) == 0x80; i++)
+		n--;
+	return n;
+}
+
+/* A JSON string. */
+static int put_string(struct printing *p, struct span text)
+{
+	int r = buf_add_byte(&p->out, '"');
+
+	while (text.n && r >= 0) {
+		auto_buf piece = { 0 };
+		size_t n = escape_length(text);
+
+		r = json_put_str(&piece, span_of(text.p, n), JSON_PYTHON);
+		if (r >= 0)
+			r = put_span(p, span_of(piece.p + 1, piece.n - 2));
+		text = span_from(text, n);
+	}
+	return r < 0 ? r : buf_add_byte(&p->out, '"');
+}
+
+static int put_text(struct printing *p, const struct text_place *at, bool is_first)
+{
+	auto_buf key = { 0 };
+	auto_value v = { 0 };
+	int r = tree_manifest_key(at->part, at->leaf, p->style, &key);
+
+	if (r >= 0 && !is_first)
+		r = buf_add_str(&p->out, ", ");
+	if (r >= 0)
+		r = put_string(p, buf_span(&key));
+	if (r >= 0)
+		r = buf_add_str(&p->out, ": ");
+	if (r >= 0)
+		r = leaf_open(at->part->item, at->leaf, &v);
+	if (r >= 0)
+		r = put_string(p, buf_span(&v.text));
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(at->leaf->param)) : 0;
+}
+
+static int put_texts(struct printing *p)
+{
+	const struct text_place *place = (const struct text_place *)(void *)p->texts.p;
+	size_t n = p->texts.n / sizeof(*place);
+	int r = n ? begin_object(p, "texts") : 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = put_text(p, &place[i], i == 0);
+	return r < 0 || !n ? r : buf_add_byte(&p->out, '}');
+}
+
+static int put_all(struct printing *p, bool step)
+{
+	int r = buf_add_str(&p->out, step ? "{\"step\": true" : "{");
+
+	p->is_first = !step;
+	if (r >= 0)
+		r = put_object(p, "kinds", &p->kinds);
+	if (r >= 0)
+		r = put_object(p, "leaves", &p->leaves);
+	if (r >= 0)
+		r = put_object(p, "dtypes", &p->dtypes);
+	if (r >= 0)
+		r = put_texts(p);
+	if (r >= 0)
+		r = put_object(p, "marks", &p->marks);
+	if (r >= 0)
+		r = put_object(p, "custom", &p->custom);
+	if (r >= 0)
+		r = buf_add_byte(&p->out, '}');
+	return r < 0 ? r : put_out(p);
+}
+
+int tree_manifest_write(const struct subtree *st, struct select *only, enum dtype cast,
+			const struct tree_manifest_style *style, tree_manifest_put_fn *put,
+			void *arg)
+{
+	const struct buf metered = { .metered = true };
+	struct printing p = { .style = style,
+			      .only = only,
+			      .cast = cast,
+			      .kinds = metered,
+			      .leaves = metered,
+			      .dtypes = metered,
+			      .marks = metered,
+			      .custom = metered,
+			      .texts = metered,
+			      .put = put,
+			      .arg = arg };
 	bool step = false;
-	int r = buf_add_byte(&out, '{');
+	int r = 0;
 
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
 		step |= *st->part[i].path != '\0';
 		if (st->part[i].kind == PART_TREE)
 			r = print_part(&p, &st->part[i]);
 	}
-	if (r >= 0 && step)
-		r = buf_add_str(&out, "\"step\": true");
 	if (r >= 0)
-		r = put_object(&out, "kinds", &p.kinds);
-	if (r >= 0)
-		r = put_object(&out, "leaves", &p.leaves);
-	if (r >= 0)
-		r = put_object(&out, "dtypes", &p.dtypes);
-	if (r >= 0)
-		r = put_object(&out, "texts", &p.texts);
-	if (r >= 0)
-		r = put_object(&out, "marks", &p.marks);
-	if (r >= 0)
-		r = put_object(&out, "custom", &p.custom);
-	if (r >= 0)
-		r = buf_add_byte(&out, '}');
-	if (r >= 0)
-		r = buf_add_span(ret, buf_span(&out));
+		r = put_all(&p, step);
 	printing_release(&p);
 	return r;
+}
+
+static int add_piece(void *arg, struct span piece)
+{
+	return buf_add_span(arg, piece);
+}
+
+int tree_manifest_print(const struct subtree *st, struct select *only, enum dtype cast,
+			const struct tree_manifest_style *style, struct buf *ret)
+{
+	auto_buf out = { .metered = true };
+	int r = tree_manifest_write(st, only, cast, style, add_piece, &out);
+
+	if (r < 0)
+		return r;
+	buf_release(ret);
+	*ret = out;
+	out = (struct buf){ 0 };
+	return 0;
 }

@@ -51,8 +51,14 @@ extern const struct tree_manifest_style style_safetensors, style_npz, style_zarr
 
 /*
  * The leaves that only (patterns, one a line; NULL: all) chooses, written with floating arrays cast
- * (DTYPE_UNKNOWN: as they are).
+ * (DTYPE_UNKNOWN: as they are), piece after piece: strings may be long, and no two of them are in
+ * memory at once.
  */
+typedef int tree_manifest_put_fn(void *arg, struct span piece);
+int tree_manifest_write(const struct subtree *st, struct select *only, enum dtype cast,
+			const struct tree_manifest_style *style, tree_manifest_put_fn *put,
+			void *arg);
+/* The same as one text, charged to the meter. */
 int tree_manifest_print(const struct subtree *st, struct select *only, enum dtype cast,
 			const struct tree_manifest_style *style, struct buf *ret);
 /* What an array has become in the file. */
