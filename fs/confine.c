@@ -96,5 +96,9 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 		io_reserve(fs->ns->ckpt->io,
 			   FS_THREADS_MAX + ckpt_threads(fs->ns->ckpt) + THREADS_OTHER);
 	io_quiesce(fs->ns->ckpt->io);
-	return sandbox_enter(&rules);
+	r = sandbox_enter(&rules);
+	/* Of a rank it is so by design. */
+	if (r >= 0 && !m->peers)
+		sandbox_log_missing();
+	return r;
 }

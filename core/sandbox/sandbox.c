@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -28,17 +29,16 @@
 static struct {
 	enum sandbox_mode mode;
 	bool entered, no_new_privs, capabilities, system_calls;
-	int landlock;        /* its version; 0: not in force */
-	const char *missing; /* the first layer that is not; NULL: all are */
-	const char *reason;  /* why */
+	int landlock;      /* its version; 0: not in force */
+	char missing[512]; /* each layer that is not, and why; "": all are */
 } now = { .mode = SANDBOX_OFF };
 
 static void miss(const char *layer, const char *reason)
 {
-	if (now.missing)
-		return;
-	now.missing = layer;
-	now.reason = reason;
+	size_t n = strlen(now.missing);
+
+	snprintf(now.missing + n, sizeof(now.missing) - n, "%s%s is not in force: %s",
+		 n ? "; " : "", layer, reason);
 }
 
 /* What the C library opens only when it is needed, and could not then. */
@@ -56,8 +56,9 @@ static void enter_files(const struct sandbox_rules *rules)
 	if (r >= 0)
 		now.landlock = r;
 	else
-		miss("landlock", r == -EOPNOTSUPP || r == -ENOSYS ? "the kernel does not have it" :
-								    strerror(-r));
+		miss("landlock", r == -EOPNOTSUPP || r == -ENOSYS ?
+					 "the kernel does not have it, or only its first version" :
+					 strerror(-r));
 }
 
 static void enter_calls(const struct sandbox_rules *rules)
@@ -66,8 +67,9 @@ static void enter_calls(const struct sandbox_rules *rules)
 
 	now.system_calls = r >= 0;
 	if (r < 0)
-		miss("seccomp",
-		     r == -EOPNOTSUPP ? "it was built without libseccomp" : strerror(-r));
+		miss("seccomp", r == -ENOPKG     ? "the program was built without libseccomp" :
+				r == -EOPNOTSUPP ? "the kernel does not have it" :
+						   strerror(-r));
 }
 
 int sandbox_enter(const struct sandbox_rules *rules)
@@ -86,18 +88,23 @@ int sandbox_enter(const struct sandbox_rules *rules)
 	if (!now.no_new_privs)
 		miss("no_new_privs", strerror(errno));
 	if (INSTRUMENTED) {
-		miss("landlock", "the program was built with sanitizers or coverage");
+		miss("landlock and seccomp", "the program was built with sanitizers or coverage");
 	} else if (rules->is_rank) {
-		miss("landlock", "MPI opens files and sockets of its own");
+		miss("landlock and seccomp", "MPI opens files and sockets of its own");
 	} else if (now.no_new_privs) {
 		enter_files(rules);
 		enter_calls(rules);
 	}
 	now.entered = true;
-	if (rules->mode == SANDBOX_REQUIRE && now.missing)
-		return fail(-EPERM, "sandbox=require: %s is not in force: %s", now.missing,
-			    now.reason);
+	if (rules->mode == SANDBOX_REQUIRE && *now.missing)
+		return fail(-EPERM, "sandbox=require: %s", now.missing);
 	return 0;
+}
+
+void sandbox_log_missing(void)
+{
+	if (*now.missing && !INSTRUMENTED)
+		log_info("the sandbox is not whole: %s", now.missing);
 }
 
 int sandbox_print(struct buf *ret)
@@ -111,9 +118,9 @@ int sandbox_print(struct buf *ret)
 	if (r >= 0)
 		r = buf_addf(ret, "], \"landlock\": %d, \"seccomp\": %s", now.landlock,
 			     now.system_calls ? "true" : "false");
-	if (r >= 0 && now.missing) {
-		r = buf_addf(ret, ", \"missing\": \"%s: ", now.missing);
-		for (const char *c = now.reason; *c && r >= 0; c++)
+	if (r >= 0 && *now.missing) {
+		r = buf_addf(ret, ", \"missing\": \"");
+		for (const char *c = now.missing; *c && r >= 0; c++)
 			r = buf_add_byte(ret, (uint8_t)(*c == '"' || *c == '\\' ? '\'' : *c));
 		if (r >= 0)
 			r = buf_add_byte(ret, '"');

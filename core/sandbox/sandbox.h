@@ -51,9 +51,11 @@ struct sandbox_rules {
 
 /*
  * Give up everything else. Before any thread is started: Landlock and capabilities belong to
- * threads. -EPERM with a note names what is missing under SANDBOX_REQUIRE.
+ * threads. -EPERM with a note names all that is missing under SANDBOX_REQUIRE.
  */
 int sandbox_enter(const struct sandbox_rules *rules);
+/* Log which layers are not in force although they were asked for, and why; nothing when all are. */
+void sandbox_log_missing(void);
 /* What is in force, as a JSON object. */
 int sandbox_print(struct buf *ret);
 /* Log the system calls that were refused since the last time, each once. Not in a signal handler. */

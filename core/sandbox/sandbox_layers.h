@@ -15,7 +15,8 @@ int capabilities_print(struct buf *ret);
 /* landlock.c: the ABI version that is in force, or a negative error code without a note. */
 int landlock_enter(const struct sandbox_rules *rules);
 
-/* system_calls.c: 0, or a negative error code without a note. */
+/* system_calls.c: 0, or a negative error code without a note; -ENOPKG: the build has no libseccomp,
+ * -EOPNOTSUPP: the kernel, or this processor, no filters. */
 int system_calls_filter(const struct sandbox_rules *rules);
 
 #endif

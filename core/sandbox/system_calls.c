@@ -196,6 +196,9 @@ int system_calls_filter(const struct sandbox_rules *rules)
 	 * processor's calls only. */
 	if (r >= 0)
 		r = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
+	/* The kernel's own error numbers: libseccomp tells -ECANCELED for all of them otherwise. */
+	if (r >= 0)
+		seccomp_attr_set(f, SCMP_FLTATR_API_SYSRAWRC, 1);
 	if (r >= 0)
 		seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	if (r >= 0) {
@@ -203,7 +206,7 @@ int system_calls_filter(const struct sandbox_rules *rules)
 		r = sigaction(SIGSYS, &handler, NULL) < 0 ? -errno : seccomp_load(f);
 	}
 	seccomp_release(f);
-	return MIN(r, 0);
+	return r == -EINVAL || r == -ENOSYS ? -EOPNOTSUPP : MIN(r, 0);
 #else
 	return -EOPNOTSUPP;
 #endif
@@ -228,7 +231,7 @@ void sandbox_log_refused(void)
 
 int system_calls_filter(const struct sandbox_rules *rules)
 {
-	return -EOPNOTSUPP;
+	return -ENOPKG;
 }
 
 void sandbox_log_refused(void)

@@ -6,8 +6,10 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -100,6 +102,51 @@ def test_config_says_what_is_in_force(mount, confined):
     # Every thread of it.
     for thread, status in mounts.threads(m.pid).items():
         assert re.search(r'^Seccomp:\t2$', status, re.M), thread
+
+
+# ---- layers that the kernel does not have ----
+
+WITHOUT = {
+    'landlock': ['landlock is not in force: the kernel does not have it, or only its first version'],
+    'seccomp': ['seccomp is not in force: the kernel does not have it'],
+    'landlock,seccomp': ['landlock is not in force: the kernel does not have it, or only its first version',
+                         'seccomp is not in force: the kernel does not have it'],
+}
+
+
+@pytest.fixture(params=WITHOUT)
+def old_kernel(request, confined):
+    """(a command that makes the kernel look like one without these layers, their names, what is said of them)"""
+    return ([sys.executable, str(TOP / 'tests/lib/old_kernel.py'), request.param], request.param.split(','),
+            '; '.join(WITHOUT[request.param]))
+
+
+def test_auto_says_which_layers_are_missing(mount, old_kernel, tmp_path):
+    """The others are in force, and the mount reads, writes and commits as with all of them."""
+    under, missing, said = old_kernel
+    source = tmp_path / 'source'
+    shutil.copytree(SAMPLE, source)
+    m = mount(source, under=under)
+    now = in_force(m)
+    assert now['missing'] == said and now['no_new_privs'] and set(now['capabilities']) <= CAPABILITIES
+    assert (now['landlock'] == 0) == ('landlock' in missing) and now['seccomp'] == ('seccomp' not in missing)
+    assert any(f'the sandbox is not whole: {said}' in line for line in m.log_lines())
+    (m / '1501.tmp').mkdir()
+    shutil.copytree(m / '1500/state', m / '1501.tmp/state')
+    os.rename(m / '1501.tmp', m / '1501')
+    assert (m / '1501/state/step.json').read_text() == '1500\n'
+
+
+def test_require_refuses_without_a_layer(mount, program, old_kernel):
+    """And names each that is missing, with its reason: a mount and a command."""
+    under, _, said = old_kernel
+    with pytest.raises(mounts.MountError) as refused:
+        mount(SAMPLE, 'sandbox=require', under=under)
+    assert f'sandbox=require: {said}' in refused.value.text
+    r = subprocess.run([*under, program, 'cat', '-o', 'sandbox=require', SAMPLE / '1500/state/step.json'], capture_output=True, text=True)
+    assert r.returncode == 1 and f'sandbox=require: {said}' in r.stderr and r.stdout == ''
+    r = subprocess.run([*under, program, 'cat', SAMPLE / '1500/state/step.json'], capture_output=True, text=True)
+    assert (r.returncode, r.stdout) == (0, '1500\n'), r.stderr
 
 
 def test_a_mount_that_only_reads_keeps_less(mount, confined, places, intruder):
