@@ -36,6 +36,30 @@ sanitize_show() {
 	return 1
 }
 
+# sanitize_python: what Python needs in its environment to load a module that is built with the address sanitizer, one word a
+# line. The sanitizer comes first, and libstdc++ with it, whose exceptions it watches. Leaks are reported and do not change
+# the status of a process: others' are among them (sanitize_our_leaks).
+sanitize_python() {
+	local cc=${CC:-cc}
+	echo "LD_PRELOAD=$("$cc" -print-file-name=libasan.so):$("$cc" -print-file-name=libstdc++.so)"
+	echo "LSAN_OPTIONS=exitcode=0:print_suppressions=0:suppressions=$top/tests/leak.suppressions"
+}
+
+# sanitize_our_leaks REPORTS: of the leaks in the reports there only those stay that code of ours allocated. CPython and
+# numpy leave blocks behind at the end of a process, and so do programs that tests start.
+sanitize_our_leaks() {
+	local file
+	for file in "$1"/report.*; do
+		[ -f "$file" ] || continue
+		awk -v RS='' -v ORS='\n\n' -v ours='(core|handlers|tools|fs)/[a-z0-9_/]+[.][ch]:[0-9]' '
+			/LeakSanitizer: detected memory leaks/ { head = $0 ORS; next }
+			/^(Direct|Indirect) leak of/ && $0 !~ ours { next }
+			/^SUMMARY: AddressSanitizer: .* leaked in/ { next }
+			{ printf "%s", head; head = ""; print }' "$file" >"$file.ours" &&
+			mv -- "$file.ours" "$file"
+	done
+}
+
 # sanitize_under: words of a command under which programs with the thread sanitizer can run, one a line. The one of gcc 12
 # finds no room for itself where the kernel chooses addresses out of more than 28 bits.
 sanitize_under() {

@@ -25,13 +25,16 @@ def installed(build, tmp_path_factory):
     library = next(p for p in dest.rglob('libpytreefs.so') if p.parent == pc.parent.parent)
     env = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), PKG_CONFIG_SYSROOT_DIR=str(dest),
                LD_LIBRARY_PATH=str(library.parent))
+    # A program with a library that is built with a sanitizer has it, too: it must be loaded first.
+    code = (build / 'pytreefs').read_bytes()
+    env['SANITIZER'] = next((f'-fsanitize={kind}' for kind in ('address', 'thread') if f'__{kind[0]}san_init'.encode() in code), '')
     return env, library
 
 
 def compile_c(env, source, program, *more):
     flags = subprocess.run(['pkg-config', '--cflags', '--libs', 'pytreefs'], env=env, capture_output=True, text=True)
     assert flags.returncode == 0, flags.stderr
-    r = subprocess.run(['cc', *more, str(source), '-o', str(program), *flags.stdout.split()], capture_output=True, text=True)
+    r = subprocess.run(['cc', *more, *env['SANITIZER'].split(), str(source), '-o', str(program), *flags.stdout.split()], capture_output=True, text=True)
     assert r.returncode == 0, r.stderr
     return program
 

@@ -378,6 +378,14 @@ static int in_child(struct pytreefs *ck)
 	return 0;
 }
 
+/* Another program ends the process: valgrind would call leaked what threads of the parent hold. */
+static void end_child(int status)
+{
+	if (status == 0)
+		execl("/bin/true", "true", (char *)NULL);
+	_exit(status ? status : 127);
+}
+
 static void fork_often(struct pytreefs *ck)
 {
 	for (int i = 0; i < 10; i++) {
@@ -386,7 +394,7 @@ static void fork_often(struct pytreefs *ck)
 
 		assert_true(child >= 0);
 		if (child == 0)
-			_exit(in_child(ck));
+			end_child(in_child(ck));
 		assert_int_equal(waitpid(child, &status, 0), child);
 		assert_int_equal(status, 0);
 	}
