@@ -225,6 +225,9 @@ static int end_file(struct draft_file *f, int r)
 
 	/* Closing a file that is not whole says things of its own. */
 	err_save(r, &why);
+	/* Nobody reads what was encoded of it; to keep it would be to decode and copy it. */
+	if (r < 0)
+		draft_file_truncate(f, 0);
 	draft_file_closed(f, &flushed);
 	return r < 0 ? err_restore(&why) : draft_file_failed(f);
 }

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -272,6 +274,47 @@ static int stop_on_the_way(void *arg, uint64_t done, uint64_t total)
 
 /* A single chunk of half a GiB, stored in next to nothing or not at all: what a progress function
  * says counts inside of it. */
+/* Bytes of files that are open and have no name. */
+static uint64_t unlinked_bytes(void)
+{
+	uint64_t n = 0;
+	struct stat st;
+
+	for (int fd = 0; fd < 1024; fd++)
+		if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0)
+			n += (uint64_t)st.st_size;
+	return n;
+}
+
+static int stop_after_a_while(void *arg, uint64_t done, uint64_t total)
+{
+	*(uint64_t *)arg = done;
+	return done >= (uint64_t)32 << 20;
+}
+
+/* What was encoded of a value that is given up is dropped, not decoded and copied to where a
+ * program could read it; a draft that holds such a value is not committed. */
+static void t_cancel_a_put(void **state)
+{
+	const uint64_t shape[] = { (uint64_t)16 << 30 };
+	const struct pytreefs_key key = named("w");
+	void *memory =
+		mmap(NULL, shape[0], PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct pytreefs_draft *d = begin("given_up", NULL, PYTREEFS_DRAFT_ITEM);
+	struct pytreefs_value v = { &key, 1, PYTREEFS_ARRAY, "int8", 1, shape };
+	uint64_t seen = 0;
+	const struct pytreefs_progress p = { .fn = stop_after_a_while, .arg = &seen };
+
+	assert_true(memory != MAP_FAILED);
+	v.data = memory;
+	assert_int_equal(pytreefs_draft_put(d, &v, 1, &p), -ECANCELED);
+	assert_true(seen >= (uint64_t)32 << 20);
+	assert_int_equal(unlinked_bytes(), 0);
+	assert_true(pytreefs_draft_commit(d, NULL) < 0);
+	pytreefs_draft_abort(d);
+	munmap(memory, shape[0]);
+}
+
 static void t_cancel_inside_a_chunk(void **state)
 {
 	static const char *const options[] = { "chunk_byte_size=1G",
@@ -372,9 +415,13 @@ static void t_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(t_kinds),   cmocka_unit_test(t_strides),
-		cmocka_unit_test(t_stream),  cmocka_unit_test(t_bare_leaf),
-		cmocka_unit_test(t_refused), cmocka_unit_test(t_cancel_inside_a_chunk),
+		cmocka_unit_test(t_kinds),
+		cmocka_unit_test(t_strides),
+		cmocka_unit_test(t_stream),
+		cmocka_unit_test(t_bare_leaf),
+		cmocka_unit_test(t_refused),
+		cmocka_unit_test(t_cancel_a_put),
+		cmocka_unit_test(t_cancel_inside_a_chunk),
 	};
 
 	return cmocka_run_group_tests(tests, make_root, remove_root);
