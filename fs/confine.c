@@ -2,9 +2,9 @@
 /*
  * confine.c - the files that a mount opens while it serves, and nothing else.
  *
- * SOURCE, or the credentials that it is asked with, where spill files go, the log, .npy files that
- * the rules of transforms= name, and a few that say how much memory and how many processors there
- * are. Everything else was read before: options, rules, plugins.
+ * SOURCE, or the credentials that it is asked with and its cache on disk, where spill files go, the
+ * log, .npy files that the rules of transforms= name, and a few that say how much memory and how
+ * many processors there are. Everything else was read before: options, rules, plugins.
  */
 #include "fs/confine.h"
 
@@ -67,6 +67,9 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 		/* -1 when it is not in a file system. */
 		{ .fd = fs->ns->ckpt->source->fd, .access = source },
 		{ .path = ns_spill_dir(o), .fd = -1, .access = SANDBOX_READ | SANDBOX_WRITE },
+		{ .path = fs->ns->ckpt->source->fd < 0 ? o->cache_dir : NULL,
+		  .fd = -1,
+		  .access = SANDBOX_READ | SANDBOX_WRITE },
 		{ .path = o->log, .fd = -1, .access = SANDBOX_WRITE },
 		{ .path = "/dev/null", .access = SANDBOX_READ | SANDBOX_WRITE },
 		/* Each thread opens it anew, and clones the connection. */

@@ -25,14 +25,13 @@ static_assert(PIECE_TAIL_MAX == 4 * PIECE_BLOCKS + MAGIC_BYTES + 4 + 32 + 4, "th
 
 /* ---- names ---- */
 
-void piece_object_id(const char *root, const char *key, const char *tag, uint64_t size,
-		     struct piece_id *ret)
+void piece_object_id(struct span url, const char *tag, uint64_t size, struct piece_id *ret)
 {
 	uint8_t n[8];
 	/* The zeros between them: no text of the one ends in the other. */
 	const struct span parts[] = {
-		span_of(root, strlen(root) + 1),
-		span_of(key, strlen(key) + 1),
+		url,
+		span_of("", 1),
 		span_of(tag, strlen(tag) + 1),
 		span_of(n, sizeof(n)),
 	};

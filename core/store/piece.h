@@ -26,9 +26,8 @@ struct piece_id {
 	uint8_t hash[32];
 };
 
-/* Of an object, from which those of its pieces are made. root: the URL of its store's root. */
-void piece_object_id(const char *root, const char *key, const char *tag, uint64_t size,
-		     struct piece_id *ret);
+/* Of an object, from which those of its pieces are made. url: the same for all who ask for it. */
+void piece_object_id(struct span url, const char *tag, uint64_t size, struct piece_id *ret);
 void piece_id_of(const struct piece_id *object, uint64_t index, struct piece_id *ret);
 void piece_name(const struct piece_id *id, char ret[PIECE_NAME_MAX]);
 /* Whether a name below a directory of the cache is one of a piece. */

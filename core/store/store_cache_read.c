@@ -13,6 +13,7 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/store/store_cache_impl.h"
+#include "core/store/url_store_impl.h"
 
 #define ROUND 32          /* files of the cache that a batch has open at once */
 #define COPIES (16 * MiB) /* of pieces that are read or fetched, of all batches */
@@ -104,9 +105,23 @@ static int by_place(const void *a, const void *b)
 	return c ? c : (x->off > y->off) - (x->off < y->off);
 }
 
+/* By the URL that it is asked for with: another SOURCE may have it, too, by another path. */
+static int identify(const struct store_cache *c, const struct io_file *file, struct piece_id *ret)
+{
+	auto_buf url = { 0 };
+	int r = buf_addf(&url, "%s/", c->root);
+
+	if (r >= 0)
+		r = store_escape(&url, file->key);
+	if (r >= 0)
+		piece_object_id(buf_span(&url), file->tag, file->size, ret);
+	return r < 0 ? fail(-ENOMEM, "cannot read '%s'", file->name) : 0;
+}
+
 static int make_pieces(struct batch *b)
 {
 	struct piece_id object;
+	int r = 0;
 
 	if (b->n)
 		qsort(b->part, b->n, sizeof(*b->part), by_place);
@@ -115,7 +130,7 @@ static int make_pieces(struct batch *b)
 	b->fetched_piece = calloc(b->n + 1, sizeof(*b->fetched_piece));
 	if (!b->piece || !b->fetch || !b->fetched_piece)
 		return fail(-ENOMEM, "cannot read %zu pieces", b->n);
-	for (size_t i = 0; i < b->n; i++) {
+	for (size_t i = 0; i < b->n && r >= 0; i++) {
 		const struct part *part = &b->part[i];
 		const struct io_file *file = part->req->file;
 		uint64_t off = part->off - part->off % PIECE_BYTES;
@@ -123,7 +138,7 @@ static int make_pieces(struct batch *b)
 		struct piece *p;
 
 		if (!is_same && *file->tag)
-			piece_object_id(b->c->root, file->key, file->tag, file->size, &object);
+			r = identify(b->c, file, &object);
 		if (!is_same || b->piece[b->n_pieces - 1].off != off) {
 			p = &b->piece[b->n_pieces++];
 			*p = (struct piece){ .off = off,
@@ -136,7 +151,7 @@ static int make_pieces(struct batch *b)
 		}
 		b->piece[b->n_pieces - 1].n_parts++;
 	}
-	return 0;
+	return r;
 }
 
 static uint8_t *place_of(const struct part *part)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/store/piece_dir.h"
 #include "core/store/store_cache.h"
 #include "core/store/url_store_impl.h"
 
@@ -303,6 +304,11 @@ int store_open(const char *url, const struct url_store_opts *opts, struct io_sto
 						.root = s->root };
 
 	return store_cache_new(&cache, &s->base, ret);
+}
+
+int store_make_cache_dir(const char *path)
+{
+	return piece_dir_make(path);
 }
 
 int store_reach(const char *url, const struct url_store_opts *opts, size_t *ret)

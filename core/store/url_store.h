@@ -41,6 +41,8 @@ struct url_store_opts {
 /* Asks the server nothing yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */
 int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret);
 
+/* mkdir() of a cache_dir, for who gives up the right to do it later; 0 also when it exists. */
+int store_make_cache_dir(const char *path);
 /*
  * How much of a URL is a directory, by whole parts of its path; all of it where that is not cheaply
  * known. For who has the path of a leaf, and looks for the checkpoint that it is in.

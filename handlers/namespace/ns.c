@@ -105,6 +105,8 @@ static struct url_store_opts store_opts_of(const struct options *o)
 		.region = o->region,
 		.addressing = o->addressing,
 		.anonymous = o->anonymous,
+		.cache_dir = o->cache_dir,
+		.cache_dir_limit = o->cache_dir_limit,
 	};
 }
 
@@ -113,6 +115,11 @@ int ns_reach(const char *url, const struct options *o, size_t *ret)
 	const struct url_store_opts so = store_opts_of(o);
 
 	return ckpt_reach(url, &so, ret);
+}
+
+int ns_make_cache_dir(const struct options *o)
+{
+	return store_make_cache_dir(o->cache_dir);
 }
 
 int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)

@@ -51,6 +51,8 @@ struct ns {
 
 /* The directory for spill files that the options ask for; NULL: none. */
 const char *ns_spill_dir(const struct options *options);
+/* mkdir() of cache_dir=, for who gives up the right to do it later. */
+int ns_make_cache_dir(const struct options *options);
 /* The checkpoint alone, as the options say: for tools that look at what cannot be shown. */
 int ns_ckpt(const char *source, const struct options *options, struct ckpt **ret);
 /* How much of a URL is a directory, by whole parts of its path, where one question tells

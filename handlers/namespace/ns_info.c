@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/meter.h"
+#include "core/io/io_store.h"
 #include "core/sandbox/sandbox.h"
 #include "core/zarr/stream.h"
 #include "handlers/job/broadcast.h"
@@ -53,6 +54,32 @@ static int put_cache(struct cache *c, struct buf *ret)
 		{ "ahead_used", cache.ahead_used },
 		{ "ahead_wasted", cache.ahead_wasted },
 		{ "ahead_bytes", cache.ahead_bytes },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows) && r >= 0; i++)
+		r = put(ret, rows[i].name, rows[i].value);
+	return r;
+}
+
+/* Of a SOURCE with a URL and cache_dir=. */
+static int put_cache_dir(struct io_engine *io, struct buf *ret)
+{
+	struct io_store_stats s;
+	int r = 0;
+
+	if (!io_store_stats(io, &s))
+		return 0;
+	const struct {
+		const char *name;
+		uint64_t value;
+	} rows[] = {
+		{ "cache_dir_hits", s.cache_hits },
+		{ "cache_dir_hit_bytes", s.cache_hit_bytes },
+		{ "cache_dir_misses", s.cache_misses },
+		{ "cache_dir_fetched_bytes", s.fetched_bytes },
+		{ "cache_dir_stored", s.cache_stored },
+		{ "cache_dir_evicted", s.cache_evicted },
+		{ "cache_dir_damaged", s.cache_damaged },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows) && r >= 0; i++)
@@ -127,6 +154,8 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		r = put(ret, rows[i].name, rows[i].value);
 	if (r >= 0)
 		r = put_cache(ns->ckpt->cache, ret);
+	if (r >= 0)
+		r = put_cache_dir(ns->ckpt->io, ret);
 	return r < 0 ? r : buf_add_str(ret, "\n}\n");
 }
 

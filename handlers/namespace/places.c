@@ -65,6 +65,18 @@ static int check_spill(const char *mountpoint, const struct options *o)
 		o->spill, dir, mountpoint);
 }
 
+static int check_cache_dir(const char *mountpoint, const char *dir)
+{
+	auto_free char *real = real_file(dir);
+
+	if (!real || !is_at_or_below(real, mountpoint))
+		return 0;
+	return fail(
+		-EINVAL,
+		"cache_dir='%s' is inside the mount point '%s': the mount would write to itself",
+		dir, mountpoint);
+}
+
 int places_check(const char *source, const char *mountpoint, const struct options *o)
 {
 	int r = 0;
@@ -76,5 +88,7 @@ int places_check(const char *source, const char *mountpoint, const struct option
 			mountpoint, source);
 	if (o->log)
 		r = check_log(source, mountpoint, o->log);
+	if (r >= 0 && o->cache_dir)
+		r = check_cache_dir(mountpoint, o->cache_dir);
 	return r < 0 ? r : check_spill(mountpoint, o);
 }

@@ -100,6 +100,8 @@ struct options {
 	char *endpoint, *region;
 	enum url_addressing addressing;
 	bool anonymous;
+	char *cache_dir; /* NULL: none */
+	uint64_t cache_dir_limit;
 	enum direct_io direct_io;
 	bool direct_mmap, keep_written;
 	enum busy_poll busy_poll;

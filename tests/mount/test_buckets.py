@@ -88,6 +88,23 @@ def test_commands(run, url, proxy, tmp_path):
         assert compare.read_all(tmp_path / 'copy' / name) == compare.read_all(SAMPLE / '1500' / name)
 
 
+@pytest.mark.option('cache_dir')
+def test_a_cache_on_disk(mount, run, bucket, url, proxy, tmp_path):
+    """By tags of the vendor's; the same object by another SOURCE; no secret is in a name there, or in what is stored."""
+    cache = tmp_path / 'cache'
+    ranges = lambda: sum(r is not None for _, _, r in proxy.requests)  # noqa: E731
+    want = compare.contents(mount(SAMPLE).path)
+    assert compare.contents(mount(f'{url}/run', f'cache_dir={cache}', 'sandbox=require').path) == want
+    fetched = ranges()
+    assert fetched
+    assert compare.contents(mount(f'{url}/run', f'cache_dir={cache}', 'sandbox=require').path) == want
+    assert run('cat', '-o', f'cache_dir={cache}', f'{url}/run/1500/{LEAF}', text=False).stdout == \
+        run('cat', SAMPLE / '1500' / LEAF, text=False).stdout
+    assert ranges() == fetched
+    names = {p.relative_to(cache).as_posix() for p in cache.rglob('*')} - {'v1', 'v1/CACHEDIR.TAG'}
+    assert names and all(set(name) <= set('v1/0123456789abcdef') for name in names)
+
+
 def test_few_requests_one_after_the_other(run, url, proxy):
     """For each part of the path at once, for the checkpoint, and for what it needs."""
     run('cat', f'{url}/run/1500/{LEAF}', text=False)
@@ -162,7 +179,7 @@ def test_the_commands_of_the_page(program, bucket, proxy, tmp_path):
     page = (SAMPLE.parent.parent.parent / 'docs/buckets.md').read_text()
     commands = [line for line in ''.join(page.split('```')[1::2]).splitlines()
                 if f'{bucket.scheme}://' in line and 'ACCOUNT' not in line]
-    assert sorted(line.split()[1] for line in commands) == ['cat', 'convert', 'ls', 'mount', 'verify']
+    assert sorted({line.split()[1] for line in commands}) == ['cat', 'convert', 'ls', 'mount', 'verify']
     (tmp_path / 'mnt').mkdir()
     env = dict(os.environ, PATH=f'{pathlib.Path(program).parent}:{os.environ["PATH"]}')
     try:

@@ -181,6 +181,7 @@ static int confine(struct cmd_args *a)
 	const struct options *o = &a->options;
 	const struct sandbox_place places[] = {
 		{ .path = ns_spill_dir(o), .fd = -1, .access = SANDBOX_READ | SANDBOX_WRITE },
+		{ .path = o->cache_dir, .fd = -1, .access = SANDBOX_READ | SANDBOX_WRITE },
 		{ .path = o->log, .fd = -1, .access = SANDBOX_WRITE },
 		{ .path = "/dev/null", .access = SANDBOX_READ | SANDBOX_WRITE },
 	};
@@ -201,6 +202,13 @@ static int confine(struct cmd_args *a)
 	if (a->cmd->confined == CMD_FREE || mpi_ranks() > 1 ||
 	    (a->cmd->confined == CMD_WRITES && o->on_commit))
 		return 0;
+	/* Landlock knows only what exists. */
+	if (rules.uses_network && o->cache_dir) {
+		int r = ns_make_cache_dir(o);
+
+		if (r < 0)
+			return r;
+	}
 	return sandbox_enter(&rules);
 }
 

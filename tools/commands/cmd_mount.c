@@ -243,6 +243,8 @@ static int run_mount(struct cmd_args *a)
 		r = make_absolute(&o->log);
 	if (r >= 0 && strcmp(o->spill, "off") && strcmp(o->spill, "auto"))
 		r = make_absolute(&o->spill);
+	if (r >= 0 && o->cache_dir)
+		r = make_absolute(&o->cache_dir);
 	if (r < 0)
 		return r;
 	if (!m.fuse_options)

@@ -31,7 +31,7 @@ static struct piece_id id_of(uint64_t index)
 {
 	struct piece_id object, id;
 
-	piece_object_id("s3://bucket", "a/b", "\"tag\"", 1 << 30, &object);
+	piece_object_id(span_str("s3://bucket/a/b"), "\"tag\"", 1 << 30, &object);
 	piece_id_of(&object, index, &id);
 	return id;
 }
@@ -110,17 +110,16 @@ static void test_tails(void **state)
 static void test_identities(void **state)
 {
 	const struct {
-		const char *root, *key, *tag;
+		const char *url, *tag;
 		uint64_t size;
 	} objects[] = {
-		{ "s3://b", "k", "t", 9 }, { "s3://c", "k", "t", 9 }, { "s3://b", "kt", "", 9 },
-		{ "s3://bk", "", "t", 9 }, { "s3://b", "k", "u", 9 }, { "s3://b", "k", "t", 8 },
+		{ "s3://b/k", "t", 9 }, { "s3://c/k", "t", 9 }, { "s3://b/kt", "", 9 },
+		{ "s3://b/k", "u", 9 }, { "s3://b/k", "t", 8 }, { "s3://b/k", "", 9 },
 	};
 	struct piece_id id[ARRAY_LEN(objects)];
 
 	for (size_t i = 0; i < ARRAY_LEN(objects); i++) {
-		piece_object_id(objects[i].root, objects[i].key, objects[i].tag, objects[i].size,
-				&id[i]);
+		piece_object_id(span_str(objects[i].url), objects[i].tag, objects[i].size, &id[i]);
 		for (size_t k = 0; k < i; k++)
 			assert_memory_not_equal(&id[i], &id[k], sizeof(id[i]));
 	}
