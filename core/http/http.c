@@ -61,13 +61,15 @@ static void add_pending(struct http *h, struct http_request *q)
 static void publish(struct http *h, struct http_request *q)
 {
 	trace(TRACE_IO, "http %s %s %" PRIu64 ":%" PRIu64 ": %s%s (%u tries, %lld us)",
-	      q->is_head ? "HEAD" : "GET", q->name ? q->name : q->url, q->off, q->n,
-	      q->result < 0 ? "failed: " : "ok", q->why, q->tries,
-	      (long long)(clock_ns() - q->began) / 1000);
+	      q->method  ? q->method :
+	      q->is_head ? "HEAD" :
+			   "GET",
+	      q->name ? q->name : q->url, q->off, q->n, q->result < 0 ? "failed: " : "ok", q->why,
+	      q->tries, (long long)(clock_ns() - q->began) / 1000);
 	pthread_mutex_lock(&h->lock);
 	h->stats.requests++;
 	h->stats.retries += q->tries ? q->tries - 1 : 0;
-	h->stats.bytes += q->received + q->body.n;
+	h->stats.bytes += q->received + q->body.n + (q->result < 0 ? 0 : q->send.n);
 	q->done = true;
 	pthread_cond_broadcast(&h->done);
 	pthread_mutex_unlock(&h->lock);
@@ -112,7 +114,8 @@ static void end_try(struct http *h, struct transfer *t, CURLcode code)
 	t->next = h->idle;
 	h->idle = t;
 	h->active--;
-	if (end == TRY_AGAIN) {
+	q->may_pass = end == TRY_AGAIN;
+	if (end == TRY_AGAIN && !q->once) {
 		try_again(h, q, after_ms);
 		return;
 	}
@@ -277,7 +280,7 @@ int http_submit(struct http *h, struct http_request *q)
 	q->result = 0;
 	q->why[0] = '\0';
 	q->answer = (struct http_answer){ .mtime = -1 };
-	q->done = false;
+	q->done = q->may_pass = q->has_expired = false;
 	q->tries = 0;
 	q->began = q->not_before = 0;
 	q->received = 0;
@@ -307,7 +310,7 @@ int http_wait(struct http *h, struct http_request *q)
 		return fail(q->result,
 			    "cannot read '%s' at offset %" PRIu64 ", %" PRIu64 " bytes: %s", name,
 			    q->off, q->n, q->why);
-	return fail(q->result, "cannot read '%s': %s", name, q->why);
+	return fail(q->result, "cannot %s '%s': %s", q->verb ? q->verb : "read", name, q->why);
 }
 
 void http_quiesce(struct http *h)

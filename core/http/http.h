@@ -68,8 +68,13 @@ struct http_request {
 	const char *url;
 	const char *name;   /* in messages; NULL: the URL */
 	bool is_head;       /* only what the answer says of the object */
-	const char *method; /* "PUT", "POST"; NULL: HEAD or GET */
+	const char *method; /* "PUT", "POST", "DELETE"; NULL: HEAD or GET */
 	struct span send;   /* with a method: what is sent, the caller's */
+	const char *verb;   /* in messages, "write"; NULL: "read" */
+	int also;           /* with a method: a status that is an answer, too; 0: none */
+	bool once;          /* the caller tries again: see may_pass */
+	const char *header; /* one of the answer whose value is wanted; NULL: none */
+	struct buf value;   /* "" without it; the caller releases it, and wipes a secret */
 	/* A part of an object, in pieces in ascending order; bytes between them are dropped. */
 	const struct http_piece *piece;
 	size_t n_pieces;
@@ -95,10 +100,14 @@ struct http_request {
 	 */
 	bool (*explain)(void *arg, const struct http_refusal *refusal, struct http_request *req);
 	void *arg;
+	const void *more; /* for these two */
+	bool has_expired; /* explain()'s: what authorized the last try was too old */
 
-	/* The result: 0, -ENOENT, -EACCES, -ESTALE, -EUCLEAN (the object ends before the range),
-	 * -EFBIG (a document above its limit) or -EIO; and why. */
+	/* The result: 0, -ENOENT, -EACCES, -ESTALE, -EEXIST (with a method: a condition does not
+	 * hold), -EUCLEAN (the object ends before the range), -EFBIG (a document above its limit)
+	 * or -EIO; and why. */
 	int result;
+	bool may_pass; /* of a failure: another try may have another result */
 	char why[HTTP_WHY_MAX];
 	struct http_answer answer;
 

@@ -108,7 +108,12 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 		t->has_expected = true;
 	if (!strncmp(line, "HTTP/", 5))
 		begin_answer(t, line);
-	else if ((v = value_of(line, "Content-Range")))
+	if (t->req->header && (v = value_of(line, t->req->header))) {
+		buf_clear(&t->req->value);
+		if (buf_add_str(&t->req->value, v) < 0)
+			return 0;
+	}
+	if ((v = value_of(line, "Content-Range")))
 		parse_range(t, v);
 	else if ((v = value_of(line, "Content-Length")))
 		t->has_length = sscanf(v, "%" SCNu64, &t->length) == 1;
@@ -164,7 +169,12 @@ static int check_range(struct transfer *t)
 
 static bool is_success(const struct transfer *t)
 {
-	return t->answer.status == 200 || (t->answer.status == 206 && is_ranged(t->req));
+	const struct http_request *q = t->req;
+	int status = t->answer.status;
+
+	if (q->method && (status == 201 || status == 204 || (status && status == q->also)))
+		return true;
+	return status == 200 || (status == 206 && is_ranged(q));
 }
 
 static int check_answer(struct transfer *t)
@@ -249,6 +259,9 @@ static int add_headers(struct transfer *t)
 
 	if (is_pinned && !pin)
 		r = fail(-ENOMEM, "cannot make a request");
+	/* A server that does not know it would be waited for. */
+	if (r >= 0 && q->method)
+		r = http_header(&t->headers, "Expect:");
 	if (r >= 0)
 		r = http_header(&t->headers, "Accept-Encoding: identity");
 	if (r >= 0 && q->authorize)
@@ -275,7 +288,7 @@ static void set_method(struct transfer *t)
 	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, q->method);
 	curl_easy_setopt(c, CURLOPT_NOBODY, q->is_head ? 1L : 0L);
 	if (q->method) {
-		curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)q->send.n);
+		curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->send.n);
 		curl_easy_setopt(c, CURLOPT_POSTFIELDS, q->send.n ? (const char *)q->send.p : "");
 	} else if (!q->is_head) {
 		curl_easy_setopt(c, CURLOPT_HTTPGET, 1L);
@@ -298,6 +311,8 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	if (!has_strong_tag(q))
 		q->received = 0;
 	buf_clear(&q->body);
+	buf_clear(&q->value);
+	q->has_expired = false;
 	r = add_headers(t);
 	if (r < 0)
 		return r;
@@ -402,8 +417,10 @@ static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
 	struct http_request *q = t->req;
 	bool again;
 
-	q->result = of_status(t->answer.status);
-	if (t->answer.status == 412)
+	q->result = q->method && t->answer.status == 412 ? -EEXIST : of_status(t->answer.status);
+	if (q->result == -EEXIST)
+		snprintf(q->why, sizeof(q->why), "it is there already");
+	else if (t->answer.status == 412)
 		snprintf(q->why, sizeof(q->why), "it was replaced: its tag is not %s any more",
 			 q->tag ? q->tag : "the one it was");
 	else if (t->answer.status == 416)

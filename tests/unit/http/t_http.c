@@ -360,6 +360,78 @@ static void test_document(void **state)
 	server_stop(&s);
 }
 
+/* One put with a method: what is sent again, which statuses are answers, and what is not there to
+ * be had. */
+static int send_once(struct server *s, struct http_request *q)
+{
+	struct http_opts opts = HTTP_OPTS_DEFAULT;
+	struct http *h;
+	int r;
+
+	opts.first_pause_ms = 1;
+	server_start(s);
+	q->url = s->url;
+	q->name = "bucket/object";
+	q->verb = "write";
+	assert_int_equal(http_new(&opts, &h), 0);
+	assert_int_equal(http_submit(h, q), 0);
+	r = http_wait(h, q);
+	http_free(h);
+	server_stop(s);
+	return r;
+}
+
+static void test_put(void **state)
+{
+	struct server s = {
+		.answer = { BUSY, "HTTP/1.1 204 N\r\nETag: \"a\"\r\nLocation: /there\r\n\r\n" }
+	};
+	struct http_request q = { .method = "PUT",
+				  .send = span_str("12345"),
+				  .header = "Location" };
+
+	assert_int_equal(send_once(&s, &q), 0);
+	assert_int_equal(s.asked, 2);
+	for (int i = 0; i < 2; i++) {
+		assert_non_null(strstr(s.request[i], "PUT /object "));
+		assert_non_null(strstr(s.request[i], "\r\n\r\n12345"));
+		assert_null(strstr(s.request[i], "Expect:"));
+	}
+	assert_string_equal(buf_str(&q.value), "/there");
+	assert_string_equal(q.answer.tag, "\"a\"");
+	buf_release(&q.value);
+}
+
+static void test_put_once(void **state)
+{
+	struct server s = { .answer = { BUSY, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" } };
+	struct http_request q = { .method = "PUT", .send = span_str("12345"), .once = true };
+
+	assert_int_equal(send_once(&s, &q), -EIO);
+	assert_int_equal(s.asked, 1);
+	assert_true(q.may_pass);
+	assert_string_equal(err_text(-EIO), "cannot write 'bucket/object': status 503");
+}
+
+static void test_put_refused(void **state)
+{
+	struct server there = { .answer = { "HTTP/1.1 412 P\r\nContent-Length: 0\r\n\r\n" } };
+	struct server more = {
+		.answer = { "HTTP/1.1 308 R\r\nRange: bytes=0-9\r\nContent-Length: 0\r\n\r\n" }
+	};
+	struct server other = { .answer = { "HTTP/1.1 308 R\r\nContent-Length: 0\r\n\r\n" } };
+	struct http_request q = { .method = "PUT", .header = "Range", .also = 308 };
+
+	assert_int_equal(send_once(&there, &q), -EEXIST);
+	assert_string_equal(err_text(-EEXIST), "cannot write 'bucket/object': it is there already");
+	assert_int_equal(send_once(&more, &q), 0);
+	assert_int_equal(q.answer.status, 308);
+	assert_string_equal(buf_str(&q.value), "bytes=0-9");
+	q.also = 0;
+	assert_int_equal(send_once(&other, &q), -EIO);
+	buf_release(&q.value);
+}
+
 static void test_document_too_large(void **state)
 {
 	struct server s = { .answer = { "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello!" } };
@@ -446,6 +518,9 @@ int main(void)
 		cmocka_unit_test(test_absent_and_forbidden),
 		cmocka_unit_test(test_explained),
 		cmocka_unit_test(test_document),
+		cmocka_unit_test(test_put),
+		cmocka_unit_test(test_put_once),
+		cmocka_unit_test(test_put_refused),
 		cmocka_unit_test(test_document_too_large),
 		cmocka_unit_test(test_expected_header),
 		cmocka_unit_test(test_redirect_without_credentials),
