@@ -5,6 +5,7 @@
 #include "core/store/bucket.h"
 
 #include "core/base/err.h"
+#include "core/store/bucket_write.h"
 
 static const struct bucket_dialect *dialect_of(const struct store *s)
 {
@@ -32,8 +33,14 @@ int bucket_authorize(void *arg, const struct http_request *req, struct http_head
 	const struct store *s = arg;
 	struct credentials_cache *c = bucket_of(s)->credentials;
 	struct credentials keys = { 0 };
-	int r = c ? credentials_get(c, &keys) : 0;
+	const struct bucket_request *b = req->more;
+	int r;
 
+	if (b && b->without_keys)
+		c = NULL;
+	r = c ? credentials_get(c, &keys) : 0;
+	if (r >= 0 && b)
+		r = bucket_add_lines(b, ret);
 	if (r >= 0 && c)
 		r = dialect_of(s)->authorize(s, &keys, req, ret);
 	credentials_release(&keys);

@@ -12,6 +12,8 @@
 #include "core/store/credentials.h"
 #include "core/store/url_store_impl.h"
 
+struct bucket_write;
+
 /* What is asked of a bucket, and how its answers are read. */
 struct bucket_dialect {
 	/*
@@ -37,6 +39,7 @@ struct bucket_dialect {
 			struct http_request *req);
 	/* As in struct store_kind. */
 	const char *(*file)(struct store *s, size_t i);
+	const struct bucket_write *write; /* bucket_write.h */
 };
 
 struct bucket {

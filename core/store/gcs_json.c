@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 
@@ -15,7 +16,8 @@
 
 struct object {
 	struct buf name;
-	bool has_name, has_size;
+	bool has_name, has_size, has_crc;
+	uint32_t crc;
 	struct io_object is;
 };
 
@@ -50,6 +52,24 @@ static int take_generation(struct json_pull *p, struct object *o)
 	return r;
 }
 
+static int take_crc(struct json_pull *p, struct object *o)
+{
+	struct span text;
+	auto_buf bytes = { 0 };
+	int r = json_pull_str(p, &text);
+
+	if (r >= 0)
+		r = base64_get(&bytes, text, BASE64_STD);
+	if (r == -ENOMEM)
+		return r;
+	if (r < 0 || bytes.n != 4)
+		return json_pull_bad(p, "a checksum that is not one");
+	o->crc = (uint32_t)bytes.p[0] << 24 | (uint32_t)bytes.p[1] << 16 |
+		 (uint32_t)bytes.p[2] << 8 | bytes.p[3];
+	o->has_crc = true;
+	return 0;
+}
+
 static int take_member(struct json_pull *p, struct span member, struct object *o)
 {
 	struct span text;
@@ -59,6 +79,8 @@ static int take_member(struct json_pull *p, struct span member, struct object *o
 		return take_size(p, o);
 	if (span_eq(member, span_str("generation")))
 		return take_generation(p, o);
+	if (span_eq(member, span_str("crc32c")))
+		return take_crc(p, o);
 	if (span_eq(member, span_str("name"))) {
 		r = json_pull_str(p, &text);
 		buf_clear(&o->name);
@@ -79,7 +101,7 @@ static int take_object(struct json_pull *p, struct object *o)
 	struct span member;
 	int r = json_pull_enter(p, JSON_OBJECT);
 
-	o->has_name = o->has_size = false;
+	o->has_name = o->has_size = o->has_crc = false;
 	o->is = (struct io_object){ 0 };
 	while (r >= 0 && (r = json_pull_next(p, &member)) > 0)
 		r = take_member(p, member, o);
@@ -88,7 +110,7 @@ static int take_object(struct json_pull *p, struct object *o)
 	return r;
 }
 
-int gcs_parse_object(struct span text, struct io_object *ret)
+int gcs_parse_written(struct span text, struct io_object *ret, bool *ret_has_crc, uint32_t *ret_crc)
 {
 	auto_json_pull p;
 	struct object o = { 0 };
@@ -99,9 +121,20 @@ int gcs_parse_object(struct span text, struct io_object *ret)
 	if (r >= 0)
 		r = json_pull_end(&p);
 	buf_release(&o.name);
-	if (r >= 0)
-		*ret = o.is;
-	return r;
+	if (r < 0)
+		return r;
+	*ret = o.is;
+	*ret_has_crc = o.has_crc;
+	*ret_crc = o.crc;
+	return 0;
+}
+
+int gcs_parse_object(struct span text, struct io_object *ret)
+{
+	bool has_crc;
+	uint32_t crc;
+
+	return gcs_parse_written(text, ret, &has_crc, &crc);
 }
 
 /* ---- a page ---- */

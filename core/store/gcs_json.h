@@ -17,6 +17,9 @@
 int gcs_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct bucket_page *ret);
 /* What objects.get answers; the tag is the generation. */
 int gcs_parse_object(struct span text, struct io_object *ret);
+/* The same, and the CRC-32C of its bytes, when it says that. */
+int gcs_parse_written(struct span text, struct io_object *ret, bool *ret_has_crc,
+		      uint32_t *ret_crc);
 /*
  * The reason of a failure, of storage ("forbidden") or of OAuth 2 ("invalid_grant"); "": it does
  * not say. As much as the document, which may be truncated, says.

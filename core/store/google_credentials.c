@@ -12,7 +12,8 @@
 #include "core/store/gcs_json.h"
 #include "core/store/google_jwt.h"
 
-#define SCOPE "https://www.googleapis.com/auth/devstorage.read_only"
+#define SCOPE_READ "https://www.googleapis.com/auth/devstorage.read_only"
+#define SCOPE_WRITE "https://www.googleapis.com/auth/devstorage.read_write"
 #define FILE_NAME "application_default_credentials.json"
 #define MACHINE "169.254.169.254"
 #define TOKEN_PATH "/computeMetadata/v1/instance/service-accounts/default/token"
@@ -22,6 +23,7 @@ struct google_credentials {
 	struct credentials_cache cache;
 	char *file; /* NULL: no place for one is known */
 	bool is_given;
+	const char *scope;
 };
 
 /* ---- questions ---- */
@@ -44,10 +46,10 @@ static int ask(struct credentials_question *q, unsigned progress_ms, bool near,
 	return r;
 }
 
-static int service_form(const struct google_account *a, struct buf *ret)
+static int service_form(const struct google_account *a, const char *scope, struct buf *ret)
 {
 	auto_secret assertion = { 0 };
-	int r = google_assertion(a, SCOPE, time(NULL), &assertion);
+	int r = google_assertion(a, scope, time(NULL), &assertion);
 
 	if (r >= 0)
 		r = credentials_form_add(ret, "grant_type",
@@ -66,7 +68,8 @@ static int user_form(const struct google_account *a, struct buf *ret)
 	return r < 0 ? r : credentials_form_add(ret, "refresh_token", span_str(a->refresh_token));
 }
 
-static int ask_endpoint(const struct google_account *a, const char *file, struct credentials *ret)
+static int ask_endpoint(const struct google_account *a, const char *file, const char *scope,
+			struct credentials *ret)
 {
 	auto_secret form = { 0 };
 	struct credentials_question q = { .name = "the token endpoint",
@@ -79,7 +82,7 @@ static int ask_endpoint(const struct google_account *a, const char *file, struct
 			    "the token_uri of '%s' is neither a URL of https nor one of this "
 			    "machine",
 			    file);
-	r = a->kind == GOOGLE_SERVICE_ACCOUNT ? service_form(a, &form) : user_form(a, &form);
+	r = a->kind == GOOGLE_SERVICE_ACCOUNT ? service_form(a, scope, &form) : user_form(a, &form);
 	if (r < 0)
 		return r == -ENOMEM ? r : err_at(r, "'%s'", file);
 	q.send = buf_span(&form);
@@ -118,7 +121,7 @@ static int from_file(const struct google_credentials *c, struct credentials *ret
 		return credentials_refused(r, "no credentials");
 	r = google_account_parse(buf_span(&text), c->file, &a);
 	if (r >= 0)
-		r = ask_endpoint(&a, c->file, ret);
+		r = ask_endpoint(&a, c->file, c->scope, ret);
 	google_account_release(&a);
 	return r < 0 ? r : 1;
 }
@@ -159,13 +162,14 @@ static int find_file(struct google_credentials *c)
 
 static const struct credentials_source source = { .find = find };
 
-int google_credentials_new(struct google_credentials **ret)
+int google_credentials_new(bool writes, struct google_credentials **ret)
 {
 	struct google_credentials *c = calloc(1, sizeof(*c));
 	int r;
 
 	if (!c)
 		return fail(-ENOMEM, "cannot hold credentials");
+	c->scope = writes ? SCOPE_WRITE : SCOPE_READ;
 	credentials_cache_init(&c->cache, &source, c);
 	r = find_file(c);
 	if (r < 0) {

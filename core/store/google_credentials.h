@@ -14,8 +14,8 @@
 
 struct google_credentials;
 
-/* Reads nothing and asks nobody yet. */
-int google_credentials_new(struct google_credentials **ret);
+/* Reads nothing and asks nobody yet. writes: for a token that allows it. */
+int google_credentials_new(bool writes, struct google_credentials **ret);
 /* Accepts NULL. */
 void google_credentials_free(struct google_credentials *c);
 struct credentials_cache *google_credentials_cache(struct google_credentials *c);

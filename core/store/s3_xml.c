@@ -35,6 +35,10 @@ struct s3_parser {
 	struct io_object object;
 	/* Of an error. */
 	struct s3_error *error;
+	/* Of uploads. */
+	struct buf *id;
+	s3_upload_fn *each_upload;
+	bool is_truncated;
 	/* Of keys. */
 	struct sts_keys *keys;
 };
@@ -286,6 +290,70 @@ void s3_parse_error(struct span text, struct s3_error *ret)
 	parse(&p, text);
 	err_clear();
 	buf_release(&p.text);
+}
+
+/* ---- uploads ---- */
+
+#define UPLOADS "/ListMultipartUploadsResult"
+
+static void take_id(struct s3_parser *p, struct span text)
+{
+	buf_clear(p->id);
+	if (!text.n || memchr(text.p, 0, text.n))
+		refuse_page(p, "an upload without an id", text);
+	else if (buf_add_span(p->id, text) < 0)
+		stop(p, -ENOMEM);
+}
+
+static void end_in_upload(struct s3_parser *p, struct span text)
+{
+	if (p->result >= 0 && !strcmp(p->path, "/InitiateMultipartUploadResult/UploadId"))
+		take_id(p, text);
+}
+
+int s3_parse_upload(struct span text, struct buf *ret_id)
+{
+	struct s3_parser p = { .end = end_in_upload, .id = ret_id };
+	int r = parse(&p, text);
+
+	buf_release(&p.text);
+	return r >= 0 && !ret_id->n ? fail(-EUCLEAN, "it has no id of an upload") : r;
+}
+
+static void end_in_uploads(struct s3_parser *p, struct span text)
+{
+	int r = 0;
+
+	if (p->result < 0)
+		return;
+	if (p->depth == 1 && strcmp(p->path, UPLOADS) != 0) {
+		refuse_page(p, "it is not a list of uploads", span_str(p->path));
+	} else if (!strcmp(p->path, UPLOADS "/IsTruncated")) {
+		p->is_truncated = span_eq(text, span_str("true"));
+	} else if (!strcmp(p->path, UPLOADS "/Upload/Key")) {
+		take_key(p, text);
+	} else if (!strcmp(p->path, UPLOADS "/Upload/UploadId")) {
+		take_id(p, text);
+	} else if (!strcmp(p->path, UPLOADS "/Upload")) {
+		if (p->has_key && p->id->n)
+			r = p->each_upload(p->arg, buf_span(&p->key), buf_span(p->id));
+		p->has_key = false;
+		buf_clear(p->id);
+	}
+	if (r < 0)
+		stop(p, r);
+}
+
+int s3_parse_uploads(struct span text, s3_upload_fn *each, void *arg, bool *ret_is_truncated)
+{
+	auto_buf id = { 0 };
+	struct s3_parser p = { .end = end_in_uploads, .each_upload = each, .arg = arg, .id = &id };
+	int r = parse(&p, text);
+
+	*ret_is_truncated = p.is_truncated;
+	buf_release(&p.text);
+	buf_release(&p.key);
+	return r;
 }
 
 /* ---- keys ---- */

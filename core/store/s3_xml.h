@@ -26,6 +26,12 @@ struct s3_error {
  * are left out. */
 void s3_parse_error(struct span text, struct s3_error *ret);
 
+/* The id of an upload in parts that has begun. -EUCLEAN with a note, -ENOMEM. */
+int s3_parse_upload(struct span text, struct buf *ret_id);
+/* Uploads that were begun and neither completed nor given up; as many as a page has. */
+typedef int s3_upload_fn(void *arg, struct span key, struct span id);
+int s3_parse_uploads(struct span text, s3_upload_fn *each, void *arg, bool *ret_is_truncated);
+
 /* What STS answers to who assumes a role. Secrets: released by sts_keys_release(). */
 struct sts_keys {
 	struct buf id, secret, token;

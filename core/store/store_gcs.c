@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/store/bucket.h"
+#include "core/store/bucket_write.h"
 #include "core/store/bucket_place.h"
 #include "core/store/credentials_server.h"
 #include "core/store/gcs_json.h"
@@ -111,6 +111,7 @@ static const char *text_of(const struct store *s, const struct http_request *req
 	if (!bucket_of(s)->credentials)
 		return "it may not be read without credentials";
 	return status == 401 ? "the server does not take the credentials" :
+	       req->verb     ? "it may not be written with these credentials" :
 			       "it may not be read with these credentials";
 }
 
@@ -126,13 +127,14 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 		return true;
 	}
 	text = text_of(s, req, refusal->status, reason);
-	if (req->result != -ESTALE && (*reason || text))
+	if (req->result != -ESTALE && req->result != -EEXIST && (*reason || text))
 		snprintf(req->why, sizeof(req->why), "status %d%s%s%s%s%s", refusal->status,
 			 *reason ? " (" : "", reason, *reason ? ")" : "", text ? ": " : "",
 			 text ? text : "");
 	if (refusal->status == 404 && is_listing(s, req))
 		req->result = -EIO;
-	return refusal->status == 401 && bucket_of(s)->credentials &&
+	req->has_expired = refusal->status == 401;
+	return req->has_expired && bucket_of(s)->credentials &&
 	       credentials_expired(bucket_of(s)->credentials);
 }
 
@@ -167,7 +169,7 @@ static int set_url(struct bucket *b, const char *endpoint, const char *bucket)
 	return b->url ? 0 : fail(-ENOMEM, "cannot open a bucket");
 }
 
-static int open_credentials(struct bucket *b)
+static int open_credentials(struct bucket *b, bool writes)
 {
 	struct google_credentials *c;
 	int r;
@@ -177,7 +179,7 @@ static int open_credentials(struct bucket *b)
 			    "a token would be sent to '%s' in the clear: the endpoint has to be "
 			    "https://HOST, or is asked with -o anonymous",
 			    b->url);
-	r = google_credentials_new(&c);
+	r = google_credentials_new(writes, &c);
 	if (r < 0)
 		return r;
 	b->own = c;
@@ -195,7 +197,7 @@ static int open_gcs(struct store *s, const char *url)
 
 	if (r >= 0)
 		r = set_url(b, endpoint, bucket);
-	return r < 0 || s->opts.anonymous || is_emulator ? r : open_credentials(b);
+	return r < 0 || s->opts.anonymous || is_emulator ? r : open_credentials(b, s->opts.writes);
 }
 
 static void close_gcs(struct store *s)
@@ -218,6 +220,7 @@ static const struct bucket_dialect dialect = {
 	.authorize = authorize,
 	.explain = explain,
 	.file = file_of,
+	.write = &gcs_write,
 };
 
 const struct store_kind store_gcs = {

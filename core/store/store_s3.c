@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/store/aws_credentials.h"
 #include "core/store/aws_sign.h"
-#include "core/store/bucket.h"
+#include "core/store/bucket_write.h"
 #include "core/store/s3_place.h"
 #include "core/store/s3_xml.h"
 
@@ -32,17 +32,21 @@ static int sign(const struct s3 *s3, const struct credentials *keys, const struc
 	const char *query = strchr(req->url, '?');
 	auto_free char *only_path =
 		span_dup_str(span_of(path ? path : "/", path ? strcspn(path, "?") : 1));
+	const struct bucket_request *b = req->more;
+	const char *hash = b ? b->hash : AWS_EMPTY;
 	char time_text[AWS_TIME_MAX];
 	const struct aws_header header[] = { { "host", s3->place.host },
-					     { "x-amz-content-sha256", AWS_EMPTY },
+					     { "x-amz-content-sha256", hash },
 					     { "x-amz-date", time_text },
 					     { "x-amz-security-token", keys->token } };
-	const struct aws_request q = { .method = req->is_head ? "HEAD" : "GET",
+	const struct aws_request q = { .method = req->method  ? req->method :
+						 req->is_head ? "HEAD" :
+								"GET",
 				       .path = only_path,
 				       .query = query ? query + 1 : "",
 				       .header = header,
 				       .n_headers = ARRAY_LEN(header) - !keys->token,
-				       .body_hash = AWS_EMPTY,
+				       .body_hash = hash,
 				       .time = time_text,
 				       .region = s3->place.region,
 				       .service = "s3",
@@ -146,7 +150,7 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 	if (!*e.region && in_header && s3_region_is_valid(in_header) &&
 	    strlen(in_header) < sizeof(e.region))
 		strcpy(e.region, in_header);
-	if (*e.code && req->result != -ESTALE)
+	if (*e.code && req->result != -ESTALE && req->result != -EEXIST)
 		snprintf(req->why, sizeof(req->why), "status %d (%s)", refusal->status, e.code);
 	if (!strcmp(e.code, "RequestTimeTooSkewed")) {
 		explain_clock(req, &e);
@@ -163,12 +167,20 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 		if (strcmp(e.code, t->code) != 0)
 			continue;
 		snprintf(req->why, sizeof(req->why), "status %d (%s): %s", refusal->status, e.code,
+			 req->verb && !strcmp(e.code, "AccessDenied") ?
+				 "it may not be written with these credentials" :
 			 s->opts.anonymous && t->result == -EACCES ?
 				 "it may not be read without credentials" :
 				 t->text);
 		req->result = t->result;
 	}
-	if (!strcmp(e.code, "ExpiredToken") || !strcmp(e.code, "TokenRefreshRequired"))
+	/* Another may be putting it at this moment; or what was sent has been damaged on its way. */
+	if (!strcmp(e.code, "ConditionalRequestConflict") ||
+	    !strcmp(e.code, "XAmzContentSHA256Mismatch"))
+		return true;
+	req->has_expired = !strcmp(e.code, "ExpiredToken") ||
+			   !strcmp(e.code, "TokenRefreshRequired");
+	if (req->has_expired)
 		return bucket_of(s)->credentials && credentials_expired(bucket_of(s)->credentials);
 	return !strcmp(e.code, "RequestTimeout");
 }
@@ -219,6 +231,7 @@ static const struct bucket_dialect dialect = {
 	.authorize = authorize,
 	.explain = explain,
 	.file = file_of,
+	.write = &s3_write,
 };
 
 const struct store_kind store_s3 = { BUCKET_KIND, .dialect = &dialect };

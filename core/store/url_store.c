@@ -42,7 +42,7 @@ int store_escape_value(struct buf *ret, const char *value)
 	return escape(ret, value, "-._~");
 }
 
-static int object_url(const struct store *s, const char *path, char **ret)
+int store_object_url(const struct store *s, const char *path, char **ret)
 {
 	auto_buf url = { 0 };
 	int r = buf_add_str(&url, s->root);
@@ -79,7 +79,7 @@ int store_request(struct store *s, const char *path, const char *tag, struct htt
 {
 	char *url;
 	int r = s->kind->object_url ? s->kind->object_url(s, path, tag ? tag : "", &url) :
-				      object_url(s, path, &url);
+				      store_object_url(s, path, &url);
 
 	if (r >= 0)
 		r = store_request_url(s, path, url, ret);

@@ -36,6 +36,7 @@ struct url_store_opts {
 	/* What was read is kept there (store_cache.h); NULL: nowhere. */
 	const char *cache_dir;
 	uint64_t cache_dir_limit;
+	bool writes; /* with credentials that allow it (store_write.h) */
 };
 
 /* Asks the server nothing yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */

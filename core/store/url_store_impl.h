@@ -68,6 +68,8 @@ int store_request(struct store *s, const char *path, const char *tag, struct htt
 /* The same with a URL, which becomes the request's, also on failure. */
 int store_request_url(struct store *s, const char *path, char *url, struct http_request *ret);
 void store_request_release(struct http_request *q);
+/* The root's URL and the path. */
+int store_object_url(const struct store *s, const char *path, char **ret);
 /* What the last listings say: 1 and the object, 0 when it does not exist, -1 when none says. */
 int store_find(struct store *s, const char *path, struct io_object *ret);
 /* What an answer says of an object. -EIO without its size. */

@@ -43,6 +43,21 @@ static bool is_word(const char *s, size_t max)
 	return n < max;
 }
 
+static int count(void *arg, struct span key, struct span id)
+{
+	must(id.n);
+	return 0;
+}
+
+static void check_uploads(struct span text)
+{
+	auto_buf id = { 0 };
+	bool is_truncated;
+
+	must(s3_parse_upload(text, &id) < 0 || id.n);
+	s3_parse_uploads(text, count, NULL, &is_truncated);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	auto_buf xml = { 0 }, again = { 0 };
@@ -50,6 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct bucket_page page = { 0 };
 	struct s3_error e;
 
+	check_uploads(span_of(data, size));
 	s3_parse_error(span_of(data, size), &e);
 	must(is_word(e.code, sizeof(e.code)) && is_word(e.region, sizeof(e.region)) &&
 	     is_word(e.time, sizeof(e.time)));

@@ -8,12 +8,17 @@ import contextlib
 import datetime
 import hashlib
 import hmac
+import html
 import http.client
 import http.server
 import json
 import pathlib
+import re
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import urllib.parse
 
 from lib import servers
@@ -103,13 +108,24 @@ class Bucket(AnyBucket):
     def delete(self, key):
         self._ask('DELETE', f'/{key}')
 
+    def _list(self, query):
+        answer = self.ask('GET', f'/{self.name}?{query}', Authorization=f'AWS4-HMAC-SHA256 Credential=test/20200101/{REGION}/s3/aws4_request')
+        return sorted(html.unescape(k) for k in re.findall(r'<Key>(.*?)</Key>', answer.decode()))
+
+    def keys(self, prefix=''):
+        return self._list(urllib.parse.urlencode({'list-type': 2, 'prefix': prefix}))
+
+    def uploads(self):
+        """What is being uploaded in parts."""
+        return self._list('uploads=')
+
 
 def _hmac(key, text):
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
 
 def signature(secret, method, path, query, headers, signed, stamp, scope):
-    """Signature Version 4 of a request without a body, from what was received."""
+    """Signature Version 4 of a request, from what was received."""
     canonical = '\n'.join([method, path, '&'.join(sorted(query.split('&'))) if query else '',
                            *(f'{name}:{" ".join(headers[name].split())}' for name in signed), '',
                            ';'.join(signed), headers['x-amz-content-sha256']])
@@ -144,7 +160,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path, _, query = self.path.partition('?')
         with p.lock:
             p.hosts.append(self.headers['Host'])
-            p.requests.append((self.command, urllib.parse.unquote(self.path), self.headers.get('Range')))
+            p.requests.append((self.command, urllib.parse.unquote(self.path), self.headers.get('Range') or self.headers.get('Content-Range')))
+        if p.early and p.early(self):
+            return
+        self.body = self.rfile.read(int(self.headers.get('Content-Length') or 0))
+        if p.spoil:
+            p.spoil(self)
         if self.is_allowed(path, query) and not (p.fault and p.fault(self)):
             answer = self.forward(path, query)
             if answer:
@@ -157,7 +178,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return status, [(k, v) for k, v in headers
                         if k.lower() not in HOP or (self.command == 'HEAD' and k.lower() == 'content-length')], answer
 
-    do_GET = do_HEAD = _serve
+    def reset(self):
+        """End the connection as one that is lost does."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+        self.close_connection = True
+        self.connection.close()
+        return True
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve
 
 
 class _Handler(Handler):
@@ -189,6 +217,8 @@ class _Handler(Handler):
             return self.refuse(403, 'SignatureDoesNotMatch', f'<StringToSign>{secret}</StringToSign>')
         if headers.get('x-amz-security-token') != token:
             return self.refuse(400, 'InvalidToken')
+        if headers['x-amz-content-sha256'] not in (hashlib.sha256(self.body).hexdigest(), 'UNSIGNED-PAYLOAD'):
+            return self.refuse(400, 'XAmzContentSHA256Mismatch')
         if scope[1] != REGION:
             return self.refuse(400, 'AuthorizationHeaderMalformed', f'<Region>{REGION}</Region>')
         return True
@@ -200,7 +230,12 @@ class _Handler(Handler):
             path = f'/{host.removesuffix(".localhost")}{path}'
         if p.page and 'list-type=2' in query and 'max-keys=' not in query:
             query += f'&max-keys={p.page}'
-        return self.ask(p.address, path + (f'?{query}' if query else ''))
+        path += f'?{query}' if query else ''
+        if self.command in ('GET', 'HEAD'):
+            return self.ask(p.address, path)
+        # moto looks whether there is one, and then puts it.
+        with p.writing if self.headers.get('If-None-Match') else contextlib.nullcontext():
+            return self.ask(p.address, path, self.body)
 
 
 class _Vendor(http.server.BaseHTTPRequestHandler):
@@ -284,11 +319,13 @@ class Vendor(servers.Server):
 
 class AnyProxy(servers.Server):
     """Checks who asks, and hands on to the server of buckets at address. page: the most keys of a page of a listing;
-    fault(handler): answers and returns True instead."""
+    fault(handler): answers and returns True instead; early(handler): the same, before the body is read;
+    spoil(handler): may change the body."""
 
     def __init__(self, handler, address, tls=None):
         super().__init__(handler, tls)
-        self.address, self.anonymous, self.page, self.fault = address, False, None, None
+        self.address, self.anonymous, self.page, self.fault, self.early, self.spoil = address, False, None, None, None, None
+        self.writing = threading.Lock()
         self.requests, self.hosts = [], []
 
     def count(self, kind):
@@ -306,6 +343,8 @@ class Proxy(AnyProxy):
 
     @staticmethod
     def kind_of(method, path):
+        if method not in ('GET', 'HEAD'):
+            return method.lower()
         if 'list-type=2' not in path:
             return 'about' if method == 'HEAD' else 'read'
         return 'next' if 'continuation-token=' in path else 'any' if 'max-keys=1' in path else 'page'

@@ -3,16 +3,19 @@
 emulator does not.
 
 The emulator takes any token, or none; it gives all names in one page, knows no `fields`, sends no generation with an object's
-bytes, and has no conditions.
+bytes, and has no conditions. What is written is taken here, and handed on to it as a whole.
 """
 
 import base64
 import functools
 import http.server
 import json
+import re
 import time
+import types
 import urllib.parse
 
+import google_crc32c
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
@@ -26,6 +29,7 @@ server.start()
 print(server._api._httpd.server_address[1], flush=True)
 sys.stdin.read()
 '''
+CHUNK = 256 << 10
 OBJECT = {'name', 'size', 'generation', 'updated'}
 PAGE_FIELDS = 'nextPageToken,prefixes,items(name,size,generation,updated)'
 
@@ -61,6 +65,10 @@ class Bucket(buckets.AnyBucket):
     def delete(self, key):
         self.ask('DELETE', self._object(key))
 
+    def keys(self, prefix=''):
+        listing = json.loads(self.ask('GET', f'/storage/v1/b/{self.name}/o?{urllib.parse.urlencode({"prefix": prefix})}'))
+        return sorted(i['name'] for i in listing.get('items', []))
+
 
 class _Handler(buckets.Handler):
     def refuse(self, status, reason, **headers):
@@ -69,6 +77,10 @@ class _Handler(buckets.Handler):
 
     def is_allowed(self, path, query):
         p, given = self.server, self.headers['Authorization']
+        if 'upload_id=' in query:
+            # The address is the secret, and gets no other.
+            assert not given
+            return True
         if not given:
             return p.anonymous or self.refuse(401, 'required')
         token = given.removeprefix('Bearer ')
@@ -87,8 +99,68 @@ class _Handler(buckets.Handler):
             page['nextPageToken'] = str(start + most)
         return {k: v for k, v in page.items() if v}
 
+    def _store(self, name, content):
+        """What the service says of the object that it has now."""
+        bucket = Bucket.__new__(Bucket)
+        bucket.address, bucket.name = self.server.address, self.path.split('/b/')[1].split('/')[0]
+        bucket.put(name, content)
+        about = bucket.ask('GET', f'{bucket._object(name)}')
+        return 200, [('Content-Type', 'application/json')], about
+
+    def _exists(self, name):
+        bucket = self.path.split('/b/')[1].split('/')[0]
+        return buckets.ask(self.server.address, 'GET', f'/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe="")}')[0] == 200
+
+    def _chunk(self, session):
+        """A request to the address of a resumable upload, as the service answers it."""
+        if self.command == 'DELETE':
+            self.server.sessions = {k: v for k, v in self.server.sessions.items() if v is not session}
+            return 499, [], b''
+        said, size = re.fullmatch(r'bytes (\*|\d+-\d+)/(\*|\d+)', self.headers['Content-Range']).groups()
+        if said != '*' and not session.about:
+            start, end = (int(n) for n in said.split('-'))
+            assert start <= len(session.content) and end + 1 - start == len(self.body), (said, len(session.content))
+            assert size != '*' or (end + 1) % CHUNK == 0, said
+            # It keeps whole multiples of a chunk's size; a test may have it keep less.
+            kept = self.body[len(session.content) - start:]
+            if self.server.keeps is not None and len(kept) > self.server.keeps:
+                kept = kept[:self.server.keeps]
+                self.server.keeps = None
+            session.content += kept
+        if size != '*' and len(session.content) == int(size) and not session.about:
+            session.about = self._store(session.name, bytes(session.content))
+        if session.about:
+            return session.about
+        return 308, [('Range', f'bytes=0-{len(session.content) - 1}')] if session.content else [], b''
+
+    def _upload(self, asked):
+        """A document with the object, or the begin of an upload in chunks."""
+        p = self.server
+        if 'upload_id' in asked:
+            session = p.sessions.get(asked['upload_id'])
+            return self._chunk(session) if session else self.refuse(404, 'notFound')
+        with p.writing:
+            if asked.get('ifGenerationMatch') == '0' and self._exists(asked['name']):
+                return self.refuse(412, 'conditionNotMet')
+            if asked['uploadType'] == 'resumable':
+                number = f'session-{len(p.sessions)}-of-{p.server_address[1]}'
+                p.sessions[number] = types.SimpleNamespace(name=asked['name'], content=bytearray(), about=None)
+                return 200, [('Location', f'{p.url}{self.path}&upload_id={number}')], b''
+            boundary = self.headers['Content-Type'].partition('boundary=')[2].encode()
+            _, about, content, _ = self.body.split(b'--' + boundary)
+            content = content.partition(b'\r\n\r\n')[2].removesuffix(b'\r\n')
+            crc = json.loads(about.partition(b'\r\n\r\n')[2])['crc32c']
+            if base64.b64decode(crc) != google_crc32c.Checksum(content).digest():
+                return self.refuse(400, 'invalid')
+            return self._store(asked['name'], content)
+
     def forward(self, path, query):
         p, asked = self.server, dict(urllib.parse.parse_qsl(query))
+        if path.startswith('/upload/'):
+            return self._upload(asked)
+        if self.command == 'DELETE':
+            status, headers, body = self.ask(p.address, self.path)
+            return self.refuse(404, 'notFound') if status == 404 else (204, [], b'')
         if path.endswith('/o'):
             assert asked['fields'] == PAGE_FIELDS and asked['delimiter'] == '/', query
             status, headers, body = self.ask(p.address, self.path)
@@ -117,9 +189,13 @@ class Proxy(buckets.AnyProxy):
     def __init__(self, address, tls=None):
         super().__init__(_Handler, address, tls)
         self.tokens, self.seen, self.allows = set(), set(), True
+        # Resumable uploads by their id; how much the next chunk is kept of.
+        self.sessions, self.keeps = {}, None
 
     @staticmethod
     def kind_of(method, path):
+        if method not in ('GET', 'HEAD'):
+            return method.lower()
         if '/o?' not in path:
             return 'read' if 'alt=media' in path else 'about'
         return 'next' if 'pageToken=' in path else 'any' if 'maxResults=1' in path else 'page'
@@ -146,7 +222,8 @@ def _claims(assertion, audience):
     service_key().public_key().verify(signature, assertion.rpartition('.')[0].encode(), padding.PKCS1v15(), hashes.SHA256())
     assert json.loads(head) == {'alg': 'RS256', 'typ': 'JWT', 'kid': 'number-7'}, head
     claims = json.loads(claims)
-    assert claims.keys() == {'iss', 'scope', 'aud', 'iat', 'exp'} and claims['aud'] == audience and claims['scope'] == SCOPE, claims
+    assert claims.keys() == {'iss', 'scope', 'aud', 'iat', 'exp'} and claims['aud'] == audience, claims
+    assert claims['scope'] in (SCOPE, SCOPE.replace('read_only', 'read_write')), claims
     assert claims['iss'] == EMAIL and abs(claims['iat'] - time.time()) < 300 and 0 < claims['exp'] - claims['iat'] <= 3600, claims
     return claims
 

@@ -36,6 +36,28 @@ static void test_page(void **state)
 	check("{}\n", "", false, "");
 }
 
+static void test_written(void **state)
+{
+	struct io_object o;
+	bool has_crc;
+	uint32_t crc;
+
+	assert_int_equal(
+		gcs_parse_written(
+			span_str("{\"crc32c\":\"4waSgw==\",\"name\":\"a\",\"size\":\"9\"}"), &o,
+			&has_crc, &crc),
+		0);
+	assert_true(has_crc && crc == 0xe3069283 && o.size == 9);
+	assert_int_equal(gcs_parse_written(span_str("{\"name\":\"a\",\"size\":\"9\"}"), &o,
+					   &has_crc, &crc),
+			 0);
+	assert_false(has_crc);
+	assert_int_equal(
+		gcs_parse_written(span_str("{\"crc32c\":\"4waS\",\"name\":\"a\",\"size\":\"9\"}"),
+				  &o, &has_crc, &crc),
+		-EUCLEAN);
+}
+
 static void test_object(void **state)
 {
 	struct io_object o = { 0 };
@@ -121,9 +143,8 @@ static void test_errors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_page),
-		cmocka_unit_test(test_object),
-		cmocka_unit_test(test_malformed),
+		cmocka_unit_test(test_page),   cmocka_unit_test(test_written),
+		cmocka_unit_test(test_object), cmocka_unit_test(test_malformed),
 		cmocka_unit_test(test_errors),
 	};
 

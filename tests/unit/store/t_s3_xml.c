@@ -48,6 +48,43 @@ static void test_page(void **state)
 	check(BEGIN "<IsTruncated>false</IsTruncated>" END, "", false, "");
 }
 
+static int print_upload(void *arg, struct span key, struct span id)
+{
+	return buf_addf(arg, "%.*s=%.*s\n", SPAN_ARG(key), SPAN_ARG(id));
+}
+
+static void test_uploads(void **state)
+{
+	auto_buf id = { 0 }, out = { 0 };
+	bool is_truncated;
+
+	assert_int_equal(
+		s3_parse_upload(span_str("<InitiateMultipartUploadResult xmlns=\"x\"><Bucket>b"
+					 "</Bucket><Key>run/a</Key><UploadId>2~a+/b=</UploadId>"
+					 "</InitiateMultipartUploadResult>"),
+				&id),
+		0);
+	assert_string_equal(buf_str(&id), "2~a+/b=");
+	buf_clear(&id);
+	assert_int_equal(s3_parse_upload(span_str("<Other><UploadId>x</UploadId></Other>"), &id),
+			 -EUCLEAN);
+	assert_int_equal(
+		s3_parse_uploads(
+			span_str(
+				"<ListMultipartUploadsResult><Bucket>b</Bucket><KeyMarker/>"
+				"<IsTruncated>true</IsTruncated><Upload><Key>run/a&amp;b</Key><Initiator>"
+				"<ID>no</ID></Initiator><UploadId>1</UploadId></Upload><Upload><UploadId>2"
+				"</UploadId><Key>c</Key></Upload><Upload><Key>without</Key></Upload>"
+				"</ListMultipartUploadsResult>"),
+			print_upload, &out, &is_truncated),
+		0);
+	assert_string_equal(buf_str(&out), "run/a&b=1\nc=2\n");
+	assert_true(is_truncated);
+	assert_int_equal(s3_parse_uploads(span_str("<ListBucketResult/>"), print_upload, &out,
+					  &is_truncated),
+			 -EUCLEAN);
+}
+
 /* Keys may have characters that XML has not: they are escaped on demand, wherever the server says
  * so. */
 static void test_escaped(void **state)
@@ -151,9 +188,9 @@ static void test_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_page),      cmocka_unit_test(test_escaped),
-		cmocka_unit_test(test_malformed), cmocka_unit_test(test_error),
-		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_page),    cmocka_unit_test(test_uploads),
+		cmocka_unit_test(test_escaped), cmocka_unit_test(test_malformed),
+		cmocka_unit_test(test_error),   cmocka_unit_test(test_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bucket_write.c - objects of a bucket that are put, read as a whole, and removed.
+ */
+#include "core/store/bucket_write.h"
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+
+#define RENEWALS 2
+#define REMOVED_AT_ONCE 64
+
+static struct store *store_of(const struct io_store *store)
+{
+	return container_of((struct io_store *)(uintptr_t)store, struct store, base);
+}
+
+static const struct bucket_write *write_of(const struct store *s)
+{
+	return s->kind->dialect->write;
+}
+
+/* ---- requests ---- */
+
+int bucket_request(struct store *s, const char *path, const char *method, char *url,
+		   struct bucket_request *ret)
+{
+	int r;
+
+	*ret = (struct bucket_request){ 0 };
+	r = store_request_url(s, path, url, &ret->q);
+	if (r < 0)
+		return r;
+	ret->q.method = method;
+	ret->q.verb = strcmp(method, "DELETE") ? "write" : "remove";
+	ret->q.limit = ANSWER_BYTES;
+	ret->q.more = ret;
+	/* Versions and generations are of no interest: what is there is what was just made. */
+	ret->q.tag_header = NULL;
+	return 0;
+}
+
+int bucket_request_line(struct bucket_request *b, const char *name, const char *value)
+{
+	int r = buf_addf(&b->lines, "%s: %s", name, value);
+
+	return r < 0 ? r : buf_add_byte(&b->lines, 0);
+}
+
+void bucket_request_release(struct bucket_request *b)
+{
+	secret_release(&b->q.value);
+	/* Of an upload it may be a secret. */
+	if (b->q.url)
+		explicit_bzero((char *)(uintptr_t)b->q.url, strlen(b->q.url));
+	store_request_release(&b->q);
+	buf_release(&b->content);
+	buf_release(&b->lines);
+}
+
+int bucket_add_lines(const struct bucket_request *b, struct http_headers *ret)
+{
+	int r = 0;
+
+	for (size_t at = 0; at < b->lines.n && r >= 0; at += strlen((char *)b->lines.p + at) + 1)
+		r = http_header(ret, (const char *)b->lines.p + at);
+	return r;
+}
+
+int bucket_submit(struct store *s, struct bucket_request *b)
+{
+	int r = store_prepare(s);
+
+	return r < 0 ? r : http_submit(s->http, &b->q);
+}
+
+int bucket_wait(struct store *s, struct bucket_request *b)
+{
+	int r = http_wait(s->http, &b->q);
+
+	for (int i = 0; i < RENEWALS && r < 0 && b->q.has_expired; i++) {
+		err_clear();
+		r = bucket_submit(s, b);
+		if (r >= 0)
+			r = http_wait(s->http, &b->q);
+	}
+	return r;
+}
+
+int bucket_send(struct store *s, struct bucket_request *b)
+{
+	int r = bucket_submit(s, b);
+
+	return r < 0 ? r : bucket_wait(s, b);
+}
+
+int bucket_about(struct store *s, const char *path, struct io_object *ret)
+{
+	struct http_request q;
+	int r = store_prepare(s);
+
+	if (r >= 0)
+		r = store_request(s, path, NULL, &q);
+	if (r < 0)
+		return r;
+	r = s->kind->dialect->about(s, path, &q);
+	if (r >= 0)
+		r = http_submit(s->http, &q);
+	if (r >= 0)
+		r = http_wait(s->http, &q);
+	if (r >= 0)
+		r = s->kind->dialect->take_about(&q, ret);
+	store_request_release(&q);
+	return r;
+}
+
+/* ---- objects ---- */
+
+int store_check_writable(const struct io_store *store)
+{
+	const struct store *s = store_of(store);
+	/* Another kind of store, such as one that caches, stands before what it reads. */
+	bool is_ours = !strcmp(store->ops->name, "url");
+
+	return is_ours && s->kind->dialect && write_of(s) ?
+		       0 :
+		       fail(-EROFS, "'%s' is only read: what is written are s3:// and gs://",
+			    store->url);
+}
+
+/* An answer may have been lost after which the same request finds what it has made. */
+static int is_ours(struct store *s, const char *path, struct span content)
+{
+	auto_buf there = { 0 };
+	int r = store_get(&s->base, path, content.n, &there);
+
+	if (r == -EFBIG || r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : span_eq(buf_span(&there), content);
+}
+
+int store_put(struct io_store *store, const char *path, struct span content, bool only_new)
+{
+	struct store *s = store_of(store);
+	auto_bucket_request b = { 0 };
+	int r = store_check_writable(store);
+
+	if (r >= 0)
+		r = write_of(s)->put(s, path, content, only_new, &b);
+	if (r >= 0)
+		r = bucket_send(s, &b);
+	if (r == -EEXIST && b.q.tries > 1) {
+		struct err_note why;
+		int ours;
+
+		err_save(r, &why);
+		ours = is_ours(s, path, content);
+		return ours < 0 ? ours : ours ? 0 : err_restore(&why);
+	}
+	return r;
+}
+
+int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret)
+{
+	struct store *s = store_of(store);
+	struct http_request q;
+	int r = store_prepare(s);
+
+	if (r >= 0)
+		r = store_request(s, path, NULL, &q);
+	if (r < 0)
+		return r;
+	q.limit = limit;
+	r = http_submit(s->http, &q);
+	if (r >= 0)
+		r = http_wait(s->http, &q);
+	if (r >= 0)
+		r = buf_add_span(ret, buf_span(&q.body));
+	store_request_release(&q);
+	return r;
+}
+
+static int remove_some(struct store *s, const char *const *path, size_t n)
+{
+	struct bucket_request *b = calloc(n, sizeof(*b));
+	size_t made = 0, begun = 0;
+	struct err_note why = { 0 };
+	int r = b ? 0 : fail(-ENOMEM, "cannot remove '%s'", path[0]);
+
+	for (; made < n && r >= 0; made += r >= 0)
+		r = write_of(s)->remove(s, path[made], &b[made]);
+	for (; begun < made && r >= 0; begun += r >= 0)
+		r = bucket_submit(s, &b[begun]);
+	err_save(r, &why);
+	for (size_t i = 0; i < begun; i++) {
+		int e = bucket_wait(s, &b[i]);
+
+		if (e < 0 && e != -ENOENT && r >= 0)
+			err_save(r = e, &why);
+	}
+	/* One that could not be made may have a part of what it needs. */
+	for (size_t i = 0; b && i < n; i++)
+		bucket_request_release(&b[i]);
+	free(b);
+	err_clear();
+	return r < 0 ? err_restore(&why) : 0;
+}
+
+int store_remove(struct io_store *store, const char *const *path, size_t n)
+{
+	int r = store_check_writable(store), first = 0;
+	struct err_note why;
+
+	if (r < 0)
+		return r;
+	for (size_t at = 0; at < n; at += REMOVED_AT_ONCE) {
+		r = remove_some(store_of(store), path + at, MIN(n - at, REMOVED_AT_ONCE));
+		if (r < 0 && first >= 0)
+			err_save(first = r, &why);
+	}
+	return first < 0 ? err_restore(&why) : 0;
+}
+
+int store_remove_uploads(struct io_store *store, const char *path)
+{
+	struct store *s = store_of(store);
+	int r = store_check_writable(store);
+
+	if (r < 0 || !write_of(s)->remove_uploads)
+		return r;
+	return write_of(s)->remove_uploads(s, path);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gcs_write.c - objects of Google Cloud Storage that are written: by one request, or by a resumable
+ * upload.
+ *
+ * A resumable upload has a URL of its own, which is all that a request to it needs: a secret, to
+ * which no token is sent. A chunk that was interrupted is not sent again as a whole: the server is
+ * asked how much it has, and gets the rest. The CRC-32C of what it has is compared at the end.
+ */
+#include <stdio.h>
+#include <time.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/store/bucket_write.h"
+#include "core/store/gcs_json.h"
+
+#define PUT_MAX (256 << 10)
+#define BOUNDARY "pytreefs-8f2c6b1d50a94e37"
+#define INCOMPLETE 308
+#define CANCELLED 499
+#define TRIES 6 /* of a chunk, without a byte of it arriving */
+#define PAUSE_MS 100
+
+/* ---- objects ---- */
+
+/* HOST/upload/storage/v1/b/BUCKET/o?uploadType=TYPE&name=KEY */
+static int upload_url(const struct store *s, const char *path, const char *type, bool only_new,
+		      char **ret)
+{
+	const struct bucket *b = bucket_of(s);
+	const char *api = NULL;
+	auto_free char *key = str_fmt("%s%s%s", b->prefix, *b->prefix ? "/" : "", path);
+	auto_buf url = { 0 };
+	int r;
+
+	for (const char *at = b->url; (at = strstr(at, "/storage/v1/b/")); at++)
+		api = at;
+	r = key ? buf_addf(&url, "%.*s/upload%s/o?uploadType=%s&name=", (int)(api - b->url), b->url,
+			   api, type) :
+		  -ENOMEM;
+	if (r >= 0)
+		r = store_escape_value(&url, key);
+	if (r >= 0 && only_new)
+		r = buf_add_str(&url, "&ifGenerationMatch=0");
+	if (r < 0 || !buf_str(&url))
+		return fail(-ENOMEM, "cannot write '%s'", path);
+	*ret = (char *)take(url.p);
+	return 0;
+}
+
+static int add_crc(struct buf *out, uint32_t crc)
+{
+	const uint8_t bytes[] = { (uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8),
+				  (uint8_t)crc };
+
+	return base64_put(out, span_of(bytes, sizeof(bytes)), BASE64_STD);
+}
+
+/* What it is, with the checksum that it has to have, and its bytes are one document. */
+static int put(struct store *s, const char *path, struct span content, bool only_new,
+	       struct bucket_request *ret)
+{
+	char *url;
+	int r = upload_url(s, path, "multipart", only_new, &url);
+
+	if (r >= 0)
+		r = bucket_request(s, path, "POST", url, ret);
+	if (r >= 0)
+		r = bucket_request_line(ret, "Content-Type",
+					"multipart/related; boundary=" BOUNDARY);
+	if (r >= 0)
+		r = buf_add_str(&ret->content,
+				"--" BOUNDARY
+				"\r\nContent-Type: application/json\r\n\r\n{\"crc32c\": \"");
+	if (r >= 0)
+		r = add_crc(&ret->content, crc32c(content));
+	if (r >= 0)
+		r = buf_add_str(&ret->content,
+				"\"}\r\n--" BOUNDARY
+				"\r\nContent-Type: application/octet-stream\r\n\r\n");
+	if (r >= 0)
+		r = buf_add_span(&ret->content, content);
+	if (r >= 0)
+		r = buf_add_str(&ret->content, "\r\n--" BOUNDARY "--\r\n");
+	if (r >= 0)
+		ret->q.send = buf_span(&ret->content);
+	return r;
+}
+
+static int remove_object(struct store *s, const char *path, struct bucket_request *ret)
+{
+	char *url;
+	int r = s->kind->object_url(s, path, "", &url);
+
+	if (r < 0)
+		return r;
+	/* It reads bytes, and this has none. */
+	url[strcspn(url, "?")] = '\0';
+	r = bucket_request(s, path, "DELETE", url, ret);
+	return r < 0 ? r : bucket_request_line(ret, "Content-Type", "");
+}
+
+/* ---- resumable uploads ---- */
+
+/* Where the parts of an upload go: a server that answers with another address could take them. */
+static int check_session(const struct store_upload *u, const char *url)
+{
+	bool is_secure = !strncmp(bucket_of(u->s)->url, "https://", 8);
+
+	if (!strncmp(url, "https://", 8) || (!is_secure && !strncmp(url, "http://", 7)))
+		return 0;
+	return fail(-EIO, "cannot write '%s/%s': the server gives no address for its parts",
+		    u->s->base.url, u->path);
+}
+
+static int begin(struct store_upload *u)
+{
+	auto_bucket_request b = { 0 };
+	char *url;
+	int r = upload_url(u->s, u->path, "resumable", false, &url);
+
+	if (r >= 0)
+		r = bucket_request(u->s, u->path, "POST", url, &b);
+	if (r >= 0)
+		r = bucket_request_line(&b, "Content-Type", "application/json");
+	if (r >= 0)
+		r = bucket_request_line(&b, "X-Upload-Content-Type", "application/octet-stream");
+	if (r < 0)
+		return r;
+	b.q.send = span_str("{}");
+	b.q.header = "Location";
+	r = bucket_send(u->s, &b);
+	if (r >= 0)
+		r = check_session(u, buf_str(&b.q.value) ? buf_str(&b.q.value) : "");
+	if (r < 0)
+		return r;
+	u->id = strdup(buf_str(&b.q.value));
+	return u->id ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
+}
+
+static int session_request(struct store_upload *u, const char *method, const char *range,
+			   struct bucket_request *ret)
+{
+	char *url = strdup(u->id);
+	int r = url ? bucket_request(u->s, u->path, method, url, ret) :
+		      fail(-ENOMEM, "cannot write '%s'", u->path);
+
+	if (r >= 0)
+		r = bucket_request_line(ret, "Content-Type", "");
+	if (r >= 0 && *range)
+		r = bucket_request_line(ret, "Content-Range", range);
+	if (r < 0)
+		return r;
+	ret->without_keys = true;
+	ret->q.also = INCOMPLETE;
+	ret->q.header = "Range";
+	return 0;
+}
+
+/* What is left of a part from the offset on. */
+static int submit_from(struct store_upload *u, struct upload_part *p, uint64_t from)
+{
+	uint64_t end = p->off + p->n;
+	char size[32] = "*", range[96];
+	int r;
+
+	if (p->is_last)
+		snprintf(size, sizeof(size), "%llu", (unsigned long long)end);
+	snprintf(range, sizeof(range), "bytes %llu-%llu/%s", (unsigned long long)from,
+		 (unsigned long long)end - 1, size);
+	bucket_request_release(&p->request);
+	r = session_request(u, "PUT", range, &p->request);
+	if (r < 0)
+		return r;
+	p->request.q.send = span_of(p->p + (from - p->off), (size_t)(end - from));
+	p->request.q.once = true;
+	return bucket_submit(u->s, &p->request);
+}
+
+static int submit(struct store_upload *u, struct upload_part *p)
+{
+	int r = submit_from(u, p, p->off);
+
+	p->is_sent = r >= 0;
+	return r;
+}
+
+/* What has arrived, and is not what was sent. */
+static void remove_damaged(struct store_upload *u)
+{
+	const char *path = u->path;
+	int r = store_remove(&u->s->base, &path, 1);
+
+	if (r < 0)
+		log_warn("a damaged object stays behind: %s", err_text(r));
+}
+
+/* An answer to a request of the upload: how much the server has; all, when it has the object. */
+static int take_progress(struct store_upload *u, const struct http_request *q, uint64_t *ret)
+{
+	const char *text = q->value.n ? buf_str((struct buf *)(uintptr_t)&q->value) : "";
+	unsigned long long last;
+	bool has_crc;
+	uint32_t crc;
+	struct io_object o;
+	int r;
+
+	if (q->answer.status == INCOMPLETE) {
+		*ret = text && sscanf(text, "bytes=0-%llu", &last) == 1 ? last + 1 : 0;
+		return 0;
+	}
+	r = gcs_parse_written(buf_span((struct buf *)(uintptr_t)&q->body), &o, &has_crc, &crc);
+	if (r < 0)
+		return err_at(r, "what the server says of '%s'", q->name);
+	u->exists = true;
+	if (o.size != u->size || (has_crc && crc != u->crc)) {
+		remove_damaged(u);
+		return fail(-EIO,
+			    "cannot write '%s': the server has %llu bytes with CRC-32C %08x, and "
+			    "%llu with %08x were sent",
+			    q->name, (unsigned long long)o.size, crc, (unsigned long long)u->size,
+			    u->crc);
+	}
+	*ret = o.size;
+	return 0;
+}
+
+/* What an interrupted request has brought there. */
+static int ask_progress(struct store_upload *u, const struct upload_part *p, uint64_t *ret)
+{
+	auto_bucket_request b = { 0 };
+	char range[48] = "bytes */*";
+	int r;
+
+	if (p->is_last)
+		snprintf(range, sizeof(range), "bytes */%llu", (unsigned long long)(p->off + p->n));
+	r = session_request(u, "PUT", range, &b);
+	if (r >= 0)
+		r = bucket_send(u->s, &b);
+	if (r == -ENOENT)
+		r = fail(-EIO, "cannot write '%s': its upload is not there any more", b.q.name);
+	return r < 0 ? r : take_progress(u, &b.q, ret);
+}
+
+static void rest(int tries)
+{
+	const int64_t ms = (int64_t)PAUSE_MS << tries;
+
+	nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL);
+}
+
+static int wait_part(struct store_upload *u, struct upload_part *p)
+{
+	uint64_t end = p->off + p->n, has = p->off, before;
+	int r = 0;
+
+	for (int tries = 0; tries < TRIES; tries++) {
+		r = bucket_wait(u->s, &p->request);
+		before = has;
+		if (r >= 0)
+			r = take_progress(u, &p->request.q, &has);
+		else if (p->request.q.may_pass && tries + 1 < TRIES) {
+			trace(TRACE_IO, "upload of %s: %s; asking how much has arrived",
+			      p->request.q.name, p->request.q.why);
+			err_clear();
+			rest(tries);
+			r = ask_progress(u, p, &has);
+		}
+		if (r < 0 || (has == end && (u->exists || !p->is_last)))
+			return r;
+		if (has < p->off || has > end)
+			return fail(-EIO,
+				    "cannot write '%s': the server has %llu bytes, and %llu to "
+				    "%llu were sent last",
+				    p->request.q.name, (unsigned long long)has,
+				    (unsigned long long)p->off, (unsigned long long)end);
+		/* What arrives at all is let arrive. */
+		if (has > before)
+			tries = 0;
+		r = submit_from(u, p, has);
+		if (r < 0)
+			return r;
+	}
+	bucket_wait(u->s, &p->request);
+	return fail(-EIO, "cannot write '%s': nothing of the part at offset %llu arrives",
+		    p->request.q.name, (unsigned long long)has);
+}
+
+static int end(struct store_upload *u)
+{
+	return u->exists ? 0 :
+			   fail(-EIO, "cannot write '%s/%s': the upload did not end",
+				u->s->base.url, u->path);
+}
+
+/* The address is good for a week otherwise, and what it has is not an object. */
+static void abort_upload(struct store_upload *u)
+{
+	auto_bucket_request b = { 0 };
+	int r = session_request(u, "DELETE", "", &b);
+
+	b.q.also = CANCELLED;
+	if (r >= 0)
+		r = bucket_send(u->s, &b);
+	if (r < 0 && r != -ENOENT)
+		log_warn("an unfinished upload stays behind, for a week: %s", err_text(r));
+}
+
+const struct bucket_write gcs_write = {
+	.put_max = PUT_MAX,
+	.in_order = true,
+	.put = put,
+	.remove = remove_object,
+	.begin = begin,
+	.submit = submit,
+	.wait = wait_part,
+	.end = end,
+	.abort = abort_upload,
+};

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * s3_write.c - objects of S3 that are written: by one request, or as an upload in parts.
+ *
+ * The hash of what is sent is signed, and the server refuses what does not have it.
+ */
+#include <stdio.h>
+
+#include "core/base/array.h"
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/store/bucket_write.h"
+#include "core/store/s3_xml.h"
+
+#define UPLOADS_PAGES 1000
+
+static int request(struct store *s, const char *path, const char *method, const char *query,
+		   struct bucket_request *ret)
+{
+	char *url, *whole;
+	int r = store_object_url(s, path, &url);
+
+	if (r < 0)
+		return r;
+	whole = str_fmt("%s%s%s", url, *query ? "?" : "", query);
+	free(url);
+	return whole ? bucket_request(s, path, method, whole, ret) :
+		       fail(-ENOMEM, "cannot ask for '%s'", path);
+}
+
+/* What is sent, which stays the caller's. */
+static int set_content(struct bucket_request *b, struct span content, const char *type)
+{
+	uint8_t hash[32];
+
+	b->q.send = content;
+	sha256(content, hash);
+	for (size_t i = 0; i < sizeof(hash); i++)
+		snprintf(b->hash + 2 * i, 3, "%02x", hash[i]);
+	/* Else libcurl says that it is a form. */
+	return bucket_request_line(b, "Content-Type", content.n ? type : "");
+}
+
+static int put(struct store *s, const char *path, struct span content, bool only_new,
+	       struct bucket_request *ret)
+{
+	int r = request(s, path, "PUT", "", ret);
+
+	if (r >= 0)
+		r = set_content(ret, content, "application/octet-stream");
+	return r >= 0 && only_new ? bucket_request_line(ret, "If-None-Match", "*") : r;
+}
+
+static int remove_object(struct store *s, const char *path, struct bucket_request *ret)
+{
+	int r = request(s, path, "DELETE", "", ret);
+
+	return r < 0 ? r : set_content(ret, span_of("", 0), "");
+}
+
+/* ---- uploads in parts ---- */
+
+static int begin(struct store_upload *u)
+{
+	auto_bucket_request b = { 0 };
+	auto_buf id = { 0 };
+	int r = request(u->s, u->path, "POST", "uploads=", &b);
+
+	if (r >= 0)
+		r = set_content(&b, span_of("", 0), "");
+	if (r >= 0)
+		r = bucket_send(u->s, &b);
+	if (r >= 0 && (r = s3_parse_upload(buf_span(&b.q.body), &id)) < 0)
+		err_at(r, "what begins the upload of '%s'", b.q.name);
+	if (r < 0)
+		return r;
+	u->id = buf_str(&id) ? strdup(buf_str(&id)) : NULL;
+	return u->id ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
+}
+
+/* A request about the upload; before: of the parameters, in their order. */
+static int upload_request(struct store_upload *u, const char *method, const char *before,
+			  struct bucket_request *ret)
+{
+	auto_buf query = { 0 };
+	int r = buf_addf(&query, "%suploadId=", before);
+
+	if (r >= 0)
+		r = store_escape_value(&query, u->id);
+	if (r < 0 || !buf_str(&query))
+		return fail(-ENOMEM, "cannot write '%s'", u->path);
+	return request(u->s, u->path, method, buf_str(&query), ret);
+}
+
+static int submit(struct store_upload *u, struct upload_part *p)
+{
+	char number[32];
+	int r;
+
+	snprintf(number, sizeof(number), "partNumber=%u&", p->number);
+	r = upload_request(u, "PUT", number, &p->request);
+	if (r >= 0)
+		r = set_content(&p->request, span_of(p->p, p->n), "application/octet-stream");
+	if (r >= 0)
+		r = bucket_submit(u->s, &p->request);
+	p->is_sent = r >= 0;
+	return r;
+}
+
+/* The tags of all parts complete the upload. */
+static int wait_part(struct store_upload *u, struct upload_part *p)
+{
+	struct bucket_request *b = &p->request;
+	int r = bucket_wait(u->s, b);
+	const char *tag = b->q.answer.tag;
+
+	if (r < 0)
+		return err_at(r, "part %u, at offset %llu, %zu bytes", p->number,
+			      (unsigned long long)p->off, p->n);
+	if (!*tag || strpbrk(tag, "<>&"))
+		return fail(-EIO, "cannot write '%s': part %u was answered without a tag",
+			    b->q.name, p->number);
+	return buf_addf(&u->done, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>",
+			p->number, tag);
+}
+
+/* An answer was lost, and the upload is not there any more: the object may be. */
+static int is_complete(struct store_upload *u, int r)
+{
+	struct err_note why;
+	struct io_object o;
+
+	err_save(r, &why);
+	if (bucket_about(u->s, u->path, &o) >= 0 && o.size == u->size)
+		return 0;
+	return err_restore(&why);
+}
+
+static int end(struct store_upload *u)
+{
+	auto_bucket_request b = { 0 };
+	struct s3_error e;
+	int r = upload_request(u, "POST", "", &b);
+
+	if (r >= 0)
+		r = buf_addf(&b.content, "<CompleteMultipartUpload>%.*s</CompleteMultipartUpload>",
+			     SPAN_ARG(buf_span(&u->done)));
+	if (r >= 0)
+		r = set_content(&b, buf_span(&b.content), "application/xml");
+	if (r >= 0)
+		r = bucket_send(u->s, &b);
+	if (r == -ENOENT && b.q.tries > 1)
+		return is_complete(u, r);
+	if (r < 0)
+		return r;
+	/* It is answered before the work is done, which may fail. */
+	s3_parse_error(buf_span(&b.q.body), &e);
+	return *e.code ? fail(-EIO, "cannot write '%s': its parts were not put together (%s)",
+			      b.q.name, e.code) :
+			 0;
+}
+
+static int give_up(struct store_upload *u)
+{
+	auto_bucket_request b = { 0 };
+	int r = upload_request(u, "DELETE", "", &b);
+
+	if (r >= 0)
+		r = set_content(&b, span_of("", 0), "");
+	if (r >= 0)
+		r = bucket_send(u->s, &b);
+	if (r != -ENOENT)
+		return r;
+	err_clear();
+	return 0;
+}
+
+static void abort_upload(struct store_upload *u)
+{
+	int r = give_up(u);
+
+	if (r < 0)
+		log_warn("an unfinished upload stays behind: %s", err_text(r));
+}
+
+/* ---- uploads that were not ended ---- */
+
+struct old_uploads {
+	struct store *s;
+	struct old {
+		char *path;
+		char *id;
+	} * old;
+	size_t n, cap;
+	int result;
+};
+
+static int add_old(void *arg, struct span key, struct span id)
+{
+	struct old_uploads *a = arg;
+	const char *prefix = bucket_of(a->s)->prefix;
+	size_t skip = *prefix ? strlen(prefix) + 1 : 0;
+	struct old o = { 0 };
+
+	if (key.n <= skip || memchr(key.p, 0, key.n))
+		return 0;
+	o.path = span_dup_str(span_from(key, skip));
+	o.id = span_dup_str(id);
+	if (!o.path || !o.id || !array_reserve(a->old, a->cap, a->n + 1)) {
+		free(o.path);
+		free(o.id);
+		return fail(-ENOMEM, "cannot list uploads");
+	}
+	a->old[a->n++] = o;
+	return 0;
+}
+
+/* Of one page. */
+static int list_uploads(struct store *s, const char *path, struct old_uploads *a,
+			bool *ret_is_truncated)
+{
+	struct bucket *bu = bucket_of(s);
+	auto_free char *prefix =
+		str_fmt("%s%s%s%s", bu->prefix, *bu->prefix ? "/" : "", path, *path ? "/" : "");
+	auto_bucket_request b = { 0 };
+	auto_buf url = { 0 };
+	int r = prefix ? buf_addf(&url, "%s%s?prefix=", bu->url,
+				  strchr(strstr(bu->url, "://") + 3, '/') ? "" : "/") :
+			 -ENOMEM;
+
+	if (r >= 0)
+		r = store_escape_value(&url, prefix);
+	if (r >= 0)
+		r = buf_add_str(&url, "&uploads=");
+	if (r < 0 || !buf_str(&url))
+		return fail(-ENOMEM, "cannot list uploads");
+	r = bucket_request(s, path, "GET", (char *)take(url.p), &b);
+	if (r < 0)
+		return r;
+	b.q.method = NULL;
+	b.q.verb = "list the uploads of";
+	b.q.limit = BUCKET_PAGE_BYTES;
+	r = set_content(&b, span_of("", 0), "");
+	if (r >= 0)
+		r = bucket_send(s, &b);
+	if (r >= 0 && (r = s3_parse_uploads(buf_span(&b.q.body), add_old, a, ret_is_truncated)) < 0)
+		err_at(r, "the uploads of '%s'", b.q.name);
+	return r;
+}
+
+static int remove_old(struct old_uploads *a)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < a->n; i++) {
+		struct store_upload u = { .s = a->s, .path = a->old[i].path, .id = a->old[i].id };
+
+		r = r < 0 ? r : give_up(&u);
+		free(u.path);
+		free(u.id);
+	}
+	free(a->old);
+	return r;
+}
+
+static int remove_uploads(struct store *s, const char *path)
+{
+	bool is_truncated = true;
+	int r = 0;
+
+	for (int i = 0; i < UPLOADS_PAGES && is_truncated && r >= 0; i++) {
+		struct old_uploads a = { .s = s };
+		int e;
+
+		r = list_uploads(s, path, &a, &is_truncated);
+		e = remove_old(&a);
+		r = r < 0 ? r : e;
+	}
+	return r;
+}
+
+const struct bucket_write s3_write = {
+	.put_max = PART_BYTES << 4,
+	.put = put,
+	.remove = remove_object,
+	.remove_uploads = remove_uploads,
+	.begin = begin,
+	.submit = submit,
+	.wait = wait_part,
+	.end = end,
+	.abort = abort_upload,
+};
