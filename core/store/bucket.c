@@ -81,6 +81,19 @@ int bucket_open(struct store *s, const char *url)
 	return root ? store_set_urls(s, url, root) : fail(-ENOMEM, "cannot open '%s'", url);
 }
 
+int bucket_descend(struct store *s, const char *path)
+{
+	struct bucket *b = bucket_of(s);
+	char *prefix = str_fmt("%s%s%s", b->prefix, *b->prefix && *path ? "/" : "", path);
+
+	if (!prefix)
+		return fail(-ENOMEM, "cannot open '%s'", path);
+	free(b->prefix);
+	b->prefix = prefix;
+	free(take(b->last_within));
+	return 0;
+}
+
 void bucket_close(struct store *s)
 {
 	struct bucket *b = bucket_of(s);

@@ -22,9 +22,9 @@ struct bucket_dialect {
 	 */
 	int (*open)(struct store *s, const char *url);
 	void (*close)(struct store *s);
-	/* Append the URL of a page of what is in `prefix`; token: of the page, or ""; one: of one
-	 * name, which says whether there is any. */
-	int (*page_url)(const struct store *s, const char *prefix, const char *token, bool one,
+	/* Append the URL of a page of what is in `prefix`; token: of the page, or ""; most: names
+	 * of the page, 0: as many as the server gives. */
+	int (*page_url)(const struct store *s, const char *prefix, const char *token, unsigned most,
 			struct buf *ret);
 	int (*parse_page)(struct span text, bucket_entry_fn *each, void *arg,
 			  struct bucket_page *ret);
@@ -63,12 +63,16 @@ int bucket_prepare(struct store *s);
 int bucket_fetch(struct store *s, const char *path, struct object_list **ret);
 int bucket_look(struct store *s, const char *path, struct io_object *ret);
 int bucket_reach(struct store *s, const char *path, size_t *ret);
+int bucket_descend(struct store *s, const char *path);
+int bucket_list_begin(struct store *s, const char *path, struct store_listing **ret);
+int bucket_list_end(struct store *s, struct store_listing *listing);
 int bucket_authorize(void *arg, const struct http_request *req, struct http_headers *ret);
 bool bucket_explain(void *arg, const struct http_refusal *refusal, struct http_request *req);
 const char *bucket_file(struct store *s, size_t i);
 #define BUCKET_KIND                                                                               \
 	.no_rename = true, .open = bucket_open, .close = bucket_close, .prepare = bucket_prepare, \
 	.fetch = bucket_fetch, .look = bucket_look, .reach = bucket_reach,                        \
+	.descend = bucket_descend, .list_begin = bucket_list_begin, .list_end = bucket_list_end,  \
 	.authorize = bucket_authorize, .explain = bucket_explain, .file = bucket_file
 
 /* For dialects: "Name: value". */

@@ -25,14 +25,14 @@ static char *prefix_of(const struct store *s, const char *path)
 	return str_fmt("%s%s%s%s", prefix, *prefix ? "/" : "", path, *path ? "/" : "");
 }
 
-/* For a page; one: of one name, which says whether there is any. */
-static int page_request(struct store *s, const char *path, struct buf *token, bool one,
+/* For a page; most: names of it, 0: as many as the server gives. */
+static int page_request(struct store *s, const char *path, struct buf *token, unsigned most,
 			struct http_request *ret)
 {
 	auto_free char *prefix = prefix_of(s, path);
 	const char *from = token->n ? buf_str(token) : "";
 	auto_buf url = { 0 };
-	int r = prefix && from ? s->kind->dialect->page_url(s, prefix, from, one, &url) : -ENOMEM;
+	int r = prefix && from ? s->kind->dialect->page_url(s, prefix, from, most, &url) : -ENOMEM;
 
 	if (r >= 0)
 		r = buf_str(&url) ? store_request_url(s, path, (char *)take(url.p), ret) : -ENOMEM;
@@ -126,7 +126,7 @@ static int list_pages(struct store *s, const char *path, bool all, struct object
 	for (size_t i = 0; r >= 0 && (i == 0 || (all && page.is_truncated)); i++) {
 		struct http_request q = { 0 };
 
-		r = i < PAGES_MAX ? page_request(s, path, &page.next, false, &q) :
+		r = i < PAGES_MAX ? page_request(s, path, &page.next, 0, &q) :
 				    fail(-EFBIG, "the listing of '%s/%s' has more than %d pages",
 					 s->base.url, path, PAGES_MAX);
 		if (r >= 0)
@@ -210,21 +210,23 @@ static char *parent_of(const char *path)
 
 #define AHEAD 32
 
-struct ahead {
+struct store_listing {
 	struct paging p;
 	struct http_request req;
 	char *path;
+	unsigned most; /* names that were asked for; 0: a page */
 };
 
-static int ahead_begin(struct store *s, const char *path, struct ahead *a)
+static int listing_begin(struct store *s, const char *path, unsigned most, struct store_listing *a)
 {
 	struct buf no_token = { 0 };
 	int r;
 
+	a->most = most;
 	a->path = strdup(path);
 	r = a->path ? paging_init(&a->p, s, a->path) : fail(-ENOMEM, "cannot list '%s'", path);
 	if (r >= 0) {
-		r = page_request(s, path, &no_token, false, &a->req);
+		r = page_request(s, path, &no_token, most, &a->req);
 		if (r >= 0)
 			r = http_submit(s->http, &a->req);
 		if (r < 0)
@@ -237,7 +239,7 @@ static int ahead_begin(struct store *s, const char *path, struct ahead *a)
 	return r;
 }
 
-static int ahead_end(struct store *s, struct ahead *a)
+static int listing_end(struct store *s, struct store_listing *a)
 {
 	struct bucket_page page = { 0 };
 	struct object_list *l = NULL;
@@ -245,13 +247,34 @@ static int ahead_end(struct store *s, struct ahead *a)
 
 	if (r >= 0)
 		r = paging_end(&a->p, &page, &l);
-	if (r >= 0) {
+	/* A part of a page would answer too little. */
+	if (r >= 0 && !(a->most && page.is_truncated))
 		object_lists_put(&s->listings, l);
+	if (r >= 0)
 		object_lists_unref(&s->listings, l);
-	}
 	buf_release(&page.next);
 	paging_release(&a->p);
 	free(a->path);
+	return r;
+}
+
+int bucket_list_begin(struct store *s, const char *path, struct store_listing **ret)
+{
+	struct store_listing *a = calloc(1, sizeof(*a));
+	int r = a ? listing_begin(s, path, 0, a) : fail(-ENOMEM, "cannot list '%s'", path);
+
+	if (r < 0)
+		free(a);
+	else
+		*ret = a;
+	return r;
+}
+
+int bucket_list_end(struct store *s, struct store_listing *listing)
+{
+	int r = listing_end(s, listing);
+
+	free(listing);
 	return r;
 }
 
@@ -272,11 +295,11 @@ static bool is_next(struct bucket *b, const char *within)
 /* The first page of a directory of `within`, and of those that follow it there, all at once. */
 static int list_some(struct store *s, const char *path, const struct object_list *within)
 {
-	auto_free struct ahead *a = calloc(AHEAD, sizeof(*a));
+	auto_free struct store_listing *a = calloc(AHEAD, sizeof(*a));
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	size_t n = 0, up = (size_t)(name - path);
 	struct err_note why = { 0 };
-	int r = a ? ahead_begin(s, path, &a[0]) : fail(-ENOMEM, "cannot list '%s'", path);
+	int r = a ? listing_begin(s, path, 0, &a[0]) : fail(-ENOMEM, "cannot list '%s'", path);
 
 	if (r < 0)
 		return r;
@@ -292,13 +315,13 @@ static int list_some(struct store *s, const char *path, const struct object_list
 		known = next ? object_lists_get(&s->listings, next) : NULL;
 		if (known)
 			object_lists_unref(&s->listings, known);
-		else if (!next || ahead_begin(s, next, &a[n]) < 0)
+		else if (!next || listing_begin(s, next, 0, &a[n]) < 0)
 			break;
 		else
 			n++;
 	}
 	for (size_t i = 0; i < n; i++) {
-		r = ahead_end(s, &a[i]);
+		r = listing_end(s, &a[i]);
 		if (i == 0 && r < 0)
 			err_save(r, &why);
 	}
@@ -353,61 +376,39 @@ int bucket_look(struct store *s, const char *path, struct io_object *ret)
 /* ---- how far a path goes ---- */
 
 #define REACH_MAX 32 /* parts of a path; of a longer one the rest counts as one that may be there */
+#define REACH_NAMES 100 /* more than most steps and items have; their listings are kept */
 
 struct reach {
-	struct http_request req;
+	struct store_listing listing;
 	size_t n; /* of the path */
 };
 
-static int count_key(void *arg, struct span key, const struct io_object *o)
-{
-	return 0;
-}
-
-/* Whether anything is in a directory: what cannot be asked for may be there, and does not matter. */
-static bool has_any(struct store *s, struct reach *p)
-{
-	struct bucket_page page = { 0 };
-	int r = http_wait(s->http, &p->req);
-
-	if (r >= 0)
-		r = s->kind->dialect->parse_page(buf_span(&p->req.body), count_key, NULL, &page);
-	err_clear();
-	buf_release(&page.next);
-	return r >= 0 && (page.n > 0 || page.is_truncated);
-}
-
 int bucket_reach(struct store *s, const char *path, size_t *ret)
 {
-	struct reach part[REACH_MAX];
-	struct buf no_token = { 0 };
+	auto_free struct reach *part = calloc(REACH_MAX, sizeof(*part));
 	struct err_note why = { 0 };
-	size_t n = 0, begun = 0;
-	int r = store_prepare(s);
+	size_t n = 0, found = 0;
+	int r = part ? store_prepare(s) : fail(-ENOMEM, "cannot look for '%s'", path);
 
 	*ret = strlen(path);
-	for (size_t at = 0; path[at] && n < REACH_MAX && r >= 0; n++) {
+	for (size_t at = 0; r >= 0 && path[at] && n < REACH_MAX; n += r >= 0) {
 		auto_free char *dir = NULL;
 
 		at += strcspn(path + at, "/");
 		part[n].n = at;
 		dir = span_dup_str(span_of(path, at));
-		r = dir ? page_request(s, dir, &no_token, true, &part[n].req) : -ENOMEM;
-		if (r < 0)
-			break;
-		r = http_submit(s->http, &part[n].req);
-		begun += r >= 0;
+		r = dir ? listing_begin(s, dir, REACH_NAMES, &part[n].listing) : -ENOMEM;
 		at += path[at] == '/';
 	}
 	if (r < 0)
 		err_save(r, &why);
-	for (size_t i = 0, found = 0; i < n; i++) {
-		if (i < begun && has_any(s, &part[i]))
+	/* What cannot be asked for may be there, and does not matter. */
+	for (size_t i = 0; i < n; i++)
+		if (listing_end(s, &part[i].listing) >= 0)
 			found = part[i].n;
-		store_request_release(&part[i].req);
-		/* The last ones may not have been asked for. */
-		if (i == n - 1 && found && !(n == REACH_MAX && found == part[i].n))
-			*ret = found;
-	}
-	return r < 0 ? err_restore(&why) : 0;
+	err_clear();
+	/* The last ones may not have been asked for. */
+	if (found && !(n == REACH_MAX && found == part[n - 1].n))
+		*ret = found;
+	return why.code ? err_restore(&why) : 0;
 }

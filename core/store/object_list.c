@@ -192,6 +192,28 @@ void object_lists_put(struct object_lists *c, struct object_list *l)
 	pthread_mutex_unlock(&c->lock);
 }
 
+void object_lists_descend(struct object_lists *c, const char *path)
+{
+	size_t n = strlen(path);
+
+	pthread_mutex_lock(&c->lock);
+	for (struct object_list **at = &c->newest; *at;) {
+		struct object_list *l = *at;
+		bool is_below = !strncmp(l->path, path, n) && (!l->path[n] || l->path[n] == '/');
+
+		if (!n || (is_below && l->refs == 1)) {
+			size_t skip = n + (n && l->path[n] == '/');
+
+			memmove(l->path, l->path + skip, strlen(l->path + skip) + 1);
+			at = &l->next;
+		} else {
+			*at = l->next;
+			unref(l);
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
 void object_lists_unref(struct object_lists *c, struct object_list *l)
 {
 	pthread_mutex_lock(&c->lock);

@@ -18,14 +18,18 @@
 
 /* ---- requests ---- */
 
-static int page_url(const struct store *s, const char *prefix, const char *token, bool one,
+static int page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
 		    struct buf *ret)
 {
 	int r = buf_addf(ret,
 			 "%s/o?delimiter=%%2F&fields=nextPageToken%%2Cprefixes%%2Citems(name%%2C"
-			 "size%%2Cgeneration%%2Cupdated)%s&prefix=",
-			 bucket_of(s)->url, one ? "&maxResults=1" : "");
+			 "size%%2Cgeneration%%2Cupdated)",
+			 bucket_of(s)->url);
 
+	if (r >= 0 && most)
+		r = buf_addf(ret, "&maxResults=%u", most);
+	if (r >= 0)
+		r = buf_add_str(ret, "&prefix=");
 	if (r >= 0)
 		r = store_escape_value(ret, prefix);
 	if (r >= 0 && *token) {

@@ -141,7 +141,8 @@ int store_submit(struct io_store *base, struct io_req *req, size_t n)
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		if (req[i].op != IO_READ)
 			r = fail(-EROFS, "'%s' is only read", req[i].file->name);
-		else
+		else if (!along_read(s, req[i].file, req[i].off + req[i].done,
+				     req[i].n - req[i].done, (uint8_t *)req[i].p + req[i].done))
 			r = add_parts(b, &req[i]);
 		req[i].under_way = b;
 	}

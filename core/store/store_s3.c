@@ -74,7 +74,7 @@ static int authorize(const struct store *s, const struct credentials *keys,
 
 /* ---- listings and objects ---- */
 
-static int page_url(const struct store *s, const char *prefix, const char *token, bool one,
+static int page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
 		    struct buf *ret)
 {
 	int r = buf_addf(ret, "%s%s?", bucket_of(s)->url, s3_of(s)->place.is_virtual ? "/" : "");
@@ -88,8 +88,11 @@ static int page_url(const struct store *s, const char *prefix, const char *token
 			r = buf_add_byte(ret, '&');
 	}
 	if (r >= 0)
-		r = buf_addf(ret, "delimiter=%%2F&encoding-type=url&list-type=2%s&prefix=",
-			     one ? "&max-keys=1" : "");
+		r = buf_add_str(ret, "delimiter=%2F&encoding-type=url&list-type=2");
+	if (r >= 0 && most)
+		r = buf_addf(ret, "&max-keys=%u", most);
+	if (r >= 0)
+		r = buf_add_str(ret, "&prefix=");
 	return r < 0 ? r : store_escape_value(ret, prefix);
 }
 

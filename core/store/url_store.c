@@ -198,6 +198,7 @@ static void store_free(struct io_store *base)
 	if (s->kind->close)
 		s->kind->close(s);
 	object_lists_release(&s->listings);
+	along_release(&s->along);
 	free(s->root);
 	free(s->base.url);
 	free(s);
@@ -266,6 +267,89 @@ static int fill(struct store *s, const char *url, const struct url_store_opts *o
 	return http_new(&ho, &s->http);
 }
 
+/* ---- the store that a path was last looked for in ---- */
+
+/* Whoever looks for what a path leads to opens that next: with what was found, and connected. */
+static struct {
+	pthread_mutex_t lock;
+	struct store *s;
+} reached = { PTHREAD_MUTEX_INITIALIZER, NULL };
+
+static struct store *swap_reached(struct store *s)
+{
+	struct store *before;
+
+	pthread_mutex_lock(&reached.lock);
+	before = reached.s;
+	reached.s = s;
+	pthread_mutex_unlock(&reached.lock);
+	return before;
+}
+
+static bool is_same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool is_same_opts(const struct url_store_opts *a, const struct url_store_opts *b)
+{
+	return a->connections == b->connections && a->listing_ms == b->listing_ms &&
+	       a->addressing == b->addressing && a->anonymous == b->anonymous &&
+	       is_same_text(a->endpoint, b->endpoint) && is_same_text(a->region, b->region);
+}
+
+static int descend(struct store *s, const char *url, const char *path)
+{
+	auto_buf root = { 0 };
+	auto_free char *old_url = s->base.url, *old_root = s->root;
+	int r;
+
+	s->base.url = s->root = NULL;
+	r = buf_addf(&root, "%s%s", old_root, *path ? "/" : "");
+	if (r >= 0)
+		r = store_escape(&root, path);
+	if (r >= 0)
+		r = buf_str(&root) ? store_set_urls(s, url, buf_str(&root)) : -ENOMEM;
+	return r < 0 ? r : s->kind->descend(s, path);
+}
+
+/* Without a part that open() would leave out or refuse. */
+static bool is_plain(const char *path)
+{
+	while (*path == '/') {
+		size_t n = strcspn(++path, "/");
+
+		if (n == 0 || (n <= 2 && !strncmp(path, "..", n)))
+			return false;
+		path += n;
+	}
+	return true;
+}
+
+/* The store that reached it, with the URL as its root; NULL: it was another one. */
+static struct store *take_reached(const char *url, const struct url_store_opts *opts)
+{
+	struct store *s = swap_reached(NULL);
+	size_t n = s ? strlen(s->base.url) : 0;
+
+	if (!s)
+		return NULL;
+	if (!strncmp(url, s->base.url, n) && (!url[n] || url[n] == '/') && is_plain(url + n) &&
+	    is_same_opts(&s->opts, opts)) {
+		const char *path = url + n + (url[n] == '/');
+
+		if (descend(s, url, path) >= 0) {
+			s->opts = *opts;
+			object_lists_descend(&s->listings, path);
+			along_clear(&s->along);
+			return s;
+		}
+		err_clear();
+	}
+	store_free(&s->base);
+	return NULL;
+}
+
 /* Without a cache on disk. */
 static int open_store(const char *url, const struct url_store_opts *opts, struct store **ret)
 {
@@ -275,11 +359,17 @@ static int open_store(const char *url, const struct url_store_opts *opts, struct
 
 	if (r < 0)
 		return r;
+	s = take_reached(url, opts);
+	if (s) {
+		*ret = s;
+		return 0;
+	}
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return fail(-ENOMEM, "cannot open '%s'", url);
 	s->kind = kind;
 	object_lists_init(&s->listings, opts->listing_ms ? opts->listing_ms : LISTING_MS);
+	along_init(&s->along, opts->listing_ms ? opts->listing_ms : LISTING_MS);
 	r = fill(s, url, opts);
 	if (r < 0) {
 		store_free(&s->base);
@@ -316,7 +406,7 @@ int store_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
 	const struct store_kind *kind = NULL;
 	size_t host, n = 0;
 	auto_free char *top = NULL;
-	struct store *s;
+	struct store *s, *before;
 	int r = find_kind(url, &kind);
 
 	if (r < 0)
@@ -332,7 +422,9 @@ int store_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
 	if (r < 0)
 		return r;
 	r = kind->reach(s, url + host + 1, &n);
-	store_free(&s->base);
+	before = r < 0 ? s : swap_reached(s);
+	if (before)
+		store_free(&before->base);
 	if (r >= 0)
 		*ret = n ? host + 1 + n : host;
 	return r;

@@ -6,6 +6,7 @@
 #define PYTREEFS_CORE_STORE_URL_STORE_IMPL_H
 
 #include "core/http/http.h"
+#include "core/store/along.h"
 #include "core/store/object_list.h"
 #include "core/store/url_store.h"
 
@@ -17,9 +18,11 @@ struct store {
 	char *root; /* URL of the root as it is asked for, without a slash at the end */
 	void *own;  /* the kind's */
 	struct object_lists listings;
+	struct along along;
 };
 
 struct bucket_dialect;
+struct store_listing;
 
 struct store_kind {
 	const struct bucket_dialect *dialect; /* of a bucket (bucket.h) */
@@ -39,6 +42,14 @@ struct store_kind {
 	 * once. NULL: it would cost more than to ask for one after the other.
 	 */
 	int (*reach)(struct store *s, const char *path, size_t *ret);
+	/* Make a directory the root; the caller sees to base.url and root. With reach(). */
+	int (*descend)(struct store *s, const char *path);
+	/*
+	 * Ask for the first page of what is in a directory, to be kept with the last listings; the
+	 * second waits for it. NULL: what is in one cannot be told.
+	 */
+	int (*list_begin)(struct store *s, const char *path, struct store_listing **ret);
+	int (*list_end)(struct store *s, struct store_listing *listing);
 	/*
 	 * The URL that reads an object, and that object alone when it has a tag; NULL: the root's
 	 * and the path, and If-Match.

@@ -166,10 +166,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.body = self.rfile.read(int(self.headers.get('Content-Length') or 0))
         if p.spoil:
             p.spoil(self)
-        if self.is_allowed(path, query) and not (p.fault and p.fault(self)):
-            answer = self.forward(path, query)
-            if answer:
-                self.answer(*answer)
+        with p.gate(self) if p.gate else contextlib.nullcontext():
+            if self.is_allowed(path, query) and not (p.fault and p.fault(self)):
+                answer = self.forward(path, query)
+                if answer:
+                    self.answer(*answer)
 
     def ask(self, address, path, body=None):
         """What that server answers to the same request, with another path."""
@@ -320,11 +321,11 @@ class Vendor(servers.Server):
 class AnyProxy(servers.Server):
     """Checks who asks, and hands on to the server of buckets at address. page: the most keys of a page of a listing;
     fault(handler): answers and returns True instead; early(handler): the same, before the body is read;
-    spoil(handler): may change the body."""
+    spoil(handler): may change the body; gate(handler): a context within which an answer is given."""
 
     def __init__(self, handler, address, tls=None):
         super().__init__(handler, tls)
-        self.address, self.anonymous, self.page, self.fault, self.early, self.spoil = address, False, None, None, None, None
+        self.address, self.anonymous, self.page, self.fault, self.early, self.spoil, self.gate = address, False, None, None, None, None, None
         self.writing = threading.Lock()
         self.requests, self.hosts = [], []
 

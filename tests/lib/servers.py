@@ -166,7 +166,7 @@ class Server(http.server.ThreadingHTTPServer):
             context.load_cert_chain(*tls)
             # Each connection's own thread shakes hands.
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-        self.thread = threading.Thread(target=self.serve_forever, args=(0.05,))
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.05,), name='accepts')
 
     def handle_error(self, *_):
         pass                    # connections that a test ends

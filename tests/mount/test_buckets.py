@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lib import buckets, compare, gcs, servers
+from lib import buckets, compare, gcs, rounds, servers
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
@@ -105,12 +105,28 @@ def test_a_cache_on_disk(mount, run, bucket, url, proxy, tmp_path):
     assert names and all(set(name) <= set('v1/0123456789abcdef') for name in names)
 
 
-def test_few_requests_one_after_the_other(run, url, proxy):
-    """For each part of the path at once, for the checkpoint, and for what it needs."""
-    run('cat', f'{url}/run/1500/{LEAF}', text=False)
-    parts = proxy.count('any')
-    assert parts == 6 and len(proxy.requests) - parts <= 7, proxy.requests
-    # Where a policy refuses the listing of what is above, the rest answers.
+def test_round_trips_of_a_leaf(run, url, proxy):
+    """What the path leads to; the documents and the listings of data files; the node of the database; the chunk."""
+    with rounds.Rounds(proxy) as trips:
+        run('cat', f'{url}/run/1500/{LEAF}', text=False)
+    assert len(trips) <= 4, str(trips)
+    # For each part of the path at once.
+    assert proxy.count('any') == 6, proxy.requests
+
+
+def test_round_trips_of_a_listing(mount, cases, bucket, url, proxy):
+    """The root; the step; what is in it and its items; their documents and data files; the nodes of the database."""
+    bucket.upload(cases('leaves-20000').path, 'leaves/1')
+    bucket.put(f'leaves/1/{MARKER}', b'')
+    with rounds.Rounds(proxy) as trips:
+        m = mount(f'{url}/leaves')
+        trips.watch(m.pid)
+        said = subprocess.run(['ls', '-lR', m.path], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert said.count('.npy') > 1000 and len(trips) <= 6, str(trips)
+
+
+def test_a_part_of_a_path_that_may_not_be_listed(run, url, proxy):
+    """Where a policy refuses the listing of what is above, the rest answers."""
     proxy.fault = lambda h: 'prefix=&' in f'{h.path}&' and (h.refuse(403, 'AccessDenied') or True)
     assert run('cat', f'{url}/run/1500/{LEAF}', text=False).stdout
     r = run('cat', f'{url}/run/1500/state/params/none/table.npy', ok=False)

@@ -66,11 +66,43 @@ static void test_the_last_ones_are_remembered(void **state)
 	object_lists_release(&c);
 }
 
+/* The root becomes one of its directories: what is known of that one has other paths. */
+static void test_a_root_that_is_deeper(void **state)
+{
+	static const char *const names[] = { "a" };
+	static const char *const paths[] = { "", "run", "run/7", "run/70", "run/7/state" };
+	struct object_lists c;
+	struct object_list *l;
+
+	object_lists_init(&c, 60000);
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		l = list_of(paths[i], names, 1);
+		object_lists_put(&c, l);
+		object_lists_unref(&c, l);
+	}
+	object_lists_descend(&c, "run/7");
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		l = object_lists_get(&c, paths[i]);
+		assert_true((l != NULL) == (i == 0));
+		if (l)
+			object_lists_unref(&c, l);
+	}
+	l = object_lists_get(&c, "state");
+	assert_non_null(l);
+	object_lists_unref(&c, l);
+	object_lists_descend(&c, "");
+	l = object_lists_get(&c, "state");
+	assert_non_null(l);
+	object_lists_unref(&c, l);
+	object_lists_release(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_the_last_ones_are_remembered),
+		cmocka_unit_test(test_a_root_that_is_deeper),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many round trips to a server a program takes: requests that wait for each other's answers.
+
+A server with Rounds answers nothing until the program does nothing but wait, and all that it has asked for until then at once: a round. So the
+count is the same however busy the machine is. Times have no part in it.
+"""
+
+import contextlib
+import os
+import pathlib
+import threading
+import time
+
+LOOK_S, LOOKS = 0.01, 2
+
+
+class _Processes:
+    """This one, those that are named, and all that these start from now on: what was there before does not ask."""
+
+    def __init__(self):
+        self.pids = {os.getpid()}
+        self.others = {pid for pid in map(int, filter(str.isdigit, os.listdir('/proc')))} - self.pids
+
+    def add(self, pid):
+        self.pids.add(pid)
+        self.others.discard(pid)
+
+    def look(self):
+        parents = {}
+        for pid in set(map(int, filter(str.isdigit, os.listdir('/proc')))) - self.pids - self.others:
+            with contextlib.suppress(OSError):
+                parents[pid] = int(pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[1])
+        # A child's number may be less than its parent's.
+        while found := {pid for pid, parent in parents.items() if parent in self.pids} - self.pids:
+            self.pids |= found
+        self.others |= set(parents) - self.pids
+        return sorted(self.pids)
+
+
+def _threads(pid):
+    """(thread, state, number of switches) of each thread of the process."""
+    found = []
+    for task in pathlib.Path(f'/proc/{pid}/task').glob('*'):
+        with contextlib.suppress(OSError):
+            state = (task / 'stat').read_text().rpartition(')')[2].split()[0]
+            switches = [line.split()[1] for line in (task / 'status').read_text().splitlines() if 'ctxt_switches' in line]
+            found.append((task.name, state, *switches))
+    return found
+
+
+class Rounds:
+    """Of the requests to a server of lib.buckets or lib.gcs, until the end of `with`. Pids: of what asks beside what this process
+    starts then. rounds: for each one what was asked."""
+
+    def __init__(self, server, *pids):
+        self.server, self.rounds = server, []
+        self._processes = _Processes()
+        for pid in pids:
+            self.watch(pid)
+        self._changed = threading.Condition()
+        self._waiting, self._under_way, self._ended = [], 0, False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def watch(self, pid):
+        self._processes.add(pid)
+
+    def __len__(self):
+        return len(self.rounds)
+
+    def __str__(self):
+        return '\n'.join(f'{i + 1}: {q}' for i, asked in enumerate(self.rounds) for q in asked)
+
+    def __enter__(self):
+        self.server.gate = self._gate
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        self._thread.join()
+        self.server.gate = None
+
+    @contextlib.contextmanager
+    def _gate(self, handler):
+        """What a server's thread does before and after it answers."""
+        with self._changed:
+            self._waiting.append(f'{handler.command} {handler.path} {handler.headers.get("Range", "")}')
+            at = len(self.rounds)
+            self._changed.wait_for(lambda: len(self.rounds) > at or self._ended)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._under_way -= 1
+
+    def _look(self):
+        """What changes when somebody does something; None while somebody does."""
+        mine = str(threading.get_native_id())
+        others = {str(t.native_id) for t in threading.enumerate() if t.name in ('accepts', 'MainThread')}
+        seen = []
+        for pid in self._processes.look():
+            for name, state, *switches in _threads(pid):
+                if name == mine:
+                    continue
+                if state in 'RD':
+                    return None
+                seen.append((name, *([] if name in others else switches)))
+        with self._changed:
+            return (len(self._waiting), sorted(seen)) if self._waiting and not self._under_way else None
+
+    def _run(self):
+        last, same = None, 0
+        while not self._ended:
+            time.sleep(LOOK_S)
+            seen = self._look()
+            same = same + 1 if seen is not None and seen == last else 0
+            last = seen
+            if same < LOOKS:
+                continue
+            with self._changed:
+                self.rounds.append(self._waiting)
+                self._under_way, self._waiting = len(self._waiting), []
+                self._changed.notify_all()
+            last, same = None, 0
