@@ -13,6 +13,9 @@ static const char *const fn_names[] = {
 	[VALUE_FN_RESHAPE] = "reshape",
 	[VALUE_FN_SLICE] = "slice",
 	[VALUE_FN_SCALE] = "scale",
+	[VALUE_FN_ADD] = "add",
+	[VALUE_FN_PAD] = "pad",
+	[VALUE_FN_UNSTACK] = "unstack",
 	[VALUE_FN_CONCAT] = "concat",
 	[VALUE_FN_STACK] = "stack",
 };

@@ -17,6 +17,9 @@ enum value_fn {
 	VALUE_FN_RESHAPE,
 	VALUE_FN_SLICE,
 	VALUE_FN_SCALE,
+	VALUE_FN_ADD,
+	VALUE_FN_PAD,
+	VALUE_FN_UNSTACK,
 	VALUE_FN_CONCAT,
 	VALUE_FN_STACK,
 	VALUE_FN_PLUGIN, /* a plugin's, which has a name of its own */

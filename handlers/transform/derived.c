@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * derived.c - one array made of others: cast, transpose, reshape, slice, scale, concat, stack.
+ * derived.c - one array made of others: cast, transpose, reshape, slice, pad, unstack, scale, add,
+ * concat, stack.
  *
- * Where the elements go is derived_store.c's.
+ * Where the elements go is derived_store.c's; scale and add are derived_number.c's.
  *
  * Invariants: what a function gives is what numpy gives for it, to the bit; no more than two pieces
  * of elements are in memory, whatever the arrays' sizes.
@@ -14,8 +15,6 @@
 #include "core/base/err.h"
 #include "core/dtype/cast.h"
 #include "handlers/format/format.h"
-
-#define PIECE_BYTES (4 * MiB) /* of elements in hand at once */
 
 /* ---- arguments ---- */
 
@@ -61,40 +60,27 @@ static int parse_slice(struct span args, struct name_view *ret, struct buf *text
 		       fail(-EINVAL, "slice(%.*s) takes a box as in [0:2, 3]", SPAN_ARG(args));
 }
 
-/* The number, and whether it is written as an integer. */
-static bool parse_factor(struct span args, double *ret, int64_t *ret_int, bool *is_int)
-{
-	auto_free char *text = span_dup_str(args);
-	char *end;
-
-	if (!text || !*text)
-		return false;
-	errno = 0;
-	*ret_int = strtoll(text, &end, 10);
-	*is_int = !*end && !errno;
-	*ret = strtod(text, &end);
-	return !*end;
-}
-
 int value_fn_check(enum value_fn fn, struct span args, unsigned n_inputs)
 {
-	int64_t list[LIMIT_RANK], whole;
+	int64_t list[LIMIT_RANK];
 	auto_buf text = { 0 };
 	struct name_view v;
-	double factor;
-	bool is_int;
-	int n = fn == VALUE_FN_CAST || fn == VALUE_FN_SLICE || fn == VALUE_FN_SCALE ?
+	bool factors = fn == VALUE_FN_SCALE || fn == VALUE_FN_ADD;
+	int n = fn == VALUE_FN_CAST || fn == VALUE_FN_SLICE || factors ?
 			0 :
 			integers(args, list, LIMIT_RANK);
 
+	if (fn == VALUE_FN_UNSTACK && (n < 2 || n > 3 || list[0] < 0 || list[0] >= list[1]))
+		return fail(-EINVAL, "unstack(%.*s): it takes INDEX, COUNT, AXIS", SPAN_ARG(args));
 	if (n < 0 || ((fn == VALUE_FN_CONCAT || fn == VALUE_FN_STACK) && n != 1))
 		return fail(-EINVAL, "%s(%.*s): it takes %s", value_fn_name(fn), SPAN_ARG(args),
-			    fn == VALUE_FN_TRANSPOSE || fn == VALUE_FN_RESHAPE ? "integers" :
-										 "one axis");
+			    fn == VALUE_FN_CONCAT || fn == VALUE_FN_STACK ? "one axis" :
+									    "integers");
 	if (fn == VALUE_FN_CAST && dtype_by_user(args) == DTYPE_UNKNOWN)
 		return fail(-EINVAL, "cast(%.*s): it takes a dtype", SPAN_ARG(args));
-	if (fn == VALUE_FN_SCALE && !parse_factor(args, &factor, &whole, &is_int))
-		return fail(-EINVAL, "scale(%.*s): it takes a number", SPAN_ARG(args));
+	if (factors && !derived_is_number(args))
+		return fail(-EINVAL, "%s(%.*s): it takes a number", value_fn_name(fn),
+			    SPAN_ARG(args));
 	return fn == VALUE_FN_SLICE ? parse_slice(args, &v, &text) : 0;
 }
 
@@ -166,26 +152,44 @@ static int plan_slice(const struct zarr_meta *m, struct span args, struct derive
 	return 0;
 }
 
-static int plan_scale(const struct zarr_meta *m, struct span args, struct derived_plan *p)
+/* With zeros after the end of each axis; -1: as long as it is. */
+static int plan_pad(const struct zarr_meta *m, struct span args, struct derived_plan *p)
 {
-	const struct dtype_info *info = dtype_info(m->dtype);
-	int64_t whole;
-	double factor;
-	bool is_int;
+	int64_t list[LIMIT_RANK];
+	int n = integers(args, list, LIMIT_RANK), r;
 
-	if (!parse_factor(args, &factor, &whole, &is_int) || m->dtype == DTYPE_INT2 ||
-	    m->dtype == DTYPE_INT4)
-		return fail(-EINVAL, "scale(%.*s) of %s", SPAN_ARG(args), info->name);
-	p->factor = args;
-	/* As numpy: the factor takes the array's type, but a fraction makes integers float64, and
-	 * types of ml_dtypes float32. */
-	if (info->kind == DTYPE_KIND_BOOL)
-		p->dtype = is_int ? DTYPE_INT64 : DTYPE_FLOAT64;
-	else if ((info->kind == DTYPE_KIND_INT || info->kind == DTYPE_KIND_UINT) && !is_int)
-		p->dtype = DTYPE_FLOAT64;
-	else if (m->dtype >= DTYPE_FLOAT4_E2M1FN && m->dtype <= DTYPE_BFLOAT16 && !is_int)
-		p->dtype = DTYPE_FLOAT32;
-	return 0;
+	if (n != (int)m->rank)
+		return fail(-EINVAL, "pad to %d axes of an array of %u", n, m->rank);
+	for (unsigned i = 0; i < m->rank; i++) {
+		if (list[i] != -1)
+			p->shape[i] = (uint64_t)list[i];
+		if (list[i] < -1 || p->shape[i] < m->shape[i])
+			return fail(-EINVAL, "pad(%.*s): axis %u has %llu positions",
+				    SPAN_ARG(args), i, (unsigned long long)m->shape[i]);
+	}
+	r = zarr_view_reshape(p->view, p->rank, p->shape);
+	p->view->plain = false;
+	return r;
+}
+
+/* One of COUNT positions of an axis, which is dropped. COUNT says what the rules were written for. */
+static int plan_unstack(const struct zarr_meta *m, struct span args, struct derived_plan *p)
+{
+	int64_t list[LIMIT_RANK] = { 0 };
+	int n = integers(args, list, LIMIT_RANK), r;
+	int64_t axis = n < 3 ? 0 : list[2] < 0 ? list[2] + m->rank : list[2];
+
+	if (axis < 0 || axis >= (int64_t)m->rank)
+		return fail(-EINVAL, "unstack(%.*s) of an array of %u axes", SPAN_ARG(args),
+			    m->rank);
+	if (m->shape[axis] != (uint64_t)list[1])
+		return fail(-EINVAL, "unstack(%.*s): axis %lld has %llu positions, not %lld",
+			    SPAN_ARG(args), (long long)axis, (unsigned long long)m->shape[axis],
+			    (long long)list[1]);
+	r = zarr_view_slice(p->view, (unsigned)axis, (uint64_t)list[0], 1, 1, true);
+	p->view->plain = false;
+	p->rank = zarr_view_result(p->view, p->shape);
+	return r;
 }
 
 static int plan_join(struct derived_plan *p, struct span args)
@@ -255,8 +259,15 @@ int derived_plan(const struct derived *d, struct zarr *const *input, struct deri
 	case VALUE_FN_SLICE:
 		r = plan_slice(m, d->args, &p);
 		break;
+	case VALUE_FN_PAD:
+		r = plan_pad(m, d->args, &p);
+		break;
+	case VALUE_FN_UNSTACK:
+		r = plan_unstack(m, d->args, &p);
+		break;
 	case VALUE_FN_SCALE:
-		r = plan_scale(m, d->args, &p);
+	case VALUE_FN_ADD:
+		r = derived_number_plan(m, d->args, &p);
 		break;
 	case VALUE_FN_CONCAT:
 	case VALUE_FN_STACK:
@@ -287,107 +298,12 @@ static int run_view(struct zarr *z, const struct zarr_view *v, uint64_t off, uin
 {
 	int r = 0;
 
-	for (uint64_t end = off + n; off < end && r >= 0; off += PIECE_BYTES) {
-		size_t now = (size_t)MIN(end - off, (uint64_t)PIECE_BYTES);
+	for (uint64_t end = off + n; off < end && r >= 0; off += DERIVED_PIECE_BYTES) {
+		size_t now = (size_t)MIN(end - off, (uint64_t)DERIVED_PIECE_BYTES);
 
 		r = zarr_read_into(z, v, off, now, piece);
 		if (r >= 0)
 			r = sink(arg, piece, now);
-	}
-	return r;
-}
-
-static void scale_floats(float *x, size_t n, float f)
-{
-	for (size_t i = 0; i < n; i++)
-		x[i] *= f;
-}
-
-static void scale_doubles(double *x, size_t n, double f)
-{
-	for (size_t i = 0; i < n; i++)
-		x[i] *= f;
-}
-
-/* As numpy does it: by the factor + 0j. */
-static void scale_complex(enum dtype t, void *p, size_t n, double f)
-{
-	for (size_t i = 0; i < n && t == DTYPE_COMPLEX64; i++) {
-		float *c = (float *)p + 2 * i, re = c[0], im = c[1], g = (float)f;
-
-		c[0] = re * g - im * 0.0f;
-		c[1] = re * 0.0f + im * g;
-	}
-	for (size_t i = 0; i < n && t == DTYPE_COMPLEX128; i++) {
-		double *c = (double *)p + 2 * i, re = c[0], im = c[1];
-
-		c[0] = re * f - im * 0.0;
-		c[1] = re * 0.0 + im * f;
-	}
-}
-
-/* The type that the multiplication is done in. */
-static enum dtype work_type(enum dtype t)
-{
-	switch (dtype_info(t)->kind) {
-	case DTYPE_KIND_FLOAT:
-		return t == DTYPE_FLOAT64 ? t : DTYPE_FLOAT32;
-	case DTYPE_KIND_COMPLEX:
-		return t;
-	case DTYPE_KIND_UINT:
-		return DTYPE_UINT64;
-	default:
-		return DTYPE_INT64;
-	}
-}
-
-static void scale_elements(enum dtype result, void *p, size_t n, struct span args)
-{
-	enum dtype work = work_type(result);
-	double factor = 0;
-	int64_t whole = 0;
-	bool is_int;
-
-	parse_factor(args, &factor, &whole, &is_int);
-	if (work == DTYPE_FLOAT64) {
-		scale_doubles(p, n, factor);
-	} else if (work == DTYPE_FLOAT32) {
-		uint8_t rounded[8];
-		float f;
-
-		/* The factor first becomes one of the array's type. */
-		cast(result, rounded, DTYPE_FLOAT64, &factor, 1);
-		cast(DTYPE_FLOAT32, &f, result, rounded, 1);
-		scale_floats(p, n, f);
-	} else if (dtype_info(work)->kind == DTYPE_KIND_COMPLEX) {
-		scale_complex(work, p, n, factor);
-	} else {
-		for (size_t i = 0; i < n; i++)
-			((uint64_t *)p)[i] *= (uint64_t)whole;
-	}
-}
-
-static int run_scale(const struct derived_plan *p, void *piece, derived_sink *sink, void *arg)
-{
-	struct zarr_view v = *p->view;
-	enum dtype work = work_type(p->dtype);
-	size_t item = dtype_info(work)->size, out_item = dtype_info(p->dtype)->size;
-	auto_free void *out = malloc(PIECE_BYTES);
-	int r = out ? 0 : fail(-ENOMEM, "cannot scale an array");
-
-	v.plain = work == v.dtype;
-	v.dtype = work;
-	if (r >= 0)
-		r = zarr_view_finish(&v);
-	for (uint64_t off = 0; r >= 0 && off < v.bytes; off += PIECE_BYTES) {
-		size_t n = (size_t)MIN(v.bytes - off, (uint64_t)PIECE_BYTES) / item;
-
-		r = zarr_read_into(p->input[0], &v, off, n * item, piece);
-		if (r < 0)
-			break;
-		scale_elements(p->dtype, piece, n, p->factor);
-		cast(p->dtype, out, work, piece, n);
-		r = sink(arg, out, n * out_item);
 	}
 	return r;
 }
@@ -475,7 +391,7 @@ static bool block_next(const struct derived_plan *p, struct block *b, uint64_t s
 static int run_transpose(const struct derived_plan *p, uint8_t *piece, derived_sink *sink,
 			 void *arg)
 {
-	auto_free uint8_t *out = malloc(PIECE_BYTES);
+	auto_free uint8_t *out = malloc(DERIVED_PIECE_BYTES);
 	struct block b = { 0 };
 	uint64_t below = p->bytes, step;
 	struct zarr_view v;
@@ -484,9 +400,9 @@ static int run_transpose(const struct derived_plan *p, uint8_t *piece, derived_s
 	if (p->rank == 0)
 		return r < 0 ? r : run_view(p->input[0], p->view, 0, p->bytes, piece, sink, arg);
 	/* The first axis one of whose positions fits a piece. */
-	for (b.axis = 0; (below /= p->shape[b.axis]) > PIECE_BYTES; b.axis++)
+	for (b.axis = 0; (below /= p->shape[b.axis]) > DERIVED_PIECE_BYTES; b.axis++)
 		;
-	step = PIECE_BYTES / below;
+	step = DERIVED_PIECE_BYTES / below;
 	b.count = MIN(step, p->shape[b.axis]);
 	do {
 		if (r >= 0)
@@ -503,7 +419,7 @@ static int run_transpose(const struct derived_plan *p, uint8_t *piece, derived_s
 
 int derived_run(const struct derived_plan *p, derived_sink *sink, void *arg)
 {
-	auto_free uint8_t *piece = malloc(PIECE_BYTES);
+	auto_free uint8_t *piece = malloc(DERIVED_PIECE_BYTES);
 
 	if (!piece)
 		return fail(-ENOMEM, "cannot compute an array");
@@ -511,7 +427,8 @@ int derived_run(const struct derived_plan *p, derived_sink *sink, void *arg)
 		return 0;
 	switch (p->fn) {
 	case VALUE_FN_SCALE:
-		return run_scale(p, piece, sink, arg);
+	case VALUE_FN_ADD:
+		return derived_number_run(p, piece, sink, arg);
 	case VALUE_FN_TRANSPOSE:
 		return run_transpose(p, piece, sink, arg);
 	case VALUE_FN_CONCAT:

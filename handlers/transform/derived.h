@@ -9,6 +9,8 @@
 
 #include "handlers/transform/transform.h"
 
+#define DERIVED_PIECE_BYTES (4 * MiB) /* of elements in hand at once */
+
 struct derived_plan {
 	enum value_fn fn;
 	const char *name;                  /* of the function */
@@ -16,10 +18,10 @@ struct derived_plan {
 	struct span args;                  /* of a plugin's */
 	struct zarr *const *input;         /* borrowed */
 	unsigned n_inputs;
-	struct zarr_view view[1];   /* of the first input: cast, slice, reshape, scale */
+	struct zarr_view view[1];   /* of the first input, by all but transpose, concat and stack */
 	unsigned axis;              /* concat, stack */
 	unsigned order[LIMIT_RANK]; /* transpose */
-	struct span factor;         /* scale */
+	struct span factor;         /* scale, add */
 	/* What comes out. */
 	enum dtype dtype;
 	unsigned rank;
@@ -33,6 +35,11 @@ typedef int derived_sink(void *arg, const void *p, size_t n);
 /* -EINVAL: the function does not take such arrays. */
 int derived_plan(const struct derived *d, struct zarr *const *input, struct derived_plan *ret);
 int derived_run(const struct derived_plan *plan, derived_sink *sink, void *arg);
+
+/* The same for scale and add (derived_number.c). piece: room for DERIVED_PIECE_BYTES. */
+bool derived_is_number(struct span args);
+int derived_number_plan(const struct zarr_meta *m, struct span args, struct derived_plan *p);
+int derived_number_run(const struct derived_plan *p, void *piece, derived_sink *sink, void *arg);
 
 /* The same for functions of plugins (derived_plugin.c): dtype, rank and shape; the elements. */
 int derived_plugin_plan(struct derived_plan *p);

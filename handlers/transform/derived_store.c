@@ -24,11 +24,13 @@ struct kv_derived {
 	struct kv base;
 	struct ckpt *ckpt; /* borrowed */
 	struct derived_plan plan;
-	struct zarr **input;  /* references */
-	struct buf meta;      /* of .zarray */
-	struct buf chunk;     /* the key of the one chunk */
-	pthread_mutex_t lock; /* protects file; held while it is being computed */
-	struct io_file *file; /* counted; NULL: not computed yet, or given up */
+	struct zarr **input;      /* references */
+	struct kv_derived *inner; /* the store of its one input, which computes it too; or NULL */
+	uint64_t inner_owner;     /* of that input in the cache */
+	struct buf meta;          /* of .zarray */
+	struct buf chunk;         /* the key of the one chunk */
+	pthread_mutex_t lock;     /* protects file; held while it is being computed */
+	struct io_file *file;     /* counted; NULL: not computed yet, or given up */
 	struct streams_user user;
 };
 
@@ -51,6 +53,17 @@ static int add_piece(void *arg, const void *p, size_t n)
 	return io_write_exact(f->file, p, n, at);
 }
 
+/* What was computed to compute another from: nobody else reads it. */
+static void forget_inner(struct kv_derived *k)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+
+	streams_user_remove(k->ckpt->streams, &k->user);
+	pthread_mutex_lock(&k->lock);
+	f = take(k->file);
+	pthread_mutex_unlock(&k->lock);
+}
+
 /* Called with the lock held. */
 static int compute(struct kv_derived *k)
 {
@@ -62,6 +75,10 @@ static int compute(struct kv_derived *k)
 		return err_at(r, "%s", k->plan.name);
 	to.file = f;
 	r = derived_run(&k->plan, add_piece, &to);
+	if (k->inner) {
+		cache_drop(k->ckpt->cache, k->inner_owner);
+		forget_inner(k->inner);
+	}
 	if (r < 0)
 		return r;
 	assert(to.at == k->plan.bytes);
@@ -139,6 +156,10 @@ static void derived_free(struct kv *kv)
 	streams_user_remove(k->ckpt->streams, &k->user);
 	for (unsigned i = 0; k->input && i < k->plan.n_inputs; i++)
 		zarr_unref(k->input[i]);
+	if (k->inner) {
+		cache_drop(k->ckpt->cache, k->inner_owner);
+		kv_free(&k->inner->base);
+	}
 	free(k->input);
 	io_file_unref(k->file);
 	buf_release(&k->meta);
@@ -171,12 +192,27 @@ static int print_meta(enum dtype t, unsigned rank, const uint64_t *shape, struct
 	return r < 0 ? r : zarr_meta_print(&c, meta);
 }
 
+static int computed_store(struct item *item, const struct derived *d, struct kv_derived **ret);
+
+/* Of a chain: what the function before gives, as an array. */
+static int open_inner(struct item *item, const struct derived *d, struct kv_derived *k)
+{
+	int r = computed_store(item, d->inner, &k->inner);
+
+	k->inner_owner = cache_owner();
+	return r < 0 ? r :
+		       zarr_open(&item->ckpt->inner_env, &k->inner->base, span_of(NULL, 0),
+				 k->inner_owner, 0, &k->input[0]);
+}
+
 static int open_inputs(struct item *item, const struct derived *d, struct kv_derived *k)
 {
 	k->input = calloc(d->n_inputs, sizeof(struct zarr *));
 	if (!k->input)
 		return fail(-ENOMEM, "cannot open %u arrays", d->n_inputs);
 	k->plan.n_inputs = d->n_inputs;
+	if (d->inner)
+		return open_inner(item, d, k);
 	for (unsigned i = 0; i < d->n_inputs; i++) {
 		const struct tree_node *in = d->input[i];
 		int r;
@@ -193,7 +229,8 @@ static int open_inputs(struct item *item, const struct derived *d, struct kv_der
 	return 0;
 }
 
-static int computed_store(struct item *item, const struct derived *d, struct kv **ret)
+/* Depth is bounded by RULE_STEPS_MAX. */
+static int computed_store(struct item *item, const struct derived *d, struct kv_derived **ret)
 {
 	struct kv_derived *k = calloc(1, sizeof(*k));
 	int r;
@@ -215,7 +252,7 @@ static int computed_store(struct item *item, const struct derived *d, struct kv 
 		kv_free(&k->base);
 		return r;
 	}
-	*ret = &k->base;
+	*ret = k;
 	return 0;
 }
 
@@ -269,5 +306,10 @@ int derived_open(const struct tree_source *s, struct item *item, struct kv **ret
 {
 	const struct derived *d = container_of(s, const struct derived, source);
 
-	return d->file ? file_store(item, d->file, ret) : computed_store(item, d, ret);
+	struct kv_derived *k;
+	int r = d->file ? file_store(item, d->file, ret) : computed_store(item, d, &k);
+
+	if (r >= 0 && !d->file)
+		*ret = &k->base;
+	return r;
 }

@@ -32,6 +32,36 @@ static int only_members(const struct json *obj, const char *what, const char *co
 	return 0;
 }
 
+/* A text with the numbers of a rule's indexes in the place of their names, kept in the arena. */
+static int fill_indexes(struct transform *t, const struct rule *rule, struct span text,
+			struct span *ret)
+{
+	auto_buf out = { 0 };
+	int r = 0;
+
+	if (rule->n_indexes == 0) {
+		*ret = text;
+		return 0;
+	}
+	for (size_t i = 0; i < text.n && r >= 0; i++) {
+		const uint8_t *end = text.p[i] == '{' ? memchr(text.p + i, '}', text.n - i) : NULL;
+		unsigned k = rule->n_indexes;
+
+		if (end)
+			for (k = 0; k < rule->n_indexes; k++)
+				if (span_eq(span_of(text.p + i + 1, (size_t)(end - text.p) - i - 1),
+					    rule->index[k].name))
+					break;
+		if (k == rule->n_indexes) {
+			r = buf_add_byte(&out, text.p[i]);
+			continue;
+		}
+		r = buf_addf(&out, "%llu", (unsigned long long)rule->index[k].value);
+		i = (size_t)(end - text.p);
+	}
+	return r < 0 ? r : arena_keep(&t->arena, buf_span(&out), ret);
+}
+
 /* Every group that a replacement text names is there. */
 static int check_pieces(const struct rule *rule, struct span text)
 {
@@ -43,7 +73,7 @@ static int check_pieces(const struct rule *rule, struct span text)
 	return r < 0 ? err_at(r, "%s: original_key", rule->what) : 0;
 }
 
-static int read_originals(const struct json *j, struct rule *rule)
+static int read_originals(struct transform *t, const struct json *j, struct rule *rule)
 {
 	size_t n = j->kind == JSON_ARRAY ? j->n : 1;
 
@@ -56,9 +86,12 @@ static int read_originals(const struct json *j, struct rule *rule)
 		if (one->kind != JSON_STRING)
 			return fail(-EINVAL, "%s: original_key takes a text, or a list of texts",
 				    rule->what);
-		rule->original[i] = one->s;
-		if (check_pieces(rule, one->s) < 0)
-			return -EINVAL;
+		int r = fill_indexes(t, rule, one->s, &rule->original[i]);
+
+		if (r >= 0)
+			r = check_pieces(rule, rule->original[i]);
+		if (r < 0)
+			return r;
 	}
 	rule->n_originals = (unsigned)n;
 	rule->has_original = true;
@@ -66,28 +99,50 @@ static int read_originals(const struct json *j, struct rule *rule)
 }
 
 /* "slice(0:2, 3)" -> the function and "0:2, 3". */
-static int read_fn(const struct json *j, struct rule *rule)
+static int read_step(struct transform *t, const struct json *j, const struct rule *rule,
+		     struct rule_step *ret)
 {
-	const uint8_t *open = j->kind == JSON_STRING && j->s.n ? memchr(j->s.p, '(', j->s.n) : NULL;
-	struct span name = open ? span_of(j->s.p, (size_t)(open - j->s.p)) : span_of(NULL, 0);
+	struct span text = j->kind == JSON_STRING ? j->s : span_of(NULL, 0), name;
+	int r = fill_indexes(t, rule, text, &text);
+	const uint8_t *open = r >= 0 && text.n ? memchr(text.p, '(', text.n) : NULL;
 
-	if (!open || j->s.p[j->s.n - 1] != ')')
-		return fail(-EINVAL, "%s: value_fn takes \"NAME(ARGUMENTS)\"", rule->what);
-	rule->fn = value_fn_by_name(name);
-	if (rule->fn == VALUE_FN_NONE) {
-		rule->plugin = plugin_value_by_name(name);
-		rule->fn = rule->plugin ? VALUE_FN_PLUGIN : VALUE_FN_NONE;
+	if (r < 0)
+		return r;
+	if (!open || text.p[text.n - 1] != ')')
+		return fail(-EINVAL,
+			    "%s: value_fn takes \"NAME(ARGUMENTS)\", or a list of 1 to %d of these",
+			    rule->what, RULE_STEPS_MAX);
+	name = span_of(text.p, (size_t)(open - text.p));
+	ret->fn = value_fn_by_name(name);
+	if (ret->fn == VALUE_FN_NONE) {
+		ret->plugin = plugin_value_by_name(name);
+		ret->fn = ret->plugin ? VALUE_FN_PLUGIN : VALUE_FN_NONE;
 	}
-	if (rule->fn == VALUE_FN_NONE)
+	if (ret->fn == VALUE_FN_NONE)
 		return fail(
 			-EINVAL,
-			"%s: value_fn '%.*s' is not one of cast, transpose, reshape, slice, scale, concat, stack, nor "
-			"of a plugin given before",
-			rule->what, SPAN_ARG(j->s));
-	rule->args = span_of(open + 1, (size_t)(j->s.p + j->s.n - open) - 2);
-	if (memchr(rule->args.p, 0, rule->args.n))
+			"%s: value_fn '%.*s' is not one of cast, transpose, reshape, slice, scale, add, pad, unstack, "
+			"concat, stack, nor of a plugin given before",
+			rule->what, SPAN_ARG(text));
+	ret->args = span_of(open + 1, (size_t)(text.p + text.n - open) - 2);
+	if (memchr(ret->args.p, 0, ret->args.n))
 		return fail(-EINVAL, "%s: value_fn has a character 0 in its arguments", rule->what);
 	return 0;
+}
+
+/* One function, or a list. */
+static int read_fn(struct transform *t, const struct json *j, struct rule *rule)
+{
+	size_t n = j->kind == JSON_ARRAY ? j->n : 1;
+	int r = 0;
+
+	if (n == 0 || n > RULE_STEPS_MAX)
+		return fail(-EINVAL, "%s: value_fn has %zu functions, it takes 1 to %d", rule->what,
+			    n, RULE_STEPS_MAX);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = read_step(t, j->kind == JSON_ARRAY ? &j->items[i] : j, rule, &rule->step[i]);
+	rule->n_steps = (unsigned)n;
+	return r;
 }
 
 /* A text that ends in .npy is a file beside the file of rules. */
@@ -120,24 +175,27 @@ static int check_rule(const struct rule *rule)
 {
 	int r = 0;
 
-	if (rule->has_fallback && (rule->has_original || rule->fn))
+	if (rule->has_fallback && (rule->has_original || rule->n_steps))
 		return fail(-EINVAL, "%s: use_fallback goes with neither original_key nor value_fn",
 			    rule->what);
-	if (rule->n_originals > 1 && rule->fn != VALUE_FN_CONCAT && rule->fn != VALUE_FN_STACK &&
-	    rule->fn != VALUE_FN_PLUGIN)
+	if (rule->n_originals > 1 && rule->step->fn != VALUE_FN_CONCAT &&
+	    rule->step->fn != VALUE_FN_STACK && rule->step->fn != VALUE_FN_PLUGIN)
 		return fail(
 			-EINVAL,
 			"%s: several inputs need value_fn concat(AXIS), stack(AXIS), or a plugin's",
 			rule->what);
 	/* What a plugin takes it says when it sees the inputs. */
-	if (rule->fn && rule->fn != VALUE_FN_PLUGIN)
-		r = value_fn_check(rule->fn, rule->args, MAX(rule->n_originals, 1u));
+	for (unsigned i = 0; i < rule->n_steps && r >= 0; i++)
+		if (rule->step[i].fn != VALUE_FN_PLUGIN)
+			r = value_fn_check(rule->step[i].fn, rule->step[i].args,
+					   i ? 1 : MAX(rule->n_originals, 1u));
 	return r < 0 ? err_at(r, "%s", rule->what) : 0;
 }
 
 static int read_rule(struct transform *t, const struct json *j, struct rule *rule)
 {
-	static const char *const names[] = { "key", "original_key", "use_fallback", "value_fn" };
+	static const char *const names[] = { "key", "original_key", "use_fallback", "value_fn",
+					     "for" };
 	const struct json *key = json_member(j, "key"), *original = json_member(j, "original_key");
 	const struct json *fallback = json_member(j, "use_fallback"),
 			  *fn = json_member(j, "value_fn");
@@ -145,16 +203,17 @@ static int read_rule(struct transform *t, const struct json *j, struct rule *rul
 
 	if (!json_is(j, JSON_OBJECT) || !json_is(key, JSON_STRING))
 		return fail(-EINVAL, "%s needs a \"key\", a text", rule->what);
-	rule->key_text = key->s;
 	r = only_members(j, rule->what, names, ARRAY_LEN(names));
 	if (r >= 0)
-		r = regex_new(key->s, rule->what, &rule->key);
+		r = fill_indexes(t, rule, key->s, &rule->key_text);
+	if (r >= 0)
+		r = regex_new(rule->key_text, rule->what, &rule->key);
 	if (r >= 0 && original && original->kind != JSON_NULL)
-		r = read_originals(original, rule);
+		r = read_originals(t, original, rule);
 	if (r >= 0 && fallback)
 		r = read_fallback(t, fallback, rule);
 	if (r >= 0 && fn && fn->kind != JSON_NULL)
-		r = read_fn(fn, rule);
+		r = read_fn(t, fn, rule);
 	if (r >= 0)
 		r = check_rule(rule);
 	return r < 0 || t->target ? r : rule_invert(rule);
@@ -204,21 +263,104 @@ static void sort_rules(struct transform *t)
 		qsort(t->by_key, t->n_rules, sizeof(*t->by_key), by_key_backwards);
 }
 
+/* ---- "for" ---- */
+
+/* Whether a key has the name in braces: without it all of the rules would make the same keys. */
+static bool has_index(const struct json *key, struct span name)
+{
+	struct span s = json_is(key, JSON_STRING) ? key->s : span_of(NULL, 0);
+
+	for (size_t i = 0; i + name.n + 1 < s.n; i++)
+		if (s.p[i] == '{' && s.p[i + 1 + name.n] == '}' &&
+		    span_eq(span_of(s.p + i + 1, name.n), name))
+			return true;
+	return false;
+}
+
+/* The names of a rule's "for" into ret, and how many rules it stands for. */
+static int read_for(const struct json *rule, size_t number, struct rule *ret, size_t *ret_n)
+{
+	const struct json *j = json_member(rule, "for");
+
+	*ret_n = 1;
+	if (!j || j->kind == JSON_NULL)
+		return 0;
+	if (j->kind != JSON_OBJECT || j->n == 0 || j->n > RULE_INDEXES_MAX)
+		return fail(-EINVAL, "rule %zu: for takes 1 to %d names with counts, {\"i\": 32}",
+			    number, RULE_INDEXES_MAX);
+	for (size_t i = 0; i < j->n; i++) {
+		const struct json *count = &j->items[i];
+
+		if (count->kind != JSON_INT || count->i < 1 || count->i > RULES_MAX)
+			return fail(-EINVAL, "rule %zu: for takes counts of 1 to %d", number,
+				    RULES_MAX);
+		if (count->name.n == 0 || !has_index(json_member(rule, "key"), count->name))
+			return fail(-EINVAL, "rule %zu: its key does not have '{%.*s}'", number,
+				    SPAN_ARG(count->name));
+		ret->index[i] =
+			(struct rule_index){ .name = count->name, .count = (uint64_t)count->i };
+		*ret_n *= (size_t)count->i;
+		if (*ret_n > RULES_MAX)
+			return fail(-EFBIG, "rule %zu stands for more than %d rules", number,
+				    RULES_MAX);
+	}
+	ret->n_indexes = (unsigned)j->n;
+	return 0;
+}
+
+/* The k-th of the rules that one stands for: the last name counts fastest. */
+static void set_indexes(struct rule *rule, size_t number, size_t k)
+{
+	int at = snprintf(rule->what, sizeof(rule->what), "rule %zu", number);
+
+	for (unsigned i = rule->n_indexes; i-- > 0; k /= rule->index[i].count)
+		rule->index[i].value = k % rule->index[i].count;
+	for (unsigned i = 0; i < rule->n_indexes && at < (int)sizeof(rule->what); i++)
+		at += snprintf(rule->what + at, sizeof(rule->what) - (size_t)at, "%s%.*s=%llu%s",
+			       i ? ", " : " (", SPAN_ARG(rule->index[i].name),
+			       (unsigned long long)rule->index[i].value,
+			       i + 1 == rule->n_indexes ? ")" : "");
+}
+
+static int count_rules(const struct json *rules, size_t *ret)
+{
+	size_t n = 0, more;
+
+	for (size_t i = 0; rules && i < rules->n; i++, n += more) {
+		struct rule names = { 0 };
+		int r = read_for(&rules->items[i], i + 1, &names, &more);
+
+		if (r < 0)
+			return r;
+		if (more > RULES_MAX - n)
+			return fail(-EFBIG, "more than %d rules", RULES_MAX);
+	}
+	*ret = n;
+	return 0;
+}
+
 static int read_rules(struct transform *t, const struct json *rules)
 {
-	size_t n = rules ? rules->n : 0;
-	int r = 0;
+	size_t n = 0, more = 0;
+	int r = count_rules(rules, &n);
 
-	if (n > RULES_MAX)
-		return fail(-EFBIG, "%zu rules, the limit is %d", n, RULES_MAX);
+	if (r < 0)
+		return r;
 	t->rule = calloc(n + 1, sizeof(*t->rule));
 	t->by_key = calloc(n + 1, sizeof(*t->by_key));
 	if (!t->rule || !t->by_key)
 		return fail(-ENOMEM, "cannot keep %zu rules", n);
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		snprintf(t->rule[i].what, sizeof(t->rule[i].what), "rule %zu", i + 1);
-		t->n_rules = i + 1;
-		r = read_rule(t, &rules->items[i], &t->rule[i]);
+	for (size_t i = 0; rules && i < rules->n && r >= 0; i++) {
+		struct rule names = { 0 };
+
+		r = read_for(&rules->items[i], i + 1, &names, &more);
+		for (size_t k = 0; k < more && r >= 0; k++) {
+			struct rule *rule = &t->rule[t->n_rules++];
+
+			*rule = names;
+			set_indexes(rule, i + 1, k);
+			r = read_rule(t, &rules->items[i], rule);
+		}
 	}
 	if (r >= 0)
 		sort_rules(t);

@@ -9,9 +9,11 @@
  *	"original_key": [EXPANSION, ...]	several, which value_fn makes one of
  *	"use_fallback": VALUE or FILE	a number, a text, null, or an .npy file
  *
- * and "value_fn": "NAME(ARGS)". Matching is on whole keys, and the first rule that matches counts,
- *as in Orbax's apply_transformations(). With "target" those keys are the new tree. Without, they
- *follow from the rules backwards: what a leaf is renamed to, and not what it was called before.
+ * and "value_fn": "NAME(ARGS)", or a list of these, each of which takes what the one before gives.
+ * With "for": {"i": COUNT} it is COUNT rules, in which {i} is 0 to COUNT - 1. Matching is on whole
+ * keys; rules are sorted by key, and the last that matches counts, as in Orbax's
+ * apply_transformations(). With "target" those keys are the new tree. Without, they follow from the
+ * rules backwards: what a leaf is renamed to, and not what it was called before.
  */
 #ifndef PYTREEFS_TRANSFORM_H
 #define PYTREEFS_TRANSFORM_H
@@ -32,6 +34,7 @@ struct derived {
 	const char *file;                  /* an .npy file, absolute; NULL: inputs */
 	const struct tree_node **input;    /* leaves of the stored tree */
 	unsigned n_inputs;
+	const struct derived *inner; /* what its one input is computed by; NULL: inputs */
 };
 
 /* Read and check a file of rules. -EINVAL names the file, the rule, and what is wrong with it. */

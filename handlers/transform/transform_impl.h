@@ -9,19 +9,34 @@
 #include "handlers/transform/transform.h"
 
 #define RULE_INPUTS_MAX 64 /* ours: inputs of one rule */
+#define RULE_STEPS_MAX 8   /* ours: functions of one rule, one after the other */
+#define RULE_INDEXES_MAX 4 /* ours: names in one "for" */
+
+struct rule_step {
+	enum value_fn fn;
+	const struct plugin_value *plugin; /* of VALUE_FN_PLUGIN */
+	struct span args;
+};
+
+/* "{i}" in the texts of a rule is this number. */
+struct rule_index {
+	struct span name;
+	uint64_t value, count;
+};
 
 struct rule {
-	char what[32];        /* "rule 3", for messages */
-	struct span key_text; /* all texts live in the document */
-	struct regex *key;    /* owned */
+	char what[64];        /* "rule 3", "rule 3 (i=7)", for messages */
+	struct span key_text; /* all texts live in the document, or the arena */
+	struct rule_index index[RULE_INDEXES_MAX];
+	unsigned n_indexes;
+	struct regex *key; /* owned */
 	bool has_original, has_fallback;
 	struct span original[RULE_INPUTS_MAX]; /* replacement texts */
 	unsigned n_originals;
 	const struct json *fallback;
 	const char *file; /* the .npy file of a fallback, absolute; NULL: none. In the arena */
-	enum value_fn fn;
-	const struct plugin_value *plugin; /* of VALUE_FN_PLUGIN */
-	struct span args;
+	struct rule_step step[RULE_STEPS_MAX];
+	unsigned n_steps;
 	/* The other direction, when the expressions allow it. */
 	struct regex *inverse; /* of the first original: owned; its groups are called g1, g2, ... */
 };

@@ -41,6 +41,20 @@ static bool is_given(const struct transform *t, const struct rule *rule)
 	return v && (t->default_to_original || v->kind != JSON_BOOL || !v->b);
 }
 
+/* "transpose(unstack(params.w; 0, 2); 1, 0)". Depth is bounded by RULE_STEPS_MAX. */
+static int function_text(const struct derived *d, struct buf *ret)
+{
+	int r = buf_addf(ret, "%s(", derived_name(d));
+
+	if (d->inner && r >= 0)
+		r = function_text(d->inner, ret);
+	for (unsigned i = 0; !d->inner && i < d->n_inputs && r >= 0; i++)
+		r = buf_addf(ret, "%s%.*s", i ? ", " : "", SPAN_ARG(d->input[i]->param));
+	return r < 0     ? r :
+	       d->args.n ? buf_addf(ret, "; %.*s)", SPAN_ARG(d->args)) :
+			   buf_add_byte(ret, ')');
+}
+
 int transform_text(const struct transform *t, const struct tree_node *leaf, struct buf *ret)
 {
 	const struct derived *d =
@@ -53,14 +67,7 @@ int transform_text(const struct transform *t, const struct tree_node *leaf, stru
 	if (!d)
 		return is_given(t, rule) ? buf_add_str(ret, "given") :
 					   buf_add_span(ret, leaf->param);
-	if (d->file)
-		return buf_addf(ret, "file %s", d->file);
-	r = buf_addf(ret, "%s(", derived_name(d));
-	for (unsigned i = 0; i < d->n_inputs && r >= 0; i++)
-		r = buf_addf(ret, "%s%.*s", i ? ", " : "", SPAN_ARG(d->input[i]->param));
-	return r < 0     ? r :
-	       d->args.n ? buf_addf(ret, "; %.*s)", SPAN_ARG(d->args)) :
-			   buf_add_byte(ret, ')');
+	return d->file ? buf_addf(ret, "file %s", d->file) : function_text(d, ret);
 }
 
 int transform_idle(const struct transform *t, const struct tree *made, struct buf *ret)

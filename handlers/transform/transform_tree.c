@@ -285,6 +285,28 @@ static int missing(const struct remake *m, const struct made *made, const struct
 		    m->t->item.n ? "" : " (\"item\": NAME restricts the rules to one item)");
 }
 
+/* The functions of a rule: the first takes the inputs of d, each other what the one before gives. */
+static int add_steps(struct remake *m, const struct rule *rule, struct derived *d,
+		     struct derived **ret)
+{
+	for (unsigned i = 0; i < rule->n_steps; i++) {
+		if (i > 0) {
+			const struct derived *inner = d;
+
+			d = arena_calloc(&m->out->arena, 1, sizeof(*d));
+			if (!d)
+				return no_memory();
+			d->inner = inner;
+			d->n_inputs = 1;
+		}
+		d->fn = rule->step[i].fn;
+		d->plugin = rule->step[i].plugin;
+		d->args = rule->step[i].args;
+	}
+	*ret = d;
+	return 1;
+}
+
 /* As for Orbax, an input that is not there is an error: the others would go with it, and nobody
  * would hear. */
 static int find_inputs(struct remake *m, struct made *made, const struct rule *rule,
@@ -311,15 +333,12 @@ static int find_inputs(struct remake *m, struct made *made, const struct rule *r
 			return missing(m, made, rule, buf_span(&original));
 		d->input[i] = s->node;
 	}
-	d->fn = rule->fn;
-	d->plugin = rule->plugin;
-	d->args = rule->args;
 	d->n_inputs = n;
-	if (rule->fn)
-		made->derived = d;
-	else
+	if (rule->n_steps == 0) {
 		made->from = d->input[0];
-	return 1;
+		return 1;
+	}
+	return add_steps(m, rule, d, &made->derived);
 }
 
 /* 1 when the key is in the new tree, 0 when not. */

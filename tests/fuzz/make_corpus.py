@@ -240,6 +240,8 @@ SEEDS = {
         'target': json.dumps({'default_to_original': False, 'item': 'state', 'target': ['a', 'n', 'k'],
                               'rules': [{'key': 'n', 'use_fallback': 1.5}, {'key': 'k', 'use_fallback': None},
                                         {'key': '.*', 'original_key': 'a', 'value_fn': 'slice(0:2, 3)'}]}).encode(),
+        'indexes': json.dumps({'rules': [{'key': 'x{i}/{k}', 'original_key': 'a', 'for': {'i': 2, 'k': 3},
+                                          'value_fn': ['unstack({k}, 3)', 'pad(4, -1)', 'add(1.5)']}]}).encode(),
         # More groups for a careless counter than there may be.
         'lookbehind': json.dumps({'rules': [{'key': '(?<=>a)' * 34 + '(x)', 'original_key': r'\1'}]}).encode(),
         'quoted': json.dumps({'rules': [{'key': r'(\Q' + '()' * 31 + r'\E)(x)', 'original_key': r'\1\2'}]}).encode(),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """transforms=FILE.json against Orbax's apply_transformations: the same rules, the same trees."""
 
+import itertools
 import json
 import logging
 import os
@@ -76,6 +77,21 @@ def same(a, b):
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
+def number(text):
+    return int(text) if re.fullmatch(r'-?\d+', text) else float(text)
+
+
+def written_out(rules):
+    """Rules with "for" as the rules that they stand for."""
+    for rule in rules:
+        names = rule.get('for', {})
+        for values in itertools.product(*map(range, names.values())):
+            text = json.dumps({k: v for k, v in rule.items() if k != 'for'})
+            for name, value in zip(names, values):
+                text = text.replace('{%s}' % name, str(value))
+            yield json.loads(text)
+
+
 def orbax_rules(doc, tree):
     """The rules as Orbax's: value functions as Python's."""
     values = flat(tree)
@@ -85,22 +101,32 @@ def orbax_rules(doc, tree):
         'reshape': lambda v, *shape: v.reshape(*map(int, shape)),
         'slice': lambda v, *box: v[tuple(slice(*[int(x) if x else None for x in b.split(':')]) if ':' in b else int(b)
                                          for b in box)],
-        'scale': lambda v, x: v * (int(x) if re.fullmatch(r'-?\d+', x) else float(x)),
+        'scale': lambda v, x: v * number(x),
+        'add': lambda v, x: v + number(x),
+        'pad': lambda v, *shape: np.pad(v, [(0, int(n) - m if int(n) >= 0 else 0) for n, m in zip(shape, v.shape, strict=True)]),
+        'unstack': lambda v, i, n, axis=0: np.moveaxis(v, int(axis), 0)[:int(n)][int(i)],
     }
     many = {'concat': lambda vs, axis: np.concatenate(vs, int(axis)), 'stack': lambda vs, axis: np.stack(vs, int(axis))}
     rules = {}
-    for rule in doc['rules']:
-        name, args = re.fullmatch(r'(\w+)\((.*)\)', rule['value_fn']).groups() if rule.get('value_fn') else (None, '')
-        args = [x.strip() for x in args.split(',')] if args else []
+    for rule in written_out(doc['rules']):
+        steps = []
+        for text in [rule['value_fn']] if isinstance(rule.get('value_fn'), str) else rule.get('value_fn', []):
+            name, args = re.fullmatch(r'(\w+)\((.*)\)', text).groups()
+            steps.append((name, [x.strip() for x in args.split(',')] if args else []))
+
+        def then(v, steps):
+            for name, args in steps:
+                v = functions[name](v, *args)
+            return v
         if isinstance(rule.get('original_key'), list):
-            def value(key, _, rule=rule, name=name, args=args):
-                match = re.fullmatch(rule['key'], key)
-                return many[name]([values[match.expand(o)] for o in rule['original_key']], *args)
+            def value(key, _, rule=rule, steps=steps):
+                match, (name, args) = re.fullmatch(rule['key'], key), steps[0]
+                return then(many[name]([values[match.expand(o)] for o in rule['original_key']], *args), steps[1:])
             rules[rule['key']] = ocp.Transform(multi_value_fn=value)
         elif 'use_fallback' in rule:
             rules[rule['key']] = ocp.Transform(use_fallback=True)
         else:
-            function = (lambda v, name=name, args=args: functions[name](v, *args)) if name else None
+            function = (lambda v, steps=steps: then(v, steps)) if steps else None
             rules[rule['key']] = ocp.Transform(original_key=rule.get('original_key'), value_fn=function)
     return rules
 
@@ -159,6 +185,19 @@ RULES = {
                          {'key': 'mask', 'value_fn': 'scale(2)'}]),
     'scale by an integer': dict(rules=[{'key': 'params/.*', 'value_fn': 'scale(3)'}]),
     'scale integers by a fraction': dict(rules=[{'key': 'ids', 'value_fn': 'scale(0.5)'}]),
+    'add': dict(rules=[{'key': 'params/.*', 'value_fn': 'add(1.0)'}, {'key': 'ids', 'value_fn': 'add(-3)'},
+                       {'key': 'half', 'value_fn': 'add(0.1)'}, {'key': 'z', 'value_fn': 'add(-2.5)'},
+                       {'key': 'mask', 'value_fn': 'add(2)'}]),
+    'add a fraction to integers': dict(rules=[{'key': 'ids', 'value_fn': 'add(0.5)'}, {'key': 'params/.*', 'value_fn': 'add(1)'}]),
+    'pad': dict(rules=[{'key': 'ids', 'value_fn': 'pad(5, -1)'}, {'key': 'params/emb/table', 'value_fn': 'pad(16, 4)'}]),
+    'one array to keys by index': dict(rules=[
+        {'key': 'rows/{i}/w', 'original_key': 'params/layer_0/w', 'value_fn': 'unstack({i}, 8)', 'for': {'i': 8}},
+        {'key': 'columns/(layer_.)/{i}', 'original_key': r'params/\1/w', 'value_fn': 'unstack({i}, 6, -1)', 'for': {'i': 6}}]),
+    'two indexes': dict(rules=[{'key': 'id/{row}/{column}', 'original_key': 'ids', 'for': {'row': 3, 'column': 4},
+                                'value_fn': ['unstack({row}, 3)', 'slice({column}:)', 'reshape(-1)']}]),
+    'functions after one another': dict(rules=[
+        {'key': 'ids', 'value_fn': ['transpose()', 'slice(1:)', 'reshape(-1)', 'add(2)', 'scale(3)', 'cast(float32)', 'pad(10)']},
+        {'key': 'both', 'original_key': ['params/layer_0/w', 'params/layer_1/w'], 'value_fn': ['stack(0)', 'transpose(2, 0, 1)', 'reshape(6, -1)']}]),
     'concat': dict(rules=[{'key': 'all', 'original_key': ['params/layer_0/w', 'params/layer_1/w'],
                            'value_fn': 'concat(1)'}]),
     'stack': dict(rules=[{'key': r'stacked/([wb])', 'original_key': [r'params/layer_0/\1', r'params/layer_1/\1'],
@@ -239,6 +278,14 @@ def test_a_large_transpose_stays_in_memory_limits(mount, tmp_path):
     ({'rules': [{'key': 'a', 'value_fn': 'cast(float99)'}]}, 'dtype'),
     ({'rules': [{'key': 'a', 'original_key': ['b', 'c']}]}, 'several inputs'),
     ({'rules': [{'key': 'a', 'what': 1}]}, 'what'),
+    ({'rules': [{'key': 'a', 'value_fn': ['cast(int8)', 'explode(1)']}]}, 'explode'),
+    ({'rules': [{'key': 'a', 'value_fn': []}]}, 'functions'),
+    ({'rules': [{'key': 'a', 'value_fn': 'add(x)'}]}, 'number'),
+    ({'rules': [{'key': 'a', 'value_fn': 'unstack(3, 3)'}]}, 'INDEX, COUNT, AXIS'),
+    ({'rules': [{'key': 'a', 'for': {'i': 3}}]}, "does not have '{i}'"),
+    ({'rules': [{'key': 'a{i}', 'for': {'i': 0}}]}, 'counts of 1'),
+    ({'rules': [{'key': 'a{i}{k}', 'for': {'i': 1000, 'k': 1000}}]}, 'more than 10000 rules'),
+    ({'rules': [{'key': 'a{i}', 'for': {'i': 2}, 'original_key': r'\2'}]}, 'rule 1 (i=0)'),
     ({'rulez': []}, 'rulez'),
     ({'rules': [{'original_key': 'a'}]}, 'key'),
     ([], 'object'),
@@ -340,7 +387,7 @@ def test_check_of_a_step(run, tmp_path):
     assert r.returncode == 1 and 'has no tree' in r.stderr and "''" not in r.stderr
 
 
-@pytest.mark.parametrize('fn', ['concat(0)', 'reshape(7)', 'transpose(0)', 'slice(99)'])
+@pytest.mark.parametrize('fn', ['concat(0)', 'reshape(7)', 'transpose(0)', 'slice(99)', 'pad(2, 2)', 'unstack(0, 9)'])
 def test_check_tells_what_cannot_be_computed(run, saved, tmp_path, fn):
     inputs = ['params/layer_0/w', 'ids'] if fn.startswith('concat') else 'ids'
     (tmp_path / 'rules.json').write_text(json.dumps({'rules': [{'key': 'x', 'original_key': inputs, 'value_fn': fn}]}))

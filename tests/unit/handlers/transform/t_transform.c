@@ -74,6 +74,7 @@ static void rules_are_turned_around_where_that_is_clear(void **state)
 static const char whole[] =
 	"{\"default_to_original\": false, \"item\": \"state\", \"rules\": [{\"key\": \"a/(.*)\", \"original_key\": \"b/\\\\1\"},"
 	" {\"key\": \"c\", \"original_key\": [\"d\", \"e\"], \"value_fn\": \"concat(0)\"},"
+	" {\"key\": \"g{i}\", \"original_key\": \"h{i}\", \"for\": {\"i\": 2}, \"value_fn\": [\"unstack({i}, 2)\", \"add(1)\"]},"
 	" {\"key\": \"f\", \"use_fallback\": [1]}]}";
 
 static void files_that_are_cut_or_changed_are_refused_or_mean_something(void **state)
@@ -95,6 +96,38 @@ static void files_that_are_cut_or_changed_are_refused_or_mean_something(void **s
 			transform_free(t);
 		else
 			assert_null(t);
+	}
+}
+
+/* One rule for each pair of numbers, the last name first; other braces stay. */
+static void a_rule_is_written_out_for_each_index(void **state)
+{
+	static const char text[] =
+		"{\"rules\": [{\"key\": \"x\"}, {\"key\": \"l{i}/{e}/[a-c]{1}\", \"original_key\": \"w{e}\","
+		" \"for\": {\"i\": 2, \"e\": 3}, \"value_fn\": [\"unstack({i}, 2)\", \"pad({e})\"]}]}";
+	auto_of(transform) struct transform *t = NULL;
+
+	assert_int_equal(open_text(text, sizeof(text) - 1, &t), 0);
+	assert_int_equal(t->n_rules, 7);
+	assert_string_equal(t->rule[0].what, "rule 1");
+	for (size_t i = 0; i < 6; i++) {
+		const struct rule *r = &t->rule[1 + i];
+		auto_buf want = { 0 };
+
+		assert_int_equal(buf_addf(&want, "rule 2 (i=%zu, e=%zu)", i / 3, i % 3), 0);
+		assert_string_equal(r->what, buf_str(&want));
+		want.n = 0;
+		assert_int_equal(buf_addf(&want, "l%zu/%zu/[a-c]{1}", i / 3, i % 3), 0);
+		assert_true(span_eq(r->key_text, buf_span(&want)));
+		want.n = 0;
+		assert_int_equal(buf_addf(&want, "w%zu", i % 3), 0);
+		assert_true(span_eq(r->original[0], buf_span(&want)));
+		assert_int_equal(r->n_steps, 2);
+		want.n = 0;
+		assert_int_equal(buf_addf(&want, "%zu, 2", i / 3), 0);
+		assert_true(r->step[0].fn == VALUE_FN_UNSTACK &&
+			    span_eq(r->step[0].args, buf_span(&want)));
+		assert_true(r->step[1].fn == VALUE_FN_PAD);
 	}
 }
 
@@ -146,6 +179,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rules_are_turned_around_where_that_is_clear),
 		cmocka_unit_test(files_that_are_cut_or_changed_are_refused_or_mean_something),
+		cmocka_unit_test(a_rule_is_written_out_for_each_index),
 		cmocka_unit_test(a_leaf_cannot_hold_another),
 		cmocka_unit_test(ids_of_both_trees_differ),
 	};
