@@ -16,7 +16,7 @@
 /* What is fetched at once: less than what is read along between two ranges (store_read.c). */
 #define PIECE_BYTES (256 * KiB)
 /* What is read and checked at once of a piece that is there. */
-#define PIECE_BLOCK (64 * KiB)
+#define PIECE_BLOCK (16 * KiB)
 #define PIECE_BLOCKS (PIECE_BYTES / PIECE_BLOCK)
 #define PIECE_TAIL_MAX (4 * PIECE_BLOCKS + 56)
 #define PIECE_NAME_MAX 68 /* "ab/" and 62 digits */

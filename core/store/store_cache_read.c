@@ -27,6 +27,14 @@ struct part {
 
 enum piece_state { PIECE_NEW, PIECE_READING, PIECE_MISSING, PIECE_FETCHING, PIECE_DONE };
 
+/* Where some of a piece is read or fetched to: the caller's memory, or a copy of our own. */
+struct place {
+	uint8_t *p;
+	bool is_copy;
+	size_t from, len; /* of the piece */
+};
+#define PLACES 3
+
 struct piece {
 	enum piece_state state;
 	bool is_retained; /* on disk, when it was fetched */
@@ -35,8 +43,8 @@ struct piece {
 	size_t first, n_parts;
 	struct piece_id id;
 	struct io_file *file; /* of the cache; while it is read */
-	uint8_t *p, *copy;    /* where it goes; a copy of its own, or NULL */
-	size_t from, len;     /* of the piece, what goes there */
+	struct place place[PLACES];
+	unsigned n_places;
 	uint8_t tail[PIECE_TAIL_MAX];
 };
 
@@ -47,8 +55,8 @@ struct batch {
 	struct io_req *fetch;  /* of the store below */
 	size_t *fetched_piece; /* of each */
 	size_t n, cap, n_pieces, n_fetch;
-	struct io_req local[2 * ROUND]; /* tail and data of each piece that is read */
-	size_t reading[ROUND], n_reading;
+	struct io_req local[(1 + PLACES) * ROUND]; /* tail and places of each piece that is read */
+	size_t reading[ROUND], n_reading, n_local;
 	size_t next;   /* piece to be looked for on disk */
 	size_t n_reqs; /* whose results were not taken yet */
 	bool is_done;
@@ -159,66 +167,107 @@ static uint8_t *place_of(const struct part *part)
 	return (uint8_t *)part->req->p + (part->off - part->req->off);
 }
 
-/* Where bytes from..from+len of a piece go to. False: there is no room for a copy. */
-static bool find_place(struct batch *b, struct piece *p, size_t from, size_t len, bool must)
+static void leave_places(struct batch *b, struct piece *p)
+{
+	for (; p->n_places; p->n_places--) {
+		struct place *at = &p->place[p->n_places - 1];
+
+		if (!at->is_copy)
+			continue;
+		block_free(at->p, at->len);
+		atomic_fetch_sub(&b->c->copies, at->len);
+	}
+}
+
+/*
+ * Where these bytes of a piece go to: right to the part that wants all of them and nothing before
+ * or after. False: there is no room for a copy.
+ */
+static bool add_place(struct batch *b, struct piece *p, size_t from, size_t len, bool must)
 {
 	const struct part *part = &b->part[p->first];
+	uint64_t off = p->off + from;
+	struct place *at = &p->place[p->n_places];
 
-	p->from = from;
-	p->len = len;
-	if (p->n_parts == 1 && part->off == p->off + from && part->n == len) {
-		p->p = place_of(part);
+	*at = (struct place){ .from = from, .len = len };
+	if (p->n_parts == 1 && part->off <= off && part->off + part->n >= off + len) {
+		at->p = place_of(part) + (off - part->off);
+		p->n_places++;
 		return true;
 	}
-	if (atomic_fetch_add(&b->c->copies, len) + len > COPIES && !must) {
+	if (atomic_fetch_add(&b->c->copies, len) + len <= COPIES || must)
+		at->p = block_alloc(len);
+	if (!at->p) {
 		atomic_fetch_sub(&b->c->copies, len);
 		return false;
 	}
-	p->p = p->copy = block_alloc(len);
-	if (!p->copy)
-		atomic_fetch_sub(&b->c->copies, len);
-	return p->copy;
-}
-
-static void leave_place(struct batch *b, struct piece *p)
-{
-	if (!p->copy)
-		return;
-	block_free(take(p->copy), p->len);
-	atomic_fetch_sub(&b->c->copies, p->len);
+	at->is_copy = true;
+	p->n_places++;
+	return true;
 }
 
 /* To those that want it. */
 static void hand_out(struct batch *b, struct piece *p)
 {
-	for (size_t i = p->first; i < p->first + p->n_parts && p->copy; i++)
-		memcpy(place_of(&b->part[i]), p->copy + (b->part[i].off - p->off - p->from),
-		       b->part[i].n);
-	leave_place(b, p);
+	for (unsigned k = 0; k < p->n_places; k++) {
+		const struct place *at = &p->place[k];
+		uint64_t off = p->off + at->from;
+
+		for (size_t i = p->first; i < p->first + p->n_parts && at->is_copy; i++) {
+			const struct part *part = &b->part[i];
+			uint64_t from = MAX(part->off, off),
+				 to = MIN(part->off + part->n, off + at->len);
+
+			if (from < to)
+				memcpy(place_of(part) + (from - part->off), at->p + (from - off),
+				       to - from);
+		}
+	}
+	leave_places(b, p);
 	p->state = PIECE_DONE;
 }
 
 /* ---- from the disk ---- */
 
-/* The blocks that parts of it want. */
-static void window_of(const struct batch *b, const struct piece *p, size_t *ret_from,
-		      size_t *ret_len)
+/*
+ * The blocks that parts of it want: of one part those in its midst go right there, and the first
+ * and the last one, which it may want some of, through copies.
+ */
+static bool add_places(struct batch *b, struct piece *p, bool must)
 {
-	uint64_t from = b->part[p->first].off, to = 0;
+	uint64_t from = b->part[p->first].off - p->off, to = 0;
+	size_t first, last, end;
+	bool fits = true;
 
 	for (size_t i = p->first; i < p->first + p->n_parts; i++)
-		to = MAX(to, b->part[i].off + b->part[i].n);
-	from = (from - p->off) / PIECE_BLOCK * PIECE_BLOCK;
-	*ret_from = (size_t)from;
-	*ret_len = (size_t)(MIN(round_up(to - p->off, PIECE_BLOCK), p->n) - from);
+		to = MAX(to, b->part[i].off + b->part[i].n - p->off);
+	end = (size_t)MIN(round_up(to, PIECE_BLOCK), p->n);
+	first = (size_t)round_up(from, PIECE_BLOCK);
+	last = to == p->n ? p->n : (size_t)(to - to % PIECE_BLOCK);
+	if (p->n_parts > 1 || first >= last)
+		return add_place(b, p, (size_t)(from - from % PIECE_BLOCK),
+				 end - (size_t)(from - from % PIECE_BLOCK), must);
+	if (from < first)
+		fits = add_place(b, p, first - PIECE_BLOCK, PIECE_BLOCK, must);
+	fits = fits && add_place(b, p, first, last - first, must);
+	if (last < end)
+		fits = fits && add_place(b, p, last, end - last, must);
+	if (!fits)
+		leave_places(b, p);
+	return fits;
+}
+
+static void add_local(struct batch *b, struct piece *p, uint8_t *to, size_t from, size_t len)
+{
+	b->local[b->n_local++] = (struct io_req){
+		.op = IO_READ, .file = p->file, .p = to, .n = len, .off = from, .result = -EIO
+	};
 }
 
 /* Whether this round of reads has room for it. */
 static bool add_read(struct batch *b, size_t i)
 {
 	struct piece *p = &b->piece[i];
-	size_t from, len;
-	struct io_req *q = &b->local[2 * b->n_reading];
 
 	if (b->n_reading == ROUND)
 		return false;
@@ -227,22 +276,15 @@ static bool add_read(struct batch *b, size_t i)
 		p->state = PIECE_MISSING;
 		return true;
 	}
-	window_of(b, p, &from, &len);
-	if (!find_place(b, p, from, len, !b->n_reading)) {
+	if (!add_places(b, p, !b->n_reading)) {
 		io_file_unref(take(p->file));
 		/* When memory is short for one alone. */
 		p->state = b->n_reading ? PIECE_NEW : PIECE_MISSING;
 		return !b->n_reading;
 	}
-	q[0] = (struct io_req){ .op = IO_READ,
-				.file = p->file,
-				.p = p->tail,
-				.n = piece_tail_bytes(p->n),
-				.off = p->n,
-				.result = -EIO };
-	q[1] = (struct io_req){
-		.op = IO_READ, .file = p->file, .p = p->p, .n = len, .off = from, .result = -EIO
-	};
+	add_local(b, p, p->tail, p->n, piece_tail_bytes(p->n));
+	for (unsigned k = 0; k < p->n_places; k++)
+		add_local(b, p, p->place[k].p, p->place[k].from, p->place[k].len);
 	p->state = PIECE_READING;
 	b->reading[b->n_reading++] = i;
 	return true;
@@ -254,45 +296,56 @@ static void begin_reads(struct batch *b)
 	for (; b->next < b->n_pieces; b->next++)
 		if (b->piece[b->next].state == PIECE_NEW && !add_read(b, b->next))
 			break;
-	if (b->n_reading && io_submit(b->local[0].file->io, b->local, 2 * b->n_reading) < 0) {
+	if (b->n_reading && io_submit(b->local[0].file->io, b->local, b->n_local) < 0) {
 		for (size_t i = 0; i < b->n_reading; i++) {
 			struct piece *p = &b->piece[b->reading[i]];
 
 			io_file_unref(take(p->file));
-			leave_place(b, p);
+			leave_places(b, p);
 			p->state = PIECE_MISSING;
 		}
-		b->n_reading = 0;
+		b->n_reading = b->n_local = 0;
 	}
 }
 
+/* q: its requests, tail first. */
 static bool is_whole(const struct io_req *q, const struct piece *p)
 {
-	return q[0].result == (int64_t)q[0].n && q[1].result == (int64_t)q[1].n &&
-	       piece_tail_is_of(p->tail, &p->id, p->n) &&
-	       piece_blocks_match(p->tail, p->from, span_of(p->p, p->len));
+	if (q[0].result != (int64_t)q[0].n || !piece_tail_is_of(p->tail, &p->id, p->n))
+		return false;
+	for (unsigned k = 0; k < p->n_places; k++)
+		if (q[1 + k].result != (int64_t)q[1 + k].n ||
+		    !piece_blocks_match(p->tail, p->place[k].from,
+					span_of(p->place[k].p, p->place[k].len)))
+			return false;
+	return true;
 }
 
 static void end_reads(struct batch *b)
 {
+	const struct io_req *q = b->local;
+
 	if (b->n_reading)
-		io_wait(b->local[0].file->io, b->local, 2 * b->n_reading);
+		io_wait(b->local[0].file->io, b->local, b->n_local);
 	for (size_t i = 0; i < b->n_reading; i++) {
 		struct piece *p = &b->piece[b->reading[i]];
+		unsigned n_places = p->n_places;
 
-		if (is_whole(&b->local[2 * i], p)) {
+		if (is_whole(q, p)) {
 			piece_dir_used(b->c->dir, p->file);
 			add(&b->c->hits, 1);
-			add(&b->c->hit_bytes, p->len);
+			for (unsigned k = 0; k < n_places; k++)
+				add(&b->c->hit_bytes, p->place[k].len);
 			hand_out(b, p);
 		} else {
 			piece_dir_damaged(b->c->dir, &p->id);
-			leave_place(b, p);
+			leave_places(b, p);
 			p->state = PIECE_MISSING;
 		}
+		q += 1 + n_places;
 		io_file_unref(take(p->file));
 	}
-	b->n_reading = 0;
+	b->n_reading = b->n_local = 0;
 	err_clear();
 }
 
@@ -334,8 +387,8 @@ static int begin_fetch(struct batch *b)
 			continue;
 		if (!p->is_retained)
 			fetch_parts(b, i);
-		else if (find_place(b, p, 0, p->n, false))
-			add_fetch(b, i, p->p, p->off, p->n);
+		else if (add_place(b, p, 0, p->n, false))
+			add_fetch(b, i, p->place[0].p, p->off, p->n);
 	}
 	for (size_t i = 0; i < b->n_pieces && !b->n_fetch; i++)
 		if (b->piece[i].state == PIECE_MISSING)
@@ -347,7 +400,7 @@ static int begin_fetch(struct batch *b)
 		return 0;
 	for (size_t i = 0; i < b->n_pieces; i++)
 		if (b->piece[i].state == PIECE_FETCHING)
-			leave_place(b, &b->piece[i]);
+			leave_places(b, &b->piece[i]);
 	b->n_fetch = 0;
 	return r;
 }
@@ -379,10 +432,10 @@ static void end_fetch(struct batch *b)
 		else
 			set_failed(b, p, r < 0 ? r : q->result < 0 ? (int)q->result : -EIO, q->why);
 		if (is_right && p->is_retained)
-			piece_dir_put(b->c->dir, &p->id, span_of(p->p, p->n));
+			piece_dir_put(b->c->dir, &p->id, span_of(p->place[0].p, p->n));
 		if (is_right)
 			hand_out(b, p);
-		leave_place(b, p);
+		leave_places(b, p);
 		p->state = PIECE_DONE;
 		free(take(q->why));
 	}

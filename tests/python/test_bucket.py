@@ -39,6 +39,15 @@ def test_load(request, scheme, options):
         assert sorted(ck) == sorted(p.name for p in SAMPLE.iterdir() if p.name != 'metadata')
 
 
+def test_a_cache_on_disk(s3_bucket, s3, tmp_path):
+    where = 's3://of-python/run/1500/state'
+    want = pytreefs.load_flat(where, cache_dir=str(tmp_path / 'cache'))
+    fetched = sum(r is not None for _, _, r in s3.requests)
+    got = pytreefs.load_flat(where, cache_dir=str(tmp_path / 'cache'), cache_dir_limit='1G')
+    assert sum(r is not None for _, _, r in s3.requests) == fetched > 0
+    assert got.keys() == want.keys() and all(np.array_equal(got[k], v) for k, v in want.items())
+
+
 def test_refused(s3_bucket, s3):
     with pytest.raises(pytreefs.Error, match='AuthorizationHeaderMalformed') as e:
         pytreefs.load('s3://of-python/run/1500', region='us-east-1')
