@@ -4,7 +4,8 @@
  * others from the store below, and are stored on disk.
  *
  * A piece whose bytes all go to one place of the caller's is read or fetched right there; of
- * another one a copy is made in memory first. Objects without a tag are not stored.
+ * another one a copy is made in memory first. Objects without a tag, or with a weak one, are not
+ * stored.
  *
  * Invariants: no byte that comes from the disk is handed out, or left in the caller's memory as a
  * result, before its checksum was compared.
@@ -126,6 +127,12 @@ static int identify(const struct store_cache *c, const struct io_file *file, str
 	return r < 0 ? fail(-ENOMEM, "cannot read '%s'", file->name) : 0;
 }
 
+/* A weak ETag stays when the bytes change, and what they mean does not. */
+static bool tells_bytes(const char *tag)
+{
+	return *tag && strncmp(tag, "W/", 2) != 0;
+}
+
 static int make_pieces(struct batch *b)
 {
 	struct piece_id object;
@@ -145,14 +152,14 @@ static int make_pieces(struct batch *b)
 		bool is_same = i && !by_object(part - 1, part);
 		struct piece *p;
 
-		if (!is_same && *file->tag)
+		if (!is_same && tells_bytes(file->tag))
 			r = identify(b->c, file, &object);
 		if (!is_same || b->piece[b->n_pieces - 1].off != off) {
 			p = &b->piece[b->n_pieces++];
 			*p = (struct piece){ .off = off,
 					     .n = (size_t)MIN(PIECE_BYTES, file->size - off),
 					     .first = i };
-			p->is_retained = *file->tag;
+			p->is_retained = tells_bytes(file->tag);
 			p->state = p->is_retained ? PIECE_NEW : PIECE_MISSING;
 			if (p->is_retained)
 				piece_id_of(&object, off / PIECE_BYTES, &p->id);

@@ -325,9 +325,9 @@ static void test_an_object_that_is_replaced(void **state)
 	assert_string_equal(now->tag, "new");
 	assert_int_equal(read_range(now, 0, SIZE), 0);
 	close_it(&o);
-	/* Without a tag nobody can tell. */
-	for (int k = 0; k < 2; k++) {
-		open_it(&o, "sync", "");
+	/* Without a tag nobody can tell, nor with a weak one. */
+	for (int k = 0; k < 4; k++) {
+		open_it(&o, "sync", k / 2 ? "W/\"t\"" : "");
 		assert_int_equal(read_range(o.big, 10, PIECE_BYTES), 0);
 		assert_int_equal(o.memory.bytes, PIECE_BYTES);
 		assert_int_equal(close_it(&o).cache_stored, 0);
