@@ -48,13 +48,14 @@ static const uint8_t *copied_digest(const struct plan_leaf *l)
 	return l->source->hint_sha256;
 }
 
-static bool is_wanted(const struct plan *p)
+bool draft_digests_wanted(const struct plan *p)
 {
 	if (p->kind != PLAN_TREE)
 		return false;
-	if (save_opts_given(&p->opts, "manifest"))
+	/* In a plan that is made of those of all ranks it is true without being given. */
+	if (p->opts.manifest || save_opts_given(&p->opts, "manifest"))
 		return p->opts.manifest;
-	for (size_t i = 0; i < p->n_leaves && !p->collective; i++)
+	for (size_t i = 0; i < p->n_leaves; i++)
 		if (copied_digest(&p->leaf[i]))
 			return true;
 	return false;
@@ -185,7 +186,7 @@ int draft_digests(struct draft *d, struct sealing_item *item, size_t n, struct c
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		if (!is_wanted(item[i].plan))
+		if (!draft_digests_wanted(item[i].plan))
 			continue;
 		r = sum_item(d, &item[i], &c->items[i], c);
 		if (r < 0)

@@ -13,5 +13,7 @@
  * others are computed from what is stored. c->items are those of `item`.
  */
 int draft_digests(struct draft *d, struct sealing_item *item, size_t n, struct commit *c);
+/* Whether an item gets one: of a plan of this rank, and of one that is made of all ranks'. */
+bool draft_digests_wanted(const struct plan *p);
 
 #endif

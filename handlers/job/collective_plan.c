@@ -63,6 +63,7 @@ static int new_item(struct collective_plan *jp, const struct contribution_item *
 		.sharding_file = si->sharding_file,
 		.array_metadata = si->array_metadata,
 		.store_fill_value = si->store_fill_value,
+		.manifest = si->manifest,
 	};
 	if (si->kind == PLAN_TREE)
 		r = tree_new(&it->plan->tree);
@@ -91,6 +92,8 @@ static int find_item(struct collective_plan *jp, const struct contribution_item 
 			return fail(-EINVAL,
 				    "item '%s': ranks %d and %d do not agree on ocdbt= and zarr=",
 				    it->plan->name, it->first_rank, rank);
+		/* One rank may have copied leaves that have digests, or an attribute. */
+		it->plan->opts.manifest |= si->manifest;
 		*ret = it;
 		return 0;
 	}

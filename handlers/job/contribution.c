@@ -8,6 +8,7 @@
 #include "handlers/job/contribution.h"
 
 #include "core/base/err.h"
+#include "handlers/commit/draft_digests.h"
 
 int pack_text(struct buf *b, struct span s)
 {
@@ -346,8 +347,9 @@ static int pack_item(struct buf *b, struct plan *p)
 		r = pack_flags(b,
 			       (const bool[]){ o->ocdbt, o->rich_types, o->sharding_file,
 					       o->array_metadata, o->store_fill_value,
-					       o->zarr == SAVE_ZARR3, plan_rich_off(p) },
-			       7);
+					       o->zarr == SAVE_ZARR3, plan_rich_off(p),
+					       draft_digests_wanted(p) },
+			       8);
 	return r < 0 || p->kind != PLAN_TREE ? r : pack_tree(b, p);
 }
 
@@ -404,6 +406,7 @@ static int parse_item(struct wire *w, struct arena *a, struct contribution_item 
 	ret->store_fill_value = bits & 16;
 	ret->zarr = bits & 32 ? SAVE_ZARR3 : SAVE_ZARR2;
 	ret->rich_off = bits & 64;
+	ret->manifest = bits & 128;
 	if (ret->kind > PLAN_PLUGIN_ITEM)
 		return -EIO;
 	return ret->kind == PLAN_TREE ? parse_tree(w, a, ret) : 0;

@@ -39,6 +39,7 @@ struct contribution_item {
 	enum plan_item kind;
 	bool ocdbt, rich_types, sharding_file, array_metadata, store_fill_value;
 	bool rich_off; /* by an option, and not by default */
+	bool manifest; /* it is to have the digests of its leaves */
 	enum save_zarr zarr;
 	struct span custom; /* metadata of the item; p NULL: none */
 	struct contribution_leaf *leaf;

@@ -2,6 +2,7 @@
 """Options of MPI jobs: what differs with each of them, told by who reads, who stores, and what is held."""
 
 import errno
+import hashlib
 import json
 import os
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from lib import mounts
-from lib.collective import DRAFT, W, begin, top
+from lib.collective import DRAFT, W, begin, fill, top
 
 MIB = 1 << 20
 LEAVES = {f'leaf{i}': np.random.default_rng(i).standard_normal((64, 128)).astype(np.float32) for i in range(16)}
@@ -124,3 +125,25 @@ def test_the_name_of_a_job_is_in_its_messages(job, source):
         for r in range(2):
             assert (f"rank {r} of 2 of job 'training'" in (j[r] / '.pytreefs/log').read_text()) == said
             assert json.loads((j[r] / '.pytreefs/config').read_text())['options']['job']['value'] == 'training' * said
+
+
+@pytest.mark.parametrize('options', [(), ('ocdbt=off',), ('replica_parallel=on',), ('zarr=3', 'crc32c=on')], ids=','.join)
+def test_digests_of_what_all_ranks_wrote(job, run, options):
+    """manifest=on: parts of one array, replicas, and leaves that one rank has are all in the file, and verify compares them."""
+    j = job(3, 'manifest=on', 'commit_timeout=60', *options)
+    fill(j)
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    lines = (j.source / '1/default/.sha256sums').read_text().splitlines()
+    found = {name: digest for digest, name in (line.split('  ', 1) for line in lines)}
+    values = {'params/w.bin': W.tobytes(), 'params/rep.bin': (W * 2).tobytes(), 'name.bin': b'a text',
+              **{f'own{r}.bin': np.int64(r).tobytes() for r in range(3)}}
+    assert found == {name: hashlib.sha256(value).hexdigest() for name, value in values.items()}
+    for r in range(3):
+        for name, value in values.items():
+            assert (j[r] / '1/default' / name).read_bytes() == value
+    doc = json.loads(run('verify', '--json', j.source / '1').stdout)
+    assert doc['errors'] == 0 and doc['sha256']['leaves'] == len(values), doc
+    # A digest that is not that of the value.
+    sums = j.source / '1/default/.sha256sums'
+    sums.write_text(sums.read_text().replace(found['params/w.bin'], found['params/rep.bin']))
+    assert 'params/w' in run('verify', j.source / '1', ok=False).stdout
