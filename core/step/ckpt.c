@@ -16,6 +16,8 @@
 
 #define REFUSED_MAX 256 /* arrays whose errors are remembered */
 
+#define THREADS_WAITING 32u /* for a store */
+
 static unsigned processors(void)
 {
 	cpu_set_t set;
@@ -115,7 +117,13 @@ int ckpt_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
 
 unsigned ckpt_threads(const struct ckpt *c)
 {
-	return c->opts.threads ? c->opts.threads : processors();
+	unsigned connections = c->opts.store.connections;
+
+	if (c->opts.threads)
+		return c->opts.threads;
+	/* Of a store they wait more than they decode, each for one answer. */
+	return io_dir_in_store(c->source) ? MAX(processors(), MIN(connections, THREADS_WAITING)) :
+					    processors();
 }
 
 int ckpt_start(struct ckpt *c)

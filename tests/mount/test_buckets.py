@@ -7,9 +7,10 @@ import subprocess
 import threading
 import time
 
+import numpy as np
 import pytest
 
-from lib import buckets, compare, gcs, rounds, servers
+from lib import buckets, compare, gcs, rounds, saving, servers
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
@@ -123,6 +124,22 @@ def test_round_trips_of_a_listing(mount, cases, bucket, url, proxy):
         trips.watch(m.pid)
         said = subprocess.run(['ls', '-lR', m.path], check=True, stdout=subprocess.PIPE, text=True).stdout
     assert said.count('.npy') > 1000 and len(trips) <= 6, str(trips)
+
+
+@pytest.mark.option('threads')
+def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, bucket, url, proxy, tmp_path):
+    """As many at once as there are connections, and no more; by one thread, one beside the reader's."""
+    (tmp_path / 'root').mkdir()
+    noise = np.random.default_rng(17)
+    leaves = {f'w{i:02}.npy': noise.standard_normal(1 << 18, np.float32) for i in range(40)}
+    bucket.upload(saving.saved(mount, tmp_path / 'root', files=leaves), 'ordered')
+    for options, least, most in ((['connections=8'], 6, 8), (['connections=8', 'threads=1'], 1, 2)):
+        m = mount(f'{url}/ordered', 'cache=256M', 'read_budget=256M', *options)
+        with rounds.Rounds(proxy, m.pid) as trips:
+            for name, value in leaves.items():
+                assert compare.read_all(m / name).endswith(value.tobytes())
+        at_once = max(len([q for q in asked if 'bytes=' in q]) for asked in trips.rounds)
+        assert least <= at_once <= most, str(trips)
 
 
 def test_a_part_of_a_path_that_may_not_be_listed(run, url, proxy):
