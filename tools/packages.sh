@@ -21,6 +21,8 @@ packages_test=(
 	e2fsprogs xfsprogs btrfs-progs bindfs dmsetup
 	python3 python3-venv python3-dev git groff-base gcovr nginx-light openssl
 )
+# To make its Debian packages (tools/deb, Containerfile), beside what debian/control asks for.
+packages_deb=(dpkg-dev git)
 # To look at its pages as a browser does; large, and not built for every processor.
 packages_browser=(chromium)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from lib import tour
 
@@ -166,3 +167,66 @@ def test_a_tour_that_lies_is_found(pasted):
     found = tour.faults(page, 'T', where, env)
     assert [fault.splitlines()[0] for fault in found] == ['$ echo a', '$ false']
     assert tour.faults(page, 'U', where, env)
+
+
+# ---- docs/recipes.md ----
+
+RECIPES = TOP / 'docs/recipes.md'
+
+
+def blocks(kind):
+    return re.findall(rf'```{kind}\n(.*?)```', RECIPES.read_text(), re.S)
+
+
+def test_the_commands_of_the_recipes(pasted):
+    where, env = pasted
+    shutil.copytree(TOP / 'tests/data/sample', where / 'ckpts')
+    assert not tour.faults(RECIPES, 'Recipes', where, env)
+
+
+def test_the_files_of_the_recipes(mount, program, tmp_path):
+    """What is not run here is at least what its readers take."""
+    pod, = map(yaml.safe_load, blocks('yaml'))
+    compose = yaml.safe_load((TOP / 'compose.yaml').read_text())
+    sidecar = pod['spec']['initContainers'][0]
+    assert sidecar['args'] == compose['services']['pytreefs']['command'][:-2] + ['/source', '/weights']
+    mounted = {v['name'] for c in [sidecar, *pod['spec']['containers']] for v in c['volumeMounts']}
+    assert mounted == {v['name'] for v in pod['spec']['volumes']}
+    # The variables of the template, and options that a mount takes.
+    conf = dict(line.split('=', 1) for line in blocks('ini')[0].splitlines())
+    unit = (TOP / 'debian/pytreefs.pytreefs@.service').read_text()
+    assert set(conf) == set(re.findall(r'\$\{(\w+)\}', unit))
+    source, target, kind, options, *rest = blocks('fstab')[0].split()
+    assert (source, target, kind, rest) == (conf['SOURCE'], conf['MOUNTPOINT'], 'pytreefs', ['0', '0'])
+    m = mount(TOP / 'tests/data/sample', *options.split(','))
+    assert (m / 'latest').exists()
+    for text in blocks('sh'):
+        subprocess.run(['bash', '-n'], input=text, text=True, check=True)
+    for text in blocks('python'):
+        compile(text, str(RECIPES), 'exec')
+
+
+def test_the_container_installs_what_packages_sh_knows():
+    """Each package that Containerfile names is one of the build's or ours, and its binaries are those that debian/ makes."""
+    text = (TOP / 'Containerfile').read_text().replace('\\\n', ' ')
+    known = set(re.findall(r'[\w.+-]+', (TOP / 'tools/packages.sh').read_text()))
+    made = set(re.findall(r'^Package: (\S+)', (TOP / 'debian/control').read_text(), re.M))
+    named = [word for words in re.findall(r'apt-get install ([^&|\n]*)', text) for word in words.split() if not word.startswith('-')]
+    assert named
+    for word in named:
+        if word.startswith('/'):
+            assert re.fullmatch(r'/tmp/(.*)_\*\.deb', word)[1] in made, word
+        else:
+            assert word in known, f'{word} is not in tools/packages.sh'
+    # What apt-get build-dep installs there is what quickstart installs here; debhelper is the packages' own.
+    depends = re.search(r'^Build-Depends:\n((?: .*\n)+)', (TOP / 'debian/control').read_text(), re.M)[1]
+    needed = {word.split()[0] for word in depends.replace(',', '').splitlines()}
+    assert needed <= known | {'debhelper-compat'}, needed - known
+    # Its stages copy what one before has made, and its entry point is a program of the package.
+    stages = re.findall(r'^FROM \S+ AS (\S+)', text, re.M)
+    assert set(re.findall(r'--from=(\S+)', text)) <= set(stages)
+    assert json.loads(re.search(r'^ENTRYPOINT (.*)$', text, re.M)[1]) == ['pytreefs']
+    for script in re.findall(r'^RUN (.*)$', text, re.M):
+        subprocess.run(['sh', '-n'], input=script, text=True, check=True)
+        for tool in re.findall(r'tools/\w+', script):
+            assert os.access(TOP / tool, os.X_OK), tool
