@@ -152,7 +152,7 @@ static void batch_submit(struct many *m, struct many_batch *b)
 	}
 }
 
-static int read_result(const struct io_req *q)
+int many_read_result(const struct io_req *q)
 {
 	if (q->result == (int64_t)q->n)
 		return 0;
@@ -181,7 +181,7 @@ static void batch_run(struct many_worker *w, struct many_batch *b)
 		if (many_is_off(t) || k->how == MANY_THROUGH)
 			continue;
 		if (k->req >= 0)
-			r = read_result(&b->req[k->req]);
+			r = many_read_result(&b->req[k->req]);
 		r = r < 0 ? many_at(k->job, r) : many_work_run(w, k);
 		if (r == -EUCLEAN && k->job->loc.where == KV_FILE)
 			io_file_doubt(k->job->loc.file);

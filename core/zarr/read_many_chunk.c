@@ -161,8 +161,11 @@ static void raw_init(struct many *m, const struct many_job *job, bool one_run, b
 	k->at = at + job->from;
 	k->n = job->n ? job->n : n;
 	if (one_run && t->r.view.dtype == t->r.z->meta.dtype &&
-	    (!summed || n == t->r.z->leaf->bytes))
+	    (!summed || n == t->r.z->leaf->bytes)) {
+		if (summed && !job->n && n > WATCHED)
+			k->how = MANY_PIECES;
 		return;
+	}
 	k->how = n <= m->big_bytes ? MANY_WHOLE : MANY_THROUGH;
 	k->n = n;
 	k->shown = true;
@@ -235,19 +238,23 @@ struct watched {
 	struct many_work *k;
 };
 
-/* codec_watch: the caller tells of progress, and whoever decodes stops when it is to. */
+int many_go_on(struct many_worker *w, struct many_work *k, uint64_t done)
+{
+	if (k->direct) {
+		atomic_fetch_add(&w->many->done, done - k->reported);
+		k->reported = done;
+	}
+	if (w->is_caller)
+		many_tell(w->many);
+	return many_is_off(k->job->t) ? fail(-ECANCELED, "canceled") : 0;
+}
+
+/* codec_watch */
 static int go_on(void *arg, size_t done)
 {
 	const struct watched *x = arg;
-	struct many *m = x->w->many;
 
-	if (x->k->direct) {
-		atomic_fetch_add(&m->done, done - x->k->reported);
-		x->k->reported = done;
-	}
-	if (x->w->is_caller)
-		many_tell(m);
-	return many_is_off(x->k->job->t) ? fail(-ECANCELED, "canceled") : 0;
+	return many_go_on(x->w, x->k, done);
 }
 
 /* It is not stored: along its longest axis, some of it at a time. */
@@ -318,21 +325,6 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	if (!k->direct)
 		many_copy(t, &k->part, out, 0);
 	return 0;
-}
-
-static int run_raw(struct many_work *k)
-{
-	const struct many_job *job = k->job;
-	const struct many_target *t = job->t;
-	const uint8_t *p = many_place(t, &k->part);
-	int r;
-
-	atomic_fetch_add_explicit(&t->many->env->raw_bytes, k->n, memory_order_relaxed);
-	if (job->n || !kv_loc_may_have_sum(&job->loc) || job->off || k->n != t->r.z->leaf->bytes ||
-	    job->loc.len - job->len > KV_SUM_REST)
-		return 0;
-	r = kv_loc_has_sum(&job->loc);
-	return r > 0 ? MIN(kv_loc_check_end(&job->loc, job->len, crc32c(span_of(p, k->n))), 0) : r;
 }
 
 /* ---- streams ---- */
@@ -486,7 +478,9 @@ int many_work_run(struct many_worker *w, struct many_work *k)
 	if (k->how == MANY_FILL)
 		r = run_fill(w, k);
 	else if (k->how == MANY_RAW)
-		r = run_raw(k);
+		r = many_run_raw(k);
+	else if (k->how == MANY_PIECES)
+		r = many_run_pieces(w, k);
 	else if (k->how == MANY_WHOLE)
 		r = run_whole(w, k);
 	else

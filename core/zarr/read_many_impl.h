@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * read_many_impl.h - what read_many.c (rounds and threads), read_many_plan.c (views -> chunks) and
- * read_many_chunk.c (one chunk) share.
+ * read_many_impl.h - what read_many.c (rounds and threads), read_many_plan.c (views -> chunks),
+ * read_many_chunk.c (one chunk) and read_many_raw.c (one that is stored as it is shown) share.
  */
 #ifndef PYTREEFS_READ_MANY_IMPL_H
 #define PYTREEFS_READ_MANY_IMPL_H
@@ -45,6 +45,7 @@ struct many_target {
 enum many_how {
 	MANY_FILL,    /* it is not stored */
 	MANY_RAW,     /* its bytes are read into the result */
+	MANY_PIECES,  /* so are they, piece by piece: it is large, and has a checksum of them all */
 	MANY_WHOLE,   /* its stored bytes are read, or in hand, and decoded at once */
 	MANY_STREAM,  /* it is decoded piece by piece */
 	MANY_FRONT,   /* so are the elements up to the last one of the part */
@@ -59,7 +60,7 @@ struct many_work {
 	bool direct; /* WHOLE, STREAM: the decoded chunk is a run of the result as it is */
 	bool all;    /* what is read begins with the value and has its tail */
 	bool shown;  /* WHOLE: what is read are elements as we show them, from byte at on */
-	uint64_t at; /* RAW too: the first byte of the chunk that is read */
+	uint64_t at; /* RAW, PIECES too: the first byte of the chunk that is read */
 	size_t n;    /* bytes that are read */
 	size_t need; /* WHOLE, FRONT: bytes of the decoded chunk up to the last one of the part */
 	uint8_t *in; /* WHOLE: the bytes */
@@ -120,6 +121,8 @@ static inline bool many_is_off(const struct many_target *t)
 	return atomic_load_explicit(&t->failed, memory_order_relaxed) ||
 	       atomic_load_explicit(&t->many->stop, memory_order_relaxed);
 }
+/* The result of a read: an error with its note when it is not all of the bytes. */
+int many_read_result(const struct io_req *q);
 /* By the calling thread now and then: tell of progress, and stop when that says so. */
 void many_tell(struct many *m);
 
@@ -151,7 +154,17 @@ void many_fix(const struct zarr *z, void *p, size_t n);
  * padding, or the fill value. */
 void many_copy(const struct many_target *t, const struct grid_part *p, const uint8_t *chunk,
 	       uint64_t skip);
+/* Inside of a large chunk, `done` bytes of which are there: the caller tells of progress, and
+ * whoever decodes stops when it is to. */
+int many_go_on(struct many_worker *w, struct many_work *k, uint64_t done);
 /* Context for a failure: the chunk, and where it is stored. */
 int many_at(const struct many_job *job, int r);
+
+/* ---- read_many_raw.c ---- */
+
+/* MANY_RAW: what was read is there; compare its checksum. */
+int many_run_raw(struct many_work *k);
+/* MANY_PIECES: read it, too. */
+int many_run_pieces(struct many_worker *w, struct many_work *k);
 
 #endif

@@ -270,6 +270,25 @@ def test_damage_names_its_leaf(copy, cases):
                     other.read()
 
 
+@pytest.mark.parametrize('io', ['auto', 'sync'])
+def test_damage_of_a_large_chunk_that_is_not_compressed(tmp_path, io):
+    """It is read in pieces, and compared with the checksum of all of them; a byte of any piece, and one that is missing."""
+    w = np.random.default_rng(16).integers(0, 256, (18 << 20) + 5, np.uint8)
+    pytreefs.save(tmp_path / '1', {'w': w}, compression='none', chunk_byte_size='1G')
+    assert np.array_equal(pytreefs.load(tmp_path / '1', io=io)['w'], w)
+    data = max((p for p in tmp_path.rglob('*') if p.is_file()), key=lambda p: p.stat().st_size)
+    stored = data.read_bytes()
+    begin = stored.index(w[:100].tobytes())
+    for at in (0, 9 << 20, len(w) - 1):
+        data.write_bytes(stored[:begin + at] + bytes([stored[begin + at] ^ 1]) + stored[begin + at + 1:])
+        with pytest.raises(pytreefs.Error, match='crc32c') as e:
+            pytreefs.load(tmp_path / '1', io=io)
+        assert e.value.filename.endswith('w.npy')
+    data.write_bytes(stored[:begin + (10 << 20)])
+    with pytest.raises(pytreefs.Error, match='has 10485760 bytes'):
+        pytreefs.load(tmp_path / '1', io=io)
+
+
 def test_options_are_those_of_a_mount(whole):
     with pytreefs.open(SAMPLE, pad_truncate=True, cache='1M') as ck:
         assert ck['1500/state/params/embed/table[0:200].npy'].shape == (200, 32)
