@@ -84,7 +84,7 @@ MAY_INCLUDE = {
         'tools/cli', 'tools/job', 'tools/scan'],
     'tools/diff': ['core/base', 'core/io', 'handlers/namespace', 'tools/select'],
     'tools/convert': [
-        'core/base', 'core/io', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'core/commit',
+        'core/base', 'core/io', 'core/store', 'core/dtype', 'core/zarr', 'core/tree', 'core/step', 'core/commit',
         'handlers/format', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree',
         'handlers/draft', 'handlers/namespace', 'tools/cli', 'tools/job', 'tools/select'],
     'tools/verify': [
@@ -95,7 +95,7 @@ MAY_INCLUDE = {
         'handlers/subtree', 'handlers/draft', 'handlers/namespace', 'tools/cli', 'tools/convert'],
     'tools/python': ['tools/lib'],
     'tools/commands': [
-        'core/base', 'core/sandbox', 'core/io', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step',
+        'core/base', 'core/sandbox', 'core/io', 'core/store', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step',
         'core/commit', 'core/job', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree',
         'handlers/draft', 'handlers/plan', 'handlers/namespace', 'fs', 'tools/cli', 'tools/job', 'tools/scan',
         'tools/select', 'tools/diff', 'tools/convert', 'tools/verify'],

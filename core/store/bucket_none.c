@@ -3,7 +3,7 @@
  * bucket_none.c - in place of store_s3.c and store_gcs.c in a build without one of its libraries.
  */
 #include "core/base/err.h"
-#include "core/store/store_write.h"
+#include "core/store/step_upload.h"
 #include "core/store/url_store_impl.h"
 
 static int refuse(struct store *s, const char *url)
@@ -65,4 +65,25 @@ int store_upload_end(struct store_upload *u)
 
 void store_upload_free(struct store_upload *u)
 {
+}
+
+int step_upload_begin(const char *url, const struct url_store_opts *opts, struct step_upload **ret)
+{
+	return refuse(NULL, url);
+}
+
+int step_upload_run(struct step_upload *u, struct io_dir *from, uint64_t write_budget,
+		    int (*check)(void))
+{
+	return -EOPNOTSUPP;
+}
+
+void step_upload_free(struct step_upload *u)
+{
+}
+
+int step_uploads_remove(const char *url, const struct url_store_opts *opts,
+			const struct upload_gc *gc)
+{
+	return refuse(NULL, url);
 }

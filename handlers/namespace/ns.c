@@ -95,7 +95,7 @@ static int retree(void *arg, const char *path, struct tree **tree)
 	return r < 0 ? err_at(r, "transforms") : 0;
 }
 
-static struct url_store_opts store_opts_of(const struct options *o)
+struct url_store_opts ns_store_opts(const struct options *o)
 {
 	return (struct url_store_opts){
 		.connections = (unsigned)MIN(o->connections, (uint64_t)LIMIT_CONNECTIONS),
@@ -112,7 +112,7 @@ static struct url_store_opts store_opts_of(const struct options *o)
 
 int ns_reach(const char *url, const struct options *o, size_t *ret)
 {
-	const struct url_store_opts so = store_opts_of(o);
+	const struct url_store_opts so = ns_store_opts(o);
 
 	return ckpt_reach(url, &so, ret);
 }
@@ -126,7 +126,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 {
 	struct ckpt_opts co = {
 		.source = source,
-		.store = store_opts_of(o),
+		.store = ns_store_opts(o),
 		.io = o->io,
 		.keep_written = o->keep_written,
 		.shape = o->shape,

@@ -55,6 +55,8 @@ const char *ns_spill_dir(const struct options *options);
 int ns_make_cache_dir(const struct options *options);
 /* The checkpoint alone, as the options say: for tools that look at what cannot be shown. */
 int ns_ckpt(const char *source, const struct options *options, struct ckpt **ret);
+/* What the options say of a source with a URL; borrowed of them. */
+struct url_store_opts ns_store_opts(const struct options *options);
 /* How much of a URL is a directory, by whole parts of its path, where one question tells
  * (store_reach()). */
 int ns_reach(const char *url, const struct options *options, size_t *ret);

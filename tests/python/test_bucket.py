@@ -48,6 +48,19 @@ def test_a_cache_on_disk(s3_bucket, s3, tmp_path):
     assert got.keys() == want.keys() and all(np.array_equal(got[k], v) for k, v in want.items())
 
 
+@pytest.mark.parametrize('scheme', ['s3', 'gs'])
+def test_save(request, scheme):
+    bucket = request.getfixturevalue(f'{scheme}_bucket')
+    request.getfixturevalue(scheme)
+    tree = {'w': np.arange(6, dtype='f4').reshape(2, 3), 'step': 7}
+    pytreefs.save(f'{scheme}://of-python/saved/7', tree)
+    got = pytreefs.load(f'{scheme}://of-python/saved/7')
+    assert np.array_equal(got['w'], tree['w']) and got['step'] == 7
+    with pytest.raises(FileExistsError, match='is there already'):
+        pytreefs.save(f'{scheme}://of-python/saved/7', tree)
+    assert not any('.pytreefs' in key for key in bucket.keys())
+
+
 def test_refused(s3_bucket, s3):
     with pytest.raises(pytreefs.Error, match='AuthorizationHeaderMalformed') as e:
         pytreefs.load('s3://of-python/run/1500', region='us-east-1')

@@ -241,7 +241,8 @@ static int make_root(struct cmd_args *a, const char *path, struct new_root *ret)
 	struct stat st;
 	int r;
 
-	if (stat(path, &st) == 0)
+	/* Names are all that there is of directories in a bucket. */
+	if (path_is_url(path) || stat(path, &st) == 0)
 		return 0;
 	r = path_split(path, &dir, &ret->name);
 	if (r >= 0)
@@ -277,7 +278,11 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 {
 	auto_listing l = { 0 };
 	auto_new_root root = { 0 };
-	int r = node_list(in->source.node, &l);
+	int r = path_is_url(out) ?
+			fail(-EOPNOTSUPP,
+			     "'%s' is a directory of steps: to a bucket one step is written at a time",
+			     in->path) :
+			node_list(in->source.node, &l);
 
 	if (r >= 0 && l.n <= 2)
 		r = fail(-EINVAL, "'%s' has no step", in->path);
@@ -372,6 +377,8 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 	struct job j;
 	int r;
 
+	if (export_format_of(out) != EXPORT_UNKNOWN && path_is_url(out))
+		return fail(-EOPNOTSUPP, "'%s': only checkpoints are written to a bucket", out);
 	if (export_format_of(out) != EXPORT_UNKNOWN)
 		return export_run(a, group, path, out);
 	r = begin(&j, a, group);
@@ -491,8 +498,8 @@ const struct cmd cmd_convert = {
 	.args = "IN OUT",
 	.summary = "a checkpoint or file of arrays -> a checkpoint of other options, or a file",
 	.help = "IN is a checkpoint, a part of one, .npy files, safetensors, npz or a zarr group.\n"
-		"OUT is a checkpoint as -o says (ocdbt=, zarr=, compression=, ...), or by its\n"
-		"ending what export makes. Unchanged chunks are copied. Ranks share the leaves.",
+		"OUT is a checkpoint as -o says (ocdbt=, zarr=, ...; also s3://, gs://), or by\n"
+		"its ending what export makes. Unchanged chunks are copied. Ranks share leaves.",
 	.example = "pytreefs convert -o zarr=3 ckpts/1000 /tmp/1000-v3",
 	.options = convert_options,
 	.min_args = 2,
@@ -512,9 +519,9 @@ const struct cmd cmd_save = {
 	.summary = "files of arrays -> a new step of a directory of checkpoints",
 	.help = "INPUT is a directory of .npy, .json, .txt and .null files (or a copy of a step\n"
 		"out of a mount), an .npy, .npz or .safetensors file, a directory of safetensors\n"
-		"shards, a zarr group, or a checkpoint. Other files are refused (.DS_Store, .gitignore and\n"
-		"the like: left out with a warning). The step is there as a whole and durable\n"
-		"when the command ends with 0, or not at all. Ranks of mpirun share the leaves.",
+		"shards, a zarr group, or a checkpoint. SOURCE may be s3:// or gs://. Other files\n"
+		"are refused (.DS_Store and the like: left out with a warning). The step is whole\n"
+		"and durable when the command ends with 0, or not there. Ranks share the leaves.",
 	.example = "pytreefs save ckpts/1000/state/params /tmp/ckpts/1",
 	.options = save_options,
 	.min_args = 2,

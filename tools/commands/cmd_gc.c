@@ -8,7 +8,10 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/base/path.h"
 #include "core/commit/gc.h"
+#include "core/store/step_upload.h"
+#include "handlers/namespace/ns.h"
 #include "tools/cli/cmd.h"
 
 struct gc {
@@ -79,12 +82,40 @@ static bool parse_age(const char *text, int64_t *ret_ns)
 	return false;
 }
 
+/* What is in a bucket, told as what is in a directory. */
+static void say_upload(void *arg, const struct found_upload *u)
+{
+	struct gc_found f = { .path = *u->path ? u->path : ".",
+			      .kind = u->is_live ? GC_LIVE :
+				      u->is_step ? GC_LOCK :
+						   GC_DRAFT,
+			      .bytes = u->bytes,
+			      .removed = u->removed,
+			      .failed = u->failed };
+
+	say(arg, &f);
+}
+
+static int collect_url(struct cmd_args *a, const struct gc_opts *o)
+{
+	const struct url_store_opts opts = ns_store_opts(&a->options);
+	const struct upload_gc gc = { .dry_run = o->dry_run,
+				      .older_than_ns = o->older_than_ns,
+				      .each = say_upload,
+				      .arg = o->arg };
+
+	return step_uploads_remove(a->arg[0], &opts, &gc);
+}
+
 static int collect(struct cmd_args *a, const struct gc_opts *o)
 {
 	auto_of(io_dir) struct io_dir *source = NULL;
 	struct io_engine *io;
-	int r = source_in_no_mount(a, a->arg[0]);
+	int r;
 
+	if (path_is_url(a->arg[0]))
+		return collect_url(a, o);
+	r = source_in_no_mount(a, a->arg[0]);
 	if (r >= 0)
 		r = io_engine_open(a->options.io, &io);
 	if (r < 0)
@@ -131,7 +162,7 @@ static int run_gc(struct cmd_args *a)
 
 static const struct cmd_option options[] = {
 	{ "dry-run", 'n', NULL, "only tell what would be removed" },
-	{ "all", 0, NULL, "temporary directories of other programs, too (with --older-than)" },
+	{ "all", 0, NULL, "those of other programs and machines, too (with --older-than)" },
 	{ "older-than", 0, "AGE", "of those: in which nothing changed for 90s, 10m, 1h, 7d" },
 	{ "json", 'j', NULL, "print JSON" },
 	{ "quiet", 'q', NULL, "print nothing but errors" },
@@ -142,9 +173,10 @@ const struct cmd cmd_gc = {
 	.name = "gc",
 	.args = "SOURCE",
 	.summary = "remove what writers that died left behind",
-	.help = "Abandoned drafts, the rest of steps that were being deleted, lock files of commits that were\n"
-		"interrupted: in a directory of steps, and in the steps. What a living writer holds is never\n"
-		"touched. Exit status 1: something could not be removed.",
+	.help = "Abandoned drafts, the rest of steps that were being deleted, lock files of\n"
+		"commits that were interrupted: in a directory of steps (also s3://, gs://), and\n"
+		"in the steps. What a living writer holds is never touched. Exit status 1:\n"
+		"something could not be removed.",
 	.example = "pytreefs gc --dry-run ckpts",
 	.options = options,
 	.min_args = 1,

@@ -13,8 +13,11 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
 #include "core/commit/draft_dir.h"
 #include "core/step/step_name.h"
+#include "core/store/step_upload.h"
+#include "tools/cli/interrupt.h"
 #include "tools/convert/input.h"
 #include "tools/job/group_work.h"
 
@@ -90,6 +93,9 @@ int path_check_outside(const char *path, const char *dir, bool may_be_item)
 	auto_free char *stored = source_stored_path(dir), *real = NULL;
 	int r;
 
+	/* A bucket has no directories to look into. */
+	if (path_is_url(path))
+		return 0;
 	/* A mount looks after itself. */
 	if (stored)
 		return 0;
@@ -202,10 +208,46 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 	return r;
 }
 
+/*
+ * In a bucket nothing can be renamed, and what a commit does to a draft, drafts of directories can
+ * alone: the step is made in a directory of this machine, and uploaded when it is committed.
+ */
+static int open_url(struct cmd_args *a, const char *url, struct atomic_step *n)
+{
+	const struct url_store_opts opts = ns_store_opts(&a->options);
+	const char *host = strstr(n->dir, "://"), *where = ns_spill_dir(&a->options);
+	int r;
+
+	if (!host || !host[3])
+		return fail(-EINVAL,
+			    "'%s' is not the URL of a step: that is s3://BUCKET/PREFIX/STEP", url);
+	if (n->group)
+		return fail(-EOPNOTSUPP,
+			    "'%s': the ranks of a job do not write to a bucket: begin it once",
+			    url);
+	if (n->force)
+		return fail(-EINVAL, "'%s': what is in a bucket is not replaced", url);
+	if (!where)
+		return fail(-EINVAL,
+			    "'%s' is made in a directory of this machine first: spill=off has none",
+			    url);
+	r = step_upload_begin(url, &opts, &n->upload);
+	if (r >= 0)
+		r = spill_dir_make(a->options.io, where, &n->spill);
+	if (r < 0)
+		return r;
+	/* Where the marker makes it a step, there has to be one. */
+	a->options.atomicity = ATOMICITY_COMMIT_FILE;
+	free(n->dir);
+	n->dir = strdup(n->spill.path);
+	return n->dir ? 0 : fail(-ENOMEM, "cannot write '%s'", url);
+}
+
 static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layout,
 		    struct atomic_step *n)
 {
 	enum shape shape = a->options.shape;
+	bool is_url = path_is_url(path);
 	int r = path_split(path, &n->dir, &n->name);
 
 	if (r < 0)
@@ -215,8 +257,11 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	if (strlen(n->name) + strlen(STEP_TMP) + 4 > LIMIT_NAME_BYTES)
 		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint",
 			    n->name);
-	r = check_no_mount(n->dir, n->name);
-	if (r >= 0)
+	if (is_url)
+		r = open_url(a, path, n);
+	else
+		r = check_no_mount(n->dir, n->name);
+	if (r >= 0 && !is_url)
 		r = path_check_outside(path, n->dir, layout == LAYOUT_DIRECT);
 	if (r < 0)
 		return r;
@@ -298,6 +343,16 @@ static int put_back(struct atomic_step *n, int r)
 	return err_restore(&why);
 }
 
+static int upload(struct atomic_step *n)
+{
+	auto_of(io_dir) struct io_dir *step = NULL;
+	int r = io_dir_sub(n->ns->ckpt->source, n->name, &step);
+
+	return r < 0 ? r :
+		       step_upload_run(n->upload, step, n->ns->options->write_budget,
+				       interrupt_check);
+}
+
 int atomic_step_commit(struct atomic_step *n)
 {
 	bool lead = group_is_lead(n->group);
@@ -310,6 +365,8 @@ int atomic_step_commit(struct atomic_step *n)
 		r = put_back(n, r);
 	if (r >= 0)
 		draft_unref(take(n->draft));
+	if (r >= 0 && n->upload)
+		r = upload(n);
 	if (r >= 0 && n->old)
 		r = io_remove_tree(n->ns->ckpt->source, n->old);
 	return group_reduce(n->group, r);
@@ -350,7 +407,9 @@ void atomic_step_release(struct atomic_step *n)
 	if (n->is_shared)
 		leave_together(n);
 	draft_unref(n->draft);
+	step_upload_free(n->upload);
 	ns_close(n->ns);
+	spill_dir_remove(&n->spill);
 	free(n->dir);
 	free(n->name);
 	free(n->old);

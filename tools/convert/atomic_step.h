@@ -8,6 +8,7 @@
 
 #include "tools/cli/cmd.h"
 #include "tools/convert/import_list.h"
+#include "tools/convert/spill_dir.h"
 
 /* What lies at the path when all is done: items in a directory, or one tree. */
 enum layout_kind { LAYOUT_ITEMS, LAYOUT_DIRECT };
@@ -15,8 +16,10 @@ enum layout_kind { LAYOUT_ITEMS, LAYOUT_DIRECT };
 struct atomic_step {
 	struct ns *ns; /* of the directory that the path is in */
 	struct draft *draft;
-	char *dir, *name; /* of the path */
-	char *old;        /* name of what --force put out of the way; NULL: nothing */
+	char *dir, *name;           /* of the path; of a URL, dir is where the step is made first */
+	struct step_upload *upload; /* the way from there to the URL; NULL: none */
+	struct spill_dir spill;
+	char *old; /* name of what --force put out of the way; NULL: nothing */
 	bool force;
 	struct rank_group *group; /* borrowed; NULL: one process does all */
 	bool is_shared;           /* all ranks share the draft */

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * claim.c - who writes in a bucket, as a text of lines.
+ *
+ * A process is known by the machine's boot, its namespace of process numbers, its number and when
+ * it was started: a number is given again to others.
+ */
+#include "core/store/claim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+
+#define FIRST "pytreefs draft 1"
+#define PART 128
+
+struct claim {
+	char host[PART], boot[PART], names[PART];
+	long pid;
+	unsigned long long started;
+};
+
+/* The first line of a small file, or "". */
+static void read_line(const char *path, char ret[PART])
+{
+	FILE *f = fopen(path, "re");
+
+	ret[0] = '\0';
+	if (f && fgets(ret, PART, f))
+		ret[strcspn(ret, "\n")] = '\0';
+	if (f)
+		fclose(f);
+}
+
+/* In clock ticks since the boot; 0: it does not exist, or cannot be looked at. */
+static unsigned long long started(long pid)
+{
+	char path[64], text[1024] = "";
+	const char *at;
+	unsigned long long t = 0;
+	FILE *f;
+	size_t n;
+
+	snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+	f = fopen(path, "re");
+	n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+	if (f)
+		fclose(f);
+	text[n] = '\0';
+	/* A name may have anything in it, and ends with the last parenthesis. */
+	at = strrchr(text, ')');
+	for (int i = 2; at && i < 22; i++)
+		at = strchr(at + 1, ' ');
+	if (!at || sscanf(at, "%llu", &t) != 1)
+		return 0;
+	return t;
+}
+
+static void own(struct claim *c)
+{
+	ssize_t n;
+
+	*c = (struct claim){ .pid = getpid() };
+	if (gethostname(c->host, sizeof(c->host) - 1) < 0 || !*c->host)
+		strcpy(c->host, "localhost");
+	read_line("/proc/sys/kernel/random/boot_id", c->boot);
+	n = readlink("/proc/self/ns/pid", c->names, sizeof(c->names) - 1);
+	c->names[MAX(n, 0)] = '\0';
+	c->started = started(c->pid);
+}
+
+int claim_make(struct buf *ret)
+{
+	struct claim c;
+	uint64_t id[2];
+
+	own(&c);
+	if (getrandom(id, sizeof(id), 0) != sizeof(id))
+		return err_sys("cannot read random bytes", "getrandom");
+	return buf_addf(ret,
+			FIRST
+			"\nid=%016llx%016llx\nhost=%s\nboot=%s\nnames=%s\npid=%ld\nstarted=%llu\n",
+			(unsigned long long)id[0], (unsigned long long)id[1], c.host, c.boot,
+			c.names, c.pid, c.started);
+}
+
+/* The value of a line, without spaces; false when it has none. */
+static bool take_word(const char *text, const char *name, char ret[PART])
+{
+	const char *at = strstr(text, name);
+	size_t n = at ? strcspn(at + strlen(name), " \n") : 0;
+
+	if (!n || n >= PART)
+		return false;
+	memcpy(ret, at + strlen(name), n);
+	ret[n] = '\0';
+	/* It is shown. */
+	for (const char *c = ret; *c; c++)
+		if (*c < '!' || *c > '~')
+			return false;
+	return true;
+}
+
+static bool parse(struct span text, struct claim *c)
+{
+	auto_free char *t = span_dup_str(text);
+	char pid[PART], since[PART];
+
+	*c = (struct claim){ 0 };
+	if (!t || strncmp(t, FIRST "\n", strlen(FIRST "\n")) != 0)
+		return false;
+	if (!take_word(t, "\nhost=", c->host) || !take_word(t, "\nboot=", c->boot) ||
+	    !take_word(t, "\nnames=", c->names) || !take_word(t, "\npid=", pid) ||
+	    !take_word(t, "\nstarted=", since))
+		return false;
+	return sscanf(pid, "%ld", &c->pid) == 1 && sscanf(since, "%llu", &c->started) == 1;
+}
+
+int claim_is_live(struct span text)
+{
+	struct claim c, mine;
+	unsigned long long now;
+
+	own(&mine);
+	if (!parse(text, &c) || strcmp(c.host, mine.host) != 0 || !strcmp(c.names, "") ||
+	    strcmp(c.names, mine.names) != 0)
+		return -1;
+	/* The machine was started anew since. */
+	if (strcmp(c.boot, mine.boot) != 0)
+		return 0;
+	now = started(c.pid);
+	if (now)
+		return now == c.started;
+	/* Processes of others may not be shown. */
+	return kill((pid_t)c.pid, 0) < 0 && errno == ESRCH ? 0 : -1;
+}
+
+void claim_show(struct span text, char *ret, size_t max)
+{
+	struct claim c;
+
+	if (parse(text, &c))
+		snprintf(ret, max, "process %ld of '%s'", c.pid, c.host);
+	else
+		snprintf(ret, max, "somebody");
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * object_tree.c - what writers left in a bucket: found, and removed.
+ *
+ * A writer's claim is removed after everything else, so that what could not be removed is found
+ * again.
+ */
+#include "core/store/object_tree.h"
+
+#include "core/base/array.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/store/claim.h"
+#include "core/store/step_upload.h"
+
+struct objects {
+	char **path;
+	size_t n, cap;
+	uint64_t bytes;
+};
+
+static void objects_release(struct objects *o)
+{
+	for (size_t i = 0; i < o->n; i++)
+		free(o->path[i]);
+	free(o->path);
+}
+
+static char *join(const char *dir, const char *name)
+{
+	return str_fmt("%s%s%s", dir, *dir ? "/" : "", name);
+}
+
+static int collect(struct store *s, const char *dir, unsigned depth, struct objects *ret)
+{
+	struct object_list *l;
+	int r = s->kind->fetch(s, dir, &l);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < l->n && r >= 0; i++) {
+		char *path = join(dir, l->entry[i].name);
+		struct io_object o;
+
+		if (!path || !array_reserve(ret->path, ret->cap, ret->n + 1)) {
+			free(path);
+			r = fail(-ENOMEM, "cannot list '%s'", dir);
+		} else if (object_list_find(l, l->entry[i].name, &o) && o.is_dir) {
+			r = depth < LIMIT_TREE_DEPTH ?
+				    collect(s, path, depth + 1, ret) :
+				    fail(-EFBIG, "'%s' is nested too deeply", path);
+			free(path);
+		} else {
+			ret->bytes += o.size;
+			ret->path[ret->n++] = path;
+		}
+	}
+	object_list_free(l);
+	return r;
+}
+
+int object_tree_size(struct store *s, const char *path, uint64_t *ret)
+{
+	struct objects all = { 0 };
+	int r = collect(s, path, 0, &all);
+
+	*ret = all.bytes;
+	objects_release(&all);
+	return r;
+}
+
+int object_tree_remove(struct store *s, const char *path, uint64_t *ret)
+{
+	auto_free char *claim = join(path, CLAIM_FILE);
+	struct objects all = { 0 };
+	size_t n = 0;
+	int r = claim ? store_remove_uploads(&s->base, path) :
+			fail(-ENOMEM, "cannot remove '%s'", path);
+
+	if (r >= 0)
+		r = collect(s, path, 0, &all);
+	if (ret)
+		*ret = all.bytes;
+	for (size_t i = 0; i < all.n; i++) {
+		if (!strcmp(all.path[i], claim))
+			free(all.path[i]);
+		else
+			all.path[n++] = all.path[i];
+	}
+	all.n = n;
+	if (r >= 0)
+		r = store_remove(&s->base, (const char *const *)all.path, all.n);
+	if (r >= 0)
+		r = store_remove(&s->base, (const char *const *)&claim, 1);
+	objects_release(&all);
+	return r;
+}
+
+/* ---- what writers left ---- */
+
+static int is_dead(struct store *s, const char *claim, const struct io_object *o,
+		   const struct upload_gc *gc)
+{
+	auto_buf text = { 0 };
+	int r = store_get(&s->base, claim, CLAIM_BYTES, &text), live;
+
+	/* It has just been removed; or it is not ours. */
+	if (r == -ENOENT || r == -EFBIG) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	live = claim_is_live(buf_span(&text));
+	if (live >= 0)
+		return !live;
+	return gc->older_than_ns && clock_real_ns() - clock_ns_of(o->mtime) > gc->older_than_ns;
+}
+
+static int remove_one(struct store *s, const char *path, const char *claim, bool is_step,
+		      const struct upload_gc *gc, uint64_t *ret)
+{
+	if (is_step) {
+		*ret = 0;
+		return gc->dry_run ? 0 : store_remove(&s->base, &claim, 1);
+	}
+	return gc->dry_run ? object_tree_size(s, path, ret) : object_tree_remove(s, path, ret);
+}
+
+/* A directory with a claim. */
+static int look_at(struct store *s, const char *path, const struct upload_gc *gc)
+{
+	auto_free char *claim = join(path, CLAIM_FILE);
+	struct found_upload f = { .path = path };
+	struct object_list *l;
+	struct io_object o, marker;
+	int r = claim ? s->kind->fetch(s, path, &l) : -ENOMEM;
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	f.is_step = object_list_find(l, MARKER_FILE, &marker);
+	r = object_list_find(l, CLAIM_FILE, &o) && !o.is_dir;
+	object_list_free(l);
+	if (r == 0)
+		return 0;
+	r = is_dead(s, claim, &o, gc);
+	f.is_live = r == 0;
+	if (r > 0)
+		r = remove_one(s, path, claim, f.is_step, gc, &f.bytes);
+	else if (r == 0)
+		r = object_tree_size(s, path, &f.bytes);
+	f.failed = MIN(r, 0);
+	f.removed = !f.is_live && r >= 0;
+	gc->each(gc->arg, &f);
+	return 0;
+}
+
+static int look_around(struct store *s, const struct upload_gc *gc)
+{
+	struct object_list *l;
+	int r = s->kind->fetch(s, "", &l);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < l->n && r >= 0; i++) {
+		struct io_object o;
+
+		if (object_list_find(l, l->entry[i].name, &o) && o.is_dir)
+			r = look_at(s, l->entry[i].name, gc);
+	}
+	object_list_free(l);
+	return r < 0 ? r : look_at(s, "", gc);
+}
+
+int step_uploads_remove(const char *url, const struct url_store_opts *opts,
+			const struct upload_gc *gc)
+{
+	struct url_store_opts so = *opts;
+	struct io_store *base;
+	int r;
+
+	so.writes = true;
+	so.cache_dir = NULL;
+	r = store_open(url, &so, &base);
+	if (r < 0)
+		return r;
+	r = store_check_writable(base);
+	if (r >= 0)
+		r = look_around(container_of(base, struct store, base), gc);
+	base->ops->free(base);
+	return r;
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step_upload.c - the files of a directory -> objects of a bucket, and the marker that commits them.
+ */
+#include "core/store/step_upload.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "core/base/array.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/base/pool.h"
+#include "core/store/bucket_write.h"
+#include "core/store/claim.h"
+#include "core/store/object_tree.h"
+
+#define PIECE (256 << 10)
+#define THREADS_MAX 16
+#define SHOWN_WITHIN_MS 60000 /* a step, after its marker was put */
+#define LOOK_AGAIN_MS 100
+
+struct step_upload {
+	struct store *s;
+	struct buf claim;
+	bool is_claimed;
+	bool is_committed; /* or may be, or is another's: nothing is removed */
+};
+
+static struct io_store *base_of(struct step_upload *u)
+{
+	return &u->s->base;
+}
+
+/* ---- the claim ---- */
+
+/* Nothing may be there but the claim, when it is ours already. */
+static int check_empty(struct step_upload *u)
+{
+	struct object_list *l;
+	struct io_object o;
+	char who[192] = "somebody";
+	const char *url = base_of(u)->url;
+	auto_buf text = { 0 };
+	int r = u->s->kind->fetch(u->s, "", &l);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	if (object_list_find(l, MARKER_FILE, &o))
+		r = fail(-EEXIST, "'%s' is there already", url);
+	else if (!u->is_claimed && object_list_find(l, CLAIM_FILE, &o)) {
+		if (store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &text) >= 0)
+			claim_show(buf_span(&text), who, sizeof(who));
+		r = fail(
+			-EEXIST,
+			"'%s' is being written by %s; if that died, `pytreefs gc` removes what it left",
+			url, who);
+	} else if (l->n > (size_t)u->is_claimed)
+		r = fail(-EEXIST, "'%s' is not empty: it has '%s', and no " MARKER_FILE, url,
+			 l->entry[u->is_claimed && !strcmp(l->entry[0].name, CLAIM_FILE)].name);
+	object_list_free(l);
+	return r;
+}
+
+int step_upload_begin(const char *url, const struct url_store_opts *opts, struct step_upload **ret)
+{
+	auto_of(step_upload) struct step_upload *u = calloc(1, sizeof(*u));
+	struct url_store_opts so = *opts;
+	struct io_store *base;
+	int r;
+
+	if (!u)
+		return fail(-ENOMEM, "cannot write '%s'", url);
+	so.writes = true;
+	so.cache_dir = NULL;
+	r = store_open(url, &so, &base);
+	if (r < 0)
+		return r;
+	u->s = container_of(base, struct store, base);
+	r = store_check_writable(base);
+	if (r >= 0)
+		r = check_empty(u);
+	if (r >= 0)
+		r = claim_make(&u->claim);
+	if (r >= 0)
+		r = store_put(base, CLAIM_FILE, buf_span(&u->claim), true);
+	if (r < 0)
+		return r;
+	u->is_claimed = true;
+	/* Another may have committed it, and taken its claim away, since it was looked at. */
+	r = check_empty(u);
+	if (r == -EEXIST) {
+		const char *claim = CLAIM_FILE;
+		struct err_note why;
+
+		err_save(r, &why);
+		u->is_committed = true;
+		store_remove(base, &claim, 1);
+		return err_restore(&why);
+	}
+	if (r < 0)
+		return r;
+	*ret = take(u);
+	return 0;
+}
+
+/* ---- files ---- */
+
+/* Who finds these finds the others: they come later. */
+static int phase_of(const char *path)
+{
+	static const char *const second[] = { "manifest.ocdbt", "_METADATA", ".zarray", "zarr.json",
+					      "checkpoint" };
+	const char *name = strrchr(path, '/');
+
+	name = name ? name + 1 : path;
+	if (!strcmp(name, MARKER_FILE) || !strcmp(name, "_CHECKPOINT_METADATA"))
+		return 2;
+	for (size_t i = 0; i < ARRAY_LEN(second); i++)
+		if (!strcmp(name, second[i]))
+			return 1;
+	return 0;
+}
+
+struct sending {
+	struct step_upload *u;
+	struct io_dir *from;
+	struct budget budget;
+	int (*check)(void);
+	atomic_bool stop;
+	struct file {
+		struct sending *all;
+		char *path;
+		int phase;
+	} * file;
+	size_t n, cap;
+};
+
+struct walk {
+	struct sending *a;
+	const char *dir;
+	unsigned depth;
+};
+
+static int add_file(void *arg, const char *name, unsigned char type)
+{
+	struct walk *w = arg;
+	struct sending *a = w->a;
+	char *path = str_fmt("%s%s%s", w->dir, *w->dir ? "/" : "", name);
+	struct walk in = { a, path, w->depth + 1 };
+	int r = 0;
+
+	if (!path)
+		return fail(-ENOMEM, "cannot write '%s'", name);
+	if (type == DT_DIR && w->depth < LIMIT_TREE_DEPTH) {
+		r = io_list(a->from, path, add_file, &in);
+		free(path);
+		return r;
+	}
+	if (!*w->dir && (!strcmp(name, MARKER_FILE) || !strcmp(name, CLAIM_FILE))) {
+		free(path);
+		return 0;
+	}
+	if (!array_reserve(a->file, a->cap, a->n + 1)) {
+		free(path);
+		return fail(-ENOMEM, "cannot write '%s'", name);
+	}
+	a->file[a->n++] = (struct file){ a, path, phase_of(path) };
+	return 0;
+}
+
+static int by_phase(const void *a, const void *b)
+{
+	const struct file *x = a, *y = b;
+
+	return x->phase != y->phase ? x->phase - y->phase : strcmp(x->path, y->path);
+}
+
+static int send_file(struct file *f)
+{
+	struct sending *a = f->all;
+	auto_of(io_file) struct io_file *file = NULL;
+	auto_of(store_upload) struct store_upload *u = NULL;
+	auto_free uint8_t *piece = malloc(PIECE);
+	int r = piece ? 0 : fail(-ENOMEM, "cannot write '%s'", f->path);
+
+	if (r >= 0)
+		r = io_file_open(a->from, f->path, O_RDONLY, 0, &file);
+	if (r >= 0)
+		r = store_upload_begin(base_of(a->u), f->path, &a->budget, &u);
+	for (uint64_t at = 0; r >= 0 && at < file->size; at += PIECE) {
+		size_t n = (size_t)MIN(PIECE, file->size - at);
+
+		r = a->check ? a->check() : 0;
+		if (r >= 0 && atomic_load(&a->stop))
+			r = fail(-ECANCELED, "another file failed");
+		if (r >= 0)
+			r = io_read_exact(file, piece, n, at);
+		if (r >= 0)
+			r = store_upload_add(u, span_of(piece, n));
+	}
+	return r < 0 ? r : store_upload_end(u);
+}
+
+static int send_one(void *arg)
+{
+	struct file *f = arg;
+	int r = atomic_load(&f->all->stop) ? fail(-ECANCELED, "another file failed") : send_file(f);
+
+	if (r < 0)
+		atomic_store(&f->all->stop, true);
+	return r;
+}
+
+/* Of files that were not sent since another failed the error does not count. */
+static int send_phase(struct sending *a, struct pool *pool, size_t first, size_t n)
+{
+	return pool_run(pool, send_one, a->file + first, sizeof(*a->file), n);
+}
+
+static int send_all(struct sending *a)
+{
+	unsigned threads = (unsigned)MIN(MAX(budget_total(&a->budget) / PART_BYTES, 1u),
+					 (uint64_t)THREADS_MAX);
+	struct walk w = { a, "", 0 };
+	struct pool *pool = NULL;
+	int r = io_list(a->from, ".", add_file, &w);
+
+	if (r >= 0)
+		qsort(a->file, a->n, sizeof(*a->file), by_phase);
+	if (r >= 0)
+		r = pool_new(threads, &pool);
+	for (size_t at = 0, n; at < a->n && r >= 0; at += n) {
+		for (n = 1; at + n < a->n && a->file[at + n].phase == a->file[at].phase;)
+			n++;
+		r = send_phase(a, pool, at, n);
+	}
+	pool_free(pool);
+	return r;
+}
+
+/* ---- the commit ---- */
+
+static int check_claim(struct step_upload *u)
+{
+	auto_buf there = { 0 };
+	int r = store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &there);
+
+	if (r == -ENOENT || (r >= 0 && !span_eq(buf_span(&there), buf_span(&u->claim)))) {
+		/* Whatever is there now may be another's. */
+		u->is_committed = true;
+		return fail(-EEXIST,
+			    "'%s' was taken away from its writer: '" CLAIM_FILE
+			    "' is not the one that was put",
+			    base_of(u)->url);
+	}
+	return r;
+}
+
+/* It was sent and not answered: whether it is there. */
+static int find_marker(struct step_upload *u, struct span text, int r)
+{
+	auto_buf there = { 0 };
+	const char *marker = MARKER_FILE;
+	struct err_note why;
+
+	err_save(r, &why);
+	u->is_committed = true;
+	r = store_get(base_of(u), MARKER_FILE, text.n, &there);
+	if (r >= 0 && span_eq(buf_span(&there), text))
+		return 0;
+	/* One that is still on its way must not make a step of what is removed. */
+	if (r == -ENOENT && store_remove(base_of(u), &marker, 1) >= 0) {
+		u->is_committed = false;
+		return err_restore(&why);
+	}
+	return fail(why.code, "whether '%s' is committed is not known: %s", base_of(u)->url,
+		    why.text);
+}
+
+static int put_marker(struct step_upload *u)
+{
+	auto_buf text = { 0 };
+	int r = buf_addf(&text, "Checkpoint commit was successful to %s\n%.*s", base_of(u)->url,
+			 SPAN_ARG(buf_span(&u->claim)));
+
+	if (r >= 0)
+		r = store_put(base_of(u), MARKER_FILE, buf_span(&text), true);
+	if (r == -EEXIST)
+		u->is_committed = true;
+	else if (r < 0)
+		r = find_marker(u, buf_span(&text), r);
+	u->is_committed |= r >= 0;
+	return r;
+}
+
+static int wait_shown(struct step_upload *u)
+{
+	int64_t end = clock_ns() + (int64_t)SHOWN_WITHIN_MS * 1000000;
+
+	for (;;) {
+		struct object_list *l;
+		struct io_object o;
+		int r = u->s->kind->fetch(u->s, "", &l);
+
+		if (r >= 0) {
+			bool shown = object_list_find(l, MARKER_FILE, &o);
+
+			object_list_free(l);
+			if (shown)
+				return 0;
+		} else if (r != -ENOENT) {
+			return r;
+		}
+		err_clear();
+		if (clock_ns() > end)
+			return fail(-ETIMEDOUT,
+				    "'%s' is committed, and no listing shows it after %d s",
+				    base_of(u)->url, SHOWN_WITHIN_MS / 1000);
+		nanosleep(&(struct timespec){ .tv_nsec = LOOK_AGAIN_MS * 1000000 }, NULL);
+	}
+}
+
+static int commit(struct step_upload *u, int (*check)(void))
+{
+	const char *claim = CLAIM_FILE;
+	int r = check ? check() : 0;
+
+	/* What requests began whose answers were lost. */
+	if (r >= 0)
+		r = store_remove_uploads(base_of(u), "");
+	if (r >= 0)
+		r = check_claim(u);
+	if (r >= 0)
+		r = put_marker(u);
+	if (r >= 0)
+		r = wait_shown(u);
+	if (r < 0)
+		return r;
+	u->is_claimed = false;
+	r = store_remove(base_of(u), &claim, 1);
+	if (r < 0)
+		log_warn("a claim stays behind, which gc removes: %s", err_text(r));
+	err_clear();
+	return 0;
+}
+
+int step_upload_run(struct step_upload *u, struct io_dir *from, uint64_t write_budget,
+		    int (*check)(void))
+{
+	struct sending a = { .u = u, .from = from, .check = check };
+	int r;
+
+	budget_init(&a.budget, "write_budget", write_budget);
+	r = send_all(&a);
+	for (size_t i = 0; i < a.n; i++)
+		free(a.file[i].path);
+	free(a.file);
+	budget_release(&a.budget);
+	return r < 0 ? r : commit(u, check);
+}
+
+void step_upload_free(struct step_upload *u)
+{
+	struct err_note why, left;
+
+	if (!u)
+		return;
+	err_peek(&why);
+	if (u->is_claimed && !u->is_committed) {
+		int r = check_claim(u);
+
+		if (r >= 0)
+			r = object_tree_remove(u->s, "", NULL);
+		if (r < 0) {
+			err_save(r, &left);
+			log_warn("'%s' stays behind, which gc removes: %s", base_of(u)->url,
+				 left.text);
+		}
+	}
+	if (u->s)
+		base_of(u)->ops->free(base_of(u));
+	buf_release(&u->claim);
+	free(u);
+	err_restore(&why);
+}

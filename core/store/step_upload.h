@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step_upload.h - a directory of this machine that becomes a step of a bucket, or an item in one.
+ *
+ * Nothing can be renamed there. So the place is claimed first, by an object that is put only if
+ * it does not exist; then files are put where they belong, those that others are found by last; and
+ * the marker commit_success.txt, put only if it does not exist, makes it a step. What is not one
+ * when it is released is removed, and the claim last: of a writer that died it tells
+ * step_uploads_remove().
+ */
+#ifndef PYTREEFS_CORE_STORE_STEP_UPLOAD_H
+#define PYTREEFS_CORE_STORE_STEP_UPLOAD_H
+
+#include "core/store/store_write.h"
+#include "core/store/url_store.h"
+
+#define CLAIM_FILE ".pytreefs-draft"
+#define CLAIM_BYTES 1024
+#define MARKER_FILE "commit_success.txt"
+
+struct step_upload;
+
+/* -EEXIST: a step is there, somebody writes it, or something else is below that URL. */
+int step_upload_begin(const char *url, const struct url_store_opts *opts, struct step_upload **ret);
+/*
+ * Put all files of a directory, and commit them. write_budget: bytes in memory; check: a reason to
+ * stop, or NULL. 0: listings show the step. -EEXIST: another has committed it.
+ */
+int step_upload_run(struct step_upload *u, struct io_dir *from, uint64_t write_budget,
+		    int (*check)(void));
+/* What was not committed goes away. Accepts NULL. */
+void step_upload_free(struct step_upload *u);
+DEFINE_AUTO(step_upload, struct step_upload, step_upload_free);
+
+/* What writers left, in a directory of steps or in a step. */
+struct found_upload {
+	const char *path; /* below the URL; "": that itself */
+	bool is_live;     /* its writer may be alive */
+	bool is_step;     /* it is committed, and only the claim is too much */
+	bool removed;     /* or would be, in a dry run */
+	uint64_t bytes;
+	int failed; /* it could not be: its code, with a note */
+};
+struct upload_gc {
+	bool dry_run;
+	int64_t older_than_ns; /* of writers that cannot be asked for; 0: those stay */
+	void (*each)(void *arg, const struct found_upload *f);
+	void *arg;
+};
+int step_uploads_remove(const char *url, const struct url_store_opts *opts,
+			const struct upload_gc *gc);
+
+#endif

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that are written to buckets: there and whole, or not there for any reader; and what is left of those that were not finished."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+from lib import buckets, gcs as gcs_server
+
+SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
+MARKER, CLAIM = 'commit_success.txt', '.pytreefs-draft'
+
+
+@pytest.fixture(scope='module')
+def s3_bucket(moto):
+    return buckets.Bucket(moto, 'written')
+
+
+@pytest.fixture(scope='module')
+def gs_bucket(gcs):
+    return gcs_server.Bucket(gcs, 'written')
+
+
+@pytest.fixture(params=['s3', 'gs'])
+def bucket(request):
+    b = request.getfixturevalue(f'{request.param}_bucket')
+    for key in b.keys():
+        b.delete(key)
+    return b
+
+
+@pytest.fixture
+def proxy(request, bucket):
+    return request.getfixturevalue(bucket.scheme)
+
+
+@pytest.fixture
+def root(bucket, proxy):
+    return f'{bucket.scheme}://written/run'
+
+
+@pytest.fixture(autouse=True)
+def spill(tmp_path, monkeypatch):
+    """Nothing is left where steps are made first."""
+    directory = tmp_path / 'spill'
+    directory.mkdir()
+    monkeypatch.setenv('TMPDIR', str(directory))
+    yield directory
+    assert not list(directory.iterdir())
+
+
+def nothing_is_left(bucket, proxy):
+    assert bucket.keys() == []
+    assert not (bucket.uploads() if bucket.scheme == 's3' else [s for s in proxy.sessions.values() if not s.about])
+
+
+def is_put(key):
+    """Of requests that put an object of that name."""
+    return lambda h: h.command in ('PUT', 'POST') and key in h.path and 'upload' not in h.path.partition('?')[2].replace('uploadType', '')
+
+
+@pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off,zarr=3'])
+def test_convert(run, bucket, proxy, root, tmp_path, option):
+    run('convert', '-o', f'{option},sandbox=require', SAMPLE / '1500', f'{root}/1500')
+    keys = bucket.keys()
+    assert f'run/1500/{MARKER}' in keys and not any(CLAIM in k for k in keys)
+    assert run('ls', root).stdout.split() == ['1500/']
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+    assert run('diff', SAMPLE / '1500', f'{root}/1500').returncode == 0
+    run('convert', f'{root}/1500', tmp_path / 'back')
+    assert run('diff', SAMPLE / '1500', tmp_path / 'back').returncode == 0
+    r = run('convert', SAMPLE / '1500', f'{root}/1500', ok=False)
+    assert r.returncode == 1 and f"'{root}/1500' is there already" in r.stderr
+    assert bucket.keys() == keys
+
+
+def test_save_and_items(run, bucket, root, tmp_path):
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', np.arange(12.).reshape(3, 4))
+    run('save', tmp_path / 'in', f'{root}/7')
+    assert run('ls', f'{root}/7/default').stdout.split() == ['_METADATA', 'w.npy']
+    run('convert', '--layout', 'v0', tmp_path / 'in', f'{root}-v0/x')
+    assert 'w.npy' in run('ls', f'{root}-v0/x').stdout.split()
+    assert f'run-v0/x/{MARKER}' in bucket.keys()
+
+
+def test_large_leaves_stream(run, bucket, root, tmp_path, measured=48 << 20):
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', np.random.default_rng(1).standard_normal(measured // 8))
+    run('save', '-o', 'compression=none,write_budget=24M', tmp_path / 'in', f'{root}/1')
+    assert run('cat', f'{root}/1/default/w.npy', text=False).stdout == (tmp_path / 'in/w.npy').read_bytes()
+
+
+def test_what_cannot_be(run, root, tmp_path):
+    for args, why in ((('convert', SAMPLE, root), 'one step is written at a time'),
+                      (('convert', '--force', SAMPLE / '1500', f'{root}/1'), 'is not replaced'),
+                      (('convert', SAMPLE / '1500', f'{root}/x.safetensors'), 'only checkpoints are written to a bucket'),
+                      (('convert', '-o', 'spill=off', SAMPLE / '1500', f'{root}/1'), 'spill=off'),
+                      (('convert', SAMPLE / '1500', 'http://127.0.0.1:9/a/1'), 'is only read')):
+        r = run(*args, ok=False)
+        assert r.returncode == 1 and why in r.stderr, (args, r.stderr)
+
+
+def test_two_hosts_commit_one_step(run, bucket, proxy, root):
+    """Both begin at the same time: one gets the step, and the other leaves it alone."""
+    seen, both = [], threading.Barrier(2)
+
+    def together(h):
+        if is_put(CLAIM)(h):
+            seen.append(h.path)
+            both.wait(120)
+        return False
+    proxy.fault = together
+    results = []
+    threads = [threading.Thread(target=lambda s=s: results.append(run('convert', SAMPLE / s, f'{root}/5', ok=False))) for s in ('1000', '1500')]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(r.returncode for r in results) == [0, 1], [r.stderr for r in results]
+    loser = next(r for r in results if r.returncode)
+    assert 'there already' in loser.stderr, loser.stderr
+    assert len(seen) == 2 and '0 errors, 0 warnings' in run('verify', root).stdout
+    assert not any(CLAIM in k for k in bucket.keys())
+
+
+@pytest.mark.parametrize('key', ['manifest.ocdbt', '_METADATA', '_CHECKPOINT_METADATA', '/5/' + MARKER])
+def test_a_failure_leaves_nothing(run, bucket, proxy, root, key):
+    name = key if bucket.scheme == 's3' else key.replace('/', '%2F')
+    proxy.fault = lambda h: is_put(name)(h) and (h.refuse(403, 'AccessDenied') or True)
+    r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
+    assert r.returncode == 1 and 'cannot write' in r.stderr and key.strip('/').split('/')[-1] in r.stderr, r.stderr
+    proxy.fault = None
+    nothing_is_left(bucket, proxy)
+
+
+def test_an_interrupt_leaves_nothing(program, bucket, proxy, root):
+    begun, go = threading.Event(), threading.Event()
+
+    def hold(h):
+        if is_put('_METADATA')(h):
+            begun.set()
+            assert go.wait(120)
+        return False
+    proxy.fault = hold
+    p = subprocess.Popen([program, 'convert', SAMPLE / '1500', f'{root}/5'], stderr=subprocess.PIPE, text=True)
+    assert begun.wait(120)
+    p.send_signal(signal.SIGINT)
+    go.set()
+    assert p.wait(120) == 1
+    p.stderr.close()
+    nothing_is_left(bucket, proxy)
+
+
+def requests_of(run, proxy, root):
+    proxy.requests.clear()
+    run('convert', '-o', 'threads=1,write_budget=8M', SAMPLE / '1500', f'{root}/1')
+    return len(proxy.requests)
+
+
+def test_killed_anywhere(run, program, bucket, proxy, root, spill):
+    """At each of many requests: the step is whole, or not there; and gc leaves nothing of it."""
+    n = requests_of(run, proxy, root)
+    assert n > 15
+    whole = 0
+    for at in range(1, n + 1, -(-n // 12)):
+        step = f'{100 + at}'
+        count, lock, dead = [0], threading.Lock(), threading.Event()
+        process = []
+        started = threading.Event()
+
+        def kill(h):
+            with lock:
+                count[0] += 1
+                mine = count[0] == at
+            if mine:
+                assert started.wait(120)
+                # What was asked is done or not, by turns.
+                if at % 2:
+                    h.forward(*h.path.partition('?')[::2])
+                process[0].kill()
+                process[0].wait(120)
+                dead.set()
+                return h.reset()
+            return False
+        proxy.fault = kill
+        process.append(subprocess.Popen([program, 'convert', '-o', 'threads=1,write_budget=8M', SAMPLE / '1500', f'{root}/{step}'],
+                                        stderr=subprocess.DEVNULL))
+        started.set()
+        process[0].wait(240)
+        proxy.fault = None
+        there = step in run('ls', root).stdout.replace('/', '').split()
+        assert there == (f'run/{step}/{MARKER}' in bucket.keys())
+        if there:
+            whole += 1
+            assert run('diff', SAMPLE / '1500', f'{root}/{step}').returncode == 0
+        run('gc', root)
+        keys = bucket.keys(f'run/{step}/')
+        assert not any(CLAIM in k for k in keys) and bool(keys) == there, keys
+        if there:
+            assert '0 errors' in run('verify', f'{root}/{step}').stdout
+    if bucket.scheme == 's3':
+        assert not bucket.uploads()
+    # The next one removes what the killed ones left on this machine.
+    run('convert', SAMPLE / '1500', f'{root}/9')
+
+
+def test_gc_leaves_the_living(run, program, bucket, proxy, root):
+    begun, go = threading.Event(), threading.Event()
+
+    def hold(h):
+        if is_put('_METADATA')(h):
+            begun.set()
+            assert go.wait(120)
+        return False
+    proxy.fault = hold
+    p = subprocess.Popen([program, 'convert', SAMPLE / '1500', f'{root}/5'], stderr=subprocess.PIPE, text=True)
+    assert begun.wait(120)
+    assert 'kept' in run('gc', root).stdout
+    r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
+    assert f"'{root}/5' is being written by process {p.pid} of '{os.uname().nodename}'" in r.stderr, r.stderr
+    go.set()
+    assert p.wait(120) == 0, p.stderr.read()
+    p.stderr.close()
+    assert '0 errors, 0 warnings' in run('verify', root).stdout

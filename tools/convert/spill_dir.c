@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spill_dir.c - a directory for a step on its way to a bucket, and what killed programs left of
+ * such.
+ *
+ * Whoever uses one holds a lock on a file in it.
+ */
+#include "tools/convert/spill_dir.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <time.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+#define PREFIX "pytreefs-upload-"
+#define LOCK ".lock"
+#define YOUNG_S 60 /* it may still get its lock */
+
+/* Whether nobody uses it: 1 or 0. */
+static int is_left(struct io_dir *parent, const char *name)
+{
+	auto_of(io_file) struct io_file *lock = NULL;
+	auto_free char *path = str_fmt("%s/" LOCK, name);
+	struct stat st;
+	int r = path ? io_stat(parent, name, &st) : -ENOMEM;
+
+	if (r < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
+		return 0;
+	r = io_file_open(parent, path, O_RDWR, 0, &lock);
+	if (r == -ENOENT)
+		return clock_real_ns() / 1000000000 - st.st_mtim.tv_sec > YOUNG_S;
+	return r >= 0 && TEMP_FAILURE_RETRY(flock(lock->fd, LOCK_EX | LOCK_NB)) == 0;
+}
+
+static int sweep_one(void *arg, const char *name, unsigned char type)
+{
+	struct io_dir *parent = arg;
+
+	if (type == DT_DIR && !strncmp(name, PREFIX, strlen(PREFIX)) && is_left(parent, name) > 0 &&
+	    io_remove_tree(parent, name) < 0)
+		log_warn("'%s/%s' of an earlier run stays behind", parent->path, name);
+	err_clear();
+	return 0;
+}
+
+static int make(struct spill_dir *d, const char *where)
+{
+	auto_free char *lock = NULL;
+	int r;
+
+	d->name = str_fmt(PREFIX "%d-%llx", (int)getpid(), (unsigned long long)clock_real_ns());
+	d->path = d->name ? str_fmt("%s/%s", where, d->name) : NULL;
+	lock = d->path ? str_fmt("%s/" LOCK, d->name) : NULL;
+	if (!lock)
+		return fail(-ENOMEM, "cannot make a directory in '%s'", where);
+	r = io_dirop(d->parent, IO_MKDIR, d->name, NULL, 0700);
+	if (r >= 0)
+		r = io_file_open(d->parent, lock, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
+	if (r >= 0 && TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_EX | LOCK_NB)) < 0)
+		r = err_sys("cannot lock", d->path);
+	return r;
+}
+
+int spill_dir_make(const char *stack, const char *where, struct spill_dir *ret)
+{
+	struct spill_dir d = { 0 };
+	int r = io_engine_open(stack, &d.io);
+
+	if (r >= 0)
+		r = io_dir_open(d.io, where, &d.parent);
+	if (r >= 0)
+		r = io_list(d.parent, ".", sweep_one, d.parent);
+	if (r >= 0)
+		r = make(&d, where);
+	if (r < 0) {
+		spill_dir_remove(&d);
+		return r;
+	}
+	*ret = d;
+	return 0;
+}
+
+void spill_dir_remove(struct spill_dir *d)
+{
+	struct err_note why;
+
+	err_peek(&why);
+	if (d->lock && io_remove_tree(d->parent, d->name) < 0)
+		log_warn("'%s' stays behind", d->path);
+	io_file_unref(d->lock);
+	io_dir_close(d->parent);
+	io_engine_close(d->io);
+	free(d->name);
+	free(d->path);
+	*d = (struct spill_dir){ 0 };
+	err_restore(&why);
+}
