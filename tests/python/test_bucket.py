@@ -39,6 +39,27 @@ def test_load(request, scheme, options):
         assert sorted(ck) == sorted(p.name for p in SAMPLE.iterdir() if p.name != 'metadata')
 
 
+def test_fsspec_takes_a_url(s3_bucket, s3):
+    """pytreefs://s3://BUCKET/PREFIX: names are those of a mount, and the latest step is the one of now."""
+    import fsspec
+    from pytreefs._fsspec import FileSystem
+    fsspec.register_implementation('pytreefs', FileSystem, clobber=True)
+    root = 'pytreefs://s3://of-python/run'
+    fs = fsspec.filesystem('pytreefs', skip_instance_cache=True)
+    want = np.asarray(pytreefs.load(SAMPLE / '1500/state/params/embed/table.npy', dtype='float32'))
+    for step in ('1500', 'latest'):
+        with fs.open(f'{root}/{step}/state/params/embed/table@float32.npy') as f:
+            assert np.array_equal(np.load(f), want)
+    with fsspec.open(f'{root}/1500/state/step.json', 'rt', skip_instance_cache=True) as f:
+        assert f.read() == '1500\n'
+    assert fs.ls(f'{root}/1500/state/params/embed', detail=False) == ['s3://of-python/run/1500/state/params/embed/table.npy']
+    assert fs.info(f'{root}/1500/state')['type'] == 'directory' and not fs.exists(f'{root}/1500/nope')
+    got = fs.cat_ranges([f'{root}/1500/state/step.json'] * 2, [0, 2], [2, 4])
+    assert got == [b'15', b'00']
+    with pytest.raises(FileNotFoundError):
+        fs.info('pytreefs://s3://of-python/nothing/here')
+
+
 def test_a_cache_on_disk(s3_bucket, s3, tmp_path):
     where = 's3://of-python/run/1500/state'
     want = pytreefs.load_flat(where, cache_dir=str(tmp_path / 'cache'))

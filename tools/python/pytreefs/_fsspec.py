@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytreefs://PATH for fsspec: the files of a mount, without a mount.
+"""pytreefs://PATH for fsspec: the files of a mount, without a mount; PATH may be a URL: pytreefs://s3://BUCKET/PREFIX.
 
-What is opened is the longest part of PATH that is on the disk, up to a checkpoint; the rest is a name in it. fsspec finds
+What is opened is the longest part of PATH that is on the disk, or below a URL, up to a checkpoint; the rest is a name in it. fsspec finds
 the class by the package's entry point.
 """
 
@@ -89,6 +89,8 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
             return [cls._strip_protocol(p) for p in path]
         text = os.fspath(path)
         text = text.removeprefix(_PROTOCOL + '://').removeprefix(_PROTOCOL + '::')
+        if '://' in text:
+            return text.rstrip('/')
         return os.path.abspath(text) if text else os.getcwd()
 
     @staticmethod
@@ -115,9 +117,12 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
             at = '/'.join(parts[:n]) or '/'
             if at in self._contexts:
                 return self._contexts[at], '/'.join(parts[n:])
-        for n in range(len(parts), 0, -1):
+        is_url = '://' in path
+        least = 2 if is_url else 0      # that is the host or bucket
+        # `latest` is looked up anew each time, so that a root is looked for before it.
+        for n in sorted(range(len(parts), least, -1), key=lambda n: is_url and 'latest' in parts[:n]):
             at = '/'.join(parts[:n]) or '/'
-            if not os.path.isdir(at):
+            if not is_url and not os.path.isdir(at):
                 continue
             try:
                 context = Context(at, self._options)
@@ -127,16 +132,16 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
                 tried = tried or e
                 continue
             # The widest: a root shows its steps, a step its items.
-            wider = None if context.handle.kind() == lib.ROOT else self._widen(parts, n, context)
+            wider = None if context.handle.kind() == lib.ROOT else self._widen(parts, n, least)
             if wider is not None:
                 context, n = wider
             self._contexts['/'.join(parts[:n]) or '/'] = context
             return context, '/'.join(parts[n:])
         raise FileNotFoundError(2, f'No checkpoint{f": {tried}" if tried else ""}', path)
 
-    def _widen(self, parts: list[str], n: int, inner: Context) -> tuple[Context, int] | None:
+    def _widen(self, parts: list[str], n: int, least: int) -> tuple[Context, int] | None:
         found = None
-        for m in range(n - 1, max(n - 3, 0), -1):
+        for m in range(n - 1, max(n - 3, least), -1):
             try:
                 context = Context('/'.join(parts[:m]) or '/', self._options)
                 if '/'.join(parts[m:n]).split('/')[0] in [name for name, _, _ in context.handle.list('')]:
