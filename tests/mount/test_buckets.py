@@ -131,14 +131,15 @@ def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, bucket, url, pro
     """As many at once as there are connections, and no more; by one thread, one beside the reader's."""
     (tmp_path / 'root').mkdir()
     noise = np.random.default_rng(17)
-    leaves = {f'w{i:02}.npy': noise.standard_normal(1 << 18, np.float32) for i in range(40)}
+    leaves = {f'w{i:02}.npy': noise.standard_normal(1 << 18, np.float32) for i in range(16)}
     bucket.upload(saving.saved(mount, tmp_path / 'root', files=leaves), 'ordered')
     for options, least, most in ((['connections=8'], 6, 8), (['connections=8', 'threads=1'], 1, 2)):
         m = mount(f'{url}/ordered', 'cache=256M', 'read_budget=256M', *options)
         with rounds.Rounds(proxy, m.pid) as trips:
-            for name, value in leaves.items():
+            for name, value in list(leaves.items())[:None if least > 1 else 6]:
                 assert compare.read_all(m / name).endswith(value.tobytes())
-        at_once = max(len([q for q in asked if 'bytes=' in q]) for asked in trips.rounds)
+        # One that waited too long here is asked for again.
+        at_once = max(len({q for q in asked if 'bytes=' in q}) for asked in trips.rounds)
         assert least <= at_once <= most, str(trips)
 
 
@@ -194,6 +195,12 @@ def test_markers_of_many_steps_are_looked_for_at_once(run, bucket, url, proxy):
     proxy.fault = together
     assert run('ls', f'{url}/many').stdout.split() == [f'{step}/' for step in steps]
     assert under_way == set(steps[2:])
+
+
+@pytest.mark.parametrize('more', ['', '/', '//'])
+def test_a_url_without_a_bucket(run, bucket, proxy, more):
+    r = run('ls', f'{bucket.scheme}://{more}', ok=False)
+    assert r.returncode == 1 and 'names no bucket or host: s3://BUCKET/PREFIX' in r.stderr and not proxy.requests, r.stderr
 
 
 def test_steps_without_markers(run, bucket, url, proxy):

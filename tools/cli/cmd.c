@@ -273,6 +273,11 @@ static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_
 	int r;
 
 	*ret = n;
+	if (path[url_host(path) - 1] == '/')
+		return fail(-EINVAL,
+			    "'%s' names no bucket or host: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
+			    "https://HOST/PATH",
+			    path);
 	if (!names_file(path + url_host(path), n - url_host(path)))
 		return 0;
 	url = span_dup_str(span_of(path, n));
