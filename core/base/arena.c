@@ -15,7 +15,7 @@ struct arena_block {
 
 static int arena_grow(struct arena *a, size_t n)
 {
-	size_t cap = a->cap ? MIN(a->cap * 2, (size_t)(1 * MiB)) : 1024;
+	size_t cap = a->cap ? MIN(a->cap * 2, (size_t)(1 * MiB)) : a->first ? a->first : 1024;
 	struct arena_block *b;
 	int r;
 
@@ -105,7 +105,7 @@ void arena_release(struct arena *a)
 		a->top = next;
 	}
 	meter_release(a->charged);
-	*a = (struct arena){ .metered = a->metered };
+	*a = (struct arena){ .metered = a->metered, .first = a->first };
 }
 
 void arena_unmeter(struct arena *a)

@@ -20,6 +20,7 @@ struct arena {
 	/* Set before the first allocation: blocks are charged to the meter (meter.h). */
 	bool metered;
 	size_t charged;
+	size_t first; /* bytes of the first block, of an arena that mostly has few; 0: 1 KiB */
 };
 
 /* Memory for any type, not cleared. */

@@ -19,6 +19,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all but `users` */
 static pthread_cond_t released;                          /* of clock_cond_init() */
 static struct meter_stats stats = { .limit = UINT64_MAX };
+static uint64_t free_bytes = METER_FREE;
 static uint64_t wanted; /* by those that wait */
 static int64_t hurried_until;
 static atomic_ullong taken;
@@ -49,13 +50,13 @@ static void count_taken(void)
 {
 	uint64_t all = stats.used + wanted;
 
-	atomic_store(&taken, stats.limit == UINT64_MAX || all < METER_FREE ? 0 : all - METER_FREE);
+	atomic_store(&taken, stats.limit == UINT64_MAX || all < free_bytes ? 0 : all - free_bytes);
 }
 
 /* Called with the users' lock held for writing. */
 static void set_limit(void)
 {
-	uint64_t limit = users ? METER_FREE : UINT64_MAX;
+	uint64_t limit = users ? free_bytes : UINT64_MAX;
 
 	for (const struct meter_user *u = users; u; u = u->next)
 		limit += MIN(u->bytes, UINT64_MAX - limit);
@@ -73,6 +74,26 @@ void meter_join(struct meter_user *u)
 	users = u;
 	set_limit();
 	pthread_rwlock_unlock(&users_lock);
+}
+
+void meter_grant(uint64_t bytes)
+{
+	pthread_rwlock_wrlock(&users_lock);
+	pthread_mutex_lock(&lock);
+	free_bytes = METER_FREE + bytes;
+	pthread_mutex_unlock(&lock);
+	set_limit();
+	pthread_rwlock_unlock(&users_lock);
+}
+
+uint64_t meter_free(void)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&lock);
+	n = free_bytes;
+	pthread_mutex_unlock(&lock);
+	return n;
 }
 
 void meter_leave(struct meter_user *u)
@@ -143,14 +164,14 @@ static int refuse(uint64_t n, uint64_t most, uint64_t used)
 		return fail(-EFBIG,
 			    "metadata needs %llu bytes of memory at once, the option cache and the "
 			    "%llu beside it allow %llu",
-			    (unsigned long long)n, (unsigned long long)METER_FREE,
+			    (unsigned long long)n, (unsigned long long)free_bytes,
 			    (unsigned long long)most);
 	if (own > most - n)
 		return fail(-EFBIG,
 			    "metadata needs %llu more bytes of memory beside %llu of its own, the "
 			    "option cache and the %llu beside it allow %llu",
 			    (unsigned long long)n, (unsigned long long)own,
-			    (unsigned long long)METER_FREE, (unsigned long long)most);
+			    (unsigned long long)free_bytes, (unsigned long long)most);
 	return fail(-ENOMEM,
 		    "metadata needs %llu more bytes of memory, %llu of %llu are in use (see the "
 		    "option cache)",

@@ -42,6 +42,12 @@ void meter_join(struct meter_user *u);
 /* Accepts one that never joined. */
 void meter_leave(struct meter_user *u);
 
+/*
+ * The process may have that many bytes more before caches give way: a command that has to hold much
+ * and caches little.
+ */
+void meter_grant(uint64_t bytes);
+
 /* -EFBIG: it never fits; -ENOMEM: it does not fit now. Both name both numbers. */
 int meter_charge(uint64_t n);
 void meter_release(uint64_t n);
@@ -52,6 +58,8 @@ void meter_release(uint64_t n);
  */
 void meter_begin(void);
 void meter_end(void);
+/* Bytes that no cache gives: METER_FREE and what was granted. */
+uint64_t meter_free(void);
 /* Bytes that each cache holds less. */
 uint64_t meter_taken(void);
 /* Bytes that fit now. */

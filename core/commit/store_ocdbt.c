@@ -9,6 +9,8 @@
 #include "core/base/err.h"
 #include "core/commit/store_impl.h"
 
+#define FIRST_BYTES 64 /* of keys: most leaves have one chunk, and there may be a million leaves */
+
 struct entry {
 	struct span key;          /* in the arena */
 	struct ocdbt_value value; /* inline bytes in the arena; paths are the data writer's */
@@ -48,7 +50,7 @@ static struct entry *find(const struct leaf *l, struct span key)
 
 static int grow(struct leaf *l)
 {
-	uint32_t cap = l->cap ? 2 * l->cap : 4;
+	uint32_t cap = l->cap ? 2 * l->cap : 1;
 	uint32_t *slot = calloc(2 * cap, sizeof(*slot));
 	struct entry *more = slot ? reallocarray(l->entry, cap, sizeof(*more)) : NULL;
 
@@ -315,6 +317,7 @@ int store_ocdbt_leaf(struct store *s, struct kv **ret)
 	}
 	l->base.ops = &store_ocdbt_ops;
 	l->base.io = s->dir->io;
+	l->arena.first = FIRST_BYTES;
 	l->store = store_ref(s);
 	pthread_mutex_init(&l->lock, NULL);
 	*ret = &l->base;

@@ -39,7 +39,33 @@ void draft_file_free(struct draft_file *f)
 	io_file_unref(f->retained);
 	buf_release(&f->head);
 	pthread_mutex_destroy(&f->lock);
+	free(f->why);
 	free(f);
+}
+
+void draft_file_fail(struct draft_file *f, int r)
+{
+	f->failed = r;
+	if (!f->why)
+		f->why = malloc(sizeof(*f->why));
+	if (f->why)
+		err_save(r, f->why);
+}
+
+int draft_file_report(struct draft_file *f)
+{
+	auto_free struct err_note *why = take(f->why);
+	int r = f->failed;
+
+	f->failed = 0;
+	return r < 0 && why ? err_restore(why) : r;
+}
+
+/* What could not be encoded is of bytes that nobody wants any more. */
+static void forget_failure(struct draft_file *f)
+{
+	f->failed = 0;
+	free(take(f->why));
 }
 
 uint64_t draft_file_size(struct draft_file *f)
@@ -331,10 +357,7 @@ ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size
 	ssize_t r = 0;
 
 	pthread_mutex_lock(&f->lock);
-	if (f->failed.code) {
-		r = err_restore(&f->failed);
-		f->failed.code = 0;
-	}
+	r = draft_file_report(f);
 	/* Contents move at most three times: memory, stream, staged. */
 	for (int moves = 0; done < n && r >= 0 && moves < 4;) {
 		r = write_here(f, off + done, from + done, n - done);
@@ -365,8 +388,7 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 		f->place = PLACE_MEMORY;
 		f->pos = 0;
 		f->lost = 0;
-		/* What could not be encoded is of bytes that nobody wants any more. */
-		f->failed.code = 0;
+		forget_failure(f);
 	} else if (size < written(f) || (f->place == PLACE_STORED && size != f->size)) {
 		if (f->place == PLACE_MEMORY) {
 			f->head.n = f->pos = size;
@@ -469,7 +491,7 @@ void draft_file_unname(struct draft_file *f)
 		r = draft_file_stage(f);
 		if (r < 0) {
 			/* Its writer hears of it; what it wrote is nobody's business but its own. */
-			err_save(r, &f->failed);
+			draft_file_fail(f, r);
 			draft_arrays_release(f);
 			buf_release(&f->head);
 			f->place = PLACE_MEMORY;
@@ -490,21 +512,11 @@ void draft_file_closed(struct draft_file *f, const bool *flushed)
 	if (f->writers == 0)
 		r = finish_writing(f);
 	if (r < 0) {
-		/* Nobody waits for this: the next call that touches the file, or the commit, tells.
-		 */
-		err_save(r, &f->failed);
+		/* Nobody waits for this. */
+		draft_file_fail(f, r);
 		log_warn("'%s' is not encoded yet: %s", f->node->name, err_text(r));
 	}
 	pthread_mutex_unlock(&f->lock);
-}
-
-/* Called with the lock held. */
-static int report_failure(struct draft_file *f)
-{
-	int r = f->failed.code ? err_restore(&f->failed) : 0;
-
-	f->failed.code = 0;
-	return r;
 }
 
 int draft_file_failed(struct draft_file *f)
@@ -512,7 +524,7 @@ int draft_file_failed(struct draft_file *f)
 	int r;
 
 	pthread_mutex_lock(&f->lock);
-	r = report_failure(f);
+	r = draft_file_report(f);
 	pthread_mutex_unlock(&f->lock);
 	return r;
 }
@@ -542,7 +554,7 @@ int draft_file_sync(struct draft_file *f)
 	int r;
 
 	pthread_mutex_lock(&f->lock);
-	r = report_failure(f);
+	r = draft_file_report(f);
 	/* The kernel has told its program what was lost before it comes here: whoever goes on has
 	 * written it again. */
 	f->lost = 0;

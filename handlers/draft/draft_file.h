@@ -39,9 +39,10 @@ struct draft_file {
 	struct safetensors st; /* of a safetensors file that streams or is stored */
 	struct draft_array *array;
 	size_t n_arrays, at_array;
-	unsigned writers;       /* handles open for writing */
-	unsigned unflushed;     /* of them: not closed by their program since it wrote */
-	struct err_note failed; /* of background work: reported once */
+	unsigned writers;     /* handles open for writing */
+	unsigned unflushed;   /* of them: not closed by their program since it wrote */
+	int failed;           /* of background work: reported once */
+	struct err_note *why; /* its note, which is long and mostly not there; or NULL */
 	int lost; /* why bytes from a map are lost: reported until it is written anew, or synced */
 	bool nameless;    /* staged for good: no leaf of the step any more */
 	unsigned readers; /* handles open, for whatever */
@@ -109,6 +110,10 @@ int draft_file_copy_leaf(struct draft_file *f, struct zarr *source);
 /* ---- between draft_file.c, draft_stream.c and draft_array.c; called with the file's lock held
  * ---- */
 
+/* Background work failed: the next call that touches the file, or the commit, tells. */
+void draft_file_fail(struct draft_file *f, int r);
+/* That error, which is reported by now; 0: none. */
+int draft_file_report(struct draft_file *f);
 /* Whether a stream can begin with what the head has: 1 arrays are set; 0 not; errors only for
  * memory. */
 int draft_stream_begin(struct draft_file *f);

@@ -168,7 +168,7 @@ int draft_file_seal(struct draft_file *f)
 	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
-	f->failed.code = 0;
+	f->failed = 0;
 	trace(TRACE_LEAF, "seal '%s'", f->node->name);
 	if (f->place == PLACE_STREAM)
 		r = seal_stream(f);

@@ -294,12 +294,12 @@ _, status, usage = os.wait4(pid, 0)
 print(os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)"""
 
 
-def peak(words):
-    """Bytes of memory that a command took at most."""
+def peak(words, ends=0):
+    """Bytes of memory that a command took at most, which ends with that status."""
     r = subprocess.run([sys.executable, '-S', '-c', STARTER, *map(str, words)], capture_output=True, text=True,
                        check=True, timeout=240)
     status, used = map(int, r.stdout.split())
-    assert status == 0, r.stderr
+    assert status == ends, r.stderr
     return used
 
 
@@ -356,6 +356,28 @@ def test_a_long_text_is_never_held_in_the_form_of_its_export(program, run, tmp_p
             assert str(z['w']) == text
     run('convert', '-q', '-o', 'cache=512M', out, tmp_path / 'back')
     assert json.loads((tmp_path / 'back/_strings.json').read_bytes()) == {'w': text}
+
+
+def many_tensors(path, n):
+    tensors = ','.join(f'"t{i}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for i in range(n))
+    header = f'{{{tensors}}}'.encode()
+    path.write_bytes(len(header).to_bytes(8, 'little') + header)
+    return path
+
+
+@pytest.mark.serial
+def test_a_tensor_takes_little_memory_and_too_many_are_refused(program, run, tmp_path):
+    """What a leaf becomes in a draft is charged when it is listed, before anything is written."""
+    exact = not mounts.is_sanitized(program)
+    few, many = many_tensors(tmp_path / 'few.safetensors', 30_000), many_tensors(tmp_path / 'many.safetensors', 200_000)
+    used = peak([program, 'convert', '-q', few, tmp_path / 'ck'])
+    assert not exact or used <= 170 << 20, f'{used >> 20} MiB'
+    for options, source, most in ([], many, 400), (['-o', 'cache=16M,read_budget=16M,write_budget=16M'], few, 112):
+        words = ['convert', '-q', *options, source, tmp_path / 'no']
+        r = run(*words, ok=False)
+        assert r.returncode == 1 and 'option cache' in r.stderr and not (tmp_path / 'no').exists(), r.stderr
+        used = peak([program, *words], ends=1)
+        assert not exact or used <= most << 20, f'{used >> 20} MiB'
 
 
 def test_a_progress_bar_on_a_terminal_only(program, large, tmp_path):

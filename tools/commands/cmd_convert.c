@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/meter.h"
 #include "core/base/path.h"
 #include "core/step/step_name.h"
 #include "handlers/draft/draft.h"
@@ -139,6 +140,8 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	if (r < 0)
 		return r;
 	f.at = place_of(j, in, layout);
+	/* Half of the cache stays: without it each leaf would decode its node of the tree anew. */
+	f.most = meter_free() + j->a->options.cache / 2;
 	f.any_leaf_type = option_was_given(&j->a->options, "leaf_type");
 	f.any_rich_types = option_was_given(&j->a->options, "rich_types");
 	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
@@ -308,7 +311,7 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 static int begin(struct job *j, struct cmd_args *a, struct rank_group *group)
 {
 	*j = (struct job){ .a = a, .group = group };
-	bound_memory(a);
+	bound_leaves(a);
 	interrupt_catch();
 	log_stderr_level(cmd_flag(a, "verbose") ? LOG_LEVEL_INFO : LOG_LEVEL_WARN);
 	progress_begin(&j->progress, a->cmd->name, cmd_flag(a, "quiet"));

@@ -13,6 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/meter.h"
 #include "core/base/path.h"
 #include "core/commit/draft_dir.h"
 #include "core/step/step_name.h"
@@ -146,6 +147,26 @@ void bound_memory(struct cmd_args *a)
 	}
 }
 
+static void nothing_to_reclaim(void *arg)
+{
+}
+
+static struct meter_user first = { .reclaim = nothing_to_reclaim };
+
+/* A draft of 100,000 leaves takes 440 MiB. */
+#define METADATA_BYTES (448 * MiB)
+
+void bound_leaves(struct cmd_args *a)
+{
+	if (!option_was_given(&a->options, "cache"))
+		meter_grant(METADATA_BYTES);
+	bound_memory(a);
+	/* A header is read before there is a cache. */
+	first.bytes = a->options.cache;
+	meter_leave(&first);
+	meter_join(&first);
+}
+
 static int one_entry(void *arg, const char *name, unsigned char type)
 {
 	return 1;
@@ -271,6 +292,9 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	a->options.shape = shape;
 	if (r >= 0)
 		r = ns_start(n->ns, NULL);
+	/* Its cache gives way from now on. */
+	if (r >= 0)
+		meter_leave(&first);
 	if (r >= 0)
 		r = check_target(a, n, path);
 	return r;

@@ -49,5 +49,11 @@ int path_check_outside(const char *path, const char *dir, bool may_be_item);
 bool option_was_given(const struct options *o, const char *name);
 /* Options that a command reads and writes with in at most 512 MiB, unless the user gave others. */
 void bound_memory(struct cmd_args *a);
+/*
+ * The same of a command that writes a draft: names of leaves, and what is made of them, may take as
+ * much again, unless the user said how much by the option cache; and what is read before there is a
+ * cache is bounded by it, too.
+ */
+void bound_leaves(struct cmd_args *a);
 
 #endif

@@ -12,28 +12,55 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/meter.h"
 #include "handlers/draft/draft_file.h"
 #include "handlers/format/npy.h"
 #include "tools/cli/interrupt.h"
 #include "tools/job/group_work.h"
+
+/* What a leaf becomes in the draft and in its commit: nodes, an array, keys, text of metadata. */
+#define LEAF_BYTES (4 * KiB)
 
 void import_list_release(struct import_list *f)
 {
 	free(f->dir);
 	free(f->import_entry);
 	free(f->mark);
+	meter_release(f->charged);
 	arena_release(&f->arena);
 	*f = (struct import_list){ 0 };
 }
 
+static int charge_more(struct import_list *f, uint64_t n)
+{
+	int r = 0;
+
+	if (f->most && f->charged + n > f->most)
+		r = fail(-EFBIG,
+			 "%zu leaves and what is made of them need %llu bytes of memory, the "
+			 "option cache and what is beside it allow %llu",
+			 f->n + 1, (unsigned long long)(f->charged + n),
+			 (unsigned long long)f->most);
+	if (r >= 0)
+		r = meter_charge(n);
+	if (r >= 0)
+		f->charged += n;
+	return r;
+}
+
 /* Room for one more of size bytes. */
-static int grow(void *array, size_t n, size_t *cap, size_t size)
+static int grow(struct import_list *f, void *array, size_t n, size_t *cap, size_t size)
 {
 	size_t bigger = *cap ? 2 * *cap : 64;
+	const uint64_t charge = (bigger - *cap) * size;
 	void *more;
+	int r;
 
 	if (n < *cap)
 		return 0;
+	r = charge_more(f, charge);
+	if (r < 0)
+		return r;
 	more = reallocarray(*(void **)array, bigger, size);
 	if (!more)
 		return fail(-ENOMEM, "cannot list %zu leaves", bigger);
@@ -55,9 +82,12 @@ static const char *full_path(struct import_list *f, const char *path)
 
 int import_add_dir(struct import_list *f, const char *path)
 {
-	int r = grow(&f->dir, f->n_dirs, &f->cap_dirs, sizeof(*f->dir));
-	const char *full = r < 0 ? NULL : full_path(f, path);
+	int r = grow(f, &f->dir, f->n_dirs, &f->cap_dirs, sizeof(*f->dir));
+	const char *full;
 
+	if (r < 0)
+		return r;
+	full = full_path(f, path);
 	if (!full)
 		return fail(-ENOMEM, "cannot list '%s'", path);
 	f->dir[f->n_dirs++] = full;
@@ -66,14 +96,14 @@ int import_add_dir(struct import_list *f, const char *path)
 
 int import_list_mark(struct import_list *f, const char *path, const char *name, const char *value)
 {
-	int r = grow(&f->mark, f->n_marks, &f->cap_marks, sizeof(*f->mark));
+	int r = grow(f, &f->mark, f->n_marks, &f->cap_marks, sizeof(*f->mark));
 	struct import_mark m = { 0 };
 
-	if (r >= 0) {
-		m.path = full_path(f, path);
-		m.name = arena_str(&f->arena, name);
-		m.value = arena_str(&f->arena, value);
-	}
+	if (r < 0)
+		return r;
+	m.path = full_path(f, path);
+	m.name = arena_str(&f->arena, name);
+	m.value = arena_str(&f->arena, value);
 	if (!m.path || !m.name || !m.value)
 		return fail(-ENOMEM, "cannot describe '%s'", path);
 	f->mark[f->n_marks++] = m;
@@ -83,13 +113,17 @@ int import_list_mark(struct import_list *f, const char *path, const char *name, 
 int import_add_file(struct import_list *f, const char *path, const char *from,
 		    const struct import_ops *ops, const void *arg, uint64_t bytes)
 {
-	int r = grow(&f->import_entry, f->n, &f->cap, sizeof(*f->import_entry));
+	int r = grow(f, &f->import_entry, f->n, &f->cap, sizeof(*f->import_entry));
 	struct import_entry one = { .ops = ops, .arg = arg, .bytes = bytes };
+	/* Leaves that come from one file share its name. */
+	const char *last = f->n ? f->import_entry[f->n - 1].from : NULL;
 
-	if (r >= 0) {
-		one.path = full_path(f, path);
-		one.from = arena_str(&f->arena, from);
-	}
+	if (r >= 0)
+		r = charge_more(f, LEAF_BYTES);
+	if (r < 0)
+		return r;
+	one.path = full_path(f, path);
+	one.from = last && !strcmp(last, from) ? last : arena_str(&f->arena, from);
 	if (!one.path || !one.from)
 		return fail(-ENOMEM, "cannot list '%s'", path);
 	f->import_entry[f->n++] = one;
@@ -134,17 +168,30 @@ int import_add_text(struct import_list *f, const char *path, const char *from, s
 struct range {
 	int fd; /* -1: the file that the feed comes from, opened to be read */
 	uint64_t at, bytes;
-	struct span head; /* in front of them */
+	/* An .npy header is in front of them: it is made when the range is read. */
+	bool is_array;
+	enum dtype dtype;
+	unsigned rank;
+	uint64_t shape[]; /* rank of them */
 };
 
 static int range_open(struct import_reading *rd)
 {
 	const struct range *g = rd->import_entry->arg;
+	auto_free struct buf *head = calloc(1, sizeof(*head));
+	int r = head ? 0 : fail(-ENOMEM, "cannot read '%s'", rd->import_entry->from);
 
+	if (r >= 0 && g->is_array)
+		r = npy_header(g->dtype, g->rank, g->shape, head);
+	if (r < 0)
+		return r;
 	rd->fd = g->fd < 0 ? io_open_regular(rd->import_entry->from) : g->fd;
-	if (rd->fd < 0)
+	if (rd->fd < 0) {
+		buf_release(head);
 		return rd->fd;
-	rd->size = g->head.n + g->bytes;
+	}
+	rd->size = head->n + g->bytes;
+	rd->state = take(head);
 	return 0;
 }
 
@@ -154,23 +201,26 @@ static void range_close(struct import_reading *rd)
 
 	if (g->fd < 0)
 		close(rd->fd);
+	buf_release(rd->state);
+	free(rd->state);
 }
 
 static int range_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
 {
 	const struct range *g = rd->import_entry->arg;
+	const struct buf *head = rd->state;
 	uint8_t *to = p;
 
-	if (off < g->head.n) {
-		size_t part = (size_t)MIN((uint64_t)n, g->head.n - off);
+	if (off < head->n) {
+		size_t part = (size_t)MIN((uint64_t)n, head->n - off);
 
-		memcpy(to, g->head.p + off, part);
+		memcpy(to, head->p + off, part);
 		off += part;
 		to += part;
 		n -= part;
 	}
 	while (n > 0) {
-		ssize_t got = pread(rd->fd, to, n, (off_t)(g->at + off - g->head.n));
+		ssize_t got = pread(rd->fd, to, n, (off_t)(g->at + off - head->n));
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -179,7 +229,7 @@ static int range_read(struct import_reading *rd, uint64_t off, size_t n, void *p
 		if (got == 0)
 			return fail(-EUCLEAN, "'%s' ends at byte %llu, more was announced",
 				    rd->import_entry->from,
-				    (unsigned long long)(g->at + off - g->head.n));
+				    (unsigned long long)(g->at + off - head->n));
 		off += (uint64_t)got;
 		to += got;
 		n -= (size_t)got;
@@ -192,13 +242,15 @@ static const struct import_ops range_ops = { .open = range_open,
 					     .close = range_close };
 
 static int add_range(struct import_list *f, const char *path, const char *from,
-		     const struct range *g)
+		     const struct range *g, const uint64_t *shape)
 {
-	struct range *copy = arena_alloc(&f->arena, sizeof(*copy));
+	struct range *copy = arena_alloc(&f->arena, sizeof(*copy) + g->rank * sizeof(*shape));
 
 	if (!copy)
 		return fail(-ENOMEM, "cannot list '%s'", path);
 	*copy = *g;
+	if (g->rank)
+		memcpy(copy->shape, shape, g->rank * sizeof(*shape));
 	return import_add_file(f, path, from, &range_ops, copy, g->bytes);
 }
 
@@ -206,7 +258,7 @@ int import_add_stored(struct import_list *f, const char *path, const char *file,
 {
 	const struct range g = { .fd = -1, .bytes = bytes };
 
-	return add_range(f, path, file, &g);
+	return add_range(f, path, file, &g, NULL);
 }
 
 int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t)
@@ -221,15 +273,12 @@ int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t
 int import_add_array(struct import_list *f, const char *path, const char *from, int fd, uint64_t at,
 		     enum dtype t, unsigned rank, const uint64_t *shape, uint64_t bytes)
 {
-	struct range g = { .fd = fd, .at = at, .bytes = bytes };
-	auto_buf head = { 0 };
-	int r = npy_header(t, rank, shape, &head);
+	const struct range g = {
+		.fd = fd, .at = at, .bytes = bytes, .is_array = true, .dtype = t, .rank = rank
+	};
+	int r = import_list_mark_dtype(f, path, t);
 
-	if (r >= 0)
-		r = arena_keep(&f->arena, buf_span(&head), &g.head);
-	if (r >= 0)
-		r = import_list_mark_dtype(f, path, t);
-	return r < 0 ? r : add_range(f, path, from, &g);
+	return r < 0 ? r : add_range(f, path, from, &g, shape);
 }
 
 int import_add_scalar(struct import_list *f, const char *path, const char *from, enum dtype t,

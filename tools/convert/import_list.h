@@ -51,8 +51,11 @@ struct import_mark {
 	const char *path, *name, *value; /* name after "user.pytree." */
 };
 
+/* Charged to the meter: an input may name a million leaves. */
 struct import_list {
 	struct arena arena;
+	uint64_t charged;    /* of the lists, and of what leaves become in a draft */
+	uint64_t most;       /* of that; 0: as much as the meter has */
 	const char *at;      /* in front of every path: "default" or "" */
 	bool any_leaf_type;  /* options decide what arrays are recorded as, not the input */
 	bool any_rich_types; /* the same for what tuples are recorded as */

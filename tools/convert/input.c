@@ -188,6 +188,7 @@ int input_list(struct input *in, struct select *only, struct import_list *f)
 {
 	int r;
 
+	f->arena.metered = true;
 	if (only)
 		only->skip = in->is_step;
 	switch (in->kind) {
