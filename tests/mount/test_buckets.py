@@ -219,13 +219,22 @@ def test_the_commands_of_the_page(program, bucket, proxy, tmp_path):
     page = (SAMPLE.parent.parent.parent / 'docs/buckets.md').read_text()
     commands = [line for line in ''.join(page.split('```')[1::2]).splitlines()
                 if f'{bucket.scheme}://' in line and 'ACCOUNT' not in line]
-    assert sorted({line.split()[1] for line in commands}) == ['cat', 'convert', 'ls', 'mount', 'verify']
+    writing = ['gc', 'save'] if bucket.scheme == 's3' else []
+    assert sorted({line.split()[1] for line in commands}) == sorted(['cat', 'convert', 'ls', 'mount', 'verify', *writing])
     (tmp_path / 'mnt').mkdir()
+    (tmp_path / 'ckpts').symlink_to(SAMPLE)
+    (tmp_path / 'params').mkdir()
+    np.save(tmp_path / 'params/w.npy', np.arange(6.))
     env = dict(os.environ, PATH=f'{pathlib.Path(program).parent}:{os.environ["PATH"]}')
     try:
         for line in commands:
             subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
         assert compare.contents(tmp_path / 'mnt/1500/state/params').keys() and (tmp_path / 'table.npy').read_bytes()
+        if writing:
+            written = [line.split()[-1] for line in commands if line.split()[-1].startswith('s3://') and line.split()[1] in ('convert', 'save')]
+            assert written == ['s3://models/run7/1600', 's3://models/run8/1500']
+            for step in written:
+                assert '0 errors, 0 warnings' in subprocess.run(['pytreefs', 'verify', step], check=True, env=env, stdout=subprocess.PIPE, text=True).stdout
     finally:
         if os.path.ismount(tmp_path / 'mnt'):
             subprocess.run(['umount', tmp_path / 'mnt'], check=True)
