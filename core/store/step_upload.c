@@ -135,7 +135,8 @@ struct sending {
 	struct io_dir *from;
 	struct budget budget;
 	int (*check)(void);
-	atomic_bool stop;
+	atomic_bool stop;      /* a file failed: */
+	struct err_note first; /* why, of the first one; written by who set stop */
 	struct file {
 		struct sending *all;
 		char *path;
@@ -213,17 +214,20 @@ static int send_file(struct file *f)
 static int send_one(void *arg)
 {
 	struct file *f = arg;
-	int r = atomic_load(&f->all->stop) ? fail(-ECANCELED, "another file failed") : send_file(f);
+	struct sending *a = f->all;
+	int r = atomic_load(&a->stop) ? 0 : send_file(f);
 
-	if (r < 0)
-		atomic_store(&f->all->stop, true);
-	return r;
+	if (r < 0 && !atomic_exchange(&a->stop, true))
+		err_save(r, &a->first);
+	err_clear();
+	return 0;
 }
 
-/* Of files that were not sent since another failed the error does not count. */
+/* The error is the first one, not that of a file that was given up because of it. */
 static int send_phase(struct sending *a, struct pool *pool, size_t first, size_t n)
 {
-	return pool_run(pool, send_one, a->file + first, sizeof(*a->file), n);
+	pool_run(pool, send_one, a->file + first, sizeof(*a->file), n);
+	return atomic_load(&a->stop) ? err_restore(&a->first) : 0;
 }
 
 static int send_all(struct sending *a)
