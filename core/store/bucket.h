@@ -8,8 +8,8 @@
 
 #include <pthread.h>
 
-#include "core/store/bucket_page.h"
-#include "core/store/credentials.h"
+#include "core/cloud/bucket_page.h"
+#include "core/cloud/credentials.h"
 #include "core/store/url_store_impl.h"
 
 struct bucket_write;

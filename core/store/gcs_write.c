@@ -16,7 +16,7 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/store/bucket_write.h"
-#include "core/store/gcs_json.h"
+#include "core/cloud/gcs_json.h"
 
 #define PUT_MAX (256 << 10)
 #define BOUNDARY "pytreefs-8f2c6b1d50a94e37"

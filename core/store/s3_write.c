@@ -12,7 +12,7 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/store/bucket_write.h"
-#include "core/store/s3_xml.h"
+#include "core/cloud/s3_xml.h"
 
 #define UPLOADS_PAGES 1000
 

@@ -9,9 +9,9 @@
 #include "core/base/err.h"
 #include "core/store/bucket_write.h"
 #include "core/store/bucket_place.h"
-#include "core/store/credentials_server.h"
-#include "core/store/gcs_json.h"
-#include "core/store/google_credentials.h"
+#include "core/cloud/credentials_server.h"
+#include "core/cloud/gcs_json.h"
+#include "core/cloud/google_credentials.h"
 
 #define STANDARD "https://storage.googleapis.com"
 #define ABOUT_BYTES (64 << 10)

@@ -7,11 +7,11 @@
 #include <time.h>
 
 #include "core/base/err.h"
-#include "core/store/aws_credentials.h"
-#include "core/store/aws_sign.h"
+#include "core/cloud/aws_credentials.h"
+#include "core/cloud/aws_sign.h"
 #include "core/store/bucket_write.h"
 #include "core/store/s3_place.h"
-#include "core/store/s3_xml.h"
+#include "core/cloud/s3_xml.h"
 
 struct s3 {
 	struct s3_place place;

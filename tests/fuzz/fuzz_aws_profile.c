@@ -3,8 +3,8 @@
  * fuzz_aws_profile.c - the files of AWS's tools: what a profile has can be sent in a header, and is
  * the same when it was printed.
  */
-#include "core/store/aws_profile.h"
-#include "core/store/secret.h"
+#include "core/cloud/aws_profile.h"
+#include "core/cloud/secret.h"
 #include "tests/fuzz/fuzz.h"
 
 static void print(struct buf *out, const char *name, const char *value)

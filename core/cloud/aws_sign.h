@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * aws_sign.h - AWS Signature Version 4: what proves to S3, and to what speaks like it, who asks.
+ *
+ * Pure: no clock, no environment, no request. The caller gives what is sent as it is sent: the path
+ * and the query escaped, the parameters of the query in order of their bytes.
+ */
+#ifndef PYTREEFS_CORE_CLOUD_AWS_SIGN_H
+#define PYTREEFS_CORE_CLOUD_AWS_SIGN_H
+
+#include <time.h>
+
+#include "core/base/buf.h"
+
+/* The hash of a body that is not hashed (S3, over a connection that checks it). */
+#define AWS_UNSIGNED "UNSIGNED-PAYLOAD"
+/* Of an empty body. */
+#define AWS_EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+#define AWS_TIME_MAX 20 /* "20130524T000000Z" */
+
+struct aws_header {
+	const char *name; /* in small letters */
+	const char *value;
+};
+
+struct aws_request {
+	const char *method, *path, *query; /* "GET", "/a%20b", "delimiter=%2F&prefix=" or "" */
+	const struct aws_header *header;   /* those that are signed, sorted by name; host is one */
+	size_t n_headers;
+	const char *body_hash; /* as sent in x-amz-content-sha256 */
+	const char *time;      /* as sent in x-amz-date */
+	const char *region, *service;
+	const char *key_id, *secret;
+};
+
+void aws_time(time_t t, char ret[AWS_TIME_MAX]);
+/* Append the value of the header Authorization. -ENOMEM. */
+int aws_authorization(const struct aws_request *q, struct buf *ret);
+
+#endif

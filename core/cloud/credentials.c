@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * credentials.c - what proves who asks: kept, and renewed.
+ *
+ * Two locks: `finding` is held while servers are asked, `lock` for a copy only, so that the
+ * client's thread, which signs, never waits for a server.
+ */
+#include "core/cloud/credentials.h"
+
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+
+#define RENEW_BEFORE 300 /* seconds */
+#define AGAIN_AFTER 10
+#define REPLACED_FOR 60
+
+void credentials_release(struct credentials *k)
+{
+	secret_free(k->id);
+	secret_free(k->secret);
+	secret_free(k->token);
+	*k = (struct credentials){ 0 };
+}
+
+int credentials_of(const char *id, const char *secret, const char *token, struct credentials *ret)
+{
+	const char *const from[] = { id, secret, token };
+	struct credentials k = { 0 };
+	char **const to[] = { &k.id, &k.secret, &k.token };
+
+	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
+		if (!from[i] || !*from[i])
+			continue;
+		*to[i] = strdup(from[i]);
+		if (!*to[i]) {
+			credentials_release(&k);
+			return fail(-ENOMEM, "cannot hold credentials");
+		}
+	}
+	*ret = k;
+	return 0;
+}
+
+/* ---- what is at hand ---- */
+
+void credentials_cache_init(struct credentials_cache *c, const struct credentials_source *source,
+			    void *arg)
+{
+	*c = (struct credentials_cache){ .source = source, .arg = arg };
+	pthread_mutex_init(&c->finding, NULL);
+	pthread_mutex_init(&c->lock, NULL);
+}
+
+void credentials_cache_release(struct credentials_cache *c)
+{
+	credentials_release(&c->keys);
+	pthread_mutex_destroy(&c->finding);
+	pthread_mutex_destroy(&c->lock);
+}
+
+/* The time until which nothing is to be done. Called with the lock held. */
+static bool is_fresh(const struct credentials_cache *c, int64_t now)
+{
+	return c->is_found && !c->is_expired && (!c->renew_at || now < c->renew_at);
+}
+
+static bool is_usable(const struct credentials_cache *c, int64_t now)
+{
+	return c->is_found && !c->is_expired && (!c->keys.expires || now < c->keys.expires);
+}
+
+/* Called with the lock held. The keys are the object's. */
+static void replace(struct credentials_cache *c, struct credentials *keys, int64_t now)
+{
+	int64_t left = keys->expires - now;
+
+	credentials_release(&c->keys);
+	c->keys = *keys;
+	c->is_found = true;
+	c->is_expired = false;
+	c->renew_at = keys->expires ? keys->expires - MIN(RENEW_BEFORE, MAX(left, 0) / 4) : 0;
+}
+
+static bool is_equal(const char *a, const char *b)
+{
+	return !strcmp(a ? a : "", b ? b : "");
+}
+
+static bool is_same(const struct credentials *a, const struct credentials *b)
+{
+	return is_equal(a->id, b->id) && is_equal(a->secret, b->secret) &&
+	       is_equal(a->token, b->token);
+}
+
+static int renew(struct credentials_cache *c)
+{
+	struct credentials keys = { 0 };
+	int64_t now = time(NULL);
+	int r;
+
+	/* Another thread may have done it meanwhile. */
+	pthread_mutex_lock(&c->lock);
+	r = is_fresh(c, now);
+	pthread_mutex_unlock(&c->lock);
+	if (r)
+		return 0;
+	r = c->source->find(c->arg, &keys);
+	pthread_mutex_lock(&c->lock);
+	if (r >= 0) {
+		/* As in credentials_expired(): others may be refused with the old ones yet. */
+		if (c->is_expired && !is_same(&keys, &c->keys))
+			c->replaced_at = now;
+		replace(c, &keys, now);
+	} else if (is_usable(c, now)) {
+		log_warn("credentials could not be renewed: %s", err_text(r));
+		c->renew_at = now + AGAIN_AFTER;
+		r = 0;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+int credentials_ensure(struct credentials_cache *c)
+{
+	int64_t now = time(NULL);
+	bool fresh, usable;
+	int r;
+
+	pthread_mutex_lock(&c->lock);
+	fresh = is_fresh(c, now);
+	usable = is_usable(c, now);
+	pthread_mutex_unlock(&c->lock);
+	if (fresh)
+		return 0;
+	/* One renews, and the others go on with what there is. */
+	if (usable && pthread_mutex_trylock(&c->finding) != 0)
+		return 0;
+	if (!usable)
+		pthread_mutex_lock(&c->finding);
+	r = renew(c);
+	pthread_mutex_unlock(&c->finding);
+	return r;
+}
+
+int credentials_get(struct credentials_cache *c, struct credentials *ret)
+{
+	int r;
+
+	pthread_mutex_lock(&c->lock);
+	r = c->is_found ? credentials_of(c->keys.id, c->keys.secret, c->keys.token, ret) :
+			  fail(-EACCES, "there are no credentials yet");
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+bool credentials_expired(struct credentials_cache *c)
+{
+	struct credentials keys = { 0 };
+	int64_t now = time(NULL);
+	int r = c->source->find_at_hand ? c->source->find_at_hand(c->arg, &keys) : 0;
+	bool others;
+
+	pthread_mutex_lock(&c->lock);
+	if (r > 0 && !is_same(&keys, &c->keys)) {
+		replace(c, &keys, now);
+		c->replaced_at = now;
+	} else {
+		credentials_release(&keys);
+		err_clear();
+	}
+	/* A request that was under way with the old ones may be refused after that. */
+	others = c->replaced_at && now - c->replaced_at < REPLACED_FOR;
+	c->is_expired |= !others;
+	pthread_mutex_unlock(&c->lock);
+	return others;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * secret.c - keys and tokens.
+ */
+#include "core/cloud/secret.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+
+#include "core/base/err.h"
+
+bool secret_is_valid(struct span value)
+{
+	for (size_t i = 0; i < value.n; i++)
+		if (value.p[i] <= ' ' || value.p[i] >= 0x7f)
+			return false;
+	return value.n > 0 && value.n <= SECRET_MAX;
+}
+
+void secret_free(char *secret)
+{
+	if (secret)
+		OPENSSL_cleanse(secret, strlen(secret));
+	free(secret);
+}
+
+void secret_release(struct buf *b)
+{
+	if (b->p)
+		OPENSSL_cleanse(b->p, b->cap);
+	buf_release(b);
+}
+
+const char *env_value(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v && *v ? v : NULL;
+}
+
+int secret_read_file(const char *path, struct buf *ret)
+{
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	ssize_t n = 1;
+
+	if (fd < 0)
+		return err_sys("cannot open", path);
+	while (n > 0) {
+		if (ret->n > SECRET_FILE_BYTES)
+			return fail(-EFBIG, "'%s' has more than %d bytes", path, SECRET_FILE_BYTES);
+		if (buf_reserve(ret, 4096) < 0)
+			return fail(-ENOMEM, "cannot read '%s'", path);
+		n = read(fd, ret->p + ret->n, 4096);
+		if (n < 0)
+			return err_sys("cannot read", path);
+		ret->n += (size_t)n;
+	}
+	return 0;
+}
+
+int secret_file_path(const char *path, char **ret)
+{
+	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+
+	*ret = str_fmt("%s%s%s", here ? here : "", here ? "/" : "", path);
+	return *ret ? 0 : fail(-ENOMEM, "cannot hold credentials");
+}
