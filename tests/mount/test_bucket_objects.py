@@ -2,7 +2,6 @@
 """Objects of buckets that are written: whole or not there, whatever happens to the requests. A proxy checks signatures and hashes."""
 
 import hashlib
-import os
 import re
 import subprocess
 import threading
@@ -250,9 +249,3 @@ def test_a_token_expires_in_the_middle(gs_bucket, gs, build, tmp_path):
     (tmp_path / 'content').write_bytes(LARGE)
     subprocess.run([build / 'tests/unit/store_tool', 'upload', 'gs://objects/keys', 'x', tmp_path / 'content', str(MIB), str(BUDGET)], check=True)
     assert gs_bucket.get('keys/x') == LARGE and len(gs.vendor.given) == 2
-
-
-def test_no_secret_in_a_trace(bucket, proxy, tool, monkeypatch):
-    assert os.environ.get('PYTREEFS_TRACE') is None
-    monkeypatch.setenv('PYTREEFS_TRACE', 'all')
-    upload(tool)

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import threading
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -228,3 +229,56 @@ def test_gc_leaves_the_living(run, program, bucket, proxy, root):
     assert p.wait(120) == 0, p.stderr.read()
     p.stderr.close()
     assert '0 errors, 0 warnings' in run('verify', root).stdout
+
+
+def test_no_secret_in_a_trace(run, program, bucket, proxy, root, tmp_path, monkeypatch):
+    """Of a save that is killed in an upload, of gc after it, of a save of which a part is sent again, of a convert, and of one that is refused."""
+    if bucket.scheme == 's3':
+        token = 'session+token/of=the+tests'
+        proxy.keys[buckets.KEY_ID] = buckets.SECRET, token
+        monkeypatch.setenv('AWS_SESSION_TOKEN', token)
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', np.random.default_rng(1).standard_normal(20 << 17))
+    process, sent, uploads = [], [], set()
+    lock, started = threading.Lock(), threading.Event()
+
+    def upload(h):
+        """The writer of step 1 is killed at its first part; the first part of step 2 is refused once."""
+        path = urllib.parse.unquote(h.path)
+        if h.command != 'PUT' or not ('partNumber=' in path or 'upload_id=' in path):
+            return False
+        if 'run/1/' in path:
+            assert started.wait(120)
+            process[0].kill()
+            return h.reset()
+        with lock:
+            uploads.update(getattr(proxy, 'sessions', ()))
+            sent.append(path)
+            if len(sent) > 1:
+                return False
+        h.answer(503, [('Connection', 'close')], b'')
+        h.close_connection = True
+        return True
+    proxy.fault = upload
+    options = '-o', 'trace=all,threads=1'
+    save = 'save', *options, '-o', 'compression=none', tmp_path / 'in'
+    process.append(subprocess.Popen([program, *save, f'{root}/1'], stderr=subprocess.PIPE, text=True))
+    started.set()
+    said = {'killed': process[0].communicate(timeout=120)[1]}
+    assert process[0].returncode == -signal.SIGKILL
+    uploads.update(getattr(proxy, 'sessions', ()))
+    said['gc'] = run('gc', *options, root).stderr
+    said['save'] = run(*save, f'{root}/2').stderr
+    said['convert'] = run('convert', *options, SAMPLE / '1500', f'{root}/3').stderr
+    proxy.fault = lambda h: h.command in ('PUT', 'POST') and (h.refuse(403, 'AccessDenied') or True)
+    r = run('convert', *options, SAMPLE / '1500', f'{root}/4', ok=False)
+    assert r.returncode == 1
+    said['refused'] = r.stderr
+    assert 'status 503' in said['save'] and 'status 403' in said['refused'], said
+    secrets = [buckets.KEY_ID, buckets.SECRET, token] if bucket.scheme == 's3' else [*proxy.vendor.secrets(), *uploads]
+    for what, text in said.items():
+        done = [line.split()[3] for line in text.splitlines() if line.startswith('trace io: http ')]
+        assert ('DELETE' if what == 'gc' else 'PUT' if bucket.scheme == 's3' else 'POST') in done, (what, text)
+        for secret in [*secrets, 'Signature=', 'Bearer ']:
+            # As it is, and as it stands in a URL.
+            assert secret not in text and urllib.parse.quote(secret, safe='') not in text, (what, secret)
