@@ -2,16 +2,35 @@
 """How many round trips to a server a program takes: requests that wait for each other's answers.
 
 A server with Rounds answers nothing until the program does nothing but wait, and all that it has asked for until then at once: a round. So the
-count is the same however busy the machine is. Times have no part in it.
+count is the same however busy the machine is. Times have no part in it: what a program gives up because an answer is held for too
+long does not count, and is waited for until it is asked again.
 """
 
 import contextlib
 import os
 import pathlib
+import select
 import threading
 import time
+import urllib.parse
 
 LOOK_S, LOOKS = 0.01, 2
+# A program that has not asked again after so long does not want it any more.
+AGAIN_S = 30
+
+
+class _Request:
+    """One that is held."""
+
+    def __init__(self, handler):
+        self.asked = f'{handler.command} {handler.path} {handler.headers.get("Range", "")}'
+        self.connection, self.released = handler.connection, False
+
+    def is_given_up(self):
+        """Whether the other side has closed the connection."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
 
 class _Processes:
@@ -59,6 +78,8 @@ class Rounds:
             self.watch(pid)
         self._changed = threading.Condition()
         self._waiting, self._under_way, self._ended = [], 0, False
+        # What was given up, with the time until which it may be asked again.
+        self._given_up = []
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def watch(self, pid):
@@ -66,6 +87,11 @@ class Rounds:
 
     def __len__(self):
         return len(self.rounds)
+
+    def count(self, kind):
+        """As that of the server, of what was answered."""
+        asked = [q.split(' ') for asked in self.rounds for q in asked]
+        return sum(self.server.kind_of(method, urllib.parse.unquote(path)) == kind for method, path, _ in asked)
 
     def __str__(self):
         return '\n'.join(f'{i + 1}: {q}' for i, asked in enumerate(self.rounds) for q in asked)
@@ -85,15 +111,29 @@ class Rounds:
     @contextlib.contextmanager
     def _gate(self, handler):
         """What a server's thread does before and after it answers."""
+        request = _Request(handler)
         with self._changed:
-            self._waiting.append(f'{handler.command} {handler.path} {handler.headers.get("Range", "")}')
+            self._waiting.append(request)
+            before = next((i for i, (asked, _) in enumerate(self._given_up) if asked == request.asked), None)
+            if before is not None:
+                del self._given_up[before]
             at = len(self.rounds)
             self._changed.wait_for(lambda: len(self.rounds) > at or self._ended)
         try:
             yield
         finally:
             with self._changed:
-                self._under_way -= 1
+                self._under_way -= request.released
+
+    def _is_round(self):
+        """Whether somebody waits, and nothing else may come: no answer is under way, nothing will be asked again."""
+        now = time.monotonic()
+        for request in [q for q in self._waiting if q.is_given_up()]:
+            self._waiting.remove(request)
+            if request.asked not in (q.asked for q in self._waiting):
+                self._given_up.append((request.asked, now + AGAIN_S))
+        self._given_up = [(asked, until) for asked, until in self._given_up if until > now]
+        return self._waiting and not self._under_way and not self._given_up
 
     def _look(self):
         """What changes when somebody does something; None while somebody does."""
@@ -108,7 +148,7 @@ class Rounds:
                     return None
                 seen.append((name, *([] if name in others else switches)))
         with self._changed:
-            return (len(self._waiting), sorted(seen)) if self._waiting and not self._under_way else None
+            return (len(self._waiting), sorted(seen)) if self._is_round() else None
 
     def _run(self):
         last, same = None, 0
@@ -120,7 +160,9 @@ class Rounds:
             if same < LOOKS:
                 continue
             with self._changed:
-                self.rounds.append(self._waiting)
+                self.rounds.append([q.asked for q in self._waiting])
+                for request in self._waiting:
+                    request.released = True
                 self._under_way, self._waiting = len(self._waiting), []
                 self._changed.notify_all()
             last, same = None, 0
