@@ -230,10 +230,12 @@ def test_the_commands_of_the_page(program, bucket, proxy, tmp_path):
             subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
         assert compare.contents(tmp_path / 'mnt/1500/state/params').keys() and (tmp_path / 'table.npy').read_bytes()
         if writing:
-            written = [line.split()[-1] for line in commands if line.split()[-1].startswith('s3://') and line.split()[1] in ('convert', 'save')]
+            saves = [words for words in map(str.split, commands) if words[1] in ('convert', 'save')]
+            written = [words[-1] for words in saves if words[-1].startswith('s3://')]
             assert written == ['s3://models/run7/1600', 's3://models/run8/1500']
             for step in written:
-                assert '0 errors, 0 warnings' in subprocess.run(['pytreefs', 'verify', step], check=True, env=env, stdout=subprocess.PIPE, text=True).stdout
+                r = subprocess.run(['pytreefs', 'verify', step], check=True, env=env, stdout=subprocess.PIPE, text=True)
+                assert '0 errors, 0 warnings' in r.stdout
     finally:
         if os.path.ismount(tmp_path / 'mnt'):
             subprocess.run(['umount', tmp_path / 'mnt'], check=True)

@@ -67,7 +67,7 @@ def test_refusals(run, gs, status, reason, why):
     ('gs://other-one/run', "cannot read 'gs://other-one/run': status 404 (notFound): the bucket does not exist"),
     ('gs://checkpoints/run/1500/none', "'gs://checkpoints/run/1500' has no 'none'"),
     ('gs://checkpoints/run/../run', "has '..' as a part of its path"),
-    ('gs:///run', "'gs:///run' has no name of a bucket: gs://BUCKET/PREFIX"),
+    ('gs:///run', "'gs:///run' names no bucket or host: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX"),
 ])
 def test_sources_that_do_not_exist(run, gs, url, why):
     r = run('ls', url, ok=False)
