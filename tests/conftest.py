@@ -131,17 +131,18 @@ def mount(program, tmp_path):
 
 @pytest.fixture
 def job(program, mpi, tmp_path):
-    """job(n, 'option=value', source=None): mounts of one source as an MPI job of n ranks, ended afterwards.
+    """job(n, 'option=value', source=None, more=None): mounts of one source as an MPI job of n ranks, ended afterwards.
 
-    source: an empty directory when none is given. A test that kills a rank says so by job.kill().
+    source: an empty directory when none is given; more: what their environment has besides. A test that kills a rank
+    says so by job.kill().
     """
     made = []
 
-    def do(n, *options, source=None):
+    def do(n, *options, source=None, more=None):
         if source is None:
             source = tmp_path / 'source'
             source.mkdir(exist_ok=True)
-        made.append(jobs.Job(program, source, tmp_path / f'job{len(made)}', n, options))
+        made.append(jobs.Job(program, source, tmp_path / f'job{len(made)}', n, options, more))
         return made[-1]
 
     yield do

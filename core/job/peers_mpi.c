@@ -8,8 +8,9 @@
  * Between looks the thread sleeps: the longer nothing has happened the longer, up
  * to IDLE_NS.
  *
- * Collectives of MPI are not used once it has begun: one with a dead rank never ends. That a rank
- * is dead MPI does not say; of those on this machine the kernel does.
+ * Collectives of MPI are not used once it has begun: one with a dead rank never ends. The last is
+ * MPI_Finalize, which is given up when it takes too long. That a rank is dead MPI does not say; of
+ * those on this machine the kernel does.
  */
 #include <mpi.h>
 
@@ -32,6 +33,9 @@
 #define BACKLOG_MAX ((size_t)16 << 20) /* bytes on their way; who wants to send more waits */
 #define BACKLOG_WAIT 10                /* seconds at most: the receiver may be dead */
 #define FLUSH_NS ((int64_t)2000000000) /* at the end: what nobody takes by then is dropped */
+#define FINALIZE_LOOK (SECOND_NS / 5)
+#define FINALIZE_GONE SECOND_NS       /* with a rank whose process has ended */
+#define FINALIZE_MAX (30 * SECOND_NS) /* with one of another machine, of which nobody knows */
 
 struct transfer {
 	struct transfer *next;
@@ -58,11 +62,11 @@ struct mpi {
 	MPI_Comm comm;
 
 	pthread_mutex_t lock; /* protects all below */
-	pthread_cond_t wake, started;
+	pthread_cond_t wake, started, ended;
 	struct transfer *queue, **queue_end;
 	int start; /* 1: it has begun; negative: it has not */
 	int rank, size;
-	bool stop, clean;
+	bool stop, clean, has_ended;
 	size_t backlog;
 	pthread_cond_t drained;
 };
@@ -399,23 +403,77 @@ static void *run(void *arg)
 		MPI_Comm_free(&m->comm);
 		MPI_Finalize();
 	}
+	pthread_mutex_lock(&m->lock);
+	m->has_ended = true;
+	pthread_cond_broadcast(&m->ended);
+	pthread_mutex_unlock(&m->lock);
 	return NULL;
 }
 
 /* ---- opening and closing ---- */
 
+static int any_gone(struct mpi *m)
+{
+	for (int i = 0; i < m->size; i++)
+		if (i != m->rank && mpi_is_gone(&m->base, i))
+			return i;
+	return -1;
+}
+
+/*
+ * Waits for the end of the thread. False when MPI_Finalize was given up: it waits for every rank,
+ * and one that was killed after it had said that it is done never comes.
+ */
+static bool wait_for_thread(struct mpi *m)
+{
+	int64_t began = clock_ns(), gone_since = 0;
+	bool ended;
+	int gone;
+
+	for (;;) {
+		struct timespec until = clock_timespec(clock_ns() + FINALIZE_LOOK);
+
+		pthread_mutex_lock(&m->lock);
+		while (!m->has_ended)
+			if (pthread_cond_timedwait(&m->ended, &m->lock, &until) == ETIMEDOUT)
+				break;
+		ended = m->has_ended;
+		pthread_mutex_unlock(&m->lock);
+		if (ended)
+			return true;
+		/* Those that are done with it end, too, a moment before this one. */
+		gone = any_gone(m);
+		if (gone < 0)
+			gone_since = 0;
+		else if (!gone_since)
+			gone_since = clock_ns();
+		if (gone >= 0 && clock_ns() - gone_since > FINALIZE_GONE) {
+			log_warn("rank %d has ended: this one ends without MPI_Finalize", gone);
+			return false;
+		}
+		if (clock_ns() - began > FLUSH_NS + FINALIZE_MAX) {
+			log_warn("MPI_Finalize takes more than %d s: this rank ends without it",
+				 (int)(FINALIZE_MAX / SECOND_NS));
+			return false;
+		}
+	}
+}
+
 static void mpi_free(struct peers *p, bool clean)
 {
 	struct mpi *m = of(p);
+	bool ended;
 
 	pthread_mutex_lock(&m->lock);
 	m->stop = true;
 	m->clean = clean;
 	pthread_cond_signal(&m->wake);
 	pthread_mutex_unlock(&m->lock);
-	pthread_join(m->thread, NULL);
+	ended = wait_for_thread(m);
+	if (ended)
+		pthread_join(m->thread, NULL);
 	/* What MPI still works with must not be freed under it; the process is about to end. */
-	if (!clean)
+	if (!clean || !ended)
 		return;
 	for (struct transfer *t = m->receiving, *next; t; t = next) {
 		next = t->next;
@@ -424,6 +482,7 @@ static void mpi_free(struct peers *p, bool clean)
 	peers_release(p);
 	pthread_cond_destroy(&m->wake);
 	pthread_cond_destroy(&m->started);
+	pthread_cond_destroy(&m->ended);
 	pthread_cond_destroy(&m->drained);
 	pthread_mutex_destroy(&m->lock);
 	free(m->name);
@@ -469,6 +528,7 @@ int peers_mpi_open(const char *name, struct peers **ret)
 	pthread_mutex_init(&m->lock, NULL);
 	clock_cond_init(&m->wake);
 	clock_cond_init(&m->drained);
+	clock_cond_init(&m->ended);
 	pthread_cond_init(&m->started, NULL);
 	r = start_thread(m);
 	if (r >= 0)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from lib import ending, jobs, mounts
+from lib import ending, jobs, mounts, preload
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'sample' / '1000'
 
@@ -37,6 +37,19 @@ def test_a_job_ends_without_its_dead_rank(job, dead):
     if dead:                                    # mpirun hands it on, in its own time
         mounts.wait_for(lambda: 'rank 1 has ended: the job ends without it' in j.text())
     assert 'does not answer' not in j.text()
+
+
+@pytest.mark.parametrize('dead', [0, 1])
+def test_a_job_ends_when_a_rank_dies_in_its_last_call(job, tmp_path_factory, dead):
+    """MPI_Finalize waits for all ranks, and this one has said before it died that it is done."""
+    j = job(2, more={'LD_PRELOAD': str(preload.make(tmp_path_factory, 'dying')), 'DYING_RANK': str(dead)})
+    j.expect = None
+    for rank in range(2):
+        os.kill(j.pids[rank], signal.SIGTERM)
+    for rank in (dead, 1 - dead):
+        mounts.wait_for(lambda rank=rank: mounts.has_ended(j.pids[rank]))
+    assert not any(j.mounted(rank) for rank in range(2))
+    mounts.wait_for(lambda: f'rank {dead} has ended: this one ends without MPI_Finalize' in j.text())
 
 
 @pytest.mark.parametrize('changes', [False, True])

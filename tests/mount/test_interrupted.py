@@ -3,31 +3,26 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
 import tempfile
 
 import pytest
 
+from lib import preload
+
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample/1500/state'
-
-
-def preloaded(tmp_path_factory, name):
-    to = tmp_path_factory.mktemp(name) / f'{name}.so'
-    subprocess.run([shutil.which('cc') or 'gcc', '-shared', '-fPIC', '-o', to, TOP / f'tests/lib/{name}.c', '-ldl'], check=True)
-    return to
 
 
 @pytest.fixture(scope='module')
 def library(tmp_path_factory):
     """tests/lib/interrupting.c, which interrupts every other call that changes a disk."""
-    return preloaded(tmp_path_factory, 'interrupting')
+    return preload.make(tmp_path_factory, 'interrupting')
 
 
 @pytest.fixture(scope='module')
 def untyped(tmp_path_factory):
-    return preloaded(tmp_path_factory, 'untyped')
+    return preload.make(tmp_path_factory, 'untyped')
 
 
 @pytest.mark.parametrize('after', [False, True], ids=['before', 'after'])
