@@ -89,8 +89,8 @@ int ns_item(struct ns *ns, const char *path, struct item **ret);
 /* Forget what is below path (a step that went away). */
 void ns_drop_items(struct ns *ns, const char *path);
 /* Close the data files of items that were forgotten, once no file of their step is open. By the
- * watcher only. */
-void ns_close_gone(struct ns *ns);
+ * watcher only. True when some are still open. */
+bool ns_close_gone(struct ns *ns);
 /* Those whose path means something else by now; the listener is told of their steps. */
 void ns_drop_changed_items(struct ns *ns);
 /* The same for files of whole steps: as long as the kernel knows one, the files of its step are

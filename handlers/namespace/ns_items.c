@@ -318,6 +318,7 @@ void ns_drop_items(struct ns *ns, const char *path)
 	struct item_table *t = ns->items;
 	struct item_entry *out = NULL;
 	size_t n = strlen(path);
+	bool is_left;
 
 	pthread_mutex_lock(&t->lock);
 	for (struct item_entry **at = &t->first; *at;) {
@@ -328,14 +329,20 @@ void ns_drop_items(struct ns *ns, const char *path)
 		else
 			unlist_at(t, at, &out);
 	}
+	is_left = t->gone;
 	pthread_mutex_unlock(&t->lock);
 	free_entries(out);
+	/* The kernel lets go of them in a moment. Waiting for the watcher's next look at the root
+	 * would keep the files of all the steps that are deleted until then. */
+	if (is_left)
+		watch_trim(ns->watch);
 }
 
-void ns_close_gone(struct ns *ns)
+bool ns_close_gone(struct ns *ns)
 {
 	struct item_table *t = ns->items;
 	struct item_entry *all, *done = NULL;
+	bool is_left = false;
 
 	pthread_mutex_lock(&t->lock);
 	all = take(t->gone);
@@ -355,9 +362,11 @@ void ns_close_gone(struct ns *ns)
 		pthread_mutex_lock(&t->lock);
 		e->next = t->gone;
 		t->gone = e;
+		is_left = true;
 		pthread_mutex_unlock(&t->lock);
 	}
 	free_entries(done);
+	return is_left;
 }
 
 void ns_drop_changed_items(struct ns *ns)

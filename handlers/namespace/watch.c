@@ -92,6 +92,14 @@ static void read_events(struct watch *w)
 		ns_drop_changed_views(w->ns);
 }
 
+/* True when there is more to let go of. */
+static bool sweep(struct watch *w, bool ask)
+{
+	bool more = ns_trim_items(w->ns, ask);
+
+	return ns_close_gone(w->ns) || more;
+}
+
 static void *watch_run(void *arg)
 {
 	struct watch *w = arg;
@@ -116,14 +124,14 @@ static void *watch_run(void *arg)
 		if (atomic_load(&w->stop))
 			return NULL;
 		draft_env_follow_memory(&w->ns->drafts);
-		if (atomic_exchange(&w->trim, false))
-			sweeps = ns_trim_items(w->ns, true) ? SWEEPS : 0;
-		else if (n == 0 && sweeps)
-			sweeps = ns_trim_items(w->ns, false) ? sweeps - 1 : 0;
 		if (is_due)
 			look(w);
-		if (n == 0 || is_due)
-			ns_close_gone(w->ns);
+		if (atomic_exchange(&w->trim, false))
+			sweeps = sweep(w, true) ? SWEEPS : 0;
+		else if (n == 0 && sweeps)
+			sweeps = sweep(w, false) ? sweeps - 1 : 0;
+		else if (is_due)
+			sweep(w, false);
 		if (is_due)
 			due = clock_ns() + wait * MS;
 		if (n > 0 && fd[1].revents)

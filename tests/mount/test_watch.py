@@ -274,6 +274,21 @@ def test_the_space_of_a_step_that_was_deleted_while_in_use_is_free(mount, root, 
     assert compare.read_all(m / '5/state/w.npy')
 
 
+def test_steps_that_are_read_and_deleted_one_after_the_other_keep_nothing_open(mount, tmp_path):
+    """Also between two looks at the root: here, the next one is in ten minutes."""
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root', 'allow_delete', 'poll=60000', 'compression=none')
+    before = len(m.open_files())
+    for i in range(40):
+        (m / f'{i}.tmp/default').mkdir(parents=True)
+        np.save(m / f'{i}.tmp/default/w.npy', np.full(10, i))
+        os.rename(m / f'{i}.tmp', m / str(i))
+        assert np.load(m / f'{i}/default/w.npy')[0] == i
+        os.rmdir(m / str(i))
+    # Connections of the session's threads to the kernel come with the work, and stay.
+    soon(lambda: len(m.open_files()) < before + 40)
+
+
 def test_that_space_is_free_while_names_come_and_go(mount, root):
     """The watcher hears of something all the time, and looks after what it has to, all the same."""
     m = mount(root, 'poll=100', allow_errors=True)
