@@ -328,6 +328,27 @@ class AnyProxy(servers.Server):
         self.address, self.anonymous, self.page, self.fault, self.early, self.spoil, self.gate = address, False, None, None, None, None, None
         self.writing = threading.Lock()
         self.requests, self.hosts = [], []
+        self._ended, self._open = threading.Condition(), 0
+
+    def process_request(self, request, client_address):
+        with self._ended:
+            self._open += 1
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request, client_address):
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._ended:
+                self._open -= 1
+                self._ended.notify_all()
+
+    def wait_idle(self):
+        """Until all that was asked over connections that are closed by now is done, and no other connection is open."""
+        # Connections are accepted in the order in which they were made.
+        ask(self.url.partition('://')[2], 'GET', '/', headers={'Connection': 'close'})
+        with self._ended:
+            assert self._ended.wait_for(lambda: not self._open, 120), f'{self._open} connections are open'
 
     def count(self, kind):
         """Of the requests, those for a 'page' (the first), a 'next' page, 'any' name, what is said 'about' an object."""

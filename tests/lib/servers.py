@@ -151,8 +151,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 class Server(http.server.ThreadingHTTPServer):
     """An HTTP server on a port of its own, in threads of this process, which is served within `with`."""
     daemon_threads = True
-    # With the standard 5 a client that opens 32 connections at once waits for seconds.
-    request_queue_size = 128
     # A connection that finds no place in the queue tries again after a second, then after longer and longer.
     request_queue_size = 128
 

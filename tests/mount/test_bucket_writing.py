@@ -11,10 +11,10 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from lib import buckets, gcs as gcs_server
+from lib import buckets, dying_upload, gcs as gcs_server
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
-MARKER, CLAIM = 'commit_success.txt', '.pytreefs-draft'
+MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 
 
 @pytest.fixture(scope='module')
@@ -158,55 +158,14 @@ def test_an_interrupt_leaves_nothing(program, bucket, proxy, root):
     nothing_is_left(bucket, proxy)
 
 
-def requests_of(run, proxy, root):
-    proxy.requests.clear()
-    run('convert', '-o', 'threads=1,write_budget=8M', SAMPLE / '1500', f'{root}/1')
-    return len(proxy.requests)
-
-
-def test_killed_anywhere(run, program, bucket, proxy, root, spill):
-    """At each of many requests: the step is whole, or not there; and gc leaves nothing of it."""
-    n = requests_of(run, proxy, root)
-    assert n > 15
-    whole = 0
-    for at in range(1, n + 1, -(-n // 12)):
-        step = f'{100 + at}'
-        count, lock, dead = [0], threading.Lock(), threading.Event()
-        process = []
-        started = threading.Event()
-
-        def kill(h):
-            with lock:
-                count[0] += 1
-                mine = count[0] == at
-            if mine:
-                assert started.wait(120)
-                # What was asked is done or not, by turns.
-                if at % 2:
-                    h.forward(*h.path.partition('?')[::2])
-                process[0].kill()
-                process[0].wait(120)
-                dead.set()
-                return h.reset()
-            return False
-        proxy.fault = kill
-        process.append(subprocess.Popen([program, 'convert', '-o', 'threads=1,write_budget=8M', SAMPLE / '1500', f'{root}/{step}'],
-                                        stderr=subprocess.DEVNULL))
-        started.set()
-        process[0].wait(240)
-        proxy.fault = None
-        there = step in run('ls', root).stdout.replace('/', '').split()
-        assert there == (f'run/{step}/{MARKER}' in bucket.keys())
-        if there:
-            whole += 1
-            assert run('diff', SAMPLE / '1500', f'{root}/{step}').returncode == 0
-        run('gc', root)
-        keys = bucket.keys(f'run/{step}/')
-        assert not any(CLAIM in k for k in keys) and bool(keys) == there, keys
-        if there:
-            assert '0 errors' in run('verify', f'{root}/{step}').stdout
-    if bucket.scheme == 's3':
-        assert not bucket.uploads()
+def test_killed_anywhere(run, program, bucket, proxy, root, spill, tmp_path):
+    """At some of the requests, all of them in tests/soak/upload: the step is whole, or not there; and gc leaves nothing of it."""
+    killer = dying_upload.Killer(program, bucket, proxy, root, tmp_path)
+    places = killer.places()
+    assert len(places) >= 50, killer.requests
+    for i, place in enumerate(places[::len(places) // 4] + places[-4:]):
+        killer.try_place(place, 100 + i)
+    assert killer.absent and killer.whole
     # The next one removes what the killed ones left on this machine.
     run('convert', SAMPLE / '1500', f'{root}/9')
 

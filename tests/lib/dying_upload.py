@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of who writes a step to a bucket, at each of the requests that it makes, and what is found afterwards.
+
+tests/mount/test_bucket_writing.py does some places, tests/soak/upload all.
+"""
+
+import dataclasses
+import os
+import subprocess
+import threading
+
+import numpy as np
+
+MARKER, CLAIM = 'commit_success.txt', '.pytreefs-draft'
+# One leaf comes in parts, in any bucket; and one file is under way at a time, so that each run makes the same requests.
+OPTIONS = 'ocdbt=off,zarr=3,compression=none,chunk_byte_size=16M,threads=1,write_budget=8M'
+LARGE = 9 << 20
+
+
+@dataclasses.dataclass
+class Place:
+    """A moment of an upload: when request number `at` arrives, or when it has been done and not answered."""
+    at: int
+    is_done: bool
+
+    def __str__(self):
+        return f'{"after" if self.is_done else "before"} request {self.at}'
+
+
+class Killer:
+    """bucket: of lib.buckets or lib.gcs; proxy: what stands before it; root: the URL of a directory of steps in it, which belongs to the
+    killer; environment: of the programs, with what they need to ask the proxy; look(step): what another reader has to say."""
+
+    def __init__(self, program, bucket, proxy, root, directory, environment=None, look=None):
+        self.program, self.bucket, self.proxy, self.root = str(program), bucket, proxy, root
+        self.environment = {**os.environ, **(environment or {})}
+        self.look = look or (lambda step: None)
+        self.source, self.first = directory / 'in', directory / '1'
+        (self.source / 'layer').mkdir(parents=True)
+        rng = np.random.default_rng(5)
+        np.save(self.source / 'layer/w.npy', rng.standard_normal(LARGE // 8))
+        for name in 'abcde':
+            np.save(self.source / f'layer/{name}.npy', rng.standard_normal((3, 4)))
+        self.whole = self.absent = 0
+        r = self.run('save', '-o', OPTIONS, self.source, self.first)
+        assert r.returncode == 0, r.stderr
+        self.proxy.requests.clear()
+        self.save(1).wait(240)
+        self.requests = self.proxy.requests[:]
+        assert self.is_whole(1), 'a save that nobody killed is not whole'
+
+    def places(self):
+        return [Place(at, is_done) for at in range(1, len(self.requests) + 1) for is_done in (False, True)]
+
+    def run(self, *words):
+        return subprocess.run([self.program, *map(str, words)], env=self.environment, capture_output=True, text=True, timeout=240,
+                              stdin=subprocess.DEVNULL)
+
+    def save(self, step):
+        return subprocess.Popen([self.program, 'save', '-o', OPTIONS, str(self.source), f'{self.root}/{step}'], env=self.environment,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def keys(self, step):
+        return self.bucket.keys(f'{self.root.partition("://")[2].partition("/")[2]}/{step}/')
+
+    def is_whole(self, step):
+        """Whether the step is there and whole; it may be absent; raises AssertionError when it is anything else."""
+        r = self.run('ls', self.root)
+        keys = self.keys(step)
+        # With nothing in it the root does not exist.
+        assert r.returncode == 0 or not keys, r.stderr
+        is_there = f'{step}/' in r.stdout.split()
+        assert is_there == any(key.endswith(f'/{step}/{MARKER}') for key in keys), (is_there, keys)
+        if is_there:
+            r = self.run('diff', self.first, f'{self.root}/{step}')
+            assert r.returncode == 0, r.stdout + r.stderr
+            r = self.run('verify', f'{self.root}/{step}')
+            assert r.returncode == 0 and '0 errors, 0 warnings' in r.stdout, r.stdout + r.stderr
+        return is_there
+
+    def kill(self, place, step):
+        """Saves the step, and kills who does at that place."""
+        count, lock, begun = [0], threading.Lock(), threading.Event()
+        process = []
+
+        def fault(h):
+            with lock:
+                count[0] += 1
+                is_it = count[0] == place.at
+            if not is_it:
+                return False
+            assert begun.wait(120)
+            if place.is_done:
+                h.forward(*h.path.partition('?')[::2])
+            process[0].kill()
+            process[0].wait(120)
+            return h.reset()
+        self.proxy.fault = fault
+        try:
+            process.append(self.save(step))
+            begun.set()
+            process[0].wait(240)
+            # What it had asked before may still be under way.
+            self.proxy.wait_idle()
+        finally:
+            self.proxy.fault = None
+        assert count[0] >= place.at, f'it made {count[0]} requests'
+
+    def try_place(self, place, step):
+        """Raises AssertionError, which names the place, when the step is torn, or gc leaves anything of one that is not there."""
+        self.kill(place, step)
+        try:
+            is_there = self.is_whole(step)
+            self.look(step)
+            r = self.run('gc', self.root)
+            keys = self.keys(step)
+            assert r.returncode == 0 or not keys, r.stderr
+            assert not any(key.endswith(CLAIM) for key in keys) and bool(keys) == is_there, keys
+            assert self.bucket.scheme != 's3' or not self.bucket.uploads()
+            assert not is_there or self.is_whole(step)
+        except AssertionError as e:
+            raise AssertionError(f'killed {place}, {self.requests[place.at - 1]}: {e}') from e
+        self.whole += is_there
+        self.absent += not is_there
+        for key in keys:
+            self.bucket.delete(key)
