@@ -331,8 +331,9 @@ static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index
 		*ret_file = verify_join(c->all->t->item->path, at.loc.file->name);
 		f->file = *ret_file;
 		f->has_range = true;
-		f->off = at.loc.off + at.off;
-		f->len = at.len;
+		/* A checksum is of the whole value, the index of a shard of one chunk included. */
+		f->off = chunk_is_all(&at) ? at.loc.off : at.loc.off + at.off;
+		f->len = chunk_is_all(&at) ? at.loc.len : at.len;
 	}
 	kv_loc_release(&at.loc);
 }
