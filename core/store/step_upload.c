@@ -134,7 +134,8 @@ struct sending {
 	struct step_upload *u;
 	struct io_dir *from;
 	struct budget budget;
-	int (*check)(void);
+	int (*check)(void *arg);
+	void *arg;
 	atomic_bool stop;      /* a file failed: */
 	struct err_note first; /* why, of the first one; written by who set stop */
 	struct file {
@@ -200,7 +201,7 @@ static int send_file(struct file *f)
 	for (uint64_t at = 0; r >= 0 && at < file->size; at += PIECE) {
 		size_t n = (size_t)MIN(PIECE, file->size - at);
 
-		r = a->check ? a->check() : 0;
+		r = a->check ? a->check(a->arg) : 0;
 		if (r >= 0 && atomic_load(&a->stop))
 			r = fail(-ECANCELED, "another file failed");
 		if (r >= 0)
@@ -333,10 +334,10 @@ static int wait_shown(struct step_upload *u)
 	}
 }
 
-static int commit(struct step_upload *u, int (*check)(void))
+static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 {
 	const char *claim = CLAIM_FILE;
-	int r = check ? check() : 0;
+	int r = check ? check(arg) : 0;
 
 	/* What requests began whose answers were lost. */
 	if (r >= 0)
@@ -358,9 +359,9 @@ static int commit(struct step_upload *u, int (*check)(void))
 }
 
 int step_upload_run(struct step_upload *u, struct io_dir *from, uint64_t write_budget,
-		    int (*check)(void))
+		    int (*check)(void *arg), void *arg)
 {
-	struct sending a = { .u = u, .from = from, .check = check };
+	struct sending a = { .u = u, .from = from, .check = check, .arg = arg };
 	int r;
 
 	budget_init(&a.budget, "write_budget", write_budget);
@@ -369,7 +370,7 @@ int step_upload_run(struct step_upload *u, struct io_dir *from, uint64_t write_b
 		free(a.file[i].path);
 	free(a.file);
 	budget_release(&a.budget);
-	return r < 0 ? r : commit(u, check);
+	return r < 0 ? r : commit(u, check, arg);
 }
 
 void step_upload_free(struct step_upload *u)

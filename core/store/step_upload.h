@@ -24,10 +24,10 @@ struct step_upload;
 int step_upload_begin(const char *url, const struct url_store_opts *opts, struct step_upload **ret);
 /*
  * Put all files of a directory, and commit them. write_budget: bytes in memory; check: a reason to
- * stop, or NULL. 0: listings show the step. -EEXIST: another has committed it.
+ * stop, or NULL; called by any thread. 0: listings show the step. -EEXIST: another has committed it.
  */
 int step_upload_run(struct step_upload *u, struct io_dir *from, uint64_t write_budget,
-		    int (*check)(void));
+		    int (*check)(void *arg), void *arg);
 /* What was not committed goes away. Accepts NULL. */
 void step_upload_free(struct step_upload *u);
 DEFINE_AUTO(step_upload, struct step_upload, step_upload_free);

@@ -254,7 +254,9 @@ static int open_url(struct cmd_args *a, const char *url, struct atomic_step *n)
 			    url);
 	r = step_upload_begin(url, &opts, &n->upload);
 	if (r >= 0)
-		r = spill_dir_make(a->options.io, where, &n->spill);
+		r = io_engine_open(a->options.io, &n->spill_io);
+	if (r >= 0)
+		r = spill_dir_make(n->spill_io, where, &n->spill);
 	if (r < 0)
 		return r;
 	/* Where the marker makes it a step, there has to be one. */
@@ -367,6 +369,11 @@ static int put_back(struct atomic_step *n, int r)
 	return err_restore(&why);
 }
 
+static int check_interrupt(void *arg)
+{
+	return interrupt_check();
+}
+
 static int upload(struct atomic_step *n)
 {
 	auto_of(io_dir) struct io_dir *step = NULL;
@@ -374,7 +381,7 @@ static int upload(struct atomic_step *n)
 
 	return r < 0 ? r :
 		       step_upload_run(n->upload, step, n->ns->options->write_budget,
-				       interrupt_check);
+				       check_interrupt, NULL);
 }
 
 int atomic_step_commit(struct atomic_step *n)
@@ -434,6 +441,7 @@ void atomic_step_release(struct atomic_step *n)
 	step_upload_free(n->upload);
 	ns_close(n->ns);
 	spill_dir_remove(&n->spill);
+	io_engine_close(n->spill_io);
 	free(n->dir);
 	free(n->name);
 	free(n->old);

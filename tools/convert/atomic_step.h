@@ -6,9 +6,9 @@
 #ifndef PYTREEFS_ATOMIC_STEP_H
 #define PYTREEFS_ATOMIC_STEP_H
 
+#include "core/commit/spill_dir.h"
 #include "tools/cli/cmd.h"
 #include "tools/convert/import_list.h"
-#include "tools/convert/spill_dir.h"
 
 /* What lies at the path when all is done: items in a directory, or one tree. */
 enum layout_kind { LAYOUT_ITEMS, LAYOUT_DIRECT };
@@ -18,6 +18,7 @@ struct atomic_step {
 	struct draft *draft;
 	char *dir, *name;           /* of the path; of a URL, dir is where the step is made first */
 	struct step_upload *upload; /* the way from there to the URL; NULL: none */
+	struct io_engine *spill_io; /* of spill */
 	struct spill_dir spill;
 	char *old; /* name of what --force put out of the way; NULL: nothing */
 	bool force;

@@ -5,7 +5,7 @@
  *
  * Whoever uses one holds a lock on a file in it.
  */
-#include "tools/convert/spill_dir.h"
+#include "core/commit/spill_dir.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -63,16 +63,14 @@ static int make(struct spill_dir *d, const char *where)
 		r = io_file_open(d->parent, lock, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
 	if (r >= 0 && TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_EX | LOCK_NB)) < 0)
 		r = err_sys("cannot lock", d->path);
-	return r;
+	return r < 0 ? r : io_dir_sub(d->parent, d->name, &d->dir);
 }
 
-int spill_dir_make(const char *stack, const char *where, struct spill_dir *ret)
+int spill_dir_make(struct io_engine *io, const char *where, struct spill_dir *ret)
 {
 	struct spill_dir d = { 0 };
-	int r = io_engine_open(stack, &d.io);
+	int r = io_dir_open(io, where, &d.parent);
 
-	if (r >= 0)
-		r = io_dir_open(d.io, where, &d.parent);
 	if (r >= 0)
 		r = io_list(d.parent, ".", sweep_one, d.parent);
 	if (r >= 0)
@@ -93,8 +91,8 @@ void spill_dir_remove(struct spill_dir *d)
 	if (d->lock && io_remove_tree(d->parent, d->name) < 0)
 		log_warn("'%s' stays behind", d->path);
 	io_file_unref(d->lock);
+	io_dir_close(d->dir);
 	io_dir_close(d->parent);
-	io_engine_close(d->io);
 	free(d->name);
 	free(d->path);
 	*d = (struct spill_dir){ 0 };
