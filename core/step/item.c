@@ -99,7 +99,7 @@ static int open_file_item(struct item *item, const char *path)
 
 	if (!parent)
 		return fail(-ENOMEM, "cannot open '%s'", path);
-	r = io_dir_sub(item->ckpt->source, parent, &item->dir);
+	r = io_dir_sub(item->within, parent, &item->dir);
 	if (r >= 0)
 		r = kv_mem_new(item->ckpt->io, &item->kv);
 	return r < 0 ? r : item_read_file(item, slash ? slash + 1 : path);
@@ -108,7 +108,7 @@ static int open_file_item(struct item *item, const char *path)
 static int open_parts(struct item *item, const char *path)
 {
 	struct stat st;
-	int r = io_stat(item->ckpt->source, path, &st);
+	int r = io_stat(item->within, path, &st);
 
 	if (r < 0)
 		return r;
@@ -118,7 +118,7 @@ static int open_parts(struct item *item, const char *path)
 		return item_read_safetensors(item, path);
 	if (item->is_file)
 		return open_file_item(item, path);
-	r = io_dir_sub(item->ckpt->source, path, &item->dir);
+	r = io_dir_sub(item->within, path, &item->dir);
 	if (r >= 0)
 		r = open_stores(item);
 	return r < 0 ? r : item_read_tree(item);
@@ -142,7 +142,8 @@ static unsigned names_of_ours(const struct item *item)
 	return ours;
 }
 
-static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct item **ret)
+static int open_item(struct ckpt *ckpt, struct io_dir *within, const char *path, bool as_shown,
+		     struct item **ret)
 {
 	auto_of(item) struct item *item = calloc(1, sizeof(*item));
 	int r;
@@ -153,6 +154,7 @@ static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct 
 	pthread_mutex_init(&item->lock, NULL);
 	pthread_mutex_init(&item->access_lock, NULL);
 	item->ckpt = ckpt;
+	item->within = within;
 	item->owner = cache_owner();
 	item->path = strdup(path);
 	r = item->path ? open_parts(item, path) : fail(-ENOMEM, "cannot open item '%s'", path);
@@ -172,24 +174,30 @@ static int open_item(struct ckpt *ckpt, const char *path, bool as_shown, struct 
 	return 0;
 }
 
-static int open_metered(struct ckpt *ckpt, const char *path, bool as_shown, struct item **ret)
+static int open_metered(struct ckpt *ckpt, struct io_dir *within, const char *path, bool as_shown,
+			struct item **ret)
 {
 	int r;
 
 	meter_begin();
-	r = open_item(ckpt, path, as_shown, ret);
+	r = open_item(ckpt, within, path, as_shown, ret);
 	meter_end();
 	return r;
 }
 
 int item_open(struct ckpt *ckpt, const char *path, struct item **ret)
 {
-	return open_metered(ckpt, path, false, ret);
+	return open_metered(ckpt, ckpt->source, path, false, ret);
+}
+
+int item_open_in(struct ckpt *ckpt, struct io_dir *within, const char *path, struct item **ret)
+{
+	return open_metered(ckpt, within, path, false, ret);
 }
 
 int item_open_shown(struct ckpt *ckpt, const char *path, struct item **ret)
 {
-	return open_metered(ckpt, path, true, ret);
+	return open_metered(ckpt, ckpt->source, path, true, ret);
 }
 
 struct item *item_ref(struct item *item)

@@ -42,12 +42,13 @@ struct shardings;
 struct strings;
 
 struct item {
-	struct ckpt *ckpt;  /* borrowed */
-	char *path;         /* below SOURCE: "100/default", "." */
-	struct io_dir *dir; /* of the file's directory for a flax file */
-	struct file_id id;  /* of what was opened */
-	struct kv *kv;      /* arrays: the database, or the directory */
-	struct kv *dirs;    /* arrays as directories, when kv is a database; else NULL */
+	struct ckpt *ckpt;     /* borrowed */
+	struct io_dir *within; /* that path is below; borrowed */
+	char *path;            /* below SOURCE: "100/default", "." */
+	struct io_dir *dir;    /* of the file's directory for a flax file */
+	struct file_id id;     /* of what was opened */
+	struct kv *kv;         /* arrays: the database, or the directory */
+	struct kv *dirs;       /* arrays as directories, when kv is a database; else NULL */
 	struct tree *tree;
 	struct kv **
 		made; /* what sources of leaves (tree_node.source) gave, by id; protected by lock */
@@ -79,6 +80,8 @@ struct item {
  * was never merged. Errors name the file and the reason.
  */
 int item_open(struct ckpt *ckpt, const char *path, struct item **ret);
+/* The same beneath another directory, which outlives the item: of a draft that is not in SOURCE. */
+int item_open_in(struct ckpt *ckpt, struct io_dir *within, const char *path, struct item **ret);
 /* The same, with the tree that ckpt_opts.retree makes of the stored one: what is to be shown. */
 int item_open_shown(struct ckpt *ckpt, const char *path, struct item **ret);
 struct item *item_ref(struct item *item);

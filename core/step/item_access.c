@@ -55,7 +55,7 @@ static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_d
 
 static int look_at_top(struct item *item, struct access *ret)
 {
-	return is_file_item(item) ? access_of(item->ckpt->source, item->path, ret) :
+	return is_file_item(item) ? access_of(item->within, item->path, ret) :
 				    access_of_dir(item->dir, ret);
 }
 

@@ -162,7 +162,8 @@ static int sum_item(struct draft *d, struct sealing_item *it, const struct commi
 	int r = path_join(d->dir->name, span_str(it->plan->name), &path);
 
 	if (r >= 0)
-		r = item_open(d->env->ckpt, d->is_item ? d->dir->name : path, &opened);
+		r = item_open_in(d->env->ckpt, d->dir->parent, d->is_item ? d->dir->name : path,
+				 &opened);
 	s.item = opened;
 	if (r >= 0)
 		r = list_leaves(&s, it->plan);

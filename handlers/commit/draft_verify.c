@@ -75,7 +75,8 @@ static int verify_item(struct draft *d, struct sealing_item *it)
 	int r = path_join(d->dir->name, span_str(it->plan->name), &path);
 
 	if (r >= 0)
-		r = item_open(d->env->ckpt, d->is_item ? d->dir->name : path, &item);
+		r = item_open_in(d->env->ckpt, d->dir->parent, d->is_item ? d->dir->name : path,
+				 &item);
 	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
 		const struct plan_leaf *l = &it->plan->leaf[i];
 
