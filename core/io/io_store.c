@@ -189,6 +189,14 @@ bool io_store_stats(struct io_engine *io, struct io_store_stats *ret)
 	return true;
 }
 
+void io_store_refresh(struct io_engine *io)
+{
+	struct io_engine *at = remote_of(io);
+
+	if (at)
+		store_of(at)->ops->refresh(store_of(at));
+}
+
 int io_store_root(struct io_engine *io, struct io_dir **ret)
 {
 	struct io_engine *at = remote_of(io);

@@ -53,6 +53,8 @@ struct io_store_ops {
 	 */
 	int (*submit)(struct io_store *store, struct io_req *req, size_t n);
 	int (*wait)(struct io_store *store, struct io_req *req, size_t n);
+	/* io_store_refresh() */
+	void (*refresh)(struct io_store *store);
 	/* io_quiesce() */
 	void (*quiesce)(struct io_store *store);
 	/* The i-th file or directory of this machine that it will read; NULL after the last. */
@@ -79,6 +81,9 @@ int io_store_root(struct io_engine *io, struct io_dir **ret);
 const char *io_store_file(struct io_engine *io, size_t i);
 /* Of the store that this engine reads; false when it has none, or that counts nothing. */
 bool io_store_stats(struct io_engine *io, struct io_store_stats *ret);
+/* This process wrote to what the engine's store reads: look-ups and listings ask the server again.
+ */
+void io_store_refresh(struct io_engine *io);
 /* Whether paths beneath dir are a store's. */
 static inline bool io_dir_in_store(const struct io_dir *dir)
 {

@@ -192,6 +192,18 @@ void object_lists_put(struct object_lists *c, struct object_list *l)
 	pthread_mutex_unlock(&c->lock);
 }
 
+void object_lists_drop(struct object_lists *c)
+{
+	pthread_mutex_lock(&c->lock);
+	while (c->newest) {
+		struct object_list *l = c->newest;
+
+		c->newest = l->next;
+		unref(l);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
 void object_lists_descend(struct object_lists *c, const char *path)
 {
 	size_t n = strlen(path);

@@ -48,6 +48,8 @@ void object_lists_release(struct object_lists *c);
 struct object_list *object_lists_get(struct object_lists *c, const char *path);
 /* Keep it, and the caller's reference. Older ones go when there are too many. */
 void object_lists_put(struct object_lists *c, struct object_list *l);
+/* What was written since is not in them: the next look-up asks. */
+void object_lists_drop(struct object_lists *c);
 /* Of a root that is deeper: those below the path remain, with paths from there on. */
 void object_lists_descend(struct object_lists *c, const char *path);
 void object_lists_unref(struct object_lists *c, struct object_list *l);

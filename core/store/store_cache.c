@@ -66,6 +66,13 @@ static void cache_stats(struct io_store *base, struct io_store_stats *ret)
 					.cache_damaged = dir.damaged };
 }
 
+static void cache_refresh(struct io_store *base)
+{
+	struct store_cache *c = cache_of(base);
+
+	c->below->ops->refresh(c->below);
+}
+
 static void cache_free(struct io_store *base)
 {
 	struct store_cache *c = cache_of(base);
@@ -85,6 +92,7 @@ static const struct io_store_ops ops = {
 	.list = cache_list,
 	.submit = store_cache_submit,
 	.wait = store_cache_wait,
+	.refresh = cache_refresh,
 	.quiesce = cache_quiesce,
 	.file = cache_file,
 	.stats = cache_stats,

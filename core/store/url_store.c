@@ -155,8 +155,15 @@ static int lookup(struct io_store *base, const char *path, struct io_object *ret
 		return 0;
 	}
 	found = *path ? store_find(s, path, ret) : -1;
-	if (found < 0)
-		return s->kind->look(s, path, ret);
+	if (found < 0) {
+		int r = s->kind->look(s, path, ret);
+
+		if (r != -ENOENT || *path || !s->opts.may_be_empty)
+			return r;
+		err_clear();
+		*ret = (struct io_object){ .is_dir = true };
+		return 0;
+	}
 	return found ? 0 : fail(-ENOENT, "'%s/%s' does not exist", base->url, path);
 }
 
@@ -166,6 +173,10 @@ static int list(struct io_store *base, const char *path, io_store_fn *each, void
 	struct object_list *l;
 	int r = store_directory(s, path, &l);
 
+	if (r == -ENOENT && !*path && s->opts.may_be_empty) {
+		err_clear();
+		return 0;
+	}
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < l->n && r == 0; i++) {
@@ -176,6 +187,11 @@ static int list(struct io_store *base, const char *path, io_store_fn *each, void
 	}
 	object_lists_unref(&s->listings, l);
 	return r;
+}
+
+static void refresh(struct io_store *base)
+{
+	object_lists_drop(&store_of(base)->listings);
 }
 
 static void quiesce(struct io_store *base)
@@ -210,6 +226,7 @@ static const struct io_store_ops ops = {
 	.list = list,
 	.submit = store_submit,
 	.wait = store_wait,
+	.refresh = refresh,
 	.quiesce = quiesce,
 	.file = file_of,
 	.free = store_free,
@@ -247,6 +264,15 @@ static int find_kind(const char *url, const struct store_kind **ret)
 		return fail(-EINVAL, "'%s': a source is a path, or a URL of http, https, s3 or gs",
 			    url);
 	return 0;
+}
+
+bool store_is_bucket(const char *url)
+{
+	const struct store_kind *kind;
+	int r = find_kind(url, &kind);
+
+	err_clear();
+	return r >= 0 && kind->dialect;
 }
 
 static int fill(struct store *s, const char *url, const struct url_store_opts *opts)

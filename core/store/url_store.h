@@ -36,11 +36,15 @@ struct url_store_opts {
 	/* What was read is kept there (store_cache.h); NULL: nowhere. */
 	const char *cache_dir;
 	uint64_t cache_dir_limit;
-	bool writes; /* with credentials that allow it (store_write.h) */
+	bool may_be_empty; /* nothing below the URL is a directory without names, no error */
+	bool writes;       /* with credentials that allow it (store_write.h) */
 };
 
 /* Asks the server nothing yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */
 int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret);
+
+/* Whether steps can be written below a URL: s3:// and gs://. */
+bool store_is_bucket(const char *url);
 
 /* mkdir() of a cache_dir, for who gives up the right to do it later; 0 also when it exists. */
 int store_make_cache_dir(const char *path);

@@ -115,6 +115,7 @@ static const struct io_store_ops memory_ops = {
 	.list = memory_list,
 	.submit = memory_submit,
 	.wait = memory_wait,
+	.refresh = memory_quiesce,
 	.quiesce = memory_quiesce,
 	.file = memory_file,
 	.free = memory_free,

@@ -78,6 +78,7 @@ static const struct io_store_ops memory_ops = {
 	.lookup = memory_lookup,
 	.submit = memory_submit,
 	.wait = memory_wait,
+	.refresh = memory_nothing,
 	.quiesce = memory_nothing,
 	.free = memory_nothing,
 };
