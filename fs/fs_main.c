@@ -334,6 +334,9 @@ static int run(const struct fs_mount *m, int ready_fd)
 		r = log_open(true, !m->foreground && !m->options->log, m->options->log);
 	if (r >= 0)
 		r = ns_open(m->source, m->options, &ns);
+	if (r == -ENOENT && path_is_url(m->source) && strncmp(m->source, "http", 4))
+		r = fail(r, "%s; -o shape=root mounts a place where steps have to be made",
+			 err_text(r));
 	if (r >= 0 && is_for_others(m->fuse_options))
 		ns_open_to_others(ns);
 	if (r >= 0 && m->peers)

@@ -61,8 +61,8 @@ MAY_INCLUDE = {
         'core/base', 'core/sandbox', 'core/codec', 'core/step', 'core/job', 'handlers/leaf', 'handlers/plugin',
         'handlers/transform'],
     'handlers/draft': [
-        'core/base', 'core/sandbox', 'core/kv', 'core/dtype', 'core/zarr', 'core/tree', 'core/step',
-        'core/commit', 'core/job', 'handlers/format', 'handlers/options'],
+        'core/base', 'core/sandbox', 'core/io', 'core/store', 'core/kv', 'core/dtype', 'core/zarr', 'core/tree',
+        'core/step', 'core/commit', 'core/job', 'handlers/format', 'handlers/options'],
     'handlers/plan': [
         'core/base', 'core/dtype', 'core/tree', 'core/step', 'handlers/plugin', 'handlers/leaf',
         'handlers/subtree', 'handlers/draft'],

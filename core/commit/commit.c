@@ -74,7 +74,7 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 static int write_marker(struct commit *c, const char *where, const char *file)
 {
 	auto_buf text = { 0 };
-	const char *source = c->draft->parent->path;
+	const char *source = c->publish ? c->published_to : c->draft->parent->path;
 	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", source, where);
 
 	return r < 0 ? r : io_write_file(c->draft->dir, file, buf_span(&text));
@@ -200,6 +200,14 @@ static int publish_by_marker(struct commit *c)
 	return 0;
 }
 
+/* The marker is put there. */
+static int publish_elsewhere(struct commit *c)
+{
+	int r = draft_dir_check(c->draft);
+
+	return r < 0 ? r : c->publish(c->publish_arg);
+}
+
 /* ---- after a failed sync ---- */
 
 struct again {
@@ -264,7 +272,7 @@ static int exists(struct commit *c)
 int commit_run(struct commit *c)
 {
 	bool by_marker = c->atomicity == ATOMICITY_COMMIT_FILE;
-	int r = by_marker ? 0 : exists(c);
+	int r = by_marker || c->publish ? 0 : exists(c);
 
 	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final,
 	      c->n_items);
@@ -273,7 +281,9 @@ int commit_run(struct commit *c)
 	if (r >= 0)
 		r = prepare(c);
 	if (r >= 0)
-		r = by_marker ? publish_by_marker(c) : publish_by_rename(c);
+		r = c->publish ? publish_elsewhere(c) :
+		    by_marker  ? publish_by_marker(c) :
+				 publish_by_rename(c);
 	trace(TRACE_STEP, "commit '%s': %s", c->draft->final, r < 0 ? err_text(r) : "done");
 	return r;
 }

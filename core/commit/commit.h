@@ -72,6 +72,13 @@ struct commit {
 	 * NULL: nobody does. */
 	int (*finish)(void *arg);
 	void *finish_arg;
+	/*
+	 * The finished draft becomes a step of another place, by this function, and stays here as
+	 * it is; its files say that they belong to published_to. NULL: it becomes one here.
+	 */
+	int (*publish)(void *arg);
+	void *publish_arg;
+	const char *published_to;
 };
 
 /*

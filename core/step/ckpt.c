@@ -52,6 +52,8 @@ static int open_engine(struct ckpt *c)
 	if (!path_is_url(c->opts.source))
 		return io_engine_open(c->opts.io, &c->io);
 	c->opts.store.names = known_names;
+	/* A prefix is there with its first object: a new root of steps has none. */
+	c->opts.store.may_be_empty = c->opts.shape == SHAPE_ROOT && store_is_bucket(c->opts.source);
 	r = store_open(c->opts.source, &c->opts.store, &store);
 	if (r < 0)
 		return r;

@@ -19,6 +19,7 @@
 #include "handlers/commit/draft_items.h"
 #include "handlers/commit/draft_verify.h"
 #include "handlers/commit/on_commit.h"
+#include "handlers/draft/draft_upload.h"
 #include "handlers/plan/copy_hints.h"
 
 #define CLOSE_PATIENCE_MS 10000 /* a closed file's release may come after the rename */
@@ -228,7 +229,7 @@ static int check_final(struct draft *d, struct span final)
 			    draft_check_item_name(final);
 	if (r < 0)
 		return r == -EINVAL ? fail(-EPERM, "%s", err_text(r)) : r;
-	if (env->options->atomicity == ATOMICITY_COMMIT_FILE)
+	if (env->options->atomicity == ATOMICITY_COMMIT_FILE || env->uploads)
 		return strcmp(name, d->dir->final) ?
 			       fail(-EPERM,
 				    "draft '%s' is written in place and can only become '%s'",
@@ -248,9 +249,22 @@ static int check_final(struct draft *d, struct span final)
 	return 0;
 }
 
+struct publishing {
+	struct draft *d;
+	int64_t deadline;
+};
+
+static int publish(void *arg)
+{
+	const struct publishing *p = arg;
+
+	return draft_upload_run(p->d, p->deadline);
+}
+
 static int run_commit(struct sealing *s, int64_t deadline)
 {
 	struct draft *d = s->d;
+	struct publishing p = { d, deadline };
 	const struct options *o = d->env->options;
 	struct commit c = {
 		.ckpt = d->env->ckpt,
@@ -264,6 +278,9 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		.deadline_ns = deadline,
 		.finish = finish,
 		.finish_arg = s,
+		.publish = d->env->uploads ? publish : NULL,
+		.publish_arg = &p,
+		.published_to = d->env->uploads ? draft_uploads_url(d->env->uploads) : NULL,
 	};
 	int r = 0;
 
@@ -378,8 +395,8 @@ static int not_committed(struct draft *d, int r)
 
 /*
  * Who has a file open reads on from its chunks, wherever the step is. Those of parts belong to the
- * whole then, under other numbers or encoded anew, those in the legacy file have none, and ranks
- * put theirs together in directories: for these files.
+ * whole then, under other numbers or encoded anew, those in the legacy file have none, ranks put
+ * theirs together in directories, and what was uploaded goes away: for these files.
  */
 static void each_that_moves(const struct sealing *s, void (*act)(struct draft_file *f))
 {
@@ -392,7 +409,8 @@ static void each_that_moves(const struct sealing *s, void (*act)(struct draft_fi
 			for (size_t part = 0; part < l->n_parts; part++)
 				act(l->part[part]->file);
 			if (!l->n_parts && l->desc.type->in_boxes &&
-			    ((p->collective && !p->opts.ocdbt) || plan_leaf_aggregates(l) > 0))
+			    (s->d->env->uploads || (p->collective && !p->opts.ocdbt) ||
+			     plan_leaf_aggregates(l) > 0))
 				act(l->source->file);
 		}
 	}
@@ -440,6 +458,8 @@ int draft_commit(struct draft *d, struct span final)
 		return not_committed(d, r);
 	}
 	log_info("draft '%s' became '%s'", d->name, d->dir->final);
+	if (d->env->uploads)
+		draft_upload_end(d);
 	draft_end(d);
 	/* Of a job the primary runs it. */
 	if (!d->env->collective || collective_is_primary(d->env->collective))

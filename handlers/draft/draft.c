@@ -11,6 +11,7 @@
 #include "core/base/log.h"
 #include "core/step/step_name.h"
 #include "handlers/draft/draft_array.h"
+#include "handlers/draft/draft_upload.h"
 
 static void draft_free(struct draft *d)
 {
@@ -74,6 +75,8 @@ static int make_dir(struct draft_env *env, struct draft *d, struct span final)
 		r = -ENOMEM;
 	if (r < 0)
 		return fail(r, "cannot begin draft '%s'", d->name);
+	if (env->uploads)
+		return draft_upload_begin(d, to, mode);
 	if (env->collective)
 		return collective_join(env->collective, buf_str(&on_disk), to, mode, &d->member,
 				       &d->dir);
@@ -271,7 +274,10 @@ int draft_abort(struct draft *d, bool force)
 	pthread_mutex_unlock(&d->lock);
 	if (r < 0)
 		return r;
-	r = d->env->collective ? remove_own(d) : draft_dir_remove(d->dir);
+	if (d->env->uploads)
+		draft_upload_end(d);
+	else
+		r = d->env->collective ? remove_own(d) : draft_dir_remove(d->dir);
 	if (r < 0) {
 		pthread_mutex_lock(&d->lock);
 		d->life = DRAFT_OPEN;
@@ -286,8 +292,13 @@ int draft_abort(struct draft *d, bool force)
 void drafts_release(struct draft_env *env)
 {
 	for (struct draft *d; (d = env->list);) {
-		log_warn("draft '%s' was not committed; what was written stays in '%s'", d->name,
-			 d->dir->name);
+		if (env->uploads) {
+			log_warn("draft '%s' was not committed, and nothing of it stays", d->name);
+			draft_upload_end(d);
+		} else {
+			log_warn("draft '%s' was not committed; what was written stays in '%s'",
+				 d->name, d->dir->name);
+		}
 		draft_end(d);
 	}
 }

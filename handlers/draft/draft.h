@@ -24,6 +24,7 @@
 #include "handlers/draft/draft_env.h"
 
 struct draft_file;
+struct step_upload;
 
 /* Where the arrays of one item go, made when its first one is written. */
 struct draft_store {
@@ -87,6 +88,7 @@ struct draft {
 	char *rules_from; /* of a tree that is a checkpoint: the item it is made of, for rules; or
 			     NULL */
 	struct draft_dir *dir;
+	struct step_upload *upload;      /* its place in a bucket; NULL: none, or a commit failed */
 	struct collective_member member; /* of a draft that ranks share */
 	bool is_item;                    /* in a mount of a step: one item, its tree at the top */
 	bool any_name;                   /* its final name need not be a step's */

@@ -13,6 +13,7 @@
 #include "handlers/options/options.h"
 
 struct draft;
+struct draft_uploads;
 struct collective;
 struct sealing_item;
 
@@ -28,10 +29,11 @@ struct draft_env {
 	struct ckpt *ckpt;             /* borrowed */
 	const struct options *options; /* borrowed */
 	struct collective
-		*collective;     /* drafts are shared with the ranks of a job; NULL: one process */
-	struct broker *broker;   /* runs on_commit=; NULL: this process may do so itself */
-	draft_commit_fn *commit; /* with collective: how they commit */
-	pthread_mutex_t lock;    /* protects list, and what its holder keeps beside it */
+		*collective; /* drafts are shared with the ranks of a job; NULL: one process */
+	struct draft_uploads *uploads; /* SOURCE is a bucket (draft_upload.h); NULL: it is not */
+	struct broker *broker;         /* runs on_commit=; NULL: this process may do so itself */
+	draft_commit_fn *commit;       /* with collective: how they commit */
+	pthread_mutex_t lock;          /* protects list, and what its holder keeps beside it */
 	struct draft *list;
 	atomic_ullong staged_bytes; /* of chunks that other ranks of the job give (kv_slice.h) */
 };

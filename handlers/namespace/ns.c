@@ -15,6 +15,7 @@
 #include "core/step/step_name.h"
 #include "handlers/job/broadcast.h"
 #include "handlers/draft/draft.h"
+#include "handlers/draft/draft_upload.h"
 #include "handlers/job/draft_collective.h"
 #include "handlers/namespace/watch.h"
 #include "handlers/namespace/whiteout.h"
@@ -67,7 +68,8 @@ int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat 
 		return r;
 	ns_stat_dir(ns, &a, mtime ? mtime : &st.st_mtim, ret);
 	/* Drafts are made here, and whose they are counts as it does in SOURCE. */
-	ret->st_mode |= (a.mode & 0222) | (st.st_mode & (S_ISVTX | S_ISGID));
+	ret->st_mode |= (ns->drafts.uploads ? 0200 : a.mode & 0222) |
+			(st.st_mode & (S_ISVTX | S_ISGID));
 	return 0;
 }
 
@@ -203,6 +205,11 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	r = ns_ckpt(source, o, &ns->ckpt);
 	ns->drafts.ckpt = ns->ckpt;
 	ns->drafts.options = o;
+	if (r >= 0 && store_is_bucket(source)) {
+		const struct url_store_opts so = ns_store_opts(o);
+
+		r = draft_uploads_new(&ns->drafts, &so, ns_spill_dir(o), &ns->drafts.uploads);
+	}
 	if (r >= 0)
 		r = node_table_new(&ns->nodes);
 	if (r >= 0)
@@ -266,6 +273,7 @@ int ns_start(struct ns *ns, const struct ns_listener *listener)
 
 void ns_interrupt(struct ns *ns)
 {
+	draft_uploads_interrupt(ns->drafts.uploads);
 	if (ns->drafts.collective)
 		collective_interrupt(ns->drafts.collective);
 }
@@ -299,6 +307,7 @@ void ns_close(struct ns *ns)
 	node_table_free(ns->nodes);
 	item_table_free(ns->items);
 	refusals_release(&ns->refused);
+	draft_uploads_free(ns->drafts.uploads);
 	ckpt_close(ns->ckpt);
 	whiteout_release(ns);
 	pthread_mutex_destroy(&ns->drafts.lock);

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * draft_upload.c - the place of a draft in a bucket, and the way there.
+ */
+#include "handlers/draft/draft_upload.h"
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/commit/spill_dir.h"
+#include "core/io/io_store.h"
+#include "core/store/step_upload.h"
+
+#define BUDGET_MAX (64 * MiB) /* of one upload; other drafts are written meanwhile */
+
+struct draft_uploads {
+	const struct draft_env *env; /* borrowed */
+	struct url_store_opts opts;
+	const char *where;    /* NULL: drafts have no place on this machine */
+	pthread_mutex_t lock; /* protects spill until it is made */
+	struct spill_dir spill;
+	atomic_bool interrupted;
+};
+
+int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *opts,
+		      const char *spill, struct draft_uploads **ret)
+{
+	struct draft_uploads *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return fail(-ENOMEM, "cannot open '%s'", env->ckpt->opts.source);
+	u->env = env;
+	u->opts = *opts;
+	u->where = spill;
+	pthread_mutex_init(&u->lock, NULL);
+	*ret = u;
+	return 0;
+}
+
+void draft_uploads_interrupt(struct draft_uploads *u)
+{
+	if (u)
+		atomic_store(&u->interrupted, true);
+}
+
+void draft_uploads_free(struct draft_uploads *u)
+{
+	if (!u)
+		return;
+	spill_dir_remove(&u->spill);
+	pthread_mutex_destroy(&u->lock);
+	free(u);
+}
+
+const char *draft_uploads_url(const struct draft_uploads *u)
+{
+	return u->env->ckpt->source->path;
+}
+
+/* ---- beginning ---- */
+
+static int make_spill(struct draft_uploads *u)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&u->lock);
+	if (!u->spill.dir)
+		r = spill_dir_make(u->env->ckpt->io, u->where, &u->spill);
+	pthread_mutex_unlock(&u->lock);
+	return r;
+}
+
+static int claim(struct draft *d, const char *final)
+{
+	const struct draft_uploads *u = d->env->uploads;
+	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
+
+	return url ? step_upload_begin(url, &u->opts, &d->upload) :
+		     fail(-ENOMEM, "cannot write '%s'", final);
+}
+
+int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
+{
+	struct draft_uploads *u = d->env->uploads;
+	int r;
+
+	if (d->env->collective)
+		return fail(-EOPNOTSUPP,
+			    "'%s': the ranks of a job do not write to a bucket: mount it once",
+			    d->name);
+	if (user_is_other())
+		return fail(-EACCES,
+			    "'%s': only the user who mounted the bucket writes to it, with the "
+			    "credentials of that user",
+			    d->name);
+	if (!u->where)
+		return fail(-EOPNOTSUPP,
+			    "'%s': a step of a bucket is made in a directory of this machine "
+			    "first: spill=off has none",
+			    d->name);
+	r = make_spill(u);
+	if (r >= 0)
+		r = claim(d, final);
+	if (r >= 0)
+		r = draft_dir_begin(u->spill.dir, final, final, mode, &d->dir);
+	if (r < 0)
+		step_upload_free(take(d->upload));
+	return r;
+}
+
+/* ---- ending ---- */
+
+struct uploading {
+	const struct draft *d;
+	int64_t deadline;
+};
+
+static int check(void *arg)
+{
+	const struct uploading *u = arg;
+
+	if (atomic_load(&u->d->env->uploads->interrupted))
+		return fail(-ECANCELED, "the mount is being ended");
+	if (u->deadline && clock_ns() > u->deadline)
+		return fail(-ETIMEDOUT, "commit of '%s' took longer than commit_timeout",
+			    u->d->dir->final);
+	return 0;
+}
+
+int draft_upload_run(struct draft *d, int64_t deadline)
+{
+	struct uploading u = { d, deadline };
+	int r = d->upload ? 0 : claim(d, d->dir->final);
+
+	if (r >= 0)
+		r = step_upload_run(d->upload, d->dir->dir,
+				    MIN(d->env->options->write_budget, BUDGET_MAX), check, &u);
+	step_upload_free(take(d->upload));
+	io_store_refresh(d->env->ckpt->io);
+	return r;
+}
+
+void draft_upload_end(struct draft *d)
+{
+	struct err_note why;
+	int r;
+
+	step_upload_free(take(d->upload));
+	r = draft_dir_remove(d->dir);
+	if (r < 0) {
+		err_save(r, &why);
+		log_warn("'%s' stays behind until the mount ends: %s", d->dir->dir->path, why.text);
+	}
+}

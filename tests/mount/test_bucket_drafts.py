@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drafts in a mount of a bucket: a step is copied into one, and renamed; it is there and whole, or not there for any reader."""
+
+import errno
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from lib import buckets, compare, dying_upload, gcs as gcs_server
+
+SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
+MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
+W = np.arange(300_000, dtype=np.float32)
+
+
+@pytest.fixture(scope='module')
+def s3_bucket(moto):
+    return buckets.Bucket(moto, 'drafts')
+
+
+@pytest.fixture(scope='module')
+def gs_bucket(gcs):
+    return gcs_server.Bucket(gcs, 'drafts')
+
+
+@pytest.fixture(params=['s3', 'gs'])
+def bucket(request):
+    b = request.getfixturevalue(f'{request.param}_bucket')
+    for key in b.keys():
+        b.delete(key)
+    return b
+
+
+@pytest.fixture
+def proxy(request, bucket):
+    return request.getfixturevalue(bucket.scheme)
+
+
+@pytest.fixture
+def root(bucket, proxy):
+    return f'{bucket.scheme}://drafts/run'
+
+
+@pytest.fixture
+def spill(tmp_path, monkeypatch):
+    directory = tmp_path / 'spill'
+    directory.mkdir()
+    monkeypatch.setenv('TMPDIR', str(directory))
+    return directory
+
+
+@pytest.fixture
+def opened(mount, root, spill):
+    """opened('option=value', ...): a mount of the root, whose steps have to be made."""
+    return lambda *options, **how: mount(root, 'shape=root', 'sandbox=require', *options, **how)
+
+
+def begin(m, step=5):
+    """A draft with two leaves."""
+    d = m.path / f'{step}.tmp'
+    (d / 'state').mkdir(parents=True)
+    np.save(d / 'state/w.npy', W)
+    (d / 'state/n.json').write_text('7')
+    return d
+
+
+def is_put(key):
+    return lambda h: h.command in ('PUT', 'POST') and key in h.path and 'upload' not in h.path.partition('?')[2].replace('uploadType', '')
+
+
+def text(m):
+    return '\n'.join(m.log_lines())
+
+
+def gone(m):
+    """Its process has ended."""
+    subprocess.run(['umount', '-l', m.path], capture_output=True)
+    end = time.monotonic() + 120
+    while os.path.exists(f'/proc/{m.pid}'):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def leaves(step):
+    return {k: v for k, v in compare.contents(step).items() if not k.endswith('_METADATA')}
+
+
+def files_of(spill):
+    return [p for p in spill.rglob('*') if p.is_file() and p.name != '.lock']
+
+
+@pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off', 'zarr=3', 'manifest=on'])
+def test_a_copied_step(opened, run, mount, bucket, root, spill, option):
+    """cp -r of a step of one mount into a draft of another, and mv."""
+    m = opened(option)
+    assert os.listdir(m.path) == []
+    subprocess.run(['cp', '-r', mount(SAMPLE).path / '1500', m.path / '1500.tmp'], check=True)
+    assert files_of(spill) and bucket.keys() == [f'run/1500/{CLAIM}']
+    subprocess.run(['mv', m.path / '1500.tmp', m.path / '1500'], check=True)
+    assert os.listdir(m.path) == ['1500'] and not files_of(spill)
+    assert f'run/1500/{MARKER}' in bucket.keys() and not any(CLAIM in k for k in bucket.keys())
+    assert leaves(m.path / '1500') == leaves(mount(SAMPLE).path / '1500')
+    assert run('diff', SAMPLE / '1500', f'{root}/1500').returncode == 0
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+
+
+def test_it_restores(opened, bucket, proxy, root, tmp_path):
+    """By TensorStore, from the files of the bucket as they are."""
+    import tensorstore as ts
+    d = begin(opened())
+    d.rename(d.with_suffix(''))
+    for key in bucket.keys():
+        path = tmp_path / 'files' / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bucket.get(key))
+    kv = {'driver': 'ocdbt', 'base': f'file://{tmp_path}/files/run/5/state'}
+    assert np.array_equal(ts.open({'driver': 'zarr', 'kvstore': {**kv, 'path': 'w/'}}).result().read().result(), W)
+    where = (tmp_path / 'files/run/5/state' / MARKER).read_text()
+    assert where == f'Checkpoint commit was successful to {root}/5/state'
+
+
+def test_a_new_root_has_to_be_asked_for(program, opened, root, tmp_path):
+    (tmp_path / 'mnt').mkdir()
+    r = subprocess.run([program, 'mount', root, tmp_path / 'mnt'], capture_output=True, text=True)
+    assert r.returncode == 1 and 'shape=root' in r.stderr, r.stderr
+    assert os.listdir(opened().path) == []
+
+
+def test_other_mounts_see_it_when_it_is_whole(opened, bucket, root):
+    a, b = opened(), opened('poll=200')
+    d = begin(a)
+    assert os.listdir(b.path) == []
+    d.rename(a.path / '5')
+    end = time.monotonic() + 60
+    while os.listdir(b.path) != ['5']:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert np.array_equal(np.load(b.path / '5/state/w.npy'), W)
+
+
+def test_its_place_is_taken(opened, bucket, root, run):
+    """By a draft of another mount, by a step, and by a command; each refusal says by whom."""
+    a, b = opened(allow_errors=True), opened(allow_errors=True)
+    d = begin(a)
+    with pytest.raises(FileExistsError):
+        (b.path / '5.tmp').mkdir()
+    assert f"'{root}/5' is being written by process " in text(b)
+    r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
+    assert 'is being written by' in r.stderr
+    d.rename(a.path / '5')
+    with pytest.raises(FileExistsError):
+        (a.path / '5.tmp').mkdir()
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+
+
+def test_a_draft_has_one_name(opened, bucket):
+    m = opened(allow_errors=True)
+    d = begin(m)
+    with pytest.raises(PermissionError):
+        d.rename(m.path / '6')
+    d.rename(m.path / '5')
+    assert np.array_equal(np.load(m.path / '5/state/w.npy'), W)
+
+
+def test_an_abandoned_draft_leaves_nothing(opened, bucket, spill):
+    m = opened()
+    d = begin(m)
+    shutil.rmtree(d)
+    assert bucket.keys() == [] and not files_of(spill)
+    begin(m)
+    assert not m.unmount()
+    assert bucket.keys() == [] and os.listdir(spill) == []
+    assert 'nothing of it stays' in text(m)
+
+
+@pytest.mark.parametrize('key', ['manifest.ocdbt', '_METADATA', '/5/' + MARKER])
+def test_a_failed_commit_leaves_the_draft(opened, run, bucket, proxy, root, key):
+    m = opened(allow_errors=True)
+    d = begin(m)
+    (d / 'state/gone.npy').write_bytes((d / 'state/w.npy').read_bytes())
+    name = key if bucket.scheme == 's3' else key.replace('/', '%2F')
+    proxy.fault = lambda h: is_put(name)(h) and (h.refuse(403, 'AccessDenied') or True)
+    with pytest.raises(OSError):
+        d.rename(m.path / '5')
+    proxy.fault = None
+    assert bucket.keys() == []
+    assert key.strip('/').split('/')[-1] in text(m)
+    assert np.array_equal(np.load(d / 'state/w.npy'), W)
+    # It may be changed, and committed again: what it had at first is not in the step.
+    (d / 'state/gone.npy').unlink()
+    (d / 'state/more.json').write_text('8')
+    d.rename(m.path / '5')
+    assert sorted(os.listdir(m.path / '5/state')) == ['_METADATA', 'more.json', 'n.json', 'w.npy']
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+
+
+def test_who_reads_the_draft_reads_on(opened, bucket):
+    for step, option in enumerate(['ocdbt=on', 'ocdbt=off'], 5):
+        m = opened(option)
+        d = begin(m, step)
+        whole = (d / 'state/w.npy').read_bytes()
+        with open(d / 'state/w.npy', 'rb', buffering=0) as f:
+            assert f.read(1000) == whole[:1000]
+            d.rename(m.path / str(step))
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert f.readall() == whole[1000:]
+
+
+def test_a_bucket_that_may_not_be_written(opened, bucket, proxy):
+    """It is said when the draft begins, and not after a terabyte."""
+    m = opened(allow_errors=True)
+    proxy.fault = lambda h: h.command in ('PUT', 'POST') and (h.refuse(403, 'AccessDenied') or True)
+    with pytest.raises(PermissionError):
+        (m.path / '5.tmp').mkdir()
+    assert os.listdir(m.path) == []
+
+
+def test_spill_is_off(opened, bucket):
+    m = opened('spill=off', allow_errors=True)
+    with pytest.raises(OSError) as e:
+        (m.path / '5.tmp').mkdir()
+    assert e.value.errno == errno.EOPNOTSUPP and 'spill=off' in text(m) and bucket.keys() == []
+
+
+def test_an_item_of_a_step(opened, mount, run, bucket, root, spill):
+    m = opened()
+    d = begin(m)
+    d.rename(m.path / '5')
+    of_step = mount(f'{root}/5', 'sandbox=require')
+    more = of_step.path / 'more.tmp'
+    more.mkdir()
+    np.save(more / 'x.npy', W[:10])
+    more.rename(of_step.path / 'more')
+    assert np.array_equal(np.load(of_step.path / 'more/x.npy'), W[:10])
+    assert not any(CLAIM in k for k in bucket.keys())
+
+
+def test_the_mount_ends_in_a_commit(opened, bucket, proxy, spill):
+    """SIGTERM: the commit fails, and nothing stays."""
+    m = opened(allow_errors=True)
+    d = begin(m)
+    begun, go, codes = threading.Event(), threading.Event(), []
+
+    def hold(h):
+        if is_put('_METADATA')(h):
+            begun.set()
+            assert go.wait(120)
+        return False
+    proxy.fault = hold
+
+    def commit():
+        try:
+            d.rename(m.path / '5')
+        except OSError as e:
+            codes.append(e.errno)
+    t = threading.Thread(target=commit)
+    t.start()
+    assert begun.wait(120)
+    os.kill(m.pid, signal.SIGTERM)
+    time.sleep(0.5)
+    go.set()
+    t.join(120)
+    assert codes and codes[0] in (errno.ECANCELED, errno.ENOTCONN, errno.ECONNABORTED), codes
+    gone(m)
+    assert bucket.keys() == [] and os.listdir(spill) == []
+
+
+@pytest.mark.parametrize('key', [CLAIM, 'manifest.ocdbt', MARKER])
+def test_the_mount_is_killed(opened, run, bucket, proxy, root, spill, key):
+    """At a request of the commit: the step is there as a whole, or not at all; gc leaves nothing of it, and the next mount nothing on this machine."""
+    m = opened(allow_errors=True)
+    killed = []
+
+    def kill(h):
+        if is_put(key)(h) and 'state' not in h.path.rpartition(CLAIM)[0] and not killed:
+            killed.append(h.path)
+            os.kill(m.pid, signal.SIGKILL)
+            return h.reset()
+        return False
+    proxy.fault = kill
+    with pytest.raises(OSError):
+        d = begin(m)
+        d.rename(m.path / '5')
+    proxy.fault = None
+    assert killed
+    gone(m)
+    assert run('ls', '-o', 'shape=root', root).stdout == ''
+    if bucket.keys():
+        run('gc', root)
+    assert bucket.keys() == []
+    again = opened()
+    d = begin(again)
+    d.rename(again.path / '5')
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+    assert len(os.listdir(spill)) == 1
