@@ -59,7 +59,7 @@ def spill(tmp_path, monkeypatch):
 @pytest.fixture
 def opened(mount, root, spill):
     """opened('option=value', ...): a mount of the root, whose steps have to be made."""
-    return lambda *options, **how: mount(root, 'shape=root', 'sandbox=require', *options, **how)
+    return lambda *options, **how: mount(root, 'shape=root', *options, **how)
 
 
 def begin(m, step=5):
@@ -99,7 +99,7 @@ def files_of(spill):
 @pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off', 'zarr=3', 'manifest=on'])
 def test_a_copied_step(opened, run, mount, bucket, root, spill, option):
     """cp -r of a step of one mount into a draft of another, and mv."""
-    m = opened(option)
+    m = opened(option, 'sandbox=require')
     assert os.listdir(m.path) == []
     subprocess.run(['cp', '-r', mount(SAMPLE).path / '1500', m.path / '1500.tmp'], check=True)
     assert files_of(spill) and bucket.keys() == [f'run/1500/{CLAIM}']
@@ -233,7 +233,7 @@ def test_an_item_of_a_step(opened, mount, run, bucket, root, spill):
     m = opened()
     d = begin(m)
     d.rename(m.path / '5')
-    of_step = mount(f'{root}/5', 'sandbox=require')
+    of_step = mount(f'{root}/5')
     more = of_step.path / 'more.tmp'
     more.mkdir()
     np.save(more / 'x.npy', W[:10])
