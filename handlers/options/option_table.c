@@ -145,7 +145,7 @@ const struct option option_table[] = {
 	{ "keep_written", OPTION_BOOL, AT(keep_written), "off", "on|off",
 	  "leave what is saved in the page cache, for programs that read it at once (off: it makes room)" },
 	{ "nonempty", OPTION_BOOL, AT(nonempty), "off", "on|off",
-	  "mount also over a directory that is not empty, or on which something is mounted" },
+	  "mount also over a directory that is not empty, or on which another FUSE file system is mounted" },
 	{ "busy_poll", OPTION_ENUM, AT(busy_poll), "on", "off|on|awake",
 	  "during a burst of small requests, poll for the next one; awake also keeps every processor of the machine from "
 	  "sleeping meanwhile (/dev/cpu_dma_latency)" },

@@ -60,6 +60,22 @@ def test_nothing_is_mounted_over_something(mount, run, program, tmp_path):
     assert os.listdir(full) == ['notes.txt']
 
 
+def test_a_volume_of_a_container(run, tmp_path):
+    """It is mounted from the host, and empty."""
+    volume = tmp_path / 'volume'
+    volume.mkdir()
+    subprocess.run(['mount', '--bind', volume, volume], check=True)
+    try:
+        run('mount', SAMPLE, volume)
+        try:
+            assert '1000' in os.listdir(volume)
+        finally:
+            run('umount', volume)
+        assert os.listdir(volume) == []
+    finally:
+        subprocess.run(['umount', volume], check=True)
+
+
 def test_a_dead_mount_is_taken_away(mount, run, tmp_path):
     m = mount(SAMPLE)
     os.kill(m.pid, signal.SIGKILL)

@@ -154,7 +154,10 @@ static int check_empty(const char *dir)
 	return e ? -ENOTEMPTY : 0;
 }
 
-/* A mount hides what is below it: another mount, or files. */
+/*
+ * A mount hides what is below it: another mount of this kind, or files. An empty directory of a
+ * disk may be one: what a container is given of its host is mounted there.
+ */
 static int check_mountpoint(const struct options *o, const char *path)
 {
 	for (;;) {
@@ -172,7 +175,7 @@ static int check_mountpoint(const struct options *o, const char *path)
 		}
 		if (!dir || o->nonempty)
 			return 0;
-		if (type)
+		if (type && !strncmp(type, "fuse", 4))
 			return fail(
 				-EBUSY,
 				"cannot mount on '%s': '%s' (%s) is mounted there; `pytreefs umount %s` ends a mount, "
