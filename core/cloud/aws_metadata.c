@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/base/json_pull.h"
 #include "core/cloud/credentials_server.h"
 #include "core/cloud/s3_xml.h"
 
@@ -26,51 +26,67 @@ static void code_of(struct span document, char *ret, size_t max)
 	snprintf(ret, max, "%s", e.code);
 }
 
-static int take_value(const struct json *doc, const char *name, const char *what, char **ret)
+/* A string that may be sent, which replaces the one before. */
+static int take_value(struct json_pull *p, const char *name, const char *what, char **ret)
 {
 	struct span text;
-	int r = json_get_str(doc, name, what, &text);
+	int r = json_pull_kind(p);
 
-	if (r <= 0)
-		return r;
-	if (!secret_is_valid(text))
+	if (r == JSON_NULL)
+		return json_pull_skip(p);
+	if (r >= 0)
+		r = r == JSON_STRING ? json_pull_str(p, &text) : -EUCLEAN;
+	if (r < 0 || !secret_is_valid(text))
 		return fail(-EUCLEAN, "%s: '%s' is not one", what, name);
+	secret_free(*ret);
 	*ret = span_dup_str(text);
-	return *ret ? 1 : fail(-ENOMEM, "cannot hold credentials");
+	return *ret ? 0 : fail(-ENOMEM, "cannot hold credentials");
 }
 
-static int keys_of_json(const struct json *doc, const char *what, struct credentials *k)
+static int take_members(struct json_pull *p, const char *what, struct credentials *k,
+			char **ret_expires)
 {
-	struct span expires = { 0 };
-	time_t t = 0;
-	int r = take_value(doc, "AccessKeyId", what, &k->id);
+	const struct {
+		const char *name;
+		char **to;
+	} member[] = { { "AccessKeyId", &k->id },
+		       { "SecretAccessKey", &k->secret },
+		       { "Token", &k->token },
+		       { "Expiration", ret_expires } };
+	struct span name;
+	int r = json_pull_enter(p, JSON_OBJECT);
 
-	if (r >= 0)
-		r = take_value(doc, "SecretAccessKey", what, &k->secret);
-	if (r >= 0)
-		r = take_value(doc, "Token", what, &k->token);
-	if (r >= 0)
-		r = json_get_str(doc, "Expiration", what, &expires);
-	if (r < 0)
-		return r;
-	if (!k->id || !k->secret || (r > 0 && !parse_time(expires, &t)))
-		return fail(-EUCLEAN, "%s: it has no keys", what);
-	k->expires = t;
-	return 0;
+	while (r >= 0 && (r = json_pull_next(p, &name)) > 0) {
+		size_t i = 0;
+
+		while (i < ARRAY_LEN(member) && !span_eq(name, span_str(member[i].name)))
+			i++;
+		r = i < ARRAY_LEN(member) ? take_value(p, member[i].name, what, member[i].to) :
+					    json_pull_skip(p);
+	}
+	return r < 0 ? r : json_pull_end(p);
 }
 
 int aws_keys_parse(struct span text, const char *what, struct credentials *ret)
 {
 	struct credentials k = { 0 };
-	auto_json doc = { 0 };
-	int r = json_parse(text, what, &doc);
+	auto_free char *expires = NULL;
+	struct json_pull p;
+	time_t t = 0;
+	int r;
 
-	if (r >= 0)
-		r = keys_of_json(doc.root, what, &k);
+	json_pull_init(&p, text, what);
+	r = take_members(&p, what, &k, &expires);
+	/* The last string is in it. */
+	secret_release(&p.str);
+	json_pull_release(&p);
+	if (r >= 0 && (!k.id || !k.secret || (expires && !parse_time(span_str(expires), &t))))
+		r = fail(-EUCLEAN, "%s: it has no keys", what);
 	if (r < 0) {
 		credentials_release(&k);
 		return r;
 	}
+	k.expires = t;
 	*ret = k;
 	return 0;
 }

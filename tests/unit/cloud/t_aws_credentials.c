@@ -219,6 +219,8 @@ static void test_answers(void **state)
 		"{}",
 		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"secret\\n\"}",
 		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":7}",
+		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"secret\"",
+		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"secret\",\"Token\":null,\"Token\":[]}",
 		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"secret\",\"Expiration\":\"soon\"}",
 		"{\"Code\":\"Failed\",\"Message\":\"secret\"}",
 	};

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whose claim of a place in a bucket it is, and whether that process lives. */
+#include "core/store/claim.h"
+
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "tests/unit/lib/unit.h"
+
+/* A claim of ours whose line of that name has another value. */
+static void claim_with(const char *name, const char *value, struct buf *ret)
+{
+	auto_buf own = { 0 };
+	const char *at;
+
+	assert_int_equal(claim_make(&own), 0);
+	at = strstr(buf_str(&own), name);
+	assert_non_null(at);
+	assert_int_equal(buf_addf(ret, "%.*s%s%s%s", (int)(at - buf_str(&own)), buf_str(&own), name,
+				  value, strchr(at + 1, '\n')),
+			 0);
+}
+
+static int is_live_with(const char *name, const char *value)
+{
+	auto_buf text = { 0 };
+
+	claim_with(name, value, &text);
+	return claim_is_live(buf_span(&text));
+}
+
+static void own_lives(void **state)
+{
+	auto_buf a = { 0 }, b = { 0 };
+
+	assert_int_equal(claim_make(&a), 0);
+	assert_int_equal(claim_is_live(buf_span(&a)), 1);
+	/* Each is another, and those of this process all live. */
+	assert_int_equal(claim_make(&b), 0);
+	assert_false(span_eq(buf_span(&a), buf_span(&b)));
+}
+
+static void the_number_was_given_again(void **state)
+{
+	assert_int_equal(is_live_with("\nstarted=", "1"), 0);
+	assert_int_equal(is_live_with("\nboot=", "00000000-0000-0000-0000-000000000000"), 0);
+}
+
+static void the_process_has_ended(void **state)
+{
+	char number[32];
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	snprintf(number, sizeof(number), "%d", (int)pid);
+	assert_int_equal(is_live_with("\npid=", number), 0);
+}
+
+static void others_are_not_known(void **state)
+{
+	static const char *const bad[] = {
+		"",
+		"pytreefs draft 1",
+		"pytreefs draft 2\nid=0\n",
+		"a text\nof somebody\n",
+		"pytreefs draft 1\nhost=a\nboot=b\nnames=c\npid=x\nstarted=1\n",
+	};
+	char long_name[200];
+
+	memset(long_name, 'a', sizeof(long_name) - 1);
+	long_name[sizeof(long_name) - 1] = '\0';
+	assert_int_equal(is_live_with("\nhost=", "another.example.org"), -1);
+	assert_int_equal(is_live_with("\nnames=", "pid:[1]"), -1);
+	assert_int_equal(is_live_with("\nhost=", long_name), -1);
+	assert_int_equal(is_live_with("\nhost=", "\x1b[2J"), -1);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(claim_is_live(span_str(bad[i])), -1);
+}
+
+static void it_is_shown(void **state)
+{
+	auto_buf text = { 0 };
+	char who[192];
+
+	claim_with("\nhost=", "node-7", &text);
+	claim_show(buf_span(&text), who, sizeof(who));
+	assert_non_null(strstr(who, "of 'node-7'"));
+	/* What could move a terminal's cursor is not. */
+	buf_clear(&text);
+	claim_with("\nhost=", "\x1b[2J", &text);
+	claim_show(buf_span(&text), who, sizeof(who));
+	assert_string_equal(who, "somebody");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(own_lives),
+		cmocka_unit_test(the_number_was_given_again),
+		cmocka_unit_test(the_process_has_ended),
+		cmocka_unit_test(others_are_not_known),
+		cmocka_unit_test(it_is_shown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
