@@ -72,7 +72,7 @@ static int add_key(void *arg, struct span key, const struct io_object *o)
 /* An answer to the request for a page, and what it is of. */
 static int take_page(struct paging *p, struct http_request *q, struct bucket_page *page)
 {
-	int r = http_wait(p->s->http, q);
+	int r = store_request_wait(p->s, q);
 
 	if (r >= 0) {
 		r = p->s->kind->dialect->parse_page(buf_span(&q->body), add_key, p, page);
@@ -185,7 +185,7 @@ static int ask_both(struct store *s, const char *path, struct io_object *ret)
 	as_directory = look_into(s, path, ret);
 	if (as_directory < 0 && as_directory != -ENOENT)
 		err_save(as_directory, &why);
-	as_object = http_wait(s->http, &q);
+	as_object = store_request_wait(s, &q);
 	if (as_directory >= 0) {
 		err_clear();
 		r = 0;

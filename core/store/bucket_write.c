@@ -7,7 +7,6 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 
-#define RENEWALS 2
 #define REMOVED_AT_ONCE 64
 
 static struct store *store_of(const struct io_store *store)
@@ -76,15 +75,7 @@ int bucket_submit(struct store *s, struct bucket_request *b)
 
 int bucket_wait(struct store *s, struct bucket_request *b)
 {
-	int r = http_wait(s->http, &b->q);
-
-	for (int i = 0; i < RENEWALS && r < 0 && b->q.has_expired; i++) {
-		err_clear();
-		r = bucket_submit(s, b);
-		if (r >= 0)
-			r = http_wait(s->http, &b->q);
-	}
-	return r;
+	return store_request_wait(s, &b->q);
 }
 
 int bucket_send(struct store *s, struct bucket_request *b)
@@ -107,7 +98,7 @@ int bucket_about(struct store *s, const char *path, struct io_object *ret)
 	if (r >= 0)
 		r = http_submit(s->http, &q);
 	if (r >= 0)
-		r = http_wait(s->http, &q);
+		r = store_request_wait(s, &q);
 	if (r >= 0)
 		r = s->kind->dialect->take_about(&q, ret);
 	store_request_release(&q);
@@ -175,7 +166,7 @@ int store_get(struct io_store *store, const char *path, size_t limit, struct buf
 	q.limit = limit;
 	r = http_submit(s->http, &q);
 	if (r >= 0)
-		r = http_wait(s->http, &q);
+		r = store_request_wait(s, &q);
 	if (r >= 0)
 		r = buf_add_span(ret, buf_span(&q.body));
 	store_request_release(&q);

@@ -137,9 +137,8 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 			 text ? text : "");
 	if (refusal->status == 404 && is_listing(s, req))
 		req->result = -EIO;
-	req->has_expired = refusal->status == 401;
-	return req->has_expired && bucket_of(s)->credentials &&
-	       credentials_expired(bucket_of(s)->credentials);
+	req->has_expired = refusal->status == 401 && bucket_of(s)->credentials;
+	return req->has_expired && credentials_expired(bucket_of(s)->credentials);
 }
 
 /* ---- opening ---- */

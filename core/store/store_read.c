@@ -171,9 +171,10 @@ int store_submit(struct io_store *base, struct io_req *req, size_t n)
 
 static void set_results(struct store *s, struct batch *b)
 {
-	wait_all(s, b);
 	for (size_t i = 0; i < b->n_requests; i++) {
-		const struct http_request *q = &b->request[i];
+		struct http_request *q = &b->request[i];
+
+		store_request_wait(s, q);
 
 		for (size_t k = b->first[i]; k < b->first[i + 1] && q->result < 0; k++) {
 			struct io_req *req = b->part[k].req;
@@ -184,6 +185,7 @@ static void set_results(struct store *s, struct batch *b)
 			req->why = str_fmt("'%s': %s", q->name, q->why);
 		}
 	}
+	err_clear();
 	b->is_done = true;
 }
 

@@ -181,10 +181,10 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 	if (!strcmp(e.code, "ConditionalRequestConflict") ||
 	    !strcmp(e.code, "XAmzContentSHA256Mismatch"))
 		return true;
-	req->has_expired = !strcmp(e.code, "ExpiredToken") ||
-			   !strcmp(e.code, "TokenRefreshRequired");
+	req->has_expired = bucket_of(s)->credentials && (!strcmp(e.code, "ExpiredToken") ||
+							 !strcmp(e.code, "TokenRefreshRequired"));
 	if (req->has_expired)
-		return bucket_of(s)->credentials && credentials_expired(bucket_of(s)->credentials);
+		return credentials_expired(bucket_of(s)->credentials);
 	return !strcmp(e.code, "RequestTimeout");
 }
 

@@ -12,6 +12,8 @@
 #include "core/store/store_cache.h"
 #include "core/store/url_store_impl.h"
 
+#define RENEWALS 2 /* of credentials, for one request */
+
 #define LISTING_MS 30000
 
 static struct store *store_of(struct io_store *base)
@@ -237,6 +239,21 @@ static const struct io_store_ops ops = {
 int store_prepare(struct store *s)
 {
 	return s->kind->prepare ? s->kind->prepare(s) : 0;
+}
+
+int store_request_wait(struct store *s, struct http_request *q)
+{
+	int r = http_wait(s->http, q);
+
+	for (int i = 0; i < RENEWALS && r < 0 && q->has_expired; i++) {
+		err_clear();
+		r = store_prepare(s);
+		if (r >= 0)
+			r = http_submit(s->http, q);
+		if (r >= 0)
+			r = http_wait(s->http, q);
+	}
+	return r;
 }
 
 int store_set_urls(struct store *s, const char *url, const char *root)

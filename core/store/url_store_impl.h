@@ -87,6 +87,11 @@ int store_find(struct store *s, const char *path, struct io_object *ret);
 int store_object_of(const struct http_request *q, struct io_object *ret);
 /* prepare() of the kind. */
 int store_prepare(struct store *s);
+/*
+ * http_wait(). What was refused because the credentials had expired meanwhile is asked for again,
+ * with others.
+ */
+int store_request_wait(struct store *s, struct http_request *q);
 /* As in io_store_ops; the directory comes from one of the last listings, if these have it. */
 int store_directory(struct store *s, const char *path, struct object_list **ret);
 int store_submit(struct io_store *base, struct io_req *req, size_t n);

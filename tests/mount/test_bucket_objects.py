@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects of buckets that are written: whole or not there, whatever happens to the requests. A proxy checks signatures and hashes."""
 
+import contextlib
 import hashlib
+import pathlib
 import re
 import subprocess
 import threading
@@ -11,6 +13,7 @@ import pytest
 from lib import buckets, gcs as gcs_server
 
 MIB = 1 << 20
+SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 BUDGET = 64 * MIB
 # Three parts of 8 MiB, and a piece.
 LARGE = b''.join(hashlib.sha256(i.to_bytes(4, 'big')).digest() for i in range((25 * MIB) // 32)) + b'the end'
@@ -249,3 +252,31 @@ def test_a_token_expires_in_the_middle(gs_bucket, gs, build, tmp_path):
     (tmp_path / 'content').write_bytes(LARGE)
     subprocess.run([build / 'tests/unit/store_tool', 'upload', 'gs://objects/keys', 'x', tmp_path / 'content', str(MIB), str(BUDGET)], check=True)
     assert gs_bucket.get('keys/x') == LARGE and len(gs.vendor.given) == 2
+
+
+def expires_at(n, vendor, proxy):
+    """Credentials that are taken back when the n-th request comes."""
+    def expire(_):
+        proxy.expired.add(vendor.given[-1]) if isinstance(proxy, buckets.Proxy) else proxy.tokens.clear()
+        return False
+    return after(n, lambda h: h.command == 'GET' and 'objects' in h.path, expire)
+
+
+@pytest.mark.parametrize('what', ['cat', 'ls'])
+def test_credentials_expire_while_a_reader_reads(bucket, proxy, program, tmp_path, monkeypatch, what):
+    """At any of its requests: others are found, and what was refused is asked for again."""
+    leaf = 'run/1500/state/params/embed/table.npy'
+    bucket.upload(SAMPLE, 'run')
+    path = leaf if what == 'cat' else 'run/1500/state'
+    want = subprocess.run([program, what, SAMPLE / path.removeprefix('run/')], check=True, capture_output=True).stdout
+    with buckets.Vendor(proxy) if bucket.scheme == 's3' else contextlib.nullcontext(proxy.vendor) as vendor:
+        if bucket.scheme == 's3':
+            for name, value in vendor.environment('container', tmp_path).items():
+                monkeypatch.setenv(name, value)
+        for n in range(1, 12):
+            before = len(vendor.given)
+            proxy.early = expires_at(n, vendor, proxy)
+            r = subprocess.run([program, what, f'{bucket.scheme}://objects/{path}'], capture_output=True)
+            assert r.returncode == 0 and r.stdout == want, (n, r.stderr)
+            if n <= 4:
+                assert len(vendor.given) - before == 2, n
