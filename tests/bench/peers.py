@@ -27,8 +27,13 @@ def _tensorstore():
     import tensorstore  # noqa: F401
 
 
+def base(source):
+    """A directory of this machine, or below a URL of http."""
+    return {'driver': 'http', 'base_url': f'{source}/'} if str(source).startswith('http:') else f'file://{source}/'
+
+
 def _spec(source, leaf):
-    return {'driver': 'zarr', 'kvstore': {'driver': 'ocdbt', 'base': f'file://{source}/', 'path': f'{leaf}/'}}
+    return {'driver': 'zarr', 'kvstore': {'driver': 'ocdbt', 'base': base(source), 'path': f'{leaf}/'}}
 
 
 # ---- numpy on files ----

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from bench.peers import _orbax, _spec, _tensorstore, prepared, sync_tree
+from bench.peers import base, _orbax, _spec, _tensorstore, prepared, sync_tree
 
 PACKAGE = pathlib.Path(os.environ['PYTREEFS_BUILD']).resolve() / 'tools' / 'python'
 sys.path.insert(0, str(PACKAGE))
@@ -64,7 +64,7 @@ def tensorstore_boxes(source):
 def tensorstore_tree(source):
     """Every array of the database, all at once."""
     import tensorstore as ts
-    kv = ts.KvStore.open({'driver': 'ocdbt', 'base': f'file://{source}/'}).result()
+    kv = ts.KvStore.open({'driver': 'ocdbt', 'base': base(source)}).result()
     names = sorted({k.decode().rpartition('/')[0] for k in kv.list().result() if k.endswith(b'.zarray')})
     context = ts.Context()
     opened = [ts.open(_spec(source, name), open=True, context=context) for name in names]

@@ -13,6 +13,7 @@ PICTURES = {'rows_read': ('reading', 'Reading through a mount'),
             'rows_python': ('python', 'The Python package, without a mount'),
             'rows_tools': ('commands', 'Commands'),
             'rows_convert': ('convert', 'export and convert'),
+            'rows_url': ('url', 'From a web server, 20 ms and 200 MB/s away'),
             'rows_mpi': ('jobs', 'Jobs of several ranks')}
 LABELS, PLOT, STEP, TOP, FOOT, MARGIN = 520, 420, 24, 56, 40, 20
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
