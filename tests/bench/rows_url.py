@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints on a server at the end of a long line: 20 ms for a question and its answer, 200 MB/s for all connections
+together in each direction (slow_line.c before nginx, or before moto's server for S3). Connections are made anew for each run."""
+
+import os
+import subprocess
+
+import numpy as np
+
+from bench.bench import bench
+from lib import buckets, servers
+
+ROUND_TRIP = 0.02
+RATE = 200e6
+PIECE = 8 << 20
+CONNECTIONS = 32
+
+
+def serve(b, root):
+    """The URL of a directory at the end of the line."""
+    return line_to(b, b.stack.enter_context(servers.nginx(b.scratch() / 'nginx', root)))
+
+
+def line_to(b, url):
+    subprocess.run(['ninja', '-C', str(b.build), 'tests/bench/slow_line'], check=True, stdout=subprocess.DEVNULL)
+    line = subprocess.Popen([b.build / 'tests/bench/slow_line', url.rpartition(':')[2], str(int(ROUND_TRIP / 2 * 1e6)), str(RATE)],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    b.stack.callback(line.wait)
+    b.stack.callback(line.stdin.close)
+    return f'http://127.0.0.1:{int(line.stdout.readline())}'
+
+
+def curl(source, url, directory):
+    """The files of a checkpoint by curl in ranges of 8 MiB, over as many connections: what the line gives."""
+    lines = []
+    for path in sorted(p for p in source.rglob('*') if p.is_file()):
+        size = path.stat().st_size
+        for at in range(0, size, PIECE):
+            lines += [f'url = "{url}/{path.relative_to(source)}"', f'range = "{at}-{min(size, at + PIECE) - 1}"', 'output = "/dev/null"', 'silent', 'fail', 'next']
+    (directory / 'config').write_text('\n'.join(lines[:-1]) + '\n')
+    return ['curl', '--parallel', '--parallel-immediate', '--parallel-max', str(CONNECTIONS), '-K', directory / 'config']
+
+
+@bench
+def url_tree(b):
+    """1 GiB in 64 leaves of one zstd frame (OCDBT), by np.load in a loop over a mount, by the package, by TensorStore's http driver, and
+    the stored bytes by curl with 32 connections."""
+    source = b.case('bench-leaves-zstd')
+    b.warm(source)
+    url = serve(b, source)
+    m = b.mount(url)
+    b.contender('loop', b.python('load_tree', m.path), before=m.fresh, memory=m.memory)
+    b.contender('pytreefs.load', b.python('peers_python:load', url))
+    b.contender('TensorStore', b.python('peers_python:tensorstore_tree', url))
+    b.contender('curl', curl(source, url, b.scratch()))
+    b.row('from a web server, np.load in a loop', 'loop', 'TensorStore', rate=1.0)
+    b.row('from a web server, pytreefs.load', 'pytreefs.load', 'TensorStore', rate=1.2)
+    b.row('from a web server, pytreefs.load', 'pytreefs.load', 'curl', rate=0.8)
+
+
+@bench
+def url_cache(b):
+    """The same tree in a second mount, from the disk where the first one has put it (cache_dir), against a mount of the local files."""
+    source = b.case('bench-leaves-zstd')
+    b.warm(source)
+    again = b.mount(serve(b, source), f'cache_dir={b.scratch() / "cache"}')
+    local = b.mount(source)
+    subprocess.run(['cp', '-r', again.path, b.scratch() / 'copy'], check=True)
+    b.contender('cache_dir', b.python('load_tree', again.path), before=again.fresh, memory=again.memory)
+    b.contender('local', b.python('load_tree', local.path), before=local.fresh, memory=local.memory)
+    b.row('from a web server, second mount with cache_dir', 'cache_dir', 'local', rate=0.7)
+
+
+def bucket(b, name):
+    """A bucket of S3 at the end of the line, and the words that programs need to ask it."""
+    address = b.stack.enter_context(buckets.moto())
+    url = line_to(b, f'http://{address}')
+    return buckets.Bucket(address, name), ['env', f'AWS_ACCESS_KEY_ID={buckets.KEY_ID}', f'AWS_SECRET_ACCESS_KEY={buckets.SECRET}', f'AWS_ENDPOINT_URL={url}',
+                                           f'AWS_REGION={buckets.REGION}'], url
+
+
+@bench
+def s3_leaf(b):
+    """One leaf of 1 MiB by its URL, the whole process: six round trips and 50 ms. Without the line moto takes 5 ms for an answer."""
+    objects, words, _ = bucket(b, 'leaf')
+    objects.upload(b.case('bench-small'), 'small')
+    b.contender('pytreefs cat', [*words, b.program, 'cat', 's3://leaf/small/w0.npy'])
+    b.row('from S3, pytreefs cat of a 1 MiB leaf', 'pytreefs cat', within=6 * ROUND_TRIP + 0.05)
+
+
+@bench
+def s3_save(b):
+    """512 MiB of random bytes, not compressed, by `pytreefs save`; the same bytes put by curl in pieces of 8 MiB over 16 connections. moto keeps what it is given in memory."""
+    objects, words, url = bucket(b, 'save')
+    files, pieces = b.scratch() / 'files', b.scratch() / 'pieces'
+    files.mkdir()
+    pieces.mkdir()
+    rng = np.random.default_rng(4)
+    lines = []
+    for i in range(64):
+        data = rng.integers(0, 1 << 63, PIECE // 8)
+        np.save(files / f'w{i:02d}.npy', data)
+        (pieces / f'{i:02d}').write_bytes(data.tobytes())
+        lines += [f'upload-file = "{pieces}/{i:02d}"', f'url = "{url}/save/pieces/{i:02d}"', 'output = "/dev/null"', 'silent', 'fail', 'next']
+    (pieces / 'config').write_text('\n'.join(lines[:-1]) + '\n')
+
+    def empty():
+        for key in objects.keys():
+            objects.delete(key)
+    b.contender('pytreefs save', [*words, b.program, 'save', '-o', 'compression=none', files, 's3://save/run/1'], before=empty)
+    b.contender('curl', ['curl', '--parallel', '--parallel-immediate', '--parallel-max', '16', '-K', pieces / 'config'], before=empty)
+    b.row('to S3, pytreefs save, not compressed', 'pytreefs save', 'curl', rate=0.8)
+
+
+@bench
+def url_leaf(b):
+    """One leaf of 1 MiB by its URL, the whole process: six round trips and 50 ms."""
+    url = serve(b, b.case('bench-small'))
+    b.contender('pytreefs cat', [b.program, 'cat', f'{url}/w0.npy'])
+    b.row('from a web server, pytreefs cat of a 1 MiB leaf', 'pytreefs cat', within=6 * ROUND_TRIP + 0.05)
+
+
+@bench
+def url_list(b):
+    """`ls -lR` of 2,000 leaves of a fresh mount: six round trips and 100 ms."""
+    files, saved = b.scratch() / 'files', b.scratch() / 'saved'
+    for i in range(2000):
+        path = files / f'layer{i // 20}' / f'w{i % 20}.npy'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, np.full((4, 64), i, np.float32))
+    subprocess.run([b.program, 'convert', '--layout', 'v0', files, saved], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    m = b.mount(serve(b, saved))
+    names = sum(len(found) for _, _, found in os.walk(m.path / 'layer0'))
+    if names != 20:
+        raise RuntimeError(f'{names} leaves where 20 were saved')
+    b.contender('ls', ['sh', '-c', 'ls -lR "$0" >/dev/null', m.path], before=m.fresh, memory=m.memory)
+    b.row('from a web server, ls -lR of 2,000 leaves, cold', 'ls', within=6 * ROUND_TRIP + 0.1)
