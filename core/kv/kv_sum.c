@@ -79,20 +79,33 @@ int kv_loc_has_sum(const struct kv_loc *loc)
 	return r > 0 ? kv_sum_parse(tail, &crc) : r;
 }
 
+bool kv_loc_has_end(const struct kv_loc *loc, uint64_t done, size_t *ret)
+{
+	*ret = 0;
+	if (loc->where != KV_FILE || (loc->tail < KV_SUM_BYTES && !loc->has_sum))
+		return false;
+	*ret = (size_t)(loc->len - done) + (loc->has_sum ? 0 : KV_SUM_BYTES);
+	return true;
+}
+
+int kv_loc_compare_end(const struct kv_loc *loc, uint64_t done, uint32_t crc, const uint8_t *end)
+{
+	size_t rest = (size_t)(loc->len - done);
+
+	crc = crc32c_more(crc, span_of(end, rest));
+	return loc->has_sum ? differ(crc, loc->sum) : compare(crc, end + rest);
+}
+
 int kv_loc_check_end(const struct kv_loc *loc, uint64_t done, uint32_t crc)
 {
 	uint8_t end[KV_SUM_REST + KV_SUM_BYTES];
-	size_t rest = (size_t)(loc->len - done);
+	size_t n;
 	int r;
 
-	if (loc->where != KV_FILE || (loc->tail < KV_SUM_BYTES && !loc->has_sum))
+	if (!kv_loc_has_end(loc, done, &n))
 		return 0;
-	r = io_read_exact(loc->file, end, rest + (loc->has_sum ? 0 : KV_SUM_BYTES),
-			  loc->off + done);
-	if (r < 0)
-		return r;
-	crc = crc32c_more(crc, span_of(end, rest));
-	return loc->has_sum ? differ(crc, loc->sum) : compare(crc, end + rest);
+	r = n ? io_read_exact(loc->file, end, n, loc->off + done) : 0;
+	return r < 0 ? r : kv_loc_compare_end(loc, done, crc, end);
 }
 
 int kv_loc_check(const struct kv_loc *loc, void *room, size_t n_room)

@@ -42,6 +42,12 @@ int kv_loc_check(const struct kv_loc *loc, void *room, size_t n_room);
  */
 #define KV_SUM_REST 64
 int kv_loc_check_end(const struct kv_loc *loc, uint64_t done, uint32_t crc);
+/*
+ * The same for who reads these bytes along with those before them: whether anything is compared,
+ * how many bytes follow `done` for it, perhaps none, and the comparison.
+ */
+bool kv_loc_has_end(const struct kv_loc *loc, uint64_t done, size_t *ret);
+int kv_loc_compare_end(const struct kv_loc *loc, uint64_t done, uint32_t crc, const uint8_t *end);
 /* Whether it may have a checksum: what follows it is worth reading, or a table has it. */
 static inline bool kv_loc_may_have_sum(const struct kv_loc *loc)
 {

@@ -22,7 +22,7 @@
 void stream_decoder_free(struct stream *s)
 {
 	codec_stream_close(take(s->decoder));
-	block_free(take(s->input), STREAM_INPUT_BYTES);
+	block_free(take(s->input), s->input_size);
 }
 
 /* By the driver. */
@@ -66,18 +66,70 @@ static int piece_keep(struct stream *s, uint64_t piece, void *block, struct cach
 
 /* ---- the decoder ---- */
 
-/* The decoder has all of the chunk: so has the checksum that follows the value which is the chunk. */
-static int check_input(const struct stream *s)
+/* Whether the chunk is all of a value with a checksum, and how many bytes that takes after it. */
+static bool has_end(const struct stream *s, size_t *ret)
 {
-	if (s->off || s->loc.len - s->len > KV_SUM_REST)
+	*ret = 0;
+	return !s->off && s->loc.len - s->len <= KV_SUM_REST &&
+	       kv_loc_has_end(&s->loc, s->len, ret);
+}
+
+static bool is_remote(const struct stream *s)
+{
+	return s->loc.where == KV_FILE && s->loc.file->key;
+}
+
+static size_t input_size_of(const struct stream *s)
+{
+	size_t n = STREAM_INPUT_BYTES, end;
+
+	has_end(s, &end);
+	if (is_remote(s))
+		n = MAX(n, MIN(STREAM_REMOTE_BYTES, (size_t)s->table->decoder_limit / 16));
+	return (size_t)MIN(n, MAX((uint64_t)STREAM_INPUT_BYTES, s->len + end));
+}
+
+/* How much to read: from a server as much as is wanted, where that is known, since each read waits.
+ */
+static size_t next_input(struct stream *s)
+{
+	uint64_t n = STREAM_INPUT_BYTES;
+
+	if (is_remote(s)) {
+		n = MAX(n, 2 * s->fed);
+		if (pthread_mutex_trylock(&s->lock) == 0) {
+			if (s->want > s->pos)
+				n = MAX(n, (s->want - s->pos) * PIECE_BYTES);
+			pthread_mutex_unlock(&s->lock);
+		}
+	}
+	return (size_t)MIN(MIN(n, s->input_size), s->len - s->fed);
+}
+
+/* Read n stored bytes, and with the last of them the checksum, if there is room. */
+static int read_input(struct stream *s, size_t n)
+{
+	size_t end;
+	bool compares = n && s->fed + n == s->len && has_end(s, &end);
+	bool with_end = compares && is_remote(s) && n + end <= s->input_size;
+	int r = n ? io_read_exact(s->loc.file, s->input, n + (with_end ? end : 0),
+				  s->loc.off + s->off + s->fed) :
+		    0;
+
+	if (r < 0)
+		return r;
+	s->crc = crc32c_more(s->crc, span_of(s->input, n));
+	if (!compares)
 		return 0;
-	return MIN(kv_loc_check_end(&s->loc, s->len, s->crc), 0);
+	r = with_end ? kv_loc_compare_end(&s->loc, s->len, s->crc, s->input + n) :
+		       kv_loc_check_end(&s->loc, s->len, s->crc);
+	return MIN(r, 0);
 }
 
 static int pull_input(void *arg, struct span *ret)
 {
 	struct stream *s = arg;
-	size_t n = (size_t)MIN((uint64_t)STREAM_INPUT_BYTES, s->len - s->fed);
+	size_t n = next_input(s);
 
 	if (s->loc.where == KV_INLINE) {
 		*ret = span_of(s->loc.bytes.p + s->off + s->fed, n);
@@ -92,14 +144,13 @@ static int pull_input(void *arg, struct span *ret)
 				      ADVISE_BYTES, POSIX_FADV_WILLNEED);
 			s->advised += ADVISE_BYTES;
 		}
-		r = n ? io_read_exact(s->loc.file, s->input, n, s->loc.off + s->off + s->fed) : 0;
+		r = read_input(s, n);
 		if (r < 0)
 			return r;
 		*ret = span_of(s->input, n);
-		s->crc = crc32c_more(s->crc, *ret);
 	}
 	s->fed += n;
-	return n && s->fed == s->len ? check_input(s) : 0;
+	return 0;
 }
 
 /* A decoder at piece 0 that may remember so much. */
@@ -111,7 +162,8 @@ static int decoder_try(struct stream *s, uint64_t window)
 	s->fed = s->advised = 0;
 	s->crc = 0;
 	stream_room_take(s, window);
-	s->input = block_alloc(STREAM_INPUT_BYTES);
+	s->input_size = input_size_of(s);
+	s->input = block_alloc(s->input_size);
 	r = s->input ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
 	if (r >= 0)
 		r = codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, window,
@@ -119,7 +171,7 @@ static int decoder_try(struct stream *s, uint64_t window)
 	if (r < 0)
 		decoder_close(s);
 	else
-		stream_room_shrink(s, codec_stream_memory(s->decoder) + STREAM_INPUT_BYTES);
+		stream_room_shrink(s, codec_stream_memory(s->decoder) + s->input_size);
 	return r;
 }
 

@@ -15,6 +15,9 @@
 #include "core/zarr/stream.h"
 
 #define STREAM_INPUT_BYTES ((size_t)512 << 10)
+/* From a server each read waits for a round trip: the first is as small, and each is as large as
+ * all before it. */
+#define STREAM_REMOTE_BYTES ((size_t)4 << 20)
 
 #define STREAM_WAITS 16
 
@@ -64,6 +67,7 @@ struct stream {
 	uint32_t crc;      /* of those */
 	uint64_t advised;  /* and those for which the kernel was asked to read ahead */
 	uint8_t *input;
+	size_t input_size;
 	struct spill *spill; /* readable by all once spilled > 0 */
 
 	struct pool_job job;
