@@ -7,13 +7,14 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from lib import buckets, compare, dying_upload, gcs as gcs_server
+from lib import buckets, compare, dying_upload, gcs as gcs_server, mounts
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
@@ -220,6 +221,26 @@ def test_a_bucket_that_may_not_be_written(opened, bucket, proxy):
     with pytest.raises(PermissionError):
         (m.path / '5.tmp').mkdir()
     assert os.listdir(m.path) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='only root may become somebody else')
+def test_only_its_own_user_writes(bucket, proxy, root, program):
+    """The credentials are that user's; the others read."""
+    with tempfile.TemporaryDirectory(prefix='pytreefs-bucket-') as top:
+        os.chmod(top, 0o755)
+        m = mounts.Mount(program, root, pathlib.Path(top) / 'mnt', pathlib.Path(top) / 'log', ('shape=root', 'allow_other'))
+        try:
+            d = begin(m)
+            d.rename(m.path / '5')
+            keys = bucket.keys()
+            for user in (65534, 1):
+                r = subprocess.run(['mkdir', m.path / '6.tmp'], user=user, group=user, extra_groups=[], capture_output=True, text=True, cwd='/')
+                assert r.returncode == 1 and 'Permission denied' in r.stderr, r
+            assert bucket.keys() == keys
+            r = subprocess.run(['cat', m.path / '5/state/n.json'], user=65534, group=65534, extra_groups=[], capture_output=True, cwd='/')
+            assert r.stdout.strip() == b'7', r.stderr
+        finally:
+            assert not m.unmount()
 
 
 def test_spill_is_off(opened, bucket):
