@@ -285,7 +285,7 @@ static int find_kind(const char *url, const struct store_kind **ret)
 
 bool store_is_bucket(const char *url)
 {
-	const struct store_kind *kind;
+	const struct store_kind *kind = NULL;
 	int r = find_kind(url, &kind);
 
 	err_clear();

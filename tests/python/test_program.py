@@ -260,3 +260,17 @@ def test_a_wheel_has_a_place_for_every_file():
     places = [e['destination'] for files in plan.values() for e in files.values() if e.get('tag') in tags]
     assert '{datadir}/man/man1/pytreefs.1' in places and '{py_platlib}/pytreefs/_pytreefs.abi3.so' in places
     assert not [p for p in places if p.split('/')[0] not in mesonpy._INSTALLATION_PATH_MAP]
+
+
+@pytest.mark.serial
+def test_a_wheel_is_made(tmp_path):
+    """By the compiler's options of a release, with which it sees more; installed elsewhere it loads."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(('PYTREEFS_', 'PYTHONPATH'))}
+    subprocess.run([TOP / 'tools/python/wheel', tmp_path / 'dist'], check=True, env=env, timeout=900)
+    (wheel,) = (tmp_path / 'dist').glob('pytreefs-*.whl')
+    subprocess.run([sys.executable, '-m', 'pip', 'install', '-q', '--no-deps', '--disable-pip-version-check', '--target', tmp_path / 'site', wheel],
+                   check=True, env=env, timeout=240)
+    program = f"import pytreefs; print(pytreefs.__file__, len(pytreefs.load({str(SAMPLE / '1500/state')!r})))"
+    r = subprocess.run([sys.executable, '-c', program], check=True, capture_output=True, text=True, env={**env, 'PYTHONPATH': str(tmp_path / 'site')},
+                       cwd=tmp_path, timeout=120)
+    assert r.stdout.startswith(str(tmp_path / 'site')) and int(r.stdout.split()[1]) > 3, r.stdout

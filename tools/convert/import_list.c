@@ -249,7 +249,8 @@ static int add_range(struct import_list *f, const char *path, const char *from,
 	if (!copy)
 		return fail(-ENOMEM, "cannot list '%s'", path);
 	*copy = *g;
-	if (g->rank)
+	/* Of rank 0 there is none. */
+	if (shape)
 		memcpy(copy->shape, shape, g->rank * sizeof(*shape));
 	return import_add_file(f, path, from, &range_ops, copy, g->bytes);
 }
@@ -365,7 +366,7 @@ static int set_mark(const struct import_mark *m, struct draft *d)
 {
 	struct span value = span_str(m->value);
 	char name[128];
-	struct draft_node *n;
+	struct draft_node *n = NULL;
 	int r = find_path(d, m->path, &n);
 
 	if (r < 0)
@@ -381,7 +382,7 @@ static int set_marks(struct import_list *f, struct draft *d, bool all)
 	int r = 0;
 
 	for (size_t i = 0; i < f->n_marks && r >= 0; i++) {
-		struct draft_node *n;
+		struct draft_node *n = NULL;
 
 		if (!all && find_path(d, f->mark[i].path, &n) < 0) {
 			err_clear();
