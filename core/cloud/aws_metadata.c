@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "core/base/err.h"
-#include "core/base/json_pull.h"
 #include "core/cloud/credentials_server.h"
 #include "core/cloud/s3_xml.h"
 
@@ -26,8 +25,8 @@ static void code_of(struct span document, char *ret, size_t max)
 	snprintf(ret, max, "%s", e.code);
 }
 
-/* A string that may be sent, which replaces the one before. */
-static int take_value(struct json_pull *p, const char *name, const char *what, char **ret)
+/* A string that may be sent, which replaces the one before; what: whose it is. */
+static int take_value(void *what, struct json_pull *p, const struct secret_member *m)
 {
 	struct span text;
 	int r = json_pull_kind(p);
@@ -37,49 +36,27 @@ static int take_value(struct json_pull *p, const char *name, const char *what, c
 	if (r >= 0)
 		r = r == JSON_STRING ? json_pull_str(p, &text) : -EUCLEAN;
 	if (r < 0 || !secret_is_valid(text))
-		return fail(-EUCLEAN, "%s: '%s' is not one", what, name);
-	secret_free(*ret);
-	*ret = span_dup_str(text);
-	return *ret ? 0 : fail(-ENOMEM, "cannot hold credentials");
-}
-
-static int take_members(struct json_pull *p, const char *what, struct credentials *k,
-			char **ret_expires)
-{
-	const struct {
-		const char *name;
-		char **to;
-	} member[] = { { "AccessKeyId", &k->id },
-		       { "SecretAccessKey", &k->secret },
-		       { "Token", &k->token },
-		       { "Expiration", ret_expires } };
-	struct span name;
-	int r = json_pull_enter(p, JSON_OBJECT);
-
-	while (r >= 0 && (r = json_pull_next(p, &name)) > 0) {
-		size_t i = 0;
-
-		while (i < ARRAY_LEN(member) && !span_eq(name, span_str(member[i].name)))
-			i++;
-		r = i < ARRAY_LEN(member) ? take_value(p, member[i].name, what, member[i].to) :
-					    json_pull_skip(p);
-	}
-	return r < 0 ? r : json_pull_end(p);
+		return fail(-EUCLEAN, "%s: '%s' is not one", (const char *)what, m->name);
+	secret_free(*m->to);
+	*m->to = span_dup_str(text);
+	return *m->to ? 0 : fail(-ENOMEM, "cannot hold credentials");
 }
 
 int aws_keys_parse(struct span text, const char *what, struct credentials *ret)
 {
 	struct credentials k = { 0 };
 	auto_free char *expires = NULL;
+	const struct secret_member member[] = { { "AccessKeyId", &k.id },
+						{ "SecretAccessKey", &k.secret },
+						{ "Token", &k.token },
+						{ "Expiration", &expires } };
 	struct json_pull p;
 	time_t t = 0;
 	int r;
 
 	json_pull_init(&p, text, what);
-	r = take_members(&p, what, &k, &expires);
-	/* The last string is in it. */
-	secret_release(&p.str);
-	json_pull_release(&p);
+	r = secret_pull_members(&p, member, ARRAY_LEN(member), take_value, (void *)(uintptr_t)what);
+	secret_pull_release(&p);
 	if (r >= 0 && (!k.id || !k.secret || (expires && !parse_time(span_str(expires), &t))))
 		r = fail(-EUCLEAN, "%s: it has no keys", what);
 	if (r < 0) {

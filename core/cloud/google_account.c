@@ -13,11 +13,6 @@
 #define TOKEN_URI "https://oauth2.googleapis.com/token"
 #define LIFETIME_MAX 86400 /* seconds; what is said beyond is not believed */
 
-struct member {
-	const char *name;
-	char **to;
-};
-
 /* A string, which replaces the one before. False in *ret_valid: no file has such a value. */
 static int take_text(struct json_pull *p, char **to, bool *ret_valid)
 {
@@ -39,25 +34,9 @@ static int take_text(struct json_pull *p, char **to, bool *ret_valid)
 	return *to ? 0 : -ENOMEM;
 }
 
-static int take_members(struct json_pull *p, const struct member *member, size_t n, bool *ret_valid)
+static int take_member(void *ret_valid, struct json_pull *p, const struct secret_member *m)
 {
-	struct span name;
-	int r = json_pull_enter(p, JSON_OBJECT);
-
-	while (r >= 0 && (r = json_pull_next(p, &name)) > 0) {
-		size_t i = 0;
-
-		while (i < n && !span_eq(name, span_str(member[i].name)))
-			i++;
-		r = i < n ? take_text(p, member[i].to, ret_valid) : json_pull_skip(p);
-	}
-	return r < 0 ? r : json_pull_end(p);
-}
-
-static void wipe(struct json_pull *p)
-{
-	secret_release(&p->str);
-	json_pull_release(p);
+	return take_text(p, m->to, ret_valid);
 }
 
 void google_account_release(struct google_account *a)
@@ -92,7 +71,7 @@ static int check_type(const char *type, const char *what, enum google_kind *ret)
 static int check_account(struct google_account *a, const char *type, const char *what)
 {
 	int r = check_type(type, what, &a->kind);
-	const struct member needed[][3] = {
+	const struct secret_member needed[][3] = {
 		[GOOGLE_SERVICE_ACCOUNT] = { { "client_email", &a->email },
 					     { "private_key", &a->private_key } },
 		[GOOGLE_AUTHORIZED_USER] = { { "client_id", &a->client_id },
@@ -101,7 +80,7 @@ static int check_account(struct google_account *a, const char *type, const char 
 	};
 
 	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(needed[0]); i++) {
-		const struct member *m = &needed[a->kind][i];
+		const struct secret_member *m = &needed[a->kind][i];
 
 		if (m->name && !*m->to)
 			r = fail(-EINVAL, "'%s' has no '%s'", what, m->name);
@@ -117,21 +96,21 @@ int google_account_parse(struct span text, const char *what, struct google_accou
 {
 	struct google_account a = { 0 };
 	auto_free char *type = NULL;
-	const struct member member[] = { { "type", &type },
-					 { "token_uri", &a.token_uri },
-					 { "client_email", &a.email },
-					 { "private_key", &a.private_key },
-					 { "private_key_id", &a.key_id },
-					 { "client_id", &a.client_id },
-					 { "client_secret", &a.client_secret },
-					 { "refresh_token", &a.refresh_token } };
+	const struct secret_member member[] = { { "type", &type },
+						{ "token_uri", &a.token_uri },
+						{ "client_email", &a.email },
+						{ "private_key", &a.private_key },
+						{ "private_key_id", &a.key_id },
+						{ "client_id", &a.client_id },
+						{ "client_secret", &a.client_secret },
+						{ "refresh_token", &a.refresh_token } };
 	struct json_pull p;
 	bool valid = true;
 	int r;
 
 	json_pull_init(&p, text, what);
-	r = take_members(&p, member, ARRAY_LEN(member), &valid);
-	wipe(&p);
+	r = secret_pull_members(&p, member, ARRAY_LEN(member), take_member, &valid);
+	secret_pull_release(&p);
 	if (r < 0 && r != -ENOMEM)
 		r = fail(-EINVAL, "'%s' is not a file of credentials: it is not JSON", what);
 	else if (r >= 0 && !valid)
@@ -174,7 +153,7 @@ int google_token_parse(struct span text, const char *what, int64_t now, struct c
 
 	json_pull_init(&p, text, what);
 	r = take_token(&p, &token, &seconds);
-	wipe(&p);
+	secret_pull_release(&p);
 	if (r < 0 && r != -ENOMEM)
 		r = fail(-EUCLEAN, "%s: the answer is malformed", what);
 	else if (r >= 0 && (!token || !secret_is_valid(span_str(token))))

@@ -31,6 +31,29 @@ void secret_release(struct buf *b)
 	buf_release(b);
 }
 
+int secret_pull_members(struct json_pull *p, const struct secret_member *member, size_t n,
+			int (*read)(void *arg, struct json_pull *p, const struct secret_member *m),
+			void *arg)
+{
+	struct span name;
+	int r = json_pull_enter(p, JSON_OBJECT);
+
+	while (r >= 0 && (r = json_pull_next(p, &name)) > 0) {
+		size_t i = 0;
+
+		while (i < n && !span_eq(name, span_str(member[i].name)))
+			i++;
+		r = i < n ? read(arg, p, &member[i]) : json_pull_skip(p);
+	}
+	return r < 0 ? r : json_pull_end(p);
+}
+
+void secret_pull_release(struct json_pull *p)
+{
+	secret_release(&p->str);
+	json_pull_release(p);
+}
+
 const char *env_value(const char *name)
 {
 	const char *v = getenv(name);
