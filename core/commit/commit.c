@@ -21,12 +21,16 @@
 #include "core/step/step_name.h"
 #include "core/commit/tidy.h"
 
+int commit_check_deadline(const char *final, int64_t deadline_ns)
+{
+	if (deadline_ns && clock_ns() > deadline_ns)
+		return fail(-ETIMEDOUT, "commit of '%s' took longer than commit_timeout", final);
+	return 0;
+}
+
 static int check_deadline(const struct commit *c)
 {
-	if (c->deadline_ns && clock_ns() > c->deadline_ns)
-		return fail(-ETIMEDOUT, "commit of '%s' took longer than commit_timeout",
-			    c->draft->final);
-	return 0;
+	return commit_check_deadline(c->draft->final, c->deadline_ns);
 }
 
 /* An item inside another is told by the name before the '/'. */
@@ -205,7 +209,7 @@ static int publish_elsewhere(struct commit *c)
 {
 	int r = draft_dir_check(c->draft);
 
-	return r < 0 ? r : c->publish(c->publish_arg);
+	return r < 0 ? r : c->publish(c->publish_arg, c->deadline_ns);
 }
 
 /* ---- after a failed sync ---- */

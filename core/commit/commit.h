@@ -73,10 +73,11 @@ struct commit {
 	int (*finish)(void *arg);
 	void *finish_arg;
 	/*
-	 * The finished draft becomes a step of another place, by this function, and stays here as
-	 * it is; its files say that they belong to published_to. NULL: it becomes one here.
+	 * The finished draft becomes a step of another place, by this function, until the deadline,
+	 * and stays here as it is; its files say that they belong to published_to. NULL: it becomes
+	 * one here.
 	 */
-	int (*publish)(void *arg);
+	int (*publish)(void *arg, int64_t deadline_ns);
 	void *publish_arg;
 	const char *published_to;
 };
@@ -86,6 +87,8 @@ struct commit {
  * changed, and committed again. -EEXIST: there is a step of that name.
  */
 int commit_run(struct commit *c);
+/* -ETIMEDOUT when the deadline of a commit, monotonic or 0 for none, has passed. Any thread. */
+int commit_check_deadline(const char *final, int64_t deadline_ns);
 
 #define COMMIT_DELETED \
 	"-deleted-" /* after STEP_DRAFT in the name of a step that is being deleted */

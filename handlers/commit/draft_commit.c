@@ -249,22 +249,14 @@ static int check_final(struct draft *d, struct span final)
 	return 0;
 }
 
-struct publishing {
-	struct draft *d;
-	int64_t deadline;
-};
-
-static int publish(void *arg)
+static int publish(void *arg, int64_t deadline)
 {
-	const struct publishing *p = arg;
-
-	return draft_upload_run(p->d, p->deadline);
+	return draft_upload_run(arg, deadline);
 }
 
 static int run_commit(struct sealing *s, int64_t deadline)
 {
 	struct draft *d = s->d;
-	struct publishing p = { d, deadline };
 	const struct options *o = d->env->options;
 	struct commit c = {
 		.ckpt = d->env->ckpt,
@@ -278,12 +270,14 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		.deadline_ns = deadline,
 		.finish = finish,
 		.finish_arg = s,
-		.publish = d->env->uploads ? publish : NULL,
-		.publish_arg = &p,
-		.published_to = d->env->uploads ? draft_uploads_url(d->env->uploads) : NULL,
 	};
 	int r = 0;
 
+	if (d->env->uploads) {
+		c.publish = publish;
+		c.publish_arg = d;
+		c.published_to = draft_uploads_url(d->env->uploads);
+	}
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		r = sealing_item_fill(&s->item[i]);
 		if (r < 0)

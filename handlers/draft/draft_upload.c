@@ -4,7 +4,6 @@
  */
 #include "handlers/draft/draft_upload.h"
 
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/commit/spill_dir.h"
@@ -121,10 +120,7 @@ static int check(void *arg)
 
 	if (atomic_load(&u->d->env->uploads->interrupted))
 		return fail(-ECANCELED, "the mount is being ended");
-	if (u->deadline && clock_ns() > u->deadline)
-		return fail(-ETIMEDOUT, "commit of '%s' took longer than commit_timeout",
-			    u->d->dir->final);
-	return 0;
+	return commit_check_deadline(u->d->dir->final, u->deadline);
 }
 
 int draft_upload_run(struct draft *d, int64_t deadline)
