@@ -17,8 +17,7 @@
 #include "core/io/io_store.h"
 #include "core/sandbox/sandbox.h"
 
-#define THREADS_OTHER 8   /* that may read or write, besides FUSE's and the pool's */
-#define THREADS_UPLOAD 16 /* of a commit to a bucket */
+#define THREADS_OTHER 8 /* that may read or write, besides FUSE's and the pool's */
 
 static bool is_read_only(const char *options)
 {
@@ -97,9 +96,9 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 		return r;
 	rules.place = all;
 	if (o->sandbox != SANDBOX_OFF && !m->peers)
-		io_reserve(fs->ns->ckpt->io, FS_THREADS_MAX + ckpt_threads(fs->ns->ckpt) +
-						     THREADS_OTHER +
-						     (fs->ns->drafts.uploads ? THREADS_UPLOAD : 0));
+		io_reserve(fs->ns->ckpt->io,
+			   FS_THREADS_MAX + ckpt_threads(fs->ns->ckpt) + THREADS_OTHER +
+				   (fs->ns->drafts.uploads ? STORE_UPLOAD_THREADS : 0));
 	io_quiesce(fs->ns->ckpt->io);
 	r = sandbox_enter(&rules);
 	/* Of a rank it is so by design. */

@@ -127,12 +127,7 @@ void object_lists_init(struct object_lists *c, unsigned lifetime_ms)
 
 void object_lists_release(struct object_lists *c)
 {
-	while (c->newest) {
-		struct object_list *l = c->newest;
-
-		c->newest = l->next;
-		object_list_free(l);
-	}
+	object_lists_drop(c);
 	pthread_mutex_destroy(&c->lock);
 }
 

@@ -20,7 +20,6 @@
 #include "core/store/object_tree.h"
 
 #define PIECE (256 << 10)
-#define THREADS_MAX 16
 #define SHOWN_WITHIN_MS 60000 /* a step, after its marker was put */
 #define LOOK_AGAIN_MS 100
 
@@ -234,7 +233,7 @@ static int send_phase(struct sending *a, struct pool *pool, size_t first, size_t
 static int send_all(struct sending *a)
 {
 	unsigned threads = (unsigned)MIN(MAX(budget_total(&a->budget) / PART_BYTES, 1u),
-					 (uint64_t)THREADS_MAX);
+					 (uint64_t)STORE_UPLOAD_THREADS);
 	struct walk w = { a, "", 0 };
 	struct pool *pool = NULL;
 	int r = io_list(a->from, ".", add_file, &w);

@@ -175,7 +175,6 @@ static void set_results(struct store *s, struct batch *b)
 		struct http_request *q = &b->request[i];
 
 		store_request_wait(s, q);
-
 		for (size_t k = b->first[i]; k < b->first[i + 1] && q->result < 0; k++) {
 			struct io_req *req = b->part[k].req;
 

@@ -13,7 +13,6 @@
 #include "core/store/url_store_impl.h"
 
 #define RENEWALS 2 /* of credentials, for one request */
-
 #define LISTING_MS 30000
 
 static struct store *store_of(struct io_store *base)
@@ -145,6 +144,15 @@ int store_find(struct store *s, const char *path, struct io_object *ret)
 	return found;
 }
 
+/* Whether r is that of a root in which nothing is yet; then it is none. */
+static bool is_empty_root(const struct store *s, const char *path, int r)
+{
+	if (r != -ENOENT || *path || !s->opts.may_be_empty)
+		return false;
+	err_clear();
+	return true;
+}
+
 static int lookup(struct io_store *base, const char *path, struct io_object *ret)
 {
 	struct store *s = store_of(base);
@@ -160,9 +168,8 @@ static int lookup(struct io_store *base, const char *path, struct io_object *ret
 	if (found < 0) {
 		int r = s->kind->look(s, path, ret);
 
-		if (r != -ENOENT || *path || !s->opts.may_be_empty)
+		if (!is_empty_root(s, path, r))
 			return r;
-		err_clear();
 		*ret = (struct io_object){ .is_dir = true };
 		return 0;
 	}
@@ -175,12 +182,8 @@ static int list(struct io_store *base, const char *path, io_store_fn *each, void
 	struct object_list *l;
 	int r = store_directory(s, path, &l);
 
-	if (r == -ENOENT && !*path && s->opts.may_be_empty) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return is_empty_root(s, path, r) ? 0 : r;
 	for (size_t i = 0; i < l->n && r == 0; i++) {
 		struct io_object o;
 

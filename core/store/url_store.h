@@ -43,6 +43,7 @@ struct url_store_opts {
 /* Asks the server nothing yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */
 int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret);
 
+#define STORE_UPLOAD_THREADS 16 /* that put the files of one step */
 /* Whether steps can be written below a URL: s3:// and gs://. */
 bool store_is_bucket(const char *url);
 

@@ -89,8 +89,8 @@ static size_t input_size_of(const struct stream *s)
 	return (size_t)MIN(n, MAX((uint64_t)STREAM_INPUT_BYTES, s->len + end));
 }
 
-/* How much to read: from a server as much as is wanted, where that is known, since each read waits.
- */
+/* How much to read: from a server as much as is wanted, where that is known, else twice what came
+ * before. */
 static size_t next_input(struct stream *s)
 {
 	uint64_t n = STREAM_INPUT_BYTES;

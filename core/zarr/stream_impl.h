@@ -15,8 +15,7 @@
 #include "core/zarr/stream.h"
 
 #define STREAM_INPUT_BYTES ((size_t)512 << 10)
-/* From a server each read waits for a round trip: the first is as small, and each is as large as
- * all before it. */
+/* The most at once from a server, where each read waits for a round trip. */
 #define STREAM_REMOTE_BYTES ((size_t)4 << 20)
 
 #define STREAM_WAITS 16
