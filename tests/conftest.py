@@ -189,6 +189,33 @@ def s3(moto, tmp_path, monkeypatch):
         yield proxy
 
 
+@pytest.fixture(scope='module')
+def s3_bucket(request, moto):
+    """A bucket of moto's, without the proxy, that is called BUCKET in the module of the test."""
+    return buckets.Bucket(moto, request.module.BUCKET)
+
+
+@pytest.fixture(scope='module')
+def gs_bucket(request, gcs):
+    """The same of the emulator."""
+    return gcs_server.Bucket(gcs, request.module.BUCKET)
+
+
+@pytest.fixture(params=['s3', 'gs'])
+def bucket(request):
+    """Both, one after the other, empty."""
+    b = request.getfixturevalue(f'{request.param}_bucket')
+    for key in b.keys():
+        b.delete(key)
+    return b
+
+
+@pytest.fixture
+def proxy(request, bucket):
+    """The proxy before the server of `bucket`: the fixture s3 or gs."""
+    return request.getfixturevalue(bucket.scheme)
+
+
 @pytest.fixture
 def run(program):
     """run('ls', path, ...): the program's subcommand; returns the CompletedProcess with text output."""

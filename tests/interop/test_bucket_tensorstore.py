@@ -7,34 +7,15 @@ import numpy as np
 import pytest
 import tensorstore as ts
 
-from lib import buckets, gcs as gcs_server
+from lib import buckets
 
+BUCKET = 'tensorstore'  # for the fixture
 VALUE = np.arange(35, dtype='f4').reshape(7, 5)
 ZARR2 = {'driver': 'zarr', 'metadata': {'shape': [7, 5], 'chunks': [4, 3], 'dtype': '<f4',
                                         'compressor': {'id': 'zstd', 'level': 1}}}
 ZARR3 = {'driver': 'zarr3', 'metadata': {'shape': [7, 5], 'data_type': 'float32'}}
 # Its driver has one for the process: the first that it finds.
 TOKEN = 'ya29.of-tensorstore'
-
-
-@pytest.fixture(scope='module')
-def s3_bucket(moto):
-    return buckets.Bucket(moto, 'tensorstore')
-
-
-@pytest.fixture(scope='module')
-def gs_bucket(gcs):
-    return gcs_server.Bucket(gcs, 'tensorstore')
-
-
-@pytest.fixture(params=['s3', 'gs'])
-def bucket(request):
-    return request.getfixturevalue(f'{request.param}_bucket')
-
-
-@pytest.fixture
-def proxy(request, bucket):
-    return request.getfixturevalue(bucket.scheme)
 
 
 @pytest.fixture

@@ -120,6 +120,11 @@ class Bucket(AnyBucket):
         return self._list('uploads=')
 
 
+def is_put(key):
+    """Of requests that reach a proxy: whether they put an object with that in its name, at once or as its last part."""
+    return lambda h: h.command in ('PUT', 'POST') and key in h.path and 'upload' not in h.path.partition('?')[2].replace('uploadType', '')
+
+
 def _hmac(key, text):
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 

@@ -14,34 +14,12 @@ import time
 import numpy as np
 import pytest
 
-from lib import buckets, compare, dying_upload, gcs as gcs_server, mounts
+from lib import buckets, compare, dying_upload, mounts
 
+BUCKET = 'drafts'  # for the fixture
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 W = np.arange(300_000, dtype=np.float32)
-
-
-@pytest.fixture(scope='module')
-def s3_bucket(moto):
-    return buckets.Bucket(moto, 'drafts')
-
-
-@pytest.fixture(scope='module')
-def gs_bucket(gcs):
-    return gcs_server.Bucket(gcs, 'drafts')
-
-
-@pytest.fixture(params=['s3', 'gs'])
-def bucket(request):
-    b = request.getfixturevalue(f'{request.param}_bucket')
-    for key in b.keys():
-        b.delete(key)
-    return b
-
-
-@pytest.fixture
-def proxy(request, bucket):
-    return request.getfixturevalue(bucket.scheme)
 
 
 @pytest.fixture
@@ -70,10 +48,6 @@ def begin(m, step=5):
     np.save(d / 'state/w.npy', W)
     (d / 'state/n.json').write_text('7')
     return d
-
-
-def is_put(key):
-    return lambda h: h.command in ('PUT', 'POST') and key in h.path and 'upload' not in h.path.partition('?')[2].replace('uploadType', '')
 
 
 def text(m):
@@ -187,7 +161,7 @@ def test_a_failed_commit_leaves_the_draft(opened, run, bucket, proxy, root, key)
     d = begin(m)
     (d / 'state/gone.npy').write_bytes((d / 'state/w.npy').read_bytes())
     name = key if bucket.scheme == 's3' else key.replace('/', '%2F')
-    proxy.fault = lambda h: is_put(name)(h) and (h.refuse(403, 'AccessDenied') or True)
+    proxy.fault = lambda h: buckets.is_put(name)(h) and (h.refuse(403, 'AccessDenied') or True)
     with pytest.raises(OSError):
         d.rename(m.path / '5')
     proxy.fault = None
@@ -270,7 +244,7 @@ def test_the_mount_ends_in_a_commit(opened, bucket, proxy, spill):
     begun, go, codes = threading.Event(), threading.Event(), []
 
     def hold(h):
-        if is_put('_METADATA')(h):
+        if buckets.is_put('_METADATA')(h):
             begun.set()
             assert go.wait(120)
         return False
@@ -300,7 +274,7 @@ def test_the_mount_is_killed(opened, run, bucket, proxy, root, spill, key):
     killed = []
 
     def kill(h):
-        if is_put(key)(h) and 'state' not in h.path.rpartition(CLAIM)[0] and not killed:
+        if buckets.is_put(key)(h) and 'state' not in h.path.rpartition(CLAIM)[0] and not killed:
             killed.append(h.path)
             os.kill(m.pid, signal.SIGKILL)
             return h.reset()

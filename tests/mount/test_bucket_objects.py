@@ -12,34 +12,12 @@ import pytest
 
 from lib import buckets, gcs as gcs_server
 
+BUCKET = 'objects'  # for the fixture
 MIB = 1 << 20
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 BUDGET = 64 * MIB
 # Three parts of 8 MiB, and a piece.
 LARGE = b''.join(hashlib.sha256(i.to_bytes(4, 'big')).digest() for i in range((25 * MIB) // 32)) + b'the end'
-
-
-@pytest.fixture(scope='module')
-def s3_bucket(moto):
-    return buckets.Bucket(moto, 'objects')
-
-
-@pytest.fixture(scope='module')
-def gs_bucket(gcs):
-    return gcs_server.Bucket(gcs, 'objects')
-
-
-@pytest.fixture(params=['s3', 'gs'])
-def bucket(request):
-    b = request.getfixturevalue(f'{request.param}_bucket')
-    for key in b.keys():
-        b.delete(key)
-    return b
-
-
-@pytest.fixture
-def proxy(request, bucket):
-    return request.getfixturevalue(bucket.scheme)
 
 
 @pytest.fixture

@@ -11,33 +11,11 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from lib import buckets, dying_upload, gcs as gcs_server
+from lib import buckets, dying_upload
 
+BUCKET = 'written'  # for the fixture
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
-
-
-@pytest.fixture(scope='module')
-def s3_bucket(moto):
-    return buckets.Bucket(moto, 'written')
-
-
-@pytest.fixture(scope='module')
-def gs_bucket(gcs):
-    return gcs_server.Bucket(gcs, 'written')
-
-
-@pytest.fixture(params=['s3', 'gs'])
-def bucket(request):
-    b = request.getfixturevalue(f'{request.param}_bucket')
-    for key in b.keys():
-        b.delete(key)
-    return b
-
-
-@pytest.fixture
-def proxy(request, bucket):
-    return request.getfixturevalue(bucket.scheme)
 
 
 @pytest.fixture
@@ -58,11 +36,6 @@ def spill(tmp_path, monkeypatch):
 def nothing_is_left(bucket, proxy):
     assert bucket.keys() == []
     assert not (bucket.uploads() if bucket.scheme == 's3' else [s for s in proxy.sessions.values() if not s.about])
-
-
-def is_put(key):
-    """Of requests that put an object of that name."""
-    return lambda h: h.command in ('PUT', 'POST') and key in h.path and 'upload' not in h.path.partition('?')[2].replace('uploadType', '')
 
 
 @pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off,zarr=3'])
@@ -112,7 +85,7 @@ def test_two_hosts_commit_one_step(run, bucket, proxy, root):
     seen, both = [], threading.Barrier(2)
 
     def together(h):
-        if is_put(CLAIM)(h):
+        if buckets.is_put(CLAIM)(h):
             seen.append(h.path)
             both.wait(120)
         return False
@@ -133,7 +106,7 @@ def test_two_hosts_commit_one_step(run, bucket, proxy, root):
 @pytest.mark.parametrize('key', ['manifest.ocdbt', '_METADATA', '_CHECKPOINT_METADATA', '/5/' + MARKER])
 def test_a_failure_leaves_nothing(run, bucket, proxy, root, key):
     name = key if bucket.scheme == 's3' else key.replace('/', '%2F')
-    proxy.fault = lambda h: is_put(name)(h) and (h.refuse(403, 'AccessDenied') or True)
+    proxy.fault = lambda h: buckets.is_put(name)(h) and (h.refuse(403, 'AccessDenied') or True)
     r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
     assert r.returncode == 1 and 'cannot write' in r.stderr and key.strip('/').split('/')[-1] in r.stderr, r.stderr
     proxy.fault = None
@@ -144,7 +117,7 @@ def test_an_interrupt_leaves_nothing(program, bucket, proxy, root):
     begun, go = threading.Event(), threading.Event()
 
     def hold(h):
-        if is_put('_METADATA')(h):
+        if buckets.is_put('_METADATA')(h):
             begun.set()
             assert go.wait(120)
         return False
@@ -174,7 +147,7 @@ def test_gc_leaves_the_living(run, program, bucket, proxy, root):
     begun, go = threading.Event(), threading.Event()
 
     def hold(h):
-        if is_put('_METADATA')(h):
+        if buckets.is_put('_METADATA')(h):
             begun.set()
             assert go.wait(120)
         return False

@@ -42,11 +42,6 @@ def bucket(request):
 
 
 @pytest.fixture
-def proxy(request, bucket):
-    return request.getfixturevalue(bucket.scheme)
-
-
-@pytest.fixture
 def url(bucket):
     return f'{bucket.scheme}://shared'
 
