@@ -395,10 +395,10 @@ LISTS = [
         'tests/fuzz/fuzz_codec.c': r'\\"(?:id|name)\\":\\"{}\\"',
         'tests/unit/codec/t_codec.c': r'\\"(?:id|name)\\":\\"{}\\"',
         'core/codec/README.md': r'`{}`',
-        'README.md': r'`{}`',
+        'docs/reading.md': r'`{}`',
     }),
     ('COMMANDS', 'tools/cli/cmd.h', r'^\tcommand\((\w+)\)', 'tools/commands', r'^const struct cmd cmd_(\w+) = ', {
-        'README.md': r'(?m)^\|[^|]*`{}`',
+        'docs/commands.md': r'(?m)^\|[^|]*`{}`',
     }),
     ('LEAF_TYPES', LEAF_TABLE, r'^\ttype\((\w+)\)', 'handlers/leaf', r'^const struct leaf_type leaf_(\w+) = ', {}),
     ('formats', 'handlers/format/format.c', r'&format_(\w+)\b', 'handlers/format', r'^const struct format_ops format_(\w+) = ', {}),

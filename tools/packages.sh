@@ -11,7 +11,7 @@ packages_build=(
 	fuse3 libfuse3-dev liburing-dev libmd-dev libcjson-dev libmsgpack-dev libpcre2-dev
 	libisal-dev libzstd-dev libblosc-dev libseccomp-dev libcurl4-openssl-dev libssl-dev libexpat1-dev zlib1g-dev liblz4-dev libbz2-dev
 )
-# To look around as README's tour does.
+# To look around as docs/tour.md does.
 packages_tour=(attr less python3-numpy)
 # To run one mount per host as one job.
 packages_mpi=(libopenmpi-dev openmpi-bin)

@@ -2,7 +2,7 @@
 /*
  * options.h - every option of a mount, in one table.
  *
- * The table gives parsing, --help, the man page, the README's section and
+ * The table gives parsing, --help, the man page, docs/options.md and
  * `.pytreefs/config`. An option that is not in it does not exist.
  */
 #ifndef PYTREEFS_OPTIONS_H

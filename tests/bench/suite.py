@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 
-from bench import measure, plot, table
+from bench import measure, plot, readme, table
 from bench.bench import BENCHES, Bench
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -40,7 +40,7 @@ def run(name, args, build):
 def main():
     parser = argparse.ArgumentParser(prog='tests/bench/run', description=(
         'Measures pytreefs and its peers side by side. With all rows, or --write, the result goes to '
-        'docs/benchmarks.md.'))
+        'docs/benchmarks.md and its main rows to README.md.'))
     parser.add_argument('rows', nargs='*', metavar='ROW', help='names of benches (--list), or parts of them')
     parser.add_argument('--list', action='store_true', help='the names, and what each compares')
     parser.add_argument('--rounds', type=int, default=5, help='how often each contender runs, what takes long less often (default: 5)')
@@ -75,6 +75,7 @@ def main():
     if (not args.rows or args.write) and not broken:
         pictures = plot.write(results, lambda name: BENCHES[name].__module__.rpartition('.')[2])
         table.write(results, [(n, note_of(BENCHES[n])) for n in wanted], args.rounds, load, pictures)
+        readme.write()
     return 1 if broken else 0
 
 

@@ -113,7 +113,7 @@ def test_chunks_of_orbax_are_kept(mount, root):
 
 
 def test_the_copy_of_the_tour(mount, tmp_path):
-    """What README.md says of a copy of the sample: arrays move, and what is decoded are its numbers."""
+    """What docs/tour.md says of a copy of the sample: arrays move, and what is decoded are its numbers."""
     shutil.copytree(TESTS / 'data/sample', tmp_path / 'ckpts')
     m = mount(tmp_path / 'ckpts')
 
@@ -121,7 +121,7 @@ def test_the_copy_of_the_tour(mount, tmp_path):
         assert not shell('mkdir MNT/1001.tmp && cp -r MNT/1000/state MNT/1001.tmp/ && '
                          'echo 1001 > MNT/1001.tmp/state/step.json && mv MNT/1001.tmp MNT/1001', m).stderr
     moved = counted(m, next_step)
-    said, = re.findall(r'^  "chunks_copied": (\d+),$', (TESTS.parent / 'README.md').read_text(), re.M)
+    said, = re.findall(r'^  "chunks_copied": (\d+),$', (TESTS.parent / 'docs/tour.md').read_text(), re.M)
     numbers = len(list((m / '1000/state').rglob('*.json')))
     assert moved['chunks_copied'] == int(said)
     # A program that opens one leaf after another may have the next ones decoded ahead; to decode for the copy would be all.

@@ -100,21 +100,21 @@ def test_one_layer_of_many_by_a_lazy_slice(mount, checkpoint):
     assert np.array_equal(part.numpy(), np.asarray(params['layers']['1']['kernel'])[10:20])
 
 
-# ---- the example of README ----
+# ---- the example of docs/pytorch.md ----
 
-README = pathlib.Path(__file__).resolve().parents[2] / 'README.md'
+PAGE = pathlib.Path(__file__).resolve().parents[2] / 'docs/pytorch.md'
 
 
 def block(kind):
-    """The one block of that language in README's section on PyTorch that speaks of linear layers."""
-    found = [text for text in re.findall(rf'```{kind}\n(.*?)```', README.read_text(), re.S)
+    """The one block of that language on the page that is about linear layers."""
+    found = [text for text in re.findall(rf'```{kind}\n(.*?)```', PAGE.read_text(), re.S)
              if 'kernel' in text or 'nn.Linear' in text]
     assert len(found) == 1
     return found[0]
 
 
 def test_linear_layers_by_a_rules_file(mount, checkpoint, tmp_path, monkeypatch):
-    """README's rules file and program, as they stand there: kernels become transposed weights of nn.Linear."""
+    """The page's rules file and program, as they stand there: kernels become transposed weights of nn.Linear."""
     root, params = checkpoint
     rules = block('json')
     assert len(rules.splitlines()) <= 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README's two flows, and the source files that speak in a trace."""
+"""The two flows of docs/architecture.md, and the source files that speak in a trace."""
 
 import functools
 import itertools
@@ -11,14 +11,14 @@ CALL = re.compile(r'\btrace\(TRACE_(\w+),\s*((?:"(?:\\.|[^"\\])*"\s*|PRI\w+\s*)+
 CONVERSION = re.compile(r'%(?:[-+ #0]*[\d.*]*(?:hh|h|ll|l|z|j)?[a-zA-Z])')
 
 
-def readme_flow(call):
-    """The files of one system call, in the order of README; each exists."""
-    section = (ROOT / 'README.md').read_text().split(f'\n{call} ', 1)[1]
+def page_flow(call):
+    """The files of one system call, in the order of the page; each exists."""
+    section = (ROOT / 'docs/architecture.md').read_text().split(f'\n{call} ', 1)[1]
     lines = section.split('```', 1)[0].split('\n')[1:]
     files = [m[1] for line in itertools.takewhile(lambda line: line.startswith(' '), lines)
              if (m := re.match(r'  ([\w/]+\.c)\b', line))]
     missing = [f for f in files if not (ROOT / f).is_file()]
-    assert files and not missing, f'{call}: README names {missing}, which do not exist'
+    assert files and not missing, f'{call}: the page names {missing}, which do not exist'
     return files
 
 
@@ -46,10 +46,10 @@ ENGINE = 'core/io/io_trace.c'       # speaks for the engine that is traced
 
 
 def check(call, lines, besides=()):
-    """The flow of README is what happened: [(module, text)]. besides: files that may speak and are not of the flow."""
-    flow = readme_flow(call)
+    """The flow of the page is what happened: [(module, text)]. besides: files that may speak and are not of the flow."""
+    flow = page_flow(call)
     spoke = list(dict.fromkeys(f for module, text in lines for f in sorted(files_of(module, text)) if f != ENGINE))
-    assert set(spoke) - set(besides) <= set(flow), f'{call}: not in README: {set(spoke) - set(besides) - set(flow)}'
+    assert set(spoke) - set(besides) <= set(flow), f'{call}: not on the page: {set(spoke) - set(besides) - set(flow)}'
     in_order = [f for f in flow if f in spoke]
-    assert [f for f in spoke if f in flow] == in_order, f'{call}: README has {in_order}, the trace {spoke}'
+    assert [f for f in spoke if f in flow] == in_order, f'{call}: the page has {in_order}, the trace {spoke}'
     return flow

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a release is made of: one version, the list of libraries, the nightly's commands, the unit of systemd."""
+"""What a release is made of: one version, the list of libraries, the nightly's commands, the unit of systemd, README's numbers."""
 
 import json
 import pathlib
 import re
 import shlex
 import subprocess
+
+from bench import readme
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 
@@ -51,3 +53,14 @@ def test_the_unit_gives_its_mount_no_namespace():
     set_up = dict(re.findall(r'^(\w+)=(.*)$', unit, re.M))
     assert not {'ProtectSystem', 'ProtectHome', 'PrivateTmp', 'PrivateDevices', 'ReadOnlyPaths', 'ProtectKernelTunables'} & set(set_up)
     assert 'sandbox=require' in set_up['ExecStart'] and set_up['NoNewPrivileges'] == 'yes'
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_benchmarks():
+    """tests/bench/run writes both; by hand it is `cd tests && python3 -m bench.readme`."""
+    page = readme.DOC.read_text()
+    assert readme.block(page) in readme.README.read_text()
+    # A row that is slower than its peer is below 1, whichever way round its target is written.
+    ratios = readme.measured(page)
+    assert len(ratios) > 40 and ratios['raw chunk, random 4 KiB, p50', 'tmpfs'] < 1
+    changed = re.sub(r'(Orbax save: [^|]*\|) [\d.]+', r'\1 77.01', page)
+    assert changed != page and '77.01' in readme.block(changed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From sources to an installed program: what is configured again, what is installed where, the tour of README."""
+"""From sources to an installed program: what is configured again, what is installed where, what can be pasted from the pages."""
 
 import json
 import os
@@ -130,7 +130,7 @@ def test_where_helpers_go(tmp_path, options, wanted):
     assert re.search(r'helpers of mount\(8\) *: (\S+)', r.stdout)[1] == wanted, r.stdout
 
 
-# ---- README's tour ----
+# ---- lines to paste: README, the tour, pages ----
 
 @pytest.fixture
 def pasted(build, tmp_path):
@@ -141,11 +141,19 @@ def pasted(build, tmp_path):
         subprocess.run(['umount', '-l', mnt], capture_output=True)
 
 
-def test_the_tour_of_readme(pasted):
-    """Pasted line by line after quickstart, it prints what README says that it prints."""
+@pytest.mark.parametrize('page,title,mnt', [('README.md', 'Mount', 'mnt'), ('docs/tour.md', 'A tour', 'tour/mnt')])
+def test_a_tour(pasted, page, title, mnt):
+    """Pasted line by line after quickstart, it prints what the page says that it prints."""
     where, env = pasted
-    assert not tour.faults(TOP / 'README.md', 'A tour', where, env)
-    assert not list((where / 'mnt').iterdir()), 'the tour ends with its mount unmounted'
+    assert not tour.faults(TOP / page, title, where, env)
+    assert not list((where / mnt).iterdir()), 'it ends with its mount unmounted'
+
+
+def test_one_tour_can_follow_the_other(pasted):
+    """As a reader pastes them, in one directory; the tour is in a directory of its own."""
+    where, env = pasted
+    for page, title in (('README.md', 'Mount'), ('docs/tour.md', 'A tour')):
+        assert not tour.faults(TOP / page, title, where, env)
 
 
 @pytest.mark.parametrize('page', ['views', 'writing'])

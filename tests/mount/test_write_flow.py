@@ -85,8 +85,8 @@ def test_modules_follow_each_other_as_the_design_says(mount, tmp_path):
 VERIFY = ('core/ocdbt/db.c', 'core/ocdbt/kv_ocdbt.c', 'core/kv/kv.c', 'core/step/item.c', 'core/zarr/zarr.c')
 
 
-def test_the_files_of_a_write_are_those_of_the_readme(mount, tmp_path):
-    """By file: README's "How a write flows"."""
+def test_the_files_of_a_write_are_those_of_the_page(mount, tmp_path):
+    """By file: "How a write flows" of docs/architecture.md."""
     trace = save(mount, tmp_path)
     write = phase(trace, "write 'w.npy'", "rename '7.tmp' to '7'")
     # The array's document is put when the header is known, before any chunk: one put and one look at it.

@@ -98,7 +98,7 @@ def test_examples_of_docstrings(tmp_path, monkeypatch):
 
 def test_the_tour_of_the_readme(tmp_path, build):
     """Its lines, pasted beside a copy of the sample."""
-    text = (TOP / 'README.md').read_text().split('## From Python, without a mount\n', 1)[1]
+    text = (TOP / 'README.md').read_text().split('## Python, without a mount\n', 1)[1]
     code = re.search(r'```python\n(.*?)```', text, re.S)[1]
     shutil.copytree(SAMPLE, tmp_path / 'ckpts')
     r = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True)
