@@ -11,6 +11,7 @@
 * the ladder has no cycle: a folder may use only those that MAY_INCLUDE lists before it
 * each `x.c` or `x.h` that a comment or a README names exists
 * the tests that SECURITY.md names exist
+* each link of a page to another page, file or heading leads somewhere, and docs/README.md lists the pages beside it
 * each folder of core and handlers has a README
 * the files that call a sync operation are those that core/commit/README.md lists
 * a wait with a deadline is of the monotonic clock: who steps the clock of the machine neither ends nor prolongs one
@@ -334,6 +335,33 @@ def check_promises():
             yield f"SECURITY.md: names '{name}', which does not exist"
 
 
+LINK = re.compile(r'\]\(([^()\s]+)\)')
+
+
+def anchors(text):
+    """What a heading is called in a link: its words, small, joined by hyphens."""
+    headings = re.findall(r'^#+ (.*)', re.sub(r'```.*?```', '', text, flags=re.S), re.M)
+    return {re.sub(r'[^\w\- ]', '', heading).lower().replace(' ', '-') for heading in headings}
+
+
+def check_links():
+    """The links between pages, and the index of docs/."""
+    for name in pages():
+        text = re.sub(r'```.*?```|`[^`\n]*`', '', (ROOT / name).read_text(encoding='utf-8'), flags=re.S)
+        for target in LINK.findall(text):
+            path, _, anchor = target.partition('#')
+            at = ((ROOT / name).parent / path).resolve() if path else ROOT / name
+            if re.match(r'https?:', target):
+                continue
+            if not at.exists():
+                yield f"{name}: links to '{target}', which does not exist"
+            elif anchor and anchor not in anchors(at.read_text(encoding='utf-8')):
+                yield f"{name}: links to '{target}', which has no such heading"
+    index = LINK.findall((ROOT / 'docs/README.md').read_text(encoding='utf-8'))
+    yield from (f'docs/README.md: does not list {path.name}' for path in sorted((ROOT / 'docs').glob('*.md'))
+                if path.name not in index and path.name != 'README.md')
+
+
 def check_readmes():
     for folder in MAY_INCLUDE:
         if folder.startswith(('core/', 'handlers/')) and folder.count('/') == 1:
@@ -493,6 +521,7 @@ def main():
     faults += check_built(names)
     faults += check_all_named(names)
     faults += check_promises()
+    faults += check_links()
     faults += check_readmes()
     faults += check_syncs(names)
     faults += check_waits(names)
