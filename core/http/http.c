@@ -273,6 +273,11 @@ static int start(struct http *h)
 	return 0;
 }
 
+unsigned http_connections(const struct http *h)
+{
+	return h->opts.connections;
+}
+
 int http_submit(struct http *h, struct http_request *q)
 {
 	int r;

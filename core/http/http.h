@@ -88,7 +88,13 @@ struct http_request {
 	 * If-Match. */
 	const char *tag_header;
 	uint64_t size; /* with a range: of the whole object */
-	bool follow;   /* redirects */
+	/*
+	 * With a range: the size of the object is not known yet. The object may end inside the
+	 * range: `received` says how much of the range it has. When the server answers with a
+	 * whole object that is longer than the range, only `answer` is set and nothing is received.
+	 */
+	bool is_first;
+	bool follow; /* redirects */
 	/* "Name: value", a header that an answer has to have: another server's is -EIO. NULL: none.
 	 */
 	const char *expect;
@@ -123,6 +129,7 @@ struct http_request {
 int http_new(const struct http_opts *opts, struct http **ret);
 /* Nothing may be under way. Accepts NULL. */
 void http_free(struct http *h);
+unsigned http_connections(const struct http *h);
 int http_submit(struct http *h, struct http_request *req);
 /* Until it has a result, which is returned with a note that names the object, the range and why. */
 int http_wait(struct http *h, struct http_request *req);

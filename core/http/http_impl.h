@@ -27,6 +27,8 @@ struct transfer {
 	struct http_answer answer;
 	bool has_range, has_length, has_expected, checked;
 	uint64_t range_from, range_to, length;
+	uint64_t want;   /* of the range: how much this answer completes */
+	bool is_enough;  /* the answer says what was asked, and its bytes are not wanted */
 	int retry_after; /* seconds; -1: it did not say */
 	int refused;     /* what is wrong with the answer; 0: nothing */
 	char why[HTTP_WHY_MAX / 2];

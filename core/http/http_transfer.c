@@ -135,21 +135,36 @@ static int check_tag(struct transfer *t)
 	if (q->tag && q->tag[0] && t->answer.tag[0] && strcmp(q->tag, t->answer.tag) != 0)
 		return refuse(t, -ESTALE, "it was replaced: its tag is %s, and was %s",
 			      t->answer.tag, q->tag);
-	if (is_ranged(q) && t->answer.has_size && t->answer.size != q->size)
+	if (is_ranged(q) && !q->is_first && t->answer.has_size && t->answer.size != q->size)
 		return refuse(t, -ESTALE,
 			      "it was replaced: it has %" PRIu64 " bytes, and had %" PRIu64,
 			      t->answer.size, q->size);
 	return 0;
 }
 
+/* Where the range ends that the answer has to have. */
+static uint64_t end_of(const struct transfer *t)
+{
+	const struct http_request *q = t->req;
+	uint64_t to = q->off + q->n;
+
+	return q->is_first && t->answer.has_size ? MIN(to, t->answer.size) : to;
+}
+
 static int check_range(struct transfer *t)
 {
 	const struct http_request *q = t->req;
-	uint64_t from = q->off + q->received, to = q->off + q->n;
+	uint64_t from = q->off + q->received, to = end_of(t);
 
+	t->want = to - q->off;
+	if (t->answer.status == 200 && q->is_first &&
+	    (!t->has_length || t->length > q->n || q->off != 0)) {
+		t->is_enough = true;
+		return 0;
+	}
 	if (t->answer.status == 200) {
 		/* A server without ranges answers with the whole object: right if that was asked. */
-		if (!t->has_length || t->length != q->n || q->off != 0)
+		if (!t->has_length || t->length != t->want || q->off != 0)
 			return refuse(
 				t, -EIO,
 				"the server gives the whole object (status 200) in place of the range");
@@ -233,8 +248,10 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 		t->refusal_n += some;
 		return n;
 	}
+	if (t->is_enough)
+		return 0;
 	if (is_ranged(q)) {
-		if (n > q->n - q->received) {
+		if (n > t->want - q->received) {
 			refuse(t, -EIO, "the answer is longer than the range");
 			return 0;
 		}
@@ -304,7 +321,8 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	t->error[0] = t->why[0] = '\0';
 	t->refused = 0;
 	t->refusal_n = 0;
-	t->checked = false;
+	t->checked = t->is_enough = false;
+	t->want = q->n;
 	begin_answer(t, "");
 	no_headers(t);
 	/* Without a tag nothing says that the rest is one of the same object. */
@@ -475,6 +493,13 @@ static bool ends_in_slash(struct transfer *t)
 	return url && *url && url[strlen(url) - 1] == '/';
 }
 
+static enum try_end succeeded(struct http_request *q)
+{
+	q->result = 0;
+	q->why[0] = '\0';
+	return TRY_DONE;
+}
+
 enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_ms)
 {
 	struct http_request *q = t->req;
@@ -490,18 +515,18 @@ enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_
 		snprintf(q->why, sizeof(q->why), "%s", t->why);
 		return TRY_DONE;
 	}
+	if (t->is_enough)
+		return succeeded(q);
 	if (code != CURLE_OK)
 		return failed_code(t, code);
 	if (!is_success(t))
 		return failed_status(t, ret_after_ms);
-	if (is_ranged(q) && q->received != q->n) {
+	if (is_ranged(q) && q->received != t->want) {
 		q->result = -EIO;
 		snprintf(q->why, sizeof(q->why),
 			 "the answer ends after %" PRIu64 " of %" PRIu64 " bytes", q->received,
-			 q->n);
+			 t->want);
 		return TRY_AGAIN;
 	}
-	q->result = 0;
-	q->why[0] = '\0';
-	return TRY_DONE;
+	return succeeded(q);
 }
