@@ -408,7 +408,7 @@ int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
 
 	if (io_dir_in_store(dir)) {
 		atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
-		return io_store_open(dir, rel, flags, ret);
+		return io_store_open(dir, rel, flags, NULL, ret);
 	}
 	if (!(flags & O_CREAT))
 		r = io_look_first(dir, rel);

@@ -134,6 +134,13 @@ void io_dir_close(struct io_dir *dir);
 /* flags: O_RDONLY, or O_RDWR|O_CREAT|O_EXCL and the like; mode for O_CREAT. -ENOENT when absent. */
 int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
 		 struct io_file **ret);
+/*
+ * io_file_open() to read, for a caller that reads this range next, as far as the file has it: a
+ * store that has to ask its server for the file gets the range in the same answer.
+ */
+#define IO_FIRST_BYTES (64 << 10) /* the range for a file that is probably small */
+int io_file_open_range(struct io_dir *dir, const char *rel, uint64_t off, size_t n,
+		       struct io_file **ret);
 /* An unlinked file in dir, or in the path tmpdir when dir is NULL. */
 int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir,
 		 struct io_file **ret);

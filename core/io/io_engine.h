@@ -29,7 +29,8 @@ struct io_engine_ops {
 	int64_t (*splice)(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
 			  int pipe);
 	/* Of a store (io_store.h); NULL in real engines, which have none. */
-	int (*lookup)(struct io_engine *io, const char *path, struct io_object *ret);
+	int (*lookup)(struct io_engine *io, const char *path, const struct io_want *want,
+		      struct io_object *ret);
 	int (*list)(struct io_engine *io, const char *path, io_store_fn *each, void *arg);
 	/* io_quiesce(); NULL: it has nothing to end. */
 	void (*quiesce)(struct io_engine *io);
@@ -103,7 +104,8 @@ int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off
 
 /* What io.c does with directories and files, of a store (io_store.c). */
 int io_store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret);
-int io_store_open(struct io_dir *dir, const char *rel, int flags, struct io_file **ret);
+int io_store_open(struct io_dir *dir, const char *rel, int flags, const struct io_want *want,
+		  struct io_file **ret);
 int io_store_stat(struct io_dir *dir, const char *rel, struct stat *ret);
 int io_store_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
 int io_store_read_only(const struct io_dir *dir, const char *rel);

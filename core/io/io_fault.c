@@ -229,12 +229,13 @@ static int64_t fault_splice(struct io_engine *io, struct io_file *file, uint64_t
 	return r < 0 ? r : io->below->ops->splice(io->below, file, off, n, pipe);
 }
 
-static int fault_lookup(struct io_engine *io, const char *path, struct io_object *ret)
+static int fault_lookup(struct io_engine *io, const char *path, const struct io_want *want,
+			struct io_object *ret)
 {
 	int r = consult(io, FAULT_OPEN, NULL, 0, NULL);
 
 	return r < 0 ? err_code(r, "cannot look up", path) :
-		       io->below->ops->lookup(io->below, path, ret);
+		       io->below->ops->lookup(io->below, path, want, ret);
 }
 
 static int fault_list(struct io_engine *io, const char *path, io_store_fn *each, void *arg)

@@ -87,11 +87,12 @@ static int64_t remote_splice(struct io_engine *io, struct io_file *file, uint64_
 	return file->key ? -EINVAL : io->below->ops->splice(io->below, file, off, n, pipe);
 }
 
-static int remote_lookup(struct io_engine *io, const char *path, struct io_object *ret)
+static int remote_lookup(struct io_engine *io, const char *path, const struct io_want *want,
+			 struct io_object *ret)
 {
 	struct io_store *s = store_of(io);
 
-	return s->ops->lookup(s, path, ret);
+	return s->ops->lookup(s, path, want, ret);
 }
 
 static int remote_list(struct io_engine *io, const char *path, io_store_fn *each, void *arg)
@@ -205,7 +206,7 @@ int io_store_root(struct io_engine *io, struct io_dir **ret)
 
 	if (!at)
 		return fail(-EINVAL, "this engine has no store");
-	r = io->ops->lookup(io, "", &o);
+	r = io->ops->lookup(io, "", NULL, &o);
 	if (r >= 0 && !o.is_dir)
 		r = fail(-ENOTDIR, "'%s' is not a directory", store_of(at)->url);
 	return r < 0 ? r : dir_of_prefix(io, "", store_of(at)->url, ret);
@@ -229,13 +230,14 @@ static int path_in_store(const struct io_dir *dir, const char *rel, char **ret)
 	return 0;
 }
 
-static int look(struct io_dir *dir, const char *rel, char **ret_path, struct io_object *ret)
+static int look(struct io_dir *dir, const char *rel, const struct io_want *want, char **ret_path,
+		struct io_object *ret)
 {
 	auto_free char *path = NULL;
 	int r = path_in_store(dir, rel, &path);
 
 	if (r >= 0)
-		r = dir->io->ops->lookup(dir->io, path, ret);
+		r = dir->io->ops->lookup(dir->io, path, want, ret);
 	if (r >= 0 && ret_path)
 		*ret_path = take(path);
 	return r;
@@ -249,7 +251,7 @@ int io_store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 
 	if (!strcmp(rel, "."))
 		return dir_of_prefix(dir->io, dir->prefix, dir->path, ret);
-	r = look(dir, rel, &path, &o);
+	r = look(dir, rel, NULL, &path, &o);
 	if (r >= 0 && !o.is_dir)
 		r = fail(-ENOTDIR, "cannot open directory '%s': it is an object", rel);
 	if (r < 0)
@@ -266,7 +268,8 @@ int io_store_read_only(const struct io_dir *dir, const char *rel)
 		    dir->path);
 }
 
-int io_store_open(struct io_dir *dir, const char *rel, int flags, struct io_file **ret)
+int io_store_open(struct io_dir *dir, const char *rel, int flags, const struct io_want *want,
+		  struct io_file **ret)
 {
 	auto_free char *path = NULL;
 	struct io_object o;
@@ -275,7 +278,7 @@ int io_store_open(struct io_dir *dir, const char *rel, int flags, struct io_file
 
 	if ((flags & O_ACCMODE) != O_RDONLY || flags & (O_CREAT | O_TRUNC))
 		return io_store_read_only(dir, rel);
-	r = look(dir, rel, &path, &o);
+	r = look(dir, rel, want, &path, &o);
 	if (r >= 0 && o.is_dir)
 		r = fail(-EISDIR, "'%s' is not a regular file", rel);
 	if (r < 0)
@@ -300,11 +303,22 @@ int io_store_open(struct io_dir *dir, const char *rel, int flags, struct io_file
 	return 0;
 }
 
+int io_file_open_range(struct io_dir *dir, const char *rel, uint64_t off, size_t n,
+		       struct io_file **ret)
+{
+	const struct io_want want = { off, n };
+
+	if (!io_dir_in_store(dir))
+		return io_file_open(dir, rel, O_RDONLY, 0, ret);
+	atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
+	return io_store_open(dir, rel, O_RDONLY, n ? &want : NULL, ret);
+}
+
 int io_store_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 {
 	auto_free char *path = NULL;
 	struct io_object o;
-	int r = look(dir, rel, &path, &o);
+	int r = look(dir, rel, NULL, &path, &o);
 
 	if (r < 0)
 		return r;

@@ -26,6 +26,12 @@ struct io_object {
 	char tag[IO_TAG_MAX];  /* changes with the bytes; "" when the store has none */
 };
 
+/* A range of an object that its opener reads next. */
+struct io_want {
+	uint64_t off;
+	size_t n; /* the object may end before */
+};
+
 /* Stops early with a non-zero return. */
 typedef int io_store_fn(void *arg, const char *name, const struct io_object *object);
 
@@ -43,8 +49,13 @@ struct io_store_ops {
 	 * Called once, before anything else; NULL: it has none.
 	 */
 	int (*begin)(struct io_store *store, struct io_engine *io);
-	/* -ENOENT with a note when it is neither an object nor a directory. */
-	int (*lookup)(struct io_store *store, const char *path, struct io_object *ret);
+	/*
+	 * -ENOENT with a note when it is neither an object nor a directory. A store that has to ask
+	 * for an object may ask for `want` of it, so that the read of that is answered, too. NULL:
+	 * nothing is read next.
+	 */
+	int (*lookup)(struct io_store *store, const char *path, const struct io_want *want,
+		      struct io_object *ret);
 	int (*list)(struct io_store *store, const char *path, io_store_fn *each, void *arg);
 	/*
 	 * As of an engine: reads of files of this store, from `done` on. What a file has are its

@@ -55,9 +55,10 @@ static int64_t trace_splice(struct io_engine *io, struct io_file *file, uint64_t
 	return io->below->ops->splice(io->below, file, off, n, pipe);
 }
 
-static int trace_lookup(struct io_engine *io, const char *path, struct io_object *ret)
+static int trace_lookup(struct io_engine *io, const char *path, const struct io_want *want,
+			struct io_object *ret)
 {
-	int r = io->below->ops->lookup(io->below, path, ret);
+	int r = io->below->ops->lookup(io->below, path, want, ret);
 
 	trace(TRACE_IO, "lookup %s: %s", path, r < 0 ? strerror(-r) : "ok");
 	return r;

@@ -52,7 +52,7 @@ int io_sync_parents(struct io_dir *dir, const char *rel)
 int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
-	int r = io_file_open(dir, rel, O_RDONLY, 0, &f);
+	int r = io_file_open_range(dir, rel, 0, IO_FIRST_BYTES, &f);
 
 	/* The path should be a file and is a directory. */
 	if (r == -EISDIR)

@@ -49,7 +49,7 @@ static int dir_locate_one(struct kv_dir *d, struct span key, struct kv_loc *ret)
 	path = span_dup_str(key);
 	if (!path)
 		return fail(-ENOMEM, "cannot open '%.*s'", SPAN_ARG(key));
-	r = io_file_open(d->dir, path, O_RDONLY, 0, &ret->file);
+	r = io_file_open_range(d->dir, path, 0, IO_FIRST_BYTES, &ret->file);
 	/* A directory or a missing parent is a missing key, as for TensorStore's file store. */
 	if (r == -ENOENT || r == -ENOTDIR || r == -EISDIR || r == -ENAMETOOLONG)
 		return 0;

@@ -10,6 +10,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/err.h"
+#include "core/kv/kv_sum.h"
 #include "core/ocdbt/db.h"
 
 /* R12: what TensorStore's file driver would refuse as a name, or what would leave the directory. */
@@ -105,7 +106,16 @@ static int file_error(int r, const char *path)
 	}
 }
 
-static int open_file(struct ocdbt *db, const char *path, struct io_file **ret)
+/* What is read of a file: also the checksum that may follow a value. */
+static size_t range_of(const struct ocdbt_ref *ref)
+{
+	return ref->len && ref->len <= SIZE_MAX - KV_SUM_BYTES ? (size_t)ref->len + KV_SUM_BYTES :
+								 0;
+}
+
+/* For a reader of what ref names. */
+static int open_file(struct ocdbt *db, const char *path, const struct ocdbt_ref *ref,
+		     struct io_file **ret)
 {
 	uint64_t hash = hash64(span_str(path), 0);
 	struct io_file *file, *out, *other;
@@ -118,7 +128,7 @@ static int open_file(struct ocdbt *db, const char *path, struct io_file **ret)
 		*ret = file;
 		return 0;
 	}
-	r = io_file_open(db->dir, path, O_RDONLY, 0, &file);
+	r = io_file_open_range(db->dir, path, ref->off, range_of(ref), &file);
 	if (r < 0)
 		return file_error(r, path);
 	pthread_mutex_lock(&db->lock);
@@ -149,7 +159,7 @@ int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
 	int r = db_file_path(ref, &path);
 
 	if (r >= 0)
-		r = open_file(db, (const char *)path.p, &file);
+		r = open_file(db, (const char *)path.p, ref, &file);
 	if (r >= 0)
 		r = db_check_range(file, ref);
 	if (r < 0) {

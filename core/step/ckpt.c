@@ -114,7 +114,10 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 
 int ckpt_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
 {
-	return store_reach(url, opts, ret);
+	struct url_store_opts so = *opts;
+
+	so.names = known_names;
+	return store_reach(url, &so, ret);
 }
 
 unsigned ckpt_threads(const struct ckpt *c)

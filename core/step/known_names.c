@@ -14,13 +14,14 @@ static const char *const names[] = {
 	"_CHECKPOINT_METADATA",
 	"manifest.ocdbt",
 	"checkpoint",
+	".zarray",
+	"zarr.json",
+#define N_FIRST 6
 	"commit_success.txt",
 	"orbax.checkpoint",
 	"_sharding",
 	"_strings.json",
 	"array_metadatas/process_0",
-	".zarray",
-	"zarr.json",
 	/* Of items that are not trees. */
 	"metadata",
 	"metrics",
@@ -48,6 +49,7 @@ static int items_of(struct span text, int (*add)(void *arg, const char *name), v
 
 const struct store_names known_names = {
 	.name = names,
+	.n_first = N_FIRST,
 	.document = "_CHECKPOINT_METADATA",
 	.directories = items_of,
 };

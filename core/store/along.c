@@ -16,9 +16,12 @@
 #define RETAINED_MAX (DOCUMENT_MAX + MiB) /* of all documents */
 #define READ_ONCE (64 * KiB)
 #define REQUESTS_MAX 32
+#define RANGED_MAX 3 /* objects of a directory that are looked up by a range */
 
+/* A range of an object, or all of it. */
 struct along_document {
 	char *key, *tag;
+	uint64_t size, off; /* of the object; of the range */
 	uint8_t *p;
 	size_t n;
 	int64_t expires;
@@ -44,7 +47,7 @@ static size_t most_of(const char *name)
 	return 0;
 }
 
-/* ---- documents that were fetched ---- */
+/* ---- what was fetched ---- */
 
 static void document_free(struct along_document *d)
 {
@@ -56,17 +59,23 @@ static void document_free(struct along_document *d)
 	free(d);
 }
 
-static struct along_document *document_new(const char *key, const char *tag, size_t n)
+/* p is taken. */
+static struct along_document *document_of(const char *key, const struct io_object *o, uint64_t off,
+					  size_t n, uint8_t *p)
 {
 	struct along_document *d = calloc(1, sizeof(*d));
 
-	if (d) {
-		d->key = strdup(key);
-		d->tag = strdup(tag);
-		d->p = malloc(n + 1);
-		d->n = n;
+	if (!d) {
+		free(p);
+		return NULL;
 	}
-	if (!d || !d->key || !d->tag || !d->p) {
+	d->key = strdup(key);
+	d->tag = strdup(o->tag);
+	d->size = o->size;
+	d->off = off;
+	d->n = n;
+	d->p = p;
+	if (!d->key || !d->tag || !d->p) {
 		document_free(d);
 		return NULL;
 	}
@@ -89,17 +98,32 @@ static void drop(struct along *a, struct along_document **at)
 	document_free(d);
 }
 
-void along_clear(struct along *a)
+void along_descend(struct along *a, const char *path)
 {
+	size_t n = strlen(path);
+
 	pthread_mutex_lock(&a->lock);
-	while (a->newest)
-		drop(a, &a->newest);
+	for (struct along_document **at = &a->newest; *at;) {
+		char *key = (*at)->key;
+
+		if (n && (strncmp(key, path, n) != 0 || key[n] != '/')) {
+			drop(a, at);
+			continue;
+		}
+		if (n)
+			memmove(key, key + n + 1, strlen(key + n + 1) + 1);
+		at = &(*at)->next;
+	}
 	pthread_mutex_unlock(&a->lock);
 }
 
 void along_release(struct along *a)
 {
-	along_clear(a);
+	pthread_mutex_lock(&a->lock);
+	while (a->newest)
+		drop(a, &a->newest);
+	free(a->ranged);
+	pthread_mutex_unlock(&a->lock);
 	pthread_mutex_destroy(&a->lock);
 }
 
@@ -110,7 +134,7 @@ static void put(struct along *a, struct along_document *d)
 
 	pthread_mutex_lock(&a->lock);
 	for (struct along_document **at = &a->newest; *at;) {
-		if ((*at)->expires <= now || !strcmp((*at)->key, d->key))
+		if ((*at)->expires <= now || (!strcmp((*at)->key, d->key) && (*at)->off == d->off))
 			drop(a, at);
 		else
 			at = &(*at)->next;
@@ -129,28 +153,72 @@ static void put(struct along *a, struct along_document *d)
 	pthread_mutex_unlock(&a->lock);
 }
 
-static int copy(struct along *a, const struct io_file *file, uint64_t off, size_t n, void *p)
+void along_put(struct along *a, const char *path, const struct io_object *object, uint64_t off,
+	       size_t n, uint8_t *p)
 {
-	int64_t now = clock_ns();
-	int found = 0;
+	struct along_document *d = document_of(path, object, off, n, p);
+
+	if (d)
+		put(a, d);
+}
+
+/* How much of a range of an object a document has from the range's beginning on. */
+static size_t part_of(const struct along_document *d, const char *key, const char *tag,
+		      uint64_t size, uint64_t off, size_t n)
+{
+	if (d->size != size || off < d->off || off - d->off >= d->n || d->expires <= clock_ns() ||
+	    strcmp(d->key, key) != 0 || strcmp(d->tag, tag) != 0)
+		return 0;
+	return MIN(n, d->n - (size_t)(off - d->off));
+}
+
+static size_t copy(struct along *a, const struct io_file *file, uint64_t off, size_t n, void *p)
+{
+	size_t found = 0;
 
 	pthread_mutex_lock(&a->lock);
-	for (struct along_document **at = &a->newest; *at && !found; at = &(*at)->next) {
+	for (struct along_document **at = &a->newest; *at; at = &(*at)->next) {
 		const struct along_document *d = *at;
 
-		if (strcmp(d->key, file->key) != 0 || strcmp(d->tag, file->tag) != 0 ||
-		    d->n != file->size || d->expires <= now)
+		found = part_of(d, file->key, file->tag, file->size, off, n);
+		if (!found)
 			continue;
-		memcpy(p, d->p + off, n);
-		found = 1;
-		/* A large one is parsed once. */
-		if (d->n > READ_ONCE && off + n == d->n)
+		memcpy(p, d->p + (off - d->off), found);
+		/* What is large, or a part of what is large, is read once. */
+		if ((d->n > READ_ONCE || d->n < d->size) && off + found == d->off + d->n)
 			drop(a, at);
-		if (!*at)
-			break;
+		break;
 	}
 	pthread_mutex_unlock(&a->lock);
 	return found;
+}
+
+static bool has(struct along *a, const char *key, const struct io_object *o)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&a->lock);
+	for (const struct along_document *d = a->newest; d && !found; d = d->next)
+		found = part_of(d, key, o->tag, o->size, 0, (size_t)o->size) == o->size;
+	pthread_mutex_unlock(&a->lock);
+	return found;
+}
+
+bool along_by_range(struct along *a, const char *path, bool can_list)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = slash ? (size_t)(slash - path) : 0;
+	bool is_one;
+
+	pthread_mutex_lock(&a->lock);
+	if (!a->ranged || strlen(a->ranged) != n || strncmp(a->ranged, path, n) != 0) {
+		free(a->ranged);
+		a->ranged = span_dup_str(span_of(path, n));
+		a->n_ranged = 0;
+	}
+	is_one = !can_list || a->n_ranged++ < RANGED_MAX;
+	pthread_mutex_unlock(&a->lock);
+	return is_one;
 }
 
 /* ---- fetching ---- */
@@ -168,11 +236,15 @@ struct fetching {
 
 static int begin_document(struct fetching *f, const char *key, const struct io_object *o)
 {
-	struct along_document *d = document_new(key, o->tag, o->size);
+	struct along_document *d;
 	struct http_request *q = &f->document[f->n_documents].req;
 	struct http_piece *piece = &f->document[f->n_documents].piece;
-	int r = d ? store_request(f->s, key, d->tag, q) : -ENOMEM;
+	int r;
 
+	if (has(&f->s->along, key, o))
+		return 0;
+	d = document_of(key, o, 0, o->size, malloc(o->size + 1));
+	r = d ? store_request(f->s, key, d->tag, q) : -ENOMEM;
 	if (r >= 0) {
 		*piece = (struct http_piece){ d->p, 0, d->n };
 		q->piece = piece;
@@ -256,19 +328,23 @@ static void end(struct fetching *f)
 	err_clear();
 }
 
-int along_read(struct store *s, const struct io_file *file, uint64_t off, size_t n, void *p)
+bool along_is_document(const char *name)
+{
+	return most_of(name) > 0;
+}
+
+size_t along_read(struct store *s, const struct io_file *file, uint64_t off, size_t n, void *p)
 {
 	const char *slash = strrchr(file->key, '/'), *name = slash ? slash + 1 : file->key;
 	auto_free struct fetching *f = NULL;
 	auto_free char *up = NULL;
 	struct object_list *l;
+	size_t found = copy(&s->along, file, off, n, p);
 
 	/* Without a tag only the size says which object it is. */
-	if (!*file->tag || !file->size || file->size > most_of(name) || off > file->size ||
+	if (found || !*file->tag || !file->size || file->size > most_of(name) || off > file->size ||
 	    n > file->size - off)
-		return 0;
-	if (copy(&s->along, file, off, n, p))
-		return 1;
+		return found;
 	up = slash ? span_dup_str(span_of(file->key, (size_t)(slash - file->key))) : strdup("");
 	f = calloc(1, sizeof(*f));
 	l = up && f ? object_lists_get(&s->listings, up) : NULL;

@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/store/bucket.h"
+#include "core/store/first_range.h"
 
 #define PAGES_MAX 10000
 
@@ -383,12 +384,71 @@ struct reach {
 	size_t n; /* of the path */
 };
 
+/*
+ * Of a short path the documents of each directory are asked for along with the listings: there are
+ * few of them, and a round trip less is a good part of so little. A long path has more directories
+ * than it is worth.
+ */
+#define GUESS_PARTS 3 /* the leaf is one */
+
+static const char *const guesses[] = { "_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt" };
+
+struct guess {
+	char *path;
+	struct first_range first;
+};
+
+struct guessing {
+	struct guess guess[GUESS_PARTS * ARRAY_LEN(guesses)];
+	size_t n;
+};
+
+static void guess_begin(struct store *s, const char *dir, struct guessing *g)
+{
+	for (size_t i = 0; i < ARRAY_LEN(guesses); i++) {
+		struct guess *at = &g->guess[g->n];
+
+		at->path = str_fmt("%s/%s", dir, guesses[i]);
+		if (!at->path || first_range_guess(s, at->path, &at->first) < 0)
+			free(take(at->path));
+		else
+			g->n++;
+	}
+}
+
+/* What is not there, or cannot be had, is asked for by who needs it. */
+static void guess_end(struct store *s, struct guessing *g)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		struct guess *at = &g->guess[i];
+		struct io_object o;
+
+		if (first_range_end(s, &at->first, &o, NULL) >= 0)
+			first_range_keep(s, at->path, &o, &at->first);
+		first_range_release(&at->first);
+		free(at->path);
+	}
+}
+
+static size_t parts_of(const char *path)
+{
+	size_t n = 1;
+
+	while ((path = strchr(path, '/'))) {
+		path += strspn(path, "/");
+		n++;
+	}
+	return n;
+}
+
 int bucket_reach(struct store *s, const char *path, size_t *ret)
 {
 	auto_free struct reach *part = calloc(REACH_MAX, sizeof(*part));
+	auto_free struct guessing *g = calloc(1, sizeof(*g));
+	bool is_short = parts_of(path) <= GUESS_PARTS;
 	struct err_note why = { 0 };
 	size_t n = 0, found = 0;
-	int r = part ? store_prepare(s) : fail(-ENOMEM, "cannot look for '%s'", path);
+	int r = part && g ? store_prepare(s) : fail(-ENOMEM, "cannot look for '%s'", path);
 
 	*ret = strlen(path);
 	for (size_t at = 0; r >= 0 && path[at] && n < REACH_MAX; n += r >= 0) {
@@ -398,6 +458,8 @@ int bucket_reach(struct store *s, const char *path, size_t *ret)
 		part[n].n = at;
 		dir = span_dup_str(span_of(path, at));
 		r = dir ? listing_begin(s, dir, REACH_NAMES, &part[n].listing) : -ENOMEM;
+		if (r >= 0 && is_short && path[at])
+			guess_begin(s, dir, g);
 		at += path[at] == '/';
 	}
 	if (r < 0)
@@ -406,6 +468,8 @@ int bucket_reach(struct store *s, const char *path, size_t *ret)
 	for (size_t i = 0; i < n; i++)
 		if (listing_end(s, &part[i].listing) >= 0)
 			found = part[i].n;
+	if (g)
+		guess_end(s, g);
 	err_clear();
 	/* The last ones may not have been asked for. */
 	if (found && !(n == REACH_MAX && found == part[n - 1].n))

@@ -94,6 +94,14 @@ bool object_list_find(const struct object_list *l, const char *name, struct io_o
 	return true;
 }
 
+bool object_list_lacks(const struct object_list *l, const char *name)
+{
+	for (const char *const *k = l->asked; k && *k; k++)
+		if (!strcmp(*k, name))
+			return true;
+	return !l->is_partial;
+}
+
 struct timespec object_list_newest(const struct object_list *l)
 {
 	struct timespec t = { 0 };

@@ -20,7 +20,10 @@ struct object_list {
 	char *path;
 	struct object_list_entry *entry; /* sorted by name once it is finished */
 	size_t n, cap;
-	bool is_partial;   /* what it does not have may exist */
+	bool is_partial; /* what it does not have may exist */
+	/* Of a partial one, names that were asked for: those that it does not have do not exist.
+	 * NULL ends them; borrowed. */
+	const char *const *asked;
 	bool is_truncated; /* only the first page of it: partial, and not one to show */
 	int64_t expires;
 	unsigned refs; /* protected by the lock of struct object_lists, once it is there */
@@ -32,6 +35,8 @@ int object_list_add(struct object_list *l, struct span name, const struct io_obj
 /* Sort it; of equal names one remains, a directory before an object. */
 void object_list_finish(struct object_list *l);
 bool object_list_find(const struct object_list *l, const char *name, struct io_object *ret);
+/* Whether a name that it does not have does not exist. */
+bool object_list_lacks(const struct object_list *l, const char *name);
 /* When the last of its objects was changed: the time of the directory. */
 struct timespec object_list_newest(const struct object_list *l);
 void object_list_free(struct object_list *l);

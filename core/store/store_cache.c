@@ -23,11 +23,13 @@ static int cache_begin(struct io_store *base, struct io_engine *io)
 	return r < 0 ? r : piece_dir_open(io, c->path, c->limit, &c->dir);
 }
 
-static int cache_lookup(struct io_store *base, const char *path, struct io_object *ret)
+/* What is read next may be on disk. */
+static int cache_lookup(struct io_store *base, const char *path, const struct io_want *want,
+			struct io_object *ret)
 {
 	struct store_cache *c = cache_of(base);
 
-	return c->below->ops->lookup(c->below, path, ret);
+	return c->below->ops->lookup(c->below, path, NULL, ret);
 }
 
 static int cache_list(struct io_store *base, const char *path, io_store_fn *each, void *arg)

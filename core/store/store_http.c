@@ -3,13 +3,14 @@
  * store_http.c - a server of files: HEAD for what is there, GET for ranges.
  *
  * It cannot list. A directory has those of the names that its reader knows which exist, and the
- * directories that the one document that names some names; all are asked for at once.
+ * directories that the one document that names some names; all are asked for at once, documents by
+ * a range that is all of most of them.
  */
 #include <errno.h>
 
 #include "core/base/array.h"
 #include "core/base/err.h"
-#include "core/store/url_store_impl.h"
+#include "core/store/first_range.h"
 
 #define DOCUMENT_MAX (1 << 20)
 #define PROBES_MAX 64
@@ -20,15 +21,22 @@ static int object_of(const struct http_request *q, struct io_object *ret)
 	return q->answer.is_directory ? -ENOENT : store_object_of(q, ret);
 }
 
-static int head(struct store *s, const char *path, struct io_object *ret)
+/* url: the object's, taken, or NULL. */
+static int ask_head(struct store *s, const char *path, char *url, struct http_request *ret)
 {
-	struct http_request q = { 0 };
-	int r = store_request(s, path, NULL, &q);
+	int r = url ? store_request_url(s, path, url, ret) : store_request(s, path, NULL, ret);
 
 	if (r < 0)
 		return r;
-	q.is_head = true;
-	r = http_submit(s->http, &q);
+	ret->is_head = true;
+	return http_submit(s->http, ret);
+}
+
+static int head(struct store *s, const char *path, struct io_object *ret)
+{
+	struct http_request q = { 0 };
+	int r = ask_head(s, path, NULL, &q);
+
 	if (r >= 0)
 		r = http_wait(s->http, &q);
 	/* Of a directory a server may also say that nobody may see it. */
@@ -42,25 +50,70 @@ static int head(struct store *s, const char *path, struct io_object *ret)
 
 /* ---- a directory ---- */
 
+/* A name that is asked for: of a document the beginning, of others whether they exist. */
 struct probe {
 	char *path;             /* from the root on */
 	struct span name;       /* in the directory: a part of path */
 	bool names_a_directory; /* name has it */
-	struct http_request req;
+	struct first_range first;
 };
 
 struct probing {
 	struct store *s;
-	const char *path;
+	char *path;
+	bool is_given; /* the path is a part of a URL that was given, with its escapes */
 	struct probe probe[PROBES_MAX];
-	size_t n, begun;
+	size_t n;
 	struct object_list *listing;
 };
+
+static int probing_init(struct probing *p, struct store *s, struct span path)
+{
+	p->s = s;
+	p->path = span_dup_str(path);
+	return p->path ? 0 : fail(-ENOMEM, "cannot look into '%.*s'", SPAN_ARG(path));
+}
+
+/* Nothing may be under way. */
+static void probing_release(struct probing *p)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		first_range_release(&p->probe[i].first);
+		free(p->probe[i].path);
+	}
+	object_list_free(p->listing);
+	free(p->path);
+}
+
+static int url_of(const struct probing *p, const char *path, char **ret)
+{
+	if (!p->is_given)
+		return store_object_url(p->s, path, ret);
+	*ret = str_fmt("%s/%s", p->s->root, path);
+	return *ret ? 0 : fail(-ENOMEM, "cannot look into '%s'", path);
+}
+
+static int ask(const struct probing *p, const char *path, const char *name, struct first_range *ret)
+{
+	const struct io_want beginning = { 0, IO_FIRST_BYTES };
+	char *url;
+	int r = url_of(p, path, &url);
+
+	if (r < 0)
+		return r;
+	if (along_is_document(name))
+		return first_range_begin(p->s, path, url, &beginning, ret);
+	r = ask_head(p->s, path, url, &ret->req);
+	if (r < 0)
+		first_range_release(ret);
+	return r;
+}
 
 static int add_probe(struct probing *p, const char *name)
 {
 	struct probe *b = &p->probe[p->n];
 	size_t n = strlen(p->path) + (*p->path != '\0'), first = strcspn(name, "/");
+	int r;
 
 	if (p->n == PROBES_MAX)
 		return 0;
@@ -69,33 +122,42 @@ static int add_probe(struct probing *p, const char *name)
 		return fail(-ENOMEM, "cannot look into '%s'", p->path);
 	b->name = span_of(b->path + n, first);
 	b->names_a_directory = name[first] == '/';
-	p->n++;
-	return store_request(p->s, b->path, NULL, &b->req);
+	r = ask(p, b->path, name, &b->first);
+	if (r < 0)
+		free(take(b->path));
+	else
+		p->n++;
+	return r;
 }
 
-/* "a/b" is looked for in the directory that has a, and in a. */
-static int add_probes(struct probing *p)
+/*
+ * Ask for the names from..to of those that are known. "a/b" is looked for in the directory that has
+ * a, and in a.
+ */
+static int add_probes(struct probing *p, size_t from, size_t to)
 {
 	const char *slash = strrchr(p->path, '/'), *own = slash ? slash + 1 : p->path;
+	const char *const *name = p->s->opts.names.name;
 	int r = 0;
 
-	for (const char *const *k = p->s->opts.names.name; *k && r >= 0; k++) {
-		size_t first = strcspn(*k, "/");
+	for (size_t i = from; i < to && r >= 0; i++) {
+		size_t first = strcspn(name[i], "/");
 
-		r = add_probe(p, *k);
-		if (r >= 0 && (*k)[first] && strlen(own) == first && !strncmp(*k, own, first))
-			r = add_probe(p, *k + first + 1);
+		r = add_probe(p, name[i]);
+		if (r >= 0 && name[i][first] && strlen(own) == first &&
+		    !strncmp(name[i], own, first))
+			r = add_probe(p, name[i] + first + 1);
 	}
 	return r;
 }
 
-static void probing_release(struct probing *p)
+static size_t n_names(const struct store *s)
 {
-	for (size_t i = 0; i < p->n; i++) {
-		store_request_release(&p->probe[i].req);
-		free(p->probe[i].path);
-	}
-	object_list_free(p->listing);
+	size_t n = 0;
+
+	while (s->opts.names.name[n])
+		n++;
+	return n;
 }
 
 static int add_directory(void *arg, const char *name)
@@ -106,13 +168,16 @@ static int add_directory(void *arg, const char *name)
 	return strchr(name, '/') ? 0 : object_list_add(p->listing, span_str(name), &o);
 }
 
-/* The directories that the document of this directory names. */
+/* The directories that the document of this directory names, when its beginning is not all of it. */
 static int add_named(struct probing *p, const char *path)
 {
 	const struct store_names *names = &p->s->opts.names;
 	struct http_request q = { 0 };
-	int r = store_request(p->s, path, NULL, &q);
+	char *url;
+	int r = url_of(p, path, &url);
 
+	if (r >= 0)
+		r = store_request_url(p->s, path, url, &q);
 	if (r < 0)
 		return r;
 	q.limit = DOCUMENT_MAX;
@@ -125,11 +190,11 @@ static int add_named(struct probing *p, const char *path)
 	return r;
 }
 
-static int add_found(struct probing *p, const struct probe *b)
+static int add_found(struct probing *p, struct probe *b)
 {
-	const char *document = p->s->opts.names.document;
+	const struct store_names *names = &p->s->opts.names;
 	struct io_object o;
-	int r = object_of(&b->req, &o);
+	int r = object_of(&b->first.req, &o);
 
 	if (r == -ENOENT)
 		return 0;
@@ -138,66 +203,189 @@ static int add_found(struct probing *p, const struct probe *b)
 	if (b->names_a_directory)
 		o = (struct io_object){ .is_dir = true };
 	r = object_list_add(p->listing, b->name, &o);
-	if (r >= 0 && document && !o.is_dir && span_eq(b->name, span_str(document)))
-		r = add_named(p, b->path);
+	if (r >= 0 && names->document && !o.is_dir && span_eq(b->name, span_str(names->document)))
+		r = b->first.req.received == o.size ?
+			    names->directories(span_of(b->first.piece.p, (size_t)o.size),
+					       add_directory, p) :
+			    add_named(p, b->path);
+	if (r >= 0 && b->first.piece.p)
+		first_range_keep(p->s, b->path, &o, &b->first);
 	return r;
 }
 
+/* Wait for all. Whether one of the names exists; what failed meanwhile, and what was refused. */
+static bool has_any(struct probing *p, struct err_note *failed, struct err_note *refused)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < p->n; i++) {
+		const struct http_request *q = &p->probe[i].first.req;
+		int r = http_wait(p->s->http, &p->probe[i].first.req);
+
+		any |= r >= 0 && !q->answer.is_directory;
+		/* An empty document is one, and has no beginning. */
+		any |= r == -EUCLEAN;
+		if (r == -EACCES && !q->answer.is_directory)
+			err_save(r, refused);
+		if (r < 0 && r != -ENOENT && r != -EACCES && r != -EUCLEAN && !failed->code)
+			err_save(r, failed);
+	}
+	err_clear();
+	return any;
+}
+
+/* Nothing is under way after it. Returns r, and its note. */
+static int wait_all(struct probing *p, size_t n, int r)
+{
+	struct err_note why = { 0 }, other = { 0 };
+
+	if (r < 0)
+		err_save(r, &why);
+	for (size_t i = 0; i < n; i++)
+		has_any(&p[i], &other, &other);
+	return r < 0 ? err_restore(&why) : r;
+}
+
+/* Of a document that has no beginning: it may be empty. */
+static int ask_again(const struct probing *p, struct probe *b)
+{
+	struct http_request q = { 0 };
+	char *url;
+	int r = url_of(p, b->path, &url);
+
+	if (r >= 0)
+		r = ask_head(p->s, b->path, url, &q);
+	if (r >= 0)
+		r = http_wait(p->s->http, &q);
+	b->first.req.result = q.result;
+	b->first.req.answer = q.answer;
+	store_request_release(&q);
+	return r == -ENOENT ? 0 : r;
+}
+
 /* Servers that hide what exists answer 403 for what does not: an error only if all are. */
-static int collect(struct probing *p)
+static int collect(struct probing *p, struct object_list **ret)
 {
 	struct err_note refused = { 0 }, failed = { 0 };
-	int r = 0;
+	int r;
 
-	for (size_t i = 0; i < p->begun; i++) {
-		int q = http_wait(p->s->http, &p->probe[i].req);
-
-		if (q == -EACCES && !p->probe[i].req.answer.is_directory)
-			err_save(q, &refused);
-		if (q < 0 && q != -ENOENT && q != -EACCES && !failed.code)
-			err_save(q, &failed);
-	}
+	has_any(p, &failed, &refused);
 	if (failed.code)
 		return err_restore(&failed);
-	for (size_t i = 0; i < p->begun && r >= 0; i++)
-		if (p->probe[i].req.result >= 0)
-			r = add_found(p, &p->probe[i]);
-	if (r < 0 || p->listing->n)
+	r = object_list_new(p->path, &p->listing);
+	for (size_t i = 0; i < p->n && r >= 0; i++) {
+		struct probe *b = &p->probe[i];
+
+		if (b->first.req.result == -EUCLEAN)
+			r = ask_again(p, b);
+		if (r >= 0 && b->first.req.result >= 0)
+			r = add_found(p, b);
+	}
+	if (r < 0)
 		return r;
-	if (refused.code)
+	if (!p->listing->n && refused.code)
 		return err_restore(&refused);
-	return fail(-ENOENT,
-		    "'%s%s%s' has no file by which a checkpoint is known; over http nothing can be "
-		    "listed: a source is an item, or a step that has _CHECKPOINT_METADATA",
-		    p->s->base.url, *p->path ? "/" : "", p->path);
+	if (!p->listing->n)
+		return fail(
+			-ENOENT,
+			"'%s%s%s' has no file by which a checkpoint is known; over http nothing can be "
+			"listed: a source is an item, or a step that has _CHECKPOINT_METADATA",
+			p->s->base.url, *p->path ? "/" : "", p->path);
+	p->listing->is_partial = true;
+	p->listing->asked = p->s->opts.names.name;
+	object_list_finish(p->listing);
+	*ret = take(p->listing);
+	return 0;
 }
 
 static int fetch(struct store *s, const char *path, struct object_list **ret)
 {
 	auto_free struct probing *p = calloc(1, sizeof(*p));
-	int r = p ? 0 : fail(-ENOMEM, "cannot look into '%s'", path), done;
+	int r = p ? probing_init(p, s, span_str(path)) :
+		    fail(-ENOMEM, "cannot look into '%s'", path);
 
-	if (!p)
-		return r;
-	p->s = s;
-	p->path = path;
-	r = object_list_new(path, &p->listing);
 	if (r < 0)
 		return r;
-	r = add_probes(p);
-	while (r >= 0 && p->begun < p->n) {
-		p->probe[p->begun].req.is_head = true;
-		r = http_submit(s->http, &p->probe[p->begun].req);
-		p->begun += r >= 0;
-	}
-	done = collect(p);
-	r = r < 0 ? r : done;
-	if (r >= 0) {
-		p->listing->is_partial = true;
-		object_list_finish(p->listing);
-		*ret = take(p->listing);
-	}
+	r = add_probes(p, 0, n_names(s));
+	r = r < 0 ? wait_all(p, 1, r) : collect(p, ret);
 	probing_release(p);
+	return r;
+}
+
+/* ---- how far a path goes ---- */
+
+#define REACH_MAX 16 /* parts of a path */
+
+/* The deepest part in which one of the names exists; n: none. */
+static size_t deepest(struct probing *part, size_t n, struct err_note *failed)
+{
+	struct err_note refused = { 0 };
+
+	for (size_t i = n; i-- > 0;)
+		if (has_any(&part[i], failed, &refused))
+			return i;
+	return n;
+}
+
+/*
+ * Of the root and the n - 1 directories below it on the path. When each request has a connection of
+ * its own, all names are asked for at once; else those that tell directories of a checkpoint from
+ * others, then the rest of the deepest one.
+ */
+static int reach_parts(struct store *s, const char *path, struct probing *part, size_t n,
+		       size_t *ret)
+{
+	size_t all = n_names(s), first = s->opts.names.n_first, i = 0, end = 0;
+	struct err_note failed = { 0 };
+	struct object_list *l = NULL;
+	int r = 0;
+
+	if (n * all <= http_connections(s->http))
+		first = all;
+	for (; i < n && r >= 0; i++) {
+		if (i)
+			end += strcspn(path + end, "/");
+		part[i].is_given = true;
+		r = probing_init(&part[i], s, span_of(path, end));
+		if (r >= 0)
+			r = add_probes(&part[i], 0, first);
+		end += i && path[end] == '/';
+	}
+	if (r < 0)
+		return r;
+	i = deepest(part, n, &failed);
+	*ret = i < n ? strlen(part[i].path) : strlen(path);
+	if (i == n)
+		return failed.code ? err_restore(&failed) : 0;
+	r = add_probes(&part[i], first, all);
+	if (r >= 0)
+		r = collect(&part[i], &l);
+	if (r < 0)
+		return r;
+	object_lists_put(&s->listings, l);
+	object_lists_unref(&s->listings, l);
+	return 0;
+}
+
+/* The last part of the path is a leaf: it is not asked for. */
+static int reach(struct store *s, const char *path, size_t *ret)
+{
+	struct probing *part;
+	size_t n = 1;
+	int r;
+
+	for (const char *c = path; *c; c++)
+		n += *c == '/';
+	*ret = strlen(path);
+	if (n > REACH_MAX)
+		return 0;
+	part = calloc(n, sizeof(*part));
+	if (!part)
+		return fail(-ENOMEM, "cannot look for '%s'", path);
+	r = wait_all(part, n, reach_parts(s, path, part, n, ret));
+	for (size_t i = 0; i < n; i++)
+		probing_release(&part[i]);
+	free(part);
 	return r;
 }
 
@@ -248,4 +436,5 @@ const struct store_kind store_http = {
 	.follows = true,
 	.fetch = fetch,
 	.look = look,
+	.reach = reach,
 };

@@ -44,9 +44,10 @@ static void batch_free(struct batch *b)
 	free(b);
 }
 
-static int add_parts(struct batch *b, struct io_req *q)
+/* All of a read but its first `have` bytes. */
+static int add_parts(struct batch *b, struct io_req *q, size_t have)
 {
-	uint64_t at = q->off + q->done, end = MIN(q->off + q->n, q->file->size);
+	uint64_t at = q->off + q->done + have, end = MIN(q->off + q->n, q->file->size);
 
 	while (at < end) {
 		size_t n = (size_t)MIN(PART, end - at);
@@ -141,9 +142,11 @@ int store_submit(struct io_store *base, struct io_req *req, size_t n)
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		if (req[i].op != IO_READ)
 			r = fail(-EROFS, "'%s' is only read", req[i].file->name);
-		else if (!along_read(s, req[i].file, req[i].off + req[i].done,
-				     req[i].n - req[i].done, (uint8_t *)req[i].p + req[i].done))
-			r = add_parts(b, &req[i]);
+		else
+			r = add_parts(b, &req[i],
+				      along_read(s, req[i].file, req[i].off + req[i].done,
+						 req[i].n - req[i].done,
+						 (uint8_t *)req[i].p + req[i].done));
 		req[i].under_way = b;
 	}
 	if (r >= 0 && b->n)

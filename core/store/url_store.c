@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/store/first_range.h"
 #include "core/store/piece_dir.h"
 #include "core/store/store_cache.h"
 #include "core/store/url_store_impl.h"
@@ -139,7 +140,7 @@ int store_find(struct store *s, const char *path, struct io_object *ret)
 
 	if (!l)
 		return -1;
-	found = object_list_find(l, name, ret) ? 1 : l->is_partial ? -1 : 0;
+	found = object_list_find(l, name, ret) ? 1 : object_list_lacks(l, name) ? 0 : -1;
 	object_lists_unref(&s->listings, l);
 	return found;
 }
@@ -153,7 +154,42 @@ static bool is_empty_root(const struct store *s, const char *path, int r)
 	return true;
 }
 
-static int lookup(struct io_store *base, const char *path, struct io_object *ret)
+/* What no listing says, of an object that is read next. 1: it is to be looked up without that. */
+static int look_by_range(struct store *s, const char *path, const struct io_want *want,
+			 struct io_object *ret)
+{
+	struct first_range first;
+	int r = store_prepare(s);
+
+	if (r >= 0)
+		r = first_range_begin(s, path, NULL, want, &first);
+	if (r < 0)
+		return r;
+	r = first_range_end(s, &first, ret, NULL);
+	if (r == -ENOENT)
+		r = fail(r, "'%s' does not exist", first.req.name);
+	/* An object that ends before the range, a directory, or what may not be asked for so. */
+	if (r == -EUCLEAN || r == -EACCES || first.req.answer.is_directory) {
+		err_clear();
+		r = 1;
+	}
+	if (r == 0)
+		first_range_keep(s, path, ret, &first);
+	first_range_release(&first);
+	return r;
+}
+
+static int look(struct store *s, const char *path, const struct io_want *want,
+		struct io_object *ret)
+{
+	bool by_range = want && along_by_range(&s->along, path, s->kind->list_begin);
+	int r = by_range ? look_by_range(s, path, want, ret) : 1;
+
+	return r > 0 ? s->kind->look(s, path, ret) : r;
+}
+
+static int lookup(struct io_store *base, const char *path, const struct io_want *want,
+		  struct io_object *ret)
 {
 	struct store *s = store_of(base);
 	struct object_list *own = object_lists_get(&s->listings, path);
@@ -166,7 +202,7 @@ static int lookup(struct io_store *base, const char *path, struct io_object *ret
 	}
 	found = *path ? store_find(s, path, ret) : -1;
 	if (found < 0) {
-		int r = s->kind->look(s, path, ret);
+		int r = look(s, path, want, ret);
 
 		if (!is_empty_root(s, path, r))
 			return r;
@@ -353,10 +389,10 @@ static int descend(struct store *s, const char *url, const char *path)
 	s->base.url = s->root = NULL;
 	r = buf_addf(&root, "%s%s", old_root, *path ? "/" : "");
 	if (r >= 0)
-		r = store_escape(&root, path);
+		r = s->kind->descend ? store_escape(&root, path) : buf_add_str(&root, path);
 	if (r >= 0)
 		r = buf_str(&root) ? store_set_urls(s, url, buf_str(&root)) : -ENOMEM;
-	return r < 0 ? r : s->kind->descend(s, path);
+	return r < 0 || !s->kind->descend ? r : s->kind->descend(s, path);
 }
 
 /* Without a part that open() would leave out or refuse. */
@@ -387,7 +423,7 @@ static struct store *take_reached(const char *url, const struct url_store_opts *
 		if (descend(s, url, path) >= 0) {
 			s->opts = *opts;
 			object_lists_descend(&s->listings, path);
-			along_clear(&s->along);
+			along_descend(&s->along, path);
 			return s;
 		}
 		err_clear();

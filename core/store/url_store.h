@@ -16,6 +16,8 @@
 struct store_names {
 	/* NULL ends it; "DIRECTORY/NAME" is looked for in both places. */
 	const char *const *name;
+	/* The first ones are those that a directory of a checkpoint has. */
+	size_t n_first;
 	/* A document among them that names directories: add(arg, name) for each. */
 	const char *document;
 	int (*directories)(struct span text, int (*add)(void *arg, const char *name), void *arg);

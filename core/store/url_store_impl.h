@@ -39,10 +39,13 @@ struct store_kind {
 	int (*look)(struct store *s, const char *path, struct io_object *ret);
 	/*
 	 * How much of a path from the root on is a directory, by whole parts: all are asked for at
-	 * once. NULL: it would cost more than to ask for one after the other.
+	 * once.
 	 */
 	int (*reach)(struct store *s, const char *path, size_t *ret);
-	/* Make a directory the root; the caller sees to base.url and root. With reach(). */
+	/*
+	 * Make a directory the root; the caller sees to base.url and root. NULL: they are all that
+	 * names the root, and a URL is asked for as it was given, without escapes of ours.
+	 */
 	int (*descend)(struct store *s, const char *path);
 	/*
 	 * Ask for the first page of what is in a directory, to be kept with the last listings; the

@@ -40,7 +40,7 @@ def certificate(directory, host='127.0.0.1'):
     return cert, key
 
 
-def _start_nginx(directory, root, tls):
+def _start_nginx(directory, what, tls):
     """(the process, its port), or (None, why) when it has ended: somebody else may have taken the port meanwhile."""
     port = free_port()
     secure = f'ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]};' if tls else ''
@@ -50,7 +50,7 @@ def _start_nginx(directory, root, tls):
         {'user root;' if os.getuid() == 0 else ''}
         events {{ worker_connections 512; }}
         http {{ access_log {directory}/access; {temporary} keepalive_requests 10000;
-            server {{ listen 127.0.0.1:{port}{' ssl' if tls else ''}; root {root}; {secure} }} }}
+            server {{ listen 127.0.0.1:{port}{' ssl' if tls else ''}; {what} {secure} }} }}
     ''')
     program = '/usr/sbin/nginx' if os.path.exists('/usr/sbin/nginx') else 'nginx'
     process = subprocess.Popen([program, '-c', directory / 'nginx.conf', '-e', directory / 'errors'],
@@ -64,11 +64,10 @@ def _start_nginx(directory, root, tls):
 
 
 @contextlib.contextmanager
-def nginx(directory, root, tls=None):
-    """An nginx that serves root; gives its URL. tls: certificate and key."""
+def _nginx(directory, what, tls=None):
     directory.mkdir()
     for _ in range(5):
-        process, port = _start_nginx(directory, root, tls)
+        process, port = _start_nginx(directory, what, tls)
         if process:
             break
     assert process, port
@@ -77,6 +76,17 @@ def nginx(directory, root, tls=None):
     finally:
         process.terminate()
         process.wait(120)
+
+
+def nginx(directory, root, tls=None):
+    """An nginx that serves root; gives its URL. tls: certificate and key."""
+    return _nginx(directory, f'root {root};', tls)
+
+
+def nginx_before(directory, address):
+    """An nginx that hands everything on to the server at address, and keeps its clients' connections open; gives its URL."""
+    return _nginx(directory, f'client_max_body_size 0; location / {{ proxy_pass http://{address}; proxy_set_header Host $http_host; '
+                             'proxy_buffering off; proxy_request_buffering off; }')
 
 
 def _is_open(connection):
@@ -127,13 +137,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.connection.close()
 
     def _answer(self, with_body):
+        with self.server.gate(self) if self.server.gate else contextlib.nullcontext():
+            self._answer_now(with_body)
+
+    def _answer_now(self, with_body):
         path = pathlib.Path(self.server.root) / self.path.lstrip('/')
         if not path.is_file():
             return self._head(404, 0)
         content = path.read_bytes()
         tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
         said = re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', ''))
-        start, end = (int(said[1]), int(said[2]) + 1) if said else (0, len(content))
+        start, end = (int(said[1]), min(int(said[2]) + 1, len(content))) if said else (0, len(content))
+        if said and start >= end:
+            return self._head(416, 0, Content_Range=f'bytes */{len(content)}')
         fault = self.server.fault(self.path, start) if said else None
         if fault and fault(self, content, start, end):
             return None
@@ -181,10 +197,10 @@ class Server(http.server.ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def faulty(root, fault=None, made=None):
-    """Serves root, with ranges and tags. made: a list that gets the server, which counts connections. fault(path, offset), for each
-    range: None, or a function of handler, bytes of the object, start and end, which answers and returns True, or returns False."""
+    """Serves root, with ranges and tags. made: a list that gets the server, which counts connections and may have a gate (lib.rounds).
+    fault(path, offset), for each range: None, or a function of handler, bytes of the object, start and end, which answers and returns True, or returns False."""
     server = Server(_Handler)
-    server.connections, server.most_connections = set(), 0
+    server.connections, server.most_connections, server.gate = set(), 0, None
     if made is not None:
         made.append(server)
     server.root, server.fault = root, fault or (lambda path, offset: None)

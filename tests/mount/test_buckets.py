@@ -101,6 +101,15 @@ def test_a_cache_on_disk(mount, run, bucket, url, proxy, tmp_path):
     assert names and all(set(name) <= set('v1/0123456789abcdef') for name in names)
 
 
+def test_round_trips_of_a_leaf_by_a_short_path(run, url, proxy, bucket):
+    """What the path leads to, with the documents there; the node of the database; the chunk."""
+    bucket.upload(SAMPLE / '1500/state', 'short')
+    with rounds.Rounds(proxy) as trips:
+        run('cat', f'{url}/short/step.npy', text=False)
+    assert len(trips) <= 3, str(trips)
+    assert len(set(q for asked in trips.rounds for q in asked)) == sum(map(len, trips.rounds)), str(trips)
+
+
 def test_round_trips_of_a_leaf(run, url, proxy):
     """What the path leads to; the documents and the listings of data files; the node of the database; the chunk."""
     with rounds.Rounds(proxy) as trips:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from lib import compare, servers
+from lib import compare, rounds, servers
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
@@ -52,6 +52,15 @@ def test_layouts(mount, cases, tmp_path, name):
     case = cases(name)
     with servers.nginx(tmp_path / 'server', case.path) as url:
         assert not compare.compare_case(mount(url).path, case)
+
+
+def test_a_url_with_escapes(run, tmp_path):
+    """A URL is asked for as it was given, names below it are escaped."""
+    shutil.copytree(SAMPLE / '1500/state', tmp_path / 'root/a b/state')
+    with servers.nginx(tmp_path / 'server', tmp_path / 'root') as url:
+        for name in ('step.npy', 'params/embed/table[0:2].npy'):
+            assert run('cat', f'{url}/a%20b/state/{name}', text=False).stdout == run('cat', SAMPLE / '1500/state' / name, text=False).stdout
+        assert run('ls', f'{url}/a%20b/state').stdout == run('ls', SAMPLE / '1500/state').stdout
 
 
 def test_it_is_read_only(mount, web):
@@ -99,6 +108,20 @@ def test_connections(run, leaf):
         with servers.faulty(SAMPLE, made=made) as url:
             assert run('cat', *options, f'{url}/1500/{LEAF}', text=False).stdout == leaf
     assert made[0].most_connections > 2 and made[1].most_connections == 2
+
+
+@pytest.mark.parametrize('root, name, most', [(SAMPLE / '1500/state', 'step.npy', 3), (SAMPLE, f'1500/{LEAF}', 4)])
+def test_round_trips_of_a_leaf(run, root, name, most):
+    """What each part of the path has, documents with their bytes; of a long path the rest of what the item has; the node of the
+    database; the chunk. Nothing is asked for twice."""
+    made = []
+    with servers.faulty(root, made=made) as url, rounds.Rounds(made[0]) as trips:
+        got = run('cat', f'{url}/{name}', text=False).stdout
+    assert got == run('cat', root / name, text=False).stdout
+    assert len(trips) <= most, str(trips)
+    # Nor about a thing that was read.
+    asked = [q.split(' ')[1] for asked in trips.rounds for q in asked if '/d/' not in q]
+    assert len(set(asked)) == len(asked), str(trips)
 
 
 # ---- faults ----

@@ -22,13 +22,17 @@ struct memory {
 	struct io_store base;
 	bool is_replaced;
 	unsigned quiesced;
+	struct io_want want; /* of the last look-up */
 };
 static unsigned freed;
 
-static int memory_lookup(struct io_store *s, const char *path, struct io_object *ret)
+static int memory_lookup(struct io_store *s, const char *path, const struct io_want *want,
+			 struct io_object *ret)
 {
+	struct memory *m = container_of(s, struct memory, base);
 	size_t n = strlen(path);
 
+	m->want = want ? *want : (struct io_want){ 0 };
 	*ret = (struct io_object){ .tag = "t" };
 	for (size_t i = 0; i < ARRAY_LEN(objects); i++) {
 		if (!strcmp(objects[i].path, path)) {
@@ -204,6 +208,30 @@ static void test_reads(void **state)
 	io_engine_close(io);
 }
 
+/* What is read next reaches the store through the wrappers; a local file is opened as ever. */
+static void test_a_range_that_is_read_next(void **state)
+{
+	struct memory m = MEMORY;
+	auto_of(io_dir) struct io_dir *root = NULL, *here = NULL;
+	auto_of(io_file) struct io_file *file = NULL;
+	struct io_engine *io;
+
+	assert_int_equal(io_engine_open_store("trace:fault(open:eio:1000):sync", &m.base, &io), 0);
+	assert_int_equal(io_store_root(io, &root), 0);
+	assert_int_equal(io_file_open_range(root, "step/item/data", 3, 4, &file), 0);
+	assert_true(m.want.off == 3 && m.want.n == 4);
+	io_file_unref(take(file));
+	assert_int_equal(io_file_open_range(root, "step/item/data", 3, 0, &file), 0);
+	assert_true(m.want.n == 0);
+	io_file_unref(take(file));
+	assert_int_equal(io_dir_open(io, "/proc/self", &here), 0);
+	assert_int_equal(io_file_open_range(here, "status", 3, 4, &file), 0);
+	io_file_unref(take(file));
+	io_dir_close(take(here));
+	io_dir_close(take(root));
+	io_engine_close(io);
+}
+
 static void test_is_read_only(void **state)
 {
 	struct memory m = MEMORY;
@@ -259,6 +287,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_directories),
 		cmocka_unit_test(test_reads),
+		cmocka_unit_test(test_a_range_that_is_read_next),
 		cmocka_unit_test(test_is_read_only),
 		cmocka_unit_test(test_failures),
 	};

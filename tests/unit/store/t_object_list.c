@@ -37,6 +37,22 @@ static void test_names(void **state)
 	object_list_free(l);
 }
 
+/* Of a directory that cannot be listed, what was asked for and not found does not exist. */
+static void test_what_a_part_lacks(void **state)
+{
+	static const char *const names[] = { "a" };
+	static const char *const asked[] = { "a", "b", NULL };
+	struct object_list *l = list_of("x", names, ARRAY_LEN(names));
+
+	assert_true(object_list_lacks(l, "b") && object_list_lacks(l, "c"));
+	l->is_partial = true;
+	assert_false(object_list_lacks(l, "b") || object_list_lacks(l, "c"));
+	l->asked = asked;
+	assert_true(object_list_lacks(l, "b"));
+	assert_false(object_list_lacks(l, "c"));
+	object_list_free(l);
+}
+
 static void test_the_last_ones_are_remembered(void **state)
 {
 	static const char *const names[] = { "a" };
@@ -101,6 +117,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_what_a_part_lacks),
 		cmocka_unit_test(test_the_last_ones_are_remembered),
 		cmocka_unit_test(test_a_root_that_is_deeper),
 	};

@@ -30,7 +30,8 @@ static uint8_t byte_of(const char *tag, uint64_t at)
 	return (uint8_t)(at % 253 + at / PIECE_BYTES * 17 + (uint8_t)tag[0]);
 }
 
-static int memory_lookup(struct io_store *s, const char *name, struct io_object *ret)
+static int memory_lookup(struct io_store *s, const char *name, const struct io_want *want,
+			 struct io_object *ret)
 {
 	struct memory *m = container_of(s, struct memory, base);
 
