@@ -72,9 +72,10 @@ def url_cache(b):
 
 
 def bucket(b, name):
-    """A bucket of S3 at the end of the line, and the words that programs need to ask it."""
+    """A bucket of S3 at the end of the line, and the words that programs need to ask it. moto closes each connection after its
+    answer, which no vendor does: an nginx before it keeps them."""
     address = b.stack.enter_context(buckets.moto())
-    url = line_to(b, f'http://{address}')
+    url = line_to(b, b.stack.enter_context(servers.nginx_before(b.scratch() / 'nginx', address)))
     return buckets.Bucket(address, name), ['env', f'AWS_ACCESS_KEY_ID={buckets.KEY_ID}', f'AWS_SECRET_ACCESS_KEY={buckets.SECRET}', f'AWS_ENDPOINT_URL={url}',
                                            f'AWS_REGION={buckets.REGION}'], url
 
