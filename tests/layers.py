@@ -6,7 +6,7 @@
 * a library has one door (DOORS)
 * file names are unique
 * a file has at most 600 lines, a function at most 70, and nothing jumps (`goto`)
-* words that are retired do not come back (PHRASES, RETIRED)
+* words that are retired do not come back (PHRASES, RETIRED), and no comment begins with "What ..." as its subject (NO_RELATIVE_SUBJECTS)
 * every file of code, unit test and fuzz target is in a meson.build; a test calls a library where it could run a shell
 * the ladder has no cycle: a folder may use only those that MAY_INCLUDE lists before it
 * each `x.c` or `x.h` that a comment or a README names exists
@@ -143,6 +143,10 @@ COMMENT_PHRASES = [NEGATION, PHRASES[-1], (re.compile(r'\bof one thread\b'), 'no
                    (re.compile(r'\b(kept|put|left|moved) aside\b'), 'staged, or ignored'),
                    (re.compile(r'\b(told from|told apart)\b'), 'distinguished'),
                    (re.compile(r'\b(lanes?|errands?|ballots?|slurps?|spits?)\b'), 'worker, assignment, vote, read_file, write_file')]
+# Folders, also those of tests, in which no comment begins with one of these words as its subject ("What is left over.") and
+# no name does: a sentence has a noun for it. A question that ends in '?' may. Every folder is to be here.
+NO_RELATIVE_SUBJECTS = ['core/base', 'tests/unit/base']
+RELATIVE_SUBJECT = re.compile(r'/[*/]+ *(?:[\w.]+ - )?(What|Whatever|Who|Whoever|Whose|Whom|That)\b(?!.*\?[ */]*$)', re.I)
 # An identifier, or a part of one between underscores -> the word of the field.
 RETIRED = {
     'aside': 'staged', 'ballot': 'vote', 'errand': 'assignment', 'facts': 'info', 'feed': 'entry', 'feeds': 'entries',
@@ -256,6 +260,7 @@ def is_negation(name):
 def check_words(name, text):
     if module_of(name, PLAIN) is None:
         return
+    plain = module_of(name, NO_RELATIVE_SUBJECTS)
     for token in TOKEN.finditer(text):
         at = f'{name}:{text.count(chr(10), 0, token.start()) + 1}'
         if token['name']:
@@ -263,7 +268,11 @@ def check_words(name, text):
                         for part in RETIRED if f'_{part}_' in f"_{token['name'].lower()}_")
             if is_negation(token['name']):
                 yield f"{at}: '{token['name']}': say is_not"
+            if plain and re.match('(what|who|whoever|whose|that)_', token['name']):
+                yield f"{at}: '{token['name']}': name the thing that it is about"
         comment = re.sub(r'\s*\n\s*\**\s*', ' ', token['comment'] or '')
+        if plain and (found := RELATIVE_SUBJECT.match(comment)):
+            yield f"{at}: the comment begins with '{found[1]}': name the thing that it is about"
         for phrases, words in ((PHRASES, token['string']), (COMMENT_PHRASES, comment)):
             yield from (f"{at}: '{found[0]}': say {instead}" for phrase, instead in phrases
                         if (found := phrase.search(words or '')))

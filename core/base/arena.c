@@ -46,7 +46,7 @@ void *arena_alloc(struct arena *a, size_t n)
 	if (n > SIZE_MAX - 64)
 		return NULL;
 	/*
-	 * An allocation of no bytes has an address too, so NULL always means that memory is short.
+	 * Even an allocation of no bytes has an address, so NULL always means that memory is short.
 	 */
 	n = (MAX(n, (size_t)1) + 15) & ~(size_t)15;
 	if (a->cap - a->used < n && arena_grow(a, n) < 0)

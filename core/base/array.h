@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 /*
- * Make room for `need` elements in all; false when memory is short, and the array is then
+ * Ensure room for `need` elements in all. Returns false when memory is short, and the array is then
  * unchanged: if (!array_reserve(l->node, l->cap, l->n + 1)) return fail(-ENOMEM, ...);
  */
 #define array_reserve(array, cap, need) \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * blocks.c - a short list of freed blocks in front of mmap(); small blocks are the heap's.
+ * blocks.c - a short list of freed blocks in front of mmap(); small blocks come from the heap.
  *
- * A chunk may have a single byte, and a hundred thousand of those must not take a page each.
- * The bytes of idle blocks are bounded by IDLE_BYTES: they are part of the constant that a
- * mount needs beside its cache and budgets.
+ * A chunk may have a single byte, and a hundred thousand such chunks must not take a page each.
+ * IDLE_BYTES bounds the idle blocks; they are part of the constant amount of memory that a mount
+ * needs beside its cache and budgets.
  */
 #include "core/base/blocks.h"
 
@@ -17,10 +17,12 @@
 
 #define IDLE_BLOCKS 16
 #define IDLE_BYTES (16 * MiB)
-#define IDLE_MAX (IDLE_BYTES / 4) /* of one block */
+#define IDLE_MAX (IDLE_BYTES / 4) /* bytes of one idle block */
 #define HUGE_BYTES ((size_t)2 * MiB)
-/* Larger ones are pages. The address sanitizer sees only what is the heap's, so there all of them
- * are. */
+/*
+ * Larger blocks are mapped. The address sanitizer checks only memory of the heap, so with it all
+ * blocks come from there.
+ */
 #ifdef PYTREEFS_ASAN
 #define HEAP_MAX (SIZE_MAX / 2)
 #else
@@ -56,10 +58,10 @@ static void *take_at(unsigned i)
 }
 
 /*
- * Blocks that may be reused come in eight sizes per power of two: compressed chunks of one leaf
- * differ by some bytes, and with exact sizes no chunk would find a block, and each would fault in
- * all of its pages anew. What is rounded up is address space; it becomes memory only where a larger
- * block was there before.
+ * Blocks that may be reused come in eight sizes per power of two. Compressed chunks of one leaf
+ * differ by a few bytes: with exact sizes no chunk would find a block, and each would fault in all
+ * of its pages anew. Rounding up costs address space; it costs memory only where a larger block was
+ * in use before.
  */
 static size_t whole_size(size_t n)
 {
@@ -83,9 +85,9 @@ static void *map(size_t n)
 }
 
 /*
- * Pages of 2 MiB where the kernel has them: one fault instead of 512, which cost as much as
- * decoding does. Such blocks begin at a huge page, and only the part after the last whole one has
- * small pages.
+ * Use pages of 2 MiB where the kernel has them: one fault instead of 512, which cost as much as
+ * decoding. Such a block begins at a huge page, and only the part after the last whole huge page
+ * consists of small pages.
  */
 static void *map_huge(size_t n)
 {
@@ -116,8 +118,8 @@ void *block_alloc(size_t n)
 	if (p)
 		return p;
 	/*
-	 * Pieces of large chunks are half of a huge page: a thread that needs one soon needs
-	 * another.
+	 * Pieces of large chunks are half a huge page. A thread that needs one soon needs another,
+	 * so a whole huge page is mapped, and its other half becomes an idle block.
 	 */
 	p = n == HUGE_BYTES / 2 || n >= HUGE_BYTES ? map_huge(MAX(n, HUGE_BYTES)) : map(n);
 	if (p == MAP_FAILED)
@@ -154,7 +156,7 @@ void block_free(void *p, size_t n)
 		list.bytes += n;
 	}
 	pthread_mutex_unlock(&list.lock);
-	/* Unmapping takes long, so it is done without the lock. */
+	/* Unmapping is slow, so it is done without the lock. */
 	for (unsigned i = 0; i < n_out; i++)
 		munmap(out[i].p, out[i].n);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * blocks.h - large blocks of memory that come and go all the time.
+ * blocks.h - large blocks of memory that are allocated and freed all the time.
  *
  * Chunks and pieces of a megabyte are decoded into fresh memory thousands of
- * times a second; from malloc() each would be mapped, zeroed by the kernel and
+ * times a second. With malloc(), each would be mapped, zeroed by the kernel and
  * unmapped again. A few freed blocks are retained for the next caller that
  * needs about the same size. Small blocks come from the heap. Any thread may
  * call.
@@ -13,13 +13,13 @@
 
 #include <stddef.h>
 
-/* n > 0; contents undefined. NULL when memory is short. */
+/* n > 0; the contents are undefined. Returns NULL when memory is short. */
 void *block_alloc(size_t n);
-/* n as it was asked for. Accepts NULL. */
+/* n is the size that was asked for. Accepts NULL. */
 void block_free(void *p, size_t n);
-/* What a block of n bytes costs in memory: for charges to the cache and the budget. */
+/* The memory that a block of n bytes takes, for charges to the cache and the budget. */
 size_t block_size(size_t n);
-/* Give the idle blocks back to the system. */
+/* Return the idle blocks to the system. */
 void block_trim(void);
 
 #endif

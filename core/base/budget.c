@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * budget.c - tickets serve takers in order, so that one that needs much is not overtaken
- * for ever.
+ * budget.c - tickets: requests are served in order, so that smaller ones cannot overtake a large
+ * one for ever.
  */
 #include "core/base/budget.h"
 
@@ -56,7 +56,7 @@ uint64_t budget_take_most(struct budget *b, uint64_t n)
 
 	pthread_mutex_lock(&b->lock);
 	ticket = b->next++;
-	/* The total may change meanwhile. */
+	/* The total may change during the wait. */
 	while (ticket != b->serving || b->used + MIN(n, b->total) > b->total)
 		pthread_cond_wait(&b->freed, &b->lock);
 	n = MIN(n, b->total);

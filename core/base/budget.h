@@ -3,8 +3,9 @@
  * budget.h - a number of bytes that operations share.
  *
  * An operation takes all that it needs once, before it starts, and gives it
- * back at its end; first come, first served, so a large taker is not starved.
- * Never nested: an operation that holds some takes no more of the same budget.
+ * back at its end. Requests are served in the order of their arrival, so that a
+ * large one is not starved. Budgets do not nest: an operation that holds part
+ * of a budget takes no more of the same one. Any thread may call.
  */
 #ifndef PYTREEFS_BUDGET_H
 #define PYTREEFS_BUDGET_H
@@ -23,17 +24,20 @@ struct budget {
 
 void budget_init(struct budget *b, const char *name, uint64_t total);
 void budget_release(struct budget *b);
-/* Waits its turn. -EFBIG, naming the option, when n exceeds the whole budget. */
+/* Wait for a turn, then for n bytes. -EFBIG, naming the option, when n exceeds the whole budget. */
 int budget_take(struct budget *b, uint64_t n);
-/* Waits its turn for n, or for the whole budget when that is less: what was taken. */
+/*
+ * Wait for a turn, then for n bytes, or for the whole budget when that is less. Returns the number
+ * of bytes taken.
+ */
 uint64_t budget_take_most(struct budget *b, uint64_t n);
-/* Like budget_take, but false instead of waiting. */
+/* Like budget_take(), but returns false instead of waiting. */
 bool budget_try(struct budget *b, uint64_t n);
 void budget_give(struct budget *b, uint64_t n);
 uint64_t budget_total(struct budget *b);
-/* The most that was ever taken at once. */
+/* The highest number of bytes that was ever taken at once. */
 uint64_t budget_peak(struct budget *b);
-/* A new total; takers that no longer fit wait until enough is given back. */
+/* Set a new total. An operation that no longer fits waits until enough is given back. */
 void budget_resize(struct budget *b, uint64_t total);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * buf.c - growing byte buffers. Growth is by half, so adding n bytes one by one is linear.
+ * buf.c - growing byte buffers. The capacity grows by half, so adding n bytes one by one takes
+ * linear time.
  */
 #include "core/base/buf.h"
 
@@ -10,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/meter.h"
 
-#define SHRINK_FROM 65536 /* less is not worth a copy */
+#define SHRINK_FROM 65536 /* less unused memory is not worth a copy */
 
 #ifdef PYTREEFS_POISON
 #define POISON_ON_RELEASE 1
@@ -193,6 +194,6 @@ char *str_fmt(const char *fmt, ...)
 	va_start(ap, fmt);
 	n = vasprintf(&s, fmt, ap);
 	va_end(ap);
-	/* What it points to after a failure is undefined. */
+	/* After a failure, the pointer that vasprintf() sets is undefined. */
 	return n < 0 ? NULL : s;
 }

@@ -2,9 +2,9 @@
 /*
  * buf.h - struct span, borrowed bytes, and struct buf, owned bytes that grow.
  *
- * A zeroed struct buf is empty and ready. Adding can fail with -ENOMEM, and with -EFBIG
- * when the buffer is metered; it is then unchanged. The memory of a metered one is given back by
- * buf_release() only.
+ * A zeroed struct buf is empty and ready for use. Adding to it can fail with -ENOMEM, and with
+ * -EFBIG when the buffer is metered; the buffer is then unchanged. Only buf_release() returns the
+ * memory of a metered buffer.
  */
 #ifndef PYTREEFS_BUF_H
 #define PYTREEFS_BUF_H
@@ -72,7 +72,7 @@ static inline struct span span_from(struct span s, size_t at)
 {
 	size_t skip = MIN(at, s.n);
 
-	/* Nothing is added to the NULL of an empty span. */
+	/* Pointer arithmetic on the NULL of an empty span would be undefined. */
 	return skip ? span_of(s.p + skip, s.n - skip) : s;
 }
 
@@ -80,11 +80,11 @@ static inline struct span span_from(struct span s, size_t at)
 #define SPAN_ARG(s) (int)(s).n, (const char *)(s).p
 
 /*
- * Bytes of the control character that the text begins with; 0 when it begins with something else.
+ * The number of bytes of the control character at the start of s; 0 when s does not start with one.
  */
 size_t span_control(struct span s);
 
-/* Make room for extra more bytes. */
+/* Make room for `extra` more bytes. */
 int buf_reserve(struct buf *b, size_t extra);
 int buf_add(struct buf *b, const void *p, size_t n);
 int buf_add_span(struct buf *b, struct span s);
@@ -92,8 +92,10 @@ int buf_add_str(struct buf *b, const char *s);
 int buf_add_byte(struct buf *b, uint8_t byte);
 int buf_add_zero(struct buf *b, size_t n);
 int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A name from disk for a person: '?' for control characters, which may be made to do something to a
- * terminal. */
+/*
+ * Append a name from disk for people to read, with '?' in place of control characters, which could
+ * otherwise send commands to a terminal.
+ */
 int buf_add_shown(struct buf *b, struct span s);
 int buf_vaddf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 /*
@@ -105,16 +107,16 @@ static inline void buf_clear(struct buf *b)
 {
 	b->n = 0;
 }
-/* Give back what is not in use, when it is much. */
+/* Return unused memory to the heap, if there is much of it. */
 void buf_shrink(struct buf *b);
-/* Somebody else counts its memory from now on. */
+/* Release the charge but not the memory: someone else accounts for it from now on. */
 void buf_unmeter(struct buf *b);
-/* Give the memory back; the buffer is empty and usable again. Accepts a zeroed one. */
+/* Free the memory; the buffer is then empty and usable again. Accepts a zeroed buffer. */
 void buf_release(struct buf *b);
 
-/* A NUL-terminated copy of the bytes; owned by the caller; NULL when memory is short. */
+/* A NUL-terminated copy of the bytes, owned by the caller; NULL when memory is short. */
 char *span_dup_str(struct span s);
-/* The same from a format. */
+/* The same, from a printf format. */
 char *str_fmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #define auto_buf __attribute__((cleanup(buf_release))) struct buf

@@ -2,17 +2,17 @@
 /*
  * cache.c - one hash table, three lists in order of use, one lock.
  *
- * The lock is held for look-ups and list moves only, never while a value is made
- * or freed. One lock is enough: the values are nodes and megabytes, so look-ups
- * are rare next to the work that they save.
+ * The lock is held for look-ups and list operations only, never while a value is filled or freed.
+ * One lock is enough: values are nodes and megabytes, so look-ups are rare compared with the work
+ * that they save.
  *
- * Entries that a sequential reader has read (drop-behind) are on a list of their own,
- * which is short: a scan of a large leaf reuses its memory while that is still in the
- * processor's cache, and does not displace what others read. Those that were filled ahead of
- * readers are on one of their own, too, so that it is known how many there are.
+ * Entries that a sequential reader has read (drop-behind) are on a short list of their own: a scan
+ * of a large leaf reuses memory that is still in the processor's cache, and does not evict what
+ * others read. Entries that were filled ahead of requests are on a list of their own, too, which
+ * counts their bytes.
  *
- * Invariants: an entry that is being filled or is pinned is on no list; the bytes
- * of the table never exceed the limit but for what is pinned.
+ * Invariants: an entry that is being filled or is pinned is on no list; the bytes of the table
+ * exceed the limit only by pinned entries.
  */
 #include "core/base/cache.h"
 
@@ -23,23 +23,23 @@
 #include "core/base/err.h"
 #include "core/base/meter.h"
 
-#define DROP_BEHIND_SHARE 8 /* of the limit, for drop-behind */
-#define AHEAD_SHARE 3       /* what is ahead of readers and takes more is freed before the rest */
+#define DROP_BEHIND_SHARE 8 /* share of the limit for drop-behind entries */
+#define AHEAD_SHARE 3 /* if entries ahead of requests take a larger share, they are evicted first */
 
 enum entry_state { ENTRY_FILLING, ENTRY_READY, ENTRY_FAILED };
 
 struct entry {
-	struct cache_entry e; /* what the caller sees; first */
+	struct cache_entry e; /* the public part; first */
 	struct entry *hash_next;
-	struct entry *newer, *older; /* list of the unpinned */
+	struct entry *newer, *older; /* list of unpinned entries */
 	bool drop_behind;            /* it is, or will be, on the drop-behind list */
-	bool ahead;                  /* nobody has asked for it yet; not pinned */
+	bool ahead;                  /* not requested yet; implies that it is not pinned */
 	enum entry_state state;
 	unsigned pins;
-	bool in_table; /* false once dropped: freed with the last pin */
+	bool in_table; /* false once dropped; the last put then frees it */
 	uint64_t charge;
 	void (*free_value)(void *value);
-	struct err_note *note; /* ENTRY_FAILED; may be NULL when memory is short */
+	struct err_note *note; /* ENTRY_FAILED; NULL when memory was short */
 	int code;
 };
 
@@ -53,7 +53,7 @@ struct cache {
 		uint64_t bytes;
 	} used, drop_behind, ahead;
 	struct cache_stats stats;
-	struct meter_user meter; /* cache_give_way() */
+	struct meter_user meter; /* joined by cache_give_way() */
 };
 
 static atomic_ullong next_owner = 1;
@@ -127,7 +127,7 @@ static struct entry *find(const struct cache *c, const struct cache_key *key)
 	return e;
 }
 
-/* Double the table when chains grow; when memory is short, long chains still work. */
+/* Double the table when chains grow. When memory is short, long chains still work. */
 static void grow(struct cache *c)
 {
 	size_t old_n = c->n_table;
@@ -182,7 +182,7 @@ static void pin(struct cache *c, struct entry *e)
 	}
 	if (e->ahead)
 		c->stats.ahead_used += e->charge;
-	/* Somebody has asked for it, or asked again. */
+	/* A request makes it an ordinary entry. */
 	e->ahead = e->drop_behind = false;
 }
 
@@ -214,7 +214,7 @@ uint64_t cache_limit_now(const struct cache *c)
 	return c->stats.limit - MIN(c->stats.limit, meter_taken());
 }
 
-/* What goes first; NULL when all is pinned. */
+/* The entry to evict next; NULL when all are pinned. */
 static struct entry *first_to_go(const struct cache *c)
 {
 	if (c->drop_behind.oldest)
@@ -225,7 +225,10 @@ static struct entry *first_to_go(const struct cache *c)
 	return c->used.oldest;
 }
 
-/* Take entries out until the rest fits; returns them as a list to be freed without the lock. */
+/*
+ * Remove entries until the rest fits. Returns them as a list, which the caller frees without the
+ * lock.
+ */
 static struct entry *evict(struct cache *c)
 {
 	struct entry *out = NULL, *e;
@@ -236,8 +239,8 @@ static struct entry *evict(struct cache *c)
 }
 
 /*
- * The same when so many bytes were added. Drop-behind entries are freed one by one as others come,
- * not all at once: the next block that is needed is one of those.
+ * Like evict(), after `added` bytes were added. Surplus drop-behind entries are freed one by one as
+ * others are added, not all at once, so that the next block is one that was just freed.
  */
 static struct entry *evict_for(struct cache *c, uint64_t added)
 {
@@ -355,7 +358,7 @@ void cache_fill(struct cache *c, struct cache_entry *ce, void *value, uint64_t c
 	e->free_value = free_value;
 	e->state = ENTRY_READY;
 	c->stats.pinned_bytes += e->charge;
-	/* Dropped while it was being filled: it lives only as long as it is pinned. */
+	/* An entry that was dropped while it was being filled is freed by its last put. */
 	if (e->in_table)
 		c->stats.bytes += e->charge;
 	out = evict_for(c, e->charge);
@@ -376,7 +379,7 @@ void cache_fail(struct cache *c, struct cache_entry *ce, int code)
 	e->state = ENTRY_FAILED;
 	e->note = note;
 	e->code = code;
-	/* It leaves the table, so that the next caller tries again. */
+	/* It leaves the table, so that the next request tries again. */
 	if (e->in_table)
 		table_remove(c, e);
 	pthread_cond_broadcast(&c->filled);
@@ -407,7 +410,7 @@ static void put(struct cache *c, struct cache_entry *ce, bool ahead)
 	pthread_mutex_lock(&c->lock);
 	if (ahead && e->state == ENTRY_READY) {
 		c->stats.ahead_started += e->charge;
-		/* Somebody came meanwhile, or nobody can any more. */
+		/* Not ahead if it was requested or dropped while it was being filled. */
 		e->ahead = e->pins == 1 && e->in_table;
 		if (!e->ahead)
 			c->stats.ahead_used += e->charge;

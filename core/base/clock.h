@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock.h - the time, in nanoseconds. Any thread.
+ * clock.h - the time, in nanoseconds. Any thread may call.
  */
 #ifndef PYTREEFS_CORE_BASE_CLOCK_H
 #define PYTREEFS_CORE_BASE_CLOCK_H
@@ -30,19 +30,19 @@ static inline int64_t clock_read_ns(clockid_t id)
 	return clock_ns_of(t);
 }
 
-/* Of the monotonic clock: for durations and deadlines. */
+/* The monotonic clock, for durations and deadlines. */
 static inline int64_t clock_ns(void)
 {
 	return clock_read_ns(CLOCK_MONOTONIC);
 }
 
-/* Since 1970: for what is stored, or compared with what is. */
+/* Nanoseconds since 1970, for times that are stored or compared with stored ones. */
 static inline int64_t clock_real_ns(void)
 {
 	return clock_read_ns(CLOCK_REALTIME);
 }
 
-/* A condition whose timed waits take deadlines of clock_ns(). */
+/* Initialize a condition whose timed waits take deadlines of clock_ns(). */
 static inline void clock_cond_init(pthread_cond_t *ret)
 {
 	pthread_condattr_t attr;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crc32c.c - the one door to ISA-L.
+ * crc32c.c - the only file that uses ISA-L.
  *
- * crc32_iscsi() takes and gives the register itself, so both inversions are ours; it counts in
- * int, so long spans go in pieces.
+ * crc32_iscsi() takes and returns the raw register, so both inversions are done here. It counts in
+ * int, so long spans are passed in pieces.
  */
 #include "core/base/crc32c.h"
 
@@ -18,7 +18,7 @@ uint32_t crc32c_more(uint32_t crc, struct span s)
 	while (s.n > 0) {
 		size_t n = MIN(s.n, (size_t)(1 * GiB));
 
-		/* The library's parameter lacks const; it does not write. */
+		/* The library's parameter lacks const, but it does not write. */
 		reg = crc32_iscsi((unsigned char *)(uintptr_t)s.p, (int)n, reg);
 		s = span_from(s, n);
 	}
@@ -26,8 +26,7 @@ uint32_t crc32c_more(uint32_t crc, struct span s)
 }
 
 /*
- * Polynomials over two elements, modulo that of the checksum: the highest bit is the coefficient of
- * x^0.
+ * Polynomials over GF(2), modulo that of the checksum. The highest bit is the coefficient of x^0.
  */
 #define POLYNOMIAL 0x82f63b78u
 #define ONE (1u << 31)
@@ -49,7 +48,7 @@ uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t n_b)
 {
 	uint32_t shift = ONE, square = X_TO_8;
 
-	/* n_b bytes of zeros after a: it is multiplied by x^8 so often. */
+	/* Appending n_b zero bytes to a multiplies its checksum by x^8, n_b times. */
 	for (; n_b; n_b >>= 1) {
 		if (n_b & 1)
 			shift = times(shift, square);

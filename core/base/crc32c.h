@@ -9,9 +9,9 @@
 
 /* crc32c("123456789") is e3069283. */
 uint32_t crc32c(struct span s);
-/* The checksum of a ‖ b from that of a; start with 0. */
+/* The checksum of a ‖ s, from the checksum of a; start with 0. */
 uint32_t crc32c_more(uint32_t crc, struct span s);
-/* The checksum of a ‖ b from those of a and of b, which has n_b bytes. */
+/* The checksum of a ‖ b, from the checksums of a and of b, which has n_b bytes. */
 uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t n_b);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * err.c - the per-thread error note.
+ * err.c - the error note of each thread.
  *
- * Nothing here prints: fs/reply.c and tools/cli/tool_main.c do, once per failure.
+ * Nothing is printed here; fs/reply.c and tools/cli/tool_main.c print once per failure.
  */
 #include "core/base/err.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 static __thread struct err_note note;
-static __thread struct err_note refusal; /* err_refused() */
+static __thread struct err_note refusal; /* set by err_refused() */
 
 int err_fail(int code, const char *file, int line, const char *fmt, ...)
 {
@@ -18,7 +18,7 @@ int err_fail(int code, const char *file, int line, const char *fmt, ...)
 	int saved = errno;
 	va_list ap;
 
-	/* The arguments may be the last note's own text. */
+	/* The arguments may point to the text of the last note. */
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * err.h - negative errno plus a note that says what went wrong.
+ * err.h - negative errno, and a note for people that says what went wrong.
  *
  * Every function that can fail returns 0 or a count on success and a negative
  * errno on failure. fail() stores a sentence in a buffer of the calling thread
- * and yields the code; err_at() puts context in front of it on the way up; the
+ * and returns the code; err_at() prefixes it with context on the way up; the
  * boundary (a reply, a tool's main) prints err_text().
  *
- * The note remembers the code that it was made for, so a stale note is never
- * blamed on a later failure. A worker hands its note to the waiting thread with
+ * The note records the code that it was made for, so a stale note is never
+ * shown for a later failure. A worker hands its note to the waiting thread with
  * err_save() and err_restore().
  *
  * Messages: lower case, no full stop, what failed first, the subject in single
@@ -35,53 +35,60 @@
 struct err_note {
 	int code; /* negative errno; 0 when empty */
 	char text[ERR_TEXT_MAX];
-	char where[64]; /* "file.c:line"; "" when nobody has said why */
+	char where[64]; /* "file.c:line" of the fail(); "" when err_at() made the note */
 };
 
-/* Store a note for this thread and return code. errno is left as it was. */
+/* Store a note for this thread and return code. errno is unchanged. */
 int err_fail(int code, const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5), cold));
 #define fail(code, ...) err_fail((code), __FILE__, __LINE__, __VA_ARGS__)
 
-/* Put "context: " in front of the note of code; makes one when code has no note, which then says
- * nothing of why: another code for an error that has a note is fail(code, "...: %s", err_text(r)).
- * Returns code. */
+/*
+ * Prefix the note of code with "context: ". When code has no note, the new one ends with
+ * strerror(), which gives no reason; to change the code of an error that has a note, use fail(code,
+ * "...: %s", err_text(r)). Returns code.
+ */
 int err_at(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 
-/* -errno with a note "what 'subject': strerror"; for a failed system call. Returns -errno. */
+/* Report a failed system call: a note "what 'subject': strerror" for errno. Returns -errno. */
 int err_sys(const char *what, const char *subject) __attribute__((cold));
-/* The same for an errno that is already in hand, as a negative code. */
+/* The same for an errno that is already known, as a negative code. */
 int err_code(int code, const char *what, const char *subject) __attribute__((cold));
 
-/* The sentence for code: the note when it was made for it, else strerror. Thread-local storage. */
+/*
+ * The sentence for code: the note, if it was made for this code, else strerror(). Thread-local
+ * storage.
+ */
 const char *err_text(int code);
 /* "file.c:line" of the fail() that made the note; "" when code has no note. */
 const char *err_where(int code);
 
 /*
- * The meter refused memory with code, and its caller can only say that none is left: the next
- * fail(-ENOMEM) of the thread yields code, and says what its note says.
+ * The meter refused memory with `code`, and the caller can return no more than NULL: the next
+ * fail(-ENOMEM) of this thread returns code instead, and adds its note.
  */
 void err_refused(int code);
 
 void err_clear(void);
-/* Copy this thread's note; restore it in another thread, which returns note->code. */
+/*
+ * Copy this thread's note, and restore it, possibly in another thread. err_restore() returns
+ * note->code.
+ */
 void err_save(int code, struct err_note *ret);
 int err_restore(const struct err_note *note);
-/* This thread's note, if any, whatever its code: for what cleans up after a failure and may leave a
- * note of its own, before err_restore(). */
+/*
+ * Copy this thread's note, whatever its code. Cleanup after a failure may make notes of its own;
+ * err_restore() then brings this one back.
+ */
 void err_peek(struct err_note *ret);
 
 /*
- * Whether the next try may succeed: memory, the disk, descriptors. Such a failure is not
- * remembered.
+ * Whether a retry may succeed: the cause is memory, the disk or the number of descriptors. Such
+ * failures are not remembered.
  */
 bool err_passes(int code);
 
-/*
- * The errno for the kernel: format errors become EIO, others stay as they are. Returns a positive
- * errno.
- */
+/* The errno for the kernel, positive: format errors become EIO, others are unchanged. */
 int err_errno(int code);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * glob.c - a pattern as a list of tokens, and all places in it at which a match may be, followed
- * through the path.
+ * glob.c - a pattern as a list of tokens; all positions in it at which a match may be are advanced
+ * together.
  *
- * There is no backtracking: each character of the path is looked at once, together with each
- * token.
+ * There is no backtracking: each character of the path is compared once with each token.
  */
 #include "core/base/glob.h"
 
@@ -15,14 +14,14 @@
 #include "core/base/mem.h"
 
 enum token_kind {
-	TOKEN_CHAR,     /* c */
-	TOKEN_ANY,      /* one character of a name */
-	TOKEN_SET,      /* one of those between '[' at `at` and its ']' */
+	TOKEN_CHAR,     /* the character c */
+	TOKEN_ANY,      /* any one character of a name */
+	TOKEN_SET,      /* one character of the set whose '[' is at `at` */
 	TOKEN_STAR,     /* any number of characters of a name */
-	TOKEN_DEEP,     /* any number of characters */
+	TOKEN_DEEP,     /* any number of characters, slashes too */
 	TOKEN_NAMES,    /* any number of whole names with their slashes; a TOKEN_NAMES_ON follows */
-	TOKEN_NAMES_ON, /* in the midst of them */
-	TOKEN_BELOW,    /* the end, or a slash and anything; a TOKEN_DEEP follows, then the end */
+	TOKEN_NAMES_ON, /* within the names of a TOKEN_NAMES */
+	TOKEN_BELOW,    /* the end, or a slash and anything; a TOKEN_DEEP and the end follow */
 };
 
 struct token {
@@ -39,8 +38,9 @@ struct tokens {
 };
 
 /*
- * One character, as its bytes in UTF-8, most significant first, so that they compare as characters
- * do. Bytes that are not UTF-8 stand for themselves.
+ * Read one character: the bytes of its UTF-8 sequence, most significant first, so that they compare
+ * in the order of code points. Bytes that are not UTF-8 stand for themselves. Returns the number of
+ * bytes.
  */
 static size_t take_char(const char *p, size_t n, uint32_t *ret)
 {
@@ -52,7 +52,7 @@ static size_t take_char(const char *p, size_t n, uint32_t *ret)
 	return len;
 }
 
-/* One character of a set, after a '\' too; the number of bytes. */
+/* Read one character of a set, possibly after a '\'. Returns the number of bytes. */
 static size_t take_member(const char *p, uint32_t *ret)
 {
 	size_t quoted = p[0] == '\\' && p[1];
@@ -61,8 +61,8 @@ static size_t take_member(const char *p, uint32_t *ret)
 }
 
 /*
- * The position after the ']' of the set that begins at p; NULL when it has no end, and the '[' is
- * then an ordinary character.
+ * The position after the ']' of the set that begins at p; NULL when the set has no end, and the '['
+ * is then an ordinary character.
  */
 static const char *set_end(const char *p)
 {
@@ -94,7 +94,7 @@ static bool set_has(const char *p, uint32_t c)
 	return found != not ;
 }
 
-/* Whether a slash is followed by nothing, or by nothing but "**". */
+/* Whether nothing but "**" names follow the slash at p. */
 static bool is_below(const char *p)
 {
 	while (!strncmp(p, "/**", 3) && (p[3] == '/' || !p[3]))
@@ -113,7 +113,7 @@ static void put_below(struct tokens *t)
 	put(t, TOKEN_DEEP);
 }
 
-/* After stars: what they are, and where the pattern goes on. */
+/* Add the token for the stars at p. Returns the position after them. */
 static const char *put_stars(struct tokens *t, const char *p, bool at_name)
 {
 	size_t n = strspn(p, "*");
@@ -134,14 +134,17 @@ static const char *put_stars(struct tokens *t, const char *p, bool at_name)
 	return p;
 }
 
-/* One character or set of a pattern. */
+/* Add the token for one character or set at p. Returns the position after it. */
 static const char *put_one(struct tokens *t, const char *pattern, const char *p, bool *ret_closed)
 {
 	struct token *to = &t->t[t->n++];
 	const char *end = *p == '[' && *ret_closed ? set_end(p) : NULL;
 
 	*to = (struct token){ .kind = TOKEN_CHAR };
-	/* Where one has no end, the next has none either, unless in another name. */
+	/*
+	 * If one '[' has no ']', a later one in the same name has none either, so the search is not
+	 * repeated.
+	 */
 	if (*p == '[')
 		*ret_closed = end != NULL;
 	if (end) {
@@ -184,7 +187,7 @@ static void compile(const char *pattern, bool is_path, struct tokens *t)
 		put_below(t);
 }
 
-/* Whether one character is what a token asks for. */
+/* Whether a token matches the character c. */
 static bool accepts(const char *pattern, const struct token *t, uint32_t c)
 {
 	switch ((enum token_kind)t->kind) {
@@ -207,8 +210,8 @@ static bool accepts(const char *pattern, const struct token *t, uint32_t c)
 }
 
 /*
- * Tokens that may follow a token without a character between. They are always further on, so one
- * pass finds all.
+ * Mark the tokens that may follow token i without consuming a character. They are always further
+ * on, so one pass from left to right marks all.
  */
 static void pass(const struct tokens *t, size_t i, bool *now)
 {
@@ -231,7 +234,7 @@ static void pass(const struct tokens *t, size_t i, bool *now)
 	}
 }
 
-/* Where a match may go on after a character that a token has accepted. */
+/* Mark the tokens at which the match may continue after token i has consumed c. */
 static void follow(const struct tokens *t, size_t i, uint32_t c, bool *next)
 {
 	switch ((enum token_kind)t->t[i].kind) {

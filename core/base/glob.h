@@ -10,7 +10,7 @@
  * A pattern without a slash is matched against the last name of a path. One with a slash is matched
  * against the whole path. When its last name is plain, without wildcards, it may be that of a
  * directory: all that is below it matches. A slash at the end says that it is one; a slash at the
- * front says nothing but that the pattern has one.
+ * front only makes the pattern one with a slash.
  *
  * The time is bounded by the product of the two lengths, whatever the pattern.
  */
@@ -25,16 +25,16 @@
 bool glob_match(const char *pattern, struct span path);
 
 /*
- * Whether a pattern chooses a leaf, by its path from its item's name on: "state/params/w.npy". A
- * pattern with a slash may begin at any of the first 1 + skip names: with the item's name or after
- * it, where skip is 1. The last `ext` bytes of the path may be left out.
+ * Whether a pattern selects a leaf. path begins with the name of the item: "state/params/w.npy". A
+ * pattern with a slash may begin at any of the first 1 + skip names; with skip 1, it may leave out
+ * the name of the item. The last `ext` bytes of the path may be left out, too.
  */
 bool glob_selects(const char *pattern, struct span path, unsigned skip, size_t ext);
 
 /* Whether a pattern is matched against the last name only. */
 bool glob_is_name(const char *pattern);
 
-/* The same as glob_match(), which adds to *steps what it has looked at: for tests. */
+/* Like glob_match(), and adds the number of steps to *steps; for tests. */
 bool glob_match_counted(const char *pattern, struct span path, unsigned long long *steps);
 
 #endif

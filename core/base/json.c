@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json.c - the one door to cJSON.
+ * json.c - the only file that uses cJSON.
  *
- * cJSON holds every number as a double and ends strings at NUL, and it takes
- * neither NaN nor Infinity. Checkpoints have nanosecond times of 19 digits, keys
- * with NUL and losses that are NaN. So a first pass escapes these as strings
- * (pre-escape): every number token T becomes the string "\1nT", a NUL inside a
- * string becomes "\1" "0", and a real \1 becomes "\1" "1". Raw control characters
- * are not legal inside JSON strings, so nothing else can begin with \1. The second
- * pass turns cJSON's tree into ours and undoes it.
+ * cJSON stores every number as a double, ends strings at NUL, and accepts neither NaN nor Infinity.
+ * Checkpoints have nanosecond times of 19 digits, keys with NUL and losses that are NaN. So a first
+ * pass turns these into strings (pre-escape): every number token T becomes the string "\1nT", a NUL
+ * inside a string becomes "\1" "0", and a real \1 becomes "\1" "1". JSON strings may not contain
+ * raw control characters, so no other string begins with \1. The second pass converts cJSON's tree
+ * into ours and undoes the escapes.
  *
- * The first pass checks tokens (numbers, escapes, UTF-8, depth); cJSON checks
- * the grammar.
+ * The first pass checks tokens (numbers, escapes, UTF-8, depth); cJSON checks the grammar.
  */
 #include "core/base/json.h"
 
@@ -23,8 +21,8 @@
 #include "core/base/limits.h"
 #include "core/base/meter.h"
 
-#define SORT_FROM 16 /* members from which look-ups use a sorted index */
-/* Of a value while cJSON has it: its node, its text and its name, each an allocation. */
+#define SORT_FROM 16 /* number of members from which look-ups use a sorted index */
+/* cJSON's memory for one value: its node, its text and its name, each an allocation. */
 #define CJSON_NODE_BYTES (sizeof(cJSON) + 16 + 2 * 32)
 
 size_t utf8_len(struct span s)
@@ -61,7 +59,7 @@ bool utf8_valid(struct span s)
 	return true;
 }
 
-/* ---- first pass: escape what cJSON cannot hold ---- */
+/* ---- first pass: escape what cJSON cannot represent ---- */
 
 struct pre_escape {
 	struct span in;
@@ -69,8 +67,8 @@ struct pre_escape {
 	struct buf *out;
 	unsigned depth;
 	unsigned nodes;  /* values so far; a lower bound */
-	uint64_t most;   /* of them; beyond, it ends with -EFBIG */
-	const char *bad; /* the reason of the failure at `at` */
+	uint64_t most;   /* limit of nodes; more fail with -EFBIG */
+	const char *bad; /* reason of the failure at `at` */
 };
 
 static int pre_escape_bad(struct pre_escape *c, const char *bad)
@@ -131,7 +129,7 @@ static int pre_escape_string(struct pre_escape *c)
 	while (r >= 0) {
 		size_t from = c->at;
 
-		/* Runs of plain ASCII are copied at once. */
+		/* Runs of plain ASCII are copied as a whole. */
 		while (c->at < c->in.n && c->in.p[c->at] >= 0x20 && c->in.p[c->at] < 0x80 &&
 		       c->in.p[c->at] != '"' && c->in.p[c->at] != '\\')
 			c->at++;
@@ -209,7 +207,7 @@ static int pre_escape_number(struct pre_escape *c)
 	return r;
 }
 
-/* Copy up to the end, or until the output has stop bytes (to find where cJSON stumbled). */
+/* Copy until the input ends or, to find where cJSON failed, the output has `stop` bytes. */
 static int pre_escape_run(struct pre_escape *c, size_t stop)
 {
 	while (c->at < c->in.n && c->out->n < stop) {
@@ -225,7 +223,7 @@ static int pre_escape_run(struct pre_escape *c, size_t stop)
 				return pre_escape_bad(c, "nested too deeply");
 			if ((ch == ']' || ch == '}') && c->depth)
 				c->depth--;
-			/* cJSON takes every control character for white space. */
+			/* cJSON accepts every control character as white space. */
 			if (ch < 0x20 && ch != '\t' && ch != '\n' && ch != '\r')
 				return pre_escape_bad(c, "control character outside a string");
 			if ((ch == ',' || ch == '[' || ch == '{') && ++c->nodes > c->most)
@@ -253,7 +251,7 @@ int json_bad(const char *what, struct span text, size_t at, const char *why)
 	return fail(-EUCLEAN, "%s: line %zu, column %zu: %s", what, line, column, why);
 }
 
-/* ---- second pass: cJSON's tree into ours ---- */
+/* ---- second pass: convert cJSON's tree ---- */
 
 static struct span unescape_str(struct arena *a, const char *s)
 {
@@ -326,10 +324,10 @@ static void convert_children(struct convert *cv, const cJSON *from, struct json 
 		return;
 	}
 	for (const cJSON *c = from->child; c && !cv->error; c = c->next, i++) {
-		/* Depth is bounded by the first pass. */
+		/* The first pass has bounded the depth. */
 		convert(cv, c, &items[i]);
 		if (to->kind == JSON_OBJECT) {
-			/* A number was pre-escaped as a string, so cJSON accepts {1: 2}. */
+			/* Numbers are pre-escaped as strings, so cJSON accepts {1: 2}. */
 			if (c->string[0] == 1 && c->string[1] == 'n')
 				cv->error = -EUCLEAN;
 			items[i].name = unescape_str(cv->arena, c->string);
@@ -412,7 +410,7 @@ static int json_parse_escaped(struct span text, struct span escaped, const char 
 	return 0;
 }
 
-/* The text has more values than any memory holds: the reason. -ENOMEM: by now some would do. */
+/* Explain that there are too many values: the meter's reason, or -ENOMEM if they fit now. */
 static int too_many_values(struct span text, const char *what, const struct pre_escape *c)
 {
 	uint64_t charge = c->out->n + c->nodes * CJSON_NODE_BYTES;
@@ -433,10 +431,10 @@ static int parse_document(struct span text, const char *what, struct json_doc *r
 	if (text.n > LIMIT_JSON_BYTES)
 		return fail(-EFBIG, "%s: %zu bytes of JSON exceed the limit of %llu", what, text.n,
 			    (unsigned long long)LIMIT_JSON_BYTES);
-	/* A byte-order mark is tolerated, as by TensorStore. */
+	/* A byte-order mark is accepted, as by TensorStore. */
 	if (span_starts(text, span_str("\xef\xbb\xbf")))
 		c.at = 3;
-	/* One: cJSON would skip another. */
+	/* Only one is accepted; cJSON would skip a second. */
 	if (span_starts(span_from(text, c.at), span_str("\xef\xbb\xbf")))
 		return json_bad(what, text, c.at, "a second byte-order mark");
 	c.most = MIN((uint64_t)LIMIT_JSON_NODES, meter_most() / CJSON_NODE_BYTES);
@@ -449,7 +447,7 @@ static int parse_document(struct span text, const char *what, struct json_doc *r
 		return too_many_values(text, what, &c);
 	if (r < 0)
 		return c.bad ? json_bad(what, text, c.at, c.bad) : r;
-	/* What cJSON allocates, texts as long as all of them together. */
+	/* Memory that cJSON allocates: nodes, and strings that are together as long as the text. */
 	charge = escaped.n + (c.nodes + 1) * CJSON_NODE_BYTES;
 	r = meter_charge(charge);
 	if (r < 0)
@@ -490,7 +488,9 @@ const struct json *json_member_span(const struct json *obj, struct span name)
 				return &obj->items[i - 1];
 		return NULL;
 	}
-	/* The last item whose name is not above: of equal names, the last in the document. */
+	/*
+	 * Find the last item whose name is not greater; of equal names, the last in the document.
+	 */
 	for (hi = obj->n; lo < hi;) {
 		size_t mid = lo + (hi - lo) / 2;
 
@@ -515,7 +515,7 @@ bool json_as_int(const struct json *j, int64_t *ret)
 		*ret = j->i;
 		return true;
 	}
-	/* Every integral double below 2^63 is an integer exactly; TensorStore takes them all. */
+	/* Every integral double below 2^63 is an exact integer; TensorStore accepts them all. */
 	if (json_is(j, JSON_FLOAT) && j->d == floor(j->d) && j->d >= -0x1p63 && j->d < 0x1p63) {
 		*ret = (int64_t)j->d;
 		return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json_print.c - writing JSON: Python's spelling, TensorStore's, and one for people.
+ * json_print.c - write JSON: in Python's spelling, in TensorStore's, and for people.
  */
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ uint32_t utf8_code(const uint8_t *p, size_t n)
 	return c;
 }
 
-/* Length of the run at the start of s that every style writes as it is. */
+/* The length of the run at the start of s that is written unchanged in every style. */
 static size_t plain_run(struct span s)
 {
 	size_t n = 0;
@@ -75,9 +75,9 @@ int json_put_str(struct buf *out, struct span s, enum json_style style)
 }
 
 /*
- * The fewest digits that read back equal, and the decimal exponent of the first. Rounding to p
- * digits finds them, except at powers of two, where doubles lie denser below than above: there the
- * next larger number of p digits may do as well.
+ * Find the fewest digits that read back equal; returns the decimal exponent of the first. Rounding
+ * to p digits finds them, except at powers of two, where doubles are denser below than above: there
+ * the next larger number of p digits may also read back equal.
  */
 static int shortest(double d, char digits[32])
 {
@@ -105,7 +105,7 @@ static int shortest(double d, char digits[32])
 
 int json_put_double(struct buf *out, double d, enum json_style style)
 {
-	/* The exponent from which Python's repr and TensorStore's writer change to 1e+16. */
+	/* Python's repr and TensorStore's writer use 1e+16 from this exponent on. */
 	int top = style == JSON_COMPACT ? 15 : 16;
 	char digits[32];
 	int e, n, r;
@@ -205,7 +205,7 @@ static int print(struct buf *out, const struct json *j, enum json_style style, u
 		return json_put_str(out, j->s, style);
 	case JSON_ARRAY:
 	case JSON_OBJECT:
-		/* Parsed documents are bounded in depth (LIMIT_JSON_DEPTH). */
+		/* The depth of parsed documents is bounded (LIMIT_JSON_DEPTH). */
 		return print_children(out, j, style, depth);
 	case JSON_NULL:
 	case JSON_UNKNOWN:

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json_pull.c - JSON read value by value.
+ * json_pull.c - read JSON value by value.
  *
- * No nodes are built here (json.c) and nothing is interpreted. There is no recursion: the
- * open containers are a depth and one bit each.
+ * No nodes are built (json.c does that) and nothing is interpreted. There is no recursion: the open
+ * containers are a depth and one bit each.
  *
- * Invariants: a value is consumed only when it was well formed as a whole; strings handed
- * out are UTF-8; after a failure `at` stays where it happened.
+ * Invariants: a value is consumed only when all of it is well formed; strings that are returned are
+ * valid UTF-8; after a failure `at` stays where it happened.
  */
 #include "core/base/json_pull.h"
 
@@ -39,7 +39,7 @@ int json_pull_bad(struct json_pull *p, const char *why)
 	return p->error;
 }
 
-/* Memory is short, or the meter refused it: final, as every failure. */
+/* Memory is short, or the meter refused it. This is final, as every failure is. */
 static int no_memory(struct json_pull *p, int r)
 {
 	return p->error = p->error ? p->error : r;
@@ -86,7 +86,7 @@ int json_pull_kind(struct json_pull *p)
 	}
 }
 
-/* -EUCLEAN unless the next value is of the kind. */
+/* -EUCLEAN unless the next value is of that kind. */
 static int expect(struct json_pull *p, enum json_kind kind)
 {
 	static const char *const why[] = {
@@ -103,13 +103,15 @@ static int expect(struct json_pull *p, enum json_kind kind)
 
 /* ---- strings ---- */
 
-/* Length of the run of plain ASCII at the start of s: no quote, no backslash, no control. */
+/*
+ * The length of the run of plain ASCII at the start of s: no quote, backslash or control character.
+ */
 static size_t plain_len(struct span s)
 {
 	const uint64_t ones = ~(uint64_t)0 / 255, high = ones << 7;
 	size_t i = 0;
 
-	/* Eight bytes at a time: a byte is of interest when its high bit comes out set. */
+	/* Eight bytes at a time: a byte that is not plain sets its high bit. */
 	for (; i + 8 <= s.n; i += 8) {
 		uint64_t w, quote, slash;
 
@@ -148,7 +150,7 @@ static int add_code(struct buf *b, uint32_t c)
 	return buf_add(b, u, 4);
 }
 
-/* The escape at p->at, which is a backslash. */
+/* Take the escape at p->at, which is a backslash. */
 static int take_escape(struct json_pull *p, struct buf *b)
 {
 	static const char letter[] = "\"\\/bfnrt", value[] = "\"\\/\b\f\n\r\t";
@@ -177,7 +179,7 @@ static int take_escape(struct json_pull *p, struct buf *b)
 	return add_code(b, 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00));
 }
 
-/* The string at p->at, which is a quote. b is used only when there are escapes. */
+/* Take the string at p->at, which is a quote. b is used only when the string has escapes. */
 static int take_string(struct json_pull *p, struct buf *b, struct span *ret)
 {
 	size_t from = ++p->at;
@@ -311,7 +313,10 @@ static bool is_integer(struct span number)
 	return true;
 }
 
-/* A number token of any length, the words too; the copy is at most as long as the document. */
+/*
+ * The value of a number token of any length, or of a word. The copy is at most as long as the
+ * document.
+ */
 static int number_double(struct json_pull *p, struct span number, double *ret)
 {
 	auto_buf text = { .metered = true };
@@ -389,7 +394,7 @@ static int respell_number(struct json_pull *p, struct span number, struct buf *o
 	return r < 0 ? r : json_put_double(out, d, JSON_PYTHON);
 }
 
-/* Any value but a container; out may be NULL. */
+/* Take any value but a container; out may be NULL. */
 static int take_scalar(struct json_pull *p, enum json_kind kind, struct buf *out)
 {
 	const char *word = kind == JSON_NULL ? "null" : p->text.p[p->at] == 't' ? "true" : "false";
@@ -415,8 +420,8 @@ static int put(struct buf *out, const char *s)
 }
 
 /*
- * From the end of one value to the beginning of the next one below depth: 1, or 0 when the
- * container at depth itself has ended.
+ * Advance from the end of one value to the start of the next one below depth. Returns 1, or 0 when
+ * the container at depth itself has ended.
  */
 static int walk_on(struct json_pull *p, unsigned depth, struct buf *out)
 {
@@ -440,7 +445,7 @@ static int walk_on(struct json_pull *p, unsigned depth, struct buf *out)
 	return 0;
 }
 
-/* Go through one whole value, appending it to out unless that is NULL. */
+/* Consume one whole value, and append it to out unless out is NULL. */
 static int walk(struct json_pull *p, struct buf *out)
 {
 	unsigned depth = p->depth;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.c - one line per message to stderr, syslog or a file; the last ones are
- * retained.
+ * log.c - one line per message to stderr, syslog or a file; the last ones are retained.
  *
- * A message that repeats at once is counted instead of repeated: a broken leaf that a program
- * reads in a loop must not fill a disk.
+ * A message that is repeated is counted instead: a broken leaf that a program reads in a loop must
+ * not fill a disk.
  */
 #include "core/base/log.h"
 
@@ -22,7 +21,8 @@
 #include "core/base/err.h"
 #include "core/base/thread.h"
 
-#define RETAINED_BYTES (256 << 10) /* of the last messages; beyond it the older half is dropped */
+/* of the last messages; when they are more, the older half is dropped */
+#define RETAINED_BYTES (256 << 10)
 #define LINE_MAX_BYTES 1200
 
 static struct {
@@ -33,8 +33,8 @@ static struct {
 	char retained[RETAINED_BYTES]; /* whole lines, each with its time */
 	size_t n_retained;
 	char last[LINE_MAX_BYTES];
-	unsigned long repeats;  /* of the last message, beyond the first */
-	unsigned long reported; /* of the repeats */
+	unsigned long repeats;  /* of the last message, not counting the first */
+	unsigned long reported; /* repeats that were reported */
 } sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true, .stderr_level = LOG_LEVEL_INFO };
 
 static void forked(void)
@@ -57,8 +57,8 @@ static const struct {
 };
 
 /*
- * Containers have none, as a rule, and the C library makes a socket for every message that it
- * cannot send: a call that the sandbox refuses, and that would be reported.
+ * Containers usually have no syslog, and the C library creates a socket for every message that it
+ * cannot send. The sandbox refuses that system call, and would report it.
  */
 static bool has_syslog(void)
 {
@@ -118,8 +118,8 @@ int log_trace_set(const char *names)
 }
 
 /*
- * Lines are only appended, so that a program that follows them sees each once; old ones are dropped
- * seldom and many at once.
+ * Lines are only appended, so that a program that follows them sees each once. Old lines are
+ * dropped rarely, and then many at once.
  */
 static void keep_line(const char *when, const char *line)
 {
@@ -156,7 +156,7 @@ static void put_line(enum log_level level, const char *line)
 		fprintf(sink.file, "%s %s\n", when, line);
 }
 
-/* Of a message that repeats, the tenth, hundredth, ... is reported with its count at once. */
+/* The tenth, hundredth, ... repeat of a message is reported at once, with the count. */
 static bool is_round(unsigned long n)
 {
 	while (n > 1 && n % 10 == 0)
@@ -183,7 +183,10 @@ void log_at(enum log_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
-	/* Messages quote names from disk: no control characters reach a terminal or a log. */
+	/*
+	 * Messages quote names from disk, so control characters are replaced before they reach a
+	 * terminal or a log.
+	 */
 	for (char *c = line; *c; c++)
 		memset(c, '?', span_control(span_of(c, strnlen(c, 2))));
 	pthread_mutex_lock(&sink.lock);

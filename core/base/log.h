@@ -2,12 +2,11 @@
 /*
  * log.h - messages for people, and the trace.
  *
- * Library code (core, handlers) does not log failures: it returns them, and the
- * boundary logs once. It may log an event that has no caller to return to: a
- * notice about a fallback, a leaf that is skipped, a background job that failed.
+ * Library code (core, handlers) does not log failures: it returns them, and the boundary logs once.
+ * It may log an event that no caller would learn of: a fallback, a leaf that is skipped, a
+ * background job that failed.
  *
- * The last messages are retained in memory for `.pytreefs/log`. Any thread may
- * call.
+ * The last messages are retained in memory for `.pytreefs/log`. Any thread may call.
  */
 #ifndef PYTREEFS_LOG_H
 #define PYTREEFS_LOG_H
@@ -20,7 +19,7 @@ enum log_level {
 	LOG_LEVEL_INFO,
 };
 
-/* Trace categories, one per module of the flow; the order is the ladder from the top. */
+/* Trace categories, one per module; from the top of the ladder down. */
 enum log_trace {
 	TRACE_FS = 1 << 0,
 	TRACE_STEP = 1 << 1,
@@ -30,14 +29,16 @@ enum log_trace {
 	TRACE_OCDBT = 1 << 5,
 	TRACE_CODEC = 1 << 6,
 	TRACE_IO = 1 << 7,
-	TRACE_AHEAD = 1 << 8, /* what is decoded before it is asked for */
+	TRACE_AHEAD = 1 << 8, /* decode-ahead and prefetch */
 };
 
-/* Where messages go besides memory. Call before threads start. file may be NULL. */
+/* Where messages go besides memory. Call before any thread starts. file may be NULL. */
 int log_open(bool to_stderr, bool to_syslog, const char *file);
-/* stderr gets messages up to this level; at first all of them. */
+/* Write only messages up to this level to stderr; initially all are written. */
 void log_stderr_level(enum log_level level);
-/* Names separated by ',' or ':' ("fs,zarr", "all"); -EINVAL with the accepted names. */
+/*
+ * Enable categories, separated by ',' or ':' ("fs,zarr", "all"); -EINVAL lists the accepted names.
+ */
 int log_trace_set(const char *names);
 
 extern unsigned log_trace_mask;
@@ -49,7 +50,7 @@ void log_trace_at(const char *module, const char *fmt, ...) __attribute__((forma
 #define log_warn(...) log_at(LOG_LEVEL_WARN, __VA_ARGS__)
 #define log_info(...) log_at(LOG_LEVEL_INFO, __VA_ARGS__)
 
-/* trace(TRACE_ZARR, "read %s", ...): nothing is formatted unless the category is on. */
+/* trace(TRACE_ZARR, "read %s", ...) formats nothing unless the category is enabled. */
 #define trace(category, ...)                                                         \
 	do {                                                                         \
 		if (__builtin_expect(log_trace_mask & (category), 0))                \
@@ -57,8 +58,8 @@ void log_trace_at(const char *module, const char *fmt, ...) __attribute__((forma
 	} while (0)
 
 /*
- * The retained messages, oldest first, one a line, each with its time; later ones are added at the
- * end. Repeats of the last message that were not reported yet are reported first.
+ * Append the retained messages, oldest first, one per line and each with its time. Messages are
+ * only ever added at the end. Unreported repeats of the last message are reported first.
  */
 int log_text(struct buf *ret);
 

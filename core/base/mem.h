@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Built with the address sanitizer: both compilers' ways of saying so. */
+/* Set when the address sanitizer is on; GCC and Clang report that differently. */
 #if defined(__SANITIZE_ADDRESS__)
 #define PYTREEFS_ASAN 1
 #elif defined(__has_feature)
@@ -69,7 +69,7 @@ static inline void mem_close_cleanup(int *fd)
 	struct noun##_auto_needs_semicolon
 #define auto_of(noun) __attribute__((cleanup(noun##_auto_cleanup)))
 
-/* Products and sums of sizes from disk: false when the result does not fit. */
+/* Products and sums of sizes from disk. Return false when the result does not fit. */
 static inline bool mul_fits(uint64_t a, uint64_t b, uint64_t *ret)
 {
 	return !__builtin_mul_overflow(a, b, ret);

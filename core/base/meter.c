@@ -2,8 +2,8 @@
 /*
  * meter.c - one account for the process.
  *
- * Invariants: `used` is never more than the limit while there is a cache that gives way; a cache is
- * asked to without the account's lock, since what it frees is released here.
+ * Invariants: while there is a user, `used` never exceeds the limit; reclaim() is called without
+ * the lock of the account, since the memory that it frees is released here.
  */
 #include "core/base/meter.h"
 
@@ -17,15 +17,15 @@
 #include "core/base/thread.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all but `users` */
-static pthread_cond_t released;                          /* of clock_cond_init() */
+static pthread_cond_t released;                          /* initialized by clock_cond_init() */
 static struct meter_stats stats = { .limit = UINT64_MAX };
 static uint64_t free_bytes = METER_FREE;
-static uint64_t wanted; /* by those that wait */
+static uint64_t wanted; /* bytes of charges that wait */
 static int64_t hurried_until;
 static atomic_ullong taken;
 
-static __thread unsigned operations; /* that the thread has begun and not ended */
-static __thread uint64_t held;       /* charged by the thread since it began the first of them */
+static __thread unsigned operations; /* begun by this thread and not ended */
+static __thread uint64_t held; /* charged by this thread since the first of its operations began */
 
 static pthread_rwlock_t users_lock = PTHREAD_RWLOCK_INITIALIZER; /* taken before `lock` */
 static struct meter_user *users;
@@ -35,7 +35,10 @@ __attribute__((constructor)) static void begin(void)
 	clock_cond_init(&released);
 }
 
-/* The list of users is changed under both locks, and counts by the second alone. */
+/*
+ * A fork during meter_join() or meter_leave() leaves the child a valid list of users; `limit` may
+ * not yet reflect the change.
+ */
 static void forked(void)
 {
 	pthread_rwlock_init(&users_lock, NULL);
@@ -122,7 +125,7 @@ static bool fits(uint64_t n, uint64_t most)
 	return n <= most && stats.used <= most - n;
 }
 
-/* Called with the lock held, which is dropped meanwhile. */
+/* Called with the lock held, which is released meanwhile. */
 static void wait_until_it_fits(uint64_t n, uint64_t most)
 {
 	bool hurry = n >= METER_SMALL && clock_ns() < hurried_until;

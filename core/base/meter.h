@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meter.h - how many bytes of decoded and parsed metadata the process holds, and how many it may.
+ * meter.h - how many bytes of decoded and parsed metadata the process holds, and may hold.
  *
- * A file of a few kilobytes can decode to gigabytes, so what is decoded, parsed or read as a whole
- * is charged here before it is allocated: by arenas and buffers that are `metered` (arena.h,
- * buf.h), and by hand for what libraries allocate. Chunks of arrays are not: the cache and the
- * budgets count those.
+ * A file of a few kilobytes can decode to gigabytes. So everything that is decoded, parsed or read
+ * as a whole is charged here before it is allocated: by arenas and buffers that are `metered`
+ * (arena.h, buf.h), and by hand for memory that libraries allocate. Chunks of arrays are not
+ * charged here; the cache and the budgets count them.
  *
- * METER_FREE bytes are the process's own. What is charged beyond is taken from the caches of the
- * process: each holds so much less meanwhile. So all of them together bound the memory.
+ * METER_FREE bytes are reserved for metadata. Any charge beyond them is taken from the caches of
+ * the process, each of which shrinks by that much meanwhile. So the sum of caches, budgets and
+ * METER_FREE bounds the memory.
  *
- * A charge that does not fit now waits, at most METER_WAIT_NS: a caller may hold what others need.
- * When one has waited for so long in vain, large ones wait for METER_HURRY_NS only, for as long as
- * METER_HURRIED_NS: many openings at once that hold what each other needs take seconds, not
- * minutes. One that never fits is refused at once; so is one that cannot fit beside what its own
- * operation holds (meter_begin()). Any thread may call, without a lock that releasing memory takes.
+ * A charge that does not fit now waits for up to METER_WAIT_NS, because another operation may
+ * release memory. After such a wait has failed, large charges wait for only METER_HURRY_NS during
+ * the next METER_HURRIED_NS: when many opens block each other, they then fail within seconds, not
+ * minutes. A charge that can never fit is refused at once; so is one that cannot fit beside the
+ * charges of its own operation (meter_begin()).
+ *
+ * Any thread may call, but must not hold a lock that is needed to release memory.
  */
 #ifndef PYTREEFS_METER_H
 #define PYTREEFS_METER_H
@@ -24,47 +27,44 @@
 #include "core/base/limits.h"
 
 #define METER_FREE (32 * MiB)
-#define METER_SMALL (256 * KiB)   /* charges below this may use what is reserved for them */
-#define METER_RESERVED (8 * MiB)  /* so that small items open while large ones are read */
-#define METER_WAIT_NS 2000000000L /* of one charge */
+#define METER_SMALL (256 * KiB)   /* smaller charges may use METER_RESERVED */
+#define METER_RESERVED (8 * MiB)  /* keeps small items readable while large ones are read */
+#define METER_WAIT_NS 2000000000L /* the wait of one charge */
 #define METER_HURRY_NS 50000000L
 #define METER_HURRIED_NS 10000000000L
 
-/* A cache that gives way. Without any of these nothing is refused. */
+/* A cache that gives memory to metadata. Without any, nothing is refused. */
 struct meter_user {
-	uint64_t bytes; /* that it may give */
-	/* Free what is beyond its limit less meter_taken(). */
+	uint64_t bytes; /* the most that it can give */
+	/* Free memory until the cache is within its limit less meter_taken(). */
 	void (*reclaim)(void *arg);
 	void *arg;
 	struct meter_user *next; /* private */
 };
 void meter_join(struct meter_user *u);
-/* Accepts one that never joined. */
+/* Accepts a user that never joined. */
 void meter_leave(struct meter_user *u);
 
-/*
- * The process may have that many bytes more before caches give way: a command that has to hold much
- * and caches little.
- */
+/* Add to METER_FREE, for a command that holds much metadata and caches little. */
 void meter_grant(uint64_t bytes);
 
-/* -EFBIG: it never fits; -ENOMEM: it does not fit now. Both name both numbers. */
+/* -EFBIG: n can never fit; -ENOMEM: n does not fit now. Both notes give both numbers. */
 int meter_charge(uint64_t n);
 void meter_release(uint64_t n);
 /*
  * The calling thread begins to read something as a whole, and keeps what it charges until
- * meter_end(): a charge that does not fit beside these is refused at once, with -EFBIG, since
- * another try would be in vain. May nest.
+ * meter_end(). A charge that does not fit beside these is refused at once with -EFBIG, since a
+ * retry would fail again. Calls may nest.
  */
 void meter_begin(void);
 void meter_end(void);
-/* Bytes that no cache gives: METER_FREE and what was granted. */
+/* METER_FREE plus what was granted: bytes that are not taken from caches. */
 uint64_t meter_free(void);
-/* Bytes that each cache holds less. */
+/* The number of bytes by which each cache must shrink. */
 uint64_t meter_taken(void);
-/* Bytes that fit now. */
+/* The number of bytes that fit now. */
 uint64_t meter_room(void);
-/* The largest charge that is not refused at once. */
+/* The largest charge that is not refused outright. */
 uint64_t meter_most(void);
 
 struct meter_stats {

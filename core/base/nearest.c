@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nearest.c - words by the number of edits between them.
+ * nearest.c - compare words by the number of edits between them.
  */
 #include "core/base/nearest.h"
 
@@ -10,7 +10,7 @@
 
 #define WORD_MAX 62
 
-/* Edits between two short words: insertions, deletions and replacements. */
+/* The number of edits between two short words: insertions, deletions and replacements. */
 static unsigned distance(const char *a, const char *b)
 {
 	unsigned row[WORD_MAX + 1];
@@ -36,7 +36,10 @@ static unsigned distance(const char *a, const char *b)
 
 void nearest_begin(struct nearest *n, const char *name)
 {
-	/* A short word may differ in less, because little of it would be left. */
+	/*
+	 * The shorter the word, the fewer edits are allowed, since few letters would match
+	 * otherwise.
+	 */
 	*n = (struct nearest){ .name = name,
 			       .within = (unsigned)MIN((strlen(name) + 2) / 3 + 1, (size_t)4) };
 }

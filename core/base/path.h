@@ -10,7 +10,7 @@
 /* path + "/" + name, or name alone when path is "."; the caller frees it. -ENOMEM. Any thread. */
 int path_join(const char *path, struct span name, char **ret);
 
-/* Whether a source is a URL, and not a path; of a kind that is not known, too. */
+/* Whether a source is a URL, of a known scheme or not, and not a path. */
 bool path_is_url(const char *source);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.c - worker threads: fork-join runs first, posted jobs after them.
+ * pool.c - worker threads: pool_run() first, posted jobs after it.
  *
- * A run is a counter that its caller and any idle worker take item numbers from,
- * so it needs no queue entries of its own and ends as soon as the last item does.
+ * A run is a counter from which its caller and idle workers take item numbers, so it needs no queue
+ * entries of its own and ends as soon as the last item does.
  */
 #include "core/base/pool.h"
 
@@ -14,14 +14,14 @@
 #include "core/base/limits.h"
 #include "core/base/thread.h"
 
-/* One pool_run(); lives on its caller's stack. All fields are protected by the pool's lock. */
+/* One pool_run(), on its caller's stack. The pool's lock protects all fields. */
 struct run {
 	struct run *next;
 	pool_fn *fn;
 	char *args;
 	size_t size, n;
 	size_t taken, ended;
-	size_t failed_at;     /* lowest failed item; n when none */
+	size_t failed_at;     /* index of the lowest failed item; n when none failed */
 	struct err_note note; /* of that item */
 	pthread_cond_t done;
 };
@@ -29,17 +29,17 @@ struct run {
 struct pool {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
-	struct run *runs; /* with items left to take; protected by lock */
+	struct run *runs; /* runs that have items left; protected by lock */
 	struct queue {
 		struct pool_job *head, **tail; /* oldest first */
 	} posted, idle;                        /* protected by lock */
-	unsigned pending;                      /* of both, and running; protected by lock */
+	unsigned pending;                      /* jobs queued or running; protected by lock */
 	bool stop;                             /* protected by lock */
 	unsigned n;
 	pthread_t thread[LIMIT_THREADS];
 };
 
-/* Take the next item of the run, or n when none is left. Called with the lock held. */
+/* Take the next item of the run, which must have one left. Called with the lock held. */
 static size_t run_take(struct pool *pool, struct run *run)
 {
 	size_t i = run->taken++;
@@ -53,7 +53,7 @@ static size_t run_take(struct pool *pool, struct run *run)
 	return i;
 }
 
-/* Called with the lock held, which is released around the work. */
+/* Called with the lock held, which is released while fn runs. */
 static void run_item(struct pool *pool, struct run *run)
 {
 	size_t i = run_take(pool, run);
@@ -79,7 +79,7 @@ static void queue_add(struct pool *pool, struct queue *q, struct pool_job *job)
 	pthread_cond_signal(&pool->work);
 }
 
-/* Called with the lock held; NULL when there is none. */
+/* Called with the lock held. NULL when the queue is empty. */
 static struct pool_job *queue_take(struct queue *q)
 {
 	struct pool_job *job = q->head;

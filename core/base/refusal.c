@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refusal.c - for how long an error is remembered.
+ * refusal.c - remember errors for some time.
  */
 #include "core/base/refusal.h"
 
@@ -8,7 +8,7 @@
 #include "core/base/mem.h"
 #include "core/base/meter.h"
 
-/* More room than this is another try worth. */
+/* When this much more memory is free, a retry is worthwhile. */
 #define ROOM_STEP METER_RESERVED
 
 int refusal_ask(const struct refusal *f, uint64_t mark)
@@ -40,7 +40,7 @@ int refusal_keep(struct refusal *f, uint64_t mark, int64_t began, int r)
 	return err_restore(&f->note);
 }
 
-/* ---- of many ---- */
+/* ---- errors of many objects ---- */
 
 struct refused_key {
 	struct buf key;
@@ -80,7 +80,7 @@ static struct refusal *find(struct refusals *t, struct span key)
 	return NULL;
 }
 
-/* Called with the lock held. NULL: memory is short, and it is not remembered. */
+/* Called with the lock held. NULL when memory is short; the error is then not remembered. */
 static struct refusal *make_room(struct refusals *t, struct span key)
 {
 	struct refused_key *k;

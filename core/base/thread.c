@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * thread.c - starting threads.
+ * thread.c - start threads.
  */
 #include "core/base/thread.h"
 
@@ -15,7 +15,7 @@ struct start {
 	char name[16];
 };
 
-/* It names itself: a confined process may not open what says the names of its other threads. */
+/* The thread names itself: a confined process may not open the file that names another thread. */
 static void *begin(void *arg)
 {
 	struct start s = *(struct start *)arg;
@@ -38,7 +38,10 @@ int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *a
 	s->arg = arg;
 	snprintf(s->name, sizeof(s->name), "%s", name ? name : "");
 	sigfillset(&all);
-	/* A system call that the sandbox refuses raises it; blocked, it would end the process. */
+	/*
+	 * The sandbox raises SIGSYS for system calls that it refuses. Blocked, it would end the
+	 * process.
+	 */
 	sigdelset(&all, SIGSYS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	e = pthread_create(ret, NULL, begin, s);

@@ -2,9 +2,9 @@
 /*
  * wire.h - bounds-checked reading and writing of bytes from disk.
  *
- * A reader fails once and stays failed: after the first short or malformed
- * field every later call returns zeros, and wire_ok() says so at the end. So a
- * parser reads a whole record and tests once, as long as it tests before it
+ * A reader that has failed once stays failed: after the first short or
+ * malformed field every later call returns zeros, and wire_ok() is false. So a
+ * parser may read a whole record and test once, as long as it tests before it
  * allocates from a count or follows a length. No pointer is ever cast onto file
  * bytes.
  */
@@ -20,7 +20,7 @@ struct wire {
 
 static inline struct wire wire_of(struct span s)
 {
-	/* Nothing is added to the NULL of an empty span. */
+	/* Pointer arithmetic on the NULL of an empty span would be undefined. */
 	return (struct wire){ s.p, s.n ? s.p + s.n : s.p, false };
 }
 
@@ -41,7 +41,7 @@ uint16_t wire_u16le(struct wire *w);
 uint32_t wire_u32le(struct wire *w);
 uint64_t wire_u64le(struct wire *w);
 uint32_t wire_u32be(struct wire *w);
-/* Unsigned LEB128 of at most max; a number that is too long, too large or truncated fails. */
+/* An unsigned LEB128 number of at most max. One that is too long, too large or truncated fails. */
 uint64_t wire_varint(struct wire *w, uint64_t max);
 
 int wire_put_u8(struct buf *b, uint8_t v);
@@ -51,7 +51,7 @@ int wire_put_u64le(struct buf *b, uint64_t v);
 int wire_put_u32be(struct buf *b, uint32_t v);
 int wire_put_varint(struct buf *b, uint64_t v);
 
-/* Little-endian numbers in memory that is already known to be long enough. */
+/* Little-endian numbers in memory that is known to be long enough. */
 static inline void put_u32le(uint8_t *p, uint32_t v)
 {
 	for (int i = 0; i < 4; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * write_all.c - write(2) until everything is written.
+ * write_all.c - call write(2) until everything is written.
  */
 #include "core/base/write_all.h"
 

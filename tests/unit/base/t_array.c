@@ -17,7 +17,9 @@ static void elements_survive_growth(void **state)
 
 		assert_true(array_reserve(a, cap, n + 1));
 		assert_true(cap > n);
-		/* By doubling, so that a thousand elements are not moved a thousand times. */
+		/*
+		 * It grows by doubling, so that a thousand elements are not moved a thousand times.
+		 */
 		assert_true(cap == had || cap >= 2 * had);
 		a[n] = n * 7;
 	}

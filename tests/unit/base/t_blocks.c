@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_blocks.c - blocks of any size are one's own, and what is kept is given back.
+ * t_blocks.c - blocks do not overlap, and block_trim() releases the idle ones.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -14,7 +14,7 @@
 static const size_t sizes[] = { 1,      15,      4096,          65536,   65537,
 				100000, 1 << 20, (1 << 20) + 1, 5 << 20, 20 << 20 };
 
-static void every_block_is_ones_own(void **state)
+static void blocks_do_not_overlap(void **state)
 {
 	uint8_t *p[ARRAY_LEN(sizes)][3];
 
@@ -47,14 +47,14 @@ static void a_small_block_costs_little(void **state)
 			    block_size(sizes[i]) <= sizes[i] + sizes[i] / 8 + 4096);
 }
 
-/* Compressed chunks of one leaf: the next one is a little longer, and needs no fresh pages. */
+/* Compressed chunks of one leaf: the next one is a little longer, and reuses the pages. */
 static void a_block_serves_one_of_about_its_size(void **state)
 {
 	const size_t n = 1400000;
 	uint8_t *p, *q;
 
 	if (block_size(n) == n + 16)
-		skip(); /* the address sanitizer's heap has all of them */
+		skip(); /* with the address sanitizer all blocks come from the heap */
 	p = block_alloc(n);
 	assert_non_null(p);
 	memset(p, 1, n);
@@ -107,7 +107,7 @@ static void many_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_block_is_ones_own),
+		cmocka_unit_test(blocks_do_not_overlap),
 		cmocka_unit_test(a_small_block_costs_little),
 		cmocka_unit_test(a_block_serves_one_of_about_its_size),
 		cmocka_unit_test(many_threads),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_budget.c - never more than the total; first come, first served; too much is refused.
+ * t_budget.c - a budget never gives more than the total, serves in order, and refuses too large
+ * requests.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -11,7 +12,7 @@
 #include "core/base/budget.h"
 #include "core/base/mem.h"
 
-static void what_is_taken_counts(void **state)
+static void taken_bytes_are_counted(void **state)
 {
 	struct budget b;
 
@@ -41,7 +42,7 @@ static void more_than_all_is_refused_by_name(void **state)
 	assert_int_equal(budget_take(&b, 101), -EFBIG);
 	assert_non_null(strstr(err_text(-EFBIG), "read_budget allows 100"));
 	assert_int_equal(budget_take(&b, UINT64_MAX), -EFBIG);
-	/* A refusal does not hold a turn for ever. */
+	/* A refused request does not keep its turn. */
 	assert_int_equal(budget_take(&b, 100), 0);
 	budget_resize(&b, 50);
 	assert_false(budget_try(&b, 0));
@@ -50,7 +51,7 @@ static void more_than_all_is_refused_by_name(void **state)
 	budget_release(&b);
 }
 
-static void who_can_do_with_less_gets_all_there_is(void **state)
+static void take_most_gets_the_whole_budget_if_that_is_less(void **state)
 {
 	struct budget b;
 
@@ -84,7 +85,7 @@ static void *take_once(void *arg)
 	return NULL;
 }
 
-/* Until n takers wait. */
+/* Wait until n takers wait. */
 static void await_takers(struct budget *b, uint64_t n)
 {
 	bool wait = true;
@@ -169,9 +170,9 @@ static void never_more_than_the_total(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_taken_counts),
+		cmocka_unit_test(taken_bytes_are_counted),
 		cmocka_unit_test(more_than_all_is_refused_by_name),
-		cmocka_unit_test(who_can_do_with_less_gets_all_there_is),
+		cmocka_unit_test(take_most_gets_the_whole_budget_if_that_is_less),
 		cmocka_unit_test(a_large_taker_is_not_overtaken),
 		cmocka_unit_test(never_more_than_the_total),
 	};

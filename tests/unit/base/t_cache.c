@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_cache.c - the bound, single flight, failures, and dropping.
+ * t_cache.c - the limit, single flight, failures, and dropping.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -39,7 +39,7 @@ static void the_least_recently_used_goes_first(void **state)
 	assert_int_equal(cache_new(40000, &c), 0);
 	for (uint64_t i = 0; i < 3; i++)
 		cache_put(c, put_one(c, owner, i, 10000));
-	/* Use 0, so 1 is the oldest when 3 comes. */
+	/* Use 0, so that 1 is the least recently used when 3 is added. */
 	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
 	cache_put(c, e);
 	cache_put(c, put_one(c, owner, 3, 10000));
@@ -53,9 +53,11 @@ static void the_least_recently_used_goes_first(void **state)
 	assert_int_equal(freed, 4);
 }
 
-/* Ten were passed, two of them are wanted again; the rest goes one by one until an eighth of the
- * limit is left. */
-static void what_was_left_behind_goes_bit_by_bit(void **state)
+/*
+ * A reader has passed ten entries, and two of them are requested again; the others are freed one by
+ * one until an eighth of the limit is left.
+ */
+static void drop_behind_entries_are_freed_one_by_one(void **state)
 {
 	uint64_t owner = cache_owner();
 	struct cache_entry *e, *held;
@@ -67,7 +69,7 @@ static void what_was_left_behind_goes_bit_by_bit(void **state)
 	for (uint64_t i = 0; i < 10; i++)
 		cache_put(c, put_one(c, owner, i, 9000));
 	assert_true(cache_peek(c, &(struct cache_key){ owner, 9, 0 }, &held));
-	/* Ids that are not there are no harm. */
+	/* Ids without an entry are ignored. */
 	cache_drop_behind(c, &(struct cache_key){ owner, 0, 0 }, 20);
 	cache_drop_behind(c, &(struct cache_key){ owner, 0, 1 }, 20);
 	assert_int_equal(freed, 0);
@@ -76,7 +78,7 @@ static void what_was_left_behind_goes_bit_by_bit(void **state)
 	cache_put(c, held);
 	for (uint64_t i = 20; i < 24; i++)
 		cache_put(c, put_one(c, owner, i, 9000));
-	/* Two for each that came. */
+	/* Two for each entry added. */
 	assert_int_equal(freed, 7);
 	cache_stats(c, &st);
 	assert_true(st.drop_behind_bytes > 0 && st.drop_behind_bytes <= 20000);
@@ -84,7 +86,7 @@ static void what_was_left_behind_goes_bit_by_bit(void **state)
 	assert_false(cache_has(c, &(struct cache_key){ owner, 1, 0 }, CACHE_READY));
 	for (uint64_t i = 20; i < 24; i++)
 		assert_true(cache_has(c, &(struct cache_key){ owner, i, 0 }, CACHE_READY));
-	/* Bytes are needed: they go before what is older. */
+	/* When bytes are needed, drop-behind entries go before older ones. */
 	cache_put(c, put_one(c, owner, 30, 160000 - (st.bytes - st.drop_behind_bytes) - 1000));
 	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
 	cache_stats(c, &st);
@@ -93,7 +95,7 @@ static void what_was_left_behind_goes_bit_by_bit(void **state)
 	assert_int_equal(freed, 15);
 }
 
-static void what_is_ahead_is_counted(void **state)
+static void entries_filled_ahead_are_counted(void **state)
 {
 	uint64_t owner = cache_owner(), other = cache_owner();
 	struct cache_entry *e, *again;
@@ -104,12 +106,12 @@ static void what_is_ahead_is_counted(void **state)
 	assert_int_equal(cache_new(100000, &c), 0);
 	for (uint64_t i = 0; i < 4; i++)
 		cache_put_ahead(c, put_one(c, i == 3 ? other : owner, i, 9000));
-	/* Somebody has come while it was made. */
+	/* It was requested while it was being filled. */
 	e = put_one(c, owner, 9, 9000);
 	assert_true(cache_peek(c, &e->key, &again));
 	cache_put_ahead(c, e);
 	cache_put(c, again);
-	/* To look whether it is there is not to use it. */
+	/* cache_has() does not count as a request. */
 	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
 	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
 	cache_put(c, e);
@@ -118,7 +120,9 @@ static void what_is_ahead_is_counted(void **state)
 	assert_true(st.ahead_used > 2 * 9000 && st.ahead_used < 3 * 9000);
 	assert_int_equal(st.ahead_used + st.ahead_bytes, st.ahead_started);
 	assert_int_equal(st.ahead_wasted, 0);
-	/* Of one owner nobody is expected any more: gone before what was used longer ago. */
+	/*
+	 * After cache_end_ahead(), entries of the owner are freed before less recently used ones.
+	 */
 	cache_end_ahead(c, owner);
 	cache_put(c, put_one(c, owner, 10, 55000));
 	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
@@ -141,7 +145,7 @@ static void pinned_values_stay(void **state)
 	freed = 0;
 	assert_int_equal(cache_new(1000, &c), 0);
 	e = put_one(c, owner, 1, 900);
-	/* Larger than the cache: lives while it is pinned. */
+	/* An entry larger than the cache lives while it is pinned. */
 	big = put_one(c, owner, 2, 5000);
 	assert_int_equal(freed, 0);
 	cache_put(c, big);
@@ -158,7 +162,7 @@ struct racer {
 	struct cache_key key;
 	atomic_int *fills;
 	atomic_int *came; /* how many know whether they fill or wait */
-	int code;         /* what the filler does: 0, or fail with it */
+	int code;         /* 0: the filler fills; else it fails with this code */
 	int result;
 };
 
@@ -211,7 +215,7 @@ static void race_of(int code)
 		pthread_join(t[i], NULL);
 		assert_int_equal(r[i].result, code);
 	}
-	/* All came while the first was filling. */
+	/* All requests came while the first one was filling. */
 	assert_int_equal(fills, 1);
 	assert_int_equal(cache_has(c, &(struct cache_key){ 1, 2, 3 }, CACHE_READY), code == 0);
 	cache_free(c);
@@ -255,8 +259,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_least_recently_used_goes_first),
-		cmocka_unit_test(what_was_left_behind_goes_bit_by_bit),
-		cmocka_unit_test(what_is_ahead_is_counted),
+		cmocka_unit_test(drop_behind_entries_are_freed_one_by_one),
+		cmocka_unit_test(entries_filled_ahead_are_counted),
 		cmocka_unit_test(pinned_values_stay),
 		cmocka_unit_test(one_thread_fills_and_the_others_wait),
 		cmocka_unit_test(waiters_get_the_error_and_the_note),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_digest.c - SHA-256 by the standard's vectors, base64 both ways, a hash that is the same
- * everywhere.
+ * t_digest.c - SHA-256 by the standard's vectors, base64 in both directions, a hash that is the
+ * same everywhere.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -33,7 +33,7 @@ static void sha256_by_the_standards_vectors(void **state)
 	}
 }
 
-static void base64_both_ways(void **state)
+static void base64_in_both_directions(void **state)
 {
 	static const char *const cases[][2] = {
 		{ "", "" },
@@ -76,7 +76,7 @@ static void every_byte_in_both_alphabets(void **state)
 		}
 }
 
-static void what_is_not_base64_is_refused(void **state)
+static void malformed_base64_is_refused(void **state)
 {
 	static const char *const cases[] = { "Z",
 					     "Zg",
@@ -109,7 +109,7 @@ static void what_is_not_base64_is_refused(void **state)
 
 static void the_hash_is_the_same_everywhere(void **state)
 {
-	/* Inode numbers come from it: a change here changes them all. */
+	/* Inode numbers are derived from it: a change here changes them all. */
 	assert_true(hash64(span_str(""), 0) == hash64(span_str(""), 0));
 	assert_true(hash64(span_str("params"), 0) != hash64(span_str("params"), 1));
 	assert_true(hash64(span_str("a"), 7) != hash64(span_str("b"), 7));
@@ -120,9 +120,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sha256_by_the_standards_vectors),
-		cmocka_unit_test(base64_both_ways),
+		cmocka_unit_test(base64_in_both_directions),
 		cmocka_unit_test(every_byte_in_both_alphabets),
-		cmocka_unit_test(what_is_not_base64_is_refused),
+		cmocka_unit_test(malformed_base64_is_refused),
 		cmocka_unit_test(the_hash_is_the_same_everywhere),
 	};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_err.c - notes belong to the code that they were made for.
+ * t_err.c - a note belongs to the code that it was made for.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -55,7 +55,7 @@ static void notes_travel_between_threads(void **state)
 	assert_string_not_equal(err_text(-EFBIG), "limit of 5");
 	assert_int_equal(err_restore(&n), -EFBIG);
 	assert_string_equal(err_text(-EFBIG), "limit of 5");
-	/* That somebody has said why is known afterwards, too. */
+	/* The place of the fail() travels with the note. */
 	assert_non_null(strstr(err_where(-EFBIG), "t_err.c:"));
 }
 

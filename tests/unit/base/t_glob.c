@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_glob.c - patterns over paths: by examples, against a model that tries everything, and counted.
+ * t_glob.c - patterns over paths: examples, comparison with a model that tries everything, and the
+ * number of steps.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -26,7 +27,7 @@ static void examples(void **state)
 		{ "a/[0-9]/k", "a/3/k", true },		  { "a/[0-9]/k", "a/x/k", false },
 		{ "a/?", "a/bc", false },		  { "", "a", false },
 		{ "**/b/**/d", "a/b/c/b/d", true },	  { "a/**kernel", "a/b/bkernel", true },
-		/* The last name of a path may be that of a directory, when it is plain. */
+		/* When the last name of the pattern is plain, it may be that of a directory. */
 		{ "a/b", "a/b/c", true },		  { "a/b", "a/bc", false },
 		{ "a/*", "a/b/c", false },		  { "a/*", "a/b", true },
 		{ "a/b?", "a/bx/c", false },		  { "**/b", "a/b/c/d", true },
@@ -35,7 +36,7 @@ static void examples(void **state)
 		{ "/w", "w", true },			  { "/w", "a/w", false },
 		{ "/*", "a/b", false },			  { "/*", "a", true },
 		{ "**/", "a/b", true },			  { "a/**/**", "a", true },
-		/* Characters, sets and what is neither. */
+		/* Characters, sets, and brackets that are not sets. */
 		{ "x?z", "x\xc3\xa9z", true },		  { "x??z", "x\xc3\xa9z", false },
 		{ "x?z", "x\xffz", true },		  { "[\xc3\xa0-\xc3\xbf]", "\xc3\xa9", true },
 		{ "layer[!0-3]", "layer4", true },	  { "layer[^4]", "layer4", false },
@@ -54,7 +55,7 @@ static void examples(void **state)
 			fail_msg("'%s' and '%s'", cases[i].pattern, cases[i].path);
 }
 
-static void leaves_are_chosen_from_their_item_on(void **state)
+static void leaves_are_selected_with_or_without_the_item(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -76,7 +77,7 @@ static void leaves_are_chosen_from_their_item_on(void **state)
 			fail_msg("'%s', %u", cases[i].pattern, cases[i].skip);
 }
 
-/* ---- the model: by the words of glob.h, every way tried ---- */
+/* ---- the model: every way is tried, by the words of glob.h ---- */
 
 static bool tail_is_empty(const char *p)
 {
@@ -114,7 +115,7 @@ static bool try_all(const char *p, const char *s, bool at_name)
 	return *p == *s && try_all(p + 1, s + 1, *p == '/');
 }
 
-/* Of plain characters, stars and slashes. */
+/* For patterns of plain characters, stars and slashes. */
 static bool model(const char *pattern, const char *path)
 {
 	const char *last = strrchr(pattern, '/');
@@ -164,7 +165,7 @@ static void the_model_agrees(void **state)
 	assert_true(matched > 10000);
 }
 
-/* ---- time ---- */
+/* ---- the number of steps ---- */
 
 static void no_pattern_takes_long(void **state)
 {
@@ -207,7 +208,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(examples),
-		cmocka_unit_test(leaves_are_chosen_from_their_item_on),
+		cmocka_unit_test(leaves_are_selected_with_or_without_the_item),
 		cmocka_unit_test(the_model_agrees),
 		cmocka_unit_test(no_pattern_takes_long),
 		cmocka_unit_test(the_longest_pattern),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_json.c - what cJSON alone would lose (64-bit integers, NUL, NaN), refusals with line and
+ * t_json.c - values that cJSON alone would lose (64-bit integers, NUL, NaN), refusals with line and
  * column, and both spellings that we write.
  */
 #include "tests/unit/lib/unit.h"
@@ -39,7 +39,7 @@ static void integers_are_exact(void **state)
 	assert_int_equal(json_get_int(d.root, "none", "x", &v), 0);
 }
 
-static void integral_floats_pass_as_integers_up_to_the_end_of_the_range(void **state)
+static void integral_floats_are_integers_up_to_the_end_of_the_range(void **state)
 {
 	auto_json d = { 0 };
 	int64_t v = 7;
@@ -60,7 +60,7 @@ static void integral_floats_pass_as_integers_up_to_the_end_of_the_range(void **s
 	assert_true(v == 9223372036854774784);
 }
 
-static void what_no_number_holds_is_said(void **state)
+static void numbers_beyond_the_range_are_marked(void **state)
 {
 	auto_json d = { 0 };
 
@@ -123,7 +123,7 @@ static void the_last_of_two_names_wins(void **state)
 	assert_int_equal(json_get_int(d.root, "k40", "x", &v), 0);
 }
 
-static void refusals_say_where(void **state)
+static void refusals_give_line_and_column(void **state)
 {
 	static const struct {
 		const char *text, *want;
@@ -181,7 +181,7 @@ static void values_are_bounded(void **state)
 	assert_null(d.root);
 }
 
-static void truncation_never_passes(void **state)
+static void truncated_documents_are_refused(void **state)
 {
 	static const char text[] =
 		"{\"a\": [1, 2.5e3, \"x\\u00e9\"], \"b\": {\"c\": null, \"d\": true}}";
@@ -229,7 +229,10 @@ static void doubles_are_shortest(void **state)
 		{ 5e-324, "5e-324", "5e-324" },
 		{ 123.456, "123.456", "123.456" },
 		{ 1.7976931348623157e308, "1.7976931348623157e+308", "1.7976931348623157e+308" },
-		/* Powers of two, where rounding to sixteen digits does not find them. */
+		/*
+		 * Powers of two for which rounding to sixteen digits does not find the shortest
+		 * digits.
+		 */
 		{ 0x1p-1017, "7.120236347223045e-307", "7.120236347223045e-307" },
 		{ -0x1p-957, "-8.209073602596753e-289", "-8.209073602596753e-289" },
 		{ -2.5, "-2.5", "-2.5" },
@@ -250,15 +253,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(integers_are_exact),
-		cmocka_unit_test(integral_floats_pass_as_integers_up_to_the_end_of_the_range),
-		cmocka_unit_test(what_no_number_holds_is_said),
+		cmocka_unit_test(integral_floats_are_integers_up_to_the_end_of_the_range),
+		cmocka_unit_test(numbers_beyond_the_range_are_marked),
 		cmocka_unit_test(strings_keep_nul_and_marks),
 		cmocka_unit_test(python_words_are_numbers),
 		cmocka_unit_test(the_last_of_two_names_wins),
-		cmocka_unit_test(refusals_say_where),
+		cmocka_unit_test(refusals_give_line_and_column),
 		cmocka_unit_test(depth_is_bounded),
 		cmocka_unit_test(values_are_bounded),
-		cmocka_unit_test(truncation_never_passes),
+		cmocka_unit_test(truncated_documents_are_refused),
 		cmocka_unit_test(prints_as_python_and_tensorstore_do),
 		cmocka_unit_test(doubles_are_shortest),
 	};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_json_pull.c - the pull reader takes what json_parse() takes and refuses what it refuses, and
+ * t_json_pull.c - the pull reader accepts what json_parse() accepts, refuses what it refuses, and
  * respells as json_print() does.
  */
 #include "tests/unit/lib/unit.h"
@@ -26,7 +26,7 @@ static const char *const documents[] = {
 	"{\"k\": 1, \"k\": 2}",
 };
 
-/* 0 and the respelled text, or the error. */
+/* Returns 0 and appends the respelled text, or returns the error. */
 static int respell(struct span text, struct buf *out)
 {
 	auto_json_pull p = { 0 };
@@ -75,7 +75,7 @@ static void agrees_with_parse_on_every_damage(void **state)
 				if (at < n)
 					text[at] = (char)bytes[k];
 				compare_with_parse(span_of(text, n));
-				/* And put in, not only put over. */
+				/* The byte inserted, in addition to the byte replaced. */
 				memcpy(text, documents[i], at);
 				text[at] = (char)bytes[k];
 				memcpy(text + at + 1, documents[i] + at, n - at);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_log.c - the last messages are kept, repeats are counted, no control character gets through.
+ * t_log.c - the last messages are retained, repeats are counted, no control character gets through.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -69,12 +69,12 @@ static void repeats_are_counted(void **state)
 	text = retained();
 	assert_non_null(strstr(text, " again\n"));
 	assert_non_null(strstr(text, "Z (the last message came 1 more times)\n"));
-	/* Who reads the log hears of those that it did not know. */
+	/* log_text() reports the repeats that were not reported yet. */
 	assert_non_null(strstr(text, "Z (the last message came 4 more times)\n"));
 	log_error("again");
 	log_info("other");
 	later = retained();
-	/* What was there stays: who follows the log sees each line once. */
+	/* Earlier text is unchanged: a program that follows the log sees each line once. */
 	assert_memory_equal(later, text, strlen(text));
 	assert_non_null(strstr(later, "Z (the last message came 5 more times)\n"));
 	assert_non_null(strstr(later, "Z other\n"));
@@ -139,7 +139,7 @@ static void traces_go_to_the_file_when_asked_for(void **state)
 static void a_log_that_cannot_be_opened_is_an_error(void **state)
 {
 	assert_int_equal(log_open(false, false, "/nonexistent/log"), -ENOENT);
-	/* The old one is still in use. */
+	/* The old log is still in use. */
 	log_info("still here");
 	assert_non_null(strstr(file(), "still here"));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_meter.c - metadata is charged before it is allocated, takes the place of what caches hold,
- * waits for others, and is refused with both numbers.
+ * t_meter.c - metadata is charged before it is allocated, takes memory from caches, waits for
+ * others, and is refused with both numbers.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -15,7 +15,7 @@
 #include "core/base/meter.h"
 
 #define CACHE_BYTES (16 * MiB)
-#define MOST (METER_FREE + CACHE_BYTES - METER_RESERVED) /* of large charges */
+#define MOST (METER_FREE + CACHE_BYTES - METER_RESERVED) /* the limit of large charges */
 
 static int setup(void **state)
 {
@@ -49,7 +49,7 @@ static void without_a_cache_nothing_is_refused(void **state)
 	assert_int_equal(used(), 0);
 }
 
-static void what_never_fits_is_refused_at_once(void **state)
+static void charges_that_never_fit_are_refused_at_once(void **state)
 {
 	struct meter_stats before, after;
 
@@ -64,26 +64,25 @@ static void what_never_fits_is_refused_at_once(void **state)
 	assert_int_equal(used(), 0);
 }
 
-static void what_does_not_fit_now_is_refused_in_the_end(void **state)
+static void charges_that_do_not_fit_now_are_refused_in_the_end(void **state)
 {
 	assert_int_equal(meter_charge(MOST), 0);
 	assert_int_equal(meter_charge(METER_SMALL), -ENOMEM);
 	assert_non_null(strstr(err_text(-ENOMEM), "41943040 of 41943040"));
-	/* Small ones have room of their own. */
+	/* Small charges may use the reserved bytes. */
 	assert_int_equal(meter_charge(METER_SMALL - 1), 0);
 	meter_release(METER_SMALL - 1);
 	meter_release(MOST);
 	assert_int_equal(used(), 0);
 }
 
-static void after_a_wait_in_vain_large_charges_hurry(void **state)
+static void after_a_failed_wait_large_charges_hurry(void **state)
 {
 	struct meter_stats earlier, before, after;
 	int64_t began;
 
 	assert_int_equal(meter_charge(MOST), 0);
-	/* A machine that stands still for that long meanwhile lets the hurry end: it is tried
-	 * again. */
+	/* When the machine stands still for that long, the hurry ends; then try again. */
 	do {
 		do {
 			began = clock_ns();
@@ -97,7 +96,7 @@ static void after_a_wait_in_vain_large_charges_hurry(void **state)
 	} while (clock_ns() - began >= METER_HURRIED_NS);
 	assert_int_equal(after.hurried, before.hurried + 20);
 	meter_release(MOST);
-	/* What fits does not wait at all. */
+	/* A charge that fits does not wait at all. */
 	assert_int_equal(meter_charge(MOST), 0);
 	meter_release(MOST);
 	meter_stats(&after);
@@ -105,7 +104,7 @@ static void after_a_wait_in_vain_large_charges_hurry(void **state)
 	assert_int_equal(used(), 0);
 }
 
-static void what_does_not_fit_beside_its_own_is_refused_at_once(void **state)
+static void charges_that_do_not_fit_beside_ones_own_are_refused_at_once(void **state)
 {
 	struct meter_stats before, after;
 
@@ -119,11 +118,11 @@ static void what_does_not_fit_beside_its_own_is_refused_at_once(void **state)
 	meter_end();
 	meter_stats(&after);
 	assert_int_equal(after.waits, before.waits);
-	/* What was given back is not its own. */
+	/* Memory that was released no longer counts as the operation's own. */
 	meter_release(MOST - MiB);
 	assert_int_equal(meter_charge(MOST), 0);
 	meter_end();
-	/* Whoever comes later holds nothing himself. */
+	/* A later operation holds nothing of its own. */
 	meter_begin();
 	assert_int_equal(meter_charge(MiB), -ENOMEM);
 	meter_end();
@@ -155,7 +154,7 @@ struct release {
 	uint64_t n, waits;
 };
 
-static void *release_for_who_waits(void *arg)
+static void *release_for_waiter(void *arg)
 {
 	const struct release *r = arg;
 
@@ -171,7 +170,7 @@ static void a_charge_waits_for_others(void **state)
 	pthread_t thread;
 
 	assert_int_equal(meter_charge(MOST), 0);
-	assert_int_equal(pthread_create(&thread, NULL, release_for_who_waits, &r), 0);
+	assert_int_equal(pthread_create(&thread, NULL, release_for_waiter, &r), 0);
 	assert_int_equal(meter_charge(MiB), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	assert_int_equal(waits(), r.waits + 1);
@@ -188,7 +187,7 @@ static void fill(struct cache *cache, uint64_t id, uint64_t bytes)
 	cache_put(cache, e);
 }
 
-static void metadata_takes_the_place_of_what_is_cached(void **state)
+static void metadata_takes_memory_from_the_cache(void **state)
 {
 	struct cache *cache = *state;
 	struct cache_stats s;
@@ -212,7 +211,7 @@ static void metadata_takes_the_place_of_what_is_cached(void **state)
 	assert_true(s.bytes > 14 * MiB);
 }
 
-static void arenas_and_buffers_charge_what_they_take(void **state)
+static void arenas_and_buffers_charge_their_memory(void **state)
 {
 	struct arena a = { .metered = true };
 	struct buf b = { .metered = true };
@@ -228,7 +227,7 @@ static void arenas_and_buffers_charge_what_they_take(void **state)
 	assert_int_equal(b.n, 10);
 	buf_release(&b);
 	assert_int_equal(used(), a.total);
-	/* Who can only say that memory is short says why. */
+	/* A caller that can only report -ENOMEM passes on the meter's reason. */
 	assert_null(arena_alloc(&a, MOST + 1));
 	assert_int_equal(fail(-ENOMEM, "cannot read '%s'", "x"), -EFBIG);
 	assert_non_null(strstr(err_text(-EFBIG), "cannot read 'x': metadata needs"));
@@ -251,13 +250,13 @@ static void a_document_of_many_values_is_refused_before_it_is_parsed(void **stat
 		assert_int_equal(buf_add_str(&text, "[],"), 0);
 	assert_int_equal(buf_add_str(&text, "[]]"), 0);
 	assert_int_equal(json_parse(buf_span(&text), "'x'", &doc), -EFBIG);
-	/* It has read no further than to the value that is too many. */
+	/* The parser has stopped at the first value too many. */
 	assert_int_equal(sscanf(strstr(err_text(-EFBIG), "'x': "),
 				"'x': more than %u values in 1200004 bytes of JSON", &n),
 			 1);
 	assert_true(n < 400000);
 	assert_int_equal(used(), 0);
-	/* In place of the comma after ten thousand. */
+	/* At the comma after ten thousand values. */
 	text.n = 30001;
 	text.p[30000] = ']';
 	assert_int_equal(json_parse(buf_span(&text), "'x'", &doc), 0);
@@ -270,20 +269,21 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_a_cache_nothing_is_refused),
-		cmocka_unit_test_setup_teardown(what_never_fits_is_refused_at_once, setup,
+		cmocka_unit_test_setup_teardown(charges_that_never_fit_are_refused_at_once, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_charge_waits_for_others, setup, teardown),
-		cmocka_unit_test_setup_teardown(after_a_wait_in_vain_large_charges_hurry, setup,
+		cmocka_unit_test_setup_teardown(after_a_failed_wait_large_charges_hurry, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(what_does_not_fit_now_is_refused_in_the_end, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(what_does_not_fit_beside_its_own_is_refused_at_once,
+		cmocka_unit_test_setup_teardown(charges_that_do_not_fit_now_are_refused_in_the_end,
 						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			charges_that_do_not_fit_beside_ones_own_are_refused_at_once, setup,
+			teardown),
 		cmocka_unit_test_setup_teardown(an_arena_that_was_emptied_is_still_charged, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(metadata_takes_the_place_of_what_is_cached, setup,
+		cmocka_unit_test_setup_teardown(metadata_takes_memory_from_the_cache, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(arenas_and_buffers_charge_what_they_take, setup,
+		cmocka_unit_test_setup_teardown(arenas_and_buffers_charge_their_memory, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(
 			a_document_of_many_values_is_refused_before_it_is_parsed, setup, teardown),

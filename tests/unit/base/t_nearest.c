@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_nearest.c - what somebody meant who mistyped a word.
+ * t_nearest.c - the word that a mistyped one was meant to be.
  */
 #include "tests/unit/lib/unit.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_pool.c - runs, errors of the lowest item, posted jobs.
+ * t_pool.c - runs, the error of the lowest item, posted jobs.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -98,7 +98,7 @@ struct ordered {
 	struct pool_job job;
 	struct pool *pool;
 	atomic_int *turn;
-	int at; /* which of them it was */
+	int at; /* its position in the order in which jobs ran */
 	bool wanted;
 };
 
@@ -137,7 +137,7 @@ static void idle_jobs_come_last(void **state)
 	pool_post_idle(pool, &idle[1].job);
 	pool_resume_idle(pool, &idle[2].job);
 	pool_post(pool, &urgent.job);
-	/* The last one of the queue, twice: the second time it is not idle work any more. */
+	/* Hurry the last one of the queue twice; the second time it is no longer an idle job. */
 	pool_hurry(pool, &idle[1].job);
 	pool_hurry(pool, &idle[1].job);
 	assert_int_equal(pool_pending(pool), 5);

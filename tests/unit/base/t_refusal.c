@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_refusal.c - which errors are remembered, of what, and for how long.
+ * t_refusal.c - which errors are remembered, for which object, and for how long.
  *
- * Nothing here waits: what began long ago, and what was remembered long ago, is written into the
- * record.
+ * No test waits: times that would have passed are written into the record.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -13,9 +12,9 @@
 #include "core/base/refusal.h"
 
 #define MARK 7
-#define HOUR_NS (3600 * SECOND_NS) /* no test takes so long */
+#define HOUR_NS (3600 * SECOND_NS) /* longer than any test takes */
 
-/* Of something that took an hour. */
+/* Report an error of an operation that took an hour. */
 static int keep(struct refusal *f, int r)
 {
 	return refusal_keep(f, MARK, clock_ns() - HOUR_NS, fail(r, "the %s of it", "reason"));
@@ -36,9 +35,9 @@ static void the_error_comes_back_with_its_note(void **state)
 	assert_int_equal(refusal_ask(&f, MARK), 0);
 }
 
-static void what_is_not_worth_it_is_not_remembered(void **state)
+static void errors_not_worth_it_are_not_remembered(void **state)
 {
-	/* The next try may succeed: -EIO and the like. */
+	/* A retry may succeed: -EIO and the like. */
 	static const int passing[] = { -EIO, -EMFILE, -EAGAIN, -ENOSPC, -ETIMEDOUT };
 	struct refusal f = { 0 };
 
@@ -48,15 +47,15 @@ static void what_is_not_worth_it_is_not_remembered(void **state)
 	/* It began an hour from now, so it took less than any limit. */
 	assert_int_equal(refusal_keep(&f, MARK, clock_ns() + HOUR_NS, -EUCLEAN), -EUCLEAN);
 	assert_int_equal(f.hold, 0);
-	/* However long it took. */
+	/* With began 0 the time does not matter. */
 	assert_int_equal(refusal_keep(&f, MARK, 0, -EUCLEAN), -EUCLEAN);
 	assert_int_equal(refusal_ask(&f, MARK), -EUCLEAN);
-	/* One that is not remembered leaves the one that is. */
+	/* An error that is not remembered does not replace the one that is. */
 	assert_int_equal(keep(&f, -EIO), -EIO);
 	assert_int_equal(refusal_ask(&f, MARK), -EUCLEAN);
 }
 
-static void what_needs_too_much_memory_counts_twice_as_long_each_time(void **state)
+static void too_much_memory_is_remembered_twice_as_long_each_time(void **state)
 {
 	struct refusal f = { 0 };
 	int64_t hold = REFUSAL_NS;
@@ -71,7 +70,7 @@ static void what_needs_too_much_memory_counts_twice_as_long_each_time(void **sta
 		f.until = clock_ns();
 	}
 	assert_int_equal(f.hold, REFUSAL_MOST_NS);
-	/* Other bytes, and another error, begin anew. */
+	/* Other bytes or another error start with the first duration again. */
 	assert_int_equal(refusal_keep(&f, MARK + 1, 0, -EFBIG), -EFBIG);
 	assert_int_equal(f.hold, REFUSAL_NS);
 	keep(&f, -EFBIG);
@@ -81,7 +80,7 @@ static void what_needs_too_much_memory_counts_twice_as_long_each_time(void **sta
 	assert_int_equal(f.hold, REFUSAL_NS);
 }
 
-static void what_did_not_fit_counts_until_there_is_more_room(void **state)
+static void short_memory_is_remembered_until_more_is_free(void **state)
 {
 	struct refusal f = { 0 };
 	struct cache *cache;
@@ -91,19 +90,19 @@ static void what_did_not_fit_counts_until_there_is_more_room(void **state)
 	assert_int_equal(meter_charge(32 * MiB), 0);
 	assert_int_equal(keep(&f, -ENOMEM), -ENOMEM);
 	assert_int_equal(refusal_ask(&f, MARK), -ENOMEM);
-	/* A little more is not worth another try. */
+	/* A little more memory does not justify a retry. */
 	meter_release(METER_RESERVED - 1);
 	assert_int_equal(refusal_ask(&f, MARK), -ENOMEM);
 	meter_release(1);
 	assert_int_equal(refusal_ask(&f, MARK), 0);
-	/* Any other error has nothing to do with room. */
+	/* Other errors do not depend on free memory. */
 	assert_int_equal(keep(&f, -EFBIG), -EFBIG);
 	meter_release(32 * MiB - METER_RESERVED);
 	assert_int_equal(refusal_ask(&f, MARK), -EFBIG);
 	cache_free(cache);
 }
 
-/* ---- many ---- */
+/* ---- errors of many objects ---- */
 
 static void each_key_has_its_own(void **state)
 {
@@ -128,7 +127,7 @@ static void each_key_has_its_own(void **state)
 	refusals_release(&t);
 }
 
-static void the_oldest_makes_room_and_the_same_key_takes_none(void **state)
+static void a_new_key_replaces_the_oldest(void **state)
 {
 	static const char *const keys[] = { "a", "b", "c", "d" };
 	struct refusals t;
@@ -149,11 +148,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_error_comes_back_with_its_note),
-		cmocka_unit_test(what_is_not_worth_it_is_not_remembered),
-		cmocka_unit_test(what_needs_too_much_memory_counts_twice_as_long_each_time),
-		cmocka_unit_test(what_did_not_fit_counts_until_there_is_more_room),
+		cmocka_unit_test(errors_not_worth_it_are_not_remembered),
+		cmocka_unit_test(too_much_memory_is_remembered_twice_as_long_each_time),
+		cmocka_unit_test(short_memory_is_remembered_until_more_is_free),
 		cmocka_unit_test(each_key_has_its_own),
-		cmocka_unit_test(the_oldest_makes_room_and_the_same_key_takes_none),
+		cmocka_unit_test(a_new_key_replaces_the_oldest),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_wire.c - fixed integers, varints, and that a failed reader stays failed.
+ * t_wire.c - fixed integers, varints, and a reader that has failed.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -22,7 +22,7 @@ static void fixed_integers_have_their_byte_order(void **state)
 	assert_true(wire_ok(&w));
 }
 
-static void varints_come_back(void **state)
+static void varints_are_read_back(void **state)
 {
 	static const uint64_t values[] = { 0,         1,     127,      128,
 					   300,       65535, 1u << 31, UINT64_MAX - 1,
@@ -37,7 +37,7 @@ static void varints_come_back(void **state)
 		assert_int_equal(wire_varint(&w, UINT64_MAX), values[i]);
 		assert_true(wire_ok(&w));
 		assert_int_equal(wire_left(&w), 0);
-		/* Cut off at each byte. */
+		/* Truncated after each byte. */
 		for (size_t n = 0; n < b.n; n++) {
 			w = wire_of(span_of(b.p, n));
 			wire_varint(&w, UINT64_MAX);
@@ -99,7 +99,7 @@ static void checksums_match_published_values(void **state)
 	assert_int_equal(d[31], 0xad);
 }
 
-static void base64_goes_both_ways(void **state)
+static void base64_in_both_directions(void **state)
 {
 	auto_buf text = { 0 }, back = { 0 };
 
@@ -116,11 +116,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fixed_integers_have_their_byte_order),
-		cmocka_unit_test(varints_come_back),
+		cmocka_unit_test(varints_are_read_back),
 		cmocka_unit_test(varints_out_of_range_fail),
 		cmocka_unit_test(a_failed_reader_stays_failed),
 		cmocka_unit_test(checksums_match_published_values),
-		cmocka_unit_test(base64_goes_both_ways),
+		cmocka_unit_test(base64_in_both_directions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_write_all.c - bytes to a pipe, in pieces and with signals between them.
+ * t_write_all.c - bytes written to a pipe, in pieces and with signals between
+ * them.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -53,8 +54,10 @@ static void everything_is_written_though_signals_interrupt(void **state)
 	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
 	w.fd = ends[1];
 	assert_int_equal(pthread_create(&thread, NULL, write_it, &w), 0);
-	/* Nobody reads yet, so the pipe is full soon: what is interrupted then has written some
-	 * bytes the first time, and none after that. */
+	/*
+	 * Nobody reads yet, so the pipe is soon full. The write that the first signal interrupts
+	 * has written some bytes, later ones none.
+	 */
 	for (unsigned i = 1; i <= SIGNALS; i++) {
 		assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
 		while (atomic_load(&signals) < i)
