@@ -128,7 +128,7 @@ def test_the_manual_page_has_everything(run, build):
     assert run('help', '--man=mount.pytreefs').stdout.startswith('.TH MOUNT.PYTREEFS 8')
 
 
-@pytest.mark.parametrize('page', ['views', 'writing', 'filesystems', 'transforms'])
+@pytest.mark.parametrize('page', ['views', 'writing', 'filesystems', 'transforms', 'errors'])
 def test_pages_are_in_the_program(run, page):
     """`pytreefs help views` is docs/views.md, for who has installed the program only; lines fit a wide terminal or are tables."""
     text = run('help', page).stdout

@@ -8,8 +8,10 @@
 #include <string.h>
 
 /* The build makes these from docs/NAME.md (tools/embed.py). */
-extern const char page_views[], page_writing[], page_filesystems[], page_transforms[];
-extern const size_t page_views_size, page_writing_size, page_filesystems_size, page_transforms_size;
+extern const char page_views[], page_writing[], page_filesystems[], page_transforms[],
+	page_errors[];
+extern const size_t page_views_size, page_writing_size, page_filesystems_size, page_transforms_size,
+	page_errors_size;
 
 static const struct {
 	const char *name, *text;
@@ -19,6 +21,7 @@ static const struct {
 	{ "writing", page_writing, &page_writing_size },
 	{ "filesystems", page_filesystems, &page_filesystems_size },
 	{ "transforms", page_transforms, &page_transforms_size },
+	{ "errors", page_errors, &page_errors_size },
 };
 
 #define TOPICS (sizeof(topics) / sizeof(topics[0]))

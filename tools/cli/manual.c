@@ -178,8 +178,9 @@ static void print_program(FILE *out)
 		 "a whole directory, item or step as one file");
 	fprintf(out, ".PP\n");
 	put(out,
-	    "`pytreefs help views` has the whole grammar, with examples; `pytreefs help writing` tells how steps are\n"
-	    "written, `pytreefs help filesystems` on what, and `pytreefs help transforms` how another tree is shown.\n");
+	    "`pytreefs help views` has the whole grammar, with examples; `pytreefs help writing` describes how steps are\n"
+	    "written, `pytreefs help filesystems` where, and `pytreefs help transforms` how another tree is shown.\n"
+	    "`pytreefs help errors` explains error messages.\n");
 	put_names(out);
 	fprintf(out,
 		".SH COMMANDS\nEach describes itself with \\fB\\-h\\fP or \\fB\\-\\-help\\fP.\n");
