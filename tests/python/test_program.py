@@ -227,16 +227,52 @@ def test_readers_of_others(fs, tmp_path):
         assert f.read() == '1500\n'
 
 
-def test_the_example_of_the_page(tmp_path, monkeypatch):
-    """Its lines, pasted beside a copy of the sample, with the protocol found as an entry point or registered."""
+def test_pandas_reads_texts_and_documents(fs, tmp_path):
+    import pandas
+    rows = pandas.DataFrame({'step': range(2000), 'loss': np.linspace(4, 1, 2000)})
+    pytreefs.save(tmp_path / '7', {'log': rows.to_csv(index=False), 'lines': rows.to_json(orient='records', lines=True)})
+    at = f'pytreefs://{tmp_path}/7/default'
+    for got in (pandas.read_csv(f'{at}/log.txt'), pandas.read_csv(f'{at}/log.txt', storage_options={'cache': '1M'}),
+                pandas.concat(pandas.read_csv(f'{at}/log.txt', chunksize=300)), pandas.read_json(f'{at}/lines.txt', lines=True)):
+        pandas.testing.assert_frame_equal(got, rows)
+    metrics = pandas.read_json(f'pytreefs://{SAMPLE}/latest/metrics/metrics', typ='series')
+    assert metrics.to_dict() == pytest.approx(json.loads((SAMPLE / '1500/metrics/metrics').read_text()))
+    with pytest.raises(FileNotFoundError):
+        pandas.read_csv(f'{at}/other.txt')
+    with pytest.raises(OSError):
+        rows.to_csv(f'{at}/new.txt')
+
+
+@pytest.mark.parametrize('version', [2, 3])
+def test_zarr_reads_stored_arrays(fs, tmp_path, version):
+    """Of an item with a directory for each array, by the files that `.pytreefs/stored` shows."""
+    import zarr
+    tree = {'big': np.arange(300_000, dtype=np.float32).reshape(500, 600), 'small': np.array([1, -2, 3], np.int16), 'x': np.float64(0.5)}
+    pytreefs.save(tmp_path / '7', tree, ocdbt='off', zarr=version, chunk_byte_size='100K')
+    stored = f'pytreefs://{tmp_path}/.pytreefs/stored/7/default'
+    for name in ('big', 'small'):
+        a, want = zarr.open(f'{stored}/{name}', mode='r'), tree[name]
+        assert (a.metadata.zarr_format, a.shape, a.dtype) == (version, want.shape, want.dtype)
+        assert np.array_equal(a[...], want) and np.array_equal(a[1:3], want[1:3])
+    assert len(fs.find(f'{stored}/big')) > 5
+    assert np.array_equal(zarr.open(f'{stored}/big', mode='r')[7:400:31, 1::97], tree['big'][7:400:31, 1::97])
+    with pytest.raises(OSError):
+        zarr.open(f'{stored}/small', mode='r+')[0] = 5
+    assert pytreefs.load(tmp_path / '7')['small'][0] == 1
+
+
+@pytest.mark.parametrize('first, printed', [('import json', '(128, 32) True embed.table 0.375\n'),
+                                            ('import numpy as np, pandas', '0.75 0.375 [4. 6.]\n')])
+def test_the_examples_of_the_page(tmp_path, first, printed):
+    """Their lines, pasted beside a copy of the sample, with the protocol found as an entry point or registered."""
     pytest.importorskip('fsspec')
     page = (TOP / 'docs' / 'python.md').read_text()
-    code = re.search(r'```python\nimport json\nimport fsspec.*?```', page, re.S)[0].removeprefix('```python\n').removesuffix('```')
+    code, = [block for block in re.findall(r'```python\n(.*?)```', page, re.S) if block.startswith(first)]
     shutil.copytree(SAMPLE, tmp_path / 'ckpts')
     register = "import fsspec\nfrom pytreefs._fsspec import FileSystem\nfsspec.register_implementation('pytreefs', FileSystem, clobber=True)\n"
     r = subprocess.run([sys.executable, '-c', register + code], cwd=tmp_path, capture_output=True, text=True)
     assert r.returncode == 0, r.stderr
-    assert r.stdout == '(128, 32) True embed.table 0.375\n'
+    assert r.stdout == printed
 
 
 def test_a_reader_that_seeks_in_small_pieces(fs):
