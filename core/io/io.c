@@ -2,9 +2,8 @@
 /*
  * io.c - the only caller of engine ops: batches, open files, directories.
  *
- * Here are the counters and what is the same for every engine: short transfers
- * are continued, interrupted calls are made again, and messages name the file, the
- * offset and the length.
+ * It also does everything that is the same for all engines: it counts, continues short transfers,
+ * repeats interrupted calls, and makes notes that name the file, the offset and the length.
  */
 #include "core/io/io.h"
 
@@ -21,7 +20,7 @@
 #include "core/base/log.h"
 #include "core/io/io_engine.h"
 
-/* Of the process, as the limit of descriptors is. */
+/* Counts of the process, because the limit of descriptors is per process. */
 static atomic_uint open_files, open_dirs;
 
 bool io_files_are_many(void)
@@ -42,7 +41,7 @@ bool io_descriptors_are_short(void)
 }
 
 static pthread_mutex_t ran_out_lock = PTHREAD_MUTEX_INITIALIZER;
-static void (*ran_out)(void *arg); /* protected by ran_out_lock, as its argument */
+static void (*ran_out)(void *arg); /* protected by ran_out_lock, like its argument */
 static void *ran_out_arg;
 
 void io_when_descriptors_run_out(void (*fn)(void *arg), void *arg)
@@ -67,10 +66,10 @@ static void report_shortage(void)
 #define TRIES_MAX 1000
 
 /*
- * Whether a call is to be made again: it was interrupted, or the kernel was short of something for
- * a moment. Our threads get no signals, but a network or FUSE file system below may be interrupted
- * in its own work, and io_uring passes that on. A file system that never stops failing so is an
- * error after about a second.
+ * Whether to repeat a call: it was interrupted, or the kernel was short of a resource for a moment.
+ * Our threads receive no signals, but a network or FUSE file system may be interrupted in its own
+ * work, and io_uring reports that. When a file system keeps failing like this for about a second,
+ * that is an error.
  */
 static bool ask_again(int64_t result, unsigned *tries)
 {
@@ -83,7 +82,7 @@ static bool ask_again(int64_t result, unsigned *tries)
 	return true;
 }
 
-/* The code of a call that failed: the caller must not mistake it for a signal of its own. */
+/* The final code of a call that was repeated: the caller must not see a signal of its own. */
 static int lasting(int code)
 {
 	return code == -EINTR || code == -EAGAIN ? -EIO : code;
@@ -95,14 +94,15 @@ int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, uns
 	unsigned tries = 0;
 	int r;
 
-	/* Descriptors become free when what nobody uses has been closed (watch_trim()), which takes
-	 * a moment. */
+	/*
+	 * Descriptors become free when idle files have been closed (watch_trim()); that takes time.
+	 */
 	do {
 		r = io->ops->open(io, dirfd, path, flags, mode);
 		if (r == -EMFILE && tries % TRIES_AT_ONCE == 0)
 			report_shortage();
 		interrupted |= r == -EINTR;
-		/* The call that was interrupted has made the file. */
+		/* The call that was interrupted has created the file. */
 		if (r == -EEXIST && interrupted)
 			r = io->ops->open(io, dirfd, path, flags & ~(O_CREAT | O_EXCL), 0);
 	} while (r < 0 && ask_again(r == -EMFILE || r == -ENFILE ? -EAGAIN : r, &tries));
@@ -120,7 +120,7 @@ int io_submit(struct io_engine *io, struct io_req *req, size_t n)
 	return n ? io->ops->submit(io, req, n) : 0;
 }
 
-/* Whether a request that moved `result` bytes has more to do: asks again only inside the file. */
+/* Whether a request that moved `result` bytes has more to do; a read only inside the file. */
 static bool is_short(struct io_req *q)
 {
 	if (q->op == IO_SYNC || q->result < 0 || q->done + (size_t)q->result >= q->n)
@@ -152,7 +152,7 @@ static void count(struct io_engine *io, const struct io_req *q)
 	}
 }
 
-/* Bring a request that was waited for to its end. The return value is about the engine itself. */
+/* Bring a request that was waited for to its end. Returns failures of the engine itself. */
 static int finish(struct io_engine *io, struct io_req *q)
 {
 	unsigned tries = 0;
@@ -184,7 +184,7 @@ static int req_failed(const struct io_req *q, int code, int reason)
 		    q->why ? q->why : strerror(-reason));
 }
 
-/* What an engine said of failures has been passed on. */
+/* Free the reasons of failures, once the notes are made. */
 static void forget_reasons(struct io_req *req, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -307,7 +307,7 @@ const char *io_shown(const struct io_dir *dir, const char *rel)
 	return strcmp(rel, ".") ? rel : dir->path;
 }
 
-/* The note for an open that failed, which is the same whatever was to be done with the file. */
+/* Make the note for an open that failed; it is the same for every use of the file. */
 int io_open_failed(int r, const struct io_dir *dir, const char *what, const char *rel)
 {
 	rel = io_shown(dir, rel);
@@ -388,8 +388,7 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 		return io_not_regular(name, st.st_mode);
 	}
 	/*
-	 * O_NONBLOCK was needed for the open only; with it some file systems would not wait for the
-	 * disk.
+	 * Only the open needed O_NONBLOCK; with it some file systems would not wait for the disk.
 	 */
 	if (flags & O_NONBLOCK)
 		fcntl(fd, F_SETFL, flags & (O_APPEND | O_DIRECT | O_NOATIME));
@@ -416,7 +415,7 @@ int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
 		return r;
 	if (flags & O_CREAT)
 		io_owner_enter(dir);
-	/* O_NONBLOCK: a FIFO put where a data file should be must not stop us. */
+	/* O_NONBLOCK: an open of a FIFO, in place of a data file, must not block. */
 	fd = io_open_at(dir->io, dir->fd, rel, flags | O_NONBLOCK | O_NOCTTY, mode);
 	if (flags & O_CREAT)
 		io_owner_leave(dir);
@@ -492,9 +491,9 @@ int io_file_truncate(struct io_file *file, uint64_t size)
 }
 
 /*
- * Whether a call that was interrupted has done its work all the same, as a network file system's
- * may: made again, an exchange would undo it, and a rename would not find what it has moved. was:
- * what `from` was before the first try (st_ino 0: unknown, or not there).
+ * Whether an interrupted call has done its work all the same, as on a network file system:
+ * repeating an exchange would undo it, and repeating a rename would not find the file. `was` is the
+ * state of `from` before the first try (st_ino 0: unknown, or it did not exist).
  */
 static bool was_done(const struct io_dir *dir, enum io_dirop op, int r, const char *to,
 		     const struct stat *was)
@@ -546,7 +545,7 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 	return fail(lasting(r), "%s '%s': %s", names[op], from, strerror(-r));
 }
 
-/* Some file systems leave the type to stat(2). False: the entry is gone. */
+/* Some file systems report no type, so that it takes a stat. False: the entry is gone. */
 static bool find_type(DIR *d, struct dirent *e)
 {
 	struct stat st;

@@ -2,20 +2,19 @@
 /*
  * io.h - (file, offset) -> bytes: the only way to the disk.
  *
- * An engine carries out requests; engines stack ("trace:fault(read:eio:1%):ring",
- * right-most is real), which is how errors and crashes are tested. *Every* change
- * to the disk, names included, goes through an engine.
+ * An engine carries out requests. Engines stack ("trace:fault(read:eio:1%):uring"; the right-most
+ * one is real), which is how errors and crashes are tested. *Every* change to the disk, including
+ * changes of names, goes through an engine.
  *
- * I/O is per thread: a batch belongs to the calling thread from io_submit()
- * until io_wait() returns, and nothing is left in flight when an operation
- * returns. There are no callbacks.
+ * I/O is per thread: a batch belongs to the calling thread from io_submit() until io_wait()
+ * returns, and nothing is in flight when an operation returns. There are no callbacks.
  *
- * All paths are relative to a struct io_dir and resolved beneath it by the
- * kernel (openat2): absolute paths, ".." above it and symbolic links that leave
- * it fail with -EUCLEAN. Only regular files are opened.
+ * All paths are relative to a struct io_dir, and the kernel resolves them beneath it (openat2):
+ * absolute paths, ".." above it and symbolic links that leave it fail with -EUCLEAN. Only regular
+ * files are opened.
  *
- * Directories and files of a store (io_store.h: a bucket, a web server) are the same without a
- * descriptor: they are read, and never written (-EROFS).
+ * Directories and files of a store (io_store.h: a bucket, a web server) have the same types but no
+ * descriptor. They can be read but not written (-EROFS).
  */
 #ifndef PYTREEFS_IO_H
 #define PYTREEFS_IO_H
@@ -27,35 +26,38 @@
 
 struct io_engine;
 
-/* An open file. Counted: io_file_ref/unref; closed with the last reference. */
+/*
+ * An open file with a reference count (io_file_ref(), io_file_unref()); closed with the last
+ * reference.
+ */
 struct io_file {
 	struct io_engine *io;
 	int fd;        /* -1: in a store (io_store.h) */
 	char *name;    /* path below its io_dir, for messages */
-	char *key;     /* in a store: from its root on; NULL: a local file */
-	char *tag;     /* of what was opened there */
+	char *key;     /* in a store: path from its root; NULL: a local file */
+	char *tag;     /* in a store: tag of the object that was opened */
 	uint64_t size; /* when it was opened, or grown through io_file_grew() */
 	struct timespec mtime;
 	uint64_t dev, ino;
 	atomic_uint refs;
-	atomic_bool doubtful; /* io_file_doubt() */
+	atomic_bool doubtful; /* set by io_file_doubt() */
 	/* Called when the last reference is gone; may be NULL. */
 	void (*closed)(struct io_file *file);
 	void *closed_arg;
 };
 
-/* A directory that paths are resolved beneath. Owned by the caller that opened it. */
+/* A directory beneath which paths are resolved. Owned by the caller that opened it. */
 struct io_dir {
 	struct io_engine *io;
 	int fd;       /* O_PATH or O_DIRECTORY; -1: in a store */
 	char *path;   /* as given, for messages */
-	char *prefix; /* in a store: from its root on, "" the root itself; NULL: a local one */
-	bool owned;   /* io_dir_own() */
+	char *prefix; /* in a store: path from its root, "" for the root; NULL: a local directory */
+	bool owned;   /* new files belong to uid and gid: io_dir_own() */
 	uid_t uid;
 	gid_t gid;
 };
 
-#define IO_FILE_MODE 0666 /* of every file of a checkpoint, under the umask */
+#define IO_FILE_MODE 0666 /* mode of every file of a checkpoint, before the umask */
 
 enum io_op { IO_READ, IO_WRITE, IO_SYNC };
 
@@ -70,64 +72,66 @@ struct io_req {
 	/* Private to the engines. */
 	size_t done; /* bytes of earlier short transfers */
 	struct io_req *next;
-	void *under_way; /* a store's */
-	char *why;       /* it failed, when the code does not say it; freed by io_wait() */
+	void *under_way; /* a store's state of the request */
+	char *why; /* reason of a failure, when the code does not say it; freed by io_wait() */
 };
 
 enum io_dirop {
 	IO_MKDIR,      /* from: path; mode */
 	IO_RENAME,     /* from -> to; replaces a file */
 	IO_RENAME_NEW, /* from -> to; -EEXIST when to exists */
-	IO_EXCHANGE,   /* each gets the other's name; -EINVAL where the file system cannot */
+	IO_EXCHANGE,   /* exchange the two names; -EINVAL where the file system cannot */
 	IO_UNLINK,
 	IO_RMDIR,
 	IO_SYNC_DIR, /* from: path of a directory, "." for the io_dir itself */
 };
 
 /*
- * Open the engine stack: "auto" (uring, or sync with one notice when the kernel
- * refuses io_uring), "uring", "sync", with "trace:" and "fault(...):" in front.
- * Threads and rings are made on first use, so an engine may be opened before a
- * fork. -EINVAL with the accepted names.
+ * Open an engine stack: "auto" (uring, or sync with one notice when the kernel refuses io_uring),
+ * "uring" or "sync", with "trace:" and "fault(...):" in front. Threads and rings are created on
+ * first use, so an engine may be opened before a fork. -EINVAL with the accepted names.
  */
 int io_engine_open(const char *stack, struct io_engine **ret);
 void io_engine_close(struct io_engine *io);
 /*
- * Make what that many threads need, now: from here on no more is made, whichever way a thread that
- * gets nothing then works. For a process that is about to give up making it (core/sandbox).
+ * Create the rings of that many threads now. From then on no more are created; a thread without one
+ * uses plain system calls. For a process that is about to lose the right to create rings
+ * (core/sandbox).
  */
 void io_reserve(struct io_engine *io, unsigned threads);
 /*
- * End the threads and connections of a store, until they are used again: before a process gives up
- * rights, which belong to threads. Nothing may be under way.
+ * End the threads and connections of a store until they are used again. Call it before the process
+ * drops rights, which belong to threads. No request may be in flight.
  */
 void io_quiesce(struct io_engine *io);
 /* The real engine at the bottom: "uring" or "sync". */
 const char *io_engine_name(const struct io_engine *io);
 
-/* Begin the batch, then wait for it. io_wait: 0 when no request failed, else the first error with a
- * note naming file, offset and length; each result stays in its request. Short reads inside the
- * file are continued by the engine. */
+/*
+ * Begin the batch; wait for it. io_wait() returns 0 when no request failed, else the first error
+ * with a note that names file, offset and length; each request has its own result. Short reads
+ * inside the file are continued.
+ */
 int io_submit(struct io_engine *io, struct io_req *req, size_t n);
 int io_wait(struct io_engine *io, struct io_req *req, size_t n);
-/* io_submit and io_wait. */
+/* io_submit() and io_wait(). */
 int io_run(struct io_engine *io, struct io_req *req, size_t n);
 /*
- * The same, and -EUCLEAN naming the file, its end and the range when the file ends before one of
- * them.
+ * Like io_run(), but -EUCLEAN, naming the file, its end and the range, when the file ends inside a
+ * range.
  */
 int io_run_exact(struct io_engine *io, struct io_req *req, size_t n);
-/* The same for one read. */
+/* io_run_exact() for one read. */
 int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off);
 /*
- * The same into a pipe, without a copy and without waiting for room. 1: the file system cannot do
- * it, or the pipe has not enough room. After any result but 0 the pipe holds a part of the range,
- * or nothing.
+ * Read a range into a pipe without copying it and without waiting for room. Returns 1 when the file
+ * system cannot do that, or the pipe has too little room. After any result but 0 the pipe may hold
+ * a part of the range.
  */
 int io_splice_exact(struct io_file *file, uint64_t off, size_t n, int pipe);
 
 int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret);
-/* A directory beneath dir, itself a root for paths. */
+/* Open a directory beneath dir, beneath which paths are resolved in turn. */
 int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret);
 void io_dir_close(struct io_dir *dir);
 
@@ -135,119 +139,131 @@ void io_dir_close(struct io_dir *dir);
 int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
 		 struct io_file **ret);
 /*
- * io_file_open() to read, for a caller that reads this range next, as far as the file has it: a
- * store that has to ask its server for the file gets the range in the same answer.
+ * Like io_file_open() to read, for a caller that reads this range next, as far as the file has it:
+ * a store that has to ask its server about the file receives the range in the same answer.
  */
 #define IO_FIRST_BYTES (64 << 10) /* the range for a file that is probably small */
 int io_file_open_range(struct io_dir *dir, const char *rel, uint64_t off, size_t n,
 		       struct io_file **ret);
-/* An unlinked file in dir, or in the path tmpdir when dir is NULL. */
+/* An unlinked file in dir, or in the directory tmpdir when dir is NULL. */
 int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir,
 		 struct io_file **ret);
 struct io_file *io_file_ref(struct io_file *file);
 void io_file_unref(struct io_file *file);
 /*
- * Mark a file whose bytes are broken, or could not be read (io.c marks these itself): it may be
- * repaired by putting another file in its place, so a caller that keeps files open opens this one
+ * Mark a file whose bytes are broken or could not be read (io.c does so itself when a read fails).
+ * Someone may replace the file by a good one, so a caller that keeps files open opens this one
  * again.
  */
 void io_file_doubt(struct io_file *file);
 bool io_file_is_doubtful(const struct io_file *file);
-/* Content and metadata durable. */
+/* Make content and metadata durable. */
 int io_file_sync(struct io_file *file);
 /* A hint: the disk may begin to write a range. It does not wait, and makes nothing durable. */
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n);
 /*
- * A save writes as much as memory holds, and once: the page cache has better use for its pages, and
- * new pages may cost more than encoding did (in a virtual machine the host provides them).
+ * A save writes more than memory holds, and does not read it again: the page cache has better use
+ * for those pages, and fresh pages may cost more than encoding did (in a virtual machine the host
+ * provides them).
  *
- * io_file_flush_range: wait until the disk has what was written to the range, and drop it from the
- * page cache. -EIO, -ENOSPC or -EDQUOT, without a note, when some of the file did not reach the
- * disk: it is reported once, in place of the next sync, and nothing is dropped.
- * io_file_drop_cache: the same for what was synced. Both do nothing after io_keep_written().
+ * io_file_flush_range() waits until the range is on disk, and drops it from the page cache. It
+ * returns -EIO, -ENOSPC or -EDQUOT, without a note, when a part of the file could not be written.
+ * The kernel reports such an error once, so the next sync will not report it; nothing is dropped
+ * then. io_file_drop_cache() drops a range that was synced. Neither does anything after
+ * io_keep_written().
  */
 int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n);
 void io_file_drop_cache(struct io_file *file, uint64_t off, uint64_t n);
 void io_keep_written(struct io_engine *io);
 /*
- * From now on no symbolic link is followed below a directory (-EUCLEAN): for callers that read on
- * behalf of users who could make a link to what they may not read themselves.
+ * From now on follow no symbolic link below a directory (-EUCLEAN). For callers that read on behalf
+ * of users, who could link to a file that they may not read themselves.
  */
 void io_follow_no_links(struct io_engine *io);
-/* Drop a file that was synced from the page cache: later reads come from the disk, as far as the
- * kernel allows. */
+/*
+ * Drop a synced file from the page cache, so that later reads come from the disk, as far as the
+ * kernel allows.
+ */
 void io_file_reread(struct io_file *file);
 /*
- * A hint: the range is not read any more, and its space may be given back. Its bytes are undefined
+ * A hint: the range will not be read any more, and its space may be freed. Its bytes are undefined
  * afterwards.
  */
 void io_file_punch(struct io_file *file, uint64_t off, uint64_t n);
 int io_file_truncate(struct io_file *file, uint64_t size);
 /*
- * The next range from off on outside of holes; false when there is none before the end, or when the
- * file has been cut to less: io_file_check_size() tells.
+ * Find the next range with data at or after off. False when only a hole is left, or when the file
+ * was truncated meanwhile; io_file_check_size() distinguishes these.
  */
 bool io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, uint64_t *ret_to);
-/* -EUCLEAN when it is shorter now than when it was opened. */
+/* -EUCLEAN when the file is shorter now than when it was opened. */
 int io_file_check_size(struct io_file *file);
 
 int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode);
-/* IO_MKDIR, and 0 also when the name exists. */
+/* IO_MKDIR, but returns 0 also when the name exists. */
 int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode);
-/*
- * The directories on the way to rel, not rel itself: made when they do not exist, and made durable,
- * except dir itself.
- */
+/* Create, or sync, all directories on the path to rel, without rel and dir themselves. */
 int io_make_parents(struct io_dir *dir, const char *rel, unsigned mode);
 int io_sync_parents(struct io_dir *dir, const char *rel);
 /* Follows symbolic links that stay beneath dir. */
 int io_stat(struct io_dir *dir, const char *rel, struct stat *ret);
 /*
- * What tells a file from what it was or will be, mixed into seed: its identity, size and times, or
- * the error of looking. Its size is added to *bytes. Leaves no note.
+ * Mix the identity, size and times of a file, or the error of the look-up, into seed: two marks of
+ * a path differ if the file was changed or replaced between them. Adds the size to *bytes. Makes no
+ * note.
  */
 uint64_t io_mark(struct io_dir *dir, const char *rel, uint64_t seed, uint64_t *bytes);
 /*
- * io_stat(), with the least rights that any member of the group, and any other user, has: an access
- * list may give less than the mode says. Bits as in 07.
+ * io_stat(), with the rights that every member of the group, and every other user, has at least: an
+ * access list may grant less than the mode. Bits as in 07.
  */
 int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group,
 		unsigned *ret_other);
 /*
- * Files and directories that are made in dir from now on, and in directories opened beneath it,
- * belong to that user. Only for root.
+ * Files and directories created in dir from now on, and in directories opened beneath it, belong to
+ * that user. Only root may do this.
  */
 void io_dir_own(struct io_dir *dir, uid_t uid, gid_t gid);
-/* One call per entry but "." and "..", in no order; type is DT_*, and known wherever the
- * entry can be looked at. Ends early with a non-zero return. */
+/*
+ * Called once per entry except "." and "..", in no particular order. type is DT_*; it is DT_UNKNOWN
+ * only if the entry cannot be examined. A non-zero result ends the listing and is returned.
+ */
 typedef int io_list_fn(void *arg, const char *name, unsigned char type);
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
-/* A file outside of a checkpoint by its path, to be read: a descriptor. What is not a regular file
- * is not opened: -EISDIR or -EUCLEAN. */
+/*
+ * Open a regular file outside of a checkpoint to read, and return a descriptor. Anything else is
+ * not opened: -EISDIR or -EUCLEAN.
+ */
 int io_open_regular(const char *path);
-/* A whole small file, appended to ret. -EFBIG above limit. -ENOENT when absent; -EUCLEAN for a
- * directory. */
+/*
+ * Append a whole small file to ret. -EFBIG above limit, -ENOENT when absent, -EUCLEAN for a
+ * directory.
+ */
 int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
 /* Write n bytes at off. */
 int io_write_exact(struct io_file *file, const void *p, size_t n, uint64_t off);
-/* The same range of another file, a piece at a time. */
+/* Copy a range of one file to the same range of another, a piece at a time. */
 int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64_t n);
-/* Write a whole file: create, write, sync. The name is durable only after IO_SYNC_DIR. */
+/* Create, write and sync a whole file. Its name is durable only after IO_SYNC_DIR. */
 int io_write_file(struct io_dir *dir, const char *rel, struct span content);
-/* Remove a file, or a directory with all that is in it; links are removed, not followed. 0 when
- * absent. */
+/*
+ * Remove a file, or a directory with everything in it. Symbolic links are removed, not followed.
+ * Returns 0 when rel does not exist.
+ */
 int io_remove_tree(struct io_dir *dir, const char *rel);
 /*
- * After a sync of the directory failed: the kernel may have dropped the names that it was to write,
- * so each is renamed there and back before the next sync: io_rewrite_name() one entry,
- * io_rewrite_names_in() all entries of a directory. Nobody else may work in the
- * directory. On failure a name may be left with the ending ".pytreefs-again"; the next call
- * restores it.
+ * For use after a failed sync of a directory: the kernel may have dropped the names that it failed
+ * to write, so they are written again by renaming each entry there and back. io_rewrite_name() does
+ * so for one entry, io_rewrite_names_in() for all entries of a directory, in which nobody else may
+ * work meanwhile. Then sync again. A failure may leave a name with the ending ".pytreefs-again";
+ * the next call restores it.
  */
 int io_rewrite_name(struct io_dir *dir, const char *rel);
 int io_rewrite_names_in(struct io_dir *dir, const char *rel);
-/* rel joined from untrusted parts: -EUCLEAN when it is absolute, has an empty, "." or ".."
- * component or NUL. */
+/*
+ * Check a path that was joined from untrusted parts: -EUCLEAN when it is absolute or has a NUL or
+ * an empty, "." or ".." component.
+ */
 int io_path_check(struct span rel, const char *what);
 
 struct io_stats {
@@ -256,16 +272,19 @@ struct io_stats {
 };
 const struct io_stats *io_engine_stats(const struct io_engine *io);
 /*
- * Whether half of the descriptors that the process may have are files opened here: a caller that
- * keeps files open for later should then keep no more.
+ * Whether half of the process's descriptors are files opened here. A caller that keeps files open
+ * for later use should then keep no more.
  */
 bool io_files_are_many(void);
-/* Whether files and directories together have three quarters of them: whoever can close some does. */
+/*
+ * Whether files and directories use three quarters of the descriptors, so that callers should close
+ * idle ones.
+ */
 bool io_descriptors_are_short(void);
 /*
- * fn(arg) is called, in any thread, each time that an open finds all descriptors in use, before it
- * is tried again for about a second; it must not wait. One for the process; NULL: not any more, and
- * no call of it is under way.
+ * Have fn(arg) called, in any thread, each time an open finds all descriptors in use, before the
+ * open is retried for about a second. fn must not wait. There is one fn per process; NULL removes
+ * it, and no call of it is in progress afterwards.
  */
 void io_when_descriptors_run_out(void (*fn)(void *arg), void *arg);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_engine.h - what an engine implements. For core/io, and engines of tests.
+ * io_engine.h - the interface of an engine. For core/io, and engines of tests.
  *
- * Rules of the idiom: ops is static const and never NULL, every member is
- * required unless it says otherwise, and only io.c calls through it.
+ * ops is static const and never NULL, every member is required unless its
+ * comment says otherwise, and only io.c calls through it.
  */
 #ifndef PYTREEFS_IO_ENGINE_H
 #define PYTREEFS_IO_ENGINE_H
@@ -11,30 +11,38 @@
 #include "core/io/io.h"
 #include "core/io/io_store.h"
 
-/* result of a request that is still under way */
+/* result of a request that is in flight */
 #define IO_PENDING INT64_MIN
 
 struct io_engine_ops {
 	const char *name;
-	/* The batch belongs to the calling thread until wait returns for the same requests. */
+	/* The batch belongs to the calling thread until wait() returns for the same requests. */
 	int (*submit)(struct io_engine *io, struct io_req *req, size_t n);
-	/* Sets all results; the return value is about the engine itself, not about requests. */
+	/*
+	 * Sets all results. The return value reports failures of the engine itself, not of
+	 * requests.
+	 */
 	int (*wait)(struct io_engine *io, struct io_req *req, size_t n);
-	/* Below a directory descriptor, already checked. open returns a descriptor. */
+	/*
+	 * path is below a directory descriptor, and already checked. open() returns a descriptor.
+	 */
 	int (*open)(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
 	int (*dirop)(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
 		     const char *to, unsigned mode);
 	int (*truncate)(struct io_engine *io, struct io_file *file, uint64_t size);
-	/* One splice(2) that does not wait for room: bytes, 0 at the end of the file, or -errno. */
+	/*
+	 * One splice(2) that does not wait for room. Returns bytes, 0 at the end of the file, or
+	 * -errno.
+	 */
 	int64_t (*splice)(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
 			  int pipe);
-	/* Of a store (io_store.h); NULL in real engines, which have none. */
+	/* Of a store (io_store.h); NULL in real engines. */
 	int (*lookup)(struct io_engine *io, const char *path, const struct io_want *want,
 		      struct io_object *ret);
 	int (*list)(struct io_engine *io, const char *path, io_store_fn *each, void *arg);
-	/* io_quiesce(); NULL: it has nothing to end. */
+	/* io_quiesce(); NULL when there is nothing to end. */
 	void (*quiesce)(struct io_engine *io);
-	/* io_reserve(); NULL where there is nothing to make. */
+	/* io_reserve(); NULL when there is nothing to create. */
 	void (*reserve)(struct io_engine *io, unsigned threads);
 	void (*free)(struct io_engine *io);
 };
@@ -43,13 +51,13 @@ struct io_engine {
 	const struct io_engine_ops *ops;
 	struct io_engine *below; /* the engine that this one wraps; NULL for a real one */
 	struct io_stats *stats;  /* owned by the top of the stack */
-	bool keeps_written;      /* of the top: io_keep_written() */
-	bool no_links;           /* of all: io_follow_no_links() */
+	bool keeps_written;      /* io_keep_written(); set in the top engine */
+	bool no_links;           /* io_follow_no_links(); set in all engines */
 };
 
 /*
- * Rings and threads do not survive a fork. This number changes in the child; code with per-thread
- * state compares it and starts anew.
+ * Rings and threads do not survive a fork. This number changes in the child: code with per-thread
+ * state compares it, and starts anew when it differs.
  */
 unsigned io_fork_generation(void);
 
@@ -57,44 +65,48 @@ int io_sync_new(struct io_engine **ret);
 /* -ENOSYS, -EPERM and the like when the kernel or the container refuses io_uring. */
 int io_ring_new(struct io_engine **ret);
 int io_trace_new(struct io_engine *below, struct io_engine **ret);
-/* Over a real engine. The store is the engine's, when it is made. */
+/* Over a real engine. On success the engine owns the store. */
 int io_store_new(struct io_store *store, struct io_engine *below, struct io_engine **ret);
-/* rules: the text between the parentheses of "fault(...)"; io_fault.c describes them. */
+/* rules is the text between the parentheses of "fault(...)"; io_fault.c describes it. */
 int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **ret);
 
 /*
- * An engine that stands outside core/io, such as the simulator of power losses of tests/engine:
- * "fault(NAME:WHAT):..." opens it. Registered before any engine is opened, and for good.
+ * An engine outside core/io, such as the simulator of power losses in tests/engine:
+ * "fault(NAME:WHAT):..." opens it. Registered before any engine is opened, and never removed.
  */
 struct io_engine_kind {
 	const char *name;
 	int (*open)(const char *what, struct io_engine *below, struct io_engine **ret);
-	struct io_engine_kind *next; /* io_fault.c's */
+	struct io_engine_kind *next; /* private to io_fault.c */
 };
 void io_register_engine(struct io_engine_kind *kind);
 
 /*
- * The system calls that both real engines share (io_plain.c). Runs one request once, and sets its
- * result.
+ * The following system calls are shared by both real engines (io_plain.c). io_plain_run() runs one
+ * request once, and sets its result.
  */
 void io_plain_run(struct io_req *req);
 int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
 int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
 		   const char *to, unsigned mode);
-/* The directory that holds path, opened with O_PATH, and path's last component. */
+/* Open the directory that contains path with O_PATH, and set ret_last to path's last component. */
 int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last);
-/* ops->open(), called again while it is interrupted (io.c). Returns a descriptor. */
+/* ops->open(), repeated while it is interrupted (io.c). Returns a descriptor. */
 int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
-/* 0 for a regular file; what else stands there is not opened (io_look.c). */
+/* 0 for a regular file. Anything else is an error, and is not opened (io_look.c). */
 int io_look_first(struct io_dir *dir, const char *rel);
-/* -EISDIR or -EUCLEAN, with a note that says what it is. */
+/* -EISDIR or -EUCLEAN, with a note that names the type of the file. */
 int io_not_regular(const char *name, mode_t mode);
-/* What a message calls it: "." would not tell the reader which directory it is. */
+/* The name for messages: of ".", the path of the directory, since "." would not identify it. */
 const char *io_shown(const struct io_dir *dir, const char *rel);
-/* The note of an open that failed with fd: links that leave the source break the checkpoint. */
+/*
+ * Make the note of an open that failed with the code fd: links that leave the source break the
+ * checkpoint.
+ */
 int io_open_failed(int fd, const struct io_dir *dir, const char *what, const char *path);
 /*
- * Called before and after something is made in dir, so that it belongs to dir's owner (io_owner.c).
+ * Called before and after something is created in dir, so that it belongs to dir's owner
+ * (io_owner.c).
  */
 void io_owner_enter(const struct io_dir *dir);
 void io_owner_leave(const struct io_dir *dir);
@@ -102,7 +114,7 @@ int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size)
 int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
 			int pipe);
 
-/* What io.c does with directories and files, of a store (io_store.c). */
+/* The directory and file operations of io.c, for those of a store (io_store.c). */
 int io_store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret);
 int io_store_open(struct io_dir *dir, const char *rel, int flags, const struct io_want *want,
 		  struct io_file **ret);

@@ -5,13 +5,13 @@
  *     fault(RULE;RULE...)          RULE is OP:ACTION:WHEN
  *
  *     OP      read write sync open mkdir rename unlink rmdir syncdir truncate,
- *             change (all that changes the disk), any
+ *             change (every change to the disk), any
  *     ACTION  an errno in small letters (eio enospc enomem eacces edquot erofs eintr
- *             eagain), short (half of the bytes), torn (half of the bytes, and EIO when
- *             the rest is asked for: a bad sector), delay=MS, rate=BYTES (per second, K M G)
+ *             eagain), short (half of the bytes), torn (half of the bytes, then EIO for
+ *             the rest: a bad sector), delay=MS, rate=BYTES (per second, K M G)
  *     WHEN    always, N (the Nth time, from 1), N+ (from the Nth time on), P%
  *
- * Chance is seeded by the rule's text: the same run fails in the same places.
+ * P% is pseudo-random and seeded by the rule's text: the same run fails in the same places.
  *
  * fault(NAME:WHAT) opens the engine that was registered under that name. The tests register
  * `crash`, which simulates a power loss (tests/engine/io_crash.c).
@@ -70,18 +70,18 @@ struct rule {
 	enum fault_action action;
 	int code;          /* ACTION_ERROR */
 	uint64_t amount;   /* milliseconds, or bytes a second */
-	uint64_t from, to; /* which times; chance when chance > 0 */
+	uint64_t from, to; /* from the from-th to the to-th time; unused when chance > 0 */
 	double chance;
 	uint64_t count, random;
-	double ready; /* ACTION_RATE: when the next byte may go, in seconds */
+	double ready; /* ACTION_RATE: when the next byte may pass, in seconds */
 };
 
 #define RULES_MAX 16
 
 struct io_fault {
 	struct io_engine base;
-	pthread_mutex_t lock; /* protects the counters of rules, and where a request was torn */
-	const struct io_file *torn; /* compared only; NULL: none */
+	pthread_mutex_t lock;       /* protects the counters of rules, and torn and torn_at */
+	const struct io_file *torn; /* only compared; NULL when no request is torn */
 	uint64_t torn_at;
 	struct rule rule[RULES_MAX];
 	unsigned n;
@@ -106,7 +106,7 @@ static bool rule_hits(struct rule *r)
 	return r->count >= r->from && r->count <= r->to;
 }
 
-/* Whether this is the rest of a request that was torn. Called with the lock held. */
+/* Whether this request is the rest of a torn one. Called with the lock held. */
 static bool is_torn(struct io_fault *f, const struct io_file *file, uint64_t off)
 {
 	if (!file || f->torn != file || f->torn_at != off)
@@ -127,8 +127,8 @@ static int tear(struct io_fault *f, const struct io_file *file, uint64_t off, si
 }
 
 /*
- * Apply the rules to one operation (of *n bytes at off of file, if it moves any): 0, or the error.
- * May sleep.
+ * Apply the rules to one operation, which moves *n bytes at off of file, if any. Returns 0, or the
+ * error. May sleep.
  */
 static int consult(struct io_engine *io, unsigned op, const struct io_file *file, uint64_t off,
 		   size_t *n)
@@ -164,7 +164,10 @@ static int consult(struct io_engine *io, unsigned op, const struct io_file *file
 	return code;
 }
 
-/* Requests go one by one, so that each is judged; this engine is for tests, not for speed. */
+/*
+ * Requests run one by one, so that the rules apply to each. This engine is for tests, not for
+ * speed.
+ */
 static int fault_submit(struct io_engine *io, struct io_req *req, size_t n)
 {
 	static const unsigned ops[] = { FAULT_READ, FAULT_WRITE, FAULT_SYNC };
@@ -268,7 +271,7 @@ static const struct io_engine_ops fault_ops = {
 	.free = fault_free,
 };
 
-/* ---- the rules' text ---- */
+/* ---- the text of the rules ---- */
 
 static bool word_is(struct span s, const char *word)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_look.c - what a name is, before it is opened.
+ * io_look.c - determine the type of a file before it is opened.
  *
- * Whoever made a checkpoint may have put a device, a terminal or a FIFO where a file should be, and
- * opening one does something: it rewinds a tape, takes a terminal, wakes who writes to a FIFO.
- * O_PATH opens none of them. Who changes the name between the look and the open is met by the look
- * at what was opened, which is O_NONBLOCK and O_NOCTTY.
+ * The author of a checkpoint may have put a device, a terminal or a FIFO where a file should be,
+ * and opening one has effects: it rewinds a tape, acquires a controlling terminal, wakes the writer
+ * of a FIFO. An open with O_PATH does none of this. The name may be changed between this look and
+ * the open; so the open uses O_NONBLOCK and O_NOCTTY, and the opened file is examined again.
  */
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -40,7 +40,7 @@ int io_look_first(struct io_dir *dir, const char *rel)
 	struct io_engine *io = dir->io;
 	auto_close int fd = -1;
 
-	/* What is traced, and made to fail, is the open that follows. */
+	/* Use the real engine: the wrappers trace, and fail, the open that follows. */
 	while (io->below)
 		io = io->below;
 	fd = io_open_at(io, dir->fd, rel, O_PATH, 0);
@@ -58,7 +58,7 @@ int io_open_regular(const char *path)
 	if (fd < 0)
 		return err_sys("cannot open", path);
 	r = look_at(fd, path);
-	/* Some file systems would not wait for the disk. */
+	/* With O_NONBLOCK some file systems would not wait for the disk. */
 	if (r >= 0 && fcntl(fd, F_SETFL, 0) < 0)
 		r = err_sys("cannot open", path);
 	if (r < 0)

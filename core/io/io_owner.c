@@ -2,10 +2,10 @@
 /*
  * io_owner.c - attributes of files: the owner of new ones, modes and access lists.
  *
- * A mount that root runs for others makes a draft's files for the draft's writer, so that the step
- * belongs to that user and counts in the user's quota. They are made with the user's identity and
- * not given away afterwards, because the user owns the directory and could replace a file that root
- * is about to give away.
+ * A mount that root runs for other users creates a draft's files for the draft's writer, so that
+ * the step belongs to that user and counts towards the user's quota. They are created with the
+ * user's identity rather than changed afterwards: the user owns the directory, and could replace a
+ * file that root is about to give away.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ void io_dir_own(struct io_dir *dir, uid_t uid, gid_t gid)
 	dir->gid = gid;
 }
 
-/* For this thread only. The group first, because without root's identity it cannot be changed. */
+/* For this thread only. The group comes first, since only root can change it. */
 void io_owner_enter(const struct io_dir *dir)
 {
 	if (!dir->owned)
@@ -47,7 +47,9 @@ void io_owner_leave(const struct io_dir *dir)
 
 enum { ACL_GROUP_OBJ = 4, ACL_USER = 2, ACL_GROUP = 8, ACL_MASK = 16, ACL_OTHER = 32 };
 
-/* The kernel's format of an access list: a version, then tag, permissions and id of each entry. */
+/*
+ * The kernel's format of an access list is a version, then tag, permissions and id of each entry.
+ */
 static void read_acl(struct span text, unsigned *group, unsigned *other)
 {
 	struct wire w = wire_of(text);
@@ -127,7 +129,7 @@ int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned 
 		return err_sys("cannot stat", io_shown(dir, rel));
 	*ret_group = st.st_mode >> 3 & 7;
 	*ret_other = st.st_mode & 7;
-	/* The descriptor names a file and is not open for reading its attributes. */
+	/* The descriptor is not open for reading attributes, but its path in /proc is. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	do {
 		n = getxattr(path, "system.posix_acl_access", acl, sizeof(acl));
@@ -135,8 +137,10 @@ int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned 
 	if (n > 0)
 		read_acl(span_of(acl, (size_t)n), ret_group, ret_other);
 	else if (n < 0 && errno != ENODATA && errno != ENOTSUP && errno != ENOENT)
-		/* A list that cannot be read may keep anybody out. Without /proc there is no
-		 * asking. */
+		/*
+		 * A list that cannot be read may exclude anybody. Without /proc (ENOENT) there may
+		 * be no list.
+		 */
 		*ret_group = *ret_other = 0;
 	*ret = st;
 	return 0;

@@ -2,9 +2,9 @@
 /*
  * io_plain.c - the system calls that both real engines share.
  *
- * Paths are resolved beneath their directory by openat2(). Where the kernel or a
- * container's filter lacks it, a walk that follows no symbolic link at all takes
- * its place. That is stricter, never weaker.
+ * Paths are resolved beneath their directory by openat2(). Where the kernel or a container's filter
+ * lacks it, the path is opened component by component without following any symbolic link, which is
+ * stricter, never weaker.
  */
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -53,7 +53,7 @@ void io_plain_run(struct io_req *req)
 	req->result = r < 0 ? -errno : r;
 }
 
-/* Walk component by component without following any link; for kernels without openat2. */
+/* Open component by component without following any link; for kernels without openat2. */
 static int open_by_walk(int dirfd, const char *path, int flags, unsigned mode)
 {
 	auto_close int at = -1;
@@ -101,8 +101,10 @@ int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, 
 	};
 	long fd;
 
-	/* -EAGAIN when a rename raced with the resolution, or somebody has a lease: io.c asks
-	 * again. */
+	/*
+	 * -EAGAIN means that a rename raced with the resolution, or that someone holds a lease;
+	 * io.c repeats the call.
+	 */
 	fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
 	if (fd >= 0)
 		return (int)fd;
@@ -143,7 +145,9 @@ static int plain_rename(struct io_engine *io, enum io_dirop op, int dirfd, const
 		return 0;
 	if (errno != EINVAL || op != IO_RENAME_NEW)
 		return -errno;
-	/* A file system without RENAME_NOREPLACE: looking first is the best that it offers. */
+	/*
+	 * Without RENAME_NOREPLACE in the file system, looking first is the best that is possible.
+	 */
 	if (faccessat(to_fd, to_last, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return -EEXIST;
 	return renameat(from_fd, from_last, to_fd, to_last) == 0 ? 0 : -errno;

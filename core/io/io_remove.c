@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_remove.c - removing a whole directory, and writing its names again, through the engine.
+ * io_remove.c - remove a whole directory, and rewrite its names, through the engine.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ int io_remove_tree(struct io_dir *dir, const char *rel)
 	return r;
 }
 
-/* ---- names once more ---- */
+/* ---- rewriting names ---- */
 
 #define AGAIN ".pytreefs-again"
 

@@ -2,15 +2,15 @@
 /*
  * io_ring.c - the liburing engine: one ring per thread.
  *
- * A thread waits only for its own batches on its own ring: no callbacks, no
- * lock, no generation counters. A request's result says whether it is done, so
- * completions of another batch of the same thread may be met on the way.
+ * A thread waits only for its own batches on its own ring, so there are no callbacks, no lock and
+ * no generation counters. Completions of another batch of the same thread may arrive first; each is
+ * stored in its own request, whose result then is no longer IO_PENDING.
  *
- * Rings are made when a thread needs its first, or all before (io_reserve()), restricted to what is
- * done with them here; those go from thread to thread.
+ * A ring is created when a thread first needs it, or all are created in advance (io_reserve()) and
+ * restricted to the operations used here; those pass from thread to thread.
  *
- * A thread whose ring cannot be made (a limit on locked memory, say), or does not work any more,
- * works with plain system calls: the results are the same.
+ * A thread whose ring cannot be created (a limit on locked memory, say) or fails uses plain system
+ * calls instead; the results are the same.
  */
 #include <liburing.h>
 #include <pthread.h>
@@ -23,33 +23,37 @@
 #include "core/io/io_engine.h"
 
 #define RING_DEPTH 64
-#define DESCRIPTORS_PER_RING 16 /* that are allowed, for each that is reserved */
+/* descriptors that the process must be allowed, per reserved ring */
+#define DESCRIPTORS_PER_RING 16
 
 struct ring {
 	struct io_ring *engine;
-	struct ring *next; /* of the engine's; protected by its lock */
+	struct ring *next; /* in a list of the engine; protected by its lock */
 	struct io_uring uring;
 	bool usable;
-	bool reserved;       /* by ring_reserve() */
-	unsigned generation; /* of the process that made it */
-	unsigned in_flight;  /* prepared ones included */
-	unsigned n_prepared; /* that the kernel does not have yet, in the order of the ring */
+	bool reserved;       /* created by ring_reserve() */
+	unsigned generation; /* fork generation of the process that created it */
+	unsigned in_flight;  /* prepared or submitted */
+	unsigned n_prepared; /* not submitted yet, in the order of the ring */
 	struct io_req *prepared[RING_DEPTH];
 };
 
 struct io_ring {
 	struct io_engine base;
 	struct io_ring *next_open;
-	pthread_key_t key;    /* a thread's struct ring */
+	pthread_key_t key;    /* the struct ring of each thread */
 	pthread_mutex_t lock; /* protects all below */
-	struct ring *first;   /* of all threads: some outlive the engine */
-	struct ring *spare;   /* made by ring_reserve(), and of no thread now */
-	bool reserved;        /* no more are made */
+	struct ring *first;   /* rings of all threads; a thread may outlive the engine */
+	struct ring *spare;   /* created by ring_reserve(), and not in use */
+	bool reserved;        /* no more rings are created */
 };
 
-/* A thread may end while another one closes the engine: its ring may be gone, and the engine too. */
+/*
+ * A thread may end while another one closes the engine: at_thread_exit() must find out whether ring
+ * and engine still exist.
+ */
 static struct {
-	pthread_mutex_t lock; /* protects first; taken before an engine's */
+	pthread_mutex_t lock; /* protects first; taken before the lock of an engine */
 	struct io_ring *first;
 } engines = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -67,7 +71,10 @@ static void ring_close(struct ring *r)
 	free(r);
 }
 
-/* Whether it is in the engine's list; it is taken out. Called with the engine's lock held. */
+/*
+ * Take the ring out of the engine's list; false when it is not there. Called with the engine's lock
+ * held.
+ */
 static bool ring_take(struct io_ring *e, const struct ring *r)
 {
 	for (struct ring **at = &e->first; *at; at = &(*at)->next)
@@ -99,7 +106,7 @@ static void at_thread_exit(void *arg)
 	pthread_mutex_unlock(&engines.lock);
 }
 
-/* One that cannot be used yet, in the engine's list. */
+/* A ring that is not initialized yet, in the engine's list. */
 static struct ring *ring_new(struct io_ring *e)
 {
 	struct ring *r = NULL;
@@ -126,8 +133,8 @@ static struct ring *ring_new(struct io_ring *e)
 }
 
 /*
- * Reads, writes and syncs only, for good: whoever takes over this process finds no way past its
- * filter of system calls here.
+ * Restrict the ring to reads, writes and syncs, permanently: an attacker who takes over this
+ * process cannot use it to evade the filter of system calls.
  */
 static int ring_init_restricted(struct io_uring *ret)
 {
@@ -156,7 +163,7 @@ static void ring_reserve(struct io_engine *io, unsigned threads)
 	struct io_ring *e = container_of(io, struct io_ring, base);
 	struct rlimit files;
 
-	/* Each takes a descriptor, of which checkpoints need most. */
+	/* Each ring takes a descriptor, and checkpoints need most of them. */
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
 		threads = (unsigned)MIN(threads, files.rlim_cur / DESCRIPTORS_PER_RING);
 	pthread_mutex_lock(&e->lock);
@@ -176,7 +183,7 @@ static void ring_reserve(struct io_engine *io, unsigned threads)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* This thread's ring, or NULL when it has none and cannot have one. */
+/* The ring of this thread; NULL when it has none and cannot create one. */
 static struct ring *ring_of_thread(struct io_ring *e)
 {
 	struct ring *r = pthread_getspecific(e->key);
@@ -208,7 +215,7 @@ static void reap_one(struct ring *r, struct io_uring_cqe *cqe)
 	r->in_flight--;
 }
 
-/* The kernel has taken n of the prepared requests, the first ones; negative: none. */
+/* The kernel has accepted the first n of the prepared requests; none when n is negative. */
 static void submitted(struct ring *r, int n)
 {
 	if (n <= 0)
@@ -218,8 +225,8 @@ static void submitted(struct ring *r, int n)
 }
 
 /*
- * The ring does not work any more. What the kernel does not have is done without it; the memory of
- * what it has belongs to callers, so that is waited for.
+ * The ring has failed. Requests that the kernel has not accepted are done with plain system calls.
+ * Memory of the others belongs to callers, so their completion is awaited.
  */
 static void give_up(struct ring *r, int code)
 {
@@ -242,8 +249,8 @@ static void give_up(struct ring *r, int code)
 }
 
 /*
- * Take the completions that have arrived; if none has, submit what is prepared and wait for at
- * least one. The ring may be unusable afterwards, and then has nothing in flight.
+ * Take the completions that have arrived; if there are none, submit the prepared requests and wait
+ * for at least one. The ring may be unusable afterwards, and then has nothing in flight.
  */
 static void reap(struct ring *r)
 {
@@ -255,7 +262,7 @@ static void reap(struct ring *r)
 	int e = io_uring_cq_ready(&r->uring) ? 0 : io_uring_submit_and_wait(&r->uring, 1);
 
 	submitted(r, e);
-	/* These pass. */
+	/* These errors are temporary. */
 	if (e < 0 && e != -EINTR && e != -EAGAIN && e != -EBUSY && e != -ENOMEM) {
 		give_up(r, e);
 		return;
@@ -268,7 +275,9 @@ static void prepare(struct io_uring_sqe *sqe, struct io_req *req)
 {
 	uint8_t *p = (uint8_t *)req->p + req->done;
 	uint64_t off = req->off + req->done;
-	/* The kernel moves at most 2 GiB less a page at once; the rest follows as a short transfer.
+	/*
+	 * The kernel moves at most 2 GiB less a page at once; the rest is continued like a short
+	 * transfer.
 	 */
 	unsigned n = (unsigned)MIN(req->n - req->done, (size_t)0x7ffff000);
 
@@ -320,7 +329,7 @@ static int ring_wait(struct io_engine *io, struct io_req *req, size_t n)
 	return 0;
 }
 
-/* A thread of another pool may have used the engine; it lives on without its ring. */
+/* A thread that used the engine may outlive it; its ring is freed here. */
 static void ring_free(struct io_engine *io)
 {
 	struct io_ring *e = container_of(io, struct io_ring, base);
@@ -361,7 +370,7 @@ static const struct io_engine_ops ring_ops = {
 	.free = ring_free,
 };
 
-/* The kernel may know io_uring and a filter refuse it, or know too few operations. */
+/* io_uring may exist in the kernel and still be refused by a filter, or lack operations. */
 static int ring_probe(void)
 {
 	struct io_uring uring;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_stack.c - engines by name: "trace:fault(RULES):uring" is three of them, one above the other.
+ * io_stack.c - engines by name: "trace:fault(RULES):uring" is a stack of three.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -27,7 +27,7 @@ static int open_real(const char *name, struct io_engine **ret)
 	return io_sync_new(ret);
 }
 
-/* The real engine, and the store's on it. */
+/* Open the real engine, and the engine of the store, if any, on top of it. */
 static int open_bottom(const char *name, struct io_store *store, struct io_engine **ret)
 {
 	struct io_engine *real;
@@ -44,7 +44,7 @@ static int open_bottom(const char *name, struct io_store *store, struct io_engin
 	return r;
 }
 
-/* *store is NULL once it is an engine's. */
+/* *store becomes NULL once an engine owns it. */
 static int open_stack(const char *stack, struct io_store **store, struct io_engine **ret)
 {
 	struct io_engine *below = NULL;
@@ -81,7 +81,7 @@ int io_engine_open_store(const char *stack, struct io_store *store, struct io_en
 	struct io_engine *io;
 	int r;
 
-	/* Each wrapper takes some characters of the text, so its length bounds the depth. */
+	/* Each wrapper consumes some characters of the text, so its length bounds the depth. */
 	r = !stats              ? fail(-ENOMEM, "cannot allocate an I/O engine") :
 	    strlen(stack) > 512 ? fail(-EINVAL, "I/O engine stack is too long") :
 				  open_stack(stack, &store, &io);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_store.c - directories and files of a store, and the engine that hands their reads to it.
+ * io_store.c - directories and files of a store, and the engine that passes reads to it.
  *
- * The engine stands on a real one, which has the local files of the same process: spill files, and
+ * The engine wraps a real one, which serves the local files of the same process: spill files, and
  * copies of documents.
  */
 #include "core/io/io_store.h"
@@ -29,7 +29,7 @@ static bool is_in_store(const struct io_req *q)
 	return q->file->key != NULL;
 }
 
-/* As many from the first on as go the same way. */
+/* The number of requests from the first on that go to the same engine. */
 static size_t run_of(const struct io_req *req, size_t n)
 {
 	size_t i = 1;
@@ -212,7 +212,7 @@ int io_store_root(struct io_engine *io, struct io_dir **ret)
 	return r < 0 ? r : dir_of_prefix(io, "", store_of(at)->url, ret);
 }
 
-/* rel beneath dir, from the store's root on. */
+/* The path of rel from the store's root; rel is beneath dir. */
 static int path_in_store(const struct io_dir *dir, const char *rel, char **ret)
 {
 	char *path;
@@ -322,7 +322,7 @@ int io_store_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 
 	if (r < 0)
 		return r;
-	/* Whoever may use the mount reads what its credentials may read. */
+	/* Everyone who may use the mount may read what its credentials allow. */
 	*ret = (struct stat){ .st_mode = o.is_dir ? S_IFDIR | 0555 : S_IFREG | 0444,
 			      .st_nlink = 1,
 			      .st_uid = geteuid(),
@@ -332,7 +332,7 @@ int io_store_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 			      .st_blocks = (blkcnt_t)div_up(o.size, 512),
 			      .st_blksize = 4096,
 			      .st_mtim = o.mtime,
-			      /* What a directory is does not change with what is in it. */
+			      /* The ctime of a directory does not change with its contents. */
 			      .st_ctim = o.is_dir ? (struct timespec){ 0 } : o.mtime,
 			      .st_atim = o.mtime };
 	return 0;

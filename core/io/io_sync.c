@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_sync.c - pread and pwrite engine: the reference, and the fallback where io_uring is refused.
+ * io_sync.c - the engine of pread and pwrite: the reference, and the fallback where io_uring is
+ * refused.
  *
- * A few helper threads provide what io_uring does by itself: the requests of a
- * batch proceed while their thread does something else. A thread that waits runs
- * those of its own requests that no helper has begun.
+ * A few helper threads run the requests of a batch while their own thread does something else, as
+ * io_uring does by itself. A thread that waits runs those of its requests that no helper has begun.
  */
 #include <pthread.h>
 
@@ -16,11 +16,11 @@
 
 struct io_sync {
 	struct io_engine base;
-	pthread_mutex_t lock; /* protects all below, and results of queued requests */
+	pthread_mutex_t lock; /* protects all below, and the results of queued requests */
 	pthread_cond_t work, done;
-	struct io_req *head, **tail; /* submitted, not begun */
-	unsigned helpers;            /* running */
-	unsigned generation;         /* of the process that started them */
+	struct io_req *head, **tail; /* submitted, not begun; oldest first */
+	unsigned helpers;            /* number of running helpers */
+	unsigned generation;         /* fork generation of the process that started them */
 	bool stop;
 	pthread_t thread[HELPERS];
 };
@@ -85,7 +85,7 @@ static int sync_submit(struct io_engine *io, struct io_req *req, size_t n)
 	return 0;
 }
 
-/* Take one of these requests out of the queue: true when it had not been begun. */
+/* Take one of these requests out of the queue; true when no helper had begun it. */
 static bool unqueue(struct io_sync *s, const struct io_req *req)
 {
 	for (struct io_req **at = &s->head; *at; at = &(*at)->next)

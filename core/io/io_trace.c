@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_trace.c - wrapper: one trace line per request and per change of a name.
+ * io_trace.c - wrapper: one line of trace per request and per change of a name.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"

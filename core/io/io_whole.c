@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_whole.c - operations that consist of several requests and changes of names: whole small files,
- * and the directories on the way to them; and hints, which no engine is asked for.
+ * io_whole.c - operations that consist of several requests and changes of names: whole small files
+ * and the directories on the path to them; and hints, which bypass the engine.
  *
  * Nothing here calls an engine directly; io.c does.
  */
@@ -54,7 +54,7 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 	auto_of(io_file) struct io_file *f = NULL;
 	int r = io_file_open_range(dir, rel, 0, IO_FIRST_BYTES, &f);
 
-	/* The path should be a file and is a directory. */
+	/* The path should name a file, but is a directory. */
 	if (r == -EISDIR)
 		return fail(-EUCLEAN, "'%s' is not a regular file", rel);
 	if (r < 0)
@@ -62,7 +62,10 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 	if (f->size > limit)
 		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", rel,
 			    (unsigned long long)f->size, (unsigned long long)limit);
-	/* A document that is about to be parsed; a sparse file counts by its size. */
+	/*
+	 * The document is about to be parsed, so it is metered; a sparse file counts with its full
+	 * size.
+	 */
 	ret->metered |= ret->cap == 0;
 	r = buf_reserve(ret, f->size);
 	if (r < 0)
@@ -76,7 +79,7 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 
 int io_write_exact(struct io_file *file, const void *p, size_t n, uint64_t off)
 {
-	/* The engine writes from the buffer only. */
+	/* The engine does not write to the buffer. */
 	struct io_req req = {
 		.op = IO_WRITE, .file = file, .p = (void *)(uintptr_t)p, .n = n, .off = off
 	};
@@ -99,7 +102,7 @@ bool io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, 
 	from = lseek(file->fd, (off_t)off, SEEK_DATA);
 	if (from < 0 && errno == ENXIO)
 		return false;
-	/* A file system that knows no holes has none. */
+	/* On a file system that cannot find holes, the whole file counts as data. */
 	to = from < 0 ? -1 : lseek(file->fd, from, SEEK_HOLE);
 	*ret_from = MIN(from < 0 ? off : (uint64_t)from, file->size);
 	*ret_to = to < 0 ? file->size : MIN((uint64_t)to, file->size);
@@ -110,7 +113,7 @@ int io_file_check_size(struct io_file *file)
 {
 	struct stat st;
 
-	/* Each read of an object checks that it is the one that was opened. */
+	/* Each read of an object checks that the object is the one that was opened. */
 	if (file->fd < 0)
 		return 0;
 	if (fstat(file->fd, &st) < 0)
@@ -152,7 +155,7 @@ int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64
 
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
 {
-	/* It does not go through the engine: what is durable, and when, is the same without it. */
+	/* This bypasses the engine, since it does not change what is durable, nor when. */
 	if (n && file->fd >= 0)
 		sync_file_range(file->fd, (off_t)off, (off_t)n, SYNC_FILE_RANGE_WRITE);
 }
@@ -165,7 +168,9 @@ int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n)
 	if (file->io->keeps_written || !n)
 		return 0;
 	if (sync_file_range(file->fd, (off_t)off, (off_t)n, wait) < 0)
-		/* Any other error means that the file system cannot do it: its pages stay. */
+		/*
+		 * Any other error means that the file system does not support it; its pages stay.
+		 */
 		return errno == EIO || errno == ENOSPC || errno == EDQUOT ? -errno : 0;
 	io_file_drop_cache(file, off, n);
 	return 0;
@@ -190,7 +195,7 @@ void io_keep_written(struct io_engine *io)
 
 void io_file_punch(struct io_file *file, uint64_t off, uint64_t n)
 {
-	/* It does not go through the engine either: no reader looks at these bytes. */
+	/* This bypasses the engine, too: nobody reads these bytes. */
 	if (n)
 		fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
 			  (off_t)n);

@@ -12,7 +12,10 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 
-/* Zeros are sent from here: never written, so the kernel backs it with its one zero page. */
+/*
+ * Zeros are sent from here. The array is never written, so the kernel backs it with its one zero
+ * page.
+ */
 static const uint8_t zeros[1 * MiB];
 
 void segments_init(struct segments *g, struct cache *cache)
@@ -74,7 +77,7 @@ int segments_add_file(struct segments *g, struct io_file *file, uint64_t off, si
 {
 	struct segment *last = g->n > g->fence ? &g->seg[g->n - 1] : NULL;
 
-	/* Neighbouring chunks often follow one another in their data file. */
+	/* Neighbouring chunks are often adjacent in their data file. */
 	if (last && last->kind == SEGMENT_FILE && last->file == file &&
 	    last->off + last->n == off) {
 		io_file_unref(file);

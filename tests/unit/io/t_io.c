@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_io.c - both engines give the same bytes; paths stay inside; faults come when asked for.
+ * t_io.c - both engines read the same bytes; paths stay inside their directory; faults occur as the
+ * rules say.
  */
 #include "tests/unit/lib/unit.h"
 #include "tests/unit/lib/tmp_dir.h"
@@ -64,7 +65,10 @@ static void batches_read_what_was_written(void **state)
 		io_file_unref(f);
 		assert_int_equal(io_file_open(dir, "data", O_RDONLY, 0, &f), 0);
 		assert_int_equal(f->size, sizeof(data));
-		/* In two batches that overlap in time, in reverse order. */
+		/*
+		 * Two batches are in flight together; each reads backwards, and they are waited for
+		 * in reverse order.
+		 */
 		for (int i = 0; i < N; i++)
 			req[i] = (struct io_req){ .op = IO_READ,
 						  .file = f,
@@ -76,7 +80,7 @@ static void batches_read_what_was_written(void **state)
 		assert_int_equal(io_wait(io, req + N / 2, N / 2), 0);
 		assert_int_equal(io_wait(io, req, N / 2), 0);
 		assert_memory_equal(data, back, sizeof(data));
-		/* Over the end: short, and an error from the exact reader. */
+		/* A range across the end: the result is short, and the exact reader fails. */
 		req[0] = (struct io_req){
 			.op = IO_READ, .file = f, .p = back, .n = 500, .off = sizeof(data) - 100
 		};
@@ -169,7 +173,7 @@ static void names_change_through_the_engine(void **state)
 	io_engine_close(io);
 }
 
-static void faults_come_when_asked_for(void **state)
+static void faults_occur_as_the_rules_say(void **state)
 {
 	struct io_engine *io;
 	struct io_dir *dir =
@@ -184,14 +188,16 @@ static void faults_come_when_asked_for(void **state)
 	io_engine_close(io);
 	assert_int_equal(io_engine_open("fault(write:nonsense:2):sync", &io), -EINVAL);
 	assert_int_equal(io_engine_open("turbo", &io), -EINVAL);
-	/* No test has registered it here, as in the shipped program. */
+	/* No test has registered it in this program, as in the shipped one. */
 	assert_int_equal(io_engine_open("fault(crash:drop@1):sync", &io), -EINVAL);
 	assert_non_null(strstr(err_text(-EINVAL), "is not built in"));
 }
 
-/* Each kind of call once, with what was interrupted made again; a file system that never stops
- * fails. */
-static void interrupted_calls_are_made_again(void **state)
+/*
+ * Each kind of call is interrupted once and repeated; a file system that interrupts for ever is an
+ * error.
+ */
+static void interrupted_calls_are_repeated(void **state)
 {
 	static const char *const stacks[] = { "fault(any:eintr:40%;any:eagain:10%):sync",
 					      "fault(any:eintr:40%;any:eagain:10%):auto" };
@@ -225,7 +231,7 @@ static void interrupted_calls_are_made_again(void **state)
 	}
 }
 
-/* ---- calls that were done, and interrupted ---- */
+/* ---- calls that have done their work and are interrupted ---- */
 
 struct late {
 	struct io_engine base;
@@ -289,7 +295,7 @@ static int late_new(const char *what, struct io_engine *below, struct io_engine 
 	return 0;
 }
 
-static void what_was_done_and_interrupted_is_done(void **state)
+static void calls_that_were_done_before_the_interrupt_succeed(void **state)
 {
 	static struct io_engine_kind kind = { .name = "late", .open = late_new };
 	struct io_engine *io;
@@ -314,9 +320,9 @@ static void what_was_done_and_interrupted_is_done(void **state)
 	io_engine_close(io);
 }
 
-/* ---- a ring that stops to work ---- */
+/* ---- a ring that fails ---- */
 
-/* The ring's descriptor becomes that of something else: every later call fails. */
+/* The ring's descriptor is replaced by another file's: every later call fails. */
 static bool break_ring(void)
 {
 	char path[64], to[64];
@@ -358,7 +364,10 @@ static void a_ring_that_stops_leaves_nothing_in_flight(void **state)
 						  .n = SIZE,
 						  .off = (uint64_t)i * SIZE };
 		memset(back, 0, sizeof(back));
-		/* With a part of the batch under way, and with a ring that is broken before. */
+		/*
+		 * First with a part of the batch in flight, then with a ring that is already
+		 * broken.
+		 */
 		assert_int_equal(io_submit(io, req, 40), 0);
 		if (half == 0 && strcmp(io_engine_name(io), "uring") == 0)
 			assert_true(break_ring());
@@ -372,7 +381,7 @@ static void a_ring_that_stops_leaves_nothing_in_flight(void **state)
 	io_engine_close(io);
 }
 
-static void who_is_always_interrupted_fails(void **state)
+static void calls_that_are_always_interrupted_fail(void **state)
 {
 	struct io_engine *io;
 	struct io_dir *dir = open_root("fault(write:eintr:always):auto", &io);
@@ -468,8 +477,8 @@ static void *visit(void *arg)
 	return NULL;
 }
 
-/* As a pool's threads do when one checkpoint's arrays are read by the pool of another. */
-static void an_engine_goes_before_a_thread_that_used_it(void **state)
+/* The threads of a pool do so when it reads the arrays of another checkpoint. */
+static void an_engine_may_end_before_a_thread_that_used_it(void **state)
 {
 	for (size_t e = 0; e < 2; e++) {
 		unsigned before = open_files();
@@ -485,7 +494,7 @@ static void an_engine_goes_before_a_thread_that_used_it(void **state)
 		pthread_barrier_wait(&v.read);
 		io_dir_close(v.dir);
 		io_engine_close(io);
-		/* Its ring is gone, too. */
+		/* The thread's ring is gone, too. */
 		assert_int_equal(open_files(), before);
 		pthread_barrier_wait(&v.closed);
 		assert_int_equal(pthread_join(thread, NULL), 0);
@@ -495,7 +504,7 @@ static void an_engine_goes_before_a_thread_that_used_it(void **state)
 	}
 }
 
-static void a_gather_collects_from_everywhere(void **state)
+static void segments_collect_from_everywhere(void **state)
 {
 	struct io_engine *io;
 	struct io_dir *dir = open_root("auto", &io);
@@ -517,7 +526,7 @@ static void a_gather_collects_from_everywhere(void **state)
 	assert_int_equal(segments_copy(&g, back), 0);
 	assert_memory_equal(back, "abababababababababab23456\0\0c", 28);
 	segments_release(&g);
-	/* Over the end of the file. */
+	/* Across the end of the file. */
 	assert_int_equal(segments_add_file(&g, io_file_ref(f), 8, 5), 0);
 	assert_int_equal(segments_copy(&g, back), -EUCLEAN);
 	segments_release(&g);
@@ -533,15 +542,15 @@ int main(void)
 		cmocka_unit_test(paths_stay_inside),
 		cmocka_unit_test(joined_paths_are_checked),
 		cmocka_unit_test(names_change_through_the_engine),
-		cmocka_unit_test(faults_come_when_asked_for),
-		cmocka_unit_test(interrupted_calls_are_made_again),
-		cmocka_unit_test(what_was_done_and_interrupted_is_done),
+		cmocka_unit_test(faults_occur_as_the_rules_say),
+		cmocka_unit_test(interrupted_calls_are_repeated),
+		cmocka_unit_test(calls_that_were_done_before_the_interrupt_succeed),
 		cmocka_unit_test(a_ring_that_stops_leaves_nothing_in_flight),
-		cmocka_unit_test(who_is_always_interrupted_fails),
+		cmocka_unit_test(calls_that_are_always_interrupted_fail),
 		cmocka_unit_test(a_torn_transfer_is_an_error),
 		cmocka_unit_test(an_engine_survives_a_fork),
-		cmocka_unit_test(an_engine_goes_before_a_thread_that_used_it),
-		cmocka_unit_test(a_gather_collects_from_everywhere),
+		cmocka_unit_test(an_engine_may_end_before_a_thread_that_used_it),
+		cmocka_unit_test(segments_collect_from_everywhere),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_io_example.c - the worked example of core/io/README.md gives the bytes that it says.
+ * t_io_example.c - the worked example of core/io/README.md reads the right bytes.
  *
- * The build writes the first C block of the page to io_readme.inc.
+ * The build extracts the first C block of the page to io_readme.inc.
  */
 #include "tests/unit/lib/unit.h"
 #include "tests/unit/lib/tmp_dir.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_io_plain.c - paths stay inside of their directory also where the kernel does not have openat2.
+ * t_io_plain.c - paths stay inside their directory also where the kernel does not have openat2.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -16,10 +16,13 @@
 
 static char root[TMP_DIR_MAX];
 
-/* Opened by both, or refused by both; names in root: in/file, in/link -> file, in/up -> .. */
+/*
+ * Each path is opened by both ways, or refused by both. In root: in/file, in/link -> file, in/up ->
+ * ".."
+ */
 static const struct {
 	const char *path;
-	int code; /* of openat2; 0: it is opened */
+	int code; /* result of openat2; 0: the path is opened */
 	int by_walk;
 } paths[] = {
 	{ "file", 0, 0 },
@@ -36,7 +39,9 @@ static const struct {
 	{ "/etc/passwd", -EXDEV, -EXDEV },
 	{ "up/secret", -EXDEV, -ENOTDIR },
 	{ "out", -EXDEV, -EXDEV },
-	/* One that stays inside is followed, but not by the walk, which cannot know where it leads.
+	/*
+	 * openat2 follows a link that stays inside; the walk cannot know where it leads, and
+	 * refuses it.
 	 */
 	{ "link", 0, -EXDEV },
 };
@@ -70,7 +75,7 @@ static int teardown(void **state)
 	return tmp_dir_remove(root);
 }
 
-/* openat2 fails as in a kernel, or a container, that does not have it. */
+/* Make openat2 fail as in a kernel or container without it. */
 static bool lose_openat2(int code)
 {
 	struct sock_filter filter[] = {
@@ -109,7 +114,7 @@ static int walk(struct io_dir *dir)
 	snprintf(path, sizeof(path), "below/%s", name);
 	if (opened(dir, path) != -ENAMETOOLONG)
 		return 1;
-	/* A new file, with its mode. */
+	/* A new file gets its mode. */
 	fd = io_plain_open(dir->io, dir->fd, "below/new", O_WRONLY | O_CREAT | O_EXCL, 0640);
 	if (fd < 0)
 		return 1;
@@ -118,7 +123,7 @@ static int walk(struct io_dir *dir)
 	return fd != -EEXIST;
 }
 
-static void a_walk_opens_what_openat2_does_and_no_more(void **state)
+static void a_walk_opens_no_more_than_openat2(void **state)
 {
 	static const int codes[] = { ENOSYS, EPERM };
 	char path[TMP_DIR_MAX + 32];
@@ -149,7 +154,7 @@ static void a_walk_opens_what_openat2_does_and_no_more(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_walk_opens_what_openat2_does_and_no_more),
+		cmocka_unit_test(a_walk_opens_no_more_than_openat2),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

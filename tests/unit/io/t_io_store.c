@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_io_store.c - directories and files of a store, by a store in memory: the same calls as for
- * files, beside local files of the same engine, and through the wrappers.
+ * t_io_store.c - directories and files of a store in memory: the same calls as for files, beside
+ * local files of the same engine, and through the wrappers.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ struct memory {
 	struct io_store base;
 	bool is_replaced;
 	unsigned quiesced;
-	struct io_want want; /* of the last look-up */
+	struct io_want want; /* from the last look-up */
 };
 static unsigned freed;
 
@@ -183,7 +183,7 @@ static void test_reads(void **state)
 	assert_int_equal(io_file_temp(io, NULL, "/tmp", &local), 0);
 	assert_int_equal(io_write_exact(local, "local", 5, 0), 0);
 
-	/* One batch of both kinds. */
+	/* One batch for both kinds of files. */
 	struct io_req req[] = {
 		{ .op = IO_READ, .file = file, .p = a, .n = 3, .off = 0 },
 		{ .op = IO_READ, .file = local, .p = c, .n = 4, .off = 0 },
@@ -197,7 +197,7 @@ static void test_reads(void **state)
 	assert_int_equal(whole.n, 2);
 	assert_int_equal(io_read_exact(file, a, 3, 9), -EUCLEAN);
 
-	/* What has no descriptor. */
+	/* Calls that need a descriptor. */
 	assert_int_equal(io_splice_exact(file, 0, 3, -1), 1);
 	assert_true(io_file_data(file, 4, &from, &to) && from == 4 && to == 10);
 	assert_int_equal(io_file_check_size(file), 0);
@@ -208,7 +208,10 @@ static void test_reads(void **state)
 	io_engine_close(io);
 }
 
-/* What is read next reaches the store through the wrappers; a local file is opened as ever. */
+/*
+ * The range that is read next reaches the store through the wrappers; a local file is opened as
+ * usual.
+ */
 static void test_a_range_that_is_read_next(void **state)
 {
 	struct memory m = MEMORY;

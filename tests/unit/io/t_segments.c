@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_segments.c - segments of every kind add up to the answer, and everything is given back.
+ * t_segments.c - segments of every kind make up the answer, and every resource is released.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -95,7 +95,7 @@ static void every_kind_adds_up(void **state)
 	assert_memory_equal(got, want, n);
 	segments_release(&g);
 	assert_int_equal(g.n, 0);
-	/* Empty, and usable again. */
+	/* The list is empty and usable again. */
 	assert_int_equal(segments_copy(&g, got), 0);
 	assert_int_equal(segments_add_copy(&g, "x", 1), 0);
 	segments_release(&g);
@@ -144,7 +144,7 @@ static void many_zeros_are_few_bytes(void **state)
 	world_close(&w);
 }
 
-static void a_part_is_what_the_text_has_of_it(void **state)
+static void a_part_ends_with_the_text(void **state)
 {
 	static const struct {
 		uint64_t off;
@@ -189,7 +189,7 @@ static void a_file_that_ends_early_is_an_error(void **state)
 	world_close(&w);
 }
 
-/* A file of 64 KiB, by an engine stack. */
+/* Open a file of 64 KiB through an engine stack. */
 static struct io_file *file_behind(const char *stack, struct io_engine **io)
 {
 	static uint8_t bytes[65536];
@@ -206,8 +206,10 @@ static struct io_file *file_behind(const char *stack, struct io_engine **io)
 	return f;
 }
 
-/* What is sent must be there first: a range that the disk gives half of is an error, not half of an
- * answer. */
+/*
+ * The bytes must be read before they are sent: a range of which the disk delivers half is an error,
+ * not half an answer.
+ */
 static void a_pipe_gets_all_or_an_error(void **state)
 {
 	static const struct {
@@ -257,7 +259,7 @@ static void a_pipe_gets_all_or_an_error(void **state)
 
 				assert_int_equal(got[6 + k], (uint8_t)(at * 7 + at / 256));
 			}
-			/* Counted as read, although nobody copied them. */
+			/* They count as read, although nobody copied them. */
 			assert_int_equal(io_engine_stats(io)->read_bytes, 40000);
 		}
 		close(fd[0]);
@@ -293,7 +295,7 @@ int main(void)
 		cmocka_unit_test(every_kind_adds_up),
 		cmocka_unit_test(neighbouring_ranges_of_a_file_are_one),
 		cmocka_unit_test(many_zeros_are_few_bytes),
-		cmocka_unit_test(a_part_is_what_the_text_has_of_it),
+		cmocka_unit_test(a_part_ends_with_the_text),
 		cmocka_unit_test(a_file_that_ends_early_is_an_error),
 		cmocka_unit_test(a_pipe_gets_all_or_an_error),
 		cmocka_unit_test(a_pipe_without_room_is_not_an_error),
