@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv.c - the only caller of kv ops: batches, whole values, trace.
+ * kv.c - the only caller of kv_ops: batches, whole values, trace.
  */
 #include "core/kv/kv.h"
 
@@ -29,7 +29,7 @@ int kv_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t 
 	return r;
 }
 
-/* Check the part of the value that get asks for; len is set to its bytes. */
+/* Check that the range of get lies in the value, and set ret_len to its length. */
 static int get_range(const struct kv_get *get, const struct kv_loc *loc, uint64_t *ret_len)
 {
 	uint64_t len = get->len == UINT64_MAX && get->off <= loc->len ? loc->len - get->off :
@@ -45,14 +45,15 @@ static int get_range(const struct kv_get *get, const struct kv_loc *loc, uint64_
 }
 
 /*
- * Bytes to read after len bytes of a value, for its checksum: only a whole value can be compared.
+ * The number of bytes to read after len bytes of a value, for its checksum: only a whole value can
+ * be compared.
  */
 static size_t tail_of(const struct kv_get *get, const struct kv_loc *loc, uint64_t len)
 {
 	return get->off == 0 && len == loc->len && len ? loc->tail : 0;
 }
 
-/* Inline values are copied; file ranges become requests. */
+/* Copy an inline value; add a request for a range of a file. */
 static int get_one(struct kv_get *get, const struct kv_loc *loc, struct io_req *req, size_t *n_req)
 {
 	uint64_t len = 0;
@@ -78,13 +79,13 @@ static int get_one(struct kv_get *get, const struct kv_loc *loc, struct io_req *
 	return 0;
 }
 
-/* The bytes read after a whole value are its checksum, when it has one. */
+/* Compare a whole value with its checksum, if it has one; the trailer was read after the value. */
 static int check_one(const struct kv_get *get, const struct kv_loc *loc, size_t was)
 {
 	size_t len = get->ret->n - was;
 	int r = 0;
 
-	/* Of a part nothing can be said. */
+	/* A part of a value cannot be checked. */
 	if (loc->where == KV_FILE && get->off == 0 && len == loc->len)
 		r = kv_loc_compare(loc, span_of(get->ret->p + was, len),
 				   span_of(get->ret->p + get->ret->n, tail_of(get, loc, len)));
@@ -211,7 +212,7 @@ int kv_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t o
 	return r < 0 ? r : kv_put(kv, key, span_of(value.p, len));
 }
 
-/* ---- values in pieces for stores that take whole ones ---- */
+/* ---- values in pieces, for stores that take whole ones ---- */
 
 struct kv_gather {
 	struct kv_stream base;
@@ -219,7 +220,7 @@ struct kv_gather {
 	struct buf key, value;
 };
 
-static int segments_add(struct kv_stream *s, struct span piece)
+static int gather_add(struct kv_stream *s, struct span piece)
 {
 	return buf_add_span(&container_of(s, struct kv_gather, base)->value, piece);
 }
@@ -243,7 +244,7 @@ static int gather_close(struct kv_stream *s)
 	return r;
 }
 
-static const struct kv_stream_ops gather_ops = { .add = segments_add,
+static const struct kv_stream_ops gather_ops = { .add = gather_add,
 						 .close = gather_close,
 						 .abort = gather_abort };
 

@@ -22,7 +22,10 @@ struct kv_dir {
 	struct kv_table table;
 };
 
-/* The value's checksum. A table that cannot be read is tried again: somebody may repair it. */
+/*
+ * Set the value's checksum. A table that could not be read is tried again, since someone may repair
+ * it.
+ */
 static int find_sum(struct kv_dir *d, struct span key, struct kv_loc *ret)
 {
 	int r = 0;
@@ -50,7 +53,10 @@ static int dir_locate_one(struct kv_dir *d, struct span key, struct kv_loc *ret)
 	if (!path)
 		return fail(-ENOMEM, "cannot open '%.*s'", SPAN_ARG(key));
 	r = io_file_open_range(d->dir, path, 0, IO_FIRST_BYTES, &ret->file);
-	/* A directory or a missing parent is a missing key, as for TensorStore's file store. */
+	/*
+	 * A key that names a directory, or has a missing parent, is absent, as in TensorStore's
+	 * file store.
+	 */
 	if (r == -ENOENT || r == -ENOTDIR || r == -EISDIR || r == -ENAMETOOLONG)
 		return 0;
 	if (r < 0)
@@ -73,13 +79,15 @@ static int dir_locate(struct kv *kv, const struct span *key, struct kv_loc *ret,
 	return 0;
 }
 
-/* One listing: the prefix decides where it starts and which names count there. */
+/*
+ * One listing. The prefix selects the directory where it starts, and the names in that directory.
+ */
 struct walk {
 	struct kv_dir *d;
 	struct span prefix;
 	kv_each_fn *each;
 	void *arg;
-	struct buf path; /* of the directory being listed, with a slash; "" at the top */
+	struct buf path; /* path of the directory being listed, with a slash; "" at the top */
 	unsigned depth;
 	int r;
 };
@@ -100,13 +108,16 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 	if (w->r >= 0 && !buf_str(&w->path))
 		w->r = -ENOMEM;
 	key = buf_span(&w->path);
-	/* Either may be longer: a directory may be the beginning of the prefix, or lie below it. */
+	/*
+	 * The key begins with the prefix, or, for a directory on the way there, the prefix with the
+	 * key.
+	 */
 	if (w->r >= 0 && !span_starts(key, w->prefix) &&
 	    !(type == DT_DIR && span_starts(w->prefix, key))) {
 		w->path.n = was;
 		return 0;
 	}
-	/* Links are followed (beneath the source), and the type of their target counts. */
+	/* Links are followed (beneath the source); the type of the target counts. */
 	if (w->r >= 0)
 		w->r = io_stat(w->d->dir, (const char *)w->path.p, &st);
 	/* An entry that was removed meanwhile, or leads out of the source, is not a key. */
@@ -116,8 +127,7 @@ static int walk_entry(void *arg, const char *name, unsigned char type)
 		return 0;
 	}
 	if (w->r >= 0 && S_ISDIR(st.st_mode)) {
-		/* A link to a directory is an entry of its own for TensorStore, and not descended
-		 * into. */
+		/* TensorStore does not descend into a link to a directory. */
 		w->r = type == DT_LNK ? 0 : buf_add_byte(&w->path, '/');
 		if (w->r >= 0 && type != DT_LNK)
 			w->r = walk_dir(w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_mem.c - a sorted array of keys in memory: for tests, and for arrays inside legacy files, whose
- * bytes stay in the file.
+ * values stay in the file.
  */
 #include <pthread.h>
 
@@ -10,11 +10,11 @@
 #include "core/base/meter.h"
 #include "core/kv/kv.h"
 
-#define FIRST_PAIRS 8 /* as array.c */
+#define FIRST_PAIRS 8 /* as in array.c */
 
 struct pair {
 	struct buf key, value;
-	struct io_file *file; /* counted; NULL: value is the value */
+	struct io_file *file; /* a reference; NULL: the value is in `value` */
 	uint64_t off, len;
 };
 
@@ -23,11 +23,11 @@ struct kv_mem {
 	pthread_mutex_t lock; /* protects all below */
 	struct pair *pair;    /* ascending by key */
 	size_t n, cap;
-	uint64_t charged; /* of `pair` */
+	uint64_t charged; /* charged to the meter for `pair` */
 	bool metered;
 };
 
-/* Where key is or belongs. */
+/* The index of key, or where it would be inserted. */
 static size_t mem_find(const struct kv_mem *m, struct span key)
 {
 	size_t lo = 0, hi = m->n;
@@ -100,7 +100,7 @@ static void pair_release(struct pair *p)
 	io_file_unref(p->file);
 }
 
-/* Room for one more. */
+/* Make room for one more pair. */
 static int reserve(struct kv_mem *m)
 {
 	uint64_t charge = MAX(m->cap, (size_t)FIRST_PAIRS) * sizeof(*m->pair);
@@ -135,7 +135,7 @@ static int insert(struct kv_mem *m, struct pair fresh)
 	return 0;
 }
 
-/* Insert a pair, which is taken on failure too. */
+/* Insert a pair. Takes it, even on failure. */
 static int mem_insert(struct kv_mem *m, struct pair fresh)
 {
 	int r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_sum.c - trailers of values: bytes <-> checksum, and comparing it with a value.
+ * kv_sum.c - pack and parse trailers of values, and compare them with the value.
  */
 #include "core/kv/kv_sum.h"
 
@@ -49,7 +49,7 @@ int kv_sum_check(struct span value, struct span tail)
 	uint32_t want = 0;
 	int r = tail.n < KV_SUM_BYTES ? 0 : kv_sum_parse(tail.p, &want);
 
-	/* Most values have none: they are not summed up for nothing. */
+	/* Most values have no trailer: then the checksum is not computed. */
 	return r > 0 ? differ(crc32c(value), want) : r;
 }
 
@@ -114,7 +114,9 @@ int kv_loc_check(const struct kv_loc *loc, void *room, size_t n_room)
 	uint32_t crc = 0;
 	int r = loc->has_sum ? 1 : read_tail(loc, tail);
 
-	/* A damaged trailer is told before the value is read, and a value without one is not read. */
+	/*
+	 * A damaged trailer is an error before the value is read; a value without one is not read.
+	 */
 	if (r > 0 && !loc->has_sum)
 		r = kv_sum_parse(tail, &crc);
 	if (r <= 0)

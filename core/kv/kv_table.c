@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_table.c - tables of checksums: packing, parsing, and finding a value's.
+ * kv_table.c - pack, parse, load and search tables of checksums.
  */
 #include "core/kv/kv_table.h"
 
@@ -48,7 +48,7 @@ static int by_hash(const void *a, const void *b)
 	return (x->hash > y->hash) - (x->hash < y->hash);
 }
 
-/* Sorted, each once: a document may be given with each part of an array. */
+/* Sort and remove duplicates: a document may be added with each part of an array. */
 static int sort(struct kv_table *t)
 {
 	size_t n = 0;
@@ -155,7 +155,10 @@ int kv_table_load(struct io_dir *item, struct kv_table *ret)
 	auto_kv_table t = { 0 };
 	int r = io_list(item, KV_TABLE_DIR, load_one, &(struct loading){ item, &t });
 
-	/* The values may be right: what a reader has no memory for is not compared. */
+	/*
+	 * The values may be right, so they are readable when there is too little memory for the
+	 * checksums.
+	 */
 	if (r == -EFBIG)
 		log_warn("values of '%s' are not compared with their checksums: %s", item->path,
 			 err_text(r));

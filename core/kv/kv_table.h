@@ -3,19 +3,18 @@
  * kv_table.h - checksums of the values of a directory store, in a table beside them.
  *
  * A file with a value has no room for a trailer (kv_sum.h): TensorStore refuses a raw chunk that is
- *longer than its elements. So the directory of an item that we write without a database has a
- *directory of tables, one for each rank that wrote values, which no Orbax looks at. All integers
- *are little-endian:
+ * longer than its elements. So the directory of an item that we write without a database has a
+ * directory of tables, one for each rank that wrote values; Orbax ignores it. All integers are
+ * little-endian:
  *
- *	offset  bytes
- *	     0      8  KV_TABLE_MAGIC
- *	     8      8  n, the number of values
- *	    16   12 n  of each value, in ascending order: 64-bit hash of its key, CRC-32C of its
- *bytes 4     CRC-32C of all before
+ *  offset  bytes
+ *       0      8  KV_TABLE_MAGIC
+ *       8      8  n, the number of values
+ *      16   12 n  for each value, in ascending order: 64-bit hash of its key, CRC-32C
+ *               4  CRC-32C of everything before
  *
- * No table, and a value that is in none, are read as if nobody had thought of it. A damaged table
- *is an error for every value, since nobody knows which were in it; whoever wants to read without it
- *removes it.
+ * Without a table, or an entry in one, a value is read without a check. A damaged table is an error
+ * for every value, since its entries are unknown; to read without checks, remove the table.
  */
 #ifndef PYTREEFS_KV_TABLE_H
 #define PYTREEFS_KV_TABLE_H
@@ -31,23 +30,27 @@ struct kv_table_entry {
 };
 
 struct kv_table {
-	struct kv_table_entry *entry; /* sorted by hash once it is loaded or packed */
+	struct kv_table_entry *entry; /* sorted by hash after kv_table_load() or kv_table_pack() */
 	size_t n, cap;
 };
 
-/* A value that is written; its key as readers will spell it. */
+/* Add the checksum of a value that is written; key is spelled as readers will spell it. */
 int kv_table_add(struct kv_table *t, struct span key, uint32_t crc);
 /*
- * The bytes of a table file, appended. 0: there are none, for a table has no values, or more than
- * LIMIT_SUM_ENTRIES: these are not covered. 1: there are. -EINVAL: two keys have one hash, or one
- * key two values.
+ * Append the bytes of a table file and return 1; or return 0 when t has no values, or more than
+ * LIMIT_SUM_ENTRIES, which then have no checksums. -EINVAL: two keys have the same hash, or one key
+ * has two checksums.
  */
 int kv_table_pack(struct kv_table *t, struct buf *ret);
-/* What the bytes of a table file say, appended to t. -EBADMSG: damaged. -EFBIG: above
- * LIMIT_SUM_ENTRIES with what t has. */
+/*
+ * Add the entries of a table file to t. -EBADMSG: the file is damaged. -EFBIG: t would have more
+ * than LIMIT_SUM_ENTRIES.
+ */
 int kv_table_parse(struct span bytes, struct kv_table *t);
-/* All tables of an item's directory: 1; 0 when there are none, or too many values for a reader to
- * remember. */
+/*
+ * Read all tables of an item's directory. Returns 1; or 0 when it has none, or too many entries to
+ * keep in memory.
+ */
 int kv_table_load(struct io_dir *item, struct kv_table *ret);
 bool kv_table_find(const struct kv_table *t, struct span key, uint32_t *ret);
 /* Accepts NULL. */

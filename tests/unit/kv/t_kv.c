@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_kv.c - the directory store and the one in memory answer alike.
+ * t_kv.c - the directory store and the memory store give the same answers.
  */
 #include "tests/unit/lib/unit.h"
 #include "tests/unit/lib/tmp_dir.h"
@@ -116,7 +116,7 @@ static void check_store(struct kv *kv)
 	}
 }
 
-static void memory_answers(void **state)
+static void the_memory_store_answers(void **state)
 {
 	struct kv *kv = mem_store();
 
@@ -125,7 +125,7 @@ static void memory_answers(void **state)
 	kv_free(kv);
 }
 
-static void a_directory_answers_alike(void **state)
+static void the_directory_store_answers_the_same(void **state)
 {
 	struct io_engine *io;
 	struct kv *kv;
@@ -138,7 +138,7 @@ static void a_directory_answers_alike(void **state)
 	io_engine_close(io);
 }
 
-/* Memory grows at some of them. */
+/* Memory grows at some of these lengths. */
 static void keys_of_every_length_are_listed(void **state)
 {
 	struct io_engine *io;
@@ -165,8 +165,8 @@ static void keys_of_every_length_are_listed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(memory_answers),
-		cmocka_unit_test(a_directory_answers_alike),
+		cmocka_unit_test(the_memory_store_answers),
+		cmocka_unit_test(the_directory_store_answers_the_same),
 		cmocka_unit_test(keys_of_every_length_are_listed),
 	};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_kv_sum.c - trailers of values: every flip in value or trailer is found, and what is not a
- * trailer is not one.
+ * t_kv_sum.c - trailers of values: every bit flip in a value or trailer is found, and other bytes
+ * are not taken for a trailer.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -16,7 +16,7 @@
 
 #define VALUE 200
 
-/* A value of VALUE bytes and its trailer. */
+/* Fill in a value of VALUE bytes and its trailer. */
 static void fill(uint8_t *p)
 {
 	for (size_t i = 0; i < VALUE; i++)
@@ -38,19 +38,19 @@ static void every_flip_is_found(void **state)
 	}
 }
 
-static void what_is_not_a_trailer(void **state)
+static void other_bytes_are_not_a_trailer(void **state)
 {
 	uint8_t p[VALUE + KV_SUM_BYTES], zero[KV_SUM_BYTES] = { 0 };
 	uint32_t crc = 7;
 
 	fill(p);
 	assert_int_equal(kv_sum_parse(zero, &crc), 0);
-	/* The beginning of another frame, and a magic number that is wrong in two bits. */
+	/* The beginning of another frame, and a magic number with two wrong bits. */
 	assert_int_equal(kv_sum_parse(p, &crc), 0);
 	p[VALUE] ^= 3;
 	assert_int_equal(kv_sum_parse(p + VALUE, &crc), 0);
 	assert_int_equal(crc, 7);
-	/* Nothing follows, or too little. */
+	/* Nothing follows the value, or too few bytes. */
 	assert_int_equal(kv_sum_check(span_of(p, VALUE), span_of(NULL, 0)), 0);
 	assert_int_equal(kv_sum_check(span_of(p, VALUE), span_of(p + VALUE, KV_SUM_BYTES - 1)), 0);
 }
@@ -82,7 +82,7 @@ static void a_located_value_is_read_in_pieces(void **state)
 		assert_int_equal(kv_loc_has_sum(&loc), at < 3 + VALUE ? 1 : -EBADMSG);
 		assert_int_equal(pwrite(fd, &p[at], 1, (off_t)at), 1);
 	}
-	/* One by another writer. */
+	/* A value of another writer. */
 	loc.tail = 0;
 	assert_int_equal(kv_loc_check(&loc, room, sizeof(room)), 0);
 	kv_loc_release(&loc);
@@ -96,7 +96,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_flip_is_found),
-		cmocka_unit_test(what_is_not_a_trailer),
+		cmocka_unit_test(other_bytes_are_not_a_trailer),
 		cmocka_unit_test(a_located_value_is_read_in_pieces),
 	};
 

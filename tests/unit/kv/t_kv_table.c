@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_kv_table.c - tables of checksums: every flip in one is found, values find theirs, and limits
- * hold.
+ * t_kv_table.c - tables of checksums: every bit flip is found, values find their checksums, and
+ * limits hold.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -20,7 +20,7 @@ static void add(struct kv_table *t, const char *key, uint32_t crc)
 	assert_int_equal(kv_table_add(t, span_str(key), crc), 0);
 }
 
-static void values_find_theirs(void **state)
+static void values_find_their_checksums(void **state)
 {
 	auto_kv_table t = { 0 }, back = { 0 };
 	auto_buf bytes = { 0 };
@@ -50,7 +50,7 @@ static void values_find_theirs(void **state)
 	assert_int_equal(back.n, 3);
 }
 
-static void what_makes_no_table(void **state)
+static void too_many_values_or_equal_keys_make_no_table(void **state)
 {
 	auto_kv_table none = { 0 }, twice = { 0 }, many = { 0 };
 	auto_buf bytes = { 0 };
@@ -65,13 +65,13 @@ static void what_makes_no_table(void **state)
 	assert_int_equal(bytes.n, 0);
 	many.n--;
 	assert_int_equal(kv_table_pack(&many, &bytes), 1);
-	/* A reader that has one already takes no more. */
+	/* A table that has entries already may not exceed the limit either. */
 	add(&none, "w/0", 1);
 	assert_int_equal(kv_table_parse(buf_span(&bytes), &none), -EFBIG);
 	assert_int_equal(none.n, 1);
 }
 
-/* A directory with one value, and what a reader of it makes of its table. */
+/* A directory with one value: reads compare it once the table is used. */
 static void a_directory_uses_its_table(void **state)
 {
 	char root[TMP_DIR_MAX];
@@ -97,7 +97,7 @@ static void a_directory_uses_its_table(void **state)
 	kv_dir_use_table(kv);
 	assert_int_equal(kv_get(kv, &get, 1), -EBADMSG);
 	assert_int_equal(kv_get_all(kv, get.key, 100, &value), -EBADMSG);
-	/* A part says nothing. */
+	/* A part of a value is not compared. */
 	get.len = 4;
 	assert_int_equal(kv_get(kv, &get, 1), 0);
 	kv_free(kv);
@@ -108,8 +108,8 @@ static void a_directory_uses_its_table(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(values_find_theirs),
-		cmocka_unit_test(what_makes_no_table),
+		cmocka_unit_test(values_find_their_checksums),
+		cmocka_unit_test(too_many_values_or_equal_keys_make_no_table),
 		cmocka_unit_test(a_directory_uses_its_table),
 	};
 
