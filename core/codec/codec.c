@@ -2,13 +2,12 @@
 /*
  * codec.c - the table of codecs, their metadata, and whole objects through a chain.
  *
- * What one codec does is in codec_<name>.c; pieces of long objects are decoded in
- * codec_stream.c and encoded in codec_encoder.c. Which codecs may stand where in
- * the list of v3 ("bytes", "transpose", "sharding_indexed") is zarr_level.c's
- * business.
+ * Each codec is in codec_<name>.c. Pieces of long objects are decoded in codec_stream.c and encoded
+ * in codec_encoder.c. zarr_level.c decides which codecs may stand where in a v3 list ("bytes",
+ * "transpose", "sharding_indexed").
  *
- * Invariants: a chain with one compressor decodes straight into the caller's
- * memory, and checksums outside of it cost no copy.
+ * Invariants: a chain with one compressor decodes directly into the caller's memory; checksums
+ * outside of it need no copy.
  */
 #include "core/base/err.h"
 #include "core/codec/codec_impl.h"
@@ -118,7 +117,7 @@ int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 
 /* ---- whole objects ---- */
 
-/* Bytes of codec i's input when n bytes go into the chain; unknown after a compressor. */
+/* The size of codec i's input when the chain's input has n bytes; unknown after a compressor. */
 static uint64_t size_before(const struct codec_chain *chain, unsigned i, uint64_t n)
 {
 	for (unsigned k = 0; k < i; k++)
@@ -152,7 +151,7 @@ static int decode_object(const struct codec_chain *chain, struct span in, void *
 	bool is_object = true;
 	unsigned last;
 
-	/* Checksums on the outside are taken off without copying. */
+	/* Outer checksums are removed without a copy. */
 	for (last = chain->n; last > 0 && chain->codec[last - 1]->ops->trailer; last--) {
 		const struct codec_ops *ops = chain->codec[last - 1]->ops;
 		struct span inner;
@@ -192,7 +191,7 @@ int codec_decode_front(const struct codec_chain *chain, struct span in, void *ou
 	return decode_one(chain, true, in, out, n, need, watch);
 }
 
-/* codec_sink_fn that appends. */
+/* A codec_sink_fn that appends to a buffer. */
 static int buf_sink(void *arg, struct span out)
 {
 	return buf_add_span(arg, out);
@@ -218,7 +217,7 @@ static int encode_one(const struct codec *c, struct span in, struct buf *ret)
 	return c->ops->encode ? c->ops->encode(c, in, ret) : encode_staged(c, in, ret);
 }
 
-/* Encode what begins at ret->p + at (or, for the first codec, in) in place of itself. */
+/* Replace the bytes from ret->p + at on (for the first codec, `in`) by their encoded form. */
 static int encode_next(const struct codec *c, bool first, struct span in, size_t at,
 		       struct buf *ret)
 {
@@ -255,7 +254,7 @@ bool codec_is_summed(const struct codec_chain *chain, struct span head)
 	for (unsigned i = 0; i < chain->n; i++) {
 		const struct codec_ops *ops = chain->codec[i]->ops;
 
-		/* Only the outermost one's head is at hand. */
+		/* Only the head of the outermost codec's object is known. */
 		if (ops->summed || (i + 1 == chain->n && ops->is_summed && ops->is_summed(head)))
 			return true;
 	}

@@ -2,20 +2,19 @@
 /*
  * codec.h - bytes -> bytes: the compressors and checksums of a chunk.
  *
- * Byte order and axis order are not codecs here: they are a chunk's layout, and
- * zarr/ reads through strides instead of passing over the bytes once more.
+ * Byte order and axis order are not codecs here: they are part of a chunk's layout, and zarr/ reads
+ * through strides instead of copying the bytes once more.
  *
- * A codec and a chain are immutable after parsing and shared between threads; a
- * stream and an encoder belong to one thread at a time.
+ * A codec and a chain are immutable after parsing and shared between threads. A stream and an
+ * encoder belong to one thread at a time.
  *
- * Where an object ends (the verdicts are TensorStore 0.1.86's): the bytes that
- * one codec gives end exactly where the stream of the next one ends. Only after
- * the whole object, and only in v3, may more bytes follow a complete zstd frame,
- * gzip member or checksum of known place; they are ignored. A second frame or
- * member is never read.
+ * Where an object ends (decided as TensorStore 0.1.86 does): the output of one codec ends exactly
+ * where the stream of the next one ends. Only after the whole object, and only in v3, may more
+ * bytes follow a complete zstd frame, gzip member or checksum at a known place; they are ignored. A
+ * second frame or member is never read.
  *
- * Nothing is allocated because compressed bytes say so, and no more is decoded
- * than was asked for.
+ * No size in compressed bytes alone causes an allocation, and no more is decoded than was
+ * requested.
  */
 #ifndef PYTREEFS_CODEC_H
 #define PYTREEFS_CODEC_H
@@ -25,7 +24,7 @@
 #include "core/base/limits.h"
 
 enum codec_dialect {
-	CODEC_V2, /* {"id": ..., members beside it} */
+	CODEC_V2, /* {"id": ..., with its members beside it} */
 	CODEC_V3, /* {"name": ..., "configuration": {...}} */
 };
 
@@ -33,9 +32,9 @@ struct codec;
 struct codec_stream;
 struct codec_encoder;
 
-/* The next piece of a long input, borrowed until the next call; empty at its end. */
+/* Set ret to the next piece of a long input, borrowed until the next call; empty at its end. */
 typedef int codec_pull_fn(void *arg, struct span *ret);
-/* Takes the next piece of output. */
+/* Take the next piece of output. */
 typedef int codec_sink_fn(void *arg, struct span out);
 
 struct codec_chain {
@@ -45,130 +44,140 @@ struct codec_chain {
 };
 
 /*
- * Parse one codec object of the metadata into arena. -EOPNOTSUPP for an unknown one, naming it;
- * -EUCLEAN for wrong members (unknown members are refused, as TensorStore does).
- * item_bytes: size of an array element, which blosc of v2 takes from the array.
+ * Parse one codec object of the metadata into arena. -EOPNOTSUPP for an unknown codec, naming it;
+ * -EUCLEAN for wrong or unknown members (TensorStore refuses these, too). item_bytes is the size of
+ * an array element, which blosc of v2 takes from the array.
  */
 int codec_parse(const struct json *spec, enum codec_dialect dialect, size_t item_bytes,
 		struct arena *arena, const struct codec **ret);
-/* Known as a bytes -> bytes codec of v3 ("zstd", "gzip", "blosc", "crc32c"). */
+/* Whether name is a bytes -> bytes codec of v3 ("zstd", "gzip", "blosc", "crc32c"). */
 bool codec_is_known(struct span name);
-/* A zstd codec for writing. -EINVAL for a level that zstd does not have. */
+/* Create a zstd codec for writing. -EINVAL for a level that zstd does not have. */
 #define CODEC_ZSTD_LEVEL_MIN (-131072) /* ZSTD_minCLevel() */
 #define CODEC_ZSTD_LEVEL_MAX 22
 int codec_zstd_new(struct arena *arena, int level, const struct codec **ret);
-/* The metadata object, byte for byte as TensorStore writes it. Appends. */
+/* Append the metadata object, byte for byte as TensorStore writes it. */
 int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
 
-/* Whether it is plain zstd, which any level decodes; and the level that it writes with. */
+/* Whether c is zstd, which decodes frames of any level; ret is the level that it writes with. */
 bool codec_zstd_level(const struct codec *c, int *ret);
 
 /*
- * Whether damage to an object that begins so (CODEC_HEAD_BYTES, or all of it) is found by a checksum
- * in it: that of crc32c, gzip, zlib or bz2, or of a zstd frame whose header says that it has one.
+ * Whether a checksum detects damage to an object that begins with head (CODEC_HEAD_BYTES, or the
+ * whole object): that of crc32c, gzip, zlib or bz2, or of a zstd frame whose header declares one.
  */
 #define CODEC_HEAD_BYTES 5
 bool codec_is_summed(const struct codec_chain *chain, struct span head);
 
 /*
- * What the first CODEC_START_BYTES of an object (or all of it) of a chain of one zstd or blosc
- * codec, or that and crc32c, say: -EUCLEAN when they cannot be of one with `stored` bytes that
- * decodes to `decoded`.
+ * Check the first CODEC_START_BYTES (or all) of an object of a chain of one zstd or blosc codec,
+ * possibly with crc32c: -EUCLEAN when they cannot begin an object of `stored` bytes that decodes to
+ * `decoded` bytes.
  */
 #define CODEC_START_BYTES 16
 int codec_check_start(const struct codec_chain *chain, const uint8_t start[CODEC_START_BYTES],
 		      uint64_t stored, uint64_t decoded);
 
 /*
- * Decode a whole object to exactly n bytes. -EBADMSG for a checksum, -EUCLEAN for everything else
- * that is wrong with the object. out may be half written on failure.
+ * Decode a whole object to exactly n bytes. -EBADMSG when a checksum does not match, -EUCLEAN for
+ * all other faults of the object. On failure, out may be partly written.
  */
 int codec_decode(const struct codec_chain *chain, struct span in, void *out, size_t n);
-/* Asked while a large object is decoded, with the bytes of out that are there: an error ends it. */
+/*
+ * Called while a large object is decoded, with the number of bytes that are in out so far; an error
+ * ends the decoding and is returned.
+ */
 struct codec_watch {
 	int (*fn)(void *arg, size_t done);
 	void *arg;
 };
 /*
- * Decode at least the first `need` bytes of an object of n into out, which has room for n. The
- * rest of a zstd frame is not decoded, so that only its form is checked; a frame that has a
- * checksum is decoded to its end. watch: asked after every MiB at most; NULL: nobody is.
+ * Decode at least the first `need` bytes of an object of n bytes into out, which has room for n.
+ * The rest of a zstd frame is not decoded, so only its structure is checked; a frame with a
+ * checksum is decoded to its end. watch, which may be NULL, is called at least after every MiB.
  */
 int codec_decode_front(const struct codec_chain *chain, struct span in, void *out, size_t n,
 		       size_t need, const struct codec_watch *watch);
-/* Appends; ret is as before on failure. -EFBIG: blosc cannot take 2 GiB or more. */
+/*
+ * Append the encoded object; on failure ret is unchanged. -EFBIG: blosc cannot take 2 GiB or more.
+ */
 int codec_encode(const struct codec_chain *chain, struct span in, struct buf *ret);
 
 /*
- * Decode a long object piece by piece in bounded memory. decoded: exact size of the result.
+ * Decode a long object piece by piece in bounded memory. decoded is the exact size of the result.
  *
- * window: most memory that a decoder may keep for what it looks back at: a zstd frame's window (or
- * content, when that is smaller), a blosc object's blocks. One that needs more is -EFBIG, naming
- * both numbers. The codecs whose memory is constant are not concerned: gzip and zlib 48 KiB,
- * bz2 4 MiB.
+ * window is the most memory that a decoder may use for history: the window of a zstd frame (or its
+ * content, when that is smaller), the blocks of a blosc object. An object that needs more is
+ * refused with -EFBIG, naming both numbers. The other codecs need constant memory: gzip and zlib 48
+ * KiB, bz2 4 MiB.
  *
- * Opening reads the head of the object, so that such an object is refused before anything is read
- * from the stream, and codec_stream_memory() is right from the start. Every chain can be streamed.
+ * Opening reads the head of the object, so an object that needs too much is refused before anything
+ * else is read, and codec_stream_memory() is right from the start. Every chain can be streamed.
  */
 int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg,
 		      uint64_t decoded, uint64_t window, struct codec_stream **ret);
 /*
- * The next n bytes exactly; -EINVAL for more than are left. The read that reaches the end also
- * checks that the stream ends there, checksums included. After a failure only closing is left:
- * every later read fails in the same way.
+ * Read exactly the next n bytes; -EINVAL when fewer are left. The read that reaches the end also
+ * checks that the stream ends there, checksums included. After a failure every later read fails in
+ * the same way; then close the stream.
  */
 int codec_stream_read(struct codec_stream *s, void *p, size_t n);
-/* Bytes of memory that the stream holds. */
+/* The memory of the stream in bytes. */
 uint64_t codec_stream_memory(const struct codec_stream *s);
 /* Accepts NULL. */
 void codec_stream_close(struct codec_stream *s);
 
 /*
- * Long objects any range of which is decoded from a part of their bytes, by many threads at once:
- * those of one blosc codec.
+ * Long objects of one blosc codec: any range is decoded from a part of the stored bytes, by many
+ * threads at once.
  */
 struct codec_blocks;
-/* Bytes [off, off + n) of the object. */
+/* Read bytes [off, off + n) of the stored object to p. */
 typedef int codec_read_fn(void *arg, uint64_t off, size_t n, void *p);
-/* Whether an object of the chain may be one. */
+/* Whether objects of the chain can be decoded by blocks. */
 bool codec_has_blocks(const struct codec_chain *chain);
 /*
- * Reads the head of the object, whose length is `stored`: 1; or 0: its blocks are not in order, too
- * small or too large, so it is decoded as a stream. The index of blocks is charged to the meter.
+ * Read the head of an object of `stored` bytes. Returns 1; or 0 when its blocks are not in order,
+ * too small or too large, so that it must be decoded as a stream. The index of blocks is charged to
+ * the meter.
  */
 int codec_blocks_open(const struct codec_chain *chain, codec_read_fn *read, void *arg,
 		      uint64_t stored, uint64_t decoded, struct codec_blocks **ret);
-/* Length of that head; the blocks follow. */
+/* The length of that head; the blocks follow it. */
 size_t codec_blocks_head_bytes(const struct codec_blocks *b);
-/* The stored bytes that [off, off + n) of the decoded ones come from; n is not 0. */
+/*
+ * The range of stored bytes from which [off, off + n) of the decoded bytes is decoded; n is not 0.
+ */
 void codec_blocks_span(const struct codec_blocks *b, uint64_t off, size_t n, uint64_t *ret_at,
 		       size_t *ret_n);
 /*
- * Decode [off, off + n) from the in_n bytes of that span. They are overwritten, and so are
- * CODEC_BLOCKS_FRONT bytes in front of them. -ERANGE: a block has
- * bytes where another one is, so the object is decoded as a stream.
+ * Decode [off, off + n) from the in_n stored bytes of that range. These, and the CODEC_BLOCKS_FRONT
+ * bytes before them, are overwritten. -ERANGE: a block extends into another one, so the object must
+ * be decoded as a stream.
  */
 #define CODEC_BLOCKS_FRONT 512
 int codec_blocks_decode(const struct codec_blocks *b, uint64_t off, size_t n, uint8_t *in,
 			size_t in_n, void *out);
-/* Most memory that this takes, beside what it is given. */
+/* The most memory that decoding needs, besides its arguments. */
 uint64_t codec_blocks_memory(const struct codec_blocks *b);
 /* Accepts NULL. */
 void codec_blocks_close(struct codec_blocks *b);
 DEFINE_AUTO(codec_blocks, struct codec_blocks, codec_blocks_close);
 
-/* Whether codec_encoder_open() takes the chain. */
+/* Whether codec_encoder_open() supports the chain. */
 bool codec_writes_pieces(const struct codec_chain *chain);
 /*
- * Streaming encode, for chunks too large to hold: push pieces, then finish. Output goes to sink as
- * it comes. total: exact number of bytes that will be pushed (a zstd frame declares it).
+ * Encode a chunk that is too large to hold in memory: push pieces, then finish. Output goes to sink
+ * as it is produced. total is the exact number of bytes that will be pushed (a zstd frame declares
+ * it).
  *
- * -EOPNOTSUPP for what cannot be written piece by piece: blosc, whose header counts the compressed
- * bytes, and zstd after another compressor, since a frame must declare its content size.
+ * -EOPNOTSUPP for chains that cannot be written piece by piece: blosc, whose header has the number
+ * of compressed bytes, and zstd after another compressor, since a frame must declare its content
+ * size.
  */
 int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_sink_fn *sink,
 		       void *arg, struct codec_encoder **ret);
-/* -EINVAL for more than the announced total; an error of the sink is passed on. */
+/* -EINVAL for more than the announced total. An error of the sink is returned. */
 int codec_encoder_push(struct codec_encoder *e, struct span in);
 /* -EINVAL when less than the announced total was pushed. */
 int codec_encoder_finish(struct codec_encoder *e);

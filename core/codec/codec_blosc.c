@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_blosc.c - Blosc 1, the one door to libblosc.
+ * codec_blosc.c - Blosc 1; the only file that uses libblosc.
  *
- * A blosc object is a header of 16 bytes, an index of where each block begins,
- * and the blocks; a block is one or more compressed pieces ("splits"), each
- * preceded by its length. libblosc decodes whole objects; pieces of long ones are
- * decoded in codec_blosc_decoder.c.
+ * A blosc object is a header of 16 bytes, an index of the offsets of its blocks, and the blocks. A
+ * block is one or more compressed pieces ("splits"), each preceded by its length. libblosc decodes
+ * whole objects; codec_blosc_decoder.c decodes long ones piece by piece.
  *
- * Invariants: whole objects and stages accept the same objects; libblosc sees none
- * whose header, index and lengths we have not checked.
+ * Invariants: whole objects and stages accept the same objects; header, index and lengths are
+ * checked before libblosc gets an object.
  */
 #include <blosc.h>
 
@@ -18,7 +17,7 @@
 
 #define FLAG_STORED 0x02
 #define FLAG_RESERVED 0x08
-#define SPLIT_ITEMS 128        /* format: nor is a block with fewer elements */
+#define SPLIT_ITEMS 128        /* format: a block with fewer elements is not split */
 #define BLOCK_LIKELY (8 * MiB) /* no automatic block is larger */
 #define FORMATS 5              /* blosclz, lz4, snappy, zlib, zstd */
 #define V2_LEVEL 5
@@ -30,7 +29,7 @@ struct blosc_codec {
 	int level;
 	int shuffle; /* as in v2: -1, 0, 1, 2 */
 	uint64_t blocksize;
-	size_t typesize; /* of the encoder */
+	size_t typesize; /* element size for the encoder */
 };
 
 /* ---- metadata ---- */
@@ -71,7 +70,7 @@ static int parse_v2(const struct json *conf, size_t item_bytes, struct blosc_cod
 		r = codec_conf_int(conf, "blosc", "shuffle", -1, 2, false, &shuffle);
 	if (r < 0)
 		return r;
-	/* TensorStore takes any 64-bit number here. */
+	/* TensorStore accepts any 64-bit number here. */
 	if (json_is(blocksize, JSON_UINT))
 		b->blocksize = blocksize->u;
 	else if (json_as_int(blocksize, &v) && v >= 0)
@@ -154,7 +153,7 @@ static int blosc_print(const struct codec *c, enum codec_dialect dialect, struct
 	return r < 0 ? r : buf_add_str(ret, "},\"name\":\"blosc\"}");
 }
 
-/* ---- as options say it ---- */
+/* ---- settings of options ---- */
 
 bool blosc_has(const char *cname)
 {
@@ -182,7 +181,7 @@ int blosc_new(struct arena *arena, const struct compression *c, enum codec_diale
 	b->shuffle = c->shuffle;
 	b->blocksize = c->block;
 	b->typesize = c->typesize ? (size_t)c->typesize : item_bytes;
-	/* Only the metadata of v2 has a word for "by element size". */
+	/* Only the metadata of v2 can say "by element size". */
 	if (b->shuffle < 0 && dialect == CODEC_V3)
 		b->shuffle = b->typesize == 1 ? BLOSC_BITSHUFFLE : BLOSC_SHUFFLE;
 	*ret = &b->base;
@@ -231,7 +230,7 @@ int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded,
 
 	memcpy(h.bytes, bytes, BLOSC_HEAD_BYTES);
 	if (bytes[0] != BLOSC_VERSION_FORMAT)
-		return fail(-EUCLEAN, "no blosc object: version %u, not %d", bytes[0],
+		return fail(-EUCLEAN, "not a blosc object: version %u, not %d", bytes[0],
 			    BLOSC_VERSION_FORMAT);
 	if (head_flags(&h) & FLAG_RESERVED || !head_typesize(&h))
 		return fail(-EUCLEAN, "blosc header has flags %02x and element size %u",
@@ -342,8 +341,8 @@ static int blocks_check(const struct blosc_head *h, struct span in)
 }
 
 /*
- * libblosc takes two blocks and some for each call and does not look whether it got them, so we
- * look whether it would.
+ * libblosc allocates two blocks and a little more in each call and does not check the result, so
+ * check beforehand that they can be allocated.
  */
 static int memory_check(size_t block, const char *what)
 {
@@ -404,7 +403,7 @@ static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 			    BLOSC_MAX_BUFFERSIZE);
 	if (in.n == 0)
 		return fail(-EINVAL, "cannot encode blosc: no bytes");
-	/* Asked first, because libblosc prints when it does not know the compressor. */
+	/* Check first, because libblosc prints a message for an unknown compressor. */
 	if (blosc_compname_to_compcode(b->cname) < 0)
 		return fail(-EOPNOTSUPP, "cannot encode blosc: no '%s' in this libblosc", b->cname);
 	r = buf_reserve(ret, in.n + BLOSC_MAX_OVERHEAD);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_blosc.h - what codec_blosc.c and codec_blosc_decoder.c share: a blosc object's header.
+ * codec_blosc.h - the header of a blosc object, for the codec_blosc*.c files.
  */
 #ifndef PYTREEFS_CODEC_BLOSC_H
 #define PYTREEFS_CODEC_BLOSC_H
@@ -10,38 +10,43 @@
 
 #define BLOSC_HEAD_BYTES 16
 #define BLOSC_NO_SPLIT 0x10 /* flag: blocks are not split */
-#define BLOSC_SPLITS_MAX 16 /* format: a larger element is not split */
+#define BLOSC_SPLITS_MAX 16 /* format: blocks of larger elements are not split */
 
 struct blosc_head {
 	uint8_t bytes[BLOSC_HEAD_BYTES];
 	uint32_t nbytes, blocksize, cbytes;
-	uint32_t blocks; /* 0: stored as it is */
-	uint32_t body;   /* where blocks may begin */
+	uint32_t blocks; /* 0: the bytes are stored uncompressed */
+	uint32_t body;   /* lowest offset of a block */
 };
 
-/* decoded: bytes that the object should have, or CODEC_SIZE_UNKNOWN. */
+/* decoded is the size that the object should have, or CODEC_SIZE_UNKNOWN. */
 int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded,
 		     struct blosc_head *ret);
-/* Where a block begins, from the index. */
+/* Check the offset of a block from the index. */
 int blosc_start_check(const struct blosc_head *h, uint32_t start);
-/* Decoded bytes of block i, and the pieces that it is in. */
+/* The number of decoded bytes of block i, and the number of its pieces. */
 uint32_t blosc_block_bytes(const struct blosc_head *h, uint32_t i);
 uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i);
 /*
- * Most compressed bytes of a piece of n: an encoder stores what does not get smaller as it is, but
- * snappy's may get this much larger.
+ * The largest compressed size of a piece of n bytes. An encoder stores a piece uncompressed when it
+ * would grow, except with snappy, whose output may grow this much.
  */
 uint32_t blosc_piece_most(uint32_t n);
-/* The length in front of a piece of block i. */
+/* Check the length in front of a piece of block i. */
 int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize);
-/* Most bytes of a block: its pieces and their lengths. */
+/* The largest stored size of a block: its pieces and their lengths. */
 uint32_t blosc_block_most(const struct blosc_head *h);
-/* Block i, which lies within in: -ERANGE when it does not. */
+/* Check block i, which begins at in.p; -ERANGE when it is longer than in. */
 int blosc_block_check(const struct blosc_head *h, uint32_t i, struct span in);
-/* A whole object that has been checked, in blocks of that header -> exactly n bytes. */
+/*
+ * Decode a whole object that has been checked, with blocks as in the header h, to exactly n bytes.
+ */
 int blosc_run(const struct blosc_head *h, const void *object, void *out, size_t n);
 
-/* For compression.c: whether this libblosc has the codec; a codec for writing; and what one is. */
+/*
+ * For compression.c: whether this libblosc has the compressor; create a codec for writing; the
+ * settings of a codec.
+ */
 bool blosc_has(const char *cname);
 int blosc_new(struct arena *arena, const struct compression *c, enum codec_dialect dialect,
 	      size_t item_bytes, const struct codec **ret);

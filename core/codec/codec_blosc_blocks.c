@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_blosc_blocks.c - any range of a long blosc object, from only the blocks under it.
+ * codec_blosc_blocks.c - decode any range of a long blosc object from its blocks alone.
  *
- * libblosc decodes whole objects only, so the blocks of a range get a header and an index of their
- * own, in front of them where they lie. Objects are taken whose blocks lie one after the other, as
- * one thread writes them, and are of modest size; others are decoded in codec_blosc_decoder.c.
+ * libblosc decodes whole objects only, so a header and an index are written in front of the blocks
+ * of a range, where they are in memory. This takes objects of moderate size whose blocks are in
+ * order, as one thread writes them; codec_blosc_decoder.c decodes the others.
  */
 #include "core/base/err.h"
 #include "core/base/meter.h"
 #include "core/base/wire.h"
 #include "core/codec/codec_blosc.h"
 
-#define BLOCKS_MAX (1u << 18) /* an index of a mebibyte */
-#define BLOCK_MAX (2 * MiB)   /* of larger ones a reader would wait long for a few bytes */
-#define RUN_MAX ((CODEC_BLOCKS_FRONT - BLOSC_HEAD_BYTES) / 4) /* blocks decoded by one call */
+#define BLOCKS_MAX (1u << 18) /* their index has a mebibyte */
+#define BLOCK_MAX (2 * MiB)   /* with larger blocks, a reader would wait too long for a few bytes */
+/* number of blocks decoded by one call */
+#define RUN_MAX ((CODEC_BLOCKS_FRONT - BLOSC_HEAD_BYTES) / 4)
 
 struct codec_blocks {
 	struct blosc_head h;
-	uint32_t *start; /* of each block, and the object's end; owned; NULL: stored as it is */
+	/* offset of each block, and the object's end; owned; NULL: stored uncompressed */
+	uint32_t *start;
 	uint64_t charged;
 };
 
-/* The index, its blocks one after the other: 1, or 0 when they are not. */
+/* Read the index. Returns 1; or 0 when its blocks are not in order. */
 static int read_index(struct codec_blocks *b, codec_read_fn *read, void *arg)
 {
 	size_t n = 4 * (size_t)b->h.blocks;
@@ -120,13 +122,16 @@ void codec_blocks_span(const struct codec_blocks *b, uint64_t off, size_t n, uin
 
 uint64_t codec_blocks_memory(const struct codec_blocks *b)
 {
-	/* libblosc takes three blocks and some; one more when a range cuts a block. */
+	/*
+	 * libblosc takes three blocks and a little more; a range that begins or ends in a block
+	 * takes another.
+	 */
 	return b->start ? 4 * (uint64_t)b->h.blocksize + 4096 : 0;
 }
 
 /*
- * Whole blocks [first, first + k), which lie at p, -> exactly n bytes. What is in front of them is
- * overwritten.
+ * Decode the whole blocks [first, first + k), which are at p, to exactly n bytes. Overwrites the
+ * bytes in front of p.
  */
 static int decode_blocks(const struct codec_blocks *b, uint32_t first, uint32_t k, uint8_t *p,
 			 size_t in_n, uint8_t *out, size_t n)
@@ -150,7 +155,7 @@ static int decode_blocks(const struct codec_blocks *b, uint32_t first, uint32_t 
 	h.cbytes = (uint32_t)(front + in_n);
 	h.blocks = k;
 	memcpy(head, b->h.bytes, 4);
-	/* A short last block is not split; in an object of its own it is not short. */
+	/* A short last block is not split; in an object of its own it would not be short. */
 	if (k == 1 && blosc_block_splits(&b->h, first) == 1)
 		head[2] |= BLOSC_NO_SPLIT;
 	set_u32le(head + 4, h.nbytes);
@@ -162,7 +167,7 @@ static int decode_blocks(const struct codec_blocks *b, uint32_t first, uint32_t 
 	return blosc_run(&h, head, out, n);
 }
 
-/* A part of one block, by way of all of it. */
+/* Decode a part of block i, by decoding all of it. */
 static int decode_part(const struct codec_blocks *b, uint32_t i, uint8_t *p, size_t in_n,
 		       size_t skip, uint8_t *out, size_t n)
 {
@@ -196,7 +201,7 @@ int codec_blocks_decode(const struct codec_blocks *b, uint64_t off, size_t n, ui
 
 		part = (size_t)MIN(end - at, blosc_block_bytes(&b->h, i) - skip);
 		if (skip == 0 && part == blosc_block_bytes(&b->h, i)) {
-			/* And those that follow, as far as they are wanted whole. */
+			/* Add the following blocks, as far as all of their bytes are wanted. */
 			while (k < RUN_MAX && i + k < b->h.blocks &&
 			       end - at - part >= blosc_block_bytes(&b->h, i + k))
 				part += blosc_block_bytes(&b->h, i + k++);

@@ -2,12 +2,11 @@
 /*
  * codec_blosc_decoder.c - long blosc objects, block by block.
  *
- * libblosc decodes whole objects only, so each block is made into an object of
- * its own. Several threads may have written the object: then the blocks are in
- * any order in it, and compressed bytes are held until the last block that needs
- * them.
+ * libblosc decodes whole objects only, so each block is made into an object of its own. If several
+ * threads wrote the object, its blocks are in any order; compressed bytes are then held until the
+ * last block that needs them.
  *
- * What an object consists of is in codec_blosc.c.
+ * codec_blosc.c describes the parts of an object.
  */
 #include "core/base/err.h"
 #include "core/base/wire.h"
@@ -19,18 +18,18 @@ struct blosc_decoder {
 	struct decoder_stage base;
 	struct blosc_head h;
 	uint64_t window;
-	uint64_t given;  /* stored: bytes given out */
-	uint32_t block;  /* the next one */
-	uint32_t *start; /* of each block; owned */
-	uint32_t *low;   /* lowest start of this block and all later ones; owned */
-	struct buf held; /* compressed bytes from held_at on */
+	uint64_t given;  /* stored uncompressed: bytes returned so far */
+	uint32_t block;  /* the next block to decode */
+	uint32_t *start; /* offset of each block; owned */
+	uint32_t *low;   /* lowest offset of this block and all later ones; owned */
+	struct buf held; /* compressed bytes from offset held_at on */
 	uint64_t held_at;
 	uint8_t *one;   /* an object of one block; owned */
 	uint8_t *plain; /* a decoded block; owned */
 	size_t plain_n, plain_at;
 };
 
-/* Compressed bytes that a block may have: its pieces and their lengths. */
+/* The most bytes of an object of one block. */
 static size_t one_bytes(const struct blosc_head *h)
 {
 	return ONE_BLOCK + (size_t)blosc_block_most(h);
@@ -43,8 +42,10 @@ static int compare_starts(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* That what is held at one time, from the lowest start that is still needed to the end of a block,
- * fits. */
+/*
+ * Check that the bytes that are held at one time, from the lowest offset that is still needed to
+ * the end of a block, fit into the window.
+ */
 static int stage_check_order(const struct blosc_decoder *s)
 {
 	uint32_t n = s->h.blocks;
@@ -60,7 +61,7 @@ static int stage_check_order(const struct blosc_decoder *s)
 			bsearch(&s->start[i], sorted, n, sizeof(*sorted), compare_starts);
 		uint64_t end = (uint64_t)s->start[i] + one_bytes(&s->h);
 
-		/* Blocks may even share bytes; then the next start does not end this one. */
+		/* Blocks may even share an offset; then the next offset does not end this block. */
 		while (at + 1 < sorted + n && at[1] == *at)
 			at++;
 		end = MIN(end, at + 1 < sorted + n ? at[1] : s->h.cbytes);
@@ -120,7 +121,7 @@ static int stage_open(struct blosc_decoder *s, uint64_t decoded)
 	return stage_index(s);
 }
 
-/* Drop compressed bytes that no block from the next one on needs. */
+/* Drop compressed bytes that no later block needs. */
 static void stage_forget(struct blosc_decoder *s)
 {
 	size_t n = (size_t)MIN(s->low[s->block] - MIN(s->held_at, s->low[s->block]), s->held.n);
@@ -131,7 +132,7 @@ static void stage_forget(struct blosc_decoder *s)
 	s->held_at += n;
 }
 
-/* Hold everything up to `to`. */
+/* Hold everything up to offset `to`. */
 static int stage_hold(struct blosc_decoder *s, uint64_t to)
 {
 	struct codec_input *in = s->base.in;
@@ -148,7 +149,7 @@ static int stage_hold(struct blosc_decoder *s, uint64_t to)
 				       fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
 					    (unsigned long long)in->taken);
 		if (!s->held.n && at < low) {
-			/* A gap that nothing refers to. */
+			/* A gap that no block refers to. */
 			n = MIN(in->left.n, low - at);
 			s->held_at += n;
 		} else {
@@ -166,7 +167,7 @@ static int stage_hold(struct blosc_decoder *s, uint64_t to)
 	return 0;
 }
 
-/* The next block's compressed bytes: held, with their lengths checked. */
+/* Hold the next block's compressed bytes, with their lengths checked. */
 static int stage_block(struct blosc_decoder *s, struct span *ret)
 {
 	uint64_t start = s->start[s->block], end = start;
@@ -200,7 +201,7 @@ static int stage_decode(struct blosc_decoder *s, uint8_t *out)
 	if (r < 0)
 		return r;
 	memcpy(s->one, s->h.bytes, 4);
-	/* A short last block is not split; in an object of its own it is not short. */
+	/* A short last block is not split; in an object of its own it would not be short. */
 	if (blosc_block_splits(&s->h, s->block) == 1)
 		s->one[2] |= BLOSC_NO_SPLIT;
 	set_u32le(s->one + 4, n);
@@ -213,7 +214,7 @@ static int stage_decode(struct blosc_decoder *s, uint8_t *out)
 	return r;
 }
 
-/* Everything is decoded; bytes up to the declared end of the object belong to it. */
+/* Everything is decoded. Bytes up to the declared end of the object belong to it. */
 static int stage_end(struct blosc_decoder *s)
 {
 	while (s->base.in->taken < s->h.cbytes) {
@@ -278,7 +279,7 @@ static uint64_t blosc_decoder_memory(const struct decoder_stage *base)
 
 	if (!s->h.blocks)
 		return sizeof(*s);
-	/* libblosc takes three blocks and some while it decodes one. */
+	/* libblosc takes three blocks and a little more while it decodes one. */
 	return sizeof(*s) + 8 * (uint64_t)s->h.blocks + one_bytes(&s->h) + s->h.blocksize +
 	       MAX(s->held.cap, one_bytes(&s->h)) + 3 * (uint64_t)s->h.blocksize + 4096;
 }

@@ -2,15 +2,15 @@
 /*
  * codec_bz2.c - bzip2, one stream; v2 only.
  *
- * libbz2 has one code for a damaged block and for a checksum that does not match,
- * so both are -EUCLEAN.
+ * libbz2 has one code for a damaged block and for a checksum that does not match, so both are
+ * -EUCLEAN.
  */
 #include <bzlib.h>
 
 #include "core/base/err.h"
 #include "core/codec/codec_level.h"
 
-/* ---- memory, counted so that a stream can say what it holds ---- */
+/* ---- memory, counted for codec_stream_memory() ---- */
 
 static void *counted_alloc(void *count, int items, int size)
 {
@@ -18,7 +18,7 @@ static void *counted_alloc(void *count, int items, int size)
 	return malloc((size_t)items * (size_t)size);
 }
 
-/* Not subtracted: libbz2 frees only when everything ends. */
+/* The count does not decrease: libbz2 frees only at the end. */
 static void counted_free(void *count, void *p)
 {
 	free(p);
@@ -40,7 +40,7 @@ static bool bz2_open(const struct level_codec *c, bool is_encoder, void *state, 
 
 static void load(bz_stream *z, const struct level_window *w)
 {
-	/* The library's parameter lacks const; it does not write. */
+	/* The library's parameter lacks const, but it does not write. */
 	z->next_in = (char *)(uintptr_t)w->in;
 	z->avail_in = w->in_n;
 	z->next_out = (char *)w->out;

@@ -55,15 +55,15 @@ static int crc_add_trailer(struct buf *b, size_t from)
 
 struct crc_decoder {
 	struct decoder_stage base;
-	uint64_t left; /* before the checksum; CODEC_SIZE_UNKNOWN: all */
-	uint32_t crc;  /* of what has been given out */
-	/* Unknown length: the last four bytes are held back until the input turns out to go on. */
+	uint64_t left; /* bytes before the checksum; CODEC_SIZE_UNKNOWN: all but the last four */
+	uint32_t crc;  /* of the bytes returned so far */
+	/* Unknown length: the last four bytes, held back until more input follows. */
 	uint8_t held[CODEC_CRC32C_BYTES];
 	unsigned n_held;
 	bool ended;
 };
 
-/* The checksum itself, when its place is known. */
+/* Compare the checksum, when its place is known. */
 static int crc_decoder_end(struct crc_decoder *s)
 {
 	uint8_t stored[CODEC_CRC32C_BYTES];
@@ -73,7 +73,7 @@ static int crc_decoder_end(struct crc_decoder *s)
 	return r < 0 ? r : crc_compare(s->crc, stored);
 }
 
-/* Input of unknown length: give out the oldest held byte whenever a new one comes. */
+/* Input of unknown length: return the oldest held byte whenever a new one arrives. */
 static int crc_decoder_held(struct crc_decoder *s, uint8_t *p, size_t n, size_t *ret_n)
 {
 	struct codec_input *in = s->base.in;
@@ -94,7 +94,7 @@ static int crc_decoder_held(struct crc_decoder *s, uint8_t *p, size_t n, size_t 
 		return crc_compare(s->crc, s->held);
 	}
 	n = MIN(n, in->left.n);
-	/* out = held ‖ input, shifted by four; held = the last four of both. */
+	/* The output is held ‖ input, without the last four bytes, which become the held ones. */
 	for (size_t i = 0; i < n; i++)
 		p[i] = i < CODEC_CRC32C_BYTES ? s->held[i] : in->left.p[i - CODEC_CRC32C_BYTES];
 	if (n >= CODEC_CRC32C_BYTES) {

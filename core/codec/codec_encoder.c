@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_encoder.c - long objects encoded piece by piece: encoder stages that push into one another.
+ * codec_encoder.c - encode long objects piece by piece: each encoder stage pushes into the next
+ * one.
  *
- * What a stage does is in codec_<name>.c.
+ * The stages are in codec_<name>.c.
  *
- * Invariant: exactly the announced number of bytes goes in, or finishing fails.
+ * Invariant: exactly the announced number of bytes is pushed, or finishing fails.
  */
 #include "core/base/err.h"
 #include "core/codec/codec_impl.h"
@@ -13,7 +14,7 @@ struct codec_encoder {
 	uint64_t left; /* bytes still to be pushed */
 	int error;     /* of an earlier call */
 	bool finished;
-	struct codec_sink sink; /* where the object goes */
+	struct codec_sink sink; /* receives the object */
 	unsigned n;
 	struct encoder_stage *stage[LIMIT_CODECS]; /* in encoding order; owned */
 };
@@ -33,7 +34,7 @@ static int open_stages(struct codec_encoder *e, const struct codec_chain *chain,
 		size[i] = total;
 		total = codec_size_after(chain->codec[i], total);
 	}
-	/* From the last to the first, since each stage needs the one that its output goes to. */
+	/* From the last to the first, since each stage needs the next one for its output. */
 	for (unsigned i = chain->n; i-- > 0;) {
 		const struct codec *c = chain->codec[i];
 		struct codec_sink sink = e->sink;
@@ -59,7 +60,7 @@ static int open_stages(struct codec_encoder *e, const struct codec_chain *chain,
 
 bool codec_writes_pieces(const struct codec_chain *chain)
 {
-	uint64_t size = 0; /* known: before the first codec it always is */
+	uint64_t size = 0; /* the size before the first codec is always known */
 
 	for (unsigned i = 0; i < chain->n; i++) {
 		const struct codec_ops *ops = chain->codec[i]->ops;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_impl.h - what one codec implements. Private to this folder.
+ * codec_impl.h - the interface of a codec. Private to this folder.
  *
- * A codec is one file with one const struct codec_ops and one line in the list
- * CODECS below. Decoding is written once, as a decoder stage that turns a
- * pulled input into a read output; a codec that is faster over whole objects has `decode` as
- * well (zstd, blosc).
+ * A codec is one file with one const struct codec_ops, and one line in the list CODECS below.
+ * Decoding is written once, as a decoder stage that turns a pulled input into a read output. A
+ * codec that is faster with whole objects has `decode` as well (zstd, blosc).
  */
 #ifndef PYTREEFS_CODEC_IMPL_H
 #define PYTREEFS_CODEC_IMPL_H
@@ -14,35 +13,35 @@
 
 #define CODEC_SIZE_UNKNOWN UINT64_MAX
 #define CODEC_CRC32C_BYTES 4
-#define WATCHED_BYTES (1 * MiB) /* decoded between two questions of a watch, about */
+#define WATCHED_BYTES (1 * MiB) /* bytes decoded between two calls of a watch, approximately */
 
 /* ---- decoding ---- */
 
-/* A pulled input, with what is left of its current piece. */
+/* A pulled input, and the rest of its current piece. */
 struct codec_input {
 	codec_pull_fn *pull;
 	void *arg;        /* borrowed */
-	struct span left; /* pulled and not yet taken; borrowed */
+	struct span left; /* pulled and not consumed; borrowed */
 	bool ended;
-	uint64_t taken; /* bytes taken so far */
+	uint64_t taken; /* bytes consumed so far */
 };
 
-/* 1: left is not empty; 0: the input has ended. */
+/* Returns 1: left is not empty; 0: the input has ended; or an error. */
 int codec_input_fill(struct codec_input *in);
 void codec_input_skip(struct codec_input *in, size_t n);
-/* Exactly n bytes; -EUCLEAN when the input ends before, naming the codec. */
+/* Consume exactly n bytes; -EUCLEAN, naming the codec, when the input ends earlier. */
 int codec_input_take(struct codec_input *in, void *p, size_t n, const char *codec);
 
 struct decoder_stage;
 
 struct decoder_stage_ops {
 	/*
-	 * The next bytes, 1 to n; ret_n is 0 only at the stream's end, which is checked by then. n
-	 * is at least 1 and follows nothing: an element may be cut anywhere. Not called again after
-	 * a failure.
+	 * Decode the next bytes, 1 to n. ret_n is 0 only at the end of the stream, which then has
+	 * been checked. n is at least 1, and may split an element. Not called again after a
+	 * failure.
 	 */
 	int (*read)(struct decoder_stage *s, uint8_t *p, size_t n, size_t *ret_n);
-	/* Bytes that it holds, those of a library included. */
+	/* The memory of the stage in bytes, including that of a library. */
 	uint64_t (*memory)(const struct decoder_stage *s);
 	void (*free)(struct decoder_stage *s);
 };
@@ -62,9 +61,15 @@ struct codec_sink {
 struct encoder_stage;
 
 struct encoder_stage_ops {
-	/* Any number of bytes, cut anywhere; output goes to the sink at once or later. */
+	/*
+	 * Encode any number of bytes, which may split an element. Output goes to the sink at once
+	 * or later.
+	 */
 	int (*push)(struct encoder_stage *p, struct span in);
-	/* The rest of the output. What the sink belongs to is finished after it, by the caller. */
+	/*
+	 * Send the rest of the output to the sink. The caller then finishes the stage that the sink
+	 * belongs to.
+	 */
 	int (*finish)(struct encoder_stage *p);
 	void (*free)(struct encoder_stage *p);
 };
@@ -79,58 +84,71 @@ struct encoder_stage {
 struct codec_ops {
 	const char *name; /* as spelled in the metadata */
 	bool in_v2, in_v3;
-	bool exact; /* nothing may follow it, in v3 either */
+	bool exact; /* nothing may follow its stream, not even in v3 */
 	/*
-	 * Bytes of the trailer (a checksum) that it adds after its unchanged input; 0 for a
-	 * compressor. Such a codec has strip_trailer and add_trailer, others decode and encode.
+	 * The size of the trailer (a checksum) that the codec adds to its unchanged input; 0 for a
+	 * compressor. A codec with a trailer has strip_trailer and add_trailer, others have decode
+	 * and encode.
 	 */
 	unsigned trailer;
-	bool summed;                         /* every object of it has a checksum */
-	bool (*is_summed)(struct span head); /* this one has; NULL: as `summed` says */
+	bool summed; /* every object of the codec has a checksum */
+	/* whether an object with this head has one; NULL: `summed` decides */
+	bool (*is_summed)(struct span head);
 
 	/*
-	 * conf: the members (v2: the whole object, so "id" is among them; v3: "configuration", NULL
-	 * when absent).
+	 * conf has the members. v2: the whole codec object, including "id"; v3: "configuration",
+	 * NULL when absent.
 	 */
 	int (*parse)(const struct codec_ops *ops, const struct json *conf,
 		     enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
 		     const struct codec **ret);
-	/* Members in the order of their names, without spaces: that is how TensorStore writes. */
+	/*
+	 * Append the members in the order of their names, without spaces, as TensorStore writes
+	 * them.
+	 */
 	int (*print)(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
 
 	/*
-	 * The head of in -> exactly n bytes; ret_used says where the codec's stream ends. NULL: by
-	 * way of a decoder stage.
+	 * Decode the object at the start of `in` to exactly n bytes; ret_used is its stored size.
+	 * NULL: a decoder stage is used.
 	 */
 	int (*decode)(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used);
-	/* The same up to byte `need` at least, of the n that there is room for; watch, which may be
-	 * NULL, is asked on the way. NULL: all or none. */
+	/*
+	 * The same up to at least byte `need`, of the n bytes for which there is room; calls watch,
+	 * which may be NULL. NULL: the object is decoded as a whole.
+	 */
 	int (*decode_front)(const struct codec *c, struct span in, void *out, size_t n, size_t need,
 			    const struct codec_watch *watch, size_t *ret_used);
-	/* Appends. NULL: by way of an encoder stage. */
+	/* Append the encoded object. NULL: an encoder stage is used. */
 	int (*encode)(const struct codec *c, struct span in, struct buf *ret);
-	/* Check and remove the trailer after n bytes, or (CODEC_SIZE_UNKNOWN) at the end of in. */
+	/*
+	 * Check and remove the trailer after n bytes, or at the end of `in` for CODEC_SIZE_UNKNOWN.
+	 */
 	int (*strip_trailer)(struct span in, uint64_t n, struct span *ret);
-	/* Append the trailer of everything from `from` on. */
+	/* Append the trailer for everything from offset `from` on. */
 	int (*add_trailer)(struct buf *b, size_t from);
 
 	/*
-	 * decoded: bytes that the stage will give; CODEC_SIZE_UNKNOWN where a compressor stands
-	 * before it in the chain. window: see codec_stream_open(). May read the head of in.
+	 * decoded is the number of bytes that the stage will deliver; CODEC_SIZE_UNKNOWN when a
+	 * compressor precedes it in the chain. window: see codec_stream_open(). May read the head
+	 * of `in`.
 	 */
 	int (*open_decoder)(const struct codec *c, struct codec_input *in, uint64_t decoded,
 			    uint64_t window, struct decoder_stage **ret);
-	/* total: bytes to be pushed, known as above. NULL: cannot be written in pieces. */
+	/*
+	 * total is the number of bytes to be pushed, or CODEC_SIZE_UNKNOWN as above. NULL: the
+	 * codec cannot write piece by piece.
+	 */
 	int (*open_encoder)(const struct codec *c, uint64_t total, struct codec_sink sink,
 			    struct encoder_stage **ret);
-	bool encoder_needs_total; /* it is opened with a known total only */
+	bool encoder_needs_total; /* it can be opened only with a known total */
 };
 
 struct codec {
 	const struct codec_ops *ops; /* first member of every implementation */
 };
 
-/* A line for each, in no order that matters: codec_NAME is in codec_NAME.c, or beside a relative. */
+/* One line per codec, in any order: codec_NAME is in codec_NAME.c or a related file. */
 /* clang-format off */
 #define CODECS(codec) \
 	codec(zstd) \
@@ -145,7 +163,10 @@ struct codec {
 CODECS(CODEC_DECLARE)
 #undef CODEC_DECLARE
 
-/* Bytes that it makes of n: known of what adds a trailer, CODEC_SIZE_UNKNOWN after a compressor. */
+/*
+ * The size of the output for n bytes: known for a codec with a trailer, CODEC_SIZE_UNKNOWN for a
+ * compressor.
+ */
 static inline uint64_t codec_size_after(const struct codec *c, uint64_t n)
 {
 	unsigned trailer = c->ops->trailer;
@@ -157,19 +178,22 @@ static inline uint64_t codec_size_after(const struct codec *c, uint64_t n)
 
 /* ---- members of a configuration ---- */
 
-/* -EUCLEAN for a member that is not among names (NULL-terminated). conf may be NULL. */
+/* -EUCLEAN when conf has a member that is not in names (NULL-terminated). conf may be NULL. */
 int codec_conf_only(const struct json *conf, const char *codec, const char *const *names);
-/* An integer from min to max: 1 there, 0 absent, -EUCLEAN wrong or (required) absent. */
+/*
+ * Get an integer from min to max. Returns 1 when present, 0 when absent, -EUCLEAN when wrong, or
+ * absent but required.
+ */
 int codec_conf_int(const struct json *conf, const char *codec, const char *name, int64_t min,
 		   int64_t max, bool required, int64_t *ret);
 int codec_conf_str(const struct json *conf, const char *codec, const char *name, bool required,
 		   struct span *ret);
 
-/* ---- one-shot decoding by way of stages; codec_stream.c ---- */
+/* ---- decoding whole objects through stages; codec_stream.c ---- */
 
 /*
- * The first `codecs` of the chain, over bytes in memory, to exactly n bytes. is_object: in is the
- * whole object, after which v3 ignores bytes.
+ * Decode bytes in memory with the first `codecs` codecs of the chain to exactly n bytes. is_object:
+ * `in` is the whole object, after which v3 ignores further bytes.
  */
 int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool is_object,
 			struct span in, void *out, size_t n, const struct codec_watch *watch);

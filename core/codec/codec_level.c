@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_level.c - what bz2, gzip and zlib share: one setting, and the two stages around their
- * libraries.
+ * codec_level.c - the common part of bz2, gzip and zlib: their one setting, and the two stages
+ * around their libraries.
  */
 #include "core/codec/codec_level.h"
 
 #include "core/base/err.h"
 
-#define PART_MAX (1 * GiB)   /* of one call; the libraries count in unsigned int */
-#define OUT_BYTES (64 * KiB) /* of an encoder stage */
-#define LEVEL_V2 1           /* TensorStore's default where v2 leaves it out */
+#define PART_MAX (1 * GiB)   /* bytes of one call; the libraries count in unsigned int */
+#define OUT_BYTES (64 * KiB) /* buffer of an encoder stage */
+#define LEVEL_V2 1           /* TensorStore's default where v2 omits it */
 
 static const struct level_codec *level_codec_of(const struct codec *c)
 {
@@ -57,7 +57,7 @@ int level_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 struct level_decoder {
 	struct decoder_stage base;
 	const struct level_codec *codec;
-	uint64_t bytes; /* that the library has allocated */
+	uint64_t bytes; /* allocated by the library */
 	bool ended;
 	_Alignas(max_align_t) uint8_t state[];
 };
@@ -79,8 +79,7 @@ static int decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t
 		if (r < 0)
 			return r;
 		d->ended = r > 0;
-		/* More input is needed only after all bytes that are decoded already were given
-		 * out. */
+		/* More input is needed only after all decoded bytes have been returned. */
 		if (!d->ended && w.out_n == room && !base->in->left.n) {
 			r = codec_input_fill(base->in);
 			if (r < 0)
@@ -100,7 +99,7 @@ static uint64_t decoder_memory(const struct decoder_stage *base)
 	const struct level_decoder *d = (const struct level_decoder *)base;
 	const struct level_library *library = d->codec->library;
 
-	/* Most of it is allocated with the first bytes; it counts from the start. */
+	/* Most of it is allocated with the first bytes, but it counts from the start. */
 	return sizeof(*d) + library->state_bytes + MAX(d->bytes, library->decoder_bytes);
 }
 

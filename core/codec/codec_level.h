@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_level.h - bz2, gzip and zlib: codecs whose one setting is a level, and whose library moves
+ * codec_level.h - bz2, gzip and zlib: codecs whose only setting is a level, and whose library moves
  * bytes from an input window to an output window. Private to this folder.
  *
- * A codec of this kind is a struct level_library and three lines of struct codec_ops; parsing,
- * printing, and both stages are in codec_level.c.
+ * Such a codec is a struct level_library and three lines of struct codec_ops; codec_level.c has
+ * parsing, printing and both stages.
  */
 #ifndef PYTREEFS_CODEC_LEVEL_H
 #define PYTREEFS_CODEC_LEVEL_H
@@ -17,8 +17,10 @@ struct level_codec {
 	int level;
 };
 
-/* What a library may read and write in one call; it moves the pointers. The libraries count in
- * unsigned int. */
+/*
+ * The bytes that a library may read and write in one call, which advances the pointers. The
+ * libraries count in unsigned int.
+ */
 struct level_window {
 	const uint8_t *in;
 	unsigned in_n;
@@ -27,14 +29,16 @@ struct level_window {
 };
 
 struct level_library {
-	int level_min;          /* to 9 */
-	size_t state_bytes;     /* the library's struct; zeroed before open */
-	uint64_t decoder_bytes; /* what a decoder allocates at most in the libraries that we know */
-	/* False when memory is short. A decoder adds what it allocates to *bytes. */
+	int level_min;          /* the highest is 9 */
+	size_t state_bytes;     /* size of the library's struct, which is zeroed before open() */
+	uint64_t decoder_bytes; /* the most that a decoder of the known libraries allocates */
+	/*
+	 * Returns false when memory is short. A decoder adds the bytes that it allocates to *bytes.
+	 */
 	bool (*open)(const struct level_codec *c, bool is_encoder, void *state, uint64_t *bytes);
-	/* 1: the stream has ended; 0: not yet; or an error with a note. */
+	/* Returns 1: the stream has ended; 0: not yet; or an error with a note. */
 	int (*decode)(const struct level_codec *c, void *state, struct level_window *w);
-	/* Whether the stream has ended. Cannot fail once opened. */
+	/* Returns whether the stream has ended. Cannot fail once opened. */
 	bool (*encode)(void *state, struct level_window *w, bool finish);
 	void (*close)(bool is_encoder, void *state);
 };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_stream.c - long objects decoded piece by piece: stages that pull from one another.
+ * codec_stream.c - decode long objects piece by piece: each stage pulls from the next one.
  *
- * The innermost stage (the first codec of the chain) is read by the caller; each
- * stage pulls its input from the next outer one, and the outermost from the
- * object. What a stage does is in codec_<name>.c.
+ * The caller reads the innermost stage (the first codec of the chain). Each stage pulls its input
+ * from the next outer one, and the outermost pulls from the object. The stages are in
+ * codec_<name>.c.
  *
- * Invariants: between stages nothing is left over at the end; when the last byte
- * has been given out every stage has seen its end and checked its checksum.
+ * Invariants: no bytes are left between stages at the end; when the last byte has been returned,
+ * every stage has reached its end and checked its checksum.
  */
 #include "core/base/err.h"
 #include "core/codec/codec_impl.h"
@@ -62,16 +62,16 @@ int codec_input_take(struct codec_input *in, void *p, size_t n, const char *code
 /* ---- a chain of stages ---- */
 
 struct link {
-	const struct codec_ops *ops; /* NULL: the bytes themselves */
+	const struct codec_ops *ops; /* NULL: no codec, the bytes as they are */
 	struct codec_input in;
-	struct decoder_stage *stage; /* owned; NULL: the bytes themselves */
-	uint8_t *piece;              /* owned; what the next inner stage pulled last */
+	struct decoder_stage *stage; /* owned; NULL: no codec */
+	uint8_t *piece;              /* owned; the piece that the next inner stage pulled last */
 };
 
 struct codec_stream {
 	uint64_t left;   /* bytes still to be read */
 	bool is_exact;   /* nothing may follow the outermost stream */
-	bool is_checked; /* the end has been reached and is right */
+	bool is_checked; /* the end has been reached and checked */
 	int error;       /* of an earlier read */
 	unsigned n;
 	struct link link[LIMIT_CODECS]; /* innermost first; at least one */
@@ -93,7 +93,7 @@ static int link_read(struct link *l, uint8_t *p, size_t n, size_t *ret_n)
 	return 0;
 }
 
-/* codec_pull_fn over a link. */
+/* A codec_pull_fn that reads a link. */
 static int link_pull(void *arg, struct span *ret)
 {
 	struct link *l = arg;
@@ -127,13 +127,13 @@ static int stream_links(struct codec_stream *s, const struct codec_chain *chain,
 {
 	uint64_t size[LIMIT_CODECS];
 
-	/* What each stage gives: known up to the innermost compressor. */
+	/* The size of each stage's output: known up to the innermost compressor. */
 	for (unsigned i = 0; i < s->n; i++) {
 		size[i] = decoded;
 		if (chain->n)
 			decoded = codec_size_after(chain->codec[i], decoded);
 	}
-	/* The outermost first, since opening a stage reads the head of its input. */
+	/* The outermost comes first, since opening a stage reads the head of its input. */
 	for (unsigned i = s->n; i-- > 0;) {
 		int r;
 
@@ -148,7 +148,7 @@ static int stream_links(struct codec_stream *s, const struct codec_chain *chain,
 	return 0;
 }
 
-/* codecs: how many of the chain, from the first one on. */
+/* codecs is the number of codecs of the chain, from the first one on. */
 static int stream_new(const struct codec_chain *chain, unsigned codecs, bool is_object,
 		      codec_pull_fn *pull, void *arg, uint64_t decoded, uint64_t window,
 		      struct codec_stream **ret)
@@ -182,7 +182,7 @@ static const char *link_name(const struct link *l)
 	return l->ops ? l->ops->name : "raw";
 }
 
-/* All bytes have been given out: every stage must be at its end, and its input too. */
+/* All bytes have been returned: every stage must be at its end, and so must its input. */
 static int stream_check_end(struct codec_stream *s)
 {
 	uint8_t one;
@@ -197,7 +197,7 @@ static int stream_check_end(struct codec_stream *s)
 	for (unsigned i = 0; i < s->n; i++) {
 		if (i + 1 == s->n && !s->is_exact)
 			break;
-		/* For an inner stage this drives the next outer one to its end and checksum. */
+		/* For an inner stage, this reads the next outer one up to its end and checksum. */
 		r = codec_input_fill(&s->link[i].in);
 		if (r < 0)
 			return r;
@@ -270,7 +270,7 @@ void codec_stream_close(struct codec_stream *s)
 
 /* ---- whole objects ---- */
 
-/* codec_pull_fn over a span: all of it at once. */
+/* A codec_pull_fn that returns a whole span at once. */
 static int span_pull(void *arg, struct span *ret)
 {
 	struct span *s = arg;
@@ -287,7 +287,7 @@ int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool i
 	size_t most = watch ? (size_t)WATCHED_BYTES : n, done = 0;
 	int r = stream_new(chain, codecs, is_object, span_pull, &in, n, UINT64_MAX, &s);
 
-	/* Once at least: the read that reaches the end checks that it is one. */
+	/* Read at least once: the read that reaches the end checks it. */
 	while (r >= 0) {
 		size_t piece = MIN(most, n - done);
 

@@ -3,14 +3,15 @@
  * codec_zlib.c - gzip (RFC 1952, one member) and, in v2, zlib (RFC 1950).
  *
  * The checksum and length at the end are always read and checked. (TensorStore
- * accepts a v2 object whose trailer is missing; it is damaged all the same.)
+ * accepts a v2 object whose trailer is missing; such an object is damaged all
+ * the same.)
  */
 #include <zlib.h>
 
 #include "core/base/err.h"
 #include "core/codec/codec_level.h"
 
-/* ---- memory, counted so that a stream can say what it holds ---- */
+/* ---- memory, counted for codec_stream_memory() ---- */
 
 static voidpf counted_alloc(voidpf count, uInt items, uInt size)
 {
@@ -18,7 +19,7 @@ static voidpf counted_alloc(voidpf count, uInt items, uInt size)
 	return malloc((size_t)items * size);
 }
 
-/* Not subtracted: zlib frees only when everything ends. */
+/* The count does not decrease: zlib frees only at the end. */
 static void counted_free(voidpf count, voidpf p)
 {
 	free(p);
@@ -28,11 +29,11 @@ static void counted_free(voidpf count, voidpf p)
 
 static bool zlib_open(const struct level_codec *c, bool is_encoder, void *state, uint64_t *bytes)
 {
-	/* zlib's own coding of the container in the window size. */
+	/* zlib encodes the container format in the window size. */
 	int bits = c->base.ops == &codec_gzip ? 15 + 16 : 15;
 	z_stream *z = state;
 
-	/* gzip: no name, time 0, so the same bytes give the same object. */
+	/* gzip: no name, and time 0, so that the same bytes give the same object. */
 	if (is_encoder)
 		return deflateInit2(z, c->level, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY) == Z_OK;
 	z->zalloc = counted_alloc;
@@ -43,7 +44,7 @@ static bool zlib_open(const struct level_codec *c, bool is_encoder, void *state,
 
 static void load(z_stream *z, const struct level_window *w)
 {
-	/* The library's parameter lacks const; it does not write. */
+	/* The library's parameter lacks const, but it does not write. */
 	z->next_in = (Bytef *)(uintptr_t)w->in;
 	z->avail_in = w->in_n;
 	z->next_out = w->out;
@@ -67,7 +68,10 @@ static int inflate_error(const char *name, const char *msg, int r)
 		return fail(-ENOMEM, "cannot decode %s: not enough memory", name);
 	if (r == Z_NEED_DICT)
 		return fail(-EUCLEAN, "cannot decode %s: it needs a preset dictionary", name);
-	/* zlib has one code for both; its texts are the same in every version and in its forks. */
+	/*
+	 * zlib has one code for a wrong checksum and other damage; its messages are the same in all
+	 * versions and forks.
+	 */
 	for (size_t i = 0; i < ARRAY_LEN(checks); i++)
 		if (strcmp(msg, checks[i]) == 0)
 			return fail(-EBADMSG, "%s stream: %s", name, msg);

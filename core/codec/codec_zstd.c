@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_zstd.c - zstd, one of the two doors to libzstd.
+ * codec_zstd.c - zstd; one of two files that use libzstd.
  *
- * One frame of RFC 8878 and nothing else: no skippable frame, no dictionary, no
- * frame of the formats before 0.8, no second frame. We always declare the content
- * size; older numcodecs refuses frames that do not.
+ * One frame of RFC 8878 and nothing else: no skippable frame, no dictionary, no frame of the
+ * formats before 0.8, no second frame. We always declare the content size; older versions of
+ * numcodecs refuse frames that do not.
  *
- * Idle contexts are retained for reuse by any thread: allocating one costs more than
- * decoding a small chunk. IDLE_BYTES bounds them all together.
+ * Idle contexts are retained for reuse by any thread: allocating one costs more than decoding a
+ * small chunk. IDLE_BYTES bounds them all together.
  *
- * Invariants: a stream's window is never larger than what the frame can refer to,
- * which is the smallest of its declared window, its declared content and what
- * the caller expects; so a header of six bytes cannot make us allocate 2 GiB.
+ * Invariant: a stream's window is never larger than the history that the frame can refer to, which
+ * is the smallest of its declared window, its declared content and the caller's expected size; so a
+ * header of six bytes cannot cause an allocation of 2 GiB.
  */
 #include <pthread.h>
 #include <zstd.h>
@@ -23,12 +23,13 @@
 #include "core/codec/codec_impl.h"
 #include "core/codec/codec_zstd_frame.h"
 
-#define IDLE_BYTES (16 * MiB) /* of all idle contexts */
-#define IDLE_COUNT 64         /* of each kind */
-#define IDLE_DCTX (1 * MiB)   /* with the window of level 1, which most frames have */
-#define IDLE_CCTX (4 * MiB)   /* a larger one would displace all others */
-#define LEVEL_V2 1            /* TensorStore's default where v2 leaves it out */
-#define OUT_BYTES (128 * KiB) /* of an encoder stage: one block */
+#define IDLE_BYTES (16 * MiB) /* all idle contexts together */
+#define IDLE_COUNT 64         /* number of idle contexts of each kind */
+/* the largest retained one; fits the window of level 1, which most frames have */
+#define IDLE_DCTX (1 * MiB)
+#define IDLE_CCTX (4 * MiB)   /* the largest retained one; a larger one would displace all others */
+#define LEVEL_V2 1            /* TensorStore's default where v2 omits it */
+#define OUT_BYTES (128 * KiB) /* buffer of an encoder stage: one block */
 
 struct zstd_codec {
 	struct codec base;
@@ -54,8 +55,8 @@ static int zstd_error(size_t r, const char *what)
 
 struct idle_contexts {
 	pthread_mutex_t lock;
-	size_t most; /* bytes of one that is retained */
-	unsigned n;  /* protected by lock, as the rest */
+	size_t most; /* size of the largest context that is retained */
+	unsigned n;  /* protected by lock, like the rest */
 	void *ctx[IDLE_COUNT];
 	size_t bytes[IDLE_COUNT];
 	size_t total;
@@ -86,13 +87,13 @@ static void *idle_take(struct idle_contexts *k)
 	return ctx;
 }
 
-/* False: it is not retained, and the caller frees it. */
+/* Returns false when the context is not retained; the caller then frees it. */
 static bool idle_give(struct idle_contexts *k, void *ctx, size_t bytes)
 {
 	bool keep;
 
 	pthread_mutex_lock(&k->lock);
-	/* Half for each kind. */
+	/* Each kind may use half. */
 	keep = k->n < IDLE_COUNT && bytes <= k->most && k->total + bytes <= IDLE_BYTES / 2;
 	if (keep) {
 		k->ctx[k->n] = ctx;
@@ -129,9 +130,9 @@ static void cctx_give(ZSTD_CCtx *c)
 }
 
 /*
- * A context that is set up for the codec; NULL with a note when memory is short. Frames always
- * carry the checksum of their content: the metadata that Orbax writes says "checksum": false, or
- * has no such member, but every decoder takes a frame by its own header, and checks what is in it.
+ * A context set up for the codec; NULL with a note when memory is short. Frames always have a
+ * checksum of their content. The metadata that Orbax writes says "checksum": false, or has no such
+ * member; but every decoder goes by the frame's own header, and checks a checksum that it declares.
  */
 static ZSTD_CCtx *cctx_take(const struct zstd_codec *z)
 {
@@ -181,7 +182,7 @@ static int zstd_parse(const struct codec_ops *ops, const struct json *conf,
 		      enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
 		      const struct codec **ret)
 {
-	/* A "checksum" in v2 is numcodecs' own; TensorStore refuses the array. */
+	/* "checksum" in v2 is an addition of numcodecs; TensorStore refuses such an array. */
 	static const char *const v2_names[] = { "id", "level", NULL };
 	static const char *const v3_names[] = { "level", "checksum", NULL };
 	int64_t level = LEVEL_V2;
@@ -208,7 +209,10 @@ static int zstd_print(const struct codec *c, enum codec_dialect dialect, struct 
 
 /* ---- whole frames ---- */
 
-/* What begins `in` must be a frame of n bytes decoded: its head, its stored bytes, and a context. */
+/*
+ * Check that a frame of n decoded bytes begins `in`, and prepare to decode it: its head, its stored
+ * size, and a context.
+ */
 static int frame_begin(struct span in, size_t n, struct zstd_head *ret_head, size_t *ret_frame,
 		       ZSTD_DCtx **ret)
 {
@@ -244,10 +248,10 @@ static int zstd_decode(const struct codec *c, struct span in, void *out, size_t 
 	return 0;
 }
 
-/* ZSTD_d_stableOutBuffer: the output stays where it is, so blocks are decoded right into it. */
+/* ZSTD_d_stableOutBuffer: the output does not move, so blocks are decoded directly into it. */
 #define STABLE_OUT ZSTD_d_experimentalParam2
 
-/* Block by block, until there is enough; when all is needed, to the frame's end. */
+/* Decode block by block up to `need`; if that is everything, to the end of the frame. */
 static int decode_blocks(ZSTD_DCtx *d, struct span frame, const struct zstd_head *h,
 			 ZSTD_outBuffer *out, size_t need, const struct codec_watch *watch)
 {
@@ -266,7 +270,7 @@ static int decode_blocks(ZSTD_DCtx *d, struct span frame, const struct zstd_head
 			return fail(-EUCLEAN, "zstd frame ends after %zu bytes, %zu were expected",
 				    out->pos, out->size);
 		last = zstd_block_is_last(frame.p + in.size);
-		/* A checksum follows the last one. */
+		/* A checksum may follow the last block. */
 		in.size = last ? frame.n : in.size + zstd_block_bytes(frame.p + in.size);
 		if (in.size > frame.n)
 			return fail(-EUCLEAN, "zstd frame is truncated after %zu bytes", frame.n);
@@ -294,7 +298,7 @@ static int zstd_decode_front(const struct codec *c, struct span in, void *out, s
 	is_stable = !ZSTD_isError(ZSTD_DCtx_setParameter(d, STABLE_OUT, 1)) &&
 		    !ZSTD_isError(
 			    ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG));
-	/* libzstd takes no larger window in pieces. */
+	/* libzstd does not decode a larger window in pieces. */
 	is_stable = is_stable && h.window <= (uint64_t)1 << LIMIT_ZSTD_WINDOW_LOG;
 	if (is_stable)
 		r = decode_blocks(d, span_of(in.p, frame), &h, &to, need, watch);
@@ -356,7 +360,7 @@ static int stage_head(struct zstd_decoder *s, uint64_t decoded, uint64_t window)
 		return fail(-EFBIG, "zstd frame needs %llu bytes of history, the limit is %llu",
 			    (unsigned long long)MIN(h.window, h.content),
 			    (unsigned long long)window);
-	/* libzstd allocates the history now, so that the stage's memory is known. */
+	/* Make libzstd allocate the history now, so that the stage's memory is known. */
 	got = ZSTD_decompressStream(s->d, &out, &(ZSTD_inBuffer){ head, n, 0 });
 	return ZSTD_isError(got) ? zstd_error(got, "decode") : 0;
 }
@@ -374,7 +378,7 @@ static int zstd_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, s
 			return zstd_error(r, "decode");
 		codec_input_skip(base->in, in.pos);
 		s->ended = r == 0;
-		/* Bytes that are decoded already come first; only then is more input needed. */
+		/* More input is needed only after all decoded bytes have been returned. */
 		if (!s->ended && !out.pos && !base->in->left.n) {
 			int filled = codec_input_fill(base->in);
 
@@ -500,7 +504,7 @@ static int zstd_encoder_new(const struct codec *codec, uint64_t total, struct co
 	return 0;
 }
 
-/* The content checksum flag; a frame that is too short for a header has none. */
+/* The flag of a content checksum; a frame that is too short for a header has none. */
 static bool zstd_is_summed(struct span head)
 {
 	return head.n >= CODEC_HEAD_BYTES && get_u32le(head.p) == ZSTD_MAGIC && head.p[4] & 4;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_zstd_frame.c - headers of zstd frames and of their blocks: sizes, windows, limits.
+ * codec_zstd_frame.c - headers of zstd frames and their blocks: sizes, windows, limits.
  */
 #include "core/codec/codec_zstd_frame.h"
 
@@ -8,7 +8,7 @@
 #include "core/base/wire.h"
 #include "core/codec/codec_impl.h"
 
-#define WINDOW_LEAST (128 * KiB) /* the largest block, which the window limits too */
+#define WINDOW_LEAST (128 * KiB) /* the largest block; the window limits it, too */
 
 size_t zstd_head_bytes(const uint8_t head[5])
 {
@@ -37,8 +37,8 @@ int zstd_head_parse(struct span in, struct zstd_head *ret)
 	if (in.n < 5)
 		return fail(-EUCLEAN, "zstd stream is truncated after %zu bytes", in.n);
 	if (!h.bytes)
-		return fail(-EUCLEAN, "no zstd frame: it begins with %08x, not %08x", get_u32le(p),
-			    ZSTD_MAGIC);
+		return fail(-EUCLEAN, "not a zstd frame: it begins with %08x, not %08x",
+			    get_u32le(p), ZSTD_MAGIC);
 	if (in.n < h.bytes)
 		return fail(-EUCLEAN, "zstd stream is truncated after %zu bytes", in.n);
 	h.window_at = p[4] & 0x20 ? 0 : 5;

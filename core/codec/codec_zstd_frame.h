@@ -12,23 +12,23 @@
 #define ZSTD_BLOCK_HEAD 3
 
 struct zstd_head {
-	size_t bytes;     /* of the header */
-	size_t window_at; /* of the window descriptor; 0: single segment */
-	uint64_t window;  /* of a single segment: the content */
-	uint64_t content; /* CODEC_SIZE_UNKNOWN: not declared */
+	size_t bytes;     /* size of the header */
+	size_t window_at; /* offset of the window descriptor; 0: single segment */
+	uint64_t window;  /* for a single segment, the size of the content */
+	uint64_t content; /* size of the content; CODEC_SIZE_UNKNOWN: not declared */
 };
 
-/* Bytes of a header that begins with these five; 0: they do not begin a frame. */
+/* The size of a header that begins with these five bytes; 0 when they do not begin a frame. */
 size_t zstd_head_bytes(const uint8_t head[5]);
 int zstd_head_parse(struct span in, struct zstd_head *ret);
-/* -EUCLEAN when it declares another number of bytes; CODEC_SIZE_UNKNOWN matches all. */
+/* -EUCLEAN when the header declares another content size; CODEC_SIZE_UNKNOWN matches any. */
 int zstd_head_expect(const struct zstd_head *h, uint64_t decoded);
 /*
- * The smallest descriptor that is large enough for everything that can be referred to. Blocks are
- * limited by the window too, so it never goes below the largest block.
+ * Replace the window descriptor by the smallest one that covers all possible history. The window
+ * also limits blocks, so it is never smaller than the largest block.
  */
 void zstd_head_shrink(struct zstd_head *h, uint8_t *head, uint64_t decoded);
-/* Bytes of the block whose header (ZSTD_BLOCK_HEAD bytes) is at p. */
+/* The size of the block whose header (ZSTD_BLOCK_HEAD bytes) is at p. */
 size_t zstd_block_bytes(const uint8_t *p);
 static inline bool zstd_block_is_last(const uint8_t *p)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * compression.c - compression as options say it: text, codec, and the choice by a sample.
+ * compression.c - the compression that options choose: text, codec, and the choice by a sample.
  */
 #include "core/codec/compression.h"
 
@@ -13,8 +13,8 @@
 #include "core/codec/codec_impl.h"
 
 /*
- * blosc's blocks. zstd cuts what it compresses into blocks of 128 KiB of its own: in smaller blocks
- * of blosc it would mix bytes of different weight in one of those, and gain nothing.
+ * blosc's block size. zstd divides its input into blocks of 128 KiB: with smaller blocks of blosc,
+ * one of those would mix bytes of different significance, and gain nothing.
  */
 #define BLOCK (512 * KiB)
 #define BLOSC_LEVEL_ZSTD 1
@@ -36,7 +36,7 @@ struct compression compression_blosc(void)
 
 /* ---- text ---- */
 
-/* The word that ends at the next colon, among those: its place, or -1. *text is moved on. */
+/* Find the word up to the next colon in words. Returns its index or -1, and advances *text. */
 static int take_word(const char **text, const char *const *words)
 {
 	size_t n = strcspn(*text, ":");
@@ -61,7 +61,7 @@ static int take_level(const char **text, long min, long max, int *ret)
 	return 0;
 }
 
-/* What follows "blosc": ":CODEC:LEVEL:SHUFFLE", or a start of it. */
+/* Parse the text after "blosc": ":CODEC:LEVEL:SHUFFLE", or a start of it. */
 static int parse_blosc(const char *text, struct compression *ret)
 {
 	struct compression c = compression_blosc();
@@ -222,7 +222,7 @@ void compression_sample(uint64_t region, size_t item_bytes, struct compression_s
 	*ret = s;
 }
 
-/* Bytes that the sample becomes. */
+/* The compressed size of the sample. */
 static int size_with(const struct compression *c, struct span sample, size_t item_bytes,
 		     enum codec_dialect dialect, size_t *ret)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_codec.c - metadata of codecs as TensorStore 0.1.86 takes and writes it; whole objects through
- * chains; where an object may end.
+ * t_codec.c - metadata of codecs, accepted and written as by TensorStore 0.1.86; whole objects
+ * through chains; where an object may end.
  */
 #include "tests/unit/lib/codec_unit.h"
 
@@ -104,7 +104,7 @@ static const struct {
 	  NULL, -EUCLEAN },
 };
 
-static void metadata_is_taken_and_written_as_tensorstore_does(void **state)
+static void metadata_is_accepted_and_written_as_by_tensorstore(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(documents); i++) {
 		auto_unit_chain u = { 0 };
@@ -122,7 +122,7 @@ static void metadata_is_taken_and_written_as_tensorstore_does(void **state)
 	}
 }
 
-static void only_codecs_of_v3_that_stand_behind_the_bytes_are_known(void **state)
+static void only_v3_codecs_after_the_bytes_codec_are_known(void **state)
 {
 	static const char *const yes[] = { "zstd", "gzip", "blosc", "crc32c" };
 	static const char *const no[] = { "zlib", "bz2", "bytes", "transpose", "sharding_indexed",
@@ -148,15 +148,15 @@ static void an_error_names_codec_and_member(void **state)
 	assert_string_equal(err_text(-EOPNOTSUPP), "codec 'pcodec' is not supported");
 }
 
-/* A checksum after everything so far. */
+/* Append a checksum of everything so far. */
 static void add_crc(struct buf *b)
 {
 	wire_put_u32le(b, crc32c(buf_span(b)));
 }
 
 /*
- * What follows an object is ignored only in v3, only after the whole object, and not after what
- * knows its own end. All verdicts are TensorStore's.
+ * Bytes after an object are ignored only in v3, only after the whole object, and not when the codec
+ * requires an exact end. TensorStore decides each case in the same way.
  */
 static void where_an_object_ends(void **state)
 {
@@ -210,11 +210,11 @@ static void where_an_object_ends(void **state)
 	}
 }
 
-/* Between two codecs nothing may be left over, in v3 either; and inner checksums count. */
+/* Between two codecs no bytes may be left, not even in v3; and inner checksums are checked. */
 static void chains_fit_together_exactly(void **state)
 {
 	static const struct {
-		/* inner: what the outermost codec is given, made by hand. */
+		/* inner: the input of the outermost codec, made by hand */
 		const char *chain, *outer, *inner;
 		int crc, r;
 	} cases[] = {
@@ -258,7 +258,7 @@ static void chains_fit_together_exactly(void **state)
 	}
 }
 
-static void every_chain_gives_back_what_went_in(void **state)
+static void every_chain_decodes_what_it_encoded(void **state)
 {
 	static const char *const chains[] = {
 		"[]",
@@ -283,7 +283,7 @@ static void every_chain_gives_back_what_went_in(void **state)
 			auto_buf object = { 0 };
 
 			unit_fill(in, sizes[k], (unsigned)i);
-			/* Appended: what is there already stays. */
+			/* The object is appended; bytes before it are unchanged. */
 			buf_add_str(&object, "head");
 			assert_int_equal(codec_encode(&u.chain, span_of(in, sizes[k]), &object), 0);
 			assert_memory_equal(object.p, "head", 4);
@@ -291,7 +291,7 @@ static void every_chain_gives_back_what_went_in(void **state)
 						     sizes[k]),
 					 0);
 			assert_memory_equal(in, out, sizes[k]);
-			/* One byte more or less than there is fails. */
+			/* Decoding to one byte less or more fails. */
 			assert_int_equal(codec_decode(&u.chain, span_from(buf_span(&object), 4),
 						      out, sizes[k] - 1) < 0,
 					 1);
@@ -304,7 +304,7 @@ static void every_chain_gives_back_what_went_in(void **state)
 	}
 }
 
-static void a_failed_encode_leaves_the_output_alone(void **state)
+static void a_failed_encode_leaves_the_output_unchanged(void **state)
 {
 	auto_unit_chain u = { 0 };
 	auto_buf out = { 0 };
@@ -320,13 +320,13 @@ static void a_failed_encode_leaves_the_output_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(metadata_is_taken_and_written_as_tensorstore_does),
-		cmocka_unit_test(only_codecs_of_v3_that_stand_behind_the_bytes_are_known),
+		cmocka_unit_test(metadata_is_accepted_and_written_as_by_tensorstore),
+		cmocka_unit_test(only_v3_codecs_after_the_bytes_codec_are_known),
 		cmocka_unit_test(an_error_names_codec_and_member),
 		cmocka_unit_test(where_an_object_ends),
 		cmocka_unit_test(chains_fit_together_exactly),
-		cmocka_unit_test(every_chain_gives_back_what_went_in),
-		cmocka_unit_test(a_failed_encode_leaves_the_output_alone),
+		cmocka_unit_test(every_chain_decodes_what_it_encoded),
+		cmocka_unit_test(a_failed_encode_leaves_the_output_unchanged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,8 +45,8 @@ static void the_vectors(void **state)
 	}
 }
 
-/* Product of compressors, shuffles, element sizes, block sizes and lengths. */
-static void everything_comes_back_at_once_and_block_by_block(void **state)
+/* The product of compressors, shuffles, element sizes, block sizes and lengths. */
+static void everything_decodes_whole_and_block_by_block(void **state)
 {
 	static const char *const cnames[] = { "blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd" };
 	static const char *const shuffles[] = { "noshuffle", "shuffle", "bitshuffle" };
@@ -84,7 +84,7 @@ static void everything_comes_back_at_once_and_block_by_block(void **state)
 
 #define MANY 500000
 
-/* An object of several split blocks, and the same with its blocks stored in another order. */
+/* Make an object of several split blocks, and the same with its blocks stored in another order. */
 static void make_blocks(struct buf *object, struct buf *mixed, uint8_t *in, size_t n)
 {
 	auto_unit_chain u = { 0 };
@@ -99,7 +99,7 @@ static void make_blocks(struct buf *object, struct buf *mixed, uint8_t *in, size
 	assert_int_equal(blocks, 8);
 	buf_add(mixed, object->p, object->n);
 	at = 16 + 4 * blocks;
-	/* Last block first, then the others from the front. */
+	/* The last block first, then the others in order. */
 	for (uint32_t k = 0; k < blocks; k++) {
 		uint32_t i = (k + blocks - 1) % blocks;
 		uint32_t start = get_u32le(object->p + 16 + 4 * i);
@@ -127,8 +127,8 @@ static void blocks_may_be_in_any_order(void **state)
 	assert_memory_equal(in, out, n);
 }
 
-/* The way of ranges is taken where it can be. */
-static void ranges_are_decoded_from_the_blocks_under_them(void **state)
+/* Objects with blocks in order are decoded by ranges. */
+static void ranges_are_decoded_from_their_blocks(void **state)
 {
 	size_t n = MANY, in_n;
 	auto_free uint8_t *in = malloc(n), *out = malloc(n);
@@ -144,12 +144,12 @@ static void ranges_are_decoded_from_the_blocks_under_them(void **state)
 		assert_int_equal(unit_ranges(&u.chain, buf_span(&object), piece, out, n), 0);
 		assert_memory_equal(in, out, n);
 	}
-	/* Blocks that are not in order, or share bytes, are for the stream. */
+	/* Objects whose blocks are not in order, or overlap, are decoded as streams. */
 	assert_int_equal(unit_ranges(&u.chain, buf_span(&mixed), 1000, out, n), 1);
 	buf_add(&shared, object.p, object.n);
 	set_u32le(shared.p + 20, get_u32le(shared.p + 16) + 100);
 	assert_int_equal(unit_ranges(&u.chain, buf_span(&shared), 1000, out, n), 1);
-	/* One byte costs one block. */
+	/* One decoded byte needs one stored block. */
 	s = buf_span(&object);
 	assert_int_equal(codec_blocks_open(&u.chain, unit_read, &s, s.n, n, &b), 1);
 	codec_blocks_span(b, 65536 * 3 + 7, 1, &at, &in_n);
@@ -196,10 +196,13 @@ static void blocks_larger_than_the_window_are_refused_with_both_numbers(void **s
 		err_text(-EFBIG),
 		"blosc object needs 65600 bytes for a block and the index, the limit is 65599");
 	assert_int_equal(unit_stream(&u.chain, buf_span(&object), 100, MANY, 65600, out, MANY), 0);
-	/* The last block comes first in the object and must be held until the end. */
+	/* The last block comes first in the object, and must be held until the end. */
 	assert_int_equal(unit_stream(&u.chain, buf_span(&mixed), 100, MANY, 65600, out, MANY),
 			 -EFBIG);
-	/* It is said at the beginning, so that who has more room can begin anew with as much. */
+	/*
+	 * The first message has the number of bytes that is needed, so a caller with more room can
+	 * start again with it.
+	 */
 	assert_int_equal(sscanf(err_text(-EFBIG),
 				"blosc blocks are out of order by %llu bytes, the limit is 65600",
 				&need),
@@ -322,9 +325,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_vectors),
-		cmocka_unit_test(everything_comes_back_at_once_and_block_by_block),
+		cmocka_unit_test(everything_decodes_whole_and_block_by_block),
 		cmocka_unit_test(blocks_may_be_in_any_order),
-		cmocka_unit_test(ranges_are_decoded_from_the_blocks_under_them),
+		cmocka_unit_test(ranges_are_decoded_from_their_blocks),
 		cmocka_unit_test(memory_is_a_few_blocks),
 		cmocka_unit_test(blocks_larger_than_the_window_are_refused_with_both_numbers),
 		cmocka_unit_test(headers_are_checked),

@@ -45,7 +45,7 @@ static void vector_and_verdicts(void **state)
 	}
 }
 
-static void what_we_write_is_the_vector_at_once_and_in_pieces(void **state)
+static void whole_and_piecewise_output_is_the_vector(void **state)
 {
 	auto_unit_chain u = { 0 };
 	auto_buf hex = { 0 }, whole = { 0 }, pieces = { 0 };
@@ -58,7 +58,7 @@ static void what_we_write_is_the_vector_at_once_and_in_pieces(void **state)
 	assert_true(span_eq(buf_span(&pieces), buf_span(&hex)));
 }
 
-static void long_objects_come_back_in_bounded_memory(void **state)
+static void long_objects_decode_in_bounded_memory(void **state)
 {
 	size_t n = 2500000;
 	auto_free uint8_t *in = malloc(n), *out = malloc(n);
@@ -85,7 +85,7 @@ static void long_objects_come_back_in_bounded_memory(void **state)
 	}
 }
 
-static void falsified_streams_never_pass_for_something_else(void **state)
+static void falsified_streams_never_decode_to_other_bytes(void **state)
 {
 	auto_unit_chain u = { 0 };
 	auto_buf object = { 0 };
@@ -101,9 +101,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(vector_and_verdicts),
-		cmocka_unit_test(what_we_write_is_the_vector_at_once_and_in_pieces),
-		cmocka_unit_test(long_objects_come_back_in_bounded_memory),
-		cmocka_unit_test(falsified_streams_never_pass_for_something_else),
+		cmocka_unit_test(whole_and_piecewise_output_is_the_vector),
+		cmocka_unit_test(long_objects_decode_in_bounded_memory),
+		cmocka_unit_test(falsified_streams_never_decode_to_other_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

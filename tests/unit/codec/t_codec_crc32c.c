@@ -39,7 +39,7 @@ static void a_mismatch_names_both_values(void **state)
 	assert_int_equal(unit_stream(&u.chain, buf_span(&object), 3, 2, 0, out, 16), -EBADMSG);
 }
 
-/* After a compressor the place of the checksum shows only when the input ends. */
+/* After a compressor, the place of the checksum is known only when the input ends. */
 static void a_checksum_at_an_unknown_place(void **state)
 {
 	static const size_t sizes[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 65530, 65536, 200000 };
@@ -59,7 +59,7 @@ static void a_checksum_at_an_unknown_place(void **state)
 	}
 }
 
-static void falsified_objects_never_pass(void **state)
+static void falsified_objects_never_decode(void **state)
 {
 	static const char *const chains[] = { "[" CRC3 "]", "[" CRC3 "," CRC3 "]" };
 
@@ -70,7 +70,7 @@ static void falsified_objects_never_pass(void **state)
 		unit_chain_of(&u, CODEC_V3, chains[i]);
 		assert_int_equal(codec_encode(&u.chain, span_of(plain, 16), &object), 0);
 		unit_falsify(&u.chain, buf_span(&object), plain, 16, true);
-		/* A sum that every change breaks: no changed byte decodes at all. */
+		/* Every change breaks the checksum: no changed object decodes at all. */
 		for (size_t at = 0; at < object.n; at++) {
 			uint8_t out[16];
 
@@ -87,7 +87,7 @@ int main(void)
 		cmocka_unit_test(the_vector),
 		cmocka_unit_test(a_mismatch_names_both_values),
 		cmocka_unit_test(a_checksum_at_an_unknown_place),
-		cmocka_unit_test(falsified_objects_never_pass),
+		cmocka_unit_test(falsified_objects_never_decode),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_codec_encoder.c - pushing: the same objects as at once, exact totals, errors of the sink, what
- * cannot be written in pieces.
+ * t_codec_encoder.c - pushing pieces: the same objects as whole, exact totals, errors of the sink,
+ * chains that cannot be written in pieces.
  */
 #include "tests/unit/lib/codec_unit.h"
 
@@ -9,7 +9,7 @@
 #define GZIP3 "{\"name\":\"gzip\",\"configuration\":{\"level\":1}}"
 #define CRC3 "{\"name\":\"crc32c\"}"
 
-static void chains_in_pieces_decode_to_what_went_in(void **state)
+static void chains_in_pieces_decode_what_they_encoded(void **state)
 {
 	static const char *const chains[] = {
 		"[]",
@@ -75,7 +75,7 @@ static int full_sink(void *arg, struct span out)
 	return 0;
 }
 
-static void an_error_of_the_sink_comes_out_and_stays(void **state)
+static void an_error_of_the_sink_is_returned_and_final(void **state)
 {
 	static const char *const chains[] = { "[]", "[" ZSTD3 "]", "[" GZIP3 "]",
 					      "[" ZSTD3 "," CRC3 "]" };
@@ -101,7 +101,7 @@ static void an_error_of_the_sink_comes_out_and_stays(void **state)
 	}
 }
 
-static void what_cannot_be_written_in_pieces_says_so(void **state)
+static void chains_that_cannot_be_written_in_pieces_are_refused(void **state)
 {
 	static const struct {
 		const char *chain, *text;
@@ -131,10 +131,10 @@ static void what_cannot_be_written_in_pieces_says_so(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(chains_in_pieces_decode_to_what_went_in),
+		cmocka_unit_test(chains_in_pieces_decode_what_they_encoded),
 		cmocka_unit_test(totals_are_exact),
-		cmocka_unit_test(an_error_of_the_sink_comes_out_and_stays),
-		cmocka_unit_test(what_cannot_be_written_in_pieces_says_so),
+		cmocka_unit_test(an_error_of_the_sink_is_returned_and_final),
+		cmocka_unit_test(chains_that_cannot_be_written_in_pieces_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

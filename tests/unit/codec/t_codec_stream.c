@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_codec_stream.c - pulling: errors of the source pass through, a failed stream stays failed, the
- * end is checked, memory counts every stage.
+ * t_codec_stream.c - pulling pieces: errors of the source are returned, a failed stream stays
+ * failed, the end is checked, memory includes every stage.
  */
 #include "tests/unit/lib/codec_unit.h"
 
@@ -23,7 +23,7 @@ static int failing_pull(void *arg, struct span *ret)
 	return unit_pull(&f->source, ret);
 }
 
-static void an_error_of_the_source_comes_out_and_stays(void **state)
+static void an_error_of_the_source_is_returned_and_final(void **state)
 {
 	static const char *const chains[] = {
 		"[]",
@@ -148,7 +148,7 @@ static void closing_nothing_is_fine(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_error_of_the_source_comes_out_and_stays),
+		cmocka_unit_test(an_error_of_the_source_is_returned_and_final),
 		cmocka_unit_test(more_than_is_left_cannot_be_read),
 		cmocka_unit_test(the_last_read_checks_the_end),
 		cmocka_unit_test(an_object_of_no_bytes_has_an_end_too),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_codec_zlib.c - gzip and zlib: test vectors, one member, checksums always read.
+ * t_codec_zlib.c - gzip and zlib: test vectors, one member, checksums that are always read.
  */
 #include "tests/unit/lib/codec_unit.h"
 
@@ -58,12 +58,12 @@ static void vectors_and_verdicts(void **state)
 			fail_msg("%s: gave %d: %s", cases[i].what, r, err_text(r));
 		if (r == 0)
 			assert_memory_equal(out, plain, sizeof(plain));
-		/* And neither one byte more nor less. */
+		/* Decoding to one byte less fails. */
 		assert_true(codec_decode(&u.chain, buf_span(&object), out, 15) < 0);
 	}
 }
 
-static void what_we_write_is_the_vector_at_once_and_in_pieces(void **state)
+static void whole_and_piecewise_output_is_the_vector(void **state)
 {
 	static const char *const chains[] = { "[{\"id\":\"zlib\",\"level\":1}]",
 					      "[{\"id\":\"gzip\",\"level\":1}]" };
@@ -82,7 +82,7 @@ static void what_we_write_is_the_vector_at_once_and_in_pieces(void **state)
 	}
 }
 
-static void long_objects_come_back(void **state)
+static void long_objects_decode(void **state)
 {
 	size_t n = 3000000;
 	auto_free uint8_t *in = malloc(n), *out = malloc(n);
@@ -119,7 +119,7 @@ static void memory_is_small_and_known(void **state)
 	free(source.last);
 }
 
-static void falsified_streams_never_pass_for_something_else(void **state)
+static void falsified_streams_never_decode_to_other_bytes(void **state)
 {
 	static const char *const chains[] = { "[{\"id\":\"zlib\"}]", "[{\"id\":\"gzip\"}]" };
 	uint8_t in[100];
@@ -139,10 +139,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(vectors_and_verdicts),
-		cmocka_unit_test(what_we_write_is_the_vector_at_once_and_in_pieces),
-		cmocka_unit_test(long_objects_come_back),
+		cmocka_unit_test(whole_and_piecewise_output_is_the_vector),
+		cmocka_unit_test(long_objects_decode),
 		cmocka_unit_test(memory_is_small_and_known),
-		cmocka_unit_test(falsified_streams_never_pass_for_something_else),
+		cmocka_unit_test(falsified_streams_never_decode_to_other_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_codec_zstd.c - one frame and nothing else, with TensorStore's verdicts; windows that cannot
- * make us allocate; frames of ours declare their size; kept contexts are bounded.
+ * t_codec_zstd.c - one frame and nothing else, decided as by TensorStore; windows that cannot cause
+ * an allocation; our frames declare their size; idle contexts are bounded.
  */
 #include "tests/unit/lib/codec_unit.h"
 
@@ -13,7 +13,7 @@
 
 static const uint8_t plain[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
 
-static void verdicts_are_tensorstores(void **state)
+static void verdicts_are_those_of_tensorstore(void **state)
 {
 	static const struct {
 		const char *what, *object;
@@ -76,7 +76,7 @@ static void verdicts_are_tensorstores(void **state)
 
 			unit_hex(&object, cases[i].object);
 			r = unit_decode(&u.chain, buf_span(&object), out, sizeof(out));
-			/* In v3 the first frame decides, too short as it is. */
+			/* In v3 the first frame decides, too, even when it is too short. */
 			if (r != cases[i].r)
 				fail_msg("%s: gave %d: %s", cases[i].what, r, err_text(r));
 			if (r == 0)
@@ -85,7 +85,7 @@ static void verdicts_are_tensorstores(void **state)
 	}
 }
 
-static void falsified_frames_never_pass_for_what_they_were(void **state)
+static void falsified_frames_never_decode_to_other_bytes(void **state)
 {
 	static const char *const chains[] = {
 		"[{\"name\":\"zstd\",\"configuration\":{\"level\":3}}]",
@@ -104,7 +104,9 @@ static void falsified_frames_never_pass_for_what_they_were(void **state)
 	}
 }
 
-/* A frame of raw blocks with a window of 2^log that repeats n bytes; no size declared. */
+/*
+ * Make a frame of raw blocks with a window of 2^log that repeats n bytes, without a declared size.
+ */
 static void raw_frame(struct buf *b, unsigned log, const uint8_t *p, size_t n)
 {
 	unit_hex(b, "28b52ffd00");
@@ -141,16 +143,18 @@ static void a_large_window_costs_no_more_than_the_content(void **state)
 
 #define LONG (4 * MiB)
 
-/* Of leaves that are read one after the other, each has the window of level 1. */
-static void a_usual_window_is_used_again(void **state)
+/* Leaves that are read one after the other all have the window of level 1. */
+static void a_usual_window_is_reused(void **state)
 {
 	auto_unit_chain u = { 0 };
 	auto_buf object = { 0 };
 	auto_free uint8_t *in = malloc(LONG), *out = malloc(LONG);
 	struct rusage first, last;
 
-	/* As the program: otherwise glibc would keep the memory of the first one, and has some of
-	 * the tests before. */
+	/*
+	 * The program has these settings. Without them glibc would retain the memory of the first
+	 * stream, and of earlier tests.
+	 */
 	mallopt(M_MMAP_THRESHOLD, 256 << 10);
 	mallopt(M_TRIM_THRESHOLD, 1 << 20);
 	malloc_trim(0);
@@ -168,7 +172,7 @@ static void a_usual_window_is_used_again(void **state)
 		free(source.last);
 		getrusage(RUSAGE_SELF, i == 0 ? &first : &last);
 	}
-	/* A window of its own would be more than 128 pages each time. */
+	/* Allocating a window each time would fault in more than 128 pages. */
 	assert_true(last.ru_minflt - first.ru_minflt < 8 * 64);
 }
 
@@ -182,11 +186,11 @@ static void a_frame_that_needs_more_history_than_allowed_is_refused_with_both_nu
 		{ "28b52ffd0058", 10000000, 2097152, NULL },
 		{ "28b52ffd0058", 10000000, 2097151,
 		  "zstd frame needs 2097152 bytes of history, the limit is 2097151" },
-		/* A single segment: its content. */
+		/* A single segment: the window is its content. */
 		{ "28b52ffda000000010", 268435456, 1048576,
 		  "zstd frame needs 268435456 bytes of history, the limit is 1048576" },
 		{ "28b52ffda000001000", 1048576, 1048576, NULL },
-		/* A window larger than the declared content. */
+		/* A window that is larger than the declared content. */
 		{ "28b52ffd80a800001000", 1048576, 1048576, NULL },
 		{ "28b52ffd80a800001000", 1048576, 1048575,
 		  "zstd frame needs 1048576 bytes of history, the limit is 1048575" },
@@ -210,7 +214,7 @@ static void a_frame_that_needs_more_history_than_allowed_is_refused_with_both_nu
 			assert_null(s);
 		} else {
 			assert_int_equal(r, 0);
-			/* The history, and the buffers that libzstd has beside it. */
+			/* The history, and further buffers of libzstd. */
 			if (codec_stream_memory(s) > cases[i].window + 512 * KiB)
 				fail_msg("%llu bytes", (unsigned long long)codec_stream_memory(s));
 		}
@@ -219,7 +223,7 @@ static void a_frame_that_needs_more_history_than_allowed_is_refused_with_both_nu
 	}
 }
 
-static void what_we_write_declares_its_size(void **state)
+static void our_frames_declare_their_size(void **state)
 {
 	static const size_t sizes[] = { 1, 255, 256, 70000, 3000000 };
 	auto_unit_chain u = { 0 };
@@ -233,7 +237,7 @@ static void what_we_write_declares_its_size(void **state)
 		assert_int_equal(codec_encode(&u.chain, span_of(in, sizes[i]), &whole), 0);
 		assert_int_equal(unit_encode_pieces(&u.chain, span_of(in, sizes[i]), 4097, &pieces),
 				 0);
-		/* Single segment, or a size of four bytes or more. */
+		/* A single segment, or a size of four bytes or more. */
 		assert_true(whole.p[4] & 0xe0);
 		assert_true(pieces.p[4] & 0xe0);
 		assert_int_equal(unit_decode(&u.chain, buf_span(&whole), out, sizes[i]), 0);
@@ -277,7 +281,7 @@ static void check_front(const struct codec_chain *chain, struct span object, con
 	if (codec_decode_front(chain, object, out, FRONT, need, NULL) < 0)
 		fail_msg("%zu bytes: %s", need, unit_last_note());
 	assert_memory_equal(in, out, need);
-	/* One block more at most was decoded; libzstd puts literals of a block after it. */
+	/* At most one more block was decoded; libzstd puts literals of a block after it. */
 	for (size_t i = need + 320 * KiB; i < FRONT; i++)
 		assert_int_equal(out[i], 0xa5);
 }
@@ -297,8 +301,10 @@ static int count_bytes(void *arg, size_t done)
 	return done >= w->stop_at ? fail(-ECANCELED, "enough") : 0;
 }
 
-/* A large object is decoded to the same bytes, by any codec, and checked in the same way; whoever
- * watches may end it on the way. */
+/*
+ * With a watch, a large object of any codec decodes to the same bytes, with the same checks; the
+ * watch may end it.
+ */
 static void a_watched_object(void **state)
 {
 	static const char *const specs[] = { "[{\"id\":\"zstd\",\"level\":1}]",
@@ -349,7 +355,7 @@ static void the_front_of_a_frame(void **state)
 	raw_frame(&raw, 20, in, FRONT);
 	assert_int_equal(codec_encode(&u.chain, span_of(in, FRONT), &object), 0);
 
-	/* A frame with a checksum is decoded to its end, where damage is found. */
+	/* A frame with a checksum is decoded to its end, which finds damage. */
 	object.p[object.n - 1] ^= 1;
 	assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, FRONT, 1, NULL),
 			 -EBADMSG);
@@ -359,7 +365,7 @@ static void the_front_of_a_frame(void **state)
 		check_front(&u.chain, buf_span(&object), in, needs[i]);
 		check_front(&u.chain, buf_span(&raw), in, needs[i]);
 	}
-	/* Its blocks are all there, and nothing follows them. */
+	/* All blocks must be there, and nothing may follow them. */
 	assert_int_equal(codec_decode_front(&u.chain, span_of(raw.p, raw.n - 1), out, FRONT, 1,
 					    NULL),
 			 -EUCLEAN);
@@ -406,13 +412,13 @@ static void threads_share_the_cached_contexts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(verdicts_are_tensorstores),
-		cmocka_unit_test(falsified_frames_never_pass_for_what_they_were),
+		cmocka_unit_test(verdicts_are_those_of_tensorstore),
+		cmocka_unit_test(falsified_frames_never_decode_to_other_bytes),
 		cmocka_unit_test(a_large_window_costs_no_more_than_the_content),
-		cmocka_unit_test(a_usual_window_is_used_again),
+		cmocka_unit_test(a_usual_window_is_reused),
 		cmocka_unit_test(
 			a_frame_that_needs_more_history_than_allowed_is_refused_with_both_numbers),
-		cmocka_unit_test(what_we_write_declares_its_size),
+		cmocka_unit_test(our_frames_declare_their_size),
 		cmocka_unit_test(levels_out_of_range_are_refused),
 		cmocka_unit_test(a_watched_object),
 		cmocka_unit_test(the_front_of_a_frame),

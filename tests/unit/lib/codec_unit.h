@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_unit.h - what the tests of codecs share: chains from JSON text, bytes from hex, and
- * decoding in every way that there is.
+ * codec_unit.h - helpers of the codec tests: chains from JSON text, bytes from hex, and decoding in
+ * every possible way.
  */
 #ifndef PYTREEFS_CODEC_UNIT_H
 #define PYTREEFS_CODEC_UNIT_H
@@ -27,7 +27,7 @@ static inline void unit_chain_release(struct unit_chain *u)
 
 #define auto_unit_chain __attribute__((cleanup(unit_chain_release))) struct unit_chain
 
-/* text: a JSON array of codecs. */
+/* text is a JSON array of codecs. */
 static inline int unit_chain_parse(struct unit_chain *u, enum codec_dialect dialect,
 				   const char *text, size_t item_bytes)
 {
@@ -48,7 +48,7 @@ static inline void unit_chain_of(struct unit_chain *u, enum codec_dialect dialec
 		fail_msg("%s: %s", text, unit_last_note());
 }
 
-/* Two hex digits a byte, spaces ignored. */
+/* Append bytes given as hex digits; spaces are ignored. */
 static inline void unit_hex(struct buf *b, const char *text)
 {
 	for (; *text; text++) {
@@ -62,11 +62,12 @@ static inline void unit_hex(struct buf *b, const char *text)
 	}
 }
 
-/* A source that gives at most `piece` bytes at once. */
+/* A source that returns at most `piece` bytes at once. */
 struct unit_source {
 	struct span left;
 	size_t piece;
-	uint8_t *last; /* a fresh copy each time, so that a use after the next pull shows */
+	/* a fresh copy each time, so that the sanitizer finds a use after the next pull */
+	uint8_t *last;
 };
 
 static inline int unit_pull(void *arg, struct span *ret)
@@ -83,7 +84,7 @@ static inline int unit_pull(void *arg, struct span *ret)
 	return 0;
 }
 
-/* Decode by a stream with pieces of in_piece in and out_piece out. */
+/* Decode as a stream, with input in pieces of in_piece and output in pieces of out_piece. */
 static inline int unit_stream(const struct codec_chain *chain, struct span in, size_t in_piece,
 			      size_t out_piece, uint64_t window, void *out, size_t n)
 {
@@ -108,8 +109,8 @@ static inline int unit_read(void *arg, uint64_t off, size_t n, void *p)
 }
 
 /*
- * Decode by ranges of `piece` bytes, the last one first, each from its own bytes: 0 or an error; 1
- * when the object is not decoded so.
+ * Decode by ranges of `piece` bytes, the last one first, each from its own stored bytes. Returns 0
+ * or an error; 1 when the object must be decoded as a stream.
  */
 static inline int unit_ranges(const struct codec_chain *chain, struct span in, size_t piece,
 			      uint8_t *out, size_t n)
@@ -125,7 +126,7 @@ static inline int unit_ranges(const struct codec_chain *chain, struct span in, s
 		uint8_t *p;
 
 		codec_blocks_span(b, i * piece, len, &at, &in_n);
-		/* Exactly what may be touched. */
+		/* Exactly the bytes that may be touched. */
 		p = malloc(CODEC_BLOCKS_FRONT + in_n);
 		r = unit_read(&in, at, in_n, p + CODEC_BLOCKS_FRONT);
 		if (r >= 0)
@@ -139,15 +140,15 @@ static inline int unit_ranges(const struct codec_chain *chain, struct span in, s
 }
 
 /*
- * Decode at once, and as streams of several piece sizes: all must agree. The result of the first;
- * out (n bytes) is set when it is 0.
+ * Decode at once, by ranges, and as streams with several piece sizes; all must agree. Returns the
+ * result of the first; when that is 0, out (n bytes) is set.
  */
 static inline int unit_decode(const struct codec_chain *chain, struct span in, void *out, size_t n)
 {
 	static const size_t pieces[][2] = {
 		{ SIZE_MAX, SIZE_MAX }, { 1, 1 }, { 3, 1000000 }, { 70000, 5 }
 	};
-	/* Copies of the exact size, so that the sanitizer sees every byte too far. */
+	/* Copies of the exact size, so that the sanitizer finds every access beyond the end. */
 	uint8_t *copy = malloc(in.n ? in.n : 1), *a = malloc(n ? n : 1), *b = malloc(n ? n : 1);
 	int r, q;
 
@@ -155,7 +156,7 @@ static inline int unit_decode(const struct codec_chain *chain, struct span in, v
 		memcpy(copy, in.p, in.n);
 	r = codec_decode(chain, span_of(copy, in.n), a, n);
 	for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
-		/* Byte by byte only what is short. */
+		/* Only short objects are decoded byte by byte. */
 		if (pieces[i][0] == 1 && (in.n > 10000 || n > 10000))
 			continue;
 		memset(b, 0xee, n);
@@ -184,7 +185,7 @@ static inline int unit_decode(const struct codec_chain *chain, struct span in, v
 	return r;
 }
 
-/* Something between noise and a pattern: compressible, but not to nothing. */
+/* Fill with bytes that are compressible, but not to nothing. */
 static inline void unit_fill(uint8_t *p, size_t n, unsigned seed)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -198,7 +199,7 @@ static inline int unit_sink(void *arg, struct span out)
 	return buf_add_span(arg, out);
 }
 
-/* Encode by an encoder with pieces of `piece` in. */
+/* Encode with input in pieces of `piece` bytes. */
 static inline int unit_encode_pieces(const struct codec_chain *chain, struct span in, size_t piece,
 				     struct buf *ret)
 {
@@ -211,9 +212,9 @@ static inline int unit_encode_pieces(const struct codec_chain *chain, struct spa
 }
 
 /*
- * What every codec must stand: truncated at each byte, and each byte changed in several ways. A cut
- * object never decodes; a changed one fails or decodes to something, and with `checked` it never
- * decodes to something else.
+ * Truncate an object at each byte, and change each byte in several ways. A truncated object never
+ * decodes. A changed one fails or decodes to something; with `checked` it never decodes to anything
+ * but the original.
  */
 static inline void unit_falsify(const struct codec_chain *chain, struct span good,
 				const void *plain, size_t n, bool checked)

@@ -146,7 +146,7 @@ static void an_error_is_that_of_our_own_look(void **state)
 		zarr_view_whole(&m.meta, &v);
 		assert_int_equal(zarr_read_into(m.z, &v, 0, sizeof(got), got), -EUCLEAN);
 		assert_string_equal(err_text(-EUCLEAN),
-				    "chunk 'a/0' (inline:8): no zstd frame: it begins with "
+				    "chunk 'a/0' (inline:8): not a zstd frame: it begins with "
 				    "66206f6e, not fd2fb528");
 		end(&m, &there);
 	}
