@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cast.c - arrays from one element type to another, in blocks through a wide type.
+ * cast.c - convert arrays from one element type to another, in blocks through a wide type.
  *
- * Every type decodes exactly into one of four wide types and every type is encoded
- * from each of them, so a pair is a decoder and an encoder over a block that stays
- * in the first-level cache. One-byte sources go through a table of 256 results.
- * The arithmetic of single small floats is in small_float.c, the loops that the
- * compiler turns into vectors, and those of F16C, in cast_loops.c.
+ * Every type decodes exactly into one of four wide types, and every type can be encoded from each
+ * of them. So a pair of types is a decoder and an encoder over a block that stays in the
+ * first-level cache. One-byte sources go through a table of 256 results. small_float.c has the
+ * arithmetic of single small floats; cast_loops.c has the loops that the compiler vectorizes, and
+ * those that use F16C.
  *
- * Invariants: decoding loses nothing that the target could show, so rounding
- * happens where numpy and ml_dtypes do it and nowhere else.
+ * Invariants: decoding loses nothing that the target type could represent, so rounding happens
+ * where numpy and ml_dtypes round, and nowhere else.
  */
 #include "core/dtype/cast.h"
 
@@ -29,7 +29,7 @@ union block {
 	uint64_t u[CAST_BLOCK];
 };
 
-/* Loops over elements that may be unaligned. */
+/* Loop over n elements, which may be unaligned. */
 #define EACH(n, expression)                      \
 	do {                                     \
 		for (size_t k = 0; k < (n); k++) \
@@ -91,7 +91,7 @@ static void decode_int(enum dtype t, const uint8_t *p, int64_t *out, size_t n)
 		EACH(n, out[k] = ((const any_u32 *)p)[k]);
 		return;
 	default:
-		/* int64, and uint64 as the same bits. */
+		/* int64, and the bits of uint64. */
 		memcpy(out, p, 8 * n);
 		return;
 	}
@@ -111,7 +111,7 @@ static void decode_f32(enum dtype t, enum dtype to, const uint8_t *p, float *out
 		return;
 	case DTYPE_BFLOAT16:
 		cast_bf16_to_f32(p, out, n);
-		/* float16 would keep the payload of a NaN, which ml_dtypes drops. */
+		/* float16 would keep the payload of a NaN, but ml_dtypes drops it. */
 		if (to == DTYPE_FLOAT16)
 			EACH(n, out[k] = isnan(out[k]) ? copysignf(NAN, out[k]) : out[k]);
 		return;
@@ -133,7 +133,7 @@ static void decode_f64(enum dtype t, const uint8_t *p, double *out, size_t n)
 
 /* ---- encode ---- */
 
-/* What x86-64 gives where C leaves it open. */
+/* The results of x86-64 where C leaves them undefined. */
 static int32_t trunc_i32(double x)
 {
 	return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN;
@@ -154,7 +154,7 @@ static uint64_t trunc_u64(double x)
 	return x >= 0x1p63 ? (uint64_t)trunc_i64(x - 0x1p63) ^ 1ull << 63 : (uint64_t)trunc_i64(x);
 }
 
-/* ml_dtypes' way to int2 and int4. */
+/* The conversion of ml_dtypes to int2 and int4. */
 static uint8_t trunc_small(double x, uint8_t mask)
 {
 	return x >= -2147483648.0 && x <= 2147483647.0 ? (uint8_t)(int32_t)x & mask : 0;
@@ -258,7 +258,7 @@ static void encode_f32(enum dtype t, const float *in, uint8_t *p, size_t n)
 		break;
 	}
 	if (is_int(t)) {
-		/* Exact, and the limits that count are the same. */
+		/* The conversion to double is exact, and the limits are the same. */
 		EACH(n, wide[k] = in[k]);
 		encode_int_f64(t, wide, p, n);
 	} else {
@@ -291,12 +291,12 @@ static void encode_f64(enum dtype t, const double *in, uint8_t *p, size_t n)
 		encode_int_f64(t, in, p, n);
 		return;
 	}
-	/* complex64, and ml_dtypes' types: through float. */
+	/* complex64 and the types of ml_dtypes go through float. */
 	cast_f64_to_f32(in, narrow, n);
 	encode_f32(t, narrow, p, n);
 }
 
-/* From integers of 64 bits: each conversion is rounded once, to float or to double. */
+/* Encode integers of 64 bits. Each conversion rounds once, to float or to double. */
 static void encode_wide_int(enum dtype t, enum wide w, const union block *in, uint8_t *p, size_t n)
 {
 	union block real;
@@ -318,15 +318,15 @@ static void encode_wide_int(enum dtype t, enum wide w, const union block *in, ui
 	}
 }
 
-/* float16 to uint32: numpy's loop is the only one of its kind. */
+/* float16 to uint32, for which numpy has a loop of its own. */
 static void f16_to_u32(const float *in, uint8_t *p, size_t n)
 {
 	EACH(n, ((any_u32 *)p)[k] = (uint32_t)trunc_i64(in[k]));
 }
 
 /*
- * Eight-bit floats to integers: NaN is 0, and infinity the end of the range, or (int2 and int4) the
- * low bits of that of int32.
+ * Eight-bit floats to integers: NaN becomes 0, infinity the end of the range; for int2 and int4 the
+ * low bits of the end of int32's range.
  */
 static void small_to_int(enum dtype t, const float *in, uint8_t *p, size_t n)
 {
@@ -345,7 +345,7 @@ static void small_to_int(enum dtype t, const float *in, uint8_t *p, size_t n)
 	}
 }
 
-/* ---- the whole ---- */
+/* ---- whole arrays ---- */
 
 static void cast_block(enum dtype to, uint8_t *out, enum dtype from, const uint8_t *in, size_t n)
 {
@@ -388,7 +388,7 @@ static void cast_blocks(enum dtype to, uint8_t *out, enum dtype from, const uint
 	}
 }
 
-/* One-byte sources: all 256 results first. */
+/* For one-byte sources, compute all 256 results first. */
 static void cast_by_table(enum dtype to, uint8_t *out, enum dtype from, const uint8_t *in, size_t n)
 {
 	uint8_t codes[256], table[256 * LIMIT_ITEM_BYTES];
@@ -398,7 +398,7 @@ static void cast_by_table(enum dtype to, uint8_t *out, enum dtype from, const ui
 	cast_map(out, table, in, n, dtype_info(to)->size);
 }
 
-/* Both parts count. */
+/* Either part makes the number true. */
 static void complex_to_bool(uint8_t *out, enum dtype from, const uint8_t *in, size_t n)
 {
 	if (from == DTYPE_COMPLEX64)

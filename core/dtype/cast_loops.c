@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cast_loops.c - loops that the compiler turns into vectors, and float16 by F16C.
+ * cast_loops.c - loops that the compiler vectorizes, and float16 by F16C.
  *
- * Which float16 loops run is decided at run time; both give the same bits. F16C
- * makes a signalling NaN quiet and numpy does not, so a block with a NaN goes the
- * portable way.
+ * The float16 loops are chosen at run time; both kinds give the same bits. F16C makes a signalling
+ * NaN quiet and numpy does not, so a block with a NaN takes the portable loop.
  */
 #include "core/dtype/cast_loops.h"
 #include "core/base/thread.h"
@@ -13,7 +12,7 @@
 #include <stdatomic.h>
 
 #if defined(__GNUC__) && !defined(__clang__)
-/* The rest of the program is fine with less; clang vectorizes as it is. */
+/* The rest of the program needs less; clang vectorizes without it. */
 #pragma GCC optimize("O3")
 #endif
 
@@ -80,10 +79,10 @@ static void f32_to_f16_portable(const float *in, any_u16 *restrict out, size_t n
 
 #if HAVE_F16C
 
-/* The compilers' own question does not know this name everywhere. */
+/* Not every compiler knows "f16c" in __builtin_cpu_supports(). */
 static bool cpu_has_f16c(void)
 {
-	static atomic_int answer; /* 0: not asked yet, 1: no, 2: yes */
+	static atomic_int answer; /* 0: unknown, 1: no, 2: yes */
 	int known = atomic_load_explicit(&answer, memory_order_relaxed);
 	unsigned a, b, c, d;
 
@@ -130,7 +129,7 @@ __attribute__((target("f16c,avx"))) static void f32_to_f16_f16c(const float *in,
 {
 	size_t k = 0;
 
-	/* 0: to the nearest, ties to even. */
+	/* 0: round to nearest, ties to even. */
 	for (; k + 8 <= n; k += 8)
 		_mm_storeu_si128((__m128i *)(out + k), _mm256_cvtps_ph(_mm256_loadu_ps(in + k), 0));
 	f32_to_f16_portable(in + k, out + k, n - k);
@@ -171,12 +170,12 @@ void cast_f32_to_f16(const float *in, void *out, size_t n)
 #define SMALL_FIRST DTYPE_FLOAT4_E2M1FN
 #define SMALL_COUNT (DTYPE_FLOAT8_E8M0FNU - SMALL_FIRST + 1)
 
-/* By the upper half of a float, whose last bit also stands for all of the lower half. */
+/* Indexed by the upper half of a float, with its last bit set when the lower half is not zero. */
 static uint8_t small_codes[SMALL_COUNT][65536];
 static atomic_bool small_ready[SMALL_COUNT];
-static pthread_mutex_t small_lock = PTHREAD_MUTEX_INITIALIZER; /* for filling a table */
+static pthread_mutex_t small_lock = PTHREAD_MUTEX_INITIALIZER; /* held while a table is filled */
 
-/* A table that is half filled is not ready, and filled anew. */
+/* A half-filled table is not marked as ready, so the child fills it again. */
 static void forked(void)
 {
 	lock_was_held(&small_lock);
@@ -190,7 +189,7 @@ static const uint8_t *small_table(enum dtype t)
 	if (atomic_load_explicit(&small_ready[t - SMALL_FIRST], memory_order_acquire))
 		return codes;
 	pthread_mutex_lock(&small_lock);
-	/* Unless another thread has been faster. */
+	/* Stop when another thread has filled it. */
 	for (uint32_t k = 0; k < 65536 && !atomic_load(&small_ready[t - SMALL_FIRST]); k++)
 		codes[k] = small_from_f64(t, f32_of(k << 16));
 	atomic_store_explicit(&small_ready[t - SMALL_FIRST], true, memory_order_release);
@@ -202,15 +201,15 @@ void cast_f32_to_small(enum dtype t, const float *in, uint8_t *out, size_t n)
 {
 	const uint8_t *codes;
 
-	/* Filling a table takes as long as some ten thousand elements without it. */
+	/* Filling a table takes as long as converting some ten thousand elements without it. */
 	if (n < CAST_BLOCK) {
 		for (size_t k = 0; k < n; k++)
 			out[k] = small_from_f64(t, in[k]);
 		return;
 	}
 	/*
-	 * Eight bits of mantissa, rounded to odd, are two more than any of these types looks at:
-	 * the result is the same as from all 24.
+	 * Eight bits of mantissa, rounded to odd, are two more than any of these types uses, so the
+	 * result is the same as from all 24.
 	 */
 	codes = small_table(t);
 	for (size_t k = 0; k < n; k++) {

@@ -7,9 +7,9 @@
 
 #include "core/dtype/small_float.h"
 
-#define CAST_BLOCK 512 /* elements in one block: 4 KiB of the widest */
+#define CAST_BLOCK 512 /* elements in one block: 4 KiB for double */
 
-/* Elements that lie anywhere. */
+/* Elements that may be unaligned. */
 typedef int16_t any_i16 __attribute__((aligned(1)));
 typedef int32_t any_i32 __attribute__((aligned(1)));
 typedef uint16_t any_u16 __attribute__((aligned(1)));
@@ -18,17 +18,17 @@ typedef uint64_t any_u64 __attribute__((aligned(1)));
 typedef float any_f32 __attribute__((aligned(1)));
 typedef double any_f64 __attribute__((aligned(1)));
 
-/* At most CAST_BLOCK elements each; in and out do not overlap. */
+/* Convert at most CAST_BLOCK elements; in and out do not overlap. */
 void cast_f16_to_f32(const void *in, float *out, size_t n);
 void cast_f32_to_f16(const float *in, void *out, size_t n);
 void cast_bf16_to_f32(const void *in, float *out, size_t n);
 void cast_f32_to_bf16(const float *in, void *out, size_t n);
 void cast_f32_to_f64(const float *in, void *out, size_t n);
 void cast_f64_to_f32(const double *in, void *out, size_t n);
-/* t: a float of eight bits or less. Full blocks are fast. */
+/* t is a float type of eight bits or less. Only full blocks are fast. */
 void cast_f32_to_small(enum dtype t, const float *in, uint8_t *out, size_t n);
 
-/* out[k] = table[in[k]], elements of size bytes; with size 1 out may be in. */
+/* out[k] = table[in[k]], for elements of `size` bytes. With size 1, out may be in. */
 void cast_map(void *out, const void *table, const uint8_t *in, size_t n, size_t size);
 
 #endif

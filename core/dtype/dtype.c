@@ -2,8 +2,8 @@
 /*
  * dtype.c - the table of element types and their spellings.
  *
- * Values as text are in dtype_value.c, fill values of zarr metadata in
- * dtype_fill.c, conversions in cast.c.
+ * dtype_value.c has values as text, dtype_fill.c the fill values of zarr
+ * metadata, cast.c conversions.
  */
 #include "core/dtype/dtype.h"
 
@@ -15,7 +15,7 @@
 #define COMPLEX DTYPE_KIND_COMPLEX
 
 static const struct dtype_info table[DTYPE_COUNT] = {
-	/* numpy writes float8_e5m2 as <f1 and then cannot read it; <V1 is as for the others. */
+	/* numpy writes float8_e5m2 as <f1, which it cannot read; we write <V1 as for the others. */
 	[DTYPE_BOOL] = { "bool", "|b1", "|b1", "BOOL", DTYPE_KIND_BOOL, 1, 1, 8 },
 	[DTYPE_INT2] = { "int2", "int2", "<V1", NULL, INT, 1, 1, 2 },
 	[DTYPE_INT4] = { "int4", "int4", "<V1", NULL, INT, 1, 1, 4 },
@@ -62,8 +62,10 @@ enum dtype dtype_by_name(struct span name)
 	return DTYPE_UNKNOWN;
 }
 
-/* "float8_e4m3fn" as "f8_e4m3fn". Types below a byte have no such name: "i4" is four bytes to
- * numpy. */
+/*
+ * Whether name is short for a type: "f8_e4m3fn" for "float8_e4m3fn". Types below a byte have no
+ * short name, since "i4" is four bytes in numpy.
+ */
 static bool is_short_name(struct span name, const struct dtype_info *i)
 {
 	static const char *const kinds[][2] = { { "bfloat", "bf" },
@@ -89,7 +91,7 @@ enum dtype dtype_by_user(struct span name)
 	struct span folded = span_of(lower, MIN(name.n, sizeof(lower)));
 	enum dtype t;
 
-	/* The longest of them is shorter. */
+	/* A longer name than `lower` matches no type. */
 	for (size_t i = 0; i < folded.n; i++)
 		lower[i] = (char)(name.p[i] >= 'A' && name.p[i] <= 'Z' ? name.p[i] + ('a' - 'A') :
 									 name.p[i]);
@@ -100,7 +102,7 @@ enum dtype dtype_by_user(struct span name)
 	return t == DTYPE_UNKNOWN ? dtype_by_safetensors(name) : t;
 }
 
-/* Kind letter and size after the byte order: "f4". */
+/* Look up a kind letter and a size: "f4". */
 static enum dtype by_kind_and_size(struct span s)
 {
 	for (int t = DTYPE_BOOL; t < DTYPE_COUNT; t++) {
@@ -121,7 +123,7 @@ enum dtype dtype_by_v2(struct span text, bool *ret_big)
 {
 	enum dtype t;
 
-	/* The types of ml_dtypes go by their names, and have no byte order to choose. */
+	/* The types of ml_dtypes are spelled by their names, and have no byte order. */
 	t = dtype_by_name(text);
 	if (t != DTYPE_UNKNOWN && span_eq(text, span_str(table[t].v2))) {
 		*ret_big = false;
@@ -147,7 +149,7 @@ enum dtype dtype_by_npy(struct span descr, bool *ret_big)
 	if (t == DTYPE_UNKNOWN && span_eq(rest, span_str("f1")))
 		t = DTYPE_FLOAT8_E5M2;
 	if (t == DTYPE_UNKNOWN && span_eq(rest, span_str("V2"))) {
-		/* Void bytes have no order. */
+		/* Void types have no byte order. */
 		t = DTYPE_BFLOAT16;
 		swapped = false;
 	}

@@ -3,8 +3,8 @@
  * dtype.h - element types: names in every spelling, sizes, special values.
  *
  * In memory and in files of the mount an element is little-endian; types below
- * one byte (int2, int4, float4) take one byte each, value in the low bits, high
- * bits zero, as ml_dtypes holds them.
+ * one byte (int2, int4, float4) take one byte each, with the value in the low
+ * bits and zero high bits, as in ml_dtypes.
  */
 #ifndef PYTREEFS_DTYPE_H
 #define PYTREEFS_DTYPE_H
@@ -51,63 +51,66 @@ enum dtype_kind {
 };
 
 struct dtype_info {
-	const char *name; /* numpy's, ml_dtypes' and zarr v3's name: "bfloat16" */
-	const char *v2;   /* zarr v2, as we write it: "<f4", "|b1", "bfloat16" */
+	const char *name; /* name in numpy, ml_dtypes and zarr v3: "bfloat16" */
+	const char *v2;   /* name in zarr v2, as we write it: "<f4", "|b1", "bfloat16" */
 	const char *npy;  /* descr as numpy writes it: "<f4", "<V2", "<V1" */
 	/*
-	 * "BF16"; NULL when the format has no name for it. float4_e2m1fn has none here: safetensors
-	 * packs two of them into a byte.
+	 * "BF16"; NULL when safetensors has no name for it. float4_e2m1fn has none here, since
+	 * safetensors packs two of them into a byte.
 	 */
 	const char *safetensors;
 	enum dtype_kind kind;
-	uint8_t size; /* bytes an element */
-	uint8_t word; /* bytes that byte order is about: half of a complex one */
-	uint8_t bits; /* significant low bits of a byte: 2, 4; else 8 * size */
+	uint8_t size; /* bytes per element */
+	uint8_t word; /* bytes per word, the unit of byte order: half of a complex element */
+	uint8_t bits; /* significant low bits of a one-byte element: 2, 4; else 8 * size */
 };
 
-/* Not for DTYPE_UNKNOWN. */
+/* t must not be DTYPE_UNKNOWN. */
 const struct dtype_info *dtype_info(enum dtype t);
 
-/* By the one name; DTYPE_UNKNOWN when no type has it. */
+/* Look up info->name; DTYPE_UNKNOWN when no type has it. */
 enum dtype dtype_by_name(struct span name);
-/* As people write it: also "bf16", "f32", "i8", "f8_e4m3fn" (JAX's short names), and as safetensors
- * has it; small or capital letters. */
+/*
+ * Look up a name that a person wrote, in upper or lower case: also JAX's short names ("bf16",
+ * "f32", "i8", "f8_e4m3fn") and those of safetensors.
+ */
 enum dtype dtype_by_user(struct span name);
-/* zarr v2 spelling; sets ret_big for '>' where that means something (more than one byte). */
+/* Look up a zarr v2 spelling. Sets ret_big for '>' when the type has more than one byte. */
 enum dtype dtype_by_v2(struct span text, bool *ret_big);
 /*
- * npy descr with <, >, =, | or none, or a bare name; void types give DTYPE_UNKNOWN except 'V2'
- * (bfloat16) and 'f1' (e5m2, as numpy writes it).
+ * Look up an npy descr: with '<', '>', '=', '|' or without, or a bare name. Void types are
+ * DTYPE_UNKNOWN, except "V2" (bfloat16); "f1" is e5m2, as numpy writes it.
  */
 enum dtype dtype_by_npy(struct span descr, bool *ret_big);
 enum dtype dtype_by_safetensors(struct span name);
 
 /*
- * A fill value of zarr metadata -> the element's bytes, little-endian. -EUCLEAN when the text does
- * not fit the type. version 2 or 3: zarr.md sections 3.3 and 5.5. null is not for here.
+ * Parse a fill value of zarr metadata, of version 2 or 3, into the element's bytes, little-endian.
+ * -EUCLEAN when it is not a value of the type. The caller handles null.
  *
- * Numbers become what TensorStore 0.1.86 makes of them, which is not always what cast.h does:
- * float8 types are rounded once, float16 through float32, and float8_e8m0fnu has TensorStore's bias
- * (1.0 is byte 3f), since only so the bytes come out that it reads and writes.
+ * Numbers are converted as by TensorStore 0.1.86, which does not always agree with cast.h: float8
+ * types are rounded once, float16 is rounded through float32, and float8_e8m0fnu has TensorStore's
+ * bias (1.0 is byte 3f). Otherwise the bytes would differ from those that it reads and writes.
  */
 int dtype_fill_parse(enum dtype t, int version, const struct json *j,
 		     uint8_t ret[LIMIT_ITEM_BYTES]);
-/* And back, as TensorStore spells it. */
+/* Append the fill value as TensorStore spells it. */
 int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BYTES],
 		     struct buf *ret);
 
 /*
- * One element as JSON text of the mount: true/false, integers in full, floats with '.' or 'e', NaN
- * and infinities as strings, complex as [re, im].
+ * Append one element as JSON text of the mount: true or false, integers in full, floats with '.' or
+ * 'e', NaN and infinities as strings, complex numbers as [re, im].
  *
- * Floats have the fewest digits that read back equal: float64 as a double; narrower ones when read
- * as a double and then rounded to the type, so float32 0.1 is 0.1 (as numpy prints it) and not
- * 0.10000000149011612.
+ * Floats have the fewest digits that read back equal. float64 is read back as a double; narrower
+ * types are read as a double and then rounded to the type, so float32 0.1 is printed as 0.1 (as by
+ * numpy), not as 0.10000000149011612.
  */
 int dtype_value_print(enum dtype t, const void *element, struct buf *ret);
 /*
- * The reverse, rounding as `cast` from float64 does; -EINVAL when the text is not such a value or
- * out of range: a finite number must stay finite, and NaN and infinities need a type that has them.
+ * Parse such a text, rounding as cast() from float64 does. -EINVAL when it is not a value of the
+ * type, or is out of range: a finite number must stay finite, and NaN and infinities need a type
+ * that has them.
  */
 int dtype_value_parse(enum dtype t, const struct json *j, void *element);
 

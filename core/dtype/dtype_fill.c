@@ -2,7 +2,7 @@
 /*
  * dtype_fill.c - fill values of zarr metadata, as TensorStore 0.1.86 reads and writes them.
  *
- * v2 and v3 have different rules, and neither has those of a value in the mount
+ * v2 and v3 have different rules, and both differ from those of a value in the mount
  * (dtype_value.c).
  */
 #include <ctype.h>
@@ -18,7 +18,7 @@ static int bad_fill(enum dtype t, const char *what)
 	return fail(-EUCLEAN, "fill_value is not %s for %s", what, dtype_info(t)->name);
 }
 
-/* ---- float8_e8m0fnu: TensorStore takes the byte for an exponent with bias 63 ---- */
+/* ---- float8_e8m0fnu: TensorStore treats the byte as an exponent with bias 63 ---- */
 
 static uint8_t e8m0_from_number(double d)
 {
@@ -42,7 +42,7 @@ static double e8m0_number(uint8_t code)
 
 /* ---- numbers ---- */
 
-/* static_cast<type>(double) of TensorStore. */
+/* As TensorStore's static_cast<type>(double). */
 static void from_number(enum dtype t, double d, uint8_t *out)
 {
 	float f = (float)d;
@@ -97,13 +97,15 @@ static bool is_word(struct span s, double *ret)
 	return true;
 }
 
-/* v2: a number of C in a string, white space around it; no other words for NaN and infinity. */
+/*
+ * v2: a number of C in a string, with white space around it; no other words for NaN and infinity.
+ */
 static bool is_quoted_number(struct span s, double *ret)
 {
 	const char *text = (const char *)s.p;
 	char *end;
 
-	/* Strings of a document are followed by a NUL, and may hold one. */
+	/* A NUL follows the strings of a document, which may contain one. */
 	if (!s.n || strlen(text) != s.n)
 		return false;
 	*ret = strtod(text, &end);
@@ -158,7 +160,7 @@ static int parse_float(enum dtype t, int version, const struct json *j, uint8_t 
 	return 0;
 }
 
-/* ---- base64, for what v2 has no numbers ---- */
+/* ---- base64, for the types whose numbers v2 does not have ---- */
 
 static int base64_digit(uint8_t c)
 {
@@ -169,7 +171,10 @@ static int base64_digit(uint8_t c)
 	return at ? (int)(at - digits) : -1;
 }
 
-/* Exactly n bytes; white space anywhere, padding ('=' or '.') whole or none, as absl takes it. */
+/*
+ * Decode exactly n bytes. White space may be anywhere, and padding ('=' or '.') is complete or
+ * absent, as for absl.
+ */
 static bool is_base64(struct span s, size_t n, uint8_t *out)
 {
 	unsigned bits = 0, got = 0, padding = 0;
@@ -223,7 +228,7 @@ static int put_base64(const uint8_t *p, size_t n, struct buf *ret)
 static int parse_int(enum dtype t, int version, const struct json *j, uint8_t *out)
 {
 	const struct dtype_info *info = dtype_info(t);
-	/* v2 checks against the bytes and cuts off the rest. */
+	/* v2 checks the range of the whole byte; the excess bits are cleared later. */
 	unsigned bits = version == 2 ? 8u * info->size : info->bits;
 	int64_t i = 0, top = INT64_MAX >> (64 - bits);
 	uint64_t u = 0;
@@ -249,7 +254,7 @@ static int parse_int(enum dtype t, int version, const struct json *j, uint8_t *o
 	return 0;
 }
 
-/* ---- both ways ---- */
+/* ---- parsing and printing ---- */
 
 static int parse_complex(enum dtype t, int version, const struct json *j, uint8_t *out)
 {

@@ -2,7 +2,7 @@
 /*
  * dtype_value.c - one element <-> the JSON text that the mount shows for it.
  *
- * Fill values, which follow other rules, are in dtype_fill.c.
+ * dtype_fill.c has fill values, which follow other rules.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 /* ---- print ---- */
 
-/* Is the double that text gives this element, once rounded to its type? */
+/* Whether the double that text denotes rounds to this element; ret is set to the double. */
 static bool reads_back(enum dtype t, const char *text, const void *element, double *ret)
 {
 	uint8_t again[LIMIT_ITEM_BYTES];
@@ -25,8 +25,8 @@ static bool reads_back(enum dtype t, const char *text, const void *element, doub
 
 /*
  * The double with the fewest decimal digits that rounds to the element. Rounding to p digits finds
- * it, except where numbers lie denser below than above (at powers of two): there the next larger
- * number of p digits may do as well.
+ * it, except at powers of two, where numbers are denser below than above: there the next larger
+ * number of p digits may also read back equal.
  */
 static double shortest(enum dtype t, double d, const void *element)
 {
@@ -58,7 +58,7 @@ static int print_float(enum dtype t, const void *element, struct buf *ret)
 	double d;
 
 	cast(DTYPE_FLOAT64, &d, t, element, 1);
-	/* JSON_PRETTY: Python's shape of a number, NaN and infinities as strings. */
+	/* JSON_PRETTY has Python's spelling of numbers, and NaN and infinities as strings. */
 	if (t == DTYPE_FLOAT64 || !isfinite(d))
 		return json_put_double(ret, d, JSON_PRETTY);
 	return json_put_double(ret, shortest(t, d, element), JSON_PRETTY);
@@ -141,7 +141,7 @@ static int parse_int(enum dtype t, const struct json *j, void *element)
 	return 0;
 }
 
-/* A number, or one of the words; ret_finite: it was a number. */
+/* Get a number, or one of the words for NaN and infinity. */
 static bool as_double(const struct json *j, double *ret)
 {
 	static const struct {
@@ -171,7 +171,7 @@ static int parse_float(enum dtype t, const struct json *j, void *element)
 	cast(DTYPE_FLOAT64, &back, t, own, 1);
 	if (isfinite(d) != isfinite(back) || isnan(d) != isnan(back))
 		return no_value(t, "is out of the range of");
-	/* This type has no infinity to show what is too large; it would begin at 7. */
+	/* This type has no infinity that a too large number would become; it would begin at 7. */
 	if (t == DTYPE_FLOAT4_E2M1FN && fabs(d) >= 7)
 		return no_value(t, "is out of the range of");
 	memcpy(element, own, dtype_info(t)->size);

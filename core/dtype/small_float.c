@@ -2,24 +2,24 @@
 /*
  * small_float.c - float types below 32 bits, by arithmetic on their bits.
  *
- * Loops over arrays are in cast.c.
+ * cast.c has loops over arrays.
  */
 #include "core/dtype/small_float.h"
 
 #include <assert.h>
 #include <math.h>
 
-/* What stands for infinity and NaN. */
+/* The codes for infinity and NaN. */
 enum specials {
 	LIKE_IEEE,     /* top exponent: infinity, NaN */
 	ONE_NAN,       /* "fn": all ones is NaN, no infinity */
-	NEGATIVE_ZERO, /* "fnuz": 80 is NaN, no infinity, no -0 */
+	NEGATIVE_ZERO, /* "fnuz": code 80 is NaN; no infinity, no -0 */
 	NO_SPECIALS,
 };
 
 struct format {
-	int man, bias; /* bits of mantissa */
-	unsigned bits; /* of the whole */
+	int man, bias; /* bits of mantissa; bias of the exponent */
+	unsigned bits; /* bits of the whole code */
 	enum specials specials;
 	uint8_t nan, top; /* canonical NaN; largest finite code */
 };
@@ -40,8 +40,9 @@ bool small_is(enum dtype t)
 }
 
 /*
- * The code of |x| in a format with man bits of mantissa whose smallest normal number is 2^emin,
- * rounded to nearest even, as if there were no largest one. Not for infinity and NaN.
+ * The code of |x| in a format with `man` bits of mantissa whose smallest normal number is 2^emin,
+ * rounded to nearest, ties to even, as if there were no largest number. x must not be infinite or
+ * NaN.
  */
 static uint64_t round_code(double x, int man, int emin)
 {
@@ -49,7 +50,7 @@ static uint64_t round_code(double x, int man, int emin)
 	int e = (int)(bits >> 52) - 1023;
 	int shift = 52 - man + (e < emin ? emin - e : 0);
 
-	/* Below half of the smallest number; also all doubles that are subnormal themselves. */
+	/* Less than half of the smallest number, which includes all subnormal doubles. */
 	if (bits == 0 || shift > 53 + 1)
 		return 0;
 	m = (bits & ((1ull << 52) - 1)) | 1ull << 52;
@@ -72,7 +73,7 @@ static uint8_t e8m0_from_f64(double x)
 
 	if (bits == 0 || bits >= 0x7f800000)
 		return 0xff;
-	/* Among subnormal floats all above 2^-127 go up. */
+	/* Among subnormal floats, everything above 2^-127 rounds up. */
 	if (bits < 0x00800000)
 		return bits > 0x00400000;
 	return (uint8_t)((bits + 0x00400000) >> 23);
@@ -148,14 +149,14 @@ float f16_to_f32(uint16_t h)
 
 double f16_to_f64(uint16_t h)
 {
-	/* A signalling NaN would be made quiet on the way from float to double. */
+	/* The conversion of float to double would make a signalling NaN quiet. */
 	if ((h & 0x7fff) > 0x7c00)
 		return f64_of((uint64_t)(h & 0x8000) << 48 | (uint64_t)(h & 0x7fff) << 42 |
 			      0x7ff0000000000000);
 	return f16_to_f32(h);
 }
 
-/* NaN with the top bits of its payload; never infinity. */
+/* A NaN with the top bits of the payload; never infinity. */
 static uint16_t f16_nan(uint16_t sign, uint16_t payload)
 {
 	return sign | 0x7c00 | (payload ? payload : 1);

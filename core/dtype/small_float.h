@@ -2,26 +2,26 @@
 /*
  * small_float.h - one element of a float type below 32 bits, to and from float and double.
  *
- * The bits are those of ml_dtypes (and of numpy for float16). Going up is exact, so
- * only the way down rounds: to nearest, ties to even.
+ * The bits are those of ml_dtypes (and of numpy for float16). Conversion to a wider type is exact;
+ * conversion to a narrower one rounds to nearest, ties to even.
  */
 #ifndef PYTREEFS_SMALL_FLOAT_H
 #define PYTREEFS_SMALL_FLOAT_H
 
 #include "core/dtype/dtype.h"
 
-/* A float of eight bits or less: DTYPE_FLOAT4_E2M1FN to DTYPE_FLOAT8_E8M0FNU. */
+/* Whether t is a float type of eight bits or less: DTYPE_FLOAT4_E2M1FN to DTYPE_FLOAT8_E8M0FNU. */
 bool small_is(enum dtype t);
-/* Bits above the type's own are ignored. */
+/* Unused high bits of the code are ignored. */
 float small_to_f32(enum dtype t, uint8_t code);
 /*
- * Rounded once. Beyond the largest value: infinity where the type has one, else NaN, else (float4)
- * the largest value. float8_e8m0fnu has neither sign nor zero: NaN for those; ties go up.
+ * Rounds once. Beyond the largest value: infinity where the type has one, else NaN, else (float4)
+ * the largest value. float8_e8m0fnu has neither sign nor zero, so those become NaN; its ties go up.
  */
 uint8_t small_from_f64(enum dtype t, double x);
 
 float f16_to_f32(uint16_t h);
-/* NaN keeps as many bits as there is room for, as in numpy: it is not made quiet. */
+/* NaN keeps its payload and is not made quiet, as in numpy. */
 double f16_to_f64(uint16_t h);
 uint16_t f16_from_f32(float x);
 uint16_t f16_from_f64(double x);

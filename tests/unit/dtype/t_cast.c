@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_cast.c - the rules of cast.h by example (test_casts.py compares everything with numpy), blocks,
- * memory in place and unaligned.
+ * conversion in place and of unaligned memory.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -33,7 +33,7 @@ static void examples(void **state)
 		enum dtype to, from;
 		uint64_t in, out;
 	} cases[] = {
-		/* float32 -> int: what x86-64 gives for 3e9, -1 and NaN. */
+		/* float32 -> int: the results of x86-64 for 3e9, -1 and NaN. */
 		{ DTYPE_INT32, DTYPE_FLOAT32, 0x4f32d05e, 0x80000000 },
 		{ DTYPE_UINT32, DTYPE_FLOAT32, 0x4f32d05e, 0xb2d05e00 },
 		{ DTYPE_UINT32, DTYPE_FLOAT32, 0xbf800000, 0xffffffff },
@@ -88,7 +88,7 @@ static void examples(void **state)
 	}
 }
 
-/* float64 is rounded to float32 first, as ml_dtypes does; float16 is not. */
+/* float64 is rounded to float32 first, as in ml_dtypes; float16 is not. */
 static void double_rounding_is_that_of_ml_dtypes(void **state)
 {
 	assert_int_equal(of_f64(DTYPE_FLOAT8_E4M3FN, 1 + 0x1p-4 + 0x1p-40), 0x38);
@@ -117,8 +117,8 @@ static void complex_numbers(void **state)
 	assert_true(w[0] == 1.5 && w[1] == 0 && w[2] == 0 && w[3] == 0);
 }
 
-/* Blocks, tables, the last few elements: every way gives what single elements give. */
-static void arrays_are_their_elements_for_every_pair(void **state)
+/* Blocks, tables and the last few elements give the same as single elements. */
+static void arrays_convert_like_single_elements(void **state)
 {
 	static const size_t counts[] = { 0, 1, 7, 9, 511, 512, 513, 1023, 1024, 1100 };
 	static uint8_t in[1100 * 16], whole[1100 * 16 + 1], one[1100 * 16];
@@ -199,7 +199,7 @@ int main(void)
 		cmocka_unit_test(examples),
 		cmocka_unit_test(double_rounding_is_that_of_ml_dtypes),
 		cmocka_unit_test(complex_numbers),
-		cmocka_unit_test(arrays_are_their_elements_for_every_pair),
+		cmocka_unit_test(arrays_convert_like_single_elements),
 		cmocka_unit_test(swapping_changes_words_not_elements),
 		cmocka_unit_test(unused_bits_are_cleared),
 	};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_cast_loops.c - the fast loops give what single elements give: every float16, floats around
- * every boundary, with NaNs in a block and without.
+ * t_cast_loops.c - the fast loops give the same as single elements: for every float16, and floats
+ * around every boundary, in blocks with and without NaN.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -9,9 +9,9 @@
 
 #include "core/dtype/cast_loops.h"
 
-static void every_float16_goes_up_alike(void **state)
+static void every_float16_widens_the_same(void **state)
 {
-	/* Blocks of neighbours (without NaN up to the last), and blocks that hold one NaN. */
+	/* Blocks of consecutive codes (the last ones are NaN), and the same with one NaN. */
 	for (uint32_t at = 0; at < 65536; at += CAST_BLOCK) {
 		for (int with_nan = 0; with_nan < 2; with_nan++) {
 			uint16_t in[CAST_BLOCK];
@@ -28,7 +28,7 @@ static void every_float16_goes_up_alike(void **state)
 	}
 }
 
-/* Floats that float16, bfloat16 or float8 could round wrongly: ties, and what is beside them. */
+/* Floats that float16, bfloat16 or float8 could round wrongly: ties, and their neighbours. */
 static uint32_t some_float(uint32_t n)
 {
 	static const uint32_t lower[] = { 0,      1,      0x0fff, 0x1000, 0x1001,
@@ -37,7 +37,7 @@ static uint32_t some_float(uint32_t n)
 	return n / ARRAY_LEN(lower) << 16 | lower[n % ARRAY_LEN(lower)];
 }
 
-static void floats_go_down_alike(void **state)
+static void floats_narrow_the_same(void **state)
 {
 	float in[CAST_BLOCK];
 	uint16_t half[CAST_BLOCK], brain[CAST_BLOCK];
@@ -79,8 +79,8 @@ static void maps_of_every_size(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_float16_goes_up_alike),
-		cmocka_unit_test(floats_go_down_alike),
+		cmocka_unit_test(every_float16_widens_the_same),
+		cmocka_unit_test(floats_narrow_the_same),
 		cmocka_unit_test(maps_of_every_size),
 	};
 

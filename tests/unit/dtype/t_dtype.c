@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_dtype.c - every spelling of every type, and spellings that are not.
+ * t_dtype.c - every spelling of every type, and texts that are not one.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -25,7 +25,7 @@ static void every_type_is_found_by_each_of_its_names(void **state)
 	}
 }
 
-static void what_people_call_them(void **state)
+static void names_that_people_write(void **state)
 {
 	static const struct {
 		const char *text;
@@ -49,7 +49,7 @@ static void what_people_call_them(void **state)
 		{ "bool", DTYPE_BOOL },
 		{ "bfloat16", DTYPE_BFLOAT16 },
 		{ "int4", DTYPE_INT4 },
-		/* To numpy it is an int32. */
+		/* In numpy this is an int32. */
 		{ "i4", DTYPE_UNKNOWN },
 		{ "f8", DTYPE_UNKNOWN },
 		{ "f4_e2m1fn", DTYPE_UNKNOWN },
@@ -119,7 +119,7 @@ static void v2_spellings(void **state)
 			fail_msg("'%s'", cases[i].text);
 		assert_int_equal(big, cases[i].big);
 	}
-	/* A NUL inside is not an end. */
+	/* A NUL inside does not end the text. */
 	assert_int_equal(dtype_by_v2(span_of("<i2\0", 4), &(bool){ 0 }), DTYPE_UNKNOWN);
 	assert_int_equal(dtype_by_v2(span_of("\0i2", 3), &(bool){ 0 }), DTYPE_UNKNOWN);
 }
@@ -187,7 +187,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_type_is_found_by_each_of_its_names),
-		cmocka_unit_test(what_people_call_them),
+		cmocka_unit_test(names_that_people_write),
 		cmocka_unit_test(v2_spellings),
 		cmocka_unit_test(npy_descriptions),
 		cmocka_unit_test(safetensors_names),

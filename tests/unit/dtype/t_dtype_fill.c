@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_dtype_fill.c - fill values by example, v2 and v3; test_casts.py asks TensorStore for all.
+ * t_dtype_fill.c - fill values by example, v2 and v3; test_casts.py compares all with TensorStore.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -16,7 +16,7 @@ static int parse(enum dtype t, int version, const char *text, uint8_t *fill)
 	return dtype_fill_parse(t, version, d.root, fill);
 }
 
-/* version 0: both. printed NULL: refused. */
+/* version 0: both versions. printed NULL: refused. */
 static const struct {
 	enum dtype t;
 	int version;
@@ -101,7 +101,7 @@ static void values(void **state)
 	}
 }
 
-/* What is printed parses to the same bytes, for every byte of the small types. */
+/* A printed value parses to the same bytes, for every byte of the small types. */
 static void printed_values_parse_again(void **state)
 {
 	for (int t = DTYPE_BOOL; t < DTYPE_COUNT; t++) {
@@ -116,7 +116,7 @@ static void printed_values_parse_again(void **state)
 
 				assert_int_equal(dtype_fill_print(t, version, fill, &text), 0);
 				assert_int_equal(parse(t, version, buf_str(&text), again), 0);
-				/* v2 has one NaN only. */
+				/* v2 has only one NaN. */
 				if (version == 2 && strcmp(buf_str(&text), "\"NaN\"") == 0)
 					continue;
 				if (again[0] != b)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_dtype_value.c - one element as JSON text and back; what is not a value of a type.
+ * t_dtype_value.c - one element as JSON text and back; texts that are not a value of a type.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -16,7 +16,7 @@ static int parse(enum dtype t, const char *text, void *element)
 	return dtype_value_parse(t, d.root, element);
 }
 
-static void texts_there_and_back(void **state)
+static void values_are_printed_and_parsed(void **state)
 {
 	static const struct {
 		enum dtype t;
@@ -73,7 +73,7 @@ static void high_bits_of_small_types_are_not_printed(void **state)
 	assert_string_equal(buf_str(&text), "-6.0");
 }
 
-static void numbers_are_rounded_and_words_taken(void **state)
+static void numbers_are_rounded_and_words_accepted(void **state)
 {
 	uint8_t e[LIMIT_ITEM_BYTES] = { 0 };
 	float f;
@@ -93,7 +93,7 @@ static void numbers_are_rounded_and_words_taken(void **state)
 	assert_int_equal(parse(DTYPE_COMPLEX128, "[1, \"-Infinity\"]", e), 0);
 }
 
-static void what_is_not_a_value_leaves_the_element_alone(void **state)
+static void a_refused_value_leaves_the_element_unchanged(void **state)
 {
 	static const struct {
 		enum dtype t;
@@ -138,10 +138,10 @@ static void what_is_not_a_value_leaves_the_element_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(texts_there_and_back),
+		cmocka_unit_test(values_are_printed_and_parsed),
 		cmocka_unit_test(high_bits_of_small_types_are_not_printed),
-		cmocka_unit_test(numbers_are_rounded_and_words_taken),
-		cmocka_unit_test(what_is_not_a_value_leaves_the_element_alone),
+		cmocka_unit_test(numbers_are_rounded_and_words_accepted),
+		cmocka_unit_test(a_refused_value_leaves_the_element_unchanged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_small_float.c - bits of the float types below 32: special values, rounding to the nearest, and
- * every code there and back.
+ * t_small_float.c - bits of the float types below 32 bits: special values, rounding to nearest, and
+ * the round trip of every code.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -54,12 +54,12 @@ static void special_values(void **state)
 	}
 	assert_false(small_is(DTYPE_FLOAT16));
 	assert_false(small_is(DTYPE_UINT8));
-	/* Bits above four mean nothing. */
+	/* Bits above the low four are ignored. */
 	assert_true(small_to_f32(DTYPE_FLOAT4_E2M1FN, 0xf2) == 1);
 	assert_true(small_to_f32(DTYPE_FLOAT8_E8M0FNU, 0) == 0x1p-127f);
 }
 
-static void every_code_comes_back(void **state)
+static void every_code_survives_a_round_trip(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(smalls); i++) {
 		for (unsigned code = 0; code < codes_of(smalls[i]); code++) {
@@ -81,7 +81,7 @@ static void every_code_comes_back(void **state)
 	}
 }
 
-/* The nearest finite number by looking at all of them; of two, the one with the even code. */
+/* The nearest finite number, found by comparing all; of two, the one with the even code. */
 static double nearest(enum dtype t, double x)
 {
 	double best = NAN;
@@ -113,7 +113,7 @@ static void rounding_is_to_the_nearest_and_even(void **state)
 
 			seed = seed * 6364136223846793005u + 1442695040888963407u;
 			x = ldexp((double)(seed >> 11), (int)(seed >> 5 & 31) - 72);
-			/* Half-way between two neighbours, and just beside it. */
+			/* Half-way between two neighbours, and just beside that. */
 			if (n & 1) {
 				uint8_t code = (uint8_t)(seed >> 20) % (codes_of(t) / 2 - 2);
 
@@ -147,7 +147,7 @@ static void ties_of_float8_e8m0fnu_go_up(void **state)
 
 static void float16_is_rounded_once_and_keeps_payloads(void **state)
 {
-	/* Just above half-way; as a float it would be half-way, and then go to even. */
+	/* Just above half-way; rounded to float it would be half-way, and then go to even. */
 	double x = 1 + 0x1p-11 + 0x1p-40;
 
 	assert_int_equal(f16_from_f64(x), 0x3c01);
@@ -177,7 +177,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(special_values),
-		cmocka_unit_test(every_code_comes_back),
+		cmocka_unit_test(every_code_survives_a_round_trip),
 		cmocka_unit_test(rounding_is_to_the_nearest_and_even),
 		cmocka_unit_test(ties_of_float8_e8m0fnu_go_up),
 		cmocka_unit_test(float16_is_rounded_once_and_keeps_payloads),
